@@ -1,0 +1,264 @@
+package handshake
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Key authenticates one thing: a message of the exchange, one direction of a link, or the resumption of a session.
+type Key [32]byte
+
+// String hides the key, so that it cannot reach a log by accident.
+func (Key) String() string { return "(key)" }
+
+// GoString hides the key from %#v.
+func (Key) GoString() string { return "handshake.Key{...}" }
+
+// Keys is what a completed exchange leaves.
+type Keys struct {
+	Send, Recv Key       // for the two directions, seen from this side
+	Session    SessionID // for a new session: its id
+	Resume     Key       // for a new session: the secret of later exchanges that resume it
+}
+
+// Exchange is one run of the set-up on one TCP connection. The listener calls NewListener, sends what it returns, and
+// then calls HearHello, Verify, SayWelcome; the dialler calls NewDialler, SayHello, HearWelcome. The type does no I/O.
+type Exchange struct {
+	challenge [nonceSize]byte
+	nonce     [nonceSize]byte // the dialler's
+	said      []byte          // every byte both sides exchanged, without MACs
+	mac       [macSize]byte   // of a Hello not yet verified
+	prk       []byte
+	verified  bool
+}
+
+var errMAC = errors.New("wrong MAC: the other side does not know the secret")
+
+// NewListener begins an exchange on the listening side and returns the Challenge to send.
+func NewListener(process ProcessID) (*Exchange, []byte) {
+	x := new(Exchange)
+	rand.Read(x.challenge[:])
+	return x, x.challengeMessage(process)
+}
+
+func (x *Exchange) challengeMessage(process ProcessID) []byte {
+	w := setup(setupChallenge, challengeSize)
+	w.bytes(x.challenge[:])
+	tag := processTag(process, x.challenge)
+	w.bytes(tag[:])
+	x.said = append(x.said, w.b...)
+	return w.b
+}
+
+// processTag tells the bearer of a handle, and nobody else, which process is speaking.
+func processTag(process ProcessID, nonce [nonceSize]byte) [16]byte {
+	h := sha256.New()
+	h.Write([]byte("ncclmesh process"))
+	h.Write(process[:])
+	h.Write(nonce[:])
+	return [16]byte(h.Sum(nil))
+}
+
+// NewDialler begins an exchange on the dialling side with the listener's Challenge. The error is ErrOtherProcess when
+// it is not process that listens there.
+func NewDialler(process ProcessID, challenge []byte) (*Exchange, error) {
+	_, body, err := parseSetup(challenge, setupChallenge)
+	if err != nil {
+		return nil, fmt.Errorf("challenge: %w", err)
+	}
+	x := new(Exchange)
+	r := reader{b: body}
+	x.challenge = r.sum()
+	if tag := processTag(process, x.challenge); !hmac.Equal(tag[:], r.b) {
+		return nil, ErrOtherProcess
+	}
+	rand.Read(x.nonce[:])
+	x.said = append(x.said, challenge...)
+	return x, nil
+}
+
+// extract derives the exchange's key from the secret and both nonces.
+func (x *Exchange) extract(secret []byte) error {
+	salt := append(append(make([]byte, 0, 2*nonceSize), x.challenge[:]...), x.nonce[:]...)
+	prk, err := hkdf.Extract(sha256.New, secret, salt)
+	x.prk = prk
+	return err
+}
+
+// expand derives a key from the exchange's key; info binds it to what was said.
+func (x *Exchange) expand(info string) (k Key, err error) {
+	b, err := hkdf.Expand(sha256.New, x.prk, info, len(k))
+	copy(k[:], b)
+	return k, err
+}
+
+// seal appends the MAC of everything said, this message included.
+func (x *Exchange) seal(label string, msg []byte) ([]byte, error) {
+	x.said = append(x.said, msg...)
+	mac, err := x.sum(label)
+	return append(msg, mac[:]...), err
+}
+
+func (x *Exchange) sum(label string) (mac [macSize]byte, err error) {
+	key, err := x.expand(label)
+	if err != nil {
+		return mac, err
+	}
+	h := hmac.New(sha256.New, key[:])
+	h.Write(x.said)
+	h.Sum(mac[:0])
+	return mac, nil
+}
+
+// keys derives the keys of the link once both sides have proved themselves.
+func (x *Exchange) keys(dialler bool) (Keys, error) {
+	said := sha256.Sum256(x.said)
+	var k Keys
+	var id Key
+	for _, d := range []struct {
+		label string
+		key   *Key
+	}{
+		{"ncclmesh frames of the dialler ", &k.Send},
+		{"ncclmesh frames of the listener ", &k.Recv},
+		{"ncclmesh resume ", &k.Resume},
+		{"ncclmesh session ", &id},
+	} {
+		var err error
+		if *d.key, err = x.expand(d.label + string(said[:])); err != nil {
+			return Keys{}, err
+		}
+	}
+	copy(k.Session[:], id[:])
+	if !dialler {
+		k.Send, k.Recv = k.Recv, k.Send
+	}
+	return k, nil
+}
+
+// SayHello returns the dialler's message, under the listen's secret or the session's resume key.
+func (x *Exchange) SayHello(secret []byte, h *Hello) ([]byte, error) {
+	w := &writer{}
+	w.hello(h, x.nonce)
+	if w.err == nil && len(w.b)+macSize > maxSetup {
+		w.fail("%d bytes, at most %d are allowed: too many ports and addresses", len(w.b), maxSetup-macSize)
+	}
+	body, err := w.done("hello")
+	if err != nil {
+		return nil, err
+	}
+	if err := x.extract(secret); err != nil {
+		return nil, err
+	}
+	m := setup(setupHello, len(body)+macSize)
+	m.bytes(body)
+	return x.seal("ncclmesh hello", m.b)
+}
+
+// HearHello reads the dialler's message. Nothing in it is to be believed before Verify.
+func (x *Exchange) HearHello(raw []byte) (*Hello, error) {
+	_, body, err := parseSetup(raw, setupHello)
+	if err != nil {
+		return nil, fmt.Errorf("hello: %w", err)
+	}
+	r := reader{b: body[:len(body)-macSize]}
+	h, nonce := r.hello()
+	if err := r.done("hello"); err != nil {
+		return nil, err
+	}
+	x.nonce = nonce
+	x.said = append(x.said, raw[:len(raw)-macSize]...)
+	x.mac = [macSize]byte(body[len(body)-macSize:])
+	return &h, nil
+}
+
+// Verify checks that the speaker of the Hello knows the secret.
+func (x *Exchange) Verify(secret []byte) error {
+	if err := x.extract(secret); err != nil {
+		return err
+	}
+	mac, err := x.sum("ncclmesh hello")
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal(mac[:], x.mac[:]) {
+		return errMAC
+	}
+	x.verified = true
+	return nil
+}
+
+// SayWelcome returns the listener's answer and the keys of the link.
+//
+// Preconditions: Verify returned nil.
+func (x *Exchange) SayWelcome(m *Welcome) ([]byte, Keys, error) {
+	if !x.verified {
+		return nil, Keys{}, errMAC
+	}
+	w := &writer{}
+	w.welcome(m)
+	if w.err == nil && len(w.b)+macSize > maxSetup {
+		w.fail("%d bytes, at most %d are allowed: too many ports and addresses", len(w.b), maxSetup-macSize)
+	}
+	body, err := w.done("welcome")
+	if err != nil {
+		return nil, Keys{}, err
+	}
+	s := setup(setupWelcome, len(body)+macSize)
+	s.bytes(body)
+	raw, err := x.seal("ncclmesh welcome", s.b)
+	if err != nil {
+		return nil, Keys{}, err
+	}
+	keys, err := x.keys(false)
+	return raw, keys, err
+}
+
+// HearWelcome reads and verifies the listener's answer. The error is a *RejectError when it refuses.
+func (x *Exchange) HearWelcome(raw []byte) (*Welcome, Keys, error) {
+	kind, body, err := parseSetup(raw, setupWelcome, setupReject)
+	if err != nil {
+		return nil, Keys{}, fmt.Errorf("welcome: %w", err)
+	}
+	if kind == setupReject {
+		return nil, Keys{}, &RejectError{RejectCode(body[0])}
+	}
+	x.said = append(x.said, raw[:len(raw)-macSize]...)
+	mac, err := x.sum("ncclmesh welcome")
+	if err != nil {
+		return nil, Keys{}, err
+	}
+	if !hmac.Equal(mac[:], body[len(body)-macSize:]) {
+		return nil, Keys{}, errMAC
+	}
+	r := reader{b: body[:len(body)-macSize]}
+	m := r.welcome()
+	if err := r.done("welcome"); err != nil {
+		return nil, Keys{}, err
+	}
+	keys, err := x.keys(true)
+	return &m, keys, err
+}
+
+// Proof shows, within an authenticated session, that the sender of Open holds the handle of a listen.
+func Proof(secret Secret, session SessionID, listen, conn uint32) [32]byte {
+	h := hmac.New(sha256.New, secret[:])
+	h.Write([]byte("ncclmesh open"))
+	h.Write(session[:])
+	var n [8]byte
+	binary.BigEndian.PutUint32(n[:4], listen)
+	binary.BigEndian.PutUint32(n[4:], conn)
+	h.Write(n[:])
+	return [32]byte(h.Sum(nil))
+}
+
+// CheckProof compares in constant time.
+func CheckProof(secret Secret, session SessionID, listen, conn uint32, proof [32]byte) bool {
+	want := Proof(secret, session, listen, conn)
+	return hmac.Equal(want[:], proof[:])
+}

@@ -1,0 +1,150 @@
+package handshake
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+const (
+	// Magic opens every handle and every message of the exchange.
+	Magic = 0x4e4d // "NM"
+	// Version is the version of the whole protocol. Both sides must have the same.
+	Version = 1
+
+	// HandleSize is NCCL_NET_HANDLE_MAXSIZE.
+	HandleSize = 128
+
+	handleState = 42 // offset of the connector's state
+	handleAddrs = 50 // offset of the addresses
+)
+
+// A handle has room for at least one address of either family.
+const _ = uint(HandleSize - handleAddrs - 17)
+
+// Handle says how to reach one listen, and proves that its bearer was invited.
+//
+//	0   magic 2, version 1, flags 1, port 2
+//	6   listen id 4
+//	10  process id 16
+//	26  secret 16
+//	42  connector's state 8
+//	50  addresses: type 1 (4 or 6), then 4 or 16 bytes; 0 ends the list
+type Handle struct {
+	Port    uint16 // of the process's control listener
+	Listen  uint32
+	Process ProcessID
+	Secret  Secret
+	State   uint64 // 0 from the listener, then the connector's own; see ConnectorState
+	Addrs   []netip.Addr
+}
+
+// Encode writes the handle. Addresses are the most preferred first; those that find no room are left out.
+func (h *Handle) Encode() ([HandleSize]byte, error) {
+	var out [HandleSize]byte
+	if h.Port == 0 {
+		return out, fmt.Errorf("handle: port is 0: the listener is not open")
+	}
+	if len(h.Addrs) == 0 {
+		return out, fmt.Errorf("handle: no address: this process cannot be reached; check that an interface has an address (NCCL_SOCKET_IFNAME)")
+	}
+	w := writer{b: out[:0]}
+	w.u16(Magic)
+	w.u8(Version)
+	w.u8(0) // flags: none yet
+	w.u16(h.Port)
+	w.u32(h.Listen)
+	w.bytes(h.Process[:])
+	w.bytes(h.Secret[:])
+	w.u64(h.State)
+	for _, a := range h.Addrs {
+		if err := Dialable(a); err != nil {
+			return [HandleSize]byte{}, fmt.Errorf("handle: %w", err)
+		}
+		if len(w.b)+1+a.Unmap().BitLen()/8 <= HandleSize {
+			w.addr(a)
+		}
+	}
+	b, err := w.done("handle")
+	if err != nil {
+		return [HandleSize]byte{}, err
+	}
+	copy(out[:], b)
+	return out, nil
+}
+
+// DecodeHandle reads a handle.
+func DecodeHandle(b *[HandleSize]byte) (Handle, error) {
+	r := reader{b: b[:]}
+	if m := r.u16(); m != Magic {
+		return Handle{}, fmt.Errorf("handle: begins with %#04x, not %#04x: it was not made by this plugin; load the same plugin on every node", m, Magic)
+	}
+	if v := r.u8(); v != Version {
+		return Handle{}, fmt.Errorf("handle: %w", &VersionError{Theirs: v})
+	}
+	if f := r.u8(); f != 0 {
+		r.fail("unknown flags %#02x", f)
+	}
+	h := Handle{
+		Port:    r.u16(),
+		Listen:  r.u32(),
+		Process: r.id(),
+		Secret:  r.id(),
+		State:   r.u64(),
+	}
+	if h.Port == 0 {
+		r.fail("port is 0")
+	}
+	for len(r.b) > 0 && r.b[0] != 0 && r.err == nil {
+		a := r.addr()
+		if r.err == nil {
+			if err := Dialable(a); err != nil {
+				r.fail("%w", err)
+			}
+		}
+		h.Addrs = append(h.Addrs, a)
+	}
+	if r.err == nil && len(h.Addrs) == 0 {
+		r.fail("no address")
+	}
+	for _, c := range r.b {
+		if c != 0 && r.err == nil {
+			r.fail("bytes follow the last address")
+		}
+	}
+	r.b = nil
+	if err := r.done("handle"); err != nil {
+		return Handle{}, err
+	}
+	return h, nil
+}
+
+// Dialable says why an address cannot stand in a handle; nil when it can.
+func Dialable(a netip.Addr) error {
+	switch {
+	case !a.IsValid():
+		return fmt.Errorf("an address is not set")
+	case a.Zone() != "" || a.Is6() && a.IsLinkLocalUnicast():
+		return fmt.Errorf("address %v means something only on its own link", a)
+	case a.IsUnspecified(), a.IsMulticast():
+		return fmt.Errorf("address %v is not that of one host", a)
+	}
+	return nil
+}
+
+// ConnectorState returns the 8 bytes of a handle that belong to the connecting side: 0 until it has set them.
+func ConnectorState(h *[HandleSize]byte) uint64 {
+	return binary.BigEndian.Uint64(h[handleState:])
+}
+
+// SetConnectorState keeps a connector's key in the handle between two calls of connect.
+func SetConnectorState(h *[HandleSize]byte, key uint64) {
+	binary.BigEndian.PutUint64(h[handleState:], key)
+}
+
+// VersionError says that the other side speaks another version of the protocol.
+type VersionError struct{ Theirs uint8 }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("protocol version %d, this side speaks version %d: install the same plugin on every node", e.Theirs, Version)
+}

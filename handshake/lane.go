@@ -1,0 +1,112 @@
+package handshake
+
+// Values of Lane.Kind.
+const (
+	LaneVerbs = 1
+	LaneTCP   = 2
+)
+
+// Lane is one side's half of a lane: what the other side needs to connect its own half to it.
+type Lane struct {
+	Index    uint8  // the lane's number in its connection, below MaxLanes
+	Port     uint8  // Port.Index, of the sender of this message
+	PeerPort uint8  // Port.Index, of its receiver
+	QPN      uint32 // 24 bits
+	PSN      uint32 // 24 bits
+	GID      [16]byte
+	GIDIndex uint16
+	LID      uint16
+	MTU      uint8 // enum ibv_mtu, 1 to 5; 0 for TCP
+	MaxMsg   uint32
+	Kind     uint8
+	Token    uint64 // what the peer's proof must carry
+	TCPPort  uint16
+}
+
+// Device is one device of a connection's device set, and the key of the memory named in the same message.
+type Device struct {
+	Port uint8 // Port.Index of its sender
+	RKey uint32
+}
+
+func (w *writer) lanes(lanes []Lane) {
+	w.count("lanes", len(lanes), MaxLanes)
+	var seen uint32
+	for i := range lanes {
+		l := &lanes[i]
+		w.atMost("lane index", l.Index, MaxLanes-1)
+		if seen&(1<<l.Index) != 0 {
+			w.fail("lane %d is named twice", l.Index)
+		}
+		seen |= 1 << l.Index
+		w.u8(l.Port)
+		w.u8(l.PeerPort)
+		w.u24("queue pair number", l.QPN)
+		w.u24("packet sequence number", l.PSN)
+		w.bytes(l.GID[:])
+		w.u16(l.GIDIndex)
+		w.u16(l.LID)
+		w.atMost("MTU", l.MTU, 5)
+		w.u32(l.MaxMsg)
+		if l.Kind != LaneVerbs && l.Kind != LaneTCP {
+			w.fail("lane kind %d is unknown", l.Kind)
+		}
+		w.u8(l.Kind)
+		w.u64(l.Token)
+		w.u16(l.TCPPort)
+	}
+}
+
+func (r *reader) lanes() []Lane {
+	var lanes []Lane
+	var seen uint32
+	for range r.atMost("number of lanes", MaxLanes) {
+		l := Lane{
+			Index:    r.atMost("lane index", MaxLanes-1),
+			Port:     r.u8(),
+			PeerPort: r.u8(),
+			QPN:      r.u24("queue pair number"),
+			PSN:      r.u24("packet sequence number"),
+			GID:      r.id(),
+			GIDIndex: r.u16(),
+			LID:      r.u16(),
+			MTU:      r.atMost("MTU", 5),
+			MaxMsg:   r.u32(),
+			Kind:     r.u8(),
+			Token:    r.u64(),
+			TCPPort:  r.u16(),
+		}
+		if l.Kind != LaneVerbs && l.Kind != LaneTCP {
+			r.fail("lane kind %d is unknown", l.Kind)
+		}
+		if seen&(1<<l.Index) != 0 {
+			r.fail("lane %d is named twice", l.Index)
+		}
+		seen |= 1 << l.Index
+		if r.err != nil {
+			return nil
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes
+}
+
+func (w *writer) devices(devices []Device) {
+	w.count("devices", len(devices), MaxDevices)
+	for _, d := range devices {
+		w.u8(d.Port)
+		w.u32(d.RKey)
+	}
+}
+
+func (r *reader) devices() []Device {
+	var devices []Device
+	for range r.atMost("number of devices", MaxDevices) {
+		d := Device{Port: r.u8(), RKey: r.u32()}
+		if r.err != nil {
+			return nil
+		}
+		devices = append(devices, d)
+	}
+	return devices
+}

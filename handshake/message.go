@@ -1,0 +1,247 @@
+package handshake
+
+import "fmt"
+
+// Type is the type of a frame.
+type Type uint8
+
+// Types of frames. A bare acknowledgement has no body and no number of its own.
+const (
+	TypeAck       Type = 0
+	TypeOpen      Type = 1
+	TypeAccept    Type = 2
+	TypeConnected Type = 3
+	TypeProved    Type = 4
+	TypeReady     Type = 5
+	TypeRefuse    Type = 6
+	TypeLaneDown  Type = 7
+	TypeBye       Type = 8
+)
+
+var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ready", "Refuse", "LaneDown", "Bye"}
+
+func (t Type) String() string {
+	if int(t) < len(typeNames) {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("Type(%d)", uint8(t))
+}
+
+// Message is what a session carries: a pointer to one of the types of this file.
+// Connection numbers are chosen by the side that dialled the session and are unique within it.
+type Message interface {
+	Type() Type
+	// AppendTo appends the body to b. It fails when a value does not fit the wire.
+	AppendTo(b []byte) ([]byte, error)
+	decode(r *reader)
+}
+
+// DecodeMessage reads the body of a frame of type t.
+func DecodeMessage(t Type, body []byte) (Message, error) {
+	var m Message
+	switch t {
+	case TypeOpen:
+		m = new(Open)
+	case TypeAccept:
+		m = new(Accept)
+	case TypeConnected:
+		m = new(Connected)
+	case TypeProved:
+		m = new(Proved)
+	case TypeReady:
+		m = new(Ready)
+	case TypeRefuse:
+		m = new(Refuse)
+	case TypeLaneDown:
+		m = new(LaneDown)
+	case TypeBye:
+		m = new(Bye)
+	default:
+		return nil, fmt.Errorf("message type %d is unknown", uint8(t))
+	}
+	r := reader{b: body}
+	m.decode(&r)
+	if err := r.done(t.String()); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Open asks for a connection: the sender's half of every lane.
+type Open struct {
+	Conn    uint32
+	Listen  uint32
+	Proof   [32]byte // see Proof
+	Base    uint64   // address of the sender's grant memory
+	Devices []Device
+	Lanes   []Lane
+}
+
+func (*Open) Type() Type { return TypeOpen }
+
+func (m *Open) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	w.u32(m.Listen)
+	w.bytes(m.Proof[:])
+	w.u64(m.Base)
+	w.devices(m.Devices)
+	w.lanes(m.Lanes)
+	return w.done("Open")
+}
+
+func (m *Open) decode(r *reader) {
+	*m = Open{Conn: r.u32(), Listen: r.u32(), Proof: r.sum(), Base: r.u64(), Devices: r.devices(), Lanes: r.lanes()}
+}
+
+// Accept answers Open: the receiver's half of the lanes it takes.
+type Accept struct {
+	Conn    uint32
+	Base    uint64
+	Devices []Device
+	Lanes   []Lane
+}
+
+func (*Accept) Type() Type { return TypeAccept }
+
+func (m *Accept) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	w.u64(m.Base)
+	w.devices(m.Devices)
+	w.lanes(m.Lanes)
+	return w.done("Accept")
+}
+
+func (m *Accept) decode(r *reader) {
+	*m = Accept{Conn: r.u32(), Base: r.u64(), Devices: r.devices(), Lanes: r.lanes()}
+}
+
+// Connected says which of the sender's lanes can send (IBV_QPS_RTS).
+type Connected struct {
+	Conn  uint32
+	Lanes uint32 // a bit for each lane
+}
+
+func (*Connected) Type() Type { return TypeConnected }
+
+func (m *Connected) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	w.u32(m.Lanes)
+	return w.done("Connected")
+}
+
+func (m *Connected) decode(r *reader) { *m = Connected{Conn: r.u32(), Lanes: r.u32()} }
+
+// Proved says on which lanes the proof write completed and the peer's token arrived, and why the others failed.
+type Proved struct {
+	Conn   uint32
+	Lanes  uint32
+	Failed []LaneFailure
+}
+
+// LaneFailure is why one lane could not be used.
+type LaneFailure struct {
+	Index  uint8
+	Reason string
+}
+
+func (*Proved) Type() Type { return TypeProved }
+
+func (m *Proved) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	w.u32(m.Lanes)
+	w.count("failed lanes", len(m.Failed), MaxLanes)
+	for _, f := range m.Failed {
+		w.atMost("lane index", f.Index, MaxLanes-1)
+		w.text(f.Reason, MaxReason)
+	}
+	return w.done("Proved")
+}
+
+func (m *Proved) decode(r *reader) {
+	*m = Proved{Conn: r.u32(), Lanes: r.u32()}
+	for range r.atMost("number of failed lanes", MaxLanes) {
+		f := LaneFailure{Index: r.atMost("lane index", MaxLanes-1), Reason: r.text("reason", MaxReason)}
+		if r.err != nil {
+			return
+		}
+		m.Failed = append(m.Failed, f)
+	}
+}
+
+// Ready ends the set-up: the lanes that the receiver will use.
+type Ready struct {
+	Conn  uint32
+	Lanes uint32
+}
+
+func (*Ready) Type() Type { return TypeReady }
+
+func (m *Ready) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	w.u32(m.Lanes)
+	return w.done("Ready")
+}
+
+func (m *Ready) decode(r *reader) { *m = Ready{Conn: r.u32(), Lanes: r.u32()} }
+
+// Refuse ends a connection that failed, during set-up or later.
+type Refuse struct {
+	Conn uint32
+	Code uint8
+	Text string // for people
+}
+
+func (*Refuse) Type() Type { return TypeRefuse }
+
+func (m *Refuse) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	w.u8(m.Code)
+	w.text(m.Text, MaxText)
+	return w.done("Refuse")
+}
+
+func (m *Refuse) decode(r *reader) {
+	*m = Refuse{Conn: r.u32(), Code: r.u8(), Text: r.text("text", MaxText)}
+}
+
+// LaneDown says that a lane carries nothing any more.
+type LaneDown struct {
+	Conn   uint32
+	Lane   uint8
+	Epoch  uint32
+	Reason string
+}
+
+func (*LaneDown) Type() Type { return TypeLaneDown }
+
+func (m *LaneDown) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	w.atMost("lane index", m.Lane, MaxLanes-1)
+	w.u32(m.Epoch)
+	w.text(m.Reason, MaxReason)
+	return w.done("LaneDown")
+}
+
+func (m *LaneDown) decode(r *reader) {
+	*m = LaneDown{Conn: r.u32(), Lane: r.atMost("lane index", MaxLanes-1), Epoch: r.u32(), Reason: r.text("reason", MaxReason)}
+}
+
+// Bye is the orderly end of one connection; of the session, when Conn is 0.
+type Bye struct{ Conn uint32 }
+
+func (*Bye) Type() Type { return TypeBye }
+
+func (m *Bye) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	return w.done("Bye")
+}
+
+func (m *Bye) decode(r *reader) { *m = Bye{Conn: r.u32()} }

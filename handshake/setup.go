@@ -1,0 +1,244 @@
+package handshake
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+)
+
+// Types of set-up messages, and the limits of their bodies.
+//
+//	0  magic 2, version 1, type 1, length of the body 4
+//	8  body; in Hello and Welcome followed by an HMAC-SHA-256 of 32 bytes, counted in the length
+const (
+	setupChallenge = 0x81
+	setupHello     = 0x82
+	setupWelcome   = 0x83
+	setupReject    = 0x84
+
+	setupHeader = 8
+	macSize     = 32
+	nonceSize   = 32
+
+	challengeSize = nonceSize + 16
+	rejectSize    = 1
+	maxSetup      = 32 << 10
+)
+
+// RejectCode says why a listener ends an exchange.
+type RejectCode uint8
+
+const (
+	RejectListen  RejectCode = 1 // the listen id is unknown, closed or used, or the secret is another one
+	RejectSession RejectCode = 2 // this process has no such session
+	RejectBusy    RejectCode = 3 // this side is resuming the session itself; its attempt comes first
+	RejectVersion RejectCode = 4 // this side speaks another version of the protocol
+)
+
+func (c RejectCode) String() string {
+	switch c {
+	case RejectListen:
+		return "the listen is closed, already used, or was never made there"
+	case RejectSession:
+		return "the session is not known there"
+	case RejectBusy:
+		return "the session is being resumed from there"
+	case RejectVersion:
+		return fmt.Sprintf("it does not speak version %d of the protocol: install the same plugin on every node", Version)
+	default:
+		return fmt.Sprintf("refused with code %d", uint8(c))
+	}
+}
+
+// RejectError is what a listener said instead of Welcome.
+type RejectError struct{ Code RejectCode }
+
+func (e *RejectError) Error() string { return "refused: " + e.Code.String() }
+
+// ErrOtherProcess says that an address belongs to another process, as a private address may on another host.
+var ErrOtherProcess = errors.New("another process answers there")
+
+// Hello is the dialler's part of the exchange.
+type Hello struct {
+	Process  ProcessID
+	Node     NodeID
+	Hostname string
+	Port     uint16 // of the dialler's own listener
+	Addrs    []netip.Addr
+
+	// For a new session, the listen whose secret authenticates the exchange, and the dialler's ports.
+	Listen uint32
+	Ports  []Port
+
+	// To resume one: its id, which end of it is speaking, and the number of the last message received.
+	Session  SessionID // zero for a new session
+	Accepted bool      // the speaker once accepted the session, and now dials back
+	Received uint64
+}
+
+// Resume reports whether the Hello resumes a session.
+func (h *Hello) Resume() bool { return h.Session != SessionID{} }
+
+// Welcome is the listener's answer.
+type Welcome struct {
+	Process  ProcessID
+	Node     NodeID
+	Hostname string
+	Ports    []Port
+	Received uint64 // number of the last message received in the session
+}
+
+func (w *writer) hello(h *Hello, nonce [nonceSize]byte) {
+	w.bytes(nonce[:])
+	w.bytes(h.Process[:])
+	w.bytes(h.Node[:])
+	w.text(h.Hostname, MaxName)
+	w.u16(h.Port)
+	w.count("addresses", len(h.Addrs), MaxAddrs)
+	for _, a := range h.Addrs {
+		w.addr(a)
+	}
+	w.u32(h.Listen)
+	w.ports(h.Ports)
+	w.bytes(h.Session[:])
+	if h.Accepted {
+		w.u8(1)
+	} else {
+		w.u8(0)
+	}
+	w.u64(h.Received)
+}
+
+func (r *reader) hello() (h Hello, nonce [nonceSize]byte) {
+	nonce = r.sum()
+	h.Process = r.id()
+	h.Node = r.id()
+	h.Hostname = r.text("host name", MaxName)
+	h.Port = r.u16()
+	for range r.atMost("number of addresses", MaxAddrs) {
+		a := r.addr()
+		if r.err != nil {
+			return Hello{}, nonce
+		}
+		h.Addrs = append(h.Addrs, a)
+	}
+	h.Listen = r.u32()
+	h.Ports = r.ports()
+	h.Session = r.id()
+	h.Accepted = r.atMost("direction", 1) == 1
+	h.Received = r.u64()
+	return h, nonce
+}
+
+func (w *writer) welcome(m *Welcome) {
+	w.bytes(m.Process[:])
+	w.bytes(m.Node[:])
+	w.text(m.Hostname, MaxName)
+	w.ports(m.Ports)
+	w.u64(m.Received)
+}
+
+func (r *reader) welcome() Welcome {
+	return Welcome{Process: r.id(), Node: r.id(), Hostname: r.text("host name", MaxName), Ports: r.ports(), Received: r.u64()}
+}
+
+// setup begins a set-up message whose body has n bytes.
+func setup(kind uint8, n int) *writer {
+	w := &writer{b: make([]byte, 0, setupHeader+n)}
+	w.u16(Magic)
+	w.u8(Version)
+	w.u8(kind)
+	w.u32(uint32(n))
+	return w
+}
+
+// parseSetup splits one whole set-up message. It accepts one of the kinds given, within the limits of each.
+func parseSetup(raw []byte, kinds ...uint8) (kind uint8, body []byte, err error) {
+	if len(raw) < setupHeader {
+		return 0, nil, errTruncated
+	}
+	kind, n, err := parseSetupHeader([setupHeader]byte(raw[:setupHeader]), kinds...)
+	if err != nil {
+		return 0, nil, err
+	}
+	if n != len(raw)-setupHeader {
+		return 0, nil, fmt.Errorf("message says %d bytes and has %d", n, len(raw)-setupHeader)
+	}
+	return kind, raw[setupHeader:], nil
+}
+
+func parseSetupHeader(h [setupHeader]byte, kinds ...uint8) (kind uint8, n int, err error) {
+	r := reader{b: h[:]}
+	if m := r.u16(); m != Magic {
+		return 0, 0, fmt.Errorf("message begins with %#04x, not %#04x: this is not the plugin's protocol", m, Magic)
+	}
+	if v := r.u8(); v != Version {
+		return 0, 0, &VersionError{Theirs: v}
+	}
+	kind = r.u8()
+	size := r.u32()
+	for _, k := range kinds {
+		if k != kind {
+			continue
+		}
+		low, high := uint32(macSize), uint32(maxSetup)
+		switch k {
+		case setupChallenge:
+			low, high = challengeSize, challengeSize
+		case setupReject:
+			low, high = rejectSize, rejectSize
+		}
+		if size < low || size > high {
+			return 0, 0, fmt.Errorf("message type %#02x has %d bytes, %d to %d are allowed", kind, size, low, high)
+		}
+		return kind, int(size), nil
+	}
+	return 0, 0, fmt.Errorf("message type %#02x is out of place", kind)
+}
+
+// readSetup reads one set-up message. Memory grows with the bytes that arrive, not with the length that is claimed.
+func readSetup(in io.Reader, kinds ...uint8) ([]byte, error) {
+	var h [setupHeader]byte
+	if _, err := io.ReadFull(in, h[:]); err != nil {
+		return nil, err
+	}
+	_, n, err := parseSetupHeader(h, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	raw := append(make([]byte, 0, setupHeader+min(n, 1<<10)), h[:]...)
+	for n > 0 {
+		part := min(n, 1<<10)
+		raw = append(raw, make([]byte, part)...)
+		if _, err := io.ReadFull(in, raw[len(raw)-part:]); err != nil {
+			return nil, noEOF(err)
+		}
+		n -= part
+	}
+	return raw, nil
+}
+
+// ReadChallenge reads a Challenge, for NewDialler.
+func ReadChallenge(in io.Reader) ([]byte, error) { return readSetup(in, setupChallenge) }
+
+// ReadHello reads a Hello, for Exchange.HearHello.
+func ReadHello(in io.Reader) ([]byte, error) { return readSetup(in, setupHello) }
+
+// ReadWelcome reads a Welcome or a Reject, for Exchange.HearWelcome.
+func ReadWelcome(in io.Reader) ([]byte, error) { return readSetup(in, setupWelcome, setupReject) }
+
+// Reject returns the message that ends an exchange.
+func Reject(code RejectCode) []byte {
+	w := setup(setupReject, rejectSize)
+	w.u8(uint8(code))
+	return w.b
+}
+
+// noEOF turns an end of stream inside a message into what it is.
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
