@@ -1,0 +1,72 @@
+package forkfd
+
+import (
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// marked walks the table as the fork handler does.
+func marked() []int {
+	var fds []int
+	addr, bits := Table()
+	words := unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), bits/64)
+	for i, w := range words {
+		for b := range 64 {
+			if w&(1<<b) != 0 {
+				fds = append(fds, i*64+b)
+			}
+		}
+	}
+	return fds
+}
+
+func TestMarkAndClear(t *testing.T) {
+	steps := []struct {
+		name string
+		do   func()
+		want []int
+	}{
+		{"empty", func() {}, nil},
+		{"first and last", func() { Mark(0); Mark(63); Mark(64); Mark(Bits - 1) }, []int{0, 63, 64, Bits - 1}},
+		{"twice", func() { Mark(64) }, []int{0, 63, 64, Bits - 1}},
+		{"outside", func() { Mark(-1); Mark(Bits); Clear(-1); Clear(Bits) }, []int{0, 63, 64, Bits - 1}},
+		{"clear one", func() { Clear(63) }, []int{0, 64, Bits - 1}},
+		{"clear an unmarked one", func() { Clear(62) }, []int{0, 64, Bits - 1}},
+		{"clear all", func() { Clear(0); Clear(64); Clear(Bits - 1) }, nil},
+	}
+	for _, s := range steps {
+		s.do()
+		if diff := cmp.Diff(s.want, marked()); diff != "" {
+			t.Errorf("%s: descriptors (-want +got):\n%s", s.name, diff)
+		}
+	}
+}
+
+func TestConcurrentBitsOfOneWord(t *testing.T) {
+	var wg sync.WaitGroup
+	for fd := range 64 {
+		wg.Go(func() {
+			for range 100 {
+				Mark(fd)
+				Clear(fd)
+			}
+			if fd%2 == 0 {
+				Mark(fd)
+			}
+		})
+	}
+	wg.Wait()
+	var want []int
+	for fd := 0; fd < 64; fd += 2 {
+		want = append(want, fd)
+	}
+	if diff := cmp.Diff(want, marked()); diff != "" {
+		t.Errorf("descriptors (-want +got):\n%s", diff)
+	}
+	for fd := range 64 {
+		Clear(fd)
+	}
+}
