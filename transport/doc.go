@@ -1,0 +1,31 @@
+// Package transport carries NCCL's one-way connections over the cables of a mesh.
+//
+// A Transport is one process's view of its node: the ports it may use, each with
+// an open verbs device, and the control plane that sets connections up. A
+// connection has a send half ([SendConn]) and a receive half ([RecvConn]) and
+// uses one or more lanes, each a connected queue pair over one path between a
+// local and a remote port.
+//
+// # Data path
+//
+// The receiver grants a buffer by one RDMA write into a ring that lies at the
+// sender; the sender writes only into what was granted, splitting a message into
+// parts, one part to a lane; the last write of a part carries an immediate that
+// names slot, sub-receive and part. Receives are posted before the grant that
+// relies on them, so a receiver is never not-ready.
+//
+// # Threads and ownership
+//
+// Listen, Dial, Accept, Poll, Isend, Irecv and Test never block: nil, or false,
+// means "not yet, call again". Isend, Irecv and Test run on the caller's thread
+// under the connection's mutex, taken with TryLock: when the control side holds
+// it they answer "not yet". They allocate nothing. Memory that a device or NCCL
+// may keep lies outside the Go heap.
+//
+// # Errors
+//
+// [ErrPeer] marks what the peer or the way to it caused, [ErrUsage] a mistake of
+// the caller, [ErrNoPorts] a node without a usable port. Everything else is this
+// node's own trouble: a verb or a system call that failed. Messages name both
+// nodes, the ports of the lane and what to do.
+package transport

@@ -1,0 +1,199 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/topology"
+)
+
+// Listener waits for one connection.
+type Listener struct {
+	t      *Transport
+	l      *control.Listen
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	conn   *RecvConn // up, and not yet accepted
+	err    error
+	closed bool
+}
+
+// Listen makes a handle that one peer can dial.
+func (t *Transport) Listen() (*Listener, error) {
+	cl, err := t.ep.Listen()
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{t: t, l: cl}
+	l.ctx, l.cancel = context.WithCancel(t.ctx)
+	t.mu.Lock()
+	t.listeners[cl.ID] = l
+	t.mu.Unlock()
+	return l, nil
+}
+
+// Handle is what NCCL carries to the peer.
+func (l *Listener) Handle() [handshake.HandleSize]byte { return l.l.Handle() }
+
+// Accept returns the connection once a peer has set it up. Nil means not yet.
+func (l *Listener) Accept() (*RecvConn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.conn
+	l.conn = nil
+	return c, l.err
+}
+
+// Close ends the listener. A connection that was set up and not accepted is
+// closed; an accepted one is not touched.
+func (l *Listener) Close() error {
+	l.cancel()
+	l.t.mu.Lock()
+	delete(l.t.listeners, l.l.ID)
+	l.t.mu.Unlock()
+	l.l.Close()
+	l.mu.Lock()
+	c := l.conn
+	l.conn, l.closed = nil, true
+	l.mu.Unlock()
+	if c != nil {
+		return c.Close()
+	}
+	return nil
+}
+
+// opened handles a peer's request for a connection.
+func (t *Transport) opened(s *control.Session, m *handshake.Open) {
+	refuse := func(err error) {
+		t.log.Warn("a connection was refused", "peer", s.Peer().Hostname, "err", err)
+		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: clip(err.Error(), 500)}) // a dead session needs none
+	}
+	if _, err := t.ep.Consume(m.Listen, s, m.Conn, m.Proof); err != nil {
+		refuse(err)
+		return
+	}
+	t.mu.Lock()
+	l := t.listeners[m.Listen]
+	t.mu.Unlock()
+	if l == nil {
+		refuse(fmt.Errorf("%w: the listener was closed", ErrUsage))
+		return
+	}
+	c := newConn(t, s, m.Conn, false)
+	r := newRecvConn(c)
+	if err := t.add(c); err != nil {
+		refuse(err)
+		l.finish(nil, err)
+		return
+	}
+	t.background(func() {
+		if err := r.setUp(l.ctx, m); err != nil {
+			l.finish(nil, c.abort(err))
+			return
+		}
+		l.finish(r, nil)
+	})
+}
+
+// finish hands the outcome of a set-up to Accept.
+func (l *Listener) finish(r *RecvConn, err error) {
+	l.mu.Lock()
+	closed := l.closed
+	if !closed {
+		l.conn, l.err = r, err
+	}
+	l.mu.Unlock()
+	if closed && r != nil {
+		_ = r.Close() // nobody is left to hear of it
+	}
+}
+
+// setUp sets the connection up from the receiver's side.
+func (r *RecvConn) setUp(ctx context.Context, m *handshake.Open) error {
+	c := r.conn
+	if err := c.adopt(m.Base, m.Devices); err != nil {
+		return err
+	}
+	plan, err := c.planFor(m.Lanes)
+	if err != nil {
+		return err
+	}
+	if err := c.build(plan); err != nil {
+		return err
+	}
+	for _, l := range c.lanes {
+		l.prepareReceives()
+		if err := l.fillReceives(); err != nil {
+			return fmt.Errorf("%v: %v: %w", c, l, err)
+		}
+	}
+	connected := c.connectLanes(m.Devices, m.Lanes)
+	if connected == 0 {
+		return c.noPath()
+	}
+	devs, lanes := c.offers(connected)
+	if err := c.s.Send(&handshake.Accept{Conn: c.id, Base: uint64(c.wireBase), Devices: devs, Lanes: lanes}); err != nil {
+		return fmt.Errorf("%w: %w", ErrPeer, err)
+	}
+	theirs, err := expect[*handshake.Connected](ctx, c)
+	if err != nil {
+		return err
+	}
+	proved := c.prove(ctx, connected&theirs.Lanes)
+	told, err := expect[*handshake.Proved](ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, f := range told.Failed {
+		if int(f.Index) < len(c.lanes) && c.lanes[f.Index].reason == "" {
+			c.lanes[f.Index].reason = f.Reason
+		}
+	}
+	mask := proved & told.Lanes
+	if lanesOf(mask) == 0 {
+		return c.noPath()
+	}
+	// In service before the sender hears of it: its first write may come at once.
+	c.announce(mask)
+	c.use(mask)
+	if err := c.s.Send(&handshake.Ready{Conn: c.id, Lanes: mask}); err != nil {
+		return fmt.Errorf("%w: %w", ErrPeer, err)
+	}
+	return nil
+}
+
+// planFor finds this side's half of each lane that the sender offers.
+func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
+	if len(offered) == 0 || len(offered) > maxParts {
+		return nil, fmt.Errorf("%w: %v: peer offers %d lanes; 1 to %d can be", ErrPeer, c, len(offered), maxParts)
+	}
+	ports := make([]topology.Port, len(c.t.ports))
+	for i, p := range c.t.ports {
+		ports[i] = p.Port
+	}
+	peer := c.s.Peer().Ports
+	candidates := topology.Candidates(ports, peer, c.t.opts.GIDs)
+	var plan []plannedLane
+	for i, o := range offered {
+		if int(o.Index) != i || int(o.PeerPort) >= len(c.t.ports) {
+			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d as its number %d", ErrPeer, c, o.Index, o.PeerPort, i)
+		}
+		found := false
+		for _, k := range candidates {
+			if k.Local == int(o.PeerPort) && peer[k.Remote].Index == o.Port && peer[k.Remote].Addrs[k.RemoteGID].GID == o.GID {
+				plan = append(plan, plannedLane{c.t.ports[k.Local], ports[k.Local].GIDs[k.LocalGID], peer[k.Remote]})
+				found = true
+				break
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("%w: %v: our port %d has no address that fits %x of the peer's port %d", ErrPeer, c, o.PeerPort, o.GID, o.Port)
+		}
+	}
+	return plan, nil
+}

@@ -1,0 +1,95 @@
+package transport
+
+import (
+	"log/slog"
+	"math"
+	"time"
+
+	"ncclmesh/transport/topology"
+)
+
+// Options is the configuration of a Transport. The zero value of a field means
+// the default named beside it.
+type Options struct {
+	Sysfs     string   // root of sysfs; "/sys"
+	Libraries []string // file names of libibverbs; the loader's default names
+
+	HCA          topology.HCAFilter // RDMA ports in use; all
+	Interfaces   topology.IfFilter  // interfaces of the control plane; all
+	SocketFamily int                // 4 or 6; 0 is both
+	GIDs         topology.GIDPolicy // which GID of a RoCE port is used
+
+	TrafficClass    int // RoCE traffic class; -1 is 0
+	ServiceLevel    int // service level; -1 is 0
+	PKeyIndex       int // partition key index; 0
+	Timeout         int // IB ack timeout, 4.096 µs · 2^n; -1 is 14, more when deadlines are scaled
+	RetryCount      int // transport retries; -1 is 7
+	RNRRetry        int // receiver-not-ready retries; -1 is 7. 0 makes any such event an error
+	QPsPerLane      int // queue pairs per path; 1
+	RelaxedOrdering int // 0 off, 1 on, 2 as the device allows
+
+	LaneWait  time.Duration // how long a connection without a working lane is kept; 10 s
+	ProofWait time.Duration // how long a lane may take to prove itself; 1 s
+	TimeScale float64       // multiplies every deadline (emulation); 1
+
+	StripeThreshold int // bytes; a message of fewer goes over one lane; 64 KiB
+
+	HostID string // replaces boot id and network namespace as the node's identity
+
+	Log *slog.Logger // discards
+}
+
+// The defaults of design: see the field of the same name.
+const (
+	defaultTimeout         = 14
+	defaultRetryCount      = 7
+	defaultRNRRetry        = 7
+	defaultStripeThreshold = 64 << 10
+	defaultLaneWait        = 10 * time.Second
+	defaultProofWait       = time.Second
+
+	maxTimeout = 31 // the attribute has five bits
+)
+
+// withDefaults returns o with every zero value replaced by its default.
+func (o Options) withDefaults() Options {
+	if o.Sysfs == "" {
+		o.Sysfs = "/sys"
+	}
+	if o.TimeScale <= 0 {
+		o.TimeScale = 1
+	}
+	if o.Timeout < 0 {
+		// A slow host answers late: the queue pair's own timer must follow.
+		o.Timeout = min(defaultTimeout+int(math.Ceil(math.Log2(max(1, o.TimeScale)))), maxTimeout)
+	}
+	if o.RetryCount < 0 {
+		o.RetryCount = defaultRetryCount
+	}
+	if o.RNRRetry < 0 {
+		o.RNRRetry = defaultRNRRetry
+	}
+	o.TrafficClass = max(o.TrafficClass, 0)
+	o.ServiceLevel = max(o.ServiceLevel, 0)
+	if o.QPsPerLane <= 0 {
+		o.QPsPerLane = 1
+	}
+	if o.LaneWait <= 0 {
+		o.LaneWait = defaultLaneWait
+	}
+	if o.ProofWait <= 0 {
+		o.ProofWait = defaultProofWait
+	}
+	if o.StripeThreshold <= 0 {
+		o.StripeThreshold = defaultStripeThreshold
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// scaled is d stretched by the time scale.
+func (o *Options) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * o.TimeScale)
+}

@@ -1,0 +1,183 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/topology"
+)
+
+// port is one RDMA port with its open device. The protection domain and the
+// registrations belong to it and are shared by all connections of the process.
+type port struct {
+	topology.Port
+	index    uint8 // in what the peer is told
+	attr     ibv.PortAttr
+	maxQPWR  int
+	maxCQE   int
+	ctx      *ibv.Context
+	pd       *ibv.PD
+	stop     func() // ends the event watcher
+	clearFDs func()
+
+	mu     sync.Mutex
+	regs   map[regKey]*registration
+	queues map[uint32]*lane // by queue pair number, for asynchronous events
+}
+
+// regKey is what makes two registrations the same.
+type regKey struct {
+	addr, length uintptr
+	access       uint32
+}
+
+// registration is a memory region shared by those that registered the same range.
+type registration struct {
+	key  regKey
+	mr   *ibv.MR
+	refs int
+}
+
+// openPort opens the device of p.
+func openPort(lib *ibv.Library, dev *ibv.Device, p topology.Port, log *slog.Logger) (_ *port, err error) {
+	o := &port{Port: p, regs: map[regKey]*registration{}, queues: map[uint32]*lane{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close())
+		}
+	}()
+	if o.ctx, err = dev.Open(); err != nil {
+		return nil, err
+	}
+	fds := o.ctx.FDs()
+	for _, fd := range fds {
+		forkfd.Mark(fd)
+	}
+	o.clearFDs = func() {
+		for _, fd := range fds {
+			forkfd.Clear(fd)
+		}
+	}
+	da, err := o.ctx.QueryDevice()
+	if err != nil {
+		return nil, err
+	}
+	o.maxQPWR, o.maxCQE = int(da.MaxQPWR), int(da.MaxCQE)
+	if o.attr, err = o.ctx.QueryPort(p.Num); err != nil {
+		return nil, err
+	}
+	if mbps, err := o.ctx.PortSpeed(p.Num); err == nil && mbps > 0 {
+		o.LinkMbps = mbps
+	}
+	if o.pd, err = o.ctx.AllocPD(); err != nil {
+		return nil, err
+	}
+	if o.stop, err = o.ctx.Events(func(e ibv.Event) { o.event(e, log) }); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// describe completes what the peer is told with what only the device knows.
+func (p *port) describe(h *handshake.Port) {
+	h.MTU = uint8(p.attr.ActiveMTU)
+	h.MaxMsgSize = p.attr.MaxMsgSz
+	h.SpeedMbps = uint32(p.Mbps())
+}
+
+// event handles an asynchronous event of the device. A port's event alone ends
+// nothing: the lanes on it find out for themselves.
+func (p *port) event(e ibv.Event, log *slog.Logger) {
+	switch e.Type {
+	case ibv.IBV_EVENT_QP_FATAL, ibv.IBV_EVENT_QP_REQ_ERR, ibv.IBV_EVENT_QP_ACCESS_ERR:
+		p.mu.Lock()
+		l := p.queues[e.QPN]
+		p.mu.Unlock()
+		if l != nil {
+			l.conn.asyncFailure(l, e.Name)
+		}
+	case ibv.IBV_EVENT_PORT_ERR:
+		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
+	case ibv.IBV_EVENT_DEVICE_FATAL:
+		p.mu.Lock()
+		lanes := make([]*lane, 0, len(p.queues))
+		for _, l := range p.queues {
+			lanes = append(lanes, l)
+		}
+		p.mu.Unlock()
+		for _, l := range lanes {
+			l.conn.asyncFailure(l, e.Name)
+		}
+		log.Warn("device failed", "port", p.String(), "event", e.Name, "connections", len(lanes))
+	default:
+		log.Debug("device event", "port", p.String(), "event", e.Name)
+	}
+}
+
+// watch makes asynchronous events of l's queue pair reach it.
+func (p *port) watch(l *lane) {
+	p.mu.Lock()
+	p.queues[l.qp.Num()] = l
+	p.mu.Unlock()
+}
+
+func (p *port) unwatch(l *lane) {
+	p.mu.Lock()
+	delete(p.queues, l.qp.Num())
+	p.mu.Unlock()
+}
+
+// register returns the registration of a range, shared with others that hold it.
+func (p *port) register(k regKey) (*registration, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.regs[k]; r != nil {
+		r.refs++
+		return r, nil
+	}
+	mr, err := p.pd.RegMR(k.addr, k.length, k.access)
+	if err != nil {
+		return nil, err
+	}
+	r := &registration{key: k, mr: mr, refs: 1}
+	p.regs[k] = r
+	return r, nil
+}
+
+// release gives a registration back; the last holder's ends it.
+func (p *port) release(r *registration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.refs--; r.refs > 0 {
+		return nil
+	}
+	if p.regs[r.key] == r {
+		delete(p.regs, r.key)
+	}
+	return r.mr.Close()
+}
+
+func (p *port) close() error {
+	var errs []error
+	if p.stop != nil {
+		p.stop()
+	}
+	if n := len(p.regs); n > 0 {
+		errs = append(errs, fmt.Errorf("%w: %d memory regions still registered on %s", ErrInternal, n, p.String()))
+	}
+	if p.pd != nil {
+		errs = append(errs, p.pd.Close())
+	}
+	if p.clearFDs != nil {
+		p.clearFDs()
+	}
+	if p.ctx != nil {
+		errs = append(errs, p.ctx.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,246 @@
+package transport
+
+import (
+	"fmt"
+	"math/bits"
+
+	"ncclmesh/ibv"
+)
+
+// Buffer is where one message of a receive goes.
+type Buffer struct {
+	Addr   uintptr
+	Size   int
+	Tag    int32
+	Region *Region
+}
+
+// RecvConn is the receive half of a connection.
+type RecvConn struct {
+	*conn
+	requests [window]Request // by slot
+	next     uint64          // sequence of the next receive
+	granted  int             // sub-receives outstanding
+
+	bytes, messages uint64
+	waits           uint64 // receives that waited for room
+}
+
+func newRecvConn(c *conn) *RecvConn {
+	r := &RecvConn{conn: c, next: 1}
+	for i := range r.requests {
+		r.requests[i] = Request{c: c, index: i}
+	}
+	c.half = r
+	return r
+}
+
+// Request returns the connection's request of that index.
+func (r *RecvConn) Request(i int) *Request {
+	if i < 0 || i >= len(r.requests) {
+		return nil
+	}
+	return &r.requests[i]
+}
+
+// Irecv grants bufs, at most 8, to the sender: one message each, matched by tag.
+// It returns nil when the window of 256 is full; the caller tests what is
+// outstanding and tries again.
+func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
+	c := r.conn
+	if !c.mu.TryLock() {
+		return nil, nil
+	}
+	req, err := r.irecv(bufs)
+	c.mu.Unlock()
+	return req, err
+}
+
+func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
+	c := r.conn
+	if c.err != nil || c.closed {
+		return nil, c.over("receive")
+	}
+	n := len(bufs)
+	if n < 1 || n > maxSubs {
+		return nil, fmt.Errorf("%w: %v: receive of %d buffers; 1 to %d can be", ErrUsage, c, n, maxSubs)
+	}
+	for i := range bufs {
+		b := &bufs[i]
+		if b.Size < 0 || b.Size > 1<<32-1 || (b.Size > 0 && (b.Region == nil || b.Addr < b.Region.addr || b.Addr+uintptr(b.Size) > b.Region.addr+b.Region.length)) {
+			return nil, fmt.Errorf("%w: %v: receive of %d bytes at %#x is outside the registered memory", ErrUsage, c, b.Size, b.Addr)
+		}
+	}
+	req := &r.requests[slotOf(r.next)]
+	l := r.grantLane()
+	if req.active || r.granted+n > window || l == nil || l.credits < 1 {
+		c.poll()
+		if req.active || r.granted+n > window || l == nil || l.credits < 1 {
+			r.waits++
+			return nil, c.err
+		}
+	}
+	// Receives first: the grant relies on them.
+	for _, k := range c.lanes {
+		if k.up && k.posted <= recvDepth-recvBatch {
+			if err := k.fillReceives(); err != nil {
+				err = fmt.Errorf("%v: %v: %w", c, k, err)
+				c.failLocked(err)
+				return nil, err
+			}
+		}
+	}
+
+	c.begin(req, n)
+	req.seq, req.left = r.next, n
+	slot := c.wire.slot(r.next)
+	for i := range bufs {
+		b, g := &bufs[i], &slot[i]
+		*g = grant{addr: uint64(b.Addr), capacity: uint32(b.Size), tag: uint32(b.Tag), n: uint8(n), sub: uint8(i), seq: r.next}
+		if b.Size > 0 {
+			g.rkeys = b.Region.rkeys
+			b.Region.inflight.Add(1)
+			req.regions[i] = b.Region
+		}
+		req.subs[i] = sub{capacity: b.Size}
+		req.sizes[i] = 0
+	}
+	if err := l.postGrant(r.next, slot[:n]); err != nil {
+		req.err = err
+		c.failLocked(err)
+		return nil, err
+	}
+	r.next++
+	r.granted += n
+	return req, nil
+}
+
+// grantLane is the lane that carries the next grant: they take turns.
+func (r *RecvConn) grantLane() *lane {
+	n := len(r.lanes)
+	for i := range n {
+		if l := r.lanes[(int(r.next)+i)%n]; l.up && l.credits > 0 {
+			return l
+		}
+	}
+	for _, l := range r.lanes {
+		if l.up {
+			return l
+		}
+	}
+	return nil
+}
+
+// postGrant writes a slot of the shadow into the sender's ring.
+func (l *lane) postGrant(seq uint64, slot []grant) error {
+	c := l.conn
+	length := uint32(len(slot)) * entrySize
+	l.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&slot[0])), Length: length, LKey: l.device().wire.LKey()}
+	w := &l.wr[0]
+	w.SGList, w.NumSGE, w.Next = ibv.AddrOf(&l.sge[0]), 1, 0
+	w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
+	w.RemoteAddr, w.RKey = c.peerBase+grantOffset(seq), c.peerKeys[l.peerDev]
+	w.WRID = wrID(wrGrant, l.index, int(slotOf(seq)), 0)
+	if length <= l.qp.MaxInline() {
+		w.SendFlags = ibv.IBV_SEND_INLINE
+	}
+	l.unsig++
+	signal := l.unsig == grantSignal
+	if signal {
+		w.SendFlags |= ibv.IBV_SEND_SIGNALED
+		w.WRID = wrID(wrGrant, l.index, int(slotOf(seq)), l.unsig)
+	}
+	if _, err := l.qp.PostSend(w); err != nil {
+		return fmt.Errorf("%v: %v: %w", c, l, err)
+	}
+	l.credits--
+	if signal {
+		l.unsig = 0
+		l.device().sends++
+	}
+	return nil
+}
+
+// received accounts for a part that has arrived. Whatever the immediate says is
+// checked: a peer that breaks the protocol fails its connection, nothing else.
+func (r *RecvConn) received(l *lane, wc *ibv.WC) {
+	l.messages++
+	v := networkOrder(wc.Imm)
+	if wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM {
+		r.failLocked(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", ErrPeer, r.conn, l, wc.Opcode))
+		return
+	}
+	m, ok := decodeImm(v)
+	req := &r.requests[m.slot]
+	switch {
+	case !ok:
+		r.bad(l, v, "malformed")
+		return
+	case !req.active || req.done:
+		r.bad(l, v, "no receive outstanding in that slot")
+		return
+	case int(m.sub) >= req.n:
+		r.bad(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
+		return
+	}
+	s := &req.subs[m.sub]
+	if s.seen == 0 {
+		s.last = m.last
+	}
+	size := int64(m.writes)*int64(l.chunk) + int64(wc.ByteLen)
+	switch {
+	case s.last != m.last:
+		r.bad(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
+		return
+	case s.seen&(1<<m.part) != 0:
+		r.bad(l, v, "that part has arrived before")
+		return
+	case s.size+size > int64(s.capacity):
+		r.bad(l, v, fmt.Sprintf("%d bytes for a buffer of %d", s.size+size, s.capacity))
+		return
+	}
+	s.seen |= 1 << m.part
+	s.size += size
+	l.bytes += uint64(size)
+	if bits.OnesCount32(s.seen) <= int(s.last) {
+		return
+	}
+	req.sizes[m.sub] = int(s.size)
+	r.bytes += uint64(s.size)
+	r.messages++
+	r.granted--
+	if req.left--; req.left == 0 {
+		req.complete()
+	}
+}
+
+// bad fails the connection over an immediate that the protocol does not allow.
+func (r *RecvConn) bad(l *lane, v uint32, why string) {
+	r.failLocked(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", ErrPeer, r.conn, l, v, why))
+}
+
+// failed ends the connection: a receive queue or a grant failed. No request of
+// its own is behind it, so that all outstanding ones see the connection's error.
+func (r *RecvConn) failed(l *lane, _ *ibv.WC, err error) {
+	l.up = false
+	r.failLocked(err)
+}
+
+func (r *RecvConn) part(l *lane, wc *ibv.WC) {
+	r.failLocked(fmt.Errorf("%w: %v: %v: completion of a part at the receiver", ErrInternal, r.conn, l))
+}
+
+func (r *RecvConn) recycle(*Request) {} // its slot is free with it
+
+func (r *RecvConn) waiting() bool { return r.granted > 0 }
+
+func (r *RecvConn) abandon() {
+	for i := range r.requests {
+		if q := &r.requests[i]; q.active && !q.done {
+			q.settle()
+		}
+	}
+	r.granted = 0
+}
+
+func (r *RecvConn) counters() (bytes, messages, waits uint64) { return r.bytes, r.messages, r.waits }

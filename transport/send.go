@@ -1,0 +1,296 @@
+package transport
+
+import (
+	"fmt"
+
+	"ncclmesh/ibv"
+)
+
+// SendConn is the send half of a connection.
+type SendConn struct {
+	*conn
+	requests [window]Request
+	free     []uint16 // indices of requests not in use
+
+	head    uint64 // sequence of the first grant not wholly matched
+	matched uint8  // its entries that a send has taken
+	shares  [maxParts]share
+	split   [maxParts]int
+
+	bytes, messages uint64
+	waits           uint64 // messages that waited for a grant
+	waiting_        bool   // the next message has been counted in waits
+	clamped         bool   // a message was larger than its grant, and that was said
+}
+
+func newSendConn(c *conn) *SendConn {
+	s := &SendConn{conn: c, head: 1, free: make([]uint16, 0, window)}
+	for i := range s.requests {
+		s.requests[i] = Request{c: c, index: i}
+		s.free = append(s.free, uint16(window-1-i))
+	}
+	c.half = s
+	return s
+}
+
+// Request returns the connection's request of that index.
+func (s *SendConn) Request(i int) *Request {
+	if i < 0 || i >= len(s.requests) {
+		return nil
+	}
+	return &s.requests[i]
+}
+
+// Isend sends size bytes at addr, which lie in r, into the buffer that the
+// receiver has granted for tag. It returns nil when there is no such grant yet
+// or no room to post; the caller tries again. A message larger than the grant is
+// cut to its capacity, as NCCL's own transport does, and that is logged once.
+//
+// Messages of one tag are matched in order; tags only choose among the buffers
+// of one receive.
+func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *Region) (*Request, error) {
+	c := s.conn
+	if !c.mu.TryLock() {
+		return nil, nil
+	}
+	req, err := s.isend(addr, size, tag, r)
+	c.mu.Unlock()
+	return req, err
+}
+
+func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request, error) {
+	c := s.conn
+	if c.err != nil || c.closed {
+		return nil, c.over("send")
+	}
+	if size < 0 || (size > 0 && (r == nil || addr < r.addr || addr+uintptr(size) > r.addr+r.length)) {
+		return nil, fmt.Errorf("%w: %v: send of %d bytes at %#x is outside the registered memory", ErrUsage, c, size, addr)
+	}
+	g := s.match(tag)
+	if g == nil {
+		if !s.waiting_ {
+			s.waiting_ = true
+			s.waits++
+		}
+		return nil, nil
+	}
+	if len(s.free) == 0 {
+		return nil, nil
+	}
+	if size > int(g.capacity) {
+		if !s.clamped {
+			s.clamped = true
+			c.t.log.Warn("a message is larger than the buffer the receiver posted and was cut", "conn", c.String(), "size", size, "capacity", g.capacity)
+		}
+		size = int(g.capacity)
+	}
+	for i, l := range c.lanes {
+		s.shares[i] = share{backlog: l.backlog}
+		if l.up {
+			s.shares[i].weight = l.weight
+		}
+	}
+	n, which := split(size, s.shares[:len(c.lanes)], c.t.opts.StripeThreshold, s.split[:])
+	if !s.room(n, which) {
+		c.poll()
+		if !s.room(n, which) {
+			return nil, c.err
+		}
+	}
+
+	req := &s.requests[s.free[len(s.free)-1]]
+	s.free = s.free[:len(s.free)-1]
+	c.begin(req, 1)
+	req.sizes[0] = size
+	req.parts = n
+	if size > 0 {
+		req.regions[0] = r
+		r.inflight.Add(1)
+	}
+	m := imm{slot: slotOf(s.head), sub: g.sub, last: uint8(n - 1)}
+	off := 0
+	for i, l := range c.lanes {
+		b := s.split[i]
+		req.part[i] = b
+		if b == 0 && i != which {
+			continue
+		}
+		if err := l.postPart(req, g, uint64(addr)+uint64(off), uint64(off), b, m, r); err != nil {
+			req.err = err
+			c.failLocked(err)
+			return nil, err
+		}
+		off += b
+		m.part++
+	}
+	s.take(g)
+	s.waiting_ = false
+	s.bytes += uint64(size)
+	s.messages++
+	return req, nil
+}
+
+// match returns the first grant of the head slot that tag fits and no send has
+// taken, or nil.
+func (s *SendConn) match(tag int32) *grant {
+	slot := s.wire.slot(s.head)
+	if acquire(&slot[0].seq) != s.head {
+		return nil
+	}
+	n := int(slot[0].n)
+	if n < 1 || n > maxSubs {
+		s.failLocked(fmt.Errorf("%w: %v: grant %d names %d buffers", ErrPeer, s.conn, s.head, n))
+		return nil
+	}
+	for i := 1; i < n; i++ {
+		if acquire(&slot[i].seq) != s.head {
+			return nil
+		}
+	}
+	for i := range n {
+		if g := &slot[i]; s.matched&(1<<i) == 0 && int32(g.tag) == tag {
+			if int(g.sub) != i {
+				s.failLocked(fmt.Errorf("%w: %v: grant %d has sub-receive %d in place %d", ErrPeer, s.conn, s.head, g.sub, i))
+				return nil
+			}
+			return g
+		}
+	}
+	return nil
+}
+
+// take marks a grant used; when all of its slot are, the head moves on.
+func (s *SendConn) take(g *grant) {
+	s.matched |= 1 << g.sub
+	if s.matched == 1<<g.n-1 {
+		s.matched = 0
+		s.head++
+	}
+}
+
+// room reports whether every lane has the credits that its part takes.
+func (s *SendConn) room(n, which int) bool {
+	for i, l := range s.lanes {
+		if b := s.split[i]; b > 0 || i == which {
+			w := l.writes(b)
+			if w > len(l.wr) {
+				s.failLocked(fmt.Errorf("%w: %v: %v: a part of %d bytes takes %d writes of %d bytes, more than %d", ErrUsage, s.conn, l, b, w, l.chunk, len(l.wr)))
+				return false
+			}
+			if l.credits < w {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// writes is the number of work requests of a part of b bytes.
+func (l *lane) writes(b int) int {
+	return max(1, (b+int(l.chunk)-1)/int(l.chunk))
+}
+
+// postPart writes b bytes from local into the granted buffer at offset off: plain
+// writes of a chunk each, and one with the immediate for the rest.
+func (l *lane) postPart(req *Request, g *grant, local, off uint64, b int, m imm, r *Region) error {
+	n := l.writes(b)
+	m.writes = uint8(n - 1)
+	var lkey uint32
+	if b > 0 {
+		lkey = r.lkeys[l.dev]
+	}
+	rest := b
+	for i := range n {
+		w, e := &l.wr[i], &l.sge[i]
+		length := min(rest, int(l.chunk))
+		e.Addr, e.Length, e.LKey = local, uint32(length), lkey
+		w.WRID = wrID(wrPart, l.index, req.index, 0)
+		w.SGList, w.NumSGE = ibv.AddrOf(e), 1
+		w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
+		w.RemoteAddr, w.RKey = g.addr+off, g.rkeys[l.peerDev]
+		w.Next = 0
+		if i+1 < n {
+			w.Next = ibv.AddrOf(&l.wr[i+1])
+		} else {
+			w.WRID = wrID(wrPart, l.index, req.index, n)
+			w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, ibv.IBV_SEND_SIGNALED
+			w.Imm = networkOrder(m.encode())
+			if length == 0 {
+				w.SGList, w.NumSGE = 0, 0
+			}
+		}
+		local += uint64(length)
+		off += uint64(length)
+		rest -= length
+	}
+	if _, err := l.qp.PostSend(&l.wr[0]); err != nil {
+		return fmt.Errorf("%v: %v: %w", l.conn, l, err)
+	}
+	l.credits -= n
+	l.backlog += int64(b)
+	l.bytes += uint64(b)
+	l.messages++
+	l.device().sends++
+	return nil
+}
+
+// part counts a delivered part.
+func (s *SendConn) part(l *lane, wc *ibv.WC) {
+	req := s.ofWC(wc)
+	if req == nil {
+		return
+	}
+	l.backlog -= int64(req.part[l.index])
+	if req.parts--; req.parts == 0 {
+		req.complete()
+	}
+}
+
+// ofWC is the request that a completion belongs to; an unknown one fails the
+// connection.
+func (s *SendConn) ofWC(wc *ibv.WC) *Request {
+	i := int(uint16(wc.WRID >> 32))
+	if i >= len(s.requests) || !s.requests[i].active {
+		s.failLocked(fmt.Errorf("%w: %v: completion for request %d, which is not outstanding", ErrInternal, s.conn, i))
+		return nil
+	}
+	return &s.requests[i]
+}
+
+// failed gives a failed work request's error to its own request and ends the
+// connection.
+func (s *SendConn) failed(l *lane, wc *ibv.WC, err error) {
+	if uint8(wc.WRID>>56) == wrPart {
+		if i := int(uint16(wc.WRID >> 32)); i < len(s.requests) && s.requests[i].active && s.requests[i].err == nil {
+			s.requests[i].err = err
+		}
+	}
+	l.up = false
+	s.failLocked(err)
+}
+
+func (s *SendConn) received(l *lane, wc *ibv.WC) {
+	s.failLocked(fmt.Errorf("%w: %v: %v: a write with immediate towards the sender", ErrPeer, s.conn, l))
+}
+
+func (s *SendConn) waiting() bool { return false }
+
+func (s *SendConn) recycle(r *Request) { s.free = append(s.free, uint16(r.index)) }
+
+func (s *SendConn) abandon() {
+	for i := range s.requests {
+		if r := &s.requests[i]; r.active && !r.done {
+			r.settle()
+		}
+	}
+}
+
+func (s *SendConn) counters() (bytes, messages, waits uint64) { return s.bytes, s.messages, s.waits }
+
+// over is the error of an operation on a connection that has ended.
+func (c *conn) over(op string) error {
+	if c.err != nil {
+		return c.err
+	}
+	return fmt.Errorf("%w: %v: %s on a closed connection", ErrUsage, c, op)
+}

@@ -1,0 +1,323 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/topology"
+)
+
+// The set-up of a connection:
+//
+//	sender                                   receiver
+//	queue pairs in INIT
+//	Open{lanes}                      ──►     queue pairs in INIT, receives posted, RTR, RTS
+//	RTR, RTS                         ◄──     Accept{lanes}
+//	Connected{lanes}, proof writes   ──►     proof writes
+//	Proved{lanes}                    ──►     both directions known
+//	in use                           ◄──     Ready{lanes}
+//
+// A lane that fails on the way is left out; the connection fails when none is
+// left.
+
+// plannedLane is a candidate that a connection will try.
+type plannedLane struct {
+	port *port
+	gid  topology.GID
+	peer handshake.Port
+}
+
+// plan chooses the lanes to try towards a peer with these ports: one for each
+// pair of ports whose addresses share a subnet.
+func (t *Transport) plan(peer []handshake.Port) []plannedLane {
+	ports := make([]topology.Port, len(t.ports))
+	for i, p := range t.ports {
+		ports[i] = p.Port
+	}
+	var lanes []plannedLane
+	tried := map[[2]int]bool{}
+	for _, c := range topology.Candidates(ports, peer, t.opts.GIDs) {
+		pair := [2]int{c.Local, c.Remote}
+		if tried[pair] {
+			continue
+		}
+		tried[pair] = true
+		for range t.opts.QPsPerLane {
+			if len(lanes) < maxParts {
+				lanes = append(lanes, plannedLane{t.ports[c.Local], t.ports[c.Local].GIDs[c.LocalGID], peer[c.Remote]})
+			}
+		}
+	}
+	return lanes
+}
+
+// build creates the devices and queue pairs of the planned lanes.
+func (c *conn) build(plan []plannedLane) error {
+	var ports []*port
+	var lanes, writes []int
+	index := map[*port]int{}
+	kept := plan[:0:0]
+	for _, l := range plan {
+		i, ok := index[l.port]
+		if !ok {
+			if len(ports) == maxDevices {
+				if c.sending {
+					continue // the device set is full
+				}
+				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", ErrPeer, c, maxDevices)
+			}
+			i = len(ports)
+			index[l.port] = i
+			ports, lanes, writes = append(ports, l.port), append(lanes, 0), append(writes, 1)
+		}
+		lanes[i]++
+		if c.sending {
+			writes[i] = max(writes[i], mostWrites(chunkOf(l.port.attr.MaxMsgSz, l.peer.MaxMsgSize)))
+		}
+		kept = append(kept, l)
+	}
+	if err := c.setUpDevices(ports, lanes, writes); err != nil {
+		return err
+	}
+	for _, p := range kept {
+		l, err := newLane(c, uint8(len(c.lanes)), index[p.port], p.gid, p.peer)
+		if err != nil {
+			return fmt.Errorf("%v: %s: %w", c, p.port.String(), err)
+		}
+		c.carveLane(l, writes[l.dev])
+		c.mu.Lock()
+		c.lanes = append(c.lanes, l)
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// offers returns what the peer is told: the device set and the lanes in mask.
+func (c *conn) offers(mask uint32) (devs []handshake.Device, lanes []handshake.Lane) {
+	for _, d := range c.devs {
+		devs = append(devs, handshake.Device{Port: d.port.index, RKey: d.wire.RKey()})
+	}
+	for _, l := range c.lanes {
+		if mask&(1<<l.index) != 0 {
+			lanes = append(lanes, l.offer(l.peer.Index))
+		}
+	}
+	return devs, lanes
+}
+
+// adopt takes over the peer's device set and memory.
+func (c *conn) adopt(base uint64, devs []handshake.Device) error {
+	if len(devs) == 0 || len(devs) > maxDevices {
+		return fmt.Errorf("%w: %v: peer names %d devices; 1 to %d can be", ErrPeer, c, len(devs), maxDevices)
+	}
+	c.peerBase = base
+	for i, d := range devs {
+		c.peerKeys[i] = d.RKey
+	}
+	return nil
+}
+
+// deviceOf is the place of a peer's port in its device set.
+func deviceOf(devs []handshake.Device, port uint8) (int, bool) {
+	for i, d := range devs {
+		if d.Port == port {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// connectLanes connects each lane for which the peer gave its half, in parallel,
+// and returns those that reached RTS.
+func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) uint32 {
+	var wg sync.WaitGroup
+	for i := range remote {
+		r := &remote[i]
+		if int(r.Index) >= len(c.lanes) || r.Kind != handshake.LaneVerbs {
+			continue
+		}
+		l := c.lanes[r.Index]
+		dev, ok := deviceOf(devs, r.Port)
+		if !ok || r.Port != l.peer.Index || r.PeerPort != l.device().port.index {
+			l.reason = fmt.Sprintf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort)
+			continue
+		}
+		l.peerDev = dev
+		wg.Go(func() {
+			if err := l.connect(*r); err != nil {
+				l.reason = err.Error()
+			}
+		})
+	}
+	wg.Wait()
+	var mask uint32
+	for _, l := range c.lanes {
+		if l.rts {
+			mask |= 1 << l.index
+			c.checkMTU(l)
+		}
+	}
+	return mask
+}
+
+// checkMTU says when a cable works at less than one of its ends could.
+func (c *conn) checkMTU(l *lane) {
+	p := l.device().port
+	if ours, theirs := p.attr.ActiveMTU, uint32(l.remote.MTU); ours != theirs {
+		c.t.warnOnce(fmt.Sprintf("MTU differs between the ends of a cable: %s on %s has %d, %s:%d (%s) on %s has %d; using %d. Set the same MTU on both interfaces",
+			p.String(), c.t.name(), mtuBytes(ours), l.peer.Device, l.peer.Num, l.peer.Netdev, c.s.Peer().Hostname, mtuBytes(theirs), mtuBytes(min(ours, theirs))))
+	}
+}
+
+// mtuBytes is the number of bytes of an ibv_mtu.
+func mtuBytes(mtu uint32) int { return 128 << mtu }
+
+// prove sends this side's proof over the lanes in mask and waits until, for each,
+// it is acknowledged and the peer's has landed, or the deadline has passed. It
+// returns the lanes proved.
+func (c *conn) prove(ctx context.Context, mask uint32) uint32 {
+	c.mu.Lock()
+	for _, l := range c.lanes {
+		if mask&(1<<l.index) == 0 {
+			continue
+		}
+		if err := l.postProof(); err != nil {
+			l.proof, l.reason = proofFailed, err.Error()
+		}
+	}
+	c.mu.Unlock()
+	deadline := time.Now().Add(c.t.opts.scaled(c.t.opts.ProofWait))
+	for wait := 20 * time.Microsecond; ; wait = min(2*wait, 2*time.Millisecond) {
+		var proved uint32
+		pending := false
+		c.mu.Lock()
+		for _, d := range c.devs {
+			c.pollDevice(d)
+		}
+		for _, l := range c.lanes {
+			switch {
+			case mask&(1<<l.index) == 0 || l.proof == proofFailed:
+			case l.proof == proofDone && l.arrived():
+				proved |= 1 << l.index
+			default:
+				pending = true
+			}
+		}
+		over := c.err != nil
+		c.mu.Unlock()
+		if !pending || over || ctx.Err() != nil {
+			return proved
+		}
+		if time.Now().After(deadline) {
+			for _, l := range c.lanes {
+				if mask&^proved&(1<<l.index) != 0 && l.reason == "" {
+					l.reason = "no packet passed within " + c.t.opts.scaled(c.t.opts.ProofWait).String()
+				}
+			}
+			return proved
+		}
+		time.Sleep(wait)
+	}
+}
+
+// wait returns the peer's next set-up message.
+func (c *conn) wait(ctx context.Context) (handshake.Message, error) {
+	select {
+	case m := <-c.inbox:
+		return m, nil
+	case <-c.bye:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return nil, c.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %v: given up during set-up", ErrUsage, c)
+	}
+}
+
+// expect returns the peer's next message, which must be an M.
+func expect[M handshake.Message](ctx context.Context, c *conn) (M, error) {
+	var none M
+	m, err := c.wait(ctx)
+	if err != nil {
+		return none, err
+	}
+	if m, ok := m.(M); ok {
+		return m, nil
+	}
+	return none, fmt.Errorf("%w: %v: %v instead of %v", ErrPeer, c, m.Type(), none.Type())
+}
+
+// use puts the lanes in mask into service and gives back the others.
+func (c *conn) use(mask uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.lanes {
+		if mask&(1<<l.index) != 0 {
+			l.up = true
+		} else if err := l.close(); err != nil {
+			c.t.log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
+		}
+	}
+}
+
+// announce logs the connection as NCCL's own transport would, and each lane that
+// was tried and is not used.
+func (c *conn) announce(mask uint32) {
+	var used []string
+	for _, l := range c.lanes {
+		if mask&(1<<l.index) != 0 {
+			used = append(used, fmt.Sprintf("%v mtu %d gid %d", l, mtuBytes(min(l.device().port.attr.ActiveMTU, uint32(l.remote.MTU))), l.gidIndex))
+		} else {
+			c.t.warnOnce(fmt.Sprintf("%s -> %s: %s:%d -> %s:%d is not used: %s", c.t.name(), c.s.Peer().Hostname,
+				l.device().port.Device, l.device().port.Num, l.peer.Device, l.peer.Num, l.reason))
+		}
+	}
+	c.t.log.Info(fmt.Sprintf("%v: %s", c, strings.Join(used, ", ")))
+}
+
+// noPath is the error of a connection none of whose lanes works.
+func (c *conn) noPath() error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "no path between %s and %s", c.t.name(), c.s.Peer().Hostname)
+	if len(c.lanes) == 0 {
+		fmt.Fprintf(&b, ": no two of their ports share a subnet: %s has %s; %s has %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
+			c.t.name(), addresses(c.t.told), c.s.Peer().Hostname, addresses(c.s.Peer().Ports))
+	}
+	for _, l := range c.lanes {
+		fmt.Fprintf(&b, "; %s %s -> %s %s: %s", l.device().port.String(), netip.AddrFrom16(l.gid).Unmap(),
+			l.peer.Device, netip.AddrFrom16(l.remote.GID).Unmap(), l.reason)
+	}
+	return fmt.Errorf("%w: %v: %s", ErrPeer, c, b.String())
+}
+
+// addresses lists ports with their addresses, for people.
+func addresses(ports []handshake.Port) string {
+	var all []string
+	for _, p := range ports {
+		var as []string
+		for _, a := range p.Addrs {
+			as = append(as, fmt.Sprintf("%s/%d", netip.AddrFrom16(a.GID).Unmap(), a.PrefixLen))
+		}
+		all = append(all, fmt.Sprintf("%s:%d (%s)", p.Device, p.Num, strings.Join(as, " ")))
+	}
+	if len(all) == 0 {
+		return "no ports"
+	}
+	return strings.Join(all, ", ")
+}
+
+// abort ends a connection that did not come up.
+func (c *conn) abort(err error) error {
+	c.fail(err)
+	return errors.Join(err, c.destroy())
+}
+
+// lanesOf counts the lanes of a mask.
+func lanesOf(mask uint32) int { return bits.OnesCount32(mask) }
