@@ -43,11 +43,30 @@ func (m Mesh) setup(machine string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "set -e\n. /lab/lib.sh\n")
 	fmt.Fprintf(&b, "cat > /etc/hosts <<END\n127.0.0.1 localhost\n%sEND\n", m.hosts())
-	fmt.Fprintf(&b, "%s\n", strings.Join(name, "\n"))
+	fmt.Fprintf(&b, "%s\n", strings.Join(append(name, m.settings(machine)...), "\n"))
 	fmt.Fprintf(&b, "ip -batch - <<END\n%s\nEND\n", strings.Join(ip, "\n"))
 	fmt.Fprintf(&b, "cat > /run/rdma.batch <<END\n%s\nEND\nrdma -b /run/rdma.batch\n", strings.Join(rdma, "\n"))
 	fmt.Fprintf(&b, "%s\n", strings.Join(wait, "\n"))
 	return b.String()
+}
+
+// settings returns the commands that let a machine with both ends of a cable accept packets from its own addresses, each only at
+// the port that has it. They hold for interfaces made later.
+func (m Mesh) settings(machine string) []string {
+	var set []string
+	for _, c := range m.Cables {
+		if !c.internal() || c.Ends[0].Machine != machine {
+			continue
+		}
+		for _, s := range []string{"rp_filter 0", "accept_local 1", "arp_ignore 1"} {
+			name, value, _ := strings.Cut(s, " ")
+			for _, scope := range []string{"all", "default"} {
+				set = append(set, fmt.Sprintf("echo %s >/proc/sys/net/ipv4/conf/%s/%s", value, scope, name))
+			}
+		}
+		return set
+	}
+	return nil
 }
 
 // internalCables returns the ip commands for cables with both ends in this machine. A packet to an address of the machine itself

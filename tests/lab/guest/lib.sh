@@ -34,3 +34,15 @@ hw_counter() {
 		echo "${d##*/} $1 $value"
 	done
 }
+
+# link_down IFACE, link_up IFACE: what an administrator does; the lab's own cable pulling leaves the interface up.
+link_down() { ip link set "$1" down; }
+link_up() { ip link set "$1" up; }
+
+# netem IFACE ARG...: makes the interface lose, delay or reorder what it sends ("loss 1%", "delay 20ms"); netem_off IFACE ends it.
+netem() {
+	local iface=$1
+	shift
+	tc qdisc replace dev "$iface" root netem "$@"
+}
+netem_off() { tc qdisc del dev "$1" root; }

@@ -33,8 +33,9 @@ flags:
 
 // Exit statuses beside those of scripts.
 const (
-	statusTimeout = 124
-	statusMachine = 125
+	statusTimeout     = 124
+	statusMachine     = 125
+	statusInterrupted = 130
 )
 
 type options struct {
@@ -113,7 +114,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		progress.Say("%s is ready: Linux %s, %d packages", o.dir, images.Release, len(images.Packages))
 		return 0, nil
 	case "demo":
-		return 1, errors.New("not yet")
+		return demo(ctx, images, cfg, o)
 	}
 	return runJob(ctx, images, mesh, cfg, fs.Arg(0))
 }
@@ -140,22 +141,7 @@ func runJob(ctx context.Context, images *lab.Images, mesh lab.Mesh, cfg lab.Conf
 		defer mu.Unlock()
 		fmt.Printf("[%s] %s\n", machine, line)
 	}
-	for try := 1; ; try++ {
-		status, err := runOnce(ctx, images, mesh, cfg, script)
-		switch {
-		case err == nil:
-			return status, nil
-		case errors.Is(context.Cause(ctx), context.Canceled):
-			return 130, errors.New("interrupted")
-		case ctx.Err() != nil:
-			return statusTimeout, err
-		case !errors.Is(err, lab.ErrMachine):
-			return 1, err
-		case try == 2:
-			return statusMachine, err
-		}
-		cfg.Progress.Say("%s; once more", strings.TrimSpace(err.Error()))
-	}
+	return onceMore(ctx, cfg.Progress, func() (int, error) { return runOnce(ctx, images, mesh, cfg, script) })
 }
 
 func runOnce(ctx context.Context, images *lab.Images, mesh lab.Mesh, cfg lab.Config, script string) (int, error) {
@@ -170,4 +156,39 @@ func runOnce(ctx context.Context, images *lab.Images, mesh lab.Mesh, cfg lab.Con
 		worst = max(worst, r.Status)
 	}
 	return worst, err
+}
+
+func demo(ctx context.Context, images *lab.Images, cfg lab.Config, o options) (int, error) {
+	for _, f := range []string{o.plugin, o.driver} {
+		if _, err := os.Stat(f); err != nil {
+			return 1, fmt.Errorf("%w; run make first", err)
+		}
+	}
+	d := lab.Demo{Out: os.Stdout, Plugin: o.plugin, Driver: o.driver, Config: cfg}
+	return onceMore(ctx, cfg.Progress, func() (int, error) {
+		if err := d.Run(ctx, images); err != nil {
+			return 1, err
+		}
+		return 0, nil
+	})
+}
+
+// onceMore calls f, and again when a machine died, and says how the program ends.
+func onceMore(ctx context.Context, p *lab.Progress, f func() (int, error)) (int, error) {
+	for try := 1; ; try++ {
+		status, err := f()
+		switch {
+		case err == nil:
+			return status, nil
+		case errors.Is(context.Cause(ctx), context.Canceled):
+			return statusInterrupted, errors.New("interrupted")
+		case ctx.Err() != nil:
+			return statusTimeout, err
+		case !errors.Is(err, lab.ErrMachine):
+			return 1, err
+		case try == 2:
+			return statusMachine, err
+		}
+		p.Say("%s; once more", strings.TrimSpace(err.Error()))
+	}
 }

@@ -1,0 +1,152 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Demo runs ncclmesh's main job in the triangle and shows it to a person.
+type Demo struct {
+	Out            io.Writer
+	Plugin, Driver string   // host paths
+	Args           []string // of the driver; default: a short all-reduce, then messages between every pair
+	Config         Config
+}
+
+const demoPort = 7000
+
+// rnrCounters count arrivals for which no receive was posted: the plugin promises that there are none.
+var rnrCounters = []string{"rcvd_rnr_err", "send_rnr_err"}
+
+// Run draws the mesh, boots it and runs the job. The error says what did not hold.
+func (d Demo) Run(ctx context.Context, images *Images) error {
+	mesh := Triangle()
+	fmt.Fprintf(d.Out, "\nThree machines, a cable between each two, every cable a subnet of its own, no switch:\n\n%s\n", Draw(mesh))
+	cfg := d.Config
+	cfg.Files = append(cfg.Files, d.Plugin, d.Driver)
+	seen := &demoOutput{out: d.Out, first: mesh.Machines[0]}
+	cfg.Log = seen.line
+	l, err := images.Start(ctx, mesh, cfg)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+
+	args := d.Args
+	if args == nil {
+		args = []string{"--work", "sendrecv,allreduce", "--min", "8", "--max", "4M", "--factor", "8", "--iters", "3", "--warmup", "1"}
+	}
+	job := DriverJob{Args: args, Env: map[string]string{"NCCL_DEBUG": "INFO"}, Port: demoPort}
+	fmt.Fprintf(d.Out, "\nOne rank on each, through %s, over the kernel's rdma_rxe:\n\n", PluginFile)
+	seen.start()
+	begin := time.Now()
+	results, err := l.RunAll(ctx, job.Script(mesh))
+	took := time.Since(begin)
+	if err != nil {
+		return err
+	}
+	if err := failed(results); err != nil {
+		return err
+	}
+	seen.stop()
+	counts, err := l.RunAll(ctx, CounterScript(rnrCounters...))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(failed(counts), checkZero(counts)); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.Out, "\nThe lane of each pair:\n\n%s", lanesTable(seen.lanes))
+	fmt.Fprintf(d.Out, "\n%d ranks, %.1f s, every byte checked: #wrong 0; receiver never unready (RNR 0)\n", len(results), took.Seconds())
+	if l.accel != AccelKVM {
+		fmt.Fprintf(d.Out, "The machines are emulated (no KVM here), so the figures say nothing about speed.\n")
+	}
+	return nil
+}
+
+// demoOutput sorts what the ranks print: lanes are collected, rank 0's table is shown, the rest is the plugin's log.
+type demoOutput struct {
+	mu      sync.Mutex
+	out     io.Writer
+	first   string // the machine of rank 0
+	showing bool
+	lanes   []Lane
+}
+
+func (o *demoOutput) start() { o.set(true) }
+func (o *demoOutput) stop()  { o.set(false) }
+
+func (o *demoOutput) set(showing bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.showing = showing
+}
+
+func (o *demoOutput) line(machine, line string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if lane, ok := ParseLane(line); ok {
+		if !slices.Contains(o.lanes, lane) {
+			o.lanes = append(o.lanes, lane)
+		}
+		return
+	}
+	switch {
+	case !o.showing:
+	case strings.Contains(line, "NCCL WARN"):
+		fmt.Fprintf(o.out, "  [%s] %s\n", Host(machine), line)
+	case strings.Contains(line, "NCCL INFO"):
+	case machine == o.first:
+		fmt.Fprintf(o.out, "  %s\n", line)
+	}
+}
+
+// lanesTable lists lanes, one line each, in the order of their nodes.
+func lanesTable(lanes []Lane) string {
+	if len(lanes) == 0 {
+		return "  (the plugin named none)\n"
+	}
+	sorted := slices.SortedFunc(slices.Values(lanes), func(a, b Lane) int {
+		return strings.Compare(a.From+" "+a.To+" "+a.Local, b.From+" "+b.To+" "+b.Local)
+	})
+	var b strings.Builder
+	for _, l := range sorted {
+		fmt.Fprintf(&b, "  %-8s -> %-8s  %-10s -> %-10s  %s\n", l.From, l.To, l.Local, l.Remote, l.Via)
+	}
+	return b.String()
+}
+
+// failed is the error of results with a status other than 0: their output, whole.
+func failed(results []Result) error {
+	var errs []error
+	for _, r := range results {
+		if r.Status != 0 {
+			errs = append(errs, fmt.Errorf("%s: status %d:\n%s", Host(r.Machine), r.Status, r.Output))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkZero reads the outputs of a CounterScript and names the counters that are not zero.
+func checkZero(results []Result) error {
+	var errs []error
+	for _, r := range results {
+		counters, err := ParseCounters(r.Output)
+		errs = append(errs, err)
+		if err == nil && len(counters) == 0 {
+			errs = append(errs, fmt.Errorf("%s: no RDMA device has counters", Host(r.Machine)))
+		}
+		for _, c := range counters {
+			if c.Value != 0 {
+				errs = append(errs, fmt.Errorf("%s: %s %s is %d, expected 0", Host(r.Machine), c.Device, c.Name, c.Value))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,230 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// These tests boot machines. They run with MESH_TEST_LAB=1; MESH_TEST_REQUIRE=lab makes a skip a failure; MESH_TEST_ACCEL
+// is auto, kvm or tcg; MESH_TEST_SOAK is how long the soak takes (default 2m).
+
+// skip skips a test for a reason, unless the lab is required.
+func skip(t *testing.T, reason string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv("MESH_TEST_REQUIRE"), ","), "lab") {
+		t.Fatalf("MESH_TEST_REQUIRE=lab: %s", reason)
+	}
+	t.Skip(reason)
+}
+
+// A session is a lab in which steps of a test run one after the other. When a machine dies, which emulation does at times,
+// the step runs once more in a fresh lab: once per session.
+type session struct {
+	ctx     context.Context
+	images  *Images
+	mesh    Mesh
+	cfg     Config
+	lab     *Lab
+	retried bool
+	port    int
+}
+
+func newSession(t *testing.T, mesh Mesh, files ...string) *session {
+	t.Helper()
+	if os.Getenv("MESH_TEST_LAB") != "1" {
+		skip(t, "boots machines; set MESH_TEST_LAB=1 or run: make lab")
+	}
+	accel, err := ParseAccel(os.Getenv("MESH_TEST_ACCEL"))
+	if err != nil {
+		t.Fatalf("MESH_TEST_ACCEL: %v", err)
+	}
+	progress := NewProgress(os.Stderr)
+	s := &session{ctx: t.Context(), mesh: mesh, cfg: Config{Accel: accel, Progress: progress}, port: demoPort}
+	if s.images, err = Prepare(s.ctx, filepath.Join(ModuleRoot(), "build/lab"), progress); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.images.Close() })
+	for _, f := range files {
+		if _, err := os.Stat(f); err == nil {
+			s.cfg.Files = append(s.cfg.Files, f)
+		}
+	}
+	t.Cleanup(func() {
+		if s.lab != nil {
+			if err := s.lab.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return s
+}
+
+// step runs f, with a lab, as a subtest and reports whether it passed.
+func (s *session) step(t *testing.T, name string, f func(t *testing.T, ctx context.Context, l *Lab) error) bool {
+	t.Helper()
+	return t.Run(name, func(t *testing.T) {
+		err := s.try(t, f)
+		if errors.Is(err, ErrMachine) && !s.retried {
+			t.Logf("%v\nonce more", err)
+			s.retried = true
+			err = s.try(t, f)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func (s *session) try(t *testing.T, f func(t *testing.T, ctx context.Context, l *Lab) error) error {
+	ctx, cancel := context.WithTimeoutCause(s.ctx, 8*time.Minute, errors.New("the step hangs"))
+	defer cancel()
+	if s.lab == nil {
+		l, err := s.images.Start(ctx, s.mesh, s.cfg)
+		if err != nil {
+			return err
+		}
+		s.lab = l
+	}
+	err := f(t, ctx, s.lab)
+	if errors.Is(err, ErrMachine) {
+		err = errors.Join(err, s.lab.Close())
+		s.lab = nil
+	}
+	return err
+}
+
+// run runs a script in all machines and fails unless every status is 0.
+func run(ctx context.Context, l *Lab, script string) ([]Result, error) {
+	results, err := l.RunAll(ctx, script)
+	return results, errors.Join(err, failed(results))
+}
+
+// built returns the host paths of plugin and driver.
+func built() []string {
+	return []string{filepath.Join(ModuleRoot(), "build", PluginFile), filepath.Join(ModuleRoot(), "build", DriverFile)}
+}
+
+// needBuilt skips a test when plugin or driver is missing.
+func needBuilt(t *testing.T) {
+	t.Helper()
+	for _, f := range built() {
+		if _, err := os.Stat(f); err != nil {
+			skip(t, fmt.Sprintf("%v; run: make", err))
+		}
+	}
+}
+
+// driver runs the NCCL stand-in on all nodes and fails unless every rank says that nothing was wrong.
+func (s *session) driver(t *testing.T, ctx context.Context, l *Lab, args ...string) error {
+	s.port++ // a port of its own: one from an earlier run may still be in use
+	begin := time.Now()
+	results, err := run(ctx, l, DriverJob{Args: args, Port: s.port}.Script(s.mesh))
+	t.Logf("%s: %.1f s", strings.Join(args, " "), time.Since(begin).Seconds())
+	if err != nil {
+		return err
+	}
+	ok := 0
+	for _, r := range results {
+		ok += strings.Count(r.Output, ": ok, #wrong 0")
+	}
+	const nodes = 3
+	if ok != nodes {
+		return fmt.Errorf("%d of %d ranks ended with \"ok, #wrong 0\":\n%s", ok, nodes, outputs(results))
+	}
+	return nil
+}
+
+func outputs(results []Result) string {
+	var b strings.Builder
+	for _, r := range results {
+		fmt.Fprintf(&b, "--- %s (status %d)\n%s", Host(r.Machine), r.Status, r.Output)
+	}
+	return b.String()
+}
+
+// noRNR is the step that ends a session: no receiver was ever not ready.
+func noRNR(_ *testing.T, ctx context.Context, l *Lab) error {
+	results, err := run(ctx, l, CounterScript(rnrCounters...))
+	if err != nil {
+		return err
+	}
+	return checkZero(results)
+}
+
+var versions = []string{"v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12"}
+
+func soakTime() string {
+	if d := os.Getenv("MESH_TEST_SOAK"); d != "" {
+		return d
+	}
+	return "2m"
+}
+
+// small is what every version carries: all kinds of work, sizes over every threshold.
+var small = []string{"--work", "allreduce,allgather,alltoall,sendrecv", "--min", "8", "--max", "2M", "--factor", "64", "--iters", "2", "--warmup", "0"}
+
+func TestTriangle(t *testing.T) {
+	s := newSession(t, Triangle(), built()...)
+	s.step(t, "machines are distinct", machinesAreDistinct)
+	s.step(t, "management network", managementNetwork)
+	s.step(t, "ring of writes", ringOfWrites)
+	s.step(t, "cable out and in", cableOutAndIn)
+	s.step(t, "loss", loss)
+	t.Run("plugin", func(t *testing.T) {
+		needBuilt(t)
+		for _, v := range versions {
+			s.step(t, v, func(t *testing.T, ctx context.Context, l *Lab) error {
+				return s.driver(t, ctx, l, append([]string{"--api", v}, small...)...)
+			})
+		}
+		for _, v := range versions {
+			s.step(t, "contract "+v, func(t *testing.T, ctx context.Context, l *Lab) error {
+				return s.driver(t, ctx, l, "--api", v, "--work", "contract")
+			})
+		}
+		s.step(t, "soak", func(t *testing.T, ctx context.Context, l *Lab) error {
+			d, err := time.ParseDuration(soakTime())
+			if err != nil {
+				return fmt.Errorf("MESH_TEST_SOAK: %w", err)
+			}
+			return s.driver(t, ctx, l, "--work", "soak", "--duration", fmt.Sprint(d.Seconds()), "--max", "64M", "--seed", "1")
+		})
+		s.step(t, "no RNR", noRNR)
+	})
+	s.step(t, "power cut", powerCut)
+}
+
+func TestSingle(t *testing.T) {
+	s := newSession(t, Single(), built()...)
+	s.step(t, "data over every cable", func(_ *testing.T, ctx context.Context, l *Lab) error {
+		var b strings.Builder
+		for i, c := range s.mesh.Cables {
+			fmt.Fprintf(&b, "ibv_rc_pingpong -d %s -g 1 -c -n 200 -p %d >/tmp/server 2>&1 & sleep 1\n", c.Ends[0].Device, 18515+i)
+			fmt.Fprintf(&b, "ibv_rc_pingpong -d %s -g 1 -c -n 200 -p %d %s || { cat /tmp/server; exit 1; }\nwait\n",
+				c.Ends[1].Device, 18515+i, c.Ends[0].Addr)
+		}
+		_, err := run(ctx, l, b.String()+sentSomething)
+		return err
+	})
+	t.Run("plugin", func(t *testing.T) {
+		needBuilt(t)
+		s.step(t, "three ranks", func(t *testing.T, ctx context.Context, l *Lab) error {
+			return s.driver(t, ctx, l, small...)
+		})
+		s.step(t, "no RNR", noRNR)
+	})
+}
+
+// sentSomething fails unless every device has sent packets.
+const sentSomething = `
+. /lab/lib.sh
+hw_counter sent_pkts
+! hw_counter sent_pkts | grep -q " 0$"
+`

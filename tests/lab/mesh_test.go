@@ -1,0 +1,164 @@
+package lab
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDraw(t *testing.T) {
+	want := `
+                    +------------+
+                    |   node-a   |
+                    +------------+
+           rxe100 .1 /        \ .1 rxe102
+                    /          \
+  192.168.100.0/24 /            \ 192.168.102.0/24
+                  /              \
+       rxe100 .2 /                \ .3 rxe102
+        +------------+          +------------+
+        |   node-b   |----------|   node-c   |
+        +------------+          +------------+
+            rxe101 .2             .3 rxe101
+                   192.168.101.0/24
+`
+	if diff := cmp.Diff(want[1:], Draw(Triangle())); diff != "" {
+		t.Errorf("picture (-want +got):\n%s", diff)
+	}
+}
+
+func TestSetup(t *testing.T) {
+	tests := []struct {
+		name, machine string
+		mesh          Mesh
+		want          string
+	}{
+		{"triangle", "b", Triangle(), `set -e
+. /lab/lib.sh
+cat > /etc/hosts <<END
+127.0.0.1 localhost
+10.10.10.1 node-a
+10.10.10.2 node-b
+10.10.10.3 node-c
+END
+rename 52:54:00:00:02:00 r100
+rename 52:54:00:00:02:01 r101
+rename 52:54:00:00:02:ff mgmt
+ip -batch - <<END
+link set lo up
+addr add 10.10.10.2/24 dev mgmt
+link set mgmt up
+addr add 192.168.100.2/24 dev r100
+link set r100 mtu 9000 up
+addr add 192.168.101.2/24 dev r101
+link set r101 mtu 9000 up
+END
+cat > /run/rdma.batch <<END
+link add rxe100 type rxe netdev r100
+link add rxe101 type rxe netdev r101
+END
+rdma -b /run/rdma.batch
+active rxe100 r100 ffff:c0a8:6402
+active rxe101 r101 ffff:c0a8:6502
+`},
+		{"one cable in one machine", "s", Mesh{Name: "pair", Machines: []string{"s"}, Cables: Single().Cables[:1]}, `set -e
+. /lab/lib.sh
+cat > /etc/hosts <<END
+127.0.0.1 localhost
+127.0.0.1 node-s
+END
+echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
+echo 0 >/proc/sys/net/ipv4/conf/default/rp_filter
+echo 1 >/proc/sys/net/ipv4/conf/all/accept_local
+echo 1 >/proc/sys/net/ipv4/conf/default/accept_local
+echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
+echo 1 >/proc/sys/net/ipv4/conf/default/arp_ignore
+ip -batch - <<END
+link set lo up
+rule add pref 100 lookup local
+rule del pref 0
+link add ab type veth peer name ba
+addr add 192.168.100.1/24 dev ab
+link set ab mtu 9000 up
+rule add pref 10 iif ab lookup local
+addr add 192.168.100.2/24 dev ba
+link set ba mtu 9000 up
+rule add pref 10 iif ba lookup local
+rule add pref 20 oif ab lookup 101
+route add 192.168.100.0/24 dev ab src 192.168.100.1 table 101
+rule add pref 20 oif ba lookup 102
+route add 192.168.100.0/24 dev ba src 192.168.100.2 table 102
+END
+cat > /run/rdma.batch <<END
+link add rxab type rxe netdev ab
+link add rxba type rxe netdev ba
+END
+rdma -b /run/rdma.batch
+active rxab ab ffff:c0a8:6401
+active rxba ba ffff:c0a8:6402
+`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, tt.mesh.setup(tt.machine)); diff != "" {
+				t.Errorf("script (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDriverScript(t *testing.T) {
+	j := DriverJob{Args: []string{"--work", "it's"}, Env: map[string]string{"B": "2", "A": "1"}, Port: 7000}
+	if diff := cmp.Diff(`export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+export A='1'
+export B='2'
+[ $NODE = a ] && rank=0
+[ $NODE = b ] && rank=1
+[ $NODE = c ] && rank=2
+./netdriver --plugin ./libnccl-net-mesh.so --rank $rank --nranks 3 --rendezvous 10.10.10.1:7000 '--work' 'it'\''s'
+`, j.Script(Triangle())); diff != "" {
+		t.Errorf("three machines (-want +got):\n%s", diff)
+	}
+	single := j.Script(Single())
+	for _, want := range []string{
+		"NCCL_HOSTID=node-a NCCL_IB_HCA==rxab,rxac ./netdriver",
+		"NCCL_HOSTID=node-b NCCL_IB_HCA==rxba,rxbc ./netdriver",
+		"NCCL_HOSTID=node-c NCCL_IB_HCA==rxcb,rxca ./netdriver",
+		"--nranks 3 --rendezvous 127.0.0.1:7000",
+	} {
+		if !strings.Contains(single, want) {
+			t.Errorf("one machine: script lacks %q:\n%s", want, single)
+		}
+	}
+}
+
+func TestParseLane(t *testing.T) {
+	tests := []struct {
+		line string
+		want Lane
+		ok   bool
+	}{
+		{"node-a:12:14 [0] NCCL INFO NET/Mesh : node-a -> node-b conn 3: lane 0 rxe100:1 -> rxe100:1 mtu 4096 gid 1",
+			Lane{"node-a", "node-b", "rxe100:1", "rxe100:1", "mtu 4096 gid 1"}, true},
+		{"NET/Mesh : node-a -> node-b conn 3: lane 12 r100 -> r100", Lane{"node-a", "node-b", "r100", "r100", ""}, true},
+		{"NET/Mesh : node-a -> node-b conn 3: 2 lanes", Lane{}, false},
+		{"", Lane{}, false},
+	}
+	for _, tt := range tests {
+		if got, ok := ParseLane(tt.line); ok != tt.ok || got != tt.want {
+			t.Errorf("ParseLane(%q) = %+v, %v; want %+v, %v", tt.line, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+func TestParseCounters(t *testing.T) {
+	got, err := ParseCounters("rxe100 rcvd_rnr_err 0\nrxe102 rcvd_rnr_err 7\n")
+	want := []Counter{{"rxe100", "rcvd_rnr_err", 0}, {"rxe102", "rcvd_rnr_err", 7}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("counters (-want +got):\n%s%v", diff, err)
+	}
+	if _, err := ParseCounters("rxe100 rcvd_rnr_err x\n"); err == nil {
+		t.Error("a counter that is no number passed")
+	}
+}
