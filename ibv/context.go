@@ -1,0 +1,86 @@
+package ibv
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sync"
+)
+
+// A Context is an open device.
+type Context struct {
+	lib    *Library
+	device *Device
+	life   life
+	ptr    uintptr
+	c      *cContext
+	ops    cContext // as it was at Open; the operations of a context do not change
+
+	cqs, qps sync.Map // C address → *CQ, *QP, for events
+
+	eventsMu   sync.Mutex
+	stopEvents func()
+}
+
+// Device is what was opened.
+func (c *Context) Device() *Device { return c.device }
+
+// FDs are the command and the asynchronous-event descriptor. As long as a forked child has them open, the kernel keeps the
+// device's queue pairs alive.
+func (c *Context) FDs() [2]int { return [2]int{int(c.c.cmdFD), int(c.c.asyncFD)} }
+
+// NumCompVectors is the number of completion interrupt vectors.
+func (c *Context) NumCompVectors() int { return int(c.c.numCompVectors) }
+
+// QueryDevice returns the device's attributes. Its GUIDs are big-endian in memory; see GUID.
+func (c *Context) QueryDevice() (DeviceAttr, error) {
+	var attr DeviceAttr
+	if err := c.life.check(); err != nil {
+		return attr, err
+	}
+	errno := c.lib.queryDevice(c.ptr, &attr)
+	return attr, newError("query_device", c.device.name, 0, errno, "")
+}
+
+// GUID returns the value of a GUID of DeviceAttr, whose highest byte is the first one that tools print.
+func GUID(stored uint64) uint64 { return bigEndian(stored) }
+
+// FirmwareVersion is FWVer as text.
+func (a *DeviceAttr) FirmwareVersion() string {
+	s, _, _ := bytes.Cut(a.FWVer[:], []byte{0})
+	return string(s)
+}
+
+// QueryPort returns the attributes of a port. Ports count from 1.
+func (c *Context) QueryPort(port uint8) (PortAttr, error) {
+	var attr PortAttr
+	if err := c.life.check(); err != nil {
+		return attr, err
+	}
+	errno := c.lib.queryPort(c.ptr, port, &attr)
+	return attr, newError("query_port", c.device.name, port, errno, "")
+}
+
+// PortStateString spells PortAttr.State.
+func PortStateString(state uint32) string { return nameOf(portStateNames, "IBV_PORT", state) }
+
+// QueryPKey returns a partition key in host byte order.
+func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
+	if err := c.life.check(); err != nil {
+		return 0, err
+	}
+	b, errno := c.lib.queryPkey(c.ptr, port, index)
+	return binary.BigEndian.Uint16(b[:]), newError("query_pkey", c.device.name, port, errno, "")
+}
+
+// Close stops the events and closes the device. Everything made from it has to be closed before.
+func (c *Context) Close() error {
+	return c.life.end("context "+c.device.name, func() error {
+		c.eventsMu.Lock()
+		stop := c.stopEvents
+		c.eventsMu.Unlock()
+		if stop != nil {
+			stop()
+		}
+		return newError("close_device", c.device.name, 0, c.lib.closeDevice(c.ptr), "")
+	})
+}

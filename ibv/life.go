@@ -1,0 +1,117 @@
+package ibv
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// A kind is a class of objects that have to be closed.
+type kind int
+
+const (
+	kindContext kind = iota
+	kindPD
+	kindMR
+	kindCompChannel
+	kindCQ
+	kindQP
+	kindMemory
+	numKinds
+)
+
+var kindNames = [numKinds]string{
+	"contexts", "protection domains", "memory regions", "completion channels", "completion queues", "queue pairs", "memories",
+}
+
+var live [numKinds]atomic.Int64
+
+// Live counts the objects of the process that are open, by kind; kinds without any are left out. It is for leak checks.
+func Live() map[string]int {
+	m := map[string]int{}
+	for k := range live {
+		if n := int(live[k].Load()); n != 0 {
+			m[kindNames[k]] = n
+		}
+	}
+	return m
+}
+
+// A life is that of one object between its parents' and its children's: a parent cannot close before its children.
+// Locks are taken from child to parent.
+type life struct {
+	kind    kind
+	parents []*life
+
+	ended atomic.Bool // written under mu
+
+	mu       sync.Mutex
+	children [numKinds]int
+}
+
+// begin enters the object into its parents' books, before the C object exists.
+func (l *life) begin(k kind, parents ...*life) error {
+	l.kind, l.parents = k, parents
+	for i, p := range parents {
+		p.mu.Lock()
+		if p.ended.Load() {
+			p.mu.Unlock()
+			l.leave(parents[:i])
+			return net.ErrClosed
+		}
+		p.children[k]++
+		p.mu.Unlock()
+	}
+	live[k].Add(1)
+	return nil
+}
+
+func (l *life) leave(parents []*life) {
+	for _, p := range parents {
+		p.mu.Lock()
+		p.children[l.kind]--
+		p.mu.Unlock()
+	}
+}
+
+// abandon undoes begin for an object that did not come about.
+func (l *life) abandon() {
+	l.ended.Store(true)
+	l.leave(l.parents)
+	live[l.kind].Add(-1)
+}
+
+// end destroys the object once. If destroy fails, the object stays open.
+func (l *life) end(what string, destroy func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended.Load() {
+		return nil
+	}
+	var left []string
+	for k, n := range l.children {
+		if n > 0 {
+			left = append(left, fmt.Sprintf("%d %s", n, kindNames[k]))
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("ibv: cannot close %s before what was made from it: %s still open", what, strings.Join(left, ", "))
+	}
+	if err := destroy(); err != nil {
+		return err
+	}
+	l.ended.Store(true)
+	l.leave(l.parents)
+	live[l.kind].Add(-1)
+	return nil
+}
+
+// check returns net.ErrClosed after the end.
+func (l *life) check() error {
+	if l.ended.Load() {
+		return net.ErrClosed
+	}
+	return nil
+}
