@@ -1,0 +1,242 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ncclmesh/handshake"
+)
+
+// Tier says how good a reason there is to try a candidate; a lower tier is tried first.
+type Tier uint8
+
+const (
+	TierSubnet    Tier = 0 // addresses in one subnet, with the preferred RoCE version; or one InfiniBand subnet
+	TierLinkLocal Tier = 1 // link-local IPv6 addresses that both interfaces have, preferred RoCE version
+	TierOther     Tier = 2 // the other RoCE version, by subnet or link-local
+	TierBare      Tier = 3 // link-local default GIDs whose address is not on the interface
+)
+
+// Candidate is a local and a remote port that may reach each other, and the GIDs to try it with.
+type Candidate struct {
+	Local, Remote int // indices into the two lists of ports
+	LocalGID      int // index into the local port's GIDs
+	RemoteGID     int // index into the remote port's Addrs
+	Tier          Tier
+	Why           string // for people
+}
+
+// Describe is what a peer is told of the ports, one entry each and in their order, with the addresses that the policy
+// allows, best first. A port that is not active has none. MTU and MaxMsgSize are known to verbs only: the caller fills
+// them in.
+func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
+	told := make([]handshake.Port, 0, len(ports))
+	for i := range min(len(ports), handshake.MaxPorts) {
+		p := &ports[i]
+		h := handshake.Port{
+			Index: uint8(i), Device: clip(p.Device), Num: p.Num, Netdev: clip(p.Netdev), LinkLayer: p.LinkLayer, LID: p.LID,
+			NetdevMTU: uint32(max(p.NetdevMTU, 0)), SpeedMbps: uint32(p.Mbps()),
+		}
+		for _, g := range p.RankGIDs(pol) {
+			if !p.Active || len(h.Addrs) == maxTold {
+				break
+			}
+			h.Addrs = append(h.Addrs, handshake.PortAddr{
+				GID: g.Raw, GIDIndex: uint16(g.Index), GIDType: uint8(g.Type), PrefixLen: uint8(max(g.PrefixLen, 0)),
+			})
+		}
+		told = append(told, h)
+	}
+	return told
+}
+
+// maxTold keeps the description of a port with very many addresses short.
+const maxTold = min(16, handshake.MaxPortAddrs)
+
+func clip(name string) string { return name[:min(len(name), handshake.MaxName)] }
+
+// Candidates pairs ports of this node with a peer's, in the order to try them: by tier, then the smallest subnet
+// first, then so that the first few use as many different ports as there are. A pair of ports occurs at most once in
+// each tier. Both interfaces must have the other's address in their own subnet, so where the prefix lengths differ the
+// longer one decides.
+//
+// When the ports are this node's own, in this process or another, each port is paired with itself alone.
+func Candidates(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidate {
+	if own := ownPorts(local, remote, pol); len(own) > 0 {
+		return own
+	}
+	var found []reason
+	for i := range local {
+		for j := range remote {
+			if local[i].Active && local[i].LinkLayer == remote[j].LinkLayer {
+				found = append(found, reasons(&local[i], &remote[j], i, j, pol)...)
+			}
+		}
+	}
+	return spread(found, len(local), len(remote))
+}
+
+// reason is a candidate with the size of the subnet that suggests it.
+type reason struct {
+	Candidate
+	hostBits int
+}
+
+// reasons returns the best reason of each tier to try a pair of ports.
+func reasons(l *Port, r *handshake.Port, i, j int, pol GIDPolicy) []reason {
+	var best []reason
+	for _, lg := range l.rank(pol) {
+		for rg, addr := range r.Addrs {
+			m, ok := match(l.GIDs[lg], addr, pol)
+			if !ok || slices.ContainsFunc(best, func(b reason) bool { return b.Tier == m.Tier }) {
+				continue
+			}
+			m.Local, m.Remote, m.LocalGID, m.RemoteGID = i, j, lg, rg
+			best = append(best, m)
+		}
+	}
+	return best
+}
+
+// match says whether and why a local GID may reach an address of a peer.
+func match(g GID, r handshake.PortAddr, pol GIDPolicy) (reason, bool) {
+	remote := netip.AddrFrom16(r.GID)
+	a, b := g.Addr.Unmap(), remote.Unmap()
+	if uint8(g.Type) != r.GIDType || a.BitLen() != b.BitLen() || a == b || a.IsLoopback() || b.IsLoopback() {
+		return reason{}, false
+	}
+	why := func(tier Tier, hostBits int, format string, args ...any) (reason, bool) {
+		return reason{Candidate{Tier: tier, Why: fmt.Sprintf(format, args...)}, hostBits}, true
+	}
+	if g.Type == GIDTypeIB {
+		subnet := netip.PrefixFrom(g.Addr, 64).Masked()
+		if !subnet.Contains(remote) {
+			return reason{}, false
+		}
+		return why(TierSubnet, 64, "both ports are in InfiniBand subnet %s", subnet)
+	}
+	bare := g.PrefixLen < 0 || r.PrefixLen == 0
+	linkLocal := a.Is6() && a.IsLinkLocalUnicast() && b.IsLinkLocalUnicast()
+	switch {
+	case linkLocal && bare && g.Type != GIDTypeRoCEv1:
+		return why(TierBare, 64, "%s and %s are default GIDs, but one of the interfaces lacks the address", a, b)
+	case linkLocal && !pol.prefers(g.Type):
+		return why(TierOther, 64, "%s and %s are link-local, %s", a, b, g.Type)
+	case linkLocal:
+		return why(TierLinkLocal, 64, "%s and %s are link-local", a, b)
+	case bare:
+		return reason{}, false
+	}
+	bits := max(g.PrefixLen, int(r.PrefixLen))
+	subnet, err := a.Prefix(bits)
+	if err != nil || !subnet.Contains(b) {
+		return reason{}, false
+	}
+	tier := TierSubnet
+	if !pol.prefers(g.Type) {
+		tier = TierOther
+	}
+	return why(tier, a.BitLen()-bits, "%s and %s are in %s, %s", a, b, subnet, g.Type)
+}
+
+// spread orders candidates. Of equally good ones the next is always one whose ports have been used least.
+func spread(found []reason, locals, remotes int) []Candidate {
+	slices.SortStableFunc(found, func(a, b reason) int {
+		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.hostBits, b.hostBits))
+	})
+	usedL, usedR := make([]int, locals), make([]int, remotes)
+	ordered := make([]Candidate, 0, len(found))
+	for len(found) > 0 {
+		best, uses := 0, 0
+		for i, r := range found {
+			if r.Tier != found[0].Tier || r.hostBits != found[0].hostBits {
+				break
+			}
+			if u := usedL[r.Local] + usedR[r.Remote]; i == 0 || u < uses {
+				best, uses = i, u
+			}
+		}
+		c := found[best].Candidate
+		usedL[c.Local]++
+		usedR[c.Remote]++
+		ordered = append(ordered, c)
+		found = slices.Delete(found, best, best+1)
+	}
+	return ordered
+}
+
+// ownPorts pairs each port with itself when the peer's ports are this node's own.
+func ownPorts(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidate {
+	var own []Candidate
+	for i := range local {
+		for j := range remote {
+			l, r := &local[i], &remote[j]
+			if !l.Active || l.Device != r.Device || l.Num != r.Num || l.Netdev != r.Netdev {
+				continue
+			}
+			if lg, rg, ok := sameGID(l, r, pol); ok {
+				own = append(own, Candidate{Local: i, Remote: j, LocalGID: lg, RemoteGID: rg, Why: "the peer is this node"})
+			}
+		}
+	}
+	return own
+}
+
+// sameGID returns the best GID that both have, if they are one port. Two nodes may use the same private address, but
+// a link-local IPv6 address or an InfiniBand GID, where there is one, is made from the adapter's own number.
+func sameGID(l *Port, r *handshake.Port, pol GIDPolicy) (lg, rg int, ok bool) {
+	unique := func(g [16]byte, typ GIDType) bool {
+		return typ == GIDTypeIB || netip.AddrFrom16(g).Is6() && netip.AddrFrom16(g).IsLinkLocalUnicast()
+	}
+	shared, differ := false, false
+	for _, a := range r.Addrs {
+		if unique(a.GID, GIDType(a.GIDType)) {
+			has := slices.ContainsFunc(l.GIDs, func(g GID) bool { return g.Raw == a.GID })
+			shared, differ = shared || has, differ || !has
+		}
+	}
+	if differ && !shared {
+		return 0, 0, false
+	}
+	for _, lg := range l.rank(pol) {
+		for rg, a := range r.Addrs {
+			if a.GID == l.GIDs[lg].Raw && a.GIDType == uint8(l.GIDs[lg].Type) {
+				return lg, rg, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// Explain says for people why there may be no candidate: the addresses of both nodes, port by port.
+func Explain(local []Port, remote []handshake.Port, pol GIDPolicy) string {
+	return fmt.Sprintf("this node has %s; the peer has %s", listAddrs(Describe(local, pol)), listAddrs(remote))
+}
+
+func listAddrs(ports []handshake.Port) string {
+	if len(ports) == 0 {
+		return "no port"
+	}
+	var list []string
+	for _, p := range ports {
+		name := (&Port{Device: p.Device, Num: p.Num, Netdev: p.Netdev}).String()
+		var addrs []string
+		for _, a := range p.Addrs {
+			addr := netip.AddrFrom16(a.GID).Unmap().String()
+			if a.PrefixLen > 0 {
+				addr = fmt.Sprintf("%s/%d", addr, a.PrefixLen)
+			}
+			if !slices.Contains(addrs, addr) {
+				addrs = append(addrs, addr)
+			}
+		}
+		if len(addrs) == 0 {
+			addrs = []string{"inactive or without an address"}
+		}
+		list = append(list, name+" "+strings.Join(addrs, " "))
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,138 @@
+package topology
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestHCAFilter(t *testing.T) {
+	ports := []Port{
+		{Device: "mlx5_0", Num: 1}, {Device: "mlx5_1", Num: 1}, {Device: "mlx5_1", Num: 2}, {Device: "mlx5_10", Num: 1}, {Device: "rocep1s0f0", Num: 1},
+	}
+	all := []string{"mlx5_0:1", "mlx5_1:1", "mlx5_1:2", "mlx5_10:1", "rocep1s0f0:1"}
+	tests := []struct {
+		in   string
+		want []string
+	}{
+		{"", all},
+		{"  ", all},
+		{"mlx5", all[:4]},
+		{"mlx5_1", all[1:4]},
+		{"=mlx5_1", all[1:3]},
+		{"mlx5_1:2", all[2:3]},
+		{"=mlx5_1:1", all[1:2]},
+		{"mlx5_0:1,roce", []string{all[0], all[4]}},
+		{"^mlx5_1", []string{all[0], all[4]}},
+		{"^=mlx5_1", []string{all[0], all[3], all[4]}},
+		{"^=mlx5_1:2", []string{all[0], all[1], all[3], all[4]}},
+		{"mlx5_0:1:0:1, mlx5_1:2:1:0,", []string{all[0], all[2]}}, // rails and planes
+		{"mlx5_1::3", all[1:4]},
+		{"nothing", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			f, err := ParseHCA(tt.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range f.Select(ports) {
+				got = append(got, p.String())
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+		})
+	}
+}
+
+func TestParseHCAErrors(t *testing.T) {
+	const want = "; want [^][=]name[:port],… such as mlx5_0:1,mlx5_1 or ^=mlx5_2"
+	tests := []struct{ in, err string }{
+		{"^", "no name in it"},
+		{"=,", "no name in it"},
+		{"=^mlx5_0", `"^mlx5_0" is not a name`},
+		{"mlx5_0,=mlx5_1", `"=mlx5_1" is not a name`},
+		{"mlx5_0 mlx5_1", `"mlx5_0 mlx5_1" is not a name`},
+		{":1", `"" is not a name`},
+		{"mlx5_0:x", `port "x" of "mlx5_0" is not a number from 1 to 255`},
+		{"mlx5_0:0", `port "0" of "mlx5_0" is not a number from 1 to 255`},
+		{"mlx5_0:1:-1", `rail "-1" of "mlx5_0" is not a number from 0 to 255`},
+		{"mlx5_0:1:0:256", `plane "256" of "mlx5_0" is not a number from 0 to 255`},
+		{"mlx5_0:1:0:0:0", `"mlx5_0:1:0:0:0" has more than name:port:rail:plane`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			_, err := ParseHCA(tt.in)
+			check(t, 0, err, 0, `RDMA device list "`+tt.in+`": `+tt.err+want)
+		})
+	}
+}
+
+func TestParseInterfacesError(t *testing.T) {
+	_, err := ParseInterfaces("^,")
+	check(t, 0, err, 0, `interface list "^,": no name in it; want [^][=]name,… such as enp1s0f0,eth or ^docker,lo`)
+}
+
+func TestInterfaceSelect(t *testing.T) {
+	tests := []struct {
+		name, fixture, filter string
+		edits                 []string
+		want                  []string
+	}{
+		{"all that lead anywhere", "gb10", "", nil, []string{"enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1", "enP7s7"}},
+		{"prefix", "gb10", "enP2", nil, []string{"enP2p1s0f0np0", "enP2p1s0f1np1"}},
+		{"exact", "gb10", "=enP2", nil, nil},
+		{"exclude", "gb10", "^enp,enP2", nil, []string{"enP7s7"}},
+		{"port is ignored, as NCCL does", "gb10", "enP7s7:1", nil, []string{"enP7s7"}},
+		{"a bridge to containers when asked for", "plain", "docker0", nil, []string{"docker0"}},
+		{"loopback when asked for", "plain", "lo", nil, []string{"lo"}},
+		{"no bridge, nothing without an address", "plain", "", nil, []string{"enp3s0"}},
+		{"loopback alone", "plain", "", []string{"link 2 enp3s0 device up"}, []string{"lo"}},
+		{"loopback excluded", "plain", "^lo", []string{"link 2 enp3s0 device up"}, nil},
+		{"VLANs", "bond", "", nil, []string{"vf.20", "bond0", "bond0.100"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f, err := ParseInterfaces(tt.filter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range f.Select(discover(t, tt.fixture, tt.edits...).Plain) {
+				got = append(got, p.Netdev)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+		})
+	}
+}
+
+func FuzzParseHCA(f *testing.F) {
+	for _, s := range []string{"", "^=mlx5_0:1,mlx5_1:2:0:1", "=", "^", "a:b", "a,,b", " a ", "a:::"} {
+		f.Add(s, "mlx5_0", uint8(1))
+	}
+	f.Fuzz(func(t *testing.T, s, device string, port uint8) {
+		hca, err := ParseHCA(s)
+		ifs, err2 := ParseInterfaces(s)
+		if (err == nil) != (err2 == nil) {
+			t.Errorf("ParseHCA says %v, ParseInterfaces %v", err, err2)
+		}
+		if err != nil {
+			return
+		}
+		// A list and its opposite never agree.
+		if opposite, err := ParseHCA("^" + strings.TrimSpace(s)); err == nil && len(hca.list.names) > 0 && !hca.list.exclude {
+			if hca.Match(device, port) == opposite.Match(device, port) {
+				t.Errorf("%q and its opposite agree on %s:%d", s, device, port)
+			}
+		}
+		// A port number can only narrow what a name selects.
+		if !hca.list.exclude && hca.Match(device, port) && !ifs.Match(device) {
+			t.Errorf("%q selects %s:%d but not %s", s, device, port, device)
+		}
+	})
+}

@@ -1,0 +1,110 @@
+package topology
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// sysfs is the root of a sysfs tree, with its own symbolic links resolved.
+type sysfs string
+
+func openSysfs(root string) (sysfs, error) {
+	real, err := filepath.EvalSymlinks(root)
+	return sysfs(real), err
+}
+
+// read returns the contents of a file without the newline. Entries that exist but are not in use answer EINVAL;
+// callers take every failure for "not there".
+func (s sysfs) read(elem ...string) (string, error) {
+	f, err := os.Open(s.path(elem...))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 4096)) // an attribute is a page at most
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// text is read for what may be missing.
+func (s sysfs) text(elem ...string) string {
+	t, _ := s.read(elem...)
+	return t
+}
+
+// number reads a decimal number, or one with a 0x prefix.
+func (s sysfs) number(bits int, elem ...string) (int64, bool) {
+	n, err := strconv.ParseInt(s.text(elem...), 0, bits)
+	return n, err == nil
+}
+
+// guid reads a GUID, 0 when there is none.
+func (s sysfs) guid(elem ...string) uint64 {
+	g, _ := parseGUID(s.text(elem...))
+	return g
+}
+
+// list returns the names in a directory, sorted.
+func (s sysfs) list(elem ...string) ([]string, error) {
+	entries, err := os.ReadDir(s.path(elem...))
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
+func (s sysfs) path(elem ...string) string {
+	return filepath.Join(string(s), filepath.Join(elem...))
+}
+
+// pciFunction returns the real path of the PCI function that a class device belongs to, "" when it belongs to none.
+// The device may be a child of the function: of an auxiliary bus, or virtio.
+func (s sysfs) pciFunction(elem ...string) string {
+	real, err := filepath.EvalSymlinks(s.path(append(elem, "device")...))
+	if err != nil {
+		return ""
+	}
+	for dir := real; s.contains(dir); dir = filepath.Dir(dir) {
+		if isPCIAddr(filepath.Base(dir)) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// pciMbps returns the speed of the slowest PCIe link between a function and the root, 0 when none is known. Bridges
+// that do not know their own speed are passed over.
+func (s sysfs) pciMbps(function string) int {
+	slowest := 0
+	for dir := function; s.contains(dir) && isPCIAddr(filepath.Base(dir)); dir = filepath.Dir(dir) {
+		rel, _ := filepath.Rel(string(s), dir)
+		mbps, err := parsePCILink(s.text(rel, "current_link_speed"), s.text(rel, "current_link_width"))
+		if err == nil && (slowest == 0 || mbps < slowest) {
+			slowest = mbps
+		}
+	}
+	return slowest
+}
+
+// contains reports whether dir is below the root, which a link in a broken tree need not be.
+func (s sysfs) contains(dir string) bool {
+	return len(dir) > len(s) && strings.HasPrefix(dir, strings.TrimSuffix(string(s), "/")+"/")
+}
+
+// numa returns the NUMA node of a PCI function, -1 when unknown.
+func (s sysfs) numa(function string) int {
+	rel, err := filepath.Rel(string(s), function)
+	if function == "" || err != nil {
+		return -1
+	}
+	if n, ok := s.number(32, rel, "numa_node"); ok && n >= 0 {
+		return int(n)
+	}
+	return -1
+}
