@@ -1,0 +1,73 @@
+// This file isolates the arrays that NCCL passes: they are the caller's, of the
+// length the caller says, and are not used after the call.
+
+package main
+
+// #include "plugin.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"ncclmesh/ncclnet"
+)
+
+//export meshListen
+func meshListen(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, listenComm *C.uintptr_t) (r C.ncclResult_t) {
+	defer caught("listen", &r)
+	h, wire, res := plugin.Listen(ncclnet.Handle(ctx), int(dev))
+	if res == C.ncclSuccess {
+		*(*[ncclnet.HandleSize]byte)(unsafe.Pointer(handle)) = wire
+		*listenComm = C.uintptr_t(h)
+	}
+	return C.ncclResult_t(res)
+}
+
+//export meshConnect
+func meshConnect(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, sendComm *C.uintptr_t) (r C.ncclResult_t) {
+	defer caught("connect", &r)
+	wire := (*[ncclnet.HandleSize]byte)(unsafe.Pointer(handle))
+	h, res := plugin.Connect(ncclnet.Handle(ctx), int(dev), wire)
+	*sendComm = C.uintptr_t(h)
+	return C.ncclResult_t(res)
+}
+
+//export meshIrecv
+func meshIrecv(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.size_t, tags *C.int,
+	mhandles *C.uintptr_t, request *C.uintptr_t,
+) (r C.ncclResult_t) {
+	defer caught("irecv", &r)
+	var bufs [ncclnet.MaxRecvs]ncclnet.Buffer
+	if n < 1 || int(n) > len(bufs) {
+		_, res := plugin.Irecv(ncclnet.Handle(recvComm), nil)
+		return C.ncclResult_t(res)
+	}
+	for i := range bufs[:n] {
+		bufs[i] = ncclnet.Buffer{
+			Addr: uintptr(unsafe.Slice(data, n)[i]),
+			Size: int(unsafe.Slice(sizes, n)[i]),
+			Tag:  int32(unsafe.Slice(tags, n)[i]),
+			MR:   ncclnet.Handle(unsafe.Slice(mhandles, n)[i]),
+		}
+	}
+	h, res := plugin.Irecv(ncclnet.Handle(recvComm), bufs[:n])
+	*request = C.uintptr_t(h)
+	return C.ncclResult_t(res)
+}
+
+//export meshTest
+func meshTest(request C.uintptr_t, done *C.int, sizes *C.int) (r C.ncclResult_t) {
+	defer caught("test", &r)
+	var got [ncclnet.MaxRecvs]int
+	finished, n, res := plugin.Test(ncclnet.Handle(request), &got)
+	if !finished {
+		return C.ncclResult_t(res)
+	}
+	*done = 1
+	if sizes != nil {
+		for i, size := range got[:n] {
+			unsafe.Slice(sizes, n)[i] = C.int(size)
+		}
+	}
+	return C.ncclResult_t(res)
+}

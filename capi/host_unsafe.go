@@ -1,0 +1,70 @@
+// This file isolates C strings: the environment, log lines, and the names that
+// NCCL keeps. C memory is freed here or, where noted, kept for ever.
+
+package main
+
+// #include <stdlib.h>
+// #include "plugin.h"
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+
+	"ncclmesh/ncclnet"
+)
+
+// getenv reads C's environment, which the host may have changed since it started.
+func getenv(name string) string {
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	return C.GoString(C.getenv(c)) // "" for NULL
+}
+
+func environ() []string {
+	var list []string
+	for i := C.int(0); ; i++ {
+		c := C.mesh_environ(i)
+		if c == nil {
+			return list
+		}
+		list = append(list, C.GoString(c))
+	}
+}
+
+// loggerFor wraps NCCL's log function.
+func loggerFor(f C.ncclDebugLogger_t) ncclnet.Logger {
+	if f == nil {
+		return nil
+	}
+	return func(level, subsystems int, file string, line int, text string) {
+		cfile, ctext := C.CString(file), C.CString(text)
+		defer C.free(unsafe.Pointer(cfile))
+		defer C.free(unsafe.Pointer(ctext))
+		C.mesh_log(f, C.int(level), C.ulong(subsystems), cfile, C.int(line), ctext)
+	}
+}
+
+var interned struct {
+	mu      sync.Mutex
+	strings map[string]*C.char
+}
+
+// intern returns s as a C string that is never freed: NCCL keeps the names in
+// the properties. The same text is the same pointer. Empty is NULL.
+func intern(s string) *C.char {
+	if s == "" {
+		return nil
+	}
+	interned.mu.Lock()
+	defer interned.mu.Unlock()
+	if interned.strings == nil {
+		interned.strings = make(map[string]*C.char)
+	}
+	c := interned.strings[s]
+	if c == nil {
+		c = C.CString(s)
+		interned.strings[s] = c
+	}
+	return c
+}

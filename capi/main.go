@@ -1,0 +1,43 @@
+package main
+
+// #include "plugin.h"
+// #cgo CFLAGS: -std=gnu11
+import "C"
+
+import (
+	"runtime"
+	"runtime/debug"
+
+	"ncclmesh/ncclnet"
+)
+
+var plugin = ncclnet.New(ncclnet.Host{Getenv: getenv, Environ: environ})
+
+const (
+	// minProcs: a thread of NCCL that is inside Go holds a P, and keeps it for a
+	// while after it left. With fewer than there are threads, calls wait for
+	// milliseconds.
+	minProcs = 32
+
+	// memoryLimit stands in for the garbage collector's usual pace. Nothing
+	// allocates steadily, so a collection is rare, and none disturbs the data
+	// path.
+	memoryLimit = 256 << 20
+)
+
+func init() {
+	runtime.GOMAXPROCS(max(minProcs, runtime.GOMAXPROCS(0)))
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(memoryLimit)
+	addr, bits := ncclnet.ForkTable()
+	C.mesh_fork_table(C.uintptr_t(addr), C.int(bits))
+}
+
+// caught ends a panic at the boundary. It is deferred by every export.
+func caught(call string, r *C.ncclResult_t) {
+	if v := recover(); v != nil {
+		*r = C.ncclResult_t(plugin.Panicked(call, v, debug.Stack()))
+	}
+}
+
+func main() {}

@@ -1,0 +1,63 @@
+/*
+ * What the C and the Go half of the plugin call in each other. Handles are
+ * numbers; pointers are the caller's and are not kept.
+ */
+#ifndef MESH_PLUGIN_H
+#define MESH_PLUGIN_H
+
+#include "abi.h"
+
+#define MESH_MAX_RECVS 8
+
+/* ncclNetProperties without a version. */
+struct mesh_properties {
+	char *name;
+	char *pciPath; /* or NULL */
+	uint64_t guid;
+	int ptrSupport;
+	int regIsGlobal;
+	int forceFlush;
+	int speed;
+	int port;
+	float latency;
+	int maxComms;
+	int maxRecvs;
+	int netDeviceType;
+	int netDeviceVersion;
+	size_t maxP2pBytes;
+	size_t maxCollBytes;
+	int maxMultiRequestSize;
+	int16_t railId;
+	int16_t planeId;
+};
+
+/* In Go. Each writes its result arguments on success only. */
+ncclResult_t meshInit(uintptr_t *ctx, int trafficClass, ncclDebugLogger_t logger);
+ncclResult_t meshInitShared(ncclDebugLogger_t logger);
+ncclResult_t meshFinalize(uintptr_t ctx);
+ncclResult_t meshDevices(int *ndev);
+ncclResult_t meshProperties(int dev, struct mesh_properties *props);
+ncclResult_t meshListen(uintptr_t ctx, int dev, uint8_t *handle, uintptr_t *listenComm);
+ncclResult_t meshConnect(uintptr_t ctx, int dev, uint8_t *handle, uintptr_t *sendComm);
+ncclResult_t meshAccept(uintptr_t listenComm, uintptr_t *recvComm);
+ncclResult_t meshRegMr(uintptr_t comm, uintptr_t data, size_t size, int type, uintptr_t *mhandle);
+ncclResult_t meshRegMrDmaBuf(uintptr_t comm, uintptr_t data, size_t size, int type, uint64_t offset, int fd,
+			     uintptr_t *mhandle);
+ncclResult_t meshDeregMr(uintptr_t comm, uintptr_t mhandle);
+ncclResult_t meshIsend(uintptr_t sendComm, uintptr_t data, size_t size, int tag, uintptr_t mhandle,
+		       uintptr_t *request);
+ncclResult_t meshIrecv(uintptr_t recvComm, int n, uintptr_t *data, size_t *sizes, int *tags, uintptr_t *mhandles,
+		       uintptr_t *request);
+ncclResult_t meshIflush(uintptr_t recvComm);
+ncclResult_t meshTest(uintptr_t request, int *done, int *sizes);
+ncclResult_t meshCloseSend(uintptr_t sendComm);
+ncclResult_t meshCloseRecv(uintptr_t recvComm);
+ncclResult_t meshCloseListen(uintptr_t listenComm);
+
+/* In C (host.c). */
+extern int mesh_forked; /* this process is a forked child: no entry may reach Go */
+void mesh_fork_table(uintptr_t bitmap, int bits);
+void mesh_log(ncclDebugLogger_t logger, int level, unsigned long flags, char *file, int line, char *text);
+char *mesh_environ(int i);
+
+#endif

@@ -1,0 +1,169 @@
+package ncclnet
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"ncclmesh/transport"
+)
+
+// A comm is what the two halves of a connection have in common.
+type comm struct {
+	ctx    Handle
+	handle Handle
+	memory memory
+
+	// requests holds, for each request index of the transport, the generation of
+	// the latest request and in bit 0 whether that is outstanding.
+	requests [maxRequests]atomic.Uint32
+}
+
+type sendComm struct {
+	comm
+	conn sender
+}
+
+type recvComm struct {
+	comm
+	conn receiver
+
+	mu   sync.Mutex // TryLock: busy means "try again"
+	bufs [MaxRecvs]transport.Buffer
+}
+
+// A region is memory registered with one connection.
+type region struct {
+	comm Handle
+	mr   *transport.Region
+}
+
+// comm resolves a connection of either direction.
+func (n *Net) comm(h Handle) (*comm, error) {
+	if h.kind() == kindRecv {
+		c, err := n.recvs.find(h)
+		if err != nil {
+			return nil, err
+		}
+		return &c.comm, nil
+	}
+	c, err := n.sends.find(h)
+	if err != nil {
+		return nil, err
+	}
+	return &c.comm, nil
+}
+
+// RegMr registers memory for use with one connection.
+func (n *Net) RegMr(comm Handle, addr, length uintptr, ptrType int) (Handle, Result) {
+	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*transport.Region, error) {
+		return m.RegMR(addr, length)
+	})
+	return h, n.result("regMr", err)
+}
+
+// RegMrDmaBuf is RegMr for memory that a DMA-BUF descriptor stands for. The
+// descriptor is not used after the call.
+func (n *Net) RegMrDmaBuf(comm Handle, addr, length uintptr, ptrType int, offset uint64, fd int) (Handle, Result) {
+	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*transport.Region, error) {
+		return m.RegDmaBufMR(addr, length, offset, fd)
+	})
+	return h, n.result("regMrDmaBuf", err)
+}
+
+func (n *Net) register(h Handle, addr, length uintptr, ptrType int,
+	reg func(memory) (*transport.Region, error),
+) (Handle, error) {
+	c, err := n.comm(h)
+	if err != nil {
+		return 0, err
+	}
+	if ptrType != NCCL_PTR_HOST {
+		return 0, fmt.Errorf("%w: memory type %d; only host memory (%d) is supported, as getProperties says",
+			errArgument, ptrType, NCCL_PTR_HOST)
+	}
+	if addr == 0 && length > 0 || addr+length < addr {
+		return 0, fmt.Errorf("%w: memory at %#x, %d bytes", errArgument, addr, length)
+	}
+	mr, err := reg(c.memory)
+	if err != nil {
+		return 0, err
+	}
+	mh, err := n.regions.put(&region{h, mr})
+	if err != nil {
+		_ = c.memory.DeregMR(mr)
+	}
+	return mh, err
+}
+
+// DeregMr undoes a registration. When it returns, nothing touches the memory any
+// more. A zero mr is accepted.
+func (n *Net) DeregMr(comm, mr Handle) Result {
+	return n.result("deregMr", n.deregister(comm, mr))
+}
+
+func (n *Net) deregister(h, mr Handle) error {
+	c, err := n.comm(h)
+	if err != nil || mr == 0 {
+		return err
+	}
+	r, err := n.regions.find(mr)
+	if err != nil {
+		return err
+	}
+	if r.comm != h {
+		return errForeignRegion(mr, r.comm, h)
+	}
+	if _, err := n.regions.remove(mr); err != nil {
+		return err
+	}
+	return c.memory.DeregMR(r.mr)
+}
+
+// region resolves memory that h may use. Messages without bytes need none.
+func (n *Net) region(h, mr Handle, size int) (*transport.Region, error) {
+	if r := n.regions.get(mr); r != nil && r.comm == h {
+		return r.mr, nil
+	}
+	if mr == 0 && size == 0 {
+		return nil, nil
+	}
+	r, err := n.regions.find(mr)
+	if err != nil {
+		return nil, err
+	}
+	return nil, errForeignRegion(mr, r.comm, h)
+}
+
+func errForeignRegion(mr, owner, user Handle) error {
+	return fmt.Errorf("%w: mhandle %s was registered with connection %s, not %s", errArgument, mr, owner, user)
+}
+
+// CloseSend closes the sending half of a connection.
+func (n *Net) CloseSend(h Handle) Result {
+	c, err := n.sends.remove(h)
+	if err == nil {
+		err = n.closeComm(&c.comm)
+	}
+	return n.result("closeSend", err)
+}
+
+// CloseRecv closes the receiving half of a connection.
+func (n *Net) CloseRecv(h Handle) Result {
+	c, err := n.recvs.remove(h)
+	if err == nil {
+		err = n.closeComm(&c.comm)
+	}
+	return n.result("closeRecv", err)
+}
+
+// closeComm closes c and what is still registered with it: before 2.29 NCCL does
+// not deregister the user's buffers.
+func (n *Net) closeComm(c *comm) error {
+	var errs []error
+	for _, r := range n.regions.take(func(r *region) bool { return r.comm == c.handle }) {
+		errs = append(errs, c.memory.DeregMR(r.mr))
+	}
+	return errors.Join(append(errs, c.memory.Close())...)
+}

@@ -1,0 +1,206 @@
+package ncclnet
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// A Handle is what NCCL holds instead of a pointer: of a context, a listener, a
+// dialling, a connection, a memory region, or a request of a connection. Zero
+// is no handle; one is never a handle either, since NCCL gives that value a
+// meaning of its own in irecv.
+//
+//	63      44 43  40 39     20 19       9 8     0
+//	generation  kind     slot    request    request
+//	                             generation index
+type Handle uint64
+
+const (
+	requestBits    = 9
+	requestGenBits = 11
+	slotBits       = 20
+	kindBits       = 4
+	genBits        = 20
+
+	requestGenShift = requestBits
+	slotShift       = requestGenShift + requestGenBits
+	kindShift       = slotShift + slotBits
+	genShift        = kindShift + kindBits
+
+	maxRequests = 1 << requestBits // of one connection
+	slots       = 1 << slotBits    // of one kind
+)
+
+// The parts of a handle fill it exactly.
+const (
+	_ = uint(64 - (genShift + genBits))
+	_ = uint((genShift + genBits) - 64)
+)
+
+type kind uint8
+
+const (
+	kindContext kind = 1
+	kindListen  kind = 2
+	kindDial    kind = 3
+	kindSend    kind = 4
+	kindRecv    kind = 5
+	kindRegion  kind = 6
+
+	// kindRequest is added to the kind of the connection a request belongs to.
+	kindRequest kind = 8
+)
+
+func (k kind) String() string {
+	switch k {
+	case kindContext:
+		return "context"
+	case kindListen:
+		return "listenComm"
+	case kindDial:
+		return "connect in progress"
+	case kindSend:
+		return "sendComm"
+	case kindRecv:
+		return "recvComm"
+	case kindRegion:
+		return "mhandle"
+	case kindRequest | kindSend:
+		return "send request"
+	case kindRequest | kindRecv:
+		return "receive request"
+	}
+	return "unknown"
+}
+
+func newHandle(k kind, slot, gen uint32) Handle {
+	return Handle(gen)<<genShift | Handle(k)<<kindShift | Handle(slot)<<slotShift
+}
+
+func (h Handle) kind() kind   { return kind(h >> kindShift & (1<<kindBits - 1)) }
+func (h Handle) slot() uint32 { return uint32(h >> slotShift & (slots - 1)) }
+
+// request returns the handle of request index of the connection h.
+func (h Handle) request(index int, gen uint32) Handle {
+	return h | Handle(kindRequest)<<kindShift |
+		Handle(gen&(1<<requestGenBits-1))<<requestGenShift | Handle(index)
+}
+
+// comm returns the connection that a request's handle names.
+func (h Handle) comm() Handle {
+	return h &^ (Handle(kindRequest)<<kindShift | (1<<slotShift - 1))
+}
+
+func (h Handle) requestIndex() int  { return int(h & (maxRequests - 1)) }
+func (h Handle) requestGen() uint32 { return uint32(h >> requestGenShift & (1<<requestGenBits - 1)) }
+
+func (h Handle) String() string { return fmt.Sprintf("%#x", uint64(h)) }
+
+// A table resolves the handles of one kind. Reading takes no lock.
+type table[T any] struct {
+	kind   kind
+	chunks [slots / chunkSlots]atomic.Pointer[[chunkSlots]atomic.Pointer[entry[T]]]
+
+	mu   sync.Mutex
+	gens []uint32 // of each slot ever used
+	free []uint32 // oldest first, so that a slot rests before it is used again
+}
+
+const chunkSlots = 1024
+
+type entry[T any] struct {
+	handle Handle
+	value  *T
+}
+
+// put stores v and returns its handle.
+func (t *table[T]) put(v *T) (Handle, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var slot uint32
+	switch {
+	case len(t.gens) < chunkSlots || len(t.free) == 0:
+		if len(t.gens) == slots {
+			return 0, fmt.Errorf("%w: all %d %s handles are in use; close some", errUsage, slots, t.kind)
+		}
+		slot = uint32(len(t.gens))
+		t.gens = append(t.gens, 0)
+	default:
+		slot, t.free = t.free[0], t.free[1:]
+	}
+	gen := t.gens[slot]%(1<<genBits-1) + 1
+	t.gens[slot] = gen
+	chunk := t.chunks[slot/chunkSlots].Load()
+	if chunk == nil {
+		chunk = new([chunkSlots]atomic.Pointer[entry[T]])
+		t.chunks[slot/chunkSlots].Store(chunk)
+	}
+	h := newHandle(t.kind, slot, gen)
+	chunk[slot%chunkSlots].Store(&entry[T]{h, v})
+	return h, nil
+}
+
+// get returns what h stands for, or nil.
+func (t *table[T]) get(h Handle) *T {
+	chunk := t.chunks[h.slot()/chunkSlots].Load()
+	if chunk == nil {
+		return nil
+	}
+	e := chunk[h.slot()%chunkSlots].Load()
+	if e == nil || e.handle != h {
+		return nil
+	}
+	return e.value
+}
+
+// find is get with an error that says what was wrong with h.
+func (t *table[T]) find(h Handle) (*T, error) {
+	if v := t.get(h); v != nil {
+		return v, nil
+	}
+	switch {
+	case h == 0:
+		return nil, fmt.Errorf("%w: %s is NULL", errArgument, t.kind)
+	case h.kind() != t.kind:
+		return nil, fmt.Errorf("%w: %s is not a %s of this plugin", errArgument, h, t.kind)
+	}
+	return nil, fmt.Errorf("%w: %s %s is closed or was never opened", errArgument, t.kind, h)
+}
+
+// remove forgets h and returns what it stood for: to exactly one of several
+// callers.
+func (t *table[T]) remove(h Handle) (*T, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v, err := t.find(h)
+	if err != nil {
+		return nil, err
+	}
+	t.chunks[h.slot()/chunkSlots].Load()[h.slot()%chunkSlots].Store(nil)
+	t.free = append(t.free, h.slot())
+	return v, nil
+}
+
+// take removes and returns all values that match.
+func (t *table[T]) take(match func(*T) bool) []*T {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var taken []*T
+	for slot := range uint32(len(t.gens)) {
+		p := &t.chunks[slot/chunkSlots].Load()[slot%chunkSlots]
+		if e := p.Load(); e != nil && match(e.value) {
+			p.Store(nil)
+			t.free = append(t.free, slot)
+			taken = append(taken, e.value)
+		}
+	}
+	return taken
+}
+
+// len returns how many handles are in use.
+func (t *table[T]) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.gens) - len(t.free)
+}

@@ -1,0 +1,203 @@
+package ncclnet
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"ncclmesh/transport"
+	"ncclmesh/transport/topology"
+)
+
+// Name is the network's name, as in NCCL_NET=mesh.
+const Name = "Mesh"
+
+// A Host is what the surrounding process lends the plugin. Go's own copy of the
+// environment lacks what the host set after it started.
+type Host struct {
+	Getenv  func(name string) string
+	Environ func() []string
+}
+
+// A Net is the plugin of one process.
+type Net struct {
+	host   Host
+	open   func(transport.Options) (network, error)
+	log    *slog.Logger
+	level  slog.LevelVar
+	logger atomic.Pointer[Logger]
+
+	contexts table[netContext]
+	listens  table[listenComm]
+	dials    table[dial]
+	sends    table[sendComm]
+	recvs    table[recvComm]
+	regions  table[region]
+
+	shared atomic.Uint64 // the context of callers that have none, or 0
+
+	mu     sync.Mutex // guards what follows, while init and finalize run
+	net    network    // nil when no context is open
+	device topology.Device
+}
+
+// A netContext is one communicator's view: what it opened ends with it.
+type netContext struct {
+	net network
+}
+
+// New returns a plugin that has opened nothing yet.
+func New(host Host) *Net { return newNet(host, openTransport) }
+
+func newNet(host Host, open func(transport.Options) (network, error)) *Net {
+	n := &Net{
+		host:     host,
+		open:     open,
+		contexts: table[netContext]{kind: kindContext},
+		listens:  table[listenComm]{kind: kindListen},
+		dials:    table[dial]{kind: kindDial},
+		sends:    table[sendComm]{kind: kindSend},
+		recvs:    table[recvComm]{kind: kindRecv},
+		regions:  table[region]{kind: kindRegion},
+	}
+	n.log = slog.New(&logHandler{logger: n.write, level: &n.level})
+	return n
+}
+
+// Init opens a context for one communicator (v11 and later). trafficClass is
+// the communicator's, or -1.
+func (n *Net) Init(logger Logger, trafficClass int) (Handle, Result) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.logger.Store(&logger)
+	h, err := n.initLocked(trafficClass)
+	return h, n.result("init", err)
+}
+
+// InitShared opens the one context of a process (before v11), which stays open:
+// these versions never say that they are done. Later calls change only the
+// logger.
+func (n *Net) InitShared(logger Logger) Result {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.logger.Store(&logger)
+	if n.shared.Load() != 0 {
+		return ncclSuccess
+	}
+	h, err := n.initLocked(-1)
+	n.shared.Store(uint64(h))
+	return n.result("init", err)
+}
+
+func (n *Net) initLocked(trafficClass int) (Handle, error) {
+	if n.net == nil {
+		if err := n.openLocked(trafficClass); err != nil {
+			return 0, err
+		}
+	}
+	return n.contexts.put(&netContext{n.net})
+}
+
+func (n *Net) openLocked(trafficClass int) error {
+	n.level.Set(slog.LevelInfo)
+	c, err := readConfig(n.host.Getenv)
+	if err != nil {
+		return err
+	}
+	n.level.Set(c.level)
+	for _, line := range unknownVariables(n.host.Environ()) {
+		n.log.Warn(line)
+	}
+	options := c.withTrafficClass(trafficClass).transport
+	options.Log = n.log
+	net, err := n.open(options)
+	if err != nil {
+		return err
+	}
+	n.net, n.device = net, net.Device()
+	return nil
+}
+
+// Finalize closes a context and whatever it left open: an aborted communicator
+// leaves its half-open connections behind. The last context takes the transport
+// with it. Zero is accepted: some releases finalize what they failed to init.
+func (n *Net) Finalize(h Handle) Result {
+	if h == 0 {
+		return ncclSuccess
+	}
+	if _, err := n.contexts.remove(h); err != nil {
+		return n.result("finalize", err)
+	}
+	n.reap(h)
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.contexts.len() > 0 {
+		return ncclSuccess
+	}
+	err := n.net.Close()
+	n.net = nil
+	r := n.result("finalize", err)
+	n.logger.Store(nil) // it belongs to a library that may now be unloaded
+	return r
+}
+
+// reap closes all that was opened under the context h.
+func (n *Net) reap(h Handle) {
+	var leftovers int
+	closed := func(what string, err error) {
+		leftovers++
+		if err != nil {
+			n.log.Warn("finalize: closing a "+what+" that NCCL left open", "error", err)
+		}
+	}
+	for _, d := range n.dials.take(func(d *dial) bool { return d.ctx == h }) {
+		closed("connection attempt", d.dialing.Close())
+	}
+	for _, l := range n.listens.take(func(l *listenComm) bool { return l.ctx == h }) {
+		closed("listener", l.listener.Close())
+	}
+	for _, c := range n.sends.take(func(c *sendComm) bool { return c.ctx == h }) {
+		closed("send connection", n.closeComm(&c.comm))
+	}
+	for _, c := range n.recvs.take(func(c *recvComm) bool { return c.ctx == h }) {
+		closed("receive connection", n.closeComm(&c.comm))
+	}
+	if leftovers > 0 {
+		n.log.Info("finalize: closed what the communicator left open", "objects", leftovers)
+	}
+}
+
+// context resolves a context; zero is the shared one.
+func (n *Net) context(h Handle) (Handle, *netContext, error) {
+	if h == 0 {
+		if h = Handle(n.shared.Load()); h == 0 {
+			return 0, nil, fmt.Errorf("%w: called without a successful init", errUsage)
+		}
+	}
+	c, err := n.contexts.find(h)
+	return h, c, err
+}
+
+// result is where an error is logged and becomes NCCL's.
+func (n *Net) result(call string, err error) Result {
+	if err == nil {
+		return ncclSuccess
+	}
+	r := resultOf(err)
+	n.log.Warn(fmt.Sprintf("%s: %v (%v)", call, err, r))
+	return r
+}
+
+// Panicked reports a panic that was caught in call.
+func (n *Net) Panicked(call string, value any, stack []byte) Result {
+	return n.result(call, fmt.Errorf("%w: panic: %v; please report this with the lines that follow\n%s",
+		transport.ErrInternal, value, stack))
+}
+
+func (n *Net) write(level, subsystems int, file string, line int, text string) {
+	if l := n.logger.Load(); l != nil && *l != nil {
+		(*l)(level, subsystems, file, line, text)
+	}
+}

@@ -1,0 +1,302 @@
+package ncclnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport"
+)
+
+var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+
+func TestResults(t *testing.T) {
+	tests := []struct {
+		err  error
+		want Result
+	}{
+		{nil, ncclSuccess},
+		{fmt.Errorf("isend: %w", errArgument), ncclInvalidArgument},
+		{fmt.Errorf("NCCL_IB_TC: %w", errUsage), ncclInvalidUsage},
+		{fmt.Errorf("conn 3: %w", transport.ErrUsage), ncclInvalidUsage},
+		{fmt.Errorf("conn 3: %w", transport.ErrPeer), ncclRemoteError},
+		{errors.Join(errors.New("close"), transport.ErrPeer), ncclRemoteError},
+		{fmt.Errorf("slot: %w", transport.ErrInternal), ncclInternalError},
+		{transport.ErrNoPorts, ncclSystemError},
+		{errors.New("ibv_create_qp: cannot allocate memory"), ncclSystemError},
+	}
+	for _, tt := range tests {
+		if got := resultOf(tt.err); got != tt.want {
+			t.Errorf("resultOf(%v) = %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestCallsBeforeInit(t *testing.T) {
+	n := newTestNet(t)
+	wire := [HandleSize]byte{}
+	if c, r := n.Devices(); c != 0 || r != ncclInvalidUsage {
+		t.Errorf("devices: %d, %v", c, r)
+	}
+	if _, r := n.Properties(0); r != ncclInvalidUsage {
+		t.Errorf("getProperties: %v", r)
+	}
+	if _, _, r := n.Listen(0, 0); r != ncclInvalidUsage {
+		t.Errorf("listen: %v", r)
+	}
+	if _, r := n.Connect(0, 0, &wire); r != ncclInvalidUsage {
+		t.Errorf("connect: %v", r)
+	}
+	if r := n.Finalize(0); r != ncclSuccess {
+		t.Errorf("finalize(NULL): %v", r)
+	}
+}
+
+func TestInitFailsAndIsTriedAgain(t *testing.T) {
+	n := newTestNet(t)
+	n.f.refuse["open"] = fmt.Errorf("%w: looked at nothing", transport.ErrNoPorts)
+	if h, r := n.Init(n.logger(), -1); h != 0 || r != ncclSystemError {
+		t.Fatalf("init: %v, %v", h, r)
+	}
+	if log := n.logged(); !strings.Contains(log, "2 NET/Mesh : init: no usable port: looked at nothing (ncclSystemError)") {
+		t.Errorf("log: %s", log)
+	}
+	n.ok("finalize(NULL)", n.Finalize(0))
+	if r := n.InitShared(n.logger()); r != ncclSystemError {
+		t.Errorf("shared init: %v", r)
+	}
+	delete(n.f.refuse, "open")
+	n.ok("init", n.InitShared(n.logger()))
+}
+
+func TestBadSettingFailsInit(t *testing.T) {
+	n := newTestNet(t)
+	n.env["NCCL_IB_TIMEOUT"] = "soon"
+	if _, r := n.Init(n.logger(), -1); r != ncclInvalidUsage {
+		t.Errorf("init: %v, want ncclInvalidUsage", r)
+	}
+	want := `2 NET/Mesh : init: invalid usage: NCCL_IB_TIMEOUT="soon": want a whole number from 0 to 31; correct it or unset it (ncclInvalidUsage)`
+	if diff := cmp.Diff(want, n.logged()); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+	n.env["NCCL_IB_TIMEOUT"] = "20"
+	n.env["NCCL_MESH_GID_INDX"] = "3"
+	n.init()
+	if got := n.f.options.Timeout; got != 20 {
+		t.Errorf("timeout %d, want 20", got)
+	}
+	want = "2 NET/Mesh : NCCL_MESH_GID_INDX is not a setting of this plugin and has no effect; did you mean NCCL_MESH_GID_INDEX?"
+	if diff := cmp.Diff(want, n.logged()); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+}
+
+func TestContextsShareOneTransport(t *testing.T) {
+	n := newTestNet(t)
+	a, b := n.init(), n.init()
+	if a == b || a <= 1 || b <= 1 {
+		t.Fatalf("contexts %v and %v", a, b)
+	}
+	first := n.f
+	n.connection(a)
+	n.ok("finalize", n.Finalize(a))
+	if first.closed {
+		t.Error("the transport closed with a context open")
+	}
+	if r := n.Finalize(a); r != ncclInvalidArgument {
+		t.Errorf("second finalize: %v", r)
+	}
+	n.ok("finalize", n.Finalize(b))
+	if !first.closed {
+		t.Error("the transport outlived its last context")
+	}
+	// The same image after dlclose and dlopen.
+	n.init()
+	if n.f == first || n.f.closed {
+		t.Error("init after the last finalize opened no new transport")
+	}
+}
+
+func TestSharedContextStays(t *testing.T) {
+	n := newTestNet(t)
+	n.ok("init", n.InitShared(n.logger()))
+	first := n.f
+	n.ok("init again", n.InitShared(n.logger()))
+	if n.f != first {
+		t.Error("the second init opened another transport")
+	}
+	n.ok("finalize", n.Finalize(n.init()))
+	if first.closed {
+		t.Error("the shared transport closed")
+	}
+	send, recv := n.connection(0)
+	n.ok("closeSend", n.CloseSend(send))
+	n.ok("closeRecv", n.CloseRecv(recv))
+	if diff := cmp.Diff(map[string]int{}, n.f.open); diff != "" {
+		t.Errorf("open (-want +got):\n%s", diff)
+	}
+}
+
+func TestFinalizeReapsWhatIsLeft(t *testing.T) {
+	n := newTestNet(t)
+	a, b := n.init(), n.init()
+	send, recv := n.connection(a)
+	_, r := n.RegMr(send, 0x1000, 4096, NCCL_PTR_HOST)
+	n.ok("regMr", r)
+	_, wire, r := n.Listen(a, 0) // never accepted
+	n.ok("listen", r)
+	n.f.notYet["connect"] = 1 << 30
+	_, r = n.Connect(a, 0, &wire) // never connected
+	n.ok("connect", r)
+	l, _, r := n.Listen(b, 0) // another communicator's
+	n.ok("listen", r)
+
+	n.ok("finalize", n.Finalize(a))
+	if diff := cmp.Diff(map[string]int{"listener": 1}, n.f.open); diff != "" {
+		t.Errorf("open (-want +got):\n%s", diff)
+	}
+	for what, r := range map[string]Result{
+		"closeSend": n.CloseSend(send),
+		"closeRecv": n.CloseRecv(recv),
+	} {
+		if r != ncclInvalidArgument {
+			t.Errorf("%s after finalize: %v", what, r)
+		}
+	}
+	if _, r := n.Connect(a, 0, &wire); r != ncclInvalidArgument {
+		t.Errorf("connect after finalize: %v", r)
+	}
+	n.ok("closeListen", n.CloseListen(l))
+	n.ok("finalize", n.Finalize(b))
+}
+
+func TestConnectWaitsAndFails(t *testing.T) {
+	n := newTestNet(t)
+	ctx := n.init()
+	l, wire, r := n.Listen(ctx, 0)
+	n.ok("listen", r)
+	n.f.notYet["connect"], n.f.notYet["accept"] = 3, 2
+	for range 3 {
+		c, r := n.Connect(ctx, 0, &wire)
+		n.ok("connect", r)
+		if c != 0 {
+			t.Fatal("connected too early")
+		}
+	}
+	if got := n.f.open["dialing"]; got != 1 {
+		t.Errorf("%d diallings for one connect", got)
+	}
+	if c, r := n.Connect(ctx, 0, &wire); c == 0 || r != ncclSuccess {
+		t.Fatalf("connect: %v, %v", c, r)
+	}
+	if _, r := n.Connect(ctx, 0, &wire); r != ncclInvalidArgument {
+		t.Errorf("connect with a used buffer: %v", r)
+	}
+	for range 2 {
+		if c, r := n.Accept(l); c != 0 || r != ncclSuccess {
+			t.Fatalf("accept: %v, %v", c, r)
+		}
+	}
+	if c, r := n.Accept(l); c == 0 || r != ncclSuccess {
+		t.Fatalf("accept: %v, %v", c, r)
+	}
+
+	_, wire, r = n.Listen(ctx, 0)
+	n.ok("listen", r)
+	n.f.refuse["connect"] = fmt.Errorf("node-b (10.0.0.2): %w", transport.ErrPeer)
+	n.logged()
+	if c, r := n.Connect(ctx, 0, &wire); c != 0 || r != ncclRemoteError {
+		t.Errorf("connect: %v, %v", c, r)
+	}
+	if diff := cmp.Diff("2 NET/Mesh : connect: node-b (10.0.0.2): peer lost (ncclRemoteError)", n.logged()); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+	if got := n.f.open["dialing"]; got != 0 {
+		t.Errorf("%d diallings left", got)
+	}
+}
+
+func TestConnectRefusesForeignHandles(t *testing.T) {
+	n := newTestNet(t)
+	ctx := n.init()
+	_, good, r := n.Listen(ctx, 0)
+	n.ok("listen", r)
+	zero, noise, key := [HandleSize]byte{}, good, good
+	noise[0] ^= 0xff
+	handshake.SetConnectorState(&key, 0xdeadbeef)
+	for name, wire := range map[string]*[HandleSize]byte{"NULL": nil, "zero": &zero, "noise": &noise, "foreign key": &key} {
+		if c, r := n.Connect(ctx, 0, wire); c != 0 || r != ncclInvalidArgument {
+			t.Errorf("%s: %v, %v", name, c, r)
+		}
+	}
+	if _, r := n.Connect(ctx, 1, &good); r != ncclInvalidArgument {
+		t.Errorf("device 1: %v", r)
+	}
+	if _, _, r := n.Listen(ctx, -1); r != ncclInvalidArgument {
+		t.Errorf("device -1: %v", r)
+	}
+}
+
+func TestProperties(t *testing.T) {
+	n := newTestNet(t)
+	n.init()
+	if c, r := n.Devices(); c != 1 || r != ncclSuccess {
+		t.Fatalf("devices: %d, %v", c, r)
+	}
+	got, r := n.Properties(0)
+	n.ok("getProperties", r)
+	want := Properties{
+		Name: "mesh0", PCIPath: "/sys/devices/pci0000:00/0000:01:00.0", GUID: 0x1234, PtrSupport: 1,
+		Speed: 200000, Port: 1, Latency: 1.5, MaxComms: 65536, MaxRecvs: 8,
+		MaxP2pBytes: 1 << 30, MaxCollBytes: 1 << 30, MaxMultiRequestSize: 1, RailID: -1, PlaneID: -1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, r := n.Properties(1); r != ncclInvalidArgument {
+		t.Errorf("device 1: %v", r)
+	}
+}
+
+func TestTrafficClassOfCommunicator(t *testing.T) {
+	tests := []struct {
+		name   string
+		env    string
+		comm   int
+		tc, sl int
+	}{
+		{"neither", "", -1, -1, -1},
+		{"communicator", "", 5, 5, 5},
+		{"environment first", "96", 5, 96, 5},
+		{"environment undefined", "-1", 5, 5, 5},
+		{"beyond a service level", "", 200, 200, 15},
+	}
+	for _, tt := range tests {
+		n := newTestNet(t)
+		n.env["NCCL_IB_TC"] = tt.env
+		_, r := n.Init(n.logger(), tt.comm)
+		n.ok("init", r)
+		if o := n.f.options; o.TrafficClass != tt.tc || o.ServiceLevel != tt.sl {
+			t.Errorf("%s: class %d, level %d; want %d, %d", tt.name, o.TrafficClass, o.ServiceLevel, tt.tc, tt.sl)
+		}
+	}
+}
+
+func TestPanicked(t *testing.T) {
+	n := newTestNet(t)
+	n.init()
+	if r := n.Panicked("isend", "boom", []byte("goroutine 1:\nmain.main()\n")); r != ncclInternalError {
+		t.Errorf("result %v", r)
+	}
+	log := n.logged()
+	for _, want := range []string{"isend: internal error: panic: boom", "goroutine 1:", "main.main()"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("log lacks %q:\n%s", want, log)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package ncclnet
+
+import "fmt"
+
+// What NCCL is told of the one device, beside what the node's ports say.
+const (
+	NCCL_PTR_HOST = 1
+
+	MaxRecvs = 8 // receives that one irecv may group
+
+	maxComms            = 65536
+	maxP2pBytes         = 1 << 30 // NCCL never asks for more in one isend or irecv
+	maxCollBytes        = 1 << 30
+	maxMultiRequestSize = 1
+	unspecified         = -1 // rail and plane
+)
+
+// Properties describes a device in the terms of NCCL's ncclNetProperties.
+type Properties struct {
+	Name                string
+	PCIPath             string // "" when there is none
+	GUID                uint64
+	PtrSupport          int
+	RegIsGlobal         bool
+	ForceFlush          bool
+	Speed               int // Mb/s
+	Port                int
+	Latency             float32 // µs
+	MaxComms            int
+	MaxRecvs            int
+	NetDeviceType       int
+	NetDeviceVersion    int
+	MaxP2pBytes         uint64
+	MaxCollBytes        uint64
+	MaxMultiRequestSize int
+	RailID, PlaneID     int16
+}
+
+// Devices returns how many devices there are: one, the whole mesh. NCCL chooses
+// devices without regard to the peer; here the peer decides the ports.
+func (n *Net) Devices() (int, Result) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.net == nil {
+		return 0, n.result("devices", errNotOpen)
+	}
+	return 1, ncclSuccess
+}
+
+// Properties describes device dev.
+func (n *Net) Properties(dev int) (Properties, Result) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.net == nil {
+		return Properties{}, n.result("getProperties", errNotOpen)
+	}
+	if err := checkDevice(dev); err != nil {
+		return Properties{}, n.result("getProperties", err)
+	}
+	return Properties{
+		Name:    n.device.Name,
+		PCIPath: n.device.PCIPath,
+		GUID:    n.device.GUID,
+		// Host memory only. On GB10 the GPU's memory is not coherent with the
+		// network adapter, and elsewhere GPUDirect is yet to be proved.
+		PtrSupport:          NCCL_PTR_HOST,
+		Speed:               n.device.Mbps,
+		Port:                1,
+		Latency:             n.device.LatencyUs,
+		MaxComms:            maxComms,
+		MaxRecvs:            MaxRecvs,
+		MaxP2pBytes:         maxP2pBytes,
+		MaxCollBytes:        maxCollBytes,
+		MaxMultiRequestSize: maxMultiRequestSize,
+		RailID:              unspecified,
+		PlaneID:             unspecified,
+	}, ncclSuccess
+}
+
+var errNotOpen = fmt.Errorf("%w: called without a successful init", errUsage)
+
+func checkDevice(dev int) error {
+	if dev != 0 {
+		return fmt.Errorf("%w: device %d; there is only device 0", errArgument, dev)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package ncclnet
+
+import (
+	"ncclmesh/handshake"
+	"ncclmesh/transport"
+	"ncclmesh/transport/topology"
+)
+
+// What this package uses of the transport. Tests put another one behind it; a
+// nil result with a nil error means "not yet" throughout.
+type (
+	network interface {
+		Device() topology.Device
+		Listen() (listener, error)
+		Dial(handshake.Handle) dialing
+		Close() error
+	}
+	listener interface {
+		Handle() [HandleSize]byte
+		Accept() (receiver, error)
+		Close() error
+	}
+	dialing interface {
+		Poll() (sender, error)
+		Close() error
+	}
+	// memory is what both halves of a connection have in common.
+	memory interface {
+		RegMR(addr, length uintptr) (*transport.Region, error)
+		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*transport.Region, error)
+		DeregMR(*transport.Region) error
+		Close() error
+	}
+	sender interface {
+		memory
+		Isend(addr uintptr, size int, tag int32, r *transport.Region) (request, error)
+		Request(index int) request
+	}
+	receiver interface {
+		memory
+		Irecv(bufs []transport.Buffer) (request, error)
+		Request(index int) request
+	}
+	request interface {
+		Index() int // below maxRequests, unique among a connection's outstanding ones
+		Test() (bool, error)
+		N() int
+		Size(i int) int
+	}
+)
+
+// The real one. These types turn nil pointers into nil interfaces.
+type (
+	meshNetwork  struct{ *transport.Transport }
+	meshListener struct{ *transport.Listener }
+	meshDialing  struct{ *transport.Dialing }
+	meshSender   struct{ *transport.SendConn }
+	meshReceiver struct{ *transport.RecvConn }
+)
+
+func openTransport(o transport.Options) (network, error) {
+	t, err := transport.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return meshNetwork{t}, nil
+}
+
+func (m meshNetwork) Listen() (listener, error) {
+	l, err := m.Transport.Listen()
+	if err != nil {
+		return nil, err
+	}
+	return meshListener{l}, nil
+}
+
+func (m meshNetwork) Dial(h handshake.Handle) dialing {
+	return meshDialing{m.Transport.Dial(h)}
+}
+
+func (m meshListener) Accept() (receiver, error) {
+	c, err := m.Listener.Accept()
+	if c == nil || err != nil {
+		return nil, err
+	}
+	return meshReceiver{c}, nil
+}
+
+func (m meshDialing) Poll() (sender, error) {
+	c, err := m.Dialing.Poll()
+	if c == nil || err != nil {
+		return nil, err
+	}
+	return meshSender{c}, nil
+}
+
+func (m meshSender) Isend(addr uintptr, size int, tag int32, r *transport.Region) (request, error) {
+	q, err := m.SendConn.Isend(addr, size, tag, r)
+	if q == nil || err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+func (m meshReceiver) Irecv(bufs []transport.Buffer) (request, error) {
+	q, err := m.RecvConn.Irecv(bufs)
+	if q == nil || err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+func (m meshSender) Request(i int) request   { return m.SendConn.Request(i) }
+func (m meshReceiver) Request(i int) request { return m.RecvConn.Request(i) }
