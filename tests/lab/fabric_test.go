@@ -149,6 +149,7 @@ func powerCut(t *testing.T, ctx context.Context, l *Lab) error {
 	if err := <-victim; !errors.Is(err, ErrMachine) {
 		t.Errorf("script in the killed machine: %v; want ErrMachine", err)
 	}
-	r, err := l.Machine("a").Run(ctx, "busybox ping -c 1 -w 20 node-b >/dev/null && ! busybox ping -c 1 -w 3 node-c >/dev/null")
+
+	r, err := l.Machine("a").Run(ctx, "busybox ping -c 1 -W 20 node-b >/dev/null && ! busybox ping -c 1 -W 2 node-c >/dev/null")
 	return errors.Join(err, failed([]Result{r}))
 }

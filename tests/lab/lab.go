@@ -175,19 +175,20 @@ func (l *Lab) Mesh() Mesh { return l.mesh }
 // RunAll runs a script in all machines at once, with NODE different in each, and returns their results in order. The first
 // error about a machine stops the others.
 func (l *Lab) RunAll(ctx context.Context, script string) ([]Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results, errs := make([]Result, len(l.machines)), make([]error, len(l.machines))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	results := make([]Result, len(l.machines))
 	var wg sync.WaitGroup
 	for i, m := range l.machines {
 		wg.Go(func() {
-			if results[i], errs[i] = m.Run(ctx, script); errs[i] != nil {
-				cancel()
+			var err error
+			if results[i], err = m.Run(ctx, script); err != nil {
+				cancel(err) // of all errors the first one counts
 			}
 		})
 	}
 	wg.Wait()
-	return results, errors.Join(errs...)
+	return results, context.Cause(ctx)
 }
 
 // SetCable pulls or plugs in a cable, at both ends.
