@@ -172,10 +172,7 @@ func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
 	if len(offered) == 0 || len(offered) > maxParts {
 		return nil, fmt.Errorf("%w: %v: peer offers %d lanes; 1 to %d can be", ErrPeer, c, len(offered), maxParts)
 	}
-	ports := make([]topology.Port, len(c.t.ports))
-	for i, p := range c.t.ports {
-		ports[i] = p.Port
-	}
+	ports := c.t.topologyPorts()
 	peer := c.s.Peer().Ports
 	candidates := topology.Candidates(ports, peer, c.t.opts.GIDs)
 	var plan []plannedLane

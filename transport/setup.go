@@ -34,21 +34,16 @@ type plannedLane struct {
 	peer handshake.Port
 }
 
-// plan chooses the lanes to try towards a peer with these ports: one for each
-// pair of ports whose addresses share a subnet.
+// plan chooses the lanes to try towards a peer with these ports: every pair of
+// ports that the best reason there is speaks for, which is a common subnet where
+// any two ports have one.
 func (t *Transport) plan(peer []handshake.Port) []plannedLane {
-	ports := make([]topology.Port, len(t.ports))
-	for i, p := range t.ports {
-		ports[i] = p.Port
-	}
 	var lanes []plannedLane
-	tried := map[[2]int]bool{}
-	for _, c := range topology.Candidates(ports, peer, t.opts.GIDs) {
-		pair := [2]int{c.Local, c.Remote}
-		if tried[pair] {
-			continue
+	candidates := topology.Candidates(t.topologyPorts(), peer, t.opts.GIDs)
+	for _, c := range candidates {
+		if c.Tier != candidates[0].Tier {
+			break
 		}
-		tried[pair] = true
 		for range t.opts.QPsPerLane {
 			if len(lanes) < maxParts {
 				lanes = append(lanes, plannedLane{t.ports[c.Local], t.ports[c.Local].GIDs[c.LocalGID], peer[c.Remote]})
@@ -287,30 +282,14 @@ func (c *conn) noPath() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "no path between %s and %s", c.t.name(), c.s.Peer().Hostname)
 	if len(c.lanes) == 0 {
-		fmt.Fprintf(&b, ": no two of their ports share a subnet: %s has %s; %s has %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
-			c.t.name(), addresses(c.t.told), c.s.Peer().Hostname, addresses(c.s.Peer().Ports))
+		fmt.Fprintf(&b, ": no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
+			topology.Explain(c.t.topologyPorts(), c.s.Peer().Ports, c.t.opts.GIDs))
 	}
 	for _, l := range c.lanes {
 		fmt.Fprintf(&b, "; %s %s -> %s %s: %s", l.device().port.String(), netip.AddrFrom16(l.gid).Unmap(),
 			l.peer.Device, netip.AddrFrom16(l.remote.GID).Unmap(), l.reason)
 	}
 	return fmt.Errorf("%w: %v: %s", ErrPeer, c, b.String())
-}
-
-// addresses lists ports with their addresses, for people.
-func addresses(ports []handshake.Port) string {
-	var all []string
-	for _, p := range ports {
-		var as []string
-		for _, a := range p.Addrs {
-			as = append(as, fmt.Sprintf("%s/%d", netip.AddrFrom16(a.GID).Unmap(), a.PrefixLen))
-		}
-		all = append(all, fmt.Sprintf("%s:%d (%s)", p.Device, p.Num, strings.Join(as, " ")))
-	}
-	if len(all) == 0 {
-		return "no ports"
-	}
-	return strings.Join(all, ", ")
 }
 
 // abort ends a connection that did not come up.

@@ -81,6 +81,9 @@ func New(o Options) (_ *Transport, err error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, w := range found.Warnings {
+		t.log.Warn(w)
+	}
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
@@ -164,7 +167,7 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	for _, err := range errs {
 		t.log.Warn("a port is not used", "err", err)
 	}
-	t.told = topology.Describe(opened)
+	t.told = topology.Describe(opened, t.opts.GIDs)
 	for i, p := range t.ports {
 		p.describe(&t.told[i])
 		t.log.Info(fmt.Sprintf("port %d: %s", i, p.Summary(t.opts.GIDs)))
@@ -191,16 +194,21 @@ func nodeID(hostID string) (handshake.NodeID, error) {
 	return handshake.NodeID(sum[:16]), nil
 }
 
+// topologyPorts are the ports as package topology knows them, in their order.
+func (t *Transport) topologyPorts() []topology.Port {
+	ports := make([]topology.Port, len(t.ports))
+	for i, p := range t.ports {
+		ports[i] = p.Port
+	}
+	return ports
+}
+
 // name is this node's in messages.
 func (t *Transport) name() string { return t.host }
 
 // Device is what NCCL is told of the node: all its ports as one.
 func (t *Transport) Device() topology.Device {
-	ports := make([]topology.Port, len(t.ports))
-	for i, p := range t.ports {
-		ports[i] = p.Port
-	}
-	return topology.Aggregate(ports)
+	return topology.Aggregate(t.topologyPorts())
 }
 
 // message routes a session's message. It runs on the session's goroutine and
