@@ -37,7 +37,8 @@ type Exchange struct {
 	verified  bool
 }
 
-var errMAC = errors.New("wrong MAC: the other side does not know the secret")
+// ErrMAC says that the other side of an exchange does not hold the secret.
+var ErrMAC = errors.New("wrong MAC: the other side does not know the secret")
 
 // NewListener begins an exchange on the listening side and returns the Challenge to send.
 func NewListener(process ProcessID) (*Exchange, []byte) {
@@ -187,7 +188,7 @@ func (x *Exchange) Verify(secret []byte) error {
 		return err
 	}
 	if !hmac.Equal(mac[:], x.mac[:]) {
-		return errMAC
+		return ErrMAC
 	}
 	x.verified = true
 	return nil
@@ -198,7 +199,7 @@ func (x *Exchange) Verify(secret []byte) error {
 // Preconditions: Verify returned nil.
 func (x *Exchange) SayWelcome(m *Welcome) ([]byte, Keys, error) {
 	if !x.verified {
-		return nil, Keys{}, errMAC
+		return nil, Keys{}, ErrMAC
 	}
 	w := &writer{}
 	w.welcome(m)
@@ -234,7 +235,7 @@ func (x *Exchange) HearWelcome(raw []byte) (*Welcome, Keys, error) {
 		return nil, Keys{}, err
 	}
 	if !hmac.Equal(mac[:], body[len(body)-macSize:]) {
-		return nil, Keys{}, errMAC
+		return nil, Keys{}, ErrMAC
 	}
 	r := reader{b: body[:len(body)-macSize]}
 	m := r.welcome()

@@ -1,0 +1,167 @@
+package control
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"ncclmesh/handshake"
+)
+
+// accept takes connections until the listener is closed.
+func (e *Endpoint) accept() {
+	for {
+		c, err := e.ln.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors or memory. The queue of the kernel keeps the peers waiting.
+			e.refuse(err.Error(), netip.AddrPort{}, err)
+			if !sleep(e.ctx, e.scaled(maxPause)) {
+				return
+			}
+			continue
+		}
+		markFD(c)
+		s, reason := e.gate.enter(c)
+		if reason != "" {
+			e.refuse(reason, source(c), nil)
+			closeConn(c)
+			continue
+		}
+		if !e.spawn(func() { e.receive(s) }) {
+			e.gate.leave(s)
+			closeConn(c)
+		}
+	}
+}
+
+// receive runs the listener's side of the exchange with a stranger.
+func (e *Endpoint) receive(s *stranger) {
+	_ = s.conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
+	reason, reject, err := e.exchange(s)
+	evicted := e.gate.leave(s)
+	if err == nil {
+		return // the connection belongs to a session
+	}
+	switch {
+	case e.ctx.Err() != nil:
+	case evicted:
+		e.refuse(reasonCrowded, s.source, nil)
+	case reason != "":
+		e.refuse(reason, s.source, err)
+	}
+	if reject != 0 {
+		_, _ = s.conn.Write(handshake.Reject(reject))
+	}
+	closeConn(s.conn)
+}
+
+// exchange returns nil when the connection has become a session's link; otherwise the reason to count, if it is one,
+// and what to tell the dialler, if anything.
+func (e *Endpoint) exchange(s *stranger) (reason string, reject handshake.RejectCode, err error) {
+	x, challenge := handshake.NewListener(e.cfg.Process)
+	if _, err := s.conn.Write(challenge); err != nil {
+		return "", 0, err
+	}
+	in := bufio.NewReader(s.conn)
+	raw, err := handshake.ReadHello(in)
+	if err != nil {
+		reason, reject = explain(err)
+		return reason, reject, err
+	}
+	hello, err := x.HearHello(raw)
+	if err != nil {
+		return reasonMalformed, 0, err
+	}
+	if hello.Resume() {
+		return e.welcomeBack(s, x, hello, in)
+	}
+	return e.welcome(s, x, hello, in)
+}
+
+// explain sorts what can go wrong while a Hello is read. A dialler that leaves without a word has merely found a better
+// address.
+func explain(err error) (reason string, reject handshake.RejectCode) {
+	var version *handshake.VersionError
+	var network net.Error
+	switch {
+	case errors.As(err, &version):
+		return reasonVersion, handshake.RejectVersion
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return reasonSlow, 0
+	case errors.Is(err, io.EOF):
+		return "", 0
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return reasonTruncated, 0
+	case errors.As(err, &network):
+		return "", 0 // reset by the dialler
+	default:
+		return reasonMalformed, 0
+	}
+}
+
+// welcome makes a new session.
+func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
+	secret, ok := e.secret(hello.Listen)
+	if !ok {
+		return reasonListen, handshake.RejectListen, fmt.Errorf("listen %#x is closed, already used, or was never made here", hello.Listen)
+	}
+	if err := x.Verify(secret[:]); err != nil {
+		return reasonSecret, handshake.RejectListen, err
+	}
+	raw, keys, err := x.SayWelcome(&handshake.Welcome{
+		Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname, Ports: e.ports(),
+	})
+	if err != nil {
+		e.log.Error("control: cannot describe this node to a peer", "error", err)
+		return "", 0, err
+	}
+	// A dialler that has turned to another address meanwhile must not displace the session that it made there: only its
+	// first frame shows that this is the one it uses.
+	l := newLink(v.conn, in, keys, nil)
+	if _, err := v.conn.Write(raw); err != nil {
+		return "", 0, err
+	}
+	if l.early, err = l.opener.Read(in); err != nil {
+		reason, _ := explain(err)
+		return reason, 0, err
+	}
+	s := e.newSession(keys, false, Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports})
+	s.know(v.source.Addr(), hello.Port, true)
+	for _, a := range hello.Addrs {
+		s.know(a, hello.Port, false)
+	}
+	old, err := e.add(s)
+	if err != nil {
+		return "", 0, err
+	}
+	if old != nil {
+		old.end(errors.New("the peer began a new session"))
+	}
+	e.count.add(func(st *Stats) { st.Accepted++ })
+	e.log.Debug("control: accepted a session", "session", s.id, "peer", s, "from", v.source)
+	s.attach(l, 0)
+	return "", 0, nil
+}
+
+// welcomeBack continues a session over a new link.
+func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
+	e.mu.Lock()
+	s := e.sessions[sessionKey{hello.Session, hello.Accepted}]
+	e.mu.Unlock()
+	if s == nil {
+		return reasonSession, handshake.RejectSession, fmt.Errorf("session %v is not known here", hello.Session)
+	}
+	if err := x.Verify(s.resume[:]); err != nil {
+		return reasonSecret, 0, err
+	}
+	reject, err := s.readmit(v.conn, in, x, hello.Received)
+	return "", reject, err
+}

@@ -1,0 +1,30 @@
+// Package control is the control plane of a process: one TCP listener, and one authenticated session to each process
+// that it exchanges connections with.
+//
+//	Endpoint  the listener and everything below it; one in a process
+//	Listen    an invitation for one connection, with the secret that its handle carries
+//	Session   an ordered, lossless, authenticated message channel between two processes, whoever dialled; it survives
+//	          the TCP connections it runs over
+//	link      the TCP connection that a session uses at present
+//
+// # Sessions
+//
+// Messages are numbered and kept until the peer has them. When a link breaks, the side that dialled the session dials
+// again at once, over all addresses of the peer; the other side waits a little for that, then dials the peer's own
+// listener. Each link has its own keys. A newer link replaces the older one once its MAC is verified. When both
+// sides resume at once, the attempt of the side that dialled the session wins.
+//
+// The peer is dead when an address that was known to be its own refuses, or belongs to another process, and no other
+// address answers. When addresses only stay silent, the session tries again until Config.LaneWait.
+//
+// # Strangers
+//
+// The listener is open to everyone, so every byte is hostile until a MAC has been verified. A connection that
+// is not yet authenticated costs one goroutine and a few kilobytes for at most 10 s; there are at most 256 of them, and
+// 16 from one address. Those that are refused are closed, counted, and logged once for each address and reason.
+//
+// # Threads
+//
+// No method blocks on the network except Dial and Close. Config's functions are called without locks held; they may call
+// any method except Endpoint.Close, which waits for them.
+package control

@@ -1,0 +1,257 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"ncclmesh/handshake"
+)
+
+// Config says who this process is and whom to tell what happens.
+type Config struct {
+	Process  handshake.ProcessID
+	Node     handshake.NodeID
+	Hostname string
+
+	// Addrs are this process's addresses, the most preferred first. Those that mean nothing to another node are left
+	// out: IPv6 link-local ones, and loopback unless there is nothing else.
+	Addrs []netip.Addr
+	// Ports returns the ports to tell a new peer. Nil: none.
+	Ports func() []handshake.Port
+	// Mesh reports whether a local address lies on a mesh interface. When a peer answers on several addresses, one that
+	// does not is preferred: the cable that fails must not carry the talk about it. Nil: no address does.
+	Mesh func(netip.Addr) bool
+
+	// LaneWait is how long a peer that stays silent is dialled before it counts as dead. 0: 10 s.
+	LaneWait time.Duration
+	// TimeScale multiplies every deadline, for emulated machines. 0: 1.
+	TimeScale float64
+	// Log is told what happens. Nil: nobody is.
+	Log *slog.Logger
+
+	// Message is called for each message of a session, in order, on the session's own goroutine.
+	Message func(s *Session, m handshake.Message)
+	// Dead is called once for each session, after its last message. err is nil after an orderly end. It may be called
+	// before the Dial that made the session returns it.
+	Dead func(s *Session, err error)
+	// Busy reports whether connections of the session still need its peer. While they do, a silent peer is dialled
+	// until LaneWait; otherwise it is given up after one round. Nil: they always do.
+	Busy func(s *Session) bool
+}
+
+// Deadlines and pauses, before TimeScale.
+const (
+	laneWait    = 10 * time.Second       // default of Config.LaneWait
+	strangerTTL = 10 * time.Second       // for a connection to authenticate itself
+	answerWait  = 2 * time.Second        // for a dialled address to connect and speak; for a Welcome
+	dialStagger = 100 * time.Millisecond // between the addresses of a new peer
+	meshHold    = 100 * time.Millisecond // for an address off the mesh to answer as well
+	backStagger = 20 * time.Millisecond  // between the addresses of a known peer
+	backGrace   = 150 * time.Millisecond // for the dialling side of a session to come back by itself
+	deadGrace   = 200 * time.Millisecond // for another address to contradict a refusal
+	minPause    = 20 * time.Millisecond  // between two rounds of dialling, doubled up to
+	maxPause    = 320 * time.Millisecond
+	byeWait     = time.Second     // for the peer to confirm the end of a session
+	silenceWait = 2 * time.Second // for sent bytes to be acknowledged by the peer's kernel (TCP_USER_TIMEOUT)
+	probeEvery  = time.Second     // on an idle link (TCP_KEEPIDLE, TCP_KEEPINTVL)
+)
+
+// Endpoint is the control plane of one process.
+type Endpoint struct {
+	cfg    Config
+	log    *slog.Logger
+	addrs  []netip.Addr
+	ln     *net.TCPListener
+	port   uint16
+	gate   gate
+	count  counters
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex // taken after Session.mu when both are held
+	closing  bool       // nothing new begins
+	closed   bool       // no goroutine starts any more
+	listens  map[uint32]*Listen
+	dials    map[handshake.ProcessID]*dial
+	peers    map[peerKey]*Session
+	sessions map[sessionKey]*Session
+}
+
+// A process may have two sessions with another: one each has dialled. Of a session with itself it holds both ends.
+type (
+	peerKey struct {
+		process handshake.ProcessID
+		dialled bool
+	}
+	sessionKey struct {
+		id      handshake.SessionID
+		dialled bool
+	}
+)
+
+// New opens the listener.
+func New(cfg Config) (*Endpoint, error) {
+	if cfg.LaneWait == 0 {
+		cfg.LaneWait = laneWait
+	}
+	if cfg.TimeScale == 0 {
+		cfg.TimeScale = 1
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	addrs := reachable(cfg.Addrs)
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("control: none of this node's addresses %v can be reached by another node: give an interface an address, or choose one with NCCL_SOCKET_IFNAME", cfg.Addrs)
+	}
+	e := &Endpoint{
+		cfg:      cfg,
+		log:      cfg.Log,
+		addrs:    addrs,
+		listens:  make(map[uint32]*Listen),
+		dials:    make(map[handshake.ProcessID]*dial),
+		peers:    make(map[peerKey]*Session),
+		sessions: make(map[sessionKey]*Session),
+	}
+	var err error
+	if e.ln, err = listen(); err != nil {
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	e.port = e.ln.Addr().(*net.TCPAddr).AddrPort().Port()
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.spawn(e.accept)
+	return e, nil
+}
+
+// reachable leaves out what other nodes cannot use, and what exceeds a Hello.
+func reachable(addrs []netip.Addr) []netip.Addr {
+	var far, near []netip.Addr
+	for _, a := range addrs {
+		a = a.Unmap()
+		switch {
+		case handshake.Dialable(a) != nil:
+		case a.IsLoopback():
+			near = append(near, a)
+		default:
+			far = append(far, a)
+		}
+	}
+	if len(far) == 0 {
+		far = near
+	}
+	return far[:min(len(far), handshake.MaxAddrs)]
+}
+
+// Port returns the port of the listener.
+func (e *Endpoint) Port() uint16 { return e.port }
+
+// scaled stretches a deadline on a slow machine.
+func (e *Endpoint) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * e.cfg.TimeScale)
+}
+
+func (e *Endpoint) ports() []handshake.Port {
+	if e.cfg.Ports == nil {
+		return nil
+	}
+	return e.cfg.Ports()
+}
+
+// spawn starts a goroutine that Close waits for; it reports false when the endpoint is closed.
+func (e *Endpoint) spawn(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.wg.Go(f)
+	return true
+}
+
+// sleep pauses; it reports false when the context ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// add enters a new session and returns the one that it replaces, if any.
+func (e *Endpoint) add(s *Session) (old *Session, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return nil, net.ErrClosed
+	}
+	peer := peerKey{s.peer.Process, s.dialled}
+	old = e.peers[peer]
+	e.peers[peer] = s
+	e.sessions[sessionKey{s.id, s.dialled}] = s
+	e.wg.Go(s.dispatch)
+	return old, nil
+}
+
+// remove forgets a session that has ended.
+func (e *Endpoint) remove(s *Session) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if peer := (peerKey{s.peer.Process, s.dialled}); e.peers[peer] == s {
+		delete(e.peers, peer)
+	}
+	delete(e.sessions, sessionKey{s.id, s.dialled})
+}
+
+// Close says Bye on every session, once the messages sent before have arrived, and returns when nothing is left. A peer
+// that does not confirm delays it by a second.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	if e.closing {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closing = true
+	var sessions []*Session
+	for _, s := range e.sessions {
+		sessions = append(sessions, s)
+	}
+	e.mu.Unlock()
+
+	for _, s := range sessions {
+		s.bye()
+	}
+	limit := time.NewTimer(e.scaled(byeWait))
+	defer limit.Stop()
+	expired := false
+	for _, s := range sessions {
+		if !expired {
+			select {
+			case <-s.ended:
+			case <-limit.C:
+				expired = true
+			}
+		}
+		s.end(errUnconfirmed) // no effect on a session that has ended
+	}
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	clearFD(e.ln)
+	err := e.ln.Close()
+	e.gate.evictAll()
+	e.wg.Wait()
+	return err
+}
+
+var errUnconfirmed = errors.New("closed before the peer confirmed the end of the session")

@@ -1,0 +1,94 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+
+	"ncclmesh/handshake"
+)
+
+// PeerError says that a process cannot be reached, and what each of its addresses said.
+type PeerError struct {
+	Local   string // this node
+	Peer    string // the other one, if its name is known
+	Process handshake.ProcessID
+	Dead    bool  // it was refused, rather than silent
+	Cause   error // what came before: why the last link broke, why the caller gave up; may be nil
+	Tries   []Try
+}
+
+// Try is an address that was dialled in vain, and what it said.
+type Try struct {
+	Addr netip.AddrPort
+	Err  error
+
+	sure bool // see address
+}
+
+func (e *PeerError) Error() string {
+	var b strings.Builder
+	peer := "a node"
+	if e.Peer != "" {
+		peer = "node " + e.Peer
+	}
+	fmt.Fprintf(&b, "node %s cannot reach process %.8v on %s", e.Local, e.Process, peer)
+	for i, t := range e.Tries {
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		fmt.Fprintf(&b, "%s%v: %s", sep, t.Addr, saying(t.Err))
+	}
+	if e.Cause != nil {
+		fmt.Fprintf(&b, " (after: %v)", e.Cause)
+	}
+	if e.Dead {
+		b.WriteString("; the process has ended, or these addresses belong to another machine")
+	} else {
+		b.WriteString("; check that both nodes are up and that one of these addresses can be reached from here (NCCL_SOCKET_IFNAME chooses the interface)")
+	}
+	return b.String()
+}
+
+// Unwrap returns what each address said.
+func (e *PeerError) Unwrap() []error {
+	var errs []error
+	for _, t := range e.Tries {
+		errs = append(errs, t.Err)
+	}
+	return errs
+}
+
+// saying puts an address's error into a user's words.
+func saying(err error) string {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "no answer"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "closed the connection without an answer"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	}
+	return err.Error()
+}
+
+// answered reports whether an error is a definite no, from whoever has the address, rather than silence.
+func answered(err error) bool {
+	var reject *handshake.RejectError
+	if errors.As(err, &reject) {
+		return reject.Code != handshake.RejectBusy
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return true
+	}
+	var network net.Error // includes errno and context.DeadlineExceeded
+	return !errors.As(err, &network) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, errAbandoned)
+}

@@ -1,0 +1,191 @@
+package control
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Limits of connections that are not yet authenticated.
+const (
+	maxStrangers = 256
+	maxPerSource = 16
+	maxLogged    = 256 // distinct refusals that are logged; later ones are only counted
+)
+
+// Reasons of refusals, as counted and logged.
+const (
+	reasonCrowded   = "too many unauthenticated connections"
+	reasonSource    = "too many unauthenticated connections from one address"
+	reasonSlow      = "not authenticated in time"
+	reasonTruncated = "ended in the middle of a message"
+	reasonVersion   = "wrong version"
+	reasonMalformed = "malformed message"
+	reasonListen    = "unknown listen id"
+	reasonSecret    = "wrong secret"
+	reasonSession   = "unknown session"
+	reasonFrame     = "frame with a wrong MAC"
+)
+
+// gate keeps strangers within the limits.
+type gate struct {
+	mu      sync.Mutex
+	last    uint64
+	inside  map[*stranger]struct{}
+	sources map[netip.Addr]int
+}
+
+// stranger is a connection that is not yet authenticated.
+type stranger struct {
+	conn    *net.TCPConn
+	source  netip.AddrPort
+	number  uint64 // order of arrival
+	evicted bool   // guarded by gate.mu
+}
+
+// enter admits a connection, or says why not. When the house is full the oldest stranger has to go: an honest peer
+// needs milliseconds, so a crowd of silent ones cannot keep it out.
+func (g *gate) enter(c *net.TCPConn) (*stranger, string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside == nil {
+		g.inside = make(map[*stranger]struct{})
+		g.sources = make(map[netip.Addr]int)
+	}
+	from := source(c)
+	if g.sources[from.Addr()] >= maxPerSource {
+		return nil, reasonSource
+	}
+	if len(g.inside) >= maxStrangers {
+		var oldest *stranger
+		for s := range g.inside {
+			if oldest == nil || s.number < oldest.number {
+				oldest = s
+			}
+		}
+		g.evictLocked(oldest)
+	}
+	g.last++
+	s := &stranger{conn: c, source: from, number: g.last}
+	g.inside[s] = struct{}{}
+	g.sources[from.Addr()]++
+	return s, ""
+}
+
+// leave takes a connection off the list, and reports whether it was evicted meanwhile. It may be called again.
+func (g *gate) leave(s *stranger) (evicted bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.leaveLocked(s)
+	return s.evicted
+}
+
+func (g *gate) leaveLocked(s *stranger) {
+	if _, ok := g.inside[s]; !ok {
+		return
+	}
+	delete(g.inside, s)
+	if g.sources[s.source.Addr()]--; g.sources[s.source.Addr()] == 0 {
+		delete(g.sources, s.source.Addr())
+	}
+}
+
+func (g *gate) evictLocked(s *stranger) {
+	s.evicted = true
+	g.leaveLocked(s)
+	closeConn(s.conn)
+}
+
+func (g *gate) evictAll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s := range g.inside {
+		g.evictLocked(s)
+	}
+}
+
+func (g *gate) strangers() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.inside)
+}
+
+// Stats are counts since the endpoint was opened, and what is open now.
+type Stats struct {
+	Refused   map[string]uint64 // connections and requests refused, by reason
+	Dialled   uint64            // sessions this side has dialled
+	Accepted  uint64            // sessions the other side has dialled
+	Cut       uint64            // links that broke
+	Resumed   uint64            // links that continued a session
+	Dead      uint64            // sessions that ended without a Bye
+	Sessions  int               // sessions now
+	Listens   int               // listens that are neither consumed nor closed
+	Strangers int               // connections not yet authenticated
+}
+
+type refusal struct {
+	reason string
+	source netip.Addr
+}
+
+// counters counts, and remembers what has been logged.
+type counters struct {
+	mu     sync.Mutex // a leaf
+	stats  Stats
+	logged map[refusal]struct{}
+}
+
+func (c *counters) add(f func(*Stats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.stats)
+}
+
+func (c *counters) refuse(reason string) {
+	c.add(func(s *Stats) {
+		if s.Refused == nil {
+			s.Refused = make(map[string]uint64)
+		}
+		s.Refused[reason]++
+	})
+}
+
+// first reports whether this refusal is to be logged, and whether it is the last that will be.
+func (c *counters) first(r refusal) (first, last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.logged[r]; ok || len(c.logged) >= maxLogged {
+		return false, false
+	}
+	if c.logged == nil {
+		c.logged = make(map[refusal]struct{})
+	}
+	c.logged[r] = struct{}{}
+	return true, len(c.logged) == maxLogged
+}
+
+// refuse counts a refusal and logs it once for its address and reason.
+func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
+	e.count.refuse(reason)
+	first, last := e.count.first(refusal{reason, from.Addr()})
+	if first {
+		e.log.Warn("control: refused a connection; more of this kind from this address are only counted", "from", from, "reason", reason, "error", err)
+	}
+	if last {
+		e.log.Warn("control: connections refused from now on are only counted")
+	}
+}
+
+// Stats returns the counters.
+func (e *Endpoint) Stats() Stats {
+	e.count.mu.Lock()
+	s := e.count.stats
+	s.Refused = maps.Clone(s.Refused)
+	e.count.mu.Unlock()
+	e.mu.Lock()
+	s.Sessions, s.Listens = len(e.sessions), len(e.listens)
+	e.mu.Unlock()
+	s.Strangers = e.gate.strangers()
+	return s
+}

@@ -1,0 +1,118 @@
+package control
+
+import (
+	"bufio"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"ncclmesh/handshake"
+)
+
+// link is the TCP connection that a session uses at present. Its fields other than the once are used by its two
+// goroutines only, or with Session.mu held.
+type link struct {
+	conn   *net.TCPConn
+	in     *bufio.Reader
+	opener *handshake.Opener // reader's
+	sealer *handshake.Sealer // writer's
+	first  []byte            // what the writer sends before any frame: a Welcome, or nothing
+	early  *handshake.Frame  // what the reader has already: the first frame, or nothing
+	local  netip.AddrPort
+	remote netip.AddrPort
+
+	next  uint64 // number of the next message to send; guarded by Session.mu
+	acked uint64 // number of the last message acknowledged to the peer; guarded by Session.mu
+	quiet bool   // this side has not spoken yet, and is to speak first; guarded by Session.mu
+
+	wake chan struct{} // holds a token when the writer has to look
+	once sync.Once
+	done chan struct{} // closed with the connection
+}
+
+func newLink(c *net.TCPConn, in *bufio.Reader, keys handshake.Keys, first []byte) *link {
+	return &link{
+		conn:   c,
+		in:     in,
+		opener: handshake.NewOpener(keys.Recv),
+		sealer: handshake.NewSealer(keys.Send),
+		first:  first,
+		local:  unmap(c.LocalAddr()),
+		remote: unmap(c.RemoteAddr()),
+		wake:   make(chan struct{}, 1),
+		done:   make(chan struct{}),
+	}
+}
+
+func (l *link) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *link) close() {
+	l.once.Do(func() {
+		closeConn(l.conn)
+		close(l.done)
+	})
+}
+
+// read is the goroutine that takes frames from a link.
+func (s *Session) read(l *link) {
+	f, err := l.early, error(nil)
+	for ; ; f = nil {
+		if f == nil {
+			f, err = l.opener.Read(l.in)
+		}
+		if err != nil {
+			if err == handshake.ErrFrameMAC {
+				s.e.refuse(reasonFrame, l.remote, err)
+			}
+			s.lost(l, err)
+			return
+		}
+		if current, err := s.hear(l, f); err != nil {
+			s.end(err)
+			return
+		} else if !current {
+			return
+		}
+	}
+}
+
+// batch is how many messages go into one write.
+const batch = 64
+
+// write is the goroutine that puts frames on a link.
+func (s *Session) write(l *link) {
+	out := l.first
+	for {
+		var last bool
+		var current bool
+		out, last, current = s.say(l, out)
+		if !current {
+			return
+		}
+		if len(out) > 0 {
+			if _, err := l.conn.Write(out); err != nil {
+				s.lost(l, err)
+				return
+			}
+			out = out[:0]
+			continue
+		}
+		if last {
+			// The peer has said Bye and knows that we heard it. It closes; we wait for that, but not for long.
+			_ = l.conn.CloseWrite()
+			_ = l.conn.SetReadDeadline(time.Now().Add(s.e.scaled(byeWait)))
+			return
+		}
+		select {
+		case <-l.wake:
+		case <-l.done:
+			return
+		}
+	}
+}

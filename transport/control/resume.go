@@ -1,0 +1,147 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"ncclmesh/handshake"
+)
+
+// know remembers an address of the peer's listener, the sure ones first.
+func (s *Session) know(a netip.Addr, port uint16, sure bool) {
+	if port == 0 {
+		return
+	}
+	to := netip.AddrPortFrom(a.Unmap(), port)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.addrs, func(known address) bool { return known.AddrPort == to })
+	switch {
+	case i < 0 && sure:
+		s.addrs = slices.Insert(s.addrs, 0, address{to, true})
+	case i < 0:
+		s.addrs = append(s.addrs, address{to, false})
+	case sure:
+		s.addrs[i].sure = true
+	}
+}
+
+// redialLocked starts the goroutine that looks for a new link.
+func (s *Session) redialLocked(cause error) {
+	s.e.count.add(func(st *Stats) { st.Cut++ })
+	s.e.log.Debug("control: a session's link broke", "session", s.id, "peer", s.peer.Hostname, "remote", s.remote, "error", cause)
+	ctx, cancel := context.WithCancel(s.e.ctx)
+	s.stopRedial = cancel
+	if !s.e.spawn(func() { defer cancel(); s.redial(ctx, cause) }) {
+		cancel()
+	}
+}
+
+// errAbandoned says that the session has a link again, or is over.
+var errAbandoned = errors.New("no longer needed")
+
+// redial dials the peer until the session has a link, the peer is known to be dead, or it has been silent for too long.
+func (s *Session) redial(ctx context.Context, cause error) {
+	e := s.e
+	start := time.Now()
+	if !s.dialled && !sleep(ctx, e.scaled(backGrace)) {
+		return
+	}
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		s.mu.Lock()
+		addrs := slices.Clone(s.addrs)
+		s.mu.Unlock()
+		won, tries := e.round(ctx, &search{
+			process: s.peer.Process,
+			addrs:   addrs,
+			stagger: e.scaled(backStagger),
+			known:   true,
+			hello:   s.helloAgain,
+			failed:  s.helloFailed,
+		})
+		if won != nil {
+			s.mu.Lock()
+			var old *link
+			var err error
+			current := s.link == nil
+			if current {
+				old, err = s.attachLocked(won.link, won.welcome.Received)
+			} else {
+				old = won.link
+			}
+			s.mu.Unlock()
+			if old != nil {
+				old.close()
+			}
+			if err != nil {
+				s.end(err)
+			} else if current {
+				s.know(won.addr.Addr(), won.addr.Port(), true)
+				s.resumed(won.link)
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if slices.ContainsFunc(tries, func(t Try) bool { return t.sure && answered(t.Err) }) {
+			s.giveUp(&PeerError{Local: e.cfg.Hostname, Peer: s.peer.Hostname, Process: s.peer.Process, Cause: cause, Tries: tries, Dead: true})
+			return
+		}
+		limit := e.scaled(e.cfg.LaneWait)
+		if e.cfg.Busy != nil && !e.cfg.Busy(s) {
+			limit = e.scaled(answerWait)
+		}
+		if time.Since(start) >= limit {
+			s.giveUp(&PeerError{Local: e.cfg.Hostname, Peer: s.peer.Hostname, Process: s.peer.Process, Cause: cause, Tries: tries})
+			return
+		}
+		if !sleep(ctx, e.scaled(pause)) {
+			return
+		}
+	}
+}
+
+// helloAgain makes the Hello that resumes the session. While it waits for its answer the peer's own attempts are refused
+// if this side dialled the session, and win if the peer did.
+func (s *Session) helloAgain(x *handshake.Exchange) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil || s.over {
+		return nil, errAbandoned
+	}
+	raw, err := x.SayHello(s.resume[:], &handshake.Hello{
+		Process: s.e.cfg.Process, Node: s.e.cfg.Node, Hostname: s.e.cfg.Hostname,
+		Port: s.e.port, Addrs: s.e.addrs,
+		Session: s.id, Accepted: !s.dialled, Received: s.received,
+	})
+	s.helloSent = err == nil
+	return raw, err
+}
+
+func (s *Session) helloFailed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.helloSent = false
+}
+
+func (s *Session) resumed(l *link) {
+	s.e.count.add(func(st *Stats) { st.Resumed++ })
+	s.e.log.Info("control: a session continues over another link", "session", s.id, "peer", s.peer.Hostname, "local", l.local, "remote", l.remote)
+}
+
+// giveUp ends a session whose peer cannot be reached; that is in order if only the confirmation of our Bye is missing.
+func (s *Session) giveUp(err *PeerError) {
+	s.mu.Lock()
+	bye := s.byeSaid && err.Dead
+	s.mu.Unlock()
+	if bye {
+		s.end(nil)
+		return
+	}
+	s.end(fmt.Errorf("control: %w", err))
+}
