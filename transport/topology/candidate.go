@@ -65,14 +65,24 @@ func clip(name string) string { return name[:min(len(name), handshake.MaxName)] 
 //
 // When the ports are this node's own, in this process or another, each port is paired with itself alone.
 func Candidates(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidate {
-	if own := ownPorts(local, remote, pol); len(own) > 0 {
+	ranked := make([][]int, len(local))
+	for i := range local {
+		if local[i].Active {
+			ranked[i] = local[i].rank(pol)
+		}
+	}
+	if own := ownPorts(local, remote, ranked); len(own) > 0 {
 		return own
 	}
 	var found []reason
 	for i := range local {
 		for j := range remote {
-			if local[i].Active && local[i].LinkLayer == remote[j].LinkLayer {
-				found = append(found, reasons(&local[i], &remote[j], i, j, pol)...)
+			if local[i].LinkLayer != remote[j].LinkLayer {
+				continue
+			}
+			for _, r := range reasons(local[i].GIDs, ranked[i], remote[j].Addrs, pol) {
+				r.Local, r.Remote = i, j
+				found = append(found, r)
 			}
 		}
 	}
@@ -85,61 +95,60 @@ type reason struct {
 	hostBits int
 }
 
-// reasons returns the best reason of each tier to try a pair of ports.
-func reasons(l *Port, r *handshake.Port, i, j int, pol GIDPolicy) []reason {
+// reasons returns the best reason of each tier to try a pair of ports, given the ranking of the local one's GIDs.
+func reasons(gids []GID, ranked []int, addrs []handshake.PortAddr, pol GIDPolicy) []reason {
 	var best []reason
-	for _, lg := range l.rank(pol) {
-		for rg, addr := range r.Addrs {
-			m, ok := match(l.GIDs[lg], addr, pol)
-			if !ok || slices.ContainsFunc(best, func(b reason) bool { return b.Tier == m.Tier }) {
+	for _, lg := range ranked {
+		for rg, addr := range addrs {
+			tier, hostBits, ok := match(gids[lg], addr, pol)
+			if !ok || slices.ContainsFunc(best, func(b reason) bool { return b.Tier == tier }) {
 				continue
 			}
-			m.Local, m.Remote, m.LocalGID, m.RemoteGID = i, j, lg, rg
-			best = append(best, m)
+			why := because(gids[lg], addr, tier, hostBits)
+			best = append(best, reason{Candidate{LocalGID: lg, RemoteGID: rg, Tier: tier, Why: why}, hostBits})
 		}
 	}
 	return best
 }
 
-// match says whether and why a local GID may reach an address of a peer.
-func match(g GID, r handshake.PortAddr, pol GIDPolicy) (reason, bool) {
-	remote := netip.AddrFrom16(r.GID)
-	a, b := g.Addr.Unmap(), remote.Unmap()
+// match says whether a local GID may reach an address of a peer, and the size of the subnet that both are in.
+func match(g GID, r handshake.PortAddr, pol GIDPolicy) (tier Tier, hostBits int, ok bool) {
+	a, b := g.Addr.Unmap(), netip.AddrFrom16(r.GID).Unmap()
 	if uint8(g.Type) != r.GIDType || a.BitLen() != b.BitLen() || a == b || a.IsLoopback() || b.IsLoopback() {
-		return reason{}, false
-	}
-	why := func(tier Tier, hostBits int, format string, args ...any) (reason, bool) {
-		return reason{Candidate{Tier: tier, Why: fmt.Sprintf(format, args...)}, hostBits}, true
-	}
-	if g.Type == GIDTypeIB {
-		subnet := netip.PrefixFrom(g.Addr, 64).Masked()
-		if !subnet.Contains(remote) {
-			return reason{}, false
-		}
-		return why(TierSubnet, 64, "both ports are in InfiniBand subnet %s", subnet)
+		return 0, 0, false
 	}
 	bare := g.PrefixLen < 0 || r.PrefixLen == 0
-	linkLocal := a.Is6() && a.IsLinkLocalUnicast() && b.IsLinkLocalUnicast()
-	switch {
-	case linkLocal && bare && g.Type != GIDTypeRoCEv1:
-		return why(TierBare, 64, "%s and %s are default GIDs, but one of the interfaces lacks the address", a, b)
-	case linkLocal && !pol.prefers(g.Type):
-		return why(TierOther, 64, "%s and %s are link-local, %s", a, b, g.Type)
-	case linkLocal:
-		return why(TierLinkLocal, 64, "%s and %s are link-local", a, b)
-	case bare:
-		return reason{}, false
-	}
 	bits := max(g.PrefixLen, int(r.PrefixLen))
-	subnet, err := a.Prefix(bits)
-	if err != nil || !subnet.Contains(b) {
-		return reason{}, false
+	switch linkLocal := a.Is6() && a.IsLinkLocalUnicast() && b.IsLinkLocalUnicast(); {
+	case g.Type == GIDTypeIB:
+		bits = 64 // the subnet prefix
+	case linkLocal && bare && g.Type != GIDTypeRoCEv1:
+		return TierBare, 64, true
+	case linkLocal:
+		tier, bits = TierLinkLocal, 64
+	case bare:
+		return 0, 0, false
 	}
-	tier := TierSubnet
 	if !pol.prefers(g.Type) {
 		tier = TierOther
 	}
-	return why(tier, a.BitLen()-bits, "%s and %s are in %s, %s", a, b, subnet, g.Type)
+	subnet, err := a.Prefix(bits)
+	return tier, a.BitLen() - bits, err == nil && subnet.Contains(b)
+}
+
+// because puts a match into words.
+func because(g GID, r handshake.PortAddr, tier Tier, hostBits int) string {
+	a, b := g.Addr.Unmap(), netip.AddrFrom16(r.GID).Unmap()
+	subnet, _ := a.Prefix(a.BitLen() - hostBits)
+	switch {
+	case g.Type == GIDTypeIB:
+		return fmt.Sprintf("both ports are in InfiniBand subnet %s", subnet)
+	case tier == TierBare:
+		return fmt.Sprintf("%s and %s are default GIDs, but an interface lacks the address, %s", a, b, g.Type)
+	case a.Is6() && a.IsLinkLocalUnicast():
+		return fmt.Sprintf("%s and %s are link-local, %s", a, b, g.Type)
+	}
+	return fmt.Sprintf("%s and %s are in %s, %s", a, b, subnet, g.Type)
 }
 
 // spread orders candidates. Of equally good ones the next is always one whose ports have been used least.
@@ -169,15 +178,15 @@ func spread(found []reason, locals, remotes int) []Candidate {
 }
 
 // ownPorts pairs each port with itself when the peer's ports are this node's own.
-func ownPorts(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidate {
+func ownPorts(local []Port, remote []handshake.Port, ranked [][]int) []Candidate {
 	var own []Candidate
 	for i := range local {
 		for j := range remote {
 			l, r := &local[i], &remote[j]
-			if !l.Active || l.Device != r.Device || l.Num != r.Num || l.Netdev != r.Netdev {
+			if l.Device != r.Device || l.Num != r.Num || l.Netdev != r.Netdev {
 				continue
 			}
-			if lg, rg, ok := sameGID(l, r, pol); ok {
+			if lg, rg, ok := sameGID(l.GIDs, ranked[i], r.Addrs); ok {
 				own = append(own, Candidate{Local: i, Remote: j, LocalGID: lg, RemoteGID: rg, Why: "the peer is this node"})
 			}
 		}
@@ -187,23 +196,20 @@ func ownPorts(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidate 
 
 // sameGID returns the best GID that both have, if they are one port. Two nodes may use the same private address, but
 // a link-local IPv6 address or an InfiniBand GID, where there is one, is made from the adapter's own number.
-func sameGID(l *Port, r *handshake.Port, pol GIDPolicy) (lg, rg int, ok bool) {
-	unique := func(g [16]byte, typ GIDType) bool {
-		return typ == GIDTypeIB || netip.AddrFrom16(g).Is6() && netip.AddrFrom16(g).IsLinkLocalUnicast()
-	}
+func sameGID(gids []GID, ranked []int, addrs []handshake.PortAddr) (lg, rg int, ok bool) {
 	shared, differ := false, false
-	for _, a := range r.Addrs {
-		if unique(a.GID, GIDType(a.GIDType)) {
-			has := slices.ContainsFunc(l.GIDs, func(g GID) bool { return g.Raw == a.GID })
+	for _, a := range addrs {
+		if g := netip.AddrFrom16(a.GID); a.GIDType == handshake.GIDTypeIB || g.Is6() && g.IsLinkLocalUnicast() {
+			has := slices.ContainsFunc(gids, func(g GID) bool { return g.Raw == a.GID })
 			shared, differ = shared || has, differ || !has
 		}
 	}
 	if differ && !shared {
 		return 0, 0, false
 	}
-	for _, lg := range l.rank(pol) {
-		for rg, a := range r.Addrs {
-			if a.GID == l.GIDs[lg].Raw && a.GIDType == uint8(l.GIDs[lg].Type) {
+	for _, lg := range ranked {
+		for rg, a := range addrs {
+			if a.GID == gids[lg].Raw && a.GIDType == uint8(gids[lg].Type) {
 				return lg, rg, true
 			}
 		}
