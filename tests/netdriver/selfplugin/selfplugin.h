@@ -1,0 +1,31 @@
+/* The reference plugin's functions, independent of the version; vtables.c makes vtables of them. */
+#ifndef SELFPLUGIN_H
+#define SELFPLUGIN_H
+
+#include <stdbool.h>
+
+#include "abi.h"
+
+struct self_props {
+	char *name;
+	uint64_t guid;
+	bool latency_unset; /* a fault */
+};
+
+ncclResult_t self_init(ncclDebugLogger_t log);
+ncclResult_t self_finalize(void *ctx);
+ncclResult_t self_devices(int *ndev);
+ncclResult_t self_properties(int dev, struct self_props *props);
+ncclResult_t self_listen(int dev, void *opaque, void **listenComm);
+ncclResult_t self_connect(int dev, void *opaque, void **sendComm);
+ncclResult_t self_accept(void *listenComm, void **recvComm);
+ncclResult_t self_close(void *comm);
+ncclResult_t self_reg(void *comm, void *data, size_t size, int type, void **mhandle);
+ncclResult_t self_dereg(void *comm, void *mhandle);
+ncclResult_t self_isend(void *sendComm, void *data, size_t size, int tag, void *mhandle, void **request);
+ncclResult_t self_irecv(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                        void **request);
+ncclResult_t self_iflush(void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
+ncclResult_t self_test(void *request, int *done, int *sizes);
+
+#endif

@@ -1,0 +1,97 @@
+/* netdriver: stands in for NCCL in front of a network plugin. See options.c for its use. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm.h"
+#include "log.h"
+#include "report.h"
+#include "spawn.h"
+#include "watchdog.h"
+#include "work.h"
+
+static bool wants(const struct job *job, const char *work)
+{
+	return strstr(job->opt.work, work) != NULL;
+}
+
+static void run_all(struct job *job)
+{
+	char list[256];
+	bool open = false;
+
+	snprintf(list, sizeof list, "%s", job->opt.work);
+	for (char *rest = list, *name; (name = strtok_r(rest, ",", &rest));) {
+		bool alone = !strcmp(name, "contract"); /* opens and closes for itself */
+
+		if (open == alone) {
+			if (alone)
+				comms_close(job);
+			else
+				comms_open(job);
+			open = !open;
+		}
+		if (alone)
+			work_contract(job);
+		else if (!strcmp(name, "soak"))
+			work_soak(job);
+		else if (!strcmp(name, "latency"))
+			work_latency(job);
+		else if (!strcmp(name, "die"))
+			work_die(job);
+		else
+			work_collective(job, name);
+	}
+	if (open)
+		comms_close(job);
+}
+
+static void check_calls(const struct job *job)
+{
+	for (enum net_call call = 0; call < NET_CALLS; call++) {
+		double ms = (double)call_time(call).longest_ns / 1e6;
+
+		if (job->opt.max_call_ms > 0 && !call_may_wait(call) && ms > job->opt.max_call_ms)
+			wrong("%s took %.3f ms; --max-call-ms allows %g", call_name(call), ms, job->opt.max_call_ms);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static struct job job;
+	char error[1024], id[32];
+	long all_wrong;
+
+	setvbuf(stderr, NULL, _IOLBF, 0);
+	options_parse(&job.opt, argc, argv);
+	if (job.opt.spawn)
+		return spawn_ranks(&job.opt, argc, argv);
+	log_open(job.opt.rank, job.opt.json && !strcmp(job.opt.json, "-") ? stderr : stdout);
+
+	rendezvous_open(&job.rv, job.opt.rank, job.opt.nranks, job.opt.rendezvous, job.opt.rendezvous_fd,
+	                job.opt.timeout);
+	job.report = report_open(&job);
+	if (wants(&job, "contract"))
+		contract_before(&job);
+
+	/* Set late, as NCCL does from nccl.conf and Python programs from their first lines. */
+	if (job.opt.nodeid_env) {
+		snprintf(id, sizeof id, "netdriver-%d", job.opt.rank);
+		setenv("NCCL_HOSTID", id, 1);
+	}
+	if (!net_load(&job.net, job.opt.plugin, job.opt.api, error, sizeof error))
+		die("%s", error);
+	if (net_missing(&job.net))
+		die("ncclNetPlugin_v%d.%s is NULL", job.net.version, net_missing(&job.net));
+	watchdog_start(job.opt.timeout, &job.rv);
+	run_all(&job);
+
+	check_calls(&job);
+	all_wrong = rendezvous_sum(&job.rv, wrongs());
+	report_close(&job, all_wrong == 0, all_wrong);
+	rendezvous_close(&job.rv);
+	if (all_wrong)
+		die("FAILED, #wrong %ld on all ranks, %ld here", all_wrong, wrongs());
+	say("ok, #wrong 0");
+	return 0;
+}

@@ -1,0 +1,273 @@
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin.h"
+
+static const char help[] =
+"netdriver - stands in for NCCL: loads a network plugin and drives it as NCCL does\n"
+"\n"
+"usage: netdriver --plugin FILE --rank R --nranks N --rendezvous HOST:PORT [option...]\n"
+"       netdriver --plugin FILE --spawn N [option...]\n"
+"\n"
+"The plugin and the ranks\n"
+"  --plugin FILE          the library, opened as NCCL opens it\n"
+"  --api VERSION          newest (default), or one of v5 to v12\n"
+"  --rank R, --nranks N   this process's rank, and how many there are\n"
+"  --rendezvous HOST:PORT where rank 0 listens and the others dial\n"
+"  --spawn N              start N ranks here, which meet on the loopback interface\n"
+"  --spawn-env R:NAME=V   with --spawn: set NAME in rank R's environment (repeatable)\n"
+"  --nodeid-env           set NCCL_HOSTID to netdriver-R, so that every rank is a node\n"
+"\n"
+"Work\n"
+"  --work LIST            of allreduce, allgather, alltoall, sendrecv, latency, soak, contract, die\n"
+"                         (default allreduce,allgather,alltoall,sendrecv)\n"
+"  --min, --max BYTES     smallest and largest size (8, 16M); K, M and G are understood\n"
+"  --factor F             from a size to the next (2)\n"
+"  --iters N, --warmup N  repetitions of a size, timed (5) and before (1)\n"
+"  --check all|once       all (default): every repetition is cleared, timed and checked by itself;\n"
+"                         once: all are timed together, the last one's result is checked\n"
+"  --comms K              communicators, each with a service and a progress thread (1)\n"
+"  --depth D              messages outstanding on a connection (8)\n"
+"  --chunk BYTES          largest message of the collectives (1M)\n"
+"  --seed S               of contents, and of what soak and die do (1)\n"
+"  --duration SECONDS     soak: how long (10)\n"
+"  --messages N           soak: how many messages a connection carries, instead of a duration\n"
+"\n"
+"contract\n"
+"  --bad-env NAME=VALUE   a setting that init has to refuse (repeatable; default\n"
+"                         NCCL_IB_TIMEOUT=garbage and NCCL_MESH_DEBUG=garbage)\n"
+"\n"
+"die: one rank kills itself in mid-transfer; the others must be told ncclRemoteError\n"
+"  --die-rank R           which (default the last)\n"
+"  --die-limit-ms MS      how soon (1000)\n"
+"  --orphans N            children that the rank has forked before and leaves behind (0)\n"
+"\n"
+"Report\n"
+"  --json FILE|-          rank 0 writes its results there; with - all else goes to stderr\n"
+"  --timeout SECONDS      without any progress, after which the run has failed (60)\n"
+"  --max-call-ms MS       fail when listen, connect, accept, isend, irecv, iflush or test took longer\n"
+"\n"
+"Status 0 only if everything was right. NCCL_DEBUG and NCCL_DEBUG_SUBSYS work as in NCCL.\n";
+
+_Noreturn static void refuse(const char *name, const char *value, const char *accepted)
+{
+	fprintf(stderr, "netdriver: --%s %s: %s (see --help)\n", name, value, accepted);
+	exit(2);
+}
+
+static double number(const char *name, const char *value, double least, double most)
+{
+	char *end;
+	double x = strtod(value, &end);
+	char accepted[80];
+
+	snprintf(accepted, sizeof accepted, "a number from %g to %g is wanted", least, most);
+	if (end == value || *end || !(x >= least && x <= most))
+		refuse(name, value, accepted);
+	return x;
+}
+
+static int whole(const char *name, const char *value, int least, int most)
+{
+	double x = number(name, value, least, most);
+
+	if (x != (int)x)
+		refuse(name, value, "a whole number is wanted");
+	return (int)x;
+}
+
+static size_t bytes(const char *name, const char *value)
+{
+	char *end;
+	unsigned long long x;
+
+	errno = 0;
+	x = strtoull(value, &end, 10);
+	switch (end == value || errno || *value == '-' ? '?' : *end) {
+	case 'G': case 'g':
+		x <<= 30, end++;
+		break;
+	case 'M': case 'm':
+		x <<= 20, end++;
+		break;
+	case 'K': case 'k':
+		x <<= 10, end++;
+		break;
+	case 0:
+		break;
+	default:
+		refuse(name, value, "a size like 8, 64K or 16M is wanted");
+	}
+	if (*end || x > (1ull << 30))
+		refuse(name, value, "a size up to 1G is wanted");
+	return x;
+}
+
+static int api(const char *value)
+{
+	int version = 0;
+
+	if (!strcmp(value, "newest"))
+		return 0;
+	if (sscanf(value, "v%d", &version) != 1 || version < API_OLDEST || version > API_NEWEST)
+		refuse("api", value, "newest or v5 to v12 is wanted");
+	return version;
+}
+
+static void check_work(const char *list)
+{
+	static const char *const known[] = {"allreduce", "allgather", "alltoall", "sendrecv",
+	                                    "latency",   "soak",      "contract", "die"};
+	char copy[256];
+
+	snprintf(copy, sizeof copy, "%s", list);
+	for (char *rest = copy, *name; (name = strtok_r(rest, ",", &rest));) {
+		size_t i = 0, n = sizeof known / sizeof *known;
+
+		while (i < n && strcmp(name, known[i]))
+			i++;
+		if (i == n)
+			refuse("work", name, "no such work");
+	}
+}
+
+enum {
+	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
+	FACTOR, ITERS, WARMUP, CHECK, COMMS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, BAD_ENV, DIE_RANK,
+	DIE_LIMIT, ORPHANS, JSON, TIMEOUT, MAX_CALL, HELP,
+};
+
+static const struct option names[] = {
+	{"plugin", required_argument, NULL, PLUGIN},
+	{"api", required_argument, NULL, API},
+	{"rank", required_argument, NULL, RANK},
+	{"nranks", required_argument, NULL, NRANKS},
+	{"rendezvous", required_argument, NULL, RENDEZVOUS},
+	{"rendezvous-fd", required_argument, NULL, RENDEZVOUS_FD}, /* from --spawn to its rank 0 */
+	{"spawn", required_argument, NULL, SPAWN},
+	{"spawn-env", required_argument, NULL, SPAWN_ENV},
+	{"nodeid-env", no_argument, NULL, NODEID_ENV},
+	{"work", required_argument, NULL, WORK},
+	{"min", required_argument, NULL, MIN},
+	{"max", required_argument, NULL, MAX},
+	{"factor", required_argument, NULL, FACTOR},
+	{"iters", required_argument, NULL, ITERS},
+	{"warmup", required_argument, NULL, WARMUP},
+	{"check", required_argument, NULL, CHECK},
+	{"comms", required_argument, NULL, COMMS},
+	{"depth", required_argument, NULL, DEPTH},
+	{"chunk", required_argument, NULL, CHUNK},
+	{"seed", required_argument, NULL, SEED},
+	{"duration", required_argument, NULL, DURATION},
+	{"messages", required_argument, NULL, MESSAGES},
+	{"bad-env", required_argument, NULL, BAD_ENV},
+	{"die-rank", required_argument, NULL, DIE_RANK},
+	{"die-limit-ms", required_argument, NULL, DIE_LIMIT},
+	{"orphans", required_argument, NULL, ORPHANS},
+	{"json", required_argument, NULL, JSON},
+	{"timeout", required_argument, NULL, TIMEOUT},
+	{"max-call-ms", required_argument, NULL, MAX_CALL},
+	{"help", no_argument, NULL, HELP},
+	{0},
+};
+
+static const struct options defaults = {
+	.rank = -1, .rendezvous_fd = -1, .work = "allreduce,allgather,alltoall,sendrecv", .min = 8,
+	.max = 16u << 20, .factor = 2, .chunk = 1u << 20, .iters = 5, .warmup = 1, .comms = 1, .depth = 8,
+	.seed = 1, .duration = 10, .die_rank = -1, .die_limit_ms = 1000, .timeout = 60,
+};
+
+static void set(struct options *o, int option, const char *name, const char *value)
+{
+	switch (option) {
+	case PLUGIN: o->plugin = value; break;
+	case API: o->api = api(value); break;
+	case RANK: o->rank = whole(name, value, 0, 1023); break;
+	case NRANKS: o->nranks = whole(name, value, 1, 1024); break;
+	case RENDEZVOUS: o->rendezvous = value; break;
+	case RENDEZVOUS_FD: o->rendezvous_fd = whole(name, value, 0, 1 << 20); break;
+	case SPAWN: o->spawn = whole(name, value, 1, 64); break;
+	case SPAWN_ENV:
+		if (o->spawn_envs == MAX_SPAWN_ENV || !strchr(value, ':') || !strchr(strchr(value, ':'), '='))
+			refuse(name, value, "RANK:NAME=VALUE is wanted, at most 64 times");
+		o->spawn_env[o->spawn_envs++] = value;
+		break;
+	case NODEID_ENV: o->nodeid_env = true; break;
+	case WORK: check_work(o->work = value); break;
+	case MIN: o->min = bytes(name, value); break;
+	case MAX: o->max = bytes(name, value); break;
+	case FACTOR: o->factor = (size_t)whole(name, value, 2, 1024); break;
+	case ITERS: o->iters = whole(name, value, 1, 1000000); break;
+	case WARMUP: o->warmup = whole(name, value, 0, 1000000); break;
+	case CHECK:
+		if (strcmp(value, "all") && strcmp(value, "once"))
+			refuse(name, value, "all or once is wanted");
+		o->check_once = !strcmp(value, "once");
+		break;
+	case COMMS: o->comms = whole(name, value, 1, 64); break;
+	case DEPTH: o->depth = whole(name, value, 1, NCCL_NET_MAX_REQUESTS); break;
+	case CHUNK:
+		o->chunk = bytes(name, value);
+		if (o->chunk < 8 || o->chunk % 8)
+			refuse(name, value, "a multiple of 8 is wanted");
+		break;
+	case SEED: o->seed = strtoull(value, NULL, 0); break;
+	case DURATION: o->duration = number(name, value, 0, 1e7); break;
+	case MESSAGES: o->messages = whole(name, value, 1, 1 << 30); break;
+	case BAD_ENV:
+		if (o->bad_envs == MAX_BAD_ENV || !strchr(value, '='))
+			refuse(name, value, "NAME=VALUE is wanted, at most 16 times");
+		o->bad_env[o->bad_envs++] = value;
+		break;
+	case DIE_RANK: o->die_rank = whole(name, value, 0, 1023); break;
+	case DIE_LIMIT: o->die_limit_ms = number(name, value, 1, 1e6); break;
+	case ORPHANS: o->orphans = whole(name, value, 0, 64); break;
+	case JSON: o->json = value; break;
+	case TIMEOUT: o->timeout = number(name, value, 1, 1e6); break;
+	case MAX_CALL: o->max_call_ms = number(name, value, 0.001, 1e6); break;
+	}
+}
+
+void options_parse(struct options *o, int argc, char **argv)
+{
+	int option, index = 0;
+
+	*o = defaults;
+	while ((option = getopt_long(argc, argv, "h", names, &index)) != -1) {
+		if (option == 'h' || option == HELP) {
+			fputs(help, stdout);
+			exit(0);
+		}
+		if (option == '?')
+			exit(2);
+		set(o, option, names[index].name, optarg);
+	}
+	if (optind < argc)
+		refuse("", argv[optind], "only options are understood");
+	if (!o->plugin)
+		refuse("plugin", "", "the library to load is needed");
+	if (o->min < 8)
+		o->min = 8;
+	if (o->max < o->min)
+		refuse("max", "", "must not be less than --min");
+	if (!o->bad_envs) {
+		o->bad_env[o->bad_envs++] = "NCCL_IB_TIMEOUT=garbage";
+		o->bad_env[o->bad_envs++] = "NCCL_MESH_DEBUG=garbage";
+	}
+	if (o->spawn) {
+		o->nranks = o->spawn;
+	} else if (o->rank < 0 || o->nranks < 1 || o->rank >= o->nranks) {
+		refuse("rank", "", "--rank below --nranks is needed, or --spawn");
+	} else if (o->nranks > 1 && !o->rendezvous) {
+		refuse("rendezvous", "", "HOST:PORT is needed for more than one rank");
+	}
+	if (o->die_rank < 0)
+		o->die_rank = o->nranks - 1;
+	if (o->die_rank >= o->nranks)
+		refuse("die-rank", "", "must be below the number of ranks");
+}

@@ -1,0 +1,44 @@
+#ifndef NETDRIVER_OPTIONS_H
+#define NETDRIVER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MAX_SPAWN_ENV = 64, MAX_BAD_ENV = 16 };
+
+struct options {
+	const char *plugin;
+	int api; /* 0: the newest */
+	int rank, nranks;
+	const char *rendezvous;
+	int rendezvous_fd;
+	int spawn;
+	const char *spawn_env[MAX_SPAWN_ENV];
+	int spawn_envs;
+	bool nodeid_env;
+
+	const char *work;
+	size_t min, max, factor, chunk;
+	int iters, warmup;
+	bool check_once;
+	int comms, depth;
+	uint64_t seed;
+	double duration;
+	long messages;
+
+	const char *bad_env[MAX_BAD_ENV];
+	int bad_envs;
+	int die_rank;
+	double die_limit_ms;
+	int orphans;
+
+	const char *json;
+	double timeout;
+	double max_call_ms;
+};
+
+/* options_parse ends the process on --help and on anything that it does not understand. */
+void options_parse(struct options *options, int argc, char **argv);
+
+#endif

@@ -1,0 +1,201 @@
+#include "progress.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "log.h"
+#include "watchdog.h"
+
+void progress_idle(unsigned *idle)
+{
+	if (++*idle < 1000)
+		sched_yield();
+	else
+		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+unsigned char *stream_slot(const struct stream *stream, uint64_t index)
+{
+	return conn_slot(stream->conn, index);
+}
+
+/* post hands a message to the plugin; NULL in *request: it cannot take it yet. */
+static ncclResult_t post(struct stream *stream, struct message *m, uint64_t index, void **request)
+{
+	struct net *net = &stream->conn->comm->job->net;
+	void *mhandles[NCCL_NET_MAX_RECVS], *data[NCCL_NET_MAX_RECVS], *phandles[NCCL_NET_MAX_RECVS] = {0};
+	size_t sizes[NCCL_NET_MAX_RECVS];
+	int tags[NCCL_NET_MAX_RECVS];
+	ncclResult_t result;
+
+	if (stream->conn->sending)
+		return net_isend(net, stream->conn->net_comm, m->data[0], m->sizes[0], m->tags[0], m->mhandle, NULL,
+		                 request);
+	/* The arrays are NCCL's and are gone after the call. */
+	for (int i = 0; i < m->n; i++) {
+		data[i] = m->data[i];
+		sizes[i] = m->sizes[i];
+		tags[i] = m->tags[i];
+		mhandles[i] = m->mhandle;
+	}
+	result = net_irecv(net, stream->conn->net_comm, m->n, data, sizes, tags, mhandles,
+	                   index % 2 ? phandles : NULL, m->optional, request);
+	memset(data, 0x5A, sizeof data);
+	memset(sizes, 0x5A, sizeof sizes);
+	memset(tags, 0x5A, sizeof tags);
+	memset(mhandles, 0x5A, sizeof mhandles);
+	return result;
+}
+
+static bool post_next(struct stream *stream)
+{
+	struct flight *flight = NULL;
+	uint64_t index = stream->posted;
+	void *request;
+
+	if (index == stream->total || stream->result != ncclSuccess)
+		return false;
+	for (int i = 0; i < stream->depth && !flight; i++)
+		if (!stream->flights[i].used)
+			flight = &stream->flights[i];
+	if (!flight)
+		return false;
+	if (!stream->any_order && index - stream->finished >= (uint64_t)stream->depth)
+		return false;
+	if (!stream->has_waiting && !stream->prepare(stream, index, &stream->waiting))
+		return false;
+	stream->has_waiting = true;
+	stream->result = post(stream, &stream->waiting, index, &request);
+	if (stream->result != ncclSuccess) {
+		stream->failed_call = stream->conn->sending ? "isend" : "irecv";
+		return true;
+	}
+	if (!request)
+		return false;
+	*flight = (struct flight){.request = request, .used = true, .index = index, .message = stream->waiting};
+	stream->has_waiting = false;
+	stream->posted++;
+	return true;
+}
+
+/* test_flight: true if something moved. */
+static bool test_flight(struct stream *stream, struct flight *flight)
+{
+	struct net *net = &stream->conn->comm->job->net;
+	struct message *m = &flight->message;
+
+	if (flight->request) {
+		int done, n = stream->conn->sending ? 1 : m->n;
+
+		stream->result = net_test(net, flight->request, &done, n, m->got);
+		if (stream->result != ncclSuccess) {
+			stream->failed_call = "test";
+			return true;
+		}
+		if (!done)
+			return false;
+		if (!stream->conn->sending && net->irecvConsumed)
+			net->irecvConsumed(stream->conn->net_comm, n, flight->request);
+		flight->request = NULL; /* the plugin may use it again at once */
+	}
+	if (!stream->finish(stream, flight->index, m))
+		return false;
+	flight->used = false;
+	stream->finished++;
+	return true;
+}
+
+static bool test_some(struct stream *stream)
+{
+	struct flight *oldest = NULL;
+
+	if (stream->result != ncclSuccess)
+		return false;
+	if (stream->any_order) {
+		struct flight *flight = &stream->flights[random_below(&stream->random, (uint64_t)stream->depth)];
+
+		return flight->used && test_flight(stream, flight);
+	}
+	for (int i = 0; i < stream->depth; i++) {
+		struct flight *flight = &stream->flights[i];
+
+		if (flight->used && (!oldest || flight->index < oldest->index))
+			oldest = flight;
+	}
+	return oldest && test_flight(stream, oldest);
+}
+
+static void describe(void *arg)
+{
+	struct operation *operation = arg;
+
+	for (int i = 0; i < operation->n; i++) {
+		struct stream *s = &operation->streams[i];
+
+		if (s->finished < s->total)
+			say("comm %d: %s rank %d: %llu of %llu messages done, %llu posted", operation->comm->index,
+			    s->conn->sending ? "sending to" : "receiving from", s->conn->peer,
+			    (unsigned long long)s->finished, (unsigned long long)s->total,
+			    (unsigned long long)s->posted);
+	}
+}
+
+static void report_failure(struct stream *s)
+{
+	wrong("comm %d: %s rank %d failed after %llu messages: %s returned %s (%d)", s->conn->comm->index,
+	      s->conn->sending ? "sending to" : "receiving from", s->conn->peer,
+	      (unsigned long long)s->finished, s->failed_call, result_name(s->result), (int)s->result);
+}
+
+void progress_run(void *arg)
+{
+	struct operation *operation = arg;
+	bool going = true;
+	unsigned idle = 0;
+
+	operation->ok = true;
+	while (going) {
+		bool moved = false;
+
+		going = false;
+		for (int i = 0; i < operation->n; i++) {
+			struct stream *s = &operation->streams[i];
+
+			moved |= post_next(s);
+			moved |= test_some(s);
+			if (s->result != ncclSuccess && !operation->step) {
+				report_failure(s);
+				operation->ok = false;
+				return;
+			}
+			going |= s->finished < s->total;
+		}
+		if (operation->step)
+			going = operation->step(operation);
+		if (moved) {
+			watchdog_fed();
+			idle = 0;
+		} else {
+			progress_idle(&idle);
+		}
+	}
+}
+
+void operations_run(struct job *job, struct operation *operations)
+{
+	bool ok = true;
+
+	watchdog_describe(describe, &operations[0]);
+	for (int k = 0; k < job->opt.comms; k++) {
+		operations[k].comm = &job->comms[k];
+		worker_give(&job->comms[k].progress, progress_run, &operations[k]);
+	}
+	for (int k = 0; k < job->opt.comms; k++) {
+		worker_wait(&job->comms[k].progress);
+		ok &= operations[k].ok;
+	}
+	watchdog_describe(NULL, NULL);
+	if (!ok)
+		die("the plugin failed an operation, and NCCL would abort");
+}

@@ -1,0 +1,22 @@
+/* The kinds of work. Each runs on all ranks at once, over open communicators. */
+#ifndef NETDRIVER_WORK_H
+#define NETDRIVER_WORK_H
+
+#include <stdbool.h>
+
+#include "comm.h"
+
+/* work_collective runs allreduce, allgather, alltoall or sendrecv over all sizes; false: another. */
+bool work_collective(struct job *job, const char *name);
+void work_latency(struct job *job);
+void work_soak(struct job *job);
+
+/* work_die does not return on the rank that dies; the others end their job after it. */
+void work_die(struct job *job);
+
+/* contract_before runs the cases that need a process which has not loaded the plugin yet;
+ * work_contract the others. */
+void contract_before(struct job *job);
+void work_contract(struct job *job);
+
+#endif
