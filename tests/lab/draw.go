@@ -31,21 +31,28 @@ func Draw(m Mesh) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// A Lane is one line by which the plugin says what a connection uses.
+// A Lane is what the plugin says that a connection uses.
 type Lane struct {
 	From, To           string // nodes
 	Local, Remote, Via string // ports; what else the line says
 }
 
-// laneLine is what the plugin logs at INFO for every lane:
-// "NET/Mesh : node-a -> node-b conn 3: lane 0 rxe100:1 -> rxe100:1 mtu 4096 gid 1".
-var laneLine = regexp.MustCompile(`NET/Mesh : (\S+) -> (\S+) conn \S+: lane \d+ (\S+) -> (\S+)(?: (.*))?`)
+// What the plugin logs at INFO for every connection:
+// "NET/Mesh : node-a -> node-b conn 3: lane 0 rxe100:1 -> rxe100:1 mtu 4096 gid 1, lane 1 ...".
+var (
+	connLine = regexp.MustCompile(`NET/Mesh : (\S+) -> (\S+) conn \S+: (lane .*)`)
+	laneText = regexp.MustCompile(`lane \d+ ([^\s,]+) -> ([^\s,]+)([^,]*)`)
+)
 
-// ParseLane reads a log line of the plugin.
-func ParseLane(line string) (Lane, bool) {
-	f := laneLine.FindStringSubmatch(line)
-	if f == nil {
-		return Lane{}, false
+// ParseLanes reads a log line of the plugin; nil when it is about something else.
+func ParseLanes(line string) []Lane {
+	conn := connLine.FindStringSubmatch(line)
+	if conn == nil {
+		return nil
 	}
-	return Lane{f[1], f[2], f[3], f[4], strings.TrimSpace(f[5])}, true
+	var lanes []Lane
+	for _, f := range laneText.FindAllStringSubmatch(conn[3], -1) {
+		lanes = append(lanes, Lane{conn[1], conn[2], f[1], f[2], strings.TrimSpace(f[3])})
+	}
+	return lanes
 }

@@ -123,9 +123,19 @@ func needBuilt(t *testing.T) {
 
 // driver runs the NCCL stand-in on all nodes and fails unless every rank says that nothing was wrong.
 func (s *session) driver(t *testing.T, ctx context.Context, l *Lab, args ...string) error {
-	s.port++ // a port of its own: one from an earlier run may still be in use
+	return s.driverAt(t, ctx, l, s.nextPort(), args...)
+}
+
+// nextPort is where the ranks of the next run meet: the port of an earlier run may still be in use.
+func (s *session) nextPort() int {
+	s.port++
+	return s.port
+}
+
+func (s *session) driverAt(t *testing.T, ctx context.Context, l *Lab, port int, args ...string) error {
 	begin := time.Now()
-	results, err := run(ctx, l, DriverJob{Args: args, Port: s.port}.Script(s.mesh))
+	args = append(args, "--timeout", "240") // an emulated machine on a busy host stands still for long at times
+	results, err := run(ctx, l, DriverJob{Args: args, Port: port}.Script(s.mesh))
 	t.Logf("%s: %.1f s", strings.Join(args, " "), time.Since(begin).Seconds())
 	if err != nil {
 		return err
@@ -196,7 +206,13 @@ func TestTriangle(t *testing.T) {
 			}
 			return s.driver(t, ctx, l, "--work", "soak", "--duration", fmt.Sprint(d.Seconds()), "--max", "64M", "--seed", "1")
 		})
+		s.step(t, "bad input", s.badInput)
 		s.step(t, "no RNR", noRNR)
+		s.step(t, "a rank dies", func(t *testing.T, ctx context.Context, l *Lab) error { return s.die(t, ctx, l) })
+		s.step(t, "a rank dies and leaves children", func(t *testing.T, ctx context.Context, l *Lab) error {
+			return s.die(t, ctx, l, "--orphans", "2")
+		})
+		s.step(t, "no RNR after deaths", noRNR)
 	})
 	s.step(t, "power cut", powerCut)
 }
