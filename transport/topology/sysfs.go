@@ -1,11 +1,13 @@
 package topology
 
 import (
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // sysfs is the root of a sysfs tree, with its own symbolic links resolved.
@@ -17,18 +19,29 @@ func openSysfs(root string) (sysfs, error) {
 }
 
 // read returns the contents of a file without the newline. Entries that exist but are not in use answer EINVAL;
-// callers take every failure for "not there".
+// callers take every failure for "not there". A GID table alone is a thousand files, hence the plain system calls: the
+// kernel hands an attribute, a page at most, to one read.
 func (s sysfs) read(elem ...string) (string, error) {
-	f, err := os.Open(s.path(elem...))
+	name := s.path(elem...)
+	fd, err := uninterrupted(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
 	if err != nil {
-		return "", err
+		return "", &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 4096)) // an attribute is a page at most
+	defer unix.Close(fd)
+	var page [4096]byte
+	n, err := uninterrupted(func() (int, error) { return unix.Read(fd, page[:]) })
 	if err != nil {
-		return "", err
+		return "", &fs.PathError{Op: "read", Path: name, Err: err}
 	}
-	return strings.TrimSpace(string(b)), nil
+	return strings.TrimSpace(string(page[:n])), nil
+}
+
+func uninterrupted(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 // text is read for what may be missing.
