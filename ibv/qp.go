@@ -39,7 +39,11 @@ func (pd *PD) CreateQP(init QPInit) (*QP, error) {
 		return nil, newError("create_qp", c.device.name, 0, syscall.EINVAL, "QPInit needs a SendCQ and a RecvCQ")
 	}
 	q := &QP{pd: pd, sendFn: c.ops.postSend, recvFn: c.ops.postRecv, typ: init.Type}
-	if err := q.life.begin(kindQP, &pd.life, &init.SendCQ.life, &init.RecvCQ.life); err != nil {
+	parents := []*life{&pd.life, &init.SendCQ.life}
+	if init.RecvCQ != init.SendCQ {
+		parents = append(parents, &init.RecvCQ.life)
+	}
+	if err := q.life.begin(kindQP, parents...); err != nil {
 		return nil, err
 	}
 	attr := &qpInitAttr{

@@ -154,7 +154,7 @@ func goType(m member) (string, int, error) {
 	if elem, count, ok := strings.Cut(m.Type, "["); ok {
 		n, err := strconv.Atoi(strings.TrimSuffix(count, "]"))
 		if err != nil {
-			return "", 0, fmt.Errorf("C type %s: %w", m.Type, err)
+			return "", 0, fmt.Errorf("type %s of C: %w", m.Type, err)
 		}
 		if elem == "i8" { // char, signed or not depending on the architecture
 			elem = "u8"

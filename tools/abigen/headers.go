@@ -102,7 +102,7 @@ func compileStub(dir, goarch, cc, machine, packages string) (*dwarf.Data, error)
 	if err := cmd.Run(); errors.Is(err, exec.ErrNotFound) {
 		return nil, fmt.Errorf("no C compiler for %s: install %s, or name one in CC_%s: %w", goarch, packages, goarch, err)
 	} else if err != nil {
-		return nil, fmt.Errorf("%s cannot compile <infiniband/verbs.h>: %w\n%s", cc, err, stderr.Bytes())
+		return nil, fmt.Errorf("%s cannot compile <infiniband/verbs.h>: %w: %s", cc, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	f, err := elf.Open(object)
 	if err != nil {

@@ -1,0 +1,103 @@
+package ibv
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// guard is how long a test waits for what should happen at once.
+const guard = 30 * time.Second
+
+func receive(t *testing.T, events <-chan Event) Event {
+	t.Helper()
+	select {
+	case e := <-events:
+		return e
+	case <-time.After(guard):
+		t.Fatal("no event")
+		return Event{}
+	}
+}
+
+// goroutines fails the test when the watcher's goroutine is still there at its end.
+func goroutines(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		buf := make([]byte, 1<<20)
+		if s := string(buf[:runtime.Stack(buf, true)]); strings.Contains(s, "(*Context).nextEvent") {
+			t.Errorf("the watcher is still running:\n%s", s)
+		}
+	})
+}
+
+func TestEvents(t *testing.T) {
+	goroutines(t)
+	p := newPair(t)
+	s := p.s
+	acked := s.call("standin_events_acked")
+	events := make(chan Event)
+	stop, err := p.ctx.Events(func(e Event) { events <- e })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.ctx.Events(func(Event) {}); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("a second watcher: %v, want EBUSY", err)
+	}
+
+	s.call("standin_event", p.ctx.ptr, IBV_EVENT_PORT_ERR, 2)
+	s.call("standin_event", p.ctx.ptr, IBV_EVENT_QP_FATAL, p.qp.ptr)
+	s.call("standin_event", p.ctx.ptr, IBV_EVENT_CQ_ERR, p.cq.ptr)
+	s.call("standin_event", p.ctx.ptr, IBV_EVENT_DEVICE_FATAL, 0)
+	for _, want := range []Event{
+		{Type: IBV_EVENT_PORT_ERR, Name: "port down", Port: 2},
+		{Type: IBV_EVENT_QP_FATAL, Name: "something", QPN: p.qp.Num(), QP: p.qp},
+		{Type: IBV_EVENT_CQ_ERR, Name: "something", CQ: p.cq},
+		{Type: IBV_EVENT_DEVICE_FATAL, Name: "something"},
+	} {
+		if got := receive(t, events); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if got, want := (Event{Type: IBV_EVENT_PORT_ERR, Name: "port down", Port: 2}).String(), "port down (IBV_EVENT_PORT_ERR) on port 2"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	stop()
+	stop()
+	if n := s.call("standin_events_acked") - acked; n != 4 {
+		t.Errorf("%d events acknowledged, want 4", n)
+	}
+
+	// After stop another watcher may come, and closing the context ends that one.
+	if _, err := p.ctx.Events(func(e Event) { events <- e }); err != nil {
+		t.Fatal(err)
+	}
+	s.call("standin_event", p.ctx.ptr, IBV_EVENT_PORT_ACTIVE, 1)
+	if got := receive(t, events); got.Type != IBV_EVENT_PORT_ACTIVE || got.Port != 1 {
+		t.Errorf("got %+v", got)
+	}
+	closeAll(t, p.qp, p.cq, p.mr, p.pd, p.ctx)
+}
+
+// An event counts as handled when f has returned, not before.
+func TestEventsAreAcknowledgedLast(t *testing.T) {
+	goroutines(t)
+	p := newPair(t)
+	entered, leave := make(chan Event), make(chan struct{})
+	stop, err := p.ctx.Events(func(e Event) { entered <- e; <-leave })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	p.s.call("standin_event", p.ctx.ptr, IBV_EVENT_QP_FATAL, p.qp.ptr)
+	receive(t, entered)
+	if err := p.qp.Close(); !errors.Is(err, syscall.EBUSY) { // the real library waits here
+		t.Errorf("destroying a queue pair with an event being handled: %v, want EBUSY", err)
+	}
+	close(leave)
+	stop()
+	closeAll(t, p.qp)
+}
