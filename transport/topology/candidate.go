@@ -89,26 +89,67 @@ func Candidates(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidat
 	return spread(found, len(local), len(remote))
 }
 
-// reason is a candidate with the size of the subnet that suggests it.
+// reason is a candidate with what orders it among others: the size of the subnet, and the two addresses.
 type reason struct {
 	Candidate
 	hostBits int
+	low, hi  netip.Addr
 }
 
-// reasons returns the best reason of each tier to try a pair of ports, given the ranking of the local one's GIDs.
-func reasons(gids []GID, ranked []int, addrs []handshake.PortAddr, pol GIDPolicy) []reason {
+// reasons returns the best reason of each tier to try a pair of ports, given the local GIDs to consider. Which is best
+// does not depend on the side that asks, as long as both prefer the same family.
+func reasons(gids []GID, allowed []int, addrs []handshake.PortAddr, pol GIDPolicy) []reason {
 	var best []reason
-	for _, lg := range ranked {
+	for _, lg := range allowed {
 		for rg, addr := range addrs {
 			tier, hostBits, ok := match(gids[lg], addr, pol)
-			if !ok || slices.ContainsFunc(best, func(b reason) bool { return b.Tier == tier }) {
+			if !ok {
 				continue
 			}
-			why := because(gids[lg], addr, tier, hostBits)
-			best = append(best, reason{Candidate{LocalGID: lg, RemoteGID: rg, Tier: tier, Why: why}, hostBits})
+			r := reason{Candidate{LocalGID: lg, RemoteGID: rg, Tier: tier}, hostBits, gids[lg].Addr, netip.AddrFrom16(addr.GID)}
+			if r.hi.Less(r.low) {
+				r.low, r.hi = r.hi, r.low
+			}
+			switch i := slices.IndexFunc(best, func(b reason) bool { return b.Tier == tier }); {
+			case i < 0:
+				best = append(best, r)
+			case compareReasons(r, best[i], pol) < 0:
+				best[i] = r
+			}
 		}
 	}
+	for i := range best {
+		r := &best[i]
+		r.Why = because(gids[r.LocalGID], addrs[r.RemoteGID], r.Tier, r.hostBits)
+	}
 	return best
+}
+
+func compareReasons(a, b reason, pol GIDPolicy) int {
+	return cmp.Or(
+		cmp.Compare(a.Tier, b.Tier),
+		first(a.low.Is4In6() != pol.wantsV6(), b.low.Is4In6() != pol.wantsV6()),
+		cmp.Compare(a.hostBits, b.hostBits),
+		a.low.Compare(b.low),
+		a.hi.Compare(b.hi),
+	)
+}
+
+// Answer returns the GID, as an index into p.GIDs, with which to answer a peer that has chosen this port and the given
+// one of its own addresses: the other half of the peer's candidate. It need not be among Candidates, as the peer's
+// policy may prefer another pair.
+func (p *Port) Answer(addr handshake.PortAddr, pol GIDPolicy) (int, bool) {
+	allowed := p.rank(pol)
+	for _, i := range allowed { // the peer is this node
+		if p.GIDs[i].Raw == addr.GID && uint8(p.GIDs[i].Type) == addr.GIDType {
+			return i, true
+		}
+	}
+	found := reasons(p.GIDs, allowed, []handshake.PortAddr{addr}, pol)
+	if len(found) == 0 {
+		return 0, false
+	}
+	return slices.MinFunc(found, func(a, b reason) int { return compareReasons(a, b, pol) }).LocalGID, true
 }
 
 // match says whether a local GID may reach an address of a peer, and the size of the subnet that both are in.

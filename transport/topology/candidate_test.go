@@ -214,6 +214,64 @@ func TestCandidatesOwnPorts(t *testing.T) {
 	}
 }
 
+// Both ends of a connection find the same pairs of addresses, whatever the order of their tables.
+func TestCandidatesSymmetric(t *testing.T) {
+	a := []Port{roce("a0", "10.0.0.1/24", "10.1.0.1/16", "fe80::a/64", "2001:db8::1/64"), roce("a1", "10.0.0.9/24", "fe80::aa")}
+	b := []Port{roce("b0", "2001:db8::2/64", "fe80::b/64", "10.1.0.2/16", "10.0.0.2/24"), roce("b1", "fe80::bb", "10.0.0.10/24")}
+	for _, pol := range []GIDPolicy{AnyGID, {Index: -1, Family: 6}, {Index: -1, RoCE: 1}} {
+		toldA, toldB := Describe(a, pol), Describe(b, pol)
+		pairs := func(local []Port, remote []handshake.Port, swap bool) map[string]bool {
+			found := make(map[string]bool)
+			for _, c := range Candidates(local, remote, pol) {
+				g := local[c.Local].GIDs[c.LocalGID]
+				l, r := g.Addr.Unmap(), netip.AddrFrom16(remote[c.Remote].Addrs[c.RemoteGID].GID).Unmap()
+				if swap {
+					l, r = r, l
+				}
+				found[fmt.Sprintf("%d %s %s %s", c.Tier, l, r, g.Type)] = true
+			}
+			return found
+		}
+		if d := cmp.Diff(pairs(a, toldB, false), pairs(b, toldA, true)); d != "" {
+			t.Errorf("%+v (-a +b)\n%s", pol, d)
+		}
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	port := roce("a0", "fe80::a/64", "10.0.0.1/24", "10.1.0.1/30", "2001:db8::1/64")
+	addr := func(s string, typ GIDType, bits uint8) handshake.PortAddr {
+		return handshake.PortAddr{GID: netip.MustParseAddr(s).As16(), GIDType: uint8(typ), PrefixLen: bits}
+	}
+	tests := []struct {
+		name string
+		addr handshake.PortAddr
+		pol  GIDPolicy
+		want string
+	}{
+		{"subnet", addr("10.1.0.2", GIDTypeRoCEv2, 30), AnyGID, "10.1.0.1 (RoCE v2, GID index 5)"},
+		{"the version that the peer chose", addr("10.0.0.2", GIDTypeRoCEv1, 24), AnyGID, "10.0.0.1 (RoCE v1, GID index 2)"},
+		{"the family that the peer chose", addr("2001:db8::2", GIDTypeRoCEv2, 64), AnyGID, "2001:db8::1 (RoCE v2, GID index 7)"},
+		{"link-local", addr("fe80::b", GIDTypeRoCEv2, 64), AnyGID, "fe80::a (RoCE v2, GID index 1)"},
+		{"itself", addr("10.0.0.1", GIDTypeRoCEv2, 24), AnyGID, "10.0.0.1 (RoCE v2, GID index 3)"},
+		{"index forced", addr("10.0.0.2", GIDTypeRoCEv2, 24), GIDPolicy{Index: 3}, "10.0.0.1 (RoCE v2, GID index 3)"},
+		{"index forced that does not fit", addr("10.0.0.2", GIDTypeRoCEv2, 24), GIDPolicy{Index: 5}, ""},
+		{"no such subnet", addr("10.9.0.2", GIDTypeRoCEv2, 24), AnyGID, ""},
+		{"no such type", addr("10.0.0.2", GIDTypeIB, 24), AnyGID, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			if i, ok := port.Answer(tt.addr, tt.pol); ok {
+				got = port.GIDs[i].String()
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // The triangle of field practice: every function has a subnet, and cables run between unlike cages.
 func TestCandidatesGB10(t *testing.T) {
 	a := discover(t, "gb10").Ports
@@ -331,5 +389,12 @@ func FuzzCandidates(f *testing.F) {
 			}
 		}
 		Explain(local, remote, pol)
+		for i := range remote {
+			for _, a := range remote[i].Addrs {
+				if g, ok := local[0].Answer(a, pol); ok && uint8(local[0].GIDs[g].Type) != a.GIDType {
+					t.Errorf("%v answers %v", local[0].GIDs[g], a)
+				}
+			}
+		}
 	})
 }
