@@ -1,0 +1,78 @@
+# Builds, tests and shows the plugin. `make help` lists the targets.
+.DEFAULT_GOAL := build
+BUILD  ?= build
+GO     ?= go
+LANES  ?= lab
+CROSS  ?= aarch64-linux-gnu-
+name   := libnccl-net-mesh.so
+
+# The same source gives the same bytes, wherever it is built.
+library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -extldflags \
+	'-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,$(name) -Wl,-z,now -Wl,--build-id=none'"
+warnings = -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
+
+# need program-or-file:package ... : installs what is missing if it may, else says how.
+need = @set --; for n in $(1); do case $$n in /*) test -e $${n%%:*};; *) command -v $${n%%:*} >/dev/null;; esac \
+	|| set -- "$$@" $${n\#\#*:}; done; test $$\# = 0 || if test $$(id -u) = 0 && command -v apt-get >/dev/null; \
+	then apt-get install -y --no-install-recommends "$$@"; \
+	else echo "missing: install with  sudo apt-get install $$*" >&2; exit 1; fi
+headers = /usr/include/infiniband/verbs.h:libibverbs-dev
+cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
+testing = gcc:gcc make:make ip:iproute2 git:git qemu-aarch64-static:qemu-user-static $(headers) $(cross)
+
+.PHONY: build arm64 generate test check lab demo bench netdriver fakeverbs deps clean help
+
+build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
+	$(call need,gcc:gcc)
+	$(library) -o $(BUILD)/$(name) ./capi
+	@rm -f $(BUILD)/$(name:.so=.h) && ln -sf $(name) $(BUILD)/libnccl-net.so
+
+arm64: ## the plugin for arm64 (Grace, GB10), build/arm64/libnccl-net-mesh.so
+	$(call need,$(cross))
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(library) -o $(BUILD)/arm64/$(name) ./capi
+	@rm -f $(BUILD)/arm64/$(name:.so=.h) && ln -sf $(name) $(BUILD)/arm64/libnccl-net.so
+
+generate: ## write the generated files again
+	$(call need,gcc:gcc $(headers) $(cross))
+	$(GO) generate ./...
+
+test: ## all tests that need no virtual machine and no GPU; installs what they need
+	$(call need,$(testing))
+	$(GO) test -race -shuffle=on -count=1 ./...
+	CGO_ENABLED=0 $(GO) test -count=1 ./ibv/... ./handshake/... ./transport/... ./ncclnet/...
+
+check: ## formatting, vet, staticcheck, C warnings, and that generated files are up to date
+	$(call need,$(testing))
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w $$unformatted" >&2; exit 1; }
+	$(GO) vet ./...
+	GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
+	gcc $(warnings) capi/*.c && $(CROSS)gcc $(warnings) capi/*.c
+	$(MAKE) generate && git diff --exit-code
+
+lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver
+	MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
+
+demo: build netdriver ## three nodes, three cables, an all-reduce: LANES=lab in virtual machines
+	$(GO) run ./tests/lab/cmd/$(LANES) demo
+
+bench: ## time the data path's calls
+	$(GO) test -run '^$$' -bench . ./ibv ./transport ./ncclnet
+
+netdriver: ## the program that stands in for NCCL, build/netdriver
+	$(call need,gcc:gcc make:make)
+	$(MAKE) -C tests/netdriver BUILD=$(abspath $(BUILD))
+
+fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
+	$(call need,gcc:gcc make:make $(headers))
+	$(MAKE) -C tests/fakeverbs BUILD=$(abspath $(BUILD))
+
+deps: ## install what all targets need
+	$(call need,$(testing) qemu-system-x86_64:qemu-system-x86)
+
+clean: ## remove what was built
+	rm -rf $(BUILD)
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18

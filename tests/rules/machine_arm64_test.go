@@ -1,0 +1,5 @@
+package rules
+
+import "debug/elf"
+
+const nativeMachine = elf.EM_AARCH64

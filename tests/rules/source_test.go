@@ -1,0 +1,186 @@
+package rules
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "ncclmesh"
+
+// imports says what each package may import beside the standard library; tests
+// are free. A new edge is a decision: it belongs here, and in the review.
+var imports = map[string][]string{
+	"capi":               {"C", "ncclnet"},
+	"ncclnet":            {"handshake", "transport", "transport/forkfd", "transport/topology"},
+	"transport":          {"handshake", "ibv", "transport/control", "transport/forkfd", "transport/topology", sysUnix, netlink},
+	"transport/control":  {"handshake", "transport/forkfd", sysUnix},
+	"transport/topology": {"handshake", sysUnix, netlink},
+	"transport/forkfd":   {},
+	"handshake":          {},
+	"ibv":                {"ibv/internal/ccall", sysUnix, purego},
+	"ibv/internal/ccall": {purego},
+	"tools/abigen":       {},
+	"tests/fakeverbs":    {},
+	"tests/lab":          {sysUnix},
+	"tests/lab/cmd/lab":  {"tests/lab"},
+	"tests/netdriver":    {},
+	"tests/rules":        {},
+}
+
+const (
+	purego  = "github.com/ebitengine/purego"
+	sysUnix = "golang.org/x/sys/unix"
+	netlink = "github.com/vishvananda/netlink"
+)
+
+// root is the repository.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// sources returns every Go file of the repository, by the directory it is in.
+func sources(t *testing.T) map[string][]string {
+	t.Helper()
+	dirs := map[string][]string{}
+	top := root(t)
+	err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(top, path)
+		if err != nil {
+			return err
+		}
+		base := filepath.Base(rel)
+		if d.IsDir() && rel != "." && (strings.HasPrefix(base, ".") || base == "testdata" || rel == "build") {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(base, ".go") {
+			dir := filepath.ToSlash(filepath.Dir(rel))
+			dirs[dir] = append(dirs[dir], path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(dirs) < 5 {
+		t.Fatalf("only %d directories with Go files below %s", len(dirs), top)
+	}
+	return dirs
+}
+
+func parse(t *testing.T, path string) *ast.File {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly|parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func isTest(path string) bool { return strings.HasSuffix(path, "_test.go") }
+
+func TestImportsPointOneWay(t *testing.T) {
+	for dir, files := range sources(t) {
+		allowed, known := imports[dir]
+		if !known {
+			t.Errorf("package %s is not in the table of imports: add it with what it may import", dir)
+			continue
+		}
+		for _, path := range files {
+			if isTest(path) {
+				continue
+			}
+			for _, spec := range parse(t, path).Imports {
+				name := strings.Trim(spec.Path.Value, `"`)
+				name, inside := strings.CutPrefix(name, module+"/")
+				foreign := strings.Contains(strings.SplitN(name, "/", 2)[0], ".") || name == "C"
+				if (inside || foreign) && !slices.Contains(allowed, name) {
+					t.Errorf("%s imports %s; %s may import %v", filepath.Base(path), name, dir, allowed)
+				}
+			}
+		}
+	}
+}
+
+// Packages that hold for all of NCCL's life are built without cgo too.
+func TestNoCgoBelowCapi(t *testing.T) {
+	for dir, files := range sources(t) {
+		for _, path := range files {
+			for _, spec := range parse(t, path).Imports {
+				if spec.Path.Value == `"C"` && (dir != "capi" || isTest(path)) {
+					t.Errorf("%s/%s imports C", dir, filepath.Base(path))
+				}
+			}
+		}
+	}
+}
+
+func TestUnsafeIsQuarantined(t *testing.T) {
+	for dir, files := range sources(t) {
+		for _, path := range files {
+			base := filepath.Base(path)
+			if isTest(path) || strings.HasSuffix(base, "_unsafe.go") || strings.HasPrefix(base, "z") {
+				continue
+			}
+			for _, spec := range parse(t, path).Imports {
+				if name := strings.Trim(spec.Path.Value, `"`); name == "unsafe" || name == purego {
+					t.Errorf("%s/%s imports %s; that belongs in a file named *_unsafe.go", dir, base, name)
+				}
+			}
+		}
+	}
+}
+
+func TestPackageComments(t *testing.T) {
+	for dir, files := range sources(t) {
+		var with []string
+		only := true // test files only: a package of nothing
+		for _, path := range files {
+			if isTest(path) {
+				continue
+			}
+			only = false
+			if doc := parse(t, path).Doc; doc != nil && !strings.HasPrefix(doc.Text(), "Code generated") {
+				with = append(with, filepath.Base(path))
+			}
+		}
+		want := []string{"doc.go"}
+		if strings.Contains(dir, "/cmd/") {
+			want = []string{"main.go"} // a command of one file
+		}
+		if only {
+			t.Errorf("%s has no doc.go", dir)
+			continue
+		}
+		if diff := cmp.Diff(want, with); diff != "" {
+			t.Errorf("%s: files with a package comment (-want +got):\n%s", dir, diff)
+		}
+	}
+}
+
+func TestFormatted(t *testing.T) {
+	var all []string
+	for _, files := range sources(t) {
+		all = append(all, files...)
+	}
+	out, err := exec.Command("gofmt", append([]string{"-l"}, all...)...).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("run gofmt -w on:\n%s%v", out, err)
+	}
+}
