@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +16,6 @@ import (
 const (
 	lingerTime = 2 * time.Second // how long queue pairs outlive a close, for a lost last ACK
 	drainTime  = 2 * time.Second // how long a stopped queue pair may take to flush
-	pollBatch  = 32              // completions taken at once
 )
 
 // conn is what both halves of a connection have in common.
@@ -48,12 +48,12 @@ type conn struct {
 	half half
 }
 
-// half is what a completion means to a send or a receive half.
+// half is what a send and a receive half make of their lanes' news.
 type half interface {
-	part(l *lane, wc *ibv.WC)                  // a part was delivered
-	received(l *lane, wc *ibv.WC)              // a part has arrived
-	failed(l *lane, wc *ibv.WC, err error)     // a work request failed
-	waiting() bool                             // completions are to be expected
+	delivered(l *lane, request int)            // a part has reached the peer
+	received(l *lane, imm uint32, size int64)  // a part has arrived
+	failed(l *lane, request int, err error)    // a lane broke; request is what failed, or -1
+	waiting() bool                             // parts may arrive
 	recycle(r *Request)                        // a request is free again
 	abandon()                                  // every outstanding request is over
 	counters() (bytes, messages, waits uint64) // for the log
@@ -135,130 +135,15 @@ func (c *conn) asyncFailure(l *lane, event string) {
 	c.fail(fmt.Errorf("%w: %v: %v: the queue pair failed: %s", ErrPeer, c, l, event))
 }
 
-// laneError turns a failed completion into an error that names both ends.
-func (c *conn) laneError(l *lane, wc *ibv.WC) error {
-	kind := ErrPeer
-	hint := ""
-	switch wc.Status {
-	case ibv.IBV_WC_RETRY_EXC_ERR:
-		hint = "; the peer or the cable stopped answering: check both ports and the cable between them"
-	case ibv.IBV_WC_RNR_RETRY_EXC_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR, ibv.IBV_WC_REM_OP_ERR, ibv.IBV_WC_WR_FLUSH_ERR:
-	default:
-		kind = errors.New("local failure")
-	}
-	return fmt.Errorf("%w: %v: %v: %w%s", kind, c, l, &ibv.WCError{
-		Status: wc.Status, StatusText: ibv.StatusString(wc.Status), VendorErr: wc.VendorErr, QPN: wc.QPNum, Peer: c.s.Peer().Hostname,
-	}, hint)
-}
-
-// setUpDevices opens a connection's side of the devices: completion queues and
-// the registration of the wire.
-// ports lists them in the order of the device set; lanes says how many queue
-// pairs each gets; writes is the work requests that the largest part takes.
-func (c *conn) setUpDevices(ports []*port, lanes []int, writes []int) error {
-	size := wireSize + len(ports)*(pollBatch*48+64)
-	for i := range ports {
-		size += lanes[i] * (writes[i]*(128+16) + recvBatch*32 + 3*64)
-	}
-	var err error
-	if c.mem, err = ibv.Alloc(size); err != nil {
-		return err
-	}
-	c.wire, c.wireBase = carveWire(c.mem)
-	for i, p := range ports {
-		d := &device{port: p, wc: ibv.Carve[ibv.WC](c.mem, pollBatch)}
-		c.devs = append(c.devs, d)
-		depth := 0
-		if c.sending {
-			depth = lanes[i] * (2*(window+writes[i]) + 2)
-		} else {
-			depth = lanes[i] * (sendSlack + recvDepth + 2)
-		}
-		if depth > p.maxCQE {
-			return fmt.Errorf("%s: %d queue pairs need a completion queue of %d entries and the device has %d; lower NCCL_IB_QPS_PER_CONNECTION", p.String(), lanes[i], depth, p.maxCQE)
-		}
-		if d.cq, err = p.ctx.CreateCQ(depth, nil); err != nil {
-			return err
-		}
-		if d.wire, err = p.pd.RegMR(c.wireBase, wireSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// carveLane gives a lane its work requests; writes is those of the largest part.
-func (c *conn) carveLane(l *lane, writes int) {
-	l.wr = ibv.Carve[ibv.SendWR](c.mem, writes)
-	l.sge = ibv.Carve[ibv.SGE](c.mem, writes)
-	if !c.sending {
-		l.recv = ibv.Carve[ibv.RecvWR](c.mem, recvBatch)
-	}
-}
-
-// poll takes completions from every device that may have some.
+// poll takes the news from every lane that may have some.
 //
 // Preconditions: c.mu is held.
 func (c *conn) poll() {
-	receiving := c.half != nil && c.half.waiting()
+	receiving := c.half.waiting()
 	for _, d := range c.devs {
 		if d.sends > 0 || receiving {
 			c.pollDevice(d)
 		}
-	}
-}
-
-func (c *conn) pollDevice(d *device) {
-	for {
-		n, err := d.cq.Poll(d.wc)
-		if err != nil {
-			c.failLocked(fmt.Errorf("%v: %s: %w", c, d.port.String(), err))
-			return
-		}
-		for i := range n {
-			c.complete(d, &d.wc[i])
-		}
-		if n < len(d.wc) {
-			return
-		}
-	}
-}
-
-// complete dispatches one completion to what it belongs to.
-func (c *conn) complete(d *device, wc *ibv.WC) {
-	kind, index := uint8(wc.WRID>>56), int(uint8(wc.WRID>>48))
-	if index >= len(c.lanes) || c.lanes[index].qp.Num() != wc.QPNum {
-		c.failLocked(fmt.Errorf("%w: %v: completion of unknown work request %#x on queue pair %d", ErrInternal, c, wc.WRID, wc.QPNum))
-		return
-	}
-	l := c.lanes[index]
-	ok := wc.Status == ibv.IBV_WC_SUCCESS
-	credits := int(uint16(wc.WRID >> 16))
-	switch kind {
-	case wrPart, wrGrant, wrProof:
-		if credits > 0 { // only signalled requests carry credits
-			d.sends--
-			l.credits += credits
-		}
-	case wrRecv:
-		l.posted--
-	case wrMarker:
-		l.marks++
-		return
-	}
-	switch {
-	case !ok && kind == wrProof:
-		l.proof = proofFailed
-		l.reason = c.laneError(l, wc).Error()
-	case !ok && !l.up: // already out of service
-	case !ok:
-		c.half.failed(l, wc, c.laneError(l, wc))
-	case kind == wrProof:
-		l.proof = proofDone
-	case kind == wrPart:
-		c.half.part(l, wc)
-	case kind == wrRecv:
-		c.half.received(l, wc)
 	}
 }
 
@@ -268,43 +153,38 @@ func (c *conn) complete(d *device, wc *ibv.WC) {
 // Preconditions: c.mu is held and c.err is set.
 func (c *conn) quiesce() {
 	var errs []error
+	left := make([]*lane, 0, len(c.lanes))
 	for _, l := range c.lanes {
-		if !l.up && l.marked > 0 {
+		if l.reason == reasonStopped {
 			continue
 		}
+		l.up, l.reason = false, reasonStopped
 		if err := l.stop(); err != nil {
-			errs = append(errs, err)
+			// Destroying a queue pair, too, ends all access through it.
+			errs = append(errs, err, l.close())
 			continue
 		}
-		if err := l.postMarkers(); err != nil {
-			errs = append(errs, err)
-		}
+		left = append(left, l)
 	}
 	deadline := time.Now().Add(c.t.opts.scaled(drainTime))
 	for wait := 10 * time.Microsecond; ; wait = min(2*wait, time.Millisecond) {
-		left := 0
-		for _, d := range c.devs {
-			c.pollDevice(d)
-		}
-		for _, l := range c.lanes {
-			left += l.marked - l.marks
-		}
-		if left == 0 && len(errs) == 0 {
-			break
-		}
-		if len(errs) > 0 || time.Now().After(deadline) {
-			// Destroying a queue pair also ends all access through it.
-			for _, l := range c.lanes {
-				errs = append(errs, l.close())
-				l.marks = l.marked
-			}
-			c.t.log.Debug("queue pairs did not drain and were destroyed", "conn", c.String(), "err", errors.Join(errs...))
+		left = slices.DeleteFunc(left, func(l *lane) bool { return l.drained() })
+		if len(left) == 0 || time.Now().After(deadline) {
 			break
 		}
 		time.Sleep(wait)
 	}
+	for _, l := range left {
+		errs = append(errs, fmt.Errorf("%v did not drain", l), l.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		c.t.log.Debug("lanes were destroyed to stop them", "conn", c.String(), "err", err)
+	}
 	c.half.abandon()
 }
+
+// reasonStopped is why a lane of an ended connection is not in service.
+const reasonStopped = "stopped"
 
 // Close ends the connection from this side. Outstanding requests are abandoned,
 // memory still registered is released. Queue pairs linger in the background
@@ -361,12 +241,7 @@ func (c *conn) destroy() error {
 		errs = append(errs, l.close())
 	}
 	for _, d := range c.devs {
-		if d.cq != nil {
-			errs = append(errs, d.cq.Close())
-		}
-		if d.wire != nil {
-			errs = append(errs, d.wire.Close())
-		}
+		errs = append(errs, d.close())
 	}
 	c.lanes, c.devs = nil, nil
 	if c.mem != nil {

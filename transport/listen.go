@@ -126,12 +126,6 @@ func (r *RecvConn) setUp(ctx context.Context, m *handshake.Open) error {
 	if err := c.build(plan); err != nil {
 		return err
 	}
-	for _, l := range c.lanes {
-		l.prepareReceives()
-		if err := l.fillReceives(); err != nil {
-			return fmt.Errorf("%v: %v: %w", c, l, err)
-		}
-	}
 	connected := c.connectLanes(m.Devices, m.Lanes)
 	if connected == 0 {
 		return c.noPath()

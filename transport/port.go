@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"ncclmesh/handshake"
@@ -27,7 +29,7 @@ type port struct {
 
 	mu     sync.Mutex
 	regs   map[regKey]*registration
-	queues map[uint32]*lane // by queue pair number, for asynchronous events
+	queues map[uint32]*queuePair // by queue pair number, for asynchronous events
 }
 
 // regKey is what makes two registrations the same.
@@ -45,7 +47,7 @@ type registration struct {
 
 // openPort opens the device of p.
 func openPort(lib *ibv.Library, dev *ibv.Device, p topology.Port, log *slog.Logger) (_ *port, err error) {
-	o := &port{Port: p, regs: map[regKey]*registration{}, queues: map[uint32]*lane{}}
+	o := &port{Port: p, regs: map[regKey]*registration{}, queues: map[uint32]*queuePair{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, o.close())
@@ -96,40 +98,47 @@ func (p *port) event(e ibv.Event, log *slog.Logger) {
 	switch e.Type {
 	case ibv.IBV_EVENT_QP_FATAL, ibv.IBV_EVENT_QP_REQ_ERR, ibv.IBV_EVENT_QP_ACCESS_ERR:
 		p.mu.Lock()
-		l := p.queues[e.QPN]
+		q := p.queues[e.QPN]
 		p.mu.Unlock()
-		if l != nil {
-			l.conn.asyncFailure(l, e.Name)
+		if q != nil {
+			q.conn.asyncFailure(q.lane, e.Name)
 		}
 	case ibv.IBV_EVENT_PORT_ERR:
 		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
 	case ibv.IBV_EVENT_DEVICE_FATAL:
 		p.mu.Lock()
-		lanes := make([]*lane, 0, len(p.queues))
-		for _, l := range p.queues {
-			lanes = append(lanes, l)
-		}
+		queues := slices.Collect(maps.Values(p.queues))
 		p.mu.Unlock()
-		for _, l := range lanes {
-			l.conn.asyncFailure(l, e.Name)
+		for _, q := range queues {
+			q.conn.asyncFailure(q.lane, e.Name)
 		}
-		log.Warn("device failed", "port", p.String(), "event", e.Name, "connections", len(lanes))
+		log.Warn("device failed", "port", p.String(), "event", e.Name, "queue pairs", len(queues))
 	default:
 		log.Debug("device event", "port", p.String(), "event", e.Name)
 	}
 }
 
-// watch makes asynchronous events of l's queue pair reach it.
-func (p *port) watch(l *lane) {
+// watch makes asynchronous events of a queue pair reach it.
+func (p *port) watch(q *queuePair) {
 	p.mu.Lock()
-	p.queues[l.qp.Num()] = l
+	p.queues[q.qp.Num()] = q
 	p.mu.Unlock()
 }
 
-func (p *port) unwatch(l *lane) {
+func (p *port) unwatch(q *queuePair) {
 	p.mu.Lock()
-	delete(p.queues, l.qp.Num())
+	if p.queues[q.qp.Num()] == q {
+		delete(p.queues, q.qp.Num())
+	}
 	p.mu.Unlock()
+}
+
+// short names the port in messages that name many.
+func (p *port) short() string {
+	if p.Device == "" {
+		return p.Netdev
+	}
+	return fmt.Sprintf("%s:%d", p.Device, p.Num)
 }
 
 // register returns the registration of a range, shared with others that hold it.

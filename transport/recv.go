@@ -3,8 +3,6 @@ package transport
 import (
 	"fmt"
 	"math/bits"
-
-	"ncclmesh/ibv"
 )
 
 // Buffer is where one message of a receive goes.
@@ -73,18 +71,16 @@ func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 	}
 	req := &r.requests[slotOf(r.next)]
 	l := r.grantLane()
-	if req.active || r.granted+n > window || l == nil || l.credits < 1 {
+	if req.active || r.granted+n > window || l == nil {
 		c.poll()
-		if req.active || r.granted+n > window || l == nil || l.credits < 1 {
+		if l = r.grantLane(); req.active || r.granted+n > window || l == nil {
 			r.waits++
 			return nil, c.err
 		}
 	}
-	// Receives first: the grant relies on them.
 	for _, k := range c.lanes {
-		if k.up && k.posted <= recvDepth-recvBatch {
-			if err := k.fillReceives(); err != nil {
-				err = fmt.Errorf("%v: %v: %w", c, k, err)
+		if k.up {
+			if err := k.prepare(); err != nil {
 				c.failLocked(err)
 				return nil, err
 			}
@@ -105,7 +101,7 @@ func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 		req.subs[i] = sub{capacity: b.Size}
 		req.sizes[i] = 0
 	}
-	if err := l.postGrant(r.next, slot[:n]); err != nil {
+	if err := l.sendGrant(r.next, slot[:n]); err != nil {
 		req.err = err
 		c.failLocked(err)
 		return nil, err
@@ -115,61 +111,21 @@ func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 	return req, nil
 }
 
-// grantLane is the lane that carries the next grant: they take turns.
+// grantLane is the lane that carries the next grant, or nil: they take turns.
 func (r *RecvConn) grantLane() *lane {
 	n := len(r.lanes)
 	for i := range n {
-		if l := r.lanes[(int(r.next)+i)%n]; l.up && l.credits > 0 {
+		if l := r.lanes[(int(r.next)+i)%n]; l.up && l.grantable() {
 			return l
 		}
-	}
-	for _, l := range r.lanes {
-		if l.up {
-			return l
-		}
-	}
-	return nil
-}
-
-// postGrant writes a slot of the shadow into the sender's ring.
-func (l *lane) postGrant(seq uint64, slot []grant) error {
-	c := l.conn
-	length := uint32(len(slot)) * entrySize
-	l.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&slot[0])), Length: length, LKey: l.device().wire.LKey()}
-	w := &l.wr[0]
-	w.SGList, w.NumSGE, w.Next = ibv.AddrOf(&l.sge[0]), 1, 0
-	w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
-	w.RemoteAddr, w.RKey = c.peerBase+grantOffset(seq), c.peerKeys[l.peerDev]
-	w.WRID = wrID(wrGrant, l.index, int(slotOf(seq)), 0)
-	if length <= l.qp.MaxInline() {
-		w.SendFlags = ibv.IBV_SEND_INLINE
-	}
-	l.unsig++
-	signal := l.unsig == grantSignal
-	if signal {
-		w.SendFlags |= ibv.IBV_SEND_SIGNALED
-		w.WRID = wrID(wrGrant, l.index, int(slotOf(seq)), l.unsig)
-	}
-	if _, err := l.qp.PostSend(w); err != nil {
-		return fmt.Errorf("%v: %v: %w", c, l, err)
-	}
-	l.credits--
-	if signal {
-		l.unsig = 0
-		l.device().sends++
 	}
 	return nil
 }
 
 // received accounts for a part that has arrived. Whatever the immediate says is
 // checked: a peer that breaks the protocol fails its connection, nothing else.
-func (r *RecvConn) received(l *lane, wc *ibv.WC) {
+func (r *RecvConn) received(l *lane, v uint32, size int64) {
 	l.messages++
-	v := networkOrder(wc.Imm)
-	if wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM {
-		r.failLocked(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", ErrPeer, r.conn, l, wc.Opcode))
-		return
-	}
 	m, ok := decodeImm(v)
 	req := &r.requests[m.slot]
 	switch {
@@ -187,7 +143,6 @@ func (r *RecvConn) received(l *lane, wc *ibv.WC) {
 	if s.seen == 0 {
 		s.last = m.last
 	}
-	size := int64(m.writes)*int64(l.chunk) + int64(wc.ByteLen)
 	switch {
 	case s.last != m.last:
 		r.bad(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
@@ -219,14 +174,10 @@ func (r *RecvConn) bad(l *lane, v uint32, why string) {
 	r.failLocked(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", ErrPeer, r.conn, l, v, why))
 }
 
-// failed ends the connection: a receive queue or a grant failed. No request of
-// its own is behind it, so that all outstanding ones see the connection's error.
-func (r *RecvConn) failed(l *lane, _ *ibv.WC, err error) {
-	l.up = false
-	r.failLocked(err)
-}
+// failed ends the connection: every outstanding receive sees its error.
+func (r *RecvConn) failed(_ *lane, _ int, err error) { r.failLocked(err) }
 
-func (r *RecvConn) part(l *lane, wc *ibv.WC) {
+func (r *RecvConn) delivered(l *lane, _ int) {
 	r.failLocked(fmt.Errorf("%w: %v: %v: completion of a part at the receiver", ErrInternal, r.conn, l))
 }
 

@@ -1,10 +1,6 @@
 package transport
 
-import (
-	"fmt"
-
-	"ncclmesh/ibv"
-)
+import "fmt"
 
 // SendConn is the send half of a connection.
 type SendConn struct {
@@ -91,9 +87,9 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 		}
 	}
 	n, which := split(size, s.shares[:len(c.lanes)], c.t.opts.StripeThreshold, s.split[:])
-	if !s.room(n, which) {
+	if !s.room(which) {
 		c.poll()
-		if !s.room(n, which) {
+		if !s.room(which) {
 			return nil, c.err
 		}
 	}
@@ -115,11 +111,14 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 		if b == 0 && i != which {
 			continue
 		}
-		if err := l.postPart(req, g, uint64(addr)+uint64(off), uint64(off), b, m, r); err != nil {
+		if err := l.sendPart(req, g, uint64(addr)+uint64(off), uint64(off), b, m, r); err != nil {
 			req.err = err
 			c.failLocked(err)
 			return nil, err
 		}
+		l.backlog += int64(b)
+		l.bytes += uint64(b)
+		l.messages++
 		off += b
 		m.part++
 	}
@@ -168,16 +167,15 @@ func (s *SendConn) take(g *grant) {
 	}
 }
 
-// room reports whether every lane has the credits that its part takes.
-func (s *SendConn) room(n, which int) bool {
+// room reports whether every lane can take its part.
+func (s *SendConn) room(which int) bool {
 	for i, l := range s.lanes {
 		if b := s.split[i]; b > 0 || i == which {
-			w := l.writes(b)
-			if w > len(l.wr) {
-				s.failLocked(fmt.Errorf("%w: %v: %v: a part of %d bytes takes %d writes of %d bytes, more than %d", ErrUsage, s.conn, l, b, w, l.chunk, len(l.wr)))
-				return false
+			ok, err := l.room(b)
+			if err != nil {
+				s.failLocked(err)
 			}
-			if l.credits < w {
+			if !ok {
 				return false
 			}
 		}
@@ -185,92 +183,31 @@ func (s *SendConn) room(n, which int) bool {
 	return true
 }
 
-// writes is the number of work requests of a part of b bytes.
-func (l *lane) writes(b int) int {
-	return max(1, (b+int(l.chunk)-1)/int(l.chunk))
-}
-
-// postPart writes b bytes from local into the granted buffer at offset off: plain
-// writes of a chunk each, and one with the immediate for the rest.
-func (l *lane) postPart(req *Request, g *grant, local, off uint64, b int, m imm, r *Region) error {
-	n := l.writes(b)
-	m.writes = uint8(n - 1)
-	var lkey uint32
-	if b > 0 {
-		lkey = r.lkeys[l.dev]
-	}
-	rest := b
-	for i := range n {
-		w, e := &l.wr[i], &l.sge[i]
-		length := min(rest, int(l.chunk))
-		e.Addr, e.Length, e.LKey = local, uint32(length), lkey
-		w.WRID = wrID(wrPart, l.index, req.index, 0)
-		w.SGList, w.NumSGE = ibv.AddrOf(e), 1
-		w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
-		w.RemoteAddr, w.RKey = g.addr+off, g.rkeys[l.peerDev]
-		w.Next = 0
-		if i+1 < n {
-			w.Next = ibv.AddrOf(&l.wr[i+1])
-		} else {
-			w.WRID = wrID(wrPart, l.index, req.index, n)
-			w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, ibv.IBV_SEND_SIGNALED
-			w.Imm = networkOrder(m.encode())
-			if length == 0 {
-				w.SGList, w.NumSGE = 0, 0
-			}
-		}
-		local += uint64(length)
-		off += uint64(length)
-		rest -= length
-	}
-	if _, err := l.qp.PostSend(&l.wr[0]); err != nil {
-		return fmt.Errorf("%v: %v: %w", l.conn, l, err)
-	}
-	l.credits -= n
-	l.backlog += int64(b)
-	l.bytes += uint64(b)
-	l.messages++
-	l.device().sends++
-	return nil
-}
-
-// part counts a delivered part.
-func (s *SendConn) part(l *lane, wc *ibv.WC) {
-	req := s.ofWC(wc)
-	if req == nil {
+// delivered counts a part that has reached the peer.
+func (s *SendConn) delivered(l *lane, request int) {
+	if request >= len(s.requests) || !s.requests[request].active {
+		s.failLocked(fmt.Errorf("%w: %v: completion for request %d, which is not outstanding", ErrInternal, s.conn, request))
 		return
 	}
+	req := &s.requests[request]
 	l.backlog -= int64(req.part[l.index])
 	if req.parts--; req.parts == 0 {
 		req.complete()
 	}
 }
 
-// ofWC is the request that a completion belongs to; an unknown one fails the
-// connection.
-func (s *SendConn) ofWC(wc *ibv.WC) *Request {
-	i := int(uint16(wc.WRID >> 32))
-	if i >= len(s.requests) || !s.requests[i].active {
-		s.failLocked(fmt.Errorf("%w: %v: completion for request %d, which is not outstanding", ErrInternal, s.conn, i))
-		return nil
-	}
-	return &s.requests[i]
-}
-
-// failed gives a failed work request's error to its own request and ends the
-// connection.
-func (s *SendConn) failed(l *lane, wc *ibv.WC, err error) {
-	if uint8(wc.WRID>>56) == wrPart {
-		if i := int(uint16(wc.WRID >> 32)); i < len(s.requests) && s.requests[i].active && s.requests[i].err == nil {
-			s.requests[i].err = err
+// failed gives an error to the request it belongs to and ends the connection.
+func (s *SendConn) failed(l *lane, request int, err error) {
+	if request >= 0 && request < len(s.requests) {
+		if r := &s.requests[request]; r.active && r.err == nil {
+			r.err = err
 		}
 	}
-	l.up = false
 	s.failLocked(err)
 }
 
-func (s *SendConn) received(l *lane, wc *ibv.WC) {
-	s.failLocked(fmt.Errorf("%w: %v: %v: a write with immediate towards the sender", ErrPeer, s.conn, l))
+func (s *SendConn) received(l *lane, imm uint32, _ int64) {
+	s.failLocked(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", ErrPeer, s.conn, l, imm))
 }
 
 func (s *SendConn) waiting() bool { return false }

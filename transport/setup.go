@@ -55,40 +55,46 @@ func (t *Transport) plan(peer []handshake.Port) []plannedLane {
 
 // build creates the devices and queue pairs of the planned lanes.
 func (c *conn) build(plan []plannedLane) error {
-	var ports []*port
-	var lanes, writes []int
+	var needs []deviceNeed
 	index := map[*port]int{}
 	kept := plan[:0:0]
 	for _, l := range plan {
 		i, ok := index[l.port]
 		if !ok {
-			if len(ports) == maxDevices {
+			if len(needs) == maxDevices {
 				if c.sending {
 					continue // the device set is full
 				}
 				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", ErrPeer, c, maxDevices)
 			}
-			i = len(ports)
+			i = len(needs)
 			index[l.port] = i
-			ports, lanes, writes = append(ports, l.port), append(lanes, 0), append(writes, 1)
+			needs = append(needs, deviceNeed{port: l.port, writes: 1})
 		}
-		lanes[i]++
+		n := &needs[i]
+		n.lanes++
 		if c.sending {
-			writes[i] = max(writes[i], mostWrites(chunkOf(l.port.attr.MaxMsgSz, l.peer.MaxMsgSize)))
+			n.writes = max(n.writes, mostWrites(chunkOf(l.port.attr.MaxMsgSz, l.peer.MaxMsgSize)))
 		}
 		kept = append(kept, l)
 	}
-	if err := c.setUpDevices(ports, lanes, writes); err != nil {
+	if err := c.setUpDevices(needs); err != nil {
 		return err
 	}
 	for _, p := range kept {
-		l, err := newLane(c, uint8(len(c.lanes)), index[p.port], p.gid, p.peer)
+		i := index[p.port]
+		l := c.newLane(p.port, p.peer)
+		q, err := newQueuePair(l, i, p.gid, needs[i].writes)
 		if err != nil {
 			return fmt.Errorf("%v: %s: %w", c, p.port.String(), err)
 		}
-		c.carveLane(l, writes[l.dev])
+		l.carrier = q
 		c.mu.Lock()
 		c.lanes = append(c.lanes, l)
+		for _, d := range c.devs {
+			d.qps = append(d.qps, nil)
+		}
+		c.devs[i].qps[l.index] = q
 		c.mu.Unlock()
 	}
 	return nil
@@ -101,7 +107,7 @@ func (c *conn) offers(mask uint32) (devs []handshake.Device, lanes []handshake.L
 	}
 	for _, l := range c.lanes {
 		if mask&(1<<l.index) != 0 {
-			lanes = append(lanes, l.offer(l.peer.Index))
+			lanes = append(lanes, l.halfOffer())
 		}
 	}
 	return devs, lanes
@@ -140,21 +146,23 @@ func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) ui
 		}
 		l := c.lanes[r.Index]
 		dev, ok := deviceOf(devs, r.Port)
-		if !ok || r.Port != l.peer.Index || r.PeerPort != l.device().port.index {
+		if !ok || r.Port != l.peer.Index || r.PeerPort != l.port.index {
 			l.reason = fmt.Sprintf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort)
 			continue
 		}
-		l.peerDev = dev
+		l.remote = *r
 		wg.Go(func() {
-			if err := l.connect(*r); err != nil {
+			if err := l.connect(*r, dev); err != nil {
 				l.reason = err.Error()
+				return
 			}
+			l.ready = true
 		})
 	}
 	wg.Wait()
 	var mask uint32
 	for _, l := range c.lanes {
-		if l.rts {
+		if l.ready {
 			mask |= 1 << l.index
 			c.checkMTU(l)
 		}
@@ -164,56 +172,56 @@ func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) ui
 
 // checkMTU says when a cable works at less than one of its ends could.
 func (c *conn) checkMTU(l *lane) {
-	p := l.device().port
+	p := l.port
 	if ours, theirs := p.attr.ActiveMTU, uint32(l.remote.MTU); ours != theirs {
-		c.t.warnOnce(fmt.Sprintf("MTU differs between the ends of a cable: %s on %s has %d, %s:%d (%s) on %s has %d; using %d. Set the same MTU on both interfaces",
-			p.String(), c.t.name(), mtuBytes(ours), l.peer.Device, l.peer.Num, l.peer.Netdev, c.s.Peer().Hostname, mtuBytes(theirs), mtuBytes(min(ours, theirs))))
+		c.t.warnOnce(fmt.Sprintf("MTU differs between the ends of a cable: %s on %s has %d, %s (%s) on %s has %d; using %d. Set the same MTU on both interfaces",
+			p.String(), c.t.name(), mtuBytes(ours), shortName(l.peer), l.peer.Netdev, c.s.Peer().Hostname, mtuBytes(theirs), mtuBytes(min(ours, theirs))))
 	}
 }
-
-// mtuBytes is the number of bytes of an ibv_mtu.
-func mtuBytes(mtu uint32) int { return 128 << mtu }
 
 // prove sends this side's proof over the lanes in mask and waits until, for each,
 // it is acknowledged and the peer's has landed, or the deadline has passed. It
 // returns the lanes proved.
-func (c *conn) prove(ctx context.Context, mask uint32) uint32 {
+func (c *conn) prove(ctx context.Context, mask uint32) (proved uint32) {
+	pending := mask
 	c.mu.Lock()
 	for _, l := range c.lanes {
-		if mask&(1<<l.index) == 0 {
-			continue
-		}
-		if err := l.postProof(); err != nil {
-			l.proof, l.reason = proofFailed, err.Error()
+		if bit := uint32(1) << l.index; mask&bit != 0 {
+			if err := l.postProof(); err != nil {
+				l.reason = err.Error()
+				pending &^= bit
+			}
 		}
 	}
 	c.mu.Unlock()
-	deadline := time.Now().Add(c.t.opts.scaled(c.t.opts.ProofWait))
+	limit := c.t.opts.scaled(c.t.opts.ProofWait)
+	deadline := time.Now().Add(limit)
 	for wait := 20 * time.Microsecond; ; wait = min(2*wait, 2*time.Millisecond) {
-		var proved uint32
-		pending := false
 		c.mu.Lock()
-		for _, d := range c.devs {
-			c.pollDevice(d)
-		}
 		for _, l := range c.lanes {
+			bit := uint32(1) << l.index
+			if pending&bit == 0 {
+				continue
+			}
+			ok, err := l.proved()
 			switch {
-			case mask&(1<<l.index) == 0 || l.proof == proofFailed:
-			case l.proof == proofDone && l.arrived():
-				proved |= 1 << l.index
-			default:
-				pending = true
+			case err != nil:
+				l.reason = err.Error()
+				pending &^= bit
+			case ok:
+				proved |= bit
+				pending &^= bit
 			}
 		}
-		over := c.err != nil
+		over := c.err != nil || ctx.Err() != nil
 		c.mu.Unlock()
-		if !pending || over || ctx.Err() != nil {
+		if pending == 0 || over {
 			return proved
 		}
 		if time.Now().After(deadline) {
 			for _, l := range c.lanes {
-				if mask&^proved&(1<<l.index) != 0 && l.reason == "" {
-					l.reason = "no packet passed within " + c.t.opts.scaled(c.t.opts.ProofWait).String()
+				if pending&(1<<l.index) != 0 {
+					l.reason = fmt.Sprintf("no packet passed within %v", limit)
 				}
 			}
 			return proved
@@ -268,10 +276,10 @@ func (c *conn) announce(mask uint32) {
 	var used []string
 	for _, l := range c.lanes {
 		if mask&(1<<l.index) != 0 {
-			used = append(used, fmt.Sprintf("%v mtu %d gid %d", l, mtuBytes(min(l.device().port.attr.ActiveMTU, uint32(l.remote.MTU))), l.gidIndex))
+			used = append(used, fmt.Sprintf("%v %s", l, l.terms()))
 		} else {
-			c.t.warnOnce(fmt.Sprintf("%s -> %s: %s:%d -> %s:%d is not used: %s", c.t.name(), c.s.Peer().Hostname,
-				l.device().port.Device, l.device().port.Num, l.peer.Device, l.peer.Num, l.reason))
+			c.t.warnOnce(fmt.Sprintf("%s -> %s: %s -> %s is not used: %s", c.t.name(), c.s.Peer().Hostname,
+				l.port.short(), shortName(l.peer), l.reason))
 		}
 	}
 	c.t.log.Info(fmt.Sprintf("%v: %s", c, strings.Join(used, ", ")))
@@ -286,8 +294,9 @@ func (c *conn) noPath() error {
 			topology.Explain(c.t.topologyPorts(), c.s.Peer().Ports, c.t.opts.GIDs))
 	}
 	for _, l := range c.lanes {
-		fmt.Fprintf(&b, "; %s %s -> %s %s: %s", l.device().port.String(), netip.AddrFrom16(l.gid).Unmap(),
-			l.peer.Device, netip.AddrFrom16(l.remote.GID).Unmap(), l.reason)
+		own := l.halfOffer()
+		fmt.Fprintf(&b, "; %s %s -> %s %s: %s", l.port.String(), netip.AddrFrom16(own.GID).Unmap(),
+			shortName(l.peer), netip.AddrFrom16(l.remote.GID).Unmap(), l.reason)
 	}
 	return fmt.Errorf("%w: %v: %s", ErrPeer, c, b.String())
 }

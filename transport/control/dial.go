@@ -160,6 +160,12 @@ type answer struct {
 func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []Try) {
 	calls, cancel := context.WithTimeout(ctx, e.scaled(answerWait)+time.Duration(len(sr.addrs))*sr.stagger)
 	answers := make(chan *answer)
+	next := time.NewTimer(0)         // dials the next address
+	hold := time.NewTimer(time.Hour) // set once an answer is held
+	dead := time.NewTimer(time.Hour) // set once the process is gone, unless another address knows better
+	defer next.Stop()
+	defer hold.Stop()
+	defer dead.Stop()
 	started, pending := 0, 0
 	defer func() {
 		cancel()
@@ -174,29 +180,22 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 			closeConn(a.conn)
 		}
 		tries = append(tries, Try{a.addr.AddrPort, a.err, a.addr.sure})
+		if sr.known && a.addr.sure && answered(a.err) {
+			dead.Reset(e.scaled(deadGrace))
+		}
 	}
-	var held []*answer // answered over the mesh, while another address may still answer off it
+	var ready []*answer // answered, to be tried now
+	var held []*answer  // answered over the mesh, while another address may still answer off it
 	defer func() {
-		for _, a := range held {
+		for _, a := range append(ready, held...) {
 			closeConn(a.conn)
 		}
 	}()
-
-	next := time.NewTimer(0) // dials the next address
-	hold := time.NewTimer(time.Hour)
-	dead := time.NewTimer(time.Hour)
-	defer next.Stop()
-	defer hold.Stop()
-	defer dead.Stop()
-	var ready []*answer
 	for {
 		for len(ready) > 0 {
 			a := ready[0]
 			ready = ready[1:]
 			if e.converse(ctx, sr, a) {
-				for _, r := range ready {
-					closeConn(r.conn)
-				}
 				return a, nil
 			}
 			fail(a)
@@ -222,9 +221,6 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 			switch {
 			case a.err != nil:
 				fail(a)
-				if sr.known && a.addr.sure && answered(a.err) {
-					dead.Reset(e.scaled(deadGrace))
-				}
 				next.Reset(0)
 			case a.mesh:
 				if len(held) == 0 {

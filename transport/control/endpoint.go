@@ -43,6 +43,8 @@ type Config struct {
 	// Busy reports whether connections of the session still need its peer. While they do, a silent peer is dialled
 	// until LaneWait; otherwise it is given up after one round. Nil: they always do.
 	Busy func(s *Session) bool
+
+	bind net.TCPAddr // where to listen; tests choose, the zero value is an ephemeral port everywhere
 }
 
 // Deadlines and pauses, before TimeScale.
@@ -121,7 +123,7 @@ func New(cfg Config) (*Endpoint, error) {
 		sessions: make(map[sessionKey]*Session),
 	}
 	var err error
-	if e.ln, err = listen(); err != nil {
+	if e.ln, err = listen(&cfg.bind); err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
 	e.port = e.ln.Addr().(*net.TCPAddr).AddrPort().Port()

@@ -3,235 +3,17 @@ package control
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
 )
-
-// hang bounds every wait of these tests; it decides nothing else.
-const hang = 60 * time.Second
-
-var loopback = netip.MustParseAddr("127.0.0.1")
-
-// node is an endpoint that writes down what it is told.
-type node struct {
-	*Endpoint
-	t *testing.T
-
-	mu   sync.Mutex
-	got  map[*Session][]handshake.Message
-	dead map[*Session]error
-	seen []*Session // by first message
-	log  strings.Builder
-	cond *sync.Cond
-}
-
-func newNode(t *testing.T, change func(*Config)) *node {
-	t.Helper()
-	n := &node{t: t, got: make(map[*Session][]handshake.Message), dead: make(map[*Session]error)}
-	n.cond = sync.NewCond(&n.mu)
-	cfg := Config{
-		Process:  handshake.NewProcessID(),
-		Node:     handshake.NodeID{1},
-		Hostname: strings.ReplaceAll(t.Name(), "/", "-"),
-		Addrs:    []netip.Addr{loopback},
-		Log:      slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Message: func(s *Session, m handshake.Message) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			if n.got[s] == nil {
-				n.seen = append(n.seen, s)
-			}
-			n.got[s] = append(n.got[s], m)
-			n.cond.Broadcast()
-		},
-		Dead: func(s *Session, err error) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			if _, ok := n.dead[s]; ok {
-				t.Errorf("Dead was called twice for one session")
-			}
-			n.dead[s] = err
-			n.cond.Broadcast()
-		},
-	}
-	if change != nil {
-		change(&cfg)
-	}
-	e, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Endpoint = e
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-		if t.Failed() {
-			t.Logf("log of %s:\n%s", cfg.Process, n.logged())
-		}
-	})
-	return n
-}
-
-// Write takes the log.
-func (n *node) Write(b []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.log.Write(b)
-}
-
-func (n *node) logged() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.log.String()
-}
-
-// until waits for a condition on what the node was told.
-func (n *node) until(what string, f func() bool) {
-	n.t.Helper()
-	guard := time.AfterFunc(hang, n.cond.Broadcast)
-	defer guard.Stop()
-	start := time.Now()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for !f() {
-		if time.Since(start) > hang {
-			n.t.Fatalf("still waiting for %s", what)
-		}
-		n.cond.Wait()
-	}
-}
-
-// messages waits for count messages of a session and returns all of them.
-func (n *node) messages(s *Session, count int) []handshake.Message {
-	n.t.Helper()
-	n.until(fmt.Sprintf("%d messages", count), func() bool { return len(n.got[s]) >= count })
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.got[s]
-}
-
-// first waits for the first session that sent something.
-func (n *node) first() *Session {
-	n.t.Helper()
-	n.until("a session", func() bool { return len(n.seen) > 0 })
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.seen[0]
-}
-
-// died waits for the end of a session and returns its error.
-func (n *node) died(s *Session) error {
-	n.t.Helper()
-	n.until("the end of the session", func() bool { _, ok := n.dead[s]; return ok })
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.dead[s]
-}
-
-func (n *node) invite() (*Listen, handshake.Handle) {
-	n.t.Helper()
-	l, err := n.Listen()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	b := l.Handle()
-	h, err := handshake.DecodeHandle(&b)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return l, h
-}
-
-func (n *node) dial(h handshake.Handle) *Session {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	s, err := n.Dial(ctx, h)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return s
-}
-
-func (n *node) send(s *Session, m handshake.Message) {
-	n.t.Helper()
-	if err := s.Send(m); err != nil {
-		n.t.Fatal(err)
-	}
-}
-
-// eventually polls what has no event to wait for.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for start := time.Now(); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(start) > hang {
-			t.Fatalf("still waiting for %s", what)
-		}
-	}
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(fds)
-}
-
-func marks() (n int) {
-	addr, bits := forkfd.Table()
-	words := unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), bits/64)
-	for i := range words {
-		for w := atomic.LoadUint64(&words[i]); w != 0; w &= w - 1 {
-			n++
-		}
-	}
-	return n
-}
-
-// leakCheck compares goroutines, descriptors and marks after the test's cleanups with those before.
-func leakCheck(t *testing.T) {
-	t.Helper()
-	goroutines, fds, marked := runtime.NumGoroutine(), descriptors(t), marks()
-	t.Cleanup(func() {
-		ok := func() bool {
-			return runtime.NumGoroutine() <= goroutines && descriptors(t) <= fds && marks() == marked
-		}
-		for start := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
-			if time.Since(start) > hang/6 {
-				buf := make([]byte, 1<<20)
-				t.Errorf("left over: goroutines %d (before: %d), descriptors %d (%d), marks %d (%d)\n%s", runtime.NumGoroutine(), goroutines,
-					descriptors(t), fds, marks(), marked, buf[:runtime.Stack(buf, true)])
-				return
-			}
-		}
-	})
-}
-
-// conns makes messages that can be told apart.
-func conns(from, to uint32) (m []handshake.Message) {
-	for i := from; i <= to; i++ {
-		m = append(m, &handshake.Ready{Conn: i})
-	}
-	return m
-}
 
 func TestMessagesBothWaysAndBye(t *testing.T) {
 	leakCheck(t)
@@ -289,5 +71,253 @@ func TestMessagesBothWaysAndBye(t *testing.T) {
 	}
 	if _, err := a.Dial(context.Background(), h); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Dial after Close: %v", err)
+	}
+}
+
+func TestDialReusesTheSession(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, nil)
+	_, h1 := b.invite()
+	_, h2 := b.invite()
+	if a.dial(h1) != a.dial(h2) {
+		t.Error("two sessions with one process")
+	}
+	// The other direction is a session of its own.
+	_, back := a.invite()
+	if b.dial(back).ID() == a.dial(h1).ID() {
+		t.Error("one session for both directions")
+	}
+	if got := b.Stats(); got.Dialled != 1 || got.Accepted != 1 || got.Sessions != 2 {
+		t.Errorf("stats: %+v", got)
+	}
+}
+
+func TestConcurrentDialsShareOneSession(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, nil)
+	sessions := make([]*Session, 64)
+	var wg sync.WaitGroup
+	for i := range sessions {
+		_, h := b.invite()
+		wg.Go(func() {
+			s, err := a.Dial(context.Background(), h)
+			if err != nil {
+				t.Errorf("dial %d: %v", i, err)
+				return
+			}
+			sessions[i] = s
+			if err := s.Send(&handshake.Ready{Conn: uint32(i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i, s := range sessions {
+		if s != sessions[0] {
+			t.Errorf("dial %d made a session of its own", i)
+		}
+	}
+	b.messages(b.first(), len(sessions))
+	if got := a.Stats().Dialled; got != 1 {
+		t.Errorf("%d sessions were dialled", got)
+	}
+	if got := b.Stats().Accepted; got != 1 {
+		t.Errorf("%d sessions were accepted", got)
+	}
+}
+
+// TestOneBadHandleSpoilsNoOther: whoever dials first with a withdrawn invitation fails alone.
+func TestOneBadHandleSpoilsNoOther(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, nil)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		l, h := b.invite()
+		good := i >= 8
+		if !good {
+			l.Close()
+			l.Close()
+		}
+		wg.Go(func() {
+			_, err := a.Dial(context.Background(), h)
+			var reject *handshake.RejectError
+			switch {
+			case good && err != nil:
+				t.Errorf("dial with a good handle: %v", err)
+			case err != nil && !(errors.As(err, &reject) && reject.Code == handshake.RejectListen):
+				t.Errorf("dial with a withdrawn one: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := a.Stats(); got.Dialled != 1 || got.Sessions != 1 {
+		t.Errorf("stats: %+v", got)
+	}
+}
+
+func TestDialSelf(t *testing.T) {
+	leakCheck(t)
+	a := newNode(t, nil)
+	l, h := a.invite()
+	s := a.dial(h)
+	for _, m := range conns(1, 3) {
+		a.send(s, m)
+	}
+	r := a.first()
+	if r == s || r.ID() != s.ID() || r.Dialled() {
+		t.Fatalf("the other end of a session with oneself is %v", r)
+	}
+	a.send(r, &handshake.Bye{Conn: 5})
+	if diff := cmp.Diff([]handshake.Message{&handshake.Bye{Conn: 5}}, a.messages(s, 1)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if _, err := a.Consume(l.ID, r, 1, handshake.Proof(h.Secret, s.ID(), h.Listen, 1)); err != nil {
+		t.Error(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(a.died(s), a.died(r)); err != nil {
+		t.Errorf("Dead: %v", err)
+	}
+}
+
+func TestConsumeRefuses(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, nil)
+	l, h := b.invite()
+	s := a.dial(h)
+	proof := handshake.Proof(h.Secret, s.ID(), h.Listen, 1)
+	a.send(s, &handshake.Ready{})
+	r := b.first()
+	withdrawn, h2 := b.invite()
+	withdrawn.Close()
+	tests := []struct {
+		name   string
+		listen uint32
+		conn   uint32
+		proof  [32]byte
+		want   string
+	}{
+		{"no proof", l.ID, 1, [32]byte{}, "without knowing its secret"},
+		{"proof for another connection", l.ID, 2, proof, "without knowing its secret"},
+		{"proof for another listen", l.ID, 1, handshake.Proof(h.Secret, s.ID(), h.Listen+1, 1), "without knowing its secret"},
+		{"unknown listen", l.ID + 1, 1, proof, "never made here"},
+		{"withdrawn listen", h2.Listen, 1, handshake.Proof(h2.Secret, s.ID(), h2.Listen, 1), "never made here"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := b.Consume(tt.listen, r, tt.conn, tt.proof); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error = %v, want one that says %q", err, tt.want)
+			}
+		})
+	}
+	if diff := cmp.Diff(map[string]uint64{reasonSecret: 3, reasonListen: 2}, b.Stats().Refused); diff != "" {
+		t.Errorf("refused (-want +got):\n%s", diff)
+	}
+	if _, err := b.Consume(l.ID, r, 1, proof); err != nil {
+		t.Errorf("the right proof: %v", err)
+	}
+}
+
+func TestSendRefusesWhatDoesNotFit(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, nil)
+	_, h := b.invite()
+	s := a.dial(h)
+	if err := s.Send(&handshake.Accept{Lanes: []handshake.Lane{{QPN: 1 << 24, Kind: handshake.LaneVerbs}}}); err == nil || !strings.Contains(err.Error(), "24 bits") {
+		t.Errorf("Send = %v", err)
+	}
+	a.send(s, &handshake.Ready{Conn: 1})
+	if diff := cmp.Diff(conns(1, 1), b.messages(b.first(), 1)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+}
+
+func TestBothSidesClose(t *testing.T) {
+	leakCheck(t)
+	for range 10 {
+		a, b := newNode(t, nil), newNode(t, nil)
+		_, h := b.invite()
+		s := a.dial(h)
+		a.send(s, &handshake.Ready{})
+		r := b.first()
+		var wg sync.WaitGroup
+		for _, n := range []*node{a, b} {
+			wg.Go(func() {
+				if err := n.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(a.died(s), b.died(r)); err != nil {
+			t.Errorf("Dead: %v", err)
+		}
+	}
+}
+
+// TestSlowReader: messages wait for a Message function that takes its time, and Send does not.
+func TestSlowReader(t *testing.T) {
+	leakCheck(t)
+	const count = 5000
+	open := make(chan struct{})
+	var got []handshake.Message
+	all := make(chan struct{})
+	a, b := newNode(t, nil), newNode(t, func(c *Config) {
+		c.Message = func(_ *Session, m handshake.Message) {
+			<-open
+			if got = append(got, m); len(got) == count {
+				close(all)
+			}
+		}
+	})
+	_, h := b.invite()
+	s := a.dial(h)
+	for _, m := range conns(1, count) {
+		a.send(s, m)
+	}
+	close(open)
+	select {
+	case <-all:
+	case <-time.After(hang):
+		t.Fatal("messages are missing")
+	}
+	if diff := cmp.Diff(conns(1, count), got); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+}
+
+func TestNewRefusesUnreachableNodes(t *testing.T) {
+	for _, addrs := range [][]netip.Addr{nil, {netip.MustParseAddr("fe80::1"), netip.IPv4Unspecified()}} {
+		if _, err := New(Config{Addrs: addrs}); err == nil || !strings.Contains(err.Error(), "NCCL_SOCKET_IFNAME") {
+			t.Errorf("New with addresses %v: %v", addrs, err)
+		}
+	}
+}
+
+func TestReachable(t *testing.T) {
+	parse := func(s ...string) (out []netip.Addr) {
+		for _, a := range s {
+			out = append(out, netip.MustParseAddr(a))
+		}
+		return out
+	}
+	tests := []struct {
+		name     string
+		in, want []netip.Addr
+	}{
+		{"order is kept", parse("10.0.0.2", "192.168.1.1", "2001:db8::1"), parse("10.0.0.2", "192.168.1.1", "2001:db8::1")},
+		{"link-local and loopback", parse("fe80::1%lo", "127.0.0.1", "10.0.0.1", "::1"), parse("10.0.0.1")},
+		{"loopback alone", parse("fe80::1", "127.0.0.1"), parse("127.0.0.1")},
+		{"IPv4 link-local", parse("169.254.1.2"), parse("169.254.1.2")},
+		{"mapped", parse("::ffff:10.0.0.1"), parse("10.0.0.1")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, reachable(tt.in), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("addresses (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -31,9 +31,9 @@ func closeConn(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// listen opens a listener on an ephemeral port of all interfaces, in both families where the kernel has both.
-func listen() (*net.TCPListener, error) {
-	ln, err := net.ListenTCP("tcp", nil)
+// listen opens a listener; on all interfaces it hears both families where the kernel has both.
+func listen(at *net.TCPAddr) (*net.TCPListener, error) {
+	ln, err := net.ListenTCP("tcp", at)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,283 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+)
+
+// stand opens a listener at an address and hands its connections to serve until the test ends.
+func stand(t *testing.T, at netip.AddrPort, serve func(net.Conn)) {
+	t.Helper()
+	ln, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serve(c)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = ln.Close()
+		<-done
+	})
+}
+
+// at returns a loopback address with the port of n.
+func (n *node) at(last byte) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, last}), n.Port())
+}
+
+// only binds a node to 127.0.0.1, so that a test may put something else on the same port elsewhere.
+func only(c *Config) { c.bind = net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+// wrongAddresses puts at 127.0.0.2 to .9 all that may answer where a process does not live, and returns what Dial must
+// say of each.
+func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]string) {
+	t.Helper()
+	want = make(map[string]string)
+	add := func(last byte, says string, serve func(net.Conn)) {
+		to := b.at(last)
+		addrs = append(addrs, to.Addr())
+		want[to.String()] = says
+		if serve != nil {
+			stand(t, to, serve)
+		}
+	}
+	write := func(b []byte) func(net.Conn) {
+		return func(c net.Conn) {
+			_, _ = c.Write(b)
+			hold(t, c)
+		}
+	}
+	add(2, "connection refused", nil)
+	_, challenge := handshake.NewListener(handshake.NewProcessID())
+	add(3, "another process answers there", write(challenge))
+	add(4, "this is not the plugin's protocol", write([]byte("SSH-2.0-OpenSSH_9.2p1 Debian\r\n")))
+	_, other := handshake.NewListener(b.cfg.Process)
+	other[2] = 7
+	add(5, "protocol version 7, this side speaks version 1", write(other))
+	add(6, "refused: the listen is closed", func(c net.Conn) {
+		_, challenge := handshake.NewListener(b.cfg.Process)
+		_, _ = c.Write(append(challenge, handshake.Reject(handshake.RejectListen)...))
+		hold(t, c)
+	})
+	add(7, "wrong MAC", func(c net.Conn) {
+		defer c.Close()
+		x, challenge := handshake.NewListener(b.cfg.Process)
+		_, _ = c.Write(challenge)
+		raw, err := handshake.ReadHello(c)
+		if err != nil {
+			return // the dialler has found a better address
+		}
+		if _, err := x.HearHello(raw); err != nil {
+			t.Error(err)
+		}
+		// It does not know the secret, and answers under another.
+		y, challenge := handshake.NewListener(b.cfg.Process)
+		d, err := handshake.NewDialler(b.cfg.Process, challenge)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		hello, err := d.SayHello([]byte("mine"), &handshake.Hello{})
+		if err != nil {
+			t.Error(err)
+		}
+		if _, err := y.HearHello(hello); err != nil {
+			t.Error(err)
+		}
+		if err := y.Verify([]byte("mine")); err != nil {
+			t.Error(err)
+		}
+		welcome, _, err := y.SayWelcome(&handshake.Welcome{Process: b.cfg.Process})
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = c.Write(welcome)
+	})
+	return addrs, want
+}
+
+// hold keeps a connection open until the test ends.
+func hold(t *testing.T, c net.Conn) { t.Cleanup(func() { _ = c.Close() }) }
+
+func TestDialFindsTheProcessAmongOthers(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	_, h := b.invite()
+	wrong, _ := wrongAddresses(t, b)
+	// Two more that never come to an end by themselves.
+	stand(t, b.at(8), func(c net.Conn) { hold(t, c) })
+	stand(t, b.at(9), func(c net.Conn) { _ = c.Close() })
+	h.Addrs = append(append(wrong, b.at(8).Addr(), b.at(9).Addr()), loopback)
+	s := a.dial(h)
+	if got := s.RemoteAddr(); got != b.at(1) {
+		t.Errorf("connected to %v, want %v", got, b.at(1))
+	}
+	a.send(s, &handshake.Ready{})
+	b.first()
+}
+
+func TestDialSaysWhatEveryAddressSaid(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, func(c *Config) { c.Hostname = "spark-a" }), newNode(t, only)
+	_, h := b.invite()
+	wrong, want := wrongAddresses(t, b)
+	h.Addrs = wrong
+	_, err := a.Dial(context.Background(), h)
+	var peer *PeerError
+	if !errors.As(err, &peer) || !peer.Dead {
+		t.Fatalf("error = %#v, want a PeerError of a dead peer", err)
+	}
+	got := make(map[string]string)
+	for _, try := range peer.Tries {
+		text := saying(try.Err)
+		if want := want[try.Addr.String()]; strings.Contains(text, want) {
+			text = want
+		}
+		got[try.Addr.String()] = text
+		if !strings.Contains(err.Error(), try.Addr.String()) {
+			t.Errorf("the error does not name %v: %v", try.Addr, err)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{"node spark-a", h.Process.String()[:8], "another machine"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.Is(err, handshake.ErrOtherProcess) || !errors.Is(err, handshake.ErrMAC) {
+		t.Errorf("the error does not wrap what the addresses said: %v", err)
+	}
+	if got := a.Stats(); got.Sessions != 0 || got.Dialled != 0 {
+		t.Errorf("stats: %+v", got)
+	}
+}
+
+// TestDialSilence: addresses that never speak are tried again until LaneWait; the caller may give up earlier.
+func TestDialSilence(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, func(c *Config) { c.TimeScale, c.LaneWait = 0.05, 4 * time.Second }), newNode(t, only)
+	_, h := b.invite()
+	stand(t, b.at(8), func(c net.Conn) { hold(t, c) })
+	h.Addrs = []netip.Addr{b.at(8).Addr()}
+	_, err := a.Dial(context.Background(), h)
+	var peer *PeerError
+	if !errors.As(err, &peer) || peer.Dead || !strings.Contains(err.Error(), b.at(8).String()+": no answer") {
+		t.Errorf("error = %v, want a PeerError of a silent peer", err)
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := a.Dial(ctx, h); !strings.Contains(err.Error(), "context canceled") {
+		t.Errorf("error = %v, want that the caller gave up", err)
+	}
+}
+
+func TestCloseEndsADial(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	_, h := b.invite()
+	dialled := make(chan struct{}, 16)
+	stand(t, b.at(8), func(c net.Conn) { hold(t, c); dialled <- struct{}{} })
+	h.Addrs = []netip.Addr{b.at(8).Addr()}
+	failed := make(chan error)
+	go func() {
+		_, err := a.Dial(context.Background(), h)
+		failed <- err
+	}()
+	<-dialled
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-failed:
+		if err == nil {
+			t.Error("Dial succeeded")
+		}
+	case <-time.After(hang):
+		t.Error("Dial outlives Close")
+	}
+}
+
+// TestAddressOffTheMeshIsPreferred: both answer, the one on the mesh first.
+func TestAddressOffTheMeshIsPreferred(t *testing.T) {
+	leakCheck(t)
+	six := netip.IPv6Loopback()
+	if ln, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skipf("this machine has no IPv6 loopback: %v", err)
+	} else {
+		_ = ln.Close()
+	}
+	for _, mesh := range []netip.Addr{loopback, six} {
+		a, b := newNode(t, func(c *Config) {
+			c.Mesh = func(a netip.Addr) bool { return a == mesh }
+			c.TimeScale = 5 // the hold is 500 ms, time enough for the other to answer
+		}), newNode(t, func(c *Config) { c.Addrs = []netip.Addr{loopback, six} })
+		_, h := b.invite()
+		h.Addrs = []netip.Addr{loopback, six}
+		if mesh == six {
+			h.Addrs = []netip.Addr{six, loopback}
+		}
+		if got := a.dial(h).RemoteAddr().Addr(); got == mesh {
+			t.Errorf("connected over the mesh address %v", got)
+		}
+		h.Addrs = []netip.Addr{mesh}
+		c := newNode(t, func(c *Config) { c.Mesh = func(netip.Addr) bool { return true } })
+		if got := c.dial(h).RemoteAddr().Addr(); got != mesh {
+			t.Errorf("connected to %v, but only %v was offered", got, mesh)
+		}
+	}
+}
+
+func TestConnectLeavesNoMark(t *testing.T) {
+	leakCheck(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := unmap(ln.Addr())
+	before := marks()
+	c, err := connect(context.Background(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := marks() - before; got != 1 {
+		t.Errorf("an open connection has %d marks", got)
+	}
+	closeConn(c)
+	closeConn(c)
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := connect(context.Background(), to); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connect to a closed port: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if c, err := connect(ctx, netip.MustParseAddrPort("127.0.0.1:9")); err == nil {
+		closeConn(c)
+	}
+	if got := marks() - before; got != 0 {
+		t.Errorf("%d marks are left", got)
+	}
+}
