@@ -59,8 +59,12 @@ func (im *Images) Start(ctx context.Context, mesh Mesh, cfg Config) (*Lab, error
 func (l *Lab) start(ctx context.Context, cfg Config) error {
 	begin := time.Now()
 	var err error
-	if l.dir, err = os.MkdirTemp("", "lab-"); err != nil { // not below the images: a socket's path has 107 bytes at most
+	if l.dir, err = os.MkdirTemp("", "ncclmesh-lab-"); err != nil {
 		return err
+	}
+	const longest = 107 // bytes in the path of a socket
+	if p := l.path("monitor.x"); len(p) > longest {
+		return fmt.Errorf("%s: sockets cannot have a path of more than %d bytes; run with TMPDIR=/tmp", p, longest)
 	}
 	l.Job = l.path("job")
 	if err := os.MkdirAll(filepath.Join(l.Job, agentDir), 0o755); err != nil {

@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	switch command {
 	case "prepare", "demo":
 		if fs.NArg() != 0 {
-			return 2, fmt.Errorf("%s takes no argument %q", command, fs.Arg(0))
+			return 2, fmt.Errorf("%s takes no argument, not %q", command, fs.Arg(0))
 		}
 	case "triangle", "single":
 		mesh = map[string]lab.Mesh{"triangle": lab.Triangle(), "single": lab.Single()}[command]
@@ -102,6 +102,15 @@ func run(ctx context.Context, args []string) (int, error) {
 		return 2, fmt.Errorf("unknown command %q; there are prepare, triangle, single and demo", command)
 	}
 
+	for _, f := range o.needed(command, fs.Arg(0)) {
+		if _, err := os.Stat(f); err != nil {
+			hint := ""
+			if f == o.plugin || f == o.driver {
+				hint = "; run make first"
+			}
+			return 2, fmt.Errorf("%w%s", err, hint)
+		}
+	}
 	images, err := lab.Prepare(ctx, o.dir, progress)
 	if err != nil {
 		return 1, err
@@ -117,6 +126,17 @@ func run(ctx context.Context, args []string) (int, error) {
 		return demo(ctx, images, cfg, o)
 	}
 	return runJob(ctx, images, mesh, cfg, fs.Arg(0))
+}
+
+// needed are the files that a command cannot do without.
+func (o options) needed(command, job string) []string {
+	switch command {
+	case "demo":
+		return append([]string{o.plugin, o.driver}, o.copies...)
+	case "prepare":
+		return nil
+	}
+	return append([]string{job}, o.copies...)
 }
 
 // runJob runs a job in all machines, and once more when a machine died.
@@ -159,11 +179,6 @@ func runOnce(ctx context.Context, images *lab.Images, mesh lab.Mesh, cfg lab.Con
 }
 
 func demo(ctx context.Context, images *lab.Images, cfg lab.Config, o options) (int, error) {
-	for _, f := range []string{o.plugin, o.driver} {
-		if _, err := os.Stat(f); err != nil {
-			return 1, fmt.Errorf("%w; run make first", err)
-		}
-	}
 	d := lab.Demo{Out: os.Stdout, Plugin: o.plugin, Driver: o.driver, Config: cfg}
 	return onceMore(ctx, cfg.Progress, func() (int, error) {
 		if err := d.Run(ctx, images); err != nil {
