@@ -243,6 +243,11 @@ void comms_open(struct job *job)
 void comms_close(struct job *job)
 {
 	rendezvous_barrier(&job->rv);
+	comms_abort(job);
+}
+
+void comms_abort(struct job *job)
+{
 	each_service(job, service_close);
 	for (int k = 0; k < job->opt.comms; k++) {
 		struct comm *comm = &job->comms[k];

@@ -65,6 +65,8 @@ void plugin_fini(struct job *job, void *ctx);
 
 void comms_open(struct job *job);
 void comms_close(struct job *job);
+/* comms_abort closes without a word to the other ranks, whatever is outstanding. */
+void comms_abort(struct job *job);
 
 unsigned char *conn_slot(const struct conn *conn, uint64_t message);
 

@@ -88,7 +88,7 @@ static bool test_flight(struct stream *stream, struct flight *flight)
 	if (flight->request) {
 		int done, n = stream->conn->sending ? 1 : m->n;
 
-		stream->result = net_test(net, flight->request, &done, n, m->got);
+		stream->result = net_test(net, flight->request, &done, n, m->no_sizes ? NULL : m->got);
 		if (stream->result != ncclSuccess) {
 			stream->failed_call = "test";
 			return true;

@@ -15,8 +15,15 @@ struct message {
 	size_t sizes[NCCL_NET_MAX_RECVS]; /* to send; or the capacities */
 	int tags[NCCL_NET_MAX_RECVS];
 	void *mhandle;
-	bool optional;                /* of a receive: its completion says nothing about the data */
+	bool optional; /* of a receive: its completion says nothing about the data */
+	bool no_sizes; /* test gets NULL for sizes, as from NCCL's bootstrap */
 	int got[NCCL_NET_MAX_RECVS];  /* received, as test reported it */
+
+	/* For the stream's owner. */
+	uint64_t keys[NCCL_NET_MAX_RECVS]; /* of the contents */
+	size_t lengths[NCCL_NET_MAX_RECVS];
+	size_t at, span; /* in its region */
+	uint64_t group, since;
 };
 
 struct stream {

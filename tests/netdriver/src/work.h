@@ -11,8 +11,8 @@ bool work_collective(struct job *job, const char *name);
 void work_latency(struct job *job);
 void work_soak(struct job *job);
 
-/* work_die does not return on the rank that dies; the others end their job after it. */
-void work_die(struct job *job);
+/* work_die ends every rank's process: one by SIGKILL, the others with their verdict. */
+_Noreturn void work_die(struct job *job);
 
 /* contract_before runs the cases that need a process which has not loaded the plugin yet;
  * work_contract the others. */
