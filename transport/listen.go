@@ -3,11 +3,11 @@ package transport
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
-	"ncclmesh/transport/topology"
 )
 
 // Listener waits for one connection.
@@ -166,25 +166,36 @@ func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
 	if len(offered) == 0 || len(offered) > maxParts {
 		return nil, fmt.Errorf("%w: %v: peer offers %d lanes; 1 to %d can be", ErrPeer, c, len(offered), maxParts)
 	}
-	ports := c.t.topologyPorts()
-	peer := c.s.Peer().Ports
-	candidates := topology.Candidates(ports, peer, c.t.opts.GIDs)
 	var plan []plannedLane
 	for i, o := range offered {
 		if int(o.Index) != i || int(o.PeerPort) >= len(c.t.ports) {
 			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d as its number %d", ErrPeer, c, o.Index, o.PeerPort, i)
 		}
-		found := false
-		for _, k := range candidates {
-			if k.Local == int(o.PeerPort) && peer[k.Remote].Index == o.Port && peer[k.Remote].Addrs[k.RemoteGID].GID == o.GID {
-				plan = append(plan, plannedLane{c.t.ports[k.Local], ports[k.Local].GIDs[k.LocalGID], peer[k.Remote]})
-				found = true
-				break
-			}
+		p := c.t.ports[o.PeerPort]
+		peer, addr, ok := portOf(c.s.Peer().Ports, o)
+		if !ok {
+			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", ErrPeer, c, netip.AddrFrom16(o.GID).Unmap(), o.Port)
 		}
-		if !found {
-			return nil, fmt.Errorf("%w: %v: our port %d has no address that fits %x of the peer's port %d", ErrPeer, c, o.PeerPort, o.GID, o.Port)
+		gid, ok := p.Answer(addr, c.t.opts.GIDs)
+		if !ok {
+			return nil, fmt.Errorf("%w: %v: %s has no address that fits %s of the peer's %s", ErrPeer, c, p.String(), netip.AddrFrom16(o.GID).Unmap(), shortName(peer))
 		}
+		plan = append(plan, plannedLane{p, p.GIDs[gid], peer})
 	}
 	return plan, nil
+}
+
+// portOf finds the port and the address of the peer that a lane begins at.
+func portOf(ports []handshake.Port, o handshake.Lane) (handshake.Port, handshake.PortAddr, bool) {
+	for _, p := range ports {
+		if p.Index != o.Port {
+			continue
+		}
+		for _, a := range p.Addrs {
+			if a.GID == o.GID && a.GIDIndex == o.GIDIndex {
+				return p, a, true
+			}
+		}
+	}
+	return handshake.Port{}, handshake.PortAddr{}, false
 }

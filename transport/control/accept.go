@@ -146,8 +146,8 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 		old.end(errors.New("the peer began a new session"))
 	}
 	e.count.add(func(st *Stats) { st.Accepted++ })
-	e.log.Debug("control: accepted a session", "session", s.id, "peer", s, "from", v.source)
 	s.attach(l, 0)
+	e.log.Debug("control: accepted a session", "session", s.id, "peer", s.peer.Hostname, "remote", v.source)
 	return "", 0, nil
 }
 

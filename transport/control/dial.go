@@ -166,7 +166,7 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 	defer next.Stop()
 	defer hold.Stop()
 	defer dead.Stop()
-	started, pending := 0, 0
+	stagger, started, pending := sr.stagger, 0, 0
 	defer func() {
 		cancel()
 		for ; pending > 0; pending-- {
@@ -214,7 +214,7 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 				started++
 				pending++
 				go func() { answers <- e.call(calls, sr.process, addr) }()
-				next.Reset(sr.stagger)
+				next.Reset(stagger)
 			}
 		case a := <-answers:
 			pending--
@@ -225,6 +225,8 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 			case a.mesh:
 				if len(held) == 0 {
 					hold.Reset(e.scaled(meshHold))
+					stagger = 0 // the others get the whole of it
+					next.Reset(0)
 				}
 				held = append(held, a)
 			default:

@@ -176,7 +176,7 @@ func TestDialSaysWhatEveryAddressSaid(t *testing.T) {
 // TestDialSilence: addresses that never speak are tried again until LaneWait; the caller may give up earlier.
 func TestDialSilence(t *testing.T) {
 	leakCheck(t)
-	a, b := newNode(t, func(c *Config) { c.TimeScale, c.LaneWait = 0.05, 4 * time.Second }), newNode(t, only)
+	a, b := newNode(t, func(c *Config) { c.TimeScale, c.LaneWait = 0.05, 4*time.Second }), newNode(t, only)
 	_, h := b.invite()
 	stand(t, b.at(8), func(c net.Conn) { hold(t, c) })
 	h.Addrs = []netip.Addr{b.at(8).Addr()}

@@ -228,4 +228,3 @@ func conns(from, to uint32) (m []handshake.Message) {
 	}
 	return m
 }
-
