@@ -26,7 +26,7 @@
 
 static char fail_verb[64];
 static int fail_errno;
-static int live, lists, events_acked;
+static _Atomic int live, lists, events_acked;
 static unsigned last_access;
 static int last_reg_iova2;
 
@@ -401,7 +401,7 @@ void ibv_ack_async_event(struct ibv_async_event *e)
 {
 	if (e->event_type == IBV_EVENT_QP_FATAL)
 		((struct qp *)e->element.qp)->unacked--;
-	__atomic_add_fetch(&events_acked, 1, __ATOMIC_SEQ_CST);
+	events_acked++;
 }
 
 const char *ibv_event_type_str(enum ibv_event_type t) { return t == IBV_EVENT_PORT_ERR ? "port down" : "something"; }

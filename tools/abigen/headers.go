@@ -87,7 +87,7 @@ func headerVersion(root string) (string, error) {
 		}
 		return "", fmt.Errorf("%s: version %q is not 1.x.RELEASE", files[0], strings.TrimSpace(v))
 	}
-	return "", fmt.Errorf("%s has no line Version:", files[0])
+	return "", fmt.Errorf("%s does not tell its version", files[0])
 }
 
 func compileStub(dir, goarch, cc, machine, packages string) (*dwarf.Data, error) {

@@ -89,8 +89,8 @@ func TestDeepStacks(t *testing.T) {
 }
 
 func BenchmarkCall(b *testing.B) {
-	getpid := libc(b, "getpid")
+	labs := libc(b, "labs") // as little as a function can do
 	for b.Loop() {
-		Call(getpid, 0, 0, 0, 0, 0, 0)
+		Call(labs, 0, 0, 0, 0, 0, 0)
 	}
 }
