@@ -1,0 +1,165 @@
+/* Protection domains and memory regions. */
+#include "fake.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct pd *pd;
+	int err = foreign(to_context(context)->epoch) ? EIO : fault_verb(VERB_alloc_pd, NONE);
+
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	pd->ibv.context = context;
+	pd->ibv.handle = atomic_fetch_add(&shm->next_pd, 1);
+	return &pd->ibv;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	if (foreign(to_context(pd->context)->epoch))
+		return EIO;
+	if (atomic_load(&to_pd(pd)->users))
+		return EBUSY;
+	free(to_pd(pd));
+	return 0;
+}
+
+/* The kernel pins the pages and so refuses a range with holes. */
+static bool mapped(uint64_t addr, uint64_t length)
+{
+	uint64_t first = addr & ~(uint64_t)(PAGE - 1), end = addr + length;
+
+	return end >= addr && msync((void *)first, end - first, MS_ASYNC) == 0;
+}
+
+static int enter(struct ibv_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access, uint32_t *key)
+{
+	_Atomic uint64_t *registered = &shm->node[fake.node].registered;
+	struct shm_mr *m = NULL;
+	uint32_t at = 0;
+
+	shm_lock(&shm->table);
+	if (fault_reg(atomic_load(registered), length)) {
+		shm_unlock(&shm->table);
+		return ENOMEM;
+	}
+	for (uint32_t i = 0; i < MAX_MRS && !m; i++) {
+		at = (shm->next_mr + i) % MAX_MRS;
+		if (atomic_load(&shm->mr[at].key) == 0 && atomic_load(&shm->mr[at].users) == 0)
+			m = &shm->mr[at];
+	}
+	if (m) {
+		shm->next_mr = at + 1;
+		m->proc = fake.proc;
+		m->pd = pd->handle;
+		m->access = access;
+		m->addr = addr;
+		m->iova = iova;
+		m->length = length;
+		m->tag = (m->tag + 1) & 0xff;
+		*key = (at + 1) << 8 | m->tag;
+		atomic_fetch_add(registered, length);
+		atomic_store(&m->key, *key);
+	}
+	shm_unlock(&shm->table);
+	return m ? 0 : ENOMEM;
+}
+
+static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	const unsigned int known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	struct ibv_mr *mr;
+	int err = foreign(to_context(pd->context)->epoch) ? EIO : fault_verb(VERB_reg_mr, NONE);
+
+	if (!err && access & ~(known | IBV_ACCESS_OPTIONAL_RANGE))
+		err = access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB) ? EOPNOTSUPP : EINVAL;
+	if (!err && access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		err = EINVAL;
+	if (!err && length == 0)
+		err = EINVAL;
+	if (!err && !mapped((uint64_t)addr, length))
+		err = EFAULT;
+	mr = err ? NULL : calloc(1, sizeof(*mr));
+	if (!err && !mr)
+		err = ENOMEM;
+	if (!err)
+		err = enter(pd, (uint64_t)addr, length, iova, access, &mr->lkey);
+	if (err) {
+		free(mr);
+		errno = err;
+		return NULL;
+	}
+	mr->context = pd->context;
+	mr->pd = pd;
+	mr->addr = addr;
+	mr->length = length;
+	mr->rkey = mr->lkey;
+	mr->handle = (mr->lkey >> 8) - 1;
+	atomic_fetch_add(&to_pd(pd)->users, 1);
+	return mr;
+}
+
+#undef ibv_reg_mr
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return reg(pd, addr, length, (uint64_t)addr, (unsigned int)access);
+}
+
+#undef ibv_reg_mr_iova
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	return reg(pd, addr, length, iova, (unsigned int)access);
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	return reg(pd, addr, length, iova, access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE);
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct shm_mr *m = &shm->mr[mr->handle];
+	int err = foreign(to_context(mr->context)->epoch) ? EIO : fault_verb(VERB_dereg_mr, NONE);
+
+	if (err)
+		return err;
+	atomic_store(&m->key, 0);
+	/* Whoever copies at this moment is let finish; one that was killed meanwhile is not waited for. */
+	for (uint64_t end = now_ns() + 1000000000u; atomic_load(&m->users) && now_ns() < end;)
+		sched_yield();
+	atomic_fetch_sub(&shm->node[fake.node].registered, mr->length);
+	atomic_fetch_sub(&to_pd(mr->pd)->users, 1);
+	free(mr);
+	return 0;
+}
+
+/* Finds the region that `key` names in process `proc` and holds it against deregistration; NULL where the key, the domain, the range
+ * or the access does not fit. */
+struct shm_mr *mr_hold(uint32_t key, int proc, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access)
+{
+	uint32_t i = (key >> 8) - 1;
+	struct shm_mr *m;
+
+	if (i >= MAX_MRS)
+		return NULL;
+	m = &shm->mr[i];
+	atomic_fetch_add(&m->users, 1);
+	if (atomic_load(&m->key) == key && m->proc == proc && m->pd == pd && (m->access & access) == access && addr >= m->iova &&
+	    length <= m->length && addr - m->iova <= m->length - length)
+		return m;
+	mr_drop(m);
+	return NULL;
+}
+
+void mr_drop(struct shm_mr *m)
+{
+	atomic_fetch_sub(&m->users, 1);
+}
