@@ -18,7 +18,8 @@ type Context struct {
 	cqs, qps sync.Map // C address → *CQ, *QP, for events
 
 	eventsMu   sync.Mutex
-	stopEvents func()
+	stopEvents func() // nil while nobody watches
+	eventsFD   int    // the watcher's duplicate of the asynchronous-event descriptor
 }
 
 // Device is what was opened.
@@ -27,6 +28,16 @@ func (c *Context) Device() *Device { return c.device }
 // FDs are the command and the asynchronous-event descriptor. As long as a forked child has them open, the kernel keeps the
 // device's queue pairs alive.
 func (c *Context) FDs() [2]int { return [2]int{int(c.c.cmdFD), int(c.c.asyncFD)} }
+
+// EventsFD is a third such descriptor, there while Events runs, else -1.
+func (c *Context) EventsFD() int {
+	c.eventsMu.Lock()
+	defer c.eventsMu.Unlock()
+	if c.stopEvents == nil {
+		return -1
+	}
+	return c.eventsFD
+}
 
 // NumCompVectors is the number of completion interrupt vectors.
 func (c *Context) NumCompVectors() int { return int(c.c.numCompVectors) }
@@ -74,13 +85,16 @@ func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
 
 // Close stops the events and closes the device. Everything made from it has to be closed before.
 func (c *Context) Close() error {
-	return c.life.end("context "+c.device.name, func() error {
+	// The watcher is waited for without the lock that f may need, and not at all if Close is going to fail.
+	if c.life.left() == "" {
 		c.eventsMu.Lock()
 		stop := c.stopEvents
 		c.eventsMu.Unlock()
 		if stop != nil {
 			stop()
 		}
+	}
+	return c.life.end("context "+c.device.name, func() error {
 		return newError("close_device", c.device.name, 0, c.lib.closeDevice(c.ptr), "")
 	})
 }

@@ -35,7 +35,8 @@ func (e Event) String() string {
 // poller. An event is acknowledged when f returns; until then the queue pair or completion queue it speaks of cannot be
 // destroyed, so f must close neither, nor call stop, nor close the context.
 //
-// Stop ends it and waits for f to return; closing the context does the same. One watcher at a time.
+// Stop ends it and waits for f to return; closing the context does the same. It ends by itself when the device is gone,
+// after IBV_EVENT_DEVICE_FATAL. One watcher at a time.
 func (c *Context) Events(f func(Event)) (stop func(), err error) {
 	if err := c.life.check(); err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (c *Context) Events(f func(Event)) (stop func(), err error) {
 	if c.stopEvents != nil {
 		return nil, newError("get_async_event", c.device.name, 0, syscall.EBUSY, "the events of this context are already watched")
 	}
-	file, raw, err := pollable(int(c.c.asyncFD), c.device.name)
+	file, raw, err := c.pollable()
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +67,13 @@ func (c *Context) Events(f func(Event)) (stop func(), err error) {
 	return stop, nil
 }
 
-// pollable returns a duplicate of a descriptor that waits in Go's poller. Both become non-blocking: the flag is of the open
-// file, which they share.
-func pollable(fd int, device string) (*os.File, syscall.RawConn, error) {
-	fail := func(err error) error { return fmt.Errorf("ibv: cannot wait for the events of %s: %w", device, err) }
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+// pollable returns a duplicate of the asynchronous-event descriptor that waits in Go's poller, and records its number. Both
+// become non-blocking: the flag is of the open file, which they share.
+func (c *Context) pollable() (*os.File, syscall.RawConn, error) {
+	fail := func(err error) error {
+		return fmt.Errorf("ibv: cannot wait for the events of %s: %w", c.device.name, err)
+	}
+	dup, err := unix.FcntlInt(uintptr(c.c.asyncFD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fail(err)
 	}
@@ -78,7 +81,7 @@ func pollable(fd int, device string) (*os.File, syscall.RawConn, error) {
 		_ = unix.Close(dup)
 		return nil, nil, fail(err)
 	}
-	file := os.NewFile(uintptr(dup), "async events of "+device)
+	file := os.NewFile(uintptr(dup), "asynchronous events of "+c.device.name)
 	raw, err := file.SyscallConn()
 	if err == nil {
 		err = file.SetReadDeadline(time.Time{}) // fails unless the descriptor is in the poller
@@ -87,6 +90,7 @@ func pollable(fd int, device string) (*os.File, syscall.RawConn, error) {
 		_ = file.Close()
 		return nil, nil, fail(err)
 	}
+	c.eventsFD = dup
 	return file, raw, nil
 }
 

@@ -44,6 +44,9 @@ func TestEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if fd := p.ctx.EventsFD(); fd <= 2 || fd == p.ctx.FDs()[1] {
+		t.Errorf("the watcher's descriptor is %d", fd)
+	}
 	if _, err := p.ctx.Events(func(Event) {}); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("a second watcher: %v, want EBUSY", err)
 	}
@@ -67,17 +70,23 @@ func TestEvents(t *testing.T) {
 	}
 	stop()
 	stop()
+	if fd := p.ctx.EventsFD(); fd != -1 {
+		t.Errorf("the watcher's descriptor is %d after stop", fd)
+	}
 	if n := s.call("standin_events_acked") - acked; n != 4 {
 		t.Errorf("%d events acknowledged, want 4", n)
 	}
 
-	// After stop another watcher may come, and closing the context ends that one.
+	// After stop another watcher may come; closing the context ends that one, unless it has to fail.
 	if _, err := p.ctx.Events(func(e Event) { events <- e }); err != nil {
 		t.Fatal(err)
 	}
 	s.call("standin_event", p.ctx.ptr, IBV_EVENT_PORT_ACTIVE, 1)
 	if got := receive(t, events); got.Type != IBV_EVENT_PORT_ACTIVE || got.Port != 1 {
 		t.Errorf("got %+v", got)
+	}
+	if err := p.ctx.Close(); err == nil || p.ctx.EventsFD() == -1 {
+		t.Errorf("Close with children: %v, watcher's descriptor %d", err, p.ctx.EventsFD())
 	}
 	closeAll(t, p.qp, p.cq, p.mr, p.pd, p.ctx)
 }

@@ -90,14 +90,8 @@ func (l *life) end(what string, destroy func() error) error {
 	if l.ended.Load() {
 		return nil
 	}
-	var left []string
-	for k, n := range l.children {
-		if n > 0 {
-			left = append(left, fmt.Sprintf("%d %s", n, kindNames[k]))
-		}
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("ibv: cannot close %s before what was made from it: %s still open", what, strings.Join(left, ", "))
+	if left := l.leftLocked(); left != "" {
+		return fmt.Errorf("ibv: cannot close %s before what was made from it: %s still open", what, left)
 	}
 	if err := destroy(); err != nil {
 		return err
@@ -106,6 +100,23 @@ func (l *life) end(what string, destroy func() error) error {
 	l.leave(l.parents)
 	live[l.kind].Add(-1)
 	return nil
+}
+
+// left lists the children that are open.
+func (l *life) left() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leftLocked()
+}
+
+func (l *life) leftLocked() string {
+	var left []string
+	for k, n := range l.children {
+		if n > 0 {
+			left = append(left, fmt.Sprintf("%d %s", n, kindNames[k]))
+		}
+	}
+	return strings.Join(left, ", ")
 }
 
 // check returns net.ErrClosed after the end.
