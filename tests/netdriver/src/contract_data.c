@@ -1,0 +1,386 @@
+/* Cases about messages: sizes, groups, tags, how many, from which threads. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "contract.h"
+#include "log.h"
+
+enum { ROOM = 4 << 20, THREADS = 4 };
+
+static void run_script(struct trial *t, const struct script *script)
+{
+	struct pair p;
+
+	if (pair_open(t, &p, 0, 0, ROOM))
+		exchange(t, &p, script);
+	pair_close(t, &p);
+}
+
+/* add puts a message in a group of its own. */
+static void add(struct script *s, size_t size, size_t extra, int tag)
+{
+	int group = s->n ? s->messages[s->n - 1].group + 1 : 0;
+
+	s->messages[s->n++] = (struct script_message){size, extra, tag, group, 0};
+}
+
+/* add_group puts n messages in one, sent in another order than they are received. */
+static void add_group(struct script *s, int n, const size_t *sizes, size_t extra, bool equal_tags, int turn)
+{
+	int group = s->n ? s->messages[s->n - 1].group + 1 : 0;
+
+	for (int i = 0; i < n; i++)
+		s->messages[s->n++] = (struct script_message){
+			.size = sizes[i], .extra = extra, .group = group,
+			.tag = equal_tags ? 5 : 1000 * group + 7 * i,
+			.order = equal_tags ? i : (n - 1 - i + turn) % n,
+		};
+}
+
+static void no_bytes(struct trial *t)
+{
+	struct script s = {0};
+
+	for (int i = 0; i < 40; i++)
+		add(&s, i % 3 == 2 ? 16 : 0, i % 2 ? 4096 : 0, i);
+	run_script(t, &s);
+}
+
+static void more_room(struct trial *t)
+{
+	static const size_t sizes[] = {1, 7, 8, 9, 127, 128, 129, 1000, 4095, 4096, 4097, 65535, 65537, 300001};
+	struct script s = {0};
+
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+		add(&s, sizes[i], 1 + i * 1237 % 70000, 3);
+	run_script(t, &s);
+}
+
+static void every_size(struct trial *t)
+{
+	struct script s = {0};
+
+	for (size_t size = 0; size < SCRIPT_MESSAGES; size++)
+		add(&s, size, size % 5, (int)size);
+	run_script(t, &s);
+}
+
+static void one_large(struct trial *t)
+{
+	struct script s = {0};
+
+	add(&s, (3 << 20) + 17, 0, 0);
+	add(&s, 1, 0, 0);
+	run_script(t, &s);
+}
+
+static void groups(struct trial *t)
+{
+	static const size_t sizes[] = {4096, 0, 1, 128, 70001, 8, 129, 33};
+	struct script s = {0};
+
+	for (int n = 1; n <= t->job->max_recvs; n++)
+		for (int turn = 0; turn < n && turn < 3; turn++)
+			add_group(&s, n, sizes, (size_t)turn * 100, false, turn);
+	trial_tell(t, "of 1 to %d", t->job->max_recvs);
+	run_script(t, &s);
+}
+
+static void equal_tags(struct trial *t)
+{
+	static const size_t sizes[] = {64, 4096, 0, 100, 8, 1, 555, 12};
+	struct script s = {0};
+
+	for (int n = 1; n <= t->job->max_recvs; n++)
+		add_group(&s, n, sizes, 64, true, 0);
+	run_script(t, &s);
+}
+
+static void tag_values(struct trial *t)
+{
+	static const int tags[] = {0, 1, -1, INT32_MAX, INT32_MIN, 42};
+	struct script s = {0};
+
+	for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
+		add(&s, 24, 8, tags[i]);
+	run_script(t, &s);
+}
+
+static void optional(struct trial *t)
+{
+	struct script s = {.optional = true};
+
+	for (int i = 0; i < 60; i++)
+		add(&s, (size_t)i * i * 8, (size_t)i % 2 * 1000, 1);
+	run_script(t, &s);
+}
+
+static void no_sizes(struct trial *t)
+{
+	struct script s = {.no_sizes = true};
+
+	for (int i = 0; i < 20; i++)
+		add(&s, (size_t)i * 100, 50, i);
+	run_script(t, &s);
+}
+
+/* Outstanding requests: as many as the plugin takes, then NULL and no error. */
+
+enum { SMALL = 64, MOST = 1024 };
+
+struct crowd {
+	struct trial *trial;
+	struct pair *pair;
+	int n; /* messages in a group */
+	void *requests[MOST];
+	bool done[MOST];
+	int posted;
+};
+
+static int crowd_post_recvs(struct crowd *c)
+{
+	struct net *net = &c->trial->job->net;
+	unsigned idle = 2000;
+
+	/* NULL may also mean "not just now", so ask for a while. */
+	for (uint64_t since = now_ns(); c->posted < MOST / c->n && now_ns() - since < 100000000u;) {
+		void *data[NCCL_NET_MAX_RECVS], *mhandles[NCCL_NET_MAX_RECVS], *request;
+		size_t sizes[NCCL_NET_MAX_RECVS];
+		int tags[NCCL_NET_MAX_RECVS];
+
+		for (int i = 0; i < c->n; i++) {
+			data[i] = c->pair->recv_region.base + (c->posted * c->n + i) * 2 * SMALL;
+			sizes[i] = SMALL;
+			tags[i] = i;
+			mhandles[i] = c->pair->recv_mhandle;
+		}
+		if (!expect_ok(c->trial, net_irecv(net, c->pair->recv.net_comm, c->n, data, sizes, tags, mhandles, NULL,
+		                                   false, &request), "irecv"))
+			return c->posted;
+		if (request) {
+			c->requests[c->posted++] = request;
+			since = now_ns();
+		} else {
+			progress_idle(&idle);
+		}
+	}
+	return c->posted;
+}
+
+/* crowd_post_sends posts up to that many without testing any. */
+static int crowd_post_sends(struct crowd *c, int messages, int patience_ms)
+{
+	struct net *net = &c->trial->job->net;
+	unsigned idle = 2000;
+
+	for (uint64_t since = now_ns(); c->posted < messages && now_ns() - since < (uint64_t)patience_ms * 1000000u;) {
+		unsigned char *data = c->pair->send_region.base + c->posted * 2 * SMALL;
+		void *request;
+
+		pattern_fill(data, SMALL, (uint64_t)c->posted, 0);
+		if (!expect_ok(c->trial, net_isend(net, c->pair->send.net_comm, data, SMALL, c->posted % c->n,
+		                                   c->pair->send_mhandle, NULL, &request), "isend"))
+			return c->posted;
+		if (request) {
+			c->requests[c->posted++] = request;
+			since = now_ns();
+		} else {
+			progress_idle(&idle);
+		}
+	}
+	return c->posted;
+}
+
+static bool crowd_test(struct crowd *c, bool sending)
+{
+	bool all = true;
+
+	for (int i = 0; i < c->posted && !c->trial->failed; i++) {
+		int done, sizes[NCCL_NET_MAX_RECVS];
+		size_t first;
+
+		if (c->done[i])
+			continue;
+		if (!expect_ok(c->trial, net_test(&c->trial->job->net, c->requests[i], &done, sending ? 1 : c->n, sizes),
+		               "test"))
+			return false;
+		all &= done;
+		c->done[i] = done;
+		for (int k = 0; !sending && done && k < c->n; k++) {
+			int message = i * c->n + k;
+
+			expect(c->trial, sizes[k] == SMALL, "test reports %d bytes of %d", sizes[k], SMALL);
+			expect(c->trial, !pattern_check(c->pair->recv_region.base + message * 2 * SMALL, SMALL,
+			                                (uint64_t)message, 0, &first),
+			       "message %d of the crowd is wrong", message);
+		}
+	}
+	return all;
+}
+
+static void crowd(struct trial *t, int n)
+{
+	struct pair p;
+	struct crowd recv = {.trial = t, .pair = &p, .n = n}, send = {.trial = t, .pair = &p, .n = n};
+	int wanted = NCCL_NET_MAX_REQUESTS, theirs[SYNC_BYTES / sizeof(int)] = {0}, at_once = 0;
+	bool open = pair_open(t, &p, 0, 0, ROOM), sent = false, received = false;
+	unsigned idle = 2000;
+
+	if (open) {
+		theirs[0] = crowd_post_recvs(&recv);
+		expect(t, theirs[0] >= wanted, "irecv took %d requests of %d messages, %d have to fit", theirs[0], n,
+		       wanted);
+	}
+	trial_sync(t, theirs, NULL, theirs);
+	if (open && !t->failed) {
+		at_once = crowd_post_sends(&send, theirs[0] * n, 200);
+		expect(t, at_once >= wanted * n, "isend took %d requests, %d have to fit", at_once, wanted * n);
+	}
+	while (open && !t->failed && !(sent && received)) {
+		crowd_post_sends(&send, theirs[0] * n, 1);
+		sent = crowd_test(&send, true) && send.posted == theirs[0] * n;
+		received = crowd_test(&recv, false);
+		expect(t, !trial_late(t), "not done in time: %d of %d sent", send.posted, theirs[0] * n);
+		progress_idle(&idle);
+	}
+	trial_tell(t, "%d receives of %d%s, %d sends%s", recv.posted, n, recv.posted < MOST / n ? ", then NULL" : "",
+	           at_once, at_once < theirs[0] * n ? ", then NULL" : "");
+	pair_close(t, &p);
+}
+
+static void crowd_single(struct trial *t)
+{
+	crowd(t, 1);
+}
+
+static void crowd_groups(struct trial *t)
+{
+	crowd(t, t->job->max_recvs);
+}
+
+static bool flush(struct trial *t, struct pair *p, int n, int size, const char *what)
+{
+	struct net *net = &t->job->net;
+	void *data[2] = {p->recv_region.base, p->recv_region.base}, *request;
+	void *mhandles[2] = {p->recv_mhandle, p->recv_mhandle};
+	int sizes[2] = {size, size}, done = 0;
+
+	if (!expect_ok(t, net_iflush(net, p->recv.net_comm, n, data, sizes, mhandles, &request), what))
+		return false;
+	while (request && !done)
+		if (!expect_ok(t, net_test(net, request, &done, n ? n : 1, NULL), "test of a flush") ||
+		    !expect(t, !trial_late(t), "%s did not complete", what))
+			return false;
+	return true;
+}
+
+static void flushes(struct trial *t)
+{
+	struct pair p;
+
+	if (pair_open(t, &p, 0, 0, ROOM) && exchange_some(t, &p) && flush(t, &p, 1, 4096, "iflush") &&
+	    flush(t, &p, 1, 0, "iflush of no bytes") && flush(t, &p, 0, 0, "iflush of nothing") &&
+	    flush(t, &p, t->job->max_recvs > 1 ? 2 : 1, 64, "iflush of two"))
+		exchange_some(t, &p);
+	pair_close(t, &p);
+}
+
+/* Threads. */
+
+struct errand {
+	struct trial trial; /* a copy: each thread notes its own failure */
+	struct pair *pair;
+	atomic_bool *over;
+};
+
+static void carry(void *arg)
+{
+	struct errand *e = arg;
+
+	for (int i = 0; i < 10 && !e->trial.failed; i++)
+		exchange_some(&e->trial, e->pair);
+}
+
+static void ask(void *arg)
+{
+	struct errand *e = arg;
+	struct job *job = e->trial.job;
+	struct net_props props;
+	unsigned idle = 2000;
+	int ndev;
+
+	while (!atomic_load(e->over) && !e->trial.failed) {
+		expect_ok(&e->trial, net_devices(&job->net, &ndev), "devices");
+		expect_ok(&e->trial, net_properties(&job->net, 0, 0xAA, &props), "getProperties");
+		progress_idle(&idle);
+	}
+}
+
+static void register_often(void *arg)
+{
+	struct errand *e = arg;
+	struct net *net = &e->trial.job->net;
+	struct region region;
+	unsigned idle = 2000;
+	void *mhandles[2];
+
+	region_open(&region, 65536);
+	while (!atomic_load(e->over) && !e->trial.failed) {
+		void *ends[2] = {e->pair->send.net_comm, e->pair->recv.net_comm};
+
+		for (int i = 0; i < 2; i++)
+			expect_ok(&e->trial, net_reg(net, ends[i], region.base, region.size, NCCL_PTR_HOST, &mhandles[i]),
+			          "regMr");
+		for (int i = 0; i < 2 && !e->trial.failed; i++)
+			expect_ok(&e->trial, net_dereg(net, ends[i], mhandles[i]), "deregMr");
+		progress_idle(&idle);
+	}
+	region_close(&region);
+}
+
+static void threads(struct trial *t)
+{
+	static struct pair pairs[THREADS];
+	static struct errand errands[THREADS + 2];
+	struct worker workers[THREADS + 2];
+	atomic_bool over = false;
+	bool open = true;
+
+	for (int i = 0; i < THREADS; i++)
+		open &= pair_open(t, &pairs[i], i % t->job->ndev, i % t->job->ndev, ROOM);
+	for (int i = 0; open && i < THREADS + 2; i++) {
+		errands[i] = (struct errand){.trial = *t, .pair = &pairs[i % THREADS], .over = &over};
+		worker_start(&workers[i], "contract");
+		worker_give(&workers[i], i < THREADS ? carry : i == THREADS ? ask : register_often, &errands[i]);
+	}
+	for (int i = 0; open && i < THREADS + 2; i++) {
+		if (i == THREADS)
+			atomic_store(&over, true);
+		worker_stop(&workers[i]);
+		expect(t, !errands[i].trial.failed, "thread %d: %s", i, errands[i].trial.why);
+	}
+	/* The connections now belong to this thread: any may test what another has posted. */
+	for (int i = 0; open && i < THREADS && !t->failed; i++) {
+		t->sequence = errands[i].trial.sequence;
+		exchange_some(t, &pairs[i]);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pair_close(t, &pairs[i]);
+}
+
+const struct contract_case data_cases[] = {
+	{"messages of no bytes", no_bytes, 1, 0},
+	{"more room than message; nothing written behind it", more_room, 1, 0},
+	{"every size from 0 to 511", every_size, 1, 0},
+	{"one message of 3 MB", one_large, 1, 0},
+	{"groups, sent in another order: tags and sizes of each", groups, 1, 0},
+	{"equal tags in a group match in order", equal_tags, 1, 0},
+	{"any int is a tag", tag_values, 1, 0},
+	{"optional completion: 0x1 in irecv's request slot", optional, 1, 9},
+	{"test with sizes NULL", no_sizes, 1, 0},
+	{"32 outstanding requests and more, then NULL", crowd_single, 2, 0},
+	{"32 x maxRecvs outstanding requests and more, then NULL", crowd_groups, 2, 0},
+	{"iflush", flushes, 1, 0},
+	{"communicators in threads of their own, memory coming and going", threads, THREADS, 0},
+	{0},
+};
