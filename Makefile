@@ -66,7 +66,7 @@ netdriver: ## the program that stands in for NCCL, build/netdriver
 
 fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
 	$(call need,gcc:gcc make:make $(headers))
-	$(MAKE) -C tests/fakeverbs BUILD=$(abspath $(BUILD))
+	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs
 
 deps: ## install what all targets need
 	$(call need,$(testing) qemu-system-x86_64:qemu-system-x86)
