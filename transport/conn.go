@@ -24,6 +24,7 @@ type conn struct {
 	s       *control.Session
 	id      uint32
 	sending bool
+	trial   bool                   // carries proofs only
 	inbox   chan handshake.Message // set-up messages for the goroutine that sets up
 
 	// mu guards everything below. The data path takes it with TryLock; nothing

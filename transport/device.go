@@ -43,7 +43,10 @@ func (c *conn) setUpDevices(needs []deviceNeed) error {
 		d := &device{port: n.port, wc: ibv.Carve[ibv.WC](c.mem, pollBatch)}
 		c.devs = append(c.devs, d)
 		depth := sendSlack + recvDepth
-		if c.sending {
+		switch {
+		case c.trial:
+			depth = trialDepth
+		case c.sending:
 			depth = 2 * (window + n.writes)
 		}
 		depth = n.lanes * (depth + 2)

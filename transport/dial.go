@@ -2,7 +2,9 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/bits"
 	"sync"
 
 	"ncclmesh/handshake"
@@ -79,57 +81,21 @@ func (t *Transport) connect(ctx context.Context, h handshake.Handle) (*SendConn,
 
 func (s *SendConn) setUp(ctx context.Context, h handshake.Handle) error {
 	c := s.conn
-	plan := c.t.plan(c.s.Peer().Ports)
-	if len(plan) == 0 {
-		return c.noPath()
-	}
-	if err := c.build(plan); err != nil {
+	plan, err := c.t.paths(ctx, c.s)
+	if err != nil {
 		return err
 	}
-	devs, lanes := c.offers(1<<len(c.lanes) - 1)
-	err := c.s.Send(&handshake.Open{
+	mask, err := c.establish(ctx, plan, &handshake.Open{
 		Conn: c.id, Listen: h.Listen, Proof: handshake.Proof(h.Secret, c.s.ID(), h.Listen, c.id),
-		Base: uint64(c.wireBase), Devices: devs, Lanes: lanes,
 	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrPeer, err)
+	if lanes := bits.OnesCount32(mask); lanes < len(plan) {
+		c.t.forgetPaths(c.s) // what was proved once does not hold now
 	}
-	acc, err := expect[*handshake.Accept](ctx, c)
-	if err != nil {
-		return err
+	if errors.Is(err, errNoLane) {
+		return c.noLane()
 	}
-	if err := c.adopt(acc.Base, acc.Devices); err != nil {
-		return err
+	if err == nil {
+		c.announce(mask)
 	}
-	connected := c.connectLanes(acc.Devices, acc.Lanes)
-	if err := c.s.Send(&handshake.Connected{Conn: c.id, Lanes: connected}); err != nil {
-		return fmt.Errorf("%w: %w", ErrPeer, err)
-	}
-	proved := c.prove(ctx, connected)
-	m := &handshake.Proved{Conn: c.id, Lanes: proved}
-	for _, l := range c.lanes {
-		if proved&(1<<l.index) == 0 {
-			if l.reason == "" {
-				l.reason = "the peer could not connect its half"
-			}
-			m.Failed = append(m.Failed, handshake.LaneFailure{Index: l.index, Reason: clip(l.reason, 200)})
-		}
-	}
-	if err := c.s.Send(m); err != nil {
-		return fmt.Errorf("%w: %w", ErrPeer, err)
-	}
-	if proved == 0 {
-		return c.noPath()
-	}
-	ready, err := expect[*handshake.Ready](ctx, c)
-	if err != nil {
-		return err
-	}
-	mask := ready.Lanes & proved
-	if lanesOf(mask) == 0 {
-		return c.noPath()
-	}
-	c.announce(mask)
-	c.use(mask)
-	return nil
+	return err
 }

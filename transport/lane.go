@@ -75,12 +75,13 @@ func shortName(p handshake.Port) string {
 	return fmt.Sprintf("%s:%d", p.Device, p.Num)
 }
 
-// newLane adds a lane to the connection; its carrier is the caller's to set.
-func (c *conn) newLane(p *port, peer handshake.Port) *lane {
-	return &lane{
-		conn: c, index: uint8(len(c.lanes)), port: p, peer: peer,
-		weight: float64(max(1, min(p.Mbps(), int(peer.SpeedMbps)))),
+// newLane makes the connection's next lane; its carrier is the caller's to set.
+func (c *conn) newLane(p plannedLane) *lane {
+	l := &lane{conn: c, index: uint8(len(c.lanes)), port: p.port, peer: p.peer, weight: p.weight}
+	if l.weight <= 0 {
+		l.weight = float64(max(1, min(p.port.Mbps(), int(p.peer.SpeedMbps))))
 	}
+	return l
 }
 
 // halfOffer is what the peer must know to connect its half.

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -67,8 +68,13 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// opened handles a peer's request for a connection.
+// opened handles a peer's request for a connection, or, without a listen, for a
+// trial of paths.
 func (t *Transport) opened(s *control.Session, m *handshake.Open) {
+	if m.Listen == 0 {
+		t.answerTrial(s, m)
+		return
+	}
 	refuse := func(err error) {
 		t.log.Warn("a connection was refused", "peer", s.Peer().Hostname, "err", err)
 		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: clip(err.Error(), 500)}) // a dead session needs none
@@ -115,50 +121,14 @@ func (l *Listener) finish(r *RecvConn, err error) {
 
 // setUp sets the connection up from the receiver's side.
 func (r *RecvConn) setUp(ctx context.Context, m *handshake.Open) error {
-	c := r.conn
-	if err := c.adopt(m.Base, m.Devices); err != nil {
-		return err
+	mask, err := r.answer(ctx, m)
+	if errors.Is(err, errNoLane) {
+		return r.noLane()
 	}
-	plan, err := c.planFor(m.Lanes)
-	if err != nil {
-		return err
+	if err == nil {
+		r.announce(mask)
 	}
-	if err := c.build(plan); err != nil {
-		return err
-	}
-	connected := c.connectLanes(m.Devices, m.Lanes)
-	if connected == 0 {
-		return c.noPath()
-	}
-	devs, lanes := c.offers(connected)
-	if err := c.s.Send(&handshake.Accept{Conn: c.id, Base: uint64(c.wireBase), Devices: devs, Lanes: lanes}); err != nil {
-		return fmt.Errorf("%w: %w", ErrPeer, err)
-	}
-	theirs, err := expect[*handshake.Connected](ctx, c)
-	if err != nil {
-		return err
-	}
-	proved := c.prove(ctx, connected&theirs.Lanes)
-	told, err := expect[*handshake.Proved](ctx, c)
-	if err != nil {
-		return err
-	}
-	for _, f := range told.Failed {
-		if int(f.Index) < len(c.lanes) && c.lanes[f.Index].reason == "" {
-			c.lanes[f.Index].reason = f.Reason
-		}
-	}
-	mask := proved & told.Lanes
-	if lanesOf(mask) == 0 {
-		return c.noPath()
-	}
-	// In service before the sender hears of it: its first write may come at once.
-	c.announce(mask)
-	c.use(mask)
-	if err := c.s.Send(&handshake.Ready{Conn: c.id, Lanes: mask}); err != nil {
-		return fmt.Errorf("%w: %w", ErrPeer, err)
-	}
-	return nil
+	return err
 }
 
 // planFor finds this side's half of each lane that the sender offers.
@@ -180,7 +150,7 @@ func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
 		if !ok {
 			return nil, fmt.Errorf("%w: %v: %s has no address that fits %s of the peer's %s", ErrPeer, c, p.String(), netip.AddrFrom16(o.GID).Unmap(), shortName(peer))
 		}
-		plan = append(plan, plannedLane{p, p.GIDs[gid], peer})
+		plan = append(plan, plannedLane{port: p, gid: p.GIDs[gid], peer: peer})
 	}
 	return plan, nil
 }

@@ -18,6 +18,7 @@ const (
 	recvBatch   = 64            // receives are posted again in chains of at most this many
 	grantSignal = 64            // one grant in this many is signalled
 	inlineBytes = entrySize     // a single grant fits
+	trialDepth  = 4             // send queue of a trial, which posts one proof
 )
 
 // Work request ids: kind 8 | lane 8 | request 16 | credits 16 | 0 16.
@@ -91,10 +92,13 @@ func newQueuePair(l *lane, dev int, gid topology.GID, writes int) (_ *queuePair,
 	q := &queuePair{lane: l, dev: dev, device: d, gid: ibv.GID(gid.Raw), gidIndex: gid.Index}
 	q.chunk = chunkOf(l.port.attr.MaxMsgSz, l.peer.MaxMsgSize)
 	init := ibv.QPInit{SendCQ: d.cq, RecvCQ: d.cq, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineBytes, Type: ibv.IBV_QPT_RC}
-	if c.sending {
+	switch {
+	case c.trial:
+		q.credits, init.MaxRecvWR = trialDepth, 1
+	case c.sending:
 		q.credits = min(2*(window+writes), l.port.maxQPWR)
 		init.MaxRecvWR = 1
-	} else {
+	default:
 		q.credits = min(sendSlack, l.port.maxQPWR)
 		if l.port.maxQPWR < recvDepth {
 			return nil, fmt.Errorf("%s takes %d receives in a queue and %d are needed", l.port.String(), l.port.maxQPWR, recvDepth)
@@ -132,7 +136,7 @@ func newQueuePair(l *lane, dev int, gid topology.GID, writes int) (_ *queuePair,
 	}
 	q.wr = ibv.Carve[ibv.SendWR](c.mem, writes)
 	q.sge = ibv.Carve[ibv.SGE](c.mem, writes)
-	if !c.sending {
+	if !c.sending && !c.trial {
 		q.chainReceives(ibv.Carve[ibv.RecvWR](c.mem, recvBatch))
 		if err := q.fillReceives(); err != nil {
 			return nil, err

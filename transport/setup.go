@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"strings"
 	"sync"
@@ -21,36 +20,138 @@ import (
 //	Open{lanes}                      ──►     queue pairs in INIT, receives posted, RTR, RTS
 //	RTR, RTS                         ◄──     Accept{lanes}
 //	Connected{lanes}, proof writes   ──►     proof writes
-//	Proved{lanes}                    ──►     both directions known
-//	in use                           ◄──     Ready{lanes}
+//	Proved{lanes}                    ──►
+//	in use                           ◄──     in use, Proved{lanes}
 //
-// A lane that fails on the way is left out; the connection fails when none is
-// left.
+// A lane that fails on the way is left out; those that both sides have proved
+// are used.
 
-// plannedLane is a candidate that a connection will try.
+// errNoLane is the end of a set-up in which no lane proved itself.
+var errNoLane = errors.New("no lane works")
+
+// plannedLane is a lane that a connection will try.
 type plannedLane struct {
-	port *port
-	gid  topology.GID
-	peer handshake.Port
+	port   *port
+	gid    topology.GID
+	peer   handshake.Port
+	weight float64 // its share of the traffic, in Mb/s; 0 is what its ports can do
 }
 
-// plan chooses the lanes to try towards a peer with these ports: every pair of
-// ports that the best reason there is speaks for, which is a common subnet where
-// any two ports have one.
-func (t *Transport) plan(peer []handshake.Port) []plannedLane {
-	var lanes []plannedLane
-	candidates := topology.Candidates(t.topologyPorts(), peer, t.opts.GIDs)
-	for _, c := range candidates {
-		if c.Tier != candidates[0].Tier {
-			break
-		}
-		for range t.opts.QPsPerLane {
-			if len(lanes) < maxParts {
-				lanes = append(lanes, plannedLane{t.ports[c.Local], t.ports[c.Local].GIDs[c.LocalGID], peer[c.Remote]})
-			}
+// establish sets the lanes of plan up from the sender's side. open is what the
+// peer is told, but for the lanes. It returns the lanes in service; when there
+// are none the error is errNoLane and each lane has its reason.
+func (c *conn) establish(ctx context.Context, plan []plannedLane, open *handshake.Open) (uint32, error) {
+	if err := c.build(plan); err != nil {
+		return 0, err
+	}
+	open.Base = uint64(c.wireBase)
+	open.Devices, open.Lanes = c.offers(1<<len(c.lanes) - 1)
+	if err := c.send(open); err != nil {
+		return 0, err
+	}
+	acc, err := expect[*handshake.Accept](ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.adopt(acc.Base, acc.Devices); err != nil {
+		return 0, err
+	}
+	connected := c.connectLanes(acc.Devices, acc.Lanes)
+	if err := c.send(&handshake.Connected{Conn: c.id, Lanes: connected}); err != nil {
+		return 0, err
+	}
+	proved := c.prove(ctx, connected)
+	if err := c.send(c.verdict(proved)); err != nil {
+		return 0, err
+	}
+	theirs, err := expect[*handshake.Proved](ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	return c.agree(proved, theirs)
+}
+
+// answer sets up from the receiver's side what the sender has opened.
+func (c *conn) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
+	if err := c.adopt(m.Base, m.Devices); err != nil {
+		return 0, err
+	}
+	plan, err := c.planFor(m.Lanes)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.build(plan); err != nil {
+		return 0, err
+	}
+	connected := c.connectLanes(m.Devices, m.Lanes)
+	acc := &handshake.Accept{Conn: c.id, Base: uint64(c.wireBase)}
+	acc.Devices, acc.Lanes = c.offers(connected)
+	if err := c.send(acc); err != nil {
+		return 0, err
+	}
+	reached, err := expect[*handshake.Connected](ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	proved := c.prove(ctx, connected&reached.Lanes)
+	theirs, err := expect[*handshake.Proved](ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	// In service before the sender hears of it: its first write may come at once.
+	mask, agreed := c.agree(proved, theirs)
+	if err := c.send(c.verdict(proved)); err != nil {
+		return 0, err
+	}
+	return mask, agreed
+}
+
+// send gives the peer a set-up message.
+func (c *conn) send(m handshake.Message) error {
+	if err := c.s.Send(m); err != nil {
+		return fmt.Errorf("%w: %v: %w", ErrPeer, c, err)
+	}
+	return nil
+}
+
+// verdict is what this side tells of its proofs.
+func (c *conn) verdict(proved uint32) *handshake.Proved {
+	m := &handshake.Proved{Conn: c.id, Lanes: proved}
+	for _, l := range c.lanes {
+		if proved&(1<<l.index) == 0 && l.reason != "" {
+			m.Failed = append(m.Failed, handshake.LaneFailure{Index: l.index, Reason: clip(l.reason, handshake.MaxReason-4)})
 		}
 	}
-	return lanes
+	return m
+}
+
+// agree puts the lanes into service that both sides have proved, and gives the
+// others back.
+func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
+	mask := proved & theirs.Lanes
+	for _, f := range theirs.Failed {
+		if int(f.Index) < len(c.lanes) && c.lanes[f.Index].reason == "" {
+			c.lanes[f.Index].reason = c.s.Peer().Hostname + ": " + f.Reason
+		}
+	}
+	c.mu.Lock()
+	for _, l := range c.lanes {
+		if mask&(1<<l.index) != 0 {
+			l.up = true
+			continue
+		}
+		if l.reason == "" {
+			l.reason = c.s.Peer().Hostname + " could not connect its half"
+		}
+		if err := l.close(); err != nil {
+			c.t.log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
+		}
+	}
+	c.mu.Unlock()
+	if mask == 0 {
+		return 0, errNoLane
+	}
+	return mask, nil
 }
 
 // build creates the devices and queue pairs of the planned lanes.
@@ -73,7 +174,7 @@ func (c *conn) build(plan []plannedLane) error {
 		}
 		n := &needs[i]
 		n.lanes++
-		if c.sending {
+		if c.sending && !c.trial {
 			n.writes = max(n.writes, mostWrites(chunkOf(l.port.attr.MaxMsgSz, l.peer.MaxMsgSize)))
 		}
 		kept = append(kept, l)
@@ -83,7 +184,7 @@ func (c *conn) build(plan []plannedLane) error {
 	}
 	for _, p := range kept {
 		i := index[p.port]
-		l := c.newLane(p.port, p.peer)
+		l := c.newLane(p)
 		q, err := newQueuePair(l, i, p.gid, needs[i].writes)
 		if err != nil {
 			return fmt.Errorf("%v: %s: %w", c, p.port.String(), err)
@@ -257,48 +358,40 @@ func expect[M handshake.Message](ctx context.Context, c *conn) (M, error) {
 	return none, fmt.Errorf("%w: %v: %v instead of %v", ErrPeer, c, m.Type(), none.Type())
 }
 
-// use puts the lanes in mask into service and gives back the others.
-func (c *conn) use(mask uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.lanes {
-		if mask&(1<<l.index) != 0 {
-			l.up = true
-		} else if err := l.close(); err != nil {
-			c.t.log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
-		}
-	}
-}
-
-// announce logs the connection as NCCL's own transport would, and each lane that
-// was tried and is not used.
+// announce logs the connection as NCCL's own transport would, and the lanes that
+// failed it although their paths had been proved.
 func (c *conn) announce(mask uint32) {
 	var used []string
 	for _, l := range c.lanes {
 		if mask&(1<<l.index) != 0 {
 			used = append(used, fmt.Sprintf("%v %s", l, l.terms()))
 		} else {
-			c.t.warnOnce(fmt.Sprintf("%s -> %s: %s -> %s is not used: %s", c.t.name(), c.s.Peer().Hostname,
-				l.port.short(), shortName(l.peer), l.reason))
+			c.t.warnOnce("not used: " + c.describeTried(l))
 		}
 	}
 	c.t.log.Info(fmt.Sprintf("%v: %s", c, strings.Join(used, ", ")))
 }
 
-// noPath is the error of a connection none of whose lanes works.
-func (c *conn) noPath() error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "no path between %s and %s", c.t.name(), c.s.Peer().Hostname)
-	if len(c.lanes) == 0 {
-		fmt.Fprintf(&b, ": no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
-			topology.Explain(c.t.topologyPorts(), c.s.Peer().Ports, c.t.opts.GIDs))
+// describeTried says of a lane that failed what it was and why it did.
+func (c *conn) describeTried(l *lane) string {
+	own := l.halfOffer()
+	to := ""
+	if l.remote.GID != own.GID && l.ready {
+		to = " " + addrOf(l.remote.GID).String()
 	}
+	return fmt.Sprintf("%s %s on %s -> %s%s on %s: %s", l.port.String(), addrOf(own.GID), c.t.name(), shortName(l.peer), to, c.s.Peer().Hostname, l.reason)
+}
+
+// addrOf is the address of a GID as people know it.
+func addrOf(gid [16]byte) netip.Addr { return netip.AddrFrom16(gid).Unmap() }
+
+// noLane is the error of a connection none of whose lanes worked.
+func (c *conn) noLane() error {
+	var tried []string
 	for _, l := range c.lanes {
-		own := l.halfOffer()
-		fmt.Fprintf(&b, "; %s %s -> %s %s: %s", l.port.String(), netip.AddrFrom16(own.GID).Unmap(),
-			shortName(l.peer), netip.AddrFrom16(l.remote.GID).Unmap(), l.reason)
+		tried = append(tried, c.describeTried(l))
 	}
-	return fmt.Errorf("%w: %v: %s", ErrPeer, c, b.String())
+	return fmt.Errorf("%v: %w", c, c.t.noPath(c.s, tried))
 }
 
 // abort ends a connection that did not come up.
@@ -306,6 +399,3 @@ func (c *conn) abort(err error) error {
 	c.fail(err)
 	return errors.Join(err, c.destroy())
 }
-
-// lanesOf counts the lanes of a mask.
-func lanesOf(mask uint32) int { return bits.OnesCount32(mask) }

@@ -42,6 +42,7 @@ type Transport struct {
 	conns     map[connKey]*conn
 	listeners map[uint32]*Listener
 	warned    map[string]bool
+	known     map[handshake.ProcessID]*pathSet
 	closed    bool
 }
 
@@ -57,6 +58,7 @@ func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), conns: map[connKey]*conn{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
+		known: map[handshake.ProcessID]*pathSet{},
 	}
 	t.log = t.opts.Log
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -241,8 +243,6 @@ func connOf(m handshake.Message) (uint32, bool) {
 		return m.Conn, true
 	case *handshake.Proved:
 		return m.Conn, true
-	case *handshake.Ready:
-		return m.Conn, true
 	case *handshake.Refuse:
 		return m.Conn, true
 	case *handshake.Bye:
@@ -256,6 +256,7 @@ func (t *Transport) dead(s *control.Session, err error) {
 	if err == nil {
 		err = errors.New("it ended its work")
 	}
+	t.forgetPaths(s)
 	for _, c := range t.connsOf(s) {
 		c.peerEnded(fmt.Errorf("%w: %v: process %v on %s is gone: %w", ErrPeer, c, s.Peer().Process, s.Peer().Hostname, err))
 	}

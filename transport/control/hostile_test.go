@@ -1,0 +1,424 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+)
+
+// visitor is a connection to a node that is made by hand.
+type visitor struct {
+	*net.TCPConn
+	t         *testing.T
+	in        *bufio.Reader
+	challenge []byte
+	x         *handshake.Exchange
+}
+
+// visit connects from 127.0.0.last and reads the Challenge.
+func visit(t *testing.T, n *node, last byte) *visitor {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}, Timeout: hang}
+	c, err := d.Dial("tcp", n.at(1).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(hang))
+	v := &visitor{TCPConn: c.(*net.TCPConn), t: t, in: bufio.NewReader(c)}
+	if v.challenge, err = handshake.ReadChallenge(v.in); err != nil {
+		t.Fatal(err)
+	}
+	if v.x, err = handshake.NewDialler(n.cfg.Process, v.challenge); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (v *visitor) hello(secret []byte, h *handshake.Hello) []byte {
+	v.t.Helper()
+	raw, err := v.x.SayHello(secret, h)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return raw
+}
+
+func (v *visitor) say(b []byte) {
+	v.t.Helper()
+	if _, err := v.Write(b); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// rejected reads what the node says to that and expects it to hang up: with a Reject of this code, or without a word.
+func (v *visitor) rejected(code handshake.RejectCode) {
+	v.t.Helper()
+	raw, err := handshake.ReadWelcome(v.in)
+	if code == 0 {
+		if err == nil {
+			v.t.Errorf("the node said %x, want nothing", raw)
+		}
+		return
+	}
+	if err != nil {
+		v.t.Errorf("the node said nothing, want a Reject: %v", err)
+		return
+	}
+	_, _, err = v.x.HearWelcome(raw)
+	var reject *handshake.RejectError
+	if !errors.As(err, &reject) || reject.Code != code {
+		v.t.Errorf("the node said %v, want a Reject with %v", err, code)
+	}
+	if _, err := v.in.ReadByte(); err != io.EOF {
+		v.t.Errorf("after the Reject: %v, want EOF", err)
+	}
+}
+
+// TestHostileBytes gives the listener everything it must refuse while a session is at work.
+func TestHostileBytes(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, nil)
+	a := newNode(t, nil)
+	_, h := b.invite()
+	s := a.dial(h)
+	a.send(s, &handshake.Ready{Conn: 1})
+	r := b.first()
+	before := s.LocalAddr()
+	another, _ := b.invite() // what a stranger may know, but for the secret
+
+	random := rand.New(rand.NewSource(1))
+	noise := make([]byte, 70000)
+	random.Read(noise)
+	hello := func(change func(*handshake.Hello)) *handshake.Hello {
+		h := &handshake.Hello{Process: handshake.ProcessID{9}, Hostname: "stranger", Port: 1, Listen: another.ID}
+		if change != nil {
+			change(h)
+		}
+		return h
+	}
+	resume := func(h *handshake.Hello) { h.Session = s.ID() }
+
+	tests := []struct {
+		name   string
+		reason string // "" when it is nothing worth a line
+		reject handshake.RejectCode
+		do     func(v *visitor)
+	}{
+		{"nothing, then the end", "", 0, func(v *visitor) { _ = v.CloseWrite() }},
+		{"noise", reasonMalformed, 0, func(v *visitor) { _, _ = v.Write(noise) }},
+		{"a line of HTTP", reasonMalformed, 0, func(v *visitor) { v.say([]byte("GET / HTTP/1.1\r\n\r\n")) }},
+		{"part of a header", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:5]); _ = v.CloseWrite() }},
+		{"part of a hello", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:50]); _ = v.CloseWrite() }},
+		{"a hello too long", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, 1, 0x82, 0, 0, 0x80, 1}) }},
+		{"an absurd length", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, 1, 0x82, 0xff, 0xff, 0xff, 0xff}) }},
+		{"its own challenge", reasonMalformed, 0, func(v *visitor) { v.say(v.challenge) }},
+		{"another version", reasonVersion, handshake.RejectVersion, func(v *visitor) {
+			raw := v.hello(another.Secret[:], hello(nil))
+			raw[2] = 2
+			v.say(raw[:8])
+		}},
+		{"no secret", reasonSecret, handshake.RejectListen, func(v *visitor) { v.say(v.hello(nil, hello(nil))) }},
+		{"the secret of another listen", reasonSecret, handshake.RejectListen, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(nil))) }},
+		{"an unknown listen", reasonListen, handshake.RejectListen, func(v *visitor) {
+			v.say(v.hello(another.Secret[:], hello(func(h *handshake.Hello) { h.Listen++ })))
+		}},
+		{"a repeated hello", reasonSecret, handshake.RejectListen, func(v *visitor) {
+			other := visit(v.t, b, 1)
+			v.say(other.hello(another.Secret[:], hello(nil)))
+			_ = other.Close()
+		}},
+		{"a hello with a bit changed", reasonSecret, handshake.RejectListen, func(v *visitor) {
+			raw := v.hello(another.Secret[:], hello(nil))
+			raw[50] ^= 1
+			v.say(raw)
+		}},
+		{"an unknown session", reasonSession, handshake.RejectSession, func(v *visitor) {
+			v.say(v.hello(another.Secret[:], hello(func(h *handshake.Hello) { h.Session = handshake.SessionID{1} })))
+		}},
+		{"a live session without its key", reasonSecret, 0, func(v *visitor) { v.say(v.hello(another.Secret[:], hello(resume))) }},
+		{"a live session with its listen's secret", reasonSecret, 0, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(resume))) }},
+		{"the other end of a live session", reasonSession, handshake.RejectSession, func(v *visitor) {
+			v.say(v.hello(nil, hello(func(h *handshake.Hello) { resume(h); h.Accepted = true })))
+		}},
+	}
+	want := make(map[string]uint64)
+	lines := make(map[string]bool)
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := visit(t, b, 1)
+			tt.do(v)
+			v.rejected(tt.reject)
+		})
+		if tt.reason != "" {
+			want[tt.reason]++
+			lines[tt.reason] = true
+		}
+		a.send(s, &handshake.Ready{Conn: uint32(i) + 2})
+	}
+	a.send(s, &handshake.Bye{Conn: 1})
+
+	got := b.messages(r, len(tests)+2)
+	if diff := cmp.Diff(append(conns(1, uint32(len(tests))+1), &handshake.Bye{Conn: 1}), got); diff != "" {
+		t.Errorf("messages of the session (-want +got):\n%s", diff)
+	}
+	eventually(t, "the strangers to be gone", func() bool { return b.Stats().Strangers == 0 })
+	st := b.Stats()
+	if diff := cmp.Diff(want, st.Refused); diff != "" {
+		t.Errorf("refused (-want +got):\n%s", diff)
+	}
+	if st.Cut != 0 || st.Resumed != 0 || st.Accepted != 1 || st.Sessions != 1 || st.Listens != 2 {
+		t.Errorf("stats: %+v", st)
+	}
+	if s.LocalAddr() != before {
+		t.Error("the session was moved to another link")
+	}
+	log := b.logged()
+	if got := strings.Count(log, "level=WARN"); got != len(lines) {
+		t.Errorf("%d warnings for %d kinds of refusals", got, len(lines))
+	}
+	for reason := range lines {
+		if strings.Count(log, `reason="`+reason+`"`) != 1 {
+			t.Errorf("reason %q is not logged once", reason)
+		}
+	}
+}
+
+func TestSlowStrangers(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, func(c *Config) { c.TimeScale = 0.02 })
+	silent, drip := visit(t, b, 1), visit(t, b, 1)
+	raw := drip.hello(nil, &handshake.Hello{})
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() { // a byte now and then does not buy time
+		defer close(done)
+		for _, c := range raw {
+			if _, err := drip.Write([]byte{c}); err != nil {
+				return
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	silent.rejected(0)
+	drip.rejected(0)
+	close(stop)
+	<-done
+	eventually(t, "both to be counted", func() bool { return b.Stats().Refused[reasonSlow] == 2 })
+	if got := b.Stats().Strangers; got != 0 {
+		t.Errorf("%d strangers are left", got)
+	}
+}
+
+func TestStrangersFromOneAddress(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, nil)
+	for range maxPerSource {
+		visit(t, b, 5)
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 5)}}
+	c, err := d.Dial("tcp", b.at(1).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(hang))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("one more was heard")
+	}
+	if diff := cmp.Diff(map[string]uint64{reasonSource: 1}, b.Stats().Refused); diff != "" {
+		t.Errorf("refused (-want +got):\n%s", diff)
+	}
+	// A peer elsewhere is not concerned.
+	a := newNode(t, nil)
+	_, h := b.invite()
+	a.dial(h)
+}
+
+// TestCrowdOfStrangers: whoever is honest gets in although all places are taken.
+func TestCrowdOfStrangers(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, nil)
+	first := visit(t, b, 10)
+	for i := 1; i < maxStrangers; i++ {
+		visit(t, b, 10+byte(i/maxPerSource))
+	}
+	if got := b.Stats().Strangers; got != maxStrangers {
+		t.Fatalf("%d strangers are inside, want %d", got, maxStrangers)
+	}
+	a := newNode(t, nil)
+	_, h := b.invite()
+	a.dial(h)
+	first.rejected(0)
+	eventually(t, "the oldest to be counted", func() bool { return b.Stats().Refused[reasonCrowded] == 1 })
+}
+
+func TestRefusalsAreLoggedWithinALimit(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, nil)
+	for i := range 2 * maxLogged {
+		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)
+		b.refuse(reasonSlow, from, nil)
+		b.refuse(reasonSlow, from, nil)
+	}
+	if got := strings.Count(b.logged(), "level=WARN"); got != maxLogged+1 {
+		t.Errorf("%d lines, want %d", got, maxLogged+1)
+	}
+	if got := b.Stats().Refused[reasonSlow]; got != 4*maxLogged {
+		t.Errorf("%d refusals counted, want %d", got, 4*maxLogged)
+	}
+}
+
+// TestOvertakenHello: a dialler that gave a Hello up and made its session elsewhere keeps that session.
+func TestOvertakenHello(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, nil)
+	l, h := b.invite()
+	v := visit(t, b, 1)
+	v.say(v.hello(l.Secret[:], &handshake.Hello{Process: a.cfg.Process, Port: a.Port(), Listen: l.ID}))
+	raw, err := handshake.ReadWelcome(v.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := a.dial(h)
+	a.send(s, &handshake.Ready{Conn: 1})
+	r := b.first()
+	if _, _, err := v.x.HearWelcome(raw); err != nil {
+		t.Fatal(err)
+	}
+	_ = v.Close()
+	eventually(t, "the stranger to be gone", func() bool { return b.Stats().Strangers == 0 })
+	a.send(s, &handshake.Ready{Conn: 2})
+	if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if got := b.Stats(); got.Accepted != 1 || got.Cut != 0 {
+		t.Errorf("stats: %+v", got)
+	}
+}
+
+// peerByHand makes a session with b and returns its link.
+func peerByHand(t *testing.T, b *node, process handshake.ProcessID) (*visitor, handshake.Keys) {
+	t.Helper()
+	l, _ := b.invite()
+	v := visit(t, b, 1)
+	v.say(v.hello(l.Secret[:], &handshake.Hello{Process: process, Hostname: "by hand", Listen: l.ID}))
+	raw, err := handshake.ReadWelcome(v.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, keys, err := v.x.HearWelcome(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v, keys
+}
+
+// TestPeerThatBreaksTheProtocol: a fault of an authentic peer ends its session, with a message that says which.
+func TestPeerThatBreaksTheProtocol(t *testing.T) {
+	ready, err := (&handshake.Ready{Conn: 1}).AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		f    handshake.Frame
+		want string
+	}{
+		{"a gap", handshake.Frame{Type: handshake.TypeReady, Number: 3, Body: ready}, "message 3 follows message 1"},
+		{"a message twice", handshake.Frame{Type: handshake.TypeReady, Number: 1, Body: ready}, "message 1 follows message 1"},
+		{"an ack of what was not sent", handshake.Frame{Type: handshake.TypeReady, Number: 2, Ack: 1, Body: ready}, "acknowledges message 1, the last one sent is 0"},
+		{"an unknown type", handshake.Frame{Type: 99, Number: 2}, "message type 99 is unknown"},
+		{"a malformed body", handshake.Frame{Type: handshake.TypeReady, Number: 2, Body: ready[1:]}, "Ready: message ends too early"},
+		{"an ack that skips", handshake.Frame{Type: handshake.TypeAck, Number: 5}, "the peer has sent 5 messages, 1 have arrived"},
+		{"an ack with a body", handshake.Frame{Type: handshake.TypeAck, Number: 1, Body: ready}, "protocol error"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			leakCheck(t)
+			b := newNode(t, nil)
+			v, keys := peerByHand(t, b, handshake.ProcessID{9})
+			seal := handshake.NewSealer(keys.Send)
+			v.say(seal.Append(seal.Append(nil, &handshake.Frame{Type: handshake.TypeReady, Number: 1, Body: ready}), &tt.f))
+			r := b.first()
+			if err := b.died(r); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Dead: %v, want one that says %q", err, tt.want)
+			}
+			if diff := cmp.Diff(conns(1, 1), b.messages(r, 1)); diff != "" {
+				t.Errorf("messages before (-want +got):\n%s", diff)
+			}
+			if err := r.Send(&handshake.Bye{Conn: 1}); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Send: %v", err)
+			}
+		})
+	}
+}
+
+// TestPeerStartsAnew: a second session from the same process ends the first.
+func TestPeerStartsAnew(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, nil)
+	ready, err := (&handshake.Ready{Conn: 1}).AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		v, keys := peerByHand(t, b, handshake.ProcessID{9})
+		v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeReady, Number: 1, Body: ready}))
+		b.until("its message", func() bool { return len(b.seen) > 0 && b.seen[len(b.seen)-1].ID() == keys.Session })
+	}
+	if err := b.died(b.first()); err == nil || !strings.Contains(err.Error(), "began a new session") {
+		t.Errorf("Dead: %v", err)
+	}
+	if got := b.Stats().Sessions; got != 1 {
+		t.Errorf("%d sessions", got)
+	}
+}
+
+// TestForgedFrames: bytes put into a live TCP connection cost the link, not the session.
+func TestForgedFrames(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	p := newProxy(t, b)
+	_, h := b.invite()
+	h.Addrs = []netip.Addr{p.addr.Addr()}
+	s := a.dial(h)
+	a.send(s, &handshake.Ready{Conn: 1})
+	r := b.first()
+	forged := handshake.NewSealer(handshake.Key{}).Append(nil, &handshake.Frame{Type: handshake.TypeBye, Number: 2, Body: make([]byte, 4)})
+	for i, b2 := range [][]byte{forged, bytes.Repeat([]byte{0xff}, 100)} {
+		cut := a.Stats().Cut
+		p.inject(b2)
+		eventually(t, "the link to break", func() bool { return a.Stats().Cut > cut })
+		a.send(s, &handshake.Ready{Conn: uint32(i) + 2})
+		b.send(r, &handshake.Ready{Conn: uint32(i) + 1})
+	}
+	if diff := cmp.Diff(conns(1, 3), b.messages(r, 3)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(conns(1, 2), a.messages(s, 2)); diff != "" {
+		t.Errorf("messages back (-want +got):\n%s", diff)
+	}
+	if got := b.Stats().Refused[reasonFrame]; got != 1 {
+		t.Errorf("%d frames with a wrong MAC were counted", got)
+	}
+	if _, err := b.Dial(context.Background(), handshake.Handle{}); err == nil {
+		t.Error("dialled an empty handle")
+	}
+}

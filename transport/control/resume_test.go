@@ -1,0 +1,280 @@
+package control
+
+import (
+	"errors"
+	"io"
+	"math/rand"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+)
+
+// proxy stands between two nodes, at 127.0.0.2 and the port of the one it leads to.
+type proxy struct {
+	t    *testing.T
+	ln   net.Listener
+	addr netip.AddrPort
+	to   string
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	silent bool // new connections are taken and forgotten
+	pairs  map[*net.TCPConn]*net.TCPConn
+}
+
+func newProxy(t *testing.T, n *node) *proxy {
+	t.Helper()
+	p := &proxy{t: t, addr: n.at(2), to: n.at(1).String(), pairs: make(map[*net.TCPConn]*net.TCPConn)}
+	var err error
+	if p.ln, err = net.Listen("tcp", p.addr.String()); err != nil {
+		t.Fatal(err)
+	}
+	p.wg.Go(p.serve)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *proxy) serve() {
+	for {
+		in, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		silent := p.silent
+		p.mu.Unlock()
+		if silent {
+			p.add(in.(*net.TCPConn), nil)
+			continue
+		}
+		out, err := net.Dial("tcp", p.to)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		p.add(in.(*net.TCPConn), out.(*net.TCPConn))
+		for _, d := range [][2]net.Conn{{in, out}, {out, in}} {
+			p.wg.Go(func() {
+				_, _ = io.Copy(d[0], d[1])
+				_ = d[0].(*net.TCPConn).CloseWrite()
+			})
+		}
+	}
+}
+
+func (p *proxy) add(in, out *net.TCPConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pairs[in] = out
+}
+
+// cut breaks every connection, with RST or FIN.
+func (p *proxy) cut(rst bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for in, out := range p.pairs {
+		for _, c := range []*net.TCPConn{in, out} {
+			if c != nil {
+				if rst {
+					_ = c.SetLinger(0)
+				}
+				_ = c.Close()
+			}
+		}
+	}
+	clear(p.pairs)
+}
+
+// inject writes to the node that was dialled.
+func (p *proxy) inject(b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, out := range p.pairs {
+		_, _ = out.Write(b)
+	}
+}
+
+// hush makes the proxy take connections and nothing else.
+func (p *proxy) hush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = true
+}
+
+func (p *proxy) close() {
+	_ = p.ln.Close()
+	p.cut(true)
+	p.wg.Wait()
+}
+
+// through makes a session from a to b over a proxy; others are further addresses in the handle.
+func through(t *testing.T, a, b *node, p *proxy, others ...netip.Addr) (s, r *Session) {
+	t.Helper()
+	_, h := b.invite()
+	h.Addrs = append([]netip.Addr{p.addr.Addr()}, others...)
+	s = a.dial(h)
+	a.send(s, &handshake.Ready{Conn: 1})
+	r = b.first()
+	b.send(r, &handshake.Ready{Conn: 1})
+	a.messages(s, 1)
+	return s, r
+}
+
+// TestResume cuts the link again and again under traffic both ways: every message arrives once, in order.
+func TestResume(t *testing.T) {
+	tests := []struct {
+		name  string
+		scale float64
+	}{
+		{"the dialling side first", 1},
+		{"both sides at once", 0.02}, // the other side hardly waits
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			leakCheck(t)
+			change := func(c *Config) {
+				c.TimeScale = tt.scale
+				c.LaneWait = time.Duration(float64(hang) / tt.scale)
+			}
+			a, b := newNode(t, change), newNode(t, func(c *Config) { change(c); only(c) })
+			p := newProxy(t, b)
+			s, r := through(t, a, b, p)
+			random := rand.New(rand.NewSource(2))
+			const count = 2000
+			for i := uint32(2); i <= count; i++ {
+				a.send(s, &handshake.Ready{Conn: i})
+				b.send(r, &handshake.Ready{Conn: i})
+				if i%100 == 0 {
+					p.cut(random.Intn(2) == 0)
+					// Wait for one message that must cross the next link, so that links come to work.
+					if random.Intn(2) == 0 {
+						b.messages(r, int(i))
+					}
+				}
+			}
+			if diff := cmp.Diff(conns(1, count), b.messages(r, count)); diff != "" {
+				t.Errorf("messages (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(conns(1, count), a.messages(s, count)); diff != "" {
+				t.Errorf("messages back (-want +got):\n%s", diff)
+			}
+			if a.Stats().Cut == 0 || a.Stats().Resumed == 0 || !s.Alive() || !r.Alive() {
+				t.Errorf("stats: %+v", a.Stats())
+			}
+			// The end is orderly, whatever the links went through.
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := errors.Join(a.died(s), b.died(r)); err != nil {
+				t.Errorf("Dead: %v", err)
+			}
+		})
+	}
+}
+
+// TestResumeOverAnotherAddress: the address in use is gone, another one leads to the same process.
+func TestResumeOverAnotherAddress(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	p := newProxy(t, b)
+	s, r := through(t, a, b, p, loopback)
+	if got := s.RemoteAddr(); got != p.addr {
+		t.Fatalf("connected over %v, want %v", got, p.addr)
+	}
+	p.close()
+	a.send(s, &handshake.Ready{Conn: 2})
+	b.send(r, &handshake.Ready{Conn: 2})
+	b.messages(r, 2)
+	a.messages(s, 2)
+	if !s.Alive() || s.RemoteAddr() == p.addr {
+		t.Errorf("session over %v, alive %v", s.RemoteAddr(), s.Alive())
+	}
+}
+
+// TestPeerDialsBack: the dialling side finds only silence; the other side comes back by itself.
+func TestPeerDialsBack(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	p := newProxy(t, b)
+	s, r := through(t, a, b, p)
+	p.hush()
+	p.cut(true)
+	a.send(s, &handshake.Ready{Conn: 2})
+	b.messages(r, 2)
+	if got := r.RemoteAddr().Port(); got != a.Port() {
+		t.Errorf("the session goes to port %d, not to the listener's %d", got, a.Port())
+	}
+	if a.Stats().Resumed != 1 || b.Stats().Resumed != 1 {
+		t.Errorf("stats: %+v, %+v", a.Stats(), b.Stats())
+	}
+}
+
+// TestByeOverABrokenLink: Close delivers what was sent even if the link breaks at that moment.
+func TestByeOverABrokenLink(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	p := newProxy(t, b)
+	s, r := through(t, a, b, p)
+	for _, m := range conns(2, 300) {
+		a.send(s, m)
+	}
+	p.cut(true)
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(conns(1, 300), b.messages(r, 300)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if err := errors.Join(a.died(s), b.died(r)); err != nil {
+		t.Errorf("Dead: %v", err)
+	}
+}
+
+// TestSilence: a peer that does not answer any more is given up after LaneWait, or at once when nothing needs it.
+func TestSilence(t *testing.T) {
+	for _, busy := range []bool{true, false} {
+		t.Run(map[bool]string{true: "busy", false: "idle"}[busy], func(t *testing.T) {
+			leakCheck(t)
+			var asked sync.Once
+			called := make(chan struct{})
+			a, b := newNode(t, func(c *Config) {
+				c.TimeScale = 0.05
+				c.LaneWait = 5 * time.Second
+				c.Busy = func(*Session) bool { asked.Do(func() { close(called) }); return busy }
+			}), newNode(t, func(c *Config) {
+				only(c)
+				c.TimeScale = 0.05
+				c.LaneWait = 5 * time.Second
+			})
+			p := newProxy(t, b)
+			s, _ := through(t, a, b, p)
+			// Nor can the other side come back.
+			a.mu.Lock()
+			clearFD(a.ln)
+			_ = a.ln.Close()
+			a.mu.Unlock()
+			start := time.Now()
+			p.hush()
+			p.cut(false)
+			err := a.died(s)
+			var peer *PeerError
+			if !errors.As(err, &peer) || peer.Dead || peer.Cause == nil || !strings.Contains(err.Error(), p.addr.String()+": no answer") {
+				t.Errorf("Dead: %v, want a PeerError of a silent peer", err)
+			}
+			if waited := time.Since(start); busy && waited < 250*time.Millisecond {
+				t.Errorf("a peer that is needed was given up after %v", waited)
+			}
+			<-called
+			if err := s.Send(&handshake.Ready{}); !errors.As(err, &peer) {
+				t.Errorf("Send: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,237 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/topology"
+)
+
+// path is a way between a local and a remote port over which packets have been
+// seen to pass in both directions.
+type path struct {
+	plannedLane
+	pair [2]int // indices of the ports at both ends
+}
+
+// pathSet is what is known of the ways to one peer process. A trial finds them
+// before the first connection; later ones use them at no cost.
+type pathSet struct {
+	done  chan struct{} // closed when the trial is over
+	paths []path
+	err   error
+}
+
+// paths returns the lanes that a connection to the session's peer should have.
+// The first caller starts the trial, the others wait for it. A failed trial is
+// made again by the next caller.
+func (t *Transport) paths(ctx context.Context, s *control.Session) ([]plannedLane, error) {
+	key := s.Peer().Process
+	t.mu.Lock()
+	set := t.known[key]
+	if set == nil {
+		set = &pathSet{done: make(chan struct{})}
+		t.known[key] = set
+		t.mu.Unlock()
+		t.background(func() {
+			set.paths, set.err = t.find(s)
+			if set.err != nil {
+				t.forgetPaths(s)
+			}
+			close(set.done)
+		})
+	} else {
+		t.mu.Unlock()
+	}
+	select {
+	case <-set.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: given up while looking for a path to %s", ErrUsage, s.Peer().Hostname)
+	}
+	if set.err != nil {
+		return nil, set.err
+	}
+	return t.share(set.paths), nil
+}
+
+// forgetPaths makes the next connection to the session's peer look anew.
+func (t *Transport) forgetPaths(s *control.Session) {
+	t.mu.Lock()
+	delete(t.known, s.Peer().Process)
+	t.mu.Unlock()
+}
+
+// share chooses among proved paths the lanes of a connection: as many as it takes
+// to use both nodes' ports up, none twice as long as there are others. Two halves
+// of a cable in one subnet give four paths and two lanes.
+func (t *Transport) share(paths []path) []plannedLane {
+	local, remote := map[int]float64{}, map[int]float64{}
+	for _, p := range paths {
+		local[p.pair[0]] = float64(p.port.Mbps())
+		remote[p.pair[1]] = float64(max(1, p.peer.SpeedMbps))
+	}
+	var lanes []plannedLane
+	for _, p := range paths {
+		a, b := local[p.pair[0]], remote[p.pair[1]]
+		full := min(float64(p.port.Mbps()), float64(max(1, p.peer.SpeedMbps)))
+		w := min(a, b)
+		if w < full/8 {
+			continue // what is left is not worth a lane
+		}
+		local[p.pair[0]], remote[p.pair[1]] = a-w, b-w
+		l := p.plannedLane
+		l.weight = w / float64(t.opts.QPsPerLane)
+		for range t.opts.QPsPerLane {
+			if len(lanes) < maxParts {
+				lanes = append(lanes, l)
+			}
+		}
+	}
+	return lanes
+}
+
+// find proves the ways to a peer. Pairs of ports in one subnet come first. Other
+// reasons to try a pair, link-local addresses and RoCE v1, count for ports that
+// have no address of their own, and for all when nothing else works.
+func (t *Transport) find(s *control.Session) ([]path, error) {
+	peer := s.Peer().Ports
+	all := topology.Candidates(t.topologyPorts(), peer, t.opts.GIDs)
+	var first, second []topology.Candidate
+	for _, c := range all {
+		if c.Tier == topology.TierSubnet {
+			first = append(first, c)
+		} else {
+			second = append(second, c)
+		}
+	}
+	var found []path
+	var tried []string
+	for round, rest := range [][]topology.Candidate{first, second} {
+		if round > 0 && len(found) > 0 {
+			rest = slices.DeleteFunc(rest, func(c topology.Candidate) bool {
+				return t.ports[c.Local].hasAddress() && hasAddress(peer[c.Remote])
+			})
+		}
+		for len(rest) > 0 {
+			n := batch(rest)
+			proved, reasons, err := t.trial(s, rest[:n])
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, proved...)
+			tried = append(tried, reasons...)
+			rest = slices.DeleteFunc(rest[n:], func(c topology.Candidate) bool {
+				return slices.ContainsFunc(found, func(p path) bool { return p.pair == [2]int{c.Local, c.Remote} })
+			})
+		}
+	}
+	for _, r := range tried {
+		t.log.Debug("no path", "way", r)
+	}
+	if len(found) == 0 {
+		return nil, t.noPath(s, tried)
+	}
+	return found, nil
+}
+
+// batch is how many of the candidates one trial takes: as many as a connection
+// may have lanes and devices.
+func batch(candidates []topology.Candidate) int {
+	local, remote := map[int]bool{}, map[int]bool{}
+	for i, c := range candidates {
+		local[c.Local], remote[c.Remote] = true, true
+		if i == maxParts || len(local) > maxDevices || len(remote) > maxDevices {
+			return i
+		}
+	}
+	return len(candidates)
+}
+
+// hasAddress reports whether the port has an address that a person or a server
+// gave it, and so belongs to a subnet.
+func (p *port) hasAddress() bool {
+	return slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return g.PrefixLen > 0 && !g.Addr.Unmap().IsLinkLocalUnicast() })
+}
+
+func hasAddress(p handshake.Port) bool {
+	return slices.ContainsFunc(p.Addrs, func(a handshake.PortAddr) bool {
+		return a.PrefixLen > 0 && !addrOf(a.GID).IsLinkLocalUnicast()
+	})
+}
+
+// noPath is the error of two nodes between which nothing passed.
+func (t *Transport) noPath(s *control.Session, tried []string) error {
+	if len(tried) == 0 {
+		return fmt.Errorf("%w: no path between %s and %s: no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
+			ErrPeer, t.name(), s.Peer().Hostname, topology.Explain(t.topologyPorts(), s.Peer().Ports, t.opts.GIDs))
+	}
+	return fmt.Errorf("%w: no path between %s and %s; tried %s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet",
+		ErrPeer, t.name(), s.Peer().Hostname, strings.Join(tried, "; "))
+}
+
+// trial sets up a connection that carries nothing but its proofs, over all the
+// candidates at once, and returns those that passed, and why the others did not.
+func (t *Transport) trial(s *control.Session, candidates []topology.Candidate) (found []path, tried []string, err error) {
+	c := newConn(t, s, t.lastID.Add(1), true)
+	c.trial = true
+	c.half = idle{}
+	if err := t.add(c); err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, c.destroy()) }()
+	var plan []plannedLane
+	for _, k := range candidates {
+		p := t.ports[k.Local]
+		plan = append(plan, plannedLane{port: p, gid: p.GIDs[k.LocalGID], peer: s.Peer().Ports[k.Remote]})
+	}
+	mask, err := c.establish(t.ctx, plan, &handshake.Open{Conn: c.id})
+	if err != nil && !errors.Is(err, errNoLane) {
+		c.fail(err)
+		return nil, nil, err
+	}
+	_ = s.Send(&handshake.Bye{Conn: c.id}) // a dead session needs none
+	for i, l := range c.lanes {
+		if mask&(1<<i) != 0 {
+			found = append(found, path{plan[i], [2]int{candidates[i].Local, candidates[i].Remote}})
+		} else {
+			tried = append(tried, c.describeTried(l))
+		}
+	}
+	return found, tried, nil
+}
+
+// answerTrial is the other side of trial.
+func (t *Transport) answerTrial(s *control.Session, m *handshake.Open) {
+	c := newConn(t, s, m.Conn, false)
+	c.trial = true
+	c.half = idle{}
+	if err := t.add(c); err != nil {
+		t.log.Debug("a trial was refused", "err", err)
+		return
+	}
+	t.background(func() {
+		if _, err := c.answer(t.ctx, m); err != nil && !errors.Is(err, errNoLane) {
+			c.fail(err)
+			t.log.Debug("a trial failed", "err", err)
+		}
+		if err := c.destroy(); err != nil {
+			t.log.Warn("closing a trial left something behind", "err", err)
+		}
+	})
+}
+
+// idle is the half of a trial's connection: it has no requests.
+type idle struct{}
+
+func (idle) delivered(*lane, int)                  {}
+func (idle) received(*lane, uint32, int64)         {}
+func (idle) failed(*lane, int, error)              {}
+func (idle) waiting() bool                         { return false }
+func (idle) recycle(*Request)                      {}
+func (idle) abandon()                              {}
+func (idle) counters() (bytes, msgs, waits uint64) { return 0, 0, 0 }
