@@ -234,8 +234,8 @@ type testNet struct {
 	f   *fakeNetwork // the one opened last
 	env map[string]string
 
-	mu  sync.Mutex
-	log []string
+	mu         sync.Mutex
+	log, files []string
 }
 
 func newTestNet(t testing.TB) *testNet {
@@ -273,6 +273,7 @@ func (n *testNet) logger() Logger {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.log = append(n.log, fmt.Sprintf("%d %s", level, text))
+		n.files = append(n.files, file)
 	}
 }
 

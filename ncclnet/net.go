@@ -1,10 +1,13 @@
 package ncclnet
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
@@ -180,13 +183,17 @@ func (n *Net) context(h Handle) (Handle, *netContext, error) {
 	return h, c, err
 }
 
-// result is where an error is logged and becomes NCCL's.
+// result is where an error is logged, under its caller's name and line, and
+// becomes NCCL's.
 func (n *Net) result(call string, err error) Result {
 	if err == nil {
 		return ncclSuccess
 	}
 	r := resultOf(err)
-	n.log.Warn(fmt.Sprintf("%s: %v (%v)", call, err, r))
+	var pc [1]uintptr
+	runtime.Callers(2, pc[:])
+	record := slog.NewRecord(time.Now(), slog.LevelWarn, fmt.Sprintf("%s: %v (%v)", call, err, r), pc[0])
+	_ = n.log.Handler().Handle(context.Background(), record) // it never fails
 	return r
 }
 

@@ -2,6 +2,7 @@ package ncclnet
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -151,6 +152,10 @@ func TestWrongArguments(t *testing.T) {
 		if tt.got != ncclInvalidArgument {
 			t.Errorf("%s: %v, want ncclInvalidArgument", tt.name, tt.got)
 		}
+	}
+	// Every line says where it comes from.
+	if slices.Contains(n.files, "net.go") || !slices.Contains(n.files, "request.go") || !slices.Contains(n.files, "comm.go") {
+		t.Errorf("source files of log lines: %v", n.files)
 	}
 	n.ok("iflush", n.Iflush(recv))
 	n.ok("deregMr(NULL)", n.DeregMr(send, 0))
