@@ -133,6 +133,7 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 		reason, _ := explain(err)
 		return reason, 0, err
 	}
+	e.gate.leave(v)
 	s := e.newSession(keys, false, Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports})
 	s.know(v.source.Addr(), hello.Port, true)
 	for _, a := range hello.Addrs {
@@ -162,6 +163,7 @@ func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handsh
 	if err := x.Verify(s.resume[:]); err != nil {
 		return reasonSecret, 0, err
 	}
+	e.gate.leave(v)
 	reject, err := s.readmit(v.conn, in, x, hello.Received)
 	return "", reject, err
 }

@@ -40,11 +40,7 @@ func child(handle string) error {
 	if err != nil {
 		return err
 	}
-	e, err := New(Config{Process: handshake.NewProcessID(), Hostname: "child", Addrs: []netip.Addr{loopback}, Dead: func(s *Session, err error) {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "child: session dead:", err)
-		}
-	}})
+	e, err := New(Config{Process: handshake.NewProcessID(), Hostname: "child", Addrs: []netip.Addr{loopback}})
 	if err != nil {
 		return err
 	}
@@ -104,7 +100,14 @@ func spawnChild(t *testing.T, n *node) (cmd *exec.Cmd, dialled, accepted *Sessio
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cmd, n.dial(h), n.first(), stop
+	s := n.dial(h)
+	n.send(s, &handshake.Ready{})
+	eventually(t, "the child to have the session", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.acked == s.sent
+	})
+	return cmd, s, n.first(), stop
 }
 
 // TestKilledPeer: both directions notice, since the peer's address is known and now refuses.
