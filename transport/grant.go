@@ -11,8 +11,7 @@ type grant struct {
 	rkeys    [maxDevices]uint32 // one for each device of the receiver
 	n        uint8              // entries of this slot
 	sub      uint8              // number of this entry
-	flags    uint16             // 0
-	epoch    uint32             // of the lane set; counts re-written grants' lane sets
+	_        [6]byte            // flags 2 and the epoch of the lane set 4, for failover: 0
 	seq      uint64             // of the receive, from 1; read with acquire
 }
 

@@ -8,8 +8,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Options is the configuration of a Transport. The zero value of a field means
-// the default named beside it.
+// Options is the configuration of a Transport. Where a default stands beside a
+// field, its zero value means that.
 type Options struct {
 	Sysfs     string   // root of sysfs; "/sys"
 	Libraries []string // file names of libibverbs; the loader's default names
@@ -17,14 +17,14 @@ type Options struct {
 	HCA          topology.HCAFilter // RDMA ports in use; all
 	Interfaces   topology.IfFilter  // interfaces of the control plane; all
 	SocketFamily int                // 4 or 6; 0 is both
-	GIDs         topology.GIDPolicy // which GID of a RoCE port is used
+	GIDs         topology.GIDPolicy // which GID of a RoCE port is used; topology.AnyGID
 
-	TrafficClass    int // RoCE traffic class; -1 is 0
-	ServiceLevel    int // service level; -1 is 0
-	PKeyIndex       int // partition key index; 0
-	Timeout         int // IB ack timeout, 4.096 µs · 2^n; -1 is 14, more when deadlines are scaled
-	RetryCount      int // transport retries; -1 is 7
-	RNRRetry        int // receiver-not-ready retries; -1 is 7. 0 makes any such event an error
+	TrafficClass    int // RoCE traffic class; below 0 is 0
+	ServiceLevel    int // service level; below 0 is 0
+	PKeyIndex       int // partition key index
+	Timeout         int // IB ack timeout, 4.096 µs · 2^n; below 0 is 14, more when deadlines are scaled
+	RetryCount      int // transport retries; below 0 is 7
+	RNRRetry        int // receiver-not-ready retries; below 0 is 7. 0 makes any such event an error
 	QPsPerLane      int // queue pairs per path; 1
 	RelaxedOrdering int // 0 off, 1 on, 2 as the device allows
 
@@ -55,6 +55,9 @@ const (
 func (o Options) withDefaults() Options {
 	if o.Sysfs == "" {
 		o.Sysfs = "/sys"
+	}
+	if o.GIDs == (topology.GIDPolicy{}) {
+		o.GIDs = topology.AnyGID
 	}
 	if o.TimeScale <= 0 {
 		o.TimeScale = 1

@@ -18,14 +18,14 @@ import (
 // registrations belong to it and are shared by all connections of the process.
 type port struct {
 	topology.Port
-	index    uint8 // in what the peer is told
-	attr     ibv.PortAttr
-	maxQPWR  int
-	maxCQE   int
-	ctx      *ibv.Context
-	pd       *ibv.PD
-	stop     func() // ends the event watcher
-	clearFDs func()
+	index   uint8 // in what the peer is told
+	attr    ibv.PortAttr
+	maxQPWR int
+	maxCQE  int
+	ctx     *ibv.Context
+	pd      *ibv.PD
+	stop    func() // ends the event watcher
+	fds     []int  // that a forked child closes
 
 	mu     sync.Mutex
 	regs   map[regKey]*registration
@@ -57,14 +57,7 @@ func openPort(lib *ibv.Library, dev *ibv.Device, p topology.Port, log *slog.Logg
 		return nil, err
 	}
 	fds := o.ctx.FDs()
-	for _, fd := range fds {
-		forkfd.Mark(fd)
-	}
-	o.clearFDs = func() {
-		for _, fd := range fds {
-			forkfd.Clear(fd)
-		}
-	}
+	o.closedInChild(fds[:]...)
 	da, err := o.ctx.QueryDevice()
 	if err != nil {
 		return nil, err
@@ -82,7 +75,17 @@ func openPort(lib *ibv.Library, dev *ibv.Device, p topology.Port, log *slog.Logg
 	if o.stop, err = o.ctx.Events(func(e ibv.Event) { o.event(e, log) }); err != nil {
 		return nil, err
 	}
+	o.closedInChild(o.ctx.EventsFD())
 	return o, nil
+}
+
+// closedInChild makes a forked child close the device's descriptors, so that it
+// does not keep the queue pairs alive that this process leaves.
+func (p *port) closedInChild(fds ...int) {
+	for _, fd := range fds {
+		forkfd.Mark(fd)
+	}
+	p.fds = append(p.fds, fds...)
 }
 
 // describe completes what the peer is told with what only the device knows.
@@ -182,8 +185,8 @@ func (p *port) close() error {
 	if p.pd != nil {
 		errs = append(errs, p.pd.Close())
 	}
-	if p.clearFDs != nil {
-		p.clearFDs()
+	for _, fd := range p.fds {
+		forkfd.Clear(fd)
 	}
 	if p.ctx != nil {
 		errs = append(errs, p.ctx.Close())
