@@ -3,6 +3,8 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
 
 #include "log.h"
 #include "plugin.h"
@@ -14,16 +16,46 @@ static struct {
 	atomic_int inside;
 } times[NET_CALLS];
 
-static uint64_t begin(enum net_call call)
+struct moment {
+	uint64_t wall_ns, cpu_ns;
+	long waits;
+};
+
+static bool on_data_path(enum net_call call)
 {
-	atomic_fetch_add(&times[call].inside, 1);
-	return now_ns();
+	return call == NET_ISEND || call == NET_IRECV || call == NET_TEST || call == NET_IFLUSH;
 }
 
-static ncclResult_t end(enum net_call call, uint64_t began, ncclResult_t result)
+static struct moment moment(enum net_call call)
 {
-	uint64_t took = now_ns() - began, longest = atomic_load(&times[call].longest_ns);
+	struct moment m = {.wall_ns = now_ns()};
+	struct timespec cpu;
+	struct rusage usage;
 
+	if (on_data_path(call))
+		return m;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+	getrusage(RUSAGE_THREAD, &usage);
+	m.cpu_ns = (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec;
+	m.waits = usage.ru_nvcsw;
+	return m;
+}
+
+static struct moment begin(enum net_call call)
+{
+	atomic_fetch_add(&times[call].inside, 1);
+	return moment(call);
+}
+
+/* A thread that lost its core has not been kept waiting by the plugin: where the call itself did
+ * not wait for anything, its time is what it computed. The data path has no time to ask. */
+static ncclResult_t end(enum net_call call, struct moment began, ncclResult_t result)
+{
+	struct moment now = moment(call);
+	uint64_t took = now.wall_ns - began.wall_ns, longest = atomic_load(&times[call].longest_ns);
+
+	if (!on_data_path(call) && now.waits == began.waits)
+		took = now.cpu_ns - began.cpu_ns;
 	atomic_fetch_sub(&times[call].inside, 1);
 	atomic_fetch_add(&times[call].calls, 1);
 	while (took > longest && !atomic_compare_exchange_weak(&times[call].longest_ns, &longest, took))
@@ -105,7 +137,7 @@ static ncclResult_t profiler(void **eHandle, int type, void *phandle, int64_t pl
 
 ncclResult_t net_init(struct net *net, void **ctx, uint64_t commId, int trafficClass)
 {
-	uint64_t t = begin(NET_INIT);
+	struct moment t = begin(NET_INIT);
 	ncclNetCommConfig_t config = {trafficClass};
 	ncclResult_t r;
 
@@ -122,14 +154,14 @@ ncclResult_t net_init(struct net *net, void **ctx, uint64_t commId, int trafficC
 
 ncclResult_t net_finalize(struct net *net, void *ctx)
 {
-	uint64_t t = begin(NET_FINALIZE);
+	struct moment t = begin(NET_FINALIZE);
 
 	return end(NET_FINALIZE, t, net->finalize ? net->finalize(ctx) : ncclSuccess);
 }
 
 ncclResult_t net_devices(struct net *net, int *ndev)
 {
-	uint64_t t = begin(NET_DEVICES);
+	struct moment t = begin(NET_DEVICES);
 	ncclResult_t r;
 
 	*ndev = GARBAGE_INT;
@@ -157,7 +189,7 @@ ncclResult_t net_devices(struct net *net, int *ndev)
 
 ncclResult_t net_properties(struct net *net, int dev, unsigned char fill, struct net_props *props)
 {
-	uint64_t t = begin(NET_PROPERTIES);
+	struct moment t = begin(NET_PROPERTIES);
 	ncclResult_t r;
 
 	*props = (struct net_props){
@@ -195,7 +227,7 @@ ncclResult_t net_properties(struct net *net, int dev, unsigned char fill, struct
 
 ncclResult_t net_listen(struct net *net, void *ctx, int dev, void *handle, void **listenComm)
 {
-	uint64_t t = begin(NET_LISTEN);
+	struct moment t = begin(NET_LISTEN);
 	ncclResult_t r;
 
 	*listenComm = net_garbage();
@@ -231,7 +263,7 @@ ncclResult_t net_connect(struct net *net, void *ctx, int dev, ncclNetCommConfig_
                          void **sendComm)
 {
 	ncclNetDeviceHandle_t *slot, **devComm = device_handle(&slot);
-	uint64_t t = begin(NET_CONNECT);
+	struct moment t = begin(NET_CONNECT);
 	ncclResult_t r;
 
 	*sendComm = net_garbage();
@@ -251,7 +283,7 @@ ncclResult_t net_connect(struct net *net, void *ctx, int dev, ncclNetCommConfig_
 ncclResult_t net_accept(struct net *net, void *listenComm, void **recvComm)
 {
 	ncclNetDeviceHandle_t *slot, **devComm = device_handle(&slot);
-	uint64_t t = begin(NET_ACCEPT);
+	struct moment t = begin(NET_ACCEPT);
 	ncclResult_t r;
 
 	*recvComm = net_garbage();
@@ -264,7 +296,7 @@ ncclResult_t net_accept(struct net *net, void *listenComm, void **recvComm)
 
 ncclResult_t net_reg(struct net *net, void *comm, void *data, size_t size, int type, void **mhandle)
 {
-	uint64_t t = begin(NET_REG);
+	struct moment t = begin(NET_REG);
 	ncclResult_t r;
 
 	*mhandle = net_garbage();
@@ -275,7 +307,7 @@ ncclResult_t net_reg(struct net *net, void *comm, void *data, size_t size, int t
 
 ncclResult_t net_dereg(struct net *net, void *comm, void *mhandle)
 {
-	uint64_t t = begin(NET_DEREG);
+	struct moment t = begin(NET_DEREG);
 
 	return end(NET_DEREG, t, net->deregMr(comm, mhandle));
 }
@@ -283,7 +315,7 @@ ncclResult_t net_dereg(struct net *net, void *comm, void *mhandle)
 ncclResult_t net_isend(struct net *net, void *sendComm, void *data, size_t size, int tag, void *mhandle,
                        void *phandle, void **request)
 {
-	uint64_t t = begin(NET_ISEND);
+	struct moment t = begin(NET_ISEND);
 	ncclResult_t r;
 
 	*request = net_garbage();
@@ -301,7 +333,7 @@ ncclResult_t net_irecv(struct net *net, void *recvComm, int n, void **data, size
 {
 	void *const hint = (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION;
 	int narrow[NCCL_NET_MAX_RECVS];
-	uint64_t t = begin(NET_IRECV);
+	struct moment t = begin(NET_IRECV);
 	ncclResult_t r;
 
 	*request = optional && net->version >= 9 ? hint : net_garbage();
@@ -322,7 +354,7 @@ ncclResult_t net_irecv(struct net *net, void *recvComm, int n, void **data, size
 ncclResult_t net_iflush(struct net *net, void *recvComm, int n, void **data, int *sizes, void **mhandles,
                         void **request)
 {
-	uint64_t t = begin(NET_IFLUSH);
+	struct moment t = begin(NET_IFLUSH);
 	ncclResult_t r;
 
 	*request = net_garbage();
@@ -333,7 +365,7 @@ ncclResult_t net_iflush(struct net *net, void *recvComm, int n, void **data, int
 ncclResult_t net_test(struct net *net, void *request, int *done, int n, int *sizes)
 {
 	int flag[3] = {GARBAGE_INT, GARBAGE_INT, GARBAGE_INT}, room[NCCL_NET_MAX_RECVS + 2];
-	uint64_t t;
+	struct moment t;
 	ncclResult_t r;
 
 	for (int i = 0; i < NCCL_NET_MAX_RECVS + 2; i++)
@@ -362,21 +394,21 @@ ncclResult_t net_test(struct net *net, void *request, int *done, int n, int *siz
 
 ncclResult_t net_close_send(struct net *net, void *sendComm)
 {
-	uint64_t t = begin(NET_CLOSE_SEND);
+	struct moment t = begin(NET_CLOSE_SEND);
 
 	return end(NET_CLOSE_SEND, t, net->closeSend(sendComm));
 }
 
 ncclResult_t net_close_recv(struct net *net, void *recvComm)
 {
-	uint64_t t = begin(NET_CLOSE_RECV);
+	struct moment t = begin(NET_CLOSE_RECV);
 
 	return end(NET_CLOSE_RECV, t, net->closeRecv(recvComm));
 }
 
 ncclResult_t net_close_listen(struct net *net, void *listenComm)
 {
-	uint64_t t = begin(NET_CLOSE_LISTEN);
+	struct moment t = begin(NET_CLOSE_LISTEN);
 
 	return end(NET_CLOSE_LISTEN, t, net->closeListen(listenComm));
 }

@@ -173,7 +173,8 @@ static int crowd_post_sends(struct crowd *c, int messages, int patience_ms)
 	struct net *net = &c->trial->job->net;
 	unsigned idle = 2000;
 
-	for (uint64_t since = now_ns(); c->posted < messages && now_ns() - since < (uint64_t)patience_ms * 1000000u;) {
+	for (uint64_t since = now_ns(), patience = (uint64_t)patience_ms * 1000000u;
+	     c->posted < messages && now_ns() - since < patience;) {
 		unsigned char *data = c->pair->send_region.base + c->posted * 2 * SMALL;
 		void *request;
 

@@ -105,6 +105,7 @@ static void take_away_recv(struct trial *t)
 	struct pair p;
 	struct flow f = {.trial = t, .pair = &p};
 	bool open = pair_open(t, &p, 0, 0, ROOM);
+	unsigned idle = 0;
 	size_t touched;
 
 	if (open) {
@@ -114,7 +115,8 @@ static void take_away_recv(struct trial *t)
 	trial_sync(t, NULL, NULL, NULL);
 	if (open && !t->failed) {
 		/* Until the first bytes are in, so that more are on their way. */
-		for (uint64_t until = now_ns() + 300000000u; now_ns() < until && canary_check(p.recv_region.base, 8) == 8;) {
+		for (uint64_t until = now_ns() + 300000000u;
+		     now_ns() < until && canary_check(p.recv_region.base, 8) == 8;) {
 			int done, size;
 
 			flow_send(&f);
@@ -126,8 +128,6 @@ static void take_away_recv(struct trial *t)
 		p.recv_mhandle = NULL;
 		canary_fill(p.recv_region.base, p.recv_region.size);
 		for (uint64_t until = now_ns() + 200000000u; now_ns() < until;) {
-			unsigned idle = 2000;
-
 			flow_send(&f);
 			progress_idle(&idle);
 		}
@@ -137,8 +137,10 @@ static void take_away_recv(struct trial *t)
 		trial_pause(100); /* what touches it now ends the process */
 		expect_ok(t, net_close_recv(&t->job->net, p.recv.net_comm), "closeRecv");
 		p.recv.net_comm = NULL;
-		while (!f.send_error && !all(f.sent) && expect(t, !trial_late(t), "a send to a closed receiver hangs"))
+		while (!f.send_error && !all(f.sent) && expect(t, !trial_late(t), "a send to a closed receiver hangs")) {
 			flow_send(&f);
+			progress_idle(&idle);
+		}
 		expect_remote(&f, f.send_error, "the send side");
 	}
 	trial_tell(t, "the sender saw %s", f.send_error ? result_name(f.send_error) : "a clean end");
@@ -150,6 +152,7 @@ static void take_away_send(struct trial *t)
 	struct pair p;
 	struct flow f = {.trial = t, .pair = &p};
 	bool open = pair_open(t, &p, 0, 0, ROOM);
+	unsigned idle = 0;
 
 	if (open) {
 		flow_fill(&f);
@@ -167,8 +170,10 @@ static void take_away_send(struct trial *t)
 		expect_ok(t, net_close_send(&t->job->net, p.send.net_comm), "closeSend");
 		p.send.net_comm = NULL;
 		while (!f.recv_error && !all(f.received) && !t->failed &&
-		       expect(t, !trial_late(t), "a receive from a closed sender hangs"))
+		       expect(t, !trial_late(t), "a receive from a closed sender hangs")) {
 			flow_receive(&f);
+			progress_idle(&idle);
+		}
 		expect_remote(&f, f.recv_error, "the receive side");
 	}
 	trial_tell(t, "the receiver saw %s", f.recv_error ? result_name(f.recv_error) : "a clean end");
@@ -184,6 +189,7 @@ static void sender_leaves(struct trial *t)
 	void *data, *request = NULL;
 	size_t size = 64;
 	int tag = 0, done = 0, got;
+	unsigned idle = 0;
 
 	if (open) {
 		flow_fill(&f);
@@ -197,6 +203,7 @@ static void sender_leaves(struct trial *t)
 		expect_ok(t, f.send_error, "the send side");
 		flow_receive(&f);
 		expect_ok(t, f.recv_error, "the receive side");
+		progress_idle(&idle);
 		if (p.send.net_comm && all(f.sent)) {
 			expect_ok(t, net_dereg(&t->job->net, p.send.net_comm, p.send_mhandle), "deregMr");
 			p.send_mhandle = NULL;
@@ -213,6 +220,7 @@ static void sender_leaves(struct trial *t)
 		else
 			f.recv_error = net_test(&t->job->net, request, &done, 1, &got);
 		expect(t, !done, "a receive completed after the sender had closed");
+		progress_idle(&idle);
 	}
 	expect_remote(&f, f.recv_error, "the receive side");
 	trial_tell(t, "the receiver then saw %s", f.recv_error ? result_name(f.recv_error) : "nothing");
@@ -258,12 +266,12 @@ static void nothing_left(struct trial *t)
 			early = open_descriptors();
 	}
 	/* Connections may linger until the far end has closed too. */
-	for (int i = 0; i < 100; i++) {
-		if ((late = open_descriptors()) <= early)
-			break;
+	for (int i = 0; i < 50 && (late = open_descriptors()) > early; i++) {
+		trial_patience(t);
 		trial_pause(100);
 	}
-	expect(t, late <= early, "%d descriptors after %d connections, %d after %d", early, SETTLED + 1, late, CYCLES);
+	expect(t, late <= early, "%d descriptors after %d connections, %d after %d", early, SETTLED + 1, late,
+	       CYCLES);
 	trial_tell(t, "%d descriptors", late);
 }
 

@@ -90,7 +90,7 @@ static bool script_recv(struct stream *s, uint64_t index, struct message *m)
 	*m = (struct message){
 		.mhandle = side->mhandle, .optional = script->optional, .no_sizes = script->no_sizes,
 	};
-	for (int i = group_first(script, index); i < script->n && (uint64_t)script->messages[i].group == index; i++) {
+	for (int i = group_first(script, index); i < script->n && script->messages[i].group == (int)index; i++) {
 		const struct script_message *sm = &script->messages[i];
 
 		m->data[m->n] = side->region->base + offset_of(script, i);

@@ -6,7 +6,8 @@
 
 enum { ROOM = 1 << 20, MANY = 24 };
 
-static bool same_props(struct trial *t, const struct net_props *a, const struct net_props *b, const char *when)
+static bool same_props(struct trial *t, const struct net_props *a, const struct net_props *b,
+                       const char *when)
 {
 	static const char text[] = "%s: %s is not always written or not stable";
 

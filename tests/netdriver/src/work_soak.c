@@ -229,7 +229,8 @@ static void check_around(struct traffic *t, struct message *m)
 
 		if (touched < size) {
 			complain(t, m, i < m->n ? i : m->n - 1,
-			         "memory outside of the messages was written, in their region at", (size_t)(at - t->region.base) + touched, "");
+			         "memory outside of the messages was written, in their region at",
+			         (size_t)(at - t->region.base) + touched, "");
 			canary_fill(at, size);
 		}
 		if (i < m->n)

@@ -1,0 +1,68 @@
+/* What the reference plugin's two parts share: an end of a connection. */
+#ifndef SELFPLUGIN_END_H
+#define SELFPLUGIN_END_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fault.h"
+#include "selfplugin.h"
+
+enum { REQUESTS = NCCL_NET_MAX_REQUESTS * NCCL_NET_MAX_RECVS };
+
+struct header {
+	uint64_t size;
+	int64_t tag;
+};
+
+struct mr {
+	struct mr *next;
+	unsigned char *base;
+	size_t size;
+};
+
+struct part {
+	unsigned char *data;
+	size_t size, got; /* to send, or capacity; and what arrived */
+	int tag;
+	struct mr *mr;
+	bool matched, done;
+};
+
+struct end;
+
+struct request {
+	struct end *end;
+	bool used, started;
+	int n;
+	struct part parts[NCCL_NET_MAX_RECVS];
+	unsigned char *copy; /* a fault sends this instead */
+};
+
+/* An end of a connection, or a listener. */
+struct end {
+	int fd;
+	bool sending;
+	ncclResult_t error;
+	uint64_t failed_ns;
+	pthread_mutex_t mutex;
+	struct mr *mrs;
+	struct request requests[REQUESTS]; /* ring: [tail, head) are in use or done out of order */
+	uint64_t head, tail, next;         /* next: the one whose bytes move */
+	struct header header;              /* being read or written, */
+	size_t moved;                      /* header and payload bytes moved so far */
+	struct part *target;
+	struct part *before;               /* for the fault that swaps messages */
+	unsigned char *last;               /* for the fault that repeats a message */
+	size_t last_size;
+};
+
+extern ncclDebugLogger_t logger;
+extern bool forked; /* this is a forked child: nothing may be called */
+
+#define GUARD() \
+	if (forked && !fault("fork-open")) \
+	return ncclSystemError
+
+#endif
