@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,15 +40,21 @@ func stand(t *testing.T, at netip.AddrPort, serve func(net.Conn)) {
 	})
 }
 
-// at returns a loopback address with the port of n.
-func (n *node) at(last byte) netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, last}), n.Port())
+// local returns a loopback address that no other process of this test uses; the first one is 127.0.0.1.
+func local(last byte) netip.Addr {
+	if last == 1 {
+		return loopback
+	}
+	return netip.AddrFrom4([4]byte{127, byte(os.Getpid()>>8) | 1, byte(os.Getpid()), last})
 }
+
+// at returns a loopback address with the port of n.
+func (n *node) at(last byte) netip.AddrPort { return netip.AddrPortFrom(local(last), n.Port()) }
 
 // only binds a node to 127.0.0.1, so that a test may put something else on the same port elsewhere.
 func only(c *Config) { c.bind = net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// wrongAddresses puts at 127.0.0.2 to .9 all that may answer where a process does not live, and returns what Dial must
+// wrongAddresses puts at the addresses from the second on all that may answer where a process does not live, and returns what Dial must
 // say of each.
 func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]string) {
 	t.Helper()

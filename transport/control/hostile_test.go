@@ -27,10 +27,10 @@ type visitor struct {
 	x         *handshake.Exchange
 }
 
-// visit connects from 127.0.0.last and reads the Challenge.
+// visit connects from local(last) and reads the Challenge.
 func visit(t *testing.T, n *node, last byte) *visitor {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}, Timeout: hang}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local(last), 0)), Timeout: hang}
 	c, err := d.Dial("tcp", n.at(1).String())
 	if err != nil {
 		t.Fatal(err)
@@ -230,9 +230,9 @@ func TestStrangersFromOneAddress(t *testing.T) {
 	leakCheck(t)
 	b := newNode(t, nil)
 	for range maxPerSource {
-		visit(t, b, 5)
+		visit(t, b, 100)
 	}
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 5)}}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local(100), 0))}
 	c, err := d.Dial("tcp", b.at(1).String())
 	if err != nil {
 		t.Fatal(err)
@@ -255,9 +255,9 @@ func TestStrangersFromOneAddress(t *testing.T) {
 func TestCrowdOfStrangers(t *testing.T) {
 	leakCheck(t)
 	b := newNode(t, nil)
-	first := visit(t, b, 10)
+	first := visit(t, b, 100)
 	for i := 1; i < maxStrangers; i++ {
-		visit(t, b, 10+byte(i/maxPerSource))
+		visit(t, b, 100+byte(i/maxPerSource))
 	}
 	if got := b.Stats().Strangers; got != maxStrangers {
 		t.Fatalf("%d strangers are inside, want %d", got, maxStrangers)
@@ -373,7 +373,7 @@ func TestPeerThatBreaksTheProtocol(t *testing.T) {
 // TestPeerStartsAnew: a second session from the same process ends the first.
 func TestPeerStartsAnew(t *testing.T) {
 	leakCheck(t)
-	b := newNode(t, nil)
+	b := newNode(t, func(c *Config) { c.TimeScale = 0.1 }) // for nobody confirms the end
 	ready, err := (&handshake.Ready{Conn: 1}).AppendTo(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -404,8 +404,10 @@ func TestForgedFrames(t *testing.T) {
 	forged := handshake.NewSealer(handshake.Key{}).Append(nil, &handshake.Frame{Type: handshake.TypeBye, Number: 2, Body: make([]byte, 4)})
 	for i, b2 := range [][]byte{forged, bytes.Repeat([]byte{0xff}, 100)} {
 		cut := a.Stats().Cut
-		p.inject(b2)
-		eventually(t, "the link to break", func() bool { return a.Stats().Cut > cut })
+		eventually(t, "the link to break", func() bool {
+			p.inject(b2) // more than once: the first may meet a link that is just being replaced
+			return a.Stats().Cut > cut
+		})
 		a.send(s, &handshake.Ready{Conn: uint32(i) + 2})
 		b.send(r, &handshake.Ready{Conn: uint32(i) + 1})
 	}
@@ -415,8 +417,8 @@ func TestForgedFrames(t *testing.T) {
 	if diff := cmp.Diff(conns(1, 2), a.messages(s, 2)); diff != "" {
 		t.Errorf("messages back (-want +got):\n%s", diff)
 	}
-	if got := b.Stats().Refused[reasonFrame]; got != 1 {
-		t.Errorf("%d frames with a wrong MAC were counted", got)
+	if b.Stats().Refused[reasonFrame] == 0 {
+		t.Error("no frame with a wrong MAC was counted")
 	}
 	if _, err := b.Dial(context.Background(), handshake.Handle{}); err == nil {
 		t.Error("dialled an empty handle")

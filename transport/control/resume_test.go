@@ -16,7 +16,7 @@ import (
 	"ncclmesh/handshake"
 )
 
-// proxy stands between two nodes, at 127.0.0.2 and the port of the one it leads to.
+// proxy stands between two nodes, at the second address and the port of the one it leads to.
 type proxy struct {
 	t    *testing.T
 	ln   net.Listener

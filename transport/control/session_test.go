@@ -87,6 +87,8 @@ func TestDialReusesTheSession(t *testing.T) {
 	if b.dial(back).ID() == a.dial(h1).ID() {
 		t.Error("one session for both directions")
 	}
+	a.send(a.dial(h1), &handshake.Ready{})
+	b.first()
 	if got := b.Stats(); got.Dialled != 1 || got.Accepted != 1 || got.Sessions != 2 {
 		t.Errorf("stats: %+v", got)
 	}
