@@ -62,9 +62,13 @@ type carrier interface {
 	close() error
 }
 
-// String names the path: local port, peer's port.
+// String names the path: the sender's port, the receiver's.
 func (l *lane) String() string {
-	return fmt.Sprintf("lane %d %s -> %s", l.index, l.port.short(), shortName(l.peer))
+	from, to := l.port.short(), shortName(l.peer)
+	if !l.conn.sending {
+		from, to = to, from
+	}
+	return fmt.Sprintf("lane %d %s -> %s", l.index, from, to)
 }
 
 // shortName names a peer's port as (*port).short does a local one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
@@ -97,46 +98,79 @@ func (t *Transport) share(paths []path) []plannedLane {
 
 // find proves the ways to a peer. Pairs of ports in one subnet come first. Other
 // reasons to try a pair, link-local addresses and RoCE v1, count for ports that
-// have no address of their own, and for all when nothing else works.
+// have no address of their own, and for all when nothing else works: they are
+// tried as well when the first have not been proved after patience.
 func (t *Transport) find(s *control.Session) ([]path, error) {
 	peer := s.Peer().Ports
-	all := topology.Candidates(t.topologyPorts(), peer, t.opts.GIDs)
-	var first, second []topology.Candidate
-	for _, c := range all {
+	var subnet, other []topology.Candidate
+	for _, c := range topology.Candidates(t.topologyPorts(), peer, t.opts.GIDs) {
 		if c.Tier == topology.TierSubnet {
-			first = append(first, c)
+			subnet = append(subnet, c)
 		} else {
-			second = append(second, c)
+			other = append(other, c)
 		}
 	}
-	var found []path
-	var tried []string
-	for round, rest := range [][]topology.Candidate{first, second} {
-		if round > 0 && len(found) > 0 {
-			rest = slices.DeleteFunc(rest, func(c topology.Candidate) bool {
-				return t.ports[c.Local].hasAddress() && hasAddress(peer[c.Remote])
-			})
-		}
-		for len(rest) > 0 {
-			n := batch(rest)
-			proved, reasons, err := t.trial(s, rest[:n])
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, proved...)
-			tried = append(tried, reasons...)
-			rest = slices.DeleteFunc(rest[n:], func(c topology.Candidate) bool {
-				return slices.ContainsFunc(found, func(p path) bool { return p.pair == [2]int{c.Local, c.Remote} })
-			})
-		}
+	first := make(chan trials, 1)
+	t.background(func() { first <- t.tryAll(s, subnet) })
+	var done trials
+	patience := time.NewTimer(t.opts.scaled(t.opts.ProofWait / 4))
+	defer patience.Stop()
+	waited := false
+	select {
+	case done = <-first:
+	case <-patience.C:
+		waited = true
 	}
+	if len(done.found) > 0 {
+		other = slices.DeleteFunc(other, func(c topology.Candidate) bool {
+			return done.has(c) || t.ports[c.Local].hasAddress() && hasAddress(peer[c.Remote])
+		})
+	}
+	rest := t.tryAll(s, other)
+	if waited {
+		done = <-first
+	}
+	if len(done.found) > 0 {
+		// What a common subnet has proved needs no second reason.
+		rest.found = slices.DeleteFunc(rest.found, func(p path) bool {
+			return slices.ContainsFunc(done.found, func(q path) bool { return p.pair == q.pair })
+		})
+	}
+	found := append(done.found, rest.found...)
+	tried := append(done.tried, rest.tried...)
 	for _, r := range tried {
 		t.log.Debug("no path", "way", r)
 	}
 	if len(found) == 0 {
+		if err := errors.Join(done.err, rest.err); err != nil {
+			return nil, err
+		}
 		return nil, t.noPath(s, tried)
 	}
 	return found, nil
+}
+
+// trials is the outcome of one or more of them.
+type trials struct {
+	found []path
+	tried []string // what failed, and why
+	err   error
+}
+
+func (r *trials) has(c topology.Candidate) bool {
+	return slices.ContainsFunc(r.found, func(p path) bool { return p.pair == [2]int{c.Local, c.Remote} })
+}
+
+// tryAll tries candidates, as many at once as a connection can have.
+func (t *Transport) tryAll(s *control.Session, rest []topology.Candidate) (all trials) {
+	for len(rest) > 0 && all.err == nil {
+		n := batch(rest)
+		var r trials
+		r.found, r.tried, r.err = t.trial(s, rest[:n])
+		all.found, all.tried, all.err = append(all.found, r.found...), append(all.tried, r.tried...), r.err
+		rest = slices.DeleteFunc(rest[n:], all.has)
+	}
+	return all
 }
 
 // batch is how many of the candidates one trial takes: as many as a connection
