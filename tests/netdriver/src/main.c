@@ -89,6 +89,7 @@ int main(int argc, char **argv)
 	check_calls(&job);
 	all_wrong = rendezvous_sum(&job.rv, wrongs());
 	report_close(&job, all_wrong == 0, all_wrong);
+	watchdog_stop();
 	rendezvous_close(&job.rv);
 	if (all_wrong)
 		die("FAILED, #wrong %ld on all ranks, %ld here", all_wrong, wrongs());

@@ -228,7 +228,7 @@ static bool closed(int s)
 bool rendezvous_gone(struct rendezvous *rv)
 {
 	for (int r = 0; r < rv->nranks; r++)
-		if (!rv->leaving && closed(rv->peers[r]))
+		if (closed(rv->peers[r]))
 			return true;
 	return false;
 }
@@ -258,7 +258,6 @@ void rendezvous_forget(struct rendezvous *rv)
 
 void rendezvous_close(struct rendezvous *rv)
 {
-	rv->leaving = true;
 	rendezvous_barrier(rv);
 	rendezvous_forget(rv);
 	free(rv->peers);

@@ -11,7 +11,6 @@
 struct rendezvous {
 	int rank, nranks;
 	int *peers; /* on rank 0 a socket for each other rank; elsewhere peers[0] only */
-	bool leaving;
 };
 
 /* rendezvous_listen binds HOST:PORT (port 0: any) and returns the socket and the port. */

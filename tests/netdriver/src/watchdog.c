@@ -17,7 +17,10 @@ static _Atomic uint64_t fed;
 static atomic_bool loss_expected;
 static uint64_t limit_ns;
 static struct rendezvous *ranks;
+static pthread_t thread;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t stopping = PTHREAD_COND_INITIALIZER;
+static bool stopped;
 static void (*describe)(void *);
 static void *describe_arg;
 
@@ -32,15 +35,31 @@ static void say_where(void)
 	pthread_mutex_unlock(&mutex);
 }
 
+/* nap waits for the next look; false: there is none. */
+static bool nap(void)
+{
+	struct timespec until;
+	bool going;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 200000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&mutex);
+	if (!stopped)
+		pthread_cond_timedwait(&stopping, &mutex, &until);
+	going = !stopped;
+	pthread_mutex_unlock(&mutex);
+	return going;
+}
+
 static void *watch(void *arg)
 {
 	uint64_t lost = 0;
 
-	for (;;) {
-		uint64_t now;
+	while (nap()) {
+		uint64_t now = now_ns();
 
-		nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-		now = now_ns();
 		if (now > atomic_load(&fed) && now - atomic_load(&fed) > limit_ns) {
 			say_where();
 			die("no progress for %.0f s (--timeout)", (double)limit_ns / 1e9);
@@ -59,15 +78,21 @@ static void *watch(void *arg)
 
 void watchdog_start(double timeout, struct rendezvous *rv)
 {
-	pthread_t thread;
-
 	limit_ns = (uint64_t)(timeout * 1e9);
 	ranks = rv;
 	watchdog_fed();
 	if (pthread_create(&thread, NULL, watch, NULL))
 		die("cannot start a thread");
 	pthread_setname_np(thread, "watchdog");
-	pthread_detach(thread);
+}
+
+void watchdog_stop(void)
+{
+	pthread_mutex_lock(&mutex);
+	stopped = true;
+	pthread_cond_signal(&stopping);
+	pthread_mutex_unlock(&mutex);
+	pthread_join(thread, NULL);
 }
 
 void watchdog_fed(void)

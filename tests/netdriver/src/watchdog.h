@@ -5,6 +5,7 @@
 struct rendezvous;
 
 void watchdog_start(double timeout, struct rendezvous *rv);
+void watchdog_stop(void);
 
 /* watchdog_fed: something moved. */
 void watchdog_fed(void);
