@@ -118,12 +118,14 @@ func TestKilledPeer(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	start := time.Now()
 	for _, s := range []*Session{dialled, accepted} {
 		err := n.died(s)
 		var peer *PeerError
 		if !errors.As(err, &peer) || !peer.Dead || peer.Peer != "child" || !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("Dead (dialled: %v): %v, want a PeerError of a dead peer", s.Dialled(), err)
 		}
+		t.Logf("dialled %v: dead after %v: %v", s.Dialled(), time.Since(start), err)
 		if s.Alive() {
 			t.Error("the session is alive")
 		}

@@ -103,7 +103,8 @@ func (e *Endpoint) newDialled(caller context.Context, h handshake.Handle) (*Sess
 		if last == nil || ctx.Err() == nil {
 			last = tries
 		}
-		silent := slices.ContainsFunc(tries, func(t Try) bool { return !answered(t.Err) })
+		final := slices.ContainsFunc(tries, func(t Try) bool { return t.final(false) })
+		silent := !final && slices.ContainsFunc(tries, func(t Try) bool { return !answered(t.Err) })
 		if !silent || !sleep(ctx, e.scaled(pause)) {
 			return nil, fmt.Errorf("control: %w", &PeerError{
 				Local: e.cfg.Hostname, Process: h.Process, Tries: last, Cause: caller.Err(), Dead: !silent,
@@ -135,7 +136,7 @@ type search struct {
 	process handshake.ProcessID
 	addrs   []address
 	stagger time.Duration
-	known   bool // the process has been seen: a sure address that refuses is an answer
+	known   bool // the process has been seen; see Try.final
 	hello   func(*handshake.Exchange) ([]byte, error)
 	failed  func() // called when a Hello was sent in vain; may be nil
 }
@@ -160,13 +161,13 @@ type answer struct {
 func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []Try) {
 	calls, cancel := context.WithTimeout(ctx, e.scaled(answerWait)+time.Duration(len(sr.addrs))*sr.stagger)
 	answers := make(chan *answer)
+	stagger, started, pending := sr.stagger, 0, 0
 	next := time.NewTimer(0)         // dials the next address
 	hold := time.NewTimer(time.Hour) // set once an answer is held
 	dead := time.NewTimer(time.Hour) // set once the process is gone, unless another address knows better
 	defer next.Stop()
 	defer hold.Stop()
 	defer dead.Stop()
-	stagger, started, pending := sr.stagger, 0, 0
 	defer func() {
 		cancel()
 		for ; pending > 0; pending-- {
@@ -179,9 +180,12 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 		if a.conn != nil {
 			closeConn(a.conn)
 		}
-		tries = append(tries, Try{a.addr.AddrPort, a.err, a.addr.sure})
-		if sr.known && a.addr.sure && answered(a.err) {
+		t := Try{a.addr.AddrPort, a.err, a.addr.sure}
+		tries = append(tries, t)
+		if t.final(sr.known) {
 			dead.Reset(e.scaled(deadGrace))
+			stagger = 0 // the others get the whole of it
+			next.Reset(0)
 		}
 	}
 	var ready []*answer // answered, to be tried now
@@ -225,7 +229,7 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 			case a.mesh:
 				if len(held) == 0 {
 					hold.Reset(e.scaled(meshHold))
-					stagger = 0 // the others get the whole of it
+					stagger = 0
 					next.Reset(0)
 				}
 				held = append(held, a)

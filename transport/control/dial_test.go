@@ -180,6 +180,22 @@ func TestDialSaysWhatEveryAddressSaid(t *testing.T) {
 	}
 }
 
+// TestDialTakesARejectionForAnAnswer: the process says no, so a silent address besides changes nothing.
+func TestDialTakesARejectionForAnAnswer(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, func(c *Config) { c.LaneWait = 2 * hang }), newNode(t, only)
+	l, h := b.invite()
+	l.Close()
+	stand(t, b.at(8), func(c net.Conn) { hold(t, c) })
+	h.Addrs = []netip.Addr{b.at(8).Addr(), loopback}
+	_, err := a.Dial(context.Background(), h)
+	var peer *PeerError
+	var reject *handshake.RejectError
+	if !errors.As(err, &peer) || !peer.Dead || !errors.As(err, &reject) || reject.Code != handshake.RejectListen {
+		t.Errorf("error = %v, want a PeerError with a Reject", err)
+	}
+}
+
 // TestDialSilence: addresses that never speak are tried again until LaneWait; the caller may give up earlier.
 func TestDialSilence(t *testing.T) {
 	leakCheck(t)

@@ -79,6 +79,13 @@ func saying(err error) string {
 	return err.Error()
 }
 
+// final reports whether a try settles the matter, unless another address contradicts it at once. What rejects us is the
+// process itself, and so was what refuses where a known process has been seen.
+func (t Try) final(known bool) bool {
+	var reject *handshake.RejectError
+	return errors.As(t.Err, &reject) && reject.Code != handshake.RejectBusy || known && t.sure && answered(t.Err)
+}
+
 // answered reports whether an error is a definite no, from whoever has the address, rather than silence.
 func answered(err error) bool {
 	var reject *handshake.RejectError

@@ -13,7 +13,7 @@ import (
 
 // know remembers an address of the peer's listener, the sure ones first.
 func (s *Session) know(a netip.Addr, port uint16, sure bool) {
-	if port == 0 {
+	if port == 0 || handshake.Dialable(a) != nil {
 		return
 	}
 	to := netip.AddrPortFrom(a.Unmap(), port)
@@ -38,6 +38,17 @@ func (s *Session) redialLocked(cause error) {
 	s.stopRedial = cancel
 	if !s.e.spawn(func() { defer cancel(); s.redial(ctx, cause) }) {
 		cancel()
+	}
+}
+
+// Redial drops the link in use and looks for another at once, over all addresses of the peer: for a caller who knows that
+// the cable under it has failed (see LocalAddr) before TCP does. Nothing is lost.
+func (s *Session) Redial(cause error) {
+	s.mu.Lock()
+	l := s.link
+	s.mu.Unlock()
+	if l != nil {
+		s.lost(l, cause)
 	}
 }
 
@@ -88,7 +99,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 		if ctx.Err() != nil {
 			return
 		}
-		if slices.ContainsFunc(tries, func(t Try) bool { return t.sure && answered(t.Err) }) {
+		if slices.ContainsFunc(tries, func(t Try) bool { return t.final(true) }) {
 			s.giveUp(&PeerError{Local: e.cfg.Hostname, Peer: s.peer.Hostname, Process: s.peer.Process, Cause: cause, Tries: tries, Dead: true})
 			return
 		}

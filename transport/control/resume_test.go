@@ -204,6 +204,21 @@ func TestResumeOverAnotherAddress(t *testing.T) {
 	}
 }
 
+// TestRedial: the caller knows better than TCP that a link is of no use.
+func TestRedial(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	p := newProxy(t, b)
+	s, r := through(t, a, b, p, loopback)
+	p.hush() // the link stands, but a new one over this address does not come about
+	s.Redial(errors.New("port rocep1s0f0 is down"))
+	a.send(s, &handshake.Ready{Conn: 2})
+	b.messages(r, 2)
+	if s.RemoteAddr() == p.addr || !s.Alive() {
+		t.Errorf("session over %v, alive %v", s.RemoteAddr(), s.Alive())
+	}
+}
+
 // TestPeerDialsBack: the dialling side finds only silence; the other side comes back by itself.
 func TestPeerDialsBack(t *testing.T) {
 	leakCheck(t)
