@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestParseAccel(t *testing.T) {
@@ -150,5 +151,42 @@ func TestCopyInto(t *testing.T) {
 	}
 	if err := copyInto(to, filepath.Join(from, "gone")); err == nil {
 		t.Error("a missing file: no error")
+	}
+}
+
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	old := time.Now().Add(-time.Hour)
+	make := func(name string, mtime time.Time) *os.File {
+		t.Helper()
+		d := filepath.Join(dir, name)
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(filepath.Join(d, "lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(d, mtime, mtime); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	_ = make("x-dead", old).Close()
+	_ = make("x-new", time.Now()).Close()
+	_ = make("other", old).Close()
+	running := make("x-running", old)
+	defer running.Close()
+	if err := flock(running, unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	sweep(filepath.Join(dir, "x-*"))
+	var left []string
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if diff := cmp.Diff([]string{"other", "x-new", "x-running"}, left); diff != "" || err != nil {
+		t.Errorf("directories left (-want +got):\n%s%v", diff, err)
 	}
 }

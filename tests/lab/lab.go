@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Config is how a lab runs. The zero value is usable.
@@ -34,12 +36,15 @@ type Lab struct {
 	extraEnv map[string]string
 	log      func(machine, line string)
 	dir      string
+	lock     *os.File // held while the lab runs
 	network  *l2switch
 	machines []*Machine
 }
 
 // agentDir, below the job directory, holds the agents' scripts and outputs.
 const agentDir = ".lab"
+
+const dirPrefix = "ncclmesh-lab-"
 
 // Start boots all machines of a mesh and returns when their ports are up.
 func (im *Images) Start(ctx context.Context, mesh Mesh, cfg Config) (*Lab, error) {
@@ -59,7 +64,14 @@ func (im *Images) Start(ctx context.Context, mesh Mesh, cfg Config) (*Lab, error
 func (l *Lab) start(ctx context.Context, cfg Config) error {
 	begin := time.Now()
 	var err error
-	if l.dir, err = os.MkdirTemp("", "ncclmesh-lab-"); err != nil {
+	sweep(filepath.Join(os.TempDir(), dirPrefix+"*"))
+	if l.dir, err = os.MkdirTemp("", dirPrefix); err != nil {
+		return err
+	}
+	if l.lock, err = os.Create(l.path("lock")); err != nil {
+		return err
+	}
+	if err := flock(l.lock, unix.LOCK_EX); err != nil {
 		return err
 	}
 	const longest = 107 // bytes in the path of a socket
@@ -218,10 +230,32 @@ func (l *Lab) Close() error {
 	if l.network != nil {
 		errs = append(errs, l.network.Close())
 	}
+	if l.lock != nil {
+		errs = append(errs, l.lock.Close())
+	}
 	if l.dir != "" {
 		errs = append(errs, os.RemoveAll(l.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// sweep removes the directories of labs whose process was killed. Their machines ended with it.
+func sweep(pattern string) {
+	dirs, _ := filepath.Glob(pattern)
+	for _, dir := range dirs {
+		st, err := os.Stat(dir)
+		if err != nil || time.Since(st.ModTime()) < time.Minute { // a new one may not hold its lock yet
+			continue
+		}
+		lock, err := os.Open(filepath.Join(dir, "lock"))
+		if err != nil {
+			continue
+		}
+		if flock(lock, unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.RemoveAll(dir)
+		}
+		_ = lock.Close()
+	}
 }
 
 func (l *Lab) path(name string) string { return filepath.Join(l.dir, name) }

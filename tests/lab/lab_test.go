@@ -123,7 +123,8 @@ func needBuilt(t *testing.T) {
 
 // driver runs the NCCL stand-in on all nodes and fails unless every rank says that nothing was wrong.
 func (s *session) driver(t *testing.T, ctx context.Context, l *Lab, args ...string) error {
-	return s.driverAt(t, ctx, l, s.nextPort(), args...)
+	_, err := s.driverAt(t, ctx, l, s.nextPort(), args...)
+	return err
 }
 
 // nextPort is where the ranks of the next run meet: the port of an earlier run may still be in use.
@@ -132,13 +133,13 @@ func (s *session) nextPort() int {
 	return s.port
 }
 
-func (s *session) driverAt(t *testing.T, ctx context.Context, l *Lab, port int, args ...string) error {
+func (s *session) driverAt(t *testing.T, ctx context.Context, l *Lab, port int, args ...string) ([]Result, error) {
 	begin := time.Now()
 	args = append(args, "--timeout", "240") // an emulated machine on a busy host stands still for long at times
 	results, err := run(ctx, l, DriverJob{Args: args, Port: port}.Script(s.mesh))
 	t.Logf("%s: %.1f s", strings.Join(args, " "), time.Since(begin).Seconds())
 	if err != nil {
-		return err
+		return results, err
 	}
 	ok := 0
 	for _, r := range results {
@@ -146,9 +147,9 @@ func (s *session) driverAt(t *testing.T, ctx context.Context, l *Lab, port int, 
 	}
 	const nodes = 3
 	if ok != nodes {
-		return fmt.Errorf("%d of %d ranks ended with \"ok, #wrong 0\":\n%s", ok, nodes, outputs(results))
+		return results, fmt.Errorf("%d of %d ranks ended with \"ok, #wrong 0\":\n%s", ok, nodes, outputs(results))
 	}
-	return nil
+	return results, nil
 }
 
 func outputs(results []Result) string {
@@ -194,9 +195,9 @@ func TestTriangle(t *testing.T) {
 				return s.driver(t, ctx, l, append([]string{"--api", v}, small...)...)
 			})
 		}
-		for _, v := range versions {
+		for _, v := range []string{versions[0], versions[len(versions)-1]} { // minutes each; the rest is proved without machines
 			s.step(t, "contract "+v, func(t *testing.T, ctx context.Context, l *Lab) error {
-				return s.driver(t, ctx, l, "--api", v, "--work", "contract")
+				return s.contract(t, ctx, l, v)
 			})
 		}
 		s.step(t, "soak", func(t *testing.T, ctx context.Context, l *Lab) error {

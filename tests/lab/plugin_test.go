@@ -37,12 +37,34 @@ func (s *session) die(t *testing.T, ctx context.Context, l *Lab, args ...string)
 	return nil
 }
 
+// contract: every case that the driver knows of NCCL's contract passes on every rank.
+func (s *session) contract(t *testing.T, ctx context.Context, l *Lab, version string) error {
+	results, err := s.driverAt(t, ctx, l, s.nextPort(), "--api", version, "--work", "contract")
+	if err != nil {
+		return err
+	}
+	const least = 20 // cases
+	passed, failed := strings.Count(results[0].Output, "PASS"), strings.Count(outputs(results), "FAIL")
+	if passed < least || failed != 0 {
+		return fmt.Errorf("%d cases passed, expected at least %d, and %d failed:\n%s", passed, least, failed, outputs(results))
+	}
+	return nil
+}
+
 // badInput: while a job runs, node b connects to every port that the job's process on node a listens at and sends what no
-// peer would. The job goes on, and ends with nothing wrong.
+// peer would. The job goes on, ends with nothing wrong, and the
+// plugin has said who was refused.
 func (s *session) badInput(t *testing.T, ctx context.Context, l *Lab) error {
 	port := s.nextPort()
 	job := make(chan error, 1)
-	go func() { job <- s.driverAt(t, ctx, l, port, "--work", "soak", "--duration", "20", "--max", "1M") }()
+	go func() {
+		results, err := s.driverAt(t, ctx, l, port, "--work", "soak", "--duration", "20", "--max", "1M")
+		from := "from=" + s.mesh.ManagementAddr("b").String()
+		if err == nil && !regexp.MustCompile("NCCL WARN .*refused a connection.*"+from).MatchString(results[0].Output) {
+			err = fmt.Errorf("no warning of a refused connection %s on node a:\n%s", from, results[0].Output)
+		}
+		job <- err
+	}()
 	r, err := l.Machine("a").Run(ctx, `
 for i in $(seq 300); do # the job's own meeting point is not the plugin's port
 	ports=$(ss -Hltnp | sed -n 's/^LISTEN *[0-9]* *[0-9]* *[^ ]*:\([0-9]*\) .*"netdriver".*/\1/p' | grep -vx `+fmt.Sprint(port)+` | sort -u)
