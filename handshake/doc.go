@@ -4,6 +4,7 @@
 //
 //	Handle     128 bytes that NCCL carries from the listener to the connector
 //	Exchange   Challenge, Hello, Welcome (or Reject): what is said on a TCP connection before it belongs to a session
+//	LaneHello  and LaneWelcome: what is said first on the TCP connection of a lane
 //	Frame      what is said afterwards: numbered, acknowledged, authenticated messages
 //	Message    the bodies of frames: Open, Accept, Connected, Proved, Ready, Refuse, LaneDown, Bye
 //

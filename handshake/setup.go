@@ -17,6 +17,9 @@ const (
 	setupWelcome   = 0x83
 	setupReject    = 0x84
 
+	setupLaneHello   = 0x85 // see LaneHello
+	setupLaneWelcome = 0x86
+
 	setupHeader = 8
 	macSize     = 32
 	nonceSize   = 32
@@ -188,6 +191,10 @@ func parseSetupHeader(h [setupHeader]byte, kinds ...uint8) (kind uint8, n int, e
 			low, high = challengeSize, challengeSize
 		case setupReject:
 			low, high = rejectSize, rejectSize
+		case setupLaneHello:
+			low, high = laneHelloBody, laneHelloBody
+		case setupLaneWelcome:
+			low, high = macSize, macSize
 		}
 		if size < low || size > high {
 			return 0, 0, fmt.Errorf("message type %#02x has %d bytes, %d to %d are allowed", kind, size, low, high)

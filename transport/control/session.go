@@ -87,6 +87,9 @@ func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, peer Peer) *Ses
 // ID returns what both ends call the session.
 func (s *Session) ID() handshake.SessionID { return s.id }
 
+// LaneKey returns the key that authenticates the TCP connections of the session's lanes.
+func (s *Session) LaneKey() handshake.Key { return s.resume.LaneKey() }
+
 // Peer returns who is at the other end.
 func (s *Session) Peer() Peer { return s.peer }
 

@@ -1,0 +1,108 @@
+package handshake
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+)
+
+// What is said first on the TCP connection of a lane, by the side that dialled it and then by the other:
+//
+//	LaneHello    setup header 8, session 16, connection 4, lane 1, HMAC-SHA-256 32
+//	LaneWelcome  setup header 8, HMAC-SHA-256 32
+//
+// Both MACs cover the LaneHello up to its MAC, then the dialler's token and the listener's, 8 bytes each. The tokens
+// come from the session, differ for every lane, and serve once, so that nothing of an earlier exchange is of use.
+const (
+	laneHelloBody = 16 + 4 + 1 + macSize
+
+	LaneHelloSize   = setupHeader + laneHelloBody
+	LaneWelcomeSize = setupHeader + macSize
+)
+
+// LaneName names a lane among all of a process.
+type LaneName struct {
+	Session SessionID
+	Conn    uint32 // the connection's number in the session
+	Lane    uint8  // the lane's number in the connection, below MaxLanes
+}
+
+// LaneTokens are the tokens that both sides of a lane have told each other over the session.
+type LaneTokens struct{ Dialler, Listener uint64 }
+
+// ErrLaneMAC says that the other end of a lane's TCP connection does not belong to the session.
+var ErrLaneMAC = errors.New("wrong MAC: the other end does not belong to the session")
+
+// LaneKey is the key of the sockets of all lanes of a session, from the session's resume key.
+func (k Key) LaneKey() Key {
+	h := hmac.New(sha256.New, k[:])
+	h.Write([]byte("ncclmesh lanes"))
+	return Key(h.Sum(nil))
+}
+
+// LaneHello is what the dialler says.
+func LaneHello(k Key, n LaneName, t LaneTokens) ([LaneHelloSize]byte, error) {
+	w := setup(setupLaneHello, laneHelloBody)
+	w.bytes(n.Session[:])
+	w.u32(n.Conn)
+	w.atMost("lane", n.Lane, MaxLanes-1)
+	if _, err := w.done("lane hello"); err != nil {
+		return [LaneHelloSize]byte{}, err
+	}
+	mac := laneMAC(k, "ncclmesh lane hello", w.b, t)
+	w.bytes(mac[:])
+	return [LaneHelloSize]byte(w.b), nil
+}
+
+// HearLaneHello reads which lane a connection claims to be. It is to be believed only when CheckLaneHello agrees.
+func HearLaneHello(raw [LaneHelloSize]byte) (LaneName, error) {
+	_, body, err := parseSetup(raw[:], setupLaneHello)
+	if err != nil {
+		return LaneName{}, err
+	}
+	r := reader{b: body[:len(body)-macSize]}
+	n := LaneName{Session: r.id(), Conn: r.u32(), Lane: r.atMost("lane", MaxLanes-1)}
+	if err := r.done("lane hello"); err != nil {
+		return LaneName{}, err
+	}
+	return n, nil
+}
+
+// CheckLaneHello reports whether a LaneHello was said by the peer of the session.
+func CheckLaneHello(k Key, raw [LaneHelloSize]byte, t LaneTokens) error {
+	mac := laneMAC(k, "ncclmesh lane hello", raw[:LaneHelloSize-macSize], t)
+	if !hmac.Equal(mac[:], raw[LaneHelloSize-macSize:]) {
+		return ErrLaneMAC
+	}
+	return nil
+}
+
+// LaneWelcome is the listener's answer to a LaneHello.
+func LaneWelcome(k Key, hello [LaneHelloSize]byte, t LaneTokens) [LaneWelcomeSize]byte {
+	w := setup(setupLaneWelcome, macSize)
+	mac := laneMAC(k, "ncclmesh lane welcome", hello[:LaneHelloSize-macSize], t)
+	w.bytes(mac[:])
+	return [LaneWelcomeSize]byte(w.b)
+}
+
+// CheckLaneWelcome reports whether the answer to a LaneHello was said by the peer of the session.
+func CheckLaneWelcome(k Key, raw [LaneWelcomeSize]byte, hello [LaneHelloSize]byte, t LaneTokens) error {
+	if _, _, err := parseSetup(raw[:], setupLaneWelcome); err != nil {
+		return err
+	}
+	if want := LaneWelcome(k, hello, t); !hmac.Equal(want[:], raw[:]) {
+		return ErrLaneMAC
+	}
+	return nil
+}
+
+func laneMAC(k Key, label string, hello []byte, t LaneTokens) [macSize]byte {
+	w := writer{}
+	w.u64(t.Dialler)
+	w.u64(t.Listener)
+	h := hmac.New(sha256.New, k[:])
+	h.Write([]byte(label))
+	h.Write(hello)
+	h.Write(w.b)
+	return [macSize]byte(h.Sum(nil))
+}
