@@ -51,8 +51,10 @@ struct shm *shm_create(const char *dir)
 	s->size = shm_size;
 	s->next_pd = 1;
 	shm_mutex_init(&s->table);
-	for (int i = 0; i < MAX_PROCS; i++)
+	for (int i = 0; i < MAX_PROCS; i++) {
 		shm_mutex_init(&s->proc[i].lock);
+		shm_mutex_init(&s->proc[i].alive);
+	}
 	return s;
 }
 

@@ -2,87 +2,26 @@
 #include "shm.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-/* When the process started, in ticks since boot; 0 when there is none. A process id is reused, the pair is not. */
-static uint64_t started(int pid)
-{
-	char path[64], buf[1024], *p;
-	unsigned long long t = 0;
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	n = read(fd, buf, sizeof(buf) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	buf[n] = 0;
-	p = strrchr(buf, ')'); /* the name before it may hold anything */
-	if (!p || p[1] == 0 || p[2] == 'Z' || p[2] == 'X')
-		return 0;
-	for (int i = 0; i < 20 && p; i++)
-		p = strchr(p + 1, ' ');
-	if (p)
-		sscanf(p, " %llu", &t);
-	return t;
-}
-
-/* One descriptor for each process we have asked about: readable once it has exited, even while its parent has not reaped it. */
-static struct {
-	pthread_mutex_t lock;
-	int pid; /* who opened them: a forked child starts anew */
-	struct {
-		uint32_t generation;
-		int fd;
-	} of[MAX_PROCS];
-} watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static bool watch_alive(int proc, uint32_t generation)
-{
-	struct shm_proc *p = &shm->proc[proc];
-	struct pollfd f = {.events = POLLIN};
-	bool alive;
-
-	pthread_mutex_lock(&watch.lock);
-	if (watch.pid != getpid()) {
-		memset(watch.of, 0, sizeof(watch.of));
-		watch.pid = getpid();
-	}
-	if (watch.of[proc].generation != generation) {
-		if (watch.of[proc].generation && watch.of[proc].fd >= 0)
-			close(watch.of[proc].fd);
-		watch.of[proc].generation = generation;
-		watch.of[proc].fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-		if (watch.of[proc].fd >= 0 && started(p->pid) != p->started) {
-			close(watch.of[proc].fd);
-			watch.of[proc].fd = -1;
-		}
-	}
-	f.fd = watch.of[proc].fd;
-	if (f.fd >= 0)
-		alive = poll(&f, 1, 0) == 0;
-	else
-		alive = started(p->pid) == p->started;
-	pthread_mutex_unlock(&watch.lock);
-	return alive;
-}
-
+/* A process is alive as long as its service thread holds this lock: the kernel lets go of it when the process is killed, exits or
+ * executes another program, before anybody else can have its process id or its memory. */
 bool proc_alive(int proc, uint32_t generation)
 {
-	if (proc < 0 || atomic_load(&shm->proc[proc].generation) != generation || !live(generation))
+	struct shm_proc *p = &shm->proc[proc];
+	int err;
+
+	if (!live(generation) || atomic_load(&p->generation) != generation)
 		return false;
-	return watch_alive(proc, generation);
+	err = pthread_mutex_trylock(&p->alive);
+	if (err == EBUSY)
+		return true;
+	if (err == EOWNERDEAD)
+		pthread_mutex_consistent(&p->alive);
+	if (err == 0 || err == EOWNERDEAD)
+		pthread_mutex_unlock(&p->alive);
+	return false;
 }
 
 static void free_objects(int proc)
@@ -145,7 +84,7 @@ void proc_reap(void)
 	}
 }
 
-/* Enters the calling process; returns its index, or NONE with errno. */
+/* Enters the calling process, which is not there for others until proc_begin; returns its index, or NONE with errno. */
 int proc_register(int node)
 {
 	int found = NONE;
@@ -153,21 +92,32 @@ int proc_register(int node)
 	shm_lock(&shm->table);
 	proc_reap();
 	for (int i = 0; i < MAX_PROCS && found < 0; i++)
-		if (!live(shm->proc[i].generation))
+		if (!live(shm->proc[i].generation) && (!shm->proc[i].entering || kill(shm->proc[i].pid, 0)))
 			found = i;
 	if (found >= 0) {
 		struct shm_proc *p = &shm->proc[found];
 
 		p->pid = getpid();
 		p->node = node;
-		p->started = started(p->pid);
 		p->events = 0;
-		atomic_fetch_add(&p->generation, 1);
+		p->entering = true;
 	}
 	shm_unlock(&shm->table);
 	if (found < 0)
 		errno = EUSERS;
 	return found;
+}
+
+/* The service thread of the process takes up its work. */
+void proc_begin(int proc)
+{
+	struct shm_proc *p = &shm->proc[proc];
+
+	shm_lock(&p->alive);
+	shm_lock(&shm->table);
+	p->entering = false;
+	atomic_fetch_add(&p->generation, 1);
+	shm_unlock(&shm->table);
 }
 
 /* Wakes the service thread of a process. */

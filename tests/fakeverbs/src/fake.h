@@ -103,6 +103,7 @@ extern struct fake {
 	struct context *contexts;
 	struct qp *qp[MAX_QPS];
 	struct cq *cq[MAX_CQS];
+	int cq_end; /* one more than the highest index in use so far */
 } fake;
 
 #define unlikely(x) __builtin_expect(!!(x), 0)

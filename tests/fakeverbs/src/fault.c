@@ -1,6 +1,8 @@
 /* Faults that are switched on in the shared state. */
 #include "fake.h"
 
+#include <signal.h>
+
 static bool matches(const struct shm_rule *r, int port, uint32_t qpn)
 {
 	if (r->node != NONE && r->node != fake.node)
@@ -31,7 +33,7 @@ static struct shm_rule *find(enum rule_kind kind, int port, uint32_t qpn, uint32
 	for (int i = 0; i < MAX_RULES; i++) {
 		struct shm_rule *r = &shm->rule[i];
 
-		if (atomic_load(&r->kind) == kind && (kind != RULE_VERB || r->verb == verb) && matches(r, port, qpn) && strikes(r))
+		if (atomic_load(&r->kind) == kind && (r->verb == VERBS || r->verb == verb) && matches(r, port, qpn) && strikes(r))
 			return r;
 	}
 	return NULL;
@@ -39,8 +41,11 @@ static struct shm_rule *find(enum rule_kind kind, int port, uint32_t qpn, uint32
 
 int fault_verb(enum verb v, int port)
 {
-	const struct shm_rule *r = find(RULE_VERB, port, 0, v);
+	const struct shm_rule *r;
 
+	if (find(RULE_DIE, port, 0, v))
+		raise(SIGKILL);
+	r = find(RULE_VERB, port, 0, v);
 	return r ? (int)r->value : 0;
 }
 

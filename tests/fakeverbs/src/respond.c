@@ -205,9 +205,7 @@ static struct answer at_peer(struct qp *qp, const struct wqe *w, const struct se
 	bool takes_recv = w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_READ;
 	struct answer a;
 
-	if (!listens(qp, peer, first))
-		return lost();
-	if (w->length == 0 && !proc_alive(peer->proc, atomic_load(&shm->proc[peer->proc].generation)))
+	if (!listens(qp, peer, first) || !proc_alive(peer->proc, atomic_load(&shm->proc[peer->proc].generation)))
 		return lost();
 	if (peer->mtu != (uint32_t)qp->attr.path_mtu && w->length > 128ull << (peer->mtu < qp->s->mtu ? peer->mtu : qp->s->mtu))
 		return break_peer(peer, index, IBV_EVENT_QP_REQ_ERR, IBV_WC_REM_INV_REQ_ERR);

@@ -2,6 +2,7 @@
 #include "fake.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -25,17 +26,19 @@ static void events(void)
 	for (uint32_t i = 0; i < n; i++)
 		async_deliver(&box[i]);
 	pthread_mutex_lock(&fake.objects);
-	for (int i = 0; i < MAX_CQS; i++)
+	for (int i = 0; i < fake.cq_end; i++)
 		if (fake.cq[i] && fake.cq[i]->ibv.channel && atomic_exchange(&fake.cq[i]->s->rung, 0))
 			cq_event_deliver(fake.cq[i]);
 	pthread_mutex_unlock(&fake.objects);
 }
 
-static void *serve(void *doorbell)
+static void *serve(void *begun)
 {
-	_Atomic uint32_t *bell = doorbell;
+	_Atomic uint32_t *bell = &shm->proc[fake.proc].doorbell;
 
 	prctl(PR_SET_NAME, "fakeverbs");
+	proc_begin(fake.proc);
+	sem_post(begun);
 	for (;;) {
 		uint32_t seen = atomic_load(bell);
 		uint64_t next, now;
@@ -60,6 +63,7 @@ int service_start(void)
 {
 	pthread_attr_t a;
 	sigset_t all, old;
+	sem_t begun;
 	pthread_t t;
 	int err;
 
@@ -68,8 +72,11 @@ int service_start(void)
 	pthread_attr_setstacksize(&a, 256 << 10);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are the program's */
-	err = pthread_create(&t, &a, serve, &shm->proc[fake.proc].doorbell);
+	sem_init(&begun, 0, 0);
+	err = pthread_create(&t, &a, serve, &begun);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	while (!err && sem_wait(&begun))
+		; /* interrupted */
 	pthread_attr_destroy(&a);
 	return err;
 }

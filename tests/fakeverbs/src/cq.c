@@ -69,6 +69,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	pthread_mutex_lock(&fake.objects);
 	fake.cq[cq->index] = cq;
+	if (cq->index >= fake.cq_end)
+		fake.cq_end = cq->index + 1;
 	if (channel)
 		channel->refcnt++;
 	pthread_mutex_unlock(&fake.objects);

@@ -49,7 +49,7 @@ struct shm_device {
 	uint64_t guid, image_guid; /* network order */
 	char pci[256];             /* path below /sys/devices, empty for a device without one */
 	char pcie_speed[8];        /* GT/s */
-	uint32_t pcie_width, max_msg_sz;
+	uint32_t pcie_width, max_msg_sz, max_inline;
 };
 
 struct shm_gid {
@@ -83,7 +83,8 @@ struct shm_event {
 struct shm_proc {
 	_Atomic uint32_t generation; /* odd: in use */
 	int32_t pid, node;
-	uint64_t started; /* field 22 of /proc/<pid>/stat */
+	bool entering;
+	pthread_mutex_t alive; /* held by its service thread */
 	_Atomic uint32_t doorbell; /* futex of the process's service thread */
 	pthread_mutex_t lock;
 	uint32_t events;
@@ -142,7 +143,7 @@ struct shm_cq {
 };
 enum { ARMED_NOT, ARMED_SOLICITED, ARMED_NEXT };
 
-enum rule_kind { RULE_NONE, RULE_WR, RULE_STALL, RULE_ACK, RULE_REG, RULE_VERB, RULE_SLOW };
+enum rule_kind { RULE_NONE, RULE_WR, RULE_STALL, RULE_ACK, RULE_REG, RULE_VERB, RULE_SLOW, RULE_DIE };
 
 enum verb {
 	VERB_open_device, VERB_query_device, VERB_query_port, VERB_query_gid, VERB_alloc_pd, VERB_reg_mr, VERB_dereg_mr,
@@ -236,6 +237,7 @@ void futex_wake(_Atomic uint32_t *word);
 
 /* proc.c: the processes of the fabric. */
 int proc_register(int node);
+void proc_begin(int proc);
 void proc_release(int proc);
 bool proc_alive(int proc, uint32_t generation);
 void proc_reap(void);

@@ -1,0 +1,413 @@
+/* Violations and losses: the right status on the right side, then the error state, then flushes. */
+#include "selftest.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+static int state_of(struct end *e)
+{
+	struct ibv_qp_attr a;
+	struct ibv_qp_init_attr i;
+
+	EQUAL(ibv_query_qp(e->qp, &a, IBV_QP_STATE, &i), 0);
+	return a.qp_state;
+}
+
+/* The queue pair is in the error state: everything that is posted comes back flushed. */
+static void want_flushes(struct end *e)
+{
+	EQUAL(state_of(e), IBV_QPS_ERR);
+	EQUAL(post(e, IBV_WR_RDMA_WRITE, 901, 0, 8, 0, 0), 0);
+	want_wc(e, 901, IBV_WC_WR_FLUSH_ERR);
+	EQUAL(post_recv(e, 902, 0, 8), 0);
+	want_wc(e, 902, IBV_WC_WR_FLUSH_ERR);
+	no_wc(e, 1);
+}
+
+/* One request of a that b must refuse, or that a must not even send. */
+struct violation {
+	enum ibv_wr_opcode op;
+	size_t at, n, remote;
+	uint32_t spoil_rkey, spoil_lkey;
+	int b_access;                  /* of b's region and queue pair */
+	enum ibv_wc_status status;     /* at a */
+	enum ibv_wc_status recv;       /* at b, of the receive that is posted; 0: b notices nothing */
+	size_t room;                   /* of that receive */
+};
+
+static void violate(const struct violation *v)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){.access = is_a ? ALL : v->b_access});
+	if (is_a) {
+		meet();
+		e.peer.rkey ^= v->spoil_rkey;
+		e.mr->lkey ^= v->spoil_lkey;
+		EQUAL(post(&e, v->op, 1, v->at, v->n, v->remote, 0), 0); /* errors complete unsignalled requests, too */
+		want_wc(&e, 1, v->status);
+		e.mr->lkey ^= v->spoil_lkey;
+		want_flushes(&e);
+		meet();
+	} else {
+		EQUAL(post_recv(&e, 7, 0, v->room), 0);
+		EQUAL(post_recv(&e, 8, 0, 8), 0);
+		meet();
+		meet();
+		if (v->recv) {
+			struct ibv_async_event ev;
+
+			want_wc(&e, 7, v->recv);
+			want_wc(&e, 8, IBV_WC_WR_FLUSH_ERR);
+			EQUAL(ibv_get_async_event(e.ctx, &ev), 0);
+			CHECK(ev.event_type == IBV_EVENT_QP_ACCESS_ERR || ev.event_type == IBV_EVENT_QP_REQ_ERR);
+			CHECK(ev.element.qp == e.qp);
+			ibv_ack_async_event(&ev);
+			want_flushes(&e);
+		} else {
+			no_wc(&e, 1);
+		}
+	}
+	meet();
+	close_end(&e);
+}
+
+#define VIOLATION(name, ...) \
+	static void name(void) \
+	{ \
+		violate(&(const struct violation){__VA_ARGS__}); \
+	}
+VIOLATION(rkey_unknown, .op = IBV_WR_RDMA_WRITE, .n = 8, .spoil_rkey = 0xff, .b_access = ALL, .status = IBV_WC_REM_ACCESS_ERR,
+	  .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
+VIOLATION(write_past_end, .op = IBV_WR_RDMA_WRITE, .n = 16, .remote = BUF - 8, .b_access = ALL, .status = IBV_WC_REM_ACCESS_ERR,
+	  .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
+VIOLATION(write_before_start, .op = IBV_WR_RDMA_WRITE, .n = 16, .remote = (size_t)-8, .b_access = ALL, .status = IBV_WC_REM_ACCESS_ERR,
+	  .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
+VIOLATION(write_not_allowed, .op = IBV_WR_RDMA_WRITE, .n = 8, .b_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+	  .status = IBV_WC_REM_ACCESS_ERR, .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
+VIOLATION(read_not_allowed, .op = IBV_WR_RDMA_READ, .n = 8, .b_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+	  .status = IBV_WC_REM_ACCESS_ERR, .recv = IBV_WC_WR_FLUSH_ERR, .room = 8)
+VIOLATION(lkey_unknown, .op = IBV_WR_SEND, .n = 8, .spoil_lkey = 0xff, .b_access = ALL, .status = IBV_WC_LOC_PROT_ERR)
+VIOLATION(send_past_own_end, .op = IBV_WR_SEND, .at = BUF - 8, .n = 16, .b_access = ALL, .status = IBV_WC_LOC_PROT_ERR)
+VIOLATION(recv_too_small, .op = IBV_WR_SEND, .n = 16, .b_access = ALL, .status = IBV_WC_REM_INV_REQ_ERR, .recv = IBV_WC_LOC_LEN_ERR,
+	  .room = 15)
+VIOLATION(recv_past_end, .op = IBV_WR_SEND, .n = 16, .b_access = ALL, .status = IBV_WC_REM_OP_ERR, .recv = IBV_WC_LOC_PROT_ERR,
+	  .room = BUF + 1)
+
+/* Regions that must not be registered, and one that is gone. */
+static void regions(void)
+{
+	struct end e;
+	char *hole;
+
+	connect_end(&e, &(struct wish){0});
+	hole = (char *)e.buf;
+	CHECK(!ibv_reg_mr(e.pd, hole, 0, ALL) && errno == EINVAL);
+	CHECK(!ibv_reg_mr(e.pd, NULL, 4096, ALL) && errno == EFAULT);
+	CHECK(!ibv_reg_mr(e.pd, hole, 1ull << 46, ALL) && errno == EFAULT);
+	CHECK(!ibv_reg_mr(e.pd, hole, 4096, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL);
+	if (is_a) {
+		meet();
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 8, 0, 0), 0);
+		want_wc(&e, 1, IBV_WC_REM_ACCESS_ERR);
+	} else {
+		struct ibv_mr *old = e.mr;
+		uint32_t key = old->rkey;
+
+		EQUAL(ibv_dereg_mr(old), 0);
+		e.mr = ibv_reg_mr(e.pd, e.buf, BUF, ALL);
+		CHECK(e.mr && e.mr->rkey != key);
+		meet();
+	}
+	meet();
+	close_end(&e);
+}
+
+/* A window of another address: what the peer names is not where it lies. */
+static void iova(void)
+{
+	struct end e;
+	struct ibv_mr *shifted;
+	uint32_t key;
+
+	connect_end(&e, &(struct wish){0});
+	shifted = ibv_reg_mr_iova2(e.pd, e.buf + 4096, 4096, 0x1000000, ALL);
+	CHECK(shifted);
+	key = shifted->rkey;
+	tell(&key, sizeof(key));
+	hear(&key, sizeof(key));
+	if (is_a) {
+		memset(e.buf, 'i', 16);
+		e.peer.rkey = key;
+		e.peer.addr = 0x1000000;
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 16, 4080, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 1, IBV_WC_SUCCESS);
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 2, 0, 16, 4081, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 2, IBV_WC_REM_ACCESS_ERR);
+		meet();
+	} else {
+		meet();
+		EQUAL(e.buf[8191], 'i');
+		EQUAL(e.buf[8192], 0);
+	}
+	EQUAL(ibv_dereg_mr(shifted), 0);
+	meet();
+	close_end(&e);
+}
+
+/* No receive is posted: without retries an error at once, else the request waits for one. */
+static void not_ready(void)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){.rnr_retry = -1});
+	if (is_a) {
+		EQUAL(post(&e, IBV_WR_SEND, 1, 0, 8, 0, 0), 0);
+		want_wc(&e, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+		want_flushes(&e);
+	}
+	meet();
+	close_end(&e);
+	connect_end(&e, &(struct wish){.rnr_retry = 7});
+	if (is_a) {
+		EQUAL(post(&e, IBV_WR_SEND, 2, 0, 8, 0, IBV_SEND_SIGNALED), 0);
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 3, 0, 8, 0, IBV_SEND_SIGNALED), 0); /* stays behind it */
+		no_wc(&e, 5);
+		meet();
+		want_wc(&e, 2, IBV_WC_SUCCESS);
+		want_wc(&e, 3, IBV_WC_SUCCESS);
+	} else {
+		meet();
+		EQUAL(post_recv(&e, 9, 0, 8), 0);
+		want_wc(&e, 9, IBV_WC_SUCCESS);
+	}
+	meet();
+	close_end(&e);
+}
+
+/* Two receives reach the sender that has gone to sleep: somebody moves its request on all the same. */
+static void asleep(void)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){0});
+	if (is_a) {
+		EQUAL(post(&e, IBV_WR_SEND, 1, 0, 8, 0, 0), 0);
+		meet();
+		meet(); /* no verb is called until b has the message */
+	} else {
+		meet();
+		EQUAL(post_recv(&e, 9, 0, 8), 0);
+		want_wc(&e, 9, IBV_WC_SUCCESS);
+		meet();
+	}
+	close_end(&e);
+}
+
+/* Nobody answers: the error comes after all attempts, (retry_cnt + 1) times the time-out, and not before. */
+static void want_timeout(struct end *e, uint64_t id, int timeout, int retry)
+{
+	uint64_t start = now_ns(), want = (uint64_t)(retry + 1) * (4096ull << timeout);
+
+	EQUAL(post(e, IBV_WR_RDMA_WRITE, id, 0, 8, 0, 0), 0);
+	want_wc(e, id, IBV_WC_RETRY_EXC_ERR);
+	CHECK(now_ns() - start >= want, "after %llu ns, want %llu", (unsigned long long)(now_ns() - start), (unsigned long long)want);
+	want_flushes(e);
+}
+
+static void peer_killed(void)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){.timeout = 10, .retry = 3});
+	if (is_a) {
+		EQUAL(kill(other_pid, SIGKILL), 0);
+		usleep(50000);
+		want_timeout(&e, 1, 10, 3);
+		close_end(&e);
+	} else {
+		pause();
+	}
+}
+
+/* Dead is dead, also for a request that waits until the peer posts a receive; and so is a process that became another program. */
+static void peer_gone(bool exec)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){.timeout = 8, .retry = 1});
+	if (is_a) {
+		EQUAL(post(&e, IBV_WR_SEND, 1, 0, 8, 0, 0), 0);
+		no_wc(&e, 3);
+		tell("", 1);
+		if (!exec)
+			EQUAL(kill(other_pid, SIGKILL), 0);
+		want_wc(&e, 1, IBV_WC_RETRY_EXC_ERR);
+		want_flushes(&e);
+		if (exec)
+			EQUAL(kill(other_pid, SIGKILL), 0);
+		close_end(&e);
+	} else {
+		hear(&(char){0}, 1);
+		if (exec)
+			execlp("sleep", "sleep", "100", (char *)NULL);
+		pause();
+	}
+}
+
+static void peer_killed_waiting(void) { peer_gone(false); }
+static void peer_became_another(void) { peer_gone(true); }
+
+/* The peer dies with locks held and requests half done, again and again: what is left works. */
+static void peer_killed_busy(void)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){.timeout = 8, .retry = 1});
+	if (is_a) {
+		struct ibv_wc wc = {0};
+		int n = 0;
+
+		usleep(2000 + getpid() % 5000);
+		EQUAL(kill(other_pid, SIGKILL), 0);
+		do {
+			if (post(&e, IBV_WR_RDMA_WRITE, 5, 0, 65536, 0, IBV_SEND_SIGNALED) == 0)
+				n++;
+			while (ibv_poll_cq(e.cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS)
+				;
+		} while (wc.status == IBV_WC_SUCCESS);
+		EQUAL(wc.status, IBV_WC_RETRY_EXC_ERR);
+		while (ibv_poll_cq(e.cq, 1, &wc) == 1)
+			EQUAL(wc.status, IBV_WC_WR_FLUSH_ERR);
+		close_end(&e);
+	} else {
+		struct ibv_wc wc[8];
+
+		for (;;) {
+			post(&e, IBV_WR_RDMA_WRITE, 1, 0, 1000, 0, IBV_SEND_SIGNALED);
+			ibv_poll_cq(e.cq, 8, wc);
+		}
+	}
+}
+
+/* A peer that has left its state is as good as gone. */
+static void peer_in_error(void)
+{
+	struct end e;
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+
+	connect_end(&e, &(struct wish){.timeout = 8, .retry = 2});
+	if (is_a) {
+		meet();
+		want_timeout(&e, 1, 8, 2);
+	} else {
+		EQUAL(post_recv(&e, 5, 0, 8), 0);
+		EQUAL(ibv_modify_qp(e.qp, &a, IBV_QP_STATE), 0);
+		want_wc(&e, 5, IBV_WC_WR_FLUSH_ERR);
+		want_flushes(&e);
+		meet();
+	}
+	meet();
+	close_end(&e);
+}
+
+/* Sequence numbers that do not match: nothing gets through. */
+static void wrong_psn(void)
+{
+	struct end e;
+	struct wish w = {.timeout = 8, .retry = 1};
+
+	make_end(&e, &w);
+	swap(&e);
+	if (!is_a)
+		e.peer.psn ^= 1;
+	EQUAL(to_init(&e, ALL), 0);
+	EQUAL(to_rtr(&e, &w), 0);
+	EQUAL(to_rts(&e, &w), 0);
+	meet();
+	if (is_a)
+		want_timeout(&e, 1, 8, 1);
+	meet();
+	close_end(&e);
+}
+
+/* A message longer than the port takes. */
+static void too_long(void)
+{
+	struct end e;
+	struct ibv_port_attr p;
+
+	make_end(&e, &(struct wish){0});
+	close_end(&e);
+	connect_end(&e, &(struct wish){0});
+	EQUAL(ibv_query_port(e.ctx, 1, &p), 0);
+	EQUAL(p.max_msg_sz, 3 << 20);
+	if (is_a) {
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, p.max_msg_sz, 0, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 1, IBV_WC_SUCCESS);
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 2, 0, p.max_msg_sz + 1, 0, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 2, IBV_WC_LOC_LEN_ERR);
+	}
+	meet();
+	close_end(&e);
+}
+
+/* A forked child has none of its parent's objects; the parent keeps them. */
+static void forked(void)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){0});
+	if (is_a) {
+		int status;
+		pid_t child = fork();
+
+		if (child == 0) {
+			struct ibv_wc wc;
+			struct ibv_context *own;
+			struct ibv_pd *pd;
+
+			EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 8, 0, 0), EIO);
+			EQUAL(ibv_poll_cq(e.cq, 1, &wc), -1);
+			EQUAL(ibv_destroy_qp(e.qp), EIO);
+			CHECK(!ibv_alloc_pd(e.ctx) && errno == EIO);
+			own = open_device("rdma0"); /* but may begin anew */
+			pd = ibv_alloc_pd(own);
+			CHECK(pd);
+			EQUAL(ibv_dealloc_pd(pd), 0);
+			EQUAL(ibv_close_device(own), 0);
+			exit(0);
+		}
+		EQUAL(waitpid(child, &status, 0), child);
+		EQUAL(status, 0);
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 8, 0, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 1, IBV_WC_SUCCESS);
+	}
+	meet();
+	close_end(&e);
+}
+
+const struct test error_tests[] = {
+	{"rkey_unknown", rkey_unknown},
+	{"write_past_end", write_past_end},
+	{"write_before_start", write_before_start},
+	{"write_not_allowed", write_not_allowed},
+	{"read_not_allowed", read_not_allowed},
+	{"lkey_unknown", lkey_unknown},
+	{"send_past_own_end", send_past_own_end},
+	{"recv_too_small", recv_too_small},
+	{"recv_past_end", recv_past_end},
+	{"regions", regions},
+	{"iova", iova},
+	{"not_ready", not_ready},
+	{"asleep", asleep},
+	{"peer_killed", peer_killed},
+	{"peer_killed_waiting", peer_killed_waiting},
+	{"peer_became_another", peer_became_another},
+	{"peer_killed_busy", peer_killed_busy},
+	{"peer_in_error", peer_in_error},
+	{"wrong_psn", wrong_psn},
+	{"too_long", too_long},
+	{"forked", forked},
+	{NULL, NULL},
+};
