@@ -93,7 +93,7 @@ static int check_init(const struct context *c, const struct ibv_qp_init_attr *a)
 	if (!a->send_cq || !a->recv_cq || to_context(a->send_cq->context) != c || to_context(a->recv_cq->context) != c)
 		return EINVAL;
 	if (cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR || cap->max_send_sge > MAX_SGE || cap->max_recv_sge > MAX_SGE ||
-	    cap->max_inline_data > MAX_INLINE)
+	    cap->max_inline_data > shm->device[c->device].max_inline)
 		return EINVAL;
 	return 0;
 }

@@ -2,7 +2,7 @@
  *
  *   node  NAME
  *   port  NODE DEVICE [port N] [netdev IF] [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4]
- *         [cage C] [image I] [gids mlx5|rxe] [msg N]
+ *         [cage C] [image I] [gids mlx5|rxe] [msg N] [inline N]
  *   link  NODE:DEVICE NODE:DEVICE [rate 10Gb|1GB] [latency 10us] [mtu N]
  *   mgmt  SUBNET | none
  *   resolve TIME
@@ -26,7 +26,7 @@ struct port_line {
 	uint32_t pcie_width;
 	uint8_t mac[6];
 	bool has_mac, rxe;
-	uint32_t mbps, mtu, msg, addrs;
+	uint32_t mbps, mtu, msg, most_inline, addrs;
 	struct { union ibv_gid gid; uint32_t prefix; } addr[GIDS];
 };
 
@@ -229,6 +229,8 @@ static bool port_option(struct reader *r, struct port_line *p, const char *key, 
 		return take_number(r, key, value, 576, 65535, &p->mtu);
 	if (strcmp(key, "msg") == 0)
 		return take_number(r, key, value, 1, 1u << 31, &p->msg);
+	if (strcmp(key, "inline") == 0)
+		return take_number(r, key, value, 0, MAX_INLINE, &p->most_inline);
 	if (strcmp(key, "pci") == 0)
 		return take_pci(r, value, p->pci);
 	if (strcmp(key, "pcie") == 0)
@@ -241,7 +243,7 @@ static bool port_option(struct reader *r, struct port_line *p, const char *key, 
 		p->rxe = strcmp(value, "rxe") == 0;
 		return p->rxe || strcmp(value, "mlx5") == 0 || bad(r, "gids '%s': want mlx5 (version 1 and 2) or rxe (version 2 only)", value);
 	}
-	return bad(r, "port: unknown word '%s'; known are port, netdev, addr, mac, speed, mtu, msg, pci, pcie, cage, image, gids", key);
+	return bad(r, "port: unknown word '%s'; known are port, netdev, addr, mac, speed, mtu, msg, inline, pci, pcie, cage, image, gids", key);
 }
 
 static void default_netdev(struct port_line *p)
@@ -267,6 +269,7 @@ static bool port_line(struct reader *r, char **w, int n)
 	p->mbps = 100000;
 	p->mtu = 1500;
 	p->msg = 1u << 30;
+	p->most_inline = MAX_INLINE;
 	p->num = 1;
 	strcpy(p->pcie_speed, "32.0");
 	p->pcie_width = 16;
@@ -331,6 +334,7 @@ static void place_port(struct shm *s, struct shm_device *d, int index, struct po
 		d->first_port = (int)s->ports;
 		d->guid = d->image_guid = guid;
 		d->max_msg_sz = l->msg;
+		d->max_inline = l->most_inline;
 	}
 	s->ports++;
 }
