@@ -12,13 +12,13 @@ const (
 	TypeAccept    Type = 2
 	TypeConnected Type = 3
 	TypeProved    Type = 4
-	TypeReady     Type = 5
+	TypePorts     Type = 5
 	TypeRefuse    Type = 6
 	TypeLaneDown  Type = 7
 	TypeBye       Type = 8
 )
 
-var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ready", "Refuse", "LaneDown", "Bye"}
+var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye"}
 
 func (t Type) String() string {
 	if int(t) < len(typeNames) {
@@ -48,8 +48,8 @@ func DecodeMessage(t Type, body []byte) (Message, error) {
 		m = new(Connected)
 	case TypeProved:
 		m = new(Proved)
-	case TypeReady:
-		m = new(Ready)
+	case TypePorts:
+		m = new(Ports)
 	case TypeRefuse:
 		m = new(Refuse)
 	case TypeLaneDown:
@@ -172,22 +172,20 @@ func (m *Proved) decode(r *reader) {
 	}
 }
 
-// Ready ends the set-up: the lanes that the receiver will use.
-type Ready struct {
-	Conn  uint32
-	Lanes uint32
+// Ports tells the peer that its description of the sender's ports has changed.
+type Ports struct {
+	Ports []Port
 }
 
-func (*Ready) Type() Type { return TypeReady }
+func (*Ports) Type() Type { return TypePorts }
 
-func (m *Ready) AppendTo(b []byte) ([]byte, error) {
+func (m *Ports) AppendTo(b []byte) ([]byte, error) {
 	w := writer{b: b}
-	w.u32(m.Conn)
-	w.u32(m.Lanes)
-	return w.done("Ready")
+	w.ports(m.Ports)
+	return w.done("Ports")
 }
 
-func (m *Ready) decode(r *reader) { *m = Ready{Conn: r.u32(), Lanes: r.u32()} }
+func (m *Ports) decode(r *reader) { *m = Ports{Ports: r.ports()} }
 
 // Refuse ends a connection that failed, during set-up or later.
 type Refuse struct {

@@ -34,7 +34,8 @@ func messages() []struct {
 			"00000001 0000000000000003 01 09 00000008" + goldenLanes},
 		{&Connected{Conn: 1, Lanes: 0x80000001}, "00000001 80000001"},
 		{&Proved{Conn: 1, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}}}, "00000001 00000001 01 1f 0008 6e6f20726f757465"},
-		{&Ready{Conn: 1, Lanes: 5}, "00000001 00000005"},
+		{&Ports{Ports: []Port{{Index: 2, Device: "d", Num: 1, Netdev: "n", LinkLayer: 2, LID: 3, MTU: 5, NetdevMTU: 9000, MaxMsgSize: 1 << 30, SpeedMbps: 1000}}},
+			"01 02 000164 01 00016e 02 0003 05 00002328 40000000 000003e8 00"},
 		{&Refuse{Conn: 1, Code: 4, Text: "größer"}, "00000001 04 0008 6772c3b6c39f6572"},
 		{&LaneDown{Conn: 1, Lane: 2, Epoch: 3, Reason: "x"}, "00000001 02 00000003 0001 78"},
 		{&Bye{Conn: 6}, "00000006"},
@@ -63,7 +64,7 @@ func TestMessageGolden(t *testing.T) {
 }
 
 func TestMessageTypes(t *testing.T) {
-	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ready=5", "Refuse=6", "LaneDown=7", "Bye=8", "Type(9)=9"}
+	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Type(9)=9"}
 	var got []string
 	for i := range Type(10) {
 		got = append(got, i.String()+"="+string('0'+rune(i)))

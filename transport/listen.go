@@ -142,15 +142,16 @@ func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
 			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d as its number %d", ErrPeer, c, o.Index, o.PeerPort, i)
 		}
 		p := c.t.ports[o.PeerPort]
-		peer, addr, ok := portOf(c.s.Peer().Ports, o)
+		peer, addr, ok := portOf(c.t.portsOf(c.s), o)
 		if !ok {
 			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", ErrPeer, c, netip.AddrFrom16(o.GID).Unmap(), o.Port)
 		}
-		gid, ok := p.Answer(addr, c.t.opts.GIDs)
+		now := p.now()
+		gid, ok := now.Answer(addr, c.t.opts.GIDs)
 		if !ok {
 			return nil, fmt.Errorf("%w: %v: %s has no address that fits %s of the peer's %s", ErrPeer, c, p.String(), netip.AddrFrom16(o.GID).Unmap(), shortName(peer))
 		}
-		plan = append(plan, plannedLane{port: p, gid: p.GIDs[gid], peer: peer})
+		plan = append(plan, plannedLane{port: p, gid: now.GIDs[gid], peer: peer})
 	}
 	return plan, nil
 }

@@ -101,9 +101,9 @@ func (t *Transport) share(paths []path) []plannedLane {
 // have no address of their own, and for all when nothing else works: they are
 // tried as well when the first have not been proved after patience.
 func (t *Transport) find(s *control.Session) ([]path, error) {
-	peer := s.Peer().Ports
+	ports, peer := t.topologyPorts(), t.portsOf(s)
 	var subnet, other []topology.Candidate
-	for _, c := range topology.Candidates(t.topologyPorts(), peer, t.opts.GIDs) {
+	for _, c := range topology.Candidates(ports, peer, t.opts.GIDs) {
 		if c.Tier == topology.TierSubnet {
 			subnet = append(subnet, c)
 		} else {
@@ -111,7 +111,7 @@ func (t *Transport) find(s *control.Session) ([]path, error) {
 		}
 	}
 	first := make(chan trials, 1)
-	t.background(func() { first <- t.tryAll(s, subnet) })
+	t.background(func() { first <- t.tryAll(s, ports, peer, subnet) })
 	var done trials
 	patience := time.NewTimer(t.opts.scaled(t.opts.ProofWait / 4))
 	defer patience.Stop()
@@ -123,10 +123,10 @@ func (t *Transport) find(s *control.Session) ([]path, error) {
 	}
 	if len(done.found) > 0 {
 		other = slices.DeleteFunc(other, func(c topology.Candidate) bool {
-			return done.has(c) || t.ports[c.Local].hasAddress() && hasAddress(peer[c.Remote])
+			return done.has(c) || hasOwnAddress(ports[c.Local]) && hasAddress(peer[c.Remote])
 		})
 	}
-	rest := t.tryAll(s, other)
+	rest := t.tryAll(s, ports, peer, other)
 	if waited {
 		done = <-first
 	}
@@ -162,11 +162,21 @@ func (r *trials) has(c topology.Candidate) bool {
 }
 
 // tryAll tries candidates, as many at once as a connection can have.
-func (t *Transport) tryAll(s *control.Session, rest []topology.Candidate) (all trials) {
+func (t *Transport) tryAll(s *control.Session, ports []topology.Port, peer []handshake.Port, rest []topology.Candidate) (all trials) {
 	for len(rest) > 0 && all.err == nil {
 		n := batch(rest)
+		var plan []plannedLane
+		for _, c := range rest[:n] {
+			plan = append(plan, plannedLane{port: t.ports[c.Local], gid: ports[c.Local].GIDs[c.LocalGID], peer: peer[c.Remote]})
+		}
 		var r trials
-		r.found, r.tried, r.err = t.trial(s, rest[:n])
+		var mask uint32
+		mask, r.tried, r.err = t.trial(s, plan)
+		for i, c := range rest[:n] {
+			if mask&(1<<i) != 0 {
+				r.found = append(r.found, path{plan[i], [2]int{c.Local, c.Remote}})
+			}
+		}
 		all.found, all.tried, all.err = append(all.found, r.found...), append(all.tried, r.tried...), r.err
 		rest = slices.DeleteFunc(rest[n:], all.has)
 	}
@@ -186,9 +196,9 @@ func batch(candidates []topology.Candidate) int {
 	return len(candidates)
 }
 
-// hasAddress reports whether the port has an address that a person or a server
+// hasOwnAddress reports whether the port has an address that a person or a server
 // gave it, and so belongs to a subnet.
-func (p *port) hasAddress() bool {
+func hasOwnAddress(p topology.Port) bool {
 	return slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return g.PrefixLen > 0 && !g.Addr.Unmap().IsLinkLocalUnicast() })
 }
 
@@ -202,41 +212,34 @@ func hasAddress(p handshake.Port) bool {
 func (t *Transport) noPath(s *control.Session, tried []string) error {
 	if len(tried) == 0 {
 		return fmt.Errorf("%w: no path between %s and %s: no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
-			ErrPeer, t.name(), s.Peer().Hostname, topology.Explain(t.topologyPorts(), s.Peer().Ports, t.opts.GIDs))
+			ErrPeer, t.name(), s.Peer().Hostname, topology.Explain(t.topologyPorts(), t.portsOf(s), t.opts.GIDs))
 	}
 	return fmt.Errorf("%w: no path between %s and %s; tried %s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet",
 		ErrPeer, t.name(), s.Peer().Hostname, strings.Join(tried, "; "))
 }
 
-// trial sets up a connection that carries nothing but its proofs, over all the
-// candidates at once, and returns those that passed, and why the others did not.
-func (t *Transport) trial(s *control.Session, candidates []topology.Candidate) (found []path, tried []string, err error) {
+// trial sets up a connection that carries nothing but its proofs, over all lanes
+// of the plan at once, and returns which passed, and why the others did not.
+func (t *Transport) trial(s *control.Session, plan []plannedLane) (mask uint32, tried []string, err error) {
 	c := newConn(t, s, t.lastID.Add(1), true)
 	c.trial = true
 	c.half = idle{}
 	if err := t.add(c); err != nil {
-		return nil, nil, err
+		return 0, nil, err
 	}
 	defer func() { err = errors.Join(err, c.destroy()) }()
-	var plan []plannedLane
-	for _, k := range candidates {
-		p := t.ports[k.Local]
-		plan = append(plan, plannedLane{port: p, gid: p.GIDs[k.LocalGID], peer: s.Peer().Ports[k.Remote]})
-	}
-	mask, err := c.establish(t.ctx, plan, &handshake.Open{Conn: c.id})
+	mask, err = c.establish(t.ctx, plan, &handshake.Open{Conn: c.id})
 	if err != nil && !errors.Is(err, errNoLane) {
 		c.fail(err)
-		return nil, nil, err
+		return 0, nil, err
 	}
 	_ = s.Send(&handshake.Bye{Conn: c.id}) // a dead session needs none
-	for i, l := range c.lanes {
-		if mask&(1<<i) != 0 {
-			found = append(found, path{plan[i], [2]int{candidates[i].Local, candidates[i].Remote}})
-		} else {
+	for _, l := range c.lanes {
+		if mask&(1<<l.index) == 0 {
 			tried = append(tried, c.describeTried(l))
 		}
 	}
-	return found, tried, nil
+	return mask, tried, nil
 }
 
 // answerTrial is the other side of trial.

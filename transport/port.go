@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
@@ -16,10 +18,13 @@ import (
 
 // port is one RDMA port with its open device. The protection domain and the
 // registrations belong to it and are shared by all connections of the process.
+//
+// The embedded Port is the port as it was opened: its names, its place and its
+// speed stay true. What may change since, addresses and link, is in now.
 type port struct {
 	topology.Port
 	index   uint8 // in what the peer is told
-	attr    ibv.PortAttr
+	seen    atomic.Pointer[portState]
 	maxQPWR int
 	maxCQE  int
 	ctx     *ibv.Context
@@ -30,6 +35,31 @@ type port struct {
 	mu     sync.Mutex
 	regs   map[regKey]*registration
 	queues map[uint32]*queuePair // by queue pair number, for asynchronous events
+}
+
+// portState is a port as it was last seen.
+type portState struct {
+	topology.Port
+	attr ibv.PortAttr
+}
+
+// now returns the port's present state, which is not to be changed.
+func (p *port) now() *portState { return p.seen.Load() }
+
+// see takes note of the port's present state, completed with what only the device
+// knows, and reports whether it has changed.
+func (p *port) see(t topology.Port) (changed bool, err error) {
+	st := &portState{Port: t}
+	if p.ctx != nil {
+		if st.attr, err = p.ctx.QueryPort(p.Num); err != nil {
+			return false, err
+		}
+		if mbps, err := p.ctx.PortSpeed(p.Num); err == nil && mbps > 0 {
+			st.LinkMbps = mbps
+		}
+	}
+	old := p.seen.Swap(st)
+	return old == nil || !reflect.DeepEqual(*old, *st), nil
 }
 
 // regKey is what makes two registrations the same.
@@ -63,12 +93,10 @@ func openPort(lib *ibv.Library, dev *ibv.Device, p topology.Port, log *slog.Logg
 		return nil, err
 	}
 	o.maxQPWR, o.maxCQE = int(da.MaxQPWR), int(da.MaxCQE)
-	if o.attr, err = o.ctx.QueryPort(p.Num); err != nil {
+	if _, err = o.see(p); err != nil {
 		return nil, err
 	}
-	if mbps, err := o.ctx.PortSpeed(p.Num); err == nil && mbps > 0 {
-		o.LinkMbps = mbps
-	}
+	o.Port = o.now().Port
 	if o.pd, err = o.ctx.AllocPD(); err != nil {
 		return nil, err
 	}
@@ -90,9 +118,8 @@ func (p *port) closedInChild(fds ...int) {
 
 // describe completes what the peer is told with what only the device knows.
 func (p *port) describe(h *handshake.Port) {
-	h.MTU = uint8(p.attr.ActiveMTU)
-	h.MaxMsgSize = p.attr.MaxMsgSz
-	h.SpeedMbps = uint32(p.Mbps())
+	st := p.now()
+	h.MTU, h.MaxMsgSize = uint8(st.attr.ActiveMTU), st.attr.MaxMsgSz
 }
 
 // event handles an asynchronous event of the device. A port's event alone ends

@@ -90,7 +90,7 @@ func mostWrites(chunk uint32) int {
 func newQueuePair(l *lane, dev int, gid topology.GID, writes int) (_ *queuePair, err error) {
 	c, d := l.conn, l.conn.devs[dev]
 	q := &queuePair{lane: l, dev: dev, device: d, gid: ibv.GID(gid.Raw), gidIndex: gid.Index}
-	q.chunk = chunkOf(l.port.attr.MaxMsgSz, l.peer.MaxMsgSize)
+	q.chunk = chunkOf(l.port.now().attr.MaxMsgSz, l.peer.MaxMsgSize)
 	init := ibv.QPInit{SendCQ: d.cq, RecvCQ: d.cq, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineBytes, Type: ibv.IBV_QPT_RC}
 	switch {
 	case c.trial:
@@ -147,7 +147,7 @@ func newQueuePair(l *lane, dev int, gid topology.GID, writes int) (_ *queuePair,
 }
 
 func (q *queuePair) offer(h *handshake.Lane) {
-	p := q.port
+	p := q.port.now()
 	h.Kind = handshake.LaneVerbs
 	h.QPN, h.PSN, h.Token = q.qp.Num(), q.psn, q.token
 	h.GID, h.GIDIndex = q.gid, uint16(q.gidIndex)
@@ -158,7 +158,7 @@ func (q *queuePair) offer(h *handshake.Lane) {
 // while it resolves the peer's address, so that lanes are connected in parallel
 // and never on NCCL's threads.
 func (q *queuePair) connect(remote handshake.Lane, peerDev int) error {
-	p, o := q.port, &q.conn.t.opts
+	p, o := q.port.now(), &q.conn.t.opts
 	q.peerDev = peerDev
 	q.chunk = chunkOf(p.attr.MaxMsgSz, remote.MaxMsg)
 	ah := ibv.AHAttr{PortNum: p.Num, SL: uint8(o.ServiceLevel)}
@@ -186,7 +186,7 @@ func (q *queuePair) connect(remote handshake.Lane, peerDev int) error {
 }
 
 func (q *queuePair) terms() string {
-	return fmt.Sprintf("mtu %d gid %d", mtuBytes(min(q.port.attr.ActiveMTU, uint32(q.remote.MTU))), q.gidIndex)
+	return fmt.Sprintf("mtu %d gid %d", mtuBytes(min(q.port.now().attr.ActiveMTU, uint32(q.remote.MTU))), q.gidIndex)
 }
 
 // mtuBytes is the number of bytes of an ibv_mtu.

@@ -175,7 +175,7 @@ func (c *conn) build(plan []plannedLane) error {
 		n := &needs[i]
 		n.lanes++
 		if c.sending && !c.trial {
-			n.writes = max(n.writes, mostWrites(chunkOf(l.port.attr.MaxMsgSz, l.peer.MaxMsgSize)))
+			n.writes = max(n.writes, mostWrites(chunkOf(l.port.now().attr.MaxMsgSz, l.peer.MaxMsgSize)))
 		}
 		kept = append(kept, l)
 	}
@@ -273,7 +273,7 @@ func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) ui
 
 // checkMTU says when a cable works at less than one of its ends could.
 func (c *conn) checkMTU(l *lane) {
-	p := l.port
+	p := l.port.now()
 	if ours, theirs := p.attr.ActiveMTU, uint32(l.remote.MTU); ours != theirs {
 		c.t.warnOnce(fmt.Sprintf("MTU differs between the ends of a cable: %s on %s has %d, %s (%s) on %s has %d; using %d. Set the same MTU on both interfaces",
 			p.String(), c.t.name(), mtuBytes(ours), shortName(l.peer), l.peer.Netdev, c.s.Peer().Hostname, mtuBytes(theirs), mtuBytes(min(ours, theirs))))

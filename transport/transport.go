@@ -29,7 +29,7 @@ type Transport struct {
 	log   *slog.Logger
 	host  string
 	ports []*port
-	told  []handshake.Port // what peers are told of ports, same order
+	told  atomic.Pointer[[]handshake.Port] // what peers are told of ports, same order
 	ep    *control.Endpoint
 
 	ctx     context.Context // ends at Close
@@ -43,6 +43,7 @@ type Transport struct {
 	listeners map[uint32]*Listener
 	warned    map[string]bool
 	known     map[handshake.ProcessID]*pathSet
+	peerPorts map[handshake.ProcessID][]handshake.Port // of peers whose ports have changed
 	closed    bool
 }
 
@@ -58,7 +59,7 @@ func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), conns: map[connKey]*conn{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
-		known: map[handshake.ProcessID]*pathSet{},
+		known: map[handshake.ProcessID]*pathSet{}, peerPorts: map[handshake.ProcessID][]handshake.Port{},
 	}
 	t.log = t.opts.Log
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -99,7 +100,7 @@ func New(o Options) (_ *Transport, err error) {
 	t.ep, err = control.New(control.Config{
 		Process: handshake.NewProcessID(), Node: node, Hostname: t.host,
 		Addrs:     topology.BootstrapAddrs(found.Links, t.opts.Interfaces, t.opts.SocketFamily, mesh),
-		Ports:     func() []handshake.Port { return t.told },
+		Ports:     func() []handshake.Port { return *t.told.Load() },
 		Mesh:      func(a netip.Addr) bool { return onMesh[a.Unmap()] },
 		LaneWait:  t.opts.LaneWait,
 		TimeScale: t.opts.TimeScale,
@@ -108,6 +109,9 @@ func New(o Options) (_ *Transport, err error) {
 		Dead:      t.dead,
 		Busy:      func(s *control.Session) bool { return len(t.connsOf(s)) > 0 },
 	})
+	if err == nil {
+		t.watch()
+	}
 	return t, err
 }
 
@@ -147,7 +151,6 @@ func (t *Transport) openPorts(n *topology.Node) error {
 		byName[d.Name()] = d
 	}
 	var errs []error
-	var opened []topology.Port
 	for _, p := range selected {
 		d := byName[p.Device]
 		if d == nil {
@@ -161,7 +164,6 @@ func (t *Transport) openPorts(n *topology.Node) error {
 		}
 		o.index = uint8(len(t.ports))
 		t.ports = append(t.ports, o)
-		opened = append(opened, o.Port)
 	}
 	if len(t.ports) == 0 {
 		return fmt.Errorf("%w: %w", ErrNoPorts, errors.Join(errs...))
@@ -169,9 +171,8 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	for _, err := range errs {
 		t.log.Warn("a port is not used", "err", err)
 	}
-	t.told = topology.Describe(opened, t.opts.GIDs)
+	t.describe()
 	for i, p := range t.ports {
-		p.describe(&t.told[i])
 		t.log.Info(fmt.Sprintf("port %d: %s", i, p.Summary(t.opts.GIDs)))
 	}
 	return nil
@@ -200,9 +201,28 @@ func nodeID(hostID string) (handshake.NodeID, error) {
 func (t *Transport) topologyPorts() []topology.Port {
 	ports := make([]topology.Port, len(t.ports))
 	for i, p := range t.ports {
-		ports[i] = p.Port
+		ports[i] = p.now().Port
 	}
 	return ports
+}
+
+// describe writes down what peers are told of the ports.
+func (t *Transport) describe() {
+	told := topology.Describe(t.topologyPorts(), t.opts.GIDs)
+	for i, p := range t.ports {
+		p.describe(&told[i])
+	}
+	t.told.Store(&told)
+}
+
+// portsOf are the ports of a session's peer, as it last described them.
+func (t *Transport) portsOf(s *control.Session) []handshake.Port {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p, ok := t.peerPorts[s.Peer().Process]; ok {
+		return p
+	}
+	return s.Peer().Ports
 }
 
 // name is this node's in messages.
@@ -216,8 +236,12 @@ func (t *Transport) Device() topology.Device {
 // message routes a session's message. It runs on the session's goroutine and
 // does not block.
 func (t *Transport) message(s *control.Session, m handshake.Message) {
-	if o, ok := m.(*handshake.Open); ok {
-		t.opened(s, o)
+	switch m := m.(type) {
+	case *handshake.Open:
+		t.opened(s, m)
+		return
+	case *handshake.Ports:
+		t.portsChanged(s, m)
 		return
 	}
 	id, ok := connOf(m)
@@ -257,6 +281,9 @@ func (t *Transport) dead(s *control.Session, err error) {
 		err = errors.New("it ended its work")
 	}
 	t.forgetPaths(s)
+	t.mu.Lock()
+	delete(t.peerPorts, s.Peer().Process)
+	t.mu.Unlock()
 	for _, c := range t.connsOf(s) {
 		c.peerEnded(fmt.Errorf("%w: %v: process %v on %s is gone: %w", ErrPeer, c, s.Peer().Process, s.Peer().Hostname, err))
 	}

@@ -48,7 +48,7 @@ func child(handle string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Send(&handshake.Ready{Conn: 1}); err != nil {
+	if err := s.Send(&handshake.Connected{Conn: 1}); err != nil {
 		return err
 	}
 	l, err := e.Listen()
@@ -101,7 +101,7 @@ func spawnChild(t *testing.T, n *node) (cmd *exec.Cmd, dialled, accepted *Sessio
 		t.Fatal(err)
 	}
 	s := n.dial(h)
-	n.send(s, &handshake.Ready{})
+	n.send(s, &handshake.Connected{})
 	eventually(t, "the child to have the session", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -138,7 +138,7 @@ func TestDialFindsTheProcessAmongOthers(t *testing.T) {
 	if got := s.RemoteAddr(); got != b.at(1) {
 		t.Errorf("connected to %v, want %v", got, b.at(1))
 	}
-	a.send(s, &handshake.Ready{})
+	a.send(s, &handshake.Connected{})
 	b.first()
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -257,3 +259,10 @@ func (e *Endpoint) Close() error {
 }
 
 var errUnconfirmed = errors.New("closed before the peer confirmed the end of the session")
+
+// Sessions returns the sessions there are now, of either direction.
+func (e *Endpoint) Sessions() []*Session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.sessions))
+}

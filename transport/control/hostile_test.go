@@ -94,7 +94,7 @@ func TestHostileBytes(t *testing.T) {
 	a := newNode(t, nil)
 	_, h := b.invite()
 	s := a.dial(h)
-	a.send(s, &handshake.Ready{Conn: 1})
+	a.send(s, &handshake.Connected{Conn: 1})
 	r := b.first()
 	before := s.LocalAddr()
 	another, _ := b.invite() // what a stranger may know, but for the secret
@@ -166,7 +166,7 @@ func TestHostileBytes(t *testing.T) {
 			want[tt.reason]++
 			lines[tt.reason] = true
 		}
-		a.send(s, &handshake.Ready{Conn: uint32(i) + 2})
+		a.send(s, &handshake.Connected{Conn: uint32(i) + 2})
 	}
 	a.send(s, &handshake.Bye{Conn: 1})
 
@@ -297,14 +297,14 @@ func TestOvertakenHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := a.dial(h)
-	a.send(s, &handshake.Ready{Conn: 1})
+	a.send(s, &handshake.Connected{Conn: 1})
 	r := b.first()
 	if _, _, err := v.x.HearWelcome(raw); err != nil {
 		t.Fatal(err)
 	}
 	_ = v.Close()
 	eventually(t, "the stranger to be gone", func() bool { return b.Stats().Strangers == 0 })
-	a.send(s, &handshake.Ready{Conn: 2})
+	a.send(s, &handshake.Connected{Conn: 2})
 	if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
@@ -332,7 +332,7 @@ func peerByHand(t *testing.T, b *node, process handshake.ProcessID) (*visitor, h
 
 // TestPeerThatBreaksTheProtocol: a fault of an authentic peer ends its session, with a message that says which.
 func TestPeerThatBreaksTheProtocol(t *testing.T) {
-	ready, err := (&handshake.Ready{Conn: 1}).AppendTo(nil)
+	ready, err := (&handshake.Connected{Conn: 1}).AppendTo(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,11 +341,11 @@ func TestPeerThatBreaksTheProtocol(t *testing.T) {
 		f    handshake.Frame
 		want string
 	}{
-		{"a gap", handshake.Frame{Type: handshake.TypeReady, Number: 3, Body: ready}, "message 3 follows message 1"},
-		{"a message twice", handshake.Frame{Type: handshake.TypeReady, Number: 1, Body: ready}, "message 1 follows message 1"},
-		{"an ack of what was not sent", handshake.Frame{Type: handshake.TypeReady, Number: 2, Ack: 1, Body: ready}, "acknowledges message 1, the last one sent is 0"},
+		{"a gap", handshake.Frame{Type: handshake.TypeConnected, Number: 3, Body: ready}, "message 3 follows message 1"},
+		{"a message twice", handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}, "message 1 follows message 1"},
+		{"an ack of what was not sent", handshake.Frame{Type: handshake.TypeConnected, Number: 2, Ack: 1, Body: ready}, "acknowledges message 1, the last one sent is 0"},
 		{"an unknown type", handshake.Frame{Type: 99, Number: 2}, "message type 99 is unknown"},
-		{"a malformed body", handshake.Frame{Type: handshake.TypeReady, Number: 2, Body: ready[1:]}, "Ready: message ends too early"},
+		{"a malformed body", handshake.Frame{Type: handshake.TypeConnected, Number: 2, Body: ready[1:]}, "Connected: message ends too early"},
 		{"an ack that skips", handshake.Frame{Type: handshake.TypeAck, Number: 5}, "the peer has sent 5 messages, 1 have arrived"},
 		{"an ack with a body", handshake.Frame{Type: handshake.TypeAck, Number: 1, Body: ready}, "protocol error"},
 	}
@@ -355,7 +355,7 @@ func TestPeerThatBreaksTheProtocol(t *testing.T) {
 			b := newNode(t, nil)
 			v, keys := peerByHand(t, b, handshake.ProcessID{9})
 			seal := handshake.NewSealer(keys.Send)
-			v.say(seal.Append(seal.Append(nil, &handshake.Frame{Type: handshake.TypeReady, Number: 1, Body: ready}), &tt.f))
+			v.say(seal.Append(seal.Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}), &tt.f))
 			r := b.first()
 			if err := b.died(r); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Dead: %v, want one that says %q", err, tt.want)
@@ -374,13 +374,13 @@ func TestPeerThatBreaksTheProtocol(t *testing.T) {
 func TestPeerStartsAnew(t *testing.T) {
 	leakCheck(t)
 	b := newNode(t, func(c *Config) { c.TimeScale = 0.1 }) // for nobody confirms the end
-	ready, err := (&handshake.Ready{Conn: 1}).AppendTo(nil)
+	ready, err := (&handshake.Connected{Conn: 1}).AppendTo(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		v, keys := peerByHand(t, b, handshake.ProcessID{9})
-		v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeReady, Number: 1, Body: ready}))
+		v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}))
 		b.until("its message", func() bool { return len(b.seen) > 0 && b.seen[len(b.seen)-1].ID() == keys.Session })
 	}
 	if err := b.died(b.first()); err == nil || !strings.Contains(err.Error(), "began a new session") {
@@ -395,11 +395,12 @@ func TestPeerStartsAnew(t *testing.T) {
 func TestForgedFrames(t *testing.T) {
 	leakCheck(t)
 	a, b := newNode(t, nil), newNode(t, only)
+	a.port = 0 // so that the other side cannot dial back past the proxy
 	p := newProxy(t, b)
 	_, h := b.invite()
 	h.Addrs = []netip.Addr{p.addr.Addr()}
 	s := a.dial(h)
-	a.send(s, &handshake.Ready{Conn: 1})
+	a.send(s, &handshake.Connected{Conn: 1})
 	r := b.first()
 	forged := handshake.NewSealer(handshake.Key{}).Append(nil, &handshake.Frame{Type: handshake.TypeBye, Number: 2, Body: make([]byte, 4)})
 	for i, b2 := range [][]byte{forged, bytes.Repeat([]byte{0xff}, 100)} {
@@ -408,8 +409,8 @@ func TestForgedFrames(t *testing.T) {
 			p.inject(b2) // more than once: the first may meet a link that is just being replaced
 			return a.Stats().Cut > cut
 		})
-		a.send(s, &handshake.Ready{Conn: uint32(i) + 2})
-		b.send(r, &handshake.Ready{Conn: uint32(i) + 1})
+		a.send(s, &handshake.Connected{Conn: uint32(i) + 2})
+		b.send(r, &handshake.Connected{Conn: uint32(i) + 1})
 	}
 	if diff := cmp.Diff(conns(1, 3), b.messages(r, 3)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)

@@ -126,9 +126,9 @@ func through(t *testing.T, a, b *node, p *proxy, others ...netip.Addr) (s, r *Se
 	_, h := b.invite()
 	h.Addrs = append([]netip.Addr{p.addr.Addr()}, others...)
 	s = a.dial(h)
-	a.send(s, &handshake.Ready{Conn: 1})
+	a.send(s, &handshake.Connected{Conn: 1})
 	r = b.first()
-	b.send(r, &handshake.Ready{Conn: 1})
+	b.send(r, &handshake.Connected{Conn: 1})
 	a.messages(s, 1)
 	return s, r
 }
@@ -155,8 +155,8 @@ func TestResume(t *testing.T) {
 			random := rand.New(rand.NewSource(2))
 			const count = 2000
 			for i := uint32(2); i <= count; i++ {
-				a.send(s, &handshake.Ready{Conn: i})
-				b.send(r, &handshake.Ready{Conn: i})
+				a.send(s, &handshake.Connected{Conn: i})
+				b.send(r, &handshake.Connected{Conn: i})
 				if i%100 == 0 {
 					p.cut(random.Intn(2) == 0)
 					// Wait for one message that must cross the next link, so that links come to work.
@@ -195,8 +195,8 @@ func TestResumeOverAnotherAddress(t *testing.T) {
 		t.Fatalf("connected over %v, want %v", got, p.addr)
 	}
 	p.close()
-	a.send(s, &handshake.Ready{Conn: 2})
-	b.send(r, &handshake.Ready{Conn: 2})
+	a.send(s, &handshake.Connected{Conn: 2})
+	b.send(r, &handshake.Connected{Conn: 2})
 	b.messages(r, 2)
 	a.messages(s, 2)
 	if !s.Alive() || s.RemoteAddr() == p.addr {
@@ -212,7 +212,7 @@ func TestRedial(t *testing.T) {
 	s, r := through(t, a, b, p, loopback)
 	p.hush() // the link stands, but a new one over this address does not come about
 	s.Redial(errors.New("port rocep1s0f0 is down"))
-	a.send(s, &handshake.Ready{Conn: 2})
+	a.send(s, &handshake.Connected{Conn: 2})
 	b.messages(r, 2)
 	if s.RemoteAddr() == p.addr || !s.Alive() {
 		t.Errorf("session over %v, alive %v", s.RemoteAddr(), s.Alive())
@@ -227,7 +227,7 @@ func TestPeerDialsBack(t *testing.T) {
 	s, r := through(t, a, b, p)
 	p.hush()
 	p.cut(true)
-	a.send(s, &handshake.Ready{Conn: 2})
+	a.send(s, &handshake.Connected{Conn: 2})
 	b.messages(r, 2)
 	if got := r.RemoteAddr().Port(); got != a.Port() {
 		t.Errorf("the session goes to port %d, not to the listener's %d", got, a.Port())
@@ -289,7 +289,7 @@ func TestSilence(t *testing.T) {
 				t.Errorf("a peer that is needed was given up after %v", waited)
 			}
 			<-called
-			if err := s.Send(&handshake.Ready{}); !errors.As(err, &peer) {
+			if err := s.Send(&handshake.Connected{}); !errors.As(err, &peer) {
 				t.Errorf("Send: %v", err)
 			}
 		})

@@ -87,7 +87,7 @@ func TestDialReusesTheSession(t *testing.T) {
 	if b.dial(back).ID() == a.dial(h1).ID() {
 		t.Error("one session for both directions")
 	}
-	a.send(a.dial(h1), &handshake.Ready{})
+	a.send(a.dial(h1), &handshake.Connected{})
 	b.first()
 	if got := b.Stats(); got.Dialled != 1 || got.Accepted != 1 || got.Sessions != 2 {
 		t.Errorf("stats: %+v", got)
@@ -108,7 +108,7 @@ func TestConcurrentDialsShareOneSession(t *testing.T) {
 				return
 			}
 			sessions[i] = s
-			if err := s.Send(&handshake.Ready{Conn: uint32(i)}); err != nil {
+			if err := s.Send(&handshake.Connected{Conn: uint32(i)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -190,7 +190,7 @@ func TestConsumeRefuses(t *testing.T) {
 	l, h := b.invite()
 	s := a.dial(h)
 	proof := handshake.Proof(h.Secret, s.ID(), h.Listen, 1)
-	a.send(s, &handshake.Ready{})
+	a.send(s, &handshake.Connected{})
 	r := b.first()
 	withdrawn, h2 := b.invite()
 	withdrawn.Close()
@@ -230,7 +230,7 @@ func TestSendRefusesWhatDoesNotFit(t *testing.T) {
 	if err := s.Send(&handshake.Accept{Lanes: []handshake.Lane{{QPN: 1 << 24, Kind: handshake.LaneVerbs}}}); err == nil || !strings.Contains(err.Error(), "24 bits") {
 		t.Errorf("Send = %v", err)
 	}
-	a.send(s, &handshake.Ready{Conn: 1})
+	a.send(s, &handshake.Connected{Conn: 1})
 	if diff := cmp.Diff(conns(1, 1), b.messages(b.first(), 1)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
@@ -242,7 +242,7 @@ func TestBothSidesClose(t *testing.T) {
 		a, b := newNode(t, nil), newNode(t, nil)
 		_, h := b.invite()
 		s := a.dial(h)
-		a.send(s, &handshake.Ready{})
+		a.send(s, &handshake.Connected{})
 		r := b.first()
 		var wg sync.WaitGroup
 		for _, n := range []*node{a, b} {

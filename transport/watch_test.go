@@ -1,0 +1,65 @@
+package transport
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"ncclmesh/handshake"
+)
+
+// A change of an address reaches the peers, and paths are proved anew.
+func TestAddressChange(t *testing.T) {
+	leaks(t)
+	ip := func(args ...string) error {
+		out, err := exec.Command("ip", args...).CombinedOutput()
+		if err != nil {
+			t.Logf("ip %v: %s", args, out)
+		}
+		return err
+	}
+	if _, err := os.Stat("/sys/class/net/p1"); err != nil || ip("addr", "show", "dev", "p1") != nil {
+		skip(t, "netns", "no network namespace with the ports' interfaces, or no ip command")
+	}
+	a, b := newTransport(t), newTransport(t)
+	s, r := connect(t, a, b)
+	closeBoth(t, s, r)
+	has := func(ports []handshake.Port) bool {
+		return slices.ContainsFunc(ports[1].Addrs, func(x handshake.PortAddr) bool {
+			return addrOf(x.GID) == netip.MustParseAddr("192.168.2.1") && x.PrefixLen == 24
+		})
+	}
+	sess := s.s
+	if !has(a.portsOf(sess)) {
+		t.Fatalf("the peer does not tell of 192.168.2.1/24: %+v", a.portsOf(sess))
+	}
+	for _, step := range []struct {
+		verb string
+		want bool
+	}{{"del", false}, {"add", true}} {
+		if err := ip("addr", step.verb, "192.168.2.1/24", "dev", "p1"); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the peer to tell of the change", func() bool { return has(a.portsOf(sess)) == step.want })
+		a.mu.Lock()
+		known := a.known[sess.Peer().Process]
+		a.mu.Unlock()
+		if known != nil {
+			t.Error("paths from before the change are still trusted")
+		}
+		s, r := connect(t, a, b)
+		closeBoth(t, s, r)
+	}
+}
+
+// skip skips a test unless its tier is required.
+func skip(t *testing.T, tier, why string) {
+	t.Helper()
+	if r := os.Getenv("MESH_TEST_REQUIRE"); r == "all" || slices.Contains(strings.Split(r, ","), tier) {
+		t.Fatalf("MESH_TEST_REQUIRE=%s: %s", r, why)
+	}
+	t.Skip(why)
+}
