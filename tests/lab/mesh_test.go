@@ -86,8 +86,10 @@ addr add 192.168.100.2/24 dev ba
 link set ba mtu 9000 up
 rule add pref 10 iif ba lookup local
 rule add pref 20 oif ab lookup 101
+route add local 192.168.100.1 dev ab table 101
 route add 192.168.100.0/24 dev ab src 192.168.100.1 table 101
 rule add pref 20 oif ba lookup 102
+route add local 192.168.100.2 dev ba table 102
 route add 192.168.100.0/24 dev ba src 192.168.100.2 table 102
 END
 cat > /run/rdma.batch <<END

@@ -71,7 +71,8 @@ func (m Mesh) settings(machine string) []string {
 
 // internalCables returns the ip commands for cables with both ends in this machine. A packet to an address of the machine itself
 // would go by way of lo, and the RDMA driver would hand it to the device it came from. So the local table is looked up
-// after the rules below: what leaves by a port is routed by that port's own table, what arrives at it is still local.
+// after the rules below: what leaves by a port is routed by that port's own table, where only its own address is local; what
+// arrives at it is still local.
 func (m Mesh) internalCables(machine string) []string {
 	var ip []string
 	table := 100
@@ -93,6 +94,7 @@ func (m Mesh) internalCables(machine string) []string {
 			table++
 			ip = append(ip,
 				fmt.Sprintf("rule add pref 20 oif %s lookup %d", e.Iface, table),
+				fmt.Sprintf("route add local %s dev %s table %d", e.Addr, e.Iface, table),
 				fmt.Sprintf("route add %s dev %s src %s table %d", c.Net, e.Iface, e.Addr, table))
 		}
 	}
