@@ -44,7 +44,7 @@ type conn struct {
 	peerBase uint64
 	peerKeys [maxDevices]uint32
 	regions  map[*Region]struct{}
-	active   int // requests outstanding
+	pending  int // requests not complete
 
 	half half
 }
@@ -198,10 +198,10 @@ func (c *conn) Close() error {
 	}
 	c.closed = true
 	c.poll()
-	clean := c.active == 0
+	clean := c.pending == 0
 	if !clean {
 		if c.err == nil {
-			c.err = fmt.Errorf("%w: %v: closed with %d requests outstanding", ErrUsage, c, c.active)
+			c.err = fmt.Errorf("%w: %v: closed with %d requests outstanding", ErrUsage, c, c.pending)
 		}
 		c.quiesce()
 	}

@@ -73,13 +73,12 @@ func (r *Request) Test() (bool, error) {
 // begin makes r outstanding with n buffers.
 func (c *conn) begin(r *Request, n int) {
 	r.active, r.done, r.err, r.n = true, false, nil, n
-	c.active++
+	c.pending++
 }
 
-// release makes r free again.
+// release makes r, which is done, free again.
 func (c *conn) release(r *Request) {
 	r.active = false
-	c.active--
 	c.half.recycle(r)
 }
 
@@ -96,5 +95,6 @@ func (r *Request) settle() {
 // complete marks r done.
 func (r *Request) complete() {
 	r.done = true
+	r.c.pending--
 	r.settle()
 }
