@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"ncclmesh/ibv/internal/ccall"
+	"ncclmesh/tests/require"
 )
 
 var buildDir string
@@ -29,15 +29,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// missing skips a test for want of a tool, or fails it when MESH_TEST_REQUIRE lists that.
-func missing(t testing.TB, what, reason string) {
-	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv("MESH_TEST_REQUIRE"), ","), what) {
-		t.Fatalf("MESH_TEST_REQUIRE=%s: %s", what, reason)
-	}
-	t.Skip(reason)
-}
-
 // compiler returns the C compiler for the architecture that the test runs on, which may be an emulated one.
 func compiler(t testing.TB) []string {
 	t.Helper()
@@ -47,10 +38,10 @@ func compiler(t testing.TB) []string {
 	}
 	path, err := exec.LookPath(cc)
 	if err != nil {
-		missing(t, "cc", fmt.Sprintf("no C compiler %s for %s (CC names another): %v", cc, runtime.GOARCH, err))
+		require.Skip(t, require.CC, fmt.Sprintf("no C compiler %s for %s (CC names another): %v", cc, runtime.GOARCH, err))
 	}
 	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		missing(t, "cc", "no verbs headers: install libibverbs-dev")
+		require.Skip(t, require.CC, "no verbs headers: install libibverbs-dev")
 	}
 	return []string{path, "-idirafter", "/usr/include"}
 }

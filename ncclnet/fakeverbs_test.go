@@ -5,13 +5,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/ibv"
+	"ncclmesh/tests/require"
 )
 
 // TestOverFakeverbs takes the calls through the real transport and a libibverbs
@@ -50,10 +50,7 @@ func fakeverbs(t *testing.T) string {
 		if err == nil {
 			continue
 		}
-		if slices.Contains(strings.Split(os.Getenv("MESH_TEST_REQUIRE"), ","), "fakeverbs") {
-			t.Fatalf("MESH_TEST_REQUIRE=fakeverbs, and there is no %s", what)
-		}
-		t.Skipf("there is no %s", what)
+		require.Skip(t, require.Fake, "there is no "+what)
 	}
 	build := t.TempDir()
 	run(t, exec.Command("make", "-C", "../tests/fakeverbs", "OUT="+build))

@@ -22,6 +22,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
+	"ncclmesh/tests/require"
 	"ncclmesh/transport/topology"
 )
 
@@ -97,7 +98,7 @@ func startAgain() error {
 func requireFake(t *testing.T) {
 	t.Helper()
 	if noFake != "" {
-		skip(t, "fake", "needs tests/fakeverbs: "+noFake)
+		require.Skip(t, require.Fake, "needs tests/fakeverbs: "+noFake)
 	}
 }
 
@@ -692,11 +693,11 @@ func TestNoPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = New(Options{Sysfs: os.Getenv("NCCL_MESH_SYSFS"), HCA: hca})
+	_, err = New(Options{Sysfs: os.Getenv("NCCL_MESH_SYSFS"), HCA: hca, Transport: TransportRDMA})
 	if !errors.Is(err, ErrNoPorts) || !strings.Contains(err.Error(), "NCCL_IB_HCA") {
 		t.Errorf("error %v, want ErrNoPorts naming NCCL_IB_HCA", err)
 	}
-	_, err = New(Options{Sysfs: t.TempDir()})
+	_, err = New(Options{Sysfs: t.TempDir(), Transport: TransportRDMA})
 	if !errors.Is(err, ErrNoPorts) {
 		t.Errorf("error %v, want ErrNoPorts", err)
 	}

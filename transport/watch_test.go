@@ -5,10 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/require"
 )
 
 // A change of an address reaches the peers, and paths are proved anew.
@@ -22,7 +22,7 @@ func TestAddressChange(t *testing.T) {
 		return err
 	}
 	if _, err := os.Stat("/sys/class/net/p1"); err != nil || ip("addr", "show", "dev", "p1") != nil {
-		skip(t, "netns", "no network namespace with the ports' interfaces, or no ip command")
+		require.Skip(t, require.Netns, "no network namespace with the ports' interfaces, or no ip command")
 	}
 	a, b := newTransport(t), newTransport(t)
 	s, r := connect(t, a, b)
@@ -53,13 +53,4 @@ func TestAddressChange(t *testing.T) {
 		s, r := connect(t, a, b)
 		closeBoth(t, s, r)
 	}
-}
-
-// skip skips a test unless its tier is required.
-func skip(t *testing.T, tier, why string) {
-	t.Helper()
-	if r := os.Getenv("MESH_TEST_REQUIRE"); r == "all" || slices.Contains(strings.Split(r, ","), tier) {
-		t.Fatalf("MESH_TEST_REQUIRE=%s: %s", r, why)
-	}
-	t.Skip(why)
 }

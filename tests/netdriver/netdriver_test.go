@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/require"
 )
 
 // A hang guard, not a measure.
@@ -345,22 +347,11 @@ func TestRanksByHand(t *testing.T) {
 	}
 }
 
-// skip skips the test with its reason; with MESH_TEST_REQUIRE naming what, it fails instead.
-func skip(t *testing.T, what, format string, args ...any) {
-	t.Helper()
-	for name := range strings.SplitSeq(os.Getenv("MESH_TEST_REQUIRE"), ",") {
-		if name == what {
-			t.Fatalf("required by MESH_TEST_REQUIRE: "+format, args...)
-		}
-	}
-	t.Skipf(format, args...)
-}
-
 func TestArm64(t *testing.T) {
 	const compiler, emulator, root = "aarch64-linux-gnu-gcc", "qemu-aarch64-static", "/usr/aarch64-linux-gnu"
 	for tool, pkg := range map[string]string{compiler: "gcc-aarch64-linux-gnu", emulator: "qemu-user-static"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			skip(t, "arm64", "%s is not here; apt install %s", tool, pkg)
+			require.Skip(t, require.CC, fmt.Sprintf("%s is not here; apt install %s", tool, pkg))
 		}
 	}
 	driver, plugin := build(t, compiler, "-O2")

@@ -33,6 +33,7 @@ var imports = map[string][]string{
 	"tests/lab":          {sysUnix},
 	"tests/lab/cmd/lab":  {"tests/lab"},
 	"tests/netdriver":    {},
+	"tests/require":      {},
 	"tests/rules":        {},
 }
 

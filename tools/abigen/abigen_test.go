@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/require"
 )
 
 const ibv = "../../ibv"
@@ -169,12 +172,9 @@ type Thing struct {
 // needCompilers skips where a compiler of the table or the header is missing.
 func needCompilers(t *testing.T) {
 	t.Helper()
-	require := slices.Contains(strings.Split(os.Getenv("MESH_TEST_REQUIRE"), ","), "cc")
 	for _, c := range compilers {
-		if _, err := exec.LookPath(c.cc); err != nil && require {
-			t.Fatalf("MESH_TEST_REQUIRE=cc: %v", err)
-		} else if err != nil {
-			t.Skipf("no compiler for %s: install %s", c.goarch, c.packages)
+		if _, err := exec.LookPath(c.cc); err != nil {
+			require.Skip(t, require.CC, fmt.Sprintf("no compiler for %s: install %s", c.goarch, c.packages))
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/require"
 )
 
 // The kernel's own answer, in a network namespace of our own.
@@ -77,13 +79,8 @@ func TestKernelLinks(t *testing.T) {
 		}
 	}()
 	<-done
-	required := strings.Split(os.Getenv("MESH_TEST_REQUIRE"), ",")
-	switch {
-	case lacking == "":
-	case slices.Contains(required, "all") || slices.Contains(required, "netns"):
-		t.Fatal(lacking)
-	default:
-		t.Skip(lacking)
+	if lacking != "" {
+		require.Skip(t, require.Netns, lacking)
 	}
 }
 

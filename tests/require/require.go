@@ -1,0 +1,31 @@
+package require
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Variable lists what tests may not skip for want of, or "all".
+const Variable = "MESH_TEST_REQUIRE"
+
+// The things that tests may have to do without.
+const (
+	CC    = "cc"    // C compilers for both architectures, and the headers of libibverbs
+	Fake  = "fake"  // tests/fakeverbs
+	Netns = "netns" // network namespaces, and the ip command to fill them
+	Lab   = "lab"   // virtual machines
+	GPU   = "gpu"   // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
+)
+
+// Skip ends a test that cannot run for want of what, saying why. Where the
+// environment requires it, the test fails.
+func Skip(t testing.TB, what, why string) {
+	t.Helper()
+	list := strings.Split(os.Getenv(Variable), ",")
+	if slices.Contains(list, what) || what != GPU && slices.Contains(list, "all") {
+		t.Fatalf("%s=%s requires %s: %s", Variable, os.Getenv(Variable), what, why)
+	}
+	t.Skipf("skipped for want of %s: %s", what, why)
+}
