@@ -243,6 +243,7 @@ func (s *Session) dispatch() {
 		s.event.Broadcast()
 		s.mu.Unlock()
 		if over {
+			s.e.remove(s) // before Dead, which may dial the peer anew
 			if s.e.cfg.Dead != nil {
 				s.e.cfg.Dead(s, err)
 			}
@@ -366,13 +367,13 @@ func (s *Session) end(err error) {
 		s.stopRedial()
 		s.stopRedial = nil
 	}
+	if err != nil {
+		s.e.count.add(func(st *Stats) { st.Dead++ })
+	}
 	s.event.Broadcast()
 	s.mu.Unlock()
 	if l != nil {
 		l.close()
-	}
-	if err != nil {
-		s.e.count.add(func(st *Stats) { st.Dead++ })
 	}
 	s.e.remove(s)
 }

@@ -71,6 +71,11 @@ func connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	}
 	conn := c.(*net.TCPConn)
 	markFD(conn)
+	if conn.LocalAddr() == nil || conn.RemoteAddr() == nil {
+		// Reset since: the kernel no longer knows the addresses.
+		closeConn(conn)
+		return nil, os.NewSyscallError("connect", unix.ECONNRESET)
+	}
 	if conn.LocalAddr().String() == conn.RemoteAddr().String() {
 		// Nobody listens on an ephemeral port of this host, and the kernel chose the same one for us.
 		closeConn(conn)
