@@ -41,6 +41,7 @@ type conn struct {
 	wireBase uintptr
 	devs     []*device
 	lanes    []*lane
+	sockets  []*socket // those of the lanes that are sockets
 	peerBase uint64
 	peerKeys [maxDevices]uint32
 	regions  map[*Region]struct{}
@@ -146,6 +147,9 @@ func (c *conn) poll() {
 			c.pollDevice(d)
 		}
 	}
+	for _, k := range c.sockets {
+		k.poll(receiving)
+	}
 }
 
 // quiesce stops all queue pairs and waits until they have flushed: afterwards no
@@ -213,9 +217,17 @@ func (c *conn) Close() error {
 	over := c.peerOver
 	c.peerOver = true
 	c.mu.Unlock()
-	_ = c.s.Send(&handshake.Bye{Conn: c.id}) // a dead session needs none
 	c.logCounters()
+	if len(c.sockets) == 0 {
+		c.sayBye()
+	}
 	c.t.background(func() {
+		if len(c.sockets) > 0 {
+			if clean && !over {
+				c.awaitDelivery()
+			}
+			c.sayBye()
+		}
 		if clean && !over {
 			wait := time.NewTimer(c.t.opts.scaled(lingerTime))
 			defer wait.Stop()
@@ -232,6 +244,11 @@ func (c *conn) Close() error {
 	return errors.Join(errs...)
 }
 
+// sayBye tells the peer that this side has closed.
+func (c *conn) sayBye() {
+	_ = c.s.Send(&handshake.Bye{Conn: c.id}) // a dead session needs none
+}
+
 // destroy gives back all verbs objects and memory.
 func (c *conn) destroy() error {
 	c.t.forget(c)
@@ -244,7 +261,7 @@ func (c *conn) destroy() error {
 	for _, d := range c.devs {
 		errs = append(errs, d.close())
 	}
-	c.lanes, c.devs = nil, nil
+	c.lanes, c.devs, c.sockets = nil, nil, nil
 	if c.mem != nil {
 		errs = append(errs, c.mem.Free())
 		c.mem = nil

@@ -142,6 +142,9 @@ func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
 			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d as its number %d", ErrPeer, c, o.Index, o.PeerPort, i)
 		}
 		p := c.t.ports[o.PeerPort]
+		if o.Kind != p.carries() || o.Kind != offered[0].Kind {
+			return nil, fmt.Errorf("%w: %v: peer offers lane %d of kind %d to our %s; lane 0 is of kind %d", ErrPeer, c, i, o.Kind, p.String(), offered[0].Kind)
+		}
 		peer, addr, ok := portOf(c.t.portsOf(c.s), o)
 		if !ok {
 			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", ErrPeer, c, netip.AddrFrom16(o.GID).Unmap(), o.Port)

@@ -28,6 +28,9 @@ type Options struct {
 	QPsPerLane      int // queue pairs per path; 1
 	RelaxedOrdering int // 0 off, 1 on, 2 as the device allows
 
+	Transport  string // TransportAuto, TransportRDMA or TransportTCP; TransportAuto
+	TCPStreams int    // TCP connections per path; by its speed
+
 	LaneWait  time.Duration // how long a connection without a working lane is kept; 10 s
 	ProofWait time.Duration // how long a lane may take to prove itself; 1 s
 	TimeScale float64       // multiplies every deadline (emulation); 1
@@ -77,6 +80,10 @@ func (o Options) withDefaults() Options {
 	if o.QPsPerLane <= 0 {
 		o.QPsPerLane = 1
 	}
+	if o.Transport == "" {
+		o.Transport = TransportAuto
+	}
+	o.TCPStreams = min(max(o.TCPStreams, 0), maxParts)
 	if o.LaneWait <= 0 {
 		o.LaneWait = defaultLaneWait
 	}

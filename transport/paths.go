@@ -86,8 +86,9 @@ func (t *Transport) share(paths []path) []plannedLane {
 		}
 		local[p.pair[0]], remote[p.pair[1]] = a-w, b-w
 		l := p.plannedLane
-		l.weight = w / float64(t.opts.QPsPerLane)
-		for range t.opts.QPsPerLane {
+		n := t.streams(p)
+		l.weight = w / float64(n)
+		for range n {
 			if len(lanes) < maxParts {
 				lanes = append(lanes, l)
 			}
@@ -96,14 +97,40 @@ func (t *Transport) share(paths []path) []plannedLane {
 	return lanes
 }
 
-// find proves the ways to a peer. Pairs of ports in one subnet come first. Other
+// find proves the ways to a peer: those for queue pairs, and when there is none,
+// those for sockets.
+func (t *Transport) find(s *control.Session) (found []path, err error) {
+	ports, peer := t.topologyPorts(), t.portsOf(s)
+	verbs, sockets := t.candidates(ports, peer)
+	var tried []string
+	if len(verbs) > 0 {
+		found, tried, err = t.findAmong(s, ports, peer, verbs)
+	}
+	if len(found) == 0 && len(sockets) > 0 {
+		var also []string
+		why := err
+		found, also, err = t.findAmong(s, ports, peer, sockets)
+		if len(found) > 0 {
+			t.sayWhyTCP(s.Peer().Hostname, why, tried)
+		}
+		tried = append(tried, also...)
+	}
+	for _, r := range tried {
+		t.log.Debug("no path", "way", r)
+	}
+	if len(found) == 0 && err == nil {
+		err = t.noPath(s, tried)
+	}
+	return found, err
+}
+
+// findAmong proves ways. Pairs of ports in one subnet come first. Other
 // reasons to try a pair, link-local addresses and RoCE v1, count for ports that
 // have no address of their own, and for all when nothing else works: they are
 // tried as well when the first have not been proved after patience.
-func (t *Transport) find(s *control.Session) ([]path, error) {
-	ports, peer := t.topologyPorts(), t.portsOf(s)
+func (t *Transport) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate) (found []path, tried []string, err error) {
 	var subnet, other []topology.Candidate
-	for _, c := range topology.Candidates(ports, peer, t.opts.GIDs) {
+	for _, c := range candidates {
 		if c.Tier == topology.TierSubnet {
 			subnet = append(subnet, c)
 		} else {
@@ -136,18 +163,11 @@ func (t *Transport) find(s *control.Session) ([]path, error) {
 			return slices.ContainsFunc(done.found, func(q path) bool { return p.pair == q.pair })
 		})
 	}
-	found := append(done.found, rest.found...)
-	tried := append(done.tried, rest.tried...)
-	for _, r := range tried {
-		t.log.Debug("no path", "way", r)
-	}
+	found = append(done.found, rest.found...)
 	if len(found) == 0 {
-		if err := errors.Join(done.err, rest.err); err != nil {
-			return nil, err
-		}
-		return nil, t.noPath(s, tried)
+		err = errors.Join(done.err, rest.err)
 	}
-	return found, nil
+	return found, append(done.tried, rest.tried...), err
 }
 
 // trials is the outcome of one or more of them.

@@ -98,7 +98,7 @@ func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 			b.Region.inflight.Add(1)
 			req.regions[i] = b.Region
 		}
-		req.subs[i] = sub{capacity: b.Size}
+		req.subs[i] = sub{addr: b.Addr, capacity: b.Size}
 		req.sizes[i] = 0
 	}
 	if err := l.sendGrant(r.next, slot[:n]); err != nil {
@@ -111,11 +111,15 @@ func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 	return req, nil
 }
 
-// grantLane is the lane that carries the next grant, or nil: they take turns.
+// grantLane is the lane that carries the next grant, or nil: they take turns,
+// but for sockets, of which the sender reads the first.
 func (r *RecvConn) grantLane() *lane {
-	n := len(r.lanes)
+	n, from := len(r.lanes), 0
+	if len(r.sockets) == 0 {
+		from = int(r.next)
+	}
 	for i := range n {
-		if l := r.lanes[(int(r.next)+i)%n]; l.up && l.grantable() {
+		if l := r.lanes[(from+i)%n]; l.up && l.grantable() {
 			return l
 		}
 	}
@@ -126,26 +130,9 @@ func (r *RecvConn) grantLane() *lane {
 // checked: a peer that breaks the protocol fails its connection, nothing else.
 func (r *RecvConn) received(l *lane, v uint32, size int64) {
 	l.messages++
-	m, ok := decodeImm(v)
-	req := &r.requests[m.slot]
+	req, s, m := r.outstanding(l, v)
 	switch {
-	case !ok:
-		r.bad(l, v, "malformed")
-		return
-	case !req.active || req.done:
-		r.bad(l, v, "no receive outstanding in that slot")
-		return
-	case int(m.sub) >= req.n:
-		r.bad(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
-		return
-	}
-	s := &req.subs[m.sub]
-	if s.seen == 0 {
-		s.last = m.last
-	}
-	switch {
-	case s.last != m.last:
-		r.bad(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
+	case s == nil:
 		return
 	case s.seen&(1<<m.part) != 0:
 		r.bad(l, v, "that part has arrived before")
@@ -167,6 +154,33 @@ func (r *RecvConn) received(l *lane, v uint32, size int64) {
 	if req.left--; req.left == 0 {
 		req.complete()
 	}
+}
+
+// outstanding finds the sub-receive that an immediate names, or fails the
+// connection and returns nil.
+func (r *RecvConn) outstanding(l *lane, v uint32) (*Request, *sub, imm) {
+	m, ok := decodeImm(v)
+	req := &r.requests[m.slot]
+	switch {
+	case !ok:
+		r.bad(l, v, "malformed")
+		return nil, nil, m
+	case !req.active || req.done:
+		r.bad(l, v, "no receive outstanding in that slot")
+		return nil, nil, m
+	case int(m.sub) >= req.n:
+		r.bad(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
+		return nil, nil, m
+	}
+	s := &req.subs[m.sub]
+	if s.seen|s.begun == 0 {
+		s.last = m.last
+	}
+	if s.last != m.last {
+		r.bad(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
+		return nil, nil, m
+	}
+	return req, s, m
 }
 
 // bad fails the connection over an immediate that the protocol does not allow.

@@ -45,6 +45,9 @@ func (c *conn) RegMR(addr, length uintptr) (*Region, error) {
 
 // RegDmaBufMR registers the memory of a DMA-BUF that the process sees at addr.
 func (c *conn) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*Region, error) {
+	if len(c.sockets) > 0 {
+		return nil, fmt.Errorf("%w: %v: DMA-BUF %d: a connection over TCP takes host memory only", ErrUsage, c, fd)
+	}
 	r := &Region{addr: addr, length: length}
 	for i, d := range c.devs {
 		mr, err := d.port.pd.RegDmaBufMR(offset, uint64(length), uint64(addr), fd, c.access())

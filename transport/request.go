@@ -27,7 +27,9 @@ type Request struct {
 
 // sub is what has arrived of one sub-receive.
 type sub struct {
+	addr     uintptr
 	capacity int
+	begun    uint32 // parts that have begun to arrive over a socket
 	seen     uint32 // parts that have arrived
 	last     uint8  // number of the last part, once one has arrived
 	size     int64  // bytes of the parts seen

@@ -16,6 +16,7 @@ type SendConn struct {
 	bytes, messages uint64
 	waits           uint64 // messages that waited for a grant
 	waiting_        bool   // the next message has been counted in waits
+	asked           uint   // times that sockets were asked for grants
 	clamped         bool   // a message was larger than its grant, and that was said
 }
 
@@ -63,6 +64,10 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 		return nil, fmt.Errorf("%w: %v: send of %d bytes at %#x is outside the registered memory", ErrUsage, c, size, addr)
 	}
 	g := s.match(tag)
+	if g == nil && len(c.sockets) > 0 {
+		s.fetchGrants()
+		g = s.match(tag)
+	}
 	if g == nil {
 		if !s.waiting_ {
 			s.waiting_ = true

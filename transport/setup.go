@@ -154,8 +154,12 @@ func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	return mask, nil
 }
 
-// build creates the devices and queue pairs of the planned lanes.
+// build creates the devices and queue pairs of the planned lanes, or their
+// sockets.
 func (c *conn) build(plan []plannedLane) error {
+	if plan[0].port.plain() {
+		return c.buildSockets(plan)
+	}
 	var needs []deviceNeed
 	index := map[*port]int{}
 	kept := plan[:0:0]
@@ -216,8 +220,8 @@ func (c *conn) offers(mask uint32) (devs []handshake.Device, lanes []handshake.L
 
 // adopt takes over the peer's device set and memory.
 func (c *conn) adopt(base uint64, devs []handshake.Device) error {
-	if len(devs) == 0 || len(devs) > maxDevices {
-		return fmt.Errorf("%w: %v: peer names %d devices; 1 to %d can be", ErrPeer, c, len(devs), maxDevices)
+	if len(devs) > maxDevices {
+		return fmt.Errorf("%w: %v: peer names %d devices; %d can be", ErrPeer, c, len(devs), maxDevices)
 	}
 	c.peerBase = base
 	for i, d := range devs {
@@ -242,12 +246,12 @@ func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) ui
 	var wg sync.WaitGroup
 	for i := range remote {
 		r := &remote[i]
-		if int(r.Index) >= len(c.lanes) || r.Kind != handshake.LaneVerbs {
+		if int(r.Index) >= len(c.lanes) {
 			continue
 		}
 		l := c.lanes[r.Index]
 		dev, ok := deviceOf(devs, r.Port)
-		if !ok || r.Port != l.peer.Index || r.PeerPort != l.port.index {
+		if r.Kind != l.port.carries() || !ok && !l.port.plain() || r.Port != l.peer.Index || r.PeerPort != l.port.index {
 			l.reason = fmt.Sprintf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort)
 			continue
 		}
@@ -265,7 +269,9 @@ func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) ui
 	for _, l := range c.lanes {
 		if l.ready {
 			mask |= 1 << l.index
-			c.checkMTU(l)
+			if !l.port.plain() {
+				c.checkMTU(l)
+			}
 		}
 	}
 	return mask

@@ -19,6 +19,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/topology"
 )
 
@@ -31,6 +32,7 @@ type Transport struct {
 	ports []*port
 	told  atomic.Pointer[[]handshake.Port] // what peers are told of ports, same order
 	ep    *control.Endpoint
+	data  *dataport.Endpoint // where sockets of lanes come in
 
 	ctx     context.Context // ends at Close
 	closing <-chan struct{}
@@ -92,11 +94,15 @@ func New(o Options) (_ *Transport, err error) {
 	}
 	mesh, onMesh := map[string]bool{}, map[netip.Addr]bool{}
 	for _, p := range t.ports {
+		if p.plain() {
+			continue // which of them is the mesh is not known
+		}
 		mesh[p.Netdev] = true
 		for _, a := range p.Addrs {
 			onMesh[a.Addr().Unmap()] = true
 		}
 	}
+	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, TimeScale: t.opts.TimeScale, Log: t.log})
 	t.ep, err = control.New(control.Config{
 		Process: handshake.NewProcessID(), Node: node, Hostname: t.host,
 		Addrs:     topology.BootstrapAddrs(found.Links, t.opts.Interfaces, t.opts.SocketFamily, mesh),
@@ -115,8 +121,37 @@ func New(o Options) (_ *Transport, err error) {
 	return t, err
 }
 
-// openPorts opens the devices of all ports that the configuration selects.
+// openPorts finds the ports that the configuration selects: those of RDMA, and
+// after them the interfaces that TCP can use.
 func (t *Transport) openPorts(n *topology.Node) error {
+	var noRDMA error
+	if t.opts.Transport != TransportTCP {
+		noRDMA = t.openDevices(n)
+	}
+	if t.opts.Transport != TransportRDMA {
+		if err := t.openPlain(n); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(t.ports) == 0 && noRDMA != nil:
+		return noRDMA
+	case len(t.ports) == 0:
+		return fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME selects is up and has an address", ErrNoPorts)
+	case noRDMA != nil && len(n.Ports) > 0:
+		t.log.Warn("RDMA is not used, but slower TCP", "err", noRDMA)
+	case noRDMA != nil:
+		t.log.Info("TCP is used, as there is no RDMA device")
+	}
+	t.describe()
+	for i, p := range t.ports {
+		t.log.Info(fmt.Sprintf("port %d: %s", i, p.Summary(t.opts.GIDs)))
+	}
+	return nil
+}
+
+// openDevices opens the devices of all RDMA ports that the configuration selects.
+func (t *Transport) openDevices(n *topology.Node) error {
 	var selected []topology.Port
 	var seen []string
 	for _, p := range n.Ports {
@@ -171,10 +206,6 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	for _, err := range errs {
 		t.log.Warn("a port is not used", "err", err)
 	}
-	t.describe()
-	for i, p := range t.ports {
-		t.log.Info(fmt.Sprintf("port %d: %s", i, p.Summary(t.opts.GIDs)))
-	}
 	return nil
 }
 
@@ -228,9 +259,15 @@ func (t *Transport) portsOf(s *control.Session) []handshake.Port {
 // name is this node's in messages.
 func (t *Transport) name() string { return t.host }
 
-// Device is what NCCL is told of the node: all its ports as one.
+// Device is what NCCL is told of the node: all its RDMA ports as one, or all its
+// interfaces when it has none.
 func (t *Transport) Device() topology.Device {
-	return topology.Aggregate(t.topologyPorts())
+	ports := t.topologyPorts()
+	rdma := slices.DeleteFunc(slices.Clone(ports), func(p topology.Port) bool { return p.Device == "" })
+	if len(rdma) > 0 {
+		ports = rdma
+	}
+	return topology.Aggregate(ports)
 }
 
 // message routes a session's message. It runs on the session's goroutine and
@@ -383,6 +420,9 @@ func (t *Transport) Close() error {
 		st := t.ep.Stats()
 		errs = append(errs, t.ep.Close())
 		t.log.Info(fmt.Sprintf("control plane closed: %+v", st))
+	}
+	if t.data != nil {
+		errs = append(errs, t.data.Close())
 	}
 	for _, p := range t.ports {
 		errs = append(errs, p.close())

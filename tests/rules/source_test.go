@@ -21,8 +21,9 @@ const module = "ncclmesh"
 var imports = map[string][]string{
 	"capi":               {"C", "ncclnet"},
 	"ncclnet":            {"handshake", "transport", "transport/forkfd", "transport/topology"},
-	"transport":          {"handshake", "ibv", "transport/control", "transport/forkfd", "transport/topology", sysUnix, netlink},
+	"transport":          {"handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/topology", sysUnix, netlink},
 	"transport/control":  {"handshake", "transport/forkfd", sysUnix},
+	"transport/dataport": {"handshake", "transport/forkfd", sysUnix},
 	"transport/topology": {"handshake", sysUnix, netlink},
 	"transport/forkfd":   {},
 	"handshake":          {},

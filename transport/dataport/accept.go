@@ -1,0 +1,131 @@
+package dataport
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"ncclmesh/handshake"
+)
+
+const (
+	strangerTTL = 5 * time.Second       // for a connection to prove itself, before TimeScale
+	acceptPause = 50 * time.Millisecond // when there is no descriptor left
+)
+
+// Reasons of refusals, as counted and logged.
+const (
+	reasonCrowded   = "too many connections that have not proved themselves"
+	reasonSource    = "too many connections from one address that have not proved themselves"
+	reasonSlow      = "not proved in time"
+	reasonTruncated = "ended in the middle of the proof"
+	reasonMalformed = "malformed proof"
+	reasonUnknown   = "no such lane is expected"
+	reasonMAC       = "wrong proof"
+)
+
+// accept takes connections until the listener is closed.
+func (e *Endpoint) accept(ln *net.TCPListener) {
+	for {
+		c, err := ln.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors or memory: the kernel's queue keeps the peers waiting
+			e.refuse(err.Error(), netip.AddrPort{}, err)
+			select {
+			case <-e.ctx.Done():
+				return
+			case <-time.After(e.scaled(acceptPause)):
+			}
+			continue
+		}
+		withFD(c, mark)
+		s, reason := e.gate.enter(c)
+		if reason != "" {
+			e.refuse(reason, source(c), nil)
+			closeConn(c)
+			continue
+		}
+		e.wg.Go(func() { e.receive(s) })
+	}
+}
+
+// receive is the listener's side of the proof.
+func (e *Endpoint) receive(s *stranger) {
+	_ = s.conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
+	call, welcome, reason, err := e.hear(s.conn)
+	evicted := e.gate.leave(s)
+	defer closeConn(s.conn)
+	switch {
+	case evicted && e.ctx.Err() != nil:
+		return
+	case evicted:
+		e.refuse(reasonCrowded, s.source, nil)
+		return
+	case err != nil:
+		if reason != "" {
+			e.refuse(reason, s.source, err)
+		}
+		return
+	}
+	fd, err := e.detach(s.conn)
+	if err != nil {
+		e.refuse(err.Error(), s.source, err)
+		return
+	}
+	if !e.meet(call) {
+		e.refuse(reasonUnknown, s.source, nil)
+		_ = CloseFD(fd)
+		return
+	}
+	// The lane counts as this side's before the dialler hears so.
+	call.got(fd)
+	_, _ = s.conn.Write(welcome[:]) // on an error the lane finds out for itself
+}
+
+// hear reads and checks what a stranger says.
+func (e *Endpoint) hear(c *net.TCPConn) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
+	var hello [handshake.LaneHelloSize]byte
+	if n, err := io.ReadFull(c, hello[:]); err != nil {
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			reason = reasonSlow
+		case n > 0:
+			reason = reasonTruncated
+		}
+		return nil, welcome, reason, err
+	}
+	name, err := handshake.HearLaneHello(hello)
+	if err != nil {
+		return nil, welcome, reasonMalformed, err
+	}
+	call = e.look(name)
+	if call == nil {
+		return nil, welcome, reasonUnknown, fmt.Errorf("session %v connection %d lane %d", name.Session, name.Conn, name.Lane)
+	}
+	if err := handshake.CheckLaneHello(call.end.Key, hello, call.end.Tokens); err != nil {
+		return nil, welcome, reasonMAC, err
+	}
+	return call, handshake.LaneWelcome(call.end.Key, hello, call.end.Tokens), "", nil
+}
+
+const maxLogged = 64 // refusals that are logged; later ones are only counted
+
+// refuse counts a refusal, and logs the first of each reason.
+func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
+	e.mu.Lock()
+	if e.stats.Refused == nil {
+		e.stats.Refused = map[string]uint64{}
+	}
+	e.stats.Refused[reason]++
+	log := e.stats.Refused[reason] == 1 && len(e.stats.Refused) <= maxLogged
+	e.mu.Unlock()
+	if log {
+		e.log.Warn("a connection to a data port was refused; more of this kind are only counted", "from", from, "reason", reason, "err", err)
+	}
+}

@@ -1,0 +1,193 @@
+package dataport
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"ncclmesh/handshake"
+)
+
+// Config says how an Endpoint behaves.
+type Config struct {
+	// KeepAlive is how long the kernel waits for signs of life of an idle peer.
+	KeepAlive time.Duration
+	// TimeScale multiplies every deadline. 0: 1.
+	TimeScale float64
+	// Log is told what happens. Nil: nobody is.
+	Log *slog.Logger
+}
+
+// End is one end of a lane: what its two sides have agreed on over the session,
+// and where this one is.
+type End struct {
+	Name   handshake.LaneName
+	Key    handshake.Key
+	Tokens handshake.LaneTokens
+	Addr   netip.Addr // own address; a link-local one with its zone
+	Device string     // own interface; "" is any
+}
+
+// Endpoint is a process's end of all its TCP lanes.
+type Endpoint struct {
+	cfg    Config
+	log    *slog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	gate   gate
+
+	mu        sync.Mutex
+	closed    bool
+	listeners map[place]*net.TCPListener
+	expected  map[handshake.LaneName]*Call
+	stats     Stats
+}
+
+// place is where a listener is.
+type place struct {
+	addr   netip.Addr
+	device string
+}
+
+// Stats are counts since the Endpoint was made, and what is open now.
+type Stats struct {
+	Dialled  uint64            // lanes dialled
+	Accepted uint64            // lanes accepted
+	Refused  map[string]uint64 // connections refused, by reason
+	Expected int               // lanes that have not come yet
+	Inside   int               // connections that have not proved themselves
+}
+
+// New makes an Endpoint. It listens nowhere yet.
+func New(cfg Config) *Endpoint {
+	if cfg.TimeScale == 0 {
+		cfg.TimeScale = 1
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Endpoint{cfg: cfg, log: cfg.Log, listeners: map[place]*net.TCPListener{}, expected: map[handshake.LaneName]*Call{}}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// Listen returns the TCP port at which lanes to an address of an interface are
+// accepted. The first call for an address opens the listener, which stays.
+func (e *Endpoint) Listen(addr netip.Addr, device string) (uint16, error) {
+	at := place{addr.Unmap(), device}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return 0, net.ErrClosed
+	}
+	ln := e.listeners[at]
+	if ln == nil {
+		var err error
+		if ln, err = e.listen(at); err != nil {
+			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, device, err)
+		}
+		e.listeners[at] = ln
+		e.wg.Go(func() { e.accept(ln) })
+	}
+	return ln.Addr().(*net.TCPAddr).AddrPort().Port(), nil
+}
+
+// Call is a lane that the other side will dial.
+type Call struct {
+	end End
+	got func(fd int)
+}
+
+// Expect makes the Endpoint take the connection that proves to be the other end
+// of a lane, once. got is given its descriptor, on another goroutine.
+func (e *Endpoint) Expect(end End, got func(fd int)) (*Call, error) {
+	c := &Call{end, got}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, net.ErrClosed
+	}
+	if e.expected[end.Name] != nil {
+		return nil, fmt.Errorf("lane %d of connection %d of session %v is expected already", end.Name.Lane, end.Name.Conn, end.Name.Session)
+	}
+	e.expected[end.Name] = c
+	return c, nil
+}
+
+// Cancel withdraws an expectation that has not been met. got may be running, or
+// about to.
+func (e *Endpoint) Cancel(c *Call) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.expected[c.end.Name] == c {
+		delete(e.expected, c.end.Name)
+	}
+}
+
+// look returns who waits for a lane.
+func (e *Endpoint) look(n handshake.LaneName) *Call {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.expected[n]
+}
+
+// meet takes an expectation off the list. It reports false when somebody else
+// has, or it was withdrawn.
+func (e *Endpoint) meet(c *Call) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || e.expected[c.end.Name] != c {
+		return false
+	}
+	delete(e.expected, c.end.Name)
+	e.stats.Accepted++
+	return true
+}
+
+// scaled stretches a deadline on a slow machine.
+func (e *Endpoint) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * e.cfg.TimeScale)
+}
+
+// Stats returns the counters.
+func (e *Endpoint) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.stats
+	s.Refused = maps.Clone(s.Refused)
+	s.Expected = len(e.expected)
+	s.Inside = e.gate.count()
+	return s
+}
+
+// Close ends listening and every exchange in progress. Descriptors given out
+// belong to those who have them.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	listeners := slices.Collect(maps.Values(e.listeners))
+	clear(e.expected)
+	e.mu.Unlock()
+	e.cancel()
+	var first error
+	for _, ln := range listeners {
+		withFD(ln, unmark)
+		if err := ln.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	e.gate.evictAll()
+	e.wg.Wait()
+	return first
+}

@@ -1,0 +1,440 @@
+package transport
+
+// The tests of TCP lanes need no RDMA, real or fake: two transports of this
+// process connect over the interfaces that there are.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func tcpTransport(t *testing.T, streams int, change ...func(*Options)) *Transport {
+	t.Helper()
+	o := Options{Transport: TransportTCP, TCPStreams: streams, TimeScale: 5, Log: slog.New(slog.NewTextHandler(testLog{t}, nil))}
+	for _, f := range change {
+		f(&o)
+	}
+	tr, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return tr
+}
+
+// tcpPair connects two new transports.
+func tcpPair(t *testing.T, streams int) (*SendConn, *RecvConn) {
+	t.Helper()
+	s, r := connect(t, tcpTransport(t, streams), tcpTransport(t, streams))
+	if len(s.sockets) < streams || len(s.sockets) != len(s.lanes) {
+		t.Fatalf("%d lanes, %d sockets; want %d streams on every path", len(s.lanes), len(s.sockets), streams)
+	}
+	return s, r
+}
+
+// overTCP runs a test with one and with four streams on a path.
+func overTCP(t *testing.T, f func(t *testing.T, s *SendConn, r *RecvConn)) {
+	for _, streams := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d streams", streams), func(t *testing.T) {
+			leaks(t)
+			s, r := tcpPair(t, streams)
+			f(t, s, r)
+		})
+	}
+}
+
+// both tests a send and its receive by turns until both are done: over TCP
+// neither gets there without the other.
+func both(t *testing.T, what string, reqs ...*Request) {
+	t.Helper()
+	left := append([]*Request(nil), reqs...)
+	await(t, what, func() bool {
+		for i := 0; i < len(left); i++ {
+			ok, err := left[i].Test()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if ok {
+				left = append(left[:i], left[i+1:]...)
+				i--
+			}
+		}
+		return len(left) == 0
+	})
+}
+
+func TestTCPSizes(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		const room = 9 << 20
+		sm, sb := memory(t, room)
+		rm, rb := memory(t, room+256)
+		sg, rg := register(t, s, sm), register(t, r, rm)
+		for i, size := range []int{0, 1, 7, 8, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 65535, 65536, 65537, 100001, 1<<19 + 3, 1 << 20, pollBytes + 17, room} {
+			fill(sb[:size], i)
+			clear(rb)
+			rq := irecv(t, r, Buffer{rm.Addr(), size + 100, 5, rg})
+			sq := isend(t, s, sm, 0, size, 5, sg)
+			both(t, fmt.Sprintf("message of %d", size), sq, rq)
+			if rq.Size(0) != size || sq.Size(0) != size {
+				t.Errorf("size %d: sent %d, received %d", size, sq.Size(0), rq.Size(0))
+			}
+			if !bytes.Equal(sb[:size], rb[:size]) {
+				t.Errorf("size %d: the bytes differ", size)
+			}
+			if i := bytes.IndexFunc(rb[size:], func(c rune) bool { return c != 0 }); i >= 0 {
+				t.Errorf("size %d: byte %d beyond it was written", size, i)
+			}
+		}
+		for _, l := range s.lanes {
+			if l.bytes == 0 {
+				t.Errorf("%v carried nothing", l)
+			}
+		}
+		closeBoth(t, s, r)
+	})
+}
+
+func TestTCPGroup(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		const each = 200 << 10
+		sm, sb := memory(t, maxSubs*each)
+		rm, rb := memory(t, maxSubs*each)
+		sg, rg := register(t, s, sm), register(t, r, rm)
+		for n := 1; n <= maxSubs; n++ {
+			fill(sb, n)
+			clear(rb)
+			var bufs []Buffer
+			for i := range n {
+				bufs = append(bufs, Buffer{rm.Addr() + uintptr(i*each), each, int32(100 + i), rg})
+			}
+			all := []*Request{irecv(t, r, bufs...)}
+			await(t, "the group's grant", func() bool {
+				if q, err := s.Isend(sm.Addr(), 1, 99, sg); q != nil || err != nil {
+					t.Fatalf("a send with a tag nobody waits for: %v, %v", q, err)
+				}
+				return s.wire.slot(s.head)[0].seq == s.head
+			})
+			for k := range n {
+				i := n - 1 - k
+				size := each - i
+				if i == 2 {
+					size = 0
+				}
+				all = append(all, isend(t, s, sm, i*each, size, int32(100+i), sg))
+			}
+			both(t, "group", all...)
+			for i := range n {
+				size := each - i
+				if i == 2 {
+					size = 0
+				}
+				if got := all[0].Size(i); got != size {
+					t.Errorf("group of %d: buffer %d has %d bytes, want %d", n, i, got, size)
+				}
+				if !bytes.Equal(rb[i*each:i*each+size], sb[i*each:i*each+size]) {
+					t.Errorf("group of %d: buffer %d differs", n, i)
+				}
+			}
+		}
+		closeBoth(t, s, r)
+	})
+}
+
+// A full window of receives, messages of every size up to a mebibyte, all under
+// way at once in random order of testing.
+func TestTCPMany(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		const each = 96 << 10
+		sm, sb := memory(t, window*each)
+		rm, rb := memory(t, window*each)
+		sg, rg := register(t, s, sm), register(t, r, rm)
+		for round := range 3 {
+			fill(sb, round)
+			clear(rb)
+			sizes := make([]int, window)
+			var all []*Request
+			for i := range window {
+				sizes[i] = rng.IntN(each + 1)
+				all = append(all, irecv(t, r, Buffer{rm.Addr() + uintptr(i*each), each, 0, rg}))
+			}
+			if q, err := r.Irecv([]Buffer{{rm.Addr(), 1, 0, rg}}); q != nil || err != nil {
+				t.Fatalf("receive beyond the window: %v, %v", q, err)
+			}
+			for i := range window {
+				all = append(all, isend(t, s, sm, i*each, sizes[i], 0, sg))
+			}
+			received := all[:window:window]
+			rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			both(t, "all messages", all...)
+			for i, q := range r.requests[:] {
+				_ = q
+				if !bytes.Equal(rb[i*each:i*each+sizes[i]], sb[i*each:i*each+sizes[i]]) {
+					t.Fatalf("round %d: message %d of %d bytes differs", round, i, sizes[i])
+				}
+			}
+			_ = received
+		}
+		closeBoth(t, s, r)
+	})
+}
+
+func TestTCPNoAllocations(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		sm, _ := memory(t, 1<<20)
+		rm, _ := memory(t, 1<<20)
+		sg, rg := register(t, s, sm), register(t, r, rm)
+		bufs := []Buffer{{rm.Addr(), 1 << 20, 0, rg}}
+		for _, size := range []int{8, 1 << 20} {
+			n := testing.AllocsPerRun(100, func() {
+				rq, err := r.Irecv(bufs)
+				if rq == nil || err != nil {
+					t.Fatalf("receive: %v, %v", rq, err)
+				}
+				var sq *Request
+				for sq == nil {
+					if sq, err = s.Isend(sm.Addr(), size, 0, sg); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for received, sent := false, false; !received || !sent; {
+					if !sent {
+						sent, err = sq.Test()
+					}
+					if err == nil && !received {
+						received, err = rq.Test()
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			if n != 0 {
+				t.Errorf("%d bytes: %v allocations", size, n)
+			}
+		}
+		closeBoth(t, s, r)
+	})
+}
+
+// blocked makes a send that cannot end, as the receiver does not read.
+func blocked(t *testing.T, s *SendConn, r *RecvConn) (sm, rm []byte, sg, rg *Region, sq, rq *Request) {
+	t.Helper()
+	const size = 64 << 20
+	mmap := func() []byte {
+		b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Munmap(b) })
+		return b
+	}
+	sm, rm = mmap(), mmap()
+	reg := func(c interface {
+		RegMR(addr, length uintptr) (*Region, error)
+	}, b []byte) *Region {
+		g, err := c.RegMR(addressOf(b), uintptr(len(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	sg, rg = reg(s, sm), reg(r, rm)
+	rq = irecv(t, r, Buffer{addressOf(rm), size, 0, rg})
+	await(t, "the send", func() bool {
+		var err error
+		if sq, err = s.Isend(addressOf(sm), size, 0, sg); err != nil {
+			t.Fatal(err)
+		}
+		return sq != nil
+	})
+	for range 50 {
+		if ok, err := sq.Test(); ok || err != nil {
+			t.Fatalf("a send to a receiver that does not read: %v, %v", ok, err)
+		}
+	}
+	return sm, rm, sg, rg, sq, rq
+}
+
+// After DeregMR nothing touches the memory, whatever is outstanding: it is taken
+// away altogether, and both sides go on testing.
+func TestTCPDeregOutstanding(t *testing.T) {
+	for _, side := range []string{"sender", "receiver"} {
+		t.Run(side, func(t *testing.T) {
+			overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+				sm, rm, sg, rg, sq, rq := blocked(t, s, r)
+				for range 3 {
+					if ok, err := rq.Test(); ok || err != nil {
+						t.Fatalf("receive: %v, %v", ok, err)
+					}
+				}
+				if side == "sender" {
+					if err := s.DeregMR(sg); err != nil {
+						t.Fatal(err)
+					}
+					if err := unix.Mprotect(sm, unix.PROT_NONE); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					if err := r.DeregMR(rg); err != nil {
+						t.Fatal(err)
+					}
+					if err := unix.Mprotect(rm, unix.PROT_NONE); err != nil {
+						t.Fatal(err)
+					}
+				}
+				wantErr := func(what string, q *Request, usage bool) {
+					await(t, what, func() bool {
+						ok, err := q.Test()
+						if ok {
+							t.Fatalf("%s is done", what)
+						}
+						if err != nil && errors.Is(err, ErrUsage) != usage {
+							t.Fatalf("%s: %v", what, err)
+						}
+						return err != nil
+					})
+				}
+				wantErr("the send's end", sq, side == "sender")
+				wantErr("the receive's end", rq, side == "receiver")
+				closeBoth(t, s, r)
+			})
+		})
+	}
+}
+
+// Close in the middle of a transfer: the other side hears of it, nobody touches
+// memory that is gone.
+func TestTCPCloseOutstanding(t *testing.T) {
+	for _, side := range []string{"sender", "receiver"} {
+		t.Run(side, func(t *testing.T) {
+			overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+				_, _, _, _, sq, rq := blocked(t, s, r)
+				left := rq
+				var err error
+				if side == "sender" {
+					err = s.Close()
+				} else {
+					err, left = r.Close(), sq
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				await(t, "the other side's error", func() bool {
+					ok, err := left.Test()
+					if ok || err != nil && !errors.Is(err, ErrPeer) {
+						t.Fatalf("done %v, error %v", ok, err)
+					}
+					return err != nil
+				})
+				closeBoth(t, s, r)
+			})
+		})
+	}
+}
+
+// A sender that closes after its last send, long before the receiver looks, takes
+// nothing away: the receiver finds every byte, though more than a socket's
+// buffers hold was on its way.
+func TestTCPSenderLeaves(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		const n, each = 32, 64 << 10
+		sm, sb := memory(t, n*each)
+		rm, rb := memory(t, n*each)
+		sg, rg := register(t, s, sm), register(t, r, rm)
+		fill(sb, 9)
+		var sent, got []*Request
+		for i := range n {
+			got = append(got, irecv(t, r, Buffer{rm.Addr() + uintptr(i*each), each, 0, rg}))
+		}
+		for i := range n {
+			sent = append(sent, isend(t, s, sm, i*each, each, 0, sg))
+		}
+		for len(sent) > 0 {
+			if ok, err := sent[0].Test(); err != nil {
+				t.Fatal(err)
+			} else if ok {
+				sent = sent[1:]
+			}
+			if len(sent) > 0 { // buffers may be full: let the receiver take a little
+				_, _ = got[n-1].Test()
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the Bye", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.err != nil
+		})
+		for i, q := range got {
+			if q.active {
+				done(t, fmt.Sprintf("receive %d", i), q)
+			}
+		}
+		if !bytes.Equal(sb, rb) {
+			t.Error("the bytes differ")
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Memory that is registered and not there is an error of its connection alone.
+func TestTCPUnmapped(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		sm, rm, _, _, sq, rq := blocked(t, s, r)
+		for range 3 { // both sides are in the middle of parts
+			if ok, err := rq.Test(); ok || err != nil {
+				t.Fatalf("receive: %v, %v", ok, err)
+			}
+		}
+		if err := errors.Join(unix.Mprotect(sm, unix.PROT_NONE), unix.Mprotect(rm, unix.PROT_NONE)); err != nil {
+			t.Fatal(err)
+		}
+		var first error
+		await(t, "an error", func() bool {
+			_, err := rq.Test()
+			if first = err; err == nil {
+				_, first = sq.Test()
+			}
+			return first != nil
+		})
+		if !errors.Is(first, ErrUsage) || errors.Is(first, syscall.EFAULT) {
+			t.Errorf("error %v, want ErrUsage that says what is wrong", first)
+		}
+		closeBoth(t, s, r)
+	})
+}
+
+// A slow receiver is no error, and a peer that acknowledges nothing is one.
+func TestTCPSlow(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		_, _, _, _, sq, rq := blocked(t, s, r)
+		s.t.opts.LaneWait, s.t.opts.TimeScale = time.Millisecond, 1
+		for start := time.Now(); time.Since(start) < 2500*time.Millisecond; time.Sleep(time.Millisecond) {
+			if ok, err := sq.Test(); ok || err != nil {
+				t.Fatalf("a send to a slow receiver: done %v, error %v", ok, err)
+			}
+		}
+		both(t, "the message", sq, rq)
+		closeBoth(t, s, r)
+	})
+}
+
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }
