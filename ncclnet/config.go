@@ -38,7 +38,7 @@ var variables = []variable{
 
 	{"NCCL_IB_HCA", "all ports", "", "RDMA ports to use: `[^][=]device[:port],…`; `^` excludes, `=` takes names as whole names instead of prefixes.",
 		func(c *config, v string) (err error) { c.transport.HCA, err = topology.ParseHCA(v); return }},
-	{"NCCL_SOCKET_IFNAME", "as NCCL", "", "Interfaces for setting connections up, most preferred first: `[^][=]name,…`.",
+	{"NCCL_SOCKET_IFNAME", "as NCCL", "", "Interfaces for setting connections up, most preferred first, and for TCP: `[^][=]name,…`.",
 		func(c *config, v string) (err error) {
 			c.transport.Interfaces, err = topology.ParseInterfaces(v)
 			return
@@ -77,6 +77,11 @@ var variables = []variable{
 		integer(0, 2, func(c *config) *int { return &c.transport.RelaxedOrdering })},
 	{"NCCL_MESH_STRIPE_THRESHOLD", "65536", "bytes", "Messages below this size go over one lane, larger ones over all.",
 		integer(1, 1<<30, func(c *config) *int { return &c.transport.StripeThreshold })},
+
+	{"NCCL_MESH_TRANSPORT", "auto", "", "`rdma`, `tcp`, or `auto`: RDMA between any two nodes where it works, else TCP.",
+		func(c *config, v string) (err error) { c.transport.Transport, err = parseTransport(v); return }},
+	{"NCCL_MESH_TCP_STREAMS", "0", "", "TCP connections of a connection on every path; 0 goes by the path's speed: 1 up to 10 Gb/s, 2 up to 25, 4 above.",
+		integer(0, 32, func(c *config) *int { return &c.transport.TCPStreams })},
 
 	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a connection whose lanes have all failed is kept before NCCL gets an error.",
 		duration(time.Second, func(c *config) *time.Duration { return &c.transport.LaneWait })},
@@ -210,6 +215,14 @@ func parseScale(c *config, v string) error {
 	}
 	c.transport.TimeScale = n
 	return nil
+}
+
+func parseTransport(v string) (string, error) {
+	switch v = strings.ToLower(v); v {
+	case transport.TransportAuto, transport.TransportRDMA, transport.TransportTCP:
+		return v, nil
+	}
+	return "", errors.New("want auto, rdma or tcp")
 }
 
 func parseFamily(v string) (int, error) {

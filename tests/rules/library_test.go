@@ -235,7 +235,7 @@ func TestLoads(t *testing.T) {
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				args := append(slices.Clone(g.run), program, g.build(t), "NCCL_MESH_SYSFS="+tree(t, tt.sysfs),
-					"NCCL_MESH_IBVERBS=/nowhere/libibverbs.so.1")
+					"NCCL_MESH_IBVERBS=/nowhere/libibverbs.so.1", "NCCL_MESH_TRANSPORT=rdma")
 				var stdout, stderr bytes.Buffer
 				cmd := exec.Command(args[0], args[1:]...)
 				cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, 10*time.Second
