@@ -40,7 +40,7 @@ func child(handle string) error {
 	if err != nil {
 		return err
 	}
-	e, err := New(Config{Process: handshake.NewProcessID(), Hostname: "child", Addrs: []netip.Addr{loopback}})
+	e, err := New(Config{Process: handshake.NewProcessID(), Hostname: "child", Addrs: []netip.Addr{loopback}, TimeScale: 20})
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,9 @@ func newNode(t *testing.T, change func(*Config)) *node {
 	return n
 }
 
+// patient lets a busy machine take its time over a deadline that the test does not want to meet.
+func patient(c *Config) { c.TimeScale = 20 }
+
 // Write takes the log.
 func (n *node) Write(b []byte) (int, error) {
 	n.mu.Lock()

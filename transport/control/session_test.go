@@ -17,7 +17,8 @@ import (
 
 func TestMessagesBothWaysAndBye(t *testing.T) {
 	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, func(c *Config) {
+	a, b := newNode(t, patient), newNode(t, func(c *Config) {
+		patient(c)
 		c.Hostname = "b"
 		c.Ports = func() []handshake.Port { return []handshake.Port{{Index: 3, Device: "rocep1s0f0", Num: 1}} }
 	})
@@ -159,7 +160,7 @@ func TestOneBadHandleSpoilsNoOther(t *testing.T) {
 
 func TestDialSelf(t *testing.T) {
 	leakCheck(t)
-	a := newNode(t, nil)
+	a := newNode(t, patient)
 	l, h := a.invite()
 	s := a.dial(h)
 	for _, m := range conns(1, 3) {
@@ -239,7 +240,7 @@ func TestSendRefusesWhatDoesNotFit(t *testing.T) {
 func TestBothSidesClose(t *testing.T) {
 	leakCheck(t)
 	for range 10 {
-		a, b := newNode(t, nil), newNode(t, nil)
+		a, b := newNode(t, patient), newNode(t, patient)
 		_, h := b.invite()
 		s := a.dial(h)
 		a.send(s, &handshake.Connected{})
