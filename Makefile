@@ -57,8 +57,9 @@ lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA
 demo: build netdriver ## three nodes, three cables, an all-reduce: LANES=lab in virtual machines
 	$(GO) run ./tests/lab/cmd/$(LANES) demo
 
-bench: ## time the data path's calls
-	$(GO) test -run '^$$' -bench . ./ibv ./transport ./ncclnet
+bench: build netdriver fakeverbs ## measure the plugin beside a C loop that does the same; BENCH="--help" lists options
+	$(MAKE) -C tests/bench BUILD=$(abspath $(BUILD))
+	$(GO) run ./tools/bench --build $(BUILD) $(BENCH)
 
 netdriver: ## the program that stands in for NCCL, build/netdriver
 	$(call need,gcc:gcc make:make)

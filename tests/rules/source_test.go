@@ -30,6 +30,7 @@ var imports = map[string][]string{
 	"ibv":                {"ibv/internal/ccall", sysUnix, purego},
 	"ibv/internal/ccall": {purego},
 	"tools/abigen":       {},
+	"tools/bench":        {plot, plot + "/plotter", plot + "/vg"},
 	"tests/fakeverbs":    {},
 	"tests/lab":          {sysUnix},
 	"tests/lab/cmd/lab":  {"tests/lab"},
@@ -42,6 +43,7 @@ const (
 	purego  = "github.com/ebitengine/purego"
 	sysUnix = "golang.org/x/sys/unix"
 	netlink = "github.com/vishvananda/netlink"
+	plot    = "gonum.org/v1/plot"
 )
 
 // root is the repository.

@@ -1,0 +1,59 @@
+/*
+ * Two processes, one on each of two nodes, that measure a network between them. The work is the
+ * same over two networks that are chosen at link time: verbs.c drives libibverbs itself and is
+ * the limit, plugin.c drives an NCCL network plugin as NCCL does.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MAX_DEPTH = 256, MAX_SIZES = 64 };
+
+struct options {
+	const char *meet; /* HOST:PORT where rank 0 waits for the other */
+	int rank;         /* 0 sends, 1 receives */
+	const char *work;
+	size_t sizes[MAX_SIZES];
+	int nsizes, depth, conns;
+	double seconds; /* that a figure is measured for, about */
+
+	const char *plugin;           /* of plugin.c */
+	const char *device;           /* of verbs.c */
+	int gid_index;
+};
+
+_Noreturn void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+uint64_t now_ns(void);
+
+/* meet.c: the socket between the two. meet_exchange blocks until both have given size bytes. */
+void meet_open(const char *path, int rank);
+void meet_exchange(const void *own, void *peer, size_t size);
+void meet_barrier(void);
+
+/* work.c: stream, pingpong, burst and setup. Rank 0 prints a JSON object for each result. */
+void work_run(const struct options *o);
+
+/*
+ * The network. A connection is one way; conns[i] of one process is the other half of conns[i] of
+ * the other. Receives and sends of a connection match in order.
+ */
+struct conn {
+	bool sending;
+	void *half;
+};
+
+void net_init(const struct options *o);
+void net_connect(struct conn *conns, int n); /* all of them at once */
+void net_register(struct conn *c, void *data, size_t size);
+/* isend and irecv return false when they cannot be posted yet. */
+bool net_isend(struct conn *c, void *data, size_t size, uint64_t *request);
+bool net_irecv(struct conn *c, void *data, size_t size, uint64_t *request);
+bool net_test(struct conn *c, uint64_t request);
+void net_close(struct conn *conns, int n);
+/* Bytes of a connection beside its queue pair that the network knows of. */
+size_t net_beside(void);
+
+#endif

@@ -1,0 +1,394 @@
+/* What is measured. Times of both processes are comparable: they run on one machine. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "bench.h"
+
+/* A flow is the messages of one connection, in order; slot i % depth of its buffer holds message i. */
+struct flow {
+	struct conn *conn;
+	unsigned char *slots;
+	size_t stride;
+	uint64_t posted, done;
+	uint64_t request[MAX_DEPTH];
+};
+
+static unsigned char *map(size_t size)
+{
+	unsigned char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	if (p == MAP_FAILED)
+		die("no memory for %zu bytes", size);
+	return p;
+}
+
+static unsigned char *slot(const struct flow *f, uint64_t message, int depth)
+{
+	return f->slots + message % (uint64_t)depth * f->stride;
+}
+
+/* A message carries its number in front and at its end, so that one that is lost, late or torn is seen. */
+static void stamp(unsigned char *data, size_t size, uint64_t number)
+{
+	memcpy(data + size - 8, &number, 8);
+	memcpy(data, &number, 8);
+}
+
+static void check(const unsigned char *data, size_t size, uint64_t number)
+{
+	uint64_t first, last;
+
+	memcpy(&first, data, 8);
+	memcpy(&last, data + size - 8, 8);
+	if (first != number || last != number)
+		die("message %llu of %zu bytes has %llu in front and %llu at its end", (unsigned long long)number, size,
+		    (unsigned long long)first, (unsigned long long)last);
+}
+
+static bool post(struct flow *f, size_t size, int depth)
+{
+	unsigned char *data = slot(f, f->posted, depth);
+	uint64_t *request = &f->request[f->posted % (uint64_t)depth];
+
+	if (f->conn->sending) {
+		stamp(data, size, f->posted);
+		return net_isend(f->conn, data, size, request);
+	}
+	return net_irecv(f->conn, data, size, request);
+}
+
+static bool take(struct flow *f, size_t size, int depth)
+{
+	if (!net_test(f->conn, f->request[f->done % (uint64_t)depth]))
+		return false;
+	if (!f->conn->sending)
+		check(slot(f, f->done, depth), size, f->done);
+	return true;
+}
+
+/* One round over the flows, each up to `until`; true if something moved. */
+static bool step(struct flow *flows, int n, size_t size, int depth, uint64_t until)
+{
+	bool moved = false;
+
+	for (struct flow *f = flows; f < flows + n; f++) {
+		if (f->posted < until && f->posted - f->done < (uint64_t)depth && post(f, size, depth)) {
+			f->posted++;
+			moved = true;
+		}
+		if (f->done < f->posted && take(f, size, depth)) {
+			f->done++;
+			moved = true;
+		}
+	}
+	return moved;
+}
+
+static uint64_t total_done(const struct flow *flows, int n)
+{
+	uint64_t done = 0;
+
+	for (int i = 0; i < n; i++)
+		done += flows[i].done;
+	return done;
+}
+
+/* cpu_ns is the processor time of the whole process so far. */
+static uint64_t cpu_ns(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000u +
+	       (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000u;
+}
+
+struct pass {
+	double seconds;  /* from the moment the pipe was full to the last message */
+	uint64_t timed;  /* messages in that time */
+	uint64_t cpu;    /* ns of this process, from start to end */
+	uint64_t count;
+};
+
+static struct pass run_pass(struct flow *flows, int n, size_t size, int depth, uint64_t count)
+{
+	uint64_t fill = (uint64_t)depth * (uint64_t)n, before = total_done(flows, n), began = 0;
+	uint64_t until = flows[0].done + count, all = before + count * (uint64_t)n;
+	struct pass p = {.count = count * (uint64_t)n};
+	uint64_t cpu;
+
+	meet_barrier();
+	cpu = cpu_ns();
+	for (uint64_t done = before; done < all;) {
+		bool moved = step(flows, n, size, depth, until);
+
+		if (!moved) {
+			sched_yield();
+			continue;
+		}
+		done = total_done(flows, n);
+		if (!began && done - before >= fill) {
+			began = now_ns();
+			p.timed = all - done;
+		}
+	}
+	p.seconds = (double)(now_ns() - began) / 1e9;
+	p.cpu = cpu_ns() - cpu;
+	return p;
+}
+
+/* agree gives both the receiver's number. */
+static double agree(int rank, double own)
+{
+	double peer;
+
+	meet_exchange(&own, &peer, sizeof own);
+	return rank == 1 ? own : peer;
+}
+
+static void open_flows(struct flow *flows, struct conn *conns, int n, size_t most, int depth)
+{
+	size_t stride = (most + 4095) / 4096 * 4096;
+
+	for (int i = 0; i < n; i++) {
+		flows[i] = (struct flow){.conn = &conns[i], .stride = stride, .slots = map(stride * (size_t)depth)};
+		net_register(&conns[i], flows[i].slots, stride * (size_t)depth);
+	}
+}
+
+static size_t largest(const struct options *o)
+{
+	size_t most = 8;
+
+	for (int i = 0; i < o->nsizes; i++)
+		if (o->sizes[i] > most)
+			most = o->sizes[i];
+	return most;
+}
+
+/* stream: as many messages as go, depth of them outstanding on each connection. */
+static void work_stream(const struct options *o)
+{
+	struct conn *conns = calloc((size_t)o->conns, sizeof *conns);
+	struct flow *flows = calloc((size_t)o->conns, sizeof *flows);
+
+	for (int i = 0; i < o->conns; i++)
+		conns[i].sending = o->rank == 0;
+	net_connect(conns, o->conns);
+	open_flows(flows, conns, o->conns, largest(o), o->depth);
+	for (int i = 0; i < o->nsizes; i++) {
+		size_t size = o->sizes[i];
+		uint64_t count = 4 * (uint64_t)o->depth, peer_cpu;
+		struct pass p = run_pass(flows, o->conns, size, o->depth, count);
+
+		/* Passes grow until one is long enough to tell how many messages the real one has. */
+		while (agree(o->rank, p.seconds) < 0.02)
+			p = run_pass(flows, o->conns, size, o->depth, count *= 4);
+		count = (uint64_t)agree(o->rank, (double)p.timed / p.seconds * o->seconds / o->conns) + 2 * (uint64_t)o->depth;
+		p = run_pass(flows, o->conns, size, o->depth, count);
+		meet_exchange(&p.cpu, &peer_cpu, sizeof peer_cpu);
+		p.seconds = agree(o->rank, p.seconds);
+		p.timed = (uint64_t)agree(o->rank, (double)p.timed);
+		if (o->rank == 0)
+			printf("{\"size\": %zu, \"rate\": %.6g, \"cpu_ns\": %.6g, \"messages\": %llu}\n", size,
+			       (double)p.timed * (double)size / p.seconds, (double)(p.cpu + peer_cpu) / (double)p.count,
+			       (unsigned long long)p.count);
+	}
+	net_close(conns, o->conns);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void wait_post(struct flow *f, size_t size, int depth)
+{
+	while (!post(f, size, depth))
+		sched_yield();
+	f->posted++;
+}
+
+static void wait_done(struct flow *f)
+{
+	while (!net_test(f->conn, f->request[f->done % 2]))
+		sched_yield();
+	f->done++;
+}
+
+/*
+ * pingpong: a message at a time, back and forth. The sender puts the time before isend into the
+ * message, so each one tells how long it took to the receiver's test. A second receive is always
+ * posted: the sender never waits for it.
+ */
+static void rounds(const struct options *o, struct flow *out, struct flow *in, size_t size, size_t most, uint64_t n,
+                   double *us)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t sent, now;
+
+		for (int turn = 0; turn < 2; turn++) {
+			if (turn == o->rank) {
+				unsigned char *data = slot(out, out->posted, 2);
+				uint64_t *request = &out->request[out->posted % 2];
+
+				for (;;) {
+					now = now_ns();
+					memcpy(data, &now, 8);
+					if (net_isend(out->conn, data, size, request))
+						break;
+					sched_yield();
+				}
+				out->posted++;
+				wait_done(out);
+			} else {
+				const unsigned char *data = slot(in, in->done, 2);
+
+				wait_done(in);
+				now = now_ns();
+				memcpy(&sent, data, 8);
+				us[i] = (double)(now - sent) / 1e3;
+				wait_post(in, most, 2);
+			}
+		}
+	}
+}
+
+static void work_pingpong(const struct options *o)
+{
+	enum { MOST = 100000, TRIAL = 50 };
+	struct conn conns[2] = {{.sending = o->rank == 0}, {.sending = o->rank == 1}};
+	struct flow flows[2], *out = &flows[o->rank], *in = &flows[1 - o->rank];
+	double *us = malloc(2 * MOST * sizeof *us);
+
+	net_connect(conns, 2);
+	open_flows(flows, conns, 2, largest(o), 2);
+	wait_post(in, largest(o), 2);
+	wait_post(in, largest(o), 2);
+	for (int i = 0; i < o->nsizes; i++) {
+		uint64_t n, began;
+
+		meet_barrier();
+		rounds(o, out, in, o->sizes[i], largest(o), TRIAL, us);
+		began = now_ns();
+		rounds(o, out, in, o->sizes[i], largest(o), TRIAL, us);
+		n = (uint64_t)agree(o->rank, o->seconds * 1e9 * TRIAL / (double)(now_ns() - began + 1));
+		n = n < TRIAL ? TRIAL : n > MOST ? MOST : n;
+		rounds(o, out, in, o->sizes[i], largest(o), n, us);
+		meet_exchange(us, us + n, n * sizeof *us);
+		qsort(us, 2 * n, sizeof *us, by_value);
+		if (o->rank == 0)
+			printf("{\"size\": %zu, \"us\": %.6g, \"us_99\": %.6g, \"messages\": %llu}\n", o->sizes[i], us[n],
+			       us[2 * n * 99 / 100], (unsigned long long)(2 * n));
+	}
+	net_close(conns, 2);
+}
+
+/* burst: one message on each of many connections at once, their sizes adding up to the one given. */
+static void work_burst(const struct options *o)
+{
+	struct conn *conns = calloc((size_t)o->conns, sizeof *conns);
+	struct flow *flows = calloc((size_t)o->conns, sizeof *flows);
+	size_t size = o->sizes[0] / (size_t)o->conns;
+	double us[4096];
+	int n = 0;
+
+	if (size < 8)
+		die("burst: %zu bytes over %d connections is less than 8 each", o->sizes[0], o->conns);
+	for (int i = 0; i < o->conns; i++)
+		conns[i].sending = o->rank == 0;
+	net_connect(conns, o->conns);
+	open_flows(flows, conns, o->conns, size, 1);
+	for (uint64_t end = now_ns() + (uint64_t)(o->seconds * 1e9); agree(o->rank, now_ns() < end && n < 4096) != 0; n++) {
+		uint64_t at, peer, all = (uint64_t)(n + 1) * (uint64_t)o->conns;
+
+		if (o->rank == 1)
+			while (flows[o->conns - 1].posted <= (uint64_t)n)
+				step(flows, o->conns, size, 1, (uint64_t)n + 1);
+		meet_barrier();
+		at = now_ns();
+		while (total_done(flows, o->conns) < all)
+			if (!step(flows, o->conns, size, 1, (uint64_t)n + 1))
+				sched_yield();
+		if (o->rank == 1)
+			at = now_ns();
+		meet_exchange(&at, &peer, sizeof at);
+		us[n] = (o->rank == 1 ? (double)(at - peer) : (double)(peer - at)) / 1e3;
+	}
+	qsort(us, (size_t)n, sizeof *us, by_value);
+	if (o->rank == 0)
+		printf("{\"size\": %zu, \"us\": %.6g, \"messages\": %d}\n", o->sizes[0], us[n / 2], n * o->conns);
+	net_close(conns, o->conns);
+}
+
+/* resident is the anonymous memory of this process, in bytes. */
+static double resident(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[256];
+	double kb = 0;
+
+	while (f && fgets(line, sizeof line, f))
+		if (sscanf(line, "RssAnon: %lf", &kb) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kb * 1024;
+}
+
+/*
+ * setup: opens all connections, then sends enough over each to use all of its queues and rings,
+ * and tells what a connection then takes of memory.
+ */
+static void work_setup(const struct options *o)
+{
+	enum { USE = 640 };
+	struct conn *conns = calloc((size_t)o->conns, sizeof *conns);
+	struct flow *flows = calloc((size_t)o->conns, sizeof *flows);
+	unsigned char *slots = map(4096 * (size_t)o->depth);
+	double own, peer, before, seconds, seconds_peer;
+	uint64_t began;
+
+	for (int i = 0; i < o->conns; i++) {
+		conns[i].sending = o->rank == 0;
+		flows[i] = (struct flow){.conn = &conns[i], .stride = 4096, .slots = slots};
+	}
+	meet_barrier();
+	before = resident();
+	began = now_ns();
+	net_connect(conns, o->conns);
+	seconds = (double)(now_ns() - began) / 1e9;
+	meet_exchange(&seconds, &seconds_peer, sizeof seconds);
+	for (int i = 0; i < o->conns; i++)
+		net_register(&conns[i], slots, 4096 * (size_t)o->depth);
+	for (int i = 0; i < o->conns; i++)
+		run_pass(&flows[i], 1, 8, o->depth, USE);
+	own = (resident() - before) / o->conns - (double)net_beside();
+	meet_exchange(&own, &peer, sizeof own);
+	if (o->rank == 0)
+		printf("{\"conns\": %d, \"seconds\": %.6g, \"send_bytes\": %.0f, \"recv_bytes\": %.0f}\n", o->conns,
+		       seconds > seconds_peer ? seconds : seconds_peer, own, peer);
+	net_close(conns, o->conns);
+}
+
+void work_run(const struct options *o)
+{
+	static const struct {
+		const char *name;
+		void (*run)(const struct options *);
+	} works[] = {{"stream", work_stream}, {"pingpong", work_pingpong}, {"burst", work_burst}, {"setup", work_setup}};
+
+	for (size_t i = 0; i < sizeof works / sizeof *works; i++)
+		if (strcmp(works[i].name, o->work) == 0) {
+			works[i].run(o);
+			fflush(stdout);
+			return;
+		}
+	die("--work %s: want stream, pingpong, burst or setup", o->work);
+}

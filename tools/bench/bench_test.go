@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTopology(t *testing.T) {
+	tests := []struct {
+		name  string
+		links []link
+		want  string
+	}{
+		{"fast", fast, `port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 100000M
+port b rdma0 netdev p0 addr 192.168.1.2/24 cage q0 speed 100000M
+link a:rdma0 b:rdma0
+`},
+		{"two halves", lanes(128, 64), `port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 50000M
+port b rdma0 netdev p0 addr 192.168.1.2/24 cage q0 speed 50000M
+port a rdma1 netdev p1 addr 192.168.2.1/24 cage q0 speed 25000M
+port b rdma1 netdev p1 addr 192.168.2.2/24 cage q0 speed 25000M
+link a:rdma0 b:rdma0 rate 128MB latency 20us
+link a:rdma1 b:rdma1 rate 64MB latency 20us
+`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, topology(tt.links)); diff != "" {
+				t.Errorf("topology (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := topology(triangle(64)); strings.Count(got, "port ") != 12 || !strings.Contains(got, "link c:rdma3 a:rdma3 rate 64MB") {
+		t.Errorf("triangle:\n%s", got)
+	}
+}
+
+func TestResult(t *testing.T) {
+	tests := []struct {
+		name    string
+		in      result
+		line    string
+		verdict string
+	}{
+		{
+			"the median ratio is that of a round", result{Name: "x", Unit: "MB/s", AtLeast: 0.95, Runs: []pair{{90, 100}, {190, 200}, {10, 20}}},
+			"bench name=x value=90 unit=MB/s limit=100 ratio=0.900", "missed",
+		},
+		{
+			"even number", result{Name: "x", Unit: "us", AtMost: 2.5, Runs: []pair{{2, 1}, {4, 2}}},
+			"bench name=x value=3 unit=us limit=1.5 ratio=2.000", "met",
+		},
+		{"over", result{Name: "x", AtMost: 2, Runs: []pair{{5, 2}}}, "bench name=x value=5 unit= limit=2 ratio=2.500", "missed"},
+		{"has to be 0", result{Name: "x", Zero: true, Runs: []pair{{0, 0}}}, "bench name=x value=0 unit= limit=0 ratio=0.000", "met"},
+		{"is not 0", result{Name: "x", Zero: true, Runs: []pair{{1, 0}}}, "bench name=x value=1 unit= limit=0 ratio=0.000", "missed"},
+		{"no target", result{Name: "x", Runs: []pair{{1, 1}}}, "bench name=x value=1 unit= limit=1 ratio=1.000", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.in.settle()
+			if diff := cmp.Diff(tt.line, tt.in.line()); diff != "" {
+				t.Errorf("line (-want +got):\n%s", diff)
+			}
+			if got := tt.in.verdict(); got != tt.verdict {
+				t.Errorf("verdict %q, want %q", got, tt.verdict)
+			}
+		})
+	}
+}
+
+func TestFiguresAreDistinct(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range figures(1) {
+		for _, r := range f.rows {
+			if seen[r.name] || strings.ContainsAny(r.name, " =") || r.unit == "" || r.about == "" {
+				t.Errorf("row %+v", r)
+			}
+			seen[r.name] = true
+		}
+		for _, l := range f.links {
+			if l.rate > topRate {
+				t.Errorf("%s: a link of %g MB/s; calibration knows of %d", f.name, l.rate, topRate)
+			}
+		}
+	}
+	if len(seen) == 0 {
+		t.Error("no figures")
+	}
+}
+
+func TestWants(t *testing.T) {
+	tests := []struct {
+		only, name string
+		want       bool
+	}{
+		{"", "latency-8B", true},
+		{"latency", "latency-8B", true},
+		{"cpu,lanes", "two-lanes-1MiB", true},
+		{"cpu", "two-lanes-1MiB", false},
+	}
+	for _, tt := range tests {
+		if got := (options{only: tt.only}).wants(tt.name); got != tt.want {
+			t.Errorf("--only %q and %s: %v", tt.only, tt.name, got)
+		}
+	}
+}
+
+func TestDraw(t *testing.T) {
+	dir := t.TempDir()
+	c := curves()[0]
+	for _, size := range curveSizes() {
+		c.Points = append(c.Points, point{size, pair{float64(size) / 2, float64(size)}})
+	}
+	if err := c.draw(dir); err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(filepath.Join(dir, "bandwidth.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<svg", c.Title, "2 MiB", "libnccl-net-mesh.so"} {
+		if !bytes.Contains(svg, []byte(want)) {
+			t.Errorf("the drawing lacks %q", want)
+		}
+	}
+}
+
+func TestPrint(t *testing.T) {
+	r := result{Name: "latency-8B", About: "8 B", Unit: "us", AtMost: 2.5, Runs: []pair{{2, 1}}}
+	r.settle()
+	var b bytes.Buffer
+	results{Figures: []result{r}}.print(&b)
+	for _, want := range []string{"latency-8B", "<= 2.50", "met"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, b.String())
+		}
+	}
+}
