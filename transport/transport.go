@@ -419,7 +419,7 @@ func (t *Transport) Close() error {
 	if t.ep != nil {
 		st := t.ep.Stats()
 		errs = append(errs, t.ep.Close())
-		t.log.Info(fmt.Sprintf("control plane closed: %+v", st))
+		t.log.Info(fmt.Sprintf("control plane closed: %v", st))
 	}
 	if t.data != nil {
 		errs = append(errs, t.data.Close())

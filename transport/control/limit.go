@@ -1,9 +1,12 @@
 package control
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -122,6 +125,25 @@ type Stats struct {
 	Sessions  int               // sessions now
 	Listens   int               // listens that are neither consumed nor closed
 	Strangers int               // connections not yet authenticated
+}
+
+// String is the figures in a line for people.
+func (s Stats) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d sessions dialled, %d accepted, %d links cut, %d resumed, %d peers died", s.Dialled, s.Accepted, s.Cut, s.Resumed, s.Dead)
+	refused := uint64(0)
+	for _, n := range s.Refused {
+		refused += n
+	}
+	fmt.Fprintf(&b, ", %d handshakes refused", refused)
+	for i, reason := range slices.Sorted(maps.Keys(s.Refused)) {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		fmt.Fprintf(&b, "%s%d %s", sep, s.Refused[reason], reason)
+	}
+	return b.String()
 }
 
 type refusal struct {
