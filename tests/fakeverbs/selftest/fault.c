@@ -128,7 +128,33 @@ static void slow(void)
 	close_end(&e);
 }
 
+/* A process is killed at its third call of a verb. */
+static void die(void)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){.timeout = 8, .retry = 1});
+	if (is_a) {
+		fakefault("die name=alloc_pd node=b skip=2");
+		tell("", 1);
+		for (int i = 0; i < 2; i++)
+			hear(&(char){0}, 1);
+		do
+			EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 8, 0, IBV_SEND_SIGNALED), 0);
+		while (next_wc(&e).status == IBV_WC_SUCCESS);
+		fakefault("clear");
+		close_end(&e);
+	} else {
+		hear(&(char){0}, 1);
+		for (int i = 0; i < 3; i++) {
+			CHECK(ibv_alloc_pd(e.ctx));
+			CHECK(i < 2, "alive after the third call");
+			tell("", 1);
+		}
+	}
+}
+
 const struct test fault_tests[] = {
 	{"work_request", work_request}, {"ack_lost", ack_lost}, {"stall", stall}, {"registration", registration},
-	{"verb", verb},                 {"slow", slow},         {NULL, NULL},
+	{"verb", verb},                 {"slow", slow},         {"die", die},     {NULL, NULL},
 };

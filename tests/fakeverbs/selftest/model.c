@@ -2,6 +2,8 @@
  * other programs may take the processors at any time. */
 #include "selftest.h"
 
+#include <sched.h>
+
 static double number_of(const char *name)
 {
 	const char *s = getenv(name);
@@ -58,55 +60,64 @@ static void rate(void)
 	close_end(&e);
 }
 
-/* One way of an 8-byte write, of half a round between two processes that poll memory. MODEL_LATENCY says what the link has, CEILING
- * what it may have at most, in seconds. */
+/* A processor for each side, where there are two: the figures are those of two. */
+static void part(void)
+{
+	cpu_set_t all, one;
+	int skip = !is_a;
+
+	EQUAL(sched_getaffinity(0, sizeof(all), &all), 0);
+	for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&all) > 1; i++)
+		if (CPU_ISSET(i, &all) && skip-- == 0) {
+			CPU_ZERO(&one);
+			CPU_SET(i, &one);
+			EQUAL(sched_setaffinity(0, sizeof(one), &one), 0);
+		}
+}
+
+static int ascending(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* One way of an 8-byte write: half a round between two processes that poll memory; of many rounds a quick one, since on busy processors
+ * most are spoilt. MODEL_LATENCY says what the link has, CEILING what it may have at most, in seconds. */
 static void latency(void)
 {
-	enum { ROUNDS = 200, TRIES = 20 };
-	double want = number_of("MODEL_LATENCY"), ceiling = number_of("CEILING"), best = 1;
+	enum { MAX_ROUNDS = 20000 };
+	static uint64_t took[MAX_ROUNDS];
+	double want = number_of("MODEL_LATENCY"), ceiling = number_of("CEILING"), got;
+	int rounds = want ? (int)(0.2 / want) : MAX_ROUNDS;
 	struct end e;
 	struct ibv_wc wc;
 	volatile uint64_t *in, *out;
-	uint64_t r = 0;
 
+	part();
 	connect_end(&e, &(struct wish){0});
 	out = (uint64_t *)e.buf;
 	in = (uint64_t *)(e.buf + 64);
-	for (int try = 0; try < TRIES; try++) {
+	for (int r = 0; r < rounds; r++) {
 		uint64_t start = now_ns();
-		double got;
 
-		for (int i = 0; i < ROUNDS; i++) {
-			r++;
-			if (!is_a)
-				while (*in != r)
+		for (int turn = 0; turn < 2; turn++)
+			if ((turn == 0) == is_a) {
+				*out = (uint64_t)r + 1;
+				EQUAL(post(&e, IBV_WR_RDMA_WRITE, 0, 0, 8, 64, IBV_SEND_SIGNALED), 0);
+			} else {
+				while (*in != (uint64_t)r + 1)
 					ibv_poll_cq(e.cq, 1, &wc);
-			*out = r;
-			EQUAL(post(&e, IBV_WR_RDMA_WRITE, r, 0, 8, 64, IBV_SEND_SIGNALED), 0);
-			if (is_a)
-				while (*in != r)
-					ibv_poll_cq(e.cq, 1, &wc);
-			ibv_poll_cq(e.cq, 1, &wc);
-		}
-		got = (double)(now_ns() - start) / 1e9 / ROUNDS / 2;
-		if (got < best)
-			best = got;
-		/* Both stop after the same round. */
-		tell(&best, sizeof(best));
-		{
-			double other;
-
-			hear(&other, sizeof(other));
-			if (other < best)
-				best = other;
-		}
-		if (want ? best < want * 1.1 : ceiling && best < ceiling && try >= 2)
-			break;
+			}
+		ibv_poll_cq(e.cq, 1, &wc);
+		took[r] = now_ns() - start;
 	}
+	qsort(took, (size_t)rounds, sizeof(took[0]), ascending);
+	got = (double)took[rounds / 20] / 2e9;
 	if (is_a) {
-		printf("latency %.2f us\n", best * 1e6);
-		CHECK(!want || (best > want * 0.9 && best < want * 1.1), "%.2f us, want %.2f", best * 1e6, want * 1e6);
-		CHECK(!ceiling || best < ceiling, "%.2f us, want less than %.2f", best * 1e6, ceiling * 1e6);
+		printf("latency %.2f us\n", got * 1e6);
+		CHECK(!want || (got > want * 0.9 && got < want * 1.1), "%.2f us, want %.2f", got * 1e6, want * 1e6);
+		CHECK(!ceiling || got < ceiling, "%.2f us, want less than %.2f", got * 1e6, ceiling * 1e6);
 	}
 	meet();
 	close_end(&e);

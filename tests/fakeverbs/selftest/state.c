@@ -206,6 +206,32 @@ static void busy(void)
 	close_end(&e);
 }
 
+/* The same addresses by every way to ask, and an end to them. */
+static void gids(void)
+{
+	struct ibv_context *c = open_device("rdma0");
+	struct ibv_gid_entry table[32], one;
+	ssize_t n = ibv_query_gid_table(c, table, 32, 0);
+
+	EQUAL(n, 4); /* link-local and IPv4, each as RoCE v1 and v2 */
+	for (int i = 0; i < n; i++) {
+		union ibv_gid gid;
+
+		EQUAL(ibv_query_gid(c, 1, i, &gid), 0);
+		EQUAL(ibv_query_gid_ex(c, 1, (uint32_t)i, &one, 0), 0);
+		CHECK(memcmp(&gid, &table[i].gid, sizeof(gid)) == 0 && memcmp(&gid, &one.gid, sizeof(gid)) == 0, "entry %d", i);
+		EQUAL(table[i].gid_index, i);
+		EQUAL(table[i].gid_type, i % 2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1);
+		EQUAL(one.gid_type, table[i].gid_type);
+		EQUAL(one.port_num, 1);
+	}
+	EQUAL(table[3].gid.raw[15], is_a ? 1 : 2);
+	EQUAL(ibv_query_gid_ex(c, 1, 4, &one, 0), ENODATA);
+	EQUAL(ibv_query_gid_ex(c, 2, 0, &one, 0), EINVAL);
+	EQUAL(ibv_close_device(c), 0);
+	meet();
+}
+
 const struct test state_tests[] = {
-	{"masks", masks}, {"values", values}, {"posting", posting}, {"again", again}, {"numbers", numbers}, {"busy", busy}, {NULL, NULL},
+	{"masks", masks}, {"values", values}, {"posting", posting}, {"again", again}, {"numbers", numbers}, {"busy", busy}, {"gids", gids}, {NULL, NULL},
 };

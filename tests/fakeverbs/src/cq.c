@@ -155,7 +155,7 @@ int poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	if (foreign(cq->epoch) || (unlikely(atomic_load_explicit(&shm->rules, memory_order_relaxed)) && fault_verb(VERB_poll_cq, NONE)))
 		return -1;
 	if (atomic_load_explicit(&work_pending, memory_order_relaxed))
-		work_all();
+		service_polled();
 	if (atomic_load_explicit(&s->head, memory_order_relaxed) == atomic_load_explicit(&s->tail, memory_order_acquire)) {
 		idle(cq);
 		return 0;

@@ -188,6 +188,7 @@ int copy_read(int pid, const struct span *to, int nto, const struct span *from, 
 
 /* service.c */
 int service_start(void);
+void service_polled(void); /* a poll moves the work on */
 void service_wake(uint64_t by);
 
 /* fault.c */

@@ -31,6 +31,22 @@ static const char usage[] =
 
 static char dir[2048];
 static bool temporary, plain;
+static pid_t self;
+
+/* What run made for itself goes with it, also when it fails; not when one of its children does. */
+static void remove_all(void)
+{
+	pid_t pid;
+
+	if (!temporary || getpid() != self)
+		return;
+	pid = fork();
+	if (pid == 0) {
+		execlp("rm", "rm", "-rf", "--one-file-system", dir, (char *)NULL);
+		_exit(127);
+	}
+	waitpid(pid, NULL, 0);
+}
 
 void die(const char *fmt, ...)
 {
@@ -41,6 +57,7 @@ void die(const char *fmt, ...)
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fputc('\n', stderr);
+	remove_all();
 	exit(125);
 }
 
@@ -56,6 +73,7 @@ static void make_temporary(void)
 	if (!mkdtemp(dir))
 		die("%s: %s", dir, strerror(errno));
 	temporary = true;
+	self = getpid();
 }
 
 static void init(const char *topology)
@@ -258,17 +276,6 @@ static int finish(struct job *jobs, int n)
 	return status;
 }
 
-static void remove_all(void)
-{
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		execlp("rm", "rm", "-rf", "--one-file-system", dir, (char *)NULL);
-		_exit(127);
-	}
-	waitpid(pid, NULL, 0);
-}
-
 static int run(char **argv, const char *const *wanted, int nwanted)
 {
 	static struct job jobs[MAX_NODES];
@@ -294,8 +301,7 @@ static int run(char **argv, const char *const *wanted, int nwanted)
 	for (int i = 0; i < n; i++)
 		start(&jobs[i], nodes[i], argv + 1, n > 1);
 	status = finish(jobs, n);
-	if (temporary)
-		remove_all();
+	remove_all();
 	return status;
 }
 

@@ -8,7 +8,10 @@
 
 #include <errno.h>
 
-enum { FOREVER_STEP = 100 * 1000 * 1000 }; /* ns between looks where the time-out is switched off */
+enum {
+	FOREVER_STEP = 100 * 1000 * 1000, /* ns between looks where the time-out is switched off */
+	HANDLING = 1000,                  /* ns that posting, noticing and copying take beside what is modelled */
+};
 
 static struct wqe *at(const struct qp *qp, uint32_t index)
 {
@@ -43,7 +46,7 @@ static uint64_t reserve(struct qp *qp, struct shm_link *l, const struct wqe *w, 
 	} while (!atomic_compare_exchange_weak(busy, &seen, done));
 	if (!is_read(w))
 		qp->free_at = done;
-	return done + l->latency;
+	return done + (l->latency > HANDLING ? l->latency - HANDLING : 0);
 }
 
 static bool transmit(struct qp *qp)

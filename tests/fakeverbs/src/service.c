@@ -7,10 +7,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* A program that polls serves its own requests on time; the thread comes after it, not against it. */
-enum { SLACK = 100 * 1000 };
+/* A program that polls serves its own requests on time; the thread comes long after it, not against it. */
+enum { SLACK_POLLED = 1000 * 1000, SLACK_UNPOLLED = 20 * 1000 };
 
-static _Atomic uint64_t wake_at;
+static _Atomic uint64_t wake_at, slack = SLACK_UNPOLLED;
+static _Atomic bool polled;
 
 static void events(void)
 {
@@ -45,14 +46,14 @@ static void *serve(void *begun)
 
 		atomic_store(&wake_at, UINT64_MAX); /* from here on a ring is heard */
 		events();
-		if (atomic_load(&work_pending))
-			work_all();
+		work_all();
+		atomic_store(&slack, atomic_exchange(&polled, false) ? SLACK_POLLED : SLACK_UNPOLLED);
 		next = atomic_load(&work_pending) ? work_next() : 0;
 		now = now_ns();
 		if (next && next < now)
 			next = now;
 		if (next)
-			next += SLACK;
+			next += slack;
 		atomic_store(&wake_at, next ? next : UINT64_MAX);
 		futex_wait(bell, seen, next ? next - now : 0);
 	}
@@ -81,9 +82,16 @@ int service_start(void)
 	return err;
 }
 
+void service_polled(void)
+{
+	if (!atomic_load_explicit(&polled, memory_order_relaxed))
+		atomic_store_explicit(&polled, true, memory_order_relaxed);
+	work_all();
+}
+
 /* There is work at time `by`. */
 void service_wake(uint64_t by)
 {
-	if (atomic_load(&wake_at) > by + SLACK)
+	if (atomic_load(&wake_at) > by + atomic_load(&slack))
 		proc_ring(fake.proc);
 }

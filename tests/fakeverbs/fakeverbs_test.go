@@ -1,0 +1,316 @@
+package fakeverbs
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// needs is what the tests of this package cannot do without.
+var needs = map[string]string{
+	"cc": "gcc", "make": "make", "flock": "util-linux", "nm": "binutils", "ip": "iproute2",
+}
+
+var missing, out string
+
+func TestMain(m *testing.M) {
+	for tool, pkg := range needs {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing = fmt.Sprintf("%s is not installed: apt-get install %s", tool, pkg)
+		}
+	}
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+		missing = "infiniband/verbs.h is not installed: apt-get install libibverbs-dev"
+	}
+	out, _ = filepath.Abs("../../build/fakeverbs")
+	if missing == "" {
+		for _, target := range []string{"all", "old"} {
+			if msg, err := exec.Command("make", target, "OUT="+out).CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "make %s: %v\n%s", target, err, msg)
+				os.Exit(1)
+			}
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// skip ends a test that cannot run here, loudly where MESH_TEST_REQUIRE asks
+// for it.
+func skip(t *testing.T, why string) {
+	t.Helper()
+	if r := os.Getenv("MESH_TEST_REQUIRE"); r == "all" || strings.Contains(r, "fake") {
+		t.Fatalf("MESH_TEST_REQUIRE=%s: %s", r, why)
+	}
+	t.Skip(why)
+}
+
+func require(t *testing.T) {
+	t.Helper()
+	if missing != "" {
+		skip(t, missing)
+	}
+}
+
+// tool runs one of the commands that were built into dir.
+func tool(dir, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(dir, name), args...)
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+func output(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	msg, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, msg)
+	}
+	return string(msg)
+}
+
+// namespaces says whether fakenet may make networks here.
+func namespaces(t *testing.T) {
+	t.Helper()
+	require(t)
+	if msg, err := tool(out, "fakenet", "run", "-n", "a", "triangle.txt", "true").CombinedOutput(); err != nil {
+		skip(t, "cannot make namespaces: "+strings.TrimSpace(string(msg)))
+	}
+}
+
+// symbols returns the names a library defines, as name@version or
+// name@@version for the default.
+func symbols(t *testing.T, path string) []string {
+	t.Helper()
+	var names []string
+	for _, line := range strings.Split(output(t, exec.Command("nm", "-D", "-f", "posix", "--defined-only", "--with-symbol-versions", path)), "\n") {
+		if f := strings.Fields(line); len(f) > 1 && f[1] != "A" {
+			names = append(names, f[0])
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func installed(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(output(t, exec.Command("cc", "-print-file-name=libibverbs.so")))
+}
+
+func TestSymbols(t *testing.T) {
+	require(t)
+	want := symbols(t, installed(t))
+	if len(want) < 100 {
+		t.Fatalf("%s has %d symbols", installed(t), len(want))
+	}
+	if diff := cmp.Diff(want, symbols(t, filepath.Join(out, "libibverbs.so.1"))); diff != "" {
+		t.Errorf("names and versions (-installed +fake):\n%s", diff)
+	}
+	f, err := elf.Open(filepath.Join(out, "libibverbs.so.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if so, err := f.DynString(elf.DT_SONAME); err != nil || !slices.Equal(so, []string{"libibverbs.so.1"}) {
+		t.Errorf("soname %v, %v", so, err)
+	}
+}
+
+// The libraries of older systems lack exactly the names that came later.
+func TestOldSymbols(t *testing.T) {
+	require(t)
+	all := symbols(t, installed(t))
+	version := regexp.MustCompile(`@IBVERBS_1\.(\d+)$`)
+	for _, newest := range []int{1, 8, 10, 12} {
+		var want []string
+		for _, s := range all {
+			var minor int
+			if m := version.FindStringSubmatch(s); m != nil {
+				fmt.Sscan(m[1], &minor)
+			}
+			if minor <= newest {
+				want = append(want, s)
+			}
+		}
+		got := symbols(t, filepath.Join(out, "old", fmt.Sprintf("1.%d", newest), "libibverbs.so.1"))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("1.%d (-want +got):\n%s", newest, diff)
+		}
+	}
+}
+
+// cases returns the names of the library's own cases.
+func cases(t *testing.T, dir string) []string {
+	t.Helper()
+	return strings.Fields(output(t, tool(dir, "selftest", "-l")))
+}
+
+// selftest runs cases on a pair of nodes.
+func selftest(t *testing.T, dir, topology string, env []string, names ...string) {
+	t.Helper()
+	cmd := tool(dir, "fakenet", append([]string{"run", "-p", "-n", "a", topology, filepath.Join(dir, "selftest")}, names...)...)
+	cmd.Env = append(cmd.Env, env...)
+	msg, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, msg)
+	}
+	t.Logf("%s", msg)
+}
+
+func TestCases(t *testing.T) {
+	require(t)
+	for _, name := range cases(t, out) {
+		t.Run(name, func(t *testing.T) { selftest(t, out, "selftest/pair.txt", nil, name) })
+	}
+}
+
+// The same under sanitizers, all in one run. Speed is not theirs to judge.
+func TestSanitizers(t *testing.T) {
+	require(t)
+	if testing.Short() {
+		t.Skip("-short: building for the sanitizers takes a while")
+	}
+	for name, s := range map[string]struct {
+		flags string
+		env   []string
+	}{
+		"address": {"address,undefined", []string{"UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1"}},
+		"thread":  {"thread", []string{"TSAN_OPTIONS=die_after_fork=0:halt_on_error=1:atexit_sleep_ms=0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			probe := exec.Command("cc", "-fsanitize="+s.flags, "-x", "c", "-", "-o", filepath.Join(t.TempDir(), "probe"))
+			probe.Stdin = strings.NewReader("int main(void) { return 0; }")
+			if msg, err := probe.CombinedOutput(); err != nil {
+				skip(t, fmt.Sprintf("the compiler has no -fsanitize=%s: %s", s.flags, msg))
+			}
+			dir := filepath.Join(out, name)
+			output(t, exec.Command("make", "OUT="+dir, "SANITIZE="+s.flags))
+			names := slices.DeleteFunc(cases(t, dir), func(n string) bool { return n == "rate" || n == "latency" })
+			selftest(t, dir, "selftest/pair.txt", s.env, names...)
+		})
+	}
+}
+
+// Without a model, the fabric is fast.
+func TestSpeed(t *testing.T) {
+	require(t)
+	selftest(t, out, "selftest/pair.txt", []string{"FLOOR=2e9"}, "rate")
+	selftest(t, out, "selftest/pair.txt", []string{"CEILING=3e-6"}, "latency")
+}
+
+// With one, it keeps to it.
+func TestModel(t *testing.T) {
+	require(t)
+	for _, tt := range []struct {
+		link, env string
+		name      string
+	}{
+		{"rate 100MB", "MODEL_RATE=1e8", "rate"},
+		{"rate 1GB", "MODEL_RATE=1e9", "rate"},
+		{"rate 8Gb latency 50us", "MODEL_RATE=1e9", "rate"},
+		{"rate 100MB", "MODEL_RATE=1e8", "fair"},
+		{"latency 20us", "MODEL_LATENCY=20e-6", "latency"},
+		{"latency 100us", "MODEL_LATENCY=100e-6", "latency"},
+		{"latency 1ms", "MODEL_LATENCY=1e-3", "latency"},
+	} {
+		t.Run(tt.name+" "+tt.link, func(t *testing.T) {
+			text, err := os.ReadFile("selftest/pair.txt")
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "pair.txt")
+			modelled := bytes.Replace(text, []byte("link a:rdma0 b:rdma0"), []byte("link a:rdma0 b:rdma0 "+tt.link), 1)
+			if err := os.WriteFile(file, modelled, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			selftest(t, out, file, []string{tt.env}, tt.name)
+		})
+	}
+}
+
+// foreign runs a program of libibverbs-utils or perftest between nodes a and b,
+// and returns what a says.
+func foreign(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		skip(t, program+" is not installed: apt-get install ibverbs-utils perftest")
+	}
+	script := fmt.Sprintf(`
+		case $FAKEVERBS_NODE in
+		a) exec timeout 60 %[1]s -d rdma0 %[2]s ;;
+		b) for i in 1 2 3 4 5 6 7 8 9; do
+		       timeout 60 %[1]s -d rdma1 %[2]s a && exit 0
+		       sleep 0.$i # a does not listen yet
+		   done; exit 1 ;;
+		esac`, program, strings.Join(args, " "))
+	return output(t, tool(out, "fakenet", "run", "-n", "a", "-n", "b", "triangle.txt", "sh", "-c", script))
+}
+
+// Programs nobody here wrote.
+func TestForeign(t *testing.T) {
+	namespaces(t)
+	for _, tt := range []struct {
+		program string
+		args    []string
+		want    string
+	}{
+		{"ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200"}, `200 iters in`}, // -c: it looks at the data
+		{"ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200", "-e"}, `200 iters in`},
+		{"ib_write_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
+		{"ib_write_bw", []string{"-F", "-x", "3", "-n", "20", "-a"}, `8388608 +20 `},
+		{"ib_read_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
+		{"ib_send_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
+		{"ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-e"}, `65536 +100 `},
+		{"ib_write_lat", []string{"-F", "-x", "3", "-n", "200"}, `2 +200 `},
+	} {
+		t.Run(tt.program+" "+strings.Join(tt.args, " "), func(t *testing.T) {
+			got := foreign(t, tt.program, tt.args...)
+			if !regexp.MustCompile(`(?m)^a: .*` + tt.want).MatchString(got) {
+				t.Errorf("a does not say %q:\n%s", tt.want, got)
+			}
+		})
+	}
+}
+
+func TestDevinfo(t *testing.T) {
+	namespaces(t)
+	if _, err := exec.LookPath("ibv_devinfo"); err != nil {
+		skip(t, "ibv_devinfo is not installed: apt-get install ibverbs-utils")
+	}
+	list := output(t, tool(out, "fakenet", "run", "-n", "b", "triangle.txt", "ibv_devices"))
+	for _, want := range []string{`(?m)^ +rdma0 +\t00fb01fffe000101$`, `(?m)^ +rdma1 +\t00fb01fffe010101$`} {
+		if !regexp.MustCompile(want).MatchString(list) {
+			t.Errorf("ibv_devices does not match %q:\n%s", want, list)
+		}
+	}
+	info := output(t, tool(out, "fakenet", "run", "-n", "b", "triangle.txt", "ibv_devinfo", "-v", "-d", "rdma1"))
+	for _, want := range []string{
+		`hca_id:\trdma1`, `node_guid:\s+00fb:01ff:fe01:0101`, `phys_port_cnt:\s+1`, `state:\s+PORT_ACTIVE`, `active_mtu:\s+1024`,
+		`link_layer:\s+Ethernet`, `active_width:\s+4X`, `active_speed:\s+25.0 Gbps`, `GID\[  3\]:\s+::ffff:192.168.1.2, RoCE v2`,
+		`max_msg_sz:\s+0x40000000`,
+	} {
+		if !regexp.MustCompile(want).MatchString(info) {
+			t.Errorf("ibv_devinfo does not match %q:\n%s", want, info)
+		}
+	}
+}
+
+// exitCode is the exit status of a command.
+func exitCode(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	err := cmd.Run()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return 0
+}
