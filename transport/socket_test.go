@@ -437,4 +437,6 @@ func TestTCPSlow(t *testing.T) {
 	})
 }
 
+func writeFD(fd int, b []byte) (int, error) { return unix.Write(fd, b) }
+
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }

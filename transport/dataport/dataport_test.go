@@ -1,0 +1,462 @@
+package dataport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/handshake"
+)
+
+const hang = 20 * time.Second
+
+var (
+	lo4  = netip.MustParseAddr("127.0.0.1")
+	name = handshake.LaneName{Session: handshake.SessionID{1, 2, 3}, Conn: 7, Lane: 3}
+	key  = handshake.Key{9}.LaneKey()
+)
+
+func end(a netip.Addr) End {
+	return End{Name: name, Key: key, Tokens: handshake.LaneTokens{Dialler: 11, Listener: 22}, Addr: a, Device: "lo"}
+}
+
+func newEndpoint(t *testing.T, change ...func(*Config)) *Endpoint {
+	t.Helper()
+	cfg := Config{KeepAlive: 10 * time.Second}
+	for _, f := range change {
+		f(&cfg)
+	}
+	e := New(cfg)
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return e
+}
+
+// leaks fails the test when it leaves descriptors or goroutines behind.
+func leaks(t *testing.T) {
+	t.Helper()
+	fds := func() int {
+		d, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d)
+	}
+	if c, err := net.Dial("udp", "127.0.0.1:9"); err == nil { // starts the poller, which stays
+		_ = c.Close()
+	}
+	goroutines, files := runtime.NumGoroutine(), fds()
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			g, f := runtime.NumGoroutine(), fds()
+			if g <= goroutines && f <= files {
+				return
+			}
+			if time.Now().After(deadline) {
+				buf := make([]byte, 1<<16)
+				t.Errorf("left behind: %d goroutines (%d before), %d descriptors (%d before)\n%s", g, goroutines, f, files, buf[:runtime.Stack(buf, true)])
+				return
+			}
+		}
+	})
+}
+
+func listen(t *testing.T, e *Endpoint, a netip.Addr) netip.AddrPort {
+	t.Helper()
+	port, err := e.Listen(a, "lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(a, port)
+}
+
+// expect announces a lane and returns where its descriptor will appear.
+func expect(t *testing.T, e *Endpoint, x End) (*Call, chan int) {
+	t.Helper()
+	got := make(chan int, 1)
+	c, err := e.Expect(x, func(fd int) { got <- fd })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, got
+}
+
+func wait[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(hang):
+		t.Fatalf("waited too long for %s", what)
+		panic("not reached")
+	}
+}
+
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(hang); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited too long for %s", what)
+		}
+	}
+}
+
+func dial(t *testing.T, e *Endpoint, x End, to netip.AddrPort) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	fd, err := e.Dial(ctx, x, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func closeAll(t *testing.T, fds ...int) {
+	t.Helper()
+	for _, fd := range fds {
+		if err := CloseFD(fd); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Two ends find each other over both families, and the descriptors carry bytes
+// without blocking.
+func TestLane(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1", "::1"} {
+		t.Run(addr, func(t *testing.T) {
+			a := netip.MustParseAddr(addr)
+			if ln, err := net.Listen("tcp", netip.AddrPortFrom(a, 0).String()); err != nil {
+				t.Skipf("no %s here: %v", addr, err)
+			} else {
+				_ = ln.Close()
+			}
+			leaks(t)
+			e := newEndpoint(t)
+			to := listen(t, e, a)
+			if again := listen(t, e, a); again != to {
+				t.Errorf("a second Listen gave %v, the first %v", again, to)
+			}
+			_, got := expect(t, e, end(a))
+			out := dial(t, e, end(a), to)
+			in := wait(t, "the lane", got)
+			for _, fd := range []int{out, in} {
+				if n, err := unix.Read(fd, make([]byte, 1)); err != unix.EAGAIN {
+					t.Errorf("reading nothing: %d, %v; want EAGAIN", n, err)
+				}
+				for _, o := range []struct{ level, opt, want int }{
+					{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+					{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 5}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0},
+				} {
+					if v, err := unix.GetsockoptInt(fd, o.level, o.opt); err != nil || v != o.want {
+						t.Errorf("option %d/%d is %d, %v; want %d", o.level, o.opt, v, err, o.want)
+					}
+				}
+				if dev, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE); err != nil || dev != "lo" {
+					t.Errorf("bound to %q, %v; want lo", dev, err)
+				}
+			}
+			if _, err := unix.Write(out, []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "a byte", func() bool { n, _ := unix.Read(in, make([]byte, 8)); return n == 1 })
+			s := e.Stats()
+			if diff := cmp.Diff(Stats{Dialled: 1, Accepted: 1}, s); diff != "" {
+				t.Errorf("counters (-want +got):\n%s", diff)
+			}
+			closeAll(t, out, in)
+		})
+	}
+}
+
+// Many lanes at once, more than the strangers that are let in.
+func TestManyLanes(t *testing.T) {
+	leaks(t)
+	e := newEndpoint(t)
+	to := listen(t, e, lo4)
+	const n = maxPerSource + 100
+	var wg sync.WaitGroup
+	fds := make(chan int, 2*n)
+	for i := range n {
+		x := end(lo4)
+		x.Name.Conn = uint32(i)
+		if _, err := e.Expect(x, func(fd int) { fds <- fd }); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), hang)
+			defer cancel()
+			fd, err := e.Dial(ctx, x, to)
+			if err != nil {
+				t.Errorf("lane %d: %v", i, err)
+				return
+			}
+			fds <- fd
+		})
+	}
+	wg.Wait()
+	if s := e.Stats(); s.Accepted != n || s.Dialled != n || s.Expected != 0 {
+		t.Errorf("counters %+v, want %d lanes", s, n)
+	}
+	close(fds)
+	for fd := range fds {
+		closeAll(t, fd)
+	}
+}
+
+// intrude says something at a data port and returns the connection.
+func intrude(t *testing.T, to netip.AddrPort, said []byte) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write(said); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func closedByPeer(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(hang)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection stands: %d, %v", n, err)
+	}
+	_ = c.Close()
+}
+
+// Strangers are closed and counted, and the lane that is expected still comes.
+func TestStrangers(t *testing.T) {
+	hello := func(change func(*End)) []byte {
+		x := end(lo4)
+		change(&x)
+		h, err := handshake.LaneHello(x.Key, x.Name, x.Tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h[:]
+	}
+	tests := []struct {
+		name   string
+		said   []byte
+		half   bool // and no more
+		reason string
+	}{
+		{"nothing", nil, true, ""},
+		{"half a hello", hello(func(*End) {})[:20], true, reasonTruncated},
+		{"random bytes", []byte("GET / HTTP/1.1\r\nHost: spark-a\r\nUser-Agent: something else\r\n\r\n"), false, reasonMalformed},
+		{"an unknown session", hello(func(x *End) { x.Name.Session[0]++ }), false, reasonUnknown},
+		{"an unknown connection", hello(func(x *End) { x.Name.Conn++ }), false, reasonUnknown},
+		{"another lane", hello(func(x *End) { x.Name.Lane++ }), false, reasonUnknown},
+		{"wrong key", hello(func(x *End) { x.Key[0]++ }), false, reasonMAC},
+		{"wrong token", hello(func(x *End) { x.Tokens.Listener++ }), false, reasonMAC},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			leaks(t)
+			e := newEndpoint(t)
+			to := listen(t, e, lo4)
+			_, got := expect(t, e, end(lo4))
+			c := intrude(t, to, tt.said)
+			if tt.half {
+				_ = c.Close()
+			} else {
+				closedByPeer(t, c)
+			}
+			if tt.reason != "" {
+				until(t, "the refusal to be counted", func() bool { return e.Stats().Refused[tt.reason] == 1 })
+			}
+			out := dial(t, e, end(lo4), to)
+			closeAll(t, out, wait(t, "the lane", got))
+		})
+	}
+}
+
+// What was once said on a lane is of no use to whoever has heard it.
+func TestReplay(t *testing.T) {
+	leaks(t)
+	e := newEndpoint(t)
+	to := listen(t, e, lo4)
+	h, err := handshake.LaneHello(key, name, end(lo4).Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got := expect(t, e, end(lo4))
+	c := intrude(t, to, h[:])
+	if n, err := io.ReadFull(c, make([]byte, handshake.LaneWelcomeSize)); err != nil {
+		t.Fatalf("the peer itself was refused after %d bytes: %v", n, err)
+	}
+	closeAll(t, wait(t, "the lane", got))
+	_ = c.Close()
+
+	closedByPeer(t, intrude(t, to, h[:])) // nobody expects it now
+	x := end(lo4)
+	x.Tokens.Listener++ // as a next lane of that name would have it
+	_, got = expect(t, e, x)
+	closedByPeer(t, intrude(t, to, h[:]))
+	if s := e.Stats(); s.Refused[reasonUnknown] != 1 || s.Refused[reasonMAC] != 1 {
+		t.Errorf("refused %v", s.Refused)
+	}
+	out := dial(t, e, x, to)
+	closeAll(t, out, wait(t, "the lane", got))
+}
+
+// A crowd that says nothing neither keeps a peer out nor stays.
+func TestSilentCrowd(t *testing.T) {
+	leaks(t)
+	e := newEndpoint(t, func(c *Config) { c.TimeScale = 0.1 })
+	to := listen(t, e, lo4)
+	var crowd []net.Conn
+	for i := range maxStrangers + 20 {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%4))}}
+		c, err := d.Dial("tcp", to.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		crowd = append(crowd, c)
+	}
+	_, got := expect(t, e, end(lo4))
+	out := dial(t, e, end(lo4), to)
+	closeAll(t, out, wait(t, "the lane", got))
+	until(t, "the crowd to be gone", func() bool { return e.Stats().Inside == 0 })
+	s := e.Stats()
+	if s.Refused[reasonCrowded] == 0 || s.Refused[reasonSlow] == 0 {
+		t.Errorf("refused %v; want some as slow and some as too many", s.Refused)
+	}
+	for _, c := range crowd {
+		_ = c.Close()
+	}
+}
+
+// A dialler is not taken in by somebody else's port, and says what it found.
+func TestImpostor(t *testing.T) {
+	tests := []struct {
+		name   string
+		answer func(net.Conn)
+		want   error
+	}{
+		{"a wrong proof", func(c net.Conn) {
+			var h [handshake.LaneHelloSize]byte
+			if _, err := io.ReadFull(c, h[:]); err == nil {
+				w := handshake.LaneWelcome(handshake.Key{1}, h, end(lo4).Tokens)
+				_, _ = c.Write(w[:])
+			}
+		}, handshake.ErrLaneMAC},
+		{"its own words", func(c net.Conn) {
+			var h [handshake.LaneHelloSize]byte
+			if _, err := io.ReadFull(c, h[:]); err == nil {
+				_, _ = c.Write(h[:handshake.LaneWelcomeSize])
+			}
+		}, nil},
+		{"silence", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, context.DeadlineExceeded},
+		{"the end", func(net.Conn) {}, io.EOF},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			leaks(t)
+			e := newEndpoint(t)
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					wg.Go(func() {
+						tt.answer(c)
+						if tt.want == io.EOF { // with what it has not read the end would be a reset
+							_, _ = io.CopyN(io.Discard, c, handshake.LaneHelloSize)
+						}
+						_ = c.Close()
+					})
+				}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			fd, err := e.Dial(ctx, end(lo4), ln.Addr().(*net.TCPAddr).AddrPort())
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("descriptor %d, error %v; want %v", fd, err, tt.want)
+			}
+			_ = ln.Close()
+			wg.Wait()
+		})
+	}
+}
+
+// Withdrawn and closed: nothing is given out any more.
+func TestCancelAndClose(t *testing.T) {
+	leaks(t)
+	e := newEndpoint(t)
+	to := listen(t, e, lo4)
+	c, got := expect(t, e, end(lo4))
+	if _, err := e.Expect(end(lo4), func(int) {}); err == nil {
+		t.Error("a lane was expected twice")
+	}
+	e.Cancel(c)
+	e.Cancel(c)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if fd, err := e.Dial(ctx, end(lo4), to); err == nil {
+		t.Errorf("a lane nobody waits for came up as %d", fd)
+	}
+	silent := intrude(t, to, nil)
+	until(t, "the stranger", func() bool { return e.Stats().Inside > 0 })
+	dialled := make(chan error, 1)
+	go func() {
+		_, err := e.Dial(context.Background(), end(lo4), to)
+		dialled <- err
+	}()
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(t, "the dial to end", dialled); err == nil {
+		t.Error("a dial outlived its Endpoint")
+	}
+	closedByPeer(t, silent)
+	if _, err := e.Listen(lo4, "lo"); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("listen after close: %v", err)
+	}
+	if _, err := e.Expect(end(lo4), func(int) {}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("expect after close: %v", err)
+	}
+	select {
+	case fd := <-got:
+		t.Errorf("descriptor %d for a lane that was withdrawn", fd)
+	default:
+	}
+}
+
+func TestListenErrors(t *testing.T) {
+	leaks(t)
+	e := newEndpoint(t)
+	for _, tt := range []struct{ addr, device string }{{"192.0.2.77", "lo"}, {"127.0.0.1", "nosuchif0"}} {
+		if port, err := e.Listen(netip.MustParseAddr(tt.addr), tt.device); err == nil {
+			t.Errorf("listening at %s on %s, port %d", tt.addr, tt.device, port)
+		} else if want := fmt.Sprintf("%s on %s", tt.addr, tt.device); !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not name %q", err, want)
+		}
+	}
+}
