@@ -28,6 +28,7 @@ type proxy struct {
 
 	mu     sync.Mutex
 	silent bool // new connections are taken and forgotten
+	deaf   int  // so many new connections are cut when the dialler speaks
 	pairs  map[*net.TCPConn]*net.TCPConn
 }
 
@@ -52,7 +53,10 @@ func (p *proxy) serve() {
 			return
 		}
 		p.mu.Lock()
-		silent := p.silent
+		silent, deaf := p.silent, p.deaf > 0
+		if deaf {
+			p.deaf--
+		}
 		p.mu.Unlock()
 		if silent {
 			p.add(in.(*net.TCPConn), nil)
@@ -64,6 +68,14 @@ func (p *proxy) serve() {
 			continue
 		}
 		p.add(in.(*net.TCPConn), out.(*net.TCPConn))
+		if deaf {
+			p.wg.Go(func() { _, _ = io.Copy(struct{ io.Writer }{in}, struct{ io.Reader }{out}) })
+			p.wg.Go(func() {
+				_, _ = in.Read(make([]byte, 1))
+				_, _ = in.Close(), out.Close()
+			})
+			continue
+		}
 		for _, d := range [][2]net.Conn{{in, out}, {out, in}} {
 			p.wg.Go(func() {
 				// Bare, for otherwise the pipes of splice(2) look like a leak.
@@ -205,6 +217,100 @@ func TestResumeOverAnotherAddress(t *testing.T) {
 	a.messages(s, 2)
 	if !s.Alive() || s.RemoteAddr() == p.addr {
 		t.Errorf("session over %v, alive %v", s.RemoteAddr(), s.Alive())
+	}
+}
+
+// TestHelloInVain: links that break in the middle of the exchange are not the last.
+func TestHelloInVain(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	a.port = 0 // so that the other side does not come back first
+	p := newProxy(t, b)
+	s, r := through(t, a, b, p)
+	p.mu.Lock()
+	p.deaf = 3
+	p.mu.Unlock()
+	p.cut(true)
+	a.send(s, &handshake.Connected{Conn: 2})
+	if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if got := a.Stats(); got.Resumed != 1 || got.Cut != 1 {
+		t.Errorf("stats: %+v", got)
+	}
+	if err := a.Close(); err != nil { // while the proxy still stands
+		t.Error(err)
+	}
+}
+
+// TestResumeRefused: attempts that come at the wrong time change nothing.
+func TestResumeRefused(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, nil)
+	_, h := b.invite()
+	s := a.dial(h)
+	for _, m := range conns(1, 3) {
+		a.send(s, m)
+	}
+	eventually(t, "the messages to be acknowledged", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.acked == 3 })
+	resume := func(n *node, s *Session, received uint64) *visitor {
+		v := visit(t, n, 1)
+		v.say(v.hello(s.resume[:], &handshake.Hello{Session: s.id, Accepted: s.dialled, Received: received}))
+		return v
+	}
+	crossing := func(on bool) { s.mu.Lock(); defer s.mu.Unlock(); s.helloSent = on }
+
+	// While our own Hello is on its way, the one who dialled the session does not yield to the other.
+	crossing(true)
+	resume(a, s, 3).rejected(handshake.RejectBusy)
+	crossing(false)
+	// An attempt from before these messages were acknowledged is out of date.
+	resume(a, s, 2).rejected(0)
+	if got := a.Stats(); got.Cut != 0 || got.Resumed != 0 || len(got.Refused) != 0 {
+		t.Errorf("stats: %+v", got)
+	}
+}
+
+// TestResumedByHand: the right Hello takes the session over, and is told where to go on.
+func TestResumedByHand(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, func(c *Config) { c.TimeScale = 0.1 }) // for nobody confirms the end
+	frame := func(n uint32) *handshake.Frame {
+		m := &handshake.Connected{Conn: n}
+		body, err := m.AppendTo(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &handshake.Frame{Type: m.Type(), Number: uint64(n), Body: body}
+	}
+	old, keys := peerByHand(t, b, handshake.ProcessID{9})
+	old.say(handshake.NewSealer(keys.Send).Append(nil, frame(1)))
+	r := b.first()
+	resume := func(received uint64) *visitor {
+		v := visit(t, b, 1)
+		v.say(v.hello(keys.Resume[:], &handshake.Hello{Session: keys.Session, Received: received}))
+		return v
+	}
+	v := resume(0)
+	raw, err := handshake.ReadWelcome(v.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, again, err := v.x.HearWelcome(raw)
+	if err != nil || w.Received != 1 {
+		t.Fatalf("Welcome = %+v, %v; want 1 message received", w, err)
+	}
+	v.say(handshake.NewSealer(again.Send).Append(nil, frame(2)))
+	if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if got := b.Stats(); got.Resumed != 1 || got.Cut != 0 || got.Accepted != 1 {
+		t.Errorf("stats: %+v", got)
+	}
+	// One who claims messages that were never sent is not to be dealt with.
+	resume(9)
+	if err := b.died(r); err == nil || !strings.Contains(err.Error(), "the peer has 9 messages, 0 were sent") {
+		t.Errorf("Dead: %v", err)
 	}
 }
 
