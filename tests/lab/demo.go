@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
-	"sync"
 	"time"
+
+	"ncclmesh/tests/internal/draw"
 )
 
 // A Demo runs ncclmesh's main job in the triangle and shows it to a person.
@@ -30,8 +29,8 @@ func (d Demo) Run(ctx context.Context, images *Images) error {
 	fmt.Fprintf(d.Out, "\nThree machines, a cable between each two, every cable a subnet of its own, no switch:\n\n%s\n", Draw(mesh))
 	cfg := d.Config
 	cfg.Files = append(cfg.Files, d.Plugin, d.Driver)
-	seen := &demoOutput{out: d.Out, first: mesh.Machines[0]}
-	cfg.Log = seen.line
+	seen := draw.NewOutput(d.Out, Host(mesh.Machines[0]))
+	cfg.Log = func(machine, line string) { seen.Line(Host(machine), line) }
 	l, err := images.Start(ctx, mesh, cfg)
 	if err != nil {
 		return err
@@ -44,7 +43,7 @@ func (d Demo) Run(ctx context.Context, images *Images) error {
 	}
 	job := DriverJob{Args: args, Env: map[string]string{"NCCL_DEBUG": "INFO"}, Port: demoPort}
 	fmt.Fprintf(d.Out, "\nOne rank on each, through %s, over the kernel's rdma_rxe:\n\n", PluginFile)
-	seen.start()
+	seen.Show(true)
 	begin := time.Now()
 	results, err := l.RunAll(ctx, job.Script(mesh))
 	took := time.Since(begin)
@@ -54,7 +53,7 @@ func (d Demo) Run(ctx context.Context, images *Images) error {
 	if err := failed(results); err != nil {
 		return err
 	}
-	seen.stop()
+	seen.Show(false)
 	counts, err := l.RunAll(ctx, CounterScript(rnrCounters...))
 	if err != nil {
 		return err
@@ -62,63 +61,12 @@ func (d Demo) Run(ctx context.Context, images *Images) error {
 	if err := errors.Join(failed(counts), checkZero(counts)); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.Out, "\nThe lane that each pair uses:\n\n%s", lanesTable(seen.lanes))
+	fmt.Fprintf(d.Out, "\nThe lane that each pair uses:\n\n%s", draw.Table(seen.Lanes()))
 	fmt.Fprintf(d.Out, "\n%d ranks, %.1f s, every byte checked: #wrong 0. No receiver was ever unready (RNR 0).\n", len(results), took.Seconds())
 	if l.accel != AccelKVM {
 		fmt.Fprintf(d.Out, "The machines are emulated (no KVM here), so the figures say nothing about speed.\n")
 	}
 	return nil
-}
-
-// demoOutput sorts what the ranks print: lanes are collected, rank 0's table is shown, the rest is the plugin's log.
-type demoOutput struct {
-	mu      sync.Mutex
-	out     io.Writer
-	first   string // the machine of rank 0
-	showing bool
-	lanes   []Lane
-}
-
-func (o *demoOutput) start() { o.set(true) }
-func (o *demoOutput) stop()  { o.set(false) }
-
-func (o *demoOutput) set(showing bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.showing = showing
-}
-
-func (o *demoOutput) line(machine, line string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, lane := range ParseLanes(line) {
-		if lane.From != lane.To && !slices.Contains(o.lanes, lane) {
-			o.lanes = append(o.lanes, lane)
-		}
-	}
-	switch {
-	case !o.showing:
-	case strings.Contains(line, "NCCL WARN"):
-		fmt.Fprintf(o.out, "  [%s] %s\n", Host(machine), line)
-	case strings.Contains(line, "NCCL INFO"), strings.HasPrefix(line, "# Longest calls"):
-	case machine == o.first:
-		fmt.Fprintf(o.out, "  %s\n", line)
-	}
-}
-
-// lanesTable lists lanes, one line each, in the order of their nodes.
-func lanesTable(lanes []Lane) string {
-	if len(lanes) == 0 {
-		return "  (the plugin named none)\n"
-	}
-	sorted := slices.SortedFunc(slices.Values(lanes), func(a, b Lane) int {
-		return strings.Compare(a.From+" "+a.To+" "+a.Local, b.From+" "+b.To+" "+b.Local)
-	})
-	var b strings.Builder
-	for _, l := range sorted {
-		fmt.Fprintf(&b, "  %-8s -> %-8s  %-10s -> %-10s  %s\n", l.From, l.To, l.Local, l.Remote, l.Via)
-	}
-	return b.String()
 }
 
 // failed is the error of results with a status other than 0: their output, whole.

@@ -135,65 +135,6 @@ export B='2'
 	}
 }
 
-func TestParseLanes(t *testing.T) {
-	const mesh = "node-a:12:14 [0] NCCL INFO NET/Mesh : "
-	tests := []struct {
-		line string
-		want []Lane
-	}{
-		{mesh + "node-a -> node-b conn 3: lane 0 rxe100:1 -> rxe100:1 mtu 4096 gid 1",
-			[]Lane{{"node-a", "node-b", "rxe100:1", "rxe100:1", "mtu 4096 gid 1"}}},
-		{mesh + "node-a -> node-a conn 3: lane 0 x:1 -> x:1 mtu 4096 gid 1, lane 1 y:1 -> z:2 mtu 1024 gid 3",
-			[]Lane{{"node-a", "node-a", "x:1", "x:1", "mtu 4096 gid 1"}, {"node-a", "node-a", "y:1", "z:2", "mtu 1024 gid 3"}}},
-		{mesh + "node-a -> node-b conn 3: lane 12 r100 -> r100, lane 13 r101 -> r102",
-			[]Lane{{"node-a", "node-b", "r100", "r100", ""}, {"node-a", "node-b", "r101", "r102", ""}}},
-		{mesh + "node-a -> node-b conn 3: 2 lanes", nil},
-		{"", nil},
-	}
-	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, ParseLanes(tt.line)); diff != "" {
-			t.Errorf("ParseLanes(%q) (-want +got):\n%s", tt.line, diff)
-		}
-	}
-}
-
-func FuzzParseLanes(f *testing.F) {
-	f.Add("NET/Mesh : a -> b conn 3: lane 0 x -> y, lane 1 z -> w mtu 1")
-	f.Fuzz(func(t *testing.T, line string) {
-		for _, l := range ParseLanes(line) {
-			if l.From == "" || l.To == "" || l.Local == "" || l.Remote == "" {
-				t.Errorf("ParseLanes(%q) has an empty name: %+v", line, l)
-			}
-		}
-	})
-}
-
-func TestDemoOutput(t *testing.T) {
-	var b strings.Builder
-	o := &demoOutput{out: &b, first: "a"}
-	o.line("a", "before")
-	o.start()
-	for _, l := range []string{
-		"a: NCCL INFO NET/Mesh : node-b -> node-a conn 1: lane 0 x -> y mtu 1",
-		"a: NCCL INFO NET/Mesh : node-a -> node-b conn 1: lane 0 x -> y mtu 1",
-		"a: NCCL INFO NET/Mesh : node-a -> node-b conn 2: lane 0 x -> y mtu 1",
-		"a: NCCL INFO NET/Mesh : node-a -> node-a conn 2: lane 0 x -> x mtu 1",
-		"a: NCCL INFO something", "# table", "a: NCCL WARN a cable",
-	} {
-		o.line("a", l)
-	}
-	o.line("b", "of another rank")
-	o.stop()
-	o.line("a", "after")
-	if diff := cmp.Diff("  # table\n  [node-a] a: NCCL WARN a cable\n", b.String()); diff != "" {
-		t.Errorf("shown (-want +got):\n%s", diff)
-	}
-	want := "  node-a   -> node-b    x          -> y           mtu 1\n  node-b   -> node-a    x          -> y           mtu 1\n"
-	if diff := cmp.Diff(want, lanesTable(o.lanes)); diff != "" {
-		t.Errorf("lanes (-want +got):\n%s", diff)
-	}
-}
-
 func TestCheckZero(t *testing.T) {
 	tests := []struct{ name, output, err string }{
 		{"zero", "rxe100 send_rnr_err 0\n", ""},
