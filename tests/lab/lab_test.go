@@ -214,6 +214,9 @@ func TestTriangle(t *testing.T) {
 			return s.die(t, ctx, l, "--orphans", "2")
 		})
 		s.step(t, "no RNR after deaths", noRNR)
+		for _, p := range plans {
+			s.step(t, p.name, func(t *testing.T, ctx context.Context, l *Lab) error { return s.plan(t, ctx, l, p.addr) })
+		}
 	})
 	s.step(t, "power cut", powerCut)
 }
