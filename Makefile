@@ -2,9 +2,11 @@
 .DEFAULT_GOAL := build
 BUILD  ?= build
 GO     ?= go
-LANES  ?= lab
+LANES  ?= tcp
 CROSS  ?= aarch64-linux-gnu-
 name   := libnccl-net-mesh.so
+demo_tcp = ./tests/mesh/cmd/mesh
+demo_lab = ./tests/lab/cmd/lab
 
 # The same source gives the same bytes, wherever it is built.
 library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -extldflags \
@@ -54,8 +56,8 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver
 	MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
 
-demo: build netdriver ## three nodes, three cables, an all-reduce: LANES=lab in virtual machines
-	$(GO) run ./tests/lab/cmd/$(LANES) demo
+demo: build netdriver ## three nodes, three cables, an all-reduce: LANES=tcp in network namespaces, or lab in virtual machines
+	$(GO) run $(or $(demo_$(LANES)),$(error LANES=$(LANES) is neither tcp nor lab)) demo
 
 bench: build netdriver fakeverbs ## measure the plugin beside a C loop that does the same; BENCH="--help" lists options
 	$(MAKE) -C tests/bench BUILD=$(abspath $(BUILD))
