@@ -16,19 +16,16 @@ type Buffer struct {
 // RecvConn is the receive half of a connection.
 type RecvConn struct {
 	*conn
-	requests [window]Request // by slot
-	next     uint64          // sequence of the next receive
-	granted  int             // sub-receives outstanding
+	requests []Request // by slot
+	next     uint64    // sequence of the next receive
+	granted  int       // sub-receives outstanding
 
 	bytes, messages uint64
 	waits           uint64 // receives that waited for room
 }
 
 func newRecvConn(c *conn) *RecvConn {
-	r := &RecvConn{conn: c, next: 1}
-	for i := range r.requests {
-		r.requests[i] = Request{c: c, index: i}
-	}
+	r := &RecvConn{conn: c, requests: c.newRequests(maxSubs, 0), next: 1}
 	c.half = r
 	return r
 }
@@ -88,18 +85,18 @@ func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 	}
 
 	c.begin(req, n)
-	req.seq, req.left = r.next, n
+	req.left = n
 	slot := c.wire.slot(r.next)
 	for i := range bufs {
 		b, g := &bufs[i], &slot[i]
 		*g = grant{addr: uint64(b.Addr), capacity: uint32(b.Size), tag: uint32(b.Tag), n: uint8(n), sub: uint8(i), seq: r.next}
+		s := &req.subs[i]
+		*s = sub{addr: b.Addr, capacity: uint32(b.Size)}
 		if b.Size > 0 {
 			g.rkeys = b.Region.rkeys
 			b.Region.inflight.Add(1)
-			req.regions[i] = b.Region
+			s.region = b.Region
 		}
-		req.subs[i] = sub{addr: b.Addr, capacity: b.Size}
-		req.sizes[i] = 0
 	}
 	if err := l.sendGrant(r.next, slot[:n]); err != nil {
 		req.err = err
@@ -137,17 +134,16 @@ func (r *RecvConn) received(l *lane, v uint32, size int64) {
 	case s.seen&(1<<m.part) != 0:
 		r.bad(l, v, "that part has arrived before")
 		return
-	case s.size+size > int64(s.capacity):
-		r.bad(l, v, fmt.Sprintf("%d bytes for a buffer of %d", s.size+size, s.capacity))
+	case int64(s.size)+size > int64(s.capacity):
+		r.bad(l, v, fmt.Sprintf("%d bytes for a buffer of %d", int64(s.size)+size, s.capacity))
 		return
 	}
 	s.seen |= 1 << m.part
-	s.size += size
+	s.size += uint32(size)
 	l.bytes += uint64(size)
 	if bits.OnesCount32(s.seen) <= int(s.last) {
 		return
 	}
-	req.sizes[m.sub] = int(s.size)
 	r.bytes += uint64(s.size)
 	r.messages++
 	r.granted--

@@ -10,29 +10,37 @@ type Request struct {
 	active bool
 	done   bool
 	err    error // of its own work requests
-	n      int   // buffers: 1 for a send
+	n      int   // messages: 1 for a send
+	left   int   // parts of a send, or sub-receives, that are not complete
 
-	sizes   [maxSubs]int
-	regions [maxSubs]*Region
-
-	// A send: parts not yet delivered and the bytes of each, by lane.
-	parts int
-	part  [maxParts]int
-
-	// A receive.
-	seq  uint64
-	subs [maxSubs]sub
-	left int // sub-receives not complete
+	subs  []sub    // of each message; as many as a request of this half can have
+	parts []uint32 // of a send: the bytes of its part on each lane
 }
 
-// sub is what has arrived of one sub-receive.
+// sub is one message of a request: what is sent, or what has arrived of a
+// sub-receive. A connection has two thousand of them.
 type sub struct {
-	addr     uintptr
-	capacity int
+	addr     uintptr // of a receive's buffer
+	region   *Region // that it lies in, while a device may use it
+	capacity uint32
+	size     uint32 // bytes sent, or of the parts seen
 	begun    uint32 // parts that have begun to arrive over a socket
 	seen     uint32 // parts that have arrived
 	last     uint8  // number of the last part, once one has arrived
-	size     int64  // bytes of the parts seen
+}
+
+// newRequests makes the requests of a half, each of up to subs messages in up to
+// parts parts.
+func (c *conn) newRequests(subs, parts int) []Request {
+	all := make([]Request, window)
+	s, p := make([]sub, window*subs), make([]uint32, window*parts)
+	for i := range all {
+		all[i] = Request{
+			c: c, index: i,
+			subs: s[i*subs : (i+1)*subs : (i+1)*subs], parts: p[i*parts : (i+1)*parts : (i+1)*parts],
+		}
+	}
+	return all
 }
 
 // Index is a number below 512 that no other outstanding request of the
@@ -44,7 +52,7 @@ func (r *Request) N() int { return r.n }
 
 // Size is the number of bytes sent, or received into buffer i. It holds from the
 // Test that reports the request done until the next Isend or Irecv.
-func (r *Request) Size(i int) int { return r.sizes[i] }
+func (r *Request) Size(i int) int { return int(r.subs[i].size) }
 
 // Test reports whether the request is done. It polls the connection's devices.
 // Once it has returned true, or an error, the request must not be used again.
@@ -87,9 +95,9 @@ func (c *conn) release(r *Request) {
 // settle drops r's hold on its buffers: no device uses them any more.
 func (r *Request) settle() {
 	for i := range r.n {
-		if g := r.regions[i]; g != nil {
-			g.inflight.Add(-1)
-			r.regions[i] = nil
+		if s := &r.subs[i]; s.region != nil {
+			s.region.inflight.Add(-1)
+			s.region = nil
 		}
 	}
 }

@@ -5,7 +5,7 @@ import "fmt"
 // SendConn is the send half of a connection.
 type SendConn struct {
 	*conn
-	requests [window]Request
+	requests []Request
 	free     []uint16 // indices of requests not in use
 
 	head    uint64 // sequence of the first grant not wholly matched
@@ -21,9 +21,8 @@ type SendConn struct {
 }
 
 func newSendConn(c *conn) *SendConn {
-	s := &SendConn{conn: c, head: 1, free: make([]uint16, 0, window)}
+	s := &SendConn{conn: c, requests: c.newRequests(1, maxParts), head: 1, free: make([]uint16, 0, window)}
 	for i := range s.requests {
-		s.requests[i] = Request{c: c, index: i}
 		s.free = append(s.free, uint16(window-1-i))
 	}
 	c.half = s
@@ -102,17 +101,17 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 	req := &s.requests[s.free[len(s.free)-1]]
 	s.free = s.free[:len(s.free)-1]
 	c.begin(req, 1)
-	req.sizes[0] = size
-	req.parts = n
+	req.left = n
+	req.subs[0].size = uint32(size)
 	if size > 0 {
-		req.regions[0] = r
+		req.subs[0].region = r
 		r.inflight.Add(1)
 	}
 	m := imm{slot: slotOf(s.head), sub: g.sub, last: uint8(n - 1)}
 	off := 0
 	for i, l := range c.lanes {
 		b := s.split[i]
-		req.part[i] = b
+		req.parts[i] = uint32(b)
 		if b == 0 && i != which {
 			continue
 		}
@@ -195,8 +194,8 @@ func (s *SendConn) delivered(l *lane, request int) {
 		return
 	}
 	req := &s.requests[request]
-	l.backlog -= int64(req.part[l.index])
-	if req.parts--; req.parts == 0 {
+	l.backlog -= int64(req.parts[l.index])
+	if req.left--; req.left == 0 {
 		req.complete()
 	}
 }

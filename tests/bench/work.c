@@ -17,12 +17,19 @@ struct flow {
 	uint64_t request[MAX_DEPTH];
 };
 
+/* Memory in large pages where it is large: how the kernel happens to place it must not matter. */
 static unsigned char *map(size_t size)
 {
-	unsigned char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	size_t huge = 2 << 20, slack = size >= huge ? huge : 0;
+	unsigned char *p = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		die("no memory for %zu bytes", size);
+	if (slack) {
+		p += -(uintptr_t)p % huge;
+		madvise(p, size, MADV_HUGEPAGE); /* a kernel without them goes on without */
+	}
+	memset(p, 0, size);
 	return p;
 }
 
