@@ -31,6 +31,7 @@ var imports = map[string][]string{
 	"ibv/internal/ccall":  {purego},
 	"tools/abigen":        {},
 	"tools/bench":         {plot, plot + "/plotter", plot + "/vg"},
+	"tests/e2e":           {},
 	"tests/fakeverbs":     {},
 	"tests/lab":           {"tests/internal/draw", sysUnix},
 	"tests/lab/cmd/lab":   {"tests/lab"},
