@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"ncclmesh/handshake"
@@ -104,13 +105,22 @@ func (e *Endpoint) newDialled(caller context.Context, h handshake.Handle) (*Sess
 			last = tries
 		}
 		final := slices.ContainsFunc(tries, func(t Try) bool { return t.final(false) })
-		silent := !final && slices.ContainsFunc(tries, func(t Try) bool { return !answered(t.Err) })
-		if !silent || !sleep(ctx, e.scaled(pause)) {
+		hope := !final && silent(tries)
+		if !hope || !sleep(ctx, e.scaled(pause)) {
 			return nil, fmt.Errorf("control: %w", &PeerError{
-				Local: e.cfg.Hostname, Process: h.Process, Tries: last, Cause: caller.Err(), Dead: !silent,
+				Local: e.cfg.Hostname, Process: h.Process, Tries: last, Cause: caller.Err(), Dead: !hope,
 			})
 		}
 	}
+}
+
+// silent reports whether some address may still answer. One to which there is no route from here says nothing about a
+// process that all others refuse.
+func silent(tries []Try) bool {
+	refused := slices.ContainsFunc(tries, func(t Try) bool { return answered(t.Err) })
+	return slices.ContainsFunc(tries, func(t Try) bool {
+		return !answered(t.Err) && (!refused || !errors.Is(t.Err, syscall.ENETUNREACH))
+	})
 }
 
 // begin turns a completed exchange into a session.

@@ -304,3 +304,28 @@ func TestConnectLeavesNoMark(t *testing.T) {
 		t.Errorf("%d marks are left", got)
 	}
 }
+
+func TestSilent(t *testing.T) {
+	const refused, unreachable, unanswered = syscall.ECONNREFUSED, syscall.ENETUNREACH, syscall.ETIMEDOUT
+	tests := []struct {
+		name  string
+		tries []error
+		want  bool
+	}{
+		{"no address", nil, false},
+		{"all refuse", []error{refused, refused}, false},
+		{"one does not answer", []error{refused, unanswered}, true},
+		{"one refuses, to the others there is no way", []error{unreachable, refused, unreachable}, false},
+		{"no way to any", []error{unreachable, unreachable}, true},
+		{"each its own", []error{refused, unreachable, unanswered}, true},
+	}
+	for _, tt := range tests {
+		var tries []Try
+		for _, err := range tt.tries {
+			tries = append(tries, Try{Err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)}})
+		}
+		if got := silent(tries); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
