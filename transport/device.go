@@ -124,7 +124,11 @@ func (c *conn) complete(d *device, wc *ibv.WC) {
 	case !ok && !q.up && request < 0: // out of service already
 	case !ok:
 		q.up = false
-		c.half.failed(q.lane, request, q.wcError(wc))
+		err := q.wcError(wc)
+		if wc.Status == ibv.IBV_WC_WR_FLUSH_ERR && c.err != nil {
+			err = c.err // of which the flush is a consequence
+		}
+		c.half.failed(q.lane, request, err)
 	case kind == wrPart:
 		c.half.delivered(q.lane, request)
 	case kind == wrRecv && wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM:
