@@ -38,11 +38,13 @@ var variables = []variable{
 
 	{"NCCL_IB_HCA", "all ports", "", "RDMA ports to use: `[^][=]device[:port],…`; `^` excludes, `=` takes names as whole names instead of prefixes.",
 		func(c *config, v string) (err error) { c.transport.HCA, err = topology.ParseHCA(v); return }},
-	{"NCCL_SOCKET_IFNAME", "as NCCL", "", "Interfaces for setting connections up, most preferred first, and for TCP: `[^][=]name,…`.",
+	{"NCCL_SOCKET_IFNAME", "as NCCL", "", "Interfaces for setting connections up, most preferred first: `[^][=]name,…`. Those excluded carry no TCP lanes either.",
 		func(c *config, v string) (err error) {
 			c.transport.Interfaces, err = topology.ParseInterfaces(v)
 			return
 		}},
+	{"NCCL_MESH_IFNAME", "all but those named in `NCCL_SOCKET_IFNAME`", "", "Interfaces that carry TCP lanes: `[^][=]name,…`.",
+		func(c *config, v string) (err error) { c.transport.LaneIfs, err = topology.ParseInterfaces(v); return }},
 	{"NCCL_SOCKET_FAMILY", "both", "", "Address family for setting connections up: `AF_INET` or `AF_INET6`.",
 		func(c *config, v string) (err error) { c.transport.SocketFamily, err = parseFamily(v); return }},
 	{"NCCL_HOSTID", "boot id and network namespace", "", "Names the node. Processes with different values are different nodes.",
@@ -161,7 +163,11 @@ func unknownVariables(environ []string) []string {
 			if !strings.HasPrefix(v.name, "NCCL_MESH_") {
 				continue
 			}
-			if d := editDistance(name, v.name); d < best {
+			d := editDistance(name, v.name)
+			if d > 1 && strings.HasPrefix(v.name, name) {
+				d = 1 // a name cut short
+			}
+			if d < best {
 				nearest, best = v.name, d
 			}
 		}

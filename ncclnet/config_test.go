@@ -138,7 +138,7 @@ func TestUnknownVariables(t *testing.T) {
 	})
 	want := []string{
 		"NCCL_MESH_LANES_WAIT is not a setting of this plugin and has no effect; did you mean NCCL_MESH_LANE_WAIT?",
-		"NCCL_MESH_STRIPE is not a setting of this plugin and has no effect; did you mean NCCL_MESH_SYSFS?",
+		"NCCL_MESH_STRIPE is not a setting of this plugin and has no effect; did you mean NCCL_MESH_STRIPE_THRESHOLD?",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -151,7 +151,7 @@ func TestWrittenDefaultsParse(t *testing.T) {
 		c := defaultConfig()
 		switch v.fallback {
 		case "all ports", "as NCCL", "both", "all addresses", "boot id and network namespace",
-			"the communicator's, or 0", "the communicator's traffic class, or 0":
+			"the communicator's, or 0", "the communicator's traffic class, or 0", "all but those named in `NCCL_SOCKET_IFNAME`":
 			continue // a word for the absence of the setting
 		}
 		if err := v.set(&c, v.fallback); err != nil {

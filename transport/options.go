@@ -15,7 +15,8 @@ type Options struct {
 	Libraries []string // file names of libibverbs; the loader's default names
 
 	HCA          topology.HCAFilter // RDMA ports in use; all
-	Interfaces   topology.IfFilter  // interfaces of the control plane and of TCP; all
+	Interfaces   topology.IfFilter  // interfaces of the control plane; all
+	LaneIfs      topology.IfFilter  // interfaces of TCP lanes; all, those named in Interfaces only when there are no others
 	SocketFamily int                // 4 or 6; 0 is both
 	GIDs         topology.GIDPolicy // which GID of a RoCE port is used; topology.AnyGID
 

@@ -21,7 +21,10 @@ const (
 
 // openPlain adds the network interfaces as ports for TCP, after those of RDMA.
 func (t *Transport) openPlain(n *topology.Node) error {
-	usable := t.opts.Interfaces.Select(n.Plain)
+	usable := t.opts.LaneIfs.Select(n.Plain)
+	if !t.opts.Interfaces.Named() { // what is excluded from one is from both
+		usable = slices.DeleteFunc(usable, func(p topology.Port) bool { return !t.opts.Interfaces.Match(p.Netdev) })
+	}
 	wired := slices.DeleteFunc(slices.Clone(usable), func(p topology.Port) bool { return t.wireless(p.Netdev) })
 	if len(wired) > 0 {
 		usable = wired
@@ -64,6 +67,15 @@ func (t *Transport) candidates(ports []topology.Port, peer []handshake.Port) (ve
 		} else {
 			verbs = append(verbs, c)
 		}
+	}
+	// The network named for setting connections up is not the mesh, unless there
+	// is no other.
+	if t.opts.Interfaces.Named() && !t.opts.LaneIfs.Named() {
+		control := func(c topology.Candidate) bool { return t.opts.Interfaces.Match(ports[c.Local].Netdev) }
+		if !slices.ContainsFunc(sockets, func(c topology.Candidate) bool { return !control(c) }) {
+			control = func(topology.Candidate) bool { return false }
+		}
+		sockets = slices.DeleteFunc(sockets, control)
 	}
 	// A slow network beside the cables would only hold their messages up.
 	speed := func(c topology.Candidate) int { return min(ports[c.Local].Mbps(), int(peer[c.Remote].SpeedMbps)) }

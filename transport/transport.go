@@ -137,7 +137,7 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	case len(t.ports) == 0 && noRDMA != nil:
 		return noRDMA
 	case len(t.ports) == 0:
-		return fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME selects is up and has an address", ErrNoPorts)
+		return fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME and NCCL_MESH_IFNAME select is up and has an address", ErrNoPorts)
 	case noRDMA != nil && len(n.Ports) > 0:
 		t.log.Warn("RDMA is not used, but slower TCP", "err", noRDMA)
 	case noRDMA != nil:

@@ -148,6 +148,9 @@ func parseNamePort(token string) (namePort, error) {
 	return n, nil
 }
 
+// Named reports whether the filter says which interfaces to use, rather than which not to.
+func (f IfFilter) Named() bool { return f.list.named() }
+
 // named reports whether the list says what to use, rather than what not to.
 func (l nameList) named() bool { return len(l.names) > 0 && !l.exclude }
 

@@ -95,7 +95,7 @@ func demo(ctx context.Context, out io.Writer, build string) error {
 				"--work", "sendrecv,allreduce", "--min", "8", "--max", "8M", "--factor", "16", "--iters", "3", "--warmup", "1"}
 		},
 		// The cables are the mesh: the network that the ranks meet over carries no data.
-		Env: []string{"NCCL_DEBUG=INFO", "NCCL_MESH_TRANSPORT=tcp", "NCCL_SOCKET_IFNAME=^" + mesh.ManagementIface},
+		Env: []string{"NCCL_DEBUG=INFO", "NCCL_MESH_TRANSPORT=tcp", "NCCL_SOCKET_IFNAME=" + mesh.ManagementIface},
 		Line: func(node, line string) {
 			log = append(log, node+": "+line)
 			seen.Line(node, line)

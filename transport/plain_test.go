@@ -1,0 +1,66 @@
+package transport
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/topology"
+)
+
+// The network that sets connections up carries lanes only when nothing else does,
+// or when the user says so.
+func TestLaneInterfaces(t *testing.T) {
+	plain := func(name, addr string, mbps int) topology.Port {
+		p := netip.MustParsePrefix(addr)
+		return topology.Port{Netdev: name, LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Active: true, LinkMbps: mbps, Addrs: []netip.Prefix{p},
+			GIDs: []topology.GID{{Addr: netip.AddrFrom16(p.Addr().As16()), Raw: p.Addr().As16(), Type: topology.GIDTypeNone, Netdev: name, PrefixLen: p.Bits()}}}
+	}
+	mgmt := [2]topology.Port{plain("mgmt", "10.0.0.1/24", 1000), plain("mgmt", "10.0.0.2/24", 1000)}
+	cable := [2]topology.Port{plain("p0", "192.168.1.1/24", 1000), plain("q0", "192.168.1.2/24", 1000)}
+	fast := [2]topology.Port{plain("p1", "192.168.2.1/24", 100000), plain("q1", "192.168.2.2/24", 100000)}
+	tests := []struct {
+		name, control, lanes string
+		ports                [][2]topology.Port
+		want                 []string
+	}{
+		{"nothing said", "", "", [][2]topology.Port{mgmt, cable}, []string{"mgmt", "p0"}},
+		{"named for control", "mgmt", "", [][2]topology.Port{mgmt, cable}, []string{"p0"}},
+		{"named for control, and nothing else", "mgmt", "", [][2]topology.Port{mgmt}, []string{"mgmt"}},
+		{"named for both", "mgmt", "=mgmt", [][2]topology.Port{mgmt, cable}, []string{"mgmt"}},
+		{"excluded from control", "^mgmt", "", [][2]topology.Port{mgmt, cable}, []string{"p0"}},
+		{"a slow network beside a fast one", "", "", [][2]topology.Port{mgmt, cable, fast}, []string{"p1"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			control, err := topology.ParseInterfaces(tt.control)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lanes, err := topology.ParseInterfaces(tt.lanes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var node topology.Node
+			var peer []topology.Port
+			for _, p := range tt.ports {
+				node.Plain, peer = append(node.Plain, p[0]), append(peer, p[1])
+			}
+			tr := &Transport{opts: Options{Sysfs: t.TempDir(), Interfaces: control, LaneIfs: lanes, GIDs: topology.AnyGID}}
+			if err := tr.openPlain(&node); err != nil {
+				t.Fatal(err)
+			}
+			ports := tr.topologyPorts()
+			_, sockets := tr.candidates(ports, topology.Describe(peer, topology.AnyGID))
+			var got []string
+			for _, c := range sockets {
+				got = append(got, ports[c.Local].Netdev)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("interfaces of the lanes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
