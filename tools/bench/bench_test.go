@@ -141,3 +141,20 @@ func TestPrint(t *testing.T) {
 		}
 	}
 }
+
+func TestReadLab(t *testing.T) {
+	const output = " 1048576    200              612.21             600.00  		   0.000600\n" +
+		"{\"size\": 1048576, \"rate\": 5.9e+08, \"cpu_ns\": 1, \"messages\": 80}\n"
+	runs, err := readLab(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]pair{{590, 600 * mib / 1e6}}, runs); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	for _, bad := range []string{"", "nothing\n", output[strings.Index(output, "{"):], " 1048576 1 1 1 1\n{\n"} {
+		if runs, err := readLab(bad); err == nil {
+			t.Errorf("%q: %v, want an error", bad, runs)
+		}
+	}
+}

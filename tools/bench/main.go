@@ -18,6 +18,7 @@ type options struct {
 	runs    int
 	seconds float64
 	quick   bool
+	lab     bool
 	json    string
 	plots   string
 	build   string
@@ -29,6 +30,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 5, "measure everything `N` times")
 	flag.Float64Var(&o.seconds, "seconds", 0.5, "length of one measurement, about")
 	flag.BoolVar(&o.quick, "quick", false, "one short run of everything: shows that it works, proves nothing")
+	flag.BoolVar(&o.lab, "lab", false, "also measure in virtual machines, beside ib_write_bw; takes minutes")
 	flag.StringVar(&o.json, "json", "", "keep the results in `FILE` (BUILD/bench.json)")
 	flag.StringVar(&o.plots, "plots", "", "draw bandwidth.svg and latency.svg in `DIR` (docs; BUILD with --quick)")
 	flag.StringVar(&o.build, "build", "build", "where the plugin, netdriver, fakeverbs and bench were built")
@@ -95,6 +97,13 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		res.Curves = append(res.Curves, r)
+	}
+	if o.lab && o.wants(labFigure) {
+		r, err := b.lab()
+		if err != nil {
+			return fmt.Errorf("%s: %w", labFigure, err)
+		}
+		res.Figures = append(res.Figures, r)
 	}
 	res.Figures = append(res.Figures, b.notReady())
 	if err := res.keep(o.json); err != nil {
