@@ -22,6 +22,7 @@ const (
 	sendBatch   = 8                 // parts that one system call may send
 	grantQueue  = window * maxGrant // more than receives can be outstanding
 	grantInput  = 1024              // bytes of grants read at once
+	readAhead   = 256               // most bytes read with a header: copying them costs less than a system call
 	checkEvery  = time.Second       // between two looks at a silent socket
 	checkMisses = 64                // fruitless polls between two looks at the clock
 	minLost     = 2                 // retransmissions in a row before a peer may count as lost
@@ -31,6 +32,8 @@ const (
 // connection's owner, with system calls that do not block, from and into the
 // user's buffers: an idle socket costs nothing, and a stopped one touches no
 // buffer.
+//
+// Nothing is copied but what comes in with a header, less than readAhead bytes.
 //
 // A part is delivered when the kernel has accepted its last byte. Grants come
 // over the socket in the other direction and are put into the ring where a
@@ -54,7 +57,7 @@ type socket struct {
 
 	outHead, outTail int // of mem.out: grants that the kernel does not have yet
 
-	have int       // bytes in mem.in
+	have int       // bytes in mem.in, read and not taken
 	in   dataFrame // the part that is arriving
 	at   uintptr   // where its next byte goes
 	left int       // bytes of it to come
@@ -75,7 +78,7 @@ type outgoing struct {
 type socketMemory struct {
 	msg   msghdr
 	iov   [2 * sendBatch]iovec
-	in    [grantInput]byte         // a header at the receiver, grants at the sender
+	in    [grantInput]byte         // what is read ahead at the receiver, grants at the sender
 	heads [window][dataHeader]byte // of the parts to send
 	out   [grantQueue]byte         // grants to send
 }

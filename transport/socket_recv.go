@@ -3,6 +3,8 @@ package transport
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"ncclmesh/ibv"
 )
 
@@ -19,9 +21,7 @@ func (k *socket) sendGrant(seq uint64, entries []grant) error {
 
 // flushGrants gives the kernel the grants that wait.
 func (k *socket) flushGrants() error {
-	k.mem.iov[0] = iovec{ibv.AddrOf(&k.mem.out[k.outHead]), uint64(k.outTail - k.outHead)}
-	k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), 1
-	n, errno := sendMsg(k.fd, &k.mem.msg)
+	n, errno := sendTo(k.fd, ibv.AddrOf(&k.mem.out[k.outHead]), k.outTail-k.outHead)
 	if again(errno) {
 		return k.missed()
 	}
@@ -35,25 +35,32 @@ func (k *socket) flushGrants() error {
 	return nil
 }
 
-// readParts reads what has arrived: the rest of a part, straight into its buffer,
-// together with the next part's header. When the connection is over, which the
-// peer says once its last byte has been acknowledged, it reads all there is.
+// readParts reads what has arrived: the rest of a part straight into its buffer,
+// and behind it, or alone, the next header with a little of what follows. When
+// the connection is over, which the peer says once its last byte has been
+// acknowledged, it reads all there is.
 func (k *socket) readParts() error {
-	head := (*[dataHeader]byte)(k.mem.in[:])
 	for budget := pollBytes; budget > 0 || k.conn.err != nil; {
-		iov := k.mem.iov[:0]
-		body, rest := k.left, dataHeader-k.have
-		if k.conn.err == nil && body > budget {
-			body, rest = budget, 0
+		body := k.left
+		if k.conn.err == nil {
+			body = min(body, budget)
 		}
-		if body > 0 {
-			iov = append(iov, iovec{k.at, uint64(body)})
+		var n, asked int
+		var errno unix.Errno
+		switch {
+		case body == 0:
+			asked = readAhead - k.have
+			n, errno = recvFrom(k.fd, ibv.AddrOf(&k.mem.in[k.have]), asked)
+		case body < k.left:
+			asked = body
+			n, errno = recvFrom(k.fd, k.at, asked)
+		default:
+			asked = body + readAhead
+			k.mem.iov[0] = iovec{k.at, uint64(body)}
+			k.mem.iov[1] = iovec{ibv.AddrOf(&k.mem.in[0]), readAhead}
+			k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), 2
+			n, errno = recvMsg(k.fd, &k.mem.msg)
 		}
-		if rest > 0 {
-			iov = append(iov, iovec{ibv.AddrOf(&head[k.have]), uint64(rest)})
-		}
-		k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), uint64(len(iov))
-		n, errno := recvMsg(k.fd, &k.mem.msg)
 		if again(errno) {
 			return k.missed()
 		}
@@ -65,43 +72,59 @@ func (k *socket) readParts() error {
 		}
 		k.moved()
 		budget -= n
-		short := n < body+rest
 		if body > 0 {
-			got := min(n, body)
-			k.at += uintptr(got)
-			k.left -= got
-			n -= got
-			if k.left == 0 {
-				k.conn.half.received(k.lane, k.in.imm, int64(k.in.length))
-			}
+			k.filled(min(n, body))
 		}
-		k.have += n
-		if k.have == dataHeader {
-			k.have = 0
-			if !k.begin(decodeData(head)) {
-				return nil
-			}
-		}
-		if short {
-			return nil
+		k.have += max(n-body, 0)
+		if err := k.digest(); err != nil || n < asked || !k.up {
+			return err
 		}
 	}
 	return nil
 }
 
-// begin starts a part, if there is a buffer for it. It reports false when the
-// lane is out of service.
-func (k *socket) begin(f dataFrame) bool {
+// digest takes in what was read ahead: headers, and parts that are short enough
+// to have come with theirs.
+func (k *socket) digest() error {
+	in, used := k.mem.in[:k.have], 0
+	for k.up {
+		if n := min(k.left, len(in)-used); n > 0 {
+			if !copyOut(k.at, in[used:used+n]) {
+				return k.wrap("receive", unix.EFAULT, k.at)
+			}
+			used += n
+			k.filled(n)
+		}
+		if len(in)-used < dataHeader {
+			break
+		}
+		k.begin(decodeData((*[dataHeader]byte)(in[used:])))
+		used += dataHeader
+	}
+	k.have = copy(in, in[used:])
+	return nil
+}
+
+// filled notes that the part's next n bytes have arrived.
+func (k *socket) filled(n int) {
+	k.at += uintptr(n)
+	if k.left -= n; k.left == 0 {
+		k.conn.half.received(k.lane, k.in.imm, int64(k.in.length))
+	}
+}
+
+// begin starts a part, if there is a buffer for it; otherwise the lane is out of
+// service.
+func (k *socket) begin(f dataFrame) {
 	addr, ok := k.conn.half.(*RecvConn).admit(k.lane, f)
 	if !ok {
 		k.up = false
-		return false
+		return
 	}
 	k.in, k.at, k.left = f, addr, int(f.length)
 	if f.length == 0 {
 		k.conn.half.received(k.lane, f.imm, 0)
 	}
-	return true
 }
 
 // admit says where a part goes that is about to arrive. Everything is checked

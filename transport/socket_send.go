@@ -110,9 +110,7 @@ func (s *SendConn) fetchGrants() {
 func (k *socket) readGrants() error {
 	for {
 		in := k.mem.in[:]
-		k.mem.iov[0] = iovec{ibv.AddrOf(&in[k.have]), uint64(len(in) - k.have)}
-		k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), 1
-		n, errno := recvMsg(k.fd, &k.mem.msg)
+		n, errno := recvFrom(k.fd, ibv.AddrOf(&in[k.have]), len(in)-k.have)
 		if again(errno) {
 			return k.missed()
 		}

@@ -423,6 +423,35 @@ func TestTCPUnmapped(t *testing.T) {
 	})
 }
 
+// The same when a short message is copied, not read, to where it should go.
+func TestTCPUnmappedShort(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		sm, _ := memory(t, 64)
+		rm, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sg := register(t, s, sm)
+		rg, err := r.RegMR(addressOf(rm), 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rq := irecv(t, r, Buffer{addressOf(rm), 64, 0, rg})
+		if err := unix.Munmap(rm); err != nil {
+			t.Fatal(err)
+		}
+		done(t, "send", isend(t, s, sm, 0, 64, 0, sg))
+		await(t, "an error", func() bool {
+			_, err = rq.Test()
+			return err != nil
+		})
+		if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "not mapped") {
+			t.Errorf("error %v, want ErrUsage that says what is wrong", err)
+		}
+		closeBoth(t, s, r)
+	})
+}
+
 // A slow receiver is no error, and a peer that acknowledges nothing is one.
 func TestTCPSlow(t *testing.T) {
 	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {

@@ -1,9 +1,11 @@
 package transport
 
-// Isolates the layout of the kernel's message header. Addresses in it are plain
-// numbers, as what they point at is never Go heap.
+// Isolates system calls that are given addresses, the layout of the kernel's
+// message header, and the copying of short parts. Addresses are plain numbers, as
+// what they point at is never Go heap.
 
 import (
+	"runtime/debug"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +55,33 @@ func sendMsg(fd int, m *msghdr) (int, unix.Errno) {
 func recvMsg(fd int, m *msghdr) (int, unix.Errno) {
 	n, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(fd), ibv.AddrOf(m), unix.MSG_DONTWAIT)
 	return int(n), errno
+}
+
+// sendTo sends n bytes at addr without blocking and without a signal.
+//
+// Preconditions: addr lies outside the Go heap.
+func sendTo(fd int, addr uintptr, n int) (int, unix.Errno) {
+	r, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), addr, uintptr(n), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	return int(r), errno
+}
+
+// recvFrom receives at most n bytes to addr without blocking.
+//
+// Preconditions: addr lies outside the Go heap.
+func recvFrom(fd int, addr uintptr, n int) (int, unix.Errno) {
+	r, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), addr, uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+	return int(r), errno
+}
+
+// copyOut copies b to the user's memory at addr. It reports false when that is
+// not mapped, as the kernel would.
+//
+// Preconditions: addr lies outside the Go heap.
+func copyOut(addr uintptr, b []byte) (ok bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { ok = recover() == nil }()
+	copy(unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), len(b)), b)
+	return true
 }
 
 // queuedBytes is the number of bytes that the kernel has accepted and the peer's
