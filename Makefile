@@ -20,9 +20,9 @@ need = @set --; for n in $(1); do case $$n in /*) test -e $${n%%:*};; *) command
 	else echo "missing: install with  sudo apt-get install $$*" >&2; exit 1; fi
 headers = /usr/include/infiniband/verbs.h:libibverbs-dev
 cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
-testing = gcc:gcc make:make ip:iproute2 git:git qemu-aarch64-static:qemu-user-static $(headers) $(cross)
+testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 qemu-aarch64-static:qemu-user-static $(headers) $(cross)
 
-.PHONY: build arm64 generate test check lab demo bench netdriver fakeverbs deps clean help
+.PHONY: build arm64 generate test check lab demo bench netdriver fakeverbs dist deps clean help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(call need,gcc:gcc)
@@ -70,6 +70,10 @@ netdriver: ## the program that stands in for NCCL, build/netdriver
 fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
 	$(call need,gcc:gcc make:make $(headers))
 	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs
+
+dist: build netdriver fakeverbs ## what is carried to a machine with a GPU, build/ncclmesh-<arch>.tar.gz
+	$(call need,strip:binutils)
+	@tests/gpu/pack $(BUILD)
 
 deps: ## install what all targets need
 	$(call need,$(testing) qemu-system-x86_64:qemu-system-x86)

@@ -33,6 +33,7 @@ var imports = map[string][]string{
 	"tools/bench":         {"tests/lab", plot, plot + "/plotter", plot + "/vg"},
 	"tests/e2e":           {},
 	"tests/fakeverbs":     {},
+	"tests/gpu":           {},
 	"tests/lab":           {"tests/internal/draw", sysUnix},
 	"tests/lab/cmd/lab":   {"tests/lab"},
 	"tests/mesh":          {sysUnix, netlink},
