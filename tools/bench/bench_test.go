@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -48,17 +49,17 @@ func TestResult(t *testing.T) {
 		verdict string
 	}{
 		{
-			"the median ratio is that of a round", result{Name: "x", Unit: "MB/s", AtLeast: 0.95, Runs: []pair{{90, 100}, {190, 200}, {10, 20}}},
+			"the median ratio is that of a round", result{Name: "x", Unit: "MB/s", AtLeast: 0.95, Runs: []pair{{90, 100, 0}, {190, 200, 0}, {10, 20, 0}}},
 			"bench name=x value=90 unit=MB/s limit=100 ratio=0.900", "missed",
 		},
 		{
-			"even number", result{Name: "x", Unit: "us", AtMost: 2.5, Runs: []pair{{2, 1}, {4, 2}}},
+			"even number", result{Name: "x", Unit: "us", AtMost: 2.5, Runs: []pair{{2, 1, 0}, {4, 2, 0}}},
 			"bench name=x value=3 unit=us limit=1.5 ratio=2.000", "met",
 		},
-		{"over", result{Name: "x", AtMost: 2, Runs: []pair{{5, 2}}}, "bench name=x value=5 unit= limit=2 ratio=2.500", "missed"},
-		{"has to be 0", result{Name: "x", Zero: true, Runs: []pair{{0, 0}}}, "bench name=x value=0 unit= limit=0 ratio=0.000", "met"},
-		{"is not 0", result{Name: "x", Zero: true, Runs: []pair{{1, 0}}}, "bench name=x value=1 unit= limit=0 ratio=0.000", "missed"},
-		{"no target", result{Name: "x", Runs: []pair{{1, 1}}}, "bench name=x value=1 unit= limit=1 ratio=1.000", ""},
+		{"over", result{Name: "x", AtMost: 2, Runs: []pair{{5, 2, 0}}}, "bench name=x value=5 unit= limit=2 ratio=2.500", "missed"},
+		{"has to be 0", result{Name: "x", Zero: true, Runs: []pair{{0, 0, 0}}}, "bench name=x value=0 unit= limit=0 ratio=0.000", "met"},
+		{"is not 0", result{Name: "x", Zero: true, Runs: []pair{{1, 0, 0}}}, "bench name=x value=1 unit= limit=0 ratio=0.000", "missed"},
+		{"no target", result{Name: "x", Runs: []pair{{1, 1, 0}}}, "bench name=x value=1 unit= limit=1 ratio=1.000", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -114,7 +115,7 @@ func TestDraw(t *testing.T) {
 	dir := t.TempDir()
 	c := curves()[0]
 	for _, size := range curveSizes() {
-		c.Points = append(c.Points, point{size, pair{float64(size) / 2, float64(size)}})
+		c.Points = append(c.Points, point{size, pair{Value: float64(size) / 2, Limit: float64(size)}})
 	}
 	if err := c.draw(dir); err != nil {
 		t.Fatal(err)
@@ -131,7 +132,7 @@ func TestDraw(t *testing.T) {
 }
 
 func TestPrint(t *testing.T) {
-	r := result{Name: "latency-8B", About: "8 B", Unit: "us", AtMost: 2.5, Runs: []pair{{2, 1}}}
+	r := result{Name: "latency-8B", About: "8 B", Unit: "us", AtMost: 2.5, Runs: []pair{{2, 1, 0}}}
 	r.settle()
 	var b bytes.Buffer
 	results{Figures: []result{r}}.print(&b)
@@ -149,12 +150,28 @@ func TestReadLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]pair{{590, 600 * mib / 1e6}}, runs); diff != "" {
+	if diff := cmp.Diff([]pair{{Value: 590, Limit: 600 * mib / 1e6}}, runs); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	for _, bad := range []string{"", "nothing\n", output[strings.Index(output, "{"):], " 1048576 1 1 1 1\n{\n"} {
 		if runs, err := readLab(bad); err == nil {
 			t.Errorf("%q: %v, want an error", bad, runs)
+		}
+	}
+}
+
+func TestParseBusy(t *testing.T) {
+	tests := []struct {
+		stat string
+		want time.Duration
+	}{
+		{"cpu  1 2 3 1000 2000 4 5 6 7 8\ncpu0 1 1 1 1 1 1 1 1 1 1\n", 210 * time.Millisecond},
+		{"cpu  1 2 3\n", 0},
+		{"", 0},
+	}
+	for _, tt := range tests {
+		if got := parseBusy(tt.stat); got != tt.want {
+			t.Errorf("%q: %v, want %v", tt.stat, got, tt.want)
 		}
 	}
 }

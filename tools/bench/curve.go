@@ -63,11 +63,14 @@ func (b *bench) curve(c curve) (curve, error) {
 	runs := make([][]pair, len(sizes))
 	for n := range b.o.runs {
 		b.progress("%s, run %d of %d", c.name, n+1, b.o.runs)
-		limit, err := b.limit(0, c.work, args...)
-		if err != nil {
-			return c, err
-		}
-		value, err := b.ours(c.work, args...)
+		var limit, value []sample
+		others, err := b.round(func() (err error) {
+			if limit, err = b.limit(0, c.work, args...); err != nil {
+				return err
+			}
+			value, err = b.ours(c.work, args...)
+			return err
+		})
 		if err != nil {
 			return c, err
 		}
@@ -75,13 +78,14 @@ func (b *bench) curve(c curve) (curve, error) {
 			return c, fmt.Errorf("%d and %d results for %d sizes", len(limit), len(value), len(sizes))
 		}
 		for i := range sizes {
-			runs[i] = append(runs[i], pair{c.of(value[i]), c.of(limit[i])})
+			runs[i] = append(runs[i], pair{Value: c.of(value[i]), Limit: c.of(limit[i]), Others: others})
 		}
 	}
 	for i, size := range sizes {
 		c.Points = append(c.Points, point{size, pair{
-			median(runs[i], func(p pair) float64 { return p.Value }),
-			median(runs[i], func(p pair) float64 { return p.Limit }),
+			Value:  median(runs[i], func(p pair) float64 { return p.Value }),
+			Limit:  median(runs[i], func(p pair) float64 { return p.Limit }),
+			Others: median(runs[i], func(p pair) float64 { return p.Others }),
 		}})
 	}
 	return c, nil

@@ -23,8 +23,9 @@ type row struct {
 
 // A pair is a value and its limit, of one round.
 type pair struct {
-	Value float64 `json:"value"`
-	Limit float64 `json:"limit"`
+	Value  float64 `json:"value"`
+	Limit  float64 `json:"limit"`
+	Others float64 `json:"others"` // share of the processors that other programs took
 }
 
 // Modelled rates in MB/s, before they are scaled.
@@ -96,7 +97,7 @@ func figures(scale float64) []figure {
 				if err != nil {
 					return nil, err
 				}
-				return []pair{{many[0].Micros, few[0].Micros}}, nil
+				return []pair{{Value: many[0].Micros, Limit: few[0].Micros}}, nil
 			},
 		},
 		{
@@ -123,7 +124,7 @@ func both(b *bench, of func(sample) float64, work string, args ...string) ([]pai
 	if err != nil {
 		return nil, err
 	}
-	return []pair{{of(value[0]), of(limit[0])}}, nil
+	return []pair{{Value: of(value[0]), Limit: of(limit[0])}}, nil
 }
 
 // stream is the figure of messages of one size over lanes of those rates. Its
@@ -142,7 +143,7 @@ func stream(name string, size int, target float64, rates ...float64) figure {
 			if err != nil {
 				return nil, err
 			}
-			return []pair{{megabytes(value[0]), limit}}, nil
+			return []pair{{Value: megabytes(value[0]), Limit: limit}}, nil
 		},
 	}
 }
@@ -188,7 +189,7 @@ func allreduce(b *bench) ([]pair, error) {
 	if err := json.Unmarshal(out, &report); err != nil || len(report.Results) == 0 {
 		return nil, fmt.Errorf("netdriver printed %q: %w", out, err)
 	}
-	return []pair{{report.Results[0].BusBW * 1e3, cable}}, nil
+	return []pair{{Value: report.Results[0].BusBW * 1e3, Limit: cable}}, nil
 }
 
 // setup opens connections. What the loop's processes grow by is taken to be the
@@ -208,7 +209,11 @@ func setup(b *bench) ([]pair, error) {
 	}
 	queues := max(loop[0].SendBytes, loop[0].RecvBytes)
 	memory := max(own[0].SendBytes-loop[0].SendBytes, own[0].RecvBytes-loop[0].RecvBytes)
-	return []pair{{own[0].Seconds, most}, {memory / kib, mostMemory}, {queues / kib, queues / kib}}, nil
+	return []pair{
+		{Value: own[0].Seconds, Limit: most},
+		{Value: memory / kib, Limit: mostMemory},
+		{Value: queues / kib, Limit: queues / kib},
+	}, nil
 }
 
 // figure measures f in all its rounds.
@@ -222,11 +227,16 @@ func (b *bench) figure(f figure) ([]result, error) {
 	}
 	for n := range b.o.runs {
 		b.progress("%s, run %d of %d", f.name, n+1, b.o.runs)
-		pairs, err := f.measure(b)
+		var pairs []pair
+		others, err := b.round(func() (err error) {
+			pairs, err = f.measure(b)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
 		for i, p := range pairs {
+			p.Others = others
 			rs[i].Runs = append(rs[i].Runs, p)
 		}
 	}

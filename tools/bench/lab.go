@@ -113,7 +113,7 @@ func readLab(output string) ([]pair, error) {
 			if limit == 0 {
 				return nil, fmt.Errorf("no result of ib_write_bw before %q in:\n%s", line, output)
 			}
-			runs = append(runs, pair{megabytes(s), limit})
+			runs = append(runs, pair{Value: megabytes(s), Limit: limit})
 			limit = 0
 		}
 	}

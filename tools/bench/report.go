@@ -43,7 +43,8 @@ type result struct {
 	Unit    string  `json:"unit"`
 	Value   float64 `json:"value"`
 	Limit   float64 `json:"limit"`
-	Ratio   float64 `json:"ratio"` // median of the runs'
+	Ratio   float64 `json:"ratio"`  // median of the runs'
+	Others  float64 `json:"others"` // likewise
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
 	Zero    bool    `json:"zero,omitempty"` // the value has to be 0
@@ -54,6 +55,7 @@ type result struct {
 func (r *result) settle() {
 	r.Value = median(r.Runs, func(p pair) float64 { return p.Value })
 	r.Limit = median(r.Runs, func(p pair) float64 { return p.Limit })
+	r.Others = median(r.Runs, func(p pair) float64 { return p.Others })
 	r.Ratio = median(r.Runs, func(p pair) float64 {
 		if p.Limit == 0 {
 			return 0
@@ -110,9 +112,9 @@ func (r result) line() string {
 func (r results) print(w io.Writer) {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "figure\tvalue\tlimit\tunit\tratio\ttarget\t\t")
+	fmt.Fprintln(t, "figure\tvalue\tlimit\tunit\tratio\ttarget\t\tothers\t")
 	for _, f := range r.Figures {
-		fmt.Fprintf(t, "%s\t%.5g\t%.5g\t%s\t%.3f\t%s\t%s\t\n", f.Name, f.Value, f.Limit, f.Unit, f.Ratio, f.target(), f.verdict())
+		fmt.Fprintf(t, "%s\t%.5g\t%.5g\t%s\t%.3f\t%s\t%s\t%.0f %%\t\n", f.Name, f.Value, f.Limit, f.Unit, f.Ratio, f.target(), f.verdict(), 100*f.Others)
 	}
 	_ = t.Flush() // to a terminal
 	fmt.Fprintln(w)
