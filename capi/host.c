@@ -12,10 +12,38 @@ int mesh_forked;
 static const volatile uint64_t *fork_bitmap;
 static int fork_bits;
 
-void mesh_fork_table(uintptr_t bitmap, int bits)
+/* Go opens and marks descriptors while inside is above 0, and keeps out while forking is. */
+static struct fork_gate {
+	int32_t inside, forking;
+} *fork_gate;
+
+void mesh_fork_table(uintptr_t bitmap, int bits, uintptr_t gate)
 {
 	fork_bitmap = (const volatile uint64_t *)bitmap;
 	fork_bits = bits;
+	fork_gate = (struct fork_gate *)gate;
+}
+
+/*
+ * A child of a fork that falls between a socket's opening and its mark would
+ * keep the socket. What Go does there takes microseconds; a fork is held up
+ * for a tenth of a second at most.
+ */
+static void before_fork(void)
+{
+	int i;
+
+	if (!fork_gate)
+		return;
+	__atomic_add_fetch(&fork_gate->forking, 1, __ATOMIC_SEQ_CST);
+	for (i = 0; i < 2000 && __atomic_load_n(&fork_gate->inside, __ATOMIC_SEQ_CST) > 0; i++)
+		usleep(50);
+}
+
+static void in_parent(void)
+{
+	if (fork_gate)
+		__atomic_sub_fetch(&fork_gate->forking, 1, __ATOMIC_SEQ_CST);
 }
 
 /*
@@ -39,7 +67,7 @@ static void in_child(void)
 
 __attribute__((constructor)) static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, in_child);
+	pthread_atfork(before_fork, in_parent, in_child);
 }
 
 /* The logger is variadic, which Go cannot call. */

@@ -29,8 +29,8 @@ func init() {
 	runtime.GOMAXPROCS(max(minProcs, runtime.GOMAXPROCS(0)))
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
-	addr, bits := ncclnet.ForkTable()
-	C.mesh_fork_table(C.uintptr_t(addr), C.int(bits))
+	addr, bits, gate := ncclnet.ForkTable()
+	C.mesh_fork_table(C.uintptr_t(addr), C.int(bits), C.uintptr_t(gate))
 }
 
 // caught ends a panic at the boundary. It is deferred by every export.

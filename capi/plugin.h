@@ -56,7 +56,7 @@ ncclResult_t meshCloseListen(uintptr_t listenComm);
 
 /* In C (host.c). */
 extern int mesh_forked; /* this process is a forked child: no entry may reach Go */
-void mesh_fork_table(uintptr_t bitmap, int bits);
+void mesh_fork_table(uintptr_t bitmap, int bits, uintptr_t gate);
 void mesh_log(ncclDebugLogger_t logger, int level, unsigned long flags, char *file, int line, char *text);
 char *mesh_environ(int i);
 

@@ -83,11 +83,15 @@ func openPort(lib *ibv.Library, dev *ibv.Device, p topology.Port, log *slog.Logg
 			err = errors.Join(err, o.close())
 		}
 	}()
-	if o.ctx, err = dev.Open(); err != nil {
+	forkfd.Do(func() {
+		if o.ctx, err = dev.Open(); err == nil {
+			fds := o.ctx.FDs()
+			o.closedInChild(fds[:]...)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	fds := o.ctx.FDs()
-	o.closedInChild(fds[:]...)
 	da, err := o.ctx.QueryDevice()
 	if err != nil {
 		return nil, err
@@ -100,10 +104,14 @@ func openPort(lib *ibv.Library, dev *ibv.Device, p topology.Port, log *slog.Logg
 	if o.pd, err = o.ctx.AllocPD(); err != nil {
 		return nil, err
 	}
-	if o.stop, err = o.ctx.Events(func(e ibv.Event) { o.event(e, log) }); err != nil {
+	forkfd.Do(func() {
+		if o.stop, err = o.ctx.Events(func(e ibv.Event) { o.event(e, log) }); err == nil {
+			o.closedInChild(o.ctx.EventsFD())
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	o.closedInChild(o.ctx.EventsFD())
 	return o, nil
 }
 

@@ -16,7 +16,7 @@ import (
 // accept takes connections until the listener is closed.
 func (e *Endpoint) accept() {
 	for {
-		c, err := e.ln.AcceptTCP()
+		c, err := e.ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -28,7 +28,6 @@ func (e *Endpoint) accept() {
 			}
 			continue
 		}
-		markFD(c)
 		s, reason := e.gate.enter(c)
 		if reason != "" {
 			e.refuse(reason, source(c), nil)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 // Config says who this process is and whom to tell what happens.
@@ -71,7 +72,7 @@ type Endpoint struct {
 	cfg    Config
 	log    *slog.Logger
 	addrs  []netip.Addr
-	ln     *net.TCPListener
+	ln     *forkfd.Listener
 	port   uint16
 	gate   gate
 	count  counters
@@ -251,7 +252,6 @@ func (e *Endpoint) Close() error {
 	e.closed = true
 	e.mu.Unlock()
 	e.cancel()
-	clearFD(e.ln)
 	err := e.ln.Close()
 	e.gate.evictAll()
 	e.wg.Wait()

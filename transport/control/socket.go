@@ -16,9 +16,6 @@ import (
 
 // Every socket is marked while it is open, for forked children to close.
 
-func markFD(c syscall.Conn)  { withFD(c, forkfd.Mark) }
-func clearFD(c syscall.Conn) { withFD(c, forkfd.Clear) }
-
 func withFD(c syscall.Conn, f func(int)) {
 	if rc, err := c.SyscallConn(); err == nil {
 		_ = rc.Control(func(fd uintptr) { f(int(fd)) }) // fails only on a closed socket, which is not marked
@@ -27,18 +24,15 @@ func withFD(c syscall.Conn, f func(int)) {
 
 // closeConn closes a connection; it may be called more than once.
 func closeConn(c *net.TCPConn) {
-	clearFD(c)
-	_ = c.Close()
+	forkfd.Do(func() {
+		forkfd.ClearConn(c)
+		_ = c.Close()
+	})
 }
 
 // listen opens a listener; on all interfaces it hears both families where the kernel has both.
-func listen(at *net.TCPAddr) (*net.TCPListener, error) {
-	ln, err := net.ListenTCP("tcp", at)
-	if err != nil {
-		return nil, err
-	}
-	markFD(ln)
-	return ln, nil
+func listen(at *net.TCPAddr) (*forkfd.Listener, error) {
+	return forkfd.Listen(context.Background(), &net.ListenConfig{}, "tcp", at.String())
 }
 
 // connect opens a connection. It does by hand what net.Dialer does, since that gives no chance to clear the mark of a
@@ -48,29 +42,39 @@ func connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	if to.Addr().Unmap().Is4() {
 		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().Unmap().As4()}
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	var fd int
+	var err error
+	forkfd.Do(func() {
+		if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP); err == nil {
+			forkfd.Mark(fd)
+		}
+	})
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	forkfd.Mark(fd)
 	err = unix.Connect(fd, sa)
 	f := os.NewFile(uintptr(fd), "tcp")
-	defer func() {
+	defer forkfd.Do(func() {
 		forkfd.Clear(fd)
 		_ = f.Close()
-	}()
+	})
 	if err == unix.EINPROGRESS || err == unix.EINTR {
 		err = connected(ctx, f)
 	}
 	if err != nil {
 		return nil, os.NewSyscallError("connect", err)
 	}
-	c, err := net.FileConn(f)
+	var conn *net.TCPConn
+	forkfd.Do(func() {
+		var c net.Conn
+		if c, err = net.FileConn(f); err == nil {
+			conn = c.(*net.TCPConn)
+			forkfd.MarkConn(conn)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	conn := c.(*net.TCPConn)
-	markFD(conn)
 	if conn.LocalAddr() == nil || conn.RemoteAddr() == nil {
 		// Reset since: the kernel no longer knows the addresses.
 		closeConn(conn)

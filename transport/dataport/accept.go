@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 const (
@@ -29,9 +30,9 @@ const (
 )
 
 // accept takes connections until the listener is closed.
-func (e *Endpoint) accept(ln *net.TCPListener) {
+func (e *Endpoint) accept(ln *forkfd.Listener) {
 	for {
-		c, err := ln.AcceptTCP()
+		c, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -44,7 +45,6 @@ func (e *Endpoint) accept(ln *net.TCPListener) {
 			}
 			continue
 		}
-		withFD(c, mark)
 		s, reason := e.gate.enter(c)
 		if reason != "" {
 			e.refuse(reason, source(c), nil)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 // Config says how an Endpoint behaves.
@@ -45,7 +46,7 @@ type Endpoint struct {
 
 	mu        sync.Mutex
 	closed    bool
-	listeners map[place]*net.TCPListener
+	listeners map[place]*forkfd.Listener
 	expected  map[handshake.LaneName]*Call
 	stats     Stats
 }
@@ -73,7 +74,7 @@ func New(cfg Config) *Endpoint {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Endpoint{cfg: cfg, log: cfg.Log, listeners: map[place]*net.TCPListener{}, expected: map[handshake.LaneName]*Call{}}
+	e := &Endpoint{cfg: cfg, log: cfg.Log, listeners: map[place]*forkfd.Listener{}, expected: map[handshake.LaneName]*Call{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -182,7 +183,6 @@ func (e *Endpoint) Close() error {
 	e.cancel()
 	var first error
 	for _, ln := range listeners {
-		withFD(ln, unmark)
 		if err := ln.Close(); err != nil && first == nil {
 			first = err
 		}

@@ -18,31 +18,27 @@ import (
 
 // Every descriptor is marked while it is open, for forked children to close.
 
-var (
-	mark   = forkfd.Mark
-	unmark = forkfd.Clear
-)
-
-func withFD(c syscall.Conn, f func(int)) {
-	if rc, err := c.SyscallConn(); err == nil {
-		_ = rc.Control(func(fd uintptr) { f(int(fd)) }) // fails only on a closed socket, which is not marked
-	}
-}
-
 func closeConn(c *net.TCPConn) {
-	withFD(c, unmark)
-	_ = c.Close()
+	forkfd.Do(func() {
+		forkfd.ClearConn(c)
+		_ = c.Close()
+	})
 }
 
 func closeFile(f *os.File) {
-	withFD(f, unmark)
-	_ = f.Close()
+	forkfd.Do(func() {
+		forkfd.ClearConn(f)
+		_ = f.Close()
+	})
 }
 
 // CloseFD closes a descriptor that came from this package.
-func CloseFD(fd int) error {
-	unmark(fd)
-	return os.NewSyscallError("close", unix.Close(fd))
+func CloseFD(fd int) (err error) {
+	forkfd.Do(func() {
+		forkfd.Clear(fd)
+		err = os.NewSyscallError("close", unix.Close(fd))
+	})
+	return err
 }
 
 // bind ties a socket to an interface, so that addresses which several interfaces
@@ -63,28 +59,27 @@ func bind(fd int, device string) error {
 }
 
 // listen opens a listener.
-func (e *Endpoint) listen(at place) (*net.TCPListener, error) {
+func (e *Endpoint) listen(at place) (*forkfd.Listener, error) {
 	var failed error
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		err := c.Control(func(fd uintptr) { failed = bind(int(fd), at.device) })
 		return errors.Join(err, failed)
 	}}
-	ln, err := lc.Listen(e.ctx, "tcp", netip.AddrPortFrom(at.addr, 0).String())
-	if err != nil {
-		return nil, err
-	}
-	l := ln.(*net.TCPListener)
-	withFD(l, mark)
-	return l, nil
+	return forkfd.Listen(e.ctx, &lc, "tcp", netip.AddrPortFrom(at.addr, 0).String())
 }
 
 // connect opens a connection from the end's address and interface.
 func connect(ctx context.Context, end End, to netip.AddrPort) (*os.File, error) {
-	fd, err := unix.Socket(family(end.Addr), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	var fd int
+	var err error
+	forkfd.Do(func() {
+		if fd, err = unix.Socket(family(end.Addr), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP); err == nil {
+			forkfd.Mark(fd)
+		}
+	})
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	mark(fd)
 	f := os.NewFile(uintptr(fd), "lane") // in Go's poller, as it does not block
 	if err := connectFD(ctx, f, fd, end, to); err != nil {
 		closeFile(f)
@@ -165,12 +160,15 @@ func (e *Endpoint) detach(c syscall.Conn) (int, error) {
 	}
 	fd := -1
 	cerr := rc.Control(func(old uintptr) {
-		fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+		forkfd.Do(func() {
+			if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+				forkfd.Mark(fd)
+			}
+		})
 	})
 	if err := errors.Join(cerr, err); err != nil {
 		return -1, fmt.Errorf("duplicate the descriptor: %w", err)
 	}
-	mark(fd)
 	for _, o := range []struct {
 		name              string
 		level, opt, value int

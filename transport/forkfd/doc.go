@@ -5,5 +5,6 @@
 // memory outside the Go heap, a bit for each descriptor, for a C fork handler to walk.
 //
 // Mark a descriptor once it is open, Clear it before it is closed: in this order a set bit always means a descriptor of
-// ours, never a number that someone else has been given since.
+// ours, never a number that someone else has been given since. Open and Mark, and Clear and close, belong into one [Do]: a
+// fork waits until nobody is inside.
 package forkfd

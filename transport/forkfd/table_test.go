@@ -2,6 +2,7 @@ package forkfd
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -13,7 +14,8 @@ func marked() []int {
 	var fds []int
 	addr, bits := Table()
 	words := unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), bits/64)
-	for i, w := range words {
+	for i := range words {
+		w := atomic.LoadUint64(&words[i])
 		for b := range 64 {
 			if w&(1<<b) != 0 {
 				fds = append(fds, i*64+b)

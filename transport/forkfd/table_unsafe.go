@@ -1,5 +1,5 @@
-// This file holds the one unsafe thing of the package: telling C where the table lies. The table is a package variable,
-// which never moves, and a forked child inherits it like all memory.
+// This file holds the one unsafe thing of the package: telling C where table and gate lie. They are package variables,
+// which never move, and a forked child inherits them like all memory.
 
 package forkfd
 
@@ -12,6 +12,12 @@ import (
 const Bits = 65536
 
 var table [Bits / 64]atomic.Uint64
+
+// gate keeps forks and Do apart.
+var gate struct {
+	inside  atomic.Int32 // calls of Do
+	forking atomic.Int32 // forks that wait or happen; C writes it
+}
 
 // Mark notes that fd is open and ours.
 func Mark(fd int) {
@@ -31,3 +37,7 @@ func Clear(fd int) {
 func Table() (addr uintptr, bits int) {
 	return uintptr(unsafe.Pointer(&table)), Bits
 }
+
+// Gate returns the address of two 32-bit numbers: how many calls of Do there are, and how many forks, which the fork handler
+// counts.
+func Gate() uintptr { return uintptr(unsafe.Pointer(&gate)) }

@@ -1,0 +1,127 @@
+package forkfd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+)
+
+// Listener accepts TCP connections and marks each before a fork can see it, which a net.TCPListener gives no chance to do.
+type Listener struct {
+	f      *os.File // non-blocking, in Go's poller
+	addr   net.Addr
+	closed atomic.Bool
+}
+
+// Listen opens a marked listener with lc, for TCP alone.
+func Listen(ctx context.Context, lc *net.ListenConfig, network, address string) (*Listener, error) {
+	lc.SetMultipathTCP(false)
+	var l *Listener
+	var err error
+	Do(func() {
+		var ln net.Listener
+		if ln, err = lc.Listen(ctx, network, address); err == nil {
+			l, err = take(ln.(*net.TCPListener))
+		}
+	})
+	return l, err
+}
+
+// take puts a descriptor of its own in place of a listener's.
+func take(ln *net.TCPListener) (*Listener, error) {
+	defer ln.Close()
+	rc, err := ln.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd, errno := -1, syscall.Errno(0)
+	err = rc.Control(func(old uintptr) {
+		var n uintptr
+		n, _, errno = syscall.Syscall(syscall.SYS_FCNTL, old, syscall.F_DUPFD_CLOEXEC, 0)
+		fd = int(n)
+	})
+	if err == nil && errno != 0 {
+		err = os.NewSyscallError("fcntl", errno)
+	}
+	if err != nil {
+		return nil, err
+	}
+	Mark(fd)
+	return &Listener{f: os.NewFile(uintptr(fd), "listener"), addr: ln.Addr()}, nil
+}
+
+// Addr is where it listens.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// Close ends it, and an Accept that waits.
+func (l *Listener) Close() (err error) {
+	l.closed.Store(true)
+	Do(func() {
+		ClearConn(l.f)
+		err = l.f.Close()
+	})
+	return err
+}
+
+// Accept waits for the next connection. After Close the error is net.ErrClosed.
+func (l *Listener) Accept() (*net.TCPConn, error) {
+	var c *net.TCPConn
+	var failed error
+	raw, err := l.f.SyscallConn()
+	if err == nil {
+		err = raw.Read(func(fd uintptr) bool {
+			for {
+				Do(func() { c, failed = accept(int(fd)) })
+				switch {
+				case errors.Is(failed, syscall.EAGAIN):
+					return false
+				case errors.Is(failed, syscall.EINTR), errors.Is(failed, syscall.ECONNABORTED):
+					continue
+				}
+				return true
+			}
+		})
+	}
+	switch {
+	case err != nil && l.closed.Load():
+		return nil, net.ErrClosed
+	case err != nil:
+		return nil, err
+	}
+	return c, failed
+}
+
+func accept(ln int) (*net.TCPConn, error) {
+	fd, _, err := syscall.Accept4(ln, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("accept4", err)
+	}
+	f := os.NewFile(uintptr(fd), "tcp")
+	defer f.Close() // the connection has a descriptor of its own
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	if c.RemoteAddr() == nil || c.LocalAddr() == nil { // reset since: the kernel no longer knows the addresses
+		_ = c.Close()
+		return nil, syscall.ECONNABORTED
+	}
+	t := c.(*net.TCPConn)
+	MarkConn(t)
+	return t, nil
+}
+
+// MarkConn marks the descriptor of a connection or listener.
+func MarkConn(c syscall.Conn) { withFD(c, Mark) }
+
+// ClearConn clears it.
+func ClearConn(c syscall.Conn) { withFD(c, Clear) }
+
+func withFD(c syscall.Conn, f func(int)) {
+	if rc, err := c.SyscallConn(); err == nil {
+		_ = rc.Control(func(fd uintptr) { f(int(fd)) }) // fails only on a closed socket, which is not marked
+	}
+}
