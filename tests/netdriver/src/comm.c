@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "orphan.h"
 #include "progress.h"
 #include "watchdog.h"
 
@@ -236,6 +237,7 @@ void comms_open(struct job *job)
 			memcpy(own[peer], job->comms[k].recv[peer].handle, CONNECT_HANDLE);
 		rendezvous_gather(&job->rv, own, job->comms[k].handles, sizeof own);
 	}
+	orphans_leave(job, job->opt.early_orphans);
 	each_service(job, service_connect);
 	watchdog_describe(NULL, NULL);
 }

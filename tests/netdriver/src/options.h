@@ -31,7 +31,7 @@ struct options {
 	int bad_envs;
 	int die_rank;
 	double die_limit_ms;
-	int orphans;
+	int orphans, early_orphans;
 
 	const char *json;
 	double timeout;

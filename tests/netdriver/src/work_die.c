@@ -2,8 +2,6 @@
  * die: in the middle of traffic between all ranks, one kills itself. The others must be told
  * ncclRemoteError, soon, on their connections with it, and on no other.
  */
-#include <fcntl.h>
-#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -12,6 +10,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "orphan.h"
 #include "progress.h"
 #include "report.h"
 #include "watchdog.h"
@@ -96,19 +95,6 @@ static bool step(struct operation *operation)
 	return !death || (double)(now - death) / 1e6 < options(m)->die_limit_ms;
 }
 
-/* leave_orphan: a child, as of a data loader, that keeps what a fork keeps and outlives its parent. */
-static void leave_orphan(struct job *job)
-{
-	if (fork())
-		return;
-	rendezvous_forget(&job->rv);
-	for (int fd = 0; fd < 3; fd++)
-		dup2(open("/dev/null", O_RDWR), fd);
-	alarm((unsigned)ceil(job->opt.die_limit_ms / 1000) + 10);
-	for (;;)
-		pause();
-}
-
 /* judge_stream returns the ms from death to error, or a negative number if it never came. */
 static double judge_stream(const struct mortal *m, int i)
 {
@@ -163,8 +149,7 @@ _Noreturn void work_die(struct job *job)
 	double slowest = 0;
 
 	watchdog_expect_loss();
-	for (int i = 0; job->opt.rank == job->opt.die_rank && i < job->opt.orphans; i++)
-		leave_orphan(job);
+	orphans_leave(job, job->opt.orphans);
 	rendezvous_barrier(&job->rv);
 	for (int k = 0; k < job->opt.comms; k++) {
 		start(job, &mortals[k], &operations[k], &job->comms[k]);
