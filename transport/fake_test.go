@@ -200,7 +200,7 @@ func leaks(t *testing.T) {
 }
 
 // await calls f until it is true.
-func await(t *testing.T, what string, f func() bool) {
+func await(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !f(); runtime.Gosched() {
 		if time.Now().After(deadline) {
@@ -210,7 +210,7 @@ func await(t *testing.T, what string, f func() bool) {
 }
 
 // connect sets up a connection between two transports.
-func connect(t *testing.T, from, to *Transport) (*SendConn, *RecvConn) {
+func connect(t testing.TB, from, to *Transport) (*SendConn, *RecvConn) {
 	t.Helper()
 	l, err := to.Listen()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	pollBytes   = 1 << 20           // most bytes that one poll moves over a socket
+	pollBytes   = 256 << 10         // most bytes that one poll moves over a socket
 	sendBatch   = 8                 // parts that one system call may send
 	grantQueue  = window * maxGrant // more than receives can be outstanding
 	grantInput  = 1024              // bytes of grants read at once

@@ -59,7 +59,7 @@ func (k *socket) readParts() error {
 			k.mem.iov[0] = iovec{k.at, uint64(body)}
 			k.mem.iov[1] = iovec{ibv.AddrOf(&k.mem.in[0]), readAhead}
 			k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), 2
-			n, errno = recvMsg(k.fd, &k.mem.msg)
+			n, errno = recvMsg(k.fd, &k.mem.msg, asked)
 		}
 		if again(errno) {
 			return k.missed()

@@ -23,7 +23,7 @@ func (k *socket) sendPart(req *Request, _ *grant, local, off uint64, b int, m im
 func (k *socket) flushParts() error {
 	for budget := pollBytes; k.count > 0 && budget > 0; {
 		total := k.gather(budget)
-		n, errno := sendMsg(k.fd, &k.mem.msg)
+		n, errno := sendMsg(k.fd, &k.mem.msg, total)
 		if again(errno) {
 			return k.missed()
 		}
