@@ -97,31 +97,37 @@ func (t *Transport) share(paths []path) []plannedLane {
 	return lanes
 }
 
-// find proves the ways to a peer: those for queue pairs, and when there is none,
-// those for sockets.
+// find proves the ways to a peer, of the first group of candidates in which there
+// are any.
 func (t *Transport) find(s *control.Session) (found []path, err error) {
 	ports, peer := t.topologyPorts(), t.portsOf(s)
-	verbs, sockets := t.candidates(ports, peer)
 	var tried []string
-	if len(verbs) > 0 {
-		found, tried, err = t.findAmong(s, ports, peer, verbs)
-	}
-	if len(found) == 0 && len(sockets) > 0 {
+	var errs []error
+	for g, candidates := range t.candidates(ports, peer) {
+		if len(candidates) == 0 {
+			continue
+		}
 		var also []string
-		why := err
-		found, also, err = t.findAmong(s, ports, peer, sockets)
-		if len(found) > 0 {
-			t.sayWhyTCP(s.Peer().Hostname, why, tried)
+		found, also, err = t.findAmong(s, ports, peer, candidates)
+		if len(found) > 0 && g > 0 {
+			t.sayWhyTCP(s.Peer().Hostname, errors.Join(errs...), tried)
 		}
 		tried = append(tried, also...)
+		if len(found) > 0 {
+			break
+		}
+		errs = append(errs, err)
 	}
 	for _, r := range tried {
 		t.log.Debug("no path", "way", r)
 	}
-	if len(found) == 0 && err == nil {
-		err = t.noPath(s, tried)
+	if len(found) > 0 {
+		return found, nil
 	}
-	return found, err
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return nil, t.noPath(s, tried)
 }
 
 // findAmong proves ways. Pairs of ports in one subnet come first. Other

@@ -58,33 +58,31 @@ func (p *port) carries() uint8 {
 	return handshake.LaneVerbs
 }
 
-// candidates are the pairs of ports that may reach a peer, for queue pairs and
-// for sockets.
-func (t *Transport) candidates(ports []topology.Port, peer []handshake.Port) (verbs, sockets []topology.Candidate) {
-	for _, c := range topology.Candidates(ports, peer, t.opts.GIDs) {
-		if t.ports[c.Local].plain() {
-			sockets = append(sockets, c)
-		} else {
-			verbs = append(verbs, c)
-		}
+// candidates are the pairs of ports that may reach a peer, in groups: those for
+// queue pairs; those for sockets; those for sockets over the network that is
+// named for setting connections up, which is not the mesh unless there is no
+// other. A group counts when nothing in those before it works.
+func (t *Transport) candidates(ports []topology.Port, peer []handshake.Port) (groups [3][]topology.Candidate) {
+	control := func(p topology.Port) bool {
+		return t.opts.Interfaces.Named() && !t.opts.LaneIfs.Named() && t.opts.Interfaces.Match(p.Netdev)
 	}
-	// The network named for setting connections up is not the mesh, unless there
-	// is no other.
-	if t.opts.Interfaces.Named() && !t.opts.LaneIfs.Named() {
-		control := func(c topology.Candidate) bool { return t.opts.Interfaces.Match(ports[c.Local].Netdev) }
-		if !slices.ContainsFunc(sockets, func(c topology.Candidate) bool { return !control(c) }) {
-			control = func(topology.Candidate) bool { return false }
+	for _, c := range topology.Candidates(ports, peer, t.opts.GIDs) {
+		g := 0
+		if t.ports[c.Local].plain() {
+			if g = 1; control(ports[c.Local]) {
+				g = 2
+			}
 		}
-		sockets = slices.DeleteFunc(sockets, control)
+		groups[g] = append(groups[g], c)
 	}
 	// A slow network beside the cables would only hold their messages up.
 	speed := func(c topology.Candidate) int { return min(ports[c.Local].Mbps(), int(peer[c.Remote].SpeedMbps)) }
 	fastest := 0
-	for _, c := range sockets {
+	for _, c := range groups[1] {
 		fastest = max(fastest, speed(c))
 	}
-	sockets = slices.DeleteFunc(sockets, func(c topology.Candidate) bool { return speed(c) < fastest/4 })
-	return verbs, sockets
+	groups[1] = slices.DeleteFunc(groups[1], func(c topology.Candidate) bool { return speed(c) < fastest/4 })
+	return groups
 }
 
 // streams is how many lanes a connection has on a path: one processor moves about

@@ -25,13 +25,14 @@ func TestLaneInterfaces(t *testing.T) {
 		name, control, lanes string
 		ports                [][2]topology.Port
 		want                 []string
+		last                 []string
 	}{
-		{"nothing said", "", "", [][2]topology.Port{mgmt, cable}, []string{"mgmt", "p0"}},
-		{"named for control", "mgmt", "", [][2]topology.Port{mgmt, cable}, []string{"p0"}},
-		{"named for control, and nothing else", "mgmt", "", [][2]topology.Port{mgmt}, []string{"mgmt"}},
-		{"named for both", "mgmt", "=mgmt", [][2]topology.Port{mgmt, cable}, []string{"mgmt"}},
-		{"excluded from control", "^mgmt", "", [][2]topology.Port{mgmt, cable}, []string{"p0"}},
-		{"a slow network beside a fast one", "", "", [][2]topology.Port{mgmt, cable, fast}, []string{"p1"}},
+		{"nothing said", "", "", [][2]topology.Port{mgmt, cable}, []string{"mgmt", "p0"}, nil},
+		{"named for control", "mgmt", "", [][2]topology.Port{mgmt, cable}, []string{"p0"}, []string{"mgmt"}},
+		{"named for control, and nothing else", "mgmt", "", [][2]topology.Port{mgmt}, nil, []string{"mgmt"}},
+		{"named for both", "mgmt", "=mgmt", [][2]topology.Port{mgmt, cable}, []string{"mgmt"}, nil},
+		{"excluded from control", "^mgmt", "", [][2]topology.Port{mgmt, cable}, []string{"p0"}, nil},
+		{"a slow network beside a fast one", "", "", [][2]topology.Port{mgmt, cable, fast}, []string{"p1"}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -53,12 +54,14 @@ func TestLaneInterfaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			ports := tr.topologyPorts()
-			_, sockets := tr.candidates(ports, topology.Describe(peer, topology.AnyGID))
-			var got []string
-			for _, c := range sockets {
-				got = append(got, ports[c.Local].Netdev)
+			groups := tr.candidates(ports, topology.Describe(peer, topology.AnyGID))
+			var got [3][]string
+			for g, candidates := range groups {
+				for _, c := range candidates {
+					got[g] = append(got[g], ports[c.Local].Netdev)
+				}
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			if diff := cmp.Diff([3][]string{nil, tt.want, tt.last}, got); diff != "" {
 				t.Errorf("interfaces of the lanes (-want +got):\n%s", diff)
 			}
 		})
