@@ -7,7 +7,7 @@ import report
 
 DEATH_LIMIT = 30.0  # seconds between a rank's death and the others' knowing
 # What NCCL, PyTorch or the plugin say when a peer is gone.
-TOLD = ("ncclRemoteError", "remote process exited", "ncclSystemError", "NET/Mesh")
+TOLD = ("NCCL WARN", "ncclRemoteError", "remote process exited", "ncclSystemError")
 
 
 def cases(path):
@@ -33,7 +33,7 @@ def judge(step, outcome, directory):
         wrong += judge_death(step, outcome, ranks, logs)
     else:
         if not outcome.ok:
-            wrong.append(outcome.describe() + last_words(outcome, directory))
+            wrong.append(bad_end(outcome, directory))
         counts = [sum(not c["case"].startswith("choice ") for c in found) for found in ranks]
         if len(set(counts)) > 1:
             wrong.append("the ranks got through %s cases" % ", ".join(map(str, counts)))
@@ -75,14 +75,18 @@ def judge_network(step, facts):
         return wrong
     if facts.vtable is None:
         wrong.append("NCCL's log does not name the plugin's vtable")
-    if not facts.lanes:
-        wrong.append("no connection of the plugin in NCCL's log")
-    other = [pair for pair, lanes in facts.lanes.items() if (" tcp " in lanes + " ") != (step.lanes == "tcp")]
-    if other:
-        wrong.append("lanes of another kind than %s: %s" % (step.lanes, "; ".join(other)))
+    wrong += judge_lanes(step, facts)
     if facts.channels is not None and facts.channels > report.MOST_CHANNELS:
         wrong.append("NCCL opened %d channels, more than %d: the plugin's properties mislead it" % (facts.channels, report.MOST_CHANNELS))
     return wrong
+
+
+def judge_lanes(step, facts):
+    """Whether the plugin's connections have lanes of the step's kind."""
+    if not facts.lanes:
+        return ["no connection of the plugin in NCCL's log"]
+    other = [pair for pair, lanes in facts.lanes.items() if (" tcp " in lanes) != (step.lanes == "tcp")]
+    return ["lanes of another kind than %s: %s" % (step.lanes, "; ".join(other))] if other else []
 
 
 def judge_death(step, outcome, ranks, logs):
@@ -108,13 +112,14 @@ def judge_death(step, outcome, ranks, logs):
     return wrong
 
 
-def last_words(outcome, directory):
-    """The last line of the first rank that ended badly by itself."""
+def bad_end(outcome, directory):
+    """How the ranks ended, and the last line of the first that ended badly by itself; empty when all went well."""
+    text = outcome.describe()
     for r, code in enumerate(outcome.codes):
-        if code not in (0, None):
-            lines = read(directory / ("rank%d.log" % r)).strip().splitlines()
-            return " (%s)" % lines[-1].strip()[:200] if lines else ""
-    return ""
+        lines = read(directory / ("rank%d.log" % r)).strip().splitlines()
+        if code not in (0, None) and lines:
+            return "%s (%s)" % (text, lines[-1].strip()[:300])
+    return text
 
 
 def read(path):

@@ -427,6 +427,7 @@ class Worker:
                 self.sync()
         except Exception as e:
             self.report("told", True, at=time.time(), said=str(e).strip().splitlines()[-1][:300])
+            print(e, file=sys.stderr, flush=True)
             # Communicators are broken: no orderly end can be expected of the interpreter.
             os._exit(0)
         self.report("told", False, error="1000 all_reduces went well without a rank")

@@ -55,6 +55,7 @@ class TestRun(unittest.TestCase):
     def test_everything(self):
         code, text, steps = self.run_it()
         self.assertEqual(0, code, text)
+        self.assertEqual(2, text.count("3 ranks: ok ("), text)
         self.assertEqual({"ok"}, {s["result"] for s in steps}, text)
         self.assertIn("%d of %d steps went well" % (len(steps), len(steps)), text)
         got = {s["name"]: s for s in steps}
@@ -77,18 +78,18 @@ class TestRun(unittest.TestCase):
              ("channels", "again", "NCCL opened 64 channels, more than 32"),
              ("network", "busbw-tcp", "NCCL uses network Socket, not mesh")]):
             with self.subTest(fault):
-                code, text, steps = self.run_it("--namespaces", "no", "--lanes", "tcp", "--ranks", "2", "--only", only,
+                code, text, steps = self.run_it("--no-preflight", "--namespaces", "no", "--lanes", "tcp", "--ranks", "2", "--only", only,
                                                 STANDIN_FAULT=fault, STANDIN_FAULT_NET="mesh")
                 self.assertEqual(1, code, text)
                 self.assertRegex(steps[0]["reason"], reason)
 
     def test_no_budget(self):
-        code, text, steps = self.run_it("--namespaces", "no", "--lanes", "tcp", "--budget", "30", "--only", "again|communicators")
+        code, text, steps = self.run_it("--no-preflight", "--namespaces", "no", "--lanes", "tcp", "--budget", "30", "--only", "again|communicators")
         self.assertEqual((1, {"left out"}), (code, {s["result"] for s in steps}), text)
         self.assertIn("0 of 2 steps went well", text)
 
     def test_sockets_do_not_work_either(self):
-        code, text, steps = self.run_it("--namespaces", "no", "--lanes", "tcp", "--mps", "no", STANDIN_FAULT="corrupt=all_reduce")
+        code, text, steps = self.run_it("--no-preflight", "--namespaces", "no", "--lanes", "tcp", "--mps", "no", STANDIN_FAULT="corrupt=all_reduce")
         self.assertEqual((1, None), (code, steps))
         self.assertRegex(text, "not loopback, no MPS, NCCL_CUMEM_ENABLE=0: rank 1: init, use, destroy 0: .* are wrong")
         self.assertIn("not even with NCCL's own sockets", text)
@@ -101,28 +102,29 @@ class TestRun(unittest.TestCase):
                            "test \"$1\" = -d || cat; } >>%s\n" % log)
         control.chmod(0o755)
         path = "%s:%s" % (control.parent, os.environ["PATH"])
-        code, text, steps = self.run_it("--namespaces", "no", "--lanes", "tcp", "--only", "again|abort", PATH=path)
+        code, text, steps = self.run_it("--no-preflight", "--namespaces", "no", "--lanes", "tcp", "--only", "again|abort", PATH=path)
         self.assertEqual(0, code, text)
         self.assertIn("ranks: loopback, MPS\n", text)
         self.assertEqual("args -d\nprivate\nargs \nprivate\nquit -t 5\n", log.read_text())
         control.write_text("#!/bin/sh\necho cannot; exit 1\n")
-        code, text, _ = self.run_it("--namespaces", "no", "--lanes", "tcp", "--only", "again", PATH=path)
+        code, text, _ = self.run_it("--no-preflight", "--namespaces", "no", "--lanes", "tcp", "--only", "again", PATH=path)
         self.assertEqual(0, code, text)
         self.assertIn("not loopback, MPS: cannot\nranks: loopback, no MPS\n", text)
-        code, text, _ = self.run_it("--namespaces", "no", "--lanes", "tcp", "--mps", "yes", PATH=path)
+        code, text, _ = self.run_it("--no-preflight", "--namespaces", "no", "--lanes", "tcp", "--mps", "yes", PATH=path)
         self.assertEqual(1, code, text)
 
     def test_ended_from_outside(self):
         """Nothing stays behind."""
-        p = subprocess.Popen(self.command("--namespaces", "no", "--lanes", "tcp", "--only", "again"), start_new_session=True,
-                             env=self.environment(STANDIN_FAULT="hang=1", TMPDIR=str(self.dir)), stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL)
+        p = subprocess.Popen(self.command("--no-preflight", "--namespaces", "no", "--lanes", "tcp", "--only", "again"), start_new_session=True,
+                             env=self.environment(STANDIN_FAULT="hang=1", TMPDIR=str(self.dir)), stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, universal_newlines=True)
+        self.addCleanup(p.stdout.close)
         deadline = time.monotonic() + PATIENCE
         pids = []
-        while len(pids) < 2 and time.monotonic() < deadline:
+        while len(pids) < 2 and p.poll() is None and time.monotonic() < deadline:
             pids = workers(str(self.out))
             time.sleep(0.02)
-        self.assertEqual(2, len(pids))
+        self.assertEqual(2, len(pids), p.stdout.read() if p.poll() is not None else "still running")
         p.send_signal(signal.SIGTERM)
         self.assertEqual(143, p.wait(PATIENCE))
         self.assertEqual([], workers(str(self.out)))
