@@ -4,7 +4,7 @@
 // an open verbs device, and the control plane that sets connections up. A
 // connection has a send half ([SendConn]) and a receive half ([RecvConn]) and
 // uses one or more lanes, each a connected queue pair over one path between a
-// local and a remote port.
+// local and a remote port, or, where two nodes have no RDMA path, a TCP socket.
 //
 // # Data path
 //
@@ -13,6 +13,11 @@
 // parts, one part to a lane; the last write of a part carries an immediate that
 // names slot, sub-receive and part. Receives are posted before the grant that
 // relies on them, so a receiver is never not-ready.
+//
+// Over TCP the same grants and parts are frames on the lane's socket; the kernel
+// copies between it and the user's buffers, inside the calls below, and nothing
+// happens between them. A peer's frame is checked against what was granted before
+// a byte of it is placed.
 //
 // # Threads and ownership
 //

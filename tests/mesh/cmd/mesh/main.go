@@ -94,7 +94,7 @@ func demo(ctx context.Context, out io.Writer, build string) error {
 				"--rendezvous", netip.AddrPortFrom(m.Management(m.Nodes[0]), 7000).String(),
 				"--work", "sendrecv,allreduce", "--min", "8", "--max", "8M", "--factor", "16", "--iters", "3", "--warmup", "1"}
 		},
-		// The cables are the mesh: the network that the ranks meet over carries no data.
+		// As users have it: NCCL sets up over one network, and the cables are the mesh.
 		Env: []string{"NCCL_DEBUG=INFO", "NCCL_MESH_TRANSPORT=tcp", "NCCL_SOCKET_IFNAME=" + mesh.ManagementIface},
 		Line: func(node, line string) {
 			log = append(log, node+": "+line)
