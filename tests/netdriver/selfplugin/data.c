@@ -190,8 +190,10 @@ static ncclResult_t progress_recv(struct end *end)
 			if (!moved || !(end->target = find_part(end, end->header.tag)))
 				return ncclSuccess;
 			end->target->matched = true;
-			if (end->header.size <= end->target->size && fault("early"))
+			if (end->header.size <= end->target->size && fault("early")) {
 				end->target->done = true, end->target->got = end->header.size;
+				return ncclSuccess; /* the data is for the next call */
+			}
 		}
 		if (end->header.size > end->target->size) { /* keep what fits, drop the rest */
 			moved = move_bytes(end, end->target->data, end->target->size);
