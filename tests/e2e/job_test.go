@@ -86,7 +86,8 @@ func (r *rank) said(pattern string) (time.Time, string, bool) {
 	return time.Time{}, "", false
 }
 
-// start starts a job. Receivers that are not ready are errors in all of them, and nodes go by their names.
+// start starts a job. Unless its environment says otherwise receivers that are not ready are errors, nothing falls back to TCP, and
+// nodes go by their names.
 func (f *fabric) start(s spec) *job {
 	f.t.Helper()
 	if s.nodes == nil {
@@ -100,7 +101,7 @@ func (f *fabric) start(s spec) *job {
 		args := append([]string{"--plugin", filepath.Join(built, "libnccl-net-mesh.so"), "--rank", fmt.Sprint(i), "--nranks", fmt.Sprint(len(s.nodes)),
 			"--rendezvous", fmt.Sprintf("%s:%d", s.nodes[0], 29500+f.jobs)}, s.args...)
 		r.cmd = f.command(node, filepath.Join(built, "netdriver"), args...)
-		r.cmd.Env = append(r.cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_DEBUG=INFO", "NCCL_MESH_RNR_RETRY=0", "NCCL_HOSTID="+node)
+		r.cmd.Env = append(r.cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_DEBUG=INFO", "NCCL_MESH_RNR_RETRY=0", "NCCL_MESH_TRANSPORT=rdma", "NCCL_HOSTID="+node)
 		r.cmd.Env = append(append(r.cmd.Env, s.env...), s.on[node]...)
 		r.cmd.Stdout, r.cmd.Stderr = r, r
 		r.cmd.WaitDelay = time.Second // children that it leaves behind hold its output open
@@ -208,6 +209,18 @@ func (j *job) must(node, pattern string) {
 	if _, _, ok := j.rank(node).said(pattern); !ok {
 		j.errorf("node %s did not say %q", node, pattern)
 	}
+}
+
+// one fails the test unless some rank has said something that matches, and returns it: the others may only have heard of the end.
+func (j *job) one(pattern string) string {
+	j.f.t.Helper()
+	for _, r := range j.ranks {
+		if _, text, ok := r.said(pattern); ok {
+			return text
+		}
+	}
+	j.errorf("nobody said %q", pattern)
+	return ""
 }
 
 // logs is what all nodes have said.
