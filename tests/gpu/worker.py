@@ -82,15 +82,15 @@ class Worker:
         self.store.set("%s-%d" % (key, self.rank), "here")
         self.store.wait(["%s-%d" % (key, r) for r in range(self.world)], timedelta(seconds=60))
 
-    def leave(self):
-        """Rank 0, whose store everybody uses, goes last."""
-        if self.rank == 0:
-            self.store.wait(["left-%d" % r for r in range(1, self.world)], timedelta(seconds=60))
-            return
+    def leave(self, world, patience=60):
+        """Of the first world ranks, rank 0 goes last, whose store everybody uses; it does not wait for ever."""
         try:
-            self.store.set("left-%d" % self.rank, "left")
-        except Exception as e:
-            print("the store went before its answer came: %s" % e, file=sys.stderr)
+            if self.rank == 0:
+                self.store.wait(["left-%d" % r for r in range(1, world)], timedelta(seconds=patience))
+            else:
+                self.store.set("left-%d" % self.rank, "left")
+        except Exception as e:  # PyTorch has had several types for that
+            print("leaving without the others: %s" % e, file=sys.stderr)
 
     def report(self, case, ok, **more):
         self.failures += not ok
@@ -426,8 +426,10 @@ class Worker:
                 work.wait()
                 self.sync()
         except Exception as e:
-            self.report("told", True, at=time.time(), said=str(e).strip().splitlines()[-1][:300])
-            print(e, file=sys.stderr, flush=True)
+            said = "%s: %s" % (type(e).__name__, e)
+            self.report("told", True, at=time.time(), said=said[:300])
+            print(said, file=sys.stderr, flush=True)
+            self.leave(self.world - 1, 5)  # the others may have been ended
             # Communicators are broken: no orderly end can be expected of the interpreter.
             os._exit(0)
         self.report("told", False, error="1000 all_reduces went well without a rank")
@@ -440,7 +442,7 @@ class Worker:
             self.report("out of time", False, error="stopped before: %s" % e)
             self.sync()
         if self.options.work != "death":
-            self.leave()
+            self.leave(self.world)
         if self.failures:
             print("rank %d: %d cases failed" % (self.rank, self.failures), file=sys.stderr, flush=True)
         return 1 if self.failures else 0

@@ -80,7 +80,7 @@ class _Handler(socketserver.StreamRequestHandler):
                         answer = None
                         orderly |= key.startswith("left-")  # the worker's last word
                     else:
-                        s.changed.wait_for(lambda: key in s.values or s.lost)
+                        s.changed.wait_for(lambda: key in s.values or s.lost and not key.startswith("left-"))
                         answer = s.values[key] if key in s.values else RuntimeError(
                             "ncclRemoteError: remote process exited or there was a network error")
                 pickle.dump(answer, self.wfile)
