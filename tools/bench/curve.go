@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // A curve is a quantity over the size of a message, the plugin's and the limit's.
@@ -49,43 +48,27 @@ func curves() []curve {
 	return all
 }
 
-// curve measures c: in every round both go over all sizes.
+// curve measures c, each size by itself.
 func (b *bench) curve(c curve) (curve, error) {
 	if err := b.on(fast); err != nil {
 		return c, err
 	}
-	sizes := curveSizes()
-	var list []string
-	for _, s := range sizes {
-		list = append(list, strconv.Itoa(s))
-	}
-	args := []string{"--sizes", strings.Join(list, ","), "--seconds", fmt.Sprint(b.o.seconds / 5)}
-	runs := make([][]pair, len(sizes))
-	for n := range b.o.runs {
-		b.progress("%s, run %d of %d", c.name, n+1, b.o.runs)
-		var limit, value []sample
-		others, err := b.round(func() (err error) {
-			if limit, err = b.limit(0, c.work, args...); err != nil {
-				return err
+	for _, size := range curveSizes() {
+		var runs []pair
+		for n := range b.o.runs {
+			b.progress("%s, %s, run %d of %d", c.name, bytesText(size), n+1, b.o.runs)
+			pairs, others, err := round(b, func() ([]pair, error) {
+				return both(b, c.of, c.work, "--sizes", strconv.Itoa(size), "--seconds", fmt.Sprint(b.o.seconds/5))
+			})
+			if err != nil {
+				return c, err
 			}
-			value, err = b.ours(c.work, args...)
-			return err
-		})
-		if err != nil {
-			return c, err
+			runs = append(runs, pair{pairs[0].Value, pairs[0].Limit, others})
 		}
-		if len(limit) != len(sizes) || len(value) != len(sizes) {
-			return c, fmt.Errorf("%d and %d results for %d sizes", len(limit), len(value), len(sizes))
-		}
-		for i := range sizes {
-			runs[i] = append(runs[i], pair{Value: c.of(value[i]), Limit: c.of(limit[i]), Others: others})
-		}
-	}
-	for i, size := range sizes {
 		c.Points = append(c.Points, point{size, pair{
-			Value:  median(runs[i], func(p pair) float64 { return p.Value }),
-			Limit:  median(runs[i], func(p pair) float64 { return p.Limit }),
-			Others: median(runs[i], func(p pair) float64 { return p.Others }),
+			Value:  median(runs, func(p pair) float64 { return p.Value }),
+			Limit:  median(runs, func(p pair) float64 { return p.Limit }),
+			Others: median(runs, func(p pair) float64 { return p.Others }),
 		}})
 	}
 	return c, nil

@@ -227,11 +227,7 @@ func (b *bench) figure(f figure) ([]result, error) {
 	}
 	for n := range b.o.runs {
 		b.progress("%s, run %d of %d", f.name, n+1, b.o.runs)
-		var pairs []pair
-		others, err := b.round(func() (err error) {
-			pairs, err = f.measure(b)
-			return err
-		})
+		pairs, others, err := round(b, func() ([]pair, error) { return f.measure(b) })
 		if err != nil {
 			return nil, err
 		}

@@ -31,7 +31,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 5, "measure everything `N` times")
 	flag.Float64Var(&o.seconds, "seconds", 0.5, "length of one measurement, about")
 	flag.BoolVar(&o.quick, "quick", false, "one short run of everything: shows that it works, proves nothing")
-	flag.BoolVar(&o.quiet, "quiet", false, "measure again what other programs disturb, up to 5 times")
+	flag.BoolVar(&o.quiet, "quiet", false, "measure again what other programs disturb, a few times, and take what they disturbed least")
 	flag.BoolVar(&o.lab, "lab", false, "also measure in virtual machines, beside ib_write_bw; takes minutes")
 	flag.StringVar(&o.json, "json", "", "keep the results in `FILE` (BUILD/bench.json)")
 	flag.StringVar(&o.plots, "plots", "", "draw bandwidth.svg and latency.svg in `DIR` (docs; BUILD with --quick)")

@@ -125,28 +125,32 @@ func (b *bench) machine() machine {
 	}
 }
 
-// round measures once, and with --quiet again while other programs disturb.
-func (b *bench) round(measure func() error) (others float64, err error) {
+// round measures once. With --quiet it measures again while other programs
+// disturb, and returns what was disturbed least.
+func round[T any](b *bench, measure func() (T, error)) (result T, others float64, err error) {
 	const (
-		disturbed = 0.05
-		most      = 5 // tries
+		disturbed = 0.05 // of the processors' time
+		most      = 8    // tries
 	)
-	for try := 1; ; try++ {
+	for try := range most {
 		b.watch = startWatch()
-		if err := measure(); err != nil {
-			return 0, err
+		got, err := measure()
+		if err != nil {
+			return result, 0, err
 		}
-		others = b.watch.others(runtime.NumCPU())
-		if !b.o.quiet || others <= disturbed || try == most {
-			return others, nil
+		if o := b.watch.others(runtime.NumCPU()); try == 0 || o < others {
+			result, others = got, o
 		}
-		b.progress("others take %.0f %% of the processors", 100*others)
+		if !b.o.quiet || others <= disturbed {
+			break
+		}
 		select {
-		case <-time.After(time.Second):
+		case <-time.After(200 * time.Millisecond):
 		case <-b.ctx.Done():
-			return 0, b.ctx.Err()
+			return result, 0, b.ctx.Err()
 		}
 	}
+	return result, others, nil
 }
 
 // A sample is a line that a program printed.
