@@ -37,6 +37,7 @@ static const char help[] =
 "  --seed S               of contents, and of what soak and die do (1)\n"
 "  --duration SECONDS     soak: how long (10)\n"
 "  --messages N           soak: how many messages a connection carries, instead of a duration\n"
+"  --reopen ROUNDS        soak: after so many rounds of messages all communicators are closed and opened again (16)\n"
 "\n"
 "contract\n"
 "  --bad-env NAME=VALUE   a setting that init has to refuse (repeatable; default\n"
@@ -139,7 +140,7 @@ static void check_work(const char *list)
 
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
-	FACTOR, ITERS, WARMUP, CHECK, COMMS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, BAD_ENV, DIE_RANK,
+	FACTOR, ITERS, WARMUP, CHECK, COMMS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, JSON, TIMEOUT, MAX_CALL, HELP,
 };
 
@@ -166,6 +167,7 @@ static const struct option names[] = {
 	{"seed", required_argument, NULL, SEED},
 	{"duration", required_argument, NULL, DURATION},
 	{"messages", required_argument, NULL, MESSAGES},
+	{"reopen", required_argument, NULL, REOPEN},
 	{"bad-env", required_argument, NULL, BAD_ENV},
 	{"die-rank", required_argument, NULL, DIE_RANK},
 	{"die-limit-ms", required_argument, NULL, DIE_LIMIT},
@@ -181,7 +183,7 @@ static const struct option names[] = {
 static const struct options defaults = {
 	.rank = -1, .rendezvous_fd = -1, .work = "allreduce,allgather,alltoall,sendrecv", .min = 8,
 	.max = 16u << 20, .factor = 2, .chunk = 1u << 20, .iters = 5, .warmup = 1, .comms = 1, .depth = 8,
-	.seed = 1, .duration = 10, .die_rank = -1, .die_limit_ms = 1000, .timeout = 60,
+	.seed = 1, .duration = 10, .reopen = 16, .die_rank = -1, .die_limit_ms = 1000, .timeout = 60,
 };
 
 static void set(struct options *o, int option, const char *name, const char *value)
@@ -221,6 +223,7 @@ static void set(struct options *o, int option, const char *name, const char *val
 	case SEED: o->seed = strtoull(value, NULL, 0); break;
 	case DURATION: o->duration = number(name, value, 0, 1e7); break;
 	case MESSAGES: o->messages = whole(name, value, 1, 1 << 30); break;
+	case REOPEN: o->reopen = whole(name, value, 1, 1 << 30); break;
 	case BAD_ENV:
 		if (o->bad_envs == MAX_BAD_ENV || !strchr(value, '='))
 			refuse(name, value, "NAME=VALUE is wanted, at most 16 times");

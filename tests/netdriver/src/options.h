@@ -26,6 +26,7 @@ struct options {
 	uint64_t seed;
 	double duration;
 	long messages;
+	int reopen;
 
 	const char *bad_env[MAX_BAD_ENV];
 	int bad_envs;

@@ -17,7 +17,6 @@
 
 enum {
 	ROUND_GROUPS = 24,   /* of a connection, between two agreements to go on */
-	REOPEN_ROUNDS = 16,  /* then all communicators are closed and opened again */
 	GUARD = 64,          /* canary around a message, at least */
 	RECHECK_MAX = 65536, /* sent messages up to this size are checked to be untouched */
 };
@@ -430,7 +429,7 @@ void work_soak(struct job *job)
 		                         : elapsed < job->opt.duration;
 		if (!rendezvous_from_root(&job->rv, more))
 			break;
-		if (round % REOPEN_ROUNDS == 0) {
+		if (round % job->opt.reopen == 0) {
 			comms_close(job);
 			comms_open(job);
 		}
