@@ -192,7 +192,11 @@ func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
 	e.count.refuse(reason)
 	first, last := e.count.first(refusal{reason, from.Addr()})
 	if first {
-		e.log.Warn("control: refused a connection; more of this kind from this address are only counted", "from", from, "reason", reason, "error", err)
+		args := []any{"from", from, "reason", reason}
+		if err != nil {
+			args = append(args, "error", err)
+		}
+		e.log.Warn("control: refused a connection; more of this kind from this address are only counted", args...)
 	}
 	if last {
 		e.log.Warn("control: connections refused from now on are only counted")
