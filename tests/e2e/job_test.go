@@ -86,6 +86,19 @@ func (r *rank) said(pattern string) (time.Time, string, bool) {
 	return time.Time{}, "", false
 }
 
+// count returns how many lines of the rank match.
+func (r *rank) count(pattern string) (n int) {
+	re := regexp.MustCompile(pattern)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.lines {
+		if re.MatchString(l.text) {
+			n++
+		}
+	}
+	return n
+}
+
 // start starts a job. Unless its environment says otherwise receivers that are not ready are errors, nothing falls back to TCP, and
 // nodes go by their names.
 func (f *fabric) start(s spec) *job {
