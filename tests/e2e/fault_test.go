@@ -220,3 +220,14 @@ func TestHarmless(t *testing.T) {
 		})
 	}
 }
+
+// Where RDMA does not get through and TCP does, the job goes on over TCP and says so.
+func TestFallsBackToTCP(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t, pair)
+	f.fault("stall")
+	j := f.start(spec{nodes: []string{"a", "b"}, env: []string{"NCCL_MESH_TRANSPORT=auto", "NCCL_MESH_PROOF_WAIT=300"},
+		args: []string{"--work", "allreduce,sendrecv", "--max", "1M", "--factor", "32", "--iters", "1"}}).ok()
+	j.must("a", `NCCL WARN NET/Mesh : .*TCP.*rdma0:1`)
+	j.must("a", `a -> b conn \d+: lane 0 p0 -> p0 .*`)
+}
