@@ -5,8 +5,9 @@ GO     ?= go
 LANES  ?= tcp
 CROSS  ?= aarch64-linux-gnu-
 name   := libnccl-net-mesh.so
-demo_tcp = ./tests/mesh/cmd/mesh
-demo_lab = ./tests/lab/cmd/lab
+demo_tcp = ./tests/mesh/cmd/mesh demo
+demo_fake = $(demo_tcp) --lanes fake
+demo_lab = ./tests/lab/cmd/lab demo
 
 # The same source gives the same bytes, wherever it is built.
 library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -extldflags \
@@ -16,13 +17,14 @@ warnings = -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
 # need program-or-file:package ... : installs what is missing if it may, else says how.
 need = @set --; for n in $(1); do case $$n in /*) test -e $${n%%:*};; *) command -v $${n%%:*} >/dev/null;; esac \
 	|| set -- "$$@" $${n\#\#*:}; done; test $$\# = 0 || if test $$(id -u) = 0 && command -v apt-get >/dev/null; \
-	then apt-get install -y --no-install-recommends "$$@"; \
+	then apt-get -qq update; apt-get install -y --no-install-recommends "$$@"; \
 	else echo "missing: install with  sudo apt-get install $$*" >&2; exit 1; fi
 headers = /usr/include/infiniband/verbs.h:libibverbs-dev
 cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
-testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 qemu-aarch64-static:qemu-user-static $(headers) $(cross)
+testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
+	qemu-aarch64-static:qemu-user-static $(headers) $(cross)
 
-.PHONY: build arm64 generate test check lab demo bench netdriver fakeverbs dist deps clean help
+.PHONY: build arm64 generate test check lab demo bench bench-ibv netdriver fakeverbs dist deps clean help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(call need,gcc:gcc)
@@ -37,7 +39,6 @@ arm64: ## the plugin for arm64 (Grace, GB10), build/arm64/libnccl-net-mesh.so
 generate: ## write the generated files again
 	$(call need,gcc:gcc $(headers) $(cross))
 	$(GO) generate ./...
-
 test: ## all tests that need no virtual machine and no GPU; installs what they need
 	$(call need,$(testing))
 	$(GO) test -race -shuffle=on -count=1 ./...
@@ -56,8 +57,13 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver
 	MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
 
-demo: build netdriver ## three nodes, three cables, an all-reduce: LANES=tcp in network namespaces, or lab in virtual machines
-	$(GO) run $(or $(demo_$(LANES)),$(error LANES=$(LANES) is neither tcp nor lab)) demo
+demo: build netdriver $(if $(filter fake,$(LANES)),fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, or lab in virtual machines
+	$(GO) run $(or $(demo_$(LANES)),$(error LANES=$(LANES) is none of tcp, fake and lab))
+
+bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
+	@mkdir -p $(BUILD)/bench && gcc -O2 -Wall -Wextra -Werror -o $(BUILD)/bench/ibv-loop tools/benchibv/loop/loop.c -libverbs
+	$(GO) build -o $(BUILD)/bench/benchibv ./tools/benchibv
+	cd $(BUILD) && fakeverbs/fakenet run -n a $(CURDIR)/tests/fakeverbs/triangle.txt $$PWD/bench/benchibv --loop $$PWD/bench/ibv-loop
 
 bench: build netdriver fakeverbs ## measure the plugin beside a C loop that does the same; BENCH="--help" lists options
 	$(MAKE) -C tests/bench BUILD=$(abspath $(BUILD))
@@ -66,20 +72,15 @@ bench: build netdriver fakeverbs ## measure the plugin beside a C loop that does
 netdriver: ## the program that stands in for NCCL, build/netdriver
 	$(call need,gcc:gcc make:make)
 	$(MAKE) -C tests/netdriver BUILD=$(abspath $(BUILD))
-
 fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
 	$(call need,gcc:gcc make:make $(headers))
 	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs
-
 dist: build netdriver fakeverbs ## what is carried to a machine with a GPU, build/ncclmesh-<arch>.tar.gz
 	$(call need,strip:binutils)
 	@tests/gpu/pack $(BUILD)
-
 deps: ## install what all targets need
 	$(call need,$(testing) qemu-system-x86_64:qemu-system-x86)
-
 clean: ## remove what was built
 	rm -rf $(BUILD)
-
 help: ## this list
-	@sed -n 's/^\([a-z0-9]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18

@@ -30,6 +30,7 @@ var imports = map[string][]string{
 	"ibv":                 {"ibv/internal/ccall", sysUnix, purego},
 	"ibv/internal/ccall":  {purego},
 	"tools/abigen":        {},
+	"tools/benchibv":      {"ibv"},
 	"tools/bench":         {"tests/lab", plot, plot + "/plotter", plot + "/vg"},
 	"tests/e2e":           {},
 	"tests/fakeverbs":     {},

@@ -19,11 +19,11 @@ import (
 	"ncclmesh/tests/mesh"
 )
 
-const usage = `usage: mesh demo [flags]       three nodes, three cables, an all-reduce over TCP lanes
+const usage = `usage: mesh demo [flags]       three nodes, three cables, an all-reduce
        mesh run [flags] COMMAND...   the same nodes; COMMAND runs on each, with NODE, RANK and NRANKS set
 
-It needs nothing but the kernel: nodes are network namespaces, cables are veth pairs, and all of it is gone when the
-command ends, however it ends.
+Nodes are network namespaces, cables are veth pairs, and all of it is gone when the command ends, however it ends.
+With --lanes tcp a demo needs nothing but the kernel; with --lanes fake the nodes have RDMA devices of tests/fakeverbs.
 
 flags:
 `
@@ -43,6 +43,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	fs := flag.NewFlagSet("mesh", flag.ContinueOnError)
 	fs.Usage = func() { fmt.Fprint(fs.Output(), usage); fs.PrintDefaults() }
 	build := fs.String("build", "build", "where the plugin and the driver are")
+	lanes := fs.String("lanes", "tcp", "what carries the demo: tcp or fake")
 	limit := fs.Duration("timeout", 2*time.Minute, "time limit")
 	if len(args) == 0 {
 		fs.Usage()
@@ -57,7 +58,11 @@ func run(ctx context.Context, args []string) (int, error) {
 	defer cancel()
 	switch {
 	case args[0] == "demo" && fs.NArg() == 0:
-		if err := demo(ctx, os.Stdout, *build); err != nil {
+		start, ok := map[string]starter{"tcp": overTCP, "fake": overFake}[*lanes]
+		if !ok {
+			return 2, fmt.Errorf("--lanes %s is neither tcp nor fake", *lanes)
+		}
+		if err := demo(ctx, os.Stdout, *build, start); err != nil {
 			return 1, err
 		}
 		return 0, nil
@@ -68,8 +73,11 @@ func run(ctx context.Context, args []string) (int, error) {
 	return 2, nil
 }
 
+// A starter runs the driver, args, on the nodes of a mesh, and says what each has printed.
+type starter func(ctx context.Context, m mesh.Mesh, build string, args []string, line func(node, line string)) error
+
 // demo runs the driver on the triangle and shows what happens.
-func demo(ctx context.Context, out io.Writer, build string) error {
+func demo(ctx context.Context, out io.Writer, build string, start starter) error {
 	build, err := filepath.Abs(build)
 	if err != nil {
 		return err
@@ -82,39 +90,46 @@ func demo(ctx context.Context, out io.Writer, build string) error {
 	}
 	m := mesh.Triangle()
 	fmt.Fprintf(out, "\nThree nodes, a cable between each two, every cable a subnet of its own, no switch:\n\n%s\n", picture(m))
-	fmt.Fprintf(out, "One rank on each, through %s, over TCP:\n\n", filepath.Base(plugin))
+	fmt.Fprintf(out, "One rank on each, through %s:\n\n", filepath.Base(plugin))
 	seen := draw.NewOutput(out, m.Nodes[0])
 	seen.Show(true)
 	var log []string
 	begin := time.Now()
+	err = start(ctx, m, build, []string{driver, "--plugin", plugin, "--nranks", fmt.Sprint(len(m.Nodes)),
+		"--work", "sendrecv,allreduce", "--min", "8", "--max", "8M", "--factor", "16", "--iters", "3", "--warmup", "1"},
+		func(node, line string) {
+			log = append(log, node+": "+line)
+			seen.Line(node, line)
+		})
+	if err != nil {
+		for _, l := range log {
+			fmt.Fprintln(out, l)
+		}
+		return err
+	}
+	fmt.Fprintf(out, "\nThe lane that each pair uses:\n\n%s", draw.Table(seen.Lanes()))
+	fmt.Fprintf(out, "\n%d ranks, %.1f s, every byte checked: #wrong 0.\n", len(m.Nodes), time.Since(begin).Seconds())
+	return nil
+}
+
+// overTCP needs nothing but the kernel.
+func overTCP(ctx context.Context, m mesh.Mesh, _ string, args []string, line func(node, line string)) error {
 	results, err := mesh.Run(ctx, mesh.Job{
 		Mesh: m,
 		Command: func(node string) []string {
-			return []string{driver, "--plugin", plugin, "--rank", rank(m, node), "--nranks", fmt.Sprint(len(m.Nodes)),
-				"--rendezvous", netip.AddrPortFrom(m.Management(m.Nodes[0]), 7000).String(),
-				"--work", "sendrecv,allreduce", "--min", "8", "--max", "8M", "--factor", "16", "--iters", "3", "--warmup", "1"}
+			return append(args[:len(args):len(args)], "--rank", rank(m, node),
+				"--rendezvous", netip.AddrPortFrom(m.Management(m.Nodes[0]), 7000).String())
 		},
 		// As users have it: NCCL sets up over one network, and the cables are the mesh.
-		Env: []string{"NCCL_DEBUG=INFO", "NCCL_MESH_TRANSPORT=tcp", "NCCL_SOCKET_IFNAME=" + mesh.ManagementIface},
-		Line: func(node, line string) {
-			log = append(log, node+": "+line)
-			seen.Line(node, line)
-		},
+		Env:  []string{"NCCL_DEBUG=INFO", "NCCL_MESH_TRANSPORT=tcp", "NCCL_SOCKET_IFNAME=" + mesh.ManagementIface},
+		Line: line,
 	})
-	if err != nil {
-		return err
-	}
 	for _, r := range results {
-		if r.Status != 0 {
-			for _, l := range log {
-				fmt.Fprintln(out, l)
-			}
-			return fmt.Errorf("the rank on %s ended with status %d; its output is above", r.Node, r.Status)
+		if r.Status != 0 && err == nil {
+			err = fmt.Errorf("the rank on %s ended with status %d; its output is above", r.Node, r.Status)
 		}
 	}
-	fmt.Fprintf(out, "\nThe lane that each pair uses:\n\n%s", draw.Table(seen.Lanes()))
-	fmt.Fprintf(out, "\n%d ranks, %.1f s, every byte checked: #wrong 0.\n", len(results), time.Since(begin).Seconds())
-	return nil
+	return err
 }
 
 func picture(m mesh.Mesh) string {

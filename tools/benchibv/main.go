@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ncclmesh/ibv"
+)
+
+const usage = `usage: benchibv [flags]
+
+Runs on a node of tests/fakeverbs: "make bench-ibv" sets that up. Prints one line:
+bench name=post+poll-8B value=NS unit=ns limit=NS-OF-C ratio=R
+
+flags:
+`
+
+func main() {
+	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
+	loop := flag.String("loop", "", "the C loop")
+	runs := flag.Int("runs", 7, "runs of each, in turn; the medians are printed")
+	count := flag.Int("count", 200000, "writes of a run")
+	flag.Parse()
+	if err := run(*loop, *runs, *count); err != nil {
+		fmt.Fprintln(os.Stderr, "benchibv:", err)
+		os.Exit(1)
+	}
+}
+
+func run(loop string, runs, count int) error {
+	if runs < 1 || count < 1 {
+		return fmt.Errorf("--runs %d and --count %d have to be at least 1", runs, count)
+	}
+	p, err := newPair()
+	if err != nil {
+		return err
+	}
+	var ours, limits []float64
+	for range runs {
+		ns, err := p.writes(count)
+		if err != nil {
+			return err
+		}
+		ours = append(ours, ns)
+		var stderr bytes.Buffer
+		cmd := exec.Command(loop, strconv.Itoa(p.gidIndex), strconv.Itoa(count))
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", filepath.Base(loop), err, &stderr)
+		}
+		limit, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		if err != nil {
+			return fmt.Errorf("%s printed %q, want a number", filepath.Base(loop), out)
+		}
+		limits = append(limits, limit)
+	}
+	value, limit := median(ours), median(limits)
+	fmt.Printf("bench name=post+poll-8B value=%.0f unit=ns limit=%.0f ratio=%.2f\n", value, limit, value/limit)
+	return p.close()
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// firstRoCE returns the index of the first RoCE v2 GID of the port.
+func firstRoCE(ctx *ibv.Context, port uint8) (int, ibv.GID, error) {
+	a, err := ctx.QueryPort(port)
+	if err != nil {
+		return 0, ibv.GID{}, err
+	}
+	for i := range int(a.GIDTblLen) {
+		if g, err := ctx.QueryGID(port, i); err == nil && g.GIDType == ibv.IBV_GID_TYPE_ROCE_V2 {
+			return i, g.GID, nil
+		}
+	}
+	return 0, ibv.GID{}, fmt.Errorf("port %d of %s has no RoCE v2 GID", port, ctx.Device().Name())
+}
