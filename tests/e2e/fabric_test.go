@@ -20,7 +20,7 @@ import (
 )
 
 // patience is a hang guard, not a measure.
-const patience = 2 * time.Minute
+const patience = 8 * time.Minute
 
 // built is where TestMain puts what is under test. Only this package builds there, so that nobody replaces a library in use.
 var (
