@@ -21,9 +21,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The demonstrations show a lane over the right cable for every pair of nodes, and
-// tables without an error.
-func TestDemo(t *testing.T) {
+// built makes the plugin, the driver and the fake library, and returns where they are.
+func built(t *testing.T) string {
+	t.Helper()
 	_, file, _, _ := runtime.Caller(0)
 	root := filepath.Join(filepath.Dir(file), "../../../..")
 	build := filepath.Join(root, "build/mesh")
@@ -39,6 +39,49 @@ func TestDemo(t *testing.T) {
 	if out, err := exec.Command("make", "-C", root, "build", "netdriver", "fakeverbs", "BUILD="+build).CombinedOutput(); err != nil {
 		t.Fatalf("make: %v\n%s", err, out)
 	}
+	return build
+}
+
+// NCCL's contract and a soak over TCP lanes, for the oldest and the newest version.
+func TestContractOverTCP(t *testing.T) {
+	build := built(t)
+	for _, version := range []string{"v5", "v12"} {
+		t.Run(version, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			m := mesh.Triangle()
+			var log strings.Builder
+			passed, failed, soaks := 0, 0, 0
+			err := overTCP(ctx, m, build, []string{filepath.Join(build, "netdriver"), "--plugin", filepath.Join(build, "libnccl-net-mesh.so"),
+				"--nranks", "3", "--api", version, "--work", "allreduce,alltoall,contract,soak", "--max", "1M", "--factor", "32", "--iters", "1", "--messages", "100"},
+				func(node, line string) {
+					log.WriteString(node + ": " + line + "\n")
+					if node != m.Nodes[0] {
+						return
+					}
+					switch {
+					case strings.HasPrefix(line, "PASS  "):
+						passed++
+					case strings.HasPrefix(line, "FAIL  "):
+						failed++
+					case strings.Contains(line, "# soak:") && strings.HasSuffix(line, "#wrong 0"):
+						soaks++
+					}
+				})
+			if errors.Is(err, mesh.ErrUnable) {
+				require.Skip(t, require.Netns, err.Error())
+			}
+			if err != nil || passed < 30 || failed != 0 || soaks == 0 || !strings.Contains(log.String(), " tcp 192.168.") {
+				t.Errorf("%v; %d cases passed, %d failed, %d soaks right\n%s", err, passed, failed, soaks, &log)
+			}
+		})
+	}
+}
+
+// The demonstrations show a lane over the right cable for every pair of nodes, and
+// tables without an error.
+func TestDemo(t *testing.T) {
+	build := built(t)
 	tests := []struct {
 		name  string
 		start starter
