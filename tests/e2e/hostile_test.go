@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/hex"
 	"errors"
@@ -20,20 +21,30 @@ func TestHostileBytes(t *testing.T) {
 	f := newFabric(t, triangle)
 	recorder := f.command("b", os.Args[0])
 	recorder.Env = append(recorder.Env, "E2E_HELPER=record")
-	var heard, why bytes.Buffer
-	recorder.Stdout, recorder.Stderr = &heard, &why
+	var why bytes.Buffer
+	recorder.Stderr = &why
 	stop, err := recorder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := recorder.StdoutPipe()
 	if err == nil {
 		err = recorder.Start()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	said := bufio.NewReader(out)
+	if line, err := said.ReadString('\n'); line != "recording\n" {
+		t.Fatalf("record: %q, %v, %s", line, err, &why)
+	}
 	j := f.start(spec{nodes: []string{"a", "b"}, args: []string{"--work", "soak", "--max", "16K", "--duration", "6", "--reopen", "1000000000"},
 		on: map[string][]string{"a": {"NCCL_MESH_TIME_SCALE=0.1"}}}) // so that the slow ones are given up in a second
 	j.await("a", `a -> b conn \d+: lane 0`)
 	j.await("a", `b -> a conn \d+: lane 0`)
-	if err := errors.Join(stop.Close(), recorder.Wait()); err != nil {
+	err = stop.Close()
+	heard, readErr := io.ReadAll(said)
+	if err := errors.Join(err, readErr, recorder.Wait()); err != nil {
 		j.fatalf("record: %v: %s", err, &why)
 	}
 	a := j.rank("a")
@@ -41,12 +52,12 @@ func TestHostileBytes(t *testing.T) {
 
 	attack := f.command("c", os.Args[0])
 	attack.Env = append(attack.Env, "E2E_HELPER=attack")
-	attack.Stdin = &heard
-	out, err := attack.CombinedOutput()
+	attack.Stdin = bytes.NewReader(heard)
+	did, err := attack.CombinedOutput()
 	if err != nil {
-		j.fatalf("attack: %v: %s", err, out)
+		j.fatalf("attack: %v: %s", err, did)
 	}
-	t.Logf("%s", out)
+	t.Logf("%s", did)
 	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		after := held(t, a)
 		if after.fds <= before.fds && after.threads <= before.threads+idleThreads {

@@ -16,7 +16,7 @@ import (
 
 func init() { helpers["record"] = record }
 
-// record listens to the node's management interface until its input ends, and then writes what was said in each TCP connection by the
+// record says that it records, listens to the node's interfaces until its input ends, and then writes what was said in each TCP connection by the
 // side that opened it: the other's address and the bytes, a line each.
 func record() error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
@@ -29,6 +29,7 @@ func record() error {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20000}); err != nil {
 		return fmt.Errorf("receive time-out: %w", err)
 	}
+	fmt.Println("recording")
 	done := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
