@@ -321,6 +321,13 @@ func (c *conn) prove(ctx context.Context, mask uint32) (proved uint32) {
 			}
 		}
 		over := c.err != nil || ctx.Err() != nil
+		if c.err != nil {
+			for _, l := range c.lanes {
+				if pending&(1<<l.index) != 0 {
+					l.reason = c.err.Error()
+				}
+			}
+		}
 		c.mu.Unlock()
 		if pending == 0 || over {
 			return proved
