@@ -31,7 +31,8 @@ type conn struct {
 	// that waits holds it, but for the draining of a stopped connection.
 	mu       sync.Mutex
 	err      error // why the connection is over; nil while it is not
-	closed   bool  // by its owner
+	byeAt    time.Time // when the peer closed in good order; zero while it has not
+	closed   bool      // by its owner
 	peerOver bool  // the peer needs no word about the end
 	byeOnce  sync.Once
 	bye      chan struct{} // closed when the peer's Bye, or its end, is known
@@ -82,6 +83,11 @@ func (c *conn) String() string {
 func (c *conn) deliver(m handshake.Message) {
 	switch m := m.(type) {
 	case *handshake.Bye:
+		c.mu.Lock()
+		if c.err == nil {
+			c.byeAt = time.Now()
+		}
+		c.mu.Unlock()
 		c.peerEnded(fmt.Errorf("%w: %v: %s closed the connection", ErrPeer, c, c.s.Peer().Hostname))
 	case *handshake.Refuse:
 		c.peerEnded(fmt.Errorf("%w: %v: %s says: %s", ErrPeer, c, c.s.Peer().Hostname, m.Text))
@@ -104,6 +110,21 @@ func (c *conn) peerEnded(err error) {
 	}
 	c.mu.Unlock()
 	c.byeOnce.Do(func() { close(c.bye) })
+}
+
+// verdictOn is the error of a request that is not complete, or nil while it may
+// still be: a receiver's Bye can overtake the acknowledgement of the last send,
+// and its queue pairs linger for that.
+//
+// Preconditions: c.mu is held.
+func (c *conn) verdictOn(r *Request) error {
+	switch {
+	case r.err != nil:
+		return r.err
+	case c.err != nil && c.sending && !c.byeAt.IsZero() && time.Since(c.byeAt) < c.t.opts.scaled(lingerTime):
+		return nil
+	}
+	return c.err
 }
 
 // fail ends the connection and tells the peer why.
@@ -214,19 +235,19 @@ func (c *conn) Close() error {
 		errs = append(errs, c.drop(r))
 	}
 	clear(c.regions)
-	over := c.peerOver
+	over, why := c.peerOver, c.err
 	c.peerOver = true
 	c.mu.Unlock()
 	c.logCounters()
 	if len(c.sockets) == 0 {
-		c.sayBye()
+		c.sayEnd(clean, why)
 	}
 	c.t.background(func() {
 		if len(c.sockets) > 0 {
 			if clean && !over {
 				c.awaitDelivery()
 			}
-			c.sayBye()
+			c.sayEnd(clean, why)
 		}
 		if clean && !over {
 			wait := time.NewTimer(c.t.opts.scaled(lingerTime))
@@ -244,9 +265,13 @@ func (c *conn) Close() error {
 	return errors.Join(errs...)
 }
 
-// sayBye tells the peer that this side has closed.
-func (c *conn) sayBye() {
-	_ = c.s.Send(&handshake.Bye{Conn: c.id}) // a dead session needs none
+// sayEnd tells the peer that this side has closed: in good order, or why not.
+func (c *conn) sayEnd(clean bool, why error) {
+	var m handshake.Message = &handshake.Bye{Conn: c.id}
+	if !clean {
+		m = &handshake.Refuse{Conn: c.id, Text: clip(why.Error(), 500)}
+	}
+	_ = c.s.Send(m) // a dead session needs none
 }
 
 // destroy gives back all verbs objects and memory.

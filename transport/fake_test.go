@@ -721,3 +721,27 @@ func TestRegistrationRefused(t *testing.T) {
 	done(t, "receive", rq)
 	closeBoth(t, s, r)
 }
+
+// The receiver's Bye may overtake the acknowledgement of the last send: that send
+// is done all the same, and the next one is refused.
+func TestByeOvertakes(t *testing.T) {
+	leaks(t)
+	a, b := newTransport(t), newTransport(t)
+	s, r := connect(t, a, b)
+	m, _ := memory(t, 4096)
+	sg, rg := register(t, s, m), register(t, r, m)
+	rq := irecv(t, r, Buffer{m.Addr(), 64, 1, rg})
+	fault(t, "slow", "time=200ms")
+	t.Cleanup(func() { fault(t, "clear") })
+	sq := isend(t, s, m, 128, 64, 1, sg)
+	s.deliver(&handshake.Bye{Conn: s.id})
+	if ok, err := sq.Test(); ok || err != nil {
+		t.Fatalf("right after the Bye: done %v, %v", ok, err)
+	}
+	done(t, "the send", sq)
+	done(t, "the receive", rq)
+	if _, err := s.Isend(m.Addr(), 64, 1, sg); !errors.Is(err, ErrPeer) {
+		t.Errorf("a send after the Bye: %v, want ErrPeer", err)
+	}
+	closeBoth(t, s, r)
+}

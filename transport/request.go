@@ -68,13 +68,12 @@ func (r *Request) Test() (bool, error) {
 	if !r.done {
 		c.poll()
 	}
-	done, err := r.done, r.err
-	if !done && err == nil {
-		err = c.err
-	}
+	done := r.done
+	var err error
 	if done {
 		c.release(r)
-		err = nil
+	} else {
+		err = c.verdictOn(r)
 	}
 	c.mu.Unlock()
 	return done, err
