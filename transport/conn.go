@@ -30,10 +30,10 @@ type conn struct {
 	// mu guards everything below. The data path takes it with TryLock; nothing
 	// that waits holds it, but for the draining of a stopped connection.
 	mu       sync.Mutex
-	err      error // why the connection is over; nil while it is not
+	err      error     // why the connection is over; nil while it is not
 	byeAt    time.Time // when the peer closed in good order; zero while it has not
 	closed   bool      // by its owner
-	peerOver bool  // the peer needs no word about the end
+	peerOver bool      // the peer needs no word about the end
 	byeOnce  sync.Once
 	bye      chan struct{} // closed when the peer's Bye, or its end, is known
 
