@@ -11,6 +11,28 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/lobby"
+)
+
+// Limits of connections that are not yet authenticated.
+const (
+	maxStrangers = 256
+	maxPerSource = 16
+)
+
+// Reasons of refusals, as counted and logged.
+const (
+	reasonCrowded   = "too many unauthenticated connections"
+	reasonSource    = "too many unauthenticated connections from one address"
+	reasonSlow      = "not authenticated in time"
+	reasonTruncated = "ended in the middle of a message"
+	reasonVersion   = "wrong version"
+	reasonMalformed = "malformed message"
+	reasonListen    = "unknown listen id"
+	reasonSecret    = "wrong secret"
+	reasonSession   = "unknown session"
+	reasonFrame     = "frame with a wrong MAC"
 )
 
 // accept takes connections until the listener is closed.
@@ -28,48 +50,48 @@ func (e *Endpoint) accept() {
 			}
 			continue
 		}
-		s, reason := e.gate.enter(c)
-		if reason != "" {
-			e.refuse(reason, source(c), nil)
-			closeConn(c)
+		s := e.lobby.Enter(c)
+		if s == nil {
+			e.refuse(reasonSource, lobby.Source(c), nil)
+			_ = forkfd.Close(c)
 			continue
 		}
 		if !e.spawn(func() { e.receive(s) }) {
-			e.gate.leave(s)
-			closeConn(c)
+			e.lobby.Leave(s)
+			_ = forkfd.Close(c)
 		}
 	}
 }
 
 // receive runs the listener's side of the exchange with a stranger.
-func (e *Endpoint) receive(s *stranger) {
-	_ = s.conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
+func (e *Endpoint) receive(s *lobby.Stranger) {
+	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
 	reason, reject, err := e.exchange(s)
-	evicted := e.gate.leave(s)
+	evicted := e.lobby.Leave(s)
 	if err == nil {
 		return // the connection belongs to a session
 	}
 	switch {
 	case e.ctx.Err() != nil:
 	case evicted:
-		e.refuse(reasonCrowded, s.source, nil)
+		e.refuse(reasonCrowded, s.Source, nil)
 	case reason != "":
-		e.refuse(reason, s.source, err)
+		e.refuse(reason, s.Source, err)
 	}
 	if reject != 0 {
-		_, _ = s.conn.Write(handshake.Reject(reject))
+		_, _ = s.Conn.Write(handshake.Reject(reject))
 	}
-	closeConn(s.conn)
+	_ = forkfd.Close(s.Conn)
 }
 
 // exchange returns nil when the connection has become a session's link; otherwise the reason to count, if it is one,
 // and what to tell the dialler, if anything.
-func (e *Endpoint) exchange(s *stranger) (reason string, reject handshake.RejectCode, err error) {
+func (e *Endpoint) exchange(s *lobby.Stranger) (reason string, reject handshake.RejectCode, err error) {
 	x, challenge := handshake.NewListener(e.cfg.Process)
-	if _, err := s.conn.Write(challenge); err != nil {
+	if _, err := s.Conn.Write(challenge); err != nil {
 		return "", 0, err
 	}
-	in := bufio.NewReader(s.conn)
+	in := bufio.NewReader(s.Conn)
 	raw, err := handshake.ReadHello(in)
 	if err != nil {
 		reason, reject = explain(err)
@@ -107,7 +129,7 @@ func explain(err error) (reason string, reject handshake.RejectCode) {
 }
 
 // welcome makes a new session.
-func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
+func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
 	secret, ok := e.secret(hello.Listen)
 	if !ok {
 		return reasonListen, handshake.RejectListen, fmt.Errorf("listen %#x is closed, already used, or was never made here", hello.Listen)
@@ -124,17 +146,17 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 	}
 	// A dialler that has turned to another address meanwhile must not displace the session that it made there: only its
 	// first frame shows that this is the one it uses.
-	l := newLink(v.conn, in, keys, nil)
-	if _, err := v.conn.Write(raw); err != nil {
+	l := newLink(v.Conn, in, keys, nil)
+	if _, err := v.Conn.Write(raw); err != nil {
 		return "", 0, err
 	}
 	if l.early, err = l.opener.Read(in); err != nil {
 		reason, _ := explain(err)
 		return reason, 0, err
 	}
-	e.gate.leave(v)
+	e.lobby.Leave(v)
 	s := e.newSession(keys, false, Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports})
-	s.know(v.source.Addr(), hello.Port, true)
+	s.know(v.Source.Addr(), hello.Port, true)
 	for _, a := range hello.Addrs {
 		s.know(a, hello.Port, false)
 	}
@@ -147,12 +169,12 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 	}
 	e.count.add(func(st *Stats) { st.Accepted++ })
 	s.attach(l, 0)
-	e.log.Debug("control: accepted a session", "session", s.id, "peer", s.peer.Hostname, "remote", v.source)
+	e.log.Debug("control: accepted a session", "session", s.id, "peer", s.peer.Hostname, "remote", v.Source)
 	return "", 0, nil
 }
 
 // welcomeBack continues a session over a new link.
-func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
+func (e *Endpoint) welcomeBack(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
 	e.mu.Lock()
 	s := e.sessions[sessionKey{hello.Session, hello.Accepted}]
 	e.mu.Unlock()
@@ -162,7 +184,7 @@ func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handsh
 	if err := x.Verify(s.resume[:]); err != nil {
 		return reasonSecret, 0, err
 	}
-	e.gate.leave(v)
-	reject, err := s.readmit(v.conn, in, x, hello.Received)
+	e.lobby.Leave(v)
+	reject, err := s.readmit(v.Conn, in, x, hello.Received)
 	return "", reject, err
 }

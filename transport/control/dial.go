@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 // dial is an attempt to make a session, which everybody waits for who wants the same process.
@@ -182,13 +183,13 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 		cancel()
 		for ; pending > 0; pending-- {
 			if a := <-answers; a.conn != nil {
-				closeConn(a.conn)
+				_ = forkfd.Close(a.conn)
 			}
 		}
 	}()
 	fail := func(a *answer) {
 		if a.conn != nil {
-			closeConn(a.conn)
+			_ = forkfd.Close(a.conn)
 		}
 		t := Try{a.addr.AddrPort, a.err, a.addr.sure}
 		tries = append(tries, t)
@@ -202,7 +203,7 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 	var held []*answer  // answered over the mesh, while another address may still answer off it
 	defer func() {
 		for _, a := range append(ready, held...) {
-			closeConn(a.conn)
+			_ = forkfd.Close(a.conn)
 		}
 	}()
 	for {

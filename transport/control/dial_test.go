@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 // stand opens a listener at an address and hands its connections to serve until the test ends.
@@ -287,8 +288,8 @@ func TestConnectLeavesNoMark(t *testing.T) {
 	if got := marks() - before; got != 1 {
 		t.Errorf("an open connection has %d marks", got)
 	}
-	closeConn(c)
-	closeConn(c)
+	_ = forkfd.Close(c)
+	_ = forkfd.Close(c)
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func TestConnectLeavesNoMark(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if c, err := connect(ctx, netip.MustParseAddrPort("127.0.0.1:9")); err == nil {
-		closeConn(c)
+		_ = forkfd.Close(c)
 	}
 	if got := marks() - before; got != 0 {
 		t.Errorf("%d marks are left", got)

@@ -14,6 +14,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/lobby"
 )
 
 // Config says who this process is and whom to tell what happens.
@@ -74,7 +75,7 @@ type Endpoint struct {
 	addrs  []netip.Addr
 	ln     *forkfd.Listener
 	port   uint16
-	gate   gate
+	lobby  lobby.Lobby
 	count  counters
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -120,6 +121,7 @@ func New(cfg Config) (*Endpoint, error) {
 		cfg:      cfg,
 		log:      cfg.Log,
 		addrs:    addrs,
+		lobby:    lobby.Lobby{Max: maxStrangers, PerSource: maxPerSource},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[handshake.ProcessID]*dial),
 		peers:    make(map[peerKey]*Session),
@@ -253,7 +255,7 @@ func (e *Endpoint) Close() error {
 	e.mu.Unlock()
 	e.cancel()
 	err := e.ln.Close()
-	e.gate.evictAll()
+	e.lobby.Close()
 	e.wg.Wait()
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 // link is the TCP connection that a session uses at present. Its fields other than the once are used by its two
@@ -54,7 +55,7 @@ func (l *link) poke() {
 
 func (l *link) close() {
 	l.once.Do(func() {
-		closeConn(l.conn)
+		_ = forkfd.Close(l.conn)
 		close(l.done)
 	})
 }

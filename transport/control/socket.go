@@ -22,14 +22,6 @@ func withFD(c syscall.Conn, f func(int)) {
 	}
 }
 
-// closeConn closes a connection; it may be called more than once.
-func closeConn(c *net.TCPConn) {
-	forkfd.Do(func() {
-		forkfd.ClearConn(c)
-		_ = c.Close()
-	})
-}
-
 // listen opens a listener; on all interfaces it hears both families where the kernel has both.
 func listen(at *net.TCPAddr) (*forkfd.Listener, error) {
 	return forkfd.Listen(context.Background(), &net.ListenConfig{}, "tcp", at.String())
@@ -77,12 +69,12 @@ func connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	}
 	if conn.LocalAddr() == nil || conn.RemoteAddr() == nil {
 		// Reset since: the kernel no longer knows the addresses.
-		closeConn(conn)
+		_ = forkfd.Close(conn)
 		return nil, os.NewSyscallError("connect", unix.ECONNRESET)
 	}
 	if conn.LocalAddr().String() == conn.RemoteAddr().String() {
 		// Nobody listens on an ephemeral port of this host, and the kernel chose the same one for us.
-		closeConn(conn)
+		_ = forkfd.Close(conn)
 		return nil, os.NewSyscallError("connect", unix.ECONNREFUSED)
 	}
 	return conn, nil
@@ -128,8 +120,6 @@ func (e *Endpoint) keepAlive(c *net.TCPConn) {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(e.scaled(silenceWait).Milliseconds()))
 	})
 }
-
-func source(c *net.TCPConn) netip.AddrPort { return unmap(c.RemoteAddr()) }
 
 func unmap(a net.Addr) netip.AddrPort {
 	ap := a.(*net.TCPAddr).AddrPort()

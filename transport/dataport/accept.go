@@ -11,6 +11,14 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/lobby"
+)
+
+// Limits of connections that have not proved themselves. A peer sets the lanes of
+// all its connections up at once, so that one address may have many.
+const (
+	maxStrangers = 512
+	maxPerSource = 256
 )
 
 const (
@@ -45,10 +53,10 @@ func (e *Endpoint) accept(ln *forkfd.Listener) {
 			}
 			continue
 		}
-		s, reason := e.gate.enter(c)
-		if reason != "" {
-			e.refuse(reason, source(c), nil)
-			closeConn(c)
+		s := e.lobby.Enter(c)
+		if s == nil {
+			e.refuse(reasonSource, lobby.Source(c), nil)
+			_ = forkfd.Close(c)
 			continue
 		}
 		e.wg.Go(func() { e.receive(s) })
@@ -56,36 +64,36 @@ func (e *Endpoint) accept(ln *forkfd.Listener) {
 }
 
 // receive is the listener's side of the proof.
-func (e *Endpoint) receive(s *stranger) {
-	_ = s.conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
-	call, welcome, reason, err := e.hear(s.conn)
-	evicted := e.gate.leave(s)
-	defer closeConn(s.conn)
+func (e *Endpoint) receive(s *lobby.Stranger) {
+	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
+	call, welcome, reason, err := e.hear(s.Conn)
+	evicted := e.lobby.Leave(s)
+	defer func() { _ = forkfd.Close(s.Conn) }()
 	switch {
 	case evicted && e.ctx.Err() != nil:
 		return
 	case evicted:
-		e.refuse(reasonCrowded, s.source, nil)
+		e.refuse(reasonCrowded, s.Source, nil)
 		return
 	case err != nil:
 		if reason != "" {
-			e.refuse(reason, s.source, err)
+			e.refuse(reason, s.Source, err)
 		}
 		return
 	}
-	fd, err := e.detach(s.conn)
+	fd, err := e.detach(s.Conn)
 	if err != nil {
-		e.refuse(err.Error(), s.source, err)
+		e.refuse(err.Error(), s.Source, err)
 		return
 	}
 	if !e.meet(call) {
-		e.refuse(reasonUnknown, s.source, nil)
+		e.refuse(reasonUnknown, s.Source, nil)
 		_ = CloseFD(fd)
 		return
 	}
 	// The lane counts as this side's before the dialler hears so.
 	call.got(fd)
-	_, _ = s.conn.Write(welcome[:]) // on an error the lane finds out for itself
+	_, _ = s.Conn.Write(welcome[:]) // on an error the lane finds out for itself
 }
 
 // hear reads and checks what a stranger says.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 const (
@@ -72,7 +73,7 @@ func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort) (int, er
 	if err != nil {
 		return -1, err
 	}
-	defer closeFile(f)
+	defer func() { _ = forkfd.Close(f) }()
 	stop := context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	hello, err := handshake.LaneHello(end.Key, end.Name, end.Tokens)

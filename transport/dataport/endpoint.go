@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/lobby"
 )
 
 // Config says how an Endpoint behaves.
@@ -42,7 +43,7 @@ type Endpoint struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	gate   gate
+	lobby  lobby.Lobby
 
 	mu        sync.Mutex
 	closed    bool
@@ -74,7 +75,13 @@ func New(cfg Config) *Endpoint {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Endpoint{cfg: cfg, log: cfg.Log, listeners: map[place]*forkfd.Listener{}, expected: map[handshake.LaneName]*Call{}}
+	e := &Endpoint{
+		cfg:       cfg,
+		log:       cfg.Log,
+		lobby:     lobby.Lobby{Max: maxStrangers, PerSource: maxPerSource},
+		listeners: map[place]*forkfd.Listener{},
+		expected:  map[handshake.LaneName]*Call{},
+	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -164,7 +171,7 @@ func (e *Endpoint) Stats() Stats {
 	s := e.stats
 	s.Refused = maps.Clone(s.Refused)
 	s.Expected = len(e.expected)
-	s.Inside = e.gate.count()
+	s.Inside = e.lobby.Len()
 	return s
 }
 
@@ -187,7 +194,7 @@ func (e *Endpoint) Close() error {
 			first = err
 		}
 	}
-	e.gate.evictAll()
+	e.lobby.Close()
 	e.wg.Wait()
 	return first
 }

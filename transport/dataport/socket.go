@@ -18,20 +18,6 @@ import (
 
 // Every descriptor is marked while it is open, for forked children to close.
 
-func closeConn(c *net.TCPConn) {
-	forkfd.Do(func() {
-		forkfd.ClearConn(c)
-		_ = c.Close()
-	})
-}
-
-func closeFile(f *os.File) {
-	forkfd.Do(func() {
-		forkfd.ClearConn(f)
-		_ = f.Close()
-	})
-}
-
 // CloseFD closes a descriptor that came from this package.
 func CloseFD(fd int) (err error) {
 	forkfd.Do(func() {
@@ -82,7 +68,7 @@ func connect(ctx context.Context, end End, to netip.AddrPort) (*os.File, error) 
 	}
 	f := os.NewFile(uintptr(fd), "lane") // in Go's poller, as it does not block
 	if err := connectFD(ctx, f, fd, end, to); err != nil {
-		closeFile(f)
+		_ = forkfd.Close(f)
 		return nil, err
 	}
 	return f, nil

@@ -3,6 +3,7 @@ package forkfd
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -57,13 +58,9 @@ func take(ln *net.TCPListener) (*Listener, error) {
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close ends it, and an Accept that waits.
-func (l *Listener) Close() (err error) {
+func (l *Listener) Close() error {
 	l.closed.Store(true)
-	Do(func() {
-		ClearConn(l.f)
-		err = l.f.Close()
-	})
-	return err
+	return Close(l.f)
 }
 
 // Accept waits for the next connection. After Close the error is net.ErrClosed.
@@ -119,6 +116,18 @@ func MarkConn(c syscall.Conn) { withFD(c, Mark) }
 
 // ClearConn clears it.
 func ClearConn(c syscall.Conn) { withFD(c, Clear) }
+
+// Close clears the mark of a connection or file and closes it. It may be called again.
+func Close(c interface {
+	syscall.Conn
+	io.Closer
+}) (err error) {
+	Do(func() {
+		ClearConn(c)
+		err = c.Close()
+	})
+	return err
+}
 
 func withFD(c syscall.Conn, f func(int)) {
 	if rc, err := c.SyscallConn(); err == nil {

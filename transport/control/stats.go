@@ -3,116 +3,13 @@ package control
 import (
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// Limits of connections that are not yet authenticated.
-const (
-	maxStrangers = 256
-	maxPerSource = 16
-	maxLogged    = 256 // distinct refusals that are logged; later ones are only counted
-)
-
-// Reasons of refusals, as counted and logged.
-const (
-	reasonCrowded   = "too many unauthenticated connections"
-	reasonSource    = "too many unauthenticated connections from one address"
-	reasonSlow      = "not authenticated in time"
-	reasonTruncated = "ended in the middle of a message"
-	reasonVersion   = "wrong version"
-	reasonMalformed = "malformed message"
-	reasonListen    = "unknown listen id"
-	reasonSecret    = "wrong secret"
-	reasonSession   = "unknown session"
-	reasonFrame     = "frame with a wrong MAC"
-)
-
-// gate keeps strangers within the limits.
-type gate struct {
-	mu      sync.Mutex
-	last    uint64
-	inside  map[*stranger]struct{}
-	sources map[netip.Addr]int
-}
-
-// stranger is a connection that is not yet authenticated.
-type stranger struct {
-	conn    *net.TCPConn
-	source  netip.AddrPort
-	number  uint64 // order of arrival
-	evicted bool   // guarded by gate.mu
-}
-
-// enter admits a connection, or says why not. When the house is full the oldest stranger has to go: an honest peer
-// needs milliseconds, so a crowd of silent ones cannot keep it out.
-func (g *gate) enter(c *net.TCPConn) (*stranger, string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.inside == nil {
-		g.inside = make(map[*stranger]struct{})
-		g.sources = make(map[netip.Addr]int)
-	}
-	from := source(c)
-	if g.sources[from.Addr()] >= maxPerSource {
-		return nil, reasonSource
-	}
-	if len(g.inside) >= maxStrangers {
-		var oldest *stranger
-		for s := range g.inside {
-			if oldest == nil || s.number < oldest.number {
-				oldest = s
-			}
-		}
-		g.evictLocked(oldest)
-	}
-	g.last++
-	s := &stranger{conn: c, source: from, number: g.last}
-	g.inside[s] = struct{}{}
-	g.sources[from.Addr()]++
-	return s, ""
-}
-
-// leave takes a connection off the list, and reports whether it was evicted meanwhile. It may be called again.
-func (g *gate) leave(s *stranger) (evicted bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.leaveLocked(s)
-	return s.evicted
-}
-
-func (g *gate) leaveLocked(s *stranger) {
-	if _, ok := g.inside[s]; !ok {
-		return
-	}
-	delete(g.inside, s)
-	if g.sources[s.source.Addr()]--; g.sources[s.source.Addr()] == 0 {
-		delete(g.sources, s.source.Addr())
-	}
-}
-
-func (g *gate) evictLocked(s *stranger) {
-	s.evicted = true
-	g.leaveLocked(s)
-	closeConn(s.conn)
-}
-
-func (g *gate) evictAll() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for s := range g.inside {
-		g.evictLocked(s)
-	}
-}
-
-func (g *gate) strangers() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.inside)
-}
+const maxLogged = 256 // distinct refusals that are logged; later ones are only counted
 
 // Stats are counts since the endpoint was opened, and what is open now.
 type Stats struct {
@@ -212,6 +109,6 @@ func (e *Endpoint) Stats() Stats {
 	e.mu.Lock()
 	s.Sessions, s.Listens = len(e.sessions), len(e.listens)
 	e.mu.Unlock()
-	s.Strangers = e.gate.strangers()
+	s.Strangers = e.lobby.Len()
 	return s
 }
