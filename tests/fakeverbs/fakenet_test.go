@@ -2,6 +2,8 @@ package fakeverbs
 
 import (
 	"bufio"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,10 +12,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/require"
 )
 
 func TestExitStatus(t *testing.T) {
-	require(t)
+	requireFake(t)
 	for script, want := range map[string]int{
 		"true":                                   0,
 		"test $FAKEVERBS_NODE != b":              1,
@@ -29,7 +33,7 @@ func TestExitStatus(t *testing.T) {
 // Every node has its own interfaces, reaches its neighbours over the cables and
 // all others over the management network, and is cleaned up.
 func TestNamespaces(t *testing.T) {
-	namespaces(t)
+	requireNamespaces(t)
 	got := output(t, tool(out, "fakenet", "run", "-n", "c", "triangle.txt", "sh", "-c", `
 		ip -o -4 addr | awk '{print $2, $4}' | sort
 		ls /sys/class/infiniband /sys/class/net
@@ -61,9 +65,9 @@ p1
 
 // A TCP connection over a cable, and one over the management network.
 func TestReach(t *testing.T) {
-	namespaces(t)
+	requireNamespaces(t)
 	if _, err := exec.LookPath("bash"); err != nil {
-		skip(t, "bash is not installed")
+		require.Skip(t, require.Netns, "bash is not installed")
 	}
 	dir := t.TempDir()
 	up(t, dir, "triangle.txt")
@@ -115,7 +119,7 @@ func up(t *testing.T, dir, topology string) {
 
 // Interfaces, files and ports follow a cable.
 func TestCable(t *testing.T) {
-	namespaces(t)
+	requireNamespaces(t)
 	dir := t.TempDir()
 	up(t, dir, "triangle.txt")
 	look := func(node, netdev, dev string) string {
@@ -147,14 +151,17 @@ func TestCable(t *testing.T) {
 
 // What programs find in a node's tree.
 func TestTree(t *testing.T) {
-	require(t)
+	requireFake(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "spark.txt")
 	if err := os.WriteFile(file, []byte(`
 port a rocep1s0f0   netdev enp1s0f0np0   addr 169.254.0.1/16 addr fd00::1/64 pci 0000:01:00.0 pcie 32.0x4 cage p0 image nic speed 200G
 port a roceP2p1s0f0 netdev enP2p1s0f0np0 addr 169.254.0.2/16 pci 0002:01:00.0 cage p0 image nic mtu 9000 gids rxe
 port b mlx5_0 addr 169.254.0.3/16
+netif a eth7 addr 169.254.0.4/16 mtu 9000 speed 25G
+netif c eth0 addr 169.254.0.5/16
 link a:rocep1s0f0 b:mlx5_0
+link a:eth7 c:eth0
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -183,6 +190,9 @@ link a:rocep1s0f0 b:mlx5_0
 		"class/infiniband/rocep1s0f0/device/class":                             "0x020000",
 		"class/net/enp1s0f0np0/device/net/enp1s0f0np0/phys_port_name":          "p0",
 		"class/net/enP2p1s0f0np0/mtu":                                          "9000",
+		"class/net/eth7/mtu":                                                   "9000",
+		"class/net/eth7/speed":                                                 "25000",
+		"class/net/eth7/carrier":                                               "1",
 		"class/net/enp1s0f0np0/address":                                        "02:fb:00:00:01:01",
 		"class/net/enp1s0f0np0/device/infiniband/rocep1s0f0/node_type":         "1: CA",
 		"class/infiniband_verbs/uverbs1/ibdev":                                 "roceP2p1s0f0",
@@ -198,14 +208,24 @@ link a:rocep1s0f0 b:mlx5_0
 	if err != nil || !strings.HasSuffix(real, "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0") {
 		t.Errorf("device: %s, %v", real, err)
 	}
+	for node, want := range map[string][]string{"a": {"roceP2p1s0f0", "rocep1s0f0"}, "c": nil} {
+		entries, err := os.ReadDir(filepath.Join(dir, "nodes", node, "sys/class/infiniband"))
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if diff := cmp.Diff(want, got); diff != "" || (want == nil) != errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("devices of node %s: %v (-want +got):\n%s", node, err, diff)
+		}
+	}
 }
 
 // Every mistake in a topology file is named with its line.
 func TestTopologyErrors(t *testing.T) {
-	require(t)
+	requireFake(t)
 	for text, want := range map[string]string{
 		"":                                     ":0: there is no node in the file",
-		"nod a":                                ":1: unknown word 'nod'; a line starts with node, port, link, mgmt or resolve",
+		"nod a":                                ":1: unknown word 'nod'; a line starts with node, port, netif, link, mgmt or resolve",
 		"node":                                 ":1: want: node NAME",
 		"node a/b":                             ":1: node 'a/b': want at most 31 letters, digits, '.', '_' or '-'",
 		"node ..":                              ":1: node '..': want at most 31 letters",
@@ -223,6 +243,9 @@ func TestTopologyErrors(t *testing.T) {
 		"port a d colour red":                  ":1: port: unknown word 'colour'; known are port,",
 		"port a d\nport a d":                   ":2: port 1 of device 'd' of node 'a' is there already",
 		"port a d netdev x\nport a e netdev x": ":2: interface 'x' of node 'a' is there already",
+		"netif a":                              ":1: want: netif NODE IF [word value]...",
+		"netif a p0 gids rxe":                  ":1: netif: unknown word 'gids'; known are addr,",
+		"netif a p0\nport a p0 port 2":         ":2: port 2 of device 'p0' of node 'a' is there already",
 		"port a d port 2":                      "device 'd' of node 'a': ports must be numbered from 1 without gaps",
 		"port a d\nlink a:d b:d":               ":2: port 'b:d': there is no node 'b'",
 		"port a d\nlink a:d a:e":               ":2: port 'a:e': node 'a' has no such device, port or interface",
@@ -245,9 +268,7 @@ func TestTopologyErrors(t *testing.T) {
 
 // Whatever stands in a topology file, fakenet says what is wrong or takes it.
 func FuzzTopology(f *testing.F) {
-	if missing != "" {
-		f.Skip(missing)
-	}
+	requireFake(f)
 	for _, name := range []string{"triangle.txt", "selftest/pair.txt"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -255,6 +276,7 @@ func FuzzTopology(f *testing.F) {
 		}
 		f.Add(text)
 	}
+	f.Add([]byte("netif a e addr ::/0 pci x/y\nnetif b e\nlink a:e b:e mtu 9000"))
 	f.Add([]byte("port a d port 254 addr ::/0 mac ff:ff:ff:ff:ff:ff speed 1M pci x/y cage c image i gids rxe msg 1 mtu 576"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		dir := t.TempDir()

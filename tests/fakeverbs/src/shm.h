@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	SHM_VERSION = 1,
+	SHM_VERSION = 2,
 	MAX_NODES = 64,
 	MAX_DEVICES = 512,
 	MAX_PORTS = 512,
@@ -39,7 +39,7 @@ enum {
 
 struct shm_node {
 	char name[32];
-	int32_t first_device, devices;
+	int32_t first_device, devices, plain; /* plain interfaces are devices after the others, which the library does not list */
 	_Atomic uint64_t registered; /* bytes */
 };
 

@@ -3,6 +3,7 @@
  *   node  NAME
  *   port  NODE DEVICE [port N] [netdev IF] [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4]
  *         [cage C] [image I] [gids mlx5|rxe] [msg N] [inline N]
+ *   netif NODE IF [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4] [cage C]
  *   link  NODE:DEVICE NODE:DEVICE [rate 10Gb|1GB] [latency 10us] [mtu N]
  *   mgmt  SUBNET | none
  *   resolve TIME
@@ -25,7 +26,7 @@ struct port_line {
 	char device[64], pci[256], image[64], cage[16], netdev[16], pcie_speed[8];
 	uint32_t pcie_width;
 	uint8_t mac[6];
-	bool has_mac, rxe;
+	bool has_mac, rxe, plain;
 	uint32_t mbps, mtu, msg, most_inline, addrs;
 	struct { union ibv_gid gid; uint32_t prefix; } addr[GIDS];
 };
@@ -205,16 +206,13 @@ static int node_named(struct reader *r, const char *name)
 	return (int)s->nodes++;
 }
 
-static bool port_option(struct reader *r, struct port_line *p, const char *key, const char *value)
+/* What an interface has, be it an RDMA port's or not. */
+static bool netif_option(struct reader *r, struct port_line *p, const char *key, const char *value)
 {
 	uint64_t v = 0;
 	static const char *const units[] = {"G", "M", NULL};
 	static const double factors[] = {1000, 1};
 
-	if (strcmp(key, "port") == 0)
-		return take_number(r, key, value, 1, 254, (uint32_t *)&p->num);
-	if (strcmp(key, "netdev") == 0)
-		return take_name(r, key, value, p->netdev, sizeof(p->netdev));
 	if (strcmp(key, "addr") == 0)
 		return take_addr(r, p, value);
 	if (strcmp(key, "mac") == 0)
@@ -227,23 +225,34 @@ static bool port_option(struct reader *r, struct port_line *p, const char *key, 
 	}
 	if (strcmp(key, "mtu") == 0)
 		return take_number(r, key, value, 576, 65535, &p->mtu);
-	if (strcmp(key, "msg") == 0)
-		return take_number(r, key, value, 1, 1u << 31, &p->msg);
-	if (strcmp(key, "inline") == 0)
-		return take_number(r, key, value, 0, MAX_INLINE, &p->most_inline);
 	if (strcmp(key, "pci") == 0)
 		return take_pci(r, value, p->pci);
 	if (strcmp(key, "pcie") == 0)
 		return take_pcie(r, value, p);
 	if (strcmp(key, "cage") == 0)
 		return take_name(r, key, value, p->cage, sizeof(p->cage));
+	if (p->plain)
+		return bad(r, "netif: unknown word '%s'; known are addr, mac, speed, mtu, pci, pcie, cage", key);
+	return bad(r, "port: unknown word '%s'; known are port, netdev, addr, mac, speed, mtu, msg, inline, pci, pcie, cage, image, gids", key);
+}
+
+static bool port_option(struct reader *r, struct port_line *p, const char *key, const char *value)
+{
+	if (strcmp(key, "port") == 0)
+		return take_number(r, key, value, 1, 254, (uint32_t *)&p->num);
+	if (strcmp(key, "netdev") == 0)
+		return take_name(r, key, value, p->netdev, sizeof(p->netdev));
+	if (strcmp(key, "msg") == 0)
+		return take_number(r, key, value, 1, 1u << 31, &p->msg);
+	if (strcmp(key, "inline") == 0)
+		return take_number(r, key, value, 0, MAX_INLINE, &p->most_inline);
 	if (strcmp(key, "image") == 0)
 		return take_name(r, key, value, p->image, sizeof(p->image));
 	if (strcmp(key, "gids") == 0) {
 		p->rxe = strcmp(value, "rxe") == 0;
 		return p->rxe || strcmp(value, "mlx5") == 0 || bad(r, "gids '%s': want mlx5 (version 1 and 2) or rxe (version 2 only)", value);
 	}
-	return bad(r, "port: unknown word '%s'; known are port, netdev, addr, mac, speed, mtu, msg, inline, pci, pcie, cage, image, gids", key);
+	return netif_option(r, p, key, value);
 }
 
 static void default_netdev(struct port_line *p)
@@ -254,12 +263,14 @@ static void default_netdev(struct port_line *p)
 		snprintf(p->netdev, sizeof(p->netdev), "e%.10sp%u", p->device, (unsigned)p->num & 0xff);
 }
 
+/* A port, or an interface without one, which is one port of a device that has its name. */
 static bool port_line(struct reader *r, char **w, int n)
 {
+	bool plain = strcmp(w[0], "netif") == 0;
 	struct port_line *p;
 
 	if (n < 3 || n % 2 == 0)
-		return bad(r, "want: port NODE DEVICE [word value]...");
+		return bad(r, "want: %s NODE %s [word value]...", w[0], plain ? "IF" : "DEVICE");
 	p = realloc(r->ports, (r->count + 1) * sizeof(*p));
 	if (!p)
 		return bad(r, "out of memory");
@@ -271,16 +282,20 @@ static bool port_line(struct reader *r, char **w, int n)
 	p->msg = 1u << 30;
 	p->most_inline = MAX_INLINE;
 	p->num = 1;
+	p->plain = plain;
 	strcpy(p->pcie_speed, "32.0");
 	p->pcie_width = 16;
 	p->node = node_named(r, w[1]);
 	if (p->node < 0 || !take_name(r, "device", w[2], p->device, sizeof(p->device)))
 		return false;
+	if (plain && !take_name(r, "interface", w[2], p->netdev, sizeof(p->netdev)))
+		return false;
 	for (int i = 3; i < n; i += 2)
-		if (!port_option(r, p, w[i], w[i + 1]))
+		if (!(plain ? netif_option : port_option)(r, p, w[i], w[i + 1]))
 			return false;
 	for (size_t i = 0; i < r->count; i++)
-		if (r->ports[i].node == p->node && strcmp(r->ports[i].device, p->device) == 0 && r->ports[i].num == p->num)
+		if (r->ports[i].node == p->node && strcmp(r->ports[i].device, p->device) == 0 &&
+		    (r->ports[i].num == p->num || plain != r->ports[i].plain))
 			return bad(r, "port %d of device '%s' of node '%s' is there already", p->num, p->device, w[1]);
 	if (!p->netdev[0])
 		default_netdev(p);
@@ -348,11 +363,12 @@ static bool place(struct reader *r)
 		return bad(r, "more than %d ports", MAX_PORTS);
 	for (uint32_t n = 0; n < s->nodes; n++) {
 		s->node[n].first_device = (int)s->devices;
-		for (size_t i = 0; i < r->count; i++) {
+		for (size_t k = 0; k < 2 * r->count; k++) { /* plain ones last */
+			size_t i = k % r->count;
 			struct port_line *l = &r->ports[i];
 			struct shm_device *d = &s->device[s->devices];
 
-			if (l->node != (int)n || l->num == 0)
+			if (l->node != (int)n || l->num == 0 || l->plain != (k >= r->count))
 				continue;
 			strcpy(d->name, l->device);
 			strcpy(d->pci, l->pci);
@@ -371,7 +387,7 @@ static bool place(struct reader *r)
 			if (s->port[d->first_port].num != 1 || s->port[d->first_port + d->ports - 1].num != d->ports)
 				return bad(r, "device '%s' of node '%s': ports must be numbered from 1 without gaps", d->name, s->node[n].name);
 			s->devices++;
-			s->node[n].devices++;
+			++*(l->plain ? &s->node[n].plain : &s->node[n].devices);
 		}
 	}
 	return true;
@@ -440,13 +456,13 @@ static bool line(struct reader *r, char **w, int n, bool links)
 		return true;
 	if (strcmp(w[0], "node") == 0)
 		return n == 2 ? node_named(r, w[1]) >= 0 : bad(r, "want: node NAME");
-	if (strcmp(w[0], "port") == 0)
+	if (strcmp(w[0], "port") == 0 || strcmp(w[0], "netif") == 0)
 		return port_line(r, w, n);
 	if (strcmp(w[0], "mgmt") == 0)
 		return mgmt_line(r, w, n);
 	if (strcmp(w[0], "resolve") == 0)
 		return n == 2 ? take_time(r, "resolve", w[1], &r->s->resolve) : bad(r, "want: resolve TIME");
-	return bad(r, "unknown word '%s'; a line starts with node, port, link, mgmt or resolve", w[0]);
+	return bad(r, "unknown word '%s'; a line starts with node, port, netif, link, mgmt or resolve", w[0]);
 }
 
 /* Links come in a second reading, when all ports are in place. */

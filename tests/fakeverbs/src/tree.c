@@ -117,6 +117,13 @@ static void set_base(const char *dir, int node)
 	snprintf(base, sizeof(base), "%s/nodes/%s/sys", dir, shm->node[node].name);
 }
 
+static bool is_plain(int device)
+{
+	const struct shm_node *n = &shm->node[shm->device[device].node];
+
+	return device >= n->first_device + n->devices;
+}
+
 void tree_port(const char *dir, int port)
 {
 	const struct shm_port *p = &shm->port[port];
@@ -124,17 +131,18 @@ void tree_port(const char *dir, int port)
 	char at[700];
 
 	set_base(dir, shm->device[p->device].node);
-	port_dir(p, at);
-	put(at, "state", "%s", up ? "4: ACTIVE" : "1: DOWN");
-	put(at, "phys_state", "%s", up ? "5: LinkUp" : "3: Disabled");
+	if (!is_plain(p->device)) {
+		port_dir(p, at);
+		put(at, "state", "%s", up ? "4: ACTIVE" : "1: DOWN");
+		put(at, "phys_state", "%s", up ? "5: LinkUp" : "3: Disabled");
+	}
 	netdev_dir(p, at);
 	put(at, "carrier", "%d", up);
 	put(at, "operstate", "%s", up ? "up" : "down");
 }
 
-static void write_port(const char *dir, int port)
+static void write_verbs_port(const struct shm_port *p)
 {
-	const struct shm_port *p = &shm->port[port];
 	char at[700], sub[720], gid[40], index[16];
 
 	port_dir(p, at);
@@ -159,6 +167,12 @@ static void write_port(const char *dir, int port)
 		snprintf(sub, sizeof(sub), "%s/gid_attrs/ndevs", at);
 		put(sub, index, "%s", p->netdev);
 	}
+}
+
+static void write_netdev(const struct shm_port *p)
+{
+	char at[700], sub[720];
+
 	netdev_dir(p, at);
 	put(at, "address", "%02x:%02x:%02x:%02x:%02x:%02x", p->mac[0], p->mac[1], p->mac[2], p->mac[3], p->mac[4], p->mac[5]);
 	put(at, "mtu", "%u", p->netdev_mtu);
@@ -173,7 +187,6 @@ static void write_port(const char *dir, int port)
 		point("../..", "%s/device", at);
 	snprintf(sub, sizeof(sub), "../../%s", at);
 	point(sub, "class/net/%s", p->netdev);
-	tree_port(dir, port);
 }
 
 static void write_pci(const struct shm_device *d)
@@ -200,13 +213,10 @@ static void write_pci(const struct shm_device *d)
 	}
 }
 
-static void write_device(const char *dir, int index)
+static void write_verbs_device(const struct shm_device *d, int index)
 {
-	const struct shm_device *d = &shm->device[index];
 	char at[512], own[600], target[700], text[20], verbs[64];
 
-	if (d->pci[0])
-		write_pci(d);
 	device_dir(d, "infiniband", at);
 	snprintf(own, sizeof(own), "%s/%s", at, d->name);
 	put(own, "node_type", "1: CA");
@@ -222,7 +232,7 @@ static void write_device(const char *dir, int index)
 		put(own, "parent", "%s", shm->port[d->first_port].netdev);
 	snprintf(target, sizeof(target), "../../%s", own);
 	point(target, "class/infiniband/%s", d->name);
-	snprintf(verbs, sizeof(verbs), "class/infiniband_verbs/uverbs%d", index - shm->node[d->node].first_device);
+	snprintf(verbs, sizeof(verbs), "class/infiniband_verbs/uverbs%d", index);
 	put(verbs, "ibdev", "%s", d->name);
 	put(verbs, "abi_version", "1");
 	if (d->pci[0]) {
@@ -230,15 +240,34 @@ static void write_device(const char *dir, int index)
 		point(target, "%s/device", verbs);
 	}
 	for (int p = d->first_port; p < d->first_port + d->ports; p++)
-		write_port(dir, p);
+		write_verbs_port(&shm->port[p]);
+}
+
+static void write_device(const char *dir, int index)
+{
+	const struct shm_device *d = &shm->device[index];
+
+	if (d->pci[0])
+		write_pci(d);
+	if (!is_plain(index))
+		write_verbs_device(d, index - shm->node[d->node].first_device);
+	for (int p = d->first_port; p < d->first_port + d->ports; p++) {
+		write_netdev(&shm->port[p]);
+		tree_port(dir, p);
+	}
 }
 
 void tree_make(const char *dir)
 {
 	for (uint32_t n = 0; n < shm->nodes; n++) {
+		char net[4096];
+
 		set_base(dir, (int)n);
-		put("class/infiniband_verbs", "abi_version", "6");
-		for (int i = 0; i < shm->node[n].devices; i++)
+		snprintf(net, sizeof(net), "%s/class/net/", base);
+		parents(net);
+		if (shm->node[n].devices) /* else the kernel has no such class */
+			put("class/infiniband_verbs", "abi_version", "6");
+		for (int i = 0; i < shm->node[n].devices + shm->node[n].plain; i++)
 			write_device(dir, shm->node[n].first_device + i);
 	}
 }
