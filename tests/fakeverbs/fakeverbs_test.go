@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/require"
 )
 
 // needs is what the tests of this package cannot do without.
@@ -44,20 +46,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// skip ends a test that cannot run here, loudly where MESH_TEST_REQUIRE asks
-// for it.
-func skip(t *testing.T, why string) {
-	t.Helper()
-	if r := os.Getenv("MESH_TEST_REQUIRE"); r == "all" || strings.Contains(r, "fake") {
-		t.Fatalf("MESH_TEST_REQUIRE=%s: %s", r, why)
-	}
-	t.Skip(why)
-}
-
-func require(t *testing.T) {
+// requireFake skips a test where the library cannot be built.
+func requireFake(t testing.TB) {
 	t.Helper()
 	if missing != "" {
-		skip(t, missing)
+		require.Skip(t, require.Fake, missing)
 	}
 }
 
@@ -77,12 +70,12 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return string(msg)
 }
 
-// namespaces says whether fakenet may make networks here.
-func namespaces(t *testing.T) {
+// requireNamespaces skips a test where fakenet may not make networks.
+func requireNamespaces(t *testing.T) {
 	t.Helper()
-	require(t)
+	requireFake(t)
 	if msg, err := tool(out, "fakenet", "run", "-n", "a", "triangle.txt", "true").CombinedOutput(); err != nil {
-		skip(t, "cannot make namespaces: "+strings.TrimSpace(string(msg)))
+		require.Skip(t, require.Netns, strings.TrimSpace(string(msg)))
 	}
 }
 
@@ -106,7 +99,7 @@ func installed(t *testing.T) string {
 }
 
 func TestSymbols(t *testing.T) {
-	require(t)
+	requireFake(t)
 	want := symbols(t, installed(t))
 	if len(want) < 100 {
 		t.Fatalf("%s has %d symbols", installed(t), len(want))
@@ -126,7 +119,7 @@ func TestSymbols(t *testing.T) {
 
 // The libraries of older systems lack exactly the names that came later.
 func TestOldSymbols(t *testing.T) {
-	require(t)
+	requireFake(t)
 	all := symbols(t, installed(t))
 	version := regexp.MustCompile(`@IBVERBS_1\.(\d+)$`)
 	for _, newest := range []int{1, 8, 10, 12} {
@@ -166,7 +159,7 @@ func selftest(t *testing.T, dir, topology string, env []string, names ...string)
 }
 
 func TestCases(t *testing.T) {
-	require(t)
+	requireFake(t)
 	for _, name := range cases(t, out) {
 		t.Run(name, func(t *testing.T) { selftest(t, out, "selftest/pair.txt", nil, name) })
 	}
@@ -174,7 +167,7 @@ func TestCases(t *testing.T) {
 
 // The same under sanitizers, all in one run. Speed is not theirs to judge.
 func TestSanitizers(t *testing.T) {
-	require(t)
+	requireFake(t)
 	if testing.Short() {
 		t.Skip("-short: building for the sanitizers takes a while")
 	}
@@ -189,7 +182,7 @@ func TestSanitizers(t *testing.T) {
 			probe := exec.Command("cc", "-fsanitize="+s.flags, "-x", "c", "-", "-o", filepath.Join(t.TempDir(), "probe"))
 			probe.Stdin = strings.NewReader("int main(void) { return 0; }")
 			if msg, err := probe.CombinedOutput(); err != nil {
-				skip(t, fmt.Sprintf("the compiler has no -fsanitize=%s: %s", s.flags, msg))
+				require.Skip(t, require.Fake, fmt.Sprintf("the compiler has no -fsanitize=%s: %s", s.flags, msg))
 			}
 			dir := filepath.Join(out, name)
 			output(t, exec.Command("make", "OUT="+dir, "SANITIZE="+s.flags))
@@ -201,14 +194,14 @@ func TestSanitizers(t *testing.T) {
 
 // Without a model, the fabric is fast.
 func TestSpeed(t *testing.T) {
-	require(t)
+	requireFake(t)
 	selftest(t, out, "selftest/pair.txt", []string{"FLOOR=2e9"}, "rate")
 	selftest(t, out, "selftest/pair.txt", []string{"CEILING=3e-6"}, "latency")
 }
 
 // With one, it keeps to it.
 func TestModel(t *testing.T) {
-	require(t)
+	requireFake(t)
 	for _, tt := range []struct {
 		link, env string
 		name      string
@@ -241,7 +234,7 @@ func TestModel(t *testing.T) {
 func foreign(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
-		skip(t, program+" is not installed: apt-get install ibverbs-utils perftest")
+		require.Skip(t, require.Fake, program+" is not installed: apt-get install ibverbs-utils perftest")
 	}
 	script := fmt.Sprintf(`
 		case $FAKEVERBS_NODE in
@@ -256,7 +249,7 @@ func foreign(t *testing.T, program string, args ...string) string {
 
 // Programs nobody here wrote.
 func TestForeign(t *testing.T) {
-	namespaces(t)
+	requireNamespaces(t)
 	for _, tt := range []struct {
 		program string
 		args    []string
@@ -281,9 +274,9 @@ func TestForeign(t *testing.T) {
 }
 
 func TestDevinfo(t *testing.T) {
-	namespaces(t)
+	requireNamespaces(t)
 	if _, err := exec.LookPath("ibv_devinfo"); err != nil {
-		skip(t, "ibv_devinfo is not installed: apt-get install ibverbs-utils")
+		require.Skip(t, require.Fake, "ibv_devinfo is not installed: apt-get install ibverbs-utils")
 	}
 	list := output(t, tool(out, "fakenet", "run", "-n", "b", "triangle.txt", "ibv_devices"))
 	for _, want := range []string{`(?m)^ +rdma0 +\t00fb01fffe000101$`, `(?m)^ +rdma1 +\t00fb01fffe010101$`} {

@@ -6,23 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // These tests boot machines. They run with MESH_TEST_LAB=1; MESH_TEST_REQUIRE=lab makes a skip a failure; MESH_TEST_ACCEL
 // is auto, kvm or tcg; MESH_TEST_SOAK is how long the soak takes (default 2m).
-
-// skip skips a test for a reason, unless the lab is required.
-func skip(t *testing.T, reason string) {
-	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv("MESH_TEST_REQUIRE"), ","), "lab") {
-		t.Fatalf("MESH_TEST_REQUIRE=lab: %s", reason)
-	}
-	t.Skip(reason)
-}
 
 // A session is a lab in which steps of a test run one after the other. When a machine dies, which emulation does at times,
 // the step runs once more in a fresh lab: once per session.
@@ -39,7 +31,7 @@ type session struct {
 func newSession(t *testing.T, mesh Mesh, files ...string) *session {
 	t.Helper()
 	if os.Getenv("MESH_TEST_LAB") != "1" {
-		skip(t, "boots machines; set MESH_TEST_LAB=1 or run: make lab")
+		require.Skip(t, require.Lab, "boots machines; set MESH_TEST_LAB=1 or run: make lab")
 	}
 	accel, err := ParseAccel(os.Getenv("MESH_TEST_ACCEL"))
 	if err != nil {
@@ -116,7 +108,7 @@ func needBuilt(t *testing.T) {
 	t.Helper()
 	for _, f := range built() {
 		if _, err := os.Stat(f); err != nil {
-			skip(t, fmt.Sprintf("%v; run: make", err))
+			require.Skip(t, require.Lab, fmt.Sprintf("%v; run: make", err))
 		}
 	}
 }

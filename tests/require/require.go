@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Variable lists what tests may not skip for want of, or "all".
+// Variable lists what tests may not skip for want of. "all" is all but what takes
+// a machine or minutes of its own: that must be named.
 const Variable = "MESH_TEST_REQUIRE"
 
 // The things that tests may have to do without.
@@ -15,7 +16,8 @@ const (
 	CC    = "cc"    // C compilers for both architectures, and the headers of libibverbs
 	Fake  = "fake"  // tests/fakeverbs
 	Netns = "netns" // network namespaces, and the ip command to fill them
-	Lab   = "lab"   // virtual machines
+	IPv6  = "ipv6"  // an IPv6 loopback address
+	Lab   = "lab"   // virtual machines; not part of "all"
 	GPU   = "gpu"   // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
 )
 
@@ -24,7 +26,7 @@ const (
 func Skip(t testing.TB, what, why string) {
 	t.Helper()
 	list := strings.Split(os.Getenv(Variable), ",")
-	if slices.Contains(list, what) || what != GPU && slices.Contains(list, "all") {
+	if slices.Contains(list, what) || what != Lab && what != GPU && slices.Contains(list, "all") {
 		t.Fatalf("%s=%s requires %s: %s", Variable, os.Getenv(Variable), what, why)
 	}
 	t.Skipf("skipped for want of %s: %s", what, why)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/require"
 	"ncclmesh/transport/forkfd"
 )
 
@@ -248,7 +249,7 @@ func TestAddressOffTheMeshIsPreferred(t *testing.T) {
 	leakCheck(t)
 	six := netip.IPv6Loopback()
 	if ln, err := net.Listen("tcp", "[::1]:0"); err != nil {
-		t.Skipf("this machine has no IPv6 loopback: %v", err)
+		require.Skip(t, require.IPv6, err.Error())
 	} else {
 		_ = ln.Close()
 	}

@@ -1,0 +1,54 @@
+package require
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// recorder is a test whose end is written down.
+type recorder struct {
+	testing.TB
+	end string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Skipf(format string, args ...any) { r.set("skip: " + fmt.Sprintf(format, args...)) }
+
+func (r *recorder) Fatalf(format string, args ...any) { r.set("fail: " + fmt.Sprintf(format, args...)) }
+
+func (r *recorder) set(end string) {
+	if r.end == "" { // the first would have ended it
+		r.end = end
+	}
+}
+
+func TestSkip(t *testing.T) {
+	const skipped = "skip: skipped for want of %[1]s: no luck"
+	const failed = "fail: MESH_TEST_REQUIRE=%[2]s requires %[1]s: no luck"
+	tests := []struct{ required, what, want string }{
+		{"", Fake, skipped},
+		{Netns, Fake, skipped},
+		{Fake, Fake, failed},
+		{Netns + "," + Fake, Fake, failed},
+		{"all", Fake, failed},
+		{"all", Lab, skipped},
+		{"all," + Lab, Lab, failed},
+		{Lab, Lab, failed},
+		{"all", GPU, skipped},
+		{GPU, GPU, failed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.required+"/"+tt.what, func(t *testing.T) {
+			t.Setenv(Variable, tt.required)
+			r := &recorder{TB: t}
+			Skip(r, tt.what, "no luck")
+			want := fmt.Sprintf(tt.want, tt.what, tt.required)
+			if diff := cmp.Diff(want, r.end); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
