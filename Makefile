@@ -1,5 +1,4 @@
 # Builds, tests and shows the plugin. `make help` lists the targets.
-.DEFAULT_GOAL := build
 BUILD  ?= build
 GO     ?= go
 LANES  ?= tcp
@@ -14,11 +13,7 @@ library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s
 	'-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,$(name) -Wl,-z,now -Wl,--build-id=none'"
 warnings = -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
 
-# need program-or-file:package ... : installs what is missing if it may, else says how.
-need = @set --; for n in $(1); do case $$n in /*) test -e $${n%%:*};; *) command -v $${n%%:*} >/dev/null;; esac \
-	|| set -- "$$@" $${n\#\#*:}; done; test $$\# = 0 || if test $$(id -u) = 0 && command -v apt-get >/dev/null; \
-	then apt-get -qq update; apt-get install -y --no-install-recommends "$$@"; \
-	else echo "missing: install with  sudo apt-get install $$*" >&2; exit 1; fi
+need    = @tools/need # program-or-file:package ...: installs what is missing if it may, else says how
 headers = /usr/include/infiniband/verbs.h:libibverbs-dev
 cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
 testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
@@ -27,25 +22,23 @@ testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perf
 .PHONY: build arm64 generate test check lab demo bench bench-ibv netdriver fakeverbs dist deps clean help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
-	$(call need,gcc:gcc)
+	$(need) gcc:gcc
 	$(library) -o $(BUILD)/$(name) ./capi
 	@rm -f $(BUILD)/$(name:.so=.h) && ln -sf $(name) $(BUILD)/libnccl-net.so
-
 arm64: ## the plugin for arm64 (Grace, GB10), build/arm64/libnccl-net-mesh.so
-	$(call need,$(cross))
+	$(need) $(cross)
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(library) -o $(BUILD)/arm64/$(name) ./capi
 	@rm -f $(BUILD)/arm64/$(name:.so=.h) && ln -sf $(name) $(BUILD)/arm64/libnccl-net.so
-
 generate: ## write the generated files again
-	$(call need,gcc:gcc $(headers) $(cross))
+	$(need) gcc:gcc $(headers) $(cross)
 	$(GO) generate ./...
+
 test: ## all tests that need no virtual machine and no GPU; installs what they need
-	$(call need,$(testing))
+	$(need) $(testing)
 	$(GO) test -race -shuffle=on -count=1 ./...
 	CGO_ENABLED=0 $(GO) test -count=1 ./ibv/... ./handshake/... ./transport/... ./ncclnet/...
-
 check: ## formatting, vet, staticcheck, C warnings, and that generated files are up to date
-	$(call need,$(testing))
+	$(need) $(testing)
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w $$unformatted" >&2; exit 1; }
 	$(GO) vet ./...
 	GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(GO) vet ./...
@@ -53,10 +46,8 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 	$(GO) mod tidy -diff
 	gcc $(warnings) capi/*.c && $(CROSS)gcc $(warnings) capi/*.c
 	$(MAKE) generate && git diff --exit-code
-
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver
 	MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
-
 demo: build netdriver $(if $(filter fake,$(LANES)),fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, or lab in virtual machines
 	$(GO) run $(or $(demo_$(LANES)),$(error LANES=$(LANES) is none of tcp, fake and lab))
 
@@ -64,22 +55,22 @@ bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
 	@mkdir -p $(BUILD)/bench && gcc -O2 -Wall -Wextra -Werror -o $(BUILD)/bench/ibv-loop tools/benchibv/loop/loop.c -libverbs
 	$(GO) build -o $(BUILD)/bench/benchibv ./tools/benchibv
 	cd $(BUILD) && fakeverbs/fakenet run -n a $(CURDIR)/tests/fakeverbs/triangle.txt $$PWD/bench/benchibv --loop $$PWD/bench/ibv-loop
-
 bench: build netdriver fakeverbs ## measure the plugin beside a C loop that does the same; BENCH="--help" lists options
 	$(MAKE) -C tests/bench BUILD=$(abspath $(BUILD))
 	$(GO) run ./tools/bench --build $(BUILD) $(BENCH)
 
 netdriver: ## the program that stands in for NCCL, build/netdriver
-	$(call need,gcc:gcc make:make)
+	$(need) gcc:gcc make:make
 	$(MAKE) -C tests/netdriver BUILD=$(abspath $(BUILD))
 fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
-	$(call need,gcc:gcc make:make $(headers))
+	$(need) gcc:gcc make:make $(headers)
 	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs
 dist: build netdriver fakeverbs ## what is carried to a machine with a GPU, build/ncclmesh-<arch>.tar.gz
-	$(call need,strip:binutils)
+	$(need) strip:binutils
 	@tests/gpu/pack $(BUILD)
+
 deps: ## install what all targets need
-	$(call need,$(testing) qemu-system-x86_64:qemu-system-x86)
+	$(need) $(testing) qemu-system-x86_64:qemu-system-x86
 clean: ## remove what was built
 	rm -rf $(BUILD)
 help: ## this list
