@@ -55,7 +55,8 @@ bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
 	@mkdir -p $(BUILD)/bench && gcc -O2 -Wall -Wextra -Werror -o $(BUILD)/bench/ibv-loop tools/benchibv/loop/loop.c -libverbs
 	$(GO) build -o $(BUILD)/bench/benchibv ./tools/benchibv
 	cd $(BUILD) && fakeverbs/fakenet run -n a $(CURDIR)/tests/fakeverbs/triangle.txt $$PWD/bench/benchibv --loop $$PWD/bench/ibv-loop
-bench: build netdriver fakeverbs ## measure the plugin beside a C loop that does the same; BENCH="--help" lists options
+bench: build netdriver fakeverbs ## measure the plugin beside C loops that do the same, and iperf3; BENCH="--help" lists options
+	$(call need,iperf3:iperf3)
 	$(MAKE) -C tests/bench BUILD=$(abspath $(BUILD))
 	$(GO) run ./tools/bench --build $(BUILD) $(BENCH)
 

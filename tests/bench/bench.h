@@ -1,7 +1,7 @@
 /*
  * Two processes, one on each of two nodes, that measure a network between them. The work is the
- * same over two networks that are chosen at link time: verbs.c drives libibverbs itself and is
- * the limit, plugin.c drives an NCCL network plugin as NCCL does.
+ * same over three networks that are chosen at link time: verbs.c drives libibverbs itself and tcp.c
+ * sockets, which are the limits; plugin.c drives an NCCL network plugin as NCCL does.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -19,9 +19,10 @@ struct options {
 	size_t sizes[MAX_SIZES];
 	int nsizes, depth, conns;
 	double seconds; /* that a figure is measured for, about */
+	bool pin;
 
 	const char *plugin;           /* of plugin.c */
-	const char *device;           /* of verbs.c */
+	const char *device;           /* of verbs.c, or interface of tcp.c */
 	int gid_index;
 };
 

@@ -1,4 +1,6 @@
+#include <errno.h>
 #include <getopt.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +14,10 @@ static const char usage[] =
 	"  --sizes LIST     bytes of a message, comma-separated (8); of burst: of all messages together\n"
 	"  --depth N        messages outstanding (8)\n"
 	"  --conns N        connections (1)\n"
+	"  --pin            stay on the processor whose number is the rank\n"
 	"  --seconds S      measured for about so long, each size (0.4)\n"
 	"  --plugin FILE    plugin: the library\n"
-	"  --device NAME    verbs: the RDMA device\n"
+	"  --device NAME    verbs: the RDMA device; tcp: the interface\n"
 	"  --gid INDEX      verbs: index of the GID (3)\n";
 
 void die(const char *fmt, ...)
@@ -56,12 +59,22 @@ static void sizes(struct options *o, char *list)
 	}
 }
 
+static void stay(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof set, &set))
+		die("--pin: processor %d: %s", cpu, strerror(errno));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option known[] = {
 		{"meet", 1, NULL, 'm'},  {"rank", 1, NULL, 'r'},    {"work", 1, NULL, 'w'},   {"sizes", 1, NULL, 's'},
 		{"depth", 1, NULL, 'd'}, {"conns", 1, NULL, 'c'},   {"seconds", 1, NULL, 't'}, {"plugin", 1, NULL, 'p'},
-		{"device", 1, NULL, 'v'}, {"gid", 1, NULL, 'g'},    {0},
+		{"device", 1, NULL, 'v'}, {"gid", 1, NULL, 'g'},    {"pin", 0, NULL, 'P'},    {0},
 	};
 	struct options o = {.rank = -1, .depth = 8, .conns = 1, .seconds = 0.4, .gid_index = 3};
 	int c;
@@ -74,6 +87,7 @@ int main(int argc, char **argv)
 		case 's': sizes(&o, optarg); break;
 		case 'd': o.depth = (int)number("depth", optarg, 1, MAX_DEPTH); break;
 		case 'c': o.conns = (int)number("conns", optarg, 1, 4096); break;
+		case 'P': o.pin = true; break;
 		case 't': o.seconds = atof(optarg); break;
 		case 'p': o.plugin = optarg; break;
 		case 'v': o.device = optarg; break;
@@ -86,6 +100,8 @@ int main(int argc, char **argv)
 	}
 	if (o.nsizes == 0)
 		o.sizes[o.nsizes++] = 8;
+	if (o.pin)
+		stay(o.rank);
 	meet_open(o.meet, o.rank);
 	net_init(&o);
 	work_run(&o);

@@ -40,7 +40,7 @@ var kernels = []string{"linux-image-6.12-amd64", "linux-image-amd64", "linux-ima
 // programs are the packages of the guest, beside what they depend on.
 var programs = []string{
 	"bash", "busybox-static", "coreutils", "grep", "mawk", "sed",
-	"iproute2", "ibverbs-providers", "ibverbs-utils", "libibverbs1", "perftest",
+	"iproute2", "ibverbs-providers", "ibverbs-utils", "iperf3", "libibverbs1", "perftest",
 }
 
 // modules that every machine loads, in this order. rdma_rxe asks for its checksum by a name that only the first provides.

@@ -28,6 +28,10 @@ port b rdma1 netdev p1 addr 192.168.2.2/24 cage q0 speed 25000M
 link a:rdma0 b:rdma0 rate 128MB latency 20us
 link a:rdma1 b:rdma1 rate 64MB latency 20us
 `},
+		{"for TCP", wire, `port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 100000M
+port b rdma0 netdev p0 addr 192.168.1.2/24 cage q0 speed 100000M
+link a:rdma0 b:rdma0 mtu 9000
+`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,7 +150,7 @@ func TestPrint(t *testing.T) {
 func TestReadLab(t *testing.T) {
 	const output = " 1048576    200              612.21             600.00  		   0.000600\n" +
 		"{\"size\": 1048576, \"rate\": 5.9e+08, \"cpu_ns\": 1, \"messages\": 80}\n"
-	runs, err := readLab(output)
+	runs, err := readLab(output, perftestLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +158,37 @@ func TestReadLab(t *testing.T) {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	for _, bad := range []string{"", "nothing\n", output[strings.Index(output, "{"):], " 1048576 1 1 1 1\n{\n"} {
-		if runs, err := readLab(bad); err == nil {
+		if runs, err := readLab(bad, perftestLimit); err == nil {
 			t.Errorf("%q: %v, want an error", bad, runs)
 		}
+	}
+}
+
+// What iperf3 3.12 prints, cut down.
+const iperfOutput = `{	"start":	{"version": "iperf 3.12"}, "end": {"sum_sent": {"bits_per_second": 9e8}, "sum_received": {"bits_per_second": 8e8}}}`
+
+func TestIperf(t *testing.T) {
+	tests := []struct {
+		name, out string
+		want      float64
+		err       string
+	}{
+		{"what has arrived counts", iperfOutput, 100, ""},
+		{"its error", `{"start": {}, "error": "unable to connect to server"}`, 0, "unable to connect"},
+		{"no rate", `{"end": {}}`, 0, "no rate"},
+		{"no JSON", "sh: iperf3: not found", 0, "not found"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseIperf([]byte(tt.out))
+			if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%v, %v; want %v, %q", got, err, tt.want, tt.err)
+			}
+		})
+	}
+	runs, err := readLab(iperfOutput+"\n{\"size\": 1048576, \"rate\": 9e+07}\n", iperfLimit)
+	if diff := cmp.Diff([]pair{{Value: 90, Limit: 100}}, runs); err != nil || diff != "" {
+		t.Errorf("%v; runs (-want +got):\n%s", err, diff)
 	}
 }
 

@@ -5,6 +5,9 @@
 // reported are medians. The ratio is the median of the rounds' ratios, so that a
 // machine which is slower for a while is slower for both.
 //
+// Beside TCP lanes stand plain sockets in C, for latency, and iperf3 with as many
+// streams, over the veth pair of the same two nodes.
+//
 // Modelled rates stay at or below an eighth of what the machine copies, so that
 // the model and not the processor is the bottleneck; on a slow machine all of
 // them are halved until they do.

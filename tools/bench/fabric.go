@@ -18,6 +18,7 @@ import (
 type link struct {
 	a, b string // nodes
 	rate float64
+	mtu  int // of the interfaces; 0 for the usual one
 }
 
 const latency = 20 // µs, of a link with a rate
@@ -48,6 +49,9 @@ func topology(links []link) string {
 		fmt.Fprintf(&cables, "link %s %s", end[0], end[1])
 		if l.rate > 0 {
 			fmt.Fprintf(&cables, " rate %gMB latency %dus", l.rate, latency)
+		}
+		if l.mtu > 0 {
+			fmt.Fprintf(&cables, " mtu %d", l.mtu)
 		}
 		cables.WriteByte('\n')
 	}

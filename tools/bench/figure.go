@@ -36,7 +36,7 @@ var fast = []link{{a: "a", b: "b"}}
 func lanes(rates ...float64) []link {
 	var links []link
 	for _, r := range rates {
-		links = append(links, link{"a", "b", r})
+		links = append(links, link{a: "a", b: "b", rate: r})
 	}
 	return links
 }
@@ -45,7 +45,8 @@ func lanes(rates ...float64) []link {
 func triangle(half float64) []link {
 	var links []link
 	for _, ends := range []string{"ab", "bc", "ca"} {
-		links = append(links, link{ends[:1], ends[1:], half}, link{ends[:1], ends[1:], half})
+		l := link{a: ends[:1], b: ends[1:], rate: half}
+		links = append(links, l, l)
 	}
 	return links
 }
@@ -53,7 +54,7 @@ func triangle(half float64) []link {
 // figures is everything that is measured, in the order it is reported.
 func figures(scale float64) []figure {
 	rate := func(mb float64) float64 { return mb * scale }
-	return []figure{
+	return append([]figure{
 		stream("one-lane-1MiB", mib, 0.98, rate(256)),
 		stream("one-lane-64KiB", 64*kib, 0.95, rate(256)),
 		stream("two-lanes-1MiB", mib, 0.97, rate(128), rate(128)),
@@ -109,7 +110,7 @@ func figures(scale float64) []figure {
 			},
 			measure: setup,
 		},
-	}
+	}, tcpFigures()...)
 }
 
 func megabytes(s sample) float64 { return s.Rate / 1e6 }
@@ -174,7 +175,7 @@ func allreduce(b *bench) ([]pair, error) {
 			"--plugin", b.plugin(), "--rank", strconv.Itoa(rank), "--nranks", "3", "--rendezvous", driverAt,
 			"--work", "allreduce", "--min", "16M", "--max", "16M", "--chunk", "512K", "--iters", strconv.Itoa(iters),
 			"--check", "once", "--json", "-",
-		}})
+		}, nil})
 	}
 	b.runs++
 	out, err := b.together(cmds)

@@ -32,7 +32,7 @@ func main() {
 	flag.Float64Var(&o.seconds, "seconds", 0.5, "length of one measurement, about")
 	flag.BoolVar(&o.quick, "quick", false, "one short run of everything: shows that it works, proves nothing")
 	flag.BoolVar(&o.quiet, "quiet", false, "measure again what other programs disturb, a few times, and take what they disturbed least")
-	flag.BoolVar(&o.lab, "lab", false, "also measure in virtual machines, beside ib_write_bw; takes minutes")
+	flag.BoolVar(&o.lab, "lab", false, "also measure in virtual machines, beside ib_write_bw and iperf3; takes minutes")
 	flag.StringVar(&o.json, "json", "", "keep the results in `FILE` (BUILD/bench.json)")
 	flag.StringVar(&o.plots, "plots", "", "draw bandwidth.svg and latency.svg in `DIR` (docs; BUILD with --quick)")
 	flag.StringVar(&o.build, "build", "build", "where the plugin, netdriver, fakeverbs and bench were built")
@@ -100,14 +100,11 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		res.Curves = append(res.Curves, r)
 	}
-	if o.lab && o.wants(labFigure) {
-		r, err := b.lab()
-		if err != nil {
-			return fmt.Errorf("%s: %w", labFigure, err)
-		}
-		res.Figures = append(res.Figures, r)
+	inLab, err := b.lab()
+	if err != nil {
+		return err
 	}
-	res.Figures = append(res.Figures, b.notReady())
+	res.Figures = append(append(res.Figures, inLab...), b.notReady())
 	if err := res.keep(o.json); err != nil {
 		return err
 	}

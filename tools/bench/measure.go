@@ -52,7 +52,7 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	if info, err := os.Stderr.Stat(); err == nil {
 		b.terminal = info.Mode()&os.ModeCharDevice != 0
 	}
-	for _, need := range []string{b.plugin(), b.program("verbs"), b.program("plugin"), b.driver(), filepath.Join(b.tools(), "fakenet")} {
+	for _, need := range []string{b.plugin(), b.program("verbs"), b.program("tcp"), b.program("plugin"), b.driver(), filepath.Join(b.tools(), "fakenet")} {
 		if _, err := os.Stat(need); err != nil {
 			return nil, fmt.Errorf("%w: run make bench, which builds it", err)
 		}
@@ -166,21 +166,26 @@ type sample struct {
 
 // limit runs the C loop over the lane of device rdma<device>.
 func (b *bench) limit(device int, work string, args ...string) ([]sample, error) {
-	return b.pair(b.program("verbs"), append([]string{"--work", work, "--device", fmt.Sprintf("rdma%d", device)}, args...))
+	return b.pair(nil, b.program("verbs"), append([]string{"--work", work, "--device", fmt.Sprintf("rdma%d", device)}, args...))
 }
 
 // ours runs the same over the plugin.
 func (b *bench) ours(work string, args ...string) ([]sample, error) {
 	b.runs++
-	return b.pair(b.program("plugin"), append([]string{"--work", work, "--plugin", b.plugin()}, args...))
+	return b.plug(nil, work, args)
+}
+
+// plug runs the plugin with something in its environment.
+func (b *bench) plug(env []string, work string, args []string) ([]sample, error) {
+	return b.pair(env, b.program("plugin"), append([]string{"--work", work, "--plugin", b.plugin()}, args...))
 }
 
 // pair runs a program on nodes a and b; the one on a reports.
-func (b *bench) pair(program string, args []string) ([]sample, error) {
+func (b *bench) pair(env []string, program string, args []string) ([]sample, error) {
 	args = append([]string{"--meet", meetAt, "--seconds", fmt.Sprint(b.o.seconds)}, args...)
 	var cmds []command
 	for rank, node := range []string{"a", "b"} {
-		cmds = append(cmds, command{node, program, append([]string{"--rank", strconv.Itoa(rank)}, args...)})
+		cmds = append(cmds, command{node, program, append([]string{"--rank", strconv.Itoa(rank)}, args...), env})
 	}
 	out, err := b.together(cmds)
 	if err != nil {
@@ -203,6 +208,7 @@ func (b *bench) pair(program string, args []string) ([]sample, error) {
 type command struct {
 	node, program string
 	args          []string
+	env           []string // beside this process's own
 }
 
 // together runs commands at once and returns what the first printed. A receiver
@@ -216,7 +222,7 @@ func (b *bench) together(commands []command) ([]byte, error) {
 	ended := make(chan error, len(commands))
 	for i, c := range commands {
 		cmd := b.up.command(ctx, c.node, c.program, c.args...)
-		cmd.Env = append(os.Environ(), "NCCL_MESH_RNR_RETRY=0")
+		cmd.Env = append(append(os.Environ(), "NCCL_MESH_RNR_RETRY=0"), c.env...)
 		cmd.Stderr = &said[i]
 		if i == 0 {
 			cmd.Stdout = &out
