@@ -16,7 +16,7 @@ import (
 // A GID is a port's 128-bit address, for RoCE an IPv6 address or an IPv4-mapped one.
 type GID [16]byte
 
-func (g GID) String() string { return netip.AddrFrom16(g).String() }
+func (g GID) String() string { return netip.AddrFrom16(g).Unmap().String() }
 
 // QueryGID returns an entry of the port's GID table with its type and network interface. The error of an empty entry is
 // ENODATA.

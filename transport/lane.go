@@ -13,7 +13,7 @@ type lane struct {
 	index  uint8
 	port   *port
 	peer   handshake.Port // the peer's port
-	remote handshake.Lane // the peer's half
+	remote handshake.Lane // the peer's half; of one that is not known yet, the GID
 
 	ready  bool   // connected to the peer's half
 	up     bool   // in service
@@ -81,7 +81,7 @@ func shortName(p handshake.Port) string {
 
 // newLane makes the connection's next lane; its carrier is the caller's to set.
 func (c *conn) newLane(p plannedLane) *lane {
-	l := &lane{conn: c, index: uint8(len(c.lanes)), port: p.port, peer: p.peer, weight: p.weight}
+	l := &lane{conn: c, index: uint8(len(c.lanes)), port: p.port, peer: p.peer, remote: handshake.Lane{GID: p.to}, weight: p.weight}
 	if l.weight <= 0 {
 		l.weight = float64(max(1, min(p.port.Mbps(), int(p.peer.SpeedMbps))))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 
 	"ncclmesh/handshake"
@@ -147,14 +146,14 @@ func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
 		}
 		peer, addr, ok := portOf(c.t.portsOf(c.s), o)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", ErrPeer, c, netip.AddrFrom16(o.GID).Unmap(), o.Port)
+			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", ErrPeer, c, addrOf(o.GID), o.Port)
 		}
 		now := p.now()
 		gid, ok := now.Answer(addr, c.t.opts.GIDs)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: %s has no address that fits %s of the peer's %s", ErrPeer, c, p.String(), netip.AddrFrom16(o.GID).Unmap(), shortName(peer))
+			return nil, fmt.Errorf("%w: %v: %s has no address that fits %s of the peer's %s", ErrPeer, c, p.String(), addrOf(o.GID), shortName(peer))
 		}
-		plan = append(plan, plannedLane{port: p, gid: now.GIDs[gid], peer: peer})
+		plan = append(plan, plannedLane{port: p, gid: now.GIDs[gid], peer: peer, to: o.GID})
 	}
 	return plan, nil
 }

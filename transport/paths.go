@@ -193,7 +193,8 @@ func (t *Transport) tryAll(s *control.Session, ports []topology.Port, peer []han
 		n := batch(rest)
 		var plan []plannedLane
 		for _, c := range rest[:n] {
-			plan = append(plan, plannedLane{port: t.ports[c.Local], gid: ports[c.Local].GIDs[c.LocalGID], peer: peer[c.Remote]})
+			from, to := ports[c.Local].GIDs[c.LocalGID], peer[c.Remote].Addrs[c.RemoteGID].GID
+			plan = append(plan, plannedLane{port: t.ports[c.Local], gid: from, peer: peer[c.Remote], to: to})
 		}
 		var r trials
 		var mask uint32

@@ -34,6 +34,7 @@ type plannedLane struct {
 	port   *port
 	gid    topology.GID
 	peer   handshake.Port
+	to     [16]byte // the peer's GID
 	weight float64 // its share of the traffic, in Mb/s; 0 is what its ports can do
 }
 
@@ -387,12 +388,8 @@ func (c *conn) announce(mask uint32) {
 
 // describeTried says of a lane that failed what it was and why it did.
 func (c *conn) describeTried(l *lane) string {
-	own := l.halfOffer()
-	to := ""
-	if l.remote.GID != own.GID && l.ready {
-		to = " " + addrOf(l.remote.GID).String()
-	}
-	return fmt.Sprintf("%s %s on %s -> %s%s on %s: %s", l.port.String(), addrOf(own.GID), c.t.name(), shortName(l.peer), to, c.s.Peer().Hostname, l.reason)
+	return fmt.Sprintf("%s %s on %s -> %s %s on %s: %s", l.port.String(), addrOf(l.halfOffer().GID), c.t.name(),
+		shortName(l.peer), addrOf(l.remote.GID), c.s.Peer().Hostname, l.reason)
 }
 
 // addrOf is the address of a GID as people know it.

@@ -179,7 +179,7 @@ func TestNoPath(t *testing.T) {
 		}
 	}
 	text := j.logs()
-	for _, want := range []string{`no path between [ab] and [ab]`, `192\.168\.1\.[12] on [ab] -> r0:1 on [ab]`, `ncclRemoteError`, `Check the cables between the two nodes`} {
+	for _, want := range []string{`no path between [ab] and [ab]`, `192\.168\.1\.[12] on [ab] -> r0:1 192\.168\.1\.[12] on [ab]: `, `ncclRemoteError`, `Check the cables between the two nodes`} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			j.errorf("nobody says %q", want)
 		}
