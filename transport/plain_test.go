@@ -1,7 +1,12 @@
 package transport
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"net/netip"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,5 +70,96 @@ func TestLaneInterfaces(t *testing.T) {
 				t.Errorf("interfaces of the lanes (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// captured is a log that a test looks into.
+type captured struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (c *captured) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.Write(b)
+}
+
+func (c *captured) count(s string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Count(c.buf.String(), s)
+}
+
+// Nodes with and without RDMA mix: each pair has the best lanes there are, and a
+// node that has RDMA and cannot use it says so once.
+func TestMixed(t *testing.T) {
+	leaks(t)
+	var log captured
+	rdma := newTransport(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	also := newTransport(t)
+	plain := tcpTransport(t, 1)
+	const warning = "talk over TCP, slower than RDMA"
+	for _, tt := range []struct {
+		name     string
+		from, to *Transport
+		tcp      bool
+		warnings int
+	}{
+		{"both have RDMA", rdma, also, false, 0},
+		{"the receiver has none", rdma, plain, true, 1},
+		{"again", rdma, plain, true, 1},
+		{"the sender has none", plain, rdma, true, 1},
+	} {
+		s, r := connect(t, tt.from, tt.to)
+		if tcp := len(s.sockets) > 0; tcp != tt.tcp || tcp != (len(r.sockets) > 0) || tcp == (len(s.devs) > 0) {
+			t.Errorf("%s: %d sockets and %d devices at the sender, %d sockets at the receiver", tt.name, len(s.sockets), len(s.devs), len(r.sockets))
+		}
+		sm, sb := memory(t, 1<<20)
+		rm, rb := memory(t, 1<<20)
+		fill(sb, 3)
+		sg, rg := register(t, s, sm), register(t, r, rm)
+		rq := irecv(t, r, Buffer{rm.Addr(), 1 << 20, 0, rg})
+		both(t, "message", isend(t, s, sm, 0, 1<<20, 0, sg), rq)
+		if !bytes.Equal(sb, rb) {
+			t.Errorf("%s: the bytes differ", tt.name)
+		}
+		closeBoth(t, s, r)
+		if n := log.count(warning); n != tt.warnings {
+			t.Errorf("%s: %d warnings, want %d", tt.name, n, tt.warnings)
+		}
+	}
+	if d := rdma.Device(); d.LatencyUs != 0 {
+		t.Errorf("a node with RDMA is described as one of TCP: %+v", d)
+	}
+	if d := plain.Device(); d.LatencyUs == 0 {
+		t.Errorf("a node of TCP is described as one with RDMA: %+v", d)
+	}
+}
+
+// Where the configuration wants RDMA only, there is no TCP.
+func TestRDMAOnly(t *testing.T) {
+	leaks(t)
+	rdma := newTransport(t, func(o *Options) { o.Transport = TransportRDMA })
+	plain := tcpTransport(t, 1)
+	l, err := plain.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := l.Handle()
+	h, err := handshake.DecodeHandle(&raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := rdma.Dial(h)
+	await(t, "the refusal", func() bool {
+		_, err = d.Poll()
+		return err != nil
+	})
+	if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "no path") {
+		t.Errorf("error %v", err)
+	}
+	if err := errors.Join(d.Close(), l.Close()); err != nil {
+		t.Error(err)
 	}
 }

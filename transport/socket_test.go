@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ncclmesh/handshake"
 )
 
 func tcpTransport(t *testing.T, streams int, change ...func(*Options)) *Transport {
@@ -467,100 +466,51 @@ func TestTCPSlow(t *testing.T) {
 	})
 }
 
+// A call moves so many bytes and no more, so that a busy connection leaves its
+// thread to the others.
+func TestTCPShare(t *testing.T) {
+	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
+		_, _, _, _, sq, rq := blocked(t, s, r)
+		arrived := func() (all []int) {
+			for _, k := range r.sockets {
+				all = append(all, int(k.in.length)-k.left)
+			}
+			return all
+		}
+		for before := arrived(); before[0] < 2*pollBytes; {
+			if ok, err := rq.Test(); ok || err != nil {
+				t.Fatalf("a receive whose sender waits: done %v, error %v", ok, err)
+			}
+			now := arrived()
+			for i := range now {
+				if moved := now[i] - before[i]; moved > pollBytes+readAhead {
+					t.Fatalf("lane %d: one call moved %d bytes; %d can be", i, moved, pollBytes)
+				}
+			}
+			before = now
+		}
+		both(t, "the message", sq, rq)
+		closeBoth(t, s, r)
+	})
+}
+
+// A connection that is not called does nothing, as nothing runs for it.
+func TestTCPIdle(t *testing.T) {
+	leaks(t)
+	a, b := tcpTransport(t, 2), tcpTransport(t, 2)
+	s, r := connect(t, a, b)
+	before := runtime.NumGoroutine()
+	for range 8 {
+		s, r := connect(t, a, b)
+		defer closeBoth(t, s, r)
+	}
+	await(t, "the goroutines that set up", func() bool { return runtime.NumGoroutine() <= before })
+	closeBoth(t, s, r)
+}
+
 func writeFD(fd int, b []byte) (int, error) { return unix.Write(fd, b) }
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }
-
-// captured is a log that a test looks into.
-type captured struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (c *captured) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.buf.Write(b)
-}
-
-func (c *captured) count(s string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return strings.Count(c.buf.String(), s)
-}
-
-// Nodes with and without RDMA mix: each pair has the best lanes there are, and a
-// node that has RDMA and cannot use it says so once.
-func TestMixed(t *testing.T) {
-	leaks(t)
-	var log captured
-	rdma := newTransport(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	also := newTransport(t)
-	plain := tcpTransport(t, 1)
-	const warning = "talk over TCP, slower than RDMA"
-	for _, tt := range []struct {
-		name     string
-		from, to *Transport
-		tcp      bool
-		warnings int
-	}{
-		{"both have RDMA", rdma, also, false, 0},
-		{"the receiver has none", rdma, plain, true, 1},
-		{"again", rdma, plain, true, 1},
-		{"the sender has none", plain, rdma, true, 1},
-	} {
-		s, r := connect(t, tt.from, tt.to)
-		if tcp := len(s.sockets) > 0; tcp != tt.tcp || tcp != (len(r.sockets) > 0) || tcp == (len(s.devs) > 0) {
-			t.Errorf("%s: %d sockets and %d devices at the sender, %d sockets at the receiver", tt.name, len(s.sockets), len(s.devs), len(r.sockets))
-		}
-		sm, sb := memory(t, 1<<20)
-		rm, rb := memory(t, 1<<20)
-		fill(sb, 3)
-		sg, rg := register(t, s, sm), register(t, r, rm)
-		rq := irecv(t, r, Buffer{rm.Addr(), 1 << 20, 0, rg})
-		both(t, "message", isend(t, s, sm, 0, 1<<20, 0, sg), rq)
-		if !bytes.Equal(sb, rb) {
-			t.Errorf("%s: the bytes differ", tt.name)
-		}
-		closeBoth(t, s, r)
-		if n := log.count(warning); n != tt.warnings {
-			t.Errorf("%s: %d warnings, want %d", tt.name, n, tt.warnings)
-		}
-	}
-	if d := rdma.Device(); d.LatencyUs != 0 {
-		t.Errorf("a node with RDMA is described as one of TCP: %+v", d)
-	}
-	if d := plain.Device(); d.LatencyUs == 0 {
-		t.Errorf("a node of TCP is described as one with RDMA: %+v", d)
-	}
-}
-
-// Where the configuration wants RDMA only, there is no TCP.
-func TestRDMAOnly(t *testing.T) {
-	leaks(t)
-	rdma := newTransport(t, func(o *Options) { o.Transport = TransportRDMA })
-	plain := tcpTransport(t, 1)
-	l, err := plain.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw := l.Handle()
-	h, err := handshake.DecodeHandle(&raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := rdma.Dial(h)
-	await(t, "the refusal", func() bool {
-		_, err = d.Poll()
-		return err != nil
-	})
-	if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "no path") {
-		t.Errorf("error %v", err)
-	}
-	if err := errors.Join(d.Close(), l.Close()); err != nil {
-		t.Error(err)
-	}
-}
 
 // A region of memory that only a device can reach is refused.
 func TestTCPDmaBuf(t *testing.T) {
