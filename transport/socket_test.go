@@ -17,7 +17,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
 )
 
 func tcpTransport(t *testing.T, streams int, change ...func(*Options)) *Transport {
