@@ -110,7 +110,7 @@ func (t *Transport) find(s *control.Session) (found []path, err error) {
 		var also []string
 		found, also, err = t.findAmong(s, ports, peer, candidates)
 		if len(found) > 0 && g > 0 {
-			t.sayWhyTCP(s.Peer().Hostname, errors.Join(errs...), tried)
+			t.sayWhyTCP(s, errors.Join(errs...), tried)
 		}
 		tried = append(tried, also...)
 		if len(found) > 0 {
@@ -237,12 +237,30 @@ func hasAddress(p handshake.Port) bool {
 
 // noPath is the error of two nodes between which nothing passed.
 func (t *Transport) noPath(s *control.Session, tried []string) error {
-	if len(tried) == 0 {
+	rdma, tcp, differ := t.differ(s)
+	switch {
+	case differ:
+		return fmt.Errorf("%w: no path between %s and %s: %s offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and %s TCP only, as with NCCL_MESH_TRANSPORT=tcp or without a working RDMA device. "+
+			"Set NCCL_MESH_TRANSPORT=auto on %s, or make RDMA work on %s", ErrPeer, t.name(), s.Peer().Hostname, rdma, tcp, rdma, tcp)
+	case len(tried) == 0:
 		return fmt.Errorf("%w: no path between %s and %s: no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
 			ErrPeer, t.name(), s.Peer().Hostname, topology.Explain(t.topologyPorts(), t.portsOf(s), t.opts.GIDs))
 	}
 	return fmt.Errorf("%w: no path between %s and %s; tried %s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet",
 		ErrPeer, t.name(), s.Peer().Hostname, strings.Join(tried, "; "))
+}
+
+// differ reports whether this node and a peer have no kind of lane in common, and
+// which of them has queue pairs only, and which sockets only.
+func (t *Transport) differ(s *control.Session) (rdma, tcp string, ok bool) {
+	ours, theirs := *t.told.Load(), t.portsOf(s)
+	switch {
+	case !offer(ours, handshake.LaneTCP) && !offer(theirs, handshake.LaneVerbs):
+		return t.name(), s.Peer().Hostname, true
+	case !offer(ours, handshake.LaneVerbs) && !offer(theirs, handshake.LaneTCP):
+		return s.Peer().Hostname, t.name(), true
+	}
+	return "", "", false
 }
 
 // trial sets up a connection that carries nothing but its proofs, over all lanes

@@ -9,6 +9,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
+	"ncclmesh/transport/control"
 	"ncclmesh/transport/topology"
 )
 
@@ -125,15 +126,17 @@ func (c *conn) buildSockets(plan []plannedLane) error {
 	return nil
 }
 
+// offer reports whether any of the ports that a peer is told of can carry a kind
+// of lane.
+func offer(ports []handshake.Port, kind uint8) bool {
+	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return (p.Device == "") == (kind == handshake.LaneTCP) })
+}
+
 // sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA
 // might have been.
-func (t *Transport) sayWhyTCP(peer string, why error, tried []string) {
-	var here []string
-	for _, p := range t.ports {
-		if !p.plain() {
-			here = append(here, p.String())
-		}
-	}
+func (t *Transport) sayWhyTCP(s *control.Session, why error, tried []string) {
+	peer := s.Peer().Hostname
+	here := slices.DeleteFunc(t.topologyPorts(), func(p topology.Port) bool { return p.Device == "" })
 	if len(here) == 0 {
 		return
 	}
@@ -142,8 +145,10 @@ func (t *Transport) sayWhyTCP(peer string, why error, tried []string) {
 	case len(tried) > 0:
 		reason = "tried " + strings.Join(tried, "; ")
 	case why != nil:
-		reason = why.Error()
+		reason = oneLine(why)
+	case !offer(t.portsOf(s), handshake.LaneVerbs):
+		reason = peer + " offers no RDMA port; its log says why"
 	}
-	t.warnOnce(fmt.Sprintf("%s and %s talk over TCP, slower than RDMA, although %s has %s: %s",
-		t.name(), peer, t.name(), strings.Join(here, ", "), reason))
+	t.warnOnceAbout("TCP to "+peer, fmt.Sprintf("%s and %s talk over TCP, slower than RDMA, although %s has %s: %s",
+		t.name(), peer, t.name(), portNames(here), reason))
 }

@@ -137,29 +137,85 @@ func TestMixed(t *testing.T) {
 	}
 }
 
-// Where the configuration wants RDMA only, there is no TCP.
+// A node that has RDMA and only receives, from one that has none, says so too.
+func TestMixedReceiver(t *testing.T) {
+	leaks(t)
+	var log captured
+	rdma := newTransport(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	plain := tcpTransport(t, 1, func(o *Options) { o.HostID = "plain" })
+	for range 2 {
+		s, r := connect(t, plain, rdma)
+		closeBoth(t, s, r)
+		if n := log.count("plain talk over TCP, slower than RDMA"); n != 1 || log.count(": plain offers no RDMA port") != 1 {
+			t.Errorf("%d warnings, want 1", n)
+		}
+	}
+}
+
+// Where the configuration wants RDMA only, there is no TCP, and both nodes say
+// what is the matter.
 func TestRDMAOnly(t *testing.T) {
 	leaks(t)
-	rdma := newTransport(t, func(o *Options) { o.Transport = TransportRDMA })
-	plain := tcpTransport(t, 1)
-	l, err := plain.Listen()
-	if err != nil {
-		t.Fatal(err)
+	rdma := newTransport(t, func(o *Options) { o.Transport, o.HostID = TransportRDMA, "rdma" })
+	plain := tcpTransport(t, 1, func(o *Options) { o.HostID = "plain" })
+	for _, tt := range []struct{ from, to *Transport }{{rdma, plain}, {plain, rdma}} {
+		l, err := tt.to.Listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := l.Handle()
+		h, err := handshake.DecodeHandle(&raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := tt.from.Dial(h)
+		await(t, "the refusal", func() bool {
+			_, err = d.Poll()
+			return err != nil
+		})
+		for _, want := range []string{"no path between " + tt.from.name() + " and " + tt.to.name(), "rdma offers RDMA only", "plain TCP only", "Set NCCL_MESH_TRANSPORT=auto on rdma"} {
+			if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v\nwant %q in it", err, want)
+			}
+		}
+		if err := errors.Join(d.Close(), l.Close()); err != nil {
+			t.Error(err)
+		}
 	}
-	raw := l.Handle()
-	h, err := handshake.DecodeHandle(&raw)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// A node says at its start that it uses TCP although it has RDMA devices, and
+// why it can use nothing.
+func TestTCPAlthoughRDMA(t *testing.T) {
+	leaks(t)
+	tests := []struct {
+		name   string
+		change func(*Options)
+		err    string
+		warns  string
+	}{
+		{"TCP wanted", func(o *Options) { o.Transport = TransportTCP }, "", "NCCL_MESH_TRANSPORT is tcp, which rules RDMA out"},
+		{"no library", func(o *Options) { o.Libraries = []string{"none.so"} }, "", "cannot load none.so"},
+		{"no library, and RDMA wanted", func(o *Options) { o.Libraries, o.Transport = []string{"none.so"}, TransportRDMA }, "NCCL_MESH_TRANSPORT is rdma, which rules TCP out", ""},
+		{"no device, and RDMA wanted", func(o *Options) { o.Sysfs, o.Transport = t.TempDir(), TransportRDMA }, "NCCL_MESH_TRANSPORT is rdma, which rules TCP out", ""},
+		{"no interface, and TCP wanted", func(o *Options) { o.LaneIfs, _ = topology.ParseInterfaces("=none"); o.Transport = TransportTCP }, "NCCL_MESH_IFNAME", ""},
 	}
-	d := rdma.Dial(h)
-	await(t, "the refusal", func() bool {
-		_, err = d.Poll()
-		return err != nil
-	})
-	if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "no path") {
-		t.Errorf("error %v", err)
-	}
-	if err := errors.Join(d.Close(), l.Close()); err != nil {
-		t.Error(err)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var log captured
+			o := testOptions(t)
+			o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			tt.change(&o)
+			tr, err := New(o)
+			if err == nil {
+				err = tr.Close()
+				if log.count("TCP is used, slower than RDMA, although there is ") != 1 || log.count(tt.warns) != 1 {
+					t.Errorf("it does not warn of %q", tt.warns)
+				}
+			}
+			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+		})
 	}
 }

@@ -35,7 +35,7 @@ type plannedLane struct {
 	gid    topology.GID
 	peer   handshake.Port
 	to     [16]byte // the peer's GID
-	weight float64 // its share of the traffic, in Mb/s; 0 is what its ports can do
+	weight float64  // its share of the traffic, in Mb/s; 0 is what its ports can do
 }
 
 // establish sets the lanes of plan up from the sender's side. open is what the
@@ -382,6 +382,9 @@ func (c *conn) announce(mask uint32) {
 		} else {
 			c.t.warnOnce("not used: " + c.describeTried(l))
 		}
+	}
+	if len(c.sockets) > 0 && !offer(c.t.portsOf(c.s), handshake.LaneVerbs) { // else it is the sender who knows why
+		c.t.sayWhyTCP(c.s, nil, nil)
 	}
 	c.t.log.Info(fmt.Sprintf("%v: %s", c, strings.Join(used, ", ")))
 }

@@ -205,6 +205,8 @@ func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 		return fmt.Errorf("%w: %v: %v: %s: the memory at %#x is registered and not mapped", ErrUsage, k.conn, k.lane, call, buffer)
 	case unix.EBADF, unix.ENOTSOCK, unix.EINVAL, unix.ENOTCONN:
 		return fmt.Errorf("%w: %v: %v: %s: %w", errDevice, k.conn, k.lane, call, errno)
+	case unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN:
+		return fmt.Errorf("%w: %v: %v: %s: %w; check the cable, both ports and the peer", ErrPeer, k.conn, k.lane, call, errno)
 	}
 	return fmt.Errorf("%w: %v: %v: %s: %w", ErrPeer, k.conn, k.lane, call, errno)
 }
@@ -246,7 +248,7 @@ func (k *socket) missed() error {
 	case k.suspect.IsZero() || silent < now.Sub(k.suspect):
 		k.suspect = now
 	case info.Retransmits >= minLost && now.Sub(k.suspect) >= k.conn.t.opts.scaled(k.conn.t.opts.LaneWait):
-		return fmt.Errorf("%w: %v: %v: nothing was acknowledged for %v; check the cable and the peer",
+		return fmt.Errorf("%w: %v: %v: nothing was acknowledged for %v; check the cable, both ports and the peer",
 			ErrPeer, k.conn, k.lane, now.Sub(k.suspect).Round(time.Second))
 	}
 	return nil

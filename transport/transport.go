@@ -124,22 +124,25 @@ func New(o Options) (_ *Transport, err error) {
 // openPorts finds the ports that the configuration selects: those of RDMA, and
 // after them the interfaces that TCP can use.
 func (t *Transport) openPorts(n *topology.Node) error {
-	var noRDMA error
-	if t.opts.Transport != TransportTCP {
+	var noRDMA, noTCP error
+	if t.opts.Transport == TransportTCP {
+		noRDMA = errors.New("NCCL_MESH_TRANSPORT is tcp, which rules RDMA out")
+	} else {
 		noRDMA = t.openDevices(n)
 	}
-	if t.opts.Transport != TransportRDMA {
-		if err := t.openPlain(n); err != nil {
-			return err
-		}
+	rdma := len(t.ports)
+	if t.opts.Transport == TransportRDMA {
+		noTCP = errors.New("NCCL_MESH_TRANSPORT is rdma, which rules TCP out")
+	} else if err := t.openPlain(n); err != nil {
+		return err
+	} else if len(t.ports) == rdma {
+		noTCP = fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME and NCCL_MESH_IFNAME select is up and has an address", ErrNoPorts)
 	}
 	switch {
-	case len(t.ports) == 0 && noRDMA != nil:
-		return noRDMA
 	case len(t.ports) == 0:
-		return fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME and NCCL_MESH_IFNAME select is up and has an address", ErrNoPorts)
+		return fmt.Errorf("%w; %w", noRDMA, noTCP)
 	case noRDMA != nil && len(n.Ports) > 0:
-		t.log.Warn("RDMA is not used, but slower TCP", "err", noRDMA)
+		t.log.Warn(fmt.Sprintf("TCP is used, slower than RDMA, although there is %s: %v", portNames(n.Ports), oneLine(noRDMA)))
 	case noRDMA != nil:
 		t.log.Info("TCP is used, as there is no RDMA device")
 	}
@@ -149,6 +152,18 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	}
 	return nil
 }
+
+// portNames lists ports for people.
+func portNames(ports []topology.Port) string {
+	var names []string
+	for _, p := range ports {
+		names = append(names, p.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// oneLine is what several errors say, joined as those of one cause.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // openDevices opens the devices of all RDMA ports that the configuration selects.
 func (t *Transport) openDevices(n *topology.Node) error {
@@ -312,7 +327,8 @@ func connOf(m handshake.Message) (uint32, bool) {
 	return 0, false
 }
 
-// dead ends all connections of a session whose peer is gone.
+// dead ends all connections of a session whose peer is gone, and the wait for the
+// one that it was made for.
 func (t *Transport) dead(s *control.Session, err error) {
 	if err == nil {
 		err = errors.New("it ended its work")
@@ -320,7 +336,11 @@ func (t *Transport) dead(s *control.Session, err error) {
 	t.forgetPaths(s)
 	t.mu.Lock()
 	delete(t.peerPorts, s.Peer().Process)
+	l := t.listeners[s.Listen()]
 	t.mu.Unlock()
+	if l != nil {
+		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, is gone: %w", ErrPeer, s.Peer().Process, s.Peer().Hostname, t.name(), err))
+	}
 	for _, c := range t.connsOf(s) {
 		c.peerEnded(fmt.Errorf("%w: %v: process %v on %s is gone: %w", ErrPeer, c, s.Peer().Process, s.Peer().Hostname, err))
 	}
@@ -386,10 +406,13 @@ func (t *Transport) background(f func()) {
 }
 
 // warnOnce logs a warning the first time it is given.
-func (t *Transport) warnOnce(text string) {
+func (t *Transport) warnOnce(text string) { t.warnOnceAbout(text, text) }
+
+// warnOnceAbout logs the first warning about a subject.
+func (t *Transport) warnOnceAbout(subject, text string) {
 	t.mu.Lock()
-	again := t.warned[text]
-	t.warned[text] = true
+	again := t.warned[subject]
+	t.warned[subject] = true
 	t.mu.Unlock()
 	if !again {
 		t.log.Warn(text)

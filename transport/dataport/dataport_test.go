@@ -461,3 +461,28 @@ func TestListenErrors(t *testing.T) {
 		}
 	}
 }
+
+// A silent peer is lost no later than it has been promised, as far as whole seconds allow.
+func TestKeepAlive(t *testing.T) {
+	tests := []struct {
+		silence time.Duration
+		scale   float64
+		want    [3]int // idle, interval, count
+	}{
+		{time.Second, 1, [3]int{1, 1, 1}},
+		{2 * time.Second, 1, [3]int{1, 1, 1}},
+		{4 * time.Second, 1, [3]int{2, 1, 2}},
+		{10 * time.Second, 1, [3]int{5, 1, 3}},
+		{10 * time.Second, 6, [3]int{30, 10, 3}},
+	}
+	for _, tt := range tests {
+		e := New(Config{KeepAlive: tt.silence, TimeScale: tt.scale})
+		idle, interval, count := e.keepAlive()
+		if diff := cmp.Diff(tt.want, [3]int{idle, interval, count}); diff != "" {
+			t.Errorf("%v times %v (-want +got):\n%s", tt.silence, tt.scale, diff)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

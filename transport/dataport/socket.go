@@ -155,15 +155,16 @@ func (e *Endpoint) detach(c syscall.Conn) (int, error) {
 	if err := errors.Join(cerr, err); err != nil {
 		return -1, fmt.Errorf("duplicate the descriptor: %w", err)
 	}
+	idle, interval, count := e.keepAlive()
 	for _, o := range []struct {
 		name              string
 		level, opt, value int
 	}{
 		{"TCP_NODELAY", unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, e.seconds(2)},
-		{"TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, e.seconds(6)},
-		{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
+		{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, idle},
+		{"TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, interval},
+		{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, count},
 	} {
 		if err := unix.SetsockoptInt(fd, o.level, o.opt, o.value); err != nil {
 			_ = CloseFD(fd)
@@ -173,9 +174,13 @@ func (e *Endpoint) detach(c syscall.Conn) (int, error) {
 	return fd, nil
 }
 
-// seconds is one of n parts of the time that a silent peer has.
-func (e *Endpoint) seconds(n int) int {
-	return max(1, int(e.scaled(e.cfg.KeepAlive).Seconds())/n)
+// keepAlive is when the kernel asks a silent peer for a sign of life, every how
+// many seconds again, and how often in vain. All of it fits the time that a
+// silent peer has, where that is more than a second.
+func (e *Endpoint) keepAlive() (idle, interval, count int) {
+	silence := int(e.scaled(e.cfg.KeepAlive).Seconds())
+	idle, interval = max(1, silence/2), max(1, silence/6)
+	return idle, interval, min(max(1, (silence-idle)/interval), 3)
 }
 
 func family(a netip.Addr) int {
