@@ -105,6 +105,14 @@ func (t *Transport) opened(s *control.Session, m *handshake.Open) {
 	})
 }
 
+// orphan ends the wait for a connection that the peer, now gone, held the handle
+// of and had not asked for.
+func (l *Listener) orphan(err error) {
+	if l.l.Close() {
+		l.finish(nil, err)
+	}
+}
+
 // finish hands the outcome of a set-up to Accept.
 func (l *Listener) finish(r *RecvConn, err error) {
 	l.mu.Lock()

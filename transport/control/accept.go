@@ -156,6 +156,7 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 	}
 	e.lobby.Leave(v)
 	s := e.newSession(keys, false, Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports})
+	s.listen = hello.Listen
 	s.know(v.Source.Addr(), hello.Port, true)
 	for _, a := range hello.Addrs {
 		s.know(a, hello.Port, false)

@@ -43,13 +43,15 @@ func (e *Endpoint) Listen() (*Listen, error) {
 // Handle returns what the connecting side must be given.
 func (l *Listen) Handle() [handshake.HandleSize]byte { return l.handle }
 
-// Close withdraws the invitation. Closing twice, or after it was consumed, has no effect.
-func (l *Listen) Close() {
+// Close withdraws the invitation, and reports whether it still stood: it may have been consumed, or closed before.
+func (l *Listen) Close() (stood bool) {
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()
-	if l.e.listens[l.ID] == l {
+	stood = l.e.listens[l.ID] == l
+	if stood {
 		delete(l.e.listens, l.ID)
 	}
+	return stood
 }
 
 // Consume uses an invitation up for connection conn of the session, if the proof shows that the peer holds its handle.
