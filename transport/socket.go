@@ -205,6 +205,8 @@ func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 		return fmt.Errorf("%w: %v: %v: %s: the memory at %#x is registered and not mapped", ErrUsage, k.conn, k.lane, call, buffer)
 	case unix.EBADF, unix.ENOTSOCK, unix.EINVAL, unix.ENOTCONN:
 		return fmt.Errorf("%w: %v: %v: %s: %w", errDevice, k.conn, k.lane, call, errno)
+	case unix.ECONNRESET, unix.EPIPE:
+		return fmt.Errorf("%w: %v: %v: %s: %w; %s has closed the lane or ended, its log may say why", ErrPeer, k.conn, k.lane, call, errno, k.conn.s.Peer().Hostname)
 	case unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN:
 		return fmt.Errorf("%w: %v: %v: %s: %w; check the cable, both ports and the peer", ErrPeer, k.conn, k.lane, call, errno)
 	}
