@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A rank is killed at every step of setting connections up, of moving data over them and of closing them: as it makes the k-th call of
@@ -61,21 +64,32 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
+// manyFiles is a number of open files that few processes have: more than 65536, if this machine permits.
+func manyFiles(t *testing.T) string {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(min(70000, limit.Max-4096))
+}
+
 // A rank kills itself in mid-transfer: the driver judges that every connection with it says so in time, and no other.
 func TestKilledInTransfer(t *testing.T) {
-	tests := [][]string{
-		{"--seed", "1"},
-		{"--seed", "2", "--die-rank", "0", "--comms", "2"},
-		{"--seed", "3", "--die-rank", "1", "--chunk", "4M", "--depth", "2"},
-		{"--seed", "4", "--orphans", "2"},
-		{"--seed", "5", "--early-orphans", "1", "--orphans", "1", "--chunk", "64K"},
-		{"--seed", "6", "--api", "v8", "--chunk", "8", "--depth", "32"},
+	tests := []struct{ transport, args string }{
+		{"auto", "--seed 1"},
+		{"auto", "--seed 2 --die-rank 0 --comms 2"},
+		{"auto", "--seed 3 --die-rank 1 --chunk 4M --depth 2"},
+		{"auto", "--seed 4 --orphans 2"},
+		{"auto", "--seed 5 --early-orphans 1 --orphans 1 --chunk 64K"},
+		{"auto", "--seed 6 --api v8 --chunk 8 --depth 32"},
+		{"tcp", "--seed 7 --orphans 1 --open-files " + manyFiles(t)},
 	}
-	for _, args := range tests {
-		t.Run(fmt.Sprint(args), func(t *testing.T) {
+	for _, tt := range tests {
+		t.Run(tt.transport+" "+tt.args, func(t *testing.T) {
 			t.Parallel()
 			f := newFabric(t, triangle)
-			j := f.start(spec{args: append([]string{"--work", "die", "--die-limit-ms", fmt.Sprint(soon.Milliseconds() / 2)}, args...)}).wait()
+			j := f.start(spec{env: []string{"NCCL_MESH_TRANSPORT=" + tt.transport},
+				args: append(strings.Fields(tt.args), "--work", "die", "--die-limit-ms", fmt.Sprint(soon.Milliseconds()/2))}).wait()
 			killed := 0
 			for _, r := range j.ranks {
 				if r.status == 128+9 {

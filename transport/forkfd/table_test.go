@@ -34,6 +34,8 @@ func TestMarkAndClear(t *testing.T) {
 		{"empty", func() {}, nil},
 		{"first and last", func() { Mark(0); Mark(63); Mark(64); Mark(Bits - 1) }, []int{0, 63, 64, Bits - 1}},
 		{"twice", func() { Mark(64) }, []int{0, 63, 64, Bits - 1}},
+		{"of a process that has very many", func() { Mark(1<<16 + 1) }, []int{0, 63, 64, 1<<16 + 1, Bits - 1}},
+		{"but not any more", func() { Clear(1<<16 + 1) }, []int{0, 63, 64, Bits - 1}},
 		{"outside", func() { Mark(-1); Mark(Bits); Clear(-1); Clear(Bits) }, []int{0, 63, 64, Bits - 1}},
 		{"clear one", func() { Clear(63) }, []int{0, 64, Bits - 1}},
 		{"clear an unmarked one", func() { Clear(62) }, []int{0, 64, Bits - 1}},

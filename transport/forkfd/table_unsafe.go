@@ -8,8 +8,9 @@ import (
 	"unsafe"
 )
 
-// Bits is the size of the table. Descriptors from here on are not closed in a child.
-const Bits = 65536
+// Bits is the size of the table: the kernel gives a process no more descriptors, unless its fs.nr_open was raised. Those from
+// here on are not closed in a child.
+const Bits = 1 << 20
 
 var table [Bits / 64]atomic.Uint64
 

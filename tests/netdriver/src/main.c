@@ -1,7 +1,10 @@
 /* netdriver: stands in for NCCL in front of a network plugin. See options.c for its use. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "comm.h"
 #include "log.h"
@@ -46,6 +49,24 @@ static void run_all(struct job *job)
 		comms_close(job);
 }
 
+/* The plugin's descriptors come after those of a process that has many. */
+static void open_files(int n)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_cur < (rlim_t)n + 4096) {
+		limit.rlim_cur = (rlim_t)n + 4096;
+		if (limit.rlim_max < limit.rlim_cur)
+			limit.rlim_max = limit.rlim_cur;
+		if (setrlimit(RLIMIT_NOFILE, &limit))
+			die("--open-files %d: %s", n, strerror(errno));
+	}
+	for (int fd = 0; fd < n - 1;)
+		if ((fd = dup(2)) < 0)
+			die("--open-files %d: %s", n, strerror(errno));
+}
+
 static void check_calls(const struct job *job)
 {
 	for (enum net_call call = 0; call < NET_CALLS; call++) {
@@ -79,6 +100,7 @@ int main(int argc, char **argv)
 		snprintf(id, sizeof id, "netdriver-%d", job.opt.rank);
 		setenv("NCCL_HOSTID", id, 1);
 	}
+	open_files(job.opt.open_files);
 	if (!net_load(&job.net, job.opt.plugin, job.opt.api, error, sizeof error))
 		die("%s", error);
 	if (net_missing(&job.net))

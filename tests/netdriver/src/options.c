@@ -48,6 +48,7 @@ static const char help[] =
 "  --die-limit-ms MS      how soon (1000)\n"
 "  --orphans N            children that the rank has forked before and leaves behind (0)\n"
 "  --early-orphans N      the same, forked when it listens and before it connects, for any work (0)\n"
+"  --open-files N         how many the process has open before it loads the plugin, for any work (3)\n"
 "\n"
 "Report\n"
 "  --json FILE|-          rank 0 writes its results there; with - all else goes to stderr\n"
@@ -141,7 +142,7 @@ static void check_work(const char *list)
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
 	FACTOR, ITERS, WARMUP, CHECK, COMMS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, BAD_ENV, DIE_RANK,
-	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, JSON, TIMEOUT, MAX_CALL, HELP,
+	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
 
 static const struct option names[] = {
@@ -173,6 +174,7 @@ static const struct option names[] = {
 	{"die-limit-ms", required_argument, NULL, DIE_LIMIT},
 	{"orphans", required_argument, NULL, ORPHANS},
 	{"early-orphans", required_argument, NULL, EARLY_ORPHANS},
+	{"open-files", required_argument, NULL, OPEN_FILES},
 	{"json", required_argument, NULL, JSON},
 	{"timeout", required_argument, NULL, TIMEOUT},
 	{"max-call-ms", required_argument, NULL, MAX_CALL},
@@ -233,6 +235,7 @@ static void set(struct options *o, int option, const char *name, const char *val
 	case DIE_LIMIT: o->die_limit_ms = number(name, value, 1, 1e6); break;
 	case ORPHANS: o->orphans = whole(name, value, 0, 64); break;
 	case EARLY_ORPHANS: o->early_orphans = whole(name, value, 0, 64); break;
+	case OPEN_FILES: o->open_files = whole(name, value, 0, 1000000); break;
 	case JSON: o->json = value; break;
 	case TIMEOUT: o->timeout = number(name, value, 1, 1e6); break;
 	case MAX_CALL: o->max_call_ms = number(name, value, 0.001, 1e6); break;

@@ -33,6 +33,7 @@ struct options {
 	int die_rank;
 	double die_limit_ms;
 	int orphans, early_orphans;
+	int open_files;
 
 	const char *json;
 	double timeout;
