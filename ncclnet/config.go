@@ -85,7 +85,7 @@ var variables = []variable{
 	{"NCCL_MESH_TCP_STREAMS", "0", "", "TCP connections of a connection on every path; 0 goes by the path's speed: 1 up to 10 Gb/s, 2 up to 25, 4 above.",
 		integer(0, 32, func(c *config) *int { return &c.transport.TCPStreams })},
 
-	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a connection whose lanes have all failed is kept before NCCL gets an error.",
+	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a peer that is silent, as a whole or on a TCP lane, is waited for before NCCL gets an error.",
 		duration(time.Second, func(c *config) *time.Duration { return &c.transport.LaneWait })},
 	{"NCCL_MESH_PROOF_WAIT", "1000", "ms", "How long a new lane may take to pass its first packet each way.",
 		duration(time.Millisecond, func(c *config) *time.Duration { return &c.transport.ProofWait })},

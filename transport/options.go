@@ -32,7 +32,7 @@ type Options struct {
 	Transport  string // TransportAuto, TransportRDMA or TransportTCP; TransportAuto
 	TCPStreams int    // TCP connections per path; by its speed
 
-	LaneWait  time.Duration // how long a connection without a working lane is kept; 10 s
+	LaneWait  time.Duration // how long a silent peer is waited for; 10 s
 	ProofWait time.Duration // how long a lane may take to prove itself; 1 s
 	TimeScale float64       // multiplies every deadline (emulation); 1
 

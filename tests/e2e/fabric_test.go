@@ -144,7 +144,7 @@ func newFabric(t *testing.T, topology string) *fabric {
 	})
 	f := &fabric{t: t, dir: dir}
 	for line := range strings.Lines(topology) {
-		if w := strings.Fields(line); len(w) > 1 && (w[0] == "port" || w[0] == "node") && !slices.Contains(f.nodes, w[1]) {
+		if w := strings.Fields(line); len(w) > 1 && slices.Contains([]string{"port", "netif", "node"}, w[0]) && !slices.Contains(f.nodes, w[1]) {
 			f.nodes = append(f.nodes, w[1])
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,18 +43,19 @@ func built(t *testing.T) string {
 	return build
 }
 
-// NCCL's contract and a soak over TCP lanes, for the oldest and the newest version.
+// NCCL's contract and a soak over TCP lanes, for every version.
 func TestContractOverTCP(t *testing.T) {
 	build := built(t)
-	for _, version := range []string{"v5", "v12"} {
-		t.Run(version, func(t *testing.T) {
+	for version := 5; version <= 12; version++ {
+		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			m := mesh.Triangle()
 			var log strings.Builder
 			passed, failed, soaks := 0, 0, 0
 			err := overTCP(ctx, m, build, []string{filepath.Join(build, "netdriver"), "--plugin", filepath.Join(build, "libnccl-net-mesh.so"),
-				"--nranks", "3", "--api", version, "--work", "allreduce,alltoall,contract,soak", "--max", "1M", "--factor", "32", "--iters", "1", "--messages", "100"},
+				"--nranks", "3", "--api", fmt.Sprintf("v%d", version), "--work", "allreduce,alltoall,contract,soak", "--max", "1M", "--factor", "32", "--iters", "1", "--messages", "100"},
 				func(node, line string) {
 					log.WriteString(node + ": " + line + "\n")
 					if node != m.Nodes[0] {
