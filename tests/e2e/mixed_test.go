@@ -200,6 +200,7 @@ func TestTransportsDiffer(t *testing.T) {
 // What breaks while a mixed mesh moves data ends the job on every node that is left, soon, with an error that names the other.
 func TestMixedBreaks(t *testing.T) {
 	const allReduce = "--work allreduce --min 8M --max 8M --iters 1000000"
+	const pulled = `NCCL WARN NET/Mesh : .*peer lost: [ac] -> [ac] conn \d+: .*lane 0 p. -> p.: .*check the cable, both ports and the peer`
 	kill := func(j *job) { _ = j.rank("c").cmd.Process.Kill() }
 	unplug := func(j *job) { j.f.fault("unplug", "c:p0") }
 	tests := []struct {
@@ -207,20 +208,11 @@ func TestMixedBreaks(t *testing.T) {
 		args string
 		what func(j *job)
 		dead []string
-		want map[string]string // said on a node
+		want string // said by somebody: the others may only hear of the end, even over the driver's own network
 	}{
-		// The driver's own network may be the first to tell the other ranks.
-		{"a rank is killed in an all-reduce", allReduce, kill, []string{"c"}, map[string]string{
-			"a": `peer lost: (a -> c|c -> a) conn|rank 2 left the rendezvous`,
-			"b": `peer lost: (b -> c|c -> b) conn|rank [02] left the rendezvous`,
-		}},
-		{"a cable is pulled in an all-reduce", allReduce, unplug, nil, map[string]string{
-			"a": `NCCL WARN NET/Mesh : .*peer lost: (a -> c|c -> a) conn \d+: .*lane 0 p. -> p.: .*check the cable, both ports`,
-			"c": `NCCL WARN NET/Mesh : .*peer lost: (a -> c|c -> a) conn \d+: .*lane 0 p. -> p.: .*check the cable, both ports`,
-		}},
-		{"a cable is pulled in a soak", "--work soak --duration 60 --max 1M", unplug, nil, map[string]string{
-			"a": `NCCL WARN NET/Mesh : .*peer lost: (a -> c|c -> a) conn \d+: .*lane 0 p. -> p.: .*check the cable, both ports`,
-		}},
+		{"a rank is killed in an all-reduce", allReduce, kill, []string{"c"}, `peer lost: ([ab] -> c|c -> [ab]) conn|rank 2 left the rendezvous`},
+		{"a cable is pulled in an all-reduce", allReduce, unplug, nil, pulled},
+		{"a cable is pulled in a soak", "--work soak --duration 60 --max 1M", unplug, nil, pulled},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -240,9 +232,7 @@ func TestMixedBreaks(t *testing.T) {
 					j.within(at, node)
 				}
 			}
-			for node, want := range tt.want {
-				j.must(node, want)
-			}
+			j.one(tt.want)
 		})
 	}
 }
