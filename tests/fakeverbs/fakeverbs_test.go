@@ -209,12 +209,13 @@ func TestModel(t *testing.T) {
 		{"rate 100MB", "MODEL_RATE=1e8", "rate"},
 		{"rate 1GB", "MODEL_RATE=1e9", "rate"},
 		{"rate 8Gb latency 50us", "MODEL_RATE=1e9", "rate"},
+		{"rate 1GB", "MODEL_RATE=1e8 CHANGE=100000000", "rate"},
 		{"rate 100MB", "MODEL_RATE=1e8", "fair"},
 		{"latency 20us", "MODEL_LATENCY=20e-6", "latency"},
 		{"latency 100us", "MODEL_LATENCY=100e-6", "latency"},
 		{"latency 1ms", "MODEL_LATENCY=1e-3", "latency"},
 	} {
-		t.Run(tt.name+" "+tt.link, func(t *testing.T) {
+		t.Run(tt.name+" "+tt.link+" "+tt.env, func(t *testing.T) {
 			text, err := os.ReadFile("selftest/pair.txt")
 			if err != nil {
 				t.Fatal(err)
@@ -224,7 +225,7 @@ func TestModel(t *testing.T) {
 			if err := os.WriteFile(file, modelled, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			selftest(t, out, file, []string{tt.env}, tt.name)
+			selftest(t, out, file, strings.Fields(tt.env), tt.name)
 		})
 	}
 }

@@ -31,7 +31,8 @@ static double seconds(struct end *e, int count, size_t n, int depth)
 	return (double)(now_ns() - start) / 1e9;
 }
 
-/* Bytes a second with writes of 1 MiB; MODEL_RATE says what the link has, FLOOR what it must at least have. */
+/* Bytes a second with writes of 1 MiB; MODEL_RATE says what the link has, CHANGE what it is given first, FLOOR what it must at least
+ * have. */
 static void rate(void)
 {
 	double want = number_of("MODEL_RATE"), floor = number_of("FLOOR"), best = 0, off = 1;
@@ -39,6 +40,8 @@ static void rate(void)
 
 	connect_end(&e, &(struct wish){0});
 	if (is_a) {
+		if (getenv("CHANGE"))
+			fakefault("rate a:rdma0 %s", getenv("CHANGE"));
 		memset(e.buf, 1, BUF);
 		for (int round = 0; round < 20 && (want ? off > 0.03 : best < floor || round < 3); round++) {
 			int count = want ? (int)(want / (1 << 20) / 10) + 8 : 512;

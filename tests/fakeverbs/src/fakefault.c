@@ -14,6 +14,7 @@ static const char usage[] =
 	"at once:\n"
 	"  unplug PORT | plug PORT                        the cable out, and in again\n"
 	"  down PORT | up PORT                            the port off, and on again\n"
+	"  rate PORT BYTES                                the cable carries so many a second, of one that has a rate\n"
 	"  qp-error QPN                                   a queue pair breaks down\n"
 	"  event TYPE PORT|QPN                            an asynchronous event, like GID_CHANGE\n"
 	"  kill NODE                                      every process on the node that uses RDMA\n"
@@ -27,7 +28,7 @@ static const char usage[] =
 	"  slow time=T                                    completions show late\n"
 	"  which may be narrowed by node=N, port=PORT, qpn=Q, and delayed by skip=K occasions\n"
 	"  clear [RULE]                                   one rule, or all\n"
-	"  show                                           ports, queue pairs, rules\n"
+	"  show                                           ports, cables with a rate and what each end has sent, queue pairs, rules\n"
 	"PORT is node:device, node:device/port or node:interface; numbers may be decimal or 0x..; S, E and TYPE may be names.\n";
 
 static char dir[2048];
@@ -143,6 +144,16 @@ static void cable(const char *spec, uint32_t out)
 	if (shm->port[port].link < 0)
 		die("port '%s' has no cable", spec);
 	flip(port, &shm->link[shm->port[port].link].unplugged, out);
+}
+
+static void set_rate(const char *spec, const char *bytes)
+{
+	int link = shm->port[a_port(spec)].link;
+	uint64_t rate = number("rate", bytes);
+
+	if (link < 0 || !atomic_load(&shm->link[link].rate) || !rate)
+		die("port '%s': want a cable with a rate, and more than 0", spec);
+	atomic_store(&shm->link[link].rate, rate);
 }
 
 static struct shm_qp *a_qp(const char *s, uint32_t *index)
@@ -273,6 +284,18 @@ static void clear(const char *which)
 			atomic_fetch_sub(&shm->rules, 1);
 }
 
+static void show_link(const struct shm_link *l)
+{
+	printf("link");
+	for (int end = 0; end < 2; end++) {
+		const struct shm_port *p = &shm->port[l->port[end]];
+		const struct shm_device *d = &shm->device[p->device];
+
+		printf(" %s:%s/%d %llu", shm->node[d->node].name, d->name, p->num, (unsigned long long)l->carried[end]);
+	}
+	printf(" rate %llu\n", (unsigned long long)l->rate);
+}
+
 static void show(void)
 {
 	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
@@ -284,6 +307,9 @@ static void show(void)
 		printf("port %s:%s/%d %s %s\n", shm->node[d->node].name, d->name, p->num, p->netdev,
 		       port_state((int)i) == IBV_PORT_ACTIVE ? "up" : "down");
 	}
+	for (uint32_t i = 0; i < shm->links; i++)
+		if (shm->link[i].rate)
+			show_link(&shm->link[i]);
 	for (int i = 0; i < MAX_QPS; i++) {
 		const struct shm_qp *q = &shm->qp[i];
 
@@ -334,6 +360,8 @@ int main(int argc, char **argv)
 		flip(a_port(argv[0]), &shm->port[a_port(argv[0])].down, 1);
 	else if (n == 1 && strcmp(verb, "up") == 0)
 		flip(a_port(argv[0]), &shm->port[a_port(argv[0])].down, 0);
+	else if (n == 2 && strcmp(verb, "rate") == 0)
+		set_rate(argv[0], argv[1]);
 	else if (n == 1 && strcmp(verb, "qp-error") == 0)
 		tell_qp(argv[0], IBV_EVENT_QP_FATAL, true);
 	else if (n == 2 && strcmp(verb, "event") == 0)

@@ -38,12 +38,14 @@ static bool is_read(const struct wqe *w) { return w->opcode == IBV_WR_RDMA_READ;
 static uint64_t reserve(struct qp *qp, struct shm_link *l, const struct wqe *w, uint64_t bytes)
 {
 	int end = shm->port[qp->s->port].end;
-	_Atomic uint64_t *busy = &l->busy[is_read(w) ? !end : end];
-	uint64_t earliest = qp->free_at + (is_read(w) ? l->latency : 0), seen = atomic_load(busy), done;
+	int from = is_read(w) ? !end : end;
+	_Atomic uint64_t *busy = &l->busy[from];
+	uint64_t earliest = qp->free_at + (is_read(w) ? l->latency : 0), seen = atomic_load(busy), rate = atomic_load(&l->rate), done;
 
 	do {
-		done = (seen > earliest ? seen : earliest) + (l->rate ? bytes * 1000000000u / l->rate : 0);
+		done = (seen > earliest ? seen : earliest) + (rate ? bytes * 1000000000u / rate : 0);
 	} while (!atomic_compare_exchange_weak(busy, &seen, done));
+	atomic_fetch_add(&l->carried[from], bytes);
 	if (!is_read(w))
 		qp->free_at = done;
 	return done + (l->latency > HANDLING ? l->latency - HANDLING : 0);

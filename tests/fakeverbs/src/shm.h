@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	SHM_VERSION = 2,
+	SHM_VERSION = 3,
 	MAX_NODES = 64,
 	MAX_DEVICES = 512,
 	MAX_PORTS = 512,
@@ -69,8 +69,9 @@ struct shm_port {
 
 struct shm_link {
 	int32_t port[2];
-	uint64_t rate, latency; /* bytes a second, ns; 0: no limit */
-	_Atomic uint64_t busy[2]; /* until when each direction is taken */
+	_Atomic uint64_t rate; /* bytes a second; 0: no limit */
+	uint64_t latency; /* ns */
+	_Atomic uint64_t busy[2], carried[2]; /* of each direction: until when it is taken, and bytes so far where there is a model */
 	_Atomic uint32_t unplugged;
 };
 

@@ -397,6 +397,7 @@ static bool link_line(struct reader *r, char **w, int n)
 {
 	struct shm *s = r->s;
 	struct shm_link *l = &s->link[s->links];
+	uint64_t rate = 0;
 	uint32_t mtu = 0;
 	char why[512];
 
@@ -414,7 +415,7 @@ static bool link_line(struct reader *r, char **w, int n)
 		s->port[at].end = end;
 	}
 	for (int i = 3; i < n; i += 2) {
-		bool ok = strcmp(w[i], "rate") == 0      ? take_rate(r, w[i + 1], &l->rate)
+		bool ok = strcmp(w[i], "rate") == 0      ? take_rate(r, w[i + 1], &rate)
 			  : strcmp(w[i], "latency") == 0 ? take_time(r, "latency", w[i + 1], &l->latency)
 			  : strcmp(w[i], "mtu") == 0
 				  ? take_number(r, "mtu", w[i + 1], 576, 65535, &mtu)
@@ -423,6 +424,7 @@ static bool link_line(struct reader *r, char **w, int n)
 		if (!ok)
 			return false;
 	}
+	atomic_store(&l->rate, rate);
 	if (mtu)
 		s->port[l->port[0]].netdev_mtu = s->port[l->port[1]].netdev_mtu = mtu;
 	s->links++;
