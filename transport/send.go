@@ -85,12 +85,12 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 		size = int(g.capacity)
 	}
 	for i, l := range c.lanes {
-		s.shares[i] = share{backlog: l.backlog}
+		s.shares[i] = share{backlog: l.backlog, carried: l.bytes}
 		if l.up {
 			s.shares[i].weight = l.weight
 		}
 	}
-	n, which := split(size, s.shares[:len(c.lanes)], c.t.opts.StripeThreshold, s.split[:])
+	n, which := split(size, s.shares[:len(c.lanes)], s.threshold(), s.split[:])
 	if !s.room(which) {
 		c.poll()
 		if !s.room(which) {
@@ -131,6 +131,15 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 	s.bytes += uint64(size)
 	s.messages++
 	return req, nil
+}
+
+// threshold is the size from which a message is cut. A part over a socket costs
+// both sides a system call, so there every one has to be worth it.
+func (s *SendConn) threshold() int {
+	if len(s.sockets) > 0 {
+		return s.t.opts.StripeThreshold * len(s.lanes)
+	}
+	return s.t.opts.StripeThreshold
 }
 
 // match returns the first grant of the head slot that tag fits and no send has

@@ -493,6 +493,26 @@ func TestTCPShare(t *testing.T) {
 	})
 }
 
+// The kernel takes small messages as they come, so no lane ever has a backlog:
+// they go over all lanes by turns.
+func TestTCPTurns(t *testing.T) {
+	leaks(t)
+	s, r := tcpPair(t, 4)
+	sm, _ := memory(t, 1024)
+	rm, _ := memory(t, 1024)
+	sg, rg := register(t, s, sm), register(t, r, rm)
+	const turns = 5
+	for range turns * len(s.lanes) {
+		both(t, "the message", irecv(t, r, Buffer{rm.Addr(), 1024, 0, rg}), isend(t, s, sm, 0, 1024, 0, sg))
+	}
+	for _, l := range s.lanes {
+		if want := uint64(turns * 1024); l.bytes != want {
+			t.Errorf("%v carried %d bytes, want %d", l, l.bytes, want)
+		}
+	}
+	closeBoth(t, s, r)
+}
+
 // A connection that is not called does nothing, as nothing runs for it.
 func TestTCPIdle(t *testing.T) {
 	leaks(t)
