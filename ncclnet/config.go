@@ -77,7 +77,7 @@ var variables = []variable{
 		integer(1, 128, func(c *config) *int { return &c.transport.QPsPerLane })},
 	{"NCCL_IB_PCI_RELAXED_ORDERING", "2", "", "PCIe relaxed ordering for data: `0` off, `1` on, `2` where the device has it.",
 		integer(0, 2, func(c *config) *int { return &c.transport.RelaxedOrdering })},
-	{"NCCL_MESH_STRIPE_THRESHOLD", "65536", "bytes", "Messages below this size (over TCP: this size for each lane) go over one lane, larger ones over all.",
+	{"NCCL_MESH_STRIPE_THRESHOLD", "65536", "bytes", "Messages below this size (over TCP: this size, at least 512 KiB, for each lane) go over one lane, larger ones over all.",
 		integer(1, 1<<30, func(c *config) *int { return &c.transport.StripeThreshold })},
 
 	{"NCCL_MESH_TRANSPORT", "auto", "", "`rdma`, `tcp`, or `auto`: RDMA between any two nodes where it works, else TCP.",

@@ -36,7 +36,7 @@ type Options struct {
 	ProofWait time.Duration // how long a lane may take to prove itself; 1 s
 	TimeScale float64       // multiplies every deadline (emulation); 1
 
-	StripeThreshold int // bytes; a message of fewer, over TCP of fewer for each lane, goes over one lane; 64 KiB
+	StripeThreshold int // bytes; a message of fewer, over TCP of fewer (512 KiB at least) for each lane, goes over one lane; 64 KiB
 
 	HostID string // replaces boot id and network namespace as the node's identity
 

@@ -85,12 +85,12 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 		size = int(g.capacity)
 	}
 	for i, l := range c.lanes {
-		s.shares[i] = share{backlog: l.backlog, carried: l.bytes}
+		s.shares[i] = share{backlog: l.backlog}
 		if l.up {
 			s.shares[i].weight = l.weight
 		}
 	}
-	n, which := split(size, s.shares[:len(c.lanes)], s.threshold(), s.split[:])
+	n, which := s.cut(size)
 	if !s.room(which) {
 		c.poll()
 		if !s.room(which) {
@@ -133,13 +133,32 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 	return req, nil
 }
 
-// threshold is the size from which a message is cut. A part over a socket costs
-// both sides a system call, so there every one has to be worth it.
-func (s *SendConn) threshold() int {
-	if len(s.sockets) > 0 {
-		return s.t.opts.StripeThreshold * len(s.lanes)
+// cut divides a message over the lanes as split does. Over sockets it stays whole
+// as long as a part would be less than a system call moves, and lanes take turns:
+// the kernel takes a message that has room in its buffer at once, so that the
+// backlog of a lane says little.
+func (s *SendConn) cut(size int) (n, which int) {
+	shares := s.shares[:len(s.lanes)]
+	if len(s.sockets) == 0 {
+		return split(size, shares, s.t.opts.StripeThreshold, s.split[:])
 	}
-	return s.t.opts.StripeThreshold
+	which = -1
+	var least float64
+	for i, l := range s.lanes {
+		if !l.up || l.backlog > 0 {
+			continue
+		}
+		if used := float64(l.bytes+uint64(size)) / l.weight; which < 0 || used < least {
+			which, least = i, used
+		}
+	}
+	threshold := len(s.lanes) * max(s.t.opts.StripeThreshold, pollBytes)
+	if size >= threshold || which < 0 {
+		return split(size, shares, threshold, s.split[:])
+	}
+	clear(s.split[:])
+	s.split[which] = size
+	return 1, which
 }
 
 // match returns the first grant of the head slot that tag fits and no send has

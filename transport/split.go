@@ -4,13 +4,11 @@ package transport
 type share struct {
 	weight  float64 // bytes the lane carries in a unit of time, relative to its siblings
 	backlog int64   // bytes posted on it and not yet delivered
-	carried uint64  // bytes it was ever given
 }
 
 // split cuts size bytes into parts over lanes so that, with the work already
 // queued, all lanes finish together; parts[i] receives the bytes of lane i. A
-// message below threshold stays whole on the lane that would deliver it first; of
-// several such lanes the one that has carried the least for its weight.
+// message below threshold stays whole on the lane that would deliver it first.
 // Cuts fall on multiples of partAlign from the message's start. It returns the
 // number of lanes used; an empty message uses one lane with no byte, reported
 // by which.
@@ -18,15 +16,15 @@ type share struct {
 // lanes with weight 0 get nothing; at least one must have more.
 func split(size int, lanes []share, threshold int, parts []int) (n, which int) {
 	which = -1
-	var best, least float64
+	var best float64
 	for i := range lanes {
 		parts[i] = 0
 		if lanes[i].weight <= 0 {
 			continue
 		}
-		t, used := float64(lanes[i].backlog+int64(size))/lanes[i].weight, float64(lanes[i].carried)/lanes[i].weight
-		if which < 0 || t < best || t == best && used < least {
-			which, best, least = i, t, used
+		t := float64(lanes[i].backlog+int64(size)) / lanes[i].weight
+		if which < 0 || t < best {
+			which, best = i, t
 		}
 	}
 	if size < threshold || len(lanes) == 1 {

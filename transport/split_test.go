@@ -16,21 +16,19 @@ func TestSplit(t *testing.T) {
 		want  []int
 		n     int
 	}{
-		{"empty", 0, []share{{1, 0, 0}, {1, 0, 0}}, []int{0, 0}, 1},
-		{"small goes to the first of equals", 100, []share{{1, 0, 0}, {1, 0, 0}}, []int{100, 0}, 1},
-		{"small goes to the one of equals that has carried less", 100, []share{{1, 0, 500}, {1, 0, 400}}, []int{0, 100}, 1},
-		{"less for its weight", 100, []share{{1, 0, 400}, {2, 100, 500}}, []int{0, 100}, 1},
-		{"small goes to the idle lane", 100, []share{{1, 5000, 0}, {1, 0, 0}}, []int{0, 100}, 1},
-		{"small goes to the lane that delivers first", 100, []share{{10, 5000, 0}, {1, 1000, 0}}, []int{100, 0}, 1},
-		{"one lane", 1 << 20, []share{{1, 0, 0}}, []int{1 << 20}, 1},
-		{"equal lanes", 1 << 20, []share{{1, 0, 0}, {1, 0, 0}}, []int{1 << 19, 1 << 19}, 2},
-		{"two to one", 3 << 20, []share{{2, 0, 0}, {1, 0, 0}}, []int{2 << 20, 1 << 20}, 2},
-		{"a lane out of service", 1 << 20, []share{{0, 0, 0}, {1, 0, 0}, {1, 0, 0}}, []int{0, 1 << 19, 1 << 19}, 2},
-		{"only one in service", 1 << 20, []share{{0, 0, 0}, {1, 7, 0}}, []int{0, 1 << 20}, 1},
-		{"a backlog is levelled", 1 << 20, []share{{1, 1 << 18, 0}, {1, 0, 0}}, []int{(1<<20 - 1<<18) / 2, (1<<20 + 1<<18) / 2}, 2},
-		{"a lane too busy gets nothing", 4096, []share{{1, 1 << 20, 0}, {1, 0, 0}, {1, 0, 0}}, []int{0, 2048, 2048}, 2},
-		{"cut on 128", 1300, []share{{1, 0, 0}, {1, 0, 0}}, []int{640, 660}, 2},
-		{"nothing left for the third", 1100, []share{{1000, 0, 0}, {1000, 0, 0}, {1, 0, 0}}, []int{512, 588, 0}, 2},
+		{"empty", 0, []share{{1, 0}, {1, 0}}, []int{0, 0}, 1},
+		{"small goes to the first of equals", 100, []share{{1, 0}, {1, 0}}, []int{100, 0}, 1},
+		{"small goes to the idle lane", 100, []share{{1, 5000}, {1, 0}}, []int{0, 100}, 1},
+		{"small goes to the lane that delivers first", 100, []share{{10, 5000}, {1, 1000}}, []int{100, 0}, 1},
+		{"one lane", 1 << 20, []share{{1, 0}}, []int{1 << 20}, 1},
+		{"equal lanes", 1 << 20, []share{{1, 0}, {1, 0}}, []int{1 << 19, 1 << 19}, 2},
+		{"two to one", 3 << 20, []share{{2, 0}, {1, 0}}, []int{2 << 20, 1 << 20}, 2},
+		{"a lane out of service", 1 << 20, []share{{0, 0}, {1, 0}, {1, 0}}, []int{0, 1 << 19, 1 << 19}, 2},
+		{"only one in service", 1 << 20, []share{{0, 0}, {1, 7}}, []int{0, 1 << 20}, 1},
+		{"a backlog is levelled", 1 << 20, []share{{1, 1 << 18}, {1, 0}}, []int{(1<<20 - 1<<18) / 2, (1<<20 + 1<<18) / 2}, 2},
+		{"a lane too busy gets nothing", 4096, []share{{1, 1 << 20}, {1, 0}, {1, 0}}, []int{0, 2048, 2048}, 2},
+		{"cut on 128", 1300, []share{{1, 0}, {1, 0}}, []int{640, 660}, 2},
+		{"nothing left for the third", 1100, []share{{1000, 0}, {1000, 0}, {1, 0}}, []int{512, 588, 0}, 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
