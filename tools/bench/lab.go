@@ -13,24 +13,26 @@ import (
 	"ncclmesh/tests/lab"
 )
 
-// A labFigure is one that takes a kernel of its own: it is measured between two
-// machines of the lab's triangle.
+// A labFigure is one that takes a kernel of its own.
 type labFigure struct {
 	result
 	emulated float64                            // its AtLeast where machines are emulated; 0: only reported
-	script   func(m lab.Mesh, runs int) string  // runs on both nodes; rank is 0 on a, 1 on b
-	limit    func(line string) (float64, error) // the limit in a line that a printed, in MB/s; 0: the line is another
+	mesh     lab.Mesh                           // of machines
+	script   string                             // what all of them run; the first one reports
+	limit    func(line string) (float64, error) // the limit in a line that it printed, in MB/s; 0: the line is another
 }
 
-func labFigures() []labFigure {
+func (b *bench) labFigures() []labFigure {
+	triangle, single := lab.Triangle(), lab.Single()
 	return []labFigure{
 		{
 			result: result{Name: "lab-1MiB", About: "1 MiB, 8 outstanding, between virtual machines over rdma_rxe; limit: ib_write_bw", Unit: "MB/s", AtLeast: 0.9},
-			script: rxeScript, limit: perftestLimit,
+			mesh:   triangle, script: rxeScript(triangle, b.o.runs), limit: perftestLimit,
 		},
 		{
-			result:   result{Name: "lab-tcp-1MiB", About: "1 MiB over TCP, 8 outstanding, link of 1 Gb/s and 1 ms that loses 0.1 %; limit: iperf3", Unit: "MB/s", AtLeast: 0.9},
-			emulated: 0.9, script: shapedScript, limit: iperfLimit,
+			result:   result{Name: "lab-tcp-1MiB", About: "1 MiB over TCP, 8 outstanding, veth of 1 Gb/s and 1 ms that loses 0.1 %; limit: iperf3", Unit: "MB/s", AtLeast: 0.9},
+			emulated: 0.9,
+			mesh:     single, script: shapedScript(b.o.runs), limit: iperfLimit,
 		},
 	}
 }
@@ -38,39 +40,16 @@ func labFigures() []labFigure {
 // lab measures what is wanted of the lab's figures. An emulated machine may die of
 // its emulation; then it is tried once more.
 func (b *bench) lab() ([]result, error) {
-	var figures []labFigure
-	for _, f := range labFigures() {
-		if b.o.wants(f.Name) {
-			figures = append(figures, f)
-		}
-	}
-	if !b.o.lab || len(figures) == 0 {
-		return nil, nil
-	}
-	rs, err := b.inLab(figures)
-	if errors.Is(err, lab.ErrMachine) {
-		fmt.Fprintf(os.Stderr, "%v\nonce more\n", err)
-		rs, err = b.inLab(figures)
-	}
-	return rs, err
-}
-
-func (b *bench) inLab(figures []labFigure) (_ []result, err error) {
-	progress := lab.NewProgress(os.Stderr)
-	images, err := lab.Prepare(b.ctx, filepath.Join(b.build, "lab"), progress)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, images.Close()) }()
-	mesh := lab.Triangle()
-	l, err := images.Start(b.ctx, mesh, lab.Config{Files: []string{b.plugin(), b.program("plugin")}, Progress: progress})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, l.Close()) }()
 	var rs []result
-	for _, f := range figures {
-		r, err := b.labFigure(l, mesh, f)
+	for _, f := range b.labFigures() {
+		if !b.o.lab || !b.o.wants(f.Name) {
+			continue
+		}
+		r, err := b.labFigure(f)
+		if errors.Is(err, lab.ErrMachine) {
+			fmt.Fprintf(os.Stderr, "%v\nonce more\n", err)
+			r, err = b.labFigure(f)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
@@ -80,9 +59,20 @@ func (b *bench) inLab(figures []labFigure) (_ []result, err error) {
 	return rs, nil
 }
 
-func (b *bench) labFigure(l *lab.Lab, mesh lab.Mesh, f labFigure) (result, error) {
+func (b *bench) labFigure(f labFigure) (_ result, err error) {
+	progress := lab.NewProgress(os.Stderr)
+	images, err := lab.Prepare(b.ctx, filepath.Join(b.build, "lab"), progress)
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, images.Close()) }()
+	l, err := images.Start(b.ctx, f.mesh, lab.Config{Files: []string{b.plugin(), b.program("plugin")}, Progress: progress})
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
 	b.runs += b.o.runs
-	outputs, err := l.RunAll(b.ctx, pairScript+f.script(mesh, b.o.runs))
+	outputs, err := l.RunAll(b.ctx, labScript+f.script)
 	if err != nil {
 		return result{}, err
 	}
@@ -107,11 +97,10 @@ func (b *bench) labFigure(l *lab.Lab, mesh lab.Mesh, f labFigure) (result, error
 	return r, nil
 }
 
-// pairScript begins the scripts of figures. What a program may not know is whether
-// the other end listens already: meet, on a, repeats one until it does, which shows
-// in what it prints.
-const pairScript = `
-case $NODE in a) rank=0;; b) rank=1;; *) exit 0;; esac
+// labScript begins the scripts. What a program may not know is whether the other
+// end listens already: meet repeats one until it does, which shows in what it
+// prints.
+var labScript = fmt.Sprintf(`
 export NCCL_MESH_RNR_RETRY=0
 echo "time scale $NCCL_MESH_TIME_SCALE" # that of an emulated machine is more than 1
 meet() {
@@ -122,17 +111,13 @@ meet() {
 	done
 	[ $status = 0 ] || { cat /tmp/out; exit 1; }
 }
-`
+plugin="timeout 120 ./plugin --work stream --sizes %d --plugin ./%s"
+`, mib, lab.PluginFile)
 
-// plugin is the plugin's turn.
-func pluginTurn(mesh lab.Mesh, seconds int) string {
-	return fmt.Sprintf("timeout 120 ./plugin --meet %s:7776 --rank $rank --work stream --sizes 1048576 --seconds %d --plugin ./%s || exit 1",
-		mesh.ManagementAddr("a"), seconds, lab.PluginFile)
-}
-
-// rxeScript measures ib_write_bw and the plugin in turn.
+// rxeScript measures ib_write_bw and the plugin in turn, between a and b.
 func rxeScript(mesh lab.Mesh, runs int) string {
 	return fmt.Sprintf(`
+case $NODE in a) rank=0;; b) rank=1;; *) exit 0;; esac
 perftest="timeout 120 ib_write_bw -d rxe100 -x 1 -u 20 -F -s 1048576 -n 200 -t 8"
 for i in $(seq %d); do
 	if [ $rank = 0 ]; then
@@ -141,28 +126,32 @@ for i in $(seq %d); do
 	else
 		$perftest >/tmp/out 2>&1 || { cat /tmp/out; exit 1; }
 	fi
-	%s
-done`, runs, mesh.Cables[0].Ends[1].Addr, pluginTurn(mesh, 1))
+	$plugin --meet %s:7776 --rank $rank --seconds 1 || exit 1
+done`, runs, mesh.Cables[0].Ends[1].Addr, mesh.ManagementAddr("a"))
 }
 
-// shapedScript measures iperf3 and the plugin in turn, over a cable that is shaped
-// in both directions.
-func shapedScript(mesh lab.Mesh, runs int) string {
+// shapedScript measures iperf3 and the plugin in turn, between two namespaces, over
+// a veth pair that is shaped in both directions. One machine is enough for that,
+// and programs that wait actively keep no emulated device from its work.
+func shapedScript(runs int) string {
 	const seconds = 5
-	server := mesh.Cables[0].Ends[1].Addr
 	return fmt.Sprintf(`
-. /lab/lib.sh
-netem r100 rate 1gbit delay 500us loss 0.1%% limit 10000 && trap 'netem_off r100' EXIT || exit 1
-export NCCL_MESH_TRANSPORT=tcp NCCL_MESH_IFNAME==r100
-for i in $(seq %d); do
-	if [ $rank = 0 ]; then
-		meet timeout 120 iperf3 -J -c %s -t %d -l 1M
-		tr -d '\n' </tmp/out && echo
-	else
-		timeout 120 iperf3 -s -1 -B %s >/tmp/out 2>&1 || { cat /tmp/out; exit 1; }
-	fi
-	%s
-done`, runs, server, seconds, server, pluginTurn(mesh, seconds))
+on() { ip netns exec "$@"; }
+shape() { # NAMESPACE ADDRESS
+	ip -n $1 addr add $2 dev p0 && ip -n $1 link set p0 up &&
+		tc -n $1 qdisc add dev p0 root netem rate 1gbit delay 500us loss 0.1%% limit 10000
+}
+ip netns add x && ip netns add y && ip link add p0 netns x mtu 9000 type veth peer name p0 netns y mtu 9000 &&
+	shape x 192.168.9.1/24 && shape y 192.168.9.2/24 || exit 1
+export NCCL_MESH_TRANSPORT=tcp NCCL_SOCKET_IFNAME=p0 NCCL_MESH_IFNAME=p0
+for i in $(seq %[1]d); do
+	on y timeout 120 iperf3 -s -1 >/dev/null 2>&1 & server=$!
+	meet on x timeout 120 iperf3 -J -c 192.168.9.2 -t %[2]d -l 1M
+	wait $server || exit 1
+	tr -d '\n' </tmp/out && echo
+	on y $plugin --meet 192.168.9.1:7776 --rank 1 --seconds %[2]d & server=$!
+	on x $plugin --meet 192.168.9.1:7776 --rank 0 --seconds %[2]d && wait $server || exit 1
+done`, runs, seconds)
 }
 
 // perftest's result: bytes, iterations, peak and average in MiB/s, messages.

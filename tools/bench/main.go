@@ -104,7 +104,10 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	res.Figures = append(append(res.Figures, inLab...), b.notReady())
+	res.Figures = append(res.Figures, inLab...)
+	if b.runs > 0 {
+		res.Figures = append(res.Figures, b.notReady())
+	}
 	if err := res.keep(o.json); err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func New(cfg Config) (*Endpoint, error) {
 	}
 	addrs := reachable(cfg.Addrs)
 	if len(addrs) == 0 {
-		return nil, fmt.Errorf("control: none of this node's addresses %v can be reached by another node: give an interface an address, or choose one with NCCL_SOCKET_IFNAME", cfg.Addrs)
+		return nil, fmt.Errorf("control: no interface that is up, and that NCCL_SOCKET_IFNAME selects if it is set, has an address at which another node could reach this one (found %v): give it one, or name another interface", cfg.Addrs)
 	}
 	e := &Endpoint{
 		cfg:      cfg,
