@@ -1,6 +1,8 @@
 /*
  * The limit of TCP lanes: the same messages over plain sockets, one a connection, without a grant
  * or a header. Sends and receives do not block and go from and into the buffers of the caller.
+ * A connection that goes the other way than the one before it shares its socket: a ping-pong then
+ * has a socket, as usual, and answers carry the acknowledgements.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -54,6 +56,8 @@ static int bound(void)
 	return s;
 }
 
+static bool shares(const struct conn *conns, int i) { return i > 0 && conns[i].sending != conns[i - 1].sending; }
+
 void net_connect(struct conn *conns, int n)
 {
 	struct sockaddr_in *told = calloc((size_t)n, sizeof *told), *peers = calloc((size_t)n, sizeof *peers);
@@ -63,6 +67,8 @@ void net_connect(struct conn *conns, int n)
 		struct half *h = conns[i].half = calloc(1, sizeof *h);
 
 		h->sending = conns[i].sending;
+		if (shares(conns, i))
+			continue;
 		h->fd = bound();
 		if (!h->sending && (listen(h->fd, 1) || getsockname(h->fd, (struct sockaddr *)&told[i], &size)))
 			die("listen: %s", strerror(errno));
@@ -71,7 +77,7 @@ void net_connect(struct conn *conns, int n)
 	for (int i = 0; i < n; i++) {
 		struct half *h = conns[i].half;
 
-		if (h->sending && connect(h->fd, (const struct sockaddr *)&peers[i], sizeof peers[i]))
+		if (h->sending && !shares(conns, i) && connect(h->fd, (const struct sockaddr *)&peers[i], sizeof peers[i]))
 			die("connect to %s: %s", inet_ntoa(peers[i].sin_addr), strerror(errno));
 	}
 	meet_barrier();
@@ -79,7 +85,9 @@ void net_connect(struct conn *conns, int n)
 		struct half *h = conns[i].half;
 		int listener = h->fd;
 
-		if (h->sending)
+		if (shares(conns, i))
+			h->fd = ((struct half *)conns[i - 1].half)->fd;
+		if (h->sending || shares(conns, i))
 			continue;
 		h->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		if (h->fd < 0)
@@ -144,7 +152,8 @@ void net_close(struct conn *conns, int n)
 {
 	meet_barrier();
 	for (int i = 0; i < n; i++)
-		close(((struct half *)conns[i].half)->fd);
+		if (!shares(conns, i))
+			close(((struct half *)conns[i].half)->fd);
 	meet_barrier();
 }
 
