@@ -209,10 +209,10 @@ func await(t testing.TB, what string, f func() bool) {
 	}
 }
 
-// connect sets up a connection between two transports.
-func connect(t testing.TB, from, to *Transport) (*SendConn, *RecvConn) {
+// listen makes a listener, and what its peer is told.
+func listen(t testing.TB, tr *Transport) (*Listener, handshake.Handle) {
 	t.Helper()
-	l, err := to.Listen()
+	l, err := tr.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,10 +221,18 @@ func connect(t testing.TB, from, to *Transport) (*SendConn, *RecvConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l, h
+}
+
+// connect sets up a connection between two transports.
+func connect(t testing.TB, from, to *Transport) (*SendConn, *RecvConn) {
+	t.Helper()
+	l, h := listen(t, to)
 	d := from.Dial(h)
 	var s *SendConn
 	var r *RecvConn
 	await(t, "the connection", func() bool {
+		var err error
 		if s == nil {
 			if s, err = d.Poll(); err != nil {
 				t.Fatal(err)
@@ -620,17 +628,10 @@ func TestAbandon(t *testing.T) {
 	leaks(t)
 	a, b := newTransport(t), newTransport(t)
 	for i := range 20 {
-		l, err := b.Listen()
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw := l.Handle()
-		h, err := handshake.DecodeHandle(&raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l, h := listen(t, b)
 		d := a.Dial(h)
 		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+		var err error
 		if i%2 == 0 {
 			err = errors.Join(d.Close(), l.Close())
 		} else {

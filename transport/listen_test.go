@@ -15,20 +15,8 @@ import (
 func TestPeerNeverConnects(t *testing.T) {
 	leaks(t)
 	a := tcpTransport(t, 1)
-	listen := func() (*Listener, handshake.Handle) {
-		l, err := a.Listen()
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw := l.Handle()
-		h, err := handshake.DecodeHandle(&raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l, h
-	}
-	left, h := listen()
-	other, _ := listen()
+	left, h := listen(t, a)
+	other, _ := listen(t, a)
 	peer, err := control.New(control.Config{
 		Process: handshake.NewProcessID(), Hostname: "elsewhere", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, TimeScale: 5,
 	})
@@ -66,15 +54,7 @@ func TestPeerNeverConnects(t *testing.T) {
 func TestAcceptAfterTheEnd(t *testing.T) {
 	leaks(t)
 	a, b := tcpTransport(t, 1), tcpTransport(t, 1)
-	l, err := a.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw := l.Handle()
-	h, err := handshake.DecodeHandle(&raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, h := listen(t, a)
 	b.Dial(h)
 	var up *RecvConn // and not yet accepted
 	await(t, "the connection", func() bool {

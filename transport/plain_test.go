@@ -159,16 +159,9 @@ func TestRDMAOnly(t *testing.T) {
 	rdma := newTransport(t, func(o *Options) { o.Transport, o.HostID = TransportRDMA, "rdma" })
 	plain := tcpTransport(t, 1, func(o *Options) { o.HostID = "plain" })
 	for _, tt := range []struct{ from, to *Transport }{{rdma, plain}, {plain, rdma}} {
-		l, err := tt.to.Listen()
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw := l.Handle()
-		h, err := handshake.DecodeHandle(&raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l, h := listen(t, tt.to)
 		d := tt.from.Dial(h)
+		var err error
 		await(t, "the refusal", func() bool {
 			_, err = d.Poll()
 			return err != nil
