@@ -116,24 +116,25 @@ echo "ports:$got; expected:$want"; exit 1`
 
 // loss: RC delivers over a cable that loses packets, and the counters show that it had to work for it. Whoever ends first takes its
 // queue pair along, and the other waits in vain when the last acknowledgement was lost: so there is more than one try.
-func loss(_ *testing.T, ctx context.Context, l *Lab) error {
+func loss(t *testing.T, ctx context.Context, l *Lab) error {
 	server := make(chan error, 1)
 	go func() {
-		r, err := l.Machine("a").Run(ctx, "until [ -e /tmp/over ]; do timeout 25 ibv_rc_pingpong -d rxe100 -g 1 -c -s 65536 -n 60; done; true")
+		r, err := l.Machine("a").Run(ctx, "until [ -e /tmp/over ]; do timeout 25 ibv_rc_pingpong -d rxe100 -g 1 -c -s 65536 -n 30; done; true")
 		server <- errors.Join(err, failed([]Result{r}))
 	}()
 	r, err := l.Machine("b").Run(ctx, `. /lab/lib.sh
 netem r100 loss 3% && trap 'netem_off r100' EXIT
 for i in $(seq 30); do
 	sleep 0.5
-	timeout 25 ibv_rc_pingpong -d rxe100 -g 1 -c -s 65536 -n 60 192.168.100.1 >/tmp/client 2>&1; status=$?
+	timeout 25 ibv_rc_pingpong -d rxe100 -g 1 -c -s 65536 -n 30 192.168.100.1 >/tmp/client 2>&1; status=$?
+	echo "try $i: status $status: $(tail -n 1 /tmp/client)"
 	[ $status = 0 ] && break
 done
-cat /tmp/client
 hw_counter completer_retry_err
 hw_counter rcvd_seq_err
 [ $status = 0 ] && tc -s qdisc show dev r100 | grep -q 'dropped [1-9]'`)
 	_, over := l.Machine("a").Run(ctx, "touch /tmp/over; busybox killall ibv_rc_pingpong")
+	t.Logf("\n%s", r.Output)
 	return errors.Join(err, failed([]Result{r}), over, <-server)
 }
 
