@@ -56,7 +56,7 @@ bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
 	$(GO) build -o $(BUILD)/bench/benchibv ./tools/benchibv
 	cd $(BUILD) && fakeverbs/fakenet run -n a $(CURDIR)/tests/fakeverbs/triangle.txt $$PWD/bench/benchibv --loop $$PWD/bench/ibv-loop
 bench: build netdriver fakeverbs ## measure the plugin beside C loops that do the same, and iperf3; BENCH="--help" lists options
-	$(call need,iperf3:iperf3)
+	$(need) iperf3:iperf3
 	$(MAKE) -C tests/bench BUILD=$(abspath $(BUILD))
 	$(GO) run ./tools/bench --build $(BUILD) $(BENCH)
 
