@@ -84,12 +84,6 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 		}
 		size = int(g.capacity)
 	}
-	for i, l := range c.lanes {
-		s.shares[i] = share{backlog: l.backlog}
-		if l.up {
-			s.shares[i].weight = l.weight
-		}
-	}
 	n, which := s.cut(size)
 	if !s.room(which) {
 		c.poll()
@@ -138,12 +132,28 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 // the kernel takes a message that has room in its buffer at once, so that the
 // backlog of a lane says little.
 func (s *SendConn) cut(size int) (n, which int) {
-	shares := s.shares[:len(s.lanes)]
-	if len(s.sockets) == 0 {
-		return split(size, shares, s.t.opts.StripeThreshold, s.split[:])
+	threshold := s.t.opts.StripeThreshold
+	if len(s.sockets) > 0 {
+		threshold = len(s.lanes) * max(threshold, pollBytes)
+		if which = s.turn(size); size < threshold && which >= 0 {
+			clear(s.split[:])
+			s.split[which] = size
+			return 1, which
+		}
 	}
-	which = -1
-	var least float64
+	for i, l := range s.lanes {
+		s.shares[i] = share{backlog: l.backlog}
+		if l.up {
+			s.shares[i].weight = l.weight
+		}
+	}
+	return split(size, s.shares[:len(s.lanes)], threshold, s.split[:])
+}
+
+// turn returns the lane without a backlog that will then have carried the least
+// for its weight, or -1.
+func (s *SendConn) turn(size int) int {
+	which, least := -1, 0.0
 	for i, l := range s.lanes {
 		if !l.up || l.backlog > 0 {
 			continue
@@ -152,13 +162,7 @@ func (s *SendConn) cut(size int) (n, which int) {
 			which, least = i, used
 		}
 	}
-	threshold := len(s.lanes) * max(s.t.opts.StripeThreshold, pollBytes)
-	if size >= threshold || which < 0 {
-		return split(size, shares, threshold, s.split[:])
-	}
-	clear(s.split[:])
-	s.split[which] = size
-	return 1, which
+	return which
 }
 
 // match returns the first grant of the head slot that tag fits and no send has
