@@ -76,12 +76,12 @@ func manyFiles(t *testing.T) string {
 // A rank kills itself in mid-transfer: the driver judges that every connection with it says so in time, and no other.
 func TestKilledInTransfer(t *testing.T) {
 	tests := []struct{ transport, args string }{
-		{"auto", "--seed 1"},
-		{"auto", "--seed 2 --die-rank 0 --comms 2"},
-		{"auto", "--seed 3 --die-rank 1 --chunk 4M --depth 2"},
-		{"auto", "--seed 4 --orphans 2"},
-		{"auto", "--seed 5 --early-orphans 1 --orphans 1 --chunk 64K"},
-		{"auto", "--seed 6 --api v8 --chunk 8 --depth 32"},
+		{"rdma", "--seed 1"},
+		{"rdma", "--seed 2 --die-rank 0 --comms 2"},
+		{"rdma", "--seed 3 --die-rank 1 --chunk 4M --depth 2"},
+		{"rdma", "--seed 4 --orphans 2"},
+		{"rdma", "--seed 5 --early-orphans 1 --orphans 1 --chunk 64K"},
+		{"rdma", "--seed 6 --api v8 --chunk 8 --depth 32"},
 		{"tcp", "--seed 7 --orphans 1 --open-files " + manyFiles(t)},
 	}
 	for _, tt := range tests {

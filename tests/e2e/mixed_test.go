@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,6 +59,16 @@ func (j *job) once(node, pattern string) {
 	}
 }
 
+// newFaulty makes a fabric with a fault, or without one.
+func newFaulty(t *testing.T, topology, fault string) *fabric {
+	t.Helper()
+	f := newFabric(t, topology)
+	if fault != "" {
+		f.fault(strings.Fields(fault)...)
+	}
+	return f
+}
+
 var (
 	overRDMA = map[string][]string{
 		"a -> b": {"rdma0:1 -> rdma1:1 mtu 1024 gid 3"}, "b -> a": {"rdma1:1 -> rdma0:1 mtu 1024 gid 3"},
@@ -73,9 +84,7 @@ func withC(lanes map[string][]string) map[string][]string {
 		"a -> c": {"p1 -> p0 tcp 192.168.3.1 -> 192.168.3.2"}, "c -> a": {"p0 -> p1 tcp 192.168.3.2 -> 192.168.3.1"},
 		"b -> c": {"p0 -> p1 tcp 192.168.2.1 -> 192.168.2.2"}, "c -> b": {"p1 -> p0 tcp 192.168.2.2 -> 192.168.2.1"},
 	}
-	for pair, l := range lanes {
-		all[pair] = l
-	}
+	maps.Copy(all, lanes)
 	return all
 }
 
@@ -126,10 +135,7 @@ func TestWithoutRDMA(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFabric(t, tt.topology)
-			if tt.fault != "" {
-				f.fault(strings.Fields(tt.fault)...)
-			}
+			f := newFaulty(t, tt.topology, tt.fault)
 			j := f.start(spec{env: []string{auto}, on: map[string][]string{"c": tt.c},
 				args: []string{"--work", "sendrecv,allreduce", "--max", "64K", "--factor", "64", "--iters", "1"}}).ok()
 			j.use(withC(overRDMA))
@@ -160,10 +166,7 @@ func TestCableWithoutRDMA(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFabric(t, tt.topology)
-			if tt.fault != "" {
-				f.fault(strings.Fields(tt.fault)...)
-			}
+			f := newFaulty(t, tt.topology, tt.fault)
 			j := f.start(spec{env: []string{auto, "NCCL_MESH_PROOF_WAIT=300"}, args: []string{"--work", "allreduce,alltoall", "--max", "1M", "--factor", "32", "--iters", "1"}}).ok()
 			j.use(withC(overTCP))
 			j.once("a", `WARN.*: a and b talk over TCP, slower than RDMA, although a has rdma0:1 \(p0\), rdma1:1 \(p1\): `+tt.why)
