@@ -95,20 +95,26 @@ func (b *bench) labFigure(f labFigure) (_ result, err error) {
 	return r, nil
 }
 
-// labScript begins the scripts. What a program may not know is whether the other
-// end listens already: meet repeats one until it does, which shows in what it
-// prints.
-var labScript = fmt.Sprintf(`
+// meetScript has meet, which runs a program with its output in $out. What that may
+// not know is whether the other end listens already: meet repeats it until it
+// does, which shows in what it prints.
+const meetScript = `
+meet() {
+	for try in $(seq 300); do
+		out=$("$@" 2>&1); status=$?
+		case $out in
+		*"nable to connect"* | *"nable to init"* | *"nable to Init"* | *"ouldn't connect"*) sleep 0.1 ;;
+		*) break ;;
+		esac
+	done
+	[ $status = 0 ] || { echo "$out"; exit 1; }
+}
+`
+
+// labScript begins the scripts.
+var labScript = meetScript + fmt.Sprintf(`
 export NCCL_MESH_RNR_RETRY=0
 echo "time scale $NCCL_MESH_TIME_SCALE" # that of an emulated machine is more than 1
-meet() {
-	for try in $(seq 60); do
-		"$@" >/tmp/out 2>&1; status=$?
-		grep -qi "unable to \(connect\|init\)\|couldn't connect" /tmp/out || break
-		sleep 0.5
-	done
-	[ $status = 0 ] || { cat /tmp/out; exit 1; }
-}
 plugin="timeout 120 ./plugin --work stream --sizes %d --plugin ./%s"
 `, mib, lab.PluginFile)
 
@@ -120,7 +126,7 @@ perftest="timeout 120 ib_write_bw -d rxe100 -x 1 -u 20 -F -s 1048576 -n 200 -t 8
 for i in $(seq %d); do
 	if [ $rank = 0 ]; then
 		meet $perftest %s
-		grep "^ 1048576 " /tmp/out
+		echo "$out" | grep "^ 1048576 "
 	else
 		$perftest >/tmp/out 2>&1 || { cat /tmp/out; exit 1; }
 	fi
@@ -146,7 +152,7 @@ for i in $(seq %[1]d); do
 	on y timeout 120 iperf3 -s -1 >/dev/null 2>&1 & server=$!
 	meet on x timeout 120 iperf3 -J -c 192.168.9.2 -t %[2]d -l 1M
 	wait $server || exit 1
-	tr -d '\n' </tmp/out && echo
+	echo "$out" | tr -d '\n' && echo
 	on y $plugin --meet 192.168.9.1:7776 --rank 1 --seconds %[2]d & server=$!
 	on x $plugin --meet 192.168.9.1:7776 --rank 0 --seconds %[2]d && wait $server || exit 1
 done`, runs, seconds)

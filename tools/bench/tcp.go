@@ -101,15 +101,9 @@ func parseIperf(out []byte) (float64, error) {
 	return r.End.Received.BitsPerSecond / 8e6, nil
 }
 
-// iperf measures from a to b what iperf3 gets, in MB/s. Its client tries until the
-// server listens.
+// iperf measures from a to b what iperf3 gets, in MB/s.
 func (b *bench) iperf(size, streams int) (float64, error) {
-	client := fmt.Sprintf(`for try in $(seq 200); do
-	out=$(iperf3 -J -c %s -t %d -P %d -l %d); status=$?
-	case $out in *"unable to connect"*) sleep 0.02;; *) break;; esac
-done
-echo "$out"
-exit $status`, wireServer, b.iperfSeconds(), streams, size)
+	client := meetScript + fmt.Sprintf(`meet iperf3 -J -c %s -t %d -P %d -l %d; echo "$out"`, wireServer, b.iperfSeconds(), streams, size)
 	out, err := b.together([]command{
 		{node: "a", program: "sh", args: []string{"-c", client}},
 		{node: "b", program: "sh", args: []string{"-c", "exec iperf3 -s -1 -B " + wireServer + " >/dev/null"}},
