@@ -4,7 +4,7 @@ GO     ?= go
 LANES  ?= tcp
 CROSS  ?= aarch64-linux-gnu-
 name   := libnccl-net-mesh.so
-demo_tcp = ./tests/mesh/cmd/mesh demo
+demo_tcp = ./tests/fabric/cmd/demo
 demo_fake = $(demo_tcp) --lanes fake
 demo_lab = ./tests/lab/cmd/lab demo
 
@@ -48,7 +48,7 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 	$(MAKE) generate && git diff --exit-code
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver
 	MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
-demo: build netdriver $(if $(filter fake,$(LANES)),fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, or lab in virtual machines
+demo: build netdriver $(if $(filter lab,$(LANES)),,fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, or lab in virtual machines
 	$(GO) run $(or $(demo_$(LANES)),$(error LANES=$(LANES) is none of tcp, fake and lab))
 
 bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
@@ -65,7 +65,7 @@ netdriver: ## the program that stands in for NCCL, build/netdriver
 	$(MAKE) -C tests/netdriver BUILD=$(abspath $(BUILD))
 fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
 	$(need) gcc:gcc make:make $(headers)
-	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs
+	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs $(FAKE)
 dist: build netdriver fakeverbs ## what is carried to a machine with a GPU, build/ncclmesh-<arch>.tar.gz
 	$(need) strip:binutils
 	@tests/gpu/pack $(BUILD)

@@ -1,9 +1,8 @@
 package ncclnet
 
 import (
+	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/ibv"
+	"ncclmesh/tests/fabric"
 	"ncclmesh/tests/require"
 )
 
@@ -22,43 +22,24 @@ func TestOverFakeverbs(t *testing.T) {
 		overFakeverbs(t)
 		return
 	}
-	dir := fakeverbs(t)
-	fabric := filepath.Join(t.TempDir(), "fabric")
-	run(t, exec.Command(filepath.Join(dir, "fakenet"), "init", "-d", fabric, "../tests/fakeverbs/triangle.txt"))
-	cmd := exec.Command(os.Args[0], "-test.run=^TestOverFakeverbs$", "-test.v")
-	cmd.Env = append(os.Environ(), "FAKEVERBS_DIR="+fabric, "FAKEVERBS_NODE=a",
-		"NCCL_MESH_SYSFS="+filepath.Join(fabric, "nodes/a/sys"),
-		"NCCL_MESH_IBVERBS="+filepath.Join(dir, "libibverbs.so.1"))
-	run(t, cmd)
-}
-
-func run(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	if out, err := cmd.CombinedOutput(); err != nil {
+	build, err := fabric.Build("ncclnet", "fakeverbs")
+	if errors.Is(err, fabric.ErrUnable) {
+		require.Skip(t, require.Fake, err.Error())
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fabric.Up(fabric.Tools(build), fabric.Triangle().Topology())
+	if errors.Is(err, fabric.ErrUnable) {
+		require.Skip(t, require.Netns, err.Error())
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	cmd := f.Command(t.Context(), f.Nodes[0], os.Args[0], "-test.run=^TestOverFakeverbs$", "-test.v")
+	out, err := cmd.CombinedOutput()
+	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd, err, out)
 	}
 }
-
-// fakeverbs builds the library and returns where it is.
-func fakeverbs(t *testing.T) string {
-	t.Helper()
-	for what, err := range map[string]error{
-		"gcc: apt-get install gcc":                           lookPath("gcc"),
-		"make: apt-get install make":                         lookPath("make"),
-		"infiniband/verbs.h: apt-get install libibverbs-dev": exists("/usr/include/infiniband/verbs.h"),
-	} {
-		if err == nil {
-			continue
-		}
-		require.Skip(t, require.Fake, "there is no "+what)
-	}
-	build := t.TempDir()
-	run(t, exec.Command("make", "-C", "../tests/fakeverbs", "OUT="+build))
-	return build
-}
-
-func lookPath(name string) error { _, err := exec.LookPath(name); return err }
-func exists(path string) error   { _, err := os.Stat(path); return err }
 
 func overFakeverbs(t *testing.T) {
 	n := &testNet{t: t}

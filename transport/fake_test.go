@@ -22,13 +22,14 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
+	"ncclmesh/tests/fabric"
 	"ncclmesh/tests/require"
 	"ncclmesh/transport/topology"
 )
 
-// fabric has the node that the tests run on, with two ports of different speed
+// topologyOfTests has the node that the tests run on, with two ports of different speed
 // that reach themselves, and another at the end of their cables.
-const fabric = `
+const topologyOfTests = `
 port a rdma0 netdev p0 addr 192.168.1.1/24 cage p0 speed 100G
 port a rdma1 netdev p1 addr 192.168.2.1/24 cage p1 speed 50G msg 4096
 port b rdma0 netdev p0 addr 192.168.1.2/24
@@ -42,56 +43,12 @@ mgmt none
 var noFake string
 
 func TestMain(m *testing.M) {
-	if os.Getenv("FAKEVERBS_DIR") == "" {
-		if err := startAgain(); err != nil {
+	if os.Getenv(fabric.Tested) == "" {
+		if err := fabric.Again("transport", topologyOfTests, "a"); err != nil {
 			noFake = err.Error()
 		}
 	}
 	os.Exit(m.Run())
-}
-
-// startAgain builds the fake library and its fabric and runs this process anew
-// on it. It returns only when that cannot be done.
-func startAgain() error {
-	_, file, _, _ := runtime.Caller(0)
-	source := filepath.Join(filepath.Dir(file), "..", "tests", "fakeverbs")
-	out := filepath.Join(filepath.Dir(file), "..", "build", "fakeverbs")
-	for _, tool := range []string{"make", "cc"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%w: install gcc, make and libibverbs-dev", err)
-		}
-	}
-	if msg, err := exec.Command("make", "-C", source, "OUT="+out).CombinedOutput(); err != nil {
-		return fmt.Errorf("build tests/fakeverbs: %w: %s", err, msg)
-	}
-	dir, err := os.MkdirTemp("", "fabric")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	topo := filepath.Join(dir, "topology.txt")
-	if err := os.WriteFile(topo, []byte(fabric), 0o600); err != nil {
-		return err
-	}
-	// With a network namespace the ports' interfaces exist too; without the
-	// right to make one the fabric alone must do.
-	fakenet := filepath.Join(out, "fakenet")
-	args := []string{"run", "-n", "a", topo}
-	if exec.Command(fakenet, append(args, "true")...).Run() != nil {
-		args = []string{"run", "-p", "-n", "a", topo}
-	}
-	cmd := exec.Command(fakenet, append(append(args, os.Args[0]), os.Args[1:]...)...)
-	cmd.Env = append(os.Environ(), "FAKEVERBS_TOOLS="+out)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	err = cmd.Run()
-	os.RemoveAll(dir)
-	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		os.Exit(exit.ExitCode())
-	} else if err != nil {
-		return err
-	}
-	os.Exit(0)
-	return nil
 }
 
 // requireFake skips a test where the fake library cannot be built.
@@ -105,7 +62,7 @@ func requireFake(t *testing.T) {
 // fault runs fakefault.
 func fault(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(os.Getenv("FAKEVERBS_TOOLS"), "fakefault"), args...).CombinedOutput()
+	out, err := exec.Command(filepath.Join(os.Getenv(fabric.Tested), "fakefault"), args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("fakefault %v: %v: %s", args, err, out)
 	}

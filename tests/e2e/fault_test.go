@@ -132,7 +132,7 @@ func TestVerbRefusedOnce(t *testing.T) {
 }
 
 // during starts a soak between two nodes, lets something happen once it moves data, and returns it with the time.
-func during(t *testing.T, f *fabric, what func()) (*job, time.Time) {
+func during(t *testing.T, f *mesh, what func()) (*job, time.Time) {
 	t.Helper()
 	j := f.start(spec{nodes: []string{"a", "b"}, args: []string{"--work", "soak", "--max", "64K", "--duration", "3"}})
 	for _, node := range []string{"a", "b"} {

@@ -14,7 +14,7 @@ import (
 
 // job is one run of the driver with a rank on each of some nodes.
 type job struct {
-	f     *fabric
+	f     *mesh
 	ranks []*rank
 }
 
@@ -101,10 +101,10 @@ func (r *rank) count(pattern string) (n int) {
 
 // start starts a job. Unless its environment says otherwise receivers that are not ready are errors, nothing falls back to TCP, and
 // nodes go by their names.
-func (f *fabric) start(s spec) *job {
+func (f *mesh) start(s spec) *job {
 	f.t.Helper()
 	if s.nodes == nil {
-		s.nodes = f.nodes
+		s.nodes = f.Nodes
 	}
 	f.jobs++
 	j := &job{f: f}
@@ -117,7 +117,6 @@ func (f *fabric) start(s spec) *job {
 		r.cmd.Env = append(r.cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_DEBUG=INFO", "NCCL_MESH_RNR_RETRY=0", "NCCL_MESH_TRANSPORT=rdma", "NCCL_HOSTID="+node)
 		r.cmd.Env = append(append(r.cmd.Env, s.env...), s.on[node]...)
 		r.cmd.Stdout, r.cmd.Stderr = r, r
-		r.cmd.WaitDelay = time.Second // children that it leaves behind hold its output open
 		if err := r.cmd.Start(); err != nil {
 			f.t.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func (j *job) once(node, pattern string) {
 }
 
 // newFaulty makes a fabric with a fault, or without one.
-func newFaulty(t *testing.T, topology, fault string) *fabric {
+func newFaulty(t *testing.T, topology, fault string) *mesh {
 	t.Helper()
 	f := newFabric(t, topology)
 	if fault != "" {
@@ -222,7 +222,7 @@ func TestMixedBreaks(t *testing.T) {
 			t.Parallel()
 			f := newFabric(t, mixed)
 			j := f.start(spec{env: []string{auto, "NCCL_MESH_LANE_WAIT=2"}, args: strings.Fields(tt.args)})
-			for _, node := range f.nodes {
+			for _, node := range f.Nodes {
 				j.await(node, `NET/Mesh : . -> c conn`)
 				j.await(node, `NET/Mesh : c -> . conn`)
 			}
@@ -230,7 +230,7 @@ func TestMixedBreaks(t *testing.T) {
 			at := time.Now()
 			tt.what(j)
 			j.failed(tt.dead...)
-			for _, node := range f.nodes {
+			for _, node := range f.Nodes {
 				if !slices.Contains(tt.dead, node) {
 					j.within(at, node)
 				}

@@ -8,7 +8,7 @@ import (
 )
 
 // carried is how many bytes a node's ends of cables with a rate have sent, by device.
-func (f *fabric) carried(node string) map[string]int64 {
+func (f *mesh) carried(node string) map[string]int64 {
 	f.t.Helper()
 	sent := map[string]int64{}
 	for line := range strings.Lines(f.fault("show")) {

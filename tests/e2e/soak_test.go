@@ -11,7 +11,7 @@ import (
 func TestSoak(t *testing.T) {
 	const want = 1_000_000
 	f := newFabric(t, triangle)
-	connections := len(f.nodes) * len(f.nodes) // every rank to every one
+	connections := len(f.Nodes) * len(f.Nodes) // every rank to every one
 	j := f.start(spec{args: []string{"--work", "soak", "--max", "1K", "--reopen", "100", "--messages", fmt.Sprint(want / connections * 102 / 100)}}).ok()
 	m := regexp.MustCompile(`# soak: .* s, (\d+) messages, .* #wrong 0\n`).FindStringSubmatch(j.rank("a").output())
 	if m == nil {

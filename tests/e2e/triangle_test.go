@@ -4,27 +4,39 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/fabric"
 )
 
-// Every version of the interface carries the collectives and keeps NCCL's contract.
+// Every version of the interface carries the collectives and keeps NCCL's contract, over lanes of either kind.
 func TestVersions(t *testing.T) {
-	for version := 5; version <= 12; version++ {
-		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
-			t.Parallel()
-			f := newFabric(t, triangle)
-			j := f.start(spec{args: []string{"--api", fmt.Sprintf("v%d", version), "--work", "allreduce,allgather,alltoall,sendrecv,contract",
-				"--max", "1M", "--factor", "16", "--iters", "2", "--comms", "2"}}).ok()
-			out := j.rank("a").output()
-			if n := strings.Count(out, "# Out of bounds values : 0 OK"); n != 4 {
-				j.errorf("%d tables without an error, want 4", n)
-			}
-			if passed, failed := strings.Count(out, "PASS  "), strings.Count(out, "FAIL  "); passed < 30 || failed != 0 {
-				j.errorf("%d cases of the contract passed and %d failed", passed, failed)
-			}
-			j.must("a", `NET/Mesh : a -> b conn \d+: lane 0 rdma0:1 -> rdma1:1 `)
-			j.must("b", `NET/Mesh : b -> c conn \d+: lane 0 rdma0:1 -> rdma1:1 `)
-			j.must("c", `NET/Mesh : c -> a conn \d+: lane 0 rdma0:1 -> rdma1:1 `)
-		})
+	tests := []struct {
+		carrier  string
+		topology string
+		env      []string
+		lane     string // of a node to the next
+	}{
+		{"rdma", triangle, nil, `lane 0 rdma0:1 -> rdma1:1 `},
+		{"tcp", fabric.Ring("a", "b", "c").Plain().Topology(), []string{"NCCL_MESH_TRANSPORT=tcp"}, `lane 0 next -> prev tcp 192.168.`},
+	}
+	for _, tt := range tests {
+		for version := 5; version <= 12; version++ {
+			t.Run(fmt.Sprintf("%s v%d", tt.carrier, version), func(t *testing.T) {
+				t.Parallel()
+				j := newFabric(t, tt.topology).start(spec{env: tt.env, args: []string{"--api", fmt.Sprintf("v%d", version),
+					"--work", "allreduce,allgather,alltoall,sendrecv,contract,soak", "--messages", "100", "--max", "1M", "--factor", "16", "--iters", "2", "--comms", "2"}}).ok()
+				out := j.rank("a").output()
+				if n := strings.Count(out, "# Out of bounds values : 0 OK"); n != 4 {
+					j.errorf("%d tables without an error, want 4", n)
+				}
+				if passed, failed := strings.Count(out, "PASS  "), strings.Count(out, "FAIL  "); passed < 30 || failed != 0 {
+					j.errorf("%d cases of the contract passed and %d failed", passed, failed)
+				}
+				for _, pair := range [][2]string{{"a", "b"}, {"b", "c"}, {"c", "a"}} {
+					j.must(pair[0], `NET/Mesh : `+pair[0]+` -> `+pair[1]+` conn \d+: `+tt.lane)
+				}
+			})
+		}
 	}
 }
 
@@ -131,7 +143,7 @@ func TestQueuePairNumbers(t *testing.T) {
 	j := f.start(spec{args: []string{"--work", "soak", "--duration", "1", "--max", "64K"}})
 	j.await("a", `c -> a conn`)
 	var all uint32
-	for _, node := range f.nodes {
+	for _, node := range f.Nodes {
 		numbers, _ := f.queuePairs(node)
 		for _, n := range numbers {
 			all |= n

@@ -1,0 +1,58 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrUnable marks a machine that lacks what it takes.
+var ErrUnable = errors.New("no fabric can be made here")
+
+// Root is the directory of the module.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "../..")
+}
+
+// Build makes goals of the Makefile, which may be NAME=VALUE too, into the
+// directory build/name. The name is the caller's own, so that nobody replaces a
+// library in use; two processes of one name wait for each other. The error is
+// ErrUnable where a tool is missing, anything else means that something is
+// broken.
+func Build(name string, goals ...string) (dir string, err error) {
+	for tool, pkg := range map[string]string{"make": "make", "gcc": "gcc", "ip": "iproute2", "/usr/include/infiniband/verbs.h": "libibverbs-dev"} {
+		_, err := exec.LookPath(tool)
+		if strings.HasPrefix(tool, "/") {
+			_, err = os.Stat(tool)
+		}
+		if err != nil {
+			return "", fmt.Errorf("%w: %w: install %s", ErrUnable, err, pkg)
+		}
+	}
+	dir = filepath.Join(Root(), "build", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("make", append([]string{"-C", Root(), "BUILD=" + dir}, goals...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") })
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return dir, nil
+}

@@ -1,0 +1,157 @@
+// Demo shows the plugin at work on a mesh of network namespaces. See the usage
+// text below.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/internal/draw"
+)
+
+const usage = `usage: demo [flags]       three nodes, three cables, an all-reduce
+
+Nodes are network namespaces, cables are veth pairs, and all of it is gone when the command ends, however it ends.
+With --lanes tcp the kernel carries everything; with --lanes fake the nodes have RDMA devices of tests/fakeverbs.
+
+flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	status, err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+	}
+	os.Exit(status)
+}
+
+func run(ctx context.Context, args []string) (int, error) {
+	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
+	fs.Usage = func() { fmt.Fprint(fs.Output(), usage); fs.PrintDefaults() }
+	build := fs.String("build", "build", "where the plugin, the driver and tests/fakeverbs are")
+	lanes := fs.String("lanes", "tcp", "what carries the demo: tcp or fake")
+	limit := fs.Duration("timeout", 2*time.Minute, "time limit")
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0, nil
+	case err != nil:
+		return 2, nil // flag has said why
+	case fs.NArg() > 0:
+		return 2, fmt.Errorf("%q is no flag; --help lists them", fs.Arg(0))
+	}
+	m, ok := map[string]fabric.Mesh{"tcp": fabric.Triangle().Plain(), "fake": fabric.Triangle()}[*lanes]
+	if !ok {
+		return 2, fmt.Errorf("--lanes %s is neither tcp nor fake", *lanes)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("more than --timeout %v", *limit))
+	defer cancel()
+	if err := demo(ctx, os.Stdout, *build, m); err != nil {
+		return 1, err
+	}
+	return 0, nil
+}
+
+// demo runs the driver on a triangle and shows what happens.
+func demo(ctx context.Context, out io.Writer, build string, m fabric.Mesh) error {
+	build, err := filepath.Abs(build)
+	if err != nil {
+		return err
+	}
+	plugin, driver := filepath.Join(build, "libnccl-net-mesh.so"), filepath.Join(build, "netdriver")
+	for _, f := range []string{plugin, driver, filepath.Join(fabric.Tools(build), "fakenet")} {
+		if _, err := os.Stat(f); err != nil {
+			return fmt.Errorf("%w; run: make build netdriver fakeverbs", err)
+		}
+	}
+	fmt.Fprintf(out, "\nThree nodes, a cable between each two, every cable a subnet of its own, no switch:\n\n%s\n", picture(m))
+	fmt.Fprintf(out, "One rank on each, through %s:\n\n", filepath.Base(plugin))
+	seen := draw.NewOutput(out, m.Nodes[0])
+	seen.Show(true)
+	var log []string
+	begin := time.Now()
+	err = runEach(ctx, build, m, []string{driver, "--plugin", plugin, "--nranks", fmt.Sprint(len(m.Nodes)),
+		"--work", "sendrecv,allreduce", "--min", "8", "--max", "8M", "--factor", "16", "--iters", "3", "--warmup", "1"},
+		func(node, line string) {
+			log = append(log, node+": "+line)
+			seen.Line(node, line)
+		})
+	if err != nil {
+		for _, l := range log {
+			fmt.Fprintln(out, l)
+		}
+		return err
+	}
+	fmt.Fprintf(out, "\nThe lane that each pair uses:\n\n%s", draw.Table(seen.Lanes()))
+	fmt.Fprintf(out, "\n%d ranks, %.1f s, every byte checked: #wrong 0.\n", len(m.Nodes), time.Since(begin).Seconds())
+	return nil
+}
+
+// runEach runs the driver, args, on the nodes of a mesh, and says what each has
+// printed. As users have it NCCL sets up over one network, and the cables are the
+// mesh.
+func runEach(ctx context.Context, build string, m fabric.Mesh, args []string, line func(node, line string)) error {
+	file, err := os.CreateTemp("", "topology")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	if _, err := file.WriteString(m.Topology()); err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	transport := "rdma"
+	if m.Cables[0].Ends[0].Device == "" {
+		transport = "tcp"
+	}
+	var script strings.Builder
+	fmt.Fprintf(&script, "case $FAKEVERBS_NODE in\n")
+	for i, n := range m.Nodes {
+		fmt.Fprintf(&script, "%s) rank=%d;;\n", n, i)
+	}
+	fmt.Fprintf(&script, `esac
+export NCCL_DEBUG=INFO NCCL_MESH_TRANSPORT=%s NCCL_SOCKET_IFNAME=%s NCCL_HOSTID=$FAKEVERBS_NODE
+exec "$@" --rank $rank --rendezvous %s:7000
+`, transport, fabric.ManagementIface, m.Nodes[0])
+	cmd := exec.CommandContext(ctx, filepath.Join(fabric.Tools(build), "fakenet"),
+		append([]string{"run", file.Name(), "sh", "-c", script.String(), "rank"}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it takes its nodes down
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(pipe); lines.Scan(); {
+		if node, text, ok := strings.Cut(lines.Text(), ":"); ok {
+			line(node, strings.TrimPrefix(text, " "))
+		}
+	}
+	return cmd.Wait()
+}
+
+func picture(m fabric.Mesh) string {
+	var cables [3]draw.Cable
+	for i, c := range m.Cables {
+		cables[i] = draw.Cable{Net: c.Net, Ends: [2]draw.Port{{Name: c.Ends[0].Iface, Addr: c.Ends[0].Addr}, {Name: c.Ends[1].Iface, Addr: c.Ends[1].Addr}}}
+	}
+	return draw.Triangle([3]string(m.Nodes), cables)
+}
