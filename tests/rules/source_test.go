@@ -26,7 +26,7 @@ var imports = map[string][]string{
 	"transport/dataport":    {"handshake", "transport/forkfd", "transport/lobby", sysUnix},
 	"transport/lobby":       {"transport/forkfd"},
 	"transport/topology":    {"handshake", sysUnix, netlink},
-	"transport/forkfd":      {},
+	"transport/forkfd":      {sysUnix},
 	"handshake":             {},
 	"ibv":                   {"ibv/internal/ccall", sysUnix, purego},
 	"ibv/internal/ccall":    {purego},

@@ -98,7 +98,7 @@ func (e *Endpoint) Listen(addr netip.Addr, device string) (uint16, error) {
 	ln := e.listeners[at]
 	if ln == nil {
 		var err error
-		if ln, err = e.listen(at); err != nil {
+		if ln, err = forkfd.Listen(e.ctx, netip.AddrPortFrom(at.addr, 0).String(), at.device); err != nil {
 			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, device, err)
 		}
 		e.listeners[at] = ln

@@ -35,7 +35,7 @@ func TestDoWaitsForFork(t *testing.T) {
 }
 
 func TestAccept(t *testing.T) {
-	ln, err := Listen(t.Context(), &net.ListenConfig{}, "tcp", "127.0.0.1:0")
+	ln, err := Listen(t.Context(), "127.0.0.1:0", "")
 	if err != nil {
 		t.Fatal(err)
 	}

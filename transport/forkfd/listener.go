@@ -17,14 +17,19 @@ type Listener struct {
 	closed atomic.Bool
 }
 
-// Listen opens a marked listener with lc, for TCP alone.
-func Listen(ctx context.Context, lc *net.ListenConfig, network, address string) (*Listener, error) {
-	lc.SetMultipathTCP(false)
+// Listen opens a marked listener at an address, on one interface when device
+// names one.
+func Listen(ctx context.Context, address, device string) (*Listener, error) {
 	var l *Listener
-	var err error
+	var err, bound error
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		err := c.Control(func(fd uintptr) { bound = bindToDevice(int(fd), device) })
+		return errors.Join(err, bound)
+	}}
+	lc.SetMultipathTCP(false)
 	Do(func() {
 		var ln net.Listener
-		if ln, err = lc.Listen(ctx, network, address); err == nil {
+		if ln, err = lc.Listen(ctx, "tcp", address); err == nil {
 			l, err = take(ln.(*net.TCPListener))
 		}
 	})

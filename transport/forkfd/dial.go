@@ -1,0 +1,162 @@
+package forkfd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Dialer opens TCP connections from one place.
+type Dialer struct {
+	Addr   netip.Addr // own address; the zero value is the kernel's choice
+	Device string     // own interface; "" is the kernel's choice
+}
+
+// Dial opens a marked connection, in Go's poller. It does by hand what net.Dialer
+// does, which gives no chance to clear the mark of a socket that fails to connect
+// before it is closed. When the context ends first the error is its cause.
+func (d Dialer) Dial(ctx context.Context, to netip.AddrPort) (*os.File, error) {
+	family := unix.AF_INET6
+	if to.Addr().Unmap().Is4() {
+		family = unix.AF_INET
+	}
+	var fd int
+	var err error
+	Do(func() {
+		if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP); err == nil {
+			Mark(fd)
+		}
+	})
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), "tcp")
+	if err := d.connect(ctx, f, fd, to); err != nil {
+		_ = Close(f)
+		return nil, err
+	}
+	return f, nil
+}
+
+func (d Dialer) connect(ctx context.Context, f *os.File, fd int, to netip.AddrPort) error {
+	if err := bindToDevice(fd, d.Device); err != nil {
+		return err
+	}
+	if d.Addr.IsValid() {
+		// Ephemeral ports are chosen at connect, for each peer anew.
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(d.Addr, 0))); err != nil {
+			return fmt.Errorf("bind to %v: %w", d.Addr, err)
+		}
+	}
+	err := unix.Connect(fd, sockaddr(to))
+	if err == unix.EINPROGRESS || err == unix.EINTR {
+		err = connected(ctx, f)
+	}
+	if err == nil {
+		err = notItself(fd)
+	}
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return os.NewSyscallError("connect", err)
+}
+
+// notItself fails when nobody listens on an ephemeral port of this host, and the
+// kernel chose the same one for this end.
+func notItself(fd int) error {
+	self, err := unix.Getsockname(fd)
+	if err != nil {
+		return err
+	}
+	other, err := unix.Getpeername(fd)
+	if err == nil && addrPort(self) == addrPort(other) {
+		err = unix.ECONNREFUSED
+	}
+	return err
+}
+
+// connected waits until a connection attempt has succeeded or failed, or the
+// context has ended.
+func connected(ctx context.Context, f *os.File) error {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var result error
+	err = rc.Write(func(fd uintptr) bool {
+		errno, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		switch {
+		case err != nil:
+			result = err
+		case errno != 0:
+			result = unix.Errno(errno)
+		default:
+			_, err := unix.Getpeername(int(fd))
+			if err == unix.ENOTCONN {
+				return false
+			}
+			result = err
+		}
+		return true
+	})
+	return errors.Join(err, result)
+}
+
+// bindToDevice ties a socket to an interface, so that addresses which several
+// interfaces answer for cannot lead its packets elsewhere. Old kernels want
+// privileges for that; routing by the address has to do then.
+func bindToDevice(fd int, device string) error {
+	if device == "" {
+		return nil
+	}
+	err := unix.BindToDevice(fd, device)
+	if errors.Is(err, unix.EPERM) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("bind to interface %s: %w", device, err)
+	}
+	return nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	addr := a.Addr().Unmap()
+	if addr.Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: addr.As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: addr.As16(), ZoneId: zone(addr.Zone())}
+}
+
+// zone is the index of the interface that a zone names.
+func zone(z string) uint32 {
+	if z == "" {
+		return 0
+	}
+	if n, err := strconv.ParseUint(z, 10, 32); err == nil {
+		return uint32(n)
+	}
+	if i, err := net.InterfaceByName(z); err == nil {
+		return uint32(i.Index)
+	}
+	return 0
+}
+
+func addrPort(sa unix.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
+}

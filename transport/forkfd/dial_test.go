@@ -1,0 +1,95 @@
+package forkfd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestDial(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	open := ln.Addr().(*net.TCPAddr).AddrPort()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := gone.Addr().(*net.TCPAddr).AddrPort()
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lo := netip.MustParseAddr("127.0.0.1")
+	tests := []struct {
+		name   string
+		from   Dialer
+		to     netip.AddrPort
+		want   error // that it wraps
+		saying string
+	}{
+		{"from anywhere", Dialer{}, open, nil, ""},
+		{"from an address on an interface", Dialer{lo, "lo"}, open, nil, ""},
+		{"nobody listens", Dialer{}, closed, syscall.ECONNREFUSED, "connect: "},
+		{"a foreign address", Dialer{Addr: netip.MustParseAddr("192.0.2.1")}, open, syscall.EADDRNOTAVAIL, "bind to 192.0.2.1: "},
+		{"no such interface", Dialer{Device: "nosuchif0"}, open, syscall.ENODEV, "bind to interface nosuchif0: "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f, err := tt.from.Dial(t.Context(), tt.to)
+			if err == nil {
+				if n := len(marked()); n != 1 {
+					t.Errorf("%d descriptors are marked while it is open", n)
+				}
+				err = Close(f)
+			}
+			if !errors.Is(err, tt.want) || err != nil && !strings.HasPrefix(err.Error(), tt.saying) {
+				t.Errorf("error %v; want %q and %v", err, tt.saying, tt.want)
+			}
+			if n := len(marked()); n != 0 {
+				t.Errorf("%d descriptors are marked at the end", n)
+			}
+		})
+	}
+}
+
+// A listener whose queue is full answers nobody; the context ends the wait with
+// its cause.
+func TestDialEnds(t *testing.T) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := addrPort(&unix.SockaddrInet4{Addr: at.(*syscall.SockaddrInet4).Addr, Port: at.(*syscall.SockaddrInet4).Port})
+	late := errors.New("too late")
+	for range 3 { // what fits into the queue
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, late)
+		f, err := Dialer{}.Dial(ctx, to)
+		cancel()
+		if err == nil {
+			defer Close(f)
+			continue
+		}
+		if err != late {
+			t.Errorf("error %v, want the cause of the context's end", err)
+		}
+		return
+	}
+	t.Error("the queue took three connections")
+}
