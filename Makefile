@@ -36,14 +36,15 @@ generate: ## write the generated files again
 test: ## all tests that need no virtual machine and no GPU; installs what they need
 	$(need) $(testing)
 	$(GO) test -race -shuffle=on -count=1 ./...
+	$(GO) -C tools test -race -shuffle=on -count=1 ./...
 	CGO_ENABLED=0 $(GO) test -count=1 ./ibv/... ./handshake/... ./transport/... ./ncclnet/...
 check: ## formatting, vet, staticcheck, C warnings, and that generated files are up to date
 	$(need) $(testing)
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w $$unformatted" >&2; exit 1; }
-	$(GO) vet ./...
+	$(GO) vet ./... && $(GO) -C tools vet ./...
 	GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(GO) vet ./...
-	$(GO) tool staticcheck ./...
-	$(GO) mod tidy -diff
+	staticcheck=$$($(GO) -C tools tool -n staticcheck) && $$staticcheck ./... && cd tools && $$staticcheck ./...
+	$(GO) mod tidy -diff && $(GO) -C tools mod tidy -diff
 	gcc $(warnings) capi/*.c && $(CROSS)gcc $(warnings) capi/*.c
 	$(MAKE) generate && git diff --exit-code
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver
@@ -53,12 +54,13 @@ demo: build netdriver $(if $(filter lab,$(LANES)),,fakeverbs) ## three nodes, th
 
 bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
 	@mkdir -p $(BUILD)/bench && gcc -O2 -Wall -Wextra -Werror -o $(BUILD)/bench/ibv-loop tools/benchibv/loop/loop.c -libverbs
-	$(GO) build -o $(BUILD)/bench/benchibv ./tools/benchibv
+	$(GO) -C tools build -o $(abspath $(BUILD))/bench/ ./benchibv
 	cd $(BUILD) && fakeverbs/fakenet run -n a $(CURDIR)/tests/fakeverbs/triangle.txt $$PWD/bench/benchibv --loop $$PWD/bench/ibv-loop
 bench: build netdriver fakeverbs ## measure the plugin beside C loops that do the same, and iperf3; BENCH="--help" lists options
 	$(need) iperf3:iperf3
 	$(MAKE) -C tests/bench BUILD=$(abspath $(BUILD))
-	$(GO) run ./tools/bench --build $(BUILD) $(BENCH)
+	$(GO) -C tools build -o $(abspath $(BUILD))/bench/ ./bench
+	$(BUILD)/bench/bench --build $(BUILD) $(BENCH)
 
 netdriver: ## the program that stands in for NCCL, build/netdriver
 	$(need) gcc:gcc make:make

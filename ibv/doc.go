@@ -21,4 +21,4 @@
 // Errors of verbs are *Error and unwrap to the errno; failed completions are *WCError.
 package ibv
 
-//go:generate go run ncclmesh/tools/abigen -go . -layout testdata/layout-44.json
+//go:generate go run -C ../tools ./abigen -go ../ibv -layout ../ibv/testdata/layout-44.json

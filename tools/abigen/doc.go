@@ -7,6 +7,6 @@
 // The Go files are the same for every release of rdma-core, or abigen refuses to write them. The layouts as read are kept
 // as JSON for one old and one recent release, so that the tests of package ibv need neither compiler nor header:
 //
-//	go run ./tools/abigen -go ibv -layout ibv/testdata/layout-44.json
-//	go run ./tools/abigen -root DIR -layout ibv/testdata/layout-65.json    # DIR: where the packages of that release are unpacked
+//	go run -C tools ./abigen -go ../ibv -layout ../ibv/testdata/layout-44.json
+//	go run -C tools ./abigen -root DIR -layout ../ibv/testdata/layout-65.json    # DIR: where the packages of that release are unpacked
 package main
