@@ -19,7 +19,8 @@ struct options {
 	size_t sizes[MAX_SIZES];
 	int nsizes, depth, conns;
 	double seconds; /* that a figure is measured for, about */
-	bool pin;
+	bool slices;    /* measured once for each byte that rank 0 reads; not setup */
+	bool turns;     /* of stream: who has no work gives the other the processor and sleeps */
 
 	const char *plugin;           /* of plugin.c */
 	const char *device;           /* of verbs.c, or interface of tcp.c */
@@ -33,6 +34,12 @@ uint64_t now_ns(void);
 void meet_open(const char *path, int rank);
 void meet_exchange(const void *own, void *peer, size_t size);
 void meet_barrier(void);
+/*
+ * Turns. give hands the turn over, for good when it is the last; take waits for it and returns
+ * false when the other gave its last.
+ */
+void meet_give(bool last);
+bool meet_take(void);
 
 /* work.c: stream, pingpong, burst and setup. Rank 0 prints a JSON object for each result. */
 void work_run(const struct options *o);

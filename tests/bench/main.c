@@ -1,6 +1,4 @@
-#include <errno.h>
 #include <getopt.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +12,9 @@ static const char usage[] =
 	"  --sizes LIST     bytes of a message, comma-separated (8); of burst: of all messages together\n"
 	"  --depth N        messages outstanding (8)\n"
 	"  --conns N        connections (1)\n"
-	"  --pin            stay on the processor whose number is the rank\n"
 	"  --seconds S      measured for about so long, each size (0.4)\n"
+	"  --slices         all but setup: measure once for each byte of rank 0's standard input\n"
+	"  --turns          stream: run one at a time; for one processor that both are on\n"
 	"  --plugin FILE    plugin: the library\n"
 	"  --device NAME    verbs: the RDMA device; tcp: the interface\n"
 	"  --gid INDEX      verbs: index of the GID (3)\n";
@@ -59,22 +58,13 @@ static void sizes(struct options *o, char *list)
 	}
 }
 
-static void stay(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof set, &set))
-		die("--pin: processor %d: %s", cpu, strerror(errno));
-}
-
 int main(int argc, char **argv)
 {
 	static const struct option known[] = {
 		{"meet", 1, NULL, 'm'},  {"rank", 1, NULL, 'r'},    {"work", 1, NULL, 'w'},   {"sizes", 1, NULL, 's'},
 		{"depth", 1, NULL, 'd'}, {"conns", 1, NULL, 'c'},   {"seconds", 1, NULL, 't'}, {"plugin", 1, NULL, 'p'},
-		{"device", 1, NULL, 'v'}, {"gid", 1, NULL, 'g'},    {"pin", 0, NULL, 'P'},    {0},
+		{"device", 1, NULL, 'v'}, {"gid", 1, NULL, 'g'},    {"turns", 0, NULL, 'T'},  {"slices", 0, NULL, 'S'},
+		{0},
 	};
 	struct options o = {.rank = -1, .depth = 8, .conns = 1, .seconds = 0.4, .gid_index = 3};
 	int c;
@@ -87,7 +77,8 @@ int main(int argc, char **argv)
 		case 's': sizes(&o, optarg); break;
 		case 'd': o.depth = (int)number("depth", optarg, 1, MAX_DEPTH); break;
 		case 'c': o.conns = (int)number("conns", optarg, 1, 4096); break;
-		case 'P': o.pin = true; break;
+		case 'S': o.slices = true; break;
+		case 'T': o.turns = true; break;
 		case 't': o.seconds = atof(optarg); break;
 		case 'p': o.plugin = optarg; break;
 		case 'v': o.device = optarg; break;
@@ -100,8 +91,6 @@ int main(int argc, char **argv)
 	}
 	if (o.nsizes == 0)
 		o.sizes[o.nsizes++] = 8;
-	if (o.pin)
-		stay(o.rank);
 	meet_open(o.meet, o.rank);
 	net_init(&o);
 	work_run(&o);

@@ -102,3 +102,20 @@ void meet_barrier(void)
 
 	meet_exchange(&own, &peer, 1);
 }
+
+void meet_give(bool last)
+{
+	char turn = last ? 'l' : 't';
+
+	if (send(sock, &turn, 1, MSG_NOSIGNAL) != 1)
+		die("the other process is gone");
+}
+
+bool meet_take(void)
+{
+	char turn;
+
+	if (read(sock, &turn, 1) != 1)
+		die("the other process is gone");
+	return turn == 't';
+}

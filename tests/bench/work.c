@@ -121,20 +121,38 @@ struct pass {
 	uint64_t count;
 };
 
-static struct pass run_pass(struct flow *flows, int n, size_t size, int depth, uint64_t count)
+/*
+ * Two processes that wait actively cannot share a processor and tell what a message costs: how often
+ * each looks in vain is up to the scheduler, and to who else is there. So one runs until it finds
+ * nothing to do, and then the other.
+ */
+static bool give_turn(void)
 {
+	meet_give(false);
+	return meet_take();
+}
+
+static struct pass run_pass(const struct options *o, struct flow *flows, int n, size_t size, uint64_t count)
+{
+	int depth = o->depth;
 	uint64_t fill = (uint64_t)depth * (uint64_t)n, before = total_done(flows, n), began = 0;
 	uint64_t until = flows[0].done + count, all = before + count * (uint64_t)n;
 	struct pass p = {.count = count * (uint64_t)n};
+	bool turns = o->turns;
 	uint64_t cpu;
 
 	meet_barrier();
 	cpu = cpu_ns();
+	if (turns && o->rank == 1)
+		turns = meet_take();
 	for (uint64_t done = before; done < all;) {
 		bool moved = step(flows, n, size, depth, until);
 
 		if (!moved) {
-			sched_yield();
+			if (turns)
+				turns = give_turn();
+			else
+				sched_yield();
 			continue;
 		}
 		done = total_done(flows, n);
@@ -143,6 +161,8 @@ static struct pass run_pass(struct flow *flows, int n, size_t size, int depth, u
 			p.timed = all - done;
 		}
 	}
+	if (turns)
+		meet_give(true);
 	p.seconds = (double)(now_ns() - began) / 1e9;
 	p.cpu = cpu_ns() - cpu;
 	return p;
@@ -155,6 +175,19 @@ static double agree(int rank, double own)
 
 	meet_exchange(&own, &peer, sizeof own);
 	return rank == 1 ? own : peer;
+}
+
+/* Whether to measure once more. Neither process runs before that is known. */
+static bool wanted(const struct options *o, int measured)
+{
+	char own = 0, peer;
+
+	if (!o->slices)
+		return measured == 0;
+	if (o->rank == 0)
+		own = getchar() != EOF;
+	meet_exchange(&own, &peer, 1);
+	return o->rank == 0 ? own : peer;
 }
 
 static void open_flows(struct flow *flows, struct conn *conns, int n, size_t most, int depth)
@@ -177,6 +210,21 @@ static size_t largest(const struct options *o)
 	return most;
 }
 
+static void stream_once(const struct options *o, struct flow *flows, size_t size, uint64_t count)
+{
+	struct pass p = run_pass(o, flows, o->conns, size, count);
+	uint64_t peer_cpu;
+
+	meet_exchange(&p.cpu, &peer_cpu, sizeof peer_cpu);
+	p.seconds = agree(o->rank, p.seconds);
+	p.timed = (uint64_t)agree(o->rank, (double)p.timed);
+	if (o->rank == 0)
+		printf("{\"size\": %zu, \"rate\": %.6g, \"cpu_ns\": %.6g, \"messages\": %llu}\n", size,
+		       (double)p.timed * (double)size / p.seconds, (double)(p.cpu + peer_cpu) / (double)p.count,
+		       (unsigned long long)p.count);
+	fflush(stdout);
+}
+
 /* stream: as many messages as go, depth of them outstanding on each connection. */
 static void work_stream(const struct options *o)
 {
@@ -189,21 +237,15 @@ static void work_stream(const struct options *o)
 	open_flows(flows, conns, o->conns, largest(o), o->depth);
 	for (int i = 0; i < o->nsizes; i++) {
 		size_t size = o->sizes[i];
-		uint64_t count = 4 * (uint64_t)o->depth, peer_cpu;
-		struct pass p = run_pass(flows, o->conns, size, o->depth, count);
+		uint64_t count = 4 * (uint64_t)o->depth;
+		struct pass p = run_pass(o, flows, o->conns, size, count);
 
-		/* Passes grow until one is long enough to tell how many messages the real one has. */
+		/* Passes grow until one is long enough to tell how many messages the real ones have. */
 		while (agree(o->rank, p.seconds) < 0.02)
-			p = run_pass(flows, o->conns, size, o->depth, count *= 4);
+			p = run_pass(o, flows, o->conns, size, count *= 4);
 		count = (uint64_t)agree(o->rank, (double)p.timed / p.seconds * o->seconds / o->conns) + 2 * (uint64_t)o->depth;
-		p = run_pass(flows, o->conns, size, o->depth, count);
-		meet_exchange(&p.cpu, &peer_cpu, sizeof peer_cpu);
-		p.seconds = agree(o->rank, p.seconds);
-		p.timed = (uint64_t)agree(o->rank, (double)p.timed);
-		if (o->rank == 0)
-			printf("{\"size\": %zu, \"rate\": %.6g, \"cpu_ns\": %.6g, \"messages\": %llu}\n", size,
-			       (double)p.timed * (double)size / p.seconds, (double)(p.cpu + peer_cpu) / (double)p.count,
-			       (unsigned long long)p.count);
+		for (int measured = 0; wanted(o, measured); measured++)
+			stream_once(o, flows, size, count);
 	}
 	net_close(conns, o->conns);
 }
@@ -287,41 +329,35 @@ static void work_pingpong(const struct options *o)
 		rounds(o, out, in, o->sizes[i], largest(o), TRIAL, us);
 		n = (uint64_t)agree(o->rank, o->seconds * 1e9 * TRIAL / (double)(now_ns() - began + 1));
 		n = n < TRIAL ? TRIAL : n > MOST ? MOST : n;
-		rounds(o, out, in, o->sizes[i], largest(o), n, us);
-		meet_exchange(us, us + n, n * sizeof *us);
-		qsort(us, 2 * n, sizeof *us, by_value);
-		if (o->rank == 0)
-			printf("{\"size\": %zu, \"us\": %.6g, \"us_99\": %.6g, \"messages\": %llu}\n", o->sizes[i], us[n],
-			       us[2 * n * 99 / 100], (unsigned long long)(2 * n));
+		for (int measured = 0; wanted(o, measured); measured++) {
+			rounds(o, out, in, o->sizes[i], largest(o), n, us);
+			meet_exchange(us, us + n, n * sizeof *us);
+			qsort(us, 2 * n, sizeof *us, by_value);
+			if (o->rank == 0)
+				printf("{\"size\": %zu, \"us\": %.6g, \"us_99\": %.6g, \"messages\": %llu}\n", o->sizes[i], us[n],
+				       us[2 * n * 99 / 100], (unsigned long long)(2 * n));
+			fflush(stdout);
+		}
 	}
 	net_close(conns, 2);
 }
 
-/* burst: one message on each of many connections at once, their sizes adding up to the one given. */
-static void work_burst(const struct options *o)
+static void burst_once(const struct options *o, struct flow *flows, size_t size)
 {
-	struct conn *conns = calloc((size_t)o->conns, sizeof *conns);
-	struct flow *flows = calloc((size_t)o->conns, sizeof *flows);
-	size_t size = o->sizes[0] / (size_t)o->conns;
-	double us[4096];
+	enum { MOST = 4096 };
+	double us[MOST];
 	int n = 0;
 
-	if (size < 8)
-		die("burst: %zu bytes over %d connections is less than 8 each", o->sizes[0], o->conns);
-	for (int i = 0; i < o->conns; i++)
-		conns[i].sending = o->rank == 0;
-	net_connect(conns, o->conns);
-	open_flows(flows, conns, o->conns, size, 1);
-	for (uint64_t end = now_ns() + (uint64_t)(o->seconds * 1e9); agree(o->rank, now_ns() < end && n < 4096) != 0; n++) {
-		uint64_t at, peer, all = (uint64_t)(n + 1) * (uint64_t)o->conns;
+	for (uint64_t end = now_ns() + (uint64_t)(o->seconds * 1e9); agree(o->rank, now_ns() < end && n < MOST) != 0; n++) {
+		uint64_t at, peer, burst = flows[0].done + 1, all = burst * (uint64_t)o->conns;
 
 		if (o->rank == 1)
-			while (flows[o->conns - 1].posted <= (uint64_t)n)
-				step(flows, o->conns, size, 1, (uint64_t)n + 1);
+			while (flows[o->conns - 1].posted < burst)
+				step(flows, o->conns, size, 1, burst);
 		meet_barrier();
 		at = now_ns();
 		while (total_done(flows, o->conns) < all)
-			if (!step(flows, o->conns, size, 1, (uint64_t)n + 1))
+			if (!step(flows, o->conns, size, 1, burst))
 				sched_yield();
 		if (o->rank == 1)
 			at = now_ns();
@@ -331,6 +367,24 @@ static void work_burst(const struct options *o)
 	qsort(us, (size_t)n, sizeof *us, by_value);
 	if (o->rank == 0)
 		printf("{\"size\": %zu, \"us\": %.6g, \"messages\": %d}\n", o->sizes[0], us[n / 2], n * o->conns);
+	fflush(stdout);
+}
+
+/* burst: one message on each of many connections at once, their sizes adding up to the one given. */
+static void work_burst(const struct options *o)
+{
+	struct conn *conns = calloc((size_t)o->conns, sizeof *conns);
+	struct flow *flows = calloc((size_t)o->conns, sizeof *flows);
+	size_t size = o->sizes[0] / (size_t)o->conns;
+
+	if (size < 8)
+		die("burst: %zu bytes over %d connections is less than 8 each", o->sizes[0], o->conns);
+	for (int i = 0; i < o->conns; i++)
+		conns[i].sending = o->rank == 0;
+	net_connect(conns, o->conns);
+	open_flows(flows, conns, o->conns, size, 1);
+	for (int measured = 0; wanted(o, measured); measured++)
+		burst_once(o, flows, size);
 	net_close(conns, o->conns);
 }
 
@@ -375,7 +429,7 @@ static void work_setup(const struct options *o)
 	for (int i = 0; i < o->conns; i++)
 		net_register(&conns[i], slots, 4096 * (size_t)o->depth);
 	for (int i = 0; i < o->conns; i++)
-		run_pass(&flows[i], 1, 8, o->depth, USE);
+		run_pass(o, &flows[i], 1, 8, USE);
 	own = (resident() - before) / o->conns - (double)net_beside();
 	meet_exchange(&own, &peer, sizeof own);
 	if (o->rank == 0)

@@ -50,20 +50,20 @@ func TestResult(t *testing.T) {
 		name    string
 		in      result
 		line    string
-		verdict string
+		verdict verdict
 	}{
 		{
-			"the median ratio is that of a round", result{Name: "x", Unit: "MB/s", AtLeast: 0.95, Runs: []pair{{90, 100, 0}, {190, 200, 0}, {10, 20, 0}}},
-			"bench name=x value=90 unit=MB/s limit=100 ratio=0.900", "missed",
+			"the median ratio is that of a round", result{Name: "x", Unit: "MB/s", AtLeast: 0.95, Runs: []pair{pairOf(90, 100), pairOf(190, 200), pairOf(10, 20)}},
+			"bench name=x value=90 unit=MB/s limit=100 ratio=0.900 noise=0.444", "missed",
 		},
 		{
-			"even number", result{Name: "x", Unit: "us", AtMost: 2.5, Runs: []pair{{2, 1, 0}, {4, 2, 0}}},
-			"bench name=x value=3 unit=us limit=1.5 ratio=2.000", "met",
+			"even number", result{Name: "x", Unit: "us", AtMost: 2.5, Runs: []pair{pairOf(2, 1), pairOf(4, 2)}},
+			"bench name=x value=3 unit=us limit=1.5 ratio=2.000 noise=0.000", "met",
 		},
-		{"over", result{Name: "x", AtMost: 2, Runs: []pair{{5, 2, 0}}}, "bench name=x value=5 unit= limit=2 ratio=2.500", "missed"},
-		{"has to be 0", result{Name: "x", Zero: true, Runs: []pair{{0, 0, 0}}}, "bench name=x value=0 unit= limit=0 ratio=0.000", "met"},
-		{"is not 0", result{Name: "x", Zero: true, Runs: []pair{{1, 0, 0}}}, "bench name=x value=1 unit= limit=0 ratio=0.000", "missed"},
-		{"no target", result{Name: "x", Runs: []pair{{1, 1, 0}}}, "bench name=x value=1 unit= limit=1 ratio=1.000", ""},
+		{"over", result{Name: "x", AtMost: 2, Runs: []pair{pairOf(5, 2)}}, "bench name=x value=5 unit= limit=2 ratio=2.500 noise=0.000", "missed"},
+		{"has to be 0", result{Name: "x", Zero: true, Runs: []pair{pairOf(0, 0)}}, "bench name=x value=0 unit= limit=0 ratio=0.000 noise=0.000", "met"},
+		{"is not 0", result{Name: "x", Zero: true, Runs: []pair{pairOf(1, 0)}}, "bench name=x value=1 unit= limit=0 ratio=0.000 noise=0.000", "missed"},
+		{"no target", result{Name: "x", Runs: []pair{pairOf(1, 1)}}, "bench name=x value=1 unit= limit=1 ratio=1.000 noise=0.000", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestResult(t *testing.T) {
 
 func TestFiguresAreDistinct(t *testing.T) {
 	seen := map[string]bool{}
-	for _, f := range figures(1) {
+	for _, f := range figures(1, 0.5) {
 		for _, r := range f.rows {
 			if seen[r.name] || strings.ContainsAny(r.name, " =") || r.unit == "" || r.about == "" {
 				t.Errorf("row %+v", r)
@@ -119,7 +119,7 @@ func TestDraw(t *testing.T) {
 	dir := t.TempDir()
 	c := curves()[0]
 	for _, size := range curveSizes() {
-		c.Points = append(c.Points, point{size, pair{Value: float64(size) / 2, Limit: float64(size)}})
+		c.Points = append(c.Points, point{size, pairOf(float64(size)/2, float64(size))})
 	}
 	if err := c.draw(dir); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestDraw(t *testing.T) {
 }
 
 func TestPrint(t *testing.T) {
-	r := result{Name: "latency-8B", About: "8 B", Unit: "us", AtMost: 2.5, Runs: []pair{{2, 1, 0}}}
+	r := result{Name: "latency-8B", About: "8 B", Unit: "us", AtMost: 2.5, Runs: []pair{pairOf(2, 1)}}
 	r.settle()
 	var b bytes.Buffer
 	results{Figures: []result{r}}.print(&b)
@@ -154,7 +154,7 @@ func TestReadLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]pair{{Value: 590, Limit: 600 * mib / 1e6}}, runs); diff != "" {
+	if diff := cmp.Diff([]pair{pairOf(590, 600*mib/1e6)}, runs); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	for _, bad := range []string{"", "nothing\n", output[strings.Index(output, "{"):], " 1048576 1 1 1 1\n{\n"} {
@@ -187,23 +187,51 @@ func TestIperf(t *testing.T) {
 		})
 	}
 	runs, err := readLab(iperfOutput+"\n{\"size\": 1048576, \"rate\": 9e+07}\n", iperfLimit)
-	if diff := cmp.Diff([]pair{{Value: 90, Limit: 100}}, runs); err != nil || diff != "" {
+	if diff := cmp.Diff([]pair{pairOf(90, 100)}, runs); err != nil || diff != "" {
 		t.Errorf("%v; runs (-want +got):\n%s", err, diff)
 	}
 }
 
 func TestParseBusy(t *testing.T) {
+	const stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 1000 2000 4 5 6 7 8\ncpu1 1 0 0 1 1 0 0 0 0 0\ncpu10 100 0 0 1 1 0 0 0 0 0\nintr 1 2 3 4 5 6 7 8 9\n"
 	tests := []struct {
-		stat string
-		want time.Duration
+		name, stat string
+		cpus       []int
+		want       time.Duration
 	}{
-		{"cpu  1 2 3 1000 2000 4 5 6 7 8\ncpu0 1 1 1 1 1 1 1 1 1 1\n", 210 * time.Millisecond},
-		{"cpu  1 2 3\n", 0},
-		{"", 0},
+		{"one of them", stat, []int{0}, 210 * time.Millisecond},
+		{"two", stat, []int{0, 1}, 220 * time.Millisecond},
+		{"none of them", stat, []int{2}, 0},
+		{"an older kernel", "cpu0 1 2 3\n", []int{0}, 0},
+		{"nothing", "", []int{0}, 0},
 	}
 	for _, tt := range tests {
-		if got := parseBusy(tt.stat); got != tt.want {
-			t.Errorf("%q: %v, want %v", tt.stat, got, tt.want)
+		if got := parseBusy(tt.stat, tt.cpus); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestSettle(t *testing.T) {
+	tests := []struct {
+		name string
+		in   options
+		runs int
+		err  string
+	}{
+		{"alone", options{seconds: 1}, 5, ""},
+		{"beside a base", options{seconds: 1, base: "x"}, 11, ""},
+		{"as told", options{seconds: 1, base: "x", runs: 5}, 5, ""},
+		{"too few to tell", options{seconds: 1, base: "x", runs: 4}, 0, "--runs 5"},
+		{"a quick one tells nothing", options{seconds: 1, base: "x", quick: true}, 0, "--runs 5"},
+		{"machines", options{seconds: 1, base: "x", lab: true}, 0, "--lab"},
+		{"no time", options{}, 0, "positive"},
+	}
+	for _, tt := range tests {
+		o := tt.in
+		err := o.settle()
+		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) || err == nil && o.runs != tt.runs {
+			t.Errorf("%s: %d runs, %v; want %d, %q", tt.name, o.runs, err, tt.runs, tt.err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 )
 
@@ -39,7 +38,7 @@ func curves() []curve {
 		},
 		{
 			Name: "latency", Title: "Latency, isend to test done, link as fast as memory", Unit: "us",
-			work: "pingpong", of: func(s sample) float64 { return s.Micros },
+			work: "pingpong", of: micros,
 		},
 	}
 	for i := range all {
@@ -50,26 +49,16 @@ func curves() []curve {
 
 // curve measures c, each size by itself.
 func (b *bench) curve(c curve) (curve, error) {
-	if err := b.on(fast); err != nil {
+	if err := b.on(fast, false); err != nil {
 		return c, err
 	}
 	for _, size := range curveSizes() {
-		var runs []pair
-		for n := range b.o.runs {
-			b.progress("%s, %s, run %d of %d", c.name, bytesText(size), n+1, b.o.runs)
-			pairs, others, err := round(b, func() ([]pair, error) {
-				return both(b, c.of, c.work, "--sizes", strconv.Itoa(size), "--seconds", fmt.Sprint(b.o.seconds/5))
-			})
-			if err != nil {
-				return c, err
-			}
-			runs = append(runs, pair{pairs[0].Value, pairs[0].Limit, others})
+		args := []string{c.work, "--sizes", strconv.Itoa(size)}
+		rows, err := b.pairs(c.name+", "+bytesText(size), contender{ours(c.of, args...), b.plugin()}, contender{loop(c.of, args...), ""}, b.o.seconds/5)
+		if err != nil {
+			return c, err
 		}
-		c.Points = append(c.Points, point{size, pair{
-			Value:  median(runs, func(p pair) float64 { return p.Value }),
-			Limit:  median(runs, func(p pair) float64 { return p.Limit }),
-			Others: median(runs, func(p pair) float64 { return p.Others }),
-		}})
+		c.Points = append(c.Points, point{size, middle(rows[0])})
 	}
 	return c, nil
 }

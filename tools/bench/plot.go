@@ -34,7 +34,7 @@ func (c curve) draw(dir string) error {
 		colour color.Color
 		of     func(pair) float64
 	}{
-		{"C loop, same writes (the limit)", limitColour, func(p pair) float64 { return p.Limit }},
+		{"C loop, same writes (the limit)", limitColour, func(p pair) float64 { return p.Beside }},
 		{"libnccl-net-mesh.so", oursColour, func(p pair) float64 { return p.Value }},
 	} {
 		xys := make(plotter.XYs, len(c.Points))

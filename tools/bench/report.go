@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"slices"
+	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -13,6 +15,7 @@ import (
 // results is what is kept.
 type results struct {
 	Machine machine  `json:"machine"`
+	Base    string   `json:"base,omitempty"` // the commit that stands beside
 	Figures []result `json:"figures"`
 	Curves  []curve  `json:"curves,omitempty"`
 }
@@ -21,6 +24,7 @@ type results struct {
 type machine struct {
 	Time    time.Time `json:"time"`
 	CPUs    int       `json:"cpus"`
+	Ranks   []int     `json:"ranks"` // the processors they run on; where cost is measured all on the first
 	Arch    string    `json:"arch"`
 	Load    string    `json:"load"`     // of the minute before
 	CopyMBs float64   `json:"copy_mbs"` // 1 MiB writes of the C loop
@@ -29,7 +33,8 @@ type machine struct {
 }
 
 func (m machine) String() string {
-	s := fmt.Sprintf("%d processors (%s), load %s before; copies %.0f MB/s; medians of %d runs", m.CPUs, m.Arch, m.Load, m.CopyMBs, m.Runs)
+	s := fmt.Sprintf("%d processors (%s), ranks on %v, on %d where cost is measured; load %s before; copies %.0f MB/s; medians of %d pairs",
+		m.CPUs, m.Arch, m.Ranks, m.Ranks[0], m.Load, m.CopyMBs, m.Runs)
 	if m.Scale < 1 {
 		s += fmt.Sprintf("\nmodelled rates are %g of the usual ones, to stay below an eighth of that", m.Scale)
 	}
@@ -40,48 +45,35 @@ func (m machine) String() string {
 type result struct {
 	Name    string  `json:"name"`
 	About   string  `json:"about"`
+	Limit   string  `json:"limit,omitempty"` // what that is, if not a C loop
 	Unit    string  `json:"unit"`
 	Value   float64 `json:"value"`
-	Limit   float64 `json:"limit"`
-	Ratio   float64 `json:"ratio"`  // median of the runs'
-	Others  float64 `json:"others"` // likewise
+	Beside  float64 `json:"beside"` // the limit; with a base, the base's value
+	Ratio   float64 `json:"ratio"`  // median of the pairs'
+	Noise   float64 `json:"noise"`  // how far that may be off, as a part of it
+	Others  float64 `json:"others"`
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
 	Zero    bool    `json:"zero,omitempty"` // the value has to be 0
+	Verdict verdict `json:"verdict,omitempty"`
 	Runs    []pair  `json:"runs"`
+
+	compared bool // with a base
 }
 
-// settle computes the medians.
+// settle computes the medians, and what is to be said of them.
 func (r *result) settle() {
-	r.Value = median(r.Runs, func(p pair) float64 { return p.Value })
-	r.Limit = median(r.Runs, func(p pair) float64 { return p.Limit })
-	r.Others = median(r.Runs, func(p pair) float64 { return p.Others })
-	r.Ratio = median(r.Runs, func(p pair) float64 {
-		if p.Limit == 0 {
-			return 0
-		}
-		return p.Value / p.Limit
-	})
-}
-
-func median(runs []pair, of func(pair) float64) float64 {
-	all := make([]float64, len(runs))
-	for i, p := range runs {
-		all[i] = of(p)
+	m := middle(r.Runs)
+	r.Value, r.Beside, r.Ratio, r.Others = m.Value, m.Beside, m.Ratio, m.Others
+	ratios := make([]float64, len(r.Runs))
+	for i, p := range r.Runs {
+		ratios[i] = p.Ratio
 	}
-	return medianOf(all)
+	r.Noise = noise(ratios)
+	r.Verdict = r.verdict()
 }
 
-func medianOf(all []float64) float64 {
-	slices.Sort(all)
-	n := len(all)
-	if n == 0 {
-		return 0
-	}
-	return (all[(n-1)/2] + all[n/2]) / 2
-}
-
-// target says what the result has to be, and verdict whether it is.
+// target says what the result has to be.
 func (r result) target() string {
 	switch {
 	case r.AtLeast > 0:
@@ -94,33 +86,72 @@ func (r result) target() string {
 	return ""
 }
 
-func (r result) verdict() string {
-	switch {
-	case r.target() == "":
-		return ""
-	case r.AtLeast > 0 && r.Ratio < r.AtLeast, r.AtMost > 0 && r.Ratio > r.AtMost, r.Zero && r.Value != 0:
-		return "missed"
-	}
-	return "met"
-}
-
 func (r result) line() string {
-	return fmt.Sprintf("bench name=%s value=%.5g unit=%s limit=%.5g ratio=%.3f", r.Name, r.Value, r.Unit, r.Limit, r.Ratio)
+	if r.compared {
+		return fmt.Sprintf("bench name=%s value=%.5g unit=%s base=%.5g ratio=%.3f noise=%.3f verdict=%s",
+			r.Name, r.Value, r.Unit, r.Beside, r.Ratio, r.Noise, cmp.Or(r.Verdict, "same"))
+	}
+	return fmt.Sprintf("bench name=%s value=%.5g unit=%s limit=%.5g ratio=%.3f noise=%.3f", r.Name, r.Value, r.Unit, r.Beside, r.Ratio, r.Noise)
 }
 
 // print writes the table.
 func (r results) print(w io.Writer) {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "figure\tvalue\tlimit\tunit\tratio\ttarget\t\tothers\t")
+	if r.Base != "" {
+		fmt.Fprintln(t, "figure\tbase\tnew\tunit\tratio\tnoise\t\tothers\t")
+	} else {
+		fmt.Fprintln(t, "figure\tvalue\tlimit\tunit\tratio\tnoise\ttarget\t\tothers\t")
+	}
 	for _, f := range r.Figures {
-		fmt.Fprintf(t, "%s\t%.5g\t%.5g\t%s\t%.3f\t%s\t%s\t%.0f %%\t\n", f.Name, f.Value, f.Limit, f.Unit, f.Ratio, f.target(), f.verdict(), 100*f.Others)
+		first, second, target := f.Value, f.Beside, f.target()+"\t"
+		if f.compared {
+			first, second, target = f.Beside, f.Value, ""
+		}
+		fmt.Fprintf(t, "%s\t%.5g\t%.5g\t%s\t%.3f\t± %.1f %%\t%s%s\t%.0f %%\t\n", f.Name, first, second, f.Unit, f.Ratio, 100*f.Noise, target, f.Verdict, 100*f.Others)
 	}
 	_ = t.Flush() // to a terminal
 	fmt.Fprintln(w)
 	for _, f := range r.Figures {
-		fmt.Fprintf(w, "  %-22s %s\n", f.Name, f.About)
+		about := f.About
+		if f.Limit != "" && !f.compared {
+			about += "; limit: " + f.Limit
+		}
+		fmt.Fprintf(w, "  %-22s %s\n", f.Name, about)
 	}
+	if r.Base != "" {
+		r.conclude(w)
+	}
+}
+
+// conclude says in a sentence what differs from the base.
+func (r results) conclude(w io.Writer) {
+	var changed []string
+	loudest := result{}
+	for _, f := range r.Figures {
+		if f.Verdict != none {
+			changed = append(changed, fmt.Sprintf("%s is %s, %+.1f %%", f.Name, f.Verdict, 100*(f.Ratio-1)))
+		}
+		if f.Noise >= loudest.Noise {
+			loudest = f
+		}
+	}
+	if changed == nil {
+		changed = []string{"none"}
+	}
+	fmt.Fprintf(w, "\ndifferences from the base beyond the noise, or %.0f %%: %s\nmost noise: %s, ± %.1f %%\n",
+		100*least, strings.Join(changed, "; "), loudest.Name, 100*loudest.Noise)
+}
+
+// worse names the figures that are worse than the base's.
+func (r results) worse() []string {
+	var names []string
+	for _, f := range r.Figures {
+		if f.Verdict == worse {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
 // keep writes the results as JSON.
@@ -129,5 +160,13 @@ func (r results) keep(file string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append(b, '\n'), 0o644)
+	b = append(b, '\n')
+	if file == "-" {
+		_, err := os.Stdout.Write(b)
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o644)
 }

@@ -18,63 +18,59 @@ const (
 )
 
 // tcpFigures is what is measured of TCP lanes.
-func tcpFigures() []figure {
-	figures := []figure{
+func tcpFigures(seconds float64) []figure {
+	small := []string{"stream", "--turns", "--sizes", "8", "--depth", "32"}
+	const sockets = "plain sockets in C"
+	all := []figure{
 		{
 			name: "tcp-latency-8B", links: wire,
-			rows: []row{{name: "tcp-latency-8B", about: "8 B over TCP, isend to test done; limit: plain sockets in C", unit: "us", atMost: 1.5}},
-			measure: func(b *bench) ([]pair, error) {
-				args := []string{"--sizes", "8", "--pin"}
-				limit, err := b.pair(nil, b.program("tcp"), append([]string{"--work", "pingpong", "--device", wireIface}, args...))
-				if err != nil {
-					return nil, err
-				}
-				value, err := b.overTCP(1, "pingpong", args...)
-				if err != nil {
-					return nil, err
-				}
-				return []pair{{Value: value[0].Micros, Limit: limit[0].Micros}}, nil
-			},
+			rows:  []row{{name: "tcp-latency-8B", about: "8 B over TCP, isend to test done", limit: sockets, unit: "us", atMost: 1.5}},
+			ours:  overTCP(1, micros, "pingpong", "--sizes", "8"),
+			limit: overSockets(micros, "pingpong", "--sizes", "8"),
+		},
+		{
+			name: "tcp-cpu-8B", links: wire, shared: true,
+			rows:  []row{{name: "tcp-cpu-8B", about: "processor time of an 8 B message over TCP, 32 outstanding", limit: sockets, unit: "ns"}},
+			ours:  overTCP(1, cost, small...),
+			limit: overSockets(cost, small...),
 		},
 	}
 	for _, size := range []int{mib, 64 * kib} {
 		for _, streams := range []int{1, 4} {
-			figures = append(figures, tcpStream(size, streams))
+			all = append(all, tcpStream(size, streams, seconds))
 		}
 	}
-	return figures
+	return all
 }
 
 // tcpStream is the figure of messages of one size over TCP; iperf3 with as many
-// streams is its limit.
-func tcpStream(size, streams int) figure {
+// streams is its limit, which knows whole seconds only.
+func tcpStream(size, streams int, seconds float64) figure {
 	name := fmt.Sprintf("tcp-%dKiB-%d", size/kib, streams)
+	whole := int(math.Ceil(seconds))
 	return figure{
 		name: name, links: wire,
-		rows: []row{{name: name, about: fmt.Sprintf("%s over TCP, 8 outstanding; limit: iperf3, streams: %d", bytesText(size), streams), unit: "MB/s", atLeast: 0.9}},
-		measure: func(b *bench) ([]pair, error) {
-			limit, err := b.iperf(size, streams)
-			if err != nil {
-				return nil, err
-			}
-			value, err := b.overTCP(streams, "stream", "--sizes", strconv.Itoa(size), "--seconds", fmt.Sprint(b.iperfSeconds()))
-			if err != nil {
-				return nil, err
-			}
-			return []pair{{Value: megabytes(value[0]), Limit: limit}}, nil
-		},
+		rows: []row{{
+			name: name, about: fmt.Sprintf("%s over TCP, 8 outstanding, streams: %d", bytesText(size), streams),
+			limit: "iperf3 with as many", unit: "MB/s", atLeast: 0.9,
+		}},
+		ours:  overTCP(streams, megabytes, "stream", "--sizes", strconv.Itoa(size), "--seconds", strconv.Itoa(whole)),
+		limit: iperf(size, streams, whole),
 	}
 }
 
-// overTCP runs the plugin over TCP lanes.
-func (b *bench) overTCP(streams int, work string, args ...string) ([]sample, error) {
-	return b.plug([]string{
-		"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_IFNAME==" + wireIface, fmt.Sprintf("NCCL_MESH_TCP_STREAMS=%d", streams),
-	}, work, args)
+// overTCP is what a work gives over the plugin's TCP lanes, and overSockets what it
+// gives over plain sockets.
+func overTCP(streams int, of func(sample) float64, args ...string) side {
+	env := []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_IFNAME==" + wireIface, fmt.Sprintf("NCCL_MESH_TCP_STREAMS=%d", streams)}
+	return side{of: of, work: func(b *bench, plugin string) work { return b.over(plugin, env, args...) }}
 }
 
-// iperfSeconds is how long iperf3 measures, which knows whole seconds only.
-func (b *bench) iperfSeconds() int { return int(math.Ceil(b.o.seconds)) }
+func overSockets(of func(sample) float64, args ...string) side {
+	return side{of: of, work: func(b *bench, _ string) work {
+		return work{program: b.program("tcp"), args: append([]string{"--device", wireIface, "--work"}, args...)}
+	}}
+}
 
 // iperfReport is what is read of iperf3's JSON.
 type iperfReport struct {
@@ -101,15 +97,18 @@ func parseIperf(out []byte) (float64, error) {
 	return r.End.Received.BitsPerSecond / 8e6, nil
 }
 
-// iperf measures from a to b what iperf3 gets, in MB/s.
-func (b *bench) iperf(size, streams int) (float64, error) {
-	client := meetScript + fmt.Sprintf(`meet iperf3 -J -c %s -t %d -P %d -l %d; echo "$out"`, wireServer, b.iperfSeconds(), streams, size)
-	out, err := b.together([]command{
-		{node: "a", program: "sh", args: []string{"-c", client}},
-		{node: "b", program: "sh", args: []string{"-c", "exec iperf3 -s -1 -B " + wireServer + " >/dev/null"}},
-	})
-	if err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, out)
-	}
-	return parseIperf(out)
+// iperf is what iperf3 gets from a to b, in MB/s.
+func iperf(size, streams, seconds int) side {
+	client := meetScript + fmt.Sprintf(`meet iperf3 -J -c %s -t %d -P %d -l %d; echo "$out"`, wireServer, seconds, streams, size)
+	return side{whole: func(b *bench, _ string) ([]float64, error) {
+		out, err := b.together([]command{
+			{node: "a", program: "sh", args: []string{"-c", client}},
+			{node: "b", program: "sh", args: []string{"-c", "exec iperf3 -s -1 -B " + wireServer + " >/dev/null"}},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, out)
+		}
+		rate, err := parseIperf(out)
+		return []float64{rate}, err
+	}}
 }
