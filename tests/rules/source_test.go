@@ -31,7 +31,7 @@ var imports = map[string][]string{
 	"ibv":                   {"ibv/internal/ccall", sysUnix, purego},
 	"ibv/internal/ccall":    {purego},
 	"tools/abigen":          {},
-	"tools/benchibv":        {"ibv"},
+	"tools/benchibv":        {"ibv", sysUnix},
 	"tools/bench":           {"tests/lab", sysUnix, plot, plot + "/plotter", plot + "/vg"},
 	"tests/e2e":             {},
 	"tests/fabric":          {sysUnix},

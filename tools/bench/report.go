@@ -88,10 +88,18 @@ func (r result) target() string {
 
 func (r result) line() string {
 	if r.compared {
-		return fmt.Sprintf("bench name=%s value=%.5g unit=%s base=%.5g ratio=%.3f noise=%.3f verdict=%s",
-			r.Name, r.Value, r.Unit, r.Beside, r.Ratio, r.Noise, cmp.Or(r.Verdict, "same"))
+		return fmt.Sprintf("bench name=%s value=%.5g unit=%s base=%.5g ratio=%.3f noise=%s verdict=%s",
+			r.Name, r.Value, r.Unit, r.Beside, r.Ratio, r.noise("%.3f", 1), cmp.Or(r.Verdict, "same"))
 	}
-	return fmt.Sprintf("bench name=%s value=%.5g unit=%s limit=%.5g ratio=%.3f noise=%.3f", r.Name, r.Value, r.Unit, r.Beside, r.Ratio, r.Noise)
+	return fmt.Sprintf("bench name=%s value=%.5g unit=%s limit=%.5g ratio=%.3f noise=%s", r.Name, r.Value, r.Unit, r.Beside, r.Ratio, r.noise("%.3f", 1))
+}
+
+// noise is the noise as text; one pair tells nothing of it.
+func (r result) noise(format string, times float64) string {
+	if len(r.Runs) < 2 {
+		return "?"
+	}
+	return fmt.Sprintf(format, times*r.Noise)
 }
 
 // print writes the table.
@@ -108,7 +116,7 @@ func (r results) print(w io.Writer) {
 		if f.compared {
 			first, second, target = f.Beside, f.Value, ""
 		}
-		fmt.Fprintf(t, "%s\t%.5g\t%.5g\t%s\t%.3f\t± %.1f %%\t%s%s\t%.0f %%\t\n", f.Name, first, second, f.Unit, f.Ratio, 100*f.Noise, target, f.Verdict, 100*f.Others)
+		fmt.Fprintf(t, "%s\t%.5g\t%.5g\t%s\t%.3f\t%s\t%s%s\t%.0f %%\t\n", f.Name, first, second, f.Unit, f.Ratio, f.noise("± %.1f %%", 100), target, f.Verdict, 100*f.Others)
 	}
 	_ = t.Flush() // to a terminal
 	fmt.Fprintln(w)
