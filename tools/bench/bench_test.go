@@ -220,7 +220,7 @@ func TestSettle(t *testing.T) {
 		err  string
 	}{
 		{"alone", options{seconds: 1}, 5, ""},
-		{"beside a base", options{seconds: 1, base: "x"}, 11, ""},
+		{"beside a base", options{seconds: 1, base: "x"}, 15, ""},
 		{"as told", options{seconds: 1, base: "x", runs: 5}, 5, ""},
 		{"too few to tell", options{seconds: 1, base: "x", runs: 4}, 0, "--runs 5"},
 		{"a quick one tells nothing", options{seconds: 1, base: "x", quick: true}, 0, "--runs 5"},

@@ -32,7 +32,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "measure only figures whose name contains `NAME`; several are separated by commas")
 	flag.StringVar(&o.base, "base", "", "measure beside the plugin of `COMMIT`, which is built below BUILD/base; status 1 if anything is worse beyond the noise")
 	flag.StringVar(&o.cpus, "cpus", "", "`A,B`: the processors of the first rank and of the second; where cost is measured both run on A (the first, and the first of another core)")
-	flag.IntVar(&o.runs, "runs", 0, "measure everything `N` times (5; 11 beside a base)")
+	flag.IntVar(&o.runs, "runs", 0, "measure everything `N` times (5; 15 beside a base)")
 	flag.Float64Var(&o.seconds, "seconds", 0.5, "length of one measurement, about")
 	flag.BoolVar(&o.quick, "quick", false, "one short run of everything: shows that it works, proves nothing")
 	flag.BoolVar(&o.quiet, "quiet", false, "measure again what other programs disturb, a few times, and take what they disturbed least")
@@ -58,7 +58,7 @@ func (o *options) settle() error {
 	if o.runs == 0 {
 		o.runs = 5
 		if o.base != "" {
-			o.runs = 11
+			o.runs = 15
 		}
 	}
 	if o.quick {
