@@ -21,10 +21,10 @@ import (
 type Fabric struct {
 	Nodes []string // in the order of the topology
 	Dir   string   // of its state
+	Tools string   // directory of the launcher and its companions
 
-	tools string
-	held  *exec.Cmd
-	said  strings.Builder // by the process that holds it
+	held *exec.Cmd
+	said strings.Builder // by the process that holds it
 }
 
 // Tools is where a Build put the launcher and its companions.
@@ -37,7 +37,7 @@ func Up(tools, topology string) (_ *Fabric, err error) {
 	if unix.Access(base, unix.W_OK) != nil {
 		base = ""
 	}
-	f := &Fabric{tools: tools}
+	f := &Fabric{Tools: tools}
 	if f.Dir, err = os.MkdirTemp(base, "fabric"); err != nil {
 		return nil, err
 	}
@@ -76,12 +76,12 @@ func Up(tools, topology string) (_ *Fabric, err error) {
 }
 
 func (f *Fabric) tool(name string, args ...string) *exec.Cmd {
-	return exec.Command(filepath.Join(f.tools, name), args...)
+	return exec.Command(filepath.Join(f.Tools, name), args...)
 }
 
 // Command is one that will run on a node. It ends with its caller.
 func (f *Fabric) Command(ctx context.Context, node, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(f.tools, "fakenet"), append([]string{"exec", "-d", f.Dir, node, program}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(f.Tools, "fakenet"), append([]string{"exec", "-d", f.Dir, node, program}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = os.Environ()
 	cmd.WaitDelay = time.Second // children that it leaves behind hold its output open
@@ -118,7 +118,8 @@ func (f *Fabric) QueuePairs(node string) (numbers []uint32, devices []string, er
 func (f *Fabric) Close() error {
 	var err error
 	if f.held != nil {
-		if err = errors.Join(f.held.Process.Signal(syscall.SIGTERM), f.held.Wait()); err != nil {
+		_ = f.held.Process.Signal(syscall.SIGTERM) // a terminal's interrupt has reached it too
+		if err = f.held.Wait(); err != nil {
 			err = fmt.Errorf("fakenet up: %w: %s", err, &f.said)
 		}
 		f.held = nil

@@ -11,36 +11,42 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTopology(t *testing.T) {
+func TestMesh(t *testing.T) {
 	tests := []struct {
 		name  string
 		links []link
 		want  string
 	}{
-		{"fast", fast, `port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 100000M
+		{"fast", fast, `node a
+node b
+port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 100000M
 port b rdma0 netdev p0 addr 192.168.1.2/24 cage q0 speed 100000M
 link a:rdma0 b:rdma0
 `},
-		{"two halves", lanes(128, 64), `port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 50000M
+		{"two halves", lanes(128, 64), `node a
+node b
+port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 50000M
 port b rdma0 netdev p0 addr 192.168.1.2/24 cage q0 speed 50000M
 port a rdma1 netdev p1 addr 192.168.2.1/24 cage q0 speed 25000M
 port b rdma1 netdev p1 addr 192.168.2.2/24 cage q0 speed 25000M
 link a:rdma0 b:rdma0 rate 128MB latency 20us
 link a:rdma1 b:rdma1 rate 64MB latency 20us
 `},
-		{"for TCP", wire, `port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 100000M
+		{"for TCP", wire, `node a
+node b
+port a rdma0 netdev p0 addr 192.168.1.1/24 cage q0 speed 100000M
 port b rdma0 netdev p0 addr 192.168.1.2/24 cage q0 speed 100000M
 link a:rdma0 b:rdma0 mtu 9000
 `},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, topology(tt.links)); diff != "" {
+			if diff := cmp.Diff(tt.want, meshOf(tt.links).Topology()); diff != "" {
 				t.Errorf("topology (-want +got):\n%s", diff)
 			}
 		})
 	}
-	if got := topology(triangle(64)); strings.Count(got, "port ") != 12 || !strings.Contains(got, "link c:rdma3 a:rdma3 rate 64MB") {
+	if got := meshOf(triangle(64)).Topology(); strings.Count(got, "port ") != 12 || !strings.Contains(got, "link c:rdma3 a:rdma3 rate 64MB") {
 		t.Errorf("triangle:\n%s", got)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/fabric"
 )
 
 func TestBetween(t *testing.T) {
@@ -85,7 +87,9 @@ func series(calls *int, numbers ...float64) side {
 }
 
 // standing is a bench whose fabric is up, of no links.
-func standing(o options) *bench { return &bench{o: o, out: io.Discard, cpus: []int{0}, up: &fabric{}} }
+func standing(o options) *bench {
+	return &bench{o: o, out: io.Discard, cpus: []int{0}, up: &fabric.Fabric{}}
+}
 
 func TestWhatSeemsWorseIsMeasuredTwice(t *testing.T) {
 	slow := slices.Repeat([]float64{2}, 5)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ncclmesh/tests/fabric"
 )
 
 const (
@@ -33,7 +35,7 @@ type bench struct {
 	at       string    // how far it is
 
 	links []link // of the fabric that is up
-	up    *fabric
+	up    *fabric.Fabric
 
 	cpus   []int // that ranks run on
 	shared bool  // all of them on the first
@@ -87,7 +89,7 @@ func (b *bench) close() error {
 	}
 	up := b.up
 	b.up, b.links = nil, nil
-	return up.close()
+	return up.Close()
 }
 
 // processor is the one that a rank runs on.
@@ -108,7 +110,7 @@ func (b *bench) on(links []link, shared bool) error {
 	if err := b.close(); err != nil {
 		return err
 	}
-	up, err := raise(b.tools(), links)
+	up, err := fabric.Up(b.tools(), meshOf(links).Topology())
 	if err != nil {
 		return err
 	}

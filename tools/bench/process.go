@@ -80,7 +80,7 @@ func (b *bench) start(commands []command, in io.Reader, out io.Writer) *group {
 	ctx, cancel := context.WithTimeout(b.ctx, hangGuard)
 	g := &group{b: b, commands: commands, said: make([]bytes.Buffer, len(commands)), ended: make(chan error, len(commands)), cancel: cancel}
 	for i, c := range commands {
-		cmd := b.up.command(ctx, c.node, c.program, c.args...)
+		cmd := b.up.Command(ctx, c.node, c.program, c.args...)
 		cmd.Env = append(append(os.Environ(), "NCCL_MESH_RNR_RETRY=0"), c.env...)
 		cmd.Stderr = &g.said[i]
 		if i == 0 {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/fabric"
 )
 
 // nowhere is a bench whose nodes are this machine, with works that are scripts.
@@ -24,7 +26,7 @@ func nowhere(t *testing.T) (*bench, func(script string) work) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{ctx: t.Context(), o: options{runs: 1}, cpus: cpus, up: &fabric{tools: dir, dir: dir}}
+	b := &bench{ctx: t.Context(), o: options{runs: 1}, cpus: cpus, up: &fabric.Fabric{Tools: dir, Dir: dir}}
 	return b, func(script string) work { return work{program: write("program", script)} }
 }
 
