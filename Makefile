@@ -4,12 +4,13 @@ GO     ?= go
 LANES  ?= tcp
 CROSS  ?= aarch64-linux-gnu-
 name   := libnccl-net-mesh.so
+NAME   ?= 1.0-dev$(addprefix +g,$(shell git -C $(CURDIR) describe --always --dirty --abbrev=7 --exclude='*' 2>/dev/null))
 demo_tcp = ./tests/fabric/cmd/demo
 demo_fake = $(demo_tcp) --lanes fake
 demo_lab = ./tests/lab/cmd/lab demo
 
-# The same source gives the same bytes, wherever it is built.
-library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -extldflags \
+# The same source and NAME, which logs and refusals give, make the same bytes wherever they are built.
+library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X ncclmesh/handshake.build=$(NAME) -extldflags \
 	'-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,$(name) -Wl,-z,now -Wl,--build-id=none'"
 warnings = -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
 
@@ -19,7 +20,7 @@ cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio
 testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
 	qemu-aarch64-static:qemu-user-static $(headers) $(cross)
 
-.PHONY: build arm64 generate test check lab demo bench bench-ibv netdriver fakeverbs dist deps clean help
+.PHONY: build arm64 generate test check lab demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
@@ -76,5 +77,6 @@ deps: ## install what all targets need
 	$(need) $(testing) qemu-system-x86_64:qemu-system-x86
 clean: ## remove what was built
 	rm -rf $(BUILD)
+name: ; @echo $(NAME)
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18

@@ -49,6 +49,7 @@ func NewListener(process ProcessID) (*Exchange, []byte) {
 
 func (x *Exchange) challengeMessage(process ProcessID) []byte {
 	w := setup(setupChallenge, challengeSize)
+	w.build("")
 	w.bytes(x.challenge[:])
 	tag := processTag(process, x.challenge)
 	w.bytes(tag[:])
@@ -74,8 +75,13 @@ func NewDialler(process ProcessID, challenge []byte) (*Exchange, error) {
 	}
 	x := new(Exchange)
 	r := reader{b: body}
+	r.build()
 	x.challenge = r.sum()
-	if tag := processTag(process, x.challenge); !hmac.Equal(tag[:], r.b) {
+	tag := r.id()
+	if err := r.done("challenge"); err != nil {
+		return nil, err
+	}
+	if want := processTag(process, x.challenge); !hmac.Equal(want[:], tag[:]) {
 		return nil, ErrOtherProcess
 	}
 	rand.Read(x.nonce[:])
@@ -227,7 +233,13 @@ func (x *Exchange) HearWelcome(raw []byte) (*Welcome, Keys, error) {
 		return nil, Keys{}, fmt.Errorf("welcome: %w", err)
 	}
 	if kind == setupReject {
-		return nil, Keys{}, &RejectError{RejectCode(body[0])}
+		r := reader{b: body}
+		r.build()
+		code := RejectCode(r.u8())
+		if err := r.done("reject"); err != nil {
+			return nil, Keys{}, err
+		}
+		return nil, Keys{}, &RejectError{code}
 	}
 	x.said = append(x.said, raw[:len(raw)-macSize]...)
 	mac, err := x.sum("ncclmesh welcome")

@@ -28,7 +28,7 @@ func testHello() *Hello {
 	return &Hello{
 		Process: fill(0x01), Node: fill(0x02), Hostname: "spark-a", Port: 0x1234,
 		Addrs:  []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("2001:db8::1")},
-		Listen: 0xa1a2a3a4, Ports: testPorts(),
+		Listen: 0xa1a2a3a4, Ports: testPorts(), Build: "1.0-dev",
 		Session: fill(0x80), Accepted: true, Received: 9,
 	}
 }
@@ -44,7 +44,10 @@ const goldenPorts = `02
 	707172737475767778797a7b7c7d7e7f 0003 02 18
 	7172737475767778797a7b7c7d7e7f80 0000 ff 80` + goldenPort2
 
-const goldenHello = `
+// goldenBuild is 1.0-dev, which the tests are.
+const goldenBuild = `312e302d646576 0000000000000000000000000000000000`
+
+const goldenHello = goldenBuild + `
 	505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f
 	0102030405060708090a0b0c0d0e0f10 02030405060708090a0b0c0d0e0f1011
 	0007 737061726b2d61 1234 02 04 0a010203 06 20010db8000000000000000000000001
@@ -67,7 +70,7 @@ func TestExchangeGolden(t *testing.T) {
 			t.Fatalf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	check("challenge", append(unhex(t, "4e4d 01 81 00000030 101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
+	check("challenge", append(unhex(t, "4e4d 02 81 00000048"+goldenBuild+"101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
 
 	d, err := NewDialler(process, challenge)
 	if err != nil {
@@ -96,7 +99,7 @@ func TestExchangeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := unhex(t, goldenHello)
-	said := append(append(append([]byte{}, challenge...), unhex(t, "4e4d 01 82 000001")...), byte(len(body)+32-256))
+	said := append(append(append([]byte{}, challenge...), unhex(t, "4e4d 02 82 000001")...), byte(len(body)+32-256))
 	said = append(said, body...)
 	check("hello", append(append([]byte{}, said[len(challenge):]...), mac("ncclmesh hello", said)...), hello)
 
@@ -116,7 +119,7 @@ func TestExchangeGolden(t *testing.T) {
 	}
 	body = unhex(t, goldenWelcome)
 	start := len(said)
-	said = append(append(append(said, unhex(t, "4e4d 01 83 000000")...), byte(len(body)+32)), body...)
+	said = append(append(append(said, unhex(t, "4e4d 02 83 000000")...), byte(len(body)+32)), body...)
 	check("welcome", append(append([]byte{}, said[start:]...), mac("ncclmesh welcome", said)...), welcome)
 
 	answer, dkeys, err := d.HearWelcome(welcome)
@@ -204,11 +207,11 @@ func TestExchangeRefuses(t *testing.T) {
 		want    func(error) bool
 	}{
 		{"another secret", other, 0, nil, func(err error) bool { return errors.Is(err, ErrMAC) }},
-		{"another version in the challenge", secret, 1, func(b []byte) []byte { b[2] = 2; return b }, isVersion(2)},
+		{"another version in the challenge", secret, 1, func(b []byte) []byte { b[2] = 1; return b }, isVersion(1)},
 		{"another version in the hello", secret, 2, func(b []byte) []byte { b[2] = 3; return b }, isVersion(3)},
 		{"another version in the welcome", secret, 3, func(b []byte) []byte { b[2] = 4; return b }, isVersion(4)},
 		{"another process", secret, 1, func(b []byte) []byte { b[len(b)-1]++; return b }, func(err error) bool { return errors.Is(err, ErrOtherProcess) }},
-		{"cut challenge", secret, 1, cut, says("message says 48 bytes and has 47")},
+		{"cut challenge", secret, 1, cut, says("message says 72 bytes and has 71")},
 		{"cut hello", secret, 2, cut, says("bytes and has")},
 		{"cut welcome", secret, 3, cut, says("bytes and has")},
 		{"empty hello", secret, 2, func([]byte) []byte { return nil }, says("ends too early")},
@@ -324,8 +327,8 @@ func TestReadSetup(t *testing.T) {
 		{"header alone", ReadHello, big.b[:8], "unexpected EOF"},
 		{"too long", ReadHello, huge.b, "32769 bytes, 32 to 32768 are allowed"},
 		{"challenge for hello", ReadHello, challenge, "out of place"},
-		{"long challenge", ReadChallenge, setup(setupChallenge, 49).b, "49 bytes, 48 to 48"},
-		{"long reject", ReadWelcome, setup(setupReject, 2).b, "2 bytes, 1 to 1"},
+		{"long challenge", ReadChallenge, setup(setupChallenge, 73).b, "73 bytes, 72 to 72"},
+		{"long reject", ReadWelcome, setup(setupReject, 2).b, "2 bytes, 25 to 25"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

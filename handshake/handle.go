@@ -10,17 +10,18 @@ const (
 	// Magic opens every handle and every message of the exchange.
 	Magic = 0x4e4d // "NM"
 	// Version is the version of the whole protocol. Both sides must have the same.
-	Version = 1
+	Version = 2
 
 	// HandleSize is NCCL_NET_HANDLE_MAXSIZE.
 	HandleSize = 128
 
 	handleState = 42 // offset of the connector's state
 	handleAddrs = 50 // offset of the addresses
+	handleBuild = HandleSize - buildSize
 )
 
 // A handle has room for at least one address of either family.
-const _ = uint(HandleSize - handleAddrs - 17)
+const _ = uint(handleBuild - handleAddrs - 17)
 
 // Handle says how to reach one listen, and proves that its bearer was invited.
 //
@@ -30,6 +31,7 @@ const _ = uint(HandleSize - handleAddrs - 17)
 //	26  secret 16
 //	42  connector's state 8
 //	50  addresses: type 1 (4 or 6), then 4 or 16 bytes; 0 ends the list
+//	104 build 24
 type Handle struct {
 	Port    uint16 // of the process's control listener
 	Listen  uint32
@@ -37,6 +39,7 @@ type Handle struct {
 	Secret  Secret
 	State   uint64 // 0 from the listener, then the connector's own; see ConnectorState
 	Addrs   []netip.Addr
+	Build   string // of the listener; Encode takes "" for its own
 }
 
 // Encode writes the handle. Addresses are the most preferred first; those that find no room are left out.
@@ -61,7 +64,7 @@ func (h *Handle) Encode() ([HandleSize]byte, error) {
 		if err := Dialable(a); err != nil {
 			return [HandleSize]byte{}, fmt.Errorf("handle: %w", err)
 		}
-		if len(w.b)+1+a.Unmap().BitLen()/8 <= HandleSize {
+		if len(w.b)+1+a.Unmap().BitLen()/8 <= handleBuild {
 			w.addr(a)
 		}
 	}
@@ -70,17 +73,19 @@ func (h *Handle) Encode() ([HandleSize]byte, error) {
 		return [HandleSize]byte{}, err
 	}
 	copy(out[:], b)
+	w = writer{b: out[:handleBuild]}
+	w.build(h.Build)
 	return out, nil
 }
 
 // DecodeHandle reads a handle.
 func DecodeHandle(b *[HandleSize]byte) (Handle, error) {
-	r := reader{b: b[:]}
+	r := reader{b: b[:handleBuild]}
 	if m := r.u16(); m != Magic {
 		return Handle{}, fmt.Errorf("handle: begins with %#04x, not %#04x: it was not made by this plugin; load the same plugin on every node", m, Magic)
 	}
 	if v := r.u8(); v != Version {
-		return Handle{}, fmt.Errorf("handle: %w", &VersionError{Theirs: v})
+		return Handle{}, fmt.Errorf("handle: %w", handleVersion(v, b))
 	}
 	if f := r.u8(); f != 0 {
 		r.fail("unknown flags %#02x", f)
@@ -112,11 +117,21 @@ func DecodeHandle(b *[HandleSize]byte) (Handle, error) {
 			r.fail("bytes follow the last address")
 		}
 	}
-	r.b = nil
+	r.b = b[handleBuild:]
+	h.Build = r.build()
 	if err := r.done("handle"); err != nil {
 		return Handle{}, err
 	}
 	return h, nil
+}
+
+// handleVersion is the error of a handle of another version.
+func handleVersion(theirs uint8, b *[HandleSize]byte) error {
+	e := &VersionError{Theirs: theirs}
+	if theirs > 1 {
+		e.Build = buildText([buildSize]byte(b[handleBuild:]))
+	}
+	return e
 }
 
 // Dialable says why an address cannot stand in a handle; nil when it can.
@@ -140,11 +155,4 @@ func ConnectorState(h *[HandleSize]byte) uint64 {
 // SetConnectorState keeps a connector's key in the handle between two calls of connect.
 func SetConnectorState(h *[HandleSize]byte, key uint64) {
 	binary.BigEndian.PutUint64(h[handleState:], key)
-}
-
-// VersionError says that the other side speaks another version of the protocol.
-type VersionError struct{ Theirs uint8 }
-
-func (e *VersionError) Error() string {
-	return fmt.Sprintf("protocol version %d, this side speaks version %d: install the same plugin on every node", e.Theirs, Version)
 }

@@ -42,11 +42,12 @@ func testHandle() Handle {
 	return Handle{
 		Port: 0x1234, Listen: 0xa1a2a3a4, Process: fill(0x10), Secret: fill(0x20), State: 0,
 		Addrs: []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("2001:db8::1")},
+		Build: "1.0-dev",
 	}
 }
 
 const goldenHandle = `
-	4e4d 01 00 1234 a1a2a3a4
+	4e4d 02 00 1234 a1a2a3a4
 	101112131415161718191a1b1c1d1e1f
 	202122232425262728292a2b2c2d2e2f
 	0000000000000000
@@ -61,6 +62,7 @@ func TestHandleGolden(t *testing.T) {
 	}
 	want := make([]byte, HandleSize)
 	copy(want, unhex(t, goldenHandle))
+	copy(want[104:], unhex(t, goldenBuild))
 	if diff := cmp.Diff(hex.EncodeToString(want), hex.EncodeToString(b[:])); diff != "" {
 		t.Errorf("bytes (-want +got):\n%s", diff)
 	}
@@ -87,7 +89,7 @@ func TestHandleKeepsTheFirstAddressesThatFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(h.Addrs[:15], got.Addrs, equalAddrs); diff != "" {
+	if diff := cmp.Diff(h.Addrs[:10], got.Addrs, equalAddrs); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 	h.Addrs = nil
@@ -101,7 +103,7 @@ func TestHandleKeepsTheFirstAddressesThatFit(t *testing.T) {
 	if got, err = DecodeHandle(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := append(h.Addrs[:4:4], netip.MustParseAddr("10.0.0.9"))
+	want := h.Addrs[:3]
 	if diff := cmp.Diff(want, got.Addrs, equalAddrs); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
@@ -147,7 +149,9 @@ func TestHandleDecodeRefuses(t *testing.T) {
 				b[i] = 6
 			}
 		}, "ends too early"},
-		{"bytes after the list", func(b *[HandleSize]byte) { b[HandleSize-1] = 1 }, "bytes follow the last address"},
+		{"bytes after the list", func(b *[HandleSize]byte) { b[handleBuild-1] = 1 }, "bytes follow the last address"},
+		{"bytes after the build", func(b *[HandleSize]byte) { b[HandleSize-1] = 1 }, "the build's name is not plain text"},
+		{"no build", func(b *[HandleSize]byte) { clear(b[handleBuild:]) }, "no build is named"},
 		{"link-local", func(b *[HandleSize]byte) { b[handleAddrs+5+1], b[handleAddrs+5+2] = 0xfe, 0x80 }, "only on its own link"},
 		{"IPv4 as IPv6", func(b *[HandleSize]byte) {
 			a := netip.MustParseAddr("::ffff:1.2.3.4").As16()
@@ -169,17 +173,28 @@ func TestHandleDecodeRefuses(t *testing.T) {
 	}
 }
 
+// The connector reads the handle first, so that it is where most learn of another version.
 func TestHandleOfAnotherVersion(t *testing.T) {
-	h := testHandle()
-	b, err := h.Encode()
-	if err != nil {
-		t.Fatal(err)
+	tests := []struct {
+		version uint8
+		want    string
+	}{
+		{1, "handle: protocol version 1 (an older build), this side speaks version 2 (build 1.0-dev): install the same plugin on every node"},
+		{9, "handle: protocol version 9 (build 3.1+gabc), this side speaks version 2 (build 1.0-dev): install the same plugin on every node"},
 	}
-	b[2] = 9
-	_, err = DecodeHandle(&b)
-	var version *VersionError
-	if !errors.As(err, &version) || version.Theirs != 9 {
-		t.Errorf("error = %v, want a VersionError of 9", err)
+	for _, tt := range tests {
+		h := testHandle()
+		h.Build = "3.1+gabc"
+		b, err := h.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[2], b[3] = tt.version, 0xff // nothing else of it is looked at
+		_, err = DecodeHandle(&b)
+		var version *VersionError
+		if !errors.As(err, &version) || version.Theirs != tt.version || err.Error() != tt.want {
+			t.Errorf("error = %v, want %q", err, tt.want)
+		}
 	}
 }
 
@@ -226,7 +241,7 @@ func FuzzHandle(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b[:])
-	f.Add(unhex(f, goldenHandle))
+	f.Add(append(append(unhex(f, goldenHandle), make([]byte, 32)...), unhex(f, goldenBuild)...))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var b [HandleSize]byte
 		copy(b[:], in)

@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,8 @@ import (
 // Types of set-up messages, and the limits of their bodies.
 //
 //	0  magic 2, version 1, type 1, length of the body 4
-//	8  body; in Hello and Welcome followed by an HMAC-SHA-256 of 32 bytes, counted in the length
+//	8  body; in Challenge, Hello and Reject it begins with the build, 24 bytes (see Build), in Hello and Welcome it ends
+//	   with an HMAC-SHA-256 of 32 bytes
 const (
 	setupChallenge = 0x81
 	setupHello     = 0x82
@@ -24,8 +26,8 @@ const (
 	macSize     = 32
 	nonceSize   = 32
 
-	challengeSize = nonceSize + 16
-	rejectSize    = 1
+	challengeSize = buildSize + nonceSize + 16
+	rejectSize    = buildSize + 1
 	maxSetup      = 32 << 10
 )
 
@@ -48,7 +50,7 @@ func (c RejectCode) String() string {
 	case RejectBusy:
 		return "the session is being resumed from there"
 	case RejectVersion:
-		return fmt.Sprintf("it does not speak version %d of the protocol: install the same plugin on every node", Version)
+		return fmt.Sprintf("it does not speak version %d of the protocol (build %s): install the same plugin on every node", Version, Build())
 	default:
 		return fmt.Sprintf("refused with code %d", uint8(c))
 	}
@@ -67,6 +69,7 @@ type Hello struct {
 	Process  ProcessID
 	Node     NodeID
 	Hostname string
+	Build    string // "" when said: this side's own
 	Port     uint16 // of the dialler's own listener
 	Addrs    []netip.Addr
 
@@ -93,6 +96,7 @@ type Welcome struct {
 }
 
 func (w *writer) hello(h *Hello, nonce [nonceSize]byte) {
+	w.build(h.Build)
 	w.bytes(nonce[:])
 	w.bytes(h.Process[:])
 	w.bytes(h.Node[:])
@@ -114,6 +118,7 @@ func (w *writer) hello(h *Hello, nonce [nonceSize]byte) {
 }
 
 func (r *reader) hello() (h Hello, nonce [nonceSize]byte) {
+	h.Build = r.build()
 	nonce = r.sum()
 	h.Process = r.id()
 	h.Node = r.id()
@@ -211,6 +216,13 @@ func readSetup(in io.Reader, kinds ...uint8) ([]byte, error) {
 		return nil, err
 	}
 	_, n, err := parseSetupHeader(h, kinds...)
+	var version *VersionError
+	if errors.As(err, &version) && binary.BigEndian.Uint32(h[4:]) >= buildSize && version.Theirs > 1 {
+		var field [buildSize]byte
+		if _, err := io.ReadFull(in, field[:]); err == nil {
+			version.Build = buildText(field)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -238,6 +250,7 @@ func ReadWelcome(in io.Reader) ([]byte, error) { return readSetup(in, setupWelco
 // Reject returns the message that ends an exchange.
 func Reject(code RejectCode) []byte {
 	w := setup(setupReject, rejectSize)
+	w.build("")
 	w.u8(uint8(code))
 	return w.b
 }

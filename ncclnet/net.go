@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ncclmesh/handshake"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
 )
@@ -112,6 +113,7 @@ func (n *Net) openLocked(trafficClass int) error {
 	for _, line := range unknownVariables(n.host.Environ()) {
 		n.log.Warn(line)
 	}
+	n.log.Info(fmt.Sprintf("build %s, protocol %d", handshake.Build(), handshake.Version))
 	options := c.withTrafficClass(trafficClass).transport
 	options.Log = n.log
 	net, err := n.open(options)

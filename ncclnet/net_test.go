@@ -90,7 +90,8 @@ func TestBadSettingFailsInit(t *testing.T) {
 	if got := n.f.options.Timeout; got != 20 {
 		t.Errorf("timeout %d, want 20", got)
 	}
-	want = "2 NET/Mesh : NCCL_MESH_GID_INDX is not a setting of this plugin and has no effect; did you mean NCCL_MESH_GID_INDEX?"
+	want = "2 NET/Mesh : NCCL_MESH_GID_INDX is not a setting of this plugin and has no effect; did you mean NCCL_MESH_GID_INDEX?" +
+		fmt.Sprintf("\n3 NET/Mesh : build %s, protocol %d", handshake.Build(), handshake.Version)
 	if diff := cmp.Diff(want, n.logged()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}

@@ -108,6 +108,7 @@ func TestRequestsRunOut(t *testing.T) {
 func TestWrongArguments(t *testing.T) {
 	n, send, recv, smr, rmr := pair(t)
 	_, otherRecv := n.connection(n.init())
+	n.files = nil
 	var sizes [MaxRecvs]int
 	isend := func(comm, mr Handle, size int) Result { _, r := n.Isend(comm, page, size, 0, mr); return r }
 	irecv := func(comm Handle, bufs ...Buffer) Result { _, r := n.Irecv(comm, bufs); return r }

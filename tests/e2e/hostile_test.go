@@ -112,7 +112,7 @@ func attack() error {
 	var hello []byte
 	for line := range strings.Lines(string(text)) {
 		w := strings.Fields(line) // an address and what was said to it, which may be the driver's
-		if len(w) == 2 && strings.HasPrefix(w[0], "10.99.0.1:") && strings.HasPrefix(w[1], "4e4d0182") {
+		if len(w) == 2 && strings.HasPrefix(w[0], "10.99.0.1:") && strings.HasPrefix(w[1], "4e4d0282") {
 			at = w[0]
 			if hello, err = hex.DecodeString(w[1]); err != nil {
 				return err

@@ -185,7 +185,14 @@ func TestLibraryIsReproducible(t *testing.T) {
 	if out, err := archive.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if out, err := exec.Command("make", "-C", copied, "build", "BUILD=out").CombinedOutput(); err != nil {
+	name, err := exec.Command("make", "-s", "-C", root(t), "name").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^1\.0-dev(\+g[0-9a-f]+(-dirty)?)?\n$`).Match(name) || !bytes.Contains(first, bytes.TrimSpace(name)) {
+		t.Errorf("the library does not hold its name, %q", name)
+	}
+	if out, err := exec.Command("make", "-C", copied, "build", "BUILD=out", "NAME="+strings.TrimSpace(string(name))).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	second, err := os.ReadFile(filepath.Join(copied, "out", library))
@@ -295,8 +302,13 @@ func wantLoad() string {
 func checkLog(t *testing.T, log string, reasons []string) {
 	t.Helper()
 	line := regexp.MustCompile(`^parent 2 17 %s NET/Mesh : (\w+): `)
-	inits := 0
+	build := regexp.MustCompile(`^parent 3 17 %s NET/Mesh : build \S+, protocol \d+\n$`)
+	inits, builds := 0, 0
 	for text := range strings.Lines(log) {
+		if build.MatchString(text) {
+			builds++
+			continue
+		}
 		m := line.FindStringSubmatch(text)
 		if m == nil {
 			t.Errorf("log: %q; want warnings of the parent, with the format %%s", text)
@@ -312,7 +324,7 @@ func checkLog(t *testing.T, log string, reasons []string) {
 			}
 		}
 	}
-	if inits != 9 {
-		t.Errorf("%d lines about init, want 9", inits)
+	if inits != 9 || builds != 9 {
+		t.Errorf("%d lines about init and %d with the build, want 9 of each", inits, builds)
 	}
 }

@@ -268,6 +268,10 @@ func (e *Endpoint) call(ctx context.Context, process handshake.ProcessID, addr a
 		a.x, err = handshake.NewDialler(process, raw)
 	}
 	if err != nil {
+		var version *handshake.VersionError
+		if errors.As(err, &version) {
+			_, _ = a.conn.Write(handshake.Reject(handshake.RejectVersion)) // for its log to name this build
+		}
 		a.err = cause(ctx, err)
 		return a
 	}

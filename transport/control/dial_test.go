@@ -1,11 +1,14 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,7 +84,7 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 	add(4, "this is not the plugin's protocol", write([]byte("SSH-2.0-OpenSSH_9.2p1 Debian\r\n")))
 	_, other := handshake.NewListener(b.cfg.Process)
 	other[2] = 7
-	add(5, "protocol version 7, this side speaks version 1", write(other))
+	add(5, "protocol version 7 (build "+handshake.Build()+"), this side speaks version 2", write(other))
 	add(6, "refused: the listen is closed", func(c net.Conn) {
 		_, challenge := handshake.NewListener(b.cfg.Process)
 		_, _ = c.Write(append(challenge, handshake.Reject(handshake.RejectListen)...))
@@ -330,4 +333,47 @@ func TestSilent(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
+}
+
+// TestRefusalOverVersionsNamesBothBuilds: in the error of the side that dials, and in the log of the other.
+func TestRefusalOverVersionsNamesBothBuilds(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, only)
+	_, h := b.invite()
+	later := func(raw []byte) []byte { // as the next version would say it
+		raw[2]++
+		copy(raw[8:32], append([]byte("2.0+gfeedbee"), make([]byte, 24)...))
+		return raw
+	}
+	heard := make(chan error, 16)
+	stand(t, b.at(8), func(c net.Conn) {
+		defer c.Close()
+		_, challenge := handshake.NewListener(b.cfg.Process)
+		_, _ = c.Write(later(challenge))
+		_, err := handshake.ReadHello(bytes.NewReader(later(slurp(c))))
+		heard <- err
+	})
+	h.Addrs = []netip.Addr{b.at(8).Addr()}
+	_, err := a.Dial(context.Background(), h)
+	want := "(build 2.0+gfeedbee), this side speaks version " + strconv.Itoa(handshake.Version) + " (build " + handshake.Build() + ")"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Dial: %v, want %q", err, want)
+	}
+	if err := <-heard; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("what the dialler said reads as %v", err)
+	}
+
+	v := visit(t, b, 1)
+	v.say(later(handshake.Reject(handshake.RejectVersion)))
+	v.rejected(handshake.RejectVersion)
+	if !strings.Contains(b.logged(), want) {
+		t.Errorf("the listener's log does not say %q", want)
+	}
+}
+
+// slurp reads what a connection says before it ends.
+func slurp(c net.Conn) []byte {
+	_ = c.SetDeadline(time.Now().Add(hang))
+	b, _ := io.ReadAll(c)
+	return b
 }

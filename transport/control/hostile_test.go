@@ -122,13 +122,13 @@ func TestHostileBytes(t *testing.T) {
 		{"a line of HTTP", reasonMalformed, 0, func(v *visitor) { v.say([]byte("GET / HTTP/1.1\r\n\r\n")) }},
 		{"part of a header", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:5]); _ = v.CloseWrite() }},
 		{"part of a hello", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:50]); _ = v.CloseWrite() }},
-		{"a hello too long", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, 1, 0x82, 0, 0, 0x80, 1}) }},
-		{"an absurd length", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, 1, 0x82, 0xff, 0xff, 0xff, 0xff}) }},
+		{"a hello too long", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0, 0, 0x80, 1}) }},
+		{"an absurd length", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0xff, 0xff, 0xff, 0xff}) }},
 		{"its own challenge", reasonMalformed, 0, func(v *visitor) { v.say(v.challenge) }},
 		{"another version", reasonVersion, handshake.RejectVersion, func(v *visitor) {
 			raw := v.hello(another.Secret[:], hello(nil))
-			raw[2] = 2
-			v.say(raw[:8])
+			raw[2] = handshake.Version + 1
+			v.say(raw[:32])
 		}},
 		{"no secret", reasonSecret, handshake.RejectListen, func(v *visitor) { v.say(v.hello(nil, hello(nil))) }},
 		{"the secret of another listen", reasonSecret, handshake.RejectListen, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(nil))) }},
