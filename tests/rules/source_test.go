@@ -21,9 +21,10 @@ const module = "ncclmesh"
 var imports = map[string][]string{
 	"capi":                  {"C", "ncclnet"},
 	"ncclnet":               {"handshake", "transport", "transport/forkfd", "transport/topology"},
-	"transport":             {"handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/topology", sysUnix, netlink},
-	"transport/control":     {"handshake", "transport/forkfd", "transport/lobby", sysUnix},
-	"transport/dataport":    {"handshake", "transport/forkfd", "transport/lobby", sysUnix},
+	"transport":             {"handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/limit", "transport/topology", sysUnix, netlink},
+	"transport/control":     {"handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
+	"transport/dataport":    {"handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
+	"transport/limit":       {sysUnix},
 	"transport/lobby":       {"transport/forkfd"},
 	"transport/topology":    {"handshake", sysUnix, netlink},
 	"transport/forkfd":      {sysUnix},

@@ -12,19 +12,21 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
 )
 
-// Limits of connections that are not yet authenticated.
+// Limits of connections that are not yet authenticated; fewer in all where descriptors are few.
 const (
 	maxStrangers = 256
-	maxPerSource = 16
+	maxPerSource = 64
 )
 
 // Reasons of refusals, as counted and logged.
 const (
 	reasonCrowded   = "too many unauthenticated connections"
 	reasonSource    = "too many unauthenticated connections from one address"
+	reasonAccept    = "it could not be accepted here"
 	reasonSlow      = "not authenticated in time"
 	reasonTruncated = "ended in the middle of a message"
 	reasonVersion   = "wrong version"
@@ -43,8 +45,8 @@ func (e *Endpoint) accept() {
 			return
 		}
 		if err != nil {
-			// Out of descriptors or memory. The queue of the kernel keeps the peers waiting.
-			e.refuse(err.Error(), netip.AddrPort{}, err)
+			// The queue of the kernel keeps the peers waiting.
+			e.refuse(reasonAccept, netip.AddrPort{}, limit.Own(err))
 			if !sleep(e.ctx, e.scaled(maxPause)) {
 				return
 			}
@@ -52,7 +54,7 @@ func (e *Endpoint) accept() {
 		}
 		s := e.lobby.Enter(c)
 		if s == nil {
-			e.refuse(reasonSource, lobby.Source(c), nil)
+			e.refuse(reasonCrowded, lobby.Source(c), nil)
 			_ = forkfd.Close(c)
 			continue
 		}
@@ -67,13 +69,15 @@ func (e *Endpoint) accept() {
 func (e *Endpoint) receive(s *lobby.Stranger) {
 	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
 	reason, reject, err := e.exchange(s)
-	evicted := e.lobby.Leave(s)
+	fate := e.lobby.Leave(s)
 	if err == nil {
 		return // the connection belongs to a session
 	}
 	switch {
 	case e.ctx.Err() != nil:
-	case evicted:
+	case fate == lobby.OverShare:
+		e.refuse(reasonSource, s.Source, nil)
+	case fate == lobby.OverCrowd:
 		e.refuse(reasonCrowded, s.Source, nil)
 	case reason != "":
 		e.refuse(reason, s.Source, err)
@@ -96,6 +100,9 @@ func (e *Endpoint) exchange(s *lobby.Stranger) (reason string, reject handshake.
 	if err != nil {
 		reason, reject = explain(err)
 		return reason, reject, err
+	}
+	if !e.lobby.Heard(s) {
+		return "", 0, net.ErrClosed
 	}
 	hello, err := x.HearHello(raw)
 	if err != nil {

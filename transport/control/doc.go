@@ -21,7 +21,8 @@
 //
 // The listener is open to everyone, so every byte is hostile until a MAC has been verified. A connection that
 // is not yet authenticated costs one goroutine and a few kilobytes for at most 10 s; there are at most 256 of them, and
-// 16 from one address. Those that are refused are closed, counted, and logged once for each address and reason.
+// 64 from one address. One too many costs one of those that have not said a whole Hello its place, whichever chance
+// picks (package lobby). Those that are refused are closed, counted, and logged once for each address and reason.
 //
 // # Threads
 //

@@ -14,6 +14,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
 )
 
@@ -121,7 +122,7 @@ func New(cfg Config) (*Endpoint, error) {
 		cfg:      cfg,
 		log:      cfg.Log,
 		addrs:    addrs,
-		lobby:    lobby.Lobby{Max: maxStrangers, PerSource: maxPerSource},
+		lobby:    lobby.Lobby{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[handshake.ProcessID]*dial),
 		peers:    make(map[peerKey]*Session),

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,37 +228,31 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
-func TestStrangersFromOneAddress(t *testing.T) {
+// TestSharedAddress: silent connections from a peer's own address, more than an address may have, do not keep it out, nor
+// does the peer's attempt push itself out.
+func TestSharedAddress(t *testing.T) {
 	leakCheck(t)
-	b := newNode(t, nil)
-	for range maxPerSource {
-		visit(t, b, 100)
+	a, b := newNode(t, nil), newNode(t, nil)
+	for range maxPerSource + 4 {
+		visit(t, b, 1)
 	}
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local(100), 0))}
-	c, err := d.Dial("tcp", b.at(1).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(hang))
-	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("one more was heard")
-	}
-	if diff := cmp.Diff(map[string]uint64{reasonSource: 1}, b.Stats().Refused); diff != "" {
-		t.Errorf("refused (-want +got):\n%s", diff)
-	}
-	// A peer elsewhere is not concerned.
-	a := newNode(t, nil)
 	_, h := b.invite()
-	a.dial(h)
+	s := a.dial(h)
+	a.send(s, &handshake.Connected{Conn: 1})
+	if diff := cmp.Diff(conns(1, 1), b.messages(b.first(), 1)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	eventually(t, "some to be counted", func() bool { return b.Stats().Refused[reasonSource] >= 4 })
+	if got := b.Stats().Strangers; got > maxPerSource {
+		t.Errorf("%d strangers are inside, of one address", got)
+	}
 }
 
 // TestCrowdOfStrangers: whoever is honest gets in although all places are taken.
 func TestCrowdOfStrangers(t *testing.T) {
 	leakCheck(t)
 	b := newNode(t, nil)
-	first := visit(t, b, 100)
-	for i := 1; i < maxStrangers; i++ {
+	for i := range maxStrangers {
 		visit(t, b, 100+byte(i/maxPerSource))
 	}
 	if got := b.Stats().Strangers; got != maxStrangers {
@@ -265,8 +261,71 @@ func TestCrowdOfStrangers(t *testing.T) {
 	a := newNode(t, nil)
 	_, h := b.invite()
 	a.dial(h)
-	first.rejected(0)
-	eventually(t, "the oldest to be counted", func() bool { return b.Stats().Refused[reasonCrowded] == 1 })
+	eventually(t, "one to be counted", func() bool { return b.Stats().Refused[reasonCrowded] > 0 })
+}
+
+// flood opens connections to an address from 127.0.0.1, as fast as it can, says nothing on them and keeps them for as
+// long as they are kept at the other end. It returns how many there were so far.
+func flood(t *testing.T, to netip.AddrPort) (opened func() int64) {
+	t.Helper()
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	places := make(chan struct{}, 4*maxPerSource)
+	for range 4 {
+		wg.Go(func() {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+			for ctx.Err() == nil {
+				c, err := d.DialContext(ctx, "tcp", to.String())
+				if err != nil {
+					continue // the listener's queue is full, or it is over
+				}
+				n.Add(1)
+				places <- struct{}{}
+				wg.Go(func() {
+					stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+					_, _ = io.Copy(io.Discard, struct{ io.Reader }{c})
+					stop()
+					_ = c.(*net.TCPConn).SetLinger(0)
+					_ = c.Close()
+					<-places
+				})
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return n.Load
+}
+
+// TestFlood: a link that is reset while connections pour in on both sides from their own address is made anew, time
+// after time.
+func TestFlood(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, nil)
+	_, h := b.invite()
+	s := a.dial(h)
+	a.send(s, &handshake.Connected{Conn: 1})
+	r := b.first()
+	toA, toB := flood(t, a.at(1)), flood(t, b.at(1)) // at both, for either may dial
+	opened := func() int64 { return toA() + toB() }
+	eventually(t, "the crowds", func() bool { return a.Stats().Strangers >= maxPerSource && b.Stats().Strangers >= maxPerSource })
+	const resets = 10
+	start, before := time.Now(), opened()
+	for i := range uint32(resets) {
+		s.Redial(errors.New("reset"))
+		a.send(s, &handshake.Connected{Conn: i + 2})
+		b.send(r, &handshake.Connected{Conn: i + 1})
+		b.messages(r, int(i)+2)
+		a.messages(s, int(i)+1)
+	}
+	survived := opened() - before
+	t.Logf("survived %.0f connections a second, %d for each of %d resets", float64(survived)/time.Since(start).Seconds(), survived/resets, resets)
+	if diff := cmp.Diff(conns(1, resets+1), b.messages(r, resets+1)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if got := a.Stats(); got.Resumed < resets || got.Dead != 0 {
+		t.Errorf("stats: %+v", got)
+	}
 }
 
 func TestRefusalsAreLoggedWithinALimit(t *testing.T) {

@@ -11,11 +11,13 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
 )
 
-// Limits of connections that have not proved themselves. A peer sets the lanes of
-// all its connections up at once, so that one address may have many.
+// Limits of connections that have not proved themselves; fewer in all where
+// descriptors are few. A peer sets the lanes of all its connections up at once, so
+// that one address may have many.
 const (
 	maxStrangers = 512
 	maxPerSource = 256
@@ -30,6 +32,7 @@ const (
 const (
 	reasonCrowded   = "too many connections that have not proved themselves"
 	reasonSource    = "too many connections from one address that have not proved themselves"
+	reasonAccept    = "it could not be accepted here"
 	reasonSlow      = "not proved in time"
 	reasonTruncated = "ended in the middle of the proof"
 	reasonMalformed = "malformed proof"
@@ -44,8 +47,8 @@ func (e *Endpoint) accept(ln *forkfd.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors or memory: the kernel's queue keeps the peers waiting
-			e.refuse(err.Error(), netip.AddrPort{}, err)
+		if err != nil { // the kernel's queue keeps the peers waiting
+			e.refuse(reasonAccept, netip.AddrPort{}, limit.Own(err))
 			select {
 			case <-e.ctx.Done():
 				return
@@ -55,7 +58,7 @@ func (e *Endpoint) accept(ln *forkfd.Listener) {
 		}
 		s := e.lobby.Enter(c)
 		if s == nil {
-			e.refuse(reasonSource, lobby.Source(c), nil)
+			e.refuse(reasonCrowded, lobby.Source(c), nil)
 			_ = forkfd.Close(c)
 			continue
 		}
@@ -66,13 +69,16 @@ func (e *Endpoint) accept(ln *forkfd.Listener) {
 // receive is the listener's side of the proof.
 func (e *Endpoint) receive(s *lobby.Stranger) {
 	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
-	call, welcome, reason, err := e.hear(s.Conn)
-	evicted := e.lobby.Leave(s)
+	call, welcome, reason, err := e.hear(s)
+	fate := e.lobby.Leave(s)
 	defer func() { _ = forkfd.Close(s.Conn) }()
 	switch {
-	case evicted && e.ctx.Err() != nil:
+	case fate == lobby.LobbyEnded:
 		return
-	case evicted:
+	case fate == lobby.OverShare:
+		e.refuse(reasonSource, s.Source, nil)
+		return
+	case fate == lobby.OverCrowd:
 		e.refuse(reasonCrowded, s.Source, nil)
 		return
 	case err != nil:
@@ -97,9 +103,9 @@ func (e *Endpoint) receive(s *lobby.Stranger) {
 }
 
 // hear reads and checks what a stranger says.
-func (e *Endpoint) hear(c *net.TCPConn) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
+func (e *Endpoint) hear(s *lobby.Stranger) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
 	var hello [handshake.LaneHelloSize]byte
-	if n, err := io.ReadFull(c, hello[:]); err != nil {
+	if n, err := io.ReadFull(s.Conn, hello[:]); err != nil {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			reason = reasonSlow
@@ -108,6 +114,7 @@ func (e *Endpoint) hear(c *net.TCPConn) (call *Call, welcome [handshake.LaneWelc
 		}
 		return nil, welcome, reason, err
 	}
+	e.lobby.Heard(s) // if it was turned out before, Leave says so
 	name, err := handshake.HearLaneHello(hello)
 	if err != nil {
 		return nil, welcome, reasonMalformed, err

@@ -321,30 +321,60 @@ func TestReplay(t *testing.T) {
 	closeAll(t, out, wait(t, "the lane", got))
 }
 
-// A crowd that says nothing neither keeps a peer out nor stays.
+// A crowd that says nothing does not keep a peer out.
 func TestSilentCrowd(t *testing.T) {
 	leaks(t)
-	e := newEndpoint(t, func(c *Config) { c.TimeScale = 0.1 })
+	e := newEndpoint(t, func(c *Config) { c.TimeScale = 3 })
 	to := listen(t, e, lo4)
-	var crowd []net.Conn
 	for i := range maxStrangers + 20 {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%4))}}
 		c, err := d.Dial("tcp", to.String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		crowd = append(crowd, c)
+		t.Cleanup(func() { _ = c.Close() })
 	}
 	_, got := expect(t, e, end(lo4))
-	out := dial(t, e, end(lo4), to)
-	closeAll(t, out, wait(t, "the lane", got))
-	until(t, "the crowd to be gone", func() bool { return e.Stats().Inside == 0 })
-	s := e.Stats()
-	if s.Refused[reasonCrowded] == 0 || s.Refused[reasonSlow] == 0 {
-		t.Errorf("refused %v; want some as slow and some as too many", s.Refused)
+	closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
+	if s := e.Stats(); s.Refused[reasonCrowded] == 0 || s.Inside > maxStrangers {
+		t.Errorf("%d inside, refused %v; want some as too many", s.Inside, s.Refused)
 	}
-	for _, c := range crowd {
-		_ = c.Close()
+}
+
+// Nor does it stay.
+func TestSilentStranger(t *testing.T) {
+	leaks(t)
+	e := newEndpoint(t, func(c *Config) { c.TimeScale = 0.02 })
+	c := intrude(t, listen(t, e, lo4), nil)
+	closedByPeer(t, c)
+	until(t, "it to be counted", func() bool { return e.Stats().Refused[reasonSlow] == 1 })
+	if s := e.Stats(); s.Inside != 0 {
+		t.Errorf("%d inside", s.Inside)
+	}
+}
+
+// Silent connections from a peer's own address, more than an address may have, do
+// not keep its lanes out until they are given up.
+func TestSharedAddress(t *testing.T) {
+	leaks(t)
+	e := newEndpoint(t, func(c *Config) { c.TimeScale = 3 })
+	to := listen(t, e, lo4)
+	for range maxPerSource + 4 {
+		c, err := net.Dial("tcp", to.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	until(t, "the crowd", func() bool { return e.Stats().Refused[reasonSource] >= 4 })
+	x := end(lo4)
+	for range 20 {
+		x.Name.Conn++
+		_, got := expect(t, e, x)
+		closeAll(t, dial(t, e, x, to), wait(t, "the lane", got))
+	}
+	if s := e.Stats(); s.Inside > maxPerSource || s.Refused[reasonCrowded]+s.Refused[reasonSlow] != 0 {
+		t.Errorf("%d inside; refused %v", s.Inside, s.Refused)
 	}
 }
 

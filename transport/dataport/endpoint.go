@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
 )
 
@@ -78,7 +79,7 @@ func New(cfg Config) *Endpoint {
 	e := &Endpoint{
 		cfg:       cfg,
 		log:       cfg.Log,
-		lobby:     lobby.Lobby{Max: maxStrangers, PerSource: maxPerSource},
+		lobby:     lobby.Lobby{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
 		listeners: map[place]*forkfd.Listener{},
 		expected:  map[handshake.LaneName]*Call{},
 	}

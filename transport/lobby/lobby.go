@@ -1,6 +1,7 @@
 package lobby
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -13,11 +14,16 @@ type Lobby struct {
 	Max       int // strangers at once
 	PerSource int // of them from one address
 
-	mu      sync.Mutex
-	closed  bool
-	last    uint64
-	inside  map[*Stranger]struct{}
-	sources map[netip.Addr]int
+	mu     sync.Mutex
+	closed bool
+	inside map[*Stranger]struct{}
+	crowds map[netip.Addr]*crowd
+}
+
+// crowd is the strangers of one address.
+type crowd struct {
+	size   int         // all of them
+	silent []*Stranger // who may have to go, in no order
 }
 
 // Stranger is a connection that has not proved itself.
@@ -25,73 +31,139 @@ type Stranger struct {
 	Conn   *net.TCPConn
 	Source netip.AddrPort
 
-	number  uint64 // order of arrival
-	evicted bool   // guarded by Lobby.mu
+	place int  // in its crowd's silent ones; -1 once it has been heard. Guarded by Lobby.mu
+	fate  Fate // guarded by Lobby.mu
 }
 
-// Enter admits a connection; nil: its address has its share already. In a closed
-// Lobby the newcomer is evicted at once.
+// Fate is why a stranger's connection was closed by its Lobby.
+type Fate uint8
+
+const (
+	Stayed     Fate = 0 // it was not
+	OverShare  Fate = 1 // for another one of its address
+	OverCrowd  Fate = 2 // for one of any address
+	LobbyEnded Fate = 3
+)
+
+// Enter admits a connection, if another has to go for it. Nil: it cannot come in,
+// as all who would have to go have been heard. In a closed Lobby the newcomer is
+// turned out at once.
 func (l *Lobby) Enter(c *net.TCPConn) *Stranger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.inside == nil {
-		l.inside, l.sources = map[*Stranger]struct{}{}, map[netip.Addr]int{}
+		l.inside, l.crowds = map[*Stranger]struct{}{}, map[netip.Addr]*crowd{}
 	}
-	from := Source(c)
-	if l.sources[from.Addr()] >= l.PerSource {
-		return nil
-	}
-	if len(l.inside) >= l.Max {
-		var oldest *Stranger
-		for s := range l.inside {
-			if oldest == nil || s.number < oldest.number {
-				oldest = s
-			}
+	s := &Stranger{Conn: c, Source: Source(c)}
+	own := l.crowds[s.Source.Addr()]
+	switch {
+	case own != nil && own.size >= l.PerSource:
+		if !l.thinLocked(own, OverShare) {
+			return nil
 		}
-		l.evictLocked(oldest)
+	case len(l.inside) >= l.Max:
+		if !l.thinLocked(l.largestLocked(), OverCrowd) {
+			return nil
+		}
 	}
-	l.last++
-	s := &Stranger{Conn: c, Source: from, number: l.last}
+	if own = l.crowds[s.Source.Addr()]; own == nil { // also if its last one has just gone
+		own = &crowd{}
+		l.crowds[s.Source.Addr()] = own
+	}
+	s.place = len(own.silent)
+	own.silent = append(own.silent, s)
+	own.size++
 	l.inside[s] = struct{}{}
-	l.sources[from.Addr()]++
 	if l.closed {
-		l.evictLocked(s)
+		l.evictLocked(s, LobbyEnded)
 	}
 	return s
 }
 
-// Leave takes a stranger out, and reports whether it was evicted, its connection
-// closed, meanwhile. It may be called again.
-func (l *Lobby) Leave(s *Stranger) (evicted bool) {
+// largestLocked is the crowd with most who may have to go; one of them by chance.
+func (l *Lobby) largestLocked() *crowd {
+	most, equal := &crowd{}, 0
+	for _, c := range l.crowds {
+		switch {
+		case len(c.silent) > len(most.silent):
+			most, equal = c, 1
+		case len(c.silent) == len(most.silent):
+			if equal++; rand.IntN(equal) == 0 {
+				most = c
+			}
+		}
+	}
+	return most
+}
+
+// thinLocked turns one of a crowd out, if one may have to go.
+func (l *Lobby) thinLocked(c *crowd, why Fate) bool {
+	if len(c.silent) == 0 {
+		return false
+	}
+	l.evictLocked(c.silent[rand.IntN(len(c.silent))], why)
+	return true
+}
+
+// Heard says that a stranger has said all that it has to, and only waits to be
+// judged: it need not go for another any more. It reports false when the stranger
+// was turned out before.
+func (l *Lobby) Heard(s *Stranger) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.inside[s]; !ok {
+		return false
+	}
+	l.hearLocked(s)
+	return true
+}
+
+func (l *Lobby) hearLocked(s *Stranger) {
+	if s.place < 0 {
+		return
+	}
+	c := l.crowds[s.Source.Addr()]
+	last := len(c.silent) - 1
+	c.silent[s.place] = c.silent[last]
+	c.silent[s.place].place = s.place
+	c.silent[last], c.silent = nil, c.silent[:last]
+	s.place = -1
+}
+
+// Leave takes a stranger out, and says why it was turned out, its connection
+// closed, if it was. It may be called again.
+func (l *Lobby) Leave(s *Stranger) Fate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leaveLocked(s)
-	return s.evicted
+	return s.fate
 }
 
 func (l *Lobby) leaveLocked(s *Stranger) {
 	if _, ok := l.inside[s]; !ok {
 		return
 	}
+	l.hearLocked(s)
 	delete(l.inside, s)
-	if l.sources[s.Source.Addr()]--; l.sources[s.Source.Addr()] == 0 {
-		delete(l.sources, s.Source.Addr())
+	c := l.crowds[s.Source.Addr()]
+	if c.size--; c.size == 0 {
+		delete(l.crowds, s.Source.Addr())
 	}
 }
 
-func (l *Lobby) evictLocked(s *Stranger) {
-	s.evicted = true
+func (l *Lobby) evictLocked(s *Stranger, why Fate) {
+	s.fate = why
 	l.leaveLocked(s)
 	_ = forkfd.Close(s.Conn)
 }
 
-// Close evicts whoever is inside and whoever comes.
+// Close turns out whoever is inside and whoever comes.
 func (l *Lobby) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	for s := range l.inside {
-		l.evictLocked(s)
+		l.evictLocked(s, LobbyEnded)
 	}
 }
 

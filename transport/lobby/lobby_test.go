@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 const hang = 20 * time.Second
@@ -32,22 +33,28 @@ func pair(t *testing.T, last byte) (in *net.TCPConn, out net.Conn) {
 	return in, out
 }
 
-// Strangers come from 127.0.0.1 and its neighbours and are named by their place in
-// the order of arrival.
+// Strangers come from 127.0.0.1 and its neighbours. Who goes is left to chance, so that the outcome is how many of each
+// address went, and why.
 func TestLobby(t *testing.T) {
+	type went struct{ Share, Crowd, Ended int }
 	tests := []struct {
-		name                     string
-		script                   string // +n: one from 127.0.0.n enters; -i: stranger i leaves; x: the lobby is closed
-		inside, refused, evicted []int
+		name    string
+		script  string       // +n: one from 127.0.0.n enters; -i, !i: stranger i leaves, has been heard; x: the lobby is closed
+		inside  map[byte]int // by address
+		refused []int
+		went    map[byte]went
 	}{
-		{"within the limits", "+1 +1 +2", []int{0, 1, 2}, nil, nil},
-		{"more than its share", "+1 +1 +1 +2", []int{0, 1, 3}, []int{2}, nil},
-		{"a share is free again", "+1 +1 -0 +1", []int{1, 2}, nil, nil},
-		{"the oldest goes", "+1 +2 +3 +4 +5", []int{2, 3, 4}, nil, []int{0, 1}},
-		{"the oldest has left", "+1 +2 +3 -0 +4 +5", []int{2, 3, 4}, nil, []int{1}},
-		{"the evicted hold no share", "+1 +1 +2 +3 +4 +1 +1", []int{4, 5, 6}, nil, []int{0, 1, 2, 3}},
-		{"who left is not evicted", "+1 -0 -0 +2 x", nil, nil, []int{1}},
-		{"closed", "+1 x +1 +1 +1", nil, nil, []int{0, 1, 2, 3}},
+		{"within the limits", "+1 +1 +2", map[byte]int{1: 2, 2: 1}, nil, nil},
+		{"more than its share", "+1 +1 +1 +1 +2", map[byte]int{1: 2, 2: 1}, nil, map[byte]went{1: {Share: 2}}},
+		{"a share is free again", "+1 +1 -0 +1", map[byte]int{1: 2}, nil, nil},
+		{"who has been heard stays", "+1 +1 !0 !1 +1", map[byte]int{1: 2}, []int{2}, nil},
+		{"who has been heard leaves", "+1 +1 !0 !1 -0 +1 +1", map[byte]int{1: 2}, nil, map[byte]went{1: {Share: 1}}},
+		{"the crowd has to go", "+1 +1 +2 +3", map[byte]int{1: 1, 2: 1, 3: 1}, nil, map[byte]went{1: {Crowd: 1}}},
+		{"but for those heard", "+1 +1 +2 !0 !1 +3", map[byte]int{1: 2, 3: 1}, nil, map[byte]went{2: {Crowd: 1}}},
+		{"all are heard", "+1 +1 +2 !0 !1 !2 +3", map[byte]int{1: 2, 2: 1}, []int{3}, nil},
+		{"who left is not turned out", "+1 -0 -0 +2 x", nil, nil, map[byte]went{2: {Ended: 1}}},
+		{"closed", "+1 x +1 +1 +1", nil, nil, map[byte]went{1: {Ended: 4}}},
+		{"heard and closed", "+1 !0 x", nil, nil, map[byte]went{1: {Ended: 1}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,33 +68,70 @@ func TestLobby(t *testing.T) {
 					all = append(all, l.Enter(c))
 				case '-':
 					l.Leave(all[n])
+				case '!':
+					if !l.Heard(all[n]) {
+						t.Errorf("stranger %d is not inside", n)
+					}
 				case 'x':
 					l.Close()
 				}
 			}
-			if got := l.Len(); got != len(tt.inside) {
-				t.Errorf("%d are inside, want %d", got, len(tt.inside))
-			}
-			var inside, refused, evicted []int
+			inside, gone := map[byte]int{}, map[byte]went{}
+			var refused []int
 			for i, s := range all {
 				if s == nil {
 					refused = append(refused, i)
 					continue
 				}
+				from := s.Source.Addr().As4()[3]
 				if _, ok := l.inside[s]; ok {
-					inside = append(inside, i)
+					inside[from]++
 				}
-				if l.Leave(s) {
-					evicted = append(evicted, i)
+				g := gone[from]
+				switch fate := l.Leave(s); fate {
+				case Stayed:
+					continue
+				case OverShare:
+					g.Share++
+				case OverCrowd:
+					g.Crowd++
+				case LobbyEnded:
+					g.Ended++
+				}
+				if gone[from] = g; l.Heard(s) {
+					t.Errorf("stranger %d was heard after it went", i)
 				}
 			}
-			if diff := cmp.Diff([][]int{tt.inside, tt.refused, tt.evicted}, [][]int{inside, refused, evicted}); diff != "" {
-				t.Errorf("inside, refused, evicted (-want +got):\n%s", diff)
+			if diff := cmp.Diff([]any{tt.inside, tt.refused, tt.went}, []any{inside, refused, gone}, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("inside, refused, went (-want +got):\n%s", diff)
 			}
-			if l.Len() != 0 || len(l.sources) != 0 {
-				t.Errorf("%d strangers and %d addresses are left", l.Len(), len(l.sources))
+			if l.Len() != 0 || len(l.crowds) != 0 {
+				t.Errorf("%d strangers and %d addresses are left", l.Len(), len(l.crowds))
 			}
 		})
+	}
+}
+
+// Nobody can know who goes next: of a full share every one does, now and then.
+func TestWhoGoesIsChance(t *testing.T) {
+	const share = 4
+	in, _ := pair(t, 1)
+	went := map[int]int{}
+	for range 200 {
+		l := &Lobby{Max: 100, PerSource: share}
+		var all []*Stranger
+		for range share {
+			all = append(all, l.Enter(in))
+		}
+		l.Enter(in)
+		for i, s := range all {
+			if l.Leave(s) == OverShare {
+				went[i]++
+			}
+		}
+	}
+	if len(went) != share {
+		t.Errorf("who went, by order of arrival: %v", went)
 	}
 }
 

@@ -1,0 +1,59 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// listeners is how many kinds of listener let strangers in: the control port, and the data ports.
+const listeners = 2
+
+// Strangers is how many connections that have not proved themselves one kind of listener may hold: most, or fewer where
+// all of them together would come to a quarter of the descriptors that the process may ever have.
+func Strangers(most int) int {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return most
+	}
+	return strangers(most, l.Max)
+}
+
+func strangers(most int, hard uint64) int {
+	quarter := (max(hard, 4) - 1) / 4 // stays below it
+	return int(max(1, min(uint64(most), quarter/listeners)))
+}
+
+// Error is a system call that failed because this node has run out of something.
+type Error struct {
+	Err  error
+	hint string
+}
+
+func (e *Error) Error() string { return e.Err.Error() + e.hint }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Own returns err; as an *Error, which names the limit, if it says that this node has run out of something.
+func Own(err error) error {
+	var own *Error
+	switch {
+	case err == nil, errors.As(err, &own):
+		return err
+	case errors.Is(err, unix.EMFILE):
+		var l unix.Rlimit
+		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &l) // cannot fail with these arguments
+		return &Error{err, fmt.Sprintf(": this process may have %d descriptors and has no more; raise the limit (ulimit -n)", l.Cur)}
+	case errors.Is(err, unix.ENFILE):
+		return &Error{err, ": this machine has as many files open as it may; raise fs.file-max (sysctl)"}
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
+		return &Error{err, ": this machine has no memory left for sockets; see net.ipv4.tcp_mem (sysctl) and free"}
+	}
+	return err
+}
+
+// IsOwn reports whether an error says that this node has run out of something.
+func IsOwn(err error) bool {
+	var own *Error
+	return errors.As(Own(err), &own)
+}

@@ -1,0 +1,62 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStrangers(t *testing.T) {
+	tests := []struct {
+		most int
+		hard uint64
+		want int
+	}{
+		{256, 1 << 20, 256},
+		{256, math.MaxUint64, 256},
+		{256, 4096, 256},
+		{512, 4096, 511},
+		{256, 1024, 127},
+		{256, 64, 7},
+		{256, 8, 1},
+		{256, 0, 1},
+	}
+	for _, tt := range tests {
+		if got := strangers(tt.most, tt.hard); got != tt.want {
+			t.Errorf("%d wanted of %d descriptors: %d, want %d", tt.most, tt.hard, got, tt.want)
+		}
+	}
+}
+
+func TestOwn(t *testing.T) {
+	tests := []struct {
+		err  error
+		want string // "" for what is none of this node's
+	}{
+		{nil, ""},
+		{io.EOF, ""},
+		{os.NewSyscallError("connect", unix.ECONNREFUSED), ""},
+		{os.NewSyscallError("socket", unix.EMFILE), "socket: too many open files: this process may have "},
+		{fmt.Errorf("lane: %w", os.NewSyscallError("fcntl", unix.EMFILE)), "(ulimit -n)"},
+		{unix.ENFILE, "fs.file-max"},
+		{unix.ENOMEM, "no memory left"},
+		{unix.ENOBUFS, "no memory left"},
+	}
+	for _, tt := range tests {
+		got := Own(tt.err)
+		switch {
+		case !errors.Is(got, tt.err):
+			t.Errorf("%v does not wrap %v", got, tt.err)
+		case tt.want == "" && (got != tt.err || IsOwn(tt.err)):
+			t.Errorf("%v became %v", tt.err, got)
+		case tt.want != "" && (!IsOwn(tt.err) || !strings.Contains(got.Error(), tt.want) || Own(got) != got):
+			t.Errorf("%v became %v, want one that says %q", tt.err, got, tt.want)
+		}
+	}
+}
