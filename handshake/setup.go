@@ -35,16 +35,22 @@ const (
 type RejectCode uint8
 
 const (
-	RejectListen  RejectCode = 1 // the listen id is unknown, closed or used, or the secret is another one
+	RejectListen  RejectCode = 1 // this process never made such a listen
 	RejectSession RejectCode = 2 // this process has no such session
 	RejectBusy    RejectCode = 3 // this side is resuming the session itself; its attempt comes first
 	RejectVersion RejectCode = 4 // this side speaks another version of the protocol
+	RejectClosed  RejectCode = 5 // the listen has been closed
+	RejectSecret  RejectCode = 6 // the listen has another secret
 )
 
 func (c RejectCode) String() string {
 	switch c {
 	case RejectListen:
-		return "the listen is closed, already used, or was never made there"
+		return "the process there never made that listen: the handle is damaged, or not of this run"
+	case RejectClosed:
+		return "the listen has been closed there"
+	case RejectSecret:
+		return "the listen has another secret there: the handle is damaged, or not of this run"
 	case RejectSession:
 		return "the session is not known there"
 	case RejectBusy:

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
 )
 
-// Listener waits for one connection.
+// maxWaiting is how many connections of a listener may be set up, or wait for
+// Accept, at a time.
+const maxWaiting = 1024
+
+// Listener waits for connections of the peers that have its handle.
 type Listener struct {
 	t      *Transport
 	l      *control.Listen
@@ -18,12 +23,13 @@ type Listener struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	conn   *RecvConn // up, and not yet accepted
-	err    error
+	setups int         // connections being set up
+	up     []*RecvConn // not yet accepted, in their order
+	failed []error     // of connections that did not come up, not yet told; at most maxWaiting of all three
 	closed bool
 }
 
-// Listen makes a handle that one peer can dial.
+// Listen makes a handle that peers can dial.
 func (t *Transport) Listen() (*Listener, error) {
 	cl, err := t.ep.Listen()
 	if err != nil {
@@ -37,20 +43,31 @@ func (t *Transport) Listen() (*Listener, error) {
 	return l, nil
 }
 
-// Handle is what NCCL carries to the peer.
+// Handle is what NCCL carries to the peers.
 func (l *Listener) Handle() [handshake.HandleSize]byte { return l.l.Handle() }
 
-// Accept returns the connection once a peer has set it up. Nil means not yet.
+// Accept returns the connection that has waited longest. Nil means not yet. While
+// there is none it returns, once each, the errors of those that did not come up:
+// a peer that fails, or ends before it has asked for its connection, costs one
+// Accept.
 func (l *Listener) Accept() (*RecvConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.conn
-	l.conn = nil
-	return c, l.err
+	switch {
+	case len(l.up) > 0:
+		c := l.up[0]
+		l.up = slices.Delete(l.up, 0, 1)
+		return c, nil
+	case len(l.failed) > 0:
+		err := l.failed[0]
+		l.failed = slices.Delete(l.failed, 0, 1)
+		return nil, err
+	}
+	return nil, nil
 }
 
-// Close ends the listener. A connection that was set up and not accepted is
-// closed; an accepted one is not touched.
+// Close ends the listener. Connections that were set up and not accepted are
+// closed; accepted ones are not touched.
 func (l *Listener) Close() error {
 	l.cancel()
 	l.t.mu.Lock()
@@ -58,13 +75,14 @@ func (l *Listener) Close() error {
 	l.t.mu.Unlock()
 	l.l.Close()
 	l.mu.Lock()
-	c := l.conn
-	l.conn, l.closed = nil, true
+	up := l.up
+	l.up, l.failed, l.closed = nil, nil, true
 	l.mu.Unlock()
-	if c != nil {
-		return c.Close()
+	var errs []error
+	for _, c := range up {
+		errs = append(errs, c.Close())
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // opened handles a peer's request for a connection, or, without a listen, for a
@@ -74,27 +92,32 @@ func (t *Transport) opened(s *control.Session, m *handshake.Open) {
 		t.answerTrial(s, m)
 		return
 	}
-	refuse := func(err error) {
+	if err := t.open(s, m); err != nil {
 		t.log.Warn("a connection was refused", "peer", s.Peer().Hostname, "err", err)
 		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: clip(err.Error(), 500)}) // a dead session needs none
 	}
-	if _, err := t.ep.Consume(m.Listen, s, m.Conn, m.Proof); err != nil {
-		refuse(err)
-		return
+}
+
+// open begins to set up what a peer has asked for. An error is of no concern to
+// whoever accepts.
+func (t *Transport) open(s *control.Session, m *handshake.Open) error {
+	if err := t.ep.Redeem(m.Listen, s, m.Conn, m.Proof); err != nil {
+		return err
 	}
 	t.mu.Lock()
 	l := t.listeners[m.Listen]
 	t.mu.Unlock()
 	if l == nil {
-		refuse(fmt.Errorf("%w: the listener was closed", ErrUsage))
-		return
+		return fmt.Errorf("%w: the listener was closed", ErrUsage)
+	}
+	if err := l.begin(); err != nil {
+		return err
 	}
 	c := newConn(t, s, m.Conn, false)
 	r := newRecvConn(c)
 	if err := t.add(c); err != nil {
-		refuse(err)
 		l.finish(nil, err)
-		return
+		return err
 	}
 	t.background(func() {
 		if err := r.setUp(l.ctx, m); err != nil {
@@ -103,26 +126,43 @@ func (t *Transport) opened(s *control.Session, m *handshake.Open) {
 		}
 		l.finish(r, nil)
 	})
+	return nil
 }
 
-// orphan ends the wait for a connection that the peer, now gone, held the handle
-// of and had not asked for.
-func (l *Listener) orphan(err error) {
-	if l.l.Close() {
-		l.finish(nil, err)
+// begin takes a place among those that wait.
+func (l *Listener) begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := l.setups + len(l.up) + len(l.failed); n >= maxWaiting {
+		return fmt.Errorf("%d connections wait to be accepted, and no more may", n)
 	}
+	l.setups++
+	return nil
 }
 
 // finish hands the outcome of a set-up to Accept.
 func (l *Listener) finish(r *RecvConn, err error) {
 	l.mu.Lock()
+	l.setups--
 	closed := l.closed
-	if !closed {
-		l.conn, l.err = r, err
+	switch {
+	case closed:
+	case err != nil:
+		l.failed = append(l.failed, err)
+	default:
+		l.up = append(l.up, r)
 	}
 	l.mu.Unlock()
 	if closed && r != nil {
 		_ = r.Close() // nobody is left to hear of it
+	}
+}
+
+// orphan tells Accept of a peer that held the handle, and is gone before it has
+// asked for its connection.
+func (l *Listener) orphan(err error) {
+	if l.begin() == nil {
+		l.finish(nil, err)
 	}
 }
 

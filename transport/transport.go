@@ -45,7 +45,7 @@ type Transport struct {
 	listeners map[uint32]*Listener
 	warned    map[string]bool
 	known     map[handshake.ProcessID]*pathSet
-	peerPorts map[handshake.ProcessID][]handshake.Port // of peers whose ports have changed
+	peerPorts map[*control.Session][]handshake.Port // of peers whose ports have changed
 	closed    bool
 }
 
@@ -61,7 +61,7 @@ func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), conns: map[connKey]*conn{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
-		known: map[handshake.ProcessID]*pathSet{}, peerPorts: map[handshake.ProcessID][]handshake.Port{},
+		known: map[handshake.ProcessID]*pathSet{}, peerPorts: map[*control.Session][]handshake.Port{},
 	}
 	t.log = t.opts.Log
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -265,7 +265,7 @@ func (t *Transport) describe() {
 func (t *Transport) portsOf(s *control.Session) []handshake.Port {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p, ok := t.peerPorts[s.Peer().Process]; ok {
+	if p, ok := t.peerPorts[s]; ok {
 		return p
 	}
 	return s.Peer().Ports
@@ -333,10 +333,12 @@ func (t *Transport) dead(s *control.Session, err error) {
 	if err == nil {
 		err = errors.New("it ended its work")
 	}
-	t.forgetPaths(s)
+	if s.Dialled() { // else whose paths they are is only what the peer said
+		t.forgetPaths(s)
+	}
 	t.mu.Lock()
-	delete(t.peerPorts, s.Peer().Process)
-	l := t.listeners[s.Listen()]
+	delete(t.peerPorts, s)
+	l := t.listeners[s.Owed()]
 	t.mu.Unlock()
 	if l != nil {
 		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, is gone: %w", ErrPeer, s.Peer().Process, s.Peer().Hostname, t.name(), err))

@@ -86,7 +86,9 @@ func (t *Transport) refresh() {
 // portsChanged takes note of what a peer says of its ports.
 func (t *Transport) portsChanged(s *control.Session, m *handshake.Ports) {
 	t.mu.Lock()
-	t.peerPorts[s.Peer().Process] = m.Ports
-	delete(t.known, s.Peer().Process)
+	t.peerPorts[s] = m.Ports
+	if s.Dialled() { // paths are known of these
+		delete(t.known, s.Peer().Process)
+	}
 	t.mu.Unlock()
 }

@@ -32,6 +32,8 @@ const (
 	reasonVersion   = "wrong version"
 	reasonMalformed = "malformed message"
 	reasonListen    = "unknown listen id"
+	reasonClosed    = "closed listen id"
+	reasonAgain     = "proof used again"
 	reasonSecret    = "wrong secret"
 	reasonSession   = "unknown session"
 	reasonFrame     = "frame with a wrong MAC"
@@ -137,12 +139,12 @@ func explain(err error) (reason string, reject handshake.RejectCode) {
 
 // welcome makes a new session.
 func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
-	secret, ok := e.secret(hello.Listen)
-	if !ok {
-		return reasonListen, handshake.RejectListen, fmt.Errorf("listen %#x is closed, already used, or was never made here", hello.Listen)
+	secret, reason, reject, err := e.secret(hello.Listen)
+	if err != nil {
+		return reason, reject, err
 	}
 	if err := x.Verify(secret[:]); err != nil {
-		return reasonSecret, handshake.RejectListen, err
+		return reasonSecret, handshake.RejectSecret, err
 	}
 	raw, keys, err := x.SayWelcome(&handshake.Welcome{
 		Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname, Ports: e.ports(),
@@ -163,17 +165,13 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 	}
 	e.lobby.Leave(v)
 	s := e.newSession(keys, false, Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports})
-	s.listen = hello.Listen
+	s.owed.Store(hello.Listen)
 	s.know(v.Source.Addr(), hello.Port, true)
 	for _, a := range hello.Addrs {
 		s.know(a, hello.Port, false)
 	}
-	old, err := e.add(s)
-	if err != nil {
+	if err := e.add(s); err != nil {
 		return "", 0, err
-	}
-	if old != nil {
-		old.end(errors.New("the peer began a new session"))
 	}
 	e.count.add(func(st *Stats) { st.Accepted++ })
 	s.attach(l, 0)

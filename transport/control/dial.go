@@ -32,7 +32,7 @@ func (e *Endpoint) Dial(ctx context.Context, h handshake.Handle) (*Session, erro
 			e.mu.Unlock()
 			return nil, fmt.Errorf("control: dial: %w", net.ErrClosed)
 		}
-		if s := e.peers[peerKey{h.Process, true}]; s != nil && s.Alive() {
+		if s := e.dialled[h.Process]; s != nil && s.Alive() {
 			e.mu.Unlock()
 			return s, nil
 		}
@@ -73,7 +73,13 @@ func (e *Endpoint) lead(ctx context.Context, h handshake.Handle, d *dial) {
 
 func refusedListen(err error) bool {
 	var reject *handshake.RejectError
-	return errors.As(err, &reject) && reject.Code == handshake.RejectListen || errors.Is(err, handshake.ErrMAC)
+	if errors.As(err, &reject) {
+		switch reject.Code {
+		case handshake.RejectListen, handshake.RejectClosed, handshake.RejectSecret:
+			return true
+		}
+	}
+	return errors.Is(err, handshake.ErrMAC)
 }
 
 // newDialled makes a new session.
@@ -132,7 +138,7 @@ func (e *Endpoint) begin(h handshake.Handle, won *answer) (*Session, error) {
 		s.know(a, h.Port, false)
 	}
 	s.know(won.addr.Addr(), won.addr.Port(), true)
-	if _, err := e.add(s); err != nil {
+	if err := e.add(s); err != nil {
 		won.link.close()
 		return nil, fmt.Errorf("control: dial: %w", err)
 	}

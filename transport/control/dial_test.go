@@ -85,7 +85,7 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 	_, other := handshake.NewListener(b.cfg.Process)
 	other[2] = 7
 	add(5, "protocol version 7 (build "+handshake.Build()+"), this side speaks version 2", write(other))
-	add(6, "refused: the listen is closed", func(c net.Conn) {
+	add(6, "refused: the process there never made that listen", func(c net.Conn) {
 		_, challenge := handshake.NewListener(b.cfg.Process)
 		_, _ = c.Write(append(challenge, handshake.Reject(handshake.RejectListen)...))
 		hold(t, c)
@@ -196,7 +196,7 @@ func TestDialTakesARejectionForAnAnswer(t *testing.T) {
 	_, err := a.Dial(context.Background(), h)
 	var peer *PeerError
 	var reject *handshake.RejectError
-	if !errors.As(err, &peer) || !peer.Dead || !errors.As(err, &reject) || reject.Code != handshake.RejectListen {
+	if !errors.As(err, &peer) || !peer.Dead || !errors.As(err, &reject) || reject.Code != handshake.RejectClosed {
 		t.Errorf("error = %v, want a PeerError with a Reject", err)
 	}
 }

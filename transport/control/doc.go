@@ -2,7 +2,7 @@
 // that it exchanges connections with.
 //
 //	Endpoint  the listener and everything below it; one in a process
-//	Listen    an invitation for one connection, with the secret that its handle carries
+//	Listen    an invitation for connections, with the secret that its handle carries
 //	Session   an ordered, lossless, authenticated message channel between two processes, whoever dialled; it survives
 //	          the TCP connections it runs over
 //	link      the TCP connection that a session uses at present

@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -82,26 +84,26 @@ type Endpoint struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	firstListen uint32 // the number before that of the first listen
+
 	mu       sync.Mutex // taken after Session.mu when both are held
 	closing  bool       // nothing new begins
 	closed   bool       // no goroutine starts any more
 	listens  map[uint32]*Listen
+	made     uint32 // listens so far; they are numbered in turn from a random start
 	dials    map[handshake.ProcessID]*dial
-	peers    map[peerKey]*Session
+	dialled  map[handshake.ProcessID]*Session // by whom they lead to, who has proved it with the secret of his listen
 	sessions map[sessionKey]*Session
 }
 
-// A process may have two sessions with another: one each has dialled. Of a session with itself it holds both ends.
-type (
-	peerKey struct {
-		process handshake.ProcessID
-		dialled bool
-	}
-	sessionKey struct {
-		id      handshake.SessionID
-		dialled bool
-	}
-)
+// sessionKey names an end of a session: of one with itself a process holds both.
+//
+// Whom an accepted session leads to is only what its peer says. So nothing is looked up by that: a process that has lost
+// a session and dials anew has two here until the old one is found dead, and one that lies has one more of its own.
+type sessionKey struct {
+	id      handshake.SessionID
+	dialled bool
+}
 
 // New opens the listener.
 func New(cfg Config) (*Endpoint, error) {
@@ -125,7 +127,7 @@ func New(cfg Config) (*Endpoint, error) {
 		lobby:    lobby.Lobby{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[handshake.ProcessID]*dial),
-		peers:    make(map[peerKey]*Session),
+		dialled:  make(map[handshake.ProcessID]*Session),
 		sessions: make(map[sessionKey]*Session),
 	}
 	var err error
@@ -133,6 +135,9 @@ func New(cfg Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("control: %w", err)
 	}
 	e.port = e.ln.Addr().(*net.TCPAddr).AddrPort().Port()
+	var first [4]byte
+	rand.Read(first[:])
+	e.firstListen = binary.BigEndian.Uint32(first[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.spawn(e.accept)
 	return e, nil
@@ -195,27 +200,27 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// add enters a new session and returns the one that it replaces, if any.
-func (e *Endpoint) add(s *Session) (old *Session, err error) {
+// add enters a new session.
+func (e *Endpoint) add(s *Session) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
-		return nil, net.ErrClosed
+		return net.ErrClosed
 	}
-	peer := peerKey{s.peer.Process, s.dialled}
-	old = e.peers[peer]
-	e.peers[peer] = s
+	if s.dialled {
+		e.dialled[s.peer.Process] = s
+	}
 	e.sessions[sessionKey{s.id, s.dialled}] = s
 	e.wg.Go(s.dispatch)
-	return old, nil
+	return nil
 }
 
 // remove forgets a session that has ended.
 func (e *Endpoint) remove(s *Session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if peer := (peerKey{s.peer.Process, s.dialled}); e.peers[peer] == s {
-		delete(e.peers, peer)
+	if e.dialled[s.peer.Process] == s {
+		delete(e.dialled, s.peer.Process)
 	}
 	delete(e.sessions, sessionKey{s.id, s.dialled})
 }

@@ -132,17 +132,22 @@ func TestHostileBytes(t *testing.T) {
 			raw[2] = handshake.Version + 1
 			v.say(raw[:32])
 		}},
-		{"no secret", reasonSecret, handshake.RejectListen, func(v *visitor) { v.say(v.hello(nil, hello(nil))) }},
-		{"the secret of another listen", reasonSecret, handshake.RejectListen, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(nil))) }},
+		{"no secret", reasonSecret, handshake.RejectSecret, func(v *visitor) { v.say(v.hello(nil, hello(nil))) }},
+		{"the secret of another listen", reasonSecret, handshake.RejectSecret, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(nil))) }},
 		{"an unknown listen", reasonListen, handshake.RejectListen, func(v *visitor) {
 			v.say(v.hello(another.Secret[:], hello(func(h *handshake.Hello) { h.Listen++ })))
 		}},
-		{"a repeated hello", reasonSecret, handshake.RejectListen, func(v *visitor) {
+		{"a closed listen", reasonClosed, handshake.RejectClosed, func(v *visitor) {
+			l, _ := b.invite()
+			l.Close()
+			v.say(v.hello(l.Secret[:], hello(func(h *handshake.Hello) { h.Listen = l.ID })))
+		}},
+		{"a repeated hello", reasonSecret, handshake.RejectSecret, func(v *visitor) {
 			other := visit(v.t, b, 1)
 			v.say(other.hello(another.Secret[:], hello(nil)))
 			_ = other.Close()
 		}},
-		{"a hello with a bit changed", reasonSecret, handshake.RejectListen, func(v *visitor) {
+		{"a hello with a bit changed", reasonSecret, handshake.RejectSecret, func(v *visitor) {
 			raw := v.hello(another.Secret[:], hello(nil))
 			raw[50] ^= 1
 			v.say(raw)
@@ -429,24 +434,62 @@ func TestPeerThatBreaksTheProtocol(t *testing.T) {
 	}
 }
 
-// TestPeerStartsAnew: a second session from the same process ends the first.
-func TestPeerStartsAnew(t *testing.T) {
+// TestClaimedProcess: a second session whose peer says that it is the process of the first takes nothing from that. What
+// comes over either, and how either ends, is its own affair.
+func TestClaimedProcess(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, nil), newNode(t, func(c *Config) { c.LaneWait = 500 * time.Millisecond })
+	_, h := b.invite()
+	s := a.dial(h)
+	a.send(s, &handshake.Connected{Conn: 1})
+	honest := b.first()
+
+	v, keys := peerByHand(t, b, a.cfg.Process)
+	ready, err := (&handshake.Connected{Conn: 9}).AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}))
+	b.until("its message", func() bool { return len(b.seen) == 2 })
+	b.mu.Lock()
+	claimed := b.seen[1]
+	b.mu.Unlock()
+	for i := range uint32(2) {
+		a.send(s, &handshake.Connected{Conn: i + 2})
+		b.send(honest, &handshake.Connected{Conn: i + 1})
+		b.messages(honest, int(i)+2)
+		a.messages(s, int(i)+1)
+		if i == 0 { // what the liar does not answer for is not the other's end either
+			_ = v.Close()
+			if err := b.died(claimed); err == nil {
+				t.Error("the session of the liar ended in good order")
+			}
+		}
+	}
+	if got := b.Stats(); got.Sessions != 1 || got.Cut != 1 || !honest.Alive() {
+		t.Errorf("stats: %+v", got)
+	}
+	if diff := cmp.Diff(conns(1, 3), b.messages(honest, 3)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+}
+
+// TestDiallerStartsAnew: a process that has lost its session, and whose link its peer still takes for alive, gets another
+// at once.
+func TestDiallerStartsAnew(t *testing.T) {
 	leakCheck(t)
 	b := newNode(t, func(c *Config) { c.TimeScale = 0.1 }) // for nobody confirms the end
 	ready, err := (&handshake.Connected{Conn: 1}).AppendTo(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for i := range 2 {
 		v, keys := peerByHand(t, b, handshake.ProcessID{9})
 		v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}))
-		b.until("its message", func() bool { return len(b.seen) > 0 && b.seen[len(b.seen)-1].ID() == keys.Session })
+		b.until("its message", func() bool { return len(b.seen) == i+1 && b.seen[i].ID() == keys.Session })
 	}
-	if err := b.died(b.first()); err == nil || !strings.Contains(err.Error(), "began a new session") {
-		t.Errorf("Dead: %v", err)
-	}
-	if got := b.Stats().Sessions; got != 1 {
-		t.Errorf("%d sessions", got)
+	if got := b.Stats(); got.Sessions != 2 || got.Accepted != 2 {
+		t.Errorf("stats: %+v", got)
 	}
 }
 

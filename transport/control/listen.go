@@ -1,35 +1,33 @@
 package control
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"net"
 
 	"ncclmesh/handshake"
 )
 
-// Listen is an invitation for one connection.
+// Listen is an invitation for connections, which every peer that is given its handle may ask for.
 type Listen struct {
 	ID     uint32
 	Secret handshake.Secret
 
 	e      *Endpoint
 	handle [handshake.HandleSize]byte
+	used   map[[32]byte]struct{} // proofs that were accepted; guarded by Endpoint.mu
 }
 
-// Listen makes an invitation. It stands until it is consumed or closed.
+// Listen makes an invitation. It stands until it is closed.
 func (e *Endpoint) Listen() (*Listen, error) {
-	l := &Listen{Secret: handshake.NewSecret(), e: e}
+	l := &Listen{Secret: handshake.NewSecret(), e: e, used: make(map[[32]byte]struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
 		return nil, fmt.Errorf("control: listen: %w", net.ErrClosed)
 	}
 	for l.ID == 0 || e.listens[l.ID] != nil {
-		var b [4]byte
-		rand.Read(b[:])
-		l.ID = binary.BigEndian.Uint32(b[:])
+		e.made++
+		l.ID = e.firstListen + e.made
 	}
 	h := handshake.Handle{Port: e.port, Listen: l.ID, Process: e.cfg.Process, Secret: l.Secret, Addrs: e.addrs}
 	var err error
@@ -43,44 +41,59 @@ func (e *Endpoint) Listen() (*Listen, error) {
 // Handle returns what the connecting side must be given.
 func (l *Listen) Handle() [handshake.HandleSize]byte { return l.handle }
 
-// Close withdraws the invitation, and reports whether it still stood: it may have been consumed, or closed before.
-func (l *Listen) Close() (stood bool) {
+// Close withdraws the invitation. Connections that it has brought are not touched.
+func (l *Listen) Close() {
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()
-	stood = l.e.listens[l.ID] == l
-	if stood {
+	if l.e.listens[l.ID] == l {
 		delete(l.e.listens, l.ID)
 	}
-	return stood
 }
 
-// Consume uses an invitation up for connection conn of the session, if the proof shows that the peer holds its handle.
-func (e *Endpoint) Consume(listen uint32, s *Session, conn uint32, proof [32]byte) (*Listen, error) {
-	e.mu.Lock()
-	l := e.listens[listen]
-	known := l != nil && handshake.CheckProof(l.Secret, s.id, listen, conn, proof)
-	if known {
-		delete(e.listens, listen)
-	}
-	e.mu.Unlock()
-	if l == nil {
-		e.count.refuse(reasonListen)
-		return nil, fmt.Errorf("control: %v asks for listen %#x, which is closed, already used, or was never made here", s, listen)
-	}
-	if !known {
-		e.count.refuse(reasonSecret)
-		return nil, fmt.Errorf("control: %v asks for listen %#x without knowing its secret", s, listen)
-	}
-	return l, nil
-}
-
-// secret returns the secret of a listen that still stands.
-func (e *Endpoint) secret(listen uint32) (handshake.Secret, bool) {
+// Redeem checks that the peer of a session holds the handle of a listen and may have its connection conn for it. A proof
+// holds for one session, listen and connection, and once.
+func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.listens[listen]
-	if l == nil {
-		return handshake.Secret{}, false
+	l, reason, err := e.standingLocked(listen)
+	if err == nil {
+		switch _, again := l.used[proof]; {
+		case !handshake.CheckProof(l.Secret, s.id, listen, conn, proof):
+			reason, err = reasonSecret, fmt.Errorf("its proof for listen %#x is not made with that listen's secret", listen)
+		case again:
+			reason, err = reasonAgain, fmt.Errorf("it has had its connection %d of listen %#x", conn, listen)
+		}
 	}
-	return l.Secret, true
+	if err != nil {
+		e.count.refuse(reason)
+		return fmt.Errorf("control: %v asks for a connection: %w", s, err)
+	}
+	l.used[proof] = struct{}{}
+	s.owed.CompareAndSwap(listen, 0)
+	return nil
+}
+
+// standingLocked returns a listen that stands, or the reason to count and an error that tells what has become of it.
+func (e *Endpoint) standingLocked(listen uint32) (l *Listen, reason string, err error) {
+	if l = e.listens[listen]; l != nil {
+		return l, "", nil
+	}
+	if n := listen - e.firstListen; n != 0 && n <= e.made { // they are numbered in turn
+		return nil, reasonClosed, fmt.Errorf("listen %#x has been closed here", listen)
+	}
+	return nil, reasonListen, fmt.Errorf("listen %#x was never made here", listen)
+}
+
+// secret returns the secret of a listen that stands, or what to count, and to tell the peer.
+func (e *Endpoint) secret(listen uint32) (_ handshake.Secret, reason string, code handshake.RejectCode, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l, reason, err := e.standingLocked(listen)
+	switch {
+	case err == nil:
+		return l.Secret, "", 0, nil
+	case reason == reasonClosed:
+		return handshake.Secret{}, reason, handshake.RejectClosed, err
+	}
+	return handshake.Secret{}, reason, handshake.RejectListen, err
 }

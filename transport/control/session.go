@@ -39,7 +39,7 @@ type Session struct {
 	id      handshake.SessionID
 	resume  handshake.Key
 	dialled bool
-	listen  uint32 // the invitation that the peer dialled it with; 0: this side dialled
+	owed    atomic.Uint32 // see Owed
 	peer    Peer
 	ended   chan struct{} // closed after Dead has returned
 	alive   atomic.Bool   // false once a Bye was said or heard, or the session is over
@@ -94,9 +94,9 @@ func (s *Session) LaneKey() handshake.Key { return s.resume.LaneKey() }
 // Peer returns who is at the other end.
 func (s *Session) Peer() Peer { return s.peer }
 
-// Listen is the ID of the invitation that the peer dialled the session with, 0 if this side dialled it. The peer may not
-// have asked for its connection yet.
-func (s *Session) Listen() uint32 { return s.listen }
+// Owed is the ID of the listen whose handle the peer dialled the session with, until it has asked for a connection there;
+// then, and if this side dialled, 0.
+func (s *Session) Owed() uint32 { return s.owed.Load() }
 
 // Dialled reports whether this side dialled the session.
 func (s *Session) Dialled() bool { return s.dialled }

@@ -41,12 +41,11 @@ func TestMessagesBothWaysAndBye(t *testing.T) {
 	if s.LocalAddr() != r.RemoteAddr() || s.RemoteAddr() != r.LocalAddr() {
 		t.Errorf("addresses: %v-%v and %v-%v", s.LocalAddr(), s.RemoteAddr(), r.LocalAddr(), r.RemoteAddr())
 	}
-	got, err := b.Consume(l.ID, r, 7, handshake.Proof(h.Secret, s.ID(), h.Listen, 7))
-	if err != nil || got != l {
-		t.Errorf("Consume = %v, %v", got, err)
+	if r.Owed() != l.ID || s.Owed() != 0 {
+		t.Errorf("the sessions owe %#x and %#x", r.Owed(), s.Owed())
 	}
-	if _, err := b.Consume(l.ID, r, 7, handshake.Proof(h.Secret, s.ID(), h.Listen, 7)); err == nil {
-		t.Error("a listen was consumed twice")
+	if err := b.Redeem(l.ID, r, 7, handshake.Proof(h.Secret, s.ID(), h.Listen, 7)); err != nil || r.Owed() != 0 {
+		t.Errorf("Redeem = %v, owes %#x", err, r.Owed())
 	}
 	b.send(r, &handshake.Refuse{Conn: 7, Text: "no"})
 	a.messages(s, 1)
@@ -147,7 +146,7 @@ func TestOneBadHandleSpoilsNoOther(t *testing.T) {
 			switch {
 			case good && err != nil:
 				t.Errorf("dial with a good handle: %v", err)
-			case err != nil && !(errors.As(err, &reject) && reject.Code == handshake.RejectListen):
+			case err != nil && !(errors.As(err, &reject) && reject.Code == handshake.RejectClosed):
 				t.Errorf("dial with a withdrawn one: %v", err)
 			}
 		})
@@ -174,7 +173,7 @@ func TestDialSelf(t *testing.T) {
 	if diff := cmp.Diff([]handshake.Message{&handshake.Bye{Conn: 5}}, a.messages(s, 1)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	if _, err := a.Consume(l.ID, r, 1, handshake.Proof(h.Secret, s.ID(), h.Listen, 1)); err != nil {
+	if err := a.Redeem(l.ID, r, 1, handshake.Proof(h.Secret, s.ID(), h.Listen, 1)); err != nil {
 		t.Error(err)
 	}
 	if err := a.Close(); err != nil {
@@ -185,7 +184,8 @@ func TestDialSelf(t *testing.T) {
 	}
 }
 
-func TestConsumeRefuses(t *testing.T) {
+// TestRedeem: a listen stands for many connections, of many sessions, and each proof serves once.
+func TestRedeem(t *testing.T) {
 	leakCheck(t)
 	a, b := newNode(t, nil), newNode(t, nil)
 	l, h := b.invite()
@@ -202,24 +202,38 @@ func TestConsumeRefuses(t *testing.T) {
 		proof  [32]byte
 		want   string
 	}{
-		{"no proof", l.ID, 1, [32]byte{}, "without knowing its secret"},
-		{"proof for another connection", l.ID, 2, proof, "without knowing its secret"},
-		{"proof for another listen", l.ID, 1, handshake.Proof(h.Secret, s.ID(), h.Listen+1, 1), "without knowing its secret"},
-		{"unknown listen", l.ID + 1, 1, proof, "never made here"},
-		{"withdrawn listen", h2.Listen, 1, handshake.Proof(h2.Secret, s.ID(), h2.Listen, 1), "never made here"},
+		{"no proof", l.ID, 1, [32]byte{}, "not made with that listen's secret"},
+		{"proof for another connection", l.ID, 2, proof, "not made with that listen's secret"},
+		{"proof for another listen", l.ID, 1, handshake.Proof(h.Secret, s.ID(), h.Listen+1, 1), "not made with that listen's secret"},
+		{"proof for another session", l.ID, 1, handshake.Proof(h.Secret, handshake.SessionID{1}, h.Listen, 1), "not made with that listen's secret"},
+		{"unknown listen", h2.Listen + 1, 1, proof, "never made here"},
+		{"withdrawn listen", h2.Listen, 1, handshake.Proof(h2.Secret, s.ID(), h2.Listen, 1), "has been closed here"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := b.Consume(tt.listen, r, tt.conn, tt.proof); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if err := b.Redeem(tt.listen, r, tt.conn, tt.proof); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error = %v, want one that says %q", err, tt.want)
 			}
 		})
 	}
-	if diff := cmp.Diff(map[string]uint64{reasonSecret: 3, reasonListen: 2}, b.Stats().Refused); diff != "" {
+	if diff := cmp.Diff(map[string]uint64{reasonSecret: 4, reasonListen: 1, reasonClosed: 1}, b.Stats().Refused); diff != "" {
 		t.Errorf("refused (-want +got):\n%s", diff)
 	}
-	if _, err := b.Consume(l.ID, r, 1, proof); err != nil {
-		t.Errorf("the right proof: %v", err)
+	for _, n := range []uint32{1, 2, 1000} {
+		proof := handshake.Proof(h.Secret, s.ID(), h.Listen, n)
+		if err := b.Redeem(l.ID, r, n, proof); err != nil {
+			t.Errorf("the right proof for connection %d: %v", n, err)
+		}
+		if err := b.Redeem(l.ID, r, n, proof); err == nil || !strings.Contains(err.Error(), "it has had its connection") {
+			t.Errorf("the same proof again: %v", err)
+		}
+	}
+	c := newNode(t, nil)
+	other := c.dial(h)
+	c.send(other, &handshake.Connected{})
+	b.until("the other session", func() bool { return len(b.seen) == 2 })
+	if err := b.Redeem(l.ID, b.seen[1], 1, handshake.Proof(h.Secret, other.ID(), h.Listen, 1)); err != nil {
+		t.Errorf("connection 1 of another session: %v", err)
 	}
 }
 

@@ -20,7 +20,7 @@ type Stats struct {
 	Resumed   uint64            // links that continued a session
 	Dead      uint64            // sessions that ended without a Bye
 	Sessions  int               // sessions now
-	Listens   int               // listens that are neither consumed nor closed
+	Listens   int               // listens that are not closed
 	Strangers int               // connections not yet authenticated
 }
 
