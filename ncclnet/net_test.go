@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +26,13 @@ func TestResults(t *testing.T) {
 		{fmt.Errorf("NCCL_IB_TC: %w", errUsage), ncclInvalidUsage},
 		{fmt.Errorf("conn 3: %w", transport.ErrUsage), ncclInvalidUsage},
 		{fmt.Errorf("conn 3: %w", transport.ErrPeer), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", transport.ErrPeerGone), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", transport.ErrPeerClosed), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", transport.ErrPeerRefused), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", transport.ErrUnreachable), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", transport.ErrLane), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", transport.ErrProtocol), ncclRemoteError},
+		{fmt.Errorf("socket: %w", syscall.EMFILE), ncclSystemError},
 		{errors.Join(errors.New("close"), transport.ErrPeer), ncclRemoteError},
 		{fmt.Errorf("slot: %w", transport.ErrInternal), ncclInternalError},
 		{transport.ErrNoPorts, ncclSystemError},
@@ -214,7 +222,7 @@ func TestConnectWaitsAndFails(t *testing.T) {
 	if c, r := n.Connect(ctx, 0, &wire); c != 0 || r != ncclRemoteError {
 		t.Errorf("connect: %v, %v", c, r)
 	}
-	if diff := cmp.Diff("2 NET/Mesh : connect: node-b (10.0.0.2): peer lost (ncclRemoteError)", n.logged()); diff != "" {
+	if diff := cmp.Diff("2 NET/Mesh : connect: node-b (10.0.0.2): remote error (ncclRemoteError)", n.logged()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
 	if got := n.f.open["dialing"]; got != 0 {

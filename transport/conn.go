@@ -72,7 +72,7 @@ func newConn(t *Transport, s *control.Session, id uint32, sending bool) *conn {
 
 // String names the connection by both nodes, sender first.
 func (c *conn) String() string {
-	from, to := c.t.name(), c.s.Peer().Hostname
+	from, to := c.s.LocalName(), c.s.Name()
 	if !c.sending {
 		from, to = to, from
 	}
@@ -88,14 +88,14 @@ func (c *conn) deliver(m handshake.Message) {
 			c.byeAt = time.Now()
 		}
 		c.mu.Unlock()
-		c.peerEnded(fmt.Errorf("%w: %v: %s closed the connection", ErrPeer, c, c.s.Peer().Hostname))
+		c.peerEnded(fmt.Errorf("%w: %v: %s closed the connection", ErrPeerClosed, c, c.s.Name()))
 	case *handshake.Refuse:
-		c.peerEnded(fmt.Errorf("%w: %v: %s says: %s", ErrPeer, c, c.s.Peer().Hostname, m.Text))
+		c.peerEnded(fmt.Errorf("%w: %v: %s says: %s", ErrPeerRefused, c, c.s.Name(), m.Text))
 	default:
 		select {
 		case c.inbox <- m:
 		default:
-			c.fail(fmt.Errorf("%w: %v: more messages than the protocol has", ErrPeer, c))
+			c.fail(fmt.Errorf("%w: %v: more messages than the protocol has", ErrProtocol, c))
 		}
 	}
 }
@@ -155,7 +155,7 @@ func clip(s string, n int) string {
 
 // asyncFailure handles an event that says a queue pair broke.
 func (c *conn) asyncFailure(l *lane, event string) {
-	c.fail(fmt.Errorf("%w: %v: %v: the queue pair failed: %s", ErrPeer, c, l, event))
+	c.fail(fmt.Errorf("%w: %v: %v: the queue pair failed: %s", ErrLane, c, l, event))
 }
 
 // poll takes the news from every lane that may have some.

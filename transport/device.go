@@ -132,7 +132,7 @@ func (c *conn) complete(d *device, wc *ibv.WC) {
 	case kind == wrPart:
 		c.half.delivered(q.lane, request)
 	case kind == wrRecv && wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM:
-		c.failLocked(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", ErrPeer, c, q.lane, wc.Opcode))
+		c.failLocked(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", ErrProtocol, c, q.lane, wc.Opcode))
 	case kind == wrRecv:
 		v := networkOrder(wc.Imm)
 		m, _ := decodeImm(v)
@@ -142,7 +142,7 @@ func (c *conn) complete(d *device, wc *ibv.WC) {
 
 // wcError turns a failed completion into an error that names both ends.
 func (q *queuePair) wcError(wc *ibv.WC) error {
-	kind, hint := ErrPeer, ""
+	kind, hint := error(ErrLane), ""
 	switch wc.Status {
 	case ibv.IBV_WC_RETRY_EXC_ERR:
 		hint = "; the peer or the cable stopped answering: check both ports and the cable between them"
@@ -150,7 +150,7 @@ func (q *queuePair) wcError(wc *ibv.WC) error {
 	default:
 		kind = errDevice
 	}
-	return fmt.Errorf("%w: %v: %v: %w%s", kind, q.conn, q.lane, wc.Err(q.conn.s.Peer().Hostname), hint)
+	return fmt.Errorf("%w: %v: %v: %w%s", kind, q.conn, q.lane, wc.Err(q.conn.s.Name()), hint)
 }
 
 // errDevice marks what went wrong on this side of a lane.

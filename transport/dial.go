@@ -66,7 +66,10 @@ func (d *Dialing) Close() error {
 func (t *Transport) connect(ctx context.Context, h handshake.Handle) (*SendConn, error) {
 	sess, err := t.ep.Dial(ctx, h)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPeer, err)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: given up: %w", ErrUsage, err)
+		}
+		return nil, fmt.Errorf("%w: %w", kindOf(err), err)
 	}
 	c := newConn(t, sess, t.lastID.Add(1), true)
 	s := newSendConn(c)

@@ -29,7 +29,8 @@
 //
 // # Errors
 //
-// [ErrPeer] marks what the peer or the way to it caused, [ErrUsage] a mistake of
+// [ErrPeer] marks what the peer or the way to it caused, and is one of several
+// kinds (a living peer that refuses is not gone), [ErrUsage] a mistake of
 // the caller, [ErrNoPorts] a node without a usable port. Everything else is this
 // node's own trouble: a verb or a system call that failed. Messages name both
 // nodes, the ports of the lane and what to do.

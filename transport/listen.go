@@ -93,7 +93,7 @@ func (t *Transport) opened(s *control.Session, m *handshake.Open) {
 		return
 	}
 	if err := t.open(s, m); err != nil {
-		t.log.Warn("a connection was refused", "peer", s.Peer().Hostname, "err", err)
+		t.log.Warn("a connection was refused", "peer", s.Name(), "err", err)
 		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: clip(err.Error(), 500)}) // a dead session needs none
 	}
 }
@@ -181,25 +181,25 @@ func (r *RecvConn) setUp(ctx context.Context, m *handshake.Open) error {
 // planFor finds this side's half of each lane that the sender offers.
 func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
 	if len(offered) == 0 || len(offered) > maxParts {
-		return nil, fmt.Errorf("%w: %v: peer offers %d lanes; 1 to %d can be", ErrPeer, c, len(offered), maxParts)
+		return nil, fmt.Errorf("%w: %v: peer offers %d lanes; 1 to %d can be", ErrProtocol, c, len(offered), maxParts)
 	}
 	var plan []plannedLane
 	for i, o := range offered {
 		if int(o.Index) != i || int(o.PeerPort) >= len(c.t.ports) {
-			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d as its number %d", ErrPeer, c, o.Index, o.PeerPort, i)
+			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d as its number %d", ErrProtocol, c, o.Index, o.PeerPort, i)
 		}
 		p := c.t.ports[o.PeerPort]
 		if o.Kind != p.carries() || o.Kind != offered[0].Kind {
-			return nil, fmt.Errorf("%w: %v: peer offers lane %d of kind %d to our %s; lane 0 is of kind %d", ErrPeer, c, i, o.Kind, p.String(), offered[0].Kind)
+			return nil, fmt.Errorf("%w: %v: peer offers lane %d of kind %d to our %s; lane 0 is of kind %d", ErrProtocol, c, i, o.Kind, p.String(), offered[0].Kind)
 		}
 		peer, addr, ok := portOf(c.t.portsOf(c.s), o)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", ErrPeer, c, addrOf(o.GID), o.Port)
+			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", ErrProtocol, c, addrOf(o.GID), o.Port)
 		}
 		now := p.now()
 		gid, ok := now.Answer(addr, c.t.opts.GIDs)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: %s has no address that fits %s of the peer's %s", ErrPeer, c, p.String(), addrOf(o.GID), shortName(peer))
+			return nil, fmt.Errorf("%w: %v: %s has no address that fits %s of the peer's %s", ErrUnreachable, c, p.String(), addrOf(o.GID), shortName(peer))
 		}
 		plan = append(plan, plannedLane{port: p, gid: now.GIDs[gid], peer: peer, to: o.GID})
 	}

@@ -52,7 +52,7 @@ func (t *Transport) paths(ctx context.Context, s *control.Session) ([]plannedLan
 	select {
 	case <-set.done:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: given up while looking for a path to %s", ErrUsage, s.Peer().Hostname)
+		return nil, fmt.Errorf("%w: given up while looking for a path to %s", ErrUsage, s.Name())
 	}
 	if set.err != nil {
 		return nil, set.err
@@ -241,13 +241,13 @@ func (t *Transport) noPath(s *control.Session, tried []string) error {
 	switch {
 	case differ:
 		return fmt.Errorf("%w: no path between %s and %s: %s offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and %s TCP only, as with NCCL_MESH_TRANSPORT=tcp or without a working RDMA device. "+
-			"Set NCCL_MESH_TRANSPORT=auto on %s, or make RDMA work on %s", ErrPeer, t.name(), s.Peer().Hostname, rdma, tcp, rdma, tcp)
+			"Set NCCL_MESH_TRANSPORT=auto on %s, or make RDMA work on %s", ErrUnreachable, s.LocalName(), s.Name(), rdma, tcp, rdma, tcp)
 	case len(tried) == 0:
 		return fmt.Errorf("%w: no path between %s and %s: no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
-			ErrPeer, t.name(), s.Peer().Hostname, topology.Explain(t.topologyPorts(), t.portsOf(s), t.opts.GIDs))
+			ErrUnreachable, s.LocalName(), s.Name(), topology.Explain(t.topologyPorts(), t.portsOf(s), t.opts.GIDs))
 	}
 	return fmt.Errorf("%w: no path between %s and %s; tried %s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet",
-		ErrPeer, t.name(), s.Peer().Hostname, strings.Join(tried, "; "))
+		ErrUnreachable, s.LocalName(), s.Name(), strings.Join(tried, "; "))
 }
 
 // differ reports whether this node and a peer have no kind of lane in common, and
@@ -256,9 +256,9 @@ func (t *Transport) differ(s *control.Session) (rdma, tcp string, ok bool) {
 	ours, theirs := *t.told.Load(), t.portsOf(s)
 	switch {
 	case !offer(ours, handshake.LaneTCP) && !offer(theirs, handshake.LaneVerbs):
-		return t.name(), s.Peer().Hostname, true
+		return s.LocalName(), s.Name(), true
 	case !offer(ours, handshake.LaneVerbs) && !offer(theirs, handshake.LaneTCP):
-		return s.Peer().Hostname, t.name(), true
+		return s.Name(), s.LocalName(), true
 	}
 	return "", "", false
 }

@@ -135,7 +135,7 @@ func offer(ports []handshake.Port, kind uint8) bool {
 // sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA
 // might have been.
 func (t *Transport) sayWhyTCP(s *control.Session, why error, tried []string) {
-	peer := s.Peer().Hostname
+	peer := s.Name()
 	here := slices.DeleteFunc(t.topologyPorts(), func(p topology.Port) bool { return p.Device == "" })
 	if len(here) == 0 {
 		return
@@ -150,5 +150,5 @@ func (t *Transport) sayWhyTCP(s *control.Session, why error, tried []string) {
 		reason = peer + " offers no RDMA port; its log says why"
 	}
 	t.warnOnceAbout("TCP to "+peer, fmt.Sprintf("%s and %s talk over TCP, slower than RDMA, although %s has %s: %s",
-		t.name(), peer, t.name(), portNames(here), reason))
+		s.LocalName(), peer, s.LocalName(), portNames(here), reason))
 }

@@ -166,7 +166,7 @@ func TestRDMAOnly(t *testing.T) {
 			_, err = d.Poll()
 			return err != nil
 		})
-		for _, want := range []string{"no path between " + tt.from.name() + " and " + tt.to.name(), "rdma offers RDMA only", "plain TCP only", "Set NCCL_MESH_TRANSPORT=auto on rdma"} {
+		for _, want := range []string{"no path between " + tt.from.host + " and " + tt.to.host, "rdma offers RDMA only", "plain TCP only", "Set NCCL_MESH_TRANSPORT=auto on rdma"} {
 			if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v\nwant %q in it", err, want)
 			}

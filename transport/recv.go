@@ -181,7 +181,7 @@ func (r *RecvConn) outstanding(l *lane, v uint32) (*Request, *sub, imm) {
 
 // bad fails the connection over an immediate that the protocol does not allow.
 func (r *RecvConn) bad(l *lane, v uint32, why string) {
-	r.failLocked(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", ErrPeer, r.conn, l, v, why))
+	r.failLocked(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", ErrProtocol, r.conn, l, v, why))
 }
 
 // failed ends the connection: every outstanding receive sees its error.

@@ -174,7 +174,7 @@ func (s *SendConn) match(tag int32) *grant {
 	}
 	n := int(slot[0].n)
 	if n < 1 || n > maxSubs {
-		s.failLocked(fmt.Errorf("%w: %v: grant %d names %d buffers", ErrPeer, s.conn, s.head, n))
+		s.failLocked(fmt.Errorf("%w: %v: grant %d names %d buffers", ErrProtocol, s.conn, s.head, n))
 		return nil
 	}
 	for i := 1; i < n; i++ {
@@ -185,7 +185,7 @@ func (s *SendConn) match(tag int32) *grant {
 	for i := range n {
 		if g := &slot[i]; s.matched&(1<<i) == 0 && int32(g.tag) == tag {
 			if int(g.sub) != i {
-				s.failLocked(fmt.Errorf("%w: %v: grant %d has sub-receive %d in place %d", ErrPeer, s.conn, s.head, g.sub, i))
+				s.failLocked(fmt.Errorf("%w: %v: grant %d has sub-receive %d in place %d", ErrProtocol, s.conn, s.head, g.sub, i))
 				return nil
 			}
 			return g
@@ -243,7 +243,7 @@ func (s *SendConn) failed(l *lane, request int, err error) {
 }
 
 func (s *SendConn) received(l *lane, imm uint32, _ int64) {
-	s.failLocked(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", ErrPeer, s.conn, l, imm))
+	s.failLocked(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", ErrProtocol, s.conn, l, imm))
 }
 
 func (s *SendConn) waiting() bool { return false }

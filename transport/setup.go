@@ -110,9 +110,18 @@ func (c *conn) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 // send gives the peer a set-up message.
 func (c *conn) send(m handshake.Message) error {
 	if err := c.s.Send(m); err != nil {
-		return fmt.Errorf("%w: %v: %w", ErrPeer, c, err)
+		return fmt.Errorf("%w: %v: %w", c.unsent(), c, err)
 	}
 	return nil
+}
+
+// unsent is the kind of a message's failure: only a live session may be to blame
+// for it.
+func (c *conn) unsent() error {
+	if c.s.Alive() {
+		return ErrInternal
+	}
+	return ErrPeerGone
 }
 
 // verdict is what this side tells of its proofs.
@@ -132,7 +141,7 @@ func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	mask := proved & theirs.Lanes
 	for _, f := range theirs.Failed {
 		if int(f.Index) < len(c.lanes) && c.lanes[f.Index].reason == "" {
-			c.lanes[f.Index].reason = c.s.Peer().Hostname + ": " + f.Reason
+			c.lanes[f.Index].reason = c.s.Name() + ": " + f.Reason
 		}
 	}
 	c.mu.Lock()
@@ -142,7 +151,7 @@ func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 			continue
 		}
 		if l.reason == "" {
-			l.reason = c.s.Peer().Hostname + " could not connect its half"
+			l.reason = c.s.Name() + " could not connect its half"
 		}
 		if err := l.close(); err != nil {
 			c.t.log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
@@ -171,7 +180,7 @@ func (c *conn) build(plan []plannedLane) error {
 				if c.sending {
 					continue // the device set is full
 				}
-				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", ErrPeer, c, maxDevices)
+				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", ErrProtocol, c, maxDevices)
 			}
 			i = len(needs)
 			index[l.port] = i
@@ -222,7 +231,7 @@ func (c *conn) offers(mask uint32) (devs []handshake.Device, lanes []handshake.L
 // adopt takes over the peer's device set and memory.
 func (c *conn) adopt(base uint64, devs []handshake.Device) error {
 	if len(devs) > maxDevices {
-		return fmt.Errorf("%w: %v: peer names %d devices; %d can be", ErrPeer, c, len(devs), maxDevices)
+		return fmt.Errorf("%w: %v: peer names %d devices; %d can be", ErrProtocol, c, len(devs), maxDevices)
 	}
 	c.peerBase = base
 	for i, d := range devs {
@@ -283,7 +292,7 @@ func (c *conn) checkMTU(l *lane) {
 	p := l.port.now()
 	if ours, theirs := p.attr.ActiveMTU, uint32(l.remote.MTU); ours != theirs {
 		c.t.warnOnce(fmt.Sprintf("MTU differs between the ends of a cable: %s on %s has %d, %s (%s) on %s has %d; using %d. Set the same MTU on both interfaces",
-			p.String(), c.t.name(), mtuBytes(ours), shortName(l.peer), l.peer.Netdev, c.s.Peer().Hostname, mtuBytes(theirs), mtuBytes(min(ours, theirs))))
+			p.String(), c.s.LocalName(), mtuBytes(ours), shortName(l.peer), l.peer.Netdev, c.s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs))))
 	}
 }
 
@@ -369,7 +378,7 @@ func expect[M handshake.Message](ctx context.Context, c *conn) (M, error) {
 	if m, ok := m.(M); ok {
 		return m, nil
 	}
-	return none, fmt.Errorf("%w: %v: %v instead of %v", ErrPeer, c, m.Type(), none.Type())
+	return none, fmt.Errorf("%w: %v: %v instead of %v", ErrProtocol, c, m.Type(), none.Type())
 }
 
 // announce logs the connection as NCCL's own transport would, and the lanes that
@@ -391,8 +400,8 @@ func (c *conn) announce(mask uint32) {
 
 // describeTried says of a lane that failed what it was and why it did.
 func (c *conn) describeTried(l *lane) string {
-	return fmt.Sprintf("%s %s on %s -> %s %s on %s: %s", l.port.String(), addrOf(l.halfOffer().GID), c.t.name(),
-		shortName(l.peer), addrOf(l.remote.GID), c.s.Peer().Hostname, l.reason)
+	return fmt.Sprintf("%s %s on %s -> %s %s on %s: %s", l.port.String(), addrOf(l.halfOffer().GID), c.s.LocalName(),
+		shortName(l.peer), addrOf(l.remote.GID), c.s.Name(), l.reason)
 }
 
 // addrOf is the address of a GID as people know it.

@@ -206,18 +206,18 @@ func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 	case unix.EBADF, unix.ENOTSOCK, unix.EINVAL, unix.ENOTCONN:
 		return fmt.Errorf("%w: %v: %v: %s: %w", errDevice, k.conn, k.lane, call, errno)
 	case unix.ECONNRESET, unix.EPIPE:
-		return fmt.Errorf("%w: %v: %v: %s: %w; %s has closed the lane or ended, its log may say why", ErrPeer, k.conn, k.lane, call, errno, k.conn.s.Peer().Hostname)
+		return fmt.Errorf("%w: %v: %v: %s: %w; %s has closed the lane or ended, its log may say why", ErrLane, k.conn, k.lane, call, errno, k.conn.s.Name())
 	case unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN:
-		return fmt.Errorf("%w: %v: %v: %s: %w; check the cable, both ports and the peer", ErrPeer, k.conn, k.lane, call, errno)
+		return fmt.Errorf("%w: %v: %v: %s: %w; check the cable, both ports and the peer", ErrUnreachable, k.conn, k.lane, call, errno)
 	}
-	return fmt.Errorf("%w: %v: %v: %s: %w", ErrPeer, k.conn, k.lane, call, errno)
+	return fmt.Errorf("%w: %v: %v: %s: %w", ErrLane, k.conn, k.lane, call, errno)
 }
 
 // errEnd is what a socket says when the peer has closed it.
 var errEnd = errors.New("the peer closed the lane")
 
 func (k *socket) wrapEnd() error {
-	return fmt.Errorf("%w: %v: %v: %w", ErrPeer, k.conn, k.lane, errEnd)
+	return fmt.Errorf("%w: %v: %v: %w", ErrPeerClosed, k.conn, k.lane, errEnd)
 }
 
 // again reports whether a system call did nothing for a reason that passes.
@@ -251,7 +251,7 @@ func (k *socket) missed() error {
 		k.suspect = now
 	case info.Retransmits >= minLost && now.Sub(k.suspect) >= k.conn.t.opts.scaled(k.conn.t.opts.LaneWait):
 		return fmt.Errorf("%w: %v: %v: nothing was acknowledged for %v; check the cable, both ports and the peer",
-			ErrPeer, k.conn, k.lane, now.Sub(k.suspect).Round(time.Second))
+			ErrUnreachable, k.conn, k.lane, now.Sub(k.suspect).Round(time.Second))
 	}
 	return nil
 }

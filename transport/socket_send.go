@@ -124,7 +124,7 @@ func (k *socket) readGrants() error {
 		k.have += n
 		used, err := k.takeGrants(in[:k.have])
 		if err != nil {
-			return fmt.Errorf("%w: %v: %v: %w", ErrPeer, k.conn, k.lane, err)
+			return fmt.Errorf("%w: %v: %v: %w", ErrProtocol, k.conn, k.lane, err)
 		}
 		short := k.have < len(in)
 		k.have = copy(in, in[used:k.have])

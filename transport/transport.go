@@ -271,9 +271,6 @@ func (t *Transport) portsOf(s *control.Session) []handshake.Port {
 	return s.Peer().Ports
 }
 
-// name is this node's in messages.
-func (t *Transport) name() string { return t.host }
-
 // Device is what NCCL is told of the node: all its RDMA ports as one, or all its
 // interfaces when it has none.
 func (t *Transport) Device() topology.Device {
@@ -304,7 +301,7 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 	c := t.conns[connKey{s, id}]
 	t.mu.Unlock()
 	if c == nil {
-		t.log.Debug("message for a connection that is no more", "peer", s.Peer().Hostname, "conn", id, "type", m.Type())
+		t.log.Debug("message for a connection that is no more", "peer", s.Name(), "conn", id, "type", m.Type())
 		return
 	}
 	c.deliver(m)
@@ -330,6 +327,10 @@ func connOf(m handshake.Message) (uint32, bool) {
 // dead ends all connections of a session whose peer is gone, and the wait for the
 // one that it was made for.
 func (t *Transport) dead(s *control.Session, err error) {
+	kind, what := kindOf(err), "can be talked to no more"
+	if kind == ErrPeerGone {
+		what = "is gone"
+	}
 	if err == nil {
 		err = errors.New("it ended its work")
 	}
@@ -341,10 +342,10 @@ func (t *Transport) dead(s *control.Session, err error) {
 	l := t.listeners[s.Owed()]
 	t.mu.Unlock()
 	if l != nil {
-		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, is gone: %w", ErrPeer, s.Peer().Process, s.Peer().Hostname, t.name(), err))
+		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, %s: %w", kind, s.Peer().Process, s.Name(), s.LocalName(), what, err))
 	}
 	for _, c := range t.connsOf(s) {
-		c.peerEnded(fmt.Errorf("%w: %v: process %v on %s is gone: %w", ErrPeer, c, s.Peer().Process, s.Peer().Hostname, err))
+		c.peerEnded(fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, c, s.Peer().Process, s.Name(), what, err))
 	}
 }
 
@@ -373,10 +374,10 @@ func (t *Transport) add(c *conn) error {
 	t.mu.Unlock()
 	switch {
 	case taken:
-		return fmt.Errorf("%w: connection %d of %s exists", ErrPeer, c.id, c.s.Peer().Hostname)
+		return fmt.Errorf("%w: connection %d of %s exists", ErrProtocol, c.id, c.s.Name())
 	case !c.s.Alive(): // checked after the entry is visible to dead
 		t.forget(c)
-		return fmt.Errorf("%w: %s is gone", ErrPeer, c.s.Peer().Hostname)
+		return fmt.Errorf("%w: process %v on %s ended its session", ErrPeerGone, c.s.Peer().Process, c.s.Name())
 	}
 	return nil
 }

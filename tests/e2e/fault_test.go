@@ -189,7 +189,7 @@ func TestQueuePairFatal(t *testing.T) {
 	})
 	j.failed()
 	j.within(at, "a", "b")
-	j.must("a", `NCCL WARN NET/Mesh : .*peer lost: . -> . conn \d+: .*rdma0:1`)
+	j.must("a", `NCCL WARN NET/Mesh : .*lane broken: . -> . conn \d+: .*rdma0:1`)
 }
 
 // What passes is waited for; what concerns nobody is a line in the log.

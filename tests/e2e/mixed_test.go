@@ -203,7 +203,7 @@ func TestTransportsDiffer(t *testing.T) {
 // What breaks while a mixed mesh moves data ends the job on every node that is left, soon, with an error that names the other.
 func TestMixedBreaks(t *testing.T) {
 	const allReduce = "--work allreduce --min 8M --max 8M --iters 1000000"
-	const pulled = `NCCL WARN NET/Mesh : .*peer lost: [ac] -> [ac] conn \d+: .*lane 0 p. -> p.: .*check the cable, both ports and the peer`
+	const pulled = `NCCL WARN NET/Mesh : .*peer not reachable: [ac] -> [ac] conn \d+: .*lane 0 p. -> p.: .*check the cable, both ports and the peer`
 	kill := func(j *job) { _ = j.rank("c").cmd.Process.Kill() }
 	unplug := func(j *job) { j.f.fault("unplug", "c:p0") }
 	tests := []struct {
@@ -213,7 +213,7 @@ func TestMixedBreaks(t *testing.T) {
 		dead []string
 		want string // said by somebody: the others may only hear of the end, even over the driver's own network
 	}{
-		{"a rank is killed in an all-reduce", allReduce, kill, []string{"c"}, `peer lost: ([ab] -> c|c -> [ab]) conn|rank 2 left the rendezvous`},
+		{"a rank is killed in an all-reduce", allReduce, kill, []string{"c"}, `(peer gone|lane broken|closed by the peer): ([ab] -> c|c -> [ab]) conn|rank 2 left the rendezvous`},
 		{"a cable is pulled in an all-reduce", allReduce, unplug, nil, pulled},
 		{"a cable is pulled in a soak", "--work soak --duration 60 --max 1M", unplug, nil, pulled},
 	}
@@ -251,6 +251,6 @@ func TestMixedKilled(t *testing.T) {
 	}
 	for _, node := range []string{"a", "b"} {
 		j.must(node, `rank 2 died, and every connection with it said so`)
-		j.must(node, fmt.Sprintf(`NCCL WARN NET/Mesh : .*peer lost: (%[1]s -> c|c -> %[1]s) conn \d+: .*(on c is gone|c has closed the lane or ended)`, node))
+		j.must(node, fmt.Sprintf(`NCCL WARN NET/Mesh : .*(peer gone|lane broken): (%[1]s -> c|c -> %[1]s) conn \d+: .*(on c is gone|c has closed the lane or ended)`, node))
 	}
 }

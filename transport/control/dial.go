@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/limit"
 )
 
 // dial is an attempt to make a session, which everybody waits for who wants the same process.
@@ -114,6 +115,9 @@ func (e *Endpoint) newDialled(caller context.Context, h handshake.Handle) (*Sess
 		final := slices.ContainsFunc(tries, func(t Try) bool { return t.final(false) })
 		hope := !final && silent(tries)
 		if !hope || !sleep(ctx, e.scaled(pause)) {
+			if own := ownFault(last); own != nil && hope && caller.Err() == nil {
+				return nil, fmt.Errorf("control: node %s cannot dial process %.8v: %w", e.cfg.Hostname, h.Process, own)
+			}
 			return nil, fmt.Errorf("control: %w", &PeerError{
 				Local: e.cfg.Hostname, Process: h.Process, Tries: last, Cause: caller.Err(), Dead: !hope,
 			})
@@ -265,6 +269,7 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 func (e *Endpoint) call(ctx context.Context, process handshake.ProcessID, addr address) *answer {
 	a := &answer{addr: addr}
 	if a.conn, a.err = connect(ctx, addr.AddrPort); a.err != nil {
+		a.err = limit.Own(a.err)
 		return a
 	}
 	defer onDone(ctx, a.conn)()

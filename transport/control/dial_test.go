@@ -19,6 +19,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/tests/require"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/limit"
 )
 
 // stand opens a listener at an address and hands its connections to serve until the test ends.
@@ -172,7 +173,7 @@ func TestDialSaysWhatEveryAddressSaid(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
-	for _, want := range []string{"node spark-a", h.Process.String()[:8], "another machine"} {
+	for _, want := range []string{"node spark-a", h.Process.String()[:8]} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
@@ -275,6 +276,86 @@ func TestAddressOffTheMeshIsPreferred(t *testing.T) {
 			t.Errorf("connected to %v, but only %v was offered", got, mesh)
 		}
 	}
+}
+
+// TestPeerErrorSaysWhatHappened: one cause, one sentence; a peer that lives and refuses has not ended.
+func TestPeerErrorSaysWhatHappened(t *testing.T) {
+	const ended, elsewhere, check = "the process has ended, or a firewall", "these addresses belong to another machine", "check that both nodes are up"
+	tests := []struct {
+		name string
+		err  error
+		dead bool
+		want string
+	}{
+		{"refused", syscall.ECONNREFUSED, true, ended},
+		{"another process", handshake.ErrOtherProcess, true, elsewhere},
+		{"silent", context.DeadlineExceeded, false, check},
+		{"closed listen", &handshake.RejectError{Code: handshake.RejectClosed}, true, "refused: the listen has been closed there"},
+		{"unknown listen", &handshake.RejectError{Code: handshake.RejectListen}, true, "refused: the process there never made that listen"},
+		{"wrong secret", &handshake.RejectError{Code: handshake.RejectSecret}, true, "refused: the listen has another secret there"},
+		{"another version", &handshake.VersionError{Theirs: 1}, true, "an older build"},
+	}
+	endings := []string{ended, elsewhere, check, "has been closed", "never made", "another secret"}
+	for _, tt := range tests {
+		e := &PeerError{Local: "a", Peer: "b", Dead: tt.dead, Tries: []Try{{Err: tt.err}}}
+		if !strings.Contains(e.Error(), tt.want) {
+			t.Errorf("%s: %q does not say %q", tt.name, e.Error(), tt.want)
+		}
+		for _, other := range endings {
+			if other != tt.want && !strings.Contains(tt.want, other) && strings.Contains(e.Error(), other) {
+				t.Errorf("%s: %q also says %q", tt.name, e.Error(), other)
+			}
+		}
+	}
+}
+
+// scarce leaves the process no more descriptors than it has, until the test ends or what it returns is called.
+func scarce(t *testing.T) (enough func()) {
+	t.Helper()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	few := before
+	few.Cur = 0 // what is open stays
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	enough = func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(enough)
+	return enough
+}
+
+// TestNoDescriptorIsNotThePeersFault: neither when a session is dialled nor when it is resumed, and it passes.
+func TestNoDescriptorIsNotThePeersFault(t *testing.T) {
+	leakCheck(t)
+	short := func(c *Config) { c.LaneWait = 300 * time.Millisecond }
+	a, b := newNode(t, short), newNode(t, nil)
+	_, h := b.invite()
+	check := func(what string, err error) {
+		t.Helper()
+		var peer *PeerError
+		if err == nil || errors.As(err, &peer) || !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
+			t.Errorf("%s: %v, want one that names this node's limit and no PeerError", what, err)
+		}
+	}
+	enough := scarce(t)
+	_, err := a.Dial(context.Background(), h)
+	enough()
+	check("Dial", err)
+
+	s := a.dial(h)
+	a.send(s, &handshake.Connected{Conn: 1})
+	b.first()
+	enough = scarce(t)
+	s.Redial(errors.New("reset"))
+	err = a.died(s)
+	enough()
+	check("Dead", err)
 }
 
 func TestConnectLeavesNoMark(t *testing.T) {

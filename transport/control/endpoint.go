@@ -79,6 +79,7 @@ type Endpoint struct {
 	ln     *forkfd.Listener
 	port   uint16
 	lobby  lobby.Lobby
+	names  names
 	count  counters
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -137,6 +138,7 @@ func New(cfg Config) (*Endpoint, error) {
 	e.port = e.ln.Addr().(*net.TCPAddr).AddrPort().Port()
 	var first [4]byte
 	rand.Read(first[:])
+	e.names.note(cfg.Hostname, cfg.Node)
 	e.firstListen = binary.BigEndian.Uint32(first[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.spawn(e.accept)

@@ -8,18 +8,23 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/limit"
 )
+
+// ErrProtocol says that an authentic peer said what it must not: a fault of the program at the other end.
+var ErrProtocol = errors.New("protocol error")
 
 // PeerError says that a process cannot be reached, and what each of its addresses said.
 type PeerError struct {
 	Local   string // this node
 	Peer    string // the other one, if its name is known
 	Process handshake.ProcessID
-	Dead    bool  // it was refused, rather than silent
+	Dead    bool  // there was a definite no, rather than silence
 	Cause   error // what came before: why the last link broke, why the caller gave up; may be nil
 	Tries   []Try
 }
@@ -49,12 +54,35 @@ func (e *PeerError) Error() string {
 	if e.Cause != nil {
 		fmt.Fprintf(&b, " (after: %v)", e.Cause)
 	}
-	if e.Dead {
-		b.WriteString("; the process has ended, or these addresses belong to another machine")
-	} else {
+	switch {
+	case !e.Dead:
 		b.WriteString("; check that both nodes are up and that one of these addresses can be reached from here (NCCL_SOCKET_IFNAME chooses the interface)")
+	case e.Refused(): // and has said why
+	case errors.Is(e, handshake.ErrOtherProcess):
+		b.WriteString("; these addresses belong to another machine, or the process has ended and another has its port")
+	case errors.Is(e, syscall.ECONNREFUSED):
+		b.WriteString("; the process has ended, or a firewall rejects what is for its port")
 	}
 	return b.String()
+}
+
+// Refused reports whether the process was found, lives, and does not want to talk.
+func (e *PeerError) Refused() bool {
+	var version *handshake.VersionError
+	return errors.As(e, &version) || slices.ContainsFunc(e.Tries, func(t Try) bool {
+		var reject *handshake.RejectError
+		return errors.As(t.Err, &reject) && reject.Code != handshake.RejectBusy
+	})
+}
+
+// ownFault is what this node lacked to dial at all, if that may be why nobody answered.
+func ownFault(tries []Try) error {
+	for _, t := range tries {
+		if limit.IsOwn(t.Err) {
+			return t.Err
+		}
+	}
+	return nil
 }
 
 // Unwrap returns what each address said.

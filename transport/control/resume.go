@@ -100,7 +100,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			return
 		}
 		if slices.ContainsFunc(tries, func(t Try) bool { return t.final(true) }) {
-			s.giveUp(&PeerError{Local: e.cfg.Hostname, Peer: s.peer.Hostname, Process: s.peer.Process, Cause: cause, Tries: tries, Dead: true})
+			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Cause: cause, Tries: tries, Dead: true})
 			return
 		}
 		limit := e.scaled(e.cfg.LaneWait)
@@ -108,7 +108,11 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			limit = e.scaled(answerWait)
 		}
 		if time.Since(start) >= limit {
-			s.giveUp(&PeerError{Local: e.cfg.Hostname, Peer: s.peer.Hostname, Process: s.peer.Process, Cause: cause, Tries: tries})
+			if own := ownFault(tries); own != nil {
+				s.end(fmt.Errorf("control: node %s cannot dial process %.8v on node %s: %w (after: %w)", s.LocalName(), s.peer.Process, s.Name(), own, cause))
+				return
+			}
+			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Cause: cause, Tries: tries})
 			return
 		}
 		if !sleep(ctx, e.scaled(pause)) {

@@ -81,6 +81,7 @@ type outgoing struct {
 func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, peer Peer) *Session {
 	s := &Session{e: e, id: keys.Session, resume: keys.Resume, dialled: dialled, peer: peer, ended: make(chan struct{})}
 	s.event.L = &s.mu
+	e.names.note(peer.Hostname, peer.Node)
 	s.alive.Store(true)
 	return s
 }
@@ -134,7 +135,7 @@ func (s *Session) Send(m handshake.Message) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.err != nil:
-		return fmt.Errorf("control: %v to node %s: the session is over: %w", m.Type(), s.peer.Hostname, s.err)
+		return fmt.Errorf("control: %v to process %.8v on node %s: the session is over: %w", m.Type(), s.peer.Process, s.peer.Hostname, s.err)
 	case !s.alive.Load():
 		return fmt.Errorf("control: %v to node %s: the session is over: %w", m.Type(), s.peer.Hostname, net.ErrClosed)
 	case len(s.queue) >= maxQueue:
@@ -196,21 +197,21 @@ func (s *Session) hear(l *link, f *handshake.Frame) (current bool, err error) {
 		return false, nil
 	}
 	if f.Ack > s.sent {
-		return true, fmt.Errorf("protocol error: the peer acknowledges message %d, the last one sent is %d", f.Ack, s.sent)
+		return true, fmt.Errorf("%w: the peer acknowledges message %d, the last one sent is %d", ErrProtocol, f.Ack, s.sent)
 	}
 	s.ackLocked(f.Ack)
 	if f.Type == handshake.TypeAck {
 		if f.Number != s.received || len(f.Body) > 0 {
-			return true, fmt.Errorf("protocol error: the peer has sent %d messages, %d have arrived", f.Number, s.received)
+			return true, fmt.Errorf("%w: the peer has sent %d messages, %d have arrived", ErrProtocol, f.Number, s.received)
 		}
 		return true, nil
 	}
 	if f.Number != s.received+1 {
-		return true, fmt.Errorf("protocol error: message %d follows message %d", f.Number, s.received)
+		return true, fmt.Errorf("%w: message %d follows message %d", ErrProtocol, f.Number, s.received)
 	}
 	m, err := handshake.DecodeMessage(f.Type, f.Body)
 	if err != nil {
-		return true, fmt.Errorf("protocol error: %w", err)
+		return true, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	s.received++
 	if b, ok := m.(*handshake.Bye); ok && b.Conn == 0 {
@@ -281,7 +282,7 @@ func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) 
 		return l, nil
 	}
 	if received > s.sent || received < s.acked {
-		return l, fmt.Errorf("protocol error: the peer has %d messages, %d were sent and %d acknowledged", received, s.sent, s.acked)
+		return l, fmt.Errorf("%w: the peer has %d messages, %d were sent and %d acknowledged", ErrProtocol, received, s.sent, s.acked)
 	}
 	s.ackLocked(received)
 	old, s.link = s.link, l

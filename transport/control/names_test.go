@@ -1,0 +1,46 @@
+package control
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+)
+
+// TestNames: where two nodes have one host name, lines also say which of them is meant.
+func TestNames(t *testing.T) {
+	type node = struct {
+		host string
+		id   byte
+	}
+	tests := []struct {
+		name          string
+		own           node
+		others        []node // the first is the session's peer
+		local, remote string
+	}{
+		{"names differ", node{"a", 1}, []node{{"b", 2}, {"c", 3}}, "a", "b"},
+		{"processes of one node", node{"a", 1}, []node{{"a", 1}}, "a", "a"},
+		{"two nodes", node{"a", 1}, []node{{"a", 2}}, "a (127.0.0.1)", "a (127.0.0.1)"},
+		{"two peers", node{"a", 1}, []node{{"b", 2}, {"b", 3}, {"c", 4}}, "a", "b (127.0.0.1)"},
+		{"this node and another peer", node{"a", 1}, []node{{"b", 2}, {"a", 3}}, "a (127.0.0.1)", "b"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			leakCheck(t)
+			a := newNode(t, func(c *Config) { c.Hostname, c.Node = tt.own.host, handshake.NodeID{tt.own.id} })
+			var first *Session
+			for _, o := range tt.others {
+				b := newNode(t, func(c *Config) { c.Hostname, c.Node = o.host, handshake.NodeID{o.id} })
+				_, h := b.invite()
+				if s := a.dial(h); first == nil {
+					first = s
+				}
+			}
+			if diff := cmp.Diff([]string{tt.local, tt.remote}, []string{first.LocalName(), first.Name()}); diff != "" {
+				t.Errorf("names (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
