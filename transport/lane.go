@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/limit"
 )
 
 // lane is what a connection uses of one path between a local and a remote port.
@@ -18,6 +19,7 @@ type lane struct {
 	ready  bool   // connected to the peer's half
 	up     bool   // in service
 	reason string // why it is not
+	own    error  // if that is something this node ran out of
 
 	weight  float64 // speed, relative to the other lanes
 	backlog int64   // bytes handed to it and not delivered
@@ -77,6 +79,24 @@ func shortName(p handshake.Port) string {
 		return p.Netdev
 	}
 	return fmt.Sprintf("%s:%d", p.Device, p.Num)
+}
+
+// unusable notes why the lane cannot be put into service.
+func (l *lane) unusable(err error) {
+	if l.reason = err.Error(); limit.IsOwn(err) {
+		l.own = err
+	}
+}
+
+// noneWorks is the error of a connection none of whose lanes can be put into
+// service.
+func (c *conn) noneWorks() error {
+	for _, l := range c.lanes {
+		if l.own != nil {
+			return fmt.Errorf("%w: %v: %v: %w", errOwn, c, l, l.own)
+		}
+	}
+	return errNoLane
 }
 
 // newLane makes the connection's next lane; its carrier is the caller's to set.

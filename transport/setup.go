@@ -159,7 +159,7 @@ func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	}
 	c.mu.Unlock()
 	if mask == 0 {
-		return 0, errNoLane
+		return 0, c.noneWorks()
 	}
 	return mask, nil
 }
@@ -268,7 +268,7 @@ func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) ui
 		l.remote = *r
 		wg.Go(func() {
 			if err := l.connect(*r, dev); err != nil {
-				l.reason = err.Error()
+				l.unusable(err)
 				return
 			}
 			l.ready = true
@@ -346,6 +346,11 @@ func (c *conn) prove(ctx context.Context, mask uint32) (proved uint32) {
 			for _, l := range c.lanes {
 				if pending&(1<<l.index) != 0 {
 					l.reason = fmt.Sprintf("no packet passed within %v", limit)
+					if k, ok := l.carrier.(*socket); ok && k.call != nil {
+						if err := c.t.data.Why(k.call); err != nil {
+							l.unusable(err)
+						}
+					}
 				}
 			}
 			return proved

@@ -89,7 +89,7 @@ func (e *Endpoint) receive(s *lobby.Stranger) {
 	}
 	fd, err := e.detach(s.Conn)
 	if err != nil {
-		e.refuse(err.Error(), s.Source, err)
+		e.refuse(reasonAccept, s.Source, limit.Own(err))
 		return
 	}
 	if !e.meet(call) {
@@ -138,6 +138,10 @@ func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
 		e.stats.Refused = map[string]uint64{}
 	}
 	e.stats.Refused[reason]++
+	if limit.IsOwn(err) {
+		e.lacked = err
+		e.lacks++
+	}
 	log := e.stats.Refused[reason] == 1 && len(e.stats.Refused) <= maxLogged
 	e.mu.Unlock()
 	if log {

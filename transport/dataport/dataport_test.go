@@ -19,6 +19,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/require"
+	"ncclmesh/transport/limit"
 )
 
 const hang = 20 * time.Second
@@ -368,10 +369,14 @@ func TestSharedAddress(t *testing.T) {
 	}
 	until(t, "the crowd", func() bool { return e.Stats().Refused[reasonSource] >= 4 })
 	x := end(lo4)
+	before, _ := expect(t, e, x)
 	for range 20 {
 		x.Name.Conn++
 		_, got := expect(t, e, x)
 		closeAll(t, dial(t, e, x, to), wait(t, "the lane", got))
+	}
+	if err := e.Why(before); err == nil || !strings.Contains(err.Error(), "the data port is crowded") {
+		t.Errorf("why a lane may not have come: %v", err)
 	}
 	if s := e.Stats(); s.Inside > maxPerSource || s.Refused[reasonCrowded]+s.Refused[reasonSlow] != 0 {
 		t.Errorf("%d inside; refused %v", s.Inside, s.Refused)
@@ -515,4 +520,49 @@ func TestKeepAlive(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// What this node lacks is its own fault on both sides, and passes.
+func TestNoDescriptor(t *testing.T) {
+	leaks(t)
+	e := newEndpoint(t)
+	to := listen(t, e, lo4)
+	call, got := expect(t, e, end(lo4))
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0) // made while there are descriptors, to be accepted when there is none
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(c)
+	few := before
+	few.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, dialErr := e.Dial(ctx, end(lo4), to)
+	connectErr := unix.Connect(c, sockaddrOf(to))
+	lacked := func() error { return e.Why(call) }
+	for deadline := time.Now().Add(hang); lacked() == nil && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if connectErr != nil {
+		t.Fatal(connectErr)
+	}
+	for what, err := range map[string]error{"dial": dialErr, "expect": lacked()} {
+		if !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
+			t.Errorf("%s: %v, want one that names this node's limit", what, err)
+		}
+	}
+	closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
+}
+
+func sockaddrOf(a netip.AddrPort) unix.Sockaddr {
+	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 }

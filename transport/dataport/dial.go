@@ -14,6 +14,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/limit"
 )
 
 const (
@@ -31,6 +32,7 @@ func (e *Endpoint) Dial(ctx context.Context, end End, to netip.AddrPort) (fd int
 	var last error
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		fd, err := e.try(ctx, end, to)
+		err = limit.Own(err)
 		if err == nil {
 			e.mu.Lock()
 			e.stats.Dialled++
@@ -57,8 +59,11 @@ func (e *Endpoint) Dial(ctx context.Context, end End, to netip.AddrPort) (fd int
 }
 
 // temporary reports whether another attempt may do better: the other side closed
-// before it answered, or has not begun to listen.
+// before it answered, or has not begun to listen; or this node has what it lacks.
 func temporary(err error) bool {
+	if limit.IsOwn(err) {
+		return true
+	}
 	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE, unix.ECONNREFUSED, unix.EADDRNOTAVAIL, unix.EAGAIN} {
 		if errors.Is(err, e) {
 			return true
@@ -88,7 +93,7 @@ func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort) (int, er
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return -1, fmt.Errorf("connected to %v, which said nothing: %w", to, context.Cause(ctx))
 		}
-		return -1, fmt.Errorf("%v did not take the lane: %w", to, err)
+		return -1, fmt.Errorf("%v did not take the lane, as when its port is crowded; its log says why: %w", to, err)
 	}
 	if err := handshake.CheckLaneWelcome(end.Key, welcome, hello, end.Tokens); err != nil {
 		return -1, fmt.Errorf("%v is not the peer: %w", to, err)

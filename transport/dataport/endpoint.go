@@ -51,6 +51,8 @@ type Endpoint struct {
 	listeners map[place]*forkfd.Listener
 	expected  map[handshake.LaneName]*Call
 	stats     Stats
+	lacked    error  // what this node ran out of last, and
+	lacks     uint64 // how often it has
 }
 
 // place is where a listener is.
@@ -112,14 +114,35 @@ func (e *Endpoint) Listen(addr netip.Addr, device string) (uint16, error) {
 type Call struct {
 	end End
 	got func(fd int)
+
+	lacks, crowded uint64 // of the Endpoint when the lane began to be expected
+}
+
+// Why says what of this side may have kept a lane from coming since it was
+// expected: this node ran out of something, or its port was crowded. Nil if
+// nothing did.
+func (e *Endpoint) Why(c *Call) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lacks > c.lacks {
+		return e.lacked
+	}
+	if n := e.crowdedLocked() - c.crowded; n > 0 {
+		return fmt.Errorf("the data port is crowded: %d connections that had not proved themselves were closed meanwhile", n)
+	}
+	return nil
+}
+
+func (e *Endpoint) crowdedLocked() uint64 {
+	return e.stats.Refused[reasonCrowded] + e.stats.Refused[reasonSource]
 }
 
 // Expect makes the Endpoint take the connection that proves to be the other end
 // of a lane, once. got is given its descriptor, on another goroutine.
 func (e *Endpoint) Expect(end End, got func(fd int)) (*Call, error) {
-	c := &Call{end, got}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	c := &Call{end, got, e.lacks, e.crowdedLocked()}
 	if e.closed {
 		return nil, net.ErrClosed
 	}
