@@ -3,7 +3,6 @@ package transport
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
@@ -42,7 +41,7 @@ func TestKindOf(t *testing.T) {
 			t.Errorf("%s: %v is a peer's fault: %v", tt.name, got, !own)
 		}
 	}
-	if errors.Is(io.EOF, ErrPeer) || errors.Is(ErrPeerGone, ErrPeerRefused) {
+	if errors.Is(ErrPeerGone, ErrPeerRefused) {
 		t.Error("kinds run together")
 	}
 }

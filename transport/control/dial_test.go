@@ -333,7 +333,7 @@ func scarce(t *testing.T) (enough func()) {
 // TestNoDescriptorIsNotThePeersFault: neither when a session is dialled nor when it is resumed, and it passes.
 func TestNoDescriptorIsNotThePeersFault(t *testing.T) {
 	leakCheck(t)
-	short := func(c *Config) { c.LaneWait = 300 * time.Millisecond }
+	short := func(c *Config) { c.LaneWait = 2 * time.Second } // more than a listener pauses that was out of descriptors
 	a, b := newNode(t, short), newNode(t, nil)
 	_, h := b.invite()
 	check := func(what string, err error) {
