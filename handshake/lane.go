@@ -21,6 +21,7 @@ type Lane struct {
 	Kind     uint8
 	Token    uint64 // what the peer's proof must carry
 	TCPPort  uint16
+	Check    bool // of TCP: this side wants what the socket carries to be authenticated; one side's wish is enough
 }
 
 // Device is one device of a connection's device set, and the key of the memory named in the same message.
@@ -54,6 +55,10 @@ func (w *writer) lanes(lanes []Lane) {
 		w.u8(l.Kind)
 		w.u64(l.Token)
 		w.u16(l.TCPPort)
+		if l.Check && l.Kind != LaneTCP {
+			w.fail("lane %d is no socket, and is to be checked as one", l.Index)
+		}
+		w.flag(l.Check)
 	}
 }
 
@@ -75,6 +80,10 @@ func (r *reader) lanes() []Lane {
 			Kind:     r.u8(),
 			Token:    r.u64(),
 			TCPPort:  r.u16(),
+			Check:    r.flag("check"),
+		}
+		if l.Check && l.Kind != LaneTCP {
+			r.fail("lane %d is no socket, and is to be checked as one", l.Index)
 		}
 		if l.Kind != LaneVerbs && l.Kind != LaneTCP {
 			r.fail("lane kind %d is unknown", l.Kind)

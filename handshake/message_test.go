@@ -12,13 +12,13 @@ import (
 func testLanes() []Lane {
 	return []Lane{
 		{Index: 0, Port: 1, PeerPort: 2, QPN: 0xabcdef, PSN: 0x123456, GID: fill(0x30), GIDIndex: 3, LID: 0x0405, MTU: 5, MaxMsg: 1 << 30, Kind: LaneVerbs, Token: 0x1112131415161718},
-		{Index: 31, Port: 4, PeerPort: 5, Kind: LaneTCP, Token: 0x2122232425262728, TCPPort: 0xbeef},
+		{Index: 31, Port: 4, PeerPort: 5, Kind: LaneTCP, Token: 0x2122232425262728, TCPPort: 0xbeef, Check: true},
 	}
 }
 
 const goldenLanes = `02
-	00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000
-	1f 04 05 00000000 00000000 00000000000000000000000000000000 0000 0000 00 00000000 02 2122232425262728 beef`
+	00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00
+	1f 04 05 00000000 00000000 00000000000000000000000000000000 0000 0000 00 00000000 02 2122232425262728 beef 01`
 
 func messages() []struct {
 	m      Message
@@ -110,6 +110,7 @@ func TestMessageRefuses(t *testing.T) {
 		{"lane index", lane(func(l *Lane) { l.Index = MaxLanes }), "lane index is 32, at most 31"},
 		{"MTU", lane(func(l *Lane) { l.MTU = 6 }), "MTU is 6"},
 		{"kind", lane(func(l *Lane) { l.Kind = 3 }), "lane kind 3 is unknown"},
+		{"check of a queue pair", lane(func(l *Lane) { l.Check = true }), "lane 0 is no socket"},
 		{"lane twice", &Accept{Lanes: append(testLanes(), testLanes()[1])}, "lane 31 is named twice"},
 		{"lanes", &Open{Lanes: make([]Lane, MaxLanes+1)}, "33 lanes, at most 32"},
 		{"devices", &Open{Devices: make([]Device, MaxDevices+1)}, "9 devices, at most 8"},
@@ -137,8 +138,10 @@ func TestMessageDecodeRefuses(t *testing.T) {
 	}{
 		{"devices", TypeOpen, open + "09", "number of devices is 9"},
 		{"lanes", TypeOpen, open + "00 21", "number of lanes is 33"},
-		{"queue pair number", TypeAccept, lane("00 01 02 01abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000"), "0x1abcdef, which does not fit 24 bits"},
-		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000"), "lane kind 0 is unknown"},
+		{"queue pair number", TypeAccept, lane("00 01 02 01abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00"), "0x1abcdef, which does not fit 24 bits"},
+		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000 00"), "lane kind 0 is unknown"},
+		{"check", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 02 1112131415161718 0000 02"), "check is 2, at most 1"},
+		{"check of a queue pair", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 01"), "lane 0 is no socket"},
 		{"long text", TypeRefuse, "00000001 00 0401" + strings.Repeat("61", 1025), "text has 1025 bytes, at most 1024"},
 		{"bad UTF-8", TypeRefuse, "00000001 00 0001 ff", "text is not plain UTF-8"},
 		{"control character", TypeRefuse, "00000001 00 0001 0a", "text is not plain UTF-8"},

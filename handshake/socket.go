@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
@@ -38,6 +39,28 @@ func (k Key) LaneKey() Key {
 	h := hmac.New(sha256.New, k[:])
 	h.Write([]byte("ncclmesh lanes"))
 	return Key(h.Sum(nil))
+}
+
+// CodeKeys are the keys of the codes that authenticate what a lane's socket carries afterwards: what its dialler sends, and
+// what its listener does. No other lane, direction or attempt has the same, so that their codes count from 0.
+func (k Key) CodeKeys(n LaneName, t LaneTokens) (dialler, listener Key, err error) {
+	w := writer{}
+	w.bytes(n.Session[:])
+	w.u32(n.Conn)
+	w.u8(n.Lane)
+	w.u64(t.Dialler)
+	w.u64(t.Listener)
+	for _, d := range []struct {
+		label string
+		key   *Key
+	}{{"ncclmesh codes of the dialler ", &dialler}, {"ncclmesh codes of the listener ", &listener}} {
+		b, err := hkdf.Expand(sha256.New, k[:], d.label+string(w.b), len(d.key))
+		if err != nil {
+			return Key{}, Key{}, err
+		}
+		*d.key = Key(b)
+	}
+	return dialler, listener, nil
 }
 
 // LaneHello is what the dialler says.

@@ -58,6 +58,38 @@ func TestLaneGolden(t *testing.T) {
 	}
 }
 
+// TestCodeKeys fixes how the keys of a lane's codes are made, and that whatever names the lane changes both.
+func TestCodeKeys(t *testing.T) {
+	key := Key(fill32(0x20))
+	lane := string(unhex(t, "808182838485868788898a8b8c8d8e8f c1c2c3c4 05 0102030405060708 1112131415161718"))
+	expand := func(label string) (k Key) {
+		h := hmac.New(sha256.New, key[:]) // HKDF-Expand of one block
+		h.Write([]byte(label + lane + "\x01"))
+		return Key(h.Sum(nil))
+	}
+	dialler, listener, err := key.CodeKeys(testLane, testTokens)
+	if err != nil || dialler != expand("ncclmesh codes of the dialler ") || listener != expand("ncclmesh codes of the listener ") {
+		t.Errorf("keys %x, %x, %v", dialler[:], listener[:], err)
+	}
+	seen := map[Key]bool{dialler: true, listener: true}
+	for i, change := range []func(*Key, *LaneName, *LaneTokens){
+		func(k *Key, _ *LaneName, _ *LaneTokens) { k[31]++ },
+		func(_ *Key, n *LaneName, _ *LaneTokens) { n.Session[0]++ },
+		func(_ *Key, n *LaneName, _ *LaneTokens) { n.Conn++ },
+		func(_ *Key, n *LaneName, _ *LaneTokens) { n.Lane++ },
+		func(_ *Key, _ *LaneName, t *LaneTokens) { t.Dialler++ },
+		func(_ *Key, _ *LaneName, t *LaneTokens) { t.Listener++ },
+	} {
+		k, n, tokens := key, testLane, testTokens
+		change(&k, &n, &tokens)
+		a, b, err := k.CodeKeys(n, tokens)
+		if err != nil || seen[a] || seen[b] || a == b {
+			t.Errorf("change %d: the keys are those of another lane or direction, or %v", i, err)
+		}
+		seen[a], seen[b] = true, true
+	}
+}
+
 // Every bit counts, and so does what is not sent: the key and the tokens.
 func TestLaneRefused(t *testing.T) {
 	key, other := Key(fill32(0x20)), Key(fill32(0x21))

@@ -72,6 +72,9 @@ func (r *reader) atMost(what string, limit uint8) uint8 {
 	return v
 }
 
+// flag reads a byte that is 0 or 1.
+func (r *reader) flag(what string) bool { return r.atMost(what, 1) == 1 }
+
 // u24 reads 32 bits that must fit 24, as queue pair and packet sequence numbers do.
 func (r *reader) u24(what string) uint32 {
 	v := r.u32()
@@ -148,6 +151,14 @@ func (w *writer) atMost(what string, v, limit uint8) {
 		w.fail("%s is %d, at most %d is allowed", what, v, limit)
 	}
 	w.u8(v)
+}
+
+func (w *writer) flag(v bool) {
+	if v {
+		w.u8(1)
+	} else {
+		w.u8(0)
+	}
 }
 
 func (w *writer) u24(what string, v uint32) {
