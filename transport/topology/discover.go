@@ -230,7 +230,7 @@ func (d *discovery) pciNetdev(devDir string, num uint8) string {
 // attach fills in what the network interface knows: index, MTU, addresses and their prefix lengths, the connector.
 func (d *discovery) attach(p *Port) {
 	if l := d.links[p.Netdev]; l != nil {
-		p.IfIndex, p.NetdevMTU, p.Carrier, p.Addrs = l.Index, l.MTU, l.Carrier, l.Addrs
+		p.IfIndex, p.NetdevMTU, p.Carrier, p.Addrs, p.Default = l.Index, l.MTU, l.Carrier, l.Addrs, l.Default
 	}
 	if p.Netdev != "" {
 		p.PhysPort = d.text("class/net", p.Netdev, "phys_port_name")
@@ -260,7 +260,7 @@ func (d *discovery) plain(l *Link) Port {
 	base := d.lower(l)
 	dir := path.Join("class/net", base.Name)
 	p := Port{
-		Netdev: l.Name, IfIndex: l.Index, NetdevMTU: l.MTU, Carrier: l.Carrier, Addrs: l.Addrs,
+		Netdev: l.Name, IfIndex: l.Index, NetdevMTU: l.MTU, Carrier: l.Carrier, Addrs: l.Addrs, Default: l.Default,
 		LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Active: l.Up && l.Carrier, State: "DOWN", NUMA: -1,
 	}
 	if p.Active {

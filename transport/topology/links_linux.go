@@ -18,6 +18,16 @@ func kernelLinks() ([]Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	var routes []netlink.Route
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		some, err := dump(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE) // of all tables
+		})
+		if err != nil {
+			return nil, err
+		}
+		routes = append(routes, some...)
+	}
 	links := make([]Link, len(found))
 	at := make(map[int]int, len(found))
 	for i, l := range found {
@@ -43,7 +53,31 @@ func kernelLinks() ([]Link, error) {
 		}
 		links[i].Addrs = append(links[i].Addrs, netip.PrefixFrom(ip.Unmap(), bits))
 	}
+	for _, r := range routes {
+		for _, index := range defaultLinks(r) {
+			if i, ok := at[index]; ok {
+				links[i].Default = true
+			}
+		}
+	}
 	return links, nil
+}
+
+// defaultLinks are the links out of which a route leads that is a default route.
+func defaultLinks(r netlink.Route) []int {
+	if r.Dst != nil {
+		if bits, _ := r.Dst.Mask.Size(); bits > 0 {
+			return nil
+		}
+	}
+	if r.Type != unix.RTN_UNICAST { // "unreachable default" leads nowhere
+		return nil
+	}
+	links := []int{r.LinkIndex}
+	for _, hop := range r.MultiPath {
+		links = append(links, hop.LinkIndex)
+	}
+	return links
 }
 
 // dump repeats a listing that changed while the kernel was writing it. The last try's result is good enough: a change

@@ -59,6 +59,16 @@ func TestKernelLinks(t *testing.T) {
 				return
 			}
 		}
+		for _, r := range []netlink.Route{
+			{LinkIndex: index["lo"], Dst: &net.IPNet{IP: net.IPv4(10, 9, 0, 0).To4(), Mask: net.CIDRMask(16, 32)}, Scope: netlink.SCOPE_LINK},
+			{Dst: &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, Type: unix.RTN_UNREACHABLE},
+			{LinkIndex: index["cable0"], Dst: &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}, Table: 100},
+		} {
+			if err := netlink.RouteAdd(&r); err != nil {
+				t.Errorf("route %v: %v", r, err)
+				return
+			}
+		}
 		got, err := kernelLinks()
 		if err != nil {
 			t.Error(err)
@@ -66,7 +76,7 @@ func TestKernelLinks(t *testing.T) {
 		}
 		want := []Link{
 			{Name: "lo", Index: index["lo"], MTU: 65536, Kind: "device", Up: true, Carrier: true, Loopback: true, Addrs: prefixes("127.0.0.1/8", "::1/128")},
-			{Name: "cable0", Index: index["cable0"], MTU: 9000, Kind: "veth", Parent: index["cable1"], MAC: [6]byte{2, 0, 0, 0, 0, 1}, Up: true,
+			{Name: "cable0", Index: index["cable0"], MTU: 9000, Kind: "veth", Parent: index["cable1"], MAC: [6]byte{2, 0, 0, 0, 0, 1}, Up: true, Default: true,
 				Addrs: prefixes("10.0.0.1/31", "2001:db8::1/64")},
 			{Name: "cable1", Index: index["cable1"], MTU: 1500, Kind: "veth", Parent: index["cable0"], MAC: [6]byte{2, 0, 0, 0, 0, 2}},
 		}
@@ -136,5 +146,28 @@ func TestDiscoverThisMachine(t *testing.T) {
 				t.Errorf("%s: no GID for %s", p.String(), a)
 			}
 		}
+	}
+}
+
+// A default route may be of either family, and have several next hops.
+func TestDefaultLinks(t *testing.T) {
+	all := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+	tests := []struct {
+		name string
+		r    netlink.Route
+		want []int
+	}{
+		{"default", netlink.Route{Type: unix.RTN_UNICAST, LinkIndex: 3, Dst: all}, []int{3}},
+		{"without a destination", netlink.Route{Type: unix.RTN_UNICAST, LinkIndex: 3}, []int{3}},
+		{"of several hops", netlink.Route{Type: unix.RTN_UNICAST, Dst: all, MultiPath: []*netlink.NexthopInfo{{LinkIndex: 4}, {LinkIndex: 5}}}, []int{0, 4, 5}},
+		{"to a subnet", netlink.Route{Type: unix.RTN_UNICAST, LinkIndex: 3, Dst: &net.IPNet{IP: net.IPv4(10, 0, 0, 0), Mask: net.CIDRMask(8, 32)}}, nil},
+		{"to nowhere", netlink.Route{Type: unix.RTN_UNREACHABLE, LinkIndex: 1, Dst: all}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, defaultLinks(tt.r)); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+		})
 	}
 }

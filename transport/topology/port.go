@@ -24,6 +24,7 @@ type Port struct {
 	NetdevMTU int
 	Carrier   bool
 	Addrs     []netip.Prefix // addresses of the network interface, both families
+	Default   bool           // a default route leads out of the network interface
 
 	GIDs      []GID // the GIDs in use, in table order; for a network interface alone its addresses, with type GIDTypeNone
 	LinkLayer uint8 // IBV_LINK_LAYER_INFINIBAND or IBV_LINK_LAYER_ETHERNET
@@ -94,6 +95,7 @@ type Link struct {
 	Up       bool // administratively
 	Carrier  bool
 	Loopback bool
+	Default  bool           // a default route, of either family and of any table, leads out of it
 	Addrs    []netip.Prefix // not masked: the address itself with its prefix length
 }
 
