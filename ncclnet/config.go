@@ -84,6 +84,9 @@ var variables = []variable{
 		func(c *config, v string) (err error) { c.transport.Transport, err = parseTransport(v); return }},
 	{"NCCL_MESH_TCP_STREAMS", "0", "", "TCP connections of a connection on every path; 0 goes by the path's speed: 1 up to 10 Gb/s, 2 up to 25, 4 above.",
 		integer(0, 32, func(c *config) *int { return &c.transport.TCPStreams })},
+	{"NCCL_MESH_TCP_CHECK", "auto", "", "Whether what a TCP lane carries is authenticated: `1`, `0`, or `auto`: unless both addresses are on the link, in the interface's subnet or " +
+		"link-local, and no default route leads out of it. One end that wants it is enough.",
+		func(c *config, v string) (err error) { c.transport.TCPCheck, err = parseCheck(v); return }},
 
 	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a peer that is silent, as a whole or on a TCP lane, is waited for before NCCL gets an error.",
 		duration(time.Second, func(c *config) *time.Duration { return &c.transport.LaneWait })},
@@ -229,6 +232,14 @@ func parseTransport(v string) (string, error) {
 		return v, nil
 	}
 	return "", errors.New("want auto, rdma or tcp")
+}
+
+func parseCheck(v string) (string, error) {
+	switch v = strings.ToLower(v); v {
+	case transport.CheckAuto, transport.CheckOff, transport.CheckOn:
+		return v, nil
+	}
+	return "", errors.New("want auto, 0 or 1")
 }
 
 func parseFamily(v string) (int, error) {

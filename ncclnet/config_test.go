@@ -63,7 +63,8 @@ func TestReadConfig(t *testing.T) {
 			c.transport.GIDs.Family, c.transport.GIDs.Range = 6, netip.MustParsePrefix("fd00::/8")
 			c.transport.SocketFamily = 4
 		})},
-		{"TCP", map[string]string{"NCCL_MESH_TRANSPORT": "TCP", "NCCL_MESH_TCP_STREAMS": "3"}, with(func(c *config) {
+		{"TCP", map[string]string{"NCCL_MESH_TRANSPORT": "TCP", "NCCL_MESH_TCP_STREAMS": "3", "NCCL_MESH_TCP_CHECK": "Auto"}, with(func(c *config) {
+			c.transport.TCPCheck = transport.CheckAuto
 			c.transport.Transport, c.transport.TCPStreams = transport.TransportTCP, 3
 		})},
 		{"older name", map[string]string{"NCCL_MESH_GID_INDEX": "3"},
@@ -111,6 +112,7 @@ func TestConfigErrors(t *testing.T) {
 		{"NCCL_IB_TIMEOUT", "14s", `NCCL_IB_TIMEOUT="14s": want a whole number from 0 to 31`},
 		{"NCCL_IB_RETRY_CNT", "99999999999999999999", `NCCL_IB_RETRY_CNT="99999999999999999999": want a whole number from 0 to 7`},
 		{"NCCL_MESH_TRANSPORT", "udp", `NCCL_MESH_TRANSPORT="udp": want auto, rdma or tcp`},
+		{"NCCL_MESH_TCP_CHECK", "yes", `NCCL_MESH_TCP_CHECK="yes": want auto, 0 or 1`},
 		{"NCCL_MESH_TCP_STREAMS", "33", `NCCL_MESH_TCP_STREAMS="33": want a whole number from 0 to 32`},
 		{"NCCL_MESH_LANE_WAIT", "0", `NCCL_MESH_LANE_WAIT="0": want a number above 0, up to 86400, of units of 1s`},
 		{"NCCL_MESH_LANE_WAIT", "NaN", `NCCL_MESH_LANE_WAIT="NaN": want a number above 0, up to 86400, of units of 1s`},

@@ -31,7 +31,7 @@ type conn struct {
 	// that waits holds it, but for the draining of a stopped connection.
 	mu       sync.Mutex
 	err      error     // why the connection is over; nil while it is not
-	byeAt    time.Time // when the peer closed in good order; zero while it has not
+	byeAt    time.Time // when the peer went, in good order or over TCP; zero while it has not
 	closed   bool      // by its owner
 	peerOver bool      // the peer needs no word about the end
 	byeOnce  sync.Once
@@ -112,16 +112,26 @@ func (c *conn) peerEnded(err error) {
 	c.byeOnce.Do(func() { close(c.bye) })
 }
 
+// peerGone notes that the peer's process is no more.
+func (c *conn) peerGone(err error) {
+	c.mu.Lock()
+	if c.err == nil && len(c.sockets) > 0 {
+		c.byeAt = time.Now()
+	}
+	c.mu.Unlock()
+	c.peerEnded(err)
+}
+
 // verdictOn is the error of a request that is not complete, or nil while it may
-// still be: a receiver's Bye can overtake the acknowledgement of the last send,
-// and its queue pairs linger for that.
+// still be: a receiver's Bye, and over TCP its end, can overtake the
+// acknowledgement of the last send, and its queue pairs linger for that.
 //
 // Preconditions: c.mu is held.
 func (c *conn) verdictOn(r *Request) error {
 	switch {
 	case r.err != nil:
 		return r.err
-	case c.err != nil && c.sending && !c.byeAt.IsZero() && time.Since(c.byeAt) < c.t.opts.scaled(lingerTime):
+	case c.err != nil && c.sending && !c.byeAt.IsZero() && time.Since(c.byeAt) < c.t.opts.scaled(lingerTime) && c.mayDeliver():
 		return nil
 	}
 	return c.err
@@ -168,9 +178,7 @@ func (c *conn) poll() {
 			c.pollDevice(d)
 		}
 	}
-	for _, k := range c.sockets {
-		k.poll(receiving)
-	}
+	c.pollSockets(receiving)
 }
 
 // quiesce stops all queue pairs and waits until they have flushed: afterwards no

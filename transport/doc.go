@@ -17,7 +17,11 @@
 // Over TCP the same grants and parts are frames on the lane's socket; the kernel
 // copies between it and the user's buffers, inside the calls below, and nothing
 // happens between them. A peer's frame is checked against what was granted before
-// a byte of it is placed.
+// a byte of it is placed. A part is accepted when the sender's kernel has it, and
+// delivered when the receiver has acknowledged it; a send is done when its parts
+// are delivered. As nothing happens between calls, an acknowledgement goes out with
+// the test that finds the last receive done; while others are outstanding their
+// owner calls again, and it may wait a little for company.
 //
 // # Threads and ownership
 //

@@ -31,6 +31,7 @@ type Options struct {
 
 	Transport  string // TransportAuto, TransportRDMA or TransportTCP; TransportAuto
 	TCPStreams int    // TCP connections per path; by its speed
+	TCPCheck   string // CheckAuto, CheckOff or CheckOn; CheckAuto
 
 	LaneWait  time.Duration // how long a silent peer is waited for; 10 s
 	ProofWait time.Duration // how long a lane may take to prove itself; 1 s
@@ -83,6 +84,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Transport == "" {
 		o.Transport = TransportAuto
+	}
+	if o.TCPCheck == "" {
+		o.TCPCheck = CheckAuto
 	}
 	o.TCPStreams = min(max(o.TCPStreams, 0), maxParts)
 	if o.LaneWait <= 0 {

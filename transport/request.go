@@ -65,10 +65,10 @@ func (r *Request) Test() (bool, error) {
 		c.mu.Unlock()
 		return false, fmt.Errorf("%w: %v: request %d is not outstanding", ErrUsage, c, r.index)
 	}
-	if !r.done {
+	if !r.done || c.owes() {
 		c.poll()
 	}
-	done := r.done
+	done := r.done && !c.owes()
 	var err error
 	if done {
 		c.release(r)

@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	pollBytes   = 512 << 10         // most bytes that one poll moves over a socket: half as many cost a fifth of the speed, twice as many a tenth
-	sendBatch   = 8                 // parts that one system call may send
-	grantQueue  = window * maxGrant // more than receives can be outstanding
-	grantInput  = 1024              // bytes of grants read at once
-	readAhead   = 256               // most bytes read with a header: copying them costs less than a system call
-	checkEvery  = time.Second       // between two looks at a silent socket
-	checkMisses = 64                // fruitless polls between two looks at the clock
-	minLost     = 2                 // retransmissions in a row before a peer may count as lost
+	pollBytes   = 512 << 10          // most bytes that one poll moves over a socket: half as many cost a fifth of the speed, twice as many a tenth
+	sendBatch   = 8                  // parts that one system call may send
+	returnQueue = window * maxReturn // more than the grants that can be outstanding
+	returnInput = 1024               // bytes of grants and acknowledgements read at once
+	readAhead   = 256                // most bytes read with a header: copying them costs less than a system call
+	ackEvery    = 8                  // parts that arrive before the sender is told, at the latest
+	checkEvery  = time.Second        // between two looks at a silent socket
+	checkMisses = 64                 // fruitless polls between two looks at the clock
+	minLost     = 2                  // retransmissions in a row before a peer may count as lost
 )
 
 // socket carries a lane over TCP. All its work is done inside calls of the
@@ -33,11 +34,14 @@ const (
 // user's buffers: an idle socket costs nothing, and a stopped one touches no
 // buffer.
 //
-// Nothing is copied but what comes in with a header, less than readAhead bytes.
+// Nothing is copied but what comes in with a header, less than readAhead bytes,
+// and, where the lane is checked, parts of up to pieceSize: not a byte of those
+// reaches the user before its code has been found right.
 //
-// A part is delivered when the kernel has accepted its last byte. Grants come
-// over the socket in the other direction and are put into the ring where a
-// device would have written them.
+// A part is accepted when the kernel has its last byte, and delivered when the
+// receiver says that it has arrived. Grants and acknowledgements come over the
+// socket in the other direction; grants are put into the ring where a device would
+// have written them.
 type socket struct {
 	*lane
 	fd       int // -1 until connected, and once closed
@@ -45,42 +49,33 @@ type socket struct {
 	gidIndex int
 	token    uint64 // this side's
 	tcpPort  uint16 // where this side listens, if it receives
+	check    bool   // this side wants the lane to be checked
 	call     *dataport.Call
 	openErr  error // why this half cannot work
 	closed   bool
 
-	mem   *socketMemory
-	parts [window]outgoing // to send, a ring
-	first int              // of the ring
-	count int
-	sent  int // bytes of the first part's frame that the kernel has
-
-	outHead, outTail int // of mem.out: grants that the kernel does not have yet
-
-	have int       // bytes in mem.in, read and not taken
-	in   dataFrame // the part that is arriving
-	at   uintptr   // where its next byte goes
-	left int       // bytes of it to come
+	mem            *socketMemory
+	sealer, opener coder // of what goes out, and of what comes in
+	outgoing
+	incoming
+	returns
+	have int // bytes in mem.in, read and not taken
 
 	misses  int
 	checked time.Time // when the kernel was last asked about the peer
 	suspect time.Time // since when it has acknowledged nothing; zero when it has
 }
 
-// outgoing is a part that waits for the kernel.
-type outgoing struct {
-	request int
-	local   uintptr
-	size    int
-}
-
 // socketMemory is what system calls are given addresses of, beside user buffers.
+// Where a half or a lane has no use for a part of it, that costs addresses only.
 type socketMemory struct {
 	msg   msghdr
-	iov   [2 * sendBatch]iovec
-	in    [grantInput]byte         // what is read ahead at the receiver, grants at the sender
-	heads [window][dataHeader]byte // of the parts to send
-	out   [grantQueue]byte         // grants to send
+	iov   [4 * sendBatch]iovec
+	codes [pieceCodes][codeSize]byte           // of pieces to send, by number
+	heads [window][frameHeader + codeSize]byte // of the parts to send
+	in    [returnInput]byte                    // what is read ahead at the receiver, returns at the sender
+	out   [returnQueue]byte                    // returns to send
+	stage [pieceSize]byte                      // a part that waits for its code
 }
 
 // newSocket makes the socket that carries l, to be connected. What is wrong with
@@ -96,6 +91,7 @@ func newSocket(l *lane, gid topology.GID) (*socket, error) {
 		return nil, err
 	}
 	k.token = binary.NativeEndian.Uint64(b[:])
+	k.check = wantsCheck(c.t.opts.TCPCheck, k.addr, addrOf(l.remote.GID), &l.port.now().Port)
 	if !c.sending {
 		k.tcpPort, k.openErr = c.t.data.Listen(k.addr, l.port.Netdev)
 	}
@@ -105,7 +101,7 @@ func newSocket(l *lane, gid topology.GID) (*socket, error) {
 func (k *socket) offer(h *handshake.Lane) {
 	h.Kind = handshake.LaneTCP
 	h.GID, h.GIDIndex = k.addr.WithZone("").As16(), uint16(k.gidIndex)
-	h.Token, h.TCPPort = k.token, k.tcpPort
+	h.Token, h.TCPPort, h.Check = k.token, k.tcpPort, k.check
 }
 
 // connect dials the receiver's half, or makes it known that the sender's will.
@@ -122,6 +118,13 @@ func (k *socket) connect(remote handshake.Lane, _ int) error {
 	}
 	if !c.sending {
 		end.Tokens = handshake.LaneTokens{Dialler: remote.Token, Listener: k.token}
+	}
+	if k.check || remote.Check {
+		if err := k.useCodes(end); err != nil {
+			return err
+		}
+	}
+	if !c.sending {
 		var err error
 		k.call, err = c.t.data.Expect(end, k.attach)
 		return err
@@ -157,38 +160,64 @@ func (k *socket) terms() string {
 	if !k.conn.sending {
 		own, peer = peer, own
 	}
+	if k.sealer.on() {
+		return fmt.Sprintf("tcp %v -> %v checked", own, peer)
+	}
 	return fmt.Sprintf("tcp %v -> %v", own, peer)
 }
 
 // The exchange that connected the socket has proved the path both ways.
 func (k *socket) postProof() error       { return nil }
 func (k *socket) proved() (bool, error)  { return k.fd >= 0, nil }
-func (k *socket) room(int) (bool, error) { return k.count < window, nil }
+func (k *socket) room(int) (bool, error) { return k.accepted+k.queued < window, nil }
 func (k *socket) grantable() bool        { return true }
 func (k *socket) prepare() error         { return nil }
 
-// poll moves what can be moved, at most pollBytes each way.
+// pollSockets moves what can be moved over every socket, at most pollBytes each
+// way, and acknowledges what has arrived.
 //
-// Preconditions: conn.mu is held.
-func (k *socket) poll(receiving bool) {
-	if !k.up {
+// Preconditions: c.mu is held.
+func (c *conn) pollSockets(receiving bool) {
+	for _, k := range c.sockets {
+		if err := k.poll(receiving); err != nil {
+			k.broken(err)
+		}
+	}
+	if c.sending {
 		return
 	}
-	var err error
-	switch {
-	case k.conn.sending && k.count > 0:
-		err = k.flushParts()
-	case !k.conn.sending:
-		if k.outHead < k.outTail {
-			err = k.flushGrants()
-		}
-		if err == nil && receiving {
-			err = k.readParts()
+	idle := !c.half.waiting()
+	for _, k := range c.sockets {
+		if err := k.acknowledge(idle); err != nil {
+			k.broken(err)
 		}
 	}
-	if err != nil {
-		k.broken(err)
+}
+
+func (k *socket) poll(receiving bool) error {
+	if !k.up {
+		return nil
 	}
+	if k.conn.sending {
+		if k.queued > 0 {
+			if err := k.flushParts(); err != nil {
+				return err
+			}
+		}
+		if k.queued+k.accepted > 0 {
+			return k.readReturns()
+		}
+		return nil
+	}
+	if k.outHead < k.outTail {
+		if err := k.flushReturns(); err != nil {
+			return err
+		}
+	}
+	if receiving {
+		return k.readParts()
+	}
+	return nil
 }
 
 // broken takes the lane out of service.
@@ -258,7 +287,8 @@ func (k *socket) missed() error {
 
 // stop forgets what was to be sent and received: nothing happens between calls.
 func (k *socket) stop() error {
-	k.count, k.left, k.at = 0, 0, 0
+	k.accepted, k.queued = 0, 0
+	k.incoming = incoming{}
 	k.outHead, k.outTail = 0, 0
 	return nil
 }

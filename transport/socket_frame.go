@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// What a lane's socket carries, in little endian.
+// What a lane's socket carries: frames, in little endian, each a header of 16
+// bytes and what it says that follows.
 //
 // From the sender, for each part:
 //
@@ -14,16 +15,26 @@ import (
 //	8  offset in the granted buffer 8
 //	16 the bytes
 //
-// From the receiver, for each receive:
+// From the receiver, a grant for each receive, and acknowledgements:
 //
-//	0  sequence 8
-//	8  n 4, 1 to 8
-//	12 n times: capacity 4, tag 4
+//	0  kind 1
+//	1  n 1, of a grant: 1 to 8
+//	2  zero 6
+//	8  number 8: the grant's sequence; how many parts have arrived on the lane
+//	16 n times: capacity 4, tag 4
+//
+// Where the lane is checked a code of 16 bytes follows every header, and every
+// 64 KiB of what follows a header, the last of which may be fewer: see coder.
 const (
-	dataHeader  = 16
-	grantHeader = 12
+	frameHeader = 16
 	grantBuffer = 8
-	maxGrant    = grantHeader + maxSubs*grantBuffer
+	maxReturn   = frameHeader + codeSize + maxSubs*grantBuffer + codeSize
+)
+
+// Values of returnFrame.kind.
+const (
+	kindGrant = 1
+	kindAck   = 2
 )
 
 // dataFrame is the header of a part.
@@ -33,13 +44,13 @@ type dataFrame struct {
 	offset uint64
 }
 
-func (f dataFrame) encode(b *[dataHeader]byte) {
+func (f dataFrame) encode(b *[frameHeader]byte) {
 	binary.LittleEndian.PutUint32(b[0:], f.imm)
 	binary.LittleEndian.PutUint32(b[4:], f.length)
 	binary.LittleEndian.PutUint64(b[8:], f.offset)
 }
 
-func decodeData(b *[dataHeader]byte) dataFrame {
+func decodeData(b *[frameHeader]byte) dataFrame {
 	return dataFrame{
 		imm:    binary.LittleEndian.Uint32(b[0:]),
 		length: binary.LittleEndian.Uint32(b[4:]),
@@ -47,12 +58,36 @@ func decodeData(b *[dataHeader]byte) dataFrame {
 	}
 }
 
-// encodeGrant writes the grant of seq into b, which is large enough, and returns
-// its length.
-func encodeGrant(b []byte, seq uint64, entries []grant) int {
-	binary.LittleEndian.PutUint64(b[0:], seq)
-	binary.LittleEndian.PutUint32(b[8:], uint32(len(entries)))
-	n := grantHeader
+// returnFrame is the header of what a receiver sends.
+type returnFrame struct {
+	kind   uint8
+	n      uint8
+	number uint64
+}
+
+func (f returnFrame) encode(b *[frameHeader]byte) {
+	*b = [frameHeader]byte{f.kind, f.n}
+	binary.LittleEndian.PutUint64(b[8:], f.number)
+}
+
+func decodeReturn(b *[frameHeader]byte) (returnFrame, error) {
+	f := returnFrame{b[0], b[1], binary.LittleEndian.Uint64(b[8:])}
+	switch {
+	case f.kind != kindGrant && f.kind != kindAck:
+		return f, fmt.Errorf("frame of kind %d; %d and %d are known", f.kind, kindGrant, kindAck)
+	case [6]byte(b[2:]) != [6]byte{}:
+		return f, fmt.Errorf("frame of kind %d has %x where zeros belong", f.kind, b[2:8])
+	case f.kind == kindAck && f.n != 0:
+		return f, fmt.Errorf("acknowledgement %d names %d buffers", f.number, f.n)
+	case f.kind == kindGrant && (f.n < 1 || f.n > maxSubs):
+		return f, fmt.Errorf("grant %d names %d buffers; 1 to %d can be", f.number, f.n, maxSubs)
+	}
+	return f, nil
+}
+
+// encodeBuffers writes the buffers of a grant into b, which is large enough, and
+// returns their length.
+func encodeBuffers(b []byte, entries []grant) (n int) {
 	for i := range entries {
 		binary.LittleEndian.PutUint32(b[n:], entries[i].capacity)
 		binary.LittleEndian.PutUint32(b[n+4:], entries[i].tag)
@@ -61,30 +96,12 @@ func encodeGrant(b []byte, seq uint64, entries []grant) int {
 	return n
 }
 
-// decodeGrant reads the grant at the beginning of b into entries, without their
-// sequence, and returns the sequence, the number of entries and the length. The
-// length is 0 when b does not hold all of it.
-func decodeGrant(b []byte, entries *[maxSubs]grant) (seq uint64, n, length int, err error) {
-	if len(b) < grantHeader {
-		return 0, 0, 0, nil
+// decodeBuffer reads buffer i of n that b begins with, without its sequence.
+func decodeBuffer(b []byte, i, n uint8) grant {
+	at := b[int(i)*grantBuffer:]
+	return grant{
+		capacity: binary.LittleEndian.Uint32(at[0:]),
+		tag:      binary.LittleEndian.Uint32(at[4:]),
+		n:        n, sub: i,
 	}
-	seq = binary.LittleEndian.Uint64(b[0:])
-	count := binary.LittleEndian.Uint32(b[8:])
-	if count < 1 || count > maxSubs {
-		return seq, 0, 0, fmt.Errorf("grant %d names %d buffers; 1 to %d can be", seq, count, maxSubs)
-	}
-	n = int(count)
-	length = grantHeader + n*grantBuffer
-	if len(b) < length {
-		return seq, n, 0, nil
-	}
-	for i := range n {
-		at := b[grantHeader+i*grantBuffer:]
-		entries[i] = grant{
-			capacity: binary.LittleEndian.Uint32(at[0:]),
-			tag:      binary.LittleEndian.Uint32(at[4:]),
-			n:        uint8(n), sub: uint8(i),
-		}
-	}
-	return seq, n, length, nil
 }

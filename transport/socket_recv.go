@@ -8,43 +8,24 @@ import (
 	"ncclmesh/ibv"
 )
 
-// sendGrant queues a grant and gives the kernel what it takes.
-func (k *socket) sendGrant(seq uint64, entries []grant) error {
-	out := k.mem.out[:]
-	if len(out)-k.outTail < maxGrant {
-		k.outTail = copy(out, out[k.outHead:k.outTail])
-		k.outHead = 0
-	}
-	k.outTail += encodeGrant(out[k.outTail:], seq, entries)
-	return k.flushGrants()
+// incoming is the receiver's side of a socket: the part that is arriving. It
+// arrives in pieces; where the lane is not checked it is one piece.
+type incoming struct {
+	part bool      // there is one
+	in   dataFrame // its header
+	size int       // of the present piece
+	left int       // bytes of it to come
+	at   uintptr   // where the next byte goes
+	rest int       // bytes of the part behind the piece
+	to   uintptr   // where a part goes that is kept back until its code is right, else 0
 }
 
-// flushGrants gives the kernel the grants that wait.
-func (k *socket) flushGrants() error {
-	n, errno := sendTo(k.fd, ibv.AddrOf(&k.mem.out[k.outHead]), k.outTail-k.outHead)
-	if again(errno) {
-		return k.missed()
-	}
-	if errno != 0 {
-		return k.wrap("send a grant", errno, 0)
-	}
-	k.moved()
-	if k.outHead += n; k.outHead == k.outTail {
-		k.outHead, k.outTail = 0, 0
-	}
-	return nil
-}
-
-// readParts reads what has arrived: the rest of a part straight into its buffer,
-// and behind it, or alone, the next header with a little of what follows. When
-// the connection is over, which the peer says once its last byte has been
-// acknowledged, it reads all there is.
+// readParts reads what has arrived: the rest of a piece straight to where it
+// goes, and behind it, or alone, the next header with a little of what follows.
 func (k *socket) readParts() error {
-	for budget := pollBytes; budget > 0 || k.conn.err != nil; {
-		body := k.left
-		if k.conn.err == nil {
-			body = min(body, budget)
-		}
+	k.quiet = false
+	for budget := pollBytes; budget > 0; {
+		body := min(k.left, budget)
 		var n, asked int
 		var errno unix.Errno
 		switch {
@@ -62,6 +43,7 @@ func (k *socket) readParts() error {
 			n, errno = recvMsg(k.fd, &k.mem.msg, asked)
 		}
 		if again(errno) {
+			k.quiet = budget == pollBytes
 			return k.missed()
 		}
 		if errno != 0 {
@@ -72,9 +54,7 @@ func (k *socket) readParts() error {
 		}
 		k.moved()
 		budget -= n
-		if body > 0 {
-			k.filled(min(n, body))
-		}
+		k.fill(min(n, body))
 		k.have += max(n-body, 0)
 		if err := k.digest(); err != nil || n < asked || !k.up {
 			return err
@@ -83,8 +63,14 @@ func (k *socket) readParts() error {
 	return nil
 }
 
-// digest takes in what was read ahead: headers, and parts that are short enough
-// to have come with theirs.
+// fill notes that the piece's next n bytes have arrived.
+func (k *socket) fill(n int) {
+	k.at += uintptr(n)
+	k.left -= n
+}
+
+// digest takes in what was read ahead: headers, codes, and pieces that are short
+// enough to have come with theirs.
 func (k *socket) digest() error {
 	in, used := k.mem.in[:k.have], 0
 	for k.up {
@@ -93,38 +79,87 @@ func (k *socket) digest() error {
 				return k.wrap("receive", unix.EFAULT, k.at)
 			}
 			used += n
-			k.filled(n)
+			k.fill(n)
 		}
-		if len(in)-used < dataHeader {
+		need := k.opener.size()
+		if !k.part {
+			need += frameHeader
+		}
+		if k.left > 0 || len(in)-used < need {
 			break
 		}
-		k.begin(decodeData((*[dataHeader]byte)(in[used:])))
-		used += dataHeader
+		unit := in[used : used+need]
+		used += need
+		var err error
+		if k.part {
+			err = k.endPiece(unit)
+		} else {
+			err = k.begin(unit)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	k.have = copy(in, in[used:])
 	return nil
 }
 
-// filled notes that the part's next n bytes have arrived.
-func (k *socket) filled(n int) {
-	k.at += uintptr(n)
-	if k.left -= n; k.left == 0 {
-		k.conn.half.received(k.lane, k.in.imm, int64(k.in.length))
+// begin starts a part, if its header is right and there is a buffer for it;
+// otherwise the lane is out of service.
+func (k *socket) begin(unit []byte) error {
+	head := (*[frameHeader]byte)(unit)
+	if k.opener.on() {
+		right, _ := k.opener.open((*[codeSize]byte)(unit[frameHeader:]), k.opener.next, head[:])
+		if !right {
+			return k.wrapForged("a part's header")
+		}
+		k.opener.next++
 	}
-}
-
-// begin starts a part, if there is a buffer for it; otherwise the lane is out of
-// service.
-func (k *socket) begin(f dataFrame) {
+	f := decodeData(head)
 	addr, ok := k.conn.half.(*RecvConn).admit(k.lane, f)
 	if !ok {
 		k.up = false
+		return nil
+	}
+	k.incoming = incoming{part: true, in: f, at: addr, rest: int(f.length)}
+	if k.opener.on() && f.length <= pieceSize {
+		k.to, k.at = addr, ibv.AddrOf(&k.mem.stage)
+	}
+	k.nextPiece()
+	return nil
+}
+
+// endPiece checks a piece that has arrived, and goes on to the next.
+func (k *socket) endPiece(code []byte) error {
+	if k.opener.on() {
+		b := bytesAt(k.at-uintptr(k.size), k.size)
+		right, ok := k.opener.open((*[codeSize]byte)(code), k.opener.next, b)
+		if ok && right && k.to != 0 {
+			ok = copyOut(k.to, b)
+		}
+		switch {
+		case !ok:
+			return k.wrap("receive", unix.EFAULT, k.at)
+		case !right:
+			return k.wrapForged("a part's bytes")
+		}
+		k.opener.next++
+	}
+	k.nextPiece()
+	return nil
+}
+
+// nextPiece goes on to the part's next piece, or ends the part after its last.
+func (k *socket) nextPiece() {
+	if k.rest > 0 {
+		k.size = min(k.rest, k.opener.piece())
+		k.left = k.size
+		k.rest -= k.size
 		return
 	}
-	k.in, k.at, k.left = f, addr, int(f.length)
-	if f.length == 0 {
-		k.conn.half.received(k.lane, f.imm, 0)
-	}
+	k.part = false
+	k.arrived++
+	k.conn.half.received(k.lane, k.in.imm, int64(k.in.length))
 }
 
 // admit says where a part goes that is about to arrive. Everything is checked

@@ -1,19 +1,47 @@
 package transport
 
 import (
-	"fmt"
-	"time"
+	"golang.org/x/sys/unix"
 
 	"ncclmesh/ibv"
 )
 
+// pieceCodes is how many codes of pieces are kept: more than lie between the first
+// that the kernel does not have and the last that one system call can name.
+const pieceCodes = 8 * sendBatch
+
+// outgoing is the sender's side of a socket: its parts, from when they are posted
+// until they are delivered.
+type outgoing struct {
+	parts     [window]sentPart // a ring
+	oldest    int              // of the ring: the first part that is not delivered
+	accepted  int              // parts from there of which the kernel has every byte
+	queued    int              // parts behind those
+	sent      int              // bytes of the first of them, and its frame, that the kernel has
+	delivered uint64           // parts so far
+	sealed    uint64           // number of the last piece that has its code, and one
+}
+
+// sentPart is a part that is not delivered.
+type sentPart struct {
+	request int
+	local   uintptr
+	size    int
+	code    uint64 // number of its header's code
+}
+
 // sendPart queues a part. When nothing waits before it the kernel is given it at
 // once.
 func (k *socket) sendPart(req *Request, _ *grant, local, off uint64, b int, m imm, _ *Region) error {
-	i := (k.first + k.count) % window
-	k.parts[i] = outgoing{req.index, uintptr(local), b}
-	dataFrame{m.encode(), uint32(b), off}.encode(&k.mem.heads[i])
-	if k.count++; k.count > 1 {
+	i := (k.oldest + k.accepted + k.queued) % window
+	k.parts[i] = sentPart{req.index, uintptr(local), b, k.sealer.next}
+	k.sealer.next += uint64(k.sealer.codes(b))
+	head := &k.mem.heads[i]
+	dataFrame{m.encode(), uint32(b), off}.encode((*[frameHeader]byte)(head[:]))
+	if k.sealer.on() {
+		k.sealer.seal((*[codeSize]byte)(head[frameHeader:]), k.parts[i].code, head[:frameHeader])
+	}
+	if k.queued++; k.queued > 1 {
 		return nil
 	}
 	return k.flushParts()
@@ -21,18 +49,21 @@ func (k *socket) sendPart(req *Request, _ *grant, local, off uint64, b int, m im
 
 // flushParts gives the kernel what it takes.
 func (k *socket) flushParts() error {
-	for budget := pollBytes; k.count > 0 && budget > 0; {
-		total := k.gather(budget)
+	for budget := pollBytes; k.queued > 0 && budget > 0; {
+		total, ok := k.gather(budget)
+		if !ok {
+			return k.wrap("send", unix.EFAULT, k.first().local)
+		}
 		n, errno := sendMsg(k.fd, &k.mem.msg, total)
 		if again(errno) {
 			return k.missed()
 		}
 		if errno != 0 {
-			return k.wrap("send", errno, k.parts[k.first].local)
+			return k.wrap("send", errno, k.first().local)
 		}
 		k.moved()
 		budget -= n
-		k.accepted(n)
+		k.accept(n)
 		if n < total {
 			return nil // its buffer is full
 		}
@@ -40,154 +71,82 @@ func (k *socket) flushParts() error {
 	return nil
 }
 
+// first is the first part of which the kernel lacks bytes.
+func (k *socket) first() *sentPart { return &k.parts[(k.oldest+k.accepted)%window] }
+
 // gather points the message at the next bytes to send, about limit at most, and
-// returns their number.
-func (k *socket) gather(limit int) (total int) {
+// returns their number. It reports false when some of them are not mapped, where it
+// is the one who would read them.
+func (k *socket) gather(limit int) (total int, ok bool) {
 	iov, skip := k.mem.iov[:0], k.sent
-	for i := 0; i < min(k.count, sendBatch) && total < limit; i++ {
-		at := (k.first + i) % window
-		p := &k.parts[at]
-		if skip < dataHeader {
-			iov = append(iov, iovec{ibv.AddrOf(&k.mem.heads[at][skip]), uint64(dataHeader - skip)})
-			total += dataHeader - skip
-			skip = dataHeader
+	head := frameHeader + k.sealer.size()
+	for i := 0; i < min(k.queued, sendBatch) && total < limit && len(iov)+2 < cap(iov); i++ {
+		at := (k.oldest + k.accepted + i) % window
+		if skip < head {
+			iov = append(iov, iovec{ibv.AddrOf(&k.mem.heads[at][skip]), uint64(head - skip)})
+			total += head - skip
+			skip = head
 		}
-		done := skip - dataHeader
-		if b := min(p.size-done, limit-total); b > 0 {
-			iov = append(iov, iovec{p.local + uintptr(done), uint64(b)})
-			total += b
-			if done+b < p.size {
-				break
-			}
-		} else if done < p.size {
-			break // the header has used the limit up
+		var whole bool
+		if iov, whole, ok = k.gatherBody(iov, &k.parts[at], skip-head, limit, &total); !ok {
+			return 0, false
+		}
+		if !whole {
+			break
 		}
 		skip = 0
 	}
 	k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), uint64(len(iov))
-	return total
+	return total, true
 }
 
-// accepted notes that the kernel has the next n bytes.
-func (k *socket) accepted(n int) {
-	k.sent += n
-	for k.count > 0 {
-		p := &k.parts[k.first]
-		if k.sent < dataHeader+p.size {
-			return
+// gatherBody appends the bytes of a part and their codes, but for the first skip,
+// as long as there is room, and reports whether that is all of them.
+func (k *socket) gatherBody(iov []iovec, p *sentPart, skip, limit int, total *int) (_ []iovec, whole, ok bool) {
+	piece, code := k.sealer.piece(), k.sealer.size()
+	j := skip / (piece + code)
+	skip -= j * (piece + code)
+	for ; j*piece < p.size; j++ {
+		if *total >= limit || len(iov)+2 > cap(iov) {
+			return iov, false, true
 		}
-		k.sent -= dataHeader + p.size
-		k.first = (k.first + 1) % window
-		k.count--
-		k.conn.half.delivered(k.lane, p.request)
-	}
-}
-
-// fetchGrants looks for grants. They come over the first lane in service; of the
-// others one at a time is asked whether it still stands.
-//
-// Preconditions: c.mu is held.
-func (s *SendConn) fetchGrants() {
-	if len(s.sockets) == 0 {
-		return
-	}
-	s.asked++
-	other := int(s.asked) % len(s.sockets)
-	first := true
-	for i, k := range s.sockets {
-		if !k.up || !first && i != other {
-			continue
-		}
-		first = false
-		if err := k.readGrants(); err != nil {
-			k.broken(err)
-			return
-		}
-	}
-}
-
-// readGrants puts grants that have arrived into the ring.
-func (k *socket) readGrants() error {
-	for {
-		in := k.mem.in[:]
-		n, errno := recvFrom(k.fd, ibv.AddrOf(&in[k.have]), len(in)-k.have)
-		if again(errno) {
-			return k.missed()
-		}
-		if errno != 0 {
-			return k.wrap("receive", errno, 0)
-		}
-		if n == 0 {
-			return k.wrapEnd()
-		}
-		k.moved()
-		k.have += n
-		used, err := k.takeGrants(in[:k.have])
-		if err != nil {
-			return fmt.Errorf("%w: %v: %v: %w", ErrProtocol, k.conn, k.lane, err)
-		}
-		short := k.have < len(in)
-		k.have = copy(in, in[used:k.have])
-		if short {
-			return nil
-		}
-	}
-}
-
-// takeGrants stores the whole grants in b as a device would have, sequence last,
-// and returns how many bytes they are.
-func (k *socket) takeGrants(b []byte) (used int, err error) {
-	s := k.conn.half.(*SendConn)
-	for {
-		var entries [maxSubs]grant
-		seq, n, length, err := decodeGrant(b[used:], &entries)
-		if err != nil || length == 0 {
-			return used, err
-		}
-		slot := k.conn.wire.slot(seq)
-		if seq-s.head >= window || slot[0].seq >= seq {
-			return used, fmt.Errorf("grant %d is out of turn; %d is next", seq, s.head)
-		}
-		for i := range n {
-			slot[i] = entries[i]
-			slot[i].seq = seq
-		}
-		used += length
-	}
-}
-
-// awaitDelivery waits until the peer's kernel has everything that this side has
-// sent, so that a Bye does not overtake it. It gives up when the peer is gone,
-// and soon once the process ends.
-func (c *conn) awaitDelivery() {
-	closing := c.t.closing
-	var patience <-chan time.Time
-	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
-		c.mu.Lock()
-		left := 0
-		for _, k := range c.sockets {
-			if k.up {
-				if n, err := queuedBytes(k.fd); err == nil {
-					left += n
-				}
+		addr, b := p.local+uintptr(j*piece), min(p.size-j*piece, piece)
+		number := p.code + 1 + uint64(j)
+		if code > 0 && number >= k.sealed {
+			if !k.sealer.seal(&k.mem.codes[number%pieceCodes], number, bytesAt(addr, b)) {
+				return iov, false, false
 			}
+			k.sealed = number + 1
 		}
-		c.mu.Unlock()
-		if left == 0 {
+		if n := min(b-skip, limit-*total); n > 0 {
+			iov = append(iov, iovec{addr + uintptr(skip), uint64(n)})
+			*total += n
+			skip += n
+		}
+		if skip < b {
+			return iov, false, true
+		}
+		if code > 0 {
+			skip -= b
+			iov = append(iov, iovec{ibv.AddrOf(&k.mem.codes[number%pieceCodes][skip]), uint64(code - skip)})
+			*total += code - skip
+		}
+		skip = 0
+	}
+	return iov, true, true
+}
+
+// accept notes that the kernel has the next n bytes.
+func (k *socket) accept(n int) {
+	k.sent += n
+	for k.queued > 0 {
+		size := k.first().size
+		frame := frameHeader + size + k.sealer.codes(size)*codeSize
+		if k.sent < frame {
 			return
 		}
-		next := time.NewTimer(wait)
-		select {
-		case <-next.C:
-		case <-closing:
-			closing, patience = nil, time.After(c.t.opts.scaled(lingerTime))
-		case <-patience:
-			next.Stop()
-			return
-		case <-c.bye:
-			next.Stop()
-			return
-		}
-		next.Stop()
+		k.sent -= frame
+		k.accepted++
+		k.queued--
 	}
 }

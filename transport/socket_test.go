@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,11 +18,13 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/transport/dataport"
 )
 
 func tcpTransport(t *testing.T, streams int, change ...func(*Options)) *Transport {
 	t.Helper()
-	o := Options{Transport: TransportTCP, TCPStreams: streams, TimeScale: 5, Log: slog.New(slog.NewTextHandler(testLog{t}, nil))}
+	o := Options{Transport: TransportTCP, TCPStreams: streams, TCPCheck: CheckOff, TimeScale: 5, Log: slog.New(slog.NewTextHandler(testLog{t}, nil))}
 	for _, f := range change {
 		f(&o)
 	}
@@ -38,21 +41,34 @@ func tcpTransport(t *testing.T, streams int, change ...func(*Options)) *Transpor
 }
 
 // tcpPair connects two new transports.
-func tcpPair(t *testing.T, streams int) (*SendConn, *RecvConn) {
+func tcpPair(t *testing.T, streams int, change ...func(*Options)) (*SendConn, *RecvConn) {
 	t.Helper()
-	s, r := connect(t, tcpTransport(t, streams), tcpTransport(t, streams))
+	s, r := connect(t, tcpTransport(t, streams, change...), tcpTransport(t, streams, change...))
 	if len(s.sockets) < streams || len(s.sockets) != len(s.lanes) {
 		t.Fatalf("%d lanes, %d sockets; want %d streams on every path", len(s.lanes), len(s.sockets), streams)
 	}
 	return s, r
 }
 
-// overTCP runs a test with one and with four streams on a path.
+// checked has every lane checked.
+func checked(o *Options) { o.TCPCheck = CheckOn }
+
+// overTCP runs a test with one and with four streams on a path, and with two that
+// are checked.
 func overTCP(t *testing.T, f func(t *testing.T, s *SendConn, r *RecvConn)) {
-	for _, streams := range []int{1, 4} {
-		t.Run(fmt.Sprintf("%d streams", streams), func(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		streams int
+		change  []func(*Options)
+	}{{"1 stream", 1, nil}, {"4 streams", 4, nil}, {"2 streams, checked", 2, []func(*Options){checked}}} {
+		t.Run(tt.name, func(t *testing.T) {
 			leaks(t)
-			s, r := tcpPair(t, streams)
+			s, r := tcpPair(t, tt.streams, tt.change...)
+			for _, k := range append(slices.Clone(s.sockets), r.sockets...) {
+				if k.sealer.on() != (tt.change != nil) || k.opener.on() != k.sealer.on() {
+					t.Fatalf("%v: checked %v and %v", k.lane, k.sealer.on(), k.opener.on())
+				}
+			}
 			f(t, s, r)
 		})
 	}
@@ -84,7 +100,7 @@ func TestTCPSizes(t *testing.T) {
 		sm, sb := memory(t, room)
 		rm, rb := memory(t, room+256)
 		sg, rg := register(t, s, sm), register(t, r, rm)
-		for i, size := range []int{0, 1, 7, 8, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 65535, 65536, 65537, 100001, 1<<19 + 3, 1 << 20, pollBytes + 17, room} {
+		for i, size := range []int{0, 1, 7, 8, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 65535, 65536, 65537, 100001, 1 << 17, 1<<17 + 1, 1<<19 + 3, 1 << 20, pollBytes + 17, room} {
 			fill(sb[:size], i)
 			clear(rb)
 			rq := irecv(t, r, Buffer{rm.Addr(), size + 100, 5, rg})
@@ -197,7 +213,7 @@ func TestTCPNoAllocations(t *testing.T) {
 		rm, _ := memory(t, 1<<20)
 		sg, rg := register(t, s, sm), register(t, r, rm)
 		bufs := []Buffer{{rm.Addr(), 1 << 20, 0, rg}}
-		for _, size := range []int{8, 1 << 20} {
+		for _, size := range []int{8, pieceSize, 1 << 20} {
 			n := testing.AllocsPerRun(100, func() {
 				rq, err := r.Irecv(bufs)
 				if rq == nil || err != nil {
@@ -345,52 +361,70 @@ func TestTCPCloseOutstanding(t *testing.T) {
 	}
 }
 
-// A sender that closes after its last send, long before the receiver looks, takes
-// nothing away: the receiver finds every byte, though more than a socket's
-// buffers hold was on its way.
-func TestTCPSenderLeaves(t *testing.T) {
+// A send is done when the receiver has its bytes, however many of them the kernels
+// hold: a sender whose process ends then, with grants unread, which makes its kernel
+// drop what it still has, takes nothing away.
+func TestTCPDelivered(t *testing.T) {
 	overTCP(t, func(t *testing.T, s *SendConn, r *RecvConn) {
-		const n, each = 32, 64 << 10
+		const n, more, each = 12, 4, 8 << 10
 		sm, sb := memory(t, n*each)
-		rm, rb := memory(t, n*each)
+		rm, rb := memory(t, (n+more)*each)
 		sg, rg := register(t, s, sm), register(t, r, rm)
 		fill(sb, 9)
 		var sent, got []*Request
-		for i := range n {
-			got = append(got, irecv(t, r, Buffer{rm.Addr() + uintptr(i*each), each, 0, rg}))
+		post := func() { got = append(got, irecv(t, r, Buffer{rm.Addr() + uintptr(len(got)*each), each, 0, rg})) }
+		for range n {
+			post()
 		}
 		for i := range n {
 			sent = append(sent, isend(t, s, sm, i*each, each, 0, sg))
 		}
-		for len(sent) > 0 {
-			if ok, err := sent[0].Test(); err != nil {
-				t.Fatal(err)
-			} else if ok {
-				sent = sent[1:]
-			}
-			if len(sent) > 0 { // buffers may be full: let the receiver take a little
-				_, _ = got[n-1].Test()
+		for range more {
+			post() // which the sender does not read
+		}
+		for i, q := range sent { // the kernels have all of it
+			for range 100 {
+				if ok, err := q.Test(); ok || err != nil {
+					t.Fatalf("send %d before the receiver looked: done %v, error %v", i, ok, err)
+				}
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		await(t, "the Bye", func() bool {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.err != nil
+		left := append(append([]*Request(nil), sent...), got[:n]...)
+		await(t, "all messages", func() bool {
+			if ok, err := got[n].Test(); ok || err != nil {
+				t.Fatalf("a receive of nothing: done %v, error %v", ok, err)
+			}
+			left = slices.DeleteFunc(left, func(q *Request) bool {
+				ok, err := q.Test()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ok
+			})
+			return len(left) == 0
 		})
-		for i, q := range got {
-			if q.active {
-				done(t, fmt.Sprintf("receive %d", i), q)
+		for _, k := range s.sockets { // as the kernel does for a process that exits
+			if err := dataport.CloseFD(k.fd); err != nil {
+				t.Error(err)
 			}
+			k.fd = -1
 		}
-		if !bytes.Equal(sb, rb) {
+		if !bytes.Equal(sb, rb[:n*each]) {
 			t.Error("the bytes differ")
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
+		await(t, "the end of the other receives", func() bool {
+			ok, err := got[n].Test()
+			if ok {
+				t.Fatal("a receive of nothing is done")
+			}
+			return err != nil
+		})
+		s.mu.Lock()
+		for _, k := range s.sockets {
+			k.up = false
 		}
+		s.mu.Unlock()
+		closeBoth(t, s, r)
 	})
 }
 
@@ -438,7 +472,7 @@ func TestTCPUnmappedShort(t *testing.T) {
 		if err := unix.Munmap(rm); err != nil {
 			t.Fatal(err)
 		}
-		done(t, "send", isend(t, s, sm, 0, 64, 0, sg))
+		isend(t, s, sm, 0, 64, 0, sg)
 		await(t, "an error", func() bool {
 			_, err = rq.Test()
 			return err != nil
@@ -472,7 +506,7 @@ func TestTCPShare(t *testing.T) {
 		_, _, _, _, sq, rq := blocked(t, s, r)
 		arrived := func() (all []int) {
 			for _, k := range r.sockets {
-				all = append(all, int(k.in.length)-k.left)
+				all = append(all, int(k.in.length)-k.rest-k.left)
 			}
 			return all
 		}
