@@ -21,48 +21,61 @@ const (
 func tcpFigures(seconds float64) []figure {
 	small := []string{"stream", "--turns", "--sizes", "8", "--depth", "32"}
 	const sockets = "plain sockets in C"
-	all := []figure{
-		{
-			name: "tcp-latency-8B", links: wire,
-			rows:  []row{{name: "tcp-latency-8B", about: "8 B over TCP, isend to test done", limit: sockets, unit: "us", atMost: 1.5}},
-			ours:  overTCP(1, micros, "pingpong", "--sizes", "8"),
+	latency := func(check bool, r row) figure {
+		r.limit, r.unit = sockets, "us"
+		return figure{
+			name: r.name, links: wire, rows: []row{r},
+			ours:  overTCP(1, check, micros, "pingpong", "--sizes", "8"),
 			limit: overSockets(micros, "pingpong", "--sizes", "8"),
-		},
+		}
+	}
+	all := []figure{
+		latency(false, row{name: "tcp-latency-8B", about: "8 B over TCP, isend to test done", atMost: 1.3}),
+		latency(true, row{name: "tcp-check-latency-8B", about: "the same, checked"}), // plain sockets are not: no target
 		{
 			name: "tcp-cpu-8B", links: wire, shared: true,
 			rows:  []row{{name: "tcp-cpu-8B", about: "processor time of an 8 B message over TCP, 32 outstanding", limit: sockets, unit: "ns"}},
-			ours:  overTCP(1, cost, small...),
+			ours:  overTCP(1, false, cost, small...),
 			limit: overSockets(cost, small...),
 		},
 	}
 	for _, size := range []int{mib, 64 * kib} {
 		for _, streams := range []int{1, 4} {
-			all = append(all, tcpStream(size, streams, seconds))
+			all = append(all, tcpStream(size, streams, false, seconds), tcpStream(size, streams, true, seconds))
 		}
 	}
 	return all
 }
 
 // tcpStream is the figure of messages of one size over TCP; iperf3 with as many
-// streams is its limit, which knows whole seconds only.
-func tcpStream(size, streams int, seconds float64) figure {
-	name := fmt.Sprintf("tcp-%dKiB-%d", size/kib, streams)
+// streams is its limit, which knows whole seconds only, and checks nothing: where
+// lanes are checked there is no target.
+func tcpStream(size, streams int, check bool, seconds float64) figure {
+	r := row{
+		name: fmt.Sprintf("tcp-%dKiB-%d", size/kib, streams), about: fmt.Sprintf("%s over TCP, 8 outstanding, streams: %d", bytesText(size), streams),
+		limit: "iperf3 with as many", unit: "MB/s", atLeast: 0.95,
+	}
+	if check {
+		r.name = fmt.Sprintf("tcp-check-%dKiB-%d", size/kib, streams)
+		r.about, r.atLeast = "the same, checked", 0
+	}
 	whole := int(math.Ceil(seconds))
 	return figure{
-		name: name, links: wire,
-		rows: []row{{
-			name: name, about: fmt.Sprintf("%s over TCP, 8 outstanding, streams: %d", bytesText(size), streams),
-			limit: "iperf3 with as many", unit: "MB/s", atLeast: 0.9,
-		}},
-		ours:  overTCP(streams, megabytes, "stream", "--sizes", strconv.Itoa(size), "--seconds", strconv.Itoa(whole)),
+		name: r.name, links: wire, rows: []row{r},
+		ours:  overTCP(streams, check, megabytes, "stream", "--sizes", strconv.Itoa(size), "--seconds", strconv.Itoa(whole)),
 		limit: iperf(size, streams, whole),
 	}
 }
 
-// overTCP is what a work gives over the plugin's TCP lanes, and overSockets what it
+// overTCP is what a work gives over the plugin's TCP lanes, checked or not, and overSockets what it
 // gives over plain sockets.
-func overTCP(streams int, of func(sample) float64, args ...string) side {
+func overTCP(streams int, check bool, of func(sample) float64, args ...string) side {
 	env := []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_IFNAME==" + wireIface, fmt.Sprintf("NCCL_MESH_TCP_STREAMS=%d", streams)}
+	if check {
+		env = append(env, "NCCL_MESH_TCP_CHECK=1")
+	} else {
+		env = append(env, "NCCL_MESH_TCP_CHECK=0")
+	}
 	return side{of: of, work: func(b *bench, plugin string) work { return b.over(plugin, env, args...) }}
 }
 
