@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ncclmesh/handshake"
@@ -27,16 +27,16 @@ type conn struct {
 	trial   bool                   // carries proofs only
 	inbox   chan handshake.Message // set-up messages for the goroutine that sets up
 
-	// mu guards everything below. The data path takes it with TryLock; nothing
-	// that waits holds it, but for the draining of a stopped connection.
-	mu       sync.Mutex
-	err      error     // why the connection is over; nil while it is not
-	byeAt    time.Time // when the peer went, in good order or over TCP; zero while it has not
-	closed   bool      // by its owner
-	peerOver bool      // the peer needs no word about the end
+	ending   atomic.Pointer[ending] // nil while the connection is not over
+	peerTold atomic.Bool            // the peer needs no word about the end
 	byeOnce  sync.Once
 	bye      chan struct{} // closed when the peer's Bye, or its end, is known
 
+	// mu guards everything below. The data path takes it with TryLock. It is held
+	// while a stopped connection drains and while its queue pairs are destroyed,
+	// which waits for their events: see Locks in the package's comment.
+	mu       sync.Mutex
+	closed   bool // by its owner
 	mem      *ibv.Memory
 	wire     wire
 	wireBase uintptr
@@ -79,90 +79,6 @@ func (c *conn) String() string {
 	return fmt.Sprintf("%s -> %s conn %d", from, to, c.id)
 }
 
-// deliver hands the connection a message of its peer. It does not block.
-func (c *conn) deliver(m handshake.Message) {
-	switch m := m.(type) {
-	case *handshake.Bye:
-		c.mu.Lock()
-		if c.err == nil {
-			c.byeAt = time.Now()
-		}
-		c.mu.Unlock()
-		c.peerEnded(fmt.Errorf("%w: %v: %s closed the connection", ErrPeerClosed, c, c.s.Name()))
-	case *handshake.Refuse:
-		c.peerEnded(fmt.Errorf("%w: %v: %s says: %s", ErrPeerRefused, c, c.s.Name(), m.Text))
-	default:
-		select {
-		case c.inbox <- m:
-		default:
-			c.fail(fmt.Errorf("%w: %v: more messages than the protocol has", ErrProtocol, c))
-		}
-	}
-}
-
-// peerEnded notes that the peer is done with the connection. Requests that its
-// last writes completed are still found done.
-func (c *conn) peerEnded(err error) {
-	c.mu.Lock()
-	c.peerOver = true
-	if c.err == nil {
-		c.err = err
-	}
-	c.mu.Unlock()
-	c.byeOnce.Do(func() { close(c.bye) })
-}
-
-// peerGone notes that the peer's process is no more.
-func (c *conn) peerGone(err error) {
-	c.mu.Lock()
-	if c.err == nil && len(c.sockets) > 0 {
-		c.byeAt = time.Now()
-	}
-	c.mu.Unlock()
-	c.peerEnded(err)
-}
-
-// verdictOn is the error of a request that is not complete, or nil while it may
-// still be: a receiver's Bye, and over TCP its end, can overtake the
-// acknowledgement of the last send, and its queue pairs linger for that.
-//
-// Preconditions: c.mu is held.
-func (c *conn) verdictOn(r *Request) error {
-	switch {
-	case r.err != nil:
-		return r.err
-	case c.err != nil && c.sending && !c.byeAt.IsZero() && time.Since(c.byeAt) < c.t.opts.scaled(lingerTime) && c.mayDeliver():
-		return nil
-	}
-	return c.err
-}
-
-// fail ends the connection and tells the peer why.
-func (c *conn) fail(err error) {
-	c.mu.Lock()
-	c.failLocked(err)
-	c.mu.Unlock()
-}
-
-func (c *conn) failLocked(err error) {
-	if c.err != nil {
-		return
-	}
-	c.err = err
-	if !c.peerOver {
-		c.peerOver = true
-		_ = c.s.Send(&handshake.Refuse{Conn: c.id, Text: clip(err.Error(), 500)}) // a dead session is what we report anyway
-	}
-}
-
-// clip shortens text for the wire.
-func clip(s string, n int) string {
-	if len(s) > n {
-		s = strings.ToValidUTF8(s[:n], "") + "…"
-	}
-	return s
-}
-
 // asyncFailure handles an event that says a queue pair broke.
 func (c *conn) asyncFailure(l *lane, event string) {
 	c.fail(fmt.Errorf("%w: %v: %v: the queue pair failed: %s", ErrLane, c, l, event))
@@ -184,7 +100,7 @@ func (c *conn) poll() {
 // quiesce stops all queue pairs and waits until they have flushed: afterwards no
 // device touches a buffer of the connection's requests.
 //
-// Preconditions: c.mu is held and c.err is set.
+// Preconditions: c.mu is held and the connection has ended.
 func (c *conn) quiesce() {
 	var errs []error
 	left := make([]*lane, 0, len(c.lanes))
@@ -233,9 +149,7 @@ func (c *conn) Close() error {
 	c.poll()
 	clean := c.pending == 0
 	if !clean {
-		if c.err == nil {
-			c.err = fmt.Errorf("%w: %v: closed with %d requests outstanding", ErrUsage, c, c.pending)
-		}
+		c.ending.CompareAndSwap(nil, &ending{err: fmt.Errorf("%w: %v: closed with %d requests outstanding", ErrUsage, c, c.pending)})
 		c.quiesce()
 	}
 	var errs []error
@@ -243,8 +157,7 @@ func (c *conn) Close() error {
 		errs = append(errs, c.drop(r))
 	}
 	clear(c.regions)
-	over, why := c.peerOver, c.err
-	c.peerOver = true
+	over, why := c.peerTold.Swap(true), c.ended()
 	c.mu.Unlock()
 	c.logCounters()
 	if len(c.sockets) == 0 {

@@ -79,7 +79,7 @@ func (c *conn) pollDevice(d *device) {
 	for {
 		n, err := d.cq.Poll(d.wc)
 		if err != nil {
-			c.failLocked(fmt.Errorf("%v: %s: %w", c, d.port.String(), err))
+			c.fail(fmt.Errorf("%v: %s: %w", c, d.port.String(), err))
 			return
 		}
 		for i := range n {
@@ -95,7 +95,7 @@ func (c *conn) pollDevice(d *device) {
 func (c *conn) complete(d *device, wc *ibv.WC) {
 	kind, index := uint8(wc.WRID>>56), int(uint8(wc.WRID>>48))
 	if index >= len(d.qps) || d.qps[index] == nil || d.qps[index].qp.Num() != wc.QPNum {
-		c.failLocked(fmt.Errorf("%w: %v: completion of unknown work request %#x on queue pair %d", ErrInternal, c, wc.WRID, wc.QPNum))
+		c.fail(fmt.Errorf("%w: %v: completion of unknown work request %#x on queue pair %d", ErrInternal, c, wc.WRID, wc.QPNum))
 		return
 	}
 	q := d.qps[index]
@@ -125,14 +125,14 @@ func (c *conn) complete(d *device, wc *ibv.WC) {
 	case !ok:
 		q.up = false
 		err := q.wcError(wc)
-		if wc.Status == ibv.IBV_WC_WR_FLUSH_ERR && c.err != nil {
-			err = c.err // of which the flush is a consequence
+		if why := c.ended(); why != nil && wc.Status == ibv.IBV_WC_WR_FLUSH_ERR {
+			err = why // of which the flush is a consequence
 		}
 		c.half.failed(q.lane, request, err)
 	case kind == wrPart:
 		c.half.delivered(q.lane, request)
 	case kind == wrRecv && wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM:
-		c.failLocked(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", ErrProtocol, c, q.lane, wc.Opcode))
+		c.fail(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", ErrProtocol, c, q.lane, wc.Opcode))
 	case kind == wrRecv:
 		v := networkOrder(wc.Imm)
 		m, _ := decodeImm(v)

@@ -31,6 +31,23 @@
 // it they answer "not yet". They allocate nothing. Memory that a device or NCCL
 // may keep lies outside the Go heap.
 //
+// # Locks
+//
+// A connection's mutex is held while its queue pairs drain, for up to two seconds,
+// and while they are destroyed, which waits until the events that have been read of
+// them are acknowledged. So whoever may be waited for takes no connection's mutex:
+//
+//	goroutine                          may take, one at a time
+//	a device's events                  a port's queueMu, a session's mutex
+//	a session's messages               Transport.mu, Listener.mu, a session's mutex
+//	NCCL's threads, set-ups, closing   conn.mu, then any of those below
+//
+// Both of the former end a connection with [conn.fail] or by delivering the peer's
+// word, which set its ending without a mutex. The order is: conn.mu; a port's regMu,
+// held over registrations; the mutexes of package ibv, child before parent. All
+// others (Transport.mu, Listener.mu, Dialing.mu, queueMu, a session's) are leaves:
+// nobody waits, or takes another of this package, while holding one.
+//
 // # Errors
 //
 // [ErrPeer] marks what the peer or the way to it caused, and is one of several

@@ -62,10 +62,14 @@ func requireFake(t *testing.T) {
 // fault runs fakefault.
 func fault(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(os.Getenv(fabric.Tested), "fakefault"), args...).CombinedOutput()
+	out, err := faultCommand(args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("fakefault %v: %v: %s", args, err, out)
 	}
+}
+
+func faultCommand(args ...string) *exec.Cmd {
+	return exec.Command(filepath.Join(os.Getenv(fabric.Tested), "fakefault"), args...)
 }
 
 // testLog writes a transport's log into the test's.

@@ -32,9 +32,11 @@ type port struct {
 	stop    func() // ends the event watcher
 	fds     []int  // that a forked child closes
 
-	mu     sync.Mutex
-	regs   map[regKey]*registration
-	queues map[uint32]*queuePair // by queue pair number, for asynchronous events
+	regMu sync.Mutex // held while memory is registered and deregistered, which may take long
+	regs  map[regKey]*registration
+
+	queueMu sync.Mutex            // a leaf: the event handler takes it
+	queues  map[uint32]*queuePair // by queue pair number
 }
 
 // portState is a port as it was last seen.
@@ -130,23 +132,25 @@ func (p *port) describe(h *handshake.Port) {
 	h.MTU, h.MaxMsgSize = uint8(st.attr.ActiveMTU), st.attr.MaxMsgSz
 }
 
-// event handles an asynchronous event of the device. A port's event alone ends
-// nothing: the lanes on it find out for themselves.
+// event handles an asynchronous event of the device. Until it returns, the queue
+// pair that the event speaks of cannot be destroyed, and who destroys it holds its
+// connection's mutex: so it takes none of those. A port's event alone ends nothing:
+// the lanes on it find out for themselves.
 func (p *port) event(e ibv.Event, log *slog.Logger) {
 	switch e.Type {
 	case ibv.IBV_EVENT_QP_FATAL, ibv.IBV_EVENT_QP_REQ_ERR, ibv.IBV_EVENT_QP_ACCESS_ERR:
-		p.mu.Lock()
+		p.queueMu.Lock()
 		q := p.queues[e.QPN]
-		p.mu.Unlock()
+		p.queueMu.Unlock()
 		if q != nil {
 			q.conn.asyncFailure(q.lane, e.Name)
 		}
 	case ibv.IBV_EVENT_PORT_ERR:
 		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
 	case ibv.IBV_EVENT_DEVICE_FATAL:
-		p.mu.Lock()
+		p.queueMu.Lock()
 		queues := slices.Collect(maps.Values(p.queues))
-		p.mu.Unlock()
+		p.queueMu.Unlock()
 		for _, q := range queues {
 			q.conn.asyncFailure(q.lane, e.Name)
 		}
@@ -158,17 +162,17 @@ func (p *port) event(e ibv.Event, log *slog.Logger) {
 
 // watch makes asynchronous events of a queue pair reach it.
 func (p *port) watch(q *queuePair) {
-	p.mu.Lock()
+	p.queueMu.Lock()
 	p.queues[q.qp.Num()] = q
-	p.mu.Unlock()
+	p.queueMu.Unlock()
 }
 
 func (p *port) unwatch(q *queuePair) {
-	p.mu.Lock()
+	p.queueMu.Lock()
 	if p.queues[q.qp.Num()] == q {
 		delete(p.queues, q.qp.Num())
 	}
-	p.mu.Unlock()
+	p.queueMu.Unlock()
 }
 
 // short names the port in messages that name many.
@@ -181,8 +185,8 @@ func (p *port) short() string {
 
 // register returns the registration of a range, shared with others that hold it.
 func (p *port) register(k regKey) (*registration, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.regMu.Lock()
+	defer p.regMu.Unlock()
 	if r := p.regs[k]; r != nil {
 		r.refs++
 		return r, nil
@@ -198,8 +202,8 @@ func (p *port) register(k regKey) (*registration, error) {
 
 // release gives a registration back; the last holder's ends it.
 func (p *port) release(r *registration) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.regMu.Lock()
+	defer p.regMu.Unlock()
 	if r.refs--; r.refs > 0 {
 		return nil
 	}

@@ -53,7 +53,7 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 
 func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 	c := r.conn
-	if c.err != nil || c.closed {
+	if c.ended() != nil || c.closed {
 		return nil, c.over("receive")
 	}
 	n := len(bufs)
@@ -72,13 +72,13 @@ func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 		c.poll()
 		if l = r.grantLane(); req.active || r.granted+n > window || l == nil {
 			r.waits++
-			return nil, c.err
+			return nil, c.ended()
 		}
 	}
 	for _, k := range c.lanes {
 		if k.up {
 			if err := k.prepare(); err != nil {
-				c.failLocked(err)
+				c.fail(err)
 				return nil, err
 			}
 		}
@@ -100,7 +100,7 @@ func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {
 	}
 	if err := l.sendGrant(r.next, slot[:n]); err != nil {
 		req.err = err
-		c.failLocked(err)
+		c.fail(err)
 		return nil, err
 	}
 	r.next++
@@ -181,14 +181,14 @@ func (r *RecvConn) outstanding(l *lane, v uint32) (*Request, *sub, imm) {
 
 // bad fails the connection over an immediate that the protocol does not allow.
 func (r *RecvConn) bad(l *lane, v uint32, why string) {
-	r.failLocked(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", ErrProtocol, r.conn, l, v, why))
+	r.fail(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", ErrProtocol, r.conn, l, v, why))
 }
 
 // failed ends the connection: every outstanding receive sees its error.
-func (r *RecvConn) failed(_ *lane, _ int, err error) { r.failLocked(err) }
+func (r *RecvConn) failed(_ *lane, _ int, err error) { r.fail(err) }
 
 func (r *RecvConn) delivered(l *lane, _ int) {
-	r.failLocked(fmt.Errorf("%w: %v: %v: completion of a part at the receiver", ErrInternal, r.conn, l))
+	r.fail(fmt.Errorf("%w: %v: %v: completion of a part at the receiver", ErrInternal, r.conn, l))
 }
 
 func (r *RecvConn) recycle(*Request) {} // its slot is free with it

@@ -84,7 +84,7 @@ func (c *conn) DeregMR(r *Region) error {
 		c.poll()
 	}
 	if n := r.inflight.Load(); n > 0 {
-		c.failLocked(fmt.Errorf("%w: memory at %#x was deregistered with %d requests outstanding", ErrUsage, r.addr, n))
+		c.fail(fmt.Errorf("%w: memory at %#x was deregistered with %d requests outstanding", ErrUsage, r.addr, n))
 		c.quiesce()
 	}
 	delete(c.regions, r)

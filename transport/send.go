@@ -56,7 +56,7 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *Region) (*Request
 
 func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request, error) {
 	c := s.conn
-	if c.err != nil || c.closed {
+	if c.ended() != nil || c.closed {
 		return nil, c.over("send")
 	}
 	if size < 0 || (size > 0 && (r == nil || addr < r.addr || addr+uintptr(size) > r.addr+r.length)) {
@@ -88,7 +88,7 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 	if !s.room(which) {
 		c.poll()
 		if !s.room(which) {
-			return nil, c.err
+			return nil, c.ended()
 		}
 	}
 
@@ -111,7 +111,7 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 		}
 		if err := l.sendPart(req, g, uint64(addr)+uint64(off), uint64(off), b, m, r); err != nil {
 			req.err = err
-			c.failLocked(err)
+			c.fail(err)
 			return nil, err
 		}
 		l.backlog += int64(b)
@@ -174,7 +174,7 @@ func (s *SendConn) match(tag int32) *grant {
 	}
 	n := int(slot[0].n)
 	if n < 1 || n > maxSubs {
-		s.failLocked(fmt.Errorf("%w: %v: grant %d names %d buffers", ErrProtocol, s.conn, s.head, n))
+		s.fail(fmt.Errorf("%w: %v: grant %d names %d buffers", ErrProtocol, s.conn, s.head, n))
 		return nil
 	}
 	for i := 1; i < n; i++ {
@@ -185,7 +185,7 @@ func (s *SendConn) match(tag int32) *grant {
 	for i := range n {
 		if g := &slot[i]; s.matched&(1<<i) == 0 && int32(g.tag) == tag {
 			if int(g.sub) != i {
-				s.failLocked(fmt.Errorf("%w: %v: grant %d has sub-receive %d in place %d", ErrProtocol, s.conn, s.head, g.sub, i))
+				s.fail(fmt.Errorf("%w: %v: grant %d has sub-receive %d in place %d", ErrProtocol, s.conn, s.head, g.sub, i))
 				return nil
 			}
 			return g
@@ -209,7 +209,7 @@ func (s *SendConn) room(which int) bool {
 		if b := s.split[i]; b > 0 || i == which {
 			ok, err := l.room(b)
 			if err != nil {
-				s.failLocked(err)
+				s.fail(err)
 			}
 			if !ok {
 				return false
@@ -222,7 +222,7 @@ func (s *SendConn) room(which int) bool {
 // delivered counts a part that has reached the peer.
 func (s *SendConn) delivered(l *lane, request int) {
 	if request >= len(s.requests) || !s.requests[request].active {
-		s.failLocked(fmt.Errorf("%w: %v: completion for request %d, which is not outstanding", ErrInternal, s.conn, request))
+		s.fail(fmt.Errorf("%w: %v: completion for request %d, which is not outstanding", ErrInternal, s.conn, request))
 		return
 	}
 	req := &s.requests[request]
@@ -239,11 +239,11 @@ func (s *SendConn) failed(l *lane, request int, err error) {
 			r.err = err
 		}
 	}
-	s.failLocked(err)
+	s.fail(err)
 }
 
 func (s *SendConn) received(l *lane, imm uint32, _ int64) {
-	s.failLocked(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", ErrProtocol, s.conn, l, imm))
+	s.fail(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", ErrProtocol, s.conn, l, imm))
 }
 
 func (s *SendConn) waiting() bool { return false }
@@ -259,11 +259,3 @@ func (s *SendConn) abandon() {
 }
 
 func (s *SendConn) counters() (bytes, messages, waits uint64) { return s.bytes, s.messages, s.waits }
-
-// over is the error of an operation on a connection that has ended.
-func (c *conn) over(op string) error {
-	if c.err != nil {
-		return c.err
-	}
-	return fmt.Errorf("%w: %v: %s on a closed connection", ErrUsage, c, op)
-}

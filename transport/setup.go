@@ -330,11 +330,12 @@ func (c *conn) prove(ctx context.Context, mask uint32) (proved uint32) {
 				pending &^= bit
 			}
 		}
-		over := c.err != nil || ctx.Err() != nil
-		if c.err != nil {
+		why := c.ended()
+		over := why != nil || ctx.Err() != nil
+		if why != nil {
 			for _, l := range c.lanes {
 				if pending&(1<<l.index) != 0 {
-					l.reason = c.err.Error()
+					l.reason = why.Error()
 				}
 			}
 		}
@@ -365,9 +366,7 @@ func (c *conn) wait(ctx context.Context) (handshake.Message, error) {
 	case m := <-c.inbox:
 		return m, nil
 	case <-c.bye:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return nil, c.err
+		return nil, c.ended()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %v: given up during set-up", ErrUsage, c)
 	}

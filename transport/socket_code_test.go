@@ -444,7 +444,7 @@ func exchangeUntilError(t *testing.T, s *SendConn, r *RecvConn, size int, whole 
 func failure(c *conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err
+	return c.ended()
 }
 
 // An acknowledgement that the kernel does not take keeps its receive from being

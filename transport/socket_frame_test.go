@@ -191,10 +191,10 @@ func TestSocketHostileParts(t *testing.T) {
 				}
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				return r.err != nil
+				return r.ended() != nil
 			})
-			if !strings.Contains(r.err.Error(), tt.want) {
-				t.Errorf("error %q, want one about %q", r.err, tt.want)
+			if !strings.Contains(r.ended().Error(), tt.want) {
+				t.Errorf("error %q, want one about %q", r.ended(), tt.want)
 			}
 			if !bytes.Equal(b[:size], make([]byte, size)) || !bytes.Equal(b[2*size:], make([]byte, size)) {
 				t.Error("memory outside the buffer was written")

@@ -49,7 +49,7 @@ func (k *socket) acknowledge(idle bool) error {
 //
 // Preconditions: c.mu is held.
 func (c *conn) owes() bool {
-	if len(c.sockets) == 0 || c.sending || c.err != nil || c.half.waiting() {
+	if len(c.sockets) == 0 || c.sending || c.ended() != nil || c.half.waiting() {
 		return false
 	}
 	for _, k := range c.sockets {
