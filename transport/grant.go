@@ -15,6 +15,16 @@ type grant struct {
 	seq      uint64             // of the receive, from 1; read with acquire
 }
 
+// copyFrom copies an entry of the ring, and reports whether it is of seq and was so
+// before and after the copy.
+func (g *grant) copyFrom(entry *grant, seq uint64) bool {
+	if acquire(&entry.seq) != seq {
+		return false
+	}
+	*g = *entry
+	return acquire(&entry.seq) == seq
+}
+
 // slotOf is the ring's slot of a sequence number.
 func slotOf(seq uint64) uint8 { return uint8(seq % window) }
 

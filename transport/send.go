@@ -9,7 +9,9 @@ type SendConn struct {
 	free     []uint16 // indices of requests not in use
 
 	head    uint64 // sequence of the first grant not wholly matched
-	matched uint8  // its entries that a send has taken
+	entries int    // of that grant; 0 until all are there
+	granted [maxSubs]grant
+	matched uint8 // entries that a send has taken
 	shares  [maxParts]share
 	split   [maxParts]int
 
@@ -67,6 +69,9 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 		s.fetchGrants()
 		g = s.match(tag)
 	}
+	if err := c.ended(); err != nil { // in looking for it
+		return nil, err
+	}
 	if g == nil {
 		if !s.waiting_ {
 			s.waiting_ = true
@@ -87,8 +92,8 @@ func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request
 	n, which := s.cut(size)
 	if !s.room(which) {
 		c.poll()
-		if !s.room(which) {
-			return nil, c.ended()
+		if err := c.ended(); err != nil || !s.room(which) {
+			return nil, err
 		}
 	}
 
@@ -165,40 +170,46 @@ func (s *SendConn) turn(size int) int {
 	return which
 }
 
-// match returns the first grant of the head slot that tag fits and no send has
+// match returns the first entry of the head grant that tag fits and no send has
 // taken, or nil.
 func (s *SendConn) match(tag int32) *grant {
-	slot := s.wire.slot(s.head)
-	if acquire(&slot[0].seq) != s.head {
-		return nil
+	if s.entries == 0 {
+		s.entries = s.readGrant()
 	}
-	n := int(slot[0].n)
-	if n < 1 || n > maxSubs {
-		s.fail(fmt.Errorf("%w: %v: grant %d names %d buffers", ErrProtocol, s.conn, s.head, n))
-		return nil
-	}
-	for i := 1; i < n; i++ {
-		if acquire(&slot[i].seq) != s.head {
-			return nil
-		}
-	}
-	for i := range n {
-		if g := &slot[i]; s.matched&(1<<i) == 0 && int32(g.tag) == tag {
-			if int(g.sub) != i {
-				s.fail(fmt.Errorf("%w: %v: grant %d has sub-receive %d in place %d", ErrProtocol, s.conn, s.head, g.sub, i))
-				return nil
-			}
+	for i := range s.entries {
+		if g := &s.granted[i]; s.matched&(1<<i) == 0 && int32(g.tag) == tag {
 			return g
 		}
 	}
 	return nil
 }
 
+// readGrant copies the head grant's entries once all are there, and returns their
+// number. The peer can write the ring at any time: the copy is what is checked and
+// used, and nothing is read from the ring again.
+func (s *SendConn) readGrant() int {
+	slot, n := s.wire.slot(s.head), 1
+	for i := 0; i < n; i++ {
+		g := &s.granted[i]
+		if !g.copyFrom(&slot[i], s.head) {
+			return 0
+		}
+		if i == 0 {
+			n = int(g.n)
+		}
+		if n < 1 || n > maxSubs || int(g.n) != n || int(g.sub) != i {
+			s.fail(fmt.Errorf("%w: %v: grant %d: entry %d says that it is %d of %d", ErrProtocol, s.conn, s.head, i, g.sub, g.n))
+			return 0
+		}
+	}
+	return n
+}
+
 // take marks a grant used; when all of its slot are, the head moves on.
 func (s *SendConn) take(g *grant) {
 	s.matched |= 1 << g.sub
-	if s.matched == 1<<g.n-1 {
-		s.matched = 0
+	if s.matched == 1<<s.entries-1 {
+		s.matched, s.entries = 0, 0
 		s.head++
 	}
 }
