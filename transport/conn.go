@@ -48,6 +48,8 @@ type conn struct {
 	regions  map[*Region]struct{}
 	pending  int // requests not complete
 
+	withdrawn atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
+
 	half half
 }
 
@@ -81,7 +83,7 @@ func (c *conn) String() string {
 
 // asyncFailure handles an event that says a queue pair broke.
 func (c *conn) asyncFailure(l *lane, event string) {
-	c.fail(fmt.Errorf("%w: %v: %v: the queue pair failed: %s", ErrLane, c, l, event))
+	c.fail(c.blame(fmt.Errorf("%w: %v: %v: the queue pair failed: %s", ErrLane, c, l, event)))
 }
 
 // poll takes the news from every lane that may have some.
@@ -97,40 +99,57 @@ func (c *conn) poll() {
 	c.pollSockets(receiving)
 }
 
-// quiesce stops all queue pairs and waits until they have flushed: afterwards no
-// device touches a buffer of the connection's requests.
+// quiesce stops all lanes and waits until they have flushed: afterwards no device
+// touches a buffer of the connection's requests. A queue pair that cannot be
+// stopped, or does not drain, is destroyed, which ends all access through it too.
+// The error says that not even that could be done: the requests then keep their
+// hold on their buffers, and a later call tries again.
 //
 // Preconditions: c.mu is held and the connection has ended.
-func (c *conn) quiesce() {
+func (c *conn) quiesce() error {
 	var errs []error
+	destroy := func(l *lane, why error) {
+		if err := l.close(); err != nil {
+			errs = append(errs, fmt.Errorf("%v: %v can neither be stopped nor destroyed and may still be used: %w; %w", c, l, why, err))
+			return
+		}
+		l.reason = reasonStopped
+		c.t.log.Debug("a lane was destroyed to stop it", "conn", c.String(), "lane", l.String(), "err", why)
+	}
 	left := make([]*lane, 0, len(c.lanes))
 	for _, l := range c.lanes {
 		if l.reason == reasonStopped {
 			continue
 		}
-		l.up, l.reason = false, reasonStopped
+		l.up = false
 		if err := l.stop(); err != nil {
-			// Destroying a queue pair, too, ends all access through it.
-			errs = append(errs, err, l.close())
+			destroy(l, err)
 			continue
 		}
 		left = append(left, l)
 	}
 	deadline := time.Now().Add(c.t.opts.scaled(drainTime))
 	for wait := 10 * time.Microsecond; ; wait = min(2*wait, time.Millisecond) {
-		left = slices.DeleteFunc(left, func(l *lane) bool { return l.drained() })
+		left = slices.DeleteFunc(left, func(l *lane) bool {
+			if !l.drained() {
+				return false
+			}
+			l.reason = reasonStopped
+			return true
+		})
 		if len(left) == 0 || time.Now().After(deadline) {
 			break
 		}
 		time.Sleep(wait)
 	}
 	for _, l := range left {
-		errs = append(errs, fmt.Errorf("%v did not drain", l), l.close())
+		destroy(l, errors.New("it did not drain"))
 	}
-	if err := errors.Join(errs...); err != nil {
-		c.t.log.Debug("lanes were destroyed to stop them", "conn", c.String(), "err", err)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	c.half.abandon()
+	return nil
 }
 
 // reasonStopped is why a lane of an ended connection is not in service.
@@ -146,17 +165,16 @@ func (c *conn) Close() error {
 		return nil
 	}
 	c.closed = true
+	var err error
 	c.poll()
 	clean := c.pending == 0
 	if !clean {
 		c.ending.CompareAndSwap(nil, &ending{err: fmt.Errorf("%w: %v: closed with %d requests outstanding", ErrUsage, c, c.pending)})
-		c.quiesce()
+		err = c.quiesce()
 	}
-	var errs []error
-	for r := range c.regions {
-		errs = append(errs, c.drop(r))
+	if err == nil {
+		err = c.dropAll()
 	}
-	clear(c.regions)
 	over, why := c.peerTold.Swap(true), c.ended()
 	c.mu.Unlock()
 	c.logCounters()
@@ -183,7 +201,7 @@ func (c *conn) Close() error {
 			c.t.log.Warn("closing a connection left something behind", "conn", c.String(), "err", err)
 		}
 	})
-	return errors.Join(errs...)
+	return err
 }
 
 // sayEnd tells the peer that this side has closed: in good order, or why not.
@@ -195,7 +213,8 @@ func (c *conn) sayEnd(clean bool, why error) {
 	_ = c.s.Send(m) // a dead session needs none
 }
 
-// destroy gives back all verbs objects and memory.
+// destroy gives back all verbs objects and memory; while a lane cannot be, what it
+// may use stays.
 func (c *conn) destroy() error {
 	c.t.forget(c)
 	c.mu.Lock()
@@ -204,6 +223,10 @@ func (c *conn) destroy() error {
 	for _, l := range c.lanes {
 		errs = append(errs, l.close())
 	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	errs = append(errs, c.dropAll())
 	for _, d := range c.devs {
 		errs = append(errs, d.close())
 	}

@@ -127,6 +127,8 @@ func (c *conn) complete(d *device, wc *ibv.WC) {
 		err := q.wcError(wc)
 		if why := c.ended(); why != nil && wc.Status == ibv.IBV_WC_WR_FLUSH_ERR {
 			err = why // of which the flush is a consequence
+		} else if kind == wrRecv {
+			err = c.blame(err)
 		}
 		c.half.failed(q.lane, request, err)
 	case kind == wrPart:

@@ -43,7 +43,7 @@ func (c *conn) deliver(m handshake.Message) {
 	case *handshake.Bye:
 		c.peerEnded(ending{fmt.Errorf("%w: %v: %s closed the connection", ErrPeerClosed, c, c.s.Name()), time.Now(), false})
 	case *handshake.Refuse:
-		c.peerEnded(ending{err: fmt.Errorf("%w: %v: %s says: %s", ErrPeerRefused, c, c.s.Name(), m.Text)})
+		c.peerEnded(ending{err: c.blame(fmt.Errorf("%w: %v: %s says: %s", ErrPeerRefused, c, c.s.Name(), m.Text))})
 	default:
 		select {
 		case c.inbox <- m:

@@ -446,45 +446,6 @@ func TestNoAllocations(t *testing.T) {
 	closeBoth(t, s, r)
 }
 
-// After DeregMR nothing touches the memory, though a receive was outstanding:
-// the connection ends on both sides.
-func TestDeregOutstanding(t *testing.T) {
-	leaks(t)
-	a, b := newTransport(t), newTransport(t)
-	s, r := connect(t, a, b)
-	sm, sb := memory(t, 4096)
-	rm, rb := memory(t, 4096)
-	sg, rg := register(t, s, sm), register(t, r, rm)
-	fill(sb, 3)
-	rq := irecv(t, r, Buffer{rm.Addr(), 4096, 1, rg})
-	if err := r.DeregMR(rg); err != nil {
-		t.Fatal(err)
-	}
-	if ok, err := rq.Test(); ok || !errors.Is(err, ErrUsage) {
-		t.Errorf("the receive after DeregMR: %v, %v", ok, err)
-	}
-	var q *Request
-	var err error
-	await(t, "the sender's error", func() bool {
-		if err != nil {
-			return true
-		}
-		if q == nil {
-			q, err = s.Isend(sm.Addr(), 4096, 1, sg)
-		} else {
-			_, err = q.Test()
-		}
-		return err != nil
-	})
-	if !errors.Is(err, ErrPeer) {
-		t.Errorf("the sender sees %v, want ErrPeer", err)
-	}
-	if !bytes.Equal(rb, make([]byte, len(rb))) {
-		t.Error("memory was written after DeregMR")
-	}
-	closeBoth(t, s, r)
-}
-
 // A region may go while another's requests are outstanding.
 func TestDeregOther(t *testing.T) {
 	leaks(t)

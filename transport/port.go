@@ -204,13 +204,32 @@ func (p *port) register(k regKey) (*registration, error) {
 func (p *port) release(r *registration) error {
 	p.regMu.Lock()
 	defer p.regMu.Unlock()
-	if r.refs--; r.refs > 0 {
+	if r.refs > 1 {
+		r.refs--
 		return nil
 	}
-	if p.regs[r.key] == r {
-		delete(p.regs, r.key)
+	return p.endLocked(r)
+}
+
+// releaseAlone gives a registration back that nobody else holds, and ends it with
+// that; it reports false for others.
+func (p *port) releaseAlone(r *registration) (alone bool, err error) {
+	p.regMu.Lock()
+	defer p.regMu.Unlock()
+	if r.refs > 1 {
+		return false, nil
 	}
-	return r.mr.Close()
+	return true, p.endLocked(r)
+}
+
+// endLocked ends a registration with its last holder. One that does not end stays
+// with the holder.
+func (p *port) endLocked(r *registration) error {
+	if err := r.mr.Close(); err != nil {
+		return err
+	}
+	delete(p.regs, r.key)
+	return nil
 }
 
 func (p *port) close() error {

@@ -195,6 +195,34 @@ func (r *RecvConn) recycle(*Request) {} // its slot is free with it
 
 func (r *RecvConn) waiting() bool { return r.granted > 0 }
 
+// subsOf calls f with every outstanding sub-receive whose buffer lies in g.
+func (r *RecvConn) subsOf(g *Region, f func(*sub)) {
+	for i := range r.requests {
+		if q := &r.requests[i]; q.active && !q.done {
+			for k := range q.subs[:q.n] {
+				if s := &q.subs[k]; s.region == g {
+					f(s)
+				}
+			}
+		}
+	}
+}
+
+// arriving reports whether a part for a buffer in g has begun to arrive over a
+// socket and not ended.
+func (r *RecvConn) arriving(g *Region) (some bool) {
+	r.subsOf(g, func(s *sub) { some = some || s.begun&^s.seen != 0 })
+	return some
+}
+
+// withdraw takes the buffers in g from their sub-receives.
+func (r *RecvConn) withdraw(g *Region) {
+	r.subsOf(g, func(s *sub) {
+		s.region, s.gone = nil, true
+		g.inflight.Add(-1)
+	})
+}
+
 func (r *RecvConn) abandon() {
 	for i := range r.requests {
 		if q := &r.requests[i]; q.active && !q.done {

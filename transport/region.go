@@ -69,8 +69,11 @@ func (c *conn) keep(r *Region) error {
 	return nil
 }
 
-// DeregMR ends a registration. When requests that use it are outstanding the
-// connection is stopped first: after DeregMR returns nothing touches the memory.
+// DeregMR ends a registration: after it has returned nil nothing touches the
+// memory. Receives that use it and that nothing has come for yet may stay
+// outstanding; the connection fails when data comes for them. When other requests
+// use it, or the registration is shared, the connection is stopped first. After an
+// error the memory is registered as before.
 func (c *conn) DeregMR(r *Region) error {
 	if r == nil {
 		return nil
@@ -83,25 +86,86 @@ func (c *conn) DeregMR(r *Region) error {
 	if r.inflight.Load() > 0 {
 		c.poll()
 	}
-	if n := r.inflight.Load(); n > 0 {
-		c.fail(fmt.Errorf("%w: memory at %#x was deregistered with %d requests outstanding", ErrUsage, r.addr, n))
-		c.quiesce()
+	if n := r.inflight.Load(); n > 0 && !c.withdraw(r) {
+		c.fail(fmt.Errorf("%w: %v: memory at %#x was deregistered with %d requests outstanding", ErrUsage, c, r.addr, n))
+		if err := c.quiesce(); err != nil {
+			return fmt.Errorf("memory at %#x stays registered: %w", r.addr, err)
+		}
+	}
+	if err := c.drop(r); err != nil {
+		return err
 	}
 	delete(c.regions, r)
-	return c.drop(r)
+	return nil
 }
 
-// drop gives back whatever of r is registered.
+// withdraw takes the memory of outstanding receives from them and reports whether
+// nothing can touch it any more. That takes no more than the end of its
+// registration, unless another connection holds that too.
+func (c *conn) withdraw(r *Region) bool {
+	h, ok := c.half.(*RecvConn)
+	if !ok || h.arriving(r) {
+		return false
+	}
+	for i := range r.shared {
+		if s := r.shared[i]; s != nil {
+			if alone, err := c.devs[i].port.releaseAlone(s); !alone || err != nil {
+				return false
+			}
+			r.shared[i] = nil
+		}
+		if m := r.own[i]; m != nil {
+			if m.Close() != nil {
+				return false
+			}
+			r.own[i] = nil
+		}
+	}
+	h.withdraw(r)
+	c.withdrawn.Store(r.addr)
+	return true
+}
+
+// blame completes an error that data for withdrawn memory may have caused.
+func (c *conn) blame(err error) error {
+	addr := c.withdrawn.Load()
+	if addr == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %v: memory at %#x was deregistered with a receive outstanding, for which data seems to have come: %w", ErrUsage, c, addr, err)
+}
+
+// drop gives back whatever of r is registered. What cannot be given back stays.
 func (c *conn) drop(r *Region) error {
 	var errs []error
 	for i := range r.shared {
 		if s := r.shared[i]; s != nil {
-			errs = append(errs, c.devs[i].port.release(s))
+			if err := c.devs[i].port.release(s); err != nil {
+				errs = append(errs, err)
+			} else {
+				r.shared[i] = nil
+			}
 		}
 		if m := r.own[i]; m != nil {
-			errs = append(errs, m.Close())
+			if err := m.Close(); err != nil {
+				errs = append(errs, err)
+			} else {
+				r.own[i] = nil
+			}
 		}
-		r.shared[i], r.own[i] = nil, nil
+	}
+	return errors.Join(errs...)
+}
+
+// dropAll gives back what is still registered.
+func (c *conn) dropAll() error {
+	var errs []error
+	for r := range c.regions {
+		if err := c.drop(r); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(c.regions, r)
 	}
 	return errors.Join(errs...)
 }

@@ -27,6 +27,7 @@ type sub struct {
 	begun    uint32 // parts that have begun to arrive over a socket
 	seen     uint32 // parts that have arrived
 	last     uint8  // number of the last part, once one has arrived
+	gone     bool   // the buffer was deregistered
 }
 
 // newRequests makes the requests of a half, each of up to subs messages in up to

@@ -176,6 +176,9 @@ func (r *RecvConn) admit(l *lane, f dataFrame) (addr uintptr, ok bool) {
 	case (s.begun|s.seen)&(1<<m.part) != 0:
 		r.bad(l, f.imm, "that part has begun before")
 		return 0, false
+	case s.gone && f.length > 0:
+		r.fail(r.blame(fmt.Errorf("%v: %d bytes", l, f.length)))
+		return 0, false
 	case f.offset > uint64(s.capacity) || uint64(f.length) > uint64(s.capacity)-f.offset:
 		r.bad(l, f.imm, fmt.Sprintf("%d bytes at %d for a buffer of %d", f.length, f.offset, s.capacity))
 		return 0, false
