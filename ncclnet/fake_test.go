@@ -20,6 +20,7 @@ type fakeNetwork struct {
 	listeners map[uint32]*fakeListener
 	refuse    map[string]error // what fails, by call
 	notYet    map[string]int   // how often a call says "not yet" first
+	closing   func()           // called when a listener is closed
 	closed    bool
 }
 
@@ -96,7 +97,13 @@ func (l *fakeListener) Accept() (receiver, error) {
 	return c, nil
 }
 
-func (l *fakeListener) Close() error { l.f.count("listener", -1); return nil }
+func (l *fakeListener) Close() error {
+	l.f.count("listener", -1)
+	if l.f.closing != nil {
+		l.f.closing()
+	}
+	return nil
+}
 
 type fakeDialing struct {
 	f  *fakeNetwork

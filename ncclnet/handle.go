@@ -197,10 +197,3 @@ func (t *table[T]) take(match func(*T) bool) []*T {
 	}
 	return taken
 }
-
-// len returns how many handles are in use.
-func (t *table[T]) len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.gens) - len(t.free)
-}

@@ -115,3 +115,10 @@ func FuzzHandles(f *testing.F) {
 		n.Accept(Handle(h))
 	})
 }
+
+// len returns how many handles are in use.
+func (t *table[T]) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.gens) - len(t.free)
+}

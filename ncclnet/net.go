@@ -43,6 +43,7 @@ type Net struct {
 
 	mu     sync.Mutex // guards what follows, while init and finalize run
 	net    network    // nil when no context is open
+	users  int        // contexts, until their Finalize is through
 	device topology.Device
 }
 
@@ -100,7 +101,11 @@ func (n *Net) initLocked(trafficClass int) (Handle, error) {
 			return 0, err
 		}
 	}
-	return n.contexts.put(&netContext{n.net})
+	h, err := n.contexts.put(&netContext{n.net})
+	if err == nil {
+		n.users++
+	}
+	return h, err
 }
 
 func (n *Net) openLocked(trafficClass int) error {
@@ -138,7 +143,7 @@ func (n *Net) Finalize(h Handle) Result {
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.contexts.len() > 0 {
+	if n.users--; n.users > 0 { // another may be reaping what the transport is needed for
 		return ncclSuccess
 	}
 	err := n.net.Close()

@@ -131,6 +131,26 @@ func TestContextsShareOneTransport(t *testing.T) {
 	}
 }
 
+// While one context's leftovers are closed another is finalized: the transport
+// stays until both are through.
+func TestFinalizeTwoAtOnce(t *testing.T) {
+	n := newTestNet(t)
+	a, b := n.init(), n.init()
+	_, _, r := n.Listen(b, 0)
+	n.ok("listen", r)
+	f := n.f
+	f.closing = func() {
+		n.ok("the other finalize", n.Finalize(a))
+		if f.closed {
+			t.Error("the transport closed while a listener of it was being closed")
+		}
+	}
+	n.ok("finalize", n.Finalize(b))
+	if !f.closed {
+		t.Error("the transport outlived its last context")
+	}
+}
+
 func TestSharedContextStays(t *testing.T) {
 	n := newTestNet(t)
 	n.ok("init", n.InitShared(n.logger()))
