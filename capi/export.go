@@ -7,7 +7,7 @@ import "ncclmesh/ncclnet"
 
 //export meshInit
 func meshInit(ctx *C.uintptr_t, trafficClass C.int, logger C.ncclDebugLogger_t) (r C.ncclResult_t) {
-	defer caught("init", &r)
+	defer caught("init", 0, &r)
 	h, res := plugin.Init(loggerFor(logger), int(trafficClass))
 	*ctx = C.uintptr_t(h)
 	return C.ncclResult_t(res)
@@ -15,19 +15,19 @@ func meshInit(ctx *C.uintptr_t, trafficClass C.int, logger C.ncclDebugLogger_t) 
 
 //export meshInitShared
 func meshInitShared(logger C.ncclDebugLogger_t) (r C.ncclResult_t) {
-	defer caught("init", &r)
+	defer caught("init", 0, &r)
 	return C.ncclResult_t(plugin.InitShared(loggerFor(logger)))
 }
 
 //export meshFinalize
 func meshFinalize(ctx C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("finalize", &r)
+	defer caught("finalize", ctx, &r)
 	return C.ncclResult_t(plugin.Finalize(ncclnet.Handle(ctx)))
 }
 
 //export meshDevices
 func meshDevices(ndev *C.int) (r C.ncclResult_t) {
-	defer caught("devices", &r)
+	defer caught("devices", 0, &r)
 	n, res := plugin.Devices()
 	*ndev = C.int(n)
 	return C.ncclResult_t(res)
@@ -35,7 +35,7 @@ func meshDevices(ndev *C.int) (r C.ncclResult_t) {
 
 //export meshProperties
 func meshProperties(dev C.int, props *C.struct_mesh_properties) (r C.ncclResult_t) {
-	defer caught("getProperties", &r)
+	defer caught("getProperties", 0, &r)
 	p, res := plugin.Properties(int(dev))
 	if res != C.ncclSuccess {
 		return C.ncclResult_t(res)
@@ -72,7 +72,7 @@ func flag(b bool) C.int {
 
 //export meshAccept
 func meshAccept(listenComm C.uintptr_t, recvComm *C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("accept", &r)
+	defer caught("accept", listenComm, &r)
 	h, res := plugin.Accept(ncclnet.Handle(listenComm))
 	*recvComm = C.uintptr_t(h)
 	return C.ncclResult_t(res)
@@ -80,7 +80,7 @@ func meshAccept(listenComm C.uintptr_t, recvComm *C.uintptr_t) (r C.ncclResult_t
 
 //export meshRegMr
 func meshRegMr(comm, data C.uintptr_t, size C.size_t, ptrType C.int, mhandle *C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("regMr", &r)
+	defer caught("regMr", comm, &r)
 	h, res := plugin.RegMr(ncclnet.Handle(comm), uintptr(data), uintptr(size), int(ptrType))
 	*mhandle = C.uintptr_t(h)
 	return C.ncclResult_t(res)
@@ -90,7 +90,7 @@ func meshRegMr(comm, data C.uintptr_t, size C.size_t, ptrType C.int, mhandle *C.
 func meshRegMrDmaBuf(comm, data C.uintptr_t, size C.size_t, ptrType C.int, offset C.uint64_t, fd C.int,
 	mhandle *C.uintptr_t,
 ) (r C.ncclResult_t) {
-	defer caught("regMrDmaBuf", &r)
+	defer caught("regMrDmaBuf", comm, &r)
 	h, res := plugin.RegMrDmaBuf(ncclnet.Handle(comm), uintptr(data), uintptr(size), int(ptrType), uint64(offset), int(fd))
 	*mhandle = C.uintptr_t(h)
 	return C.ncclResult_t(res)
@@ -98,7 +98,7 @@ func meshRegMrDmaBuf(comm, data C.uintptr_t, size C.size_t, ptrType C.int, offse
 
 //export meshDeregMr
 func meshDeregMr(comm, mhandle C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("deregMr", &r)
+	defer caught("deregMr", comm, &r)
 	return C.ncclResult_t(plugin.DeregMr(ncclnet.Handle(comm), ncclnet.Handle(mhandle)))
 }
 
@@ -106,7 +106,7 @@ func meshDeregMr(comm, mhandle C.uintptr_t) (r C.ncclResult_t) {
 func meshIsend(sendComm, data C.uintptr_t, size C.size_t, tag C.int, mhandle C.uintptr_t,
 	request *C.uintptr_t,
 ) (r C.ncclResult_t) {
-	defer caught("isend", &r)
+	defer caught("isend", sendComm, &r)
 	h, res := plugin.Isend(ncclnet.Handle(sendComm), uintptr(data), int(size), int32(tag), ncclnet.Handle(mhandle))
 	*request = C.uintptr_t(h)
 	return C.ncclResult_t(res)
@@ -114,24 +114,24 @@ func meshIsend(sendComm, data C.uintptr_t, size C.size_t, tag C.int, mhandle C.u
 
 //export meshIflush
 func meshIflush(recvComm C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("iflush", &r)
+	defer caught("iflush", recvComm, &r)
 	return C.ncclResult_t(plugin.Iflush(ncclnet.Handle(recvComm)))
 }
 
 //export meshCloseSend
 func meshCloseSend(sendComm C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("closeSend", &r)
+	defer caught("closeSend", sendComm, &r)
 	return C.ncclResult_t(plugin.CloseSend(ncclnet.Handle(sendComm)))
 }
 
 //export meshCloseRecv
 func meshCloseRecv(recvComm C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("closeRecv", &r)
+	defer caught("closeRecv", recvComm, &r)
 	return C.ncclResult_t(plugin.CloseRecv(ncclnet.Handle(recvComm)))
 }
 
 //export meshCloseListen
 func meshCloseListen(listenComm C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("closeListen", &r)
+	defer caught("closeListen", listenComm, &r)
 	return C.ncclResult_t(plugin.CloseListen(ncclnet.Handle(listenComm)))
 }

@@ -14,7 +14,7 @@ import (
 
 //export meshListen
 func meshListen(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, listenComm *C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("listen", &r)
+	defer caught("listen", ctx, &r)
 	h, wire, res := plugin.Listen(ncclnet.Handle(ctx), int(dev))
 	if res == C.ncclSuccess {
 		*(*[ncclnet.HandleSize]byte)(unsafe.Pointer(handle)) = wire
@@ -25,7 +25,7 @@ func meshListen(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, listenComm *C.uin
 
 //export meshConnect
 func meshConnect(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, sendComm *C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("connect", &r)
+	defer caught("connect", ctx, &r)
 	wire := (*[ncclnet.HandleSize]byte)(unsafe.Pointer(handle))
 	h, res := plugin.Connect(ncclnet.Handle(ctx), int(dev), wire)
 	*sendComm = C.uintptr_t(h)
@@ -36,7 +36,7 @@ func meshConnect(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, sendComm *C.uint
 func meshIrecv(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.size_t, tags *C.int,
 	mhandles *C.uintptr_t, request *C.uintptr_t,
 ) (r C.ncclResult_t) {
-	defer caught("irecv", &r)
+	defer caught("irecv", recvComm, &r)
 	var bufs [ncclnet.MaxRecvs]ncclnet.Buffer
 	if n < 1 || int(n) > len(bufs) {
 		_, res := plugin.Irecv(ncclnet.Handle(recvComm), nil)
@@ -57,7 +57,7 @@ func meshIrecv(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.size_t
 
 //export meshTest
 func meshTest(request C.uintptr_t, done *C.int, sizes *C.int) (r C.ncclResult_t) {
-	defer caught("test", &r)
+	defer caught("test", request, &r)
 	var got [ncclnet.MaxRecvs]int
 	finished, n, res := plugin.Test(ncclnet.Handle(request), &got)
 	if !finished {

@@ -33,10 +33,11 @@ func init() {
 	C.mesh_fork_table(C.uintptr_t(addr), C.int(bits), C.uintptr_t(gate))
 }
 
-// caught ends a panic at the boundary. It is deferred by every export.
-func caught(call string, r *C.ncclResult_t) {
+// caught ends a panic at the boundary, and the connection, if it is one or one's
+// request, that the call was about. It is deferred by every export.
+func caught(call string, h C.uintptr_t, r *C.ncclResult_t) {
 	if v := recover(); v != nil {
-		*r = C.ncclResult_t(plugin.Panicked(call, v, debug.Stack()))
+		*r = C.ncclResult_t(plugin.Panicked(call, ncclnet.Handle(h), v, debug.Stack()))
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/guard"
 )
 
 // An Event is an asynchronous event of a device. Of CQ, QP and Port, what the type speaks of is set.
@@ -36,8 +38,9 @@ func (e Event) String() string {
 // destroyed, so f must close neither, nor call stop, nor close the context.
 //
 // Stop ends it and waits for f to return; closing the context does the same. It ends by itself when the device is gone,
-// after IBV_EVENT_DEVICE_FATAL. One watcher at a time.
-func (c *Context) Events(f func(Event)) (stop func(), err error) {
+// after IBV_EVENT_DEVICE_FATAL, and when f panics, which caught is told of once the event is acknowledged. One watcher at
+// a time.
+func (c *Context) Events(f func(Event), caught func(*guard.Panic)) (stop func(), err error) {
 	if err := c.life.check(); err != nil {
 		return nil, err
 	}
@@ -53,8 +56,10 @@ func (c *Context) Events(f func(Event)) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for c.nextEvent(raw, f) {
-		}
+		guard.Run(func() {
+			for c.nextEvent(raw, f) {
+			}
+		}, caught)
 	}()
 	stop = sync.OnceFunc(func() {
 		_ = file.Close() // wakes the goroutine

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// guard is how long a test waits for what should happen at once.
-const guard = 30 * time.Second
+// soon is how long a test waits for what should happen at once.
+const soon = 30 * time.Second
 
 func receive(t *testing.T, events <-chan Event) Event {
 	t.Helper()
 	select {
 	case e := <-events:
 		return e
-	case <-time.After(guard):
+	case <-time.After(soon):
 		t.Fatal("no event")
 		return Event{}
 	}
@@ -40,14 +40,14 @@ func TestEvents(t *testing.T) {
 	s := p.s
 	acked := s.call("standin_events_acked")
 	events := make(chan Event)
-	stop, err := p.ctx.Events(func(e Event) { events <- e })
+	stop, err := p.ctx.Events(func(e Event) { events <- e }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if fd := p.ctx.EventsFD(); fd <= 2 || fd == p.ctx.FDs()[1] {
 		t.Errorf("the watcher's descriptor is %d", fd)
 	}
-	if _, err := p.ctx.Events(func(Event) {}); !errors.Is(err, syscall.EBUSY) {
+	if _, err := p.ctx.Events(func(Event) {}, nil); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("a second watcher: %v, want EBUSY", err)
 	}
 
@@ -78,7 +78,7 @@ func TestEvents(t *testing.T) {
 	}
 
 	// After stop another watcher may come; closing the context ends that one, unless it has to fail.
-	if _, err := p.ctx.Events(func(e Event) { events <- e }); err != nil {
+	if _, err := p.ctx.Events(func(e Event) { events <- e }, nil); err != nil {
 		t.Fatal(err)
 	}
 	s.call("standin_event", p.ctx.ptr, IBV_EVENT_PORT_ACTIVE, 1)
@@ -96,7 +96,7 @@ func TestEventsAreAcknowledgedLast(t *testing.T) {
 	goroutines(t)
 	p := newPair(t)
 	entered, leave := make(chan Event), make(chan struct{})
-	stop, err := p.ctx.Events(func(e Event) { entered <- e; <-leave })
+	stop, err := p.ctx.Events(func(e Event) { entered <- e; <-leave }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -327,7 +327,7 @@ func TestCloseOrder(t *testing.T) {
 		"QueryGID":          func() error { _, err := p.ctx.QueryGID(1, 0); return err },
 		"QueryPKey":         func() error { _, err := p.ctx.QueryPKey(1, 0); return err },
 		"PortSpeed":         func() error { _, err := p.ctx.PortSpeed(1); return err },
-		"Events":            func() error { _, err := p.ctx.Events(func(Event) {}); return err },
+		"Events":            func() error { _, err := p.ctx.Events(func(Event) {}, nil); return err },
 		"RegMR":             func() error { _, err := p.pd.RegMR(0, 1, 0); return err },
 		"CreateQP":          func() error { _, err := p.pd.CreateQP(QPInit{SendCQ: p.cq, RecvCQ: p.cq}); return err },
 		"Modify":            func() error { return p.qp.Modify(&QPAttr{}, 0) },

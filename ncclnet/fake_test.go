@@ -141,6 +141,7 @@ func (m fakeMemory) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*t
 }
 
 func (m fakeMemory) DeregMR(*transport.Region) error { m.f.count("region", -1); return nil }
+func (m fakeMemory) Fail(err error)                  { m.f.count("failed", 1) }
 func (m fakeMemory) Close() error                    { m.f.count(m.kind, -1); return m.f.refuse["closeComm"] }
 
 // fakePipe carries sizes only: a receive that is posted takes the next sends.

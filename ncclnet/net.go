@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
@@ -204,10 +205,17 @@ func (n *Net) result(call string, err error) Result {
 	return r
 }
 
-// Panicked reports a panic that was caught in call.
-func (n *Net) Panicked(call string, value any, stack []byte) Result {
-	return n.result(call, fmt.Errorf("%w: panic: %v; please report this with the lines that follow\n%s",
-		transport.ErrInternal, value, stack))
+// Panicked reports a panic that was caught in a call about h. If that is a
+// connection, or a request of one, it ends with it: what the panic left half done
+// is not gone on with.
+func (n *Net) Panicked(call string, h Handle, value any, stack []byte) Result {
+	p := &guard.Panic{Value: value, Stack: stack}
+	if k := h.kind() &^ kindRequest; k == kindSend || k == kindRecv {
+		if c, err := n.comm(h.comm()); err == nil {
+			c.memory.Fail(fmt.Errorf("%w: %s: %w", transport.ErrInternal, call, p))
+		}
+	}
+	return n.result(call, fmt.Errorf("%w: %s", transport.ErrInternal, p.Report()))
 }
 
 func (n *Net) write(level, subsystems int, file string, line int, text string) {

@@ -316,16 +316,41 @@ func TestTrafficClassOfCommunicator(t *testing.T) {
 	}
 }
 
+// A panic in a call is logged with its stack, and ends the connection that the call
+// was about and no other.
 func TestPanicked(t *testing.T) {
 	n := newTestNet(t)
-	n.init()
-	if r := n.Panicked("isend", "boom", []byte("goroutine 1:\nmain.main()\n")); r != ncclInternalError {
-		t.Errorf("result %v", r)
+	ctx := n.init()
+	send, recv := n.connection(ctx)
+	other, _ := n.connection(ctx)
+	tests := []struct {
+		call  string
+		about Handle
+		fails bool
+	}{
+		{"isend", send, true},
+		{"irecv", recv, true},
+		{"test", other.request(3, 1), true},
+		{"init", 0, false},
+		{"listen", ctx, false},
+		{"isend", send + 7<<slotShift, false}, // there is no such connection
 	}
-	log := n.logged()
-	for _, want := range []string{"isend: internal error: panic: boom", "goroutine 1:", "main.main()"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("log lacks %q:\n%s", want, log)
+	failed := 0
+	for _, tt := range tests {
+		if r := n.Panicked(tt.call, tt.about, "boom", []byte("goroutine 1:\nmain.main()\n")); r != ncclInternalError {
+			t.Errorf("%s: %v, want ncclInternalError", tt.call, r)
+		}
+		if tt.fails {
+			failed++
+		}
+		if got := n.f.open["failed"]; got != failed {
+			t.Errorf("%s about %v: %d connections failed, want %d", tt.call, tt.about, got, failed)
+		}
+		log := n.logged()
+		for _, want := range []string{tt.call + ": internal error: panic: boom", "goroutine 1:", "main.main()"} {
+			if !strings.Contains(log, want) {
+				t.Errorf("log lacks %q:\n%s", want, log)
+			}
 		}
 	}
 }

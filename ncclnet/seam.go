@@ -29,6 +29,7 @@ type (
 		RegMR(addr, length uintptr) (*transport.Region, error)
 		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*transport.Region, error)
 		DeregMR(*transport.Region) error
+		Fail(error)
 		Close() error
 	}
 	sender interface {

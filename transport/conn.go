@@ -165,13 +165,7 @@ func (c *conn) Close() error {
 		return nil
 	}
 	c.closed = true
-	var err error
-	c.poll()
-	clean := c.pending == 0
-	if !clean {
-		c.ending.CompareAndSwap(nil, &ending{err: fmt.Errorf("%w: %v: closed with %d requests outstanding", ErrUsage, c, c.pending)})
-		err = c.quiesce()
-	}
+	clean, err := c.settle()
 	if err == nil {
 		err = c.dropAll()
 	}
@@ -204,6 +198,39 @@ func (c *conn) Close() error {
 	return err
 }
 
+// settle takes the last news. When there are requests all the same it stops the
+// lanes: nothing uses a buffer once it has returned without an error.
+//
+// Preconditions: c.mu is held.
+func (c *conn) settle() (clean bool, err error) {
+	err = c.t.guarded(c.String(), func() error {
+		c.poll()
+		if clean = c.pending == 0; clean {
+			return nil
+		}
+		c.ending.CompareAndSwap(nil, &ending{err: fmt.Errorf("%w: %v: closed with %d requests outstanding", ErrUsage, c, c.pending)})
+		return c.quiesce()
+	})
+	if errors.Is(err, ErrInternal) { // as when a call of NCCL had panicked before
+		clean = false
+		c.ending.CompareAndSwap(nil, &ending{err: err})
+		err = c.closeLanes()
+	}
+	return clean, err
+}
+
+// closeLanes destroys all lanes, each whatever becomes of the others.
+//
+// Preconditions: c.mu is held.
+func (c *conn) closeLanes() error {
+	var errs []error
+	for _, l := range c.lanes {
+		l.up = false
+		errs = append(errs, c.t.guarded(c.String(), l.close))
+	}
+	return errors.Join(errs...)
+}
+
 // sayEnd tells the peer that this side has closed: in good order, or why not.
 func (c *conn) sayEnd(clean bool, why error) {
 	var m handshake.Message = &handshake.Bye{Conn: c.id}
@@ -219,14 +246,10 @@ func (c *conn) destroy() error {
 	c.t.forget(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var errs []error
-	for _, l := range c.lanes {
-		errs = append(errs, l.close())
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := c.closeLanes(); err != nil {
 		return err
 	}
-	errs = append(errs, c.dropAll())
+	errs := []error{c.dropAll()}
 	for _, d := range c.devs {
 		errs = append(errs, d.close())
 	}

@@ -26,7 +26,11 @@ func (t *Transport) Dial(h handshake.Handle) *Dialing {
 	d := &Dialing{cancel: cancel}
 	t.background(func() {
 		defer cancel()
-		s, err := t.connect(ctx, h)
+		var s *SendConn
+		err := t.guarded("connect", func() (err error) {
+			s, err = t.connect(ctx, h)
+			return err
+		})
 		d.mu.Lock()
 		abandoned := d.closed || ctx.Err() != nil // Close of either
 		if !abandoned {
@@ -76,7 +80,7 @@ func (t *Transport) connect(ctx context.Context, h handshake.Handle) (*SendConn,
 	if err := t.add(c); err != nil {
 		return nil, err
 	}
-	if err := s.setUp(ctx, h); err != nil {
+	if err := t.guarded(c.String(), func() error { return s.setUp(ctx, h) }); err != nil {
 		return nil, c.abort(err)
 	}
 	return s, nil

@@ -48,6 +48,13 @@
 // others (Transport.mu, Listener.mu, Dialing.mu, queueMu, a session's) are leaves:
 // nobody waits, or takes another of this package, while holding one.
 //
+// # Panics
+//
+// The process is not ours. A panic in a call of the owner passes through, with the
+// mutex released, to whoever recovers it, who calls Fail on the connection; one in a
+// goroutine of this package becomes, by package guard, the error of the set-up, the
+// connection or the session that it serves. Close gives back all the same.
+//
 // # Errors
 //
 // [ErrPeer] marks what the peer or the way to it caused, and is one of several

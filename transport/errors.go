@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 
+	"ncclmesh/guard"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/limit"
 )
@@ -45,9 +46,12 @@ func (e peerError) Is(target error) bool { return target == ErrPeer }
 // peer's fault.
 func kindOf(err error) error {
 	var peer *control.PeerError
+	var own *guard.Panic
 	switch {
 	case err == nil:
 		return ErrPeerGone
+	case errors.As(err, &own):
+		return ErrInternal
 	case errors.As(err, &peer) && peer.Refused():
 		return ErrPeerRefused
 	case errors.As(err, &peer) && peer.Dead:

@@ -120,7 +120,7 @@ func (t *Transport) open(s *control.Session, m *handshake.Open) error {
 		return err
 	}
 	t.background(func() {
-		if err := r.setUp(l.ctx, m); err != nil {
+		if err := t.guarded(c.String(), func() error { return r.setUp(l.ctx, m) }); err != nil {
 			l.finish(nil, c.abort(err))
 			return
 		}

@@ -40,7 +40,10 @@ func (t *Transport) paths(ctx context.Context, s *control.Session) ([]plannedLan
 		t.known[key] = set
 		t.mu.Unlock()
 		t.background(func() {
-			set.paths, set.err = t.find(s)
+			set.err = t.guarded("look for paths", func() (err error) {
+				set.paths, err = t.find(s)
+				return err
+			})
 			if set.err != nil {
 				t.forgetPaths(s)
 			}
@@ -144,7 +147,13 @@ func (t *Transport) findAmong(s *control.Session, ports []topology.Port, peer []
 		}
 	}
 	first := make(chan trials, 1)
-	t.background(func() { first <- t.tryAll(s, ports, peer, subnet) })
+	t.background(func() {
+		var r trials
+		if err := t.guarded("try paths", func() error { r = t.tryAll(s, ports, peer, subnet); return nil }); err != nil {
+			r.err = err
+		}
+		first <- r
+	})
 	var done trials
 	patience := time.NewTimer(t.opts.scaled(t.opts.ProofWait / 4))
 	defer patience.Stop()
@@ -297,7 +306,8 @@ func (t *Transport) answerTrial(s *control.Session, m *handshake.Open) {
 		return
 	}
 	t.background(func() {
-		if _, err := c.answer(t.ctx, m); err != nil && !errors.Is(err, errNoLane) {
+		err := t.guarded(c.String(), func() error { _, err := c.answer(t.ctx, m); return err })
+		if err != nil && !errors.Is(err, errNoLane) {
 			c.fail(err)
 			t.log.Debug("a trial failed", "err", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/transport/forkfd"
@@ -107,7 +108,10 @@ func openPort(lib *ibv.Library, dev *ibv.Device, p topology.Port, log *slog.Logg
 		return nil, err
 	}
 	forkfd.Do(func() {
-		if o.stop, err = o.ctx.Events(func(e ibv.Event) { o.event(e, log) }); err == nil {
+		caught := func(p *guard.Panic) {
+			log.Error(fmt.Sprintf("events of %s are no longer heard: %s", o.String(), p.Report()))
+		}
+		if o.stop, err = o.ctx.Events(func(e ibv.Event) { o.guardedEvent(e, log) }, caught); err == nil {
 			o.closedInChild(o.ctx.EventsFD())
 		}
 	})
@@ -132,6 +136,23 @@ func (p *port) describe(h *handshake.Port) {
 	h.MTU, h.MaxMsgSize = uint8(st.attr.ActiveMTU), st.attr.MaxMsgSz
 }
 
+// guardedEvent is event. A panic in it fails the connection that the event is about.
+func (p *port) guardedEvent(e ibv.Event, log *slog.Logger) {
+	guard.Run(func() { p.event(e, log) }, func(panicked *guard.Panic) {
+		log.Error(fmt.Sprintf("event of %s: %s", p.String(), panicked.Report()))
+		if q := p.queueOf(e); q != nil {
+			q.conn.fail(fmt.Errorf("%w: %v: %s: %w", ErrInternal, q.conn, e.Name, panicked))
+		}
+	})
+}
+
+// queueOf is the queue pair that an event is about, or nil.
+func (p *port) queueOf(e ibv.Event) *queuePair {
+	p.queueMu.Lock()
+	defer p.queueMu.Unlock()
+	return p.queues[e.QPN]
+}
+
 // event handles an asynchronous event of the device. Until it returns, the queue
 // pair that the event speaks of cannot be destroyed, and who destroys it holds its
 // connection's mutex: so it takes none of those. A port's event alone ends nothing:
@@ -139,10 +160,7 @@ func (p *port) describe(h *handshake.Port) {
 func (p *port) event(e ibv.Event, log *slog.Logger) {
 	switch e.Type {
 	case ibv.IBV_EVENT_QP_FATAL, ibv.IBV_EVENT_QP_REQ_ERR, ibv.IBV_EVENT_QP_ACCESS_ERR:
-		p.queueMu.Lock()
-		q := p.queues[e.QPN]
-		p.queueMu.Unlock()
-		if q != nil {
+		if q := p.queueOf(e); q != nil {
 			q.conn.asyncFailure(q.lane, e.Name)
 		}
 	case ibv.IBV_EVENT_PORT_ERR:

@@ -46,9 +46,8 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 	if !c.mu.TryLock() {
 		return nil, nil
 	}
-	req, err := r.irecv(bufs)
-	c.mu.Unlock()
-	return req, err
+	defer c.mu.Unlock()
+	return r.irecv(bufs)
 }
 
 func (r *RecvConn) irecv(bufs []Buffer) (*Request, error) {

@@ -62,22 +62,21 @@ func (r *Request) Test() (bool, error) {
 	if !c.mu.TryLock() {
 		return false, nil
 	}
+	defer c.mu.Unlock()
 	if !r.active {
-		c.mu.Unlock()
 		return false, fmt.Errorf("%w: %v: request %d is not outstanding", ErrUsage, c, r.index)
 	}
 	if !r.done || c.owes() {
 		c.poll()
 	}
-	done := r.done && !c.owes()
-	var err error
-	if done {
-		c.release(r)
-	} else {
-		err = c.verdictOn(r)
+	switch {
+	case !r.done:
+		return false, c.verdictOn(r)
+	case c.owes():
+		return false, nil
 	}
-	c.mu.Unlock()
-	return done, err
+	c.release(r)
+	return true, nil
 }
 
 // begin makes r outstanding with n buffers.

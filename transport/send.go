@@ -51,9 +51,8 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *Region) (*Request
 	if !c.mu.TryLock() {
 		return nil, nil
 	}
-	req, err := s.isend(addr, size, tag, r)
-	c.mu.Unlock()
-	return req, err
+	defer c.mu.Unlock()
+	return s.isend(addr, size, tag, r)
 }
 
 func (s *SendConn) isend(addr uintptr, size int, tag int32, r *Region) (*Request, error) {

@@ -153,7 +153,7 @@ func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 		if l.reason == "" {
 			l.reason = c.s.Name() + " could not connect its half"
 		}
-		if err := l.close(); err != nil {
+		if err := c.t.guarded("close", l.close); err != nil {
 			c.t.log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
 		}
 	}
@@ -267,7 +267,7 @@ func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) ui
 		}
 		l.remote = *r
 		wg.Go(func() {
-			if err := l.connect(*r, dev); err != nil {
+			if err := c.t.guarded("connect a lane", func() error { return l.connect(*r, dev) }); err != nil {
 				l.unusable(err)
 				return
 			}
@@ -304,7 +304,7 @@ func (c *conn) prove(ctx context.Context, mask uint32) (proved uint32) {
 	c.mu.Lock()
 	for _, l := range c.lanes {
 		if bit := uint32(1) << l.index; mask&bit != 0 {
-			if err := l.postProof(); err != nil {
+			if err := c.t.guarded("proof", l.postProof); err != nil {
 				l.reason = err.Error()
 				pending &^= bit
 			}
@@ -320,7 +320,8 @@ func (c *conn) prove(ctx context.Context, mask uint32) (proved uint32) {
 			if pending&bit == 0 {
 				continue
 			}
-			ok, err := l.proved()
+			var ok bool
+			err := c.t.guarded("proof", func() (err error) { ok, err = l.proved(); return err })
 			switch {
 			case err != nil:
 				l.reason = err.Error()

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/transport/control"
@@ -393,19 +394,20 @@ func (t *Transport) forget(c *conn) {
 }
 
 // background runs f on a goroutine that Close waits for; once Close has begun,
-// at once.
+// at once. What f serves has to hear of a panic by f's own doing: here it is only
+// kept from ending the process.
 func (t *Transport) background(f func()) {
 	t.mu.Lock()
 	if t.closed {
 		t.mu.Unlock()
-		f()
+		guard.Run(f, t.caught)
 		return
 	}
 	t.work.Add(1)
 	t.mu.Unlock()
 	go func() {
 		defer t.work.Done()
-		f()
+		guard.Run(f, t.caught)
 	}()
 }
 

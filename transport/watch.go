@@ -22,7 +22,7 @@ func (t *Transport) watch() {
 		case changed <- struct{}{}:
 		default:
 		}
-	})
+	}, t.caught)
 	if err != nil {
 		t.log.Warn("changes of addresses and links will not be noticed", "err", err)
 		return
@@ -41,7 +41,9 @@ func (t *Transport) watch() {
 				settle.Stop()
 				return
 			}
-			t.refresh()
+			if err := t.guarded("look at the ports again", func() error { t.refresh(); return nil }); err != nil {
+				t.log.Warn("cannot look at the ports again", "err", err)
+			}
 		}
 	})
 }

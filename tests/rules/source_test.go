@@ -20,16 +20,17 @@ const module = "ncclmesh"
 // are free. A new edge is a decision: it belongs here, and in the review.
 var imports = map[string][]string{
 	"capi":                  {"C", "ncclnet"},
-	"ncclnet":               {"handshake", "transport", "transport/forkfd", "transport/topology"},
-	"transport":             {"handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/limit", "transport/topology", sysUnix, netlink},
-	"transport/control":     {"handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
-	"transport/dataport":    {"handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
+	"ncclnet":               {"guard", "handshake", "transport", "transport/forkfd", "transport/topology"},
+	"transport":             {"guard", "handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/limit", "transport/topology", sysUnix, netlink},
+	"transport/control":     {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
+	"transport/dataport":    {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
 	"transport/limit":       {sysUnix},
 	"transport/lobby":       {"transport/forkfd"},
-	"transport/topology":    {"handshake", sysUnix, netlink},
+	"transport/topology":    {"guard", "handshake", sysUnix, netlink},
 	"transport/forkfd":      {sysUnix},
 	"handshake":             {},
-	"ibv":                   {"ibv/internal/ccall", sysUnix, purego},
+	"guard":                 {},
+	"ibv":                   {"guard", "ibv/internal/ccall", sysUnix, purego},
 	"ibv/internal/ccall":    {purego},
 	"tools/abigen":          {},
 	"tools/benchibv":        {"ibv", sysUnix},
@@ -194,5 +195,46 @@ func TestFormatted(t *testing.T) {
 	out, err := exec.Command("gofmt", append([]string{"-l"}, all...)...).CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("run gofmt -w on:\n%s%v", out, err)
+	}
+}
+
+// The process is not ours: a goroutine of the library begins with guard.Run, or
+// where it calls a function that does.
+func TestGoroutinesAreGuarded(t *testing.T) {
+	guarded := []string{"guard.", "guarded("}
+	for dir, files := range sources(t) {
+		if !strings.HasPrefix(dir, "transport") && dir != "ibv" && dir != "ncclnet" && dir != "capi" && dir != "handshake" {
+			continue
+		}
+		for _, path := range files {
+			if isTest(path) {
+				continue
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, path, text, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch s := n.(type) {
+				case *ast.GoStmt:
+				case *ast.CallExpr:
+					if sel, ok := s.Fun.(*ast.SelectorExpr); !ok || sel.Sel.Name != "Go" {
+						return true
+					}
+				default:
+					return true
+				}
+				body := string(text[n.Pos()-1 : n.End()-1])
+				if !slices.ContainsFunc(guarded, func(g string) bool { return strings.Contains(body, g) }) {
+					t.Errorf("%s: a goroutine without guard.Run", fset.Position(n.Pos()))
+				}
+				return true
+			})
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
@@ -238,7 +239,10 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 				addr := sr.addrs[started]
 				started++
 				pending++
-				go func() { answers <- e.call(calls, sr.process, addr) }()
+				go guard.Run(func() { answers <- e.call(calls, sr.process, addr) }, func(p *guard.Panic) {
+					e.caught(p)
+					answers <- &answer{addr: addr, err: p}
+				})
 				next.Reset(stagger)
 			}
 		case a := <-answers:

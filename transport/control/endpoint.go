@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
@@ -186,9 +187,12 @@ func (e *Endpoint) spawn(f func()) bool {
 	if e.closed {
 		return false
 	}
-	e.wg.Go(f)
+	e.wg.Go(func() { guard.Run(f, e.caught) })
 	return true
 }
+
+// caught logs a panic, of which nothing but the loss of a stranger comes.
+func (e *Endpoint) caught(p *guard.Panic) { e.log.Error("control: " + p.Report()) }
 
 // sleep pauses; it reports false when the context ended meanwhile.
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -213,7 +217,7 @@ func (e *Endpoint) add(s *Session) error {
 		e.dialled[s.peer.Process] = s
 	}
 	e.sessions[sessionKey{s.id, s.dialled}] = s
-	e.wg.Go(s.dispatch)
+	e.wg.Go(func() { guard.Run(s.dispatch, s.caught) })
 	return nil
 }
 

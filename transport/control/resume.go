@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 )
 
@@ -36,7 +37,7 @@ func (s *Session) redialLocked(cause error) {
 	s.e.log.Debug("control: a session's link broke", "session", s.id, "peer", s.peer.Hostname, "remote", s.remote, "error", cause)
 	ctx, cancel := context.WithCancel(s.e.ctx)
 	s.stopRedial = cancel
-	if !s.e.spawn(func() { defer cancel(); s.redial(ctx, cause) }) {
+	if !s.e.spawn(func() { defer cancel(); guard.Run(func() { s.redial(ctx, cause) }, s.caught) }) {
 		cancel()
 	}
 }

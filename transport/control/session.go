@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 )
 
@@ -255,12 +256,20 @@ func (s *Session) dispatch() {
 			}
 			return
 		}
-		for _, m := range messages {
-			if s.e.cfg.Message != nil {
-				s.e.cfg.Message(s, m)
+		guard.Run(func() {
+			for _, m := range messages {
+				if s.e.cfg.Message != nil {
+					s.e.cfg.Message(s, m)
+				}
 			}
-		}
+		}, s.caught)
 	}
+}
+
+// caught ends the session over a panic in one of its goroutines.
+func (s *Session) caught(p *guard.Panic) {
+	s.e.caught(p)
+	s.end(fmt.Errorf("control: internal error: %w", p))
 }
 
 // attach makes l the session's link; received is the number of the last message that the peer has.
@@ -296,7 +305,8 @@ func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) 
 		s.stopRedial = nil
 	}
 	s.event.Broadcast()
-	if !s.e.spawn(func() { s.read(l) }) || !s.e.spawn(func() { s.write(l) }) {
+	read, write := func() { s.read(l) }, func() { s.write(l) }
+	if !s.e.spawn(func() { guard.Run(read, s.caught) }) || !s.e.spawn(func() { guard.Run(write, s.caught) }) {
 		return l, net.ErrClosed
 	}
 	return old, nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
@@ -62,7 +63,7 @@ func (e *Endpoint) accept(ln *forkfd.Listener) {
 			_ = forkfd.Close(c)
 			continue
 		}
-		e.wg.Go(func() { e.receive(s) })
+		e.wg.Go(func() { guard.Run(func() { e.receive(s) }, e.caught) })
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
@@ -105,10 +106,13 @@ func (e *Endpoint) Listen(addr netip.Addr, device string) (uint16, error) {
 			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, device, err)
 		}
 		e.listeners[at] = ln
-		e.wg.Go(func() { e.accept(ln) })
+		e.wg.Go(func() { guard.Run(func() { e.accept(ln) }, e.caught) })
 	}
 	return ln.Addr().(*net.TCPAddr).AddrPort().Port(), nil
 }
+
+// caught logs a panic: the connection or the listener that it served is lost.
+func (e *Endpoint) caught(p *guard.Panic) { e.log.Error("data port: " + p.Report()) }
 
 // Call is a lane that the other side will dial.
 type Call struct {

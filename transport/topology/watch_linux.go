@@ -4,11 +4,13 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
+	"ncclmesh/guard"
 )
 
 // Watch calls changed after each change of a link or an address, from goroutines of its own, until done is closed.
-// Changes may come in bursts.
-func Watch(done <-chan struct{}, changed func()) error {
+// Changes may come in bursts. After a panic, which caught is told of, some of them come no more.
+func Watch(done <-chan struct{}, changed func(), caught func(*guard.Panic)) error {
 	links := make(chan netlink.LinkUpdate, 16)
 	addrs := make(chan netlink.AddrUpdate, 16)
 	quiet := func(error) {} // the socket is closed: the end
@@ -18,15 +20,15 @@ func Watch(done <-chan struct{}, changed func()) error {
 	if err := netlink.AddrSubscribeWithOptions(addrs, done, netlink.AddrSubscribeOptions{ErrorCallback: quiet}); err != nil {
 		return fmt.Errorf("watch the addresses over netlink: %w", err)
 	}
-	go func() {
+	go guard.Run(func() {
 		for range links { // closed when done is
 			changed()
 		}
-	}()
-	go func() {
+	}, caught)
+	go guard.Run(func() {
 		for range addrs {
 			changed()
 		}
-	}()
+	}, caught)
 	return nil
 }
