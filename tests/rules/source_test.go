@@ -20,7 +20,8 @@ const module = "ncclmesh"
 // are free. A new edge is a decision: it belongs here, and in the review.
 var imports = map[string][]string{
 	"capi":                  {"C", "ncclnet"},
-	"ncclnet":               {"guard", "handshake", "transport", "transport/forkfd", "transport/topology"},
+	"ncclnet":               {"guard", "handshake", "transport", "transport/forkfd", "transport/topology", "tuner"},
+	"tuner":                 {},
 	"transport":             {"guard", "handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/limit", "transport/topology", sysUnix, netlink},
 	"transport/control":     {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
 	"transport/dataport":    {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
