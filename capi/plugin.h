@@ -7,6 +7,15 @@
 
 #include "abi.h"
 
+#define EXPORT __attribute__((visibility("default")))
+#define UNUSED __attribute__((unused))
+
+#define REFUSE_IN_CHILD()                                                                                            \
+	do {                                                                                                         \
+		if (__builtin_expect(mesh_forked, 0))                                                                \
+			return ncclSystemError;                                                                      \
+	} while (0)
+
 #define MESH_MAX_RECVS 8
 
 /* ncclNetProperties without a version. */
@@ -31,6 +40,23 @@ struct mesh_properties {
 	int16_t planeId;
 };
 
+/* The tuner's answers for one mesh, as Table in package tuner. Once made they stay as they are. */
+#define MESH_TUNER_FUNCS 5
+#define MESH_TUNER_CLASSES 164
+#define MESH_TUNER_CHOICES 6
+
+struct mesh_tuner {
+	int without_tree, without_pat; /* which has no way between some nodes */
+	int last_resorts;	       /* NCCL may have marked some */
+	struct mesh_tuner_row {
+		uint8_t n;
+		struct mesh_tuner_choice {
+			uint8_t algo, proto, channels;
+		} choices[MESH_TUNER_CHOICES]; /* fastest first */
+	} rows[MESH_TUNER_FUNCS][MESH_TUNER_CLASSES];
+	uint32_t chunks[MESH_TUNER_FUNCS][MESH_TUNER_CLASSES]; /* or 0 */
+};
+
 /* In Go. Each writes its result arguments on success only. */
 ncclResult_t meshInit(uintptr_t *ctx, int trafficClass, ncclDebugLogger_t logger);
 ncclResult_t meshInitShared(ncclDebugLogger_t logger);
@@ -53,6 +79,8 @@ ncclResult_t meshTest(uintptr_t request, int *done, int *sizes);
 ncclResult_t meshCloseSend(uintptr_t sendComm);
 ncclResult_t meshCloseRecv(uintptr_t recvComm);
 ncclResult_t meshCloseListen(uintptr_t listenComm);
+/* A struct mesh_tuner that stays, or 0: NCCL is left alone. */
+uintptr_t meshTuner(size_t ranks, size_t nodes, ncclDebugLogger_t logger, int masked);
 
 /* In C (host.c). */
 extern int mesh_forked; /* this process is a forked child: no entry may reach Go */

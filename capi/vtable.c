@@ -7,15 +7,6 @@
  */
 #include "plugin.h"
 
-#define EXPORT __attribute__((visibility("default")))
-#define UNUSED __attribute__((unused))
-
-#define REFUSE_IN_CHILD()                                                                                            \
-	do {                                                                                                         \
-		if (__builtin_expect(mesh_forked, 0))                                                                \
-			return ncclSystemError;                                                                      \
-	} while (0)
-
 /* The shared context of versions that know none. */
 #define NO_CONTEXT 0
 

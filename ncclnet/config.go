@@ -12,11 +12,13 @@ import (
 
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
+	"ncclmesh/tuner"
 )
 
 // A config is what the environment says.
 type config struct {
 	transport transport.Options
+	tuning    tuning
 	level     slog.Level
 }
 
@@ -87,6 +89,11 @@ var variables = []variable{
 	{"NCCL_MESH_TCP_CHECK", "auto", "", "Whether what a TCP lane carries is authenticated: `1`, `0`, or `auto`: unless both addresses are on the link, in the interface's subnet or " +
 		"link-local, and no default route leads out of it. One end that wants it is enough.",
 		func(c *config, v string) (err error) { c.transport.TCPCheck, err = parseCheck(v); return }},
+
+	{"NCCL_MESH_TUNER", "1", "", "`0` leaves algorithm, protocol and number of channels to NCCL. The same on all ranks.",
+		func(c *config, v string) (err error) { c.tuning.off, err = parseOff(v); return }},
+	{"NCCL_MESH_TOPOLOGY", "auto", "", "How the nodes are cabled, in the order of their ranks, for the tuner: `full` (a cable between every two), `ring`, `line`, or `auto`: full up to 3 nodes, then a ring. The same on all ranks.",
+		func(c *config, v string) (err error) { c.tuning.topology, err = tuner.ParseTopology(v); return }},
 
 	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a peer that is silent, as a whole or on a TCP lane, is waited for before NCCL gets an error.",
 		duration(time.Second, func(c *config) *time.Duration { return &c.transport.LaneWait })},
@@ -224,6 +231,16 @@ func parseScale(c *config, v string) error {
 	}
 	c.transport.TimeScale = n
 	return nil
+}
+
+func parseOff(v string) (bool, error) {
+	switch v {
+	case "0":
+		return true, nil
+	case "1":
+		return false, nil
+	}
+	return false, errors.New("want 0 or 1")
 }
 
 func parseTransport(v string) (string, error) {

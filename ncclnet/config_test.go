@@ -14,6 +14,7 @@ import (
 
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
+	"ncclmesh/tuner"
 )
 
 func envOf(env map[string]string) func(string) string {
@@ -23,7 +24,7 @@ func envOf(env map[string]string) func(string) string {
 // compareOptions leaves out what has no comparable form: the filters are tested
 // where they are parsed.
 var compareOptions = cmp.Options{
-	cmp.AllowUnexported(config{}),
+	cmp.AllowUnexported(config{}, tuning{}),
 	cmpopts.IgnoreTypes(topology.HCAFilter{}, topology.IfFilter{}, &slog.Logger{}),
 	cmpopts.EquateComparable(netip.Prefix{}),
 }
@@ -67,6 +68,10 @@ func TestReadConfig(t *testing.T) {
 			c.transport.TCPCheck = transport.CheckAuto
 			c.transport.Transport, c.transport.TCPStreams = transport.TransportTCP, 3
 		})},
+		{"tuner", map[string]string{"NCCL_MESH_TUNER": "0", "NCCL_MESH_TOPOLOGY": "Line"}, with(func(c *config) {
+			c.tuning = tuning{off: true, topology: tuner.LineOfCables}
+		})},
+		{"tuner's defaults", map[string]string{"NCCL_MESH_TUNER": "1", "NCCL_MESH_TOPOLOGY": "auto"}, defaults},
 		{"older name", map[string]string{"NCCL_MESH_GID_INDEX": "3"},
 			with(func(c *config) { c.transport.GIDs.Index = 3 })},
 		{"present name over older", map[string]string{"NCCL_IB_GID_INDEX": "5", "NCCL_MESH_GID_INDEX": "3"},
@@ -114,6 +119,8 @@ func TestConfigErrors(t *testing.T) {
 		{"NCCL_MESH_TRANSPORT", "udp", `NCCL_MESH_TRANSPORT="udp": want auto, rdma or tcp`},
 		{"NCCL_MESH_TCP_CHECK", "yes", `NCCL_MESH_TCP_CHECK="yes": want auto, 0 or 1`},
 		{"NCCL_MESH_TCP_STREAMS", "33", `NCCL_MESH_TCP_STREAMS="33": want a whole number from 0 to 32`},
+		{"NCCL_MESH_TUNER", "off", `NCCL_MESH_TUNER="off": want 0 or 1`},
+		{"NCCL_MESH_TOPOLOGY", "rign", `NCCL_MESH_TOPOLOGY="rign": want auto, full, ring or line`},
 		{"NCCL_MESH_LANE_WAIT", "0", `NCCL_MESH_LANE_WAIT="0": want a number above 0, up to 86400, of units of 1s`},
 		{"NCCL_MESH_LANE_WAIT", "NaN", `NCCL_MESH_LANE_WAIT="NaN": want a number above 0, up to 86400, of units of 1s`},
 		{"NCCL_MESH_TIME_SCALE", "-1", `NCCL_MESH_TIME_SCALE="-1": want a number above 0, up to 1000`},

@@ -13,6 +13,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
+	"ncclmesh/tuner"
 )
 
 // Name is the network's name, as in NCCL_NET=mesh.
@@ -46,6 +47,8 @@ type Net struct {
 	net    network    // nil when no context is open
 	users  int        // contexts, until their Finalize is through
 	device topology.Device
+	tuning tuning
+	tables map[tuner.Mesh]*tuner.Table // made so far
 }
 
 // A netContext is one communicator's view: what it opened ends with it.
@@ -66,6 +69,7 @@ func newNet(host Host, open func(transport.Options) (network, error)) *Net {
 		sends:    table[sendComm]{kind: kindSend},
 		recvs:    table[recvComm]{kind: kindRecv},
 		regions:  table[region]{kind: kindRegion},
+		tables:   map[tuner.Mesh]*tuner.Table{},
 	}
 	n.log = slog.New(&logHandler{logger: n.write, level: &n.level})
 	return n
@@ -126,7 +130,7 @@ func (n *Net) openLocked(trafficClass int) error {
 	if err != nil {
 		return err
 	}
-	n.net, n.device = net, net.Device()
+	n.net, n.device, n.tuning = net, net.Device(), c.tuning
 	return nil
 }
 

@@ -119,6 +119,8 @@ func TestLibraryExportsTheVtables(t *testing.T) {
 		want := map[string]uint64{
 			"ncclNetPlugin_v5": 16, "ncclNetPlugin_v6": 17, "ncclNetPlugin_v7": 19, "ncclNetPlugin_v8": 19,
 			"ncclNetPlugin_v9": 20, "ncclNetPlugin_v10": 20, "ncclNetPlugin_v11": 22, "ncclNetPlugin_v12": 22,
+			"ncclTunerPlugin_v2": 4, "ncclTunerPlugin_v3": 4, "ncclTunerPlugin_v4": 4, "ncclTunerPlugin_v5": 4,
+			"ncclTunerPlugin_v6": 5,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("exported (-want +got):\n%s", diff)
@@ -281,8 +283,8 @@ func tree(t *testing.T, files map[string]string) string {
 }
 
 // wantLoad is what the program prints: a system error from init, usage errors
-// for calls without it, argument errors for what the plugin never gave out; and
-// system errors for everything in the child.
+// for calls without it, argument errors for what the plugin never gave out, and
+// tuners that keep out; and system errors for everything in the child.
 func wantLoad() string {
 	const (
 		failed = " init=2 devices=5,0 properties=5 listen=5,(nil) connect=5,(nil) accept=4,(nil) regMr=4,(nil) deregMr=4" +
@@ -295,6 +297,10 @@ func wantLoad() string {
 	for v := 5; v <= 12; v++ {
 		fmt.Fprintf(&parent, "v%d Mesh nulls=%d%s", v, nulls[v], failed)
 		fmt.Fprintf(&child, "v%d Mesh nulls=%d%s", v, nulls[v], refused)
+	}
+	for v := 2; v <= 6; v++ {
+		fmt.Fprintf(&parent, "tuner v%d Mesh nulls=0 init=0,(nil) getCollInfo=0,0,1.5 destroy=0\n", v)
+		fmt.Fprintf(&child, "tuner v%d Mesh nulls=0 init=2,(nil) getCollInfo=2,0,1.5 destroy=2\n", v)
 	}
 	return parent.String() + "finalize(NULL)=0\ndlclose=0\nv12 Mesh nulls=3" + failed + "child\n" + child.String() + "exit 0\n"
 }

@@ -19,7 +19,7 @@ const module = "ncclmesh"
 // imports says what each package may import beside the standard library; tests
 // are free. A new edge is a decision: it belongs here, and in the review.
 var imports = map[string][]string{
-	"capi":                  {"C", "ncclnet"},
+	"capi":                  {"C", "ncclnet", "tuner"},
 	"ncclnet":               {"guard", "handshake", "transport", "transport/forkfd", "transport/topology", "tuner"},
 	"tuner":                 {},
 	"transport":             {"guard", "handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/limit", "transport/topology", sysUnix, netlink},

@@ -1,12 +1,12 @@
 /*
- * Loads the plugin as NCCL does and takes every version's vtable through what a
+ * Loads the plugin as NCCL does and takes every version's vtables through what a
  * machine without RDMA allows: init, which fails with a reason, the calls that
- * then must fail too, and a forked child. Prints what came back, and the log to
+ * then must fail too, tuners that keep out, and a forked child. Prints what came back, and the log to
  * standard error.
  *
  *	load PLUGIN NAME=VALUE...	the settings are made just before loading
  */
-#include "abi.h"
+#include "tuner_abi.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -120,6 +120,35 @@ TRY(10, INIT10, LISTEN5, CONNECT10, ACCEPT7, ISEND10, IRECV10)
 TRY(11, INIT11, LISTEN11, CONNECT11, ACCEPT7, ISEND10, IRECV10)
 TRY(12, INIT11, LISTEN11, CONNECT11, ACCEPT7, ISEND10, IRECV10)
 
+/* A tuner beside a network that is not open: it changes nothing. */
+#define TRY_TUNER(v, INIT, INFO, DESTROY)                                      \
+	static void try_tuner_v##v(const ncclTuner_v##v##_t *tuner)            \
+	{                                                                      \
+		void *ctx = GARBAGE;                                           \
+		int algo = 77, proto = 77, channels = 77, result;              \
+		float cells[7][3] = { { 1.5f } };                              \
+                                                                               \
+		(void)algo, (void)proto;                                       \
+		printf("tuner v%d %s nulls=%d", v, tuner->name, nulls(tuner, sizeof *tuner)); \
+		result = INIT;                                                 \
+		printf(" init=%d,%p", result, ctx);                            \
+		result = INFO;                                                 \
+		printf(" getCollInfo=%d,%d,%g", result, channels, (double)cells[0][0]); \
+		printf(" destroy=%d\n", (int)tuner->DESTROY(ctx));             \
+	}
+
+#define TUNER_INIT2 tuner->init(2, 2, logger, &ctx)
+#define TUNER_INIT5 tuner->init(&ctx, 42, 2, 2, logger, NULL, NULL)
+#define TUNER_INFO2 tuner->getCollInfo(ctx, 4, 4096, 0, 0, 1, &algo, &proto, &channels)
+#define TUNER_INFO3 tuner->getCollInfo(ctx, 4, 4096, 1, (float **)cells, 7, 3, &channels)
+#define TUNER_INFO4 tuner->getCollInfo(ctx, 4, 4096, 1, (float **)cells, 7, 3, 0, &channels)
+
+TRY_TUNER(2, TUNER_INIT2, TUNER_INFO2, destroy)
+TRY_TUNER(3, TUNER_INIT2, TUNER_INFO3, destroy)
+TRY_TUNER(4, TUNER_INIT2, TUNER_INFO4, destroy)
+TRY_TUNER(5, TUNER_INIT5, TUNER_INFO4, finalize)
+TRY_TUNER(6, TUNER_INIT5, TUNER_INFO4, finalize)
+
 static void *symbol(void *lib, const char *name)
 {
 	void *p = dlsym(lib, name);
@@ -141,6 +170,11 @@ static void try_all(void *lib)
 	try_v10(symbol(lib, "ncclNetPlugin_v10"));
 	try_v11(symbol(lib, "ncclNetPlugin_v11"));
 	try_v12(symbol(lib, "ncclNetPlugin_v12"));
+	try_tuner_v2(symbol(lib, "ncclTunerPlugin_v2"));
+	try_tuner_v3(symbol(lib, "ncclTunerPlugin_v3"));
+	try_tuner_v4(symbol(lib, "ncclTunerPlugin_v4"));
+	try_tuner_v5(symbol(lib, "ncclTunerPlugin_v5"));
+	try_tuner_v6(symbol(lib, "ncclTunerPlugin_v6"));
 }
 
 int main(int argc, char **argv)

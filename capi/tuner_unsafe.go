@@ -1,0 +1,81 @@
+// This file isolates the tuner's answers in C memory, where NCCL's threads look
+// them up without a call of Go. They are written before NCCL sees them, and never
+// again; there is one for each kind of mesh, and it is kept for ever.
+
+package main
+
+// #include <stdlib.h>
+// #include "plugin.h"
+import "C"
+
+import (
+	"runtime/debug"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"ncclmesh/tuner"
+)
+
+// What both sides count alike.
+const (
+	_ = uint(C.MESH_TUNER_FUNCS-tuner.NumFuncs) + uint(tuner.NumFuncs-C.MESH_TUNER_FUNCS)
+	_ = uint(C.MESH_TUNER_CLASSES-tuner.NumClasses) + uint(tuner.NumClasses-C.MESH_TUNER_CLASSES)
+	_ = uint(C.MESH_TUNER_CHOICES-tuner.NumChoices) + uint(tuner.NumChoices-C.MESH_TUNER_CHOICES)
+)
+
+// precisionRanks is up to how many ranks NCCL lets a ring sum up 8-bit floats as
+// it does everything else.
+const precisionRanks = 8
+
+var tuners struct {
+	mu    sync.Mutex
+	known map[*tuner.Table]*C.struct_mesh_tuner
+}
+
+// An error, as any other entry returns when it panics, would end the job.
+//
+//export meshTuner
+func meshTuner(ranks, nodes C.size_t, logger C.ncclDebugLogger_t, masked C.int) (t C.uintptr_t) {
+	defer func() {
+		if v := recover(); v != nil {
+			plugin.Panicked("tuner init", 0, v, debug.Stack())
+			t = 0
+		}
+	}()
+	table := plugin.Tuner(loggerFor(logger), int(ranks), int(nodes), masked != 0)
+	if table == nil {
+		return 0
+	}
+	tuners.mu.Lock()
+	defer tuners.mu.Unlock()
+	if tuners.known == nil {
+		tuners.known = map[*tuner.Table]*C.struct_mesh_tuner{}
+	}
+	if tuners.known[table] == nil {
+		tuners.known[table] = newTuner(table, int(ranks))
+	}
+	return C.uintptr_t(uintptr(unsafe.Pointer(tuners.known[table])))
+}
+
+// newTuner copies the table into memory of C.
+func newTuner(table *tuner.Table, ranks int) *C.struct_mesh_tuner {
+	t := (*C.struct_mesh_tuner)(C.malloc(C.sizeof_struct_mesh_tuner)) // cgo's does not return NULL
+	*t = C.struct_mesh_tuner{}
+	t.without_tree = flag(slices.Contains(table.Without, tuner.Tree))
+	t.without_pat = flag(slices.Contains(table.Without, tuner.PAT))
+	t.last_resorts = flag(ranks > precisionRanks)
+	for f := range table.Choices {
+		for class, choices := range table.Choices[f] {
+			row := &t.rows[f][class]
+			row.n = C.uint8_t(len(choices))
+			for i, c := range choices {
+				row.choices[i] = C.struct_mesh_tuner_choice{
+					algo: C.uint8_t(c.Algo), proto: C.uint8_t(c.Proto), channels: C.uint8_t(c.Channels),
+				}
+			}
+			t.chunks[f][class] = C.uint32_t(table.Chunks[f][class])
+		}
+	}
+	return t
+}

@@ -1,0 +1,82 @@
+package ncclnet
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"ncclmesh/tuner"
+)
+
+const (
+	// relaying: nodes pass on what two others without a cable have for each other.
+	relaying = false
+
+	// maxTunedNodes is beyond any mesh of cables.
+	maxTunedNodes = 64
+)
+
+// A tuning is the part of the configuration that decides what NCCL's tuner
+// answers. It has to be the same on all ranks.
+type tuning struct {
+	off      bool
+	topology tuner.Topology
+}
+
+// Tuner returns the answers for a communicator, always the same ones for the same
+// mesh, or nil where the choice is left to NCCL: the settings say so, nodes have
+// several ranks, or the communicator does not run over this network. That is so
+// when the network is not open, since NCCL opens it first; a rank that is alone in
+// this has no connection to the others.
+//
+// masked: what NCCL_ALGO and NCCL_PROTO exclude is marked as such in what NCCL asks.
+//
+// There is no error: NCCL would abort. A setting that does not parse has failed
+// the network's init.
+func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	log := slog.New(&logHandler{logger: logger, level: &n.level})
+	if why := n.untunedLocked(ranks, nodes, masked); why != "" {
+		log.Debug("tuner: left to NCCL: " + why)
+		return nil
+	}
+	mesh := tuner.Mesh{Nodes: nodes, Topology: n.tuning.topology, Relay: relaying}
+	table := n.tables[mesh]
+	if table == nil {
+		table = tuner.NewTable(tuner.NewModel(mesh, tuner.Spark))
+		n.tables[mesh] = table
+		log.Info(describeTuning(mesh, table))
+	}
+	return table
+}
+
+// untunedLocked says why a communicator is left to NCCL; "": it is not.
+func (n *Net) untunedLocked(ranks, nodes int, masked bool) string {
+	switch {
+	case n.net == nil:
+		return "the communicator does not run over this network"
+	case n.tuning.off:
+		return "NCCL_MESH_TUNER=0"
+	case nodes < 2 || nodes > maxTunedNodes:
+		return fmt.Sprintf("%d nodes", nodes)
+	case ranks != nodes:
+		return fmt.Sprintf("%d ranks on %d nodes", ranks, nodes)
+	case !masked && n.host.Getenv("NCCL_ALGO")+n.host.Getenv("NCCL_PROTO") != "":
+		return "NCCL_ALGO or NCCL_PROTO is set"
+	}
+	return ""
+}
+
+func describeTuning(m tuner.Mesh, t *tuner.Table) string {
+	s := fmt.Sprintf("tuner: chooses algorithm, protocol and channels for %d nodes", m.Nodes)
+	if len(t.Without) > 0 {
+		var names []string
+		for _, a := range t.Without {
+			names = append(names, a.String())
+		}
+		s += ", without " + strings.Join(names, " and ") +
+			": some nodes have no cable between them (NCCL_MESH_TOPOLOGY=full, on all ranks, if they have)"
+	}
+	return s + "; NCCL_MESH_TUNER=0 leaves it to NCCL"
+}
