@@ -42,17 +42,16 @@ struct mesh_properties {
 
 /* The tuner's answers for one mesh, as Table in package tuner. Once made they stay as they are. */
 #define MESH_TUNER_FUNCS 5
-#define MESH_TUNER_CLASSES 164
+#define MESH_TUNER_CLASSES 160
 #define MESH_TUNER_CHOICES 6
 
 struct mesh_tuner {
-	int without_tree, without_pat; /* which has no way between some nodes */
-	int last_resorts;	       /* NCCL may have marked some */
+	int last_resorts; /* NCCL may have marked some choices as such */
 	struct mesh_tuner_row {
 		uint8_t n;
-		struct mesh_tuner_choice {
-			uint8_t algo, proto, channels;
-		} choices[MESH_TUNER_CHOICES]; /* fastest first */
+		uint8_t cell[MESH_TUNER_CHOICES]; /* of NCCL's table of costs, fastest first */
+		uint8_t channels[MESH_TUNER_CHOICES];
+		uint8_t pad[3];
 	} rows[MESH_TUNER_FUNCS][MESH_TUNER_CLASSES];
 	uint32_t chunks[MESH_TUNER_FUNCS][MESH_TUNER_CLASSES]; /* or 0 */
 };
@@ -83,7 +82,7 @@ ncclResult_t meshCloseListen(uintptr_t listenComm);
 uintptr_t meshTuner(size_t ranks, size_t nodes, ncclDebugLogger_t logger, int masked);
 
 /* In C (host.c). */
-extern int mesh_forked; /* this process is a forked child: no entry may reach Go */
+extern int mesh_forked __attribute__((visibility("hidden"))); /* this process is a forked child: no entry may reach Go */
 void mesh_fork_table(uintptr_t bitmap, int bits, uintptr_t gate);
 void mesh_log(ncclDebugLogger_t logger, int level, unsigned long flags, char *file, int line, char *text);
 char *mesh_environ(int i);

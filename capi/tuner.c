@@ -13,64 +13,24 @@
 #define LAST_RESORT 64
 
 /* As Class in package tuner. */
-static unsigned size_class(size_t bytes)
+static inline unsigned size_class(size_t bytes)
 {
-	unsigned e, c;
+	unsigned shift, c;
 
-	if (bytes < 4)
-		return (unsigned)bytes;
-	e = 63 - (unsigned)__builtin_clzl(bytes);
-	c = 4 * (e - 1) + ((bytes >> (e - 2)) & 3);
+	bytes = bytes < 4 ? 4 : bytes;
+	shift = 61 - (unsigned)__builtin_clzl(bytes); /* leaves three bits, of which the first is set */
+	c = 4 * shift + ((bytes >> shift) & 3);
 	return c < MESH_TUNER_CLASSES ? c : MESH_TUNER_CLASSES - 1;
 }
 
-static const struct mesh_tuner_row *row(const struct mesh_tuner *t, int coll, size_t bytes)
+static inline const struct mesh_tuner_row *row(const struct mesh_tuner *t, int coll, size_t bytes)
 {
 	return &t->rows[coll][size_class(bytes)];
 }
 
-/* Operations that go out together have their latencies one after the other, and share the channels. */
-static int shared(const struct mesh_tuner *t, int coll, size_t bytes, int ops, const struct mesh_tuner_choice *c)
+static inline int tuned(const struct mesh_tuner *t, int coll)
 {
-	const struct mesh_tuner_row *all = row(t, coll, bytes);
-	int i;
-
-	for (i = 0; i < all->n; i++)
-		if (all->choices[i].algo == c->algo && all->choices[i].proto == c->proto)
-			return (all->choices[i].channels + ops - 1) / ops;
-	return c->channels;
-}
-
-static int tuned(const struct mesh_tuner *t, int coll)
-{
-	return t != NULL && coll >= 0 && coll < NCCL_NUM_FUNCTIONS;
-}
-
-/* The most that a cell may have to be chosen. */
-static float ceiling(const struct mesh_tuner_row *r, const float *cells, int numAlgo, int numProto)
-{
-	float least = __FLT_MAX__;
-	int i;
-
-	for (i = 0; i < r->n; i++) {
-		const struct mesh_tuner_choice *c = &r->choices[i];
-
-		if (c->algo < numAlgo && c->proto < numProto) {
-			float cost = cells[c->algo * numProto + c->proto];
-
-			if (cost >= 0 && cost < least)
-				least = cost;
-		}
-	}
-	return least > __FLT_MAX__ / LAST_RESORT ? __FLT_MAX__ : least * LAST_RESORT;
-}
-
-static void exclude(float *cells, int algo, int numAlgo, int numProto)
-{
-	int p;
-
-	for (p = 0; algo < numAlgo && p < numProto; p++)
-		cells[algo * numProto + p] = NCCL_ALGO_PROTO_IGNORE;
+	return t != NULL && (unsigned)coll < NCCL_NUM_FUNCTIONS;
 }
 
 /*
@@ -78,37 +38,66 @@ static void exclude(float *cells, int algo, int numAlgo, int numProto)
  * below 0 is not possible and stays as it is. Where NCCL has none of the choices,
  * the user wants something else: nothing is changed.
  */
+static inline void choose(const struct mesh_tuner_row *r, float *cells, unsigned known, const float *most,
+			  int *nChannels)
+{
+	unsigned i, cell;
+
+	for (i = 0; i < r->n; i++) {
+		cell = r->cell[i];
+		if (cell < known && cells[cell] >= 0 && (!most || cells[cell] <= *most)) {
+			cells[cell] = 0;
+			*nChannels = r->channels[i];
+			return;
+		}
+	}
+}
+
+/* Where NCCL has marked choices as the last ones, they are taken last. */
+__attribute__((noinline)) static void choose_last(const struct mesh_tuner_row *r, float *cells, unsigned known,
+						  int *nChannels)
+{
+	float least = __FLT_MAX__ / LAST_RESORT;
+	int i;
+
+	for (i = 0; i < r->n; i++)
+		if (r->cell[i] < known && cells[r->cell[i]] >= 0 && cells[r->cell[i]] < least)
+			least = cells[r->cell[i]];
+	least *= LAST_RESORT;
+	choose(r, cells, known, &least, nChannels);
+}
+
+/*
+ * Operations that go out together have their latencies one after the other, and
+ * the channels of one operation of them all.
+ */
+__attribute__((noinline)) static void choose_together(const struct mesh_tuner *t, int coll, size_t nBytes, int ops,
+						      float *cells, unsigned known, int *nChannels)
+{
+	const struct mesh_tuner_row *all = row(t, coll, nBytes);
+
+	choose_last(row(t, coll, nBytes / (size_t)ops), cells, known, nChannels);
+	if (*nChannels != 0 && all->n > 0)
+		*nChannels = (all->channels[0] + ops - 1) / ops;
+}
+
 static ncclResult_t get_coll_info_v4(void *ctx, int coll, size_t nBytes, int numPipeOps, float **table, int numAlgo,
 				     int numProto, UNUSED int regBuff, int *nChannels)
 {
 	const struct mesh_tuner *t = ctx;
-	const struct mesh_tuner_row *r;
-	float *cells = (float *)table, most = __FLT_MAX__;
-	int i;
+	unsigned known = (unsigned)numAlgo * NCCL_NUM_PROTOCOLS;
+	float *cells = (float *)table;
 
 	*nChannels = 0;
 	REFUSE_IN_CHILD();
-	if (!tuned(t, coll))
+	if (!tuned(t, coll) || numProto != NCCL_NUM_PROTOCOLS)
 		return ncclSuccess;
-	if (numPipeOps < 1)
-		numPipeOps = 1;
-	r = row(t, coll, numPipeOps == 1 ? nBytes : nBytes / (size_t)numPipeOps);
-	if (t->last_resorts)
-		most = ceiling(r, cells, numAlgo, numProto);
-	for (i = 0; i < r->n; i++) {
-		const struct mesh_tuner_choice *c = &r->choices[i];
-		float *cell = &cells[c->algo * numProto + c->proto];
-
-		if (c->algo >= numAlgo || c->proto >= numProto || !(*cell >= 0 && *cell <= most))
-			continue;
-		if (t->without_tree)
-			exclude(cells, NCCL_ALGO_TREE, numAlgo, numProto);
-		if (t->without_pat)
-			exclude(cells, NCCL_ALGO_PAT, numAlgo, numProto);
-		*cell = 0;
-		*nChannels = numPipeOps == 1 ? c->channels : shared(t, coll, nBytes, numPipeOps, c);
-		break;
-	}
+	if (__builtin_expect(numPipeOps > 1, 0))
+		choose_together(t, coll, nBytes, numPipeOps, cells, known, nChannels);
+	else if (__builtin_expect(t->last_resorts, 0))
+		choose_last(row(t, coll, nBytes), cells, known, nChannels);
+	else
+		choose(row(t, coll, nBytes), cells, known, NULL, nChannels);
 	return ncclSuccess;
 }
 
@@ -125,19 +114,19 @@ static ncclResult_t get_coll_info_v3(void *ctx, int coll, size_t nBytes, int num
 static ncclResult_t get_coll_info_v2(void *ctx, int coll, size_t nBytes, int collNetSupport, UNUSED int nvlsSupport,
 				     int numPipeOps, int *algo, int *proto, int *nChannels)
 {
-	enum { ALGOS = NCCL_ALGO_RING + 1, PROTOS = NCCL_PROTO_SIMPLE + 1 };
-	float cells[ALGOS * PROTOS] = { 1, NCCL_ALGO_PROTO_IGNORE, 1, 1, NCCL_ALGO_PROTO_IGNORE, 1 };
+	enum { ALGOS = NCCL_ALGO_RING + 1, CELLS = ALGOS * NCCL_NUM_PROTOCOLS };
+	float cells[CELLS] = { 1, NCCL_ALGO_PROTO_IGNORE, 1, 1, NCCL_ALGO_PROTO_IGNORE, 1 };
 	ncclResult_t result;
 	int i;
 
 	*algo = NCCL_ALGO_UNDEF;
 	*proto = NCCL_PROTO_UNDEF;
 	result = get_coll_info_v4(collNetSupport == 1 ? NULL : ctx, coll, nBytes, numPipeOps, (float **)cells, ALGOS,
-				  PROTOS, 0, nChannels);
-	for (i = 0; i < ALGOS * PROTOS; i++)
+				  NCCL_NUM_PROTOCOLS, 0, nChannels);
+	for (i = 0; i < CELLS; i++)
 		if (cells[i] == 0) {
-			*algo = i / PROTOS;
-			*proto = i % PROTOS;
+			*algo = i / NCCL_NUM_PROTOCOLS;
+			*proto = i % NCCL_NUM_PROTOCOLS;
 		}
 	return result;
 }

@@ -10,7 +10,6 @@ import "C"
 
 import (
 	"runtime/debug"
-	"slices"
 	"sync"
 	"unsafe"
 
@@ -62,17 +61,14 @@ func meshTuner(ranks, nodes C.size_t, logger C.ncclDebugLogger_t, masked C.int) 
 func newTuner(table *tuner.Table, ranks int) *C.struct_mesh_tuner {
 	t := (*C.struct_mesh_tuner)(C.malloc(C.sizeof_struct_mesh_tuner)) // cgo's does not return NULL
 	*t = C.struct_mesh_tuner{}
-	t.without_tree = flag(slices.Contains(table.Without, tuner.Tree))
-	t.without_pat = flag(slices.Contains(table.Without, tuner.PAT))
 	t.last_resorts = flag(ranks > precisionRanks)
 	for f := range table.Choices {
 		for class, choices := range table.Choices[f] {
 			row := &t.rows[f][class]
 			row.n = C.uint8_t(len(choices))
 			for i, c := range choices {
-				row.choices[i] = C.struct_mesh_tuner_choice{
-					algo: C.uint8_t(c.Algo), proto: C.uint8_t(c.Proto), channels: C.uint8_t(c.Channels),
-				}
+				row.cell[i] = C.uint8_t(int(c.Algo)*tuner.NumProtos + int(c.Proto))
+				row.channels[i] = C.uint8_t(c.Channels)
 			}
 			t.chunks[f][class] = C.uint32_t(table.Chunks[f][class])
 		}

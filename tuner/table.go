@@ -7,26 +7,19 @@ import (
 	"slices"
 )
 
-// NumClasses is how many classes of size there are: each power of two is cut into
-// four. The last one begins at 3.5 TiB and has no end.
-const NumClasses = 164
+// NumClasses is how many classes of size there are: each power of two from 4 on is
+// cut into four. The last one begins at 3.5 TiB and has no end.
+const NumClasses = 160
 
 // Class returns the class of a size.
 func Class(bytes uint64) int {
-	if bytes < 4 {
-		return int(bytes)
-	}
-	e := bits.Len64(bytes) - 1
-	return min(4*(e-1)+int(bytes>>(e-2)&3), NumClasses-1)
+	bytes = max(bytes, 4)
+	shift := bits.Len64(bytes) - 3 // leaves three bits, of which the first is set
+	return min(4*shift+int(bytes>>shift&3), NumClasses-1)
 }
 
-// Least is the smallest size of a class.
-func Least(class int) uint64 {
-	if class < 4 {
-		return uint64(class)
-	}
-	return uint64(4+class%4) << (class/4 - 1)
-}
+// Least is the smallest size of a class, but for the first, which begins at 0.
+func Least(class int) uint64 { return uint64(4+class%4) << (class / 4) }
 
 // NumChoices is the most choices that a class has: two algorithms, three protocols.
 const NumChoices = 6

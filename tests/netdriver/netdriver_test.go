@@ -132,7 +132,7 @@ func parse(t *testing.T, o outcome) report {
 	return r
 }
 
-const allWork = "allreduce,allgather,alltoall,sendrecv,latency,soak,contract"
+const allWork = "allreduce,allgather,alltoall,sendrecv,latency,soak,contract,tuner"
 
 // everything runs all work on three ranks and checks that it was really done.
 func everything(t *testing.T, env []string, driver, plugin, api string) {
@@ -189,6 +189,7 @@ func TestFaults(t *testing.T) {
 	pairs := []string{"--work", "sendrecv", "--min", "64K", "--max", "64K", "--chunk", "4K"}
 	soak := []string{"--work", "soak", "--max", "16K", "--messages", "30"}
 	contract := []string{"--work", "contract", "--timeout", "8"}
+	tuner := []string{"--work", "tuner"}
 	dies := []string{"--work", "die", "--chunk", "16K", "--die-limit-ms", "500"}
 	tests := []struct {
 		fault string
@@ -248,6 +249,24 @@ func TestFaults(t *testing.T) {
 		{"reinit:9", contract, `init failed: ncclInternalError`},
 		{"env-early", contract, `NCCL_IB_TIMEOUT=garbage: init accepted it`},
 		{"fork-open", contract, `in a forked child devices does not return ncclSystemError`},
+		// The tuner.
+		{"tuner-init", tuner, `tuner init returned ncclInternalError`},
+		{"tuner-error:5", tuner, `getCollInfo returned ncclSystemError \(2\), and NCCL would abort`},
+		{"tuner-unset", tuner, `an output is as it was`},
+		{"tuner-many:9", tuner, `65 channels`},
+		{"tuner-revives", tuner, `is not possible, and became 0`},
+		{"tuner-nothing-left", tuner, `nothing that was possible is left`},
+		{"tuner-width", tuner, `a cell of an algorithm that NCCL lacks was written`},
+		{"tuner-behind", tuner, `memory behind the table of costs was written`},
+		{"tuner-differs", tuner, `another rank has other answers`},
+		{"tuner-lossy", tuner, `a ring is chosen where a tree is possible`},
+		{"tuner-foreign", tuner, `8 ranks on 2 nodes: it interferes`},
+		{"tuner-alone", tuner, `keeps out without the network: it interferes`},
+		{"tuner-shared", tuner, `a communicator on another thread has other answers`},
+		{"tuner-fork", tuner, `in a forked child init does not return ncclSystemError`},
+		{"tuner-chunk", tuner, `the chunk of \d+ became`},
+		{"tuner-slow", tuner, `getCollInfo takes \d+\.\d times a look-up`},
+
 		// A dead peer.
 		{"remote-as-system", dies, `returned ncclSystemError \(2\), ncclRemoteError \(6\) is wanted`},
 		{"remote-as-system", contract, `ncclSystemError \(2\) when the peer had gone`},

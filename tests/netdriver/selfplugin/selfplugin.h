@@ -12,7 +12,10 @@ struct self_props {
 	bool latency_unset; /* a fault */
 };
 
+extern bool forked; /* this process is a forked child */
+
 ncclResult_t self_init(ncclDebugLogger_t log);
+int self_inits(void); /* successful ones so far */
 ncclResult_t self_finalize(void *ctx);
 ncclResult_t self_devices(int *ndev);
 ncclResult_t self_properties(int dev, struct self_props *props);

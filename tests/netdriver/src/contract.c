@@ -204,14 +204,30 @@ static void run_case(struct job *job, const struct contract_case *c)
 	watchdog_fed();
 }
 
+static void run_cases(struct job *job, const struct contract_case *cases)
+{
+	for (const struct contract_case *c = cases; c->name; c++)
+		run_case(job, c);
+}
+
+static void head(struct job *job, const char *what)
+{
+	if (job->opt.rank == 0)
+		fprintf(log_out(), "#\n# %s: %d ranks, network %s (v%d)\n#\n", what, job->opt.nranks, job->net.name,
+		        job->net.version);
+}
+
 void work_contract(struct job *job)
 {
-	static const struct contract_case *const lists[] = {setup_cases, data_cases, end_cases, process_cases};
+	head(job, "contract");
+	run_cases(job, setup_cases);
+	run_cases(job, data_cases);
+	run_cases(job, end_cases);
+	run_cases(job, process_cases);
+}
 
-	if (job->opt.rank == 0)
-		fprintf(log_out(), "#\n# contract: %d ranks, network %s (v%d)\n#\n", job->opt.nranks, job->net.name,
-		        job->net.version);
-	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-		for (const struct contract_case *c = lists[i]; c->name; c++)
-			run_case(job, c);
+void work_tuner(struct job *job)
+{
+	head(job, "tuner");
+	run_cases(job, tuner_cases);
 }

@@ -25,7 +25,7 @@ static void run_all(struct job *job)
 
 	snprintf(list, sizeof list, "%s", job->opt.work);
 	for (char *rest = list, *name; (name = strtok_r(rest, ",", &rest));) {
-		bool alone = !strcmp(name, "contract"); /* opens and closes for itself */
+		bool alone = !strcmp(name, "contract") || !strcmp(name, "tuner"); /* opens and closes for itself */
 
 		if (open == alone) {
 			if (alone)
@@ -34,8 +34,10 @@ static void run_all(struct job *job)
 				comms_open(job);
 			open = !open;
 		}
-		if (alone)
+		if (!strcmp(name, "contract"))
 			work_contract(job);
+		else if (alone)
+			work_tuner(job);
 		else if (!strcmp(name, "soak"))
 			work_soak(job);
 		else if (!strcmp(name, "latency"))
@@ -94,6 +96,8 @@ int main(int argc, char **argv)
 	job.report = report_open(&job);
 	if (wants(&job, "contract"))
 		contract_before(&job);
+	if (wants(&job, "tuner"))
+		tuner_before(&job);
 
 	/* Set late, as NCCL does from nccl.conf and Python programs from their first lines. */
 	if (job.opt.nodeid_env) {

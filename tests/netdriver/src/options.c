@@ -24,7 +24,8 @@ static const char help[] =
 "  --nodeid-env           set NCCL_HOSTID to netdriver-R, so that every rank is a node\n"
 "\n"
 "Work\n"
-"  --work LIST            of allreduce, allgather, alltoall, sendrecv, latency, soak, contract, die\n"
+"  --work LIST            of allreduce, allgather, alltoall, sendrecv, latency, soak, contract,\n"
+"                         tuner, die\n"
 "                         (default allreduce,allgather,alltoall,sendrecv)\n"
 "  --min, --max BYTES     smallest and largest size (8, 16M); K, M and G are understood\n"
 "  --factor F             from a size to the next (2)\n"
@@ -125,7 +126,7 @@ static int api(const char *value)
 static void check_work(const char *list)
 {
 	static const char *const known[] = {"allreduce", "allgather", "alltoall", "sendrecv",
-	                                    "latency",   "soak",      "contract", "die"};
+	                                    "latency",   "soak",      "contract", "tuner",    "die"};
 	char copy[256];
 
 	snprintf(copy, sizeof copy, "%s", list);

@@ -19,4 +19,8 @@ _Noreturn void work_die(struct job *job);
 void contract_before(struct job *job);
 void work_contract(struct job *job);
 
+/* The same for the tuner in the plugin's library. */
+void tuner_before(struct job *job);
+void work_tuner(struct job *job);
+
 #endif
