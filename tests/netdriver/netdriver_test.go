@@ -132,7 +132,7 @@ func parse(t *testing.T, o outcome) report {
 	return r
 }
 
-const allWork = "allreduce,allgather,alltoall,sendrecv,latency,soak,contract,tuner"
+const allWork = "allreduce,allgather,alltoall,sendrecv,tree,doubling,latency,soak,contract,tuner"
 
 // everything runs all work on three ranks and checks that it was really done.
 func everything(t *testing.T, env []string, driver, plugin, api string) {
@@ -150,7 +150,7 @@ func everything(t *testing.T, env []string, driver, plugin, api string) {
 			t.Errorf("%+v", result)
 		}
 	}
-	want := map[string]int{"allreduce": 4, "allgather": 4, "alltoall": 4, "sendrecv": 4, "latency": 8, "soak": 1}
+	want := map[string]int{"allreduce": 4, "allgather": 4, "alltoall": 4, "sendrecv": 4, "tree": 4, "doubling": 4, "latency": 8, "soak": 1}
 	want["contract"] = got["contract"]
 	if diff := cmp.Diff(want, got); diff != "" || got["contract"] < 30 {
 		t.Errorf("results (-want +got):\n%s%d contract cases", diff, got["contract"])
@@ -186,6 +186,8 @@ func TestSanitized(t *testing.T) {
 func TestFaults(t *testing.T) {
 	driver, plugin := programs(t)
 	ring := []string{"--work", "allreduce", "--min", "4K", "--max", "4K", "--chunk", "1544"}
+	tree := []string{"--work", "tree", "--channels", "2", "--min", "64K", "--max", "64K", "--chunk", "1544"}
+	doubling := []string{"--work", "doubling", "--channels", "2", "--min", "64K", "--max", "64K", "--chunk", "1544"}
 	pairs := []string{"--work", "sendrecv", "--min", "64K", "--max", "64K", "--chunk", "4K"}
 	soak := []string{"--work", "soak", "--max", "16K", "--messages", "30"}
 	contract := []string{"--work", "contract", "--timeout", "8"}
@@ -199,6 +201,10 @@ func TestFaults(t *testing.T) {
 		// Contents.
 		{"corrupt:20", ring, `words are wrong`},
 		{"corrupt:20", pairs, `words are wrong`},
+		{"corrupt:5", tree, `words are wrong`},
+		{"corrupt:5", doubling, `words are wrong`},
+		{"duplicate:3", tree, `words are wrong`},
+		{"duplicate:3", doubling, `words are wrong`},
 		{"corrupt:20", soak, `wrong from byte \d+`},
 		{"shift:20", pairs, `words are wrong`},
 		{"shift:20", soak, `wrong from byte 0`},
@@ -286,6 +292,24 @@ func TestFaults(t *testing.T) {
 				t.Errorf("the driver did not say %q but\n%s%s", tt.want, o.stdout, o.stderr)
 			}
 		})
+	}
+}
+
+// TestPatterns: any number of ranks, channels that share a thread, and repetitions that overlap.
+func TestPatterns(t *testing.T) {
+	driver, plugin := programs(t)
+	for _, ranks := range []string{"1", "2", "3", "4", "5", "8"} {
+		for _, check := range []string{"all", "once"} {
+			t.Run(ranks+" "+check, func(t *testing.T) {
+				t.Parallel()
+				r := parse(t, run(t, nil, driver, "--plugin", plugin, "--spawn", ranks, "--work", "allreduce,tree,doubling",
+					"--min", "4", "--max", "200K", "--factor", "19", "--chunk", "4K", "--comms", "2", "--channels", "3",
+					"--iters", "4", "--check", check, "--json", "-"))
+				if len(r.Results) != 12 || r.Communicators != 2 {
+					t.Errorf("%d results of %d communicators", len(r.Results), r.Communicators)
+				}
+			})
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ struct collective {
 	double (*bus_factor)(int nranks);
 };
 
-extern const struct collective allreduce, allgather, alltoall, sendrecv;
+extern const struct collective allreduce, allgather, alltoall, sendrecv, tree, doubling;
 
 /* Chunks: a block of words is cut into messages of the option's size, an empty one into one. */
 uint64_t chunks_of(const struct buffers *b, size_t words);
@@ -45,6 +45,18 @@ bool chunk_recv(struct stream *s, uint64_t index, struct message *m);
 
 /* chunk_take checks what arrived - its size, the canaries around it - and adds or copies it. */
 void chunk_take(struct stream *s, uint64_t index, struct message *m, uint64_t *to, size_t words, bool add);
+
+/* What every rank has of a vector or block of its own, and what becomes of them. */
+void vector_fill(struct buffers *b);
+size_t sum_check(struct buffers *b);
+size_t gather_check(struct buffers *b);
+size_t block_count(int nranks, size_t size);
+size_t vector_size(int nranks, size_t count);
+size_t blocks_size(int nranks, size_t count);
+size_t one_block(int nranks, size_t count);
+size_t all_blocks(int nranks, size_t count);
+double allreduce_bus(int nranks);
+double allgather_bus(int nranks);
 
 size_t identity_count(int nranks, size_t size);
 double one(int nranks);

@@ -129,12 +129,12 @@ static uint64_t rank_key(const struct buffers *b, int rank)
 	return pattern_key(b->comm->job->opt.seed, b->comm->index, rank, rank, b->sequence);
 }
 
-static void ring_fill(struct buffers *b)
+void vector_fill(struct buffers *b)
 {
 	pattern_fill(b->in, b->count * 8, rank_key(b, b->comm->job->opt.rank), 0);
 }
 
-static size_t allreduce_check(struct buffers *b)
+size_t sum_check(struct buffers *b)
 {
 	int n = b->comm->job->opt.nranks;
 	uint64_t keys[n];
@@ -152,7 +152,7 @@ static size_t allreduce_check(struct buffers *b)
 	return bad;
 }
 
-static size_t allgather_check(struct buffers *b)
+size_t gather_check(struct buffers *b)
 {
 	size_t bad = 0, first;
 
@@ -161,53 +161,53 @@ static size_t allgather_check(struct buffers *b)
 	return bad;
 }
 
-static size_t block_count(int nranks, size_t size)
+size_t block_count(int nranks, size_t size)
 {
 	size_t words = size / 8 / (size_t)nranks;
 
 	return words ? words : 1;
 }
 
-static size_t vector_size(int nranks, size_t count)
+size_t vector_size(int nranks, size_t count)
 {
 	(void)nranks;
 	return count * 8;
 }
 
-static size_t blocks_size(int nranks, size_t count)
+size_t blocks_size(int nranks, size_t count)
 {
 	return count * 8 * (size_t)nranks;
 }
 
-static size_t one_block(int nranks, size_t count)
+size_t one_block(int nranks, size_t count)
 {
 	(void)nranks;
 	return count;
 }
 
-static size_t all_blocks(int nranks, size_t count)
+size_t all_blocks(int nranks, size_t count)
 {
 	return count * (size_t)nranks;
 }
 
-static double allreduce_bus(int nranks)
+double allreduce_bus(int nranks)
 {
 	return 2.0 * (nranks - 1) / nranks;
 }
 
-static double allgather_bus(int nranks)
+double allgather_bus(int nranks)
 {
 	return (double)(nranks - 1) / nranks;
 }
 
 const struct collective allreduce = {
 	.name = "allreduce", .redop = "sum", .count = identity_count, .size = vector_size, .in_words = one_block,
-	.out_words = one_block, .fill = ring_fill, .start = ring_start, .check = allreduce_check,
+	.out_words = one_block, .fill = vector_fill, .start = ring_start, .check = sum_check,
 	.time_share = one, .bus_factor = allreduce_bus,
 };
 
 const struct collective allgather = {
 	.name = "allgather", .redop = "none", .count = block_count, .size = blocks_size, .in_words = one_block,
-	.out_words = all_blocks, .fill = ring_fill, .start = ring_start, .check = allgather_check,
+	.out_words = all_blocks, .fill = vector_fill, .start = ring_start, .check = gather_check,
 	.time_share = one, .bus_factor = allgather_bus,
 };

@@ -24,8 +24,8 @@ static const char help[] =
 "  --nodeid-env           set NCCL_HOSTID to netdriver-R, so that every rank is a node\n"
 "\n"
 "Work\n"
-"  --work LIST            of allreduce, allgather, alltoall, sendrecv, latency, soak, contract,\n"
-"                         tuner, die\n"
+"  --work LIST            of allreduce, allgather, alltoall, sendrecv, tree (an allreduce), doubling (an\n"
+"                         allgather), latency, soak, contract, tuner, die\n"
 "                         (default allreduce,allgather,alltoall,sendrecv)\n"
 "  --min, --max BYTES     smallest and largest size (8, 16M); K, M and G are understood\n"
 "  --factor F             from a size to the next (2)\n"
@@ -33,6 +33,8 @@ static const char help[] =
 "  --check all|once       all (default): every repetition is cleared, timed and checked by itself;\n"
 "                         once: all are timed together, the last one's result is checked\n"
 "  --comms K              communicators, each with a service and a progress thread (1)\n"
+"  --channels C           of a communicator: sets of connections that a collective is cut over, and that\n"
+"                         share its progress thread (1)\n"
 "  --depth D              messages outstanding on a connection (8)\n"
 "  --chunk BYTES          largest message of the collectives (1M)\n"
 "  --seed S               of contents, and of what soak and die do (1)\n"
@@ -126,7 +128,8 @@ static int api(const char *value)
 static void check_work(const char *list)
 {
 	static const char *const known[] = {"allreduce", "allgather", "alltoall", "sendrecv",
-	                                    "latency",   "soak",      "contract", "tuner",    "die"};
+	                                    "tree",      "doubling",  "latency",  "soak",     "contract",
+	                                    "tuner",     "die"};
 	char copy[256];
 
 	snprintf(copy, sizeof copy, "%s", list);
@@ -142,7 +145,7 @@ static void check_work(const char *list)
 
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
-	FACTOR, ITERS, WARMUP, CHECK, COMMS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, BAD_ENV, DIE_RANK,
+	FACTOR, ITERS, WARMUP, CHECK, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
 
@@ -164,6 +167,7 @@ static const struct option names[] = {
 	{"warmup", required_argument, NULL, WARMUP},
 	{"check", required_argument, NULL, CHECK},
 	{"comms", required_argument, NULL, COMMS},
+	{"channels", required_argument, NULL, CHANNELS},
 	{"depth", required_argument, NULL, DEPTH},
 	{"chunk", required_argument, NULL, CHUNK},
 	{"seed", required_argument, NULL, SEED},
@@ -185,7 +189,7 @@ static const struct option names[] = {
 
 static const struct options defaults = {
 	.rank = -1, .rendezvous_fd = -1, .work = "allreduce,allgather,alltoall,sendrecv", .min = 8,
-	.max = 16u << 20, .factor = 2, .chunk = 1u << 20, .iters = 5, .warmup = 1, .comms = 1, .depth = 8,
+	.max = 16u << 20, .factor = 2, .chunk = 1u << 20, .iters = 5, .warmup = 1, .comms = 1, .channels = 1, .depth = 8,
 	.seed = 1, .duration = 10, .reopen = 16, .die_rank = -1, .die_limit_ms = 1000, .timeout = 60,
 };
 
@@ -217,6 +221,7 @@ static void set(struct options *o, int option, const char *name, const char *val
 		o->check_once = !strcmp(value, "once");
 		break;
 	case COMMS: o->comms = whole(name, value, 1, 64); break;
+	case CHANNELS: o->channels = whole(name, value, 1, 64); break;
 	case DEPTH: o->depth = whole(name, value, 1, NCCL_NET_MAX_REQUESTS); break;
 	case CHUNK:
 		o->chunk = bytes(name, value);
@@ -265,6 +270,7 @@ void options_parse(struct options *o, int argc, char **argv)
 		o->min = 8;
 	if (o->max < o->min)
 		refuse("max", "", "must not be less than --min");
+	o->comms *= o->channels;
 	if (!o->bad_envs) {
 		o->bad_env[o->bad_envs++] = "NCCL_IB_TIMEOUT=garbage";
 		o->bad_env[o->bad_envs++] = "NCCL_MESH_DEBUG=garbage";

@@ -22,7 +22,8 @@ struct options {
 	size_t min, max, factor, chunk;
 	int iters, warmup;
 	bool check_once;
-	int comms, depth;
+	int comms, depth; /* comms counts every channel */
+	int channels;
 	uint64_t seed;
 	double duration;
 	long messages;

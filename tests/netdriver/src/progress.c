@@ -148,31 +148,42 @@ static void report_failure(struct stream *s)
 	      (unsigned long long)s->finished, s->failed_call, result_name(s->result), (int)s->result);
 }
 
+/* go_round looks at every stream of an operation once; false: it is over, or failed. */
+static bool go_round(struct operation *operation, bool *moved)
+{
+	bool going = false;
+
+	for (int i = 0; i < operation->n && operation->ok; i++) {
+		struct stream *s = &operation->streams[i];
+
+		*moved |= post_next(s);
+		*moved |= test_some(s);
+		if (s->result != ncclSuccess && !operation->step) {
+			report_failure(s);
+			operation->ok = false;
+		}
+		going |= s->finished < s->total;
+	}
+	return operation->step ? operation->step(operation) : going && operation->ok;
+}
+
 void progress_run(void *arg)
 {
-	struct operation *operation = arg;
+	struct operation *first = arg, *last = first + first->beside;
 	bool going = true;
 	unsigned idle = 0;
 
-	operation->ok = true;
+	for (struct operation *o = first; o <= last; o++)
+		o->ok = true;
 	while (going) {
 		bool moved = false;
 
 		going = false;
-		for (int i = 0; i < operation->n; i++) {
-			struct stream *s = &operation->streams[i];
-
-			moved |= post_next(s);
-			moved |= test_some(s);
-			if (s->result != ncclSuccess && !operation->step) {
-				report_failure(s);
-				operation->ok = false;
+		for (struct operation *o = first; o <= last; o++) {
+			going |= go_round(o, &moved);
+			if (!o->ok)
 				return;
-			}
-			going |= s->finished < s->total;
 		}
-		if (operation->step)
-			going = operation->step(operation);
 		if (moved) {
 			watchdog_fed();
 			idle = 0;
@@ -187,14 +198,16 @@ void operations_run(struct job *job, struct operation *operations)
 	bool ok = true;
 
 	watchdog_describe(describe, &operations[0]);
-	for (int k = 0; k < job->opt.comms; k++) {
+	for (int k = 0; k < job->opt.comms; k++)
 		operations[k].comm = &job->comms[k];
+	for (int k = 0; k < job->opt.comms; k += job->opt.channels) {
+		operations[k].beside = job->opt.channels - 1;
 		worker_give(&job->comms[k].progress, progress_run, &operations[k]);
 	}
-	for (int k = 0; k < job->opt.comms; k++) {
+	for (int k = 0; k < job->opt.comms; k += job->opt.channels)
 		worker_wait(&job->comms[k].progress);
+	for (int k = 0; k < job->opt.comms; k++)
 		ok &= operations[k].ok;
-	}
 	watchdog_describe(NULL, NULL);
 	if (!ok)
 		die("the plugin failed an operation, and NCCL would abort");

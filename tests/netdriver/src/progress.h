@@ -57,6 +57,7 @@ struct operation {
 	struct comm *comm;
 	struct stream *streams;
 	int n;
+	int beside; /* operations right behind it that the same thread carries: the channels of a communicator */
 	bool ok;
 	/* With step, a failing stream does not end the operation: step is asked each time around
 	 * whether to go on. */

@@ -60,6 +60,7 @@ static const char *device_name(struct job *job)
 void report_table(struct job *job, const char *work)
 {
 	struct report *report = job->report;
+	int comms = job->opt.comms / job->opt.channels;
 
 	report->work = work;
 	report->busbw = 0;
@@ -71,7 +72,7 @@ void report_table(struct job *job, const char *work)
 	        "#\n"
 	        "#       size         count      type   redop        time    algbw    busbw  #wrong\n"
 	        "#        (B)    (elements)                          (us)   (GB/s)   (GB/s)\n",
-	        work, job->opt.nranks, job->opt.comms, job->opt.comms == 1 ? "" : "s", job->net.name,
+	        work, job->opt.nranks, comms, comms == 1 ? "" : "s", job->net.name,
 	        job->net.version, device_name(job), job->opt.check_once ? "last checked" : "each checked");
 }
 
@@ -172,7 +173,7 @@ static void write_json(struct job *job, bool ok, long wrong_count)
 	fputs(",\n  \"network\": ", f);
 	put_string(f, job->net.name);
 	fprintf(f, ",\n  \"api\": %d,\n  \"ranks\": %d,\n  \"communicators\": %d,\n  \"results\": [%s\n  ],\n",
-	        job->net.version, job->opt.nranks, job->opt.comms, report->json);
+	        job->net.version, job->opt.nranks, job->opt.comms / job->opt.channels, report->json);
 	fputs("  \"calls\": {", f);
 	for (enum net_call call = 0; call < NET_CALLS; call++) {
 		struct call_time t = call_time(call);

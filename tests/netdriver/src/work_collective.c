@@ -101,7 +101,7 @@ static void sweep(struct comm *comm)
 
 static const struct collective *find(const char *name)
 {
-	static const struct collective *const all[] = {&allreduce, &allgather, &alltoall, &sendrecv};
+	static const struct collective *const all[] = {&allreduce, &allgather, &alltoall, &sendrecv, &tree, &doubling};
 
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		if (strcmp(all[i]->name, name) == 0)
@@ -143,9 +143,10 @@ static double run(struct job *job, struct buffers *all, int repeat, long *bad)
 static void run_size(struct job *job, const struct collective *c, size_t size)
 {
 	int n = job->opt.nranks, batches = job->opt.check_once ? 1 : job->opt.iters;
-	size_t count = c->count(n, size);
+	int channels = job->opt.channels;
+	size_t count = c->count(n, size / (size_t)channels > 8 ? size / (size_t)channels : 8);
 	struct buffers all[job->opt.comms];
-	struct result row = {.size = c->size(n, count), .count = count, .type = "uint64", .redop = c->redop};
+	struct result row = {.size = c->size(n, count) * (size_t)channels, .count = count * (size_t)channels, .type = "uint64", .redop = c->redop};
 	double seconds = 0;
 	long before = wrongs(), bad = 0;
 
@@ -174,7 +175,7 @@ static void run_size(struct job *job, const struct collective *c, size_t size)
 		wrong("%s of %zu bytes: %ld words are wrong", c->name, row.size, bad);
 	row.wrong = rendezvous_sum(&job->rv, bad ? bad : wrongs() - before);
 	row.time_us = seconds / job->opt.iters * c->time_share(n) * 1e6;
-	row.algbw = row.time_us > 0 ? (double)row.size * job->opt.comms / row.time_us / 1e3 : 0;
+	row.algbw = row.time_us > 0 ? (double)row.size * (job->opt.comms / channels) / row.time_us / 1e3 : 0;
 	row.busbw = row.algbw * c->bus_factor(n);
 	report_row(job, &row);
 }
