@@ -35,7 +35,7 @@ var imports = map[string][]string{
 	"ibv/internal/ccall":    {purego},
 	"tools/abigen":          {},
 	"tools/benchibv":        {"ibv", sysUnix},
-	"tools/bench":           {"tests/fabric", "tests/lab", sysUnix, plot, plot + "/plotter", plot + "/vg"},
+	"tools/bench":           {"tests/fabric", "tests/lab", "tuner", sysUnix, plot, plot + "/plotter", plot + "/vg"},
 	"tests/e2e":             {},
 	"tests/fabric":          {sysUnix},
 	"tests/fabric/cmd/demo": {"tests/fabric", "tests/internal/draw"},

@@ -27,5 +27,6 @@
 //	bench name=… value=… unit=… base=… ratio=… noise=… verdict=better|same|worse
 //
 // then a table for people, keeps everything as JSON, and draws bandwidth and
-// latency over the size of a message.
+// latency over the size of a message, and what the tuner's model makes of its
+// choices and of NCCL's own.
 package main

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,10 +14,11 @@ import (
 type link struct {
 	a, b string // nodes
 	rate float64
+	wait int // µs that a message takes on it; 0 for the usual ones
 	mtu  int // of the interfaces; 0 for the usual one
 }
 
-const latency = 20 // µs, of a link with a rate
+const latency = 20 // µs, usually, of a link with a rate
 
 // speed is what the ports of the link say of themselves, in Mb/s: 100 Gb/s or a
 // part of it, as the rates are to each other.
@@ -36,7 +38,7 @@ func meshOf(links []link) fabric.Mesh {
 	for i, l := range links {
 		c := fabric.Cable{Net: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(i + 1), 0}), 24), Rate: l.rate, MTU: l.mtu}
 		if l.rate > 0 {
-			c.Latency = latency
+			c.Latency = cmp.Or(l.wait, latency)
 		}
 		for k, node := range [2]string{l.a, l.b} {
 			if !slices.Contains(m.Nodes, node) {

@@ -104,6 +104,7 @@ func figures(scale, seconds float64) []figure {
 			limit: side{whole: setupLimit},
 		},
 	}...)
+	all = append(all, tunerFigures(rate(64))...)
 	return append(all, tcpFigures(seconds)...)
 }
 
@@ -173,13 +174,27 @@ func sumOfLanes(n, size int) side {
 // allreduce has the driver do one, in the ring that NCCL makes of a triangle.
 func allreduce(b *bench, plugin string) ([]float64, error) {
 	iters := max(1, int(b.o.seconds*10))
+	rows, err := b.collective(plugin, "--work", "allreduce", "--min", "16M", "--max", "16M", "--chunk", "512K",
+		"--iters", strconv.Itoa(iters), "--check", "once")
+	if err != nil {
+		return nil, err
+	}
+	return []float64{rows[0].BusBW * 1e3}, nil
+}
+
+// A collected is a row of the driver's report.
+type collected struct {
+	BusBW float64 `json:"busbw"` // GB/s
+	Time  float64 `json:"time_us"`
+}
+
+// collective has the driver do one on the three nodes of a triangle.
+func (b *bench) collective(plugin string, args ...string) ([]collected, error) {
 	var cmds []command
 	for rank, node := range []string{"a", "b", "c"} {
-		cmds = append(cmds, command{node, b.driver(), []string{
-			"--plugin", plugin, "--rank", strconv.Itoa(rank), "--nranks", "3", "--rendezvous", driverAt,
-			"--work", "allreduce", "--min", "16M", "--max", "16M", "--chunk", "512K", "--iters", strconv.Itoa(iters),
-			"--check", "once", "--json", "-",
-		}, nil})
+		cmds = append(cmds, command{node, b.driver(), append([]string{
+			"--plugin", plugin, "--rank", strconv.Itoa(rank), "--nranks", "3", "--rendezvous", driverAt, "--json", "-",
+		}, args...), nil})
 	}
 	b.runs++
 	out, err := b.together(cmds)
@@ -187,14 +202,12 @@ func allreduce(b *bench, plugin string) ([]float64, error) {
 		return nil, err
 	}
 	var report struct {
-		Results []struct {
-			BusBW float64 `json:"busbw"` // GB/s
-		} `json:"results"`
+		Results []collected `json:"results"`
 	}
 	if err := json.Unmarshal(out, &report); err != nil || len(report.Results) == 0 {
 		return nil, fmt.Errorf("netdriver printed %q: %w", out, err)
 	}
-	return []float64{report.Results[0].BusBW * 1e3}, nil
+	return report.Results, nil
 }
 
 // setup opens connections: how long that takes, and what it takes of memory.

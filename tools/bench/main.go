@@ -38,7 +38,7 @@ func main() {
 	flag.BoolVar(&o.quiet, "quiet", false, "measure again what other programs disturb, a few times, and take what they disturbed least")
 	flag.BoolVar(&o.lab, "lab", false, "also measure in virtual machines, beside ib_write_bw and iperf3; takes minutes")
 	flag.StringVar(&o.json, "json", "", "keep the results in `FILE` (BUILD/bench.json); - for standard output, and the rest goes to standard error")
-	flag.StringVar(&o.plots, "plots", "", "draw bandwidth.svg and latency.svg in `DIR` (docs; BUILD with --quick)")
+	flag.StringVar(&o.plots, "plots", "", "draw bandwidth.svg, latency.svg and tuner.svg in `DIR` (docs; BUILD with --quick)")
 	flag.StringVar(&o.build, "build", "build", "where the plugin, netdriver, fakeverbs and bench were built")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -141,6 +141,14 @@ func (b *bench) measure(res *results) error {
 			return err
 		}
 		res.Curves = append(res.Curves, r)
+	}
+	if b.o.wants(tunerPlot) {
+		if err := os.MkdirAll(b.o.plots, 0o755); err != nil {
+			return err
+		}
+		if err := drawTuner(b.o.plots); err != nil {
+			return err
+		}
 	}
 	inLab, err := b.lab()
 	res.Figures = append(res.Figures, inLab...)
