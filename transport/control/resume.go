@@ -81,7 +81,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			var err error
 			current := s.link == nil
 			if current {
-				old, err = s.attachLocked(won.link, won.welcome.Received)
+				old, err = s.resumeLocked(won.link, won.welcome.Received)
 			} else {
 				old = won.link
 			}
@@ -93,7 +93,6 @@ func (s *Session) redial(ctx context.Context, cause error) {
 				s.end(err)
 			} else if current {
 				s.know(won.addr.Addr(), won.addr.Port(), true)
-				s.resumed(won.link)
 			}
 			return
 		}
@@ -145,9 +144,13 @@ func (s *Session) helloFailed() {
 	s.helloSent = false
 }
 
-func (s *Session) resumed(l *link) {
-	s.e.count.add(func(st *Stats) { st.Resumed++ })
-	s.e.log.Info("control: a session continues over another link", "session", s.id, "peer", s.peer.Hostname, "local", l.local, "remote", l.remote)
+// resumeLocked makes l the session's link, and counts it before anybody can hear over it.
+func (s *Session) resumeLocked(l *link, received uint64) (old *link, err error) {
+	if old, err = s.attachLocked(l, received); err == nil && s.link == l {
+		s.e.count.add(func(st *Stats) { st.Resumed++ })
+		s.e.log.Info("control: a session continues over another link", "session", s.id, "peer", s.peer.Hostname, "local", l.local, "remote", l.remote)
+	}
+	return old, err
 }
 
 // giveUp ends a session whose peer cannot be reached; that is in order if only the confirmation of our Bye is missing.

@@ -286,20 +286,23 @@ func TestResumeRefused(t *testing.T) {
 	}
 }
 
+// nthFrame is the frame of the nth message of conns.
+func nthFrame(t *testing.T, n uint32) *handshake.Frame {
+	t.Helper()
+	m := &handshake.Connected{Conn: n}
+	body, err := m.AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &handshake.Frame{Type: m.Type(), Number: uint64(n), Body: body}
+}
+
 // TestResumedByHand: the right Hello takes the session over, and is told where to go on.
 func TestResumedByHand(t *testing.T) {
 	leakCheck(t)
 	b := newNode(t, func(c *Config) { c.TimeScale = 0.1 }) // for nobody confirms the end
-	frame := func(n uint32) *handshake.Frame {
-		m := &handshake.Connected{Conn: n}
-		body, err := m.AppendTo(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &handshake.Frame{Type: m.Type(), Number: uint64(n), Body: body}
-	}
 	old, keys := peerByHand(t, b, handshake.ProcessID{9})
-	old.say(handshake.NewSealer(keys.Send).Append(nil, frame(1)))
+	old.say(handshake.NewSealer(keys.Send).Append(nil, nthFrame(t, 1)))
 	r := b.first()
 	resume := func(received uint64) *visitor {
 		v := visit(t, b, 1)
@@ -315,7 +318,7 @@ func TestResumedByHand(t *testing.T) {
 	if err != nil || w.Received != 1 {
 		t.Fatalf("Welcome = %+v, %v; want 1 message received", w, err)
 	}
-	v.say(handshake.NewSealer(again.Send).Append(nil, frame(2)))
+	v.say(handshake.NewSealer(again.Send).Append(nil, nthFrame(t, 2)))
 	if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
@@ -326,6 +329,32 @@ func TestResumedByHand(t *testing.T) {
 	resume(9)
 	if err := b.died(r); err == nil || !strings.Contains(err.Error(), "the peer has 9 messages, 0 were sent") {
 		t.Errorf("Dead: %v", err)
+	}
+}
+
+// TestCountedBeforeHeard: whoever has a message of a new link finds the link counted.
+func TestCountedBeforeHeard(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, func(c *Config) { c.TimeScale = 0.1 }) // for nobody confirms the end
+	old, keys := peerByHand(t, b, handshake.ProcessID{9})
+	old.say(handshake.NewSealer(keys.Send).Append(nil, nthFrame(t, 1)))
+	r := b.first()
+	for i := range uint64(200) {
+		v := visit(t, b, 1)
+		v.say(v.hello(keys.Resume[:], &handshake.Hello{Session: keys.Session}))
+		raw, err := handshake.ReadWelcome(v.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, again, err := v.x.HearWelcome(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.say(handshake.NewSealer(again.Send).Append(nil, nthFrame(t, uint32(i)+2)))
+		b.messages(r, int(i)+2)
+		if got := b.Stats().Resumed; got != i+1 {
+			t.Fatalf("%d links counted when the first message of number %d had been heard", got, i+1)
+		}
 	}
 }
 

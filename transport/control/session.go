@@ -336,7 +336,7 @@ func (s *Session) readmit(c *net.TCPConn, in *bufio.Reader, x *handshake.Exchang
 		return 0, err
 	}
 	l := newLink(c, in, keys, raw)
-	old, err := s.attachLocked(l, received)
+	old, err := s.resumeLocked(l, received)
 	s.mu.Unlock()
 	if old != nil {
 		old.close()
@@ -345,7 +345,6 @@ func (s *Session) readmit(c *net.TCPConn, in *bufio.Reader, x *handshake.Exchang
 		s.end(err)
 		return 0, err
 	}
-	s.resumed(l)
 	return 0, nil
 }
 
