@@ -160,7 +160,7 @@ func selftest(t *testing.T, dir, topology string, env []string, names ...string)
 
 func TestCases(t *testing.T) {
 	requireFake(t)
-	for _, name := range cases(t, out) {
+	for _, name := range slices.DeleteFunc(cases(t, out), modelled) {
 		t.Run(name, func(t *testing.T) { selftest(t, out, "selftest/pair.txt", nil, name) })
 	}
 }
@@ -186,20 +186,16 @@ func TestSanitizers(t *testing.T) {
 			}
 			dir := filepath.Join(out, name)
 			output(t, exec.Command("make", "OUT="+dir, "SANITIZE="+s.flags))
-			names := slices.DeleteFunc(cases(t, dir), func(n string) bool { return n == "rate" || n == "latency" })
+			names := slices.DeleteFunc(cases(t, dir), func(n string) bool { return modelled(n) || n == "speed" || n == "quickness" })
 			selftest(t, dir, "selftest/pair.txt", s.env, names...)
 		})
 	}
 }
 
-// Without a model, the fabric is fast.
-func TestSpeed(t *testing.T) {
-	requireFake(t)
-	selftest(t, out, "selftest/pair.txt", []string{"FLOOR=2e9"}, "rate")
-	selftest(t, out, "selftest/pair.txt", []string{"CEILING=3e-6"}, "latency")
-}
+// modelled says that a case needs a link with a rate or a latency.
+func modelled(name string) bool { return name == "rate" || name == "latency" || name == "fair" }
 
-// With one, it keeps to it.
+// A link with a rate or a latency keeps to it.
 func TestModel(t *testing.T) {
 	requireFake(t)
 	for _, tt := range []struct {

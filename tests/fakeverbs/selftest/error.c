@@ -222,7 +222,7 @@ static void peer_killed(void)
 	connect_end(&e, &(struct wish){.timeout = 10, .retry = 3});
 	if (is_a) {
 		EQUAL(kill(other_pid, SIGKILL), 0);
-		usleep(50000);
+		gone();
 		want_timeout(&e, 1, 10, 3);
 		close_end(&e);
 	} else {

@@ -53,7 +53,7 @@ static void stall(void)
 	struct end e;
 	struct ibv_port_attr p;
 
-	connect_end(&e, &(struct wish){.timeout = 12, .retry = 7});
+	connect_end(&e, &(struct wish){.timeout = 16, .retry = 7});
 	if (is_a) {
 		fakefault("stall port=b:rdma0");
 		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 8, 0, IBV_SEND_SIGNALED), 0);

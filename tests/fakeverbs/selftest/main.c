@@ -30,6 +30,14 @@ void meet(void)
 	hear(&c, 1);
 }
 
+void gone(void)
+{
+	char c;
+
+	while (recv(line, &c, 1, 0) > 0)
+		;
+}
+
 uint64_t now_ns(void)
 {
 	struct timespec t;

@@ -1,5 +1,6 @@
-/* Speed: what the fabric does on its own, and how well it keeps to what a link is said to do. The best of several rounds counts, since
- * other programs may take the processors at any time. */
+/* Speed: what the fabric does on its own, and how well it keeps to what a link is said to do. Other programs may take the processors at
+ * any time, so that a figure may be worse than the fabric's in any round, and better in none: rounds go on until one shows the fabric's
+ * own, and what the fabric has no model for is held against the same done without it, in the same run. */
 #include "selftest.h"
 
 #include <sched.h>
@@ -31,33 +32,61 @@ static double seconds(struct end *e, int count, size_t n, int depth)
 	return (double)(now_ns() - start) / 1e9;
 }
 
-/* Bytes a second with writes of 1 MiB; MODEL_RATE says what the link has, CHANGE what it is given first, FLOOR what it must at least
- * have. */
+/* Seconds to copy as much within the process. */
+static double copying(struct end *e, int count, size_t n)
+{
+	uint64_t start = now_ns();
+
+	for (int i = 0; i < count; i++) {
+		memcpy(e->buf + n, e->buf, n);
+		__asm__ volatile("" ::"r"(e->buf) : "memory");
+	}
+	return (double)(now_ns() - start) / 1e9;
+}
+
+/* Writes of 1 MiB on a link that has a rate, which is MODEL_RATE after it was given CHANGE: never more, and that much. Requests are all
+ * posted at once, so that only the last completion may be seen late. */
 static void rate(void)
 {
-	double want = number_of("MODEL_RATE"), floor = number_of("FLOOR"), best = 0, off = 1;
+	enum { DEPTH = 64 };
+	double want = number_of("MODEL_RATE"), got = 0;
+	int count = want / 1e7 < DEPTH ? (int)(want / 1e7) : DEPTH;
 	struct end e;
 
-	connect_end(&e, &(struct wish){0});
+	connect_end(&e, &(struct wish){.max_wr = DEPTH});
 	if (is_a) {
 		if (getenv("CHANGE"))
 			fakefault("rate a:rdma0 %s", getenv("CHANGE"));
 		memset(e.buf, 1, BUF);
-		for (int round = 0; round < 20 && (want ? off > 0.03 : best < floor || round < 3); round++) {
-			int count = want ? (int)(want / (1 << 20) / 10) + 8 : 512;
+		do {
+			got = (double)count * (1 << 20) / seconds(&e, count, 1 << 20, count);
+			CHECK(got <= want * 1.03, "%.4f GB/s over a link of %.3f", got / 1e9, want / 1e9);
+		} while (got < want * 0.97); /* for ever is not good enough for the alarm */
+		printf("rate %.4f GB/s\n", got / 1e9);
+	}
+	meet();
+	close_end(&e);
+}
+
+/* Without a rate it is about as fast as memory. */
+static void speed(void)
+{
+	double best = 0, memory = 0;
+	struct end e;
+
+	connect_end(&e, &(struct wish){0});
+	if (is_a) {
+		const int count = 128;
+
+		memset(e.buf, 1, BUF);
+		for (int round = 0; round < 3 || best < memory / 4; round++) {
+			double copied = (double)count * (1 << 20) / copying(&e, count, 1 << 20);
 			double got = (double)count * (1 << 20) / seconds(&e, count, 1 << 20, 8);
 
-			if (got > best)
-				best = got;
-			if (want && (got > want ? got - want : want - got) / want < off)
-				off = (got > want ? got - want : want - got) / want;
+			best = got > best ? got : best;
+			memory = copied > memory ? copied : memory;
 		}
-		printf("rate %.3f GB/s", best / 1e9);
-		if (want)
-			printf(", %.2f %% off %.3f", off * 100, want / 1e9);
-		putchar('\n');
-		CHECK(!want || off <= 0.03, "%.1f %% off", off * 100);
-		CHECK(best >= floor, "%.2f GB/s, want at least %.2f", best / 1e9, floor / 1e9);
+		printf("speed %.3f GB/s, of memory %.3f\n", best / 1e9, memory / 1e9);
 	}
 	meet();
 	close_end(&e);
@@ -78,50 +107,91 @@ static void part(void)
 		}
 }
 
-static int ascending(const void *a, const void *b)
+/* One way of an 8-byte write, in seconds: half a round between two processes that poll memory. */
+static double bounce(struct end *e, uint64_t r)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	volatile uint64_t *in = (uint64_t *)(e->buf + 64), *out = (uint64_t *)e->buf;
+	uint64_t start = now_ns();
+	struct ibv_wc wc;
 
-	return x < y ? -1 : x > y;
+	for (int turn = 0; turn < 2; turn++)
+		if ((turn == 0) == is_a) {
+			*out = r;
+			EQUAL(post(e, IBV_WR_RDMA_WRITE, 0, 0, 8, 64, IBV_SEND_SIGNALED), 0);
+		} else {
+			while (*in != r)
+				ibv_poll_cq(e->cq, 1, &wc);
+		}
+	ibv_poll_cq(e->cq, 1, &wc);
+	return (double)(now_ns() - start) / 2e9;
 }
 
-/* One way of an 8-byte write: half a round between two processes that poll memory; of many rounds a quick one, since on busy processors
- * most are spoilt. MODEL_LATENCY says what the link has, CEILING what it may have at most, in seconds. */
+/* The same through a socket. */
+static double bounce_socket(void)
+{
+	uint64_t start = now_ns();
+	char c = 'x';
+
+	if (is_a)
+		tell(&c, 1);
+	hear(&c, 1);
+	if (!is_a)
+		tell(&c, 1);
+	return (double)(now_ns() - start) / 2e9;
+}
+
+/* Both sides are told whether a has seen enough. */
+static bool enough(bool seen)
+{
+	if (is_a)
+		tell(&seen, sizeof(seen));
+	else
+		hear(&seen, sizeof(seen));
+	return seen;
+}
+
+/* A link's latency is MODEL_LATENCY: never less, and that much. */
 static void latency(void)
 {
-	enum { MAX_ROUNDS = 20000 };
-	static uint64_t took[MAX_ROUNDS];
-	double want = number_of("MODEL_LATENCY"), ceiling = number_of("CEILING"), got;
-	int rounds = want ? (int)(0.2 / want) : MAX_ROUNDS;
+	double want = number_of("MODEL_LATENCY"), best = 1;
+	uint64_t r = 0;
 	struct end e;
-	struct ibv_wc wc;
-	volatile uint64_t *in, *out;
 
 	part();
 	connect_end(&e, &(struct wish){0});
-	out = (uint64_t *)e.buf;
-	in = (uint64_t *)(e.buf + 64);
-	for (int r = 0; r < rounds; r++) {
-		uint64_t start = now_ns();
+	do {
+		for (int i = 0; i < 50; i++) {
+			double got = bounce(&e, ++r);
 
-		for (int turn = 0; turn < 2; turn++)
-			if ((turn == 0) == is_a) {
-				*out = (uint64_t)r + 1;
-				EQUAL(post(&e, IBV_WR_RDMA_WRITE, 0, 0, 8, 64, IBV_SEND_SIGNALED), 0);
-			} else {
-				while (*in != (uint64_t)r + 1)
-					ibv_poll_cq(e.cq, 1, &wc);
-			}
-		ibv_poll_cq(e.cq, 1, &wc);
-		took[r] = now_ns() - start;
-	}
-	qsort(took, (size_t)rounds, sizeof(took[0]), ascending);
-	got = (double)took[rounds / 20] / 2e9;
-	if (is_a) {
-		printf("latency %.2f us\n", got * 1e6);
-		CHECK(!want || (got > want * 0.9 && got < want * 1.1), "%.2f us, want %.2f", got * 1e6, want * 1e6);
-		CHECK(!ceiling || got < ceiling, "%.2f us, want less than %.2f", got * 1e6, ceiling * 1e6);
-	}
+			CHECK(got > want * 0.9 || !is_a, "%.2f us over a link of %.2f", got * 1e6, want * 1e6);
+			best = got < best ? got : best;
+		}
+	} while (!enough(best < want * 1.1));
+	if (is_a)
+		printf("latency %.2f us, in %llu rounds\n", best * 1e6, (unsigned long long)r);
+	meet();
+	close_end(&e);
+}
+
+/* Without one it takes no longer than a byte through a socket. */
+static void quickness(void)
+{
+	double best = 1, socket = 1;
+	uint64_t r = 0;
+	struct end e;
+
+	part();
+	connect_end(&e, &(struct wish){0});
+	do {
+		for (int i = 0; i < 500; i++) {
+			double got = bounce(&e, ++r), other = bounce_socket();
+
+			best = got < best ? got : best;
+			socket = other < socket ? other : socket;
+		}
+	} while (!enough(r >= 1000 && best < socket));
+	if (is_a)
+		printf("quickness %.2f us, of a socket %.2f\n", best * 1e6, socket * 1e6);
 	meet();
 	close_end(&e);
 }
@@ -133,18 +203,21 @@ static void fair(void)
 
 	connect_end(&big, &(struct wish){0});
 	connect_end(&small, &(struct wish){0});
-	if (is_a && number_of("MODEL_RATE")) {
+	for (int held = is_a; held;) {
 		struct ibv_wc wc;
 
 		EQUAL(post(&big, IBV_WR_RDMA_WRITE, 1, 0, 2 << 20, 0, IBV_SEND_SIGNALED), 0);
 		EQUAL(post(&small, IBV_WR_RDMA_WRITE, 2, 0, 8, 0, IBV_SEND_SIGNALED), 0);
 		want_wc(&small, 2, IBV_WC_SUCCESS);
-		EQUAL(ibv_poll_cq(big.cq, 1, &wc), 0);
-		want_wc(&big, 1, IBV_WC_SUCCESS);
+		held = ibv_poll_cq(big.cq, 1, &wc); /* or only seen late */
+		if (!held)
+			want_wc(&big, 1, IBV_WC_SUCCESS);
 	}
 	meet();
 	close_end(&big);
 	close_end(&small);
 }
 
-const struct test model_tests[] = {{"rate", rate}, {"latency", latency}, {"fair", fair}, {NULL, NULL}};
+const struct test model_tests[] = {
+	{"rate", rate}, {"speed", speed}, {"latency", latency}, {"quickness", quickness}, {"fair", fair}, {NULL, NULL},
+};

@@ -58,6 +58,7 @@ struct wish {
 void tell(const void *p, size_t n);
 void hear(void *p, size_t n);
 void meet(void); /* both sides are here */
+void gone(void); /* the other side's process has ended, and what it held is let go of */
 
 struct ibv_context *open_device(const char *name);
 void make_end(struct end *e, const struct wish *w);
