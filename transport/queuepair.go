@@ -186,7 +186,12 @@ func (q *queuePair) connect(remote handshake.Lane, peerDev int) error {
 }
 
 func (q *queuePair) terms() string {
-	return fmt.Sprintf("mtu %d gid %d", mtuBytes(min(q.port.now().attr.ActiveMTU, uint32(q.remote.MTU))), q.gidIndex)
+	attr := &q.port.now().attr
+	mtu := mtuBytes(min(attr.ActiveMTU, uint32(q.remote.MTU)))
+	if attr.LinkLayer == ibv.IBV_LINK_LAYER_INFINIBAND {
+		return fmt.Sprintf("mtu %d lid %d", mtu, q.remote.LID)
+	}
+	return fmt.Sprintf("mtu %d gid %d", mtu, q.gidIndex)
 }
 
 // mtuBytes is the number of bytes of an ibv_mtu.

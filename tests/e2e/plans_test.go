@@ -103,6 +103,17 @@ func TestPlans(t *testing.T) {
 			link a:g0 b:g0
 			link a:g1 b:g1`,
 			[]string{"f0:1 -> f0:1", "f1:1 -> f1:1", "g0:1 -> g0:1", "g1:1 -> g1:1"}},
+		{"InfiniBand and Ethernet beside each other", `
+			port a r0 layer infiniband
+			port a r1 layer infiniband
+			port a r2 netdev p2 addr 192.168.1.1/24
+			port b r0 layer infiniband
+			port b r1 layer infiniband
+			port b r2 netdev p2 addr 192.168.1.2/24
+			link a:r0 b:r1
+			link a:r1 b:r0
+			link a:r2 b:r2`,
+			[]string{"r0:1 -> r1:1", "r1:1 -> r0:1", "r2:1 -> r2:1"}},
 		{"GID tables that differ, RoCE v1 before v2", `
 			port a r0 netdev p0 addr 10.1.1.1/24 addr 10.9.9.9/24 addr 192.168.1.1/24 gids mlx5
 			port b r0 netdev p0 addr 192.168.1.2/24 gids rxe

@@ -113,6 +113,29 @@ link a:r0 b:r1
 link b:r0 c:r1
 link c:r0 a:r1
 `, nil, `a -> b conn \d+: lane 0 r0:1 -> r1:1 `},
+		// Every cable is a subnet, all with one prefix and the same LIDs: only a trial finds the right ports.
+		{"InfiniBand", `
+port a r0 layer infiniband
+port a r1 layer infiniband
+port b r0 layer infiniband
+port b r1 layer infiniband
+port c r0 layer infiniband
+port c r1 layer infiniband
+link a:r0 b:r1
+link b:r0 c:r1
+link c:r0 a:r1
+`, nil, `a -> b conn \d+: lane 0 r0:1 -> r1:1 mtu 4096 lid 2$`},
+		{"InfiniBand, LIDs of one manager", `
+port a r0 layer infiniband lid 11
+port a r1 layer infiniband lid 12
+port b r0 layer infiniband lid 21 mtu 2048
+port b r1 layer infiniband lid 22 mtu 2048
+port c r0 layer infiniband lid 31
+port c r1 layer infiniband lid 32
+link a:r0 b:r1
+link b:r0 c:r1
+link c:r0 a:r1
+`, nil, `a -> b conn \d+: lane 0 r0:1 -> r1:1 mtu 2048 lid 22$`},
 		{"the same private address everywhere on the far ports", `
 port a r0 netdev p0 addr 192.168.1.1/24
 port a r1 netdev p1 addr 192.168.3.1/24

@@ -63,6 +63,17 @@ p1
 	}
 }
 
+// A command finds every interface up, from its first moment on.
+func TestInterfacesAreUp(t *testing.T) {
+	requireNamespaces(t)
+	for range 3 {
+		got := output(t, tool(out, "fakenet", "run", "-n", "c", "triangle.txt", "sh", "-c", "ip -br link | awk '{print $1, $2}'"))
+		if strings.Count(got, " UP\n") != 3 {
+			t.Fatalf("want mgmt0, p0 and p1 UP:\n%s", got)
+		}
+	}
+}
+
 // A TCP connection over a cable, and one over the management network.
 func TestReach(t *testing.T) {
 	requireNamespaces(t)
@@ -160,8 +171,11 @@ port a roceP2p1s0f0 netdev enP2p1s0f0np0 addr 169.254.0.2/16 pci 0002:01:00.0 ca
 port b mlx5_0 addr 169.254.0.3/16
 netif a eth7 addr 169.254.0.4/16 mtu 9000 speed 25G
 netif c eth0 addr 169.254.0.5/16
+port a ib0 layer infiniband lid 5
+port b ib0 port 1 layer infiniband mtu 2048
 link a:rocep1s0f0 b:mlx5_0
 link a:eth7 c:eth0
+link b:ib0 a:ib0
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +202,13 @@ link a:eth7 c:eth0
 		"class/infiniband/rocep1s0f0/device/current_link_width":                "4",
 		"class/infiniband/rocep1s0f0/device/max_link_speed":                    "32.0 GT/s PCIe",
 		"class/infiniband/rocep1s0f0/device/class":                             "0x020000",
+		"class/infiniband/ib0/ports/1/link_layer":                              "InfiniBand",
+		"class/infiniband/ib0/ports/1/lid":                                     "0x5",
+		"class/infiniband/ib0/ports/1/sm_lid":                                  "0x1",
+		"class/infiniband/ib0/ports/1/state":                                   "4: ACTIVE",
+		"class/infiniband/ib0/ports/1/gids/0":                                  "fe80:0000:0000:0000:00fb:00ff:fe02:0101",
+		"class/infiniband/ib0/ports/1/gids/1":                                  "fe80:0000:0000:0000:0000:0000:0000:0000",
+		"class/infiniband/ib0/ports/1/gid_attrs/types/0":                       "IB/RoCE v1",
 		"class/net/enp1s0f0np0/device/net/enp1s0f0np0/phys_port_name":          "p0",
 		"class/net/enP2p1s0f0np0/mtu":                                          "9000",
 		"class/net/eth7/mtu":                                                   "9000",
@@ -208,7 +229,7 @@ link a:eth7 c:eth0
 	if err != nil || !strings.HasSuffix(real, "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0") {
 		t.Errorf("device: %s, %v", real, err)
 	}
-	for node, want := range map[string][]string{"a": {"roceP2p1s0f0", "rocep1s0f0"}, "c": nil} {
+	for node, want := range map[string][]string{"a": {"ib0", "roceP2p1s0f0", "rocep1s0f0"}, "c": nil} {
 		entries, err := os.ReadDir(filepath.Join(dir, "nodes", node, "sys/class/infiniband"))
 		var got []string
 		for _, e := range entries {
@@ -250,10 +271,19 @@ func TestTopologyErrors(t *testing.T) {
 		"port a d\nlink a:d b:d":               ":2: port 'b:d': there is no node 'b'",
 		"port a d\nlink a:d a:e":               ":2: port 'a:e': node 'a' has no such device, port or interface",
 		"port a d\nlink a:d a:d":               ":2: port 'a:d' has a cable already",
-		"port a d\nport b d\nlink a:d b:d rate 1":    ":3: rate '1': want bytes a second like 1GB or bits like 10Gb",
-		"port a d\nport b d\nlink a:d b:d latency 1": ":3: latency '1': want a time",
-		"node a\nmgmt 10.0.0.0/30":                   ":2: want: mgmt SUBNET",
-		"node a\nresolve soon":                       ":2: resolve 'soon': want a time",
+		"port a d\nport b d\nlink a:d b:d rate 1":           ":3: rate '1': want bytes a second like 1GB or bits like 10Gb",
+		"port a d\nport b d\nlink a:d b:d latency 1":        ":3: latency '1': want a time",
+		"node a\nmgmt 10.0.0.0/30":                          ":2: want: mgmt SUBNET",
+		"port a d layer token":                              ":1: layer 'token': want ethernet or infiniband",
+		"port a d lid 1":                                    ":1: lid 1: only a port with layer infiniband has one",
+		"port a d layer infiniband lid 49152":               ":1: lid '49152': want a number from 1 to 49151",
+		"port a d layer infiniband addr 1.2.3.4/24":         ":1: device 'd': a port with layer infiniband has no netdev, addr or gids",
+		"port a d layer infiniband mtu 1500":                ":1: mtu '1500': InfiniBand has 256, 512, 1024, 2048 and 4096",
+		"port a d mtu 512":                                  ":1: mtu '512': want a number from 576 to 65535",
+		"port a d layer infiniband\nport b d\nlink a:d b:d": ":3: link: one end is InfiniBand and the other Ethernet",
+		"port a d layer infiniband lid 3\nport b d layer infiniband lid 3\nlink a:d b:d": ":3: link: both ends have LID 3",
+		"port a d layer infiniband\nport b d layer infiniband\nlink a:d b:d mtu 2048":    ":3: link: an InfiniBand port's mtu stands in its own line",
+		"node a\nresolve soon": ":2: resolve 'soon': want a time",
 	} {
 		file := filepath.Join(t.TempDir(), "topology")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -269,7 +299,7 @@ func TestTopologyErrors(t *testing.T) {
 // Whatever stands in a topology file, fakenet says what is wrong or takes it.
 func FuzzTopology(f *testing.F) {
 	requireFake(f)
-	for _, name := range []string{"triangle.txt", "selftest/pair.txt"} {
+	for _, name := range []string{"triangle.txt", "infiniband.txt", "selftest/pair.txt"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)

@@ -107,6 +107,9 @@ func TestSymbols(t *testing.T) {
 	if diff := cmp.Diff(want, symbols(t, filepath.Join(out, "libibverbs.so.1"))); diff != "" {
 		t.Errorf("names and versions (-installed +fake):\n%s", diff)
 	}
+	if to, err := os.Readlink(filepath.Join(out, "libibverbs.so")); to != "libibverbs.so.1" { // NCCL tries that name first
+		t.Errorf("libibverbs.so leads to %q, %v", to, err)
+	}
 	f, err := elf.Open(filepath.Join(out, "libibverbs.so.1"))
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +231,7 @@ func TestModel(t *testing.T) {
 
 // foreign runs a program of libibverbs-utils or perftest between nodes a and b,
 // and returns what a says.
-func foreign(t *testing.T, program string, args ...string) string {
+func foreign(t *testing.T, topology, program string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		require.Skip(t, require.Fake, program+" is not installed: apt-get install ibverbs-utils perftest")
@@ -241,28 +244,34 @@ func foreign(t *testing.T, program string, args ...string) string {
 		       sleep 0.$i # a does not listen yet
 		   done; exit 1 ;;
 		esac`, program, strings.Join(args, " "))
-	return output(t, tool(out, "fakenet", "run", "-n", "a", "-n", "b", "triangle.txt", "sh", "-c", script))
+	return output(t, tool(out, "fakenet", "run", "-n", "a", "-n", "b", topology, "sh", "-c", script))
 }
 
 // Programs nobody here wrote.
 func TestForeign(t *testing.T) {
 	requireNamespaces(t)
+	const triangle, infiniband = "triangle.txt", "infiniband.txt"
 	for _, tt := range []struct {
-		program string
-		args    []string
-		want    string
+		topology, program string
+		args              []string
+		want              string
 	}{
-		{"ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200"}, `200 iters in`}, // -c: it looks at the data
-		{"ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200", "-e"}, `200 iters in`},
-		{"ib_write_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
-		{"ib_write_bw", []string{"-F", "-x", "3", "-n", "20", "-a"}, `8388608 +20 `},
-		{"ib_read_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
-		{"ib_send_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
-		{"ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-e"}, `65536 +100 `},
-		{"ib_write_lat", []string{"-F", "-x", "3", "-n", "200"}, `2 +200 `},
+		{triangle, "ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200"}, `200 iters in`}, // -c: it looks at the data
+		{triangle, "ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200", "-e"}, `200 iters in`},
+		{triangle, "ib_write_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
+		{triangle, "ib_write_bw", []string{"-F", "-x", "3", "-n", "20", "-a"}, `8388608 +20 `},
+		{triangle, "ib_read_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
+		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
+		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-e"}, `65536 +100 `},
+		{triangle, "ib_write_lat", []string{"-F", "-x", "3", "-n", "200"}, `2 +200 `},
+		{infiniband, "ibv_rc_pingpong", []string{"-c", "-n", "200"}, `200 iters in`},
+		{infiniband, "ibv_rc_pingpong", []string{"-c", "-n", "200", "-g", "0"}, `200 iters in`},
+		{infiniband, "ib_write_bw", []string{"-F", "-n", "500"}, `65536 +500 `},
+		{infiniband, "ib_read_bw", []string{"-F", "-n", "500"}, `65536 +500 `},
+		{infiniband, "ib_send_bw", []string{"-F", "-n", "100", "-e"}, `65536 +100 `},
 	} {
-		t.Run(tt.program+" "+strings.Join(tt.args, " "), func(t *testing.T) {
-			got := foreign(t, tt.program, tt.args...)
+		t.Run(strings.Join(append([]string{tt.topology, tt.program}, tt.args...), " "), func(t *testing.T) {
+			got := foreign(t, tt.topology, tt.program, tt.args...)
 			if !regexp.MustCompile(`(?m)^a: .*` + tt.want).MatchString(got) {
 				t.Errorf("a does not say %q:\n%s", tt.want, got)
 			}
@@ -274,6 +283,13 @@ func TestDevinfo(t *testing.T) {
 	requireNamespaces(t)
 	if _, err := exec.LookPath("ibv_devinfo"); err != nil {
 		require.Skip(t, require.Fake, "ibv_devinfo is not installed: apt-get install ibverbs-utils")
+	}
+	lids := output(t, tool(out, "fakenet", "run", "-n", "b", "infiniband.txt", "ibv_devinfo", "-v", "-d", "rdma1"))
+	for _, want := range []string{`state:\s+PORT_ACTIVE`, `active_mtu:\s+4096`, `sm_lid:\s+1\n`, `port_lid:\s+2\n`, `link_layer:\s+InfiniBand`,
+		`GID\[  0\]:\s+fe80:0000:0000:0000:00fb:01ff:fe01:0101\n`} {
+		if !regexp.MustCompile(want).MatchString(lids) {
+			t.Errorf("ibv_devinfo does not match %q:\n%s", want, lids)
+		}
 	}
 	list := output(t, tool(out, "fakenet", "run", "-n", "b", "triangle.txt", "ibv_devices"))
 	for _, want := range []string{`(?m)^ +rdma0 +\t00fb01fffe000101$`, `(?m)^ +rdma1 +\t00fb01fffe010101$`} {

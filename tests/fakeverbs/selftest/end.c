@@ -25,7 +25,7 @@ void make_end(struct end *e, const struct wish *w)
 	};
 
 	memset(e, 0, sizeof(*e));
-	e->ctx = open_device("rdma0");
+	e->ctx = open_device(w->infiniband ? "ib0" : "rdma0");
 	e->pd = ibv_alloc_pd(e->ctx);
 	e->channel = ibv_create_comp_channel(e->ctx);
 	CHECK(e->pd && e->channel);
@@ -42,8 +42,12 @@ void make_end(struct end *e, const struct wish *w)
 
 void swap(struct end *e)
 {
+	struct ibv_port_attr port;
+
 	e->self = (struct address){.qpn = e->qp->qp_num, .psn = is_a ? 0xfffffe : 77, .rkey = e->mr->rkey, .addr = (uint64_t)e->buf};
-	EQUAL(ibv_query_gid(e->ctx, 1, 3, &e->self.gid), 0);
+	EQUAL(ibv_query_port(e->ctx, 1, &port), 0);
+	e->self.lid = port.lid;
+	EQUAL(ibv_query_gid(e->ctx, 1, port.lid ? 0 : 3, &e->self.gid), 0);
 	tell(&e->self, sizeof(e->self));
 	hear(&e->peer, sizeof(e->peer));
 }
@@ -67,6 +71,8 @@ int to_rtr(struct end *e, const struct wish *w)
 		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = e->peer.gid, .sgid_index = 3, .hop_limit = 64}},
 	};
 
+	if (e->peer.lid)
+		a.ah_attr = (struct ibv_ah_attr){.dlid = e->peer.lid, .port_num = 1};
 	return ibv_modify_qp(e->qp, &a,
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 				     IBV_QP_MIN_RNR_TIMER);

@@ -36,6 +36,7 @@ struct address {
 	uint32_t qpn, psn, rkey;
 	uint64_t addr;
 	union ibv_gid gid;
+	uint16_t lid; /* of an InfiniBand port, else 0 */
 };
 
 struct end {
@@ -52,7 +53,7 @@ struct end {
 /* How a test wants its queue pair; zeros stand for what most want. */
 struct wish {
 	int access, max_wr, cqe, inline_data, timeout, retry, rnr_retry, rnr_timer;
-	bool no_rts;
+	bool no_rts, infiniband;
 };
 
 void tell(const void *p, size_t n);

@@ -232,6 +232,49 @@ static void gids(void)
 	meet();
 }
 
+/* InfiniBand: a port is found by its LID, and a GID beside it does no harm. A LID that nobody has is no mistake of modify_qp. */
+static void infiniband(void)
+{
+	const struct wish w = {.infiniband = true, .timeout = 4, .retry = 1};
+	struct ibv_port_attr p;
+	struct ibv_qp_attr a;
+	struct end e;
+
+	for (int round = 0; round < 3; round++) {
+		make_end(&e, &w);
+		EQUAL(ibv_query_port(e.ctx, 1, &p), 0);
+		EQUAL(p.link_layer, IBV_LINK_LAYER_INFINIBAND);
+		EQUAL(p.lid, is_a ? 1 : 7);
+		EQUAL(p.sm_lid, 1);
+		EQUAL(p.active_mtu, IBV_MTU_4096);
+		CHECK(!(p.port_cap_flags & IBV_PORT_IP_BASED_GIDS));
+		swap(&e);
+		EQUAL(to_init(&e, ALL), 0);
+		a = full(&e, IBV_QPS_RTR);
+		a.ah_attr.grh.sgid_index = 1;
+		a.ah_attr.dlid = e.peer.lid;
+		EQUAL(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | rtr_mask), EINVAL);
+		a.ah_attr.grh.sgid_index = 0;
+		a.ah_attr.dlid = 0;
+		EQUAL(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | rtr_mask), EINVAL);
+		a.ah_attr.dlid = round == 2 ? 99 : e.peer.lid;
+		a.ah_attr.is_global = round == 1;
+		EQUAL(ibv_modify_qp(e.qp, &a, IBV_QP_STATE | rtr_mask), 0);
+		EQUAL(to_rts(&e, &w), 0);
+		meet();
+		if (is_a) {
+			memset(e.buf, 'x', 5000);
+			EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 5000, 0, IBV_SEND_SIGNALED), 0);
+			want_wc(&e, 1, round == 2 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+		}
+		meet();
+		if (!is_a)
+			EQUAL(e.buf[4999], round == 2 ? 0 : 'x');
+		close_end(&e);
+	}
+}
+
 const struct test state_tests[] = {
+	{"infiniband", infiniband},
 	{"masks", masks}, {"values", values}, {"posting", posting}, {"again", again}, {"numbers", numbers}, {"busy", busy}, {"gids", gids}, {NULL, NULL},
 };

@@ -251,11 +251,16 @@ int query_port_attr(struct ibv_context *context, uint8_t num, struct ibv_port_at
 	a.max_mtu = IBV_MTU_4096;
 	a.active_mtu = port_mtu(&shm->port[at]);
 	a.gid_tbl_len = GIDS;
-	a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+	a.port_cap_flags = IBV_PORT_CM_SUP | (shm->port[at].infiniband ? 0 : IBV_PORT_IP_BASED_GIDS);
 	a.max_msg_sz = shm->device[c->device].max_msg_sz;
 	a.pkey_tbl_len = 1;
 	a.max_vl_num = 1;
 	a.link_layer = IBV_LINK_LAYER_ETHERNET;
+	if (shm->port[at].infiniband) {
+		a.link_layer = IBV_LINK_LAYER_INFINIBAND;
+		a.lid = shm->port[at].lid;
+		a.sm_lid = port_sm_lid(&shm->port[at]);
+	}
 	port_speed(shm->port[at].mbps, &a);
 	memcpy(out, &a, size < sizeof(a) ? size : sizeof(a));
 	return 0;
@@ -300,7 +305,7 @@ static void fill_entry(struct ibv_gid_entry *e, int port, uint32_t index)
 	e->gid_index = index;
 	e->port_num = p->num;
 	e->gid_type = p->gid[index].type;
-	e->ndev_ifindex = if_nametoindex(p->netdev);
+	e->ndev_ifindex = p->netdev[0] ? if_nametoindex(p->netdev) : 0;
 }
 
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t num, uint32_t index, struct ibv_gid_entry *e, uint32_t flags, size_t size)

@@ -47,8 +47,10 @@ static bool valid_address(const struct qp *qp, const struct ibv_ah_attr *ah)
 {
 	const struct shm_port *p = &shm->port[qp->s->port];
 
-	/* RoCE has no addresses but GIDs. */
-	return ah->is_global && ah->port_num == p->num && ah->grh.sgid_index < p->gids;
+	if (ah->port_num != p->num || (ah->is_global && ah->grh.sgid_index >= p->gids))
+		return false;
+	/* RoCE has no addresses but GIDs; InfiniBand packets go by LID, with a GID or without. */
+	return p->infiniband ? ah->dlid != 0 : ah->is_global;
 }
 
 static bool valid(const struct qp *qp, const struct ibv_qp_attr *a, int mask)
@@ -79,12 +81,17 @@ static bool valid(const struct qp *qp, const struct ibv_qp_attr *a, int mask)
 	return !(mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE));
 }
 
-/* Whose port the address leads to. The kernel asks the neighbours and gives up after a while; so do we. */
+/* Whose port the address leads to. On Ethernet the kernel asks the neighbours and gives up after a while; so do we. A LID is not asked
+ * for: packets to one that nobody has are lost. */
 static int resolve(const struct qp *qp, const struct ibv_ah_attr *ah, int *port)
 {
 	const struct shm_gid *own = &shm->port[qp->s->port].gid[ah->grh.sgid_index];
 	uint64_t end = now_ns() + shm->resolve;
 
+	if (shm->port[qp->s->port].infiniband) {
+		*port = port_with_lid(qp->s->port, ah->dlid);
+		return 0;
+	}
 	for (;;) {
 		*port = port_with_gid(qp->s->port, &ah->grh.dgid, own->type);
 		if (*port >= 0)

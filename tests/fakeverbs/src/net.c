@@ -8,14 +8,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -190,8 +193,11 @@ static void make_cables(void)
 	for (uint32_t i = 0; i < shm->links; i++) {
 		const struct shm_port *p[2] = {&shm->port[shm->link[i].port[0]], &shm->port[shm->link[i].port[1]]};
 		struct script s;
-		FILE *f = script(&s)->f;
+		FILE *f;
 
+		if (p[0]->infiniband)
+			continue;
+		f = script(&s)->f;
 		mac_text(p[0]->mac, mac[0]);
 		mac_text(p[1]->mac, mac[1]);
 		fprintf(f, "link add %s mtu %u address %s type veth peer name %s mtu %u address %s netns %d\n", p[0]->netdev, p[0]->netdev_mtu,
@@ -199,6 +205,9 @@ static void make_cables(void)
 		ip(holder[shm->device[p[0]->device].node], &s);
 	}
 }
+
+/* A port whose cable is a pair of interfaces. */
+static bool wired(const struct shm_port *p) { return p->link >= 0 && !p->infiniband; }
 
 /* The commands that bring a port's interface up with its addresses; IPv6 ones are lost whenever it goes down. */
 static void port_up(FILE *f, const struct shm_port *p)
@@ -234,9 +243,49 @@ static void make_node(int node)
 				fprintf(f, "neigh add %s lladdr %s dev mgmt0 nud permanent\n", mgmt_address(i), mac);
 	}
 	for (uint32_t i = 0; i < shm->ports; i++)
-		if (shm->device[shm->port[i].device].node == node && shm->port[i].link >= 0)
+		if (shm->device[shm->port[i].device].node == node && wired(&shm->port[i]))
 			port_up(f, &shm->port[i]);
 	ip(holder[node], &s);
+}
+
+static void await_running(const char *netdev, const char *node)
+{
+	struct ifreq r = {0};
+	int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (s < 0)
+		die("socket: %s", strerror(errno));
+	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", netdev);
+	for (int ms = 0; ioctl(s, SIOCGIFFLAGS, &r) || !(r.ifr_flags & IFF_RUNNING); ms++) {
+		if (ms == 60000)
+			die("interface %s of node %s does not come up", netdev, node);
+		usleep(1000);
+	}
+	close(s);
+}
+
+/* An interface is up some time after it was set up, when the kernel has looked at its carrier. Programs that choose among those that
+ * are up would otherwise choose another one. */
+static void settle(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid < 0)
+		die("fork: %s", strerror(errno));
+	if (pid == 0) {
+		for (int n = 0; n < (int)shm->nodes; n++) {
+			enter(holder[n], "net", CLONE_NEWNET);
+			if (shm->mgmt[0])
+				await_running("mgmt0", shm->node[n].name);
+			for (uint32_t i = 0; i < shm->ports; i++)
+				if (shm->device[shm->port[i].device].node == n && wired(&shm->port[i]))
+					await_running(shm->port[i].netdev, shm->node[n].name);
+		}
+		_exit(0);
+	}
+	if (waitpid(pid, &status, 0) < 0 || status)
+		exit(125); /* it has said why */
 }
 
 void net_make(const char *dir)
@@ -255,6 +304,7 @@ void net_make(const char *dir)
 		make_node(i);
 	for (uint32_t i = 0; i < shm->ports; i++)
 		is_up[i] = true;
+	settle();
 }
 
 /* A veth shows no carrier when its other end is down, so both ends of a pulled cable go down. */
@@ -265,7 +315,7 @@ void net_follow(void)
 		struct script s;
 		FILE *f;
 
-		if (shm->port[i].link < 0 || up == is_up[i])
+		if (!wired(&shm->port[i]) || up == is_up[i])
 			continue;
 		is_up[i] = up;
 		f = script(&s)->f;
@@ -340,7 +390,7 @@ static void mount_class(int node, const char *dir)
 		see(path, target);
 	}
 	for (uint32_t i = 0; i < shm->ports; i++) {
-		if (shm->device[shm->port[i].device].node != node)
+		if (shm->device[shm->port[i].device].node != node || !shm->port[i].netdev[0])
 			continue;
 		snprintf(path, sizeof(path), "%s/net/%s", stage, shm->port[i].netdev);
 		snprintf(target, sizeof(target), "%s/net/%s", tree, shm->port[i].netdev);

@@ -23,7 +23,7 @@ enum ibv_port_state port_state(int port)
 	return IBV_PORT_ACTIVE;
 }
 
-/* RoCE takes the largest InfiniBand MTU that fits the interface's with its headers (about 60 bytes). */
+/* RoCE takes the largest InfiniBand MTU that fits the interface's with its headers (about 60 bytes); an InfiniBand port has its own. */
 enum ibv_mtu port_mtu(const struct shm_port *p)
 {
 	static const struct { uint32_t bytes; enum ibv_mtu mtu; } sizes[] = {
@@ -31,7 +31,7 @@ enum ibv_mtu port_mtu(const struct shm_port *p)
 	};
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		if (p->netdev_mtu >= sizes[i].bytes + 60)
+		if (p->netdev_mtu >= sizes[i].bytes + (p->infiniband ? 0 : 60))
 			return sizes[i].mtu;
 	return IBV_MTU_256;
 }
@@ -57,6 +57,21 @@ int port_with_gid(int from, const union ibv_gid *gid, uint32_t type)
 	if (peer >= 0 && port_state(from) == IBV_PORT_ACTIVE && has_gid(peer, gid, type))
 		return peer;
 	return NONE;
+}
+
+/* The same by LID, the address within one InfiniBand subnet, which here is a cable. */
+int port_with_lid(int from, uint16_t lid)
+{
+	int peer = port_peer(from);
+
+	if (lid == shm->port[from].lid)
+		return from;
+	return peer >= 0 && port_state(from) == IBV_PORT_ACTIVE && lid == shm->port[peer].lid ? peer : NONE;
+}
+
+uint16_t port_sm_lid(const struct shm_port *p)
+{
+	return p->infiniband && p->link >= 0 ? shm->port[shm->link[p->link].port[0]].lid : 0;
 }
 
 int node_find(const char *name)

@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	SHM_VERSION = 3,
+	SHM_VERSION = 4,
 	MAX_NODES = 64,
 	MAX_DEVICES = 512,
 	MAX_PORTS = 512,
@@ -60,6 +60,8 @@ struct shm_gid {
 struct shm_port {
 	char netdev[16], phys_port[16];
 	uint8_t mac[6], num;
+	bool infiniband;
+	uint16_t lid; /* of InfiniBand */
 	uint32_t gids;
 	int32_t device, link, end; /* link NONE: no cable */
 	uint32_t mbps, netdev_mtu, prefix[GIDS];
@@ -250,6 +252,8 @@ void proc_event_all(const struct shm_event *e);
 enum ibv_port_state port_state(int port);
 int port_peer(int port); /* the port at the other end of the cable, NONE without one */
 int port_with_gid(int from, const union ibv_gid *gid, uint32_t type);
+int port_with_lid(int from, uint16_t lid);
+uint16_t port_sm_lid(const struct shm_port *p); /* of the subnet's manager, 0 without one */
 int port_find(const char *spec, char *err, size_t n); /* node:device[/port] or node:netdev */
 int node_find(const char *name);
 enum ibv_mtu port_mtu(const struct shm_port *p);

@@ -3,6 +3,7 @@
  *   node  NAME
  *   port  NODE DEVICE [port N] [netdev IF] [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4]
  *         [cage C] [image I] [gids mlx5|rxe] [msg N] [inline N]
+ *   port  NODE DEVICE layer infiniband [port N] [lid N] [mac M] [speed 100G] [mtu 4096] [pci P] ...
  *   netif NODE IF [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4] [cage C]
  *   link  NODE:DEVICE NODE:DEVICE [rate 10Gb|1GB] [latency 10us] [mtu N]
  *   mgmt  SUBNET | none
@@ -26,8 +27,8 @@ struct port_line {
 	char device[64], pci[256], image[64], cage[16], netdev[16], pcie_speed[8];
 	uint32_t pcie_width;
 	uint8_t mac[6];
-	bool has_mac, rxe, plain;
-	uint32_t mbps, mtu, msg, most_inline, addrs;
+	bool has_mac, rxe, plain, infiniband;
+	uint32_t mbps, mtu, msg, most_inline, addrs, lid;
 	struct { union ibv_gid gid; uint32_t prefix; } addr[GIDS];
 };
 
@@ -224,7 +225,7 @@ static bool netif_option(struct reader *r, struct port_line *p, const char *key,
 		return true;
 	}
 	if (strcmp(key, "mtu") == 0)
-		return take_number(r, key, value, 576, 65535, &p->mtu);
+		return take_number(r, key, value, 256, 65535, &p->mtu);
 	if (strcmp(key, "pci") == 0)
 		return take_pci(r, value, p->pci);
 	if (strcmp(key, "pcie") == 0)
@@ -233,13 +234,19 @@ static bool netif_option(struct reader *r, struct port_line *p, const char *key,
 		return take_name(r, key, value, p->cage, sizeof(p->cage));
 	if (p->plain)
 		return bad(r, "netif: unknown word '%s'; known are addr, mac, speed, mtu, pci, pcie, cage", key);
-	return bad(r, "port: unknown word '%s'; known are port, netdev, addr, mac, speed, mtu, msg, inline, pci, pcie, cage, image, gids", key);
+	return bad(r, "port: unknown word '%s'; known are port, layer, lid, netdev, addr, mac, speed, mtu, msg, inline, pci, pcie, cage, image, gids", key);
 }
 
 static bool port_option(struct reader *r, struct port_line *p, const char *key, const char *value)
 {
 	if (strcmp(key, "port") == 0)
 		return take_number(r, key, value, 1, 254, (uint32_t *)&p->num);
+	if (strcmp(key, "layer") == 0) {
+		p->infiniband = strcmp(value, "infiniband") == 0;
+		return p->infiniband || strcmp(value, "ethernet") == 0 || bad(r, "layer '%s': want ethernet or infiniband", value);
+	}
+	if (strcmp(key, "lid") == 0)
+		return take_number(r, key, value, 1, 0xbfff, &p->lid);
 	if (strcmp(key, "netdev") == 0)
 		return take_name(r, key, value, p->netdev, sizeof(p->netdev));
 	if (strcmp(key, "msg") == 0)
@@ -253,6 +260,22 @@ static bool port_option(struct reader *r, struct port_line *p, const char *key, 
 		return p->rxe || strcmp(value, "mlx5") == 0 || bad(r, "gids '%s': want mlx5 (version 1 and 2) or rxe (version 2 only)", value);
 	}
 	return netif_option(r, p, key, value);
+}
+
+/* What makes sense on one link layer only. An InfiniBand port has no interface: nothing here is IP over InfiniBand. */
+static bool layer_ok(struct reader *r, struct port_line *p)
+{
+	if (!p->infiniband && p->mtu && p->mtu < 576)
+		return bad(r, "mtu '%u': want a number from 576 to 65535", p->mtu);
+	if (!p->infiniband)
+		return !p->lid || bad(r, "lid %u: only a port with layer infiniband has one", p->lid);
+	if (p->netdev[0] || p->addrs || p->rxe)
+		return bad(r, "device '%s': a port with layer infiniband has no netdev, addr or gids", p->device);
+	if (!p->mtu)
+		p->mtu = 4096;
+	if (p->mtu & (p->mtu - 1) || p->mtu < 256 || p->mtu > 4096)
+		return bad(r, "mtu '%u': InfiniBand has 256, 512, 1024, 2048 and 4096", p->mtu);
+	return true;
 }
 
 static void default_netdev(struct port_line *p)
@@ -278,7 +301,6 @@ static bool port_line(struct reader *r, char **w, int n)
 	p = &p[r->count];
 	memset(p, 0, sizeof(*p));
 	p->mbps = 100000;
-	p->mtu = 1500;
 	p->msg = 1u << 30;
 	p->most_inline = MAX_INLINE;
 	p->num = 1;
@@ -293,14 +315,18 @@ static bool port_line(struct reader *r, char **w, int n)
 	for (int i = 3; i < n; i += 2)
 		if (!(plain ? netif_option : port_option)(r, p, w[i], w[i + 1]))
 			return false;
+	if (!layer_ok(r, p))
+		return false;
+	if (!p->mtu)
+		p->mtu = 1500;
 	for (size_t i = 0; i < r->count; i++)
 		if (r->ports[i].node == p->node && strcmp(r->ports[i].device, p->device) == 0 &&
 		    (r->ports[i].num == p->num || plain != r->ports[i].plain))
 			return bad(r, "port %d of device '%s' of node '%s' is there already", p->num, p->device, w[1]);
-	if (!p->netdev[0])
+	if (!p->netdev[0] && !p->infiniband)
 		default_netdev(p);
 	for (size_t i = 0; i < r->count; i++)
-		if (r->ports[i].node == p->node && strcmp(r->ports[i].netdev, p->netdev) == 0)
+		if (p->netdev[0] && r->ports[i].node == p->node && strcmp(r->ports[i].netdev, p->netdev) == 0)
 			return bad(r, "interface '%s' of node '%s' is there already: name this one with netdev", p->netdev, w[1]);
 	r->count++;
 	return true;
@@ -317,6 +343,11 @@ static uint64_t guid_of(const uint8_t *mac)
 
 static void add_gid(struct shm_port *p, const union ibv_gid *g, uint32_t prefix, bool rxe)
 {
+	if (p->infiniband) {
+		p->gid[p->gids].gid = *g;
+		p->gid[p->gids++].type = IBV_GID_TYPE_IB;
+		return;
+	}
 	for (int v2 = rxe; v2 < 2; v2++) {
 		p->gid[p->gids].gid = *g;
 		p->gid[p->gids].type = v2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
@@ -334,6 +365,8 @@ static void place_port(struct shm *s, struct shm_device *d, int index, struct po
 		memcpy(l->mac, (uint8_t[]){0x02, 0xfb, (uint8_t)l->node, (uint8_t)(index - s->node[l->node].first_device), (uint8_t)l->num, 1}, 6);
 	memcpy(p->mac, l->mac, 6);
 	p->num = (uint8_t)l->num;
+	p->infiniband = l->infiniband;
+	p->lid = (uint16_t)l->lid;
 	p->device = index;
 	p->link = NONE;
 	p->mbps = l->mbps;
@@ -343,6 +376,8 @@ static void place_port(struct shm *s, struct shm_device *d, int index, struct po
 	guid = guid_of(p->mac);
 	memcpy(local.raw + 8, &guid, 8);
 	add_gid(p, &local, 64, l->rxe);
+	for (uint32_t i = p->gids; l->infiniband && i < GIDS; i++)
+		memcpy(p->gid[i].gid.raw, local.raw, 8); /* unused entries have the prefix alone */
 	for (uint32_t i = 0; i < l->addrs; i++)
 		add_gid(p, &l->addr[i].gid, l->addr[i].prefix, l->rxe);
 	if (d->ports++ == 0) {
@@ -393,6 +428,23 @@ static bool place(struct reader *r)
 	return true;
 }
 
+/* A cable between two InfiniBand ports is a subnet of its own, which a manager at its first end has numbered. Like any other it has the
+ * default prefix. */
+static bool number_subnet(struct reader *r, const struct shm_link *l)
+{
+	struct shm_port *a = &r->s->port[l->port[0]], *b = &r->s->port[l->port[1]];
+
+	if (a->infiniband != b->infiniband)
+		return bad(r, "link: one end is InfiniBand and the other Ethernet");
+	if (!a->infiniband)
+		return true;
+	if (!a->lid)
+		a->lid = b->lid == 1 ? 2 : 1;
+	if (!b->lid)
+		b->lid = a->lid == 2 ? 1 : 2;
+	return a->lid != b->lid || bad(r, "link: both ends have LID %u", a->lid);
+}
+
 static bool link_line(struct reader *r, char **w, int n)
 {
 	struct shm *s = r->s;
@@ -424,7 +476,11 @@ static bool link_line(struct reader *r, char **w, int n)
 		if (!ok)
 			return false;
 	}
+	if (!number_subnet(r, l))
+		return false;
 	atomic_store(&l->rate, rate);
+	if (mtu && s->port[l->port[0]].infiniband)
+		return bad(r, "link: an InfiniBand port's mtu stands in its own line");
 	if (mtu)
 		s->port[l->port[0]].netdev_mtu = s->port[l->port[1]].netdev_mtu = mtu;
 	s->links++;

@@ -136,6 +136,8 @@ void tree_port(const char *dir, int port)
 		put(at, "state", "%s", up ? "4: ACTIVE" : "1: DOWN");
 		put(at, "phys_state", "%s", up ? "5: LinkUp" : "3: Disabled");
 	}
+	if (p->infiniband)
+		return;
 	netdev_dir(p, at);
 	put(at, "carrier", "%d", up);
 	put(at, "operstate", "%s", up ? "up" : "down");
@@ -147,10 +149,10 @@ static void write_verbs_port(const struct shm_port *p)
 
 	port_dir(p, at);
 	write_rate(at, p->mbps);
-	put(at, "link_layer", "Ethernet");
-	put(at, "lid", "0x0");
+	put(at, "link_layer", "%s", p->infiniband ? "InfiniBand" : "Ethernet");
+	put(at, "lid", "0x%x", p->lid);
 	put(at, "lid_mask_count", "0");
-	put(at, "sm_lid", "0x0");
+	put(at, "sm_lid", "0x%x", port_sm_lid(p));
 	put(at, "sm_sl", "0");
 	put(at, "cap_mask", "0x04010000");
 	snprintf(sub, sizeof(sub), "%s/pkeys", at);
@@ -165,7 +167,8 @@ static void write_verbs_port(const struct shm_port *p)
 		snprintf(sub, sizeof(sub), "%s/gid_attrs/types", at);
 		put(sub, index, "%s", p->gid[i].type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
 		snprintf(sub, sizeof(sub), "%s/gid_attrs/ndevs", at);
-		put(sub, index, "%s", p->netdev);
+		if (p->netdev[0])
+			put(sub, index, "%s", p->netdev);
 	}
 }
 
@@ -228,7 +231,7 @@ static void write_verbs_device(const struct shm_device *d, int index)
 	put(own, "uevent", "NAME=%s", d->name);
 	if (d->pci[0])
 		point("../..", "%s/device", own);
-	else
+	else if (!shm->port[d->first_port].infiniband)
 		put(own, "parent", "%s", shm->port[d->first_port].netdev);
 	snprintf(target, sizeof(target), "../../%s", own);
 	point(target, "class/infiniband/%s", d->name);
@@ -252,7 +255,8 @@ static void write_device(const char *dir, int index)
 	if (!is_plain(index))
 		write_verbs_device(d, index - shm->node[d->node].first_device);
 	for (int p = d->first_port; p < d->first_port + d->ports; p++) {
-		write_netdev(&shm->port[p]);
+		if (!shm->port[p].infiniband)
+			write_netdev(&shm->port[p]);
 		tree_port(dir, p);
 	}
 }
