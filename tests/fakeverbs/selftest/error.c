@@ -2,6 +2,7 @@
 #include "selftest.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static int state_of(struct end *e)
@@ -387,6 +388,97 @@ static void forked(void)
 	close_end(&e);
 }
 
+static char state_of_process(pid_t pid)
+{
+	char path[64], text[512] = "", *end;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "r");
+	CHECK(f && fgets(text, sizeof(text), f));
+	fclose(f);
+	end = strrchr(text, ')');
+	return end ? end[2] : 0;
+}
+
+/* The peer is stopped in the middle of its writes, whatever it holds: this side breaks off and begins anew without waiting for it, and
+ * what the peer was about to write lands nowhere when it goes on. */
+static void stopped(void)
+{
+	struct end e, next;
+
+	for (int round = 0; round < 40; round++) {
+		const struct wish w = {.timeout = 8, .retry = 1};
+
+		connect_end(&e, &w);
+		if (is_a) {
+			struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+
+			usleep((unsigned)(random() % 3000));
+			EQUAL(kill(other_pid, SIGSTOP), 0);
+			while (state_of_process(other_pid) != 'T')
+				usleep(100);
+			EQUAL(ibv_modify_qp(e.qp, &a, IBV_QP_STATE), 0);
+			EQUAL(ibv_destroy_qp(e.qp), 0);
+			EQUAL(ibv_dereg_mr(e.mr), 0);
+			EQUAL(ibv_destroy_cq(e.cq), 0);
+			memset(e.buf, 'a', BUF);
+			make_end(&next, &w);
+			close_end(&next);
+			EQUAL(kill(other_pid, SIGCONT), 0);
+			meet();
+			for (int i = 0; i < BUF; i++)
+				EQUAL(e.buf[i], 'a');
+			EQUAL(ibv_destroy_comp_channel(e.channel), 0);
+			EQUAL(ibv_dealloc_pd(e.pd), 0);
+			EQUAL(ibv_close_device(e.ctx), 0);
+			free(e.buf);
+		} else {
+			struct ibv_wc wc = {0};
+
+			memset(e.buf, 'b', BUF);
+			do
+				post(&e, IBV_WR_RDMA_WRITE, 1, 0, BUF / 2, 0, IBV_SEND_SIGNALED);
+			while (ibv_poll_cq(e.cq, 1, &wc) == 0 || wc.status == IBV_WC_SUCCESS);
+			EQUAL(wc.status, IBV_WC_RETRY_EXC_ERR);
+			meet();
+			close_end(&e);
+		}
+	}
+}
+
+/* Queue pairs, queues and keys that come and go leave no more of the shared state in use than the first few did. */
+static void cycles(void)
+{
+	struct stat st;
+	char path[4096];
+	blkcnt_t first = 0;
+	struct end e;
+
+	make_end(&e, &(struct wish){0});
+	snprintf(path, sizeof(path), "%s/state", getenv("FAKEVERBS_DIR"));
+	for (int i = 0; i < 3000; i++) {
+		struct ibv_cq *cq = ibv_create_cq(e.ctx, 100, NULL, NULL, 0);
+		struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq, .cap = {.max_send_wr = 1, .max_recv_wr = 100, .max_recv_sge = 1}};
+		struct ibv_qp *qp = ibv_create_qp(e.pd, &a);
+		struct ibv_mr *mr = ibv_reg_mr(e.pd, e.buf, 100, ALL);
+
+		CHECK(cq && qp && mr);
+		EQUAL(ibv_dereg_mr(mr), 0);
+		EQUAL(ibv_destroy_qp(qp), 0);
+		EQUAL(ibv_destroy_cq(cq), 0);
+		if (i == 200 || i == 2999) {
+			meet();
+			EQUAL(stat(path, &st), 0);
+			meet();
+		}
+		if (i == 200)
+			first = st.st_blocks;
+	}
+	CHECK(st.st_blocks <= first + 64, "%lld blocks after 3000 cycles, %lld after 200", (long long)st.st_blocks, (long long)first);
+	close_end(&e);
+}
+
 const struct test error_tests[] = {
 	{"rkey_unknown", rkey_unknown},
 	{"write_past_end", write_past_end},
@@ -409,5 +501,5 @@ const struct test error_tests[] = {
 	{"wrong_psn", wrong_psn},
 	{"too_long", too_long},
 	{"forked", forked},
-	{NULL, NULL},
+	{"stopped", stopped}, {"cycles", cycles}, {NULL, NULL},
 };

@@ -7,10 +7,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { MAX_VEC = MAX_SGE + 3 };
-
 /* Memory that a device driver mapped cannot be reached by process_vm_*, but often through /proc/<pid>/mem. */
-static int copy_mem(int pid, bool write, const struct iovec *mine, int nmine, const struct iovec *theirs)
+static int copy_mem(int pid, bool write, const struct iovec *mine, int nmine, const struct iovec *theirs, const struct shm_lock *l)
 {
 	uint64_t at = (uint64_t)theirs[0].iov_base, left = theirs[0].iov_len;
 	char path[64];
@@ -32,6 +30,10 @@ static int copy_mem(int pid, bool write, const struct iovec *mine, int nmine, co
 				t++;
 				at = (uint64_t)theirs[t].iov_base;
 				left = theirs[t].iov_len;
+			}
+			if (!shm_holds(l)) {
+				close(fd);
+				return ESRCH;
 			}
 			part = n < left ? n : left;
 			done = write ? pwrite(fd, p, part, (off_t)at) : pread(fd, p, part, (off_t)at);
@@ -61,18 +63,34 @@ static uint64_t vector(struct iovec *v, const struct span *s, int n)
 	return total;
 }
 
-static int finish(int pid, bool write, ssize_t done, uint64_t total, const struct iovec *mine, int nmine, const struct iovec *theirs)
+/* Copies between this process and the peer's, whose lock the caller holds. The kernel reads the peer's ranges where the peer can take
+ * them back; see qp_lock. */
+static int copy(struct shm_qp *peer, bool write, const struct iovec *mine, int nmine, const struct iovec *theirs, int ntheirs, uint64_t total)
 {
-	if (done == (ssize_t)total)
-		return 0;
-	if (done < 0 && errno != EFAULT)
-		return errno;
-	return copy_mem(pid, write, mine, nmine, theirs);
+	const struct iovec *shown = (const struct iovec *)peer->copy.span;
+	unsigned long n = (unsigned long)ntheirs;
+	int pid = shm->proc[peer->proc].pid, err;
+	ssize_t done;
+
+	for (int i = 0; i < ntheirs; i++) {
+		peer->copy.span[i].addr = (uint64_t)theirs[i].iov_base;
+		__atomic_store_n(&peer->copy.span[i].length, theirs[i].iov_len, __ATOMIC_SEQ_CST);
+	}
+	atomic_store(&peer->copy.copier, thread_id());
+	done = -1;
+	errno = ESRCH;
+	if (shm_holds(&peer->lock)) /* stopped before the ranges were there for all to see */
+		done = write ? process_vm_writev(pid, mine, (unsigned long)nmine, shown, n, 0) : process_vm_readv(pid, mine, (unsigned long)nmine, shown, n, 0);
+	err = done == (ssize_t)total ? 0 : done < 0 && errno != EFAULT ? errno : EFAULT;
+	if (err == EFAULT)
+		err = copy_mem(pid, write, mine, nmine, theirs, &peer->lock);
+	atomic_compare_exchange_strong(&peer->copy.copier, &(uint32_t){thread_id()}, 0);
+	return err;
 }
 
-/* Copies to the process's memory; 0 or errno (ESRCH: it is gone). The last 64 bytes land after all others, and the last 8 after
+/* Copies to the peer's memory; 0 or errno (ESRCH: it is gone). The last 64 bytes land after all others, and the last 8 after
  * those: the kernel works through the remote ranges in order, as a network card does, and a peer may poll the last word. */
-int copy_write(int pid, const struct span *from, int nfrom, const struct span *to, int nto)
+int copy_write(struct shm_qp *peer, const struct span *from, int nfrom, const struct span *to, int nto)
 {
 	struct iovec mine[MAX_VEC], theirs[MAX_VEC];
 	uint64_t total = vector(mine, from, nfrom);
@@ -92,11 +110,10 @@ int copy_write(int pid, const struct span *from, int nfrom, const struct span *t
 		}
 	theirs[n].iov_base = (void *)last.addr;
 	theirs[n++].iov_len = last.length;
-	return finish(pid, true, process_vm_writev(pid, mine, (unsigned long)nfrom, theirs, (unsigned long)n, 0), total, mine, nfrom,
-		      theirs);
+	return copy(peer, true, mine, nfrom, theirs, n, total);
 }
 
-int copy_read(int pid, const struct span *to, int nto, const struct span *from, int nfrom)
+int copy_read(struct shm_qp *peer, const struct span *to, int nto, const struct span *from, int nfrom)
 {
 	struct iovec mine[MAX_VEC], theirs[MAX_VEC];
 	uint64_t total = vector(mine, to, nto);
@@ -104,6 +121,5 @@ int copy_read(int pid, const struct span *to, int nto, const struct span *from, 
 	if (total == 0)
 		return 0;
 	vector(theirs, from, nfrom);
-	return finish(pid, false, process_vm_readv(pid, mine, (unsigned long)nto, theirs, (unsigned long)nfrom, 0), total, mine, nto,
-		      theirs);
+	return copy(peer, false, mine, nto, theirs, nfrom, total);
 }

@@ -5,26 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool busy(uint32_t at) { return live(shm->cq[at].generation); }
+
 static struct shm_cq *allocate(int device, uint32_t depth, int *index)
 {
 	struct shm_cq *found = NULL;
 
 	shm_lock(&shm->table);
-	for (uint32_t i = 0; i < MAX_CQS && !found; i++) {
-		*index = (int)((shm->next_cq + i) % MAX_CQS);
-		if (!live(shm->cq[*index].generation))
-			found = &shm->cq[*index];
-	}
+	*index = (int)rota_take(&shm->cqs, MAX_CQS, busy);
+	if (*index < MAX_CQS)
+		found = &shm->cq[*index];
 	if (found) {
 		found->ring_offset = arena_alloc(depth * sizeof(struct shm_cqe), fake.proc);
 		if (!found->ring_offset)
 			found = NULL;
 	}
 	if (found) {
-		if (!found->prepared)
-			shm_mutex_init(&found->lock);
-		found->prepared = true;
-		shm->next_cq = (uint32_t)*index + 1;
 		found->proc = fake.proc;
 		found->device = device;
 		found->depth = depth;

@@ -103,7 +103,7 @@ extern struct fake {
 	struct context *contexts;
 	struct qp *qp[MAX_QPS];
 	struct cq *cq[MAX_CQS];
-	int cq_end; /* one more than the highest index in use so far */
+	int cq_end, qp_end; /* one more than the highest index in use so far */
 } fake;
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -140,8 +140,7 @@ void cq_event_deliver(struct cq *cq);
 void cq_event_forget(struct cq *cq);
 
 /* mr.c */
-struct shm_mr *mr_hold(uint32_t key, int proc, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access);
-void mr_drop(struct shm_mr *m);
+const struct shm_mr *mr_find(uint32_t key, int proc, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access);
 
 /* cq.c */
 void cq_purge(struct cq *cq, uint32_t qpn);
@@ -182,9 +181,8 @@ struct answer respond(struct qp *qp, const struct wqe *w, const struct segment *
 bool path_open(const struct qp *qp);
 
 /* copy.c */
-struct span { uint64_t addr, length; };
-int copy_write(int pid, const struct span *from, int nfrom, const struct span *to, int nto);
-int copy_read(int pid, const struct span *to, int nto, const struct span *from, int nfrom);
+int copy_write(struct shm_qp *peer, const struct span *from, int nfrom, const struct span *to, int nto);
+int copy_read(struct shm_qp *peer, const struct span *to, int nto, const struct span *from, int nfrom);
 
 /* service.c */
 int service_start(void);

@@ -172,11 +172,11 @@ static void tell_qp(const char *s, uint32_t type, bool broken)
 	struct shm_qp *q = a_qp(s, &index);
 	struct shm_event e = {.type = type, .device = q->device, .object = index, .generation = atomic_load(&q->generation)};
 
-	shm_lock(&q->lock);
+	qp_lock(q);
 	if (broken)
 		shm_qp_error(q);
 	proc_event(q->proc, &e);
-	shm_unlock(&q->lock);
+	qp_unlock(q);
 }
 
 static void event(const char *type, const char *at)

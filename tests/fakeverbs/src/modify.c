@@ -155,12 +155,12 @@ static void reset(struct qp *qp)
 	qp->seg_head = qp->seg_tail = 0;
 	qp->free_at = qp->retry_at = 0;
 	qp->tries = qp->rnr_tries = 0;
-	shm_lock(&s->lock);
+	qp_lock(s);
 	s->port = s->dest_port = NONE;
 	atomic_store(&s->state, IBV_QPS_RESET);
 	atomic_store(&s->rq_head, 0);
 	atomic_store(&s->rq_tail, 0);
-	shm_unlock(&s->lock);
+	qp_unlock(s);
 	cq_purge(to_cq(qp->ibv.send_cq), qp->ibv.qp_num);
 	cq_purge(to_cq(qp->ibv.recv_cq), qp->ibv.qp_num);
 }
@@ -189,7 +189,7 @@ static int modify(struct qp *qp, const struct ibv_qp_attr *a, int mask)
 	keep(qp, a, mask);
 	if (mask & IBV_QP_SQ_PSN)
 		qp->psn = a->sq_psn;
-	shm_lock(&qp->s->lock);
+	qp_lock(qp->s);
 	/* A peer's fault may have put the queue pair into the error state meanwhile: it stays there. */
 	if (atomic_load(&qp->s->state) != from)
 		err = EINVAL;
@@ -198,7 +198,7 @@ static int modify(struct qp *qp, const struct ibv_qp_attr *a, int mask)
 		atomic_store(&qp->s->state, to);
 		err = 0;
 	}
-	shm_unlock(&qp->s->lock);
+	qp_unlock(qp->s);
 	if (!err && from == IBV_QPS_SQD && to == IBV_QPS_RTS)
 		qp_progress(qp);
 	return err;

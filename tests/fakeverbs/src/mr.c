@@ -40,24 +40,23 @@ static bool mapped(uint64_t addr, uint64_t length)
 	return end >= addr && msync((void *)first, end - first, MS_ASYNC) == 0;
 }
 
+static bool busy(uint32_t at) { return atomic_load(&shm->mr[at].key) || atomic_load(&shm->mr[at].closing); }
+
 static int enter(struct ibv_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access, uint32_t *key)
 {
 	_Atomic uint64_t *registered = &shm->node[fake.node].registered;
 	struct shm_mr *m = NULL;
-	uint32_t at = 0;
+	uint32_t at;
 
 	shm_lock(&shm->table);
 	if (fault_reg(atomic_load(registered), length)) {
 		shm_unlock(&shm->table);
 		return ENOMEM;
 	}
-	for (uint32_t i = 0; i < MAX_MRS && !m; i++) {
-		at = (shm->next_mr + i) % MAX_MRS;
-		if (atomic_load(&shm->mr[at].key) == 0 && atomic_load(&shm->mr[at].users) == 0)
-			m = &shm->mr[at];
-	}
+	at = rota_take(&shm->mrs, MAX_MRS, busy);
+	if (at < MAX_MRS)
+		m = &shm->mr[at];
 	if (m) {
-		shm->next_mr = at + 1;
 		m->proc = fake.proc;
 		m->pd = pd->handle;
 		m->access = access;
@@ -124,6 +123,21 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 	return reg(pd, addr, length, iova, access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE);
 }
 
+/* Bytes move to and from this process under a lock of one of its queue pairs, which is taken before keys are looked at. Having had each
+ * of them once, nobody uses a key any more that was taken back before. */
+static void outlast_copies(void)
+{
+	pthread_mutex_lock(&fake.objects);
+	for (int i = 0; i < fake.qp_end; i++)
+		if (fake.qp[i] && !foreign(fake.qp[i]->epoch)) {
+			pthread_mutex_lock(&fake.qp[i]->lock);
+			qp_lock(fake.qp[i]->s);
+			qp_unlock(fake.qp[i]->s);
+			pthread_mutex_unlock(&fake.qp[i]->lock);
+		}
+	pthread_mutex_unlock(&fake.objects);
+}
+
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	struct shm_mr *m = &shm->mr[mr->handle];
@@ -131,35 +145,25 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 	if (err)
 		return err;
+	m->closing = true;
 	atomic_store(&m->key, 0);
-	/* Whoever copies at this moment is let finish; one that was killed meanwhile is not waited for. */
-	for (uint64_t end = now_ns() + 1000000000u; atomic_load(&m->users) && now_ns() < end;)
-		sched_yield();
+	outlast_copies();
+	m->closing = false;
 	atomic_fetch_sub(&shm->node[fake.node].registered, mr->length);
 	atomic_fetch_sub(&to_pd(mr->pd)->users, 1);
 	free(mr);
 	return 0;
 }
 
-/* Finds the region that `key` names in process `proc` and holds it against deregistration; NULL where the key, the domain, the range
- * or the access does not fit. */
-struct shm_mr *mr_hold(uint32_t key, int proc, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access)
+/* Finds the region that `key` names in process `proc`; NULL where the key, the domain, the range or the access does not fit. */
+const struct shm_mr *mr_find(uint32_t key, int proc, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access)
 {
 	uint32_t i = (key >> 8) - 1;
-	struct shm_mr *m;
+	const struct shm_mr *m = &shm->mr[i];
 
-	if (i >= MAX_MRS)
+	if (i >= MAX_MRS || atomic_load(&m->key) != key || m->proc != proc || m->pd != pd)
 		return NULL;
-	m = &shm->mr[i];
-	atomic_fetch_add(&m->users, 1);
-	if (atomic_load(&m->key) == key && m->proc == proc && m->pd == pd && (m->access & access) == access && addr >= m->iova &&
-	    length <= m->length && addr - m->iova <= m->length - length)
-		return m;
-	mr_drop(m);
-	return NULL;
-}
-
-void mr_drop(struct shm_mr *m)
-{
-	atomic_fetch_sub(&m->users, 1);
+	if ((m->access & access) != access || addr < m->iova || length > m->length || addr - m->iova > m->length - length)
+		return NULL;
+	return m;
 }

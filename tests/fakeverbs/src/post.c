@@ -130,10 +130,10 @@ int post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 	*bad = wr;
 	/* Whoever set the error state flushed what was posted before; this comes after. */
 	if (!foreign(qp->epoch) && atomic_load(&qp->s->state) == IBV_QPS_ERR) {
-		shm_lock(&qp->s->lock);
+		qp_lock(qp->s);
 		if (atomic_load(&qp->s->state) == IBV_QPS_ERR)
 			shm_qp_flush(qp->s);
-		shm_unlock(&qp->s->lock);
+		qp_unlock(qp->s);
 	}
 	pthread_mutex_unlock(&qp->rq_lock);
 	return err;

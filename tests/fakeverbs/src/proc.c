@@ -29,20 +29,22 @@ static void free_objects(int proc)
 	for (int i = 0; i < MAX_QPS; i++) {
 		struct shm_qp *q = &shm->qp[i];
 
-		if (!q->prepared || !live(q->generation) || q->proc != proc)
+		if (!live(q->generation) || q->proc != proc)
 			continue;
-		shm_lock(&q->lock);
+		qp_lock(q);
 		atomic_store(&q->state, IBV_QPS_RESET);
-		atomic_fetch_add(&q->generation, 1);
-		shm_unlock(&q->lock);
+		if (shm_holds(&shm->table))
+			atomic_fetch_add(&q->generation, 1);
+		qp_unlock(q);
 	}
 	for (int i = 0; i < MAX_CQS; i++) {
 		struct shm_cq *c = &shm->cq[i];
 
-		if (!c->prepared || !live(c->generation) || c->proc != proc)
+		if (!live(c->generation) || c->proc != proc)
 			continue;
 		shm_lock(&c->lock);
-		atomic_fetch_add(&c->generation, 1);
+		if (shm_holds(&shm->table))
+			atomic_fetch_add(&c->generation, 1);
 		shm_unlock(&c->lock);
 	}
 	for (int i = 0; i < MAX_MRS; i++) {
@@ -52,8 +54,10 @@ static void free_objects(int proc)
 			atomic_fetch_sub(&shm->node[shm->proc[proc].node].registered, m->length);
 			atomic_store(&m->key, 0);
 		}
+		if (m->closing && m->proc == proc)
+			m->closing = false;
 	}
-	for (size_t i = 1; i < ARENA_PAGES; i++)
+	for (size_t i = 1; i < ARENA_PAGES && shm_holds(&shm->table); i++)
 		if (shm->page_owner[i] == proc + 1)
 			shm->page_owner[i] = 0;
 	shm->next_page = 1;
@@ -63,7 +67,8 @@ static void free_objects(int proc)
 static void release(int proc)
 {
 	free_objects(proc);
-	atomic_fetch_add(&shm->proc[proc].generation, 1);
+	if (shm_holds(&shm->table))
+		atomic_fetch_add(&shm->proc[proc].generation, 1);
 }
 
 void proc_release(int proc)
@@ -113,7 +118,8 @@ void proc_begin(int proc)
 {
 	struct shm_proc *p = &shm->proc[proc];
 
-	shm_lock(&p->alive);
+	if (pthread_mutex_lock(&p->alive) == EOWNERDEAD)
+		pthread_mutex_consistent(&p->alive);
 	shm_lock(&shm->table);
 	p->entering = false;
 	atomic_fetch_add(&p->generation, 1);
@@ -133,8 +139,10 @@ void proc_event(int proc, const struct shm_event *e)
 	struct shm_proc *p = &shm->proc[proc];
 
 	shm_lock(&p->lock);
-	if (p->events < MAX_EVENTS)
-		p->event[p->events++] = *e;
+	if (p->events < MAX_EVENTS) {
+		p->event[p->events] = *e;
+		p->events++;
+	}
 	shm_unlock(&p->lock);
 	proc_ring(proc);
 }

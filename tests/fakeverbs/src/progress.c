@@ -114,9 +114,9 @@ static void flush(struct qp *qp)
 
 void qp_error(struct qp *qp)
 {
-	shm_lock(&qp->s->lock);
+	qp_lock(qp->s);
 	shm_qp_error(qp->s);
-	shm_unlock(&qp->s->lock);
+	qp_unlock(qp->s);
 	flush(qp);
 }
 

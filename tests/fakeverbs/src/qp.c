@@ -38,26 +38,22 @@ static uint32_t next_number(struct shm_qp *s, int index)
 	}
 }
 
+static bool busy(uint32_t at) { return live(shm->qp[at].generation); }
+
 static struct shm_qp *allocate(const struct ibv_pd *pd, const struct ibv_qp_init_attr *a, int *index)
 {
 	struct shm_qp *s = NULL;
 
 	shm_lock(&shm->table);
-	for (uint32_t i = 0; i < MAX_QPS && !s; i++) {
-		*index = (int)((shm->next_qp + i) % MAX_QPS);
-		if (!live(shm->qp[*index].generation))
-			s = &shm->qp[*index];
-	}
+	*index = (int)rota_take(&shm->qps, MAX_QPS, busy);
+	if (*index < MAX_QPS)
+		s = &shm->qp[*index];
 	if (s) {
 		s->rq_offset = arena_alloc(a->cap.max_recv_wr * recv_size(a->cap.max_recv_sge) + 1, fake.proc);
 		if (!s->rq_offset)
 			s = NULL;
 	}
 	if (s) {
-		if (!s->prepared)
-			shm_mutex_init(&s->lock);
-		s->prepared = true;
-		shm->next_qp = (uint32_t)*index + 1;
 		s->qpn = next_number(s, *index);
 		s->proc = fake.proc;
 		s->device = to_context(pd->context)->device;
@@ -170,6 +166,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	atomic_fetch_add(&to_cq(a->recv_cq)->users, 1);
 	pthread_mutex_lock(&fake.objects);
 	fake.qp[qp->index] = qp;
+	if (qp->index >= fake.qp_end)
+		fake.qp_end = qp->index + 1;
 	pthread_mutex_unlock(&fake.objects);
 	return &qp->ibv;
 }
@@ -205,9 +203,9 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 	if (err)
 		return err;
 	work_remove(qp);
-	shm_lock(&qp->s->lock); /* no peer writes through it from here on */
+	qp_lock(qp->s); /* no peer writes through it from here on */
 	atomic_store(&qp->s->state, IBV_QPS_RESET);
-	shm_unlock(&qp->s->lock);
+	qp_unlock(qp->s);
 	cq_purge(to_cq(ibv->send_cq), ibv->qp_num);
 	cq_purge(to_cq(ibv->recv_cq), ibv->qp_num);
 	pthread_mutex_lock(&fake.objects);

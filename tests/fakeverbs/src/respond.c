@@ -23,18 +23,11 @@ bool path_open(const struct qp *qp)
 	return !fault_hits(RULE_STALL, s->port, s->qpn) && !fault_hits(RULE_STALL, s->dest_port, s->dest_qpn);
 }
 
-/* Registered memory that a list of spans lies in. */
+/* Registered memory, as a list. */
 struct list {
 	struct span span[SPANS];
-	struct shm_mr *held[SPANS];
-	int n, holds;
+	int n;
 };
-
-static void drop(struct list *l)
-{
-	while (l->holds)
-		mr_drop(l->held[--l->holds]);
-}
 
 /* Adds the part of bytes [from, to) of a scatter-gather list; false where a key does not cover its entry. */
 static bool gather(struct list *l, const struct ibv_sge *sge, uint32_t n, int proc, uint32_t pd, uint64_t from, uint64_t to,
@@ -44,14 +37,13 @@ static bool gather(struct list *l, const struct ibv_sge *sge, uint32_t n, int pr
 
 	for (uint32_t i = 0; i < n && at < to; at += sge[i++].length) {
 		uint64_t skip = from > at ? from - at : 0, end = to - at < sge[i].length ? to - at : sge[i].length;
-		struct shm_mr *m;
+		const struct shm_mr *m;
 
 		if (skip >= end)
 			continue;
-		m = mr_hold(sge[i].lkey, proc, pd, sge[i].addr, sge[i].length, access);
+		m = mr_find(sge[i].lkey, proc, pd, sge[i].addr, sge[i].length, access);
 		if (!m)
 			return false;
-		l->held[l->holds++] = m;
 		l->span[l->n++] = (struct span){m->addr + (sge[i].addr - m->iova) + skip, end - skip};
 	}
 	return true;
@@ -121,10 +113,10 @@ static void complete_recv(struct shm_qp *peer, const struct wqe *w, uint32_t src
 /* Failure to copy: the peer is gone, or memory is not there that was when it was registered. */
 static struct answer copied(int err, struct shm_qp *peer, int index)
 {
+	if (err == ESRCH || !shm_holds(&peer->lock)) /* gone, or it went on without us while we were stopped */
+		return lost();
 	if (err == 0)
 		return reached();
-	if (err == ESRCH)
-		return lost();
 	if (err == EPERM)
 		fake_say("process %d may not copy to or from process %d: both need the same user and user namespace, "
 			 "and a kernel that lets them (kernel.yama.ptrace_scope, seccomp)", shm->proc[fake.proc].pid, shm->proc[peer->proc].pid);
@@ -136,8 +128,8 @@ static struct answer one_sided(const struct qp *qp, const struct wqe *w, const s
 {
 	bool read = w->opcode == IBV_WR_RDMA_READ;
 	uint32_t access = read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-	int pid = shm->proc[peer->proc].pid, err;
-	struct shm_mr *m;
+	const struct shm_mr *m;
+	int err;
 	struct span at;
 
 	(void)qp;
@@ -145,12 +137,11 @@ static struct answer one_sided(const struct qp *qp, const struct wqe *w, const s
 		return break_peer(peer, index, IBV_EVENT_QP_REQ_ERR, IBV_WC_REM_INV_REQ_ERR);
 	if (w->length == 0)
 		return reached(); /* key and address of an empty request are not looked at */
-	m = peer->access & access ? mr_hold(w->rkey, peer->proc, peer->pd, w->remote_addr, w->length, access) : NULL;
+	m = peer->access & access ? mr_find(w->rkey, peer->proc, peer->pd, w->remote_addr, w->length, access) : NULL;
 	if (!m)
 		return break_peer(peer, index, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR);
 	at = (struct span){m->addr + (w->remote_addr - m->iova) + g->from, g->to - g->from};
-	err = read ? copy_read(pid, mine->span, mine->n, &at, 1) : copy_write(pid, mine->span, mine->n, &at, 1);
-	mr_drop(m);
+	err = read ? copy_read(peer, mine->span, mine->n, &at, 1) : copy_write(peer, mine->span, mine->n, &at, 1);
 	return copied(err, peer, index);
 }
 
@@ -169,12 +160,10 @@ static struct answer two_sided(const struct qp *qp, const struct wqe *w, const s
 		return break_peer(peer, index, IBV_EVENT_QP_REQ_ERR, IBV_WC_REM_INV_REQ_ERR);
 	}
 	if (!gather(&theirs, r->sge, r->num_sge, peer->proc, peer->pd, g->from, g->to, IBV_ACCESS_LOCAL_WRITE)) {
-		drop(&theirs);
 		complete_recv(peer, w, qp->ibv.qp_num, IBV_WC_LOC_PROT_ERR);
 		return break_peer(peer, index, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);
 	}
-	a = theirs.n ? copied(copy_write(shm->proc[peer->proc].pid, mine->span, mine->n, theirs.span, theirs.n), peer, index) : reached();
-	drop(&theirs);
+	a = theirs.n ? copied(copy_write(peer, mine->span, mine->n, theirs.span, theirs.n), peer, index) : reached();
 	return a;
 }
 
@@ -233,17 +222,12 @@ struct answer respond(struct qp *qp, const struct wqe *w, const struct segment *
 
 	if (w->length > shm->device[qp->s->device].max_msg_sz)
 		return refused(IBV_WC_LOC_LEN_ERR);
-	if (!local(&mine, qp, w, g)) {
-		drop(&mine);
+	if (!local(&mine, qp, w, g))
 		return refused(IBV_WC_LOC_PROT_ERR);
-	}
-	if (!path_open(qp) || !peer->prepared) {
-		drop(&mine);
+	if (!path_open(qp) || !live(atomic_load(&peer->generation)))
 		return lost();
-	}
-	shm_lock(&peer->lock);
+	qp_lock(peer);
 	a = at_peer(qp, w, g, &mine, peer, index);
-	shm_unlock(&peer->lock);
-	drop(&mine);
+	qp_unlock(peer);
 	return a;
 }

@@ -50,6 +50,8 @@ void shm_qp_flush(struct shm_qp *s)
 		e.wc.status = IBV_WC_WR_FLUSH_ERR;
 		e.wc.qp_num = s->qpn;
 		cqe_spoil(&e.wc);
+		if (!shm_holds(&s->lock))
+			return;
 		cq_push(s->recv_cq, &e, true);
 		atomic_store(&s->rq_head, head + 1);
 	}

@@ -29,6 +29,17 @@ static int state_path(char *out, size_t n, const char *dir, const char *suffix)
 	return -1;
 }
 
+static void robust(pthread_mutex_t *m)
+{
+	pthread_mutexattr_t a;
+
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(m, &a);
+	pthread_mutexattr_destroy(&a);
+}
+
 /* A new state, not yet visible to anybody: fill it, then publish. */
 struct shm *shm_create(const char *dir)
 {
@@ -50,11 +61,8 @@ struct shm *shm_create(const char *dir)
 	s->version = SHM_VERSION;
 	s->size = shm_size;
 	s->next_pd = 1;
-	shm_mutex_init(&s->table);
-	for (int i = 0; i < MAX_PROCS; i++) {
-		shm_mutex_init(&s->proc[i].lock);
-		shm_mutex_init(&s->proc[i].alive);
-	}
+	for (int i = 0; i < MAX_PROCS; i++)
+		robust(&s->proc[i].alive);
 	return s;
 }
 
@@ -100,22 +108,20 @@ int shm_attach(const char *dir)
 	return 0;
 }
 
-void shm_mutex_init(pthread_mutex_t *m)
+uint32_t rota_take(struct shm_rota *r, uint32_t all, bool (*busy)(uint32_t place))
 {
-	pthread_mutexattr_t a;
+	for (r->size = r->size ? r->size : 64;; r->size *= 2) {
+		for (uint32_t i = 0; i < r->size; i++) {
+			uint32_t at = (r->next + i) % r->size;
 
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(m, &a);
-	pthread_mutexattr_destroy(&a);
-}
-
-/* Whatever a lock guards is written so that a writer killed half way leaves it valid: the index is published last. */
-void shm_lock(pthread_mutex_t *m)
-{
-	if (pthread_mutex_lock(m) == EOWNERDEAD)
-		pthread_mutex_consistent(m);
+			if (!busy(at)) {
+				r->next = at + 1;
+				return at;
+			}
+		}
+		if (r->size >= all)
+			return all;
+	}
 }
 
 /* The first page is never given out, so that 0 can mean "none". */

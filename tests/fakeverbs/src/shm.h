@@ -1,7 +1,7 @@
 /* The state that all processes of one fake fabric share: a file, mapped by each.
  *
- * Everything in it is reached by index or offset, never by pointer. A lock in it is a robust mutex, so a killed process leaves no
- * lock held. Order of locks: queue pair (owner's), queue pair (shared), completion queue; `table` is taken alone. */
+ * Everything in it is reached by index or offset, never by pointer. Order of locks: queue pair (owner's), queue pair (shared),
+ * completion queue; `table` is taken alone. */
 #ifndef FAKEVERBS_SHM_H
 #define FAKEVERBS_SHM_H
 
@@ -26,6 +26,7 @@ enum {
 	MAX_RULES = 64,
 	MAX_EVENTS = 64,
 	MAX_SGE = 32,
+	MAX_VEC = MAX_SGE + 3,
 	MAX_INLINE = 1024,
 	MAX_RD_ATOMIC = 16,
 	MAX_WR = 1 << 15,
@@ -36,6 +37,17 @@ enum {
 };
 #define SHM_MAGIC 0x7362726576656b61ull
 #define ARENA_PAGES ((size_t)1 << 19) /* 2 GiB of address space; the file is sparse */
+
+/* A lock that is taken over from a holder that was killed or stopped; see lock.c. All zero is free. */
+struct shm_lock {
+	_Atomic uint32_t holder; /* thread id */
+};
+
+/* Gives out the places of a table in turn, so that a number is not met again soon, among so few of the first that the state stays
+ * small. */
+struct shm_rota {
+	uint32_t next, size;
+};
 
 struct shm_node {
 	char name[32];
@@ -89,14 +101,14 @@ struct shm_proc {
 	bool entering;
 	pthread_mutex_t alive; /* held by its service thread */
 	_Atomic uint32_t doorbell; /* futex of the process's service thread */
-	pthread_mutex_t lock;
+	struct shm_lock lock;
 	uint32_t events;
 	struct shm_event event[MAX_EVENTS];
 };
 
 struct shm_mr {
 	_Atomic uint32_t key; /* 0: free */
-	_Atomic uint32_t users;
+	_Atomic bool closing; /* not yet free, for a copy may be under way */
 	int32_t proc;
 	uint32_t pd, access, tag;
 	uint64_t addr, iova, length;
@@ -109,9 +121,18 @@ struct shm_recv {
 	struct ibv_sge sge[]; /* rq_sge of them */
 };
 
+struct span { uint64_t addr, length; }; /* as struct iovec */
+
+/* A copy to or from a queue pair's memory: the owner's ranges lie here for the kernel to read, so that the owner can take them back from
+ * a process that was stopped before it came to the copy. */
+struct shm_copy {
+	_Atomic uint32_t copier; /* thread id, 0: none */
+	struct span span[MAX_VEC];
+};
+
 struct shm_qp {
-	pthread_mutex_t lock;
-	bool prepared; /* the lock is initialised */
+	struct shm_lock lock;
+	struct shm_copy copy;
 	_Atomic uint32_t generation; /* odd: in use */
 	uint32_t qpn, pd;
 	int32_t proc, device, port, send_cq, recv_cq;
@@ -133,8 +154,7 @@ struct shm_cqe {
 };
 
 struct shm_cq {
-	pthread_mutex_t lock;
-	bool prepared;
+	struct shm_lock lock;
 	_Atomic uint32_t generation; /* odd: in use */
 	int32_t proc, device;
 	uint64_t ring_offset;
@@ -180,8 +200,8 @@ struct shm {
 	_Atomic uint32_t next_pd;
 	struct shm_rule rule[MAX_RULES];
 
-	pthread_mutex_t table; /* allocation in everything below */
-	uint32_t next_qp, next_cq, next_mr;
+	struct shm_lock table; /* allocation in everything below */
+	struct shm_rota qps, cqs, mrs;
 	uint64_t next_page;
 	struct shm_proc proc[MAX_PROCS];
 	struct shm_qp qp[MAX_QPS];
@@ -197,9 +217,16 @@ struct shm *shm_create(const char *dir);
 int shm_publish(struct shm *s, const char *dir);
 int shm_attach(const char *dir);
 
-void shm_mutex_init(pthread_mutex_t *m);
-void shm_lock(pthread_mutex_t *m);
-static inline void shm_unlock(pthread_mutex_t *m) { pthread_mutex_unlock(m); }
+/* A place that is not busy, `all` when there is none. Called with `table` held. */
+uint32_t rota_take(struct shm_rota *r, uint32_t all, bool (*busy)(uint32_t place));
+
+/* lock.c */
+void shm_lock(struct shm_lock *l);
+bool shm_holds(const struct shm_lock *l); /* the caller still does */
+void shm_unlock(struct shm_lock *l);
+uint32_t thread_id(void);
+void qp_lock(struct shm_qp *q); /* shm_lock, after which no copy of an earlier holder is under way or to come */
+static inline void qp_unlock(struct shm_qp *q) { shm_unlock(&q->lock); }
 
 /* Pages of the arena, 0 when there is no room. Called with `table` held. */
 uint64_t arena_alloc(size_t bytes, int proc);
