@@ -66,10 +66,30 @@ func (a *apt) refresh(ctx context.Context, p *Progress) error {
 		return errors.New("apt knows no package libibverbs1; run: sudo apt-get update")
 	}
 	p.Say("fetching the package lists (apt-get update)")
-	if out, err := exec.CommandContext(ctx, "apt-get", "-q", "update").CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get update: %w\n%s", err, out)
+	return update(ctx, p, 2*time.Second)
+}
+
+// update runs apt-get update. Another apt may hold the lists, as unattended upgrades do for minutes: apt itself does not wait
+// for that lock.
+func update(ctx context.Context, p *Progress, pause time.Duration) error {
+	for said := false; ; said = true {
+		cmd := exec.CommandContext(ctx, "apt-get", "-q", "update")
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		out, err := cmd.CombinedOutput()
+		switch {
+		case err == nil:
+			return nil
+		case !bytes.Contains(out, []byte("Could not get lock")):
+			return fmt.Errorf("apt-get update: %w\n%s", err, out)
+		case !said:
+			p.Say("waiting for another apt: %s", strings.TrimSpace(string(out)))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("apt-get update: %w\n%s", ctx.Err(), out)
+		case <-time.After(pause):
+		}
 	}
-	return nil
 }
 
 // closure returns the named packages and all that they depend on.
