@@ -419,12 +419,12 @@ func TestSilence(t *testing.T) {
 			called := make(chan struct{})
 			a, b := newNode(t, func(c *Config) {
 				c.TimeScale = 0.05
-				c.LaneWait = 5 * time.Second
+				c.LaneWait = 60 * time.Second // scaled: also what a busy machine has to make the session in
 				c.Busy = func(*Session) bool { asked.Do(func() { close(called) }); return busy }
 			}), newNode(t, func(c *Config) {
 				only(c)
 				c.TimeScale = 0.05
-				c.LaneWait = 5 * time.Second
+				c.LaneWait = 60 * time.Second
 			})
 			p := newProxy(t, b)
 			a.port = 0 // so that the other side cannot come back
@@ -437,7 +437,7 @@ func TestSilence(t *testing.T) {
 			if !errors.As(err, &peer) || peer.Dead || peer.Cause == nil || !strings.Contains(err.Error(), p.addr.String()+": no answer") {
 				t.Errorf("Dead: %v, want a PeerError of a silent peer", err)
 			}
-			if waited := time.Since(start); busy && waited < 250*time.Millisecond {
+			if waited := time.Since(start); busy && waited < a.scaled(a.cfg.LaneWait) {
 				t.Errorf("a peer that is needed was given up after %v", waited)
 			}
 			<-called

@@ -22,7 +22,7 @@ import (
 	"ncclmesh/transport/limit"
 )
 
-const hang = 20 * time.Second
+const hang = 2 * time.Minute
 
 var (
 	lo4  = netip.MustParseAddr("127.0.0.1")

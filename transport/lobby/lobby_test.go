@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-const hang = 20 * time.Second
+const hang = 2 * time.Minute
 
 // pair is a connection from 127.0.0.last: the listener's end, and the other.
 func pair(t *testing.T, last byte) (in *net.TCPConn, out net.Conn) {

@@ -77,6 +77,8 @@ static struct answer break_peer(struct shm_qp *peer, int index, uint32_t event, 
 		.type = event, .device = peer->device, .object = (uint32_t)index, .generation = atomic_load(&peer->generation),
 	};
 
+	if (!shm_holds(&peer->lock)) /* it was the owner who left, while we were stopped */
+		return lost();
 	shm_qp_error(peer);
 	proc_event(peer->proc, &e);
 	return refused(status);
@@ -105,6 +107,8 @@ static void complete_recv(struct shm_qp *peer, const struct wqe *w, uint32_t src
 
 		e.ready = slow ? now_ns() + slow : 0;
 	}
+	if (!shm_holds(&peer->lock))
+		return;
 	/* Out of the queue before it shows in the completion queue: the owner may post the next in its place at once. */
 	atomic_store(&peer->rq_head, head + 1);
 	cq_push(peer->recv_cq, &e, w->flags & IBV_SEND_SOLICITED || status);
