@@ -275,7 +275,7 @@ func TestStrangers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			leaks(t)
-			e := newEndpoint(t)
+			e := newEndpoint(t, func(c *Config) { c.TimeScale = 20 }) // none of them is late
 			to := listen(t, e, lo4)
 			_, got := expect(t, e, end(lo4))
 			c := intrude(t, to, tt.said)
