@@ -25,6 +25,7 @@ static const char usage[] =
 	"  reg bytes=N                                    registering more than N bytes in all fails with ENOMEM\n"
 	"  verb name=V errno=E [times=N]                  a verb fails\n"
 	"  die name=V [times=1]                           a process is killed as it calls a verb\n"
+	"  halt name=V [times=1]                          a process is stopped as it calls a verb, until SIGCONT\n"
 	"  slow time=T                                    completions show late\n"
 	"  which may be narrowed by node=N, port=PORT, qpn=Q, and delayed by skip=K occasions\n"
 	"  clear [RULE]                                   one rule, or all\n"
@@ -212,6 +213,7 @@ static void kill_node(const char *name)
 static const struct { const char *name; enum rule_kind kind; int64_t times; } kinds[] = {
 	{"wr", RULE_WR, 1}, {"stall", RULE_STALL, -1}, {"ack", RULE_ACK, -1}, {"reg", RULE_REG, -1}, {"verb", RULE_VERB, -1}, {"slow", RULE_SLOW, -1},
 	{"die", RULE_DIE, 1},
+	{"halt", RULE_HALT, 1},
 };
 
 static void option(struct shm_rule *r, const char *key, const char *value)
@@ -259,8 +261,8 @@ static void add_rule(enum rule_kind kind, int64_t times, char **words)
 		die("wr: want status=S, from 1 to %d", IBV_WC_GENERAL_ERR);
 	if (kind == RULE_VERB && (new.verb == VERBS || new.value == 0))
 		die("verb: want name=V and errno=E");
-	if (kind == RULE_DIE && new.verb == VERBS)
-		die("die: want name=V");
+	if ((kind == RULE_DIE || kind == RULE_HALT) && new.verb == VERBS)
+		die("die, halt: want name=V");
 	for (int i = 0; i < MAX_RULES; i++) {
 		struct shm_rule *r = &shm->rule[i];
 

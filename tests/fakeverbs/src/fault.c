@@ -45,6 +45,8 @@ int fault_verb(enum verb v, int port)
 
 	if (find(RULE_DIE, port, 0, v))
 		raise(SIGKILL);
+	if (find(RULE_HALT, port, 0, v))
+		raise(SIGSTOP);
 	r = find(RULE_VERB, port, 0, v);
 	return r ? (int)r->value : 0;
 }

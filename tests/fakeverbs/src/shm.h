@@ -166,7 +166,7 @@ struct shm_cq {
 };
 enum { ARMED_NOT, ARMED_SOLICITED, ARMED_NEXT };
 
-enum rule_kind { RULE_NONE, RULE_WR, RULE_STALL, RULE_ACK, RULE_REG, RULE_VERB, RULE_SLOW, RULE_DIE };
+enum rule_kind { RULE_NONE, RULE_WR, RULE_STALL, RULE_ACK, RULE_REG, RULE_VERB, RULE_SLOW, RULE_DIE, RULE_HALT };
 
 enum verb {
 	VERB_open_device, VERB_query_device, VERB_query_port, VERB_query_gid, VERB_alloc_pd, VERB_reg_mr, VERB_dereg_mr,
