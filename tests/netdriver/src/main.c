@@ -25,7 +25,7 @@ static void run_all(struct job *job)
 
 	snprintf(list, sizeof list, "%s", job->opt.work);
 	for (char *rest = list, *name; (name = strtok_r(rest, ",", &rest));) {
-		bool alone = !strcmp(name, "contract") || !strcmp(name, "tuner"); /* opens and closes for itself */
+		bool alone = !strcmp(name, "contract") || !strcmp(name, "tuner") || !strcmp(name, "storm"); /* opens and closes for itself */
 
 		if (open == alone) {
 			if (alone)
@@ -36,8 +36,10 @@ static void run_all(struct job *job)
 		}
 		if (!strcmp(name, "contract"))
 			work_contract(job);
-		else if (alone)
+		else if (!strcmp(name, "tuner"))
 			work_tuner(job);
+		else if (!strcmp(name, "storm"))
+			work_storm(job);
 		else if (!strcmp(name, "soak"))
 			work_soak(job);
 		else if (!strcmp(name, "latency"))

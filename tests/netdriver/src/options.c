@@ -25,7 +25,7 @@ static const char help[] =
 "\n"
 "Work\n"
 "  --work LIST            of allreduce, allgather, alltoall, sendrecv, tree (an allreduce), doubling (an\n"
-"                         allgather), latency, soak, contract, tuner, die\n"
+"                         allgather), latency, soak, contract, tuner, die, storm\n"
 "                         (default allreduce,allgather,alltoall,sendrecv)\n"
 "  --min, --max BYTES     smallest and largest size (8, 16M); K, M and G are understood\n"
 "  --factor F             from a size to the next (2)\n"
@@ -41,6 +41,11 @@ static const char help[] =
 "  --duration SECONDS     soak: how long (10)\n"
 "  --messages N           soak: how many messages a connection carries, instead of a duration\n"
 "  --reopen ROUNDS        soak: after so many rounds of messages all communicators are closed and opened again (16)\n"
+"\n"
+"storm: connections come and go; a while later it says what memory and threads the process still holds\n"
+"  --connections N        how many (1500)\n"
+"  --together N           how many at a time (64)\n"
+"  --duration SECONDS     how much later (10)\n"
 "\n"
 "contract\n"
 "  --bad-env NAME=VALUE   a setting that init has to refuse (repeatable; default\n"
@@ -129,7 +134,7 @@ static void check_work(const char *list)
 {
 	static const char *const known[] = {"allreduce", "allgather", "alltoall", "sendrecv",
 	                                    "tree",      "doubling",  "latency",  "soak",     "contract",
-	                                    "tuner",     "die"};
+	                                    "tuner",     "die",       "storm"};
 	char copy[256];
 
 	snprintf(copy, sizeof copy, "%s", list);
@@ -145,7 +150,8 @@ static void check_work(const char *list)
 
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
-	FACTOR, ITERS, WARMUP, CHECK, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, BAD_ENV, DIE_RANK,
+	FACTOR, ITERS, WARMUP, CHECK, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, CONNECTIONS, TOGETHER,
+	BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
 
@@ -174,6 +180,8 @@ static const struct option names[] = {
 	{"duration", required_argument, NULL, DURATION},
 	{"messages", required_argument, NULL, MESSAGES},
 	{"reopen", required_argument, NULL, REOPEN},
+	{"connections", required_argument, NULL, CONNECTIONS},
+	{"together", required_argument, NULL, TOGETHER},
 	{"bad-env", required_argument, NULL, BAD_ENV},
 	{"die-rank", required_argument, NULL, DIE_RANK},
 	{"die-limit-ms", required_argument, NULL, DIE_LIMIT},
@@ -190,7 +198,8 @@ static const struct option names[] = {
 static const struct options defaults = {
 	.rank = -1, .rendezvous_fd = -1, .work = "allreduce,allgather,alltoall,sendrecv", .min = 8,
 	.max = 16u << 20, .factor = 2, .chunk = 1u << 20, .iters = 5, .warmup = 1, .comms = 1, .channels = 1, .depth = 8,
-	.seed = 1, .duration = 10, .reopen = 16, .die_rank = -1, .die_limit_ms = 1000, .timeout = 60,
+	.seed = 1, .duration = 10, .reopen = 16, .connections = 1500, .together = 64, .die_rank = -1, .die_limit_ms = 1000,
+	.timeout = 60,
 };
 
 static void set(struct options *o, int option, const char *name, const char *value)
@@ -232,6 +241,8 @@ static void set(struct options *o, int option, const char *name, const char *val
 	case DURATION: o->duration = number(name, value, 0, 1e7); break;
 	case MESSAGES: o->messages = whole(name, value, 1, 1 << 30); break;
 	case REOPEN: o->reopen = whole(name, value, 1, 1 << 30); break;
+	case CONNECTIONS: o->connections = whole(name, value, 1, 1 << 30); break;
+	case TOGETHER: o->together = whole(name, value, 1, 4096); break;
 	case BAD_ENV:
 		if (o->bad_envs == MAX_BAD_ENV || !strchr(value, '='))
 			refuse(name, value, "NAME=VALUE is wanted, at most 16 times");

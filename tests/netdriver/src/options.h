@@ -28,6 +28,7 @@ struct options {
 	double duration;
 	long messages;
 	int reopen;
+	int connections, together;
 
 	const char *bad_env[MAX_BAD_ENV];
 	int bad_envs;

@@ -10,6 +10,7 @@
 bool work_collective(struct job *job, const char *name);
 void work_latency(struct job *job);
 void work_soak(struct job *job);
+void work_storm(struct job *job);
 
 /* work_die ends every rank's process: one by SIGKILL, the others with their verdict. */
 _Noreturn void work_die(struct job *job);
