@@ -97,7 +97,7 @@ var variables = []variable{
 
 	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a peer that is silent, as a whole or on a TCP lane, is waited for before NCCL gets an error.",
 		duration(time.Second, func(c *config) *time.Duration { return &c.transport.LaneWait })},
-	{"NCCL_MESH_PROOF_WAIT", "1000", "ms", "How long a new lane may take to pass its first packet each way.",
+	{"NCCL_MESH_PROOF_WAIT", "1000", "ms", "How long new lanes may take to pass their first packets once one between the two nodes has; until then `NCCL_MESH_LANE_WAIT` holds, as a slow process is no broken cable.",
 		duration(time.Millisecond, func(c *config) *time.Duration { return &c.transport.ProofWait })},
 	{"NCCL_MESH_TIME_SCALE", "1", "", "Multiplies every deadline, for emulated or very slow machines.",
 		parseScale},

@@ -27,6 +27,11 @@ type conn struct {
 	trial   bool                   // carries proofs only
 	inbox   chan handshake.Message // set-up messages for the goroutine that sets up
 
+	// Of the goroutine that sets up: whether the two processes run.
+	clock clock
+	late  time.Duration // longest that the peer has owed an answer on the session
+	mute  bool          // a lane's proof was acknowledged and the peer sent none
+
 	ending   atomic.Pointer[ending] // nil while the connection is not over
 	peerTold atomic.Bool            // the peer needs no word about the end
 	byeOnce  sync.Once
@@ -67,8 +72,9 @@ type half interface {
 func newConn(t *Transport, s *control.Session, id uint32, sending bool) *conn {
 	return &conn{
 		t: t, s: s, id: id, sending: sending,
-		inbox: make(chan handshake.Message, 4), bye: make(chan struct{}),
+		inbox: make(chan handshake.Message, 4+maxParts), bye: make(chan struct{}),
 		regions: map[*Region]struct{}{},
+		clock:   clock{glance: t.opts.scaled(glance)},
 	}
 }
 

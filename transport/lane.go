@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/limit"
@@ -16,10 +18,11 @@ type lane struct {
 	peer   handshake.Port // the peer's port
 	remote handshake.Lane // the peer's half; of one that is not known yet, the GID
 
-	ready  bool   // connected to the peer's half
-	up     bool   // in service
-	reason string // why it is not
-	own    error  // if that is something this node ran out of
+	reached atomic.Bool // the peer's kernel has answered, and its process may be slow to
+	ready   bool        // connected to the peer's half
+	up      bool        // in service
+	reason  string      // why it is not
+	own     error       // if that is something this node ran out of
 
 	weight  float64 // speed, relative to the other lanes
 	backlog int64   // bytes handed to it and not delivered
@@ -34,13 +37,14 @@ type carrier interface {
 	// offer completes what the peer is told of this half.
 	offer(*handshake.Lane)
 	// connect makes this half ready to send, given the peer's half and the
-	// place of its port in the peer's device set.
-	connect(remote handshake.Lane, peerDev int) error
+	// place of its port in the peer's device set. It gives up, if it can, when
+	// the context ends.
+	connect(ctx context.Context, remote handshake.Lane, peerDev int) error
 	// postProof sends the peer what proves that packets pass.
 	postProof() error
-	// proved reports whether this side's proof has been acknowledged and the
-	// peer's has arrived; an error says that it never will.
-	proved() (bool, error)
+	// proved reports whether this side's proof has been acknowledged and whether
+	// the peer's has come; an error says that one of them never will.
+	proved() (sent, came bool, err error)
 	// terms describes the half for people.
 	terms() string
 

@@ -34,7 +34,7 @@ type Options struct {
 	TCPCheck   string // CheckAuto, CheckOff or CheckOn; CheckAuto
 
 	LaneWait  time.Duration // how long a silent peer is waited for; 10 s
-	ProofWait time.Duration // how long a lane may take to prove itself; 1 s
+	ProofWait time.Duration // how long lanes may take to prove themselves once one has; 1 s
 	TimeScale float64       // multiplies every deadline (emulation); 1
 
 	StripeThreshold int // bytes; a message of fewer, over TCP of fewer (512 KiB at least) for each lane, goes over one lane; 64 KiB
@@ -68,8 +68,7 @@ func (o Options) withDefaults() Options {
 		o.TimeScale = 1
 	}
 	if o.Timeout < 0 {
-		// A slow host answers late: the queue pair's own timer must follow.
-		o.Timeout = min(defaultTimeout+int(math.Ceil(math.Log2(max(1, o.TimeScale)))), maxTimeout)
+		o.Timeout = o.ownTimeout()
 	}
 	if o.RetryCount < 0 {
 		o.RetryCount = defaultRetryCount
@@ -107,4 +106,19 @@ func (o Options) withDefaults() Options {
 // scaled is d stretched by the time scale.
 func (o *Options) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * o.TimeScale)
+}
+
+// ownTimeout is the ack timeout that this package chooses. A slow host answers
+// late: the queue pair's own timer must follow.
+func (o *Options) ownTimeout() int {
+	return min(defaultTimeout+int(math.Ceil(math.Log2(max(1, o.TimeScale)))), maxTimeout)
+}
+
+// ackTimeout is the ack timeout of a queue pair. One of a trial fails in time to
+// tell whether its path works, however patient the user wants the others.
+func (o *Options) ackTimeout(trial bool) int {
+	if own := o.ownTimeout(); trial && (o.Timeout == 0 || o.Timeout > own) {
+		return own
+	}
+	return o.Timeout
 }

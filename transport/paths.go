@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,21 +106,22 @@ func (t *Transport) share(paths []path) []plannedLane {
 func (t *Transport) find(s *control.Session) (found []path, err error) {
 	ports, peer := t.topologyPorts(), t.portsOf(s)
 	var tried []string
+	var slow string
 	var errs []error
 	for g, candidates := range t.candidates(ports, peer) {
 		if len(candidates) == 0 {
 			continue
 		}
-		var also []string
-		found, also, err = t.findAmong(s, ports, peer, candidates)
-		if len(found) > 0 && g > 0 {
+		among := t.findAmong(s, ports, peer, candidates)
+		if found = among.found; len(found) > 0 && g > 0 {
 			t.sayWhyTCP(s, errors.Join(errs...), tried)
 		}
-		tried = append(tried, also...)
+		tried = append(tried, among.tried...)
 		if len(found) > 0 {
 			break
 		}
-		errs = append(errs, err)
+		slow = among.slow
+		errs = append(errs, among.err)
 	}
 	for _, r := range tried {
 		t.log.Debug("no path", "way", r)
@@ -130,14 +132,14 @@ func (t *Transport) find(s *control.Session) (found []path, err error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return nil, t.noPath(s, tried)
+	return nil, t.noPath(s, tried, slow)
 }
 
 // findAmong proves ways. Pairs of ports in one subnet come first. Other
 // reasons to try a pair, link-local addresses and RoCE v1, count for ports that
 // have no address of their own, and for all when nothing else works: they are
 // tried as well when the first have not been proved after patience.
-func (t *Transport) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate) (found []path, tried []string, err error) {
+func (t *Transport) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate) trials {
 	var subnet, other []topology.Candidate
 	for _, c := range candidates {
 		if c.Tier == topology.TierSubnet {
@@ -178,17 +180,19 @@ func (t *Transport) findAmong(s *control.Session, ports []topology.Port, peer []
 			return slices.ContainsFunc(done.found, func(q path) bool { return p.pair == q.pair })
 		})
 	}
-	found = append(done.found, rest.found...)
-	if len(found) == 0 {
-		err = errors.Join(done.err, rest.err)
+	return trials{
+		found: append(done.found, rest.found...),
+		tried: append(done.tried, rest.tried...),
+		slow:  cmp.Or(done.slow, rest.slow),
+		err:   errors.Join(done.err, rest.err),
 	}
-	return found, append(done.tried, rest.tried...), err
 }
 
 // trials is the outcome of one or more of them.
 type trials struct {
 	found []path
 	tried []string // what failed, and why
+	slow  string   // why that may be no evidence; see slowness
 	err   error
 }
 
@@ -205,15 +209,13 @@ func (t *Transport) tryAll(s *control.Session, ports []topology.Port, peer []han
 			from, to := ports[c.Local].GIDs[c.LocalGID], peer[c.Remote].Addrs[c.RemoteGID].GID
 			plan = append(plan, plannedLane{port: t.ports[c.Local], gid: from, peer: peer[c.Remote], to: to})
 		}
-		var r trials
-		var mask uint32
-		mask, r.tried, r.err = t.trial(s, plan)
+		r := t.trial(s, plan)
 		for i, c := range rest[:n] {
-			if mask&(1<<i) != 0 {
-				r.found = append(r.found, path{plan[i], [2]int{c.Local, c.Remote}})
+			if r.mask&(1<<i) != 0 {
+				all.found = append(all.found, path{plan[i], [2]int{c.Local, c.Remote}})
 			}
 		}
-		all.found, all.tried, all.err = append(all.found, r.found...), append(all.tried, r.tried...), r.err
+		all.tried, all.slow, all.err = append(all.tried, r.tried...), cmp.Or(all.slow, r.slow), r.err
 		rest = slices.DeleteFunc(rest[n:], all.has)
 	}
 	return all
@@ -245,7 +247,7 @@ func hasAddress(p handshake.Port) bool {
 }
 
 // noPath is the error of two nodes between which nothing passed.
-func (t *Transport) noPath(s *control.Session, tried []string) error {
+func (t *Transport) noPath(s *control.Session, tried []string, slow string) error {
 	rdma, tcp, differ := t.differ(s)
 	switch {
 	case differ:
@@ -254,6 +256,9 @@ func (t *Transport) noPath(s *control.Session, tried []string) error {
 	case len(tried) == 0:
 		return fmt.Errorf("%w: no path between %s and %s: no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
 			ErrUnreachable, s.LocalName(), s.Name(), topology.Explain(t.topologyPorts(), t.portsOf(s), t.opts.GIDs))
+	}
+	if slow != "" {
+		return fmt.Errorf("%w: no path between %s and %s was proved in time; %s; tried %s", ErrUnreachable, s.LocalName(), s.Name(), slow, strings.Join(tried, "; "))
 	}
 	return fmt.Errorf("%w: no path between %s and %s; tried %s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet",
 		ErrUnreachable, s.LocalName(), s.Name(), strings.Join(tried, "; "))
@@ -271,59 +276,3 @@ func (t *Transport) differ(s *control.Session) (rdma, tcp string, ok bool) {
 	}
 	return "", "", false
 }
-
-// trial sets up a connection that carries nothing but its proofs, over all lanes
-// of the plan at once, and returns which passed, and why the others did not.
-func (t *Transport) trial(s *control.Session, plan []plannedLane) (mask uint32, tried []string, err error) {
-	c := newConn(t, s, t.lastID.Add(1), true)
-	c.trial = true
-	c.half = idle{}
-	if err := t.add(c); err != nil {
-		return 0, nil, err
-	}
-	defer func() { err = errors.Join(err, c.destroy()) }()
-	mask, err = c.establish(t.ctx, plan, &handshake.Open{Conn: c.id})
-	if err != nil && !errors.Is(err, errNoLane) {
-		c.fail(err)
-		return 0, nil, err
-	}
-	_ = s.Send(&handshake.Bye{Conn: c.id}) // a dead session needs none
-	for _, l := range c.lanes {
-		if mask&(1<<l.index) == 0 {
-			tried = append(tried, c.describeTried(l))
-		}
-	}
-	return mask, tried, nil
-}
-
-// answerTrial is the other side of trial.
-func (t *Transport) answerTrial(s *control.Session, m *handshake.Open) {
-	c := newConn(t, s, m.Conn, false)
-	c.trial = true
-	c.half = idle{}
-	if err := t.add(c); err != nil {
-		t.log.Debug("a trial was refused", "err", err)
-		return
-	}
-	t.background(func() {
-		err := t.guarded(c.String(), func() error { _, err := c.answer(t.ctx, m); return err })
-		if err != nil && !errors.Is(err, errNoLane) {
-			c.fail(err)
-			t.log.Debug("a trial failed", "err", err)
-		}
-		if err := c.destroy(); err != nil {
-			t.log.Warn("closing a trial left something behind", "err", err)
-		}
-	})
-}
-
-// idle is the half of a trial's connection: it has no requests.
-type idle struct{}
-
-func (idle) delivered(*lane, int)                  {}
-func (idle) received(*lane, uint32, int64)         {}
-func (idle) failed(*lane, int, error)              {}
-func (idle) waiting() bool                         { return false }
-func (idle) recycle(*Request)                      {}
-func (idle) abandon()                              {}
-func (idle) counters() (bytes, msgs, waits uint64) { return 0, 0, 0 }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -157,7 +158,7 @@ func (q *queuePair) offer(h *handshake.Lane) {
 // connect takes the queue pair to RTS. RTR may block in the kernel for a second
 // while it resolves the peer's address, so that lanes are connected in parallel
 // and never on NCCL's threads.
-func (q *queuePair) connect(remote handshake.Lane, peerDev int) error {
+func (q *queuePair) connect(_ context.Context, remote handshake.Lane, peerDev int) error {
 	p, o := q.port.now(), &q.conn.t.opts
 	q.peerDev = peerDev
 	q.chunk = chunkOf(p.attr.MaxMsgSz, remote.MaxMsg)
@@ -180,7 +181,7 @@ func (q *queuePair) connect(remote handshake.Lane, peerDev int) error {
 	}
 	return q.qp.Modify(&ibv.QPAttr{
 		QPState: ibv.IBV_QPS_RTS, SQPSN: q.psn, MaxRdAtomic: 1,
-		Timeout: uint8(o.Timeout), RetryCnt: uint8(o.RetryCount), RnrRetry: uint8(o.RNRRetry),
+		Timeout: uint8(o.ackTimeout(q.conn.trial)), RetryCnt: uint8(o.RetryCount), RnrRetry: uint8(o.RNRRetry),
 	}, ibv.IBV_QP_STATE|ibv.IBV_QP_TIMEOUT|ibv.IBV_QP_RETRY_CNT|ibv.IBV_QP_RNR_RETRY|
 		ibv.IBV_QP_SQ_PSN|ibv.IBV_QP_MAX_QP_RD_ATOMIC)
 }
@@ -217,12 +218,12 @@ func (q *queuePair) postProof() error {
 	return nil
 }
 
-func (q *queuePair) proved() (bool, error) {
+func (q *queuePair) proved() (sent, came bool, err error) {
 	q.conn.pollDevice(q.device)
 	if q.proof == proofFailed {
-		return false, q.proofErr
+		return false, false, q.proofErr
 	}
-	return q.proof == proofDone && acquire(&q.conn.wire.in[q.index]) == q.token, nil
+	return q.proof == proofDone, acquire(&q.conn.wire.in[q.index]) == q.token, nil
 }
 
 // writes is the number of work requests of a part of b bytes.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"ncclmesh/handshake"
@@ -20,6 +19,7 @@ import (
 //	Open{lanes}                      ──►     queue pairs in INIT, receives posted, RTR, RTS
 //	RTR, RTS                         ◄──     Accept{lanes}
 //	Connected{lanes}, proof writes   ──►     proof writes
+//	                               ◄─ ─►     LaneDown{lane} of those that fail
 //	Proved{lanes}                    ──►
 //	in use                           ◄──     in use, Proved{lanes}
 //
@@ -57,11 +57,14 @@ func (c *conn) establish(ctx context.Context, plan []plannedLane, open *handshak
 	if err := c.adopt(acc.Base, acc.Devices); err != nil {
 		return 0, err
 	}
-	connected := c.connectLanes(acc.Devices, acc.Lanes)
+	connected := c.connectLanes(ctx, acc.Devices, acc.Lanes)
 	if err := c.send(&handshake.Connected{Conn: c.id, Lanes: connected}); err != nil {
 		return 0, err
 	}
-	proved := c.prove(ctx, connected)
+	proved, _, err := c.prove(ctx, connected)
+	if err != nil {
+		return 0, err
+	}
 	if err := c.send(c.verdict(proved)); err != nil {
 		return 0, err
 	}
@@ -84,7 +87,7 @@ func (c *conn) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	if err := c.build(plan); err != nil {
 		return 0, err
 	}
-	connected := c.connectLanes(m.Devices, m.Lanes)
+	connected := c.connectLanes(ctx, m.Devices, m.Lanes)
 	acc := &handshake.Accept{Conn: c.id, Base: uint64(c.wireBase)}
 	acc.Devices, acc.Lanes = c.offers(connected)
 	if err := c.send(acc); err != nil {
@@ -94,8 +97,7 @@ func (c *conn) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	proved := c.prove(ctx, connected&reached.Lanes)
-	theirs, err := expect[*handshake.Proved](ctx, c)
+	proved, theirs, err := c.prove(ctx, connected&reached.Lanes)
 	if err != nil {
 		return 0, err
 	}
@@ -250,43 +252,6 @@ func deviceOf(devs []handshake.Device, port uint8) (int, bool) {
 	return 0, false
 }
 
-// connectLanes connects each lane for which the peer gave its half, in parallel,
-// and returns those that reached RTS.
-func (c *conn) connectLanes(devs []handshake.Device, remote []handshake.Lane) uint32 {
-	var wg sync.WaitGroup
-	for i := range remote {
-		r := &remote[i]
-		if int(r.Index) >= len(c.lanes) {
-			continue
-		}
-		l := c.lanes[r.Index]
-		dev, ok := deviceOf(devs, r.Port)
-		if r.Kind != l.port.carries() || !ok && !l.port.plain() || r.Port != l.peer.Index || r.PeerPort != l.port.index {
-			l.reason = fmt.Sprintf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort)
-			continue
-		}
-		l.remote = *r
-		wg.Go(func() {
-			if err := c.t.guarded("connect a lane", func() error { return l.connect(*r, dev) }); err != nil {
-				l.unusable(err)
-				return
-			}
-			l.ready = true
-		})
-	}
-	wg.Wait()
-	var mask uint32
-	for _, l := range c.lanes {
-		if l.ready {
-			mask |= 1 << l.index
-			if !l.port.plain() {
-				c.checkMTU(l)
-			}
-		}
-	}
-	return mask
-}
-
 // checkMTU says when a cable works at less than one of its ends could.
 func (c *conn) checkMTU(l *lane) {
 	p := l.port.now()
@@ -296,94 +261,59 @@ func (c *conn) checkMTU(l *lane) {
 	}
 }
 
-// prove sends this side's proof over the lanes in mask and waits until, for each,
-// it is acknowledged and the peer's has landed, or the deadline has passed. It
-// returns the lanes proved.
-func (c *conn) prove(ctx context.Context, mask uint32) (proved uint32) {
-	pending := mask
-	c.mu.Lock()
-	for _, l := range c.lanes {
-		if bit := uint32(1) << l.index; mask&bit != 0 {
-			if err := c.t.guarded("proof", l.postProof); err != nil {
-				l.reason = err.Error()
-				pending &^= bit
-			}
-		}
-	}
-	c.mu.Unlock()
-	limit := c.t.opts.scaled(c.t.opts.ProofWait)
-	deadline := time.Now().Add(limit)
-	for wait := 20 * time.Microsecond; ; wait = min(2*wait, 2*time.Millisecond) {
-		c.mu.Lock()
-		for _, l := range c.lanes {
-			bit := uint32(1) << l.index
-			if pending&bit == 0 {
-				continue
-			}
-			var ok bool
-			err := c.t.guarded("proof", func() (err error) { ok, err = l.proved(); return err })
-			switch {
-			case err != nil:
-				l.reason = err.Error()
-				pending &^= bit
-			case ok:
-				proved |= bit
-				pending &^= bit
-			}
-		}
-		why := c.ended()
-		over := why != nil || ctx.Err() != nil
-		if why != nil {
-			for _, l := range c.lanes {
-				if pending&(1<<l.index) != 0 {
-					l.reason = why.Error()
-				}
-			}
-		}
-		c.mu.Unlock()
-		if pending == 0 || over {
-			return proved
-		}
-		if time.Now().After(deadline) {
-			for _, l := range c.lanes {
-				if pending&(1<<l.index) != 0 {
-					l.reason = fmt.Sprintf("no packet passed within %v", limit)
-					if k, ok := l.carrier.(*socket); ok && k.call != nil {
-						if err := c.t.data.Why(k.call); err != nil {
-							l.unusable(err)
-						}
-					}
-				}
-			}
-			return proved
-		}
-		time.Sleep(wait)
-	}
-}
-
-// wait returns the peer's next set-up message.
-func (c *conn) wait(ctx context.Context) (handshake.Message, error) {
-	select {
-	case m := <-c.inbox:
-		return m, nil
-	case <-c.bye:
-		return nil, c.ended()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %v: given up during set-up", ErrUsage, c)
-	}
-}
-
-// expect returns the peer's next message, which must be an M.
+// expect returns the peer's next message, which must be an M. What the peer says
+// of a lane's failure may come before it.
 func expect[M handshake.Message](ctx context.Context, c *conn) (M, error) {
 	var none M
-	m, err := c.wait(ctx)
-	if err != nil {
-		return none, err
+	c.clock.start()
+	for {
+		m, err := c.next(ctx)
+		if err != nil {
+			return none, err
+		}
+		if down, ok := m.(*handshake.LaneDown); ok {
+			c.laneDown(down)
+			continue
+		}
+		if m, ok := m.(M); ok {
+			return m, nil
+		}
+		return none, c.outOfPlace(m, none.Type())
 	}
-	if m, ok := m.(M); ok {
-		return m, nil
+}
+
+// next returns the peer's next set-up message. What it said before its end counts.
+func (c *conn) next(ctx context.Context) (handshake.Message, error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case m := <-c.inbox:
+			return m, nil
+		default:
+		}
+		if err := c.ended(); err != nil {
+			return nil, err
+		}
+		select {
+		case m := <-c.inbox:
+			return m, nil
+		case <-tick.C:
+			c.look()
+		case <-c.bye:
+		case <-ctx.Done():
+			return nil, c.abandoned()
+		}
 	}
-	return none, fmt.Errorf("%w: %v: %v instead of %v", ErrProtocol, c, m.Type(), none.Type())
+}
+
+// outOfPlace is the error of a message that the protocol does not have there.
+func (c *conn) outOfPlace(m handshake.Message, want handshake.Type) error {
+	return fmt.Errorf("%w: %v: %v instead of %v", ErrProtocol, c, m.Type(), want)
+}
+
+func (c *conn) abandoned() error {
+	return fmt.Errorf("%w: %v: given up during set-up", ErrUsage, c)
 }
 
 // announce logs the connection as NCCL's own transport would, and the lanes that
@@ -418,7 +348,7 @@ func (c *conn) noLane() error {
 	for _, l := range c.lanes {
 		tried = append(tried, c.describeTried(l))
 	}
-	return fmt.Errorf("%v: %w", c, c.t.noPath(c.s, tried))
+	return fmt.Errorf("%v: %w", c, c.t.noPath(c.s, tried, c.slowness()))
 }
 
 // abort ends a connection that did not come up.

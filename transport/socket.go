@@ -105,7 +105,7 @@ func (k *socket) offer(h *handshake.Lane) {
 }
 
 // connect dials the receiver's half, or makes it known that the sender's will.
-func (k *socket) connect(remote handshake.Lane, _ int) error {
+func (k *socket) connect(ctx context.Context, remote handshake.Lane, _ int) error {
 	if k.openErr != nil {
 		return k.openErr
 	}
@@ -133,9 +133,7 @@ func (k *socket) connect(remote handshake.Lane, _ int) error {
 	if to.Is6() && to.IsLinkLocalUnicast() {
 		to = to.WithZone(k.port.Netdev)
 	}
-	limit := c.t.opts.scaled(c.t.opts.ProofWait)
-	ctx, cancel := context.WithTimeoutCause(c.t.ctx, limit, fmt.Errorf("within %v", limit))
-	defer cancel()
+	end.Reached = k.reached.Store
 	fd, err := c.t.data.Dial(ctx, end, netip.AddrPortFrom(to, remote.TCPPort))
 	if err != nil {
 		return err
@@ -167,8 +165,11 @@ func (k *socket) terms() string {
 }
 
 // The exchange that connected the socket has proved the path both ways.
-func (k *socket) postProof() error       { return nil }
-func (k *socket) proved() (bool, error)  { return k.fd >= 0, nil }
+func (k *socket) postProof() error { return nil }
+func (k *socket) proved() (sent, came bool, err error) {
+	return k.fd >= 0, k.fd >= 0, nil
+}
+
 func (k *socket) room(int) (bool, error) { return k.accepted+k.queued < window, nil }
 func (k *socket) grantable() bool        { return true }
 func (k *socket) prepare() error         { return nil }

@@ -47,6 +47,7 @@ type Transport struct {
 	listeners map[uint32]*Listener
 	warned    map[string]bool
 	known     map[handshake.ProcessID]*pathSet
+	answers   map[handshake.ProcessID]*answers
 	peerPorts map[*control.Session][]handshake.Port // of peers whose ports have changed
 	closed    bool
 }
@@ -63,7 +64,7 @@ func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), conns: map[connKey]*conn{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
-		known: map[handshake.ProcessID]*pathSet{}, peerPorts: map[*control.Session][]handshake.Port{},
+		known: map[handshake.ProcessID]*pathSet{}, answers: map[handshake.ProcessID]*answers{}, peerPorts: map[*control.Session][]handshake.Port{},
 	}
 	t.log = t.opts.Log
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -303,6 +304,7 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 	c := t.conns[connKey{s, id}]
 	t.mu.Unlock()
 	if c == nil {
+		t.withdrawTrial(s, id)
 		t.log.Debug("message for a connection that is no more", "peer", s.Name(), "conn", id, "type", m.Type())
 		return
 	}
@@ -317,6 +319,8 @@ func connOf(m handshake.Message) (uint32, bool) {
 	case *handshake.Connected:
 		return m.Conn, true
 	case *handshake.Proved:
+		return m.Conn, true
+	case *handshake.LaneDown:
 		return m.Conn, true
 	case *handshake.Refuse:
 		return m.Conn, true

@@ -77,6 +77,7 @@ type address struct {
 type outgoing struct {
 	kind handshake.Type
 	body []byte
+	at   time.Time // when it was queued
 }
 
 func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, peer Peer) *Session {
@@ -125,6 +126,17 @@ func (s *Session) RemoteAddr() netip.AddrPort {
 // Alive reports whether messages can still be sent. A session whose link is cut is alive until it is given up.
 func (s *Session) Alive() bool { return s.alive.Load() }
 
+// Unanswered is how long the peer's process has owed the acknowledgement of a message, 0 when it owes none. It
+// acknowledges at once whatever it does, so that one that does not is stopped, starved or cut off.
+func (s *Session) Unanswered() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return 0
+	}
+	return time.Since(s.queue[0].at)
+}
+
 // Send queues a message. It arrives once, in order, unless the session dies. Send never blocks; it fails when the message
 // does not fit the wire, and when the session is over.
 func (s *Session) Send(m handshake.Message) error {
@@ -148,7 +160,7 @@ func (s *Session) Send(m handshake.Message) error {
 
 func (s *Session) queueLocked(kind handshake.Type, body []byte) {
 	s.sent++
-	s.queue = append(s.queue, outgoing{kind, body})
+	s.queue = append(s.queue, outgoing{kind, body, time.Now()})
 	if s.link != nil {
 		s.link.poke()
 	}

@@ -73,12 +73,20 @@ func temporary(err error) bool {
 }
 
 // try makes one attempt.
-func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort) (int, error) {
+func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort) (_ int, err error) {
 	f, err := connect(ctx, end, to)
 	if err != nil {
 		return -1, err
 	}
 	defer func() { _ = forkfd.Close(f) }()
+	if end.Reached != nil {
+		end.Reached(true)
+		defer func() {
+			if err != nil {
+				end.Reached(false)
+			}
+		}()
+	}
 	stop := context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	hello, err := handshake.LaneHello(end.Key, end.Name, end.Tokens)

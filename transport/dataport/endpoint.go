@@ -36,6 +36,10 @@ type End struct {
 	Tokens handshake.LaneTokens
 	Addr   netip.Addr // own address; a link-local one with its zone
 	Device string     // own interface; "" is any
+
+	// Reached, if not nil, is told by Dial when the other side's kernel has
+	// answered, so that only its process is waited for, and when that was in vain.
+	Reached func(bool)
 }
 
 // Endpoint is a process's end of all its TCP lanes.
