@@ -33,6 +33,7 @@ type Net struct {
 	log    *slog.Logger
 	level  slog.LevelVar
 	logger atomic.Pointer[Logger]
+	saying sync.Mutex // held while the logger is called: who waits for its turn inside C keeps a thread
 
 	contexts table[netContext]
 	listens  table[listenComm]
@@ -223,6 +224,8 @@ func (n *Net) Panicked(call string, h Handle, value any, stack []byte) Result {
 }
 
 func (n *Net) write(level, subsystems int, file string, line int, text string) {
+	n.saying.Lock()
+	defer n.saying.Unlock()
 	if l := n.logger.Load(); l != nil && *l != nil {
 		(*l)(level, subsystems, file, line, text)
 	}

@@ -197,7 +197,7 @@ func (c *conn) Close() error {
 			case <-c.t.closing:
 			}
 		}
-		if err := c.destroy(); err != nil {
+		if err := c.t.making.do(c.destroy); err != nil {
 			c.t.log.Warn("closing a connection left something behind", "conn", c.String(), "err", err)
 		}
 	})

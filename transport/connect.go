@@ -53,7 +53,12 @@ func (s *calls) begin(ctx context.Context, l *lane, dev int) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.open[l] = cancel
 	go func() {
-		err := s.c.t.guarded("connect a lane", func() error { return l.connect(ctx, l.remote, dev) })
+		connect := func() error { return l.connect(ctx, l.remote, dev) }
+		if !l.port.plain() {
+			verb := connect
+			connect = func() error { return s.c.t.resolving.do(verb) }
+		}
+		err := s.c.t.guarded("connect a lane", connect)
 		if l.ready = err == nil; err != nil {
 			l.unusable(err)
 		}

@@ -42,7 +42,7 @@ type plannedLane struct {
 // peer is told, but for the lanes. It returns the lanes in service; when there
 // are none the error is errNoLane and each lane has its reason.
 func (c *conn) establish(ctx context.Context, plan []plannedLane, open *handshake.Open) (uint32, error) {
-	if err := c.build(plan); err != nil {
+	if err := c.t.making.do(func() error { return c.build(plan) }); err != nil {
 		return 0, err
 	}
 	open.Base = uint64(c.wireBase)
@@ -84,7 +84,7 @@ func (c *conn) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := c.build(plan); err != nil {
+	if err := c.t.making.do(func() error { return c.build(plan) }); err != nil {
 		return 0, err
 	}
 	connected := c.connectLanes(ctx, m.Devices, m.Lanes)
@@ -354,5 +354,5 @@ func (c *conn) noLane() error {
 // abort ends a connection that did not come up.
 func (c *conn) abort(err error) error {
 	c.fail(err)
-	return errors.Join(err, c.destroy())
+	return errors.Join(err, c.t.making.do(c.destroy))
 }

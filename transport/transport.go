@@ -36,11 +36,14 @@ type Transport struct {
 	ep    *control.Endpoint
 	data  *dataport.Endpoint // where sockets of lanes come in
 
-	ctx     context.Context // ends at Close
-	closing <-chan struct{}
-	cancel  context.CancelFunc
-	work    sync.WaitGroup // goroutines of connections
-	lastID  atomic.Uint32  // of connections this side sends on
+	ctx               context.Context // ends at Close
+	closing           <-chan struct{}
+	cancel            context.CancelFunc
+	work              sync.WaitGroup // goroutines of connections
+	tidy              *tidier
+	making, resolving *crew
+	busy              atomic.Uint64 // see traffic
+	lastID            atomic.Uint32 // of connections this side sends on
 
 	mu        sync.Mutex
 	conns     map[connKey]*conn
@@ -67,8 +70,10 @@ func New(o Options) (_ *Transport, err error) {
 		known: map[handshake.ProcessID]*pathSet{}, answers: map[handshake.ProcessID]*answers{}, peerPorts: map[*control.Session][]handshake.Port{},
 	}
 	t.log = t.opts.Log
+	t.tidy = newTidier(t.traffic, t.caught)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.closing = t.ctx.Done()
+	t.making, t.resolving = newCrew(makers, t.closing), newCrew(resolvers, t.closing)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -411,6 +416,7 @@ func (t *Transport) background(f func()) {
 	t.mu.Unlock()
 	go func() {
 		defer t.work.Done()
+		defer t.tidy.worked()
 		guard.Run(f, t.caught)
 	}()
 }
@@ -461,5 +467,6 @@ func (t *Transport) Close() error {
 		errs = append(errs, p.close())
 	}
 	t.ports = nil
+	t.tidy.close()
 	return errors.Join(errs...)
 }

@@ -56,7 +56,7 @@ func (t *Transport) round(s *control.Session, plan []plannedLane) (r trial, ran 
 	if err := t.add(c); err != nil {
 		return trial{err: err}, 0
 	}
-	defer func() { r.err = errors.Join(r.err, c.destroy()) }()
+	defer func() { r.err = errors.Join(r.err, t.making.do(c.destroy)) }()
 	r.mask, r.err = c.establish(t.ctx, plan, &handshake.Open{Conn: c.id})
 	if r.err != nil && !errors.Is(r.err, errNoLane) {
 		c.fail(r.err)
@@ -155,7 +155,7 @@ func (t *Transport) answerOne(s *control.Session, m *handshake.Open) {
 		c.fail(err)
 		t.log.Debug("a trial failed", "err", err)
 	}
-	if err := c.destroy(); err != nil {
+	if err := t.making.do(c.destroy); err != nil {
 		t.log.Warn("closing a trial left something behind", "err", err)
 	}
 }

@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+)
+
+// What a process may hold five seconds after 1,500 connections have come and gone.
+const (
+	stormKiB     = 46 << 10 // more than before
+	stormThreads = 64       // of the whole process
+)
+
+// collection is what Go's runtime says of one under GODEBUG=gctrace=1.
+const collection = `^gc \d+ @.* P( \(forced\))?$`
+
+func TestStorm(t *testing.T) {
+	tests := []struct {
+		name string
+		env  []string
+	}{
+		{"verbs", nil},
+		{"TCP", []string{"NCCL_MESH_TRANSPORT=tcp"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, twins)
+			j := f.start(spec{env: append(tt.env, "GODEBUG=gctrace=1"), args: []string{"--work", "storm", "--connections", "1500", "--duration", "5", "--timeout", "300"}}).ok()
+			for _, node := range f.Nodes {
+				line := j.await(node, `storm: `)
+				var long, together, kib, most, threads int
+				var n int
+				if _, err := fmt.Sscanf(line[len("netdriver: rank 0: "):], "storm: %d s after %d connections, %d at a time, memory has grown by %d KiB, at most by %d, and there are %d threads",
+					&long, &n, &together, &kib, &most, &threads); err != nil {
+					j.fatalf("%q: %v", line, err)
+				}
+				t.Log(line)
+				j.must(node, collection)
+				if kib > stormKiB || threads > stormThreads {
+					t.Errorf("node %s: %s; want at most %d KiB and %d threads", node, line, stormKiB, stormThreads)
+				}
+			}
+		})
+	}
+}
+
+// Beside traffic the garbage collector does not run, though set-ups have left garbage behind.
+func TestNoCollectionBesideTraffic(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t, twins)
+	j := f.start(spec{env: []string{"GODEBUG=gctrace=1"}, args: []string{"--work", "soak", "--max", "64K", "--comms", "2", "--duration", "3", "--reopen", "1000000"}}).ok()
+	for _, r := range j.ranks {
+		closed, _, ok := r.said(`conn \d+: closed after`)
+		if !ok {
+			j.fatalf("node %s closed nothing", r.node)
+		}
+		if at, line, ok := r.said(collection); ok && at.Before(closed) {
+			j.errorf("node %s: beside traffic: %s", r.node, line)
+		}
+	}
+}

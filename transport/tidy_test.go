@@ -1,0 +1,63 @@
+package transport
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ncclmesh/guard"
+)
+
+// Memory is collected after the work and when nothing moves, and never beside traffic.
+func TestTidier(t *testing.T) {
+	type second struct {
+		work    bool
+		traffic bool
+	}
+	tests := []struct {
+		name    string
+		seconds []second
+		want    []int // collections until the end of each second
+	}{
+		{"nothing was done", []second{{}, {}, {}}, []int{0, 0, 0}},
+		{"work, then peace", []second{{work: true}, {}, {}, {}}, []int{0, 1, 1, 1}},
+		{"work all the time", []second{{work: true}, {work: true}, {work: true}, {}, {}}, []int{0, 0, 0, 1, 1}},
+		{"traffic after the work", []second{{work: true, traffic: true}, {traffic: true}, {traffic: true}, {traffic: true}}, []int{0, 0, 0, 0}},
+		{"peace after traffic", []second{{work: true, traffic: true}, {traffic: true}, {}, {}, {}, {}}, []int{0, 0, 0, 0, 0, 1}},
+		{"traffic without work", []second{{traffic: true}, {traffic: true}, {}}, []int{0, 0, 0}},
+		{"twice", []second{{work: true}, {}, {work: true}, {}, {}}, []int{0, 1, 1, 2, 2}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var moved atomic.Uint64
+				var collected atomic.Int32
+				d := newTidier(moved.Load, func(p *guard.Panic) { t.Error(p) })
+				d.collect = func() { collected.Add(1) }
+				for i, s := range tt.seconds {
+					for range 10 {
+						time.Sleep(100 * time.Millisecond)
+						if s.work {
+							d.worked()
+						}
+						if s.traffic {
+							moved.Add(1)
+						}
+						synctest.Wait()
+					}
+					if n := int(collected.Load()); n != tt.want[i] {
+						t.Errorf("after second %d: %d collections, want %d", i+1, n, tt.want[i])
+					}
+				}
+				collected.Store(0)
+				d.close()
+				d.worked()
+				time.Sleep(time.Hour)
+				if collected.Load() != 1 {
+					t.Errorf("%d collections after the end, want 1", collected.Load())
+				}
+			})
+		})
+	}
+}
