@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/internal/apt"
 )
 
 // Images is what machines boot from. It holds a shared lock on its directory until Close.
@@ -142,7 +144,7 @@ func recipe() string {
 
 func (im *Images) make(ctx context.Context, p *Progress) error {
 	_ = os.Remove(filepath.Join(im.dir, manifestFile))
-	a, err := newApt(im.dir)
+	a, err := newPackages(im.dir)
 	if err != nil {
 		return err
 	}
@@ -186,7 +188,7 @@ func (im *Images) make(ctx context.Context, p *Progress) error {
 }
 
 // makeRoot unpacks the guest's root directory. Nothing is configured: no maintainer script runs.
-func (im *Images) makeRoot(ctx context.Context, p *Progress, dir string, debs []deb) error {
+func (im *Images) makeRoot(ctx context.Context, p *Progress, dir string, debs []apt.Deb) error {
 	path := filepath.Join(im.dir, rootDir)
 	root, err := freshRoot(path)
 	if err != nil {
@@ -237,7 +239,7 @@ func isProgram(name string) bool {
 }
 
 // makeKernel takes kernel and initramfs out of the kernel's packages.
-func (im *Images) makeKernel(ctx context.Context, p *Progress, dir string, debs []deb) error {
+func (im *Images) makeKernel(ctx context.Context, p *Progress, dir string, debs []apt.Deb) error {
 	path := filepath.Join(im.dir, "kernel.tmp")
 	root, err := freshRoot(path)
 	if err != nil {

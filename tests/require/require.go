@@ -17,6 +17,7 @@ const (
 	Fake  = "fake"  // tests/fakeverbs
 	Netns = "netns" // network namespaces, and the ip command to fill them
 	IPv6  = "ipv6"  // an IPv6 loopback address
+	NCCL  = "nccl"  // Debian's package of NCCL, from its archive
 	Lab   = "lab"   // virtual machines; not part of "all"
 	GPU   = "gpu"   // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
 )

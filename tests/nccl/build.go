@@ -1,0 +1,39 @@
+package nccl
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/fabric"
+)
+
+// Build links the rank program to the NCCL that Fetch has put into the directory,
+// and returns its path. What it makes lies below build, which is the caller's own.
+// Settings are of make, NAME=VALUE: CFLAGS say.
+func Build(fetched, build string, settings ...string) (rank string, err error) {
+	out := filepath.Join(build, "nccl", filepath.Base(fetched))
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(out, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
+	args := append([]string{"-s", "-C", filepath.Join(fabric.Root(), "tests/nccl"), "NCCL=" + fetched, "OUT=" + out, "-j2"}, settings...)
+	cmd := exec.Command("make", args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") })
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return filepath.Join(out, "rank"), nil
+}

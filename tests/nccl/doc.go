@@ -1,0 +1,18 @@
+// Package nccl runs unmodified NCCL on any machine: no GPU, no CUDA.
+//
+// Debian's libnccl-dev holds NCCL as an archive of objects. Those of its host half
+// - bootstrap, topology search, tuning, the proxy threads, the plugin loader - are
+// linked, as they are, to a pretend CUDA (gpu), to kernels that are emulated on
+// threads from NCCL's public semantics (kernel) and to a program that plays one rank
+// and checks every result (rank). The package is fetched when a test needs it and is
+// no part of this project.
+//
+//	[Fetch]   gets a version of NCCL from the archive
+//	[Build]   links the rank program to it
+//	[Job]     runs a rank on each node of a fabric
+//
+// Emulated: ring, tree; Simple and LL; all-reduce, all-gather, reduce-scatter,
+// broadcast, reduce, send and receive; several communicators. Not emulated: PAT,
+// LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory; the settings
+// of a job see to it that NCCL chooses none of these.
+package nccl

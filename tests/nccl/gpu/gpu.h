@@ -1,0 +1,34 @@
+// The pretend GPU: what its parts share. Device memory is host memory, a stream is a thread that does its work in order,
+// a kernel is a function that runs there. One GPU a process.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <cuda_runtime.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+// What the device says of itself: a GB10.
+#define GPU_MAJOR 12
+#define GPU_MINOR 1
+#define GPU_DRIVER 12020
+#define GPU_SHARED_MEMORY 101376
+
+typedef int CUresult; // the same numbers as cudaError_t for all that is used here
+
+// gpu_bus_id is where the device is on the PCI bus: FAKEGPU_BUSID, or a GB10's.
+const char *gpu_bus_id(void);
+
+// gpu_memory_used is how many bytes of device and pinned memory are allocated.
+size_t gpu_memory_used(void);
+
+// stream_run has f(data) done in the stream's turn; data is freed after it.
+void stream_run(cudaStream_t stream, void (*f)(void *data), void *data);
+
+// stream_count is how many streams there are.
+int stream_count(void);
+
+// kernel_launch runs an NCCL kernel in the stream's turn. args are copied.
+CUresult kernel_launch(cudaStream_t stream, const void *args, size_t size);
+
+// gpu_panic ends the process: something is asked of the pretend GPU that it does not do.
+_Noreturn void gpu_panic(const char *format, ...) __attribute__((format(printf, 1, 2)));

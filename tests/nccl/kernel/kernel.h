@@ -1,0 +1,129 @@
+// The kernels: what a GPU would do with the work that NCCL's host half hands over, done by one thread a launch. A strand is
+// one sequence of moves on a channel; all strands of a launch are moved on in turn, none ever waits.
+//
+// Emulated: ring, tree and PAT; Simple and LL; all-reduce, all-gather, reduce-scatter, broadcast, reduce, send and receive.
+// Not emulated: LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory.
+#pragma once
+#include <stdbool.h>
+#include "layout.h"
+
+enum collective { SEND_RECV, ALL_GATHER, BROADCAST, BCASTS, ALL_REDUCE, REDUCE, REDUCE_SCATTER };
+
+// What a kernel function does.
+struct function {
+	enum collective collective;
+	enum operation operation;
+	ncclDataType_t type;
+	enum algorithm algorithm;
+	enum protocol protocol;
+};
+
+// function_of is the function with this number.
+const struct function *function_of(unsigned id);
+
+// function_text names it for people.
+const char *function_text(const struct function *f, char *text, size_t size);
+
+// A reduction of elements.
+struct reduction {
+	enum operation operation;
+	ncclDataType_t type;
+	uint64_t arg;
+};
+
+size_t type_size(ncclDataType_t type);
+
+// type_load is the element there, in the low bytes.
+uint64_t type_load(ncclDataType_t type, const void *p);
+
+// combine makes out of n elements of each source one result and writes it to each destination. pre: the first source is the
+// caller's own and is scaled by operations that do so; post: the result is final and divided by those.
+void combine(const struct reduction *r, char *const *to, int tos, const char *const *from, int froms, size_t n, bool pre, bool post);
+
+// A move is what one primitive of the device code does: takes from peers, combines with the own, gives to peers and keeps.
+struct move {
+	const char *from; // own data, or NULL
+	char *to;         // where the result is kept, or NULL
+	ssize_t n;        // elements; negative counts as 0
+	bool recv, send;
+	bool own;  // from is the user's input
+	bool post; // the result is final
+};
+
+enum { FAN = 3 };
+
+struct end { // of a connection
+	struct connection *connection;
+	uint64_t step;
+};
+
+struct strand {
+	bool (*next)(struct strand *, struct move *); // false when there is no more
+	const struct comm *comm;
+	struct channel *channel;
+	struct reduction reduction;
+	size_t element;
+	enum protocol protocol;
+	int slices, steps; // of a move, of a slice
+	size_t step_bytes;
+	struct end in[FAN], out[FAN];
+	int ins, outs;
+
+	// The move under way.
+	struct move move;
+	bool opened, moving, announced;
+	int slice;
+	size_t offset; // elements of Simple, lines of LL
+
+	// The program's own.
+	union {
+		struct {
+			struct coll_work work;
+			size_t count, offset, n, chunk; // all ranks' share, and this channel's
+			size_t at;
+			int stage;
+			bool up;
+		} coll;
+		struct {
+			char *buffer;
+			size_t bytes, at, chunk;
+			bool send, begun;
+		} p2p;
+		struct {
+			struct bcast_work *works;
+			int count, at;
+		} bcasts;
+	};
+};
+
+enum progress { IDLE, MOVED, FINISHED };
+
+// strand_advance does what can be done now.
+enum progress strand_advance(struct strand *s);
+
+// The protocols, each with the move under way; FINISHED is that move.
+enum progress simple_advance(struct strand *s);
+enum progress ll_advance(struct strand *s);
+
+static inline uint64_t load(const uint64_t *p) {
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static inline void store(uint64_t *p, uint64_t v) {
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+static inline size_t least(size_t a, size_t b) {
+	return a < b ? a : b;
+}
+
+// The programs. Each fills strands for one work on one channel and says how many.
+enum { STRANDS = 2 };
+int coll_strands(struct strand *s, const struct function *f, const struct coll_work *w, const struct comm *comm, struct channel *channel, int number);
+int p2p_strands(struct strand *s, const struct p2p_work *w, const struct comm *comm, struct channel *channel, int number);
+int bcasts_strands(struct strand *s, const struct function *f, struct bcast_work *works, int count, const struct comm *comm, struct channel *channel);
+
+// strand_init sets what all programs need.
+void strand_init(struct strand *s, const struct comm *comm, struct channel *channel, enum protocol protocol, int slices, int steps);
+void strand_from(struct strand *s, int rank, int index);
+void strand_to(struct strand *s, int rank, int index);

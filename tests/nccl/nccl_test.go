@@ -1,0 +1,218 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
+)
+
+// patience is a hang guard, not a measure.
+const patience = 8 * time.Minute
+
+// full is everything; without it a sample.
+var full = os.Getenv("FULL") != ""
+
+// What is under test, and why there is nothing to test; nil when there is.
+var (
+	built  string
+	unable error
+)
+
+func TestMain(m *testing.M) {
+	built, unable = fabric.Build("nccl-test", "build", "fakeverbs")
+	if unable != nil && !errors.Is(unable, fabric.ErrUnable) {
+		fmt.Fprintln(os.Stderr, unable) // what cannot be built is broken, not missing
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func plugin() string { return filepath.Join(built, "libnccl-net-mesh.so") }
+
+// programs are the rank programs, by version.
+var programs sync.Map
+
+// program is the rank program of a version. The test is skipped without.
+func program(t *testing.T, v Version) string {
+	t.Helper()
+	if unable != nil {
+		require.Skip(t, require.Netns, unable.Error())
+	}
+	type built struct {
+		rank string
+		err  error
+	}
+	once, _ := programs.LoadOrStore(v.Name, sync.OnceValue(func() built {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		dir, err := Fetch(ctx, v)
+		if err != nil {
+			return built{err: err}
+		}
+		rank, err := Build(dir, filepath.Join(fabric.Root(), "build/nccl-test"))
+		return built{rank, err}
+	}))
+	b := once.(func() built)()
+	switch {
+	case errors.Is(b.err, ErrUnable) && v.sha256 == nil:
+		t.Skipf("skipped: %v", b.err) // what is not released may be gone tomorrow
+	case errors.Is(b.err, ErrUnable):
+		require.Skip(t, require.NCCL, b.err.Error())
+	case b.err != nil:
+		t.Fatal(b.err)
+	}
+	return b.rank
+}
+
+// up brings a topology up for as long as the test.
+func up(t *testing.T, topology string) *fabric.Fabric {
+	t.Helper()
+	f, err := fabric.Up(fabric.Tools(built), topology)
+	if errors.Is(err, fabric.ErrUnable) {
+		require.Skip(t, require.Netns, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// run runs a job that must end well.
+func run(t *testing.T, f *fabric.Fabric, j Job) []Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	results, err := j.Run(ctx, f)
+	if err := errors.Join(err, Failed(results)); err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+// lanes are what carries the data.
+type lanes struct {
+	name   string
+	mesh   func(fabric.Mesh) fabric.Mesh
+	plugin bool
+	env    []string
+}
+
+var allLanes = []lanes{
+	{"rdma", func(m fabric.Mesh) fabric.Mesh { return m }, true, []string{"NCCL_MESH_TRANSPORT=rdma"}},
+	{"tcp", fabric.Mesh.Plain, true, nil},
+	{"sockets", fabric.Mesh.Plain, false, nil}, // NCCL's own, to tell its faults from ours
+}
+
+func (l lanes) job(rank string, steps ...string) Job {
+	j := Job{Rank: rank, Env: l.env, Steps: steps}
+	if l.plugin {
+		j.Plugin = plugin()
+	}
+	return j
+}
+
+// A choice is what NCCL is told to choose.
+type choice struct{ name, algo, proto string }
+
+var choices = []choice{
+	{"ring simple", "Ring", "Simple"},
+	{"ring LL", "Ring", "LL"},
+	{"tree simple", "Tree,Ring", "Simple"},
+	{"tree LL", "Tree,Ring", "LL"},
+	{"own", "", "^LL128"},
+}
+
+// session is steps under a choice, between a communicator's beginning and its end.
+func (c choice) session(steps []string) []string {
+	return slices.Concat([]string{"env NCCL_ALGO=" + c.algo, "env NCCL_PROTO=" + c.proto, "init"}, steps, []string{"destroy"})
+}
+
+// collectives checks every one with sizes from 1 element up.
+func collectives(counts ...int) (steps []string) {
+	for _, c := range []string{"allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "alltoall", "broadcasts"} {
+		for _, n := range counts {
+			steps = append(steps, fmt.Sprintf("check %s f32 sum %d", c, n))
+		}
+	}
+	return append(steps, "check allreduce f32 sum 5000 inplace", "check allgather i32 sum 5000 inplace", "check reducescatter u8 sum 5000 inplace",
+		"check broadcast f64 sum 5000 inplace root=1", "check reduce i64 max 300 root=1")
+}
+
+// types checks every type with every operation.
+func types() (steps []string) {
+	for _, t := range []string{"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16"} {
+		for _, op := range []string{"sum", "prod", "max", "min", "avg"} {
+			steps = append(steps, fmt.Sprintf("check allreduce %s %s 777", t, op), fmt.Sprintf("check reducescatter %s %s 333", t, op))
+		}
+	}
+	return steps
+}
+
+func meshes() map[string]fabric.Mesh {
+	pair := fabric.Ring("node-a", "node-b") // two cables
+	return map[string]fabric.Mesh{"pair": pair, "triangle": fabric.Triangle(), "full mesh of four": fullMesh("node-a", "node-b", "node-c", "node-d")}
+}
+
+// fullMesh is a ring with its diagonals.
+func fullMesh(nodes ...string) fabric.Mesh {
+	m := fabric.Ring(nodes...)
+	n := byte(200)
+	for i := range nodes {
+		for k := i + 2; k < len(nodes) && (i > 0 || k < len(nodes)-1); k++ {
+			c := m.Cables[0]
+			c.Net = netOf(n)
+			n++
+			for e, at := range []int{i, k} {
+				c.Ends[e] = fabric.Port{Node: nodes[at], Iface: fmt.Sprintf("to%d", k+i-at), Device: fmt.Sprintf("rdma-to%d", k+i-at), Addr: fabric.Host(c.Net, e+1)}
+			}
+			m.Cables = append(m.Cables, c)
+		}
+	}
+	return m
+}
+
+// Every collective, algorithm and protocol, through every kind of lane.
+func TestCollectives(t *testing.T) {
+	for _, v := range Versions {
+		for name, m := range meshes() {
+			for _, l := range allLanes {
+				if !full && (name == "full mesh of four") != (l.name == "tcp") && name != "triangle" {
+					continue
+				}
+				t.Run(strings.Join([]string{v.Name, name, l.name}, "/"), func(t *testing.T) {
+					rank := program(t, v)
+					f := up(t, l.mesh(m).Topology())
+					var steps []string
+					for _, c := range choices {
+						if full {
+							steps = append(steps, c.session(slices.Concat(collectives(1, 2, 1000, 65537, 1<<20), types()))...)
+						} else {
+							steps = append(steps, c.session(collectives(1, 1000, 65537))...)
+						}
+					}
+					run(t, f, l.job(rank, steps...))
+				})
+			}
+		}
+	}
+}
+
+func netOf(n byte) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, n, 0}), 24)
+}

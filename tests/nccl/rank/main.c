@@ -1,0 +1,86 @@
+// The arguments: who this rank is, then the steps, each one argument. `rank --help` lists them.
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "rank.h"
+
+static struct job job;
+
+_Noreturn void fail(const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	printf("wrong rank %d: ", job.rank);
+	vprintf(format, args);
+	putchar('\n');
+	fflush(stdout);
+	_exit(3);
+}
+
+void say(const char *format, ...) {
+	va_list args;
+	va_start(args, format);
+	vprintf(format, args);
+	putchar('\n');
+	fflush(stdout);
+}
+
+double now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static const char help[] =
+	"usage: rank RANK RANKS ID-FILE STEP...\n"
+	"  env NAME=VALUE       set it for what follows\n"
+	"  init                 make the communicator of all ranks\n"
+	"  destroy              end it\n"
+	"  check ORDER          do it once and compare: COLLECTIVE TYPE OP COUNT [root=N] [inplace]\n"
+	"  time N ORDER         do it N times and say how long one takes\n";
+
+static struct group group;
+static int checked;
+
+static void step(char *text) {
+	char *rest = strchr(text, ' ');
+	if (rest) *rest++ = 0;
+	else rest = text + strlen(text);
+	struct order o;
+	double start = now();
+	if (strcmp(text, "env") == 0) {
+		char *value = strchr(rest, '=');
+		if (!value) fail("env takes NAME=VALUE, not %s", rest);
+		*value++ = 0;
+		if (*value ? setenv(rest, value, 1) : unsetenv(rest)) fail("setenv %s", rest);
+	} else if (strcmp(text, "init") == 0) {
+		group_open(&job, &group);
+		if (job.rank == 0) say("init ms=%.1f", (now() - start) * 1e3);
+	} else if (strcmp(text, "destroy") == 0) {
+		group_close(&group);
+	} else if (strcmp(text, "check") == 0) {
+		order_parse(&o, rest);
+		o.seed = checked++;
+		order_check(&job, &group, &o);
+	} else if (strcmp(text, "time") == 0) {
+		char *order = NULL;
+		int n = (int)strtol(rest, &order, 10);
+		order_parse(&o, order);
+		order_time(&job, &group, &o, n);
+	} else {
+		fail("unknown step %s\n%s", text, help);
+	}
+}
+
+int main(int argc, char **argv) {
+	if (argc < 4) {
+		fputs(help, stderr);
+		return 2;
+	}
+	job = (struct job){.rank = atoi(argv[1]), .ranks = atoi(argv[2]), .id = argv[3]};
+	for (int i = 4; i < argc; i++) step(argv[i]);
+	int version;
+	NCCL(ncclGetVersion(&version));
+	say("done rank %d: %d checked, NCCL %d", job.rank, checked, version);
+	return 0;
+}
