@@ -7,6 +7,7 @@ name   := libnccl-net-mesh.so
 NAME   ?= 1.0-dev$(addprefix +g,$(shell git -C $(CURDIR) describe --always --dirty --abbrev=7 --exclude='*' 2>/dev/null))
 demo_tcp = ./tests/fabric/cmd/demo
 demo_fake = $(demo_tcp) --lanes fake
+demo_nccl = $(demo_tcp) --lanes nccl
 demo_lab = ./tests/lab/cmd/lab demo
 
 # The same source and NAME, which logs and refusals give, make the same bytes wherever they are built.
@@ -20,7 +21,7 @@ cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio
 testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
 	qemu-aarch64-static:qemu-user-static $(headers) $(cross)
 
-.PHONY: build arm64 generate test check lab demo bench bench-ibv netdriver fakeverbs dist deps clean name help
+.PHONY: build arm64 generate test check lab nccl nccl-table demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
@@ -50,8 +51,13 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 	$(MAKE) generate && git diff --exit-code
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver
 	MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
-demo: build netdriver $(if $(filter lab,$(LANES)),,fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, or lab in virtual machines
-	$(GO) run $(or $(demo_$(LANES)),$(error LANES=$(LANES) is none of tcp, fake and lab))
+nccl: ## the tests under unmodified NCCL, without a GPU; FULL=1 for all versions, meshes, sizes and types
+	$(need) gcc:gcc make:make ip:iproute2 $(headers)
+	FULL=$(FULL) MESH_TEST_REQUIRE=nccl,fake,netns $(GO) test -v -count=1 -timeout 90m ./tests/nccl
+nccl-table: build fakeverbs ## what each version of NCCL makes of the plugin, as a table
+	$(GO) run ./tests/nccl/cmd/table --build $(BUILD)
+demo: build netdriver $(if $(filter lab,$(LANES)),,fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, nccl (unmodified NCCL), or lab in virtual machines
+	$(GO) run $(or $(demo_$(LANES)),$(error LANES=$(LANES) is none of tcp, fake, nccl and lab))
 
 bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
 	@mkdir -p $(BUILD)/bench && gcc -O2 -Wall -Wextra -Werror -o $(BUILD)/bench/ibv-loop tools/benchibv/loop/loop.c -libverbs

@@ -64,6 +64,9 @@ func members(archive io.Reader, f func(member) error) error {
 		if _, err := io.Copy(io.Discard, data); err != nil {
 			return err
 		}
+		if data.N > 0 {
+			return io.ErrUnexpectedEOF
+		}
 		if size%2 == 1 {
 			_, _ = r.Discard(1)
 		}

@@ -23,6 +23,7 @@ type Job struct {
 	Env    []string // NAME=VALUE
 	Steps  []string
 	Line   func(node, line string) // is given what the ranks print, one call at a time
+	Ended  func(Result)            // is given how each ended, one call at a time
 }
 
 // A Result is how a rank ended.
@@ -52,8 +53,10 @@ func (j *Job) with() []string {
 	return []string{"NCCL_NET=mesh", "NCCL_NET_PLUGIN=" + j.Plugin}
 }
 
-// underSys makes the node's tree what programs find at /sys.
-const underSys = `mount --bind "$NCCL_MESH_SYSFS" /sys && unset NCCL_MESH_SYSFS && exec "$@"`
+// start waits for the management network, whose carrier the kernel notices in its own
+// time, and makes the node's tree what programs find at /sys.
+const start = `until grep -qx up /sys/class/net/` + fabric.ManagementIface + `/operstate; do sleep 0.01; done
+mount --bind "$NCCL_MESH_SYSFS" /sys && unset NCCL_MESH_SYSFS && exec "$@"`
 
 // Run runs the job and waits for all ranks.
 func (j *Job) Run(ctx context.Context, f *fabric.Fabric) ([]Result, error) {
@@ -66,7 +69,7 @@ func (j *Job) Run(ctx context.Context, f *fabric.Fabric) ([]Result, error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i, node := range f.Nodes {
-		args := append([]string{"-c", underSys, "sh", j.Rank, strconv.Itoa(i), strconv.Itoa(len(f.Nodes)), filepath.Join(dir, "id")}, j.Steps...)
+		args := append([]string{"-c", start, "sh", j.Rank, strconv.Itoa(i), strconv.Itoa(len(f.Nodes)), filepath.Join(dir, "id")}, j.Steps...)
 		cmd := f.Command(ctx, node, "sh", args...)
 		cmd.Env = append(append(append(cmd.Env, base...), j.with()...), "NCCL_HOSTID="+node)
 		cmd.Env = append(cmd.Env, j.Env...)
@@ -89,6 +92,11 @@ func (j *Job) Run(ctx context.Context, f *fabric.Fabric) ([]Result, error) {
 				}
 			})
 			results[i] = Result{node, cmd.Wait(), text.String()}
+			mu.Lock()
+			defer mu.Unlock()
+			if j.Ended != nil {
+				j.Ended(results[i])
+			}
 		})
 	}
 	all.Wait()

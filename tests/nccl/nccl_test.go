@@ -18,7 +18,10 @@ import (
 )
 
 // patience is a hang guard, not a measure.
-const patience = 8 * time.Minute
+const patience = 5 * time.Minute
+
+// grace is what ranks have to say why they fail too.
+const grace = 5 * time.Second
 
 // full is everything; without it a sample.
 var full = os.Getenv("FULL") != ""
@@ -98,33 +101,16 @@ func run(t *testing.T, f *fabric.Fabric, j Job) []Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	j.Ended = func(r Result) {
+		if r.Err != nil {
+			time.AfterFunc(grace, cancel) // the others wait for it
+		}
+	}
 	results, err := j.Run(ctx, f)
 	if err := errors.Join(err, Failed(results)); err != nil {
 		t.Fatal(err)
 	}
 	return results
-}
-
-// lanes are what carries the data.
-type lanes struct {
-	name   string
-	mesh   func(fabric.Mesh) fabric.Mesh
-	plugin bool
-	env    []string
-}
-
-var allLanes = []lanes{
-	{"rdma", func(m fabric.Mesh) fabric.Mesh { return m }, true, []string{"NCCL_MESH_TRANSPORT=rdma"}},
-	{"tcp", fabric.Mesh.Plain, true, nil},
-	{"sockets", fabric.Mesh.Plain, false, nil}, // NCCL's own, to tell its faults from ours
-}
-
-func (l lanes) job(rank string, steps ...string) Job {
-	j := Job{Rank: rank, Env: l.env, Steps: steps}
-	if l.plugin {
-		j.Plugin = plugin()
-	}
-	return j
 }
 
 // A choice is what NCCL is told to choose.
@@ -164,9 +150,20 @@ func types() (steps []string) {
 	return steps
 }
 
-func meshes() map[string]fabric.Mesh {
-	pair := fabric.Ring("node-a", "node-b") // two cables
-	return map[string]fabric.Mesh{"pair": pair, "triangle": fabric.Triangle(), "full mesh of four": fullMesh("node-a", "node-b", "node-c", "node-d")}
+func meshes() []struct {
+	name string
+	mesh fabric.Mesh
+	lane string // the kind that a sample has; all when empty
+} {
+	return []struct {
+		name string
+		mesh fabric.Mesh
+		lane string
+	}{
+		{"pair", fabric.Ring("node-a", "node-b"), "rdma"}, // two cables
+		{"triangle", fabric.Triangle(), ""},
+		{"full mesh of four", fullMesh("node-a", "node-b", "node-c", "node-d"), "tcp"},
+	}
 }
 
 // fullMesh is a ring with its diagonals.
@@ -190,14 +187,14 @@ func fullMesh(nodes ...string) fabric.Mesh {
 // Every collective, algorithm and protocol, through every kind of lane.
 func TestCollectives(t *testing.T) {
 	for _, v := range Versions {
-		for name, m := range meshes() {
-			for _, l := range allLanes {
-				if !full && (name == "full mesh of four") != (l.name == "tcp") && name != "triangle" {
+		for _, m := range meshes() {
+			for _, l := range AllLanes {
+				if !full && m.lane != "" && m.lane != l.Name {
 					continue
 				}
-				t.Run(strings.Join([]string{v.Name, name, l.name}, "/"), func(t *testing.T) {
+				t.Run(strings.Join([]string{v.Name, m.name, l.Name}, "/"), func(t *testing.T) {
 					rank := program(t, v)
-					f := up(t, l.mesh(m).Topology())
+					f := up(t, l.Mesh(m.mesh).Topology())
 					var steps []string
 					for _, c := range choices {
 						if full {
@@ -206,7 +203,7 @@ func TestCollectives(t *testing.T) {
 							steps = append(steps, c.session(collectives(1, 1000, 65537))...)
 						}
 					}
-					run(t, f, l.job(rank, steps...))
+					run(t, f, l.Job(rank, plugin(), steps...))
 				})
 			}
 		}

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "gpu.h"
 
 // A block is what was allocated: pages, as CUDA gives them, and one before for this.
@@ -27,8 +28,8 @@ static char *data_of(struct block *b) {
 }
 
 static cudaError_t allocate(void **ptr, size_t size) {
-	struct block *b = aligned_alloc(PAGE, (size + 2 * PAGE - 1) & ~(size_t)(PAGE - 1));
-	if (!b) return cudaErrorMemoryAllocation;
+	struct block *b = mmap(NULL, size + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b == MAP_FAILED) return cudaErrorMemoryAllocation;
 	pthread_mutex_lock(&mu);
 	*b = (struct block){size, blocks, &blocks};
 	if (blocks) blocks->self = &b->next;
@@ -47,7 +48,7 @@ static void release(void *ptr) {
 	if (b->next) b->next->self = b->self;
 	used -= b->size;
 	pthread_mutex_unlock(&mu);
-	free(b);
+	munmap(b, b->size + PAGE);
 }
 
 // is_ours says whether the memory is the device's or pinned.

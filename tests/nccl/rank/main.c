@@ -37,7 +37,15 @@ static const char help[] =
 	"  init                 make the communicator of all ranks\n"
 	"  destroy              end it\n"
 	"  check ORDER          do it once and compare: COLLECTIVE TYPE OP COUNT [root=N] [inplace]\n"
-	"  time N ORDER         do it N times and say how long one takes\n";
+	"  time N ORDER         do it N times and say how long one takes\n"
+	"  patience SECONDS     how long a collective may take; 0 is for ever\n"
+	"  two N                two communicators on two threads, N collectives each\n"
+	"  split [share]        even and odd ranks by themselves, with resources of their own or shared\n"
+	"  abort SECONDS        end the communicator so long after collectives have begun\n"
+	"  cycles N             make and end a communicator N times; nothing may be left behind\n"
+	"  until-error          all-reduces until NCCL reports an error\n"
+	"  killed RANK SECONDS  that rank is killed so long after this step\n"
+	"  paused RANK SECONDS  that rank stands still for so long\n";
 
 static struct group group;
 static int checked;
@@ -57,7 +65,7 @@ static void step(char *text) {
 		group_open(&job, &group);
 		if (job.rank == 0) say("init ms=%.1f", (now() - start) * 1e3);
 	} else if (strcmp(text, "destroy") == 0) {
-		group_close(&group);
+		group_close(&job, &group);
 	} else if (strcmp(text, "check") == 0) {
 		order_parse(&o, rest);
 		o.seed = checked++;
@@ -67,6 +75,23 @@ static void step(char *text) {
 		int n = (int)strtol(rest, &order, 10);
 		order_parse(&o, order);
 		order_time(&job, &group, &o, n);
+	} else if (strcmp(text, "patience") == 0) {
+		job.patience = atof(rest);
+	} else if (strcmp(text, "two") == 0) {
+		case_two(&job, atoi(rest));
+	} else if (strcmp(text, "split") == 0) {
+		case_split(&job, &group, strcmp(rest, "share") == 0);
+	} else if (strcmp(text, "abort") == 0) {
+		case_abort(&job, &group, atof(rest));
+	} else if (strcmp(text, "cycles") == 0) {
+		case_cycles(&job, atoi(rest));
+	} else if (strcmp(text, "killed") == 0 || strcmp(text, "paused") == 0) {
+		char *seconds = NULL;
+		int rank = (int)strtol(rest, &seconds, 10);
+		if (strcmp(text, "killed") == 0) case_killed(&job, rank, atof(seconds));
+		else case_paused(&job, rank, atof(seconds));
+	} else if (strcmp(text, "until-error") == 0) {
+		case_until_error(&job, &group);
 	} else {
 		fail("unknown step %s\n%s", text, help);
 	}

@@ -12,7 +12,6 @@ struct job {
 	const char *id; // file by which the ranks meet
 	int meetings;
 	double patience; // seconds to wait for a collective; 0 is for ever
-	bool expect_error;
 };
 
 // A group is a communicator with the stream that its work runs on.
@@ -46,7 +45,7 @@ void meet(struct job *j, ncclUniqueId *id);
 
 // group_open makes a communicator of all ranks, group_close ends it.
 void group_open(struct job *j, struct group *g);
-void group_close(struct group *g);
+void group_close(const struct job *j, struct group *g);
 
 // group_wait waits for the stream. An error that NCCL notes meanwhile is returned.
 ncclResult_t group_wait(const struct job *j, struct group *g);
@@ -89,9 +88,11 @@ double type_tolerance(ncclDataType_t type);
 void order_check(const struct job *j, struct group *g, const struct order *o);
 void order_time(const struct job *j, struct group *g, const struct order *o, int iterations);
 
-// The cases that are more than one collective.
-void case_two(struct job *j, int rounds);
-void case_split(struct job *j, struct group *g);
-void case_abort(struct job *j, struct group *g);
-void case_cycles(struct job *j, int cycles);
-void case_until_error(struct job *j, struct group *g);
+// The cases that are more than one collective after another.
+void case_two(struct job *j, int rounds);                       // two communicators on two threads
+void case_split(struct job *j, struct group *g, bool share);    // a part of a communicator beside it
+void case_abort(struct job *j, struct group *g, double after);  // with collectives in flight
+void case_cycles(struct job *j, int cycles);                    // made and ended, and what that leaves behind
+void case_until_error(struct job *j, struct group *g);          // collectives until NCCL says that one fails
+void case_killed(const struct job *j, int rank, double after);  // that rank, while the next step is done
+void case_paused(const struct job *j, int rank, double seconds); // the same, for a time

@@ -24,7 +24,8 @@ import (
 const usage = `usage: demo [flags]       three nodes, three cables, an all-reduce
 
 Nodes are network namespaces, cables are veth pairs, and all of it is gone when the command ends, however it ends.
-With --lanes tcp the kernel carries everything; with --lanes fake the nodes have RDMA devices of tests/fakeverbs.
+With --lanes tcp the kernel carries everything; with --lanes fake the nodes have RDMA devices of tests/fakeverbs. With
+--lanes nccl they have these too, and unmodified NCCL runs there, which is fetched from Debian's archive the first time.
 
 flags:
 `
@@ -43,7 +44,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
 	fs.Usage = func() { fmt.Fprint(fs.Output(), usage); fs.PrintDefaults() }
 	build := fs.String("build", "build", "where the plugin, the driver and tests/fakeverbs are")
-	lanes := fs.String("lanes", "tcp", "what carries the demo: tcp or fake")
+	lanes := fs.String("lanes", "tcp", "what carries the demo: tcp, fake or nccl")
 	limit := fs.Duration("timeout", 2*time.Minute, "time limit")
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -53,13 +54,17 @@ func run(ctx context.Context, args []string) (int, error) {
 	case fs.NArg() > 0:
 		return 2, fmt.Errorf("%q is no flag; --help lists them", fs.Arg(0))
 	}
-	m, ok := map[string]fabric.Mesh{"tcp": fabric.Triangle().Plain(), "fake": fabric.Triangle()}[*lanes]
+	show, ok := map[string]func(context.Context) error{
+		"tcp":  func(ctx context.Context) error { return demo(ctx, os.Stdout, *build, fabric.Triangle().Plain()) },
+		"fake": func(ctx context.Context) error { return demo(ctx, os.Stdout, *build, fabric.Triangle()) },
+		"nccl": func(ctx context.Context) error { return demoNCCL(ctx, os.Stdout, *build) },
+	}[*lanes]
 	if !ok {
-		return 2, fmt.Errorf("--lanes %s is neither tcp nor fake", *lanes)
+		return 2, fmt.Errorf("--lanes %s is none of tcp, fake and nccl", *lanes)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("more than --timeout %v", *limit))
 	defer cancel()
-	if err := demo(ctx, os.Stdout, *build, m); err != nil {
+	if err := show(ctx); err != nil {
 		return 1, err
 	}
 	return 0, nil

@@ -1,0 +1,165 @@
+// What a job does beside one collective after another.
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "rank.h"
+#include "../gpu/gpu.h"
+
+static void doze(double seconds) {
+	nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
+}
+
+// check does one of a few orders, all different, by its number.
+static void check(const struct job *j, struct group *g, int number) {
+	static const char *const orders[] = {"allreduce f32 sum 30011", "alltoall i32 sum 1009", "allgather u8 sum 4099", "reducescatter f64 sum 2003"};
+	char text[64];
+	struct order o;
+	snprintf(text, sizeof text, "%s", orders[number % 4]);
+	order_parse(&o, text);
+	o.seed = number;
+	order_check(j, g, &o);
+}
+
+struct worker {
+	struct job *job;
+	struct group group;
+	int rounds, salt;
+	pthread_t thread;
+};
+
+static void *work(void *arg) {
+	struct worker *w = arg;
+	for (int i = 0; i < w->rounds; i++) check(w->job, &w->group, w->salt + i);
+	return NULL;
+}
+
+void case_two(struct job *j, int rounds) {
+	struct worker workers[2];
+	for (int i = 0; i < 2; i++) {
+		workers[i] = (struct worker){.job = j, .rounds = rounds, .salt = i};
+		group_open(j, &workers[i].group);
+	}
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&workers[i].thread, NULL, work, &workers[i])) fail("no thread");
+	for (int i = 0; i < 2; i++) pthread_join(workers[i].thread, NULL);
+	for (int i = 0; i < 2; i++) group_close(j, &workers[i].group);
+}
+
+void case_split(struct job *j, struct group *g, bool share) {
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	config.splitShare = share;
+	struct group child = {0};
+	NCCL(ncclCommSplit(g->comm, g->rank % 2, -g->rank, &child.comm, &config)); // even and odd ranks, the last first
+	CUDA(cudaStreamCreateWithFlags(&child.stream, 1));
+	NCCL(ncclCommUserRank(child.comm, &child.rank));
+	NCCL(ncclCommCount(child.comm, &child.ranks));
+	for (int i = 0; i < 8; i++) check(j, i % 2 ? g : &child, i);
+	group_close(j, &child);
+	check(j, g, 0);
+}
+
+void case_abort(struct job *j, struct group *g, double after) {
+	enum { COUNT = 1 << 20, DEPTH = 64 };
+	void *buffer;
+	CUDA(cudaMalloc(&buffer, COUNT * sizeof(float)));
+	memset(buffer, 0, COUNT * sizeof(float));
+	for (int i = 0; i < DEPTH; i++) // until a rank that was faster has ended its part
+		if (ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, g->comm, g->stream) != ncclSuccess) break;
+	doze(after);
+	NCCL(ncclCommAbort(g->comm));
+	CUDA(cudaStreamSynchronize(g->stream));
+	CUDA(cudaStreamDestroy(g->stream));
+	CUDA(cudaFree(buffer));
+	if (j->rank == 0) say("aborted");
+}
+
+static int entries(const char *path) {
+	DIR *d = opendir(path);
+	if (!d) fail("%s: %s", path, strerror(errno));
+	int n = -3; // itself, and the two of each directory
+	while (readdir(d)) n++;
+	closedir(d);
+	return n;
+}
+
+// usage is what a communicator must give back.
+struct usage {
+	int descriptors, streams;
+	size_t device, resident; // bytes
+};
+
+static struct usage usage(void) {
+	struct usage u = {entries("/proc/self/fd"), stream_count(), gpu_memory_used(), 0};
+	FILE *f = fopen("/proc/self/statm", "r");
+	if (!f || fscanf(f, "%*s %zu", &u.resident) != 1) fail("/proc/self/statm: %s", strerror(errno));
+	fclose(f);
+	u.resident *= 4096;
+	return u;
+}
+
+void case_cycles(struct job *j, int cycles) {
+	// The plugin's collector begins at 256 MiB; a cycle may keep a little beside: allocators' rests.
+	enum { WARM = 3, COLLECTOR = 256 << 20, GROWTH = 1 << 20 };
+	struct usage first = {0}, last = {0};
+	for (int i = 0; i < cycles; i++) {
+		struct group g;
+		group_open(j, &g);
+		check(j, &g, i);
+		group_close(j, &g);
+		doze(.05); // threads that were told to end do
+		last = usage();
+		if (i < WARM) first = last;
+	}
+	if (last.descriptors > first.descriptors) fail("%d descriptors after %d cycles, %d after %d", last.descriptors, cycles, first.descriptors, WARM);
+	if (last.streams > first.streams) fail("%d streams after %d cycles, %d after %d", last.streams, cycles, first.streams, WARM);
+	if (last.device > first.device) fail("%zu bytes of device memory after %d cycles, %zu after %d", last.device, cycles, first.device, WARM);
+	if (last.resident > first.resident + COLLECTOR + (size_t)cycles * GROWTH)
+		fail("%zu bytes resident after %d cycles, %zu after %d", last.resident, cycles, first.resident, WARM);
+}
+
+void case_until_error(struct job *j, struct group *g) {
+	enum { COUNT = 1 << 16 };
+	void *buffer;
+	CUDA(cudaMalloc(&buffer, COUNT * sizeof(float)));
+	memset(buffer, 0, COUNT * sizeof(float));
+	say("going");
+	double begun = 0;
+	for (;;) {
+		begun = now();
+		ncclResult_t error = ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, g->comm, g->stream);
+		if (error == ncclSuccess) error = group_wait(j, g);
+		if (error == ncclSuccess) continue;
+		say("error %d after %.1f s: %s", error, now() - begun, ncclGetErrorString(error));
+		break;
+	}
+	NCCL(ncclCommAbort(g->comm));
+	say("ended");
+}
+
+static void *end(void *arg) {
+	doze(*(double *)arg);
+	raise(SIGKILL);
+	return NULL;
+}
+
+void case_killed(const struct job *j, int rank, double after) {
+	static double seconds;
+	pthread_t thread;
+	seconds = after;
+	if (j->rank == rank && pthread_create(&thread, NULL, end, &seconds)) fail("no thread");
+}
+
+void case_paused(const struct job *j, int rank, double seconds) {
+	if (j->rank != rank) return;
+	pid_t self = getpid(), child = fork();
+	if (child < 0) fail("fork: %s", strerror(errno));
+	if (child) return;
+	kill(self, SIGSTOP);
+	doze(seconds);
+	kill(self, SIGCONT);
+	_exit(0);
+}
