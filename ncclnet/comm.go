@@ -11,9 +11,10 @@ import (
 
 // A comm is what the two halves of a connection have in common.
 type comm struct {
-	ctx    Handle
-	handle Handle
-	memory memory
+	ctx     Handle
+	handle  Handle
+	memory  memory
+	failure failure
 
 	// requests holds, for each request index of the transport, the generation of
 	// the latest request and in bit 0 whether that is outstanding.

@@ -198,13 +198,16 @@ func (n *Net) context(h Handle) (Handle, *netContext, error) {
 
 // result is where an error is logged, under its caller's name and line, and
 // becomes NCCL's.
-func (n *Net) result(call string, err error) Result {
+func (n *Net) result(call string, err error) Result { return n.resultAt(1, call, err) }
+
+// resultAt is result for a caller so many calls up.
+func (n *Net) resultAt(up int, call string, err error) Result {
 	if err == nil {
 		return ncclSuccess
 	}
 	r := resultOf(err)
 	var pc [1]uintptr
-	runtime.Callers(2, pc[:])
+	runtime.Callers(2+up, pc[:])
 	record := slog.NewRecord(time.Now(), slog.LevelWarn, fmt.Sprintf("%s: %v (%v)", call, err, r), pc[0])
 	_ = n.log.Handler().Handle(context.Background(), record) // it never fails
 	return r

@@ -30,7 +30,7 @@ func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle) (
 	}
 	q, err := c.conn.Isend(addr, size, tag, r)
 	if q == nil || err != nil {
-		return 0, n.result("isend", err)
+		return 0, n.failed(&c.comm, "isend", err)
 	}
 	h, err := c.posted(q)
 	return h, n.result("isend", err)
@@ -63,7 +63,7 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 	}
 	q, err := c.conn.Irecv(c.bufs[:len(bufs)])
 	if q == nil || err != nil {
-		return 0, n.result("irecv", err)
+		return 0, n.failed(&c.comm, "irecv", err)
 	}
 	h, err := c.posted(q)
 	return h, n.result("irecv", err)
@@ -78,7 +78,7 @@ func (n *Net) Test(h Handle, sizes *[MaxRecvs]int) (done bool, count int, r Resu
 	}
 	done, err = q.Test()
 	if err != nil {
-		return false, 0, n.result("test", err)
+		return false, 0, n.failed(c, "test", err)
 	}
 	if !done {
 		return false, 0, ncclSuccess

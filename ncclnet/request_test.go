@@ -3,6 +3,7 @@ package ncclnet
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -192,6 +193,7 @@ func TestPeerLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.conn.(*fakeSender).p.err = fmt.Errorf("node-b: %w", transport.ErrPeer)
+	n.logged()
 	var sizes [MaxRecvs]int
 	if done, _, r := n.Test(q, &sizes); done || r != ncclRemoteError {
 		t.Errorf("test: %v, %v", done, r)
@@ -201,6 +203,16 @@ func TestPeerLost(t *testing.T) {
 	}
 	if q, r := n.Irecv(recv, []Buffer{{2 * page, 8, 0, rmr}}); q != 0 || r != ncclRemoteError {
 		t.Errorf("irecv: %v, %v", q, r)
+	}
+	// NCCL may go on calling: each connection has said what happened, once.
+	for range 3 {
+		if _, _, r := n.Test(q, &sizes); r != ncclRemoteError {
+			t.Errorf("test, again: %v", r)
+		}
+	}
+	want := []string{"2 NET/Mesh : test: node-b: remote error (ncclRemoteError)", "2 NET/Mesh : isend: node-b: remote error (ncclRemoteError)"}
+	if diff := cmp.Diff(want, strings.Split(n.logged(), "\n")); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
 	}
 }
 

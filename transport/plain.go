@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
@@ -143,7 +142,10 @@ func (t *Transport) sayWhyTCP(s *control.Session, why error, tried []string) {
 	reason := "no two RDMA ports of theirs share a subnet"
 	switch {
 	case len(tried) > 0:
-		reason = "tried " + strings.Join(tried, "; ")
+		reason = firstTried(tried)
+		for _, way := range tried {
+			t.log.Debug("a way that RDMA does not pass", "peer", peer, "tried", way)
+		}
 	case why != nil:
 		reason = oneLine(why)
 	case !offer(t.portsOf(s), handshake.LaneVerbs):
@@ -151,4 +153,12 @@ func (t *Transport) sayWhyTCP(s *control.Session, why error, tried []string) {
 	}
 	t.warnOnceAbout("TCP to "+peer, fmt.Sprintf("%s and %s talk over TCP, slower than RDMA, although %s has %s: %s",
 		s.LocalName(), peer, s.LocalName(), portNames(here), reason))
+}
+
+// firstTried is what was tried, in a line: on a large mesh it is a great deal.
+func firstTried(tried []string) string {
+	if len(tried) == 1 {
+		return "tried " + tried[0]
+	}
+	return fmt.Sprintf("tried %s; and %d more ways, which NCCL_MESH_DEBUG=debug lists", tried[0], len(tried)-1)
 }

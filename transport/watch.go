@@ -2,6 +2,8 @@ package transport
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	"ncclmesh/handshake"
@@ -63,12 +65,13 @@ func (t *Transport) refresh() {
 				if now.Device != p.Device || now.Num != p.Num || (p.Device == "" && now.Netdev != p.Netdev) {
 					continue
 				}
+				was := p.now()
 				changed, err := p.see(now)
 				if err != nil {
 					t.log.Warn("cannot look at a port again", "port", p.String(), "err", err)
 				} else if changed {
 					any = true
-					t.log.Info(fmt.Sprintf("port %d changed: %s", p.index, now.Summary(t.opts.GIDs)))
+					t.log.Info(fmt.Sprintf("port %d changed: %s", p.index, p.now().news(was, t.opts.GIDs)))
 				}
 			}
 		}
@@ -93,4 +96,24 @@ func (t *Transport) portsChanged(s *control.Session, m *handshake.Ports) {
 		delete(t.known, s.Peer().Process)
 	}
 	t.mu.Unlock()
+}
+
+// news is what people are told of a port that is not as it was: its line, and what
+// has changed when that line does not show it.
+func (s *portState) news(was *portState, pol topology.GIDPolicy) string {
+	text := s.Summary(pol)
+	if text != was.Summary(pol) {
+		return text
+	}
+	var changes []string
+	now, then := reflect.ValueOf(s.Port), reflect.ValueOf(was.Port)
+	for i := range now.NumField() {
+		if a, b := then.Field(i).Interface(), now.Field(i).Interface(); !reflect.DeepEqual(a, b) {
+			changes = append(changes, fmt.Sprintf("%s were %v and are %v", now.Type().Field(i).Name, a, b))
+		}
+	}
+	if len(changes) == 0 {
+		changes = []string{"what its device says of itself"}
+	}
+	return fmt.Sprintf("%s, as before, but %s", text, strings.Join(changes, "; "))
 }

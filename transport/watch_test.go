@@ -9,6 +9,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/require"
+	"ncclmesh/transport/topology"
 )
 
 // A change of an address reaches the peers, and paths are proved anew.
@@ -52,5 +53,31 @@ func TestAddressChange(t *testing.T) {
 		}
 		s, r := connect(t, a, b)
 		closeBoth(t, s, r)
+	}
+}
+
+// What is logged of a change shows it.
+func TestPortNews(t *testing.T) {
+	was := portState{Port: topology.Port{Device: "rdma0", Num: 1, Netdev: "p0", State: "ACTIVE", LinkMbps: 100000,
+		Addrs: []netip.Prefix{netip.MustParsePrefix("192.168.1.1/24")}}}
+	const line = "rdma0:1 (p0) RoCE ACTIVE, link 100 Gb/s, no usable address"
+	tests := []struct {
+		name   string
+		change func(*portState)
+		want   string
+	}{
+		{"shown", func(s *portState) { s.State = "DOWN" }, "rdma0:1 (p0) RoCE DOWN, link 100 Gb/s, no usable address"},
+		{"not shown", func(s *portState) { s.Addrs = append(s.Addrs[:1:1], netip.MustParsePrefix("fe80::1/64")) },
+			line + ", as before, but Addrs were [192.168.1.1/24] and are [192.168.1.1/24 fe80::1/64]"},
+		{"the device's", func(s *portState) { s.attr.SMLID = 7 }, line + ", as before, but what its device says of itself"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			now := was
+			tt.change(&now)
+			if got := now.news(&was, topology.AnyGID); got != tt.want {
+				t.Errorf("news %q, want %q", got, tt.want)
+			}
+		})
 	}
 }

@@ -89,6 +89,16 @@ func doomed(t *testing.T, f *fabric.Fabric, j Job, lost ...string) {
 		if !slices.Contains(lost, r.Node) && (r.Err != nil || !strings.Contains(r.Output, "error 6 after")) {
 			t.Errorf("%s: %v, want ncclRemoteError\n%s", r.Node, r.Err, r.Output)
 		}
+		seen := map[string]bool{}
+		for line := range strings.Lines(r.Output) {
+			if _, said, ours := strings.Cut(line, "NET/Mesh : "); ours {
+				if seen[said] {
+					t.Errorf("%s says it twice: %s", r.Node, said)
+					break
+				}
+				seen[said] = true
+			}
+		}
 	}
 }
 
