@@ -17,9 +17,10 @@ warnings = -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
 
 need    = @tools/need # program-or-file:package ...: installs what is missing if it may, else says how
 headers = /usr/include/infiniband/verbs.h:libibverbs-dev
+archive = /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
 testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
-	qemu-aarch64-static:qemu-user-static $(headers) $(cross)
+	qemu-aarch64-static:qemu-user-static $(headers) $(cross) $(archive)
 
 .PHONY: build arm64 generate test check lab nccl nccl-table demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
@@ -52,7 +53,7 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver
 	MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
 nccl: ## the tests under unmodified NCCL, without a GPU; FULL=1 for all versions, meshes, sizes and types
-	$(need) gcc:gcc make:make ip:iproute2 $(headers)
+	$(need) gcc:gcc make:make ip:iproute2 $(headers) $(archive)
 	FULL=$(FULL) MESH_TEST_REQUIRE=nccl,fake,netns $(GO) test -v -count=1 -timeout 90m ./tests/nccl
 nccl-table: build fakeverbs ## what each version of NCCL makes of the plugin, as a table
 	$(GO) run ./tests/nccl/cmd/table --build $(BUILD)
