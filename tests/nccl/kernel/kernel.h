@@ -1,8 +1,8 @@
 // The kernels: what a GPU would do with the work that NCCL's host half hands over, done by one thread a launch. A strand is
 // one sequence of moves on a channel; all strands of a launch are moved on in turn, none ever waits.
 //
-// Emulated: ring, tree and PAT; Simple and LL; all-reduce, all-gather, reduce-scatter, broadcast, reduce, send and receive.
-// Not emulated: LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory.
+// Emulated: ring and tree; Simple and LL; all-reduce, all-gather, reduce-scatter, broadcast, reduce, send and receive.
+// Not emulated: PAT, LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory.
 #pragma once
 #include <stdbool.h>
 #include "layout.h"
