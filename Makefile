@@ -5,16 +5,10 @@ LANES  ?= tcp
 CROSS  ?= aarch64-linux-gnu-
 name   := libnccl-net-mesh.so
 NAME   ?= 1.0-dev$(addprefix +g,$(shell git -C $(CURDIR) describe --always --dirty --abbrev=7 --exclude='*' 2>/dev/null))
-demo_tcp = ./tests/fabric/cmd/demo
-demo_fake = $(demo_tcp) --lanes fake
-demo_nccl = $(demo_tcp) --lanes nccl
-demo_lab = ./tests/lab/cmd/lab demo
-
 # The same source and NAME, which logs and refusals give, make the same bytes wherever they are built.
 library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X ncclmesh/handshake.build=$(NAME) -extldflags \
 	'-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,$(name) -Wl,-z,now -Wl,--build-id=none'"
 warnings = -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
-
 need    = @tools/need # program-or-file:package ...: installs what is missing if it may, else says how
 headers = /usr/include/infiniband/verbs.h:libibverbs-dev
 archive = /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
@@ -22,7 +16,7 @@ cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio
 testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
 	qemu-aarch64-static:qemu-user-static $(headers) $(cross) $(archive)
 
-.PHONY: build arm64 generate test check lab nccl nccl-table demo bench bench-ibv netdriver fakeverbs dist deps clean name help
+.PHONY: build arm64 generate test check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
@@ -55,10 +49,8 @@ lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA
 nccl: ## the tests under unmodified NCCL, without a GPU; FULL=1 for all versions, meshes, sizes and types
 	$(need) gcc:gcc make:make ip:iproute2 $(headers) $(archive)
 	FULL=$(FULL) MESH_TEST_REQUIRE=nccl,fake,netns $(GO) test -v -count=1 -timeout 90m ./tests/nccl
-nccl-table: build fakeverbs ## what each version of NCCL makes of the plugin, as a table
-	$(GO) run ./tests/nccl/cmd/table --build $(BUILD)
 demo: build netdriver $(if $(filter lab,$(LANES)),,fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, nccl (unmodified NCCL), or lab in virtual machines
-	$(GO) run $(or $(demo_$(LANES)),$(error LANES=$(LANES) is none of tcp, fake, nccl and lab))
+	$(GO) run $(if $(filter lab,$(LANES)),./tests/lab/cmd/lab demo,./tests/fabric/cmd/demo --build $(BUILD) --lanes $(LANES))
 
 bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
 	@mkdir -p $(BUILD)/bench && gcc -O2 -Wall -Wextra -Werror -o $(BUILD)/bench/ibv-loop tools/benchibv/loop/loop.c -libverbs

@@ -73,7 +73,7 @@ func TestHostileBytes(t *testing.T) {
 	default:
 	}
 	j.ok()
-	for _, reason := range []string{"malformed message", "ended in the middle of a message", "wrong version", "unknown listen id",
+	for _, reason := range []string{"malformed message", "ended in the middle of a message", "wrong version", "closed listen id",
 		"not authenticated in time", "too many unauthenticated connections from one address"} {
 		line := `NCCL WARN NET/Mesh : control: refused a connection; .* from=10\.99\.0\.3:\d+ reason="` + reason + `"`
 		if n := a.count(line); n != 1 {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"ncclmesh/tests/fabric"
 )
 
@@ -18,17 +16,11 @@ import (
 // Settings are of make, NAME=VALUE: CFLAGS say.
 func Build(fetched, build string, settings ...string) (rank string, err error) {
 	out := filepath.Join(build, "nccl", filepath.Base(fetched))
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return "", err
-	}
-	lock, err := os.Create(filepath.Join(out, "lock"))
+	unlock, err := fabric.Lock(out)
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", err
-	}
+	defer unlock()
 	args := append([]string{"-s", "-C", filepath.Join(fabric.Root(), "tests/nccl"), "NCCL=" + fetched, "OUT=" + out, "-j2"}, settings...)
 	cmd := exec.Command("make", args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") })

@@ -14,5 +14,6 @@
 // Emulated: ring, tree; Simple and LL; all-reduce, all-gather, reduce-scatter,
 // broadcast, reduce, send and receive; several communicators. Not emulated: PAT,
 // LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory; the settings
-// of a job see to it that NCCL chooses none of these.
+// of a job see to it that NCCL chooses none of these. What each version makes of
+// the plugin: go run ./tests/nccl/cmd/table, after make build fakeverbs.
 package nccl

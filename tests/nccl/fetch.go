@@ -15,8 +15,6 @@ import (
 	"runtime"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"ncclmesh/tests/fabric"
 	"ncclmesh/tests/internal/apt"
 )
@@ -56,17 +54,11 @@ func Cache() string { return filepath.Join(fabric.Root(), "build/nccl") }
 // asks the archive once.
 func Fetch(ctx context.Context, v Version) (dir string, err error) {
 	dir = filepath.Join(Cache(), v.Name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	lock, err := os.Create(filepath.Join(dir, "lock"))
+	unlock, err := fabric.Lock(dir)
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", err
-	}
+	defer unlock()
 	done := filepath.Join(dir, "sha256") // written last
 	if was, err := os.ReadFile(done); err == nil && (v.sha256 == nil || string(was) == v.sha256[runtime.GOARCH]) {
 		return dir, nil

@@ -45,7 +45,7 @@ var imports = map[string][]string{
 	"tests/lab/cmd/lab":     {"tests/lab"},
 	"tests/internal/apt":    {},
 	"tests/internal/draw":   {},
-	"tests/nccl":            {"tests/fabric", "tests/internal/apt", sysUnix},
+	"tests/nccl":            {"tests/fabric", "tests/internal/apt"},
 	"tests/nccl/cmd/table":  {"tests/fabric", "tests/nccl"},
 	"tests/netdriver":       {},
 	"tests/require":         {},
