@@ -15,6 +15,7 @@ type ending struct {
 	err    error
 	leftAt time.Time // when the peer closed in good order, or its process ended; else zero
 	gone   bool      // its process ended
+	heard  bool      // from the peer, or of it
 }
 
 // ended is why the connection is over; nil while it is not.
@@ -41,7 +42,7 @@ func (c *conn) fail(err error) {
 func (c *conn) deliver(m handshake.Message) {
 	switch m := m.(type) {
 	case *handshake.Bye:
-		c.peerEnded(ending{fmt.Errorf("%w: %v: %s closed the connection", ErrPeerClosed, c, c.s.Name()), time.Now(), false})
+		c.peerEnded(ending{err: fmt.Errorf("%w: %v: %s closed the connection", ErrPeerClosed, c, c.s.Name()), leftAt: time.Now()})
 	case *handshake.Refuse:
 		c.peerEnded(ending{err: c.blame(fmt.Errorf("%w: %v: %s says: %s", ErrPeerRefused, c, c.s.Name(), m.Text))})
 	default:
@@ -57,21 +58,24 @@ func (c *conn) deliver(m handshake.Message) {
 // last writes completed are still found done.
 func (c *conn) peerEnded(e ending) {
 	c.peerTold.Store(true)
+	e.heard = true
 	c.ending.CompareAndSwap(nil, &e)
 	c.byeOnce.Do(func() { close(c.bye) })
 }
 
 // verdictOn is the error of a request that is not complete, or nil while it may
 // still be: a receiver's Bye, and over TCP its end, can overtake the
-// acknowledgement of the last send, and its queue pairs linger for that.
+// acknowledgement of the last send, and its queue pairs linger for that. before is
+// the connection's ending from before the last poll: what the peer said since may
+// have overtaken what the next poll finds.
 //
 // Preconditions: c.mu is held.
-func (c *conn) verdictOn(r *Request) error {
+func (c *conn) verdictOn(r *Request, before *ending) error {
 	if r.err != nil {
 		return r.err
 	}
 	e := c.ending.Load()
-	if e == nil || c.sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < c.t.opts.scaled(lingerTime) &&
+	if e == nil || e.heard && e != before || c.sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < c.t.opts.scaled(lingerTime) &&
 		(!e.gone || len(c.sockets) > 0) && c.mayDeliver() {
 		return nil
 	}

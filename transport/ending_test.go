@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 )
 
@@ -126,4 +127,34 @@ func TestEventsAroundClose(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
+}
+
+// between calls f while a poll looks for nothing: news that comes behind it.
+type between struct {
+	half
+	f func()
+}
+
+func (b between) waiting() bool { b.f(); return false }
+
+// The last message and the sender's Bye come after a poll and before the verdict
+// on its receive: the message is found by the next one.
+func TestByeBehindPoll(t *testing.T) {
+	leaks(t)
+	a, b := newTransport(t), newTransport(t)
+	s, r := connect(t, a, b)
+	m, _ := memory(t, 4096)
+	sg, rg := register(t, s, m), register(t, r, m)
+	rq := irecv(t, r, Buffer{m.Addr(), 64, 1, rg})
+	done(t, "the send", isend(t, s, m, 128, 64, 1, sg))
+	own := r.half
+	r.half = between{own, func() { r.deliver(&handshake.Bye{Conn: r.id}) }}
+	if ok, err := rq.Test(); ok || err != nil {
+		t.Errorf("the test that the Bye came into: done %v, %v", ok, err)
+	}
+	r.half = own
+	if ok, err := rq.Test(); !ok || err != nil {
+		t.Errorf("the test after it: done %v, %v", ok, err)
+	}
+	closeBoth(t, s, r)
 }

@@ -66,12 +66,13 @@ func (r *Request) Test() (bool, error) {
 	if !r.active {
 		return false, fmt.Errorf("%w: %v: request %d is not outstanding", ErrUsage, c, r.index)
 	}
+	before := c.ending.Load() // what came before the end is found
 	if !r.done || c.owes() {
 		c.poll()
 	}
 	switch {
 	case !r.done:
-		return false, c.verdictOn(r)
+		return false, c.verdictOn(r, before)
 	case c.owes():
 		return false, nil
 	}

@@ -356,7 +356,7 @@ func (t *Transport) dead(s *control.Session, err error) {
 		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, %s: %w", kind, s.Peer().Process, s.Name(), s.LocalName(), what, err))
 	}
 	for _, c := range t.connsOf(s) {
-		c.peerEnded(ending{fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, c, s.Peer().Process, s.Name(), what, err), time.Now(), true})
+		c.peerEnded(ending{err: fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, c, s.Peer().Process, s.Name(), what, err), leftAt: time.Now(), gone: true})
 	}
 }
 
