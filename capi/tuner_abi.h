@@ -8,6 +8,7 @@
 #include "abi.h"
 
 #define NCCL_NUM_FUNCTIONS 5
+#define NCCL_FUNC_ALL_GATHER 2
 #define NCCL_NUM_PROTOCOLS 3
 #define NCCL_ALGO_UNDEF (-1)
 #define NCCL_PROTO_UNDEF (-1)

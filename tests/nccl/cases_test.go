@@ -173,3 +173,17 @@ func TestPluginNames(t *testing.T) {
 		}
 	}
 }
+
+// NCCL 2.29 makes one operation of a group of broadcasts and gives it as many
+// channels as a tuner says, which may be more than there are.
+func TestLargeBroadcasts(t *testing.T) {
+	for _, v := range Versions {
+		for _, l := range AllLanes {
+			t.Run(v.Name+"/"+l.Name, func(t *testing.T) {
+				rank := program(t, v)
+				f := up(t, l.Mesh(fabric.Triangle()).Topology())
+				run(t, f, l.Job(rank, plugin(), "init", "check broadcasts f32 sum 1048576", "destroy"))
+			})
+		}
+	}
+}

@@ -129,18 +129,10 @@ func (c choice) session(steps []string) []string {
 	return slices.Concat([]string{"env NCCL_ALGO=" + c.algo, "env NCCL_PROTO=" + c.proto, "init"}, steps, []string{"destroy"})
 }
 
-const maxBroadcasts = 1 << 12
-
 // collectives checks every one with sizes from 1 element up.
 func collectives(counts ...int) (steps []string) {
 	for _, c := range []string{"allreduce", "allgather", "reducescatter", "broadcast", "reduce", "sendrecv", "alltoall", "broadcasts"} {
 		for _, n := range counts {
-			// NCCL 2.29.7 may crash on the way to its kernel when it is given a group of
-			// large broadcasts from several ranks: in ncclScheduleBcastTasksToPlan, where a
-			// channel has no ring. Seen from 256 KiB on; not over its own sockets. Why is open.
-			if c == "broadcasts" && n > maxBroadcasts {
-				continue
-			}
 			steps = append(steps, fmt.Sprintf("check %s f32 sum %d", c, n))
 		}
 	}
