@@ -142,10 +142,7 @@ func (t *Transport) sayWhyTCP(s *control.Session, why error, tried []string) {
 	reason := "no two RDMA ports of theirs share a subnet"
 	switch {
 	case len(tried) > 0:
-		reason = firstTried(tried)
-		for _, way := range tried {
-			t.log.Debug("a way that RDMA does not pass", "peer", peer, "tried", way)
-		}
+		reason = firstTried(tried) // find lists them all
 	case why != nil:
 		reason = oneLine(why)
 	case !offer(t.portsOf(s), handshake.LaneVerbs):
