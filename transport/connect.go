@@ -31,9 +31,6 @@ func (c *conn) connectLanes(ctx context.Context, devs []handshake.Device, remote
 	for _, l := range c.lanes {
 		if l.ready {
 			mask |= 1 << l.index
-			if !l.port.plain() {
-				c.checkMTU(l)
-			}
 		}
 	}
 	return mask

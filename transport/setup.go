@@ -163,6 +163,11 @@ func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	if mask == 0 {
 		return 0, c.noneWorks()
 	}
+	for _, l := range c.lanes {
+		if l.up && !l.port.plain() {
+			c.checkMTU(l)
+		}
+	}
 	return mask, nil
 }
 
@@ -252,12 +257,14 @@ func deviceOf(devs []handshake.Device, port uint8) (int, bool) {
 	return 0, false
 }
 
-// checkMTU says when a cable works at less than one of its ends could.
+// checkMTU says when a cable, which a proof has found there, works at less than one
+// of its ends could.
 func (c *conn) checkMTU(l *lane) {
 	p := l.port.now()
 	if ours, theirs := p.attr.ActiveMTU, uint32(l.remote.MTU); ours != theirs {
-		c.t.warnOnce(fmt.Sprintf("MTU differs between the ends of a cable: %s on %s has %d, %s (%s) on %s has %d; using %d. Set the same MTU on both interfaces",
-			p.String(), c.s.LocalName(), mtuBytes(ours), shortName(l.peer), l.peer.Netdev, c.s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs))))
+		peer := topology.Port{Device: l.peer.Device, Num: l.peer.Num, Netdev: l.peer.Netdev}
+		c.t.warnOnce(fmt.Sprintf("MTU differs between the ends of a cable: %s on %s has %d, %s on %s has %d; using %d. Set the same MTU at both ends",
+			p.String(), c.s.LocalName(), mtuBytes(ours), peer.String(), c.s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs))))
 	}
 }
 
