@@ -144,8 +144,17 @@ type Proved struct {
 // LaneFailure is why one lane could not be used.
 type LaneFailure struct {
 	Index  uint8
+	Cause  Cause
 	Reason string
 }
+
+// Cause says against what the failure of a lane is evidence.
+type Cause uint8
+
+const (
+	CausePath Cause = 0 // the path between the two ports
+	CauseNode Cause = 1 // the node that tells of it: it has run out of something, or strangers crowd its port
+)
 
 func (*Proved) Type() Type { return TypeProved }
 
@@ -156,6 +165,7 @@ func (m *Proved) AppendTo(b []byte) ([]byte, error) {
 	w.count("failed lanes", len(m.Failed), MaxLanes)
 	for _, f := range m.Failed {
 		w.atMost("lane index", f.Index, MaxLanes-1)
+		w.atMost("cause", uint8(f.Cause), uint8(CauseNode))
 		w.text(f.Reason, MaxReason)
 	}
 	return w.done("Proved")
@@ -164,7 +174,7 @@ func (m *Proved) AppendTo(b []byte) ([]byte, error) {
 func (m *Proved) decode(r *reader) {
 	*m = Proved{Conn: r.u32(), Lanes: r.u32()}
 	for range r.atMost("number of failed lanes", MaxLanes) {
-		f := LaneFailure{Index: r.atMost("lane index", MaxLanes-1), Reason: r.text("reason", MaxReason)}
+		f := LaneFailure{Index: r.atMost("lane index", MaxLanes-1), Cause: Cause(r.atMost("cause", uint8(CauseNode))), Reason: r.text("reason", MaxReason)}
 		if r.err != nil {
 			return
 		}

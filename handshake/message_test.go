@@ -33,7 +33,8 @@ func messages() []struct {
 		{&Accept{Conn: 1, Base: 3, Devices: []Device{{Port: 9, RKey: 8}}, Lanes: testLanes()},
 			"00000001 0000000000000003 01 09 00000008" + goldenLanes},
 		{&Connected{Conn: 1, Lanes: 0x80000001}, "00000001 80000001"},
-		{&Proved{Conn: 1, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}}}, "00000001 00000001 01 1f 0008 6e6f20726f757465"},
+		{&Proved{Conn: 1, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}, {Index: 0, Cause: CauseNode, Reason: "x"}}},
+			"00000001 00000001 02 1f 00 0008 6e6f20726f757465 00 01 0001 78"},
 		{&Ports{Ports: []Port{{Index: 2, Device: "d", Num: 1, Netdev: "n", LinkLayer: 2, LID: 3, MTU: 5, NetdevMTU: 9000, MaxMsgSize: 1 << 30, SpeedMbps: 1000}}},
 			"01 02 000164 01 00016e 02 0003 05 00002328 40000000 000003e8 00"},
 		{&Refuse{Conn: 1, Code: 4, Text: "größer"}, "00000001 04 0008 6772c3b6c39f6572"},
@@ -116,6 +117,7 @@ func TestMessageRefuses(t *testing.T) {
 		{"devices", &Open{Devices: make([]Device, MaxDevices+1)}, "9 devices, at most 8"},
 		{"failed lanes", &Proved{Failed: make([]LaneFailure, MaxLanes+1)}, "33 failed lanes, at most 32"},
 		{"failed lane", &Proved{Failed: []LaneFailure{{Index: 32}}}, "lane index is 32"},
+		{"cause", &Proved{Failed: []LaneFailure{{Cause: 2}}}, "cause is 2, at most 1"},
 		{"lane down", &LaneDown{Lane: 32}, "lane index is 32"},
 	}
 	for _, tt := range tests {
@@ -147,6 +149,7 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"control character", TypeRefuse, "00000001 00 0001 0a", "text is not plain UTF-8"},
 		{"long reason", TypeLaneDown, "00000001 02 00000003 0101" + strings.Repeat("61", 257), "reason has 257 bytes"},
 		{"failed lanes", TypeProved, "00000001 00000000 21", "number of failed lanes is 33"},
+		{"cause", TypeProved, "00000001 00000000 01 00 02 0000", "cause is 2, at most 1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,7 +191,7 @@ func TestLargestMessageFitsAFrame(t *testing.T) {
 	proved := &Proved{}
 	for i := range uint8(MaxLanes) {
 		open.Lanes = append(open.Lanes, Lane{Index: i, Kind: LaneTCP})
-		proved.Failed = append(proved.Failed, LaneFailure{i, strings.Repeat("x", MaxReason)})
+		proved.Failed = append(proved.Failed, LaneFailure{Index: i, Reason: strings.Repeat("x", MaxReason)})
 	}
 	for _, m := range []Message{open, proved, &Refuse{Text: strings.Repeat("x", MaxText)}} {
 		b, err := m.AppendTo(nil)

@@ -23,6 +23,7 @@ type lane struct {
 	up      bool        // in service
 	reason  string      // why it is not
 	own     error       // if that is something this node ran out of
+	lack    string      // if that is no evidence against the path: what a node lacked for it, and which
 
 	weight  float64 // speed, relative to the other lanes
 	backlog int64   // bytes handed to it and not delivered
@@ -89,8 +90,12 @@ func shortName(p handshake.Port) string {
 func (l *lane) unusable(err error) {
 	if l.reason = err.Error(); limit.IsOwn(err) {
 		l.own = err
+		l.lacking(err)
 	}
 }
+
+// lacking notes what this node lacked for the lane.
+func (l *lane) lacking(err error) { l.lack = fmt.Sprintf("%s: %v", l.conn.s.LocalName(), err) }
 
 // noneWorks is the error of a connection none of whose lanes can be put into
 // service.

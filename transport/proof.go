@@ -25,8 +25,8 @@ import (
 // Its Proved says so to the receiver, which has no limit of its own but for the
 // lanes that the sender names: ProofWait. Only time in which this process ran
 // counts; see clock. When no lane of a trial was proved and either process did
-// not run for a while, the queue pairs may have failed for that reason, and the
-// trial is made again, until LaneWait has passed; see slowness.
+// not run for a while, or lacked something, the lanes may have failed for that
+// reason, and the trial is made again, until LaneWait has passed; see slowness.
 type proofs struct {
 	c       *conn
 	pending uint32
@@ -192,6 +192,7 @@ func (p *proofs) lacking(lanes uint32) {
 		}
 		if err := p.c.t.data.Why(k.call); err != nil {
 			l.unusable(err)
+			l.lacking(err)
 		}
 	}
 }
@@ -210,11 +211,16 @@ func (c *conn) look() time.Duration {
 }
 
 // slowness says why the failure of lanes may be no evidence against their paths:
-// one of the two processes did not run while they were tried. It is empty when
-// both did.
+// one of the two processes did not run while they were tried, or lacked something.
+// It is empty when neither is known.
 func (c *conn) slowness() string {
 	prompt := c.t.opts.scaled(c.t.opts.ProofWait) / 4
 	peer := c.s.Name()
+	for _, l := range c.lanes {
+		if l.lack != "" {
+			return l.lack
+		}
+	}
 	switch {
 	case c.clock.lost > prompt:
 		return fmt.Sprintf("this process on %s did not run for %v meanwhile: it was stopped, or the processors have too much to do", c.s.LocalName(), c.clock.lost.Round(time.Millisecond))

@@ -2,12 +2,14 @@ package transport
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 // ends are the two ends of a connection whose lanes are built and, at the receiver, connected. No messages pass between
@@ -98,6 +100,69 @@ func TestSlowSocket(t *testing.T) {
 			closeBoth(t, s, r)
 		})
 	}
+}
+
+// Where strangers crowd the receiver's data port no cable is blamed, at either end.
+func TestCrowdedDataPort(t *testing.T) {
+	leaks(t)
+	short := func(o *Options) { o.ProofWait = 50 * time.Millisecond }
+	a, b := tcpTransport(t, 1, short), tcpTransport(t, 1, short)
+	s, r := connect(t, a, b)
+	e := newEnds(t, a, b, s, r)
+	crowded := func() bool {
+		for why := range b.data.Stats().Refused {
+			if strings.Contains(why, "too many") {
+				return true
+			}
+		}
+		return false
+	}
+	first := e.lanes[0]
+	at := forkfd.Dialer{Addr: addrOf(first.GID), Device: e.from.lanes[0].port.Netdev}
+	for i := 0; !crowded(); i++ {
+		if i == 4096 {
+			t.Fatal("the data port took as many strangers as came")
+		}
+		f, err := at.Dial(t.Context(), netip.AddrPortFrom(at.Addr, first.TCPPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = forkfd.Close(f) })
+	}
+	for i := range e.lanes {
+		e.lanes[i].TCPPort = 1 // where nobody listens: chance turns the sender out each time
+	}
+	over := make(chan error, 1)
+	go func() {
+		proved, theirs, err := e.to.prove(t.Context(), 0)
+		if err == nil {
+			_, err = e.to.agree(proved, theirs)
+		}
+		over <- errors.Join(err, e.to.send(e.to.verdict(0)))
+	}()
+	mask := e.from.connectLanes(t.Context(), e.devs, e.lanes)
+	proved, _, err := e.from.prove(t.Context(), mask)
+	if err := errors.Join(err, e.from.send(e.from.verdict(proved))); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := expect[*handshake.Proved](t.Context(), e.from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.from.agree(proved, theirs)
+	for _, side := range []struct {
+		name string
+		c    *conn
+		err  error
+	}{{"the sender", e.from, err}, {"the receiver", e.to, <-over}} {
+		if !errors.Is(side.err, errNoLane) {
+			t.Fatalf("%s: %v, want no lane", side.name, side.err)
+		}
+		if text := side.c.noLane().Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.s.LocalName()+": the data port is crowded") {
+			t.Errorf("%s says %q, want the crowd and no cables", side.name, text)
+		}
+	}
+	closeBoth(t, s, r)
 }
 
 // mute is a carrier that cannot send its proof.

@@ -131,7 +131,11 @@ func (c *conn) verdict(proved uint32) *handshake.Proved {
 	m := &handshake.Proved{Conn: c.id, Lanes: proved}
 	for _, l := range c.lanes {
 		if proved&(1<<l.index) == 0 && l.reason != "" {
-			m.Failed = append(m.Failed, handshake.LaneFailure{Index: l.index, Reason: clip(l.reason, handshake.MaxReason-4)})
+			f := handshake.LaneFailure{Index: l.index, Reason: clip(l.reason, handshake.MaxReason-4)}
+			if l.lack != "" {
+				f.Cause = handshake.CauseNode
+			}
+			m.Failed = append(m.Failed, f)
 		}
 	}
 	return m
@@ -142,8 +146,8 @@ func (c *conn) verdict(proved uint32) *handshake.Proved {
 func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	mask := proved & theirs.Lanes
 	for _, f := range theirs.Failed {
-		if int(f.Index) < len(c.lanes) && c.lanes[f.Index].reason == "" {
-			c.lanes[f.Index].reason = c.s.Name() + ": " + f.Reason
+		if int(f.Index) < len(c.lanes) {
+			c.lanes[f.Index].failedThere(c.s.Name()+": "+f.Reason, f.Cause)
 		}
 	}
 	c.mu.Lock()
@@ -169,6 +173,18 @@ func (c *conn) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 		}
 	}
 	return mask, nil
+}
+
+// failedThere notes why the lane has failed at the peer. What the peer lacked
+// explains what has been seen here.
+func (l *lane) failedThere(reason string, cause handshake.Cause) {
+	switch {
+	case l.lack != "":
+	case cause == handshake.CauseNode:
+		l.lack, l.reason = reason, reason
+	case l.reason == "":
+		l.reason = reason
+	}
 }
 
 // build creates the devices and queue pairs of the planned lanes, or their

@@ -136,7 +136,7 @@ func (e *Endpoint) Why(c *Call) error {
 		return e.lacked
 	}
 	if n := e.crowdedLocked() - c.crowded; n > 0 {
-		return fmt.Errorf("the data port is crowded: %d connections that had not proved themselves were closed meanwhile", n)
+		return fmt.Errorf("the data port is crowded: %d connections that had not proved themselves were closed meanwhile; the log names the first", n)
 	}
 	return nil
 }
