@@ -1,8 +1,8 @@
 // Package ncclnet gives NCCL's network-plugin calls their meaning over a
 // transport: devices and properties, listen, connect and accept, memory
-// handles, requests, the environment, and NCCL's log. It follows no particular
-// version of the plugin interface and knows nothing of C; package capi turns
-// the calls of each version into calls of [Net].
+// handles, requests, and NCCL's log. It follows no particular version of the
+// plugin interface and knows nothing of C; package capi turns the calls of each
+// version into calls of [Net].
 //
 // Rules that hold throughout:
 //

@@ -23,9 +23,6 @@ const (
 	NCCL_NET  = 16
 )
 
-// levelTrace is below slog's lowest: what happens on the data path.
-const levelTrace = slog.LevelDebug - 4
-
 const (
 	logPrefix = "NET/Mesh : "
 	// maxLogLine is what a line may have after the prefix: NCCL formats into a

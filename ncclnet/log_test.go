@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/ncclnet/config"
 )
 
 type logLine struct {
@@ -34,7 +36,7 @@ func TestLogHandler(t *testing.T) {
 	log.Warn("lane down")
 	log.Error("broken", "wait", 2*time.Second)
 	log.Debug("detail", slog.Group("peer", "node", "b"), slog.Attr{})
-	log.Log(context.Background(), levelTrace, "too much")
+	log.Log(context.Background(), config.LevelTrace, "too much")
 	log.With("conn", 3).WithGroup("lane").With("index", 1).Info("up", "mtu", 1024)
 	log.Info("two\nlines\n")
 	log.Info("from a peer: \x1b[31m%s%n")

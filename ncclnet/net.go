@@ -11,6 +11,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/ncclnet/config"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
 	"ncclmesh/tuner"
@@ -48,7 +49,7 @@ type Net struct {
 	net    network    // nil when no context is open
 	users  int        // contexts, until their Finalize is through
 	device topology.Device
-	tuning tuning
+	tuning config.Tuning
 	tables map[tuner.Mesh]*tuner.Table // made so far
 }
 
@@ -116,22 +117,22 @@ func (n *Net) initLocked(trafficClass int) (Handle, error) {
 
 func (n *Net) openLocked(trafficClass int) error {
 	n.level.Set(slog.LevelInfo)
-	c, err := readConfig(n.host.Getenv)
+	c, err := config.Read(n.host.Getenv)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	n.level.Set(c.level)
-	for _, line := range unknownVariables(n.host.Environ()) {
+	n.level.Set(c.Level)
+	for _, line := range config.Unknown(n.host.Environ()) {
 		n.log.Warn(line)
 	}
 	n.log.Info(fmt.Sprintf("build %s, protocol %d", handshake.Build(), handshake.Version))
-	options := c.withTrafficClass(trafficClass).transport
+	options := c.OfCommunicator(trafficClass)
 	options.Log = n.log
 	net, err := n.open(options)
 	if err != nil {
 		return err
 	}
-	n.net, n.device, n.tuning = net, net.Device(), c.tuning
+	n.net, n.device, n.tuning = net, net.Device(), c.Tuning
 	return nil
 }
 

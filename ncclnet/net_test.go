@@ -293,26 +293,11 @@ func TestProperties(t *testing.T) {
 }
 
 func TestTrafficClassOfCommunicator(t *testing.T) {
-	tests := []struct {
-		name   string
-		env    string
-		comm   int
-		tc, sl int
-	}{
-		{"neither", "", -1, -1, -1},
-		{"communicator", "", 5, 5, 5},
-		{"environment first", "96", 5, 96, 5},
-		{"environment undefined", "-1", 5, 5, 5},
-		{"beyond a service level", "", 200, 200, 15},
-	}
-	for _, tt := range tests {
-		n := newTestNet(t)
-		n.env["NCCL_IB_TC"] = tt.env
-		_, r := n.Init(n.logger(), tt.comm)
-		n.ok("init", r)
-		if o := n.f.options; o.TrafficClass != tt.tc || o.ServiceLevel != tt.sl {
-			t.Errorf("%s: class %d, level %d; want %d, %d", tt.name, o.TrafficClass, o.ServiceLevel, tt.tc, tt.sl)
-		}
+	n := newTestNet(t)
+	_, r := n.Init(n.logger(), 5)
+	n.ok("init", r)
+	if o := n.f.options; o.TrafficClass != 5 || o.ServiceLevel != 5 {
+		t.Errorf("class %d, level %d; want the communicator's, 5", o.TrafficClass, o.ServiceLevel)
 	}
 }
 

@@ -16,13 +16,6 @@ const (
 	maxTunedNodes = 64
 )
 
-// A tuning is the part of the configuration that decides what NCCL's tuner
-// answers. It has to be the same on all ranks.
-type tuning struct {
-	off      bool
-	topology tuner.Topology
-}
-
 // Tuner returns the answers for a communicator, always the same ones for the same
 // mesh, or nil where the choice is left to NCCL: the settings say so, nodes have
 // several ranks, or the communicator does not run over this network. That is so
@@ -41,7 +34,7 @@ func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
 		log.Debug("tuner: left to NCCL: " + why)
 		return nil
 	}
-	mesh := tuner.Mesh{Nodes: nodes, Topology: n.tuning.topology, Relay: relaying}
+	mesh := tuner.Mesh{Nodes: nodes, Topology: n.tuning.Topology, Relay: relaying}
 	table := n.tables[mesh]
 	if table == nil {
 		table = tuner.NewTable(tuner.NewModel(mesh, tuner.Spark))
@@ -56,7 +49,7 @@ func (n *Net) untunedLocked(ranks, nodes int, masked bool) string {
 	switch {
 	case n.net == nil:
 		return "the communicator does not run over this network"
-	case n.tuning.off:
+	case n.tuning.Off:
 		return "NCCL_MESH_TUNER=0"
 	case nodes < 2 || nodes > maxTunedNodes:
 		return fmt.Sprintf("%d nodes", nodes)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ncclmesh/ncclnet"
+	"ncclmesh/ncclnet/config"
 )
 
 var update = flag.Bool("update", false, "write the configuration table into the README")
@@ -36,7 +36,7 @@ func TestREADMEShowsTheConfiguration(t *testing.T) {
 		t.Fatalf("README.md has no line %q after it", configEnd)
 	}
 	var b strings.Builder
-	if err := ncclnet.WriteVariables(&b); err != nil {
+	if err := config.WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}
 	if *update {

@@ -1,10 +1,11 @@
-package ncclnet
+package config
 
 import (
 	"bytes"
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,14 +25,13 @@ func envOf(env map[string]string) func(string) string {
 // compareOptions leaves out what has no comparable form: the filters are tested
 // where they are parsed.
 var compareOptions = cmp.Options{
-	cmp.AllowUnexported(config{}, tuning{}),
 	cmpopts.IgnoreTypes(topology.HCAFilter{}, topology.IfFilter{}, &slog.Logger{}),
 	cmpopts.EquateComparable(netip.Prefix{}),
 }
 
-func TestReadConfig(t *testing.T) {
-	defaults := defaultConfig()
-	with := func(change func(*config)) config {
+func TestRead(t *testing.T) {
+	defaults := Default()
+	with := func(change func(*Config)) Config {
 		c := defaults
 		change(&c)
 		return c
@@ -39,7 +39,7 @@ func TestReadConfig(t *testing.T) {
 	tests := []struct {
 		name string
 		env  map[string]string
-		want config
+		want Config
 	}{
 		{"empty", nil, defaults},
 		{"empty strings are unset", map[string]string{"NCCL_IB_GID_INDEX": "", "NCCL_IB_TC": " "}, defaults},
@@ -47,47 +47,47 @@ func TestReadConfig(t *testing.T) {
 			"NCCL_IB_TC": "0x60", "NCCL_IB_SL": "3", "NCCL_IB_PKEY": "1", "NCCL_IB_TIMEOUT": "20", "NCCL_IB_RETRY_CNT": "5",
 			"NCCL_MESH_RNR_RETRY": "0", "NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_PCI_RELAXED_ORDERING": "0",
 			"NCCL_MESH_STRIPE_THRESHOLD": "131072", "NCCL_IB_ROCE_VERSION_NUM": "1",
-		}, with(func(c *config) {
-			o := &c.transport
+		}, with(func(c *Config) {
+			o := &c.Transport
 			o.TrafficClass, o.ServiceLevel, o.PKeyIndex, o.Timeout, o.RetryCount = 0x60, 3, 1, 20, 5
 			o.RNRRetry, o.QPsPerLane, o.RelaxedOrdering, o.StripeThreshold, o.GIDs.RoCE = 0, 4, 0, 131072, 1
 		})},
 		{"times", map[string]string{
 			"NCCL_MESH_LANE_WAIT": "2.5", "NCCL_MESH_PROOF_WAIT": "300", "NCCL_MESH_TIME_SCALE": "10",
-		}, with(func(c *config) {
-			c.transport.LaneWait, c.transport.ProofWait = 2500*time.Millisecond, 300*time.Millisecond
-			c.transport.TimeScale = 10
+		}, with(func(c *Config) {
+			c.Transport.LaneWait, c.Transport.ProofWait = 2500*time.Millisecond, 300*time.Millisecond
+			c.Transport.TimeScale = 10
 		})},
 		{"addresses", map[string]string{
 			"NCCL_IB_ADDR_FAMILY": "AF_INET6", "NCCL_IB_ADDR_RANGE": "fd00::/8", "NCCL_SOCKET_FAMILY": "AF_INET",
-		}, with(func(c *config) {
-			c.transport.GIDs.Family, c.transport.GIDs.Range = 6, netip.MustParsePrefix("fd00::/8")
-			c.transport.SocketFamily = 4
+		}, with(func(c *Config) {
+			c.Transport.GIDs.Family, c.Transport.GIDs.Range = 6, netip.MustParsePrefix("fd00::/8")
+			c.Transport.SocketFamily = 4
 		})},
-		{"TCP", map[string]string{"NCCL_MESH_TRANSPORT": "TCP", "NCCL_MESH_TCP_STREAMS": "3", "NCCL_MESH_TCP_CHECK": "Auto"}, with(func(c *config) {
-			c.transport.TCPCheck = transport.CheckAuto
-			c.transport.Transport, c.transport.TCPStreams = transport.TransportTCP, 3
+		{"TCP", map[string]string{"NCCL_MESH_TRANSPORT": "TCP", "NCCL_MESH_TCP_STREAMS": "3", "NCCL_MESH_TCP_CHECK": "Auto"}, with(func(c *Config) {
+			c.Transport.TCPCheck = transport.CheckAuto
+			c.Transport.Transport, c.Transport.TCPStreams = transport.TransportTCP, 3
 		})},
-		{"tuner", map[string]string{"NCCL_MESH_TUNER": "0", "NCCL_MESH_TOPOLOGY": "Line"}, with(func(c *config) {
-			c.tuning = tuning{off: true, topology: tuner.LineOfCables}
+		{"tuner", map[string]string{"NCCL_MESH_TUNER": "0", "NCCL_MESH_TOPOLOGY": "Line"}, with(func(c *Config) {
+			c.Tuning = Tuning{Off: true, Topology: tuner.LineOfCables}
 		})},
 		{"tuner's defaults", map[string]string{"NCCL_MESH_TUNER": "1", "NCCL_MESH_TOPOLOGY": "auto"}, defaults},
 		{"older name", map[string]string{"NCCL_MESH_GID_INDEX": "3"},
-			with(func(c *config) { c.transport.GIDs.Index = 3 })},
+			with(func(c *Config) { c.Transport.GIDs.Index = 3 })},
 		{"present name over older", map[string]string{"NCCL_IB_GID_INDEX": "5", "NCCL_MESH_GID_INDEX": "3"},
-			with(func(c *config) { c.transport.GIDs.Index = 5 })},
+			with(func(c *Config) { c.Transport.GIDs.Index = 5 })},
 		{"paths", map[string]string{
 			"NCCL_MESH_IBVERBS": "/opt/a.so, /opt/b.so,", "NCCL_MESH_SYSFS": "/tmp/sys", "NCCL_HOSTID": "n1",
-		}, with(func(c *config) {
-			c.transport.Libraries = []string{"/opt/a.so", "/opt/b.so"}
-			c.transport.Sysfs, c.transport.HostID = "/tmp/sys", "n1"
+		}, with(func(c *Config) {
+			c.Transport.Libraries = []string{"/opt/a.so", "/opt/b.so"}
+			c.Transport.Sysfs, c.Transport.HostID = "/tmp/sys", "n1"
 		})},
-		{"debug by number", map[string]string{"NCCL_MESH_DEBUG": "2"}, with(func(c *config) { c.level = slog.LevelDebug })},
-		{"debug by name", map[string]string{"NCCL_MESH_DEBUG": "Trace"}, with(func(c *config) { c.level = levelTrace })},
+		{"debug by number", map[string]string{"NCCL_MESH_DEBUG": "2"}, with(func(c *Config) { c.Level = slog.LevelDebug })},
+		{"debug by name", map[string]string{"NCCL_MESH_DEBUG": "Trace"}, with(func(c *Config) { c.Level = LevelTrace })},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := readConfig(envOf(tt.env))
+			got, err := Read(envOf(tt.env))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,17 +98,17 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
-func TestReadConfigFilters(t *testing.T) {
-	c, err := readConfig(envOf(map[string]string{"NCCL_IB_HCA": "^mlx5_2:1"}))
+func TestReadFilters(t *testing.T) {
+	c, err := Read(envOf(map[string]string{"NCCL_IB_HCA": "^mlx5_2:1"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.transport.HCA.Match("mlx5_0", 1) || c.transport.HCA.Match("mlx5_2", 1) {
+	if !c.Transport.HCA.Match("mlx5_0", 1) || c.Transport.HCA.Match("mlx5_2", 1) {
 		t.Error("NCCL_IB_HCA did not reach the options")
 	}
 }
 
-func TestConfigErrors(t *testing.T) {
+func TestErrors(t *testing.T) {
 	tests := []struct{ name, value, want string }{
 		{"NCCL_MESH_DEBUG", "loud", `NCCL_MESH_DEBUG="loud": want warn, info, debug or trace, or 0 to 3`},
 		{"NCCL_IB_GID_INDEX", "x", `NCCL_IB_GID_INDEX="x": want a whole number from -1 to 65535`},
@@ -129,19 +129,101 @@ func TestConfigErrors(t *testing.T) {
 		{"NCCL_IB_HCA", "mlx5_0:one", `NCCL_IB_HCA="mlx5_0:one": `},
 	}
 	for _, tt := range tests {
-		_, err := readConfig(envOf(map[string]string{tt.name: tt.value}))
-		if err == nil || !errors.Is(err, errUsage) || !strings.Contains(err.Error(), tt.want) {
+		_, err := Read(envOf(map[string]string{tt.name: tt.value}))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s=%s: %v\nwant %s", tt.name, tt.value, err, tt.want)
 		}
+		var e *Error
+		if !errors.As(err, &e) || e.Name != tt.name || e.Value != tt.value {
+			t.Errorf("%s=%s: %#v names neither", tt.name, tt.value, err)
+		}
 	}
-	_, err := readConfig(envOf(map[string]string{"NCCL_IB_TC": "a", "NCCL_IB_SL": "b"}))
+	_, err := Read(envOf(map[string]string{"NCCL_IB_TC": "a", "NCCL_IB_SL": "b"}))
 	if err == nil || !strings.Contains(err.Error(), "NCCL_IB_TC") || !strings.Contains(err.Error(), "NCCL_IB_SL") {
 		t.Errorf("two bad values: %v", err)
 	}
 }
 
-func TestUnknownVariables(t *testing.T) {
-	got := unknownVariables([]string{
+// What a person is shown of a setting: what holds, where that comes from, and what is wrong with it.
+func TestSettings(t *testing.T) {
+	const name = "NCCL_IB_GID_INDEX"
+	tests := []struct {
+		env           map[string]string
+		value, origin string
+		err           string
+	}{
+		{nil, "-1", "", ""},
+		{map[string]string{name: " 5 "}, "5", name, ""},
+		{map[string]string{name: ""}, "-1", "", ""},
+		{map[string]string{"NCCL_MESH_GID_INDEX": "3"}, "3", "NCCL_MESH_GID_INDEX", ""},
+		{map[string]string{name: " ", "NCCL_MESH_GID_INDEX": "3"}, "3", "NCCL_MESH_GID_INDEX", ""},
+		{map[string]string{name: "5", "NCCL_MESH_GID_INDEX": "3"}, "5", name, ""},
+		{map[string]string{name: "5", "NCCL_MESH_GID_INDEX": "x"}, "5", name, ""}, // without effect
+		{map[string]string{"NCCL_MESH_GID_INDEX": "x"}, "x", "NCCL_MESH_GID_INDEX",
+			`NCCL_MESH_GID_INDEX="x": want a whole number from -1 to 65535; correct it or unset it`},
+	}
+	for _, tt := range tests {
+		settings := Settings(envOf(tt.env))
+		if len(settings) != len(variables) {
+			t.Fatalf("%d settings for %d variables", len(settings), len(variables))
+		}
+		for i, s := range settings {
+			if s.Name != variables[i].Name || s.Name != name && (s.Origin != "" || s.Value != s.Default || s.Err != nil) {
+				t.Errorf("%v: %+v", tt.env, s)
+			}
+			if s.Name != name {
+				continue
+			}
+			said := ""
+			if s.Err != nil {
+				said = s.Err.Error()
+			}
+			if s.Value != tt.value || s.Origin != tt.origin || said != tt.err || s.Default != "-1" {
+				t.Errorf("%v: %+v, want %q from %q, error %q", tt.env, s, tt.value, tt.origin, tt.err)
+			}
+		}
+	}
+}
+
+// An older name is one that was, of a variable that is.
+func TestOlderNames(t *testing.T) {
+	for name, old := range older {
+		if !slices.ContainsFunc(variables, func(v Variable) bool { return v.Name == name }) {
+			t.Errorf("%s is the older name of %s, which is not read", old, name)
+		}
+		if slices.ContainsFunc(variables, func(v Variable) bool { return v.Name == old }) {
+			t.Errorf("%s is an older name and a present one", old)
+		}
+	}
+}
+
+func TestOfCommunicator(t *testing.T) {
+	tests := []struct {
+		name   string
+		env    string
+		comm   int
+		tc, sl int
+	}{
+		{"neither", "", -1, -1, -1},
+		{"communicator", "", 5, 5, 5},
+		{"environment first", "96", 5, 96, 5},
+		{"environment undefined", "-1", 5, 5, 5},
+		{"beyond a service level", "", 200, 200, 15},
+		{"beyond both", "", 1000, 255, 15},
+	}
+	for _, tt := range tests {
+		c, err := Read(envOf(map[string]string{"NCCL_IB_TC": tt.env}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := c.OfCommunicator(tt.comm); o.TrafficClass != tt.tc || o.ServiceLevel != tt.sl {
+			t.Errorf("%s: class %d, level %d; want %d, %d", tt.name, o.TrafficClass, o.ServiceLevel, tt.tc, tt.sl)
+		}
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	got := Unknown([]string{
 		"NCCL_MESH_DEBUG=1", "NCCL_MESH_LANES_WAIT=3", "NCCL_MESH_STRIPE=1", "NCCL_IB_NONSENSE=1", "PATH=/bin",
 		"NCCL_MESH_GID_INDEX=3",
 	})
@@ -157,25 +239,25 @@ func TestUnknownVariables(t *testing.T) {
 // The defaults that people read are the ones that hold.
 func TestWrittenDefaultsParse(t *testing.T) {
 	for _, v := range variables {
-		c := defaultConfig()
-		switch v.fallback {
+		c := Default()
+		switch v.Default {
 		case "all ports", "as NCCL", "both", "all addresses", "boot id and network namespace",
 			"the communicator's, or 0", "the communicator's traffic class, or 0", "all but those named in `NCCL_SOCKET_IFNAME`":
 			continue // a word for the absence of the setting
 		}
-		if err := v.set(&c, v.fallback); err != nil {
-			t.Errorf("%s: the default %q: %v", v.name, v.fallback, err)
+		if err := v.set(&c, v.Default); err != nil {
+			t.Errorf("%s: the default %q: %v", v.Name, v.Default, err)
 		}
 	}
 }
 
-func TestWriteVariables(t *testing.T) {
+func TestWriteTable(t *testing.T) {
 	var b bytes.Buffer
-	if err := WriteVariables(&b); err != nil {
+	if err := WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
-	if len(lines) != len(variables)+2 {
+	if len(lines) != len(names())+2 {
 		t.Errorf("%d lines for %d variables", len(lines), len(variables))
 	}
 	for i, line := range lines {
@@ -191,14 +273,14 @@ func FuzzConfig(f *testing.F) {
 	f.Add("fd00::/8")
 	f.Add("1e400")
 	f.Fuzz(func(t *testing.T, value string) {
-		c, err := readConfig(func(string) string { return value })
+		c, err := Read(func(string) string { return value })
 		if err != nil {
-			if !errors.Is(err, errUsage) {
+			if e := (*Error)(nil); !errors.As(err, &e) {
 				t.Errorf("%q: %v", value, err)
 			}
 			return
 		}
-		if c.transport.TimeScale < 0 || c.transport.LaneWait < 0 {
+		if c.Transport.TimeScale < 0 || c.Transport.LaneWait < 0 {
 			t.Errorf("%q: %+v", value, c)
 		}
 	})

@@ -1,0 +1,123 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"ncclmesh/transport"
+	"ncclmesh/transport/topology"
+	"ncclmesh/tuner"
+)
+
+// A Config is what the environment says.
+type Config struct {
+	Transport transport.Options
+	Tuning    Tuning
+	Level     slog.Level
+}
+
+// A Tuning is the part of the configuration that decides what NCCL's tuner answers. It has to be the same on all ranks.
+type Tuning struct {
+	Off      bool
+	Topology tuner.Topology
+}
+
+// LevelTrace is below slog's lowest: what happens on the data path.
+const LevelTrace = slog.LevelDebug - 4
+
+// Default is what holds with an empty environment. Fields left at zero or -1 take the transport's default.
+func Default() Config {
+	return Config{
+		Level: slog.LevelInfo,
+		Transport: transport.Options{
+			GIDs:            topology.GIDPolicy{Index: -1, Family: 4, RoCE: 2},
+			TrafficClass:    -1,
+			ServiceLevel:    -1,
+			Timeout:         -1,
+			RetryCount:      -1,
+			RNRRetry:        -1,
+			RelaxedOrdering: 2,
+		},
+	}
+}
+
+// A Setting is what holds for one variable.
+type Setting struct {
+	Variable
+	Value  string // as it was written, or the default
+	Origin string // the variable that it was read from, which may be an older name; "" for the default
+	Err    *Error // nil where the value is accepted
+}
+
+// An Error is a value that is not accepted.
+type Error struct {
+	Name, Value string
+	Err         error // says what is accepted
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s=%q: %v; correct it or unset it", e.Name, e.Value, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Read reads every variable. An empty value counts as unset. All values that are not accepted are named in one error,
+// an [Error] each.
+func Read(getenv func(string) string) (Config, error) {
+	c, settings := read(getenv)
+	var errs []error
+	for _, s := range settings {
+		if s.Err != nil {
+			errs = append(errs, s.Err)
+		}
+	}
+	if len(errs) > 0 {
+		return Default(), errors.Join(errs...)
+	}
+	return c, nil
+}
+
+// Settings returns what holds for every variable, in the order of the table.
+func Settings(getenv func(string) string) []Setting {
+	_, settings := read(getenv)
+	return settings
+}
+
+func read(getenv func(string) string) (Config, []Setting) {
+	c := Default()
+	settings := make([]Setting, len(variables))
+	for i, v := range variables {
+		s := &settings[i]
+		*s = Setting{Variable: v, Value: v.Default}
+		for _, name := range []string{v.Name, older[v.Name]} {
+			value := strings.TrimSpace(getenv(name))
+			if value == "" {
+				continue
+			}
+			s.Value, s.Origin = value, name
+			if err := v.set(&c, value); err != nil {
+				s.Err = &Error{name, value, err}
+			}
+			break
+		}
+	}
+	return c, settings
+}
+
+// OfCommunicator returns the options of the transport, with the traffic class that a communicator asks for, or -1,
+// where the environment names none. NCCL uses the one number for both fields.
+func (c Config) OfCommunicator(trafficClass int) transport.Options {
+	o := c.Transport
+	if trafficClass < 0 {
+		return o
+	}
+	if o.TrafficClass < 0 {
+		o.TrafficClass = min(trafficClass, maxTrafficClass)
+	}
+	if o.ServiceLevel < 0 {
+		o.ServiceLevel = min(trafficClass, maxServiceLevel)
+	}
+	return o
+}

@@ -1,0 +1,115 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"ncclmesh/transport"
+)
+
+// integer sets a whole number, decimal, octal or hexadecimal as in C.
+func integer(lo, hi int, field func(*Config) *int) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		n, err := strconv.ParseInt(v, 0, 64)
+		if err != nil || n < int64(lo) || n > int64(hi) {
+			return fmt.Errorf("want a whole number from %d to %d", lo, hi)
+		}
+		*field(c) = int(n)
+		return nil
+	}
+}
+
+// duration sets a length of time given in units, fractions allowed.
+func duration(unit time.Duration, field func(*Config) *time.Duration) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		most := float64(24*time.Hour) / float64(unit)
+		n, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(n > 0 && n <= most) {
+			return fmt.Errorf("want a number above 0, up to %.0f, of units of %v", most, unit)
+		}
+		*field(c) = time.Duration(n * float64(unit))
+		return nil
+	}
+}
+
+func parseScale(c *Config, v string) error {
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(n > 0 && n <= 1000) {
+		return errors.New("want a number above 0, up to 1000")
+	}
+	c.Transport.TimeScale = n
+	return nil
+}
+
+func parseOff(v string) (bool, error) {
+	switch v {
+	case "0":
+		return true, nil
+	case "1":
+		return false, nil
+	}
+	return false, errors.New("want 0 or 1")
+}
+
+func parseTransport(v string) (string, error) {
+	switch v = strings.ToLower(v); v {
+	case transport.TransportAuto, transport.TransportRDMA, transport.TransportTCP:
+		return v, nil
+	}
+	return "", errors.New("want auto, rdma or tcp")
+}
+
+func parseCheck(v string) (string, error) {
+	switch v = strings.ToLower(v); v {
+	case transport.CheckAuto, transport.CheckOff, transport.CheckOn:
+		return v, nil
+	}
+	return "", errors.New("want auto, 0 or 1")
+}
+
+func parseFamily(v string) (int, error) {
+	switch strings.ToUpper(v) {
+	case "AF_INET":
+		return 4, nil
+	case "AF_INET6":
+		return 6, nil
+	}
+	return 0, errors.New("want AF_INET or AF_INET6")
+}
+
+func parsePrefix(v string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(v)
+	if err != nil {
+		return netip.Prefix{}, errors.New("want an address and a prefix length, as in 10.0.0.0/8 or fd00::/8")
+	}
+	return p, nil
+}
+
+func parseLevel(v string) (slog.Level, error) {
+	switch strings.ToLower(v) {
+	case "0", "warn":
+		return slog.LevelWarn, nil
+	case "1", "info":
+		return slog.LevelInfo, nil
+	case "2", "debug":
+		return slog.LevelDebug, nil
+	case "3", "trace":
+		return LevelTrace, nil
+	}
+	return 0, errors.New("want warn, info, debug or trace, or 0 to 3")
+}
+
+func splitList(v string) []string {
+	var list []string
+	for _, s := range strings.Split(v, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			list = append(list, s)
+		}
+	}
+	return list
+}

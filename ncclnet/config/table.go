@@ -1,0 +1,100 @@
+package config
+
+import (
+	"time"
+
+	"ncclmesh/transport/topology"
+	"ncclmesh/tuner"
+)
+
+// A Variable is one environment variable that the plugin reads, in words for people.
+type Variable struct {
+	Name    string
+	Default string // what holds when it is unset
+	Unit    string
+	Meaning string
+
+	set func(c *Config, value string) error // the error says what is accepted
+}
+
+// What the fields of a queue pair hold.
+const (
+	maxTrafficClass = 255
+	maxServiceLevel = 15
+)
+
+// older are the names that variables once had. They are read where the present one is unset.
+var older = map[string]string{"NCCL_IB_GID_INDEX": "NCCL_MESH_GID_INDEX"}
+
+// variables is the whole configuration.
+var variables = []Variable{
+	{"NCCL_MESH_DEBUG", "info", "", "How much goes to NCCL's log: `warn`, `info`, `debug` or `trace` (or `0` to `3`). " +
+		"All but warnings need `NCCL_DEBUG=INFO` too.",
+		func(c *Config, v string) (err error) { c.Level, err = parseLevel(v); return }},
+
+	{"NCCL_IB_HCA", "all ports", "", "RDMA ports to use: `[^][=]device[:port],…`; `^` excludes, `=` takes names as whole names instead of prefixes.",
+		func(c *Config, v string) (err error) { c.Transport.HCA, err = topology.ParseHCA(v); return }},
+	{"NCCL_SOCKET_IFNAME", "as NCCL", "", "Interfaces for setting connections up, most preferred first: `[^][=]name,…`. Those excluded carry no TCP lanes either.",
+		func(c *Config, v string) (err error) {
+			c.Transport.Interfaces, err = topology.ParseInterfaces(v)
+			return
+		}},
+	{"NCCL_MESH_IFNAME", "all but those named in `NCCL_SOCKET_IFNAME`", "", "Interfaces that carry TCP lanes: `[^][=]name,…`.",
+		func(c *Config, v string) (err error) { c.Transport.LaneIfs, err = topology.ParseInterfaces(v); return }},
+	{"NCCL_SOCKET_FAMILY", "both", "", "Address family for setting connections up: `AF_INET` or `AF_INET6`.",
+		func(c *Config, v string) (err error) { c.Transport.SocketFamily, err = parseFamily(v); return }},
+	{"NCCL_HOSTID", "boot id and network namespace", "", "Names the node. Processes with different values are different nodes.",
+		func(c *Config, v string) error { c.Transport.HostID = v; return nil }},
+
+	{"NCCL_IB_GID_INDEX", "-1", "", "GID index of every RoCE port; -1 finds the right one. Indices differ between nodes and boots: prefer -1.",
+		integer(-1, 65535, func(c *Config) *int { return &c.Transport.GIDs.Index })},
+	{"NCCL_IB_ADDR_FAMILY", "AF_INET", "", "Address family preferred for RoCE: `AF_INET` or `AF_INET6`.",
+		func(c *Config, v string) (err error) { c.Transport.GIDs.Family, err = parseFamily(v); return }},
+	{"NCCL_IB_ADDR_RANGE", "all addresses", "", "RoCE addresses to use, as a prefix: `10.0.0.0/8`.",
+		func(c *Config, v string) (err error) { c.Transport.GIDs.Range, err = parsePrefix(v); return }},
+	{"NCCL_IB_ROCE_VERSION_NUM", "2", "", "RoCE version preferred: `1` or `2`.",
+		integer(1, 2, func(c *Config) *int { return &c.Transport.GIDs.RoCE })},
+
+	{"NCCL_IB_TC", "the communicator's, or 0", "", "Traffic class of RoCE packets; -1 is the default too.",
+		integer(-1, maxTrafficClass, func(c *Config) *int { return &c.Transport.TrafficClass })},
+	{"NCCL_IB_SL", "the communicator's traffic class, or 0", "", "InfiniBand service level; -1 is the default too.",
+		integer(-1, maxServiceLevel, func(c *Config) *int { return &c.Transport.ServiceLevel })},
+	{"NCCL_IB_PKEY", "0", "", "Index into the partition key table.",
+		integer(0, 65535, func(c *Config) *int { return &c.Transport.PKeyIndex })},
+	{"NCCL_IB_TIMEOUT", "14", "4.096 µs · 2^n", "How long a queue pair waits for an acknowledgement; more by default where `NCCL_MESH_TIME_SCALE` is set.",
+		integer(0, 31, func(c *Config) *int { return &c.Transport.Timeout })},
+	{"NCCL_IB_RETRY_CNT", "7", "", "How often a queue pair sends again before a lane counts as broken.",
+		integer(0, 7, func(c *Config) *int { return &c.Transport.RetryCount })},
+	{"NCCL_MESH_RNR_RETRY", "7", "", "Retries when a receiver is not ready, which does not happen; 0 makes it an error, for tests.",
+		integer(0, 7, func(c *Config) *int { return &c.Transport.RNRRetry })},
+	{"NCCL_IB_QPS_PER_CONNECTION", "1", "", "Queue pairs of a connection on every path; 32 in all at most.",
+		integer(1, 128, func(c *Config) *int { return &c.Transport.QPsPerLane })},
+	{"NCCL_IB_PCI_RELAXED_ORDERING", "2", "", "PCIe relaxed ordering for data: `0` off, `1` on, `2` where the device has it.",
+		integer(0, 2, func(c *Config) *int { return &c.Transport.RelaxedOrdering })},
+	{"NCCL_MESH_STRIPE_THRESHOLD", "65536", "bytes", "Messages below this size (over TCP: this size, at least 512 KiB, for each lane) go over one lane, larger ones over all.",
+		integer(1, 1<<30, func(c *Config) *int { return &c.Transport.StripeThreshold })},
+
+	{"NCCL_MESH_TRANSPORT", "auto", "", "`rdma`, `tcp`, or `auto`: RDMA between any two nodes where it works, else TCP.",
+		func(c *Config, v string) (err error) { c.Transport.Transport, err = parseTransport(v); return }},
+	{"NCCL_MESH_TCP_STREAMS", "0", "", "TCP connections of a connection on every path; 0 goes by the path's speed: 1 up to 10 Gb/s, 2 up to 25, 4 above.",
+		integer(0, 32, func(c *Config) *int { return &c.Transport.TCPStreams })},
+	{"NCCL_MESH_TCP_CHECK", "auto", "", "Whether what a TCP lane carries is authenticated: `1`, `0`, or `auto`: unless both addresses are on the link, in the interface's subnet or " +
+		"link-local, and no default route leads out of it. One end that wants it is enough.",
+		func(c *Config, v string) (err error) { c.Transport.TCPCheck, err = parseCheck(v); return }},
+
+	{"NCCL_MESH_TUNER", "1", "", "`0` leaves algorithm, protocol and number of channels to NCCL. The same on all ranks.",
+		func(c *Config, v string) (err error) { c.Tuning.Off, err = parseOff(v); return }},
+	{"NCCL_MESH_TOPOLOGY", "auto", "", "How the nodes are cabled, in the order of their ranks, for the tuner: `full` (a cable between every two), `ring`, `line`, or `auto`: full up to 3 nodes, then a ring. The same on all ranks.",
+		func(c *Config, v string) (err error) { c.Tuning.Topology, err = tuner.ParseTopology(v); return }},
+
+	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a peer that is silent, as a whole or on a TCP lane, is waited for before NCCL gets an error.",
+		duration(time.Second, func(c *Config) *time.Duration { return &c.Transport.LaneWait })},
+	{"NCCL_MESH_PROOF_WAIT", "1000", "ms", "How long new lanes may take to pass their first packets once one between the two nodes has; until then `NCCL_MESH_LANE_WAIT` holds, as a slow process is no broken cable.",
+		duration(time.Millisecond, func(c *Config) *time.Duration { return &c.Transport.ProofWait })},
+	{"NCCL_MESH_TIME_SCALE", "1", "", "Multiplies every deadline, for emulated or very slow machines.",
+		parseScale},
+	{"NCCL_MESH_IBVERBS", "libibverbs.so.1,libibverbs.so", "", "The verbs library to load; a comma-separated list is tried in order.",
+		func(c *Config, v string) error { c.Transport.Libraries = splitList(v); return nil }},
+	{"NCCL_MESH_SYSFS", "/sys", "", "Where sysfs is looked for.",
+		func(c *Config, v string) error { c.Transport.Sysfs = v; return nil }},
+}
