@@ -4,6 +4,9 @@
 // plugin interface and knows nothing of C; package capi turns the calls of each
 // version into calls of [Net].
 //
+// What all communicators of a process share, and others may hold with them, is a
+// [Process]: the transport, open while it has a holder.
+//
 // Rules that hold throughout:
 //
 //   - No call blocks. A zero [Handle] with ncclSuccess means "not yet, call

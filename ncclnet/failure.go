@@ -49,5 +49,5 @@ func (n *Net) failed(c *comm, call string, err error) Result {
 	if !isNew {
 		return resultOf(err)
 	}
-	return n.resultAt(1, call, err)
+	return n.resultTo(n.log, 1, call, err)
 }

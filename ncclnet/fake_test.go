@@ -21,6 +21,7 @@ type fakeNetwork struct {
 	refuse    map[string]error // what fails, by call
 	notYet    map[string]int   // how often a call says "not yet" first
 	closing   func()           // called when a listener is closed
+	ending    func()           // called when it is closed itself
 	closed    bool
 }
 
@@ -69,6 +70,9 @@ func (f *fakeNetwork) Dial(h handshake.Handle) dialing {
 
 func (f *fakeNetwork) Close() error {
 	f.closed = true
+	if f.ending != nil {
+		f.ending()
+	}
 	return f.refuse["close"]
 }
 
@@ -260,7 +264,7 @@ func newTestNet(t testing.TB) *testNet {
 	}
 	refuse := map[string]error{}
 	n.f = &fakeNetwork{refuse: refuse}
-	n.Net = newNet(host, func(o transport.Options) (network, error) {
+	n.Net = New(newProcess(host, func(o transport.Options) (network, error) {
 		if err := n.f.refuse["open"]; err != nil {
 			return nil, err
 		}
@@ -272,7 +276,7 @@ func newTestNet(t testing.TB) *testNet {
 			notYet:    map[string]int{},
 		}
 		return n.f, nil
-	})
+	}))
 	return n
 }
 

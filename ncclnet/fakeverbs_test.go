@@ -43,7 +43,7 @@ func TestOverFakeverbs(t *testing.T) {
 
 func overFakeverbs(t *testing.T) {
 	n := &testNet{t: t}
-	n.Net = New(Host{Getenv: os.Getenv, Environ: os.Environ})
+	n.Net = New(NewProcess(Host{Getenv: os.Getenv, Environ: os.Environ}))
 	ctx := n.init()
 	send, recv := realConnection(n, ctx)
 

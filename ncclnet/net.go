@@ -2,6 +2,7 @@ package ncclnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -10,31 +11,16 @@ import (
 	"time"
 
 	"ncclmesh/guard"
-	"ncclmesh/handshake"
-	"ncclmesh/ncclnet/config"
 	"ncclmesh/transport"
-	"ncclmesh/transport/topology"
-	"ncclmesh/tuner"
 )
 
 // Name is the network's name, as in NCCL_NET=mesh.
 const Name = "Mesh"
 
-// A Host is what the surrounding process lends the plugin. Go's own copy of the
-// environment lacks what the host set after it started.
-type Host struct {
-	Getenv  func(name string) string
-	Environ func() []string
-}
-
-// A Net is the plugin of one process.
+// A Net is the network plugin, and the tuner's, of one process.
 type Net struct {
-	host   Host
-	open   func(transport.Options) (network, error)
-	log    *slog.Logger
-	level  slog.LevelVar
-	logger atomic.Pointer[Logger]
-	saying sync.Mutex // held while the logger is called: who waits for its turn inside C keeps a thread
+	process *Process
+	log     *slog.Logger
 
 	contexts table[netContext]
 	listens  table[listenComm]
@@ -43,121 +29,81 @@ type Net struct {
 	recvs    table[recvComm]
 	regions  table[region]
 
-	shared atomic.Uint64 // the context of callers that have none, or 0
+	sharing sync.Mutex    // held while the shared context is made
+	shared  atomic.Uint64 // the context of callers that have none, or 0
 
-	mu     sync.Mutex // guards what follows, while init and finalize run
-	net    network    // nil when no context is open
-	users  int        // contexts, until their Finalize is through
-	device topology.Device
-	tuning config.Tuning
-	tables map[tuner.Mesh]*tuner.Table // made so far
+	tables tables
 }
 
 // A netContext is one communicator's view: what it opened ends with it.
 type netContext struct {
-	net network
+	*Hold
+	logger Logger // the one it came with
 }
 
-// New returns a plugin that has opened nothing yet.
-func New(host Host) *Net { return newNet(host, openTransport) }
-
-func newNet(host Host, open func(transport.Options) (network, error)) *Net {
-	n := &Net{
-		host:     host,
-		open:     open,
+// New returns a plugin that holds nothing of the process yet.
+func New(p *Process) *Net {
+	return &Net{
+		process:  p,
+		log:      p.log,
 		contexts: table[netContext]{kind: kindContext},
 		listens:  table[listenComm]{kind: kindListen},
 		dials:    table[dial]{kind: kindDial},
 		sends:    table[sendComm]{kind: kindSend},
 		recvs:    table[recvComm]{kind: kindRecv},
 		regions:  table[region]{kind: kindRegion},
-		tables:   map[tuner.Mesh]*tuner.Table{},
 	}
-	n.log = slog.New(&logHandler{logger: n.write, level: &n.level})
-	return n
 }
 
 // Init opens a context for one communicator (v11 and later). trafficClass is
 // the communicator's, or -1.
 func (n *Net) Init(logger Logger, trafficClass int) (Handle, Result) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.logger.Store(&logger)
-	h, err := n.initLocked(trafficClass)
-	return h, n.result("init", err)
+	h, err := n.init(logger, trafficClass)
+	return h, n.resultTo(n.process.logTo(logger), 0, "init", err)
 }
 
 // InitShared opens the one context of a process (before v11), which stays open:
 // these versions never say that they are done. Later calls change only the
 // logger.
 func (n *Net) InitShared(logger Logger) Result {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.logger.Store(&logger)
-	if n.shared.Load() != 0 {
+	n.sharing.Lock()
+	defer n.sharing.Unlock()
+	if c := n.contexts.get(Handle(n.shared.Load())); c != nil {
+		c.LogTo(logger)
 		return ncclSuccess
 	}
-	h, err := n.initLocked(-1)
+	h, err := n.init(logger, -1)
 	n.shared.Store(uint64(h))
-	return n.result("init", err)
+	return n.resultTo(n.process.logTo(logger), 0, "init", err)
 }
 
-func (n *Net) initLocked(trafficClass int) (Handle, error) {
-	if n.net == nil {
-		if err := n.openLocked(trafficClass); err != nil {
-			return 0, err
-		}
+func (n *Net) init(logger Logger, trafficClass int) (Handle, error) {
+	hold, err := n.process.Hold(logger, trafficClass)
+	if err != nil {
+		return 0, err
 	}
-	h, err := n.contexts.put(&netContext{n.net})
-	if err == nil {
-		n.users++
+	h, err := n.contexts.put(&netContext{hold, logger})
+	if err != nil {
+		err = errors.Join(err, hold.Release())
 	}
 	return h, err
 }
 
-func (n *Net) openLocked(trafficClass int) error {
-	n.level.Set(slog.LevelInfo)
-	c, err := config.Read(n.host.Getenv)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
-	}
-	n.level.Set(c.Level)
-	for _, line := range config.Unknown(n.host.Environ()) {
-		n.log.Warn(line)
-	}
-	n.log.Info(fmt.Sprintf("build %s, protocol %d", handshake.Build(), handshake.Version))
-	options := c.OfCommunicator(trafficClass)
-	options.Log = n.log
-	net, err := n.open(options)
-	if err != nil {
-		return err
-	}
-	n.net, n.device, n.tuning = net, net.Device(), c.Tuning
-	return nil
-}
-
 // Finalize closes a context and whatever it left open: an aborted communicator
 // leaves its half-open connections behind. The last context takes the transport
-// with it. Zero is accepted: some releases finalize what they failed to init.
+// with it, unless somebody else holds it. When it returns, the context's logger is
+// not called any more: it belongs to a library that may now be unloaded. Zero is
+// accepted: some releases finalize what they failed to init.
 func (n *Net) Finalize(h Handle) Result {
 	if h == 0 {
 		return ncclSuccess
 	}
-	if _, err := n.contexts.remove(h); err != nil {
+	c, err := n.contexts.remove(h)
+	if err != nil {
 		return n.result("finalize", err)
 	}
-	n.reap(h)
-
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.users--; n.users > 0 { // another may be reaping what the transport is needed for
-		return ncclSuccess
-	}
-	err := n.net.Close()
-	n.net = nil
-	r := n.result("finalize", err)
-	n.logger.Store(nil) // it belongs to a library that may now be unloaded
-	return r
+	n.reap(h) // before the release: the transport is needed for it
+	return n.resultTo(n.process.logTo(c.logger), 0, "finalize", c.Release())
 }
 
 // reap closes all that was opened under the context h.
@@ -199,18 +145,21 @@ func (n *Net) context(h Handle) (Handle, *netContext, error) {
 
 // result is where an error is logged, under its caller's name and line, and
 // becomes NCCL's.
-func (n *Net) result(call string, err error) Result { return n.resultAt(1, call, err) }
+func (n *Net) result(call string, err error) Result { return n.resultTo(n.log, 1, call, err) }
 
-// resultAt is result for a caller so many calls up.
-func (n *Net) resultAt(up int, call string, err error) Result {
+// resultTo is result for a caller so many calls up, and a log of its own.
+func (n *Net) resultTo(log *slog.Logger, up int, call string, err error) Result {
 	if err == nil {
 		return ncclSuccess
 	}
 	r := resultOf(err)
+	if !log.Enabled(context.Background(), slog.LevelWarn) {
+		return r
+	}
 	var pc [1]uintptr
 	runtime.Callers(2+up, pc[:])
 	record := slog.NewRecord(time.Now(), slog.LevelWarn, fmt.Sprintf("%s: %v (%v)", call, err, r), pc[0])
-	_ = n.log.Handler().Handle(context.Background(), record) // it never fails
+	_ = log.Handler().Handle(context.Background(), record) // it never fails
 	return r
 }
 
@@ -225,12 +174,4 @@ func (n *Net) Panicked(call string, h Handle, value any, stack []byte) Result {
 		}
 	}
 	return n.result(call, fmt.Errorf("%w: %s", transport.ErrInternal, p.Report()))
-}
-
-func (n *Net) write(level, subsystems int, file string, line int, text string) {
-	n.saying.Lock()
-	defer n.saying.Unlock()
-	if l := n.logger.Load(); l != nil && *l != nil {
-		(*l)(level, subsystems, file, line, text)
-	}
 }

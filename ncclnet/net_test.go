@@ -74,6 +74,9 @@ func TestInitFailsAndIsTriedAgain(t *testing.T) {
 	if log := n.logged(); !strings.Contains(log, "2 NET/Mesh : init: no usable port: looked at nothing (ncclSystemError)") {
 		t.Errorf("log: %s", log)
 	}
+	if got := n.files[len(n.files)-1]; got != "net.go" {
+		t.Errorf("logged as of %s, not of the call", got)
+	}
 	n.ok("finalize(NULL)", n.Finalize(0))
 	if r := n.InitShared(n.logger()); r != ncclSystemError {
 		t.Errorf("shared init: %v", r)

@@ -39,9 +39,7 @@ type Properties struct {
 // Devices returns how many devices there are: one, the whole mesh. NCCL chooses
 // devices without regard to the peer; here the peer decides the ports.
 func (n *Net) Devices() (int, Result) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.net == nil {
+	if n.process.mesh.Load() == nil {
 		return 0, n.result("devices", errNotOpen)
 	}
 	return 1, ncclSuccess
@@ -49,28 +47,27 @@ func (n *Net) Devices() (int, Result) {
 
 // Properties describes device dev.
 func (n *Net) Properties(dev int) (Properties, Result) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.net == nil {
+	m := n.process.mesh.Load()
+	if m == nil {
 		return Properties{}, n.result("getProperties", errNotOpen)
 	}
 	if err := checkDevice(dev); err != nil {
 		return Properties{}, n.result("getProperties", err)
 	}
 	return Properties{
-		Name:    n.device.Name,
-		PCIPath: n.device.PCIPath,
-		GUID:    n.device.GUID,
+		Name:    m.device.Name,
+		PCIPath: m.device.PCIPath,
+		GUID:    m.device.GUID,
 		// Host memory only. On GB10 the GPU's memory is not coherent with the
 		// network adapter, and elsewhere GPUDirect is yet to be proved.
 		PtrSupport: NCCL_PTR_HOST,
-		Speed:      n.device.Mbps,
+		Speed:      m.device.Mbps,
 		Port:       1,
 		// What NCCL adds to its own model of a step between nodes: 5 µs with LL and 14
 		// with Simple, fitted to InfiniBand. Over RDMA on a cable a step takes less, 3.1
 		// and 5.4 by published figures (tuner.Spark): 0, since less cannot be said. TCP
 		// adds to it. NCCL 2.26.6 and later cut it to whole µs; it counts twice for Simple.
-		Latency:             n.device.LatencyUs,
+		Latency:             m.device.LatencyUs,
 		MaxComms:            maxComms,
 		MaxRecvs:            MaxRecvs,
 		MaxP2pBytes:         maxP2pBytes,

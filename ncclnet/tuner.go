@@ -2,9 +2,10 @@ package ncclnet
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
+	"sync"
 
+	"ncclmesh/ncclnet/config"
 	"ncclmesh/tuner"
 )
 
@@ -27,35 +28,59 @@ const (
 // There is no error: NCCL would abort. A setting that does not parse has failed
 // the network's init.
 func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	log := slog.New(&logHandler{logger: logger, level: &n.level})
-	if why := n.untunedLocked(ranks, nodes, masked); why != "" {
+	log := n.process.logTo(logger)
+	hold := n.process.HoldOpen()
+	if hold == nil {
+		log.Debug("tuner: left to NCCL: the communicator does not run over this network")
+		return nil
+	}
+	defer func() {
+		if err := hold.Release(); err != nil { // who ended meanwhile left the closing to this call
+			log.Warn("tuner: closing the network", "error", err)
+		}
+	}()
+	if why := n.untuned(hold.tuning, ranks, nodes, masked); why != "" {
 		log.Debug("tuner: left to NCCL: " + why)
 		return nil
 	}
-	mesh := tuner.Mesh{Nodes: nodes, Topology: n.tuning.Topology, Relay: relaying}
-	table := n.tables[mesh]
-	if table == nil {
-		table = tuner.NewTable(tuner.NewModel(mesh, tuner.Spark))
-		n.tables[mesh] = table
+	mesh := tuner.Mesh{Nodes: nodes, Topology: hold.tuning.Topology, Relay: relaying}
+	table, made := n.tables.of(mesh)
+	if made {
 		log.Info(describeTuning(mesh, table))
 	}
 	return table
 }
 
-// untunedLocked says why a communicator is left to NCCL; "": it is not.
-func (n *Net) untunedLocked(ranks, nodes int, masked bool) string {
+// tables are those made so far, one for each kind of mesh.
+type tables struct {
+	mu   sync.Mutex
+	made map[tuner.Mesh]*tuner.Table
+}
+
+// of returns the table of a mesh, and whether this call made it.
+func (t *tables) of(m tuner.Mesh) (_ *tuner.Table, made bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if table := t.made[m]; table != nil {
+		return table, false
+	}
+	if t.made == nil {
+		t.made = map[tuner.Mesh]*tuner.Table{}
+	}
+	t.made[m] = tuner.NewTable(tuner.NewModel(m, tuner.Spark))
+	return t.made[m], true
+}
+
+// untuned says why a communicator is left to NCCL; "": it is not.
+func (n *Net) untuned(t config.Tuning, ranks, nodes int, masked bool) string {
 	switch {
-	case n.net == nil:
-		return "the communicator does not run over this network"
-	case n.tuning.Off:
+	case t.Off:
 		return "NCCL_MESH_TUNER=0"
 	case nodes < 2 || nodes > maxTunedNodes:
 		return fmt.Sprintf("%d nodes", nodes)
 	case ranks != nodes:
 		return fmt.Sprintf("%d ranks on %d nodes", ranks, nodes)
-	case !masked && n.host.Getenv("NCCL_ALGO")+n.host.Getenv("NCCL_PROTO") != "":
+	case !masked && n.process.host.Getenv("NCCL_ALGO")+n.process.host.Getenv("NCCL_PROTO") != "":
 		return "NCCL_ALGO or NCCL_PROTO is set"
 	}
 	return ""

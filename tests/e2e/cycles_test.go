@@ -86,7 +86,7 @@ func cyclesHelper() error {
 			fmt.Fprintf(os.Stderr, "%s:%d %s\n", file, line, text)
 		}
 	}
-	n := ncclnet.New(ncclnet.Host{Getenv: os.Getenv, Environ: os.Environ})
+	n := ncclnet.New(ncclnet.NewProcess(ncclnet.Host{Getenv: os.Getenv, Environ: os.Environ}))
 	ctx, r := n.Init(log, -1)
 	if r != 0 {
 		return fmt.Errorf("init: %v", r)
