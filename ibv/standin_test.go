@@ -40,9 +40,7 @@ func compiler(t testing.TB) []string {
 	if err != nil {
 		require.Skip(t, require.CC, fmt.Sprintf("no C compiler %s for %s (CC names another): %v", cc, runtime.GOARCH, err))
 	}
-	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		require.Skip(t, require.CC, "no verbs headers: install libibverbs-dev")
-	}
+	require.Tools(t, require.CC, require.VerbsHeader)
 	return []string{path, "-idirafter", "/usr/include"}
 }
 

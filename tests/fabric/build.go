@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/internal/need"
 )
 
 // ErrUnable marks a machine that lacks what it takes.
@@ -28,14 +30,8 @@ func Root() string {
 // ErrUnable where a tool is missing, anything else means that something is
 // broken.
 func Build(name string, goals ...string) (dir string, err error) {
-	for tool, pkg := range map[string]string{"make": "make", "gcc": "gcc", "ip": "iproute2", "/usr/include/infiniband/verbs.h": "libibverbs-dev"} {
-		_, err := exec.LookPath(tool)
-		if strings.HasPrefix(tool, "/") {
-			_, err = os.Stat(tool)
-		}
-		if err != nil {
-			return "", fmt.Errorf("%w: %w: install %s", ErrUnable, err, pkg)
-		}
+	if err := need.Missing("make", "gcc", "ip", need.VerbsHeader); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrUnable, err)
 	}
 	dir = filepath.Join(Root(), "build", name)
 	unlock, err := Lock(dir)

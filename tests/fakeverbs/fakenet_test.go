@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -81,9 +80,7 @@ func TestInterfacesAreUp(t *testing.T) {
 // A TCP connection over a cable, and one over the management network.
 func TestReach(t *testing.T) {
 	requireNamespaces(t)
-	if _, err := exec.LookPath("bash"); err != nil {
-		require.Skip(t, require.Netns, "bash is not installed")
-	}
+	require.Tools(t, require.Netns, "bash")
 	dir := t.TempDir()
 	up(t, dir, "triangle.txt")
 	listen := tool(out, "fakenet", "exec", "-d", dir, "b", os.Args[0], "-test.run=^TestEcho$")

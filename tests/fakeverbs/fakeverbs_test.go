@@ -15,27 +15,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/tests/internal/need"
 	"ncclmesh/tests/require"
 )
 
-// needs is what the tests of this package cannot do without.
-var needs = map[string]string{
-	"cc": "gcc", "make": "make", "flock": "util-linux", "nm": "binutils", "ip": "iproute2",
-}
-
-var missing, out string
+var (
+	missing error // what the tests of this package cannot do without
+	out     string
+)
 
 func TestMain(m *testing.M) {
-	for tool, pkg := range needs {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing = fmt.Sprintf("%s is not installed: apt-get install %s", tool, pkg)
-		}
-	}
-	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		missing = "infiniband/verbs.h is not installed: apt-get install libibverbs-dev"
-	}
+	missing = need.Missing("cc", "make", "flock", "nm", "ip", need.VerbsHeader)
 	out, _ = filepath.Abs("../../build/fakeverbs")
-	if missing == "" {
+	if missing == nil {
 		for _, target := range []string{"all", "old"} {
 			if msg, err := exec.Command("make", target, "OUT="+out).CombinedOutput(); err != nil {
 				fmt.Fprintf(os.Stderr, "make %s: %v\n%s", target, err, msg)
@@ -49,8 +41,8 @@ func TestMain(m *testing.M) {
 // requireFake skips a test where the library cannot be built.
 func requireFake(t testing.TB) {
 	t.Helper()
-	if missing != "" {
-		require.Skip(t, require.Fake, missing)
+	if missing != nil {
+		require.Skip(t, require.Fake, missing.Error())
 	}
 }
 
@@ -233,9 +225,7 @@ func TestModel(t *testing.T) {
 // and returns what a says.
 func foreign(t *testing.T, topology, program string, args ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		require.Skip(t, require.Fake, program+" is not installed: apt-get install ibverbs-utils perftest")
-	}
+	require.Tools(t, require.Fake, program)
 	script := fmt.Sprintf(`
 		case $FAKEVERBS_NODE in
 		a) exec timeout 60 %[1]s -d rdma0 %[2]s ;;
@@ -281,9 +271,7 @@ func TestForeign(t *testing.T) {
 
 func TestDevinfo(t *testing.T) {
 	requireNamespaces(t)
-	if _, err := exec.LookPath("ibv_devinfo"); err != nil {
-		require.Skip(t, require.Fake, "ibv_devinfo is not installed: apt-get install ibverbs-utils")
-	}
+	require.Tools(t, require.Fake, "ibv_devinfo")
 	lids := output(t, tool(out, "fakenet", "run", "-n", "b", "infiniband.txt", "ibv_devinfo", "-v", "-d", "rdma1"))
 	for _, want := range []string{`state:\s+PORT_ACTIVE`, `active_mtu:\s+4096`, `sm_lid:\s+1\n`, `port_lid:\s+2\n`, `link_layer:\s+InfiniBand`,
 		`GID\[  0\]:\s+fe80:0000:0000:0000:00fb:01ff:fe01:0101\n`} {

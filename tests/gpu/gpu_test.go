@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/tests/internal/need"
 	"ncclmesh/tests/require"
 )
 
@@ -29,8 +30,8 @@ var newestGlibc = []int{2, 34}
 // dist is the directory that make dist packed, moved away from where it was built.
 var dist string
 
-// unable is why there is no dist.
-var unable error
+// Why there is no dist: what a machine may lack, or what went wrong.
+var missing, unable error
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "mesh-gpu-")
@@ -38,7 +39,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	dist, unable = pack(dir)
+	if missing = need.Missing("gcc", "make", "python3", "strip", need.VerbsHeader); missing == nil {
+		dist, unable = pack(dir)
+	}
 	status := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(status)
@@ -46,14 +49,6 @@ func TestMain(m *testing.M) {
 
 // pack builds the archive, and unpacks it somewhere else.
 func pack(dir string) (string, error) {
-	for tool, pkg := range map[string]string{"gcc": "gcc", "make": "make", "python3": "python3", "strip": "binutils"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return "", fmt.Errorf("%w: install %s", err, pkg)
-		}
-	}
-	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
-		return "", fmt.Errorf("%w: install libibverbs-dev", err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	build, away := filepath.Join(dir, "build"), filepath.Join(dir, "away")
@@ -79,8 +74,8 @@ func pack(dir string) (string, error) {
 
 func needDist(t *testing.T) {
 	t.Helper()
-	if unable != nil && strings.Contains(unable.Error(), ": install ") {
-		require.Skip(t, require.CC, unable.Error())
+	if missing != nil {
+		require.Skip(t, require.CC, missing.Error())
 	}
 	if unable != nil {
 		t.Fatal(unable)

@@ -392,11 +392,7 @@ func TestRanksByHand(t *testing.T) {
 
 func TestArm64(t *testing.T) {
 	const compiler, emulator, root = "aarch64-linux-gnu-gcc", "qemu-aarch64-static", "/usr/aarch64-linux-gnu"
-	for tool, pkg := range map[string]string{compiler: "gcc-aarch64-linux-gnu", emulator: "qemu-user-static"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			require.Skip(t, require.CC, fmt.Sprintf("%s is not here; apt install %s", tool, pkg))
-		}
-	}
+	require.Tools(t, require.CC, compiler, emulator)
 	driver, plugin := build(t, compiler, "-O2")
 	command := []string{emulator, "-L", root, driver, "--plugin", plugin, "--max", "64K", "--factor", "64",
 		"--work", "allreduce,sendrecv,soak", "--messages", "20"}

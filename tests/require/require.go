@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/internal/need"
 )
 
 // Variable lists what tests may not skip for want of. "all" is all but what takes
@@ -21,6 +23,18 @@ const (
 	Lab   = "lab"   // virtual machines; not part of "all"
 	GPU   = "gpu"   // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
 )
+
+// Tools ends a test as Skip does, for want of what, where programs, or files with an
+// absolute path, are not installed.
+func Tools(t testing.TB, what string, names ...string) {
+	t.Helper()
+	if err := need.Missing(names...); err != nil {
+		Skip(t, what, err.Error())
+	}
+}
+
+// VerbsHeader is what C needs to use libibverbs.
+const VerbsHeader = need.VerbsHeader
 
 // Skip ends a test that cannot run for want of what, saying why. Where the
 // environment requires it, the test fails.

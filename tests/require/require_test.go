@@ -25,6 +25,20 @@ func (r *recorder) set(end string) {
 	}
 }
 
+func TestTools(t *testing.T) {
+	t.Setenv(Variable, "")
+	for name, want := range map[string]string{
+		"go":           "",
+		"no-such-tool": "skip: skipped for want of cc: not installed: no-such-tool; apt-get install no-such-tool",
+	} {
+		r := &recorder{TB: t}
+		Tools(r, CC, "go", name)
+		if diff := cmp.Diff(want, r.end); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 func TestSkip(t *testing.T) {
 	const skipped = "skip: skipped for want of %[1]s: no luck"
 	const failed = "fail: MESH_TEST_REQUIRE=%[2]s requires %[1]s: no luck"

@@ -38,7 +38,7 @@ var imports = map[string][]string{
 	"tools/benchibv":        {"ibv", sysUnix},
 	"tools/bench":           {"tests/fabric", "tests/lab", "tuner", sysUnix, plot, plot + "/plotter", plot + "/vg"},
 	"tests/e2e":             {},
-	"tests/fabric":          {sysUnix},
+	"tests/fabric":          {"tests/internal/need", sysUnix},
 	"tests/fabric/cmd/demo": {"tests/fabric", "tests/internal/draw", "tests/nccl"},
 	"tests/fakeverbs":       {},
 	"tests/gpu":             {},
@@ -46,10 +46,11 @@ var imports = map[string][]string{
 	"tests/lab/cmd/lab":     {"tests/lab"},
 	"tests/internal/apt":    {},
 	"tests/internal/draw":   {},
+	"tests/internal/need":   {},
 	"tests/nccl":            {"tests/fabric", "tests/internal/apt"},
 	"tests/nccl/cmd/table":  {"tests/fabric", "tests/nccl"},
 	"tests/netdriver":       {},
-	"tests/require":         {},
+	"tests/require":         {"tests/internal/need"},
 	"tests/rules":           {},
 }
 
