@@ -12,6 +12,14 @@ import (
 	"ncclmesh/ncclnet"
 )
 
+// What both sides count alike, and NCCL with them.
+const (
+	_ = uint(C.NCCL_NET_HANDLE_MAXSIZE-ncclnet.HandleSize) + uint(ncclnet.HandleSize-C.NCCL_NET_HANDLE_MAXSIZE)
+	_ = uint(C.MESH_MAX_RECVS-ncclnet.MaxRecvs) + uint(ncclnet.MaxRecvs-C.MESH_MAX_RECVS)
+	_ = uint(C.NCCL_PTR_HOST-ncclnet.NCCL_PTR_HOST) + uint(ncclnet.NCCL_PTR_HOST-C.NCCL_PTR_HOST)
+	_ = uint(-1 - C.NCCL_NET_TRAFFIC_CLASS_UNDEF) // none, as any below 0 is to Init
+)
+
 //export meshListen
 func meshListen(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, listenComm *C.uintptr_t) (r C.ncclResult_t) {
 	defer caught("listen", ctx, &r)

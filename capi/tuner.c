@@ -28,6 +28,9 @@ static inline const struct mesh_tuner_row *row(const struct mesh_tuner *t, int c
 	return &t->rows[coll][size_class(bytes)];
 }
 
+/* What passes as tuned has its rows. */
+_Static_assert(NCCL_NUM_FUNCTIONS == MESH_TUNER_FUNCS, "the tuner has other operations than NCCL");
+
 static inline int tuned(const struct mesh_tuner *t, int coll)
 {
 	return t != NULL && (unsigned)coll < NCCL_NUM_FUNCTIONS;

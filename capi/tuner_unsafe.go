@@ -6,9 +6,11 @@ package main
 
 // #include <stdlib.h>
 // #include "plugin.h"
+// #include "tuner_abi.h"
 import "C"
 
 import (
+	"math"
 	"runtime/debug"
 	"sync"
 	"unsafe"
@@ -21,6 +23,15 @@ const (
 	_ = uint(C.MESH_TUNER_FUNCS-tuner.NumFuncs) + uint(tuner.NumFuncs-C.MESH_TUNER_FUNCS)
 	_ = uint(C.MESH_TUNER_CLASSES-tuner.NumClasses) + uint(tuner.NumClasses-C.MESH_TUNER_CLASSES)
 	_ = uint(C.MESH_TUNER_CHOICES-tuner.NumChoices) + uint(tuner.NumChoices-C.MESH_TUNER_CHOICES)
+
+	// A cell is a number in NCCL's table of costs.
+	_ = uint(C.NCCL_NUM_PROTOCOLS-tuner.NumProtos) + uint(tuner.NumProtos-C.NCCL_NUM_PROTOCOLS)
+	_ = uint(C.NCCL_ALGO_TREE-tuner.Tree) + uint(tuner.Tree-C.NCCL_ALGO_TREE)
+	_ = uint(C.NCCL_ALGO_RING-tuner.Ring) + uint(tuner.Ring-C.NCCL_ALGO_RING)
+	_ = uint(C.NCCL_ALGO_PAT-tuner.PAT) + uint(tuner.PAT-C.NCCL_ALGO_PAT)
+	_ = uint(C.NCCL_PROTO_SIMPLE-tuner.Simple) + uint(tuner.Simple-C.NCCL_PROTO_SIMPLE)
+	_ = uint(C.NCCL_FUNC_ALL_GATHER-tuner.AllGather) + uint(tuner.AllGather-C.NCCL_FUNC_ALL_GATHER)
+	_ = uint(math.MaxUint8 - (tuner.PAT*tuner.NumProtos + tuner.NumProtos - 1))
 )
 
 // precisionRanks is up to how many ranks NCCL lets a ring sum up 8-bit floats as

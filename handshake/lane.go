@@ -30,9 +30,14 @@ type Device struct {
 	RKey uint32
 }
 
+// laneSet has a bit for each lane of a connection.
+type laneSet uint32
+
+const _ = uint(32 - MaxLanes)
+
 func (w *writer) lanes(lanes []Lane) {
 	w.count("lanes", len(lanes), MaxLanes)
-	var seen uint32
+	var seen laneSet
 	for i := range lanes {
 		l := &lanes[i]
 		w.atMost("lane index", l.Index, MaxLanes-1)
@@ -64,7 +69,7 @@ func (w *writer) lanes(lanes []Lane) {
 
 func (r *reader) lanes() []Lane {
 	var lanes []Lane
-	var seen uint32
+	var seen laneSet
 	for range r.atMost("number of lanes", MaxLanes) {
 		l := Lane{
 			Index:    r.atMost("lane index", MaxLanes-1),

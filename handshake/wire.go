@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 	"unicode/utf8"
@@ -19,6 +20,12 @@ const (
 	MaxName      = 64   // bytes of a device's, interface's or host's name
 	MaxText      = 1024 // bytes of an explanation for people
 	MaxReason    = 256  // bytes of the reason of one lane
+)
+
+// The length of a list is one byte on the wire, that of a text two.
+const (
+	_ = uint(math.MaxUint8 - max(MaxPorts, MaxPortAddrs, MaxAddrs, MaxLanes, MaxDevices))
+	_ = uint(math.MaxUint16 - max(MaxName, MaxText, MaxReason))
 )
 
 var errTruncated = errors.New("message ends too early")

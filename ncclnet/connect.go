@@ -6,8 +6,8 @@ import (
 	"ncclmesh/handshake"
 )
 
-// HandleSize is what NCCL carries from listen to connect (NCCL_NET_HANDLE_MAXSIZE).
-const HandleSize = 128
+// HandleSize is how many bytes NCCL carries from listen to connect.
+const HandleSize = handshake.HandleSize
 
 // A listenComm waits for one connection.
 type listenComm struct {

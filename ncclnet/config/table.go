@@ -1,8 +1,10 @@
 package config
 
 import (
+	"strconv"
 	"time"
 
+	"ncclmesh/handshake"
 	"ncclmesh/transport/topology"
 	"ncclmesh/tuner"
 )
@@ -67,7 +69,7 @@ var variables = []Variable{
 		integer(0, 7, func(c *Config) *int { return &c.Transport.RetryCount })},
 	{"NCCL_MESH_RNR_RETRY", "7", "", "Retries when a receiver is not ready, which does not happen; 0 makes it an error, for tests.",
 		integer(0, 7, func(c *Config) *int { return &c.Transport.RNRRetry })},
-	{"NCCL_IB_QPS_PER_CONNECTION", "1", "", "Queue pairs of a connection on every path; 32 in all at most.",
+	{"NCCL_IB_QPS_PER_CONNECTION", "1", "", "Queue pairs of a connection on every path; " + strconv.Itoa(handshake.MaxLanes) + " in all at most.",
 		integer(1, 128, func(c *Config) *int { return &c.Transport.QPsPerLane })},
 	{"NCCL_IB_PCI_RELAXED_ORDERING", "2", "", "PCIe relaxed ordering for data: `0` off, `1` on, `2` where the device has it.",
 		integer(0, 2, func(c *Config) *int { return &c.Transport.RelaxedOrdering })},
@@ -77,7 +79,7 @@ var variables = []Variable{
 	{"NCCL_MESH_TRANSPORT", "auto", "", "`rdma`, `tcp`, or `auto`: RDMA between any two nodes where it works, else TCP.",
 		func(c *Config, v string) (err error) { c.Transport.Transport, err = parseTransport(v); return }},
 	{"NCCL_MESH_TCP_STREAMS", "0", "", "TCP connections of a connection on every path; 0 goes by the path's speed: 1 up to 10 Gb/s, 2 up to 25, 4 above.",
-		integer(0, 32, func(c *Config) *int { return &c.Transport.TCPStreams })},
+		integer(0, handshake.MaxLanes, func(c *Config) *int { return &c.Transport.TCPStreams })},
 	{"NCCL_MESH_TCP_CHECK", "auto", "", "Whether what a TCP lane carries is authenticated: `1`, `0`, or `auto`: unless both addresses are on the link, in the interface's subnet or " +
 		"link-local, and no default route leads out of it. One end that wants it is enough.",
 		func(c *Config, v string) (err error) { c.Transport.TCPCheck, err = parseCheck(v); return }},

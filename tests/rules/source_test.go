@@ -21,7 +21,7 @@ const module = "ncclmesh"
 var imports = map[string][]string{
 	"capi":                  {"C", "ncclnet", "tuner"},
 	"ncclnet":               {"guard", "handshake", "ncclnet/config", "transport", "transport/forkfd", "transport/topology", "tuner"},
-	"ncclnet/config":        {"transport", "transport/topology", "tuner"},
+	"ncclnet/config":        {"handshake", "transport", "transport/topology", "tuner"},
 	"tuner":                 {},
 	"transport":             {"guard", "handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/limit", "transport/topology", sysUnix, netlink},
 	"transport/control":     {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
