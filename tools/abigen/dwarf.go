@@ -9,53 +9,20 @@ import (
 
 // readDWARF collects the structures and constants of the table.
 func readDWARF(data *dwarf.Data) (arch, map[string]int64, error) {
-	structs := map[string]dwarf.Offset{}
-	values := map[string]int64{}
-	r := data.Reader()
-	for {
-		e, err := r.Next()
-		if err != nil {
-			return nil, nil, err
-		}
-		if e == nil {
-			break
-		}
-		name, _ := e.Val(dwarf.AttrName).(string)
-		declaration, _ := e.Val(dwarf.AttrDeclaration).(bool)
-		switch {
-		case e.Tag == dwarf.TagStructType && name != "" && !declaration:
-			structs[name] = e.Offset
-		case e.Tag == dwarf.TagEnumerator:
-			v, ok := e.Val(dwarf.AttrConstValue).(int64)
-			if !ok {
-				return nil, nil, fmt.Errorf("enumerator %s has no value", name)
-			}
-			values[name] = v
-		}
+	structs, values, err := definitions(data)
+	if err != nil {
+		return nil, nil, err
 	}
-
 	a := arch{}
 	for _, c := range structNames() {
 		off, ok := structs[c]
 		if !ok {
 			return nil, nil, fmt.Errorf("<infiniband/verbs.h> has no struct %s", c)
 		}
-		t, err := data.Type(off)
-		if err != nil {
-			return nil, nil, err
-		}
-		s := t.(*dwarf.StructType)
-		align, err := alignOf(s)
-		if err != nil {
+		if a[c], err = readStruct(data, off); err != nil {
 			return nil, nil, fmt.Errorf("struct %s: %w", c, err)
 		}
-		out := structure{Size: int(s.ByteSize), Align: align}
-		if err := flatten(s, "", 0, &out.Members); err != nil {
-			return nil, nil, fmt.Errorf("struct %s: %w", c, err)
-		}
-		a[c] = out
 	}
-
 	used := map[string]int64{}
 	for _, g := range constantGroups {
 		for _, name := range g.list {
@@ -71,6 +38,44 @@ func readDWARF(data *dwarf.Data) (arch, map[string]int64, error) {
 		}
 	}
 	return a, used, nil
+}
+
+// definitions finds where each structure is defined, and the values of all enumerators.
+func definitions(data *dwarf.Data) (structs map[string]dwarf.Offset, values map[string]int64, err error) {
+	structs, values = map[string]dwarf.Offset{}, map[string]int64{}
+	r := data.Reader()
+	for {
+		e, err := r.Next()
+		if e == nil || err != nil {
+			return structs, values, err
+		}
+		name, _ := e.Val(dwarf.AttrName).(string)
+		declaration, _ := e.Val(dwarf.AttrDeclaration).(bool)
+		switch {
+		case e.Tag == dwarf.TagStructType && name != "" && !declaration:
+			structs[name] = e.Offset
+		case e.Tag == dwarf.TagEnumerator:
+			v, ok := e.Val(dwarf.AttrConstValue).(int64)
+			if !ok {
+				return nil, nil, fmt.Errorf("enumerator %s has no value", name)
+			}
+			values[name] = v
+		}
+	}
+}
+
+func readStruct(data *dwarf.Data, at dwarf.Offset) (structure, error) {
+	t, err := data.Type(at)
+	if err != nil {
+		return structure{}, err
+	}
+	s := t.(*dwarf.StructType)
+	align, err := alignOf(s)
+	if err != nil {
+		return structure{}, err
+	}
+	out := structure{Size: int(s.ByteSize), Align: align}
+	return out, flatten(s, "", 0, &out.Members)
 }
 
 func structNames() []string {

@@ -182,90 +182,123 @@ type answer struct {
 // answer, until a Welcome makes the link.
 func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []Try) {
 	calls, cancel := context.WithTimeout(ctx, e.scaled(answerWait)+time.Duration(len(sr.addrs))*sr.stagger)
-	answers := make(chan *answer)
-	stagger, started, pending := sr.stagger, 0, 0
-	next := time.NewTimer(0)         // dials the next address
-	hold := time.NewTimer(time.Hour) // set once an answer is held
-	dead := time.NewTimer(time.Hour) // set once the process is gone, unless another address knows better
-	defer next.Stop()
-	defer hold.Stop()
-	defer dead.Stop()
-	defer func() {
-		cancel()
-		for ; pending > 0; pending-- {
-			if a := <-answers; a.conn != nil {
-				_ = forkfd.Close(a.conn)
-			}
-		}
-	}()
-	fail := func(a *answer) {
-		if a.conn != nil {
-			_ = forkfd.Close(a.conn)
-		}
-		t := Try{a.addr.AddrPort, a.err, a.addr.sure}
-		tries = append(tries, t)
-		if t.final(sr.known) {
-			dead.Reset(e.scaled(deadGrace))
-			stagger = 0 // the others get the whole of it
-			next.Reset(0)
-		}
+	r := &round{
+		e: e, search: sr, left: sr.addrs, stagger: sr.stagger, answers: make(chan *answer),
+		next: time.NewTimer(0), hold: time.NewTimer(time.Hour), dead: time.NewTimer(time.Hour),
 	}
-	var ready []*answer // answered, to be tried now
-	var held []*answer  // answered over the mesh, while another address may still answer off it
-	defer func() {
-		for _, a := range append(ready, held...) {
-			_ = forkfd.Close(a.conn)
-		}
-	}()
+	defer r.close()
+	defer cancel()
 	for {
-		for len(ready) > 0 {
-			a := ready[0]
-			ready = ready[1:]
+		for len(r.ready) > 0 {
+			a := r.ready[0]
+			r.ready = r.ready[1:]
 			if e.converse(ctx, sr, a) {
 				return a, nil
 			}
-			fail(a)
+			r.fail(a)
 		}
-		if pending == 0 && started == len(sr.addrs) {
-			if len(held) == 0 {
-				return nil, tries
+		if r.pending == 0 && len(r.left) == 0 {
+			if len(r.held) == 0 {
+				return nil, r.tries
 			}
-			ready, held = held, nil
+			r.ready, r.held = r.held, nil
 			continue
 		}
 		select {
-		case <-next.C:
-			if started < len(sr.addrs) {
-				addr := sr.addrs[started]
-				started++
-				pending++
-				go guard.Run(func() { answers <- e.call(calls, sr.process, addr) }, func(p *guard.Panic) {
-					e.caught(p)
-					answers <- &answer{addr: addr, err: p}
-				})
-				next.Reset(stagger)
-			}
-		case a := <-answers:
-			pending--
-			switch {
-			case a.err != nil:
-				fail(a)
-				next.Reset(0)
-			case a.mesh:
-				if len(held) == 0 {
-					hold.Reset(e.scaled(meshHold))
-					stagger = 0
-					next.Reset(0)
-				}
-				held = append(held, a)
-			default:
-				ready = append(ready, a)
-			}
-		case <-hold.C:
-			ready, held = held, nil
-		case <-dead.C:
-			return nil, tries
+		case <-r.next.C:
+			r.dial(calls)
+		case a := <-r.answers:
+			r.heard(a)
+		case <-r.hold.C:
+			r.ready, r.held = r.held, nil
+		case <-r.dead.C:
+			return nil, r.tries
 		}
+	}
+}
+
+// A round is one search over all addresses under way. It belongs to the goroutine that runs it.
+type round struct {
+	e *Endpoint
+	*search
+	left    []address     // not dialled yet
+	stagger time.Duration // between two of them
+	pending int           // dialled, and not heard of
+	answers chan *answer
+	ready   []*answer // answered, to be tried now
+	held    []*answer // answered over the mesh, while another address may still answer off it
+	tries   []Try     // what failed
+
+	next *time.Timer // dials the next address
+	hold *time.Timer // set once an answer is held
+	dead *time.Timer // set once the process is gone, unless another address knows better
+}
+
+// close waits for what has been dialled, and closes what was not chosen.
+func (r *round) close() {
+	for _, t := range []*time.Timer{r.next, r.hold, r.dead} {
+		t.Stop()
+	}
+	rest := append(r.ready, r.held...)
+	for ; r.pending > 0; r.pending-- {
+		rest = append(rest, <-r.answers)
+	}
+	for _, a := range rest {
+		if a.conn != nil {
+			_ = forkfd.Close(a.conn)
+		}
+	}
+}
+
+// hurry dials what is left at once.
+func (r *round) hurry() {
+	r.stagger = 0
+	r.next.Reset(0)
+}
+
+// dial calls the next address, if there is one.
+func (r *round) dial(ctx context.Context) {
+	if len(r.left) == 0 {
+		return
+	}
+	addr := r.left[0]
+	r.left = r.left[1:]
+	r.pending++
+	go guard.Run(func() { r.answers <- r.e.call(ctx, r.process, addr) }, func(p *guard.Panic) {
+		r.e.caught(p)
+		r.answers <- &answer{addr: addr, err: p}
+	})
+	r.next.Reset(r.stagger)
+}
+
+// heard sorts what came of a call.
+func (r *round) heard(a *answer) {
+	r.pending--
+	switch {
+	case a.err != nil:
+		r.fail(a)
+		r.next.Reset(0)
+	case a.mesh:
+		if len(r.held) == 0 {
+			r.hold.Reset(r.e.scaled(meshHold))
+			r.hurry()
+		}
+		r.held = append(r.held, a)
+	default:
+		r.ready = append(r.ready, a)
+	}
+}
+
+// fail is the end of one address.
+func (r *round) fail(a *answer) {
+	if a.conn != nil {
+		_ = forkfd.Close(a.conn)
+	}
+	t := Try{a.addr.AddrPort, a.err, a.addr.sure}
+	r.tries = append(r.tries, t)
+	if t.final(r.known) {
+		r.dead.Reset(r.e.scaled(deadGrace))
+		r.hurry() // the others get the whole of it
 	}
 }
 

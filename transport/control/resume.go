@@ -76,24 +76,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			failed:  s.helloFailed,
 		})
 		if won != nil {
-			s.mu.Lock()
-			var old *link
-			var err error
-			current := s.link == nil
-			if current {
-				old, err = s.resumeLocked(won.link, won.welcome.Received)
-			} else {
-				old = won.link
-			}
-			s.mu.Unlock()
-			if old != nil {
-				old.close()
-			}
-			if err != nil {
-				s.end(err)
-			} else if current {
-				s.know(won.addr.Addr(), won.addr.Port(), true)
-			}
+			s.redialled(won)
 			return
 		}
 		if ctx.Err() != nil {
@@ -118,6 +101,28 @@ func (s *Session) redial(ctx context.Context, cause error) {
 		if !sleep(ctx, e.scaled(pause)) {
 			return
 		}
+	}
+}
+
+// redialled makes the link that was found the session's, unless the peer has come back meanwhile.
+func (s *Session) redialled(won *answer) {
+	s.mu.Lock()
+	var old *link
+	var err error
+	current := s.link == nil
+	if current {
+		old, err = s.resumeLocked(won.link, won.welcome.Received)
+	} else {
+		old = won.link
+	}
+	s.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+	if err != nil {
+		s.end(err)
+	} else if current {
+		s.know(won.addr.Addr(), won.addr.Port(), true)
 	}
 }
 

@@ -58,15 +58,7 @@ func main() {
 
 func run(ctx context.Context, args []string) (int, error) {
 	o := options{}
-	fs := flag.NewFlagSet("lab", flag.ContinueOnError)
-	fs.Usage = func() { fmt.Fprint(fs.Output(), usage); fs.PrintDefaults() }
-	fs.StringVar(&o.dir, "dir", filepath.Join(lab.ModuleRoot(), "build/lab"), "where kernel and root directory are kept")
-	fs.StringVar(&o.accel, "accel", "auto", "auto, kvm or tcg (emulation)")
-	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit of the whole run, booting included")
-	fs.IntVar(&o.memory, "memory", 1024, "memory of a machine in MB")
-	fs.StringVar(&o.plugin, "plugin", filepath.Join(lab.ModuleRoot(), "build/libnccl-net-mesh.so"), "demo: the plugin")
-	fs.StringVar(&o.driver, "driver", filepath.Join(lab.ModuleRoot(), "build/netdriver"), "demo: the program that stands in for NCCL")
-	fs.Func("copy", "a file or directory to copy to /job (repeatable)", func(s string) error { o.copies = append(o.copies, s); return nil })
+	fs := o.flags()
 	if len(args) == 0 {
 		fs.Usage()
 		return 2, nil
@@ -102,14 +94,8 @@ func run(ctx context.Context, args []string) (int, error) {
 		return 2, fmt.Errorf("unknown command %q; there are prepare, triangle, single and demo", command)
 	}
 
-	for _, f := range o.needed(command, fs.Arg(0)) {
-		if _, err := os.Stat(f); err != nil {
-			hint := ""
-			if f == o.plugin || f == o.driver {
-				hint = "; run make first"
-			}
-			return 2, fmt.Errorf("%w%s", err, hint)
-		}
+	if err := o.check(command, fs.Arg(0)); err != nil {
+		return 2, err
 	}
 	images, err := lab.Prepare(ctx, o.dir, progress)
 	if err != nil {
@@ -126,6 +112,34 @@ func run(ctx context.Context, args []string) (int, error) {
 		return demo(ctx, images, cfg, o)
 	}
 	return runJob(ctx, images, mesh, cfg, fs.Arg(0))
+}
+
+// flags are those that set o.
+func (o *options) flags() *flag.FlagSet {
+	fs := flag.NewFlagSet("lab", flag.ContinueOnError)
+	fs.Usage = func() { fmt.Fprint(fs.Output(), usage); fs.PrintDefaults() }
+	fs.StringVar(&o.dir, "dir", filepath.Join(lab.ModuleRoot(), "build/lab"), "where kernel and root directory are kept")
+	fs.StringVar(&o.accel, "accel", "auto", "auto, kvm or tcg (emulation)")
+	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit of the whole run, booting included")
+	fs.IntVar(&o.memory, "memory", 1024, "memory of a machine in MB")
+	fs.StringVar(&o.plugin, "plugin", filepath.Join(lab.ModuleRoot(), "build/libnccl-net-mesh.so"), "demo: the plugin")
+	fs.StringVar(&o.driver, "driver", filepath.Join(lab.ModuleRoot(), "build/netdriver"), "demo: the program that stands in for NCCL")
+	fs.Func("copy", "a file or directory to copy to /job (repeatable)", func(s string) error { o.copies = append(o.copies, s); return nil })
+	return fs
+}
+
+// check looks for the files that a command cannot do without.
+func (o options) check(command, job string) error {
+	for _, f := range o.needed(command, job) {
+		if _, err := os.Stat(f); err != nil {
+			hint := ""
+			if f == o.plugin || f == o.driver {
+				hint = "; run make first"
+			}
+			return fmt.Errorf("%w%s", err, hint)
+		}
+	}
+	return nil
 }
 
 // needed are the files that a command cannot do without.
