@@ -323,7 +323,7 @@ func (e *Endpoint) call(ctx context.Context, process handshake.ProcessID, addr a
 		a.err = cause(ctx, err)
 		return a
 	}
-	a.mesh = e.cfg.Mesh != nil && e.cfg.Mesh(unmap(a.conn.LocalAddr()).Addr())
+	a.mesh = e.cfg.Mesh != nil && e.cfg.Mesh(addrOf(a.conn.LocalAddr()).Addr())
 	return a
 }
 

@@ -58,7 +58,7 @@ func local(last byte) netip.Addr {
 func (n *node) at(last byte) netip.AddrPort { return netip.AddrPortFrom(local(last), n.Port()) }
 
 // only binds a node to 127.0.0.1, so that a test may put something else on the same port elsewhere.
-func only(c *Config) { c.bind = net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+func only(c *Config) { c.bind = netip.MustParseAddrPort("127.0.0.1:0") }
 
 // wrongAddresses puts at the addresses from the second on all that may answer where a process does not live, and returns what Dial must
 // say of each.
@@ -364,7 +364,7 @@ func TestConnectLeavesNoMark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := unmap(ln.Addr())
+	to := addrOf(ln.Addr())
 	before := marks()
 	c, err := connect(context.Background(), to)
 	if err != nil {

@@ -52,7 +52,7 @@ type Config struct {
 	// until LaneWait; otherwise it is given up after one round. Nil: they always do.
 	Busy func(s *Session) bool
 
-	bind net.TCPAddr // where to listen; tests choose, the zero value is an ephemeral port everywhere
+	bind netip.AddrPort // where to listen; tests choose, the zero value is an ephemeral port everywhere
 }
 
 // Deadlines and pauses, before TimeScale.
@@ -133,10 +133,10 @@ func New(cfg Config) (*Endpoint, error) {
 		sessions: make(map[sessionKey]*Session),
 	}
 	var err error
-	if e.ln, err = listen(&cfg.bind); err != nil {
+	if e.ln, err = forkfd.Listen(context.Background(), cfg.bind, ""); err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
-	e.port = e.ln.Addr().(*net.TCPAddr).AddrPort().Port()
+	e.port = e.ln.Addr().Port()
 	var first [4]byte
 	rand.Read(first[:])
 	e.names.note(cfg.Hostname, cfg.Node)

@@ -39,8 +39,8 @@ func newLink(c *net.TCPConn, in *bufio.Reader, keys handshake.Keys, first []byte
 		opener: handshake.NewOpener(keys.Recv),
 		sealer: handshake.NewSealer(keys.Send),
 		first:  first,
-		local:  unmap(c.LocalAddr()),
-		remote: unmap(c.RemoteAddr()),
+		local:  addrOf(c.LocalAddr()),
+		remote: addrOf(c.RemoteAddr()),
 		wake:   make(chan struct{}, 1),
 		done:   make(chan struct{}),
 	}

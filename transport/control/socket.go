@@ -20,11 +20,6 @@ func withFD(c syscall.Conn, f func(int)) {
 	}
 }
 
-// listen opens a listener; on all interfaces it hears both families where the kernel has both.
-func listen(at *net.TCPAddr) (*forkfd.Listener, error) {
-	return forkfd.Listen(context.Background(), at.String(), "")
-}
-
 // connect opens a connection.
 func connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	f, err := forkfd.Dialer{}.Dial(ctx, to)
@@ -61,7 +56,8 @@ func (e *Endpoint) keepAlive(c *net.TCPConn) {
 	})
 }
 
-func unmap(a net.Addr) netip.AddrPort {
-	ap := a.(*net.TCPAddr).AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+// addrOf is one end of a connection, without the zone of a link-local one: what is kept of it is compared.
+func addrOf(a net.Addr) netip.AddrPort {
+	ap := forkfd.AddrPort(a)
+	return netip.AddrPortFrom(ap.Addr().WithZone(""), ap.Port())
 }

@@ -106,13 +106,13 @@ func (e *Endpoint) Listen(addr netip.Addr, device string) (uint16, error) {
 	ln := e.listeners[at]
 	if ln == nil {
 		var err error
-		if ln, err = forkfd.Listen(e.ctx, netip.AddrPortFrom(at.addr, 0).String(), at.device); err != nil {
+		if ln, err = forkfd.Listen(e.ctx, netip.AddrPortFrom(at.addr, 0), at.device); err != nil {
 			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, device, err)
 		}
 		e.listeners[at] = ln
 		e.wg.Go(func() { guard.Run(func() { e.accept(ln) }, e.caught) })
 	}
-	return ln.Addr().(*net.TCPAddr).AddrPort().Port(), nil
+	return ln.Addr().Port(), nil
 }
 
 // caught logs a panic: the connection or the listener that it served is lost.

@@ -3,6 +3,7 @@ package forkfd
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func TestDoWaitsForFork(t *testing.T) {
 }
 
 func TestAccept(t *testing.T) {
-	ln, err := Listen(t.Context(), "127.0.0.1:0", "")
+	ln, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -13,13 +14,14 @@ import (
 // Listener accepts TCP connections and marks each before a fork can see it, which a net.TCPListener gives no chance to do.
 type Listener struct {
 	f      *os.File // non-blocking, in Go's poller
-	addr   net.Addr
+	addr   netip.AddrPort
 	closed atomic.Bool
 }
 
 // Listen opens a marked listener at an address, on one interface when device
-// names one.
-func Listen(ctx context.Context, address, device string) (*Listener, error) {
+// names one. The zero address is all, where it hears both families if the kernel
+// has both, and port 0 any that is free.
+func Listen(ctx context.Context, at netip.AddrPort, device string) (*Listener, error) {
 	var l *Listener
 	var err, bound error
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
@@ -29,7 +31,7 @@ func Listen(ctx context.Context, address, device string) (*Listener, error) {
 	lc.SetMultipathTCP(false)
 	Do(func() {
 		var ln net.Listener
-		if ln, err = lc.Listen(ctx, "tcp", address); err == nil {
+		if ln, err = lc.Listen(ctx, "tcp", net.TCPAddrFromAddrPort(at).String()); err == nil {
 			l, err = take(ln.(*net.TCPListener))
 		}
 	})
@@ -56,11 +58,18 @@ func take(ln *net.TCPListener) (*Listener, error) {
 		return nil, err
 	}
 	Mark(fd)
-	return &Listener{f: os.NewFile(uintptr(fd), "listener"), addr: ln.Addr()}, nil
+	return &Listener{f: os.NewFile(uintptr(fd), "listener"), addr: AddrPort(ln.Addr())}, nil
 }
 
 // Addr is where it listens.
-func (l *Listener) Addr() net.Addr { return l.addr }
+func (l *Listener) Addr() netip.AddrPort { return l.addr }
+
+// AddrPort is one end of a TCP connection, or where a listener is, as the rest of
+// this module has addresses: one of IPv4 is never written as one of IPv6.
+func AddrPort(a net.Addr) netip.AddrPort {
+	ap := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
 
 // Close ends it, and an Accept that waits.
 func (l *Listener) Close() error {

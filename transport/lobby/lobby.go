@@ -176,6 +176,5 @@ func (l *Lobby) Len() int {
 
 // Source is where a connection comes from.
 func Source(c *net.TCPConn) netip.AddrPort {
-	a := c.RemoteAddr().(*net.TCPAddr).AddrPort()
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+	return forkfd.AddrPort(c.RemoteAddr())
 }
