@@ -24,6 +24,8 @@ var imports = map[string][]string{
 	"ncclnet/config":        {"handshake", "transport", "transport/topology", "tuner"},
 	"tuner":                 {},
 	"transport":             {"guard", "handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/limit", "transport/topology", sysUnix, netlink},
+	"transport/fault":       {"guard"},
+	"transport/stats":       {},
 	"transport/control":     {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
 	"transport/dataport":    {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
 	"transport/limit":       {sysUnix},

@@ -1,0 +1,2 @@
+// Package stats has counters that may be read while they count.
+package stats
