@@ -1,5 +1,7 @@
 package handshake
 
+import "net/netip"
+
 // Values of Port.LinkLayer, as in enum ibv_port's link_layer.
 const (
 	IBV_LINK_LAYER_UNSPECIFIED = 0
@@ -37,6 +39,9 @@ type PortAddr struct {
 	GIDType   uint8
 	PrefixLen uint8 // of the interface address, in bits of its own family
 }
+
+// GIDAddr is the address of a GID as people know it.
+func GIDAddr(gid [16]byte) netip.Addr { return netip.AddrFrom16(gid).Unmap() }
 
 func (w *writer) ports(ports []Port) {
 	w.count("ports", len(ports), MaxPorts)

@@ -6,7 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"ncclmesh/transport"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
 )
 
 // A comm is what the two halves of a connection have in common.
@@ -31,13 +32,13 @@ type recvComm struct {
 	conn receiver
 
 	mu   sync.Mutex // TryLock: busy means "try again"
-	bufs [MaxRecvs]transport.Buffer
+	bufs [MaxRecvs]message.Buffer
 }
 
 // A region is memory registered with one connection.
 type region struct {
 	comm Handle
-	mr   *transport.Region
+	mr   *lane.Region
 }
 
 // comm resolves a connection of either direction.
@@ -58,7 +59,7 @@ func (n *Net) comm(h Handle) (*comm, error) {
 
 // RegMr registers memory for use with one connection.
 func (n *Net) RegMr(comm Handle, addr, length uintptr, ptrType int) (Handle, Result) {
-	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*transport.Region, error) {
+	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*lane.Region, error) {
 		return m.RegMR(addr, length)
 	})
 	return h, n.result("regMr", err)
@@ -67,14 +68,14 @@ func (n *Net) RegMr(comm Handle, addr, length uintptr, ptrType int) (Handle, Res
 // RegMrDmaBuf is RegMr for memory that a DMA-BUF descriptor stands for. The
 // descriptor is not used after the call.
 func (n *Net) RegMrDmaBuf(comm Handle, addr, length uintptr, ptrType int, offset uint64, fd int) (Handle, Result) {
-	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*transport.Region, error) {
+	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*lane.Region, error) {
 		return m.RegDmaBufMR(addr, length, offset, fd)
 	})
 	return h, n.result("regMrDmaBuf", err)
 }
 
 func (n *Net) register(h Handle, addr, length uintptr, ptrType int,
-	reg func(memory) (*transport.Region, error),
+	reg func(memory) (*lane.Region, error),
 ) (Handle, error) {
 	c, err := n.comm(h)
 	if err != nil {
@@ -123,7 +124,7 @@ func (n *Net) deregister(h, mr Handle) error {
 }
 
 // region resolves memory that h may use. Messages without bytes need none.
-func (n *Net) region(h, mr Handle, size int) (*transport.Region, error) {
+func (n *Net) region(h, mr Handle, size int) (*lane.Region, error) {
 	if r := n.regions.get(mr); r != nil && r.comm == h {
 		return r.mr, nil
 	}

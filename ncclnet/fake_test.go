@@ -8,6 +8,8 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
 	"ncclmesh/transport/topology"
 )
 
@@ -132,21 +134,21 @@ type fakeMemory struct {
 	kind string
 }
 
-func (m fakeMemory) RegMR(addr, length uintptr) (*transport.Region, error) {
+func (m fakeMemory) RegMR(addr, length uintptr) (*lane.Region, error) {
 	if _, err := m.f.enter("regMr"); err != nil {
 		return nil, err
 	}
 	m.f.count("region", 1)
-	return new(transport.Region), nil
+	return new(lane.Region), nil
 }
 
-func (m fakeMemory) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*transport.Region, error) {
+func (m fakeMemory) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
 	return m.RegMR(addr, length)
 }
 
-func (m fakeMemory) DeregMR(*transport.Region) error { m.f.count("region", -1); return nil }
-func (m fakeMemory) Fail(err error)                  { m.f.count("failed", 1) }
-func (m fakeMemory) Close() error                    { m.f.count(m.kind, -1); return m.f.refuse["closeComm"] }
+func (m fakeMemory) DeregMR(*lane.Region) error { m.f.count("region", -1); return nil }
+func (m fakeMemory) Fail(err error)             { m.f.count("failed", 1) }
+func (m fakeMemory) Close() error               { m.f.count(m.kind, -1); return m.f.refuse["closeComm"] }
 
 // fakePipe carries sizes only: a receive that is posted takes the next sends.
 type fakePipe struct {
@@ -180,19 +182,18 @@ type fakeRequest struct {
 }
 
 func (q *fakeRequest) Index() int { return q.index }
-func (q *fakeRequest) N() int     { return q.n }
 
-func (q *fakeRequest) Test() (bool, error) {
-	if q.p.err != nil {
-		return false, q.p.err
+func (q *fakeRequest) Test() (done bool, sizes message.Sizes, err error) {
+	if q.p.err != nil || q.got < q.n {
+		return false, sizes, q.p.err
 	}
-	if q.got == q.n {
-		q.active = false
+	q.active = false
+	sizes.N = q.n
+	for i := range q.n {
+		sizes.Bytes[i] = uint32(q.sizes[i])
 	}
-	return q.got == q.n, nil
+	return true, sizes, nil
 }
-
-func (q *fakeRequest) Size(i int) int { return q.sizes[i] }
 
 type fakeSender struct {
 	fakeMemory
@@ -200,7 +201,7 @@ type fakeSender struct {
 	requests fakeRequests
 }
 
-func (s *fakeSender) Isend(addr uintptr, size int, tag int32, r *transport.Region) (request, error) {
+func (s *fakeSender) Isend(addr uintptr, size int, tag int32, r *lane.Region) (request, error) {
 	if s.p.err != nil || len(s.p.granted) == 0 {
 		return nil, s.p.err
 	}
@@ -225,7 +226,7 @@ type fakeReceiver struct {
 	requests fakeRequests
 }
 
-func (c *fakeReceiver) Irecv(bufs []transport.Buffer) (request, error) {
+func (c *fakeReceiver) Irecv(bufs []message.Buffer) (request, error) {
 	if c.p.err != nil {
 		return nil, c.p.err
 	}

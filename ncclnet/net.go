@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"ncclmesh/guard"
-	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
 )
 
 // Name is the network's name, as in NCCL_NET=mesh.
@@ -170,8 +170,8 @@ func (n *Net) Panicked(call string, h Handle, value any, stack []byte) Result {
 	p := &guard.Panic{Value: value, Stack: stack}
 	if k := h.kind() &^ kindRequest; k == kindSend || k == kindRecv {
 		if c, err := n.comm(h.comm()); err == nil {
-			c.memory.Fail(fmt.Errorf("%w: %s: %w", transport.ErrInternal, call, p))
+			c.memory.Fail(fmt.Errorf("%w: %s: %w", fault.ErrInternal, call, p))
 		}
 	}
-	return n.result(call, fmt.Errorf("%w: %s", transport.ErrInternal, p.Report()))
+	return n.result(call, fmt.Errorf("%w: %s", fault.ErrInternal, p.Report()))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
 )
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
@@ -24,18 +24,18 @@ func TestResults(t *testing.T) {
 		{nil, ncclSuccess},
 		{fmt.Errorf("isend: %w", errArgument), ncclInvalidArgument},
 		{fmt.Errorf("NCCL_IB_TC: %w", errUsage), ncclInvalidUsage},
-		{fmt.Errorf("conn 3: %w", transport.ErrUsage), ncclInvalidUsage},
-		{fmt.Errorf("conn 3: %w", transport.ErrPeer), ncclRemoteError},
-		{fmt.Errorf("%w: conn 3", transport.ErrPeerGone), ncclRemoteError},
-		{fmt.Errorf("%w: conn 3", transport.ErrPeerClosed), ncclRemoteError},
-		{fmt.Errorf("%w: conn 3", transport.ErrPeerRefused), ncclRemoteError},
-		{fmt.Errorf("%w: conn 3", transport.ErrUnreachable), ncclRemoteError},
-		{fmt.Errorf("%w: conn 3", transport.ErrLane), ncclRemoteError},
-		{fmt.Errorf("%w: conn 3", transport.ErrProtocol), ncclRemoteError},
+		{fmt.Errorf("conn 3: %w", fault.ErrUsage), ncclInvalidUsage},
+		{fmt.Errorf("conn 3: %w", fault.ErrPeer), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", fault.ErrPeerGone), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", fault.ErrPeerClosed), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", fault.ErrPeerRefused), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", fault.ErrUnreachable), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", fault.ErrLane), ncclRemoteError},
+		{fmt.Errorf("%w: conn 3", fault.ErrProtocol), ncclRemoteError},
 		{fmt.Errorf("socket: %w", syscall.EMFILE), ncclSystemError},
-		{errors.Join(errors.New("close"), transport.ErrPeer), ncclRemoteError},
-		{fmt.Errorf("slot: %w", transport.ErrInternal), ncclInternalError},
-		{transport.ErrNoPorts, ncclSystemError},
+		{errors.Join(errors.New("close"), fault.ErrPeer), ncclRemoteError},
+		{fmt.Errorf("slot: %w", fault.ErrInternal), ncclInternalError},
+		{fault.ErrNoPorts, ncclSystemError},
 		{errors.New("ibv_create_qp: cannot allocate memory"), ncclSystemError},
 	}
 	for _, tt := range tests {
@@ -67,7 +67,7 @@ func TestCallsBeforeInit(t *testing.T) {
 
 func TestInitFailsAndIsTriedAgain(t *testing.T) {
 	n := newTestNet(t)
-	n.f.refuse["open"] = fmt.Errorf("%w: looked at nothing", transport.ErrNoPorts)
+	n.f.refuse["open"] = fmt.Errorf("%w: looked at nothing", fault.ErrNoPorts)
 	if h, r := n.Init(n.logger(), -1); h != 0 || r != ncclSystemError {
 		t.Fatalf("init: %v, %v", h, r)
 	}
@@ -240,7 +240,7 @@ func TestConnectWaitsAndFails(t *testing.T) {
 
 	_, wire, r = n.Listen(ctx, 0)
 	n.ok("listen", r)
-	n.f.refuse["connect"] = fmt.Errorf("node-b (10.0.0.2): %w", transport.ErrPeer)
+	n.f.refuse["connect"] = fmt.Errorf("node-b (10.0.0.2): %w", fault.ErrPeer)
 	n.logged()
 	if c, r := n.Connect(ctx, 0, &wire); c != 0 || r != ncclRemoteError {
 		t.Errorf("connect: %v, %v", c, r)

@@ -1,6 +1,10 @@
 package ncclnet
 
-import "fmt"
+import (
+	"fmt"
+
+	"ncclmesh/transport/lane"
+)
 
 // What NCCL is told of the one device, beside what the node's ports say.
 const (
@@ -13,6 +17,13 @@ const (
 	maxCollBytes        = 1 << 30
 	maxMultiRequestSize = 1
 	unspecified         = -1 // rail and plane
+)
+
+// What NCCL is promised is what connections can do.
+const (
+	_ = uint(lane.MaxSubs-MaxRecvs) + uint(MaxRecvs-lane.MaxSubs)
+	_ = uint(lane.MaxChunk-maxP2pBytes) + uint(maxP2pBytes-lane.MaxChunk)
+	_ = uint(maxRequests - lane.Window)
 )
 
 // Properties describes a device in the terms of NCCL's ncclNetProperties.

@@ -3,7 +3,8 @@ package ncclnet
 import (
 	"fmt"
 
-	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/message"
 )
 
 // A Buffer is one of the receives that an irecv groups.
@@ -59,7 +60,7 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 		if err != nil {
 			return 0, n.result("irecv", err)
 		}
-		c.bufs[i] = transport.Buffer{Addr: b.Addr, Size: b.Size, Tag: b.Tag, Region: r}
+		c.bufs[i] = message.Buffer{Addr: b.Addr, Size: b.Size, Tag: b.Tag, Region: r}
 	}
 	q, err := c.conn.Irecv(c.bufs[:len(bufs)])
 	if q == nil || err != nil {
@@ -76,19 +77,18 @@ func (n *Net) Test(h Handle, sizes *[MaxRecvs]int) (done bool, count int, r Resu
 	if err != nil {
 		return false, 0, n.result("test", err)
 	}
-	done, err = q.Test()
+	done, got, err := q.Test()
 	if err != nil {
 		return false, 0, n.failed(c, "test", err)
 	}
 	if !done {
 		return false, 0, ncclSuccess
 	}
-	count = min(q.N(), MaxRecvs)
-	for i := range count {
-		sizes[i] = q.Size(i)
+	for i := range got.N {
+		sizes[i] = int(got.Bytes[i])
 	}
 	c.requests[h.requestIndex()].Store(h.requestGen() << 1)
-	return true, count, ncclSuccess
+	return true, got.N, ncclSuccess
 }
 
 // Iflush makes received data visible to a GPU. Host memory needs none, so there
@@ -134,11 +134,11 @@ func (c *comm) outstanding(h Handle) error {
 func (c *comm) posted(q request) (Handle, error) {
 	i := q.Index()
 	if i < 0 || i >= maxRequests {
-		return 0, fmt.Errorf("%w: request index %d; want 0 to %d", transport.ErrInternal, i, maxRequests-1)
+		return 0, fmt.Errorf("%w: request index %d; want 0 to %d", fault.ErrInternal, i, maxRequests-1)
 	}
 	last := c.requests[i].Load()
 	if last&1 != 0 {
-		return 0, fmt.Errorf("%w: request index %d is outstanding already", transport.ErrInternal, i)
+		return 0, fmt.Errorf("%w: request index %d is outstanding already", fault.ErrInternal, i)
 	}
 	gen := (last>>1 + 1) & (1<<requestGenBits - 1)
 	c.requests[i].Store(gen<<1 | 1)

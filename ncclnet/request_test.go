@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
 )
 
 const page = 4096
@@ -192,7 +192,7 @@ func TestPeerLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.conn.(*fakeSender).p.err = fmt.Errorf("node-b: %w", transport.ErrPeer)
+	c.conn.(*fakeSender).p.err = fmt.Errorf("node-b: %w", fault.ErrPeer)
 	n.logged()
 	var sizes [MaxRecvs]int
 	if done, _, r := n.Test(q, &sizes); done || r != ncclRemoteError {

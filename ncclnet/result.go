@@ -3,7 +3,7 @@ package ncclnet
 import (
 	"errors"
 
-	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
 )
 
 // A Result is NCCL's ncclResult_t.
@@ -53,14 +53,14 @@ func resultOf(err error) Result {
 	case errors.Is(err, errArgument):
 		// NCCL, or what was loaded as NCCL, passed something we never gave it.
 		return ncclInvalidArgument
-	case errors.Is(err, errUsage), errors.Is(err, transport.ErrUsage):
+	case errors.Is(err, errUsage), errors.Is(err, fault.ErrUsage):
 		// A setting that does not parse, a call out of order: the user or the
 		// caller can change it.
 		return ncclInvalidUsage
-	case errors.Is(err, transport.ErrPeer):
+	case errors.Is(err, fault.ErrPeer):
 		// The other node is the one to look at; frameworks restart on this.
 		return ncclRemoteError
-	case errors.Is(err, transport.ErrInternal):
+	case errors.Is(err, fault.ErrInternal):
 		// A promise of our own was broken: a bug.
 		return ncclInternalError
 	}

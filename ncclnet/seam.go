@@ -3,6 +3,8 @@ package ncclnet
 import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
 	"ncclmesh/transport/topology"
 )
 
@@ -26,27 +28,25 @@ type (
 	}
 	// memory is what both halves of a connection have in common.
 	memory interface {
-		RegMR(addr, length uintptr) (*transport.Region, error)
-		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*transport.Region, error)
-		DeregMR(*transport.Region) error
+		RegMR(addr, length uintptr) (*lane.Region, error)
+		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error)
+		DeregMR(*lane.Region) error
 		Fail(error)
 		Close() error
 	}
 	sender interface {
 		memory
-		Isend(addr uintptr, size int, tag int32, r *transport.Region) (request, error)
+		Isend(addr uintptr, size int, tag int32, r *lane.Region) (request, error)
 		Request(index int) request
 	}
 	receiver interface {
 		memory
-		Irecv(bufs []transport.Buffer) (request, error)
+		Irecv(bufs []message.Buffer) (request, error)
 		Request(index int) request
 	}
 	request interface {
 		Index() int // below maxRequests, unique among a connection's outstanding ones
-		Test() (bool, error)
-		N() int
-		Size(i int) int
+		Test() (done bool, sizes message.Sizes, err error)
 	}
 )
 
@@ -55,8 +55,8 @@ type (
 	meshNetwork  struct{ *transport.Transport }
 	meshListener struct{ *transport.Listener }
 	meshDialing  struct{ *transport.Dialing }
-	meshSender   struct{ *transport.SendConn }
-	meshReceiver struct{ *transport.RecvConn }
+	meshSender   struct{ *message.SendConn }
+	meshReceiver struct{ *message.RecvConn }
 )
 
 func openTransport(o transport.Options) (network, error) {
@@ -95,7 +95,7 @@ func (m meshDialing) Poll() (sender, error) {
 	return meshSender{c}, nil
 }
 
-func (m meshSender) Isend(addr uintptr, size int, tag int32, r *transport.Region) (request, error) {
+func (m meshSender) Isend(addr uintptr, size int, tag int32, r *lane.Region) (request, error) {
 	q, err := m.SendConn.Isend(addr, size, tag, r)
 	if q == nil || err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (m meshSender) Isend(addr uintptr, size int, tag int32, r *transport.Region
 	return q, nil
 }
 
-func (m meshReceiver) Irecv(bufs []transport.Buffer) (request, error) {
+func (m meshReceiver) Irecv(bufs []message.Buffer) (request, error) {
 	q, err := m.RecvConn.Irecv(bufs)
 	if q == nil || err != nil {
 		return nil, err

@@ -8,6 +8,9 @@ import (
 	"sync"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/message"
 )
 
 // Dialing is a connection being set up by the sender.
@@ -15,7 +18,7 @@ type Dialing struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	conn   *SendConn // set once, and taken by Poll
+	conn   *message.SendConn // set once, and taken by Poll
 	err    error
 	closed bool
 }
@@ -26,7 +29,7 @@ func (t *Transport) Dial(h handshake.Handle) *Dialing {
 	d := &Dialing{cancel: cancel}
 	t.background(func() {
 		defer cancel()
-		var s *SendConn
+		var s *message.SendConn
 		err := t.guarded("connect", func() (err error) {
 			s, err = t.connect(ctx, h)
 			return err
@@ -45,7 +48,7 @@ func (t *Transport) Dial(h handshake.Handle) *Dialing {
 }
 
 // Poll returns the connection once it is up. Nil means not yet.
-func (d *Dialing) Poll() (*SendConn, error) {
+func (d *Dialing) Poll() (*message.SendConn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.conn
@@ -67,42 +70,51 @@ func (d *Dialing) Close() error {
 }
 
 // connect sets a connection up from the sender's side.
-func (t *Transport) connect(ctx context.Context, h handshake.Handle) (*SendConn, error) {
+func (t *Transport) connect(ctx context.Context, h handshake.Handle) (*message.SendConn, error) {
 	sess, err := t.ep.Dial(ctx, h)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w: given up: %w", ErrUsage, err)
+			return nil, fmt.Errorf("%w: given up: %w", fault.ErrUsage, err)
 		}
 		return nil, fmt.Errorf("%w: %w", kindOf(err), err)
 	}
-	c := newConn(t, sess, t.lastID.Add(1), true)
-	s := newSendConn(c)
-	if err := t.add(c); err != nil {
+	s := message.NewSend(&t.env, sess, t.lastID.Add(1), t.opts.StripeThreshold)
+	b := s.Bundle()
+	if err := t.add(b); err != nil {
 		return nil, err
 	}
-	if err := t.guarded(c.String(), func() error { return s.setUp(ctx, h) }); err != nil {
-		return nil, c.abort(err)
+	if err := t.guarded(b.String(), func() error { return t.establish(ctx, b, h) }); err != nil {
+		return nil, b.Abort(err)
 	}
 	return s, nil
 }
 
-func (s *SendConn) setUp(ctx context.Context, h handshake.Handle) error {
-	c := s.conn
-	plan, err := c.t.paths(ctx, c.s)
+// establish gives a connection its lanes.
+func (t *Transport) establish(ctx context.Context, b *bundle.Bundle, h handshake.Handle) error {
+	plan, err := t.paths.To(ctx, b.Session)
 	if err != nil {
 		return err
 	}
-	mask, err := c.establish(ctx, plan, &handshake.Open{
-		Conn: c.id, Listen: h.Listen, Proof: handshake.Proof(h.Secret, c.s.ID(), h.Listen, c.id),
+	mask, err := b.Establish(ctx, plan, &handshake.Open{
+		Conn: b.ID, Listen: h.Listen, Proof: handshake.Proof(h.Secret, b.Session.ID(), h.Listen, b.ID),
 	})
 	if lanes := bits.OnesCount32(mask); lanes < len(plan) {
-		c.t.forgetPaths(c.s) // what was proved once does not hold now
+		t.paths.Forget(b.Session) // what was proved once does not hold now
 	}
-	if errors.Is(err, errNoLane) {
-		return c.noLane()
+	return t.settled(b, err)
+}
+
+// settled is the outcome of a set-up, for the log or the user.
+func (t *Transport) settled(b *bundle.Bundle, err error) error {
+	if errors.Is(err, bundle.ErrNoLane) {
+		for _, way := range b.Tried() {
+			t.log.Debug("no path", "way", way)
+		}
+		return fmt.Errorf("%v: %w", b, t.paths.NoPath(b.Session, b.Tried(), b.Slowness()))
 	}
 	if err == nil {
-		c.announce(mask)
+		t.paths.WhyTCP(b)
+		b.Announce()
 	}
 	return err
 }

@@ -1,52 +1,52 @@
-// Package transport carries NCCL's one-way connections over the cables of a mesh.
+// Package transport is a process's end of the mesh: the ports it may use, the control
+// plane that sets connections up, and the routing of its messages.
 //
-// A Transport is one process's view of its node: the ports it may use, each with
-// an open verbs device, and the control plane that sets connections up. A
-// connection has a send half ([SendConn]) and a receive half ([RecvConn]) and
-// uses one or more lanes, each a connected queue pair over one path between a
-// local and a remote port, or, where two nodes have no RDMA path, a TCP socket.
+// A connection is one-way, as NCCL wants it: a send half here, a receive half there,
+// over one or more lanes, each over one path between a local and a remote port.
 //
-// # Data path
+// # Rooms
 //
-// The receiver grants a buffer by one RDMA write into a ring that lies at the
-// sender; the sender writes only into what was granted, splitting a message into
-// parts, one part to a lane; the last write of a part carries an immediate that
-// names slot, sub-receive and part. Receives are posted before the grant that
-// relies on them, so a receiver is never not-ready.
+//	transport           Listen, Dial, Close; which ports there are; whose a message is
+//	transport/message   send and receive halves: requests, grants, the split into parts
+//	transport/bundle    the lanes of one connection: set-up, proof, how they end
+//	transport/path      which ways lead to a peer, and how much of them a connection gets
+//	transport/lane      a lane: state, memory, what it tells; the shape of a carrier
+//	transport/lane/...  verbs and tcp, which carry lanes
+//	transport/control   one authenticated session for each pair of processes
+//	transport/dataport  where sockets of lanes come in, and are proved
+//	transport/topology  ports, addresses and cables of this node
+//	transport/fault     the kinds of errors that all rooms share
+//	transport/stats     counters that may be read while they count
 //
-// Over TCP the same grants and parts are frames on the lane's socket; the kernel
-// copies between it and the user's buffers, inside the calls below, and nothing
-// happens between them. A peer's frame is checked against what was granted before
-// a byte of it is placed. A part is accepted when the sender's kernel has it, and
-// delivered when the receiver has acknowledged it; a send is done when its parts
-// are delivered. As nothing happens between calls, an acknowledgement goes out with
-// the test that finds the last receive done; while others are outstanding their
-// owner calls again, and it may wait a little for company.
+// and the small ones: crew (threads for verbs that block), forkfd (descriptors that a
+// forked child closes), limit (what a process runs out of), lobby (strangers at a door).
 //
-// # Threads and ownership
+// # Where to look
 //
-// Listen, Dial, Accept, Poll, Isend, Irecv and Test never block: nil, or false,
-// means "not yet, call again". Isend, Irecv and Test run on the caller's thread
-// under the connection's mutex, taken with TryLock: when the control side holds
-// it they answer "not yet". They allocate nothing. Memory that a device or NCCL
-// may keep lies outside the Go heap.
+//	where is a lane's weight decided        path, share.go
+//	who may change a lane's state           lane, state.go
+//	what happens when a completion is bad   lane/verbs, completion.go; then Sink.Failed in message
+//	which goroutine may call this           below; lane and bundle say it of themselves
+//	where would another carrier go          beside lane/verbs; lane's comment says what it has to have
 //
-// # Locks
-//
-// A connection's mutex is held while its queue pairs drain, for up to two seconds,
-// and while they are destroyed, which waits until the events that have been read of
-// them are acknowledged. So whoever may be waited for takes no connection's mutex:
+// # Goroutines and locks
 //
 //	goroutine                          may take, one at a time
 //	a device's events                  a port's queueMu, a session's mutex
-//	a session's messages               Transport.mu, Listener.mu, a session's mutex
-//	NCCL's threads, set-ups, closing   conn.mu, then any of those below
+//	a session's messages               Transport.mu, Finder.mu, Listener.mu, a session's mutex
+//	NCCL's threads, set-ups, closing   a bundle's mutex, then any of those below
 //
-// Both of the former end a connection with [conn.fail] or by delivering the peer's
-// word, which set its ending without a mutex. The order is: conn.mu; a port's regMu,
-// held over registrations; the mutexes of package ibv, child before parent. All
-// others (Transport.mu, Listener.mu, Dialing.mu, queueMu, a session's) are leaves:
-// nobody waits, or takes another of this package, while holding one.
+// A bundle's mutex may be held for seconds, while its lanes drain, and until the events
+// of its queue pairs are acknowledged: so the former two never take one. They end a
+// connection by [bundle.Bundle.Fail] and [bundle.Bundle.Deliver], which need none. The
+// order is: a bundle's mutex; a verbs port's regMu, held over registrations; the mutexes
+// of package ibv, child before parent. All others are leaves: nobody waits, or takes
+// another, while holding one.
+//
+// Listen, Dial, Accept, Poll, and all calls of message's halves, never block: nil, or
+// false, means "not yet, call again". NCCL's threads and set-ups run in the caller;
+// goroutines of this package serve one set-up, trial or close each and end with it.
+// Memory that a device or NCCL may keep lies outside the Go heap.
 //
 // # Panics
 //
@@ -54,12 +54,4 @@
 // mutex released, to whoever recovers it, who calls Fail on the connection; one in a
 // goroutine of this package becomes, by package guard, the error of the set-up, the
 // connection or the session that it serves. Close gives back all the same.
-//
-// # Errors
-//
-// [ErrPeer] marks what the peer or the way to it caused, and is one of several
-// kinds (a living peer that refuses is not gone), [ErrUsage] a mistake of
-// the caller, [ErrNoPorts] a node without a usable port. Everything else is this
-// node's own trouble: a verb or a system call that failed. Messages name both
-// nodes, the ports of the lane and what to do.
 package transport

@@ -1,59 +1,28 @@
-package transport
+package transport_test
 
 import (
 	"errors"
-	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"ncclmesh/handshake"
-	"ncclmesh/transport/control"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
 	"ncclmesh/transport/limit"
+	"ncclmesh/transport/topology"
 )
-
-// The kind of an error is what a user reads first: it must be true of the peer.
-func TestKindOf(t *testing.T) {
-	tries := func(err error, dead bool) error {
-		return fmt.Errorf("control: %w", &control.PeerError{Dead: dead, Tries: []control.Try{{Err: err}}})
-	}
-	tests := []struct {
-		name string
-		err  error
-		want error
-	}{
-		{"an orderly end", nil, ErrPeerGone},
-		{"nobody listens", tries(unix.ECONNREFUSED, true), ErrPeerGone},
-		{"another process listens", tries(handshake.ErrOtherProcess, true), ErrPeerGone},
-		{"it rejects", tries(&handshake.RejectError{Code: handshake.RejectClosed}, true), ErrPeerRefused},
-		{"it speaks another version", tries(&handshake.VersionError{Theirs: 1}, true), ErrPeerRefused},
-		{"silence", tries(unix.ETIMEDOUT, false), ErrUnreachable},
-		{"nonsense", fmt.Errorf("%w: message 3 follows message 1", control.ErrProtocol), ErrProtocol},
-		{"no descriptor here", limit.Own(unix.EMFILE), errOwn},
-	}
-	for _, tt := range tests {
-		got := kindOf(tt.err)
-		if got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
-		if own := tt.want == errOwn; errors.Is(got, ErrPeer) == own {
-			t.Errorf("%s: %v is a peer's fault: %v", tt.name, got, !own)
-		}
-	}
-	if errors.Is(ErrPeerGone, ErrPeerRefused) {
-		t.Error("kinds run together")
-	}
-}
 
 // A node that is out of descriptors does not look for the fault at its peer.
 func TestNoDescriptorForALane(t *testing.T) {
-	leaks(t)
-	a, b := tcpTransport(t, 1), tcpTransport(t, 1)
-	l, h := listen(t, a)
+	transporttest.Leaks(t)
+	a, b := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)
+	l, h := transporttest.Listen(t, a)
 	first := b.Dial(h)
 	var ends []interface{ Close() error }
-	await(t, "a first connection", func() bool {
+	transporttest.Await(t, "a first connection", func() bool {
 		s, err := first.Poll()
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +32,7 @@ func TestNoDescriptorForALane(t *testing.T) {
 		}
 		return s != nil
 	})
-	await(t, "its other half", func() bool {
+	transporttest.Await(t, "its other half", func() bool {
 		r, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -84,26 +53,42 @@ func TestNoDescriptorForALane(t *testing.T) {
 	}
 	var err error
 	second := b.Dial(h)
-	await(t, "the failure", func() bool {
+	transporttest.Await(t, "the failure", func() bool {
 		_, err = second.Poll()
 		return err != nil
 	})
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if errors.Is(err, ErrPeer) || !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
+	if errors.Is(err, fault.ErrPeer) || !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
 		t.Errorf("%v, want this node's limit and no peer", err)
 	}
-	await(t, "the peer to hear of it", func() bool {
+	transporttest.Await(t, "the peer to hear of it", func() bool {
 		_, err = l.Accept()
 		return err != nil
 	})
-	if !errors.Is(err, ErrPeer) {
+	if !errors.Is(err, fault.ErrPeer) {
 		t.Errorf("the peer's accept: %v, want ErrPeer", err)
 	}
 	for _, e := range append(ends, l) {
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestNoPorts(t *testing.T) {
+	transporttest.RequireFake(t)
+	hca, err := topology.ParseHCA("mlx9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = transport.New(transport.Options{Sysfs: os.Getenv("NCCL_MESH_SYSFS"), HCA: hca, Transport: transport.TransportRDMA})
+	if !errors.Is(err, fault.ErrNoPorts) || !strings.Contains(err.Error(), "NCCL_IB_HCA") {
+		t.Errorf("error %v, want ErrNoPorts naming NCCL_IB_HCA", err)
+	}
+	_, err = transport.New(transport.Options{Sysfs: t.TempDir(), Transport: transport.TransportRDMA})
+	if !errors.Is(err, fault.ErrNoPorts) {
+		t.Errorf("error %v, want ErrNoPorts", err)
 	}
 }

@@ -8,7 +8,10 @@ import (
 	"sync"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/message"
 )
 
 // maxWaiting is how many connections of a listener may be set up, or wait for
@@ -23,9 +26,9 @@ type Listener struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	setups int         // connections being set up
-	up     []*RecvConn // not yet accepted, in their order
-	failed []error     // of connections that did not come up, not yet told; at most maxWaiting of all three
+	setups int                 // connections being set up
+	up     []*message.RecvConn // not yet accepted, in their order
+	failed []error             // of connections that did not come up, not yet told; at most maxWaiting of all three
 	closed bool
 }
 
@@ -50,7 +53,7 @@ func (l *Listener) Handle() [handshake.HandleSize]byte { return l.l.Handle() }
 // there is none it returns, once each, the errors of those that did not come up:
 // a peer that fails, or ends before it has asked for its connection, costs one
 // Accept.
-func (l *Listener) Accept() (*RecvConn, error) {
+func (l *Listener) Accept() (*message.RecvConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -89,12 +92,12 @@ func (l *Listener) Close() error {
 // trial of paths.
 func (t *Transport) opened(s *control.Session, m *handshake.Open) {
 	if m.Listen == 0 {
-		t.answerTrial(s, m)
+		t.paths.Answer(s, m)
 		return
 	}
 	if err := t.open(s, m); err != nil {
 		t.log.Warn("a connection was refused", "peer", s.Name(), "err", err)
-		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: clip(err.Error(), 500)}) // a dead session needs none
+		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: bundle.Clip(err.Error(), 500)}) // a dead session needs none
 	}
 }
 
@@ -108,20 +111,20 @@ func (t *Transport) open(s *control.Session, m *handshake.Open) error {
 	l := t.listeners[m.Listen]
 	t.mu.Unlock()
 	if l == nil {
-		return fmt.Errorf("%w: the listener was closed", ErrUsage)
+		return fmt.Errorf("%w: the listener was closed", fault.ErrUsage)
 	}
 	if err := l.begin(); err != nil {
 		return err
 	}
-	c := newConn(t, s, m.Conn, false)
-	r := newRecvConn(c)
-	if err := t.add(c); err != nil {
+	r := message.NewRecv(&t.env, s, m.Conn)
+	b := r.Bundle()
+	if err := t.add(b); err != nil {
 		l.finish(nil, err)
 		return err
 	}
 	t.background(func() {
-		if err := t.guarded(c.String(), func() error { return r.setUp(l.ctx, m) }); err != nil {
-			l.finish(nil, c.abort(err))
+		if err := t.guarded(b.String(), func() error { return t.answer(l.ctx, b, m) }); err != nil {
+			l.finish(nil, b.Abort(err))
 			return
 		}
 		l.finish(r, nil)
@@ -141,7 +144,7 @@ func (l *Listener) begin() error {
 }
 
 // finish hands the outcome of a set-up to Accept.
-func (l *Listener) finish(r *RecvConn, err error) {
+func (l *Listener) finish(r *message.RecvConn, err error) {
 	l.mu.Lock()
 	l.setups--
 	closed := l.closed
@@ -166,57 +169,11 @@ func (l *Listener) orphan(err error) {
 	}
 }
 
-// setUp sets the connection up from the receiver's side.
-func (r *RecvConn) setUp(ctx context.Context, m *handshake.Open) error {
-	mask, err := r.answer(ctx, m)
-	if errors.Is(err, errNoLane) {
-		return r.noLane()
-	}
+// answer gives a connection the lanes that its sender asks for.
+func (t *Transport) answer(ctx context.Context, b *bundle.Bundle, m *handshake.Open) error {
+	plan, err := t.paths.PlanFor(b, m.Lanes)
 	if err == nil {
-		r.announce(mask)
+		_, err = b.Answer(ctx, plan, m)
 	}
-	return err
-}
-
-// planFor finds this side's half of each lane that the sender offers.
-func (c *conn) planFor(offered []handshake.Lane) ([]plannedLane, error) {
-	if len(offered) == 0 || len(offered) > maxParts {
-		return nil, fmt.Errorf("%w: %v: peer offers %d lanes; 1 to %d can be", ErrProtocol, c, len(offered), maxParts)
-	}
-	var plan []plannedLane
-	for i, o := range offered {
-		if int(o.Index) != i || int(o.PeerPort) >= len(c.t.ports) {
-			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d as its number %d", ErrProtocol, c, o.Index, o.PeerPort, i)
-		}
-		p := c.t.ports[o.PeerPort]
-		if o.Kind != p.carries() || o.Kind != offered[0].Kind {
-			return nil, fmt.Errorf("%w: %v: peer offers lane %d of kind %d to our %s; lane 0 is of kind %d", ErrProtocol, c, i, o.Kind, p.String(), offered[0].Kind)
-		}
-		peer, addr, ok := portOf(c.t.portsOf(c.s), o)
-		if !ok {
-			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", ErrProtocol, c, addrOf(o.GID), o.Port)
-		}
-		now := p.now()
-		gid, ok := now.Answer(addr, c.t.opts.GIDs)
-		if !ok {
-			return nil, fmt.Errorf("%w: %v: %s has no address that fits %s of the peer's %s", ErrUnreachable, c, p.String(), addrOf(o.GID), shortName(peer))
-		}
-		plan = append(plan, plannedLane{port: p, gid: now.GIDs[gid], peer: peer, to: o.GID})
-	}
-	return plan, nil
-}
-
-// portOf finds the port and the address of the peer that a lane begins at.
-func portOf(ports []handshake.Port, o handshake.Lane) (handshake.Port, handshake.PortAddr, bool) {
-	for _, p := range ports {
-		if p.Index != o.Port {
-			continue
-		}
-		for _, a := range p.Addrs {
-			if a.GID == o.GID && a.GIDIndex == o.GIDIndex {
-				return p, a, true
-			}
-		}
-	}
-	return handshake.Port{}, handshake.PortAddr{}, false
+	return t.settled(b, err)
 }

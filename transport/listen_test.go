@@ -1,4 +1,4 @@
-package transport
+package transport_test
 
 import (
 	"errors"
@@ -7,16 +7,20 @@ import (
 	"testing"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/message"
 )
 
 // A peer that goes before it has asked for its connection ends the wait for it, and
 // no other wait.
 func TestPeerNeverConnects(t *testing.T) {
-	leaks(t)
-	a := tcpTransport(t, 1)
-	left, h := listen(t, a)
-	other, _ := listen(t, a)
+	transporttest.Leaks(t)
+	a := transporttest.NewTCP(t, 1)
+	left, h := transporttest.Listen(t, a)
+	other, _ := transporttest.Listen(t, a)
 	peer, err := control.New(control.Config{
 		Process: handshake.NewProcessID(), Hostname: "elsewhere", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, TimeScale: 5,
 	})
@@ -26,24 +30,24 @@ func TestPeerNeverConnects(t *testing.T) {
 	if _, err := peer.Dial(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the session", func() bool { return len(a.ep.Sessions()) == 1 })
+	transporttest.Await(t, "the session", func() bool { return len(a.Sessions()) == 1 })
 	if r, err := left.Accept(); r != nil || err != nil {
 		t.Errorf("while the peer lives: %v, %v", r, err)
 	}
 	if err := peer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the error", func() bool {
+	transporttest.Await(t, "the error", func() bool {
 		_, err = left.Accept()
 		return err != nil
 	})
-	if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "elsewhere, which was to connect to") {
+	if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), "elsewhere, which was to connect to") {
 		t.Errorf("error %v, want ErrPeer that names the peer", err)
 	}
 	if r, err := other.Accept(); r != nil || err != nil {
 		t.Errorf("the listener of another peer: %v, %v", r, err)
 	}
-	for _, l := range []*Listener{left, other} {
+	for _, l := range []*transport.Listener{left, other} {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -52,20 +56,18 @@ func TestPeerNeverConnects(t *testing.T) {
 
 // A connection that is up can be accepted although its peer has gone since.
 func TestAcceptAfterTheEnd(t *testing.T) {
-	leaks(t)
-	a, b := tcpTransport(t, 1), tcpTransport(t, 1)
-	l, h := listen(t, a)
+	transporttest.Leaks(t)
+	a, b := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)
+	l, h := transporttest.Listen(t, a)
 	b.Dial(h)
-	var up *RecvConn // and not yet accepted
-	await(t, "the connection", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.up) == 1 {
-			up = l.up[0]
+	var up *message.RecvConn // and not yet accepted
+	transporttest.Await(t, "the connection", func() bool {
+		if all := l.Up(); len(all) == 1 {
+			up = all[0]
 		}
 		return up != nil
 	})
-	a.dead(up.s, errors.New("no answer"))
+	a.Dead(up.Bundle().Session, errors.New("no answer"))
 	r, err := l.Accept()
 	if r == nil || err != nil {
 		t.Fatalf("accept: %v, %v", r, err)
@@ -78,9 +80,9 @@ func TestAcceptAfterTheEnd(t *testing.T) {
 // A listener takes connections of many peers, and several of one. One that fails
 // costs one Accept.
 func TestListenerTakesMany(t *testing.T) {
-	leaks(t)
-	a, b, c := tcpTransport(t, 1), tcpTransport(t, 1), tcpTransport(t, 1)
-	l, h := listen(t, a)
+	transporttest.Leaks(t)
+	a, b, c := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)
+	l, h := transporttest.Listen(t, a)
 	lost, err := control.New(control.Config{
 		Process: handshake.NewProcessID(), Hostname: "elsewhere", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, TimeScale: 5,
 	})
@@ -90,17 +92,17 @@ func TestListenerTakesMany(t *testing.T) {
 	if _, err := lost.Dial(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "its session", func() bool { return len(a.ep.Sessions()) == 1 })
+	transporttest.Await(t, "its session", func() bool { return len(a.Sessions()) == 1 })
 	if err := lost.Close(); err != nil {
 		t.Fatal(err)
 	}
 	const each = 3
 	var ends []interface{ Close() error }
-	for _, from := range []*Transport{b, c} {
+	for _, from := range []*transport.Transport{b, c} {
 		for range each {
 			d := from.Dial(h)
-			var s *SendConn
-			await(t, "a sender", func() bool {
+			var s *message.SendConn
+			transporttest.Await(t, "a sender", func() bool {
 				var err error
 				if s, err = d.Poll(); err != nil {
 					t.Fatal(err)
@@ -112,7 +114,7 @@ func TestListenerTakesMany(t *testing.T) {
 	}
 	peers := map[handshake.ProcessID]int{}
 	failures := 0
-	await(t, "all of them", func() bool {
+	transporttest.Await(t, "all of them", func() bool {
 		r, err := l.Accept()
 		switch {
 		case err != nil:
@@ -121,7 +123,7 @@ func TestListenerTakesMany(t *testing.T) {
 			}
 		case r != nil:
 			ends = append(ends, r)
-			peers[r.s.Peer().Process]++
+			peers[r.Bundle().Session.Peer().Process]++
 		}
 		return failures > 0 && len(ends) == 4*each
 	})
@@ -137,34 +139,11 @@ func TestListenerTakesMany(t *testing.T) {
 		}
 	}
 	d := b.Dial(h)
-	await(t, "a refusal", func() bool {
+	transporttest.Await(t, "a refusal", func() bool {
 		_, err = d.Poll()
 		return err != nil
 	})
 	if !strings.Contains(err.Error(), "has been closed") {
 		t.Errorf("dialling a closed listener: %v", err)
-	}
-}
-
-// What waits to be accepted is bounded.
-func TestListenerIsBounded(t *testing.T) {
-	l := &Listener{}
-	for i := range maxWaiting {
-		if err := l.begin(); err != nil {
-			t.Fatal(err)
-		}
-		if i%2 == 0 {
-			l.finish(nil, errors.New("failed"))
-		}
-	}
-	if err := l.begin(); err == nil || !strings.Contains(err.Error(), "wait to be accepted") {
-		t.Errorf("one too many: %v", err)
-	}
-	l.orphan(errors.New("dropped"))
-	if _, err := l.Accept(); err == nil {
-		t.Error("no failure was told")
-	}
-	if err := l.begin(); err != nil {
-		t.Errorf("after an Accept: %v", err)
 	}
 }

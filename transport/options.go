@@ -5,6 +5,10 @@ import (
 	"math"
 	"time"
 
+	"ncclmesh/transport/crew"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/lane/tcp"
+	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/topology"
 )
 
@@ -26,12 +30,12 @@ type Options struct {
 	Timeout         int // IB ack timeout, 4.096 µs · 2^n; below 0 is 14, more when deadlines are scaled
 	RetryCount      int // transport retries; below 0 is 7
 	RNRRetry        int // receiver-not-ready retries; below 0 is 7. 0 makes any such event an error
-	QPsPerLane      int // queue pairs per path; 1
+	QPsPerPath      int // queue pairs per path; 1
 	RelaxedOrdering int // 0 off, 1 on, 2 as the device allows
 
 	Transport  string // TransportAuto, TransportRDMA or TransportTCP; TransportAuto
 	TCPStreams int    // TCP connections per path; by its speed
-	TCPCheck   string // CheckAuto, CheckOff or CheckOn; CheckAuto
+	TCPCheck   string // tcp.CheckAuto, tcp.CheckOff or tcp.CheckOn; the first
 
 	LaneWait  time.Duration // how long a silent peer is waited for; 10 s
 	ProofWait time.Duration // how long lanes may take to prove themselves once one has; 1 s
@@ -78,16 +82,16 @@ func (o Options) withDefaults() Options {
 	}
 	o.TrafficClass = max(o.TrafficClass, 0)
 	o.ServiceLevel = max(o.ServiceLevel, 0)
-	if o.QPsPerLane <= 0 {
-		o.QPsPerLane = 1
+	if o.QPsPerPath <= 0 {
+		o.QPsPerPath = 1
 	}
 	if o.Transport == "" {
 		o.Transport = TransportAuto
 	}
 	if o.TCPCheck == "" {
-		o.TCPCheck = CheckAuto
+		o.TCPCheck = tcp.CheckAuto
 	}
-	o.TCPStreams = min(max(o.TCPStreams, 0), maxParts)
+	o.TCPStreams = min(max(o.TCPStreams, 0), lane.MaxParts)
 	if o.LaneWait <= 0 {
 		o.LaneWait = defaultLaneWait
 	}
@@ -114,11 +118,16 @@ func (o *Options) ownTimeout() int {
 	return min(defaultTimeout+int(math.Ceil(math.Log2(max(1, o.TimeScale)))), maxTimeout)
 }
 
-// ackTimeout is the ack timeout of a queue pair. One of a trial fails in time to
-// tell whether its path works, however patient the user wants the others.
-func (o *Options) ackTimeout(trial bool) int {
-	if own := o.ownTimeout(); trial && (o.Timeout == 0 || o.Timeout > own) {
-		return own
+// verbs are the options of queue pairs. One of a trial fails in time to tell whether
+// its path works, however patient the user wants the others.
+func (o *Options) verbs(resolving *crew.Crew) verbs.Options {
+	v := verbs.Options{
+		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel, PKeyIndex: o.PKeyIndex,
+		Timeout: o.Timeout, TrialTimeout: o.Timeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
+		RelaxedOrdering: o.RelaxedOrdering != 0, Resolving: resolving, Log: o.Log,
 	}
-	return o.Timeout
+	if own := o.ownTimeout(); o.Timeout == 0 || o.Timeout > own {
+		v.TrialTimeout = own
+	}
+	return v
 }

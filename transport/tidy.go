@@ -127,34 +127,3 @@ func measure(what string) uint64 {
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
-
-// traffic is a number that changes when a connection of the transport moves data.
-func (t *Transport) traffic() (n uint64) {
-	t.mu.Lock()
-	conns := make([]*conn, 0, len(t.conns))
-	for _, c := range t.conns {
-		conns = append(conns, c)
-	}
-	t.mu.Unlock()
-	for _, c := range conns {
-		if !c.tryLock() {
-			n += t.busy.Add(1) // it is at work
-			continue
-		}
-		bytes, messages, _ := c.half.counters()
-		c.mu.Unlock()
-		n += bytes + messages
-	}
-	return n
-}
-
-// tryLock locks the connection unless it is at work, not only being set up.
-func (c *conn) tryLock() bool {
-	for range 8 {
-		if c.mu.TryLock() {
-			return true
-		}
-		runtime.Gosched()
-	}
-	return false
-}

@@ -13,16 +13,26 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
-	"ncclmesh/ibv"
+	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/crew"
 	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/path"
 	"ncclmesh/transport/topology"
+)
+
+// How many set-ups and closes may be inside verbs at once, of all connections
+// together.
+const (
+	makers    = 2  // that make and destroy, which takes microseconds to milliseconds
+	resolvers = 16 // that take queue pairs to RTR, which takes up to a second
 )
 
 // Transport is this process's end of the mesh. Its methods may be called from
@@ -31,27 +41,24 @@ type Transport struct {
 	opts  Options
 	log   *slog.Logger
 	host  string
-	ports []*port
+	ports []lane.Port
 	told  atomic.Pointer[[]handshake.Port] // what peers are told of ports, same order
 	ep    *control.Endpoint
 	data  *dataport.Endpoint // where sockets of lanes come in
+	paths *path.Finder
+	env   bundle.Env
 
 	ctx               context.Context // ends at Close
-	closing           <-chan struct{}
 	cancel            context.CancelFunc
 	work              sync.WaitGroup // goroutines of connections
 	tidy              *tidier
-	making, resolving *crew
-	busy              atomic.Uint64 // see traffic
+	making, resolving *crew.Crew
 	lastID            atomic.Uint32 // of connections this side sends on
 
-	mu        sync.Mutex
-	conns     map[connKey]*conn
+	mu        sync.Mutex // a leaf
+	bundles   map[connKey]*bundle.Bundle
 	listeners map[uint32]*Listener
 	warned    map[string]bool
-	known     map[handshake.ProcessID]*pathSet
-	answers   map[handshake.ProcessID]*answers
-	peerPorts map[*control.Session][]handshake.Port // of peers whose ports have changed
 	closed    bool
 }
 
@@ -65,29 +72,23 @@ type connKey struct {
 // New finds the node's ports, opens their devices and starts the control plane.
 func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
-		opts: o.withDefaults(), conns: map[connKey]*conn{},
+		opts: o.withDefaults(), bundles: map[connKey]*bundle.Bundle{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
-		known: map[handshake.ProcessID]*pathSet{}, answers: map[handshake.ProcessID]*answers{}, peerPorts: map[*control.Session][]handshake.Port{},
 	}
 	t.log = t.opts.Log
 	t.tidy = newTidier(t.traffic, t.caught)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.closing = t.ctx.Done()
-	t.making, t.resolving = newCrew(makers, t.closing), newCrew(resolvers, t.closing)
+	t.making, t.resolving = crew.New(makers, t.ctx.Done()), crew.New(resolvers, t.ctx.Done())
+	t.env = bundle.Env{
+		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale,
+		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, Forget: t.forget,
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	if t.host, err = os.Hostname(); err != nil {
-		return nil, fmt.Errorf("read the host name: %w", err)
-	}
-	t.host, _, _ = strings.Cut(t.host, ".")
-	if t.opts.HostID != "" {
-		t.host = t.opts.HostID
-	}
-	node, err := nodeID(t.opts.HostID)
-	if err != nil {
+	if t.host, err = hostName(t.opts.HostID); err != nil {
 		return nil, err
 	}
 	found, err := topology.Discover(topology.Source{Sysfs: t.opts.Sysfs})
@@ -97,20 +98,39 @@ func New(o Options) (_ *Transport, err error) {
 	for _, w := range found.Warnings {
 		t.log.Warn(w)
 	}
+	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, TimeScale: t.opts.TimeScale, Log: t.log})
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
+	t.paths = path.NewFinder(path.Config{
+		Env: &t.env, Ports: t.ports, Told: func() []handshake.Port { return *t.told.Load() },
+		GIDs: t.opts.GIDs, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
+		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
+		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
+	})
+	if err := t.listen(found); err != nil {
+		return nil, err
+	}
+	t.watch()
+	return t, nil
+}
+
+// listen starts the control plane.
+func (t *Transport) listen(found *topology.Node) error {
+	node, err := nodeID(t.opts.HostID)
+	if err != nil {
+		return err
+	}
 	mesh, onMesh := map[string]bool{}, map[netip.Addr]bool{}
 	for _, p := range t.ports {
-		if p.plain() {
+		if p.Kind() == lane.TCP {
 			continue // which of them is the mesh is not known
 		}
-		mesh[p.Netdev] = true
-		for _, a := range p.Addrs {
+		mesh[p.Now().Netdev] = true
+		for _, a := range p.Now().Addrs {
 			onMesh[a.Addr().Unmap()] = true
 		}
 	}
-	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, TimeScale: t.opts.TimeScale, Log: t.log})
 	t.ep, err = control.New(control.Config{
 		Process: handshake.NewProcessID(), Node: node, Hostname: t.host,
 		Addrs:     topology.BootstrapAddrs(found.Links, t.opts.Interfaces, t.opts.SocketFamily, mesh),
@@ -121,115 +141,23 @@ func New(o Options) (_ *Transport, err error) {
 		Log:       t.log,
 		Message:   t.message,
 		Dead:      t.dead,
-		Busy:      func(s *control.Session) bool { return len(t.connsOf(s)) > 0 },
+		Busy:      func(s *control.Session) bool { return len(t.bundlesOf(s)) > 0 },
 	})
-	if err == nil {
-		t.watch()
-	}
-	return t, err
+	return err
 }
 
-// openPorts finds the ports that the configuration selects: those of RDMA, and
-// after them the interfaces that TCP can use.
-func (t *Transport) openPorts(n *topology.Node) error {
-	var noRDMA, noTCP error
-	if t.opts.Transport == TransportTCP {
-		noRDMA = errors.New("NCCL_MESH_TRANSPORT is tcp, which rules RDMA out")
-	} else {
-		noRDMA = t.openDevices(n)
+// hostName is what the node is called in messages: the host's name, or what the user
+// gave instead.
+func hostName(hostID string) (string, error) {
+	if hostID != "" {
+		return hostID, nil
 	}
-	rdma := len(t.ports)
-	if t.opts.Transport == TransportRDMA {
-		noTCP = errors.New("NCCL_MESH_TRANSPORT is rdma, which rules TCP out")
-	} else if err := t.openPlain(n); err != nil {
-		return err
-	} else if len(t.ports) == rdma {
-		noTCP = fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME and NCCL_MESH_IFNAME select is up and has an address", ErrNoPorts)
-	}
-	switch {
-	case len(t.ports) == 0:
-		return fmt.Errorf("%w; %w", noRDMA, noTCP)
-	case noRDMA != nil && len(n.Ports) > 0:
-		t.log.Warn(fmt.Sprintf("TCP is used, slower than RDMA, although there is %s: %v", portNames(n.Ports), oneLine(noRDMA)))
-	case noRDMA != nil:
-		t.log.Info("TCP is used, as there is no RDMA device")
-	}
-	t.describe()
-	for i, p := range t.ports {
-		t.log.Info(fmt.Sprintf("port %d: %s", i, p.Summary(t.opts.GIDs)))
-	}
-	return nil
-}
-
-// portNames lists ports for people.
-func portNames(ports []topology.Port) string {
-	var names []string
-	for _, p := range ports {
-		names = append(names, p.String())
-	}
-	return strings.Join(names, ", ")
-}
-
-// oneLine is what several errors say, joined as those of one cause.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-// openDevices opens the devices of all RDMA ports that the configuration selects.
-func (t *Transport) openDevices(n *topology.Node) error {
-	var selected []topology.Port
-	var seen []string
-	for _, p := range n.Ports {
-		switch {
-		case !t.opts.HCA.Match(p.Device, p.Num):
-			seen = append(seen, p.String()+" is left out by NCCL_IB_HCA")
-		case !p.Active:
-			seen = append(seen, p.String()+" is "+p.State)
-		default:
-			selected = append(selected, p)
-		}
-	}
-	if len(selected) == 0 {
-		if len(seen) == 0 {
-			seen = append(seen, "there is no RDMA device under "+t.opts.Sysfs+"/class/infiniband")
-		}
-		return fmt.Errorf("%w: %s; check cables and drivers with ibv_devinfo", ErrNoPorts, strings.Join(seen, ", "))
-	}
-	lib, err := ibv.Load(t.opts.Libraries...)
+	name, err := os.Hostname()
 	if err != nil {
-		return err
+		return "", fmt.Errorf("read the host name: %w", err)
 	}
-	if err := lib.ForkInit(); err != nil {
-		t.log.Debug("ibv_fork_init failed", "err", err)
-	}
-	devices, err := lib.Devices()
-	if err != nil {
-		return err
-	}
-	byName := map[string]*ibv.Device{}
-	for _, d := range devices {
-		byName[d.Name()] = d
-	}
-	var errs []error
-	for _, p := range selected {
-		d := byName[p.Device]
-		if d == nil {
-			errs = append(errs, fmt.Errorf("%s is in sysfs but libibverbs does not list it; is its provider library (ibverbs-providers) installed, and /dev/infiniband visible here?", p.String()))
-			continue
-		}
-		o, err := openPort(lib, d, p, t.log)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("open %s: %w", p.String(), err))
-			continue
-		}
-		o.index = uint8(len(t.ports))
-		t.ports = append(t.ports, o)
-	}
-	if len(t.ports) == 0 {
-		return fmt.Errorf("%w: %w", ErrNoPorts, errors.Join(errs...))
-	}
-	for _, err := range errs {
-		t.log.Warn("a port is not used", "err", err)
-	}
-	return nil
+	name, _, _ = strings.Cut(name, ".")
+	return name, nil
 }
 
 // nodeID identifies the node: boot id and network namespace, or what the user
@@ -251,38 +179,19 @@ func nodeID(hostID string) (handshake.NodeID, error) {
 	return handshake.NodeID(sum[:16]), nil
 }
 
-// topologyPorts are the ports as package topology knows them, in their order.
-func (t *Transport) topologyPorts() []topology.Port {
-	ports := make([]topology.Port, len(t.ports))
-	for i, p := range t.ports {
-		ports[i] = p.now().Port
-	}
-	return ports
-}
-
 // describe writes down what peers are told of the ports.
 func (t *Transport) describe() {
-	told := topology.Describe(t.topologyPorts(), t.opts.GIDs)
+	told := topology.Describe(path.Now(t.ports), t.opts.GIDs)
 	for i, p := range t.ports {
-		p.describe(&told[i])
+		p.Describe(&told[i])
 	}
 	t.told.Store(&told)
-}
-
-// portsOf are the ports of a session's peer, as it last described them.
-func (t *Transport) portsOf(s *control.Session) []handshake.Port {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if p, ok := t.peerPorts[s]; ok {
-		return p
-	}
-	return s.Peer().Ports
 }
 
 // Device is what NCCL is told of the node: all its RDMA ports as one, or all its
 // interfaces when it has none.
 func (t *Transport) Device() topology.Device {
-	ports := t.topologyPorts()
+	ports := path.Now(t.ports)
 	rdma := slices.DeleteFunc(slices.Clone(ports), func(p topology.Port) bool { return p.Device == "" })
 	if len(rdma) > 0 {
 		ports = rdma
@@ -298,7 +207,7 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 		t.opened(s, m)
 		return
 	case *handshake.Ports:
-		t.portsChanged(s, m)
+		t.paths.PeerChanged(s, m.Ports)
 		return
 	}
 	id, ok := connOf(m)
@@ -306,14 +215,14 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 		return
 	}
 	t.mu.Lock()
-	c := t.conns[connKey{s, id}]
+	b := t.bundles[connKey{s, id}]
 	t.mu.Unlock()
-	if c == nil {
-		t.withdrawTrial(s, id)
+	if b == nil {
+		t.paths.Withdraw(s, id)
 		t.log.Debug("message for a connection that is no more", "peer", s.Name(), "conn", id, "type", m.Type())
 		return
 	}
-	c.deliver(m)
+	b.Deliver(m)
 }
 
 // connOf is the number of the connection that a message is about.
@@ -339,68 +248,74 @@ func connOf(m handshake.Message) (uint32, bool) {
 // one that it was made for.
 func (t *Transport) dead(s *control.Session, err error) {
 	kind, what := kindOf(err), "can be talked to no more"
-	if kind == ErrPeerGone {
+	if kind == fault.ErrPeerGone {
 		what = "is gone"
 	}
 	if err == nil {
 		err = errors.New("it ended its work")
 	}
-	if s.Dialled() { // else whose paths they are is only what the peer said
-		t.forgetPaths(s)
-	}
+	t.paths.PeerGone(s)
 	t.mu.Lock()
-	delete(t.peerPorts, s)
 	l := t.listeners[s.Owed()]
 	t.mu.Unlock()
 	if l != nil {
 		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, %s: %w", kind, s.Peer().Process, s.Name(), s.LocalName(), what, err))
 	}
-	for _, c := range t.connsOf(s) {
-		c.peerEnded(ending{err: fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, c, s.Peer().Process, s.Name(), what, err), leftAt: time.Now(), gone: true})
+	for _, b := range t.bundlesOf(s) {
+		b.PeerGone(fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, b, s.Peer().Process, s.Name(), what, err))
 	}
 }
 
-// connsOf returns the connections of a session.
-func (t *Transport) connsOf(s *control.Session) []*conn {
+// bundlesOf returns the bundles of a session.
+func (t *Transport) bundlesOf(s *control.Session) []*bundle.Bundle {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var conns []*conn
-	for k, c := range t.conns {
+	var all []*bundle.Bundle
+	for k, b := range t.bundles {
 		if k.s == s {
-			conns = append(conns, c)
+			all = append(all, b)
 		}
 	}
-	return conns
+	return all
 }
 
-// add makes messages reach c. It fails when the number is taken or the session
+// add makes messages reach b. It fails when the number is taken or the session
 // is dead.
-func (t *Transport) add(c *conn) error {
-	k := connKey{c.s, c.id}
+func (t *Transport) add(b *bundle.Bundle) error {
+	k := connKey{b.Session, b.ID}
 	t.mu.Lock()
-	_, taken := t.conns[k]
+	_, taken := t.bundles[k]
 	if !taken {
-		t.conns[k] = c
+		t.bundles[k] = b
 	}
 	t.mu.Unlock()
 	switch {
 	case taken:
-		return fmt.Errorf("%w: connection %d of %s exists", ErrProtocol, c.id, c.s.Name())
-	case !c.s.Alive(): // checked after the entry is visible to dead
-		t.forget(c)
-		return fmt.Errorf("%w: process %v on %s ended its session", ErrPeerGone, c.s.Peer().Process, c.s.Name())
+		return fmt.Errorf("%w: connection %d of %s exists", fault.ErrProtocol, b.ID, b.Session.Name())
+	case !b.Session.Alive(): // checked after the entry is visible to dead
+		t.forget(b)
+		return fmt.Errorf("%w: process %v on %s ended its session", fault.ErrPeerGone, b.Session.Peer().Process, b.Session.Name())
 	}
 	return nil
 }
 
-func (t *Transport) forget(c *conn) {
-	k := connKey{c.s, c.id}
+// forget ends that.
+func (t *Transport) forget(b *bundle.Bundle) {
+	k := connKey{b.Session, b.ID}
 	t.mu.Lock()
-	if t.conns[k] == c {
-		delete(t.conns, k)
+	if t.bundles[k] == b {
+		delete(t.bundles, k)
 	}
 	t.mu.Unlock()
 }
+
+// guarded calls f; a panic in it becomes an error.
+func (t *Transport) guarded(what string, f func() error) error {
+	return fault.Guarded(t.log, what, f)
+}
+
+// caught logs a panic that nothing but a log line can come of.
+func (t *Transport) caught(p *guard.Panic) { fault.Panicked(t.log, "in the background", p) }
 
 // background runs f on a goroutine that Close waits for; once Close has begun,
 // at once. What f serves has to hear of a panic by f's own doing: here it is only
@@ -421,11 +336,8 @@ func (t *Transport) background(f func()) {
 	}()
 }
 
-// warnOnce logs a warning the first time it is given.
-func (t *Transport) warnOnce(text string) { t.warnOnceAbout(text, text) }
-
-// warnOnceAbout logs the first warning about a subject.
-func (t *Transport) warnOnceAbout(subject, text string) {
+// warnOnce logs the first warning about a subject.
+func (t *Transport) warnOnce(subject, text string) {
 	t.mu.Lock()
 	again := t.warned[subject]
 	t.warned[subject] = true
@@ -433,6 +345,16 @@ func (t *Transport) warnOnceAbout(subject, text string) {
 	if !again {
 		t.log.Warn(text)
 	}
+}
+
+// traffic is a number that changes when a connection of the transport moves data.
+func (t *Transport) traffic() (n uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, b := range t.bundles {
+		n += b.Half().Moved()
+	}
+	return n
 }
 
 // Close ends everything: connections still open are closed, queue pairs no
@@ -450,10 +372,10 @@ func (t *Transport) Close() error {
 	}
 	t.work.Wait() // set-ups end with the context, queue pairs stop lingering
 	t.mu.Lock()
-	conns := slices.Collect(maps.Values(t.conns))
+	bundles := slices.Collect(maps.Values(t.bundles))
 	t.mu.Unlock()
-	for _, c := range conns {
-		errs = append(errs, c.Close())
+	for _, b := range bundles {
+		errs = append(errs, b.Close())
 	}
 	if t.ep != nil {
 		st := t.ep.Stats()
@@ -464,9 +386,12 @@ func (t *Transport) Close() error {
 		errs = append(errs, t.data.Close())
 	}
 	for _, p := range t.ports {
-		errs = append(errs, p.close())
+		errs = append(errs, p.Close())
 	}
 	t.ports = nil
 	t.tidy.close()
 	return errors.Join(errs...)
 }
+
+// Paths are the ways to the peers, as far as they are known.
+func (t *Transport) Paths() *path.Finder { return t.paths }

@@ -3,11 +3,11 @@ package transport
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/control"
 	"ncclmesh/transport/topology"
 )
 
@@ -33,13 +33,13 @@ func (t *Transport) watch() {
 		for {
 			select {
 			case <-changed:
-			case <-t.closing:
+			case <-t.ctx.Done():
 				return
 			}
 			settle := time.NewTimer(settleTime)
 			select {
 			case <-settle.C:
-			case <-t.closing:
+			case <-t.ctx.Done():
 				settle.Stop()
 				return
 			}
@@ -59,20 +59,18 @@ func (t *Transport) refresh() {
 		return
 	}
 	any := false
-	for _, p := range t.ports {
-		for _, f := range [][]topology.Port{found.Ports, found.Plain} {
-			for _, now := range f {
-				if now.Device != p.Device || now.Num != p.Num || (p.Device == "" && now.Netdev != p.Netdev) {
-					continue
-				}
-				was := p.now()
-				changed, err := p.see(now)
-				if err != nil {
-					t.log.Warn("cannot look at a port again", "port", p.String(), "err", err)
-				} else if changed {
-					any = true
-					t.log.Info(fmt.Sprintf("port %d changed: %s", p.index, p.now().news(was, t.opts.GIDs)))
-				}
+	for i, p := range t.ports {
+		was := p.Now()
+		for _, now := range slices.Concat(found.Ports, found.Plain) {
+			if now.Device != was.Device || now.Num != was.Num || was.Device == "" && now.Netdev != was.Netdev {
+				continue
+			}
+			changed, err := p.See(now)
+			if err != nil {
+				t.log.Warn("cannot look at a port again", "port", was.String(), "err", err)
+			} else if changed {
+				any = true
+				t.log.Info(fmt.Sprintf("port %d changed: %s", i, news(p.Now(), was, t.opts.GIDs)))
 			}
 		}
 	}
@@ -80,36 +78,24 @@ func (t *Transport) refresh() {
 		return
 	}
 	t.describe()
-	t.mu.Lock()
-	clear(t.known)
-	t.mu.Unlock()
+	t.paths.Changed()
 	for _, s := range t.ep.Sessions() {
 		_ = s.Send(&handshake.Ports{Ports: *t.told.Load()}) // a dead session needs none
 	}
 }
 
-// portsChanged takes note of what a peer says of its ports.
-func (t *Transport) portsChanged(s *control.Session, m *handshake.Ports) {
-	t.mu.Lock()
-	t.peerPorts[s] = m.Ports
-	if s.Dialled() { // paths are known of these
-		delete(t.known, s.Peer().Process)
-	}
-	t.mu.Unlock()
-}
-
 // news is what people are told of a port that is not as it was: its line, and what
 // has changed when that line does not show it.
-func (s *portState) news(was *portState, pol topology.GIDPolicy) string {
-	text := s.Summary(pol)
+func news(now, was *topology.Port, pol topology.GIDPolicy) string {
+	text := now.Summary(pol)
 	if text != was.Summary(pol) {
 		return text
 	}
 	var changes []string
-	now, then := reflect.ValueOf(s.Port), reflect.ValueOf(was.Port)
-	for i := range now.NumField() {
-		if a, b := then.Field(i).Interface(), now.Field(i).Interface(); !reflect.DeepEqual(a, b) {
-			changes = append(changes, fmt.Sprintf("%s were %v and are %v", now.Type().Field(i).Name, a, b))
+	after, before := reflect.ValueOf(*now), reflect.ValueOf(*was)
+	for i := range after.NumField() {
+		if a, b := before.Field(i).Interface(), after.Field(i).Interface(); !reflect.DeepEqual(a, b) {
+			changes = append(changes, fmt.Sprintf("%s were %v and are %v", after.Type().Field(i).Name, a, b))
 		}
 	}
 	if len(changes) == 0 {

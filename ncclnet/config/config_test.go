@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"ncclmesh/transport"
+	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/topology"
 	"ncclmesh/tuner"
 )
@@ -50,7 +51,7 @@ func TestRead(t *testing.T) {
 		}, with(func(c *Config) {
 			o := &c.Transport
 			o.TrafficClass, o.ServiceLevel, o.PKeyIndex, o.Timeout, o.RetryCount = 0x60, 3, 1, 20, 5
-			o.RNRRetry, o.QPsPerLane, o.RelaxedOrdering, o.StripeThreshold, o.GIDs.RoCE = 0, 4, 0, 131072, 1
+			o.RNRRetry, o.QPsPerPath, o.RelaxedOrdering, o.StripeThreshold, o.GIDs.RoCE = 0, 4, 0, 131072, 1
 		})},
 		{"times", map[string]string{
 			"NCCL_MESH_LANE_WAIT": "2.5", "NCCL_MESH_PROOF_WAIT": "300", "NCCL_MESH_TIME_SCALE": "10",
@@ -65,7 +66,7 @@ func TestRead(t *testing.T) {
 			c.Transport.SocketFamily = 4
 		})},
 		{"TCP", map[string]string{"NCCL_MESH_TRANSPORT": "TCP", "NCCL_MESH_TCP_STREAMS": "3", "NCCL_MESH_TCP_CHECK": "Auto"}, with(func(c *Config) {
-			c.Transport.TCPCheck = transport.CheckAuto
+			c.Transport.TCPCheck = tcp.CheckAuto
 			c.Transport.Transport, c.Transport.TCPStreams = transport.TransportTCP, 3
 		})},
 		{"tuner", map[string]string{"NCCL_MESH_TUNER": "0", "NCCL_MESH_TOPOLOGY": "Line"}, with(func(c *Config) {

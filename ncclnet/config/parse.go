@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ncclmesh/transport"
+	"ncclmesh/transport/lane/tcp"
 )
 
 // integer sets a whole number, decimal, octal or hexadecimal as in C.
@@ -66,7 +67,7 @@ func parseTransport(v string) (string, error) {
 
 func parseCheck(v string) (string, error) {
 	switch v = strings.ToLower(v); v {
-	case transport.CheckAuto, transport.CheckOff, transport.CheckOn:
+	case tcp.CheckAuto, tcp.CheckOff, tcp.CheckOn:
 		return v, nil
 	}
 	return "", errors.New("want auto, 0 or 1")

@@ -70,7 +70,7 @@ var variables = []Variable{
 	{"NCCL_MESH_RNR_RETRY", "7", "", "Retries when a receiver is not ready, which does not happen; 0 makes it an error, for tests.",
 		integer(0, 7, func(c *Config) *int { return &c.Transport.RNRRetry })},
 	{"NCCL_IB_QPS_PER_CONNECTION", "1", "", "Queue pairs of a connection on every path; " + strconv.Itoa(handshake.MaxLanes) + " in all at most.",
-		integer(1, 128, func(c *Config) *int { return &c.Transport.QPsPerLane })},
+		integer(1, 128, func(c *Config) *int { return &c.Transport.QPsPerPath })},
 	{"NCCL_IB_PCI_RELAXED_ORDERING", "2", "", "PCIe relaxed ordering for data: `0` off, `1` on, `2` where the device has it.",
 		integer(0, 2, func(c *Config) *int { return &c.Transport.RelaxedOrdering })},
 	{"NCCL_MESH_STRIPE_THRESHOLD", "65536", "bytes", "Messages below this size (over TCP: this size, at least 512 KiB, for each lane) go over one lane, larger ones over all.",

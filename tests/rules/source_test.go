@@ -20,10 +20,17 @@ const module = "ncclmesh"
 // are free. A new edge is a decision: it belongs here, and in the review.
 var imports = map[string][]string{
 	"capi":                  {"C", "ncclnet", "tuner"},
-	"ncclnet":               {"guard", "handshake", "ncclnet/config", "transport", "transport/forkfd", "transport/topology", "tuner"},
-	"ncclnet/config":        {"handshake", "transport", "transport/topology", "tuner"},
+	"ncclnet":               {"guard", "handshake", "ncclnet/config", "transport", "transport/fault", "transport/forkfd", "transport/lane", "transport/message", "transport/topology", "tuner"},
+	"ncclnet/config":        {"handshake", "transport", "transport/lane/tcp", "transport/topology", "tuner"},
 	"tuner":                 {},
-	"transport":             {"guard", "handshake", "ibv", "transport/control", "transport/dataport", "transport/forkfd", "transport/limit", "transport/topology", sysUnix, netlink},
+	"transport":             {"guard", "handshake", "ibv", "transport/bundle", "transport/control", "transport/crew", "transport/dataport", "transport/fault", "transport/lane", "transport/lane/tcp", "transport/lane/verbs", "transport/limit", "transport/message", "transport/path", "transport/topology", sysUnix},
+	"transport/path":        {"handshake", "transport/bundle", "transport/control", "transport/fault", "transport/lane", "transport/topology"},
+	"transport/message":     {"transport/bundle", "transport/control", "transport/fault", "transport/lane", "transport/stats"},
+	"transport/bundle":      {"handshake", "transport/control", "transport/crew", "transport/fault", "transport/lane", "transport/limit"},
+	"transport/lane":        {"handshake", "ibv", "transport/control", "transport/stats", "transport/topology"},
+	"transport/lane/verbs":  {"guard", "handshake", "ibv", "transport/crew", "transport/fault", "transport/forkfd", "transport/lane", "transport/topology"},
+	"transport/lane/tcp":    {"handshake", "ibv", "transport/dataport", "transport/fault", "transport/lane", "transport/topology", sysUnix},
+	"transport/crew":        {"guard"},
 	"transport/fault":       {"guard"},
 	"transport/stats":       {},
 	"transport/control":     {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
@@ -53,6 +60,7 @@ var imports = map[string][]string{
 	"tests/nccl/cmd/table":  {"tests/fabric", "tests/nccl"},
 	"tests/netdriver":       {},
 	"tests/require":         {"tests/internal/need"},
+	"tests/transporttest":   {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/lane", "transport/lane/tcp", "transport/message", "github.com/google/go-cmp/cmp"},
 	"tests/rules":           {},
 }
 

@@ -168,6 +168,14 @@ func (p *Port) String() string {
 	return fmt.Sprintf("%s:%d (%s)", p.Device, p.Num, p.Netdev)
 }
 
+// Short names the port in messages that name many.
+func (p *Port) Short() string {
+	if p.Device == "" {
+		return p.Netdev
+	}
+	return fmt.Sprintf("%s:%d", p.Device, p.Num)
+}
+
 // Summary describes the port in one line, with the GID that comes first under the policy.
 func (p *Port) Summary(pol GIDPolicy) string {
 	var b strings.Builder

@@ -1,0 +1,170 @@
+package transporttest
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
+)
+
+// Await calls f until it is true.
+func Await(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !f(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited too long for %s", what)
+		}
+	}
+}
+
+// Within fails the test when f does not return.
+func Within(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	Await(t, what, func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			time.Sleep(100 * time.Microsecond)
+			return false
+		}
+	})
+}
+
+// Listen makes a listener, and what its peer is told.
+func Listen(t testing.TB, tr *transport.Transport) (*transport.Listener, handshake.Handle) {
+	t.Helper()
+	l, err := tr.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := l.Handle()
+	h, err := handshake.DecodeHandle(&raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, h
+}
+
+// Connect sets up a connection between two transports.
+func Connect(t testing.TB, from, to *transport.Transport) (*message.SendConn, *message.RecvConn) {
+	t.Helper()
+	l, h := Listen(t, to)
+	d := from.Dial(h)
+	var s *message.SendConn
+	var r *message.RecvConn
+	Await(t, "the connection", func() bool {
+		var err error
+		if s == nil {
+			if s, err = d.Poll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r == nil {
+			if r, err = l.Accept(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s != nil && r != nil
+	})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return s, r
+}
+
+// Memory is user memory outside the Go heap.
+func Memory(t *testing.T, n int) (*ibv.Memory, []byte) {
+	t.Helper()
+	m, err := ibv.Alloc(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Free(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m, m.Bytes()
+}
+
+// Register registers all of m.
+func Register(t *testing.T, c interface {
+	RegMR(addr, length uintptr) (*lane.Region, error)
+}, m *ibv.Memory) *lane.Region {
+	t.Helper()
+	r, err := c.RegMR(m.Addr(), uintptr(m.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Done tests a request until it is.
+func Done(t *testing.T, what string, r *message.Request) (sizes message.Sizes) {
+	t.Helper()
+	Await(t, what, func() (ok bool) {
+		var err error
+		if ok, sizes, err = r.Test(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		return ok
+	})
+	return sizes
+}
+
+// Buffer is size bytes of m from off, where a message of that tag goes.
+func Buffer(m *ibv.Memory, off, size int, tag int32, g *lane.Region) message.Buffer {
+	return message.Buffer{Addr: m.Addr() + uintptr(off), Size: size, Tag: tag, Region: g}
+}
+
+// Isend sends when it can.
+func Isend(t *testing.T, s *message.SendConn, m *ibv.Memory, off, size int, tag int32, g *lane.Region) *message.Request {
+	t.Helper()
+	var q *message.Request
+	Await(t, "a grant", func() bool {
+		var err error
+		if q, err = s.Isend(m.Addr()+uintptr(off), size, tag, g); err != nil {
+			t.Fatal(err)
+		}
+		return q != nil
+	})
+	return q
+}
+
+// Irecv grants buffers when it can.
+func Irecv(t *testing.T, r *message.RecvConn, bufs ...message.Buffer) *message.Request {
+	t.Helper()
+	var q *message.Request
+	Await(t, "room for a receive", func() bool {
+		var err error
+		if q, err = r.Irecv(bufs); err != nil {
+			t.Fatal(err)
+		}
+		return q != nil
+	})
+	return q
+}
+
+// Fill writes bytes that say where they belong.
+func Fill(b []byte, seed int) {
+	for i := range b {
+		b[i] = byte(i*7 + i>>8*13 + seed)
+	}
+}
+
+// CloseBoth closes both halves of a connection.
+func CloseBoth(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	t.Helper()
+	if err := errors.Join(s.Close(), r.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,159 @@
+package transporttest
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/ibv"
+	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
+	"ncclmesh/transport"
+)
+
+// Topology has the node that the tests run on, with two ports of different speed
+// that reach themselves, and another at the end of their cables.
+const Topology = `
+port a rdma0 netdev p0 addr 192.168.1.1/24 cage p0 speed 100G
+port a rdma1 netdev p1 addr 192.168.2.1/24 cage p1 speed 50G msg 4096
+port b rdma0 netdev p0 addr 192.168.1.2/24
+port b rdma1 netdev p1 addr 192.168.2.2/24
+link a:rdma0 b:rdma0
+link a:rdma1 b:rdma1
+mgmt none
+`
+
+// missing is why the tests of connections cannot run.
+var missing string
+
+// Main is what TestMain does: the whole package's tests start again as a process on a
+// node of a small fabric.
+func Main(m *testing.M) {
+	if os.Getenv(fabric.Tested) == "" {
+		if err := fabric.Again("transport", Topology, "a"); err != nil {
+			missing = err.Error()
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// RequireFake skips a test where the fake library cannot be built.
+func RequireFake(t *testing.T) {
+	t.Helper()
+	if missing != "" {
+		require.Skip(t, require.Fake, "needs tests/fakeverbs: "+missing)
+	}
+}
+
+// Inject runs fakefault.
+func Inject(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := InjectCommand(args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("fakefault %v: %v: %s", args, err, out)
+	}
+}
+
+// InjectCommand is what Inject runs.
+func InjectCommand(args ...string) *exec.Cmd {
+	return exec.Command(filepath.Join(os.Getenv(fabric.Tested), "fakefault"), args...)
+}
+
+// logWriter writes a transport's log into the test's.
+type logWriter struct {
+	t *testing.T
+}
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+var warm sync.Once
+
+// Options are those of a transport over the fabric.
+func Options(t *testing.T) transport.Options {
+	return transport.Options{
+		Sysfs:   os.Getenv("NCCL_MESH_SYSFS"),
+		Timeout: -1, RetryCount: -1, TrafficClass: -1, ServiceLevel: -1,
+		TimeScale: 5, // the machines that run tests are busy
+		Log:       slog.New(slog.NewTextHandler(logWriter{t}, nil)),
+	}
+}
+
+// New makes a transport over the fabric, which ends with the test.
+func New(t *testing.T, change ...func(*transport.Options)) *transport.Transport {
+	t.Helper()
+	RequireFake(t)
+	o := Options(t)
+	for _, f := range change {
+		f(&o)
+	}
+	tr, err := transport.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return tr
+}
+
+// Leaks fails the test when it leaves verbs objects, descriptors or goroutines
+// behind. Call it before anything else registers a cleanup.
+func Leaks(t *testing.T) {
+	t.Helper()
+	RequireFake(t)
+	fds := func() []string {
+		d, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var open []string
+		for _, e := range d {
+			if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to != "anon_inode:[pidfd]" { // nor the fake library's hold on a process
+				open = append(open, e.Name()+" "+to)
+			}
+		}
+		return open
+	}
+	warm.Do(func() { // what the library keeps for the process is no leak
+		if _, err := ibv.Load(); err != nil {
+			t.Fatal(err)
+		}
+		tr, err := transport.New(Options(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	goroutines, files, live := runtime.NumGoroutine(), fds(), ibv.Live()
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			g, f, l := runtime.NumGoroutine(), fds(), ibv.Live()
+			diff := cmp.Diff(live, l)
+			if g <= goroutines && len(f) <= len(files) && diff == "" {
+				return
+			}
+			runtime.GC() // pipes that the standard library keeps for splicing go with it
+			if time.Now().After(deadline) {
+				buf := make([]byte, 1<<16)
+				t.Errorf("left behind: %d goroutines (%d before), descriptors %q (%q before), verbs objects (-before +after):\n%s\n%s",
+					g, goroutines, f, files, diff, buf[:runtime.Stack(buf, true)])
+				return
+			}
+		}
+	})
+}

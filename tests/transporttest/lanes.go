@@ -1,0 +1,120 @@
+package transporttest
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
+	"ncclmesh/transport/path"
+	"ncclmesh/transport/topology"
+)
+
+// OverLanes runs a test over lanes of every kind, alone and together. The changes are
+// those of every transport.
+func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.RecvConn), change ...func(*transport.Options)) {
+	over := func(kinds ...lane.Kind) func(*testing.T) (*message.SendConn, *message.RecvConn) {
+		return func(t *testing.T) (*message.SendConn, *message.RecvConn) {
+			return ConnectOver(t, New(t, change...), New(t, change...), kinds...)
+		}
+	}
+	sockets := func(streams int, more ...func(*transport.Options)) func(*testing.T) (*message.SendConn, *message.RecvConn) {
+		return func(t *testing.T) (*message.SendConn, *message.RecvConn) {
+			return PairTCP(t, streams, slices.Concat(change, more)...)
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		kinds   []lane.Kind
+		connect func(*testing.T) (*message.SendConn, *message.RecvConn)
+	}{
+		{"queue pairs", []lane.Kind{lane.Verbs}, func(t *testing.T) (*message.SendConn, *message.RecvConn) {
+			return Connect(t, New(t, change...), New(t, change...))
+		}},
+		{"sockets, 1 stream", []lane.Kind{lane.TCP}, sockets(1)},
+		{"sockets, 4 streams", []lane.Kind{lane.TCP}, sockets(4)},
+		{"sockets, 2 streams, checked", []lane.Kind{lane.TCP}, sockets(2, Checked)},
+		{"a queue pair and a socket", []lane.Kind{lane.Verbs, lane.TCP}, over(lane.Verbs, lane.TCP)},
+		{"a socket and a queue pair", []lane.Kind{lane.TCP, lane.Verbs}, over(lane.TCP, lane.Verbs)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			Leaks(t)
+			s, r := tt.connect(t)
+			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+				if kinds := Kinds(b); !slices.Equal(kinds, tt.kinds) {
+					t.Fatalf("the lanes are %v, want %v", kinds, tt.kinds)
+				}
+			}
+			f(t, s, r)
+		})
+	}
+}
+
+// Kinds are those of a bundle's lanes, in their order, each once for all that follow
+// each other.
+func Kinds(b *bundle.Bundle) (kinds []lane.Kind) {
+	for _, l := range b.Lanes() {
+		kinds = append(kinds, l.Port.Kind())
+	}
+	return slices.Compact(kinds)
+}
+
+// Most is the largest message of a test: where all lanes are queue pairs one of them
+// makes writes of 4096 bytes, of which a part has 256.
+func Most(s *message.SendConn) int {
+	if slices.Contains(Kinds(s.Bundle()), lane.TCP) {
+		return 64 << 20
+	}
+	return 2 << 20
+}
+
+// ConnectOver sets up a connection with one lane of each of those kinds, in that order
+// and of one weight, whatever package path would choose.
+func ConnectOver(t *testing.T, from, to *transport.Transport, kinds ...lane.Kind) (*message.SendConn, *message.RecvConn) {
+	t.Helper()
+	s0, r0 := Connect(t, from, to)
+	defer CloseBoth(t, s0, r0) // until then the session stays
+	session, f := s0.Bundle().Session, from.Paths()
+	ports, peer := path.Now(f.Ports), f.PortsOf(session)
+	candidates := topology.Candidates(ports, peer, f.GIDs)
+	var plan []lane.Plan
+	for _, k := range kinds {
+		i := slices.IndexFunc(candidates, func(c topology.Candidate) bool { return f.Ports[c.Local].Kind() == k })
+		if i < 0 {
+			t.Fatalf("there is no way for a %v", k)
+		}
+		c := candidates[i]
+		plan = append(plan, lane.Plan{
+			Port: f.Ports[c.Local], From: ports[c.Local].GIDs[c.LocalGID],
+			Peer: peer[c.Remote], To: peer[c.Remote].Addrs[c.RemoteGID].GID, Weight: 1,
+		})
+	}
+	l, h := Listen(t, to)
+	const threshold = 64 << 10 // as is the default
+	s := message.NewSend(f.Env, session, f.NewID(), threshold)
+	b := s.Bundle()
+	err := f.Add(b)
+	if err == nil {
+		_, err = b.Establish(context.Background(), plan, &handshake.Open{
+			Conn: b.ID, Listen: h.Listen, Proof: handshake.Proof(h.Secret, session.ID(), h.Listen, b.ID),
+		})
+	}
+	if err != nil {
+		t.Fatal(b.Abort(err))
+	}
+	var r *message.RecvConn
+	Await(t, "the connection", func() bool {
+		if r, err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		return r != nil
+	})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return s, r
+}

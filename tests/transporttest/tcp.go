@@ -1,0 +1,91 @@
+package transporttest
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"ncclmesh/transport"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/lane/tcp"
+	"ncclmesh/transport/message"
+)
+
+// NewTCP makes a transport over the interfaces that there are, which ends with the
+// test. It needs no RDMA, real or fake.
+func NewTCP(t *testing.T, streams int, change ...func(*transport.Options)) *transport.Transport {
+	t.Helper()
+	o := transport.Options{Transport: transport.TransportTCP, TCPStreams: streams, TCPCheck: tcp.CheckOff, TimeScale: 5, Log: slog.New(slog.NewTextHandler(logWriter{t}, nil))}
+	for _, f := range change {
+		f(&o)
+	}
+	tr, err := transport.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return tr
+}
+
+// PairTCP connects two new transports.
+func PairTCP(t *testing.T, streams int, change ...func(*transport.Options)) (*message.SendConn, *message.RecvConn) {
+	t.Helper()
+	s, r := Connect(t, NewTCP(t, streams, change...), NewTCP(t, streams, change...))
+	if n := len(s.Bundle().Lanes()); n < streams || n%streams != 0 {
+		t.Fatalf("%d lanes; want %d streams on every path", n, streams)
+	}
+	return s, r
+}
+
+// Checked has every lane checked.
+func Checked(o *transport.Options) { o.TCPCheck = tcp.CheckOn }
+
+// OverTCP runs a test with one and with four streams on a path, and with two that
+// are checked.
+func OverTCP(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.RecvConn)) {
+	for _, tt := range []struct {
+		name    string
+		streams int
+		change  []func(*transport.Options)
+	}{{"1 stream", 1, nil}, {"4 streams", 4, nil}, {"2 streams, checked", 2, []func(*transport.Options){Checked}}} {
+		t.Run(tt.name, func(t *testing.T) {
+			Leaks(t)
+			s, r := PairTCP(t, tt.streams, tt.change...)
+			for _, l := range slices.Concat(s.Bundle().Lanes(), r.Bundle().Lanes()) {
+				if l.Port.Kind() != lane.TCP || strings.HasSuffix(l.Terms(), " checked") != (tt.change != nil) {
+					t.Fatalf("%v: %s", l, l.Terms())
+				}
+			}
+			f(t, s, r)
+		})
+	}
+}
+
+// Both tests a send and its receive by turns until both are done, and returns their
+// sizes: over TCP neither gets there without the other.
+func Both(t *testing.T, what string, reqs ...*message.Request) []message.Sizes {
+	t.Helper()
+	sizes, done := make([]message.Sizes, len(reqs)), make([]bool, len(reqs))
+	left := len(reqs)
+	Await(t, what, func() bool {
+		for i, q := range reqs {
+			if done[i] {
+				continue
+			}
+			var err error
+			if done[i], sizes[i], err = q.Test(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if done[i] {
+				left--
+			}
+		}
+		return left == 0
+	})
+	return sizes
+}

@@ -1,0 +1,249 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/crew"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// Env is what the bundles of a process have in common.
+type Env struct {
+	Log       *slog.Logger
+	LaneWait  time.Duration // how long a silent peer is waited for
+	ProofWait time.Duration // how long lanes may take to prove themselves once one has
+	TimeScale float64       // multiplies every deadline
+
+	Making     *crew.Crew                 // makes and destroys lanes
+	Background func(func())               // runs a function on a goroutine that the process's end waits for
+	Context    context.Context            // ends then
+	WarnOnce   func(subject, text string) // logs the first warning about a subject
+	Forget     func(*Bundle)              // the bundle is to hear no more messages
+}
+
+// Scaled is d stretched by the time scale.
+func (e *Env) Scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * e.TimeScale)
+}
+
+// Half is what stands on a bundle: the messages of a connection's one half.
+// Its methods are called with the bundle's mutex held, but for Moved and String.
+type Half interface {
+	lane.Sink
+	// Waiting reports whether parts may arrive.
+	Waiting() bool
+	// Outstanding is how many requests are not complete.
+	Outstanding() int
+	// Abandon ends every outstanding request: nothing uses its buffers any more.
+	Abandon()
+	// Moved is a number that changes when data moves. It may be called from any
+	// goroutine.
+	Moved() uint64
+	// String is the half's figures for the log, "" when there are none.
+	String() string
+}
+
+// Bundle is the lanes of a connection.
+type Bundle struct {
+	lane.Conn // which lanes know, and does not change after the set-up
+	env       *Env
+	half      Half
+	inbox     chan handshake.Message // set-up messages for the goroutine that sets up
+
+	// Of the goroutine that sets up: whether the two processes run.
+	clock clock
+	late  time.Duration // longest that the peer has owed an answer on the session
+	mute  bool          // a lane's proof was acknowledged and the peer sent none
+
+	ending    atomic.Pointer[Ending] // nil while the connection is not over
+	peerTold  atomic.Bool            // the peer needs no word about the end
+	byeOnce   sync.Once
+	bye       chan struct{}  // closed when the peer's Bye, or its end, is known
+	withdrawn atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
+
+	mu      sync.Mutex // guards everything below, and the half's requests
+	closed  bool       // by its owner
+	lanes   []*lane.Lane
+	domains []lane.Domain
+	traits  lane.Traits // the strictest of the lanes'
+	regions map[*lane.Region]struct{}
+}
+
+var _ lane.Bundle = (*Bundle)(nil)
+
+// New makes a bundle without lanes. half is what stands on it; nil makes it a trial.
+func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bundle {
+	b := &Bundle{
+		Conn: lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
+		env:  env, half: half,
+		inbox: make(chan handshake.Message, 4+lane.MaxParts), bye: make(chan struct{}),
+		regions: map[*lane.Region]struct{}{},
+		clock:   clock{glance: env.Scaled(glance)},
+	}
+	if b.Trial {
+		b.half, b.Sink = none{}, none{}
+	}
+	b.Bundle = b
+	return b
+}
+
+// Lock locks the bundle, TryLock does if nobody else has.
+func (b *Bundle) Lock()         { b.mu.Lock() }
+func (b *Bundle) TryLock() bool { return b.mu.TryLock() }
+func (b *Bundle) Unlock()       { b.mu.Unlock() }
+
+// Lanes are the lanes, by index; not to be changed.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Lanes() []*lane.Lane { return b.lanes }
+
+// Traits are what messages must heed of the lanes.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Traits() lane.Traits { return b.traits }
+
+// Half is what stands on the bundle.
+func (b *Bundle) Half() Half { return b.half }
+
+// Log is where the bundle logs.
+func (b *Bundle) Log() *slog.Logger { return b.env.Log }
+
+// Poll takes the news from every lane that may have some.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Poll() {
+	receiving := b.half.Waiting()
+	for _, d := range b.domains {
+		d.Poll(receiving)
+	}
+	if !b.traits.Passive {
+		return
+	}
+	idle := !b.half.Waiting()
+	for _, d := range b.domains {
+		d.Flush(idle)
+	}
+}
+
+// Owes reports whether a peer has to be told of parts, and nothing but this makes the
+// connection's owner call again. A receive is not reported done before: its sender
+// might never hear of it.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Owes() bool {
+	if !b.traits.Passive || b.Sending || b.Ended() != nil || b.half.Waiting() {
+		return false
+	}
+	for _, l := range b.lanes {
+		if l.Owes() {
+			return true
+		}
+	}
+	return false
+}
+
+// build makes the domains and lanes of a plan.
+func (b *Bundle) build(plan []lane.Plan) (err error) {
+	if b.Wire, err = lane.NewWire(); err != nil {
+		return err
+	}
+	place := map[lane.Port]int{}
+	var to [][]handshake.Port // of each domain
+	for _, p := range plan {
+		i, ok := place[p.Port]
+		if !ok {
+			if len(to) == lane.MaxDevices {
+				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", fault.ErrProtocol, b, lane.MaxDevices)
+			}
+			i = len(to)
+			place[p.Port] = i
+			to = append(to, nil)
+		}
+		to[i] = append(to[i], p.Peer)
+	}
+	ports := make([]lane.Port, len(to))
+	for p, i := range place {
+		ports[i] = p
+	}
+	for i, p := range ports {
+		d, err := p.Open(&b.Conn, i, to[i])
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		b.domains = append(b.domains, d)
+		t := p.Traits()
+		b.traits = lane.Traits{Passive: b.traits.Passive || t.Passive, Cut: max(b.traits.Cut, t.Cut)}
+		b.mu.Unlock()
+	}
+	for i, p := range plan {
+		l := lane.New(&b.Conn, i, p)
+		c, err := b.domains[place[p.Port]].NewLane(l)
+		if err != nil {
+			return fmt.Errorf("%v: %v: %w", b, p.Port.Now(), err)
+		}
+		l.Carrier = c
+		b.mu.Lock()
+		b.lanes = append(b.lanes, l)
+		b.mu.Unlock()
+	}
+	return nil
+}
+
+// destroy gives back all lanes, domains and memory; while a lane cannot be, what it
+// may use stays.
+func (b *Bundle) destroy() error {
+	b.env.Forget(b)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.closeLanes(); err != nil {
+		return err
+	}
+	errs := []error{b.dropAll()}
+	for _, d := range b.domains {
+		errs = append(errs, d.Close())
+	}
+	b.lanes, b.domains = nil, nil
+	if b.Wire != nil {
+		errs = append(errs, b.Wire.Free())
+		b.Wire = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Discard destroys a bundle that nobody uses.
+func (b *Bundle) Discard() error { return b.env.Making.Do(b.destroy) }
+
+// Abort ends a bundle that did not come up.
+func (b *Bundle) Abort(err error) error {
+	b.Fail(err)
+	return errors.Join(err, b.Discard())
+}
+
+// guarded calls f; a panic in it becomes an error.
+func (b *Bundle) guarded(what string, f func() error) error {
+	return fault.Guarded(b.env.Log, what, f)
+}
+
+// none is the half of a trial: no messages.
+type none struct{}
+
+func (none) Delivered(*lane.Lane, int)                                {}
+func (none) Place(*lane.Lane, uint32, uint64, uint32) (uintptr, bool) { return 0, false }
+func (none) Arrived(*lane.Lane, uint32, int64)                        {}
+func (none) Granted(uint64, []lane.Grant) error                       { return errors.New("a grant in a trial") }
+func (none) Failed(*lane.Lane, int, error)                            {}
+func (none) Waiting() bool                                            { return false }
+func (none) Outstanding() int                                         { return 0 }
+func (none) Abandon()                                                 {}
+func (none) Moved() uint64                                            { return 0 }
+func (none) String() string                                           { return "" }

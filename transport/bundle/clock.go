@@ -1,0 +1,35 @@
+package bundle
+
+import "time"
+
+// glance is the most that counts of the time between two looks at a clock: who
+// waits looks every lookEvery at least, so that a longer gap is time in which the
+// process was stopped, or not scheduled.
+const (
+	glance    = 100 * time.Millisecond
+	lookEvery = 50 * time.Millisecond
+)
+
+// clock measures a set-up by the time in which this process ran.
+type clock struct {
+	glance time.Duration // scaled
+	last   time.Time
+	ran    time.Duration
+	lost   time.Duration // in which it did not
+}
+
+// start lets the time since the last look pass uncounted.
+func (k *clock) start() { k.last = time.Now() }
+
+// look returns how long the process has run while the clock did.
+func (k *clock) look() time.Duration {
+	now := time.Now()
+	gap := now.Sub(k.last)
+	k.last = now
+	k.ran += min(gap, k.glance)
+	k.lost += max(gap-k.glance, 0)
+	return k.ran
+}
+
+// Ran is how long this process has run while the bundle was set up.
+func (b *Bundle) Ran() time.Duration { return b.clock.ran }

@@ -1,0 +1,29 @@
+// Package bundle is the proven set of lanes between two processes for one connection:
+// how it is set up, who has found it over, and how its lanes come to rest.
+//
+// A bundle knows nothing of messages: those are the [Half]'s, which stands on it. It
+// knows no kind of lane either: it polls the domains that its ports opened. A trial is
+// a bundle whose half has no messages.
+//
+// # Set-up
+//
+//	sender                                   receiver
+//	lanes made                       (Establish)
+//	Open{lanes}                      ──►     lanes made, receives posted, connected (Answer)
+//	connected                        ◄──     Accept{lanes}
+//	Connected{lanes}, proofs         ──►     proofs
+//	                               ◄─ ─►     LaneDown{lane} of those that fail
+//	Proved{lanes}                    ──►
+//	in service                       ◄──     in service, Proved{lanes}
+//
+// A lane that fails on the way is left out; those that both sides have proved are used.
+//
+// # Locks
+//
+// A bundle's mutex guards its lanes, its domains and the half's requests. The data path
+// takes it with TryLock. It is held while queue pairs drain, for up to two seconds, and
+// while they are destroyed, which waits until the events that have been read of them
+// are acknowledged. So whoever may be waited for takes none: a device's events and a
+// session's messages end a bundle with [Bundle.Fail] or [Bundle.Deliver], which set its
+// ending without it.
+package bundle

@@ -1,0 +1,132 @@
+package bundle
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// lingerTime is how long queue pairs outlive a close, for a lost last acknowledgement.
+const lingerTime = 2 * time.Second
+
+// Ending is why a connection is over. Whoever finds that out first sets it, from
+// any goroutine and without the bundle's mutex: who holds that may be waiting
+// for queue pairs to drain, or for the very event that is being handled.
+type Ending struct {
+	Err    error
+	leftAt time.Time // when the peer closed in good order, or its process ended; else zero
+	gone   bool      // its process ended
+	heard  bool      // from the peer, or of it
+}
+
+// Ended is why the connection is over; nil while it is not. It may be called from any
+// goroutine.
+func (b *Bundle) Ended() error {
+	if e := b.ending.Load(); e != nil {
+		return e.Err
+	}
+	return nil
+}
+
+// Ending is what the connection's end is known to be, for Verdict.
+func (b *Bundle) Ending() *Ending { return b.ending.Load() }
+
+// Fail ends the connection and tells the peer why. It does not block, and may be
+// called from any goroutine, with or without the bundle locked.
+func (b *Bundle) Fail(err error) {
+	if !b.ending.CompareAndSwap(nil, &Ending{Err: err}) {
+		return
+	}
+	if !b.peerTold.Swap(true) {
+		_ = b.Session.Send(&handshake.Refuse{Conn: b.ID, Text: Clip(err.Error(), 500)}) // a dead session is what we report anyway
+	}
+}
+
+// Evidence ends the connection over a lane that is broken. It does not block, and may
+// be called from any goroutine.
+func (b *Bundle) Evidence(_ *lane.Lane, err error) { b.Fail(b.Blame(err)) }
+
+// Deliver hands the bundle a message of its peer. It runs on the session's
+// goroutine, which serves many connections, and does not block.
+func (b *Bundle) Deliver(m handshake.Message) {
+	switch m := m.(type) {
+	case *handshake.Bye:
+		b.end(Ending{Err: fmt.Errorf("%w: %v: %s closed the connection", fault.ErrPeerClosed, b, b.Session.Name()), leftAt: time.Now()})
+	case *handshake.Refuse:
+		b.end(Ending{Err: b.Blame(fmt.Errorf("%w: %v: %s says: %s", fault.ErrPeerRefused, b, b.Session.Name(), m.Text))})
+	default:
+		select {
+		case b.inbox <- m:
+		default:
+			b.Fail(fmt.Errorf("%w: %v: more messages than the protocol has", fault.ErrProtocol, b))
+		}
+	}
+}
+
+// PeerGone notes that the peer's process has ended, or can be talked to no more. It
+// does not block.
+func (b *Bundle) PeerGone(err error) { b.end(Ending{Err: err, leftAt: time.Now(), gone: true}) }
+
+// end notes that the peer is done with the connection. Requests that its
+// last writes completed are still found done.
+func (b *Bundle) end(e Ending) {
+	b.peerTold.Store(true)
+	e.heard = true
+	b.ending.CompareAndSwap(nil, &e)
+	b.byeOnce.Do(func() { close(b.bye) })
+}
+
+// Verdict is the error of a request that is not complete, or nil while it may
+// still be: a receiver's Bye, and over TCP its end, can overtake the
+// acknowledgement of the last send, and its queue pairs linger for that. before is
+// the connection's ending from before the last poll: what the peer said since may
+// have overtaken what the next poll finds.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Verdict(before *Ending) error {
+	e := b.ending.Load()
+	switch {
+	case e == nil, e.heard && e != before:
+		return nil
+	case b.Sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < b.env.Scaled(lingerTime) && b.delivering(e.gone):
+		return nil
+	}
+	return e.Err
+}
+
+// delivering reports whether a peer that has closed the connection may still
+// acknowledge what was sent.
+func (b *Bundle) delivering(gone bool) bool {
+	for _, l := range b.lanes {
+		if l.Delivering(gone) {
+			return true
+		}
+	}
+	return false
+}
+
+// Over is the error of an operation on a connection that has ended, or that its owner
+// has closed; nil on one that lives.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Over(op string) error {
+	if err := b.Ended(); err != nil {
+		return err
+	}
+	if b.closed {
+		return fmt.Errorf("%w: %v: %s on a closed connection", fault.ErrUsage, b, op)
+	}
+	return nil
+}
+
+// Clip shortens text for the wire.
+func Clip(s string, n int) string {
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,154 @@
+package bundle_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
+)
+
+// number is that of a connection's first queue pair.
+func number(b *bundle.Bundle) uint32 { return b.Lanes()[0].Half().QPN }
+
+// last are a connection's last two lanes.
+func last(b *bundle.Bundle) []*lane.Lane { return b.Lanes()[len(b.Lanes())-2:] }
+
+// While a connection's mutex is held, as it is over a drain, an event of one of its
+// queue pairs is acknowledged, so that the queue pair can be destroyed; the peer is
+// told; and the session's messages reach other connections.
+func TestNewsNeedsNoMutex(t *testing.T) {
+	transporttest.Leaks(t)
+	a, b := transporttest.New(t), transporttest.New(t)
+	s, r := transporttest.Connect(t, a, b)
+	s.Bundle().Lock()
+	transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(number(s.Bundle())))
+	transporttest.Within(t, "the event", func() {
+		for s.Bundle().Ended() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	transporttest.Within(t, "the queue pair's end", func() {
+		if err := s.Bundle().Lanes()[0].Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	transporttest.Await(t, "the peer's error", func() bool {
+		_, err := r.Irecv(make([]message.Buffer, 1))
+		if err != nil && !errors.Is(err, fault.ErrPeer) {
+			t.Fatalf("the peer sees %v, want ErrPeer", err)
+		}
+		return err != nil
+	})
+	if err := r.Close(); err != nil { // its last word goes to the connection whose mutex is held
+		t.Error(err)
+	}
+	s2, r2 := transporttest.Connect(t, a, b)
+	transporttest.CloseBoth(t, s2, r2)
+	s.Bundle().Unlock()
+	if _, err := s.Isend(0, 0, 1, nil); !errors.Is(err, fault.ErrPeer) {
+		t.Errorf("isend after the event: %v, want ErrPeer", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Completions show late, the device declares the queue pair broken while it is
+// being drained, and so it has to be destroyed: DeregMR returns all the same.
+func TestEventInDrain(t *testing.T) {
+	transporttest.Leaks(t)
+	a, b := transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 }), transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 })
+	s, r := transporttest.Connect(t, a, b)
+	m, _ := transporttest.Memory(t, 4096)
+	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+	transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+	transporttest.Inject(t, "slow", "time=60s")
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
+	transporttest.Isend(t, s, m, 128, 64, 1, sg)
+	num := number(s.Bundle())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.DeregMR(sg); err != nil {
+			t.Error(err)
+		}
+	})
+	transporttest.Await(t, "the drain", func() bool {
+		if s.Bundle().TryLock() {
+			s.Bundle().Unlock()
+			return false
+		}
+		return true
+	})
+	transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(num))
+	transporttest.Within(t, "DeregMR", wg.Wait)
+	transporttest.Inject(t, "clear")
+	transporttest.CloseBoth(t, s, r)
+}
+
+// Events come while connections of many queue pairs end.
+func TestEventsAroundClose(t *testing.T) {
+	transporttest.Leaks(t)
+	many := func(o *transport.Options) { o.QPsPerPath = 16 }
+	a, b := transporttest.New(t, many), transporttest.New(t, many)
+	for range 40 {
+		s, r := transporttest.Connect(t, a, b)
+		var events, ends sync.WaitGroup
+		for _, l := range slices.Concat(last(s.Bundle()), last(r.Bundle())) {
+			event := transporttest.InjectCommand("event", "QP_FATAL", fmt.Sprint(l.Half().QPN))
+			events.Go(func() { _ = event.Run() }) // it says so when the queue pair is gone
+		}
+		transporttest.Await(t, "the first event", func() bool { return s.Bundle().Ended() != nil || r.Bundle().Ended() != nil })
+		transporttest.Within(t, "the ends", func() {
+			ends.Go(func() { _ = s.Close() })
+			ends.Go(func() { _ = r.Close() })
+			ends.Wait()
+		})
+		events.Wait()
+	}
+	transporttest.Within(t, "what lingers", func() {
+		for ibv.Live()["queue pairs"] > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+// between calls f while a poll looks for nothing: news that comes behind it.
+type between struct {
+	bundle.Half
+	f func()
+}
+
+func (b between) Waiting() bool { b.f(); return false }
+
+// The last message and the sender's Bye come after a poll and before the verdict
+// on its receive: the message is found by the next one.
+func TestByeBehindPoll(t *testing.T) {
+	transporttest.Leaks(t)
+	a, b := transporttest.New(t), transporttest.New(t)
+	s, r := transporttest.Connect(t, a, b)
+	m, _ := transporttest.Memory(t, 4096)
+	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+	rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+	transporttest.Done(t, "the send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
+	c := r.Bundle()
+	own := c.SwapHalf(between{c.Half(), func() { c.Deliver(&handshake.Bye{Conn: c.ID}) }})
+	if ok, _, err := rq.Test(); ok || err != nil {
+		t.Errorf("the test that the Bye came into: done %v, %v", ok, err)
+	}
+	c.SwapHalf(own)
+	if ok, _, err := rq.Test(); !ok || err != nil {
+		t.Errorf("the test after it: done %v, %v", ok, err)
+	}
+	transporttest.CloseBoth(t, s, r)
+}

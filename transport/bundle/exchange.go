@@ -1,0 +1,65 @@
+package bundle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+)
+
+// expect returns the peer's next message, which must be an M. What the peer says
+// of a lane's failure may come before it.
+func expect[M handshake.Message](ctx context.Context, b *Bundle) (M, error) {
+	var none M
+	b.clock.start()
+	for {
+		m, err := b.next(ctx)
+		if err != nil {
+			return none, err
+		}
+		if down, ok := m.(*handshake.LaneDown); ok {
+			b.accused(down.Lane, handshake.CausePath, down.Reason)
+			continue
+		}
+		if m, ok := m.(M); ok {
+			return m, nil
+		}
+		return none, b.outOfPlace(m, none.Type())
+	}
+}
+
+// next returns the peer's next set-up message. What it said before its end counts.
+func (b *Bundle) next(ctx context.Context) (handshake.Message, error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case m := <-b.inbox:
+			return m, nil
+		default:
+		}
+		if err := b.Ended(); err != nil {
+			return nil, err
+		}
+		select {
+		case m := <-b.inbox:
+			return m, nil
+		case <-tick.C:
+			b.look()
+		case <-b.bye:
+		case <-ctx.Done():
+			return nil, b.abandoned()
+		}
+	}
+}
+
+// outOfPlace is the error of a message that the protocol does not have there.
+func (b *Bundle) outOfPlace(m handshake.Message, want handshake.Type) error {
+	return fmt.Errorf("%w: %v: %v instead of %v", fault.ErrProtocol, b, m.Type(), want)
+}
+
+func (b *Bundle) abandoned() error {
+	return fmt.Errorf("%w: %v: given up during set-up", fault.ErrUsage, b)
+}

@@ -1,0 +1,48 @@
+package bundle
+
+import (
+	"context"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
+)
+
+// The steps of a set-up, each by itself.
+
+func (b *Bundle) Build(plan []lane.Plan) error { return b.build(plan) }
+
+func (b *Bundle) Offers(mask uint32) ([]handshake.Device, []handshake.Lane) { return b.offers(mask) }
+
+func (b *Bundle) Adopt(base uint64, devs []handshake.Device) error { return b.adopt(base, devs) }
+
+func (b *Bundle) ConnectLanes(ctx context.Context, devs []handshake.Device, remote []handshake.Lane) uint32 {
+	return b.connectLanes(ctx, devs, remote)
+}
+
+func (b *Bundle) Prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
+	return b.prove(ctx, mask)
+}
+
+// OwnProved is what this side tells of its proofs.
+func (b *Bundle) OwnProved(proved uint32) *handshake.Proved { return b.verdict(proved) }
+
+func (b *Bundle) Agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
+	return b.agree(proved, theirs)
+}
+
+func (b *Bundle) SendMessage(m handshake.Message) error { return b.send(m) }
+
+// ExpectProved waits for the peer's word on its proofs.
+func (b *Bundle) ExpectProved(ctx context.Context) (*handshake.Proved, error) {
+	return expect[*handshake.Proved](ctx, b)
+}
+
+// Env is what the bundles of its process have in common.
+func (b *Bundle) Env() *Env { return b.env }
+
+// SwapHalf puts another half on the bundle, to which its lanes go on telling what they
+// told the one before.
+func (b *Bundle) SwapHalf(h Half) (was Half) {
+	was, b.half = b.half, h
+	return was
+}

@@ -1,0 +1,9 @@
+package bundle_test
+
+import (
+	"testing"
+
+	"ncclmesh/tests/transporttest"
+)
+
+func TestMain(m *testing.M) { transporttest.Main(m) }

@@ -1,0 +1,248 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
+)
+
+// proofs finds out which lanes of a connection work.
+//
+// A lane is proved when this side's proof has been acknowledged and the peer's
+// has arrived. It is down when its carrier has failed, here or, as LaneDown tells,
+// there: adapters and kernels answer for processes that do not run, so that their
+// silence is evidence of a dead path. A proof that a process has not sent yet is
+// evidence of nothing but that the process is slow, and is waited for.
+//
+// The sender says when it is over:
+//
+//   - when every lane is proved or down,
+//   - ProofWait after the first lane was proved,
+//   - LaneWait after the beginning, when none was.
+//
+// Its Proved says so to the receiver, which has no limit of its own but for the
+// lanes that the sender names: ProofWait. Only time in which this process ran
+// counts; see clock. When no lane of a trial was proved and either process did
+// not run for a while, or lacked something, the lanes may have failed for that
+// reason, and the trial is made again, until LaneWait has passed; see Slowness.
+type proofs struct {
+	b       *Bundle
+	pending uint32
+	proved  uint32
+	sent    uint32            // lanes whose proof has been acknowledged
+	theirs  *handshake.Proved // the sender's last word
+	begun   time.Duration     // on the connection's clock
+	first   time.Duration     // when the first lane was proved
+	heard   time.Duration     // when the sender's word came
+}
+
+// prove sends this side's proof over the lanes in mask and waits for the outcome.
+// At the receiver it returns what the sender says, too.
+func (b *Bundle) prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
+	p := &proofs{b: b, pending: mask}
+	b.clock.start()
+	p.begun = b.clock.ran
+	p.post()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for wait := 20 * time.Microsecond; ; wait = min(2*wait, p.rest()) {
+		p.look()
+		if err := b.Ended(); err != nil {
+			return 0, nil, err
+		}
+		if p.over() {
+			p.giveUp()
+			return p.proved, p.theirs, nil
+		}
+		timer.Reset(wait)
+		select {
+		case m := <-b.inbox:
+			if err := p.hear(m); err != nil {
+				return 0, nil, err
+			}
+			wait = 20 * time.Microsecond
+		case <-timer.C:
+		case <-b.bye:
+		case <-ctx.Done():
+			return 0, nil, b.abandoned()
+		}
+	}
+}
+
+// rest is how long to sleep at most between two looks.
+func (p *proofs) rest() time.Duration {
+	switch {
+	case p.pending == 0:
+		return lookEvery
+	case p.b.clock.ran-p.begun < p.b.env.Scaled(p.b.env.ProofWait):
+		return 2 * time.Millisecond
+	}
+	return 20 * time.Millisecond
+}
+
+// post sends this side's proofs.
+func (p *proofs) post() {
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	for _, l := range p.b.lanes {
+		if p.pending&(1<<l.Index) != 0 {
+			if err := p.b.guarded("proof", l.PostProof); err != nil {
+				p.down(l, err)
+			}
+		}
+	}
+}
+
+// look notes what has become of the pending lanes.
+func (p *proofs) look() {
+	b := p.b
+	now := b.look()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.lanes {
+		bit := uint32(1) << l.Index
+		if p.pending&bit == 0 {
+			continue
+		}
+		var sent, came bool
+		err := b.guarded("proof", func() (err error) { sent, came, err = l.Proved(); return err })
+		if sent {
+			p.sent |= bit
+		}
+		switch {
+		case err != nil:
+			p.down(l, err)
+		case sent && came:
+			if p.proved == 0 {
+				p.first = now
+			}
+			p.proved |= bit
+			p.pending &^= bit
+		}
+	}
+}
+
+// down gives a lane up on this side's evidence.
+func (p *proofs) down(l *lane.Lane, err error) {
+	l.Fail(err)
+	p.pending &^= 1 << l.Index
+	_ = p.b.Session.Send(&handshake.LaneDown{Conn: p.b.ID, Lane: l.Index, Reason: Clip(err.Error(), handshake.MaxReason-4)}) // a dead session ends the proofs anyway
+}
+
+// hear takes a message of the peer's.
+func (p *proofs) hear(m handshake.Message) error {
+	b := p.b
+	switch m := m.(type) {
+	case *handshake.LaneDown:
+		b.accused(m.Lane, handshake.CausePath, m.Reason)
+		p.pending &^= 1 << m.Lane
+		p.proved &^= 1 << m.Lane
+		return nil
+	case *handshake.Proved:
+		if !b.Sending {
+			p.theirs, p.heard = m, b.clock.ran
+			p.lacking(^m.Lanes)
+			p.pending &= m.Lanes
+			return nil
+		}
+	}
+	return b.outOfPlace(m, handshake.TypeProved)
+}
+
+// over reports whether nothing more is waited for.
+func (p *proofs) over() bool {
+	e, now := p.b.env, p.b.clock.ran
+	switch {
+	case !p.b.Sending:
+		return p.theirs != nil && (p.pending == 0 || now-p.heard >= e.Scaled(e.ProofWait))
+	case p.pending == 0:
+		return true
+	case p.proved != 0:
+		return now-p.first >= e.Scaled(e.ProofWait)
+	}
+	return now-p.begun >= e.Scaled(e.LaneWait)
+}
+
+// giveUp says of the lanes still pending what is known.
+func (p *proofs) giveUp() {
+	b := p.b
+	for _, l := range b.lanes {
+		bit := uint32(1) << l.Index
+		if p.pending&bit == 0 {
+			continue
+		}
+		wait := (b.clock.ran - p.begun).Round(time.Millisecond)
+		why := fmt.Errorf("no packet passed within %v", wait)
+		if p.sent&bit != 0 {
+			why = fmt.Errorf("a packet arrived there and none came back within %v", wait)
+			b.mute = true
+		}
+		l.Fail(why)
+	}
+	p.lacking(p.pending)
+}
+
+// lacking says of lanes that have not come what this side lacked for them.
+func (p *proofs) lacking(lanes uint32) {
+	for _, l := range p.b.lanes {
+		if lanes&(1<<l.Index) == 0 {
+			continue
+		}
+		if err := l.Lacked(); err != nil {
+			l.Fail(&lane.NodeFault{Node: p.b.Session.LocalName(), Err: err})
+		}
+	}
+}
+
+// accused notes why a lane has failed at the peer. What the peer lacked explains what
+// has been seen here.
+func (b *Bundle) accused(index uint8, cause handshake.Cause, why string) {
+	if int(index) >= len(b.lanes) {
+		return
+	}
+	l, node := b.lanes[index], b.Session.Name()
+	switch {
+	case isNodeFault(l.Why()):
+	case cause == handshake.CauseNode:
+		l.Fail(&lane.NodeFault{Node: node, Err: errors.New(why)})
+	case l.Why() == nil:
+		l.Fail(fmt.Errorf("%s: %s", node, why))
+	}
+}
+
+func isNodeFault(err error) bool {
+	var f *lane.NodeFault
+	return errors.As(err, &f)
+}
+
+// look looks at the clock of a set-up, and whether the peer answers on the session.
+func (b *Bundle) look() time.Duration {
+	b.late = max(b.late, b.Session.Unanswered())
+	return b.clock.look()
+}
+
+// Slowness says why the failure of lanes may be no evidence against their paths:
+// one of the two processes did not run while they were tried, or lacked something.
+// It is empty when neither is known.
+func (b *Bundle) Slowness() string {
+	prompt := b.env.Scaled(b.env.ProofWait) / 4
+	peer := b.Session.Name()
+	for _, l := range b.lanes {
+		if isNodeFault(l.Why()) {
+			return l.Why().Error()
+		}
+	}
+	switch {
+	case b.clock.lost > prompt:
+		return fmt.Sprintf("this process on %s did not run for %v meanwhile: it was stopped, or the processors have too much to do", b.Session.LocalName(), b.clock.lost.Round(time.Millisecond))
+	case b.late > prompt:
+		return fmt.Sprintf("the process on %s did not answer for %v: it is slow or stopped, or its processors have too much to do", peer, b.late.Round(time.Millisecond))
+	case b.mute:
+		return fmt.Sprintf("%s is there and the process on it has not gone on: it is slow or stopped", peer)
+	}
+	return ""
+}

@@ -1,0 +1,301 @@
+package bundle_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
+	"ncclmesh/transport/path"
+)
+
+// ends are the two ends of a connection whose lanes are built and, at the receiver, connected. No messages pass between
+// them but those that its set-up sends from then on.
+type ends struct {
+	from, to *bundle.Bundle
+	devs     []handshake.Device
+	lanes    []handshake.Lane // what the sender is told
+}
+
+func newEnds(t *testing.T, a, b *transport.Transport, s *message.SendConn, r *message.RecvConn) *ends {
+	t.Helper()
+	id, session := a.Paths().NewID(), s.Bundle().Session
+	e := &ends{
+		from: bundle.New(a.Paths().Env, session, id, true, nil), to: bundle.New(b.Paths().Env, r.Bundle().Session, id, false, nil),
+	}
+	for b, f := range map[*bundle.Bundle]*path.Finder{e.from: a.Paths(), e.to: b.Paths()} {
+		if err := f.Add(b); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := b.Discard(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	plan, err := a.Paths().To(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.from.Build(plan); err != nil {
+		t.Fatal(err)
+	}
+	devs, lanes := e.from.Offers(1<<len(plan) - 1)
+	answer, err := b.Paths().PlanFor(e.to, lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.to.Adopt(uint64(e.from.Wire.Base()), devs), e.to.Build(answer)); err != nil {
+		t.Fatal(err)
+	}
+	e.devs, e.lanes = e.to.Offers(e.to.ConnectLanes(t.Context(), devs, lanes))
+	if err := e.from.Adopt(uint64(e.to.Wire.Base()), e.devs); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.lanes) != 2 {
+		t.Fatalf("%d lanes, want two", len(e.lanes))
+	}
+	return e
+}
+
+// halves are both ends, connected and not proved.
+func halves(t *testing.T, a, b *transport.Transport, s *message.SendConn, r *message.RecvConn) (from, to *bundle.Bundle) {
+	t.Helper()
+	e := newEnds(t, a, b, s, r)
+	if mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes); mask != 3 {
+		t.Fatalf("lanes %b are connected, want two", mask)
+	}
+	return e.from, e.to
+}
+
+// slowly puts a listener before the receiver's data port: the kernel answers for it at
+// once, and the process when begin is closed.
+func slowly(t *testing.T, e *ends, begin <-chan struct{}) {
+	t.Helper()
+	for i := range e.lanes {
+		l, addr := &e.lanes[i], handshake.GIDAddr(e.lanes[i].GID)
+		front, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := netip.AddrPortFrom(addr, l.TCPPort)
+		l.TCPPort = front.Addr().(*net.TCPAddr).AddrPort().Port()
+		at := forkfd.Dialer{Addr: addr, Device: e.from.Lanes()[i].Port.Now().Netdev}
+		ctx, cancel := context.WithCancel(t.Context())
+		var relay sync.WaitGroup
+		relay.Go(func() {
+			select {
+			case <-begin:
+				join(ctx, front, func() (*os.File, error) { return at.Dial(ctx, back) })
+			case <-ctx.Done():
+			}
+		})
+		t.Cleanup(func() {
+			cancel()
+			if err := front.Close(); err != nil {
+				t.Error(err)
+			}
+			relay.Wait()
+		})
+	}
+}
+
+// join takes one connection of front and passes its bytes to and from what dial gives,
+// until ctx ends.
+func join(ctx context.Context, front net.Listener, dial func() (*os.File, error)) {
+	in, err := front.Accept()
+	if err != nil {
+		return
+	}
+	defer in.Close()
+	out, err := dial()
+	if err != nil {
+		return
+	}
+	defer forkfd.Close(out)
+	stop := context.AfterFunc(ctx, func() { _, _ = in.SetDeadline(time.Unix(1, 0)), out.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var there sync.WaitGroup
+	there.Go(func() { _, _ = io.Copy(out, in) })
+	_, _ = io.Copy(in, out)
+	there.Wait()
+}
+
+// A socket whose peer's kernel has answered waits for the peer's process.
+func TestSlowSocket(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		laneWait time.Duration
+		want     uint32
+	}{
+		{"after several times ProofWait", time.Hour, 3},
+		{"never", 300 * time.Millisecond, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			transporttest.Leaks(t)
+			short := func(o *transport.Options) { o.ProofWait, o.LaneWait = 100*time.Millisecond, tt.laneWait }
+			a, b := transporttest.NewTCP(t, 1, short), transporttest.NewTCP(t, 1, short)
+			s, r := transporttest.Connect(t, a, b)
+			e := newEnds(t, a, b, s, r)
+			begin := make(chan struct{})
+			slowly(t, e, begin)
+			if tt.want != 0 {
+				time.AfterFunc(3*e.from.Env().Scaled(e.from.Env().ProofWait), func() { close(begin) })
+			}
+			mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
+			if mask != tt.want || mask == 0 && e.from.Slowness() == "" {
+				t.Errorf("lanes %b are connected, want %b; %q", mask, tt.want, e.from.Slowness())
+			}
+			transporttest.CloseBoth(t, s, r)
+		})
+	}
+}
+
+// Where strangers crowd the receiver's data port no cable is blamed, at either end.
+func TestCrowdedDataPort(t *testing.T) {
+	transporttest.Leaks(t)
+	short := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond }
+	a, b := transporttest.NewTCP(t, 1, short), transporttest.NewTCP(t, 1, short)
+	s, r := transporttest.Connect(t, a, b)
+	e := newEnds(t, a, b, s, r)
+	first := e.lanes[0]
+	at := forkfd.Dialer{Addr: handshake.GIDAddr(first.GID), Device: e.from.Lanes()[0].Port.Now().Netdev}
+	for i := 0; e.to.Lanes()[0].Lacked() == nil; i++ {
+		if i == 4096 {
+			t.Fatal("the data port took as many strangers as came")
+		}
+		f, err := at.Dial(t.Context(), netip.AddrPortFrom(at.Addr, first.TCPPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = forkfd.Close(f) })
+	}
+	for i := range e.lanes {
+		e.lanes[i].TCPPort = 1 // where nobody listens: chance turns the sender out each time
+	}
+	over := make(chan error, 1)
+	go func() {
+		proved, theirs, err := e.to.Prove(t.Context(), 0)
+		if err == nil {
+			_, err = e.to.Agree(proved, theirs)
+		}
+		over <- errors.Join(err, e.to.SendMessage(e.to.OwnProved(0)))
+	}()
+	mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
+	proved, _, err := e.from.Prove(t.Context(), mask)
+	if err := errors.Join(err, e.from.SendMessage(e.from.OwnProved(proved))); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := e.from.ExpectProved(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.from.Agree(proved, theirs)
+	for _, side := range []struct {
+		name  string
+		b     *bundle.Bundle
+		paths *path.Finder
+		err   error
+	}{{"the sender", e.from, a.Paths(), err}, {"the receiver", e.to, b.Paths(), <-over}} {
+		if !errors.Is(side.err, bundle.ErrNoLane) {
+			t.Fatalf("%s: %v, want no lane", side.name, side.err)
+		}
+		if text := side.paths.NoPath(side.b.Session, side.b.Tried(), side.b.Slowness()).Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.Bundle().Session.LocalName()+": the data port is crowded") {
+			t.Errorf("%s says %q, want the crowd and no cables", side.name, text)
+		}
+	}
+	transporttest.CloseBoth(t, s, r)
+}
+
+// mute is a carrier that cannot send its proof.
+type mute struct{ lane.Carrier }
+
+func (mute) PostProof() error { return errors.New("it broke") }
+
+// said is the reason against a lane, "" while there is none.
+func said(l *lane.Lane) string {
+	if l.Why() == nil {
+		return ""
+	}
+	return l.Why().Error()
+}
+
+// What a process has not done is waited for; what a carrier says counts at once.
+func TestProve(t *testing.T) {
+	tests := []struct {
+		name     string
+		laneWait time.Duration
+		peer     func(ctx context.Context, from, to *bundle.Bundle)
+		want     uint32
+		reason   string // of lane 1
+		slow     bool   // is evidence of that
+	}{
+		{"at once", time.Hour, func(ctx context.Context, _, to *bundle.Bundle) {
+			_, _, _ = to.Prove(ctx, 3)
+		}, 3, "", false},
+		{"after several times ProofWait", time.Hour, func(ctx context.Context, from, to *bundle.Bundle) {
+			time.Sleep(2 * from.Env().Scaled(from.Env().ProofWait))
+			_, _, _ = to.Prove(ctx, 3)
+		}, 3, "", false},
+		{"one lane never", time.Hour, func(ctx context.Context, _, to *bundle.Bundle) {
+			_, _, _ = to.Prove(ctx, 1)
+		}, 1, "a packet arrived there and none came back within ", true},
+		{"one lane failed there", time.Hour, func(ctx context.Context, _, to *bundle.Bundle) {
+			_ = to.SendMessage(&handshake.LaneDown{Conn: to.ID, Lane: 1, Reason: "it broke"})
+			_, _, _ = to.Prove(ctx, 1)
+		}, 1, ": it broke", false},
+		{"all failed there", time.Hour, func(_ context.Context, _, to *bundle.Bundle) {
+			for i := range uint8(2) {
+				_ = to.SendMessage(&handshake.LaneDown{Conn: to.ID, Lane: i, Reason: "it broke"})
+			}
+		}, 0, ": it broke", false},
+		{"never", 300 * time.Millisecond, func(context.Context, *bundle.Bundle, *bundle.Bundle) {}, 0,
+			"a packet arrived there and none came back within ", true},
+		{"one lane failed here", time.Hour, func(ctx context.Context, _, to *bundle.Bundle) {
+			_, _, _ = to.Prove(ctx, 3)
+		}, 1, "it broke", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			transporttest.Leaks(t)
+			short := func(o *transport.Options) { o.ProofWait, o.LaneWait = 100*time.Millisecond, tt.laneWait }
+			a, b := transporttest.New(t, short), transporttest.New(t, short)
+			s, r := transporttest.Connect(t, a, b)
+			from, to := halves(t, a, b, s, r)
+			if tt.name == "one lane failed here" {
+				from.Lanes()[1].Carrier = mute{from.Lanes()[1].Carrier}
+			}
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				tt.peer(t.Context(), from, to)
+			}()
+			got, _, err := from.Prove(t.Context(), 3)
+			if err != nil || got != tt.want {
+				t.Errorf("proved %b, %v; want %b", got, err, tt.want)
+			}
+			_ = from.SendMessage(from.OwnProved(got))
+			<-over
+			if reason := said(from.Lanes()[1]); !strings.Contains(reason, tt.reason) || (reason == "") != (tt.reason == "") {
+				t.Errorf("lane 1: %q, want %q", reason, tt.reason)
+			}
+			if slow := from.Slowness(); tt.slow && slow == "" { // on a busy machine there may be other evidence of it
+				t.Error("nothing is said of a slow process")
+			}
+			transporttest.CloseBoth(t, s, r)
+		})
+	}
+}

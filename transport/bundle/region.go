@@ -1,0 +1,104 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// Register registers host memory for the connection, in every domain. It may be
+// called while other threads send and receive.
+func (b *Bundle) Register(addr, length uintptr) (*lane.Region, error) {
+	r := &lane.Region{Addr: addr, Length: length}
+	if length == 0 {
+		return r, b.keep(r) // nothing but empty messages fit
+	}
+	for i, d := range b.domains {
+		g, err := d.Register(addr, length)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("register %d bytes at %#x on %v: %w", length, addr, b.portOf(i), err), r.Release())
+		}
+		r.Hold(i, g)
+	}
+	return r, b.keep(r)
+}
+
+// RegisterDmaBuf registers the memory of a DMA-BUF that the process sees at addr.
+func (b *Bundle) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
+	r := &lane.Region{Addr: addr, Length: length}
+	for i, d := range b.domains {
+		g, err := d.RegisterDmaBuf(addr, length, offset, fd)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%v: register DMA-BUF %d, %d bytes at %#x on %v: %w", b, fd, length, addr, b.portOf(i), err), r.Release())
+		}
+		r.Hold(i, g)
+	}
+	return r, b.keep(r)
+}
+
+// portOf names the port of a domain.
+func (b *Bundle) portOf(place int) string { return b.domains[place].Port().Now().String() }
+
+func (b *Bundle) keep(r *lane.Region) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return errors.Join(fmt.Errorf("%w: register memory on a closed connection", fault.ErrUsage), r.Release())
+	}
+	b.regions[r] = struct{}{}
+	return nil
+}
+
+// Holds reports whether r is registered for this connection.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Holds(r *lane.Region) bool {
+	_, ok := b.regions[r]
+	return ok
+}
+
+// Drop ends a registration that no request uses. After an error the memory is
+// registered as before.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Drop(r *lane.Region) error {
+	if err := r.Release(); err != nil {
+		return err
+	}
+	delete(b.regions, r)
+	return nil
+}
+
+// Withdraw ends a registration that outstanding receives use, and reports whether
+// nothing can touch the memory any more. That takes no more than the end of its
+// registration, unless another connection holds that too.
+//
+// Preconditions: b is locked, and no carrier is about to write the memory itself.
+func (b *Bundle) Withdraw(r *lane.Region) bool {
+	if !r.ReleaseAlone() {
+		return false
+	}
+	b.withdrawn.Store(r.Addr)
+	return true
+}
+
+// Blame completes an error that data for withdrawn memory may have caused. It may be
+// called from any goroutine.
+func (b *Bundle) Blame(err error) error {
+	addr := b.withdrawn.Load()
+	if addr == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %v: memory at %#x was deregistered with a receive outstanding, for which data seems to have come: %w", fault.ErrUsage, b, addr, err)
+}
+
+// dropAll gives back what is still registered.
+func (b *Bundle) dropAll() error {
+	var errs []error
+	for r := range b.regions {
+		errs = append(errs, b.Drop(r))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,161 @@
+package lane
+
+import (
+	"context"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/topology"
+)
+
+// Port is a port of this node. Its methods may be called from any goroutine.
+type Port interface {
+	Kind() Kind
+	Traits() Traits
+	// Index is the port's number in what peers are told.
+	Index() uint8
+	// Now is the port as it was last seen; not to be changed.
+	Now() *topology.Port
+	// See takes note of the port's present state and reports whether it has changed.
+	See(topology.Port) (changed bool, err error)
+	// Describe completes what peers are told of the port.
+	Describe(*handshake.Port)
+	// Open makes a domain of a connection, at a place among them, for lanes to each of
+	// those ports of the peer.
+	Open(c *Conn, place int, to []handshake.Port) (Domain, error)
+	// Close gives everything back. All domains have been closed.
+	Close() error
+}
+
+// Traits are what messages heed of a kind of lanes.
+type Traits struct {
+	// Passive lanes move nothing between calls: somebody must look for grants, and
+	// acknowledge what has arrived.
+	Passive bool
+	// Cut is how many bytes a part should have at least: a message of fewer, times
+	// its lanes, stays whole. The lanes take turns with those: how much such a lane
+	// has not delivered says little.
+	Cut int
+}
+
+// Domain is what the lanes of a connection over one port share.
+type Domain interface {
+	Port() Port
+	// NewLane makes the carrier of l.
+	NewLane(l *Lane) (Carrier, error)
+	// Key is what the peer needs to write into the connection's wire.
+	Key() uint32
+	// Poll takes the news of the lanes. receiving says that parts may arrive.
+	Poll(receiving bool)
+	// Flush tells the sender what has arrived, where that does not go by itself;
+	// idle says that no receive is outstanding: nobody may call again.
+	Flush(idle bool)
+	// Register makes a range of memory known; a nil Registration says that there
+	// is no need to. It may be called without the connection's mutex.
+	Register(addr, length uintptr) (Registration, error)
+	// RegisterDmaBuf does so for the memory of a DMA-BUF that the process sees at
+	// addr. It may be called without the connection's mutex.
+	RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (Registration, error)
+	// Close gives everything back. All lanes have been closed.
+	Close() error
+}
+
+// Carrier moves a lane's bytes.
+type Carrier interface {
+	// Offer completes what the peer is told of this half.
+	Offer(*handshake.Lane)
+	// Connect makes this half ready to send, given the peer's half and the place
+	// of its port among the peer's domains. It may block, until the context ends:
+	// the mutex is not held.
+	Connect(ctx context.Context, remote handshake.Lane, place int) error
+	// Lacked is what this node lacked for a lane that was not connected in time, or
+	// nil.
+	Lacked() error
+	// PostProof sends the peer what proves that packets pass.
+	PostProof() error
+	// Proved reports whether this side's proof has been acknowledged and whether
+	// the peer's has come; an error says that one of them never will.
+	Proved() (sent, came bool, err error)
+	// Terms describes the half for people, Remark what of it they should know; ""
+	// when there is nothing.
+	Terms() string
+	Remark() string
+
+	// Room reports whether a part of that many bytes can be sent now.
+	Room(bytes int) (bool, error)
+	// Send sends a part.
+	Send(p *Part) error
+	// Grantable reports whether a grant can be sent now.
+	Grantable() bool
+	// Prepare makes the lane ready to receive what the next grant asks for.
+	Prepare() error
+	// SendGrant puts the entries of seq into the sender's ring.
+	SendGrant(seq uint64, entries []Grant) error
+	// Fetch looks for grants that do not come by themselves.
+	Fetch()
+	// Owes reports whether the peer has to be told of parts that have arrived, and
+	// is not told unless the connection's owner calls again.
+	Owes() bool
+	// Delivering reports whether a peer that has closed the connection may still
+	// acknowledge what was sent; gone says that its process has ended.
+	Delivering(gone bool) bool
+	// Unsent is how many bytes wait for the peer's kernel.
+	Unsent() int
+
+	// Stop ends all transfers, begun or posted; Drained reports whether nothing of
+	// them touches memory any more.
+	Stop() error
+	Drained() bool
+	// Close gives everything back. It may be called again.
+	Close() error
+}
+
+// Part is a part of a message to send.
+type Part struct {
+	Request int // whose part it is
+	Grant   *Grant
+	Local   uintptr // where its bytes lie
+	Offset  uint64  // where they go in the granted buffer
+	Size    int
+	Imm     Imm
+	Region  *Region // that the bytes lie in
+}
+
+// Sink is the messages of a connection, to its lanes.
+type Sink interface {
+	// Delivered says that the peer has a part of a request.
+	Delivered(l *Lane, request int)
+	// Place asks where a part goes that begins to arrive on a lane whose carrier
+	// places it itself. It reports false when the peer must not send it: the
+	// connection has ended.
+	Place(l *Lane, v uint32, offset uint64, size uint32) (addr uintptr, ok bool)
+	// Arrived says that a part has arrived, whole.
+	Arrived(l *Lane, v uint32, size int64)
+	// Granted says that a grant has come that no device writes into the ring. An
+	// error says that it must not.
+	Granted(seq uint64, entries []Grant) error
+	// Failed says that a lane is out of service; request is whose part failed, or
+	// Receive, or Other.
+	Failed(l *Lane, request int, err error)
+}
+
+// Bundle is what holds the lanes of a connection. Its methods may be called from any
+// goroutine, with or without the connection's mutex.
+type Bundle interface {
+	// Fail ends the connection.
+	Fail(err error)
+	// Evidence says, outside of a poll, that a lane is broken.
+	Evidence(l *Lane, err error)
+}
+
+// What has failed when it is no part of a request.
+const (
+	Other   = -1
+	Receive = -2
+)
+
+// Flushed marks, in what Sink.Failed is told, the end of what was outstanding on a lane
+// that had failed before.
+type Flushed struct{ Cause error }
+
+func (f Flushed) Error() string { return f.Cause.Error() }
+func (f Flushed) Unwrap() error { return f.Cause }

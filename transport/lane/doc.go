@@ -1,0 +1,31 @@
+// Package lane is what a connection uses of one path between a port of this node and
+// one of the peer's, whatever carries it.
+//
+// # Who is who
+//
+//	Port     a port of this node on which lanes of one kind begin, of the whole process
+//	Domain   what the lanes of one connection over one port share
+//	Lane     one of them: its names, its state, its share of the traffic
+//	Carrier  what moves the lane's bytes: a queue pair (lane/verbs), a socket (lane/tcp)
+//	Region   the user's memory, registered in every domain of a connection
+//	Sink     the messages above, to which lanes tell all they have to tell
+//	Bundle   what holds the lanes, and ends the connection
+//
+// A lane over something else, as shared memory, is a package beside verbs and tcp
+// that has a Port, a Domain and a Carrier; nothing above asks what kind a lane is of,
+// but for package path, which chooses.
+//
+// # What goes over a lane
+//
+// The receiver grants buffers: entries of a ring that lies at the sender ([Grant]). The
+// sender sends parts of a message into what was granted; the end of a part carries an
+// immediate ([Imm]) that says what it was. A lane says when bytes were taken (Send
+// returns) and, apart from that, when the peer has them (Sink.Delivered).
+//
+// # Threads
+//
+// Who calls a lane, a carrier or a domain holds the connection's mutex, except where a
+// method says otherwise. What they tell the sink they tell from inside such a call, but
+// for [Bundle.Evidence]. A lane's weight is decided by package path; its state changes as
+// [State] shows.
+package lane

@@ -1,0 +1,32 @@
+package lane
+
+// Grant is one entry of the grant ring, in C's layout and the sender's byte
+// order (both ends of a connection are little endian: amd64 and arm64): the
+// receiver's word that one buffer is ready. A device writes it at the sender,
+// sequence last.
+type Grant struct {
+	Addr     uint64             // where the buffer lies at the receiver
+	Capacity uint32             // bytes it holds
+	Tag      uint32             // what a send must carry to match it
+	RKeys    [MaxDevices]uint32 // one for each domain of the receiver
+	N        uint8              // entries of this slot
+	Sub      uint8              // number of this entry
+	_        [6]byte            // flags 2 and the epoch of the lane set 4, for failover: 0
+	Seq      uint64             // of the receive, from 1; read with acquire
+}
+
+// EntrySize is the size of a Grant.
+const EntrySize = 64
+
+// CopyFrom copies an entry of the ring, and reports whether it is of seq and was so
+// before and after the copy.
+func (g *Grant) CopyFrom(entry *Grant, seq uint64) bool {
+	if Acquire(&entry.Seq) != seq {
+		return false
+	}
+	*g = *entry
+	return Acquire(&entry.Seq) == seq
+}
+
+// SlotOf is the ring's slot of a sequence number.
+func SlotOf(seq uint64) uint8 { return uint8(seq % Window) }

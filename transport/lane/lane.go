@@ -1,0 +1,128 @@
+package lane
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/stats"
+	"ncclmesh/transport/topology"
+)
+
+// Kind is what carries a lane. Its values are those of the set-up messages.
+type Kind uint8
+
+const (
+	Verbs Kind = handshake.LaneVerbs // a queue pair
+	TCP   Kind = handshake.LaneTCP   // a socket
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Verbs:
+		return "queue pair"
+	case TCP:
+		return "socket"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Plan is a lane that a connection will try.
+type Plan struct {
+	Port   Port
+	From   topology.GID // address of the port
+	Peer   handshake.Port
+	To     [16]byte // address of the peer's port
+	Weight float64  // its share of the traffic, in Mb/s; 0 is what its ports can do
+}
+
+// Conn is what its lanes know of a connection. It does not change once they are
+// connected.
+type Conn struct {
+	ID      uint32
+	Sending bool
+	Trial   bool // the connection carries proofs only
+	Session *control.Session
+	Sink    Sink
+	Bundle  Bundle
+	Wire    *Wire // where the peer's device writes
+
+	PeerBase uint64             // of the peer's wire
+	PeerKeys [MaxDevices]uint32 // to it, by place of the peer's domain
+}
+
+// String names the connection by both nodes, sender first.
+func (c *Conn) String() string {
+	from, to := c.Session.LocalName(), c.Session.Name()
+	if !c.Sending {
+		from, to = to, from
+	}
+	return fmt.Sprintf("%s -> %s conn %d", from, to, c.ID)
+}
+
+// Lane is one lane of a connection.
+type Lane struct {
+	Carrier
+	Conn   *Conn
+	Index  uint8 // among the lanes of the connection
+	Port   Port
+	From   topology.GID // address of the port
+	Peer   handshake.Port
+	Remote handshake.Lane // the peer's half; of one that is not known yet, the address
+
+	Weight  float64 // its speed beside the others'
+	Backlog int64   // bytes handed to it and not delivered, as package message counts them
+
+	Bytes, Parts stats.Counter // sent, or arrived
+
+	Reached atomic.Bool // the peer's kernel has answered, and its process may be slow to
+
+	state State
+	why   error
+}
+
+// New makes a connection's lane, without a carrier.
+func New(c *Conn, index int, p Plan) *Lane {
+	l := &Lane{
+		Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
+		Peer: p.Peer, Remote: handshake.Lane{GID: p.To}, Weight: p.Weight,
+	}
+	if l.Weight <= 0 {
+		l.Weight = float64(max(1, min(p.Port.Now().Mbps(), int(p.Peer.SpeedMbps))))
+	}
+	return l
+}
+
+// String names the path: the sender's port, the receiver's.
+func (l *Lane) String() string {
+	from, to := l.Port.Now().Short(), ShortName(l.Peer)
+	if !l.Conn.Sending {
+		from, to = to, from
+	}
+	return fmt.Sprintf("lane %d %s -> %s", l.Index, from, to)
+}
+
+// ShortName names a peer's port in messages that name many.
+func ShortName(p handshake.Port) string {
+	if p.Device == "" {
+		return p.Netdev
+	}
+	return fmt.Sprintf("%s:%d", p.Device, p.Num)
+}
+
+// Half is what the peer must know to connect its half.
+func (l *Lane) Half() handshake.Lane {
+	h := handshake.Lane{Index: l.Index, Kind: uint8(l.Port.Kind()), Port: l.Port.Index(), PeerPort: l.Peer.Index}
+	l.Offer(&h)
+	return h
+}
+
+// Break takes a lane in service out of it and tells the connection. request is what
+// failed with it; see Sink.Failed.
+func (l *Lane) Break(request int, err error) {
+	if l.state == Up {
+		l.Fail(err)
+	}
+	l.Conn.Sink.Failed(l, request, err)
+}

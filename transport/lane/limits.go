@@ -1,0 +1,25 @@
+package lane
+
+import "ncclmesh/handshake"
+
+// The limits of a connection. They are part of the protocol: both halves rely
+// on them.
+const (
+	Window     = 256 // receives that may be outstanding, and slots of the grant ring
+	MaxSubs    = 8   // sub-receives of one receive
+	MaxParts   = 32  // parts of one message, and lanes of one connection
+	MaxDevices = 8   // domains of a connection on either side
+
+	PartAlign = 128     // parts are cut on multiples of this: NCCL's LL128 needs it
+	MaxChunk  = 1 << 30 // bytes of one write
+	MaxWrites = 1 << 8  // plain writes of one part that an immediate can count, and one
+)
+
+// What an immediate, a grant and the set-up messages can say.
+const (
+	_ = uint(1<<8 - Window)
+	_ = uint(1<<3 - MaxSubs)
+	_ = uint(1<<5 - MaxParts)
+	_ = uint(handshake.MaxLanes-MaxParts) + uint(MaxParts-handshake.MaxLanes)
+	_ = uint(handshake.MaxDevices-MaxDevices) + uint(MaxDevices-handshake.MaxDevices)
+)

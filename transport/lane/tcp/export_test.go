@@ -1,0 +1,67 @@
+package tcp
+
+// What the tests of whole connections see and change of a socket.
+
+import (
+	"time"
+
+	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/lane"
+)
+
+const (
+	FrameHeader = frameHeader
+	GrantBuffer = grantBuffer
+	KindGrant   = kindGrant
+	PieceSize   = pieceSize
+	PollBytes   = pollBytes
+	ReadAhead   = readAhead
+)
+
+var HexBytes = hexBytes
+
+// PartFrame is the header of a part, AckFrame that of an acknowledgement.
+func PartFrame(m lane.Imm, length uint32, offset uint64) []byte {
+	var b [frameHeader]byte
+	dataFrame{m.Encode(), length, offset}.encode(&b)
+	return b[:]
+}
+
+func AckFrame(count uint64) []byte {
+	var b [frameHeader]byte
+	returnFrame{kind: kindAck, number: count}.encode(&b)
+	return b[:]
+}
+
+// Socket is a lane's socket. Who changes it holds the bundle's lock.
+type Socket = socket
+
+// SocketOf is the socket that carries a lane.
+func SocketOf(l *lane.Lane) *Socket { return l.Carrier.(*socket) }
+
+func (k *socket) FD() int { return k.fd }
+
+// Checks reports whether what goes out, and what comes in, is checked.
+func (k *socket) Checks() (out, in bool) { return k.sealer.on(), k.opener.on() }
+
+// CodeSize is the length of a code.
+func (k *socket) CodeSize() int { return k.sealer.size() }
+
+// Input is how many bytes of returns are read at once.
+func (k *socket) Input() int { return len(k.mem.in) }
+
+// Arrived is how many bytes there are of the part that is arriving.
+func (k *socket) Arrived() int { return int(k.in.length) - k.rest - k.left }
+
+// Replace closes the descriptor, and gives the socket another, or -1.
+func (k *socket) Replace(fd int) error {
+	err := dataport.CloseFD(k.fd)
+	k.fd = fd
+	return err
+}
+
+// Believe keeps the kernel from being asked about the peer for a while.
+func (k *socket) Believe(d time.Duration) { k.checked = time.Now().Add(d) }
+
+// Hurry shortens how long a silent peer is waited for.
+func (k *socket) Hurry(d time.Duration) { k.port.opts.LaneWait = d }

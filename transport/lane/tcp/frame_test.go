@@ -1,0 +1,158 @@
+package tcp
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+func hexBytes(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// The bytes on a lane's socket are fixed.
+func TestSocketFrames(t *testing.T) {
+	t.Run("part", func(t *testing.T) {
+		f := dataFrame{imm: lane.Imm{Slot: 0x12, Sub: 3, Part: 1, Last: 4}.Encode(), length: 0x01020304, offset: 0x1112131415161718}
+		var b [frameHeader]byte
+		f.encode(&b)
+		if diff := cmp.Diff(hexBytes(t, "00 20 61 12  04 03 02 01  18 17 16 15 14 13 12 11"), b[:]); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if got := decodeData(&b); got != f {
+			t.Errorf("decoded %+v, want %+v", got, f)
+		}
+	})
+	returns := []struct {
+		name    string
+		frame   returnFrame
+		entries []lane.Grant
+		want    string
+	}{
+		{"acknowledgement", returnFrame{kind: kindAck, number: 0x1112131415161718}, nil, "02 00 000000000000 1817161514131211"},
+		{"grant of one", returnFrame{kindGrant, 1, 1}, []lane.Grant{{Capacity: 0x01020304, Tag: 0x05060708}},
+			"01 01 000000000000 0100000000000000 04030201 08070605"},
+		{"grant of three", returnFrame{kindGrant, 3, 0x1112131415161718}, []lane.Grant{{Capacity: 1, Tag: 2}, {}, {Capacity: 0xffffffff, Tag: 0xffffffff}},
+			"01 03 000000000000 1817161514131211 01000000 02000000 00000000 00000000 ffffffff ffffffff"},
+	}
+	for _, tt := range returns {
+		t.Run(tt.name, func(t *testing.T) {
+			var b [maxReturn]byte
+			tt.frame.encode((*[frameHeader]byte)(b[:]))
+			n := frameHeader + encodeBuffers(b[frameHeader:], tt.entries)
+			if diff := cmp.Diff(hexBytes(t, tt.want), b[:n]); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+			got, err := decodeReturn((*[frameHeader]byte)(b[:]))
+			if err != nil || got != tt.frame {
+				t.Fatalf("decoded %+v, error %v; want %+v", got, err, tt.frame)
+			}
+			for i, want := range tt.entries {
+				want.N, want.Sub = got.n, uint8(i)
+				if e := decodeBuffer(b[frameHeader:], uint8(i), got.n); e != want {
+					t.Errorf("buffer %d: %+v, want %+v", i, e, want)
+				}
+			}
+		})
+	}
+}
+
+// FuzzReturn: a header that is understood is one that would have been written so.
+func FuzzReturn(f *testing.F) {
+	f.Add(hexBytes(f, "01 01 000000000000 0100000000000000"))
+	f.Add(hexBytes(f, "02 00 000000000000 ffffffffffffffff"))
+	f.Add(hexBytes(f, "01 09 000000000000 0000000000000000"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < frameHeader {
+			return
+		}
+		r, err := decodeReturn((*[frameHeader]byte)(b))
+		if err != nil {
+			return
+		}
+		var again [frameHeader]byte
+		if r.encode(&again); !bytes.Equal(again[:], b[:frameHeader]) {
+			t.Fatalf("%x was read and is written as %x", b[:frameHeader], again)
+		}
+	})
+}
+
+// FuzzReturns: whatever a receiver sends, in whatever pieces, its sender takes it
+// or refuses it: it hands on whole grants, as they came, and counts parts that were
+// sent, in their order, once.
+func FuzzReturns(f *testing.F) {
+	f.Add(hexBytes(f, "01 01 000000000000 0100000000000000 04030201 08070605  02 00 000000000000 0100000000000000"), uint8(0))
+	f.Add(hexBytes(f, "01 01 000000000000 0100000000000000 04030201 08070605  01 01 000000000000 0100000000000000 04030201 08070605"), uint8(20))
+	f.Fuzz(func(t *testing.T, b []byte, cut uint8) {
+		sink := &sender{t: t}
+		c := &lane.Conn{Sending: true, Sink: sink}
+		l := lane.New(c, 0, lane.Plan{Port: NewPort(topology.Port{Netdev: "p0"}, 0, Options{})})
+		k := &socket{Lane: l, outgoing: outgoing{accepted: 2}}
+		k.parts[0].request, k.parts[1].request = 7, 8
+		have := b[:min(int(cut), len(b))]
+		used, err := k.takeReturns(have)
+		if err == nil {
+			have = b[used:]
+			var more int
+			more, err = k.takeReturns(have)
+			used += more
+		}
+		if k.delivered > 2 || k.accepted < 0 || k.accepted+int(k.delivered) != 2 || !slices.Equal(sink.delivered, []int{7, 8}[:k.delivered]) {
+			t.Fatalf("%d delivered, requests %d, %d accepted of 2", k.delivered, sink.delivered, k.accepted)
+		}
+		if err == nil && used < len(b) && len(b)-used >= maxReturn {
+			t.Fatalf("%d bytes are left of %d", len(b)-used, len(b))
+		}
+		if sent := bytes.Join(sink.granted, nil); len(sent) > len(b) {
+			t.Fatalf("%d bytes of grants in %d", len(sent), len(b))
+		}
+		for rest, i := b, 0; i < len(sink.granted); i++ {
+			at := bytes.Index(rest, sink.granted[i])
+			if at < 0 {
+				t.Fatalf("grant %x was not sent", sink.granted[i])
+			}
+			rest = rest[at+len(sink.granted[i]):]
+		}
+	})
+}
+
+// sender is the messages of a sender, which takes grants in their turn.
+type sender struct {
+	lane.Sink
+	t         *testing.T
+	delivered []int
+	granted   [][]byte // as they were sent
+}
+
+func (s *sender) Delivered(_ *lane.Lane, request int) { s.delivered = append(s.delivered, request) }
+
+func (s *sender) Granted(seq uint64, entries []lane.Grant) error {
+	if n := len(entries); n < 1 || n > lane.MaxSubs {
+		s.t.Fatalf("a grant of %d buffers", n)
+	}
+	for i, e := range entries {
+		if int(e.N) != len(entries) || int(e.Sub) != i {
+			s.t.Fatalf("buffer %d of %d is said to be %d of %d", i, len(entries), e.Sub, e.N)
+		}
+	}
+	if seq != uint64(len(s.granted))+1 {
+		return errors.New("out of turn")
+	}
+	var b [maxReturn]byte
+	returnFrame{kindGrant, uint8(len(entries)), seq}.encode((*[frameHeader]byte)(b[:]))
+	s.granted = append(s.granted, b[:frameHeader+encodeBuffers(b[frameHeader:], entries)])
+	return nil
+}

@@ -1,0 +1,165 @@
+package tcp_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/lane/tcp"
+	"ncclmesh/transport/message"
+)
+
+// pipe is a receiver's lane of which the test holds the sender's end.
+func pipe(t *testing.T) (r *message.RecvConn, send func([]byte)) {
+	t.Helper()
+	s, r := transporttest.PairTCP(t, 1)
+	t.Cleanup(func() { transporttest.CloseBoth(t, s, r) })
+	return r, func(b []byte) {
+		for len(b) > 0 {
+			n, err := unix.Write(sockets(s)[0].FD(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = b[n:]
+		}
+	}
+}
+
+// Whatever a peer says, nothing lands outside what was granted, and what is wrong
+// is the connection's end.
+func TestSocketHostileParts(t *testing.T) {
+	const size = 4096
+	good := lane.Imm{Slot: 1, Last: 1}
+	frame := tcp.PartFrame
+	body := bytes.Repeat([]byte{0xee}, size)
+	whole := append(frame(good, 100, 0), body[:100]...)
+	tests := []struct {
+		name string
+		sent []byte
+		want string
+	}{
+		{"reserved bits", tcp.HexBytes(t, "01000001 00000000 0000000000000000"), "malformed"},
+		{"part beyond the last", frame(lane.Imm{Slot: 1, Part: 2, Last: 1}, 0, 0), "malformed"},
+		{"slot without a receive", frame(lane.Imm{Slot: 2}, 0, 0), "no receive outstanding"},
+		{"sub-receive beyond the group", frame(lane.Imm{Slot: 1, Sub: 1}, 0, 0), "has 1 buffers"},
+		{"plain writes", frame(lane.Imm{Slot: 1, Writes: 1}, 0, 0), "plain writes"},
+		{"too long", frame(good, size+1, 0), "for a buffer of 4096"},
+		{"beyond the end", frame(good, 1, size), "for a buffer of 4096"},
+		{"offset that wraps", frame(good, 2, ^uint64(0)), "for a buffer of 4096"},
+		{"length that wraps", frame(good, ^uint32(0), 8), "for a buffer of 4096"},
+		{"a part twice", append(bytes.Clone(whole), whole...), "begun before"},
+		{"another number of parts", append(bytes.Clone(whole), frame(lane.Imm{Slot: 1, Part: 1, Last: 2}, 0, 0)...), "number of parts changed"},
+		{"more than the buffer in all", append(append(append(bytes.Clone(whole), frame(lane.Imm{Slot: 1, Part: 1, Last: 1}, size, 0)...), body...), whole...), "bytes for a buffer"},
+		{"after the last part", append(append(append(bytes.Clone(whole), frame(lane.Imm{Slot: 1, Part: 1, Last: 1}, 10, 100)...), body[:10]...), whole...), "no receive outstanding"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			transporttest.Leaks(t)
+			r, send := pipe(t)
+			m, b := transporttest.Memory(t, 3*size)
+			g := transporttest.Register(t, r, m)
+			q := transporttest.Irecv(t, r, message.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
+			send(tt.sent)
+			// What is wrong may only show after the receive itself is done.
+			transporttest.Await(t, "the end of the connection", func() bool {
+				if q == nil {
+					q = irecvOrNil(r, message.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
+				} else if ok, _, _ := q.Test(); ok {
+					q = nil
+				}
+				return r.Bundle().Ended() != nil
+			})
+			if err := r.Bundle().Ended(); !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %q, want one about %q", err, tt.want)
+			}
+			if !bytes.Equal(b[:size], make([]byte, size)) || !bytes.Equal(b[2*size:], make([]byte, size)) {
+				t.Error("memory outside the buffer was written")
+			}
+		})
+	}
+}
+
+func irecvOrNil(r *message.RecvConn, b message.Buffer) *message.Request {
+	q, err := r.Irecv([]message.Buffer{b})
+	if err != nil {
+		return nil
+	}
+	return q
+}
+
+// A sender believes no grant that is out of turn, and no acknowledgement of what it has not sent.
+func TestSocketHostileReturns(t *testing.T) {
+	tests := []struct {
+		name, sent, want string
+	}{
+		{"unknown kind", "03 01 000000000000 0100000000000000", "frame of kind 3"},
+		{"reserved bits", "01 01 000000000001 0100000000000000", "000000000001 where zeros belong"},
+		{"none", "01 00 000000000000 0100000000000000", "names 0 buffers"},
+		{"nine", "01 09 000000000000 0100000000000000", "names 9 buffers"},
+		{"sequence 0", "01 01 000000000000 0000000000000000 00000000 00000000", "grant 0 is out of turn; 1 is next"},
+		{"beyond the window", "01 01 000000000000 0101000000000000 00000000 00000000", "grant 257 is out of turn"},
+		{"twice", "01 01 000000000000 0100000000000000 01000000 05000000 01 01 000000000000 0100000000000000 00000000 00000000", "grant 1 is out of turn"},
+		{"acknowledgement of nothing", "02 00 000000000000 0000000000000000", "0 parts are said to have arrived; 0 were said before, and 0 were sent"},
+		{"acknowledgement of what was not sent", "02 00 000000000000 0100000000000000", "1 parts are said to have arrived; 0 were said before, and 0 were sent"},
+		{"acknowledgement with a buffer", "02 01 000000000000 0000000000000000", "names 1 buffers"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			transporttest.Leaks(t)
+			s, r := transporttest.PairTCP(t, 1)
+			if _, err := unix.Write(sockets(r)[0].FD(), tcp.HexBytes(t, tt.sent)); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			transporttest.Await(t, "the error", func() bool {
+				_, err = s.Isend(0, 0, 77, nil)
+				return err != nil
+			})
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %q, want one about %q", err, tt.want)
+			}
+			transporttest.CloseBoth(t, s, r)
+		})
+	}
+}
+
+// A count of parts that falls, stays or exceeds what was sent ends the lane: what is
+// delivered stays so, and nothing else becomes it.
+func TestSocketHostileAcks(t *testing.T) {
+	const each = 3 // parts on every lane
+	for _, count := range []uint64{0, 1, each + 1, 1<<64 - 1} {
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			transporttest.Leaks(t)
+			s, r := transporttest.PairTCP(t, 1)
+			m, _ := transporttest.Memory(t, 8)
+			sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+			var sent []*message.Request
+			for range each * len(s.Bundle().Lanes()) {
+				transporttest.Irecv(t, r, message.Buffer{Addr: m.Addr(), Size: 8, Region: rg})
+				sent = append(sent, transporttest.Isend(t, s, m, 0, 8, 0, sg))
+			}
+			if _, err := unix.Write(sockets(r)[0].FD(), append(tcp.AckFrame(1), tcp.AckFrame(count)...)); err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf("%d parts are said to have arrived; 1 were said before, and %d were sent", count, each)
+			transporttest.Done(t, "the first send", sent[0])
+			for _, q := range sent[1:] {
+				transporttest.Await(t, "the error", func() bool {
+					ok, _, err := q.Test()
+					if ok || err != nil && (!errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want)) {
+						t.Fatalf("done %v, error %v; want one about %q", ok, err, want)
+					}
+					return err != nil
+				})
+			}
+			transporttest.CloseBoth(t, s, r)
+		})
+	}
+}

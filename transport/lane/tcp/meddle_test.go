@@ -1,0 +1,449 @@
+package tcp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane/tcp"
+	"ncclmesh/transport/message"
+)
+
+// One side's wish is enough, whichever it is, and the log says so.
+func TestCheckAgreed(t *testing.T) {
+	transporttest.Leaks(t)
+	for _, tt := range []struct {
+		from, to string
+		want     bool
+	}{{tcp.CheckOff, tcp.CheckOff, false}, {tcp.CheckOn, tcp.CheckOff, true}, {tcp.CheckOff, tcp.CheckOn, true}, {tcp.CheckOn, tcp.CheckOn, true}} {
+		s, r := transporttest.Connect(t, transporttest.NewTCP(t, 1, func(o *transport.Options) { o.TCPCheck = tt.from }), transporttest.NewTCP(t, 1, func(o *transport.Options) { o.TCPCheck = tt.to }))
+		for _, k := range slices.Concat(sockets(s), sockets(r)) {
+			if out, in := k.Checks(); out != tt.want || in != tt.want || strings.HasSuffix(k.Terms(), " checked") != tt.want {
+				t.Errorf("%s to %s: %s, codes %v and %v", tt.from, tt.to, k.Terms(), out, in)
+			}
+		}
+		transporttest.CloseBoth(t, s, r)
+	}
+}
+
+// frame is what one side of a lane has sent: a header with its code, and what
+// follows it, piece by piece.
+type frame struct {
+	kind  string // "part", "grant" or "ack"
+	units [][]byte
+}
+
+// meddler sits in the middle of every lane of a connection. It hands each frame to
+// alter, which returns what goes on.
+type meddler struct {
+	code  int // bytes of a code
+	mu    sync.Mutex
+	alter func(frame) []frame
+	wg    sync.WaitGroup
+	ends  []net.Conn
+}
+
+// meddle puts a meddler into the middle of a connection.
+func meddle(t *testing.T, s *message.SendConn, r *message.RecvConn, alter func(frame) []frame) {
+	t.Helper()
+	m := &meddler{code: sockets(s)[0].CodeSize(), alter: alter}
+	for i := range sockets(s) {
+		from, to := m.take(t, s, i), m.take(t, r, i)
+		m.wg.Go(func() { m.relay(from, to, m.readPart) })
+		m.wg.Go(func() { m.relay(to, from, m.readReturn) })
+	}
+	t.Cleanup(func() {
+		for _, c := range m.ends {
+			_ = c.Close()
+		}
+		m.wg.Wait()
+	})
+}
+
+// take gives the socket of a lane another descriptor and returns its other end.
+func (m *meddler) take(t *testing.T, c conn, i int) net.Conn {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	near, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	other, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.ends = append(m.ends, other)
+	raw, err := near.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Bundle().Lock()
+	defer c.Bundle().Unlock()
+	var fd int
+	cerr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(cerr, err, sockets(c)[i].Replace(fd)); err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+func (m *meddler) relay(from, to net.Conn, read func(io.Reader) (frame, error)) {
+	for {
+		f, err := read(from)
+		if err != nil {
+			_ = to.(*net.TCPConn).CloseWrite()
+			return
+		}
+		m.mu.Lock()
+		all := m.alter(f)
+		m.mu.Unlock()
+		for _, f := range all {
+			if _, err := to.Write(bytes.Join(f.units, nil)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// unit reads the next n bytes and their code.
+func (m *meddler) unit(in io.Reader, f *frame, n int) error {
+	b := make([]byte, n+m.code)
+	_, err := io.ReadFull(in, b)
+	f.units = append(f.units, b)
+	return err
+}
+
+func (m *meddler) readPart(in io.Reader) (frame, error) {
+	f := frame{kind: "part"}
+	if err := m.unit(in, &f, tcp.FrameHeader); err != nil {
+		return f, err
+	}
+	for left := int(binary.LittleEndian.Uint32(f.units[0][4:])); left > 0; left -= tcp.PieceSize {
+		if err := m.unit(in, &f, min(left, tcp.PieceSize)); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+func (m *meddler) readReturn(in io.Reader) (frame, error) {
+	f := frame{kind: "ack"}
+	err := m.unit(in, &f, tcp.FrameHeader)
+	if err == nil && f.units[0][0] == tcp.KindGrant {
+		f.kind = "grant"
+		err = m.unit(in, &f, int(f.units[0][1])*tcp.GrantBuffer)
+	}
+	return f, err
+}
+
+// first applies a change to the first frame of a kind, and lets all others be.
+func first(kind string, change func(f frame) []frame) func() func(frame) []frame {
+	return func() func(frame) []frame {
+		done := false
+		return func(f frame) []frame {
+			if done || f.kind != kind {
+				return []frame{f}
+			}
+			done = true
+			return change(f)
+		}
+	}
+}
+
+// flip changes one bit of a unit of the first frame of a kind; a negative unit or
+// byte counts from the end.
+func flip(kind string, unit, at int) func() func(frame) []frame {
+	return first(kind, func(f frame) []frame {
+		u := f.units[(unit+len(f.units))%len(f.units)]
+		u[(at+len(u))%len(u)] ^= 0x10
+		return []frame{f}
+	})
+}
+
+// swap exchanges the first two frames of a kind.
+func swap(kind string) func() func(frame) []frame {
+	return func() func(frame) []frame {
+		var held *frame
+		done := false
+		return func(f frame) []frame {
+			switch {
+			case done || f.kind != kind:
+				return []frame{f}
+			case held == nil:
+				held = &f
+				return nil
+			}
+			done = true
+			return []frame{f, *held}
+		}
+	}
+}
+
+// Whatever is done to the bytes of a checked lane between its ends, it fails, with
+// an error that names the lane and both ends, and no message is done that is not
+// what was sent; of one of up to 64 KiB not a byte has reached the user.
+func TestMeddled(t *testing.T) {
+	drop := func(frame) []frame { return nil }
+	twice := func(f frame) []frame { return []frame{f, f} }
+	const header, part, grant = "the code of a part's header does not fit", "the code of a part's bytes does not fit", "the code of a grant does not fit"
+	const back = "the code of a grant's or acknowledgement's header does not fit"
+	tests := []struct {
+		name  string
+		size  int
+		alter func() func(frame) []frame
+		want  string
+	}{
+		{"header", 1000, flip("part", 0, 9), header},
+		{"length in a header", 1000, flip("part", 0, 4), header},
+		{"header's code", 1000, flip("part", 0, -1), header},
+		{"one byte", 1, flip("part", 1, 0), part},
+		{"small payload", 1000, flip("part", 1, 999), part},
+		{"small payload's code", 1000, flip("part", 1, -1), part},
+		{"64 KiB", tcp.PieceSize, flip("part", 1, tcp.PieceSize-1), part},
+		{"large payload", 5*tcp.PieceSize + 7, flip("part", 3, 77), part},
+		{"end of a large payload", 5*tcp.PieceSize + 7, flip("part", -1, 0), part},
+		{"code of a large payload", 5*tcp.PieceSize + 7, flip("part", 2, -5), part},
+		{"pieces out of order", 5 * tcp.PieceSize, first("part", func(f frame) []frame {
+			f.units[1], f.units[2] = f.units[2], f.units[1]
+			return []frame{f}
+		}), part},
+		{"part twice", 1000, first("part", twice), header},
+		{"part left out", 1000, first("part", drop), header},
+		{"parts out of order", 1000, swap("part"), header},
+		{"grant's header", 1000, flip("grant", 0, 8), back},
+		{"length in a grant", 1000, flip("grant", 0, 1), back},
+		{"grant's buffer", 1000, flip("grant", 1, 0), grant},
+		{"grant twice", 1000, first("grant", twice), back},
+		{"grant left out", 1000, first("grant", drop), back},
+		{"grants out of order", 1000, swap("grant"), back},
+		{"acknowledgement", 1000, flip("ack", 0, 8), back},
+		{"acknowledgement twice", 1000, first("ack", twice), back},
+		{"part sent back", 16, func() func(frame) []frame {
+			var sent *frame
+			return func(f frame) []frame {
+				switch {
+				case f.kind == "part" && sent == nil:
+					sent = &f
+				case f.kind == "ack" && sent != nil:
+					return []frame{{"ack", sent.units[:1]}}
+				}
+				return []frame{f}
+			}
+		}, back},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			transporttest.Leaks(t)
+			s, r := transporttest.PairTCP(t, 1, transporttest.Checked)
+			meddle(t, s, r, tt.alter())
+			err := exchangeUntilError(t, s, r, tt.size, true)
+			for _, want := range []string{tt.want, "lane ", s.String(), s.Bundle().Session.LocalName(), r.Bundle().Session.LocalName()} {
+				if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v\nwant %q in it", err, want)
+				}
+			}
+			if !slices.ContainsFunc(sockets(s), func(k *tcp.Socket) bool { return strings.Contains(err.Error(), k.Terms()) }) {
+				t.Errorf("error %v names no lane's addresses", err)
+			}
+			transporttest.CloseBoth(t, s, r)
+		})
+	}
+}
+
+// Where lanes are not checked, the same hands make a receive done that holds other
+// bytes: what TestMeddled shows is the codes' doing.
+func TestMeddledUnchecked(t *testing.T) {
+	transporttest.Leaks(t)
+	s, r := transporttest.PairTCP(t, 1)
+	meddle(t, s, r, flip("part", 1, 5)())
+	if err := exchangeUntilError(t, s, r, 1000, false); err != nil {
+		t.Error(err)
+	}
+	transporttest.CloseBoth(t, s, r)
+}
+
+// exchangeUntilError sends messages of one size, of which every receive that is done
+// must hold what was sent, and of small ones that are not done nothing; unless the
+// lanes are not checked: then one must hold something else. It returns the error of
+// the side that found the damage.
+func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, size int, whole bool) error {
+	t.Helper()
+	const n = 4
+	per := len(s.Bundle().Lanes()) * n
+	sm, sb := transporttest.Memory(t, per*size)
+	rm, rb := transporttest.Memory(t, per*size)
+	sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+	transporttest.Fill(sb, 3)
+	for i := range sb {
+		sb[i] |= 1 // no byte is zero
+	}
+	var sent, got []*message.Request
+	over := func() error {
+		for _, c := range []conn{r, s} {
+			if err := c.Bundle().Ended(); err != nil && strings.Contains(err.Error(), "the code of") && !strings.Contains(err.Error(), "says:") {
+				return err
+			}
+		}
+		return nil
+	}
+	differ := 0
+	isSent, isDone := make([]bool, per), make([]bool, per)
+	test := func(i int) (ok bool) {
+		if ok, _, _ = got[i].Test(); ok {
+			isDone[i] = true
+			if !bytes.Equal(rb[i*size:(i+1)*size], sb[i*size:(i+1)*size]) {
+				differ++
+			}
+		}
+		return ok
+	}
+	for range per {
+		if q := irecvOrNil(r, message.Buffer{Addr: rm.Addr() + uintptr(len(got)*size), Size: size, Region: rg}); q != nil {
+			got = append(got, q)
+		}
+	}
+	transporttest.Await(t, "an error, or all messages", func() bool {
+		if len(sent) < per {
+			if q, _ := s.Isend(sm.Addr()+uintptr(len(sent)*size), size, 0, sg); q != nil {
+				sent = append(sent, q)
+			}
+		}
+		left := len(sent) < per
+		for i, q := range sent {
+			if !isSent[i] {
+				isSent[i], _, _ = q.Test()
+				left = left || !isSent[i]
+			}
+		}
+		for i := range got {
+			left = !isDone[i] && !test(i) || left
+		}
+		return over() != nil || !left
+	})
+	for i := range per { // what is done has been tested last
+		done := isDone[i] || i < len(got) && test(i)
+		if b := rb[i*size : (i+1)*size]; whole && size <= tcp.PieceSize && !done && !bytes.Equal(b, make([]byte, size)) {
+			t.Errorf("message %d is not done, and %d of its bytes are there", i, size-bytes.Count(b, []byte{0}))
+		}
+	}
+	if (differ == 0) != whole {
+		t.Errorf("%d messages are done and differ from what was sent", differ)
+	}
+	return over()
+}
+
+// An acknowledgement that the kernel does not take keeps its receive from being
+// done: nobody would send it later.
+func TestAcknowledgementWaits(t *testing.T) {
+	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		m := &meddler{code: sockets(s)[0].CodeSize()}
+		stuffed := make([]chan int, len(sockets(r))) // how much, once the way back may go on
+		t.Cleanup(func() {
+			for i, c := range m.ends {
+				_ = c.Close()
+				if i%2 == 0 {
+					close(stuffed[i/2])
+				}
+			}
+			m.wg.Wait()
+		})
+		for i := range sockets(r) {
+			from, to := m.take(t, s, i), m.takeLocal(t, r, i)
+			stuffed[i] = make(chan int, 1)
+			m.wg.Go(func() { _, _ = io.Copy(to, from) })
+			m.wg.Go(func() {
+				if i == 0 { // the grant
+					f, err := m.readReturn(to)
+					if err != nil {
+						return
+					}
+					_, _ = from.Write(bytes.Join(f.units, nil))
+				}
+				_, _ = io.CopyN(io.Discard, to, int64(<-stuffed[i]))
+				_, _ = io.Copy(from, to)
+			})
+		}
+		sm, sb := transporttest.Memory(t, 1000)
+		rm, rb := transporttest.Memory(t, 1000)
+		transporttest.Fill(sb, 4)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 1000, Region: rg})
+		sq := transporttest.Isend(t, s, sm, 0, 1000, 0, sg)
+		var full []int
+		for _, k := range sockets(r) {
+			full = append(full, stuff(t, k.FD()))
+		}
+		for i := 0; i < 100; {
+			ok, _, err := rq.Test()
+			if ok || err != nil {
+				t.Fatalf("a receive whose acknowledgement waits: done %v, error %v", ok, err)
+			}
+			if bytes.Equal(sb[:1000], rb[:1000]) {
+				i++
+			}
+		}
+		for i := range full {
+			stuffed[i] <- full[i]
+		}
+		transporttest.Both(t, "the message", rq, sq)
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// takeLocal gives the socket of a lane a descriptor that takes what fits and no more: TCP goes
+// on making room for a while.
+func (m *meddler) takeLocal(t *testing.T, c conn, i int) net.Conn {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fds[1]), "other end")
+	defer f.Close()
+	other, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.ends = append(m.ends, other)
+	c.Bundle().Lock()
+	defer c.Bundle().Unlock()
+	k := sockets(c)[i]
+	if err := k.Replace(fds[0]); err != nil {
+		t.Fatal(err)
+	}
+	k.Believe(time.Hour) // of a TCP_INFO it knows nothing
+	return other
+}
+
+// stuff fills a socket's way out, which nobody reads, and returns how much it took.
+func stuff(t *testing.T, fd int) (n int) {
+	t.Helper()
+	for b := make([]byte, 1<<10); ; {
+		w, err := unix.SendmsgN(fd, b, nil, nil, unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EAGAIN) {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += w
+	}
+}

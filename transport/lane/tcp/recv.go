@@ -1,0 +1,161 @@
+package tcp
+
+import (
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/ibv"
+)
+
+// incoming is the receiver's side of a socket: the part that is arriving. It
+// arrives in pieces; where the lane is not checked it is one piece.
+type incoming struct {
+	part bool      // there is one
+	in   dataFrame // its header
+	size int       // of the present piece
+	left int       // bytes of it to come
+	at   uintptr   // where the next byte goes
+	rest int       // bytes of the part behind the piece
+	to   uintptr   // where a part goes that is kept back until its code is right, else 0
+}
+
+// readParts reads what has arrived: the rest of a piece straight to where it
+// goes, and behind it, or alone, the next header with a little of what follows.
+func (k *socket) readParts() error {
+	k.quiet = false
+	for budget := pollBytes; budget > 0; {
+		body := min(k.left, budget)
+		var n, asked int
+		var errno unix.Errno
+		switch {
+		case body == 0:
+			asked = readAhead - k.have
+			n, errno = recvFrom(k.fd, ibv.AddrOf(&k.mem.in[k.have]), asked)
+		case body < k.left:
+			asked = body
+			n, errno = recvFrom(k.fd, k.at, asked)
+		default:
+			asked = body + readAhead
+			k.mem.iov[0] = iovec{k.at, uint64(body)}
+			k.mem.iov[1] = iovec{ibv.AddrOf(&k.mem.in[0]), readAhead}
+			k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), 2
+			n, errno = recvMsg(k.fd, &k.mem.msg, asked)
+		}
+		if again(errno) {
+			k.quiet = budget == pollBytes
+			return k.missed()
+		}
+		if errno != 0 {
+			return k.wrap("receive", errno, k.at)
+		}
+		if n == 0 {
+			return k.wrapEnd()
+		}
+		k.moved()
+		budget -= n
+		k.fill(min(n, body))
+		k.have += max(n-body, 0)
+		if err := k.digest(); err != nil || n < asked || !k.InService() {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill notes that the piece's next n bytes have arrived.
+func (k *socket) fill(n int) {
+	k.at += uintptr(n)
+	k.left -= n
+}
+
+// digest takes in what was read ahead: headers, codes, and pieces that are short
+// enough to have come with theirs.
+func (k *socket) digest() error {
+	in, used := k.mem.in[:k.have], 0
+	for k.InService() {
+		if n := min(k.left, len(in)-used); n > 0 {
+			if !copyOut(k.at, in[used:used+n]) {
+				return k.wrap("receive", unix.EFAULT, k.at)
+			}
+			used += n
+			k.fill(n)
+		}
+		need := k.opener.size()
+		if !k.part {
+			need += frameHeader
+		}
+		if k.left > 0 || len(in)-used < need {
+			break
+		}
+		unit := in[used : used+need]
+		used += need
+		var err error
+		if k.part {
+			err = k.endPiece(unit)
+		} else {
+			err = k.begin(unit)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	k.have = copy(in, in[used:])
+	return nil
+}
+
+// begin starts a part, if its header is right and there is a buffer for it;
+// otherwise the lane is out of service.
+func (k *socket) begin(unit []byte) error {
+	head := (*[frameHeader]byte)(unit)
+	if k.opener.on() {
+		right, _ := k.opener.open((*[codeSize]byte)(unit[frameHeader:]), k.opener.next, head[:])
+		if !right {
+			return k.wrapForged("a part's header")
+		}
+		k.opener.next++
+	}
+	f := decodeData(head)
+	addr, ok := k.Conn.Sink.Place(k.Lane, f.imm, f.offset, f.length)
+	if !ok { // and the connection has ended
+		k.Rest()
+		return nil
+	}
+	k.incoming = incoming{part: true, in: f, at: addr, rest: int(f.length)}
+	if k.opener.on() && f.length <= pieceSize {
+		k.to, k.at = addr, ibv.AddrOf(&k.mem.stage)
+	}
+	k.nextPiece()
+	return nil
+}
+
+// endPiece checks a piece that has arrived, and goes on to the next.
+func (k *socket) endPiece(code []byte) error {
+	if k.opener.on() {
+		b := bytesAt(k.at-uintptr(k.size), k.size)
+		right, ok := k.opener.open((*[codeSize]byte)(code), k.opener.next, b)
+		if ok && right && k.to != 0 {
+			ok = copyOut(k.to, b)
+		}
+		switch {
+		case !ok:
+			return k.wrap("receive", unix.EFAULT, k.at)
+		case !right:
+			return k.wrapForged("a part's bytes")
+		}
+		k.opener.next++
+	}
+	k.nextPiece()
+	return nil
+}
+
+// nextPiece goes on to the part's next piece, or ends the part after its last.
+func (k *socket) nextPiece() {
+	if k.rest > 0 {
+		k.size = min(k.rest, k.opener.piece())
+		k.left = k.size
+		k.rest -= k.size
+		return
+	}
+	k.part = false
+	k.arrived++
+	k.Conn.Sink.Arrived(k.Lane, k.in.imm, int64(k.in.length))
+}

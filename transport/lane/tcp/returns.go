@@ -1,0 +1,211 @@
+package tcp
+
+import (
+	"fmt"
+
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// returns is what the receiver's side of a socket sends: grants, and
+// acknowledgements of what has arrived.
+type returns struct {
+	arrived          uint64 // parts so far
+	told             uint64 // of which there is an acknowledgement
+	quiet            bool   // the last poll found nothing to read
+	outHead, outTail int    // of mem.out: what the kernel does not have yet
+}
+
+// SendGrant queues a grant, behind an acknowledgement of what has arrived, and
+// gives the kernel what it takes.
+func (k *socket) SendGrant(seq uint64, entries []lane.Grant) error {
+	out := k.mem.out[:]
+	if len(out)-k.outTail < 2*maxReturn {
+		k.outTail = copy(out, out[k.outHead:k.outTail])
+		k.outHead = 0
+	}
+	k.putAck()
+	k.put(returnFrame{kindGrant, uint8(len(entries)), seq}, entries)
+	return k.flushReturns()
+}
+
+// acknowledge tells the sender what has arrived, if it is time to: after some
+// parts, when no more come at present, and at once when no receive is outstanding,
+// as nobody may call again. Otherwise the next grant may take it along.
+func (k *socket) acknowledge(idle bool) error {
+	if !k.InService() || k.outHead < k.outTail || !idle && !k.quiet && k.arrived-k.told < ackEvery {
+		return nil
+	}
+	k.putAck()
+	if k.outHead == k.outTail {
+		return nil
+	}
+	return k.flushReturns()
+}
+
+// Owes reports whether the peer has to be told of parts and the kernel does not take
+// it.
+func (k *socket) Owes() bool {
+	return !k.Conn.Sending && k.InService() && (k.told != k.arrived || k.outHead < k.outTail)
+}
+
+// Grantable is true: there is room for all grants that can be outstanding.
+func (k *socket) Grantable() bool { return true }
+
+// Prepare has nothing to do.
+func (k *socket) Prepare() error { return nil }
+
+// Fetch takes in grants and acknowledgements.
+func (k *socket) Fetch() {
+	if err := k.readReturns(); err != nil {
+		k.Break(lane.Other, err)
+	}
+}
+
+// putAck queues the acknowledgement of what has arrived, unless the peer has been
+// told, or one waits already: the queue has room for one beside all grants.
+func (k *socket) putAck() {
+	if k.told != k.arrived && k.outHead == k.outTail {
+		k.told = k.arrived
+		k.put(returnFrame{kind: kindAck, number: k.told}, nil)
+	}
+}
+
+// put appends a frame to what goes out.
+func (k *socket) put(f returnFrame, entries []lane.Grant) {
+	out := k.mem.out[k.outTail:]
+	f.encode((*[frameHeader]byte)(out))
+	n := k.putCode(out, 0, frameHeader)
+	if len(entries) > 0 {
+		n = k.putCode(out, n, n+encodeBuffers(out[n:], entries))
+	}
+	k.outTail += n
+}
+
+// putCode appends the code of b from one place to another, where there is one, and
+// returns where it ends.
+func (k *socket) putCode(b []byte, from, to int) int {
+	if !k.sealer.on() {
+		return to
+	}
+	k.sealer.seal((*[codeSize]byte)(b[to:]), k.sealer.next, b[from:to])
+	k.sealer.next++
+	return to + codeSize
+}
+
+// flushReturns gives the kernel the returns that wait.
+func (k *socket) flushReturns() error {
+	n, errno := sendTo(k.fd, ibv.AddrOf(&k.mem.out[k.outHead]), k.outTail-k.outHead)
+	if again(errno) {
+		return k.missed()
+	}
+	if errno != 0 {
+		return k.wrap("send a grant", errno, 0)
+	}
+	k.moved()
+	if k.outHead += n; k.outHead == k.outTail {
+		k.outHead, k.outTail = 0, 0
+	}
+	return nil
+}
+
+// readReturns takes in what the receiver has sent.
+func (k *socket) readReturns() error {
+	for {
+		in := k.mem.in[:]
+		n, errno := recvFrom(k.fd, ibv.AddrOf(&in[k.have]), len(in)-k.have)
+		if again(errno) {
+			return k.missed()
+		}
+		if errno != 0 {
+			return k.wrap("receive", errno, 0)
+		}
+		if n == 0 {
+			return k.wrapEnd()
+		}
+		k.moved()
+		k.have += n
+		used, err := k.takeReturns(in[:k.have])
+		if err != nil {
+			return err
+		}
+		short := k.have < len(in)
+		k.have = copy(in, in[used:k.have])
+		if short {
+			return nil
+		}
+	}
+}
+
+// takeReturns acts on the whole frames in b and returns how many bytes they are.
+func (k *socket) takeReturns(b []byte) (used int, err error) {
+	code := k.opener.size()
+	for len(b)-used >= frameHeader+code {
+		head, rest := (*[frameHeader]byte)(b[used:]), b[used+frameHeader+code:]
+		if !k.fits(k.opener.next, head[:], b[used+frameHeader:]) {
+			return used, k.wrapForged("a grant's or acknowledgement's header")
+		}
+		f, err := decodeReturn(head)
+		if err != nil {
+			return used, k.wrapReturn(err)
+		}
+		used += frameHeader + code
+		if size := int(f.n) * grantBuffer; size > 0 {
+			if len(rest) < size+code {
+				return used - frameHeader - code, nil // all of it will be looked at again
+			}
+			if !k.fits(k.opener.next+1, rest[:size], rest[size:]) {
+				return used, k.wrapForged("a grant")
+			}
+			used += size + code
+		}
+		k.opener.next += uint64(k.opener.codes(int(f.n) * grantBuffer))
+		if f.kind == kindAck {
+			err = k.acknowledged(f.number)
+		} else {
+			err = k.granted(f, rest)
+		}
+		if err != nil {
+			return used, k.wrapReturn(err)
+		}
+	}
+	return used, nil
+}
+
+// fits reports whether b fits the code that follows it, where there is one.
+func (k *socket) fits(number uint64, b, code []byte) bool {
+	if !k.opener.on() {
+		return true
+	}
+	right, _ := k.opener.open((*[codeSize]byte)(code), number, b)
+	return right
+}
+
+func (k *socket) wrapReturn(err error) error {
+	return fmt.Errorf("%w: %v: %v: %w", fault.ErrProtocol, k.Conn, k.Lane, err)
+}
+
+// granted hands on a grant.
+func (k *socket) granted(f returnFrame, buffers []byte) error {
+	for i := range f.n {
+		k.grant[i] = decodeBuffer(buffers, i, f.n)
+	}
+	return k.Conn.Sink.Granted(f.number, k.grant[:f.n])
+}
+
+// acknowledged notes that count parts in all have arrived at the receiver.
+func (k *socket) acknowledged(count uint64) error {
+	n := count - k.delivered
+	if n == 0 || n > uint64(k.accepted) {
+		return fmt.Errorf("%d parts are said to have arrived; %d were said before, and %d were sent", count, k.delivered, k.delivered+uint64(k.accepted))
+	}
+	for range n {
+		p := &k.parts[k.oldest]
+		k.oldest = (k.oldest + 1) % lane.Window
+		k.accepted--
+		k.delivered++
+		k.Conn.Sink.Delivered(k.Lane, p.request)
+	}
+	return nil
+}

@@ -1,0 +1,331 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+const (
+	pollBytes   = 512 << 10               // most bytes that one poll moves over a socket: half as many cost a fifth of the speed, twice as many a tenth
+	sendBatch   = 8                       // parts that one system call may send
+	returnQueue = lane.Window * maxReturn // more than the grants that can be outstanding
+	returnInput = 1024                    // bytes of grants and acknowledgements read at once
+	readAhead   = 256                     // most bytes read with a header: copying them costs less than a system call
+	ackEvery    = 8                       // parts that arrive before the sender is told, at the latest
+	checkEvery  = time.Second             // between two looks at a silent socket
+	checkMisses = 64                      // fruitless polls between two looks at the clock
+	minLost     = 2                       // retransmissions in a row before a peer may count as lost
+)
+
+// socket carries a lane over TCP. All its work is done inside calls of the
+// connection's owner, with system calls that do not block, from and into the
+// user's buffers: an idle socket costs nothing, and a stopped one touches no
+// buffer.
+//
+// Nothing is copied but what comes in with a header, less than readAhead bytes,
+// and, where the lane is checked, parts of up to pieceSize: not a byte of those
+// reaches the user before its code has been found right.
+//
+// A part is accepted when the kernel has its last byte, and delivered when the
+// receiver says that it has arrived. Grants and acknowledgements come over the
+// socket in the other direction; grants are put into the ring where a device would
+// have written them.
+type socket struct {
+	*lane.Lane
+	port     *Port
+	fd       int // -1 until connected, and once closed; guarded by fdMu
+	fdMu     sync.Mutex
+	addr     netip.Addr
+	gidIndex int
+	token    uint64 // this side's
+	tcpPort  uint16 // where this side listens, if it receives
+	check    bool   // this side wants the lane to be checked
+	call     *dataport.Call
+	openErr  error // why this half cannot work
+	closed   bool
+
+	room           *ibv.Memory
+	mem            *socketMemory // in room
+	sealer, opener coder         // of what goes out, and of what comes in
+	outgoing
+	incoming
+	returns
+	grant [lane.MaxSubs]lane.Grant // that is being handed on
+	have  int                      // bytes in mem.in, read and not taken
+
+	misses  int
+	checked time.Time // when the kernel was last asked about the peer
+	suspect time.Time // since when it has acknowledged nothing; zero when it has
+}
+
+// socketMemory is what system calls are given addresses of, beside user buffers.
+// Where a half or a lane has no use for a part of it, that costs addresses only.
+type socketMemory struct {
+	msg   msghdr
+	iov   [4 * sendBatch]iovec
+	codes [pieceCodes][codeSize]byte                // of pieces to send, by number
+	heads [lane.Window][frameHeader + codeSize]byte // of the parts to send
+	in    [returnInput]byte                         // what is read ahead at the receiver, returns at the sender
+	out   [returnQueue]byte                         // returns to send
+	stage [pieceSize]byte                           // a part that waits for its code
+}
+
+// newSocket makes the socket that carries l, to be connected. What is wrong with
+// the local address is this lane's failure alone, and comes out when it connects.
+func newSocket(p *Port, l *lane.Lane) (_ *socket, err error) {
+	k := &socket{Lane: l, port: p, fd: -1, addr: l.From.Addr.Unmap(), gidIndex: l.From.Index}
+	if k.addr.Is6() && k.addr.IsLinkLocalUnicast() {
+		k.addr = k.addr.WithZone(p.Now().Netdev)
+	}
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return nil, err
+	}
+	if k.room, err = ibv.Alloc(socketMemorySize); err != nil {
+		return nil, err
+	}
+	k.mem = &ibv.Carve[socketMemory](k.room, 1)[0]
+	k.token = binary.NativeEndian.Uint64(b[:])
+	k.check = wantsCheck(p.opts.Check, k.addr, handshake.GIDAddr(l.Remote.GID), p.Now())
+	if !l.Conn.Sending {
+		k.tcpPort, k.openErr = p.opts.Data.Listen(k.addr, p.Now().Netdev)
+	}
+	return k, nil
+}
+
+func (k *socket) Offer(h *handshake.Lane) {
+	h.GID, h.GIDIndex = k.addr.WithZone("").As16(), uint16(k.gidIndex)
+	h.Token, h.TCPPort, h.Check = k.token, k.tcpPort, k.check
+}
+
+// Connect dials the receiver's half, or makes it known that the sender's will.
+func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) error {
+	if k.openErr != nil {
+		return k.openErr
+	}
+	c, netdev := k.Conn, k.port.Now().Netdev
+	end := dataport.End{
+		Name:   handshake.LaneName{Session: c.Session.ID(), Conn: c.ID, Lane: k.Index},
+		Key:    c.Session.LaneKey(),
+		Tokens: handshake.LaneTokens{Dialler: k.token, Listener: remote.Token},
+		Addr:   k.addr, Device: netdev,
+	}
+	if !c.Sending {
+		end.Tokens = handshake.LaneTokens{Dialler: remote.Token, Listener: k.token}
+	}
+	if k.check || remote.Check {
+		if err := k.useCodes(end); err != nil {
+			return err
+		}
+	}
+	if !c.Sending {
+		var err error
+		k.call, err = k.port.opts.Data.Expect(end, k.attach)
+		return err
+	}
+	to := handshake.GIDAddr(remote.GID)
+	if to.Is6() && to.IsLinkLocalUnicast() {
+		to = to.WithZone(netdev)
+	}
+	end.Reached = k.Reached.Store
+	fd, err := k.port.opts.Data.Dial(ctx, end, netip.AddrPortFrom(to, remote.TCPPort))
+	if err != nil {
+		return err
+	}
+	k.attach(fd)
+	return nil
+}
+
+// Lacked is what this node ran out of while the peer's call was waited for.
+func (k *socket) Lacked() error {
+	if k.call == nil {
+		return nil
+	}
+	return k.port.opts.Data.Why(k.call)
+}
+
+// attach takes over a connected descriptor. It may be called from any goroutine.
+func (k *socket) attach(fd int) {
+	k.fdMu.Lock()
+	defer k.fdMu.Unlock()
+	if k.closed || k.fd >= 0 {
+		_ = dataport.CloseFD(fd) // nobody waits for it any more
+		return
+	}
+	k.fd = fd
+}
+
+// attached reports whether there is a descriptor. Once there is, it stays until Close,
+// which like all else but attach is called with the connection's mutex held.
+func (k *socket) attached() bool {
+	k.fdMu.Lock()
+	defer k.fdMu.Unlock()
+	return k.fd >= 0
+}
+
+// Terms says which addresses the socket joins.
+func (k *socket) Terms() string {
+	own, peer := k.addr.WithZone(""), handshake.GIDAddr(k.Remote.GID)
+	if !k.Conn.Sending {
+		own, peer = peer, own
+	}
+	if k.sealer.on() {
+		return fmt.Sprintf("tcp %v -> %v checked", own, peer)
+	}
+	return fmt.Sprintf("tcp %v -> %v", own, peer)
+}
+
+// Remark has nothing to say.
+func (k *socket) Remark() string { return "" }
+
+// PostProof does nothing: the exchange that connected the socket has proved the path
+// both ways.
+func (k *socket) PostProof() error { return nil }
+
+func (k *socket) Proved() (sent, came bool, err error) {
+	there := k.attached()
+	return there, there, nil
+}
+
+func (k *socket) poll(receiving bool) error {
+	if !k.InService() {
+		return nil
+	}
+	if k.Conn.Sending {
+		if k.queued > 0 {
+			if err := k.flushParts(); err != nil {
+				return err
+			}
+		}
+		if k.queued+k.accepted > 0 {
+			return k.readReturns()
+		}
+		return nil
+	}
+	if k.outHead < k.outTail {
+		if err := k.flushReturns(); err != nil {
+			return err
+		}
+	}
+	if receiving {
+		return k.readParts()
+	}
+	return nil
+}
+
+// wrap makes an error of a system call one that names both ends. buffer is the
+// user's memory that the call was given.
+func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
+	switch errno {
+	case unix.EFAULT:
+		return fmt.Errorf("%w: %v: %v: %s: the memory at %#x is registered and not mapped", fault.ErrUsage, k.Conn, k.Lane, call, buffer)
+	case unix.EBADF, unix.ENOTSOCK, unix.EINVAL, unix.ENOTCONN:
+		return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrDevice, k.Conn, k.Lane, call, errno)
+	case unix.ECONNRESET, unix.EPIPE:
+		return fmt.Errorf("%w: %v: %v: %s: %w; %s has closed the lane or ended, its log may say why", fault.ErrLane, k.Conn, k.Lane, call, errno, k.Conn.Session.Name())
+	case unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN:
+		return fmt.Errorf("%w: %v: %v: %s: %w; check the cable, both ports and the peer", fault.ErrUnreachable, k.Conn, k.Lane, call, errno)
+	}
+	return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrLane, k.Conn, k.Lane, call, errno)
+}
+
+// errEnd is what a socket says when the peer has closed it.
+var errEnd = errors.New("the peer closed the lane")
+
+func (k *socket) wrapEnd() error {
+	return fmt.Errorf("%w: %v: %v: %w", fault.ErrPeerClosed, k.Conn, k.Lane, errEnd)
+}
+
+// again reports whether a system call did nothing for a reason that passes.
+func again(errno unix.Errno) bool {
+	return errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOBUFS || errno == unix.ENOMEM
+}
+
+// moved notes that the socket lives.
+func (k *socket) moved() { k.misses, k.suspect = 0, time.Time{} }
+
+// missed notes a poll in vain. Now and then it asks the kernel whether the peer
+// acknowledges: one that does may be as slow as it likes.
+func (k *socket) missed() error {
+	if k.misses++; k.misses%checkMisses != 0 {
+		return nil
+	}
+	now := time.Now()
+	if now.Sub(k.checked) < checkEvery {
+		return nil
+	}
+	k.checked = now
+	info, err := unix.GetsockoptTCPInfo(k.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return k.wrap("getsockopt(TCP_INFO)", err.(unix.Errno), 0)
+	}
+	silent := time.Duration(info.Last_ack_recv) * time.Millisecond
+	switch {
+	case info.Unacked == 0:
+		k.suspect = time.Time{}
+	case k.suspect.IsZero() || silent < now.Sub(k.suspect):
+		k.suspect = now
+	case info.Retransmits >= minLost && now.Sub(k.suspect) >= k.port.opts.LaneWait:
+		return fmt.Errorf("%w: %v: %v: nothing was acknowledged for %v; check the cable, both ports and the peer",
+			fault.ErrUnreachable, k.Conn, k.Lane, now.Sub(k.suspect).Round(time.Second))
+	}
+	return nil
+}
+
+// Stop forgets what was to be sent and received: nothing happens between calls.
+func (k *socket) Stop() error {
+	k.accepted, k.queued = 0, 0
+	k.incoming = incoming{}
+	k.outHead, k.outTail = 0, 0
+	return nil
+}
+
+// Drained is true: nothing happens between calls.
+func (k *socket) Drained() bool { return true }
+
+// Unsent is what the kernel has accepted and the peer's kernel has not acknowledged.
+func (k *socket) Unsent() int {
+	if k.fd < 0 || !k.InService() {
+		return 0
+	}
+	n, err := queuedBytes(k.fd)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Close gives the descriptor back; what the kernel has accepted still goes out.
+func (k *socket) Close() error {
+	if k.call != nil {
+		k.port.opts.Data.Cancel(k.call)
+		k.call = nil
+	}
+	k.fdMu.Lock()
+	fd := k.fd
+	k.fd, k.closed = -1, true
+	k.fdMu.Unlock()
+	var errs []error
+	if fd >= 0 {
+		errs = append(errs, dataport.CloseFD(fd))
+	}
+	if k.room != nil {
+		errs = append(errs, k.room.Free())
+		k.room, k.mem = nil, nil
+	}
+	return errors.Join(errs...)
+}

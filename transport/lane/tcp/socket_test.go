@@ -1,0 +1,314 @@
+package tcp_test
+
+// Two transports of this process connect over the interfaces that there are.
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/lane/tcp"
+	"ncclmesh/transport/message"
+)
+
+func TestMain(m *testing.M) { transporttest.Main(m) }
+
+// conn is either half of a connection.
+type conn interface{ Bundle() *bundle.Bundle }
+
+// sockets are those of a connection, by lane.
+func sockets(c conn) (all []*tcp.Socket) {
+	for _, l := range c.Bundle().Lanes() {
+		all = append(all, tcp.SocketOf(l))
+	}
+	return all
+}
+
+// rest takes lanes out of service.
+func rest(c conn, lanes ...*lane.Lane) {
+	c.Bundle().Lock()
+	defer c.Bundle().Unlock()
+	for _, l := range lanes {
+		l.Rest()
+	}
+}
+
+// A send is done when the receiver has its bytes, however many of them the kernels
+// hold: a sender whose process ends then, with grants unread, which makes its kernel
+// drop what it still has, takes nothing away.
+func TestTCPDelivered(t *testing.T) {
+	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		const n, more, each = 12, 4, 8 << 10
+		sm, sb := transporttest.Memory(t, n*each)
+		rm, rb := transporttest.Memory(t, (n+more)*each)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		transporttest.Fill(sb, 9)
+		var sent, got []*message.Request
+		post := func() {
+			got = append(got, transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr() + uintptr(len(got)*each), Size: each, Region: rg}))
+		}
+		for range n {
+			post()
+		}
+		for i := range n {
+			sent = append(sent, transporttest.Isend(t, s, sm, i*each, each, 0, sg))
+		}
+		for range more {
+			post() // which the sender does not read
+		}
+		for i, q := range sent { // the kernels have all of it
+			for range 100 {
+				if ok, _, err := q.Test(); ok || err != nil {
+					t.Fatalf("send %d before the receiver looked: done %v, error %v", i, ok, err)
+				}
+			}
+		}
+		left := append(append([]*message.Request(nil), sent...), got[:n]...)
+		transporttest.Await(t, "all messages", func() bool {
+			if ok, _, err := got[n].Test(); ok || err != nil {
+				t.Fatalf("a receive of nothing: done %v, error %v", ok, err)
+			}
+			left = slices.DeleteFunc(left, func(q *message.Request) bool {
+				ok, _, err := q.Test()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ok
+			})
+			return len(left) == 0
+		})
+		for _, k := range sockets(s) { // as the kernel does for a process that exits
+			if err := k.Replace(-1); err != nil {
+				t.Error(err)
+			}
+		}
+		if !bytes.Equal(sb, rb[:n*each]) {
+			t.Error("the bytes differ")
+		}
+		transporttest.Await(t, "the end of the other receives", func() bool {
+			ok, _, err := got[n].Test()
+			if ok {
+				t.Fatal("a receive of nothing is done")
+			}
+			return err != nil
+		})
+		rest(s, s.Bundle().Lanes()...)
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// Memory that is registered and not there is an error of its connection alone.
+func TestTCPUnmapped(t *testing.T) {
+	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		b := transporttest.Block(t, s, r, transporttest.Most(s))
+		for range 3 { // both sides are in the middle of parts
+			if ok, _, err := b.Recv.Test(); ok || err != nil {
+				t.Fatalf("receive: %v, %v", ok, err)
+			}
+		}
+		if err := errors.Join(unix.Mprotect(b.From.Bytes(), unix.PROT_NONE), unix.Mprotect(b.To.Bytes(), unix.PROT_NONE)); err != nil {
+			t.Fatal(err)
+		}
+		var first error
+		transporttest.Await(t, "an error", func() bool {
+			if _, _, first = b.Recv.Test(); first == nil {
+				_, _, first = b.Send.Test()
+			}
+			return first != nil
+		})
+		if !errors.Is(first, fault.ErrUsage) || errors.Is(first, syscall.EFAULT) {
+			t.Errorf("error %v, want ErrUsage that says what is wrong", first)
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// The same when a short message is copied, not read, to where it should go.
+func TestTCPUnmappedShort(t *testing.T) {
+	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		sm, _ := transporttest.Memory(t, 64)
+		rm, _ := transporttest.Memory(t, 64)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Region: rg})
+		err := rm.Free()
+		if err != nil {
+			t.Fatal(err)
+		}
+		transporttest.Isend(t, s, sm, 0, 64, 0, sg)
+		transporttest.Await(t, "an error", func() bool {
+			_, _, err = rq.Test()
+			return err != nil
+		})
+		if !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), "not mapped") {
+			t.Errorf("error %v, want ErrUsage that says what is wrong", err)
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// A slow receiver is no error, and a peer that acknowledges nothing is one.
+func TestTCPSlow(t *testing.T) {
+	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		b := transporttest.Block(t, s, r, transporttest.Most(s))
+		for _, k := range sockets(s) {
+			k.Hurry(time.Millisecond)
+		}
+		for start := time.Now(); time.Since(start) < 2500*time.Millisecond; time.Sleep(time.Millisecond) {
+			if ok, _, err := b.Send.Test(); ok || err != nil {
+				t.Fatalf("a send to a slow receiver: done %v, error %v", ok, err)
+			}
+		}
+		transporttest.Both(t, "the message", b.Send, b.Recv)
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// A call moves so many bytes and no more, so that a busy connection leaves its
+// thread to the others.
+func TestTCPShare(t *testing.T) {
+	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		b := transporttest.Block(t, s, r, transporttest.Most(s))
+		arrived := func() (all []int) {
+			for _, k := range sockets(r) {
+				all = append(all, k.Arrived())
+			}
+			return all
+		}
+		for before := arrived(); before[0] < 2*tcp.PollBytes; {
+			if ok, _, err := b.Recv.Test(); ok || err != nil {
+				t.Fatalf("a receive whose sender waits: done %v, error %v", ok, err)
+			}
+			now := arrived()
+			for i := range now {
+				if moved := now[i] - before[i]; moved > tcp.PollBytes+tcp.ReadAhead {
+					t.Fatalf("lane %d: one call moved %d bytes; %d can be", i, moved, tcp.PollBytes)
+				}
+			}
+			before = now
+		}
+		transporttest.Both(t, "the message", b.Send, b.Recv)
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// The kernel takes small messages as they come, so no lane ever has a backlog:
+// they go over all lanes by turns.
+func TestTCPTurns(t *testing.T) {
+	transporttest.Leaks(t)
+	s, r := transporttest.PairTCP(t, 4)
+	sm, _ := transporttest.Memory(t, 1024)
+	rm, _ := transporttest.Memory(t, 1024)
+	sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+	const turns = 5
+	for range turns * len(s.Bundle().Lanes()) {
+		transporttest.Both(t, "the message", transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 1024, Region: rg}), transporttest.Isend(t, s, sm, 0, 1024, 0, sg))
+	}
+	for _, l := range s.Bundle().Lanes() {
+		if want := uint64(turns * 1024); l.Bytes.Value() != want {
+			t.Errorf("%v carried %d bytes, want %d", l, l.Bytes.Value(), want)
+		}
+	}
+	transporttest.CloseBoth(t, s, r)
+}
+
+// A connection that is not called does nothing, as nothing runs for it.
+func TestTCPIdle(t *testing.T) {
+	transporttest.Leaks(t)
+	a, b := transporttest.NewTCP(t, 2), transporttest.NewTCP(t, 2)
+	s, r := transporttest.Connect(t, a, b)
+	before := runtime.NumGoroutine()
+	for range 8 {
+		s, r := transporttest.Connect(t, a, b)
+		defer transporttest.CloseBoth(t, s, r)
+	}
+	transporttest.Await(t, "the goroutines that set up", func() bool { return runtime.NumGoroutine() <= before })
+	transporttest.CloseBoth(t, s, r)
+}
+
+// A region of memory that only a device can reach is refused.
+func TestTCPDmaBuf(t *testing.T) {
+	transporttest.Leaks(t)
+	s, r := transporttest.PairTCP(t, 1)
+	if _, err := s.RegDmaBufMR(0x1000, 4096, 0, 0); !errors.Is(err, fault.ErrUsage) {
+		t.Errorf("error %v, want ErrUsage", err)
+	}
+	transporttest.CloseBoth(t, s, r)
+}
+
+// When the peer's process is gone the sockets say so at once.
+func TestTCPPeerGone(t *testing.T) {
+	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		b := transporttest.Block(t, s, r, transporttest.Most(s))
+		rest(r, r.Bundle().Lanes()...)
+		for _, k := range sockets(r) { // as the kernel does for a process that is killed
+			if err := unix.Shutdown(k.FD(), unix.SHUT_RDWR); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.SetsockoptLinger(k.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+				t.Fatal(err)
+			}
+			r.Bundle().Lock()
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+			r.Bundle().Unlock()
+		}
+		transporttest.Await(t, "the error", func() bool {
+			ok, _, err := b.Send.Test()
+			if ok || err != nil && !errors.Is(err, fault.ErrPeer) {
+				t.Fatalf("done %v, error %v", ok, err)
+			}
+			return err != nil
+		})
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// The last lane breaks while grants are read from it, which fill what is read at
+// once to its last byte: the send has an error, although its grant is there.
+func TestGrantsThenEnd(t *testing.T) {
+	transporttest.Leaks(t)
+	s, r := transporttest.PairTCP(t, 1)
+	for _, c := range []conn{s, r} { // one lane, however many interfaces this machine has
+		rest(c, c.Bundle().Lanes()[1:]...)
+	}
+	from, to := sockets(s)[0], sockets(r)[0]
+	m, _ := transporttest.Memory(t, 4096)
+	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+	b := message.Buffer{Addr: m.Addr(), Size: 64, Tag: 1, Region: rg}
+	input, one := from.Input(), tcp.FrameHeader+tcp.GrantBuffer+2*from.CodeSize()
+	left := input
+	for ; left%one != 0; left -= one + tcp.GrantBuffer {
+		transporttest.Irecv(t, r, b, b)
+	}
+	for range left / one {
+		transporttest.Irecv(t, r, b)
+	}
+	if err := unix.Shutdown(to.FD(), unix.SHUT_WR); err != nil {
+		t.Fatal(err)
+	}
+	transporttest.Await(t, "the grants and the end", func() bool {
+		n, err := unix.IoctlGetInt(from.FD(), unix.TIOCINQ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := unix.GetsockoptTCPInfo(from.FD(), unix.IPPROTO_TCP, unix.TCP_INFO)
+		const closeWait = 8 // of the kernel's TCP states
+		return err == nil && n >= input && info.State == closeWait
+	})
+	if q, err := s.Isend(m.Addr()+2048, 64, 1, sg); q != nil || !errors.Is(err, fault.ErrPeer) {
+		t.Errorf("isend on a connection without a lane: %v, %v, want ErrPeer", q, err)
+	}
+	transporttest.CloseBoth(t, s, r)
+}

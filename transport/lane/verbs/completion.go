@@ -1,0 +1,79 @@
+package verbs
+
+import (
+	"fmt"
+
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// complete dispatches one completion to what it belongs to. A bad one takes its
+// queue pair's lane out of service.
+func (d *domain) complete(wc *ibv.WC) {
+	kind, index := uint8(wc.WRID>>56), int(uint8(wc.WRID>>48))
+	if index >= len(d.qps) || d.qps[index] == nil || d.qps[index].qp.Num() != wc.QPNum {
+		d.conn.Bundle.Fail(fmt.Errorf("%w: %v: completion of unknown work request %#x on queue pair %d", fault.ErrInternal, d.conn, wc.WRID, wc.QPNum))
+		return
+	}
+	q := d.qps[index]
+	request := lane.Other
+	switch kind {
+	case wrPart, wrGrant, wrProof:
+		if credits := int(uint16(wc.WRID >> 16)); credits > 0 { // a signalled one
+			d.sends--
+			q.credits += credits
+		}
+		if kind == wrPart {
+			request = int(uint16(wc.WRID >> 32))
+		}
+	case wrRecv:
+		q.posted--
+		request = lane.Receive
+	case wrMarker:
+		q.marks++
+		return
+	}
+	ok := wc.Status == ibv.IBV_WC_SUCCESS
+	switch {
+	case kind == wrProof && ok:
+		q.proof = proofDone
+	case kind == wrProof:
+		q.proof, q.proofErr = proofFailed, q.wcError(wc)
+	case !ok && !q.InService() && request < 0: // out of service already
+	case !ok:
+		q.Break(request, q.wcError(wc))
+	case kind == wrPart:
+		d.conn.Sink.Delivered(q.Lane, request)
+	case kind == wrRecv:
+		q.arrived(wc)
+	}
+}
+
+// arrived hands on a part whose last write has come.
+func (q *queuePair) arrived(wc *ibv.WC) {
+	if wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM {
+		q.Conn.Bundle.Fail(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", fault.ErrProtocol, q.Conn, q.Lane, wc.Opcode))
+		return
+	}
+	v := networkOrder(wc.Imm)
+	m, _ := lane.DecodeImm(v)
+	q.Conn.Sink.Arrived(q.Lane, v, int64(m.Writes)*int64(q.chunk)+int64(wc.ByteLen))
+}
+
+// wcError turns a failed completion into an error that names both ends. What was
+// flushed is the consequence of something else: see [lane.Flushed].
+func (q *queuePair) wcError(wc *ibv.WC) error {
+	kind, hint := error(fault.ErrLane), ""
+	cause := wc.Err(q.Conn.Session.Name())
+	switch wc.Status {
+	case ibv.IBV_WC_RETRY_EXC_ERR:
+		hint = "; the peer or the cable stopped answering: check both ports and the cable between them"
+	case ibv.IBV_WC_WR_FLUSH_ERR:
+		cause = lane.Flushed{Cause: cause}
+	case ibv.IBV_WC_RNR_RETRY_EXC_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR, ibv.IBV_WC_REM_OP_ERR:
+	default:
+		kind = fault.ErrDevice
+	}
+	return fmt.Errorf("%w: %v: %v: %w%s", kind, q.Conn, q.Lane, cause, hint)
+}

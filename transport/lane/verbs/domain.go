@@ -1,0 +1,121 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/lane"
+)
+
+const pollBatch = 32 // completions taken at once
+
+// domain is what a connection's queue pairs on one device share: the completion queue
+// and the registration of the connection's wire.
+type domain struct {
+	port   *Port
+	conn   *lane.Conn
+	place  int // among the connection's domains
+	writes int // most work requests of one part
+	mem    *ibv.Memory
+	cq     *ibv.CQ
+	wire   *ibv.MR
+	wc     []ibv.WC
+	sends  int                       // signalled sends whose completion has not been polled
+	qps    [lane.MaxParts]*queuePair // by lane; nil for lanes of other domains
+}
+
+// Open makes the completion queue and the registration of the wire of a connection.
+func (p *Port) Open(c *lane.Conn, place int, to []handshake.Port) (_ lane.Domain, err error) {
+	d := &domain{port: p, conn: c, place: place, writes: 1}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	if c.Sending && !c.Trial {
+		for i := range to {
+			d.writes = max(d.writes, mostWrites(chunkOf(p.attr.Load().MaxMsgSz, to[i].MaxMsgSize)))
+		}
+	}
+	if d.mem, err = ibv.Alloc(pollBatch * 64); err != nil {
+		return nil, err
+	}
+	d.wc = ibv.Carve[ibv.WC](d.mem, pollBatch)
+	depth := sendSlack + recvDepth
+	switch {
+	case c.Trial:
+		depth = trialDepth
+	case c.Sending:
+		depth = 2 * (lane.Window + d.writes)
+	}
+	depth = len(to) * (depth + 2)
+	if depth > p.maxCQE {
+		return nil, fmt.Errorf("%v: %d queue pairs need a completion queue of %d entries and the device has %d; lower NCCL_IB_QPS_PER_CONNECTION", p, len(to), depth, p.maxCQE)
+	}
+	if d.cq, err = p.ctx.CreateCQ(depth, nil); err != nil {
+		return nil, err
+	}
+	d.wire, err = p.pd.RegMR(c.Wire.Base(), lane.WireSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
+	return d, err
+}
+
+func (d *domain) Key() uint32 { return d.wire.RKey() }
+
+func (d *domain) Port() lane.Port { return d.port }
+
+// NewLane makes the queue pair that carries l, in INIT.
+func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
+	q, err := newQueuePair(d, l)
+	if err != nil {
+		return nil, err
+	}
+	d.qps[l.Index] = q
+	return q, nil
+}
+
+// Close gives the completion queue and the registration back.
+func (d *domain) Close() error {
+	var errs []error
+	if d.cq != nil {
+		errs = append(errs, d.cq.Close())
+	}
+	if d.wire != nil {
+		errs = append(errs, d.wire.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // and the device may write completions yet
+	}
+	if d.mem != nil {
+		errs = append(errs, d.mem.Free())
+		d.mem = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Poll takes what completions there are, if there may be some.
+func (d *domain) Poll(receiving bool) {
+	if d.sends > 0 || receiving {
+		d.poll()
+	}
+}
+
+// Flush does nothing: the device acknowledges by itself.
+func (d *domain) Flush(bool) {}
+
+func (d *domain) poll() {
+	for {
+		n, err := d.cq.Poll(d.wc)
+		if err != nil {
+			d.conn.Bundle.Fail(fmt.Errorf("%v: %v: %w", d.conn, d.port, err))
+			return
+		}
+		for i := range n {
+			d.complete(&d.wc[i])
+		}
+		if n < len(d.wc) {
+			return
+		}
+	}
+}

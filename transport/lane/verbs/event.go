@@ -1,0 +1,74 @@
+package verbs
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"ncclmesh/guard"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+)
+
+// guardedEvent is event. A panic in it fails the connection that the event is about.
+func (p *Port) guardedEvent(e ibv.Event) {
+	guard.Run(func() { p.event(e) }, func(g *guard.Panic) {
+		fault.Panicked(p.opts.Log, "event of "+p.String(), g)
+		if q := p.queueOf(e); q != nil {
+			q.Conn.Bundle.Fail(fmt.Errorf("%w: %v: %s: %w", fault.ErrInternal, q.Conn, e.Name, g))
+		}
+	})
+}
+
+// queueOf is the queue pair that an event is about, or nil.
+func (p *Port) queueOf(e ibv.Event) *queuePair {
+	p.queueMu.Lock()
+	defer p.queueMu.Unlock()
+	return p.queues[e.QPN]
+}
+
+// event handles an asynchronous event of the device. Until it returns, the queue
+// pair that the event speaks of cannot be destroyed, and who destroys it holds its
+// connection's mutex: so it takes none of those. A port's event alone ends nothing:
+// the lanes on it find out for themselves.
+func (p *Port) event(e ibv.Event) {
+	log := p.opts.Log
+	switch e.Type {
+	case ibv.IBV_EVENT_QP_FATAL, ibv.IBV_EVENT_QP_REQ_ERR, ibv.IBV_EVENT_QP_ACCESS_ERR:
+		if q := p.queueOf(e); q != nil {
+			q.accuse(e.Name)
+		}
+	case ibv.IBV_EVENT_PORT_ERR:
+		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
+	case ibv.IBV_EVENT_DEVICE_FATAL:
+		p.queueMu.Lock()
+		queues := slices.Collect(maps.Values(p.queues))
+		p.queueMu.Unlock()
+		for _, q := range queues {
+			q.accuse(e.Name)
+		}
+		log.Warn("device failed", "port", p.String(), "event", e.Name, "queue pairs", len(queues))
+	default:
+		log.Debug("device event", "port", p.String(), "event", e.Name)
+	}
+}
+
+// accuse tells the connection of an event that says that the queue pair broke.
+func (q *queuePair) accuse(event string) {
+	q.Conn.Bundle.Evidence(q.Lane, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, q.Conn, q.Lane, event))
+}
+
+// watch makes asynchronous events of a queue pair reach it.
+func (p *Port) watch(q *queuePair) {
+	p.queueMu.Lock()
+	p.queues[q.qp.Num()] = q
+	p.queueMu.Unlock()
+}
+
+func (p *Port) unwatch(q *queuePair) {
+	p.queueMu.Lock()
+	if p.queues[q.qp.Num()] == q {
+		delete(p.queues, q.qp.Num())
+	}
+	p.queueMu.Unlock()
+}

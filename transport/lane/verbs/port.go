@@ -1,0 +1,157 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/crew"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// Options are the attributes of queue pairs and registrations.
+type Options struct {
+	TrafficClass    int // of RoCE
+	ServiceLevel    int
+	PKeyIndex       int
+	Timeout         int  // ack timeout, 4.096 µs · 2^n
+	TrialTimeout    int  // of queue pairs that carry proofs only
+	RetryCount      int  // transport retries
+	RNRRetry        int  // receiver-not-ready retries
+	RelaxedOrdering bool // of writes into the user's memory, where the device can
+
+	Resolving *crew.Crew // takes queue pairs to RTR, which may wait a second in the kernel
+	Log       *slog.Logger
+}
+
+// Port is one RDMA port with its open device.
+type Port struct {
+	lane.Local
+	opts    Options
+	attr    atomic.Pointer[ibv.PortAttr] // as last seen
+	maxQPWR int
+	maxCQE  int
+	ctx     *ibv.Context
+	pd      *ibv.PD
+	stop    func() // ends the event watcher
+	fds     []int  // that a forked child closes
+
+	regMu sync.Mutex // held while memory is registered and deregistered, which may take long
+	regs  map[regKey]*registration
+
+	queueMu sync.Mutex            // a leaf: the event handler takes it
+	queues  map[uint32]*queuePair // by queue pair number
+}
+
+var _ lane.Port = (*Port)(nil)
+
+// Open opens the device of t, which gets that number among the node's ports.
+func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Options) (_ *Port, err error) {
+	p := &Port{opts: o, regs: map[regKey]*registration{}, queues: map[uint32]*queuePair{}}
+	p.Set(index, t)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	forkfd.Do(func() {
+		if p.ctx, err = dev.Open(); err == nil {
+			fds := p.ctx.FDs()
+			p.closedInChild(fds[:]...)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	da, err := p.ctx.QueryDevice()
+	if err != nil {
+		return nil, err
+	}
+	p.maxQPWR, p.maxCQE = int(da.MaxQPWR), int(da.MaxCQE)
+	if _, err = p.See(t); err != nil {
+		return nil, err
+	}
+	if p.pd, err = p.ctx.AllocPD(); err != nil {
+		return nil, err
+	}
+	return p, p.hear()
+}
+
+// hear begins to listen to the device's asynchronous events.
+func (p *Port) hear() (err error) {
+	forkfd.Do(func() {
+		caught := func(g *guard.Panic) {
+			p.opts.Log.Error(fmt.Sprintf("events of %v are no longer heard: %s", p, g.Report()))
+		}
+		if p.stop, err = p.ctx.Events(p.guardedEvent, caught); err == nil {
+			p.closedInChild(p.ctx.EventsFD())
+		}
+	})
+	return err
+}
+
+// closedInChild makes a forked child close the device's descriptors, so that it
+// does not keep the queue pairs alive that this process leaves.
+func (p *Port) closedInChild(fds ...int) {
+	for _, fd := range fds {
+		forkfd.Mark(fd)
+	}
+	p.fds = append(p.fds, fds...)
+}
+
+// Kind is [lane.Verbs].
+func (p *Port) Kind() lane.Kind { return lane.Verbs }
+
+// Traits: the device does all by itself.
+func (p *Port) Traits() lane.Traits { return lane.Traits{} }
+
+// See takes note of the port's present state, completed with what only the device
+// knows, and reports whether it has changed.
+func (p *Port) See(t topology.Port) (changed bool, err error) {
+	attr, err := p.ctx.QueryPort(t.Num)
+	if err != nil {
+		return false, err
+	}
+	if mbps, err := p.ctx.PortSpeed(t.Num); err == nil && mbps > 0 {
+		t.LinkMbps = mbps
+	}
+	old := p.attr.Swap(&attr)
+	changed = p.Local.See(t)
+	return changed || old == nil || !reflect.DeepEqual(*old, attr), nil
+}
+
+// Describe completes what the peer is told with what only the device knows.
+func (p *Port) Describe(h *handshake.Port) {
+	attr := p.attr.Load()
+	h.MTU, h.MaxMsgSize = uint8(attr.ActiveMTU), attr.MaxMsgSz
+}
+
+// Close closes the device.
+func (p *Port) Close() error {
+	var errs []error
+	if p.stop != nil {
+		p.stop()
+	}
+	if n := len(p.regs); n > 0 {
+		errs = append(errs, fmt.Errorf("%w: %d memory regions still registered on %v", fault.ErrInternal, n, p))
+	}
+	if p.pd != nil {
+		errs = append(errs, p.pd.Close())
+	}
+	for _, fd := range p.fds {
+		forkfd.Clear(fd)
+	}
+	if p.ctx != nil {
+		errs = append(errs, p.ctx.Close())
+	}
+	return errors.Join(errs...)
+}

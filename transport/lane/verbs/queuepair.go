@@ -1,0 +1,298 @@
+package verbs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// Queue sizes, in work requests.
+const (
+	sendSlack   = 2 * lane.Window    // send queue of a receiver's queue pair
+	recvDepth   = 2*lane.Window + 64 // receives of every queue pair of a receiver
+	recvBatch   = 64                 // receives are posted again in chains of at most this many
+	grantSignal = 64                 // one grant in this many is signalled
+	inlineBytes = lane.EntrySize     // a single grant fits
+	trialDepth  = 4                  // send queue of a trial, which posts one proof
+)
+
+// Work request ids: kind 8 | lane 8 | request 16 | credits 16 | 0 16.
+const (
+	wrPart   = 1
+	wrGrant  = 2
+	wrProof  = 3
+	wrRecv   = 4
+	wrMarker = 5
+)
+
+func wrID(kind, lane uint8, request, credits int) uint64 {
+	return uint64(kind)<<56 | uint64(lane)<<48 | uint64(uint16(request))<<32 | uint64(uint16(credits))<<16
+}
+
+// queuePair carries a lane over a reliable connection of verbs.
+type queuePair struct {
+	*lane.Lane
+	domain *domain
+	place  int // of the peer's port among its domains
+	mem    *ibv.Memory
+	qp     *ibv.QP
+	psn    uint32
+	token  uint64 // what the peer writes here as its proof
+
+	proof    proof  // how far this side's proof write has come
+	proofErr error  // why it failed
+	chunk    uint32 // most bytes of one write
+	credits  int    // free send-queue entries
+	unsig    int    // grants since the last signalled one
+	posted   int    // receives posted and not polled
+	marked   int    // markers posted
+	marks    int    // markers flushed
+
+	wr   []ibv.SendWR
+	sge  []ibv.SGE
+	recv []ibv.RecvWR
+}
+
+type proof uint8
+
+const (
+	proofNone   proof = 0
+	proofPosted proof = 1
+	proofDone   proof = 2
+	proofFailed proof = 3
+)
+
+// chunkOf is the most bytes of one write between two ports: the smaller
+// max_msg_sz in whole cuts.
+func chunkOf(a, b uint32) uint32 {
+	c := min(a, b, lane.MaxChunk)
+	if c == 0 {
+		c = lane.MaxChunk
+	}
+	return max(c&^(lane.PartAlign-1), lane.PartAlign)
+}
+
+// mostWrites is the number of writes that the largest message of NCCL, 1 GiB,
+// takes when it is one part.
+func mostWrites(chunk uint32) int {
+	return min((lane.MaxChunk+int(chunk)-1)/int(chunk), lane.MaxWrites)
+}
+
+// newQueuePair makes the queue pair that carries l, in INIT.
+func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
+	q := &queuePair{Lane: l, domain: d}
+	q.chunk = chunkOf(d.port.attr.Load().MaxMsgSz, l.Peer.MaxMsgSize)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, q.Close())
+		}
+	}()
+	if q.mem, err = ibv.Alloc(d.writes*(128+16) + recvBatch*32 + 3*64); err != nil {
+		return nil, err
+	}
+	if err := q.create(); err != nil {
+		return nil, err
+	}
+	var b [12]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return nil, err
+	}
+	q.psn = binary.NativeEndian.Uint32(b[:]) & 0xffffff
+	q.token = binary.NativeEndian.Uint64(b[4:]) | 1 // never the zero that memory starts with
+	err = q.qp.Modify(&ibv.QPAttr{
+		QPState:       ibv.IBV_QPS_INIT,
+		PkeyIndex:     uint16(d.port.opts.PKeyIndex),
+		PortNum:       d.port.Now().Num,
+		QPAccessFlags: ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE,
+	}, ibv.IBV_QP_STATE|ibv.IBV_QP_PKEY_INDEX|ibv.IBV_QP_PORT|ibv.IBV_QP_ACCESS_FLAGS)
+	if err != nil {
+		return nil, err
+	}
+	q.wr = ibv.Carve[ibv.SendWR](q.mem, d.writes)
+	q.sge = ibv.Carve[ibv.SGE](q.mem, d.writes)
+	if !l.Conn.Sending && !l.Conn.Trial {
+		q.chainReceives(ibv.Carve[ibv.RecvWR](q.mem, recvBatch))
+		if err := q.fillReceives(); err != nil {
+			return nil, err
+		}
+	}
+	d.port.watch(q)
+	return q, nil
+}
+
+// create makes the queue pair itself, with queues as its connection needs them.
+func (q *queuePair) create() (err error) {
+	d, c := q.domain, q.Conn
+	init := ibv.QPInit{SendCQ: d.cq, RecvCQ: d.cq, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineBytes, Type: ibv.IBV_QPT_RC}
+	switch {
+	case c.Trial:
+		q.credits, init.MaxRecvWR = trialDepth, 1
+	case c.Sending:
+		q.credits = min(2*(lane.Window+d.writes), d.port.maxQPWR)
+		init.MaxRecvWR = 1
+	default:
+		q.credits = min(sendSlack, d.port.maxQPWR)
+		if d.port.maxQPWR < recvDepth {
+			return fmt.Errorf("%v takes %d receives in a queue and %d are needed", d.port, d.port.maxQPWR, recvDepth)
+		}
+		init.MaxRecvWR = recvDepth
+	}
+	init.MaxSendWR = uint32(q.credits)
+	q.qp, err = d.port.pd.CreateQP(init)
+	if err != nil {
+		init.MaxInline = 0 // a device without inline data refuses it
+		var again error
+		if q.qp, again = d.port.pd.CreateQP(init); again != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *queuePair) Offer(h *handshake.Lane) {
+	attr := q.domain.port.attr.Load()
+	h.QPN, h.PSN, h.Token = q.qp.Num(), q.psn, q.token
+	h.GID, h.GIDIndex = q.From.Raw, uint16(q.From.Index)
+	h.LID, h.MTU, h.MaxMsg = attr.LID, uint8(attr.ActiveMTU), attr.MaxMsgSz
+}
+
+// Connect takes the queue pair to RTS. RTR may block in the kernel for a second
+// while it resolves the peer's address, so that lanes are connected in parallel
+// and never on NCCL's threads.
+func (q *queuePair) Connect(_ context.Context, remote handshake.Lane, place int) error {
+	q.place = place
+	return q.domain.port.opts.Resolving.Do(func() error { return q.connect(remote) })
+}
+
+func (q *queuePair) connect(remote handshake.Lane) error {
+	p, attr := q.domain.port, q.domain.port.attr.Load()
+	o := &p.opts
+	q.chunk = chunkOf(attr.MaxMsgSz, remote.MaxMsg)
+	ah := ibv.AHAttr{PortNum: p.Now().Num, SL: uint8(o.ServiceLevel)}
+	if attr.LinkLayer == ibv.IBV_LINK_LAYER_ETHERNET {
+		ah.IsGlobal = 1
+		ah.GRH = ibv.GlobalRoute{DGID: ibv.GID(remote.GID), SGIDIndex: uint8(q.From.Index), HopLimit: 255, TrafficClass: uint8(o.TrafficClass)}
+	} else {
+		ah.DLID = remote.LID
+	}
+	err := q.qp.Modify(&ibv.QPAttr{
+		QPState: ibv.IBV_QPS_RTR, AHAttr: ah,
+		PathMTU:   min(attr.ActiveMTU, uint32(remote.MTU)),
+		DestQPNum: remote.QPN, RQPSN: remote.PSN,
+		MaxDestRdAtomic: 1, MinRnrTimer: 1, // 0.01 ms, the shortest
+	}, ibv.IBV_QP_STATE|ibv.IBV_QP_AV|ibv.IBV_QP_PATH_MTU|ibv.IBV_QP_DEST_QPN|ibv.IBV_QP_RQ_PSN|
+		ibv.IBV_QP_MAX_DEST_RD_ATOMIC|ibv.IBV_QP_MIN_RNR_TIMER)
+	if err != nil {
+		return err
+	}
+	timeout := o.Timeout
+	if q.Conn.Trial {
+		timeout = o.TrialTimeout
+	}
+	return q.qp.Modify(&ibv.QPAttr{
+		QPState: ibv.IBV_QPS_RTS, SQPSN: q.psn, MaxRdAtomic: 1,
+		Timeout: uint8(timeout), RetryCnt: uint8(o.RetryCount), RnrRetry: uint8(o.RNRRetry),
+	}, ibv.IBV_QP_STATE|ibv.IBV_QP_TIMEOUT|ibv.IBV_QP_RETRY_CNT|ibv.IBV_QP_RNR_RETRY|
+		ibv.IBV_QP_SQ_PSN|ibv.IBV_QP_MAX_QP_RD_ATOMIC)
+}
+
+// Lacked is nil: what a queue pair lacks, Connect returns.
+func (q *queuePair) Lacked() error { return nil }
+
+func (q *queuePair) Terms() string {
+	attr := q.domain.port.attr.Load()
+	mtu := mtuBytes(min(attr.ActiveMTU, uint32(q.Remote.MTU)))
+	if attr.LinkLayer == ibv.IBV_LINK_LAYER_INFINIBAND {
+		return fmt.Sprintf("mtu %d lid %d", mtu, q.Remote.LID)
+	}
+	return fmt.Sprintf("mtu %d gid %d", mtu, q.From.Index)
+}
+
+// Remark says when a cable works at less than one of its ends could.
+func (q *queuePair) Remark() string {
+	p, s := q.domain.port, q.Conn.Session
+	ours, theirs := p.attr.Load().ActiveMTU, uint32(q.Remote.MTU)
+	if ours == theirs {
+		return ""
+	}
+	there := topology.Port{Device: q.Peer.Device, Num: q.Peer.Num, Netdev: q.Peer.Netdev}
+	return fmt.Sprintf("MTU differs between the ends of a cable: %v on %s has %d, %s on %s has %d; using %d. Set the same MTU at both ends",
+		p, s.LocalName(), mtuBytes(ours), there.String(), s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs)))
+}
+
+// mtuBytes is the number of bytes of an ibv_mtu.
+func mtuBytes(mtu uint32) int { return 128 << mtu }
+
+// PostProof writes the peer's token into its memory: the lane's first packet,
+// and the only evidence of a path that counts.
+func (q *queuePair) PostProof() error {
+	c := q.Conn
+	c.Wire.Out[q.Index] = q.Remote.Token
+	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&c.Wire.Out[q.Index])), Length: 8, LKey: q.domain.wire.LKey()}
+	q.wr[0] = ibv.SendWR{
+		WRID: wrID(wrProof, q.Index, 0, 1), SGList: ibv.AddrOf(&q.sge[0]), NumSGE: 1,
+		Opcode: ibv.IBV_WR_RDMA_WRITE, SendFlags: ibv.IBV_SEND_SIGNALED,
+		RemoteAddr: c.PeerBase + lane.ProofOffset(q.Index), RKey: c.PeerKeys[q.place],
+	}
+	if _, err := q.qp.PostSend(&q.wr[0]); err != nil {
+		return err
+	}
+	q.proof = proofPosted
+	q.credits--
+	q.domain.sends++
+	return nil
+}
+
+func (q *queuePair) Proved() (sent, came bool, err error) {
+	q.domain.poll()
+	if q.proof == proofFailed {
+		return false, false, q.proofErr
+	}
+	return q.proof == proofDone, lane.Acquire(&q.Conn.Wire.In[q.Index]) == q.token, nil
+}
+
+// Stop takes the queue pair to ERR: the device sends and accepts nothing more
+// and flushes what was posted. A marker shows when the send queue has been
+// flushed: of its requests, only those that fail complete unasked. Receives are
+// counted; one posted now might wait for ever, as rxe's providers do not tell the
+// kernel of it.
+func (q *queuePair) Stop() error {
+	if err := q.qp.Modify(&ibv.QPAttr{QPState: ibv.IBV_QPS_ERR}, ibv.IBV_QP_STATE); err != nil {
+		return err
+	}
+	q.wr[0] = ibv.SendWR{WRID: wrID(wrMarker, q.Index, 0, 0), Opcode: ibv.IBV_WR_RDMA_WRITE, SendFlags: ibv.IBV_SEND_SIGNALED}
+	if _, err := q.qp.PostSend(&q.wr[0]); err != nil {
+		return err
+	}
+	q.marked++
+	return nil
+}
+
+// Drained polls for what is left.
+func (q *queuePair) Drained() bool {
+	q.domain.poll()
+	return q.marks == q.marked && q.posted == 0
+}
+
+// Close destroys the queue pair.
+func (q *queuePair) Close() error {
+	if q.qp != nil {
+		q.domain.port.unwatch(q)
+		if err := q.qp.Close(); err != nil {
+			return err
+		}
+	}
+	if q.mem == nil {
+		return nil
+	}
+	m := q.mem
+	q.mem = nil
+	return m.Free()
+}

@@ -1,0 +1,159 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// writes is the number of work requests of a part of b bytes.
+func (q *queuePair) writes(b int) int {
+	return max(1, (b+int(q.chunk)-1)/int(q.chunk))
+}
+
+// Room reports whether the send queue takes the writes of a part.
+func (q *queuePair) Room(b int) (bool, error) {
+	w := q.writes(b)
+	if w > len(q.wr) {
+		return false, fmt.Errorf("%w: %v: %v: a part of %d bytes takes %d writes of %d bytes, more than %d", fault.ErrUsage, q.Conn, q.Lane, b, w, q.chunk, len(q.wr))
+	}
+	return q.credits >= w, nil
+}
+
+// Send posts plain writes of a chunk each, and one with the immediate for the rest.
+func (q *queuePair) Send(p *lane.Part) error {
+	n := q.writes(p.Size)
+	p.Imm.Writes = uint8(n - 1)
+	var lkey uint32
+	if p.Size > 0 {
+		lkey = p.Region.LKeys[q.domain.place]
+	}
+	local, to, rest := uint64(p.Local), p.Grant.Addr+p.Offset, p.Size
+	rkey := p.Grant.RKeys[q.place]
+	for i := range n {
+		w, e := &q.wr[i], &q.sge[i]
+		length := min(rest, int(q.chunk))
+		e.Addr, e.Length, e.LKey = local, uint32(length), lkey
+		w.WRID = wrID(wrPart, q.Index, p.Request, 0)
+		w.SGList, w.NumSGE = ibv.AddrOf(e), 1
+		w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
+		w.RemoteAddr, w.RKey = to, rkey
+		w.Next = 0
+		if i+1 < n {
+			w.Next = ibv.AddrOf(&q.wr[i+1])
+		} else {
+			w.WRID = wrID(wrPart, q.Index, p.Request, n)
+			w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, ibv.IBV_SEND_SIGNALED
+			w.Imm = networkOrder(p.Imm.Encode())
+			if length == 0 {
+				w.SGList, w.NumSGE = 0, 0
+			}
+		}
+		local += uint64(length)
+		to += uint64(length)
+		rest -= length
+	}
+	if _, err := q.qp.PostSend(&q.wr[0]); err != nil {
+		return fmt.Errorf("%v: %v: %w", q.Conn, q.Lane, err)
+	}
+	q.credits -= n
+	q.domain.sends++
+	return nil
+}
+
+// Grantable reports whether the send queue takes a write.
+func (q *queuePair) Grantable() bool { return q.credits > 0 }
+
+// Prepare posts receives again. The grant relies on them: there are always more
+// than sub-receives that can be outstanding.
+func (q *queuePair) Prepare() error {
+	if q.posted > recvDepth-recvBatch {
+		return nil
+	}
+	if err := q.fillReceives(); err != nil {
+		return fmt.Errorf("%v: %v: %w", q.Conn, q.Lane, err)
+	}
+	return nil
+}
+
+// SendGrant writes entries, a slot of the shadow, into the sender's ring.
+func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant) error {
+	c := q.Conn
+	length := uint32(len(entries)) * lane.EntrySize
+	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&entries[0])), Length: length, LKey: q.domain.wire.LKey()}
+	w := &q.wr[0]
+	w.SGList, w.NumSGE, w.Next = ibv.AddrOf(&q.sge[0]), 1, 0
+	w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
+	w.RemoteAddr, w.RKey = c.PeerBase+lane.GrantOffset(seq), c.PeerKeys[q.place]
+	w.WRID = wrID(wrGrant, q.Index, 0, 0)
+	if length <= q.qp.MaxInline() {
+		w.SendFlags = ibv.IBV_SEND_INLINE
+	}
+	q.unsig++
+	signal := q.unsig == grantSignal
+	if signal {
+		w.SendFlags |= ibv.IBV_SEND_SIGNALED
+		w.WRID = wrID(wrGrant, q.Index, 0, q.unsig)
+	}
+	if _, err := q.qp.PostSend(w); err != nil {
+		return fmt.Errorf("%v: %v: %w", c, q.Lane, err)
+	}
+	q.credits--
+	if signal {
+		q.unsig = 0
+		q.domain.sends++
+	}
+	return nil
+}
+
+// chainReceives prepares the receive work requests, which never change: they
+// carry no buffer, as a write with immediate consumes one for its completion.
+func (q *queuePair) chainReceives(recv []ibv.RecvWR) {
+	for i := range recv {
+		recv[i] = ibv.RecvWR{WRID: wrID(wrRecv, q.Index, 0, 0)}
+		if i+1 < len(recv) {
+			recv[i].Next = ibv.AddrOf(&recv[i+1])
+		}
+	}
+	q.recv = recv
+}
+
+// fillReceives brings the queue pair's receives back to recvDepth.
+func (q *queuePair) fillReceives() error {
+	for q.posted < recvDepth {
+		n := min(recvDepth-q.posted, len(q.recv))
+		last := &q.recv[n-1]
+		next := last.Next
+		last.Next = 0
+		_, err := q.qp.PostRecv(&q.recv[0])
+		last.Next = next
+		if err != nil {
+			return err
+		}
+		q.posted += n
+	}
+	return nil
+}
+
+// Fetch does nothing: the device puts grants into the ring.
+func (q *queuePair) Fetch() {}
+
+// Owes is false: the device acknowledges by itself.
+func (q *queuePair) Owes() bool { return false }
+
+// Delivering is true while the peer's process is there: its queue pairs linger for that.
+func (q *queuePair) Delivering(gone bool) bool { return !gone }
+
+// Unsent is 0: nothing waits for a kernel.
+func (q *queuePair) Unsent() int { return 0 }
+
+// networkOrder converts between a number and the word that a work request or a
+// completion stores: the immediate's bytes in network order.
+func networkOrder(v uint32) uint32 {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], v)
+	return binary.NativeEndian.Uint32(b[:])
+}

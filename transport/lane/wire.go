@@ -1,0 +1,54 @@
+package lane
+
+import "ncclmesh/ibv"
+
+// The layout of a wire.
+const (
+	slotSize  = MaxSubs * EntrySize // bytes of a slot of the ring
+	ringSize  = Window * slotSize
+	proofSize = MaxParts * 8           // bytes of one set of proof words
+	WireSize  = ringSize + 2*proofSize // bytes registered for the peer
+	proofIn   = ringSize               // where the peer's proof words land
+)
+
+// Wire is the memory that the peer's device writes, outside the Go heap: the grant
+// ring and the proof words that land here, and the words that this side sends. Both
+// halves of a connection lay it out alike; at the receiver the ring is the shadow from
+// which groups of grants are gathered.
+type Wire struct {
+	Ring []Grant  // Window × MaxSubs
+	In   []uint64 // proof words from the peer, one to a lane
+	Out  []uint64 // proof words to the peer
+	mem  *ibv.Memory
+}
+
+// NewWire makes a wire, zeroed.
+func NewWire() (*Wire, error) {
+	m, err := ibv.Alloc(WireSize)
+	if err != nil {
+		return nil, err
+	}
+	return &Wire{
+		Ring: ibv.Carve[Grant](m, Window*MaxSubs),
+		In:   ibv.Carve[uint64](m, MaxParts),
+		Out:  ibv.Carve[uint64](m, MaxParts),
+		mem:  m,
+	}, nil
+}
+
+// Base is where the wire begins.
+func (w *Wire) Base() uintptr { return w.mem.Addr() }
+
+// Free gives the memory back. Nothing may write it any more.
+func (w *Wire) Free() error { return w.mem.Free() }
+
+// Slot returns the entries of seq.
+func (w *Wire) Slot(seq uint64) []Grant {
+	i := int(SlotOf(seq)) * MaxSubs
+	return w.Ring[i : i+MaxSubs : i+MaxSubs]
+}
+
+// GrantOffset and ProofOffset are where a peer's wire has the slot of seq and a lane's
+// proof word, from its base.
+func GrantOffset(seq uint64) uint64 { return uint64(SlotOf(seq)) * slotSize }
+func ProofOffset(lane uint8) uint64 { return proofIn + uint64(lane)*8 }

@@ -1,0 +1,9 @@
+package transport_test
+
+import (
+	"testing"
+
+	"ncclmesh/tests/transporttest"
+)
+
+func TestMain(m *testing.M) { transporttest.Main(m) }

@@ -1,0 +1,158 @@
+package message
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// recvHalf is a receive half, to its bundle.
+type recvHalf struct{ *RecvConn }
+
+func (r recvHalf) Waiting() bool    { return r.granted > 0 }
+func (r recvHalf) Outstanding() int { return r.pending }
+func (r recvHalf) Moved() uint64    { return r.moved() }
+func (r recvHalf) String() string   { return r.figures() }
+func (r recvHalf) recycle(*Request) {} // its slot is free with it
+
+// Arrived accounts for a part that has arrived. Whatever the immediate says is
+// checked: a peer that breaks the protocol fails its connection, nothing else.
+func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
+	l.Parts.Add(1)
+	req, s, m := r.outstanding(l, v)
+	switch {
+	case s == nil:
+		return
+	case s.seen&(1<<m.Part) != 0:
+		r.bad(l, v, "that part has arrived before")
+		return
+	case int64(s.size)+size > int64(s.capacity):
+		r.bad(l, v, fmt.Sprintf("%d bytes for a buffer of %d", int64(s.size)+size, s.capacity))
+		return
+	}
+	s.seen |= 1 << m.Part
+	s.size += uint32(size)
+	l.Bytes.Add(uint64(size))
+	if bits.OnesCount32(s.seen) <= int(s.last) {
+		return
+	}
+	r.bytes.Add(uint64(s.size))
+	r.messages.Add(1)
+	r.granted--
+	if req.left--; req.left == 0 {
+		req.complete()
+	}
+}
+
+// Place says where a part goes that is about to arrive. Everything is checked
+// before a byte of it is read: a peer that breaks the protocol fails its
+// connection, and nothing lands outside what was granted.
+func (r recvHalf) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (addr uintptr, ok bool) {
+	_, s, m := r.outstanding(l, v)
+	switch {
+	case s == nil:
+		return 0, false
+	case m.Writes != 0:
+		r.bad(l, v, "plain writes over TCP")
+		return 0, false
+	case (s.begun|s.seen)&(1<<m.Part) != 0:
+		r.bad(l, v, "that part has begun before")
+		return 0, false
+	case s.gone && size > 0:
+		r.b.Fail(r.b.Blame(fmt.Errorf("%v: %d bytes", l, size)))
+		return 0, false
+	case offset > uint64(s.capacity) || uint64(size) > uint64(s.capacity)-offset:
+		r.bad(l, v, fmt.Sprintf("%d bytes at %d for a buffer of %d", size, offset, s.capacity))
+		return 0, false
+	}
+	s.begun |= 1 << m.Part
+	return s.addr + uintptr(offset), true
+}
+
+// outstanding finds the sub-receive that an immediate names, or fails the
+// connection and returns nil.
+func (r recvHalf) outstanding(l *lane.Lane, v uint32) (*Request, *sub, lane.Imm) {
+	m, ok := lane.DecodeImm(v)
+	req := &r.requests[m.Slot]
+	switch {
+	case !ok:
+		r.bad(l, v, "malformed")
+		return nil, nil, m
+	case !req.active || req.done:
+		r.bad(l, v, "no receive outstanding in that slot")
+		return nil, nil, m
+	case int(m.Sub) >= req.n:
+		r.bad(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
+		return nil, nil, m
+	}
+	s := &req.subs[m.Sub]
+	if s.seen|s.begun == 0 {
+		s.last = m.Last
+	}
+	if s.last != m.Last {
+		r.bad(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
+		return nil, nil, m
+	}
+	return req, s, m
+}
+
+// bad fails the connection over an immediate that the protocol does not allow.
+func (r recvHalf) bad(l *lane.Lane, v uint32, why string) {
+	r.b.Fail(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", fault.ErrProtocol, r.b, l, v, why))
+}
+
+// Failed ends the connection: every outstanding receive sees its error.
+func (r recvHalf) Failed(_ *lane.Lane, what int, err error) {
+	if err = r.failed(err); what == lane.Receive && r.b.Ended() == nil {
+		err = r.b.Blame(err)
+	}
+	r.b.Fail(err)
+}
+
+func (r recvHalf) Delivered(l *lane.Lane, _ int) {
+	r.b.Fail(fmt.Errorf("%w: %v: %v: completion of a part at the receiver", fault.ErrInternal, r.b, l))
+}
+
+func (r recvHalf) Granted(uint64, []lane.Grant) error {
+	return errors.New("a grant came to the receiver")
+}
+
+func (r recvHalf) Abandon() {
+	for i := range r.requests {
+		if q := &r.requests[i]; q.active && !q.done {
+			q.settle()
+		}
+	}
+	r.granted = 0
+}
+
+// subsOf calls f with every outstanding sub-receive whose buffer lies in g.
+func (r recvHalf) subsOf(g *lane.Region, f func(*sub)) {
+	for i := range r.requests {
+		if q := &r.requests[i]; q.active && !q.done {
+			for k := range q.subs[:q.n] {
+				if s := &q.subs[k]; s.region == g {
+					f(s)
+				}
+			}
+		}
+	}
+}
+
+// settled reports whether no part for a buffer in g has begun to arrive and not ended.
+func (r recvHalf) settled(g *lane.Region) bool {
+	some := false
+	r.subsOf(g, func(s *sub) { some = some || s.begun&^s.seen != 0 })
+	return !some
+}
+
+// withdraw takes the buffers in g from their sub-receives.
+func (r recvHalf) withdraw(g *lane.Region) {
+	r.subsOf(g, func(s *sub) {
+		s.region, s.gone = nil, true
+		g.InUse.Add(-1)
+	})
+}

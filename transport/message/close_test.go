@@ -1,0 +1,40 @@
+package message_test
+
+import (
+	"errors"
+	"testing"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/message"
+)
+
+// Close in the middle of a transfer: the other side hears of it, nobody touches
+// memory that is gone.
+func TestCloseOutstanding(t *testing.T) {
+	for _, side := range []string{"sender", "receiver"} {
+		t.Run(side, func(t *testing.T) {
+			transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+				b := transporttest.Block(t, s, r, transporttest.Most(s))
+				left := b.Recv
+				var err error
+				if side == "sender" {
+					err = s.Close()
+				} else {
+					err, left = r.Close(), b.Send
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				transporttest.Await(t, "the other side's error", func() bool {
+					ok, _, err := left.Test()
+					if ok || err != nil && !errors.Is(err, fault.ErrPeer) {
+						t.Fatalf("done %v, error %v", ok, err)
+					}
+					return err != nil
+				})
+				transporttest.CloseBoth(t, s, r)
+			})
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package message
+
+import (
+	"errors"
+	"fmt"
+
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stats"
+)
+
+// conn is what both halves of a connection have in common. The bundle's mutex guards
+// it, but for the counters.
+type conn struct {
+	b       *bundle.Bundle
+	half    half
+	pending int // requests not complete
+
+	bytes, messages stats.Counter
+	waits           stats.Counter // messages that waited: for a grant, or for room
+}
+
+// half is what a half adds.
+type half interface {
+	bundle.Half
+	recycle(*Request)          // a request is free again
+	settled(*lane.Region) bool // only receives that nothing has come for use the region
+	withdraw(*lane.Region)     // take the region's memory from those
+}
+
+// Bundle is what the connection's lanes are in.
+func (c *conn) Bundle() *bundle.Bundle { return c.b }
+
+// String names the connection by both nodes, sender first.
+func (c *conn) String() string { return c.b.String() }
+
+// figures says what the connection carried.
+func (c *conn) figures() string {
+	return fmt.Sprintf("%d messages, %d bytes, %d grants waited for", c.messages.Value(), c.bytes.Value(), c.waits.Value())
+}
+
+// moved is a number that changes when data moves. It may be called from any goroutine.
+func (c *conn) moved() uint64 { return c.bytes.Value() + c.messages.Value() }
+
+// Close ends the connection from this side; see [bundle.Bundle.Close].
+func (c *conn) Close() error { return c.b.Close() }
+
+// Fail ends the connection over an error that its owner met in a call of it.
+func (c *conn) Fail(err error) { c.b.Fail(err) }
+
+// RegMR registers host memory for the connection. It may be called while other
+// threads send and receive.
+func (c *conn) RegMR(addr, length uintptr) (*lane.Region, error) { return c.b.Register(addr, length) }
+
+// RegDmaBufMR registers the memory of a DMA-BUF that the process sees at addr.
+func (c *conn) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
+	return c.b.RegisterDmaBuf(addr, length, offset, fd)
+}
+
+// DeregMR ends a registration: after it has returned nil nothing touches the
+// memory. Receives that use it and that nothing has come for yet may stay
+// outstanding; the connection fails when data comes for them. When other requests
+// use it, or the registration is shared, the connection is stopped first. After an
+// error the memory is registered as before.
+func (c *conn) DeregMR(r *lane.Region) error {
+	if r == nil {
+		return nil
+	}
+	c.b.Lock()
+	defer c.b.Unlock()
+	if !c.b.Holds(r) {
+		return fmt.Errorf("%w: memory handle is not of this connection", fault.ErrUsage)
+	}
+	if r.InUse.Load() > 0 {
+		c.b.Poll()
+	}
+	switch n := r.InUse.Load(); {
+	case n == 0:
+	case c.half.settled(r) && c.b.Withdraw(r):
+		c.half.withdraw(r)
+	default:
+		c.b.Fail(fmt.Errorf("%w: %v: memory at %#x was deregistered with %d requests outstanding", fault.ErrUsage, c.b, r.Addr, n))
+		if err := c.b.Quiesce(); err != nil {
+			return fmt.Errorf("memory at %#x stays registered: %w", r.Addr, err)
+		}
+	}
+	return c.b.Drop(r)
+}
+
+// failed says how a lane's failure ends the connection: what was flushed is the
+// consequence of an end that came before.
+func (c *conn) failed(err error) error {
+	var flushed lane.Flushed
+	if why := c.b.Ended(); why != nil && errors.As(err, &flushed) {
+		return why
+	}
+	return err
+}

@@ -1,0 +1,16 @@
+// Package message carries the messages of a connection over its bundle of lanes:
+// requests, grants, the split of a message into parts.
+//
+// The receiver grants a buffer; the sender writes only into what was granted, splitting
+// a message into parts, one part to a lane; the immediate of a part's end names slot,
+// sub-receive and part. A send is done when the lanes have delivered its parts. What
+// carries a lane is not known here.
+//
+// # Threads and ownership
+//
+// Isend, Irecv and Test never block: nil, or false, means "not yet, call again". They
+// run on the caller's thread with the connection's bundle locked by TryLock: when the
+// control side holds it they answer "not yet". They allocate nothing. A panic in them
+// passes through, with the bundle unlocked, to whoever recovers it, who calls Fail on
+// the connection.
+package message

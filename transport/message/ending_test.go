@@ -1,0 +1,101 @@
+package message_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/message"
+)
+
+// An error completion ends its own request, whoever polled it; the message that
+// was delivered before is still done.
+func TestBrokenLane(t *testing.T) {
+	transporttest.Leaks(t)
+	a, b := transporttest.New(t), transporttest.New(t)
+	s, r := transporttest.Connect(t, a, b)
+	m, _ := transporttest.Memory(t, 1<<16)
+	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+	q1 := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+	q2 := transporttest.Irecv(t, r, transporttest.Buffer(m, 64, 64, 1, rg))
+	s1 := transporttest.Isend(t, s, m, 1024, 64, 1, sg)
+	transporttest.Await(t, "the first message", func() bool { ok, _, err := q1.Test(); return ok || err != nil })
+	for _, l := range s.Bundle().Lanes() {
+		if err := l.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var s2 *message.Request
+	var err error
+	transporttest.Await(t, "the error", func() bool {
+		if s2 == nil {
+			s2, err = s.Isend(m.Addr()+2048, 64, 1, sg)
+		} else {
+			_, _, err = s2.Test()
+		}
+		return err != nil
+	})
+	if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), "rdma0:1") {
+		t.Errorf("error %v, want ErrPeer naming the port", err)
+	}
+	transporttest.Done(t, "the send before", s1)
+	transporttest.Await(t, "the receiver's error", func() bool { _, _, err = q2.Test(); return err != nil })
+	if !errors.Is(err, fault.ErrPeer) {
+		t.Errorf("the receiver sees %v, want ErrPeer", err)
+	}
+	transporttest.CloseBoth(t, s, r)
+}
+
+// A closed peer is an error of the next operation, not before.
+func TestPeerCloses(t *testing.T) {
+	transporttest.Leaks(t)
+	a, b := transporttest.New(t), transporttest.New(t)
+	s, r := transporttest.Connect(t, a, b)
+	m, _ := transporttest.Memory(t, 4096)
+	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+	rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+	transporttest.Done(t, "send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	transporttest.Done(t, "a receive that was complete", rq)
+	transporttest.Await(t, "the error", func() bool {
+		_, err := r.Irecv([]message.Buffer{transporttest.Buffer(m, 0, 64, 1, rg)})
+		if err != nil && !errors.Is(err, fault.ErrPeer) {
+			t.Fatalf("%v, want ErrPeer", err)
+		}
+		return err != nil
+	})
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The receiver's Bye may overtake the acknowledgement of the last send: that send
+// is done all the same, and the next one is refused.
+func TestByeOvertakes(t *testing.T) {
+	transporttest.Leaks(t)
+	a, b := transporttest.New(t), transporttest.New(t)
+	s, r := transporttest.Connect(t, a, b)
+	m, _ := transporttest.Memory(t, 4096)
+	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+	rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+	transporttest.Inject(t, "slow", "time=200ms")
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
+	sq := transporttest.Isend(t, s, m, 128, 64, 1, sg)
+	s.Bundle().Deliver(&handshake.Bye{Conn: s.Bundle().ID})
+	if ok, _, err := sq.Test(); ok || err != nil {
+		t.Fatalf("right after the Bye: done %v, %v", ok, err)
+	}
+	transporttest.Done(t, "the send", sq)
+	transporttest.Done(t, "the receive", rq)
+	if _, err := s.Isend(m.Addr(), 64, 1, sg); !errors.Is(err, fault.ErrPeer) {
+		t.Errorf("a send after the Bye: %v, want ErrPeer", err)
+	}
+	transporttest.CloseBoth(t, s, r)
+}

@@ -1,0 +1,140 @@
+package message
+
+import (
+	"fmt"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// match returns the first entry of the head grant that tag fits and no send has
+// taken, or nil.
+func (s *SendConn) match(tag int32) *lane.Grant {
+	if s.entries == 0 {
+		s.entries = s.readGrant()
+	}
+	for i := range s.entries {
+		if g := &s.granted[i]; s.matched&(1<<i) == 0 && int32(g.Tag) == tag {
+			return g
+		}
+	}
+	return nil
+}
+
+// readGrant copies the head grant's entries once all are there, and returns their
+// number. The peer can write the ring at any time: the copy is what is checked and
+// used, and nothing is read from the ring again.
+func (s *SendConn) readGrant() int {
+	slot, n := s.b.Wire.Slot(s.head), 1
+	for i := 0; i < n; i++ {
+		g := &s.granted[i]
+		if !g.CopyFrom(&slot[i], s.head) {
+			return 0
+		}
+		if i == 0 {
+			n = int(g.N)
+		}
+		if n < 1 || n > lane.MaxSubs || int(g.N) != n || int(g.Sub) != i {
+			s.b.Fail(fmt.Errorf("%w: %v: grant %d: entry %d says that it is %d of %d", fault.ErrProtocol, s.b, s.head, i, g.Sub, g.N))
+			return 0
+		}
+	}
+	return n
+}
+
+// use marks a grant used; when all of its slot are, the head moves on.
+func (s *SendConn) use(g *lane.Grant) {
+	s.matched |= 1 << g.Sub
+	if s.matched == 1<<s.entries-1 {
+		s.matched, s.entries = 0, 0
+		s.head++
+	}
+}
+
+// fetch looks for grants where they do not come by themselves. They come over the
+// first lane in service; of the others one at a time is asked whether it still stands.
+func (s *SendConn) fetch() {
+	lanes := s.b.Lanes()
+	if len(lanes) == 0 {
+		return
+	}
+	s.asked++
+	other := int(s.asked) % len(lanes)
+	first := true
+	for i, l := range lanes {
+		if !l.InService() || !first && i != other {
+			continue
+		}
+		first = false
+		l.Fetch()
+		if s.b.Ended() != nil {
+			return
+		}
+	}
+}
+
+// sendHalf is a send half, to its bundle.
+type sendHalf struct{ *SendConn }
+
+func (s sendHalf) Waiting() bool    { return false }
+func (s sendHalf) Outstanding() int { return s.pending }
+func (s sendHalf) Moved() uint64    { return s.moved() }
+func (s sendHalf) String() string   { return s.figures() }
+
+func (s sendHalf) recycle(r *Request)        { s.free = append(s.free, uint16(r.index)) }
+func (s sendHalf) settled(*lane.Region) bool { return false } // its requests are sends
+func (s sendHalf) withdraw(*lane.Region)     {}
+
+// Granted stores a grant as a device would have, sequence last.
+func (s sendHalf) Granted(seq uint64, entries []lane.Grant) error {
+	slot := s.b.Wire.Slot(seq)
+	if seq-s.head >= lane.Window || slot[0].Seq >= seq {
+		return fmt.Errorf("grant %d is out of turn; %d is next", seq, s.head)
+	}
+	for i := range entries {
+		slot[i] = entries[i]
+		slot[i].Seq = seq
+	}
+	return nil
+}
+
+// Delivered counts a part that has reached the peer.
+func (s sendHalf) Delivered(l *lane.Lane, request int) {
+	if request >= len(s.requests) || !s.requests[request].active {
+		s.b.Fail(fmt.Errorf("%w: %v: completion for request %d, which is not outstanding", fault.ErrInternal, s.b, request))
+		return
+	}
+	req := &s.requests[request]
+	l.Backlog -= int64(req.parts[l.Index])
+	if req.left--; req.left == 0 {
+		req.complete()
+	}
+}
+
+// Failed gives an error to the request it belongs to and ends the connection.
+func (s sendHalf) Failed(l *lane.Lane, request int, err error) {
+	err = s.failed(err)
+	if request >= 0 && request < len(s.requests) {
+		if r := &s.requests[request]; r.active && r.err == nil {
+			r.err = err
+		}
+	}
+	s.b.Fail(err)
+}
+
+func (s sendHalf) Arrived(l *lane.Lane, v uint32, _ int64) {
+	s.b.Fail(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", fault.ErrProtocol, s.b, l, v))
+}
+
+func (s sendHalf) Place(l *lane.Lane, v uint32, _ uint64, _ uint32) (uintptr, bool) {
+	s.Arrived(l, v, 0)
+	return 0, false
+}
+
+func (s sendHalf) Abandon() {
+	for i := range s.requests {
+		if r := &s.requests[i]; r.active && !r.done {
+			r.settle()
+		}
+	}
+}

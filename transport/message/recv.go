@@ -1,0 +1,146 @@
+package message
+
+import (
+	"fmt"
+
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// Buffer is where one message of a receive goes.
+type Buffer struct {
+	Addr   uintptr
+	Size   int
+	Tag    int32
+	Region *lane.Region
+}
+
+// RecvConn is the receive half of a connection.
+type RecvConn struct {
+	conn
+	requests []Request // by slot
+	next     uint64    // sequence of the next receive
+	granted  int       // sub-receives outstanding
+}
+
+// NewRecv makes a receive half, and the bundle for it to stand on, which has no lanes
+// yet.
+func NewRecv(env *bundle.Env, s *control.Session, id uint32) *RecvConn {
+	r := &RecvConn{next: 1}
+	r.requests = r.newRequests(lane.MaxSubs, 0)
+	r.half = recvHalf{r}
+	r.b = bundle.New(env, s, id, false, r.half)
+	return r
+}
+
+// Request returns the connection's request of that index.
+func (r *RecvConn) Request(i int) *Request {
+	if i < 0 || i >= len(r.requests) {
+		return nil
+	}
+	return &r.requests[i]
+}
+
+// Irecv grants bufs, at most 8, to the sender: one message each, matched by tag.
+// It returns nil when the window of 256 is full; the caller tests what is
+// outstanding and tries again.
+func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
+	if !r.b.TryLock() {
+		return nil, nil
+	}
+	defer r.b.Unlock()
+	if err := r.b.Over("receive"); err != nil {
+		return nil, err
+	}
+	if err := r.check(bufs); err != nil {
+		return nil, err
+	}
+	n := len(bufs)
+	req := &r.requests[lane.SlotOf(r.next)]
+	l := r.grantLane()
+	if req.active || r.granted+n > lane.Window || l == nil {
+		r.b.Poll()
+		if l = r.grantLane(); req.active || r.granted+n > lane.Window || l == nil {
+			r.waits.Add(1)
+			return nil, r.b.Ended()
+		}
+	}
+	for _, k := range r.b.Lanes() {
+		if k.InService() {
+			if err := k.Prepare(); err != nil {
+				r.b.Fail(err)
+				return nil, err
+			}
+		}
+	}
+	if err := l.SendGrant(r.next, r.grant(req, bufs)); err != nil {
+		req.err = err
+		r.b.Fail(err)
+		return nil, err
+	}
+	r.next++
+	r.granted += n
+	return req, nil
+}
+
+// check reports what is wrong with the buffers of a receive.
+func (r *RecvConn) check(bufs []Buffer) error {
+	if n := len(bufs); n < 1 || n > lane.MaxSubs {
+		return fmt.Errorf("%w: %v: receive of %d buffers; 1 to %d can be", fault.ErrUsage, r.b, n, lane.MaxSubs)
+	}
+	for i := range bufs {
+		b := &bufs[i]
+		if b.Size < 0 || b.Size > 1<<32-1 || b.Size > 0 && !b.Region.Covers(b.Addr, b.Size) {
+			return fmt.Errorf("%w: %v: receive of %d bytes at %#x is outside the registered memory", fault.ErrUsage, r.b, b.Size, b.Addr)
+		}
+	}
+	return nil
+}
+
+// grant makes req outstanding and writes its buffers into the shadow of the ring.
+func (r *RecvConn) grant(req *Request, bufs []Buffer) []lane.Grant {
+	n := len(bufs)
+	r.begin(req, n)
+	req.left = n
+	slot := r.b.Wire.Slot(r.next)
+	for i := range bufs {
+		b, g := &bufs[i], &slot[i]
+		*g = lane.Grant{Addr: uint64(b.Addr), Capacity: uint32(b.Size), Tag: uint32(b.Tag), N: uint8(n), Sub: uint8(i), Seq: r.next}
+		s := &req.subs[i]
+		*s = sub{addr: b.Addr, capacity: uint32(b.Size)}
+		if b.Size > 0 {
+			g.RKeys = b.Region.RKeys
+			b.Region.InUse.Add(1)
+			s.region = b.Region
+		}
+	}
+	return slot[:n]
+}
+
+// grantLane is the lane that carries the next grant, or nil. Lanes of devices take
+// turns. Where there are none it is a passive lane, of which the sender looks at the
+// first: a grant over one says nothing of where the buffer lies, which a device must
+// know.
+func (r *RecvConn) grantLane() *lane.Lane {
+	lanes := r.b.Lanes()
+	var passive *lane.Lane
+	devices := false
+	for i := range lanes {
+		l := lanes[(int(r.next)+i)%len(lanes)]
+		switch {
+		case !l.InService():
+		case !l.Port.Traits().Passive:
+			if devices = true; l.Grantable() {
+				return l
+			}
+		case passive == nil || l.Index < passive.Index:
+			passive = l
+		}
+	}
+	if devices || passive == nil || !passive.Grantable() {
+		return nil
+	}
+	return passive
+}

@@ -1,0 +1,116 @@
+package message
+
+import (
+	"fmt"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// Request is an outstanding send or receive. It belongs to its connection, which
+// uses it again once Test has reported it done.
+type Request struct {
+	c      *conn
+	index  int
+	active bool
+	done   bool
+	err    error // of its own work requests
+	n      int   // messages: 1 for a send
+	left   int   // parts of a send, or sub-receives, that are not complete
+
+	subs  []sub    // of each message; as many as a request of this half can have
+	parts []uint32 // of a send: the bytes of its part on each lane
+}
+
+// sub is one message of a request: what is sent, or what has arrived of a
+// sub-receive. A connection has two thousand of them.
+type sub struct {
+	addr     uintptr      // of a receive's buffer
+	region   *lane.Region // that it lies in, while a device may use it
+	capacity uint32
+	size     uint32 // bytes sent, or of the parts seen
+	begun    uint32 // parts that have begun to arrive, where the carrier places them
+	seen     uint32 // parts that have arrived
+	last     uint8  // number of the last part, once one has arrived
+	gone     bool   // the buffer was deregistered
+}
+
+// newRequests makes the requests of a half, each of up to subs messages in up to
+// parts parts.
+func (c *conn) newRequests(subs, parts int) []Request {
+	all := make([]Request, lane.Window)
+	s, p := make([]sub, lane.Window*subs), make([]uint32, lane.Window*parts)
+	for i := range all {
+		all[i] = Request{
+			c: c, index: i,
+			subs: s[i*subs : (i+1)*subs : (i+1)*subs], parts: p[i*parts : (i+1)*parts : (i+1)*parts],
+		}
+	}
+	return all
+}
+
+// Index is a number below 512 that no other outstanding request of the
+// connection has.
+func (r *Request) Index() int { return r.index }
+
+// Sizes are the bytes of a request's messages: that were sent, or received into each
+// buffer. They are passed by value, as the request may serve another message at once.
+type Sizes struct {
+	N     int // messages
+	Bytes [lane.MaxSubs]uint32
+}
+
+// Test reports whether the request is done, and then its sizes. It takes the lanes'
+// news. Once it has returned true, or an error, the request must not be used again.
+func (r *Request) Test() (done bool, sizes Sizes, err error) {
+	c := r.c
+	if !c.b.TryLock() {
+		return false, sizes, nil
+	}
+	defer c.b.Unlock()
+	if !r.active {
+		return false, sizes, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, c.b, r.index)
+	}
+	before := c.b.Ending() // what came before the end is found
+	if !r.done || c.b.Owes() {
+		c.b.Poll()
+	}
+	switch {
+	case !r.done && r.err != nil:
+		return false, sizes, r.err
+	case !r.done:
+		return false, sizes, c.b.Verdict(before)
+	case c.b.Owes():
+		return false, sizes, nil
+	}
+	sizes.N = r.n
+	for i := range r.n {
+		sizes.Bytes[i] = r.subs[i].size
+	}
+	r.active = false
+	c.half.recycle(r)
+	return true, sizes, nil
+}
+
+// begin makes r outstanding with n buffers.
+func (c *conn) begin(r *Request, n int) {
+	r.active, r.done, r.err, r.n = true, false, nil, n
+	c.pending++
+}
+
+// settle drops r's hold on its buffers: no device uses them any more.
+func (r *Request) settle() {
+	for i := range r.n {
+		if s := &r.subs[i]; s.region != nil {
+			s.region.InUse.Add(-1)
+			s.region = nil
+		}
+	}
+}
+
+// complete marks r done.
+func (r *Request) complete() {
+	r.done = true
+	r.c.pending--
+	r.settle()
+}

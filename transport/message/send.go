@@ -1,0 +1,215 @@
+package message
+
+import (
+	"fmt"
+
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// SendConn is the send half of a connection.
+type SendConn struct {
+	conn
+	threshold int // bytes; a message of fewer goes over one lane
+	requests  []Request
+	free      []uint16 // indices of requests not in use
+
+	head    uint64 // sequence of the first grant not wholly matched
+	entries int    // of that grant; 0 until all are there
+	granted [lane.MaxSubs]lane.Grant
+	matched uint8 // entries that a send has taken
+	shares  [lane.MaxParts]share
+	split   [lane.MaxParts]int
+	part    lane.Part // that is being sent
+
+	waiting bool // the next message has been counted in waits
+	asked   uint // times that lanes were asked for grants
+	clamped bool // a message was larger than its grant, and that was said
+}
+
+// NewSend makes a send half, and the bundle for it to stand on, which has no lanes yet.
+// A message of fewer bytes than threshold goes over one lane.
+func NewSend(env *bundle.Env, s *control.Session, id uint32, threshold int) *SendConn {
+	c := &SendConn{threshold: threshold, head: 1, free: make([]uint16, 0, lane.Window)}
+	c.requests = c.newRequests(1, lane.MaxParts)
+	for i := range c.requests {
+		c.free = append(c.free, uint16(lane.Window-1-i))
+	}
+	c.half = sendHalf{c}
+	c.b = bundle.New(env, s, id, true, c.half)
+	return c
+}
+
+// Request returns the connection's request of that index.
+func (s *SendConn) Request(i int) *Request {
+	if i < 0 || i >= len(s.requests) {
+		return nil
+	}
+	return &s.requests[i]
+}
+
+// Isend sends size bytes at addr, which lie in r, into the buffer that the
+// receiver has granted for tag. It returns nil when there is no such grant yet
+// or no room to post; the caller tries again. A message larger than the grant is
+// cut to its capacity, as NCCL's own transport does, and that is logged once.
+//
+// Messages of one tag are matched in order; tags only choose among the buffers
+// of one receive.
+func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
+	if !s.b.TryLock() {
+		return nil, nil
+	}
+	defer s.b.Unlock()
+	if err := s.b.Over("send"); err != nil {
+		return nil, err
+	}
+	if size < 0 || size > 0 && !r.Covers(addr, size) {
+		return nil, fmt.Errorf("%w: %v: send of %d bytes at %#x is outside the registered memory", fault.ErrUsage, s.b, size, addr)
+	}
+	g, err := s.find(tag)
+	if g == nil || err != nil || len(s.free) == 0 {
+		return nil, err
+	}
+	size = s.clamp(size, g)
+	n, which := s.cut(size)
+	if !s.room(which) {
+		s.b.Poll()
+		if err := s.b.Ended(); err != nil || !s.room(which) {
+			return nil, err
+		}
+	}
+	req := s.take(size, n, r)
+	if err := s.post(req, g, addr, n, which); err != nil {
+		req.err = err
+		s.b.Fail(err)
+		return nil, err
+	}
+	s.use(g)
+	s.waiting = false
+	s.bytes.Add(uint64(size))
+	s.messages.Add(1)
+	return req, nil
+}
+
+// find returns the grant for the next message, or nil when there is none yet.
+func (s *SendConn) find(tag int32) (*lane.Grant, error) {
+	g := s.match(tag)
+	if g == nil && s.b.Traits().Passive {
+		s.fetch()
+		g = s.match(tag)
+	}
+	if err := s.b.Ended(); err != nil { // in looking for it
+		return nil, err
+	}
+	if g == nil && !s.waiting {
+		s.waiting = true
+		s.waits.Add(1)
+	}
+	return g, nil
+}
+
+// clamp cuts a message to its grant.
+func (s *SendConn) clamp(size int, g *lane.Grant) int {
+	if size <= int(g.Capacity) {
+		return size
+	}
+	if !s.clamped {
+		s.clamped = true
+		s.b.Log().Warn("a message is larger than the buffer the receiver posted and was cut", "conn", s.b.String(), "size", size, "capacity", g.Capacity)
+	}
+	return int(g.Capacity)
+}
+
+// take makes a request outstanding, of a message of n parts.
+func (s *SendConn) take(size, n int, r *lane.Region) *Request {
+	req := &s.requests[s.free[len(s.free)-1]]
+	s.free = s.free[:len(s.free)-1]
+	s.begin(req, 1)
+	req.left = n
+	req.subs[0].size = uint32(size)
+	if size > 0 {
+		req.subs[0].region = r
+		r.InUse.Add(1)
+	}
+	return req
+}
+
+// post sends the parts of a message as it was cut.
+func (s *SendConn) post(req *Request, g *lane.Grant, addr uintptr, n, which int) error {
+	p := &s.part
+	*p = lane.Part{
+		Request: req.index, Grant: g, Region: req.subs[0].region,
+		Imm: lane.Imm{Slot: lane.SlotOf(s.head), Sub: g.Sub, Last: uint8(n - 1)},
+	}
+	for i, l := range s.b.Lanes() {
+		b := s.split[i]
+		req.parts[i] = uint32(b)
+		if b == 0 && i != which {
+			continue
+		}
+		p.Local, p.Size = addr+uintptr(p.Offset), b
+		if err := l.Send(p); err != nil {
+			return err
+		}
+		l.Backlog += int64(b)
+		l.Bytes.Add(uint64(b))
+		l.Parts.Add(1)
+		p.Offset += uint64(b)
+		p.Imm.Part++
+	}
+	return nil
+}
+
+// cut divides a message over the lanes as split does. Where a part should have a least
+// size, a message stays whole as long as they would have less, and lanes take turns.
+func (s *SendConn) cut(size int) (n, which int) {
+	lanes, threshold := s.b.Lanes(), s.threshold
+	if least := s.b.Traits().Cut; least > 0 {
+		threshold = len(lanes) * max(threshold, least)
+		if which = turn(lanes, size); size < threshold && which >= 0 {
+			clear(s.split[:])
+			s.split[which] = size
+			return 1, which
+		}
+	}
+	for i, l := range lanes {
+		s.shares[i] = share{backlog: l.Backlog}
+		if l.InService() {
+			s.shares[i].weight = l.Weight
+		}
+	}
+	return split(size, s.shares[:len(lanes)], threshold, s.split[:])
+}
+
+// turn returns the lane without a backlog that will then have carried the least
+// for its weight, or -1.
+func turn(lanes []*lane.Lane, size int) int {
+	which, least := -1, 0.0
+	for i, l := range lanes {
+		if !l.InService() || l.Backlog > 0 {
+			continue
+		}
+		if used := float64(l.Bytes.Value()+uint64(size)) / l.Weight; which < 0 || used < least {
+			which, least = i, used
+		}
+	}
+	return which
+}
+
+// room reports whether every lane can take its part.
+func (s *SendConn) room(which int) bool {
+	for i, l := range s.b.Lanes() {
+		if b := s.split[i]; b > 0 || i == which {
+			ok, err := l.Room(b)
+			if err != nil {
+				s.b.Fail(err)
+			}
+			if !ok {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,187 @@
+package message_test
+
+// The tests of messages run over lanes of every kind.
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
+)
+
+// Every size arrives whole and nothing beyond it is touched; all lanes carry the large
+// ones, one of them, where they are queue pairs, in writes of 4096 bytes.
+func TestSizes(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		room := min(9<<20, transporttest.Most(s))
+		sm, sb := transporttest.Memory(t, room)
+		rm, rb := transporttest.Memory(t, room+256)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		zeros := make([]byte, len(rb))
+		for i, size := range []int{0, 1, 7, 8, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 65535, 65536, 65537, 100001, 1 << 17, 1<<17 + 1, 1<<19 + 3, 1<<19 + 17, 1 << 20, room} {
+			transporttest.Fill(sb[:size], i)
+			clear(rb)
+			rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: size + 100, Tag: 5, Region: rg})
+			sq := transporttest.Isend(t, s, sm, 0, size, 5, sg)
+			sizes := transporttest.Both(t, fmt.Sprintf("message of %d", size), sq, rq)
+			for i, want := range []message.Sizes{{N: 1, Bytes: [lane.MaxSubs]uint32{uint32(size)}}, {N: 1, Bytes: [lane.MaxSubs]uint32{uint32(size)}}} {
+				if sizes[i] != want {
+					t.Errorf("size %d: %s %+v", size, []string{"sent", "received"}[i], sizes[i])
+				}
+			}
+			if !bytes.Equal(sb[:size], rb[:size]) {
+				t.Errorf("size %d: the bytes differ", size)
+			}
+			if !bytes.Equal(rb[size:], zeros[size:]) {
+				t.Errorf("size %d: bytes beyond it were written", size)
+			}
+		}
+		for _, l := range slices.Concat(s.Bundle().Lanes(), r.Bundle().Lanes()) {
+			if l.Bytes.Value() == 0 {
+				t.Errorf("%v carried nothing", l)
+			}
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// A group's messages go where their tags say, in whatever order they are sent.
+func TestGroup(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		seq := uint64(0)
+		for _, tt := range []struct {
+			each  int
+			order func(n, k int) int // which of n buffers is the k-th sent
+			size  func(i int) int
+		}{
+			{8192, func(n, k int) int {
+				if n == 5 {
+					return n - 1 - k
+				}
+				return (k*5 + 3) % n // every number once, as 5 and n have no common factor
+			}, func(i int) int { return 8192 - i }},
+			{200 << 10, func(n, k int) int { return n - 1 - k }, func(i int) int {
+				if i == 2 {
+					return 0
+				}
+				return 200<<10 - i
+			}},
+		} {
+			sm, sb := transporttest.Memory(t, lane.MaxSubs*tt.each)
+			rm, rb := transporttest.Memory(t, lane.MaxSubs*tt.each)
+			sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+			for n := 1; n <= lane.MaxSubs; n++ {
+				transporttest.Fill(sb, n)
+				clear(rb)
+				var bufs []message.Buffer
+				for i := range n {
+					bufs = append(bufs, message.Buffer{Addr: rm.Addr() + uintptr(i*tt.each), Size: tt.each, Tag: int32(100 + i), Region: rg})
+				}
+				all := []*message.Request{transporttest.Irecv(t, r, bufs...)}
+				seq++
+				transporttest.Await(t, "the group's grant", func() bool {
+					if q, err := s.Isend(sm.Addr(), 1, 99, sg); q != nil || err != nil {
+						t.Fatalf("a send with a tag nobody waits for: %v, %v", q, err)
+					}
+					return lane.Acquire(&s.Bundle().Wire.Slot(seq)[0].Seq) == seq
+				})
+				if q, err := s.Isend(sm.Addr(), 1, 99, sg); q != nil || err != nil {
+					t.Fatalf("a send with a tag nobody waits for: %v, %v", q, err)
+				}
+				for k := range n {
+					i := tt.order(n, k)
+					all = append(all, transporttest.Isend(t, s, sm, i*tt.each, tt.size(i), int32(100+i), sg))
+				}
+				group := transporttest.Both(t, "group", all...)[0]
+				for i := range n {
+					size := tt.size(i)
+					if got := int(group.Bytes[i]); got != size {
+						t.Errorf("group of %d: buffer %d has %d bytes, want %d", n, i, got, size)
+					}
+					if !bytes.Equal(rb[i*tt.each:i*tt.each+size], sb[i*tt.each:i*tt.each+size]) {
+						t.Errorf("group of %d: buffer %d differs", n, i)
+					}
+				}
+			}
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// A full window of receives, messages of every size up to 96 KiB, all under way at once
+// in random order of testing.
+func TestMany(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		const each = 96 << 10
+		sm, sb := transporttest.Memory(t, lane.Window*each)
+		rm, rb := transporttest.Memory(t, lane.Window*each)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		for round := range 3 {
+			transporttest.Fill(sb, round)
+			clear(rb)
+			sizes := make([]int, lane.Window)
+			var all []*message.Request
+			for i := range lane.Window {
+				sizes[i] = rng.IntN(each + 1)
+				all = append(all, transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr() + uintptr(i*each), Size: each, Region: rg}))
+			}
+			if q, err := r.Irecv([]message.Buffer{{Addr: rm.Addr(), Size: 1, Region: rg}}); q != nil || err != nil {
+				t.Fatalf("receive beyond the window: %v, %v", q, err)
+			}
+			for i := range lane.Window {
+				all = append(all, transporttest.Isend(t, s, sm, i*each, sizes[i], 0, sg))
+			}
+			rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			transporttest.Both(t, "all messages", all...)
+			for i := range lane.Window {
+				if !bytes.Equal(rb[i*each:i*each+sizes[i]], sb[i*each:i*each+sizes[i]]) {
+					t.Fatalf("round %d: message %d of %d bytes differs", round, i, sizes[i])
+				}
+			}
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// The data path allocates nothing.
+func TestNoAllocations(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		sm, _ := transporttest.Memory(t, 1<<20)
+		rm, _ := transporttest.Memory(t, 1<<20)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		for _, size := range []int{8, 64 << 10, 1 << 18, 1 << 20} {
+			bufs := []message.Buffer{{Addr: rm.Addr(), Size: size, Tag: 1, Region: rg}}
+			n := testing.AllocsPerRun(200, func() {
+				var rq, sq *message.Request
+				var err error
+				for rq == nil && err == nil {
+					rq, err = r.Irecv(bufs)
+				}
+				for sq == nil && err == nil {
+					sq, err = s.Isend(sm.Addr(), size, 1, sg)
+				}
+				for sent, got := false, false; err == nil && (!sent || !got); {
+					if !sent {
+						sent, _, err = sq.Test()
+					}
+					if !got && err == nil {
+						got, _, err = rq.Test()
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+			if n != 0 {
+				t.Errorf("a message of %d bytes allocates %v times", size, n)
+			}
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}

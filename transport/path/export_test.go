@@ -1,0 +1,25 @@
+package path
+
+import "ncclmesh/handshake"
+
+const (
+	MaxTrials = maxTrials
+	MaxQueued = maxQueued
+)
+
+// Answering is how many trials of a peer are being answered, and how many wait.
+func (f *Finder) Answering(p handshake.ProcessID) (running, waiting int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a := f.answers[p]; a != nil {
+		return a.running, len(a.waiting)
+	}
+	return 0, 0
+}
+
+// Knows reports whether the ways to a peer are known, or being looked for.
+func (f *Finder) Knows(p handshake.ProcessID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known[p] != nil
+}

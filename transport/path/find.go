@@ -1,0 +1,185 @@
+package path
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// find proves the ways to a peer, of the first group of candidates in which there
+// are any.
+func (f *Finder) find(s *control.Session) (found []path, err error) {
+	ports, peer := f.now(), f.PortsOf(s)
+	var tried []string
+	var slow string
+	var errs []error
+	for g, candidates := range f.candidates(ports, peer) {
+		if len(candidates) == 0 {
+			continue
+		}
+		among := f.findAmong(s, ports, peer, candidates)
+		if found = among.found; len(found) > 0 && g > 0 {
+			f.sayWhyTCP(s, errors.Join(errs...), tried)
+		}
+		tried = append(tried, among.tried...)
+		if len(found) > 0 {
+			break
+		}
+		slow = among.slow
+		errs = append(errs, among.err)
+	}
+	for _, r := range tried {
+		f.Env.Log.Debug("no path", "way", r)
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return nil, f.NoPath(s, tried, slow)
+}
+
+// findAmong proves ways. Pairs of ports in one subnet come first. Other
+// reasons to try a pair, link-local addresses and RoCE v1, count for ports that
+// have no address of their own, and for all when nothing else works: they are
+// tried as well when the first have not been proved after patience.
+func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate) trials {
+	var subnet, other []topology.Candidate
+	for _, c := range candidates {
+		if c.Tier == topology.TierSubnet {
+			subnet = append(subnet, c)
+		} else {
+			other = append(other, c)
+		}
+	}
+	first := make(chan trials, 1)
+	f.Env.Background(func() {
+		var r trials
+		if err := f.guarded("try paths", func() error { r = f.tryAll(s, ports, peer, subnet); return nil }); err != nil {
+			r.err = err
+		}
+		first <- r
+	})
+	var done trials
+	patience := time.NewTimer(f.Env.Scaled(f.Env.ProofWait / 4))
+	defer patience.Stop()
+	waited := false
+	select {
+	case done = <-first:
+	case <-patience.C:
+		waited = true
+	}
+	if len(done.found) > 0 {
+		other = slices.DeleteFunc(other, func(c topology.Candidate) bool {
+			return done.has(c) || hasOwnAddress(ports[c.Local]) && hasAddress(peer[c.Remote])
+		})
+	}
+	rest := f.tryAll(s, ports, peer, other)
+	if waited {
+		done = <-first
+	}
+	if len(done.found) > 0 {
+		// What a common subnet has proved needs no second reason.
+		rest.found = slices.DeleteFunc(rest.found, func(p path) bool {
+			return slices.ContainsFunc(done.found, func(q path) bool { return p.pair == q.pair })
+		})
+	}
+	return trials{
+		found: append(done.found, rest.found...),
+		tried: append(done.tried, rest.tried...),
+		slow:  cmp.Or(done.slow, rest.slow),
+		err:   errors.Join(done.err, rest.err),
+	}
+}
+
+// trials is the outcome of one or more of them.
+type trials struct {
+	found []path
+	tried []string // what failed, and why
+	slow  string   // why that may be no evidence; see bundle.Slowness
+	err   error
+}
+
+func (r *trials) has(c topology.Candidate) bool {
+	return slices.ContainsFunc(r.found, func(p path) bool { return p.pair == [2]int{c.Local, c.Remote} })
+}
+
+// tryAll tries candidates, as many at once as a connection can have.
+func (f *Finder) tryAll(s *control.Session, ports []topology.Port, peer []handshake.Port, rest []topology.Candidate) (all trials) {
+	for len(rest) > 0 && all.err == nil {
+		n := batch(rest)
+		var plan []lane.Plan
+		for _, c := range rest[:n] {
+			from, to := ports[c.Local].GIDs[c.LocalGID], peer[c.Remote].Addrs[c.RemoteGID].GID
+			plan = append(plan, lane.Plan{Port: f.Ports[c.Local], From: from, Peer: peer[c.Remote], To: to})
+		}
+		r := f.trial(s, plan)
+		for i, c := range rest[:n] {
+			if r.mask&(1<<i) != 0 {
+				all.found = append(all.found, path{plan[i], [2]int{c.Local, c.Remote}})
+			}
+		}
+		all.tried, all.slow, all.err = append(all.tried, r.tried...), cmp.Or(all.slow, r.slow), r.err
+		rest = slices.DeleteFunc(rest[n:], all.has)
+	}
+	return all
+}
+
+// batch is how many of the candidates one trial takes: as many as a connection
+// may have lanes and devices.
+func batch(candidates []topology.Candidate) int {
+	local, remote := map[int]bool{}, map[int]bool{}
+	for i, c := range candidates {
+		local[c.Local], remote[c.Remote] = true, true
+		if i == lane.MaxParts || len(local) > lane.MaxDevices || len(remote) > lane.MaxDevices {
+			return i
+		}
+	}
+	return len(candidates)
+}
+
+// hasOwnAddress reports whether the port has an address that a person or a server
+// gave it, and so belongs to a subnet.
+func hasOwnAddress(p topology.Port) bool {
+	return slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return g.PrefixLen > 0 && !g.Addr.Unmap().IsLinkLocalUnicast() })
+}
+
+func hasAddress(p handshake.Port) bool {
+	return slices.ContainsFunc(p.Addrs, func(a handshake.PortAddr) bool {
+		return a.PrefixLen > 0 && !handshake.GIDAddr(a.GID).IsLinkLocalUnicast()
+	})
+}
+
+// candidates are the pairs of ports that may reach a peer, in groups: those for
+// queue pairs; those for sockets; those for sockets over the network that is
+// named for setting connections up, which is not the mesh unless there is no
+// other. A group counts when nothing in those before it works.
+func (f *Finder) candidates(ports []topology.Port, peer []handshake.Port) (groups [3][]topology.Candidate) {
+	control := func(p topology.Port) bool {
+		return f.Interfaces.Named() && !f.LaneIfs.Named() && f.Interfaces.Match(p.Netdev)
+	}
+	for _, c := range topology.Candidates(ports, peer, f.GIDs) {
+		g := 0
+		if f.Ports[c.Local].Kind() == lane.TCP {
+			if g = 1; control(ports[c.Local]) {
+				g = 2
+			}
+		}
+		groups[g] = append(groups[g], c)
+	}
+	// A slow network beside the cables would only hold their messages up.
+	speed := func(c topology.Candidate) int { return min(ports[c.Local].Mbps(), int(peer[c.Remote].SpeedMbps)) }
+	fastest := 0
+	for _, c := range groups[1] {
+		fastest = max(fastest, speed(c))
+	}
+	groups[1] = slices.DeleteFunc(groups[1], func(c topology.Candidate) bool { return speed(c) < fastest/4 })
+	return groups
+}

@@ -1,0 +1,157 @@
+package path
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// Config is what a Finder works with.
+type Config struct {
+	Env        *bundle.Env
+	Ports      []lane.Port             // of this node, by index
+	Told       func() []handshake.Port // what peers are told of them
+	GIDs       topology.GIDPolicy
+	Interfaces topology.IfFilter // of the control plane
+	LaneIfs    topology.IfFilter // of TCP lanes
+	QPsPerPath int
+	TCPStreams int // sockets per path; 0 is by its speed
+
+	NewID func() uint32              // the number of a trial
+	Add   func(*bundle.Bundle) error // makes the peer's messages reach a trial
+}
+
+// Finder knows the ways to all peers. Its methods may be called from any goroutine.
+type Finder struct {
+	Config
+
+	mu        sync.Mutex // a leaf
+	known     map[handshake.ProcessID]*pathSet
+	answers   map[handshake.ProcessID]*answers
+	peerPorts map[*control.Session][]handshake.Port // of peers whose ports have changed
+}
+
+// NewFinder makes a Finder that knows no way yet.
+func NewFinder(c Config) *Finder {
+	return &Finder{
+		Config: c, known: map[handshake.ProcessID]*pathSet{},
+		answers: map[handshake.ProcessID]*answers{}, peerPorts: map[*control.Session][]handshake.Port{},
+	}
+}
+
+// now are the node's ports as they are.
+func (f *Finder) now() []topology.Port { return Now(f.Ports) }
+
+// Now are ports as they were last seen.
+func Now(ports []lane.Port) []topology.Port {
+	now := make([]topology.Port, len(ports))
+	for i, p := range ports {
+		now[i] = *p.Now()
+	}
+	return now
+}
+
+func (f *Finder) guarded(what string, do func() error) error {
+	return fault.Guarded(f.Env.Log, what, do)
+}
+
+// PortsOf are the ports of a session's peer, as it last described them.
+func (f *Finder) PortsOf(s *control.Session) []handshake.Port {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p, ok := f.peerPorts[s]; ok {
+		return p
+	}
+	return s.Peer().Ports
+}
+
+// PeerChanged takes note of what a peer says of its ports. It does not block.
+func (f *Finder) PeerChanged(s *control.Session, ports []handshake.Port) {
+	f.mu.Lock()
+	f.peerPorts[s] = ports
+	if s.Dialled() { // paths are known of these
+		delete(f.known, s.Peer().Process)
+	}
+	f.mu.Unlock()
+}
+
+// PeerGone forgets a peer whose session has ended. It does not block.
+func (f *Finder) PeerGone(s *control.Session) {
+	f.mu.Lock()
+	delete(f.peerPorts, s)
+	if s.Dialled() { // else whose paths they are is only what the peer said
+		delete(f.known, s.Peer().Process)
+	}
+	f.mu.Unlock()
+}
+
+// Changed says that a port of this node has changed: all paths are to be proved anew.
+func (f *Finder) Changed() {
+	f.mu.Lock()
+	clear(f.known)
+	f.mu.Unlock()
+}
+
+// path is a way between a local and a remote port over which packets have been
+// seen to pass in both directions.
+type path struct {
+	lane.Plan
+	pair [2]int // indices of the ports at both ends
+}
+
+// pathSet is what is known of the ways to one peer process. A trial finds them
+// before the first connection; later ones use them at no cost.
+type pathSet struct {
+	done  chan struct{} // closed when the trial is over
+	paths []path
+	err   error
+}
+
+// To returns the lanes that a connection to the session's peer should have.
+// The first caller starts the trial, the others wait for it. A failed trial is
+// made again by the next caller.
+func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Plan, error) {
+	key := s.Peer().Process
+	f.mu.Lock()
+	set := f.known[key]
+	if set == nil {
+		set = &pathSet{done: make(chan struct{})}
+		f.known[key] = set
+		f.mu.Unlock()
+		f.Env.Background(func() {
+			set.err = f.guarded("look for paths", func() (err error) {
+				set.paths, err = f.find(s)
+				return err
+			})
+			if set.err != nil {
+				f.Forget(s)
+			}
+			close(set.done)
+		})
+	} else {
+		f.mu.Unlock()
+	}
+	select {
+	case <-set.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: given up while looking for a path to %s", fault.ErrUsage, s.Name())
+	}
+	if set.err != nil {
+		return nil, set.err
+	}
+	return f.share(set.paths), nil
+}
+
+// Forget makes the next connection to the session's peer look anew.
+func (f *Finder) Forget(s *control.Session) {
+	f.mu.Lock()
+	delete(f.known, s.Peer().Process)
+	f.mu.Unlock()
+}

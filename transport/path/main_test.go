@@ -1,0 +1,9 @@
+package path_test
+
+import (
+	"testing"
+
+	"ncclmesh/tests/transporttest"
+)
+
+func TestMain(m *testing.M) { transporttest.Main(m) }

@@ -1,0 +1,63 @@
+package path
+
+import (
+	"errors"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/lane"
+)
+
+const trialPause = 100 * time.Millisecond // between two rounds
+
+// trial is a connection that carries nothing but its proofs, over all lanes of a
+// plan at once.
+type trial struct {
+	mask  uint32   // lanes that passed
+	tried []string // why the others did not
+	slow  string   // why that may be no evidence; see bundle.Slowness
+	err   error
+}
+
+// trial tries the lanes of a plan, again while none passes and one of the two
+// processes is slow.
+func (f *Finder) trial(s *control.Session, plan []lane.Plan) (r trial) {
+	for spent := time.Duration(0); ; {
+		var ran time.Duration
+		r, ran = f.round(s, plan)
+		spent += ran + f.Env.Scaled(trialPause)
+		if r.err != nil || r.mask != 0 || r.slow == "" || spent >= f.Env.Scaled(f.Env.LaneWait) {
+			return r
+		}
+		f.Env.Log.Debug("a trial is repeated", "peer", s.Name(), "because", r.slow, "tried", r.tried)
+		pause := time.NewTimer(f.Env.Scaled(trialPause))
+		select {
+		case <-pause.C:
+		case <-f.Env.Context.Done(): // the next round fails
+			pause.Stop()
+		}
+	}
+}
+
+// round tries the lanes of a plan once. It returns how long this process ran.
+func (f *Finder) round(s *control.Session, plan []lane.Plan) (r trial, ran time.Duration) {
+	b := bundle.New(f.Env, s, f.NewID(), true, nil)
+	if err := f.Add(b); err != nil {
+		return trial{err: err}, 0
+	}
+	defer func() { r.err = errors.Join(r.err, b.Discard()) }()
+	r.mask, r.err = b.Establish(f.Env.Context, plan, &handshake.Open{Conn: b.ID})
+	if r.err != nil && !errors.Is(r.err, bundle.ErrNoLane) {
+		b.Fail(r.err)
+		return trial{err: r.err}, b.Ran()
+	}
+	r.err = nil
+	_ = s.Send(&handshake.Bye{Conn: b.ID}) // a dead session needs none
+	r.tried = b.Tried()
+	if r.mask == 0 {
+		r.slow = b.Slowness()
+	}
+	return r, b.Ran()
+}

@@ -1,0 +1,119 @@
+package path_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/message"
+	"ncclmesh/transport/path"
+)
+
+// However many trials a peer opens and leaves, few are answered at a time and few wait; those that it ends make room.
+func TestManyTrials(t *testing.T) {
+	transporttest.Leaks(t)
+	const opened, first = 1000, 1 << 20
+	var log transporttest.Log
+	a, b := transporttest.New(t), transporttest.New(t, log.Takes(slog.LevelDebug))
+	s, r := transporttest.Connect(t, a, b)
+	way := s.Bundle().Lanes()[0].Half() // whose queue pair no proof will come to
+	devs, peer := []handshake.Device{{Port: way.Port}}, s.Bundle().Session
+	state := func() (running, waiting int) { return b.Paths().Answering(r.Bundle().Session.Peer().Process) }
+	before := ibv.Live()["queue pairs"]
+	for i := range uint32(opened) {
+		if err := peer.Send(&handshake.Open{Conn: first + i, Devices: devs, Lanes: []handshake.Lane{way}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const refusals = "it opens too many"
+	transporttest.Await(t, "the refusals", func() bool { return log.Count(refusals) == opened-path.MaxTrials-path.MaxQueued })
+	if running, waiting := state(); running != path.MaxTrials || waiting != path.MaxQueued {
+		t.Errorf("%d trials are answered and %d wait, want %d and %d", running, waiting, path.MaxTrials, path.MaxQueued)
+	}
+	if n := ibv.Live()["queue pairs"] - before; n > path.MaxTrials {
+		t.Errorf("%d queue pairs answer trials, want %d at most", n, path.MaxTrials)
+	}
+	for i := range uint32(path.MaxTrials + path.MaxQueued) {
+		if err := peer.Send(&handshake.Bye{Conn: first + i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transporttest.Await(t, "the end of the trials", func() bool { running, waiting := state(); return running+waiting == 0 })
+	transporttest.CloseBoth(t, s, r)
+	s, r = transporttest.Connect(t, a, b)
+	transporttest.CloseBoth(t, s, r)
+}
+
+// Cables over which nothing passes are an error that says so long before LaneWait, when both processes run.
+func TestDeadPaths(t *testing.T) {
+	transporttest.Leaks(t)
+	hour := func(o *transport.Options) {
+		o.LaneWait, o.TimeScale, o.Transport = time.Hour, 1, transport.TransportRDMA
+	}
+	a, b := transporttest.New(t, hour), transporttest.New(t, hour)
+	transporttest.Inject(t, "stall")
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
+	l, h := transporttest.Listen(t, b)
+	d := a.Dial(h)
+	var err error
+	transporttest.Await(t, "the error", func() bool { _, err = d.Poll(); return err != nil })
+	if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), "transport retry counter exceeded") || !strings.Contains(err.Error(), "Check the cables") {
+		t.Errorf("error %v, want ErrPeer that blames the cables", err)
+	}
+	if err := errors.Join(d.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A dead path beside a good one is waited for no longer than ProofWait, though its queue pair would try for longer.
+func TestDeadPath(t *testing.T) {
+	transporttest.Leaks(t)
+	var log transporttest.Log
+	short := func(o *transport.Options) { o.LaneWait, o.ProofWait, o.Timeout = time.Hour, 100*time.Millisecond, 20 }
+	a, b := transporttest.New(t, short, log.Takes(slog.LevelDebug)), transporttest.New(t, short)
+	transporttest.Inject(t, "stall", "port=a:rdma1")
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
+	s, r := transporttest.Connect(t, a, b)
+	if len(s.Bundle().Lanes()) != 1 {
+		t.Errorf("%d lanes, want 1", len(s.Bundle().Lanes()))
+	}
+	if log.Count("rdma1") == 0 || log.Count("no packet passed within")+log.Count("transport retry counter exceeded") == 0 {
+		t.Error("nobody says why the other path is not used")
+	}
+	transporttest.CloseBoth(t, s, r)
+}
+
+// A trial in which nothing passed is repeated while a process is slow, as then the queue pairs may have failed for that.
+func TestTrialRepeated(t *testing.T) {
+	transporttest.Leaks(t)
+	var log transporttest.Log
+	slow := func(o *transport.Options) { o.LaneWait, o.ProofWait, o.TimeScale = time.Hour, time.Nanosecond, 1 } // any answer is late
+	a, b := transporttest.New(t, slow, log.Takes(slog.LevelDebug)), transporttest.New(t, slow)
+	transporttest.Inject(t, "stall")
+	l, h := transporttest.Listen(t, b)
+	d := a.Dial(h)
+	transporttest.Await(t, "the second round", func() bool { return log.Count("a trial is repeated") > 0 })
+	transporttest.Inject(t, "clear")
+	var s *message.SendConn
+	transporttest.Await(t, "the connection", func() bool {
+		var err error
+		if s, err = d.Poll(); err != nil {
+			t.Fatal(err)
+		}
+		return s != nil
+	})
+	r, err := l.Accept()
+	for ; r == nil && err == nil; r, err = l.Accept() {
+	}
+	if err = errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	transporttest.CloseBoth(t, s, r)
+}
