@@ -22,7 +22,7 @@ import (
 )
 
 // patience is a hang guard, not a measure.
-const patience = 5 * time.Minute
+const patience = time.Hour
 
 // newestGlibc is that of the oldest system which what is packed has to run on: Ubuntu 22.04 has 2.35, RHEL 9 2.34.
 var newestGlibc = []int{2, 34}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import supervise
 
-PATIENCE = 60  # a hang guard
+PATIENCE = 3600  # a hang guard
 
 
 class TestSupervise(unittest.TestCase):
