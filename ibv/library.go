@@ -41,7 +41,7 @@ var (
 	loadMu sync.Mutex
 	loaded = map[string]*Library{} // by the names asked for
 
-	// current is the library loaded last; the texts of statuses are its.
+	// current is the library asked for last; the texts of statuses are its.
 	current atomic.Pointer[Library]
 )
 
@@ -55,6 +55,7 @@ func Load(names ...string) (*Library, error) {
 	loadMu.Lock()
 	defer loadMu.Unlock()
 	if l, ok := loaded[key]; ok {
+		current.Store(l)
 		return l, nil
 	}
 	var errs []error
