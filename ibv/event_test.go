@@ -10,7 +10,7 @@ import (
 )
 
 // soon is how long a test waits for what should happen at once.
-const soon = 30 * time.Second
+const soon = 2 * time.Minute
 
 func receive(t *testing.T, events <-chan Event) Event {
 	t.Helper()

@@ -104,7 +104,7 @@ func overFakeverbs(t *testing.T) {
 	_, r = n.Connect(ctx, 0, &wire)
 	n.ok("connect", r)
 	n.ok("finalize", n.Finalize(ctx))
-	for end := time.Now().Add(10 * time.Second); len(ibv.Live()) > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Minute); len(ibv.Live()) > 0 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if diff := cmp.Diff(map[string]int{}, ibv.Live()); diff != "" {
@@ -118,7 +118,7 @@ func overFakeverbs(t *testing.T) {
 func realConnection(n *testNet, ctx Handle) (send, recv Handle) {
 	l, wire, r := n.Listen(ctx, 0)
 	n.ok("listen", r)
-	for end := time.Now().Add(30 * time.Second); send == 0 || recv == 0; {
+	for end := time.Now().Add(2 * time.Minute); send == 0 || recv == 0; {
 		if time.Now().After(end) {
 			n.t.Fatalf("not connected\n%s", n.logged())
 		}

@@ -259,7 +259,7 @@ func measure() (u usage, err error) {
 
 // settled measures when queue pairs no longer linger: when usage is no more than base, or no longer falls.
 func settled(base *usage) (usage, error) {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for last := -1; ; time.Sleep(100 * time.Millisecond) {
 		u, err := measure()
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // patience is a hang guard, not a measure.
-const patience = 8 * time.Minute
+const patience = 20 * time.Minute
 
 // built is where TestMain puts what is under test.
 var built string

@@ -58,7 +58,7 @@ func TestHostileBytes(t *testing.T) {
 		j.fatalf("attack: %v: %s", err, did)
 	}
 	t.Logf("%s", did)
-	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		after := held(t, a)
 		if after.fds <= before.fds && after.threads <= before.threads+idleThreads {
 			break
@@ -150,7 +150,7 @@ func attack() error {
 			if err != nil {
 				return err
 			}
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
 			_, _ = c.Write(k.bytes) // it may hang up before the end
 			_ = c.(*net.TCPConn).CloseWrite()
 			n, err := io.Copy(io.Discard, c)
@@ -178,7 +178,7 @@ func attack() error {
 		time.Sleep(70 * time.Millisecond)
 	}
 	for i, c := range slow {
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("slow %d: not hung up on", i)
 		}

@@ -140,7 +140,7 @@ func TestCable(t *testing.T) {
 	}
 	wait := func(node, netdev, dev, want string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			got := look(node, netdev, dev)
 			if got == want {
 				return

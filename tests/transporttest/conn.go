@@ -16,7 +16,7 @@ import (
 // Await calls f until it is true.
 func Await(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); runtime.Gosched() {
+	for deadline := time.Now().Add(5 * time.Minute); !f(); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited too long for %s", what)
 		}

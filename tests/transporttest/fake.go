@@ -141,7 +141,7 @@ func Leaks(t *testing.T) {
 	})
 	goroutines, files, live := runtime.NumGoroutine(), fds(), ibv.Live()
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			g, f, l := runtime.NumGoroutine(), fds(), ibv.Live()
 			diff := cmp.Diff(live, l)
 			if g <= goroutines && len(f) <= len(files) && diff == "" {
