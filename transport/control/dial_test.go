@@ -358,6 +358,31 @@ func TestNoDescriptorIsNotThePeersFault(t *testing.T) {
 	check("Dead", err)
 }
 
+// TestAcceptWithoutDescriptor: the log names the limit, and no address, as nobody knows whose connection it was.
+func TestAcceptWithoutDescriptor(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, nil)
+	_, h := b.invite()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0) // made while there are descriptors
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	enough := scarce(t)
+	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(h.Port), Addr: [4]byte{127, 0, 0, 1}})
+	eventually(t, "the refusal", func() bool { return b.Stats().Refused[reasonAccept] > 0 })
+	enough()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the line", func() bool { return strings.Contains(b.logged(), reasonAccept) })
+	for line := range strings.Lines(b.logged()) {
+		if strings.Contains(line, reasonAccept) && (strings.Contains(line, "from=") || !strings.Contains(line, "(ulimit -n)")) {
+			t.Errorf("the log says %q, want the limit and no address", line)
+		}
+	}
+}
+
 func TestConnectLeavesNoMark(t *testing.T) {
 	leakCheck(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

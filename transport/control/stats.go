@@ -84,12 +84,16 @@ func (c *counters) first(r refusal) (first, last bool) {
 	return true, len(c.logged) == maxLogged
 }
 
-// refuse counts a refusal and logs it once for its address and reason.
+// refuse counts a refusal and logs it once for its address, which is not known of one that could not be accepted, and
+// reason.
 func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
 	e.count.refuse(reason)
 	first, last := e.count.first(refusal{reason, from.Addr()})
 	if first {
-		args := []any{"from", from, "reason", reason}
+		args := []any{"reason", reason}
+		if from.IsValid() {
+			args = append([]any{"from", from}, args...)
+		}
 		if err != nil {
 			args = append(args, "error", err)
 		}

@@ -132,7 +132,8 @@ func (e *Endpoint) hear(s *lobby.Stranger) (call *Call, welcome [handshake.LaneW
 
 const maxLogged = 64 // refusals that are logged; later ones are only counted
 
-// refuse counts a refusal, and logs the first of each reason.
+// refuse counts a refusal, and logs the first of each reason. Of one that could not
+// be accepted the address is not known.
 func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
 	e.mu.Lock()
 	if e.stats.Refused == nil {
@@ -146,6 +147,13 @@ func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
 	log := e.stats.Refused[reason] == 1 && len(e.stats.Refused) <= maxLogged
 	e.mu.Unlock()
 	if log {
-		e.log.Warn("a connection to a data port was refused; more of this kind are only counted", "from", from, "reason", reason, "err", err)
+		args := []any{"reason", reason}
+		if from.IsValid() {
+			args = append([]any{"from", from}, args...)
+		}
+		if err != nil {
+			args = append(args, "err", err)
+		}
+		e.log.Warn("a connection to a data port was refused; more of this kind are only counted", args...)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -533,7 +534,8 @@ func TestKeepAlive(t *testing.T) {
 // What this node lacks is its own fault on both sides, and passes.
 func TestNoDescriptor(t *testing.T) {
 	leaks(t)
-	e := newEndpoint(t)
+	said := make(lines, 16)
+	e := newEndpoint(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(said, nil)) })
 	to := listen(t, e, lo4)
 	call, got := expect(t, e, end(lo4))
 	var before unix.Rlimit
@@ -568,8 +570,16 @@ func TestNoDescriptor(t *testing.T) {
 			t.Errorf("%s: %v, want one that names this node's limit", what, err)
 		}
 	}
+	if line := wait(t, "a line of the log", said); !strings.Contains(line, reasonAccept) || strings.Contains(line, "from=") {
+		t.Errorf("the log says %q, want the reason and no address, which nobody knows", line)
+	}
 	closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
 }
+
+// lines are what is written into a log.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) { l <- string(b); return len(b), nil }
 
 func sockaddrOf(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
