@@ -320,7 +320,7 @@ func TestDie(t *testing.T) {
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			args := append([]string{"--plugin", plugin, "--spawn", "3", "--work", "alltoall,die", "--max", "64K",
-				"--factor", "16", "--chunk", "16K"}, args...)
+				"--factor", "16", "--chunk", "16K", "--die-limit-ms", "60000"}, args...) // that they are told, not how soon
 			o := run(t, nil, driver, args...)
 			if o.status != 0 || strings.Count(o.stderr, "died, and every connection with it said so") != 2 {
 				t.Errorf("status %d\n%s", o.status, o.stderr)

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#define HANG 1200 /* seconds after which a case is ended: no measure, as sanitizers and other work on the machine slow it down */
+
 bool is_a;
 pid_t other_pid;
 static int line;
@@ -74,7 +76,7 @@ static int run(const struct test *t)
 		close(pair[0]);
 		line = pair[1];
 		setenv("FAKEVERBS_NODE", "b", 1);
-		alarm(120);
+		alarm(HANG);
 		t->run();
 		exit(0);
 	}
@@ -86,7 +88,7 @@ static int run(const struct test *t)
 		is_a = true;
 		other_pid = b;
 		setenv("FAKEVERBS_NODE", "a", 1);
-		alarm(120);
+		alarm(HANG);
 		t->run();
 		exit(0);
 	}
