@@ -77,7 +77,7 @@ func TestVerbRefused(t *testing.T) {
 		{"completion queue", "verb name=create_cq errno=ENOMEM node=a", "a", `create_cq.*cannot allocate memory`},
 		{"queue pair", "verb name=create_qp errno=ENOMEM node=b", "b", `create_qp.*cannot allocate memory`},
 		{"queue pair's state", "verb name=modify_qp errno=EINVAL node=b", "b", `modify_qp.*invalid argument`},
-		{"posting", "verb name=post_send errno=ENOMEM", "a", `post_send.*cannot allocate memory`},
+		{"posting", "verb name=post_send errno=ENOMEM node=a", "a", `post_send.*cannot allocate memory`},
 		{"polling", "verb name=poll_cq errno=EIO node=a", "a", `poll_cq`},
 		{"protection domain", "verb name=alloc_pd errno=ENOMEM node=b", "b", `alloc_pd.*cannot allocate memory`},
 		{"device", "verb name=open_device errno=EACCES node=b", "b", `rdma0.*permission denied`},

@@ -149,6 +149,17 @@ func TestMany(t *testing.T) {
 	})
 }
 
+// allocations is what f allocates each time. The count is the whole process's, and a
+// busy machine puts into it what goes on in the background: only what is there each
+// time is f's.
+func allocations(runs int, f func()) float64 {
+	least := testing.AllocsPerRun(runs, f)
+	for i := 0; i < 4 && least > 0; i++ {
+		least = min(least, testing.AllocsPerRun(runs, f))
+	}
+	return least
+}
+
 // The data path allocates nothing.
 func TestNoAllocations(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
@@ -157,7 +168,7 @@ func TestNoAllocations(t *testing.T) {
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
 		for _, size := range []int{8, 64 << 10, 1 << 18, 1 << 20} {
 			bufs := []message.Buffer{{Addr: rm.Addr(), Size: size, Tag: 1, Region: rg}}
-			n := testing.AllocsPerRun(200, func() {
+			n := allocations(200, func() {
 				var rq, sq *message.Request
 				var err error
 				for rq == nil && err == nil {
