@@ -50,9 +50,7 @@ func (d Dialer) connect(ctx context.Context, f *os.File, fd int, to netip.AddrPo
 		return err
 	}
 	if d.Addr.IsValid() {
-		// Ephemeral ports are chosen at connect, for each peer anew.
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(d.Addr, 0))); err != nil {
+		if err := bindToAddr(fd, d.Addr); err != nil {
 			return fmt.Errorf("bind to %v: %w", d.Addr, err)
 		}
 	}
@@ -127,6 +125,21 @@ func bindToDevice(fd int, device string) error {
 		return fmt.Errorf("bind to interface %s: %w", device, err)
 	}
 	return nil
+}
+
+// bindToAddr gives a socket its address, and a port that nobody else on this host
+// has there. Were the port left to connect, a socket that is not bound to an
+// interface could get the same one for the same listener, as the kernel tells them
+// apart by the interface; the listener's end cannot, and the first is reset. Only
+// when all ports are taken may they be shared.
+func bindToAddr(fd int, addr netip.Addr) error {
+	at := sockaddr(netip.AddrPortFrom(addr, 0))
+	err := unix.Bind(fd, at)
+	if err == unix.EADDRINUSE {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		err = unix.Bind(fd, at)
+	}
+	return err
 }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {

@@ -93,3 +93,42 @@ func TestDialEnds(t *testing.T) {
 	}
 	t.Error("the queue took three connections")
 }
+
+// Another socket of this host that goes to the same listener does not get the port of one that is bound to an interface: the kernel takes
+// the two for different ones, the other end cannot, and resets the first.
+func TestDialsOwnPort(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	lo, to := netip.MustParseAddr("127.0.0.1"), ln.Addr().(*net.TCPAddr).AddrPort()
+	f, err := Dialer{lo, "lo"}.Dial(t.Context(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = Close(f) }()
+	in, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	port := int(in.RemoteAddr().(*net.TCPAddr).Port)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, port|port<<16); err != nil {
+		t.Skipf("an older kernel, on which no socket can be given a certain port but by chance: %v", err)
+	}
+	if err := unix.Connect(fd, sockaddr(to)); err != unix.EADDRNOTAVAIL {
+		t.Errorf("another socket connects from port %d too: %v", port, err)
+	}
+	if _, err := f.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
+	if _, err := in.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+}
