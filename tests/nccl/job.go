@@ -126,3 +126,21 @@ func Failed(results []Result) error {
 	}
 	return errors.Join(errs...)
 }
+
+// Checked is how many collectives every rank has compared.
+func Checked(results []Result) int {
+	least := -1
+	for _, r := range results {
+		n := 0
+		for line := range strings.Lines(r.Output) {
+			var rank, some int
+			if _, err := fmt.Sscanf(line, "done rank %d: %d checked", &rank, &some); err == nil {
+				n += some
+			}
+		}
+		if least < 0 || n < least {
+			least = n
+		}
+	}
+	return max(least, 0)
+}

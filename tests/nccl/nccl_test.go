@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,8 +39,15 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, unable) // what cannot be built is broken, not missing
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if n := checked.Load(); n > 0 {
+		fmt.Println("collectives checked:", n)
+	}
+	os.Exit(code)
 }
+
+// checked counts the collectives that every rank has compared.
+var checked atomic.Int64
 
 func plugin() string { return filepath.Join(built, "libnccl-net-mesh.so") }
 
@@ -110,6 +118,7 @@ func run(t *testing.T, f *fabric.Fabric, j Job) []Result {
 	if err := errors.Join(err, Failed(results)); err != nil {
 		t.Fatal(err)
 	}
+	checked.Add(int64(Checked(results)))
 	return results
 }
 
