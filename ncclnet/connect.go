@@ -53,7 +53,7 @@ func (n *Net) listen(ctx Handle, dev int) (Handle, [HandleSize]byte, error) {
 // Zero means: call again with the same buffer.
 func (n *Net) Connect(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, Result) {
 	h, err := n.connect(ctx, dev, wire)
-	return h, n.result("connect", err)
+	return h, n.setUp("connect", h, err)
 }
 
 func (n *Net) connect(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, error) {
@@ -114,7 +114,7 @@ func (n *Net) dial(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, error) 
 // Accept returns the connection that arrived at a listener, or zero: call again.
 func (n *Net) Accept(listen Handle) (Handle, Result) {
 	h, err := n.accept(listen)
-	return h, n.result("accept", err)
+	return h, n.setUp("accept", h, err)
 }
 
 func (n *Net) accept(listen Handle) (Handle, error) {

@@ -51,3 +51,25 @@ func (n *Net) failed(c *comm, call string, err error) Result {
 	}
 	return n.resultTo(n.log, 1, call, err)
 }
+
+// setUp is result for an error of connect or accept. NCCL opens many connections to a
+// peer at once, which fail alike: that is logged once, until one is set up.
+func (n *Net) setUp(call string, h Handle, err error) Result {
+	if err == nil {
+		if h != 0 {
+			n.setUps.forget()
+		}
+		return ncclSuccess
+	}
+	if isNew, _ := n.setUps.news(call+err.Error(), time.Now()); !isNew {
+		return resultOf(err)
+	}
+	return n.resultTo(n.log, 1, call, err)
+}
+
+// forget makes the next error one that is to be logged.
+func (f *failure) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said, f.since, f.goingOn = "", time.Time{}, false
+}

@@ -32,6 +32,8 @@ type Net struct {
 	sharing sync.Mutex    // held while the shared context is made
 	shared  atomic.Uint64 // the context of callers that have none, or 0
 
+	setUps failure // what the log has said of connect and accept
+
 	tables tables
 }
 
