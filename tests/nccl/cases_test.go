@@ -2,6 +2,8 @@ package nccl
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,9 +77,53 @@ func TestGB10(t *testing.T) {
 	}
 }
 
-// doomed runs a job that must end with ncclRemoteError on all ranks but those that
-// are lost.
-func doomed(t *testing.T, f *fabric.Fabric, j Job, lost ...string) {
+// What becomes of a rank, in what it prints.
+const (
+	ends   = "error 6 after" // ncclRemoteError, and the communicator is aborted
+	goesOn = "went on"
+)
+
+// fated runs a job of which all ranks must end with the given fate but those that are
+// lost. When all have said that they are going, fault happens.
+func fated(t *testing.T, f *fabric.Fabric, j Job, fate string, fault func() error, lost ...string) []Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	happened := make(chan error, 1)
+	going := 0
+	j.Line = func(_, line string) {
+		if line != "going" {
+			return
+		}
+		if going++; going == len(f.Nodes) && fault != nil {
+			go func() { happened <- fault() }()
+		}
+	}
+	results, err := j.Run(ctx, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fault != nil {
+		select {
+		case err := <-happened:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("not all ranks got as far as the fault")
+		}
+	}
+	for _, r := range results {
+		if !slices.Contains(lost, r.Node) && (r.Err != nil || !strings.Contains(r.Output, fate)) {
+			t.Errorf("%s: %v, want %q\n%s", r.Node, r.Err, fate, r.Output)
+		}
+	}
+	sayOnce(t, results)
+	return results
+}
+
+// failing runs a job that NCCL cannot begin.
+func failing(t *testing.T, f *fabric.Fabric, j Job) []Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -86,27 +132,43 @@ func doomed(t *testing.T, f *fabric.Fabric, j Job, lost ...string) {
 		t.Fatal(err)
 	}
 	for _, r := range results {
-		if !slices.Contains(lost, r.Node) && (r.Err != nil || !strings.Contains(r.Output, "error 6 after")) {
-			t.Errorf("%s: %v, want ncclRemoteError\n%s", r.Node, r.Err, r.Output)
-		}
-		seen := map[string]bool{}
-		for line := range strings.Lines(r.Output) {
-			if _, said, ours := strings.Cut(line, "NET/Mesh : "); ours {
-				if seen[said] {
-					t.Errorf("%s says it twice: %s", r.Node, said)
-					break
-				}
-				seen[said] = true
-			}
+		if r.Err == nil || ctx.Err() != nil {
+			t.Errorf("%s: %v, %v, want an error of NCCL's:\n%s", r.Node, r.Err, ctx.Err(), r.Output)
 		}
 	}
+	sayOnce(t, results)
+	return results
+}
+
+// sayOnce holds that the plugin tells a user nothing twice.
+func sayOnce(t *testing.T, results []Result) {
+	t.Helper()
+	for _, r := range results {
+		seen := map[string]bool{}
+		for _, said := range r.said() {
+			if seen[said] {
+				t.Errorf("%s says it twice: %s", r.Node, said)
+			}
+			seen[said] = true
+		}
+	}
+}
+
+// said is what the plugin has told a rank's user.
+func (r Result) said() (lines []string) {
+	for line := range strings.Lines(r.Output) {
+		if _, said, ours := strings.Cut(strings.TrimSuffix(line, "\n"), "NCCL WARN NET/Mesh : "); ours {
+			lines = append(lines, said)
+		}
+	}
+	return lines
 }
 
 // A rank that is killed is an error for the others.
 func TestKilledRank(t *testing.T) {
 	each(t, func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
-		doomed(t, f, l.Job(rank, plugin(), "init", "killed 2 0.2", "until-error"), "node-c")
+		fated(t, f, l.Job(rank, plugin(), "init", "killed 2 0.2", "until-error"), ends, nil, "node-c")
 	})
 }
 
@@ -119,6 +181,159 @@ func TestPausedRank(t *testing.T) {
 		j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1")
 		run(t, f, j)
 	})
+}
+
+// A rank that does not come is waited for by NCCL; those who give up can begin anew.
+func TestMissingRank(t *testing.T) {
+	each(t, func(t *testing.T, rank string, l Lanes) {
+		f := up(t, l.Mesh(fabric.Triangle()).Topology())
+		run(t, f, l.Job(rank, plugin(), append(append([]string{"missing 2 1", "init"}, collectives(1000)...), "destroy")...))
+	})
+}
+
+// afterCable is what becomes of ranks two of which lose their only cable.
+const afterCable = ends
+
+// A cable that is pulled, or on which nothing passes any more, under NCCL: not a
+// wrong byte, no hang, and the two nodes at its ends name it.
+func TestCableLost(t *testing.T) {
+	faults := []struct {
+		name      string
+		rdma, tcp func(f *fabric.Fabric, c fabric.Cable) error
+	}{
+		{"pulled",
+			func(f *fabric.Fabric, c fabric.Cable) error {
+				_, err := f.Fault("unplug", c.Ends[0].Node+":"+c.Ends[0].Device)
+				return err
+			},
+			func(f *fabric.Fabric, c fabric.Cable) error {
+				return onEnds(f, c, func(own, _ fabric.Port) []string { return []string{"link", "set", own.Iface, "down"} })
+			}},
+		{"stalled",
+			func(f *fabric.Fabric, c fabric.Cable) error {
+				_, err := f.Fault("stall", "port="+c.Ends[0].Node+":"+c.Ends[0].Device)
+				return err
+			},
+			func(f *fabric.Fabric, c fabric.Cable) error { // what is sent is nobody's
+				return onEnds(f, c, func(own, peer fabric.Port) []string {
+					return []string{"neigh", "replace", peer.Addr.String(), "lladdr", "02:00:00:00:00:99", "dev", own.Iface, "nud", "permanent"}
+				})
+			}},
+	}
+	each(t, func(t *testing.T, rank string, l Lanes) {
+		for _, fault := range faults {
+			t.Run(fault.name, func(t *testing.T) {
+				m := fabric.Triangle()
+				f := up(t, l.Mesh(m).Topology())
+				c, happen := m.Cables[0], fault.rdma
+				if l.Name == "tcp" {
+					happen = fault.tcp
+				}
+				j := l.Job(rank, plugin(), "init", "until-error 20")
+				j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1")
+				for _, r := range fated(t, f, j, afterCable, func() error { return happen(f, c) }) {
+					t.Logf("%s:\n%s", r.Node, strings.Join(r.said(), "\n"))
+					for _, end := range c.Ends {
+						if r.Node == end.Node && !strings.Contains(strings.Join(r.said(), "\n"), end.Iface) {
+							t.Errorf("%s does not name %s:\n%s", r.Node, end.Iface, r.Output)
+						}
+					}
+				}
+			})
+		}
+	})
+}
+
+// onEnds runs ip at both ends of a cable.
+func onEnds(f *fabric.Fabric, c fabric.Cable, args func(own, peer fabric.Port) []string) error {
+	var errs []error
+	for i, own := range c.Ends {
+		cmd := f.Command(context.Background(), own.Node, "ip", args(own, c.Ends[1-i])...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("%v: %w: %s", cmd, err, out))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A ring without diagonals. Nodes that share no cable reach each other over the
+// management network, of which each of both is told in one line; NCCL's rings need
+// none of that when the ranks are in the order of the cables. With RDMA only, NCCL's
+// start ends in an error that names two such nodes, in a line.
+func TestRingOfFour(t *testing.T) {
+	across := map[string]string{"node-a": "node-c", "node-b": "node-d", "node-c": "node-a", "node-d": "node-b"}
+	each(t, func(t *testing.T, rank string, l Lanes) {
+		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b", "node-c", "node-d")).Topology())
+		j := l.Job(rank, plugin(), choices[0].session(append(collectives(1000), "check allreduce f32 sum 262144"))...)
+		j.Env = append(j.Env, "NCCL_MESH_TRANSPORT=auto")
+		for _, r := range run(t, f, j) {
+			said := r.said()
+			if l.Name == "tcp" && len(said) > 0 {
+				t.Errorf("%s says that TCP is used where there is nothing else:\n%s", r.Node, strings.Join(said, "\n"))
+			}
+			if want := r.Node + " and " + across[r.Node] + " talk over TCP"; l.Name == "rdma" && (len(said) != 1 || !strings.Contains(said[0], want)) {
+				t.Errorf("%s does not say %q, and only that:\n%s", r.Node, want, strings.Join(said, "\n"))
+			}
+		}
+		if l.Name != "rdma" {
+			return
+		}
+		j = l.Job(rank, plugin(), "init")
+		explained := false
+		for _, r := range failing(t, f, j) {
+			for _, said := range r.said() {
+				if strings.HasPrefix(said, "...") {
+					t.Errorf("%s needs more than a line: %s", r.Node, said)
+				}
+				explained = explained || strings.Contains(said, "no path between "+r.Node+" and "+across[r.Node])
+			}
+		}
+		if !explained {
+			t.Error("no node says that there is no path to the one across")
+		}
+	})
+}
+
+// Sizes of 64 MiB.
+func TestLargest(t *testing.T) {
+	each(t, func(t *testing.T, rank string, l Lanes) {
+		f := up(t, l.Mesh(fabric.Triangle()).Topology())
+		steps := largest(3)
+		if !full {
+			steps = steps[:1]
+		}
+		run(t, f, l.Job(rank, plugin(), append(append([]string{"init"}, steps...), "destroy")...))
+	})
+}
+
+// Every type with every operation.
+func TestTypes(t *testing.T) {
+	each(t, func(t *testing.T, rank string, l Lanes) {
+		v := Versions[slices.IndexFunc(Versions, func(v Version) bool { return strings.Contains(rank, v.Name) })]
+		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b")).Topology())
+		run(t, f, l.Job(rank, plugin(), choices[0].session(types(v))...))
+	})
+}
+
+// Every table that a version of NCCL reads, in use under it.
+func TestTables(t *testing.T) {
+	for _, v := range Versions {
+		for i, api := range v.APIs {
+			l := AllLanes[i%2]
+			t.Run(fmt.Sprintf("%s/v%d/%s", v.Name, api, l.Name), func(t *testing.T) {
+				rank := program(t, v)
+				f := up(t, l.Mesh(fabric.Triangle()).Topology())
+				j := l.Job(rank, filepath.Join(filepath.Dir(rank), fmt.Sprintf("shim-v%d.so", api)),
+					append(append([]string{"init"}, collectives(1000, 65537)...), "destroy", "init", "check allreduce f32 sum 1000", "destroy")...)
+				j.Env = append(j.Env, "NCCL_SHIM_PLUGIN="+plugin(), "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET")
+				for _, r := range run(t, f, j) {
+					if want := fmt.Sprintf("(v%d)", api); v.Name > "2.27" && !strings.Contains(r.Output, "Loaded net plugin Mesh "+want) {
+						t.Errorf("%s does not use %s:\n%s", r.Node, want, r.Output)
+					}
+				}
+			})
+		}
+	}
 }
 
 // The pretend GPU, the kernels and the rank program under AddressSanitizer and

@@ -23,6 +23,7 @@ import (
 type Version struct {
 	Name  string // as upstream counts
 	Suite string // of Debian that has it
+	APIs  []int  // versions of the network plugin's table that it reads
 
 	// Of the package, where the suite is released and stays as it is; elsewhere
 	// the signed index says what the package must be.
@@ -31,12 +32,15 @@ type Version struct {
 
 // Versions are those there are, the oldest first.
 var Versions = []Version{
-	{Name: "2.22.3", Suite: "trixie", sha256: map[string]string{
+	{Name: "2.22.3", Suite: "trixie", APIs: []int{5, 6, 7, 8}, sha256: map[string]string{
 		"amd64": "260d89758ab6287f967f217a23cf0c5629ec3a40cfdca1b781064f48df7fb8dc",
 		"arm64": "e396c990b3b3c555004e47c752a1433957c740e02270eac69052a88e93a15cf3",
 	}},
-	{Name: "2.29.7", Suite: "sid"},
+	{Name: "2.29.7", Suite: "sid", APIs: []int{6, 7, 8, 9, 10, 11}},
 }
+
+// has8Bits says whether it knows floats of 8 bits.
+func (v Version) has8Bits() bool { return v.Name >= "2.24" }
 
 // ErrUnable marks a machine, or a day, on which this version of NCCL cannot be had.
 var ErrUnable = errors.New("NCCL cannot be had here")

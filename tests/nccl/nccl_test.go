@@ -149,14 +149,28 @@ func collectives(counts ...int) (steps []string) {
 		"check broadcast f64 sum 5000 inplace root=1", "check reduce i64 max 300 root=1")
 }
 
-// types checks every type with every operation.
-func types() (steps []string) {
-	for _, t := range []string{"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16"} {
+// types checks every type of a version with every operation.
+func types(v Version) (steps []string) {
+	all := []string{"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16"}
+	if v.has8Bits() {
+		all = append(all, "f8e4m3", "f8e5m2")
+	}
+	for _, t := range all {
 		for _, op := range []string{"sum", "prod", "max", "min", "avg"} {
 			steps = append(steps, fmt.Sprintf("check allreduce %s %s 777", t, op), fmt.Sprintf("check reducescatter %s %s 333", t, op))
 		}
 	}
 	return steps
+}
+
+// largest are 64 MiB: of a rank, or together where every rank has a share for each.
+func largest(ranks int) []string {
+	const n = 16 << 20
+	return []string{
+		fmt.Sprintf("check allreduce f32 sum %d", n), fmt.Sprintf("check broadcast f32 sum %d", n), fmt.Sprintf("check reduce f32 sum %d", n),
+		fmt.Sprintf("check sendrecv f32 sum %d", n), fmt.Sprintf("check allgather f32 sum %d", n/ranks),
+		fmt.Sprintf("check reducescatter f32 sum %d", n/ranks), fmt.Sprintf("check alltoall f32 sum %d", n/ranks),
+	}
 }
 
 func meshes() []struct {
@@ -207,7 +221,7 @@ func TestCollectives(t *testing.T) {
 					var steps []string
 					for _, c := range choices {
 						if full {
-							steps = append(steps, c.session(slices.Concat(collectives(1, 2, 1000, 65537, 1<<20), types()))...)
+							steps = append(steps, c.session(slices.Concat(collectives(1, 2, 1000, 65537, 1<<20), types(v)))...)
 						} else {
 							steps = append(steps, c.session(collectives(1, 1000, 65537))...)
 						}

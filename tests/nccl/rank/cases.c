@@ -121,23 +121,60 @@ void case_cycles(struct job *j, int cycles) {
 		fail("%zu bytes resident after %d cycles, %zu after %d", last.resident, cycles, first.resident, WARM);
 }
 
-void case_until_error(struct job *j, struct group *g) {
-	enum { COUNT = 1 << 16 };
-	void *buffer;
-	CUDA(cudaMalloc(&buffer, COUNT * sizeof(float)));
-	memset(buffer, 0, COUNT * sizeof(float));
+// over says on all ranks whether rank 0 finds that it is time.
+static ncclResult_t over(const struct job *j, struct group *g, bool mine, bool *all) {
+	int *flag;
+	CUDA(cudaMalloc((void **)&flag, sizeof *flag));
+	*flag = g->rank == 0 && mine;
+	ncclResult_t error = ncclAllReduce(flag, flag, 1, ncclInt32, ncclMax, g->comm, g->stream);
+	if (error == ncclSuccess) error = group_wait(j, g);
+	if (error != ncclSuccess) return error;
+	*all = *flag;
+	CUDA(cudaFree(flag));
+	return ncclSuccess;
+}
+
+void case_until_error(struct job *j, struct group *g, double seconds) {
+	char text[] = "allreduce f32 sum 65536";
+	struct order o;
+	order_parse(&o, text);
 	say("going");
-	double begun = 0;
-	for (;;) {
+	double start = now(), begun = start;
+	ncclResult_t error = ncclSuccess;
+	for (bool end = false; !end && error == ncclSuccess; o.seed++) {
 		begun = now();
-		ncclResult_t error = ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, g->comm, g->stream);
-		if (error == ncclSuccess) error = group_wait(j, g);
-		if (error == ncclSuccess) continue;
-		say("error %d after %.1f s: %s", error, now() - begun, ncclGetErrorString(error));
-		break;
+		error = order_try(j, g, &o);
+		if (error == ncclSuccess && seconds) error = over(j, g, begun - start > seconds, &end);
 	}
+	if (error == ncclSuccess) {
+		say("went on: %d checked", o.seed);
+		return;
+	}
+	say("error %d after %.1f s: %s", error, now() - begun, ncclGetErrorString(error));
 	NCCL(ncclCommAbort(g->comm));
 	say("ended");
+}
+
+void case_missing(struct job *j, int rank, double seconds) {
+	ncclUniqueId id;
+	if (j->rank == rank) {
+		j->meetings++;
+		doze(seconds);
+		return;
+	}
+	meet(j, &id);
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	config.blocking = 0;
+	ncclComm_t comm = NULL;
+	ncclResult_t state = ncclCommInitRankConfig(&comm, j->ranks, id, j->rank, &config);
+	for (double start = now(); now() - start < seconds;) {
+		if (state != ncclInProgress) fail("without rank %d the communicator is said to be: %s", rank, ncclGetErrorString(state));
+		doze(.01);
+		NCCL(ncclCommGetAsyncError(comm, &state));
+	}
+	state = ncclCommAbort(comm);
+	if (state != ncclSuccess && state != ncclInProgress) fail("abort: %s", ncclGetErrorString(state));
+	if (j->rank == 0) say("gave up");
 }
 
 static void *end(void *arg) {

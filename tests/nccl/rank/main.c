@@ -43,7 +43,8 @@ static const char help[] =
 	"  split [share]        even and odd ranks by themselves, with resources of their own or shared\n"
 	"  abort SECONDS        end the communicator so long after collectives have begun\n"
 	"  cycles N             make and end a communicator N times; nothing may be left behind\n"
-	"  until-error          all-reduces until NCCL reports an error\n"
+	"  until-error [SECONDS]  all-reduces until NCCL reports an error, or for so long\n"
+	"  missing RANK SECONDS that rank does not come; the others wait so long and give up\n"
 	"  killed RANK SECONDS  that rank is killed so long after this step\n"
 	"  paused RANK SECONDS  that rank stands still for so long\n";
 
@@ -85,13 +86,14 @@ static void step(char *text) {
 		case_abort(&job, &group, atof(rest));
 	} else if (strcmp(text, "cycles") == 0) {
 		case_cycles(&job, atoi(rest));
-	} else if (strcmp(text, "killed") == 0 || strcmp(text, "paused") == 0) {
+	} else if (strcmp(text, "killed") == 0 || strcmp(text, "paused") == 0 || strcmp(text, "missing") == 0) {
 		char *seconds = NULL;
 		int rank = (int)strtol(rest, &seconds, 10);
 		if (strcmp(text, "killed") == 0) case_killed(&job, rank, atof(seconds));
+		else if (strcmp(text, "missing") == 0) case_missing(&job, rank, atof(seconds));
 		else case_paused(&job, rank, atof(seconds));
 	} else if (strcmp(text, "until-error") == 0) {
-		case_until_error(&job, &group);
+		case_until_error(&job, &group, atof(rest));
 	} else {
 		fail("unknown step %s\n%s", text, help);
 	}

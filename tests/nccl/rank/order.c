@@ -9,7 +9,7 @@ static int named(const char *name, const char *const *names, int count, const ch
 	fail("%s is no %s", name, what);
 }
 
-static const char *const types[] = {"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16"};
+static const char *const types[] = {"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16", "f8e4m3", "f8e5m2"}; // in NCCL's order
 static const char *const ops[] = {"sum", "prod", "max", "min", "avg"};
 
 void order_parse(struct order *o, char *text) {
@@ -19,7 +19,7 @@ void order_parse(struct order *o, char *text) {
 	*o = (struct order){
 		.name = words[0],
 		.collective = collective_named(words[0]),
-		.type = (ncclDataType_t)named(words[1], types, 10, "type"),
+		.type = (ncclDataType_t)named(words[1], types, TYPES, "type of this NCCL"),
 		.op = (ncclRedOp_t)named(words[2], ops, 5, "operation"),
 		.count = strtoull(words[3], NULL, 0),
 	};
@@ -108,13 +108,19 @@ static void compare(const struct order *o, const struct group *g, const struct b
 		type_get(o->type, b->to, first), o->collective->reduces ? reduced(o, g, element) : datum(o, source, element));
 }
 
-void order_check(const struct job *j, struct group *g, const struct order *o) {
+ncclResult_t order_try(const struct job *j, struct group *g, const struct order *o) {
 	struct buffers b = buffers_open(o, g);
-	NCCL(o->collective->call(o, g, b.from, b.to));
-	ncclResult_t error = group_wait(j, g);
-	if (error != ncclSuccess) fail("%s: %s (%s)", o->name, ncclGetErrorString(error), ncclGetLastError(g->comm));
+	ncclResult_t error = o->collective->call(o, g, b.from, b.to);
+	if (error == ncclSuccess) error = group_wait(j, g);
+	if (error != ncclSuccess) return error; // the buffers may be in use until the communicator ends
 	compare(o, g, &b);
 	CUDA(cudaFree(b.block));
+	return ncclSuccess;
+}
+
+void order_check(const struct job *j, struct group *g, const struct order *o) {
+	ncclResult_t error = order_try(j, g, o);
+	if (error != ncclSuccess) fail("%s: %s (%s)", o->name, ncclGetErrorString(error), ncclGetLastError(g->comm));
 }
 
 void order_time(const struct job *j, struct group *g, const struct order *o, int iterations) {

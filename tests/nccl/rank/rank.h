@@ -78,13 +78,16 @@ struct collective {
 };
 const struct collective *collective_named(const char *name);
 
-// Types.
+// Types. Those of 8 bits begin with 2.24.
+enum { TYPES = NCCL_VERSION_CODE >= 22400 ? 12 : 10 };
 size_t type_bytes(ncclDataType_t type);
 void type_put(ncclDataType_t type, void *at, size_t i, double v);
 double type_get(ncclDataType_t type, const void *at, size_t i);
 double type_tolerance(ncclDataType_t type);
 
-// order_check does it once and compares all that it wrote; order_time says how long it takes.
+// order_check does it once and compares all that it wrote; order_try returns NCCL's error, if it has one, and wrong bytes are
+// a failure all the same. order_time says how long it takes.
+ncclResult_t order_try(const struct job *j, struct group *g, const struct order *o);
 void order_check(const struct job *j, struct group *g, const struct order *o);
 void order_time(const struct job *j, struct group *g, const struct order *o, int iterations);
 
@@ -93,6 +96,7 @@ void case_two(struct job *j, int rounds);                       // two communica
 void case_split(struct job *j, struct group *g, bool share);    // a part of a communicator beside it
 void case_abort(struct job *j, struct group *g, double after);  // with collectives in flight
 void case_cycles(struct job *j, int cycles);                    // made and ended, and what that leaves behind
-void case_until_error(struct job *j, struct group *g);          // collectives until NCCL says that one fails
+void case_until_error(struct job *j, struct group *g, double seconds); // collectives until NCCL says that one fails, or so long
+void case_missing(struct job *j, int rank, double seconds);     // that rank does not come, and the others give up
 void case_killed(const struct job *j, int rank, double after);  // that rank, while the next step is done
 void case_paused(const struct job *j, int rank, double seconds); // the same, for a time
