@@ -25,6 +25,11 @@ func each(t *testing.T, f func(t *testing.T, rank string, l Lanes)) {
 	}
 }
 
+// versionOf is the version that a rank program was linked to.
+func versionOf(rank string) Version {
+	return Versions[slices.IndexFunc(Versions, func(v Version) bool { return filepath.Base(filepath.Dir(rank)) == v.Name })]
+}
+
 func TestTwoCommunicators(t *testing.T) {
 	each(t, func(t *testing.T, rank string, l Lanes) {
 		run(t, up(t, l.Mesh(fabric.Triangle()).Topology()), l.Job(rank, plugin(), "two 12"))
@@ -48,7 +53,7 @@ func TestAbort(t *testing.T) {
 func TestCycles(t *testing.T) {
 	n := "8"
 	if full {
-		n = "20"
+		n = "20 0.6"
 	}
 	each(t, func(t *testing.T, rank string, l Lanes) {
 		run(t, up(t, l.Mesh(fabric.Ring("node-a", "node-b")).Topology()), l.Job(rank, plugin(), "cycles "+n))
@@ -309,9 +314,8 @@ func TestLargest(t *testing.T) {
 // Every type with every operation.
 func TestTypes(t *testing.T) {
 	each(t, func(t *testing.T, rank string, l Lanes) {
-		v := Versions[slices.IndexFunc(Versions, func(v Version) bool { return strings.Contains(rank, v.Name) })]
 		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b")).Topology())
-		run(t, f, l.Job(rank, plugin(), choices[0].session(types(v))...))
+		run(t, f, l.Job(rank, plugin(), choices[0].session(types(versionOf(rank)))...))
 	})
 }
 

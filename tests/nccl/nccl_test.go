@@ -18,8 +18,8 @@ import (
 	"ncclmesh/tests/require"
 )
 
-// patience is a hang guard, not a measure.
-const patience = 5 * time.Minute
+// patience is a hang guard, not a measure. A full run has no other that ends before.
+var patience = map[bool]time.Duration{false: 5 * time.Minute, true: 30 * time.Minute}[full]
 
 // grace is what ranks have to say why they fail too.
 const grace = 5 * time.Second

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,6 +46,9 @@ type Row struct {
 	Table, Channels, Speed   string  // as NCCL's log has them
 	Connections              int     // opened by one rank
 	Init, Latency, Bandwidth float64 // ms, µs, MB/s
+
+	// Beside NCCL's own sockets in the same round; 0 where there are none.
+	LatencyRatio, BandwidthRatio float64
 }
 
 // What NCCL's log says of its choices.
@@ -55,11 +59,14 @@ var (
 )
 
 // Steps of a row: a communicator, 8 bytes, and what fills the cables.
-var rowSteps = []string{"init", "time 200 allreduce f32 sum 2", "time 5 allreduce f32 sum 4194304", "destroy"}
+var rowSteps = []string{"init", "time 1000 allreduce f32 sum 2", "time 5 allreduce f32 sum 4194304", "destroy"}
 
 // Measure makes a row.
 func Measure(ctx context.Context, f *fabric.Fabric, v Version, j Job, lanes string) (Row, error) {
-	row := Row{Version: v.Name, Lanes: lanes, Table: "not logged"}
+	row := Row{Version: v.Name, Lanes: lanes, Table: "none"}
+	if j.Plugin != "" {
+		row.Table = fmt.Sprintf("v%d", slices.Max(v.APIs)) // older versions do not log it
+	}
 	j.Steps = rowSteps
 	j.Env = append(j.Env, "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET")
 	results, err := j.Run(ctx, f)
@@ -102,12 +109,56 @@ func (r *Row) read(line string, ranks int) {
 	}
 }
 
+// Median is one row of several rounds of it, figure by figure.
+func Median(rounds []Row) Row {
+	row := rounds[0]
+	for _, figure := range []func(*Row) *float64{
+		func(r *Row) *float64 { return &r.Init }, func(r *Row) *float64 { return &r.Latency }, func(r *Row) *float64 { return &r.Bandwidth },
+		func(r *Row) *float64 { return &r.LatencyRatio }, func(r *Row) *float64 { return &r.BandwidthRatio },
+	} {
+		var all []float64
+		for i := range rounds {
+			all = append(all, *figure(&rounds[i]))
+		}
+		slices.Sort(all)
+		*figure(&row) = all[len(all)/2]
+	}
+	return row
+}
+
+// Facts begin the row's line: what does not change from run to run.
+func (r Row) Facts() string {
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %d |", r.Version, r.Lanes, r.Table, r.Channels, r.Speed, r.Connections)
+}
+
 // Markdown is the rows as a table.
 func Markdown(rows []Row) string {
+	beside := func(figure, ratio float64) string {
+		if ratio == 0 {
+			return fmt.Sprintf("%.0f", figure)
+		}
+		return fmt.Sprintf("%.0f (%.2f)", figure, ratio)
+	}
 	var b strings.Builder
-	b.WriteString("| NCCL | lanes | vtable | channels | speed NCCL derives, GB/s | connections of a rank | init, ms | 8 B, µs | 16 MiB busbw, MB/s |\n|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| NCCL | lanes | vtable | channels | GB/s that NCCL derives | connections of a rank | init, ms | 8 B, µs | 16 MiB busbw, MB/s |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %d | %.0f | %.0f | %.0f |\n", r.Version, r.Lanes, r.Table, r.Channels, r.Speed, r.Connections, r.Init, r.Latency, r.Bandwidth)
+		fmt.Fprintf(&b, "%s %.0f | %s | %s |\n", r.Facts(), r.Init, beside(r.Latency, r.LatencyRatio), beside(r.Bandwidth, r.BandwidthRatio))
 	}
 	return b.String()
+}
+
+// The table in the README lies between these lines.
+const (
+	TableBegin = "<!-- written by go run ./tests/nccl/cmd/table -readme README.md -->\n"
+	TableEnd   = "<!-- end -->\n"
+)
+
+// CutTable finds the table in a README.
+func CutTable(readme string) (before, table, after string, err error) {
+	before, rest, begun := strings.Cut(readme, TableBegin)
+	table, after, ended := strings.Cut(rest, TableEnd)
+	if !begun || !ended {
+		return "", "", "", fmt.Errorf("there are no lines %q and %q", TableBegin, TableEnd)
+	}
+	return before, table, after, nil
 }

@@ -1,9 +1,15 @@
 package nccl
 
 import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/fabric"
 )
 
 func TestRow(t *testing.T) {
@@ -42,4 +48,41 @@ func TestParseTime(t *testing.T) {
 			t.Errorf("ParseTime(%q) = %v, %v, want %v, %v", tt.line, got, ok, tt.want, tt.ok)
 		}
 	}
+}
+
+func TestMedian(t *testing.T) {
+	got := Median([]Row{
+		{Version: "2", Init: 3, Latency: 30, Bandwidth: 1, LatencyRatio: 1.5, BandwidthRatio: 2},
+		{Version: "2", Init: 1, Latency: 90, Bandwidth: 3, LatencyRatio: .5, BandwidthRatio: 3},
+		{Version: "2", Init: 2, Latency: 60, Bandwidth: 2, LatencyRatio: 1, BandwidthRatio: 1},
+	})
+	want := Row{Version: "2", Init: 2, Latency: 60, Bandwidth: 2, LatencyRatio: 1, BandwidthRatio: 2}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("median (-want +got):\n%s", diff)
+	}
+}
+
+// The README's table says what NCCL makes of the plugin today; its times are of the
+// day that it names.
+func TestREADMETable(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(fabric.Root(), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _, err := CutTable(string(readme))
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(t, func(t *testing.T, rank string, l Lanes) {
+		f := up(t, l.Mesh(fabric.Triangle()).Topology())
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		row, err := Measure(ctx, f, versionOf(rank), l.Job(rank, plugin()), l.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(table, "\n"+row.Facts()) {
+			t.Errorf("the README's table has no line that begins %q; run: go run ./tests/nccl/cmd/table -readme README.md", row.Facts())
+		}
+	})
 }

@@ -42,7 +42,7 @@ static const char help[] =
 	"  two N                two communicators on two threads, N collectives each\n"
 	"  split [share]        even and odd ranks by themselves, with resources of their own or shared\n"
 	"  abort SECONDS        end the communicator so long after collectives have begun\n"
-	"  cycles N             make and end a communicator N times; nothing may be left behind\n"
+	"  cycles N [SECONDS]   make and end a communicator N times, with so long a rest between; nothing may be left behind\n"
 	"  until-error [SECONDS]  all-reduces until NCCL reports an error, or for so long\n"
 	"  missing RANK SECONDS that rank does not come; the others wait so long and give up\n"
 	"  killed RANK SECONDS  that rank is killed so long after this step\n"
@@ -85,7 +85,9 @@ static void step(char *text) {
 	} else if (strcmp(text, "abort") == 0) {
 		case_abort(&job, &group, atof(rest));
 	} else if (strcmp(text, "cycles") == 0) {
-		case_cycles(&job, atoi(rest));
+		char *pause = NULL;
+		int cycles = (int)strtol(rest, &pause, 10);
+		case_cycles(&job, cycles, atof(pause));
 	} else if (strcmp(text, "killed") == 0 || strcmp(text, "paused") == 0 || strcmp(text, "missing") == 0) {
 		char *seconds = NULL;
 		int rank = (int)strtol(rest, &seconds, 10);

@@ -95,7 +95,7 @@ void order_time(const struct job *j, struct group *g, const struct order *o, int
 void case_two(struct job *j, int rounds);                       // two communicators on two threads
 void case_split(struct job *j, struct group *g, bool share);    // a part of a communicator beside it
 void case_abort(struct job *j, struct group *g, double after);  // with collectives in flight
-void case_cycles(struct job *j, int cycles);                    // made and ended, and what that leaves behind
+void case_cycles(struct job *j, int cycles, double rest);       // made and ended, and what that leaves behind
 void case_until_error(struct job *j, struct group *g, double seconds); // collectives until NCCL says that one fails, or so long
 void case_missing(struct job *j, int rank, double seconds);     // that rank does not come, and the others give up
 void case_killed(const struct job *j, int rank, double after);  // that rank, while the next step is done

@@ -1,5 +1,5 @@
-// Table measures each version of NCCL on a triangle, over each kind of lanes, and
-// prints what came of it as Markdown.
+// Table measures each version of NCCL on a triangle, over each kind of lanes in turn,
+// and prints medians as Markdown, or writes them into the README.
 package main
 
 import (
@@ -10,7 +10,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
+	"time"
 
 	"ncclmesh/tests/fabric"
 	"ncclmesh/tests/nccl"
@@ -18,23 +21,49 @@ import (
 
 func main() {
 	build := flag.String("build", "build", "where the plugin and tests/fakeverbs are")
+	rounds := flag.Int("rounds", 5, "how often each is measured")
+	readme := flag.String("readme", "", "the file to write the table into")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, *build)
+	rows, err := measure(ctx, *build, *rounds)
 	stop()
+	if err == nil {
+		err = show(rows, *readme)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, build string) error {
-	build, err := filepath.Abs(build)
+func show(rows []nccl.Row, readme string) error {
+	text := fmt.Sprintf("%s; %d processors, load %s:\n\n%s", time.Now().Format("2 January 2006"), runtime.NumCPU(), load(), nccl.Markdown(rows))
+	if readme == "" {
+		fmt.Print(text)
+		return nil
+	}
+	was, err := os.ReadFile(readme)
 	if err != nil {
 		return err
 	}
-	plugin := filepath.Join(build, "libnccl-net-mesh.so")
-	var rows []nccl.Row
+	before, _, after, err := nccl.CutTable(string(was))
+	if err != nil {
+		return fmt.Errorf("%s: %w", readme, err)
+	}
+	return os.WriteFile(readme, []byte(before+nccl.TableBegin+text+nccl.TableEnd+after), 0o644)
+}
+
+// load is how busy the machine was besides: the table is of its ratios then.
+func load() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	one, _, _ := strings.Cut(string(text), " ")
+	return one
+}
+
+func measure(ctx context.Context, build string, rounds int) (rows []nccl.Row, err error) {
+	if build, err = filepath.Abs(build); err != nil {
+		return nil, err
+	}
 	for _, v := range nccl.Versions {
 		dir, err := nccl.Fetch(ctx, v)
 		if errors.Is(err, nccl.ErrUnable) {
@@ -42,29 +71,53 @@ func run(ctx context.Context, build string) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		rank, err := nccl.Build(dir, build)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, l := range nccl.AllLanes {
-			row, err := measure(ctx, build, v, l, l.Job(rank, plugin))
-			if err != nil {
-				return fmt.Errorf("NCCL %s over %s: %w", v.Name, l.Name, err)
-			}
-			rows = append(rows, row)
+		some, err := version(ctx, build, v, rank, rounds)
+		if err != nil {
+			return nil, fmt.Errorf("NCCL %s: %w", v.Name, err)
 		}
+		rows = append(rows, some...)
 	}
-	fmt.Print(nccl.Markdown(rows))
-	return nil
+	return rows, nil
 }
 
-func measure(ctx context.Context, build string, v nccl.Version, l nccl.Lanes, j nccl.Job) (row nccl.Row, err error) {
-	f, err := fabric.Up(fabric.Tools(build), l.Mesh(fabric.Triangle()).Topology())
-	if err != nil {
-		return row, err
+// version measures one over all kinds of lanes: NCCL's own sockets last in each round.
+func version(ctx context.Context, build string, v nccl.Version, rank string, rounds int) (rows []nccl.Row, err error) {
+	var fabrics []*fabric.Fabric
+	defer func() {
+		for _, f := range fabrics {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	for _, l := range nccl.AllLanes {
+		f, err := fabric.Up(fabric.Tools(build), l.Mesh(fabric.Triangle()).Topology())
+		if err != nil {
+			return nil, err
+		}
+		fabrics = append(fabrics, f)
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return nccl.Measure(ctx, f, v, j, l.Name)
+	of := make([][]nccl.Row, len(nccl.AllLanes))
+	for range rounds {
+		for i, l := range nccl.AllLanes {
+			row, err := nccl.Measure(ctx, fabrics[i], v, l.Job(rank, filepath.Join(build, "libnccl-net-mesh.so")), l.Name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", l.Name, err)
+			}
+			of[i] = append(of[i], row)
+		}
+		own := of[len(of)-1]
+		for i := range of[:len(of)-1] {
+			row := &of[i][len(of[i])-1]
+			row.LatencyRatio, row.BandwidthRatio = row.Latency/own[len(own)-1].Latency, row.Bandwidth/own[len(own)-1].Bandwidth
+		}
+	}
+	for i := range of {
+		rows = append(rows, nccl.Median(of[i]))
+	}
+	return rows, nil
 }
