@@ -6,17 +6,21 @@ import "C"
 import "ncclmesh/ncclnet"
 
 //export meshInit
-func meshInit(ctx *C.uintptr_t, trafficClass C.int, logger C.ncclDebugLogger_t) (r C.ncclResult_t) {
+func meshInit(ctx *C.uintptr_t, caller C.struct_mesh_caller, trafficClass C.int, logger C.ncclDebugLogger_t) (r C.ncclResult_t) {
 	defer caught("init", 0, &r)
-	h, res := plugin.Init(loggerFor(logger), int(trafficClass))
+	h, res := plugin.Init(loggerFor(logger), callerOf(caller), int(trafficClass))
 	*ctx = C.uintptr_t(h)
 	return C.ncclResult_t(res)
 }
 
 //export meshInitShared
-func meshInitShared(logger C.ncclDebugLogger_t) (r C.ncclResult_t) {
+func meshInitShared(caller C.struct_mesh_caller, logger C.ncclDebugLogger_t) (r C.ncclResult_t) {
 	defer caught("init", 0, &r)
-	return C.ncclResult_t(plugin.InitShared(loggerFor(logger)))
+	return C.ncclResult_t(plugin.InitShared(loggerFor(logger), callerOf(caller)))
+}
+
+func callerOf(c C.struct_mesh_caller) ncclnet.Caller {
+	return ncclnet.Caller{Interface: int(c.interface_version), Version: int(c.nccl_version)}
 }
 
 //export meshFinalize

@@ -1,6 +1,8 @@
 /* What the plugin needs of the process it is loaded into. */
+#define _GNU_SOURCE /* dladdr */
 #include "plugin.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -80,4 +82,36 @@ void mesh_log(ncclDebugLogger_t logger, int level, unsigned long flags, char *fi
 char *mesh_environ(int i)
 {
 	return environ ? environ[i] : NULL;
+}
+
+static uintptr_t base_of(uintptr_t address)
+{
+	Dl_info info;
+
+	return dladdr((void *)address, &info) ? (uintptr_t)info.dli_fbase : 0;
+}
+
+/*
+ * The version of the NCCL that the logger belongs to, or 0 when that does not
+ * export the function which says so. A process may have more than one NCCL.
+ */
+int mesh_nccl_version(ncclDebugLogger_t logger)
+{
+	uintptr_t address = (uintptr_t)logger, get;
+	void *library = NULL;
+	int version = 0;
+	Dl_info info;
+
+	if (logger == NULL || !dladdr((void *)address, &info))
+		return 0;
+	if (info.dli_fname)
+		library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	if (!library)
+		library = dlopen(NULL, RTLD_LAZY); /* the program itself */
+	get = library ? (uintptr_t)dlsym(library, "ncclGetVersion") : 0;
+	if (get != 0 && base_of(get) == (uintptr_t)info.dli_fbase)
+		((ncclResult_t(*)(int *))get)(&version);
+	if (library)
+		dlclose(library);
+	return version;
 }

@@ -2,6 +2,7 @@ package main
 
 // #include "plugin.h"
 // #cgo CFLAGS: -std=gnu11
+// #cgo LDFLAGS: -ldl
 import "C"
 
 import (

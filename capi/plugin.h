@@ -18,6 +18,12 @@
 
 #define MESH_MAX_RECVS 8
 
+/* What is known of the NCCL that opens the network. */
+struct mesh_caller {
+	int interface_version;
+	int nccl_version; /* or 0 */
+};
+
 /* ncclNetProperties without a version. */
 struct mesh_properties {
 	char *name;
@@ -57,8 +63,8 @@ struct mesh_tuner {
 };
 
 /* In Go. Each writes its result arguments on success only. */
-ncclResult_t meshInit(uintptr_t *ctx, int trafficClass, ncclDebugLogger_t logger);
-ncclResult_t meshInitShared(ncclDebugLogger_t logger);
+ncclResult_t meshInit(uintptr_t *ctx, struct mesh_caller caller, int trafficClass, ncclDebugLogger_t logger);
+ncclResult_t meshInitShared(struct mesh_caller caller, ncclDebugLogger_t logger);
 ncclResult_t meshFinalize(uintptr_t ctx);
 ncclResult_t meshDevices(int *ndev);
 ncclResult_t meshProperties(int dev, struct mesh_properties *props);
@@ -86,5 +92,6 @@ extern int mesh_forked __attribute__((visibility("hidden"))); /* this process is
 void mesh_fork_table(uintptr_t bitmap, int bits, uintptr_t gate);
 void mesh_log(ncclDebugLogger_t logger, int level, unsigned long flags, char *file, int line, char *text);
 char *mesh_environ(int i);
+int mesh_nccl_version(ncclDebugLogger_t logger);
 
 #endif

@@ -101,14 +101,23 @@ static ncclResult_t get_coll_info_v4(void *ctx, int coll, size_t nBytes, int num
 		choose_last(row(t, coll, nBytes), cells, known, nChannels);
 	else
 		choose(row(t, coll, nBytes), cells, known, NULL, nChannels);
-	/*
-	 * How many channels an all-gather has is left to NCCL: 2.29 asks the same for a
-	 * group of broadcasts, takes the number as it is, and crashes if the
-	 * communicator has fewer.
-	 */
-	if (coll == NCCL_FUNC_ALL_GATHER)
-		*nChannels = 0;
 	return ncclSuccess;
+}
+
+/*
+ * From 2.29 on NCCL asks for a group of broadcasts as it does for an all-gather,
+ * takes the number of channels as it is, and crashes if the communicator has
+ * fewer. It has one; more than that are left to NCCL.
+ */
+static ncclResult_t get_coll_info_v5(void *ctx, int coll, size_t nBytes, int numPipeOps, float **table, int numAlgo,
+				     int numProto, int regBuff, int *nChannels)
+{
+	ncclResult_t result;
+
+	result = get_coll_info_v4(ctx, coll, nBytes, numPipeOps, table, numAlgo, numProto, regBuff, nChannels);
+	if (coll == NCCL_FUNC_ALL_GATHER && *nChannels > 1)
+		*nChannels = 0;
+	return result;
 }
 
 static ncclResult_t get_coll_info_v3(void *ctx, int coll, size_t nBytes, int numPipeOps, float **table, int numAlgo,
@@ -213,14 +222,14 @@ EXPORT const ncclTuner_v4_t ncclTunerPlugin_v4 = {
 EXPORT const ncclTuner_v5_t ncclTunerPlugin_v5 = {
 	.name = "Mesh",
 	.init = init_v5,
-	.getCollInfo = get_coll_info_v4,
+	.getCollInfo = get_coll_info_v5,
 	.finalize = destroy_v2,
 };
 
 EXPORT const ncclTuner_v6_t ncclTunerPlugin_v6 = {
 	.name = "Mesh",
 	.init = init_v5,
-	.getCollInfo = get_coll_info_v4,
+	.getCollInfo = get_coll_info_v5,
 	.finalize = destroy_v2,
 	.getChunkSize = get_chunk_size_v6,
 };

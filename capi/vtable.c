@@ -15,24 +15,43 @@ static uintptr_t number(void *handle)
 	return (uintptr_t)handle;
 }
 
-static ncclResult_t init_v11(void **ctx, UNUSED uint64_t commId, ncclNetCommConfig_v10_t *config,
-			     ncclDebugLogger_t logger, UNUSED ncclProfilerCallback_t profiler)
+static struct mesh_caller caller(int interface_version, ncclDebugLogger_t logger)
 {
-	*ctx = NULL;
-	REFUSE_IN_CHILD();
-	return meshInit((uintptr_t *)ctx, config ? config->trafficClass : NCCL_NET_TRAFFIC_CLASS_UNDEF, logger);
+	return (struct mesh_caller){ interface_version, mesh_nccl_version(logger) };
 }
 
-static ncclResult_t init_v5(ncclDebugLogger_t logger)
-{
-	REFUSE_IN_CHILD();
-	return meshInitShared(logger);
-}
+/* What NCCL is shown depends on its version, so each has its own. */
+#define INIT_V5(version)                                                                                             \
+	static ncclResult_t init_v##version(ncclDebugLogger_t logger)                                                \
+	{                                                                                                            \
+		REFUSE_IN_CHILD();                                                                                   \
+		return meshInitShared(caller(version, logger), logger);                                              \
+	}
+
+INIT_V5(5)
+INIT_V5(6)
+INIT_V5(7)
+INIT_V5(8)
+INIT_V5(9)
 
 static ncclResult_t init_v10(ncclDebugLogger_t logger, UNUSED ncclProfilerCallback_t profiler)
 {
-	return init_v5(logger);
+	REFUSE_IN_CHILD();
+	return meshInitShared(caller(10, logger), logger);
 }
+
+#define INIT_V11(version)                                                                                            \
+	static ncclResult_t init_v##version(void **ctx, UNUSED uint64_t commId, ncclNetCommConfig_v10_t *config,     \
+					    ncclDebugLogger_t logger, UNUSED ncclProfilerCallback_t profiler)        \
+	{                                                                                                            \
+		*ctx = NULL;                                                                                         \
+		REFUSE_IN_CHILD();                                                                                   \
+		return meshInit((uintptr_t *)ctx, caller(version, logger),                                           \
+				config ? config->trafficClass : NCCL_NET_TRAFFIC_CLASS_UNDEF, logger);               \
+	}
+
+INIT_V11(11)
+INIT_V11(12)
 
 static ncclResult_t finalize_v11(void *ctx)
 {
@@ -334,7 +353,7 @@ EXPORT const ncclNet_v5_t ncclNetPlugin_v5 = {
 
 EXPORT const ncclNet_v6_t ncclNetPlugin_v6 = {
 	.name = "Mesh",
-	.init = init_v5,
+	.init = init_v6,
 	.devices = devices_v5,
 	.getProperties = get_properties_v5,
 	.listen = listen_v5,
@@ -354,7 +373,7 @@ EXPORT const ncclNet_v6_t ncclNetPlugin_v6 = {
 
 EXPORT const ncclNet_v7_t ncclNetPlugin_v7 = {
 	.name = "Mesh",
-	.init = init_v5,
+	.init = init_v7,
 	.devices = devices_v5,
 	.getProperties = get_properties_v7,
 	.listen = listen_v5,
@@ -376,7 +395,7 @@ EXPORT const ncclNet_v7_t ncclNetPlugin_v7 = {
 
 EXPORT const ncclNet_v8_t ncclNetPlugin_v8 = {
 	.name = "Mesh",
-	.init = init_v5,
+	.init = init_v8,
 	.devices = devices_v5,
 	.getProperties = get_properties_v8,
 	.listen = listen_v5,
@@ -398,7 +417,7 @@ EXPORT const ncclNet_v8_t ncclNetPlugin_v8 = {
 
 EXPORT const ncclNet_v9_t ncclNetPlugin_v9 = {
 	.name = "Mesh",
-	.init = init_v5,
+	.init = init_v9,
 	.devices = devices_v5,
 	.getProperties = get_properties_v9,
 	.listen = listen_v5,
@@ -469,7 +488,7 @@ EXPORT const ncclNet_v11_t ncclNetPlugin_v11 = {
 
 EXPORT const ncclNet_v12_t ncclNetPlugin_v12 = {
 	.name = "Mesh",
-	.init = init_v11,
+	.init = init_v12,
 	.devices = devices_v5,
 	.getProperties = get_properties_v12,
 	.listen = listen_v11,

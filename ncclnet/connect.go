@@ -30,11 +30,11 @@ func (n *Net) Listen(ctx Handle, dev int) (Handle, [HandleSize]byte, Result) {
 
 func (n *Net) listen(ctx Handle, dev int) (Handle, [HandleSize]byte, error) {
 	var none [HandleSize]byte
-	if err := checkDevice(dev); err != nil {
-		return 0, none, err
-	}
 	ctx, c, err := n.context(ctx)
 	if err != nil {
+		return 0, none, err
+	}
+	if err := checkDevice(dev, c.devices); err != nil {
 		return 0, none, err
 	}
 	l, err := c.net.Listen()
@@ -92,11 +92,11 @@ func (n *Net) connect(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, erro
 
 // dial starts a connection and returns the key to it.
 func (n *Net) dial(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, error) {
-	if err := checkDevice(dev); err != nil {
-		return 0, err
-	}
 	ctx, c, err := n.context(ctx)
 	if err != nil {
+		return 0, err
+	}
+	if err := checkDevice(dev, c.devices); err != nil {
 		return 0, err
 	}
 	target, err := handshake.DecodeHandle(wire)

@@ -25,6 +25,7 @@ type fakeNetwork struct {
 	closing   func()           // called when a listener is closed
 	ending    func()           // called when it is closed itself
 	closed    bool
+	device    topology.Device
 }
 
 func (f *fakeNetwork) enter(call string) (again bool, err error) {
@@ -50,7 +51,7 @@ func (f *fakeNetwork) count(kind string, d int) {
 }
 
 func (f *fakeNetwork) Device() topology.Device {
-	return topology.Device{Name: "mesh0", Mbps: 200000, PCIPath: "/sys/devices/pci0000:00/0000:01:00.0", GUID: 0x1234, LatencyUs: 1.5}
+	return f.device
 }
 
 func (f *fakeNetwork) Listen() (listener, error) {
@@ -264,7 +265,9 @@ func newTestNet(t testing.TB) *testNet {
 		},
 	}
 	refuse := map[string]error{}
-	n.f = &fakeNetwork{refuse: refuse}
+	n.f = &fakeNetwork{refuse: refuse, device: topology.Device{
+		Name: "mesh0", Mbps: 200000, PCIPath: "/sys/devices/pci0000:00/0000:01:00.0", GUID: 0x1234, LatencyUs: 1.5,
+	}}
 	n.Net = New(newProcess(host, func(o transport.Options) (network, error) {
 		if err := n.f.refuse["open"]; err != nil {
 			return nil, err
@@ -275,6 +278,7 @@ func newTestNet(t testing.TB) *testNet {
 			listeners: map[uint32]*fakeListener{},
 			refuse:    n.f.refuse,
 			notYet:    map[string]int{},
+			device:    n.f.device,
 		}
 		return n.f, nil
 	}))
@@ -309,7 +313,7 @@ func (n *testNet) ok(what string, r Result) {
 
 func (n *testNet) init() Handle {
 	n.t.Helper()
-	ctx, r := n.Init(n.logger(), -1)
+	ctx, r := n.Init(n.logger(), Caller{}, -1)
 	n.ok("init", r)
 	return ctx
 }

@@ -35,12 +35,16 @@ type Net struct {
 	setUps failure // what the log has said of connect and accept
 
 	tables tables
+
+	showing sync.Mutex // held while shown is settled
+	shown   atomic.Pointer[shown]
 }
 
 // A netContext is one communicator's view: what it opened ends with it.
 type netContext struct {
 	*Hold
-	logger Logger // the one it came with
+	logger  Logger // the one it came with
+	devices int    // that NCCL was shown
 }
 
 // New returns a plugin that holds nothing of the process yet.
@@ -59,32 +63,32 @@ func New(p *Process) *Net {
 
 // Init opens a context for one communicator (v11 and later). trafficClass is
 // the communicator's, or -1.
-func (n *Net) Init(logger Logger, trafficClass int) (Handle, Result) {
-	h, err := n.init(logger, trafficClass)
+func (n *Net) Init(logger Logger, caller Caller, trafficClass int) (Handle, Result) {
+	h, err := n.init(logger, caller, trafficClass)
 	return h, n.resultTo(n.process.logTo(logger), 0, "init", err)
 }
 
 // InitShared opens the one context of a process (before v11), which stays open:
 // these versions never say that they are done. Later calls change only the
 // logger.
-func (n *Net) InitShared(logger Logger) Result {
+func (n *Net) InitShared(logger Logger, caller Caller) Result {
 	n.sharing.Lock()
 	defer n.sharing.Unlock()
 	if c := n.contexts.get(Handle(n.shared.Load())); c != nil {
 		c.LogTo(logger)
 		return ncclSuccess
 	}
-	h, err := n.init(logger, -1)
+	h, err := n.init(logger, caller, -1)
 	n.shared.Store(uint64(h))
 	return n.resultTo(n.process.logTo(logger), 0, "init", err)
 }
 
-func (n *Net) init(logger Logger, trafficClass int) (Handle, error) {
+func (n *Net) init(logger Logger, caller Caller, trafficClass int) (Handle, error) {
 	hold, err := n.process.Hold(logger, trafficClass)
 	if err != nil {
 		return 0, err
 	}
-	h, err := n.contexts.put(&netContext{hold, logger})
+	h, err := n.contexts.put(&netContext{hold, logger, len(n.show(hold.mesh, caller))})
 	if err != nil {
 		err = errors.Join(err, hold.Release())
 	}

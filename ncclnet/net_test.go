@@ -68,7 +68,7 @@ func TestCallsBeforeInit(t *testing.T) {
 func TestInitFailsAndIsTriedAgain(t *testing.T) {
 	n := newTestNet(t)
 	n.f.refuse["open"] = fmt.Errorf("%w: looked at nothing", fault.ErrNoPorts)
-	if h, r := n.Init(n.logger(), -1); h != 0 || r != ncclSystemError {
+	if h, r := n.Init(n.logger(), Caller{}, -1); h != 0 || r != ncclSystemError {
 		t.Fatalf("init: %v, %v", h, r)
 	}
 	if log := n.logged(); !strings.Contains(log, "2 NET/Mesh : init: no usable port: looked at nothing (ncclSystemError)") {
@@ -78,17 +78,17 @@ func TestInitFailsAndIsTriedAgain(t *testing.T) {
 		t.Errorf("logged as of %s, not of the call", got)
 	}
 	n.ok("finalize(NULL)", n.Finalize(0))
-	if r := n.InitShared(n.logger()); r != ncclSystemError {
+	if r := n.InitShared(n.logger(), Caller{}); r != ncclSystemError {
 		t.Errorf("shared init: %v", r)
 	}
 	delete(n.f.refuse, "open")
-	n.ok("init", n.InitShared(n.logger()))
+	n.ok("init", n.InitShared(n.logger(), Caller{}))
 }
 
 func TestBadSettingFailsInit(t *testing.T) {
 	n := newTestNet(t)
 	n.env["NCCL_IB_TIMEOUT"] = "soon"
-	if _, r := n.Init(n.logger(), -1); r != ncclInvalidUsage {
+	if _, r := n.Init(n.logger(), Caller{}, -1); r != ncclInvalidUsage {
 		t.Errorf("init: %v, want ncclInvalidUsage", r)
 	}
 	want := `2 NET/Mesh : init: invalid usage: NCCL_IB_TIMEOUT="soon": want a whole number from 0 to 31; correct it or unset it (ncclInvalidUsage)`
@@ -156,9 +156,9 @@ func TestFinalizeTwoAtOnce(t *testing.T) {
 
 func TestSharedContextStays(t *testing.T) {
 	n := newTestNet(t)
-	n.ok("init", n.InitShared(n.logger()))
+	n.ok("init", n.InitShared(n.logger(), Caller{}))
 	first := n.f
-	n.ok("init again", n.InitShared(n.logger()))
+	n.ok("init again", n.InitShared(n.logger(), Caller{}))
 	if n.f != first {
 		t.Error("the second init opened another transport")
 	}
@@ -297,7 +297,7 @@ func TestProperties(t *testing.T) {
 
 func TestTrafficClassOfCommunicator(t *testing.T) {
 	n := newTestNet(t)
-	_, r := n.Init(n.logger(), 5)
+	_, r := n.Init(n.logger(), Caller{}, 5)
 	n.ok("init", r)
 	if o := n.f.options; o.TrafficClass != 5 || o.ServiceLevel != 5 {
 		t.Errorf("class %d, level %d; want the communicator's, 5", o.TrafficClass, o.ServiceLevel)

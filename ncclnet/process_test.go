@@ -24,7 +24,7 @@ func TestLogStaysWithWhoStays(t *testing.T) {
 		if later = append(later, text); gone {
 			t.Errorf("logged into a library that is gone: %s", text)
 		}
-	}, -1)
+	}, Caller{}, -1)
 	n.ok("init", r)
 	n.logged()
 	_, _, _ = n.Listen(a, 7)
@@ -306,7 +306,7 @@ func TestContextsAtOnce(t *testing.T) {
 	for i := range 6 {
 		wait.Go(func() {
 			for range 100 {
-				ctx, r := n.Init(logger, -1)
+				ctx, r := n.Init(logger, Caller{}, -1)
 				if r != ncclSuccess {
 					t.Errorf("init: %v", r)
 					return

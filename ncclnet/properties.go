@@ -47,36 +47,39 @@ type Properties struct {
 	RailID, PlaneID     int16
 }
 
-// Devices returns how many devices there are: one, the whole mesh. NCCL chooses
+// Devices returns how many devices there are. Each is the whole mesh: NCCL chooses
 // devices without regard to the peer; here the peer decides the ports.
 func (n *Net) Devices() (int, Result) {
-	if n.process.mesh.Load() == nil {
+	rails := n.railsShown()
+	if rails == nil {
 		return 0, n.result("devices", errNotOpen)
 	}
-	return 1, ncclSuccess
+	return len(rails), ncclSuccess
 }
 
 // Properties describes device dev.
 func (n *Net) Properties(dev int) (Properties, Result) {
-	m := n.process.mesh.Load()
-	if m == nil {
+	m, rails := n.process.mesh.Load(), n.railsShown()
+	if m == nil || rails == nil {
 		return Properties{}, n.result("getProperties", errNotOpen)
 	}
-	if err := checkDevice(dev); err != nil {
+	if err := checkDevice(dev, len(rails)); err != nil {
 		return Properties{}, n.result("getProperties", err)
 	}
 	return Properties{
-		Name:    m.device.Name,
-		PCIPath: m.device.PCIPath,
+		Name:    rails[dev].name,
+		PCIPath: rails[dev].pciPath,
 		GUID:    m.device.GUID,
 		// Host memory only. On GB10 the GPU's memory is not coherent with the
 		// network adapter, and elsewhere GPUDirect is yet to be proved.
 		PtrSupport: NCCL_PTR_HOST,
-		Speed:      m.device.Mbps,
-		Port:       1,
+		Speed:      rails[dev].mbps,
+		Port:       dev + 1, // devices with the same share one speed
 		// What NCCL adds to its own model of a step between nodes: 5 µs with LL and 14
-		// with Simple, fitted to InfiniBand. Over RDMA on a cable a step takes less, 3.1
-		// and 5.4 by published figures (tuner.Spark): 0, since less cannot be said. TCP
+		// with Simple, fitted to InfiniBand. It decides where no tuner does. Over RDMA on
+		// a cable a step takes less, 3.1 and 5.4 by published figures (tuner.Spark): 0,
+		// since less cannot be said, and more would draw NCCL further to trees and to LL,
+		// which it holds on to for too long as it is (README, the tuner's table). TCP
 		// adds to it. NCCL 2.26.6 and later cut it to whole µs; it counts twice for Simple.
 		Latency:             m.device.LatencyUs,
 		MaxComms:            maxComms,
@@ -91,9 +94,9 @@ func (n *Net) Properties(dev int) (Properties, Result) {
 
 var errNotOpen = fmt.Errorf("%w: called without a successful init", errUsage)
 
-func checkDevice(dev int) error {
-	if dev != 0 {
-		return fmt.Errorf("%w: device %d; there is only device 0", errArgument, dev)
+func checkDevice(dev, devices int) error {
+	if dev < 0 || dev >= devices {
+		return fmt.Errorf("%w: device %d; there are %d, counted from 0", errArgument, dev, devices)
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func TestTunersAtOnce(t *testing.T) {
 func TestGarbledTopology(t *testing.T) {
 	n := newTestNet(t)
 	n.env["NCCL_MESH_TOPOLOGY"] = "circle"
-	if _, r := n.Init(n.logger(), -1); r != ncclInvalidUsage {
+	if _, r := n.Init(n.logger(), Caller{}, -1); r != ncclInvalidUsage {
 		t.Errorf("init: %v", r)
 	}
 	if log := n.logged(); !strings.Contains(log, `NCCL_MESH_TOPOLOGY="circle": want auto, full, ring or line; correct it or unset it`) ||

@@ -100,8 +100,9 @@ func linkBuses(sys string) error {
 			return err
 		}
 		for from, to := range map[string]string{
-			filepath.Join(path, "subsystem"):         filepath.Join(sys, "bus/pci"),
-			filepath.Join(sys, "class/pci_bus", bus): filepath.Join(parent, "pci_bus", bus),
+			filepath.Join(path, "subsystem"):                filepath.Join(sys, "bus/pci"),
+			filepath.Join(sys, "bus/pci/devices", d.Name()): path,
+			filepath.Join(sys, "class/pci_bus", bus):        filepath.Join(parent, "pci_bus", bus),
 		} {
 			if err := link(from, to); err != nil {
 				return err

@@ -260,6 +260,7 @@ func TestFaults(t *testing.T) {
 		{"tuner-error:5", tuner, `getCollInfo returned ncclSystemError \(2\), and NCCL would abort`},
 		{"tuner-unset", tuner, `an output is as it was`},
 		{"tuner-many:9", tuner, `65 channels`},
+		{"tuner-gather", tuner, `channels for an all-gather, and the communicator may have fewer`},
 		{"tuner-revives", tuner, `is not possible, and became 0`},
 		{"tuner-nothing-left", tuner, `nothing that was possible is left`},
 		{"tuner-width", tuner, `a cell of an algorithm that NCCL lacks was written`},

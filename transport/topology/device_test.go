@@ -1,10 +1,14 @@
 package topology
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestMbps(t *testing.T) {
@@ -60,10 +64,77 @@ func TestAggregate(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.want.Name = "mesh0"
-			if d := cmp.Diff(tt.want, Aggregate(f.Select(discover(t, tt.fixture, tt.edits...).Ports))); d != "" {
+			if d := cmp.Diff(tt.want, Aggregate(f.Select(discover(t, tt.fixture, tt.edits...).Ports)), besidesSpeed); d != "" {
 				t.Errorf("(-want +got)\n%s", d)
 			}
 		})
+	}
+}
+
+// besidesSpeed leaves out what TestPayload looks at.
+var besidesSpeed = cmpopts.IgnoreFields(Device{}, "Payload", "Slots")
+
+// What slots and cables carry of data.
+func TestPayload(t *testing.T) {
+	const first, second = "/sys/devices/pci0000:00/0000:00:00.0/0000:01:00.", "/sys/devices/pci0002:00/0002:00:00.0/0002:01:00."
+	tests := []struct {
+		name, hca string
+		edits     []string
+		payload   int
+		slots     []Slot
+	}{
+		{"two slots", "", nil, 2 * 111662, []Slot{{first + "0", 0}, {second + "0", 0}}},
+		{"both functions of a slot", "rocep", nil, 111662, []Slot{{first + "0", 0}}},
+		{"one cable", "=rocep1s0f1,roceP2p1s0f1", nil, 196000, []Slot{{first + "1", 0}, {second + "1", 0}}},
+		{"another NUMA node", "", []string{"devices/pci0002:00/0002:00:00.0/0002:01:00.0/numa_node: 1"}, 2 * 111662, []Slot{{first + "0", 0}, {second + "0", 1}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f, err := ParseHCA(tt.hca)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := Aggregate(f.Select(discover(t, "gb10", tt.edits...).Ports))
+			if d := cmp.Diff(Device{Payload: tt.payload, Slots: tt.slots}, Device{Payload: got.Payload, Slots: got.Slots}); d != "" {
+				t.Errorf("(-want +got)\n%s", d)
+			}
+		})
+	}
+}
+
+func TestGPUs(t *testing.T) {
+	root := t.TempDir()
+	add := func(path, vendor, class, numa string) {
+		dir := filepath.Join(root, "devices", path)
+		link := filepath.Join(root, "bus/pci/devices", filepath.Base(path))
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"vendor": vendor, "class": class, "numa_node": numa} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := GPUs(root); got != nil {
+		t.Errorf("an empty tree has %v", got)
+	}
+	add("pci000f:00/000f:00:00.0/000f:01:00.0", "0x10de", "0x030000", "-1")
+	add("pci0000:00/0000:00:02.0", "0x8086", "0x030000", "0") // another vendor's display
+	add("pci0000:00/0000:00:00.0", "0x10de", "0x060400", "0") // a bridge
+	want := []Slot{{filepath.Join(root, "devices/pci000f:00/000f:00:00.0/000f:01:00.0"), -1}}
+	if d := cmp.Diff(want, GPUs(root)); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	for other, apart := range map[string]bool{
+		"/sys/devices/pci0000:00/0000:00:00.0/0000:01:00.0": true,
+		"/sys/devices/pci000f:00/000f:00:00.0/000f:02:00.0": false,
+		"": false,
+	} {
+		gpu := Slot{PCIPath: "/sys/devices/pci000f:00/000f:00:00.0/000f:01:00.0"}
+		if got := gpu.OnlyCPU(Slot{PCIPath: other}); got != apart {
+			t.Errorf("%s and %q meet at the processor only: %v", gpu.PCIPath, other, got)
+		}
 	}
 }
 
@@ -84,7 +155,8 @@ func TestAggregatePlain(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.want.Name = "mesh0"
-			if d := cmp.Diff(tt.want, Aggregate(f.Select(discover(t, tt.fixture).Plain))); d != "" {
+			tt.want.TCP = true
+			if d := cmp.Diff(tt.want, Aggregate(f.Select(discover(t, tt.fixture).Plain)), besidesSpeed); d != "" {
 				t.Errorf("(-want +got)\n%s", d)
 			}
 		})

@@ -86,7 +86,7 @@ static ncclResult_t info_v4(void *ctx, int coll, size_t bytes, int ops, float **
 	const struct tuned *tuned = ctx;
 	float *cells = (float *)table, *ring = cells + NCCL_RING * NCCL_PROTOS + NCCL_LL;
 
-	(void)coll, (void)bytes, (void)ops, (void)reg;
+	(void)bytes, (void)ops, (void)reg;
 	GUARD();
 	if (faulty && fault("tuner-error"))
 		return ncclSystemError;
@@ -97,10 +97,10 @@ static ncclResult_t info_v4(void *ctx, int coll, size_t bytes, int ops, float **
 	*channels = 0;
 	if (!tuned || (tuned->nranks > 8 && !(faulty && fault_named("tuner-lossy"))))
 		return ncclSuccess;
-	*channels = (int)tuned->nranks;
+	*channels = coll == NCCL_ALLGATHER && !(faulty && fault_named("tuner-gather")) ? 1 : (int)tuned->nranks;
 	if (faulty && fault("tuner-many"))
 		*channels = 65;
-	if (faulty && fault_named("tuner-differs"))
+	if (faulty && fault_named("tuner-differs") && coll != NCCL_ALLGATHER)
 		*channels = 1 + getpid() % 64;
 	if (NCCL_RING < algos && protos == NCCL_PROTOS && *ring >= 0)
 		*ring = 0;

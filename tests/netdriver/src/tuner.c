@@ -121,6 +121,9 @@ bool tuner_ask(const struct tuner *tuner, void *ctx, const struct question *q, s
 	RULE(result == ncclSuccess, "getCollInfo returned %s (%d), and NCCL would abort", result_name(result), (int)result);
 	RULE(a->channels != GARBAGE_INT, "an output is as it was");
 	RULE(a->channels >= 0 && a->channels <= 64, "%d channels", a->channels);
+	/* From 2.29 on a group of broadcasts is asked about as an all-gather, and the number is used uncapped. */
+	RULE(tuner->version < 5 || q->coll != NCCL_ALLGATHER || a->channels <= 1,
+	     "%d channels for an all-gather, and the communicator may have fewer", a->channels);
 	for (int i = 0; i < GUARD; i++)
 		RULE(flat.guard[i] == 77, "memory behind the table of costs was written");
 	for (int i = 0; i < NCCL_ALGOS * NCCL_PROTOS; i++) {

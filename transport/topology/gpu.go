@@ -1,0 +1,45 @@
+package topology
+
+import (
+	"cmp"
+	"path/filepath"
+	"strings"
+)
+
+// nvidia is the PCI vendor.
+const nvidia = "0x10de"
+
+// GPUs returns where the node's GPUs are that NCCL can use, none when sysfs does not say.
+func GPUs(root string) []Slot {
+	s, err := openSysfs(cmp.Or(root, "/sys"))
+	if err != nil {
+		return nil
+	}
+	var gpus []Slot
+	functions, _ := s.list("bus/pci/devices")
+	for _, f := range functions {
+		dir := filepath.Join("bus/pci/devices", f)
+		if s.text(dir, "vendor") != nvidia || !strings.HasPrefix(s.text(dir, "class"), "0x03") {
+			continue
+		}
+		if real, err := filepath.EvalSymlinks(s.path(dir)); err == nil {
+			gpus = append(gpus, Slot{real, s.numa(real)})
+		}
+	}
+	return gpus
+}
+
+// OnlyCPU reports whether what is in two slots meets nowhere below the processor.
+func (s Slot) OnlyCPU(other Slot) bool {
+	a, b := rootPort(s.PCIPath), rootPort(other.PCIPath)
+	return a != "" && b != "" && a != b
+}
+
+// rootPort is the highest PCI function on the way to another.
+func rootPort(function string) string {
+	top := ""
+	for dir := function; isPCIAddr(filepath.Base(dir)); dir = filepath.Dir(dir) {
+		top = dir
+	}
+	return top
+}
