@@ -1,6 +1,7 @@
 // A launch: the works that NCCL's host half has written down, by channel and batch.
 #define _GNU_SOURCE
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -75,6 +76,15 @@ static struct strand *room(struct block *b) {
 	return b->strands + b->strand_count;
 }
 
+// show says how a collective is done, once: what NCCL logs of it differs by version, and this is what it did.
+static void show(const struct block *b, const struct coll_work *w) {
+	char name[64];
+	if (b->number == (int)w->first && getenv("SHOW_KERNELS")) {
+		printf("kernel %s channels=%d\n", function_text(b->function, name, sizeof name), w->last - w->first + 1);
+		fflush(stdout);
+	}
+}
+
 // begin makes the strands of what can run now: of a collective that one, of sends and receives and grouped broadcasts all.
 static void begin(struct block *b) {
 	const struct comm *comm = b->args->comm;
@@ -90,8 +100,11 @@ static void begin(struct block *b) {
 		for (; b->done < b->count; b->done++) memcpy(&b->bcasts[b->done], b->works[b->done], sizeof *b->bcasts);
 		b->strand_count = bcasts_strands(room(b), b->function, b->bcasts, b->count, comm, b->channel);
 		break;
-	default:
-		b->strand_count = coll_strands(room(b), b->function, (struct coll_work *)(void *)b->works[b->done++], comm, b->channel, b->number);
+	default: {
+		struct coll_work *w = (struct coll_work *)(void *)b->works[b->done++];
+		show(b, w);
+		b->strand_count = coll_strands(room(b), b->function, w, comm, b->channel, b->number);
+	}
 	}
 }
 
