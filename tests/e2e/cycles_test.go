@@ -87,7 +87,7 @@ func cyclesHelper() error {
 		}
 	}
 	n := ncclnet.New(ncclnet.NewProcess(ncclnet.Host{Getenv: os.Getenv, Environ: os.Environ}))
-	ctx, r := n.Init(log, -1)
+	ctx, r := n.Init(log, ncclnet.Caller{}, -1)
 	if r != 0 {
 		return fmt.Errorf("init: %v", r)
 	}
