@@ -18,8 +18,9 @@ type Costs struct {
 
 // Spark are the costs of GB10 machines, as of 22 November 2026. Nothing was measured
 // on a GPU: what only a GPU can tell is fitted to figures that others have
-// published. That the parts add up as they do here is measured: make bench, figures
-// tuner-*, has the plugin do the patterns over modelled cables, beside the model.
+// published. How the parts add up is measured: make bench, figures tuner-*, has the
+// plugin do the patterns over modelled cables and keeps what that takes in
+// docs/tuner.txt, and a test holds the model against it.
 //
 //	Base      a fit of published latencies: 2 nodes 30 µs at 8 KiB, a ring of 4 with LL 42.7 and Simple 58.3 at 4 KiB
 //	Hop       published: ib_write_lat between two machines, 1.47

@@ -104,7 +104,7 @@ func figures(scale, seconds float64) []figure {
 			limit: side{whole: setupLimit},
 		},
 	}...)
-	all = append(all, tunerFigures(rate(64))...)
+	all = append(all, tunerFigures(rate(tunerRate))...)
 	return append(all, tcpFigures(seconds)...)
 }
 

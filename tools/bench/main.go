@@ -146,7 +146,8 @@ func (b *bench) measure(res *results) error {
 		if err := os.MkdirAll(b.o.plots, 0o755); err != nil {
 			return err
 		}
-		if err := drawTuner(b.o.plots); err != nil {
+		err := errors.Join(drawTuner(b.o.plots), keepSweeps(b.o.plots, res.Machine, res.Figures, tunerRate*b.scale))
+		if err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,10 @@ var sweeps = []sweep{
 	{"doubling", tuner.AllGather, tuner.PAT, []int{1, 4}},
 }
 
+// tunerRate is of half a cable, in MB/s, before it is scaled: so slow that what the
+// processors take, and other programs of them, is little beside it.
+const tunerRate = 16
+
 // What is swept beside the channels.
 var (
 	sweepSizes  = []int{256 * kib, 2 * mib}
@@ -59,11 +63,11 @@ func tunerFigures(half float64) []figure {
 
 // figure is the sizes of a sweep with those channels and chunks.
 func (s sweep) figure(model *tuner.Model, links []link, channels, chunk int) figure {
-	f := figure{name: fmt.Sprintf("tuner-%s-%dx%dKiB", s.work, channels, chunk/kib), links: links}
+	f := figure{name: s.name(channels, chunk), links: links}
 	var expected []float64
 	for _, size := range sweepSizes {
 		f.rows = append(f.rows, row{
-			name:  fmt.Sprintf("%s-%dKiB", f.name, size/kib),
+			name:  s.row(channels, chunk, size),
 			about: fmt.Sprintf("%s of %s on 3 nodes, channels: %d, chunks of %s", s.work, bytesText(size), channels, bytesText(chunk)),
 			limit: "the tuner's model", unit: "us",
 		})
