@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
 )
 
 func TestNews(t *testing.T) {
@@ -50,7 +50,7 @@ func TestSetUpsFailAlike(t *testing.T) {
 		}
 	}
 	n.logged()
-	refused := fmt.Errorf("node-b: %w", transport.ErrPeer)
+	refused := fmt.Errorf("node-b: %w", fault.ErrPeer)
 	for _, err := range []error{refused, refused, refused, nil, refused} {
 		if n.f.refuse["connect"] = err; err == nil {
 			connect(ncclSuccess)

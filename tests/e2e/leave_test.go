@@ -146,7 +146,7 @@ func stay() error {
 // left starts the plugin, and gets memory for all messages.
 func left() (*ncclnet.Net, ncclnet.Handle, *ibv.Memory, error) {
 	n := ncclnet.New(ncclnet.NewProcess(ncclnet.Host{Getenv: os.Getenv, Environ: os.Environ}))
-	ctx, r := n.Init(func(_, _ int, _ string, _ int, text string) { fmt.Fprintln(os.Stderr, text) }, -1)
+	ctx, r := n.Init(func(_, _ int, _ string, _ int, text string) { fmt.Fprintln(os.Stderr, text) }, ncclnet.Caller{}, -1)
 	if r != 0 {
 		return nil, 0, nil, fmt.Errorf("init: %v", r)
 	}

@@ -15,5 +15,6 @@
 // broadcast, reduce, send and receive; several communicators. Not emulated: PAT,
 // LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory; the settings
 // of a job see to it that NCCL chooses none of these. What each version makes of
-// the plugin: go run ./tests/nccl/cmd/table, after make build fakeverbs.
+// the plugin: go run ./tests/nccl/cmd/table, after make build fakeverbs; what it
+// chooses with the tuner and without: go run ./tests/nccl/cmd/choices.
 package nccl
