@@ -29,7 +29,7 @@ type Port interface {
 // Traits are what messages heed of a kind of lanes.
 type Traits struct {
 	// Passive lanes move nothing between calls: somebody must look for grants, and
-	// acknowledge what has arrived.
+	// acknowledge what has arrived. Their grants say nothing of where a buffer lies.
 	Passive bool
 	// Cut is how many bytes a part should have at least: a message of fewer, times
 	// its lanes, stays whole. The lanes take turns with those: how much such a lane

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/message"
@@ -28,11 +30,9 @@ func TestSizes(t *testing.T) {
 			clear(rb)
 			rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: size + 100, Tag: 5, Region: rg})
 			sq := transporttest.Isend(t, s, sm, 0, size, 5, sg)
-			sizes := transporttest.Both(t, fmt.Sprintf("message of %d", size), sq, rq)
-			for i, want := range []message.Sizes{{N: 1, Bytes: [lane.MaxSubs]uint32{uint32(size)}}, {N: 1, Bytes: [lane.MaxSubs]uint32{uint32(size)}}} {
-				if sizes[i] != want {
-					t.Errorf("size %d: %s %+v", size, []string{"sent", "received"}[i], sizes[i])
-				}
+			want := message.Sizes{N: 1, Bytes: [lane.MaxSubs]uint32{uint32(size)}}
+			if diff := cmp.Diff([]message.Sizes{want, want}, transporttest.Both(t, fmt.Sprintf("message of %d", size), sq, rq)); diff != "" {
+				t.Errorf("size %d: sent and received (-want +got):\n%s", size, diff)
 			}
 			if !bytes.Equal(sb[:size], rb[:size]) {
 				t.Errorf("size %d: the bytes differ", size)

@@ -12,9 +12,9 @@ import (
 	"ncclmesh/transport/message"
 )
 
-// BenchmarkTCP is one message over a TCP lane, both ends on one thread: all that
+// BenchmarkMessage is one message over a TCP lane, both ends on one thread: all that
 // the processor does for it.
-func BenchmarkTCP(b *testing.B) {
+func BenchmarkMessage(b *testing.B) {
 	for _, size := range []int{8, 64 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			s, r, sm, rm, sg, rg := benchPair(b, size)
@@ -82,8 +82,8 @@ func benchPair(b *testing.B, size int) (s *message.SendConn, r *message.RecvConn
 	return s, r, sm, rm, sg, rg
 }
 
-// BenchmarkTCPPingPong is half a round trip of 8 bytes between two threads.
-func BenchmarkTCPPingPong(b *testing.B) {
+// BenchmarkPingPong is half a round trip of 8 bytes between two threads.
+func BenchmarkPingPong(b *testing.B) {
 	s1, r2, sm1, rm2, sg1, rg2 := benchPair(b, 8)
 	s2, r1, sm2, rm1, sg2, rg1 := benchPair(b, 8)
 	post := func(r *message.RecvConn, m *ibv.Memory, g *lane.Region) *message.Request {

@@ -24,7 +24,7 @@ func hexBytes(t testing.TB, s string) []byte {
 }
 
 // The bytes on a lane's socket are fixed.
-func TestSocketFrames(t *testing.T) {
+func TestFrames(t *testing.T) {
 	t.Run("part", func(t *testing.T) {
 		f := dataFrame{imm: lane.Imm{Slot: 0x12, Sub: 3, Part: 1, Last: 4}.Encode(), length: 0x01020304, offset: 0x1112131415161718}
 		var b [frameHeader]byte

@@ -34,7 +34,7 @@ func pipe(t *testing.T) (r *message.RecvConn, send func([]byte)) {
 
 // Whatever a peer says, nothing lands outside what was granted, and what is wrong
 // is the connection's end.
-func TestSocketHostileParts(t *testing.T) {
+func TestHostileParts(t *testing.T) {
 	const size = 4096
 	good := lane.Imm{Slot: 1, Last: 1}
 	frame := tcp.PartFrame
@@ -95,7 +95,7 @@ func irecvOrNil(r *message.RecvConn, b message.Buffer) *message.Request {
 }
 
 // A sender believes no grant that is out of turn, and no acknowledgement of what it has not sent.
-func TestSocketHostileReturns(t *testing.T) {
+func TestHostileReturns(t *testing.T) {
 	tests := []struct {
 		name, sent, want string
 	}{
@@ -132,7 +132,7 @@ func TestSocketHostileReturns(t *testing.T) {
 
 // A count of parts that falls, stays or exceeds what was sent ends the lane: what is
 // delivered stays so, and nothing else becomes it.
-func TestSocketHostileAcks(t *testing.T) {
+func TestHostileAcks(t *testing.T) {
 	const each = 3 // parts on every lane
 	for _, count := range []uint64{0, 1, each + 1, 1<<64 - 1} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {

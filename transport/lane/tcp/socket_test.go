@@ -47,7 +47,7 @@ func rest(c conn, lanes ...*lane.Lane) {
 // A send is done when the receiver has its bytes, however many of them the kernels
 // hold: a sender whose process ends then, with grants unread, which makes its kernel
 // drop what it still has, takes nothing away.
-func TestTCPDelivered(t *testing.T) {
+func TestDelivered(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		const n, more, each = 12, 4, 8 << 10
 		sm, sb := transporttest.Memory(t, n*each)
@@ -109,7 +109,7 @@ func TestTCPDelivered(t *testing.T) {
 }
 
 // Memory that is registered and not there is an error of its connection alone.
-func TestTCPUnmapped(t *testing.T) {
+func TestUnmapped(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
 		for range 3 { // both sides are in the middle of parts
@@ -135,7 +135,7 @@ func TestTCPUnmapped(t *testing.T) {
 }
 
 // The same when a short message is copied, not read, to where it should go.
-func TestTCPUnmappedShort(t *testing.T) {
+func TestUnmappedShort(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		sm, _ := transporttest.Memory(t, 64)
 		rm, _ := transporttest.Memory(t, 64)
@@ -158,7 +158,7 @@ func TestTCPUnmappedShort(t *testing.T) {
 }
 
 // A slow receiver is no error, and a peer that acknowledges nothing is one.
-func TestTCPSlow(t *testing.T) {
+func TestSlow(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
 		for _, k := range sockets(s) {
@@ -176,7 +176,7 @@ func TestTCPSlow(t *testing.T) {
 
 // A call moves so many bytes and no more, so that a busy connection leaves its
 // thread to the others.
-func TestTCPShare(t *testing.T) {
+func TestShare(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
 		arrived := func() (all []int) {
@@ -204,7 +204,7 @@ func TestTCPShare(t *testing.T) {
 
 // The kernel takes small messages as they come, so no lane ever has a backlog:
 // they go over all lanes by turns.
-func TestTCPTurns(t *testing.T) {
+func TestTurns(t *testing.T) {
 	transporttest.Leaks(t)
 	s, r := transporttest.PairTCP(t, 4)
 	sm, _ := transporttest.Memory(t, 1024)
@@ -223,7 +223,7 @@ func TestTCPTurns(t *testing.T) {
 }
 
 // A connection that is not called does nothing, as nothing runs for it.
-func TestTCPIdle(t *testing.T) {
+func TestIdle(t *testing.T) {
 	transporttest.Leaks(t)
 	a, b := transporttest.NewTCP(t, 2), transporttest.NewTCP(t, 2)
 	s, r := transporttest.Connect(t, a, b)
@@ -237,7 +237,7 @@ func TestTCPIdle(t *testing.T) {
 }
 
 // A region of memory that only a device can reach is refused.
-func TestTCPDmaBuf(t *testing.T) {
+func TestDmaBuf(t *testing.T) {
 	transporttest.Leaks(t)
 	s, r := transporttest.PairTCP(t, 1)
 	if _, err := s.RegDmaBufMR(0x1000, 4096, 0, 0); !errors.Is(err, fault.ErrUsage) {
@@ -247,7 +247,7 @@ func TestTCPDmaBuf(t *testing.T) {
 }
 
 // When the peer's process is gone the sockets say so at once.
-func TestTCPPeerGone(t *testing.T) {
+func TestPeerGone(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
 		rest(r, r.Bundle().Lanes()...)
