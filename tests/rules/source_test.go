@@ -61,7 +61,7 @@ var imports = map[string][]string{
 	"tests/nccl/cmd/table":   {"tests/fabric", "tests/nccl"},
 	"tests/netdriver":        {},
 	"tests/require":          {"tests/internal/need"},
-	"tests/transporttest":    {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/lane", "transport/lane/tcp", "transport/message", "github.com/google/go-cmp/cmp"},
+	"tests/transporttest":    {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/bundle", "transport/lane", "transport/lane/tcp", "transport/message", "transport/path", "transport/topology", "github.com/google/go-cmp/cmp"},
 	"tests/rules":            {},
 }
 
