@@ -218,7 +218,6 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 	b := t.bundles[connKey{s, id}]
 	t.mu.Unlock()
 	if b == nil {
-		t.paths.Withdraw(s, id)
 		t.log.Debug("message for a connection that is no more", "peer", s.Name(), "conn", id, "type", m.Type())
 		return
 	}

@@ -24,13 +24,19 @@ type answers struct {
 }
 
 type waitingTrial struct {
-	s *control.Session
+	b *bundle.Bundle // without lanes yet
 	m *handshake.Open
 }
 
 // Answer is the other side of a trial, now or, when the peer has too many,
-// later or not at all. It does not block.
+// later or not at all. It does not block. It runs on the session's goroutine: what the
+// peer says next of the trial, as that it is over, reaches it from here on.
 func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
+	trial := waitingTrial{bundle.New(f.Env, s, m.Conn, false, nil), m}
+	if err := f.Add(trial.b); err != nil {
+		f.Env.Log.Debug("a trial was refused", "err", err)
+		return
+	}
 	key := s.Peer().Process
 	f.mu.Lock()
 	a := f.answers[key]
@@ -38,38 +44,46 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 		a = &answers{}
 		f.answers[key] = a
 	}
+	over := a.dropEnded()
 	begin := a.running < maxTrials
 	refused := !begin && len(a.waiting) >= maxQueued
 	switch {
 	case begin:
 		a.running++
 	case !refused:
-		a.waiting = append(a.waiting, waitingTrial{s, m})
+		a.waiting = append(a.waiting, trial)
 	}
 	f.mu.Unlock()
+	for _, b := range over {
+		f.Env.Forget(b)
+	}
 	switch {
 	case begin:
-		f.Env.Background(func() { f.answerTrials(key, a, waitingTrial{s, m}) })
+		f.Env.Background(func() { f.answerTrials(key, a, trial) })
 	case refused:
+		f.Env.Forget(trial.b)
 		text := fmt.Sprintf("%d trials of %s are being answered and %d wait: it opens too many", maxTrials, s.Name(), maxQueued)
 		f.Env.Log.Debug("a trial was refused", "why", text)
 		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: text}) // a dead session needs none
 	}
 }
 
-// Withdraw forgets a trial that waits: the peer has ended it.
-func (f *Finder) Withdraw(s *control.Session, id uint32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if a := f.answers[s.Peer().Process]; a != nil {
-		a.waiting = slices.DeleteFunc(a.waiting, func(w waitingTrial) bool { return w.s == s && w.m.Conn == id })
-	}
+// dropEnded takes out the trials that wait although the peer has ended them.
+func (a *answers) dropEnded() (over []*bundle.Bundle) {
+	a.waiting = slices.DeleteFunc(a.waiting, func(w waitingTrial) bool {
+		ended := w.b.Ended() != nil
+		if ended {
+			over = append(over, w.b)
+		}
+		return ended
+	})
+	return over
 }
 
 // answerTrials answers a trial, and then those that wait.
 func (f *Finder) answerTrials(key handshake.ProcessID, a *answers, next waitingTrial) {
 	for {
-		_ = f.guarded("answer a trial", func() error { f.answerOne(next.s, next.m); return nil }) // it has been logged
+		_ = f.guarded("answer a trial", func() error { f.answerOne(next.b, next.m); return nil }) // it has been logged
 		f.mu.Lock()
 		if len(a.waiting) == 0 {
 			if a.running--; a.running == 0 {
@@ -84,13 +98,11 @@ func (f *Finder) answerTrials(key handshake.ProcessID, a *answers, next waitingT
 }
 
 // answerOne answers one trial.
-func (f *Finder) answerOne(s *control.Session, m *handshake.Open) {
-	b := bundle.New(f.Env, s, m.Conn, false, nil)
-	if err := f.Add(b); err != nil {
-		f.Env.Log.Debug("a trial was refused", "err", err)
-		return
-	}
+func (f *Finder) answerOne(b *bundle.Bundle, m *handshake.Open) {
 	err := f.guarded(b.String(), func() error {
+		if err := b.Ended(); err != nil { // while it waited
+			return err
+		}
 		plan, err := f.PlanFor(b, m.Lanes)
 		if err == nil {
 			_, err = b.Answer(f.Env.Context, plan, m)

@@ -51,6 +51,28 @@ func TestManyTrials(t *testing.T) {
 	transporttest.CloseBoth(t, s, r)
 }
 
+// A trial that the peer ends as soon as it has opened it is over, however soon.
+func TestTrialEndedAtOnce(t *testing.T) {
+	transporttest.Leaks(t)
+	const first = 1 << 20
+	a, b := transporttest.New(t), transporttest.New(t)
+	s, r := transporttest.Connect(t, a, b)
+	way, peer := s.Bundle().Lanes()[0].Half(), s.Bundle().Session
+	for i := range uint32(path.MaxTrials + path.MaxQueued) {
+		open := &handshake.Open{Conn: first + i, Devices: []handshake.Device{{Port: way.Port}}, Lanes: []handshake.Lane{way}}
+		if err := errors.Join(peer.Send(open), peer.Send(&handshake.Bye{Conn: first + i})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s2, r2 := transporttest.Connect(t, a, b) // what was sent before has come
+	transporttest.Await(t, "the end of the trials", func() bool {
+		running, waiting := b.Paths().Answering(r.Bundle().Session.Peer().Process)
+		return running+waiting == 0
+	})
+	transporttest.CloseBoth(t, s2, r2)
+	transporttest.CloseBoth(t, s, r)
+}
+
 // Cables over which nothing passes are an error that says so long before LaneWait, when both processes run.
 func TestDeadPaths(t *testing.T) {
 	transporttest.Leaks(t)
