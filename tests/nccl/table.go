@@ -59,7 +59,7 @@ var (
 )
 
 // Steps of a row: a communicator, 8 bytes, and what fills the cables.
-var rowSteps = []string{"init", "time 1000 allreduce f32 sum 2", "time 5 allreduce f32 sum 4194304", "destroy"}
+var rowSteps = []string{"init", "time 200 allreduce f32 sum 2", "time 5 allreduce f32 sum 4194304", "destroy"}
 
 // Measure makes a row.
 func Measure(ctx context.Context, f *fabric.Fabric, v Version, j Job, lanes string) (Row, error) {
@@ -131,8 +131,9 @@ func (r Row) Facts() string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %d |", r.Version, r.Lanes, r.Table, r.Channels, r.Speed, r.Connections)
 }
 
-// Markdown is the rows as a table.
-func Markdown(rows []Row) string {
+// Markdown is the rows as a table; of a machine that was busy with other things
+// without times, which are the scheduler's there.
+func Markdown(rows []Row, busy bool) string {
 	beside := func(figure, ratio float64) string {
 		if ratio == 0 {
 			return fmt.Sprintf("%.0f", figure)
@@ -142,6 +143,10 @@ func Markdown(rows []Row) string {
 	var b strings.Builder
 	b.WriteString("| NCCL | lanes | vtable | channels | GB/s that NCCL derives | connections of a rank | init, ms | 8 B, µs | 16 MiB busbw, MB/s |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
+		if busy {
+			fmt.Fprintf(&b, "%s | | |\n", r.Facts())
+			continue
+		}
 		fmt.Fprintf(&b, "%s %.0f | %s | %s |\n", r.Facts(), r.Init, beside(r.Latency, r.LatencyRatio), beside(r.Bandwidth, r.BandwidthRatio))
 	}
 	return b.String()

@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -37,7 +36,11 @@ func main() {
 }
 
 func show(rows []nccl.Row, readme string) error {
-	text := fmt.Sprintf("%s; %d processors, load %s:\n\n%s", time.Now().Format("2 January 2006"), runtime.NumCPU(), load(), nccl.Markdown(rows))
+	note, busy := "", load() > float64(2*runtime.NumCPU())
+	if busy {
+		note = ", too busy for times"
+	}
+	text := fmt.Sprintf("%s; %d processors, load %.0f%s:\n\n%s", time.Now().Format("2 January 2006"), runtime.NumCPU(), load(), note, nccl.Markdown(rows, busy))
 	if readme == "" {
 		fmt.Print(text)
 		return nil
@@ -53,10 +56,11 @@ func show(rows []nccl.Row, readme string) error {
 	return os.WriteFile(readme, []byte(before+nccl.TableBegin+text+nccl.TableEnd+after), 0o644)
 }
 
-// load is how busy the machine was besides: the table is of its ratios then.
-func load() string {
+// load is how many threads wanted a processor in the last minute, of this program's
+// ranks too.
+func load() (one float64) {
 	text, _ := os.ReadFile("/proc/loadavg")
-	one, _, _ := strings.Cut(string(text), " ")
+	_, _ = fmt.Sscan(string(text), &one)
 	return one
 }
 
