@@ -76,6 +76,45 @@ func TestMemoryIsNotInheritedByChildren(t *testing.T) {
 	require.Skip(t, "smaps", "smaps has no VmFlags here")
 }
 
+// What was given back stays where it is, takes no room, and is zeroed when it comes again.
+func TestPool(t *testing.T) {
+	p := NewPool(3)
+	m, err := p.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := &Carve[uint64](m, 1)[0]
+	*word = 42
+	if n := Live()["memories"]; n != 1 {
+		t.Errorf("%d memories live, want 1", n)
+	}
+	p.Put(m)
+	if n := Live()["memories"]; n != 0 {
+		t.Errorf("%d memories live after Put", n)
+	}
+	if *word != 0 {
+		t.Errorf("%d is left in it", *word)
+	}
+	again, err := p.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != m || &Carve[uint64](again, 1)[0] != word {
+		t.Error("another memory came")
+	}
+	if other, err := p.Get(); err != nil || other.Addr() == m.Addr() {
+		t.Errorf("the second of two: %v", err)
+	} else {
+		p.Put(other)
+	}
+	p.Put(again)
+	if first, err := p.Get(); err != nil || first == again {
+		t.Errorf("what rested shorter came first: %v", err)
+	} else {
+		p.Put(first)
+	}
+}
+
 func TestMemoryMistakes(t *testing.T) {
 	for _, size := range []int{0, -1, int(^uint(0) >> 1)} {
 		if _, err := Alloc(size); err == nil {

@@ -68,6 +68,41 @@ func (m *Memory) Free() error {
 	return nil
 }
 
+// A Pool has memories of one size that stay mapped for as long as the process lives: who looks at one a moment after it was
+// given back must find it there. Its methods may be called from any goroutine.
+type Pool struct {
+	size int
+	mu   sync.Mutex
+	rest []*Memory // oldest first, so that each rests for long
+}
+
+// NewPool makes a pool of memories of at least size bytes.
+func NewPool(size int) *Pool { return &Pool{size: size} }
+
+// Get returns a memory, zeroed.
+func (p *Pool) Get() (*Memory, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.rest) == 0 {
+		return Alloc(p.size)
+	}
+	m := p.rest[0]
+	p.rest = p.rest[1:]
+	live[kindMemory].Add(1)
+	return m, nil
+}
+
+// Put gives a memory of the pool back. No device may use it any more, and what is read of it from here on means nothing.
+func (p *Pool) Put(m *Memory) {
+	clear(m.bytes)
+	_ = unix.Madvise(m.bytes, unix.MADV_DONTNEED) // it takes room until it is used again where that fails
+	live[kindMemory].Add(-1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.next = 0
+	p.rest = append(p.rest, m)
+}
+
 // Carve returns the next n zeroed Ts of the memory, on a 64-byte boundary. It panics when they do not fit, when the memory
 // has been freed, or when T holds Go pointers: each is a mistake in the caller's arithmetic, not a condition.
 func Carve[T any](m *Memory, n int) []T {

@@ -213,11 +213,14 @@ func (b *Bundle) destroy() error {
 		errs = append(errs, d.Close())
 	}
 	b.lanes, b.domains = nil, nil
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
 	if b.Wire != nil {
-		errs = append(errs, b.Wire.Free())
+		b.Wire.Free()
 		b.Wire = nil
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Discard destroys a bundle that nobody uses.

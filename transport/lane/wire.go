@@ -14,7 +14,8 @@ const (
 // Wire is the memory that the peer's device writes, outside the Go heap: the grant
 // ring and the proof words that land here, and the words that this side sends. Both
 // halves of a connection lay it out alike; at the receiver the ring is the shadow from
-// which groups of grants are gathered.
+// which groups of grants are gathered. It stays mapped when it is freed: C looks at the
+// ring of a connection that may just be closing.
 type Wire struct {
 	Ring []Grant  // Window × MaxSubs
 	In   []uint64 // proof words from the peer, one to a lane
@@ -22,9 +23,11 @@ type Wire struct {
 	mem  *ibv.Memory
 }
 
+var wires = ibv.NewPool(WireSize)
+
 // NewWire makes a wire, zeroed.
 func NewWire() (*Wire, error) {
-	m, err := ibv.Alloc(WireSize)
+	m, err := wires.Get()
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +42,13 @@ func NewWire() (*Wire, error) {
 // Base is where the wire begins.
 func (w *Wire) Base() uintptr { return w.mem.Addr() }
 
-// Free gives the memory back. Nothing may write it any more.
-func (w *Wire) Free() error { return w.mem.Free() }
+// Free gives the memory back. No device may write it any more.
+func (w *Wire) Free() {
+	if w.mem != nil {
+		wires.Put(w.mem)
+	}
+	*w = Wire{}
+}
 
 // Slot returns the entries of seq.
 func (w *Wire) Slot(seq uint64) []Grant {
