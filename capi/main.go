@@ -12,7 +12,7 @@ import (
 	"ncclmesh/ncclnet"
 )
 
-var plugin = ncclnet.New(ncclnet.NewProcess(ncclnet.Host{Getenv: getenv, Environ: environ}))
+var plugin = ncclnet.New(ncclnet.NewProcess(ncclnet.Host{Getenv: getenv, Environ: environ, HangBoard: hangBoard, TakeBoard: takeBoard}))
 
 const (
 	// minProcs: a thread of NCCL that is inside Go holds a P, and keeps it for a

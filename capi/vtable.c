@@ -3,8 +3,10 @@
  * them. A function is named for the earliest version with its signature, and
  * serves all later ones. No decisions are made here, but for three that belong
  * to the boundary: a forked child goes no further, every output is written, and
- * version 5 does not speak of remote errors.
+ * version 5 does not speak of remote errors. What Go has decided already is read
+ * from the connection's board.
  */
+#include "board.h"
 #include "plugin.h"
 
 /* The shared context of versions that know none. */
@@ -227,6 +229,8 @@ static ncclResult_t isend_v10(void *sendComm, void *data, size_t size, int tag, 
 {
 	*request = NULL;
 	REFUSE_IN_CHILD();
+	if (mesh_board_waits(number(sendComm)))
+		return ncclSuccess;
 	return meshIsend(number(sendComm), (uintptr_t)data, size, tag, number(mhandle), (uintptr_t *)request);
 }
 
@@ -277,9 +281,16 @@ static ncclResult_t iflush_v5(void *recvComm, UNUSED int n, UNUSED void **data, 
 
 static ncclResult_t test_v6(void *request, int *done, int *sizes)
 {
+	ncclResult_t result;
+
 	*done = 0;
 	REFUSE_IN_CHILD();
-	return meshTest(number(request), done, sizes);
+	if (mesh_board_answers(number(request), done, sizes))
+		return ncclSuccess;
+	result = meshTest(number(request), done, sizes);
+	if (!*done)
+		mesh_board_asked(number(request));
+	return result;
 }
 
 static ncclResult_t close_send_v5(void *sendComm)

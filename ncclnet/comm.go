@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/message"
@@ -15,11 +14,8 @@ type comm struct {
 	ctx     Handle
 	handle  Handle
 	memory  memory
+	board   uintptr // hung up for C; or 0
 	failure failure
-
-	// requests holds, for each request index of the transport, the generation of
-	// the latest request and in bit 0 whether that is outstanding.
-	requests [maxRequests]atomic.Uint32
 }
 
 type sendComm struct {
@@ -55,6 +51,16 @@ func (n *Net) comm(h Handle) (*comm, error) {
 		return nil, err
 	}
 	return &c.comm, nil
+}
+
+// opened lets C see the board of a connection that has its handle.
+func (n *Net) opened(c *comm) {
+	if n.process.host.HangBoard == nil {
+		return
+	}
+	if c.board = c.memory.Board(uint64(c.handle)); c.board != 0 {
+		n.process.host.HangBoard(c.handle, c.board)
+	}
 }
 
 // RegMr registers memory for use with one connection.
@@ -163,6 +169,9 @@ func (n *Net) CloseRecv(h Handle) Result {
 // closeComm closes c and what is still registered with it: before 2.29 NCCL does
 // not deregister the user's buffers.
 func (n *Net) closeComm(c *comm) error {
+	if c.board != 0 {
+		n.process.host.TakeBoard(c.handle, c.board)
+	}
 	var errs []error
 	for _, r := range n.regions.take(func(r *region) bool { return r.comm == c.handle }) {
 		errs = append(errs, c.memory.DeregMR(r.mr))

@@ -86,8 +86,10 @@ func (n *Net) connect(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, erro
 	c := &sendComm{comm: comm{ctx: d.ctx, memory: conn}, conn: conn}
 	if c.handle, err = n.sends.put(c); err != nil {
 		_ = conn.Close()
+		return 0, err
 	}
-	return c.handle, err
+	n.opened(&c.comm)
+	return c.handle, nil
 }
 
 // dial starts a connection and returns the key to it.
@@ -129,8 +131,10 @@ func (n *Net) accept(listen Handle) (Handle, error) {
 	c := &recvComm{comm: comm{ctx: l.ctx, memory: conn}, conn: conn}
 	if c.handle, err = n.recvs.put(c); err != nil {
 		_ = conn.Close()
+		return 0, err
 	}
-	return c.handle, err
+	n.opened(&c.comm)
+	return c.handle, nil
 }
 
 // CloseListen closes a listener, accepted from or not.

@@ -148,6 +148,7 @@ func (m fakeMemory) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*l
 }
 
 func (m fakeMemory) DeregMR(*lane.Region) error { m.f.count("region", -1); return nil }
+func (m fakeMemory) Board(uint64) uintptr       { return 0 }
 func (m fakeMemory) Fail(err error)             { m.f.count("failed", 1) }
 func (m fakeMemory) Close() error               { m.f.count(m.kind, -1); return m.f.refuse["closeComm"] }
 
@@ -168,21 +169,37 @@ func (r *fakeRequests) take(n int) *fakeRequest {
 	if q.active {
 		return nil
 	}
-	*q = fakeRequest{p: r.p, index: r.next % len(r.all), n: n, active: true}
+	*q = fakeRequest{p: r.p, index: r.next % len(r.all), gen: q.gen + 1, n: n, active: true}
 	r.next++
 	return q
+}
+
+func (r *fakeRequests) get(i int) request {
+	if i >= len(r.all) {
+		return nil
+	}
+	return &r.all[i]
 }
 
 type fakeRequest struct {
 	p      *fakePipe
 	index  int
+	gen    uint64
 	n      int
 	got    int
 	active bool
 	sizes  [MaxRecvs]int
 }
 
-func (q *fakeRequest) Index() int { return q.index }
+func (q *fakeRequest) Index() int         { return q.index }
+func (q *fakeRequest) Generation() uint64 { return q.gen }
+
+func (q *fakeRequest) Outstanding() uint64 {
+	if !q.active {
+		return 0
+	}
+	return q.gen
+}
 
 func (q *fakeRequest) Test() (done bool, sizes message.Sizes, err error) {
 	if q.p.err != nil || q.got < q.n {
@@ -219,7 +236,7 @@ func (s *fakeSender) Isend(addr uintptr, size int, tag int32, r *lane.Region) (r
 	return q, nil
 }
 
-func (s *fakeSender) Request(i int) request { return &s.requests.all[i] }
+func (s *fakeSender) Request(i int) request { return s.requests.get(i) }
 
 type fakeReceiver struct {
 	fakeMemory
@@ -239,7 +256,7 @@ func (c *fakeReceiver) Irecv(bufs []message.Buffer) (request, error) {
 	return q, nil
 }
 
-func (c *fakeReceiver) Request(i int) request { return &c.requests.all[i] }
+func (c *fakeReceiver) Request(i int) request { return c.requests.get(i) }
 
 // testNet is a plugin over a fake network, with its log.
 type testNet struct {

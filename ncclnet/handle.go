@@ -32,6 +32,19 @@ const (
 	slots       = 1 << slotBits    // of one kind
 )
 
+// What C takes handles apart by, to find a connection's board.
+const (
+	HandleIndexBits      = requestBits
+	HandleGenerationBits = requestGenBits
+	HandleSlotBits       = slotBits
+	HandleKindShift      = kindShift
+	HandleKindBits       = kindBits
+
+	KindSend    = int(kindSend)
+	KindRecv    = int(kindRecv)
+	KindRequest = int(kindRequest)
+)
+
 // The parts of a handle fill it exactly.
 const (
 	_ = uint(64 - (genShift + genBits))
@@ -82,7 +95,7 @@ func (h Handle) kind() kind   { return kind(h >> kindShift & (1<<kindBits - 1)) 
 func (h Handle) slot() uint32 { return uint32(h >> slotShift & (slots - 1)) }
 
 // request returns the handle of request index of the connection h.
-func (h Handle) request(index int, gen uint32) Handle {
+func (h Handle) request(index int, gen uint64) Handle {
 	return h | Handle(kindRequest)<<kindShift |
 		Handle(gen&(1<<requestGenBits-1))<<requestGenShift | Handle(index)
 }
@@ -92,8 +105,13 @@ func (h Handle) comm() Handle {
 	return h &^ (Handle(kindRequest)<<kindShift | (1<<slotShift - 1))
 }
 
-func (h Handle) requestIndex() int  { return int(h & (maxRequests - 1)) }
-func (h Handle) requestGen() uint32 { return uint32(h >> requestGenShift & (1<<requestGenBits - 1)) }
+// names reports whether a request's handle is of that generation; 0 is none.
+func (h Handle) names(gen uint64) bool {
+	const mask = 1<<requestGenBits - 1
+	return gen != 0 && uint64(h>>requestGenShift)&mask == gen&mask
+}
+
+func (h Handle) requestIndex() int { return int(h & (maxRequests - 1)) }
 
 func (h Handle) String() string { return fmt.Sprintf("%#x", uint64(h)) }
 

@@ -13,9 +13,16 @@ func TestHandleParts(t *testing.T) {
 	if h.kind() != kindSend || h.slot() != slots-1 {
 		t.Errorf("handle %v: kind %v, slot %d", h, h.kind(), h.slot())
 	}
-	if q.kind() != kindRequest|kindSend || q.comm() != h || q.requestIndex() != maxRequests-1 ||
-		q.requestGen() != 1<<requestGenBits-1 {
-		t.Errorf("request %v: kind %v, comm %v, index %d, generation %d", q, q.kind(), q.comm(), q.requestIndex(), q.requestGen())
+	if q.kind() != kindRequest|kindSend || q.comm() != h || q.requestIndex() != maxRequests-1 {
+		t.Errorf("request %v: kind %v, comm %v, index %d", q, q.kind(), q.comm(), q.requestIndex())
+	}
+	for gen, want := range map[uint64]bool{
+		0: false, 1: false, 1<<requestGenBits - 2: false, 1<<requestGenBits - 1: true, 1 << requestGenBits: false,
+		5<<requestGenBits - 1: true,
+	} {
+		if q.names(gen) != want {
+			t.Errorf("request %v names generation %d: %v", q, gen, !want)
+		}
 	}
 	if q := newHandle(kindRecv, 0, 1).request(0, 0); q <= 1 {
 		t.Errorf("the least request is %v", q)

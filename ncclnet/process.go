@@ -18,6 +18,10 @@ import (
 type Host struct {
 	Getenv  func(name string) string
 	Environ func() []string
+
+	// HangBoard shows C the board of a connection, TakeBoard ends that. Nil: C asks for
+	// everything.
+	HangBoard, TakeBoard func(comm Handle, board uintptr)
 }
 
 // A Process is the one end of the mesh that a process has, open while somebody

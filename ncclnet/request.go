@@ -3,7 +3,6 @@ package ncclnet
 import (
 	"fmt"
 
-	"ncclmesh/transport/fault"
 	"ncclmesh/transport/message"
 )
 
@@ -33,8 +32,7 @@ func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle) (
 	if q == nil || err != nil {
 		return 0, n.failed(&c.comm, "isend", err)
 	}
-	h, err := c.posted(q)
-	return h, n.result("isend", err)
+	return c.posted(q), ncclSuccess
 }
 
 // Irecv makes up to MaxRecvs buffers ready for as many messages; one request
@@ -66,8 +64,7 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 	if q == nil || err != nil {
 		return 0, n.failed(&c.comm, "irecv", err)
 	}
-	h, err := c.posted(q)
-	return h, n.result("irecv", err)
+	return c.posted(q), ncclSuccess
 }
 
 // Test reports whether a request is done and then, in sizes, the bytes of each
@@ -87,7 +84,6 @@ func (n *Net) Test(h Handle, sizes *[MaxRecvs]int) (done bool, count int, r Resu
 	for i := range got.N {
 		sizes[i] = int(got.Bytes[i])
 	}
-	c.requests[h.requestIndex()].Store(h.requestGen() << 1)
 	return true, got.N, ncclSuccess
 }
 
@@ -100,50 +96,32 @@ func (n *Net) Iflush(comm Handle) Result {
 
 // request resolves the handle of an outstanding request.
 func (n *Net) request(h Handle) (request, *comm, error) {
+	var q request
+	var c *comm
 	switch h.kind() {
 	case kindRequest | kindSend:
-		c, err := n.sends.find(h.comm())
-		if err == nil {
-			err = c.outstanding(h)
-		}
+		s, err := n.sends.find(h.comm())
 		if err != nil {
 			return nil, nil, err
 		}
-		return c.conn.Request(h.requestIndex()), &c.comm, nil
+		q, c = s.conn.Request(h.requestIndex()), &s.comm
 	case kindRequest | kindRecv:
-		c, err := n.recvs.find(h.comm())
-		if err == nil {
-			err = c.outstanding(h)
-		}
+		r, err := n.recvs.find(h.comm())
 		if err != nil {
 			return nil, nil, err
 		}
-		return c.conn.Request(h.requestIndex()), &c.comm, nil
+		q, c = r.conn.Request(h.requestIndex()), &r.comm
+	default:
+		return nil, nil, fmt.Errorf("%w: %s is not a request of this plugin", errArgument, h)
 	}
-	return nil, nil, fmt.Errorf("%w: %s is not a request of this plugin", errArgument, h)
-}
-
-func (c *comm) outstanding(h Handle) error {
-	if c.requests[h.requestIndex()].Load() != h.requestGen()<<1|1 {
-		return fmt.Errorf("%w: request %s is done, or was never posted", errArgument, h)
+	if q == nil || !h.names(q.Outstanding()) {
+		return nil, nil, fmt.Errorf("%w: request %s is done, or was never posted", errArgument, h)
 	}
-	return nil
+	return q, c, nil
 }
 
 // posted gives a request of the transport its handle.
-func (c *comm) posted(q request) (Handle, error) {
-	i := q.Index()
-	if i < 0 || i >= maxRequests {
-		return 0, fmt.Errorf("%w: request index %d; want 0 to %d", fault.ErrInternal, i, maxRequests-1)
-	}
-	last := c.requests[i].Load()
-	if last&1 != 0 {
-		return 0, fmt.Errorf("%w: request index %d is outstanding already", fault.ErrInternal, i)
-	}
-	gen := (last>>1 + 1) & (1<<requestGenBits - 1)
-	c.requests[i].Store(gen<<1 | 1)
-	return c.handle.request(i, gen), nil
-}
+func (c *comm) posted(q request) Handle { return c.handle.request(q.Index(), q.Generation()) }
 
 func errSize(size int) error {
 	return fmt.Errorf("%w: a message of %d bytes", errArgument, size)

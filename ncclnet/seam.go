@@ -31,6 +31,7 @@ type (
 		RegMR(addr, length uintptr) (*lane.Region, error)
 		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error)
 		DeregMR(*lane.Region) error
+		Board(comm uint64) uintptr // where C may read its answers, once comm is on it; or 0
 		Fail(error)
 		Close() error
 	}
@@ -45,7 +46,9 @@ type (
 		Request(index int) request
 	}
 	request interface {
-		Index() int // below maxRequests, unique among a connection's outstanding ones
+		Index() int          // below maxRequests, unique among a connection's outstanding ones
+		Generation() uint64  // counts the uses of the index
+		Outstanding() uint64 // that generation while it is outstanding, or 0
 		Test() (done bool, sizes message.Sizes, err error)
 	}
 )
@@ -111,5 +114,16 @@ func (m meshReceiver) Irecv(bufs []message.Buffer) (request, error) {
 	return q, nil
 }
 
-func (m meshSender) Request(i int) request   { return m.SendConn.Request(i) }
-func (m meshReceiver) Request(i int) request { return m.RecvConn.Request(i) }
+func (m meshSender) Request(i int) request {
+	if q := m.SendConn.Request(i); q != nil {
+		return q
+	}
+	return nil
+}
+
+func (m meshReceiver) Request(i int) request {
+	if q := m.RecvConn.Request(i); q != nil {
+		return q
+	}
+	return nil
+}

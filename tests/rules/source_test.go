@@ -19,17 +19,18 @@ const module = "ncclmesh"
 // imports says what each package may import beside the standard library; tests
 // are free. A new edge is a decision: it belongs here, and in the review.
 var imports = map[string][]string{
-	"capi":                   {"C", "ncclnet", "tuner"},
+	"capi":                   {"C", "ncclnet", "transport/board", "transport/lane", "tuner"},
 	"ncclnet":                {"guard", "handshake", "ncclnet/config", "transport", "transport/fault", "transport/forkfd", "transport/lane", "transport/message", "transport/topology", "tuner"},
 	"ncclnet/config":         {"handshake", "transport", "transport/lane/tcp", "transport/topology", "tuner"},
 	"tuner":                  {},
 	"transport":              {"guard", "handshake", "ibv", "transport/bundle", "transport/control", "transport/crew", "transport/dataport", "transport/fault", "transport/lane", "transport/lane/tcp", "transport/lane/verbs", "transport/limit", "transport/message", "transport/path", "transport/topology", sysUnix},
 	"transport/path":         {"handshake", "transport/bundle", "transport/control", "transport/fault", "transport/lane", "transport/topology"},
-	"transport/message":      {"transport/bundle", "transport/control", "transport/fault", "transport/lane", "transport/stats"},
-	"transport/bundle":       {"handshake", "transport/control", "transport/crew", "transport/fault", "transport/lane", "transport/limit"},
+	"transport/message":      {"transport/board", "transport/bundle", "transport/control", "transport/fault", "transport/lane", "transport/stats"},
+	"transport/bundle":       {"handshake", "transport/board", "transport/control", "transport/crew", "transport/fault", "transport/lane", "transport/limit"},
 	"transport/lane":         {"handshake", "ibv", "transport/control", "transport/stats", "transport/topology"},
 	"transport/lane/verbs":   {"guard", "handshake", "ibv", "transport/crew", "transport/fault", "transport/forkfd", "transport/lane", "transport/topology"},
 	"transport/lane/tcp":     {"handshake", "ibv", "transport/dataport", "transport/fault", "transport/lane", "transport/topology", sysUnix},
+	"transport/board":        {"ibv"},
 	"transport/crew":         {"guard"},
 	"transport/fault":        {"guard"},
 	"transport/stats":        {},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/board"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
@@ -54,7 +55,8 @@ type Half interface {
 
 // Bundle is the lanes of a connection.
 type Bundle struct {
-	lane.Conn // which lanes know, and does not change after the set-up
+	lane.Conn             // which lanes know, and does not change after the set-up
+	Board     board.Board // what C may read of it
 	env       *Env
 	half      Half
 	inbox     chan handshake.Message // set-up messages for the goroutine that sets up
@@ -125,6 +127,7 @@ func (b *Bundle) Poll() {
 	for _, d := range b.domains {
 		d.Poll(receiving)
 	}
+	b.Board.Polled()
 	if !b.traits.Passive {
 		return
 	}
@@ -185,6 +188,9 @@ func (b *Bundle) build(plan []lane.Plan) (err error) {
 		b.traits = lane.Traits{Passive: b.traits.Passive || t.Passive, Cut: max(b.traits.Cut, t.Cut)}
 		b.mu.Unlock()
 	}
+	if err := b.openBoard(); err != nil {
+		return err
+	}
 	for i, p := range plan {
 		l := lane.New(&b.Conn, i, p)
 		c, err := b.domains[place[p.Port]].NewLane(l)
@@ -197,6 +203,22 @@ func (b *Bundle) build(plan []lane.Plan) (err error) {
 		b.mu.Unlock()
 	}
 	return nil
+}
+
+// openBoard makes the board of a bundle that carries messages. Where somebody must look
+// at the lanes, or acknowledge, every call is Go's.
+func (b *Bundle) openBoard() error {
+	if b.Trial {
+		return nil
+	}
+	if b.traits.Passive {
+		b.Board.ComeIn()
+	}
+	var ring uintptr
+	if b.Sending {
+		ring = b.Wire.Base()
+	}
+	return b.Board.Open(ring)
 }
 
 // destroy gives back all lanes, domains and memory; while a lane cannot be, what it
@@ -213,6 +235,7 @@ func (b *Bundle) destroy() error {
 		errs = append(errs, d.Close())
 	}
 	b.lanes, b.domains = nil, nil
+	b.Board.Close()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

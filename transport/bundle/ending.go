@@ -41,6 +41,7 @@ func (b *Bundle) Fail(err error) {
 	if !b.ending.CompareAndSwap(nil, &Ending{Err: err}) {
 		return
 	}
+	b.Board.ComeIn()
 	if !b.peerTold.Swap(true) {
 		_ = b.Session.Send(&handshake.Refuse{Conn: b.ID, Text: Clip(err.Error(), 500)}) // a dead session is what we report anyway
 	}
@@ -77,6 +78,7 @@ func (b *Bundle) end(e Ending) {
 	b.peerTold.Store(true)
 	e.heard = true
 	b.ending.CompareAndSwap(nil, &e)
+	b.Board.ComeIn()
 	b.byeOnce.Do(func() { close(b.bye) })
 }
 

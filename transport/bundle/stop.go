@@ -81,6 +81,7 @@ func (b *Bundle) Close() error {
 		return nil
 	}
 	b.closed = true
+	b.Board.ComeIn()
 	clean, err := b.settle()
 	if err == nil {
 		err = b.dropAll()

@@ -43,6 +43,10 @@ func (c *conn) figures() string {
 // moved is a number that changes when data moves. It may be called from any goroutine.
 func (c *conn) moved() uint64 { return c.bytes.Value() + c.messages.Value() }
 
+// Board puts the connection's handle on its board and returns where that lies for C, or
+// 0 when there is none.
+func (c *conn) Board(comm uint64) uintptr { return c.b.Board.Enter(comm) }
+
 // Close ends the connection from this side; see [bundle.Bundle.Close].
 func (c *conn) Close() error { return c.b.Close() }
 

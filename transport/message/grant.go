@@ -48,6 +48,7 @@ func (s *SendConn) use(g *lane.Grant) {
 	if s.matched == 1<<s.entries-1 {
 		s.matched, s.entries = 0, 0
 		s.head++
+		s.b.Board.Next(s.head)
 	}
 }
 
@@ -81,7 +82,7 @@ func (s sendHalf) Outstanding() int { return s.pending }
 func (s sendHalf) Moved() uint64    { return s.moved() }
 func (s sendHalf) String() string   { return s.figures() }
 
-func (s sendHalf) recycle(r *Request)        { s.free = append(s.free, uint16(r.index)) }
+func (s sendHalf) recycle(r *Request)        { s.SendConn.recycle(r) }
 func (s sendHalf) settled(*lane.Region) bool { return false } // its requests are sends
 func (s sendHalf) withdraw(*lane.Region)     {}
 

@@ -60,9 +60,9 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 	n := len(bufs)
 	req := &r.requests[lane.SlotOf(r.next)]
 	l := r.grantLane()
-	if req.active || r.granted+n > lane.Window || l == nil {
+	if req.busy() || r.granted+n > lane.Window || l == nil {
 		r.b.Poll()
-		if l = r.grantLane(); req.active || r.granted+n > lane.Window || l == nil {
+		if l = r.grantLane(); req.busy() || r.granted+n > lane.Window || l == nil {
 			r.waits.Add(1)
 			return nil, r.b.Ended()
 		}

@@ -3,16 +3,19 @@ package message
 import (
 	"fmt"
 
+	"ncclmesh/transport/board"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
 
 // Request is an outstanding send or receive. It belongs to its connection, which
-// uses it again once Test has reported it done.
+// uses it again once Test has reported it done, or C has taken its answer from the
+// connection's board.
 type Request struct {
 	c      *conn
 	index  int
-	active bool
+	active bool   // busy says whether it still is
+	gen    uint64 // counts its uses
 	done   bool
 	err    error // of its own work requests
 	n      int   // messages: 1 for a send
@@ -21,6 +24,12 @@ type Request struct {
 	subs  []sub    // of each message; as many as a request of this half can have
 	parts []uint32 // of a send: the bytes of its part on each lane
 }
+
+// A board has room for all of them.
+const (
+	_ = uint(board.Requests - lane.Window)
+	_ = uint(board.MaxSizes - lane.MaxSubs)
+)
 
 // sub is one message of a request: what is sent, or what has arrived of a
 // sub-receive. A connection has two thousand of them.
@@ -53,6 +62,14 @@ func (c *conn) newRequests(subs, parts int) []Request {
 // connection has.
 func (r *Request) Index() int { return r.index }
 
+// Generation is the number of the request's present use. Its owner may ask for it until
+// it is done.
+func (r *Request) Generation() uint64 { return r.gen }
+
+// Outstanding is the generation in which the request is outstanding, or 0. It may be
+// called from any goroutine.
+func (r *Request) Outstanding() uint64 { return r.c.b.Board.Outstanding(r.index) }
+
 // Sizes are the bytes of a request's messages: that were sent, or received into each
 // buffer. They are passed by value, as the request may serve another message at once.
 type Sizes struct {
@@ -68,7 +85,7 @@ func (r *Request) Test() (done bool, sizes Sizes, err error) {
 		return false, sizes, nil
 	}
 	defer c.b.Unlock()
-	if !r.active {
+	if !r.busy() {
 		return false, sizes, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, c.b, r.index)
 	}
 	before := c.b.Ending() // what came before the end is found
@@ -87,6 +104,7 @@ func (r *Request) Test() (done bool, sizes Sizes, err error) {
 	for i := range r.n {
 		sizes.Bytes[i] = r.subs[i].size
 	}
+	c.b.Board.End(r.index)
 	r.active = false
 	c.half.recycle(r)
 	return true, sizes, nil
@@ -95,7 +113,19 @@ func (r *Request) Test() (done bool, sizes Sizes, err error) {
 // begin makes r outstanding with n buffers.
 func (c *conn) begin(r *Request, n int) {
 	r.active, r.done, r.err, r.n = true, false, nil, n
+	r.gen++
+	c.b.Board.Begin(r.index, r.gen)
 	c.pending++
+}
+
+// busy reports whether r is outstanding: nobody has had its answer. It is free again
+// when C has.
+func (r *Request) busy() bool {
+	if r.active && r.done && r.c.b.Board.Taken(r.index, r.gen) {
+		r.active = false
+		r.c.half.recycle(r)
+	}
+	return r.active
 }
 
 // settle drops r's hold on its buffers: no device uses them any more.
@@ -108,9 +138,19 @@ func (r *Request) settle() {
 	}
 }
 
-// complete marks r done.
+// complete marks r done, and says so on the board. Over passive lanes only Test may
+// say so: it acknowledges before.
 func (r *Request) complete() {
 	r.done = true
 	r.c.pending--
 	r.settle()
+	b := r.c.b
+	if b.Traits().Passive {
+		return
+	}
+	sizes := b.Board.Sizes(r.index, r.n)
+	for i := range sizes {
+		sizes[i] = r.subs[i].size
+	}
+	b.Board.Done(r.index, r.gen)
 }

@@ -24,9 +24,10 @@ type SendConn struct {
 	split   [lane.MaxParts]int
 	part    lane.Part // that is being sent
 
-	waiting bool // the next message has been counted in waits
-	asked   uint // times that lanes were asked for grants
-	clamped bool // a message was larger than its grant, and that was said
+	waiting bool   // the next message has been counted in waits
+	misses  uint64 // sends without a grant, answered by the board, until the last message
+	asked   uint   // times that lanes were asked for grants
+	clamped bool   // a message was larger than its grant, and that was said
 }
 
 // NewSend makes a send half, and the bundle for it to stand on, which has no lanes yet.
@@ -69,7 +70,7 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 		return nil, fmt.Errorf("%w: %v: send of %d bytes at %#x is outside the registered memory", fault.ErrUsage, s.b, size, addr)
 	}
 	g, err := s.find(tag)
-	if g == nil || err != nil || len(s.free) == 0 {
+	if g == nil || err != nil || !s.reclaim() {
 		return nil, err
 	}
 	size = s.clamp(size, g)
@@ -87,7 +88,7 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 		return nil, err
 	}
 	s.use(g)
-	s.waiting = false
+	s.counted()
 	s.bytes.Add(uint64(size))
 	s.messages.Add(1)
 	return req, nil
@@ -109,6 +110,30 @@ func (s *SendConn) find(tag int32) (*lane.Grant, error) {
 	}
 	return g, nil
 }
+
+// counted ends the count of a message's waits: the board may have answered all of them.
+func (s *SendConn) counted() {
+	if m := s.b.Board.Misses(); m != s.misses {
+		if s.misses = m; !s.waiting {
+			s.waits.Add(1)
+		}
+	}
+	s.waiting = false
+}
+
+// reclaim reports whether a request is free, after a look for answers that C has taken.
+func (s *SendConn) reclaim() bool {
+	if len(s.free) > 0 {
+		return true
+	}
+	for i := range s.requests {
+		s.requests[i].busy()
+	}
+	return len(s.free) > 0
+}
+
+// recycle makes a request free.
+func (s *SendConn) recycle(r *Request) { s.free = append(s.free, uint16(r.index)) }
 
 // clamp cuts a message to its grant.
 func (s *SendConn) clamp(size int, g *lane.Grant) int {

@@ -1,0 +1,140 @@
+/* The C side of the boards. It copies answers and decides nothing. */
+#include "board.h"
+
+#include <stddef.h>
+
+/* A send without a grant is Go's business every so many times. */
+#define MISSES_BETWEEN_CALLS 64
+
+#define MASK(bits) ((1ull << (bits)) - 1)
+
+/* By the kind of a connection and the slot of its handle. */
+static struct mesh_board *boards[2][1 << MESH_HANDLE_SLOT_BITS];
+
+static uint64_t acquire(const uint64_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* What this side alone writes is ordered by nothing, unless it is released. */
+static uint64_t own(const uint64_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+static void note(uint64_t *word, uint64_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
+static struct mesh_board **place(uint64_t comm)
+{
+	uint64_t kind = comm >> MESH_HANDLE_KIND_SHIFT & MASK(MESH_HANDLE_KIND_BITS);
+
+	if (kind != MESH_KIND_SEND && kind != MESH_KIND_RECV)
+		return NULL;
+	return &boards[kind - MESH_KIND_SEND][comm >> MESH_HANDLE_SLOT_SHIFT & MASK(MESH_HANDLE_SLOT_BITS)];
+}
+
+void mesh_board_hang(uintptr_t comm, uintptr_t board)
+{
+	__atomic_store_n(place(comm), (struct mesh_board *)board, __ATOMIC_RELEASE);
+}
+
+/* The place may be another's by now. */
+void mesh_board_take(uintptr_t comm, uintptr_t board)
+{
+	struct mesh_board *b = (struct mesh_board *)board;
+
+	__atomic_compare_exchange_n(place(comm), &b, NULL, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* The board of a connection, or NULL when it hangs nowhere, or is another's. */
+static struct mesh_board *find(uint64_t comm)
+{
+	struct mesh_board **p = place(comm), *b;
+
+	if (!p)
+		return NULL;
+	b = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+	return b && acquire(&b->comm) == comm ? b : NULL;
+}
+
+int mesh_board_waits(uintptr_t comm)
+{
+	struct mesh_board *b = find(comm);
+	uint64_t head, misses;
+	const char *slot;
+
+	if (!b || acquire(&b->come) || !b->ring)
+		return 0;
+	head = acquire(&b->head);
+	slot = (const char *)(uintptr_t)b->ring + head % MESH_RING_SLOTS * MESH_RING_STRIDE;
+	if (acquire((const uint64_t *)(slot + MESH_RING_SEQ)) == head)
+		return 0;
+	misses = own(&b->misses);
+	note(&b->misses, misses + 1);
+	return misses % MISSES_BETWEEN_CALLS != 0;
+}
+
+/* A request by its handle. */
+struct request {
+	struct mesh_board *board;
+	struct mesh_answer *answer;
+	struct mesh_note *note;
+};
+
+static int resolve(uint64_t handle, struct request *r)
+{
+	uint64_t index = handle & MASK(MESH_HANDLE_INDEX_BITS);
+	uint64_t request = (uint64_t)MESH_KIND_REQUEST << MESH_HANDLE_KIND_SHIFT;
+
+	if (!(handle & request) || index >= MESH_BOARD_REQUESTS)
+		return 0;
+	r->board = find(handle & ~(request | MASK(MESH_HANDLE_SLOT_SHIFT)));
+	if (!r->board)
+		return 0;
+	r->answer = &r->board->answers[index];
+	r->note = &r->board->notes[index];
+	return 1;
+}
+
+static uint64_t generation(uint64_t handle)
+{
+	return handle >> MESH_HANDLE_INDEX_BITS & MASK(MESH_HANDLE_GENERATION_BITS);
+}
+
+int mesh_board_answers(uintptr_t handle, int *done, int *sizes)
+{
+	struct request r;
+	uint64_t state, polls;
+	uint32_t i;
+
+	if (!resolve(handle, &r))
+		return 0;
+	state = acquire(&r.answer->state);
+	if ((state >> 1 & MASK(MESH_HANDLE_GENERATION_BITS)) != generation(handle) || own(&r.note->taken) == state >> 1)
+		return 0;
+	if (state & 1) {
+		for (i = 0; sizes && i < r.answer->n; i++)
+			sizes[i] = (int)r.answer->sizes[i];
+		__atomic_store_n(&r.note->taken, state >> 1, __ATOMIC_RELEASE);
+		*done = 1;
+		return 1;
+	}
+	if (acquire(&r.board->come))
+		return 0;
+	polls = acquire(&r.board->polls);
+	if (polls == own(&r.note->asked))
+		return 0;
+	note(&r.note->asked, polls);
+	return 1;
+}
+
+void mesh_board_asked(uintptr_t handle)
+{
+	struct request r;
+
+	if (resolve(handle, &r))
+		note(&r.note->asked, acquire(&r.board->polls));
+}
