@@ -53,7 +53,7 @@ HIDDEN void mesh_board_take(uintptr_t comm, uintptr_t board);
 /*
  * mesh_board_waits reports whether a send has to wait for its grant; mesh_board_answers whether
  * the answer to test is known, and then is *done, which was 0, and the sizes. Where they return 0
- * it is for Go to say; mesh_board_asked notes that it has said "not yet". None may be called in a
+ * it is for Go to say; mesh_board_asked notes that it has just said "not yet", or posted it. None may be called in a
  * forked child.
  */
 HIDDEN int mesh_board_waits(uintptr_t comm);

@@ -223,6 +223,14 @@ static ncclResult_t dereg_mr_v5(void *comm, void *mhandle)
 	return meshDeregMr(number(comm), number(mhandle));
 }
 
+/* What was posted now is asked for from now on. */
+static ncclResult_t posted(ncclResult_t result, void **request)
+{
+	if (*request)
+		mesh_board_asked(number(*request));
+	return result;
+}
+
 /* NCCL does not clear the request before it calls isend or irecv; NULL means "again". */
 static ncclResult_t isend_v10(void *sendComm, void *data, size_t size, int tag, void *mhandle, UNUSED void *phandle,
 			      void **request)
@@ -231,7 +239,8 @@ static ncclResult_t isend_v10(void *sendComm, void *data, size_t size, int tag, 
 	REFUSE_IN_CHILD();
 	if (mesh_board_waits(number(sendComm)))
 		return ncclSuccess;
-	return meshIsend(number(sendComm), (uintptr_t)data, size, tag, number(mhandle), (uintptr_t *)request);
+	return posted(meshIsend(number(sendComm), (uintptr_t)data, size, tag, number(mhandle), (uintptr_t *)request),
+		      request);
 }
 
 static ncclResult_t isend_v9(void *sendComm, void *data, size_t size, int tag, void *mhandle, void **request)
@@ -250,8 +259,9 @@ static ncclResult_t irecv_v10(void *recvComm, int n, void **data, size_t *sizes,
 {
 	*request = NULL;
 	REFUSE_IN_CHILD();
-	return meshIrecv(number(recvComm), n, (uintptr_t *)data, sizes, tags, (uintptr_t *)mhandles,
-			 (uintptr_t *)request);
+	return posted(meshIrecv(number(recvComm), n, (uintptr_t *)data, sizes, tags, (uintptr_t *)mhandles,
+				(uintptr_t *)request),
+		      request);
 }
 
 static ncclResult_t irecv_v9(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles,

@@ -41,7 +41,7 @@ void meet_barrier(void);
 void meet_give(bool last);
 bool meet_take(void);
 
-/* work.c: stream, pingpong, burst and setup. Rank 0 prints a JSON object for each result. */
+/* work.c: stream, pingpong, burst, vain and setup. Rank 0 prints a JSON object for each result. */
 void work_run(const struct options *o);
 
 /*

@@ -8,7 +8,7 @@
 #include "bench.h"
 
 static const char usage[] =
-	"usage: %s --meet HOST:PORT --rank 0|1 --work stream|pingpong|burst|setup [option...]\n"
+	"usage: %s --meet HOST:PORT --rank 0|1 --work stream|pingpong|burst|vain|setup [option...]\n"
 	"  --sizes LIST     bytes of a message, comma-separated (8); of burst: of all messages together\n"
 	"  --depth N        messages outstanding (8)\n"
 	"  --conns N        connections (1)\n"

@@ -388,6 +388,68 @@ static void work_burst(const struct options *o)
 	net_close(conns, o->conns);
 }
 
+/* wait_in_vain makes calls that find nothing: a round of tests over all that is outstanding, or sends without a receive. */
+static void wait_in_vain(struct flow *f, int depth, int rounds)
+{
+	for (int i = 0; i < rounds; i++) {
+		if (f->conn->sending) {
+			if (net_isend(f->conn, f->slots, 8, &f->request[0]))
+				die("isend found a receive that nobody posted");
+			continue;
+		}
+		for (uint64_t m = f->done; m < f->done + (uint64_t)depth; m++)
+			if (net_test(f->conn, f->request[m % (uint64_t)depth]))
+				die("test found a message that nobody sent");
+	}
+}
+
+/* vain_ns is what such a call takes. Whatever else runs only adds to it: the least of many short times counts. */
+static double vain_ns(const struct options *o, struct flow *f)
+{
+	enum { ROUNDS = 256 };
+	uint64_t end = now_ns() + (uint64_t)(o->seconds * 1e9), calls = ROUNDS * (f->conn->sending ? 1 : (uint64_t)o->depth);
+	uint64_t least = UINT64_MAX;
+
+	for (uint64_t now = now_ns(), then; now < end; now = then) {
+		wait_in_vain(f, o->depth, ROUNDS);
+		then = now_ns();
+		least = then - now < least ? then - now : least;
+	}
+	return (double)least / (double)calls;
+}
+
+/* vain: the calls that NCCL makes most, isend without a receive and test of what has not come. One process at a time. */
+static void work_vain(const struct options *o)
+{
+	struct conn conns[2] = {{.sending = o->rank == 0}, {.sending = o->rank == 0}};
+	struct flow flows[2], *with = &flows[0], *without = &flows[1]; /* receives */
+
+	net_connect(conns, 2);
+	open_flows(flows, conns, 2, 8, o->depth);
+	for (int measured = 0; wanted(o, measured); measured++) {
+		uint64_t until = with->done + (uint64_t)o->depth;
+		double own = 0, peer;
+
+		while (o->rank == 1 && with->posted < until)
+			if (post(with, 8, o->depth))
+				with->posted++;
+		meet_barrier();
+		if (o->rank == 0)
+			own = vain_ns(o, without);
+		meet_barrier();
+		if (o->rank == 1)
+			own = vain_ns(o, with);
+		meet_exchange(&own, &peer, sizeof own);
+		if (o->rank == 0)
+			printf("{\"size\": 8, \"isend_ns\": %.6g, \"test_ns\": %.6g}\n", own, peer);
+		fflush(stdout);
+		while (with->done < until)
+			if (!step(with, 1, 8, o->depth, until))
+				sched_yield();
+	}
+	net_close(conns, 2);
+}
+
 /* resident is the anonymous memory of this process, in bytes. */
 static double resident(void)
 {
@@ -443,7 +505,7 @@ void work_run(const struct options *o)
 	static const struct {
 		const char *name;
 		void (*run)(const struct options *);
-	} works[] = {{"stream", work_stream}, {"pingpong", work_pingpong}, {"burst", work_burst}, {"setup", work_setup}};
+	} works[] = {{"stream", work_stream}, {"pingpong", work_pingpong}, {"burst", work_burst}, {"vain", work_vain}, {"setup", work_setup}};
 
 	for (size_t i = 0; i < sizeof works / sizeof *works; i++)
 		if (strcmp(works[i].name, o->work) == 0) {
@@ -451,5 +513,5 @@ void work_run(const struct options *o)
 			fflush(stdout);
 			return;
 		}
-	die("--work %s: want stream, pingpong, burst or setup", o->work);
+	die("--work %s: want stream, pingpong, burst, vain or setup", o->work);
 }

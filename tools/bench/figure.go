@@ -112,7 +112,20 @@ func figures(scale, seconds float64) []figure {
 func costs() []figure {
 	small := []string{"stream", "--turns", "--sizes", "8", "--depth", "32"}
 	large := []string{"stream", "--turns", "--sizes", strconv.Itoa(64 * kib)}
+	vain := []string{"vain", "--depth", "8"}
 	return []figure{
+		{
+			name: "isend-in-vain", links: fast, shared: true,
+			rows:  []row{{name: "isend-in-vain", about: "isend without a receive", unit: "ns", atMost: 2.2}},
+			ours:  ours(func(s sample) float64 { return s.Isend }, vain...),
+			limit: loop(func(s sample) float64 { return s.Isend }, vain...),
+		},
+		{
+			name: "test-in-vain", links: fast, shared: true,
+			rows:  []row{{name: "test-in-vain", about: "test of a receive that nothing has come for, over 8 of them", unit: "ns", atMost: 4.6}},
+			ours:  ours(func(s sample) float64 { return s.Test }, vain...),
+			limit: loop(func(s sample) float64 { return s.Test }, vain...),
+		},
 		{
 			name: "cpu-8B", links: fast, shared: true,
 			rows:  []row{{name: "cpu-8B", about: "processor time of an 8 B message, 32 outstanding", unit: "ns", atMost: 2}},

@@ -152,6 +152,8 @@ type sample struct {
 	Rate      float64 `json:"rate"`   // bytes a second
 	CPU       float64 `json:"cpu_ns"` // of both processes, for a message
 	Micros    float64 `json:"us"`
+	Isend     float64 `json:"isend_ns"` // that finds no receive
+	Test      float64 `json:"test_ns"`  // that finds nothing
 	Seconds   float64 `json:"seconds"`
 	SendBytes float64 `json:"send_bytes"`
 	RecvBytes float64 `json:"recv_bytes"`
