@@ -63,13 +63,16 @@ static struct mesh_board *find(uint64_t comm)
 int mesh_board_waits(uintptr_t comm)
 {
 	struct mesh_board *b = find(comm);
-	uint64_t head, misses;
+	uint64_t head, misses, ring;
 	const char *slot;
 
-	if (!b || acquire(&b->come) || !b->ring)
+	if (!b || acquire(&b->come))
+		return 0;
+	ring = acquire(&b->ring); /* once: a connection may be closing */
+	if (!ring)
 		return 0;
 	head = acquire(&b->head);
-	slot = (const char *)(uintptr_t)b->ring + head % MESH_RING_SLOTS * MESH_RING_STRIDE;
+	slot = (const char *)(uintptr_t)ring + head % MESH_RING_SLOTS * MESH_RING_STRIDE;
 	if (acquire((const uint64_t *)(slot + MESH_RING_SEQ)) == head)
 		return 0;
 	misses = own(&b->misses);
