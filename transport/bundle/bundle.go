@@ -127,8 +127,8 @@ func (b *Bundle) Poll() {
 	for _, d := range b.domains {
 		d.Poll(receiving)
 	}
-	b.Board.Polled()
-	if !b.traits.Passive {
+	if !b.traits.Passive { // else every call is Go's
+		b.Board.Polled()
 		return
 	}
 	idle := !b.half.Waiting()
