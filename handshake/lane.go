@@ -1,5 +1,7 @@
 package handshake
 
+import "net/netip"
+
 // Values of Lane.Kind.
 const (
 	LaneVerbs = 1
@@ -8,12 +10,12 @@ const (
 
 // Lane is one side's half of a lane: what the other side needs to connect its own half to it.
 type Lane struct {
-	Index    uint8  // the lane's number in its connection, below MaxLanes
-	Port     uint8  // Port.Index, of the sender of this message
-	PeerPort uint8  // Port.Index, of its receiver
-	QPN      uint32 // 24 bits
-	PSN      uint32 // 24 bits
-	GID      [16]byte
+	Index    uint8      // the lane's number in its connection, below MaxLanes
+	Port     uint8      // Port.Index, of the sender of this message
+	PeerPort uint8      // Port.Index, of its receiver
+	QPN      uint32     // 24 bits
+	PSN      uint32     // 24 bits
+	Addr     netip.Addr // of the port, 128 bits: its GID, or an IP address; IPv4 is mapped into IPv6
 	GIDIndex uint16
 	LID      uint16
 	MTU      uint8 // enum ibv_mtu, 1 to 5; 0 for TCP
@@ -24,8 +26,8 @@ type Lane struct {
 	Check    bool // of TCP: this side wants what the socket carries to be authenticated; one side's wish is enough
 }
 
-// Device is one device of a connection's device set, and the key of the memory named in the same message.
-type Device struct {
+// Domain is one domain of a connection: a port whose lanes it uses, and the key of the memory named in the same message.
+type Domain struct {
 	Port uint8 // Port.Index of its sender
 	RKey uint32
 }
@@ -49,7 +51,7 @@ func (w *writer) lanes(lanes []Lane) {
 		w.u8(l.PeerPort)
 		w.u24("queue pair number", l.QPN)
 		w.u24("packet sequence number", l.PSN)
-		w.bytes(l.GID[:])
+		w.addr128(l.Addr)
 		w.u16(l.GIDIndex)
 		w.u16(l.LID)
 		w.atMost("MTU", l.MTU, 5)
@@ -77,7 +79,7 @@ func (r *reader) lanes() []Lane {
 			PeerPort: r.u8(),
 			QPN:      r.u24("queue pair number"),
 			PSN:      r.u24("packet sequence number"),
-			GID:      r.id(),
+			Addr:     netip.AddrFrom16(r.id()),
 			GIDIndex: r.u16(),
 			LID:      r.u16(),
 			MTU:      r.atMost("MTU", 5),
@@ -105,18 +107,18 @@ func (r *reader) lanes() []Lane {
 	return lanes
 }
 
-func (w *writer) devices(devices []Device) {
-	w.count("devices", len(devices), MaxDevices)
+func (w *writer) devices(devices []Domain) {
+	w.count("domains", len(devices), MaxDomains)
 	for _, d := range devices {
 		w.u8(d.Port)
 		w.u32(d.RKey)
 	}
 }
 
-func (r *reader) devices() []Device {
-	var devices []Device
-	for range r.atMost("number of devices", MaxDevices) {
-		d := Device{Port: r.u8(), RKey: r.u32()}
+func (r *reader) devices() []Domain {
+	var devices []Domain
+	for range r.atMost("number of domains", MaxDomains) {
+		d := Domain{Port: r.u8(), RKey: r.u32()}
 		if r.err != nil {
 			return nil
 		}

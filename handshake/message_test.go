@@ -3,6 +3,7 @@ package handshake
 import (
 	"bytes"
 	"encoding/hex"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -11,8 +12,8 @@ import (
 
 func testLanes() []Lane {
 	return []Lane{
-		{Index: 0, Port: 1, PeerPort: 2, QPN: 0xabcdef, PSN: 0x123456, GID: fill(0x30), GIDIndex: 3, LID: 0x0405, MTU: 5, MaxMsg: 1 << 30, Kind: LaneVerbs, Token: 0x1112131415161718},
-		{Index: 31, Port: 4, PeerPort: 5, Kind: LaneTCP, Token: 0x2122232425262728, TCPPort: 0xbeef, Check: true},
+		{Index: 0, Port: 1, PeerPort: 2, QPN: 0xabcdef, PSN: 0x123456, Addr: netip.AddrFrom16(fill(0x30)), GIDIndex: 3, LID: 0x0405, MTU: 5, MaxMsg: 1 << 30, Kind: LaneVerbs, Token: 0x1112131415161718},
+		{Index: 31, Port: 4, PeerPort: 5, Addr: netip.IPv6Unspecified(), Kind: LaneTCP, Token: 0x2122232425262728, TCPPort: 0xbeef, Check: true},
 	}
 }
 
@@ -28,9 +29,9 @@ func messages() []struct {
 		m      Message
 		golden string
 	}{
-		{&Open{Conn: 1, Listen: 2, Proof: fill32(0x40), Base: 0x5152535455565758, Devices: []Device{{Port: 1, RKey: 0x61626364}, {Port: 2, RKey: 7}}, Lanes: testLanes()},
+		{&Open{Conn: 1, Listen: 2, Proof: fill32(0x40), Base: 0x5152535455565758, Domains: []Domain{{Port: 1, RKey: 0x61626364}, {Port: 2, RKey: 7}}, Lanes: testLanes()},
 			"00000001 00000002 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 5152535455565758 02 01 61626364 02 00000007" + goldenLanes},
-		{&Accept{Conn: 1, Base: 3, Devices: []Device{{Port: 9, RKey: 8}}, Lanes: testLanes()},
+		{&Accept{Conn: 1, Base: 3, Domains: []Domain{{Port: 9, RKey: 8}}, Lanes: testLanes()},
 			"00000001 0000000000000003 01 09 00000008" + goldenLanes},
 		{&Connected{Conn: 1, Lanes: 0x80000001}, "00000001 80000001"},
 		{&Proved{Conn: 1, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}, {Index: 0, Cause: CauseNode, Reason: "x"}}},
@@ -57,7 +58,7 @@ func TestMessageGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.m, m); diff != "" {
+			if diff := cmp.Diff(tt.m, m, equalAddrs); diff != "" {
 				t.Errorf("decoded (-want +got):\n%s", diff)
 			}
 		})
@@ -70,7 +71,7 @@ func TestMessageTypes(t *testing.T) {
 	for i := range Type(10) {
 		got = append(got, i.String()+"="+string('0'+rune(i)))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, equalAddrs); diff != "" {
 		t.Errorf("types (-want +got):\n%s", diff)
 	}
 }
@@ -114,7 +115,7 @@ func TestMessageRefuses(t *testing.T) {
 		{"check of a queue pair", lane(func(l *Lane) { l.Check = true }), "lane 0 is no socket"},
 		{"lane twice", &Accept{Lanes: append(testLanes(), testLanes()[1])}, "lane 31 is named twice"},
 		{"lanes", &Open{Lanes: make([]Lane, MaxLanes+1)}, "33 lanes, at most 32"},
-		{"devices", &Open{Devices: make([]Device, MaxDevices+1)}, "9 devices, at most 8"},
+		{"domains", &Open{Domains: make([]Domain, MaxDomains+1)}, "9 domains, at most 8"},
 		{"failed lanes", &Proved{Failed: make([]LaneFailure, MaxLanes+1)}, "33 failed lanes, at most 32"},
 		{"failed lane", &Proved{Failed: []LaneFailure{{Index: 32}}}, "lane index is 32"},
 		{"cause", &Proved{Failed: []LaneFailure{{Cause: 2}}}, "cause is 2, at most 1"},
@@ -138,7 +139,7 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		b    string
 		want string
 	}{
-		{"devices", TypeOpen, open + "09", "number of devices is 9"},
+		{"devices", TypeOpen, open + "09", "number of domains is 9"},
 		{"lanes", TypeOpen, open + "00 21", "number of lanes is 33"},
 		{"queue pair number", TypeAccept, lane("00 01 02 01abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00"), "0x1abcdef, which does not fit 24 bits"},
 		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000 00"), "lane kind 0 is unknown"},
@@ -187,7 +188,7 @@ func TestTextIsMadeFit(t *testing.T) {
 }
 
 func TestLargestMessageFitsAFrame(t *testing.T) {
-	open := &Open{Devices: make([]Device, MaxDevices)}
+	open := &Open{Domains: make([]Domain, MaxDomains)}
 	proved := &Proved{}
 	for i := range uint8(MaxLanes) {
 		open.Lanes = append(open.Lanes, Lane{Index: i, Kind: LaneTCP})

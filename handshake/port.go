@@ -34,14 +34,11 @@ type Port struct {
 
 // PortAddr is one address of a port.
 type PortAddr struct {
-	GID       [16]byte // an IPv4 address is mapped into IPv6, as in a RoCE GID
+	Addr      netip.Addr // 128 bits: a GID, or an IP address; IPv4 is mapped into IPv6, as in a RoCE GID
 	GIDIndex  uint16
 	GIDType   uint8
 	PrefixLen uint8 // of the interface address, in bits of its own family
 }
-
-// GIDAddr is the address of a GID as people know it.
-func GIDAddr(gid [16]byte) netip.Addr { return netip.AddrFrom16(gid).Unmap() }
 
 func (w *writer) ports(ports []Port) {
 	w.count("ports", len(ports), MaxPorts)
@@ -59,7 +56,7 @@ func (w *writer) ports(ports []Port) {
 		w.u32(p.SpeedMbps)
 		w.count("addresses of a port", len(p.Addrs), MaxPortAddrs)
 		for _, a := range p.Addrs {
-			w.bytes(a.GID[:])
+			w.addr128(a.Addr)
 			w.u16(a.GIDIndex)
 			if a.GIDType > GIDTypeRoCEv2 && a.GIDType != GIDTypeNone {
 				w.fail("GID type %d is unknown", a.GIDType)
@@ -87,7 +84,7 @@ func (r *reader) ports() []Port {
 			SpeedMbps:  r.u32(),
 		}
 		for range r.atMost("number of addresses of a port", MaxPortAddrs) {
-			a := PortAddr{GID: r.id(), GIDIndex: r.u16(), GIDType: r.u8()}
+			a := PortAddr{Addr: netip.AddrFrom16(r.id()), GIDIndex: r.u16(), GIDType: r.u8()}
 			if a.GIDType > GIDTypeRoCEv2 && a.GIDType != GIDTypeNone {
 				r.fail("GID type %d is unknown", a.GIDType)
 			}

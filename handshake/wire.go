@@ -16,7 +16,7 @@ const (
 	MaxPortAddrs = 64   // addresses of a port
 	MaxAddrs     = 16   // addresses of a listener
 	MaxLanes     = 32   // lanes of a connection
-	MaxDevices   = 8    // devices of a connection, per side
+	MaxDomains   = 8    // devices of a connection, per side
 	MaxName      = 64   // bytes of a device's, interface's or host's name
 	MaxText      = 1024 // bytes of an explanation for people
 	MaxReason    = 256  // bytes of the reason of one lane
@@ -24,7 +24,7 @@ const (
 
 // The length of a list is one byte on the wire, that of a text two.
 const (
-	_ = uint(math.MaxUint8 - max(MaxPorts, MaxPortAddrs, MaxAddrs, MaxLanes, MaxDevices))
+	_ = uint(math.MaxUint8 - max(MaxPorts, MaxPortAddrs, MaxAddrs, MaxLanes, MaxDomains))
 	_ = uint(math.MaxUint16 - max(MaxName, MaxText, MaxReason))
 )
 
@@ -147,10 +147,17 @@ func (w *writer) fail(format string, args ...any) {
 	}
 }
 
-func (w *writer) u8(v uint8)     { w.b = append(w.b, v) }
-func (w *writer) u16(v uint16)   { w.b = binary.BigEndian.AppendUint16(w.b, v) }
-func (w *writer) u32(v uint32)   { w.b = binary.BigEndian.AppendUint32(w.b, v) }
-func (w *writer) u64(v uint64)   { w.b = binary.BigEndian.AppendUint64(w.b, v) }
+func (w *writer) u8(v uint8)   { w.b = append(w.b, v) }
+func (w *writer) u16(v uint16) { w.b = binary.BigEndian.AppendUint16(w.b, v) }
+func (w *writer) u32(v uint32) { w.b = binary.BigEndian.AppendUint32(w.b, v) }
+func (w *writer) u64(v uint64) { w.b = binary.BigEndian.AppendUint64(w.b, v) }
+
+// addr128 writes an address as 128 bits.
+func (w *writer) addr128(a netip.Addr) {
+	b := a.As16()
+	w.bytes(b[:])
+}
+
 func (w *writer) bytes(v []byte) { w.b = append(w.b, v...) }
 
 func (w *writer) atMost(what string, v, limit uint8) {

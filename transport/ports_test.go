@@ -18,7 +18,7 @@ func TestLaneInterfaces(t *testing.T) {
 	plain := func(name, addr string) topology.Port {
 		p := netip.MustParsePrefix(addr)
 		return topology.Port{Netdev: name, LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Active: true, LinkMbps: 1000, Addrs: []netip.Prefix{p},
-			GIDs: []topology.GID{{Addr: netip.AddrFrom16(p.Addr().As16()), Raw: p.Addr().As16(), Type: topology.GIDTypeNone, Netdev: name, PrefixLen: p.Bits()}}}
+			GIDs: []topology.Address{{Addr: netip.AddrFrom16(p.Addr().As16()), Type: topology.GIDTypeNone, Netdev: name, PrefixLen: p.Bits()}}}
 	}
 	node := topology.Node{Plain: []topology.Port{plain("mgmt", "10.0.0.1/24"), plain("p0", "192.168.1.1/24")}}
 	tests := []struct {

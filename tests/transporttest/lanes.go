@@ -90,7 +90,7 @@ func ConnectOver(t *testing.T, from, to *transport.Transport, kinds ...lane.Kind
 		c := candidates[i]
 		plan = append(plan, lane.Plan{
 			Port: f.Ports[c.Local], From: ports[c.Local].GIDs[c.LocalGID],
-			Peer: peer[c.Remote], To: peer[c.Remote].Addrs[c.RemoteGID].GID, Weight: 1,
+			Peer: peer[c.Remote], To: peer[c.Remote].Addrs[c.RemoteGID].Addr, Weight: 1,
 		})
 	}
 	l, h := Listen(t, to)

@@ -164,8 +164,8 @@ func (b *Bundle) build(plan []lane.Plan) (err error) {
 	for _, p := range plan {
 		i, ok := place[p.Port]
 		if !ok {
-			if len(to) == lane.MaxDevices {
-				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", fault.ErrProtocol, b, lane.MaxDevices)
+			if len(to) == lane.MaxDomains {
+				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", fault.ErrProtocol, b, lane.MaxDomains)
 			}
 			i = len(to)
 			place[p.Port] = i

@@ -12,7 +12,7 @@ import (
 
 // connectLanes connects each lane for which the peer gave its half, in parallel,
 // and returns those that are ready to send.
-func (b *Bundle) connectLanes(ctx context.Context, devs []handshake.Device, remote []handshake.Lane) uint32 {
+func (b *Bundle) connectLanes(ctx context.Context, devs []handshake.Domain, remote []handshake.Lane) uint32 {
 	calls := &calls{b: b, open: map[*lane.Lane]context.CancelCauseFunc{}, over: make(chan *lane.Lane, len(remote))}
 	for i := range remote {
 		r := &remote[i]

@@ -11,11 +11,11 @@ import (
 
 func (b *Bundle) Build(plan []lane.Plan) error { return b.build(plan) }
 
-func (b *Bundle) Offers(mask uint32) ([]handshake.Device, []handshake.Lane) { return b.offers(mask) }
+func (b *Bundle) Offers(mask uint32) ([]handshake.Domain, []handshake.Lane) { return b.offers(mask) }
 
-func (b *Bundle) Adopt(base uint64, devs []handshake.Device) error { return b.adopt(base, devs) }
+func (b *Bundle) Adopt(base uint64, devs []handshake.Domain) error { return b.adopt(base, devs) }
 
-func (b *Bundle) ConnectLanes(ctx context.Context, devs []handshake.Device, remote []handshake.Lane) uint32 {
+func (b *Bundle) ConnectLanes(ctx context.Context, devs []handshake.Domain, remote []handshake.Lane) uint32 {
 	return b.connectLanes(ctx, devs, remote)
 }
 

@@ -26,7 +26,7 @@ import (
 // them but those that its set-up sends from then on.
 type ends struct {
 	from, to *bundle.Bundle
-	devs     []handshake.Device
+	devs     []handshake.Domain
 	lanes    []handshake.Lane // what the sender is told
 }
 
@@ -86,14 +86,14 @@ func halves(t *testing.T, a, b *transport.Transport, s *message.SendConn, r *mes
 func slowly(t *testing.T, e *ends, begin <-chan struct{}) {
 	t.Helper()
 	for i := range e.lanes {
-		l, addr := &e.lanes[i], handshake.GIDAddr(e.lanes[i].GID)
+		l, addr := &e.lanes[i], e.lanes[i].Addr.Unmap()
 		front, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		back := netip.AddrPortFrom(addr, l.TCPPort)
 		l.TCPPort = front.Addr().(*net.TCPAddr).AddrPort().Port()
-		at := forkfd.Dialer{Addr: addr, Device: e.from.Lanes()[i].Port.Now().Netdev}
+		at := forkfd.Dialer{Addr: addr, Netdev: e.from.Lanes()[i].Port.Now().Netdev}
 		ctx, cancel := context.WithCancel(t.Context())
 		var relay sync.WaitGroup
 		relay.Go(func() {
@@ -172,7 +172,7 @@ func TestCrowdedDataPort(t *testing.T) {
 	s, r := transporttest.Connect(t, a, b)
 	e := newEnds(t, a, b, s, r)
 	first := e.lanes[0]
-	at := forkfd.Dialer{Addr: handshake.GIDAddr(first.GID), Device: e.from.Lanes()[0].Port.Now().Netdev}
+	at := forkfd.Dialer{Addr: first.Addr.Unmap(), Netdev: e.from.Lanes()[0].Port.Now().Netdev}
 	for i := 0; e.to.Lanes()[0].Lacked() == nil; i++ {
 		if i == 4096 {
 			t.Fatal("the data port took as many strangers as came")

@@ -23,7 +23,7 @@ func (b *Bundle) Establish(ctx context.Context, plan []lane.Plan, open *handshak
 		return 0, err
 	}
 	open.Base = uint64(b.Wire.Base())
-	open.Devices, open.Lanes = b.offers(1<<len(b.lanes) - 1)
+	open.Domains, open.Lanes = b.offers(1<<len(b.lanes) - 1)
 	if err := b.send(open); err != nil {
 		return 0, err
 	}
@@ -31,10 +31,10 @@ func (b *Bundle) Establish(ctx context.Context, plan []lane.Plan, open *handshak
 	if err != nil {
 		return 0, err
 	}
-	if err := b.adopt(acc.Base, acc.Devices); err != nil {
+	if err := b.adopt(acc.Base, acc.Domains); err != nil {
 		return 0, err
 	}
-	connected := b.connectLanes(ctx, acc.Devices, acc.Lanes)
+	connected := b.connectLanes(ctx, acc.Domains, acc.Lanes)
 	if err := b.send(&handshake.Connected{Conn: b.ID, Lanes: connected}); err != nil {
 		return 0, err
 	}
@@ -55,15 +55,15 @@ func (b *Bundle) Establish(ctx context.Context, plan []lane.Plan, open *handshak
 // Answer sets up from the receiver's side what the sender has opened: plan is this
 // side's half of each lane that m offers.
 func (b *Bundle) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) (uint32, error) {
-	if err := b.adopt(m.Base, m.Devices); err != nil {
+	if err := b.adopt(m.Base, m.Domains); err != nil {
 		return 0, err
 	}
 	if err := b.env.Making.Do(func() error { return b.build(plan) }); err != nil {
 		return 0, err
 	}
-	connected := b.connectLanes(ctx, m.Devices, m.Lanes)
+	connected := b.connectLanes(ctx, m.Domains, m.Lanes)
 	acc := &handshake.Accept{Conn: b.ID, Base: uint64(b.Wire.Base())}
-	acc.Devices, acc.Lanes = b.offers(connected)
+	acc.Domains, acc.Lanes = b.offers(connected)
 	if err := b.send(acc); err != nil {
 		return 0, err
 	}
@@ -156,9 +156,9 @@ func (b *Bundle) noneWorks() error {
 }
 
 // offers returns what the peer is told: the domains and the lanes in mask.
-func (b *Bundle) offers(mask uint32) (devs []handshake.Device, lanes []handshake.Lane) {
+func (b *Bundle) offers(mask uint32) (devs []handshake.Domain, lanes []handshake.Lane) {
 	for _, d := range b.domains {
-		devs = append(devs, handshake.Device{Port: d.Port().Index(), RKey: d.Key()})
+		devs = append(devs, handshake.Domain{Port: d.Port().Index(), RKey: d.Key()})
 	}
 	for _, l := range b.lanes {
 		if mask&(1<<l.Index) != 0 {
@@ -169,9 +169,9 @@ func (b *Bundle) offers(mask uint32) (devs []handshake.Device, lanes []handshake
 }
 
 // adopt takes over the peer's domains and memory.
-func (b *Bundle) adopt(base uint64, devs []handshake.Device) error {
-	if len(devs) > lane.MaxDevices {
-		return fmt.Errorf("%w: %v: peer names %d devices; %d can be", fault.ErrProtocol, b, len(devs), lane.MaxDevices)
+func (b *Bundle) adopt(base uint64, devs []handshake.Domain) error {
+	if len(devs) > lane.MaxDomains {
+		return fmt.Errorf("%w: %v: peer names %d devices; %d can be", fault.ErrProtocol, b, len(devs), lane.MaxDomains)
 	}
 	b.PeerBase = base
 	for i, d := range devs {
@@ -181,7 +181,7 @@ func (b *Bundle) adopt(base uint64, devs []handshake.Device) error {
 }
 
 // placeOf is the place of a peer's port among its domains.
-func placeOf(devs []handshake.Device, port uint8) (int, bool) {
+func placeOf(devs []handshake.Domain, port uint8) (int, bool) {
 	for i, d := range devs {
 		if d.Port == port {
 			return i, true
@@ -220,6 +220,6 @@ func (b *Bundle) Tried() (tried []string) {
 
 // describe says of a lane that failed what it was and why it did.
 func (b *Bundle) describe(l *lane.Lane) string {
-	return fmt.Sprintf("%v %v on %s -> %s %v on %s: %v", l.Port.Now(), handshake.GIDAddr(l.From.Raw), b.Session.LocalName(),
-		lane.ShortName(l.Peer), handshake.GIDAddr(l.Remote.GID), b.Session.Name(), l.Why())
+	return fmt.Sprintf("%v %v on %s -> %s %v on %s: %v", l.Port.Now(), l.From.Addr.Unmap(), b.Session.LocalName(),
+		lane.ShortName(l.Peer), l.Remote.Addr.Unmap(), b.Session.Name(), l.Why())
 }

@@ -32,7 +32,7 @@ var (
 )
 
 func end(a netip.Addr) End {
-	return End{Name: name, Key: key, Tokens: handshake.LaneTokens{Dialler: 11, Listener: 22}, Addr: a, Device: "lo"}
+	return End{Name: name, Key: key, Tokens: handshake.LaneTokens{Dialler: 11, Listener: 22}, Addr: a, Netdev: "lo"}
 }
 
 func newEndpoint(t *testing.T, change ...func(*Config)) *Endpoint {
@@ -497,10 +497,10 @@ func TestCancelAndClose(t *testing.T) {
 func TestListenErrors(t *testing.T) {
 	leaks(t)
 	e := newEndpoint(t)
-	for _, tt := range []struct{ addr, device string }{{"192.0.2.77", "lo"}, {"127.0.0.1", "nosuchif0"}} {
-		if port, err := e.Listen(netip.MustParseAddr(tt.addr), tt.device); err == nil {
-			t.Errorf("listening at %s on %s, port %d", tt.addr, tt.device, port)
-		} else if want := fmt.Sprintf("%s on %s", tt.addr, tt.device); !strings.Contains(err.Error(), want) {
+	for _, tt := range []struct{ addr, netdev string }{{"192.0.2.77", "lo"}, {"127.0.0.1", "nosuchif0"}} {
+		if port, err := e.Listen(netip.MustParseAddr(tt.addr), tt.netdev); err == nil {
+			t.Errorf("listening at %s on %s, port %d", tt.addr, tt.netdev, port)
+		} else if want := fmt.Sprintf("%s on %s", tt.addr, tt.netdev); !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not name %q", err, want)
 		}
 	}

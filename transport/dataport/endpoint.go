@@ -35,7 +35,7 @@ type End struct {
 	Key    handshake.Key
 	Tokens handshake.LaneTokens
 	Addr   netip.Addr // own address; a link-local one with its zone
-	Device string     // own interface; "" is any
+	Netdev string     // own interface; "" is any
 
 	// Reached, if not nil, is told by Dial when the other side's kernel has
 	// answered, so that only its process is waited for, and when that was in vain.
@@ -63,7 +63,7 @@ type Endpoint struct {
 // place is where a listener is.
 type place struct {
 	addr   netip.Addr
-	device string
+	netdev string
 }
 
 // Stats are counts since the Endpoint was made, and what is open now.
@@ -96,8 +96,8 @@ func New(cfg Config) *Endpoint {
 
 // Listen returns the TCP port at which lanes to an address of an interface are
 // accepted. The first call for an address opens the listener, which stays.
-func (e *Endpoint) Listen(addr netip.Addr, device string) (uint16, error) {
-	at := place{addr.Unmap(), device}
+func (e *Endpoint) Listen(addr netip.Addr, netdev string) (uint16, error) {
+	at := place{addr.Unmap(), netdev}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -106,8 +106,8 @@ func (e *Endpoint) Listen(addr netip.Addr, device string) (uint16, error) {
 	ln := e.listeners[at]
 	if ln == nil {
 		var err error
-		if ln, err = forkfd.Listen(e.ctx, netip.AddrPortFrom(at.addr, 0), at.device); err != nil {
-			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, device, err)
+		if ln, err = forkfd.Listen(e.ctx, netip.AddrPortFrom(at.addr, 0), at.netdev); err != nil {
+			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, netdev, err)
 		}
 		e.listeners[at] = ln
 		e.wg.Go(func() { guard.Run(func() { e.accept(ln) }, e.caught) })

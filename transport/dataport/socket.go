@@ -26,14 +26,14 @@ func CloseFD(fd int) (err error) {
 
 // connect opens a connection from the end's address and interface.
 func connect(ctx context.Context, end End, to netip.AddrPort) (*os.File, error) {
-	f, err := forkfd.Dialer{Addr: end.Addr, Device: end.Device}.Dial(ctx, to)
+	f, err := forkfd.Dialer{Addr: end.Addr, Netdev: end.Netdev}.Dial(ctx, to)
 	switch {
 	case err == nil:
 		return f, nil
 	case ctx.Err() != nil:
 		err = fmt.Errorf("no answer: %w", err)
 	}
-	return nil, fmt.Errorf("connect from %v on %s to %v: %w", end.Addr, end.Device, to, err)
+	return nil, fmt.Errorf("connect from %v on %s to %v: %w", end.Addr, end.Netdev, to, err)
 }
 
 // detach returns a descriptor of the connection that no poller knows, and that

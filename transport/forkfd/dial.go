@@ -16,7 +16,7 @@ import (
 // A Dialer opens TCP connections from one place.
 type Dialer struct {
 	Addr   netip.Addr // own address; the zero value is the kernel's choice
-	Device string     // own interface; "" is the kernel's choice
+	Netdev string     // own interface; "" is the kernel's choice
 }
 
 // Dial opens a marked connection, in Go's poller. It does by hand what net.Dialer
@@ -46,7 +46,7 @@ func (d Dialer) Dial(ctx context.Context, to netip.AddrPort) (*os.File, error) {
 }
 
 func (d Dialer) connect(ctx context.Context, f *os.File, fd int, to netip.AddrPort) error {
-	if err := bindToDevice(fd, d.Device); err != nil {
+	if err := bindToDevice(fd, d.Netdev); err != nil {
 		return err
 	}
 	if d.Addr.IsValid() {
@@ -113,16 +113,16 @@ func connected(ctx context.Context, f *os.File) error {
 // bindToDevice ties a socket to an interface, so that addresses which several
 // interfaces answer for cannot lead its packets elsewhere. Old kernels want
 // privileges for that; routing by the address has to do then.
-func bindToDevice(fd int, device string) error {
-	if device == "" {
+func bindToDevice(fd int, netdev string) error {
+	if netdev == "" {
 		return nil
 	}
-	err := unix.BindToDevice(fd, device)
+	err := unix.BindToDevice(fd, netdev)
 	if errors.Is(err, unix.EPERM) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("bind to interface %s: %w", device, err)
+		return fmt.Errorf("bind to interface %s: %w", netdev, err)
 	}
 	return nil
 }

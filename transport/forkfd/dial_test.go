@@ -40,7 +40,7 @@ func TestDial(t *testing.T) {
 		{"from an address on an interface", Dialer{lo, "lo"}, open, nil, ""},
 		{"nobody listens", Dialer{}, closed, syscall.ECONNREFUSED, "connect: "},
 		{"a foreign address", Dialer{Addr: netip.MustParseAddr("192.0.2.1")}, open, syscall.EADDRNOTAVAIL, "bind to 192.0.2.1: "},
-		{"no such interface", Dialer{Device: "nosuchif0"}, open, syscall.ENODEV, "bind to interface nosuchif0: "},
+		{"no such interface", Dialer{Netdev: "nosuchif0"}, open, syscall.ENODEV, "bind to interface nosuchif0: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -21,11 +21,11 @@ type Listener struct {
 // Listen opens a marked listener at an address, on one interface when device
 // names one. The zero address is all, where it hears both families if the kernel
 // has both, and port 0 any that is free.
-func Listen(ctx context.Context, at netip.AddrPort, device string) (*Listener, error) {
+func Listen(ctx context.Context, at netip.AddrPort, netdev string) (*Listener, error) {
 	var l *Listener
 	var err, bound error
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		err := c.Control(func(fd uintptr) { bound = bindToDevice(int(fd), device) })
+		err := c.Control(func(fd uintptr) { bound = bindToDevice(int(fd), netdev) })
 		return errors.Join(err, bound)
 	}}
 	lc.SetMultipathTCP(false)

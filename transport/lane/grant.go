@@ -8,7 +8,7 @@ type Grant struct {
 	Addr     uint64             // where the buffer lies at the receiver
 	Capacity uint32             // bytes it holds
 	Tag      uint32             // what a send must carry to match it
-	RKeys    [MaxDevices]uint32 // one for each domain of the receiver
+	RKeys    [MaxDomains]uint32 // one for each domain of the receiver
 	N        uint8              // entries of this slot
 	Sub      uint8              // number of this entry
 	_        [6]byte            // flags 2 and the epoch of the lane set 4, for failover: 0

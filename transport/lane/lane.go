@@ -2,6 +2,7 @@ package lane
 
 import (
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 
 	"ncclmesh/handshake"
@@ -31,10 +32,10 @@ func (k Kind) String() string {
 // Plan is a lane that a connection will try.
 type Plan struct {
 	Port   Port
-	From   topology.GID // address of the port
+	From   topology.Address // address of the port
 	Peer   handshake.Port
-	To     [16]byte // address of the peer's port
-	Weight float64  // its share of the traffic, in Mb/s; 0 is what its ports can do
+	To     netip.Addr // address of the peer's port
+	Weight float64    // its share of the traffic, in Mb/s; 0 is what its ports can do
 }
 
 // Conn is what its lanes know of a connection. It does not change once they are
@@ -49,7 +50,7 @@ type Conn struct {
 	Wire    *Wire // where the peer's device writes
 
 	PeerBase uint64             // of the peer's wire
-	PeerKeys [MaxDevices]uint32 // to it, by place of the peer's domain
+	PeerKeys [MaxDomains]uint32 // to it, by place of the peer's domain
 }
 
 // String names the connection by both nodes, sender first.
@@ -67,7 +68,7 @@ type Lane struct {
 	Conn   *Conn
 	Index  uint8 // among the lanes of the connection
 	Port   Port
-	From   topology.GID // address of the port
+	From   topology.Address // address of the port
 	Peer   handshake.Port
 	Remote handshake.Lane // the peer's half; of one that is not known yet, the address
 
@@ -86,7 +87,7 @@ type Lane struct {
 func New(c *Conn, index int, p Plan) *Lane {
 	l := &Lane{
 		Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
-		Peer: p.Peer, Remote: handshake.Lane{GID: p.To}, Weight: p.Weight,
+		Peer: p.Peer, Remote: handshake.Lane{Addr: p.To}, Weight: p.Weight,
 	}
 	if l.Weight <= 0 {
 		l.Weight = float64(max(1, min(p.Port.Now().Mbps(), int(p.Peer.SpeedMbps))))

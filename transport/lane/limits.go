@@ -8,7 +8,7 @@ const (
 	Window     = 256 // receives that may be outstanding, and slots of the grant ring
 	MaxSubs    = 8   // sub-receives of one receive
 	MaxParts   = 32  // parts of one message, and lanes of one connection
-	MaxDevices = 8   // domains of a connection on either side
+	MaxDomains = 8   // domains of a connection on either side
 
 	PartAlign = 128     // parts are cut on multiples of this: NCCL's LL128 needs it
 	MaxChunk  = 1 << 30 // bytes of one write
@@ -21,5 +21,5 @@ const (
 	_ = uint(1<<3 - MaxSubs)
 	_ = uint(1<<5 - MaxParts)
 	_ = uint(handshake.MaxLanes-MaxParts) + uint(MaxParts-handshake.MaxLanes)
-	_ = uint(handshake.MaxDevices-MaxDevices) + uint(MaxDevices-handshake.MaxDevices)
+	_ = uint(handshake.MaxDomains-MaxDomains) + uint(MaxDomains-handshake.MaxDomains)
 )

@@ -19,10 +19,10 @@ type Registration interface {
 // Region is memory registered for one connection, in every domain of it.
 type Region struct {
 	Addr, Length uintptr
-	LKeys, RKeys [MaxDevices]uint32 // by place of the domain
+	LKeys, RKeys [MaxDomains]uint32 // by place of the domain
 	InUse        atomic.Int32       // requests that use it
 
-	held [MaxDevices]Registration
+	held [MaxDomains]Registration
 }
 
 // Covers reports whether b bytes at addr lie in the region; nil covers nothing.

@@ -19,7 +19,7 @@ func TestCandidates(t *testing.T) {
 	plain := func(name, addr string, mbps int) topology.Port {
 		p := netip.MustParsePrefix(addr)
 		return topology.Port{Netdev: name, LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Active: true, LinkMbps: mbps, Addrs: []netip.Prefix{p},
-			GIDs: []topology.GID{{Addr: netip.AddrFrom16(p.Addr().As16()), Raw: p.Addr().As16(), Type: topology.GIDTypeNone, Netdev: name, PrefixLen: p.Bits()}}}
+			GIDs: []topology.Address{{Addr: netip.AddrFrom16(p.Addr().As16()), Type: topology.GIDTypeNone, Netdev: name, PrefixLen: p.Bits()}}}
 	}
 	mgmt := [2]topology.Port{plain("mgmt", "10.0.0.1/24", 1000), plain("mgmt", "10.0.0.2/24", 1000)}
 	cable := [2]topology.Port{plain("p0", "192.168.1.1/24", 1000), plain("q0", "192.168.1.2/24", 1000)}

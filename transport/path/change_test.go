@@ -30,7 +30,7 @@ func TestAddressChange(t *testing.T) {
 	transporttest.CloseBoth(t, s, r)
 	has := func(ports []handshake.Port) bool {
 		return slices.ContainsFunc(ports[1].Addrs, func(x handshake.PortAddr) bool {
-			return handshake.GIDAddr(x.GID) == netip.MustParseAddr("192.168.2.1") && x.PrefixLen == 24
+			return x.Addr.Unmap() == netip.MustParseAddr("192.168.2.1") && x.PrefixLen == 24
 		})
 	}
 	sess := s.Bundle().Session

@@ -117,7 +117,7 @@ func (f *Finder) tryAll(s *control.Session, ports []topology.Port, peer []handsh
 		n := batch(rest)
 		var plan []lane.Plan
 		for _, c := range rest[:n] {
-			from, to := ports[c.Local].GIDs[c.LocalGID], peer[c.Remote].Addrs[c.RemoteGID].GID
+			from, to := ports[c.Local].GIDs[c.LocalGID], peer[c.Remote].Addrs[c.RemoteGID].Addr
 			plan = append(plan, lane.Plan{Port: f.Ports[c.Local], From: from, Peer: peer[c.Remote], To: to})
 		}
 		r := f.trial(s, plan)
@@ -138,7 +138,7 @@ func batch(candidates []topology.Candidate) int {
 	local, remote := map[int]bool{}, map[int]bool{}
 	for i, c := range candidates {
 		local[c.Local], remote[c.Remote] = true, true
-		if i == lane.MaxParts || len(local) > lane.MaxDevices || len(remote) > lane.MaxDevices {
+		if i == lane.MaxParts || len(local) > lane.MaxDomains || len(remote) > lane.MaxDomains {
 			return i
 		}
 	}
@@ -148,12 +148,12 @@ func batch(candidates []topology.Candidate) int {
 // hasOwnAddress reports whether the port has an address that a person or a server
 // gave it, and so belongs to a subnet.
 func hasOwnAddress(p topology.Port) bool {
-	return slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return g.PrefixLen > 0 && !g.Addr.Unmap().IsLinkLocalUnicast() })
+	return slices.ContainsFunc(p.GIDs, func(g topology.Address) bool { return g.PrefixLen > 0 && !g.Addr.Unmap().IsLinkLocalUnicast() })
 }
 
 func hasAddress(p handshake.Port) bool {
 	return slices.ContainsFunc(p.Addrs, func(a handshake.PortAddr) bool {
-		return a.PrefixLen > 0 && !handshake.GIDAddr(a.GID).IsLinkLocalUnicast()
+		return a.PrefixLen > 0 && !a.Addr.Unmap().IsLinkLocalUnicast()
 	})
 }
 

@@ -26,13 +26,13 @@ func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Pla
 		}
 		peer, addr, ok := portOf(f.PortsOf(b.Session), o)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", fault.ErrProtocol, b, handshake.GIDAddr(o.GID), o.Port)
+			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", fault.ErrProtocol, b, o.Addr.Unmap(), o.Port)
 		}
 		gid, ok := now.Answer(addr, f.GIDs)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: %v has no address that fits %s of the peer's %s", fault.ErrUnreachable, b, now, handshake.GIDAddr(o.GID), lane.ShortName(peer))
+			return nil, fmt.Errorf("%w: %v: %v has no address that fits %s of the peer's %s", fault.ErrUnreachable, b, now, o.Addr.Unmap(), lane.ShortName(peer))
 		}
-		plan = append(plan, lane.Plan{Port: p, From: now.GIDs[gid], Peer: peer, To: o.GID})
+		plan = append(plan, lane.Plan{Port: p, From: now.GIDs[gid], Peer: peer, To: o.Addr})
 	}
 	return plan, nil
 }
@@ -44,7 +44,7 @@ func portOf(ports []handshake.Port, o handshake.Lane) (handshake.Port, handshake
 			continue
 		}
 		for _, a := range p.Addrs {
-			if a.GID == o.GID && a.GIDIndex == o.GIDIndex {
+			if a.Addr == o.Addr && a.GIDIndex == o.GIDIndex {
 				return p, a, true
 			}
 		}

@@ -25,7 +25,7 @@ func (f *Finder) share(paths []path) []lane.Plan {
 		}
 		local[p.pair[0]], remote[p.pair[1]] = a-w, b-w
 		from[p.pair[0]], to[p.pair[1]] = true, true
-		if len(from) > lane.MaxDevices || len(to) > lane.MaxDevices {
+		if len(from) > lane.MaxDomains || len(to) > lane.MaxDomains {
 			break
 		}
 		l := p.Plan

@@ -45,7 +45,7 @@ func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
 				break
 			}
 			h.Addrs = append(h.Addrs, handshake.PortAddr{
-				GID: g.Raw, GIDIndex: uint16(g.Index), GIDType: uint8(g.Type), PrefixLen: uint8(max(g.PrefixLen, 0)),
+				Addr: g.Addr, GIDIndex: uint16(g.Index), GIDType: uint8(g.Type), PrefixLen: uint8(max(g.PrefixLen, 0)),
 			})
 		}
 		told = append(told, h)
@@ -98,7 +98,7 @@ type reason struct {
 
 // reasons returns the best reason of each tier to try a pair of ports, given the local GIDs to consider. Which is best
 // does not depend on the side that asks, as long as both prefer the same family.
-func reasons(gids []GID, allowed []int, addrs []handshake.PortAddr, pol GIDPolicy) []reason {
+func reasons(gids []Address, allowed []int, addrs []handshake.PortAddr, pol GIDPolicy) []reason {
 	var best []reason
 	for _, lg := range allowed {
 		for rg, addr := range addrs {
@@ -106,7 +106,7 @@ func reasons(gids []GID, allowed []int, addrs []handshake.PortAddr, pol GIDPolic
 			if !ok {
 				continue
 			}
-			r := reason{Candidate{LocalGID: lg, RemoteGID: rg, Tier: tier}, hostBits, gids[lg].Addr, netip.AddrFrom16(addr.GID)}
+			r := reason{Candidate{LocalGID: lg, RemoteGID: rg, Tier: tier}, hostBits, gids[lg].Addr, addr.Addr}
 			if r.hi.Less(r.low) {
 				r.low, r.hi = r.hi, r.low
 			}
@@ -141,7 +141,7 @@ func compareReasons(a, b reason, pol GIDPolicy) int {
 func (p *Port) Answer(addr handshake.PortAddr, pol GIDPolicy) (int, bool) {
 	allowed := p.rank(pol)
 	for _, i := range allowed { // the peer is this node
-		if p.GIDs[i].Raw == addr.GID && uint8(p.GIDs[i].Type) == addr.GIDType {
+		if p.GIDs[i].Addr == addr.Addr && uint8(p.GIDs[i].Type) == addr.GIDType {
 			return i, true
 		}
 	}
@@ -153,8 +153,8 @@ func (p *Port) Answer(addr handshake.PortAddr, pol GIDPolicy) (int, bool) {
 }
 
 // match says whether a local GID may reach an address of a peer, and the size of the subnet that both are in.
-func match(g GID, r handshake.PortAddr, pol GIDPolicy) (tier Tier, hostBits int, ok bool) {
-	a, b := g.Addr.Unmap(), netip.AddrFrom16(r.GID).Unmap()
+func match(g Address, r handshake.PortAddr, pol GIDPolicy) (tier Tier, hostBits int, ok bool) {
+	a, b := g.Addr.Unmap(), r.Addr.Unmap()
 	if uint8(g.Type) != r.GIDType || a.BitLen() != b.BitLen() || a == b || a.IsLoopback() || b.IsLoopback() {
 		return 0, 0, false
 	}
@@ -178,8 +178,8 @@ func match(g GID, r handshake.PortAddr, pol GIDPolicy) (tier Tier, hostBits int,
 }
 
 // because puts a match into words.
-func because(g GID, r handshake.PortAddr, tier Tier, hostBits int) string {
-	a, b := g.Addr.Unmap(), netip.AddrFrom16(r.GID).Unmap()
+func because(g Address, r handshake.PortAddr, tier Tier, hostBits int) string {
+	a, b := g.Addr.Unmap(), r.Addr.Unmap()
 	subnet, _ := a.Prefix(a.BitLen() - hostBits)
 	switch {
 	case g.Type == GIDTypeIB:
@@ -237,11 +237,11 @@ func ownPorts(local []Port, remote []handshake.Port, ranked [][]int) []Candidate
 
 // sameGID returns the best GID that both have, if they are one port. Two nodes may use the same private address, but
 // a link-local IPv6 address or an InfiniBand GID, where there is one, is made from the adapter's own number.
-func sameGID(gids []GID, ranked []int, addrs []handshake.PortAddr) (lg, rg int, ok bool) {
+func sameGID(gids []Address, ranked []int, addrs []handshake.PortAddr) (lg, rg int, ok bool) {
 	shared, differ := false, false
 	for _, a := range addrs {
-		if g := netip.AddrFrom16(a.GID); a.GIDType == handshake.GIDTypeIB || g.Is6() && g.IsLinkLocalUnicast() {
-			has := slices.ContainsFunc(gids, func(g GID) bool { return g.Raw == a.GID })
+		if g := a.Addr; a.GIDType == handshake.GIDTypeIB || g.Is6() && g.IsLinkLocalUnicast() {
+			has := slices.ContainsFunc(gids, func(g Address) bool { return g.Addr == a.Addr })
 			shared, differ = shared || has, differ || !has
 		}
 	}
@@ -250,7 +250,7 @@ func sameGID(gids []GID, ranked []int, addrs []handshake.PortAddr) (lg, rg int, 
 	}
 	for _, lg := range ranked {
 		for rg, a := range addrs {
-			if a.GID == gids[lg].Raw && a.GIDType == uint8(gids[lg].Type) {
+			if a.Addr == gids[lg].Addr && a.GIDType == uint8(gids[lg].Type) {
 				return lg, rg, true
 			}
 		}
@@ -272,7 +272,7 @@ func listAddrs(ports []handshake.Port) string {
 		name := (&Port{Device: p.Device, Num: p.Num, Netdev: p.Netdev}).String()
 		var addrs []string
 		for _, a := range p.Addrs {
-			addr := netip.AddrFrom16(a.GID).Unmap().String()
+			addr := a.Addr.Unmap().String()
 			if a.PrefixLen > 0 {
 				addr = fmt.Sprintf("%s/%d", addr, a.PrefixLen)
 			}

@@ -29,7 +29,7 @@ func roce(device string, addrs ...string) Port {
 
 // only keeps the GIDs of one type.
 func only(typ GIDType, p Port) Port {
-	var kept []GID
+	var kept []Address
 	for _, g := range p.GIDs {
 		if g.Type == typ {
 			kept = append(kept, g)
@@ -50,7 +50,7 @@ func tcp(netdev string, addrs ...string) Port {
 }
 
 func ib(device, g string) Port {
-	return Port{Device: device, Num: 1, LinkLayer: handshake.IBV_LINK_LAYER_INFINIBAND, LID: 7, Active: true, GIDs: []GID{gid(0, g, GIDTypeIB, "", -1)}}
+	return Port{Device: device, Num: 1, LinkLayer: handshake.IBV_LINK_LAYER_INFINIBAND, LID: 7, Active: true, GIDs: []Address{gid(0, g, GIDTypeIB, "", -1)}}
 }
 
 func down(p Port) Port {
@@ -224,7 +224,7 @@ func TestCandidatesSymmetric(t *testing.T) {
 			found := make(map[string]bool)
 			for _, c := range Candidates(local, remote, pol) {
 				g := local[c.Local].GIDs[c.LocalGID]
-				l, r := g.Addr.Unmap(), netip.AddrFrom16(remote[c.Remote].Addrs[c.RemoteGID].GID).Unmap()
+				l, r := g.Addr.Unmap(), remote[c.Remote].Addrs[c.RemoteGID].Addr.Unmap()
 				if swap {
 					l, r = r, l
 				}
@@ -241,7 +241,7 @@ func TestCandidatesSymmetric(t *testing.T) {
 func TestAnswer(t *testing.T) {
 	port := roce("a0", "fe80::a/64", "10.0.0.1/24", "10.1.0.1/30", "2001:db8::1/64")
 	addr := func(s string, typ GIDType, bits uint8) handshake.PortAddr {
-		return handshake.PortAddr{GID: netip.MustParseAddr(s).As16(), GIDType: uint8(typ), PrefixLen: bits}
+		return handshake.PortAddr{Addr: netip.AddrFrom16(netip.MustParseAddr(s).As16()), GIDType: uint8(typ), PrefixLen: bits}
 	}
 	tests := []struct {
 		name string
@@ -286,7 +286,7 @@ func TestCandidatesGB10(t *testing.T) {
 		}
 	}
 	want := []string{"rocep1s0f1-rocep1s0f0", "roceP2p1s0f1-roceP2p1s0f0"}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(want, got, compareAddrs); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
@@ -296,7 +296,7 @@ func TestDescribe(t *testing.T) {
 	a.NetdevMTU, a.LinkMbps, a.LID = 9000, 100000, 3
 	got := Describe([]Port{down(roce("a1", "10.1.0.1/24")), a}, AnyGID)
 	addr := func(s string, index uint16, typ, bits uint8) handshake.PortAddr {
-		return handshake.PortAddr{GID: netip.MustParseAddr(s).As16(), GIDIndex: index, GIDType: typ, PrefixLen: bits}
+		return handshake.PortAddr{Addr: netip.AddrFrom16(netip.MustParseAddr(s).As16()), GIDIndex: index, GIDType: typ, PrefixLen: bits}
 	}
 	want := []handshake.Port{
 		{Index: 0, Device: "a1", Num: 1, Netdev: "ea1", LinkLayer: 2, SpeedMbps: DefaultMbps},
@@ -306,7 +306,7 @@ func TestDescribe(t *testing.T) {
 			addr("fe80::aa", 4, 1, 0), addr("fe80::aa", 5, 2, 0),
 		}},
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(want, got, compareAddrs); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
@@ -366,7 +366,7 @@ func FuzzCandidates(f *testing.F) {
 					g[10], g[11] = 0xff, 0xff
 					copy(g[12:], peer[3:7])
 				}
-				p.Addrs = append(p.Addrs, handshake.PortAddr{GID: g, GIDType: peer[1], PrefixLen: peer[2]})
+				p.Addrs = append(p.Addrs, handshake.PortAddr{Addr: netip.AddrFrom16(g), GIDType: peer[1], PrefixLen: peer[2]})
 				peer = peer[6:]
 			}
 			remote = append(remote, p)
@@ -384,7 +384,7 @@ func FuzzCandidates(f *testing.F) {
 			}
 			seen[pair{c.Local, c.Remote, c.Tier}], last = true, c.Tier
 			g, a := local[c.Local].GIDs[c.LocalGID], remote[c.Remote].Addrs[c.RemoteGID]
-			if uint8(g.Type) != a.GIDType || g.Addr.Is4In6() != netip.AddrFrom16(a.GID).Is4In6() {
+			if uint8(g.Type) != a.GIDType || g.Addr.Is4In6() != a.Addr.Is4In6() {
 				t.Errorf("%+v pairs %v with %v", c, g, a)
 			}
 		}

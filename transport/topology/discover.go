@@ -134,9 +134,9 @@ func (d *discovery) port(dev, devDir, s string, num uint8) (Port, bool) {
 
 // gids returns the entries of the GID table that are in use. Unused ones are zero and have no type; the address of one
 // may be there before its type is, and such an entry cannot be used either.
-func (d *discovery) gids(dir string, linkLayer uint8) []GID {
+func (d *discovery) gids(dir string, linkLayer uint8) []Address {
 	names, _ := d.list(dir, "gids")
-	var gids []GID
+	var gids []Address
 	for _, s := range names {
 		index, err := strconv.ParseUint(s, 10, 16)
 		if err != nil {
@@ -150,10 +150,10 @@ func (d *discovery) gids(dir string, linkLayer uint8) []GID {
 		if err != nil || typ == GIDTypeIB && emptyInterfaceID(addr) {
 			continue
 		}
-		g := GID{Index: int(index), Addr: addr, Raw: addr.As16(), Type: typ, Netdev: d.text(dir, "gid_attrs/ndevs", s), PrefixLen: -1}
+		g := Address{Index: int(index), Addr: addr, Type: typ, Netdev: d.text(dir, "gid_attrs/ndevs", s), PrefixLen: -1}
 		gids = append(gids, g)
 	}
-	slices.SortFunc(gids, func(a, b GID) int { return cmp.Compare(a.Index, b.Index) })
+	slices.SortFunc(gids, func(a, b Address) int { return cmp.Compare(a.Index, b.Index) })
 	return gids
 }
 
@@ -274,8 +274,8 @@ func (d *discovery) plain(l *Link) Port {
 	}
 	for _, a := range l.Addrs {
 		raw := a.Addr().As16()
-		p.GIDs = append(p.GIDs, GID{
-			Index: len(p.GIDs), Addr: netip.AddrFrom16(raw), Raw: raw, Type: GIDTypeNone, Netdev: l.Name, PrefixLen: a.Bits(),
+		p.GIDs = append(p.GIDs, Address{
+			Index: len(p.GIDs), Addr: netip.AddrFrom16(raw), Type: GIDTypeNone, Netdev: l.Name, PrefixLen: a.Bits(),
 		})
 	}
 	// In a network namespace without a sysfs of its own the name may be another interface's.

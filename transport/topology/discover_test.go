@@ -25,9 +25,9 @@ func prefixes(list ...string) []netip.Prefix {
 }
 
 // gid builds a GID from an address as a person writes it.
-func gid(index int, addr string, typ GIDType, netdev string, prefixLen int) GID {
+func gid(index int, addr string, typ GIDType, netdev string, prefixLen int) Address {
 	raw := netip.MustParseAddr(addr).As16()
-	return GID{Index: index, Addr: netip.AddrFrom16(raw), Raw: raw, Type: typ, Netdev: netdev, PrefixLen: prefixLen}
+	return Address{Index: index, Addr: netip.AddrFrom16(raw), Type: typ, Netdev: netdev, PrefixLen: prefixLen}
 }
 
 func TestDiscoverPort(t *testing.T) {
@@ -39,7 +39,7 @@ func TestDiscoverPort(t *testing.T) {
 		{"GB10, the half in the second slot", "gb10", nil, Port{
 			Device: "roceP2p1s0f1", Num: 1, Netdev: "enP2p1s0f1np1", IfIndex: 6, NetdevMTU: 9000, Carrier: true,
 			Addrs: prefixes("192.168.106.1/24", "fe80::4ebb:47ff:fe00:106/64"),
-			GIDs: []GID{
+			GIDs: []Address{
 				gid(0, "fe80::4ebb:47ff:fe00:106", GIDTypeRoCEv1, "enP2p1s0f1np1", 64),
 				gid(1, "fe80::4ebb:47ff:fe00:106", GIDTypeRoCEv2, "enP2p1s0f1np1", 64),
 				gid(2, "192.168.106.1", GIDTypeRoCEv1, "enP2p1s0f1np1", 24),
@@ -52,7 +52,7 @@ func TestDiscoverPort(t *testing.T) {
 		{"Soft-RoCE has no PCI function", "rxe", nil, Port{
 			Device: "rxe102", Num: 1, Netdev: "r102", IfIndex: 3, NetdevMTU: 9000, Carrier: true,
 			Addrs: prefixes("192.168.102.1/24", "fe80::5054:ff:fe00:a66/64"),
-			GIDs: []GID{
+			GIDs: []Address{
 				gid(0, "fe80::5054:ff:fe00:a66", GIDTypeRoCEv2, "r102", 64),
 				gid(1, "192.168.102.1", GIDTypeRoCEv2, "r102", 24),
 			},
@@ -77,7 +77,7 @@ func TestDiscoverPort(t *testing.T) {
 			"devices/virtual/infiniband/rxe102/ports/1/gid_attrs/ndevs/3 !",
 		}, Port{
 			Device: "rxe102", Num: 1, Netdev: "r102", IfIndex: 3, NetdevMTU: 9000, Carrier: true, Addrs: prefixes("192.168.102.9/30"),
-			GIDs: []GID{
+			GIDs: []Address{
 				gid(1, "192.168.102.1", GIDTypeRoCEv2, "r102", -1),
 				gid(3, "192.168.102.9", GIDTypeRoCEv2, "r102", 30),
 			},
@@ -87,7 +87,7 @@ func TestDiscoverPort(t *testing.T) {
 		{"InfiniBand behind a slower PCIe link", "infiniband", nil, Port{
 			Device: "mlx5_0", Num: 1, Netdev: "ibp65s0", IfIndex: 3, NetdevMTU: 2044, Carrier: true,
 			Addrs:     prefixes("10.1.0.5/24", "fe80::e42:a1ff:fe00:1/64"),
-			GIDs:      []GID{gid(0, "fe80::c42:a103:0:1", GIDTypeIB, "ibp65s0", -1)},
+			GIDs:      []Address{gid(0, "fe80::c42:a103:0:1", GIDTypeIB, "ibp65s0", -1)},
 			LinkLayer: handshake.IBV_LINK_LAYER_INFINIBAND, LID: 28, Active: true, State: "ACTIVE", LinkMbps: 200000, PCIMbps: 126030,
 			PCIPath: "/sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0", NUMA: 1,
 			SysImageGUID: 0x0c42a10300000001, NodeGUID: 0x0c42a10300000001,
@@ -95,7 +95,7 @@ func TestDiscoverPort(t *testing.T) {
 		{"the second port of a function", "infiniband", nil, Port{
 			Device: "mlx4_0", Num: 2, Netdev: "ens2d1", IfIndex: 5, NetdevMTU: 1500, Carrier: true,
 			Addrs: prefixes("10.2.0.5/30", "fe80::202:c9ff:fe00:5/64"),
-			GIDs: []GID{
+			GIDs: []Address{
 				gid(0, "fe80::202:c9ff:fe00:5", GIDTypeRoCEv1, "ens2d1", 64),
 				gid(3, "10.2.0.5", GIDTypeRoCEv1, "ens2d1", 30),
 			},
@@ -106,7 +106,7 @@ func TestDiscoverPort(t *testing.T) {
 		{"a bond with a VLAN: the port is the bond's, each GID has its own interface", "bond", nil, Port{
 			Device: "mlx5_bond_0", Num: 1, Netdev: "bond0", IfIndex: 4, NetdevMTU: 9000, Carrier: true,
 			Addrs: prefixes("10.9.0.1/24", "fe80::bace:f6ff:fe00:2/64"),
-			GIDs: []GID{
+			GIDs: []Address{
 				gid(0, "fe80::bace:f6ff:fe00:2", GIDTypeRoCEv1, "bond0", 64),
 				gid(1, "fe80::bace:f6ff:fe00:2", GIDTypeRoCEv2, "bond0", 64),
 				gid(2, "10.100.0.1", GIDTypeRoCEv1, "bond0.100", 24),
@@ -218,7 +218,7 @@ func TestDiscoverPlain(t *testing.T) {
 	want := Port{
 		Netdev: "enP2p1s0f1np1", IfIndex: 6, NetdevMTU: 9000, Carrier: true,
 		Addrs: prefixes("192.168.106.1/24", "fe80::4ebb:47ff:fe00:106/64"),
-		GIDs: []GID{
+		GIDs: []Address{
 			gid(0, "192.168.106.1", GIDTypeNone, "enP2p1s0f1np1", 24),
 			gid(1, "fe80::4ebb:47ff:fe00:106", GIDTypeNone, "enP2p1s0f1np1", 64),
 		},

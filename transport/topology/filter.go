@@ -60,7 +60,7 @@ func (f IfFilter) Select(plain []Port) []Port {
 }
 
 func (p *Port) loopback() bool {
-	return len(p.Addrs) > 0 && !slices.ContainsFunc(p.GIDs, func(g GID) bool { return !g.Addr.Unmap().IsLoopback() })
+	return len(p.Addrs) > 0 && !slices.ContainsFunc(p.GIDs, func(g Address) bool { return !g.Addr.Unmap().IsLoopback() })
 }
 
 // hostLocal reports whether an interface by its name is a bridge to containers or virtual machines of this host. They

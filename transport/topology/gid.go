@@ -28,8 +28,8 @@ func (pol GIDPolicy) wantsV6() bool { return pol.Family == 6 }
 // needs no address; the port's own interface before VLANs on it; then the preferred family. GIDs whose address is on
 // no interface come last, as packets to them may find nobody to answer for them. On InfiniBand, where ports go by LID,
 // the table's order stands and only Range applies.
-func (p *Port) RankGIDs(pol GIDPolicy) []GID {
-	var ranked []GID
+func (p *Port) RankGIDs(pol GIDPolicy) []Address {
+	var ranked []Address
 	for _, i := range p.rank(pol) {
 		ranked = append(ranked, p.GIDs[i])
 	}
@@ -52,7 +52,7 @@ func (p *Port) rank(pol GIDPolicy) []int {
 	return ranked
 }
 
-func (p *Port) compareGIDs(a, b GID, pol GIDPolicy) int {
+func (p *Port) compareGIDs(a, b Address, pol GIDPolicy) int {
 	if a.Type == GIDTypeIB || b.Type == GIDTypeIB {
 		return cmp.Compare(a.Index, b.Index)
 	}
@@ -84,7 +84,7 @@ const (
 	reachNone             // an address that the interface does not have
 )
 
-func (g GID) reach() int {
+func (g Address) reach() int {
 	local := g.Addr.Unmap().IsLinkLocalUnicast()
 	switch {
 	case g.PrefixLen >= 0 && !local:
@@ -97,4 +97,4 @@ func (g GID) reach() int {
 	return reachNone
 }
 
-func (g GID) isV6() bool { return !g.Addr.Is4In6() }
+func (g Address) isV6() bool { return !g.Addr.Is4In6() }

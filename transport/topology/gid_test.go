@@ -11,7 +11,7 @@ import (
 
 func TestRankGIDs(t *testing.T) {
 	const dev = "eth0"
-	port := Port{Device: "mlx5_0", Num: 1, Netdev: dev, LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, GIDs: []GID{
+	port := Port{Device: "mlx5_0", Num: 1, Netdev: dev, LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, GIDs: []Address{
 		gid(0, "fe80::1", GIDTypeRoCEv1, dev, 64),
 		gid(1, "fe80::1", GIDTypeRoCEv2, dev, 64),
 		gid(2, "fe80::ff", GIDTypeRoCEv1, dev, -1), // default GIDs, when the interface uses stable privacy addresses
@@ -24,11 +24,11 @@ func TestRankGIDs(t *testing.T) {
 		gid(9, "10.0.0.1", GIDTypeRoCEv1, dev, 31),
 		gid(20, "10.0.0.1", GIDTypeRoCEv2, dev, 31),
 	}}
-	ib := Port{Device: "mlx5_1", Num: 1, LinkLayer: handshake.IBV_LINK_LAYER_INFINIBAND, GIDs: []GID{
+	ib := Port{Device: "mlx5_1", Num: 1, LinkLayer: handshake.IBV_LINK_LAYER_INFINIBAND, GIDs: []Address{
 		gid(0, "fe80::2:c903:0:1", GIDTypeIB, "ib0", -1),
 		gid(1, "fec0::2:c903:0:1", GIDTypeIB, "ib0", -1),
 	}}
-	plain := Port{Netdev: dev, LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, GIDs: []GID{
+	plain := Port{Netdev: dev, LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, GIDs: []Address{
 		gid(0, "fe80::1", GIDTypeNone, dev, 64),
 		gid(1, "2001:db8::1", GIDTypeNone, dev, 64),
 		gid(2, "10.0.0.1", GIDTypeNone, dev, 24),
@@ -71,7 +71,7 @@ func TestRankGIDs(t *testing.T) {
 }
 
 func TestGIDString(t *testing.T) {
-	tests := map[string]GID{
+	tests := map[string]Address{
 		"192.168.1.1 (RoCE v2, GID index 3)":         gid(3, "192.168.1.1", GIDTypeRoCEv2, "e", 24),
 		"fe80::1 (RoCE v1, GID index 0)":             gid(0, "fe80::1", GIDTypeRoCEv1, "e", 64),
 		"10.0.0.1":                                   gid(0, "10.0.0.1", GIDTypeNone, "e", 24),

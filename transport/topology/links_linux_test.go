@@ -142,7 +142,9 @@ func TestDiscoverThisMachine(t *testing.T) {
 			continue
 		}
 		for _, a := range p.Addrs {
-			if !slices.ContainsFunc(p.GIDs, func(g GID) bool { return g.Addr.Unmap() == a.Addr() && g.PrefixLen == a.Bits() && g.Netdev == p.Netdev }) {
+			if !slices.ContainsFunc(p.GIDs, func(g Address) bool {
+				return g.Addr.Unmap() == a.Addr() && g.PrefixLen == a.Bits() && g.Netdev == p.Netdev
+			}) {
 				t.Errorf("%s: no GID for %s", p.String(), a)
 			}
 		}

@@ -26,8 +26,8 @@ type Port struct {
 	Addrs     []netip.Prefix // addresses of the network interface, both families
 	Default   bool           // a default route leads out of the network interface
 
-	GIDs      []GID // the GIDs in use, in table order; for a network interface alone its addresses, with type GIDTypeNone
-	LinkLayer uint8 // IBV_LINK_LAYER_INFINIBAND or IBV_LINK_LAYER_ETHERNET
+	GIDs      []Address // the GIDs in use, in table order; for a network interface alone its addresses, with type GIDTypeNone
+	LinkLayer uint8     // IBV_LINK_LAYER_INFINIBAND or IBV_LINK_LAYER_ETHERNET
 	LID       uint16
 	Active    bool
 	State     string // as sysfs has it: "ACTIVE", "DOWN", "INIT", "ARMED"; "UP" or "DOWN" for a network interface alone
@@ -66,8 +66,8 @@ func (t GIDType) String() string {
 	return fmt.Sprintf("GID type %d", uint8(t))
 }
 
-// GID is one entry of a port's GID table.
-type GID struct {
+// Address is one address of a port: an entry of its GID table, or of a network interface alone an address of it.
+type Address struct {
 	Index     int
 	Addr      netip.Addr // 16 byte form; an IPv4 address is recognised by Is4In6
 	Raw       [16]byte
@@ -77,7 +77,7 @@ type GID struct {
 }
 
 // String returns the address as a person knows it, with type and index.
-func (g GID) String() string {
+func (g Address) String() string {
 	if g.Type == GIDTypeNone {
 		return g.Addr.Unmap().String()
 	}

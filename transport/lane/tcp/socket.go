@@ -46,17 +46,16 @@ const (
 // have written them.
 type socket struct {
 	*lane.Lane
-	port     *Port
-	fd       int // -1 until connected, and once closed; guarded by fdMu
-	fdMu     sync.Mutex
-	addr     netip.Addr
-	gidIndex int
-	token    uint64 // this side's
-	tcpPort  uint16 // where this side listens, if it receives
-	check    bool   // this side wants the lane to be checked
-	call     *dataport.Call
-	openErr  error // why this half cannot work
-	closed   bool
+	port    *Port
+	fd      int // -1 until connected, and once closed; guarded by fdMu
+	fdMu    sync.Mutex
+	addr    netip.Addr
+	token   uint64 // this side's
+	tcpPort uint16 // where this side listens, if it receives
+	check   bool   // this side wants the lane to be checked
+	call    *dataport.Call
+	openErr error // why this half cannot work
+	closed  bool
 
 	room           *ibv.Memory
 	mem            *socketMemory // in room
@@ -87,7 +86,7 @@ type socketMemory struct {
 // newSocket makes the socket that carries l, to be connected. What is wrong with
 // the local address is this lane's failure alone, and comes out when it connects.
 func newSocket(p *Port, l *lane.Lane) (_ *socket, err error) {
-	k := &socket{Lane: l, port: p, fd: -1, addr: l.From.Addr.Unmap(), gidIndex: l.From.Index}
+	k := &socket{Lane: l, port: p, fd: -1, addr: l.From.Addr.Unmap()}
 	if k.addr.Is6() && k.addr.IsLinkLocalUnicast() {
 		k.addr = k.addr.WithZone(p.Now().Netdev)
 	}
@@ -100,7 +99,7 @@ func newSocket(p *Port, l *lane.Lane) (_ *socket, err error) {
 	}
 	k.mem = &ibv.Carve[socketMemory](k.room, 1)[0]
 	k.token = binary.NativeEndian.Uint64(b[:])
-	k.check = wantsCheck(p.opts.Check, k.addr, handshake.GIDAddr(l.Remote.GID), p.Now())
+	k.check = wantsCheck(p.opts.Check, k.addr, l.Remote.Addr.Unmap(), p.Now())
 	if !l.Conn.Sending {
 		k.tcpPort, k.openErr = p.opts.Data.Listen(k.addr, p.Now().Netdev)
 	}
@@ -108,7 +107,7 @@ func newSocket(p *Port, l *lane.Lane) (_ *socket, err error) {
 }
 
 func (k *socket) Offer(h *handshake.Lane) {
-	h.GID, h.GIDIndex = k.addr.WithZone("").As16(), uint16(k.gidIndex)
+	h.Addr, h.GIDIndex = k.From.Addr.WithZone(""), uint16(k.From.Index)
 	h.Token, h.TCPPort, h.Check = k.token, k.tcpPort, k.check
 }
 
@@ -122,7 +121,7 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 		Name:   handshake.LaneName{Session: c.Session.ID(), Conn: c.ID, Lane: k.Index},
 		Key:    c.Session.LaneKey(),
 		Tokens: handshake.LaneTokens{Dialler: k.token, Listener: remote.Token},
-		Addr:   k.addr, Device: netdev,
+		Addr:   k.addr, Netdev: netdev,
 	}
 	if !c.Sending {
 		end.Tokens = handshake.LaneTokens{Dialler: remote.Token, Listener: k.token}
@@ -137,7 +136,7 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 		k.call, err = k.port.opts.Data.Expect(end, k.attach)
 		return err
 	}
-	to := handshake.GIDAddr(remote.GID)
+	to := remote.Addr.Unmap()
 	if to.Is6() && to.IsLinkLocalUnicast() {
 		to = to.WithZone(netdev)
 	}
@@ -179,7 +178,7 @@ func (k *socket) attached() bool {
 
 // Terms says which addresses the socket joins.
 func (k *socket) Terms() string {
-	own, peer := k.addr.WithZone(""), handshake.GIDAddr(k.Remote.GID)
+	own, peer := k.addr.WithZone(""), k.Remote.Addr.Unmap()
 	if !k.Conn.Sending {
 		own, peer = peer, own
 	}

@@ -159,7 +159,7 @@ func (q *queuePair) create() (err error) {
 func (q *queuePair) Offer(h *handshake.Lane) {
 	attr := q.domain.port.attr.Load()
 	h.QPN, h.PSN, h.Token = q.qp.Num(), q.psn, q.token
-	h.GID, h.GIDIndex = q.From.Raw, uint16(q.From.Index)
+	h.Addr, h.GIDIndex = q.From.Addr, uint16(q.From.Index)
 	h.LID, h.MTU, h.MaxMsg = attr.LID, uint8(attr.ActiveMTU), attr.MaxMsgSz
 }
 
@@ -178,7 +178,7 @@ func (q *queuePair) connect(remote handshake.Lane) error {
 	ah := ibv.AHAttr{PortNum: p.Now().Num, SL: uint8(o.ServiceLevel)}
 	if attr.LinkLayer == ibv.IBV_LINK_LAYER_ETHERNET {
 		ah.IsGlobal = 1
-		ah.GRH = ibv.GlobalRoute{DGID: ibv.GID(remote.GID), SGIDIndex: uint8(q.From.Index), HopLimit: 255, TrafficClass: uint8(o.TrafficClass)}
+		ah.GRH = ibv.GlobalRoute{DGID: ibv.GID(remote.Addr.As16()), SGIDIndex: uint8(q.From.Index), HopLimit: 255, TrafficClass: uint8(o.TrafficClass)}
 	} else {
 		ah.DLID = remote.LID
 	}
