@@ -108,7 +108,7 @@ func (t *Transport) establish(ctx context.Context, b *bundle.Bundle, h handshake
 func (t *Transport) settled(b *bundle.Bundle, err error) error {
 	if errors.Is(err, bundle.ErrNoLane) {
 		for _, way := range b.Tried() {
-			t.log.Debug("no path", "way", way)
+			t.log.Debug("no path", "way", way.String())
 		}
 		return fmt.Errorf("%v: %w", b, t.paths.NoPath(b.Session, b.Tried(), b.Slowness()))
 	}

@@ -196,7 +196,7 @@ func (b *Bundle) Announce() {
 	var used []string
 	for _, l := range b.lanes {
 		if !l.InService() {
-			text := "not used: " + b.describe(l)
+			text := "not used: " + b.finding(l).String()
 			b.env.WarnOnce(text, text)
 			continue
 		}
@@ -206,20 +206,4 @@ func (b *Bundle) Announce() {
 		}
 	}
 	b.env.Log.Info(fmt.Sprintf("%v: %s", b, strings.Join(used, ", ")))
-}
-
-// Tried says of each lane that did not come into service what it was and why not.
-func (b *Bundle) Tried() (tried []string) {
-	for _, l := range b.lanes {
-		if !l.InService() {
-			tried = append(tried, b.describe(l))
-		}
-	}
-	return tried
-}
-
-// describe says of a lane that failed what it was and why it did.
-func (b *Bundle) describe(l *lane.Lane) string {
-	return fmt.Sprintf("%v %v on %s -> %s %v on %s: %v", l.Port.Now(), l.From.Addr.Unmap(), b.Session.LocalName(),
-		lane.ShortName(l.Peer), l.Remote.Addr.Unmap(), b.Session.Name(), l.Why())
 }

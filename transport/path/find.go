@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
@@ -16,7 +17,7 @@ import (
 // are any.
 func (f *Finder) find(s *control.Session) (found []path, err error) {
 	ports, peer := f.now(), f.PortsOf(s)
-	var tried []string
+	var tried []bundle.Finding
 	var slow string
 	var errs []error
 	for g, candidates := range f.candidates(ports, peer) {
@@ -35,7 +36,7 @@ func (f *Finder) find(s *control.Session) (found []path, err error) {
 		errs = append(errs, among.err)
 	}
 	for _, r := range tried {
-		f.Env.Log.Debug("no path", "way", r)
+		f.Env.Log.Debug("no path", "way", r.String())
 	}
 	if len(found) > 0 {
 		return found, nil
@@ -102,8 +103,8 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 // trials is the outcome of one or more of them.
 type trials struct {
 	found []path
-	tried []string // what failed, and why
-	slow  string   // why that may be no evidence; see bundle.Slowness
+	tried []bundle.Finding // what failed, and why
+	slow  string           // why that may be no evidence; see bundle.Slowness
 	err   error
 }
 

@@ -15,9 +15,9 @@ const trialPause = 100 * time.Millisecond // between two rounds
 // trial is a connection that carries nothing but its proofs, over all lanes of a
 // plan at once.
 type trial struct {
-	mask  uint32   // lanes that passed
-	tried []string // why the others did not
-	slow  string   // why that may be no evidence; see bundle.Slowness
+	mask  uint32           // lanes that passed
+	tried []bundle.Finding // why the others did not
+	slow  string           // why that may be no evidence; see bundle.Slowness
 	err   error
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // NoPath is the error of two nodes between which nothing passed.
-func (f *Finder) NoPath(s *control.Session, tried []string, slow string) error {
+func (f *Finder) NoPath(s *control.Session, tried []bundle.Finding, slow string) error {
 	rdma, tcp, differ := f.differ(s)
 	switch {
 	case differ:
@@ -52,7 +52,7 @@ func offer(ports []handshake.Port, kind lane.Kind) bool {
 
 // sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA
 // might have been.
-func (f *Finder) sayWhyTCP(s *control.Session, why error, tried []string) {
+func (f *Finder) sayWhyTCP(s *control.Session, why error, tried []bundle.Finding) {
 	peer := s.Name()
 	here := slices.DeleteFunc(f.now(), func(p topology.Port) bool { return p.Device == "" })
 	if len(here) == 0 {
@@ -72,11 +72,11 @@ func (f *Finder) sayWhyTCP(s *control.Session, why error, tried []string) {
 }
 
 // firstTried is what was tried, in a line: on a large mesh it is a great deal.
-func firstTried(tried []string) string {
+func firstTried(tried []bundle.Finding) string {
 	if len(tried) == 1 {
-		return "tried " + tried[0]
+		return "tried " + tried[0].String()
 	}
-	return fmt.Sprintf("tried %s; and %d more ways, which NCCL_MESH_DEBUG=debug lists", tried[0], len(tried)-1)
+	return fmt.Sprintf("tried %v; and %d more ways, which NCCL_MESH_DEBUG=debug lists", tried[0], len(tried)-1)
 }
 
 // PortNames lists ports for people.
