@@ -93,7 +93,12 @@ func Options(t *testing.T) transport.Options {
 func New(t *testing.T, change ...func(*transport.Options)) *transport.Transport {
 	t.Helper()
 	RequireFake(t)
-	o := Options(t)
+	return open(t, Options(t), change)
+}
+
+// open makes a transport that ends with the test.
+func open(t *testing.T, o transport.Options, change []func(*transport.Options)) *transport.Transport {
+	t.Helper()
 	for _, f := range change {
 		f(&o)
 	}

@@ -16,20 +16,10 @@ import (
 // test. It needs no RDMA, real or fake.
 func NewTCP(t *testing.T, streams int, change ...func(*transport.Options)) *transport.Transport {
 	t.Helper()
-	o := transport.Options{Transport: transport.TransportTCP, TCPStreams: streams, TCPCheck: tcp.CheckOff, TimeScale: 5, Log: slog.New(slog.NewTextHandler(logWriter{t}, nil))}
-	for _, f := range change {
-		f(&o)
-	}
-	tr, err := transport.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := tr.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return tr
+	return open(t, transport.Options{
+		Transport: transport.TransportTCP, TCPStreams: streams, TCPCheck: tcp.CheckOff,
+		TimeScale: 5, Log: slog.New(slog.NewTextHandler(logWriter{t}, nil)),
+	}, change)
 }
 
 // PairTCP connects two new transports.
