@@ -301,7 +301,7 @@ ncclResult_t self_test(void *request, int *done, int *sizes)
 	if (all) {
 		result = ncclSuccess; /* whatever has happened to the connection since */
 		for (int i = 0; sizes && i < r->n; i++)
-			if (!fault("sizes-unset"))
+			if (end->sending || !fault("sizes-unset")) /* nobody looks at a send's */
 				sizes[i] = (int)(end->sending ? r->parts[i].size : r->parts[i].got);
 		if (sizes && fault("sizes-extra"))
 			sizes[r->n] = 0;
