@@ -94,8 +94,9 @@ func (p *Pool) Get() (*Memory, error) {
 
 // Put gives a memory of the pool back. No device may use it any more, and what is read of it from here on means nothing.
 func (p *Pool) Put(m *Memory) {
-	clear(m.bytes)
-	_ = unix.Madvise(m.bytes, unix.MADV_DONTNEED) // it takes room until it is used again where that fails
+	if unix.Madvise(m.bytes, unix.MADV_DONTNEED) != nil { // as with memory that is locked: it goes on taking room
+		clear(m.bytes)
+	}
 	live[kindMemory].Add(-1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
