@@ -121,11 +121,7 @@ func (r recvHalf) Granted(uint64, []lane.Grant) error {
 }
 
 func (r recvHalf) Abandon() {
-	for i := range r.requests {
-		if q := &r.requests[i]; q.active && !q.done {
-			q.settle()
-		}
-	}
+	r.abandon()
 	r.granted = 0
 }
 

@@ -13,9 +13,10 @@ import (
 // conn is what both halves of a connection have in common. The bundle's mutex guards
 // it, but for the counters.
 type conn struct {
-	b       *bundle.Bundle
-	half    half
-	pending int // requests not complete
+	b        *bundle.Bundle
+	half     half
+	requests []Request // of a receive half by slot
+	pending  int       // requests not complete
 
 	bytes, messages stats.Counter
 	waits           stats.Counter // messages that waited: for a grant, or for room
@@ -46,6 +47,23 @@ func (c *conn) moved() uint64 { return c.bytes.Value() + c.messages.Value() }
 // Board puts the connection's handle on its board and returns where that lies for C, or
 // 0 when there is none.
 func (c *conn) Board(comm uint64) uintptr { return c.b.Board.Enter(comm) }
+
+// Request returns the connection's request of that index.
+func (c *conn) Request(i int) *Request {
+	if i < 0 || i >= len(c.requests) {
+		return nil
+	}
+	return &c.requests[i]
+}
+
+// abandon ends every outstanding request: nothing uses its buffers any more.
+func (c *conn) abandon() {
+	for i := range c.requests {
+		if r := &c.requests[i]; r.active && !r.done {
+			r.settle()
+		}
+	}
+}
 
 // Close ends the connection from this side; see [bundle.Bundle.Close].
 func (c *conn) Close() error { return c.b.Close() }

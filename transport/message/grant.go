@@ -83,6 +83,7 @@ func (s sendHalf) Waiting() bool    { return false }
 func (s sendHalf) Outstanding() int { return s.pending }
 func (s sendHalf) Moved() uint64    { return s.moved() }
 func (s sendHalf) String() string   { return s.figures() }
+func (s sendHalf) Abandon()         { s.abandon() }
 
 func (s sendHalf) recycle(r *Request)        { s.SendConn.recycle(r) }
 func (s sendHalf) settled(*lane.Region) bool { return false } // its requests are sends
@@ -132,12 +133,4 @@ func (s sendHalf) Arrived(l *lane.Lane, v uint32, _ int64) {
 func (s sendHalf) Place(l *lane.Lane, v uint32, _ uint64, _ uint32) (uintptr, bool) {
 	s.Arrived(l, v, 0)
 	return 0, false
-}
-
-func (s sendHalf) Abandon() {
-	for i := range s.requests {
-		if r := &s.requests[i]; r.active && !r.done {
-			r.settle()
-		}
-	}
 }

@@ -2,6 +2,7 @@ package message
 
 import (
 	"fmt"
+	"slices"
 
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
@@ -20,9 +21,8 @@ type Buffer struct {
 // RecvConn is the receive half of a connection.
 type RecvConn struct {
 	conn
-	requests []Request // by slot
-	next     uint64    // sequence of the next receive
-	granted  int       // sub-receives outstanding
+	next    uint64 // sequence of the next receive
+	granted int    // sub-receives outstanding
 }
 
 // NewRecv makes a receive half, and the bundle for it to stand on, which has no lanes
@@ -33,14 +33,6 @@ func NewRecv(env *bundle.Env, s *control.Session, id uint32) *RecvConn {
 	r.half = recvHalf{r}
 	r.b = bundle.New(env, s, id, false, r.half)
 	return r
-}
-
-// Request returns the connection's request of that index.
-func (r *RecvConn) Request(i int) *Request {
-	if i < 0 || i >= len(r.requests) {
-		return nil
-	}
-	return &r.requests[i]
 }
 
 // Irecv grants bufs, at most 8, to the sender: one message each, matched by tag.
@@ -125,22 +117,18 @@ func (r *RecvConn) grant(req *Request, bufs []Buffer) []lane.Grant {
 // know.
 func (r *RecvConn) grantLane() *lane.Lane {
 	lanes := r.b.Lanes()
-	var passive *lane.Lane
 	devices := false
 	for i := range lanes {
 		l := lanes[(int(r.next)+i)%len(lanes)]
-		switch {
-		case !l.InService():
-		case !l.Port.Traits().Passive:
-			if devices = true; l.Grantable() {
-				return l
-			}
-		case passive == nil || l.Index < passive.Index:
-			passive = l
+		if !l.InService() || l.Port.Traits().Passive {
+			continue
+		}
+		if devices = true; l.Grantable() {
+			return l
 		}
 	}
-	if devices || passive == nil || !passive.Grantable() {
-		return nil
+	if i := slices.IndexFunc(lanes, (*lane.Lane).InService); !devices && i >= 0 && lanes[i].Grantable() {
+		return lanes[i]
 	}
-	return passive
+	return nil
 }

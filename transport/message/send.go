@@ -12,8 +12,7 @@ import (
 // SendConn is the send half of a connection.
 type SendConn struct {
 	conn
-	threshold int // bytes; a message of fewer goes over one lane
-	requests  []Request
+	threshold int      // bytes; a message of fewer goes over one lane
 	free      []uint16 // indices of requests not in use
 
 	head    uint64 // sequence of the first grant not wholly matched
@@ -41,14 +40,6 @@ func NewSend(env *bundle.Env, s *control.Session, id uint32, threshold int) *Sen
 	c.half = sendHalf{c}
 	c.b = bundle.New(env, s, id, true, c.half)
 	return c
-}
-
-// Request returns the connection's request of that index.
-func (s *SendConn) Request(i int) *Request {
-	if i < 0 || i >= len(s.requests) {
-		return nil
-	}
-	return &s.requests[i]
 }
 
 // Isend sends size bytes at addr, which lie in r, into the buffer that the
