@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,17 @@ import (
 
 	"ncclmesh/tests/fabric"
 )
+
+// Program returns the path of the rank program with that version of NCCL, which is
+// fetched and linked if it has not been. What it makes lies below build, which is the
+// caller's own.
+func Program(ctx context.Context, v Version, build string) (rank string, err error) {
+	dir, err := Fetch(ctx, v)
+	if err != nil {
+		return "", err
+	}
+	return Build(dir, build)
+}
 
 // Build links the rank program to the NCCL that Fetch has put into the directory,
 // and returns its path. What it makes lies below build, which is the caller's own.

@@ -67,11 +67,7 @@ func program(t *testing.T, v Version) string {
 	once, _ := programs.LoadOrStore(v.Name, sync.OnceValue(func() built {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		dir, err := Fetch(ctx, v)
-		if err != nil {
-			return built{err: err}
-		}
-		rank, err := Build(dir, filepath.Join(fabric.Root(), "build/nccl-test"))
+		rank, err := Program(ctx, v, filepath.Join(fabric.Root(), "build/nccl-test"))
 		return built{rank, err}
 	}))
 	b := once.(func() built)()

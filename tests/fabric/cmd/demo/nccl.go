@@ -70,15 +70,11 @@ func newestNCCL(ctx context.Context, out io.Writer, build string) (rank string, 
 	for i := len(nccl.Versions) - 1; i >= 0; i-- {
 		v := nccl.Versions[i]
 		fmt.Fprintf(out, "NCCL %s, from Debian %s\n", v.Name, v.Suite)
-		dir, err := nccl.Fetch(ctx, v)
+		rank, err := nccl.Program(ctx, v, build)
 		if errors.Is(err, nccl.ErrUnable) {
 			unable = append(unable, err.Error())
 			continue
 		}
-		if err != nil {
-			return "", v, err
-		}
-		rank, err := nccl.Build(dir, build)
 		return rank, v, err
 	}
 	return "", v, errors.New(strings.Join(unable, "\n"))

@@ -53,11 +53,7 @@ func run(ctx context.Context, build string) error {
 }
 
 func choices(ctx context.Context, build string, v nccl.Version, nodes int) (all []nccl.Choices, err error) {
-	dir, err := nccl.Fetch(ctx, v)
-	if err != nil {
-		return nil, err
-	}
-	rank, err := nccl.Build(dir, build)
+	rank, err := nccl.Program(ctx, v, build)
 	if err != nil {
 		return nil, err
 	}

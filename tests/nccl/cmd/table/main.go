@@ -69,15 +69,11 @@ func measure(ctx context.Context, build string, rounds int) (rows []nccl.Row, er
 		return nil, err
 	}
 	for _, v := range nccl.Versions {
-		dir, err := nccl.Fetch(ctx, v)
+		rank, err := nccl.Program(ctx, v, build)
 		if errors.Is(err, nccl.ErrUnable) {
 			fmt.Fprintln(os.Stderr, "table: left out:", err)
 			continue
 		}
-		if err != nil {
-			return nil, err
-		}
-		rank, err := nccl.Build(dir, build)
 		if err != nil {
 			return nil, err
 		}
