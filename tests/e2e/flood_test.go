@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/transport/forkfd"
 )
 
 const tooMany = `refused a connection; .* reason="too many unauthenticated connections from one address"`
@@ -113,10 +115,10 @@ func sockets(t *testing.T, pid int) (all []tcpSocket) {
 		}
 		s := tcpSocket{fd: fd}
 		if at, err := unix.Getsockname(fd); err == nil {
-			s.local = addrPort(at)
+			s.local = forkfd.SockaddrPort(at)
 		}
 		if at, err := unix.Getpeername(fd); err == nil {
-			s.peer = addrPort(at)
+			s.peer = forkfd.SockaddrPort(at)
 		}
 		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM || s.local.Port() == 0 {
 			_ = unix.Close(fd)
@@ -125,16 +127,6 @@ func sockets(t *testing.T, pid int) (all []tcpSocket) {
 		all = append(all, s)
 	}
 	return all
-}
-
-func addrPort(a unix.Sockaddr) netip.AddrPort {
-	switch a := a.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port))
-	}
-	return netip.AddrPort{}
 }
 
 func init() { helpers["flood"] = flood }

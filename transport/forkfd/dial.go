@@ -75,7 +75,7 @@ func notItself(fd int) error {
 		return err
 	}
 	other, err := unix.Getpeername(fd)
-	if err == nil && addrPort(self) == addrPort(other) {
+	if err == nil && SockaddrPort(self) == SockaddrPort(other) {
 		err = unix.ECONNREFUSED
 	}
 	return err
@@ -164,7 +164,9 @@ func zone(z string) uint32 {
 	return 0
 }
 
-func addrPort(sa unix.Sockaddr) netip.AddrPort {
+// SockaddrPort is the address and port of a TCP socket as the kernel gives them; zero of
+// any other.
+func SockaddrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))

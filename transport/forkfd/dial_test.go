@@ -76,7 +76,7 @@ func TestDialEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := addrPort(&unix.SockaddrInet4{Addr: at.(*syscall.SockaddrInet4).Addr, Port: at.(*syscall.SockaddrInet4).Port})
+	to := SockaddrPort(&unix.SockaddrInet4{Addr: at.(*syscall.SockaddrInet4).Addr, Port: at.(*syscall.SockaddrInet4).Port})
 	late := errors.New("too late")
 	for range 3 { // what fits into the queue
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, late)
