@@ -107,22 +107,22 @@ func (r *reader) lanes() []Lane {
 	return lanes
 }
 
-func (w *writer) devices(devices []Domain) {
-	w.count("domains", len(devices), MaxDomains)
-	for _, d := range devices {
+func (w *writer) domains(domains []Domain) {
+	w.count("domains", len(domains), MaxDomains)
+	for _, d := range domains {
 		w.u8(d.Port)
 		w.u32(d.RKey)
 	}
 }
 
-func (r *reader) devices() []Domain {
-	var devices []Domain
+func (r *reader) domains() []Domain {
+	var domains []Domain
 	for range r.atMost("number of domains", MaxDomains) {
 		d := Domain{Port: r.u8(), RKey: r.u32()}
 		if r.err != nil {
 			return nil
 		}
-		devices = append(devices, d)
+		domains = append(domains, d)
 	}
-	return devices
+	return domains
 }

@@ -85,13 +85,13 @@ func (m *Open) AppendTo(b []byte) ([]byte, error) {
 	w.u32(m.Listen)
 	w.bytes(m.Proof[:])
 	w.u64(m.Base)
-	w.devices(m.Domains)
+	w.domains(m.Domains)
 	w.lanes(m.Lanes)
 	return w.done("Open")
 }
 
 func (m *Open) decode(r *reader) {
-	*m = Open{Conn: r.u32(), Listen: r.u32(), Proof: r.sum(), Base: r.u64(), Domains: r.devices(), Lanes: r.lanes()}
+	*m = Open{Conn: r.u32(), Listen: r.u32(), Proof: r.sum(), Base: r.u64(), Domains: r.domains(), Lanes: r.lanes()}
 }
 
 // Accept answers Open: the receiver's half of the lanes it takes.
@@ -108,13 +108,13 @@ func (m *Accept) AppendTo(b []byte) ([]byte, error) {
 	w := writer{b: b}
 	w.u32(m.Conn)
 	w.u64(m.Base)
-	w.devices(m.Domains)
+	w.domains(m.Domains)
 	w.lanes(m.Lanes)
 	return w.done("Accept")
 }
 
 func (m *Accept) decode(r *reader) {
-	*m = Accept{Conn: r.u32(), Base: r.u64(), Domains: r.devices(), Lanes: r.lanes()}
+	*m = Accept{Conn: r.u32(), Base: r.u64(), Domains: r.domains(), Lanes: r.lanes()}
 }
 
 // Connected says which of the sender's lanes can send (IBV_QPS_RTS).

@@ -16,7 +16,7 @@ const (
 	MaxPortAddrs = 64   // addresses of a port
 	MaxAddrs     = 16   // addresses of a listener
 	MaxLanes     = 32   // lanes of a connection
-	MaxDomains   = 8    // devices of a connection, per side
+	MaxDomains   = 8    // domains of a connection, per side
 	MaxName      = 64   // bytes of a device's, interface's or host's name
 	MaxText      = 1024 // bytes of an explanation for people
 	MaxReason    = 256  // bytes of the reason of one lane

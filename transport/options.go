@@ -107,11 +107,6 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// scaled is d stretched by the time scale.
-func (o *Options) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * o.TimeScale)
-}
-
 // ownTimeout is the ack timeout that this package chooses. A slow host answers
 // late: the queue pair's own timer must follow.
 func (o *Options) ownTimeout() int {

@@ -68,9 +68,6 @@ func (m Mesh) Plain() Mesh {
 	return m
 }
 
-// Rank is a node's place, or -1.
-func (m Mesh) Rank(node string) int { return slices.Index(m.Nodes, node) }
-
 // Host is the n-th address of a subnet of IPv4.
 func Host(p netip.Prefix, n int) netip.Addr {
 	a := p.Masked().Addr().As4()

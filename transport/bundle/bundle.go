@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -159,23 +160,18 @@ func (b *Bundle) build(plan []lane.Plan) (err error) {
 	if b.Wire, err = lane.NewWire(); err != nil {
 		return err
 	}
-	place := map[lane.Port]int{}
-	var to [][]handshake.Port // of each domain
+	var ports []lane.Port     // of each domain
+	var to [][]handshake.Port // the peer's ports that its lanes lead to
 	for _, p := range plan {
-		i, ok := place[p.Port]
-		if !ok {
-			if len(to) == lane.MaxDomains {
+		i := slices.Index(ports, p.Port)
+		if i < 0 {
+			if len(ports) == lane.MaxDomains {
 				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", fault.ErrProtocol, b, lane.MaxDomains)
 			}
-			i = len(to)
-			place[p.Port] = i
-			to = append(to, nil)
+			i = len(ports)
+			ports, to = append(ports, p.Port), append(to, nil)
 		}
 		to[i] = append(to[i], p.Peer)
-	}
-	ports := make([]lane.Port, len(to))
-	for p, i := range place {
-		ports[i] = p
 	}
 	for i, p := range ports {
 		d, err := p.Open(&b.Conn, i, to[i])
@@ -193,7 +189,7 @@ func (b *Bundle) build(plan []lane.Plan) (err error) {
 	}
 	for i, p := range plan {
 		l := lane.New(&b.Conn, i, p)
-		c, err := b.domains[place[p.Port]].NewLane(l)
+		c, err := b.domains[slices.Index(ports, p.Port)].NewLane(l)
 		if err != nil {
 			return fmt.Errorf("%v: %v: %w", b, p.Port.Now(), err)
 		}

@@ -12,7 +12,7 @@ import (
 
 // connectLanes connects each lane for which the peer gave its half, in parallel,
 // and returns those that are ready to send.
-func (b *Bundle) connectLanes(ctx context.Context, devs []handshake.Domain, remote []handshake.Lane) uint32 {
+func (b *Bundle) connectLanes(ctx context.Context, domains []handshake.Domain, remote []handshake.Lane) uint32 {
 	calls := &calls{b: b, open: map[*lane.Lane]context.CancelCauseFunc{}, over: make(chan *lane.Lane, len(remote))}
 	for i := range remote {
 		r := &remote[i]
@@ -20,7 +20,7 @@ func (b *Bundle) connectLanes(ctx context.Context, devs []handshake.Domain, remo
 			continue
 		}
 		l := b.lanes[r.Index]
-		place, ok := placeOf(devs, r.Port)
+		place, ok := placeOf(domains, r.Port)
 		if !ok || lane.Kind(r.Kind) != l.Port.Kind() || r.Port != l.Peer.Index || r.PeerPort != l.Port.Index() {
 			l.Fail(fmt.Errorf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort))
 			continue

@@ -37,7 +37,7 @@ func (b *Bundle) Tried() (tried []Finding) {
 func (b *Bundle) finding(l *lane.Lane) Finding {
 	return Finding{
 		From: End{b.Session.LocalName(), l.Port.Now().String(), l.From.Addr.Unmap()},
-		To:   End{b.Session.Name(), lane.ShortName(l.Peer), l.Remote.Addr.Unmap()},
+		To:   End{b.Session.Name(), lane.PeerPort(l.Peer).Short(), l.Remote.Addr.Unmap()},
 		Why:  l.Why(),
 	}
 }

@@ -156,33 +156,33 @@ func (b *Bundle) noneWorks() error {
 }
 
 // offers returns what the peer is told: the domains and the lanes in mask.
-func (b *Bundle) offers(mask uint32) (devs []handshake.Domain, lanes []handshake.Lane) {
+func (b *Bundle) offers(mask uint32) (domains []handshake.Domain, lanes []handshake.Lane) {
 	for _, d := range b.domains {
-		devs = append(devs, handshake.Domain{Port: d.Port().Index(), RKey: d.Key()})
+		domains = append(domains, handshake.Domain{Port: d.Port().Index(), RKey: d.Key()})
 	}
 	for _, l := range b.lanes {
 		if mask&(1<<l.Index) != 0 {
 			lanes = append(lanes, l.Half())
 		}
 	}
-	return devs, lanes
+	return domains, lanes
 }
 
 // adopt takes over the peer's domains and memory.
-func (b *Bundle) adopt(base uint64, devs []handshake.Domain) error {
-	if len(devs) > lane.MaxDomains {
-		return fmt.Errorf("%w: %v: peer names %d devices; %d can be", fault.ErrProtocol, b, len(devs), lane.MaxDomains)
+func (b *Bundle) adopt(base uint64, domains []handshake.Domain) error {
+	if len(domains) > lane.MaxDomains {
+		return fmt.Errorf("%w: %v: peer names %d domains; %d can be", fault.ErrProtocol, b, len(domains), lane.MaxDomains)
 	}
 	b.PeerBase = base
-	for i, d := range devs {
+	for i, d := range domains {
 		b.PeerKeys[i] = d.RKey
 	}
 	return nil
 }
 
 // placeOf is the place of a peer's port among its domains.
-func placeOf(devs []handshake.Domain, port uint8) (int, bool) {
-	for i, d := range devs {
+func placeOf(domains []handshake.Domain, port uint8) (int, bool) {
+	for i, d := range domains {
 		if d.Port == port {
 			return i, true
 		}

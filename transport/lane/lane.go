@@ -97,19 +97,16 @@ func New(c *Conn, index int, p Plan) *Lane {
 
 // String names the path: the sender's port, the receiver's.
 func (l *Lane) String() string {
-	from, to := l.Port.Now().Short(), ShortName(l.Peer)
+	from, to := l.Port.Now().Short(), PeerPort(l.Peer).Short()
 	if !l.Conn.Sending {
 		from, to = to, from
 	}
 	return fmt.Sprintf("lane %d %s -> %s", l.Index, from, to)
 }
 
-// ShortName names a peer's port in messages that name many.
-func ShortName(p handshake.Port) string {
-	if p.Device == "" {
-		return p.Netdev
-	}
-	return fmt.Sprintf("%s:%d", p.Device, p.Num)
+// PeerPort is as much of a peer's port as names it.
+func PeerPort(p handshake.Port) *topology.Port {
+	return &topology.Port{Device: p.Device, Num: p.Num, Netdev: p.Netdev}
 }
 
 // Half is what the peer must know to connect its half.

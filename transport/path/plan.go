@@ -30,7 +30,7 @@ func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Pla
 		}
 		gid, ok := now.Answer(addr, f.GIDs)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: %v has no address that fits %s of the peer's %s", fault.ErrUnreachable, b, now, o.Addr.Unmap(), lane.ShortName(peer))
+			return nil, fmt.Errorf("%w: %v: %v has no address that fits %s of the peer's %s", fault.ErrUnreachable, b, now, o.Addr.Unmap(), lane.PeerPort(peer).Short())
 		}
 		plan = append(plan, lane.Plan{Port: p, From: now.GIDs[gid], Peer: peer, To: o.Addr})
 	}

@@ -10,7 +10,6 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/topology"
 )
 
 // Queue sizes, in work requests.
@@ -222,9 +221,8 @@ func (q *queuePair) Remark() string {
 	if ours == theirs {
 		return ""
 	}
-	there := topology.Port{Device: q.Peer.Device, Num: q.Peer.Num, Netdev: q.Peer.Netdev}
 	return fmt.Sprintf("MTU differs between the ends of a cable: %v on %s has %d, %s on %s has %d; using %d. Set the same MTU at both ends",
-		p, s.LocalName(), mtuBytes(ours), there.String(), s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs)))
+		p, s.LocalName(), mtuBytes(ours), lane.PeerPort(q.Peer), s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs)))
 }
 
 // mtuBytes is the number of bytes of an ibv_mtu.
