@@ -55,7 +55,7 @@ type Process struct {
 type mesh struct {
 	net    network
 	device topology.Device
-	gpus   []topology.Slot // of the node
+	sysfs  string // its root; "" is the usual one
 	tuning config.Tuning
 }
 
@@ -180,7 +180,7 @@ func (p *Process) openMesh(trafficClass int) (*mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mesh{net, net.Device(), topology.GPUs(options.Sysfs), c.Tuning}, nil
+	return &mesh{net, net.Device(), options.Sysfs, c.Tuning}, nil
 }
 
 // logTo is a log of this process that goes to one logger, for the length of a call

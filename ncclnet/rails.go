@@ -102,7 +102,11 @@ func (n *Net) show(m *mesh, c Caller) []rail {
 	}
 	other := n.process.host.Getenv("NCCL_TUNER_PLUGIN")
 	tuned := c.looksForTuner() && !m.tuning.Off && (other == "" || other == n.process.host.Getenv("NCCL_NET_PLUGIN"))
-	rails := railsFor(m.device, m.gpus, tuned, c)
+	var gpus []topology.Slot
+	if tuned && !m.device.TCP { // else they decide nothing
+		gpus = topology.GPUs(m.sysfs)
+	}
+	rails := railsFor(m.device, gpus, tuned, c)
 	n.shown.Store(&shown{m, rails})
 	if len(rails) > 1 {
 		n.log.Info(describeRails(rails))
