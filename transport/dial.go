@@ -107,10 +107,11 @@ func (t *Transport) establish(ctx context.Context, b *bundle.Bundle, h handshake
 // settled is the outcome of a set-up, for the log or the user.
 func (t *Transport) settled(b *bundle.Bundle, err error) error {
 	if errors.Is(err, bundle.ErrNoLane) {
-		for _, way := range b.Tried() {
+		tried := b.Tried()
+		for _, way := range tried {
 			t.log.Debug("no path", "way", way.String())
 		}
-		return fmt.Errorf("%v: %w", b, t.paths.NoPath(b.Session, b.Tried(), b.Slowness()))
+		return fmt.Errorf("%v: %w", b, t.paths.NoPath(b.Session, tried, b.Slowness()))
 	}
 	if err == nil {
 		t.paths.WhyTCP(b)
