@@ -36,7 +36,7 @@ const (
 )
 
 // The largest message fits a frame.
-const _ = uint(MaxBody - (4 + 4 + 1 + MaxLanes*(1+2+MaxReason)))
+const _ = uint(MaxBody - (4 + 4 + 4 + 1 + MaxLanes*(1+1+2+MaxReason)))
 
 // ErrFrameMAC says that a frame was changed, repeated, left out or made by someone else.
 var ErrFrameMAC = errors.New("frame with a wrong MAC")

@@ -16,9 +16,10 @@ const (
 	TypeRefuse    Type = 6
 	TypeLaneDown  Type = 7
 	TypeBye       Type = 8
+	TypeReport    Type = 9
 )
 
-var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye"}
+var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report"}
 
 func (t Type) String() string {
 	if int(t) < len(typeNames) {
@@ -56,6 +57,8 @@ func DecodeMessage(t Type, body []byte) (Message, error) {
 		m = new(LaneDown)
 	case TypeBye:
 		m = new(Bye)
+	case TypeReport:
+		m = new(Report)
 	default:
 		return nil, fmt.Errorf("message type %d is unknown", uint8(t))
 	}
@@ -67,9 +70,11 @@ func DecodeMessage(t Type, body []byte) (Message, error) {
 	return m, nil
 }
 
-// Open asks for a connection: the sender's half of every lane.
+// Open asks for a connection, or for more lanes of one: the sender's half of every lane. Of those that join, and of
+// Accept, Connected and Proved about them, Epoch is the number of the joining, from 1, which is that of the lanes too.
 type Open struct {
 	Conn    uint32
+	Epoch   uint32
 	Listen  uint32
 	Proof   [32]byte // see Proof
 	Base    uint64   // address of the sender's grant memory
@@ -82,6 +87,7 @@ func (*Open) Type() Type { return TypeOpen }
 func (m *Open) AppendTo(b []byte) ([]byte, error) {
 	w := writer{b: b}
 	w.u32(m.Conn)
+	w.u32(m.Epoch)
 	w.u32(m.Listen)
 	w.bytes(m.Proof[:])
 	w.u64(m.Base)
@@ -91,12 +97,13 @@ func (m *Open) AppendTo(b []byte) ([]byte, error) {
 }
 
 func (m *Open) decode(r *reader) {
-	*m = Open{Conn: r.u32(), Listen: r.u32(), Proof: r.sum(), Base: r.u64(), Domains: r.domains(), Lanes: r.lanes()}
+	*m = Open{Conn: r.u32(), Epoch: r.u32(), Listen: r.u32(), Proof: r.sum(), Base: r.u64(), Domains: r.domains(), Lanes: r.lanes()}
 }
 
 // Accept answers Open: the receiver's half of the lanes it takes.
 type Accept struct {
 	Conn    uint32
+	Epoch   uint32
 	Base    uint64
 	Domains []Domain
 	Lanes   []Lane
@@ -107,6 +114,7 @@ func (*Accept) Type() Type { return TypeAccept }
 func (m *Accept) AppendTo(b []byte) ([]byte, error) {
 	w := writer{b: b}
 	w.u32(m.Conn)
+	w.u32(m.Epoch)
 	w.u64(m.Base)
 	w.domains(m.Domains)
 	w.lanes(m.Lanes)
@@ -114,12 +122,13 @@ func (m *Accept) AppendTo(b []byte) ([]byte, error) {
 }
 
 func (m *Accept) decode(r *reader) {
-	*m = Accept{Conn: r.u32(), Base: r.u64(), Domains: r.domains(), Lanes: r.lanes()}
+	*m = Accept{Conn: r.u32(), Epoch: r.u32(), Base: r.u64(), Domains: r.domains(), Lanes: r.lanes()}
 }
 
 // Connected says which of the sender's lanes can send (IBV_QPS_RTS).
 type Connected struct {
 	Conn  uint32
+	Epoch uint32
 	Lanes uint32 // a bit for each lane
 }
 
@@ -128,15 +137,17 @@ func (*Connected) Type() Type { return TypeConnected }
 func (m *Connected) AppendTo(b []byte) ([]byte, error) {
 	w := writer{b: b}
 	w.u32(m.Conn)
+	w.u32(m.Epoch)
 	w.u32(m.Lanes)
 	return w.done("Connected")
 }
 
-func (m *Connected) decode(r *reader) { *m = Connected{Conn: r.u32(), Lanes: r.u32()} }
+func (m *Connected) decode(r *reader) { *m = Connected{Conn: r.u32(), Epoch: r.u32(), Lanes: r.u32()} }
 
 // Proved says on which lanes the proof write completed and the peer's token arrived, and why the others failed.
 type Proved struct {
 	Conn   uint32
+	Epoch  uint32
 	Lanes  uint32
 	Failed []LaneFailure
 }
@@ -161,6 +172,7 @@ func (*Proved) Type() Type { return TypeProved }
 func (m *Proved) AppendTo(b []byte) ([]byte, error) {
 	w := writer{b: b}
 	w.u32(m.Conn)
+	w.u32(m.Epoch)
 	w.u32(m.Lanes)
 	w.count("failed lanes", len(m.Failed), MaxLanes)
 	for _, f := range m.Failed {
@@ -172,7 +184,7 @@ func (m *Proved) AppendTo(b []byte) ([]byte, error) {
 }
 
 func (m *Proved) decode(r *reader) {
-	*m = Proved{Conn: r.u32(), Lanes: r.u32()}
+	*m = Proved{Conn: r.u32(), Epoch: r.u32(), Lanes: r.u32()}
 	for range r.atMost("number of failed lanes", MaxLanes) {
 		f := LaneFailure{Index: r.atMost("lane index", MaxLanes-1), Cause: Cause(r.atMost("cause", uint8(CauseNode))), Reason: r.text("reason", MaxReason)}
 		if r.err != nil {
@@ -218,7 +230,7 @@ func (m *Refuse) decode(r *reader) {
 	*m = Refuse{Conn: r.u32(), Code: r.u8(), Text: r.text("text", MaxText)}
 }
 
-// LaneDown says that a lane carries nothing any more.
+// LaneDown says that a lane carries nothing any more: its sender's half has come to rest.
 type LaneDown struct {
 	Conn   uint32
 	Lane   uint8

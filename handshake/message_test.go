@@ -29,18 +29,20 @@ func messages() []struct {
 		m      Message
 		golden string
 	}{
-		{&Open{Conn: 1, Listen: 2, Proof: fill32(0x40), Base: 0x5152535455565758, Domains: []Domain{{Port: 1, RKey: 0x61626364}, {Port: 2, RKey: 7}}, Lanes: testLanes()},
-			"00000001 00000002 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 5152535455565758 02 01 61626364 02 00000007" + goldenLanes},
-		{&Accept{Conn: 1, Base: 3, Domains: []Domain{{Port: 9, RKey: 8}}, Lanes: testLanes()},
-			"00000001 0000000000000003 01 09 00000008" + goldenLanes},
-		{&Connected{Conn: 1, Lanes: 0x80000001}, "00000001 80000001"},
-		{&Proved{Conn: 1, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}, {Index: 0, Cause: CauseNode, Reason: "x"}}},
-			"00000001 00000001 02 1f 00 0008 6e6f20726f757465 00 01 0001 78"},
+		{&Open{Conn: 1, Epoch: 5, Listen: 2, Proof: fill32(0x40), Base: 0x5152535455565758, Domains: []Domain{{Port: 1, RKey: 0x61626364}, {Port: 2, RKey: 7}}, Lanes: testLanes()},
+			"00000001 00000005 00000002 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 5152535455565758 02 01 61626364 02 00000007" + goldenLanes},
+		{&Accept{Conn: 1, Epoch: 6, Base: 3, Domains: []Domain{{Port: 9, RKey: 8}}, Lanes: testLanes()},
+			"00000001 00000006 0000000000000003 01 09 00000008" + goldenLanes},
+		{&Connected{Conn: 1, Epoch: 7, Lanes: 0x80000001}, "00000001 00000007 80000001"},
+		{&Proved{Conn: 1, Epoch: 8, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}, {Index: 0, Cause: CauseNode, Reason: "x"}}},
+			"00000001 00000008 00000001 02 1f 00 0008 6e6f20726f757465 00 01 0001 78"},
 		{&Ports{Ports: []Port{{Index: 2, Device: "d", Num: 1, Netdev: "n", LinkLayer: 2, LID: 3, MTU: 5, NetdevMTU: 9000, MaxMsgSize: 1 << 30, SpeedMbps: 1000}}},
 			"01 02 000164 01 00016e 02 0003 05 00002328 40000000 000003e8 00"},
 		{&Refuse{Conn: 1, Code: 4, Text: "größer"}, "00000001 04 0008 6772c3b6c39f6572"},
 		{&LaneDown{Conn: 1, Lane: 2, Epoch: 3, Reason: "x"}, "00000001 02 00000003 0001 78"},
 		{&Bye{Conn: 6}, "00000006"},
+		{&Report{Conn: 1, Lane: 31, Epoch: 2, Again: 256, Receives: []Received{{Seq: 3, Parts: []uint32{5}}, {Seq: 1 << 32, Parts: []uint32{0, 1<<32 - 1}}}},
+			"00000001 1f 00000002 0100 0002 0000000000000003 01 00000005 0000000100000000 02 00000000 ffffffff"},
 	}
 }
 
@@ -66,9 +68,9 @@ func TestMessageGolden(t *testing.T) {
 }
 
 func TestMessageTypes(t *testing.T) {
-	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Type(9)=9"}
+	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "Type(10)=:"}
 	var got []string
-	for i := range Type(10) {
+	for i := range Type(11) {
 		got = append(got, i.String()+"="+string('0'+rune(i)))
 	}
 	if diff := cmp.Diff(want, got, equalAddrs); diff != "" {
@@ -89,7 +91,7 @@ func TestMessageCutAndLengthened(t *testing.T) {
 			t.Errorf("%v with another byte: %v", tt.m.Type(), err)
 		}
 	}
-	for _, typ := range []Type{TypeAck, 9, 255} {
+	for _, typ := range []Type{TypeAck, 10, 255} {
 		if _, err := DecodeMessage(typ, nil); err == nil {
 			t.Errorf("type %d was decoded", typ)
 		}
@@ -117,6 +119,8 @@ func TestMessageRefuses(t *testing.T) {
 		{"lanes", &Open{Lanes: make([]Lane, MaxLanes+1)}, "33 lanes, at most 32"},
 		{"domains", &Open{Domains: make([]Domain, MaxDomains+1)}, "9 domains, at most 8"},
 		{"failed lanes", &Proved{Failed: make([]LaneFailure, MaxLanes+1)}, "33 failed lanes, at most 32"},
+		{"receives", &Report{Receives: make([]Received, MaxReceives+1)}, "257 receives, at most 256"},
+		{"messages of a receive", &Report{Receives: []Received{{Seq: 1, Parts: make([]uint32, MaxSubs+1)}}}, "9 messages of a receive, at most 8"},
 		{"failed lane", &Proved{Failed: []LaneFailure{{Index: 32}}}, "lane index is 32"},
 		{"cause", &Proved{Failed: []LaneFailure{{Cause: 2}}}, "cause is 2, at most 1"},
 		{"lane down", &LaneDown{Lane: 32}, "lane index is 32"},
@@ -131,8 +135,8 @@ func TestMessageRefuses(t *testing.T) {
 }
 
 func TestMessageDecodeRefuses(t *testing.T) {
-	const open = "00000001 00000002 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 5152535455565758"
-	lane := func(s string) string { return "00000001 0000000000000000 00 01" + s }
+	const open = "00000001 00000005 00000002 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 5152535455565758"
+	lane := func(s string) string { return "00000001 00000000 0000000000000000 00 01" + s }
 	tests := []struct {
 		name string
 		t    Type
@@ -149,8 +153,11 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"bad UTF-8", TypeRefuse, "00000001 00 0001 ff", "text is not plain UTF-8"},
 		{"control character", TypeRefuse, "00000001 00 0001 0a", "text is not plain UTF-8"},
 		{"long reason", TypeLaneDown, "00000001 02 00000003 0101" + strings.Repeat("61", 257), "reason has 257 bytes"},
-		{"failed lanes", TypeProved, "00000001 00000000 21", "number of failed lanes is 33"},
-		{"cause", TypeProved, "00000001 00000000 01 00 02 0000", "cause is 2, at most 1"},
+		{"failed lanes", TypeProved, "00000001 00000000 00000000 21", "number of failed lanes is 33"},
+		{"cause", TypeProved, "00000001 00000000 00000000 01 00 02 0000", "cause is 2, at most 1"},
+		{"receives", TypeReport, "00000001 00 00000000 0000 0101", "257 receives, at most 256"},
+		{"messages of a receive", TypeReport, "00000001 00 00000000 0000 0001 0000000000000001 09", "number of messages of a receive is 9"},
+		{"order of receives", TypeReport, "00000001 00 00000000 0000 0002 0000000000000002 00 0000000000000002 00", "receive 2 follows receive 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -194,7 +201,11 @@ func TestLargestMessageFitsAFrame(t *testing.T) {
 		open.Lanes = append(open.Lanes, Lane{Index: i, Kind: LaneTCP})
 		proved.Failed = append(proved.Failed, LaneFailure{Index: i, Reason: strings.Repeat("x", MaxReason)})
 	}
-	for _, m := range []Message{open, proved, &Refuse{Text: strings.Repeat("x", MaxText)}} {
+	report := &Report{}
+	for i := range uint64(MaxReceives) {
+		report.Receives = append(report.Receives, Received{Seq: i, Parts: make([]uint32, MaxSubs)})
+	}
+	for _, m := range []Message{open, proved, report, &Refuse{Text: strings.Repeat("x", MaxText)}} {
 		b, err := m.AppendTo(nil)
 		if err != nil || len(b) > MaxBody {
 			t.Errorf("%v: %d bytes, %v", m.Type(), len(b), err)

@@ -90,7 +90,7 @@ func TestPanicInBackground(t *testing.T) {
 		s, r := transporttest.Connect(t, a, b)
 		transporttest.Inject(t, "event", "GID_CHANGE", "a:rdma0")
 		transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(s.Bundle().Lanes()[0].Half().QPN))
-		transporttest.Await(t, "the next event", func() bool { return s.Bundle().Ended() != nil })
+		transporttest.Await(t, "the next event", func() bool { return s.Bundle().Lanes()[0].Accused() != nil })
 		_, _ = s.Close(), r.Close()
 	})
 	t.Run("session", func(t *testing.T) {

@@ -235,6 +235,8 @@ func connOf(m handshake.Message) (uint32, bool) {
 		return m.Conn, true
 	case *handshake.LaneDown:
 		return m.Conn, true
+	case *handshake.Report:
+		return m.Conn, true
 	case *handshake.Refuse:
 		return m.Conn, true
 	case *handshake.Bye:

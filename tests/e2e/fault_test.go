@@ -155,10 +155,10 @@ func TestCompletionErrors(t *testing.T) {
 		want  string // said on a or b
 	}{
 		{"remote access", "wr status=REM_ACCESS_ERR node=a", `remote access error`},
-		{"remote operation", "wr status=REM_OP_ERR node=a", `remote operation error`},
+		{"remote operation", "wr status=REM_OP_ERR node=a times=1000000", `remote operation error`},
 		{"local protection", "wr status=LOC_PROT_ERR node=b", `local protection error`},
-		{"transport retries", "wr status=RETRY_EXC_ERR node=a", `transport retry counter exceeded`},
-		{"flushed", "wr status=WR_FLUSH_ERR node=b", `[Ff]lush`},
+		{"transport retries", "wr status=RETRY_EXC_ERR node=a times=1000000", `transport retry counter exceeded`},
+		{"flushed", "wr status=WR_FLUSH_ERR node=b times=1000000", `[Ff]lush`},
 		{"unplugged", "unplug a:rdma0", `transport retry counter exceeded.*check both ports and the cable`},
 		{"port off", "down b:rdma0", `transport retry counter exceeded.*check both ports and the cable`},
 		{"stalled", "stall", `transport retry counter exceeded`},

@@ -41,6 +41,15 @@ func (e *Env) Scaled(d time.Duration) time.Duration {
 // Its methods are called with the bundle's mutex held, but for Moved and String.
 type Half interface {
 	lane.Sink
+	// Report is the receiver's word on what has arrived, when a lane is down at both ends;
+	// what went the other way over it is to be sent again.
+	Report(l *lane.Lane) *handshake.Report
+	// Reported is what the sender has heard of a lane that is down at both ends: what
+	// did not arrive is to be sent again. Of one that was reported before it takes only
+	// how much may be sent again; l is nil then.
+	Reported(l *lane.Lane, m *handshake.Report) error
+	// Resume sends again what there is room for, and reports whether that was all.
+	Resume() (done bool)
 	// Waiting reports whether parts may arrive.
 	Waiting() bool
 	// Outstanding is how many requests are not complete.
@@ -67,11 +76,14 @@ type Bundle struct {
 	late  time.Duration // longest that the peer has owed an answer on the session
 	mute  bool          // a lane's proof was acknowledged and the peer sent none
 
+	serving   atomic.Bool            // the set-up is over: lanes may fail, and the connection live on
 	ending    atomic.Pointer[Ending] // nil while the connection is not over
 	peerTold  atomic.Bool            // the peer needs no word about the end
 	byeOnce   sync.Once
 	bye       chan struct{}  // closed when the peer's Bye, or its end, is known
 	withdrawn atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
+
+	heed heeding // of what happens to lanes in service
 
 	mu      sync.Mutex // guards everything below, and the half's requests
 	closed  bool       // by its owner
@@ -79,6 +91,9 @@ type Bundle struct {
 	domains []lane.Domain
 	traits  lane.Traits // the strictest of the lanes'
 	regions map[*lane.Region]struct{}
+	leaving []*leaving // lanes that have failed and are not done with
+	owing   bool       // something is to be sent again
+	failed  int        // lanes so far
 }
 
 var _ lane.Bundle = (*Bundle)(nil)
@@ -91,6 +106,7 @@ func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bund
 		inbox: make(chan handshake.Message, 4+lane.MaxParts), bye: make(chan struct{}),
 		regions: map[*lane.Region]struct{}{},
 		clock:   clock{glance: env.Scaled(glance)},
+		heed:    heeding{kick: make(chan struct{}, 1)},
 	}
 	if b.Trial {
 		b.half, b.Sink = none{}, none{}
@@ -127,6 +143,9 @@ func (b *Bundle) Poll() {
 	receiving := b.half.Waiting()
 	for _, d := range b.domains {
 		d.Poll(receiving)
+	}
+	if b.owing {
+		b.owing = !b.half.Resume()
 	}
 	if !b.traits.Passive { // else every call is Go's
 		b.Board.Polled()
@@ -259,11 +278,15 @@ func (b *Bundle) guarded(what string, f func() error) error {
 // none is the half of a trial: no messages.
 type none struct{}
 
-func (none) Delivered(*lane.Lane, int)                                {}
+func (none) Delivered(*lane.Lane, int, int)                           {}
 func (none) Place(*lane.Lane, uint32, uint64, uint32) (uintptr, bool) { return 0, false }
+func (none) Dropped(*lane.Lane, uint32)                               {}
 func (none) Arrived(*lane.Lane, uint32, int64)                        {}
 func (none) Granted(uint64, []lane.Grant) error                       { return errors.New("a grant in a trial") }
-func (none) Failed(*lane.Lane, int, error)                            {}
+func (none) Regranted(*lane.Lane, uint8)                              {}
+func (none) Report(*lane.Lane) *handshake.Report                      { return nil }
+func (none) Reported(*lane.Lane, *handshake.Report) error             { return nil }
+func (none) Resume() bool                                             { return true }
 func (none) Waiting() bool                                            { return false }
 func (none) Outstanding() int                                         { return 0 }
 func (none) Abandon()                                                 {}

@@ -7,7 +7,6 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/lane"
 )
 
 // lingerTime is how long queue pairs outlive a close, for a lost last acknowledgement.
@@ -47,10 +46,6 @@ func (b *Bundle) Fail(err error) {
 	}
 }
 
-// Evidence ends the connection over a lane that is broken. It does not block, and may
-// be called from any goroutine.
-func (b *Bundle) Evidence(_ *lane.Lane, err error) { b.Fail(b.Blame(err)) }
-
 // Deliver hands the bundle a message of its peer. It runs on the session's
 // goroutine, which serves many connections, and does not block.
 func (b *Bundle) Deliver(m handshake.Message) {
@@ -59,12 +54,28 @@ func (b *Bundle) Deliver(m handshake.Message) {
 		b.end(Ending{Err: fmt.Errorf("%w: %v: %s closed the connection", fault.ErrPeerClosed, b, b.Session.Name()), leftAt: time.Now()})
 	case *handshake.Refuse:
 		b.end(Ending{Err: b.Blame(fmt.Errorf("%w: %v: %s says: %s", fault.ErrPeerRefused, b, b.Session.Name(), m.Text))})
-	default:
-		select {
-		case b.inbox <- m:
-		default:
-			b.Fail(fmt.Errorf("%w: %v: more messages than the protocol has", fault.ErrProtocol, b))
+	case *handshake.LaneDown:
+		if b.serving.Load() {
+			b.tell(news{down: m})
+			return
 		}
+		b.post(m)
+		if b.serving.Load() {
+			b.heedInbox()
+		}
+	case *handshake.Report:
+		b.tell(news{report: m})
+	default:
+		b.post(m)
+	}
+}
+
+// post puts a message where the set-up finds it.
+func (b *Bundle) post(m handshake.Message) {
+	select {
+	case b.inbox <- m:
+	default:
+		b.Fail(fmt.Errorf("%w: %v: more messages than the protocol has", fault.ErrProtocol, b))
 	}
 }
 
@@ -80,6 +91,7 @@ func (b *Bundle) end(e Ending) {
 	b.ending.CompareAndSwap(nil, &e)
 	b.Board.ComeIn()
 	b.byeOnce.Do(func() { close(b.bye) })
+	b.heed.poke()
 }
 
 // Verdict is the error of a request that is not complete, or nil while it may
@@ -94,7 +106,7 @@ func (b *Bundle) Verdict(before *Ending) error {
 	switch {
 	case e == nil, e.heard && e != before:
 		return nil
-	case b.Sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < b.env.Scaled(lingerTime) && b.delivering(e.gone):
+	case b.Sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < b.env.Scaled(lingerTime) && (b.acquitted() || b.delivering(e.gone)):
 		return nil
 	}
 	return e.Err

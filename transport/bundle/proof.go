@@ -110,6 +110,9 @@ func (p *proofs) look() {
 		}
 		var sent, came bool
 		err := b.guarded("proof", func() (err error) { sent, came, err = l.Proved(); return err })
+		if err == nil {
+			err = l.Accused()
+		}
 		if sent {
 			p.sent |= bit
 		}

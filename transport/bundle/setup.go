@@ -49,7 +49,11 @@ func (b *Bundle) Establish(ctx context.Context, plan []lane.Plan, open *handshak
 	if err != nil {
 		return 0, err
 	}
-	return b.agree(proved, theirs)
+	mask, err := b.agree(proved, theirs)
+	if err == nil {
+		b.serve()
+	}
+	return mask, err
 }
 
 // Answer sets up from the receiver's side what the sender has opened: plan is this
@@ -79,6 +83,9 @@ func (b *Bundle) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open
 	mask, agreed := b.agree(proved, theirs)
 	if err := b.send(b.verdict(proved)); err != nil {
 		return 0, err
+	}
+	if agreed == nil {
+		b.serve() // what the peer hears of a lane from here on follows
 	}
 	return mask, agreed
 }

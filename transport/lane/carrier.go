@@ -88,8 +88,9 @@ type Carrier interface {
 	Grantable() bool
 	// Prepare makes the lane ready to receive what the next grant asks for.
 	Prepare() error
-	// SendGrant puts the entries of seq into the sender's ring.
-	SendGrant(seq uint64, entries []Grant) error
+	// SendGrant puts the entries of seq into the sender's ring. Of a grant that was sent
+	// before, over another lane, again is true: Sink.Regranted says when it has come.
+	SendGrant(seq uint64, entries []Grant, again bool) error
 	// Fetch looks for grants that do not come by themselves.
 	Fetch()
 	// Owes reports whether the peer has to be told of parts that have arrived, and
@@ -102,7 +103,7 @@ type Carrier interface {
 	Unsent() int
 
 	// Stop ends all transfers, begun or posted; Drained reports whether nothing of
-	// them touches memory any more.
+	// them touches memory any more, and what had arrived has been told of.
 	Stop() error
 	Drained() bool
 	// Close gives everything back. It may be called again.
@@ -123,19 +124,20 @@ type Part struct {
 // Sink is the messages of a connection, to its lanes.
 type Sink interface {
 	// Delivered says that the peer has a part of a request.
-	Delivered(l *Lane, request int)
+	Delivered(l *Lane, request, part int)
 	// Place asks where a part goes that begins to arrive on a lane whose carrier
 	// places it itself. It reports false when the peer must not send it: the
 	// connection has ended.
 	Place(l *Lane, v uint32, offset uint64, size uint32) (addr uintptr, ok bool)
+	// Dropped says that the part which began to arrive last will not end on the lane.
+	Dropped(l *Lane, v uint32)
 	// Arrived says that a part has arrived, whole.
 	Arrived(l *Lane, v uint32, size int64)
 	// Granted says that a grant has come that no device writes into the ring. An
 	// error says that it must not.
 	Granted(seq uint64, entries []Grant) error
-	// Failed says that a lane is out of service; request is whose part failed, or
-	// Receive, or Other.
-	Failed(l *Lane, request int, err error)
+	// Regranted says that a grant that was sent again is in the sender's ring.
+	Regranted(l *Lane, slot uint8)
 }
 
 // Bundle is what holds the lanes of a connection. Its methods may be called from any
@@ -143,18 +145,14 @@ type Sink interface {
 type Bundle interface {
 	// Fail ends the connection.
 	Fail(err error)
-	// Evidence says, outside of a poll, that a lane is broken.
+	// Evidence says that a lane is broken: the connection goes on over the others.
 	Evidence(l *Lane, err error)
+	// Suspect says that a lane may be: it is left as long as there is another.
+	Suspect(l *Lane, err error)
 }
 
-// What has failed when it is no part of a request.
-const (
-	Other   = -1
-	Receive = -2
-)
-
-// Flushed marks, in what Sink.Failed is told, the end of what was outstanding on a lane
-// that had failed before.
+// Flushed marks the error of what was outstanding on a lane that had failed before, for
+// a reason that is not known here.
 type Flushed struct{ Cause error }
 
 func (f Flushed) Error() string { return f.Cause.Error() }

@@ -11,7 +11,7 @@ type Grant struct {
 	RKeys    [MaxDomains]uint32 // one for each domain of the receiver
 	N        uint8              // entries of this slot
 	Sub      uint8              // number of this entry
-	_        [6]byte            // flags 2 and the epoch of the lane set 4, for failover: 0
+	_        [6]byte            // 0
 	Seq      uint64             // of the receive, from 1; read with acquire
 }
 

@@ -3,21 +3,29 @@ package lane
 // Imm is what the end of a part says: which part of which sub-receive it completes,
 // and how many plain writes came before it.
 //
-//	31      24 23   21 20   16 15     11 10     3 2   0
-//	[ slot 8 ][ sub 3 ][ part 5 ][ last 5 ][ writes 8 ][ 0 3 ]
+//	31      24 23   21 20   16 15     11 10     3   2   1   0
+//	[ slot 8 ][ sub 3 ][ part 5 ][ last 5 ][ writes 8 ][again 1][ 0 2 ]
 //
-// Last is the number of the message's last part. On the wire it is in network order.
+// Last is the number of the message's last part; Again marks a part that was sent before,
+// over a lane that failed. On the wire it is in network order.
 type Imm struct {
 	Slot   uint8
 	Sub    uint8
 	Part   uint8
 	Last   uint8
 	Writes uint8
+	Again  bool
 }
+
+const immAgain = 1 << 2
 
 // Encode is the immediate as a number.
 func (m Imm) Encode() uint32 {
-	return uint32(m.Slot)<<24 | uint32(m.Sub&7)<<21 | uint32(m.Part&31)<<16 | uint32(m.Last&31)<<11 | uint32(m.Writes)<<3
+	var again uint32
+	if m.Again {
+		again = immAgain
+	}
+	return uint32(m.Slot)<<24 | uint32(m.Sub&7)<<21 | uint32(m.Part&31)<<16 | uint32(m.Last&31)<<11 | uint32(m.Writes)<<3 | again
 }
 
 // DecodeImm reports whether v is a well-formed immediate.
@@ -28,6 +36,7 @@ func DecodeImm(v uint32) (Imm, bool) {
 		Part:   uint8(v>>16) & 31,
 		Last:   uint8(v>>11) & 31,
 		Writes: uint8(v >> 3),
+		Again:  v&immAgain != 0,
 	}
-	return m, v&7 == 0 && m.Part <= m.Last
+	return m, v&3 == 0 && m.Part <= m.Last
 }

@@ -17,7 +17,8 @@ func TestImm(t *testing.T) {
 		{"sub", Imm{Sub: 7}, 0x00e00000},
 		{"one of many parts", Imm{Part: 3, Last: 31}, 0x0003f800},
 		{"writes", Imm{Writes: 0xff}, 0x000007f8},
-		{"all", Imm{Slot: 255, Sub: 7, Part: 31, Last: 31, Writes: 255}, 0xfffffff8},
+		{"again", Imm{Again: true}, 0x00000004},
+		{"all", Imm{Slot: 255, Sub: 7, Part: 31, Last: 31, Writes: 255, Again: true}, 0xfffffffc},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -30,7 +31,7 @@ func TestImm(t *testing.T) {
 			}
 		})
 	}
-	for _, v := range []uint32{1, 2, 4, 7, Imm{Part: 2, Last: 1}.Encode()} {
+	for _, v := range []uint32{1, 2, 3, 5, 7, Imm{Part: 2, Last: 1}.Encode()} {
 		if m, ok := DecodeImm(v); ok {
 			t.Errorf("DecodeImm(%#08x) = %+v, want it refused", v, m)
 		}
@@ -39,7 +40,7 @@ func TestImm(t *testing.T) {
 
 func FuzzImm(f *testing.F) {
 	f.Add(uint32(0))
-	f.Add(uint32(0xfffffff8))
+	f.Add(uint32(0xfffffffc))
 	f.Fuzz(func(t *testing.T, v uint32) {
 		if m, ok := DecodeImm(v); ok && m.Encode() != v {
 			t.Errorf("%#08x decodes to %+v, which encodes to %#08x", v, m, m.Encode())

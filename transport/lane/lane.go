@@ -1,12 +1,14 @@
 package lane
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
 	"ncclmesh/transport/stats"
 	"ncclmesh/transport/topology"
 )
@@ -66,7 +68,8 @@ func (c *Conn) String() string {
 type Lane struct {
 	Carrier
 	Conn   *Conn
-	Index  uint8 // among the lanes of the connection
+	Index  uint8  // among the lanes of the connection
+	Epoch  uint32 // of the set-up that made it: 0 is the connection's own
 	Port   Port
 	From   topology.Address // address of the port
 	Peer   handshake.Port
@@ -79,8 +82,9 @@ type Lane struct {
 
 	Reached atomic.Bool // the peer's kernel has answered, and its process may be slow to
 
-	state State
-	why   error
+	accused atomic.Pointer[error] // evidence against the lane
+	state   State
+	why     error
 }
 
 // New makes a connection's lane, without a carrier.
@@ -116,11 +120,26 @@ func (l *Lane) Half() handshake.Lane {
 	return h
 }
 
-// Break takes a lane in service out of it and tells the connection. request is what
-// failed with it; see Sink.Failed.
-func (l *Lane) Break(request int, err error) {
-	if l.state == Up {
+// Break hands on an error that the lane's carrier met. A lane that is broken goes out
+// of service and its connection lives on; what is no fault of the lane ends that.
+func (l *Lane) Break(err error) {
+	switch {
+	case errors.Is(err, fault.ErrUsage), errors.Is(err, fault.ErrProtocol), errors.Is(err, fault.ErrInternal):
+		l.Conn.Bundle.Fail(err)
+	case l.state == Up:
 		l.Fail(err)
+		l.Conn.Bundle.Evidence(l, err)
 	}
-	l.Conn.Sink.Failed(l, request, err)
+}
+
+// Accuse notes evidence against the lane. It may be called from any goroutine.
+func (l *Lane) Accuse(err error) { l.accused.CompareAndSwap(nil, &err) }
+
+// Accused is the first evidence against the lane, or nil. It may be called from any
+// goroutine.
+func (l *Lane) Accused() error {
+	if e := l.accused.Load(); e != nil {
+		return *e
+	}
+	return nil
 }

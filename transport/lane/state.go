@@ -13,8 +13,9 @@ import "fmt"
 //	                         Stopped
 //
 // The set-up of a bundle takes lanes from Made to Up, or Down. A carrier that finds
-// its lane broken while it polls takes it Down and tells the sink. When the connection
-// ends its bundle stops every lane.
+// its lane broken takes it Down and tells the bundle, which stops it; nothing comes
+// up again: what takes its place is another lane. When the connection ends its bundle
+// stops every lane.
 type State uint8
 
 const (

@@ -2,7 +2,12 @@ package lane
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/transport/fault"
 )
 
 func TestStateString(t *testing.T) {
@@ -53,30 +58,59 @@ func TestStateAtFirst(t *testing.T) {
 	}
 }
 
-// told is what a lane says when it breaks.
-type told struct {
-	Sink
-	requests []int
-	errs     []error
-}
+// told is what a bundle is told of its lane.
+type told struct{ said []string }
 
-func (s *told) Failed(_ *Lane, request int, err error) {
-	s.requests, s.errs = append(s.requests, request), append(s.errs, err)
-}
+func (b *told) Fail(err error)              { b.said = append(b.said, "fail: "+err.Error()) }
+func (b *told) Evidence(_ *Lane, err error) { b.said = append(b.said, "evidence: "+err.Error()) }
+func (b *told) Suspect(_ *Lane, err error)  { b.said = append(b.said, "suspect: "+err.Error()) }
 
-// A lane that breaks tells of every request that breaks with it, and keeps the first
-// reason: the others are its consequences.
+// A lane in service that breaks goes out of it and says so once: what follows is a
+// consequence. What is no fault of the lane ends the connection, and the lane stays.
 func TestBreak(t *testing.T) {
-	first, second := errors.New("the cable"), errors.New("a flushed write")
-	s := &told{}
-	l := &Lane{Conn: &Conn{Sink: s}, state: Up}
-	l.Break(3, first)
-	l.Break(4, second)
-	if l.State() != Down || l.Why() != first {
-		t.Errorf("%v for %v, want it down for %v", l.State(), l.Why(), first)
+	cable, flushed := errors.New("the cable"), errors.New("a flushed write")
+	usage := fmt.Errorf("%w: memory", fault.ErrUsage)
+	for _, tt := range []struct {
+		name string
+		from State
+		errs []error
+		to   State
+		why  error
+		said []string
+	}{
+		{"in service", Up, []error{cable, flushed}, Down, cable, []string{"evidence: the cable"}},
+		{"being set up", Connected, []error{cable}, Connected, nil, nil},
+		{"stopped", Stopped, []error{cable}, Stopped, nil, nil},
+		{"the user's fault", Up, []error{usage}, Up, nil, []string{"fail: invalid use: memory"}},
+		{"the peer's fault, of a lane that failed", Down, []error{fault.ErrProtocol}, Down, nil, []string{"fail: peer broke the protocol"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := &told{}
+			l := &Lane{Conn: &Conn{Bundle: b}, state: tt.from}
+			for _, err := range tt.errs {
+				l.Break(err)
+			}
+			if l.State() != tt.to || l.Why() != tt.why {
+				t.Errorf("%v for %v, want %v for %v", l.State(), l.Why(), tt.to, tt.why)
+			}
+			if diff := cmp.Diff(tt.said, b.said); diff != "" {
+				t.Errorf("the bundle was told (-want +got):\n%s", diff)
+			}
+		})
 	}
-	if len(s.errs) != 2 || s.requests[0] != 3 || s.requests[1] != 4 || s.errs[0] != first || s.errs[1] != second {
-		t.Errorf("told of requests %v with %v", s.requests, s.errs)
+}
+
+// The first evidence against a lane counts.
+func TestAccuse(t *testing.T) {
+	l := &Lane{}
+	if l.Accused() != nil {
+		t.Errorf("a new lane is accused: %v", l.Accused())
+	}
+	first := errors.New("queue pair fatal")
+	l.Accuse(first)
+	l.Accuse(errors.New("device fatal"))
+	if l.Accused() != first {
+		t.Errorf("accused of %v, want %v", l.Accused(), first)
 	}
 }
 

@@ -3,7 +3,6 @@ package message
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -33,10 +32,14 @@ func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
 		r.bad(l, v, fmt.Sprintf("%d bytes for a buffer of %d", int64(s.size)+size, s.capacity))
 		return
 	}
+	if m.Again && !r.countAgain() {
+		r.bad(l, v, "more parts were sent again than may be")
+		return
+	}
 	s.seen |= 1 << m.Part
 	s.size += uint32(size)
 	l.Bytes.Add(uint64(size))
-	if bits.OnesCount32(s.seen) <= int(s.last) {
+	if !s.whole() {
 		return
 	}
 	r.bytes.Add(uint64(s.size))
@@ -104,15 +107,15 @@ func (r recvHalf) bad(l *lane.Lane, v uint32, why string) {
 	r.b.Fail(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", fault.ErrProtocol, r.b, l, v, why))
 }
 
-// Failed ends the connection: every outstanding receive sees its error.
-func (r recvHalf) Failed(_ *lane.Lane, what int, err error) {
-	if err = r.failed(err); what == lane.Receive && r.b.Ended() == nil {
-		err = r.b.Blame(err)
+// Dropped takes back that a part has begun to arrive: it will on another lane.
+func (r recvHalf) Dropped(_ *lane.Lane, v uint32) {
+	m, _ := lane.DecodeImm(v)
+	if req := &r.requests[m.Slot]; req.active && int(m.Sub) < req.n {
+		req.subs[m.Sub].begun &^= 1 << m.Part
 	}
-	r.b.Fail(err)
 }
 
-func (r recvHalf) Delivered(l *lane.Lane, _ int) {
+func (r recvHalf) Delivered(l *lane.Lane, _, _ int) {
 	r.b.Fail(fmt.Errorf("%w: %v: %v: completion of a part at the receiver", fault.ErrInternal, r.b, l))
 }
 
@@ -123,6 +126,7 @@ func (r recvHalf) Granted(uint64, []lane.Grant) error {
 func (r recvHalf) Abandon() {
 	r.abandon()
 	r.granted = 0
+	r.again, r.coming = slots{}, slots{}
 }
 
 // subsOf calls f with every outstanding sub-receive whose buffer lies in g.

@@ -1,7 +1,6 @@
 package message
 
 import (
-	"errors"
 	"fmt"
 
 	"ncclmesh/transport/bundle"
@@ -108,14 +107,4 @@ func (c *conn) DeregMR(r *lane.Region) error {
 		}
 	}
 	return c.b.Drop(r)
-}
-
-// failed says how a lane's failure ends the connection: what was flushed is the
-// consequence of an end that came before.
-func (c *conn) failed(err error) error {
-	var flushed lane.Flushed
-	if why := c.b.Ended(); why != nil && errors.As(err, &flushed) {
-		return why
-	}
-	return err
 }

@@ -89,10 +89,15 @@ func (s sendHalf) recycle(r *Request)        { s.SendConn.recycle(r) }
 func (s sendHalf) settled(*lane.Region) bool { return false } // its requests are sends
 func (s sendHalf) withdraw(*lane.Region)     {}
 
-// Granted stores a grant as a device would have, sequence last.
+// Granted stores a grant as a device would have, sequence last. Once a lane has failed
+// grants may be sent again that have come before.
 func (s sendHalf) Granted(seq uint64, entries []lane.Grant) error {
 	slot := s.b.Wire.Slot(seq)
-	if seq-s.head >= lane.Window || slot[0].Seq >= seq {
+	before := seq < s.head || slot[0].Seq >= seq
+	switch {
+	case before && seq > 0 && s.b.LostLanes() > 0:
+		return nil
+	case before, seq-s.head >= lane.Window:
 		return fmt.Errorf("grant %d is out of turn; %d is next", seq, s.head)
 	}
 	for i := range entries {
@@ -103,27 +108,21 @@ func (s sendHalf) Granted(seq uint64, entries []lane.Grant) error {
 }
 
 // Delivered counts a part that has reached the peer.
-func (s sendHalf) Delivered(l *lane.Lane, request int) {
-	if request >= len(s.requests) || !s.requests[request].active {
-		s.b.Fail(fmt.Errorf("%w: %v: completion for request %d, which is not outstanding", fault.ErrInternal, s.b, request))
+func (s sendHalf) Delivered(l *lane.Lane, request, part int) {
+	if request >= len(s.requests) || !s.requests[request].active || part >= lane.MaxParts || s.requests[request].left&(1<<part) == 0 {
+		s.b.Fail(fmt.Errorf("%w: %v: completion for part %d of request %d, which is not outstanding", fault.ErrInternal, s.b, part, request))
 		return
 	}
 	req := &s.requests[request]
-	l.Backlog -= int64(req.parts[l.Index])
-	if req.left--; req.left == 0 {
-		req.complete()
-	}
+	l.Backlog -= int64(req.sent.sizes[part])
+	s.deliver(req, part)
 }
 
-// Failed gives an error to the request it belongs to and ends the connection.
-func (s sendHalf) Failed(l *lane.Lane, request int, err error) {
-	err = s.failed(err)
-	if request >= 0 && request < len(s.requests) {
-		if r := &s.requests[request]; r.active && r.err == nil {
-			r.err = err
-		}
+// deliver takes a part off those that a request waits for.
+func (s sendHalf) deliver(r *Request, part int) {
+	if r.left &^= 1 << part; r.left == 0 {
+		r.complete()
 	}
-	s.b.Fail(err)
 }
 
 func (s sendHalf) Arrived(l *lane.Lane, v uint32, _ int64) {
@@ -133,4 +132,10 @@ func (s sendHalf) Arrived(l *lane.Lane, v uint32, _ int64) {
 func (s sendHalf) Place(l *lane.Lane, v uint32, _ uint64, _ uint32) (uintptr, bool) {
 	s.Arrived(l, v, 0)
 	return 0, false
+}
+
+func (s sendHalf) Dropped(*lane.Lane, uint32) {} // nothing comes to a sender
+
+func (s sendHalf) Regranted(l *lane.Lane, slot uint8) {
+	s.b.Fail(fmt.Errorf("%w: %v: %v: completion of grant %d at the sender", fault.ErrInternal, s.b, l, slot))
 }

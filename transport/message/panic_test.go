@@ -25,11 +25,11 @@ func (b *broken) Send(p *lane.Part) error {
 	return b.Carrier.Send(p)
 }
 
-func (b *broken) SendGrant(seq uint64, entries []lane.Grant) error {
+func (b *broken) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 	if b.in == "SendGrant" {
 		panic("in SendGrant")
 	}
-	return b.Carrier.SendGrant(seq, entries)
+	return b.Carrier.SendGrant(seq, entries, again)
 }
 
 func (b *broken) Stop() error {

@@ -23,13 +23,17 @@ type RecvConn struct {
 	conn
 	next    uint64 // sequence of the next receive
 	granted int    // sub-receives outstanding
+
+	again   slots // of receives that are to be granted again
+	coming  slots // whose grant was sent again and may not have come
+	resends int   // parts that may yet arrive again
 }
 
 // NewRecv makes a receive half, and the bundle for it to stand on, which has no lanes
 // yet.
 func NewRecv(env *bundle.Env, s *control.Session, id uint32) *RecvConn {
 	r := &RecvConn{next: 1}
-	r.requests = r.newRequests(lane.MaxSubs, 0)
+	r.requests = r.newRequests(lane.MaxSubs)
 	r.half = recvHalf{r}
 	r.b = bundle.New(env, s, id, false, r.half)
 	return r
@@ -52,29 +56,45 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 	n := len(bufs)
 	req := &r.requests[lane.SlotOf(r.next)]
 	l := r.grantLane()
-	if req.busy() || r.granted+n > lane.Window || l == nil {
+	if l == nil || !r.free(req, n) {
 		r.b.Poll()
-		if l = r.grantLane(); req.busy() || r.granted+n > lane.Window || l == nil {
+		if l = r.grantLane(); l == nil || !r.free(req, n) {
 			r.waits.Add(1)
 			return nil, r.b.Ended()
 		}
 	}
-	for _, k := range r.b.Lanes() {
-		if k.InService() {
-			if err := k.Prepare(); err != nil {
-				r.b.Fail(err)
-				return nil, err
-			}
-		}
-	}
-	if err := l.SendGrant(r.next, r.grant(req, bufs)); err != nil {
-		req.err = err
-		r.b.Fail(err)
-		return nil, err
-	}
+	r.prepare()
+	entries := r.grant(req, bufs)
+	r.send(l, req, entries, false)
 	r.next++
 	r.granted += n
 	return req, nil
+}
+
+// free reports whether a receive of n buffers can be granted as req. Receives that are
+// to be granted again come first, and a slot whose grant may yet be written again is
+// not used: that would land on the new one.
+func (r *RecvConn) free(req *Request, n int) bool {
+	return !req.busy() && r.granted+n <= lane.Window && r.again.none() && !r.coming.has(req.index)
+}
+
+// prepare makes the lanes ready to receive what the next grant, or report, asks for.
+func (r *RecvConn) prepare() {
+	for _, k := range r.b.Lanes() {
+		if k.InService() {
+			if err := k.Prepare(); err != nil {
+				k.Break(err)
+			}
+		}
+	}
+}
+
+// send gives a lane the grant of a receive. One that it does not take is lost with it.
+func (r *RecvConn) send(l *lane.Lane, req *Request, entries []lane.Grant, again bool) {
+	req.lane = l.Index
+	if err := l.SendGrant(req.seq, entries, again); err != nil {
+		l.Break(err)
+	}
 }
 
 // check reports what is wrong with the buffers of a receive.
@@ -95,7 +115,7 @@ func (r *RecvConn) check(bufs []Buffer) error {
 func (r *RecvConn) grant(req *Request, bufs []Buffer) []lane.Grant {
 	n := len(bufs)
 	r.begin(req, n)
-	req.left = n
+	req.left, req.seq = uint32(n), r.next
 	slot := r.b.Wire.Slot(r.next)
 	for i := range bufs {
 		b, g := &bufs[i], &slot[i]

@@ -17,12 +17,24 @@ type Request struct {
 	active bool   // busy says whether it still is
 	gen    uint64 // counts its uses
 	done   bool
-	err    error // of its own work requests
-	n      int   // messages: 1 for a send
-	left   int   // parts of a send, or sub-receives, that are not complete
+	n      int    // messages: 1 for a send
+	left   uint32 // sub-receives that are not complete; of a send a bit for each part
+	seq    uint64 // of the receive
+	lane   uint8  // of a receive: that last carried its grant
 
-	subs  []sub    // of each message; as many as a request of this half can have
-	parts []uint32 // of a send: the bytes of its part on each lane
+	subs []sub // of each message; as many as a request of this half can have
+	sent *sent // nil of a receive
+}
+
+// sent is what is known of a send's parts until they are delivered.
+type sent struct {
+	addr  uintptr // of the message
+	sub   uint8   // of the receive
+	last  uint8   // number of its last part
+	lost  uint32  // a bit for each part that is to be sent again
+	again uint32  // a bit for each that was, and is charged to what may be
+	lanes [lane.MaxParts]uint8
+	sizes [lane.MaxParts]uint32
 }
 
 // A board has room for all of them.
@@ -44,16 +56,12 @@ type sub struct {
 	gone     bool   // the buffer was deregistered
 }
 
-// newRequests makes the requests of a half, each of up to subs messages in up to
-// parts parts.
-func (c *conn) newRequests(subs, parts int) []Request {
+// newRequests makes the requests of a half, each of up to subs messages.
+func (c *conn) newRequests(subs int) []Request {
 	all := make([]Request, lane.Window)
-	s, p := make([]sub, lane.Window*subs), make([]uint32, lane.Window*parts)
+	s := make([]sub, lane.Window*subs)
 	for i := range all {
-		all[i] = Request{
-			c: c, index: i,
-			subs: s[i*subs : (i+1)*subs : (i+1)*subs], parts: p[i*parts : (i+1)*parts : (i+1)*parts],
-		}
+		all[i] = Request{c: c, index: i, subs: s[i*subs : (i+1)*subs : (i+1)*subs]}
 	}
 	return all
 }
@@ -93,8 +101,6 @@ func (r *Request) Test() (done bool, sizes Sizes, err error) {
 		c.b.Poll()
 	}
 	switch {
-	case !r.done && r.err != nil:
-		return false, sizes, r.err
 	case !r.done:
 		return false, sizes, c.b.Verdict(before)
 	case c.b.Owes():
@@ -112,7 +118,7 @@ func (r *Request) Test() (done bool, sizes Sizes, err error) {
 
 // begin makes r outstanding with n buffers.
 func (c *conn) begin(r *Request, n int) {
-	r.active, r.done, r.err, r.n = true, false, nil, n
+	r.active, r.done, r.n = true, false, n
 	r.gen++
 	c.b.Board.Begin(r.index, r.gen)
 	c.pending++

@@ -7,6 +7,7 @@ import (
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stats"
 )
 
 // SendConn is the send half of a connection.
@@ -23,6 +24,10 @@ type SendConn struct {
 	split   [lane.MaxParts]int
 	part    lane.Part // that is being sent
 
+	lost    bool // parts are to be sent again
+	resends int  // that may be
+	resent  stats.Counter
+
 	waiting bool   // the next message has been counted in waits
 	misses  uint64 // sends without a grant, answered by the board, until the last message
 	asked   uint   // times that lanes were asked for grants
@@ -33,8 +38,10 @@ type SendConn struct {
 // A message of fewer bytes than threshold goes over one lane.
 func NewSend(env *bundle.Env, s *control.Session, id uint32, threshold int) *SendConn {
 	c := &SendConn{threshold: threshold, head: 1, free: make([]uint16, 0, lane.Window)}
-	c.requests = c.newRequests(1, lane.MaxParts)
+	c.requests = c.newRequests(1)
+	parts := make([]sent, lane.Window)
 	for i := range c.requests {
+		c.requests[i].sent = &parts[i]
 		c.free = append(c.free, uint16(lane.Window-1-i))
 	}
 	c.half = sendHalf{c}
@@ -66,6 +73,9 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 	}
 	size = s.clamp(size, g)
 	n, which := s.cut(size)
+	if n == 0 || s.lost { // no lane is in service, or parts that were sent before come first
+		return nil, nil
+	}
 	if !s.room(which) {
 		s.b.Poll()
 		if err := s.b.Ended(); err != nil || !s.room(which) {
@@ -73,11 +83,7 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 		}
 	}
 	req := s.take(size, n, r)
-	if err := s.post(req, g, addr, n, which); err != nil {
-		req.err = err
-		s.b.Fail(err)
-		return nil, err
-	}
+	s.post(req, g, addr, n, which)
 	s.use(g)
 	s.counted()
 	s.bytes.Add(uint64(size))
@@ -143,7 +149,8 @@ func (s *SendConn) take(size, n int, r *lane.Region) *Request {
 	req := &s.requests[s.free[len(s.free)-1]]
 	s.free = s.free[:len(s.free)-1]
 	s.begin(req, 1)
-	req.left = n
+	req.left = 1<<n - 1
+	req.seq = s.head
 	req.subs[0].size = uint32(size)
 	if size > 0 {
 		req.subs[0].region = r
@@ -153,33 +160,39 @@ func (s *SendConn) take(size, n int, r *lane.Region) *Request {
 }
 
 // post sends the parts of a message as it was cut.
-func (s *SendConn) post(req *Request, g *lane.Grant, addr uintptr, n, which int) error {
-	p := &s.part
+func (s *SendConn) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
+	q, p := req.sent, &s.part
+	q.addr, q.sub, q.last, q.lost, q.again = addr, g.Sub, uint8(n-1), 0, 0
 	*p = lane.Part{
 		Request: req.index, Grant: g, Region: req.subs[0].region,
-		Imm: lane.Imm{Slot: lane.SlotOf(s.head), Sub: g.Sub, Last: uint8(n - 1)},
+		Imm: lane.Imm{Slot: lane.SlotOf(s.head), Sub: g.Sub, Last: q.last},
 	}
 	for i, l := range s.b.Lanes() {
 		b := s.split[i]
-		req.parts[i] = uint32(b)
 		if b == 0 && i != which {
 			continue
 		}
+		q.lanes[p.Imm.Part], q.sizes[p.Imm.Part] = uint8(i), uint32(b)
 		p.Local, p.Size = addr+uintptr(p.Offset), b
-		if err := l.Send(p); err != nil {
-			return err
-		}
-		l.Backlog += int64(b)
-		l.Bytes.Add(uint64(b))
-		l.Parts.Add(1)
+		s.send(l, p)
 		p.Offset += uint64(b)
 		p.Imm.Part++
 	}
-	return nil
+}
+
+// send gives a lane a part. One that it does not take is lost with the lane.
+func (s *SendConn) send(l *lane.Lane, p *lane.Part) {
+	if err := l.Send(p); err != nil {
+		l.Break(err)
+	}
+	l.Backlog += int64(p.Size)
+	l.Bytes.Add(uint64(p.Size))
+	l.Parts.Add(1)
 }
 
 // cut divides a message over the lanes as split does. Where a part should have a least
 // size, a message stays whole as long as they would have less, and lanes take turns.
+// It returns 0 when no lane is in service.
 func (s *SendConn) cut(size int) (n, which int) {
 	lanes, threshold := s.b.Lanes(), s.threshold
 	if least := s.b.Traits().Cut; least > 0 {
@@ -190,11 +203,15 @@ func (s *SendConn) cut(size int) (n, which int) {
 			return 1, which
 		}
 	}
+	some := false
 	for i, l := range lanes {
 		s.shares[i] = share{backlog: l.Backlog}
 		if l.InService() {
-			s.shares[i].weight = l.Weight
+			s.shares[i].weight, some = l.Weight, true
 		}
+	}
+	if !some {
+		return 0, 0
 	}
 	return split(size, s.shares[:len(lanes)], threshold, s.split[:])
 }
@@ -220,7 +237,7 @@ func (s *SendConn) room(which int) bool {
 		if b := s.split[i]; b > 0 || i == which {
 			ok, err := l.Room(b)
 			if err != nil {
-				s.b.Fail(err)
+				l.Break(err)
 			}
 			if !ok {
 				return false

@@ -101,7 +101,8 @@ func FuzzReturns(f *testing.F) {
 		c := &lane.Conn{Sending: true, Sink: sink}
 		l := lane.New(c, 0, lane.Plan{Port: NewPort(topology.Port{Netdev: "p0"}, 0, Options{})})
 		k := &socket{Lane: l, outgoing: outgoing{accepted: 2}}
-		k.parts[0].request, k.parts[1].request = 7, 8
+		k.parts[0] = sentPart{request: 7, part: 9}
+		k.parts[1] = sentPart{request: 8, part: 10}
 		have := b[:min(int(cut), len(b))]
 		used, err := k.takeReturns(have)
 		if err == nil {
@@ -137,7 +138,12 @@ type sender struct {
 	granted   [][]byte // as they were sent
 }
 
-func (s *sender) Delivered(_ *lane.Lane, request int) { s.delivered = append(s.delivered, request) }
+func (s *sender) Delivered(_ *lane.Lane, request, part int) {
+	if part != request+2 {
+		s.t.Fatalf("part %d of request %d", part, request)
+	}
+	s.delivered = append(s.delivered, request)
+}
 
 func (s *sender) Granted(seq uint64, entries []lane.Grant) error {
 	if n := len(entries); n < 1 || n > lane.MaxSubs {

@@ -66,7 +66,7 @@ func (d *domain) Port() lane.Port { return d.port }
 
 // NewLane makes the socket that carries l, to be connected.
 func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
-	k, err := newSocket(d.port, l)
+	k, err := newSocket(d, l)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 func (d *domain) Poll(receiving bool) {
 	for _, k := range d.sockets {
 		if err := k.poll(receiving); err != nil {
-			k.Break(lane.Other, err)
+			k.Break(err)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (d *domain) Flush(idle bool) {
 	}
 	for _, k := range d.sockets {
 		if err := k.acknowledge(idle); err != nil {
-			k.Break(lane.Other, err)
+			k.Break(err)
 		}
 	}
 }

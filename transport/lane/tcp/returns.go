@@ -19,7 +19,10 @@ type returns struct {
 
 // SendGrant queues a grant, behind an acknowledgement of what has arrived, and
 // gives the kernel what it takes.
-func (k *socket) SendGrant(seq uint64, entries []lane.Grant) error {
+func (k *socket) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
+	if again { // the sender's processor sees that it comes too late, if it does
+		k.Conn.Sink.Regranted(k.Lane, lane.SlotOf(seq))
+	}
 	out := k.mem.out[:]
 	if len(out)-k.outTail < 2*maxReturn {
 		k.outTail = copy(out, out[k.outHead:k.outTail])
@@ -59,7 +62,7 @@ func (k *socket) Prepare() error { return nil }
 // Fetch takes in grants and acknowledgements.
 func (k *socket) Fetch() {
 	if err := k.readReturns(); err != nil {
-		k.Break(lane.Other, err)
+		k.Break(err)
 	}
 }
 
@@ -205,7 +208,7 @@ func (k *socket) acknowledged(count uint64) error {
 		k.oldest = (k.oldest + 1) % lane.Window
 		k.accepted--
 		k.delivered++
-		k.Conn.Sink.Delivered(k.Lane, p.request)
+		k.Conn.Sink.Delivered(k.Lane, p.request, p.part)
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ type outgoing struct {
 // sentPart is a part that is not delivered.
 type sentPart struct {
 	request int
+	part    int
 	local   uintptr
 	size    int
 	code    uint64 // number of its header's code
@@ -34,7 +35,7 @@ type sentPart struct {
 // Send queues a part. When nothing waits before it the kernel is given it at once.
 func (k *socket) Send(p *lane.Part) error {
 	i := (k.oldest + k.accepted + k.queued) % lane.Window
-	k.parts[i] = sentPart{p.Request, p.Local, p.Size, k.sealer.next}
+	k.parts[i] = sentPart{p.Request, int(p.Imm.Part), p.Local, p.Size, k.sealer.next}
 	k.sealer.next += uint64(k.sealer.codes(p.Size))
 	head := &k.mem.heads[i]
 	dataFrame{p.Imm.Encode(), uint32(p.Size), p.Offset}.encode((*[frameHeader]byte)(head[:]))

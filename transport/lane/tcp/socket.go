@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ const (
 // have written them.
 type socket struct {
 	*lane.Lane
+	domain  *domain
 	port    *Port
 	fd      int // -1 until connected, and once closed; guarded by fdMu
 	fdMu    sync.Mutex
@@ -85,8 +87,9 @@ type socketMemory struct {
 
 // newSocket makes the socket that carries l, to be connected. What is wrong with
 // the local address is this lane's failure alone, and comes out when it connects.
-func newSocket(p *Port, l *lane.Lane) (_ *socket, err error) {
-	k := &socket{Lane: l, port: p, fd: -1, addr: l.From.Addr.Unmap()}
+func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
+	p := d.port
+	k := &socket{Lane: l, domain: d, port: p, fd: -1, addr: l.From.Addr.Unmap()}
 	if k.addr.Is6() && k.addr.IsLinkLocalUnicast() {
 		k.addr = k.addr.WithZone(p.Now().Netdev)
 	}
@@ -288,6 +291,9 @@ func (k *socket) missed() error {
 // Stop forgets what was to be sent and received: nothing happens between calls.
 func (k *socket) Stop() error {
 	k.accepted, k.queued = 0, 0
+	if k.part {
+		k.Conn.Sink.Dropped(k.Lane, k.in.imm)
+	}
 	k.incoming = incoming{}
 	k.outHead, k.outTail = 0, 0
 	return nil
@@ -326,5 +332,6 @@ func (k *socket) Close() error {
 		errs = append(errs, k.room.Free())
 		k.room, k.mem = nil, nil
 	}
+	k.domain.sockets = slices.DeleteFunc(k.domain.sockets, func(other *socket) bool { return other == k })
 	return errors.Join(errs...)
 }

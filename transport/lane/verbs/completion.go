@@ -13,40 +13,50 @@ import (
 func (d *domain) complete(wc *ibv.WC) {
 	kind, index := uint8(wc.WRID>>56), int(uint8(wc.WRID>>48))
 	if index >= len(d.qps) || d.qps[index] == nil || d.qps[index].qp.Num() != wc.QPNum {
+		if d.undrained {
+			return // of a queue pair that was destroyed
+		}
 		d.conn.Bundle.Fail(fmt.Errorf("%w: %v: completion of unknown work request %#x on queue pair %d", fault.ErrInternal, d.conn, wc.WRID, wc.QPNum))
 		return
 	}
 	q := d.qps[index]
-	request := lane.Other
-	switch kind {
-	case wrPart, wrGrant, wrProof:
-		if credits := int(uint16(wc.WRID >> 16)); credits > 0 { // a signalled one
-			d.sends--
-			q.credits += credits
-		}
-		if kind == wrPart {
-			request = int(uint16(wc.WRID >> 32))
-		}
-	case wrRecv:
-		q.posted--
-		request = lane.Receive
-	case wrMarker:
-		q.marks++
-		return
+	if credits := int(uint16(wc.WRID >> 16)); credits > 0 { // a signalled send
+		d.sends--
+		q.credits += credits
 	}
 	ok := wc.Status == ibv.IBV_WC_SUCCESS
+	request, part := int(uint16(wc.WRID>>32)), int(uint16(wc.WRID))
+	if kind == wrRecv {
+		q.posted--
+	}
 	switch {
+	case kind == wrMarker:
+		q.marks++
 	case kind == wrProof && ok:
 		q.proof = proofDone
 	case kind == wrProof:
 		q.proof, q.proofErr = proofFailed, q.wcError(wc)
-	case !ok && !q.InService() && request < 0: // out of service already
 	case !ok:
-		q.Break(request, q.wcError(wc))
+		q.failed(wc)
 	case kind == wrPart:
-		d.conn.Sink.Delivered(q.Lane, request)
+		d.conn.Sink.Delivered(q.Lane, request, part)
+	case kind == wrGrantAgain:
+		d.conn.Sink.Regranted(q.Lane, uint8(request))
 	case kind == wrRecv:
 		q.arrived(wc)
+	}
+}
+
+// failed heeds a completion in error. What the adapters refused to do would be refused
+// on any lane, and ends the connection; all else says that this lane is broken.
+func (q *queuePair) failed(wc *ibv.WC) {
+	switch wc.Status {
+	case ibv.IBV_WC_LOC_LEN_ERR, ibv.IBV_WC_LOC_PROT_ERR, ibv.IBV_WC_LOC_ACCESS_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR:
+		q.Conn.Bundle.Fail(q.wcError(wc))
+	default:
+		if q.InService() {
+			q.Break(q.wcError(wc))
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ type domain struct {
 	wc     []ibv.WC
 	sends  int                       // signalled sends whose completion has not been polled
 	qps    [lane.MaxParts]*queuePair // by lane; nil for lanes of other domains
+
+	undrained bool // a queue pair was destroyed that had not come to rest: completions of it may come
 }
 
 // Open makes the completion queue and the registration of the wire of a connection.

@@ -29,8 +29,8 @@ func (p *Port) queueOf(e ibv.Event) *queuePair {
 
 // event handles an asynchronous event of the device. Until it returns, the queue
 // pair that the event speaks of cannot be destroyed, and who destroys it holds its
-// connection's mutex: so it takes none of those. A port's event alone ends nothing:
-// the lanes on it find out for themselves.
+// connection's mutex: so it takes none of those. A port that goes down alone ends
+// nothing: the lanes on it are left where there are others.
 func (p *Port) event(e ibv.Event) {
 	log := p.opts.Log
 	switch e.Type {
@@ -39,11 +39,15 @@ func (p *Port) event(e ibv.Event) {
 			q.accuse(e.Name)
 		}
 	case ibv.IBV_EVENT_PORT_ERR:
+		if e.Port != p.Now().Num {
+			return // another's
+		}
 		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
+		for _, q := range p.watched() {
+			q.Conn.Bundle.Suspect(q.Lane, fmt.Errorf("%w: %v: %v: %v went down; check the cable", fault.ErrLane, q.Conn, q.Lane, p))
+		}
 	case ibv.IBV_EVENT_DEVICE_FATAL:
-		p.queueMu.Lock()
-		queues := slices.Collect(maps.Values(p.queues))
-		p.queueMu.Unlock()
+		queues := p.watched()
 		for _, q := range queues {
 			q.accuse(e.Name)
 		}
@@ -56,6 +60,13 @@ func (p *Port) event(e ibv.Event) {
 // accuse tells the connection of an event that says that the queue pair broke.
 func (q *queuePair) accuse(event string) {
 	q.Conn.Bundle.Evidence(q.Lane, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, q.Conn, q.Lane, event))
+}
+
+// watched are the queue pairs of the port.
+func (p *Port) watched() []*queuePair {
+	p.queueMu.Lock()
+	defer p.queueMu.Unlock()
+	return slices.Collect(maps.Values(p.queues))
 }
 
 // watch makes asynchronous events of a queue pair reach it.

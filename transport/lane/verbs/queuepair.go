@@ -14,21 +14,23 @@ import (
 
 // Queue sizes, in work requests.
 const (
-	sendSlack   = 2 * lane.Window    // send queue of a receiver's queue pair
-	recvDepth   = 2*lane.Window + 64 // receives of every queue pair of a receiver
-	recvBatch   = 64                 // receives are posted again in chains of at most this many
-	grantSignal = 64                 // one grant in this many is signalled
-	inlineBytes = lane.EntrySize     // a single grant fits
-	trialDepth  = 4                  // send queue of a trial, which posts one proof
+	sendSlack   = 2 * lane.Window                        // send queue of a receiver's queue pair
+	recvDepth   = lane.Window + lane.Resends + recvBatch // receives of every queue pair of a receiver
+	recvBatch   = 64                                     // receives are posted again in chains of at most this many
+	grantSignal = 64                                     // one grant in this many is signalled
+	inlineBytes = lane.EntrySize                         // a single grant fits
+	trialDepth  = 4                                      // send queue of a trial, which posts one proof
 )
 
-// Work request ids: kind 8 | lane 8 | request 16 | credits 16 | 0 16.
+// Work request ids: kind 8 | lane 8 | request 16 | credits 16 | part 16. Of a grant that
+// is sent again the request is its slot.
 const (
-	wrPart   = 1
-	wrGrant  = 2
-	wrProof  = 3
-	wrRecv   = 4
-	wrMarker = 5
+	wrPart       = 1
+	wrGrant      = 2
+	wrProof      = 3
+	wrRecv       = 4
+	wrMarker     = 5
+	wrGrantAgain = 6
 )
 
 func wrID(kind, lane uint8, request, credits int) uint64 {
@@ -134,16 +136,16 @@ func (q *queuePair) create() (err error) {
 	case c.Trial:
 		q.credits, init.MaxRecvWR = trialDepth, 1
 	case c.Sending:
-		q.credits = min(2*(lane.Window+d.writes), d.port.maxQPWR)
+		q.credits = min(2*(lane.Window+d.writes), d.port.maxQPWR-1)
 		init.MaxRecvWR = 1
 	default:
-		q.credits = min(sendSlack, d.port.maxQPWR)
+		q.credits = min(sendSlack, d.port.maxQPWR-1)
 		if d.port.maxQPWR < recvDepth {
 			return fmt.Errorf("%v takes %d receives in a queue and %d are needed", d.port, d.port.maxQPWR, recvDepth)
 		}
 		init.MaxRecvWR = recvDepth
 	}
-	init.MaxSendWR = uint32(q.credits)
+	init.MaxSendWR = uint32(q.credits + 1) // and the marker
 	q.qp, err = d.port.pd.CreateQP(init)
 	if err != nil {
 		init.MaxInline = 0 // a device without inline data refuses it
@@ -285,6 +287,10 @@ func (q *queuePair) Close() error {
 		q.domain.port.unwatch(q)
 		if err := q.qp.Close(); err != nil {
 			return err
+		}
+		if d := q.domain; d.qps[q.Index] == q {
+			d.qps[q.Index] = nil
+			d.undrained = d.undrained || q.marks != q.marked || q.marked == 0 || q.posted > 0
 		}
 	}
 	if q.mem == nil {

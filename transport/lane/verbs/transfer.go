@@ -45,7 +45,7 @@ func (q *queuePair) Send(p *lane.Part) error {
 		if i+1 < n {
 			w.Next = ibv.AddrOf(&q.wr[i+1])
 		} else {
-			w.WRID = wrID(wrPart, q.Index, p.Request, n)
+			w.WRID = wrID(wrPart, q.Index, p.Request, n) | uint64(p.Imm.Part)
 			w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, ibv.IBV_SEND_SIGNALED
 			w.Imm = networkOrder(p.Imm.Encode())
 			if length == 0 {
@@ -80,7 +80,7 @@ func (q *queuePair) Prepare() error {
 }
 
 // SendGrant writes entries, a slot of the shadow, into the sender's ring.
-func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant) error {
+func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 	c := q.Conn
 	length := uint32(len(entries)) * lane.EntrySize
 	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&entries[0])), Length: length, LKey: q.domain.wire.LKey()}
@@ -93,8 +93,12 @@ func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant) error {
 		w.SendFlags = ibv.IBV_SEND_INLINE
 	}
 	q.unsig++
-	signal := q.unsig == grantSignal
-	if signal {
+	signal := again || q.unsig == grantSignal
+	switch {
+	case again:
+		w.SendFlags |= ibv.IBV_SEND_SIGNALED
+		w.WRID = wrID(wrGrantAgain, q.Index, int(lane.SlotOf(seq)), q.unsig)
+	case signal:
 		w.SendFlags |= ibv.IBV_SEND_SIGNALED
 		w.WRID = wrID(wrGrant, q.Index, 0, q.unsig)
 	}

@@ -1,0 +1,214 @@
+package bundle
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// maxNews is how much may happen to a connection's lanes before it is heeded: more than
+// both sides can say of all lanes.
+const maxNews = 8 * lane.MaxParts
+
+// heeding is how word of a lane comes to the goroutine that heeds it. That runs while
+// a lane is on its way out, and takes the bundle's mutex, which those who bring the
+// word must not.
+type heeding struct {
+	kick chan struct{} // holds a token when there is news
+
+	mu   sync.Mutex // a leaf
+	runs bool       // the goroutine
+	news []news
+}
+
+// news is what has happened to a lane: one of these.
+type news struct {
+	evidence error // that lane is broken
+	lane     *lane.Lane
+	soft     bool // it may be
+
+	down   *handshake.LaneDown
+	report *handshake.Report
+}
+
+// Evidence says that a lane is broken. It does not block, and may be called from any
+// goroutine.
+func (b *Bundle) Evidence(l *lane.Lane, err error) { b.accuse(l, err, false) }
+
+// Suspect says that a lane may be broken. It does not block, and may be called from any
+// goroutine.
+func (b *Bundle) Suspect(l *lane.Lane, err error) { b.accuse(l, err, true) }
+
+func (b *Bundle) accuse(l *lane.Lane, err error, soft bool) {
+	if b.withdrawn.Load() != 0 { // which explains it, and would break every lane
+		b.Fail(b.Blame(err))
+		return
+	}
+	if !soft {
+		l.Accuse(err) // before the look: a set-up that ends now sees one or the other
+	}
+	if b.serving.Load() {
+		b.tell(news{lane: l, evidence: err, soft: soft})
+	}
+}
+
+// tell has news heeded.
+func (b *Bundle) tell(n news) {
+	fits, begin := b.heed.add(n)
+	if !fits {
+		b.Fail(fmt.Errorf("%w: %v: more is said of its lanes than they can do", fault.ErrProtocol, b))
+	}
+	if begin { // on a goroutine of its own, as Background may run it at once
+		go guard.Run(func() { b.env.Background(b.heedAll) }, b.panicked)
+	}
+}
+
+// add notes news. begin says that the goroutine has to be started.
+func (h *heeding) add(n news) (fits, begin bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.news) >= maxNews {
+		return false, false
+	}
+	h.news = append(h.news, n)
+	if h.runs {
+		h.poke()
+		return true, false
+	}
+	h.runs = true
+	return true, true
+}
+
+// poke has the goroutine look, if it runs.
+func (h *heeding) poke() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// panicked ends the connection over a panic in a goroutine of its own.
+func (b *Bundle) panicked(p *guard.Panic) {
+	fault.Panicked(b.env.Log, b.String(), p)
+	b.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, b, p))
+}
+
+// next takes the news, and ends the goroutine when there is none and none is needed.
+func (h *heeding) next(needed bool) (all []news, done bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all, h.news = h.news, nil
+	if len(all) == 0 && !needed {
+		h.runs = false
+	}
+	return all, !h.runs
+}
+
+// heedAll heeds what happens to lanes until all that have failed are done with.
+func (b *Bundle) heedAll() {
+	guard.Run(func() {
+		const least, most = 10 * time.Microsecond, 50 * time.Millisecond
+		timer := time.NewTimer(0)
+		defer timer.Stop()
+		for wait := least; ; wait = min(2*wait, most) {
+			more, moved := b.attend()
+			if !more {
+				return
+			}
+			if moved {
+				wait = least
+			}
+			timer.Reset(wait)
+			select {
+			case <-b.heed.kick:
+				wait = least
+			case <-timer.C:
+			case <-b.env.Context.Done(): // and all connections are closed
+				return
+			}
+		}
+	}, b.panicked)
+}
+
+// attend heeds the news and takes each lane on that is leaving. more says that there
+// will be something to do, moved that there was.
+func (b *Bundle) attend() (more, moved bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	over := b.closed || b.over()
+	all, done := b.heed.next(!over && len(b.leaving) > 0)
+	switch {
+	case done:
+		return false, false
+	case over:
+		return true, false // to take what is still said
+	}
+	for _, n := range all {
+		b.heedOne(n)
+	}
+	moved = b.takeLeave()
+	if b.owing {
+		b.owing = !b.half.Resume()
+	}
+	return true, moved || len(all) > 0
+}
+
+// over reports whether no lane matters any more. A sender whose peer has closed in good
+// order may have sends that are done, and that it does not know of.
+//
+// Preconditions: b is locked.
+func (b *Bundle) over() bool {
+	return b.Ended() != nil && !(b.acquitted() && b.half.Outstanding() > 0)
+}
+
+// acquitted reports whether the receiver has closed in good order: it had nothing
+// outstanding, so that it has all that was ever sent.
+func (b *Bundle) acquitted() bool {
+	e := b.ending.Load()
+	return b.Sending && e != nil && !e.leftAt.IsZero() && !e.gone
+}
+
+// heedOne heeds one piece of news. What it says of a lane that is no more comes late,
+// and means nothing.
+//
+// Preconditions: b is locked.
+func (b *Bundle) heedOne(n news) {
+	switch {
+	case n.down != nil:
+		if l := b.laneOf(n.down.Lane, n.down.Epoch); l != nil {
+			b.peerLeft(l, n.down.Reason)
+		}
+	case n.report != nil && !b.Sending:
+		b.Fail(fmt.Errorf("%w: %v: a report came to the receiver", fault.ErrProtocol, b))
+	case n.report != nil:
+		b.reported(n.report)
+	case b.laneOf(n.lane.Index, n.lane.Epoch) != n.lane, n.lane.State() == lane.Stopped:
+	case n.soft && !b.spared(n.lane):
+		b.env.Log.Debug("a lane is suspected and there is no other", "lane", n.lane.String(), "err", n.evidence)
+	default:
+		b.leave(n.lane, n.evidence)
+	}
+}
+
+// laneOf is the lane of that index and epoch, or nil.
+func (b *Bundle) laneOf(index uint8, epoch uint32) *lane.Lane {
+	if int(index) >= len(b.lanes) || b.lanes[index].Epoch != epoch {
+		return nil
+	}
+	return b.lanes[index]
+}
+
+// spared reports whether a lane over another port is in service.
+func (b *Bundle) spared(l *lane.Lane) bool {
+	for _, k := range b.lanes {
+		if k.InService() && k.Port != l.Port {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,249 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// leaving is a lane that has failed, on its way out of a connection that lives on:
+//
+//   - its half here is stopped, and comes to rest: what had arrived is found;
+//   - the peer is told, and so is this side of the peer's half: nothing is under way;
+//   - the receiver reports what has arrived, and grants again what went over the lane;
+//   - the sender, once it has the report, sends the rest again.
+//
+// Then its half is given back. The order is what keeps late writes from memory that was
+// given back, or granted again.
+type leaving struct {
+	*lane.Lane
+	since  time.Time         // when its half was stopped
+	rested bool              // its half has come to rest, and the peer was told
+	theirs bool              // so has the peer's
+	report *handshake.Report // the receiver's
+}
+
+// leave takes a lane out of service, if it is not on its way out already.
+//
+// Preconditions: b is locked.
+func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
+	if i := slices.IndexFunc(b.leaving, func(v *leaving) bool { return v.Lane == l }); i >= 0 {
+		return b.leaving[i]
+	}
+	l.Fail(err)
+	b.failed++
+	v := &leaving{Lane: l, since: time.Now()}
+	b.leaving = append(b.leaving, v)
+	b.redial(l, err)
+	left := b.inService()
+	switch {
+	case b.acquitted():
+	case left == 0:
+		b.Fail(b.lastLost(l))
+		return v
+	default:
+		b.env.Log.Warn(fmt.Sprintf("%v; its traffic goes over the %s left", err, count(left, "lane")))
+	}
+	if err := b.guarded("stop a lane", l.Stop); err != nil {
+		b.destroyLane(v, err)
+	}
+	return v
+}
+
+// LostLanes is how many lanes have failed so far.
+//
+// Preconditions: b is locked.
+func (b *Bundle) LostLanes() int { return b.failed }
+
+// inService is how many lanes carry messages.
+//
+// Preconditions: b is locked.
+func (b *Bundle) inService() (n int) {
+	for _, l := range b.lanes {
+		if l.InService() {
+			n++
+		}
+	}
+	return n
+}
+
+// redial has the session look for another way when it goes over the port of a lane that
+// has failed: it may be the cable.
+func (b *Bundle) redial(l *lane.Lane, err error) {
+	local := b.Session.LocalAddr().Addr().Unmap().WithZone("")
+	for _, a := range l.Port.Now().Addrs {
+		if a.Addr().Unmap() == local {
+			b.Session.Redial(err)
+			return
+		}
+	}
+}
+
+// lastLost is the error of a connection whose last lane has failed: every one's reason.
+func (b *Bundle) lastLost(last *lane.Lane) error {
+	var others []string
+	for _, l := range b.lanes {
+		if l != last && l.Why() != nil {
+			others = append(others, l.Why().Error())
+		}
+	}
+	if len(others) == 0 {
+		return last.Why()
+	}
+	return fmt.Errorf("%w; it was the last of %s: %s", last.Why(), count(len(others)+1, "lane"), strings.Join(others, "; "))
+}
+
+// peerLeft heeds that the peer's half of a lane has come to rest.
+//
+// Preconditions: b is locked.
+func (b *Bundle) peerLeft(l *lane.Lane, why string) {
+	if l.State() == lane.Stopped && !slices.ContainsFunc(b.leaving, func(v *leaving) bool { return v.Lane == l }) {
+		return
+	}
+	err := fmt.Errorf("%w: %v: %v: %s says: %s", fault.ErrLane, b, l, b.Session.Name(), why)
+	var flushed lane.Flushed
+	v := b.leave(l, err)
+	if v.theirs = true; errors.As(l.Why(), &flushed) {
+		l.Fail(err) // which explains it
+	}
+}
+
+// reported heeds the receiver's report.
+//
+// Preconditions: b is locked.
+func (b *Bundle) reported(m *handshake.Report) {
+	for _, v := range b.leaving {
+		if v.Index == m.Lane && v.Epoch == m.Epoch && v.report == nil {
+			v.report = m
+			return
+		}
+	}
+	b.settleReport(nil, m)
+}
+
+// settleReport has the half settle what a report says.
+func (b *Bundle) settleReport(l *lane.Lane, m *handshake.Report) {
+	if err := b.half.Reported(l, m); err != nil {
+		b.Fail(err)
+	}
+	b.owing = true
+}
+
+// takeLeave takes every lane that is leaving as far as it goes, and reports whether one
+// has moved on.
+//
+// Preconditions: b is locked.
+func (b *Bundle) takeLeave() (moved bool) {
+	b.leaving = slices.DeleteFunc(b.leaving, func(v *leaving) bool {
+		if b.Ended() != nil && b.over() {
+			return false // whoever closes the connection does the rest
+		}
+		if !v.rested && b.comeToRest(v) {
+			moved = true
+		}
+		if !v.rested || !b.settled(v) {
+			return false
+		}
+		moved = true
+		if err := b.guarded("close a lane", v.Close); err != nil {
+			b.env.Log.Warn("a lane that failed did not close", "lane", v.String(), "err", err)
+		}
+		return true
+	})
+	return moved
+}
+
+// comeToRest reports whether a lane's half has come to rest, and tells the peer. One
+// that takes too long is destroyed, which ends all access through it too.
+func (b *Bundle) comeToRest(v *leaving) bool {
+	if !v.Drained() {
+		if time.Since(v.since) < b.env.Scaled(drainTime) {
+			return false
+		}
+		b.destroyLane(v, errors.New("it did not drain"))
+		return v.rested
+	}
+	b.rest(v)
+	return true
+}
+
+// rest notes that nothing of a lane touches memory here any more, and tells the peer.
+func (b *Bundle) rest(v *leaving) {
+	v.rested = true
+	v.Enter(lane.Stopped)
+	_ = b.Session.Send(&handshake.LaneDown{Conn: b.ID, Lane: v.Index, Epoch: v.Epoch, Reason: Clip(v.Why().Error(), handshake.MaxReason-4)}) // a dead session needs none
+}
+
+// destroyLane stops a lane that cannot be stopped otherwise.
+func (b *Bundle) destroyLane(v *leaving, why error) {
+	if err := b.guarded("close a lane", v.Close); err != nil {
+		b.Fail(fmt.Errorf("%w: %v: %v can neither be stopped nor destroyed: %w; %w", fault.ErrDevice, b, v, why, err))
+		return
+	}
+	b.env.Log.Debug("a lane was destroyed to stop it", "conn", b.String(), "lane", v.String(), "err", why)
+	b.rest(v)
+}
+
+// settled reports whether what a lane carried is accounted for at this side: at the
+// receiver that is when both halves have come to rest, at the sender when it has the
+// report too. A receiver that has closed in good order has all.
+func (b *Bundle) settled(v *leaving) bool {
+	switch {
+	case b.acquitted():
+		b.settleReport(v.Lane, &handshake.Report{})
+	case !v.theirs, b.Sending && v.report == nil:
+		return false
+	case b.Sending:
+		b.settleReport(v.Lane, v.report)
+	default:
+		m := b.half.Report(v.Lane)
+		m.Conn, m.Lane, m.Epoch = b.ID, v.Index, v.Epoch
+		if err := b.send(m); err != nil {
+			b.Fail(err)
+		}
+		b.owing = true
+	}
+	return true
+}
+
+// serve puts the connection into service: from here on a lane that fails is left, and
+// what was said of one before is heeded.
+func (b *Bundle) serve() {
+	b.serving.Store(true)
+	b.heedInbox()
+	for _, l := range b.lanes {
+		if err := l.Accused(); err != nil && l.InService() {
+			b.tell(news{lane: l, evidence: err})
+		}
+	}
+}
+
+// heedInbox heeds what came for the set-up of a connection that is in service.
+func (b *Bundle) heedInbox() {
+	for {
+		select {
+		case m := <-b.inbox:
+			if down, ok := m.(*handshake.LaneDown); ok {
+				b.tell(news{down: down})
+				continue
+			}
+			b.Fail(b.outOfPlace(m, handshake.TypeLaneDown))
+		default:
+			return
+		}
+	}
+}
+
+// count is so many of a thing, in words.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,245 @@
+package message
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// complete, in a report, stands for all parts of a message.
+const complete = 1<<32 - 1
+
+// slots is a set of slots of the ring.
+type slots [lane.Window / 64]uint64
+
+func (s *slots) add(i int)      { s[i/64] |= 1 << (i % 64) }
+func (s *slots) remove(i int)   { s[i/64] &^= 1 << (i % 64) }
+func (s *slots) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+func (s *slots) none() bool     { return *s == slots{} }
+
+// Report says what has arrived of each outstanding receive, now that a lane is down at
+// both ends. Grants that went over it, and that no part has come for, may not have
+// come: they are to be sent again.
+func (r recvHalf) Report(l *lane.Lane) *handshake.Report {
+	r.prepare()
+	m := &handshake.Report{Again: uint16(lane.Resends - r.resends)}
+	r.resends = lane.Resends
+	for seq := r.oldest(); seq < r.next; seq++ {
+		req := &r.requests[lane.SlotOf(seq)]
+		if over := req.lane == l.Index; over && r.coming.has(req.index) {
+			r.coming.remove(req.index) // nothing of the lane comes any more
+		}
+		if !req.active || req.done {
+			continue
+		}
+		got := handshake.Received{Seq: seq, Parts: make([]uint32, req.n)}
+		begun := false
+		for i := range req.n {
+			s := &req.subs[i]
+			begun = begun || s.seen|s.begun != 0
+			if got.Parts[i] = s.seen; s.whole() {
+				got.Parts[i] = complete
+			}
+		}
+		m.Receives = append(m.Receives, got)
+		if req.lane == l.Index && !begun {
+			r.again.add(req.index)
+		}
+	}
+	return m
+}
+
+// oldest is a sequence before which no receive is outstanding, nor its slot waited for.
+func (r recvHalf) oldest() uint64 {
+	if r.next > lane.Window {
+		return r.next - lane.Window
+	}
+	return 1
+}
+
+// whole reports whether all parts of a message have arrived.
+func (s *sub) whole() bool {
+	return s.seen != 0 && bits.OnesCount32(s.seen) > int(s.last)
+}
+
+// countAgain counts a part that was sent again, and reports whether it may have been.
+// The sender may send more when there is room for half of what there can be.
+func (r recvHalf) countAgain() bool {
+	if r.resends == 0 {
+		return false
+	}
+	if r.resends--; r.resends == lane.Resends/2 {
+		r.prepare()
+		more := lane.Resends - r.resends
+		r.resends = lane.Resends
+		if err := r.b.Session.Send(&handshake.Report{Conn: r.b.ID, Again: uint16(more), Epoch: noEpoch}); err != nil && r.b.Session.Alive() {
+			r.b.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, r.b, err))
+		}
+	}
+	return true
+}
+
+// noEpoch is no lane's: such a report is about none.
+const noEpoch = 1<<32 - 1
+
+// Resume grants again what there is room for, in order.
+func (r recvHalf) Resume() (done bool) {
+	for seq := r.oldest(); seq < r.next && !r.again.none(); seq++ {
+		req := &r.requests[lane.SlotOf(seq)]
+		if !r.again.has(req.index) {
+			continue
+		}
+		if req.active && !req.done {
+			l := r.grantLane()
+			if l == nil {
+				return false
+			}
+			r.coming.add(req.index)
+			r.send(l, req, r.b.Wire.Slot(seq)[:req.n], true)
+		}
+		r.again.remove(req.index)
+	}
+	return true
+}
+
+func (r recvHalf) Regranted(_ *lane.Lane, slot uint8) { r.coming.remove(int(slot)) }
+
+func (r recvHalf) Reported(*lane.Lane, *handshake.Report) error {
+	return fmt.Errorf("%w: %v: a report came to the receiver", fault.ErrProtocol, r.b)
+}
+
+func (s sendHalf) Report(*lane.Lane) *handshake.Report { return &handshake.Report{} }
+
+// Reported settles what went over a lane that is down at both ends: of the parts that
+// are not known to have been delivered those that have arrived are, and the others are to
+// be sent again. A receive that is not named is complete.
+func (s sendHalf) Reported(l *lane.Lane, m *handshake.Report) error {
+	s.resends += int(m.Again)
+	if l == nil {
+		return nil
+	}
+	for i := range s.requests {
+		req := &s.requests[i]
+		if !req.active || req.done {
+			continue
+		}
+		parts, named := reported(m, req)
+		if !named {
+			parts = complete
+		}
+		for k := range int(req.sent.last) + 1 {
+			bit := uint32(1) << k
+			switch over := req.sent.lanes[k] == l.Index; {
+			case over && req.left&bit != 0 && parts&bit != 0:
+				s.deliver(req, k)
+			case over && req.left&bit != 0:
+				req.sent.lost |= bit
+				s.lost = true
+			case over && parts&bit == 0:
+				return s.gone(l, req.seq)
+			}
+		}
+	}
+	return nil
+}
+
+// reported is what a report says of the receive that a send is for.
+func reported(m *handshake.Report, req *Request) (parts uint32, named bool) {
+	i, ok := slices.BinarySearchFunc(m.Receives, req.seq, func(v handshake.Received, seq uint64) int {
+		switch {
+		case v.Seq < seq:
+			return -1
+		case v.Seq > seq:
+			return 1
+		}
+		return 0
+	})
+	if !ok || int(req.sent.sub) >= len(m.Receives[i].Parts) {
+		return 0, false
+	}
+	return m.Receives[i].Parts[req.sent.sub], true
+}
+
+// gone is the error of a part that is delivered as far as this side knows, and that the
+// receiver lacks: its memory may have been used again.
+func (s sendHalf) gone(l *lane.Lane, seq uint64) error {
+	return fmt.Errorf("%w: %v: %v: data of receive %d was acknowledged to %s and has not reached the program on %s: it is lost with the lane",
+		fault.ErrLane, s.b, l, seq, s.b.Session.LocalName(), s.b.Session.Name())
+}
+
+// Resume sends lost parts again, as they were cut, as far as there is room. The receiver
+// counts what arrives: a part that is lost once more is not charged again.
+func (s sendHalf) Resume() (done bool) {
+	if !s.lost {
+		return true
+	}
+	for i := range s.requests {
+		req := &s.requests[i]
+		for req.active && !req.done && req.sent.lost != 0 {
+			k := bits.TrailingZeros32(req.sent.lost)
+			charged := req.sent.again&(1<<k) != 0
+			if !charged && s.resends == 0 || !s.sendAgain(req, k) {
+				return false
+			}
+			req.sent.lost &^= 1 << k
+			if req.sent.again |= 1 << k; !charged {
+				s.resends--
+			}
+		}
+	}
+	s.lost = false
+	return true
+}
+
+// sendAgain sends a part over the lane that would deliver it first, and reports false
+// when that has no room.
+func (s sendHalf) sendAgain(req *Request, k int) bool {
+	q := req.sent
+	l := soonest(s.b.Lanes(), int(q.sizes[k]))
+	if l == nil {
+		return false
+	}
+	if ok, err := l.Room(int(q.sizes[k])); err != nil || !ok {
+		if err != nil {
+			l.Break(err)
+		}
+		return false
+	}
+	// The ring's entry stays until the receive is complete. What it says may have
+	// changed since it was checked.
+	g := s.b.Wire.Slot(req.seq)[q.sub]
+	if g.Seq != req.seq || g.Capacity < req.subs[0].size {
+		s.b.Fail(fmt.Errorf("%w: %v: grant %d changed while its message was sent", fault.ErrProtocol, s.b, req.seq))
+		return false
+	}
+	p := &lane.Part{
+		Request: req.index, Grant: &g, Region: req.subs[0].region, Size: int(q.sizes[k]),
+		Imm: lane.Imm{Slot: lane.SlotOf(req.seq), Sub: q.sub, Part: uint8(k), Last: q.last, Again: true},
+	}
+	for i := range k {
+		p.Offset += uint64(q.sizes[i])
+	}
+	p.Local = q.addr + uintptr(p.Offset)
+	q.lanes[k] = l.Index
+	s.send(l, p)
+	s.resent.Add(uint64(p.Size))
+	return true
+}
+
+// soonest is the lane in service that would deliver so many bytes first, or nil.
+func soonest(lanes []*lane.Lane, size int) (best *lane.Lane) {
+	var least float64
+	for _, l := range lanes {
+		if !l.InService() {
+			continue
+		}
+		if t := float64(l.Backlog+int64(size)) / l.Weight; best == nil || t < least {
+			best, least = l, t
+		}
+	}
+	return best
+}

@@ -1,0 +1,225 @@
+package message_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"ncclmesh/ibv"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/message"
+)
+
+// traffic is messages of random sizes over a connection, in groups and with tags, many
+// of them under way, each checked byte for byte.
+type traffic struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	s      *message.SendConn
+	r      *message.RecvConn
+	sm, rm *ibv.Memory
+	sb, rb []byte
+	sg, rg *lane.Region
+	each   int
+	places []place
+	count  int
+}
+
+// place is where a group of messages goes.
+type place struct {
+	recv  *message.Request
+	sends []*message.Request
+	left  int // of both that are not done
+	sizes []int
+	seeds []int
+	to    int // sends begun
+}
+
+func newTraffic(t *testing.T, rnd *rand.Rand, s *message.SendConn, r *message.RecvConn, under, each int) *traffic {
+	f := &traffic{t: t, rnd: rnd, s: s, r: r, each: each, places: make([]place, under)}
+	n := under * lane.MaxSubs * each
+	f.sm, f.sb = transporttest.Memory(t, n)
+	f.rm, f.rb = transporttest.Memory(t, n)
+	f.sg, f.rg = transporttest.Register(t, s, f.sm), transporttest.Register(t, r, f.rm)
+	return f
+}
+
+func (f *traffic) at(i, k int) int { return (i*lane.MaxSubs + k) * f.each }
+
+// step goes on wherever that is possible. It begins no more than most messages.
+func (f *traffic) step(most int) {
+	for i := range f.places {
+		p := &f.places[i]
+		if p.left == 0 && f.count < most {
+			f.begin(i)
+		}
+		for p.left > 0 && p.to < len(p.sizes) {
+			q, err := f.s.Isend(f.sm.Addr()+uintptr(f.at(i, p.to)), p.sizes[p.to], int32(i*lane.MaxSubs+p.to), f.sg)
+			if err != nil {
+				f.t.Fatalf("send: %v", err)
+			}
+			if q == nil {
+				break
+			}
+			p.sends = append(p.sends, q)
+			p.to++
+		}
+		f.test(i)
+	}
+}
+
+// begin grants a group of random sizes.
+func (f *traffic) begin(i int) {
+	p := &f.places[i]
+	*p = place{}
+	var bufs []message.Buffer
+	for k := range 1 + f.rnd.IntN(3) {
+		size := f.rnd.IntN(1 << f.rnd.IntN(17))
+		p.sizes, p.seeds = append(p.sizes, size), append(p.seeds, f.rnd.Int())
+		at := f.at(i, k)
+		transporttest.Fill(f.sb[at:at+size], p.seeds[k])
+		clear(f.rb[at : at+f.each])
+		bufs = append(bufs, transporttest.Buffer(f.rm, at, f.each, int32(i*lane.MaxSubs+k), f.rg))
+	}
+	q, err := f.r.Irecv(bufs)
+	if err != nil {
+		f.t.Fatalf("receive: %v", err)
+	}
+	if q == nil {
+		return
+	}
+	p.recv, p.left = q, 1+len(bufs)
+	f.count += len(bufs)
+}
+
+// test asks for what is outstanding, and checks what has come.
+func (f *traffic) test(i int) {
+	p := &f.places[i]
+	if p.recv != nil {
+		ok, sizes, err := p.recv.Test()
+		if err != nil {
+			f.t.Fatalf("receive: %v", err)
+		}
+		if ok {
+			p.recv = nil
+			p.left--
+			for k, n := range p.sizes {
+				if int(sizes.Bytes[k]) != n {
+					f.t.Fatalf("%d bytes came of a message of %d", sizes.Bytes[k], n)
+				}
+				want := make([]byte, f.each)
+				transporttest.Fill(want[:n], p.seeds[k])
+				if at := f.at(i, k); !bytes.Equal(f.rb[at:at+f.each], want) {
+					f.t.Fatalf("a message of %d bytes is not what was sent", n)
+				}
+			}
+		}
+	}
+	for k, q := range p.sends {
+		if q == nil {
+			continue
+		}
+		ok, _, err := q.Test()
+		if err != nil {
+			f.t.Fatalf("send: %v", err)
+		}
+		if ok { // its memory is the user's again
+			p.sends[k] = nil
+			p.left--
+			at := f.at(i, k)
+			clear(f.sb[at : at+p.sizes[k]])
+		}
+	}
+}
+
+// idle reports whether nothing is outstanding.
+func (f *traffic) idle() bool {
+	for i := range f.places {
+		if f.places[i].left > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// run sends that many messages more; now and then it calls now.
+func (f *traffic) run(messages int, now func()) {
+	f.t.Helper()
+	most := f.count + messages
+	next := f.count
+	transporttest.Await(f.t, "all messages", func() bool {
+		f.step(most)
+		if f.count >= next {
+			next += 1 + f.rnd.IntN(10)
+			now()
+		}
+		return f.count >= most && f.idle()
+	})
+}
+
+// up are the lanes in service at both ends, and not accused at either.
+func up(s *message.SendConn, r *message.RecvConn) (lanes [][2]*lane.Lane) {
+	for _, c := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+		c.Lock()
+		defer c.Unlock()
+	}
+	for i, l := range s.Bundle().Lanes() {
+		if k := r.Bundle().Lanes()[i]; l.InService() && k.InService() && l.Accused() == nil && k.Accused() == nil {
+			lanes = append(lanes, [2]*lane.Lane{l, k})
+		}
+	}
+	return lanes
+}
+
+// Lanes fail one after another, noticed at either end or both, until one is left: no
+// message is lost, doubled or damaged.
+func TestFailover(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		f := newTraffic(t, rnd, s, r, 12, 1<<16)
+		f.run(300, func() {
+			lanes := up(s, r)
+			if len(lanes) < 2 {
+				return
+			}
+			ends := lanes[rnd.IntN(len(lanes))]
+			for _, i := range [][]int{{0}, {1}, {0, 1}, {1, 0}}[rnd.IntN(4)] {
+				l := ends[i]
+				l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
+			}
+		})
+		if n := len(up(s, r)); n != 1 {
+			t.Errorf("%d lanes are left, want 1", n)
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// The last lane's failure names every lane and why it failed.
+func TestLastLane(t *testing.T) {
+	transporttest.Leaks(t)
+	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+	f := newTraffic(t, rand.New(rand.NewPCG(1, 1)), s, r, 2, 1<<16)
+	f.run(10, func() {})
+	for i, l := range s.Bundle().Lanes() {
+		l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: reason %d", fault.ErrLane, l.Conn, l, i))
+	}
+	for _, c := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+		transporttest.Await(t, "the end", func() bool { return c.Ended() != nil })
+		err := c.Ended()
+		for _, want := range []string{"reason 0", "reason 1", "rdma0:1", "rdma1:1"} {
+			if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want ErrPeer with %q", err, want)
+			}
+		}
+	}
+	transporttest.CloseBoth(t, s, r)
+}
