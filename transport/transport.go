@@ -58,6 +58,7 @@ type Transport struct {
 	mu        sync.Mutex // a leaf
 	bundles   map[connKey]*bundle.Bundle
 	listeners map[uint32]*Listener
+	mending   map[*control.Session]chan struct{} // sessions whose connections lack lanes; a token has them looked at at once
 	warned    map[string]bool
 	closed    bool
 }
@@ -74,6 +75,7 @@ func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), bundles: map[connKey]*bundle.Bundle{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
+		mending: map[*control.Session]chan struct{}{},
 	}
 	t.log = t.opts.Log
 	t.tidy = newTidier(t.traffic, t.caught)
@@ -82,6 +84,10 @@ func New(o Options) (_ *Transport, err error) {
 	t.env = bundle.Env{
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale,
 		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, Forget: t.forget,
+		Lacks: t.lacks,
+		Plan: func(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
+			return t.paths.PlanFor(b, offered)
+		},
 	}
 	defer func() {
 		if err != nil {
@@ -204,10 +210,13 @@ func (t *Transport) Device() topology.Device {
 func (t *Transport) message(s *control.Session, m handshake.Message) {
 	switch m := m.(type) {
 	case *handshake.Open:
-		t.opened(s, m)
-		return
+		if m.Epoch == 0 { // else of a connection that there is
+			t.opened(s, m)
+			return
+		}
 	case *handshake.Ports:
 		t.paths.PeerChanged(s, m.Ports)
+		t.mend(s)
 		return
 	}
 	id, ok := connOf(m)
@@ -227,6 +236,8 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 // connOf is the number of the connection that a message is about.
 func connOf(m handshake.Message) (uint32, bool) {
 	switch m := m.(type) {
+	case *handshake.Open:
+		return m.Conn, true
 	case *handshake.Accept:
 		return m.Conn, true
 	case *handshake.Connected:

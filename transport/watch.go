@@ -81,6 +81,7 @@ func (t *Transport) refresh() {
 	t.paths.Changed()
 	for _, s := range t.ep.Sessions() {
 		_ = s.Send(&handshake.Ports{Ports: *t.told.Load()}) // a dead session needs none
+		t.mend(s)
 	}
 }
 

@@ -57,6 +57,8 @@ func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *messag
 // Kinds are those of a bundle's lanes, in their order, each once for all that follow
 // each other.
 func Kinds(b *bundle.Bundle) (kinds []lane.Kind) {
+	b.Lock()
+	defer b.Unlock()
 	for _, l := range b.Lanes() {
 		kinds = append(kinds, l.Port.Kind())
 	}

@@ -3,9 +3,7 @@ package bundle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +19,7 @@ import (
 // Env is what the bundles of a process have in common.
 type Env struct {
 	Log       *slog.Logger
-	LaneWait  time.Duration // how long a silent peer is waited for
+	LaneWait  time.Duration // how long a silent peer is waited for, and a way to it
 	ProofWait time.Duration // how long lanes may take to prove themselves once one has
 	TimeScale float64       // multiplies every deadline
 
@@ -30,6 +28,10 @@ type Env struct {
 	Context    context.Context            // ends then
 	WarnOnce   func(subject, text string) // logs the first warning about a subject
 	Forget     func(*Bundle)              // the bundle is to hear no more messages
+	// Plan is a receiver's half of each lane that a sender offers.
+	Plan func(b *Bundle, offered []handshake.Lane) ([]lane.Plan, error)
+	// Lacks is told of a sender's bundle that has lost a lane. It does not block.
+	Lacks func(*Bundle)
 }
 
 // Scaled is d stretched by the time scale.
@@ -69,14 +71,13 @@ type Bundle struct {
 	Board     board.Board // what C may read of it
 	env       *Env
 	half      Half
-	inbox     chan handshake.Message // set-up messages for the goroutine that sets up
+	first     *setup
+	joining   atomic.Pointer[setup] // of more lanes; nil while there is none
+	joins     sync.WaitGroup
+	admits    atomic.Int32
+	life      context.Context // ends when the bundle is to be closed
+	die       context.CancelFunc
 
-	// Of the goroutine that sets up: whether the two processes run.
-	clock clock
-	late  time.Duration // longest that the peer has owed an answer on the session
-	mute  bool          // a lane's proof was acknowledged and the peer sent none
-
-	serving   atomic.Bool            // the set-up is over: lanes may fail, and the connection live on
 	ending    atomic.Pointer[Ending] // nil while the connection is not over
 	peerTold  atomic.Bool            // the peer needs no word about the end
 	byeOnce   sync.Once
@@ -94,6 +95,9 @@ type Bundle struct {
 	leaving []*leaving // lanes that have failed and are not done with
 	owing   bool       // something is to be sent again
 	failed  int        // lanes so far
+	most    int        // lanes that were in service at a time
+	last    uint32     // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
+	dark    dark       // how long no lane has been in service
 }
 
 var _ lane.Bundle = (*Bundle)(nil)
@@ -102,12 +106,12 @@ var _ lane.Bundle = (*Bundle)(nil)
 func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bundle {
 	b := &Bundle{
 		Conn: lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
-		env:  env, half: half,
-		inbox: make(chan handshake.Message, 4+lane.MaxParts), bye: make(chan struct{}),
+		env:  env, half: half, bye: make(chan struct{}),
 		regions: map[*lane.Region]struct{}{},
-		clock:   clock{glance: env.Scaled(glance)},
 		heed:    heeding{kick: make(chan struct{}, 1)},
 	}
+	b.life, b.die = context.WithCancel(env.Context)
+	b.first = newSetup(b, 0)
 	if b.Trial {
 		b.half, b.Sink = none{}, none{}
 	}
@@ -174,52 +178,6 @@ func (b *Bundle) Owes() bool {
 	return false
 }
 
-// build makes the domains and lanes of a plan.
-func (b *Bundle) build(plan []lane.Plan) (err error) {
-	if b.Wire, err = lane.NewWire(); err != nil {
-		return err
-	}
-	var ports []lane.Port     // of each domain
-	var to [][]handshake.Port // the peer's ports that its lanes lead to
-	for _, p := range plan {
-		i := slices.Index(ports, p.Port)
-		if i < 0 {
-			if len(ports) == lane.MaxDomains {
-				return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", fault.ErrProtocol, b, lane.MaxDomains)
-			}
-			i = len(ports)
-			ports, to = append(ports, p.Port), append(to, nil)
-		}
-		to[i] = append(to[i], p.Peer)
-	}
-	for i, p := range ports {
-		d, err := p.Open(&b.Conn, i, to[i])
-		if err != nil {
-			return err
-		}
-		b.mu.Lock()
-		b.domains = append(b.domains, d)
-		t := p.Traits()
-		b.traits = lane.Traits{Passive: b.traits.Passive || t.Passive, Cut: max(b.traits.Cut, t.Cut)}
-		b.mu.Unlock()
-	}
-	if err := b.openBoard(); err != nil {
-		return err
-	}
-	for i, p := range plan {
-		l := lane.New(&b.Conn, i, p)
-		c, err := b.domains[slices.Index(ports, p.Port)].NewLane(l)
-		if err != nil {
-			return fmt.Errorf("%v: %v: %w", b, p.Port.Now(), err)
-		}
-		l.Carrier = c
-		b.mu.Lock()
-		b.lanes = append(b.lanes, l)
-		b.mu.Unlock()
-	}
-	return nil
-}
-
 // openBoard makes the board of a bundle that carries messages. Where somebody must look
 // at the lanes, or acknowledge, every call is Go's.
 func (b *Bundle) openBoard() error {
@@ -262,7 +220,12 @@ func (b *Bundle) destroy() error {
 }
 
 // Discard destroys a bundle that nobody uses.
-func (b *Bundle) Discard() error { return b.env.Making.Do(b.destroy) }
+func (b *Bundle) Discard() error {
+	b.heed.close()
+	b.die()
+	b.joins.Wait()
+	return b.env.Making.Do(b.destroy)
+}
 
 // Abort ends a bundle that did not come up.
 func (b *Bundle) Abort(err error) error {

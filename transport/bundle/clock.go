@@ -32,4 +32,4 @@ func (k *clock) look() time.Duration {
 }
 
 // Ran is how long this process has run while the bundle was set up.
-func (b *Bundle) Ran() time.Duration { return b.clock.ran }
+func (b *Bundle) Ran() time.Duration { return b.first.clock.ran }

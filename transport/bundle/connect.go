@@ -12,14 +12,14 @@ import (
 
 // connectLanes connects each lane for which the peer gave its half, in parallel,
 // and returns those that are ready to send.
-func (b *Bundle) connectLanes(ctx context.Context, domains []handshake.Domain, remote []handshake.Lane) uint32 {
-	calls := &calls{b: b, open: map[*lane.Lane]context.CancelCauseFunc{}, over: make(chan *lane.Lane, len(remote))}
+func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, remote []handshake.Lane) uint32 {
+	calls := &calls{s: s, open: map[*lane.Lane]context.CancelCauseFunc{}, over: make(chan *lane.Lane, len(remote))}
 	for i := range remote {
 		r := &remote[i]
-		if int(r.Index) >= len(b.lanes) || calls.open[b.lanes[r.Index]] != nil {
+		l := s.lane(r.Index)
+		if l == nil || calls.open[l] != nil {
 			continue
 		}
-		l := b.lanes[r.Index]
 		place, ok := placeOf(domains, r.Port)
 		if !ok || lane.Kind(r.Kind) != l.Port.Kind() || r.Port != l.Peer.Index || r.PeerPort != l.Port.Index() {
 			l.Fail(fmt.Errorf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort))
@@ -30,7 +30,7 @@ func (b *Bundle) connectLanes(ctx context.Context, domains []handshake.Domain, r
 	}
 	calls.wait()
 	var mask uint32
-	for _, l := range b.lanes {
+	for _, l := range s.own {
 		if l.State() == lane.Connected {
 			mask |= 1 << l.Index
 		}
@@ -42,67 +42,69 @@ func (b *Bundle) connectLanes(ctx context.Context, domains []handshake.Domain, r
 // given up by the rules of proofs: one whose peer's kernel does not answer after
 // ProofWait; all others ProofWait after the first, or LaneWait after the beginning.
 type calls struct {
-	b    *Bundle
+	s    *setup
 	open map[*lane.Lane]context.CancelCauseFunc
 	over chan *lane.Lane
 }
 
 // begin connects a lane.
-func (s *calls) begin(ctx context.Context, l *lane.Lane, place int) {
+func (c *calls) begin(ctx context.Context, l *lane.Lane, place int) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s.open[l] = cancel
+	c.open[l] = cancel
 	go func() {
-		err := s.b.guarded("connect a lane", func() error { return l.Connect(ctx, l.Remote, place) })
+		err := c.s.guarded("connect a lane", func() error { return l.Connect(ctx, l.Remote, place) })
+		c.s.mu.Lock()
 		switch {
 		case err == nil:
 			l.Enter(lane.Connected)
 		case limit.IsOwn(err):
-			l.Fail(&lane.NodeFault{Node: s.b.Session.LocalName(), Err: err})
+			l.Fail(&lane.NodeFault{Node: c.s.Session.LocalName(), Err: err})
 		default:
 			l.Fail(err)
 		}
-		s.over <- l
+		c.s.mu.Unlock()
+		c.over <- l
 	}()
 }
 
 // wait waits until every lane is connected or given up.
-func (s *calls) wait() {
-	b := s.b
-	proof, patience := b.env.Scaled(b.env.ProofWait), b.env.Scaled(b.env.LaneWait)
-	b.clock.start()
-	begun, first := b.clock.ran, time.Duration(-1)
+func (c *calls) wait() {
+	s := c.s
+	proof, patience := s.env.Scaled(s.env.ProofWait), s.patience()
+	s.clock.start()
+	begun, first := s.clock.ran, time.Duration(-1)
 	tick := time.NewTicker(lookEvery / 5)
 	defer tick.Stop()
-	bye := b.bye
-	for len(s.open) > 0 {
+	bye := s.bye
+	for len(c.open) > 0 {
 		select {
-		case l := <-s.over:
-			s.open[l](nil)
-			delete(s.open, l)
+		case l := <-c.over:
+			c.open[l](nil)
+			delete(c.open, l)
 			if l.State() == lane.Connected && first < 0 {
-				first = b.look()
+				first = s.look()
 			}
 			continue
 		case <-bye:
 			bye = nil
-			s.cancel(0, func(*lane.Lane) bool { return true })
+			c.cancel(0, func(*lane.Lane) bool { return true })
 		case <-tick.C:
 		}
-		now := b.look()
+		now := s.look()
 		switch ran := now - begun; {
 		case first >= 0 && now-first >= proof, ran >= patience:
-			s.cancel(ran, func(*lane.Lane) bool { return true })
+			c.cancel(ran, func(*lane.Lane) bool { return true })
 		case ran >= proof:
-			s.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() })
+			c.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() })
 		}
 	}
 }
 
 // cancel gives lanes up.
-func (s *calls) cancel(ran time.Duration, which func(*lane.Lane) bool) {
-	for l, cancel := range s.open {
+func (c *calls) cancel(ran time.Duration, which func(*lane.Lane) bool) {
+	for l, cancel := range c.open {
 		if which(l) {
-			s.b.mute = s.b.mute || l.Reached.Load()
+			c.s.mute = c.s.mute || l.Reached.Load()
 			cancel(fmt.Errorf("within %v", ran.Round(time.Millisecond)))
 		}
 	}

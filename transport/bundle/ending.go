@@ -55,27 +55,52 @@ func (b *Bundle) Deliver(m handshake.Message) {
 	case *handshake.Refuse:
 		b.end(Ending{Err: b.Blame(fmt.Errorf("%w: %v: %s says: %s", fault.ErrPeerRefused, b, b.Session.Name(), m.Text))})
 	case *handshake.LaneDown:
-		if b.serving.Load() {
-			b.tell(news{down: m})
-			return
-		}
-		b.post(m)
-		if b.serving.Load() {
-			b.heedInbox()
-		}
+		b.laneDown(m)
 	case *handshake.Report:
 		b.tell(news{report: m})
+	case *handshake.Open:
+		b.join(m)
+	case *handshake.Accept:
+		b.setUp(m, m.Epoch)
+	case *handshake.Connected:
+		b.setUp(m, m.Epoch)
+	case *handshake.Proved:
+		b.setUp(m, m.Epoch)
 	default:
-		b.post(m)
+		b.Fail(fmt.Errorf("%w: %v: %v is no message of a connection", fault.ErrProtocol, b, m.Type()))
 	}
 }
 
-// post puts a message where the set-up finds it.
-func (b *Bundle) post(m handshake.Message) {
-	select {
-	case b.inbox <- m:
-	default:
-		b.Fail(fmt.Errorf("%w: %v: more messages than the protocol has", fault.ErrProtocol, b))
+// setupOf is the set-up of that epoch, or nil when there is none any more.
+func (b *Bundle) setupOf(epoch uint32) *setup {
+	if epoch == 0 {
+		return b.first
+	}
+	if s := b.joining.Load(); s != nil && s.epoch == epoch {
+		return s
+	}
+	return nil
+}
+
+// setUp hands a message to the set-up that it is of.
+func (b *Bundle) setUp(m handshake.Message, epoch uint32) {
+	if s := b.setupOf(epoch); s != nil {
+		s.post(m)
+		return
+	}
+	b.env.Log.Debug("message for a set-up that is no more", "conn", b.String(), "epoch", epoch, "type", m.Type())
+}
+
+// laneDown heeds that a lane is down at the peer: one that is being set up, or in service.
+func (b *Bundle) laneDown(m *handshake.LaneDown) {
+	s := b.setupOf(m.Epoch)
+	if s == nil || s.over.Load() {
+		b.tell(news{down: m})
+		return
+	}
+	s.post(m)
+	if s.over.Load() {
+		s.heedInbox()
 	}
 }
 

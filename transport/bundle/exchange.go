@@ -11,46 +11,46 @@ import (
 
 // expect returns the peer's next message, which must be an M. What the peer says
 // of a lane's failure may come before it.
-func expect[M handshake.Message](ctx context.Context, b *Bundle) (M, error) {
+func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 	var none M
-	b.clock.start()
+	s.clock.start()
 	for {
-		m, err := b.next(ctx)
+		m, err := s.next(ctx)
 		if err != nil {
 			return none, err
 		}
 		if down, ok := m.(*handshake.LaneDown); ok {
-			b.accused(down.Lane, handshake.CausePath, down.Reason)
+			s.accused(down.Lane, handshake.CausePath, down.Reason)
 			continue
 		}
 		if m, ok := m.(M); ok {
 			return m, nil
 		}
-		return none, b.outOfPlace(m, none.Type())
+		return none, s.outOfPlace(m, none.Type())
 	}
 }
 
 // next returns the peer's next set-up message. What it said before its end counts.
-func (b *Bundle) next(ctx context.Context) (handshake.Message, error) {
+func (s *setup) next(ctx context.Context) (handshake.Message, error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case m := <-b.inbox:
+		case m := <-s.inbox:
 			return m, nil
 		default:
 		}
-		if err := b.Ended(); err != nil {
+		if err := s.Ended(); err != nil {
 			return nil, err
 		}
 		select {
-		case m := <-b.inbox:
+		case m := <-s.inbox:
 			return m, nil
 		case <-tick.C:
-			b.look()
-		case <-b.bye:
+			s.look()
+		case <-s.bye:
 		case <-ctx.Done():
-			return nil, b.abandoned()
+			return nil, s.abandoned()
 		}
 	}
 }
@@ -58,6 +58,15 @@ func (b *Bundle) next(ctx context.Context) (handshake.Message, error) {
 // outOfPlace is the error of a message that the protocol does not have there.
 func (b *Bundle) outOfPlace(m handshake.Message, want handshake.Type) error {
 	return fmt.Errorf("%w: %v: %v instead of %v", fault.ErrProtocol, b, m.Type(), want)
+}
+
+// post puts a message where the set-up finds it.
+func (s *setup) post(m handshake.Message) {
+	select {
+	case s.inbox <- m:
+	default:
+		s.Fail(fmt.Errorf("%w: %v: more messages than the protocol has", fault.ErrProtocol, s.Bundle))
+	}
 }
 
 func (b *Bundle) abandoned() error {

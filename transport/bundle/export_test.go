@@ -9,32 +9,34 @@ import (
 
 // The steps of a set-up, each by itself.
 
-func (b *Bundle) Build(plan []lane.Plan) error { return b.build(plan) }
+func (b *Bundle) Build(plan []lane.Plan) error { return b.first.build(plan) }
 
-func (b *Bundle) Offers(mask uint32) ([]handshake.Domain, []handshake.Lane) { return b.offers(mask) }
+func (b *Bundle) Offers(mask uint32) ([]handshake.Domain, []handshake.Lane) {
+	return b.first.offers(mask)
+}
 
 func (b *Bundle) Adopt(base uint64, devs []handshake.Domain) error { return b.adopt(base, devs) }
 
 func (b *Bundle) ConnectLanes(ctx context.Context, devs []handshake.Domain, remote []handshake.Lane) uint32 {
-	return b.connectLanes(ctx, devs, remote)
+	return b.first.connectLanes(ctx, devs, remote)
 }
 
 func (b *Bundle) Prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
-	return b.prove(ctx, mask)
+	return b.first.prove(ctx, mask)
 }
 
 // OwnProved is what this side tells of its proofs.
-func (b *Bundle) OwnProved(proved uint32) *handshake.Proved { return b.verdict(proved) }
+func (b *Bundle) OwnProved(proved uint32) *handshake.Proved { return b.first.verdict(proved) }
 
 func (b *Bundle) Agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
-	return b.agree(proved, theirs)
+	return b.first.agree(proved, theirs)
 }
 
-func (b *Bundle) SendMessage(m handshake.Message) error { return b.send(m) }
+func (b *Bundle) SendMessage(m handshake.Message) error { return b.first.send(m) }
 
 // ExpectProved waits for the peer's word on its proofs.
 func (b *Bundle) ExpectProved(ctx context.Context) (*handshake.Proved, error) {
-	return expect[*handshake.Proved](ctx, b)
+	return expect[*handshake.Proved](ctx, b.first)
 }
 
 // Env is what the bundles of its process have in common.

@@ -21,9 +21,10 @@ const maxNews = 8 * lane.MaxParts
 type heeding struct {
 	kick chan struct{} // holds a token when there is news
 
-	mu   sync.Mutex // a leaf
-	runs bool       // the goroutine
-	news []news
+	mu     sync.Mutex // a leaf
+	closed bool       // no more lanes may join
+	runs   bool       // the goroutine
+	news   []news
 }
 
 // news is what has happened to a lane: one of these.
@@ -31,6 +32,8 @@ type news struct {
 	evidence error // that lane is broken
 	lane     *lane.Lane
 	soft     bool // it may be
+
+	port lane.Port // has lost its carrier: all its lanes are suspected
 
 	down   *handshake.LaneDown
 	report *handshake.Report
@@ -44,6 +47,14 @@ func (b *Bundle) Evidence(l *lane.Lane, err error) { b.accuse(l, err, false) }
 // goroutine.
 func (b *Bundle) Suspect(l *lane.Lane, err error) { b.accuse(l, err, true) }
 
+// PortDown says that a port has lost its carrier. It does not block, and may be called
+// from any goroutine.
+func (b *Bundle) PortDown(p lane.Port) {
+	if b.serves() {
+		b.tell(news{port: p})
+	}
+}
+
 func (b *Bundle) accuse(l *lane.Lane, err error, soft bool) {
 	if b.withdrawn.Load() != 0 { // which explains it, and would break every lane
 		b.Fail(b.Blame(err))
@@ -52,7 +63,7 @@ func (b *Bundle) accuse(l *lane.Lane, err error, soft bool) {
 	if !soft {
 		l.Accuse(err) // before the look: a set-up that ends now sees one or the other
 	}
-	if b.serving.Load() {
+	if s := b.setupOf(l.Epoch); s == nil || s.over.Load() {
 		b.tell(news{lane: l, evidence: err, soft: soft})
 	}
 }
@@ -98,6 +109,23 @@ func (b *Bundle) panicked(p *guard.Panic) {
 	b.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, b, p))
 }
 
+// close ends the joining of lanes.
+func (h *heeding) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+}
+
+// mayJoin reports whether lanes may join, and then counts the one who has them.
+func (h *heeding) mayJoin(joins *sync.WaitGroup) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		joins.Add(1)
+	}
+	return !h.closed
+}
+
 // next takes the news, and ends the goroutine when there is none and none is needed.
 func (h *heeding) next(needed bool) (all []news, done bool) {
 	h.mu.Lock()
@@ -141,7 +169,7 @@ func (b *Bundle) attend() (more, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	over := b.closed || b.over()
-	all, done := b.heed.next(!over && len(b.leaving) > 0)
+	all, done := b.heed.next(!over && (len(b.leaving) > 0 || b.serves() && b.inService() == 0))
 	switch {
 	case done:
 		return false, false
@@ -152,11 +180,15 @@ func (b *Bundle) attend() (more, moved bool) {
 		b.heedOne(n)
 	}
 	moved = b.takeLeave()
+	b.wait()
 	if b.owing {
 		b.owing = !b.half.Resume()
 	}
 	return true, moved || len(all) > 0
 }
+
+// serves reports whether the connection has been put into service.
+func (b *Bundle) serves() bool { return b.first.over.Load() }
 
 // over reports whether no lane matters any more. A sender whose peer has closed in good
 // order may have sends that are done, and that it does not know of.
@@ -179,6 +211,12 @@ func (b *Bundle) acquitted() bool {
 // Preconditions: b is locked.
 func (b *Bundle) heedOne(n news) {
 	switch {
+	case n.port != nil:
+		for _, l := range b.lanes {
+			if l.Port == n.port && l.InService() && b.spared(l) {
+				b.leave(l, fmt.Errorf("%w: %v: %v: %v went down; check the cable", fault.ErrLane, b, l, n.port.Now()))
+			}
+		}
 	case n.down != nil:
 		if l := b.laneOf(n.down.Lane, n.down.Epoch); l != nil {
 			b.peerLeft(l, n.down.Reason)

@@ -38,6 +38,9 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	}
 	l.Fail(err)
 	b.failed++
+	if l.Parts.Value() > 0 && (!b.Sending || l.Backlog < int64(l.Bytes.Value())) {
+		b.dark.spent = 0 // it was of use
+	}
 	v := &leaving{Lane: l, since: time.Now()}
 	b.leaving = append(b.leaving, v)
 	b.redial(l, err)
@@ -45,13 +48,16 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	switch {
 	case b.acquitted():
 	case left == 0:
-		b.Fail(b.lastLost(l))
-		return v
+		b.env.Log.Warn(fmt.Sprintf("%v; no lane is left: waiting for a way to %s for up to %v (NCCL_MESH_LANE_WAIT)", err, b.Session.Name(), b.env.LaneWait))
+		b.dark.look()
 	default:
 		b.env.Log.Warn(fmt.Sprintf("%v; its traffic goes over the %s left", err, count(left, "lane")))
 	}
 	if err := b.guarded("stop a lane", l.Stop); err != nil {
 		b.destroyLane(v, err)
+	}
+	if b.Sending && b.env.Lacks != nil {
+		b.env.Lacks(b)
 	}
 	return v
 }
@@ -85,18 +91,30 @@ func (b *Bundle) redial(l *lane.Lane, err error) {
 	}
 }
 
-// lastLost is the error of a connection whose last lane has failed: every one's reason.
-func (b *Bundle) lastLost(last *lane.Lane) error {
-	var others []string
+// wait ends a connection that has had no lane in service for too long.
+//
+// Preconditions: b is locked.
+func (b *Bundle) wait() {
+	if b.inService() > 0 {
+		b.dark.lit()
+		return
+	}
+	if spent := b.dark.look(); spent >= b.env.Scaled(b.env.LaneWait) {
+		b.Fail(b.allLost(spent))
+	}
+}
+
+// allLost is the error of a connection that has no lane and finds none: what it had, and
+// why each failed.
+func (b *Bundle) allLost(spent time.Duration) error {
+	var why []string
 	for _, l := range b.lanes {
-		if l != last && l.Why() != nil {
-			others = append(others, l.Why().Error())
+		if l.Why() != nil {
+			why = append(why, l.Why().Error())
 		}
 	}
-	if len(others) == 0 {
-		return last.Why()
-	}
-	return fmt.Errorf("%w; it was the last of %s: %s", last.Why(), count(len(others)+1, "lane"), strings.Join(others, "; "))
+	return fmt.Errorf("%w: %v: no way to %s within %v (NCCL_MESH_LANE_WAIT): %s. Check the cables between the two nodes and both ends' ports",
+		fault.ErrLane, b, b.Session.Name(), spent.Round(10*time.Millisecond), strings.Join(why, "; "))
 }
 
 // peerLeft heeds that the peer's half of a lane has come to rest.
@@ -212,28 +230,28 @@ func (b *Bundle) settled(v *leaving) bool {
 	return true
 }
 
-// serve puts the connection into service: from here on a lane that fails is left, and
-// what was said of one before is heeded.
-func (b *Bundle) serve() {
-	b.serving.Store(true)
-	b.heedInbox()
-	for _, l := range b.lanes {
+// serve puts lanes into service: from here on one that fails is left, and what was said
+// of one before is heeded.
+func (s *setup) serve() {
+	s.over.Store(true)
+	s.heedInbox()
+	for _, l := range s.own {
 		if err := l.Accused(); err != nil && l.InService() {
-			b.tell(news{lane: l, evidence: err})
+			s.tell(news{lane: l, evidence: err})
 		}
 	}
 }
 
-// heedInbox heeds what came for the set-up of a connection that is in service.
-func (b *Bundle) heedInbox() {
+// heedInbox heeds what came for the set-up of lanes that are in service.
+func (s *setup) heedInbox() {
 	for {
 		select {
-		case m := <-b.inbox:
+		case m := <-s.inbox:
 			if down, ok := m.(*handshake.LaneDown); ok {
-				b.tell(news{down: down})
+				s.tell(news{down: down})
 				continue
 			}
-			b.Fail(b.outOfPlace(m, handshake.TypeLaneDown))
+			s.Fail(s.outOfPlace(m, handshake.TypeLaneDown))
 		default:
 			return
 		}

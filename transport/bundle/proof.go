@@ -22,7 +22,7 @@ import (
 //
 //   - when every lane is proved or down,
 //   - ProofWait after the first lane was proved,
-//   - LaneWait after the beginning, when none was.
+//   - LaneWait after the beginning, when none was; ProofWait where lanes join others.
 //
 // Its Proved says so to the receiver, which has no limit of its own but for the
 // lanes that the sender names: ProofWait. Only time in which this process ran
@@ -30,7 +30,7 @@ import (
 // not run for a while, or lacked something, the lanes may have failed for that
 // reason, and the trial is made again, until LaneWait has passed; see Slowness.
 type proofs struct {
-	b       *Bundle
+	s       *setup
 	pending uint32
 	proved  uint32
 	sent    uint32            // lanes whose proof has been acknowledged
@@ -42,16 +42,16 @@ type proofs struct {
 
 // prove sends this side's proof over the lanes in mask and waits for the outcome.
 // At the receiver it returns what the sender says, too.
-func (b *Bundle) prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
-	p := &proofs{b: b, pending: mask}
-	b.clock.start()
-	p.begun = b.clock.ran
+func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
+	p := &proofs{s: s, pending: mask}
+	s.clock.start()
+	p.begun = s.clock.ran
 	p.post()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for wait := 20 * time.Microsecond; ; wait = min(2*wait, p.rest()) {
 		p.look()
-		if err := b.Ended(); err != nil {
+		if err := s.Ended(); err != nil {
 			return 0, nil, err
 		}
 		if p.over() {
@@ -60,15 +60,15 @@ func (b *Bundle) prove(ctx context.Context, mask uint32) (uint32, *handshake.Pro
 		}
 		timer.Reset(wait)
 		select {
-		case m := <-b.inbox:
+		case m := <-s.inbox:
 			if err := p.hear(m); err != nil {
 				return 0, nil, err
 			}
 			wait = 20 * time.Microsecond
 		case <-timer.C:
-		case <-b.bye:
+		case <-s.bye:
 		case <-ctx.Done():
-			return 0, nil, b.abandoned()
+			return 0, nil, s.abandoned()
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (p *proofs) rest() time.Duration {
 	switch {
 	case p.pending == 0:
 		return lookEvery
-	case p.b.clock.ran-p.begun < p.b.env.Scaled(p.b.env.ProofWait):
+	case p.s.clock.ran-p.begun < p.s.env.Scaled(p.s.env.ProofWait):
 		return 2 * time.Millisecond
 	}
 	return 20 * time.Millisecond
@@ -86,11 +86,11 @@ func (p *proofs) rest() time.Duration {
 
 // post sends this side's proofs.
 func (p *proofs) post() {
-	p.b.mu.Lock()
-	defer p.b.mu.Unlock()
-	for _, l := range p.b.lanes {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	for _, l := range p.s.own {
 		if p.pending&(1<<l.Index) != 0 {
-			if err := p.b.guarded("proof", l.PostProof); err != nil {
+			if err := p.s.guarded("proof", l.PostProof); err != nil {
 				p.down(l, err)
 			}
 		}
@@ -99,11 +99,11 @@ func (p *proofs) post() {
 
 // look notes what has become of the pending lanes.
 func (p *proofs) look() {
-	b := p.b
+	b := p.s
 	now := b.look()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, l := range b.lanes {
+	for _, l := range b.own {
 		bit := uint32(1) << l.Index
 		if p.pending&bit == 0 {
 			continue
@@ -133,12 +133,12 @@ func (p *proofs) look() {
 func (p *proofs) down(l *lane.Lane, err error) {
 	l.Fail(err)
 	p.pending &^= 1 << l.Index
-	_ = p.b.Session.Send(&handshake.LaneDown{Conn: p.b.ID, Lane: l.Index, Reason: Clip(err.Error(), handshake.MaxReason-4)}) // a dead session ends the proofs anyway
+	_ = p.s.Session.Send(&handshake.LaneDown{Conn: p.s.ID, Lane: l.Index, Epoch: l.Epoch, Reason: Clip(err.Error(), handshake.MaxReason-4)}) // a dead session ends the proofs anyway
 }
 
 // hear takes a message of the peer's.
 func (p *proofs) hear(m handshake.Message) error {
-	b := p.b
+	b := p.s
 	switch m := m.(type) {
 	case *handshake.LaneDown:
 		b.accused(m.Lane, handshake.CausePath, m.Reason)
@@ -158,22 +158,22 @@ func (p *proofs) hear(m handshake.Message) error {
 
 // over reports whether nothing more is waited for.
 func (p *proofs) over() bool {
-	e, now := p.b.env, p.b.clock.ran
+	e, now := p.s.env, p.s.clock.ran
 	switch {
-	case !p.b.Sending:
+	case !p.s.Sending:
 		return p.theirs != nil && (p.pending == 0 || now-p.heard >= e.Scaled(e.ProofWait))
 	case p.pending == 0:
 		return true
 	case p.proved != 0:
 		return now-p.first >= e.Scaled(e.ProofWait)
 	}
-	return now-p.begun >= e.Scaled(e.LaneWait)
+	return now-p.begun >= p.s.patience()
 }
 
 // giveUp says of the lanes still pending what is known.
 func (p *proofs) giveUp() {
-	b := p.b
-	for _, l := range b.lanes {
+	b := p.s
+	for _, l := range b.own {
 		bit := uint32(1) << l.Index
 		if p.pending&bit == 0 {
 			continue
@@ -191,23 +191,25 @@ func (p *proofs) giveUp() {
 
 // lacking says of lanes that have not come what this side lacked for them.
 func (p *proofs) lacking(lanes uint32) {
-	for _, l := range p.b.lanes {
+	for _, l := range p.s.own {
 		if lanes&(1<<l.Index) == 0 {
 			continue
 		}
 		if err := l.Lacked(); err != nil {
-			l.Fail(&lane.NodeFault{Node: p.b.Session.LocalName(), Err: err})
+			l.Fail(&lane.NodeFault{Node: p.s.Session.LocalName(), Err: err})
 		}
 	}
 }
 
 // accused notes why a lane has failed at the peer. What the peer lacked explains what
 // has been seen here.
-func (b *Bundle) accused(index uint8, cause handshake.Cause, why string) {
-	if int(index) >= len(b.lanes) {
+func (s *setup) accused(index uint8, cause handshake.Cause, why string) {
+	l, node := s.lane(index), s.Session.Name()
+	if l == nil {
 		return
 	}
-	l, node := b.lanes[index], b.Session.Name()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case isNodeFault(l.Why()):
 	case cause == handshake.CauseNode:
@@ -223,28 +225,29 @@ func isNodeFault(err error) bool {
 }
 
 // look looks at the clock of a set-up, and whether the peer answers on the session.
-func (b *Bundle) look() time.Duration {
-	b.late = max(b.late, b.Session.Unanswered())
-	return b.clock.look()
+func (s *setup) look() time.Duration {
+	s.late = max(s.late, s.Session.Unanswered())
+	return s.clock.look()
 }
 
 // Slowness says why the failure of lanes may be no evidence against their paths:
 // one of the two processes did not run while they were tried, or lacked something.
 // It is empty when neither is known.
 func (b *Bundle) Slowness() string {
+	s := b.first
 	prompt := b.env.Scaled(b.env.ProofWait) / 4
 	peer := b.Session.Name()
-	for _, l := range b.lanes {
+	for _, l := range s.own {
 		if isNodeFault(l.Why()) {
 			return l.Why().Error()
 		}
 	}
 	switch {
-	case b.clock.lost > prompt:
-		return fmt.Sprintf("this process on %s did not run for %v meanwhile: it was stopped, or the processors have too much to do", b.Session.LocalName(), b.clock.lost.Round(time.Millisecond))
-	case b.late > prompt:
-		return fmt.Sprintf("the process on %s did not answer for %v: it is slow or stopped, or its processors have too much to do", peer, b.late.Round(time.Millisecond))
-	case b.mute:
+	case s.clock.lost > prompt:
+		return fmt.Sprintf("this process on %s did not run for %v meanwhile: it was stopped, or the processors have too much to do", b.Session.LocalName(), s.clock.lost.Round(time.Millisecond))
+	case s.late > prompt:
+		return fmt.Sprintf("the process on %s did not answer for %v: it is slow or stopped, or its processors have too much to do", peer, s.late.Round(time.Millisecond))
+	case s.mute:
 		return fmt.Sprintf("%s is there and the process on it has not gone on: it is slow or stopped", peer)
 	}
 	return ""

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/fault"
@@ -15,77 +17,148 @@ import (
 // ErrNoLane is the end of a set-up in which no lane proved itself.
 var ErrNoLane = errors.New("no lane works")
 
+// setup is how lanes of a bundle come into service: the first, or more that join them.
+type setup struct {
+	*Bundle
+	epoch uint32                 // of the lanes: 0 of the first
+	own   []*lane.Lane           // that are being set up
+	inbox chan handshake.Message // what the peer says meanwhile
+	over  atomic.Bool            // they are in service: lanes may fail, and the connection live on
+
+	// Whether the two processes run.
+	clock clock
+	late  time.Duration // longest that the peer has owed an answer on the session
+	mute  bool          // a lane's proof was acknowledged and the peer sent none
+}
+
+func newSetup(b *Bundle, epoch uint32) *setup {
+	return &setup{
+		Bundle: b, epoch: epoch, inbox: make(chan handshake.Message, 4+lane.MaxParts),
+		clock: clock{glance: b.env.Scaled(glance)},
+	}
+}
+
+// patience is how long a set-up waits for its first lane. Those that join are of paths that
+// have just been proved.
+func (s *setup) patience() time.Duration {
+	if s.epoch == 0 {
+		return s.env.Scaled(s.env.LaneWait)
+	}
+	return s.env.Scaled(s.env.ProofWait)
+}
+
+// lane is the lane of that index that is being set up, or nil.
+func (s *setup) lane(index uint8) *lane.Lane {
+	for _, l := range s.own {
+		if l.Index == index {
+			return l
+		}
+	}
+	return nil
+}
+
+// all has a bit for each lane that is being set up.
+func (s *setup) all() (mask uint32) {
+	for _, l := range s.own {
+		mask |= 1 << l.Index
+	}
+	return mask
+}
+
 // Establish sets the lanes of plan up from the sender's side. open is what the
 // peer is told, but for the lanes. It returns the lanes in service; when there
 // are none the error is ErrNoLane and each lane has its reason.
 func (b *Bundle) Establish(ctx context.Context, plan []lane.Plan, open *handshake.Open) (uint32, error) {
-	if err := b.env.Making.Do(func() error { return b.build(plan) }); err != nil {
+	s := b.first
+	if ctx.Err() != nil { // and who closes it may be at work
+		return 0, b.abandoned()
+	}
+	if err := b.env.Making.Do(func() error { return s.build(plan) }); err != nil {
 		return 0, err
 	}
-	open.Base = uint64(b.Wire.Base())
-	open.Domains, open.Lanes = b.offers(1<<len(b.lanes) - 1)
-	if err := b.send(open); err != nil {
-		return 0, err
-	}
-	acc, err := expect[*handshake.Accept](ctx, b)
-	if err != nil {
-		return 0, err
-	}
-	if err := b.adopt(acc.Base, acc.Domains); err != nil {
-		return 0, err
-	}
-	connected := b.connectLanes(ctx, acc.Domains, acc.Lanes)
-	if err := b.send(&handshake.Connected{Conn: b.ID, Lanes: connected}); err != nil {
-		return 0, err
-	}
-	proved, _, err := b.prove(ctx, connected)
-	if err != nil {
-		return 0, err
-	}
-	if err := b.send(b.verdict(proved)); err != nil {
-		return 0, err
-	}
-	theirs, err := expect[*handshake.Proved](ctx, b)
-	if err != nil {
-		return 0, err
-	}
-	mask, err := b.agree(proved, theirs)
-	if err == nil {
-		b.serve()
-	}
-	return mask, err
+	return s.offer(ctx, open)
 }
 
 // Answer sets up from the receiver's side what the sender has opened: plan is this
 // side's half of each lane that m offers.
 func (b *Bundle) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) (uint32, error) {
+	s := b.first
+	if ctx.Err() != nil { // and who closes it may be at work
+		return 0, b.abandoned()
+	}
+	for i := range m.Lanes {
+		if int(m.Lanes[i].Index) != i {
+			return 0, fmt.Errorf("%w: %v: peer offers lane %d as its number %d", fault.ErrProtocol, b, m.Lanes[i].Index, i)
+		}
+	}
 	if err := b.adopt(m.Base, m.Domains); err != nil {
 		return 0, err
 	}
-	if err := b.env.Making.Do(func() error { return b.build(plan) }); err != nil {
+	if err := b.env.Making.Do(func() error { return s.build(plan) }); err != nil {
 		return 0, err
 	}
-	connected := b.connectLanes(ctx, m.Domains, m.Lanes)
-	acc := &handshake.Accept{Conn: b.ID, Base: uint64(b.Wire.Base())}
-	acc.Domains, acc.Lanes = b.offers(connected)
-	if err := b.send(acc); err != nil {
+	return s.answer(ctx, m)
+}
+
+// offer takes lanes that have been made into service, from the sender's side.
+func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error) {
+	open.Epoch, open.Base = s.epoch, uint64(s.Wire.Base())
+	open.Domains, open.Lanes = s.offers(s.all())
+	if err := s.send(open); err != nil {
 		return 0, err
 	}
-	reached, err := expect[*handshake.Connected](ctx, b)
+	acc, err := expect[*handshake.Accept](ctx, s)
 	if err != nil {
 		return 0, err
 	}
-	proved, theirs, err := b.prove(ctx, connected&reached.Lanes)
+	if err := s.adopt(acc.Base, acc.Domains); err != nil {
+		return 0, err
+	}
+	connected := s.connectLanes(ctx, acc.Domains, acc.Lanes)
+	if err := s.send(&handshake.Connected{Conn: s.ID, Epoch: s.epoch, Lanes: connected}); err != nil {
+		return 0, err
+	}
+	proved, _, err := s.prove(ctx, connected)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.send(s.verdict(proved)); err != nil {
+		return 0, err
+	}
+	theirs, err := expect[*handshake.Proved](ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	mask, err := s.agree(proved, theirs)
+	if err == nil {
+		s.serve()
+	}
+	return mask, err
+}
+
+// answer takes lanes that have been made into service, from the receiver's side.
+func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
+	connected := s.connectLanes(ctx, m.Domains, m.Lanes)
+	acc := &handshake.Accept{Conn: s.ID, Epoch: s.epoch, Base: uint64(s.Wire.Base())}
+	acc.Domains, acc.Lanes = s.offers(connected)
+	if err := s.send(acc); err != nil {
+		return 0, err
+	}
+	reached, err := expect[*handshake.Connected](ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	proved, theirs, err := s.prove(ctx, connected&reached.Lanes)
 	if err != nil {
 		return 0, err
 	}
 	// In service before the sender hears of it: its first write may come at once.
-	mask, agreed := b.agree(proved, theirs)
-	if err := b.send(b.verdict(proved)); err != nil {
+	mask, agreed := s.agree(proved, theirs)
+	if err := s.send(s.verdict(proved & mask)); err != nil {
 		return 0, err
 	}
 	if agreed == nil {
-		b.serve() // what the peer hears of a lane from here on follows
+		s.serve() // what the peer hears of a lane from here on follows
 	}
 	return mask, agreed
 }
@@ -108,9 +181,9 @@ func (b *Bundle) unsentKind() error {
 }
 
 // verdict is what this side tells of its proofs.
-func (b *Bundle) verdict(proved uint32) *handshake.Proved {
-	m := &handshake.Proved{Conn: b.ID, Lanes: proved}
-	for _, l := range b.lanes {
+func (s *setup) verdict(proved uint32) *handshake.Proved {
+	m := &handshake.Proved{Conn: s.ID, Epoch: s.epoch, Lanes: proved}
+	for _, l := range s.own {
 		if proved&(1<<l.Index) == 0 && l.Why() != nil {
 			f, why := handshake.LaneFailure{Index: l.Index}, l.Why()
 			var node *lane.NodeFault
@@ -126,48 +199,49 @@ func (b *Bundle) verdict(proved uint32) *handshake.Proved {
 
 // agree puts the lanes into service that both sides have proved, and gives the
 // others back.
-func (b *Bundle) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
+func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	mask := proved & theirs.Lanes
 	for _, f := range theirs.Failed {
-		b.accused(f.Index, f.Cause, f.Reason)
+		s.accused(f.Index, f.Cause, f.Reason)
 	}
-	b.mu.Lock()
-	for _, l := range b.lanes {
+	s.mu.Lock()
+	for _, l := range s.own {
 		if mask&(1<<l.Index) != 0 {
 			l.Enter(lane.Up)
 			continue
 		}
 		if l.Why() == nil {
-			l.Fail(fmt.Errorf("%s could not connect its half", b.Session.Name()))
+			l.Fail(fmt.Errorf("%s could not connect its half", s.Session.Name()))
 		}
-		if err := b.guarded("close", l.Close); err != nil {
-			b.env.Log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
+		if err := s.guarded("close", l.Close); err != nil {
+			s.env.Log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
 		}
 	}
-	b.mu.Unlock()
+	s.takeIn()
+	s.mu.Unlock()
 	if mask == 0 {
-		return 0, b.noneWorks()
+		return 0, s.noneWorks()
 	}
 	return mask, nil
 }
 
 // noneWorks is the error of a connection none of whose lanes can be put into
 // service.
-func (b *Bundle) noneWorks() error {
-	for _, l := range b.lanes {
+func (s *setup) noneWorks() error {
+	for _, l := range s.own {
 		if why := l.Why(); limit.IsOwn(why) {
-			return fmt.Errorf("%w: %v: %v: %w", fault.ErrOwn, b, l, why)
+			return fmt.Errorf("%w: %v: %v: %w", fault.ErrOwn, s.Bundle, l, why)
 		}
 	}
 	return ErrNoLane
 }
 
 // offers returns what the peer is told: the domains and the lanes in mask.
-func (b *Bundle) offers(mask uint32) (domains []handshake.Domain, lanes []handshake.Lane) {
-	for _, d := range b.domains {
+func (s *setup) offers(mask uint32) (domains []handshake.Domain, lanes []handshake.Lane) {
+	for _, d := range s.domains {
 		domains = append(domains, handshake.Domain{Port: d.Port().Index(), RKey: d.Key()})
 	}
-	for _, l := range b.lanes {
+	for _, l := range s.own {
 		if mask&(1<<l.Index) != 0 {
 			lanes = append(lanes, l.Half())
 		}
@@ -180,6 +254,8 @@ func (b *Bundle) adopt(base uint64, domains []handshake.Domain) error {
 	if len(domains) > lane.MaxDomains {
 		return fmt.Errorf("%w: %v: peer names %d domains; %d can be", fault.ErrProtocol, b, len(domains), lane.MaxDomains)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.PeerBase = base
 	for i, d := range domains {
 		b.PeerKeys[i] = d.RKey

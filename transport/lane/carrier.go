@@ -40,6 +40,8 @@ type Traits struct {
 // Domain is what the lanes of a connection over one port share.
 type Domain interface {
 	Port() Port
+	// HasRoom reports whether another lane can be made.
+	HasRoom() bool
 	// NewLane makes the carrier of l.
 	NewLane(l *Lane) (Carrier, error)
 	// Key is what the peer needs to write into the connection's wire.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
@@ -79,6 +80,9 @@ type Lane struct {
 	Backlog int64   // bytes handed to it and not delivered, as package message counts them
 
 	Bytes, Parts stats.Counter // sent, or arrived
+
+	Carried float64   // bytes for its weight that the others had carried when it joined
+	Left    time.Time // when it went out of service
 
 	Reached atomic.Bool // the peer's kernel has answered, and its process may be slow to
 

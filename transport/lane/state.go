@@ -1,6 +1,9 @@
 package lane
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // State is how far a lane has come.
 //
@@ -57,6 +60,9 @@ func (l *Lane) Enter(s State) { l.state = s }
 // Fail takes the lane out of service; why replaces an earlier reason.
 func (l *Lane) Fail(why error) {
 	l.why = why
+	if l.state == Up {
+		l.Left = time.Now()
+	}
 	if l.state != Stopped {
 		l.state = Down
 	}

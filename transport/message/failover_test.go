@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"ncclmesh/ibv"
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -169,53 +171,79 @@ func up(s *message.SendConn, r *message.RecvConn) (lanes [][2]*lane.Lane) {
 		c.Lock()
 		defer c.Unlock()
 	}
-	for i, l := range s.Bundle().Lanes() {
-		if k := r.Bundle().Lanes()[i]; l.InService() && k.InService() && l.Accused() == nil && k.Accused() == nil {
+	there := r.Bundle().Lanes()
+	for i, l := range s.Bundle().Lanes()[:min(len(there), len(s.Bundle().Lanes()))] {
+		if k := there[i]; l.InService() && k.InService() && l.Accused() == nil && k.Accused() == nil {
 			lanes = append(lanes, [2]*lane.Lane{l, k})
 		}
 	}
 	return lanes
 }
 
-// Lanes fail one after another, noticed at either end or both, until one is left: no
-// message is lost, doubled or damaged.
+// Lanes fail one after another, noticed at either end or both, and come back: no message
+// is lost, doubled or damaged, as long as one is left.
 func TestFailover(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		f := newTraffic(t, rnd, s, r, 12, 1<<16)
-		f.run(300, func() {
-			lanes := up(s, r)
-			if len(lanes) < 2 {
-				return
-			}
-			ends := lanes[rnd.IntN(len(lanes))]
-			for _, i := range [][]int{{0}, {1}, {0, 1}, {1, 0}}[rnd.IntN(4)] {
-				l := ends[i]
-				l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
+		all := len(up(s, r))
+		f.run(1000, func() {
+			if lanes := up(s, r); len(lanes) > 1 {
+				fail(rnd, lanes[rnd.IntN(len(lanes))])
 			}
 		})
-		if n := len(up(s, r)); n != 1 {
-			t.Errorf("%d lanes are left, want 1", n)
+		if kinds := transporttest.Kinds(s.Bundle()); len(kinds) == 1 {
+			transporttest.Await(t, "all lanes", func() bool { return len(up(s, r)) == all })
 		}
+		f.run(100, func() {})
 		transporttest.CloseBoth(t, s, r)
 	})
 }
 
-// The last lane's failure names every lane and why it failed.
-func TestLastLane(t *testing.T) {
+// fail has a lane accused at one of its ends, or both.
+func fail(rnd *rand.Rand, ends [2]*lane.Lane) {
+	for _, i := range [][]int{{0}, {1}, {0, 1}, {1, 0}}[rnd.IntN(4)] {
+		l := ends[i]
+		l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
+	}
+}
+
+// The last lane goes too, and comes back: nothing is lost.
+func TestAllLanesFail(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		if len(transporttest.Kinds(s.Bundle())) > 1 {
+			t.Skip("lanes of both kinds are no connection's of package path, and do not come back")
+		}
+		rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
+		f := newTraffic(t, rnd, s, r, 12, 1<<16)
+		f.run(300, func() {
+			for _, ends := range up(s, r) {
+				fail(rnd, ends)
+			}
+		})
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// When there is no way any more the connection waits for one, and then ends with an error
+// that names every lane and why it failed.
+func TestNoWay(t *testing.T) {
 	transporttest.Leaks(t)
-	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+	hurry := func(o *transport.Options) { o.LaneWait, o.Transport = 300*time.Millisecond, transport.TransportRDMA }
+	s, r := transporttest.Connect(t, transporttest.New(t, hurry), transporttest.New(t, hurry))
 	f := newTraffic(t, rand.New(rand.NewPCG(1, 1)), s, r, 2, 1<<16)
 	f.run(10, func() {})
+	transporttest.Inject(t, "stall")
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
 	for i, l := range s.Bundle().Lanes() {
 		l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: reason %d", fault.ErrLane, l.Conn, l, i))
 	}
 	for _, c := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
 		transporttest.Await(t, "the end", func() bool { return c.Ended() != nil })
 		err := c.Ended()
-		for _, want := range []string{"reason 0", "reason 1", "rdma0:1", "rdma1:1"} {
+		for _, want := range []string{"no way to", "NCCL_MESH_LANE_WAIT", "reason 0", "reason 1", "rdma0:1", "rdma1:1"} {
 			if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want ErrPeer with %q", err, want)
 			}

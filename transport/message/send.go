@@ -224,7 +224,7 @@ func turn(lanes []*lane.Lane, size int) int {
 		if !l.InService() || l.Backlog > 0 {
 			continue
 		}
-		if used := float64(l.Bytes.Value()+uint64(size)) / l.Weight; which < 0 || used < least {
+		if used := l.Carried + float64(l.Bytes.Value()+uint64(size))/l.Weight; which < 0 || used < least {
 			which, least = i, used
 		}
 	}

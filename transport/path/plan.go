@@ -15,14 +15,14 @@ func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Pla
 		return nil, fmt.Errorf("%w: %v: peer offers %d lanes; 1 to %d can be", fault.ErrProtocol, b, len(offered), lane.MaxParts)
 	}
 	var plan []lane.Plan
-	for i, o := range offered {
-		if int(o.Index) != i || int(o.PeerPort) >= len(f.Ports) {
-			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d as its number %d", fault.ErrProtocol, b, o.Index, o.PeerPort, i)
+	for _, o := range offered {
+		if int(o.PeerPort) >= len(f.Ports) {
+			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d, which there is not", fault.ErrProtocol, b, o.Index, o.PeerPort)
 		}
 		p := f.Ports[o.PeerPort]
 		now := p.Now()
 		if lane.Kind(o.Kind) != p.Kind() {
-			return nil, fmt.Errorf("%w: %v: peer offers lane %d, a %v, to our %v", fault.ErrProtocol, b, i, lane.Kind(o.Kind), now)
+			return nil, fmt.Errorf("%w: %v: peer offers lane %d, a %v, to our %v", fault.ErrProtocol, b, o.Index, lane.Kind(o.Kind), now)
 		}
 		peer, addr, ok := portOf(f.PortsOf(b.Session), o)
 		if !ok {

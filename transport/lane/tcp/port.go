@@ -64,6 +64,9 @@ func (d *domain) Key() uint32 { return 0 }
 
 func (d *domain) Port() lane.Port { return d.port }
 
+// HasRoom is true: sockets share nothing.
+func (d *domain) HasRoom() bool { return true }
+
 // NewLane makes the socket that carries l, to be connected.
 func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 	k, err := newSocket(d, l)

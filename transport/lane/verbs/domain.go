@@ -18,6 +18,7 @@ type domain struct {
 	conn   *lane.Conn
 	place  int // among the connection's domains
 	writes int // most work requests of one part
+	most   int // queue pairs that the completion queue is for
 	mem    *ibv.Memory
 	cq     *ibv.CQ
 	wire   *ibv.MR
@@ -30,7 +31,7 @@ type domain struct {
 
 // Open makes the completion queue and the registration of the wire of a connection.
 func (p *Port) Open(c *lane.Conn, place int, to []handshake.Port) (_ lane.Domain, err error) {
-	d := &domain{port: p, conn: c, place: place, writes: 1}
+	d := &domain{port: p, conn: c, place: place, writes: 1, most: len(to)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -66,6 +67,17 @@ func (p *Port) Open(c *lane.Conn, place int, to []handshake.Port) (_ lane.Domain
 func (d *domain) Key() uint32 { return d.wire.RKey() }
 
 func (d *domain) Port() lane.Port { return d.port }
+
+// HasRoom reports whether the completion queue is for another queue pair.
+func (d *domain) HasRoom() bool {
+	n := 0
+	for _, q := range d.qps {
+		if q != nil {
+			n++
+		}
+	}
+	return n < d.most
+}
 
 // NewLane makes the queue pair that carries l, in INIT.
 func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {

@@ -1,0 +1,260 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// Wants are the lanes of a plan that the connection lacks and can take in. What a path
+// carries already is none of them.
+func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	have := map[*lane.Lane]bool{}
+	for _, l := range b.lanes {
+		have[l] = l.InService()
+	}
+	for _, p := range plan {
+		served := slices.IndexFunc(b.lanes, func(l *lane.Lane) bool { return have[l] && l.Port == p.Port && l.Peer.Index == p.Peer.Index })
+		switch {
+		case served >= 0:
+			have[b.lanes[served]] = false // each serves for one
+		case b.domainOf(p.Port) != nil:
+			wanted = append(wanted, p)
+		}
+	}
+	return wanted
+}
+
+// domainOf is the connection's domain over a port, if that takes another lane, or nil.
+// Where there are passive lanes no others join: grants that went over those lack what a
+// device must know.
+//
+// Preconditions: b is locked.
+func (b *Bundle) domainOf(p lane.Port) lane.Domain {
+	if b.traits.Passive && !p.Traits().Passive {
+		return nil
+	}
+	for _, d := range b.domains {
+		if d.Port() == p && d.HasRoom() {
+			return d
+		}
+	}
+	return nil
+}
+
+// Lacking reports whether a lane has failed that nothing has taken the place of.
+func (b *Bundle) Lacking() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.closed && b.Ended() == nil && b.inService() < b.most
+}
+
+// vacant are the indices that lanes may have: of those that failed and are done with, and
+// unused ones.
+//
+// Preconditions: b is locked.
+func (b *Bundle) vacant() (free []int) {
+	for i := range lane.MaxParts {
+		if b.isVacant(i) {
+			free = append(free, i)
+		}
+	}
+	return free
+}
+
+func (b *Bundle) isVacant(i int) bool {
+	if i >= len(b.lanes) {
+		return i < lane.MaxParts
+	}
+	l := b.lanes[i]
+	return !l.InService() && !slices.ContainsFunc(b.leaving, func(v *leaving) bool { return v.Lane == l })
+}
+
+// Join takes lanes into service that the connection wants, from the sender's side. Only
+// one call at a time may be made.
+func (b *Bundle) Join(wanted []lane.Plan) error {
+	if !b.heed.mayJoin(&b.joins) {
+		return b.abandoned()
+	}
+	defer b.joins.Done()
+	b.last++
+	s := newSetup(b, b.last)
+	b.joining.Store(s)
+	defer b.joining.Store(nil)
+	return s.guarded("join lanes", func() error {
+		defer s.giveBack()
+		err := b.env.Making.Do(func() error { return s.makeJoining(wanted, nil) })
+		if err != nil {
+			return err
+		}
+		_, err = s.offer(b.life, &handshake.Open{Conn: b.ID})
+		return err
+	})
+}
+
+// maxJoins is how many joinings a receiver may be at: one that ends may be followed by the
+// next before this side is done with it.
+const maxJoins = 4
+
+// join begins to take in the lanes that a sender wants. It does not block.
+func (b *Bundle) join(m *handshake.Open) {
+	switch {
+	case b.Sending || b.Trial || m.Epoch == 0:
+		b.Fail(fmt.Errorf("%w: %v: it is set up already", fault.ErrProtocol, b))
+		return
+	case !b.heed.mayJoin(&b.joins):
+		return
+	case b.admits.Add(1) > maxJoins:
+		b.admits.Add(-1)
+		b.joins.Done()
+		b.Fail(fmt.Errorf("%w: %v: %d times lanes are joining already", fault.ErrProtocol, b, maxJoins))
+		return
+	}
+	s := newSetup(b, m.Epoch)
+	b.joining.Store(s)
+	// On a goroutine of its own, as Background may run it at once.
+	go guard.Run(func() { b.env.Background(func() { s.admit(m) }) }, b.panicked)
+}
+
+// admit takes in the lanes that a sender wants.
+func (s *setup) admit(m *handshake.Open) {
+	defer s.joins.Done()
+	defer s.admits.Add(-1)
+	err := s.guarded("join lanes", func() error {
+		defer s.joining.CompareAndSwap(s, nil)
+		defer s.giveBack()
+		if s.life.Err() != nil {
+			return s.abandoned()
+		}
+		return s.admitted(m)
+	})
+	if err != nil && !errors.Is(err, ErrNoLane) {
+		s.env.Log.Debug("lanes did not join", "conn", s.String(), "err", err)
+	}
+}
+
+// admitted answers a sender. What this side cannot make is left out.
+func (s *setup) admitted(m *handshake.Open) error {
+	plan, err := s.env.Plan(s.Bundle, m.Lanes)
+	if err == nil {
+		err = s.adopt(m.Base, m.Domains)
+	}
+	if err == nil {
+		err = s.env.Making.Do(func() error { return s.makeJoining(plan, m.Lanes) })
+	}
+	if err != nil {
+		m.Lanes = nil
+	}
+	_, answered := s.answer(s.life, m)
+	return errors.Join(err, answered)
+}
+
+// makeJoining makes the lanes that join: at the sender with indices of its choice, at the
+// receiver those that were offered.
+func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
+	s.mu.Lock()
+	free := s.vacant()
+	s.mu.Unlock()
+	for i, p := range plan[:min(len(plan), len(free))] {
+		index := free[i]
+		if offered != nil {
+			index = int(offered[i].Index)
+		}
+		s.mu.Lock()
+		d, vacant := s.domainOf(p.Port), s.isVacant(index)
+		s.mu.Unlock()
+		if !vacant || d == nil { // not yet
+			continue
+		}
+		if err := s.make(p, index, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeIn puts lanes that joined into their places. A connection that has ended takes none.
+//
+// Preconditions: b is locked.
+func (s *setup) takeIn() {
+	b := s.Bundle
+	for _, l := range s.own {
+		if s.epoch == 0 || !l.InService() {
+			continue
+		}
+		for len(b.lanes) <= int(l.Index) {
+			b.lanes = append(b.lanes, l)
+		}
+		was := b.lanes[l.Index]
+		if b.lanes[l.Index] = l; was != l {
+			_ = b.guarded("close", was.Close) // which it is, as a rule
+		}
+		l.Carried = b.carried()
+		if was != l && was.Why() != nil {
+			b.env.Log.Warn(fmt.Sprintf("%v: %v has come back after %v; traffic goes over %s", b, l, time.Since(was.Left).Round(time.Millisecond), count(b.inService(), "lane")))
+		} else {
+			b.env.Log.Info(fmt.Sprintf("%v: %v has joined", b, l))
+		}
+	}
+	b.most = max(b.most, b.inService())
+	if b.inService() > 0 {
+		b.dark.lit()
+	}
+	b.owing = b.owing || s.epoch > 0
+}
+
+// carried is what a lane that joins counts as having carried for its weight: as much as
+// the others, or all messages would be its turn.
+//
+// Preconditions: b is locked.
+func (b *Bundle) carried() (most float64) {
+	for _, l := range b.lanes {
+		if l.InService() {
+			most = max(most, l.Carried+float64(l.Bytes.Value())/l.Weight)
+		}
+	}
+	return most
+}
+
+// giveBack closes the lanes that did not come into service.
+func (s *setup) giveBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.own {
+		if s.lanes[min(int(l.Index), len(s.lanes)-1)] == l {
+			continue
+		}
+		l.Rest()
+		if err := l.Close(); err != nil {
+			s.env.Log.Warn("a lane that did not join did not close", "lane", l.String(), "err", err)
+		}
+	}
+}
+
+// dark is how long a connection has had no lane in service while its process ran, since a
+// lane last was of use.
+type dark struct {
+	since time.Time // zero while one is
+	spent time.Duration
+}
+
+// look counts on, and returns how long it has been in all.
+func (d *dark) look() time.Duration {
+	now := time.Now()
+	if !d.since.IsZero() {
+		d.spent += min(now.Sub(d.since), glance)
+	}
+	d.since = now
+	return d.spent
+}
+
+// lit says that a lane is in service.
+func (d *dark) lit() { d.since = time.Time{} }

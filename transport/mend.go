@@ -1,0 +1,120 @@
+package transport
+
+import (
+	"sync"
+	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/control"
+)
+
+// Pauses between two looks for ways to a peer, and how many connections take lanes in at
+// once.
+const (
+	leastPause = 20 * time.Millisecond
+	mostPause  = 10 * time.Second
+	mostJoins  = 16
+)
+
+// lacks has a connection's lost lanes replaced. It does not block.
+func (t *Transport) lacks(b *bundle.Bundle) {
+	t.paths.Forget(b.Session) // what was proved once does not hold now
+	t.mend(b.Session)
+}
+
+// mend has ways looked for that connections of a session lack, or could use. Whoever
+// dialled the session sends on its connections, and so it is for this side to say.
+func (t *Transport) mend(s *control.Session) {
+	if !s.Dialled() {
+		return
+	}
+	t.mu.Lock()
+	kick, runs := t.mending[s]
+	if !runs {
+		kick = make(chan struct{}, 1)
+		t.mending[s] = kick
+	}
+	select {
+	case kick <- struct{}{}:
+	default:
+	}
+	t.mu.Unlock()
+	if !runs { // on a goroutine of its own, as background may run it at once
+		go guard.Run(func() { t.background(func() { t.mendAll(s, kick) }) }, t.caught)
+	}
+}
+
+// mendAll looks for ways until no connection of the session lacks any, at once when it is
+// kicked, and else with growing pauses.
+func (t *Transport) mendAll(s *control.Session, kick chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+		select {
+		case <-kick:
+			pause = leastPause
+		case <-timer.C:
+		case <-t.ctx.Done():
+			return
+		}
+		lacking := false
+		if err := t.guarded("look for lanes", func() error { lacking = t.mendOnce(s); return nil }); err != nil {
+			lacking = true
+		}
+		if !lacking && t.mended(s, kick) {
+			return
+		}
+		t.paths.Forget(s)
+		timer.Reset(t.env.Scaled(pause))
+	}
+}
+
+// mended ends the looking, unless there is more to look for.
+func (t *Transport) mended(s *control.Session, kick chan struct{}) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(kick) > 0 {
+		return false
+	}
+	delete(t.mending, s)
+	return true
+}
+
+// mendOnce gives the connections of a session what lanes they want of the ways that there
+// are, and reports whether one still lacks some.
+func (t *Transport) mendOnce(s *control.Session) (lacking bool) {
+	var sending []*bundle.Bundle
+	for _, b := range t.bundlesOf(s) {
+		if b.Sending && !b.Trial {
+			sending = append(sending, b)
+		}
+	}
+	if len(sending) == 0 {
+		return false
+	}
+	plan, err := t.paths.To(t.ctx, s)
+	if err != nil {
+		t.log.Debug("no way was found for lanes that are lacking", "peer", s.Name(), "err", err)
+	}
+	var all sync.WaitGroup
+	places := make(chan struct{}, mostJoins)
+	for _, b := range sending {
+		wanted := b.Wants(plan)
+		if len(wanted) == 0 {
+			continue
+		}
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			if err := b.Join(wanted); err != nil {
+				t.log.Debug("lanes did not join", "conn", b.String(), "err", err)
+			}
+		})
+	}
+	all.Wait()
+	for _, b := range sending {
+		lacking = lacking || b.Lacking()
+	}
+	return lacking
+}
