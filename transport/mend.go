@@ -105,12 +105,13 @@ func (t *Transport) mendOnce(s *control.Session) (lacking bool) {
 			continue
 		}
 		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
+		all.Add(1)
+		go guard.Run(func() {
+			defer func() { <-places; all.Done() }()
 			if err := b.Join(wanted); err != nil {
 				t.log.Debug("lanes did not join", "conn", b.String(), "err", err)
 			}
-		})
+		}, t.caught)
 	}
 	all.Wait()
 	for _, b := range sending {

@@ -134,7 +134,7 @@ func TestVerbRefusedOnce(t *testing.T) {
 // during starts a soak between two nodes, lets something happen once it moves data, and returns it with the time.
 func during(t *testing.T, f *mesh, what func()) (*job, time.Time) {
 	t.Helper()
-	j := f.start(spec{nodes: []string{"a", "b"}, args: []string{"--work", "soak", "--max", "64K", "--duration", "3"}})
+	j := f.start(spec{nodes: []string{"a", "b"}, env: []string{"NCCL_MESH_LANE_WAIT=2"}, args: []string{"--work", "soak", "--max", "64K", "--duration", "3"}})
 	for _, node := range []string{"a", "b"} {
 		for _, pair := range []string{"a -> b", "b -> a"} {
 			j.await(node, pair+` conn \d+: lane 0`)
@@ -146,7 +146,8 @@ func during(t *testing.T, f *mesh, what func()) (*job, time.Time) {
 	return j, at
 }
 
-// A queue pair that fails in mid-transfer ends the job on both nodes at once, with an error that names both ends.
+// The only cable fails in mid-transfer for good, or what would be refused on any lane: the job ends on both nodes, with an error
+// that names both ends.
 func TestCompletionErrors(t *testing.T) {
 	ends := `(a|b) -> (a|b) conn \d+: .*(rdma0|spare):1 -> (rdma0|spare):1`
 	tests := []struct {
@@ -162,7 +163,6 @@ func TestCompletionErrors(t *testing.T) {
 		{"unplugged", "unplug a:rdma0", `transport retry counter exceeded.*check both ports and the cable`},
 		{"port off", "down b:rdma0", `transport retry counter exceeded.*check both ports and the cable`},
 		{"stalled", "stall", `transport retry counter exceeded`},
-		{"device fatal", "event DEVICE_FATAL a:rdma0", `device fatal|DEVICE_FATAL`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -176,20 +176,40 @@ func TestCompletionErrors(t *testing.T) {
 	}
 }
 
-// A queue pair that the device declares broken is noticed by its event.
-func TestQueuePairFatal(t *testing.T) {
-	f := newFabric(t, pair)
-	j, at := during(t, f, func() {
+// A lane that the device declares broken, or that breaks once, is replaced, be it the only one: the job goes on.
+func TestLaneReplaced(t *testing.T) {
+	queuePair := func(f *mesh) {
 		numbers, devices := f.queuePairs("a")
 		for i, n := range numbers {
 			if devices[i] == "rdma0" {
 				f.fault("qp-error", fmt.Sprint(n))
+				return
 			}
 		}
-	})
-	j.failed()
-	j.within(at, "a", "b")
-	j.must("a", `NCCL WARN NET/Mesh : .*lane broken: . -> . conn \d+: .*rdma0:1`)
+	}
+	word := func(fault string) func(*mesh) {
+		return func(f *mesh) { f.fault(strings.Fields(fault)...) }
+	}
+	tests := []struct {
+		name  string
+		fault func(*mesh)
+	}{
+		{"queue pair fatal", queuePair},
+		{"device fatal", word("event DEVICE_FATAL a:rdma0")},
+		{"transport retries", word("wr status=RETRY_EXC_ERR port=a:rdma0")},
+		{"a moment without a cable", func(f *mesh) {
+			f.fault("unplug", "a:rdma0")
+			f.fault("plug", "a:rdma0")
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, pair)
+			j, _ := during(t, f, func() { tt.fault(f) })
+			j.ok()
+		})
+	}
 }
 
 // What passes is waited for; what concerns nobody is a line in the log.
