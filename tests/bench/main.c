@@ -16,8 +16,8 @@ static const char usage[] =
 	"  --slices         all but setup: measure once for each byte of rank 0's standard input\n"
 	"  --turns          stream: run one at a time; for one processor that both are on\n"
 	"  --plugin FILE    plugin: the library\n"
-	"  --device NAME    verbs: the RDMA device; tcp: the interface\n"
-	"  --gid INDEX      verbs: index of the GID (3)\n";
+	"  --device NAME    verbs, netib: the RDMA device; tcp: the interface\n"
+	"  --gid INDEX      verbs, netib: index of the GID (3)\n";
 
 void die(const char *fmt, ...)
 {

@@ -54,7 +54,7 @@ func (b *bench) curve(c curve) (curve, error) {
 	}
 	for _, size := range curveSizes() {
 		args := []string{c.work, "--sizes", strconv.Itoa(size)}
-		rows, err := b.pairs(c.name+", "+bytesText(size), contender{ours(c.of, args...), b.plugin()}, contender{loop(c.of, args...), ""}, b.o.seconds/5)
+		rows, err := b.pairs(c.name+", "+bytesText(size), contender{ours(c.of, args...), b.plugin()}, contender{loop("verbs", c.of, args...), ""}, b.o.seconds/5)
 		if err != nil {
 			return c, err
 		}

@@ -1,6 +1,7 @@
 // Command bench measures the plugin against a limit that is measured beside it:
 // a C loop which posts the same writes on the same library, over the same
-// modelled link, at the same depth (tests/bench). Both run as pairs of processes
+// modelled link, at the same depth, or one that makes the calls of NCCL's own
+// transport (tests/bench). Both run as pairs of processes
 // on two nodes of a fabric of tests/fakeverbs. Beside TCP lanes stand plain sockets
 // in C, and iperf3 with as many streams, over the veth pair of the same two nodes.
 // With a base the plugin of another commit takes the place of the limit.

@@ -68,16 +68,17 @@ func figures(scale, seconds float64) []figure {
 			name: "latency-8B", links: fast,
 			rows:  []row{{name: "latency-8B", about: "8 B, isend to test done, as fast as memory", unit: "us", atMost: 2.5}},
 			ours:  ours(micros, "pingpong", "--sizes", "8"),
-			limit: loop(micros, "pingpong", "--sizes", "8"),
+			limit: loop("verbs", micros, "pingpong", "--sizes", "8"),
 		},
 	}
+	all = append(all, calls()...)
 	all = append(all, costs()...)
 	all = append(all, []figure{
 		{
 			name: "memory-1MiB", links: fast,
 			rows:  []row{{name: "memory-1MiB", about: "1 MiB, 8 outstanding, as fast as memory", unit: "MB/s", atLeast: 0.95}},
 			ours:  ours(megabytes, "stream", "--sizes", strconv.Itoa(mib)),
-			limit: loop(megabytes, "stream", "--sizes", strconv.Itoa(mib)),
+			limit: loop("verbs", megabytes, "stream", "--sizes", strconv.Itoa(mib)),
 		},
 		{
 			name: "allreduce-16MiB", links: triangle(rate(64)),
@@ -108,29 +109,48 @@ func figures(scale, seconds float64) []figure {
 	return append(all, tcpFigures(seconds)...)
 }
 
-// costs is what messages take of processors.
+// calls is what messages take of a processor, beside the calls that NCCL's own
+// transport makes for them. Both ranks are on it.
+func calls() []figure {
+	vain := []string{"vain", "--depth", "8"}
+	small := []string{"stream", "--turns", "--sizes", "8", "--depth", "32"}
+	beside := func(of func(sample) float64, args []string, r row) figure {
+		r.limit = "net_ib's calls, in C"
+		return figure{
+			name: r.name, links: fast, shared: true, rows: []row{r},
+			ours: ours(of, args...), limit: loop("netib", of, args...),
+		}
+	}
+	large := func(name string, size int) figure {
+		return beside(perCore, []string{"stream", "--turns", "--sizes", strconv.Itoa(size)}, row{
+			name: name, about: bytesText(size) + ", 8 outstanding, by the processor time that they take", unit: "MB/s", atLeast: 0.95,
+		})
+	}
+	return []figure{
+		beside(func(s sample) float64 { return s.Isend }, vain, row{
+			name: "isend-in-vain", about: "isend without a receive", unit: "ns", atMost: 2.2,
+		}),
+		beside(func(s sample) float64 { return s.Test }, vain, row{
+			name: "test-in-vain", about: "test of a receive that nothing has come for, over 8 of them", unit: "ns", atMost: 4.6,
+		}),
+		beside(cost, small, row{
+			name: "calls-8B", about: "processor time of an 8 B message, 32 outstanding", unit: "ns", atMost: 1.1,
+		}),
+		large("calls-64KiB", 64*kib),
+		large("calls-1MiB", mib),
+	}
+}
+
+// costs is what messages take of processors, beside what their writes do.
 func costs() []figure {
 	small := []string{"stream", "--turns", "--sizes", "8", "--depth", "32"}
 	large := []string{"stream", "--turns", "--sizes", strconv.Itoa(64 * kib)}
-	vain := []string{"vain", "--depth", "8"}
 	return []figure{
-		{
-			name: "isend-in-vain", links: fast, shared: true,
-			rows:  []row{{name: "isend-in-vain", about: "isend without a receive", unit: "ns", atMost: 2.2}},
-			ours:  ours(func(s sample) float64 { return s.Isend }, vain...),
-			limit: loop(func(s sample) float64 { return s.Isend }, vain...),
-		},
-		{
-			name: "test-in-vain", links: fast, shared: true,
-			rows:  []row{{name: "test-in-vain", about: "test of a receive that nothing has come for, over 8 of them", unit: "ns", atMost: 4.6}},
-			ours:  ours(func(s sample) float64 { return s.Test }, vain...),
-			limit: loop(func(s sample) float64 { return s.Test }, vain...),
-		},
 		{
 			name: "cpu-8B", links: fast, shared: true,
 			rows:  []row{{name: "cpu-8B", about: "processor time of an 8 B message, 32 outstanding", unit: "ns", atMost: 2}},
 			ours:  ours(cost, small...),
-			limit: loop(cost, small...),
+			limit: loop("verbs", cost, small...),
 		},
 		{
 			name: "cpu-four-lanes-64KiB", links: lanes(0, 0, 0, 0), shared: true,
@@ -139,7 +159,7 @@ func costs() []figure {
 				limit: "a C loop over one lane", unit: "ns",
 			}},
 			ours:  ours(cost, large...),
-			limit: loop(cost, large...),
+			limit: loop("verbs", cost, large...),
 		},
 	}
 }
@@ -147,15 +167,16 @@ func costs() []figure {
 func megabytes(s sample) float64 { return s.Rate / 1e6 }
 func micros(s sample) float64    { return s.Micros }
 func cost(s sample) float64      { return s.CPU }
+func perCore(s sample) float64   { return float64(s.Size) / s.CPU * 1e3 } // MB in a second of one
 
-// ours is what a work gives over the plugin, and loop what it gives as a C loop over
-// the first lane.
+// ours is what a work gives over the plugin, and loop what it gives as a C loop, one of
+// the programs, over the first lane.
 func ours(of func(sample) float64, args ...string) side {
 	return side{of: of, work: func(b *bench, plugin string) work { return b.over(plugin, nil, args...) }}
 }
 
-func loop(of func(sample) float64, args ...string) side {
-	return side{of: of, work: func(b *bench, _ string) work { return b.loop(0, args...) }}
+func loop(program string, of func(sample) float64, args ...string) side {
+	return side{of: of, work: func(b *bench, _ string) work { return b.loop(program, 0, args...) }}
 }
 
 // stream is the figure of messages of one size over lanes of those rates. Its
@@ -174,7 +195,7 @@ func sumOfLanes(n, size int) side {
 	return side{whole: func(b *bench, _ string) ([]float64, error) {
 		var sum float64
 		for lane := range n {
-			s, err := b.run(b.loop(lane, "stream", "--sizes", strconv.Itoa(size)))
+			s, err := b.run(b.loop("verbs", lane, "stream", "--sizes", strconv.Itoa(size)))
 			if err != nil {
 				return nil, err
 			}
@@ -236,7 +257,7 @@ func setupLimit(b *bench, _ string) ([]float64, error) {
 		seconds = 1
 		beside  = 300 // KiB
 	)
-	s, err := b.run(b.loop(0, "setup", "--conns", "256"))
+	s, err := b.run(b.loop("verbs", 0, "setup", "--conns", "256"))
 	return []float64{seconds, s.grown()/kib + beside}, err
 }
 

@@ -63,7 +63,7 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	if info, err := os.Stderr.Stat(); err == nil {
 		b.terminal = info.Mode()&os.ModeCharDevice != 0
 	}
-	for _, need := range []string{b.plugin(), b.program("verbs"), b.program("tcp"), b.program("plugin"), b.driver(), filepath.Join(b.tools(), "fakenet")} {
+	for _, need := range []string{b.plugin(), b.program("verbs"), b.program("netib"), b.program("tcp"), b.program("plugin"), b.driver(), filepath.Join(b.tools(), "fakenet")} {
 		if _, err := os.Stat(need); err != nil {
 			return nil, fmt.Errorf("%w: run make bench, which builds it", err)
 		}
@@ -125,7 +125,7 @@ func (b *bench) calibrate() error {
 		return err
 	}
 	for range 3 {
-		s, err := b.run(b.loop(0, "stream", "--sizes", strconv.Itoa(mib), "--seconds", "0.2"))
+		s, err := b.run(b.loop("verbs", 0, "stream", "--sizes", strconv.Itoa(mib), "--seconds", "0.2"))
 		if err != nil {
 			return err
 		}

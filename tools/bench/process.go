@@ -21,9 +21,9 @@ type work struct {
 	args, env []string
 }
 
-// loop is the C loop over the lane of device rdma<device>.
-func (b *bench) loop(device int, args ...string) work {
-	return work{program: b.program("verbs"), args: append([]string{"--device", fmt.Sprintf("rdma%d", device), "--work"}, args...)}
+// loop is a C loop over the lane of device rdma<device>.
+func (b *bench) loop(program string, device int, args ...string) work {
+	return work{program: b.program(program), args: append([]string{"--device", fmt.Sprintf("rdma%d", device), "--work"}, args...)}
 }
 
 // over is the same over a plugin, with something in its environment.
