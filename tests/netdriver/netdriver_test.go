@@ -175,6 +175,23 @@ func TestEverything(t *testing.T) {
 	}
 }
 
+// TestProfiled: all is well where a profiler listens to a plugin that tells it, or that is too old to.
+func TestProfiled(t *testing.T) {
+	driver, plugin := programs(t)
+	for api, want := range map[string]string{"v9": `profiler: 0 network events`, "v10": `profiler: 0 network events`,
+		"v11": `profiler: [1-9]\d* network events`, "v12": `profiler: [1-9]\d* network events`} {
+		t.Run(api, func(t *testing.T) {
+			t.Parallel()
+			o := run(t, nil, driver, "--plugin", plugin, "--api", api, "--spawn", "2", "--work", "allreduce,soak", "--profile",
+				"--max", "64K", "--factor", "16", "--messages", "60", "--json", "-")
+			parse(t, o)
+			if !regexp.MustCompile(want).MatchString(o.stderr) {
+				t.Errorf("no line %q in\n%s", want, o.stderr)
+			}
+		})
+	}
+}
+
 func TestSanitized(t *testing.T) {
 	driver, plugin := build(t, "gcc", "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")
 	everything(t, nil, driver, plugin, "v12")
@@ -192,6 +209,7 @@ func TestFaults(t *testing.T) {
 	soak := []string{"--work", "soak", "--max", "16K", "--messages", "30"}
 	contract := []string{"--work", "contract", "--timeout", "8"}
 	tuner := []string{"--work", "tuner"}
+	profile := []string{"--profile", "--work", "soak", "--max", "16K", "--messages", "30"}
 	dies := []string{"--work", "die", "--chunk", "16K", "--die-limit-ms", "500"}
 	tests := []struct {
 		fault string
@@ -273,6 +291,23 @@ func TestFaults(t *testing.T) {
 		{"tuner-fork", tuner, `in a forked child init does not return ncclSystemError`},
 		{"tuner-chunk", tuner, `the chunk of \d+ became`},
 		{"tuner-slow", tuner, `getCollInfo takes \d+\.\d times a look-up`},
+
+		// The profiler.
+		{"profile-none:20", profile, `profiler: there was no event of a message`},
+		{"profile-twice:20", profile, `profiler: the events of a message of \d+ bytes tell of`},
+		{"profile-length:20", profile, `profiler: the events of a message of \d+ bytes tell of`},
+		{"profile-open:20", profile, `profiler: event 0 of a message is under way, and test says that it is done`},
+		{"profile-stop:20", profile, `profiler: an event stops that is not under way`},
+		{"profile-unmade", profile, `profiler: event \(nil\) stops, which is none`},
+		{"profile-late:20", profile, `profiler: an event of a message starts after test has said that it is done`},
+		{"profile-isend:20", profile, `profiler: called outside of test`},
+		{"profile-old", append([]string{"--api", "v10"}, profile...), `profiler: NCCL takes no events in test before interface 11`},
+		{"profile-preset:20", profile, `profiler: the handle of an event is 0x[0-9a-f]+ before it starts`},
+		{"profile-step:20", profile, `profiler: an event of step \(nil\), which is none`},
+		{"profile-many", profile, `profiler: more than 8 events of a message`},
+		{"profile-kind:20", profile, `profiler: nothing is known of network events of kind 0x1`},
+		{"profile-descriptor:20", profile, `profiler: event type 1, and descriptor -1 is not a socket`},
+		{"profile-operation:20", profile, `profiler: operation [01] of a`},
 
 		// A dead peer.
 		{"remote-as-system", dies, `returned ncclSystemError \(2\), ncclRemoteError \(6\) is wanted`},

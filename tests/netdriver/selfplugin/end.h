@@ -38,6 +38,7 @@ struct request {
 	int n;
 	struct part parts[NCCL_NET_MAX_RECVS];
 	unsigned char *copy; /* a fault sends this instead */
+	void *steps[NCCL_NET_MAX_RECVS]; /* to NCCL's profiler; or NULL */
 };
 
 /* An end of a connection, or a listener. */
@@ -56,6 +57,7 @@ struct end {
 	struct part *before;               /* for the fault that swaps messages */
 	unsigned char *last;               /* for the fault that repeats a message */
 	size_t last_size;
+	void *late;                        /* step, for the fault that tells of it again */
 };
 
 extern ncclDebugLogger_t logger;

@@ -14,6 +14,13 @@ struct self_props {
 
 extern bool forked; /* this process is a forked child */
 
+/* What NCCL's profiler is told (profiler.c). */
+void self_profiler(ncclProfilerCallback_t callback);
+void self_steps(void *request, int n, void **steps);
+
+struct request;
+void self_tell(struct request *request); /* in test: it is through */
+
 ncclResult_t self_init(ncclDebugLogger_t log);
 int self_inits(void); /* successful ones so far */
 ncclResult_t self_finalize(void *ctx);

@@ -1,13 +1,15 @@
 /* ncclNetPlugin_v5 to v12. */
 #include <stddef.h>
 
+#include "fault.h"
 #include "selfplugin.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 static ncclResult_t init_v10(ncclDebugLogger_t log, ncclProfilerCallback_t profiler)
 {
-	(void)profiler;
+	if (fault_named("profile-old"))
+		self_profiler(profiler);
 	return self_init(log);
 }
 
@@ -16,7 +18,8 @@ static ncclResult_t init_v11(void **ctx, uint64_t commId, ncclNetCommConfig_t *c
 {
 	static int context;
 
-	(void)commId, (void)config, (void)profiler;
+	(void)commId, (void)config;
+	self_profiler(profiler);
 	*ctx = &context;
 	return self_init(log);
 }
@@ -134,8 +137,10 @@ static ncclResult_t isend_v5(void *sendComm, void *data, int size, int tag, void
 static ncclResult_t isend_v10(void *sendComm, void *data, size_t size, int tag, void *mhandle, void *phandle,
                               void **request)
 {
-	(void)phandle;
-	return self_isend(sendComm, data, size, tag, mhandle, request);
+	ncclResult_t result = self_isend(sendComm, data, size, tag, mhandle, request);
+
+	self_steps(result ? NULL : *request, 1, &phandle);
+	return result;
 }
 
 static ncclResult_t irecv_v5(void *recvComm, int n, void **data, int *sizes, int *tags, void **mhandles,
@@ -151,8 +156,10 @@ static ncclResult_t irecv_v5(void *recvComm, int n, void **data, int *sizes, int
 static ncclResult_t irecv_v10(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
                               void **phandles, void **request)
 {
-	(void)phandles;
-	return self_irecv(recvComm, n, data, sizes, tags, mhandles, request);
+	ncclResult_t result = self_irecv(recvComm, n, data, sizes, tags, mhandles, request);
+
+	self_steps(result ? NULL : *request, n, phandles);
+	return result;
 }
 
 static ncclResult_t attributes(void *ctx, ncclNetAttr_t *attributes)

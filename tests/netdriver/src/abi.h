@@ -49,6 +49,37 @@ typedef void (*ncclDebugLogger_t)(int level, unsigned long flags, const char *fi
 typedef ncclResult_t (*ncclProfilerCallback_t)(void **eHandle, int type, void *phandle,
                                                int64_t pluginId, void *extData);
 
+/* What the callback is given (nccl_profiler.h, net_ib_v1.h and net_socket_v1.h of NCCL's
+ * src/include/plugin). */
+enum {
+	NCCL_PROFILER_NET_EVENT_START = 0,
+	NCCL_PROFILER_NET_EVENT_STOP = 1,
+	NCCL_PROFILER_NET_TYPE_IB = 1 << 16, /* and the version of the description */
+	NCCL_PROFILER_NET_TYPE_SOCK = 2 << 16,
+	NCCL_SOCKET_SEND = 0,
+	NCCL_SOCKET_RECV = 1,
+};
+
+typedef struct {
+	uint8_t type;
+	struct {
+		int device;
+		uint64_t wr_id;
+		int opcode;
+		int qpNum;
+		size_t length;
+	} qp;
+} ncclProfilerNetIbDescr_v1_t;
+
+typedef struct {
+	uint8_t type;
+	struct {
+		int fd;
+		int op;
+		size_t length;
+	} sock;
+} ncclProfilerNetSockDescr_v1_t;
+
 typedef struct {
 	int netDeviceType;
 	int netDeviceVersion;
@@ -413,6 +444,12 @@ ABI_AT(ncclNetProperties_v12_t, maxP2pBytes, 104);
 ABI_AT(ncclNetProperties_v12_t, maxMultiRequestSize, 120);
 ABI_AT(ncclNetProperties_v12_t, railId, 124);
 ABI_AT(ncclNetProperties_v12_t, planeId, 126);
+
+ABI_SIZE(ncclProfilerNetIbDescr_v1_t, 40);
+ABI_AT(ncclProfilerNetIbDescr_v1_t, qp.qpNum, 28);
+ABI_AT(ncclProfilerNetIbDescr_v1_t, qp.length, 32);
+ABI_SIZE(ncclProfilerNetSockDescr_v1_t, 24);
+ABI_AT(ncclProfilerNetSockDescr_v1_t, sock.length, 16);
 
 ABI_SIZE(ncclNet_v5_t, 128);
 ABI_SIZE(ncclNet_v6_t, 136);

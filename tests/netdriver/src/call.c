@@ -8,6 +8,7 @@
 
 #include "log.h"
 #include "plugin.h"
+#include "profiler.h"
 
 enum { GARBAGE_INT = INT_MIN + 0x5A5A };
 
@@ -129,12 +130,6 @@ static ncclResult_t written(enum net_call call, const char *what, ncclResult_t r
 	return ncclInternalError;
 }
 
-static ncclResult_t profiler(void **eHandle, int type, void *phandle, int64_t pluginId, void *extData)
-{
-	(void)eHandle, (void)type, (void)phandle, (void)pluginId, (void)extData;
-	return ncclSuccess;
-}
-
 ncclResult_t net_init(struct net *net, void **ctx, uint64_t commId, int trafficClass)
 {
 	struct moment t = begin(NET_INIT);
@@ -143,9 +138,9 @@ ncclResult_t net_init(struct net *net, void **ctx, uint64_t commId, int trafficC
 
 	*ctx = NULL; /* NCCL's netContext starts as NULL, and a plugin may leave it so */
 	if (net->init_v11)
-		r = net->init_v11(ctx, commId, &config, nccl_logger, profiler);
+		r = net->init_v11(ctx, commId, &config, nccl_logger, profiler_callback);
 	else if (net->init_v10)
-		r = net->init_v10(nccl_logger, profiler);
+		r = net->init_v10(nccl_logger, profiler_callback);
 	else
 		r = net->init_v5(nccl_logger);
 	memset(&config, 0x5A, sizeof config); /* it was on NCCL's stack */
@@ -370,8 +365,10 @@ ncclResult_t net_test(struct net *net, void *request, int *done, int n, int *siz
 
 	for (int i = 0; i < NCCL_NET_MAX_RECVS + 2; i++)
 		room[i] = GARBAGE_INT;
+	profiler_in_test(true);
 	t = begin(NET_TEST);
 	r = end(NET_TEST, t, net->test(request, &flag[1], sizes ? &room[1] : NULL));
+	profiler_in_test(false);
 	*done = 0;
 	if (r == ncclSuccess && flag[1] != 0 && flag[1] != 1) {
 		if (flag[1] == GARBAGE_INT)

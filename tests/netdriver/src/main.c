@@ -8,6 +8,7 @@
 
 #include "comm.h"
 #include "log.h"
+#include "profiler.h"
 #include "report.h"
 #include "spawn.h"
 #include "watchdog.h"
@@ -111,10 +112,12 @@ int main(int argc, char **argv)
 		die("%s", error);
 	if (net_missing(&job.net))
 		die("ncclNetPlugin_v%d.%s is NULL", job.net.version, net_missing(&job.net));
+	profiler_open(job.opt.profile, job.net.version);
 	watchdog_start(job.opt.timeout, &job.rv);
 	run_all(&job);
 
 	check_calls(&job);
+	profiler_close();
 	all_wrong = rendezvous_sum(&job.rv, wrongs());
 	report_close(&job, all_wrong == 0, all_wrong);
 	watchdog_stop();

@@ -32,6 +32,7 @@ static const char help[] =
 "  --iters N, --warmup N  repetitions of a size, timed (5) and before (1)\n"
 "  --check all|once       all (default): every repetition is cleared, timed and checked by itself;\n"
 "                         once: all are timed together, the last one's result is checked\n"
+"  --profile              NCCL's profiler listens, and is to be told of every part of every message\n"
 "  --comms K              communicators, each with a service and a progress thread (1)\n"
 "  --channels C           of a communicator: sets of connections that a collective is cut over, and that\n"
 "                         share its progress thread (1)\n"
@@ -150,7 +151,7 @@ static void check_work(const char *list)
 
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
-	FACTOR, ITERS, WARMUP, CHECK, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, CONNECTIONS, TOGETHER,
+	FACTOR, ITERS, WARMUP, CHECK, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, CONNECTIONS, TOGETHER,
 	BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
@@ -172,6 +173,7 @@ static const struct option names[] = {
 	{"iters", required_argument, NULL, ITERS},
 	{"warmup", required_argument, NULL, WARMUP},
 	{"check", required_argument, NULL, CHECK},
+	{"profile", no_argument, NULL, PROFILE},
 	{"comms", required_argument, NULL, COMMS},
 	{"channels", required_argument, NULL, CHANNELS},
 	{"depth", required_argument, NULL, DEPTH},
@@ -229,6 +231,7 @@ static void set(struct options *o, int option, const char *name, const char *val
 			refuse(name, value, "all or once is wanted");
 		o->check_once = !strcmp(value, "once");
 		break;
+	case PROFILE: o->profile = true; break;
 	case COMMS: o->comms = whole(name, value, 1, 64); break;
 	case CHANNELS: o->channels = whole(name, value, 1, 64); break;
 	case DEPTH: o->depth = whole(name, value, 1, NCCL_NET_MAX_REQUESTS); break;

@@ -22,6 +22,7 @@ struct options {
 	size_t min, max, factor, chunk;
 	int iters, warmup;
 	bool check_once;
+	bool profile;
 	int comms, depth; /* comms counts every channel */
 	int channels;
 	uint64_t seed;

@@ -24,28 +24,42 @@ unsigned char *stream_slot(const struct stream *stream, uint64_t index)
 static ncclResult_t post(struct stream *stream, struct message *m, uint64_t index, void **request)
 {
 	struct net *net = &stream->conn->comm->job->net;
-	void *mhandles[NCCL_NET_MAX_RECVS], *data[NCCL_NET_MAX_RECVS], *phandles[NCCL_NET_MAX_RECVS] = {0};
+	void *mhandles[NCCL_NET_MAX_RECVS], *data[NCCL_NET_MAX_RECVS], *phandles[NCCL_NET_MAX_RECVS];
 	size_t sizes[NCCL_NET_MAX_RECVS];
 	int tags[NCCL_NET_MAX_RECVS];
 	ncclResult_t result;
 
 	if (stream->conn->sending)
-		return net_isend(net, stream->conn->net_comm, m->data[0], m->sizes[0], m->tags[0], m->mhandle, NULL,
-		                 request);
+		return net_isend(net, stream->conn->net_comm, m->data[0], m->sizes[0], m->tags[0], m->mhandle,
+		                 m->steps[0], request);
 	/* The arrays are NCCL's and are gone after the call. */
 	for (int i = 0; i < m->n; i++) {
 		data[i] = m->data[i];
 		sizes[i] = m->sizes[i];
 		tags[i] = m->tags[i];
 		mhandles[i] = m->mhandle;
+		phandles[i] = m->steps[i];
 	}
 	result = net_irecv(net, stream->conn->net_comm, m->n, data, sizes, tags, mhandles,
-	                   index % 2 ? phandles : NULL, m->optional, request);
+	                   m->steps[0] || index % 2 ? phandles : NULL, m->optional, request);
 	memset(data, 0x5A, sizeof data);
 	memset(sizes, 0x5A, sizeof sizes);
 	memset(tags, 0x5A, sizeof tags);
 	memset(mhandles, 0x5A, sizeof mhandles);
+	memset(phandles, 0x5A, sizeof phandles);
 	return result;
+}
+
+/* prepare describes the next message. Where NCCL's bootstrap sends it has no step. */
+static bool prepare(struct stream *stream, uint64_t index)
+{
+	struct message *m = &stream->waiting;
+
+	if (!stream->prepare(stream, index, m))
+		return false;
+	for (int i = 0; i < m->n; i++)
+		m->steps[i] = index % 4 ? step_begin(stream->conn->sending) : NULL;
+	return true;
 }
 
 static bool post_next(struct stream *stream)
@@ -63,7 +77,7 @@ static bool post_next(struct stream *stream)
 		return false;
 	if (!stream->any_order && index - stream->finished >= (uint64_t)stream->depth)
 		return false;
-	if (!stream->has_waiting && !stream->prepare(stream, index, &stream->waiting))
+	if (!stream->has_waiting && !prepare(stream, index))
 		return false;
 	stream->has_waiting = true;
 	stream->result = post(stream, &stream->waiting, index, &request);
@@ -97,6 +111,8 @@ static bool test_flight(struct stream *stream, struct flight *flight)
 			return false;
 		if (!stream->conn->sending && net->irecvConsumed)
 			net->irecvConsumed(stream->conn->net_comm, n, flight->request);
+		for (int i = 0; i < m->n; i++)
+			step_end(m->steps[i], stream->conn->sending ? (long)m->sizes[i] : m->no_sizes ? -1 : m->got[i]);
 		flight->request = NULL; /* the plugin may use it again at once */
 	}
 	if (!stream->finish(stream, flight->index, m))

@@ -7,6 +7,7 @@
 #define NETDRIVER_PROGRESS_H
 
 #include "comm.h"
+#include "profiler.h"
 
 /* A message, or with n > 1 a group of receives that share a request. */
 struct message {
@@ -18,6 +19,7 @@ struct message {
 	bool optional; /* of a receive: its completion says nothing about the data */
 	bool no_sizes; /* test gets NULL for sizes, as from NCCL's bootstrap */
 	int got[NCCL_NET_MAX_RECVS];  /* received, as test reported it */
+	struct step *steps[NCCL_NET_MAX_RECVS]; /* to the profiler; or NULL */
 
 	/* For the stream's owner. */
 	uint64_t keys[NCCL_NET_MAX_RECVS]; /* of the contents */
