@@ -77,6 +77,9 @@ type Carrier interface {
 	// Proved reports whether this side's proof has been acknowledged and whether
 	// the peer's has come; an error says that one of them never will.
 	Proved() (sent, came bool, err error)
+	// Number is what the device or the kernel calls the half: the number of a queue pair,
+	// or of a descriptor; 0 while there is none.
+	Number() int
 	// Terms describes the half for people, Remark what of it they should know; ""
 	// when there is nothing.
 	Terms() string

@@ -36,6 +36,12 @@ func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
 		r.bad(l, v, "more parts were sent again than may be")
 		return
 	}
+	if req.trace != nil {
+		if s.begun&(1<<m.Part) == 0 {
+			req.trace.add(l, m.Sub, m.Part, int(size))
+		}
+		req.trace.end(m.Sub, m.Part)
+	}
 	s.seen |= 1 << m.Part
 	s.size += uint32(size)
 	l.Bytes.Add(uint64(size))
@@ -54,7 +60,7 @@ func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
 // before a byte of it is read: a peer that breaks the protocol fails its
 // connection, and nothing lands outside what was granted.
 func (r recvHalf) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (addr uintptr, ok bool) {
-	_, s, m := r.outstanding(l, v)
+	req, s, m := r.outstanding(l, v)
 	switch {
 	case s == nil:
 		return 0, false
@@ -70,6 +76,9 @@ func (r recvHalf) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (add
 	case offset > uint64(s.capacity) || uint64(size) > uint64(s.capacity)-offset:
 		r.bad(l, v, fmt.Sprintf("%d bytes at %d for a buffer of %d", size, offset, s.capacity))
 		return 0, false
+	}
+	if req.trace != nil {
+		req.trace.add(l, m.Sub, m.Part, int(size))
 	}
 	s.begun |= 1 << m.Part
 	return s.addr + uintptr(offset), true

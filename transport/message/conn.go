@@ -16,6 +16,8 @@ type conn struct {
 	half     half
 	requests []Request // of a receive half by slot
 	pending  int       // requests not complete
+	watch    *Watch    // or nil
+	traces   []*Trace  // not in use
 
 	bytes, messages stats.Counter
 	waits           stats.Counter // messages that waited: for a grant, or for room

@@ -120,6 +120,9 @@ func (s sendHalf) Delivered(l *lane.Lane, request, part int) {
 
 // deliver takes a part off those that a request waits for.
 func (s sendHalf) deliver(r *Request, part int) {
+	if r.trace != nil {
+		r.trace.end(0, uint8(part))
+	}
 	if r.left &^= 1 << part; r.left == 0 {
 		r.complete()
 	}

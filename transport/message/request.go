@@ -22,8 +22,9 @@ type Request struct {
 	seq    uint64 // of the receive
 	lane   uint8  // of a receive: that last carried its grant
 
-	subs []sub // of each message; as many as a request of this half can have
-	sent *sent // nil of a receive
+	subs  []sub  // of each message; as many as a request of this half can have
+	sent  *sent  // nil of a receive
+	trace *Trace // or nil
 }
 
 // sent is what is known of a send's parts until they are delivered.
@@ -96,6 +97,16 @@ func (r *Request) Test() (done bool, sizes Sizes, err error) {
 	if !r.busy() {
 		return false, sizes, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, c.b, r.index)
 	}
+	done, sizes, err = r.answer()
+	if r.trace != nil {
+		r.told(done || err != nil)
+	}
+	return done, sizes, err
+}
+
+// answer is Test of a request that is outstanding.
+func (r *Request) answer() (done bool, sizes Sizes, err error) {
+	c := r.c
 	before := c.b.Ending() // what came before the end is found
 	if !r.done || c.b.Owes() {
 		c.b.Poll()
@@ -120,6 +131,7 @@ func (r *Request) Test() (done bool, sizes Sizes, err error) {
 func (c *conn) begin(r *Request, n int) {
 	r.active, r.done, r.n = true, false, n
 	r.gen++
+	r.trace = c.traced(r.gen)
 	c.b.Board.Begin(r.index, r.gen)
 	c.pending++
 }
@@ -145,13 +157,13 @@ func (r *Request) settle() {
 }
 
 // complete marks r done, and says so on the board. Over passive lanes only Test may
-// say so: it acknowledges before.
+// say so: it acknowledges before; and of a request that is watched: it tells before.
 func (r *Request) complete() {
 	r.done = true
 	r.c.pending--
 	r.settle()
 	b := r.c.b
-	if b.Traits().Passive {
+	if b.Traits().Passive || r.trace != nil {
 		return
 	}
 	sizes := b.Board.Sizes(r.index, r.n)

@@ -185,6 +185,9 @@ func (s *SendConn) send(l *lane.Lane, p *lane.Part) {
 	if err := l.Send(p); err != nil {
 		l.Break(err)
 	}
+	if t := s.requests[p.Request].trace; t != nil {
+		t.add(l, 0, p.Imm.Part, p.Size)
+	}
 	l.Backlog += int64(p.Size)
 	l.Bytes.Add(uint64(p.Size))
 	l.Parts.Add(1)

@@ -191,6 +191,13 @@ func (k *socket) Terms() string {
 	return fmt.Sprintf("tcp %v -> %v", own, peer)
 }
 
+// Number is the descriptor.
+func (k *socket) Number() int {
+	k.fdMu.Lock()
+	defer k.fdMu.Unlock()
+	return max(k.fd, 0)
+}
+
 // Remark has nothing to say.
 func (k *socket) Remark() string { return "" }
 

@@ -207,6 +207,9 @@ func (q *queuePair) connect(remote handshake.Lane) error {
 // Lacked is nil: what a queue pair lacks, Connect returns.
 func (q *queuePair) Lacked() error { return nil }
 
+// Number is the queue pair's.
+func (q *queuePair) Number() int { return int(q.qp.Num()) }
+
 func (q *queuePair) Terms() string {
 	attr := q.domain.port.attr.Load()
 	mtu := mtuBytes(min(attr.ActiveMTU, uint32(q.Remote.MTU)))
