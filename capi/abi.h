@@ -25,6 +25,43 @@ typedef void (*ncclDebugLogger_t)(int level, unsigned long flags, const char *fi
 typedef ncclResult_t (*ncclProfilerCallback_t)(void **eHandle, int type, void *phandle, int64_t pluginId,
 					       void *extData);
 
+/*
+ * What the profiler's callback is given: types of calls, what kind of network an event
+ * is of and in which version of its description (src/include/plugin/nccl_profiler.h),
+ * and the descriptions (src/include/plugin/profiler/net_ib_v1.h, net_socket_v1.h).
+ */
+#define NCCL_PROFILER_NET_EVENT_START 0
+#define NCCL_PROFILER_NET_EVENT_STOP 1
+#define NCCL_PROFILER_NET_TYPE_IB (1 << 16)
+#define NCCL_PROFILER_NET_TYPE_SOCK (2 << 16)
+#define NCCL_PROFILER_NET_IB_VER 1
+#define NCCL_PROFILER_NET_SOCKET_VER 1
+
+typedef struct {
+	uint8_t type; /* NCCL_PROFILE_QP */
+	struct {
+		int device;
+		uint64_t wr_id;
+		int opcode; /* an ibv_wr_opcode */
+		int qpNum;
+		size_t length;
+	} qp;
+} ncclProfilerNetIbDescr_v1_t;
+
+typedef struct {
+	uint8_t type; /* NCCL_PROFILE_SOCKET */
+	struct {
+		int fd;
+		int op; /* NCCL_SOCKET_SEND or NCCL_SOCKET_RECV */
+		size_t length;
+	} sock;
+} ncclProfilerNetSockDescr_v1_t;
+
+#define NCCL_PROFILE_QP 1
+#define NCCL_PROFILE_SOCKET 1
+#define NCCL_SOCKET_SEND 0
+#define NCCL_SOCKET_RECV 1
+
 #define NCCL_NET_HANDLE_MAXSIZE 128
 #define NCCL_PTR_HOST 1
 #define NCCL_NET_DEVICE_HOST 0
@@ -454,6 +491,17 @@ MESH_AT(ncclNetProperties_v12_t, planeId, 126);
 
 /* A vtable is an array of pointers; a few of them pin the order. */
 #define MESH_SLOT(type, member, slot) MESH_AT(type, member, (slot) * sizeof(void *))
+
+MESH_SIZE(ncclProfilerNetIbDescr_v1_t, 40);
+MESH_AT(ncclProfilerNetIbDescr_v1_t, qp.device, 8);
+MESH_AT(ncclProfilerNetIbDescr_v1_t, qp.wr_id, 16);
+MESH_AT(ncclProfilerNetIbDescr_v1_t, qp.opcode, 24);
+MESH_AT(ncclProfilerNetIbDescr_v1_t, qp.qpNum, 28);
+MESH_AT(ncclProfilerNetIbDescr_v1_t, qp.length, 32);
+MESH_SIZE(ncclProfilerNetSockDescr_v1_t, 24);
+MESH_AT(ncclProfilerNetSockDescr_v1_t, sock.fd, 8);
+MESH_AT(ncclProfilerNetSockDescr_v1_t, sock.op, 12);
+MESH_AT(ncclProfilerNetSockDescr_v1_t, sock.length, 16);
 
 MESH_SIZE(ncclNet_v5_t, 128);
 MESH_SLOT(ncclNet_v5_t, deregMr, 8);

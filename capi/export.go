@@ -20,7 +20,7 @@ func meshInitShared(caller C.struct_mesh_caller, logger C.ncclDebugLogger_t) (r 
 }
 
 func callerOf(c C.struct_mesh_caller) ncclnet.Caller {
-	return ncclnet.Caller{Interface: int(c.interface_version), Version: int(c.nccl_version)}
+	return ncclnet.Caller{Interface: int(c.interface_version), Version: int(c.nccl_version), Profiler: uintptr(c.profiler)}
 }
 
 //export meshFinalize
@@ -107,11 +107,11 @@ func meshDeregMr(comm, mhandle C.uintptr_t) (r C.ncclResult_t) {
 }
 
 //export meshIsend
-func meshIsend(sendComm, data C.uintptr_t, size C.size_t, tag C.int, mhandle C.uintptr_t,
+func meshIsend(sendComm, data C.uintptr_t, size C.size_t, tag C.int, mhandle, phandle C.uintptr_t,
 	request *C.uintptr_t,
 ) (r C.ncclResult_t) {
 	defer caught("isend", sendComm, &r)
-	h, res := plugin.Isend(ncclnet.Handle(sendComm), uintptr(data), int(size), int32(tag), ncclnet.Handle(mhandle))
+	h, res := plugin.Isend(ncclnet.Handle(sendComm), uintptr(data), int(size), int32(tag), ncclnet.Handle(mhandle), uintptr(phandle))
 	*request = C.uintptr_t(h)
 	return C.ncclResult_t(res)
 }

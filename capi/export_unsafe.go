@@ -42,7 +42,7 @@ func meshConnect(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, sendComm *C.uint
 
 //export meshIrecv
 func meshIrecv(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.size_t, tags *C.int,
-	mhandles *C.uintptr_t, request *C.uintptr_t,
+	mhandles, phandles *C.uintptr_t, request *C.uintptr_t,
 ) (r C.ncclResult_t) {
 	defer caught("irecv", recvComm, &r)
 	var bufs [ncclnet.MaxRecvs]ncclnet.Buffer
@@ -56,6 +56,9 @@ func meshIrecv(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.size_t
 			Size: int(unsafe.Slice(sizes, n)[i]),
 			Tag:  int32(unsafe.Slice(tags, n)[i]),
 			MR:   ncclnet.Handle(unsafe.Slice(mhandles, n)[i]),
+		}
+		if phandles != nil {
+			bufs[i].Step = uintptr(unsafe.Slice(phandles, n)[i])
 		}
 	}
 	h, res := plugin.Irecv(ncclnet.Handle(recvComm), bufs[:n])

@@ -12,7 +12,10 @@ import (
 	"ncclmesh/ncclnet"
 )
 
-var plugin = ncclnet.New(ncclnet.NewProcess(ncclnet.Host{Getenv: getenv, Environ: environ, HangBoard: hangBoard, TakeBoard: takeBoard}))
+var plugin = ncclnet.New(ncclnet.NewProcess(ncclnet.Host{
+	Getenv: getenv, Environ: environ, HangBoard: hangBoard, TakeBoard: takeBoard,
+	StartEvent: startEvent, StopEvent: stopEvent,
+}))
 
 const (
 	// minProcs: a thread of NCCL that is inside Go holds a P, and keeps it for a

@@ -22,6 +22,7 @@
 struct mesh_caller {
 	int interface_version;
 	int nccl_version; /* or 0 */
+	uintptr_t profiler; /* an ncclProfilerCallback_t, or 0 */
 };
 
 /* ncclNetProperties without a version. */
@@ -44,6 +45,16 @@ struct mesh_properties {
 	int maxMultiRequestSize;
 	int16_t railId;
 	int16_t planeId;
+};
+
+/* A part of a message that a lane carries, as Event in package ncclnet. */
+struct mesh_event {
+	int socket; /* else a queue pair */
+	int sending;
+	int lane;
+	int number; /* the queue pair's, or the descriptor */
+	uint64_t request;
+	size_t length;
 };
 
 /* The tuner's answers for one mesh, as Table in package tuner. Once made they stay as they are. */
@@ -76,9 +87,9 @@ ncclResult_t meshRegMrDmaBuf(uintptr_t comm, uintptr_t data, size_t size, int ty
 			     uintptr_t *mhandle);
 ncclResult_t meshDeregMr(uintptr_t comm, uintptr_t mhandle);
 ncclResult_t meshIsend(uintptr_t sendComm, uintptr_t data, size_t size, int tag, uintptr_t mhandle,
-		       uintptr_t *request);
+		       uintptr_t phandle, uintptr_t *request);
 ncclResult_t meshIrecv(uintptr_t recvComm, int n, uintptr_t *data, size_t *sizes, int *tags, uintptr_t *mhandles,
-		       uintptr_t *request);
+		       uintptr_t *phandles, uintptr_t *request);
 ncclResult_t meshIflush(uintptr_t recvComm);
 ncclResult_t meshTest(uintptr_t request, int *done, int *sizes);
 ncclResult_t meshCloseSend(uintptr_t sendComm);
@@ -93,5 +104,9 @@ void mesh_fork_table(uintptr_t bitmap, int bits, uintptr_t gate);
 void mesh_log(ncclDebugLogger_t logger, int level, unsigned long flags, char *file, int line, char *text);
 char *mesh_environ(int i);
 int mesh_nccl_version(ncclDebugLogger_t logger);
+
+/* In C (profiler.c). */
+uintptr_t mesh_event_start(uintptr_t profiler, uintptr_t phandle, struct mesh_event event);
+void mesh_event_stop(uintptr_t profiler, uintptr_t event);
 
 #endif

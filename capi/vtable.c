@@ -17,9 +17,9 @@ static uintptr_t number(void *handle)
 	return (uintptr_t)handle;
 }
 
-static struct mesh_caller caller(int interface_version, ncclDebugLogger_t logger)
+static struct mesh_caller caller(int interface_version, ncclDebugLogger_t logger, ncclProfilerCallback_t profiler)
 {
-	return (struct mesh_caller){ interface_version, mesh_nccl_version(logger) };
+	return (struct mesh_caller){ interface_version, mesh_nccl_version(logger), (uintptr_t)profiler };
 }
 
 /* What NCCL is shown depends on its version, so each has its own. */
@@ -27,7 +27,7 @@ static struct mesh_caller caller(int interface_version, ncclDebugLogger_t logger
 	static ncclResult_t init_v##version(ncclDebugLogger_t logger)                                                \
 	{                                                                                                            \
 		REFUSE_IN_CHILD();                                                                                   \
-		return meshInitShared(caller(version, logger), logger);                                              \
+		return meshInitShared(caller(version, logger, NULL), logger);                                              \
 	}
 
 INIT_V5(5)
@@ -36,19 +36,19 @@ INIT_V5(7)
 INIT_V5(8)
 INIT_V5(9)
 
-static ncclResult_t init_v10(ncclDebugLogger_t logger, UNUSED ncclProfilerCallback_t profiler)
+static ncclResult_t init_v10(ncclDebugLogger_t logger, ncclProfilerCallback_t profiler)
 {
 	REFUSE_IN_CHILD();
-	return meshInitShared(caller(10, logger), logger);
+	return meshInitShared(caller(10, logger, profiler), logger);
 }
 
 #define INIT_V11(version)                                                                                            \
 	static ncclResult_t init_v##version(void **ctx, UNUSED uint64_t commId, ncclNetCommConfig_v10_t *config,     \
-					    ncclDebugLogger_t logger, UNUSED ncclProfilerCallback_t profiler)        \
+					    ncclDebugLogger_t logger, ncclProfilerCallback_t profiler)               \
 	{                                                                                                            \
 		*ctx = NULL;                                                                                         \
 		REFUSE_IN_CHILD();                                                                                   \
-		return meshInit((uintptr_t *)ctx, caller(version, logger),                                           \
+		return meshInit((uintptr_t *)ctx, caller(version, logger, profiler),                                 \
 				config ? config->trafficClass : NCCL_NET_TRAFFIC_CLASS_UNDEF, logger);               \
 	}
 
@@ -232,14 +232,15 @@ static ncclResult_t posted(ncclResult_t result, void **request)
 }
 
 /* NCCL does not clear the request before it calls isend or irecv; NULL means "again". */
-static ncclResult_t isend_v10(void *sendComm, void *data, size_t size, int tag, void *mhandle, UNUSED void *phandle,
+static ncclResult_t isend_v10(void *sendComm, void *data, size_t size, int tag, void *mhandle, void *phandle,
 			      void **request)
 {
 	*request = NULL;
 	REFUSE_IN_CHILD();
 	if (mesh_board_waits(number(sendComm)))
 		return ncclSuccess;
-	return posted(meshIsend(number(sendComm), (uintptr_t)data, size, tag, number(mhandle), (uintptr_t *)request),
+	return posted(meshIsend(number(sendComm), (uintptr_t)data, size, tag, number(mhandle), (uintptr_t)phandle,
+				(uintptr_t *)request),
 		      request);
 }
 
@@ -255,12 +256,12 @@ static ncclResult_t isend_v6(void *sendComm, void *data, int size, int tag, void
 }
 
 static ncclResult_t irecv_v10(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
-			      UNUSED void **phandles, void **request)
+			      void **phandles, void **request)
 {
 	*request = NULL;
 	REFUSE_IN_CHILD();
 	return posted(meshIrecv(number(recvComm), n, (uintptr_t *)data, sizes, tags, (uintptr_t *)mhandles,
-				(uintptr_t *)request),
+				(uintptr_t *)phandles, (uintptr_t *)request),
 		      request);
 }
 

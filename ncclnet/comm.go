@@ -11,11 +11,12 @@ import (
 
 // A comm is what the two halves of a connection have in common.
 type comm struct {
-	ctx     Handle
-	handle  Handle
-	memory  memory
-	board   uintptr // hung up for C; or 0
-	failure failure
+	ctx      Handle
+	handle   Handle
+	memory   memory
+	board    uintptr   // hung up for C; or 0
+	profiler *profiler // or nil
+	failure  failure
 }
 
 type sendComm struct {
@@ -53,8 +54,13 @@ func (n *Net) comm(h Handle) (*comm, error) {
 	return &c.comm, nil
 }
 
-// opened lets C see the board of a connection that has its handle.
+// opened lets C see the board of a connection that has its handle, and the profiler its
+// messages.
 func (n *Net) opened(c *comm) {
+	if ctx := n.contexts.get(c.ctx); ctx != nil && ctx.profiler != nil {
+		c.profiler = ctx.profiler
+		c.memory.Watch(c.profiler.watch)
+	}
 	if n.process.host.HangBoard == nil {
 		return
 	}

@@ -149,6 +149,7 @@ func (m fakeMemory) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*l
 
 func (m fakeMemory) DeregMR(*lane.Region) error { m.f.count("region", -1); return nil }
 func (m fakeMemory) Board(uint64) uintptr       { return 0 }
+func (m fakeMemory) Watch(*message.Watch)       {}
 func (m fakeMemory) Fail(err error)             { m.f.count("failed", 1) }
 func (m fakeMemory) Close() error               { m.f.count(m.kind, -1); return m.f.refuse["closeComm"] }
 
@@ -191,8 +192,9 @@ type fakeRequest struct {
 	sizes  [MaxRecvs]int
 }
 
-func (q *fakeRequest) Index() int         { return q.index }
-func (q *fakeRequest) Generation() uint64 { return q.gen }
+func (q *fakeRequest) Index() int            { return q.index }
+func (q *fakeRequest) Trace() *message.Trace { return nil }
+func (q *fakeRequest) Generation() uint64    { return q.gen }
 
 func (q *fakeRequest) Outstanding() uint64 {
 	if !q.active {

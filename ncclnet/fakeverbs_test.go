@@ -59,9 +59,9 @@ func overFakeverbs(t *testing.T) {
 
 	var sizes [MaxRecvs]int
 	round := func(bytes int) {
-		bufs := [1]Buffer{{m.Addr() + size, size, 7, rmr}}
+		bufs := [1]Buffer{{m.Addr() + size, size, 7, rmr, 0}}
 		rq := posted(t, func() (Handle, Result) { return n.Irecv(recv, bufs[:]) })
-		sq := posted(t, func() (Handle, Result) { return n.Isend(send, m.Addr(), bytes, 7, smr) })
+		sq := posted(t, func() (Handle, Result) { return n.Isend(send, m.Addr(), bytes, 7, smr, 0) })
 		for _, q := range [2]Handle{sq, rq} {
 			for done := false; !done; {
 				var r Result

@@ -43,8 +43,9 @@ type Net struct {
 // A netContext is one communicator's view: what it opened ends with it.
 type netContext struct {
 	*Hold
-	logger  Logger // the one it came with
-	devices int    // that NCCL was shown
+	logger   Logger // the one it came with
+	devices  int    // that NCCL was shown
+	profiler *profiler
 }
 
 // New returns a plugin that holds nothing of the process yet.
@@ -88,7 +89,7 @@ func (n *Net) init(logger Logger, caller Caller, trafficClass int) (Handle, erro
 	if err != nil {
 		return 0, err
 	}
-	h, err := n.contexts.put(&netContext{hold, logger, len(n.show(hold.mesh, caller))})
+	h, err := n.contexts.put(&netContext{hold, logger, len(n.show(hold.mesh, caller)), newProfiler(&n.process.host, caller)})
 	if err != nil {
 		err = errors.Join(err, hold.Release())
 	}

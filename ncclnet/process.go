@@ -22,6 +22,12 @@ type Host struct {
 	// HangBoard shows C the board of a connection, TakeBoard ends that. Nil: C asks for
 	// everything.
 	HangBoard, TakeBoard func(comm Handle, board uintptr)
+
+	// StartEvent tells NCCL's profiler, through its callback, of a part of a message that it
+	// knows as step, and returns what it calls that, or 0: nobody listens. StopEvent says
+	// that the part is through. Nil: there is no profiler.
+	StartEvent func(callback, step uintptr, e Event) uintptr
+	StopEvent  func(callback, event uintptr)
 }
 
 // A Process is the one end of the mesh that a process has, open while somebody

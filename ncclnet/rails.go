@@ -8,8 +8,9 @@ import (
 
 // A Caller is what is known of the NCCL that opens the network.
 type Caller struct {
-	Interface int // version of the interface that it speaks
-	Version   int // as ncclGetVersion has it, 0 when it cannot be asked
+	Interface int     // version of the interface that it speaks
+	Version   int     // as ncclGetVersion has it, 0 when it cannot be asked
+	Profiler  uintptr // where it takes its profiler's events; or 0
 }
 
 // A rail is the mesh as one of the devices that NCCL is shown. All carry whatever

@@ -21,7 +21,7 @@ func TestRails(t *testing.T) {
 		return d
 	}
 	gpu := []topology.Slot{{PCIPath: "/sys/devices/pci000f:00/000f:00:00.0/000f:01:00.0", NUMA: 0}}
-	newest, older, eight := Caller{12, 23007}, Caller{11, 0}, Caller{8, 22203}
+	newest, older, eight := Caller{Interface: 12, Version: 23007}, Caller{Interface: 11}, Caller{Interface: 8, Version: 22203}
 	today := []rail{{"mesh0", first, 252060}}
 	several := func(n int, path string, mbps, more int) []rail {
 		var rails []rail
@@ -42,7 +42,7 @@ func TestRails(t *testing.T) {
 		{"GB10", gb10, gpu, true, newest, several(8, "", 27915, 0)},
 		{"ranks that do not agree on channels", gb10, gpu, true, older, several(8, "", 27915, 8)},
 		{"nor do those of 2.22", gb10, gpu, true, eight, several(8, "", 27915, 8)},
-		{"2.29.7 has version 11 as 2.28 does", gb10, gpu, true, Caller{11, 22907}, several(8, "", 27915, 0)},
+		{"2.29.7 has version 11 as 2.28 does", gb10, gpu, true, Caller{Interface: 11, Version: 22907}, several(8, "", 27915, 0)},
 		{"one cable", with(func(d *topology.Device) { d.Payload = 196000 }), gpu, true, newest, several(8, "", 24500, 0)},
 		{"one slot has a path", with(func(d *topology.Device) { d.Slots, d.Payload = d.Slots[:1], 111662 }), gpu, true, newest, several(4, first, 27915, 0)},
 		{"a slot beside the GPU has one too", gb10, []topology.Slot{{PCIPath: "/sys/devices/pci0000:00/0000:00:00.0/0000:02:00.0", NUMA: 0}}, true, newest, several(8, first, 27915, 0)},
@@ -68,13 +68,13 @@ func TestTunerIsLookedFor(t *testing.T) {
 		env    map[string]string
 		want   bool
 	}{
-		{Caller{8, 0}, nil, false}, // 2.19 or 2.20, maybe
-		{Caller{8, 22005}, nil, false},
-		{Caller{8, 22105}, nil, true},
-		{Caller{9, 0}, nil, true},
-		{Caller{12, 23007}, map[string]string{"NCCL_TUNER_PLUGIN": "none"}, false},
-		{Caller{12, 23007}, map[string]string{"NCCL_TUNER_PLUGIN": "/opt/mesh.so", "NCCL_NET_PLUGIN": "/opt/mesh.so"}, true},
-		{Caller{12, 23007}, map[string]string{"NCCL_MESH_TUNER": "0"}, false},
+		{Caller{Interface: 8}, nil, false}, // 2.19 or 2.20, maybe
+		{Caller{Interface: 8, Version: 22005}, nil, false},
+		{Caller{Interface: 8, Version: 22105}, nil, true},
+		{Caller{Interface: 9}, nil, true},
+		{Caller{Interface: 12, Version: 23007}, map[string]string{"NCCL_TUNER_PLUGIN": "none"}, false},
+		{Caller{Interface: 12, Version: 23007}, map[string]string{"NCCL_TUNER_PLUGIN": "/opt/mesh.so", "NCCL_NET_PLUGIN": "/opt/mesh.so"}, true},
+		{Caller{Interface: 12, Version: 23007}, map[string]string{"NCCL_MESH_TUNER": "0"}, false},
 	}
 	for _, tt := range tests {
 		n := newTestNet(t)

@@ -12,11 +12,12 @@ type Buffer struct {
 	Size int // room for the message, which may be shorter
 	Tag  int32
 	MR   Handle
+	Step uintptr // by which NCCL's profiler knows the message; or 0
 }
 
 // Isend sends size bytes. Zero means that the receiver is not ready or too much
-// is outstanding: call again.
-func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle) (Handle, Result) {
+// is outstanding: call again. step is by which NCCL's profiler knows the message, or 0.
+func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle, step uintptr) (Handle, Result) {
 	c, err := n.sends.find(comm)
 	if err != nil {
 		return 0, n.result("isend", err)
@@ -32,7 +33,11 @@ func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle) (
 	if q == nil || err != nil {
 		return 0, n.failed(&c.comm, "isend", err)
 	}
-	return c.posted(q), ncclSuccess
+	h := c.posted(q)
+	if c.profiler != nil && step != 0 {
+		c.profiler.posted(q, h, Buffer{Step: step})
+	}
+	return h, ncclSuccess
 }
 
 // Irecv makes up to MaxRecvs buffers ready for as many messages; one request
@@ -64,7 +69,11 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 	if q == nil || err != nil {
 		return 0, n.failed(&c.comm, "irecv", err)
 	}
-	return c.posted(q), ncclSuccess
+	h := c.posted(q)
+	if c.profiler != nil {
+		c.profiler.posted(q, h, bufs...)
+	}
+	return h, ncclSuccess
 }
 
 // Test reports whether a request is done and then, in sizes, the bytes of each

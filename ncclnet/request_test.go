@@ -26,10 +26,10 @@ func pair(t *testing.T) (n *testNet, send, recv, smr, rmr Handle) {
 
 func TestGroupOfReceives(t *testing.T) {
 	n, send, recv, smr, rmr := pair(t)
-	if q, r := n.Isend(send, page, 8, 0, smr); q != 0 || r != ncclSuccess {
+	if q, r := n.Isend(send, page, 8, 0, smr, 0); q != 0 || r != ncclSuccess {
 		t.Fatalf("isend with no receive posted: %v, %v; want none", q, r)
 	}
-	bufs := []Buffer{{2 * page, 100, 1, rmr}, {2*page + 100, 100, 2, rmr}, {2*page + 200, 0, 3, 0}}
+	bufs := []Buffer{{2 * page, 100, 1, rmr, 0}, {2*page + 100, 100, 2, rmr, 0}, {2*page + 200, 0, 3, 0, 0}}
 	q, r := n.Irecv(recv, bufs)
 	n.ok("irecv", r)
 	if q <= 1 {
@@ -40,7 +40,7 @@ func TestGroupOfReceives(t *testing.T) {
 		if done, _, r := n.Test(q, &sizes); done || r != ncclSuccess {
 			t.Fatalf("test: %v, %v", done, r)
 		}
-		sq, r := n.Isend(send, page, size, 0, smr)
+		sq, r := n.Isend(send, page, size, 0, smr, 0)
 		n.ok("isend", r)
 		done, count, r := n.Test(sq, &sizes)
 		n.ok("test", r)
@@ -63,7 +63,7 @@ func TestGroupOfReceives(t *testing.T) {
 
 func TestRequestsRunOut(t *testing.T) {
 	n, send, recv, smr, rmr := pair(t)
-	bufs := []Buffer{{2 * page, 8, 0, rmr}}
+	bufs := []Buffer{{2 * page, 8, 0, rmr, 0}}
 	var posted []Handle
 	for {
 		q, r := n.Irecv(recv, bufs)
@@ -84,7 +84,7 @@ func TestRequestsRunOut(t *testing.T) {
 		seen[q] = true
 	}
 	var sizes [MaxRecvs]int
-	sq, r := n.Isend(send, page, 8, 0, smr)
+	sq, r := n.Isend(send, page, 8, 0, smr, 0)
 	n.ok("isend", r)
 	if done, _, _ := n.Test(sq, &sizes); !done {
 		t.Error("send not done")
@@ -111,7 +111,7 @@ func TestWrongArguments(t *testing.T) {
 	_, otherRecv := n.connection(n.init())
 	n.files = nil
 	var sizes [MaxRecvs]int
-	isend := func(comm, mr Handle, size int) Result { _, r := n.Isend(comm, page, size, 0, mr); return r }
+	isend := func(comm, mr Handle, size int) Result { _, r := n.Isend(comm, page, size, 0, mr, 0); return r }
 	irecv := func(comm Handle, bufs ...Buffer) Result { _, r := n.Irecv(comm, bufs); return r }
 	test := func(h Handle) Result { _, _, r := n.Test(h, &sizes); return r }
 	regMr := func(comm Handle, addr, length uintptr, ptr int) Result {
@@ -186,7 +186,7 @@ func TestCloseReclaimsRegions(t *testing.T) {
 
 func TestPeerLost(t *testing.T) {
 	n, send, recv, smr, rmr := pair(t)
-	q, r := n.Irecv(recv, []Buffer{{2 * page, 8, 0, rmr}})
+	q, r := n.Irecv(recv, []Buffer{{2 * page, 8, 0, rmr, 0}})
 	n.ok("irecv", r)
 	c, err := n.sends.find(send)
 	if err != nil {
@@ -198,10 +198,10 @@ func TestPeerLost(t *testing.T) {
 	if done, _, r := n.Test(q, &sizes); done || r != ncclRemoteError {
 		t.Errorf("test: %v, %v", done, r)
 	}
-	if q, r := n.Isend(send, page, 8, 0, smr); q != 0 || r != ncclRemoteError {
+	if q, r := n.Isend(send, page, 8, 0, smr, 0); q != 0 || r != ncclRemoteError {
 		t.Errorf("isend: %v, %v", q, r)
 	}
-	if q, r := n.Irecv(recv, []Buffer{{2 * page, 8, 0, rmr}}); q != 0 || r != ncclRemoteError {
+	if q, r := n.Irecv(recv, []Buffer{{2 * page, 8, 0, rmr, 0}}); q != 0 || r != ncclRemoteError {
 		t.Errorf("irecv: %v, %v", q, r)
 	}
 	// NCCL may go on calling: each connection has said what happened, once.
@@ -218,12 +218,12 @@ func TestPeerLost(t *testing.T) {
 
 func TestDataPathAllocatesNothing(t *testing.T) {
 	n, send, recv, smr, rmr := pair(t)
-	bufs := []Buffer{{2 * page, 100, 1, rmr}, {2*page + 100, 100, 2, rmr}}
+	bufs := []Buffer{{2 * page, 100, 1, rmr, 0}, {2*page + 100, 100, 2, rmr, 0}}
 	var sizes [MaxRecvs]int
 	got := testing.AllocsPerRun(1000, func() {
 		rq, _ := n.Irecv(recv, bufs)
 		for range bufs {
-			sq, _ := n.Isend(send, page, 50, 1, smr)
+			sq, _ := n.Isend(send, page, 50, 1, smr, 0)
 			n.Test(sq, &sizes)
 		}
 		if done, _, _ := n.Test(rq, &sizes); !done {
@@ -240,12 +240,12 @@ func BenchmarkIsendTest(b *testing.B) {
 	send, recv := n.connection(n.init())
 	smr, _ := n.RegMr(send, page, page, NCCL_PTR_HOST)
 	rmr, _ := n.RegMr(recv, page, page, NCCL_PTR_HOST)
-	bufs := []Buffer{{page, 8, 0, rmr}}
+	bufs := []Buffer{{page, 8, 0, rmr, 0}}
 	var sizes [MaxRecvs]int
 	b.ReportAllocs()
 	for b.Loop() {
 		rq, _ := n.Irecv(recv, bufs)
-		sq, _ := n.Isend(send, page, 8, 0, smr)
+		sq, _ := n.Isend(send, page, 8, 0, smr, 0)
 		n.Test(sq, &sizes)
 		n.Test(rq, &sizes)
 	}

@@ -31,6 +31,7 @@ type (
 		RegMR(addr, length uintptr) (*lane.Region, error)
 		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error)
 		DeregMR(*lane.Region) error
+		Watch(*message.Watch)
 		Board(comm uint64) uintptr // where C may read its answers, once comm is on it; or 0
 		Fail(error)
 		Close() error
@@ -49,6 +50,7 @@ type (
 		Index() int          // below maxRequests, unique among a connection's outstanding ones
 		Generation() uint64  // counts the uses of the index
 		Outstanding() uint64 // that generation while it is outstanding, or 0
+		Trace() *message.Trace
 		Test() (done bool, sizes message.Sizes, err error)
 	}
 )

@@ -204,7 +204,7 @@ func (c *cycler) exchange(i int, send, recv ncclnet.Handle) error {
 			}
 		}
 		if sq == 0 {
-			if sq, r = n.Isend(send, at, cycleMessage, 1, smr); r != 0 {
+			if sq, r = n.Isend(send, at, cycleMessage, 1, smr, 0); r != 0 {
 				return fmt.Errorf("isend: %v", r)
 			}
 		}

@@ -96,7 +96,7 @@ func leave() error {
 	}
 	fill(m)
 	_, err = move(leftMessages, leftMessages, n, func(i int) (ncclnet.Handle, ncclnet.Result) {
-		return n.Isend(send, m.Addr()+uintptr(i*leftSize), leftSize, 1, mr)
+		return n.Isend(send, m.Addr()+uintptr(i*leftSize), leftSize, 1, mr, 0)
 	})
 	return err
 }
