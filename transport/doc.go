@@ -28,6 +28,7 @@
 //	who may change a lane's state           lane, state.go
 //	what happens when a completion is bad   lane/verbs, completion.go; then Sink.Failed in message
 //	which goroutine may call this           below; lane and bundle say it of themselves
+//	who tells which lane carried what       message, trace.go; then profiler.go in ncclnet
 //	where would another carrier go          beside lane/verbs; lane's comment says what it has to have
 //
 // # Goroutines and locks

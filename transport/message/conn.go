@@ -18,6 +18,7 @@ type conn struct {
 	pending  int       // requests not complete
 	watch    *Watch    // or nil
 	traces   []*Trace  // not in use
+	begun    uint64    // requests, while there is a watch
 
 	bytes, messages stats.Counter
 	waits           stats.Counter // messages that waited: for a grant, or for room

@@ -13,4 +13,7 @@
 // control side holds it they answer "not yet". They allocate nothing. A panic in them
 // passes through, with the bundle unlocked, to whoever recovers it, who calls Fail on
 // the connection.
+//
+// Who wants to know which lane carried what is a [Watch]: Test tells it of the parts of
+// its request, before it reports that done.
 package message

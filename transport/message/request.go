@@ -131,7 +131,7 @@ func (r *Request) answer() (done bool, sizes Sizes, err error) {
 func (c *conn) begin(r *Request, n int) {
 	r.active, r.done, r.n = true, false, n
 	r.gen++
-	r.trace = c.traced(r.gen)
+	r.trace = c.traced()
 	c.b.Board.Begin(r.index, r.gen)
 	c.pending++
 }

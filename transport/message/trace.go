@@ -10,22 +10,26 @@ import (
 // Watch may be that of many connections. A new one is told of all requests.
 type Watch struct {
 	tell   func(t *Trace, over bool)
-	passed atomic.Uint64 // bits that are 0 in the generation of a request that is told of
+	passed atomic.Uint64 // bits that are 0 in the number of a request that is told of
 }
 
 // NewWatch makes a Watch. tell is called by Test, in its caller's thread and with the
-// connection's bundle locked, with what is known by now; over says that Test is to
-// report the request done, or failed, and the trace is not told again.
+// connection's bundle locked, so that it may not call the connection, with what is
+// known by now; over says that Test is to report the request done, or failed, and the
+// trace is not told again.
 func NewWatch(tell func(t *Trace, over bool)) *Watch { return &Watch{tell: tell} }
 
-// Seldom is for a Watch that has no use for what it is told: it is told of every so
-// many requests, to see whether that is still so. All ends it.
+// Seldom is for a Watch that has no use for what it is told: it is told of one request
+// in 256 of each half, to see whether that is still so. All ends it.
 func (w *Watch) Seldom() { w.passed.Store(1<<8 - 1) }
 func (w *Watch) All() {
 	if w.passed.Load() != 0 {
 		w.passed.Store(0)
 	}
 }
+
+// Wants reports whether the watch is told of a half's request of that number.
+func (w *Watch) Wants(n uint64) bool { return n&w.passed.Load() == 0 }
 
 // Trace is what is known of the parts of one request. C never has the answer of such a
 // request: its Test is always Go's. It is its connection's, which uses it again.
@@ -55,10 +59,13 @@ func (c *conn) Watch(w *Watch) { c.watch = w }
 // watch's, between posting a request and its first Test.
 func (r *Request) Trace() *Trace { return r.trace }
 
-// traced is a trace for a request's next use, or nil. Where nobody watches that costs
+// traced is a trace for a request that begins, or nil. Where nobody watches that costs
 // a load and a branch.
-func (c *conn) traced(gen uint64) *Trace {
-	if c.watch == nil || gen&c.watch.passed.Load() != 0 {
+func (c *conn) traced() *Trace {
+	if c.watch == nil {
+		return nil
+	}
+	if c.begun++; !c.watch.Wants(c.begun) {
 		return nil
 	}
 	if len(c.traces) == 0 {

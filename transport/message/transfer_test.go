@@ -160,13 +160,18 @@ func allocations(runs int, f func()) float64 {
 	return least
 }
 
-// The data path allocates nothing.
+// The data path allocates nothing, nor does it for who watches once it goes on.
 func TestNoAllocations(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		sm, _ := transporttest.Memory(t, 1<<20)
 		rm, _ := transporttest.Memory(t, 1<<20)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-		for _, size := range []int{8, 64 << 10, 1 << 18, 1 << 20} {
+		for i, size := range []int{8, 64 << 10, 1 << 18, 1 << 20, 8, 1 << 20} {
+			if i >= 4 {
+				w := message.NewWatch(func(*message.Trace, bool) {})
+				s.Watch(w)
+				r.Watch(w)
+			}
 			bufs := []message.Buffer{{Addr: rm.Addr(), Size: size, Tag: 1, Region: rg}}
 			n := allocations(200, func() {
 				var rq, sq *message.Request
