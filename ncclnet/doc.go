@@ -2,7 +2,7 @@
 // transport: devices and properties, listen, connect and accept, memory
 // handles, requests, and NCCL's log. It follows no particular version of the
 // plugin interface and knows nothing of C; package capi turns the calls of each
-// version into calls of [Net].
+// version into calls of [Net]. NCCL's profiler hears from it too.
 //
 // What all communicators of a process share, and others may hold with them, is a
 // [Process]: the transport, open while it has a holder.
