@@ -16,5 +16,6 @@
 // LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory; the settings
 // of a job see to it that NCCL chooses none of these. What each version makes of
 // the plugin: go run ./tests/nccl/cmd/table, after make build fakeverbs; what it
-// chooses with the tuner and without: go run ./tests/nccl/cmd/choices.
+// chooses with the tuner and without: go run ./tests/nccl/cmd/choices. A profiler that
+// NCCL loads (profiler) counts the events that the plugin gives it.
 package nccl
