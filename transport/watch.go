@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ func (t *Transport) watch() {
 		case changed <- struct{}{}:
 		default:
 		}
-	}, t.caught)
+	}, t.portDown, t.caught)
 	if err != nil {
 		t.log.Warn("changes of addresses and links will not be noticed", "err", err)
 		return
@@ -48,6 +49,22 @@ func (t *Transport) watch() {
 			}
 		}
 	})
+}
+
+// portDown tells the connections of a port without a carrier, at once: what else has
+// changed may settle.
+func (t *Transport) portDown(netdev string) {
+	t.mu.Lock()
+	bundles := slices.Collect(maps.Values(t.bundles))
+	t.mu.Unlock()
+	for _, p := range t.ports {
+		if p.Now().Netdev != netdev {
+			continue
+		}
+		for _, b := range bundles {
+			b.PortDown(p)
+		}
+	}
 }
 
 // refresh looks at the ports again. When one has changed, all paths are to be

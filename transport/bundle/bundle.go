@@ -92,12 +92,13 @@ type Bundle struct {
 	domains []lane.Domain
 	traits  lane.Traits // the strictest of the lanes'
 	regions map[*lane.Region]struct{}
-	leaving []*leaving // lanes that have failed and are not done with
-	owing   bool       // something is to be sent again
-	failed  int        // lanes so far
-	most    int        // lanes that were in service at a time
-	last    uint32     // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
-	dark    dark       // how long no lane has been in service
+	leaving []*leaving    // lanes that have failed and are not done with
+	owing   bool          // something is to be sent again
+	failed  int           // lanes so far
+	away    time.Duration // that lanes were until others took their places
+	most    int           // lanes that were in service at a time
+	last    uint32        // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
+	dark    dark          // how long no lane has been in service
 }
 
 var _ lane.Bundle = (*Bundle)(nil)

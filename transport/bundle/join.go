@@ -199,7 +199,9 @@ func (s *setup) takeIn() {
 		}
 		l.Carried = b.carried()
 		if was != l && was.Why() != nil {
-			b.env.Log.Warn(fmt.Sprintf("%v: %v has come back after %v; traffic goes over %s", b, l, time.Since(was.Left).Round(time.Millisecond), count(b.inService(), "lane")))
+			away := time.Since(was.Left)
+			b.away += away
+			b.env.Log.Warn(fmt.Sprintf("%v: %v has come back after %v; traffic goes over %s", b, l, away.Round(time.Millisecond), count(b.inService(), "lane")))
 		} else {
 			b.env.Log.Info(fmt.Sprintf("%v: %v has joined", b, l))
 		}

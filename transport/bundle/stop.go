@@ -198,7 +198,11 @@ func (b *Bundle) awaitDelivery() {
 
 // logFigures writes the connection's lines of figures.
 func (b *Bundle) logFigures() {
-	b.env.Log.Info(fmt.Sprintf("%v: closed after %v", b, b.half))
+	text := fmt.Sprintf("%v: closed after %v", b, b.half)
+	if b.failed > 0 {
+		text += fmt.Sprintf(", lanes failed %s and were away for %v", count(b.failed, "time"), b.away.Round(time.Millisecond))
+	}
+	b.env.Log.Info(text)
 	for _, l := range b.lanes {
 		b.env.Log.Debug(fmt.Sprintf("%v: %v: %d parts, %d bytes", b, l, l.Parts.Value(), l.Bytes.Value()))
 	}

@@ -22,6 +22,7 @@ type conn struct {
 
 	bytes, messages stats.Counter
 	waits           stats.Counter // messages that waited: for a grant, or for room
+	resent          stats.Counter // bytes sent again
 }
 
 // half is what a half adds.
@@ -40,7 +41,11 @@ func (c *conn) String() string { return c.b.String() }
 
 // figures says what the connection carried.
 func (c *conn) figures() string {
-	return fmt.Sprintf("%d messages, %d bytes, %d grants waited for", c.messages.Value(), c.bytes.Value(), c.waits.Value())
+	text := fmt.Sprintf("%d messages, %d bytes, %d grants waited for", c.messages.Value(), c.bytes.Value(), c.waits.Value())
+	if n := c.resent.Value(); n > 0 {
+		text += fmt.Sprintf(", %d bytes sent again", n)
+	}
+	return text
 }
 
 // moved is a number that changes when data moves. It may be called from any goroutine.

@@ -7,7 +7,6 @@ import (
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/stats"
 )
 
 // SendConn is the send half of a connection.
@@ -26,7 +25,6 @@ type SendConn struct {
 
 	lost    bool // parts are to be sent again
 	resends int  // that may be
-	resent  stats.Counter
 
 	waiting bool   // the next message has been counted in waits
 	misses  uint64 // sends without a grant, answered by the board, until the last message

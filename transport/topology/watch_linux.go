@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"ncclmesh/guard"
 )
 
-// Watch calls changed after each change of a link or an address, from goroutines of its own, until done is closed.
-// Changes may come in bursts. After a panic, which caught is told of, some of them come no more.
-func Watch(done <-chan struct{}, changed func(), caught func(*guard.Panic)) error {
+// Watch calls changed after each change of a link or an address, from goroutines of its own, until done is closed, and
+// before it down with the name of a link that has no carrier. Changes may come in bursts. After a panic, which caught is told of, some of them come no more.
+func Watch(done <-chan struct{}, changed func(), down func(netdev string), caught func(*guard.Panic)) error {
 	links := make(chan netlink.LinkUpdate, 16)
 	addrs := make(chan netlink.AddrUpdate, 16)
 	quiet := func(error) {} // the socket is closed: the end
@@ -21,7 +22,10 @@ func Watch(done <-chan struct{}, changed func(), caught func(*guard.Panic)) erro
 		return fmt.Errorf("watch the addresses over netlink: %w", err)
 	}
 	go guard.Run(func() {
-		for range links { // closed when done is
+		for l := range links { // closed when done is
+			if a := l.Attrs(); a.RawFlags&unix.IFF_UP == 0 || a.RawFlags&unix.IFF_LOWER_UP == 0 {
+				down(a.Name)
+			}
 			changed()
 		}
 	}, caught)
