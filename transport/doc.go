@@ -8,7 +8,7 @@
 //
 //	transport           Listen, Dial, Close; which ports there are; whose a message is
 //	transport/message   send and receive halves: requests, grants, the split into parts
-//	transport/bundle    the lanes of one connection: set-up, proof, how they end
+//	transport/bundle    the lanes of one connection: set-up, proof, how they fail, come back and end
 //	transport/path      which ways lead to a peer, and how much of them a connection gets
 //	transport/lane      a lane: state, memory, what it tells; the shape of a carrier
 //	transport/lane/...  verbs and tcp, which carry lanes
@@ -26,7 +26,9 @@
 //
 //	where is a lane's weight decided        path, share.go
 //	who may change a lane's state           lane, state.go
-//	what happens when a completion is bad   lane/verbs, completion.go; then Sink.Failed in message
+//	what happens when a completion is bad   lane/verbs, completion.go; then heed.go and leave.go in bundle
+//	what was lost with a lane               message, failover.go
+//	who looks for a way that lacks          mend.go; the lanes join by bundle's join.go
 //	which goroutine may call this           below; lane and bundle say it of themselves
 //	who tells which lane carried what       message, trace.go; then profiler.go in ncclnet
 //	where would another carrier go          beside lane/verbs; lane's comment says what it has to have
@@ -36,11 +38,12 @@
 //	goroutine                          may take, one at a time
 //	a device's events                  a port's queueMu, a session's mutex
 //	a session's messages               Transport.mu, Finder.mu, Listener.mu, a session's mutex
-//	NCCL's threads, set-ups, closing   a bundle's mutex, then any of those below
+//	NCCL's threads, set-ups, closing,
+//	a bundle's heeding                 a bundle's mutex, then any of those below
 //
 // A bundle's mutex may be held for seconds, while its lanes drain, and until the events
 // of its queue pairs are acknowledged: so the former two never take one. They end a
-// connection by [bundle.Bundle.Fail] and [bundle.Bundle.Deliver], which need none. The
+// connection, or accuse a lane, by methods of [bundle.Bundle] that need none. The
 // order is: a bundle's mutex; a verbs port's regMu, held over registrations; the mutexes
 // of package ibv, child before parent. All others are leaves: nobody waits, or takes
 // another, while holding one.

@@ -148,6 +148,7 @@ func (t *Transport) listen(found *topology.Node) error {
 		Message:   t.message,
 		Dead:      t.dead,
 		Busy:      func(s *control.Session) bool { return len(t.bundlesOf(s)) > 0 },
+		Moved:     t.moved,
 	})
 	return err
 }
@@ -357,6 +358,14 @@ func (t *Transport) warnOnce(subject, text string) {
 	if !again {
 		t.log.Warn(text)
 	}
+}
+
+// moved is a number that changes when a connection of a session moves data.
+func (t *Transport) moved(s *control.Session) (n uint64) {
+	for _, b := range t.bundlesOf(s) {
+		n += b.Half().Moved()
+	}
+	return n
 }
 
 // traffic is a number that changes when a connection of the transport moves data.

@@ -17,6 +17,21 @@
 //	in service                       ◄──     in service, Proved{lanes}
 //
 // A lane that fails on the way is left out; those that both sides have proved are used.
+// Lanes that join a connection later come by the same exchange, with an epoch of their
+// own.
+//
+// # Failover
+//
+//	either side                              the other
+//	evidence; its half stopped, at rest
+//	LaneDown{lane, epoch}            ──►     its half stopped, at rest
+//	                                 ◄──     LaneDown
+//	receiver: what has arrived, and grants again what went over the lane
+//	Report{lane, epoch}              ──►     sender: sends the rest again
+//
+// Whoever finds evidence tells it without the mutex; a goroutine that runs while a lane
+// is leaving heeds it. When none is in service the connection waits for one. Why in this
+// order, and what goes wrong in others, is searched by tests/failover.
 //
 // # Locks
 //
@@ -25,5 +40,5 @@
 // while they are destroyed, which waits until the events that have been read of them
 // are acknowledged. So whoever may be waited for takes none: a device's events and a
 // session's messages end a bundle with [Bundle.Fail] or [Bundle.Deliver], which set its
-// ending without it.
+// ending without it, and accuse a lane with [Bundle.Evidence].
 package bundle

@@ -51,6 +51,9 @@ type Config struct {
 	// Busy reports whether connections of the session still need its peer. While they do, a silent peer is dialled
 	// until LaneWait; otherwise it is given up after one round. Nil: they always do.
 	Busy func(s *Session) bool
+	// Moved is a number that changes when connections of the session move data. As long as it does a silent peer is not
+	// given up: what is lost is the network between the two processes, and not the cables. Nil: it never does.
+	Moved func(s *Session) uint64
 
 	bind netip.AddrPort // where to listen; tests choose, the zero value is an ephemeral port everywhere
 }

@@ -59,7 +59,7 @@ var errAbandoned = errors.New("no longer needed")
 // redial dials the peer until the session has a link, the peer is known to be dead, or it has been silent for too long.
 func (s *Session) redial(ctx context.Context, cause error) {
 	e := s.e
-	start := time.Now()
+	start, moved := time.Now(), s.moved()
 	if !s.dialled && !sleep(ctx, e.scaled(backGrace)) {
 		return
 	}
@@ -86,6 +86,9 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Cause: cause, Tries: tries, Dead: true})
 			return
 		}
+		if now := s.moved(); now != moved {
+			start, moved = time.Now(), now
+		}
 		limit := e.scaled(e.cfg.LaneWait)
 		if e.cfg.Busy != nil && !e.cfg.Busy(s) {
 			limit = e.scaled(answerWait)
@@ -102,6 +105,14 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			return
 		}
 	}
+}
+
+// moved is Config.Moved.
+func (s *Session) moved() uint64 {
+	if s.e.cfg.Moved == nil {
+		return 0
+	}
+	return s.e.cfg.Moved(s)
 }
 
 // redialled makes the link that was found the session's, unless the peer has come back meanwhile.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -445,5 +446,36 @@ func TestSilence(t *testing.T) {
 				t.Errorf("Send: %v", err)
 			}
 		})
+	}
+}
+
+// TestSilenceBesideData: a silent peer with which data moves is not given up before LaneWait has passed without any.
+func TestSilenceBesideData(t *testing.T) {
+	leakCheck(t)
+	var until atomic.Int64 // in nanoseconds of the clock; 0 before the link is cut
+	a, b := newNode(t, func(c *Config) {
+		c.TimeScale = 0.05
+		c.LaneWait = 60 * time.Second // scaled: also what a busy machine has to make the session in
+		c.Moved = func(*Session) uint64 { return uint64(min(time.Now().UnixNano(), until.Load())) }
+	}), newNode(t, func(c *Config) {
+		only(c)
+		c.TimeScale = 0.05
+		c.LaneWait = 60 * time.Second
+	})
+	p := newProxy(t, b)
+	a.port = 0 // so that the other side cannot come back
+	s, _ := through(t, a, b, p)
+	a.cfg.LaneWait = 10 * time.Second // and now half a second
+	wait := a.scaled(a.cfg.LaneWait)
+	start := time.Now()
+	until.Store(start.Add(3 * wait).UnixNano())
+	p.hush()
+	p.cut(false)
+	var peer *PeerError
+	if err := a.died(s); !errors.As(err, &peer) || peer.Dead {
+		t.Errorf("Dead: %v, want a PeerError of a silent peer", err)
+	}
+	if waited := time.Since(start); waited < 4*wait {
+		t.Errorf("a peer with which data moved for %v was given up after %v, want %v at least", 3*wait, waited, 4*wait)
 	}
 }

@@ -6,6 +6,9 @@
 // sub-receive and part. A send is done when the lanes have delivered its parts. What
 // carries a lane is not known here.
 //
+// A part remembers the lane that carries it, and a receive the one that carried its grant,
+// so that what was lost with a lane can go over another; see failover.go.
+//
 // # Threads and ownership
 //
 // Isend, Irecv and Test never block: nil, or false, means "not yet, call again". They
