@@ -202,6 +202,33 @@ func TestFailover(t *testing.T) {
 	})
 }
 
+// A cable swallows what goes over it, grants, parts and acknowledgements, before its lane
+// fails: all of it is sent again, and nothing twice.
+func TestLostInFlight(t *testing.T) {
+	transporttest.Leaks(t)
+	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
+	rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	f := newTraffic(t, rnd, s, r, 12, 1<<16)
+	f.run(10, func() {})
+	for i := range 6 {
+		transporttest.Await(t, "both lanes", func() bool { return len(up(s, r)) == 2 })
+		port := i % 2
+		transporttest.Inject(t, []string{"stall", "ack"}[rnd.IntN(2)], fmt.Sprintf("port=a:rdma%d", port))
+		most := f.count + 40
+		for range 50 + rnd.IntN(200) {
+			f.step(most)
+		}
+		fail(rnd, up(s, r)[port])
+		f.run(20, func() {})
+		transporttest.Inject(t, "clear")
+	}
+	if !strings.Contains(s.Bundle().Half().String(), "bytes sent again") {
+		t.Errorf("nothing was lost: %v", s.Bundle().Half())
+	}
+	transporttest.CloseBoth(t, s, r)
+}
+
 // fail has a lane accused at one of its ends, or both.
 func fail(rnd *rand.Rand, ends [2]*lane.Lane) {
 	for _, i := range [][]int{{0}, {1}, {0, 1}, {1, 0}}[rnd.IntN(4)] {
