@@ -64,4 +64,4 @@ func (k *socket) Replace(fd int) error {
 func (k *socket) Believe(d time.Duration) { k.checked = time.Now().Add(d) }
 
 // Hurry shortens how long a silent peer is waited for.
-func (k *socket) Hurry(d time.Duration) { k.port.opts.LaneWait = d }
+func (k *socket) Hurry(d time.Duration) { k.port.opts.Silence = d }

@@ -13,9 +13,9 @@ import (
 
 // Options are those of all sockets.
 type Options struct {
-	Check    string        // CheckAuto, CheckOff or CheckOn
-	LaneWait time.Duration // how long a silent peer is waited for, scaled
-	Data     *dataport.Endpoint
+	Check   string        // CheckAuto, CheckOff or CheckOn
+	Silence time.Duration // how long the peer's kernel may acknowledge nothing
+	Data    *dataport.Endpoint
 }
 
 // Port is a network interface. Open is all that it takes: sockets need no device.

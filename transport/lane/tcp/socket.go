@@ -288,7 +288,7 @@ func (k *socket) missed() error {
 		k.suspect = time.Time{}
 	case k.suspect.IsZero() || silent < now.Sub(k.suspect):
 		k.suspect = now
-	case info.Retransmits >= minLost && now.Sub(k.suspect) >= k.port.opts.LaneWait:
+	case info.Retransmits >= minLost && now.Sub(k.suspect) >= k.port.opts.Silence:
 		return fmt.Errorf("%w: %v: %v: nothing was acknowledged for %v; check the cable, both ports and the peer",
 			fault.ErrUnreachable, k.Conn, k.Lane, now.Sub(k.suspect).Round(time.Second))
 	}
