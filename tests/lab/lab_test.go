@@ -199,6 +199,7 @@ func TestTriangle(t *testing.T) {
 			}
 			return s.driver(t, ctx, l, "--work", "soak", "--duration", fmt.Sprint(d.Seconds()), "--max", "64M", "--seed", "1")
 		})
+		s.step(t, "cable out and in under a soak", s.cableUnderLoad)
 		s.step(t, "bad input", s.badInput)
 		s.step(t, "no RNR", noRNR)
 		s.step(t, "a rank dies", func(t *testing.T, ctx context.Context, l *Lab) error { return s.die(t, ctx, l) })

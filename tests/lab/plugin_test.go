@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // die: the rank on node c kills itself in mid-transfer. The other two are told in time: a second on real machines.
@@ -95,4 +96,46 @@ echo reached $n times
 		t.Log(strings.TrimSpace(r.Output))
 	}
 	return errors.Join(err, <-job)
+}
+
+// cableUnderLoad: a cable, the only one between two nodes, goes out for a moment and in again while a soak runs: the kernel's
+// queue pairs give up, others take their places, and the job ends with nothing wrong.
+func (s *session) cableUnderLoad(t *testing.T, ctx context.Context, l *Lab) error {
+	port := s.nextPort()
+	type outcome struct {
+		results []Result
+		err     error
+	}
+	job := make(chan outcome, 1)
+	go func() {
+		results, err := s.driverAt(t, ctx, l, port, "--work", "soak", "--duration", "30", "--max", "1M")
+		job <- outcome{results, err}
+	}()
+	// Its own meeting point and the plugin's port: the ranks have begun.
+	r, err := l.Machine("a").Run(ctx, `
+for i in $(seq 600); do
+	[ "$(ss -Htnp state established | grep -c netdriver)" -ge 6 ] && exit 0
+	sleep 0.1
+done
+ss -Htnp; exit 1`)
+	err = errors.Join(err, failed([]Result{r}))
+	for range 2 {
+		time.Sleep(4 * time.Second) // of traffic
+		err = errors.Join(err, l.SetCable("ab", false))
+		time.Sleep(2 * time.Second)
+		err = errors.Join(err, l.SetCable("ab", true))
+	}
+	o := <-job
+	if err = errors.Join(err, o.err); err != nil {
+		return err
+	}
+	for _, m := range []int{0, 1} { // nodes a and b
+		for _, want := range []string{"no lane is left", "has come back"} {
+			if !strings.Contains(o.results[m].Output, want) {
+				return fmt.Errorf("node %s does not say %q:\n%s", o.results[m].Machine, want, outputs(o.results))
+			}
+		}
+	}
+	t.Log(o.results[0].Output)
+	return nil
 }
