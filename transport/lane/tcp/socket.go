@@ -29,7 +29,7 @@ const (
 	ackEvery    = 8                       // parts that arrive before the sender is told, at the latest
 	checkEvery  = time.Second             // between two looks at a silent socket
 	checkMisses = 64                      // fruitless polls between two looks at the clock
-	minLost     = 2                       // retransmissions in a row before a peer may count as lost
+	minLost     = 2                       // retransmissions, or probes, in a row before a peer may count as lost
 )
 
 // socket carries a lane over TCP. All its work is done inside calls of the
@@ -268,7 +268,8 @@ func again(errno unix.Errno) bool {
 func (k *socket) moved() { k.misses, k.suspect = 0, time.Time{} }
 
 // missed notes a poll in vain. Now and then it asks the kernel whether the peer
-// acknowledges: one that does may be as slow as it likes.
+// acknowledges: one that does may be as slow as it likes. Where there is no route any
+// more the kernel sends nothing, and only probes.
 func (k *socket) missed() error {
 	if k.misses++; k.misses%checkMisses != 0 {
 		return nil
@@ -284,11 +285,11 @@ func (k *socket) missed() error {
 	}
 	silent := time.Duration(info.Last_ack_recv) * time.Millisecond
 	switch {
-	case info.Unacked == 0:
+	case info.Unacked == 0 && info.Notsent_bytes == 0:
 		k.suspect = time.Time{}
 	case k.suspect.IsZero() || silent < now.Sub(k.suspect):
 		k.suspect = now
-	case info.Retransmits >= minLost && now.Sub(k.suspect) >= k.port.opts.Silence:
+	case max(info.Retransmits, info.Probes) >= minLost && now.Sub(k.suspect) >= k.port.opts.Silence:
 		return fmt.Errorf("%w: %v: %v: nothing was acknowledged for %v; check the cable, both ports and the peer",
 			fault.ErrUnreachable, k.Conn, k.Lane, now.Sub(k.suspect).Round(time.Second))
 	}

@@ -5,6 +5,7 @@ package tcp_test
 import (
 	"bytes"
 	"errors"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ncclmesh/tests/require"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/fault"
@@ -165,6 +167,36 @@ func TestSlow(t *testing.T) {
 		transporttest.Both(t, "the message", b.Send, b.Recv)
 		transporttest.CloseBoth(t, s, r)
 	})
+}
+
+// A lane whose address is taken away while nothing is under way fails: the kernel sends
+// nothing of what comes then, and so has nothing that could be acknowledged.
+func TestNoRoute(t *testing.T) {
+	transporttest.Leaks(t)
+	s, r := transporttest.PairTCP(t, 1)
+	lanes := s.Bundle().Lanes()
+	if len(lanes) < 2 || lanes[1].Port.Now().Netdev != "p1" {
+		require.Skip(t, require.Netns, "this process has no network of its own")
+	}
+	const size = 1 << 20
+	sm, _ := transporttest.Memory(t, size)
+	rm, _ := transporttest.Memory(t, size)
+	sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+	ip := func(what string) {
+		if out, err := exec.Command("ip", "addr", what, "192.168.2.1/24", "dev", "p1").CombinedOutput(); err != nil {
+			t.Errorf("ip addr %s: %v: %s", what, err, out)
+		}
+	}
+	ip("del")
+	defer ip("add")
+	for _, k := range append(sockets(s), sockets(r)...) {
+		k.Hurry(time.Millisecond)
+	}
+	transporttest.Both(t, "the message", transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: size, Region: rg}), transporttest.Isend(t, s, sm, 0, size, 0, sg))
+	if lanes[1].InService() || !lanes[0].InService() {
+		t.Errorf("in service: %v is %v, %v is %v", lanes[0], lanes[0].State(), lanes[1], lanes[1].State())
+	}
+	transporttest.CloseBoth(t, s, r)
 }
 
 // A call moves so many bytes and no more, so that a busy connection leaves its
