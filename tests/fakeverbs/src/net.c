@@ -130,7 +130,10 @@ static void ip(pid_t in, struct script *s)
 	if (write(feed[1], s->text, s->n) != (ssize_t)s->n)
 		die("ip: %s", strerror(errno));
 	close(feed[1]);
-	if (waitpid(pid, &status, 0) < 0 || status)
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			die("ip: %s", strerror(errno));
+	if (status)
 		die("ip failed on:\n%s", s->text);
 	free(s->text);
 }
