@@ -42,6 +42,7 @@ static const char help[] =
 "  --duration SECONDS     soak: how long (10)\n"
 "  --messages N           soak: how many messages a connection carries, instead of a duration\n"
 "  --reopen ROUNDS        soak: after so many rounds of messages all communicators are closed and opened again (16)\n"
+"  --progress ROUNDS      soak: how often it says how far it is (every 5 seconds)\n"
 "\n"
 "storm: connections come and go; a while later it says what memory and threads the process still holds\n"
 "  --connections N        how many (1500)\n"
@@ -151,7 +152,7 @@ static void check_work(const char *list)
 
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
-	FACTOR, ITERS, WARMUP, CHECK, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, CONNECTIONS, TOGETHER,
+	FACTOR, ITERS, WARMUP, CHECK, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, PROGRESS, CONNECTIONS, TOGETHER,
 	BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
@@ -182,6 +183,7 @@ static const struct option names[] = {
 	{"duration", required_argument, NULL, DURATION},
 	{"messages", required_argument, NULL, MESSAGES},
 	{"reopen", required_argument, NULL, REOPEN},
+	{"progress", required_argument, NULL, PROGRESS},
 	{"connections", required_argument, NULL, CONNECTIONS},
 	{"together", required_argument, NULL, TOGETHER},
 	{"bad-env", required_argument, NULL, BAD_ENV},
@@ -244,6 +246,7 @@ static void set(struct options *o, int option, const char *name, const char *val
 	case DURATION: o->duration = number(name, value, 0, 1e7); break;
 	case MESSAGES: o->messages = whole(name, value, 1, 1 << 30); break;
 	case REOPEN: o->reopen = whole(name, value, 1, 1 << 30); break;
+	case PROGRESS: o->progress = whole(name, value, 1, 1 << 30); break;
 	case CONNECTIONS: o->connections = whole(name, value, 1, 1 << 30); break;
 	case TOGETHER: o->together = whole(name, value, 1, 4096); break;
 	case BAD_ENV:

@@ -29,6 +29,7 @@ struct options {
 	double duration;
 	long messages;
 	int reopen;
+	int progress; /* 0: by the clock */
 	int connections, together;
 
 	const char *bad_env[MAX_BAD_ENV];

@@ -419,7 +419,7 @@ void work_soak(struct job *job)
 		all_messages = rendezvous_sum(&job->rv, messages);
 		all_bytes = (double)rendezvous_sum(&job->rv, (long)bytes);
 		elapsed = (double)(now_ns() - began) / 1e9;
-		if (job->opt.rank == 0 && now_ns() - said > 5000000000u) {
+		if (job->opt.rank == 0 && (job->opt.progress ? round % job->opt.progress == 0 : now_ns() - said > 5000000000u)) {
 			said = now_ns();
 			fprintf(log_out(), "# soak: %.0f s, %ld messages, %.1f MB\n", elapsed, all_messages,
 			        all_bytes / 1e6);
