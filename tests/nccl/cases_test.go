@@ -196,44 +196,54 @@ func TestMissingRank(t *testing.T) {
 // afterCable is what becomes of ranks two of which lose their only cable.
 const afterCable = ends
 
-// A cable that is pulled, or on which nothing passes any more, under NCCL: not a
-// wrong byte, no hang, and the two nodes at its ends name it.
-func TestCableLost(t *testing.T) {
-	faults := []struct {
-		name      string
-		rdma, tcp func(f *fabric.Fabric, c fabric.Cable) error
-	}{
-		{"pulled",
-			func(f *fabric.Fabric, c fabric.Cable) error {
-				_, err := f.Fault("unplug", c.Ends[0].Node+":"+c.Ends[0].Device)
-				return err
-			},
-			func(f *fabric.Fabric, c fabric.Cable) error {
-				return onEnds(f, c, func(own, _ fabric.Port) []string { return []string{"link", "set", own.Iface, "down"} })
-			}},
-		{"stalled",
-			func(f *fabric.Fabric, c fabric.Cable) error {
-				_, err := f.Fault("stall", "port="+c.Ends[0].Node+":"+c.Ends[0].Device)
-				return err
-			},
-			func(f *fabric.Fabric, c fabric.Cable) error { // what is sent is nobody's
-				return onEnds(f, c, func(own, peer fabric.Port) []string {
-					return []string{"neigh", "replace", peer.Addr.String(), "lladdr", "02:00:00:00:00:99", "dev", own.Iface, "nud", "permanent"}
-				})
-			}},
+// A cableFault makes a cable useless, in the way of each kind of lanes.
+type cableFault struct {
+	name      string
+	rdma, tcp func(f *fabric.Fabric, c fabric.Cable) error
+}
+
+// cableFaults are a cable that is pulled, and one on which nothing passes any more.
+var cableFaults = []cableFault{
+	{"pulled",
+		func(f *fabric.Fabric, c fabric.Cable) error {
+			_, err := f.Fault("unplug", c.Ends[0].Node+":"+c.Ends[0].Device)
+			return err
+		},
+		func(f *fabric.Fabric, c fabric.Cable) error {
+			return onEnds(f, c, func(own, _ fabric.Port) []string { return []string{"link", "set", own.Iface, "down"} })
+		}},
+	{"stalled",
+		func(f *fabric.Fabric, c fabric.Cable) error {
+			_, err := f.Fault("stall", "port="+c.Ends[0].Node+":"+c.Ends[0].Device)
+			return err
+		},
+		func(f *fabric.Fabric, c fabric.Cable) error { // what is sent is nobody's
+			return onEnds(f, c, func(own, peer fabric.Port) []string {
+				return []string{"neigh", "replace", peer.Addr.String(), "lladdr", "02:00:00:00:00:99", "dev", own.Iface, "nud", "permanent"}
+			})
+		}},
+}
+
+// happen has it happen to a cable of such lanes.
+func (c cableFault) happen(l Lanes, f *fabric.Fabric, on fabric.Cable) error {
+	if l.Name == "tcp" {
+		return c.tcp(f, on)
 	}
+	return c.rdma(f, on)
+}
+
+// A cable that is lost under NCCL: not a wrong byte, no hang, and the two nodes at its
+// ends name it.
+func TestCableLost(t *testing.T) {
 	each(t, func(t *testing.T, rank string, l Lanes) {
-		for _, fault := range faults {
+		for _, fault := range cableFaults {
 			t.Run(fault.name, func(t *testing.T) {
 				m := fabric.Triangle()
 				f := up(t, l.Mesh(m).Topology())
-				c, happen := m.Cables[0], fault.rdma
-				if l.Name == "tcp" {
-					happen = fault.tcp
-				}
+				c := m.Cables[0]
 				j := l.Job(rank, plugin(), "init", "until-error 20")
 				j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1")
-				for _, r := range fated(t, f, j, afterCable, func() error { return happen(f, c) }) {
+				for _, r := range fated(t, f, j, afterCable, func() error { return fault.happen(l, f, c) }) {
 					t.Logf("%s:\n%s", r.Node, strings.Join(r.said(), "\n"))
 					for _, end := range c.Ends {
 						if r.Node == end.Node && !strings.Contains(strings.Join(r.said(), "\n"), end.Iface) {
@@ -242,6 +252,44 @@ func TestCableLost(t *testing.T) {
 					}
 				}
 			})
+		}
+	})
+}
+
+// Of four cables between two nodes all but one are lost under NCCL, one after another:
+// its all-reduces go on and are right, and both nodes name each cable.
+func TestCablesLost(t *testing.T) {
+	each(t, func(t *testing.T, rank string, l Lanes) {
+		m := fabric.Mesh{Nodes: []string{"node-a", "node-b"}}
+		for i := range 4 {
+			c := fabric.Cable{Net: netOf(byte(100 + i)), MTU: 9000}
+			for e, node := range m.Nodes {
+				name := fmt.Sprintf("cable%d", i)
+				c.Ends[e] = fabric.Port{Node: node, Iface: name, Device: "rdma-" + name, Addr: fabric.Host(c.Net, e+1)}
+			}
+			m.Cables = append(m.Cables, c)
+		}
+		f := up(t, l.Mesh(m).Topology())
+		lost := []fabric.Cable{m.Cables[1], m.Cables[3], m.Cables[0]}
+		j := l.Job(rank, plugin(), "init", "until-error 3", "destroy")
+		j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1")
+		for _, r := range fated(t, f, j, "went on: ", func() error {
+			var errs []error
+			for i, c := range lost {
+				errs = append(errs, cableFaults[i%2].happen(l, f, c))
+			}
+			return errors.Join(errs...)
+		}) {
+			said := strings.Join(r.said(), "\n")
+			t.Logf("%s:\n%s", r.Node, said)
+			for _, c := range lost {
+				if want := c.Ends[0].Iface; !strings.Contains(said, want) {
+					t.Errorf("%s does not name %s:\n%s", r.Node, want, r.Output)
+				}
+			}
+			if want := "its traffic goes over the 1 lane left"; !strings.Contains(said, want) {
+				t.Errorf("%s does not say %q:\n%s", r.Node, want, r.Output)
+			}
 		}
 	})
 }
