@@ -16,7 +16,7 @@ cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio
 testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
 	qemu-aarch64-static:qemu-user-static $(headers) $(cross) $(archive)
 
-.PHONY: build arm64 generate test check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
+.PHONY: build arm64 generate test soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
@@ -35,6 +35,9 @@ test: ## all tests that need no virtual machine and no GPU; installs what they n
 	$(GO) test -race -shuffle=on -count=1 -timeout 2h ./...
 	$(GO) -C tools test -race -shuffle=on -count=1 -timeout 2h ./...
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout 2h ./ibv/... ./handshake/... ./transport/... ./ncclnet/...
+soak: ## cables fail in every way while 10^5 messages go over them, over RDMA and TCP
+	$(need) $(testing)
+	FULL=1 MESH_TEST_REQUIRE=fake,netns $(GO) test -v -count=1 -timeout 2h -run 'Failover|SoakOver' ./tests/e2e
 check: ## formatting, vet, staticcheck, C warnings, and that generated files are up to date
 	$(need) $(testing)
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w $$unformatted" >&2; exit 1; }

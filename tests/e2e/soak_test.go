@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
 
 // A million messages of random sizes, groups and tags, over communicators that come and go. A thread a rank: more would take turns.
@@ -35,4 +38,84 @@ link a:r1 b:r1
 `)
 	j := f.start(spec{args: []string{"--work", "soak", "--max", "4M", "--messages", "300", "--comms", "2"}}).ok()
 	j.must("a", `a -> b conn \d+: lane 0 r0:1 -> r0:1 .*, lane 1 r1:1 -> r1:1 `)
+}
+
+// lanesReturn is whether a lane that has failed comes back with its cable.
+const lanesReturn = false
+
+// Messages of all sizes, in groups and with tags, while lanes fail at random until one is left, 5,000 in all and 100,000 as full measure.
+func TestSoakOverFailures(t *testing.T) {
+	tests := []struct {
+		name   string
+		over   over
+		jobs   int
+		faults []string // of a cable
+	}{
+		{"rdma", over{cabling{pairs: "ab", each: 4, link: "rate 400MB latency 20us"}, nil}, 4,
+			[]string{"unplug a:rab%d", "down b:rab%d", "stall port=a:rab%d", "ack port=b:rab%d", "event PORT_ERR b:rab%d"}},
+		{"tcp", over{fourTCP, []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_LANE_WAIT=1"}}, 2,
+			[]string{"unplug a:ab%d", "ip a link set ab%d down", "ip b addr flush dev ab%d"}},
+	}
+	const sample, all = 5_000, 100_000
+	for _, tt := range tests {
+		jobs, seed := tt.jobs, rand.Uint64()
+		if full {
+			jobs *= all / sample
+		}
+		for i := range jobs {
+			t.Run(fmt.Sprintf("%s %d of %d, seed %d", tt.name, i+1, jobs, seed), func(t *testing.T) {
+				t.Parallel()
+				f := newFabric(t, tt.over.topology())
+				connections := len(f.Nodes) * len(f.Nodes)
+				j := f.start(spec{env: tt.over.env, args: []string{"--work", "soak", "--max", "4M", "--reopen", "1000000", "--progress", "1",
+					"--seed", fmt.Sprint(seed + uint64(i)), "--messages", fmt.Sprint(sample / tt.jobs / connections)}})
+				rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+				j.moves()
+				if lanesReturn {
+					j.flap(rnd, tt.faults[0], tt.over.each)
+				} else {
+					j.fail(rnd, tt.faults, tt.over.each)
+				}
+				j.ok()
+				if j.lost() == 0 {
+					j.errorf("no lane was lost")
+				}
+			})
+		}
+	}
+}
+
+// fail has all cables but one fail, one after another.
+func (j *job) fail(rnd *rand.Rand, faults []string, cables int) {
+	j.f.t.Helper()
+	for _, cable := range rnd.Perm(cables)[1:] {
+		fault := fmt.Sprintf(faults[rnd.IntN(len(faults))], cable)
+		j.f.t.Log(fault)
+		j.suffer(fault)
+		if rnd.IntN(2) == 0 {
+			j.moves()
+		}
+	}
+}
+
+// flap pulls cables and plugs them in again every 50 ms, at random, until the job is over. One at least is in.
+func (j *job) flap(rnd *rand.Rand, unplug string, cables int) {
+	j.f.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for in, out := cables, make([]bool, cables); ; {
+		select {
+		case <-tick.C:
+		case <-j.ranks[0].over:
+			return
+		}
+		switch i := rnd.IntN(cables); {
+		case out[i]:
+			j.suffer(strings.Replace(fmt.Sprintf(unplug, i), "unplug", "plug", 1))
+			out[i], in = false, in+1
+		case in > 1:
+			j.suffer(fmt.Sprintf(unplug, i))
+			out[i], in = true, in-1
+		}
+	}
 }

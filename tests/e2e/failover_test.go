@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// soaking is a soak of two communicators that opens none anew.
+const soaking = "--work soak --max 1M --messages 300 --comms 2 --progress 1 --reopen 1000000"
+
+// over is a mesh and what makes several lanes of each of its connections.
+type over struct {
+	cabling
+	env []string
+}
+
+// String is in the names of tests.
+func (o over) String() string {
+	return strings.Join(append([]string{o.cabling.String()}, o.env...), ", ")
+}
+
+var qps2 = []string{"NCCL_IB_QPS_PER_CONNECTION=2"}
+
+// A failure in a running job that leaves each connection a lane ends nothing: every message arrives as it was sent, and both ends of each lane
+// that is lost say so once.
+func TestFailover(t *testing.T) {
+	quads, pairs, triangles, streams := over{cabling: four}, over{two, qps2}, over{cabling: doubled}, over{single, qps2}
+	tests := []struct {
+		name   string
+		over   over
+		api    string
+		faults []string
+		lose   string // the lanes, of every connection between nodes,
+		lost   int    // or how many of any
+		sample bool
+	}{
+		{"unplugged", quads, "v12", []string{"unplug a:rab1"}, `rab1`, 0, false},
+		{"unplugged", pairs, "v8", []string{"unplug a:rab1"}, `rab1`, 0, true},
+		{"unplugged", triangles, "v5", []string{"unplug b:rbc0"}, `rbc0`, 0, true},
+		{"all but one unplugged", quads, "v8", []string{"unplug a:rab1", "moves", "unplug a:rab3", "unplug b:rab0"}, `rab[013]`, 0, true},
+		{"a cable of each two unplugged", triangles, "v12", []string{"unplug a:rab0", "unplug b:rbc1", "moves", "unplug c:rca0"}, `rab0|rbc1|rca0`, 0, true},
+		{"port off", quads, "v5", []string{"down b:rab2"}, `rab2`, 0, true},
+		{"port off", triangles, "v8", []string{"down c:rbc1"}, `rbc1`, 0, false},
+		{"stalled", quads, "v12", []string{"stall port=a:rab0"}, `rab0`, 0, false},
+		{"stalled", pairs, "v5", []string{"stall port=b:rab0"}, `rab0`, 0, false},
+		{"stalled, and unplugged", quads, "v8", []string{"stall port=a:rab0", "unplug b:rab0"}, `rab0`, 0, false},
+		{"two stalled", quads, "v8", []string{"stall port=a:rab0", "stall port=b:rab3"}, `rab[03]`, 0, true},
+		{"acknowledgements lost, and unplugged", quads, "v12", []string{"ack port=a:rab1 times=50", "unplug b:rab1"}, `rab1`, 0, true},
+		{"acknowledgements lost, and unplugged", triangles, "v8", []string{"ack port=a:rab1", "unplug a:rab1"}, `rab1`, 0, false},
+		{"completions late, and unplugged", quads, "v5", []string{"slow time=2ms", "unplug a:rab3"}, `rab3`, 0, true},
+		{"completions late, and all but one unplugged", pairs, "v12", []string{"slow time=1ms", "unplug a:rab0"}, `rab0`, 0, false},
+		{"device fatal", pairs, "v12", []string{"event DEVICE_FATAL b:rab1"}, `rab1`, 0, true},
+		{"port error", triangles, "v5", []string{"event PORT_ERR a:rca1"}, `rca1`, 0, true},
+		{"retries", pairs, "v5", []string{"wr status=RETRY_EXC_ERR times=1 node=a"}, ``, 1, true},
+		{"retries", quads, "v8", []string{"wr status=RETRY_EXC_ERR times=1 node=b skip=1"}, ``, 1, false},
+		{"retries", quads, "v12", []string{"wr status=RETRY_EXC_ERR times=1 node=b skip=7"}, ``, 1, false},
+		{"retries", streams, "v12", []string{"wr status=RETRY_EXC_ERR times=1 node=c skip=50"}, ``, 1, true},
+		{"retries", streams, "v8", []string{"wr status=RETRY_EXC_ERR times=1 node=a skip=333"}, ``, 1, false},
+		{"the peer fails", quads, "v5", []string{"wr status=REM_OP_ERR times=1 node=a skip=20"}, ``, 1, false},
+		{"several at once", quads, "v8", []string{"wr status=RETRY_EXC_ERR times=1 port=a:rab0 skip=3", "wr status=WR_FLUSH_ERR times=1 port=b:rab2 skip=4"}, ``, 2, true},
+		{"a queue pair fails", streams, "v5", []string{"qp-error a rab0"}, ``, 1, true},
+		{"a queue pair fails", pairs, "v8", []string{"qp-error b rab1"}, ``, 1, false},
+	}
+	for _, tt := range tests {
+		if !tt.sample && !full {
+			continue
+		}
+		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, tt.over.topology())
+			j := f.start(spec{env: tt.over.env, args: append(strings.Fields(soaking), "--api", tt.api)})
+			j.moves()
+			j.suffer(tt.faults...)
+			j.ok()
+			if tt.lose != "" {
+				j.lose(tt.lose)
+			} else if n := j.lost(); n != tt.lost {
+				j.errorf("%d lanes were lost, want %d", n, tt.lost)
+			}
+		})
+	}
+}
+
+// The same over sockets, and on a mesh of both.
+func TestFailoverTCP(t *testing.T) {
+	quads, streams, both := over{cabling: fourTCP}, over{cabling{pairs: "ab", each: 2, plain: "ab"}, []string{"NCCL_MESH_TCP_STREAMS=2", "NCCL_MESH_TCP_CHECK=1"}}, over{cabling: twoMixed}
+	const nobody = "lladdr 02:00:00:00:00:99 nud permanent" // what is sent is for nobody
+	tests := []struct {
+		name   string
+		over   over
+		api    string
+		faults []string
+		lose   string
+		sample bool
+	}{
+		{"unplugged", quads, "v12", []string{"unplug a:ab1"}, `ab1`, false},
+		{"all but one unplugged", quads, "v8", []string{"unplug a:ab1", "unplug a:ab3", "moves", "unplug b:ab0"}, `ab[013]`, true},
+		{"one end off", streams, "v5", []string{"ip b link set ab1 down"}, `ab1`, true},
+		{"nothing arrives, from one end", quads, "v5", []string{"ip a neigh replace 192.168.3.2 dev ab2 " + nobody}, `ab2`, true},
+		{"nothing arrives", streams, "v12", []string{"ip a neigh replace 192.168.1.2 dev ab0 " + nobody, "ip b neigh replace 192.168.1.1 dev ab0 " + nobody}, `ab0`, false},
+		{"an address is taken away", quads, "v8", []string{"ip b addr del 192.168.1.2/24 dev ab0"}, `ab0`, true},
+		{"a cable of RDMA and one of TCP", both, "v12", []string{"unplug a:rab0", "unplug c:bc1"}, `ab0|bc1`, true},
+		{"a cable of each two", both, "v8", []string{"unplug b:rab1", "unplug c:bc0", "moves", "unplug c:ca0"}, `ab1|bc0|ca0`, false},
+		{"one end off", both, "v5", []string{"ip c link set ca1 down", "stall port=a:rab0"}, `ca1|ab0`, true},
+	}
+	for _, tt := range tests {
+		if !tt.sample && !full {
+			continue
+		}
+		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, tt.over.topology())
+			j := f.start(spec{env: append(tt.over.env, auto, "NCCL_MESH_LANE_WAIT=1"), args: append(strings.Fields(soaking), "--api", tt.api)})
+			j.moves()
+			j.suffer(tt.faults...)
+			j.ok()
+			j.lose(tt.lose)
+		})
+	}
+}
+
+// The session goes over a cable that fails: what both sides must tell each other comes over another.
+func TestFailoverOfSession(t *testing.T) {
+	tests := []struct {
+		name   string
+		over   over
+		faults []string
+		lose   string
+	}{
+		{"rdma", over{four, []string{"NCCL_SOCKET_IFNAME=ab0"}}, []string{"unplug a:rab0"}, `rab0`},
+		{"tcp", over{fourTCP, []string{"NCCL_SOCKET_IFNAME=ab", "NCCL_MESH_IFNAME=ab", "NCCL_MESH_LANE_WAIT=1", "NCCL_MESH_TRANSPORT=tcp"}}, []string{"unplug b:ab0", "unplug a:ab2"}, `ab[02]`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, tt.over.topology())
+			j := f.start(spec{env: tt.over.env, args: strings.Fields(soaking)})
+			j.moves()
+			j.suffer(tt.faults...)
+			j.ok()
+			j.lose(tt.lose)
+			j.one(`control plane closed: .* [1-9]\d* resumed`)
+		})
+	}
+}
+
+// Cables fail one after another while a collective runs.
+func TestFailoverOfCollectives(t *testing.T) {
+	tests := []struct {
+		version, work string
+		over          over
+		faults        []string
+		lose          string
+	}{
+		{"v8", "allreduce", over{cabling: four}, []string{"unplug a:rab0", "moves", "stall port=b:rab1", "moves", "down a:rab2"}, `rab[012]`},
+		{"v12", "alltoall", over{cabling: doubled}, []string{"down a:rca0", "moves", "unplug b:rab1", "moves", "stall port=b:rbc1"}, `rca0|rab1|rbc1`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.version+" "+tt.work, func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, tt.over.topology())
+			j := f.start(spec{args: []string{"--api", tt.version, "--work", tt.work, "--min", "256K", "--max", "4M", "--chunk", "512K", "--channels", "2", "--iters", "8"}})
+			j.moves()
+			j.suffer(tt.faults...)
+			j.ok()
+			j.lose(tt.lose)
+		})
+	}
+}
+
+// setUpOutlivesPorts is whether a set-up goes on when a port goes down in the middle of it. It does not yet: where the news of the port overtakes the
+// Open, the peer takes a lane from that port for a breach of the protocol.
+const setUpOutlivesPorts = false
+
+// Lanes fail while many connections are set up: each has those that work.
+func TestFailoverWhileSettingUp(t *testing.T) {
+	tests := []struct {
+		name   string
+		faults []string
+		port   bool // goes down
+		sample bool
+	}{
+		{"some requests fail", []string{"wr status=RETRY_EXC_ERR times=1 node=a", "wr status=WR_FLUSH_ERR times=2 node=b skip=37", "wr status=RETRY_EXC_ERR times=1 node=a skip=101"}, false, true},
+		{"stalled", []string{"stall port=a:rab0"}, false, false},
+		{"device fatal", []string{"event DEVICE_FATAL a:rab2", "event DEVICE_FATAL b:rab0"}, false, false},
+		{"unplugged", []string{"unplug a:rab1", "unplug b:rab3"}, true, true},
+	}
+	for _, tt := range tests {
+		if !tt.sample && !full || tt.port && !setUpOutlivesPorts {
+			continue
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, four.topology()+"resolve 100ms\n")
+			j := f.start(spec{env: []string{"NCCL_MESH_PROOF_WAIT=300"}, args: strings.Fields("--work storm,soak --connections 128 --duration 0 --max 64K --messages 50 --reopen 1")})
+			j.await("a", `a -> b conn \d+: lane 0`)
+			j.suffer(tt.faults...)
+			j.ok()
+			j.one(`not used|; its traffic goes over the \d lanes? left$`)
+		})
+	}
+}

@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// full is everything; without it a sample.
+var full = os.Getenv("FULL") != ""
+
+// cabling is nodes of one letter with cables between them. The n-th cable of nodes a and b is abn: its interface has that name at both
+// ends, and its device is rabn.
+type cabling struct {
+	pairs string // like "ab bc"
+	each  int    // cables of a pair
+	plain string // the nodes without RDMA
+	link  string // more of each cable
+}
+
+func (c cabling) String() string { return fmt.Sprintf("%d each of %s", c.each, c.pairs) }
+
+func (c cabling) topology() string {
+	var ports, links strings.Builder
+	for i, pair := range strings.Fields(c.pairs) {
+		for k := range c.each {
+			fmt.Fprint(&links, "link")
+			for e, node := range strings.Split(pair, "") {
+				name := fmt.Sprintf("%s%d", pair, k)
+				if strings.Contains(c.plain, node) {
+					fmt.Fprintf(&ports, "netif %s %s", node, name)
+				} else {
+					fmt.Fprintf(&ports, "port %s r%s netdev %[2]s", node, name)
+					name = "r" + name
+				}
+				fmt.Fprintf(&ports, " addr 192.168.%d.%d/24\n", 10*i+k+1, e+1)
+				fmt.Fprintf(&links, " %s:%s", node, name)
+			}
+			fmt.Fprintln(&links, "", c.link)
+		}
+	}
+	return ports.String() + links.String()
+}
+
+// Two nodes and three, over RDMA, over TCP, and both.
+var (
+	four     = cabling{pairs: "ab", each: 4, link: "rate 100MB latency 20us"}
+	two      = cabling{pairs: "ab", each: 2, link: "rate 200MB latency 20us"}
+	doubled  = cabling{pairs: "ab bc ca", each: 2, link: "rate 100MB latency 20us"}
+	single   = cabling{pairs: "ab bc ca", each: 1, link: "rate 100MB latency 20us"}
+	fourTCP  = cabling{pairs: "ab", each: 4, plain: "ab"}
+	twoMixed = cabling{pairs: "ab bc ca", each: 2, plain: "c"}
+)
+
+// progress is what the driver says of how far it is: in a soak with --progress, and of each size of a collective.
+const progress = `^# soak: \d+ s, |^ +\d+ +\d+ `
+
+// moves waits until the first rank says how far it is once more.
+func (j *job) moves() {
+	j.f.t.Helper()
+	r := j.ranks[0]
+	said := r.count(progress)
+	for deadline := time.Now().Add(patience); r.count(progress) == said; time.Sleep(time.Millisecond) {
+		select {
+		case <-r.over:
+			j.fatalf("node %s ended before it could be disturbed", r.node)
+		default:
+		}
+		if time.Now().After(deadline) {
+			j.fatalf("node %s did nothing in %v", r.node, patience)
+		}
+	}
+}
+
+// suffer does things to the fabric of a job: "moves" waits until the job has moved on, "ip NODE ..." runs ip there, and all else is for
+// fakefault.
+func (j *job) suffer(faults ...string) {
+	j.f.t.Helper()
+	for _, fault := range faults {
+		switch words := strings.Fields(fault); words[0] {
+		case "moves":
+			j.moves()
+		case "ip":
+			if out, err := j.f.command(words[1], "ip", words[2:]...).CombinedOutput(); err != nil {
+				j.fatalf("%s: %v: %s", fault, err, out)
+			}
+		case "qp-error":
+			j.breakQueuePair(words[1], words[2])
+		default:
+			j.f.fault(words...)
+		}
+	}
+}
+
+// breakQueuePair breaks one of a device.
+func (j *job) breakQueuePair(node, device string) {
+	j.f.t.Helper()
+	numbers, devices := j.f.queuePairs(node)
+	i := slices.Index(devices, device)
+	if i < 0 {
+		j.fatalf("no queue pair of %s on %s", device, node)
+	}
+	j.f.fault("qp-error", fmt.Sprint(numbers[i]))
+}
+
+// half is what a rank tells of its end of a connection; of one to itself it has both ends, with the same name.
+type half struct {
+	node, conn string
+	ends       int
+	lanes      []string
+	lost       []string // once for each end
+	left       []int    // how many lanes there were after each that was lost
+}
+
+// between reports whether the connection is one of different nodes.
+func (h *half) between() bool {
+	from, rest, _ := strings.Cut(h.conn, " -> ")
+	return !strings.HasPrefix(rest, from+" ")
+}
+
+var (
+	madeLine = regexp.MustCompile(`NET/Mesh : (\S+ -> \S+ conn \d+): (lane \d+ .*)$`)
+	laneName = regexp.MustCompile(`lane \d+ \S+ -> \S+`)
+	lostLine = regexp.MustCompile(`NCCL WARN NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+): .*; its traffic goes over the (\d+) lanes? left$`)
+	portLine = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, )`)
+)
+
+// halves are the ends of all connections, in the order of their making. There are no warnings but those of lanes and ports.
+func (j *job) halves() (all []*half) {
+	j.f.t.Helper()
+	for _, r := range j.ranks {
+		find := func(conn string) *half {
+			i := slices.IndexFunc(all, func(h *half) bool { return h.node == r.node && h.conn == conn })
+			if i < 0 {
+				i = len(all)
+				all = append(all, &half{node: r.node, conn: conn})
+			}
+			return all[i]
+		}
+		for line := range strings.Lines(r.output()) {
+			line = strings.TrimSuffix(line, "\n")
+			if m := lostLine.FindStringSubmatch(line); m != nil {
+				h := find(m[1])
+				n, _ := strconv.Atoi(m[3])
+				h.lost, h.left = append(h.lost, m[2]), append(h.left, n)
+			} else if m := madeLine.FindStringSubmatch(line); m != nil {
+				h := find(m[1])
+				h.ends++
+				h.lanes = laneName.FindAllString(m[2], -1)
+			} else if strings.Contains(line, "NCCL WARN") && !portLine.MatchString(line) {
+				j.errorf("node %s says %q", r.node, line)
+			}
+		}
+	}
+	return all
+}
+
+// lost fails the test unless the two ends of every lane that was lost have said so, each once and with the number of lanes left, and
+// returns how many lanes were lost.
+func (j *job) lost() (n int) {
+	j.f.t.Helper()
+	ends := map[string]int{}
+	for _, h := range j.halves() {
+		slices.Sort(h.left)
+		slices.Reverse(h.left)
+		for i, n := range h.left { // several may go at once
+			if most := len(h.lanes) - 1 - i/h.ends; n > most || i >= len(h.left)-h.ends && n != most {
+				j.errorf("node %s, %s: %d lanes are left after lane %d that was lost, want %d", h.node, h.conn, n, i, most)
+			}
+		}
+		for _, lane := range h.lost {
+			ends[h.conn+" "+lane]++
+		}
+	}
+	for lane, n := range ends {
+		if n != 2 {
+			j.errorf("%d ends said that it was lost: %s", n, lane)
+		}
+	}
+	return len(ends)
+}
+
+// lose fails the test unless every connection of different nodes lost just the lanes that match, and those of a node with itself no others.
+func (j *job) lose(pattern string) {
+	j.f.t.Helper()
+	match := regexp.MustCompile(pattern)
+	n := 0
+	for _, h := range j.halves() {
+		var want []string
+		for _, lane := range h.lanes {
+			if match.MatchString(lane) && (h.between() || slices.Contains(h.lost, lane)) {
+				want = append(want, lane)
+			}
+		}
+		slices.Sort(h.lost)
+		if diff := cmp.Diff(want, slices.Compact(h.lost)); diff != "" {
+			j.errorf("node %s, %s: lanes that were lost (-want +got):\n%s", h.node, h.conn, diff)
+		}
+		if h.between() {
+			n += len(want)
+		}
+	}
+	if n == 0 {
+		j.errorf("no lane matches %q", pattern)
+	}
+	j.lost()
+}
