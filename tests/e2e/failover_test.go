@@ -171,7 +171,7 @@ func TestFailoverOfCollectives(t *testing.T) {
 
 // setUpOutlivesPorts is whether a set-up goes on when a port goes down in the middle of it. It does not yet: where the news of the port overtakes the
 // Open, the peer takes a lane from that port for a breach of the protocol.
-const setUpOutlivesPorts = false
+const setUpOutlivesPorts = true
 
 // Lanes fail while many connections are set up: each has those that work.
 func TestFailoverWhileSettingUp(t *testing.T) {

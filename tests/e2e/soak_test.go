@@ -41,7 +41,7 @@ link a:r1 b:r1
 }
 
 // lanesReturn is whether a lane that has failed comes back with its cable.
-const lanesReturn = false
+const lanesReturn = true
 
 // Messages of all sizes, in groups and with tags, while lanes fail at random until one is left, 5,000 in all and 100,000 as full measure.
 func TestSoakOverFailures(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
 )
 
 // PlanFor finds this side's half of each lane that the sender offers.
@@ -26,18 +27,22 @@ func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Pla
 		}
 		peer, addr, ok := portOf(f.PortsOf(b.Session), o)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: peer offers a lane from %s of its port %d, which it has not told us of", fault.ErrProtocol, b, o.Addr.Unmap(), o.Port)
+			return nil, fmt.Errorf("%w: %v: peer offers a lane from its port %d, which it has not told us of", fault.ErrProtocol, b, o.Port)
 		}
-		gid, ok := now.Answer(addr, f.GIDs)
-		if !ok {
-			return nil, fmt.Errorf("%w: %v: %v has no address that fits %s of the peer's %s", fault.ErrUnreachable, b, now, o.Addr.Unmap(), lane.PeerPort(peer).Short())
+		// A port may have changed on the way: such a lane fails by itself when it is connected.
+		var from topology.Address
+		if gid, ok := now.Answer(addr, f.GIDs); ok {
+			from = now.GIDs[gid]
+		} else if len(now.GIDs) > 0 {
+			from = now.GIDs[0]
 		}
-		plan = append(plan, lane.Plan{Port: p, From: now.GIDs[gid], Peer: peer, To: o.Addr})
+		plan = append(plan, lane.Plan{Port: p, From: from, Peer: peer, To: o.Addr})
 	}
 	return plan, nil
 }
 
-// portOf finds the port and the address of the peer that a lane begins at.
+// portOf finds the port and the address of the peer that a lane begins at. An address that
+// it has told of no more, or not yet, is what it says now.
 func portOf(ports []handshake.Port, o handshake.Lane) (handshake.Port, handshake.PortAddr, bool) {
 	for _, p := range ports {
 		if p.Index != o.Port {
@@ -48,6 +53,7 @@ func portOf(ports []handshake.Port, o handshake.Lane) (handshake.Port, handshake
 				return p, a, true
 			}
 		}
+		return p, handshake.PortAddr{Addr: o.Addr, GIDIndex: o.GIDIndex}, true
 	}
 	return handshake.Port{}, handshake.PortAddr{}, false
 }
