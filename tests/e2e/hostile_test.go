@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,9 @@ func held(t *testing.T, r *rank) (h holdings) {
 
 func init() { helpers["attack"] = attack }
 
+// isHello matches a Hello in hexadecimal digits, of any version.
+var isHello = regexp.MustCompile(`^4e4d..82`)
+
 // attack reads a recorded conversation and what its listener's address is, and knocks there.
 func attack() error {
 	text, err := io.ReadAll(os.Stdin)
@@ -112,7 +116,7 @@ func attack() error {
 	var hello []byte
 	for line := range strings.Lines(string(text)) {
 		w := strings.Fields(line) // an address and what was said to it, which may be the driver's
-		if len(w) == 2 && strings.HasPrefix(w[0], "10.99.0.1:") && strings.HasPrefix(w[1], "4e4d0282") {
+		if len(w) == 2 && strings.HasPrefix(w[0], "10.99.0.1:") && isHello.MatchString(w[1]) {
 			at = w[0]
 			if hello, err = hex.DecodeString(w[1]); err != nil {
 				return err
