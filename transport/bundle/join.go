@@ -30,7 +30,7 @@ func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
 			wanted = append(wanted, p)
 		}
 	}
-	return wanted
+	return wanted[:min(len(wanted), len(b.vacant()))]
 }
 
 // domainOf is the connection's domain over a port, if that takes another lane, or nil.
@@ -57,12 +57,12 @@ func (b *Bundle) Lacking() bool {
 	return !b.closed && b.Ended() == nil && b.inService() < b.most
 }
 
-// vacant are the indices that lanes may have: of those that failed and are done with, and
-// unused ones.
+// vacant are the indices that lanes may have that join: of those that failed and are done
+// with.
 //
 // Preconditions: b is locked.
 func (b *Bundle) vacant() (free []int) {
-	for i := range lane.MaxParts {
+	for i := range b.lanes {
 		if b.isVacant(i) {
 			free = append(free, i)
 		}
@@ -72,7 +72,7 @@ func (b *Bundle) vacant() (free []int) {
 
 func (b *Bundle) isVacant(i int) bool {
 	if i >= len(b.lanes) {
-		return i < lane.MaxParts
+		return false
 	}
 	l := b.lanes[i]
 	return !l.InService() && !slices.ContainsFunc(b.leaving, func(v *leaving) bool { return v.Lane == l })
@@ -92,7 +92,7 @@ func (b *Bundle) Join(wanted []lane.Plan) error {
 	return s.guarded("join lanes", func() error {
 		defer s.giveBack()
 		err := b.env.Making.Do(func() error { return s.makeJoining(wanted, nil) })
-		if err != nil {
+		if err != nil || len(s.own) == 0 {
 			return err
 		}
 		_, err = s.offer(b.life, &handshake.Open{Conn: b.ID})
@@ -181,7 +181,7 @@ func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 	return nil
 }
 
-// takeIn puts lanes that joined into their places. A connection that has ended takes none.
+// takeIn puts lanes that joined into their places.
 //
 // Preconditions: b is locked.
 func (s *setup) takeIn() {
@@ -190,15 +190,11 @@ func (s *setup) takeIn() {
 		if s.epoch == 0 || !l.InService() {
 			continue
 		}
-		for len(b.lanes) <= int(l.Index) {
-			b.lanes = append(b.lanes, l)
-		}
 		was := b.lanes[l.Index]
-		if b.lanes[l.Index] = l; was != l {
-			_ = b.guarded("close", was.Close) // which it is, as a rule
-		}
+		b.lanes[l.Index] = l
+		_ = b.guarded("close", was.Close) // which it is, as a rule
 		l.Carried = b.carried()
-		if was != l && was.Why() != nil {
+		if !was.Left.IsZero() {
 			away := time.Since(was.Left)
 			b.away += away
 			b.env.Log.Warn(fmt.Sprintf("%v: %v has come back after %v; traffic goes over %s", b, l, away.Round(time.Millisecond), count(b.inService(), "lane")))
@@ -231,7 +227,7 @@ func (s *setup) giveBack() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.own {
-		if s.lanes[min(int(l.Index), len(s.lanes)-1)] == l {
+		if s.lanes[l.Index] == l {
 			continue
 		}
 		l.Rest()

@@ -215,7 +215,9 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 		}
 		if err := s.guarded("close", l.Close); err != nil {
 			s.env.Log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
+			continue
 		}
+		l.Enter(lane.Stopped)
 	}
 	s.takeIn()
 	s.mu.Unlock()
