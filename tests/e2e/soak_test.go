@@ -40,10 +40,8 @@ link a:r1 b:r1
 	j.must("a", `a -> b conn \d+: lane 0 r0:1 -> r0:1 .*, lane 1 r1:1 -> r1:1 `)
 }
 
-// lanesReturn is whether a lane that has failed comes back with its cable.
-const lanesReturn = true
-
-// Messages of all sizes, in groups and with tags, while lanes fail at random until one is left, 5,000 in all and 100,000 as full measure.
+// Messages of all sizes, in groups and with tags, while cables come and go at random every 50 ms, or lanes fail until one is left: 5,000
+// in all and 100,000 as full measure.
 func TestSoakOverFailures(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -53,7 +51,7 @@ func TestSoakOverFailures(t *testing.T) {
 	}{
 		{"rdma", over{cabling{pairs: "ab", each: 4, link: "rate 400MB latency 20us"}, nil}, 4,
 			[]string{"unplug a:rab%d", "down b:rab%d", "stall port=a:rab%d", "ack port=b:rab%d", "event PORT_ERR b:rab%d"}},
-		{"tcp", over{fourTCP, []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_LANE_WAIT=1"}}, 2,
+		{"tcp", over{fourTCP, []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_LANE_WAIT=5"}}, 2,
 			[]string{"unplug a:ab%d", "ip a link set ab%d down", "ip b addr flush dev ab%d"}},
 	}
 	const sample, all = 5_000, 100_000
@@ -71,7 +69,7 @@ func TestSoakOverFailures(t *testing.T) {
 					"--seed", fmt.Sprint(seed + uint64(i)), "--messages", fmt.Sprint(sample / tt.jobs / connections)}})
 				rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 				j.moves()
-				if lanesReturn {
+				if i%2 == 0 {
 					j.flap(rnd, tt.faults[0], tt.over.each)
 				} else {
 					j.fail(rnd, tt.faults, tt.over.each)
