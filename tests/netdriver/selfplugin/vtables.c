@@ -137,9 +137,10 @@ static ncclResult_t isend_v5(void *sendComm, void *data, int size, int tag, void
 static ncclResult_t isend_v10(void *sendComm, void *data, size_t size, int tag, void *mhandle, void *phandle,
                               void **request)
 {
+	void *before = *request; /* a mistake may leave it */
 	ncclResult_t result = self_isend(sendComm, data, size, tag, mhandle, request);
 
-	self_steps(result ? NULL : *request, 1, &phandle);
+	self_steps(result || *request == before ? NULL : *request, 1, &phandle);
 	return result;
 }
 
@@ -156,9 +157,10 @@ static ncclResult_t irecv_v5(void *recvComm, int n, void **data, int *sizes, int
 static ncclResult_t irecv_v10(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
                               void **phandles, void **request)
 {
+	void *before = *request;
 	ncclResult_t result = self_irecv(recvComm, n, data, sizes, tags, mhandles, request);
 
-	self_steps(result ? NULL : *request, n, phandles);
+	self_steps(result || *request == before ? NULL : *request, n, phandles);
 	return result;
 }
 
