@@ -14,8 +14,9 @@ import (
 )
 
 // find proves the ways to a peer, of the first group of candidates in which there
-// are any.
-func (f *Finder) find(s *control.Session) (found []path, err error) {
+// are any. say tells the user why they are TCP's, if they are and might not be.
+func (f *Finder) find(s *control.Session) (found []path, say func(), err error) {
+	say = func() {}
 	ports, peer := f.now(), f.PortsOf(s)
 	var tried []bundle.Finding
 	var slow string
@@ -26,7 +27,8 @@ func (f *Finder) find(s *control.Session) (found []path, err error) {
 		}
 		among := f.findAmong(s, ports, peer, candidates)
 		if found = among.found; len(found) > 0 && g > 0 {
-			f.sayWhyTCP(s, errors.Join(errs...), tried)
+			why, before := errors.Join(errs...), slices.Clone(tried)
+			say = func() { f.sayWhyTCP(s, why, before) }
 		}
 		tried = append(tried, among.tried...)
 		if len(found) > 0 {
@@ -39,12 +41,12 @@ func (f *Finder) find(s *control.Session) (found []path, err error) {
 		f.Env.Log.Debug("no path", "way", r.String())
 	}
 	if len(found) > 0 {
-		return found, nil
+		return found, say, nil
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return nil, say, err
 	}
-	return nil, f.NoPath(s, tried, slow)
+	return nil, say, f.NoPath(s, tried, slow)
 }
 
 // findAmong proves ways. Pairs of ports in one subnet come first. Other

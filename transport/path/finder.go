@@ -111,6 +111,7 @@ type path struct {
 type pathSet struct {
 	done  chan struct{} // closed when the trial is over
 	paths []path
+	say   func() // tells the user why they are TCP's
 	err   error
 }
 
@@ -127,7 +128,7 @@ func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Plan, error
 		f.mu.Unlock()
 		f.Env.Background(func() {
 			set.err = f.guarded("look for paths", func() (err error) {
-				set.paths, err = f.find(s)
+				set.paths, set.say, err = f.find(s)
 				return err
 			})
 			if set.err != nil {
@@ -147,6 +148,24 @@ func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Plan, error
 		return nil, set.err
 	}
 	return f.share(set.paths), nil
+}
+
+// SayWhyTCP tells the user, once for each peer, why a new connection of the session goes
+// over TCP, if it does and might not.
+func (f *Finder) SayWhyTCP(s *control.Session) {
+	f.mu.Lock()
+	set := f.known[s.Peer().Process]
+	f.mu.Unlock()
+	if set == nil {
+		return
+	}
+	select {
+	case <-set.done:
+		if set.say != nil {
+			set.say()
+		}
+	default:
+	}
 }
 
 // Forget makes the next connection to the session's peer look anew.
