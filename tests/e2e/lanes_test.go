@@ -132,7 +132,7 @@ var (
 	backLine = regexp.MustCompile(`NCCL WARN NET/Mesh : \S+ -> \S+ conn \d+: lane \d+ \S+ -> \S+ has come back after \S+; traffic goes over \d+ lanes?$`)
 	laneName = regexp.MustCompile(`lane \d+ \S+ -> \S+`)
 	lostLine = regexp.MustCompile(`NCCL WARN NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+): .*; (?:its traffic goes over the (\d+) lanes? left|no lane is left: .*)$`)
-	portLine = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, )`)
+	portLine = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, |a connection to a data port was refused; )`) // of a lane that was given up on the way, too
 )
 
 // halves are the ends of all connections, in the order of their making. There are no warnings but those of lanes and ports.
