@@ -212,14 +212,15 @@ func TestLostInFlight(t *testing.T) {
 	f := newTraffic(t, rnd, s, r, 12, 1<<16)
 	f.run(10, func() {})
 	for i := range 6 {
-		transporttest.Await(t, "both lanes", func() bool { return len(up(s, r)) == 2 })
+		var lanes [][2]*lane.Lane
+		transporttest.Await(t, "both lanes", func() bool { lanes = up(s, r); return len(lanes) == 2 })
 		port := i % 2
 		transporttest.Inject(t, []string{"stall", "ack"}[rnd.IntN(2)], fmt.Sprintf("port=a:rdma%d", port))
 		most := f.count + 40
 		for range 50 + rnd.IntN(200) {
 			f.step(most)
 		}
-		fail(rnd, up(s, r)[port])
+		fail(rnd, lanes[port]) // which its retries may have found out before
 		f.run(20, func() {})
 		transporttest.Inject(t, "clear")
 	}
@@ -258,7 +259,10 @@ func TestAllLanesFail(t *testing.T) {
 // that names every lane and why it failed.
 func TestNoWay(t *testing.T) {
 	transporttest.Leaks(t)
-	hurry := func(o *transport.Options) { o.LaneWait, o.Transport = 300*time.Millisecond, transport.TransportRDMA }
+	hurry := func(o *transport.Options) {
+		o.LaneWait, o.Transport = 300*time.Millisecond, transport.TransportRDMA
+		o.HostID = "n" // what the peer is told is cut to 500 bytes, of which a long name would take many
+	}
 	s, r := transporttest.Connect(t, transporttest.New(t, hurry), transporttest.New(t, hurry))
 	f := newTraffic(t, rand.New(rand.NewPCG(1, 1)), s, r, 2, 1<<16)
 	f.run(10, func() {})
