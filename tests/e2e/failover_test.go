@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -68,11 +69,7 @@ func TestFailover(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
 			t.Parallel()
-			f := newFabric(t, tt.over.topology())
-			j := f.start(spec{env: tt.over.env, args: append(strings.Fields(soaking), "--api", tt.api)})
-			j.moves()
-			j.suffer(tt.faults...)
-			j.ok()
+			j := outlives(t, tt.over, tt.faults, nil, append(strings.Fields(soaking), "--api", tt.api)...)
 			if tt.lose != "" {
 				j.lose(tt.lose)
 			} else if n := j.lost(); n != tt.lost {
@@ -80,6 +77,15 @@ func TestFailover(t *testing.T) {
 			}
 		})
 	}
+}
+
+// outlives runs a job that suffers faults once it moves data, and ends with nothing wrong.
+func outlives(t *testing.T, o over, faults, env []string, args ...string) *job {
+	t.Helper()
+	j := newFabric(t, o.topology()).start(spec{env: slices.Concat(o.env, env), args: args})
+	j.moves()
+	j.suffer(faults...)
+	return j.ok()
 }
 
 // The same over sockets, and on a mesh of both.
@@ -110,12 +116,7 @@ func TestFailoverTCP(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
 			t.Parallel()
-			f := newFabric(t, tt.over.topology())
-			j := f.start(spec{env: append(tt.over.env, auto, "NCCL_MESH_LANE_WAIT=1"), args: append(strings.Fields(soaking), "--api", tt.api)})
-			j.moves()
-			j.suffer(tt.faults...)
-			j.ok()
-			j.lose(tt.lose)
+			outlives(t, tt.over, tt.faults, []string{auto, "NCCL_MESH_LANE_WAIT=1"}, append(strings.Fields(soaking), "--api", tt.api)...).lose(tt.lose)
 		})
 	}
 }
@@ -134,11 +135,7 @@ func TestFailoverOfSession(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFabric(t, tt.over.topology())
-			j := f.start(spec{env: tt.over.env, args: strings.Fields(soaking)})
-			j.moves()
-			j.suffer(tt.faults...)
-			j.ok()
+			j := outlives(t, tt.over, tt.faults, nil, strings.Fields(soaking)...)
 			j.lose(tt.lose)
 			j.one(`control plane closed: .* [1-9]\d* resumed`)
 		})
@@ -159,12 +156,7 @@ func TestFailoverOfCollectives(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.version+" "+tt.work, func(t *testing.T) {
 			t.Parallel()
-			f := newFabric(t, tt.over.topology())
-			j := f.start(spec{args: []string{"--api", tt.version, "--work", tt.work, "--min", "256K", "--max", "4M", "--chunk", "512K", "--channels", "2", "--iters", "8"}})
-			j.moves()
-			j.suffer(tt.faults...)
-			j.ok()
-			j.lose(tt.lose)
+			outlives(t, tt.over, tt.faults, nil, "--api", tt.version, "--work", tt.work, "--min", "256K", "--max", "4M", "--chunk", "512K", "--channels", "2", "--iters", "8").lose(tt.lose)
 		})
 	}
 }

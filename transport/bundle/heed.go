@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,9 +32,8 @@ type heeding struct {
 type news struct {
 	evidence error // that lane is broken
 	lane     *lane.Lane
-	soft     bool // it may be
 
-	port lane.Port // has lost its carrier: all its lanes are suspected
+	port lane.Port // has lost its carrier: its lanes may be broken
 
 	down   *handshake.LaneDown
 	report *handshake.Report
@@ -41,30 +41,22 @@ type news struct {
 
 // Evidence says that a lane is broken. It does not block, and may be called from any
 // goroutine.
-func (b *Bundle) Evidence(l *lane.Lane, err error) { b.accuse(l, err, false) }
-
-// Suspect says that a lane may be broken. It does not block, and may be called from any
-// goroutine.
-func (b *Bundle) Suspect(l *lane.Lane, err error) { b.accuse(l, err, true) }
+func (b *Bundle) Evidence(l *lane.Lane, err error) {
+	if b.withdrawn.Load() != 0 { // which explains it, and would break every lane
+		b.Fail(b.Blame(err))
+		return
+	}
+	l.Accuse(err) // before the look: a set-up that ends now sees one or the other
+	if s := b.setupOf(l.Epoch); s == nil || s.over.Load() {
+		b.tell(news{lane: l, evidence: err})
+	}
+}
 
 // PortDown says that a port has lost its carrier. It does not block, and may be called
 // from any goroutine.
 func (b *Bundle) PortDown(p lane.Port) {
 	if b.serves() {
 		b.tell(news{port: p})
-	}
-}
-
-func (b *Bundle) accuse(l *lane.Lane, err error, soft bool) {
-	if b.withdrawn.Load() != 0 { // which explains it, and would break every lane
-		b.Fail(b.Blame(err))
-		return
-	}
-	if !soft {
-		l.Accuse(err) // before the look: a set-up that ends now sees one or the other
-	}
-	if s := b.setupOf(l.Epoch); s == nil || s.over.Load() {
-		b.tell(news{lane: l, evidence: err, soft: soft})
 	}
 }
 
@@ -211,9 +203,11 @@ func (b *Bundle) acquitted() bool {
 // Preconditions: b is locked.
 func (b *Bundle) heedOne(n news) {
 	switch {
+	case n.port != nil && !b.spared(n.port):
+		b.env.Log.Debug("a port went down and no lane is over another", "conn", b.String(), "port", n.port.Now().String())
 	case n.port != nil:
 		for _, l := range b.lanes {
-			if l.Port == n.port && l.InService() && b.spared(l) {
+			if l.Port == n.port && l.InService() {
 				b.leave(l, fmt.Errorf("%w: %v: %v: %v went down; check the cable", fault.ErrLane, b, l, n.port.Now()))
 			}
 		}
@@ -226,8 +220,6 @@ func (b *Bundle) heedOne(n news) {
 	case n.report != nil:
 		b.reported(n.report)
 	case b.laneOf(n.lane.Index, n.lane.Epoch) != n.lane, n.lane.State() == lane.Stopped:
-	case n.soft && !b.spared(n.lane):
-		b.env.Log.Debug("a lane is suspected and there is no other", "lane", n.lane.String(), "err", n.evidence)
 	default:
 		b.leave(n.lane, n.evidence)
 	}
@@ -242,11 +234,6 @@ func (b *Bundle) laneOf(index uint8, epoch uint32) *lane.Lane {
 }
 
 // spared reports whether a lane over another port is in service.
-func (b *Bundle) spared(l *lane.Lane) bool {
-	for _, k := range b.lanes {
-		if k.InService() && k.Port != l.Port {
-			return true
-		}
-	}
-	return false
+func (b *Bundle) spared(p lane.Port) bool {
+	return slices.ContainsFunc(b.lanes, func(l *lane.Lane) bool { return l.InService() && l.Port != p })
 }

@@ -75,7 +75,7 @@ func (b *Bundle) isVacant(i int) bool {
 		return false
 	}
 	l := b.lanes[i]
-	return !l.InService() && !slices.ContainsFunc(b.leaving, func(v *leaving) bool { return v.Lane == l })
+	return !l.InService() && b.leavingOf(l) == nil
 }
 
 // Join takes lanes into service that the connection wants, from the sender's side. Only

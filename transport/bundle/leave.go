@@ -33,8 +33,8 @@ type leaving struct {
 //
 // Preconditions: b is locked.
 func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
-	if i := slices.IndexFunc(b.leaving, func(v *leaving) bool { return v.Lane == l }); i >= 0 {
-		return b.leaving[i]
+	if v := b.leavingOf(l); v != nil {
+		return v
 	}
 	l.Fail(err)
 	b.failed++
@@ -60,6 +60,16 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 		b.env.Lacks(b)
 	}
 	return v
+}
+
+// leavingOf is the leaving of a lane, or nil.
+func (b *Bundle) leavingOf(l *lane.Lane) *leaving {
+	for _, v := range b.leaving {
+		if v.Lane == l {
+			return v
+		}
+	}
+	return nil
 }
 
 // LostLanes is how many lanes have failed so far.
@@ -121,7 +131,7 @@ func (b *Bundle) allLost(spent time.Duration) error {
 //
 // Preconditions: b is locked.
 func (b *Bundle) peerLeft(l *lane.Lane, why string) {
-	if l.State() == lane.Stopped && !slices.ContainsFunc(b.leaving, func(v *leaving) bool { return v.Lane == l }) {
+	if l.State() == lane.Stopped && b.leavingOf(l) == nil {
 		return
 	}
 	err := fmt.Errorf("%w: %v: %v: %s says: %s", fault.ErrLane, b, l, b.Session.Name(), why)
@@ -159,7 +169,7 @@ func (b *Bundle) settleReport(l *lane.Lane, m *handshake.Report) {
 // Preconditions: b is locked.
 func (b *Bundle) takeLeave() (moved bool) {
 	b.leaving = slices.DeleteFunc(b.leaving, func(v *leaving) bool {
-		if b.Ended() != nil && b.over() {
+		if b.over() {
 			return false // whoever closes the connection does the rest
 		}
 		if !v.rested && b.comeToRest(v) {
@@ -195,7 +205,12 @@ func (b *Bundle) comeToRest(v *leaving) bool {
 func (b *Bundle) rest(v *leaving) {
 	v.rested = true
 	v.Enter(lane.Stopped)
-	_ = b.Session.Send(&handshake.LaneDown{Conn: b.ID, Lane: v.Index, Epoch: v.Epoch, Reason: Clip(v.Why().Error(), handshake.MaxReason-4)}) // a dead session needs none
+	b.sayDown(v.Lane)
+}
+
+// sayDown tells the peer that a lane is down, and why.
+func (b *Bundle) sayDown(l *lane.Lane) {
+	_ = b.Session.Send(&handshake.LaneDown{Conn: b.ID, Lane: l.Index, Epoch: l.Epoch, Reason: Clip(l.Why().Error(), handshake.MaxReason-4)}) // a dead session needs none
 }
 
 // destroyLane stops a lane that cannot be stopped otherwise.

@@ -99,17 +99,17 @@ func (p *proofs) post() {
 
 // look notes what has become of the pending lanes.
 func (p *proofs) look() {
-	b := p.s
-	now := b.look()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.own {
+	s := p.s
+	now := s.look()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.own {
 		bit := uint32(1) << l.Index
 		if p.pending&bit == 0 {
 			continue
 		}
 		var sent, came bool
-		err := b.guarded("proof", func() (err error) { sent, came, err = l.Proved(); return err })
+		err := s.guarded("proof", func() (err error) { sent, came, err = l.Proved(); return err })
 		if err == nil {
 			err = l.Accused()
 		}
@@ -133,27 +133,27 @@ func (p *proofs) look() {
 func (p *proofs) down(l *lane.Lane, err error) {
 	l.Fail(err)
 	p.pending &^= 1 << l.Index
-	_ = p.s.Session.Send(&handshake.LaneDown{Conn: p.s.ID, Lane: l.Index, Epoch: l.Epoch, Reason: Clip(err.Error(), handshake.MaxReason-4)}) // a dead session ends the proofs anyway
+	p.s.sayDown(l)
 }
 
 // hear takes a message of the peer's.
 func (p *proofs) hear(m handshake.Message) error {
-	b := p.s
+	s := p.s
 	switch m := m.(type) {
 	case *handshake.LaneDown:
-		b.accused(m.Lane, handshake.CausePath, m.Reason)
+		s.accused(m.Lane, handshake.CausePath, m.Reason)
 		p.pending &^= 1 << m.Lane
 		p.proved &^= 1 << m.Lane
 		return nil
 	case *handshake.Proved:
-		if !b.Sending {
-			p.theirs, p.heard = m, b.clock.ran
+		if !s.Sending {
+			p.theirs, p.heard = m, s.clock.ran
 			p.lacking(^m.Lanes)
 			p.pending &= m.Lanes
 			return nil
 		}
 	}
-	return b.outOfPlace(m, handshake.TypeProved)
+	return s.outOfPlace(m, handshake.TypeProved)
 }
 
 // over reports whether nothing more is waited for.
@@ -172,17 +172,17 @@ func (p *proofs) over() bool {
 
 // giveUp says of the lanes still pending what is known.
 func (p *proofs) giveUp() {
-	b := p.s
-	for _, l := range b.own {
+	s := p.s
+	for _, l := range s.own {
 		bit := uint32(1) << l.Index
 		if p.pending&bit == 0 {
 			continue
 		}
-		wait := (b.clock.ran - p.begun).Round(time.Millisecond)
+		wait := (s.clock.ran - p.begun).Round(time.Millisecond)
 		why := fmt.Errorf("no packet passed within %v", wait)
 		if p.sent&bit != 0 {
 			why = fmt.Errorf("a packet arrived there and none came back within %v", wait)
-			b.mute = true
+			s.mute = true
 		}
 		l.Fail(why)
 	}

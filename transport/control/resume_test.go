@@ -411,6 +411,21 @@ func TestByeOverABrokenLink(t *testing.T) {
 	}
 }
 
+// hushable is a node, and its session over a proxy with a peer that cannot come back.
+func hushable(t *testing.T, change func(*Config)) (a *node, s *Session, p *proxy) {
+	t.Helper()
+	slow := func(c *Config) {
+		c.TimeScale = 0.05
+		c.LaneWait = 60 * time.Second // scaled: also what a busy machine has to make the session in
+	}
+	a = newNode(t, func(c *Config) { slow(c); change(c) })
+	b := newNode(t, func(c *Config) { only(c); slow(c) })
+	p = newProxy(t, b)
+	a.port = 0
+	s, _ = through(t, a, b, p)
+	return a, s, p
+}
+
 // TestSilence: a peer that does not answer any more is given up after LaneWait, or at once when nothing needs it.
 func TestSilence(t *testing.T) {
 	for _, busy := range []bool{true, false} {
@@ -418,18 +433,9 @@ func TestSilence(t *testing.T) {
 			leakCheck(t)
 			var asked sync.Once
 			called := make(chan struct{})
-			a, b := newNode(t, func(c *Config) {
-				c.TimeScale = 0.05
-				c.LaneWait = 60 * time.Second // scaled: also what a busy machine has to make the session in
+			a, s, p := hushable(t, func(c *Config) {
 				c.Busy = func(*Session) bool { asked.Do(func() { close(called) }); return busy }
-			}), newNode(t, func(c *Config) {
-				only(c)
-				c.TimeScale = 0.05
-				c.LaneWait = 60 * time.Second
 			})
-			p := newProxy(t, b)
-			a.port = 0 // so that the other side cannot come back
-			s, _ := through(t, a, b, p)
 			start := time.Now()
 			p.hush()
 			p.cut(false)
@@ -453,18 +459,9 @@ func TestSilence(t *testing.T) {
 func TestSilenceBesideData(t *testing.T) {
 	leakCheck(t)
 	var until atomic.Int64 // in nanoseconds of the clock; 0 before the link is cut
-	a, b := newNode(t, func(c *Config) {
-		c.TimeScale = 0.05
-		c.LaneWait = 60 * time.Second // scaled: also what a busy machine has to make the session in
+	a, s, p := hushable(t, func(c *Config) {
 		c.Moved = func(*Session) uint64 { return uint64(min(time.Now().UnixNano(), until.Load())) }
-	}), newNode(t, func(c *Config) {
-		only(c)
-		c.TimeScale = 0.05
-		c.LaneWait = 60 * time.Second
 	})
-	p := newProxy(t, b)
-	a.port = 0 // so that the other side cannot come back
-	s, _ := through(t, a, b, p)
 	a.cfg.LaneWait = 10 * time.Second // and now half a second
 	wait := a.scaled(a.cfg.LaneWait)
 	start := time.Now()

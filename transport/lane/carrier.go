@@ -152,8 +152,9 @@ type Bundle interface {
 	Fail(err error)
 	// Evidence says that a lane is broken: the connection goes on over the others.
 	Evidence(l *Lane, err error)
-	// Suspect says that a lane may be: it is left as long as there is another.
-	Suspect(l *Lane, err error)
+	// PortDown says that a port has lost its carrier: its lanes are left where there are
+	// others.
+	PortDown(p Port)
 }
 
 // Flushed marks the error of what was outstanding on a lane that had failed before, for

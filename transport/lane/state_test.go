@@ -63,7 +63,7 @@ type told struct{ said []string }
 
 func (b *told) Fail(err error)              { b.said = append(b.said, "fail: "+err.Error()) }
 func (b *told) Evidence(_ *Lane, err error) { b.said = append(b.said, "evidence: "+err.Error()) }
-func (b *told) Suspect(_ *Lane, err error)  { b.said = append(b.said, "suspect: "+err.Error()) }
+func (b *told) PortDown(Port)               { b.said = append(b.said, "port down") }
 
 // A lane in service that breaks goes out of it and says so once: what follows is a
 // consequence. What is no fault of the lane ends the connection, and the lane stays.

@@ -30,7 +30,8 @@ func (r recvHalf) Report(l *lane.Lane) *handshake.Report {
 	r.resends = lane.Resends
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
-		if over := req.lane == l.Index; over && r.coming.has(req.index) {
+		over := req.lane == l.Index
+		if over {
 			r.coming.remove(req.index) // nothing of the lane comes any more
 		}
 		if !req.active || req.done {
@@ -46,7 +47,7 @@ func (r recvHalf) Report(l *lane.Lane) *handshake.Report {
 			}
 		}
 		m.Receives = append(m.Receives, got)
-		if req.lane == l.Index && !begun {
+		if over && !begun {
 			r.again.add(req.index)
 		}
 	}

@@ -70,8 +70,11 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 		return nil, err
 	}
 	size = s.clamp(size, g)
+	if s.lost { // parts that were sent before come first
+		return nil, nil
+	}
 	n, which := s.cut(size)
-	if n == 0 || s.lost { // no lane is in service, or parts that were sent before come first
+	if n == 0 { // no lane is in service
 		return nil, nil
 	}
 	if !s.room(which) {

@@ -14,9 +14,8 @@ import (
 )
 
 // find proves the ways to a peer, of the first group of candidates in which there
-// are any. say tells the user why they are TCP's, if they are and might not be.
+// are any. say, unless it is nil, tells the user why they are TCP's and might not be.
 func (f *Finder) find(s *control.Session) (found []path, say func(), err error) {
-	say = func() {}
 	ports, peer := f.now(), f.PortsOf(s)
 	var tried []bundle.Finding
 	var slow string
@@ -27,7 +26,7 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 		}
 		among := f.findAmong(s, ports, peer, candidates)
 		if found = among.found; len(found) > 0 && g > 0 {
-			why, before := errors.Join(errs...), slices.Clone(tried)
+			why, before := errors.Join(errs...), tried
 			say = func() { f.sayWhyTCP(s, why, before) }
 		}
 		tried = append(tried, among.tried...)
@@ -44,9 +43,9 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 		return found, say, nil
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, say, err
+		return nil, nil, err
 	}
-	return nil, say, f.NoPath(s, tried, slow)
+	return nil, nil, f.NoPath(s, tried, slow)
 }
 
 // findAmong proves ways. Pairs of ports in one subnet come first. Other

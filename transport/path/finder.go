@@ -111,7 +111,7 @@ type path struct {
 type pathSet struct {
 	done  chan struct{} // closed when the trial is over
 	paths []path
-	say   func() // tells the user why they are TCP's
+	say   func() // tells the user why they are TCP's; nil when there is no need
 	err   error
 }
 

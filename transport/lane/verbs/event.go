@@ -8,6 +8,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/ibv"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
 )
 
 // guardedEvent is event. A panic in it fails the connection that the event is about.
@@ -43,8 +44,12 @@ func (p *Port) event(e ibv.Event) {
 			return // another's
 		}
 		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
+		told := map[lane.Bundle]bool{}
 		for _, q := range p.watched() {
-			q.Conn.Bundle.Suspect(q.Lane, fmt.Errorf("%w: %v: %v: %v went down; check the cable", fault.ErrLane, q.Conn, q.Lane, p))
+			if b := q.Conn.Bundle; !told[b] {
+				told[b] = true
+				b.PortDown(p)
+			}
 		}
 	case ibv.IBV_EVENT_DEVICE_FATAL:
 		queues := p.watched()

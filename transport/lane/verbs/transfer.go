@@ -94,13 +94,12 @@ func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant, again bool) erro
 	}
 	q.unsig++
 	signal := again || q.unsig == grantSignal
-	switch {
-	case again:
-		w.SendFlags |= ibv.IBV_SEND_SIGNALED
-		w.WRID = wrID(wrGrantAgain, q.Index, int(lane.SlotOf(seq)), q.unsig)
-	case signal:
+	if signal {
 		w.SendFlags |= ibv.IBV_SEND_SIGNALED
 		w.WRID = wrID(wrGrant, q.Index, 0, q.unsig)
+	}
+	if again {
+		w.WRID = wrID(wrGrantAgain, q.Index, int(lane.SlotOf(seq)), q.unsig)
 	}
 	if _, err := q.qp.PostSend(w); err != nil {
 		return fmt.Errorf("%v: %v: %w", c, q.Lane, err)
