@@ -89,8 +89,9 @@ func TestPanicInBackground(t *testing.T) {
 		a, b := transporttest.New(t, panicking("device event")), transporttest.New(t)
 		s, r := transporttest.Connect(t, a, b)
 		transporttest.Inject(t, "event", "GID_CHANGE", "a:rdma0")
-		transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(s.Bundle().Lanes()[0].Half().QPN))
-		transporttest.Await(t, "the next event", func() bool { return s.Bundle().Lanes()[0].Accused() != nil })
+		l := s.Bundle().Lanes()[0]
+		transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(l.Half().QPN))
+		transporttest.Await(t, "the next event", func() bool { return l.Accused() != nil })
 		_, _ = s.Close(), r.Close()
 	})
 	t.Run("session", func(t *testing.T) {

@@ -31,6 +31,8 @@ type traffic struct {
 	each   int
 	places []place
 	count  int
+	groups uint64 // begun, and so the sequence of the last grant
+	hold   bool   // nothing is sent
 }
 
 // place is where a group of messages goes.
@@ -61,7 +63,7 @@ func (f *traffic) step(most int) {
 		if p.left == 0 && f.count < most {
 			f.begin(i)
 		}
-		for p.left > 0 && p.to < len(p.sizes) {
+		for !f.hold && p.left > 0 && p.to < len(p.sizes) {
 			q, err := f.s.Isend(f.sm.Addr()+uintptr(f.at(i, p.to)), p.sizes[p.to], int32(i*lane.MaxSubs+p.to), f.sg)
 			if err != nil {
 				f.t.Fatalf("send: %v", err)
@@ -98,6 +100,7 @@ func (f *traffic) begin(i int) {
 	}
 	p.recv, p.left = q, 1+len(bufs)
 	f.count += len(bufs)
+	f.groups++
 }
 
 // test asks for what is outstanding, and checks what has come.
@@ -144,6 +147,17 @@ func (f *traffic) test(i int) {
 func (f *traffic) idle() bool {
 	for i := range f.places {
 		if f.places[i].left > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// granted reports whether every place has a grant, which the sender can use.
+func (f *traffic) granted() bool {
+	for i := range f.places {
+		seq := f.groups - uint64(i)
+		if f.places[i].left == 0 || lane.Acquire(&f.s.Bundle().Wire.Slot(seq)[0].Seq) != seq {
 			return false
 		}
 	}
@@ -214,9 +228,16 @@ func TestLostInFlight(t *testing.T) {
 	for i := range 6 {
 		var lanes [][2]*lane.Lane
 		transporttest.Await(t, "both lanes", func() bool { lanes = up(s, r); return len(lanes) == 2 })
-		port := i % 2
-		transporttest.Inject(t, []string{"stall", "ack"}[rnd.IntN(2)], fmt.Sprintf("port=a:rdma%d", port))
+		port, what := i%2, []string{"stall", "ack"}[rnd.IntN(2)]
 		most := f.count + 40
+		if i == 0 { // the faster lane, on which a message is lost for certain: its grant has come
+			what, f.hold = "stall", true
+			transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
+		}
+		transporttest.Inject(t, what, fmt.Sprintf("port=a:rdma%d", port))
+		if f.hold = false; i == 0 {
+			transporttest.Await(t, "a message that is lost", func() bool { f.step(most); return backlog(lanes[port][0]) > 0 })
+		}
 		for range 50 + rnd.IntN(200) {
 			f.step(most)
 		}
@@ -228,6 +249,14 @@ func TestLostInFlight(t *testing.T) {
 		t.Errorf("nothing was lost: %v", s.Bundle().Half())
 	}
 	transporttest.CloseBoth(t, s, r)
+}
+
+// backlog is what a lane has not delivered.
+func backlog(l *lane.Lane) int64 {
+	b := l.Conn.Bundle.(*bundle.Bundle)
+	b.Lock()
+	defer b.Unlock()
+	return l.Backlog
 }
 
 // fail has a lane accused at one of its ends, or both.
