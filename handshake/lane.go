@@ -4,8 +4,9 @@ import "net/netip"
 
 // Values of Lane.Kind.
 const (
-	LaneVerbs = 1
-	LaneTCP   = 2
+	LaneVerbs   = 1 // a queue pair
+	LaneTCP     = 2 // a socket, which may lead through relays
+	LaneCircuit = 3 // queue pairs through relays
 )
 
 // Lane is one side's half of a lane: what the other side needs to connect its own half to it.
@@ -42,59 +43,43 @@ func (w *writer) lanes(lanes []Lane) {
 	var seen laneSet
 	for i := range lanes {
 		l := &lanes[i]
-		w.atMost("lane index", l.Index, MaxLanes-1)
-		if seen&(1<<l.Index) != 0 {
+		if seen&(1<<(l.Index%MaxLanes)) != 0 {
 			w.fail("lane %d is named twice", l.Index)
 		}
-		seen |= 1 << l.Index
-		w.u8(l.Port)
-		w.u8(l.PeerPort)
-		w.u24("queue pair number", l.QPN)
-		w.u24("packet sequence number", l.PSN)
-		w.addr128(l.Addr)
-		w.u16(l.GIDIndex)
-		w.u16(l.LID)
-		w.atMost("MTU", l.MTU, 5)
-		w.u32(l.MaxMsg)
-		if l.Kind != LaneVerbs && l.Kind != LaneTCP {
-			w.fail("lane kind %d is unknown", l.Kind)
-		}
-		w.u8(l.Kind)
-		w.u64(l.Token)
-		w.u16(l.TCPPort)
-		if l.Check && l.Kind != LaneTCP {
-			w.fail("lane %d is no socket, and is to be checked as one", l.Index)
-		}
-		w.flag(l.Check)
+		seen |= 1 << (l.Index % MaxLanes)
+		w.lane(l)
 	}
+}
+
+// lane writes one half.
+func (w *writer) lane(l *Lane) {
+	w.atMost("lane index", l.Index, MaxLanes-1)
+	w.u8(l.Port)
+	w.u8(l.PeerPort)
+	w.u24("queue pair number", l.QPN)
+	w.u24("packet sequence number", l.PSN)
+	w.addr128(l.Addr)
+	w.u16(l.GIDIndex)
+	w.u16(l.LID)
+	w.atMost("MTU", l.MTU, 5)
+	w.u32(l.MaxMsg)
+	if !knownKind(l.Kind) {
+		w.fail("lane kind %d is unknown", l.Kind)
+	}
+	w.u8(l.Kind)
+	w.u64(l.Token)
+	w.u16(l.TCPPort)
+	if l.Check && l.Kind != LaneTCP {
+		w.fail("lane %d is no socket, and is to be checked as one", l.Index)
+	}
+	w.flag(l.Check)
 }
 
 func (r *reader) lanes() []Lane {
 	var lanes []Lane
 	var seen laneSet
 	for range r.atMost("number of lanes", MaxLanes) {
-		l := Lane{
-			Index:    r.atMost("lane index", MaxLanes-1),
-			Port:     r.u8(),
-			PeerPort: r.u8(),
-			QPN:      r.u24("queue pair number"),
-			PSN:      r.u24("packet sequence number"),
-			Addr:     netip.AddrFrom16(r.id()),
-			GIDIndex: r.u16(),
-			LID:      r.u16(),
-			MTU:      r.atMost("MTU", 5),
-			MaxMsg:   r.u32(),
-			Kind:     r.u8(),
-			Token:    r.u64(),
-			TCPPort:  r.u16(),
-			Check:    r.flag("check"),
-		}
-		if l.Check && l.Kind != LaneTCP {
-			r.fail("lane %d is no socket, and is to be checked as one", l.Index)
-		}
-		if l.Kind != LaneVerbs && l.Kind != LaneTCP {
-			r.fail("lane kind %d is unknown", l.Kind)
-		}
+		l := r.lane()
 		if seen&(1<<l.Index) != 0 {
 			r.fail("lane %d is named twice", l.Index)
 		}
@@ -106,6 +91,36 @@ func (r *reader) lanes() []Lane {
 	}
 	return lanes
 }
+
+// lane reads one half.
+func (r *reader) lane() Lane {
+	l := Lane{
+		Index:    r.atMost("lane index", MaxLanes-1),
+		Port:     r.u8(),
+		PeerPort: r.u8(),
+		QPN:      r.u24("queue pair number"),
+		PSN:      r.u24("packet sequence number"),
+		Addr:     netip.AddrFrom16(r.id()),
+		GIDIndex: r.u16(),
+		LID:      r.u16(),
+		MTU:      r.atMost("MTU", 5),
+		MaxMsg:   r.u32(),
+		Kind:     r.u8(),
+		Token:    r.u64(),
+		TCPPort:  r.u16(),
+		Check:    r.flag("check"),
+	}
+	if l.Check && l.Kind != LaneTCP {
+		r.fail("lane %d is no socket, and is to be checked as one", l.Index)
+	}
+	if !knownKind(l.Kind) {
+		r.fail("lane kind %d is unknown", l.Kind)
+	}
+	return l
+}
+
+// knownKind reports whether a lane can be of a kind.
+func knownKind(k uint8) bool { return k == LaneVerbs || k == LaneTCP || k == LaneCircuit }
 
 func (w *writer) domains(domains []Domain) {
 	w.count("domains", len(domains), MaxDomains)

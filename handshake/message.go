@@ -17,9 +17,15 @@ const (
 	TypeLaneDown  Type = 7
 	TypeBye       Type = 8
 	TypeReport    Type = 9
+	TypeAskMap    Type = 10
+	TypeMap       Type = 11
+	TypeCarry     Type = 12
+	TypeArrive    Type = 13
+	TypeCarried   Type = 14
+	TypeDrop      Type = 15
 )
 
-var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report"}
+var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report", "AskMap", "Map", "Carry", "Arrive", "Carried", "Drop"}
 
 func (t Type) String() string {
 	if int(t) < len(typeNames) {
@@ -28,7 +34,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
 
-// Message is what a session carries: a pointer to one of the types of this file.
+// Message is what a session carries: a pointer to one of the types of this file, or of report.go and relay.go.
 // Connection numbers are chosen by the side that dialled the session and are unique within it.
 type Message interface {
 	Type() Type
@@ -59,6 +65,18 @@ func DecodeMessage(t Type, body []byte) (Message, error) {
 		m = new(Bye)
 	case TypeReport:
 		m = new(Report)
+	case TypeAskMap:
+		m = new(AskMap)
+	case TypeMap:
+		m = new(Map)
+	case TypeCarry:
+		m = new(Carry)
+	case TypeArrive:
+		m = new(Arrive)
+	case TypeCarried:
+		m = new(Carried)
+	case TypeDrop:
+		m = new(Drop)
 	default:
 		return nil, fmt.Errorf("message type %d is unknown", uint8(t))
 	}

@@ -3,6 +3,7 @@ package handshake
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -17,8 +18,17 @@ func testLanes() []Lane {
 	}
 }
 
-const goldenLanes = `02
-	00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00
+const goldenLane = "00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00"
+
+const goldenRing = "0000000000000001 00000002 00000003"
+
+// goldenID is an id that fill makes.
+func goldenID(first byte) string {
+	id := fill(first)
+	return hex.EncodeToString(id[:])
+}
+
+const goldenLanes = "02" + goldenLane + `
 	1f 04 05 00000000 00000000 00000000000000000000000000000000 0000 0000 00 00000000 02 2122232425262728 beef 01`
 
 func messages() []struct {
@@ -43,6 +53,19 @@ func messages() []struct {
 		{&Bye{Conn: 6}, "00000006"},
 		{&Report{Conn: 1, Lane: 31, Epoch: 2, Again: 256, Receives: []Received{{Seq: 3, Parts: []uint32{5}}, {Seq: 1 << 32, Parts: []uint32{0, 1<<32 - 1}}}},
 			"00000001 1f 00000002 0100 0002 0000000000000003 01 00000005 0000000100000000 02 00000000 ffffffff"},
+		{&AskMap{Query: fill(0x10), Asked: []NodeID{fill(0x20), fill(0x30)}}, goldenID(0x10) + "02" + goldenID(0x20) + goldenID(0x30)},
+		{&Map{Query: fill(0x10), Nodes: []MapNode{
+			{Process: fill(0x20), Node: fill(0x30), Hostname: "h", Dedicated: true, Links: []MapLink{{Port: 3, Name: "n", Mbps: 100000, RDMA: true, Peer: fill(0x40), PeerName: "p"}}},
+			{Process: fill(0x50), Node: fill(0x60)}}},
+			goldenID(0x10) + "02" + goldenID(0x20) + goldenID(0x30) + "0001 68 01 01 03 0001 6e 000186a0 01" + goldenID(0x40) + "0001 70" + goldenID(0x50) + goldenID(0x60) + "0000 00 00"},
+		{&Carry{Circuit: 9, Kind: LaneVerbs, Room: 1 << 20, Half: testLanes()[0], Back: Ring{1, 2, 3},
+			Route: []Hop{{Process: fill(0x20), Node: fill(0x30), In: 1, Out: 2}, {Process: fill(0x40), Node: fill(0x50), In: 3, Out: 4}},
+			Final: Final{Process: fill(0x60), Node: fill(0x70), Port: 5, Addr: netip.AddrFrom16(fill(0x80)), TCPPort: 0xbeef, Token: 6}},
+			"00000009 01 00100000" + goldenLane + goldenRing + "02" + goldenID(0x20) + goldenID(0x30) + "01 02" + goldenID(0x40) + goldenID(0x50) + "03 04" +
+				goldenID(0x60) + goldenID(0x70) + "05" + goldenID(0x80) + "beef 0000000000000006"},
+		{&Arrive{Circuit: 9, Token: 6, Half: testLanes()[0], Read: Ring{1, 2, 3}, Write: Ring{1, 2, 3}}, "00000009 0000000000000006" + goldenLane + goldenRing + goldenRing},
+		{&Carried{Circuit: 9, Room: 65536, Half: testLanes()[0], Write: Ring{1, 2, 3}}, "00000009 00010000" + goldenLane + goldenRing},
+		{&Drop{Circuit: 9, Asker: true, Reason: "x"}, "00000009 01 0001 78"},
 	}
 }
 
@@ -68,10 +91,10 @@ func TestMessageGolden(t *testing.T) {
 }
 
 func TestMessageTypes(t *testing.T) {
-	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "Type(10)=:"}
+	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "AskMap=10", "Map=11", "Carry=12", "Arrive=13", "Carried=14", "Drop=15", "Type(16)=16"}
 	var got []string
-	for i := range Type(11) {
-		got = append(got, i.String()+"="+string('0'+rune(i)))
+	for i := range Type(17) {
+		got = append(got, fmt.Sprintf("%v=%d", i, i))
 	}
 	if diff := cmp.Diff(want, got, equalAddrs); diff != "" {
 		t.Errorf("types (-want +got):\n%s", diff)
@@ -91,7 +114,7 @@ func TestMessageCutAndLengthened(t *testing.T) {
 			t.Errorf("%v with another byte: %v", tt.m.Type(), err)
 		}
 	}
-	for _, typ := range []Type{TypeAck, 10, 255} {
+	for _, typ := range []Type{TypeAck, 16, 255} {
 		if _, err := DecodeMessage(typ, nil); err == nil {
 			t.Errorf("type %d was decoded", typ)
 		}
@@ -104,6 +127,11 @@ func TestMessageRefuses(t *testing.T) {
 		change(&l)
 		return &Accept{Lanes: []Lane{l}}
 	}
+	carry := func(change func(*Carry)) Message {
+		m := &Carry{Kind: LaneVerbs, Half: testLanes()[0], Route: []Hop{{Node: fill(1)}, {Node: fill(2)}}, Final: Final{Node: fill(3)}}
+		change(m)
+		return m
+	}
 	tests := []struct {
 		name string
 		m    Message
@@ -113,7 +141,7 @@ func TestMessageRefuses(t *testing.T) {
 		{"packet sequence number", lane(func(l *Lane) { l.PSN = 1<<32 - 1 }), "packet sequence number is 0xffffffff"},
 		{"lane index", lane(func(l *Lane) { l.Index = MaxLanes }), "lane index is 32, at most 31"},
 		{"MTU", lane(func(l *Lane) { l.MTU = 6 }), "MTU is 6"},
-		{"kind", lane(func(l *Lane) { l.Kind = 3 }), "lane kind 3 is unknown"},
+		{"kind", lane(func(l *Lane) { l.Kind = 4 }), "lane kind 4 is unknown"},
 		{"check of a queue pair", lane(func(l *Lane) { l.Check = true }), "lane 0 is no socket"},
 		{"lane twice", &Accept{Lanes: append(testLanes(), testLanes()[1])}, "lane 31 is named twice"},
 		{"lanes", &Open{Lanes: make([]Lane, MaxLanes+1)}, "33 lanes, at most 32"},
@@ -124,6 +152,14 @@ func TestMessageRefuses(t *testing.T) {
 		{"failed lane", &Proved{Failed: []LaneFailure{{Index: 32}}}, "lane index is 32"},
 		{"cause", &Proved{Failed: []LaneFailure{{Cause: 2}}}, "cause is 2, at most 1"},
 		{"lane down", &LaneDown{Lane: 32}, "lane index is 32"},
+		{"nodes asked", &AskMap{Asked: make([]NodeID, MaxMapNodes+1)}, "17 nodes that were asked, at most 16"},
+		{"nodes of a map", &Map{Nodes: make([]MapNode, MaxMapNodes+1)}, "17 nodes of a map, at most 16"},
+		{"cables of a node", &Map{Nodes: []MapNode{{Links: make([]MapLink, MaxMapLinks+1)}}}, "17 cables of a node, at most 16"},
+		{"circuit kind", carry(func(m *Carry) { m.Kind = LaneCircuit }), "circuit kind 3 is unknown"},
+		{"no relay", carry(func(m *Carry) { m.Route = nil }), "no relay is named"},
+		{"relays", carry(func(m *Carry) { m.Route = make([]Hop, MaxHops+1) }), "16 relays, at most 15"},
+		{"route that goes twice through a node", carry(func(m *Carry) { m.Route = append(m.Route, Hop{Node: m.Route[0].Node}) }), "twice"},
+		{"route through its end", carry(func(m *Carry) { m.Final.Node = m.Route[1].Node }), "which it goes through"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,6 +193,13 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"cause", TypeProved, "00000001 00000000 00000000 01 00 02 0000", "cause is 2, at most 1"},
 		{"receives", TypeReport, "00000001 00 00000000 0000 0101", "257 receives, at most 256"},
 		{"messages of a receive", TypeReport, "00000001 00 00000000 0000 0001 0000000000000001 09", "number of messages of a receive is 9"},
+		{"nodes asked", TypeAskMap, goldenID(1) + "11", "number of nodes that were asked is 17"},
+		{"nodes of a map", TypeMap, goldenID(1) + "11", "number of nodes of a map is 17"},
+		{"cables of a node", TypeMap, goldenID(1) + "01" + goldenID(2) + goldenID(3) + "0000 00 11", "number of cables of a node is 17"},
+		{"circuit kind", TypeCarry, "00000009 03 00100000" + goldenLane + goldenRing + "00", "circuit kind 3 is unknown"},
+		{"no relay", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "00", "no relay is named"},
+		{"relays", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "10", "number of relays is 16"},
+		{"route that goes twice through a node", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "02" + strings.Repeat(goldenID(1)+goldenID(2)+"0000", 2), "twice"},
 		{"order of receives", TypeReport, "00000001 00 00000000 0000 0002 0000000000000002 00 0000000000000002 00", "receive 2 follows receive 2"},
 	}
 	for _, tt := range tests {
@@ -205,7 +248,19 @@ func TestLargestMessageFitsAFrame(t *testing.T) {
 	for i := range uint64(MaxReceives) {
 		report.Receives = append(report.Receives, Received{Seq: i, Parts: make([]uint32, MaxSubs)})
 	}
-	for _, m := range []Message{open, proved, report, &Refuse{Text: strings.Repeat("x", MaxText)}} {
+	node := MapNode{Hostname: strings.Repeat("x", MaxName)}
+	for range MaxMapLinks {
+		node.Links = append(node.Links, MapLink{Name: strings.Repeat("x", MaxLinkName), PeerName: strings.Repeat("x", MaxLinkName)})
+	}
+	nodes := &Map{}
+	carry := &Carry{Kind: LaneVerbs, Half: testLanes()[0], Final: Final{Node: fill(0xff)}}
+	for i := range uint8(MaxMapNodes) {
+		nodes.Nodes = append(nodes.Nodes, node)
+		if i < MaxHops {
+			carry.Route = append(carry.Route, Hop{Node: fill(i)})
+		}
+	}
+	for _, m := range []Message{open, proved, report, nodes, carry, &Refuse{Text: strings.Repeat("x", MaxText)}} {
 		b, err := m.AppendTo(nil)
 		if err != nil || len(b) > MaxBody {
 			t.Errorf("%v: %d bytes, %v", m.Type(), len(b), err)
