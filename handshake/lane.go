@@ -27,9 +27,11 @@ type Lane struct {
 	Check    bool // of TCP: this side wants what the socket carries to be authenticated; one side's wish is enough
 }
 
-// Domain is one domain of a connection: a port whose lanes it uses, and the key of the memory named in the same message.
+// Domain is one domain of a connection: a port and a kind of lanes over it, and the key of the memory named in the same
+// message.
 type Domain struct {
 	Port uint8 // Port.Index of its sender
+	Kind uint8
 	RKey uint32
 }
 
@@ -126,6 +128,10 @@ func (w *writer) domains(domains []Domain) {
 	w.count("domains", len(domains), MaxDomains)
 	for _, d := range domains {
 		w.u8(d.Port)
+		if !knownKind(d.Kind) {
+			w.fail("domain kind %d is unknown", d.Kind)
+		}
+		w.u8(d.Kind)
 		w.u32(d.RKey)
 	}
 }
@@ -133,7 +139,10 @@ func (w *writer) domains(domains []Domain) {
 func (r *reader) domains() []Domain {
 	var domains []Domain
 	for range r.atMost("number of domains", MaxDomains) {
-		d := Domain{Port: r.u8(), RKey: r.u32()}
+		d := Domain{Port: r.u8(), Kind: r.u8(), RKey: r.u32()}
+		if r.err == nil && !knownKind(d.Kind) {
+			r.fail("domain kind %d is unknown", d.Kind)
+		}
 		if r.err != nil {
 			return nil
 		}

@@ -39,10 +39,10 @@ func messages() []struct {
 		m      Message
 		golden string
 	}{
-		{&Open{Conn: 1, Epoch: 5, Listen: 2, Proof: fill32(0x40), Base: 0x5152535455565758, Domains: []Domain{{Port: 1, RKey: 0x61626364}, {Port: 2, RKey: 7}}, Lanes: testLanes()},
-			"00000001 00000005 00000002 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 5152535455565758 02 01 61626364 02 00000007" + goldenLanes},
-		{&Accept{Conn: 1, Epoch: 6, Base: 3, Domains: []Domain{{Port: 9, RKey: 8}}, Lanes: testLanes()},
-			"00000001 00000006 0000000000000003 01 09 00000008" + goldenLanes},
+		{&Open{Conn: 1, Epoch: 5, Listen: 2, Proof: fill32(0x40), Base: 0x5152535455565758, Domains: []Domain{{Port: 1, Kind: LaneVerbs, RKey: 0x61626364}, {Port: 2, Kind: LaneCircuit, RKey: 7}}, Lanes: testLanes()},
+			"00000001 00000005 00000002 404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 5152535455565758 02 01 01 61626364 02 03 00000007" + goldenLanes},
+		{&Accept{Conn: 1, Epoch: 6, Base: 3, Domains: []Domain{{Port: 9, Kind: LaneTCP, RKey: 8}}, Lanes: testLanes()},
+			"00000001 00000006 0000000000000003 01 09 02 00000008" + goldenLanes},
 		{&Connected{Conn: 1, Epoch: 7, Lanes: 0x80000001}, "00000001 00000007 80000001"},
 		{&Proved{Conn: 1, Epoch: 8, Lanes: 1, Failed: []LaneFailure{{Index: 31, Reason: "no route"}, {Index: 0, Cause: CauseNode, Reason: "x"}}},
 			"00000001 00000008 00000001 02 1f 00 0008 6e6f20726f757465 00 01 0001 78"},
@@ -146,6 +146,7 @@ func TestMessageRefuses(t *testing.T) {
 		{"lane twice", &Accept{Lanes: append(testLanes(), testLanes()[1])}, "lane 31 is named twice"},
 		{"lanes", &Open{Lanes: make([]Lane, MaxLanes+1)}, "33 lanes, at most 32"},
 		{"domains", &Open{Domains: make([]Domain, MaxDomains+1)}, "9 domains, at most 8"},
+		{"domain kind", &Open{Domains: []Domain{{Kind: 9}}}, "domain kind 9 is unknown"},
 		{"failed lanes", &Proved{Failed: make([]LaneFailure, MaxLanes+1)}, "33 failed lanes, at most 32"},
 		{"receives", &Report{Receives: make([]Received, MaxReceives+1)}, "257 receives, at most 256"},
 		{"messages of a receive", &Report{Receives: []Received{{Seq: 1, Parts: make([]uint32, MaxSubs+1)}}}, "9 messages of a receive, at most 8"},
@@ -180,6 +181,7 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		want string
 	}{
 		{"devices", TypeOpen, open + "09", "number of domains is 9"},
+		{"domain kind", TypeOpen, open + "01 01 00 00000000 00", "domain kind 0 is unknown"},
 		{"lanes", TypeOpen, open + "00 21", "number of lanes is 33"},
 		{"queue pair number", TypeAccept, lane("00 01 02 01abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00"), "0x1abcdef, which does not fit 24 bits"},
 		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000 00"), "lane kind 0 is unknown"},
@@ -238,7 +240,10 @@ func TestTextIsMadeFit(t *testing.T) {
 }
 
 func TestLargestMessageFitsAFrame(t *testing.T) {
-	open := &Open{Domains: make([]Domain, MaxDomains)}
+	open := &Open{}
+	for range MaxDomains {
+		open.Domains = append(open.Domains, Domain{Kind: LaneVerbs})
+	}
 	proved := &Proved{}
 	for i := range uint8(MaxLanes) {
 		open.Lanes = append(open.Lanes, Lane{Index: i, Kind: LaneTCP})

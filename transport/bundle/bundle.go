@@ -52,6 +52,9 @@ type Half interface {
 	Reported(l *lane.Lane, m *handshake.Report) error
 	// Resume sends again what there is room for, and reports whether that was all.
 	Resume() (done bool)
+	// Widened says that devices' lanes have joined, which the grants that are outstanding
+	// may have no key for.
+	Widened()
 	// Waiting reports whether parts may arrive.
 	Waiting() bool
 	// Outstanding is how many requests are not complete.
@@ -75,6 +78,7 @@ type Bundle struct {
 	joining   atomic.Pointer[setup] // of more lanes; nil while there is none
 	joins     sync.WaitGroup
 	admits    atomic.Int32
+	growing   sync.Mutex      // held while a domain joins; taken before mu
 	life      context.Context // ends when the bundle is to be closed
 	die       context.CancelFunc
 
@@ -91,7 +95,10 @@ type Bundle struct {
 	lanes   []*lane.Lane
 	domains []lane.Domain
 	traits  lane.Traits // the strictest of the lanes'
+	peers   int         // domains of the peer
+	grown   bool        // it has had fewer
 	regions map[*lane.Region]struct{}
+	joined  sync.Cond     // on mu: a region is no longer being registered
 	leaving []*leaving    // lanes that have failed and are not done with
 	owing   bool          // something is to be sent again
 	failed  int           // lanes so far
@@ -117,6 +124,7 @@ func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bund
 		b.half, b.Sink = none{}, none{}
 	}
 	b.Bundle = b
+	b.joined.L = &b.mu
 	return b
 }
 
@@ -179,14 +187,10 @@ func (b *Bundle) Owes() bool {
 	return false
 }
 
-// openBoard makes the board of a bundle that carries messages. Where somebody must look
-// at the lanes, or acknowledge, every call is Go's.
+// openBoard makes the board of a bundle that carries messages.
 func (b *Bundle) openBoard() error {
 	if b.Trial {
 		return nil
-	}
-	if b.traits.Passive {
-		b.Board.ComeIn()
 	}
 	var ring uintptr
 	if b.Sending {
@@ -250,6 +254,7 @@ func (none) Granted(uint64, []lane.Grant) error                       { return e
 func (none) Regranted(*lane.Lane, uint8)                              {}
 func (none) Report(*lane.Lane) *handshake.Report                      { return nil }
 func (none) Reported(*lane.Lane, *handshake.Report) error             { return nil }
+func (none) Widened()                                                 {}
 func (none) Resume() bool                                             { return true }
 func (none) Waiting() bool                                            { return false }
 func (none) Outstanding() int                                         { return 0 }

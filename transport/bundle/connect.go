@@ -20,7 +20,7 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 		if l == nil || calls.open[l] != nil {
 			continue
 		}
-		place, ok := placeOf(domains, r.Port)
+		place, ok := placeOf(domains, r.Port, r.Kind)
 		if !ok || lane.Kind(r.Kind) != l.Port.Kind() || r.Port != l.Peer.Index || r.PeerPort != l.Port.Index() {
 			l.Fail(fmt.Errorf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort))
 			continue

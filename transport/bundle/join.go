@@ -26,28 +26,11 @@ func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
 		switch {
 		case served >= 0:
 			have[b.lanes[served]] = false // each serves for one
-		case b.domainOf(p.Port) != nil:
+		case b.mayUse(p.Port):
 			wanted = append(wanted, p)
 		}
 	}
 	return wanted[:min(len(wanted), len(b.vacant()))]
-}
-
-// domainOf is the connection's domain over a port, if that takes another lane, or nil.
-// Where there are passive lanes no others join: grants that went over those lack what a
-// device must know.
-//
-// Preconditions: b is locked.
-func (b *Bundle) domainOf(p lane.Port) lane.Domain {
-	if b.traits.Passive && !p.Traits().Passive {
-		return nil
-	}
-	for _, d := range b.domains {
-		if d.Port() == p && d.HasRoom() {
-			return d
-		}
-	}
-	return nil
 }
 
 // Lacking reports whether a lane has failed that nothing has taken the place of.
@@ -58,11 +41,11 @@ func (b *Bundle) Lacking() bool {
 }
 
 // vacant are the indices that lanes may have that join: of those that failed and are done
-// with.
+// with, and of none.
 //
 // Preconditions: b is locked.
 func (b *Bundle) vacant() (free []int) {
-	for i := range b.lanes {
+	for i := range lane.MaxParts {
 		if b.isVacant(i) {
 			free = append(free, i)
 		}
@@ -72,7 +55,7 @@ func (b *Bundle) vacant() (free []int) {
 
 func (b *Bundle) isVacant(i int) bool {
 	if i >= len(b.lanes) {
-		return false
+		return i < lane.MaxParts
 	}
 	l := b.lanes[i]
 	return !l.InService() && b.leavingOf(l) == nil
@@ -160,6 +143,7 @@ func (s *setup) admitted(m *handshake.Open) error {
 // makeJoining makes the lanes that join: at the sender with indices of its choice, at the
 // receiver those that were offered.
 func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
+	s.openDomains(plan)
 	s.mu.Lock()
 	free := s.vacant()
 	s.mu.Unlock()
@@ -171,14 +155,32 @@ func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 		s.mu.Lock()
 		d, vacant := s.domainOf(p.Port), s.isVacant(index)
 		s.mu.Unlock()
-		if !vacant || d == nil { // not yet
+		if !vacant || d == nil || !d.HasRoom() { // not yet
 			continue
 		}
-		if err := s.make(p, index, d); err != nil {
+		if err := s.make(p, index); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// openDomains opens those that a plan lacks, as far as the connection may use them.
+func (s *setup) openDomains(plan []lane.Plan) {
+	s.growing.Lock()
+	defer s.growing.Unlock()
+	ports, to := uses(plan)
+	for i, p := range ports {
+		s.mu.Lock()
+		may := s.mayUse(p)
+		s.mu.Unlock()
+		if !may {
+			continue
+		}
+		if err := s.openDomain(p, to[i]); err != nil { // its lanes do not join
+			s.env.WarnOnce("port that cannot join: "+p.Now().String(), err.Error())
+		}
+	}
 }
 
 // takeIn puts lanes that joined into their places.
@@ -186,27 +188,61 @@ func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 // Preconditions: b is locked.
 func (s *setup) takeIn() {
 	b := s.Bundle
+	devices := false
 	for _, l := range s.own {
 		if s.epoch == 0 || !l.InService() {
 			continue
+		}
+		for len(b.lanes) <= int(l.Index) {
+			b.lanes = append(b.lanes, gapBefore(l, len(b.lanes)))
 		}
 		was := b.lanes[l.Index]
 		b.lanes[l.Index] = l
 		_ = b.guarded("close", was.Close) // which it is, as a rule
 		l.Carried = b.carried()
-		if !was.Left.IsZero() {
-			away := time.Since(was.Left)
-			b.away += away
-			b.env.Log.Warn(fmt.Sprintf("%v: %v has come back after %v; traffic goes over %s", b, l, away.Round(time.Millisecond), count(b.inService(), "lane")))
-		} else {
-			b.env.Log.Info(fmt.Sprintf("%v: %v has joined", b, l))
-		}
+		b.sayJoined(l, was)
+		devices = devices || !l.Port.Traits().Passive
 	}
 	b.most = max(b.most, b.inService())
 	if b.inService() > 0 {
 		b.dark.lit()
 	}
+	if devices {
+		b.half.Widened()
+	}
 	b.owing = b.owing || s.epoch > 0
+}
+
+// sayJoined logs that a lane has joined, in the place of one that there was.
+func (b *Bundle) sayJoined(l, was *lane.Lane) {
+	away := time.Since(was.Left)
+	same := l.Port == was.Port && l.Peer.Index == was.Peer.Index
+	switch {
+	case was.Left.IsZero():
+		b.env.Log.Info(fmt.Sprintf("%v: %v has joined", b, l))
+		return
+	case same:
+		b.env.Log.Warn(fmt.Sprintf("%v: %v has come back after %v; traffic goes over %s", b, l, away.Round(time.Millisecond), count(b.inService(), "lane")))
+	default:
+		b.env.Log.Warn(fmt.Sprintf("%v: %v takes the place of %v, which went %v ago; traffic goes over %s", b, l, was, away.Round(time.Millisecond), count(b.inService(), "lane")))
+	}
+	b.away += away
+}
+
+// gap is the carrier of a place that no lane has had yet.
+type gap struct{ lane.Carrier }
+
+func (gap) Close() error         { return nil }
+func (gap) Unsent() int          { return 0 }
+func (gap) Owes() bool           { return false }
+func (gap) Delivering(bool) bool { return false }
+
+// gapBefore fills a place before l that no lane has had yet.
+func gapBefore(l *lane.Lane, index int) *lane.Lane {
+	g := lane.New(l.Conn, index, lane.Plan{Port: l.Port, From: l.From, Peer: l.Peer, Weight: l.Weight})
+	g.Carrier = gap{}
+	g.Enter(lane.Stopped)
+	return g
 }
 
 // carried is what a lane that joins counts as having carried for its weight: as much as
@@ -227,7 +263,7 @@ func (s *setup) giveBack() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.own {
-		if s.lanes[l.Index] == l {
+		if int(l.Index) < len(s.lanes) && s.lanes[l.Index] == l {
 			continue
 		}
 		l.Rest()

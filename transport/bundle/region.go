@@ -12,38 +12,51 @@ import (
 // called while other threads send and receive.
 func (b *Bundle) Register(addr, length uintptr) (*lane.Region, error) {
 	r := &lane.Region{Addr: addr, Length: length}
-	if length == 0 {
-		return r, b.keep(r) // nothing but empty messages fit
-	}
-	for i, d := range b.domains {
+	return b.register(r, func(d lane.Domain) (lane.Registration, error) {
 		g, err := d.Register(addr, length)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("register %d bytes at %#x on %v: %w", length, addr, b.portOf(i), err), r.Release())
+			err = fmt.Errorf("register %d bytes at %#x on %v: %w", length, addr, d.Port().Now(), err)
 		}
-		r.Hold(i, g)
-	}
-	return r, b.keep(r)
+		return g, err
+	})
 }
 
-// RegisterDmaBuf registers the memory of a DMA-BUF that the process sees at addr.
+// RegisterDmaBuf registers the memory of a DMA-BUF that the process sees at addr. Its
+// descriptor is not kept: no domain can join the connection as long as it is registered.
 func (b *Bundle) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
-	r := &lane.Region{Addr: addr, Length: length}
-	for i, d := range b.domains {
+	r := &lane.Region{Addr: addr, Length: length, Fixed: true}
+	return b.register(r, func(d lane.Domain) (lane.Registration, error) {
 		g, err := d.RegisterDmaBuf(addr, length, offset, fd)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%v: register DMA-BUF %d, %d bytes at %#x on %v: %w", b, fd, length, addr, b.portOf(i), err), r.Release())
+			err = fmt.Errorf("%v: register DMA-BUF %d, %d bytes at %#x on %v: %w", b, fd, length, addr, d.Port().Now(), err)
 		}
-		r.Hold(i, g)
-	}
-	return r, b.keep(r)
+		return g, err
+	})
 }
 
-// portOf names the port of a domain.
-func (b *Bundle) portOf(place int) string { return b.domains[place].Port().Now().String() }
+// register registers r in every domain there is, those that join meanwhile included.
+// Nothing but empty messages fit an empty one.
+func (b *Bundle) register(r *lane.Region, in func(lane.Domain) (lane.Registration, error)) (*lane.Region, error) {
+	for place := 0; ; place++ {
+		b.mu.Lock()
+		if r.Length == 0 || place == len(b.domains) {
+			defer b.mu.Unlock()
+			return r, b.keep(r)
+		}
+		d := b.domains[place]
+		b.mu.Unlock()
+		g, err := in(d)
+		if err != nil {
+			return nil, errors.Join(err, r.Release())
+		}
+		r.Hold(place, g)
+	}
+}
 
+// keep makes r the connection's.
+//
+// Preconditions: b is locked.
 func (b *Bundle) keep(r *lane.Region) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.closed {
 		return errors.Join(fmt.Errorf("%w: register memory on a closed connection", fault.ErrUsage), r.Release())
 	}

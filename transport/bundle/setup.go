@@ -240,8 +240,10 @@ func (s *setup) noneWorks() error {
 
 // offers returns what the peer is told: the domains and the lanes in mask.
 func (s *setup) offers(mask uint32) (domains []handshake.Domain, lanes []handshake.Lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, d := range s.domains {
-		domains = append(domains, handshake.Domain{Port: d.Port().Index(), RKey: d.Key()})
+		domains = append(domains, handshake.Domain{Port: d.Port().Index(), Kind: uint8(d.Port().Kind()), RKey: d.Key()})
 	}
 	for _, l := range s.own {
 		if mask&(1<<l.Index) != 0 {
@@ -259,16 +261,18 @@ func (b *Bundle) adopt(base uint64, domains []handshake.Domain) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.PeerBase = base
+	b.grown = b.grown || b.peers > 0 && len(domains) > b.peers
+	b.peers = len(domains)
 	for i, d := range domains {
 		b.PeerKeys[i] = d.RKey
 	}
 	return nil
 }
 
-// placeOf is the place of a peer's port among its domains.
-func placeOf(domains []handshake.Domain, port uint8) (int, bool) {
+// placeOf is the place of a peer's port, for that kind of lanes, among its domains.
+func placeOf(domains []handshake.Domain, port, kind uint8) (int, bool) {
 	for i, d := range domains {
-		if d.Port == port {
+		if d.Port == port && d.Kind == kind {
 			return i, true
 		}
 	}

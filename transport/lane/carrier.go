@@ -29,8 +29,11 @@ type Port interface {
 // Traits are what messages heed of a kind of lanes.
 type Traits struct {
 	// Passive lanes move nothing between calls: somebody must look for grants, and
-	// acknowledge what has arrived. Their grants say nothing of where a buffer lies.
+	// acknowledge what has arrived.
 	Passive bool
+	// Blind lanes carry grants that say nothing of where a buffer lies, which a device
+	// must know.
+	Blind bool
 	// Cut is how many bytes a part should have at least: a message of fewer, times
 	// its lanes, stays whole. The lanes take turns with those: how much such a lane
 	// has not delivered says little.
@@ -85,6 +88,9 @@ type Carrier interface {
 	Terms() string
 	Remark() string
 
+	// Reaches reports whether the lane can carry a part to the buffer of a grant: a device
+	// needs a key that grants lack which are older than the connection's use of it.
+	Reaches(g *Grant) bool
 	// Room reports whether a part of that many bytes can be sent now.
 	Room(bytes int) (bool, error)
 	// Send sends a part.

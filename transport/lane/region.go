@@ -21,8 +21,12 @@ type Region struct {
 	Addr, Length uintptr
 	LKeys, RKeys [MaxDomains]uint32 // by place of the domain
 	InUse        atomic.Int32       // requests that use it
+	Fixed        bool               // no domain that joins later can register it
 
-	held [MaxDomains]Registration
+	Joining bool // one that joins is registering it; guarded by the connection's mutex
+
+	held  [MaxDomains]Registration
+	known [MaxDomains]bool // to the domain, which may have no need to register it
 }
 
 // Covers reports whether b bytes at addr lie in the region; nil covers nothing.
@@ -32,10 +36,24 @@ func (r *Region) Covers(addr uintptr, b int) bool {
 
 // Hold adds the registration of a domain.
 func (r *Region) Hold(place int, g Registration) {
+	r.known[place] = true
 	if g != nil {
 		r.held[place] = g
 		r.LKeys[place], r.RKeys[place] = g.Keys()
 	}
+}
+
+// Held reports whether the domain at a place knows the region.
+func (r *Region) Held(place int) bool { return r.known[place] }
+
+// ReleaseAt gives back what a domain knows.
+func (r *Region) ReleaseAt(place int) error {
+	g := r.held[place]
+	r.held[place], r.known[place], r.LKeys[place], r.RKeys[place] = nil, false, 0, 0
+	if g == nil {
+		return nil
+	}
+	return g.Release()
 }
 
 // Release gives back whatever is registered. What cannot be given back stays.

@@ -101,6 +101,7 @@ func (c *conn) DeregMR(r *lane.Region) error {
 	if !c.b.Holds(r) {
 		return fmt.Errorf("%w: memory handle is not of this connection", fault.ErrUsage)
 	}
+	c.b.AwaitJoining(r)
 	if r.InUse.Load() > 0 {
 		c.b.Poll()
 	}

@@ -99,6 +99,7 @@ func (r recvHalf) Resume() (done bool) {
 			if l == nil {
 				return false
 			}
+			r.rekey(req)
 			r.coming.add(req.index)
 			r.send(l, req, r.b.Wire.Slot(seq)[:req.n], true)
 		}
@@ -106,6 +107,31 @@ func (r recvHalf) Resume() (done bool) {
 	}
 	return true
 }
+
+// Widened has every receive granted again whose grant lacks a key that its memory has by
+// now: what is sent, or sent again, from here on may go over the lanes that need it.
+func (r recvHalf) Widened() {
+	for seq := r.oldest(); seq < r.next; seq++ {
+		req := &r.requests[lane.SlotOf(seq)]
+		if req.active && !req.done && r.rekey(req) {
+			r.again.add(req.index)
+		}
+	}
+}
+
+// rekey gives a receive's entries the keys of its memory, and reports whether they lacked
+// one.
+func (r recvHalf) rekey(req *Request) (lacked bool) {
+	slot := r.b.Wire.Slot(req.seq)
+	for i := range req.n {
+		if g := req.subs[i].region; g != nil && slot[i].RKeys != g.RKeys {
+			slot[i].RKeys, lacked = g.RKeys, true
+		}
+	}
+	return lacked
+}
+
+func (s sendHalf) Widened() {}
 
 func (r recvHalf) Regranted(_ *lane.Lane, slot uint8) { r.coming.remove(int(slot)) }
 
@@ -200,7 +226,8 @@ func (s sendHalf) Resume() (done bool) {
 // when that has no room.
 func (s sendHalf) sendAgain(req *Request, k int) bool {
 	q := req.sent
-	l := soonest(s.b.Lanes(), int(q.sizes[k]))
+	g := s.b.Wire.Slot(req.seq)[q.sub]
+	l := soonest(s.b.Lanes(), int(q.sizes[k]), &g)
 	if l == nil {
 		return false
 	}
@@ -212,7 +239,6 @@ func (s sendHalf) sendAgain(req *Request, k int) bool {
 	}
 	// The ring's entry stays until the receive is complete. What it says may have
 	// changed since it was checked.
-	g := s.b.Wire.Slot(req.seq)[q.sub]
 	if g.Seq != req.seq || g.Capacity < req.subs[0].size {
 		s.b.Fail(fmt.Errorf("%w: %v: grant %d changed while its message was sent", fault.ErrProtocol, s.b, req.seq))
 		return false
@@ -231,11 +257,12 @@ func (s sendHalf) sendAgain(req *Request, k int) bool {
 	return true
 }
 
-// soonest is the lane in service that would deliver so many bytes first, or nil.
-func soonest(lanes []*lane.Lane, size int) (best *lane.Lane) {
+// soonest is the lane in service that would deliver so many bytes first to the buffer of a
+// grant, or nil.
+func soonest(lanes []*lane.Lane, size int, g *lane.Grant) (best *lane.Lane) {
 	var least float64
 	for _, l := range lanes {
-		if !l.InService() {
+		if !l.InService() || !l.Reaches(g) {
 			continue
 		}
 		if t := float64(l.Backlog+int64(size)) / l.Weight; best == nil || t < least {

@@ -73,8 +73,9 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 	if s.lost { // parts that were sent before come first
 		return nil, nil
 	}
-	n, which := s.cut(size)
-	if n == 0 { // no lane is in service
+	n, which := s.cut(size, g)
+	if n == 0 { // no lane is in service, or none that the grant as it was read has a key for
+		s.entries = 0
 		return nil, nil
 	}
 	if !s.room(which) {
@@ -196,12 +197,15 @@ func (s *SendConn) send(l *lane.Lane, p *lane.Part) {
 
 // cut divides a message over the lanes as split does. Where a part should have a least
 // size, a message stays whole as long as they would have less, and lanes take turns.
-// It returns 0 when no lane is in service.
-func (s *SendConn) cut(size int) (n, which int) {
+// It returns 0 when no lane is in service that reaches the buffer of the grant.
+func (s *SendConn) cut(size int, g *lane.Grant) (n, which int) {
 	lanes, threshold := s.b.Lanes(), s.threshold
+	if !s.b.Grown() { // then every lane does
+		g = nil
+	}
 	if least := s.b.Traits().Cut; least > 0 {
 		threshold = len(lanes) * max(threshold, least)
-		if which = turn(lanes, size); size < threshold && which >= 0 {
+		if which = turn(lanes, size, g); size < threshold && which >= 0 {
 			clear(s.split[:])
 			s.split[which] = size
 			return 1, which
@@ -210,7 +214,7 @@ func (s *SendConn) cut(size int) (n, which int) {
 	some := false
 	for i, l := range lanes {
 		s.shares[i] = share{backlog: l.Backlog}
-		if l.InService() {
+		if serves(l, g) {
 			s.shares[i].weight, some = l.Weight, true
 		}
 	}
@@ -220,12 +224,18 @@ func (s *SendConn) cut(size int) (n, which int) {
 	return split(size, s.shares[:len(lanes)], threshold, s.split[:])
 }
 
+// serves reports whether a lane can carry to the buffer of a grant; nil is one that all in
+// service reach.
+func serves(l *lane.Lane, g *lane.Grant) bool {
+	return l.InService() && (g == nil || l.Reaches(g))
+}
+
 // turn returns the lane without a backlog that will then have carried the least
 // for its weight, or -1.
-func turn(lanes []*lane.Lane, size int) int {
+func turn(lanes []*lane.Lane, size int, g *lane.Grant) int {
 	which, least := -1, 0.0
 	for i, l := range lanes {
-		if !l.InService() || l.Backlog > 0 {
+		if !serves(l, g) || l.Backlog > 0 {
 			continue
 		}
 		if used := l.Carried + float64(l.Bytes.Value()+uint64(size))/l.Weight; which < 0 || used < least {

@@ -24,7 +24,7 @@ func TestManyTrials(t *testing.T) {
 	a, b := transporttest.New(t), transporttest.New(t, log.Takes(slog.LevelDebug))
 	s, r := transporttest.Connect(t, a, b)
 	way := s.Bundle().Lanes()[0].Half() // whose queue pair no proof will come to
-	devs, peer := []handshake.Domain{{Port: way.Port}}, s.Bundle().Session
+	devs, peer := []handshake.Domain{{Port: way.Port, Kind: way.Kind}}, s.Bundle().Session
 	state := func() (running, waiting int) { return b.Paths().Answering(r.Bundle().Session.Peer().Process) }
 	before := ibv.Live()["queue pairs"]
 	for i := range uint32(opened) {
@@ -59,7 +59,7 @@ func TestTrialEndedAtOnce(t *testing.T) {
 	s, r := transporttest.Connect(t, a, b)
 	way, peer := s.Bundle().Lanes()[0].Half(), s.Bundle().Session
 	for i := range uint32(path.MaxTrials + path.MaxQueued) {
-		open := &handshake.Open{Conn: first + i, Domains: []handshake.Domain{{Port: way.Port}}, Lanes: []handshake.Lane{way}}
+		open := &handshake.Open{Conn: first + i, Domains: []handshake.Domain{{Port: way.Port, Kind: way.Kind}}, Lanes: []handshake.Lane{way}}
 		if err := errors.Join(peer.Send(open), peer.Send(&handshake.Bye{Conn: first + i})); err != nil {
 			t.Fatal(err)
 		}

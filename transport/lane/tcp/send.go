@@ -48,6 +48,9 @@ func (k *socket) Send(p *lane.Part) error {
 	return k.flushParts()
 }
 
+// Reaches is true: the receiver places what comes.
+func (k *socket) Reaches(*lane.Grant) bool { return true }
+
 // Room reports whether the window has a place.
 func (k *socket) Room(int) (bool, error) { return k.accepted+k.queued < lane.Window, nil }
 

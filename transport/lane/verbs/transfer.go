@@ -14,6 +14,9 @@ func (q *queuePair) writes(b int) int {
 	return max(1, (b+int(q.chunk)-1)/int(q.chunk))
 }
 
+// Reaches reports whether a grant has a key for the device at the other end.
+func (q *queuePair) Reaches(g *lane.Grant) bool { return g.Capacity == 0 || g.RKeys[q.place] != 0 }
+
 // Room reports whether the send queue takes the writes of a part.
 func (q *queuePair) Room(b int) (bool, error) {
 	w := q.writes(b)
