@@ -12,6 +12,7 @@
 //	transport/path      which ways lead to a peer, and how much of them a connection gets
 //	transport/lane      a lane: state, memory, what it tells; the shape of a carrier
 //	transport/lane/...  verbs and tcp, which carry lanes
+//	transport/relay     circuits: lanes that other nodes carry, and those carried for others
 //	transport/board     what C may answer of a connection without a call of Go
 //	transport/control   one authenticated session for each pair of processes
 //	transport/dataport  where sockets of lanes come in, and are proved

@@ -30,6 +30,7 @@ var imports = map[string][]string{
 	"transport/lane":         {"handshake", "ibv", "transport/control", "transport/fault", "transport/stats", "transport/topology"},
 	"transport/lane/verbs":   {"guard", "handshake", "ibv", "transport/crew", "transport/fault", "transport/forkfd", "transport/lane", "transport/topology"},
 	"transport/lane/tcp":     {"handshake", "ibv", "transport/dataport", "transport/fault", "transport/lane", "transport/topology", sysUnix},
+	"transport/relay":        {"guard", "handshake", "transport/control", "transport/dataport", "transport/fault", "transport/forkfd", "transport/lane", "transport/limit", "transport/topology", sysUnix},
 	"transport/board":        {"ibv"},
 	"transport/crew":         {"guard"},
 	"transport/fault":        {"guard"},

@@ -18,8 +18,9 @@ import (
 type Kind uint8
 
 const (
-	Verbs Kind = handshake.LaneVerbs // a queue pair
-	TCP   Kind = handshake.LaneTCP   // a socket
+	Verbs   Kind = handshake.LaneVerbs   // a queue pair
+	TCP     Kind = handshake.LaneTCP     // a socket
+	Circuit Kind = handshake.LaneCircuit // queue pairs through relays
 )
 
 func (k Kind) String() string {
@@ -28,6 +29,8 @@ func (k Kind) String() string {
 		return "queue pair"
 	case TCP:
 		return "socket"
+	case Circuit:
+		return "circuit"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
@@ -39,6 +42,7 @@ type Plan struct {
 	Peer   handshake.Port
 	To     netip.Addr // address of the peer's port
 	Weight float64    // its share of the traffic, in Mb/s; 0 is what its ports can do
+	Route  *Route     // through which other nodes it goes; nil: none
 }
 
 // Conn is what its lanes know of a connection. It does not change once they are
@@ -74,6 +78,7 @@ type Lane struct {
 	Port   Port
 	From   topology.Address // address of the port
 	Peer   handshake.Port
+	Route  *Route         // through which other nodes it goes, as the side that asks for it knows; nil: none
 	Remote handshake.Lane // the peer's half; of one that is not known yet, the address
 
 	Weight  float64 // its speed beside the others'
@@ -95,7 +100,7 @@ type Lane struct {
 func New(c *Conn, index int, p Plan) *Lane {
 	l := &Lane{
 		Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
-		Peer: p.Peer, Remote: handshake.Lane{Addr: p.To}, Weight: p.Weight,
+		Peer: p.Peer, Route: p.Route, Remote: handshake.Lane{Addr: p.To}, Weight: p.Weight,
 	}
 	if l.Weight <= 0 {
 		l.Weight = float64(max(1, min(p.Port.Now().Mbps(), int(p.Peer.SpeedMbps))))
