@@ -103,7 +103,7 @@ type Bundle struct {
 	owing   bool          // something is to be sent again
 	failed  int           // lanes so far
 	away    time.Duration // that lanes were until others took their places
-	most    int           // lanes that were in service at a time
+	most    map[way]int   // lanes of each way that were in service at a time
 	last    uint32        // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
 	dark    dark          // how long no lane has been in service
 }
@@ -115,8 +115,8 @@ func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bund
 	b := &Bundle{
 		Conn: lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
 		env:  env, half: half, bye: make(chan struct{}),
-		regions: map[*lane.Region]struct{}{},
-		heed:    heeding{kick: make(chan struct{}, 1)},
+		regions: map[*lane.Region]struct{}{}, most: map[way]int{},
+		heed: heeding{kick: make(chan struct{}, 1)},
 	}
 	b.life, b.die = context.WithCancel(env.Context)
 	b.first = newSetup(b, 0)

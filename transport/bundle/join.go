@@ -3,7 +3,6 @@ package bundle
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"ncclmesh/guard"
@@ -17,15 +16,12 @@ import (
 func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	have := map[*lane.Lane]bool{}
-	for _, l := range b.lanes {
-		have[l] = l.InService()
-	}
+	have := b.ways()
 	for _, p := range plan {
-		served := slices.IndexFunc(b.lanes, func(l *lane.Lane) bool { return have[l] && l.Port == p.Port && l.Peer.Index == p.Peer.Index })
+		w := way{p.Port, p.Peer.Index, p.Route.String()}
 		switch {
-		case served >= 0:
-			have[b.lanes[served]] = false // each serves for one
+		case have[w] > 0:
+			have[w]-- // each serves for one
 		case b.mayUse(p.Port):
 			wanted = append(wanted, p)
 		}
@@ -33,11 +29,42 @@ func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
 	return wanted[:min(len(wanted), len(b.vacant()))]
 }
 
-// Lacking reports whether a lane has failed that nothing has taken the place of.
+// way is what a lane leads over: a port here, one at the peer, and relays.
+type way struct {
+	port  lane.Port
+	peer  uint8
+	route string
+}
+
+func wayOf(l *lane.Lane) way { return way{l.Port, l.Peer.Index, l.Route.String()} }
+
+// ways counts the lanes in service of each way.
+//
+// Preconditions: b is locked.
+func (b *Bundle) ways() map[way]int {
+	n := map[way]int{}
+	for _, l := range b.lanes {
+		if l.InService() {
+			n[wayOf(l)]++
+		}
+	}
+	return n
+}
+
+// Lacking reports whether a way has fewer lanes than it had.
 func (b *Bundle) Lacking() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.closed && b.Ended() == nil && b.inService() < b.most
+	if b.closed || b.Ended() != nil {
+		return false
+	}
+	now := b.ways()
+	for w, n := range b.most {
+		if now[w] < n {
+			return true
+		}
+	}
+	return false
 }
 
 // vacant are the indices that lanes may have that join: of those that failed and are done
@@ -203,7 +230,9 @@ func (s *setup) takeIn() {
 		b.sayJoined(l, was)
 		devices = devices || !l.Port.Traits().Passive
 	}
-	b.most = max(b.most, b.inService())
+	for w, n := range b.ways() {
+		b.most[w] = max(b.most[w], n)
+	}
 	if b.inService() > 0 {
 		b.dark.lit()
 	}
@@ -216,7 +245,7 @@ func (s *setup) takeIn() {
 // sayJoined logs that a lane has joined, in the place of one that there was.
 func (b *Bundle) sayJoined(l, was *lane.Lane) {
 	away := time.Since(was.Left)
-	same := l.Port == was.Port && l.Peer.Index == was.Peer.Index
+	same := wayOf(l) == wayOf(was)
 	switch {
 	case was.Left.IsZero():
 		b.env.Log.Info(fmt.Sprintf("%v: %v has joined", b, l))

@@ -267,6 +267,37 @@ func fail(rnd *rand.Rand, ends [2]*lane.Lane) {
 	}
 }
 
+// A connection takes in a port that it had not used, with grants outstanding that have no
+// key for it and memory that was registered without it, and lives on over that alone.
+func TestPortJoins(t *testing.T) {
+	transporttest.Leaks(t)
+	hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond } // for the port that is stalled
+	s, r := transporttest.ConnectOver(t, transporttest.New(t, hurry), transporttest.New(t, hurry), lane.Verbs)
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
+	rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	f := newTraffic(t, rnd, s, r, 12, 1<<16)
+	f.run(50, func() {})
+	f.hold = true // with grants outstanding
+	most := f.count + 40
+	transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
+	transporttest.Inject(t, "stall", "port=a:rdma0")
+	fail(rnd, up(s, r)[0])
+	transporttest.Await(t, "the other port", func() bool {
+		lanes := up(s, r)
+		return len(lanes) == 1 && lanes[0][0].Port.Now().Device == "rdma1"
+	})
+	f.hold = false
+	f.run(200, func() {})
+	transporttest.Inject(t, "clear")
+	transporttest.Await(t, "both ports", func() bool { return len(up(s, r)) == 2 })
+	f.run(500, func() {
+		if lanes := up(s, r); len(lanes) > 1 {
+			fail(rnd, lanes[rnd.IntN(len(lanes))])
+		}
+	})
+	transporttest.CloseBoth(t, s, r)
+}
+
 // The last lane goes too, and comes back: nothing is lost.
 func TestAllLanesFail(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
