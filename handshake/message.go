@@ -253,6 +253,7 @@ type LaneDown struct {
 	Conn   uint32
 	Lane   uint8
 	Epoch  uint32
+	Better bool // nothing is wrong with it: there is a better one
 	Reason string
 }
 
@@ -263,12 +264,13 @@ func (m *LaneDown) AppendTo(b []byte) ([]byte, error) {
 	w.u32(m.Conn)
 	w.atMost("lane index", m.Lane, MaxLanes-1)
 	w.u32(m.Epoch)
+	w.flag(m.Better)
 	w.text(m.Reason, MaxReason)
 	return w.done("LaneDown")
 }
 
 func (m *LaneDown) decode(r *reader) {
-	*m = LaneDown{Conn: r.u32(), Lane: r.atMost("lane index", MaxLanes-1), Epoch: r.u32(), Reason: r.text("reason", MaxReason)}
+	*m = LaneDown{Conn: r.u32(), Lane: r.atMost("lane index", MaxLanes-1), Epoch: r.u32(), Better: r.flag("better"), Reason: r.text("reason", MaxReason)}
 }
 
 // Bye is the orderly end of one connection; of the session, when Conn is 0.

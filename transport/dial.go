@@ -95,7 +95,7 @@ func (t *Transport) establish(ctx context.Context, b *bundle.Bundle, h handshake
 	if err != nil {
 		return err
 	}
-	t.paths.SayWhyTCP(b.Session)
+	t.paths.SayWhy(b.Session)
 	mask, err := b.Establish(ctx, plan, &handshake.Open{
 		Conn: b.ID, Listen: h.Listen, Proof: handshake.Proof(h.Secret, b.Session.ID(), h.Listen, b.ID),
 	})

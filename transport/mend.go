@@ -115,6 +115,7 @@ func (t *Transport) mendOnce(s *control.Session) (lacking bool) {
 	}
 	all.Wait()
 	for _, b := range sending {
+		b.Relieve()
 		lacking = lacking || b.Lacking()
 	}
 	return lacking

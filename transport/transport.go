@@ -83,7 +83,7 @@ func New(o Options) (_ *Transport, err error) {
 	t.making, t.resolving = crew.New(makers, t.ctx.Done()), crew.New(resolvers, t.ctx.Done())
 	t.env = bundle.Env{
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale,
-		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, Forget: t.forget,
+		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, SayOnce: t.sayOnce, Forget: t.forget,
 		Lacks: t.lacks,
 		Plan: func(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
 			return t.paths.PlanFor(b, offered)
@@ -349,14 +349,17 @@ func (t *Transport) background(f func()) {
 	}()
 }
 
-// warnOnce logs the first warning about a subject.
-func (t *Transport) warnOnce(subject, text string) {
+// warnOnce logs the first warning about a subject, sayOnce the first news.
+func (t *Transport) warnOnce(subject, text string) { t.once(t.log.Warn, subject, text) }
+func (t *Transport) sayOnce(subject, text string)  { t.once(t.log.Info, subject, text) }
+
+func (t *Transport) once(say func(string, ...any), subject, text string) {
 	t.mu.Lock()
 	again := t.warned[subject]
 	t.warned[subject] = true
 	t.mu.Unlock()
 	if !again {
-		t.log.Warn(text)
+		say(text)
 	}
 }
 

@@ -27,6 +27,7 @@ type Env struct {
 	Background func(func())               // runs a function on a goroutine that the process's end waits for
 	Context    context.Context            // ends then
 	WarnOnce   func(subject, text string) // logs the first warning about a subject
+	SayOnce    func(subject, text string) // logs the first news about a subject
 	Forget     func(*Bundle)              // the bundle is to hear no more messages
 	// Plan is a receiver's half of each lane that a sender offers.
 	Plan func(b *Bundle, offered []handshake.Lane) ([]lane.Plan, error)

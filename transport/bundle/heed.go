@@ -213,7 +213,7 @@ func (b *Bundle) heedOne(n news) {
 		}
 	case n.down != nil:
 		if l := b.laneOf(n.down.Lane, n.down.Epoch); l != nil {
-			b.peerLeft(l, n.down.Reason)
+			b.peerLeft(l, n.down.Reason, n.down.Better)
 		}
 	case n.report != nil && !b.Sending:
 		b.Fail(fmt.Errorf("%w: %v: a report came to the receiver", fault.ErrProtocol, b))

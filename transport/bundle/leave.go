@@ -47,6 +47,8 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	left := b.inService()
 	switch {
 	case b.acquitted():
+	case isBetter(err):
+		b.env.Log.Info(err.Error())
 	case left == 0:
 		b.env.Log.Warn(fmt.Sprintf("%v; no lane is left: waiting for a way to %s for up to %v (NCCL_MESH_LANE_WAIT)", err, b.Session.Name(), b.env.LaneWait))
 		b.dark.look()
@@ -60,6 +62,46 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 		b.env.Lacks(b)
 	}
 	return v
+}
+
+// errBetter is why a lane goes that nothing is wrong with.
+type errBetter struct{ text string }
+
+func (e errBetter) Error() string { return e.text }
+
+func isBetter(err error) bool {
+	var e errBetter
+	return errors.As(err, &e)
+}
+
+// Relieve takes lanes through other nodes out of service where there is one again that
+// needs none, from the sender's side.
+func (b *Bundle) Relieve() {
+	b.mu.Lock()
+	var relieved []*lane.Lane
+	direct := false
+	for _, l := range b.lanes {
+		switch {
+		case !l.InService():
+		case l.Route == nil:
+			direct = true
+		default:
+			relieved = append(relieved, l)
+		}
+	}
+	if direct {
+		for w := range b.most {
+			if w.route != "" {
+				delete(b.most, w)
+			}
+		}
+	}
+	b.mu.Unlock()
+	for _, l := range relieved {
+		if direct {
+			b.tell(news{lane: l, evidence: errBetter{fmt.Sprintf("%v: %v is needed no more: a cable between the two nodes works again", b, l)}})
+		}
+	}
 }
 
 // leavingOf is the leaving of a lane, or nil.
@@ -130,11 +172,14 @@ func (b *Bundle) allLost(spent time.Duration) error {
 // peerLeft heeds that the peer's half of a lane has come to rest.
 //
 // Preconditions: b is locked.
-func (b *Bundle) peerLeft(l *lane.Lane, why string) {
+func (b *Bundle) peerLeft(l *lane.Lane, why string, better bool) {
 	if l.State() == lane.Stopped && b.leavingOf(l) == nil {
 		return
 	}
 	err := fmt.Errorf("%w: %v: %v: %s says: %s", fault.ErrLane, b, l, b.Session.Name(), why)
+	if better {
+		err = errBetter{b.Session.Name() + " says: " + why}
+	}
 	var flushed lane.Flushed
 	v := b.leave(l, err)
 	if v.theirs = true; errors.As(l.Why(), &flushed) {
@@ -210,7 +255,7 @@ func (b *Bundle) rest(v *leaving) {
 
 // sayDown tells the peer that a lane is down, and why.
 func (b *Bundle) sayDown(l *lane.Lane) {
-	_ = b.Session.Send(&handshake.LaneDown{Conn: b.ID, Lane: l.Index, Epoch: l.Epoch, Reason: Clip(l.Why().Error(), handshake.MaxReason-4)}) // a dead session needs none
+	_ = b.Session.Send(&handshake.LaneDown{Conn: b.ID, Lane: l.Index, Epoch: l.Epoch, Better: isBetter(l.Why()), Reason: Clip(l.Why().Error(), handshake.MaxReason-4)}) // a dead session needs none
 }
 
 // destroyLane stops a lane that cannot be stopped otherwise.

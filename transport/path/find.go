@@ -3,49 +3,69 @@ package path
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
 )
 
-// find proves the ways to a peer, of the first group of candidates in which there
-// are any. say, unless it is nil, tells the user why they are TCP's and might not be.
+// find proves the ways to a peer, of the first tier in which there are any: queue pairs,
+// directly and then through other nodes; sockets over cables, likewise; sockets over other
+// networks. say, unless it is nil, tells the user why it is not the first. While nodes are
+// there that may yet lead to the peer it waits for a route.
 func (f *Finder) find(s *control.Session) (found []path, say func(), err error) {
+	for begun := time.Now(); ; {
+		found, say, err = f.look(s)
+		if err == nil || !errors.Is(err, fault.ErrUnreachable) || !f.awaitRoute(s, begun) {
+			return found, say, err
+		}
+	}
+}
+
+// look goes through the tiers once.
+func (f *Finder) look(s *control.Session) (found []path, say func(), err error) {
 	ports, peer := f.now(), f.PortsOf(s)
-	var tried []bundle.Finding
-	var slow string
-	var errs []error
-	for g, candidates := range f.candidates(ports, peer) {
-		if len(candidates) == 0 {
+	groups := f.candidates(ports, peer)
+	direct := func(g int) func() trials {
+		return func() trials { return f.findAmong(s, ports, peer, groups[g]) }
+	}
+	relayed := func(rdma bool) func() trials { return func() trials { return f.relayed(s, rdma) } }
+	var all trials
+	for i, tier := range []func() trials{direct(0), relayed(true), direct(1), relayed(false), direct(2)} {
+		through := i%2 == 1
+		if !through && f.OnlyRelay && s.Peer().Node != f.Node {
 			continue
 		}
-		among := f.findAmong(s, ports, peer, candidates)
-		if found = among.found; len(found) > 0 && g > 0 {
-			why, before := errors.Join(errs...), tried
-			say = func() { f.sayWhyTCP(s, why, before) }
-		}
-		tried = append(tried, among.tried...)
-		if len(found) > 0 {
+		t := tier()
+		if len(t.found) > 0 {
+			say = func() { f.sayWhy(s, i > 1, through, t.found, all) }
+			all.tried = append(all.tried, t.tried...)
+			found = t.found
 			break
 		}
-		slow = among.slow
-		errs = append(errs, among.err)
+		all.tried, all.slow = append(all.tried, t.tried...), cmp.Or(all.slow, t.slow)
+		all.err, all.none = errors.Join(all.err, t.err), errors.Join(all.none, t.none)
 	}
-	for _, r := range tried {
+	for _, r := range all.tried {
 		f.Env.Log.Debug("no path", "way", r.String())
 	}
-	if len(found) > 0 {
+	switch {
+	case len(found) > 0:
 		return found, say, nil
+	case all.err != nil:
+		return nil, nil, all.err
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, nil, err
+	err = f.NoPath(s, all.tried, all.slow)
+	if all.none != nil {
+		err = fmt.Errorf("%w. Nor is there a way through other nodes: %s", err, OneLine(all.none))
 	}
-	return nil, nil, f.NoPath(s, tried, slow)
+	return nil, nil, err
 }
 
 // findAmong proves ways. Pairs of ports in one subnet come first. Other
@@ -53,6 +73,9 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 // have no address of their own, and for all when nothing else works: they are
 // tried as well when the first have not been proved after patience.
 func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate) trials {
+	if len(candidates) == 0 {
+		return trials{}
+	}
 	var subnet, other []topology.Candidate
 	for _, c := range candidates {
 		if c.Tier == topology.TierSubnet {
@@ -106,6 +129,7 @@ type trials struct {
 	found []path
 	tried []bundle.Finding // what failed, and why
 	slow  string           // why that may be no evidence; see bundle.Slowness
+	none  error            // why there is no way through other nodes
 	err   error
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/bundle"
@@ -23,6 +24,17 @@ type Config struct {
 	LaneIfs    topology.IfFilter // of TCP lanes
 	QPsPerPath int
 	TCPStreams int // sockets per path; 0 is by its speed
+
+	// Routes are the ways to a peer's node through others, for queue pairs or for sockets, the
+	// best first. It may take seconds. Nil: relaying is off.
+	Routes func(ctx context.Context, s *control.Session, rdma bool) ([]Route, error)
+	// Circuit is the port of circuits over a port for queue pairs, or nil.
+	Circuit func(port uint8) lane.Port
+	// Others reports whether a node has been heard of that may relay some day.
+	Others    func(s *control.Session) bool
+	RouteWait time.Duration // how long such a node is waited for
+	OnlyRelay bool          // no direct way to another node is tried
+	Node      handshake.NodeID
 
 	NewID func() uint32              // the number of a trial
 	Add   func(*bundle.Bundle) error // makes the peer's messages reach a trial
@@ -111,7 +123,7 @@ type path struct {
 type pathSet struct {
 	done  chan struct{} // closed when the trial is over
 	paths []path
-	say   func() // tells the user why they are TCP's; nil when there is no need
+	say   func() // tells the user why they are not direct, or TCP's
 	err   error
 }
 
@@ -150,9 +162,9 @@ func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Plan, error
 	return f.share(set.paths), nil
 }
 
-// SayWhyTCP tells the user, once for each peer, why a new connection of the session goes
-// over TCP, if it does and might not.
-func (f *Finder) SayWhyTCP(s *control.Session) {
+// SayWhy tells the user, once for each peer, why a new connection of the session goes
+// over TCP, if it does and might not, and through whom.
+func (f *Finder) SayWhy(s *control.Session) {
 	f.mu.Lock()
 	set := f.known[s.Peer().Process]
 	f.mu.Unlock()

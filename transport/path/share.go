@@ -19,7 +19,10 @@ func (f *Finder) share(paths []path) []lane.Plan {
 	for _, p := range paths {
 		a, b := local[p.pair[0]], remote[p.pair[1]]
 		full := min(float64(p.Port.Now().Mbps()), float64(max(1, p.Peer.SpeedMbps)))
-		w := min(a, b)
+		if p.Route != nil {
+			full = min(full, p.Weight)
+		}
+		w := min(a, b, full)
 		if w < full/8 {
 			continue // what is left is not worth a lane
 		}
@@ -43,8 +46,11 @@ func (f *Finder) share(paths []path) []lane.Plan {
 // streams is how many lanes a connection has on a path: one processor moves about
 // 10 Gb/s through a socket without effort, and more streams use more of them.
 func (f *Finder) streams(p path) int {
-	if p.Port.Kind() == lane.Verbs {
+	switch p.Port.Kind() {
+	case lane.Verbs:
 		return f.QPsPerPath
+	case lane.Circuit:
+		return 1
 	}
 	if f.TCPStreams > 0 {
 		return f.TCPStreams

@@ -1,0 +1,160 @@
+package path
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// Route is a way to a peer's node through others.
+type Route struct {
+	Port  uint8       // of this node, by index: the way begins there
+	Peer  string      // network interface of the peer's node: it ends there
+	Mbps  uint32      // of its slowest cable
+	Spare bool        // longer than others: of use when those fail
+	Way   *lane.Route // the nodes between
+}
+
+// errNoRelay says why nobody was asked.
+var errNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
+
+// relayed proves the ways to a peer through other nodes: those that are of use together, and
+// when none of them works the longer ones.
+func (f *Finder) relayed(s *control.Session, rdma bool) (r trials) {
+	kind := lane.TCP
+	if rdma {
+		kind = lane.Verbs
+	}
+	switch {
+	case f.Routes == nil:
+		return trials{none: errNoRelay}
+	case s.Peer().Node == f.Node, !offer(f.Told(), kind), !offer(f.PortsOf(s), kind):
+		return trials{}
+	}
+	routes, err := f.Routes(f.Env.Context, s, rdma)
+	if err != nil {
+		return trials{none: err}
+	}
+	for _, spare := range []bool{false, true} {
+		some := slices.DeleteFunc(slices.Clone(routes), func(r Route) bool { return r.Spare != spare })
+		t := f.tryRoutes(s, some, rdma)
+		r.tried, r.slow, r.err = append(r.tried, t.tried...), t.slow, errors.Join(r.err, t.err)
+		if r.found = t.found; len(r.found) > 0 {
+			return r
+		}
+	}
+	return r
+}
+
+// tryRoutes proves routes, all at once.
+func (f *Finder) tryRoutes(s *control.Session, routes []Route, rdma bool) (r trials) {
+	var plan []lane.Plan
+	var pairs [][2]int
+	peer := f.PortsOf(s)
+	for _, way := range routes {
+		own, from, ok := f.portAt(way.Port, rdma)
+		i := slices.IndexFunc(peer, func(p handshake.Port) bool { return p.Netdev == way.Peer && (p.Device != "") == rdma })
+		if !ok || i < 0 || len(peer[i].Addrs) == 0 || len(plan) == lane.MaxDomains {
+			continue
+		}
+		plan = append(plan, lane.Plan{
+			Port: own, From: from, Peer: peer[i], To: bestAddr(peer[i]), Route: way.Way,
+			Weight: float64(min(int(way.Mbps), own.Now().Mbps(), int(max(1, peer[i].SpeedMbps)))),
+		})
+		pairs = append(pairs, [2]int{int(own.Index()), i})
+	}
+	if len(plan) == 0 {
+		return trials{}
+	}
+	t := f.trial(s, plan)
+	for i := range plan {
+		if t.mask&(1<<i) != 0 {
+			r.found = append(r.found, path{plan[i], pairs[i]})
+		}
+	}
+	r.tried, r.slow, r.err = t.tried, t.slow, t.err
+	return r
+}
+
+// portAt is this node's port for lanes through others that begin at the cable of a port,
+// and its address there.
+func (f *Finder) portAt(index uint8, rdma bool) (lane.Port, topology.Address, bool) {
+	if int(index) >= len(f.Ports) {
+		return nil, topology.Address{}, false
+	}
+	p := f.Ports[index]
+	if netdev := p.Now().Netdev; !rdma && p.Kind() != lane.TCP {
+		i := slices.IndexFunc(f.Ports, func(o lane.Port) bool { return o.Kind() == lane.TCP && o.Now().Netdev == netdev })
+		if i < 0 {
+			return nil, topology.Address{}, false
+		}
+		p = f.Ports[i]
+	}
+	if rdma {
+		p = f.Circuit(index)
+	}
+	if p == nil || len(p.Now().GIDs) == 0 {
+		return nil, topology.Address{}, false
+	}
+	return p, p.Now().GIDs[0], true
+}
+
+// bestAddr is a port's address that somebody gave it, or any.
+func bestAddr(p handshake.Port) netip.Addr {
+	for _, a := range p.Addrs {
+		if a.PrefixLen > 0 && !a.Addr.Unmap().IsLinkLocalUnicast() {
+			return a.Addr
+		}
+	}
+	return p.Addrs[0].Addr
+}
+
+// sayWhy tells the user, once for each peer, why a connection goes through others, or over TCP.
+func (f *Finder) sayWhy(s *control.Session, tcp, through bool, found []path, before trials) {
+	if through {
+		f.sayRelayed(s, found)
+	}
+	if tcp {
+		f.sayWhyTCP(s, before.err, before.tried)
+	}
+}
+
+// sayRelayed tells the user, once for each peer, through whom a connection goes.
+func (f *Finder) sayRelayed(s *control.Session, found []path) {
+	var ways []string
+	for _, p := range found {
+		ways = append(ways, fmt.Sprintf("%v%v (%s)", p.Port.Now(), p.Route, hops(len(p.Route.Via))))
+	}
+	f.Env.SayOnce("relay to "+s.Name(), fmt.Sprintf("no cable joins %s and %s: they talk over %s", s.LocalName(), s.Name(), strings.Join(ways, " and over ")))
+}
+
+func hops(relays int) string {
+	if relays == 1 {
+		return "1 relay"
+	}
+	return fmt.Sprintf("%d relays", relays)
+}
+
+// awaitRoute waits a second for another look at the mesh, as long as one may bring a route:
+// somebody is there, and the user's patience is not spent.
+func (f *Finder) awaitRoute(s *control.Session, begun time.Time) bool {
+	if f.Routes == nil || !f.Others(s) || time.Since(begun) >= f.Env.Scaled(f.RouteWait) {
+		return false
+	}
+	pause := time.NewTimer(f.Env.Scaled(time.Second))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-f.Env.Context.Done():
+		return false
+	}
+}
