@@ -37,6 +37,12 @@ type Options struct {
 	TCPStreams int    // TCP connections per path; by its speed
 	TCPCheck   string // tcp.CheckAuto, tcp.CheckOff or tcp.CheckOn; the first
 
+	Relay       string        // RelayAuto, RelayOff or RelayOnly; the first
+	Key         string        // that all nodes share, who relay for each other; none
+	RouteWait   time.Duration // how long a way through other nodes is waited for; 60 s
+	RelayMemory int           // MiB that circuits of others may use; 256
+	Dedicated   bool          // the process is there for nothing but relaying
+
 	LaneWait  time.Duration // how long a silent peer is waited for; 10 s
 	ProofWait time.Duration // how long lanes may take to prove themselves once one has; 1 s
 	TimeScale float64       // multiplies every deadline (emulation); 1
@@ -48,6 +54,13 @@ type Options struct {
 	Log *slog.Logger // discards
 }
 
+// Values of Options.Relay.
+const (
+	RelayAuto = "auto" // nodes without a common cable talk through others, and this process carries for others
+	RelayOff  = "0"
+	RelayOnly = "only" // other nodes are reached through others alone
+)
+
 // The defaults of design: see the field of the same name.
 const (
 	defaultTimeout         = 14
@@ -56,6 +69,8 @@ const (
 	defaultStripeThreshold = 64 << 10
 	defaultLaneWait        = 10 * time.Second
 	defaultProofWait       = time.Second
+	defaultRouteWait       = time.Minute
+	defaultRelayMemory     = 256
 
 	maxTimeout = 31 // the attribute has five bits
 )
@@ -92,6 +107,15 @@ func (o Options) withDefaults() Options {
 		o.TCPCheck = tcp.CheckAuto
 	}
 	o.TCPStreams = min(max(o.TCPStreams, 0), lane.MaxParts)
+	if o.Relay == "" {
+		o.Relay = RelayAuto
+	}
+	if o.RouteWait <= 0 {
+		o.RouteWait = defaultRouteWait
+	}
+	if o.RelayMemory <= 0 {
+		o.RelayMemory = defaultRelayMemory
+	}
 	if o.LaneWait <= 0 {
 		o.LaneWait = defaultLaneWait
 	}

@@ -85,6 +85,9 @@ func Settings(getenv func(string) string) []Setting {
 	return settings
 }
 
+// secret is the variable whose value nobody is shown.
+const secret = "NCCL_MESH_KEY"
+
 func read(getenv func(string) string) (Config, []Setting) {
 	c := Default()
 	settings := make([]Setting, len(variables))
@@ -97,6 +100,9 @@ func read(getenv func(string) string) (Config, []Setting) {
 				continue
 			}
 			s.Value, s.Origin = value, name
+			if name == secret {
+				s.Value = "(set)"
+			}
 			if err := v.set(&c, value); err != nil {
 				s.Err = &Error{name, value, err}
 			}

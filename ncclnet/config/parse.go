@@ -65,6 +65,14 @@ func parseTransport(v string) (string, error) {
 	return "", errors.New("want auto, rdma or tcp")
 }
 
+func parseRelay(v string) (string, error) {
+	switch v = strings.ToLower(v); v {
+	case transport.RelayAuto, transport.RelayOff, transport.RelayOnly:
+		return v, nil
+	}
+	return "", errors.New("want auto, 0 or only")
+}
+
 func parseCheck(v string) (string, error) {
 	switch v = strings.ToLower(v); v {
 	case tcp.CheckAuto, tcp.CheckOff, tcp.CheckOn:

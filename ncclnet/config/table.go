@@ -84,6 +84,16 @@ var variables = []Variable{
 		"link-local, and no default route leads out of it. One end that wants it is enough.",
 		func(c *Config, v string) (err error) { c.Transport.TCPCheck, err = parseCheck(v); return }},
 
+	{"NCCL_MESH_RELAY", "auto", "", "`auto`: nodes that share no cable talk through those between them, and this process carries such traffic of others. `0`: neither, the same on all ranks. " +
+		"`only`, for tests: other nodes are reached through others alone.",
+		func(c *Config, v string) (err error) { c.Transport.Relay, err = parseRelay(v); return }},
+	{"NCCL_MESH_KEY", "none", "", "A secret that all nodes share. Who does not hold it is no relay and has nothing carried. Without one, whoever is at the other end of a cable is trusted with that.",
+		func(c *Config, v string) error { c.Transport.Key = v; return nil }},
+	{"NCCL_MESH_ROUTE_WAIT", "60", "s", "How long two nodes that share no cable wait for a way through others, while nodes are there that may yet lead to each other.",
+		duration(time.Second, func(c *Config) *time.Duration { return &c.Transport.RouteWait })},
+	{"NCCL_MESH_RELAY_MEMORY", "256", "MiB", "How much memory this process lends to traffic of others over RDMA.",
+		integer(1, 1<<20, func(c *Config) *int { return &c.Transport.RelayMemory })},
+
 	{"NCCL_MESH_TUNER", "1", "", "`0` leaves algorithm, protocol and number of channels to NCCL. The same on all ranks.",
 		func(c *Config, v string) (err error) { c.Tuning.Off, err = parseOff(v); return }},
 	{"NCCL_MESH_TOPOLOGY", "auto", "", "How the nodes are cabled, in the order of their ranks, for the tuner: `full` (a cable between every two), `ring`, `line`, or `auto`: full up to 3 nodes, then a ring. The same on all ranks.",
