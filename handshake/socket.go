@@ -21,12 +21,17 @@ const (
 	LaneWelcomeSize = setupHeader + macSize
 )
 
-// LaneName names a lane among all of a process.
+// LaneName names a lane among all of a process, or a hop of a circuit.
 type LaneName struct {
 	Session SessionID
-	Conn    uint32 // the connection's number in the session
-	Lane    uint8  // the lane's number in the connection, below MaxLanes
+	Conn    uint32 // the connection's number in the session; the circuit's there
+	Lane    uint8  // the lane's number in the connection, below MaxLanes; HopLane
 }
+
+// HopLane is the LaneName.Lane of a circuit's hop.
+const HopLane = 255
+
+const _ = uint(HopLane - MaxLanes)
 
 // LaneTokens are the tokens that both sides of a lane have told each other over the session.
 type LaneTokens struct{ Dialler, Listener uint64 }
@@ -38,6 +43,13 @@ var ErrLaneMAC = errors.New("wrong MAC: the other end does not belong to the ses
 func (k Key) LaneKey() Key {
 	h := hmac.New(sha256.New, k[:])
 	h.Write([]byte("ncclmesh lanes"))
+	return Key(h.Sum(nil))
+}
+
+// HopKey is the key of the sockets of all hops of circuits in a session, from the session's resume key.
+func (k Key) HopKey() Key {
+	h := hmac.New(sha256.New, k[:])
+	h.Write([]byte("ncclmesh hops"))
 	return Key(h.Sum(nil))
 }
 
@@ -68,7 +80,10 @@ func LaneHello(k Key, n LaneName, t LaneTokens) ([LaneHelloSize]byte, error) {
 	w := setup(setupLaneHello, laneHelloBody)
 	w.bytes(n.Session[:])
 	w.u32(n.Conn)
-	w.atMost("lane", n.Lane, MaxLanes-1)
+	if n.Lane != HopLane && n.Lane >= MaxLanes {
+		w.fail("lane is %d, at most %d is allowed", n.Lane, MaxLanes-1)
+	}
+	w.u8(n.Lane)
 	if _, err := w.done("lane hello"); err != nil {
 		return [LaneHelloSize]byte{}, err
 	}
@@ -84,7 +99,10 @@ func HearLaneHello(raw [LaneHelloSize]byte) (LaneName, error) {
 		return LaneName{}, err
 	}
 	r := reader{b: body[:len(body)-macSize]}
-	n := LaneName{Session: r.id(), Conn: r.u32(), Lane: r.atMost("lane", MaxLanes-1)}
+	n := LaneName{Session: r.id(), Conn: r.u32(), Lane: r.u8()}
+	if n.Lane != HopLane && n.Lane >= MaxLanes {
+		r.fail("lane is %d, at most %d is allowed", n.Lane, MaxLanes-1)
+	}
 	if err := r.done("lane hello"); err != nil {
 		return LaneName{}, err
 	}

@@ -94,6 +94,9 @@ func (s *Session) ID() handshake.SessionID { return s.id }
 // LaneKey returns the key that authenticates the TCP connections of the session's lanes.
 func (s *Session) LaneKey() handshake.Key { return s.resume.LaneKey() }
 
+// HopKey returns the key that authenticates the TCP connections of hops between the session's two processes.
+func (s *Session) HopKey() handshake.Key { return s.resume.HopKey() }
+
 // Peer returns who is at the other end.
 func (s *Session) Peer() Peer { return s.peer }
 

@@ -26,12 +26,30 @@ const (
 // descriptor. Attempts are repeated until the context ends, except when the
 // other side is there and is the wrong one.
 func (e *Endpoint) Dial(ctx context.Context, end End, to netip.AddrPort) (fd int, err error) {
+	return e.again(ctx, func(ctx context.Context) (int, error) { return e.try(ctx, end, to) })
+}
+
+// DialThrough connects a lane through a circuit: hop is that of its first hop, to a
+// relay which listens at to, and says where this side is. A relay takes a hop
+// once, so that only that is tried again.
+func (e *Endpoint) DialThrough(ctx context.Context, hop End, to netip.AddrPort, end End) (fd int, err error) {
+	return e.again(ctx, func(ctx context.Context) (int, error) { return e.try(ctx, hop, to, end) })
+}
+
+// DialHop connects to where a circuit's last hop leads, and says nothing there: the
+// two sides of the lane prove themselves to each other.
+func (e *Endpoint) DialHop(ctx context.Context, addr netip.Addr, netdev string, to netip.AddrPort) (fd int, err error) {
+	return e.again(ctx, func(ctx context.Context) (int, error) { return e.try(ctx, End{Addr: addr, Netdev: netdev}, to) })
+}
+
+// again repeats an attempt while that may do better, until the context ends.
+func (e *Endpoint) again(ctx context.Context, try func(context.Context) (int, error)) (fd int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 	var last error
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		fd, err := e.try(ctx, end, to)
+		fd, err := try(ctx)
 		err = limit.Own(err)
 		if err == nil {
 			e.mu.Lock()
@@ -58,6 +76,9 @@ func (e *Endpoint) Dial(ctx context.Context, end End, to netip.AddrPort) (fd int
 	}
 }
 
+// beyond is an error of what lies behind a hop that stood.
+type beyond struct{ error }
+
 // temporary reports whether another attempt may do better: the other side closed
 // before it answered, or has not begun to listen; or this node has what it lacks.
 func temporary(err error) bool {
@@ -72,8 +93,9 @@ func temporary(err error) bool {
 	return false
 }
 
-// try makes one attempt.
-func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort) (_ int, err error) {
+// try makes one attempt: it connects from where the first end is, and proves itself
+// to the other side of each that has a name, one behind the other.
+func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort, behind ...End) (_ int, err error) {
 	f, err := connect(ctx, end, to)
 	if err != nil {
 		return -1, err
@@ -89,22 +111,37 @@ func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort) (_ int, 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
+	if end.Name != (handshake.LaneName{}) {
+		if err := prove(ctx, f, end, to.String()); err != nil {
+			return -1, err
+		}
+	}
+	for _, b := range behind {
+		if err := prove(ctx, f, b, fmt.Sprintf("the lane's other end behind %v", to)); err != nil {
+			return -1, beyond{err}
+		}
+	}
+	return e.detach(f)
+}
+
+// prove is the dialler's side of the proof.
+func prove(ctx context.Context, f *os.File, end End, who string) error {
 	hello, err := handshake.LaneHello(end.Key, end.Name, end.Tokens)
 	if err != nil {
-		return -1, err
+		return err
 	}
 	if _, err := f.Write(hello[:]); err != nil {
-		return -1, err
+		return err
 	}
 	var welcome [handshake.LaneWelcomeSize]byte
 	if _, err := io.ReadFull(f, welcome[:]); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return -1, fmt.Errorf("connected to %v, which said nothing: %w", to, context.Cause(ctx))
+			return fmt.Errorf("connected to %v, which said nothing: %w", who, context.Cause(ctx))
 		}
-		return -1, fmt.Errorf("%v did not take the lane, as when its port is crowded; its log says why: %w", to, err)
+		return fmt.Errorf("%v did not take the lane, as when its port is crowded; its log says why: %w", who, err)
 	}
 	if err := handshake.CheckLaneWelcome(end.Key, welcome, hello, end.Tokens); err != nil {
-		return -1, fmt.Errorf("%v is not the peer: %w", to, err)
+		return fmt.Errorf("%v is not the peer: %w", who, err)
 	}
-	return e.detach(f)
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"syscall"
@@ -83,4 +84,10 @@ func (e *Endpoint) keepAlive() (idle, interval, count int) {
 	silence := int(e.scaled(e.cfg.KeepAlive).Seconds())
 	idle, interval = max(1, silence/2), max(1, silence/6)
 	return idle, interval, min(max(1, (silence-idle)/interval), 3)
+}
+
+// Conn makes a connection of a descriptor that came from this package, and takes that
+// over, whatever comes of it.
+func Conn(fd int) (*net.TCPConn, error) {
+	return forkfd.Conn(os.NewFile(uintptr(fd), "tcp"))
 }

@@ -45,6 +45,28 @@ func (d Dialer) Dial(ctx context.Context, to netip.AddrPort) (*os.File, error) {
 	return f, nil
 }
 
+// Conn takes a marked TCP socket over, into Go's poller. On an error it is closed.
+func Conn(f *os.File) (*net.TCPConn, error) {
+	defer func() { _ = Close(f) }() // the connection has a descriptor of its own
+	var conn *net.TCPConn
+	var err error
+	Do(func() {
+		var c net.Conn
+		if c, err = net.FileConn(f); err == nil {
+			conn = c.(*net.TCPConn)
+			MarkConn(conn)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if conn.LocalAddr() == nil || conn.RemoteAddr() == nil { // reset since: the kernel no longer knows the addresses
+		_ = Close(conn)
+		return nil, os.NewSyscallError("connect", unix.ECONNRESET)
+	}
+	return conn, nil
+}
+
 func (d Dialer) connect(ctx context.Context, f *os.File, fd int, to netip.AddrPort) error {
 	if err := bindToDevice(fd, d.Netdev); err != nil {
 		return err

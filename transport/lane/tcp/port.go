@@ -16,6 +16,8 @@ type Options struct {
 	Check   string        // CheckAuto, CheckOff or CheckOn
 	Silence time.Duration // how long the peer's kernel may acknowledge nothing
 	Data    *dataport.Endpoint
+
+	Circuits lane.Circuits // who is asked for lanes through other nodes; nil: nobody
 }
 
 // Port is a network interface. Open is all that it takes: sockets need no device.

@@ -56,7 +56,8 @@ type socket struct {
 	tcpPort uint16 // where this side listens, if it receives
 	check   bool   // this side wants the lane to be checked
 	call    *dataport.Call
-	openErr error // why this half cannot work
+	openErr error    // why this half cannot work
+	through *through // guarded by fdMu
 	closed  bool
 
 	room           *ibv.Memory
@@ -90,9 +91,7 @@ type socketMemory struct {
 func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 	p := d.port
 	k := &socket{Lane: l, domain: d, port: p, fd: -1, addr: l.From.Addr.Unmap()}
-	if k.addr.Is6() && k.addr.IsLinkLocalUnicast() {
-		k.addr = k.addr.WithZone(p.Now().Netdev)
-	}
+	k.addr = onLink(k.addr, p.Now().Netdev)
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return nil, err
@@ -139,12 +138,14 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 		k.call, err = k.port.opts.Data.Expect(end, k.attach)
 		return err
 	}
-	to := remote.Addr.Unmap()
-	if to.Is6() && to.IsLinkLocalUnicast() {
-		to = to.WithZone(netdev)
+	var fd int
+	var err error
+	if k.Route != nil {
+		fd, err = k.dialThrough(ctx, end, remote)
+	} else {
+		end.Reached = k.Reached.Store
+		fd, err = k.port.opts.Data.Dial(ctx, end, netip.AddrPortFrom(onLink(remote.Addr, netdev), remote.TCPPort))
 	}
-	end.Reached = k.Reached.Store
-	fd, err := k.port.opts.Data.Dial(ctx, end, netip.AddrPortFrom(to, remote.TCPPort))
 	if err != nil {
 		return err
 	}
@@ -179,16 +180,17 @@ func (k *socket) attached() bool {
 	return k.fd >= 0
 }
 
-// Terms says which addresses the socket joins.
+// Terms says which addresses the socket joins, and through whom.
 func (k *socket) Terms() string {
 	own, peer := k.addr.WithZone(""), k.Remote.Addr.Unmap()
 	if !k.Conn.Sending {
 		own, peer = peer, own
 	}
+	checked := ""
 	if k.sealer.on() {
-		return fmt.Sprintf("tcp %v -> %v checked", own, peer)
+		checked = " checked"
 	}
-	return fmt.Sprintf("tcp %v -> %v", own, peer)
+	return fmt.Sprintf("tcp %v -> %v%s%v", own, peer, checked, k.Route)
 }
 
 // Number is the descriptor.
@@ -245,7 +247,7 @@ func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 	case unix.EBADF, unix.ENOTSOCK, unix.EINVAL, unix.ENOTCONN:
 		return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrDevice, k.Conn, k.Lane, call, errno)
 	case unix.ECONNRESET, unix.EPIPE:
-		return fmt.Errorf("%w: %v: %v: %s: %w; %s has closed the lane or ended, its log may say why", fault.ErrLane, k.Conn, k.Lane, call, errno, k.Conn.Session.Name())
+		return fmt.Errorf("%w: %v: %v%v: %s: %w; %s has closed the lane or ended, its log may say why", fault.ErrLane, k.Conn, k.Lane, k.Route, call, errno, k.Conn.Session.Name())
 	case unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN:
 		return fmt.Errorf("%w: %v: %v: %s: %w; check the cable, both ports and the peer", fault.ErrUnreachable, k.Conn, k.Lane, call, errno)
 	}
@@ -329,13 +331,14 @@ func (k *socket) Close() error {
 		k.call = nil
 	}
 	k.fdMu.Lock()
-	fd := k.fd
+	fd, through := k.fd, k.through
 	k.fd, k.closed = -1, true
 	k.fdMu.Unlock()
 	var errs []error
 	if fd >= 0 {
 		errs = append(errs, dataport.CloseFD(fd))
 	}
+	through.drop("the lane has been closed")
 	if k.room != nil {
 		errs = append(errs, k.room.Free())
 		k.room, k.mem = nil, nil

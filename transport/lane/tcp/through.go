@@ -1,0 +1,144 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// reasonWait is how long a relay may take, over its session, to say why a circuit has
+// ended whose socket has.
+const reasonWait = 200 * time.Millisecond
+
+// through is the circuit that leads a socket through other nodes.
+type through struct {
+	lost chan struct{} // closed when the circuit has ended from the other side
+
+	mu    sync.Mutex // a leaf
+	why   error      // guarded until lost is closed
+	over  bool       // this side wants no circuit any more
+	asked *lane.Asked
+}
+
+// drop ends the circuit, if there is one.
+func (t *through) drop(why string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.over = true
+	asked := t.asked
+	t.mu.Unlock()
+	if asked != nil {
+		asked.Drop(why)
+	}
+}
+
+// keep takes a circuit over; it reports false when none is wanted any more.
+func (t *through) keep(a *lane.Asked) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked = a
+	return !t.over
+}
+
+// dialThrough asks for a circuit along the lane's route, and dials through it.
+func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote handshake.Lane) (int, error) {
+	circuits := k.port.opts.Circuits
+	if circuits == nil {
+		return -1, fmt.Errorf("%w: %v: %v%v: circuits are not made here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
+	}
+	var token [8]byte
+	if _, err := rand.Read(token[:]); err != nil {
+		return -1, err
+	}
+	peer := k.Conn.Session.Peer()
+	ask := &handshake.Carry{
+		Kind: handshake.LaneTCP, Route: k.Route.Via, Half: handshake.Lane{Token: binary.NativeEndian.Uint64(token[:])},
+		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: k.Peer.Index, Addr: remote.Addr, TCPPort: remote.TCPPort},
+	}
+	t := &through{lost: make(chan struct{})}
+	k.setThrough(t)
+	asked, err := circuits.Carry(ctx, k.port.Index(), ask, func(why error) {
+		t.why = k.wrapCircuit(why)
+		close(t.lost)
+		k.Conn.Bundle.Evidence(k.Lane, t.why)
+	})
+	if err != nil {
+		return -1, k.wrapCircuit(err)
+	}
+	if !t.keep(asked) {
+		asked.Drop("the lane has been closed")
+		return -1, context.Canceled
+	}
+	fd, err := k.port.opts.Data.DialThrough(ctx, k.firstHop(asked, ask.Half.Token), k.firstRelay(asked), end)
+	if err != nil {
+		err = t.explain(ctx, err)
+		t.drop(err.Error())
+		return -1, err
+	}
+	return fd, nil
+}
+
+// setThrough makes Close know the circuit.
+func (k *socket) setThrough(t *through) {
+	k.fdMu.Lock()
+	defer k.fdMu.Unlock()
+	t.over = k.closed
+	k.through = t
+}
+
+// firstHop is this side of the hop to the first relay.
+func (k *socket) firstHop(a *lane.Asked, token uint64) dataport.End {
+	netdev := k.port.Now().Netdev
+	return dataport.End{
+		Name: a.Hop, Key: a.Key, Tokens: handshake.LaneTokens{Dialler: token, Listener: a.Half.Token},
+		Addr: onLink(a.From.Addr, netdev), Netdev: netdev,
+	}
+}
+
+// firstRelay is where the first relay listens.
+func (k *socket) firstRelay(a *lane.Asked) netip.AddrPort {
+	return netip.AddrPortFrom(onLink(a.Half.Addr, k.port.Now().Netdev), a.Half.TCPPort)
+}
+
+// onLink is an address on the cable of an interface.
+func onLink(a netip.Addr, netdev string) netip.Addr {
+	if a = a.Unmap(); a.Is6() && a.IsLinkLocalUnicast() {
+		return a.WithZone(netdev)
+	}
+	return a
+}
+
+// explain is why a circuit broke while it was dialled through: what the relays say, where
+// they say it in time.
+func (t *through) explain(ctx context.Context, err error) error {
+	wait := time.NewTimer(reasonWait)
+	defer wait.Stop()
+	select {
+	case <-t.lost:
+		return t.why
+	case <-ctx.Done():
+	case <-wait.C:
+	}
+	return err
+}
+
+// wrapCircuit makes what a relay says the lane's.
+func (k *socket) wrapCircuit(err error) error {
+	kind := fault.ErrLane
+	if errors.Is(err, context.DeadlineExceeded) {
+		kind = fault.ErrUnreachable
+	}
+	return fmt.Errorf("%w: %v: %v%v: the circuit is gone: %w", kind, k.Conn, k.Lane, k.Route, err)
+}

@@ -1,0 +1,85 @@
+package relay
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// told is what a peer has told of a port of its own; of one that it has not, the index.
+func (r *Relay) told(s session, port uint8) handshake.Port {
+	for _, p := range r.portsOf(s) {
+		if p.Index == port {
+			return p
+		}
+	}
+	return handshake.Port{Index: port}
+}
+
+// pair finds the addresses of a hop between a port of this node and one of a peer's. An
+// address of the peer's that is given, not zero, is used; both ends choose alike.
+func (r *Relay) pair(port uint8, peer handshake.Port, to netip.Addr) (topology.Address, netip.Addr, error) {
+	own := r.cfg.Ports[port]
+	now := own.Now()
+	if to.IsValid() && !to.IsUnspecified() {
+		addr := handshake.PortAddr{Addr: to, GIDType: uint8(topology.GIDTypeNone)}
+		if i := slices.IndexFunc(peer.Addrs, func(a handshake.PortAddr) bool { return a.Addr == to }); i >= 0 {
+			addr = peer.Addrs[i]
+		}
+		if i, ok := now.Answer(addr, r.cfg.GIDs); ok {
+			return now.GIDs[i], to, nil
+		}
+		if a, ok := near(now, to); ok && own.Kind() == lane.TCP {
+			return a, to, nil
+		}
+		return topology.Address{}, to, fmt.Errorf("%s has no address that reaches %v", now.Short(), to.Unmap())
+	}
+	for _, c := range topology.Candidates([]topology.Port{*now}, []handshake.Port{peer}, r.cfg.GIDs) {
+		return now.GIDs[c.LocalGID], peer.Addrs[c.RemoteGID].Addr, nil
+	}
+	for _, a := range peer.Addrs {
+		if from, ok := near(now, a.Addr); ok && own.Kind() == lane.TCP {
+			return from, a.Addr, nil
+		}
+	}
+	return topology.Address{}, netip.Addr{}, fmt.Errorf("%s and %s have no addresses that reach each other", now.Short(), lane.PeerPort(peer).Short())
+}
+
+// near is the address of an interface from which TCP is most likely to reach another one,
+// of which no more is known: one whose subnet has it, else a link-local one for a
+// link-local one, else any of its family.
+func near(p *topology.Port, to netip.Addr) (best topology.Address, ok bool) {
+	to = to.Unmap()
+	most := 0
+	for _, g := range p.GIDs {
+		own, worth := g.Addr.Unmap(), 1
+		if own.BitLen() != to.BitLen() {
+			continue
+		}
+		subnet, err := own.Prefix(max(g.PrefixLen, 0))
+		switch {
+		case own.IsLinkLocalUnicast() != to.IsLinkLocalUnicast():
+		case err == nil && g.PrefixLen > 0 && subnet.Contains(to):
+			worth = 3
+		case own.IsLinkLocalUnicast():
+			worth = 2
+		}
+		if worth > most {
+			best, most = g, worth
+		}
+	}
+	return best, most > 0
+}
+
+// onLink is an address at the other end of an interface's cable, as sockets want it.
+func onLink(a netip.Addr, netdev string) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		return a.WithZone(netdev)
+	}
+	return a
+}

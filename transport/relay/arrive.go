@@ -1,0 +1,126 @@
+package relay
+
+import (
+	"context"
+	"errors"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
+)
+
+// expectation is a circuit that will end at this process.
+type expectation struct {
+	arrive  lane.Arrive
+	dropped func(error)
+}
+
+// arrival is a circuit that does.
+type arrival struct {
+	key
+	expectation
+	r      *Relay
+	ctx    context.Context // of the set-up
+	cancel context.CancelFunc
+
+	// guarded by Relay.mu
+	stood bool
+	over  bool
+	lost  error // why it was over from the other side before it stood
+}
+
+// Expect has a circuit taken; see [lane.Circuits].
+func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errClosed
+	}
+	if _, ok := r.expected[token]; ok {
+		return errors.New("a circuit with that token is expected already")
+	}
+	r.expected[token] = expectation{arrive, dropped}
+	return nil
+}
+
+// Cancel withdraws an expectation.
+func (r *Relay) Cancel(token uint64) {
+	r.mu.Lock()
+	delete(r.expected, token)
+	r.mu.Unlock()
+}
+
+// arrived takes a circuit's arrival.
+func (r *Relay) arrived(s session, m *handshake.Arrive) {
+	a := &arrival{key: key{s, m.Circuit}, r: r}
+	a.ctx, a.cancel = context.WithTimeout(r.ctx, r.scaled(setUpWait))
+	r.mu.Lock()
+	x, ok := r.expected[m.Token]
+	free := r.held[a.key] == nil && !r.closed
+	if ok && free {
+		delete(r.expected, m.Token)
+		a.expectation = x
+		r.held[a.key] = a
+	}
+	r.mu.Unlock()
+	switch {
+	case !ok:
+		a.cancel()
+		r.refuse(s, m.Circuit, reasonToken, nil)
+	case !free:
+		a.cancel()
+		r.count(reasonTwice)
+	case !r.spawn(func() { a.setUp(m) }, func(p *guard.Panic) { a.end(p, false) }):
+		a.end(errClosed, false)
+	}
+}
+
+// setUp connects the end that is here, and tells the last relay.
+func (a *arrival) setUp(m *handshake.Arrive) {
+	defer a.cancel()
+	answer, err := a.arrive(a.ctx, m, a.drop)
+	if err != nil {
+		a.end(err, false)
+		return
+	}
+	a.r.mu.Lock()
+	over, lost := a.over, a.lost
+	a.stood = !over
+	a.r.mu.Unlock()
+	switch {
+	case lost != nil:
+		a.dropped(lost)
+	case !over:
+		answer.Circuit = a.n
+		if err := a.s.Send(answer); err != nil {
+			a.end(err, true)
+		}
+	}
+}
+
+// drop ends the circuit from this end.
+func (a *arrival) drop(why string) { a.end(errors.New(why), false) }
+
+func (a *arrival) end(why error, heard bool) {
+	a.r.mu.Lock()
+	if a.over {
+		a.r.mu.Unlock()
+		return
+	}
+	a.over = true
+	if a.r.held[a.key] == a {
+		delete(a.r.held, a.key)
+	}
+	stood := a.stood
+	if heard && !stood {
+		a.lost = why
+	}
+	a.r.mu.Unlock()
+	a.cancel()
+	switch {
+	case !heard:
+		_ = a.s.Send(&handshake.Drop{Circuit: a.n, Reason: reasonOf(a.s.LocalName(), why)}) // a dead session needs none
+	case stood:
+		a.dropped(why)
+	}
+}

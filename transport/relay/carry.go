@@ -1,0 +1,338 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
+)
+
+// Reasons of refusals, as counted and logged.
+const (
+	reasonOff     = "relaying is off"
+	reasonSelf    = "the relay named is another process"
+	reasonLoop    = "the route leads back to who asks"
+	reasonPort    = "no such port here"
+	reasonKind    = "circuits of that kind are not made here"
+	reasonSession = "too many circuits for one neighbour"
+	reasonFull    = "too many circuits in all"
+	reasonTwice   = "the circuit's number is in use"
+	reasonToken   = "no such circuit is expected here"
+	reasonClosed  = "the process ends"
+)
+
+// circuit is one that this process carries for others.
+//
+//	begun ──Carried──► stands ──► over        its slot is free when it is over and its set-up has returned
+//	  └──────────────────────────►
+type circuit struct {
+	key
+	r      *Relay
+	ask    *handshake.Carry
+	ctx    context.Context // of the set-up
+	cancel context.CancelFunc
+
+	// guarded by Relay.mu
+	setting bool // the set-up runs
+	next    *hop // nil at the last hop of sockets
+	joint   Joint
+	stood   bool
+	over    bool
+}
+
+// take begins a circuit that a peer asks for, or refuses.
+func (r *Relay) take(s session, m *handshake.Carry) {
+	reason, err := r.check(s, m)
+	if reason != "" {
+		r.refuse(s, m.Circuit, reason, err)
+		return
+	}
+	c := &circuit{key: key{s, m.Circuit}, r: r, ask: m, setting: true}
+	c.ctx, c.cancel = context.WithTimeout(r.ctx, r.scaled(setUpWait))
+	if reason := r.admit(c); reason != "" {
+		c.cancel()
+		if reason == reasonTwice { // the one who asks has lost count: of which of them would a Drop be?
+			r.mu.Lock()
+			first := r.held[c.key]
+			r.mu.Unlock()
+			if first != nil {
+				first.end(errors.New(reason), false)
+			}
+			r.count(reason)
+			return
+		}
+		r.refuse(s, m.Circuit, reason, nil)
+		return
+	}
+	setUp := func() {
+		defer c.settle()
+		if err := c.setUp(); err != nil {
+			c.end(err, false)
+		}
+	}
+	if !r.spawn(setUp, func(p *guard.Panic) { c.end(p, false) }) {
+		c.end(errClosed, false)
+		c.settle()
+	}
+}
+
+// check finds what is wrong with a circuit that is asked for, but for how many there are.
+func (r *Relay) check(s session, m *handshake.Carry) (reason string, err error) {
+	self, rest := m.Route[0], m.Route[1:]
+	from := s.Peer()
+	back := m.Final.Node == from.Node
+	for _, h := range rest {
+		back = back || h.Node == from.Node
+	}
+	if r.cfg.Refuse != nil {
+		err = r.cfg.Refuse()
+	}
+	switch {
+	case err != nil:
+		return reasonOff, err
+	case self.Process != r.cfg.Process || self.Node != r.cfg.Node:
+		return reasonSelf, fmt.Errorf("it asks process %.8v, this is %.8v", self.Process, r.cfg.Process)
+	case back || from.Process == r.cfg.Process:
+		return reasonLoop, nil
+	case r.makers[m.Kind] == nil:
+		return reasonKind, fmt.Errorf("it wants a %v on each hop", lane.Kind(m.Kind))
+	}
+	for _, p := range []uint8{self.In, self.Out} {
+		if int(p) >= len(r.cfg.Ports) || uint8(r.cfg.Ports[p].Kind()) != m.Kind {
+			return reasonPort, fmt.Errorf("port %d for a %v", p, lane.Kind(m.Kind))
+		}
+	}
+	return "", nil
+}
+
+// admit gives a circuit its slot, or says why not.
+func (r *Relay) admit(c *circuit) (reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := 0
+	for _, n := range r.slots {
+		all += n
+	}
+	switch {
+	case r.closed:
+		return reasonClosed
+	case r.held[c.key] != nil:
+		return reasonTwice
+	case r.slots[c.s] >= maxOfSession:
+		return reasonSession
+	case all >= maxCircuits:
+		return reasonFull
+	}
+	r.held[c.key] = c
+	r.slots[c.s]++
+	return ""
+}
+
+// refuse tells who asked, and logs the first refusal of each reason.
+func (r *Relay) refuse(s session, circuit uint32, reason string, err error) {
+	why := errors.New(reason)
+	if err != nil {
+		why = fmt.Errorf("%s: %w", reason, err)
+	}
+	if r.count(reason) {
+		r.log.Warn(fmt.Sprintf("a circuit that %s asked for was refused: %v; more of this kind are only counted", s.Name(), why))
+	}
+	_ = s.Send(&handshake.Drop{Circuit: circuit, Reason: reasonOf(s.LocalName(), why)}) // a dead session needs none
+}
+
+// count counts a refusal and reports whether it is the first of that reason.
+func (r *Relay) count(reason string) (first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stats.Refused == nil {
+		r.stats.Refused = map[string]uint64{}
+	}
+	r.stats.Refused[reason]++
+	return r.stats.Refused[reason] == 1
+}
+
+// setUp makes the circuit, from here to its receiver, and tells who asked for it.
+func (c *circuit) setUp() error {
+	next, j, err := c.joining()
+	if err != nil {
+		return err
+	}
+	joint, err := c.r.makers[c.ask.Kind].Begin(c.ask, j)
+	if err != nil {
+		return err
+	}
+	if !c.keep(joint) {
+		joint.Drop(errors.New("it was dropped while it was made"))
+		return nil
+	}
+	var answer *handshake.Carried
+	if next != nil {
+		if answer, err = next.ask(c.ctx, c.onward(next, joint.Next())); err != nil {
+			return err
+		}
+	}
+	if err := joint.Connect(c.ctx, answer); err != nil {
+		return err
+	}
+	p := joint.Prev()
+	p.Half.Kind, p.Half.Port, p.Half.PeerPort = c.ask.Kind, c.ask.Route[0].In, c.ask.Half.Port
+	if c.stand() {
+		err = c.s.Send(&handshake.Carried{Circuit: c.n, Room: p.Room, Half: p.Half, Write: p.Write})
+	}
+	return err
+}
+
+// joining finds where the circuit's two hops at this relay begin and end, and, where the
+// next process is to be asked, gives the hop to it its number.
+func (c *circuit) joining() (next *hop, j Joining, err error) {
+	r, self, final := c.r, c.ask.Route[0], &c.ask.Final
+	j = Joining{Last: len(c.ask.Route) == 1, Ended: c.ended, Moved: r.moved}
+	j.In = Leg{Port: r.cfg.Ports[self.In], Peer: c.ask.Half.Port, Name: c.s.Name(), Hop: c.name(), Key: c.s.HopKey()}
+	if j.In.From, j.In.To, err = r.pair(self.In, r.told(c.s, c.ask.Half.Port), c.ask.Half.Addr); err != nil {
+		return nil, j, err
+	}
+	j.Out = Leg{Port: r.cfg.Ports[self.Out], Peer: final.Port}
+	process, peer, to := final.Process, handshake.Port{Index: final.Port}, final.Addr
+	if !j.Last {
+		process, j.Out.Peer, to = c.ask.Route[1].Process, c.ask.Route[1].In, netip.Addr{}
+	}
+	if !j.Last || c.ask.Kind != handshake.LaneTCP {
+		s, err := r.neighbour(c.ctx, process, self.Out)
+		if err != nil {
+			return nil, j, err
+		}
+		if next, err = c.reach(s); err != nil {
+			return nil, j, err
+		}
+		peer = r.told(s, j.Out.Peer)
+		j.Out.Name, j.Out.Hop, j.Out.Key = s.Name(), next.name(), s.HopKey()
+	}
+	j.Out.From, j.Out.To, err = r.pair(self.Out, peer, to)
+	return next, j, err
+}
+
+// onward is what asks the next process.
+func (c *circuit) onward(next *hop, o Offer) handshake.Message {
+	o.Half.Kind, o.Half.Port = c.ask.Kind, c.ask.Route[0].Out
+	if len(c.ask.Route) == 1 {
+		o.Half.PeerPort = c.ask.Final.Port
+		return &handshake.Arrive{Circuit: next.n, Token: c.ask.Final.Token, Half: o.Half, Read: o.Read, Write: o.Write}
+	}
+	o.Half.PeerPort = c.ask.Route[1].In
+	return &handshake.Carry{
+		Circuit: next.n, Kind: c.ask.Kind, Room: o.Room, Half: o.Half, Back: o.Write,
+		Route: c.ask.Route[1:], Final: c.ask.Final,
+	}
+}
+
+// reach gives the hop to the next process its number, unless the circuit is over.
+func (c *circuit) reach(s session) (*hop, error) {
+	h, err := c.r.newHop(s, func(why error) { c.end(why, false) })
+	if err != nil {
+		return nil, err
+	}
+	c.r.mu.Lock()
+	over := c.over
+	if !over {
+		c.next = h
+	}
+	c.r.mu.Unlock()
+	if over {
+		h.drop("")
+		return nil, context.Canceled
+	}
+	return h, nil
+}
+
+// keep gives the circuit its joint, unless it is over.
+func (c *circuit) keep(j Joint) bool {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if !c.over {
+		c.joint = j
+	}
+	return !c.over
+}
+
+// stand notes that the circuit stands, unless it is over.
+func (c *circuit) stand() bool {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.over {
+		return false
+	}
+	c.stood = true
+	c.r.stats.Carried++
+	return true
+}
+
+// ended is told by the joint that it is over.
+func (c *circuit) ended(why error) {
+	if why == nil {
+		why = errCarried
+	}
+	c.end(why, false)
+}
+
+// errCarried is why a circuit ends that has carried all there was.
+var errCarried = errors.New("both ends have closed the circuit")
+
+// end ends the circuit: the other side is told, or both, and what it has goes.
+func (c *circuit) end(why error, heard bool) {
+	c.r.mu.Lock()
+	if c.over {
+		c.r.mu.Unlock()
+		return
+	}
+	c.over = true
+	if c.r.held[c.key] == c {
+		delete(c.r.held, c.key)
+	}
+	if !c.stood {
+		c.r.stats.Failed++
+	}
+	next, joint := c.next, c.joint
+	c.freeLocked()
+	c.r.mu.Unlock()
+	reason := reasonOf(c.s.LocalName(), why)
+	if !heard {
+		_ = c.s.Send(&handshake.Drop{Circuit: c.n, Reason: reason}) // a dead session needs none
+	}
+	if next != nil {
+		next.drop(reason)
+	}
+	if joint != nil {
+		joint.Drop(why)
+	}
+	c.cancel()
+	c.r.log.Debug("a circuit that was carried is over", "for", c.s.Name(), "circuit", c.n, "why", reason)
+}
+
+// settle notes that the set-up has returned.
+func (c *circuit) settle() {
+	c.cancel()
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	c.setting = false
+	c.freeLocked()
+}
+
+// freeLocked gives the slot back once nothing of the circuit is left.
+func (c *circuit) freeLocked() {
+	if !c.over || c.setting {
+		return
+	}
+	if c.r.slots[c.s]--; c.r.slots[c.s] <= 0 {
+		delete(c.r.slots, c.s)
+	}
+}
+
+// moved counts bytes.
+func (r *Relay) moved(forth, back uint64) {
+	r.forth.Add(forth)
+	r.back.Add(back)
+}

@@ -1,0 +1,155 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// hop is a hop that this process has asked for, for a lane of its own or for a circuit
+// that it carries.
+//
+//	asked ──Carried──► stands ──► over        dropped is called when it comes from the other side
+//	  └───────────── a Drop ──────►
+type hop struct {
+	key
+	r       *Relay
+	dropped func(error)
+	done    chan struct{} // closed once it is answered, or over
+
+	// guarded by Relay.mu
+	sent   bool
+	answer *handshake.Carried
+	over   bool
+	why    error
+}
+
+// newHop gives a hop its number.
+func (r *Relay) newHop(s session, dropped func(error)) (*hop, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errClosed
+	}
+	h := &hop{r: r, key: key{s: s}, dropped: dropped, done: make(chan struct{})}
+	for h.n == 0 || r.asked[h.key] != nil {
+		r.last++
+		h.n = r.last
+	}
+	r.asked[h.key] = h
+	return h, nil
+}
+
+func (r *Relay) hopOf(k key) *hop {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked[k]
+}
+
+// name is what the hop's sockets prove themselves with.
+func (k key) name() handshake.LaneName {
+	return handshake.LaneName{Session: k.s.ID(), Conn: k.n, Lane: handshake.HopLane}
+}
+
+// ask sends what asks for the hop, and waits for the answer.
+func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried, error) {
+	h.r.mu.Lock()
+	h.sent = true
+	h.r.mu.Unlock()
+	if err := h.s.Send(m); err != nil { // also of a session that ended before Gone could know the hop
+		h.lost(err)
+		return nil, err
+	}
+	select {
+	case <-h.done:
+	case <-ctx.Done():
+		err := fmt.Errorf("%s has not answered: %w", h.s.Name(), context.Cause(ctx))
+		h.drop(reasonOf(h.s.LocalName(), errors.New("it did not wait any longer")))
+		return nil, err
+	}
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	if h.answer == nil {
+		return nil, h.why
+	}
+	return h.answer, nil
+}
+
+// answered takes the answer; it reports false when none is waited for.
+func (h *hop) answered(m *handshake.Carried) bool {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	if h.over || !h.sent || h.answer != nil {
+		return false
+	}
+	h.answer = m
+	close(h.done)
+	return true
+}
+
+// lost ends the hop from the other side.
+func (h *hop) lost(why error) {
+	if stood, _, first := h.finish(why); first && stood {
+		h.dropped(why)
+	}
+}
+
+// drop ends the hop from this side. It may be called again.
+func (h *hop) drop(why string) {
+	if _, sent, first := h.finish(errors.New(why)); first && sent {
+		_ = h.s.Send(&handshake.Drop{Circuit: h.n, Asker: true, Reason: why}) // a dead session needs none
+	}
+}
+
+// finish ends the hop; first says that it was not over yet.
+func (h *hop) finish(why error) (stood, sent, first bool) {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	if h.over {
+		return false, false, false
+	}
+	h.over, h.why = true, why
+	delete(h.r.asked, h.key)
+	if h.answer == nil {
+		close(h.done)
+	}
+	return h.answer != nil, h.sent, true
+}
+
+// Carry asks for a circuit; see [lane.Circuits].
+func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped func(error)) (*lane.Asked, error) {
+	if len(m.Route) == 0 || int(port) >= len(r.cfg.Ports) {
+		return nil, fmt.Errorf("no way for a circuit: port %d of %d, %d relays", port, len(r.cfg.Ports), len(m.Route))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.ctx, cancel)()
+	s, err := r.neighbour(ctx, m.Route[0].Process, port)
+	if err != nil {
+		return nil, err
+	}
+	ask := *m
+	ask.Half.Kind, ask.Half.Port, ask.Half.PeerPort = ask.Kind, port, ask.Route[0].In
+	var from topology.Address
+	if !ask.Half.Addr.IsValid() {
+		if from, _, err = r.pair(port, r.told(s, ask.Half.PeerPort), netip.Addr{}); err != nil {
+			return nil, err
+		}
+		ask.Half.Addr, ask.Half.GIDIndex = from.Addr, uint16(from.Index)
+	}
+	h, err := r.newHop(s, dropped)
+	if err != nil {
+		return nil, err
+	}
+	ask.Circuit = h.n
+	answer, err := h.ask(ctx, &ask)
+	if err != nil {
+		return nil, err
+	}
+	return &lane.Asked{Carried: answer, From: from, Hop: h.name(), Key: s.HopKey(), Drop: h.drop}, nil
+}

@@ -1,0 +1,310 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// Limits of what is carried for others.
+const (
+	maxOfSession = 64
+	maxCircuits  = 256
+)
+
+// Waits, before TimeScale.
+const (
+	setUpWait = 10 * time.Second // for a circuit to stand, from one relay on
+	comeWait  = 10 * time.Second // for the asker of one that stands to use it
+	grace     = time.Second      // for what is under way when it is dropped
+)
+
+// Config says who this process is, and what it carries with.
+type Config struct {
+	Log       *slog.Logger // nil: nobody is told
+	Process   handshake.ProcessID
+	Node      handshake.NodeID
+	Ports     []lane.Port // by index
+	GIDs      topology.GIDPolicy
+	Data      *dataport.Endpoint // what sockets are carried with; nil: they are not
+	Verbs     Maker              // what queue pairs are; nil: they are not
+	Silence   time.Duration      // how long a socket's other end may acknowledge nothing; 0: for ever
+	TimeScale float64            // multiplies every deadline; 0: 1
+	Context   context.Context    // nothing is asked or set up once it has ended; nil: until Close
+
+	// Neighbour is the session with a process at the other end of a port's cable. It may
+	// block until the context ends.
+	Neighbour func(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error)
+	// PortsOf is what the peer of a session has told of its ports. Nil: as it did at first.
+	PortsOf func(*control.Session) []handshake.Port
+	// Refuse says why nothing is carried for others now, or nil; nil: it always is.
+	Refuse func() error
+}
+
+// Relay is a process's part in circuits: its own and others'. Its methods may be called
+// from any goroutine.
+type Relay struct {
+	cfg       Config
+	log       *slog.Logger
+	makers    map[uint8]Maker // by the kind of hops
+	neighbour func(ctx context.Context, process handshake.ProcessID, port uint8) (session, error)
+	portsOf   func(session) []handshake.Port
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+
+	forth, back atomic.Uint64 // bytes of sockets
+
+	mu       sync.Mutex // a leaf
+	closed   bool
+	last     uint32                 // number of a hop
+	asked    map[key]*hop           // of others
+	held     map[key]holder         // for others, by the numbers that they have given
+	slots    map[session]int        // circuits of each session that take a place
+	expected map[uint64]expectation // by token
+	stats    Stats
+}
+
+var _ lane.Circuits = (*Relay)(nil)
+
+// session is as much of a control.Session as circuits need.
+type session interface {
+	ID() handshake.SessionID
+	HopKey() handshake.Key
+	Peer() control.Peer
+	Name() string
+	LocalName() string
+	Send(handshake.Message) error
+}
+
+// key names a hop: its session, and the number that its asker has given it there.
+type key struct {
+	s session
+	n uint32
+}
+
+// holder is this process's part of a circuit that a peer has asked for.
+type holder interface {
+	// end ends it; heard says that the peer has said so, or cannot be told.
+	end(why error, heard bool)
+}
+
+// Stats are counts since the Relay was made, and what there is now.
+type Stats struct {
+	Now         int               // circuits that this process carries for others, or begins to
+	Carried     uint64            // that have stood
+	Failed      uint64            // that could not be made
+	Refused     map[string]uint64 // that were not begun, by reason
+	Strange     uint64            // messages about circuits that there are not
+	Forth, Back uint64            // bytes of sockets, from the asker and to it
+}
+
+// New makes a Relay.
+func New(cfg Config) *Relay {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.TimeScale == 0 {
+		cfg.TimeScale = 1
+	}
+	if cfg.Context == nil {
+		cfg.Context = context.Background()
+	}
+	r := &Relay{
+		cfg: cfg, log: cfg.Log, makers: map[uint8]Maker{},
+		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, expected: map[uint64]expectation{},
+	}
+	r.ctx, r.cancel = context.WithCancel(cfg.Context)
+	if cfg.Data != nil {
+		r.makers[handshake.LaneTCP] = &splicer{r: r, data: cfg.Data}
+	}
+	if cfg.Verbs != nil {
+		r.makers[handshake.LaneVerbs] = cfg.Verbs
+	}
+	r.neighbour = func(ctx context.Context, process handshake.ProcessID, port uint8) (session, error) {
+		s, err := cfg.Neighbour(ctx, process, port)
+		if err != nil {
+			return nil, err // not a session that is no nil
+		}
+		return s, nil
+	}
+	r.portsOf = func(s session) []handshake.Port {
+		if c, ok := s.(*control.Session); ok && cfg.PortsOf != nil {
+			return cfg.PortsOf(c)
+		}
+		return s.Peer().Ports
+	}
+	return r
+}
+
+// Message takes a message about circuits; it reports false when it is about something
+// else. It does not block.
+func (r *Relay) Message(s *control.Session, m handshake.Message) bool { return r.message(s, m) }
+
+func (r *Relay) message(s session, m handshake.Message) bool {
+	switch m := m.(type) {
+	case *handshake.Carry:
+		r.take(s, m)
+	case *handshake.Arrive:
+		r.arrived(s, m)
+	case *handshake.Carried:
+		if h := r.hopOf(key{s, m.Circuit}); h == nil || !h.answered(m) {
+			r.strange()
+		}
+	case *handshake.Drop:
+		r.drop(s, m)
+	default:
+		return false
+	}
+	return true
+}
+
+// drop takes a Drop.
+func (r *Relay) drop(s session, m *handshake.Drop) {
+	k, why := key{s, m.Circuit}, &saidError{m.Reason}
+	if m.Asker {
+		r.mu.Lock()
+		c := r.held[k]
+		r.mu.Unlock()
+		if c != nil {
+			c.end(why, true)
+			return
+		}
+	} else if h := r.hopOf(k); h != nil {
+		h.lost(why)
+		return
+	}
+	r.strange()
+}
+
+// strange counts a message about a circuit that there is not.
+func (r *Relay) strange() {
+	r.mu.Lock()
+	r.stats.Strange++
+	r.mu.Unlock()
+}
+
+// saidError is a reason that another node has given: it names that node.
+type saidError struct{ reason string }
+
+func (e *saidError) Error() string { return e.reason }
+
+// reasonOf is what others are told of an error: of this node's own, with its name.
+func reasonOf(local string, err error) string {
+	var said *saidError
+	if errors.As(err, &said) {
+		return err.Error()
+	}
+	return local + ": " + err.Error()
+}
+
+// Gone ends every circuit over a session that has ended.
+func (r *Relay) Gone(s *control.Session) { r.gone(s) }
+
+func (r *Relay) gone(s session) {
+	var held []holder
+	var asked []*hop
+	r.mu.Lock()
+	for k, c := range r.held {
+		if k.s == s {
+			held = append(held, c)
+		}
+	}
+	for k, h := range r.asked {
+		if k.s == s {
+			asked = append(asked, h)
+		}
+	}
+	r.mu.Unlock()
+	why := fmt.Errorf("its session with %s has ended", s.Name())
+	for _, c := range held {
+		c.end(why, true)
+	}
+	for _, h := range asked {
+		h.lost(why)
+	}
+}
+
+// PortDown ends every circuit that is carried for others over a port.
+func (r *Relay) PortDown(port uint8, why error) {
+	var down []*circuit
+	r.mu.Lock()
+	for _, h := range r.held {
+		if c, ok := h.(*circuit); ok && (c.ask.Route[0].In == port || c.ask.Route[0].Out == port) {
+			down = append(down, c)
+		}
+	}
+	r.mu.Unlock()
+	for _, c := range down {
+		c.end(why, false)
+	}
+}
+
+// Stats returns the counters.
+func (r *Relay) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.stats
+	s.Refused = maps.Clone(s.Refused)
+	for _, n := range r.slots {
+		s.Now += n
+	}
+	s.Forth, s.Back = r.forth.Load(), r.back.Load()
+	return s
+}
+
+// Close ends every circuit, and returns when nothing of them is left.
+func (r *Relay) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	held, asked := r.held, r.asked
+	r.held, r.asked = map[key]holder{}, map[key]*hop{}
+	clear(r.expected)
+	r.mu.Unlock()
+	r.cancel()
+	for _, c := range held {
+		c.end(errClosed, false)
+	}
+	for _, h := range asked {
+		h.drop(errClosed.Error())
+	}
+	r.wg.Wait()
+	return nil
+}
+
+var errClosed = fmt.Errorf("its process ends: %w", net.ErrClosed)
+
+// spawn starts a goroutine that Close waits for; it reports false once Close has begun.
+// A panic in f becomes caught's.
+func (r *Relay) spawn(f func(), caught func(*guard.Panic)) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.wg.Go(func() {
+		guard.Run(f, func(p *guard.Panic) {
+			r.log.Error("relay: " + p.Report())
+			caught(p)
+		})
+	})
+	return true
+}
+
+// scaled stretches a deadline on a slow machine.
+func (r *Relay) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * r.cfg.TimeScale)
+}

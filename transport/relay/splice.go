@@ -1,0 +1,283 @@
+package relay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/forkfd"
+)
+
+// splicer makes circuits of sockets: two of them at each relay, between which the kernel
+// moves the bytes.
+type splicer struct {
+	r    *Relay
+	data *dataport.Endpoint
+}
+
+// splice is a relay's part of a circuit of sockets.
+//
+//	made ──Connect──► waits for the asker's socket ──► dials the next ──► carries ──► over
+//
+// One goroutine takes it all the way; Drop only ends its context. Then what the asker sent
+// before it closed its socket has a moment to get through.
+type splice struct {
+	Joining
+	m      *splicer
+	ask    *handshake.Carry
+	port   uint16 // where the asker's socket comes in
+	tokens [2]uint64
+	call   *dataport.Call
+	ctx    context.Context
+	cancel context.CancelFunc
+	begun  chan struct{} // closed by Connect
+	came   chan struct{} // closed when the asker's socket has come
+
+	mu   sync.Mutex // a leaf
+	fd   int        // the asker's socket, -1 when there is none
+	over bool
+	next *handshake.Carried // guarded by begun
+}
+
+var _ Maker = (*splicer)(nil)
+
+// Begin listens for the asker.
+func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
+	s := &splice{Joining: j, m: m, ask: ask, fd: -1, begun: make(chan struct{}), came: make(chan struct{})}
+	for i := range s.tokens {
+		var b [8]byte
+		rand.Read(b[:])
+		s.tokens[i] = binary.NativeEndian.Uint64(b[:])
+	}
+	netdev := j.In.Port.Now().Netdev
+	end := dataport.End{
+		Name: j.In.Hop, Key: j.In.Key, Tokens: handshake.LaneTokens{Dialler: ask.Half.Token, Listener: s.tokens[0]},
+		Addr: onLink(j.In.From.Addr, netdev), Netdev: netdev,
+	}
+	var err error
+	if s.port, err = m.data.Listen(end.Addr, netdev); err != nil {
+		return nil, err
+	}
+	if s.call, err = m.data.Expect(end, s.met); err != nil {
+		return nil, err
+	}
+	s.ctx, s.cancel = context.WithCancel(m.r.ctx)
+	run := func() {
+		defer s.finish()
+		s.ended(s.carry())
+	}
+	if !m.r.spawn(run, func(p *guard.Panic) { s.ended(p) }) {
+		s.finish()
+		return nil, errClosed
+	}
+	return s, nil
+}
+
+// Next is who will dial.
+func (s *splice) Next() Offer {
+	return Offer{Half: handshake.Lane{Addr: s.Out.From.Addr, GIDIndex: uint16(s.Out.From.Index), Token: s.tokens[1]}}
+}
+
+// Connect takes note of whom to dial, once the asker has come.
+func (s *splice) Connect(_ context.Context, next *handshake.Carried) error {
+	s.next = next
+	close(s.begun)
+	return nil
+}
+
+// Prev is where the asker has to dial.
+func (s *splice) Prev() Offer {
+	return Offer{Half: handshake.Lane{Addr: s.In.From.Addr, GIDIndex: uint16(s.In.From.Index), Token: s.tokens[0], TCPPort: s.port}}
+}
+
+// Drop ends it.
+func (s *splice) Drop(error) { s.cancel() }
+
+// ended tells of the end, unless that is a Drop.
+func (s *splice) ended(err error) {
+	if s.ctx.Err() == nil {
+		s.Ended(err)
+	}
+}
+
+// met takes the asker's socket over.
+func (s *splice) met(fd int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		_ = dataport.CloseFD(fd)
+		return
+	}
+	s.fd = fd
+	close(s.came)
+}
+
+// finish gives back what is left.
+func (s *splice) finish() {
+	s.cancel()
+	s.m.data.Cancel(s.call)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	if s.fd >= 0 {
+		_ = dataport.CloseFD(s.fd)
+		s.fd = -1
+	}
+}
+
+// carry takes the circuit from its beginning to its end.
+func (s *splice) carry() (err error) {
+	select {
+	case <-s.begun:
+	case <-s.ctx.Done():
+		return nil
+	}
+	late := time.NewTimer(s.m.r.scaled(comeWait))
+	defer late.Stop()
+	select {
+	case <-s.came:
+	case <-s.ctx.Done():
+		return nil
+	case <-late.C:
+		return s.late()
+	}
+	s.mu.Lock()
+	fd := s.fd
+	s.fd = -1
+	s.mu.Unlock()
+	in, err := dataport.Conn(fd)
+	if err != nil {
+		return fmt.Errorf("take the socket of %s: %w", s.In.Name, err)
+	}
+	defer func() { hangUp(in, err) }()
+	out, err := s.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { hangUp(out, err) }()
+	return s.join(in, out)
+}
+
+// late is the error of an asker that has not come.
+func (s *splice) late() error {
+	err := fmt.Errorf("%s asked for the circuit and has not connected to %s", s.In.Name, netip.AddrPortFrom(s.In.From.Addr.Unmap(), s.port))
+	if why := s.m.data.Why(s.call); why != nil {
+		return fmt.Errorf("%w: %w", err, why)
+	}
+	return err
+}
+
+// dial connects the next hop: to another relay, or to the receiver, to whom the asker then
+// proves itself.
+func (s *splice) dial() (*net.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.m.r.scaled(setUpWait))
+	defer cancel()
+	netdev := s.Out.Port.Now().Netdev
+	from := onLink(s.Out.From.Addr, netdev)
+	var fd int
+	var err error
+	if s.next == nil {
+		to := netip.AddrPortFrom(onLink(s.ask.Final.Addr, netdev), s.ask.Final.TCPPort)
+		fd, err = s.m.data.DialHop(ctx, from, netdev, to)
+	} else {
+		end := dataport.End{
+			Name: s.Out.Hop, Key: s.Out.Key, Addr: from, Netdev: netdev,
+			Tokens: handshake.LaneTokens{Dialler: s.tokens[1], Listener: s.next.Half.Token},
+		}
+		fd, err = s.m.data.Dial(ctx, end, netip.AddrPortFrom(onLink(s.next.Half.Addr, netdev), s.next.Half.TCPPort))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return dataport.Conn(fd)
+}
+
+// join carries both ways until both are over, one of them has failed, or the circuit is
+// dropped.
+func (s *splice) join(in, out *net.TCPConn) error {
+	over := make(chan error, 2)
+	for _, way := range []struct {
+		to, from *net.TCPConn
+		moved    func(uint64)
+	}{
+		{out, in, func(n uint64) { s.Moved(n, 0) }},
+		{in, out, func(n uint64) { s.Moved(0, n) }},
+	} {
+		go guard.Run(func() { over <- pump(way.to, way.from, way.moved) }, func(p *guard.Panic) { over <- p })
+	}
+	return s.attend(in, out, over)
+}
+
+// attend waits for both ways.
+func (s *splice) attend(in, out *net.TCPConn, over <-chan error) (err error) {
+	look := time.NewTicker(s.m.r.scaled(lookEvery))
+	defer look.Stop()
+	dropped := s.ctx.Done()
+	ends := []witness{{conn: in, who: s.In.Name}, {conn: out, who: s.Out.Name}}
+	for left := 2; left > 0; {
+		var failed error
+		select {
+		case failed = <-over:
+			left--
+		case <-look.C:
+			for i := range ends {
+				failed = errors.Join(failed, ends[i].look(s.m.r.cfg.Silence))
+			}
+		case <-dropped:
+			dropped = nil
+			last := time.Now().Add(s.m.r.scaled(grace))
+			if s.m.r.ctx.Err() != nil { // the process ends
+				last = time.Unix(1, 0)
+			}
+			_, _ = in.SetDeadline(last), out.SetDeadline(last)
+		}
+		if failed != nil && err == nil {
+			err = failed
+			reset(in)
+			reset(out)
+		}
+	}
+	return err
+}
+
+const spliceBatch = 4 << 20 // bytes between two looks at the counters
+
+// pump carries one way until its end, which it passes on. The kernel moves the bytes from
+// socket to socket.
+func pump(to, from *net.TCPConn, moved func(uint64)) error {
+	for {
+		n, err := io.Copy(to, &io.LimitedReader{R: from, N: spliceBatch})
+		moved(uint64(n))
+		if err != nil {
+			return err
+		}
+		if n < spliceBatch {
+			return to.CloseWrite()
+		}
+	}
+}
+
+// reset ends a connection so that its other end hears that it broke.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = forkfd.Close(c)
+}
+
+// hangUp closes a connection, as what it was part of has ended.
+func hangUp(c *net.TCPConn, err error) {
+	if err != nil {
+		reset(c)
+		return
+	}
+	_ = forkfd.Close(c)
+}

@@ -1,0 +1,55 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lookEvery = time.Second // at what a socket's other end acknowledges
+	minLost   = 3           // packets in a row, for it to be silent
+)
+
+// witness tells whether a socket's other end acknowledges anything. One that does may be
+// as slow as it likes; of one that does not the kernel would say so after many minutes.
+type witness struct {
+	conn    *net.TCPConn
+	who     string
+	suspect time.Time // since when it has acknowledged nothing; zero when it has
+}
+
+// look returns an error when that has lasted as long as it may; 0 is for ever.
+func (w *witness) look(silence time.Duration) error {
+	raw, err := w.conn.SyscallConn()
+	if err != nil || silence == 0 {
+		return nil // closed, or not to be judged
+	}
+	var info *unix.TCPInfo
+	cerr := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	if cerr != nil || err != nil {
+		return nil // the pumps hear of it
+	}
+	now, quiet := time.Now(), time.Duration(info.Last_ack_recv)*time.Millisecond
+	switch {
+	case info.Unacked == 0 && info.Notsent_bytes == 0:
+		w.suspect = time.Time{}
+	case w.suspect.IsZero() || quiet < now.Sub(w.suspect):
+		w.suspect = now
+	case max(info.Retransmits, info.Probes) >= minLost && now.Sub(w.suspect) >= silence:
+		return fmt.Errorf("nothing was acknowledged by %s for %v; check the cable and both its ports", w.name(), now.Sub(w.suspect).Round(time.Second))
+	}
+	return nil
+}
+
+// name is the node at the other end, or its address where that is not known.
+func (w *witness) name() string {
+	if w.who != "" {
+		return w.who
+	}
+	return w.conn.RemoteAddr().String()
+}
