@@ -22,6 +22,9 @@ const (
 	setupLaneHello   = 0x85 // see LaneHello
 	setupLaneWelcome = 0x86
 
+	setupHail       = 0x87 // see Hail
+	setupHailAnswer = 0x88
+
 	setupHeader = 8
 	macSize     = 32
 	nonceSize   = 32
@@ -41,6 +44,9 @@ const (
 	RejectVersion RejectCode = 4 // this side speaks another version of the protocol
 	RejectClosed  RejectCode = 5 // the listen has been closed
 	RejectSecret  RejectCode = 6 // the listen has another secret
+
+	RejectNeighbour RejectCode = 7 // this process takes no sessions from neighbours, or not there
+	RejectKey       RejectCode = 8 // this side has another key for neighbours
 )
 
 func (c RejectCode) String() string {
@@ -51,6 +57,10 @@ func (c RejectCode) String() string {
 		return "the listen has been closed there"
 	case RejectSecret:
 		return "the listen has another secret there: the handle is damaged, or not of this run"
+	case RejectNeighbour:
+		return "the process there takes no sessions from neighbours (NCCL_MESH_RELAY=0), or not over this interface"
+	case RejectKey:
+		return "that node has another NCCL_MESH_KEY, or none"
 	case RejectSession:
 		return "the session is not known there"
 	case RejectBusy:
@@ -79,7 +89,8 @@ type Hello struct {
 	Port     uint16 // of the dialler's own listener
 	Addrs    []netip.Addr
 
-	// For a new session, the listen whose secret authenticates the exchange, and the dialler's ports.
+	// For a new session, the listen whose secret authenticates the exchange, and the dialler's ports. No listen has
+	// number 0: under that a neighbour dials, with the hail secret.
 	Listen uint32
 	Ports  []Port
 
@@ -206,6 +217,10 @@ func parseSetupHeader(h [setupHeader]byte, kinds ...uint8) (kind uint8, n int, e
 			low, high = laneHelloBody, laneHelloBody
 		case setupLaneWelcome:
 			low, high = macSize, macSize
+		case setupHail:
+			low, high = minHail, maxHail
+		case setupHailAnswer:
+			low, high = minHailAnswer, maxHailAnswer
 		}
 		if size < low || size > high {
 			return 0, 0, fmt.Errorf("message type %#02x has %d bytes, %d to %d are allowed", kind, size, low, high)
