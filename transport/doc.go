@@ -15,6 +15,7 @@
 //	transport/relay     circuits: lanes that other nodes carry, and those carried for others
 //	transport/board     what C may answer of a connection without a call of Go
 //	transport/control   one authenticated session for each pair of processes
+//	transport/hail      who is at the other end of each cable
 //	transport/dataport  where sockets of lanes come in, and are proved
 //	transport/topology  ports, addresses and cables of this node
 //	transport/fault     the kinds of errors that all rooms share

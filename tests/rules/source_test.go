@@ -39,6 +39,7 @@ var imports = map[string][]string{
 	"transport/dataport":     {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
 	"transport/limit":        {sysUnix},
 	"transport/lobby":        {"transport/forkfd"},
+	"transport/hail":         {"guard", "handshake", "transport/forkfd", "transport/limit", sysUnix},
 	"transport/topology":     {"guard", "handshake", sysUnix, netlink},
 	"transport/forkfd":       {sysUnix},
 	"handshake":              {},

@@ -68,7 +68,7 @@ func Conn(f *os.File) (*net.TCPConn, error) {
 }
 
 func (d Dialer) connect(ctx context.Context, f *os.File, fd int, to netip.AddrPort) error {
-	if err := bindToDevice(fd, d.Netdev); err != nil {
+	if err := BindToDevice(fd, d.Netdev); err != nil {
 		return err
 	}
 	if d.Addr.IsValid() {
@@ -132,10 +132,10 @@ func connected(ctx context.Context, f *os.File) error {
 	return errors.Join(err, result)
 }
 
-// bindToDevice ties a socket to an interface, so that addresses which several
+// BindToDevice ties a socket to an interface, so that addresses which several
 // interfaces answer for cannot lead its packets elsewhere. Old kernels want
 // privileges for that; routing by the address has to do then.
-func bindToDevice(fd int, netdev string) error {
+func BindToDevice(fd int, netdev string) error {
 	if netdev == "" {
 		return nil
 	}

@@ -25,7 +25,7 @@ func Listen(ctx context.Context, at netip.AddrPort, netdev string) (*Listener, e
 	var l *Listener
 	var err, bound error
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		err := c.Control(func(fd uintptr) { bound = bindToDevice(int(fd), netdev) })
+		err := c.Control(func(fd uintptr) { bound = BindToDevice(int(fd), netdev) })
 		return errors.Join(err, bound)
 	}}
 	lc.SetMultipathTCP(false)

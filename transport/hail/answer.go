@@ -1,0 +1,214 @@
+package hail
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/transport/limit"
+)
+
+// door is where questions are listened for on one interface.
+type door struct {
+	ears     [2]*socket // for IPv4 and IPv6; nil where the interface does without
+	answered window
+}
+
+// listen has a door open at every place, and at no other. The keeper calls it, and New.
+func (h *Hailer) listen() {
+	all, _ := h.places()
+	stand := make(map[place]bool)
+	for _, at := range all {
+		stand[at] = true
+		d := h.doors[at]
+		if d == nil {
+			d = &door{}
+			h.doors[at] = d
+		}
+		for i, six := range []bool{false, true} {
+			if d.ears[i] != nil {
+				continue
+			}
+			s, err := openEar(at, six, h.cfg.UDPPort)
+			if err != nil {
+				h.deaf(at, six, err)
+				continue
+			}
+			d.ears[i] = s
+			h.wg.Go(func() { guard.Run(func() { h.hear(d, s) }, h.caught) })
+		}
+	}
+	for at, d := range h.doors {
+		if !stand[at] {
+			d.close()
+			delete(h.doors, at)
+		}
+	}
+}
+
+func (d *door) close() {
+	for _, s := range d.ears {
+		if s != nil {
+			s.close()
+		}
+	}
+}
+
+// deaf logs why questions cannot be heard on an interface. An interface may do without one of the families.
+func (h *Hailer) deaf(at place, six bool, err error) {
+	what := "deaf to IPv4"
+	if six {
+		what = "deaf to IPv6"
+	}
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		if h.count.first(at.Netdev, "taken") {
+			h.log.Warn("hail: another program holds this UDP port alone: other nodes do not find this one over the interface, and no traffic is relayed there; end that program",
+				"port", h.cfg.UDPPort, "interface", at.Netdev)
+		}
+	case limit.IsOwn(err):
+		if h.count.first(at.Netdev, what) {
+			h.log.Warn("hail: other nodes do not find this one over an interface", "interface", at.Netdev, "error", err)
+		}
+	default:
+		h.log.Debug("hail: "+what, "interface", at.Netdev, "error", err)
+	}
+}
+
+// sleep pauses; it reports false when the context ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// each calls f for the datagrams that come to a socket, until that is closed. When there are too many it leaves the rest
+// of the second's to the kernel, which has no room for them.
+func (h *Hailer) each(s *socket, f func(*datagram)) {
+	d := new(datagram)
+	var w window
+	for {
+		err := s.receive(d)
+		pause := w.over(time.Now(), maxHeard)
+		switch {
+		case errors.Is(err, os.ErrClosed):
+			return
+		case err == nil:
+			f(d)
+		default:
+			pause = askEvery
+		}
+		if pause > 0 && !sleep(h.ctx, pause) {
+			return
+		}
+	}
+}
+
+// hear answers the questions that come to an ear.
+func (h *Hailer) hear(d *door, ear *socket) {
+	h.each(ear, func(q *datagram) {
+		nonce, reason, err := h.question(ear, q)
+		if reason == "" && nonce != nil && d.answered.over(time.Now(), maxAnswers) > 0 {
+			reason = reasonFlood
+		}
+		switch {
+		case reason != "":
+			h.refuse(ear.at, q.from, reason, err)
+		case nonce == nil:
+			h.count.add(func(s *Stats) { s.Own++ })
+		default:
+			to := q.from
+			h.wg.Go(func() { guard.Run(func() { h.answer(ear, to, *nonce) }, h.caught) })
+		}
+	})
+}
+
+// arrived says why a datagram cannot be of a neighbour by this place, whatever it says.
+func (at place) arrived(d *datagram) (reason string) {
+	switch {
+	case d.index != at.index:
+		return reasonPort
+	case d.hops != 255:
+		return reasonHops
+	case d.cut:
+		return reasonMalformed
+	}
+	return ""
+}
+
+// question returns what an answer has to repeat, if the datagram is a question to answer. One of this node has neither
+// that nor a reason.
+func (h *Hailer) question(ear *socket, d *datagram) (nonce *handshake.HailNonce, reason string, err error) {
+	if reason := ear.at.arrived(d); reason != "" {
+		return nil, reason, nil
+	}
+	if d.to != group(ear.six) {
+		return nil, reasonGroup, nil
+	}
+	m, err := handshake.OpenHail(h.secret, d.bytes)
+	if err != nil {
+		return nil, explain(err), err
+	}
+	if h.own(m.Node, m.Process) {
+		return nil, "", nil
+	}
+	return &m.Nonce, "", nil
+}
+
+// own reports whether this process, or another of its node, is speaking: by a second function of an adapter, say.
+func (h *Hailer) own(n handshake.NodeID, p handshake.ProcessID) bool {
+	return n == h.cfg.Node || p == h.cfg.Process
+}
+
+// answer tells who this is, in a while.
+func (h *Hailer) answer(ear *socket, to netip.AddrPort, nonce handshake.HailNonce) {
+	if !sleep(h.ctx, rand.N(answerWait)) {
+		return
+	}
+	raw, err := handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{
+		Nonce: nonce, Process: h.cfg.Process, Node: h.cfg.Node, Control: h.cfg.ControlPort,
+		Port: ear.at.Index, Name: ear.at.Netdev, Dedicated: h.cfg.Dedicated,
+	})
+	var source netip.Addr
+	if err == nil && !ear.six {
+		if source = ear.at.source(to.Addr()); !source.IsValid() {
+			err = unix.EADDRNOTAVAIL
+		}
+	}
+	if err == nil {
+		err = ear.send(raw, to, source)
+	}
+	if err != nil {
+		h.mute(ear.at, err)
+		return
+	}
+	h.count.add(func(s *Stats) { s.Answered++ })
+}
+
+// mute logs why a datagram could not be sent, if that is not because the interface is down or has no address.
+func (h *Hailer) mute(at place, err error) {
+	for _, e := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENODEV, unix.ENXIO, unix.EAGAIN, os.ErrClosed} {
+		if errors.Is(err, e) {
+			return
+		}
+	}
+	if h.count.first(at.Netdev, "mute") {
+		hint := ""
+		if errors.Is(err, unix.EPERM) {
+			hint = ": a firewall on this node keeps it back"
+		}
+		h.log.Warn("hail: cannot ask or answer on an interface"+hint, "interface", at.Netdev, "UDP port", h.cfg.UDPPort, "error", err)
+	}
+}

@@ -1,0 +1,263 @@
+package hail
+
+import (
+	"net/netip"
+	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+)
+
+// asking is one under way. All of it but done is the keeper's.
+type asking struct {
+	done    chan struct{}
+	begun   bool
+	left    int // questions
+	asked   int
+	changes uint64 // of the ports so far
+	mouths  map[mouthKey]*mouth
+}
+
+type mouthKey struct {
+	place
+	six bool
+}
+
+// mouth asks on one interface.
+type mouth struct {
+	*socket
+	source  netip.Addr // for IPv4
+	nonce   handshake.HailNonce
+	raw     []byte // the question
+	changes uint64 // of the ports before it was opened
+}
+
+// keep is the goroutine that opens and closes sockets, and asks.
+func (h *Hailer) keep() {
+	next := time.NewTimer(time.Hour)
+	next.Stop()
+	defer next.Stop()
+	var a *asking
+	defer func() {
+		for _, d := range h.doors {
+			d.close()
+		}
+		h.mu.Lock()
+		h.closed = true // if it ends by a panic
+		a, h.asking = h.asking, nil
+		h.mu.Unlock()
+		if a != nil {
+			a.hush()
+			close(a.done)
+		}
+	}()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-h.wake:
+			h.mu.Lock()
+			changed := h.changed
+			h.changed, a = false, h.asking
+			changes := h.changes
+			h.mu.Unlock()
+			if changed && a != nil {
+				a.hush()
+				a.begun, a.left, a.asked = false, questions, 0
+			}
+			if changed || a != nil && !a.begun {
+				h.listen()
+			}
+			if a != nil && !a.begun {
+				a.begun, a.changes = true, changes
+				next.Reset(0)
+			}
+		case <-next.C:
+			if h.ask(a) {
+				next.Reset(h.scaled(askEvery))
+			}
+		}
+	}
+}
+
+// hush closes the sockets of an asking.
+func (a *asking) hush() {
+	for _, m := range a.mouths {
+		m.close()
+	}
+	a.mouths = nil
+}
+
+// ask asks once on every interface; false when the asking is over.
+func (h *Hailer) ask(a *asking) bool {
+	_, places := h.places()
+	all := h.heardAt(places)
+	if a.left == 0 || a.asked >= fewest && all {
+		return !h.over(a, all)
+	}
+	a.left, a.asked = a.left-1, a.asked+1
+	for _, at := range places {
+		for _, six := range []bool{true, false} {
+			if m := h.mouth(a, mouthKey{at, six}); m == nil {
+				continue
+			} else if err := m.send(m.raw, netip.AddrPortFrom(group(six), h.cfg.UDPPort), m.source); err != nil {
+				h.mute(at, err)
+			} else {
+				h.count.add(func(s *Stats) { s.Asked++ })
+			}
+		}
+	}
+	return true
+}
+
+// over ends an asking, unless the ports have changed meanwhile.
+func (h *Hailer) over(a *asking, all bool) bool {
+	h.mu.Lock()
+	over := !h.changed
+	if over {
+		h.asking, h.full, h.all, h.ended = nil, true, all, time.Now()
+	}
+	h.mu.Unlock()
+	if over {
+		a.hush()
+		close(a.done)
+	}
+	return over
+}
+
+// heardAt reports whether somebody has been heard at each of some places, and there is one.
+func (h *Hailer) heardAt(places []place) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, at := range places {
+		if c := h.known[at.Index]; c == nil || len(c.processes) == 0 && !c.crowd {
+			return false
+		}
+	}
+	return len(places) > 0
+}
+
+// mouth returns the socket of an asking for a place, if it can have one.
+func (h *Hailer) mouth(a *asking, k mouthKey) *mouth {
+	if m := a.mouths[k]; m != nil {
+		return m
+	}
+	m := &mouth{nonce: handshake.NewHailNonce(), changes: a.changes}
+	if !k.six {
+		if m.source = k.source(netip.Addr{}); !m.source.IsValid() {
+			return nil
+		}
+	}
+	var err error
+	m.raw, err = handshake.SealHail(h.secret, &handshake.Hail{Nonce: m.nonce, Process: h.cfg.Process, Node: h.cfg.Node, Port: k.Index, Name: k.Netdev})
+	if err == nil {
+		m.socket, err = openMouth(k.place, k.six, m.source)
+	}
+	if err != nil {
+		if k.six {
+			h.log.Debug("hail: cannot ask over IPv6", "interface", k.Netdev, "error", err)
+		} else {
+			h.mute(k.place, err)
+		}
+		return nil
+	}
+	if a.mouths == nil {
+		a.mouths = make(map[mouthKey]*mouth)
+	}
+	a.mouths[k] = m
+	h.wg.Go(func() { guard.Run(func() { h.each(m.socket, func(d *datagram) { h.told(m, d) }) }, h.caught) })
+	return m
+}
+
+// told takes what comes to a mouth.
+func (h *Hailer) told(m *mouth, d *datagram) {
+	answer, reason, err := h.judge(m, d)
+	fresh := false
+	if answer != nil {
+		fresh, reason = h.heard(m, answer, d.from.Addr())
+	}
+	switch {
+	case reason != "":
+		h.refuse(m.at, d.from, reason, err)
+	case answer == nil:
+		h.count.add(func(s *Stats) { s.Own++ })
+	default:
+		h.count.add(func(s *Stats) { s.Heard++ })
+	}
+	if fresh && h.cfg.Heard != nil {
+		h.cfg.Heard()
+	}
+}
+
+// judge returns the answer that a datagram is. One of this node is neither that nor refused.
+func (h *Hailer) judge(m *mouth, d *datagram) (answer *handshake.HailAnswer, reason string, err error) {
+	if reason := m.at.arrived(d); reason != "" {
+		return nil, reason, nil
+	}
+	if m.six && (!d.to.IsLinkLocalUnicast() || !d.from.Addr().IsLinkLocalUnicast()) || !m.six && d.to != m.source {
+		return nil, reasonGroup, nil
+	}
+	said, err := handshake.OpenHailAnswer(h.secret, d.bytes)
+	switch {
+	case err != nil:
+		return nil, explain(err), err
+	case said.Nonce != m.nonce:
+		return nil, reasonNonce, nil
+	case h.own(said.Node, said.Process):
+		return nil, "", nil
+	}
+	return &said, "", nil
+}
+
+// heard takes down who has answered from an address. fresh says that he was not known by this place.
+func (h *Hailer) heard(m *mouth, said *handshake.HailAnswer, from netip.Addr) (fresh bool, reason string) {
+	at := m.at
+	if from.Is6() {
+		from = from.WithZone(at.Netdev)
+	}
+	n := &Neighbour{
+		Port: at.Index, Name: at.Netdev, Process: said.Process, Node: said.Node, Dedicated: said.Dedicated,
+		PeerPort: said.Port, PeerName: said.Name, Control: netip.AddrPortFrom(from, said.Control),
+	}
+	fresh, crowd, reason := h.enter(m.changes, n)
+	if crowd && h.count.first(at.Netdev, "crowd") {
+		h.log.Warn("hail: more nodes answer on this interface than a cable has ends: it leads to a switch, and is not relayed over", "interface", at.Netdev, "nodes", maxNodes+1)
+	}
+	if fresh {
+		h.log.Debug("hail: a neighbour", "interface", at.Netdev, "process", n.Process, "node", n.Node, "interface there", n.PeerName, "control", n.Control)
+	}
+	return fresh, reason
+}
+
+// enter adds a neighbour, unless he is known, the ports have changed since he was asked, or there are too many.
+func (h *Hailer) enter(changes uint64, n *Neighbour) (fresh, crowd bool, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.changes != changes {
+		return false, false, ""
+	}
+	c := h.known[n.Port]
+	if c == nil {
+		c = &cable{processes: make(map[handshake.ProcessID]*Neighbour), nodes: make(map[handshake.NodeID]int)}
+		h.known[n.Port] = c
+	}
+	if c.crowd {
+		return false, false, ""
+	}
+	if old := c.processes[n.Process]; old != nil {
+		if old.Node == n.Node && old.Control.Addr().Is4() && n.Control.Addr().Is6() {
+			old.Control = n.Control // an address of IPv4 may be that of several cables
+		}
+		return false, false, ""
+	}
+	if c.nodes[n.Node] >= maxProcesses {
+		return false, false, reasonMany
+	}
+	if c.nodes[n.Node] == 0 && len(c.nodes) >= maxNodes {
+		c.crowd, c.processes, c.nodes = true, nil, nil
+		return false, true, ""
+	}
+	c.processes[n.Process] = n
+	c.nodes[n.Node]++
+	return true, false, ""
+}

@@ -1,0 +1,452 @@
+package hail
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
+)
+
+// hang bounds every wait of these tests; it decides nothing else.
+const hang = 5 * time.Minute
+
+var equalAddrs = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
+
+// book is a log to look into.
+type book struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *book) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *book) count(s string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.text.String(), s)
+}
+
+// newHailer makes one with a log, by default without a port.
+func newHailer(t *testing.T, change func(*Config)) (*Hailer, *book) {
+	t.Helper()
+	b := &book{}
+	cfg := Config{
+		Process: handshake.ProcessID{1}, Node: handshake.NodeID{1}, ControlPort: 4711, TimeScale: 0.1,
+		Ports: func() []Port { return nil },
+		Log:   slog.New(slog.NewTextHandler(b, nil)),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h, b
+}
+
+// freePort is a UDP port that nobody has.
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+func descriptors() int {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	return len(fds)
+}
+
+func marks() (n int) {
+	addr, bits := forkfd.Table()
+	words := unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), bits/64)
+	for i := range words {
+		for w := atomic.LoadUint64(&words[i]); w != 0; w &= w - 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// held is what a process has open.
+type held struct{ Goroutines, Descriptors, Marks int }
+
+func holding() held { return held{runtime.NumGoroutine(), descriptors(), marks()} }
+
+// poller makes the descriptors that Go keeps for itself.
+func poller() {
+	if c, err := net.ListenUDP("udp4", nil); err == nil {
+		_ = c.Close()
+	}
+}
+
+// eventually polls what has no event to wait for.
+func eventually(f func() bool) error {
+	for start := time.Now(); !f(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(start) > hang {
+			return fmt.Errorf("still waiting after %v", hang)
+		}
+	}
+	return nil
+}
+
+var (
+	cableAt = place{Port{Index: 3, Netdev: "prev", RDMA: true}, 7}
+	ll      = netip.MustParseAddr("fe80::1")
+	peerLL  = netip.MustParseAddr("fe80::2")
+	peerV4  = netip.MustParseAddr("10.0.0.2")
+	ownV4   = netip.MustParseAddr("10.0.0.1")
+)
+
+func must(raw []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// TestQuestion says which datagrams are answered, and why not the others.
+func TestQuestion(t *testing.T) {
+	h, _ := newHailer(t, func(c *Config) { c.Key = []byte("k") })
+	ask := func(change func(*handshake.Hail)) []byte {
+		m := &handshake.Hail{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Name: "next"}
+		if change != nil {
+			change(m)
+		}
+		return must(handshake.SealHail(h.secret, m))
+	}
+	version := ask(nil)
+	version[2]++
+	tests := []struct {
+		name   string
+		change func(*datagram)
+		reason string
+		own    bool
+	}{
+		{"a question", nil, "", false},
+		{"sent to this node alone", func(d *datagram) { d.to = ll }, reasonGroup, false},
+		{"sent to another group", func(d *datagram) { d.to = netip.MustParseAddr("ff02::1") }, reasonGroup, false},
+		{"by another interface", func(d *datagram) { d.index = 8 }, reasonPort, false},
+		{"by no interface that is known", func(d *datagram) { d.index = 0 }, reasonPort, false},
+		{"through a router", func(d *datagram) { d.hops = 254 }, reasonHops, false},
+		{"with the usual hop limit", func(d *datagram) { d.hops = 64 }, reasonHops, false},
+		{"with a hop limit that is not known", func(d *datagram) { d.hops = 0 }, reasonHops, false},
+		{"too long", func(d *datagram) { d.cut = true }, reasonMalformed, false},
+		{"too short", func(d *datagram) { d.bytes = d.bytes[:20] }, reasonMalformed, false},
+		{"empty", func(d *datagram) { d.bytes = nil }, reasonMalformed, false},
+		{"of another protocol", func(d *datagram) { d.bytes = []byte("M-SEARCH * HTTP/1.1\r\n\r\n") }, reasonMalformed, false},
+		{"of another version", func(d *datagram) { d.bytes = version }, reasonVersion, false},
+		{"without the key", func(d *datagram) {
+			d.bytes = must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Node: handshake.NodeID{2}}))
+		}, reasonMAC, false},
+		{"an answer", func(d *datagram) {
+			d.bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{Node: handshake.NodeID{2}, Control: 1}))
+		}, reasonMalformed, false},
+		{"of this node", func(d *datagram) { d.bytes = ask(func(m *handshake.Hail) { m.Node = h.cfg.Node }) }, "", true},
+		{"of this process", func(d *datagram) { d.bytes = ask(func(m *handshake.Hail) { m.Process = h.cfg.Process }) }, "", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := &datagram{bytes: ask(nil), from: netip.AddrPortFrom(peerLL, 9), to: group6, index: 7, hops: 255}
+			if tt.change != nil {
+				tt.change(d)
+			}
+			nonce, reason, _ := h.question(&socket{at: cableAt, six: true}, d)
+			if reason != tt.reason || (nonce == nil) != (tt.own || tt.reason != "") {
+				t.Errorf("nonce %v, reason %q; want %q, own %v", nonce, reason, tt.reason, tt.own)
+			}
+			if nonce != nil && *nonce != (handshake.HailNonce{5}) {
+				t.Errorf("nonce %v", *nonce)
+			}
+		})
+	}
+}
+
+// TestJudge says which answers count.
+func TestJudge(t *testing.T) {
+	h, _ := newHailer(t, nil)
+	say := func(change func(*handshake.HailAnswer)) []byte {
+		m := &handshake.HailAnswer{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 80}
+		if change != nil {
+			change(m)
+		}
+		return must(handshake.SealHailAnswer(h.secret, m))
+	}
+	tests := []struct {
+		name   string
+		six    bool
+		change func(*datagram)
+		reason string
+		own    bool
+	}{
+		{"over IPv4", false, nil, "", false},
+		{"over IPv6", true, nil, "", false},
+		{"to all", true, func(d *datagram) { d.to = group6 }, reasonGroup, false},
+		{"to another address of this node", false, func(d *datagram) { d.to = peerV4 }, reasonGroup, false},
+		{"from an address of the whole net", true, func(d *datagram) {
+			d.from = netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), 9)
+		}, reasonGroup, false},
+		{"by another interface", false, func(d *datagram) { d.index = 8 }, reasonPort, false},
+		{"through a router", false, func(d *datagram) { d.hops = 254 }, reasonHops, false},
+		{"of an earlier question", false, func(d *datagram) {
+			d.bytes = say(func(m *handshake.HailAnswer) { m.Nonce = handshake.HailNonce{4} })
+		}, reasonNonce, false},
+		{"a question", false, func(d *datagram) { d.bytes = must(handshake.SealHail(h.secret, &handshake.Hail{})) }, reasonMalformed, false},
+		{"under another key", false, func(d *datagram) {
+			d.bytes = must(handshake.SealHailAnswer(handshake.HailSecret([]byte("k")), &handshake.HailAnswer{Control: 1}))
+		}, reasonMAC, false},
+		{"of this node", false, func(d *datagram) {
+			d.bytes = say(func(m *handshake.HailAnswer) { m.Node = h.cfg.Node })
+		}, "", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := &mouth{socket: &socket{at: cableAt, six: tt.six}, source: ownV4, nonce: handshake.HailNonce{5}}
+			d := &datagram{bytes: say(nil), from: netip.AddrPortFrom(peerV4, 9), to: ownV4, index: 7, hops: 255}
+			if tt.six {
+				d.from, d.to = netip.AddrPortFrom(peerLL, 9), ll
+			}
+			if tt.change != nil {
+				tt.change(d)
+			}
+			answer, reason, _ := h.judge(m, d)
+			if reason != tt.reason || (answer == nil) != (tt.own || tt.reason != "") {
+				t.Errorf("answer %v, reason %q; want %q, own %v", answer, reason, tt.reason, tt.own)
+			}
+		})
+	}
+}
+
+// TestHeard: who answers is known until the ports change, once, by the address that is sure to be on the cable.
+func TestHeard(t *testing.T) {
+	told := 0
+	h, _ := newHailer(t, func(c *Config) { c.Heard = func() { told++ } })
+	m := &mouth{socket: &socket{at: cableAt, six: true}, source: ownV4, nonce: handshake.HailNonce{5}}
+	hear := func(process, node byte, from netip.Addr) {
+		m.six = from.Is6()
+		d := &datagram{from: netip.AddrPortFrom(from, 9), to: ownV4, index: 7, hops: 255}
+		if m.six {
+			d.to = ll
+		}
+		d.bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{
+			Nonce: m.nonce, Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Control: 80, Port: 5, Name: "next", Dedicated: process == 4,
+		}))
+		h.told(m, d)
+	}
+	want := func(process, node byte, control string) Neighbour {
+		return Neighbour{Port: 3, Name: "prev", Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Dedicated: process == 4,
+			PeerPort: 5, PeerName: "next", Control: netip.MustParseAddrPort(control)}
+	}
+	hear(3, 2, peerV4)
+	hear(4, 2, peerLL)
+	hear(4, 2, peerV4)
+	if diff := cmp.Diff([]Neighbour{want(3, 2, "10.0.0.2:80"), want(4, 2, "[fe80::2%prev]:80")}, h.Neighbours(), equalAddrs); diff != "" || told != 2 {
+		t.Errorf("told %d times, want 2 (-want +got):\n%s", told, diff)
+	}
+	hear(3, 2, peerLL)
+	if diff := cmp.Diff(want(3, 2, "[fe80::2%prev]:80"), h.Neighbours()[0], equalAddrs); diff != "" || told != 2 {
+		t.Errorf("told %d times, want 2 (-want +got):\n%s", told, diff)
+	}
+	h.Forget(handshake.ProcessID{3})
+	h.Forget(handshake.ProcessID{9})
+	if diff := cmp.Diff([]Neighbour{want(4, 2, "[fe80::2%prev]:80")}, h.Neighbours(), equalAddrs); diff != "" {
+		t.Errorf("after one was forgotten (-want +got):\n%s", diff)
+	}
+	for p := range byte(maxProcesses) {
+		hear(100+p, 2, peerLL)
+	}
+	if got, refused := len(h.Neighbours()), h.Stats().Refused[reasonMany]; got != maxProcesses || refused != 1 {
+		t.Errorf("%d processes of one node, %d refused; want %d and 1", got, refused, maxProcesses)
+	}
+	h.Changed()
+	hear(3, 2, peerLL) // an answer to what was asked before
+	if got := h.Neighbours(); len(got) != 0 {
+		t.Errorf("after the ports changed: %v", got)
+	}
+}
+
+// TestSwitch: what leads to more nodes than a cable can is no cable, and that is said once.
+func TestSwitch(t *testing.T) {
+	h, b := newHailer(t, nil)
+	m := &mouth{socket: &socket{at: cableAt}}
+	other := &mouth{socket: &socket{at: place{Port{Index: 4, Netdev: "next"}, 8}}}
+	h.heard(other, &handshake.HailAnswer{Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 1}, peerV4)
+	for n := range byte(maxNodes + 4) {
+		h.heard(m, &handshake.HailAnswer{Process: handshake.ProcessID{2 + n}, Node: handshake.NodeID{2 + n}, Control: 1}, peerV4)
+		want := int(n) + 1
+		if want > maxNodes {
+			want = 0
+		}
+		if got := len(h.Neighbours()) - 1; got != want {
+			t.Errorf("%d neighbours of %d nodes", got, n+1)
+		}
+	}
+	if got := b.count("leads to a switch"); got != 1 {
+		t.Errorf("%d lines about a switch", got)
+	}
+}
+
+// TestPlaces: an interface stands once, for the device that has it.
+func TestPlaces(t *testing.T) {
+	h, _ := newHailer(t, func(c *Config) {
+		c.Ports = func() []Port {
+			return []Port{{Index: 1}, {Index: 2, Netdev: "lo"}, {Index: 3, Netdev: "none-such"}, {Index: 4, Netdev: "lo", RDMA: true}, {Index: 5, Netdev: "lo", RDMA: true}}
+		}
+	})
+	all, running := h.places()
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Port{{Index: 4, Netdev: "lo", RDMA: true}}
+	got := func(places []place) (ports []Port) {
+		for _, p := range places {
+			if p.index != lo.Index {
+				t.Errorf("index %d, want %d", p.index, lo.Index)
+			}
+			ports = append(ports, p.Port)
+		}
+		return ports
+	}
+	if diff := cmp.Diff(want, got(all)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if lo.Flags&net.FlagRunning != 0 {
+		if diff := cmp.Diff(want, got(running)); diff != "" {
+			t.Errorf("running (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestRefusedConfig(t *testing.T) {
+	for _, cfg := range []Config{{Ports: func() []Port { return nil }}, {ControlPort: 1}} {
+		if h, err := New(cfg); err == nil {
+			t.Errorf("%+v was taken", cfg)
+			_ = h.Close()
+		}
+	}
+}
+
+func TestWindow(t *testing.T) {
+	var w window
+	start := time.Now()
+	for i := range 10 {
+		want := time.Duration(0)
+		if i >= 3 {
+			want = time.Second - time.Duration(i)*time.Millisecond
+		}
+		if got := w.over(start.Add(time.Duration(i)*time.Millisecond), 3); got != want {
+			t.Errorf("count %d: %v, want %v", i+1, got, want)
+		}
+	}
+	if got := w.over(start.Add(time.Second), 3); got != 0 {
+		t.Errorf("in the next second: %v", got)
+	}
+}
+
+// TestCloseLeavesNothing: while it asks, after, and again.
+func TestCloseLeavesNothing(t *testing.T) {
+	poller()
+	before := holding()
+	for _, wait := range []bool{false, true} {
+		h, _ := newHailer(t, func(c *Config) {
+			c.Ports = func() []Port { return []Port{{Index: 1, Netdev: "lo"}} }
+			c.UDPPort, c.TimeScale = freePort(t), 0.01
+		})
+		h.Changed()
+		h.Hail()
+		done := h.Done()
+		if wait {
+			<-done
+		}
+		for range 2 {
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		<-done
+		h.Hail()
+		<-h.Done()
+	}
+	if err := eventually(func() bool { return holding() == before }); err != nil {
+		t.Errorf("holding %+v, %+v before: %v", holding(), before, err)
+	}
+}
+
+// TestTakenPort: one line, that names the port.
+func TestTakenPort(t *testing.T) {
+	c, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	port := c.LocalAddr().(*net.UDPAddr).Port
+	h, b := newHailer(t, func(c *Config) {
+		c.Ports = func() []Port { return []Port{{Index: 1, Netdev: "lo"}} }
+		c.UDPPort = uint16(port)
+	})
+	h.Hail()
+	<-h.Done()
+	if got := b.count(fmt.Sprintf("port=%d interface=lo", port)); got != 1 || b.count("another program holds this UDP port") != 1 {
+		t.Errorf("%d lines name port %d:\n%s", got, port, b.text.String())
+	}
+}
+
+// TestSharedPort: processes of one node listen side by side.
+func TestSharedPort(t *testing.T) {
+	port := freePort(t)
+	for range 3 {
+		_, b := newHailer(t, func(c *Config) {
+			c.Ports = func() []Port { return []Port{{Index: 1, Netdev: "lo"}} }
+			c.UDPPort = port
+		})
+		if got := b.count("level=WARN"); got != 0 {
+			t.Errorf("warnings:\n%s", b.text.String())
+		}
+	}
+}
+
+// TestControlMessages: what the kernel did not write is not read.
+func TestControlMessages(t *testing.T) {
+	info := unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: 7, Addr: [4]byte{224, 0, 0, 254}})
+	for n := range info {
+		var d datagram
+		d.read(info[:n])
+		if n < len(info)-4 && d.index != 0 {
+			t.Errorf("%d of %d bytes: interface %d", n, len(info), d.index)
+		}
+	}
+	var d datagram
+	d.read(info)
+	if d.index != 7 || d.to != group4 {
+		t.Errorf("interface %d, to %v", d.index, d.to)
+	}
+}
