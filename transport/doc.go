@@ -10,6 +10,7 @@
 //	transport/message   send and receive halves: requests, grants, the split into parts
 //	transport/bundle    the lanes of one connection: set-up, proof, how they fail, come back and end
 //	transport/path      which ways lead to a peer, and how much of them a connection gets
+//	transport/mesh      the map of the mesh, and routes to nodes that no cable joins to this one
 //	transport/lane      a lane: state, memory, what it tells; the shape of a carrier
 //	transport/lane/...  verbs and tcp, which carry lanes
 //	transport/relay     circuits: lanes that other nodes carry, and those carried for others
@@ -33,6 +34,7 @@
 //	who looks for a way that lacks          mend.go; the lanes join by bundle's join.go
 //	which goroutine may call this           below; lane and bundle say it of themselves
 //	who tells which lane carried what       message, trace.go; then profiler.go in ncclnet
+//	which route is preferred                mesh, route.go
 //	where would another carrier go          beside lane/verbs; lane's comment says what it has to have
 //
 // # Goroutines and locks

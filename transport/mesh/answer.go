@@ -1,0 +1,110 @@
+package mesh
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+)
+
+// Limits of what others may ask. A node of a mesh has as many questions under way as nodes ask at once.
+const (
+	maxOpen = handshake.MaxMapNodes     // of one session
+	maxJobs = 4 * handshake.MaxMapNodes // in all, besides those that wait for the same answer
+	maxSeen = 256
+)
+
+// job is a question of somebody else that is passed on. Others of the same kind, as of several processes of a node, wait
+// for the same answer.
+type job struct {
+	*asking
+	key string
+	to  []awaited // under Mesh.mu: who wants to know
+}
+
+// Asked answers a question, later, as neighbours are asked before. One that has come before is answered at once, with
+// nothing but this node: it goes round.
+func (m *Mesh) Asked(s Session, q *handshake.AskMap) {
+	own := m.Own()
+	key := kind(q.Asked)
+	m.mu.Lock()
+	m.counts.Asked++
+	again := m.rememberLocked(q.Query)
+	j := m.jobs[key]
+	if again || m.open[s] >= maxOpen || j == nil && len(m.jobs) >= maxJobs {
+		m.counts.Curt++
+		m.mu.Unlock()
+		m.answer(awaited{s, q.Query}, []handshake.MapNode{m.own()})
+		return
+	}
+	m.open[s]++
+	begin := j == nil
+	if begin {
+		j = &job{asking: newAsking(m, q.Query, own.Node, q.Asked), key: key}
+		m.jobs[key] = j
+	}
+	j.to = append(j.to, awaited{s, q.Query})
+	m.mu.Unlock()
+	if begin {
+		m.Background(func() { j.do(len(q.Asked)) })
+	}
+}
+
+// kind is the same for questions that are put to the same nodes.
+func kind(asked []handshake.NodeID) string {
+	sorted := slices.Clone(asked)
+	slices.SortFunc(sorted, func(a, b handshake.NodeID) int { return bytes.Compare(a[:], b[:]) })
+	var b []byte
+	for _, n := range slices.Compact(sorted) {
+		b = append(b, n[:]...)
+	}
+	return string(b)
+}
+
+// rememberLocked reports whether a question was seen before.
+func (m *Mesh) rememberLocked(query [16]byte) (again bool) {
+	if slices.Contains(m.seen[:], query) {
+		return true
+	}
+	m.seen[m.turn%maxSeen] = query
+	m.turn++
+	return false
+}
+
+// do asks the neighbours and answers with what has come in time.
+func (j *job) do(asked int) {
+	m := j.mesh
+	ctx, cancel := context.WithTimeout(m.Context, m.patience(asked))
+	defer cancel()
+	_ = fault.Guarded(m.Log, "pass a question for the map on", func() error { j.run(ctx, false); return nil })
+	m.mu.Lock()
+	told, to := j.toldLocked(), j.to
+	j.forgetLocked()
+	delete(m.jobs, j.key)
+	for _, w := range to {
+		if m.open[w.session]--; m.open[w.session] == 0 {
+			delete(m.open, w.session)
+		}
+	}
+	m.mu.Unlock()
+	nodes := nearest(m.own(), told)
+	for _, w := range to {
+		m.answer(w, nodes)
+	}
+}
+
+// patience is how long others may take: less for each node that was asked before, so that an answer reaches those who
+// asked while they still wait.
+func (m *Mesh) patience(asked int) time.Duration {
+	left := max(handshake.MaxMapNodes+1-asked, 1)
+	return m.scaled(answerWait) * time.Duration(left) / (handshake.MaxMapNodes + 1)
+}
+
+func (m *Mesh) answer(to awaited, nodes []handshake.MapNode) {
+	if err := to.session.Send(&handshake.Map{Query: to.query, Nodes: nodes}); err != nil {
+		m.Log.Debug("no answer to a question for the map", "reason", err)
+	}
+}

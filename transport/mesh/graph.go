@@ -1,0 +1,123 @@
+package mesh
+
+import (
+	"cmp"
+	"slices"
+
+	"ncclmesh/handshake"
+)
+
+// graph is the nodes that cables join to this one.
+type graph struct {
+	nodes  []*handshake.MapNode // this node, then the others, the nearest first
+	cables [][]cable            // of each node, by name
+}
+
+// cable is one, from one end.
+type cable struct {
+	near, far end
+	mbps      uint32 // of the slower end
+	rdma      bool   // at both ends
+}
+
+// end is where a cable is plugged in. A port that meets several others, behind a switch or as one function of an adapter
+// among two, has as many cables, which share what it carries.
+type end struct {
+	node int // index in graph.nodes
+	port uint8
+	name string
+}
+
+// newGraph makes a graph of what this node and others tell of themselves. Of what is told twice of a node, the word of
+// a process that does nothing but relay counts, else the first; of this node, only its own.
+func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
+	entries := map[handshake.NodeID]*handshake.MapNode{own.Node: own}
+	for i := range told {
+		n := &told[i]
+		if old := entries[n.Node]; old == nil || old != own && n.Dedicated && !old.Dedicated {
+			entries[n.Node] = n
+		}
+	}
+	links := map[handshake.NodeID][]handshake.MapLink{} // by name, of the nodes looked at
+	sorted := func(n *handshake.MapNode) []handshake.MapLink {
+		if _, ok := links[n.Node]; !ok {
+			links[n.Node] = sortLinks(n.Links)
+		}
+		return links[n.Node]
+	}
+	g := &graph{nodes: []*handshake.MapNode{own}}
+	index := map[handshake.NodeID]int{own.Node: 0}
+	for i := 0; i < len(g.nodes); i++ {
+		here := g.nodes[i]
+		g.cables = append(g.cables, nil)
+		for _, l := range sorted(here) {
+			peer := entries[l.Peer]
+			if peer == nil || peer == here {
+				continue
+			}
+			back, ok := find(sorted(peer), l.PeerName, here.Node, l.Name)
+			if !ok {
+				continue
+			}
+			j, known := index[l.Peer]
+			if !known {
+				if len(g.nodes) == handshake.MaxMapNodes {
+					continue
+				}
+				j = len(g.nodes)
+				index[l.Peer] = j
+				g.nodes = append(g.nodes, peer)
+			}
+			g.cables[i] = append(g.cables[i], cable{
+				near: end{i, l.Port, l.Name}, far: end{j, back.Port, back.Name},
+				mbps: min(l.Mbps, back.Mbps), rdma: l.RDMA && back.RDMA,
+			})
+		}
+	}
+	return g
+}
+
+// index is a node's in the graph, -1 if no cable leads to it.
+func (g *graph) index(id handshake.NodeID) int {
+	return slices.IndexFunc(g.nodes, func(n *handshake.MapNode) bool { return n.Node == id })
+}
+
+// sortLinks returns links by name, each once.
+func sortLinks(links []handshake.MapLink) []handshake.MapLink {
+	sorted := slices.Clone(links)
+	slices.SortStableFunc(sorted, compareLinks)
+	return slices.CompactFunc(sorted, func(a, b handshake.MapLink) bool { return compareLinks(a, b) == 0 })
+}
+
+func compareLinks(a, b handshake.MapLink) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.PeerName, b.PeerName), slices.Compare(a.Peer[:], b.Peer[:]))
+}
+
+// find returns the link of that name to a peer's of that name.
+func find(sorted []handshake.MapLink, name string, peer handshake.NodeID, peerName string) (handshake.MapLink, bool) {
+	i, ok := slices.BinarySearchFunc(sorted, handshake.MapLink{Name: name, Peer: peer, PeerName: peerName}, compareLinks)
+	if !ok {
+		return handshake.MapLink{}, false
+	}
+	return sorted[i], true
+}
+
+// nearest cuts what was told to as many nodes as a map holds, this node first, and those to which cables lead before
+// those that nobody else knows.
+func nearest(own handshake.MapNode, told []handshake.MapNode) []handshake.MapNode {
+	var nodes []handshake.MapNode
+	has := map[handshake.NodeID]bool{}
+	add := func(n *handshake.MapNode) {
+		if !has[n.Node] && len(nodes) < handshake.MaxMapNodes {
+			has[n.Node] = true
+			nodes = append(nodes, *n)
+		}
+	}
+	for _, n := range newGraph(&own, told).nodes {
+		add(n)
+	}
+	for i := range told {
+		add(&told[i])
+	}
+	return nodes
+}

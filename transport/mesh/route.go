@@ -1,0 +1,119 @@
+package mesh
+
+import (
+	"math"
+
+	"ncclmesh/handshake"
+)
+
+// maxTogether is how many routes a connection uses at once.
+const maxTogether = 4
+
+// Route is a way to a node through others.
+type Route struct {
+	Port     uint8           // own, Port.Index, at which it begins
+	Via      []handshake.Hop // the relays, at least one
+	PeerName string          // the target's interface, at which it ends
+	Mbps     uint32          // of the slowest cable
+	Names    []string        // host names of the relays, for people
+	Spare    bool            // for when others fail: it is longer than they are, or one too many
+}
+
+// routes returns the ways to a node, the one to prefer first: through the fewest relays, then the widest, then through
+// those that no other route goes through. No two share a port of any node. rdma asks for queue pairs all the way.
+func (g *graph) routes(target handshake.NodeID, rdma bool) []Route {
+	goal := g.index(target)
+	if goal <= 0 {
+		return nil
+	}
+	s := search{graph: g, goal: goal, rdma: rdma, used: map[end]bool{}, relays: make([]bool, len(g.nodes))}
+	var all []Route
+	for way := s.next(); way != nil; way = s.next() {
+		r := g.route(way)
+		r.Spare = len(all) >= maxTogether || len(all) > 0 && len(r.Via) > len(all[0].Via)
+		all = append(all, r)
+	}
+	return all
+}
+
+// route describes a way from this node.
+func (g *graph) route(way []cable) Route {
+	last := way[len(way)-1]
+	r := Route{Port: way[0].near.port, PeerName: last.far.name, Mbps: last.mbps}
+	for i, c := range way[:len(way)-1] {
+		n := g.nodes[c.far.node]
+		r.Via = append(r.Via, handshake.Hop{Process: n.Process, Node: n.Node, In: c.far.port, Out: way[i+1].near.port})
+		r.Names = append(r.Names, n.Hostname)
+		r.Mbps = min(r.Mbps, c.mbps)
+	}
+	return r
+}
+
+// search finds one way after the other.
+type search struct {
+	*graph
+	goal   int
+	rdma   bool
+	used   map[end]bool // by the ways that were found
+	relays []bool       // that they go through
+}
+
+// usable reports whether a way may go over a cable. Those between the two nodes themselves are no matter of relays.
+func (s *search) usable(c cable) bool {
+	direct := min(c.near.node, c.far.node) == 0 && max(c.near.node, c.far.node) == s.goal
+	return !direct && (c.rdma || !s.rdma) && !s.used[c.near] && !s.used[c.far]
+}
+
+// next returns the next best way, and nil when there is none.
+func (s *search) next() []cable {
+	order, far, width := s.measure()
+	if far[0] < 0 {
+		return nil
+	}
+	for _, i := range order[1:] {
+		for _, c := range s.cables[i] {
+			if s.usable(c) && far[c.far.node] == far[i]-1 {
+				width[i] = max(width[i], min(c.mbps, width[c.far.node]))
+			}
+		}
+	}
+	var way []cable
+	for at := 0; at != s.goal; at = way[len(way)-1].far.node {
+		var best *cable
+		for i := range s.cables[at] {
+			c := &s.cables[at][i]
+			if !s.usable(*c) || far[c.far.node] != far[at]-1 || min(c.mbps, width[c.far.node]) < width[0] {
+				continue
+			}
+			if best == nil || s.relays[best.far.node] && !s.relays[c.far.node] {
+				best = c
+			}
+		}
+		way = append(way, *best)
+	}
+	for _, c := range way {
+		s.used[c.near], s.used[c.far] = true, true
+		s.relays[c.far.node] = c.far.node != s.goal
+	}
+	return way
+}
+
+// measure returns the nodes from which the goal can be reached, the nearest to it first; of each node how many cables
+// away that is, -1 if it cannot be; and widths, of which only the goal's is known.
+func (s *search) measure() (order, far []int, width []uint32) {
+	far, width = make([]int, len(s.nodes)), make([]uint32, len(s.nodes))
+	for i := range far {
+		far[i] = -1
+	}
+	far[s.goal], width[s.goal] = 0, math.MaxUint32
+	order = []int{s.goal}
+	for i := 0; i < len(order); i++ {
+		for _, c := range s.cables[order[i]] {
+			if n := c.far.node; s.usable(c) && far[n] < 0 {
+				far[n] = far[order[i]] + 1
+				order = append(order, n)
+			}
+		}
+	}
+	return order, far, width
+}

@@ -1,0 +1,66 @@
+package mesh
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+)
+
+// noRoute is the error of a node to which nobody knows a way.
+func (m *Mesh) noRoute(a *asking, target handshake.NodeID, rdma bool) error {
+	own := m.own()
+	m.mu.Lock()
+	told := a.toldLocked()
+	var knew, silent []string
+	for _, q := range a.questions {
+		switch at := "the node at " + q.peer.Name; {
+		case q.answer != nil:
+			knew = append(knew, fmt.Sprintf("%s (at %s)", q.answer[0].Hostname, q.peer.Name))
+		case q.err != nil:
+			silent = append(silent, fmt.Sprintf("%s could not be asked: %s", at, oneLine(q.err)))
+		default:
+			silent = append(silent, at+" did not answer")
+		}
+	}
+	m.mu.Unlock()
+	g := newGraph(&own, told)
+	var say []string
+	if len(knew) > 0 {
+		say = append(say, fmt.Sprintf("asked %s, %s", strings.Join(knew, ", "), g.lack(target, rdma)))
+	}
+	say = append(say, silent...)
+	if names := deaf(m.Ports(), own.Links); len(names) > 0 {
+		say = append(say, "nobody was heard on "+strings.Join(names, ", "))
+	}
+	if len(say) == 0 {
+		say = append(say, "this node has no port with a cable")
+	}
+	return fmt.Errorf("%w: no way through other nodes: %s. Check the cables, and that each node between runs a process of the job, or ncclmesh relay", fault.ErrUnreachable, strings.Join(say, "; "))
+}
+
+// lack says what the map has too little of.
+func (g *graph) lack(target handshake.NodeID, rdma bool) string {
+	switch {
+	case rdma && len(g.routes(target, false)) > 0:
+		return "but on every way a cable is not RDMA at both ends"
+	case g.index(target) > 0:
+		return "but only a cable of this node leads there"
+	}
+	return "and no cable is known that leads there"
+}
+
+// deaf are the ports on which nobody was heard.
+func deaf(ports []Port, links []handshake.MapLink) []string {
+	var names []string
+	for _, p := range ports {
+		if !slices.ContainsFunc(links, func(l handshake.MapLink) bool { return l.Port == p.Index && l.Name == p.Name }) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
