@@ -97,45 +97,52 @@ func (a *asking) survey() {
 func (a *asking) run(ctx context.Context, thorough bool) {
 	m := a.mesh
 	began := m.hail()
-	pause(ctx, m.Hail.Done(), time.Until(began.Add(m.scaled(gatherWait))))
-	settle := time.NewTimer(time.Until(began.Add(m.scaled(settleWait))))
-	defer settle.Stop()
-	settled := false
+	pause(ctx, m.Hail.Done(), began.Add(m.scaled(gatherWait)))
+	settle, cancel := context.WithDeadline(ctx, began.Add(m.scaled(settleWait)))
+	defer cancel()
 	for ctx.Err() == nil {
 		m.hail() // anew, if a port has changed
-		done, news := m.Hail.Done(), m.events()
-		heardAll := closed(done) // before it is looked who was
+		news := m.events()
+		done, late := m.Hail.Done(), settle.Done()
+		heardAll, settled := closed(done), closed(late) // before it is looked who was heard
 		if heardAll {
 			done = nil
 		}
-		a.more(ctx)
-		m.mu.Lock()
-		if (heardAll || settled) && !a.settled {
-			a.settled = true
-			m.wakeLocked()
-			news = m.news
+		if settled {
+			late = nil
 		}
-		end := a.forgotten || a.answeredLocked() && (heardAll || settled && !thorough)
-		m.mu.Unlock()
-		if end {
+		a.more(ctx)
+		if a.check(heardAll || settled, heardAll || settled && !thorough) {
 			return
 		}
 		select {
 		case <-news:
 		case <-done:
-		case <-settle.C:
-			settled = true
+		case <-late:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// pause waits, unless the channel is closed before.
-func pause(ctx context.Context, c <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// check takes note of whether more neighbours are likely, and reports whether those that were asked were all and have
+// answered.
+func (a *asking) check(settled, all bool) (end bool) {
+	m := a.mesh
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if settled && !a.settled {
+		a.settled = true
+		m.wakeLocked()
+	}
+	return a.forgotten || all && a.answeredLocked()
+}
+
+// pause waits, unless the channel is closed before. A context serves as its timer, as everywhere here: of a channel's timer
+// that is due several goroutines may take note at once, which the race detector in a bubble of synctest does not survive.
+func pause(ctx context.Context, c <-chan struct{}, until time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	select {
-	case <-timer.C:
 	case <-c:
 	case <-ctx.Done():
 	}

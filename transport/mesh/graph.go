@@ -9,8 +9,9 @@ import (
 
 // graph is the nodes that cables join to this one.
 type graph struct {
-	nodes  []*handshake.MapNode // this node, then the others, the nearest first
-	cables [][]cable            // of each node, by name
+	nodes   []*handshake.MapNode // this node, then the others, the nearest first
+	cables  [][]cable            // of each node, by name
+	entries map[handshake.NodeID]*handshake.MapNode
 }
 
 // cable is one, from one end.
@@ -28,13 +29,12 @@ type end struct {
 	name string
 }
 
-// newGraph makes a graph of what this node and others tell of themselves. Of what is told twice of a node, the word of
-// a process that does nothing but relay counts, else the first; of this node, only its own.
+// newGraph makes a graph of what this node and others tell. Of this node, only its own word counts.
 func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
 	entries := map[handshake.NodeID]*handshake.MapNode{own.Node: own}
 	for i := range told {
 		n := &told[i]
-		if old := entries[n.Node]; old == nil || old != own && n.Dedicated && !old.Dedicated {
+		if old := entries[n.Node]; old == nil || old != own && better(n, old) {
 			entries[n.Node] = n
 		}
 	}
@@ -45,7 +45,7 @@ func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
 		}
 		return links[n.Node]
 	}
-	g := &graph{nodes: []*handshake.MapNode{own}}
+	g := &graph{nodes: []*handshake.MapNode{own}, entries: entries}
 	index := map[handshake.NodeID]int{own.Node: 0}
 	for i := 0; i < len(g.nodes); i++ {
 		here := g.nodes[i]
@@ -75,6 +75,15 @@ func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
 		}
 	}
 	return g
+}
+
+// better reports whether what is told of a node once more counts instead of what was told before: the word of a process
+// that does nothing but relay does, and of the same process that which knows more, as it was asked later.
+func better(n, old *handshake.MapNode) bool {
+	if n.Dedicated != old.Dedicated {
+		return n.Dedicated
+	}
+	return n.Process == old.Process && len(n.Links) > len(old.Links)
 }
 
 // index is a node's in the graph, -1 if no cable leads to it.
@@ -113,11 +122,12 @@ func nearest(own handshake.MapNode, told []handshake.MapNode) []handshake.MapNod
 			nodes = append(nodes, *n)
 		}
 	}
-	for _, n := range newGraph(&own, told).nodes {
+	g := newGraph(&own, told)
+	for _, n := range g.nodes {
 		add(n)
 	}
 	for i := range told {
-		add(&told[i])
+		add(g.entries[told[i].Node])
 	}
 	return nodes
 }

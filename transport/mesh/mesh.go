@@ -173,35 +173,36 @@ func (m *Mesh) events() <-chan struct{} {
 // It returns when all neighbours have answered, or some time after the first way was found; when none is found, once
 // everybody has answered who is likely to. Who asks meanwhile waits for the same answers.
 func (m *Mesh) Routes(ctx context.Context, target handshake.NodeID, rdma bool) ([]Route, error) {
+	enough := ctx // until there are routes
 	var asked *asking
-	var enough <-chan time.Time
-	waited := false
 	for first := true; ; first = false {
 		a, state := m.current()
 		if a != asked {
-			asked, enough, waited = a, nil, false
+			asked, enough = a, ctx
 		}
 		own := m.own()
 		routes := newGraph(&own, state.told).routes(target, rdma)
 		switch {
-		case len(routes) > 0 && (waited || state.over || state.complete):
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("%w: given up while looking for a route", fault.ErrUsage)
+		case m.Context.Err() != nil:
+			return nil, fmt.Errorf("%w: closed while looking for a route", fault.ErrUsage)
+		case len(routes) > 0 && (state.over || state.complete || enough.Err() != nil):
 			return routes, nil
 		case len(routes) == 0 && state.over && first && state.stale:
 			m.renew(a)
 			continue
 		case len(routes) == 0 && state.over:
 			return nil, m.noRoute(a, target, rdma)
-		case len(routes) > 0 && enough == nil:
-			enough = time.After(m.scaled(enoughWait))
+		case len(routes) > 0 && enough == ctx:
+			patience, cancel := context.WithTimeout(ctx, m.scaled(enoughWait))
+			defer cancel()
+			enough = patience
 		}
 		select {
 		case <-state.news:
-		case <-enough:
-			waited = true
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: given up while looking for a route", fault.ErrUsage)
+		case <-enough.Done():
 		case <-m.Context.Done():
-			return nil, fmt.Errorf("%w: closed while looking for a route", fault.ErrUsage)
 		}
 	}
 }
