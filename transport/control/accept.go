@@ -37,6 +37,11 @@ const (
 	reasonSecret    = "wrong secret"
 	reasonSession   = "unknown session"
 	reasonFrame     = "frame with a wrong MAC"
+
+	reasonNeighbour  = "a neighbour, which are not served"
+	reasonNeighbours = "too many neighbours"
+	reasonKey        = "a neighbour with another key"
+	reasonCable      = "a neighbour, not over a cable"
 )
 
 // accept takes connections until the listener is closed.
@@ -139,12 +144,9 @@ func explain(err error) (reason string, reject handshake.RejectCode) {
 
 // welcome makes a new session.
 func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
-	secret, reason, reject, err := e.secret(hello.Listen)
+	netdev, reason, reject, err := e.admit(v, x, hello)
 	if err != nil {
 		return reason, reject, err
-	}
-	if err := x.Verify(secret[:]); err != nil {
-		return reasonSecret, handshake.RejectSecret, err
 	}
 	raw, keys, err := x.SayWelcome(&handshake.Welcome{
 		Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname, Ports: e.ports(),
@@ -164,11 +166,13 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 		return reason, 0, err
 	}
 	e.lobby.Leave(v)
-	s := e.newSession(keys, false, Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports})
+	s := e.newSession(keys, false, netdev, Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports})
 	s.owed.Store(hello.Listen)
 	s.know(v.Source.Addr(), hello.Port, true)
-	for _, a := range hello.Addrs {
-		s.know(a, hello.Port, false)
+	if !s.Neighbour() {
+		for _, a := range hello.Addrs {
+			s.know(a, hello.Port, false)
+		}
 	}
 	if err := e.add(s); err != nil {
 		return "", 0, err
@@ -177,6 +181,22 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 	s.attach(l, 0)
 	e.log.Debug("control: accepted a session", "session", s.id, "peer", s.peer.Hostname, "remote", v.Source)
 	return "", 0, nil
+}
+
+// admit checks a Hello that asks for a new session. netdev is the interface that a neighbour has come by. Otherwise it
+// returns what to count, and to tell the dialler.
+func (e *Endpoint) admit(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello) (netdev, reason string, reject handshake.RejectCode, err error) {
+	if hello.Listen == neighbourListen {
+		return e.admitNeighbour(v, x)
+	}
+	secret, reason, reject, err := e.secret(hello.Listen)
+	if err != nil {
+		return "", reason, reject, err
+	}
+	if err := x.Verify(secret[:]); err != nil {
+		return "", reasonSecret, handshake.RejectSecret, err
+	}
+	return "", "", 0, nil
 }
 
 // welcomeBack continues a session over a new link.
@@ -189,6 +209,13 @@ func (e *Endpoint) welcomeBack(v *lobby.Stranger, x *handshake.Exchange, hello *
 	}
 	if err := x.Verify(s.resume[:]); err != nil {
 		return reasonSecret, 0, err
+	}
+	if s.Neighbour() {
+		if netdev, err := e.cable(v.Conn); err != nil {
+			return reasonCable, 0, err
+		} else if netdev != s.netdev {
+			return reasonCable, 0, fmt.Errorf("its session is over %s, and it came over %s", s.netdev, netdev)
+		}
 	}
 	e.lobby.Leave(v)
 	reject, err := s.readmit(v.Conn, in, x, hello.Received)

@@ -17,8 +17,22 @@ import (
 	"ncclmesh/transport/limit"
 )
 
-// dial is an attempt to make a session, which everybody waits for who wants the same process.
-type dial struct {
+// target is whom to dial: a process, by a handle, or as the neighbour at the other end of the cable at netdev.
+type target struct {
+	process handshake.ProcessID
+	netdev  string // "" by a handle
+}
+
+// invitation is what a session is dialled with.
+type invitation struct {
+	target
+	secret handshake.Secret
+	listen uint32
+	addrs  []netip.AddrPort
+}
+
+// attempt is one to make a session, which everybody waits for who wants the same.
+type attempt struct {
 	done chan struct{}
 	s    *Session // set before done is closed
 	err  error
@@ -28,24 +42,32 @@ type dial struct {
 // Dial returns the session with the process that made the handle, new or old. It gives up when ctx ends, when every
 // address that answers refuses, or when none has answered for LaneWait; the error is then a *PeerError.
 func (e *Endpoint) Dial(ctx context.Context, h handshake.Handle) (*Session, error) {
+	in := &invitation{target: target{process: h.Process}, secret: h.Secret, listen: h.Listen}
+	for _, a := range h.Addrs {
+		in.addrs = append(in.addrs, netip.AddrPortFrom(a.Unmap(), h.Port))
+	}
+	return e.dial(ctx, in)
+}
+
+func (e *Endpoint) dial(ctx context.Context, in *invitation) (*Session, error) {
 	for {
 		e.mu.Lock()
 		if e.closing {
 			e.mu.Unlock()
 			return nil, fmt.Errorf("control: dial: %w", net.ErrClosed)
 		}
-		if s := e.dialled[h.Process]; s != nil && s.Alive() {
+		if s := e.dialled[in.target]; s != nil && s.Alive() {
 			e.mu.Unlock()
 			return s, nil
 		}
-		d := e.dials[h.Process]
+		d := e.dials[in.target]
 		if d == nil {
-			d = &dial{done: make(chan struct{})}
-			e.dials[h.Process] = d
+			d = &attempt{done: make(chan struct{})}
+			e.dials[in.target] = d
 			e.wg.Add(1)
 			e.mu.Unlock()
 			defer e.wg.Done()
-			e.lead(ctx, h, d)
+			e.lead(ctx, in, d)
 			return d.s, d.err
 		}
 		e.mu.Unlock()
@@ -61,14 +83,14 @@ func (e *Endpoint) Dial(ctx context.Context, h handshake.Handle) (*Session, erro
 }
 
 // lead makes the attempt d.
-func (e *Endpoint) lead(ctx context.Context, h handshake.Handle, d *dial) {
-	d.s, d.err = e.newDialled(ctx, h)
+func (e *Endpoint) lead(ctx context.Context, in *invitation, d *attempt) {
+	d.s, d.err = e.newDialled(ctx, in)
 	if d.err != nil {
 		var peer *PeerError
 		d.own = ctx.Err() != nil || errors.As(d.err, &peer) && slices.ContainsFunc(peer.Tries, func(t Try) bool { return refusedListen(t.Err) })
 	}
 	e.mu.Lock()
-	delete(e.dials, h.Process)
+	delete(e.dials, in.target)
 	e.mu.Unlock()
 	close(d.done)
 }
@@ -85,30 +107,30 @@ func refusedListen(err error) bool {
 }
 
 // newDialled makes a new session.
-func (e *Endpoint) newDialled(caller context.Context, h handshake.Handle) (*Session, error) {
+func (e *Endpoint) newDialled(caller context.Context, in *invitation) (*Session, error) {
 	ctx, cancel := context.WithTimeout(caller, e.scaled(e.cfg.LaneWait))
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 
 	sr := &search{
-		process: h.Process,
+		target:  in.target,
 		stagger: e.scaled(dialStagger),
 		hello: func(x *handshake.Exchange) ([]byte, error) {
-			return x.SayHello(h.Secret[:], &handshake.Hello{
+			return x.SayHello(in.secret[:], &handshake.Hello{
 				Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname,
-				Port: e.port, Addrs: e.addrs,
-				Listen: h.Listen, Ports: e.ports(),
+				Port: e.port, Addrs: e.addrsFor(in.netdev),
+				Listen: in.listen, Ports: e.ports(),
 			})
 		},
 	}
-	for _, a := range h.Addrs {
-		sr.addrs = append(sr.addrs, address{netip.AddrPortFrom(a.Unmap(), h.Port), false})
+	for _, a := range in.addrs {
+		sr.addrs = append(sr.addrs, address{a, false})
 	}
 	var last []Try
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		won, tries := e.round(ctx, sr)
 		if won != nil {
-			return e.begin(h, won)
+			return e.begin(in, won)
 		}
 		if last == nil || ctx.Err() == nil {
 			last = tries
@@ -117,10 +139,10 @@ func (e *Endpoint) newDialled(caller context.Context, h handshake.Handle) (*Sess
 		hope := !final && silent(tries)
 		if !hope || !sleep(ctx, e.scaled(pause)) {
 			if own := ownFault(last); own != nil && hope && caller.Err() == nil {
-				return nil, fmt.Errorf("control: node %s cannot dial process %.8v: %w", e.cfg.Hostname, h.Process, own)
+				return nil, fmt.Errorf("control: node %s cannot dial process %.8v: %w", e.cfg.Hostname, in.process, own)
 			}
 			return nil, fmt.Errorf("control: %w", &PeerError{
-				Local: e.cfg.Hostname, Process: h.Process, Tries: last, Cause: caller.Err(), Dead: !hope,
+				Local: e.cfg.Hostname, Process: in.process, Netdev: in.netdev, Tries: last, Cause: caller.Err(), Dead: !hope,
 			})
 		}
 	}
@@ -136,11 +158,11 @@ func silent(tries []Try) bool {
 }
 
 // begin turns a completed exchange into a session.
-func (e *Endpoint) begin(h handshake.Handle, won *answer) (*Session, error) {
+func (e *Endpoint) begin(in *invitation, won *answer) (*Session, error) {
 	w := won.welcome
-	s := e.newSession(won.keys, true, Peer{Process: w.Process, Node: w.Node, Hostname: w.Hostname, Ports: w.Ports})
-	for _, a := range h.Addrs {
-		s.know(a, h.Port, false)
+	s := e.newSession(won.keys, true, in.netdev, Peer{Process: w.Process, Node: w.Node, Hostname: w.Hostname, Ports: w.Ports})
+	for _, a := range in.addrs {
+		s.know(a.Addr(), a.Port(), false)
 	}
 	s.know(won.addr.Addr(), won.addr.Port(), true)
 	if err := e.add(s); err != nil {
@@ -155,7 +177,7 @@ func (e *Endpoint) begin(h handshake.Handle, won *answer) (*Session, error) {
 
 // search is one way to find a process.
 type search struct {
-	process handshake.ProcessID
+	target
 	addrs   []address
 	stagger time.Duration
 	known   bool // the process has been seen; see Try.final
@@ -264,7 +286,7 @@ func (r *round) dial(ctx context.Context) {
 	addr := r.left[0]
 	r.left = r.left[1:]
 	r.pending++
-	go guard.Run(func() { r.answers <- r.e.call(ctx, r.process, addr) }, func(p *guard.Panic) {
+	go guard.Run(func() { r.answers <- r.e.call(ctx, r.target, addr) }, func(p *guard.Panic) {
 		r.e.caught(p)
 		r.answers <- &answer{addr: addr, err: p}
 	})
@@ -303,9 +325,9 @@ func (r *round) fail(a *answer) {
 }
 
 // call dials one address and reads what its listener says first.
-func (e *Endpoint) call(ctx context.Context, process handshake.ProcessID, addr address) *answer {
+func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 	a := &answer{addr: addr}
-	if a.conn, a.err = connect(ctx, addr.AddrPort); a.err != nil {
+	if a.conn, a.err = connect(ctx, to.netdev, addr.AddrPort); a.err != nil {
 		a.err = limit.Own(a.err)
 		return a
 	}
@@ -313,7 +335,7 @@ func (e *Endpoint) call(ctx context.Context, process handshake.ProcessID, addr a
 	a.in = bufio.NewReader(a.conn)
 	raw, err := handshake.ReadChallenge(a.in)
 	if err == nil {
-		a.x, err = handshake.NewDialler(process, raw)
+		a.x, err = handshake.NewDialler(to.process, raw)
 	}
 	if err != nil {
 		var version *handshake.VersionError

@@ -17,6 +17,15 @@
 // The peer is dead when an address that was known to be its own refuses, or belongs to another process, and no other
 // address answers. When addresses only stay silent, the session tries again until Config.LaneWait.
 //
+// # Neighbours
+//
+// A process at the other end of a cable may be dialled without a handle (DialNeighbour), under a secret that all nodes have
+// or, where no key is set, that everybody knows: then what it proves is that it is at the other end of that cable. The
+// dialler's socket is bound to the interface, the listener binds its own to the one that the connection has come by, and
+// takes nothing from behind a router. Such a session lives and dies with its interface and one address at either end. It
+// is never given to one who dials a handle, nor is it lost for another session; there is one for each process and
+// interface on the side that dials.
+//
 // # Strangers
 //
 // The listener is open to everyone, so every byte is hostile until a MAC has been verified. A connection that

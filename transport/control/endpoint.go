@@ -55,6 +55,12 @@ type Config struct {
 	// given up: what is lost is the network between the two processes, and not the cables. Nil: it never does.
 	Moved func(s *Session) uint64
 
+	// NeighbourSecret authenticates the sessions of neighbours. Nil: they are refused.
+	NeighbourSecret *handshake.Secret
+	// Cable reports whether neighbours may dial by an interface. It keeps those out who are not at the other end of a cable,
+	// where the secret does not. Nil: by none.
+	Cable func(netdev string) bool
+
 	bind netip.AddrPort // where to listen; tests choose, the zero value is an ephemeral port everywhere
 }
 
@@ -96,8 +102,8 @@ type Endpoint struct {
 	closed   bool       // no goroutine starts any more
 	listens  map[uint32]*Listen
 	made     uint32 // listens so far; they are numbered in turn from a random start
-	dials    map[handshake.ProcessID]*dial
-	dialled  map[handshake.ProcessID]*Session // by whom they lead to, who has proved it with the secret of his listen
+	dials    map[target]*attempt
+	dialled  map[target]*Session // by whom they lead to, who has proved it with the secret of his listen; neighbours apart
 	sessions map[sessionKey]*Session
 }
 
@@ -131,8 +137,8 @@ func New(cfg Config) (*Endpoint, error) {
 		addrs:    addrs,
 		lobby:    lobby.Lobby{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
 		listens:  make(map[uint32]*Listen),
-		dials:    make(map[handshake.ProcessID]*dial),
-		dialled:  make(map[handshake.ProcessID]*Session),
+		dials:    make(map[target]*attempt),
+		dialled:  make(map[target]*Session),
 		sessions: make(map[sessionKey]*Session),
 	}
 	var err error
@@ -197,6 +203,14 @@ func (e *Endpoint) spawn(f func()) bool {
 // caught logs a panic, of which nothing but the loss of a stranger comes.
 func (e *Endpoint) caught(p *guard.Panic) { e.log.Error("control: " + p.Report()) }
 
+// addrsFor is where a peer may dial this process: a neighbour only at the address that the session has.
+func (e *Endpoint) addrsFor(netdev string) []netip.Addr {
+	if netdev != "" {
+		return nil
+	}
+	return e.addrs
+}
+
 // sleep pauses; it reports false when the context ended meanwhile.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -217,7 +231,7 @@ func (e *Endpoint) add(s *Session) error {
 		return net.ErrClosed
 	}
 	if s.dialled {
-		e.dialled[s.peer.Process] = s
+		e.dialled[target{s.peer.Process, s.netdev}] = s
 	}
 	e.sessions[sessionKey{s.id, s.dialled}] = s
 	e.wg.Go(func() { guard.Run(s.dispatch, s.caught) })
@@ -228,8 +242,8 @@ func (e *Endpoint) add(s *Session) error {
 func (e *Endpoint) remove(s *Session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.dialled[s.peer.Process] == s {
-		delete(e.dialled, s.peer.Process)
+	if to := (target{s.peer.Process, s.netdev}); e.dialled[to] == s {
+		delete(e.dialled, to)
 	}
 	delete(e.sessions, sessionKey{s.id, s.dialled})
 }
@@ -277,7 +291,7 @@ func (e *Endpoint) Close() error {
 
 var errUnconfirmed = errors.New("closed before the peer confirmed the end of the session")
 
-// Sessions returns the sessions there are now, of either direction.
+// Sessions returns the sessions there are now, of either direction, those with neighbours too.
 func (e *Endpoint) Sessions() []*Session {
 	e.mu.Lock()
 	defer e.mu.Unlock()

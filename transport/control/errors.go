@@ -24,8 +24,9 @@ type PeerError struct {
 	Local   string // this node
 	Peer    string // the other one, if its name is known
 	Process handshake.ProcessID
-	Dead    bool  // there was a definite no, rather than silence
-	Cause   error // what came before: why the last link broke, why the caller gave up; may be nil
+	Netdev  string // at whose cable it is a neighbour; "" if a handle leads to it
+	Dead    bool   // there was a definite no, rather than silence
+	Cause   error  // what came before: why the last link broke, why the caller gave up; may be nil
 	Tries   []Try
 }
 
@@ -55,6 +56,8 @@ func (e *PeerError) Error() string {
 		fmt.Fprintf(&b, " (after: %v)", e.Cause)
 	}
 	switch {
+	case !e.Dead && e.Netdev != "":
+		fmt.Fprintf(&b, "; check the cable at %s, and that no firewall is in the way", e.Netdev)
 	case !e.Dead:
 		b.WriteString("; check that both nodes are up and that one of these addresses can be reached from here (NCCL_SOCKET_IFNAME chooses the interface)")
 	case e.Refused(): // and has said why

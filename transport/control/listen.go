@@ -25,7 +25,7 @@ func (e *Endpoint) Listen() (*Listen, error) {
 	if e.closing {
 		return nil, fmt.Errorf("control: listen: %w", net.ErrClosed)
 	}
-	for l.ID == 0 || e.listens[l.ID] != nil {
+	for l.ID == neighbourListen || e.listens[l.ID] != nil {
 		e.made++
 		l.ID = e.firstListen + e.made
 	}

@@ -12,9 +12,9 @@ import (
 	"ncclmesh/handshake"
 )
 
-// know remembers an address of the peer's listener, the sure ones first.
+// know remembers an address of the peer's listener, the sure ones first. A neighbour's may mean something only on its link.
 func (s *Session) know(a netip.Addr, port uint16, sure bool) {
-	if port == 0 || handshake.Dialable(a) != nil {
+	if port == 0 || s.netdev == "" && handshake.Dialable(a) != nil {
 		return
 	}
 	to := netip.AddrPortFrom(a.Unmap(), port)
@@ -68,7 +68,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 		addrs := slices.Clone(s.addrs)
 		s.mu.Unlock()
 		won, tries := e.round(ctx, &search{
-			process: s.peer.Process,
+			target:  target{s.peer.Process, s.netdev},
 			addrs:   addrs,
 			stagger: e.scaled(backStagger),
 			known:   true,
@@ -83,7 +83,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			return
 		}
 		if slices.ContainsFunc(tries, func(t Try) bool { return t.final(true) }) {
-			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Cause: cause, Tries: tries, Dead: true})
+			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Netdev: s.netdev, Cause: cause, Tries: tries, Dead: true})
 			return
 		}
 		if now := s.moved(); now != moved {
@@ -98,7 +98,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 				s.end(fmt.Errorf("control: node %s cannot dial process %.8v on node %s: %w (after: %w)", s.LocalName(), s.peer.Process, s.Name(), own, cause))
 				return
 			}
-			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Cause: cause, Tries: tries})
+			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Netdev: s.netdev, Cause: cause, Tries: tries})
 			return
 		}
 		if !sleep(ctx, e.scaled(pause)) {
@@ -147,7 +147,7 @@ func (s *Session) helloAgain(x *handshake.Exchange) ([]byte, error) {
 	}
 	raw, err := x.SayHello(s.resume[:], &handshake.Hello{
 		Process: s.e.cfg.Process, Node: s.e.cfg.Node, Hostname: s.e.cfg.Hostname,
-		Port: s.e.port, Addrs: s.e.addrs,
+		Port: s.e.port, Addrs: s.e.addrsFor(s.netdev),
 		Session: s.id, Accepted: !s.dialled, Received: s.received,
 	})
 	s.helloSent = err == nil

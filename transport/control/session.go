@@ -40,6 +40,7 @@ type Session struct {
 	id      handshake.SessionID
 	resume  handshake.Key
 	dialled bool
+	netdev  string        // of the cable to a neighbour; "" of a session that a handle made
 	owed    atomic.Uint32 // see Owed
 	peer    Peer
 	ended   chan struct{} // closed after Dead has returned
@@ -80,8 +81,8 @@ type outgoing struct {
 	at   time.Time // when it was queued
 }
 
-func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, peer Peer) *Session {
-	s := &Session{e: e, id: keys.Session, resume: keys.Resume, dialled: dialled, peer: peer, ended: make(chan struct{})}
+func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, netdev string, peer Peer) *Session {
+	s := &Session{e: e, id: keys.Session, resume: keys.Resume, dialled: dialled, netdev: netdev, peer: peer, ended: make(chan struct{})}
 	s.event.L = &s.mu
 	e.names.note(peer.Hostname, peer.Node)
 	s.alive.Store(true)
@@ -106,6 +107,10 @@ func (s *Session) Owed() uint32 { return s.owed.Load() }
 
 // Dialled reports whether this side dialled the session.
 func (s *Session) Dialled() bool { return s.dialled }
+
+// Neighbour reports whether the session is with a neighbour, as such: with whoever is at the other end of a cable, and
+// knows the key if there is one. No handle has invited it.
+func (s *Session) Neighbour() bool { return s.netdev != "" }
 
 // String names the peer for people.
 func (s *Session) String() string {

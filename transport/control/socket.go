@@ -20,9 +20,9 @@ func withFD(c syscall.Conn, f func(int)) {
 	}
 }
 
-// connect opens a connection.
-func connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
-	f, err := forkfd.Dialer{}.Dial(ctx, to)
+// connect opens a connection, from an interface if one is named: then to somebody on its link.
+func connect(ctx context.Context, netdev string, to netip.AddrPort) (*net.TCPConn, error) {
+	f, err := forkfd.Dialer{Netdev: netdev}.Dial(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +42,13 @@ func connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 		// Reset since: the kernel no longer knows the addresses.
 		_ = forkfd.Close(conn)
 		return nil, os.NewSyscallError("connect", unix.ECONNRESET)
+	}
+	if netdev != "" {
+		withFD(conn, func(fd int) { err = stayOnLink(fd, to.Addr(), false) })
+		if err != nil {
+			_ = forkfd.Close(conn)
+			return nil, err
+		}
 	}
 	return conn, nil
 }

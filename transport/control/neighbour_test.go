@@ -1,0 +1,287 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/handshake"
+)
+
+var public = handshake.HailSecret(nil)
+
+// wired makes the loopback interface a cable, over which neighbours with the public secret are served.
+func wired(c *Config) {
+	c.NeighbourSecret = &public
+	c.Cable = func(netdev string) bool { return netdev == "lo" }
+}
+
+func (n *node) neighbour(to *node, secret handshake.Secret) (*Session, error) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), hang)
+	defer cancel()
+	return n.DialNeighbour(ctx, to.cfg.Process, secret, to.at(1), "lo")
+}
+
+func (n *node) mustNeighbour(to *node) *Session {
+	n.t.Helper()
+	s, err := n.neighbour(to, public)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return s
+}
+
+func (s *Session) known() []address {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.addrs)
+}
+
+// TestNeighbour: a session without a handle, to one address at either end.
+func TestNeighbour(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, wired), newNode(t, wired)
+	s := a.mustNeighbour(b)
+	for _, m := range conns(1, 100) {
+		a.send(s, m)
+	}
+	r := b.first()
+	if diff := cmp.Diff(conns(1, 100), b.messages(r, 100)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	b.send(r, &handshake.Connected{Conn: 1})
+	a.messages(s, 1)
+	if !s.Neighbour() || !r.Neighbour() || s.Owed() != 0 || r.Owed() != 0 || r.Peer().Process != a.cfg.Process || s.ID() != r.ID() {
+		t.Errorf("the two ends: %v %v, owing %d and %d", s.Neighbour(), r.Neighbour(), s.Owed(), r.Owed())
+	}
+	if s.LocalAddr() != r.RemoteAddr() || s.RemoteAddr() != b.at(1) {
+		t.Errorf("addresses: %v-%v and %v", s.LocalAddr(), s.RemoteAddr(), r.RemoteAddr())
+	}
+	same := cmp.Comparer(func(a, b address) bool { return a == b })
+	if diff := cmp.Diff([]address{{b.at(1), true}}, s.known(), same); diff != "" {
+		t.Errorf("addresses known where it was dialled (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]address{{a.at(1), true}}, r.known(), same); diff != "" {
+		t.Errorf("addresses known where it was accepted (-want +got):\n%s", diff)
+	}
+	if a.mustNeighbour(b) != s {
+		t.Error("a second session with one neighbour")
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(a.died(s), b.died(r)); err != nil {
+		t.Errorf("Dead: %v", err)
+	}
+	if got := b.Stats(); len(got.Refused) != 0 {
+		t.Errorf("stats: %+v", got)
+	}
+}
+
+// TestNeighbourRefused says why.
+func TestNeighbourRefused(t *testing.T) {
+	other := handshake.HailSecret([]byte("k"))
+	tests := []struct {
+		name   string
+		change func(*Config)
+		secret handshake.Secret
+		reason string
+		says   string
+	}{
+		{"another key here", wired, other, reasonKey, "has another NCCL_MESH_KEY"},
+		{"another key there", func(c *Config) { wired(c); c.NeighbourSecret = &other }, public, reasonKey, "has another NCCL_MESH_KEY"},
+		{"no relaying there", nil, public, reasonNeighbour, "takes no sessions from neighbours"},
+		{"not by a cable", func(c *Config) { wired(c); c.Cable = func(string) bool { return false } }, public, reasonCable, "or not over this interface"},
+		{"no cable", func(c *Config) { wired(c); c.Cable = nil }, public, reasonCable, "or not over this interface"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			leakCheck(t)
+			a, b := newNode(t, wired), newNode(t, tt.change)
+			s, err := a.neighbour(b, tt.secret)
+			var peer *PeerError
+			if !errors.As(err, &peer) || !peer.Refused() || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("session %v, error %v; want one that says %q", s, err, tt.says)
+			}
+			if got := b.Stats(); got.Accepted != 0 || got.Refused[tt.reason] != 1 || len(got.Refused) != 1 {
+				t.Errorf("stats: %+v", got)
+			}
+			_, _ = a.neighbour(b, tt.secret)
+			eventually(t, "the second to be counted", func() bool { return b.Stats().Refused[tt.reason] == 2 })
+			if got := strings.Count(b.logged(), tt.reason); got != 1 {
+				t.Errorf("%d lines say %q", got, tt.reason)
+			}
+		})
+	}
+	a := newNode(t, wired)
+	for _, at := range []netip.AddrPort{{}, netip.MustParseAddrPort("127.0.0.1:0")} {
+		if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, at, "lo"); err == nil {
+			t.Errorf("dialled %v", at)
+		}
+	}
+	if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, a.at(1), ""); err == nil {
+		t.Error("dialled from no interface")
+	}
+	if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, a.at(1), "none-such"); !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("dialled from an interface that is not there: %v", err)
+	}
+}
+
+// neighbourByHand says what a neighbour says, with the hop limit that its kernel gives by itself or the one it should have.
+func neighbourByHand(t *testing.T, b *node, process handshake.ProcessID, hops int) *visitor {
+	t.Helper()
+	v := visit(t, b, 1)
+	if hops > 0 {
+		withFD(v.TCPConn, func(fd int) {
+			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, hops); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	v.say(v.hello(public[:], &handshake.Hello{Process: process, Hostname: "by hand"}))
+	raw, err := handshake.ReadWelcome(v.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, keys, err := v.x.HearWelcome(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.say(handshake.NewSealer(keys.Send).Append(nil, nthFrame(t, 1)))
+	return v
+}
+
+// TestNeighbourBehindARouter: who is not at the other end of the cable knows the public secret, and gets no session.
+func TestNeighbourBehindARouter(t *testing.T) {
+	leakCheck(t)
+	for _, hops := range []int{0, 254} {
+		b := newNode(t, func(c *Config) { wired(c); c.TimeScale = 0.05 })
+		neighbourByHand(t, b, handshake.ProcessID{9}, hops)
+		eventually(t, "the stranger to be gone", func() bool { return b.Stats().Refused[reasonSlow] == 1 })
+		if got := b.Stats(); got.Accepted != 0 || got.Sessions != 0 {
+			t.Errorf("stats: %+v", got)
+		}
+	}
+	b := newNode(t, wired)
+	neighbourByHand(t, b, handshake.ProcessID{9}, hopLimit)
+	if r := b.first(); !r.Neighbour() {
+		t.Error("no session with a neighbour")
+	}
+}
+
+// TestNeighbourDisplacesNobody: a session of a handle and one of a neighbour stand side by side, whichever came first.
+func TestNeighbourDisplacesNobody(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		t.Run(fmt.Sprintf("neighbour first %v", first), func(t *testing.T) { sideBySide(t, first) })
+	}
+}
+
+func sideBySide(t *testing.T, first bool) {
+	leakCheck(t)
+	a, b := newNode(t, wired), newNode(t, wired)
+	_, h := b.invite()
+	var s, n *Session
+	if first {
+		n = a.mustNeighbour(b)
+		s = a.dial(h)
+	} else {
+		s = a.dial(h)
+		n = a.mustNeighbour(b)
+	}
+	if s == n || s.Neighbour() || !n.Neighbour() || a.dial(h) != s || a.mustNeighbour(b) != n {
+		t.Errorf("neighbour first %v: the two are confused", first)
+	}
+	for _, x := range []*Session{s, n} {
+		a.send(x, &handshake.Connected{Conn: 1})
+		a.send(x, &handshake.Connected{Conn: 2})
+	}
+	b.until("both", func() bool { return len(b.seen) == 2 })
+	for _, r := range b.seen {
+		b.messages(r, 2)
+		if (r.Owed() != 0) == r.Neighbour() {
+			t.Errorf("neighbour %v owes %#x", r.Neighbour(), r.Owed())
+		}
+	}
+	// One that ends does not take the other along, nor its place.
+	n.end(nil)
+	if err := a.died(n); err != nil {
+		t.Error(err)
+	}
+	if again := a.mustNeighbour(b); again == n || !s.Alive() || a.dial(h) != s {
+		t.Error("the end of a neighbour's session is not its own")
+	}
+	if got := a.Stats(); got.Sessions != 2 {
+		t.Errorf("stats: %+v", got)
+	}
+}
+
+// TestNeighbourResumes from either end, over the same interface and addresses.
+func TestNeighbourResumes(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, wired), newNode(t, wired)
+	s := a.mustNeighbour(b)
+	a.send(s, &handshake.Connected{Conn: 1})
+	r := b.first()
+	for i := range uint32(6) {
+		if i%2 == 0 {
+			s.Redial(errors.New("a cable flapped"))
+		} else {
+			r.Redial(errors.New("a cable flapped"))
+		}
+		a.send(s, &handshake.Connected{Conn: i + 2})
+		b.send(r, &handshake.Connected{Conn: i + 1})
+		b.messages(r, int(i)+2)
+		a.messages(s, int(i)+1)
+	}
+	if diff := cmp.Diff(conns(1, 7), b.messages(r, 7)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if len(s.known()) != 1 || len(r.known()) != 1 || len(a.Stats().Refused)+len(b.Stats().Refused) != 0 {
+		t.Errorf("addresses %v and %v, stats %+v and %+v", s.known(), r.known(), a.Stats(), b.Stats())
+	}
+}
+
+// TestNeighbourResumedFromElsewhere: the key of the session does not do if it comes by another way.
+func TestNeighbourResumedFromElsewhere(t *testing.T) {
+	leakCheck(t)
+	var elsewhere atomic.Bool
+	a := newNode(t, wired)
+	b := newNode(t, func(c *Config) { wired(c); c.Cable = func(string) bool { return !elsewhere.Load() } })
+	s := a.mustNeighbour(b)
+	a.send(s, &handshake.Connected{Conn: 1})
+	r := b.first()
+	before := r.RemoteAddr()
+	elsewhere.Store(true) // as if what comes now came by another interface
+	v := visit(t, b, 1)
+	v.say(v.hello(s.resume[:], &handshake.Hello{Session: s.id, Received: 0}))
+	v.rejected(0)
+	if got := b.Stats(); got.Refused[reasonCable] != 1 || got.Resumed != 0 || r.RemoteAddr() != before {
+		t.Errorf("stats: %+v, over %v", got, r.RemoteAddr())
+	}
+}
+
+// TestTooManyNeighbours: what they may have here is limited.
+func TestTooManyNeighbours(t *testing.T) {
+	leakCheck(t)
+	b := newNode(t, wired)
+	for i := range maxNeighbours {
+		neighbourByHand(t, b, handshake.ProcessID{9, byte(i)}, hopLimit)
+		b.until("a session", func() bool { return len(b.seen) == i+1 })
+	}
+	v := visit(t, b, 1)
+	v.say(v.hello(public[:], &handshake.Hello{Process: handshake.ProcessID{8}}))
+	v.rejected(0)
+	if got := b.Stats(); got.Accepted != maxNeighbours || got.Refused[reasonNeighbours] != 1 {
+		t.Errorf("stats: %+v", got)
+	}
+}
