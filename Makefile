@@ -2,6 +2,7 @@
 BUILD  ?= build
 GO     ?= go
 LANES  ?= tcp
+NODES  ?= 3
 CROSS  ?= aarch64-linux-gnu-
 name   := libnccl-net-mesh.so
 NAME   ?= 1.0-dev$(addprefix +g,$(shell git -C $(CURDIR) describe --always --dirty --abbrev=7 --exclude='*' 2>/dev/null))
@@ -52,8 +53,8 @@ lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA
 nccl: ## the tests under unmodified NCCL, without a GPU; FULL=1 for all versions, meshes, sizes and types
 	$(need) gcc:gcc make:make ip:iproute2 $(headers) $(archive)
 	FULL=$(FULL) MESH_TEST_REQUIRE=nccl,fake,netns $(GO) test -v -count=1 -timeout 90m ./tests/nccl
-demo: build netdriver $(if $(filter lab,$(LANES)),,fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, nccl (unmodified NCCL), or lab in virtual machines
-	$(GO) run $(if $(filter lab,$(LANES)),./tests/lab/cmd/lab demo,./tests/fabric/cmd/demo --build $(BUILD) --lanes $(LANES))
+demo: build netdriver $(if $(filter lab,$(LANES)),,fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, nccl (unmodified NCCL), or lab in virtual machines; NODES=4 and more are a ring
+	$(GO) run $(if $(filter lab,$(LANES)),./tests/lab/cmd/lab demo,./tests/fabric/cmd/demo --build $(BUILD) --lanes $(LANES) --nodes $(NODES))
 
 bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
 	@mkdir -p $(BUILD)/bench && gcc -O2 -Wall -Wextra -Werror -o $(BUILD)/bench/ibv-loop tools/benchibv/loop/loop.c -libverbs

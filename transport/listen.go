@@ -91,6 +91,10 @@ func (l *Listener) Close() error {
 // opened handles a peer's request for a connection, or, without a listen, for a
 // trial of paths.
 func (t *Transport) opened(s *control.Session, m *handshake.Open) {
+	if s.Neighbour() { // who may ask for the map and for circuits only
+		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: "a neighbour has no connections here"}) // a dead session needs none
+		return
+	}
 	if m.Listen == 0 {
 		t.paths.Answer(s, m)
 		return

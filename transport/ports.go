@@ -26,7 +26,7 @@ const (
 
 // openPlain adds the network interfaces as ports for TCP, after those of RDMA.
 func (t *Transport) openPlain(n *topology.Node) {
-	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data}
+	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Circuits: circuits{t}}
 	usable := t.opts.LaneIfs.Select(n.Plain)
 	if !t.opts.Interfaces.Named() { // what is excluded from one is from both
 		usable = slices.DeleteFunc(usable, func(p topology.Port) bool { return !t.opts.Interfaces.Match(p.Netdev) })

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,8 +24,11 @@ import (
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/hail"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/mesh"
 	"ncclmesh/transport/path"
+	"ncclmesh/transport/relay"
 	"ncclmesh/transport/topology"
 )
 
@@ -38,15 +42,20 @@ const (
 // Transport is this process's end of the mesh. Its methods may be called from
 // any thread.
 type Transport struct {
-	opts  Options
-	log   *slog.Logger
-	host  string
-	ports []lane.Port
-	told  atomic.Pointer[[]handshake.Port] // what peers are told of ports, same order
-	ep    *control.Endpoint
-	data  *dataport.Endpoint // where sockets of lanes come in
-	paths *path.Finder
-	env   bundle.Env
+	opts    Options
+	log     *slog.Logger
+	host    string
+	process handshake.ProcessID
+	node    handshake.NodeID
+	ports   []lane.Port
+	told    atomic.Pointer[[]handshake.Port] // what peers are told of ports, same order
+	ep      *control.Endpoint
+	data    *dataport.Endpoint // where sockets of lanes come in
+	paths   *path.Finder
+	hail    *hail.Hailer // nil, as the next two, when relaying is off
+	mesh    *mesh.Mesh
+	relay   *relay.Relay
+	env     bundle.Env
 
 	ctx               context.Context // ends at Close
 	cancel            context.CancelFunc
@@ -97,6 +106,10 @@ func New(o Options) (_ *Transport, err error) {
 	if t.host, err = hostName(t.opts.HostID); err != nil {
 		return nil, err
 	}
+	if t.node, err = nodeID(t.opts.HostID); err != nil {
+		return nil, err
+	}
+	t.process = handshake.NewProcessID()
 	found, err := topology.Discover(topology.Source{Sysfs: t.opts.Sysfs})
 	if err != nil {
 		return nil, err
@@ -113,8 +126,15 @@ func New(o Options) (_ *Transport, err error) {
 		GIDs: t.opts.GIDs, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
 		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
 		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
+		Circuit: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
 	})
+	if t.opts.Relay != RelayOff {
+		t.paths.Routes = t.routes
+	}
 	if err := t.listen(found); err != nil {
+		return nil, err
+	}
+	if err := t.meet(); err != nil {
 		return nil, err
 	}
 	t.watch()
@@ -122,11 +142,7 @@ func New(o Options) (_ *Transport, err error) {
 }
 
 // listen starts the control plane.
-func (t *Transport) listen(found *topology.Node) error {
-	node, err := nodeID(t.opts.HostID)
-	if err != nil {
-		return err
-	}
+func (t *Transport) listen(found *topology.Node) (err error) {
 	mesh, onMesh := map[string]bool{}, map[netip.Addr]bool{}
 	for _, p := range t.ports {
 		if p.Kind() == lane.TCP {
@@ -137,8 +153,13 @@ func (t *Transport) listen(found *topology.Node) error {
 			onMesh[a.Addr().Unmap()] = true
 		}
 	}
+	var secret *handshake.Secret
+	if t.opts.Relay != RelayOff {
+		s := handshake.HailSecret([]byte(t.opts.Key))
+		secret = &s
+	}
 	t.ep, err = control.New(control.Config{
-		Process: handshake.NewProcessID(), Node: node, Hostname: t.host,
+		Process: t.process, Node: t.node, Hostname: t.host, NeighbourSecret: secret,
 		Addrs:     topology.BootstrapAddrs(found.Links, t.opts.Interfaces, t.opts.SocketFamily, mesh),
 		Ports:     func() []handshake.Port { return *t.told.Load() },
 		Mesh:      func(a netip.Addr) bool { return onMesh[a.Unmap()] },
@@ -147,7 +168,7 @@ func (t *Transport) listen(found *topology.Node) error {
 		Log:       t.log,
 		Message:   t.message,
 		Dead:      t.dead,
-		Busy:      func(s *control.Session) bool { return len(t.bundlesOf(s)) > 0 },
+		Busy:      func(s *control.Session) bool { return len(t.bundlesOf(s)) > 0 || t.relay != nil && t.relay.Uses(s) },
 		Moved:     t.moved,
 	})
 	return err
@@ -215,6 +236,21 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 			t.opened(s, m)
 			return
 		}
+	case *handshake.AskMap:
+		if t.mesh != nil {
+			t.mesh.Asked(s, m)
+		}
+		return
+	case *handshake.Map:
+		if t.mesh != nil {
+			t.mesh.Told(s, m)
+		}
+		return
+	case *handshake.Carry, *handshake.Arrive, *handshake.Carried, *handshake.Drop:
+		if t.relay != nil {
+			t.relay.Message(s, m)
+		}
+		return
 	case *handshake.Ports:
 		t.paths.PeerChanged(s, m.Ports)
 		t.mend(s)
@@ -268,6 +304,12 @@ func (t *Transport) dead(s *control.Session, err error) {
 		err = errors.New("it ended its work")
 	}
 	t.paths.PeerGone(s)
+	if t.relay != nil {
+		t.relay.Gone(s)
+	}
+	if t.mesh != nil {
+		t.mesh.Gone(s)
+	}
 	t.mu.Lock()
 	l := t.listeners[s.Owed()]
 	t.mu.Unlock()
@@ -383,7 +425,8 @@ func (t *Transport) traffic() (n uint64) {
 
 // Close ends everything: connections still open are closed, queue pairs no
 // longer linger, the control plane says goodbye. No goroutine, descriptor or
-// verbs object is left.
+// verbs object is left, unless the process carries for others: that goes on in the
+// background until they have ended it.
 func (t *Transport) Close() error {
 	t.cancel()
 	t.mu.Lock()
@@ -401,6 +444,27 @@ func (t *Transport) Close() error {
 	for _, b := range bundles {
 		errs = append(errs, b.Close())
 	}
+	if n := t.Relaying(); n > 0 {
+		t.log.Info(fmt.Sprintf("%d circuits of other nodes go through this process, and live on in it", n))
+		go guard.Run(t.outlive, t.caught)
+		return errors.Join(errs...)
+	}
+	return errors.Join(append(errs, t.end())...)
+}
+
+// outlive waits until nothing is carried for others any more, and ends the rest.
+func (t *Transport) outlive() {
+	for t.Relaying() > 0 {
+		time.Sleep(t.env.Scaled(lookEvery))
+	}
+	_ = t.end() // nobody is left to hear of it
+}
+
+const lookEvery = 100 * time.Millisecond
+
+// end ends what is left when the connections are closed.
+func (t *Transport) end() error {
+	errs := []error{t.part()}
 	if t.ep != nil {
 		st := t.ep.Stats()
 		errs = append(errs, t.ep.Close())

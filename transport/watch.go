@@ -61,6 +61,9 @@ func (t *Transport) portDown(netdev string) {
 		if p.Now().Netdev != netdev {
 			continue
 		}
+		if t.relay != nil {
+			t.relay.PortDown(p.Index(), fmt.Errorf("%v went down", p.Now()))
+		}
 		for _, b := range bundles {
 			b.PortDown(p)
 		}
@@ -96,6 +99,10 @@ func (t *Transport) refresh() {
 	}
 	t.describe()
 	t.paths.Changed()
+	if t.hail != nil {
+		t.hail.Changed()
+		t.mesh.Changed()
+	}
 	for _, s := range t.ep.Sessions() {
 		_ = s.Send(&handshake.Ports{Ports: *t.told.Load()}) // a dead session needs none
 		t.mend(s)

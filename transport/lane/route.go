@@ -20,7 +20,7 @@ func (r *Route) String() string {
 	if r == nil {
 		return ""
 	}
-	return " through " + strings.Join(r.Names, ", ")
+	return " through " + strings.Join(r.Names, " and ")
 }
 
 // Circuits is who has other processes carry lanes: package relay. Its methods may be

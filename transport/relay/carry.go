@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
@@ -101,12 +102,26 @@ func (r *Relay) check(s session, m *handshake.Carry) (reason string, err error) 
 	case r.makers[m.Kind] == nil:
 		return reasonKind, fmt.Errorf("it wants a %v on each hop", lane.Kind(m.Kind))
 	}
-	for _, p := range []uint8{self.In, self.Out} {
-		if int(p) >= len(r.cfg.Ports) || uint8(r.cfg.Ports[p].Kind()) != m.Kind {
-			return reasonPort, fmt.Errorf("port %d for a %v", p, lane.Kind(m.Kind))
+	for _, p := range []*uint8{&m.Route[0].In, &m.Route[0].Out} {
+		i := r.portFor(*p, lane.Kind(m.Kind))
+		if i < 0 {
+			return reasonPort, fmt.Errorf("port %d for a %v", *p, lane.Kind(m.Kind))
 		}
+		*p = uint8(i)
 	}
 	return "", nil
+}
+
+// portFor is the port for hops of a kind on the cable of a port, or -1.
+func (r *Relay) portFor(port uint8, k lane.Kind) int {
+	if int(port) >= len(r.cfg.Ports) {
+		return -1
+	}
+	p := r.cfg.Ports[port]
+	if p.Kind() == k {
+		return int(port)
+	}
+	return slices.IndexFunc(r.cfg.Ports, func(o lane.Port) bool { return o.Kind() == k && o.Now().Netdev == p.Now().Netdev })
 }
 
 // admit gives a circuit its slot, or says why not.

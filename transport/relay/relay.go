@@ -21,8 +21,8 @@ import (
 
 // Limits of what is carried for others.
 const (
-	maxOfSession = 64
-	maxCircuits  = 256
+	maxOfSession = 256
+	maxCircuits  = 1024
 )
 
 // Waits, before TimeScale.
@@ -236,6 +236,23 @@ func (r *Relay) gone(s session) {
 	for _, h := range asked {
 		h.lost(why)
 	}
+}
+
+// Uses reports whether a circuit goes over a session.
+func (r *Relay) Uses(s *control.Session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k := range r.held {
+		if k.s == s {
+			return true
+		}
+	}
+	for k := range r.asked {
+		if k.s == s {
+			return true
+		}
+	}
+	return false
 }
 
 // PortDown ends every circuit that is carried for others over a port.

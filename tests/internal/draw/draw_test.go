@@ -39,6 +39,37 @@ func TestTriangle(t *testing.T) {
 	}
 }
 
+func TestRing(t *testing.T) {
+	ring := func(n int) (hosts []string, cables []Cable) {
+		for i := range n {
+			hosts = append(hosts, "node-"+string(rune('a'+i)))
+			net := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24)
+			cables = append(cables, Cable{net, [2]Port{{"next", netip.AddrFrom4([4]byte{10, 0, byte(i), 1})}, {"prev", netip.AddrFrom4([4]byte{10, 0, byte(i), 2})}}})
+		}
+		return hosts, cables
+	}
+	const four = `
+  +------------+  next .1                      prev .2  +------------+
+  |   node-a   |------------- 10.0.0.0/24 --------------|   node-b   |
+  +------------+                                        +------------+
+ prev .2 |                                                     | next .1
+         | 10.0.3.0/24                             10.0.1.0/24 |
+ next .1 |                                                     | prev .2
+  +------------+                                        +------------+
+  |   node-d   |------------- 10.0.2.0/24 --------------|   node-c   |
+  +------------+  prev .2                      next .1  +------------+
+`
+	const two = `
+  node-a    next .1 ---- 10.0.0.0/24 ---- prev .2  node-b
+  node-b    next .1 ---- 10.0.1.0/24 ---- prev .2  node-a
+`
+	for n, want := range map[int]string{2: two, 4: four} {
+		if diff := cmp.Diff(want[1:], Ring(ring(n))); diff != "" {
+			t.Errorf("picture of %d (-want +got):\n%s", n, diff)
+		}
+	}
+}
+
 func TestParseLanes(t *testing.T) {
 	const mesh = "node-a:12:14 [0] NCCL INFO NET/Mesh : "
 	tests := []struct {

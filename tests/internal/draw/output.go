@@ -33,8 +33,8 @@ func (o *Output) Show(showing bool) {
 func (o *Output) Line(host, line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, lane := range ParseLanes(line) {
-		if lane.From != lane.To && !slices.Contains(o.lanes, lane) {
+	for _, lane := range ParseLanes(line) { // as the sender has them, who knows the way
+		if lane.From == host && lane.From != lane.To && !slices.Contains(o.lanes, lane) {
 			o.lanes = append(o.lanes, lane)
 		}
 	}

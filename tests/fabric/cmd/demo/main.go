@@ -21,7 +21,7 @@ import (
 	"ncclmesh/tests/internal/draw"
 )
 
-const usage = `usage: demo [flags]       three nodes, three cables, an all-reduce
+const usage = `usage: demo [flags]       three nodes, three cables, an all-reduce; or more in a ring, and all-to-all
 
 Nodes are network namespaces, cables are veth pairs, and all of it is gone when the command ends, however it ends.
 With --lanes tcp the kernel carries everything; with --lanes fake the nodes have RDMA devices of tests/fakeverbs. With
@@ -45,6 +45,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	fs.Usage = func() { fmt.Fprint(fs.Output(), usage); fs.PrintDefaults() }
 	build := fs.String("build", "build", "where the plugin, the driver and tests/fakeverbs are")
 	lanes := fs.String("lanes", "tcp", "what carries the demo: tcp, fake or nccl")
+	nodes := fs.Int("nodes", 3, "how many nodes, in a ring: 3 to 8; from 4 on not every two share a cable")
 	limit := fs.Duration("timeout", 2*time.Minute, "time limit")
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -54,9 +55,17 @@ func run(ctx context.Context, args []string) (int, error) {
 	case fs.NArg() > 0:
 		return 2, fmt.Errorf("%q is no flag; --help lists them", fs.Arg(0))
 	}
+	if *nodes < 3 || *nodes > 8 || *nodes > 3 && *lanes == "nccl" {
+		return 2, fmt.Errorf("--nodes %d is not 3 to 8, or not 3 with --lanes nccl", *nodes)
+	}
+	var names []string
+	for i := range *nodes {
+		names = append(names, "node-"+string(rune('a'+i)))
+	}
+	ring := fabric.Ring(names...)
 	show, ok := map[string]func(context.Context) error{
-		"tcp":  func(ctx context.Context) error { return demo(ctx, os.Stdout, *build, fabric.Triangle().Plain()) },
-		"fake": func(ctx context.Context) error { return demo(ctx, os.Stdout, *build, fabric.Triangle()) },
+		"tcp":  func(ctx context.Context) error { return demo(ctx, os.Stdout, *build, ring.Plain()) },
+		"fake": func(ctx context.Context) error { return demo(ctx, os.Stdout, *build, ring) },
 		"nccl": func(ctx context.Context) error { return demoNCCL(ctx, os.Stdout, *build) },
 	}[*lanes]
 	if !ok {
@@ -70,7 +79,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	return 0, nil
 }
 
-// demo runs the driver on a triangle and shows what happens.
+// demo runs the driver on a ring and shows what happens.
 func demo(ctx context.Context, out io.Writer, build string, m fabric.Mesh) error {
 	build, err := filepath.Abs(build)
 	if err != nil {
@@ -82,14 +91,18 @@ func demo(ctx context.Context, out io.Writer, build string, m fabric.Mesh) error
 			return fmt.Errorf("%w; run: make build netdriver fakeverbs", err)
 		}
 	}
-	fmt.Fprintf(out, "\nThree nodes, a cable between each two, every cable a subnet of its own, no switch:\n\n%s\n", picture(m))
+	title, work, size := "Three nodes, a cable between each two", "sendrecv,allreduce", "8M"
+	if n := len(m.Nodes); n > 3 {
+		title, work, size = fmt.Sprintf("%d nodes in a ring: those that share no cable talk through the nodes between them", n), "alltoall,allreduce", "1M"
+	}
+	fmt.Fprintf(out, "\n%s, every cable a subnet of its own, no switch:\n\n%s\n", title, picture(m))
 	fmt.Fprintf(out, "One rank on each, through %s:\n\n", filepath.Base(plugin))
 	seen := draw.NewOutput(out, m.Nodes[0])
 	seen.Show(true)
 	var log []string
 	begin := time.Now()
 	err = runEach(ctx, build, m, []string{driver, "--plugin", plugin, "--nranks", fmt.Sprint(len(m.Nodes)),
-		"--work", "sendrecv,allreduce", "--min", "8", "--max", "8M", "--factor", "16", "--iters", "3", "--warmup", "1"},
+		"--work", work, "--min", "8", "--max", size, "--factor", "16", "--iters", "3", "--warmup", "1"},
 		func(node, line string) {
 			log = append(log, node+": "+line)
 			seen.Line(node, line)
@@ -100,7 +113,7 @@ func demo(ctx context.Context, out io.Writer, build string, m fabric.Mesh) error
 		}
 		return err
 	}
-	fmt.Fprintf(out, "\nThe lane that each pair uses:\n\n%s", draw.Table(seen.Lanes()))
+	fmt.Fprintf(out, "\nThe lanes that each pair uses:\n\n%s", draw.Table(seen.Lanes()))
 	fmt.Fprintf(out, "\n%d ranks, %.1f s, every byte checked: #wrong 0.\n", len(m.Nodes), time.Since(begin).Seconds())
 	return nil
 }
@@ -154,9 +167,12 @@ exec "$@" --rank $rank --rendezvous %s:7000
 }
 
 func picture(m fabric.Mesh) string {
-	var cables [3]draw.Cable
-	for i, c := range m.Cables {
-		cables[i] = draw.Cable{Net: c.Net, Ends: [2]draw.Port{{Name: c.Ends[0].Iface, Addr: c.Ends[0].Addr}, {Name: c.Ends[1].Iface, Addr: c.Ends[1].Addr}}}
+	var cables []draw.Cable
+	for _, c := range m.Cables {
+		cables = append(cables, draw.Cable{Net: c.Net, Ends: [2]draw.Port{{Name: c.Ends[0].Iface, Addr: c.Ends[0].Addr}, {Name: c.Ends[1].Iface, Addr: c.Ends[1].Addr}}})
 	}
-	return draw.Triangle([3]string(m.Nodes), cables)
+	if len(m.Nodes) > 3 {
+		return draw.Ring(m.Nodes, cables)
+	}
+	return draw.Triangle([3]string(m.Nodes), [3]draw.Cable(cables))
 }

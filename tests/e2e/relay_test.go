@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Cablings in which not every two nodes share a cable.
+var (
+	ring4     = cabling{pairs: "ab bc cd da", each: 1}
+	ring5     = cabling{pairs: "ab bc cd de ea", each: 1}
+	line4     = cabling{pairs: "ab bc cd", each: 1}
+	star4     = cabling{pairs: "ab ac ad", each: 1}
+	triangles = cabling{pairs: "ab bc ca cd de ef fd", each: 1}
+)
+
+// without is the same cabling without RDMA.
+func (c cabling) without() cabling {
+	c.plain = "abcdef"
+	return c
+}
+
+// Every two nodes talk on every connected cabling, over the shortest ways there are, and both ways round a ring at once.
+func TestRelay(t *testing.T) {
+	tests := []struct {
+		name   string
+		cables cabling
+		api    string
+		work   string
+		pairs  map[string]string // of some the relays of each lane, in any order
+		sample bool
+	}{
+		{"ring of 4", ring4, "v12", "alltoall", map[string]string{"a -> c": "b d", "b -> d": "a c", "c -> a": "b d", "d -> b": "a c", "a -> b": ""}, true},
+		{"ring of 4", ring4, "v8", "sendrecv,allreduce", nil, false},
+		{"ring of 5", ring5, "v5", "alltoall", map[string]string{"a -> c": "b", "a -> d": "e", "b -> e": "a", "a -> b": ""}, true},
+		{"line of 4", line4, "v8", "alltoall", map[string]string{"a -> c": "b", "a -> d": "b,c", "d -> a": "c,b", "a -> b": ""}, true},
+		{"star of 4", star4, "v5", "alltoall", map[string]string{"b -> c": "a", "c -> d": "a", "a -> d": ""}, false},
+		{"two triangles joined", triangles, "v12", "alltoall", map[string]string{"a -> c": "", "a -> d": "c", "b -> f": "c,d", "e -> a": "d,c"}, true},
+	}
+	for _, tt := range tests {
+		for _, kind := range relayKinds {
+			if !tt.sample && !full {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%s over %s", tt.name, tt.api, kind), func(t *testing.T) {
+				t.Parallel()
+				cables, env := tt.cables, []string{}
+				if kind == "tcp" {
+					cables, env = cables.without(), []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_TCP_STREAMS=1"}
+				}
+				j := newFabric(t, cables.topology()).start(spec{env: env, args: []string{
+					"--api", tt.api, "--work", tt.work, "--min", "8", "--max", "2M", "--factor", "64", "--iters", "4",
+				}}).ok()
+				for pair, want := range tt.pairs {
+					if got := j.relays(pair); got != want {
+						j.errorf("%s goes through %q, want %q", pair, got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// relayKinds are what carries lanes through other nodes.
+var relayKinds = []string{"tcp"}
+
+// relays are the nodes that each lane between two nodes goes through, as the sender says.
+func (j *job) relays(pair string) string {
+	from, _, _ := strings.Cut(pair, " ")
+	_, line, ok := j.rank(from).said(`NET/Mesh : ` + pair + ` conn \d+: lane 0 `)
+	if !ok {
+		j.errorf("node %s has no connection %s", from, pair)
+	}
+	var ways []string
+	for lane := range strings.SplitSeq(line, ", lane ") {
+		if _, via, ok := strings.Cut(lane, " through "); ok {
+			ways = append(ways, strings.ReplaceAll(via, " and ", ","))
+		}
+	}
+	return strings.Join(slices.Sorted(slices.Values(ways)), " ")
+}

@@ -1,0 +1,184 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/hail"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/mesh"
+	"ncclmesh/transport/path"
+	"ncclmesh/transport/relay"
+)
+
+// meet begins to answer who asks at the other ends of cables, to know the mesh, and to
+// carry for others.
+func (t *Transport) meet() error {
+	if t.opts.Relay == RelayOff {
+		return nil
+	}
+	t.relay = relay.New(relay.Config{
+		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data,
+		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx,
+		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
+	})
+	t.mesh = mesh.New(mesh.Config{
+		Own: func() handshake.MapNode {
+			return handshake.MapNode{Process: t.process, Node: t.node, Hostname: t.host, Dedicated: t.opts.Dedicated}
+		},
+		Ports: t.meshPorts, Hail: hailer{t}, Known: func(p handshake.ProcessID) bool { return t.dialled(p) != nil },
+		Session: func(ctx context.Context, n mesh.Neighbour) (mesh.Session, error) {
+			s, err := t.sessionWith(ctx, hail.Neighbour(n))
+			if err != nil {
+				return nil, err // not a session that is no nil
+			}
+			return s, nil
+		},
+		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Log: t.log,
+	})
+	var err error
+	t.hail, err = hail.New(hail.Config{
+		Process: t.process, Node: t.node, ControlPort: t.ep.Port(), Dedicated: t.opts.Dedicated, Key: []byte(t.opts.Key),
+		Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Log: t.log,
+	})
+	return err
+}
+
+// hailer is the hailing, to the map, which is made before it.
+type hailer struct{ t *Transport }
+
+func (h hailer) Hail()                 { h.t.hail.Hail() }
+func (h hailer) Done() <-chan struct{} { return h.t.hail.Done() }
+
+func (h hailer) Neighbours() (all []mesh.Neighbour) {
+	for _, n := range h.t.hail.Neighbours() {
+		all = append(all, mesh.Neighbour(n))
+	}
+	return all
+}
+
+// part ends what leads through other nodes.
+func (t *Transport) part() error {
+	var errs []error
+	if t.hail != nil {
+		errs = append(errs, t.hail.Close())
+	}
+	if t.relay != nil {
+		errs = append(errs, t.relay.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Relaying reports how many circuits the process carries for others.
+func (t *Transport) Relaying() int {
+	if t.relay == nil {
+		return 0
+	}
+	return t.relay.Stats().Now
+}
+
+// others reports whether another node than a session's peer has been heard of.
+func (t *Transport) others(s *control.Session) bool {
+	return slices.ContainsFunc(t.hail.Neighbours(), func(n hail.Neighbour) bool { return n.Node != s.Peer().Node })
+}
+
+// hailed are the ports that cables may be at: those of RDMA, and interfaces that are no
+// way to other networks, unless the user says that they are the mesh.
+func (t *Transport) hailed() (all []hail.Port) {
+	for _, p := range t.ports {
+		now := p.Now()
+		rdma := p.Kind() == lane.Verbs
+		mesh := rdma || t.opts.LaneIfs.Named() || t.opts.Key != "" || !now.Default && !(t.opts.Interfaces.Named() && t.opts.Interfaces.Match(now.Netdev))
+		if mesh && now.Netdev != "" && now.Carrier {
+			all = append(all, hail.Port{Index: p.Index(), Netdev: now.Netdev, RDMA: rdma})
+		}
+	}
+	return all
+}
+
+// meshPorts are those, as the map has them.
+func (t *Transport) meshPorts() (all []mesh.Port) {
+	for _, h := range t.hailed() {
+		if slices.ContainsFunc(all, func(p mesh.Port) bool { return p.Name == h.Netdev }) {
+			continue // its interface is a port of its own too
+		}
+		all = append(all, mesh.Port{Index: h.Index, Name: h.Netdev, Mbps: uint32(t.ports[h.Index].Now().Mbps()), RDMA: h.RDMA})
+	}
+	return all
+}
+
+// neighbour is the session with a process at the other end of a port's cable.
+func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error) {
+	for _, n := range t.hail.Neighbours() {
+		if n.Process == process && int(port) < len(t.ports) && n.Name == t.ports[port].Now().Netdev {
+			return t.sessionWith(ctx, n)
+		}
+	}
+	return nil, fmt.Errorf("%w: process %.8v does not answer at the other end of %s", fault.ErrUnreachable, process, t.ports[port].Now().Short())
+}
+
+// sessionWith is the session with a neighbour: the one that its handle has made, or one of
+// neighbours.
+func (t *Transport) sessionWith(ctx context.Context, n hail.Neighbour) (*control.Session, error) {
+	if s := t.dialled(n.Process); s != nil {
+		return s, nil
+	}
+	s, err := t.ep.DialNeighbour(ctx, n.Process, handshake.HailSecret([]byte(t.opts.Key)), n.Control, n.Name)
+	if err != nil {
+		t.hail.Forget(n.Process)
+	}
+	return s, err
+}
+
+// dialled is the session with a process that its handle has made, or nil.
+func (t *Transport) dialled(process handshake.ProcessID) *control.Session {
+	for _, s := range t.ep.Sessions() {
+		if s.Dialled() && !s.Neighbour() && s.Alive() && s.Peer().Process == process {
+			return s
+		}
+	}
+	return nil
+}
+
+// routes are the ways to a peer's node through others.
+func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) ([]path.Route, error) {
+	found, err := t.mesh.Routes(ctx, s.Peer().Node, rdma)
+	var all []path.Route
+	for _, r := range found {
+		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Spare: r.Spare, Way: &lane.Route{Via: r.Via, Names: r.Names}})
+	}
+	return all, err
+}
+
+// circuits are what lanes ask relays through. Ports are made before it.
+type circuits struct{ t *Transport }
+
+var errNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
+
+func (c circuits) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped func(error)) (*lane.Asked, error) {
+	if c.t.relay == nil {
+		return nil, errNoRelay
+	}
+	return c.t.relay.Carry(ctx, port, m, dropped)
+}
+
+func (c circuits) Expect(token uint64, arrive lane.Arrive, dropped func(error)) error {
+	if c.t.relay == nil {
+		return errNoRelay
+	}
+	return c.t.relay.Expect(token, arrive, dropped)
+}
+
+func (c circuits) Cancel(token uint64) {
+	if c.t.relay != nil {
+		c.t.relay.Cancel(token)
+	}
+}
+
+// circuitPort is the port of circuits over a port for queue pairs, or nil.
+func (t *Transport) circuitPort(port uint8) lane.Port { return nil }
