@@ -14,6 +14,7 @@ import (
 const (
 	maxOpen = handshake.MaxMapNodes     // of one session
 	maxJobs = 4 * handshake.MaxMapNodes // in all, besides those that wait for the same answer
+	maxCurt = 256                       // that are answered with this node alone, once it knows its neighbours
 	maxSeen = 256
 )
 
@@ -25,28 +26,35 @@ type job struct {
 	to  []awaited // under Mesh.mu: who wants to know
 }
 
-// Asked answers a question, later, as neighbours are asked before. One that has come before is answered at once, with
-// nothing but this node: it goes round.
+// Asked answers a question, later, as neighbours are asked before. One that has come before, and so goes round, is answered
+// with nothing but this node; so is one too many.
 func (m *Mesh) Asked(s Session, q *handshake.AskMap) {
-	own := m.Own()
-	key := kind(q.Asked)
+	own, to, key := m.Own(), awaited{s, q.Query}, kind(q.Asked)
 	m.mu.Lock()
 	m.counts.Asked++
-	again := m.rememberLocked(q.Query)
 	j := m.jobs[key]
-	if again || m.open[s] >= maxOpen || j == nil && len(m.jobs) >= maxJobs {
+	curt := m.rememberLocked(q.Query) || m.open[s] >= maxOpen || j == nil && len(m.jobs) >= maxJobs
+	if curt {
 		m.counts.Curt++
-		m.mu.Unlock()
-		m.answer(awaited{s, q.Query}, []handshake.MapNode{m.own()})
-		return
+		j = m.curt
+		if j != nil && len(j.to) >= maxCurt {
+			m.mu.Unlock()
+			m.answer(to, []handshake.MapNode{m.own()})
+			return
+		}
 	}
-	m.open[s]++
 	begin := j == nil
 	if begin {
 		j = &job{asking: newAsking(m, q.Query, own.Node, q.Asked), key: key}
-		m.jobs[key] = j
+		j.quiet = curt
 	}
-	j.to = append(j.to, awaited{s, q.Query})
+	j.to = append(j.to, to)
+	if curt {
+		m.curt = j
+	} else {
+		m.jobs[key] = j
+		m.open[s]++
+	}
 	m.mu.Unlock()
 	if begin {
 		m.Background(func() { j.do(len(q.Asked)) })
@@ -80,20 +88,30 @@ func (j *job) do(asked int) {
 	ctx, cancel := context.WithTimeout(m.Context, m.patience(asked))
 	defer cancel()
 	_ = fault.Guarded(m.Log, "pass a question for the map on", func() error { j.run(ctx, false); return nil })
-	m.mu.Lock()
-	told, to := j.toldLocked(), j.to
-	j.forgetLocked()
-	delete(m.jobs, j.key)
-	for _, w := range to {
-		if m.open[w.session]--; m.open[w.session] == 0 {
-			delete(m.open, w.session)
-		}
-	}
-	m.mu.Unlock()
+	told, to := j.end()
 	nodes := nearest(m.own(), told)
 	for _, w := range to {
 		m.answer(w, nodes)
 	}
+}
+
+// end returns what was answered, and to whom to pass it on.
+func (j *job) end() (told []handshake.MapNode, to []awaited) {
+	m := j.mesh
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j.forgetLocked()
+	if j.quiet {
+		m.curt = nil
+		return nil, j.to
+	}
+	delete(m.jobs, j.key)
+	for _, w := range j.to {
+		if m.open[w.session]--; m.open[w.session] == 0 {
+			delete(m.open, w.session)
+		}
+	}
+	return j.toldLocked(), j.to
 }
 
 // patience is how long others may take: less for each node that was asked before, so that an answer reaches those who

@@ -18,6 +18,7 @@ type asking struct {
 	mesh  *Mesh
 	query [16]byte
 	own   handshake.NodeID
+	quiet bool // asks nobody: waits until this node knows its neighbours
 
 	// Under Mesh.mu.
 	asked     []handshake.NodeID // who is not to be asked, or was
@@ -160,6 +161,9 @@ func closed(c <-chan struct{}) bool {
 // more asks the neighbours that nobody has asked yet, one process of each node.
 func (a *asking) more(ctx context.Context) {
 	m := a.mesh
+	if a.quiet {
+		return
+	}
 	met := m.met(a.own)
 	var questions []*question
 	m.mu.Lock()

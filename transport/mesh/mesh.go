@@ -81,6 +81,7 @@ type Mesh struct {
 	hailed  time.Time             // since when neighbours answer; zero when nobody has hailed them
 	survey  *asking               // this process's own, nil when the map is not known
 	jobs    map[string]*job       // questions of others, by the nodes that were asked
+	curt    *job                  // those of them that are not passed on, nil when there is none
 	waiting map[awaited]*question // answers that are to come
 	open    map[Session]int       // questions of others to which they wait for an answer
 	seen    [maxSeen][16]byte     // the last questions
@@ -323,14 +324,14 @@ func (m *Mesh) met(own handshake.NodeID) []meet {
 			}
 		}
 		slices.SortStableFunc(x.processes, func(a, b Neighbour) int {
-			return cmp.Or(first(a.Dedicated, b.Dedicated), first(known[a.Process], known[b.Process]), bytes.Compare(a.Process[:], b.Process[:]), cmp.Compare(a.Port, b.Port))
+			return cmp.Or(before(a.Dedicated, b.Dedicated), before(known[a.Process], known[b.Process]), bytes.Compare(a.Process[:], b.Process[:]), cmp.Compare(a.Port, b.Port))
 		})
 	}
 	return all
 }
 
-// first compares so that true comes before false.
-func first(a, b bool) int {
+// before compares so that true comes before false.
+func before(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
