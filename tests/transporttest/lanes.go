@@ -40,6 +40,8 @@ func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *messag
 		{"sockets, 2 streams, checked", []lane.Kind{lane.TCP}, sockets(2, Checked)},
 		{"a queue pair and a socket", []lane.Kind{lane.Verbs, lane.TCP}, over(lane.Verbs, lane.TCP)},
 		{"a socket and a queue pair", []lane.Kind{lane.TCP, lane.Verbs}, over(lane.TCP, lane.Verbs)},
+		{"circuits", []lane.Kind{lane.Circuit}, over(lane.Circuit, lane.Circuit)},
+		{"a circuit and a socket", []lane.Kind{lane.Circuit, lane.TCP}, over(lane.Circuit, lane.TCP)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			Leaks(t)
@@ -78,6 +80,12 @@ func Most(s *message.SendConn) int {
 // and of one weight, whatever package path would choose.
 func ConnectOver(t *testing.T, from, to *transport.Transport, kinds ...lane.Kind) (*message.SendConn, *message.RecvConn) {
 	t.Helper()
+	return ConnectThrough(t, from, to, nil, kinds...)
+}
+
+// ConnectThrough is ConnectOver, with circuits through those relays; nil is one relay.
+func ConnectThrough(t *testing.T, from, to *transport.Transport, circuits *Circuits, kinds ...lane.Kind) (*message.SendConn, *message.RecvConn) {
+	t.Helper()
 	s0, r0 := Connect(t, from, to)
 	defer CloseBoth(t, s0, r0) // until then the session stays
 	session, f := s0.Bundle().Session, from.Paths()
@@ -85,7 +93,11 @@ func ConnectOver(t *testing.T, from, to *transport.Transport, kinds ...lane.Kind
 	candidates := topology.Candidates(ports, peer, f.GIDs)
 	var plan []lane.Plan
 	for _, k := range kinds {
-		i := slices.IndexFunc(candidates, func(c topology.Candidate) bool { return f.Ports[c.Local].Kind() == k })
+		carried := k
+		if k == lane.Circuit {
+			carried = lane.Verbs
+		}
+		i := slices.IndexFunc(candidates, func(c topology.Candidate) bool { return f.Ports[c.Local].Kind() == carried })
 		if i < 0 {
 			t.Fatalf("there is no way for a %v", k)
 		}
@@ -94,6 +106,12 @@ func ConnectOver(t *testing.T, from, to *transport.Transport, kinds ...lane.Kind
 			Port: f.Ports[c.Local], From: ports[c.Local].GIDs[c.LocalGID],
 			Peer: peer[c.Remote], To: peer[c.Remote].Addrs[c.RemoteGID].Addr, Weight: 1,
 		})
+		if k == lane.Circuit {
+			if circuits == nil {
+				circuits = NewCircuits(t, 1)
+			}
+			plan[len(plan)-1] = circuits.plan(plan[len(plan)-1], to, f.GIDs)
+		}
 	}
 	l, h := Listen(t, to)
 	const threshold = 64 << 10 // as is the default

@@ -247,18 +247,20 @@ func (b *Bundle) guarded(what string, f func() error) error {
 // none is the half of a trial: no messages.
 type none struct{}
 
-func (none) Delivered(*lane.Lane, int, int)                           {}
-func (none) Place(*lane.Lane, uint32, uint64, uint32) (uintptr, bool) { return 0, false }
-func (none) Dropped(*lane.Lane, uint32)                               {}
-func (none) Arrived(*lane.Lane, uint32, int64)                        {}
-func (none) Granted(uint64, []lane.Grant) error                       { return errors.New("a grant in a trial") }
-func (none) Regranted(*lane.Lane, uint8)                              {}
-func (none) Report(*lane.Lane) *handshake.Report                      { return nil }
-func (none) Reported(*lane.Lane, *handshake.Report) error             { return nil }
-func (none) Widened()                                                 {}
-func (none) Resume() bool                                             { return true }
-func (none) Waiting() bool                                            { return false }
-func (none) Outstanding() int                                         { return 0 }
-func (none) Abandon()                                                 {}
-func (none) Moved() uint64                                            { return 0 }
-func (none) String() string                                           { return "" }
+func (none) Delivered(*lane.Lane, int, int) {}
+func (none) Place(*lane.Lane, uint32, uint64, uint32) (uintptr, *lane.Region, bool) {
+	return 0, nil, false
+}
+func (none) Dropped(*lane.Lane, uint32)                   {}
+func (none) Arrived(*lane.Lane, uint32, int64)            {}
+func (none) Granted(uint64, []lane.Grant) error           { return errors.New("a grant in a trial") }
+func (none) Regranted(*lane.Lane, uint8)                  {}
+func (none) Report(*lane.Lane) *handshake.Report          { return nil }
+func (none) Reported(*lane.Lane, *handshake.Report) error { return nil }
+func (none) Widened()                                     {}
+func (none) Resume() bool                                 { return true }
+func (none) Waiting() bool                                { return false }
+func (none) Outstanding() int                             { return 0 }
+func (none) Abandon()                                     {}
+func (none) Moved() uint64                                { return 0 }
+func (none) String() string                               { return "" }

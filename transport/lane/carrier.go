@@ -137,9 +137,9 @@ type Sink interface {
 	// Delivered says that the peer has a part of a request.
 	Delivered(l *Lane, request, part int)
 	// Place asks where a part goes that begins to arrive on a lane whose carrier
-	// places it itself. It reports false when the peer must not send it: the
-	// connection has ended.
-	Place(l *Lane, v uint32, offset uint64, size uint32) (addr uintptr, ok bool)
+	// places it itself, and in which region; nil where nothing goes. It reports false
+	// when the peer must not send it: the connection has ended.
+	Place(l *Lane, v uint32, offset uint64, size uint32) (addr uintptr, r *Region, ok bool)
 	// Dropped says that the part which began to arrive last will not end on the lane.
 	Dropped(l *Lane, v uint32)
 	// Arrived says that a part has arrived, whole.

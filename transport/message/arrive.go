@@ -59,29 +59,29 @@ func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
 // Place says where a part goes that is about to arrive. Everything is checked
 // before a byte of it is read: a peer that breaks the protocol fails its
 // connection, and nothing lands outside what was granted.
-func (r recvHalf) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (addr uintptr, ok bool) {
+func (r recvHalf) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (addr uintptr, g *lane.Region, ok bool) {
 	req, s, m := r.outstanding(l, v)
 	switch {
 	case s == nil:
-		return 0, false
+		return 0, nil, false
 	case m.Writes != 0:
-		r.bad(l, v, "plain writes over TCP")
-		return 0, false
+		r.bad(l, v, "plain writes of a part that is placed here")
+		return 0, nil, false
 	case (s.begun|s.seen)&(1<<m.Part) != 0:
 		r.bad(l, v, "that part has begun before")
-		return 0, false
+		return 0, nil, false
 	case s.gone && size > 0:
 		r.b.Fail(r.b.Blame(fmt.Errorf("%v: %d bytes", l, size)))
-		return 0, false
+		return 0, nil, false
 	case offset > uint64(s.capacity) || uint64(size) > uint64(s.capacity)-offset:
 		r.bad(l, v, fmt.Sprintf("%d bytes at %d for a buffer of %d", size, offset, s.capacity))
-		return 0, false
+		return 0, nil, false
 	}
 	if req.trace != nil {
 		req.trace.add(l, m.Sub, m.Part, int(size))
 	}
 	s.begun |= 1 << m.Part
-	return s.addr + uintptr(offset), true
+	return s.addr + uintptr(offset), s.region, true
 }
 
 // outstanding finds the sub-receive that an immediate names, or fails the

@@ -132,9 +132,9 @@ func (s sendHalf) Arrived(l *lane.Lane, v uint32, _ int64) {
 	s.b.Fail(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", fault.ErrProtocol, s.b, l, v))
 }
 
-func (s sendHalf) Place(l *lane.Lane, v uint32, _ uint64, _ uint32) (uintptr, bool) {
+func (s sendHalf) Place(l *lane.Lane, v uint32, _ uint64, _ uint32) (uintptr, *lane.Region, bool) {
 	s.Arrived(l, v, 0)
-	return 0, false
+	return 0, nil, false
 }
 
 func (s sendHalf) Dropped(*lane.Lane, uint32) {} // nothing comes to a sender

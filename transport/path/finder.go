@@ -16,9 +16,12 @@ import (
 
 // Config is what a Finder works with.
 type Config struct {
-	Env        *bundle.Env
-	Ports      []lane.Port             // of this node, by index
-	Told       func() []handshake.Port // what peers are told of them
+	Env   *bundle.Env
+	Ports []lane.Port             // of this node, by index
+	Told  func() []handshake.Port // what peers are told of them
+	// Circuits is the port for circuits of one for queue pairs; others it returns as they are.
+	// nil: no circuits.
+	Circuits   func(lane.Port) lane.Port
 	GIDs       topology.GIDPolicy
 	Interfaces topology.IfFilter // of the control plane
 	LaneIfs    topology.IfFilter // of TCP lanes
@@ -28,8 +31,6 @@ type Config struct {
 	// Routes are the ways to a peer's node through others, for queue pairs or for sockets, the
 	// best first. It may take seconds. Nil: relaying is off.
 	Routes func(ctx context.Context, s *control.Session, rdma bool) ([]Route, error)
-	// Circuit is the port of circuits over a port for queue pairs, or nil.
-	Circuit func(port uint8) lane.Port
 	// Others reports whether a node has been heard of that may relay some day.
 	Others    func(s *control.Session) bool
 	RouteWait time.Duration // how long such a node is waited for

@@ -21,6 +21,9 @@ func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Pla
 			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d, which there is not", fault.ErrProtocol, b, o.Index, o.PeerPort)
 		}
 		p := f.Ports[o.PeerPort]
+		if lane.Kind(o.Kind) == lane.Circuit && f.Circuits != nil {
+			p = f.Circuits(p)
+		}
 		now := p.Now()
 		if lane.Kind(o.Kind) != p.Kind() {
 			return nil, fmt.Errorf("%w: %v: peer offers lane %d, a %v, to our %v", fault.ErrProtocol, b, o.Index, lane.Kind(o.Kind), now)

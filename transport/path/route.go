@@ -99,9 +99,9 @@ func (f *Finder) portAt(index uint8, rdma bool) (lane.Port, topology.Address, bo
 		p = f.Ports[i]
 	}
 	if rdma {
-		p = f.Circuit(index)
+		p = f.Circuits(p)
 	}
-	if p == nil || len(p.Now().GIDs) == 0 {
+	if rdma != (p.Kind() == lane.Circuit) || len(p.Now().GIDs) == 0 {
 		return nil, topology.Address{}, false
 	}
 	return p, p.Now().GIDs[0], true

@@ -114,7 +114,7 @@ func (k *socket) begin(unit []byte) error {
 		k.opener.next++
 	}
 	f := decodeData(head)
-	addr, ok := k.Conn.Sink.Place(k.Lane, f.imm, f.offset, f.length)
+	addr, _, ok := k.Conn.Sink.Place(k.Lane, f.imm, f.offset, f.length)
 	if !ok { // and the connection has ended
 		k.Rest()
 		return nil

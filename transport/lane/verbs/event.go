@@ -15,14 +15,14 @@ import (
 func (p *Port) guardedEvent(e ibv.Event) {
 	guard.Run(func() { p.event(e) }, func(g *guard.Panic) {
 		fault.Panicked(p.opts.Log, "event of "+p.String(), g)
-		if q := p.queueOf(e); q != nil {
-			q.Conn.Bundle.Fail(fmt.Errorf("%w: %v: %s: %w", fault.ErrInternal, q.Conn, e.Name, g))
+		if l := p.laneOf(e); l != nil {
+			l.Conn.Bundle.Fail(fmt.Errorf("%w: %v: %s: %w", fault.ErrInternal, l.Conn, e.Name, g))
 		}
 	})
 }
 
-// queueOf is the queue pair that an event is about, or nil.
-func (p *Port) queueOf(e ibv.Event) *queuePair {
+// laneOf is the lane whose queue pair an event is about, or nil.
+func (p *Port) laneOf(e ibv.Event) *lane.Lane {
 	p.queueMu.Lock()
 	defer p.queueMu.Unlock()
 	return p.queues[e.QPN]
@@ -36,55 +36,60 @@ func (p *Port) event(e ibv.Event) {
 	log := p.opts.Log
 	switch e.Type {
 	case ibv.IBV_EVENT_QP_FATAL, ibv.IBV_EVENT_QP_REQ_ERR, ibv.IBV_EVENT_QP_ACCESS_ERR:
-		if q := p.queueOf(e); q != nil {
-			q.accuse(e.Name)
+		if l := p.laneOf(e); l != nil {
+			accuse(l, e.Name)
 		}
 	case ibv.IBV_EVENT_PORT_ERR:
 		if e.Port != p.Now().Num {
 			return // another's
 		}
 		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
-		told := map[lane.Bundle]bool{}
-		for _, q := range p.watched() {
-			if b := q.Conn.Bundle; !told[b] {
+		type of struct {
+			lane.Bundle
+			lane.Port // the same, to circuits
+		}
+		told := map[of]bool{}
+		for _, l := range p.watched() {
+			if b := (of{l.Conn.Bundle, l.Port}); !told[b] {
 				told[b] = true
-				b.PortDown(p)
+				b.PortDown(b.Port)
 			}
 		}
 	case ibv.IBV_EVENT_DEVICE_FATAL:
-		queues := p.watched()
-		for _, q := range queues {
-			q.accuse(e.Name)
+		lanes := p.watched()
+		for _, l := range lanes {
+			accuse(l, e.Name)
 		}
-		log.Warn("device failed", "port", p.String(), "event", e.Name, "queue pairs", len(queues))
+		log.Warn("device failed", "port", p.String(), "event", e.Name, "queue pairs", len(lanes))
 	default:
 		log.Debug("device event", "port", p.String(), "event", e.Name)
 	}
 }
 
-// accuse tells the connection of an event that says that the queue pair broke.
-func (q *queuePair) accuse(event string) {
-	q.Conn.Bundle.Evidence(q.Lane, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, q.Conn, q.Lane, event))
+// accuse tells a connection of an event that says that a lane's queue pair broke.
+func accuse(l *lane.Lane, event string) {
+	l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, l.Conn, l, event))
 }
 
-// watched are the queue pairs of the port.
-func (p *Port) watched() []*queuePair {
+// watched are the lanes with queue pairs of the port.
+func (p *Port) watched() []*lane.Lane {
 	p.queueMu.Lock()
 	defer p.queueMu.Unlock()
 	return slices.Collect(maps.Values(p.queues))
 }
 
-// watch makes asynchronous events of a queue pair reach it.
-func (p *Port) watch(q *queuePair) {
+// Watch makes asynchronous events of a queue pair reach its lane.
+func (p *Port) Watch(qpn uint32, l *lane.Lane) {
 	p.queueMu.Lock()
-	p.queues[q.qp.Num()] = q
+	p.queues[qpn] = l
 	p.queueMu.Unlock()
 }
 
-func (p *Port) unwatch(q *queuePair) {
+// Unwatch ends that.
+func (p *Port) Unwatch(qpn uint32, l *lane.Lane) {
 	p.queueMu.Lock()
-	if p.queues[q.qp.Num()] == q {
-		delete(p.queues, q.qp.Num())
+	if p.queues[qpn] == l {
+		delete(p.queues, qpn)
 	}
 	p.queueMu.Unlock()
 }

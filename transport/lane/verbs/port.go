@@ -40,23 +40,25 @@ type Port struct {
 	attr    atomic.Pointer[ibv.PortAttr] // as last seen
 	maxQPWR int
 	maxCQE  int
-	ctx     *ibv.Context
-	pd      *ibv.PD
-	stop    func() // ends the event watcher
-	fds     []int  // that a forked child closes
+	// READs of a queue pair that the device has outstanding, and answers, at most.
+	maxReads, maxReadsIn int
+	ctx                  *ibv.Context
+	pd                   *ibv.PD
+	stop                 func() // ends the event watcher
+	fds                  []int  // that a forked child closes
 
 	regMu sync.Mutex // held while memory is registered and deregistered, which may take long
 	regs  map[regKey]*registration
 
 	queueMu sync.Mutex            // a leaf: the event handler takes it
-	queues  map[uint32]*queuePair // by queue pair number
+	queues  map[uint32]*lane.Lane // by number of the queue pair
 }
 
 var _ lane.Port = (*Port)(nil)
 
 // Open opens the device of t, which gets that number among the node's ports.
 func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Options) (_ *Port, err error) {
-	p := &Port{opts: o, regs: map[regKey]*registration{}, queues: map[uint32]*queuePair{}}
+	p := &Port{opts: o, regs: map[regKey]*registration{}, queues: map[uint32]*lane.Lane{}}
 	p.Set(index, t)
 	defer func() {
 		if err != nil {
@@ -77,6 +79,7 @@ func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Opt
 		return nil, err
 	}
 	p.maxQPWR, p.maxCQE = int(da.MaxQPWR), int(da.MaxCQE)
+	p.maxReads, p.maxReadsIn = max(1, int(da.MaxQPInitRdAtom)), max(1, int(da.MaxQPRdAtom))
 	if _, err = p.See(t); err != nil {
 		return nil, err
 	}

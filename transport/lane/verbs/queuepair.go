@@ -101,19 +101,15 @@ func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
 	if err := q.create(); err != nil {
 		return nil, err
 	}
-	var b [12]byte
+	if q.psn, err = NewPSN(); err != nil {
+		return nil, err
+	}
+	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return nil, err
 	}
-	q.psn = binary.NativeEndian.Uint32(b[:]) & 0xffffff
-	q.token = binary.NativeEndian.Uint64(b[4:]) | 1 // never the zero that memory starts with
-	err = q.qp.Modify(&ibv.QPAttr{
-		QPState:       ibv.IBV_QPS_INIT,
-		PkeyIndex:     uint16(d.port.opts.PKeyIndex),
-		PortNum:       d.port.Now().Num,
-		QPAccessFlags: ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE,
-	}, ibv.IBV_QP_STATE|ibv.IBV_QP_PKEY_INDEX|ibv.IBV_QP_PORT|ibv.IBV_QP_ACCESS_FLAGS)
-	if err != nil {
+	q.token = binary.NativeEndian.Uint64(b[:]) | 1 // never the zero that memory starts with
+	if err := d.port.Init(q.qp, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE); err != nil {
 		return nil, err
 	}
 	q.wr = ibv.Carve[ibv.SendWR](q.mem, d.writes)
@@ -124,7 +120,7 @@ func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
 			return nil, err
 		}
 	}
-	d.port.watch(q)
+	d.port.Watch(q.qp.Num(), q.Lane)
 	return q, nil
 }
 
@@ -158,10 +154,8 @@ func (q *queuePair) create() (err error) {
 }
 
 func (q *queuePair) Offer(h *handshake.Lane) {
-	attr := q.domain.port.attr.Load()
-	h.QPN, h.PSN, h.Token = q.qp.Num(), q.psn, q.token
-	h.Addr, h.GIDIndex = q.From.Addr, uint16(q.From.Index)
-	h.LID, h.MTU, h.MaxMsg = attr.LID, uint8(attr.ActiveMTU), attr.MaxMsgSz
+	q.domain.port.Half(h, q.From, q.qp.Num(), q.psn)
+	h.Token = q.token
 }
 
 // Connect takes the queue pair to RTS. RTR may block in the kernel for a second
@@ -169,39 +163,8 @@ func (q *queuePair) Offer(h *handshake.Lane) {
 // and never on NCCL's threads.
 func (q *queuePair) Connect(_ context.Context, remote handshake.Lane, place int) error {
 	q.place = place
-	return q.domain.port.opts.Resolving.Do(func() error { return q.connect(remote) })
-}
-
-func (q *queuePair) connect(remote handshake.Lane) error {
-	p, attr := q.domain.port, q.domain.port.attr.Load()
-	o := &p.opts
-	q.chunk = chunkOf(attr.MaxMsgSz, remote.MaxMsg)
-	ah := ibv.AHAttr{PortNum: p.Now().Num, SL: uint8(o.ServiceLevel)}
-	if attr.LinkLayer == ibv.IBV_LINK_LAYER_ETHERNET {
-		ah.IsGlobal = 1
-		ah.GRH = ibv.GlobalRoute{DGID: ibv.GID(remote.Addr.As16()), SGIDIndex: uint8(q.From.Index), HopLimit: 255, TrafficClass: uint8(o.TrafficClass)}
-	} else {
-		ah.DLID = remote.LID
-	}
-	err := q.qp.Modify(&ibv.QPAttr{
-		QPState: ibv.IBV_QPS_RTR, AHAttr: ah,
-		PathMTU:   min(attr.ActiveMTU, uint32(remote.MTU)),
-		DestQPNum: remote.QPN, RQPSN: remote.PSN,
-		MaxDestRdAtomic: 1, MinRnrTimer: 1, // 0.01 ms, the shortest
-	}, ibv.IBV_QP_STATE|ibv.IBV_QP_AV|ibv.IBV_QP_PATH_MTU|ibv.IBV_QP_DEST_QPN|ibv.IBV_QP_RQ_PSN|
-		ibv.IBV_QP_MAX_DEST_RD_ATOMIC|ibv.IBV_QP_MIN_RNR_TIMER)
-	if err != nil {
-		return err
-	}
-	timeout := o.Timeout
-	if q.Conn.Trial {
-		timeout = o.TrialTimeout
-	}
-	return q.qp.Modify(&ibv.QPAttr{
-		QPState: ibv.IBV_QPS_RTS, SQPSN: q.psn, MaxRdAtomic: 1,
-		Timeout: uint8(timeout), RetryCnt: uint8(o.RetryCount), RnrRetry: uint8(o.RNRRetry),
-	}, ibv.IBV_QP_STATE|ibv.IBV_QP_TIMEOUT|ibv.IBV_QP_RETRY_CNT|ibv.IBV_QP_RNR_RETRY|
-		ibv.IBV_QP_SQ_PSN|ibv.IBV_QP_MAX_QP_RD_ATOMIC)
+	q.chunk = chunkOf(q.domain.port.attr.Load().MaxMsgSz, remote.MaxMsg)
+	return q.domain.port.Join(q.qp, Link{From: q.From, Remote: remote, PSN: q.psn, Trial: q.Conn.Trial, Begun: 1, Answered: 1})
 }
 
 // Lacked is nil: what a queue pair lacks, Connect returns.
@@ -287,7 +250,7 @@ func (q *queuePair) Drained() bool {
 // Close destroys the queue pair.
 func (q *queuePair) Close() error {
 	if q.qp != nil {
-		q.domain.port.unwatch(q)
+		q.domain.port.Unwatch(q.qp.Num(), q.Lane)
 		if err := q.qp.Close(); err != nil {
 			return err
 		}

@@ -87,18 +87,10 @@ func (r dmaBuf) ReleaseAlone() (alone bool, _ error) { return true, r.mr.Close()
 
 // Register registers host memory on the device.
 func (d *domain) Register(addr, length uintptr) (lane.Registration, error) {
-	r, err := d.port.register(regKey{addr, length, d.port.access()})
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
+	return d.port.Register(addr, length)
 }
 
 // RegisterDmaBuf registers the memory of a DMA-BUF on the device.
 func (d *domain) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (lane.Registration, error) {
-	mr, err := d.port.pd.RegDmaBufMR(offset, uint64(length), uint64(addr), fd, d.port.access())
-	if err != nil {
-		return nil, err
-	}
-	return dmaBuf{mr}, nil
+	return d.port.RegisterDmaBuf(addr, length, offset, fd)
 }

@@ -1,0 +1,301 @@
+package circuit
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/lane/verbs"
+	"ncclmesh/transport/relay/hop"
+	"ncclmesh/transport/topology"
+)
+
+const (
+	pollBatch = 32                         // completions taken at once
+	slotSize  = hop.HeaderSize + hop.Small // of a receiver's receives
+	backSize  = hop.HeaderSize + lane.MaxSubs*grantBuffer
+	backQueue = 2 * lane.Window // grants that may wait, more than can be outstanding
+)
+
+// carrier is this side's end of a circuit.
+type carrier struct {
+	*lane.Lane
+	domain *domain
+	port   *Port
+	token  uint64 // which the peer's proof carries
+	psn    uint32
+
+	mem   *ibv.Memory // registered: what is sent from, and received into, beside user memory
+	mr    *ibv.MR
+	wc    []ibv.WC
+	cqMem *ibv.Memory
+	cq    *ibv.CQ
+	half  *hop.Half
+
+	mu     sync.Mutex // held while the circuit that has come is connected
+	closed bool
+	drop   func(why string) // ends the circuit; nil while there is none
+	joined atomic.Bool      // the queue pair sends; what follows is not touched before
+
+	out     hop.Window // of what this side writes
+	next    uint64     // frame that is to come
+	came    bool       // the peer's proof has
+	proof   uint64     // this side's, by its sequence; 0 while it was not sent
+	broken  error      // the first that was met
+	stopped bool
+
+	outgoing
+	incoming
+}
+
+// newCarrier makes an end, in INIT.
+func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
+	c := &carrier{Lane: l, domain: d, port: d.port, next: 1}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return nil, err
+	}
+	c.token = binary.NativeEndian.Uint64(b[:])
+	if c.psn, err = verbs.NewPSN(); err != nil {
+		return nil, err
+	}
+	receives, slot, frames, frame := hop.TowardsReceiver, slotSize, backQueue, backSize
+	if l.Conn.Sending {
+		receives, slot, frames, frame = hop.TowardsSender, backSize, hop.Forth, hop.HeaderSize
+	}
+	if c.mem, err = ibv.Alloc(receives*slot + frames*frame + 128); err != nil {
+		return nil, err
+	}
+	if c.cqMem, err = ibv.Alloc(pollBatch * 64); err != nil {
+		return nil, err
+	}
+	c.wc = ibv.Carve[ibv.WC](c.cqMem, pollBatch)
+	p := d.port
+	if c.mr, err = p.PD().RegMR(c.mem.Addr(), uintptr(c.mem.Len()), ibv.IBV_ACCESS_LOCAL_WRITE); err != nil {
+		return nil, err
+	}
+	if c.cq, err = p.Context().CreateCQ(hop.Completions(receives), nil); err != nil {
+		return nil, err
+	}
+	if c.half, err = hop.NewHalf(p.PD(), c.cq, receives, uint32(l.Index)); err != nil {
+		return nil, err
+	}
+	c.half.Into(ibv.Carve[byte](c.mem, receives*slot), slot, c.mr.LKey())
+	c.heads = ibv.Carve[byte](c.mem, frames*frame)
+	if err := p.Init(c.half.QP, 0); err != nil {
+		return nil, err
+	}
+	if err := c.half.PostReceives(receives); err != nil {
+		return nil, err
+	}
+	p.Watch(c.half.Num(), l)
+	return c, nil
+}
+
+func (c *carrier) Offer(h *handshake.Lane) {
+	c.port.Half(h, c.From, c.half.Num(), c.psn)
+	h.Token = c.token
+}
+
+// Connect has the relays make the circuit, or makes it known that it will come.
+func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) error {
+	circuits := c.port.opts.Circuits
+	if !c.Conn.Sending {
+		return circuits.Expect(c.token, c.arrive, c.dropped)
+	}
+	if c.Route == nil || len(c.Route.Via) == 0 {
+		return fmt.Errorf("%w: %v: %v: a circuit without a route", fault.ErrInternal, c.Conn, c.Lane)
+	}
+	peer := c.Conn.Session.Peer()
+	ask := &handshake.Carry{
+		Kind: handshake.LaneVerbs, Route: c.Route.Via,
+		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: c.Peer.Index, Token: remote.Token},
+	}
+	c.port.Half(&ask.Half, topology.Address{}, c.half.Num(), c.psn)
+	ask.Half.Kind = handshake.LaneVerbs
+	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.dropped)
+	if err != nil {
+		return err
+	}
+	if err := c.carried(a); err != nil {
+		a.Drop(err.Error())
+		return err
+	}
+	return nil
+}
+
+// carried connects the sender's end to the first relay.
+func (c *carrier) carried(a *lane.Asked) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	room := a.Write.Size
+	if a.Room > 0 {
+		room = min(room, a.Room)
+	}
+	if c.closed {
+		return errors.New("given up")
+	}
+	if room < hop.MinRing || room > hop.MaxRing {
+		return fmt.Errorf("%w: %v: %v: the relays offer a ring of %d bytes; %d to %d can be", fault.ErrLane, c.Conn, c.Lane, room, hop.MinRing, hop.MaxRing)
+	}
+	c.most = hop.MostPayload(room)
+	c.out = hop.NewWindow(a.Write, hop.Forth, hop.ForthUndelivered)
+	from := a.From
+	if from == (topology.Address{}) {
+		from = c.From
+	}
+	if err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, Trial: c.Conn.Trial, Begun: 1, Answered: 1}); err != nil {
+		return err
+	}
+	c.drop = a.Drop
+	c.joined.Store(true)
+	return nil
+}
+
+// arrive takes the circuit that has come to the receiver's end, from the last relay.
+func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.drop != nil {
+		return nil, errors.New("the lane is no more")
+	}
+	if m.Read.Size < hop.MinRing || m.Read.Size > hop.MaxRing || m.Write.Size < hop.BackRing {
+		return nil, fmt.Errorf("%w: %v: %v: the last relay offers rings of %d and %d bytes", fault.ErrLane, c.Conn, c.Lane, m.Read.Size, m.Write.Size)
+	}
+	from := c.port.answer(m.Half, c.From)
+	c.ring = m.Read
+	c.out = hop.NewWindow(m.Write, hop.Back, hop.BackUndelivered)
+	reads, _ := c.port.Reads(min(hop.Reads, max(1, int(m.Half.Token))))
+	c.reads = int(reads)
+	err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, Trial: c.Conn.Trial, Begun: reads, Answered: 1})
+	if err != nil {
+		return nil, err
+	}
+	answer := &handshake.Carried{Room: m.Read.Size}
+	c.port.Half(&answer.Half, from, c.half.Num(), c.psn)
+	answer.Half.Kind = handshake.LaneVerbs
+	c.drop = drop
+	c.joined.Store(true)
+	return answer, nil
+}
+
+// dropped heeds that the circuit has ended from the other side.
+func (c *carrier) dropped(why error) {
+	c.Conn.Bundle.Evidence(c.Lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.Conn, c.Lane, c.Route, why))
+}
+
+// Lacked is nil: what an end lacks, Connect returns.
+func (c *carrier) Lacked() error { return nil }
+
+// Number is the queue pair's.
+func (c *carrier) Number() int { return int(c.half.Num()) }
+
+// Terms says through whom the circuit goes.
+func (c *carrier) Terms() string {
+	if c.Route == nil {
+		return "relayed"
+	}
+	return "relayed" + c.Route.String()
+}
+
+// Remark has nothing to say.
+func (c *carrier) Remark() string { return "" }
+
+// PostProof sends what proves that frames pass: the peer's token.
+func (c *carrier) PostProof() error {
+	if !c.joined.Load() {
+		return fmt.Errorf("%w: %v: %v: the circuit has not come", fault.ErrLane, c.Conn, c.Lane)
+	}
+	h := hop.Header{Kind: hop.Proof, Socket: [2]uint64{c.Remote.Token}}
+	c.proof = c.out.Sent + 1
+	if c.Conn.Sending {
+		_, err := c.frame(&h, hop.Piece{})
+		return err
+	}
+	c.put(&h, nil)
+	return c.flush()
+}
+
+func (c *carrier) Proved() (sent, came bool, err error) {
+	c.poll()
+	if c.broken != nil {
+		return false, false, c.broken
+	}
+	return c.proof > 0 && c.out.Arrived() >= c.proof, c.came, nil
+}
+
+// Delivering reports whether parts are outstanding: their credits may be on the way.
+func (c *carrier) Delivering(bool) bool { return c.InService() && c.waiting() }
+
+// Unsent is 0: nothing waits for a kernel.
+func (c *carrier) Unsent() int { return 0 }
+
+// Stop ends all transfers, and waits for the end of the circuit to be connected, if that is
+// being done.
+func (c *carrier) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed, c.stopped = true, true
+	return c.half.Stop()
+}
+
+// Drained polls for what is left.
+func (c *carrier) Drained() bool {
+	c.poll()
+	if !c.half.Drained() {
+		return false
+	}
+	c.abandon()
+	return true
+}
+
+// Close ends the circuit and destroys the queue pair.
+func (c *carrier) Close() error {
+	if !c.Conn.Sending {
+		c.port.opts.Circuits.Cancel(c.token)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed, c.stopped = true, true
+	if c.half != nil {
+		c.port.Unwatch(c.half.Num(), c.Lane)
+		if err := c.half.Close(); err != nil {
+			return err
+		}
+		c.abandon()
+	}
+	if c.drop != nil {
+		c.drop("the lane has ended")
+		c.drop = nil
+	}
+	var errs []error
+	if c.cq != nil {
+		errs = append(errs, c.cq.Close())
+	}
+	if c.mr != nil {
+		errs = append(errs, c.mr.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, m := range []*ibv.Memory{c.mem, c.cqMem} {
+		if m != nil {
+			errs = append(errs, m.Free())
+		}
+	}
+	c.domain.forget(c)
+	return errors.Join(errs...)
+}

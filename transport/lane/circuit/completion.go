@@ -1,0 +1,176 @@
+package circuit
+
+import (
+	"fmt"
+
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/relay/hop"
+)
+
+// alive reports whether the lane may do anything new.
+func (c *carrier) alive() bool {
+	return c.broken == nil && !c.stopped && c.joined.Load() && c.State() != lane.Down && c.State() != lane.Stopped
+}
+
+// poll takes the news, and moves on what waits.
+func (c *carrier) poll() {
+	if !c.joined.Load() && !c.stopped || c.half == nil {
+		return
+	}
+	for {
+		n, err := c.cq.Poll(c.wc)
+		if err != nil {
+			c.fail(fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, c.Conn, c.Lane, err))
+			return
+		}
+		for i := range n {
+			c.complete(&c.wc[i])
+		}
+		if n < len(c.wc) {
+			break
+		}
+	}
+	if !c.alive() {
+		return
+	}
+	if err := c.flush(); err != nil {
+		c.fail(err)
+		return
+	}
+	freed := c.next - 1
+	if !c.Conn.Sending {
+		freed = c.delivered
+	}
+	if err := c.half.Tell(freed, freed); err != nil {
+		c.fail(c.wrap(err))
+	}
+}
+
+// flush moves on what waits for room.
+func (c *carrier) flush() error {
+	if c.Conn.Sending {
+		return c.flushParts()
+	}
+	return c.flushGrants()
+}
+
+// complete heeds a completion.
+func (c *carrier) complete(wc *ibv.WC) {
+	work, _, number := hop.WorkOf(wc.WRID)
+	c.half.Polled(work)
+	if work == hop.WorkMarker {
+		return
+	}
+	if wc.Status != ibv.IBV_WC_SUCCESS {
+		if !c.stopped {
+			c.failed(wc)
+		}
+		return
+	}
+	switch {
+	case work == hop.WorkRead: // also of a lane that was stopped: it has arrived
+		c.read(number)
+	case !c.alive():
+	case work == hop.WorkFrame:
+		c.out.Complete()
+		c.settle()
+	case work == hop.WorkRecv:
+		if err := c.received(wc, number); err != nil {
+			c.fail(c.wrap(err))
+		}
+	}
+}
+
+// received heeds what has come into a receive, and posts that again.
+func (c *carrier) received(wc *ibv.WC, number uint32) error {
+	imm, ok := hop.Imm(wc)
+	if !ok {
+		return fmt.Errorf("%d bytes came that say nothing of themselves", wc.ByteLen)
+	}
+	if hop.IsCredit(imm) {
+		if wc.ByteLen != 0 {
+			return fmt.Errorf("a credit has %d bytes", wc.ByteLen)
+		}
+		if err := c.out.Heed(imm); err != nil {
+			return err
+		}
+		c.settle()
+		return c.half.PostReceive(number)
+	}
+	slot := c.half.Slot(number)
+	if wc.ByteLen < hop.HeaderSize {
+		return fmt.Errorf("a frame of %d bytes", wc.ByteLen)
+	}
+	h, err := hop.Decode((*[hop.HeaderSize]byte)(slot))
+	if err != nil {
+		return err
+	}
+	if err := h.Check(c.next, imm, c.ring.Size, wc.ByteLen, hop.Small); err != nil {
+		return err
+	}
+	c.next++
+	switch {
+	case h.Kind == hop.Proof:
+		err = c.proved(&h)
+	case h.Kind == hop.Grant && c.Conn.Sending:
+		err = c.granted(&h, slot[hop.HeaderSize:])
+	case h.Kind != hop.Grant && !c.Conn.Sending:
+		err = c.place(&h, imm, slot[hop.HeaderSize:])
+	default:
+		err = fmt.Errorf("a frame of kind %d goes the other way", h.Kind)
+	}
+	if err != nil || !c.alive() {
+		return err
+	}
+	return c.half.PostReceive(number)
+}
+
+// proved heeds the peer's proof.
+func (c *carrier) proved(h *hop.Header) error {
+	if h.Socket != [2]uint64{c.token} || h.Length != 0 || c.came {
+		return fmt.Errorf("a proof that is another lane's")
+	}
+	c.came = true
+	if !c.Conn.Sending {
+		c.arrivals[h.Seq%hop.Forth] = arrival{done: true}
+		c.advance()
+	}
+	return nil
+}
+
+// fail takes the lane out of service.
+func (c *carrier) fail(err error) {
+	if c.broken == nil {
+		c.broken = err
+	}
+	c.Break(err)
+}
+
+// failed heeds a completion in error. What this side's adapter refused to do with the
+// user's memory would be refused on any lane, and ends the connection; all else says that
+// this lane is broken.
+func (c *carrier) failed(wc *ibv.WC) {
+	kind, hint := error(fault.ErrLane), ""
+	cause := wc.Err("the relay beside this node")
+	switch wc.Status {
+	case ibv.IBV_WC_RETRY_EXC_ERR:
+		hint = "; the relay or the cable to it stopped answering"
+	case ibv.IBV_WC_WR_FLUSH_ERR:
+		cause = lane.Flushed{Cause: cause}
+	case ibv.IBV_WC_LOC_PROT_ERR, ibv.IBV_WC_LOC_ACCESS_ERR:
+		c.broken = fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, c.Conn, c.Lane, cause)
+		c.Conn.Bundle.Fail(c.broken)
+		return
+	case ibv.IBV_WC_RNR_RETRY_EXC_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR, ibv.IBV_WC_REM_OP_ERR, ibv.IBV_WC_LOC_LEN_ERR:
+	default:
+		kind = fault.ErrDevice
+	}
+	c.fail(fmt.Errorf("%w: %v: %v: %w%s", kind, c.Conn, c.Lane, cause, hint))
+}
+
+// wrap says of an error which lane it broke.
+func (c *carrier) wrap(err error) error {
+	return fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.Conn, c.Lane, c.Route, err)
+}

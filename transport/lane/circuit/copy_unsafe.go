@@ -1,0 +1,45 @@
+package circuit
+
+// Isolates the copying of short frames into the user's memory.
+
+import (
+	"runtime/debug"
+	"unsafe"
+)
+
+// copyOut copies b, which lies on an 8 byte boundary, to the user's memory at addr, 8 bytes
+// at a store where that is on one too: a GPU may watch for words of 8 bytes. It reports
+// false when the memory is not mapped.
+//
+// Preconditions: addr lies outside the Go heap.
+func copyOut(addr uintptr, b []byte) (ok bool) {
+	if len(b) == 0 {
+		return true
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { ok = mapped(recover()) }()
+	to := unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), len(b))
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	words := 0
+	if addr%8 == 0 && from%8 == 0 {
+		words = len(b) / 8
+		w := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(to))), words)
+		for i, v := range unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), words) {
+			w[i] = v
+		}
+	}
+	copy(to[words*8:], b[words*8:])
+	return
+}
+
+// mapped reports whether what was recovered is no fault at an address; any other panic
+// goes on.
+func mapped(recovered any) bool {
+	if recovered == nil {
+		return true
+	}
+	if _, fault := recovered.(interface{ Addr() uintptr }); !fault {
+		panic(recovered)
+	}
+	return false
+}

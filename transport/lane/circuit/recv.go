@@ -1,0 +1,164 @@
+package circuit
+
+import (
+	"fmt"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/relay/hop"
+)
+
+// incoming is the receiver's side of a circuit: the part that is arriving, and the frames
+// that have come and are not at their places yet.
+type incoming struct {
+	ring  handshake.Ring // of the last relay, where large frames lie
+	reads int            // that may be under way
+
+	part   bool      // one is arriving
+	socket [2]uint64 // its header
+	at     uintptr   // where its next byte goes
+	rest   int       // bytes to come
+	lkey   uint32
+
+	arrivals  [hop.Forth]arrival // by sequence
+	delivered uint64             // frames that are at their places
+	asked     uint64             // frames that need no READ, or have one
+	reading   int                // READs under way
+
+	grants
+}
+
+// arrival is a frame that has come.
+type arrival struct {
+	done bool   // its bytes are where they belong
+	from uint64 // else where they lie in the last relay's memory
+	to   hop.Piece
+	ends bool // a part, of that immediate and size
+	imm  uint32
+	size uint32
+}
+
+// place heeds a frame of a part: checks where it goes, copies what has come with it, and
+// has the rest read.
+func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
+	if h.Seq-c.delivered > hop.Forth {
+		return fmt.Errorf("frame %d came, and %d before it have not been freed", h.Seq, h.Seq-1-c.delivered)
+	}
+	imm, size := uint32(h.Socket[0]), uint32(h.Socket[0]>>32)
+	switch {
+	case h.Kind == hop.Begin && c.part:
+		return fmt.Errorf("a part begins in frame %d, and %d bytes of another have not come", h.Seq, c.rest)
+	case h.Kind == hop.More && (!c.part || h.Socket != c.socket || h.Length == 0):
+		return fmt.Errorf("frame %d, %d bytes, goes on with a part that was not begun", h.Seq, h.Length)
+	case h.Kind == hop.Begin:
+		addr, r, ok := c.Conn.Sink.Place(c.Lane, imm, h.Socket[1], size)
+		if !ok { // and the connection has ended
+			c.Rest()
+			return nil
+		}
+		c.part, c.socket, c.at, c.rest, c.lkey = true, h.Socket, addr, int(size), 0
+		if size > 0 && r != nil {
+			c.lkey = r.LKeys[c.domain.place]
+		}
+	}
+	n := int(h.Length)
+	if n > c.rest || n == 0 && c.rest > 0 {
+		return fmt.Errorf("frame %d has %d bytes of a part that lacks %d", h.Seq, n, c.rest)
+	}
+	a := &c.arrivals[h.Seq%hop.Forth]
+	*a = arrival{imm: imm, size: size, ends: n == c.rest}
+	if n <= hop.Small {
+		if !copyOut(c.at, payload[:n]) {
+			return c.unmapped(c.at)
+		}
+		a.done = true
+	} else {
+		a.from = c.ring.Base + uint64(place)*hop.Unit + hop.HeaderSize
+		a.to = hop.Piece{Addr: c.at, Length: n, Key: c.lkey}
+	}
+	c.at += uintptr(n)
+	c.rest -= n
+	c.part = !a.ends
+	if err := c.readOn(); err != nil {
+		return err
+	}
+	c.advance()
+	return nil
+}
+
+// unmapped ends the connection: the user's memory is not there.
+func (c *carrier) unmapped(addr uintptr) error {
+	c.broken = fmt.Errorf("%w: %v: %v: the memory at %#x is registered and not mapped", fault.ErrUsage, c.Conn, c.Lane, addr)
+	c.Conn.Bundle.Fail(c.broken)
+	return nil
+}
+
+// readOn has as much read as may be at a time.
+func (c *carrier) readOn() error {
+	for ; c.asked < c.next-1; c.asked++ {
+		a := &c.arrivals[(c.asked+1)%hop.Forth]
+		if a.done {
+			continue
+		}
+		if c.reading == c.reads {
+			return nil
+		}
+		if err := c.half.Read(uint32(c.asked+1), a.to, a.from, c.ring.Key); err != nil {
+			return err
+		}
+		c.reading++
+	}
+	return nil
+}
+
+// read heeds that a frame's bytes have been read.
+func (c *carrier) read(number uint32) {
+	c.reading--
+	c.arrivals[uint64(number)%hop.Forth].done = true
+	if c.alive() {
+		if err := c.readOn(); err != nil {
+			c.fail(c.wrap(err))
+		}
+	}
+	c.advance()
+}
+
+// advance tells of the parts that are whole, in order.
+func (c *carrier) advance() {
+	for c.delivered < c.next-1 {
+		a := &c.arrivals[(c.delivered+1)%hop.Forth]
+		if !a.done {
+			return
+		}
+		c.delivered++
+		if a.ends {
+			c.Conn.Sink.Arrived(c.Lane, a.imm, int64(a.size))
+		}
+	}
+}
+
+// abandon says of the parts that have begun to arrive that they will not end here: the
+// adapter is done with them.
+func (c *carrier) abandon() {
+	if c.Conn.Sending {
+		return
+	}
+	for last := c.next - 1; c.delivered < last; c.delivered++ {
+		if a := &c.arrivals[(c.delivered+1)%hop.Forth]; a.ends {
+			c.Conn.Sink.Dropped(c.Lane, a.imm)
+		}
+	}
+	if c.part {
+		c.Conn.Sink.Dropped(c.Lane, uint32(c.socket[0]))
+		c.part = false
+	}
+}
+
+// Owes reports whether the last relay has not been told of all that has arrived: the
+// sender would not hear of it before somebody calls again.
+func (c *carrier) Owes() bool {
+	return !c.Conn.Sending && c.InService() && c.alive() && !c.half.Knows(c.delivered, c.delivered)
+}
+
+var _ lane.Carrier = (*carrier)(nil)

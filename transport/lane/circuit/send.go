@@ -1,0 +1,110 @@
+package circuit
+
+import (
+	"ncclmesh/ibv"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/relay/hop"
+)
+
+// leastFrame is what parts are not cut below to keep idle hops busy.
+const leastFrame = 16 << 10
+
+// outgoing is the sender's side of a circuit: its parts, from when they are posted until
+// they are delivered.
+type outgoing struct {
+	parts  [lane.Window]sentPart // a ring
+	oldest int                   // of the ring: the first part that is not delivered
+	framed int                   // parts from there of which every frame has been sent
+	queued int                   // parts behind those
+	most   int                   // bytes of a frame's payload
+	heads  []byte                // of the frames under way; at the receiver frames that go back
+}
+
+// sentPart is a part that is not delivered.
+type sentPart struct {
+	request, part int
+	local         uintptr
+	lkey          uint32
+	size, sent    int
+	frame         int       // bytes of each
+	socket        [2]uint64 // the header of a socket's frame
+	last          uint64    // sequence of its last frame
+}
+
+// Room reports whether there is a place for another part.
+func (c *carrier) Room(int) (bool, error) { return c.framed+c.queued < lane.Window, nil }
+
+// waiting reports whether parts are not delivered.
+func (c *carrier) waiting() bool { return c.framed+c.queued > 0 }
+
+// Send queues a part, and sends what there is room for. While nothing is under way it is
+// cut small, so that hops work at the same time.
+func (c *carrier) Send(p *lane.Part) error {
+	q := &c.parts[(c.oldest+c.framed+c.queued)%lane.Window]
+	*q = sentPart{
+		request: p.Request, part: int(p.Imm.Part), local: p.Local, size: p.Size, frame: c.most,
+		socket: [2]uint64{uint64(p.Imm.Encode()) | uint64(p.Size)<<32, p.Offset},
+	}
+	if p.Size > 0 {
+		q.lkey = p.Region.LKeys[c.domain.place]
+	}
+	if c.queued == 0 && c.out.Sent == c.out.Delivered {
+		quarter := (p.Size/4 + lane.PartAlign - 1) &^ (lane.PartAlign - 1)
+		q.frame = min(c.most, max(quarter, leastFrame))
+	}
+	c.queued++
+	return c.flushParts()
+}
+
+// flushParts sends the frames that there is room for.
+func (c *carrier) flushParts() error {
+	for c.queued > 0 {
+		q := &c.parts[(c.oldest+c.framed)%lane.Window]
+		n := min(q.size-q.sent, q.frame)
+		h := hop.Header{Length: uint32(n), Kind: hop.Begin, Socket: q.socket}
+		if q.sent > 0 {
+			h.Kind = hop.More
+		}
+		ok, err := c.frame(&h, hop.Piece{Addr: q.local + uintptr(q.sent), Length: n, Key: q.lkey})
+		if !ok || err != nil {
+			return err
+		}
+		if q.sent += n; q.sent == q.size {
+			q.last = c.out.Sent
+			c.framed++
+			c.queued--
+		}
+	}
+	return nil
+}
+
+// frame sends a frame if there is room for it.
+func (c *carrier) frame(h *hop.Header, payload hop.Piece) (ok bool, err error) {
+	place, ok := c.out.Take(hop.HeaderSize + payload.Length)
+	if !ok {
+		return false, nil
+	}
+	h.Seq = c.out.Sent
+	head := c.heads[h.Seq%hop.Forth*hop.HeaderSize:]
+	h.Encode(head)
+	if err := c.half.Frame(&c.out, place, 0, hop.Piece{Addr: ibv.AddrOf(&head[0]), Length: hop.HeaderSize, Key: c.mr.LKey()}, payload); err != nil {
+		return false, c.wrap(err)
+	}
+	return true, nil
+}
+
+// settle tells of the parts that have been delivered.
+func (c *carrier) settle() {
+	if !c.Conn.Sending {
+		return
+	}
+	for arrived := c.out.Arrived(); c.framed > 0; {
+		q := &c.parts[c.oldest]
+		if q.last > arrived {
+			return
+		}
+		c.oldest = (c.oldest + 1) % lane.Window
+		c.framed--
+		c.Conn.Sink.Delivered(c.Lane, q.request, q.part)
+	}
+}

@@ -1,0 +1,117 @@
+package verbs
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// What circuits share with the queue pairs of a port.
+
+// Context is the port's device.
+func (p *Port) Context() *ibv.Context { return p.ctx }
+
+// PD is the protection domain that user memory is registered in.
+func (p *Port) PD() *ibv.PD { return p.pd }
+
+// Attr is the port as last seen.
+func (p *Port) Attr() *ibv.PortAttr { return p.attr.Load() }
+
+// Reads is how many READs a queue pair may have outstanding on the device, and how many
+// of a peer's it answers; at most most.
+func (p *Port) Reads(most int) (begun, answered uint8) {
+	return uint8(min(most, p.maxReads)), uint8(min(most, p.maxReadsIn))
+}
+
+// Register registers host memory, shared with all that register the same range.
+func (p *Port) Register(addr, length uintptr) (lane.Registration, error) {
+	r, err := p.register(regKey{addr, length, p.access()})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// RegisterDmaBuf registers the memory of a DMA-BUF.
+func (p *Port) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (lane.Registration, error) {
+	mr, err := p.pd.RegDmaBufMR(offset, uint64(length), uint64(addr), fd, p.access())
+	if err != nil {
+		return nil, err
+	}
+	return dmaBuf{mr}, nil
+}
+
+// NewPSN is where the packets of a queue pair begin to count.
+func NewPSN() (uint32, error) {
+	var b [4]byte
+	_, err := rand.Read(b[:])
+	return binary.NativeEndian.Uint32(b[:]) & 0xffffff, err
+}
+
+// Half completes what a peer is told of a queue pair at that address.
+func (p *Port) Half(h *handshake.Lane, from topology.Address, qpn, psn uint32) {
+	attr := p.attr.Load()
+	h.QPN, h.PSN = qpn, psn
+	h.Addr, h.GIDIndex = from.Addr, uint16(from.Index)
+	h.LID, h.MTU, h.MaxMsg = attr.LID, uint8(attr.ActiveMTU), attr.MaxMsgSz
+}
+
+// Init takes a queue pair to INIT. access is what the peer may do to memory.
+func (p *Port) Init(qp *ibv.QP, access uint32) error {
+	return qp.Modify(&ibv.QPAttr{
+		QPState:       ibv.IBV_QPS_INIT,
+		PkeyIndex:     uint16(p.opts.PKeyIndex),
+		PortNum:       p.Now().Num,
+		QPAccessFlags: access,
+	}, ibv.IBV_QP_STATE|ibv.IBV_QP_PKEY_INDEX|ibv.IBV_QP_PORT|ibv.IBV_QP_ACCESS_FLAGS)
+}
+
+// Link is what takes a queue pair to its peer.
+type Link struct {
+	From     topology.Address // of the port
+	Remote   handshake.Lane   // the peer's half
+	PSN      uint32           // this side's
+	Trial    bool             // it carries proofs only
+	Begun    uint8            // READs that it may have outstanding, at least 1
+	Answered uint8            // and of the peer's
+}
+
+// Join takes a queue pair to RTS. RTR may block in the kernel for a second while it
+// resolves the peer's address.
+func (p *Port) Join(qp *ibv.QP, k Link) error {
+	return p.opts.Resolving.Do(func() error { return p.join(qp, k) })
+}
+
+func (p *Port) join(qp *ibv.QP, k Link) error {
+	attr, o, remote := p.attr.Load(), &p.opts, &k.Remote
+	ah := ibv.AHAttr{PortNum: p.Now().Num, SL: uint8(o.ServiceLevel)}
+	if attr.LinkLayer == ibv.IBV_LINK_LAYER_ETHERNET {
+		ah.IsGlobal = 1
+		ah.GRH = ibv.GlobalRoute{DGID: ibv.GID(remote.Addr.As16()), SGIDIndex: uint8(k.From.Index), HopLimit: 255, TrafficClass: uint8(o.TrafficClass)}
+	} else {
+		ah.DLID = remote.LID
+	}
+	err := qp.Modify(&ibv.QPAttr{
+		QPState: ibv.IBV_QPS_RTR, AHAttr: ah,
+		PathMTU:   min(attr.ActiveMTU, uint32(remote.MTU)),
+		DestQPNum: remote.QPN, RQPSN: remote.PSN,
+		MaxDestRdAtomic: k.Answered, MinRnrTimer: 1, // 0.01 ms, the shortest
+	}, ibv.IBV_QP_STATE|ibv.IBV_QP_AV|ibv.IBV_QP_PATH_MTU|ibv.IBV_QP_DEST_QPN|ibv.IBV_QP_RQ_PSN|
+		ibv.IBV_QP_MAX_DEST_RD_ATOMIC|ibv.IBV_QP_MIN_RNR_TIMER)
+	if err != nil {
+		return err
+	}
+	timeout := o.Timeout
+	if k.Trial {
+		timeout = o.TrialTimeout
+	}
+	return qp.Modify(&ibv.QPAttr{
+		QPState: ibv.IBV_QPS_RTS, SQPSN: k.PSN, MaxRdAtomic: k.Begun,
+		Timeout: uint8(timeout), RetryCnt: uint8(o.RetryCount), RnrRetry: uint8(o.RNRRetry),
+	}, ibv.IBV_QP_STATE|ibv.IBV_QP_TIMEOUT|ibv.IBV_QP_RETRY_CNT|ibv.IBV_QP_RNR_RETRY|
+		ibv.IBV_QP_SQ_PSN|ibv.IBV_QP_MAX_QP_RD_ATOMIC)
+}

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/ibv"
+	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/relay/hop"
+)
+
+// perQueue is how many halves share a completion queue.
+const perQueue = 16
+
+// device is what the halves on one device share: a completion channel, and completion
+// queues, of which there are more as there are more halves.
+type device struct {
+	ctx    *ibv.Context
+	ch     *ibv.CompChannel
+	queues []*queue
+}
+
+// queue is a completion queue.
+type queue struct {
+	*ibv.CQ
+	dev    *device
+	halves int // guarded by the engine's mutex
+}
+
+// queueOn takes a place in a completion queue of a device.
+func (e *Engine) queueOn(ctx *ibv.Context) (*queue, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d := e.devices[ctx]
+	if d == nil {
+		var err error
+		if d, err = newDevice(ctx); err != nil {
+			return nil, err
+		}
+		e.devices[ctx] = d
+	}
+	for _, q := range d.queues {
+		if q.halves < perQueue {
+			q.halves++
+			return q, nil
+		}
+	}
+	cq, err := ctx.CreateCQ(perQueue*hop.Completions(max(hop.TowardsReceiver, hop.TowardsSender)), d.ch)
+	if err != nil {
+		return nil, err
+	}
+	q := &queue{CQ: cq, dev: d, halves: 1}
+	d.queues = append(d.queues, q)
+	all := append(slices.Clone(*e.queues.Load()), q)
+	e.queues.Store(&all)
+	e.wake()
+	return q, nil
+}
+
+// leaveQueue gives a place back.
+func (e *Engine) leaveQueue(q *queue) {
+	e.mu.Lock()
+	q.halves--
+	e.mu.Unlock()
+}
+
+func newDevice(ctx *ibv.Context) (d *device, err error) {
+	d = &device{ctx: ctx}
+	forkfd.Do(func() {
+		if d.ch, err = ctx.CreateCompChannel(); err == nil {
+			forkfd.Mark(d.ch.FD())
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(d.ch.FD(), true); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// heard takes the events of the channel.
+func (d *device) heard() {
+	for {
+		cq, err := d.ch.GetEvent()
+		if err != nil {
+			return
+		}
+		d.ch.AckEvents(cq, 1)
+	}
+}
+
+func (d *device) close() error {
+	var errs []error
+	for _, q := range d.queues {
+		errs = append(errs, q.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	forkfd.Clear(d.ch.FD())
+	return d.ch.Close()
+}

@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/relay"
+	"ncclmesh/transport/relay/hop"
+	"ncclmesh/transport/stats"
+)
+
+// maxJoints is how many circuits there can be at a time; who admits them has a lower
+// limit.
+const maxJoints = 512
+
+// Config is what the engine goes by.
+type Config struct {
+	Log    *slog.Logger
+	Memory int64 // of all rings
+}
+
+// Engine carries circuits for others. Its methods may be called from any goroutine.
+type Engine struct {
+	cfg    Config
+	slots  [maxJoints]atomic.Pointer[joint]
+	queues atomic.Pointer[[]*queue] // of all devices; only grows
+
+	mu      sync.Mutex
+	taken   [maxJoints]bool // slots
+	devices map[*ibv.Context]*device
+	used    int64 // bytes of rings
+	kick    int   // eventfd that wakes the thread; -1 while there is none
+	over    chan struct{}
+	closing bool
+	broken  error
+
+	asleep atomic.Bool // the thread waits, or is about to
+	ending atomic.Bool // a circuit is to be taken down
+	leave  atomic.Bool // the thread ends once none is left
+
+	// Carried so far.
+	Frames, Bytes stats.Counter
+	Processor     stats.Counter // nanoseconds of the thread
+}
+
+var _ relay.Maker = (*Engine)(nil)
+
+// New makes an engine. It has no thread before the first circuit.
+func New(c Config) *Engine {
+	e := &Engine{cfg: c, devices: map[*ibv.Context]*device{}, kick: -1}
+	e.queues.Store(&[]*queue{})
+	return e
+}
+
+// Begin makes both halves of a circuit here.
+func (e *Engine) Begin(ask *handshake.Carry, j relay.Joining) (relay.Joint, error) {
+	if err := e.run(); err != nil {
+		return nil, err
+	}
+	return newJoint(e, ask, j)
+}
+
+// run starts the thread, once.
+func (e *Engine) run() (err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closing:
+		return errors.New("this process ends")
+	case e.broken != nil:
+		return e.broken
+	case e.over != nil:
+		return nil
+	}
+	forkfd.Do(func() {
+		if e.kick, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
+			forkfd.Mark(e.kick)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("make an eventfd: %w", err)
+	}
+	e.over = make(chan struct{})
+	go guard.Run(func() {
+		defer close(e.over)
+		runtime.LockOSThread() // and the thread ends with it
+		t := &thread{engine: e}
+		if err := t.begin(); err != nil {
+			e.fail(err)
+			return
+		}
+		defer t.end()
+		t.loop()
+	}, func(g *guard.Panic) {
+		fault.Panicked(e.cfg.Log, "the relay's thread", g)
+		e.fail(g)
+	})
+	return nil
+}
+
+// fail ends every circuit, over an error of the thread's. What they have is lost.
+func (e *Engine) fail(err error) {
+	e.mu.Lock()
+	e.broken = fmt.Errorf("%w: the relay's thread has ended: %w", fault.ErrInternal, err)
+	e.mu.Unlock()
+	for i := range e.slots {
+		if j := e.slots[i].Load(); j != nil {
+			j.tellEnded(e.broken)
+		}
+	}
+}
+
+// wake has the thread look for what it has to do.
+func (e *Engine) wake() {
+	if e.asleep.Load() {
+		one := [8]byte{1}
+		_, _ = unix.Write(e.kick, one[:]) // a full counter wakes as well
+	}
+}
+
+// take finds a slot for a joint, which is put there once it is made.
+func (e *Engine) take() (slot int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.taken {
+		if !e.taken[i] {
+			e.taken[i] = true
+			return i, nil
+		}
+	}
+	return -1, fmt.Errorf("%d circuits are carried already", maxJoints)
+}
+
+// free gives a slot back, and memory of a ring.
+func (e *Engine) free(slot, ring int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slot >= 0 {
+		e.slots[slot].Store(nil)
+		e.taken[slot] = false
+	}
+	e.used -= int64(ring)
+}
+
+// lend takes memory for a ring whose frames may be so long: a mebibyte, or less as the memory
+// fills; most, where it is not 0, is as much as the hops before have.
+func (e *Engine) lend(most uint32, longest uint32) (size int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	size = 1 << 20
+	free := e.cfg.Memory - e.used
+	for ; size >= 64<<10; size /= 2 {
+		ring := hop.RingOf(size)
+		if (most == 0 || uint32(ring) <= most) && uint32(ring/8) <= longest && int64(ring) <= free/8 {
+			break
+		}
+	}
+	if size < 64<<10 {
+		size = 64 << 10
+	}
+	ring := hop.RingOf(size)
+	switch {
+	case most > 0 && uint32(ring) > most, uint32(ring/8) > longest:
+		return 0, fmt.Errorf("a ring of %d bytes is the least; the hop before has %d, and the ports move %d at a time", ring, most, longest)
+	case int64(ring) > free:
+		return 0, fmt.Errorf("circuits take %d bytes of memory already, of %d (NCCL_MESH_RELAY_MEMORY)", e.used, e.cfg.Memory)
+	}
+	e.used += int64(ring)
+	return ring, nil
+}
+
+// Circuits is how many there are.
+func (e *Engine) Circuits() (n int) {
+	for i := range e.slots {
+		if e.slots[i].Load() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// closeTime is how long circuits may take to come down.
+const closeTime = 10 * time.Second
+
+// Close ends all circuits and gives everything back.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closing = true
+	over := e.over
+	e.mu.Unlock()
+	if over == nil {
+		return nil
+	}
+	for i := range e.slots {
+		if j := e.slots[i].Load(); j != nil {
+			j.Drop(errors.New("this process ends"))
+		}
+	}
+	e.leave.Store(true)
+	e.wake()
+	select {
+	case <-over:
+	case <-time.After(closeTime):
+		return fmt.Errorf("%w: %d circuits did not come down", fault.ErrInternal, e.Circuits())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var errs []error
+	for _, d := range e.devices {
+		errs = append(errs, d.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	clear(e.devices)
+	e.queues.Store(&[]*queue{})
+	if e.kick >= 0 {
+		forkfd.Do(func() {
+			forkfd.Clear(e.kick)
+			_ = unix.Close(e.kick)
+		})
+		e.kick = -1
+	}
+	return nil
+}

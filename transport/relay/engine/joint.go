@@ -1,0 +1,301 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane/verbs"
+	"ncclmesh/transport/relay"
+	"ncclmesh/transport/relay/hop"
+	"ncclmesh/transport/topology"
+)
+
+// port is what a circuit needs of an RDMA port: both those for queue pairs and those for
+// circuits have it.
+type port interface {
+	Context() *ibv.Context
+	Attr() *ibv.PortAttr
+	Now() *topology.Port
+	Reads(most int) (begun, answered uint8)
+	Half(h *handshake.Lane, from topology.Address, qpn, psn uint32)
+	Init(qp *ibv.QP, access uint32) error
+	Join(qp *ibv.QP, k verbs.Link) error
+}
+
+var _ port = (*verbs.Port)(nil)
+
+// The sides of a joint.
+const (
+	before = 0 // towards the sender
+	behind = 1 // towards the receiver
+)
+
+// side is one hop, as the relay has it.
+type side struct {
+	*hop.Half
+	leg   relay.Leg
+	port  port
+	queue *queue
+	pd    *ibv.PD
+	psn   uint32
+	mrs   []*ibv.MR
+}
+
+// joint is a circuit at a relay.
+type joint struct {
+	engine *Engine
+	how    relay.Joining
+	ask    *handshake.Carry
+	slot   int
+	ring   int // bytes
+	reads  uint8
+	mem    *ibv.Memory
+	sides  [2]side
+	room   uint32 // bytes of the smallest ring from here on
+
+	mu      sync.Mutex
+	streams [2]stream // by the side that they come from
+	busy    bool      // Connect is at work
+	live    bool      // it is connected
+	dropped error     // it is to come down
+	stopped time.Time // when its queue pairs were
+	told    bool      // Ended has been called, or need not be
+}
+
+// newJoint makes the halves of a circuit, its memory and its keys.
+func newJoint(e *Engine, ask *handshake.Carry, how relay.Joining) (_ *joint, err error) {
+	j := &joint{engine: e, how: how, ask: ask, slot: -1}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.destroy())
+		}
+	}()
+	for i, leg := range []relay.Leg{how.In, how.Out} {
+		p, ok := leg.Port.(port)
+		if !ok {
+			return nil, fmt.Errorf("%w: %v is no port for RDMA", fault.ErrInternal, leg.Port.Now())
+		}
+		j.sides[i] = side{leg: leg, port: p}
+	}
+	longest := min(j.sides[before].port.Attr().MaxMsgSz, j.sides[behind].port.Attr().MaxMsgSz, ask.Half.MaxMsg)
+	if j.ring, err = e.lend(ask.Room, longest); err != nil {
+		return nil, err
+	}
+	j.room = uint32(j.ring)
+	if j.mem, err = ibv.Alloc(j.ring + hop.BackRing + 2*hop.Forth*hop.HeaderSize); err != nil {
+		return nil, err
+	}
+	if j.slot, err = e.take(); err != nil {
+		return nil, err
+	}
+	for i := range j.sides {
+		if err = j.makeSide(i); err != nil {
+			return nil, fmt.Errorf("%v: %w", j.sides[i].leg.Port.Now(), err)
+		}
+	}
+	j.carve()
+	if err = j.register(); err != nil {
+		return nil, err
+	}
+	for i, access := range []uint32{ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE, ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE | ibv.IBV_ACCESS_REMOTE_READ} {
+		if err = j.sides[i].port.Init(j.sides[i].QP, access); err != nil {
+			return nil, err
+		}
+	}
+	e.slots[j.slot].Store(j)
+	return j, nil
+}
+
+// makeSide makes the half of a hop.
+func (j *joint) makeSide(i int) (err error) {
+	s := &j.sides[i]
+	if s.psn, err = verbs.NewPSN(); err != nil {
+		return err
+	}
+	if s.pd, err = s.port.Context().AllocPD(); err != nil {
+		return err
+	}
+	if s.queue, err = j.engine.queueOn(s.port.Context()); err != nil {
+		return err
+	}
+	receives := []int{hop.TowardsReceiver, hop.TowardsSender}[i]
+	s.Half, err = hop.NewHalf(s.pd, s.queue.CQ, receives, uint32(j.slot*2+i))
+	return err
+}
+
+// carve divides the memory: the ring, the one for what comes back, and copies of headers.
+func (j *joint) carve() {
+	sizes := [2]int{before: j.ring, behind: hop.BackRing}
+	for i := range j.streams {
+		s := &j.streams[i]
+		s.joint, s.next, s.forth = j, 1, i == before
+		s.ring = ibv.Carve[byte](j.mem, sizes[i])
+	}
+	for i := range j.streams {
+		j.streams[i].heads = ibv.Carve[[hop.HeaderSize]byte](j.mem, hop.Forth)
+	}
+}
+
+// register makes each ring known to both hops: to the one that it comes from for writing, to
+// the other for sending on, and for reading where that leads to the receiver.
+func (j *joint) register() error {
+	for i := range j.streams {
+		s, from, to := &j.streams[i], &j.sides[i], &j.sides[1-i]
+		in, err := from.register(ibv.AddrOf(&s.ring[0]), len(s.ring), ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
+		if err != nil {
+			return err
+		}
+		access := uint32(0)
+		if s.forth && j.how.Last {
+			access = ibv.IBV_ACCESS_REMOTE_READ
+		}
+		out, err := to.register(ibv.AddrOf(&s.ring[0]), len(s.ring), access)
+		if err != nil {
+			return err
+		}
+		heads, err := to.register(ibv.AddrOf(&s.heads[0]), len(s.heads)*hop.HeaderSize, 0)
+		if err != nil {
+			return err
+		}
+		s.lent = handshake.Ring{Base: uint64(in.Addr()), Key: in.RKey(), Size: uint32(len(s.ring))}
+		s.read = handshake.Ring{Base: uint64(out.Addr()), Key: out.RKey(), Size: uint32(len(s.ring))}
+		s.ringKey, s.headKey = out.LKey(), heads.LKey()
+	}
+	return nil
+}
+
+func (s *side) register(addr uintptr, size int, access uint32) (*ibv.MR, error) {
+	mr, err := s.pd.RegMR(addr, uintptr(size), access)
+	if err == nil {
+		s.mrs = append(s.mrs, mr)
+	}
+	return mr, err
+}
+
+// offer is what the process at the other end of a side has to know.
+func (j *joint) offer(i int) (o relay.Offer) {
+	s := &j.sides[i]
+	s.port.Half(&o.Half, s.leg.From, s.Num(), s.psn)
+	o.Half.Kind = handshake.LaneVerbs
+	o.Write, o.Room = j.streams[i].lent, j.room
+	return o
+}
+
+// Next is the half of the hop behind, and the rings that the process there writes, and
+// reads.
+func (j *joint) Next() relay.Offer {
+	o := j.offer(behind)
+	if j.how.Last {
+		o.Read = j.streams[before].read
+		_, j.reads = j.sides[behind].port.Reads(hop.Reads)
+		o.Half.Token = uint64(j.reads) // that are answered
+	}
+	return o
+}
+
+// Prev is the half of the hop before, and the ring that the process there writes.
+func (j *joint) Prev() relay.Offer { return j.offer(before) }
+
+// Connect connects both halves.
+func (j *joint) Connect(_ context.Context, next *handshake.Carried) error {
+	if next == nil {
+		return fmt.Errorf("%w: a circuit over RDMA without the next half", fault.ErrInternal)
+	}
+	if err := j.connecting(next); err != nil {
+		return err
+	}
+	err := j.join(before, j.ask.Half, 1)
+	if err == nil {
+		err = j.join(behind, next.Half, max(1, j.reads))
+	}
+	j.mu.Lock()
+	j.busy = false
+	if err == nil && j.dropped != nil {
+		err = j.dropped
+	}
+	j.live = err == nil
+	j.mu.Unlock()
+	j.engine.look()
+	return err
+}
+
+// connecting makes the circuit ready for what comes once it is connected.
+func (j *joint) connecting(next *handshake.Carried) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.dropped != nil {
+		return j.dropped
+	}
+	if next.Room > 0 {
+		j.room = min(j.room, next.Room)
+	}
+	write := next.Write
+	switch {
+	case j.how.Last:
+		write = handshake.Ring{} // it has posted receives
+	case write.Size < hop.MinRing || write.Size > hop.MaxRing:
+		return fmt.Errorf("the next relay offers a ring of %d bytes", write.Size)
+	default:
+		j.room = min(j.room, write.Size)
+	}
+	back := j.ask.Back
+	if back.Size > 0 && back.Size < hop.BackRing {
+		return fmt.Errorf("the relay before offers a ring of %d bytes for what comes back", back.Size)
+	}
+	j.streams[before].out = hop.NewWindow(write, hop.Forth, hop.ForthUndelivered)
+	j.streams[behind].out = hop.NewWindow(back, hop.Back, hop.BackUndelivered)
+	if err := j.sides[before].PostReceives(hop.TowardsReceiver); err != nil {
+		return err
+	}
+	if err := j.sides[behind].PostReceives(hop.TowardsSender); err != nil {
+		return err
+	}
+	j.busy = true
+	return nil
+}
+
+// join takes the half of a hop to its peer's.
+func (j *joint) join(i int, remote handshake.Lane, answered uint8) error {
+	s := &j.sides[i]
+	if !remote.Addr.IsValid() || remote.Addr.IsUnspecified() {
+		remote.Addr = s.leg.To
+	}
+	return s.port.Join(s.QP, verbs.Link{From: s.leg.From, Remote: remote, PSN: s.psn, Begun: 1, Answered: answered})
+}
+
+// Drop ends the circuit.
+func (j *joint) Drop(why error) {
+	j.mu.Lock()
+	if j.told = true; j.dropped == nil {
+		j.dropped = why
+	}
+	j.mu.Unlock()
+	j.engine.look()
+}
+
+// tellEnded says, once, that the circuit is over by itself.
+func (j *joint) tellEnded(why error) {
+	j.mu.Lock()
+	told := j.told
+	j.told = true
+	j.mu.Unlock()
+	if !told && j.how.Ended != nil {
+		j.how.Ended(why)
+	}
+}
+
+// name says which hop is meant.
+func (j *joint) name(i int) string {
+	leg := &j.sides[i].leg
+	peer := leg.Name
+	if peer == "" {
+		peer = leg.To.Unmap().String()
+	}
+	return fmt.Sprintf("%s to %s", leg.Port.Now().Short(), peer)
+}

@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/ibv"
+	"ncclmesh/transport/relay/hop"
+)
+
+const (
+	pollBatch = 32
+	spinFor   = time.Millisecond      // that the thread looks on after something has come
+	spinCount = 64                    // fruitless looks between two at the clock
+	takeDown  = 10 * time.Millisecond // between two looks at a circuit that comes down
+
+	accountEvery = 1 << 16 // looks between two at the processor's time
+)
+
+// thread is what serves the circuits. Only its own goroutine uses it.
+type thread struct {
+	engine *Engine
+	mem    *ibv.Memory
+	wc     []ibv.WC
+	fds    []unix.PollFd
+}
+
+func (t *thread) begin() (err error) {
+	if t.mem, err = ibv.Alloc(pollBatch * 64); err != nil {
+		return err
+	}
+	t.wc = ibv.Carve[ibv.WC](t.mem, pollBatch)
+	return nil
+}
+
+func (t *thread) end() { _ = t.mem.Free() }
+
+// loop serves circuits until the engine is closed.
+func (t *thread) loop() {
+	for {
+		t.spin()
+		t.account()
+		if t.engine.leave.Load() && t.engine.Circuits() == 0 {
+			return
+		}
+		t.sleep()
+	}
+}
+
+// spin looks until for a while nothing has come.
+func (t *thread) spin() {
+	last := time.Now()
+	for looks, misses := 0, 0; ; looks++ {
+		if looks%accountEvery == 0 {
+			t.account()
+		}
+		if t.look() {
+			misses = 0
+			continue
+		}
+		if misses++; misses == 1 {
+			last = time.Now()
+		}
+		if misses%spinCount == 0 && time.Since(last) >= spinFor {
+			return
+		}
+	}
+}
+
+// look takes what completions there are, and takes down what is to be. It reports whether
+// something has come.
+func (t *thread) look() (some bool) {
+	e := t.engine
+	for _, q := range *e.queues.Load() {
+		n, err := q.Poll(t.wc)
+		if err != nil {
+			panic(err) // the device is gone, or what is counted here is wrong
+		}
+		for i := range n {
+			t.complete(&t.wc[i])
+		}
+		some = some || n > 0
+	}
+	if e.ending.Load() {
+		e.ending.Store(false)
+		if t.lower() {
+			e.ending.Store(true)
+		}
+	}
+	return some
+}
+
+// account counts the processor's time.
+func (t *thread) account() {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) == nil {
+		t.engine.Processor.Add(uint64(ts.Nano()) - t.engine.Processor.Value())
+	}
+}
+
+// complete hands a completion to the circuit that it is of.
+func (t *thread) complete(wc *ibv.WC) {
+	work, tag, number := hop.WorkOf(wc.WRID)
+	j := t.engine.slots[tag/2%maxJoints].Load()
+	if j == nil {
+		return // of a queue pair that was destroyed
+	}
+	j.complete(wc, work, int(tag%2), number)
+}
+
+// sleep waits for completions, or to be woken.
+func (t *thread) sleep() {
+	e := t.engine
+	e.asleep.Store(true)
+	defer e.asleep.Store(false)
+	queues := *e.queues.Load()
+	for _, q := range queues {
+		if err := q.ReqNotify(false); err != nil {
+			panic(err)
+		}
+	}
+	if t.look() || e.leave.Load() && e.Circuits() == 0 {
+		return
+	}
+	t.fds = append(t.fds[:0], unix.PollFd{Fd: int32(e.kick), Events: unix.POLLIN})
+	for i, q := range queues {
+		if i == 0 || queues[i-1].dev != q.dev {
+			t.fds = append(t.fds, unix.PollFd{Fd: int32(q.dev.ch.FD()), Events: unix.POLLIN})
+		}
+	}
+	timeout := -1
+	if e.ending.Load() {
+		timeout = int(takeDown / time.Millisecond)
+	}
+	_, _ = unix.Poll(t.fds, timeout) // what woke it is seen by looking
+	var b [8]byte
+	_, _ = unix.Read(e.kick, b[:])
+	for i, q := range queues {
+		if i == 0 || queues[i-1].dev != q.dev {
+			q.dev.heard()
+		}
+	}
+}
+
+// lower takes circuits down as far as they have come to rest, and reports whether some have
+// not.
+func (t *thread) lower() (waiting bool) {
+	for i := range t.engine.slots {
+		if j := t.engine.slots[i].Load(); j != nil && j.lower() {
+			waiting = true
+		}
+	}
+	return waiting
+}

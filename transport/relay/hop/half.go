@@ -1,0 +1,224 @@
+package hop
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"ncclmesh/ibv"
+)
+
+// What a work request is, in its id: kind 8 | tag 24 | number 32.
+type Work uint8
+
+const (
+	WorkFrame  Work = 1 // a frame that is sent or written
+	WorkCredit Work = 2
+	WorkRead   Work = 3 // its number is the frame's
+	WorkRecv   Work = 4 // its number is the receive's
+	WorkMarker Work = 5
+)
+
+// WorkOf is what a completion is of.
+func WorkOf(wrid uint64) (w Work, tag, number uint32) {
+	return Work(wrid >> 56), uint32(wrid>>32) & (1<<24 - 1), uint32(wrid)
+}
+
+// Reads is how many READs a receiver has under way, at most.
+const Reads = 16
+
+// sends is how long a send queue is: frames, a credit, READs and the marker.
+const sends = Forth + 1 + Reads + 1
+
+// Half is this process's half of a hop: a queue pair, its receives and its credit. Who
+// calls it holds what guards it.
+type Half struct {
+	*ibv.QP
+	tag    uint32
+	posted int // receives posted and not polled
+	marked bool
+	marks  bool   // the marker has been flushed
+	credit bool   // one is under way
+	told   uint32 // the last
+
+	mem  *ibv.Memory
+	wr   []ibv.SendWR
+	sge  []ibv.SGE // two of a send, one of a receive
+	recv []ibv.RecvWR
+
+	slots    []byte // memory of the receives, if they have some
+	slotSize int
+	slotKey  uint32
+}
+
+// Completions is how many completions a half with so many receives can have.
+func Completions(receives int) int { return receives + sends }
+
+// NewHalf makes a half in RESET, with so many receives. tag is in the ids of its work
+// requests.
+func NewHalf(pd *ibv.PD, cq *ibv.CQ, receives int, tag uint32) (h *Half, err error) {
+	h = &Half{tag: tag, told: Credit(0, 0)}
+	if h.mem, err = ibv.Alloc(1024); err != nil {
+		return nil, err
+	}
+	h.wr, h.sge, h.recv = ibv.Carve[ibv.SendWR](h.mem, 1), ibv.Carve[ibv.SGE](h.mem, 3), ibv.Carve[ibv.RecvWR](h.mem, 1)
+	h.QP, err = pd.CreateQP(ibv.QPInit{
+		SendCQ: cq, RecvCQ: cq, MaxSendWR: sends, MaxRecvWR: uint32(receives),
+		MaxSendSGE: 2, MaxRecvSGE: 1, Type: ibv.IBV_QPT_RC,
+	})
+	if err != nil {
+		return nil, errors.Join(err, h.mem.Free())
+	}
+	return h, nil
+}
+
+// Into gives the receives memory, of that size each.
+func (h *Half) Into(slots []byte, size int, lkey uint32) {
+	h.slots, h.slotSize, h.slotKey = slots, size, lkey
+}
+
+// Slot is the memory of a receive.
+func (h *Half) Slot(number uint32) []byte {
+	at := int(number) * h.slotSize
+	return h.slots[at : at+h.slotSize]
+}
+
+// PostReceive posts a receive.
+func (h *Half) PostReceive(number uint32) error {
+	w := &h.recv[0]
+	*w = ibv.RecvWR{WRID: h.id(WorkRecv, number)}
+	if h.slots != nil {
+		h.sge[2] = ibv.SGE{Addr: uint64(ibv.AddrOf(&h.Slot(number)[0])), Length: uint32(h.slotSize), LKey: h.slotKey}
+		w.SGList, w.NumSGE = ibv.AddrOf(&h.sge[2]), 1
+	}
+	if _, err := h.PostRecv(w); err != nil {
+		return err
+	}
+	h.posted++
+	return nil
+}
+
+// PostReceives posts the first receives.
+func (h *Half) PostReceives(n int) error {
+	for i := range n {
+		if err := h.PostReceive(uint32(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Half) id(w Work, number uint32) uint64 {
+	return uint64(w)<<56 | uint64(h.tag)<<32 | uint64(number)
+}
+
+// Piece is memory that a frame is gathered from.
+type Piece struct {
+	Addr   uintptr
+	Length int
+	Key    uint32
+}
+
+// Frame sends a frame, or writes it at a place of the window's ring. Of two pieces the
+// second may be empty. imm is for a reader that has no ring.
+func (h *Half) Frame(w *Window, place, imm uint32, a, b Piece) error {
+	r := &h.wr[0]
+	h.sge[0] = ibv.SGE{Addr: uint64(a.Addr), Length: uint32(a.Length), LKey: a.Key}
+	*r = ibv.SendWR{
+		WRID: h.id(WorkFrame, 0), SGList: ibv.AddrOf(&h.sge[0]), NumSGE: 1,
+		Opcode: ibv.IBV_WR_SEND_WITH_IMM, SendFlags: ibv.IBV_SEND_SIGNALED, Imm: networkOrder(imm),
+	}
+	if b.Length > 0 {
+		h.sge[1] = ibv.SGE{Addr: uint64(b.Addr), Length: uint32(b.Length), LKey: b.Key}
+		r.NumSGE = 2
+	}
+	if w.Ring.Size > 0 {
+		r.Opcode, r.Imm = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, networkOrder(place)
+		r.RemoteAddr, r.RKey = w.Ring.Base+uint64(place)*Unit, w.Ring.Key
+	}
+	_, err := h.PostSend(r)
+	return err
+}
+
+// Read reads what lies at an address of the peer's into memory.
+func (h *Half) Read(number uint32, to Piece, from uint64, key uint32) error {
+	r := &h.wr[0]
+	h.sge[0] = ibv.SGE{Addr: uint64(to.Addr), Length: uint32(to.Length), LKey: to.Key}
+	*r = ibv.SendWR{
+		WRID: h.id(WorkRead, number), SGList: ibv.AddrOf(&h.sge[0]), NumSGE: 1,
+		Opcode: ibv.IBV_WR_RDMA_READ, SendFlags: ibv.IBV_SEND_SIGNALED, RemoteAddr: from, RKey: key,
+	}
+	_, err := h.PostSend(r)
+	return err
+}
+
+// Tell sends a credit if the peer does not know it, unless one is under way.
+func (h *Half) Tell(freed, delivered uint64) error {
+	v := Credit(freed, delivered)
+	if h.credit || v == h.told {
+		return nil
+	}
+	r := &h.wr[0]
+	*r = ibv.SendWR{WRID: h.id(WorkCredit, 0), Opcode: ibv.IBV_WR_SEND_WITH_IMM, SendFlags: ibv.IBV_SEND_SIGNALED, Imm: networkOrder(v)}
+	if _, err := h.PostSend(r); err != nil {
+		return err
+	}
+	h.credit, h.told = true, v
+	return nil
+}
+
+// Knows reports whether the peer has been told so much.
+func (h *Half) Knows(freed, delivered uint64) bool { return h.told == Credit(freed, delivered) }
+
+// Polled takes note of a completion, good or bad.
+func (h *Half) Polled(w Work) {
+	switch w {
+	case WorkRecv:
+		h.posted--
+	case WorkCredit:
+		h.credit = false
+	case WorkMarker:
+		h.marks = true
+	}
+}
+
+// Stop takes the queue pair to ERR: the adapter sends and accepts nothing more and
+// flushes what was posted. A marker shows when the send queue has been flushed; receives
+// are counted, and none may be posted from here on.
+func (h *Half) Stop() error {
+	if h.marked {
+		return nil
+	}
+	if err := h.Modify(&ibv.QPAttr{QPState: ibv.IBV_QPS_ERR}, ibv.IBV_QP_STATE); err != nil {
+		return err
+	}
+	h.wr[0] = ibv.SendWR{WRID: h.id(WorkMarker, 0), Opcode: ibv.IBV_WR_SEND, SendFlags: ibv.IBV_SEND_SIGNALED}
+	if _, err := h.PostSend(&h.wr[0]); err != nil {
+		return err
+	}
+	h.marked = true
+	return nil
+}
+
+// Drained reports whether everything that was posted has been polled since Stop.
+func (h *Half) Drained() bool { return h.marks && h.posted == 0 }
+
+// Close destroys the queue pair. It may be called again.
+func (h *Half) Close() error {
+	if err := h.QP.Close(); err != nil {
+		return err
+	}
+	return h.mem.Free()
+}
+
+// networkOrder converts between a number and the word that a work request or a
+// completion stores: the immediate's bytes in network order.
+func networkOrder(v uint32) uint32 {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], v)
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// Imm is the immediate of what has come; ok says that there is one.
+func Imm(wc *ibv.WC) (imm uint32, ok bool) {
+	return networkOrder(wc.Imm), wc.WCFlags&ibv.IBV_WC_WITH_IMM != 0
+}
