@@ -14,6 +14,7 @@ import (
 	"ncclmesh/transport/mesh"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/relay"
+	"ncclmesh/transport/relay/engine"
 )
 
 // meet begins to answer who asks at the other ends of cables, to know the mesh, and to
@@ -22,8 +23,10 @@ func (t *Transport) meet() error {
 	if t.opts.Relay == RelayOff {
 		return nil
 	}
+	t.engine = engine.New(engine.Config{Log: t.log, Memory: int64(t.opts.RelayMemory) << 20})
 	t.relay = relay.New(relay.Config{
-		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data,
+		Verbs: t.engine,
+		Log:   t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data,
 		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
 	})
@@ -69,7 +72,7 @@ func (t *Transport) part() error {
 		errs = append(errs, t.hail.Close())
 	}
 	if t.relay != nil {
-		errs = append(errs, t.relay.Close())
+		errs = append(errs, t.relay.Close(), t.engine.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -180,5 +183,10 @@ func (c circuits) Cancel(token uint64) {
 	}
 }
 
-// circuitPort is the port of circuits over a port for queue pairs, or nil.
-func (t *Transport) circuitPort(port uint8) lane.Port { return nil }
+// circuitPort is the port for circuits of one for queue pairs; others are as they are.
+func (t *Transport) circuitPort(p lane.Port) lane.Port {
+	if c := t.over[p]; c != nil {
+		return c
+	}
+	return p
+}

@@ -11,6 +11,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane/circuit"
 	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/path"
@@ -134,6 +135,7 @@ func (t *Transport) openDevices(n *topology.Node) error {
 			continue
 		}
 		t.ports = append(t.ports, o)
+		t.over[o] = circuit.NewPort(o, circuit.Options{Circuits: circuits{t}, GIDs: t.opts.GIDs})
 	}
 	if len(t.ports) == 0 {
 		return fmt.Errorf("%w: %w", fault.ErrNoPorts, errors.Join(errs...))

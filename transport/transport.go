@@ -29,6 +29,7 @@ import (
 	"ncclmesh/transport/mesh"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/relay"
+	"ncclmesh/transport/relay/engine"
 	"ncclmesh/transport/topology"
 )
 
@@ -52,9 +53,11 @@ type Transport struct {
 	ep      *control.Endpoint
 	data    *dataport.Endpoint // where sockets of lanes come in
 	paths   *path.Finder
-	hail    *hail.Hailer // nil, as the next two, when relaying is off
+	over    map[lane.Port]lane.Port // ports for circuits, of those for queue pairs
+	hail    *hail.Hailer            // nil, as the next two, when relaying is off
 	mesh    *mesh.Mesh
 	relay   *relay.Relay
+	engine  *engine.Engine
 	env     bundle.Env
 
 	ctx               context.Context // ends at Close
@@ -84,7 +87,7 @@ func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), bundles: map[connKey]*bundle.Bundle{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
-		mending: map[*control.Session]chan struct{}{},
+		mending: map[*control.Session]chan struct{}{}, over: map[lane.Port]lane.Port{},
 	}
 	t.log = t.opts.Log
 	t.tidy = newTidier(t.traffic, t.caught)
@@ -126,7 +129,7 @@ func New(o Options) (_ *Transport, err error) {
 		GIDs: t.opts.GIDs, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
 		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
 		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
-		Circuit: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
+		Circuits: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
 	})
 	if t.opts.Relay != RelayOff {
 		t.paths.Routes = t.routes

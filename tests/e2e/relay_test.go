@@ -64,7 +64,7 @@ func TestRelay(t *testing.T) {
 }
 
 // relayKinds are what carries lanes through other nodes.
-var relayKinds = []string{"tcp"}
+var relayKinds = []string{"tcp", "rdma"}
 
 // relays are the nodes that each lane between two nodes goes through, as the sender says.
 func (j *job) relays(pair string) string {
