@@ -46,9 +46,9 @@ func TestRelay(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%s over %s", tt.name, tt.api, kind), func(t *testing.T) {
 				t.Parallel()
-				cables, env := tt.cables, []string{}
+				cables, env := tt.cables, []string{"NCCL_MESH_PROOF_WAIT=20000"}
 				if kind == "tcp" {
-					cables, env = cables.without(), []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_TCP_STREAMS=1"}
+					cables, env = cables.without(), append(env, "NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_TCP_STREAMS=1")
 				}
 				j := newFabric(t, cables.topology()).start(spec{env: env, args: []string{
 					"--api", tt.api, "--work", tt.work, "--min", "8", "--max", "2M", "--factor", "64", "--iters", "4",

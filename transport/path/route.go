@@ -104,7 +104,9 @@ func (f *Finder) portAt(index uint8, rdma bool) (lane.Port, topology.Address, bo
 	if rdma != (p.Kind() == lane.Circuit) || len(p.Now().GIDs) == 0 {
 		return nil, topology.Address{}, false
 	}
-	return p, p.Now().GIDs[0], true
+	gids := p.Now().GIDs
+	i := max(0, slices.IndexFunc(gids, func(g topology.Address) bool { return g.PrefixLen > 0 && !g.Addr.Unmap().IsLinkLocalUnicast() }))
+	return p, gids[i], true
 }
 
 // bestAddr is a port's address that somebody gave it, or any.

@@ -126,6 +126,7 @@ func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) err
 	}
 	c.port.Half(&ask.Half, topology.Address{}, c.half.Num(), c.psn)
 	ask.Half.Kind = handshake.LaneVerbs
+	c.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
 	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.dropped)
 	if err != nil {
 		return err

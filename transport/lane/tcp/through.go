@@ -69,6 +69,7 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 	}
 	t := &through{lost: make(chan struct{})}
 	k.setThrough(t)
+	k.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
 	asked, err := circuits.Carry(ctx, k.port.Index(), ask, func(why error) {
 		t.why = k.wrapCircuit(why)
 		close(t.lost)
