@@ -115,6 +115,11 @@ func (t *Transport) mendOnce(s *control.Session) (lacking bool) {
 	}
 	all.Wait()
 	for _, b := range sending {
+		for _, p := range t.ports { // what would not leave a port for want of another may now
+			if !p.Now().Active {
+				b.PortDown(p)
+			}
+		}
 		b.Relieve()
 		lacking = lacking || b.Lacking()
 	}

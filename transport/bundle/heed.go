@@ -46,6 +46,9 @@ func (b *Bundle) Evidence(l *lane.Lane, err error) {
 		b.Fail(b.Blame(err))
 		return
 	}
+	if b.Trial && b.serves() { // its outcome is known, and the peer may be done with it
+		return
+	}
 	l.Accuse(err) // before the look: a set-up that ends now sees one or the other
 	if s := b.setupOf(l.Epoch); s == nil || s.over.Load() {
 		b.tell(news{lane: l, evidence: err})

@@ -248,12 +248,12 @@ func (b *Bundle) sayJoined(l, was *lane.Lane) {
 	same := wayOf(l) == wayOf(was)
 	switch {
 	case was.Left.IsZero():
-		b.env.Log.Info(fmt.Sprintf("%v: %v has joined", b, l))
+		b.env.Log.Info(fmt.Sprintf("%v: %v%v has joined", b, l, l.Route))
 		return
 	case same:
-		b.env.Log.Warn(fmt.Sprintf("%v: %v has come back after %v; traffic goes over %s", b, l, away.Round(time.Millisecond), count(b.inService(), "lane")))
+		b.env.Log.Warn(fmt.Sprintf("%v: %v%v has come back after %v; traffic goes over %s", b, l, l.Route, away.Round(time.Millisecond), count(b.inService(), "lane")))
 	default:
-		b.env.Log.Warn(fmt.Sprintf("%v: %v takes the place of %v, which went %v ago; traffic goes over %s", b, l, was, away.Round(time.Millisecond), count(b.inService(), "lane")))
+		b.env.Log.Warn(fmt.Sprintf("%v: %v%v takes the place of %v, which went %v ago; traffic goes over %s", b, l, l.Route, was, away.Round(time.Millisecond), count(b.inService(), "lane")))
 	}
 	b.away += away
 }

