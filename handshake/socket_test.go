@@ -166,3 +166,25 @@ func FuzzLaneHello(f *testing.F) {
 		}
 	})
 }
+
+// A hop's name passes, and the key of hops is none of lanes.
+func TestHop(t *testing.T) {
+	want := LaneName{Session: SessionID{1}, Conn: 7, Lane: HopLane}
+	key := Key{3}
+	if key.HopKey() == key.LaneKey() || key.HopKey() == key {
+		t.Error("the key of hops is another's")
+	}
+	raw, err := LaneHello(key.HopKey(), want, LaneTokens{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := HearLaneHello(raw); err != nil || got != want {
+		t.Errorf("heard %+v, %v; want %+v", got, err, want)
+	}
+	for _, bad := range []uint8{MaxLanes, HopLane - 1} {
+		raw[8+16+4] = bad
+		if got, err := HearLaneHello(raw); err == nil {
+			t.Errorf("heard %+v, want an error", got)
+		}
+	}
+}

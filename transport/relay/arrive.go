@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"net"
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
@@ -34,7 +35,7 @@ func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) er
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return errClosed
+		return net.ErrClosed
 	}
 	if _, ok := r.expected[token]; ok {
 		return errors.New("a circuit with that token is expected already")

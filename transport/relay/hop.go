@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"ncclmesh/handshake"
@@ -34,7 +35,7 @@ func (r *Relay) newHop(s session, dropped func(error)) (*hop, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return nil, errClosed
+		return nil, net.ErrClosed
 	}
 	h := &hop{r: r, key: key{s: s}, dropped: dropped, done: make(chan struct{})}
 	for h.n == 0 || r.asked[h.key] != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,9 +26,10 @@ const (
 
 // Waits, before TimeScale.
 const (
-	setUpWait = 10 * time.Second // for a circuit to stand, from one relay on
-	comeWait  = 10 * time.Second // for the asker of one that stands to use it
-	grace     = time.Second      // for what is under way when it is dropped
+	setUpWait  = 10 * time.Second       // for a circuit to stand, from one relay on
+	comeWait   = 10 * time.Second       // for the asker of one that stands to use it
+	grace      = time.Second            // for what is under way when it is dropped
+	reasonWait = 100 * time.Millisecond // for another node to say why a socket broke
 )
 
 // Config says who this process is, and what it carries with.
@@ -296,13 +296,14 @@ func (r *Relay) Close() error {
 		c.end(errClosed, false)
 	}
 	for _, h := range asked {
-		h.drop(errClosed.Error())
+		h.drop(reasonOf(h.s.LocalName(), errClosed))
 	}
 	r.wg.Wait()
 	return nil
 }
 
-var errClosed = fmt.Errorf("its process ends: %w", net.ErrClosed)
+// errClosed is why everything ends.
+var errClosed = errors.New("its process ends")
 
 // spawn starts a goroutine that Close waits for; it reports false once Close has begun.
 // A panic in f becomes caught's.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"ncclmesh/guard"
@@ -29,8 +30,8 @@ type splicer struct {
 //
 //	made ──Connect──► waits for the asker's socket ──► dials the next ──► carries ──► over
 //
-// One goroutine takes it all the way; Drop only ends its context. Then what the asker sent
-// before it closed its socket has a moment to get through.
+// One goroutine takes it all the way; Drop only ends its context. If that is because an
+// end, or another relay, has said so, what was sent before has a moment to get through.
 type splice struct {
 	Joining
 	m      *splicer
@@ -46,6 +47,7 @@ type splice struct {
 	mu   sync.Mutex // a leaf
 	fd   int        // the asker's socket, -1 when there is none
 	over bool
+	said bool               // that it is over, by another node
 	next *handshake.Carried // guarded by begun
 }
 
@@ -101,10 +103,35 @@ func (s *splice) Prev() Offer {
 }
 
 // Drop ends it.
-func (s *splice) Drop(error) { s.cancel() }
+func (s *splice) Drop(why error) {
+	var said *saidError
+	s.mu.Lock()
+	s.said = s.said || errors.As(why, &said)
+	s.mu.Unlock()
+	s.cancel()
+}
 
-// ended tells of the end, unless that is a Drop.
+// last is when what is under way when it is dropped is given up.
+func (s *splice) last() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.said || s.m.r.ctx.Err() != nil {
+		return time.Unix(1, 0)
+	}
+	return time.Now().Add(s.m.r.scaled(grace))
+}
+
+// ended tells of the end, unless that is a Drop: of one that breaks the sockets too, which
+// may be faster, the reason comes over a session.
 func (s *splice) ended(err error) {
+	if err != nil {
+		wait := time.NewTimer(s.m.r.scaled(reasonWait))
+		defer wait.Stop()
+		select {
+		case <-s.ctx.Done():
+		case <-wait.C:
+		}
+	}
 	if s.ctx.Err() == nil {
 		s.Ended(err)
 	}
@@ -213,7 +240,14 @@ func (s *splice) join(in, out *net.TCPConn) error {
 		{out, in, func(n uint64) { s.Moved(n, 0) }},
 		{in, out, func(n uint64) { s.Moved(0, n) }},
 	} {
-		go guard.Run(func() { over <- pump(way.to, way.from, way.moved) }, func(p *guard.Panic) { over <- p })
+		carry := func() {
+			err := pump(way.to, way.from, way.moved)
+			if err != nil {
+				err = fmt.Errorf("a socket broke between %v and %v: %w", way.from.RemoteAddr(), way.to.RemoteAddr(), errnoOf(err))
+			}
+			over <- err
+		}
+		go guard.Run(carry, func(p *guard.Panic) { over <- p })
 	}
 	return s.attend(in, out, over)
 }
@@ -235,10 +269,7 @@ func (s *splice) attend(in, out *net.TCPConn, over <-chan error) (err error) {
 			}
 		case <-dropped:
 			dropped = nil
-			last := time.Now().Add(s.m.r.scaled(grace))
-			if s.m.r.ctx.Err() != nil { // the process ends
-				last = time.Unix(1, 0)
-			}
+			last := s.last()
 			_, _ = in.SetDeadline(last), out.SetDeadline(last)
 		}
 		if failed != nil && err == nil {
@@ -265,6 +296,15 @@ func pump(to, from *net.TCPConn, moved func(uint64)) error {
 			return to.CloseWrite()
 		}
 	}
+}
+
+// errnoOf is what the kernel said, without the calls that it was said to.
+func errnoOf(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
 
 // reset ends a connection so that its other end hears that it broke.

@@ -1,0 +1,746 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/lane/tcp"
+	"ncclmesh/transport/topology"
+)
+
+const hang = 10 * time.Second
+
+// fakeSession is one end of a session. What is sent goes to sent, in order.
+type fakeSession struct {
+	id     handshake.SessionID
+	local  string
+	peer   control.Peer
+	mu     sync.Mutex
+	over   bool
+	sent   chan handshake.Message
+	unsent int // messages for which there was no room
+}
+
+func (s *fakeSession) ID() handshake.SessionID { return s.id }
+func (s *fakeSession) HopKey() handshake.Key {
+	return handshake.Key(append(s.id[:], s.id[:]...)).HopKey()
+}
+func (s *fakeSession) Peer() control.Peer { return s.peer }
+func (s *fakeSession) Name() string       { return s.peer.Hostname }
+func (s *fakeSession) LocalName() string  { return s.local }
+
+func (s *fakeSession) Send(m handshake.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return errors.New("the session is over")
+	}
+	body, err := m.AppendTo(nil)
+	if err != nil {
+		return err
+	}
+	if m, err = handshake.DecodeMessage(m.Type(), body); err != nil {
+		return err
+	}
+	select {
+	case s.sent <- m:
+	default:
+		s.unsent++
+	}
+	return nil
+}
+
+// end ends a session, as its relay hears of it.
+func (s *fakeSession) end(r *Relay) {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	r.gone(s)
+}
+
+func node(i int) handshake.NodeID       { return handshake.NodeID{byte(i)} }
+func process(i int) handshake.ProcessID { return handshake.ProcessID{0xff, byte(i)} }
+func host(i int) string                 { return "node-" + string(rune('a'+i)) }
+func addr(i int) netip.Addr             { return netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}) }
+
+// hostPort is a port of a node.
+func hostPort(at netip.Addr, kind lane.Kind, index uint8) lane.Port {
+	raw := at.As16()
+	p := tcp.NewPort(topology.Port{
+		Netdev: "lo", Active: true, Carrier: true, Addrs: []netip.Prefix{netip.PrefixFrom(at, 8)},
+		GIDs: []topology.Address{{Addr: netip.AddrFrom16(raw), Raw: raw, Type: topology.GIDTypeNone, Netdev: "lo", PrefixLen: 8}},
+	}, index, tcp.Options{})
+	return kindPort{p, kind}
+}
+
+// kindPort is a port that passes for another kind.
+type kindPort struct {
+	*tcp.Port
+	kind lane.Kind
+}
+
+func (p kindPort) Kind() lane.Kind { return p.kind }
+
+// told is what others hear of a node's two ports.
+func told(i int) (all []handshake.Port) {
+	for index := range 2 {
+		all = append(all, handshake.Port{
+			Index: uint8(index), Netdev: "lo",
+			Addrs: []handshake.PortAddr{{Addr: netip.AddrFrom16(addr(i).As16()), GIDType: handshake.GIDTypeNone, PrefixLen: 8}},
+		})
+	}
+	return all
+}
+
+// newSession is node i's end of a session with node j.
+func newSession(i, j int) *fakeSession {
+	return &fakeSession{
+		id: handshake.SessionID{byte(min(i, j)), byte(max(i, j))}, local: host(i),
+		peer: control.Peer{Process: process(j), Node: node(j), Hostname: host(j), Ports: told(j)},
+		sent: make(chan handshake.Message, 4*maxCircuits),
+	}
+}
+
+// next is the next message that was sent.
+func (s *fakeSession) next(t *testing.T) handshake.Message {
+	t.Helper()
+	select {
+	case m := <-s.sent:
+		return m
+	case <-time.After(hang):
+		t.Fatal("waited too long for a message")
+		return nil
+	}
+}
+
+// quiet fails the test when something more was sent.
+func (s *fakeSession) quiet(t *testing.T) {
+	t.Helper()
+	select {
+	case m := <-s.sent:
+		t.Errorf("%s also sent %s %v: %+v", s.local, s.peer.Hostname, m.Type(), m)
+	default:
+	}
+}
+
+// fakeMaker makes joints that write down what becomes of them.
+type fakeMaker struct {
+	beginErr, connectErr error
+	hold                 chan struct{} // if not nil, Begin waits for it, and says that it does
+	inside               chan bool
+	made                 chan *fakeJoint
+}
+
+// panics is a maker that does.
+type panics struct{}
+
+func (panics) Begin(*handshake.Carry, Joining) (Joint, error) { panic("a maker") }
+
+type fakeJoint struct {
+	Joining
+	m       *fakeMaker
+	ask     *handshake.Carry
+	next    *handshake.Carried
+	dropped chan error
+}
+
+func (m *fakeMaker) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
+	if m.hold != nil {
+		m.inside <- true
+		<-m.hold
+	}
+	if m.beginErr != nil {
+		return nil, m.beginErr
+	}
+	f := &fakeJoint{Joining: j, m: m, ask: ask, dropped: make(chan error, 8)}
+	m.made <- f
+	return f, nil
+}
+
+func (j *fakeJoint) Next() Offer {
+	return Offer{Half: handshake.Lane{QPN: 77}, Write: handshake.Ring{Base: 1, Key: 2, Size: 3}, Read: handshake.Ring{Base: 4, Key: 5, Size: 6}, Room: 1 << 16}
+}
+
+func (j *fakeJoint) Connect(_ context.Context, next *handshake.Carried) error {
+	j.next = next
+	return j.m.connectErr
+}
+
+func (j *fakeJoint) Prev() Offer {
+	return Offer{Half: handshake.Lane{QPN: 78}, Write: handshake.Ring{Base: 7, Key: 8, Size: 9}, Room: 1 << 15}
+}
+
+func (j *fakeJoint) Drop(why error) { j.dropped <- why }
+
+// bench is relay B of a way A - B - C, with fake neighbours and makers.
+type bench struct {
+	*Relay
+	a, c  *fakeSession
+	maker *fakeMaker
+	noC   error // why C cannot be reached
+}
+
+func newBench(t *testing.T, change ...func(*Config)) *bench {
+	t.Helper()
+	leaks(t)
+	b := &bench{a: newSession(1, 0), c: newSession(1, 2), maker: &fakeMaker{made: make(chan *fakeJoint, 4*maxCircuits)}}
+	cfg := Config{
+		Process: process(1), Node: node(1), Verbs: b.maker, TimeScale: 100, GIDs: topology.AnyGID,
+		Ports: []lane.Port{hostPort(addr(1), lane.Verbs, 0), hostPort(addr(1), lane.Verbs, 1), hostPort(addr(1), lane.TCP, 2)},
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	b.Relay = New(cfg)
+	b.makers[handshake.LaneTCP] = b.maker
+	b.neighbour = func(_ context.Context, p handshake.ProcessID, _ uint8) (session, error) {
+		if b.noC != nil {
+			return nil, b.noC
+		}
+		return map[handshake.ProcessID]session{process(0): b.a, process(2): b.c}[p], nil
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// ask is A's Carry: by B to C, who relays it to D, or takes it itself.
+func ask(n uint32, change ...func(*handshake.Carry)) *handshake.Carry {
+	m := &handshake.Carry{
+		Circuit: n, Kind: handshake.LaneVerbs, Half: handshake.Lane{Kind: handshake.LaneVerbs, Port: 1, Addr: netip.AddrFrom16(addr(0).As16())},
+		Route: []handshake.Hop{{Process: process(1), Node: node(1), In: 0, Out: 1}, {Process: process(2), Node: node(2), In: 1, Out: 0}},
+		Final: handshake.Final{Process: process(3), Node: node(3), Token: 99, Addr: netip.AddrFrom16(addr(3).As16())},
+	}
+	for _, f := range change {
+		f(m)
+	}
+	return m
+}
+
+func toC(m *handshake.Carry) {
+	m.Route = m.Route[:1]
+	m.Final = handshake.Final{Process: process(2), Node: node(2), Token: 99, Port: 1, Addr: netip.AddrFrom16(addr(2).As16())}
+}
+
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(hang); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited too long for %s", what)
+		}
+	}
+}
+
+func wait[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(hang):
+		t.Fatalf("waited too long for %s", what)
+		panic("not reached")
+	}
+}
+
+// leaks fails the test when it leaves descriptors or goroutines behind.
+func leaks(t *testing.T) {
+	t.Helper()
+	fds := func() (open []string) {
+		d, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range d {
+			to, err := os.Readlink("/proc/self/fd/" + e.Name())
+			if err == nil && !strings.HasPrefix(to, "anon_inode:") { // the poller stays
+				open = append(open, e.Name()+" "+to)
+			}
+		}
+		return open
+	}
+	goroutines, files := runtime.NumGoroutine(), fds()
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+			g, f := runtime.NumGoroutine(), fds()
+			if g <= goroutines && len(f) <= len(files) {
+				return
+			}
+			runtime.GC() // pipes that the standard library keeps for splicing go with it
+			if time.Now().After(deadline) {
+				buf := make([]byte, 1<<16)
+				t.Errorf("left behind: %d goroutines (%d before), descriptors %q (%q before)\n%s", g, goroutines, f, files, buf[:runtime.Stack(buf, true)])
+				return
+			}
+		}
+	})
+}
+
+func reasonSaid(t *testing.T, s *fakeSession, want handshake.Drop) {
+	t.Helper()
+	d, ok := s.next(t).(*handshake.Drop)
+	if !ok || d.Circuit != want.Circuit || d.Asker != want.Asker || !strings.Contains(d.Reason, want.Reason) {
+		t.Errorf("%s sent %s %+v, want a Drop like %+v", s.local, s.peer.Hostname, d, want)
+	}
+}
+
+// What is wrong with a Carry is said, by name and in words, and counted.
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*handshake.Carry)
+		config func(*Config)
+		reason string
+		says   string
+	}{
+		{"off", nil, func(c *Config) { c.Refuse = func() error { return errors.New("NCCL_MESH_RELAY is 0 there") } }, reasonOff, "node-b: relaying is off: NCCL_MESH_RELAY is 0 there"},
+		{"another process", func(m *handshake.Carry) { m.Route[0].Process = process(7) }, nil, reasonSelf, "node-b: the relay named is another process"},
+		{"another node", func(m *handshake.Carry) { m.Route[0].Node = node(7) }, nil, reasonSelf, "another process"},
+		{"back to the asker", func(m *handshake.Carry) { m.Route[1].Node = node(0) }, nil, reasonLoop, "leads back"},
+		{"ends at the asker", func(m *handshake.Carry) { m.Final.Node = node(0) }, nil, reasonLoop, "leads back"},
+		{"no such port in", func(m *handshake.Carry) { m.Route[0].In = 3 }, nil, reasonPort, "port 3 for a queue pair"},
+		{"no such port out", func(m *handshake.Carry) { m.Route[0].Out = 255 }, nil, reasonPort, "port 255"},
+		{"a port of another kind", func(m *handshake.Carry) { m.Route[0].Out = 2 }, nil, reasonPort, "port 2 for a queue pair"},
+		{"a kind that is not made", nil, func(c *Config) { c.Verbs = nil }, reasonKind, "queue pair"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, func(c *Config) {
+				if tt.config != nil {
+					tt.config(c)
+				}
+			})
+			m := ask(5)
+			if tt.change != nil {
+				tt.change(m)
+			}
+			if !b.message(b.a, m) {
+				t.Error("the message is no circuit's")
+			}
+			reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.says})
+			b.a.quiet(t)
+			if diff := cmp.Diff(Stats{Refused: map[string]uint64{tt.reason: 1}}, b.Stats()); diff != "" {
+				t.Errorf("counters (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A circuit is asked for further on, then told of, whether another relay or the receiver
+// comes next.
+func TestSetUp(t *testing.T) {
+	half := func(own, peer uint8, qpn uint32) handshake.Lane {
+		return handshake.Lane{Kind: handshake.LaneVerbs, Port: own, PeerPort: peer, QPN: qpn, Addr: netip.AddrFrom16([16]byte{})}
+	}
+	tests := []struct {
+		name   string
+		change func(*handshake.Carry)
+		onward handshake.Message
+		joint  Joining
+	}{
+		{"to a relay", func(*handshake.Carry) {}, &handshake.Carry{
+			Circuit: 1, Kind: handshake.LaneVerbs, Room: 1 << 16, Half: half(1, 1, 77), Back: handshake.Ring{Base: 1, Key: 2, Size: 3},
+			Route: ask(0).Route[1:], Final: ask(0).Final,
+		}, Joining{}},
+		{"to the receiver", toC, &handshake.Arrive{
+			Circuit: 1, Token: 99, Half: half(1, 1, 77), Write: handshake.Ring{Base: 1, Key: 2, Size: 3}, Read: handshake.Ring{Base: 4, Key: 5, Size: 6},
+		}, Joining{Last: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			b.message(b.a, ask(5, tt.change))
+			j := wait(t, "a joint", b.maker.made)
+			if diff := cmp.Diff(tt.onward, b.c.next(t), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("to the next (-want +got):\n%s", diff)
+			}
+			b.a.quiet(t) // before the next has answered
+			answer := &handshake.Carried{Circuit: 1, Room: 1 << 14, Half: half(1, 1, 5)}
+			b.message(b.c, answer)
+			want := &handshake.Carried{Circuit: 5, Room: 1 << 15, Half: half(0, 1, 78), Write: handshake.Ring{Base: 7, Key: 8, Size: 9}}
+			if diff := cmp.Diff(handshake.Message(want), b.a.next(t), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("to the asker (-want +got):\n%s", diff)
+			}
+			if j.next != answer {
+				t.Errorf("the joint was told %+v, want the next one's answer", j.next)
+			}
+			type leg struct {
+				from, to, name string
+				peer           uint8
+				hop            handshake.LaneName
+			}
+			view := func(l Leg) leg {
+				return leg{l.From.Addr.Unmap().String(), l.To.Unmap().String(), l.Name, l.Peer, l.Hop}
+			}
+			name := func(s session, n uint32) handshake.LaneName {
+				return handshake.LaneName{Session: s.ID(), Conn: n, Lane: handshake.HopLane}
+			}
+			wantLegs := []leg{{"10.0.0.2", "10.0.0.1", "node-a", 1, name(b.a, 5)}, {"10.0.0.2", "10.0.0.3", "node-c", 1, name(b.c, 1)}}
+			if diff := cmp.Diff(wantLegs, []leg{view(j.In), view(j.Out)}, cmp.AllowUnexported(leg{})); diff != "" || j.Last != tt.joint.Last {
+				t.Errorf("legs, last %v (-want +got):\n%s", j.Last, diff)
+			}
+			b.message(b.c, answer) // again: nobody waits for it
+			if diff := cmp.Diff(Stats{Now: 1, Carried: 1, Strange: 1}, b.Stats()); diff != "" {
+				t.Errorf("counters (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whoever ends a circuit, at whatever stage: the others are told, once, and it is gone.
+func TestEnds(t *testing.T) {
+	const (
+		making  = "while it is made"
+		asked   = "while the next is asked"
+		standng = "once it stands"
+	)
+	type said struct{ a, c string } // reasons in Drops
+	tests := []struct {
+		who  string
+		what func(b *bench, j *fakeJoint)
+		at   map[string]said
+	}{
+		{"the asker drops it", func(b *bench, _ *fakeJoint) {
+			b.message(b.a, &handshake.Drop{Circuit: 5, Asker: true, Reason: "node-a: enough"})
+		}, map[string]said{making: {}, asked: {c: "node-a: enough"}, standng: {c: "node-a: enough"}}},
+		{"the next drops it", func(b *bench, _ *fakeJoint) { b.message(b.c, &handshake.Drop{Circuit: 1, Reason: "node-d: broken"}) },
+			map[string]said{asked: {a: "node-d: broken"}, standng: {a: "node-d: broken"}}},
+		{"the asker's session ends", func(b *bench, _ *fakeJoint) { b.a.end(b.Relay) },
+			map[string]said{making: {}, asked: {c: "node-b: its session with node-a has ended"}, standng: {c: "node-b: its session with node-a"}}},
+		{"the next one's session ends", func(b *bench, _ *fakeJoint) { b.c.end(b.Relay) },
+			map[string]said{asked: {a: "node-b: its session with node-c has ended"}, standng: {a: "node-b: its session with node-c"}}},
+		{"the joint fails", func(_ *bench, j *fakeJoint) { j.Ended(errors.New("socket broke")) },
+			map[string]said{standng: {a: "node-b: socket broke", c: "node-b: socket broke"}}},
+		{"the joint is done", func(_ *bench, j *fakeJoint) { j.Ended(nil) },
+			map[string]said{standng: {a: "both ends have closed", c: "both ends have closed"}}},
+		{"a port goes down", func(b *bench, _ *fakeJoint) { b.PortDown(1, errors.New("p1 has no carrier")) },
+			map[string]said{making: {a: "node-b: p1 has no carrier"}, asked: {a: "p1 has no carrier", c: "p1 has no carrier"}, standng: {a: "p1 has no carrier", c: "node-b: p1 has no carrier"}}},
+		{"the process ends", func(b *bench, _ *fakeJoint) { _ = b.Close() },
+			map[string]said{asked: {a: "node-b: its process ends", c: "its process ends"}, standng: {a: "node-b: its process ends", c: "its process ends"}}},
+		{"the asker uses the number again", func(b *bench, _ *fakeJoint) { b.message(b.a, ask(5)) },
+			map[string]said{making: {a: reasonTwice}, asked: {a: reasonTwice, c: reasonTwice}, standng: {a: reasonTwice, c: reasonTwice}}},
+	}
+	for _, tt := range tests {
+		for stage, want := range tt.at {
+			t.Run(tt.who+" "+stage, func(t *testing.T) {
+				b := newBench(t)
+				b.maker.hold, b.maker.inside = make(chan struct{}), make(chan bool, 1)
+				b.message(b.a, ask(5))
+				wait(t, "the maker", b.maker.inside)
+				var j *fakeJoint
+				if stage != making {
+					close(b.maker.hold)
+					j = wait(t, "a joint", b.maker.made)
+					b.c.next(t)
+				}
+				if stage == standng {
+					b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					b.a.next(t)
+				}
+				tt.what(b, j)
+				if stage == making {
+					close(b.maker.hold)
+					j = wait(t, "a joint", b.maker.made)
+				}
+				wait(t, "the joint's end", j.dropped)
+				if want.a != "" {
+					reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: want.a})
+				}
+				if want.c != "" {
+					reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: want.c})
+				}
+				until(t, "the slot", func() bool { return b.Stats().Now == 0 })
+				for _, again := range []handshake.Message{&handshake.Drop{Circuit: 5, Asker: true}, &handshake.Drop{Circuit: 5}} {
+					b.message(b.a, again) // changes nothing
+				}
+				b.message(b.c, &handshake.Drop{Circuit: 1})
+				b.a.quiet(t)
+				b.c.quiet(t)
+				if n := b.Stats().Strange; n != 3 {
+					t.Errorf("%d strange messages, want 3", n)
+				}
+				if len(j.dropped) != 0 {
+					t.Error("the joint was dropped twice")
+				}
+			})
+		}
+	}
+}
+
+// What goes wrong here while a circuit is made is the asker's to know.
+func TestFailures(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(b *bench)
+		says string
+		c    bool // C was asked, and hears of it
+	}{
+		{"the next cannot be reached", func(b *bench) { b.noC = errors.New("no way to node-c") }, "node-b: no way to node-c", false},
+		{"nothing can be made", func(b *bench) { b.maker.beginErr = errors.New("no memory") }, "node-b: no memory", false},
+		{"it cannot be connected", func(b *bench) { b.maker.connectErr = errors.New("no route") }, "node-b: no route", true},
+		{"a panic", func(b *bench) { b.makers[handshake.LaneVerbs] = panics{} }, "node-b: panic: a maker", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			tt.do(b)
+			b.message(b.a, ask(5))
+			if tt.c {
+				b.c.next(t)
+				b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+				reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: tt.says})
+			}
+			reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.says})
+			until(t, "the slot", func() bool { return b.Stats().Now == 0 })
+			b.a.quiet(t)
+			b.c.quiet(t)
+		})
+	}
+}
+
+// One neighbour that asks for a thousand circuits gets its share; another one still gets
+// some; and there is an end to all. What is over makes room.
+func TestLimits(t *testing.T) {
+	b := newBench(t)
+	for n := range 1000 {
+		b.message(b.a, ask(uint32(n+1)))
+	}
+	var sessions []*fakeSession
+	from := func(i int) func(*handshake.Carry) {
+		return func(m *handshake.Carry) { m.Half.Addr = netip.AddrFrom16(addr(i).As16()) }
+	}
+	for i := 10; i < 20; i++ {
+		s := newSession(1, i)
+		sessions = append(sessions, s)
+		for n := range 40 {
+			b.message(s, ask(uint32(n+1), from(i)))
+		}
+	}
+	s := b.Stats()
+	want := Stats{Now: maxCircuits, Refused: map[string]uint64{reasonSession: 1000 - maxOfSession, reasonFull: 10*40 - (maxCircuits - maxOfSession)}}
+	if diff := cmp.Diff(want, s); diff != "" {
+		t.Errorf("counters (-want +got):\n%s", diff)
+	}
+	for range maxCircuits { // all of them are being asked for
+		b.c.next(t)
+	}
+	b.a.end(b.Relay)
+	until(t, "the slots", func() bool { return b.Stats().Now == maxCircuits-maxOfSession })
+	b.message(sessions[9], ask(1000, from(19)))
+	for range maxOfSession {
+		d, ok := b.c.next(t).(*handshake.Drop)
+		if !ok || !d.Asker {
+			t.Errorf("C hears %+v, want a Drop of what A had", d)
+		}
+	}
+	if m, ok := b.c.next(t).(*handshake.Carry); !ok {
+		t.Errorf("C hears %+v, want the Carry for which there is room again", m)
+	}
+	if n := b.Stats().Now; n != maxCircuits-maxOfSession+1 {
+		t.Errorf("%d circuits after another was asked for, want %d", n, maxCircuits-maxOfSession+1)
+	}
+	if len(b.held) != b.Stats().Now || len(b.slots) > maxCircuits {
+		t.Errorf("%d held, %d slots", len(b.held), len(b.slots))
+	}
+}
+
+// Messages about nothing cost nothing.
+func TestStrange(t *testing.T) {
+	b := newBench(t)
+	for n := range uint32(1000) {
+		b.message(b.a, &handshake.Carried{Circuit: n})
+		b.message(b.a, &handshake.Drop{Circuit: n})
+		b.message(b.a, &handshake.Drop{Circuit: n, Asker: true})
+		b.message(b.a, &handshake.Arrive{Circuit: n, Token: uint64(n)})
+	}
+	if b.message(b.a, &handshake.Bye{}) {
+		t.Error("a Bye was taken")
+	}
+	want := Stats{Strange: 3000, Refused: map[string]uint64{reasonToken: 1000}}
+	if diff := cmp.Diff(want, b.Stats()); diff != "" {
+		t.Errorf("counters (-want +got):\n%s", diff)
+	}
+	if len(b.held)+len(b.asked)+len(b.slots) != 0 {
+		t.Errorf("%d held, %d asked, %d slots", len(b.held), len(b.asked), len(b.slots))
+	}
+}
+
+// An asker is told of a refusal, of an end, and of the end of the session, once.
+func TestAsking(t *testing.T) {
+	tests := []struct {
+		name   string
+		answer bool
+		end    func(b *bench, cancel func())
+		says   string // in the error, or to dropped
+		drop   string // what the relay hears
+	}{
+		{"refused", false, func(b *bench, _ func()) {
+			b.message(b.c, &handshake.Drop{Circuit: 1, Reason: "node-c: relaying is off"})
+		}, "node-c: relaying is off", ""},
+		{"session gone before", false, func(b *bench, _ func()) { b.c.end(b.Relay) }, "session with node-c has ended", ""},
+		{"given up", false, func(_ *bench, cancel func()) { cancel() }, "node-c has not answered", "node-b: it did not wait any longer"},
+		{"closed", false, func(b *bench, _ func()) { _ = b.Close() }, "", "its process ends"},
+		{"dropped", true, func(b *bench, _ func()) { b.message(b.c, &handshake.Drop{Circuit: 1, Reason: "node-d: broken"}) }, "node-d: broken", ""},
+		{"session gone", true, func(b *bench, _ func()) { b.c.end(b.Relay) }, "session with node-c has ended", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			dropped, failed, got := make(chan error, 8), make(chan error, 1), make(chan *lane.Asked, 1)
+			m := ask(0)
+			m.Half, m.Route = handshake.Lane{Token: 4}, m.Route[1:]
+			go func() {
+				a, err := b.Carry(ctx, 1, m, func(err error) { dropped <- err })
+				if err != nil {
+					failed <- err
+					return
+				}
+				got <- a
+			}()
+			c, ok := b.c.next(t).(*handshake.Carry)
+			want := handshake.Lane{Kind: handshake.LaneVerbs, Port: 1, PeerPort: 1, Token: 4, Addr: netip.AddrFrom16(addr(1).As16())}
+			if !ok || c.Half != want || c.Circuit != 1 {
+				t.Fatalf("asked for %+v, want the half %+v", c, want)
+			}
+			var a *lane.Asked
+			if tt.answer {
+				b.message(b.c, &handshake.Carried{Circuit: 1, Room: 7, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+				a = wait(t, "the circuit", got)
+				if a.Room != 7 || a.Hop != (handshake.LaneName{Session: b.c.id, Conn: 1, Lane: handshake.HopLane}) || a.Key != b.c.HopKey() || a.From.Addr.Unmap() != addr(1) {
+					t.Errorf("the circuit is %+v", a)
+				}
+			}
+			tt.end(b, cancel)
+			from := failed
+			if tt.answer {
+				from = dropped
+			}
+			if err := wait(t, "the end", from); !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("the end is %v, want %q", err, tt.says)
+			}
+			if tt.drop != "" {
+				reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: tt.drop})
+			}
+			if a != nil {
+				a.Drop("late")
+			}
+			b.c.quiet(t)
+			if len(dropped) != 0 || len(b.asked) != 0 {
+				t.Errorf("%d more drops, %d hops", len(dropped), len(b.asked))
+			}
+		})
+	}
+}
+
+// A circuit that is dropped by its asker is not lost to him too.
+func TestDropOwn(t *testing.T) {
+	b := newBench(t)
+	m := ask(0)
+	m.Route = m.Route[1:]
+	got := make(chan *lane.Asked, 1)
+	go func() {
+		a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) })
+		if err != nil {
+			t.Error(err)
+		}
+		got <- a
+	}()
+	b.c.next(t)
+	b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+	a := wait(t, "the circuit", got)
+	a.Drop("node-b: done")
+	a.Drop("again")
+	reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: "node-b: done"})
+	b.c.end(b.Relay)
+	b.c.quiet(t)
+}
+
+// What arrives is taken once, by who expects it; its end is told to the other side.
+func TestArrivals(t *testing.T) {
+	tests := []struct {
+		name    string
+		fail    error
+		end     func(b *bench, drop func(string))
+		dropped string // what this side hears
+		said    string // what the relay hears
+	}{
+		{"not taken", errors.New("no queue pair"), nil, "", "node-b: no queue pair"},
+		{"dropped by the relay", nil, func(b *bench, _ func(string)) {
+			b.message(b.a, &handshake.Drop{Circuit: 5, Asker: true, Reason: "node-a: gone"})
+		}, "node-a: gone", ""},
+		{"its session ends", nil, func(b *bench, _ func(string)) { b.a.end(b.Relay) }, "session with node-a has ended", ""},
+		{"dropped here", nil, func(_ *bench, drop func(string)) { drop("enough"); drop("again") }, "", "node-b: enough"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			dropped, drops := make(chan error, 8), make(chan func(string), 1)
+			expect := func(token uint64) error {
+				return b.Expect(token, func(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
+					drops <- drop
+					return &handshake.Carried{Room: uint32(m.Token), Half: handshake.Lane{Kind: handshake.LaneVerbs}}, tt.fail
+				}, func(err error) { dropped <- err })
+			}
+			if err := errors.Join(expect(9), expect(10)); err != nil {
+				t.Fatal(err)
+			}
+			if err := expect(9); err == nil {
+				t.Error("a token was expected twice")
+			}
+			b.Cancel(10)
+			for _, token := range []uint64{10, 9, 9} {
+				b.message(b.a, &handshake.Arrive{Circuit: uint32(token) - 4, Token: token, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+				if token == 10 {
+					reasonSaid(t, b.a, handshake.Drop{Circuit: 6, Reason: reasonToken})
+				}
+			}
+			refused := b.a.next(t) // of the second 9, which comes before or after the answer to the first
+			if tt.fail == nil {
+				answer, ok := refused.(*handshake.Carried)
+				if !ok {
+					answer, ok = b.a.next(t).(*handshake.Carried)
+				} else {
+					b.a.next(t)
+				}
+				if !ok || answer.Circuit != 5 || answer.Room != 9 {
+					t.Errorf("the answer is %+v", answer)
+				}
+				tt.end(b, wait(t, "the arrival", drops))
+			} else {
+				d1, _ := refused.(*handshake.Drop)
+				d2, _ := b.a.next(t).(*handshake.Drop)
+				if d1 == nil || d2 == nil || !strings.Contains(d1.Reason+d2.Reason, tt.said) {
+					t.Errorf("said %+v and %+v, want %q", d1, d2, tt.said)
+				}
+			}
+			if tt.said != "" && tt.fail == nil {
+				reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.said})
+			}
+			if tt.dropped != "" {
+				if err := wait(t, "the end", dropped); !strings.Contains(err.Error(), tt.dropped) {
+					t.Errorf("dropped: %v, want %q", err, tt.dropped)
+				}
+			}
+			b.a.quiet(t)
+			if len(dropped) != 0 || len(b.held) != 0 {
+				t.Errorf("%d more ends, %d held", len(dropped), len(b.held))
+			}
+		})
+	}
+}

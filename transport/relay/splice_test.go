@@ -1,0 +1,414 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
+)
+
+// loop is a node's address on loopback.
+func loop(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}) }
+
+// line is nodes in a row, each with two ports, to the node before and to the one after,
+// and with sessions to both.
+type line struct {
+	relays   []*Relay
+	data     []*dataport.Endpoint
+	sessions map[[2]int]*fakeSession
+	over     chan struct{}
+	wg       sync.WaitGroup
+}
+
+// newLine makes a row of n nodes.
+func newLine(t *testing.T, n int, change ...func(i int, c *Config)) *line {
+	t.Helper()
+	leaks(t)
+	l := &line{sessions: map[[2]int]*fakeSession{}, over: make(chan struct{})}
+	for i := range n {
+		d := dataport.New(dataport.Config{KeepAlive: 10 * time.Second})
+		cfg := Config{
+			Process: process(i), Node: node(i), Data: d, GIDs: topology.AnyGID, TimeScale: 5,
+			Ports: []lane.Port{hostPort(loop(i), lane.TCP, 0), hostPort(loop(i), lane.TCP, 1)},
+		}
+		for _, f := range change {
+			f(i, &cfg)
+		}
+		r := New(cfg)
+		r.neighbour = func(_ context.Context, p handshake.ProcessID, port uint8) (session, error) {
+			s := l.sessions[[2]int{i, int(p[1])}]
+			if s == nil {
+				return nil, errors.New("no way to " + host(int(p[1])))
+			}
+			return s, nil
+		}
+		l.relays, l.data = append(l.relays, r), append(l.data, d)
+	}
+	for i := range n - 1 {
+		for _, e := range [][2]int{{i, i + 1}, {i + 1, i}} {
+			s := newSession(e[0], e[1])
+			for j := range s.peer.Ports {
+				s.peer.Ports[j].Addrs[0].Addr = netip.AddrFrom16(loop(e[1]).As16())
+			}
+			l.sessions[e] = s
+		}
+	}
+	for e, s := range l.sessions { // what is sent by one end comes to the other's relay
+		back := l.sessions[[2]int{e[1], e[0]}]
+		l.wg.Go(func() {
+			for {
+				select {
+				case m := <-s.sent:
+					l.relays[e[1]].message(back, m)
+				case <-l.over:
+					return
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { l.close(t) })
+	return l
+}
+
+func (l *line) close(t *testing.T) {
+	for i, r := range l.relays {
+		if err := errors.Join(r.Close(), l.data[i].Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	close(l.over)
+	l.wg.Wait()
+}
+
+// route leads from the first node through all between it and the last.
+func (l *line) route() (via []handshake.Hop) {
+	for i := 1; i < len(l.relays)-1; i++ {
+		via = append(via, handshake.Hop{Process: process(i), Node: node(i), In: 0, Out: 1})
+	}
+	return via
+}
+
+// way is a lane from a line's first node to its last, as sockets of both.
+type way struct {
+	asked   *lane.Asked
+	dropped chan error
+	a, z    *net.TCPConn
+}
+
+// laneEnd is a lane of a session between the first node and the last.
+func laneEnd() dataport.End {
+	return dataport.End{
+		Name: handshake.LaneName{Session: handshake.SessionID{42}, Conn: 7, Lane: 3}, Key: handshake.Key{9}.LaneKey(),
+		Tokens: handshake.LaneTokens{Dialler: 11, Listener: 22},
+	}
+}
+
+// dial makes a way, or fails.
+func (l *line) dial(t *testing.T, end dataport.End) (*way, error) {
+	t.Helper()
+	last := len(l.relays) - 1
+	got := make(chan int, 1)
+	theirs := laneEnd()
+	theirs.Addr, theirs.Netdev = loop(last), "lo"
+	call, err := l.data[last].Expect(theirs, func(fd int) { got <- fd })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.data[last].Cancel(call)
+	port, err := l.data[last].Listen(loop(last), "lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	w := &way{dropped: make(chan error, 8)}
+	m := &handshake.Carry{
+		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
+		Final: handshake.Final{Process: process(last), Node: node(last), Addr: netip.AddrFrom16(loop(last).As16()), TCPPort: port},
+	}
+	if w.asked, err = l.relays[0].Carry(ctx, 1, m, func(err error) { w.dropped <- err }); err != nil {
+		return nil, err
+	}
+	hop := dataport.End{
+		Name: w.asked.Hop, Key: w.asked.Key, Tokens: handshake.LaneTokens{Dialler: 5, Listener: w.asked.Half.Token},
+		Addr: w.asked.From.Addr.Unmap(), Netdev: "lo",
+	}
+	fd, err := l.data[0].DialThrough(ctx, hop, netip.AddrPortFrom(w.asked.Half.Addr.Unmap(), w.asked.Half.TCPPort), end)
+	if err != nil {
+		return w, err
+	}
+	for _, c := range []struct {
+		to *(*net.TCPConn)
+		fd int
+	}{{&w.a, fd}, {&w.z, wait(t, "the lane", got)}} {
+		if *c.to, err = dataport.Conn(c.fd); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = forkfd.Close(*c.to) })
+		if err := (*c.to).SetDeadline(time.Now().Add(hang)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w, nil
+}
+
+func mustDial(t *testing.T, l *line) *way {
+	t.Helper()
+	w, err := l.dial(t, laneEnd())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// carried waits until no relay of the line carries anything.
+func (l *line) idle(t *testing.T) {
+	t.Helper()
+	until(t, "the circuits' end", func() bool {
+		for _, r := range l.relays {
+			if r.Stats().Now > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// stream sends n random bytes one way and returns whether they have come as they were.
+func stream(from, to *net.TCPConn, n, seed int64) error {
+	sent, got := sha256.New(), sha256.New()
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.MultiWriter(from, sent), io.LimitReader(rand.New(rand.NewSource(seed)), n))
+		done <- err
+	}()
+	_, err := io.CopyN(got, to, n)
+	if err = errors.Join(err, <-done); err == nil && !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+		err = errors.New("other bytes have come than were sent")
+	}
+	return err
+}
+
+// Bytes go both ways at once through one relay and through three, and are counted; a
+// half-close passes through, and the circuit ends with the second.
+func TestSplice(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		t.Run(host(n-1), func(t *testing.T) {
+			l := newLine(t, n)
+			w := mustDial(t, l)
+			const forth, back = 24<<20 + 13, 9<<20 + 1
+			other := make(chan error, 1)
+			go func() { other <- stream(w.z, w.a, back, 2) }()
+			if err := errors.Join(stream(w.a, w.z, forth, 1), <-other); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.a.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := w.z.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("after a half-close: %d, %v; want its end", n, err)
+			}
+			if err := stream(w.z, w.a, 1<<20, 3); err != nil {
+				t.Errorf("the other way after a half-close: %v", err)
+			}
+			if err := w.z.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := w.a.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("after the other half-close: %d, %v; want its end", n, err)
+			}
+			l.idle(t)
+			if err := wait(t, "the end", w.dropped); !strings.Contains(err.Error(), errCarried.Error()) {
+				t.Errorf("the circuit ended: %v", err)
+			}
+			hello := uint64(handshake.LaneHelloSize)
+			want := Stats{Carried: 1, Forth: forth + hello, Back: back + 1<<20 + handshake.LaneWelcomeSize}
+			for i := 1; i < n-1; i++ {
+				s := l.relays[i].Stats()
+				s.Strange = 0 // both sides of a hop may tell of its end at a time
+				if diff := cmp.Diff(want, s); diff != "" {
+					t.Errorf("%s counts (-want +got):\n%s", host(i), diff)
+				}
+			}
+		})
+	}
+}
+
+// However an end breaks, the other end hears that it broke.
+func TestSpliceReset(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(l *line, w *way)
+		hear func(w *way) *net.TCPConn
+	}{
+		{"the asker", func(_ *line, w *way) { reset(w.a) }, func(w *way) *net.TCPConn { return w.z }},
+		{"the receiver", func(_ *line, w *way) { reset(w.z) }, func(w *way) *net.TCPConn { return w.a }},
+		{"a relay", func(l *line, _ *way) { l.relays[1].PortDown(0, errors.New("p0 has no carrier")) }, func(w *way) *net.TCPConn { return w.z }},
+		{"a session", func(l *line, _ *way) { l.sessions[[2]int{2, 1}].end(l.relays[2]) }, func(w *way) *net.TCPConn { return w.a }},
+		{"a relay's process", func(l *line, _ *way) { _ = l.relays[2].Close() }, func(w *way) *net.TCPConn { return w.a }},
+		{"a drop", func(_ *line, w *way) { w.asked.Drop("enough") }, func(w *way) *net.TCPConn { return w.z }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLine(t, 4)
+			w := mustDial(t, l)
+			if err := errors.Join(stream(w.a, w.z, 1<<20, 1), stream(w.z, w.a, 1<<20, 1)); err != nil {
+				t.Fatal(err)
+			}
+			tt.do(l, w)
+			if n, err := tt.hear(w).Read(make([]byte, 1)); n != 0 || !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("the other end hears %d, %v; want a reset", n, err)
+			}
+			l.idle(t)
+			if tt.name != "a drop" {
+				err := wait(t, "the drop", w.dropped)
+				if !strings.HasPrefix(err.Error(), "node-") {
+					t.Errorf("the reason names no node: %v", err)
+				}
+				t.Log(err)
+			}
+			if len(w.dropped) != 0 {
+				t.Error("dropped again")
+			}
+		})
+	}
+}
+
+// A receiver that does not read holds the sender up, by what kernels hold; nothing is
+// lost, and what is under way when the asker closes and drops arrives.
+func TestSpliceBackpressure(t *testing.T) {
+	l := newLine(t, 3)
+	w := mustDial(t, l)
+	if err := w.a.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	sent := sha256.New()
+	random := rand.New(rand.NewSource(7))
+	total, chunk := 0, make([]byte, 64<<10)
+	for {
+		_, _ = random.Read(chunk)
+		n, err := w.a.Write(chunk)
+		sent.Write(chunk[:n])
+		total += n
+		if err != nil {
+			break
+		}
+		if total > 1<<30 {
+			t.Fatal("nothing holds the sender up")
+		}
+	}
+	_ = forkfd.Close(w.a)
+	w.asked.Drop("the lane has been closed")
+	got := sha256.New()
+	if n, err := io.Copy(got, w.z); int(n) != total || err != nil || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+		t.Errorf("of %d bytes under way at a drop %d have come: %v", total, n, err)
+	}
+	_ = forkfd.Close(w.z)
+	l.idle(t)
+}
+
+// What stands in a circuit's way is said by name.
+func TestSpliceFailures(t *testing.T) {
+	wrong := laneEnd()
+	wrong.Tokens.Listener++
+	tests := []struct {
+		name   string
+		nodes  int
+		end    dataport.End
+		change func(i int, c *Config)
+		asking string // what Carry says; "" when it succeeds
+		says   string // what the drop says, or dialling
+	}{
+		{"refused by the second", 4, laneEnd(), func(i int, c *Config) {
+			if i == 2 {
+				c.Refuse = func() error { return errors.New("NCCL_MESH_RELAY is 0 there") }
+			}
+		}, "node-c: relaying is off: NCCL_MESH_RELAY is 0 there", ""},
+		{"wrong proof at the end", 3, wrong, nil, "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var change []func(int, *Config)
+			if tt.change != nil {
+				change = append(change, tt.change)
+			}
+			l := newLine(t, tt.nodes, change...)
+			w, err := l.dial(t, tt.end)
+			if err == nil || !strings.Contains(err.Error(), tt.asking) {
+				t.Fatalf("dialled: %v, want %q", err, tt.asking)
+			}
+			if w != nil {
+				w.asked.Drop("given up")
+			}
+			l.idle(t)
+		})
+	}
+}
+
+// A lane's key and name do not open a hop, nor a hop's a lane.
+func TestHopIsNoLane(t *testing.T) {
+	l := newLine(t, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	m := &handshake.Carry{
+		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
+		Final: handshake.Final{Process: process(2), Node: node(2), Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1},
+	}
+	a, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := l.sessions[[2]int{0, 1}]
+	to := netip.AddrPortFrom(a.Half.Addr.Unmap(), a.Half.TCPPort)
+	for name, change := range map[string]func(*dataport.End){
+		"the key of lanes": func(e *dataport.End) { e.Key = handshake.Key(append(s.id[:], s.id[:]...)).LaneKey() },
+		"a lane's name":    func(e *dataport.End) { e.Name.Lane = 0 },
+		"another circuit":  func(e *dataport.End) { e.Name.Conn++ },
+		"another token":    func(e *dataport.End) { e.Tokens.Dialler++ },
+	} {
+		end := dataport.End{Name: a.Hop, Key: a.Key, Tokens: handshake.LaneTokens{Dialler: 5, Listener: a.Half.Token}, Addr: loop(0), Netdev: "lo"}
+		change(&end)
+		if fd, err := l.data[0].Dial(ctx, end, to); err == nil {
+			t.Errorf("%s opens the hop", name)
+			_ = dataport.CloseFD(fd)
+		}
+	}
+	a.Drop("done")
+	l.idle(t)
+	if n := l.data[1].Stats().Expected; n != 0 {
+		t.Errorf("%d hops are still expected", n)
+	}
+}
+
+// Whoever asks and does not come is dropped, by name.
+func TestSpliceLate(t *testing.T) {
+	l := newLine(t, 3, func(_ int, c *Config) { c.TimeScale = 0.01 })
+	dropped := make(chan error, 1)
+	m := &handshake.Carry{
+		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
+		Final: handshake.Final{Process: process(2), Node: node(2), Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1},
+	}
+	if _, err := l.relays[0].Carry(t.Context(), 1, m, func(err error) { dropped <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(t, "the drop", dropped); !strings.Contains(err.Error(), "node-b: node-a asked for the circuit and has not connected to 127.0.0.2:") {
+		t.Error(err)
+	}
+	l.idle(t)
+}
