@@ -215,7 +215,7 @@ func (h *Hailer) heard(m *mouth, said *handshake.HailAnswer, from netip.Addr) (f
 	if from.Is6() {
 		from = from.WithZone(at.Netdev)
 	}
-	n := &Neighbour{
+	n := Neighbour{
 		Port: at.Index, Name: at.Netdev, Process: said.Process, Node: said.Node, Dedicated: said.Dedicated,
 		PeerPort: said.Port, PeerName: said.Name, Control: netip.AddrPortFrom(from, said.Control),
 	}
@@ -230,7 +230,7 @@ func (h *Hailer) heard(m *mouth, said *handshake.HailAnswer, from netip.Addr) (f
 }
 
 // enter adds a neighbour, unless he is known, the ports have changed since he was asked, or there are too many.
-func (h *Hailer) enter(changes uint64, n *Neighbour) (fresh, crowd bool, reason string) {
+func (h *Hailer) enter(changes uint64, n Neighbour) (fresh, crowd bool, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || h.changes != changes {
@@ -257,7 +257,7 @@ func (h *Hailer) enter(changes uint64, n *Neighbour) (fresh, crowd bool, reason 
 		c.crowd, c.processes, c.nodes = true, nil, nil
 		return false, true, ""
 	}
-	c.processes[n.Process] = n
+	c.processes[n.Process] = &n
 	c.nodes[n.Node]++
 	return true, false, ""
 }

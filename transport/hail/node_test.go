@@ -109,7 +109,7 @@ func serve(text string) error {
 		return err
 	}
 	for {
-		now.Neighbours, now.Stats, now.After, now.Log = h.Neighbours(), h.Stats(), holding(), log.text.String()
+		now.Neighbours, now.Stats, now.After, now.Log = h.Neighbours(), h.Stats(), holding(), log.String()
 		b, err := json.Marshal(now)
 		if err != nil {
 			return err
@@ -139,7 +139,7 @@ func obey(h *Hailer, o order, before held) error {
 		if err := h.Close(); err != nil {
 			return err
 		}
-		_ = eventually(func() bool { return holding() == before })
+		_ = eventually(func() bool { return holding().within(before) })
 	}
 	if o.Stray != nil {
 		if err := o.Stray.send(); err != nil {
