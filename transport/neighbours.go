@@ -104,6 +104,11 @@ func (t *Transport) hailed() (all []hail.Port) {
 	return all
 }
 
+// isCable reports whether an interface is one of those.
+func (t *Transport) isCable(netdev string) bool {
+	return slices.ContainsFunc(t.hailed(), func(p hail.Port) bool { return p.Netdev == netdev })
+}
+
 // meshPorts are those, as the map has them.
 func (t *Transport) meshPorts() (all []mesh.Port) {
 	for _, h := range t.hailed() {

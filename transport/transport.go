@@ -162,7 +162,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		secret = &s
 	}
 	t.ep, err = control.New(control.Config{
-		Process: t.process, Node: t.node, Hostname: t.host, NeighbourSecret: secret,
+		Process: t.process, Node: t.node, Hostname: t.host, NeighbourSecret: secret, Cable: t.isCable,
 		Addrs:     topology.BootstrapAddrs(found.Links, t.opts.Interfaces, t.opts.SocketFamily, mesh),
 		Ports:     func() []handshake.Port { return *t.told.Load() },
 		Mesh:      func(a netip.Addr) bool { return onMesh[a.Unmap()] },

@@ -105,7 +105,9 @@ func (t *Transport) refresh() {
 	}
 	for _, s := range t.ep.Sessions() {
 		_ = s.Send(&handshake.Ports{Ports: *t.told.Load()}) // a dead session needs none
-		t.mend(s)
+		if !s.Neighbour() {
+			t.mend(s)
+		}
 	}
 }
 

@@ -526,12 +526,12 @@ func TestLimits(t *testing.T) {
 	for i := 10; i < 20; i++ {
 		s := newSession(1, i)
 		sessions = append(sessions, s)
-		for n := range 40 {
+		for n := range 100 {
 			b.message(s, ask(uint32(n+1), from(i)))
 		}
 	}
 	s := b.Stats()
-	want := Stats{Now: maxCircuits, Refused: map[string]uint64{reasonSession: 1000 - maxOfSession, reasonFull: 10*40 - (maxCircuits - maxOfSession)}}
+	want := Stats{Now: maxCircuits, Refused: map[string]uint64{reasonSession: 1000 - maxOfSession, reasonFull: 10*100 - (maxCircuits - maxOfSession)}}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
