@@ -20,7 +20,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-const hang = 10 * time.Second
+const hang = 2 * time.Minute
 
 // fakeSession is one end of a session. What is sent goes to sent, in order.
 type fakeSession struct {

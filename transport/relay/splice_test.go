@@ -213,7 +213,7 @@ func TestSplice(t *testing.T) {
 		t.Run(host(n-1), func(t *testing.T) {
 			l := newLine(t, n)
 			w := mustDial(t, l)
-			const forth, back = 24<<20 + 13, 9<<20 + 1
+			const forth, back = 6<<20 + 13, 3<<20 + 1
 			other := make(chan error, 1)
 			go func() { other <- stream(w.z, w.a, back, 2) }()
 			if err := errors.Join(stream(w.a, w.z, forth, 1), <-other); err != nil {
