@@ -293,7 +293,7 @@ func TestSpliceReset(t *testing.T) {
 // A receiver that does not read holds the sender up, by what kernels hold; nothing is
 // lost, and what is under way when the asker closes and drops arrives.
 func TestSpliceBackpressure(t *testing.T) {
-	l := newLine(t, 3)
+	l := newLine(t, 3, func(_ int, c *Config) { c.TimeScale = 100 })
 	w := mustDial(t, l)
 	if err := w.a.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
 		t.Fatal(err)
@@ -398,7 +398,7 @@ func TestHopIsNoLane(t *testing.T) {
 
 // Whoever asks and does not come is dropped, by name.
 func TestSpliceLate(t *testing.T) {
-	l := newLine(t, 3, func(_ int, c *Config) { c.TimeScale = 0.01 })
+	l := newLine(t, 3, func(_ int, c *Config) { c.TimeScale = 0.1 })
 	dropped := make(chan error, 1)
 	m := &handshake.Carry{
 		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
