@@ -242,20 +242,24 @@ func (s *setup) takeIn() {
 	b.owing = b.owing || s.epoch > 0
 }
 
-// sayJoined logs that a lane has joined, in the place of one that there was.
+// sayJoined logs that a lane has joined, in the place of one that there was: its way is one
+// that had lost a lane, or one that is taken for want of that, or in addition.
 func (b *Bundle) sayJoined(l, was *lane.Lane) {
-	away := time.Since(was.Left)
-	same := wayOf(l) == wayOf(was)
+	w := wayOf(l)
+	left, back := b.gone[w]
+	now := "has come back after"
 	switch {
+	case back:
+		delete(b.gone, w)
 	case was.Left.IsZero():
 		b.env.Log.Info(fmt.Sprintf("%v: %v%v has joined", b, l, l.Route))
 		return
-	case same:
-		b.env.Log.Warn(fmt.Sprintf("%v: %v%v has come back after %v; traffic goes over %s", b, l, l.Route, away.Round(time.Millisecond), count(b.inService(), "lane")))
 	default:
-		b.env.Log.Warn(fmt.Sprintf("%v: %v%v takes the place of %v, which went %v ago; traffic goes over %s", b, l, l.Route, was, away.Round(time.Millisecond), count(b.inService(), "lane")))
+		left, now = was.Left, fmt.Sprintf("takes the place of %v%v after", was, was.Route)
 	}
+	away := time.Since(left)
 	b.away += away
+	b.env.Log.Warn(fmt.Sprintf("%v: %v%v %s %v; traffic goes over %s", b, l, l.Route, now, away.Round(time.Millisecond), count(b.inService(), "lane")))
 }
 
 // gap is the carrier of a place that no lane has had yet.

@@ -118,8 +118,11 @@ func (r *Relay) portFor(port uint8, k lane.Kind) int {
 		return -1
 	}
 	p := r.cfg.Ports[port]
-	if p.Kind() == k {
+	switch {
+	case p.Kind() == k:
 		return int(port)
+	case p.Now().Netdev == "":
+		return -1
 	}
 	return slices.IndexFunc(r.cfg.Ports, func(o lane.Port) bool { return o.Kind() == k && o.Now().Netdev == p.Now().Netdev })
 }

@@ -141,7 +141,7 @@ func TestMessages(t *testing.T) {
 		terms  string
 	}{
 		{1, tcp.CheckOff, " through relay-1"},
-		{2, tcp.CheckOn, " checked through relay-1, relay-2"},
+		{2, tcp.CheckOn, " checked through relay-1 and relay-2"},
 	} {
 		t.Run(fmt.Sprint(tt.relays), func(t *testing.T) {
 			s, r, stations, _ := pair(t, tt.relays, tt.check)
@@ -182,7 +182,7 @@ func TestDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	transporttest.Await(t, "the word of it", func() bool {
-		return log.Count("through relay-1, relay-2: the circuit is gone: relay-2: its process ends") > 0
+		return log.Count("through relay-1 and relay-2: the circuit is gone: relay-2: its process ends") > 0
 	})
 	transporttest.CloseBoth(t, s, r)
 }

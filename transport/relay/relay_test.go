@@ -76,11 +76,11 @@ func host(i int) string                 { return "node-" + string(rune('a'+i)) }
 func addr(i int) netip.Addr             { return netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}) }
 
 // hostPort is a port of a node.
-func hostPort(at netip.Addr, kind lane.Kind, index uint8) lane.Port {
+func hostPort(netdev string, at netip.Addr, kind lane.Kind, index uint8) lane.Port {
 	raw := at.As16()
 	p := tcp.NewPort(topology.Port{
-		Netdev: "lo", Active: true, Carrier: true, Addrs: []netip.Prefix{netip.PrefixFrom(at, 8)},
-		GIDs: []topology.Address{{Addr: netip.AddrFrom16(raw), Raw: raw, Type: topology.GIDTypeNone, Netdev: "lo", PrefixLen: 8}},
+		Netdev: netdev, Active: true, Carrier: true, Addrs: []netip.Prefix{netip.PrefixFrom(at, 8)},
+		GIDs: []topology.Address{{Addr: netip.AddrFrom16(raw), Raw: raw, Type: topology.GIDTypeNone, Netdev: netdev, PrefixLen: 8}},
 	}, index, tcp.Options{})
 	return kindPort{p, kind}
 }
@@ -198,7 +198,7 @@ func newBench(t *testing.T, change ...func(*Config)) *bench {
 	b := &bench{a: newSession(1, 0), c: newSession(1, 2), maker: &fakeMaker{made: make(chan *fakeJoint, 4*maxCircuits)}}
 	cfg := Config{
 		Process: process(1), Node: node(1), Verbs: b.maker, TimeScale: 100, GIDs: topology.AnyGID,
-		Ports: []lane.Port{hostPort(addr(1), lane.Verbs, 0), hostPort(addr(1), lane.Verbs, 1), hostPort(addr(1), lane.TCP, 2)},
+		Ports: []lane.Port{hostPort("lo", addr(1), lane.Verbs, 0), hostPort("lo", addr(1), lane.Verbs, 1), hostPort("wlan0", addr(1), lane.TCP, 2)},
 	}
 	for _, f := range change {
 		f(&cfg)

@@ -46,7 +46,7 @@ func newLine(t *testing.T, n int, change ...func(i int, c *Config)) *line {
 		d := dataport.New(dataport.Config{KeepAlive: 10 * time.Second})
 		cfg := Config{
 			Process: process(i), Node: node(i), Data: d, GIDs: topology.AnyGID, TimeScale: 5,
-			Ports: []lane.Port{hostPort(loop(i), lane.TCP, 0), hostPort(loop(i), lane.TCP, 1)},
+			Ports: []lane.Port{hostPort("lo", loop(i), lane.TCP, 0), hostPort("lo", loop(i), lane.TCP, 1)},
 		}
 		for _, f := range change {
 			f(i, &cfg)
