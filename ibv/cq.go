@@ -3,6 +3,7 @@ package ibv
 import (
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -12,11 +13,15 @@ type CompChannel struct {
 	ctx  *Context
 	life life
 	ptr  uintptr
+
+	mu    sync.Mutex
+	cqs   map[uintptr]*CQ // by C address
+	taken [2]uintptr      // what C says of an event; of one caller at a time
 }
 
 // CreateCompChannel makes a completion channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
-	ch := &CompChannel{ctx: c}
+	ch := &CompChannel{ctx: c, cqs: map[uintptr]*CQ{}}
 	if err := ch.life.begin(kindCompChannel, &c.life); err != nil {
 		return nil, err
 	}
@@ -37,17 +42,45 @@ func (ch *CompChannel) GetEvent() (*CQ, error) {
 	if err := ch.life.check(); err != nil {
 		return nil, err
 	}
-	ptr, errno := ch.ctx.lib.getCQEvent(ch.ptr)
+	cq, errno := ch.take()
+	detail := ""
+	if errno == 0 && cq == nil {
+		errno, detail = syscall.EINVAL, fmt.Sprintf("no completion queue at %#x", ch.taken[0])
+	}
+	return cq, newError("get_cq_event", ch.ctx.device.name, 0, errno, detail)
+}
+
+// take takes one event.
+func (ch *CompChannel) take() (*CQ, syscall.Errno) {
+	ptr, errno := ch.ctx.lib.getCQEvent(ch.ptr, &ch.taken)
 	if errno != 0 {
-		return nil, newError("get_cq_event", ch.ctx.device.name, 0, errno, "")
+		return nil, errno
 	}
-	v, ok := ch.ctx.cqs.Load(ptr)
-	if !ok {
-		return nil, newError("get_cq_event", ch.ctx.device.name, 0, syscall.EINVAL, fmt.Sprintf("no completion queue at %#x", ptr))
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	cq := ch.cqs[ptr]
+	if cq != nil {
+		cq.unacked.Add(1)
 	}
-	cq := v.(*CQ)
-	cq.unacked.Add(1)
-	return cq, nil
+	return cq, 0
+}
+
+// Drain takes and acknowledges all events that are there, when FD was made non-blocking. It allocates nothing.
+func (ch *CompChannel) Drain() error {
+	if err := ch.life.check(); err != nil {
+		return err
+	}
+	for {
+		cq, errno := ch.take()
+		switch {
+		case errno == syscall.EAGAIN || errno == syscall.EINTR:
+			return nil
+		case errno != 0:
+			return newError("get_cq_event", ch.ctx.device.name, 0, errno, "")
+		case cq != nil:
+			ch.AckEvents(cq, 1)
+		}
+	}
 }
 
 // AckEvents acknowledges n events that GetEvent returned for cq. Closing the queue acknowledges the rest.
@@ -72,12 +105,13 @@ type CQ struct {
 	life    life
 	ptr     uintptr
 	pollFn  uintptr
+	ch      *CompChannel // or nil
 	unacked atomic.Int64
 }
 
 // CreateCQ makes a completion queue for at least the given number of completions. The channel may be nil.
 func (c *Context) CreateCQ(entries int, ch *CompChannel) (*CQ, error) {
-	cq := &CQ{ctx: c, pollFn: c.ops.pollCQ}
+	cq := &CQ{ctx: c, pollFn: c.ops.pollCQ, ch: ch}
 	parents := []*life{&c.life}
 	var channel uintptr
 	if ch != nil {
@@ -96,8 +130,27 @@ func (c *Context) CreateCQ(entries int, ch *CompChannel) (*CQ, error) {
 		}
 		return nil, newError("create_cq", c.device.name, 0, errno, detail)
 	}
-	c.cqs.Store(cq.ptr, cq)
+	cq.enter()
 	return cq, nil
+}
+
+// enter makes events find the queue.
+func (cq *CQ) enter() {
+	cq.ctx.cqs.Store(cq.ptr, cq)
+	if ch := cq.ch; ch != nil {
+		ch.mu.Lock()
+		ch.cqs[cq.ptr] = cq
+		ch.mu.Unlock()
+	}
+}
+
+func (cq *CQ) leave() {
+	cq.ctx.cqs.Delete(cq.ptr)
+	if ch := cq.ch; ch != nil {
+		ch.mu.Lock()
+		delete(ch.cqs, cq.ptr)
+		ch.mu.Unlock()
+	}
 }
 
 // Context is the device it belongs to.
@@ -138,10 +191,10 @@ func (cq *CQ) Close() error {
 		if n := cq.unacked.Swap(0); n > 0 { // destroy_cq waits for them
 			c.lib.ackCQEvents(cq.ptr, int(n))
 		}
-		c.cqs.Delete(cq.ptr)
+		cq.leave()
 		errno := c.lib.destroyCQ(cq.ptr)
 		if errno != 0 {
-			c.cqs.Store(cq.ptr, cq)
+			cq.enter()
 		}
 		return newError("destroy_cq", c.device.name, 0, errno, "")
 	})

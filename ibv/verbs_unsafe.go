@@ -167,10 +167,11 @@ func (l *Library) destroyCQ(cq uintptr) syscall.Errno {
 }
 
 // int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
-func (l *Library) getCQEvent(ch uintptr) (uintptr, syscall.Errno) {
-	var cq, cqContext uintptr
-	errno := failure(call(l.fn.getCQEvent, ch, uintptr(unsafe.Pointer(&cq)), uintptr(unsafe.Pointer(&cqContext)), 0, 0, 0))
-	return cq, errno
+//
+// out is room for what C says: the queue, and its context.
+func (l *Library) getCQEvent(ch uintptr, out *[2]uintptr) (uintptr, syscall.Errno) {
+	errno := failure(call(l.fn.getCQEvent, ch, uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&out[1])), 0, 0, 0))
+	return out[0], errno
 }
 
 // void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)

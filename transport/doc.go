@@ -12,8 +12,9 @@
 //	transport/path      which ways lead to a peer, and how much of them a connection gets
 //	transport/mesh      the map of the mesh, and routes to nodes that no cable joins to this one
 //	transport/lane      a lane: state, memory, what it tells; the shape of a carrier
-//	transport/lane/...  verbs and tcp, which carry lanes
+//	transport/lane/...  verbs, tcp and circuit, which carry lanes
 //	transport/relay     circuits: lanes that other nodes carry, and those carried for others
+//	transport/relay/... hop and engine: what circuits over RDMA are made of, and who relays them
 //	transport/board     what C may answer of a connection without a call of Go
 //	transport/control   one authenticated session for each pair of processes
 //	transport/hail      who is at the other end of each cable

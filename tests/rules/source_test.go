@@ -31,6 +31,9 @@ var imports = map[string][]string{
 	"transport/lane/verbs":   {"guard", "handshake", "ibv", "transport/crew", "transport/fault", "transport/forkfd", "transport/lane", "transport/topology"},
 	"transport/lane/tcp":     {"handshake", "ibv", "transport/dataport", "transport/fault", "transport/lane", "transport/topology", sysUnix},
 	"transport/relay":        {"guard", "handshake", "transport/control", "transport/dataport", "transport/fault", "transport/forkfd", "transport/lane", "transport/limit", "transport/topology", sysUnix},
+	"transport/lane/circuit": {"handshake", "ibv", "transport/fault", "transport/lane", "transport/lane/verbs", "transport/relay/hop", "transport/topology"},
+	"transport/relay/hop":    {"handshake", "ibv", "transport/lane"},
+	"transport/relay/engine": {"guard", "handshake", "ibv", "transport/fault", "transport/forkfd", "transport/lane", "transport/lane/verbs", "transport/relay", "transport/relay/hop", "transport/stats", "transport/topology", sysUnix},
 	"transport/board":        {"ibv"},
 	"transport/crew":         {"guard"},
 	"transport/fault":        {"guard"},
@@ -66,7 +69,7 @@ var imports = map[string][]string{
 	"tests/nccl/cmd/table":   {"tests/fabric", "tests/nccl"},
 	"tests/netdriver":        {},
 	"tests/require":          {"tests/internal/need"},
-	"tests/transporttest":    {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/bundle", "transport/lane", "transport/lane/tcp", "transport/message", "transport/path", "transport/topology", "github.com/google/go-cmp/cmp"},
+	"tests/transporttest":    {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/bundle", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/message", "transport/path", "transport/relay", "transport/relay/engine", "transport/topology", "github.com/google/go-cmp/cmp"},
 	"tests/rules":            {},
 }
 

@@ -45,7 +45,8 @@ type Carried struct {
 	sender, arrive func(error) // dropped, of both ends
 }
 
-// NewCircuits makes relays, which end with the test.
+// NewCircuits makes relays, which end with the test. The transports whose ports they use are
+// to be made before.
 func NewCircuits(t *testing.T, relays int) *Circuits {
 	t.Helper()
 	c := &Circuits{expected: map[uint64]expectation{}}

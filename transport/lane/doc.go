@@ -6,12 +6,13 @@
 //	Port     a port of this node on which lanes of one kind begin, of the whole process
 //	Domain   what the lanes of one connection over one port share
 //	Lane     one of them: its names, its state, its share of the traffic
-//	Carrier  what moves the lane's bytes: a queue pair (lane/verbs), a socket (lane/tcp)
+//	Carrier  what moves the lane's bytes: a queue pair (lane/verbs), a socket (lane/tcp), queue
+//	         pairs through other nodes (lane/circuit)
 //	Region   the user's memory, registered in every domain of a connection
 //	Sink     the messages above, to which lanes tell all they have to tell
 //	Bundle   what holds the lanes, and ends the connection
 //
-// A lane over something else, as shared memory, is a package beside verbs and tcp
+// A lane over something else, as shared memory, is a package beside those
 // that has a Port, a Domain and a Carrier; nothing above asks what kind a lane is of,
 // but for package path, which chooses.
 //

@@ -39,11 +39,11 @@ func (c *carrier) poll() {
 		c.fail(err)
 		return
 	}
-	freed := c.next - 1
+	freed, every := c.next-1, uint64(hop.BackEvery)
 	if !c.Conn.Sending {
-		freed = c.delivered
+		freed, every = c.delivered, 1
 	}
-	if err := c.half.Tell(freed, freed); err != nil {
+	if err := c.half.Tell(freed, freed, every); err != nil {
 		c.fail(c.wrap(err))
 	}
 }

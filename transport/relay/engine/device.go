@@ -82,17 +82,6 @@ func newDevice(ctx *ibv.Context) (d *device, err error) {
 	return d, nil
 }
 
-// heard takes the events of the channel.
-func (d *device) heard() {
-	for {
-		cq, err := d.ch.GetEvent()
-		if err != nil {
-			return
-		}
-		d.ch.AckEvents(cq, 1)
-	}
-}
-
 func (d *device) close() error {
 	var errs []error
 	for _, q := range d.queues {

@@ -122,10 +122,12 @@ func (e *Engine) fail(err error) {
 	}
 }
 
+// one is what is written to an eventfd.
+var one = [8]byte{1}
+
 // wake has the thread look for what it has to do.
 func (e *Engine) wake() {
 	if e.asleep.Load() {
-		one := [8]byte{1}
 		_, _ = unix.Write(e.kick, one[:]) // a full counter wakes as well
 	}
 }

@@ -88,7 +88,7 @@ func newJoint(e *Engine, ask *handshake.Carry, how relay.Joining) (_ *joint, err
 		return nil, err
 	}
 	j.room = uint32(j.ring)
-	if j.mem, err = ibv.Alloc(j.ring + hop.BackRing + 2*hop.Forth*hop.HeaderSize); err != nil {
+	if j.mem, err = ibv.Alloc(j.ring + hop.BackRing + (hop.Forth+hop.Back)*hop.HeaderSize); err != nil {
 		return nil, err
 	}
 	if j.slot, err = e.take(); err != nil {
@@ -138,7 +138,7 @@ func (j *joint) carve() {
 		s.ring = ibv.Carve[byte](j.mem, sizes[i])
 	}
 	for i := range j.streams {
-		j.streams[i].heads = ibv.Carve[[hop.HeaderSize]byte](j.mem, hop.Forth)
+		j.streams[i].heads = ibv.Carve[[hop.HeaderSize]byte](j.mem, j.streams[i].most())
 	}
 }
 

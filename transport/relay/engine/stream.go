@@ -21,8 +21,8 @@ type stream struct {
 	read             handshake.Ring // to who reads it
 	ringKey, headKey uint32         // of where they go on
 
-	next   uint64             // that is to come
-	frames [hop.Forth]passing // that are not freed, by sequence
+	next   uint64            // that is to come
+	frames [hop.Back]passing // that are not freed, by sequence
 	out    hop.Window
 }
 
@@ -100,7 +100,7 @@ func (s *stream) came(place, bytes uint32) error {
 	if s.next-1-s.freed() >= uint64(s.most()) {
 		return fmt.Errorf("frame %d came, and %d before it have not been freed", s.next, s.next-1-s.freed())
 	}
-	head := &s.heads[s.next%hop.Forth]
+	head := &s.heads[s.next%uint64(len(s.heads))]
 	copy(head[:], s.ring[at:])
 	h, err := hop.Decode(head)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *stream) came(place, bytes uint32) error {
 	if !s.out.Fits(int(bytes)) {
 		return fmt.Errorf("frame %d of %d bytes is longer than the next ring", h.Seq, h.Length)
 	}
-	s.frames[s.next%hop.Forth] = passing{place, int(h.Length)}
+	s.frames[s.next%hop.Back] = passing{place, int(h.Length)}
 	s.next++
 	return s.goOn()
 }
@@ -147,12 +147,12 @@ func (s *stream) to() *side {
 func (s *stream) goOn() error {
 	for s.out.Sent < s.next-1 {
 		seq := s.out.Sent + 1
-		f := &s.frames[seq%hop.Forth]
+		f := &s.frames[seq%hop.Back]
 		place, ok := s.out.Take(hop.HeaderSize + f.length)
 		if !ok {
 			return nil
 		}
-		head := hop.Piece{Addr: ibv.AddrOf(&s.heads[seq%hop.Forth][0]), Length: hop.HeaderSize, Key: s.headKey}
+		head := hop.Piece{Addr: ibv.AddrOf(&s.heads[seq%uint64(len(s.heads))][0]), Length: hop.HeaderSize, Key: s.headKey}
 		var payload hop.Piece
 		if !s.forth || !s.joint.how.Last || f.length <= hop.Small {
 			payload = hop.Piece{Length: f.length, Key: s.ringKey}
@@ -170,7 +170,7 @@ func (s *stream) goOn() error {
 // sent heeds that a frame has gone on.
 func (s *stream) sent() error {
 	s.out.Complete()
-	length := s.frames[s.out.Done%hop.Forth].length
+	length := s.frames[s.out.Done%hop.Back].length
 	e := s.joint.engine
 	e.Frames.Add(1)
 	e.Bytes.Add(uint64(length))
@@ -188,7 +188,11 @@ func (s *stream) sent() error {
 func (j *joint) tell() error {
 	for i := range j.streams {
 		s := &j.streams[i]
-		if err := j.sides[i].Tell(s.freed(), s.out.Delivered); err != nil {
+		every := uint64(1)
+		if !s.forth {
+			every = hop.BackEvery
+		}
+		if err := j.sides[i].Tell(s.freed(), s.out.Delivered, every); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +13,7 @@ import (
 const (
 	pollBatch = 32
 	spinFor   = time.Millisecond      // that the thread looks on after something has come
-	spinCount = 64                    // fruitless looks between two at the clock
+	spinCount = 64                    // fruitless looks between two at the clock, and at who else waits
 	takeDown  = 10 * time.Millisecond // between two looks at a circuit that comes down
 
 	accountEvery = 1 << 16 // looks between two at the processor's time
@@ -24,6 +25,7 @@ type thread struct {
 	mem    *ibv.Memory
 	wc     []ibv.WC
 	fds    []unix.PollFd
+	count  [8]byte // what is read of the eventfd
 }
 
 func (t *thread) begin() (err error) {
@@ -62,9 +64,13 @@ func (t *thread) spin() {
 		if misses++; misses == 1 {
 			last = time.Now()
 		}
-		if misses%spinCount == 0 && time.Since(last) >= spinFor {
+		if misses%spinCount != 0 {
+			continue
+		}
+		if time.Since(last) >= spinFor {
 			return
 		}
+		runtime.Gosched() // who is waited for may need the processor
 	}
 }
 
@@ -134,11 +140,12 @@ func (t *thread) sleep() {
 		timeout = int(takeDown / time.Millisecond)
 	}
 	_, _ = unix.Poll(t.fds, timeout) // what woke it is seen by looking
-	var b [8]byte
-	_, _ = unix.Read(e.kick, b[:])
+	_, _ = unix.Read(e.kick, t.count[:])
 	for i, q := range queues {
 		if i == 0 || queues[i-1].dev != q.dev {
-			q.dev.heard()
+			if err := q.dev.ch.Drain(); err != nil {
+				panic(err)
+			}
 		}
 	}
 }

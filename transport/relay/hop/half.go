@@ -27,7 +27,7 @@ func WorkOf(wrid uint64) (w Work, tag, number uint32) {
 const Reads = 16
 
 // sends is how long a send queue is: frames, a credit, READs and the marker.
-const sends = Forth + 1 + Reads + 1
+const sends = Back + 1 + Reads + 1
 
 // Half is this process's half of a hop: a queue pair, its receives and its credit. Who
 // calls it holds what guards it.
@@ -36,9 +36,10 @@ type Half struct {
 	tag    uint32
 	posted int // receives posted and not polled
 	marked bool
-	marks  bool   // the marker has been flushed
-	credit bool   // one is under way
-	told   uint32 // the last
+	marks  bool // the marker has been flushed
+	credit bool // one is under way
+
+	freed, delivered uint64 // that the last one told
 
 	mem  *ibv.Memory
 	wr   []ibv.SendWR
@@ -56,7 +57,7 @@ func Completions(receives int) int { return receives + sends }
 // NewHalf makes a half in RESET, with so many receives. tag is in the ids of its work
 // requests.
 func NewHalf(pd *ibv.PD, cq *ibv.CQ, receives int, tag uint32) (h *Half, err error) {
-	h = &Half{tag: tag, told: Credit(0, 0)}
+	h = &Half{tag: tag}
 	if h.mem, err = ibv.Alloc(1024); err != nil {
 		return nil, err
 	}
@@ -151,23 +152,26 @@ func (h *Half) Read(number uint32, to Piece, from uint64, key uint32) error {
 	return err
 }
 
-// Tell sends a credit if the peer does not know it, unless one is under way.
-func (h *Half) Tell(freed, delivered uint64) error {
-	v := Credit(freed, delivered)
-	if h.credit || v == h.told {
+// Tell sends a credit if one of the counts has moved by so much since the last, or for
+// the first time, unless one is under way.
+func (h *Half) Tell(freed, delivered, every uint64) error {
+	due := freed-h.freed >= every || delivered-h.delivered >= every || h.delivered == 0 && delivered > 0
+	if h.credit || !due || h.Knows(freed, delivered) {
 		return nil
 	}
 	r := &h.wr[0]
-	*r = ibv.SendWR{WRID: h.id(WorkCredit, 0), Opcode: ibv.IBV_WR_SEND_WITH_IMM, SendFlags: ibv.IBV_SEND_SIGNALED, Imm: networkOrder(v)}
+	*r = ibv.SendWR{WRID: h.id(WorkCredit, 0), Opcode: ibv.IBV_WR_SEND_WITH_IMM, SendFlags: ibv.IBV_SEND_SIGNALED, Imm: networkOrder(Credit(freed, delivered))}
 	if _, err := h.PostSend(r); err != nil {
 		return err
 	}
-	h.credit, h.told = true, v
+	h.credit, h.freed, h.delivered = true, freed, delivered
 	return nil
 }
 
 // Knows reports whether the peer has been told so much.
-func (h *Half) Knows(freed, delivered uint64) bool { return h.told == Credit(freed, delivered) }
+func (h *Half) Knows(freed, delivered uint64) bool {
+	return h.freed == freed && h.delivered == delivered
+}
 
 // Polled takes note of a completion, good or bad.
 func (h *Half) Polled(w Work) {

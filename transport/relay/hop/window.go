@@ -4,19 +4,27 @@ import (
 	"fmt"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
 )
 
 // How many frames may be under way in a direction: not freed by the next process, and
-// not delivered at the end. What can come unasked follows, and with it the receives that
-// a half has posted.
+// not delivered at the end. Back go grants, of which all that can be outstanding must go
+// without a look of the receiver's: it may give them all before it looks.
 const (
 	Forth            = 64
 	ForthUndelivered = 2 * Forth
-	Back             = 32
+	Back             = lane.Window + lane.Window/2
 	BackUndelivered  = Back
+)
 
-	TowardsReceiver = Forth + Back + BackUndelivered  // receives of who is nearer to the receiver
-	TowardsSender   = Back + Forth + ForthUndelivered // and of who is nearer to the sender
+// BackEvery is how many frames that go back are credited together, but for the first,
+// which is the proof: so few credits come unasked that a receiver has receives for them.
+const BackEvery = 32
+
+// What can come unasked: receives of who is nearer to the receiver, and to the sender.
+const (
+	TowardsReceiver = Forth + Back/BackEvery + BackUndelivered/BackEvery + 2
+	TowardsSender   = Back + Forth + ForthUndelivered
 )
 
 // Window is a writer's account of its frames with the process that they go to.
@@ -31,7 +39,7 @@ type Window struct {
 	frames, undelivered uint64 // limits
 	released            uint64 // frames whose places are free
 	tail, used          uint32 // units of the ring
-	extent              [Forth]uint32
+	extent              [Back]uint32
 }
 
 // NewWindow makes the account of frames into a ring, or into receives, within limits.
@@ -63,7 +71,7 @@ func (w *Window) Take(bytes int) (place uint32, ok bool) {
 		}
 		w.tail = place + need
 		w.used += skip + need
-		w.extent[(w.Sent+1)%Forth] = skip + need
+		w.extent[(w.Sent+1)%Back] = skip + need
 	}
 	w.Sent++
 	return place, true
@@ -79,7 +87,7 @@ func (w *Window) Complete() {
 // that memory is warm.
 func (w *Window) release() {
 	for ; w.released < min(w.Done, w.Freed); w.released++ {
-		w.used -= w.extent[(w.released+1)%Forth]
+		w.used -= w.extent[(w.released+1)%Back]
 	}
 	if w.used == 0 {
 		w.tail = 0
@@ -122,7 +130,7 @@ func (w *Window) Heed(imm uint32) error {
 const (
 	MinRing  = 64<<10 + headers
 	MaxRing  = 1<<20 + headers
-	BackRing = 8 << 10
+	BackRing = Back * 2 * Unit // grants of eight buffers
 
 	headers = 4 << 10
 )
