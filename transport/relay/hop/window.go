@@ -60,14 +60,12 @@ func (w *Window) Take(bytes int) (place uint32, ok bool) {
 	}
 	if w.Ring.Size > 0 {
 		need, size, skip := units(bytes), w.Ring.Size/Unit, uint32(0)
-		if need > size-w.tail {
-			skip = size - w.tail
+		place = w.tail
+		if need > size-place {
+			skip, place = size-place, 0
 		}
 		if uint64(w.used)+uint64(skip)+uint64(need) > uint64(size) {
 			return 0, false
-		}
-		if place = w.tail; skip > 0 {
-			place = 0
 		}
 		w.tail = place + need
 		w.used += skip + need
