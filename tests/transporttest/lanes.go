@@ -67,13 +67,20 @@ func Kinds(b *bundle.Bundle) (kinds []lane.Kind) {
 	return slices.Compact(kinds)
 }
 
+// ComeBack reports whether lanes that fail come back: those of a bundle that package path
+// has made.
+func ComeBack(b *bundle.Bundle) bool {
+	kinds := Kinds(b)
+	return len(kinds) == 1 && kinds[0] != lane.Circuit
+}
+
 // Most is the largest message of a test: where all lanes are queue pairs one of them
 // makes writes of 4096 bytes, of which a part has 256.
 func Most(s *message.SendConn) int {
-	if slices.Contains(Kinds(s.Bundle()), lane.TCP) {
-		return 64 << 20
+	if slices.Equal(Kinds(s.Bundle()), []lane.Kind{lane.Verbs}) {
+		return 2 << 20
 	}
-	return 2 << 20
+	return 64 << 20
 }
 
 // ConnectOver sets up a connection with one lane of each of those kinds, in that order

@@ -208,7 +208,7 @@ func TestFailover(t *testing.T) {
 				fail(rnd, lanes[rnd.IntN(len(lanes))])
 			}
 		})
-		if kinds := transporttest.Kinds(s.Bundle()); len(kinds) == 1 {
+		if transporttest.ComeBack(s.Bundle()) {
 			transporttest.Await(t, "all lanes", func() bool { return len(up(s, r)) == all })
 		}
 		f.run(100, func() {})
@@ -301,8 +301,8 @@ func TestPortJoins(t *testing.T) {
 // The last lane goes too, and comes back: nothing is lost.
 func TestAllLanesFail(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
-		if len(transporttest.Kinds(s.Bundle())) > 1 {
-			t.Skip("lanes of both kinds are no connection's of package path, and do not come back")
+		if !transporttest.ComeBack(s.Bundle()) {
+			t.Skip("no connection of package path has such lanes, and they do not come back")
 		}
 		rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
 		f := newTraffic(t, rnd, s, r, 12, 1<<16)

@@ -167,6 +167,10 @@ func TestNoAllocations(t *testing.T) {
 		sm, _ := transporttest.Memory(t, 1<<20)
 		rm, _ := transporttest.Memory(t, 1<<20)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		runs := 200
+		if slices.Contains(transporttest.Kinds(s.Bundle()), lane.Circuit) {
+			runs = 20 // with one processor every frame waits for the relay's turn
+		}
 		for i, size := range []int{8, 64 << 10, 1 << 18, 1 << 20, 8, 1 << 20} {
 			if i >= 4 {
 				w := message.NewWatch(func(*message.Trace, bool) {})
@@ -174,7 +178,7 @@ func TestNoAllocations(t *testing.T) {
 				r.Watch(w)
 			}
 			bufs := []message.Buffer{{Addr: rm.Addr(), Size: size, Tag: 1, Region: rg}}
-			n := allocations(200, func() {
+			n := allocations(runs, func() {
 				var rq, sq *message.Request
 				var err error
 				for rq == nil && err == nil {
