@@ -23,7 +23,7 @@ var imports = map[string][]string{
 	"ncclnet":                {"guard", "handshake", "ncclnet/config", "transport", "transport/fault", "transport/forkfd", "transport/lane", "transport/message", "transport/topology", "tuner"},
 	"ncclnet/config":         {"handshake", "transport", "transport/lane/tcp", "transport/topology", "tuner"},
 	"tuner":                  {},
-	"transport":              {"guard", "handshake", "ibv", "transport/bundle", "transport/control", "transport/crew", "transport/dataport", "transport/fault", "transport/hail", "transport/lane", "transport/lane/tcp", "transport/lane/verbs", "transport/limit", "transport/mesh", "transport/message", "transport/path", "transport/relay", "transport/topology", sysUnix},
+	"transport":              {"guard", "handshake", "ibv", "transport/bundle", "transport/control", "transport/crew", "transport/dataport", "transport/fault", "transport/hail", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/limit", "transport/mesh", "transport/message", "transport/path", "transport/relay", "transport/relay/engine", "transport/topology", sysUnix},
 	"transport/path":         {"handshake", "transport/bundle", "transport/control", "transport/fault", "transport/lane", "transport/topology"},
 	"transport/message":      {"handshake", "transport/board", "transport/bundle", "transport/control", "transport/fault", "transport/lane", "transport/stats"},
 	"transport/bundle":       {"guard", "handshake", "transport/board", "transport/control", "transport/crew", "transport/fault", "transport/lane", "transport/limit"},
