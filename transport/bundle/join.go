@@ -14,6 +14,9 @@ import (
 // Wants are the lanes of a plan that the connection lacks and can take in. What a path
 // carries already is none of them.
 func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
+	if !b.serves() {
+		return nil // its first lanes are being set up
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	have := b.ways()
