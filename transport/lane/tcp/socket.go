@@ -102,6 +102,9 @@ func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 	k.mem = &ibv.Carve[socketMemory](k.room, 1)[0]
 	k.token = binary.NativeEndian.Uint64(b[:])
 	k.check = wantsCheck(p.opts.Check, k.addr, l.Remote.Addr.Unmap(), p.Now())
+	if l.Route != nil && p.opts.Check == CheckAuto { // whoever relays could alter it
+		k.check = true
+	}
 	if !l.Conn.Sending {
 		k.tcpPort, k.openErr = p.opts.Data.Listen(k.addr, p.Now().Netdev)
 	}
