@@ -65,16 +65,12 @@ func (h hailer) Neighbours() (all []mesh.Neighbour) {
 	return all
 }
 
-// part ends what leads through other nodes.
+// part ends circuits, own and others'.
 func (t *Transport) part() error {
-	var errs []error
-	if t.hail != nil {
-		errs = append(errs, t.hail.Close())
+	if t.relay == nil {
+		return nil
 	}
-	if t.relay != nil {
-		errs = append(errs, t.relay.Close(), t.engine.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(t.relay.Close(), t.engine.Close())
 }
 
 // Relaying reports how many circuits the process carries for others.

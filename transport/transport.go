@@ -447,6 +447,9 @@ func (t *Transport) Close() error {
 	for _, b := range bundles {
 		errs = append(errs, b.Close())
 	}
+	if t.hail != nil { // who looks for a relay does not find this one any more
+		errs = append(errs, t.hail.Close())
+	}
 	if n := t.Relaying(); n > 0 {
 		t.log.Info(fmt.Sprintf("%d circuits of other nodes go through this process, and live on in it", n))
 		go guard.Run(t.outlive, t.caught)
