@@ -25,8 +25,7 @@ func (t *Transport) meet() error {
 	}
 	t.engine = engine.New(engine.Config{Log: t.log, Memory: int64(t.opts.RelayMemory) << 20})
 	t.relay = relay.New(relay.Config{
-		Verbs: t.engine,
-		Log:   t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data,
+		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: t.engine,
 		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
 	})
@@ -49,6 +48,7 @@ func (t *Transport) meet() error {
 		Process: t.process, Node: t.node, ControlPort: t.ep.Port(), Dedicated: t.opts.Dedicated, Key: []byte(t.opts.Key),
 		Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Log: t.log,
 	})
+	t.met.Store(err == nil)
 	return err
 }
 
@@ -75,7 +75,7 @@ func (t *Transport) part() error {
 
 // Relaying reports how many circuits the process carries for others.
 func (t *Transport) Relaying() int {
-	if t.relay == nil {
+	if !t.met.Load() {
 		return 0
 	}
 	return t.relay.Stats().Now

@@ -54,7 +54,8 @@ type Transport struct {
 	data    *dataport.Endpoint // where sockets of lanes come in
 	paths   *path.Finder
 	over    map[lane.Port]lane.Port // ports for circuits, of those for queue pairs
-	hail    *hail.Hailer            // nil, as the next two, when relaying is off
+	met     atomic.Bool             // what follows is there: relaying is not off
+	hail    *hail.Hailer
 	mesh    *mesh.Mesh
 	relay   *relay.Relay
 	engine  *engine.Engine
@@ -171,7 +172,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Log:       t.log,
 		Message:   t.message,
 		Dead:      t.dead,
-		Busy:      func(s *control.Session) bool { return len(t.bundlesOf(s)) > 0 || t.relay != nil && t.relay.Uses(s) },
+		Busy:      func(s *control.Session) bool { return len(t.bundlesOf(s)) > 0 || t.met.Load() && t.relay.Uses(s) },
 		Moved:     t.moved,
 	})
 	return err
@@ -240,17 +241,17 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 			return
 		}
 	case *handshake.AskMap:
-		if t.mesh != nil {
+		if t.met.Load() {
 			t.mesh.Asked(s, m)
 		}
 		return
 	case *handshake.Map:
-		if t.mesh != nil {
+		if t.met.Load() {
 			t.mesh.Told(s, m)
 		}
 		return
 	case *handshake.Carry, *handshake.Arrive, *handshake.Carried, *handshake.Drop:
-		if t.relay != nil {
+		if t.met.Load() {
 			t.relay.Message(s, m)
 		}
 		return
@@ -307,10 +308,8 @@ func (t *Transport) dead(s *control.Session, err error) {
 		err = errors.New("it ended its work")
 	}
 	t.paths.PeerGone(s)
-	if t.relay != nil {
+	if t.met.Load() {
 		t.relay.Gone(s)
-	}
-	if t.mesh != nil {
 		t.mesh.Gone(s)
 	}
 	t.mu.Lock()
