@@ -28,6 +28,7 @@ func (t *Transport) meet() error {
 		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: t.engine,
 		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
+		Refuse: t.retired, Changed: t.relayed,
 	})
 	t.mesh = mesh.New(mesh.Config{
 		Own: func() handshake.MapNode {
@@ -71,14 +72,6 @@ func (t *Transport) part() error {
 		return nil
 	}
 	return errors.Join(t.relay.Close(), t.engine.Close())
-}
-
-// Relaying reports how many circuits the process carries for others.
-func (t *Transport) Relaying() int {
-	if !t.met.Load() {
-		return 0
-	}
-	return t.relay.Stats().Now
 }
 
 // others reports whether another node than a session's peer has been heard of.

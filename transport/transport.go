@@ -59,6 +59,8 @@ type Transport struct {
 	mesh    *mesh.Mesh
 	relay   *relay.Relay
 	engine  *engine.Engine
+	retire  atomic.Bool   // nothing more is carried for others
+	carries chan struct{} // a token says that what is carried for others has changed
 	env     bundle.Env
 
 	ctx               context.Context // ends at Close
@@ -89,6 +91,7 @@ func New(o Options) (_ *Transport, err error) {
 		opts: o.withDefaults(), bundles: map[connKey]*bundle.Bundle{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
 		mending: map[*control.Session]chan struct{}{}, over: map[lane.Port]lane.Port{},
+		carries: make(chan struct{}, 1),
 	}
 	t.log = t.opts.Log
 	t.tidy = newTidier(t.traffic, t.caught)
@@ -427,8 +430,8 @@ func (t *Transport) traffic() (n uint64) {
 
 // Close ends everything: connections still open are closed, queue pairs no
 // longer linger, the control plane says goodbye. No goroutine, descriptor or
-// verbs object is left, unless the process carries for others: that goes on in the
-// background until they have ended it.
+// verbs object is left, unless the process carries for others and is not there for that
+// alone: that goes on in the background until they have ended it.
 func (t *Transport) Close() error {
 	t.cancel()
 	t.mu.Lock()
@@ -449,7 +452,7 @@ func (t *Transport) Close() error {
 	if t.hail != nil { // who looks for a relay does not find this one any more
 		errs = append(errs, t.hail.Close())
 	}
-	if n := t.Relaying(); n > 0 {
+	if n := t.Relaying().Now; n > 0 && !t.opts.Dedicated {
 		t.log.Info(fmt.Sprintf("%d circuits of other nodes go through this process, and live on in it", n))
 		go guard.Run(t.outlive, t.caught)
 		return errors.Join(errs...)
@@ -459,7 +462,7 @@ func (t *Transport) Close() error {
 
 // outlive waits until nothing is carried for others any more, and ends the rest.
 func (t *Transport) outlive() {
-	for t.Relaying() > 0 {
+	for t.Relaying().Now > 0 {
 		time.Sleep(t.env.Scaled(lookEvery))
 	}
 	_ = t.end() // nobody is left to hear of it

@@ -145,6 +145,9 @@ func (r *Relay) admit(c *circuit) (reason string) {
 	case all >= maxCircuits:
 		return reasonFull
 	}
+	if all == 0 {
+		clear(r.askers)
+	}
 	r.held[c.key] = c
 	r.slots[c.s]++
 	return ""
@@ -199,6 +202,7 @@ func (c *circuit) setUp() error {
 	p := joint.Prev()
 	p.Half.Kind, p.Half.Port, p.Half.PeerPort = c.ask.Kind, c.ask.Route[0].In, c.ask.Half.Port
 	if c.stand() {
+		c.r.log.Debug("a circuit is carried", "for", c.s.Name(), "circuit", c.n, "from", j.In.Port.Now().Netdev, "to", j.Out.Port.Now().Netdev)
 		err = c.s.Send(&handshake.Carried{Circuit: c.n, Room: p.Room, Half: p.Half, Write: p.Write})
 	}
 	return err
@@ -285,6 +289,10 @@ func (c *circuit) stand() bool {
 	}
 	c.stood = true
 	c.r.stats.Carried++
+	if len(c.r.askers) < maxAskers {
+		c.r.askers[c.s.Name()] = true
+	}
+	c.r.cfg.Changed()
 	return true
 }
 
@@ -347,6 +355,7 @@ func (c *circuit) freeLocked() {
 	if c.r.slots[c.s]--; c.r.slots[c.s] <= 0 {
 		delete(c.r.slots, c.s)
 	}
+	c.r.cfg.Changed()
 }
 
 // moved counts bytes.

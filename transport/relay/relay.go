@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ import (
 const (
 	maxOfSession = 256
 	maxCircuits  = 1024
+	maxAskers    = 64 // that are told of
 )
 
 // Waits, before TimeScale.
@@ -52,6 +54,9 @@ type Config struct {
 	PortsOf func(*control.Session) []handshake.Port
 	// Refuse says why nothing is carried for others now, or nil; nil: it always is.
 	Refuse func() error
+	// Changed is called when a circuit that is carried for others stands or is gone, with
+	// mutexes held: it may not block. Nil: nobody is told.
+	Changed func()
 }
 
 // Relay is a process's part in circuits: its own and others'. Its methods may be called
@@ -67,6 +72,7 @@ type Relay struct {
 	wg        sync.WaitGroup
 
 	forth, back atomic.Uint64 // bytes of sockets
+	splices     atomic.Int64  // that are not through yet, also of circuits that have ended
 
 	mu       sync.Mutex // a leaf
 	closed   bool
@@ -74,6 +80,7 @@ type Relay struct {
 	asked    map[key]*hop           // of others
 	held     map[key]holder         // for others, by the numbers that they have given
 	slots    map[session]int        // circuits of each session that take a place
+	askers   map[string]bool        // by name, of those that stand, and that have since there was none
 	expected map[uint64]expectation // by token
 	stats    Stats
 }
@@ -104,8 +111,9 @@ type holder interface {
 
 // Stats are counts since the Relay was made, and what there is now.
 type Stats struct {
-	Now         int               // circuits that this process carries for others, or begins to
+	Now         int               // circuits that this process carries for others, or begins to, or whose last bytes are under way
 	Carried     uint64            // that have stood
+	Askers      []string          // the neighbours that asked for those there are, and have since there was none
 	Failed      uint64            // that could not be made
 	Refused     map[string]uint64 // that were not begun, by reason
 	Strange     uint64            // messages about circuits that there are not
@@ -120,12 +128,15 @@ func New(cfg Config) *Relay {
 	if cfg.TimeScale == 0 {
 		cfg.TimeScale = 1
 	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
+	}
 	if cfg.Context == nil {
 		cfg.Context = context.Background()
 	}
 	r := &Relay{
 		cfg: cfg, log: cfg.Log, makers: map[uint8]Maker{},
-		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, expected: map[uint64]expectation{},
+		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, askers: map[string]bool{}, expected: map[uint64]expectation{},
 	}
 	r.ctx, r.cancel = context.WithCancel(cfg.Context)
 	if cfg.Data != nil {
@@ -276,9 +287,11 @@ func (r *Relay) Stats() Stats {
 	defer r.mu.Unlock()
 	s := r.stats
 	s.Refused = maps.Clone(s.Refused)
+	s.Askers = slices.Sorted(maps.Keys(r.askers))
 	for _, n := range r.slots {
 		s.Now += n
 	}
+	s.Now = max(s.Now, int(r.splices.Load()))
 	s.Forth, s.Back = r.forth.Load(), r.back.Load()
 	return s
 }

@@ -74,6 +74,7 @@ func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(m.r.ctx)
+	m.r.splices.Add(1)
 	run := func() {
 		defer s.finish()
 		s.ended(s.carry())
@@ -160,6 +161,8 @@ func (s *splice) finish() {
 		_ = dataport.CloseFD(s.fd)
 		s.fd = -1
 	}
+	s.m.r.splices.Add(-1)
+	s.m.r.cfg.Changed()
 }
 
 // carry takes the circuit from its beginning to its end.
