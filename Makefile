@@ -9,6 +9,7 @@ NAME   ?= 1.0-dev$(addprefix +g,$(shell git -C $(CURDIR) describe --always --dir
 # The same source and NAME, which logs and refusals give, make the same bytes wherever they are built.
 library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X ncclmesh/handshake.build=$(NAME) -extldflags \
 	'-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,$(name) -Wl,-z,now -Wl,--build-id=none'"
+command = CGO_ENABLED=0 $(GO) -C tools build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X ncclmesh/handshake.build=$(NAME)"
 warnings = -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
 need    = @tools/need # program-or-file:package ...: installs what is missing if it may, else says how
 headers = /usr/include/infiniband/verbs.h:libibverbs-dev
@@ -17,16 +18,19 @@ cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio
 testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
 	qemu-aarch64-static:qemu-user-static $(headers) $(cross) $(archive)
 
-.PHONY: build arm64 generate test soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
+.PHONY: build ncclmesh arm64 generate test soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
 	$(library) -o $(BUILD)/$(name) ./capi
 	@rm -f $(BUILD)/$(name:.so=.h) && ln -sf $(name) $(BUILD)/libnccl-net.so
-arm64: ## the plugin for arm64 (Grace, GB10), build/arm64/libnccl-net-mesh.so
+ncclmesh: ## the command, build/ncclmesh, which relays for others on nodes that run no rank
+	$(command) -o $(abspath $(BUILD))/ncclmesh ./ncclmesh
+arm64: ## the plugin and the command for arm64 (Grace, GB10), in build/arm64
 	$(need) $(cross)
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(library) -o $(BUILD)/arm64/$(name) ./capi
 	@rm -f $(BUILD)/arm64/$(name:.so=.h) && ln -sf $(name) $(BUILD)/arm64/libnccl-net.so
+	GOOS=linux GOARCH=arm64 $(command) -o $(abspath $(BUILD))/arm64/ncclmesh ./ncclmesh
 generate: ## write the generated files again
 	$(need) gcc:gcc $(headers) $(cross)
 	$(GO) generate ./...
@@ -72,7 +76,7 @@ netdriver: ## the program that stands in for NCCL, build/netdriver
 fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
 	$(need) gcc:gcc make:make $(headers)
 	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs $(FAKE)
-dist: build netdriver fakeverbs ## what is carried to a machine with a GPU, build/ncclmesh-<arch>.tar.gz
+dist: build ncclmesh netdriver fakeverbs ## what is carried to a machine with a GPU, build/ncclmesh-<arch>.tar.gz
 	$(need) strip:binutils
 	@tests/gpu/pack $(BUILD)
 

@@ -147,7 +147,7 @@ func TestDistHoldsWhatIsNeeded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"LICENSE", "build/libnccl-net-mesh.so", "build/libnccl-net.so", "build/netdriver",
+	want := []string{"LICENSE", "build/libnccl-net-mesh.so", "build/libnccl-net.so", "build/ncclmesh", "build/netdriver",
 		"build/fakeverbs/libibverbs.so.1", "build/fakeverbs/fakenet", "build/fakeverbs/fakefault",
 		"tests/fakeverbs/triangle.txt", "tests/gpu/README.md", "tests/gpu/run"}
 	for _, s := range scripts {
@@ -198,7 +198,7 @@ func TestDistRunsOnOlderSystems(t *testing.T) {
 	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 	libraries := []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libresolv.so.2",
 		"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-	for _, name := range []string{"libnccl-net-mesh.so", "netdriver", "fakeverbs/libibverbs.so.1", "fakeverbs/fakenet", "fakeverbs/fakefault"} {
+	for _, name := range []string{"libnccl-net-mesh.so", "ncclmesh", "netdriver", "fakeverbs/libibverbs.so.1", "fakeverbs/fakenet", "fakeverbs/fakefault"} {
 		f, err := elf.Open(filepath.Join(dist, "build", name))
 		if err != nil {
 			t.Fatal(err)

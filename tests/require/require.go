@@ -15,13 +15,14 @@ const Variable = "MESH_TEST_REQUIRE"
 
 // The things that tests may have to do without.
 const (
-	CC    = "cc"    // C compilers for both architectures, and the headers of libibverbs
-	Fake  = "fake"  // tests/fakeverbs
-	Netns = "netns" // network namespaces, and the ip command to fill them
-	IPv6  = "ipv6"  // an IPv6 loopback address
-	NCCL  = "nccl"  // Debian's package of NCCL, from its archive
-	Lab   = "lab"   // virtual machines; not part of "all"
-	GPU   = "gpu"   // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
+	CC      = "cc"      // C compilers for both architectures, and the headers of libibverbs
+	Fake    = "fake"    // tests/fakeverbs
+	Netns   = "netns"   // network namespaces, and the ip command to fill them
+	IPv6    = "ipv6"    // an IPv6 loopback address
+	Systemd = "systemd" // systemd-analyze; not part of "all"
+	NCCL    = "nccl"    // Debian's package of NCCL, from its archive
+	Lab     = "lab"     // virtual machines; not part of "all"
+	GPU     = "gpu"     // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
 )
 
 // Tools ends a test as Skip does, for want of what, where programs, or files with an
@@ -41,7 +42,7 @@ const VerbsHeader = need.VerbsHeader
 func Skip(t testing.TB, what, why string) {
 	t.Helper()
 	list := strings.Split(os.Getenv(Variable), ",")
-	if slices.Contains(list, what) || what != Lab && what != GPU && slices.Contains(list, "all") {
+	if slices.Contains(list, what) || what != Lab && what != GPU && what != Systemd && slices.Contains(list, "all") {
 		t.Fatalf("%s=%s requires %s: %s", Variable, os.Getenv(Variable), what, why)
 	}
 	t.Skipf("skipped for want of %s: %s", what, why)

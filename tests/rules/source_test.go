@@ -53,6 +53,7 @@ var imports = map[string][]string{
 	"tools/abigen":           {},
 	"tools/benchibv":         {"ibv", sysUnix},
 	"tools/bench":            {"tests/fabric", "tests/lab", "tuner", sysUnix, plot, plot + "/plotter", plot + "/vg"},
+	"tools/ncclmesh":         {"handshake", "ncclnet/config", "transport", "transport/relay", sysUnix, cobra},
 	"tests/e2e":              {},
 	"tests/fabric":           {"tests/internal/need", sysUnix},
 	"tests/fabric/cmd/demo":  {"tests/fabric", "tests/internal/draw", "tests/nccl"},
@@ -78,6 +79,7 @@ const (
 	sysUnix = "golang.org/x/sys/unix"
 	netlink = "github.com/vishvananda/netlink"
 	plot    = "gonum.org/v1/plot"
+	cobra   = "github.com/spf13/cobra"
 )
 
 // root is the repository.

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ncclmesh/handshake"
+)
+
+// Statuses. All that is not a failure is a wrong call.
+const (
+	statusFailed = 1
+	statusUsage  = 2
+)
+
+// failure is an error that no other command line or environment would have saved from.
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
+
+// system is what the command gets of the process that it runs in.
+type system struct {
+	environ        []string
+	stdout, stderr io.Writer
+}
+
+func (s *system) getenv(name string) (value string) {
+	for _, kv := range s.environ {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
+			value = v
+		}
+	}
+	return value
+}
+
+func main() {
+	os.Exit(run(&system{os.Environ(), os.Stdout, os.Stderr}, os.Args[1:]))
+}
+
+// run runs a command line and returns the status.
+func run(sys *system, args []string) int {
+	root := command(sys)
+	root.SetArgs(args)
+	root.SetOut(sys.stdout)
+	root.SetErr(sys.stderr)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(sys.stderr, "ncclmesh: %v\n", err)
+	if errors.As(err, &failure{}) {
+		return statusFailed
+	}
+	return statusUsage
+}
+
+// command is the root of all commands.
+func command(sys *system) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "ncclmesh",
+		Short:         "What the plugin libnccl-net-mesh.so does inside a job, from outside it",
+		Version:       fmt.Sprintf("%s, protocol %d", handshake.Build(), handshake.Version),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
+	root.AddCommand(relayCommand(sys))
+	return root
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is wrong with a call or the environment is one clear line, and status 2.
+func TestWrongly(t *testing.T) {
+	dir := t.TempDir()
+	key := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	tests := []struct {
+		name string
+		env  []string
+		args string
+		want []string
+	}{
+		{"no such command", nil, "rely", []string{`unknown command "rely"`, "relay"}},
+		{"an argument", nil, "relay now", []string{"now"}},
+		{"no such flag", nil, "relay --fast", []string{"unknown flag: --fast"}},
+		{"a time below 0", nil, "relay --drain -1s", []string{"--drain -1s: want 0 or more"}},
+		{"a value", []string{"NCCL_MESH_TRANSPORT=ether"}, "relay", []string{`NCCL_MESH_TRANSPORT="ether"`, "want auto, rdma or tcp"}},
+		{"no relaying", []string{"NCCL_MESH_RELAY=0"}, "relay", []string{"NCCL_MESH_RELAY=0", "unset it"}},
+		{"no key file", nil, "relay --key-file " + filepath.Join(dir, "none"), []string{"read the key", "no such file"}},
+		{"a key that others read", nil, "relay --key-file " + key("open", "secret\n", 0o640), []string{"mode 0640", "chmod 600 " + dir}},
+		{"an empty key", nil, "relay --key-file " + key("empty", "\n", 0o600), []string{"has 1 bytes"}},
+		{"a long key", nil, "relay --key-file " + key("long", strings.Repeat("x", maxKey+1), 0o600), []string{"has 4097 bytes; want 1 to 4096"}},
+		{"a directory", nil, "relay --key-file " + dir, []string{"not a regular file"}},
+		{"two keys", []string{"NCCL_MESH_KEY=this"}, "relay --key-file " + key("fine", "that\n", 0o600), []string{"both given"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if status := run(&system{tt.env, &stdout, &stderr}, strings.Fields(tt.args)); status != statusUsage {
+				t.Errorf("status %d, want %d", status, statusUsage)
+			}
+			said := stderr.String()
+			for _, want := range tt.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("it says %q, and not %q", said, want)
+				}
+			}
+			if strings.Contains(said, "secret") || stdout.Len() > 0 {
+				t.Errorf("it says %q, and %q", said, &stdout)
+			}
+		})
+	}
+}
+
+// A key comes from a file without what an editor leaves around it.
+func TestKeyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte("  of all nodes\n"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	c, err := settings(&system{environ: []string{"NCCL_MESH_LANE_WAIT=3"}}, path)
+	if err != nil || c.Transport.Key != "of all nodes" || !c.Transport.Dedicated || c.Transport.LaneWait.Seconds() != 3 {
+		t.Errorf("%+v, %v", c.Transport, err)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	tests := []struct {
+		args string
+		want []string
+	}{
+		{"--version", []string{"ncclmesh 1.0-dev", ", protocol "}},
+		{"--help", []string{"relay ", "completion "}},
+		{"relay --help", []string{"Examples:\n", "ncclmesh relay --key-file ", "--drain duration", "(default 30s)", "--verbose"}},
+		{"completion bash", []string{"ncclmesh"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if status := run(&system{nil, &stdout, &stderr}, strings.Fields(tt.args)); status != 0 || stderr.Len() > 0 {
+				t.Errorf("status %d, it says %q", status, &stderr)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(stdout.String(), want) {
+					t.Errorf("it says %q, and not %q", &stdout, want)
+				}
+			}
+		})
+	}
+}
