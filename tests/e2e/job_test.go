@@ -110,28 +110,34 @@ func (f *mesh) start(s spec) *job {
 	j := &job{f: f}
 	f.t.Cleanup(j.stop)
 	for i, node := range s.nodes {
-		r := &rank{node: node, over: make(chan struct{})}
 		args := append([]string{"--plugin", filepath.Join(built, "libnccl-net-mesh.so"), "--rank", fmt.Sprint(i), "--nranks", fmt.Sprint(len(s.nodes)),
 			"--rendezvous", fmt.Sprintf("%s:%d", s.nodes[0], 29500+f.jobs)}, s.args...)
-		r.cmd = f.command(node, filepath.Join(built, "netdriver"), args...)
-		r.cmd.Env = append(r.cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_DEBUG=INFO", "NCCL_MESH_RNR_RETRY=0", "NCCL_MESH_TRANSPORT=rdma", "NCCL_HOSTID="+node)
-		r.cmd.Env = append(append(r.cmd.Env, s.env...), s.on[node]...)
-		r.cmd.Stdout, r.cmd.Stderr = r, r
-		if err := r.cmd.Start(); err != nil {
-			f.t.Fatal(err)
-		}
-		j.ranks = append(j.ranks, r)
-		go func() {
-			_ = r.cmd.Wait() // the status says it
-			r.ended = time.Now()
-			r.status = r.cmd.ProcessState.ExitCode()
-			if ws, ok := r.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-				r.status = 128 + int(ws.Signal())
-			}
-			close(r.over)
-		}()
+		cmd := f.command(node, filepath.Join(built, "netdriver"), args...)
+		cmd.Env = append(cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_DEBUG=INFO", "NCCL_MESH_RNR_RETRY=0", "NCCL_MESH_TRANSPORT=rdma", "NCCL_HOSTID="+node)
+		cmd.Env = append(append(cmd.Env, s.env...), s.on[node]...)
+		j.ranks = append(j.ranks, f.spawn(node, cmd))
 	}
 	return j
+}
+
+// spawn starts a command on a node.
+func (f *mesh) spawn(node string, cmd *exec.Cmd) *rank {
+	f.t.Helper()
+	r := &rank{node: node, cmd: cmd, over: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = r, r
+	if err := cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	go func() {
+		_ = cmd.Wait() // the status says it
+		r.ended = time.Now()
+		r.status = cmd.ProcessState.ExitCode()
+		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			r.status = 128 + int(ws.Signal())
+		}
+		close(r.over)
+	}()
+	return r
 }
 
 // stop ends what is left of the job.

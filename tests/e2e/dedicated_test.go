@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"ncclmesh/tests/fabric"
+)
+
+// line3 is a line with a node in the middle on which no rank runs.
+var line3 = cabling{pairs: "ab bc", each: 1}
+
+// relay starts ncclmesh relay on a node, in the environment of the job's ranks. It returns when the relay is ready.
+func (f *mesh) relay(node string, args ...string) *job {
+	f.t.Helper()
+	if _, err := fabric.Build("e2e", "ncclmesh"); err != nil {
+		f.t.Fatal(err)
+	}
+	cmd := f.command(node, filepath.Join(built, "ncclmesh"), append([]string{"relay", "--verbose"}, args...)...)
+	cmd.Env = append(cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_HOSTID="+node)
+	j := &job{f: f}
+	f.t.Cleanup(j.stop)
+	j.ranks = []*rank{f.spawn(node, cmd)}
+	j.await(node, `msg="ready to carry for other nodes"`)
+	return j
+}
+
+// signal sends a signal to a job's first process.
+func (j *job) signal(s syscall.Signal) {
+	j.f.t.Helper()
+	if err := j.ranks[0].cmd.Process.Signal(s); err != nil {
+		j.fatalf("%v: %v", s, err)
+	}
+}
+
+// plainly is the environment of ranks whose nodes have no RDMA.
+var plainly = []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_TCP_STREAMS=1"}
+
+// soak is a job for so many seconds that closes nothing before.
+func soak(seconds int) []string {
+	return []string{"--work", "soak", "--duration", fmt.Sprint(seconds), "--progress", "1", "--reopen", "1000000", "--max", "256K"}
+}
+
+// Two nodes talk through one on which nothing runs but the command, which outlives their jobs and goes when it is told to.
+func TestDedicatedRelay(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t, line3.without().topology())
+	b := f.relay("b")
+	for range 2 {
+		j := f.start(spec{nodes: []string{"a", "c"}, env: plainly, args: []string{"--work", "alltoall", "--min", "8", "--max", "2M", "--factor", "64", "--iters", "4"}}).ok()
+		for _, pair := range []string{"a -> c", "c -> a"} {
+			if got := j.relays(pair); got != "b" {
+				j.errorf("%s goes through %q, want b", pair, got)
+			}
+		}
+	}
+	b.await("b", `carries nothing any more: it was [1-9].* circuits in .*, for a, c`)
+	b.signal(syscall.SIGTERM)
+	b.wait()
+	if r := b.ranks[0]; r.status != 0 || r.count(`level=(WARN|ERROR)`) > 0 {
+		b.errorf("status %d", r.status)
+	}
+	b.must("b", `msg=over`)
+}
+
+// A relay that is killed takes the only way with it: both ends say so, in time.
+func TestDedicatedRelayKilled(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t, line3.without().topology())
+	b := f.relay("b")
+	j := f.start(spec{nodes: []string{"a", "c"}, env: append([]string{"NCCL_MESH_LANE_WAIT=2", "NCCL_MESH_IFNAME=ab,bc"}, plainly...), args: soak(600)})
+	j.moves()
+	b.signal(syscall.SIGKILL)
+	<-b.ranks[0].over
+	j.wait()
+	for _, r := range j.ranks {
+		if r.status != 1 {
+			j.errorf("node %s: status %d, want 1", r.node, r.status)
+		}
+		if waited := r.ended.Sub(b.ranks[0].ended); waited > 2*soon {
+			j.errorf("node %s ended %v after its relay", r.node, waited)
+		}
+		j.clean(r)
+	}
+	j.one(`ncclRemoteError`)
+	j.one(`lane 0 .*no lane is left`)
+}
+
+// A relay that is told to go while traffic runs carries until the job is over, if it may; and if it may not, what it carries goes through
+// the other one, and it ends with nothing left.
+func TestDedicatedRelayGoes(t *testing.T) {
+	tests := []struct {
+		name   string
+		cables cabling
+		relays string
+		drain  string
+		said   string // by the one that goes
+		moves  bool   // the job outlives it
+	}{
+		{"when the job is over", line3, "b", "0", `nothing more is taken on; \d+ circuits may end by themselves, however long that takes`, false},
+		{"before that", ring4, "bd", "100ms", `\d+ circuits left after 100ms, and dropped`, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, tt.cables.without().topology())
+			var relays []*job
+			for _, node := range tt.relays {
+				relays = append(relays, f.relay(string(node), "--drain", tt.drain))
+			}
+			first := relays[0]
+			j := f.start(spec{nodes: []string{"a", "c"}, env: plainly, args: soak(10)})
+			j.moves()
+			first.await("b", `msg="carries for `)
+			first.signal(syscall.SIGTERM)
+			first.await("b", tt.said)
+			if tt.moves {
+				first.wait()
+				j.moves()
+			}
+			j.ok()
+			first.wait()
+			if r := first.ranks[0]; r.status != 0 || !tt.moves && r.ended.Before(j.ranks[0].ended) && r.ended.Before(j.ranks[1].ended) {
+				first.errorf("status %d, ended %v before the job", r.status, j.ranks[0].ended.Sub(r.ended))
+			}
+			first.must("b", `carries nothing any more`)
+			if !tt.moves {
+				return
+			}
+			for _, r := range j.ranks {
+				if r.count(`lane \d+ .* through b: .*; its traffic goes over the 1 lane left`) == 0 {
+					j.errorf("node %s lost no lane", r.node)
+				}
+			}
+		})
+	}
+}
