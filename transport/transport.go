@@ -315,6 +315,9 @@ func (t *Transport) dead(s *control.Session, err error) {
 		t.relay.Gone(s)
 		t.mesh.Gone(s)
 	}
+	if t.hail != nil {
+		t.hail.Forget(s.Peer().Process) // whoever comes after it has to be asked for
+	}
 	t.mu.Lock()
 	l := t.listeners[s.Owed()]
 	t.mu.Unlock()
