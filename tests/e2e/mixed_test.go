@@ -200,7 +200,7 @@ func TestTransportsDiffer(t *testing.T) {
 	}
 }
 
-// What breaks while a mixed mesh moves data, and nobody relays, ends the job on every node that is left, soon, with an error that names the other.
+// What breaks while a mixed mesh moves data, with nobody to relay and no other network, ends the job on every node that is left, soon, with an error that names the other.
 func TestMixedBreaks(t *testing.T) {
 	const allReduce = "--work allreduce --min 8M --max 8M --iters 1000000"
 	const pulled = `NCCL WARN NET/Mesh : .*peer not reachable: [ac] -> [ac] conn \d+: .*lane 0 p. -> p.: .*check the cable, both ports and the peer`
@@ -221,7 +221,7 @@ func TestMixedBreaks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFabric(t, mixed)
-			j := f.start(spec{env: []string{auto, "NCCL_MESH_LANE_WAIT=2", "NCCL_MESH_RELAY=0"}, args: strings.Fields(tt.args)})
+			j := f.start(spec{env: []string{auto, "NCCL_MESH_LANE_WAIT=2", "NCCL_MESH_RELAY=0", "NCCL_MESH_IFNAME=p"}, args: strings.Fields(tt.args)})
 			for _, node := range f.Nodes {
 				j.await(node, `NET/Mesh : . -> c conn`)
 				j.await(node, `NET/Mesh : c -> . conn`)
