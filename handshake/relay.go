@@ -226,7 +226,7 @@ func twice(route []Hop, n NodeID) bool {
 type Arrive struct {
 	Circuit uint32 // as in Carry
 	Token   uint64 // Final.Token
-	Half    Lane   // the last relay's
+	Half    Lane   // the last relay's; Token is how many READs it answers at a time
 	Read    Ring   // where it reads what comes, if that is large
 	Write   Ring   // where it writes what goes back
 }

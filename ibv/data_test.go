@@ -221,6 +221,22 @@ func TestCompChannel(t *testing.T) {
 		}
 	}
 	ch.AckEvents(cq, 2)
+	if n := testing.AllocsPerRun(20, func() {
+		if err := errors.Join(cq.ReqNotify(false), ch.Drain()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := qp.PostSend(wr); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("an event allocates %v times", n)
+	}
+	if err := ch.Drain(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.GetEvent(); !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("after all were taken: %v, want EAGAIN", err)
+	}
 	closeAll(t, qp, cq, ch) // the third is acknowledged here, or the stand-in refuses
 }
 

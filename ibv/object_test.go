@@ -339,6 +339,7 @@ func TestCloseOrder(t *testing.T) {
 		"Poll":              func() error { _, err := p.cq.Poll(make([]WC, 1)); return err },
 		"ReqNotify":         func() error { return p.cq.ReqNotify(false) },
 		"GetEvent":          func() error { _, err := ch.GetEvent(); return err },
+		"Drain":             func() error { return ch.Drain() },
 	} {
 		if err := do(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("%s after Close: %v, want net.ErrClosed", name, err)

@@ -62,7 +62,7 @@ type joint struct {
 	mu      sync.Mutex
 	streams [2]stream // by the side that they come from
 	busy    bool      // Connect is at work
-	live    bool      // it is connected
+	begun   bool      // Connect has been called
 	dropped error     // it is to come down
 	stopped time.Time // when its queue pairs were
 	told    bool      // Ended has been called, or need not be
@@ -219,7 +219,6 @@ func (j *joint) Connect(_ context.Context, next *handshake.Carried) error {
 	if err == nil && j.dropped != nil {
 		err = j.dropped
 	}
-	j.live = err == nil
 	j.mu.Unlock()
 	j.engine.look()
 	return err
@@ -227,8 +226,12 @@ func (j *joint) Connect(_ context.Context, next *handshake.Carried) error {
 
 // connecting makes the circuit ready for what comes once it is connected.
 func (j *joint) connecting(next *handshake.Carried) error {
+	if err := j.engine.run(); err != nil { // it may have ended meanwhile
+		return err
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.begun = true
 	if j.dropped != nil {
 		return j.dropped
 	}
@@ -282,7 +285,7 @@ func (j *joint) Drop(why error) {
 // tellEnded says, once, that the circuit is over by itself.
 func (j *joint) tellEnded(why error) {
 	j.mu.Lock()
-	told := j.told
+	told := j.told || !j.begun
 	j.told = true
 	j.mu.Unlock()
 	if !told && j.how.Ended != nil {
