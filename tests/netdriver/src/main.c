@@ -41,6 +41,8 @@ static void run_all(struct job *job)
 			work_tuner(job);
 		else if (!strcmp(name, "storm"))
 			work_storm(job);
+		else if (!strcmp(name, "idle"))
+			work_idle(job);
 		else if (!strcmp(name, "soak"))
 			work_soak(job);
 		else if (!strcmp(name, "latency"))
@@ -48,7 +50,9 @@ static void run_all(struct job *job)
 		else if (!strcmp(name, "die"))
 			work_die(job);
 		else
-			work_collective(job, name);
+			do
+				work_collective(job, name);
+			while (job->opt.until && rendezvous_from_root(&job->rv, !work_over(job)));
 	}
 	if (open)
 		comms_close(job);

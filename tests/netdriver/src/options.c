@@ -25,7 +25,8 @@ static const char help[] =
 "\n"
 "Work\n"
 "  --work LIST            of allreduce, allgather, alltoall, sendrecv, tree (an allreduce), doubling (an\n"
-"                         allgather), latency, soak, contract, tuner, die, storm\n"
+"                         allgather), latency, soak, contract, tuner, die, storm,\n"
+"                         idle (nothing, with connections open)\n"
 "                         (default allreduce,allgather,alltoall,sendrecv)\n"
 "  --min, --max BYTES     smallest and largest size (8, 16M); K, M and G are understood\n"
 "  --factor F             from a size to the next (2)\n"
@@ -41,6 +42,7 @@ static const char help[] =
 "  --seed S               of contents, and of what soak and die do (1)\n"
 "  --duration SECONDS     soak: how long (10)\n"
 "  --messages N           soak: how many messages a connection carries, instead of a duration\n"
+"  --until FILE           soak, idle, collectives: again and again until there is such a file\n"
 "  --reopen ROUNDS        soak: after so many rounds of messages all communicators are closed and opened again (16)\n"
 "  --progress ROUNDS      soak: how often it says how far it is (every 5 seconds)\n"
 "\n"
@@ -136,7 +138,7 @@ static void check_work(const char *list)
 {
 	static const char *const known[] = {"allreduce", "allgather", "alltoall", "sendrecv",
 	                                    "tree",      "doubling",  "latency",  "soak",     "contract",
-	                                    "tuner",     "die",       "storm"};
+	                                    "tuner",     "die",       "storm",    "idle"};
 	char copy[256];
 
 	snprintf(copy, sizeof copy, "%s", list);
@@ -152,7 +154,7 @@ static void check_work(const char *list)
 
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
-	FACTOR, ITERS, WARMUP, CHECK, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, REOPEN, PROGRESS, CONNECTIONS, TOGETHER,
+	FACTOR, ITERS, WARMUP, CHECK, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, UNTIL, REOPEN, PROGRESS, CONNECTIONS, TOGETHER,
 	BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
@@ -182,6 +184,7 @@ static const struct option names[] = {
 	{"seed", required_argument, NULL, SEED},
 	{"duration", required_argument, NULL, DURATION},
 	{"messages", required_argument, NULL, MESSAGES},
+	{"until", required_argument, NULL, UNTIL},
 	{"reopen", required_argument, NULL, REOPEN},
 	{"progress", required_argument, NULL, PROGRESS},
 	{"connections", required_argument, NULL, CONNECTIONS},
@@ -245,6 +248,7 @@ static void set(struct options *o, int option, const char *name, const char *val
 	case SEED: o->seed = strtoull(value, NULL, 0); break;
 	case DURATION: o->duration = number(name, value, 0, 1e7); break;
 	case MESSAGES: o->messages = whole(name, value, 1, 1 << 30); break;
+	case UNTIL: o->until = value; break;
 	case REOPEN: o->reopen = whole(name, value, 1, 1 << 30); break;
 	case PROGRESS: o->progress = whole(name, value, 1, 1 << 30); break;
 	case CONNECTIONS: o->connections = whole(name, value, 1, 1 << 30); break;

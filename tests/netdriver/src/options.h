@@ -28,6 +28,7 @@ struct options {
 	uint64_t seed;
 	double duration;
 	long messages;
+	const char *until; /* NULL: duration or messages */
 	int reopen;
 	int progress; /* 0: by the clock */
 	int connections, together;

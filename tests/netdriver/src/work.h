@@ -11,6 +11,10 @@ bool work_collective(struct job *job, const char *name);
 void work_latency(struct job *job);
 void work_soak(struct job *job);
 void work_storm(struct job *job);
+void work_idle(struct job *job);
+
+/* work_over: the file is there until which work goes on. */
+bool work_over(const struct job *job);
 
 /* work_die ends every rank's process: one by SIGKILL, the others with their verdict. */
 _Noreturn void work_die(struct job *job);

@@ -425,8 +425,12 @@ void work_soak(struct job *job)
 			        all_bytes / 1e6);
 			fflush(log_out());
 		}
-		more = job->opt.messages ? messages / job->opt.comms / job->opt.nranks < job->opt.messages
-		                         : elapsed < job->opt.duration;
+		if (job->opt.until)
+			more = !work_over(job);
+		else if (job->opt.messages)
+			more = messages / job->opt.comms / job->opt.nranks < job->opt.messages;
+		else
+			more = elapsed < job->opt.duration;
 		if (!rendezvous_from_root(&job->rv, more))
 			break;
 		if (round % job->opt.reopen == 0) {
