@@ -115,12 +115,7 @@ func (t *Transport) mendOnce(s *control.Session) (lacking bool) {
 	}
 	all.Wait()
 	for _, b := range sending {
-		for _, p := range t.ports { // what would not leave a port for want of another may now
-			if !p.Now().Active {
-				b.PortDown(p)
-			}
-		}
-		b.Relieve()
+		b.Relieve(plan)
 		lacking = lacking || b.Lacking()
 	}
 	return lacking

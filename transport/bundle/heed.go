@@ -211,7 +211,7 @@ func (b *Bundle) heedOne(n news) {
 	case n.port != nil:
 		for _, l := range b.lanes {
 			if l.Port == n.port && l.InService() {
-				b.leave(l, fmt.Errorf("%w: %v: %v: %v went down; check the cable", fault.ErrLane, b, l, n.port.Now()))
+				b.leave(l, fmt.Errorf("%w: %v: %s: %v went down; check the cable", fault.ErrLane, b, l.Way(), n.port.Now()))
 			}
 		}
 	case n.down != nil:

@@ -239,10 +239,27 @@ func (s *setup) takeIn() {
 	if b.inService() > 0 {
 		b.dark.lit()
 	}
+	if s.epoch > 0 {
+		b.tellOfDark()
+	}
 	if devices {
 		b.half.Widened()
 	}
 	b.owing = b.owing || s.epoch > 0
+}
+
+// tellOfDark has lanes heeded that were spared, as no other one stood, when their port
+// lost its carrier, and have none yet.
+//
+// Preconditions: b is locked.
+func (b *Bundle) tellOfDark() {
+	told := map[lane.Port]bool{}
+	for _, l := range b.lanes {
+		if now := l.Port.Now(); l.InService() && now.Netdev != "" && !now.Carrier && !told[l.Port] {
+			told[l.Port] = true
+			b.tell(news{port: l.Port})
+		}
+	}
 }
 
 // sayJoined logs that a lane has joined, in the place of one that there was: its way is one
@@ -255,14 +272,14 @@ func (b *Bundle) sayJoined(l, was *lane.Lane) {
 	case back:
 		delete(b.gone, w)
 	case was.Left.IsZero():
-		b.env.Log.Info(fmt.Sprintf("%v: %v%v has joined", b, l, l.Route))
+		b.env.Log.Info(fmt.Sprintf("%v: %v has joined", b, l.Way()))
 		return
 	default:
-		left, now = was.Left, fmt.Sprintf("takes the place of %v%v after", was, was.Route)
+		left, now = was.Left, fmt.Sprintf("takes the place of %v after", was.Way())
 	}
 	away := time.Since(left)
 	b.away += away
-	b.env.Log.Warn(fmt.Sprintf("%v: %v%v %s %v; traffic goes over %s", b, l, l.Route, now, away.Round(time.Millisecond), count(b.inService(), "lane")))
+	b.env.Log.Warn(fmt.Sprintf("%v: %v %s %v; traffic goes over %s", b, l.Way(), now, away.Round(time.Millisecond), count(b.inService(), "lane")))
 }
 
 // gap is the carrier of a place that no lane has had yet.

@@ -76,8 +76,13 @@ func isBetter(err error) bool {
 }
 
 // Relieve takes lanes through other nodes out of service where there is one again that
-// needs none, from the sender's side.
-func (b *Bundle) Relieve() {
+// needs none, from the sender's side. Of that the plan's ways tell, which were proved: one
+// in service may be broken, and nobody have noticed.
+func (b *Bundle) Relieve(plan []lane.Plan) {
+	proved := map[way]bool{}
+	for _, p := range plan {
+		proved[way{p.Port, p.Peer.Index, p.Route.String()}] = true
+	}
 	b.mu.Lock()
 	var relieved []*lane.Lane
 	direct := false
@@ -85,7 +90,7 @@ func (b *Bundle) Relieve() {
 		switch {
 		case !l.InService():
 		case l.Route == nil:
-			direct = true
+			direct = direct || proved[wayOf(l)]
 		default:
 			relieved = append(relieved, l)
 		}
@@ -100,7 +105,7 @@ func (b *Bundle) Relieve() {
 	b.mu.Unlock()
 	for _, l := range relieved {
 		if direct {
-			b.tell(news{lane: l, evidence: errBetter{fmt.Sprintf("%v: %v is needed no more: a cable between the two nodes works again", b, l)}})
+			b.tell(news{lane: l, evidence: errBetter{fmt.Sprintf("%v: %s is needed no more: a cable between the two nodes works again", b, l.Way())}})
 		}
 	}
 }
@@ -177,7 +182,7 @@ func (b *Bundle) peerLeft(l *lane.Lane, why string, better bool) {
 	if l.State() == lane.Stopped && b.leavingOf(l) == nil {
 		return
 	}
-	err := fmt.Errorf("%w: %v: %v: %s says: %s", fault.ErrLane, b, l, b.Session.Name(), why)
+	err := fmt.Errorf("%w: %v: %s: %s says: %s", fault.ErrLane, b, l.Way(), b.Session.Name(), why)
 	if better {
 		err = errBetter{b.Session.Name() + " says: " + why}
 	}

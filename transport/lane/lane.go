@@ -117,6 +117,9 @@ func (l *Lane) String() string {
 	return fmt.Sprintf("lane %d %s -> %s", l.Index, from, to)
 }
 
+// Way is the lane with the nodes that it goes through, as far as this side knows them.
+func (l *Lane) Way() string { return fmt.Sprintf("%v%v", l, l.Route) }
+
 // PeerPort is as much of a peer's port as names it.
 func PeerPort(p handshake.Port) *topology.Port {
 	return &topology.Port{Device: p.Device, Num: p.Num, Netdev: p.Netdev}

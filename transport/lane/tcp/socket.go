@@ -261,6 +261,9 @@ func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 var errEnd = errors.New("the peer closed the lane")
 
 func (k *socket) wrapEnd() error {
+	if k.Route != nil {
+		return fmt.Errorf("%w: %v: %s: %w, or a relay ended", fault.ErrPeerClosed, k.Conn, k.Way(), errEnd)
+	}
 	return fmt.Errorf("%w: %v: %v: %w", fault.ErrPeerClosed, k.Conn, k.Lane, errEnd)
 }
 
@@ -295,8 +298,8 @@ func (k *socket) missed() error {
 	case k.suspect.IsZero() || silent < now.Sub(k.suspect):
 		k.suspect = now
 	case max(info.Retransmits, info.Probes) >= minLost && now.Sub(k.suspect) >= k.port.opts.Silence:
-		return fmt.Errorf("%w: %v: %v: nothing was acknowledged for %v; check the cable, both ports and the peer",
-			fault.ErrUnreachable, k.Conn, k.Lane, now.Sub(k.suspect).Round(time.Second))
+		return fmt.Errorf("%w: %v: %s: nothing was acknowledged for %v; check the cable, both ports and the peer",
+			fault.ErrUnreachable, k.Conn, k.Way(), now.Sub(k.suspect).Round(time.Second))
 	}
 	return nil
 }
