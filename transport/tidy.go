@@ -108,10 +108,11 @@ func (d *tidier) close() {
 	}
 }
 
-// giveBack collects, and returns free memory and threads to the system. A burst
+// giveBack collects, twice, as what is pooled survives one collection, and returns free memory and threads to the system. A burst
 // has the runtime start a thread for each system call that the kernel made wait,
 // and none ends by itself; one to which an ending goroutine is locked does.
 func giveBack() {
+	runtime.GC()
 	debug.FreeOSMemory()
 	for range max(0, int(measure("/sched/threads/total:threads"))-keptThreads) {
 		go guard.Run(runtime.LockOSThread, func(*guard.Panic) {})

@@ -54,7 +54,7 @@ func (r *Relay) Cancel(token uint64) {
 // arrived takes a circuit's arrival.
 func (r *Relay) arrived(s session, m *handshake.Arrive) {
 	a := &arrival{key: key{s, m.Circuit}, r: r}
-	a.ctx, a.cancel = context.WithTimeout(r.ctx, r.scaled(setUpWait))
+	a.ctx, a.cancel = context.WithTimeout(r.begin, r.scaled(setUpWait))
 	r.mu.Lock()
 	x, ok := r.expected[m.Token]
 	free := r.held[a.key] == nil && !r.closed

@@ -53,7 +53,7 @@ func (r *Relay) take(s session, m *handshake.Carry) {
 		return
 	}
 	c := &circuit{key: key{s, m.Circuit}, r: r, ask: m, setting: true}
-	c.ctx, c.cancel = context.WithTimeout(r.ctx, r.scaled(setUpWait))
+	c.ctx, c.cancel = context.WithTimeout(r.begin, r.scaled(setUpWait))
 	if reason := r.admit(c); reason != "" {
 		c.cancel()
 		if reason == reasonTwice { // the one who asks has lost count: of which of them would a Drop be?

@@ -129,7 +129,7 @@ func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropp
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(r.ctx, cancel)()
+	defer context.AfterFunc(r.begin, cancel)()
 	s, err := r.neighbour(ctx, m.Route[0].Process, port)
 	if err != nil {
 		return nil, err

@@ -52,6 +52,9 @@ type Config struct {
 	Neighbour func(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error)
 	// PortsOf is what the peer of a session has told of its ports. Nil: as it did at first.
 	PortsOf func(*control.Session) []handshake.Port
+	// Worked is called when something has ended that left garbage behind, descriptors among
+	// it: the pipes of splices are kept until they are collected. Nil: nobody collects.
+	Worked func()
 	// Refuse says why nothing is carried for others now, or nil; nil: it always is.
 	Refuse func() error
 	// Changed is called when a circuit that is carried for others stands or is gone, with
@@ -67,8 +70,10 @@ type Relay struct {
 	makers    map[uint8]Maker // by the kind of hops
 	neighbour func(ctx context.Context, process handshake.ProcessID, port uint8) (session, error)
 	portsOf   func(session) []handshake.Port
-	ctx       context.Context
+	ctx       context.Context // until Close, for what is carried
 	cancel    context.CancelFunc
+	begin     context.Context // of what is asked and set up
+	noMore    context.CancelFunc
 	wg        sync.WaitGroup
 
 	forth, back atomic.Uint64 // bytes of sockets
@@ -138,7 +143,8 @@ func New(cfg Config) *Relay {
 		cfg: cfg, log: cfg.Log, makers: map[uint8]Maker{},
 		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, askers: map[string]bool{}, expected: map[uint64]expectation{},
 	}
-	r.ctx, r.cancel = context.WithCancel(cfg.Context)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.begin, r.noMore = context.WithCancel(cfg.Context)
 	if cfg.Data != nil {
 		r.makers[handshake.LaneTCP] = &splicer{r: r, data: cfg.Data}
 	}
@@ -304,6 +310,7 @@ func (r *Relay) Close() error {
 	r.held, r.asked = map[key]holder{}, map[key]*hop{}
 	clear(r.expected)
 	r.mu.Unlock()
+	r.noMore()
 	r.cancel()
 	for _, c := range held {
 		c.end(errClosed, false)
@@ -327,6 +334,9 @@ func (r *Relay) spawn(f func(), caught func(*guard.Panic)) bool {
 		return false
 	}
 	r.wg.Go(func() {
+		if r.cfg.Worked != nil {
+			defer r.cfg.Worked()
+		}
 		guard.Run(f, func(p *guard.Panic) {
 			r.log.Error("relay: " + p.Report())
 			caught(p)
