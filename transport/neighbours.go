@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
@@ -26,7 +27,7 @@ func (t *Transport) meet() error {
 	t.engine = engine.New(engine.Config{Log: t.log, Memory: int64(t.opts.RelayMemory) << 20})
 	t.relay = relay.New(relay.Config{
 		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: t.engine,
-		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx,
+		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx, Worked: t.tidy.worked,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
 		Refuse: t.retired, Changed: t.relayed,
 	})
@@ -148,6 +149,9 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 	var all []path.Route
 	for _, r := range found {
 		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Spare: r.Spare, Way: &lane.Route{Via: r.Via, Names: r.Names}})
+	}
+	if at := t.hail.Foreign(); err != nil && len(at) > 0 {
+		err = fmt.Errorf("%w. At %s somebody answers who has another NCCL_MESH_KEY, or none: all nodes must have the same", err, strings.Join(at, ", "))
 	}
 	return all, err
 }

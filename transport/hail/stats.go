@@ -3,6 +3,7 @@ package hail
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +59,19 @@ func (c *counters) first(netdev, what string) bool {
 	}
 	c.logged[said{netdev, what}] = true
 	return true
+}
+
+// Foreign are the interfaces at which somebody was heard who has another key, or none where this process has one.
+func (h *Hailer) Foreign() (all []string) {
+	h.count.mu.Lock()
+	defer h.count.mu.Unlock()
+	for s := range h.count.logged {
+		if s.what == reasonMAC {
+			all = append(all, s.netdev)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // refuse counts a datagram, and logs the first of its kind on an interface.
