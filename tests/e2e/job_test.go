@@ -14,8 +14,9 @@ import (
 
 // job is one run of the driver with a rank on each of some nodes.
 type job struct {
-	f     *mesh
-	ranks []*rank
+	f      *mesh
+	number int // of the fabric's jobs
+	ranks  []*rank
 }
 
 // rank is one process of a job.
@@ -107,7 +108,7 @@ func (f *mesh) start(s spec) *job {
 		s.nodes = f.Nodes
 	}
 	f.jobs++
-	j := &job{f: f}
+	j := &job{f: f, number: f.jobs}
 	f.t.Cleanup(j.stop)
 	for i, node := range s.nodes {
 		args := append([]string{"--plugin", filepath.Join(built, "libnccl-net-mesh.so"), "--rank", fmt.Sprint(i), "--nranks", fmt.Sprint(len(s.nodes)),

@@ -49,6 +49,14 @@ func (c cabling) topology() string {
 	return ports.String() + links.String()
 }
 
+// end is the port of a cable at a node.
+func (c cabling) end(node, cable string) string {
+	if strings.Contains(c.plain, node) {
+		return cable
+	}
+	return "r" + cable
+}
+
 // Two nodes and three, over RDMA, over TCP, and both.
 var (
 	four     = cabling{pairs: "ab", each: 4, link: "rate 100MB latency 20us"}
@@ -131,7 +139,7 @@ var (
 	backConn = regexp.MustCompile(`NET/Mesh : (\S+ -> \S+ conn \d+): `)
 	backLine = regexp.MustCompile(`NCCL WARN NET/Mesh : \S+ -> \S+ conn \d+: lane \d+ \S+ -> \S+(?: through [^;]*)? (?:has come back|takes the place of [^;]*) after \S+; traffic goes over \d+ lanes?$`)
 	laneName = regexp.MustCompile(`lane \d+ \S+ -> \S+`)
-	lostLine = regexp.MustCompile(`NCCL WARN NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+): .*; (?:its traffic goes over the (\d+) lanes? left|no lane is left: .*)$`)
+	lostLine = regexp.MustCompile(`NCCL WARN NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+?)(?: through [^:;]*)?: .*; (?:its traffic goes over the (\d+) lanes? left|no lane is left: .*)$`)
 	portLine = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, |a connection to a data port was refused; )`) // of a lane that was given up on the way, too
 )
 
