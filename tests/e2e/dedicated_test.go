@@ -9,9 +9,6 @@ import (
 	"ncclmesh/tests/fabric"
 )
 
-// line3 is a line with a node in the middle on which no rank runs.
-var line3 = cabling{pairs: "ab bc", each: 1}
-
 // relay starts ncclmesh relay on a node, in the environment of the job's ranks. It returns when the relay is ready.
 func (f *mesh) relay(node string, args ...string) *job {
 	f.t.Helper()
@@ -25,14 +22,6 @@ func (f *mesh) relay(node string, args ...string) *job {
 	j.ranks = []*rank{f.spawn(node, cmd)}
 	j.await(node, `msg="ready to carry for other nodes"`)
 	return j
-}
-
-// signal sends a signal to a job's first process.
-func (j *job) signal(s syscall.Signal) {
-	j.f.t.Helper()
-	if err := j.ranks[0].cmd.Process.Signal(s); err != nil {
-		j.fatalf("%v: %v", s, err)
-	}
 }
 
 // plainly is the environment of ranks whose nodes have no RDMA.
@@ -57,7 +46,7 @@ func TestDedicatedRelay(t *testing.T) {
 		}
 	}
 	b.await("b", `carries nothing any more: it was [1-9].* circuits in .*, for a, c`)
-	b.signal(syscall.SIGTERM)
+	b.signal(b.ranks[0].node, syscall.SIGTERM)
 	b.wait()
 	if r := b.ranks[0]; r.status != 0 || r.count(`level=(WARN|ERROR)`) > 0 {
 		b.errorf("status %d", r.status)
@@ -72,7 +61,7 @@ func TestDedicatedRelayKilled(t *testing.T) {
 	b := f.relay("b")
 	j := f.start(spec{nodes: []string{"a", "c"}, env: append([]string{"NCCL_MESH_LANE_WAIT=2", "NCCL_MESH_IFNAME=ab,bc"}, plainly...), args: soak(600)})
 	j.moves()
-	b.signal(syscall.SIGKILL)
+	b.signal(b.ranks[0].node, syscall.SIGKILL)
 	<-b.ranks[0].over
 	j.wait()
 	for _, r := range j.ranks {
@@ -114,7 +103,7 @@ func TestDedicatedRelayGoes(t *testing.T) {
 			j := f.start(spec{nodes: []string{"a", "c"}, env: plainly, args: soak(10)})
 			j.moves()
 			first.await("b", `msg="carries for `)
-			first.signal(syscall.SIGTERM)
+			first.signal(first.ranks[0].node, syscall.SIGTERM)
 			first.await("b", tt.said)
 			if tt.moves {
 				first.wait()
