@@ -43,7 +43,7 @@ func (t *Transport) meet() error {
 			}
 			return s, nil
 		},
-		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Log: t.log,
+		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, UDPPort: hail.UDPPort, Log: t.log,
 	})
 	var err error
 	t.hail, err = hail.New(hail.Config{

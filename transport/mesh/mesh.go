@@ -68,6 +68,7 @@ type Config struct {
 	Background func(func())                                      // runs a function on a goroutine, at once when the process ends
 	Context    context.Context                                   // done when the process ends
 	TimeScale  float64                                           // multiplies every wait; 0: 1
+	UDPPort    uint16                                            // of hails, for people: a firewall may keep it back
 	Log        *slog.Logger                                      // nil: nobody is told
 }
 
