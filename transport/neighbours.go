@@ -25,8 +25,12 @@ func (t *Transport) meet() error {
 		return nil
 	}
 	t.engine = engine.New(engine.Config{Log: t.log, Memory: int64(t.opts.RelayMemory) << 20})
+	var queuePairs relay.Maker
+	if len(t.over) > 0 {
+		queuePairs = t.engine
+	}
 	t.relay = relay.New(relay.Config{
-		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: t.engine,
+		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: queuePairs,
 		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx, Worked: t.tidy.worked,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
 		Refuse: t.retired, Changed: t.relayed,

@@ -194,7 +194,7 @@ func (h *Hailer) Neighbours() []Neighbour {
 	return all
 }
 
-// Forget takes back that a process was heard: it could not be dialled. The next Hail asks again.
+// Forget takes back that a process was heard: it could not be dialled, or has ended. The next Hail asks again, at once.
 func (h *Hailer) Forget(p handshake.ProcessID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,7 +204,7 @@ func (h *Hailer) Forget(p handshake.ProcessID) {
 			if c.nodes[n.Node]--; c.nodes[n.Node] == 0 {
 				delete(c.nodes, n.Node)
 			}
-			h.all = false
+			h.all, h.ended = false, time.Time{}
 		}
 	}
 }
