@@ -314,9 +314,9 @@ func (t *Transport) dead(s *control.Session, err error) {
 	if t.met.Load() {
 		t.relay.Gone(s)
 		t.mesh.Gone(s)
-	}
-	if t.hail != nil {
-		t.hail.Forget(s.Peer().Process) // whoever comes after it has to be asked for
+		if t.hail.Forget(s.Peer().Process) { // whoever comes after it has to be asked for
+			t.mesh.Changed()
+		}
 	}
 	t.mu.Lock()
 	l := t.listeners[s.Owed()]

@@ -194,8 +194,9 @@ func (h *Hailer) Neighbours() []Neighbour {
 	return all
 }
 
-// Forget takes back that a process was heard: it could not be dialled, or has ended. The next Hail asks again, at once.
-func (h *Hailer) Forget(p handshake.ProcessID) {
+// Forget takes back that a process was heard: it could not be dialled, or has ended. The next Hail asks again, at once. It
+// reports whether the process was known.
+func (h *Hailer) Forget(p handshake.ProcessID) (known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.known {
@@ -204,9 +205,10 @@ func (h *Hailer) Forget(p handshake.ProcessID) {
 			if c.nodes[n.Node]--; c.nodes[n.Node] == 0 {
 				delete(c.nodes, n.Node)
 			}
-			h.all, h.ended = false, time.Time{}
+			h.all, h.ended, known = false, time.Time{}, true
 		}
 	}
+	return known
 }
 
 // Changed says that the ports have: what is known is forgotten, and an asking begins anew.
