@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// relaying: nodes pass on what two others without a cable have for each other.
+	// relaying: the model may choose what needs nodes to carry for others. They do carry
+	// it, but what that costs has not been measured on an adapter.
 	relaying = false
 
 	// maxTunedNodes is beyond any mesh of cables.
