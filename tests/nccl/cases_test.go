@@ -93,8 +93,11 @@ func fated(t *testing.T, f *fabric.Fabric, j Job, fate string, fault func() erro
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	happened := make(chan error, 1)
-	going := 0
-	j.Line = func(_, line string) {
+	going, hear := 0, j.Line
+	j.Line = func(node, line string) {
+		if hear != nil {
+			hear(node, line)
+		}
 		if line != "going" {
 			return
 		}
@@ -224,6 +227,15 @@ var cableFaults = []cableFault{
 		}},
 }
 
+// putBack puts a cable back that was pulled.
+func putBack(l Lanes, f *fabric.Fabric, c fabric.Cable) error {
+	if l.Name == "tcp" {
+		return onEnds(f, c, func(own, _ fabric.Port) []string { return []string{"link", "set", own.Iface, "up"} })
+	}
+	_, err := f.Fault("plug", c.Ends[0].Node+":"+c.Ends[0].Device)
+	return err
+}
+
 // happen has it happen to a cable of such lanes.
 func (c cableFault) happen(l Lanes, f *fabric.Fabric, on fabric.Cable) error {
 	if l.Name == "tcp" {
@@ -232,8 +244,8 @@ func (c cableFault) happen(l Lanes, f *fabric.Fabric, on fabric.Cable) error {
 	return c.rdma(f, on)
 }
 
-// A cable that is lost under NCCL: not a wrong byte, no hang, and the two nodes at its
-// ends name it.
+// A cable that is lost under NCCL, where nodes do not carry for each other: not a wrong
+// byte, no hang, and the two nodes at its ends name it.
 func TestCableLost(t *testing.T) {
 	each(t, func(t *testing.T, rank string, l Lanes) {
 		for _, fault := range cableFaults {
@@ -242,7 +254,7 @@ func TestCableLost(t *testing.T) {
 				f := up(t, l.Mesh(m).Topology())
 				c := m.Cables[0]
 				j := l.Job(rank, plugin(), "init", "until-error 20")
-				j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1")
+				j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0", "NCCL_MESH_LANE_WAIT=1")
 				for _, r := range fated(t, f, j, afterCable, func() error { return fault.happen(l, f, c) }) {
 					t.Logf("%s:\n%s", r.Node, strings.Join(r.said(), "\n"))
 					for _, end := range c.Ends {
@@ -306,8 +318,8 @@ func onEnds(f *fabric.Fabric, c fabric.Cable, args func(own, peer fabric.Port) [
 	return errors.Join(errs...)
 }
 
-// A ring without diagonals. Nodes that share no cable reach each other over the
-// management network, of which each of both is told in one line; NCCL's rings need
+// A ring without diagonals, whose nodes do not carry for each other. Nodes that share no
+// cable reach each other over the management network, of which each of both is told in one line; NCCL's rings need
 // none of that when the ranks are in the order of the cables. With RDMA only, NCCL's
 // start ends in an error that names two such nodes, in a line.
 func TestRingOfFour(t *testing.T) {
@@ -315,7 +327,7 @@ func TestRingOfFour(t *testing.T) {
 	each(t, func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b", "node-c", "node-d")).Topology())
 		j := l.Job(rank, plugin(), choices[0].session(append(collectives(1000), "check allreduce f32 sum 262144"))...)
-		j.Env = append(j.Env, "NCCL_MESH_TRANSPORT=auto")
+		j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0", "NCCL_MESH_TRANSPORT=auto")
 		for _, r := range run(t, f, j) {
 			said := r.said()
 			if l.Name == "tcp" && len(said) > 0 {
@@ -329,6 +341,7 @@ func TestRingOfFour(t *testing.T) {
 			return
 		}
 		j = l.Job(rank, plugin(), "init")
+		j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0")
 		explained := false
 		for _, r := range failing(t, f, j) {
 			for _, said := range r.said() {

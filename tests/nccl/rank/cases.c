@@ -137,8 +137,9 @@ static ncclResult_t over(const struct job *j, struct group *g, bool mine, bool *
 	return ncclSuccess;
 }
 
-void case_until_error(struct job *j, struct group *g, double seconds) {
-	char text[] = "allreduce f32 sum 65536";
+void case_until_error(struct job *j, struct group *g, const char *until) {
+	char text[] = "allreduce f32 sum 65536", *file;
+	double seconds = strtod(until, &file);
 	struct order o;
 	order_parse(&o, text);
 	say("going");
@@ -147,7 +148,8 @@ void case_until_error(struct job *j, struct group *g, double seconds) {
 	for (bool end = false; !end && error == ncclSuccess; o.seed++) {
 		begun = now();
 		error = order_try(j, g, &o);
-		if (error == ncclSuccess && seconds) error = over(j, g, begun - start > seconds, &end);
+		bool time = *file ? access(file, F_OK) == 0 : begun - start > seconds;
+		if (error == ncclSuccess && *until) error = over(j, g, time, &end);
 	}
 	if (error == ncclSuccess) {
 		say("went on: %d checked", o.seed);

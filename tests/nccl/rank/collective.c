@@ -30,6 +30,14 @@ static ncclResult_t send_recv(const struct order *o, const struct group *g, cons
 	return ncclGroupEnd();
 }
 
+// send_across passes data half the way round: on a ring of cables to a rank that shares none with this one.
+static ncclResult_t send_across(const struct order *o, const struct group *g, const void *from, void *to) {
+	NCCL(ncclGroupStart());
+	NCCL(ncclSend(from, o->count, o->type, (g->rank + g->ranks / 2) % g->ranks, g->comm, g->stream));
+	NCCL(ncclRecv(to, o->count, o->type, (g->rank + g->ranks - g->ranks / 2) % g->ranks, g->comm, g->stream));
+	return ncclGroupEnd();
+}
+
 static ncclResult_t all_to_all(const struct order *o, const struct group *g, const void *from, void *to) {
 	size_t bytes = o->count * type_bytes(o->type);
 	NCCL(ncclGroupStart());
@@ -86,6 +94,12 @@ static int of_previous(const struct order *o, const struct group *g, size_t i, s
 	return (g->rank + g->ranks - 1) % g->ranks;
 }
 
+static int of_across(const struct order *o, const struct group *g, size_t i, size_t *element) {
+	(void)o;
+	*element = i;
+	return (g->rank + g->ranks - g->ranks / 2) % g->ranks;
+}
+
 static int exchanged(const struct order *o, const struct group *g, size_t i, size_t *element) {
 	*element = (size_t)g->rank * o->count + i % o->count;
 	return (int)(i / o->count);
@@ -98,6 +112,7 @@ static const struct collective collectives[] = {
 	{"broadcast", false, false, false, broadcast, of_root},
 	{"reduce", false, false, true, reduce, at_root},
 	{"sendrecv", false, false, false, send_recv, of_previous},
+	{"sendacross", false, false, false, send_across, of_across},
 	{"alltoall", true, true, false, all_to_all, exchanged},
 	{"broadcasts", false, true, false, broadcasts, gathered},
 };
@@ -105,5 +120,5 @@ static const struct collective collectives[] = {
 const struct collective *collective_named(const char *name) {
 	for (size_t i = 0; i < sizeof collectives / sizeof collectives[0]; i++)
 		if (strcmp(collectives[i].name, name) == 0) return &collectives[i];
-	fail("%s is no collective; allreduce, allgather, reducescatter, broadcast, reduce, sendrecv, alltoall and broadcasts are", name);
+	fail("%s is no collective; allreduce, allgather, reducescatter, broadcast, reduce, sendrecv, sendacross, alltoall and broadcasts are", name);
 }

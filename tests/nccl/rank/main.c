@@ -43,7 +43,7 @@ static const char help[] =
 	"  split [share]        even and odd ranks by themselves, with resources of their own or shared\n"
 	"  abort SECONDS        end the communicator so long after collectives have begun\n"
 	"  cycles N [SECONDS]   make and end a communicator N times, with so long a rest between; nothing may be left behind\n"
-	"  until-error [SECONDS]  all-reduces until NCCL reports an error, or for so long\n"
+	"  until-error [SECONDS | FILE]  all-reduces until NCCL reports an error, or for so long, or until rank 0 finds the file\n"
 	"  missing RANK SECONDS that rank does not come; the others wait so long and give up\n"
 	"  killed RANK SECONDS  that rank is killed so long after this step\n"
 	"  paused RANK SECONDS  that rank stands still for so long\n";
@@ -95,7 +95,7 @@ static void step(char *text) {
 		else if (strcmp(text, "missing") == 0) case_missing(&job, rank, atof(seconds));
 		else case_paused(&job, rank, atof(seconds));
 	} else if (strcmp(text, "until-error") == 0) {
-		case_until_error(&job, &group, atof(rest));
+		case_until_error(&job, &group, rest);
 	} else {
 		fail("unknown step %s\n%s", text, help);
 	}
@@ -106,6 +106,7 @@ int main(int argc, char **argv) {
 		fputs(help, stderr);
 		return 2;
 	}
+	setvbuf(stdout, NULL, _IOLBF, 0); // NCCL's log too: tests wait for lines of it
 	job = (struct job){.rank = atoi(argv[1]), .ranks = atoi(argv[2]), .id = argv[3]};
 	for (int i = 4; i < argc; i++) step(argv[i]);
 	int version;
