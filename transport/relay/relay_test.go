@@ -394,7 +394,7 @@ func TestSetUp(t *testing.T) {
 				t.Errorf("legs, last %v (-want +got):\n%s", j.Last, diff)
 			}
 			b.message(b.c, answer) // again: nobody waits for it
-			if diff := cmp.Diff(Stats{Now: 1, Carried: 1, Strange: 1}, b.Stats()); diff != "" {
+			if diff := cmp.Diff(Stats{Now: 1, Carried: 1, Strange: 1, Askers: []string{"node-a"}}, b.Stats()); diff != "" {
 				t.Errorf("counters (-want +got):\n%s", diff)
 			}
 		})
