@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// A DriverJob is one run of the program that stands in for NCCL: a rank on every node of the mesh. Plugin and program must be in
+// A DriverJob is one run of the program that stands in for NCCL: a rank on every node of the mesh, or on some. Plugin and program must be in
 // /job.
 type DriverJob struct {
 	Args []string          // beside those that place the rank
 	Env  map[string]string // of every rank
 	Port int               // where rank 0 waits for the others
+	On   []string          // the machines that have a rank, of several; nil: all
 }
 
 // Names of the files that a DriverJob expects in /job.
@@ -38,10 +39,18 @@ func (j DriverJob) Script(m Mesh) string {
 			DriverFile, PluginFile, nranks, host, j.Port, args.String())
 	}
 	if len(m.Machines) > 1 {
-		for i, name := range m.Machines {
+		on := m.Machines
+		if j.On != nil {
+			on = j.On
+			b.WriteString("rank=\n")
+		}
+		for i, name := range on {
 			fmt.Fprintf(&b, "[ $NODE = %s ] && rank=%d\n", name, i)
 		}
-		b.WriteString(start(len(m.Machines), m.ManagementAddr(m.Machines[0]).String()) + "\n")
+		if j.On != nil {
+			b.WriteString("[ -n \"$rank\" ] || exit 0\n")
+		}
+		b.WriteString(start(len(on), m.ManagementAddr(on[0]).String()) + "\n")
 		return b.String()
 	}
 	ranks := m.ranks()

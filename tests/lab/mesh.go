@@ -47,6 +47,16 @@ func Triangle() Mesh {
 	return m
 }
 
+// Ring is four machines a, b, c, d, each with a cable to the next and a management network: opposite ones share no cable.
+func Ring() Mesh {
+	m := Mesh{Name: "ring", Machines: []string{"a", "b", "c", "d"}, CPUs: 1}
+	m.cable(100, "a", "b")
+	m.cable(101, "b", "c")
+	m.cable(102, "c", "d")
+	m.cable(103, "d", "a")
+	return m
+}
+
 // cable adds a cable between two machines: 192.168.N.0/24, interface rN and device rxeN at both ends, and the machine's
 // position as host number.
 func (m *Mesh) cable(n int, from, to string) {

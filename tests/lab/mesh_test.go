@@ -122,6 +122,18 @@ export B='2'
 `, j.Script(Triangle())); diff != "" {
 		t.Errorf("three machines (-want +got):\n%s", diff)
 	}
+	j.On = []string{"b", "d"}
+	if diff := cmp.Diff(`export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+export A='1'
+export B='2'
+rank=
+[ $NODE = b ] && rank=0
+[ $NODE = d ] && rank=1
+[ -n "$rank" ] || exit 0
+./netdriver --plugin ./libnccl-net-mesh.so --rank $rank --nranks 2 --rendezvous 10.10.10.2:7000 '--work' 'it'\''s'
+`, j.Script(Ring())); diff != "" {
+		t.Errorf("two of four machines (-want +got):\n%s", diff)
+	}
 	single := j.Script(Single())
 	for _, want := range []string{
 		"NCCL_HOSTID=node-a NCCL_IB_HCA==rxab,rxac ./netdriver",

@@ -21,11 +21,12 @@ const usage = `usage: lab COMMAND [flags] [JOB]
 
   lab prepare             make what the machines boot from (once; the other commands do it when needed)
   lab triangle JOB        three machines a, b, c, a cable between each two, a management network
+  lab ring JOB            four machines a, b, c, d in a ring: opposite ones share no cable
   lab single JOB          one machine with six ports on three cables
   lab demo                the triangle with ncclmesh's plugin: a drawing, lanes, an all-reduce table
 
 JOB is a directory or a script. A directory is copied to /job of every machine and its run.sh runs in each; a script runs as it is.
-Scripts have NODE (a, b, c), run as root and find functions in /lab/lib.sh. The exit status is the worst one of the machines,
+Scripts have NODE (a, b, ...), run as root and find functions in /lab/lib.sh. The exit status is the worst one of the machines,
 124 after the time limit, 125 when a machine died twice.
 
 flags:
@@ -82,8 +83,8 @@ func run(ctx context.Context, args []string) (int, error) {
 		if fs.NArg() != 0 {
 			return 2, fmt.Errorf("%s takes no argument, not %q", command, fs.Arg(0))
 		}
-	case "triangle", "single":
-		mesh = map[string]lab.Mesh{"triangle": lab.Triangle(), "single": lab.Single()}[command]
+	case "triangle", "ring", "single":
+		mesh = map[string]lab.Mesh{"triangle": lab.Triangle(), "ring": lab.Ring(), "single": lab.Single()}[command]
 		if fs.NArg() != 1 {
 			return 2, fmt.Errorf("%s takes one argument, a job directory or script; see lab -h", command)
 		}
@@ -91,7 +92,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		fs.Usage()
 		return 0, nil
 	default:
-		return 2, fmt.Errorf("unknown command %q; there are prepare, triangle, single and demo", command)
+		return 2, fmt.Errorf("unknown command %q; there are prepare, triangle, ring, single and demo", command)
 	}
 
 	if err := o.check(command, fs.Arg(0)); err != nil {
