@@ -23,7 +23,8 @@ const (
 	enoughWait = 100 * time.Millisecond // for more routes than there are
 	surveyWait = 2 * time.Second        // for the first
 	answerWait = 1500 * time.Millisecond
-	lackWait   = 10 * time.Second // before it is asked again for a node to which no route was found
+	lackWait   = time.Second // before it is asked again for a node to which no route was found, doubled each time up to
+	lackMost   = 10 * time.Second
 )
 
 // Neighbour is a process at the other end of a cable.
@@ -81,6 +82,7 @@ type Mesh struct {
 	news    chan struct{}         // closed, and made anew, when anything below has changed
 	hailed  time.Time             // since when neighbours answer; zero when nobody has hailed them
 	survey  *asking               // this process's own, nil when the map is not known
+	lacks   int                   // times that it was asked for anew
 	jobs    map[string]*job       // questions of others, by the nodes that were asked
 	curt    *job                  // those of them that are not passed on, nil when there is none
 	waiting map[awaited]*question // answers that are to come
@@ -128,7 +130,7 @@ func (m *Mesh) Counts() Counts {
 // Changed forgets the map: a port of this node has changed. The Hailer was told before.
 func (m *Mesh) Changed() {
 	m.mu.Lock()
-	m.hailed = time.Time{}
+	m.hailed, m.lacks = time.Time{}, 0
 	m.dropSurveyLocked()
 	m.wakeLocked()
 	m.mu.Unlock()
@@ -138,7 +140,7 @@ func (m *Mesh) Changed() {
 func (m *Mesh) Heard() {
 	m.mu.Lock()
 	if m.survey != nil && !m.survey.over.IsZero() {
-		m.survey.stale = true
+		m.survey.stale, m.lacks = true, 0
 	}
 	m.wakeLocked()
 	m.mu.Unlock()
@@ -230,7 +232,7 @@ func (m *Mesh) current() (*asking, state) {
 	}
 	st := state{
 		told: a.toldLocked(), complete: a.settled && a.answeredLocked(), over: !a.over.IsZero(), news: m.news,
-		stale: a.stale || time.Since(a.over) >= m.scaled(lackWait),
+		stale: a.stale || time.Since(a.over) >= m.scaled(min(lackWait<<min(m.lacks, 4), lackMost)),
 	}
 	m.mu.Unlock()
 	if begin {
@@ -243,6 +245,7 @@ func (m *Mesh) current() (*asking, state) {
 func (m *Mesh) renew(a *asking) {
 	m.mu.Lock()
 	if m.survey == a {
+		m.lacks++
 		m.dropSurveyLocked()
 		m.wakeLocked()
 	}
