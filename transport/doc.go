@@ -36,6 +36,8 @@
 //	which goroutine may call this           below; lane and bundle say it of themselves
 //	who tells which lane carried what       message, trace.go; then profiler.go in ncclnet
 //	which route is preferred                mesh, route.go
+//	what is tried before what               path, find.go; then route.go
+//	what another node may ask of this one   neighbours.go; relay, carry.go
 //	where would another carrier go          beside lane/verbs; lane's comment says what it has to have
 //
 // # Goroutines and locks
@@ -49,7 +51,8 @@
 // A bundle's mutex may be held for seconds, while its lanes drain, and until the events
 // of its queue pairs are acknowledged: so the former two never take one. They end a
 // connection, or accuse a lane, by methods of [bundle.Bundle] that need none. The
-// order is: a bundle's mutex; a verbs port's regMu, held over registrations; the mutexes
+// order is: a bundle's growing, held while a port joins a connection; a bundle's mutex;
+// a joint's of package relay/engine; a verbs port's regMu, held over registrations; the mutexes
 // of package ibv, child before parent. All others are leaves: nobody waits, or takes
 // another, while holding one.
 //
