@@ -111,8 +111,9 @@ func TestDedicatedRelayGoes(t *testing.T) {
 			}
 			j.ok()
 			first.wait()
-			if r := first.ranks[0]; r.status != 0 || !tt.moves && r.ended.Before(j.ranks[0].ended) && r.ended.Before(j.ranks[1].ended) {
-				first.errorf("status %d, ended %v before the job", r.status, j.ranks[0].ended.Sub(r.ended))
+			closed, _, _ := j.ranks[0].said(`a -> c conn \d+: closed after`)
+			if r := first.ranks[0]; r.status != 0 || !tt.moves && r.ended.Before(closed) {
+				first.errorf("status %d, ended %v before the job's connections", r.status, closed.Sub(r.ended))
 			}
 			first.must("b", `carries nothing any more`)
 			if !tt.moves {

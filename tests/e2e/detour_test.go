@@ -83,7 +83,7 @@ func TestDetour(t *testing.T) {
 					j.suffer("unplug a:" + cables.end("a", "ab0"))
 					j.times(n*tt.conns, "a", `a -> b conn \d+: lane \d .* through c (has joined|takes the place of|has come back)`)
 					j.suffer("moves", "moves", "plug a:"+cables.end("a", "ab0"))
-					j.times(n*tt.conns, "a", `a -> b conn \d+: lane \d .* through c is needed no more: a cable between the two nodes works again`)
+					j.times(n*tt.conns, "a", `a -> b conn \d+: lane \d .* through c is needed no more: a better way between the two nodes works again`)
 					j.times(n*tt.conns, "a", `a -> b conn \d+: lane \d [^,]*ab0[^,]* (has joined|has come back|takes the place of)`)
 					j.suffer("moves", "moves")
 				}

@@ -38,6 +38,10 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 	return mask
 }
 
+// detours is how many times ProofWait a lane through other nodes may take, whose first
+// relay answers: what is behind that may be dead, and another route stand.
+const detours = 4
+
 // calls are lanes being connected. Sockets, whose connection is their proof, are
 // given up by the rules of proofs: one whose peer's kernel does not answer after
 // ProofWait; all others ProofWait after the first, or LaneWait after the beginning.
@@ -94,6 +98,8 @@ func (c *calls) wait() {
 		switch ran := now - begun; {
 		case first >= 0 && now-first >= proof, ran >= patience:
 			c.cancel(ran, func(*lane.Lane) bool { return true })
+		case ran >= detours*proof:
+			c.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() || l.Route != nil })
 		case ran >= proof:
 			c.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() })
 		}

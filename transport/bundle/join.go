@@ -21,7 +21,7 @@ func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
 	defer b.mu.Unlock()
 	have := b.ways()
 	for _, p := range plan {
-		w := way{p.Port, p.Peer.Index, p.Route.String()}
+		w := wayTo(p)
 		switch {
 		case have[w] > 0:
 			have[w]-- // each serves for one
@@ -37,9 +37,11 @@ type way struct {
 	port  lane.Port
 	peer  uint8
 	route string
+	tier  int
 }
 
-func wayOf(l *lane.Lane) way { return way{l.Port, l.Peer.Index, l.Route.String()} }
+func wayOf(l *lane.Lane) way { return way{l.Port, l.Peer.Index, l.Route.String(), l.Tier} }
+func wayTo(p lane.Plan) way  { return way{p.Port, p.Peer.Index, p.Route.String(), p.Tier} }
 
 // ways counts the lanes in service of each way.
 //

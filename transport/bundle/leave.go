@@ -75,37 +75,41 @@ func isBetter(err error) bool {
 	return errors.As(err, &e)
 }
 
-// Relieve takes lanes through other nodes out of service where there is one again that
-// needs none, from the sender's side. Of that the plan's ways tell, which were proved: one
-// in service may be broken, and nobody have noticed.
+// Relieve takes lanes over worse ways than a plan's out of service where one of the plan's is
+// in it, from the sender's side: those through other nodes when a cable works again, those
+// over another network when one does, or a node relays. The plan's ways were proved: one in
+// service may be broken, and nobody have noticed.
 func (b *Bundle) Relieve(plan []lane.Plan) {
+	if len(plan) == 0 {
+		return
+	}
 	proved := map[way]bool{}
 	for _, p := range plan {
-		proved[way{p.Port, p.Peer.Index, p.Route.String()}] = true
+		proved[wayTo(p)] = true
 	}
 	b.mu.Lock()
-	var relieved []*lane.Lane
-	direct := false
+	var worse []*lane.Lane
+	better := false
 	for _, l := range b.lanes {
 		switch {
 		case !l.InService():
-		case l.Route == nil:
-			direct = direct || proved[wayOf(l)]
+		case l.Tier > plan[0].Tier:
+			worse = append(worse, l)
 		default:
-			relieved = append(relieved, l)
+			better = better || proved[wayOf(l)]
 		}
 	}
-	if direct {
+	if better {
 		for w := range b.most {
-			if w.route != "" {
+			if w.tier > plan[0].Tier {
 				delete(b.most, w)
 			}
 		}
 	}
 	b.mu.Unlock()
-	for _, l := range relieved {
-		if direct {
-			b.tell(news{lane: l, evidence: errBetter{fmt.Sprintf("%v: %s is needed no more: a cable between the two nodes works again", b, l.Way())}})
+	for _, l := range worse {
+		if better {
+			b.tell(news{lane: l, evidence: errBetter{fmt.Sprintf("%v: %s is needed no more: a better way between the two nodes works again", b, l.Way())}})
 		}
 	}
 }

@@ -43,6 +43,7 @@ type Plan struct {
 	To     netip.Addr // address of the peer's port
 	Weight float64    // its share of the traffic, in Mb/s; 0 is what its ports can do
 	Route  *Route     // through which other nodes it goes; nil: none
+	Tier   int        // how good the way is: of the first of package path's that there was, 0 is the best
 }
 
 // Conn is what its lanes know of a connection. It does not change once they are
@@ -79,6 +80,7 @@ type Lane struct {
 	From   topology.Address // address of the port
 	Peer   handshake.Port
 	Route  *Route         // through which other nodes it goes, as the side that asks for it knows; nil: none
+	Tier   int            // how good its way is, as that side knows; the best is 0
 	Remote handshake.Lane // the peer's half; of one that is not known yet, the address
 
 	Weight  float64 // its speed beside the others'
@@ -100,7 +102,7 @@ type Lane struct {
 func New(c *Conn, index int, p Plan) *Lane {
 	l := &Lane{
 		Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
-		Peer: p.Peer, Route: p.Route, Remote: handshake.Lane{Addr: p.To}, Weight: p.Weight,
+		Peer: p.Peer, Route: p.Route, Tier: p.Tier, Remote: handshake.Lane{Addr: p.To}, Weight: p.Weight,
 	}
 	if l.Weight <= 0 {
 		l.Weight = float64(max(1, min(p.Port.Now().Mbps(), int(p.Peer.SpeedMbps))))

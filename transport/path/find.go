@@ -43,6 +43,9 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 			continue
 		}
 		t := tier()
+		for k := range t.found {
+			t.found[k].Tier = i
+		}
 		if len(t.found) > 0 {
 			say = func() { f.sayWhy(s, i > 1, through, t.found, all) }
 			all.tried = append(all.tried, t.tried...)
