@@ -254,7 +254,7 @@ func TestCableLost(t *testing.T) {
 				f := up(t, l.Mesh(m).Topology())
 				c := m.Cables[0]
 				j := l.Job(rank, plugin(), "init", "until-error 20")
-				j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0", "NCCL_MESH_LANE_WAIT=1")
+				j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0", "NCCL_MESH_IFNAME=next,prev", "NCCL_MESH_LANE_WAIT=1")
 				for _, r := range fated(t, f, j, afterCable, func() error { return fault.happen(l, f, c) }) {
 					t.Logf("%s:\n%s", r.Node, strings.Join(r.said(), "\n"))
 					for _, end := range c.Ends {
