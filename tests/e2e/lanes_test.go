@@ -163,7 +163,7 @@ func (j *job) halves() (all []*half) {
 				h.lost, h.left = append(h.lost, m[2]), append(h.left, n)
 			} else if backLine.MatchString(line) {
 				find(backConn.FindStringSubmatch(line)[1]).back++
-			} else if m := madeLine.FindStringSubmatch(line); m != nil && !strings.HasSuffix(line, " has joined") {
+			} else if m := madeLine.FindStringSubmatch(line); m != nil && !strings.HasSuffix(line, " has joined") && !strings.Contains(line, " is needed no more") {
 				h := find(m[1])
 				h.ends++
 				h.lanes = laneName.FindAllString(m[2], -1)
@@ -189,7 +189,7 @@ func (j *job) lost() int {
 				j.errorf("node %s, %s: %d lanes are left after lane %d of %d that was lost", h.node, h.conn, n, i, len(h.lanes))
 			}
 		}
-		if h.back > len(h.lost) {
+		if h.between() && h.back > len(h.lost) {
 			j.errorf("node %s, %s: %d lanes have come back, and %d were lost", h.node, h.conn, h.back, len(h.lost))
 		}
 		for _, lane := range h.lost {

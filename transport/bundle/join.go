@@ -273,7 +273,7 @@ func (b *Bundle) sayJoined(l, was *lane.Lane) {
 	switch {
 	case back:
 		delete(b.gone, w)
-	case was.Left.IsZero():
+	case was.Left.IsZero(), isBetter(was.Why()):
 		b.env.Log.Info(fmt.Sprintf("%v: %v has joined", b, l.Way()))
 		return
 	default:

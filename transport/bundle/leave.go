@@ -44,7 +44,9 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	v := &leaving{Lane: l, since: time.Now()}
 	b.leaving = append(b.leaving, v)
 	b.redial(l, err)
-	b.gone[wayOf(l)] = v.since
+	if !isBetter(err) {
+		b.gone[wayOf(l)] = v.since
+	}
 	left := b.inService()
 	switch {
 	case b.acquitted():

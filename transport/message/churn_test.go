@@ -1,0 +1,63 @@
+package message_test
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"ncclmesh/ibv"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/lane"
+)
+
+// Memory is registered and given back while a port joins, which registers all that there
+// is: nothing waits for ever, and nothing stays behind.
+func TestPortJoinsWhileMemoryComesAndGoes(t *testing.T) {
+	transporttest.Leaks(t)
+	hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond } // for the port that is stalled
+	for range 3 {
+		s, r := transporttest.ConnectOver(t, transporttest.New(t, hurry), transporttest.New(t, hurry), lane.Verbs)
+		f := newTraffic(t, rand.New(rand.NewPCG(rand.Uint64(), 0)), s, r, 4, 1<<16)
+		f.run(10, func() {})
+		over := make(chan struct{})
+		var busy sync.WaitGroup
+		for _, c := range []interface {
+			RegMR(addr, length uintptr) (*lane.Region, error)
+			DeregMR(*lane.Region) error
+		}{s, r} {
+			for range 2 {
+				m, err := ibv.Alloc(1 << 16)
+				if err != nil {
+					t.Fatal(err)
+				}
+				busy.Go(func() {
+					defer func() { _ = m.Free() }()
+					for {
+						g, err := c.RegMR(m.Addr(), uintptr(m.Len()))
+						if err == nil {
+							err = c.DeregMR(g)
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						select {
+						case <-over:
+							return
+						default:
+						}
+					}
+				})
+			}
+		}
+		fail(rand.New(rand.NewPCG(1, 1)), up(s, r)[0])
+		f.run(100, func() {})
+		transporttest.Await(t, "both ports", func() bool { f.step(f.count + 4); return len(up(s, r)) == 2 })
+		close(over)
+		busy.Wait()
+		f.run(10, func() {})
+		transporttest.CloseBoth(t, s, r)
+	}
+}
