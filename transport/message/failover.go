@@ -109,11 +109,11 @@ func (r recvHalf) Resume() (done bool) {
 }
 
 // Widened has every receive granted again whose grant lacks a key that its memory has by
-// now: what is sent, or sent again, from here on may go over the lanes that need it.
+// now, or went over a lane that takes none along: what is sent, or sent again, from here on may go over the lanes that need it.
 func (r recvHalf) Widened() {
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
-		if req.active && !req.done && r.rekey(req) {
+		if req.active && !req.done && (r.rekey(req) || req.bare) {
 			r.again.add(req.index)
 		}
 	}

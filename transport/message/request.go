@@ -21,6 +21,7 @@ type Request struct {
 	left   uint32 // sub-receives that are not complete; of a send a bit for each part
 	seq    uint64 // of the receive
 	lane   uint8  // of a receive: that last carried its grant
+	bare   bool   // of a receive: its grant said nothing of where the buffers lie
 
 	subs  []sub  // of each message; as many as a request of this half can have
 	sent  *sent  // nil of a receive
