@@ -69,7 +69,7 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	a := &c.arrivals[h.Seq%hop.Forth]
 	*a = arrival{imm: imm, size: size, ends: n == c.rest}
 	if n <= hop.Small {
-		if !copyOut(c.at, payload[:n]) {
+		if !lane.CopyOut(c.at, payload[:n]) {
 			return c.unmapped(c.at)
 		}
 		a.done = true

@@ -11,6 +11,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
 )
 
@@ -78,7 +79,7 @@ func (c *coder) codes(size int) int {
 // user's and not mapped.
 func (c *coder) seal(code *[codeSize]byte, number uint64, b []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { ok = mapped(recover()) }()
+	defer func() { ok = lane.Mapped(recover()) }()
 	binary.BigEndian.PutUint64(c.nonce[4:], number)
 	c.aead.Seal(code[:0], c.nonce[:], nil, b)
 	return
@@ -88,7 +89,7 @@ func (c *coder) seal(code *[codeSize]byte, number uint64, b []byte) (ok bool) {
 // whether b, which may be the user's, is mapped.
 func (c *coder) open(code *[codeSize]byte, number uint64, b []byte) (right, ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { ok = mapped(recover()) }()
+	defer func() { ok = lane.Mapped(recover()) }()
 	binary.BigEndian.PutUint64(c.nonce[4:], number)
 	_, err := c.aead.Open(nil, c.nonce[:], code[:], b)
 	return err == nil, true

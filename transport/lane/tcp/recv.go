@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ncclmesh/ibv"
+	"ncclmesh/transport/lane"
 )
 
 // incoming is the receiver's side of a socket: the part that is arriving. It
@@ -73,7 +74,7 @@ func (k *socket) digest() error {
 	in, used := k.mem.in[:k.have], 0
 	for k.InService() {
 		if n := min(k.left, len(in)-used); n > 0 {
-			if !copyOut(k.at, in[used:used+n]) {
+			if !lane.CopyOut(k.at, in[used:used+n]) {
 				return k.wrap("receive", unix.EFAULT, k.at)
 			}
 			used += n
@@ -133,7 +134,7 @@ func (k *socket) endPiece(code []byte) error {
 		b := bytesAt(k.at-uintptr(k.size), k.size)
 		right, ok := k.opener.open((*[codeSize]byte)(code), k.opener.next, b)
 		if ok && right && k.to != 0 {
-			ok = copyOut(k.to, b)
+			ok = lane.CopyOut(k.to, b)
 		}
 		switch {
 		case !ok:

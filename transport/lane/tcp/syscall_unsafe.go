@@ -5,7 +5,6 @@ package tcp
 // what they point at is never Go heap.
 
 import (
-	"runtime/debug"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -91,29 +90,6 @@ func recvFrom(fd int, addr uintptr, n int) (int, unix.Errno) {
 // Preconditions: addr lies outside the Go heap.
 func bytesAt(addr uintptr, n int) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), n)
-}
-
-// copyOut copies b to the user's memory at addr. It reports false when that is
-// not mapped, as the kernel would.
-//
-// Preconditions: addr lies outside the Go heap.
-func copyOut(addr uintptr, b []byte) (ok bool) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { ok = mapped(recover()) }()
-	copy(bytesAt(addr, len(b)), b)
-	return
-}
-
-// mapped reports whether what was recovered is no fault at an address; any other
-// panic goes on.
-func mapped(recovered any) bool {
-	if recovered == nil {
-		return true
-	}
-	if _, fault := recovered.(interface{ Addr() uintptr }); !fault {
-		panic(recovered)
-	}
-	return false
 }
 
 // queuedBytes is the number of bytes that the kernel has accepted and the peer's

@@ -1,23 +1,23 @@
-package circuit
+package lane
 
-// Isolates the copying of short frames into the user's memory.
+// Isolates the copying of what is short into the user's memory.
 
 import (
 	"runtime/debug"
 	"unsafe"
 )
 
-// copyOut copies b, which lies on an 8 byte boundary, to the user's memory at addr, 8 bytes
-// at a store where that is on one too: a GPU may watch for words of 8 bytes. It reports
-// false when the memory is not mapped.
+// CopyOut copies b to the user's memory at addr, 8 bytes at a store where both lie on such a
+// boundary: a GPU may watch for words of 8 bytes. It reports false when the memory is not
+// mapped, as the kernel would.
 //
 // Preconditions: addr lies outside the Go heap.
-func copyOut(addr uintptr, b []byte) (ok bool) {
+func CopyOut(addr uintptr, b []byte) (ok bool) {
 	if len(b) == 0 {
 		return true
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { ok = mapped(recover()) }()
+	defer func() { ok = Mapped(recover()) }()
 	to := unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), len(b))
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	words := 0
@@ -32,9 +32,9 @@ func copyOut(addr uintptr, b []byte) (ok bool) {
 	return
 }
 
-// mapped reports whether what was recovered is no fault at an address; any other panic
+// Mapped reports whether what was recovered is no fault at an address; any other panic
 // goes on.
-func mapped(recovered any) bool {
+func Mapped(recovered any) bool {
 	if recovered == nil {
 		return true
 	}
