@@ -74,12 +74,3 @@ func near(p *topology.Port, to netip.Addr) (best topology.Address, ok bool) {
 	}
 	return best, most > 0
 }
-
-// onLink is an address at the other end of an interface's cable, as sockets want it.
-func onLink(a netip.Addr, netdev string) netip.Addr {
-	a = a.Unmap().WithZone("")
-	if a.Is6() && a.IsLinkLocalUnicast() {
-		return a.WithZone(netdev)
-	}
-	return a
-}

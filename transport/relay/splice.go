@@ -17,6 +17,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/topology"
 )
 
 // splicer makes circuits of sockets: two of them at each relay, between which the kernel
@@ -64,7 +65,7 @@ func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
 	netdev := j.In.Port.Now().Netdev
 	end := dataport.End{
 		Name: j.In.Hop, Key: j.In.Key, Tokens: handshake.LaneTokens{Dialler: ask.Half.Token, Listener: s.tokens[0]},
-		Addr: onLink(j.In.From.Addr, netdev), Netdev: netdev,
+		Addr: topology.OnLink(j.In.From.Addr, netdev), Netdev: netdev,
 	}
 	var err error
 	if s.port, err = m.data.Listen(end.Addr, netdev); err != nil {
@@ -213,18 +214,18 @@ func (s *splice) dial() (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.m.r.scaled(setUpWait))
 	defer cancel()
 	netdev := s.Out.Port.Now().Netdev
-	from := onLink(s.Out.From.Addr, netdev)
+	from := topology.OnLink(s.Out.From.Addr, netdev)
 	var fd int
 	var err error
 	if s.next == nil {
-		to := netip.AddrPortFrom(onLink(s.ask.Final.Addr, netdev), s.ask.Final.TCPPort)
+		to := netip.AddrPortFrom(topology.OnLink(s.ask.Final.Addr, netdev), s.ask.Final.TCPPort)
 		fd, err = s.m.data.DialHop(ctx, from, netdev, to)
 	} else {
 		end := dataport.End{
 			Name: s.Out.Hop, Key: s.Out.Key, Addr: from, Netdev: netdev,
 			Tokens: handshake.LaneTokens{Dialler: s.tokens[1], Listener: s.next.Half.Token},
 		}
-		fd, err = s.m.data.Dial(ctx, end, netip.AddrPortFrom(onLink(s.next.Half.Addr, netdev), s.next.Half.TCPPort))
+		fd, err = s.m.data.Dial(ctx, end, netip.AddrPortFrom(topology.OnLink(s.next.Half.Addr, netdev), s.next.Half.TCPPort))
 	}
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
 )
 
 const (
@@ -90,8 +91,7 @@ type socketMemory struct {
 // the local address is this lane's failure alone, and comes out when it connects.
 func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 	p := d.port
-	k := &socket{Lane: l, domain: d, port: p, fd: -1, addr: l.From.Addr.Unmap()}
-	k.addr = onLink(k.addr, p.Now().Netdev)
+	k := &socket{Lane: l, domain: d, port: p, fd: -1, addr: topology.OnLink(l.From.Addr, p.Now().Netdev)}
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 		fd, err = k.dialThrough(ctx, end, remote)
 	} else {
 		end.Reached = k.Reached.Store
-		fd, err = k.port.opts.Data.Dial(ctx, end, netip.AddrPortFrom(onLink(remote.Addr, netdev), remote.TCPPort))
+		fd, err = k.port.opts.Data.Dial(ctx, end, netip.AddrPortFrom(topology.OnLink(remote.Addr, netdev), remote.TCPPort))
 	}
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/topology"
 )
 
 // reasonWait is how long a relay may take, over its session, to say why a circuit has
@@ -104,21 +105,13 @@ func (k *socket) firstHop(a *lane.Asked, token uint64) dataport.End {
 	netdev := k.port.Now().Netdev
 	return dataport.End{
 		Name: a.Hop, Key: a.Key, Tokens: handshake.LaneTokens{Dialler: token, Listener: a.Half.Token},
-		Addr: onLink(a.From.Addr, netdev), Netdev: netdev,
+		Addr: topology.OnLink(a.From.Addr, netdev), Netdev: netdev,
 	}
 }
 
 // firstRelay is where the first relay listens.
 func (k *socket) firstRelay(a *lane.Asked) netip.AddrPort {
-	return netip.AddrPortFrom(onLink(a.Half.Addr, k.port.Now().Netdev), a.Half.TCPPort)
-}
-
-// onLink is an address on the cable of an interface.
-func onLink(a netip.Addr, netdev string) netip.Addr {
-	if a = a.Unmap(); a.Is6() && a.IsLinkLocalUnicast() {
-		return a.WithZone(netdev)
-	}
-	return a
+	return netip.AddrPortFrom(topology.OnLink(a.Half.Addr, k.port.Now().Netdev), a.Half.TCPPort)
 }
 
 // explain is why a circuit broke while it was dialled through: what the relays say, where
