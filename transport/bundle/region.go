@@ -72,11 +72,12 @@ func (b *Bundle) Holds(r *lane.Region) bool {
 	return ok
 }
 
-// Drop ends a registration that no request uses. After an error the memory is
-// registered as before.
+// Drop ends a registration that no request uses, once no domain that joins is at it.
+// After an error the memory is registered as before.
 //
-// Preconditions: b is locked.
+// Preconditions: b is locked, and it is again after.
 func (b *Bundle) Drop(r *lane.Region) error {
+	b.AwaitJoining(r)
 	if err := r.Release(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package message_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -58,6 +59,31 @@ func TestPortJoinsWhileMemoryComesAndGoes(t *testing.T) {
 		close(over)
 		busy.Wait()
 		f.run(10, func() {})
+		transporttest.CloseBoth(t, s, r)
+	}
+}
+
+// A connection is closed while a port joins it and registers its memory: all of that is
+// given back, or the transports do not close.
+func TestCloseWhilePortJoins(t *testing.T) {
+	transporttest.Leaks(t)
+	hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond }
+	rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	from, to := transporttest.New(t, hurry), transporttest.New(t, hurry)
+	for range 20 {
+		s, r := transporttest.ConnectOver(t, from, to, lane.Verbs)
+		var regions []*lane.Region
+		for range 100 {
+			m, _ := transporttest.Memory(t, 1<<12)
+			transporttest.Register(t, r, m)
+			regions = append(regions, transporttest.Register(t, s, m))
+		}
+		fail(rnd, up(s, r)[0])
+		transporttest.Await(t, "the port to register memory, or to have", func() bool {
+			s.Bundle().Lock()
+			defer s.Bundle().Unlock()
+			return regions[0].Held(1) || slices.ContainsFunc(regions, func(g *lane.Region) bool { return g.Joining })
+		})
 		transporttest.CloseBoth(t, s, r)
 	}
 }
