@@ -46,9 +46,6 @@ func (b *Bundle) Evidence(l *lane.Lane, err error) {
 		b.Fail(b.Blame(err))
 		return
 	}
-	if b.Trial && b.serves() { // its outcome is known, and the peer may be done with it
-		return
-	}
 	l.Accuse(err) // before the look: a set-up that ends now sees one or the other
 	if s := b.setupOf(l.Epoch); s == nil || s.over.Load() {
 		b.tell(news{lane: l, evidence: err})
@@ -63,8 +60,11 @@ func (b *Bundle) PortDown(p lane.Port) {
 	}
 }
 
-// tell has news heeded.
+// tell has news heeded. Of a trial the outcome is known, and the peer may be done with it.
 func (b *Bundle) tell(n news) {
+	if b.Trial {
+		return
+	}
 	fits, begin := b.heed.add(n)
 	if !fits {
 		b.Fail(fmt.Errorf("%w: %v: more is said of its lanes than they can do", fault.ErrProtocol, b))

@@ -308,7 +308,7 @@ func (s *setup) serve() {
 	s.over.Store(true)
 	s.heedInbox()
 	for _, l := range s.own {
-		if err := l.Accused(); err != nil && l.InService() && !s.Trial {
+		if err := l.Accused(); err != nil && l.InService() {
 			s.tell(news{lane: l, evidence: err})
 		}
 	}
