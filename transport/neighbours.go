@@ -163,18 +163,16 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 // circuits are what lanes ask relays through. Ports are made before it.
 type circuits struct{ t *Transport }
 
-var errNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
-
 func (c circuits) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped func(error)) (*lane.Asked, error) {
 	if c.t.relay == nil {
-		return nil, errNoRelay
+		return nil, path.ErrNoRelay
 	}
 	return c.t.relay.Carry(ctx, port, m, dropped)
 }
 
 func (c circuits) Expect(token uint64, arrive lane.Arrive, dropped func(error)) error {
 	if c.t.relay == nil {
-		return errNoRelay
+		return path.ErrNoRelay
 	}
 	return c.t.relay.Expect(token, arrive, dropped)
 }

@@ -176,14 +176,17 @@ func batch(candidates []topology.Candidate) int {
 
 // hasOwnAddress reports whether the port has an address that a person or a server
 // gave it, and so belongs to a subnet.
-func hasOwnAddress(p topology.Port) bool {
-	return slices.ContainsFunc(p.GIDs, func(g topology.Address) bool { return g.PrefixLen > 0 && !g.Addr.Unmap().IsLinkLocalUnicast() })
+func hasOwnAddress(p topology.Port) bool { return slices.ContainsFunc(p.GIDs, ownAddress) }
+
+func hasAddress(p handshake.Port) bool { return slices.ContainsFunc(p.Addrs, peersAddress) }
+
+// ownAddress and peersAddress report whether an address is such a one.
+func ownAddress(a topology.Address) bool {
+	return a.PrefixLen > 0 && !a.Addr.Unmap().IsLinkLocalUnicast()
 }
 
-func hasAddress(p handshake.Port) bool {
-	return slices.ContainsFunc(p.Addrs, func(a handshake.PortAddr) bool {
-		return a.PrefixLen > 0 && !a.Addr.Unmap().IsLinkLocalUnicast()
-	})
+func peersAddress(a handshake.PortAddr) bool {
+	return a.PrefixLen > 0 && !a.Addr.Unmap().IsLinkLocalUnicast()
 }
 
 // candidates are the pairs of ports that may reach a peer, in groups: those for

@@ -23,8 +23,8 @@ type Route struct {
 	Way   *lane.Route // the nodes between
 }
 
-// errNoRelay says why nobody was asked.
-var errNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
+// ErrNoRelay says why nobody was asked.
+var ErrNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
 
 // relayed proves the ways to a peer through other nodes: those that are of use together, and
 // when none of them works the longer ones.
@@ -35,7 +35,7 @@ func (f *Finder) relayed(s *control.Session, rdma bool) (r trials) {
 	}
 	switch {
 	case f.Routes == nil:
-		return trials{none: errNoRelay}
+		return trials{none: ErrNoRelay}
 	case s.Peer().Node == f.Node, !offer(f.Told(), kind), !offer(f.PortsOf(s), kind):
 		return trials{}
 	}
@@ -87,36 +87,28 @@ func (f *Finder) tryRoutes(s *control.Session, routes []Route, rdma bool) (r tri
 // portAt is this node's port for lanes through others that begin at the cable of a port,
 // and its address there.
 func (f *Finder) portAt(index uint8, rdma bool) (lane.Port, topology.Address, bool) {
-	if int(index) >= len(f.Ports) {
+	kind := lane.TCP
+	if rdma {
+		kind = lane.Verbs
+	}
+	i := lane.PortAt(f.Ports, index, kind)
+	if i < 0 {
 		return nil, topology.Address{}, false
 	}
-	p := f.Ports[index]
-	if netdev := p.Now().Netdev; !rdma && p.Kind() != lane.TCP {
-		i := slices.IndexFunc(f.Ports, func(o lane.Port) bool { return o.Kind() == lane.TCP && o.Now().Netdev == netdev })
-		if i < 0 {
-			return nil, topology.Address{}, false
-		}
-		p = f.Ports[i]
-	}
+	p := f.Ports[i]
 	if rdma {
 		p = f.Circuits(p)
 	}
-	if rdma != (p.Kind() == lane.Circuit) || len(p.Now().GIDs) == 0 {
+	gids := p.Now().GIDs
+	if rdma != (p.Kind() == lane.Circuit) || len(gids) == 0 {
 		return nil, topology.Address{}, false
 	}
-	gids := p.Now().GIDs
-	i := max(0, slices.IndexFunc(gids, func(g topology.Address) bool { return g.PrefixLen > 0 && !g.Addr.Unmap().IsLinkLocalUnicast() }))
-	return p, gids[i], true
+	return p, gids[max(0, slices.IndexFunc(gids, ownAddress))], true
 }
 
 // bestAddr is a port's address that somebody gave it, or any.
 func bestAddr(p handshake.Port) netip.Addr {
-	for _, a := range p.Addrs {
-		if a.PrefixLen > 0 && !a.Addr.Unmap().IsLinkLocalUnicast() {
-			return a.Addr
-		}
-	}
-	return p.Addrs[0].Addr
+	return p.Addrs[max(0, slices.IndexFunc(p.Addrs, peersAddress))].Addr
 }
 
 // sayWhy tells the user, once for each peer, why a connection goes through others, or over TCP.

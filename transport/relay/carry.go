@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
@@ -103,28 +102,13 @@ func (r *Relay) check(s session, m *handshake.Carry) (reason string, err error) 
 		return reasonKind, fmt.Errorf("it wants a %v on each hop", lane.Kind(m.Kind))
 	}
 	for _, p := range []*uint8{&m.Route[0].In, &m.Route[0].Out} {
-		i := r.portFor(*p, lane.Kind(m.Kind))
+		i := lane.PortAt(r.cfg.Ports, *p, lane.Kind(m.Kind))
 		if i < 0 {
 			return reasonPort, fmt.Errorf("port %d for a %v", *p, lane.Kind(m.Kind))
 		}
 		*p = uint8(i)
 	}
 	return "", nil
-}
-
-// portFor is the port for hops of a kind on the cable of a port, or -1.
-func (r *Relay) portFor(port uint8, k lane.Kind) int {
-	if int(port) >= len(r.cfg.Ports) {
-		return -1
-	}
-	p := r.cfg.Ports[port]
-	switch {
-	case p.Kind() == k:
-		return int(port)
-	case p.Now().Netdev == "":
-		return -1
-	}
-	return slices.IndexFunc(r.cfg.Ports, func(o lane.Port) bool { return o.Kind() == k && o.Now().Netdev == p.Now().Netdev })
 }
 
 // admit gives a circuit its slot, or says why not.
