@@ -135,7 +135,7 @@ func TestStrays(t *testing.T) {
 		want[tt.reason]++
 	}
 	a.do(order{Stray: &stray{At: next, Bytes: hail("k"), TTL: 255, Count: 1}}) // a replay is answered as well, to no harm
-	s := b.do(order{Refused: reasonHops})
+	s := b.do(order{Refusals: uint64(len(tests))})
 	if diff := cmp.Diff(want, s.Stats.Refused); diff != "" {
 		t.Errorf("refused (-want +got):\n%s", diff)
 	}

@@ -63,13 +63,14 @@ type spec struct {
 
 // order is what a node is told to do, after which it shows its state.
 type order struct {
-	Hail    bool
-	Changed bool
-	Until   int    // neighbours, which are asked for again and again
-	Refused string // the reason that is waited for
-	Own     bool   // a datagram of its own node is
-	Close   bool
-	Stray   *stray
+	Hail     bool
+	Changed  bool
+	Until    int    // neighbours, which are asked for again and again
+	Refused  string // the reason that is waited for
+	Refusals uint64 // so many are, of whatever reason
+	Own      bool   // a datagram of its own node is
+	Close    bool
+	Stray    *stray
 }
 
 // stray is datagrams that no Hailer would send.
@@ -155,6 +156,13 @@ func obey(h *Hailer, o order, before held) error {
 			return len(h.Neighbours()) >= o.Until
 		}),
 		eventually(func() bool { return o.Refused == "" || h.Stats().Refused[o.Refused] > 0 }),
+		eventually(func() bool {
+			var n uint64
+			for _, times := range h.Stats().Refused {
+				n += times
+			}
+			return n >= o.Refusals
+		}),
 		eventually(func() bool { return !o.Own || h.Stats().Own > 0 }))
 }
 
