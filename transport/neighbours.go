@@ -41,13 +41,13 @@ func (t *Transport) meet() error {
 		},
 		Ports: t.meshPorts, Hail: hailer{t}, Known: func(p handshake.ProcessID) bool { return t.dialled(p) != nil },
 		Session: func(ctx context.Context, n mesh.Neighbour) (mesh.Session, error) {
-			s, err := t.sessionWith(ctx, hail.Neighbour(n))
+			s, err := t.sessionWith(ctx, n)
 			if err != nil {
 				return nil, err // not a session that is no nil
 			}
 			return s, nil
 		},
-		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, UDPPort: hail.UDPPort, Log: t.log,
+		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Log: t.log,
 	})
 	var err error
 	t.hail, err = hail.New(hail.Config{
@@ -61,15 +61,9 @@ func (t *Transport) meet() error {
 // hailer is the hailing, to the map, which is made before it.
 type hailer struct{ t *Transport }
 
-func (h hailer) Hail()                 { h.t.hail.Hail() }
-func (h hailer) Done() <-chan struct{} { return h.t.hail.Done() }
-
-func (h hailer) Neighbours() (all []mesh.Neighbour) {
-	for _, n := range h.t.hail.Neighbours() {
-		all = append(all, mesh.Neighbour(n))
-	}
-	return all
-}
+func (h hailer) Hail()                        { h.t.hail.Hail() }
+func (h hailer) Done() <-chan struct{}        { return h.t.hail.Done() }
+func (h hailer) Neighbours() []hail.Neighbour { return h.t.hail.Neighbours() }
 
 // part ends circuits, own and others'.
 func (t *Transport) part() error {
@@ -91,7 +85,8 @@ func (t *Transport) hailed() (all []hail.Port) {
 		now := p.Now()
 		rdma := p.Kind() == lane.Verbs
 		mesh := rdma || t.opts.LaneIfs.Named() || t.opts.Key != "" || !now.Default && !(t.opts.Interfaces.Named() && t.opts.Interfaces.Match(now.Netdev))
-		if mesh && now.Netdev != "" && now.Carrier {
+		again := slices.ContainsFunc(all, func(h hail.Port) bool { return h.Netdev == now.Netdev }) // its interface is a port of its own too
+		if mesh && now.Netdev != "" && now.Carrier && !again {
 			all = append(all, hail.Port{Index: p.Index(), Netdev: now.Netdev, RDMA: rdma})
 		}
 	}
@@ -106,9 +101,6 @@ func (t *Transport) isCable(netdev string) bool {
 // meshPorts are those, as the map has them.
 func (t *Transport) meshPorts() (all []mesh.Port) {
 	for _, h := range t.hailed() {
-		if slices.ContainsFunc(all, func(p mesh.Port) bool { return p.Name == h.Netdev }) {
-			continue // its interface is a port of its own too
-		}
 		all = append(all, mesh.Port{Index: h.Index, Name: h.Netdev, Mbps: uint32(t.ports[h.Index].Now().Mbps()), RDMA: h.RDMA})
 	}
 	return all

@@ -43,7 +43,7 @@ var imports = map[string][]string{
 	"transport/limit":        {sysUnix},
 	"transport/lobby":        {"transport/forkfd"},
 	"transport/hail":         {"guard", "handshake", "transport/forkfd", "transport/limit", sysUnix},
-	"transport/mesh":         {"handshake", "transport/fault"},
+	"transport/mesh":         {"handshake", "transport/fault", "transport/hail"},
 	"transport/topology":     {"guard", "handshake", sysUnix, netlink},
 	"transport/forkfd":       {sysUnix},
 	"handshake":              {},

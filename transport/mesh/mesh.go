@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/hail"
 )
 
 // Waits, before TimeScale.
@@ -28,16 +28,7 @@ const (
 )
 
 // Neighbour is a process at the other end of a cable.
-type Neighbour struct {
-	Port      uint8  // own, Port.Index
-	Name      string // interface of it
-	Process   handshake.ProcessID
-	Node      handshake.NodeID
-	Dedicated bool
-	PeerPort  uint8          // index there
-	PeerName  string         // interface there
-	Control   netip.AddrPort // where its control port answers on this cable
-}
+type Neighbour = hail.Neighbour
 
 // Hailer knows the neighbours.
 type Hailer interface {
@@ -69,7 +60,6 @@ type Config struct {
 	Background func(func())                                      // runs a function on a goroutine, at once when the process ends
 	Context    context.Context                                   // done when the process ends
 	TimeScale  float64                                           // multiplies every wait; 0: 1
-	UDPPort    uint16                                            // of hails, for people: a firewall may keep it back
 	Log        *slog.Logger                                      // nil: nobody is told
 }
 
