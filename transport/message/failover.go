@@ -109,7 +109,8 @@ func (r recvHalf) Resume() (done bool) {
 }
 
 // Widened has every receive granted again whose grant lacks a key that its memory has by
-// now, or went over a lane that takes none along: what is sent, or sent again, from here on may go over the lanes that need it.
+// now, or went over a lane that takes none along: what is sent, or sent again, from here
+// on may go over the lanes that need it.
 func (r recvHalf) Widened() {
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]

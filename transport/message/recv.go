@@ -91,7 +91,7 @@ func (r *RecvConn) prepare() {
 
 // send gives a lane the grant of a receive. One that it does not take is lost with it.
 func (r *RecvConn) send(l *lane.Lane, req *Request, entries []lane.Grant, again bool) {
-	req.lane, req.bare = l.Index, l.Port.Traits().Passive
+	req.lane, req.bare = l.Index, r.b.Traits().Passive && l.Port.Traits().Passive
 	if err := l.SendGrant(req.seq, entries, again); err != nil {
 		l.Break(err)
 	}

@@ -143,12 +143,5 @@ func (f *Finder) awaitRoute(s *control.Session, begun time.Time) bool {
 	if f.Routes == nil || !f.Others(s) || time.Since(begun) >= f.Env.Scaled(f.RouteWait) {
 		return false
 	}
-	pause := time.NewTimer(f.Env.Scaled(time.Second))
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-		return true
-	case <-f.Env.Context.Done():
-		return false
-	}
+	return f.pause(time.Second)
 }

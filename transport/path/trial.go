@@ -32,12 +32,19 @@ func (f *Finder) trial(s *control.Session, plan []lane.Plan) (r trial) {
 			return r
 		}
 		f.Env.Log.Debug("a trial is repeated", "peer", s.Name(), "because", r.slow, "tried", r.tried)
-		pause := time.NewTimer(f.Env.Scaled(trialPause))
-		select {
-		case <-pause.C:
-		case <-f.Env.Context.Done(): // the next round fails
-			pause.Stop()
-		}
+		f.pause(trialPause) // cut short by the end, at which the next round fails
+	}
+}
+
+// pause waits; it reports false when the process ended meanwhile.
+func (f *Finder) pause(d time.Duration) bool {
+	t := time.NewTimer(f.Env.Scaled(d))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-f.Env.Context.Done():
+		return false
 	}
 }
 
