@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/transport/dataport"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 type witness struct {
 	conn    *net.TCPConn
 	who     string
-	suspect time.Time // since when it has acknowledged nothing; zero when it has
+	silence dataport.Silence
 }
 
 // look returns an error when that has lasted as long as it may; 0 is for ever.
@@ -34,14 +36,8 @@ func (w *witness) look(silence time.Duration) error {
 	if cerr != nil || err != nil {
 		return nil // the pumps hear of it
 	}
-	now, quiet := time.Now(), time.Duration(info.Last_ack_recv)*time.Millisecond
-	switch {
-	case info.Unacked == 0 && info.Notsent_bytes == 0:
-		w.suspect = time.Time{}
-	case w.suspect.IsZero() || quiet < now.Sub(w.suspect):
-		w.suspect = now
-	case max(info.Retransmits, info.Probes) >= minLost && now.Sub(w.suspect) >= silence:
-		return fmt.Errorf("nothing was acknowledged by %s for %v; check the cable and both its ports", w.name(), now.Sub(w.suspect).Round(time.Second))
+	if d := w.silence.Look(info, time.Now(), minLost); d > 0 && d >= silence {
+		return fmt.Errorf("nothing was acknowledged by %s for %v; check the cable and both its ports", w.name(), d.Round(time.Second))
 	}
 	return nil
 }

@@ -71,8 +71,8 @@ type socket struct {
 	have  int                      // bytes in mem.in, read and not taken
 
 	misses  int
-	checked time.Time // when the kernel was last asked about the peer
-	suspect time.Time // since when it has acknowledged nothing; zero when it has
+	checked time.Time        // when the kernel was last asked about the peer
+	silence dataport.Silence // of the peer
 }
 
 // socketMemory is what system calls are given addresses of, beside user buffers.
@@ -273,7 +273,7 @@ func again(errno unix.Errno) bool {
 }
 
 // moved notes that the socket lives.
-func (k *socket) moved() { k.misses, k.suspect = 0, time.Time{} }
+func (k *socket) moved() { k.misses, k.silence = 0, dataport.Silence{} }
 
 // missed notes a poll in vain. Now and then it asks the kernel whether the peer
 // acknowledges: one that does may be as slow as it likes. Where there is no route any
@@ -291,15 +291,9 @@ func (k *socket) missed() error {
 	if err != nil {
 		return k.wrap("getsockopt(TCP_INFO)", err.(unix.Errno), 0)
 	}
-	silent := time.Duration(info.Last_ack_recv) * time.Millisecond
-	switch {
-	case info.Unacked == 0 && info.Notsent_bytes == 0:
-		k.suspect = time.Time{}
-	case k.suspect.IsZero() || silent < now.Sub(k.suspect):
-		k.suspect = now
-	case max(info.Retransmits, info.Probes) >= minLost && now.Sub(k.suspect) >= k.port.opts.Silence:
+	if d := k.silence.Look(info, now, minLost); d > 0 && d >= k.port.opts.Silence {
 		return fmt.Errorf("%w: %v: %s: nothing was acknowledged for %v; check the cable, both ports and the peer",
-			fault.ErrUnreachable, k.Conn, k.Way(), now.Sub(k.suspect).Round(time.Second))
+			fault.ErrUnreachable, k.Conn, k.Way(), d.Round(time.Second))
 	}
 	return nil
 }
