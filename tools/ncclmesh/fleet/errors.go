@@ -1,0 +1,77 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// What can be wrong with a host. errors.Is tells which; an agent's own error is none of them.
+var (
+	ErrUnreachable = errors.New("cannot be reached") // the command that leads there failed
+	ErrNoAgent     = errors.New("has no agent")      // ncclmesh is not installed there, or too old to have one
+	ErrSilent      = errors.New("does not answer")
+	ErrVersion     = errors.New("has another version")
+	ErrGarbled     = errors.New("answers what cannot be read")
+	ErrLimit       = errors.New("answers too much")
+	ErrEnded       = errors.New("ended without a word") // in the middle of an answer
+)
+
+// HostError is what went wrong at a host, in one line.
+type HostError struct {
+	Host string
+	Err  error
+}
+
+func (e *HostError) Error() string { return e.Host + ": " + e.Err.Error() }
+func (e *HostError) Unwrap() error { return e.Err }
+
+// AgentError is what an agent has ended with: its handler's error, in its words.
+type AgentError struct{ Text string }
+
+func (e *AgentError) Error() string { return e.Text }
+
+// clip makes one line of at most 300 bytes of what a program has printed: its last words,
+// as those tell most.
+func clip(text []byte) string {
+	const most = 300
+	var kept []string
+	n := 0
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for i := len(all) - 1; i >= 0; i-- {
+		line := strings.TrimSpace(strings.Map(printable, all[i]))
+		if line == "" {
+			continue
+		}
+		if n += len(line) + 2; n > most && kept != nil {
+			break
+		}
+		kept = append([]string{line}, kept...)
+	}
+	said := strings.Join(kept, "; ")
+	if len(said) > most {
+		said = strings.ToValidUTF8(said[:most], "") + "…"
+	}
+	return said
+}
+
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		return ' '
+	}
+	return r
+}
+
+// explain says why a host has not said hello, from how the command that leads there ended.
+func (f *Fleet) explain(host string, status int, said []byte) error {
+	words := clip(said)
+	switch {
+	case strings.Contains(words, `unknown command "agent"`):
+		return fmt.Errorf("%w: ncclmesh is installed there, but older than this one; update it, or give --push", ErrNoAgent)
+	case status == 127 || status == 126:
+		return fmt.Errorf("%w: ncclmesh does not run there (%s); install it on %s, or give --push", ErrNoAgent, words, host)
+	case words == "":
+		return fmt.Errorf("%w: %q ended with status %d and said nothing", ErrUnreachable, strings.Join(f.command(host), " "), status)
+	}
+	return fmt.Errorf("%w: %s (status %d of %q)", ErrUnreachable, words, status, strings.Join(f.command(host), " "))
+}

@@ -1,0 +1,335 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+)
+
+// TestMain is an agent too: hosts of these tests are this program.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "agent" {
+		if err := Serve(context.Background(), os.Stdin, os.Stdout, testHandlers); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+type sum struct{ A, B int }
+
+var testHandlers = Handlers{
+	"sum": func(_ context.Context, q *Question) error {
+		var s sum
+		if err := q.With(&s); err != nil {
+			return err
+		}
+		return errors.Join(q.Answer(s.A), q.Answer(s.B), q.Answer(s.A+s.B))
+	},
+	"echo": func(_ context.Context, q *Question) error {
+		for {
+			var word string
+			if err := q.Hear(&word); err != nil {
+				return err
+			}
+			if word == "" {
+				return nil
+			}
+			if err := q.Answer(word); err != nil {
+				return err
+			}
+		}
+	},
+	"fail": func(_ context.Context, q *Question) error {
+		return errors.Join(q.Answer(1), errors.New("no port is up"))
+	},
+	"wait": func(ctx context.Context, q *Question) error {
+		if err := q.Answer(os.Getpid()); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	},
+	"flood": func(_ context.Context, q *Question) error {
+		for {
+			if err := q.Answer(strings.Repeat("x", 1<<10)); err != nil {
+				return err
+			}
+		}
+	},
+	"huge": func(_ context.Context, q *Question) error { return q.Answer(strings.Repeat("x", maxLine)) },
+	"die": func(context.Context, *Question) error {
+		fmt.Fprintln(os.Stderr, "panic: by accident")
+		os.Exit(3)
+		return nil
+	},
+}
+
+// hosts are what the shell makes of the names of hosts: $0 is one, $1 and $2 are ncclmesh agent.
+const hosts = `
+case $0 in
+good*) exec "$SELF" "$2" ;;
+motd) echo Welcome; echo '{"not": "a hello"}'; exec "$SELF" "$2" ;;
+refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255 ;;
+mute) exit 255 ;;
+absent) echo "sh: 1: ncclmesh: not found" >&2; exit 127 ;;
+older) echo 'ncclmesh: unknown command "agent" for "ncclmesh"' >&2; exit 2 ;;
+hangs) exec sleep 100 ;;
+other) echo '{"hello":{"schema":"ncclmesh.agent/9","build":"9.9","protocol":12}}'; exec sleep 100 ;;
+hello) echo '{"hello":12}'; exec sleep 100 ;;
+garbled) echo '{"hello":{"schema":"ncclmesh.agent/1","build":"1","protocol":4}}'; echo '{"answer":1}'; echo '{"answer"'; exec sleep 100 ;;
+two) echo '{"hello":{"schema":"ncclmesh.agent/1","build":"1","protocol":4}}'; echo '{"answer":1,"end":{}}'; exec sleep 100 ;;
+wrong) echo '{"hello":{"schema":"ncclmesh.agent/1","build":"1","protocol":4}}'; echo '{"answer":"text"}'; exec sleep 100 ;;
+noise) exec yes ;;
+esac
+`
+
+func testFleet(t *testing.T) *Fleet {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Fleet{SSH: []string{"sh", "-c", hosts}, Here: self, Env: append(os.Environ(), "SELF="+self, "GORACE=atexit_sleep_ms=0"), Hello: 5 * time.Second}
+}
+
+// Each host that has a trouble has one error of its own, which names it, and no other host suffers.
+func TestTroubles(t *testing.T) {
+	t.Parallel()
+	f := testFleet(t)
+	f.Hello = time.Second
+	tests := []struct {
+		host  string
+		want  error
+		words []string
+	}{
+		{"good1", nil, nil},
+		{"motd", nil, nil},
+		{Here, nil, nil},
+		{"refused", ErrUnreachable, []string{"refused: cannot be reached", "Connection refused", "255"}},
+		{"mute", ErrUnreachable, []string{"said nothing"}},
+		{"absent", ErrNoAgent, []string{"not found", "install it on absent", "--push"}},
+		{"older", ErrNoAgent, []string{"older than this one", "--push"}},
+		{"hangs", ErrSilent, []string{"no hello within 1s"}},
+		{"other", ErrVersion, []string{"build 9.9", "ncclmesh.agent/9", Schema}},
+		{"hello", ErrGarbled, nil},
+		{"garbled", ErrGarbled, []string{`{\"answer\"`}},
+		{"two", ErrGarbled, []string{errNotOne.Error()}},
+		{"wrong", ErrGarbled, []string{"cannot unmarshal string"}},
+		{"noise", ErrLimit, []string{"no hello"}},
+	}
+	var names []string
+	for _, tt := range tests {
+		names = append(names, tt.host)
+	}
+	for i, r := range Ask[int](t.Context(), f, names, Request{Do: "sum", With: sum{1, 2}, Silence: 30 * time.Second}) {
+		tt := tests[i]
+		if r.Host != tt.host || !errors.Is(r.Err, tt.want) || (r.Err == nil) != (tt.want == nil) {
+			t.Errorf("%s: %v, want %v", r.Host, r.Err, tt.want)
+		}
+		if tt.want == nil {
+			if diff := cmp.Diff([]int{1, 2, 3}, r.Answers); diff != "" {
+				t.Errorf("%s answers (-want +got):\n%s", r.Host, diff)
+			}
+			if diff := cmp.Diff(Hello{Schema, handshake.Build(), handshake.Version}, r.Hello); diff != "" {
+				t.Errorf("%s says hello (-want +got):\n%s", r.Host, diff)
+			}
+			continue
+		}
+		said := r.Err.Error()
+		if at := new(HostError); !errors.As(r.Err, &at) || at.Host != tt.host || strings.Contains(said, "\n") || !strings.HasPrefix(said, tt.host+": ") {
+			t.Errorf("%s: %q is not one line that begins with it", tt.host, said)
+		}
+		for _, want := range tt.words {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: %q lacks %q", tt.host, said, want)
+			}
+		}
+	}
+}
+
+// What a handler does wrong is told as what it is.
+func TestHandlers(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		request Request
+		answers int
+		want    error // nil: an AgentError
+		words   string
+	}{
+		{"unknown", Request{Do: "dance"}, 0, nil, `does not know how to do "dance", only die, echo, fail,`},
+		{"an unknown member", Request{Do: "sum", With: map[string]int{"C": 1}}, 0, nil, `unknown field "C"`},
+		{"fails", Request{Do: "fail"}, 1, nil, "good: no port is up"},
+		{"silent", Request{Do: "wait", Silence: 500 * time.Millisecond}, 1, ErrSilent, "not a word for 500ms"},
+		{"too much", Request{Do: "flood", Limit: 10 << 10}, 9, ErrLimit, "10 KiB"},
+		{"too long", Request{Do: "huge"}, 0, nil, "can be sent"},
+		{"dies", Request{Do: "die"}, 0, ErrEnded, "by accident"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := Ask[any](t.Context(), testFleet(t), []string{"good"}, tt.request)[0]
+			if tt.want == nil && !errors.As(r.Err, new(*AgentError)) || tt.want != nil && !errors.Is(r.Err, tt.want) {
+				t.Errorf("%v, want %v", r.Err, tt.want)
+			}
+			if r.Err == nil || !strings.Contains(r.Err.Error(), tt.words) || len(r.Answers) != tt.answers {
+				t.Errorf("%d answers and %v, want %d and %q", len(r.Answers), r.Err, tt.answers, tt.words)
+			}
+		})
+	}
+}
+
+// A handler may be told more while it works, and ends when its asker goes.
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	c := testFleet(t).Start(t.Context(), "good", Request{Do: "echo"})
+	defer c.Close()
+	for _, word := range []string{"one", "two", ""} {
+		if err := c.Say(word); err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		switch err := c.Next(&got); {
+		case word == "" && err == io.EOF:
+		case err != nil || got != word:
+			t.Errorf("%q, %v, want %q", got, err, word)
+		}
+	}
+	c.Close()
+	if err := c.Say("more"); err == nil {
+		t.Error("a host hears what is said when all is over")
+	}
+}
+
+// An agent whose asker goes away ends, and a call that is given up is over at once.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := testFleet(t).Start(ctx, "good", Request{Do: "wait"})
+	var pid int
+	if err := c.Next(&pid); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := c.Next(&pid); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+	c.Close()
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+		t.Errorf("process %d has outlived its asker", pid)
+	}
+}
+
+// A pushed program runs there, and nothing of it is left, whether or not its handler ends by itself.
+func TestPush(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := testFleet(t)
+	f.Push, f.Hello = f.Here, time.Minute
+	f.SSH = []string{"env", "TMPDIR=" + dir, "sh", "-c", `exec "$@"`}
+	c := f.Start(t.Context(), "away", Request{Do: "wait"})
+	var pid int
+	if err := c.Next(&pid); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil || filepath.Dir(filepath.Dir(program)) != dir {
+		t.Errorf("it runs %s, %v, which is not below %s", program, err, dir)
+	}
+	if info, err := os.Stat(filepath.Dir(program)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("its directory: %v, %v", info, err)
+	}
+	c.Close()
+	if r := Ask[int](t.Context(), f, []string{"away"}, Request{Do: "sum", With: sum{1, 2}})[0]; r.Err != nil {
+		t.Error(r.Err)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// What cannot be pushed is told at once.
+func TestPushWrongly(t *testing.T) {
+	t.Parallel()
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ name, file, uname, words string }{
+		{"no file", "/no/such", "", "no such file"},
+		{"no program", text, "", "is no program"},
+		{"another machine", "", "riscv64", "this host is riscv64"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := testFleet(t)
+			if f.Push = tt.file; f.Push == "" {
+				f.Push = f.Here
+			}
+			f.SSH = []string{"sh", "-c", `uname() { echo ` + tt.uname + `; }; . /dev/stdin`}
+			r := Ask[int](t.Context(), f, []string{"away"}, Request{Do: "sum"})[0]
+			if r.Err == nil || !strings.Contains(r.Err.Error(), tt.words) {
+				t.Errorf("%v, want %q", r.Err, tt.words)
+			}
+		})
+	}
+}
+
+func TestCheck(t *testing.T) {
+	tests := []struct {
+		hosts []string
+		want  string
+	}{
+		{[]string{"a", "user@b", "10.0.0.1", "fe80::1%eth0", Here}, ""},
+		{[]string{"a", ""}, "want a name"},
+		{[]string{"a b"}, "want a name"},
+		{[]string{"-oProxyCommand=sh"}, "option"},
+		{[]string{"a", "b", "a"}, "named twice"},
+	}
+	for _, tt := range tests {
+		err := Check(tt.hosts)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %q", tt.hosts, err, tt.want)
+		}
+	}
+	if _, err := Words("  "); err == nil {
+		t.Error("a command without a word is one")
+	}
+}
+
+// A command that is not there is said with what would change that.
+func TestNoSuchCommand(t *testing.T) {
+	t.Parallel()
+	f := &Fleet{SSH: []string{"/no/such/ssh"}}
+	r := Ask[int](t.Context(), f, []string{"a"}, Request{Do: "sum"})[0]
+	if !errors.Is(r.Err, ErrUnreachable) || !strings.Contains(r.Err.Error(), "NCCLMESH_SSH") {
+		t.Errorf("%v", r.Err)
+	}
+}
+
+// No goroutine outlives its calls.
+func TestLeaves(t *testing.T) {
+	before := runtime.NumGoroutine()
+	f := testFleet(t)
+	f.Hello = 200 * time.Millisecond
+	_ = Ask[int](t.Context(), f, []string{"good", "hangs", "garbled", "refused"}, Request{Do: "sum", With: sum{1, 2}})
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+}

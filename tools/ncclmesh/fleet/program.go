@@ -1,0 +1,127 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience is how long a program may take to end when its input has.
+const patience = 2 * time.Second
+
+// program is what leads to a host, while it runs.
+type program struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *io.PipeReader // it is at its end when the program is
+	said   tail           // on its standard error
+	pushes bool           // a program to the host, first
+	ended  chan struct{}  // closed when it has, and cmd.ProcessState tells how
+	mu     sync.Mutex     // over what goes to in
+}
+
+// start starts what leads to a host's agent. When the context ends its input does, and it
+// itself when it takes too long.
+func (f *Fleet) start(ctx context.Context, host string) (*program, error) {
+	words := f.command(host)
+	p := &program{ended: make(chan struct{}), pushes: f.Push != "" && host != Here}
+	var load io.ReadCloser
+	if p.pushes {
+		var err error
+		if load, err = openLoad(f.Push); err != nil {
+			return nil, err
+		}
+	}
+	p.cmd = exec.CommandContext(ctx, words[0], words[1:]...)
+	p.cmd.Env, p.cmd.Stderr, p.cmd.WaitDelay = f.Env, &p.said, patience
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its helpers end with it, and a terminal's interrupt is ours
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, outWriter := io.Pipe()
+	p.in, p.out, p.cmd.Stdout = in, out, outWriter
+	p.cmd.Cancel = in.Close // what was pushed is removed there when the agent ends
+	if err := p.cmd.Start(); err != nil {
+		if load != nil {
+			err = errors.Join(err, load.Close())
+		}
+		return nil, fmt.Errorf("%w: %w; --ssh, or NCCLMESH_SSH, says what leads to hosts", ErrUnreachable, err)
+	}
+	go func() {
+		_ = p.cmd.Wait()                                      // ProcessState has it
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // helpers that are left
+		close(p.ended)
+		_ = outWriter.Close()
+	}()
+	if load != nil {
+		p.mu.Lock() // nothing else is said before
+		go func() {
+			defer p.mu.Unlock()
+			_, err := io.Copy(p.in, load) // an error is the program's end, or the file's
+			if errors.Join(err, load.Close()) != nil {
+				_ = p.in.Close()
+			}
+		}()
+	}
+	return p, nil
+}
+
+// say writes to the program.
+func (p *program) say(line []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.in.Write(line)
+	return err
+}
+
+// end waits until nothing is left of the program. Its context is over.
+func (p *program) end() {
+	_ = p.in.Close()
+	_ = p.out.Close()
+	<-p.ended
+}
+
+// status is that with which the program has ended, -1 for a signal. It waits for the end.
+func (p *program) status() int {
+	<-p.ended
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// lastWords is what the program has said of a trouble, to go on a sentence.
+func (p *program) lastWords() string {
+	if words := clip(p.said.bytes()); words != "" {
+		return ": " + words
+	}
+	return ""
+}
+
+// tail keeps the last words of a program.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+const tailSize = 4 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	if n := len(t.kept) - tailSize; n > 0 {
+		t.kept = append(t.kept[:0], t.kept[n:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) bytes() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return bytes.Clone(t.kept)
+}
