@@ -23,9 +23,11 @@ const (
 	TypeArrive    Type = 13
 	TypeCarried   Type = 14
 	TypeDrop      Type = 15
+	TypeAsk       Type = 16
+	TypeSilent    Type = 17
 )
 
-var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report", "AskMap", "Map", "Carry", "Arrive", "Carried", "Drop"}
+var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report", "AskMap", "Map", "Carry", "Arrive", "Carried", "Drop", "Ask", "Silent"}
 
 func (t Type) String() string {
 	if int(t) < len(typeNames) {
@@ -77,6 +79,10 @@ func DecodeMessage(t Type, body []byte) (Message, error) {
 		m = new(Carried)
 	case TypeDrop:
 		m = new(Drop)
+	case TypeAsk:
+		m = new(Ask)
+	case TypeSilent:
+		m = new(Silent)
 	default:
 		return nil, fmt.Errorf("message type %d is unknown", uint8(t))
 	}

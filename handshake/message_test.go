@@ -66,6 +66,8 @@ func messages() []struct {
 		{&Arrive{Circuit: 9, Token: 6, Half: testLanes()[0], Read: Ring{1, 2, 3}, Write: Ring{1, 2, 3}}, "00000009 0000000000000006" + goldenLane + goldenRing + goldenRing},
 		{&Carried{Circuit: 9, Room: 65536, Half: testLanes()[0], Write: Ring{1, 2, 3}}, "00000009 00010000" + goldenLane + goldenRing},
 		{&Drop{Circuit: 9, Asker: true, Reason: "x"}, "00000009 01 0001 78"},
+		{&Ask{}, ""},
+		{&Silent{Circuit: 9, Reason: "x"}, "00000009 0001 78"},
 	}
 }
 
@@ -91,9 +93,9 @@ func TestMessageGolden(t *testing.T) {
 }
 
 func TestMessageTypes(t *testing.T) {
-	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "AskMap=10", "Map=11", "Carry=12", "Arrive=13", "Carried=14", "Drop=15", "Type(16)=16"}
+	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "AskMap=10", "Map=11", "Carry=12", "Arrive=13", "Carried=14", "Drop=15", "Ask=16", "Silent=17", "Type(18)=18"}
 	var got []string
-	for i := range Type(17) {
+	for i := range Type(19) {
 		got = append(got, fmt.Sprintf("%v=%d", i, i))
 	}
 	if diff := cmp.Diff(want, got, equalAddrs); diff != "" {
@@ -114,7 +116,7 @@ func TestMessageCutAndLengthened(t *testing.T) {
 			t.Errorf("%v with another byte: %v", tt.m.Type(), err)
 		}
 	}
-	for _, typ := range []Type{TypeAck, 16, 255} {
+	for _, typ := range []Type{TypeAck, 18, 255} {
 		if _, err := DecodeMessage(typ, nil); err == nil {
 			t.Errorf("type %d was decoded", typ)
 		}

@@ -291,6 +291,34 @@ func (m *Drop) decode(r *reader) {
 	*m = Drop{Circuit: r.u32(), Asker: r.flag("asker"), Reason: r.text("reason", MaxText)}
 }
 
+// Silent tells the asker of a circuit that a relay further on gives no sign of life. It may be said again as long as that is so.
+type Silent struct {
+	Circuit uint32
+	Reason  string
+}
+
+func (*Silent) Type() Type { return TypeSilent }
+
+func (m *Silent) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Circuit)
+	w.text(m.Reason, MaxText)
+	return w.done("Silent")
+}
+
+func (m *Silent) decode(r *reader) {
+	*m = Silent{Circuit: r.u32(), Reason: r.text("reason", MaxText)}
+}
+
+// Ask asks the peer's process for nothing but a sign of life, which its acknowledgement is.
+type Ask struct{}
+
+func (*Ask) Type() Type { return TypeAsk }
+
+func (*Ask) AppendTo(b []byte) ([]byte, error) { return b, nil }
+
+func (*Ask) decode(*reader) {}
+
 func (w *writer) ring(g Ring) {
 	w.u64(g.Base)
 	w.u32(g.Key)

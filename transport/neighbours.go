@@ -155,11 +155,11 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 // circuits are what lanes ask relays through. Ports are made before it.
 type circuits struct{ t *Transport }
 
-func (c circuits) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped func(error)) (*lane.Asked, error) {
+func (c circuits) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.Asked, error) {
 	if c.t.relay == nil {
 		return nil, path.ErrNoRelay
 	}
-	return c.t.relay.Carry(ctx, port, m, dropped)
+	return c.t.relay.Carry(ctx, port, m, dropped, silent)
 }
 
 func (c circuits) Expect(token uint64, arrive lane.Arrive, dropped func(error)) error {

@@ -253,7 +253,7 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 			t.mesh.Told(s, m)
 		}
 		return
-	case *handshake.Carry, *handshake.Arrive, *handshake.Carried, *handshake.Drop:
+	case *handshake.Carry, *handshake.Arrive, *handshake.Carried, *handshake.Drop, *handshake.Silent:
 		if t.met.Load() {
 			t.relay.Message(s, m)
 		}

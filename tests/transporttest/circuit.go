@@ -89,7 +89,7 @@ func (k *Carried) silence(why string) {
 }
 
 // Carry makes a circuit through all relays.
-func (c *Circuits) Carry(ctx context.Context, _ uint8, m *handshake.Carry, dropped func(error)) (*lane.Asked, error) {
+func (c *Circuits) Carry(ctx context.Context, _ uint8, m *handshake.Carry, dropped, _ func(error)) (*lane.Asked, error) {
 	k := &Carried{sender: dropped}
 	answer, err := c.carry(ctx, k, m, 0)
 	if err != nil {

@@ -31,6 +31,7 @@ type heeding struct {
 // news is what has happened to a lane: one of these.
 type news struct {
 	evidence error // that lane is broken
+	doubt    error // whether it carries anything
 	lane     *lane.Lane
 
 	port lane.Port // has lost its carrier: its lanes may be broken
@@ -49,6 +50,14 @@ func (b *Bundle) Evidence(l *lane.Lane, err error) {
 	l.Accuse(err) // before the look: a set-up that ends now sees one or the other
 	if s := b.setupOf(l.Epoch); s == nil || s.over.Load() {
 		b.tell(news{lane: l, evidence: err})
+	}
+}
+
+// Doubt says that a lane may carry nothing now. It does not block, and may be called
+// from any goroutine.
+func (b *Bundle) Doubt(l *lane.Lane, err error) {
+	if b.serves() {
+		b.tell(news{lane: l, doubt: err})
 	}
 }
 
@@ -223,9 +232,28 @@ func (b *Bundle) heedOne(n news) {
 	case n.report != nil:
 		b.reported(n.report)
 	case b.laneOf(n.lane.Index, n.lane.Epoch) != n.lane, n.lane.State() == lane.Stopped:
+	case n.doubt != nil:
+		b.doubt(n.lane, n.doubt)
 	default:
 		b.leave(n.lane, n.evidence)
 	}
+}
+
+// doubt leaves a lane that is doubted, unless it has delivered something since it was
+// before, or no other way is in service: who is silent may only be slow.
+//
+// Preconditions: b is locked.
+func (b *Bundle) doubt(l *lane.Lane, err error) {
+	another := func(o *lane.Lane) bool { return o.InService() && o.Route.String() != l.Route.String() }
+	if !l.InService() || !slices.ContainsFunc(b.lanes, another) {
+		return
+	}
+	delivered := int64(l.Bytes.Value()) - l.Backlog
+	if before, again := b.doubted[l]; again && before == delivered {
+		b.leave(l, err)
+		return
+	}
+	b.doubted[l] = delivered
 }
 
 // laneOf is the lane of that index and epoch, or nil.

@@ -38,6 +38,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	}
 	l.Fail(err)
 	b.failed++
+	delete(b.doubted, l)
 	if l.Parts.Value() > 0 && (!b.Sending || l.Backlog < int64(l.Bytes.Value())) {
 		b.dark.spent = 0 // it was of use
 	}

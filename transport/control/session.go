@@ -145,6 +145,15 @@ func (s *Session) Unanswered() time.Duration {
 	return time.Since(s.queue[0].at)
 }
 
+// Silence is Unanswered; a peer that owes nothing is asked for a sign of life, so that the next call can tell.
+func (s *Session) Silence() time.Duration {
+	d := s.Unanswered()
+	if d == 0 {
+		_ = s.Send(&handshake.Ask{}) // a dead session needs none
+	}
+	return d
+}
+
 // Send queues a message. It arrives once, in order, unless the session dies. Send never blocks; it fails when the message
 // does not fit the wire, and when the session is over.
 func (s *Session) Send(m handshake.Message) error {
@@ -238,7 +247,7 @@ func (s *Session) hear(l *link, f *handshake.Frame) (current bool, err error) {
 	if b, ok := m.(*handshake.Bye); ok && b.Conn == 0 {
 		s.byeHeard = true
 		s.alive.Store(false)
-	} else if !s.byeHeard {
+	} else if _, ask := m.(*handshake.Ask); !ask && !s.byeHeard {
 		s.inbox = append(s.inbox, m)
 		s.event.Broadcast()
 	}

@@ -158,6 +158,9 @@ type Bundle interface {
 	Fail(err error)
 	// Evidence says that a lane is broken: the connection goes on over the others.
 	Evidence(l *Lane, err error)
+	// Doubt says that a lane may carry nothing now, as a relay is silent: it is left where
+	// another way is in service and it delivers nothing until it is doubted again.
+	Doubt(l *Lane, err error)
 	// PortDown says that a port has lost its carrier: its lanes are left where there are
 	// others.
 	PortDown(p Port)

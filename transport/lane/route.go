@@ -30,8 +30,9 @@ type Circuits interface {
 	// circuit, and waits until that stands or the context ends. It chooses m.Circuit,
 	// and m.Half's ports and address where m.Half.Addr is the zero value. Once it has
 	// returned a circuit, dropped is called at most once, from any goroutine and never
-	// from inside Drop, when it ends from the other side.
-	Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped func(error)) (*Asked, error)
+	// from inside Drop, when it ends from the other side; silent is when a relay on the
+	// way gives no sign of life, and again as long as that is so: the circuit may go on.
+	Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*Asked, error)
 	// Expect has arrive take the circuit that comes with a token, once, on a goroutine
 	// on which it may block until the context ends: it connects this end and returns
 	// what the last relay has to know, or why there is no circuit. The numbers of

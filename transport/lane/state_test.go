@@ -62,6 +62,7 @@ func TestStateAtFirst(t *testing.T) {
 type told struct{ said []string }
 
 func (b *told) Fail(err error)              { b.said = append(b.said, "fail: "+err.Error()) }
+func (b *told) Doubt(_ *Lane, err error)    { b.said = append(b.said, "doubt: "+err.Error()) }
 func (b *told) Evidence(_ *Lane, err error) { b.said = append(b.said, "evidence: "+err.Error()) }
 func (b *told) PortDown(Port)               { b.said = append(b.said, "port down") }
 

@@ -237,7 +237,11 @@ func (c *circuit) onward(next *hop, o Offer) handshake.Message {
 
 // reach gives the hop to the next process its number, unless the circuit is over.
 func (c *circuit) reach(s session) (*hop, error) {
-	h, err := c.r.newHop(s, func(why error) { c.end(why, false) })
+	var silent func(error)
+	if len(c.ask.Route) > 1 { // of the receiver it is for the sender to judge, who may only be slow
+		silent = c.passOn
+	}
+	h, err := c.r.newHop(s, func(why error) { c.end(why, false) }, silent)
 	if err != nil {
 		return nil, err
 	}

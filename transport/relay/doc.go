@@ -16,6 +16,12 @@
 // once, and gives back what it has. Nothing is repeated: who still wants to go that way
 // asks for another circuit.
 //
+// # Silence
+//
+// A relay that is stopped ends nothing: its kernel and its adapter answer. So each process
+// asks the relays next after it for signs of life, while circuits stand, and passes word of
+// one that gives none to the asker, whose lane is left where it has another way.
+//
 // # Strangers
 //
 // Who has a session with this process may ask. What that costs is bounded: so many

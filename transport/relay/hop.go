@@ -21,6 +21,7 @@ type hop struct {
 	key
 	r       *Relay
 	dropped func(error)
+	silent  func(error)   // told of a relay on the way that gives no sign of life, again while it does; nil: it leads to no relay
 	done    chan struct{} // closed once it is answered, or over
 
 	// guarded by Relay.mu
@@ -31,13 +32,13 @@ type hop struct {
 }
 
 // newHop gives a hop its number.
-func (r *Relay) newHop(s session, dropped func(error)) (*hop, error) {
+func (r *Relay) newHop(s session, dropped, silent func(error)) (*hop, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return nil, net.ErrClosed
 	}
-	h := &hop{r: r, key: key{s: s}, dropped: dropped, done: make(chan struct{})}
+	h := &hop{r: r, key: key{s: s}, dropped: dropped, silent: silent, done: make(chan struct{})}
 	for h.n == 0 || r.asked[h.key] != nil {
 		r.last++
 		h.n = r.last
@@ -74,11 +75,15 @@ func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried,
 		return nil, err
 	}
 	h.r.mu.Lock()
-	defer h.r.mu.Unlock()
-	if h.answer == nil {
-		return nil, h.why
+	answer, why := h.answer, h.why
+	h.r.mu.Unlock()
+	if answer == nil {
+		return nil, why
 	}
-	return h.answer, nil
+	if h.silent != nil {
+		h.r.awake()
+	}
+	return answer, nil
 }
 
 // answered takes the answer; it reports false when none is waited for.
@@ -123,7 +128,7 @@ func (h *hop) finish(why error) (stood, sent, first bool) {
 }
 
 // Carry asks for a circuit; see [lane.Circuits].
-func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped func(error)) (*lane.Asked, error) {
+func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.Asked, error) {
 	if len(m.Route) == 0 || int(port) >= len(r.cfg.Ports) {
 		return nil, fmt.Errorf("no way for a circuit: port %d of %d, %d relays", port, len(r.cfg.Ports), len(m.Route))
 	}
@@ -143,7 +148,7 @@ func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropp
 		}
 		ask.Half.Addr, ask.Half.GIDIndex = from.Addr, uint16(from.Index)
 	}
-	h, err := r.newHop(s, dropped)
+	h, err := r.newHop(s, dropped, silent)
 	if err != nil {
 		return nil, err
 	}

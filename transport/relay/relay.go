@@ -81,6 +81,7 @@ type Relay struct {
 
 	mu       sync.Mutex // a leaf
 	closed   bool
+	vigil    bool                   // relays are asked for signs of life
 	last     uint32                 // number of a hop
 	asked    map[key]*hop           // of others
 	held     map[key]holder         // for others, by the numbers that they have given
@@ -100,6 +101,7 @@ type session interface {
 	Name() string
 	LocalName() string
 	Send(handshake.Message) error
+	Silence() time.Duration
 }
 
 // key names a hop: its session, and the number that its asker has given it there.
@@ -181,6 +183,8 @@ func (r *Relay) message(s session, m handshake.Message) bool {
 		if h := r.hopOf(key{s, m.Circuit}); h == nil || !h.answered(m) {
 			r.strange()
 		}
+	case *handshake.Silent:
+		r.heard(s, m)
 	case *handshake.Drop:
 		r.drop(s, m)
 	default:

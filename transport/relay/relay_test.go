@@ -29,6 +29,7 @@ type fakeSession struct {
 	peer   control.Peer
 	mu     sync.Mutex
 	over   bool
+	silent time.Duration
 	sent   chan handshake.Message
 	unsent int // messages for which there was no room
 }
@@ -60,6 +61,19 @@ func (s *fakeSession) Send(m handshake.Message) error {
 		s.unsent++
 	}
 	return nil
+}
+
+func (s *fakeSession) Silence() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.silent
+}
+
+// silence has the process at the other end owe a sign of life for that long.
+func (s *fakeSession) silence(d time.Duration) {
+	s.mu.Lock()
+	s.silent = d
+	s.mu.Unlock()
 }
 
 // end ends a session, as its relay hears of it.
@@ -606,7 +620,7 @@ func TestAsking(t *testing.T) {
 			m := ask(0)
 			m.Half, m.Route = handshake.Lane{Token: 4}, m.Route[1:]
 			go func() {
-				a, err := b.Carry(ctx, 1, m, func(err error) { dropped <- err })
+				a, err := b.Carry(ctx, 1, m, func(err error) { dropped <- err }, nil)
 				if err != nil {
 					failed <- err
 					return
@@ -655,7 +669,7 @@ func TestDropOwn(t *testing.T) {
 	m.Route = m.Route[1:]
 	got := make(chan *lane.Asked, 1)
 	go func() {
-		a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) })
+		a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, nil)
 		if err != nil {
 			t.Error(err)
 		}

@@ -143,7 +143,7 @@ func (l *line) dial(t *testing.T, end dataport.End) (*way, error) {
 		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
 		Final: handshake.Final{Process: process(last), Node: node(last), Addr: netip.AddrFrom16(loop(last).As16()), TCPPort: port},
 	}
-	if w.asked, err = l.relays[0].Carry(ctx, 1, m, func(err error) { w.dropped <- err }); err != nil {
+	if w.asked, err = l.relays[0].Carry(ctx, 1, m, func(err error) { w.dropped <- err }, nil); err != nil {
 		return nil, err
 	}
 	hop := dataport.End{
@@ -371,7 +371,7 @@ func TestHopIsNoLane(t *testing.T) {
 		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
 		Final: handshake.Final{Process: process(2), Node: node(2), Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1},
 	}
-	a, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {})
+	a, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func TestSpliceLate(t *testing.T) {
 		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
 		Final: handshake.Final{Process: process(2), Node: node(2), Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1},
 	}
-	if _, err := l.relays[0].Carry(t.Context(), 1, m, func(err error) { dropped <- err }); err != nil {
+	if _, err := l.relays[0].Carry(t.Context(), 1, m, func(err error) { dropped <- err }, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := wait(t, "the drop", dropped); !strings.Contains(err.Error(), "node-b: node-a asked for the circuit and has not connected to 127.0.0.2:") {

@@ -127,7 +127,7 @@ func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) err
 	c.port.Half(&ask.Half, topology.Address{}, c.half.Num(), c.psn)
 	ask.Half.Kind = handshake.LaneVerbs
 	c.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
-	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.dropped)
+	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.dropped, c.silent)
 	if err != nil {
 		return err
 	}
@@ -196,6 +196,11 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 // dropped heeds that the circuit has ended from the other side.
 func (c *carrier) dropped(why error) {
 	c.Conn.Bundle.Evidence(c.Lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.Conn, c.Lane, c.Route, why))
+}
+
+// silent heeds that a relay gives no sign of life.
+func (c *carrier) silent(why error) {
+	c.Conn.Bundle.Doubt(c.Lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.Conn, c.Lane, c.Route, why))
 }
 
 // Lacked is nil: what an end lacks, Connect returns.

@@ -50,6 +50,7 @@ func (a *above) Granted(seq uint64, _ []lane.Grant) error {
 }
 func (a *above) Regranted(*lane.Lane, uint8) {}
 func (a *above) PortDown(lane.Port)          {}
+func (a *above) Doubt(*lane.Lane, error)     {}
 func (a *above) Fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +150,7 @@ type beside struct {
 	arrive lane.Arrive
 }
 
-func (b *beside) Carry(_ context.Context, _ uint8, m *handshake.Carry, _ func(error)) (*lane.Asked, error) {
+func (b *beside) Carry(_ context.Context, _ uint8, m *handshake.Carry, _, _ func(error)) (*lane.Asked, error) {
 	b.theirs = m.Half
 	return &lane.Asked{Carried: &handshake.Carried{Room: b.ring.Size, Half: b.half, Write: b.ring}, From: b.from, Drop: func(string) {}}, nil
 }

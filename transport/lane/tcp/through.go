@@ -75,6 +75,8 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 		t.why = k.wrapCircuit(why)
 		close(t.lost)
 		k.Conn.Bundle.Evidence(k.Lane, t.why)
+	}, func(why error) {
+		k.Conn.Bundle.Doubt(k.Lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, k.Conn, k.Lane, k.Route, why))
 	})
 	if err != nil {
 		return -1, k.wrapCircuit(err)

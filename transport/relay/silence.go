@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"fmt"
+	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/handshake"
+)
+
+// Waits, before TimeScale.
+const (
+	askEvery   = 500 * time.Millisecond // each relay is asked for a sign of life
+	silenceFor = 2 * time.Second        // it may last until those are told whose lanes go through it
+)
+
+// vigil is what is known of how long the relays have been silent that this process has asked
+// for hops: those at the other ends of the hops, as each relay looks after the next one.
+type vigil struct {
+	last   time.Time
+	silent map[session]time.Duration
+}
+
+// awake begins to ask relays for signs of life, if nobody does. It is asked when the first
+// hop to one stands, and goes on until none does.
+func (r *Relay) awake() {
+	r.mu.Lock()
+	begin := !r.vigil && !r.closed
+	r.vigil = r.vigil || begin
+	r.mu.Unlock()
+	if !begin {
+		return
+	}
+	r.spawn(r.keepVigil, func(*guard.Panic) { // the next hop begins anew
+		r.mu.Lock()
+		r.vigil = false
+		r.mu.Unlock()
+	})
+}
+
+// keepVigil asks, and has those told who asked for hops to relays that stay silent.
+func (r *Relay) keepVigil() {
+	v := vigil{last: time.Now(), silent: map[session]time.Duration{}}
+	tick := time.NewTicker(r.scaled(askEvery))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-r.ctx.Done():
+			return
+		}
+		hops := r.relayHops()
+		if hops == nil {
+			return
+		}
+		for s, silent := range v.look(hops, r.scaled(2*askEvery)) {
+			if silent < r.scaled(silenceFor) {
+				continue
+			}
+			why := fmt.Errorf("%s has given no sign of life for %v: its process is stopped, starved of processors, or cut off", s.Name(), silent.Round(100*time.Millisecond))
+			for _, h := range hops[s] {
+				h.silent(why)
+			}
+		}
+	}
+}
+
+// relayHops are the hops to relays that stand, by session. With the last it ends the vigil
+// and returns nil.
+func (r *Relay) relayHops() map[session][]*hop {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var hops map[session][]*hop
+	for k, h := range r.asked {
+		if h.silent == nil || h.answer == nil {
+			continue
+		}
+		if hops == nil {
+			hops = map[session][]*hop{}
+		}
+		hops[k.s] = append(hops[k.s], h)
+	}
+	r.vigil = hops != nil
+	return hops
+}
+
+// look asks each relay for a sign of life, and returns how long each has owed one. Of the
+// time since the last look no more than most counts: then this process did not run.
+func (v *vigil) look(hops map[session][]*hop, most time.Duration) map[session]time.Duration {
+	now := time.Now()
+	passed := min(now.Sub(v.last), most)
+	was := v.silent
+	v.last, v.silent = now, map[session]time.Duration{}
+	for s := range hops {
+		v.silent[s] = min(was[s]+passed, s.Silence())
+	}
+	return v.silent
+}
+
+// heard takes word of a silent relay further on.
+func (r *Relay) heard(s session, m *handshake.Silent) {
+	r.mu.Lock()
+	h := r.asked[key{s, m.Circuit}]
+	stands := h != nil && h.silent != nil && h.answer != nil
+	r.mu.Unlock()
+	if !stands {
+		r.strange()
+		return
+	}
+	h.silent(&saidError{m.Reason})
+}
+
+// passOn tells who asked for a circuit of a relay that is silent.
+func (c *circuit) passOn(why error) {
+	_ = c.s.Send(&handshake.Silent{Circuit: c.n, Reason: reasonOf(c.s.LocalName(), why)}) // a dead session needs none
+}
