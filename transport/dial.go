@@ -10,6 +10,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
 	"ncclmesh/transport/message"
 )
 
@@ -25,13 +26,26 @@ type Dialing struct {
 
 // Dial starts to connect to the listener that h describes.
 func (t *Transport) Dial(h handshake.Handle) *Dialing {
+	return t.dial(h, func(ctx context.Context, b *bundle.Bundle) ([]lane.Plan, error) {
+		plan, err := t.paths.To(ctx, b.Session)
+		if err == nil {
+			t.paths.SayWhy(b.Session)
+		}
+		return plan, err
+	})
+}
+
+// planner chooses the lanes of a connection.
+type planner func(context.Context, *bundle.Bundle) ([]lane.Plan, error)
+
+func (t *Transport) dial(h handshake.Handle, plan planner) *Dialing {
 	ctx, cancel := context.WithCancel(t.ctx)
 	d := &Dialing{cancel: cancel}
 	t.background(func() {
 		defer cancel()
 		var s *message.SendConn
 		err := t.guarded("connect", func() (err error) {
-			s, err = t.connect(ctx, h)
+			s, err = t.connect(ctx, h, plan)
 			return err
 		})
 		d.mu.Lock()
@@ -70,7 +84,7 @@ func (d *Dialing) Close() error {
 }
 
 // connect sets a connection up from the sender's side.
-func (t *Transport) connect(ctx context.Context, h handshake.Handle) (*message.SendConn, error) {
+func (t *Transport) connect(ctx context.Context, h handshake.Handle, plan planner) (*message.SendConn, error) {
 	sess, err := t.ep.Dial(ctx, h)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -83,19 +97,18 @@ func (t *Transport) connect(ctx context.Context, h handshake.Handle) (*message.S
 	if err := t.add(b); err != nil {
 		return nil, err
 	}
-	if err := t.guarded(b.String(), func() error { return t.establish(ctx, b, h) }); err != nil {
+	if err := t.guarded(b.String(), func() error { return t.establish(ctx, b, h, plan) }); err != nil {
 		return nil, b.Abort(err)
 	}
 	return s, nil
 }
 
 // establish gives a connection its lanes.
-func (t *Transport) establish(ctx context.Context, b *bundle.Bundle, h handshake.Handle) error {
-	plan, err := t.paths.To(ctx, b.Session)
+func (t *Transport) establish(ctx context.Context, b *bundle.Bundle, h handshake.Handle, choose planner) error {
+	plan, err := choose(ctx, b)
 	if err != nil {
 		return err
 	}
-	t.paths.SayWhy(b.Session)
 	mask, err := b.Establish(ctx, plan, &handshake.Open{
 		Conn: b.ID, Listen: h.Listen, Proof: handshake.Proof(h.Secret, b.Session.ID(), h.Listen, b.ID),
 	})

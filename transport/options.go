@@ -42,6 +42,7 @@ type Options struct {
 	RouteWait   time.Duration // how long a way through other nodes is waited for; 60 s
 	RelayMemory int           // MiB that circuits of others may use; 256
 	Dedicated   bool          // the process is there for nothing but relaying: Close ends what it carries
+	Observes    bool          // the process is there to look: it answers who asks at a cable, and carries nothing for others
 
 	LaneWait  time.Duration // how long a silent peer is waited for; 10 s
 	ProofWait time.Duration // how long lanes may take to prove themselves once one has; 1 s

@@ -39,10 +39,16 @@ func (t *Transport) Retire() error {
 
 // retired is why nothing more is carried, or nil.
 func (t *Transport) retired() error {
-	if t.retire.Load() {
+	switch {
+	case t.retire.Load():
 		return errRetired
+	case t.opts.Observes:
+		return errObserves
 	}
 	return nil
 }
 
-var errRetired = errors.New("this relay is about to end")
+var (
+	errRetired  = errors.New("this relay is about to end")
+	errObserves = errors.New("this process looks at the mesh, and ends soon: it carries nothing for others")
+)

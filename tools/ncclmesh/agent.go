@@ -5,12 +5,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ncclmesh/ncclnet/config"
 	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/tools/ncclmesh/topo"
+	"ncclmesh/transport"
 )
 
 // handlers are what an agent does, by the name that asks for it.
-func handlers(*system) fleet.Handlers {
-	return fleet.Handlers{}
+func handlers(sys *system) fleet.Handlers {
+	options := func() (transport.Options, error) {
+		c, err := config.Read(sys.getenv)
+		return c.Transport, err
+	}
+	return fleet.Handlers{topo.Do: topo.Probe(options)}
 }
 
 func agentCommand(sys *system, stdin io.Reader) *cobra.Command {

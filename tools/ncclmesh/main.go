@@ -69,6 +69,6 @@ func command(sys *system) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
-	root.AddCommand(relayCommand(sys), agentCommand(sys, os.Stdin))
+	root.AddCommand(agentCommand(sys, os.Stdin), relayCommand(sys), topoCommand(sys))
 	return root
 }

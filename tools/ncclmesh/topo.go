@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ncclmesh/tools/ncclmesh/topo"
+)
+
+const topoLong = `Proves every cable between nodes, as the plugin does, and draws what it finds.
+
+On every HOST an agent of this command opens the ports, asks at each who is at its
+other end, and has packets pass over every way to the other hosts, over RDMA and over
+TCP. Nothing is concluded from addresses; none are needed. With one HOST, or none,
+this node takes part as well; its own name means this node, without ssh. Neither root
+nor a running job is needed, and a job that runs is not disturbed.
+
+--expect FILE compares: FILE has a line for each cable, as "a:p0 b:p1", or is what
+--json has written once. What differs is told with the fewest plugs to move.
+
+The status is 0 where all hosts have answered and all is as expected, 1 where not,
+2 where nothing could be tried.`
+
+const topoExample = `  ncclmesh topo spark-2                       # this node and another
+  ncclmesh topo spark-1 spark-2 spark-3 --svg mesh.svg
+  ncclmesh topo spark-1 spark-2 --json >cables.json && ncclmesh topo spark-1 spark-2 --expect cables.json`
+
+// topoFlags are those of ncclmesh topo.
+type topoFlags struct {
+	hosts     hostFlags
+	expect    string
+	json, dot bool
+	svg       string
+}
+
+func topoCommand(sys *system) *cobra.Command {
+	var f topoFlags
+	c := &cobra.Command{
+		Use:     "topo [HOST...]",
+		Short:   "Prove every cable between nodes, and draw them",
+		Long:    topoLong,
+		Example: topoExample,
+		RunE:    func(c *cobra.Command, hosts []string) error { return runTopo(c, sys, f, hosts) },
+	}
+	f.hosts.add(c)
+	c.Flags().StringVar(&f.expect, "expect", "", "compare with the cables in `FILE`")
+	c.Flags().BoolVar(&f.json, "json", false, "write the map in JSON, schema "+topo.Schema)
+	c.Flags().BoolVar(&f.dot, "dot", false, "write the map for Graphviz")
+	c.Flags().StringVar(&f.svg, "svg", "", "draw the map into `FILE` too; - is standard output, instead of text")
+	c.MarkFlagsMutuallyExclusive("json", "dot")
+	return c
+}
+
+func runTopo(c *cobra.Command, sys *system, f topoFlags, hosts []string) error {
+	var expected *topo.Expected
+	if f.expect != "" {
+		text, err := os.ReadFile(f.expect)
+		if err == nil {
+			expected, err = topo.ParseExpected(text)
+		}
+		if err != nil {
+			return fmt.Errorf("--expect %s: %w", f.expect, err)
+		}
+	}
+	fleet, hosts, err := f.hosts.fleet(sys, hosts)
+	if err != nil {
+		return err
+	}
+	m, err := topo.Survey(c.Context(), fleet, hosts)
+	if err != nil {
+		return failure{err}
+	}
+	var d *topo.Difference
+	if expected != nil {
+		if d, err = m.Compare(expected); err != nil {
+			return failure{errors.Join(fmt.Errorf("--expect %s: %w", f.expect, err), m.Err())}
+		}
+	}
+	if err := f.write(sys, m, d); err != nil {
+		return failure{err}
+	}
+	if err := m.Err(); err != nil {
+		return failure{err}
+	}
+	if d != nil && !d.None() {
+		return failure{fmt.Errorf("the nodes are not cabled as %s says", f.expect)}
+	}
+	return nil
+}
+
+// write writes the map, and the difference if one was asked for.
+func (f *topoFlags) write(sys *system, m *topo.Map, d *topo.Difference) error {
+	var errs []error
+	if f.svg != "" {
+		errs = append(errs, toFile(f.svg, sys.stdout, m.WriteSVG))
+	}
+	switch {
+	case f.json:
+		e := json.NewEncoder(sys.stdout)
+		e.SetIndent("", "  ")
+		errs = append(errs, e.Encode(struct {
+			*topo.Map
+			Difference *topo.Difference `json:"difference,omitempty"`
+		}{m, d}))
+		return errors.Join(errs...)
+	case f.dot:
+		errs = append(errs, m.WriteDOT(sys.stdout))
+	case f.svg != "-":
+		errs = append(errs, m.WriteText(sys.stdout))
+	}
+	if d != nil && f.svg != "-" && !f.dot {
+		_, err := fmt.Fprintln(sys.stdout, strings.Join(d.Lines(), "\n"))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// toFile writes into a file, or to standard output for -.
+func toFile(path string, stdout io.Writer, write func(io.Writer) error) (err error) {
+	if path == "-" {
+		return write(stdout)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}

@@ -1,0 +1,256 @@
+package topo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"ncclmesh/handshake"
+	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/transport"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/path"
+	"ncclmesh/transport/topology"
+)
+
+// Probe returns the handler of an agent. options are read when it is asked: the environment's.
+func Probe(options func() (transport.Options, error)) fleet.Handler {
+	return func(ctx context.Context, q *fleet.Question) error {
+		if err := q.With(&struct{}{}); err != nil {
+			return err
+		}
+		o, err := options()
+		if err != nil {
+			return err
+		}
+		p := &probe{}
+		o.Relay, o.Observes, o.Log = transport.RelayAuto, true, slog.New(warnings{&p.notes})
+		return p.run(ctx, q, o)
+	}
+}
+
+// probe is what an agent does for a survey.
+type probe struct {
+	t     *transport.Transport
+	own   node
+	notes notes
+}
+
+func (p *probe) run(ctx context.Context, q *fleet.Question, o transport.Options) (err error) {
+	var own error // why there is nothing to prove
+	if p.t, own = transport.New(o); own == nil {
+		defer func() { err = errors.Join(err, p.t.Close()) }()
+	}
+	found, err := topology.Discover(topology.Source{Sysfs: o.Sysfs})
+	if err != nil {
+		return err
+	}
+	if err := p.describe(found, own); err != nil {
+		return err
+	}
+	if err := q.Answer(answer{Node: &p.own}); err != nil {
+		return err
+	}
+	var others peers
+	if err := q.Hear(&others); err != nil {
+		return err
+	}
+	s := &sights{}
+	if p.t != nil {
+		if s, err = p.look(ctx, others); err != nil {
+			return err
+		}
+	}
+	s.Notes = p.notes.take()
+	if err := q.Answer(answer{Sights: s}); err != nil {
+		return err
+	}
+	var over struct{}
+	return q.Hear(&over) // until then others try this node
+}
+
+// describe is what the node says first.
+func (p *probe) describe(found *topology.Node, own error) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	p.own = node{Hostname: host}
+	cables := map[string]bool{}
+	used := map[string]bool{}
+	if p.t != nil {
+		l, err := p.t.Listen()
+		if err != nil {
+			return err
+		}
+		handle := l.Handle()
+		p.own.Handle, p.own.ID = handle[:], p.t.Node().String()
+		for _, name := range p.t.Cables() {
+			cables[name] = true
+		}
+		for _, port := range p.t.Ports() {
+			used[port.Now().Short()] = true
+		}
+	}
+	rdma := map[string]bool{}
+	for _, port := range found.Ports {
+		d := describe(&port, used)
+		d.Cable = true
+		rdma[port.Netdev] = true
+		p.own.Ports = append(p.own.Ports, d)
+	}
+	for _, port := range found.Plain {
+		if d := describe(&port, used); !rdma[port.Netdev] && cables[port.Netdev] {
+			d.Cable = true
+			p.own.Ports = append(p.own.Ports, d)
+		}
+	}
+	p.own.Notes = append(found.Warnings, p.notes.take()...)
+	if own != nil {
+		p.own.Notes = append(p.own.Notes, path.OneLine(own))
+	}
+	return nil
+}
+
+func describe(p *topology.Port, used map[string]bool) Port {
+	d := Port{
+		Name: cmp.Or(p.Netdev, p.Short()), Cage: p.Cage(), Label: p.PhysPort, State: p.State, Carrier: p.Carrier || p.Netdev == "" && p.Active,
+		Mbps: p.LinkMbps, PCIMbps: p.PCIMbps, MTU: p.NetdevMTU, Used: used[p.Short()],
+	}
+	if p.Device != "" {
+		d.Device = p.Short()
+	}
+	return d
+}
+
+// look hails, and tries the ways to all others at once.
+func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
+	var mu sync.Mutex
+	s := &sights{}
+	var errs []error
+	var wg sync.WaitGroup
+	for _, raw := range others.Handles {
+		if len(raw) != handshake.HandleSize {
+			return nil, fmt.Errorf("a handle of %d bytes; want %d", len(raw), handshake.HandleSize)
+		}
+		h, err := handshake.DecodeHandle((*[handshake.HandleSize]byte)(raw))
+		if err != nil {
+			return nil, err
+		}
+		wg.Go(func() {
+			found, err := p.t.Survey(ctx, h)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				s.Notes = append(s.Notes, path.OneLine(err))
+				return
+			}
+			s.take(found, p.t.Ports())
+		})
+	}
+	wg.Go(func() {
+		heard, err := p.t.Neighbours(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, n := range heard {
+			s.Heard = append(s.Heard, sight{Port: n.Name, Peer: n.Node.String(), PeerPort: n.PeerName})
+		}
+	})
+	wg.Wait()
+	s.Heard = slices.Compact(s.Heard) // several processes of one node
+	if len(s.Notes) > 0 {
+		p.notes.add(s.Notes...)
+	}
+	return s, errors.Join(errs...)
+}
+
+// take adds what was found of one peer.
+func (s *sights) take(found transport.Survey, ports []lane.Port) {
+	peer := found.Peer.String()
+	name := func(w path.Way) sight {
+		own := ports[w.Local].Now()
+		there := found.Ports[w.Remote]
+		return sight{Port: cmp.Or(own.Netdev, own.Short()), Peer: peer, PeerPort: portName(there)}
+	}
+	for _, w := range found.RDMA {
+		s.RDMA = append(s.RDMA, name(w))
+	}
+	for _, w := range found.TCP {
+		s.TCP = append(s.TCP, name(w))
+	}
+	for _, f := range found.Failed {
+		failed := sight{Port: f.From.Port, Peer: peer, PeerPort: f.To.Port, Why: path.OneLine(f.Why)}
+		for _, p := range ports {
+			if p.Now().String() == f.From.Port {
+				failed.Port = cmp.Or(p.Now().Netdev, p.Now().Short())
+			}
+		}
+		for _, p := range found.Ports {
+			if lane.PeerPort(p).Short() == f.To.Port {
+				failed.PeerPort = portName(p)
+			}
+		}
+		s.Failed = append(s.Failed, failed)
+	}
+	for _, err := range found.Errs {
+		s.Notes = append(s.Notes, path.OneLine(err))
+	}
+}
+
+func portName(p handshake.Port) string {
+	return cmp.Or(p.Netdev, lane.PeerPort(p).Short())
+}
+
+// notes are warnings of a transport, for people, each once.
+type notes struct {
+	mu   sync.Mutex
+	all  []string
+	said map[string]bool
+}
+
+func (n *notes) add(lines ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, line := range lines {
+		if !n.said[line] {
+			if n.said == nil {
+				n.said = map[string]bool{}
+			}
+			n.said[line] = true
+			n.all = append(n.all, line)
+		}
+	}
+}
+
+func (n *notes) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.all
+	n.all = nil
+	return all
+}
+
+// warnings is a log of which warnings become notes.
+type warnings struct{ to *notes }
+
+func (w warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler           { return w }
+func (w warnings) WithGroup(string) slog.Handler                { return w }
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	text := []string{r.Message}
+	r.Attrs(func(a slog.Attr) bool {
+		text = append(text, fmt.Sprintf("%s %v", a.Key, a.Value))
+		return true
+	})
+	w.to.add(strings.ReplaceAll(strings.Join(text, ", "), "\n", "; "))
+	return nil
+}

@@ -1,0 +1,166 @@
+package topo
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteText writes the map for people.
+func (m *Map) WriteText(w io.Writer) error {
+	out := &lineWriter{w: w}
+	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, c := range m.Cables {
+		fmt.Fprintf(t, "%s %s %s %s %s\t%s\t%s\t%s\n", c.Ends[0].Node, c.Ends[0].Cage, c.line(), c.Ends[1].Cage, c.Ends[1].Node, c.speed(), mtu(c.MTU), c.proof())
+	}
+	for _, l := range m.Loose {
+		fmt.Fprintf(t, "%s %s\t%s\n", l.Node, l.Cage, l.Why)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, n := range m.Networks {
+		fmt.Fprintf(out, "%s meet at a switch: that is no cable\n", list(n.Ends))
+	}
+	for _, a := range m.Apart {
+		fmt.Fprintf(out, "%s ↔ %s share no cable: %s\n", a.Nodes[0], a.Nodes[1], a.through())
+	}
+	for _, r := range m.Rings {
+		fmt.Fprintf(out, "ring of %d: %s – %s\n", len(r), strings.Join(r, " – "), r[0])
+	}
+	for _, n := range m.Nodes {
+		if n.Error == "" && !slices.ContainsFunc(m.Cables, func(c Cable) bool { return c.Ends[0].Node == n.Name || c.Ends[1].Node == n.Name }) {
+			fmt.Fprintf(out, "%s has no cable to any of the others\n", n.Name)
+		}
+		for _, note := range n.Notes {
+			fmt.Fprintf(out, "note: %s: %s\n", n.Name, note)
+		}
+	}
+	return out.err
+}
+
+// lineWriter writes without blanks at the ends of lines, and keeps the first error.
+type lineWriter struct {
+	w    io.Writer
+	rest string
+	err  error
+}
+
+func (l *lineWriter) Write(p []byte) (int, error) {
+	l.rest += string(p)
+	for l.err == nil {
+		line, rest, ok := strings.Cut(l.rest, "\n")
+		if !ok {
+			break
+		}
+		l.rest = rest
+		_, l.err = io.WriteString(l.w, strings.TrimRight(line, " ")+"\n")
+	}
+	return len(p), l.err
+}
+
+// line is a cable as it is drawn.
+func (c *Cable) line() string {
+	switch c.best() {
+	case RDMA:
+		return "═"
+	case TCP:
+		return "─"
+	}
+	return "┄"
+}
+
+// best is how far the best of the halves is proved.
+func (c *Cable) best() State {
+	for _, s := range []State{RDMA, TCP, Heard} {
+		if c.count(s) > 0 {
+			return s
+		}
+	}
+	return None
+}
+
+func (c *Cable) count(s State) (n int) {
+	for _, h := range c.Halves {
+		if h.State == s {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *Cable) speed() string {
+	speed := rate(c.Mbps)
+	if n := len(c.Halves); n > 1 {
+		speed += fmt.Sprintf(" in %d halves", n)
+	}
+	return speed
+}
+
+func rate(mbps int) string {
+	switch {
+	case mbps == 0:
+		return "speed unknown"
+	case mbps < 1000:
+		return fmt.Sprintf("%d Mb/s", mbps)
+	}
+	return fmt.Sprintf("%.4g Gb/s", float64(mbps)/1000)
+}
+
+func mtu(mtu int) string {
+	if mtu == 0 {
+		return ""
+	}
+	return fmt.Sprintf("MTU %d", mtu)
+}
+
+// proof says how far a cable is proved, and why no further.
+func (c *Cable) proof() string {
+	rdma, all := c.count(RDMA), len(c.Halves)
+	said := ""
+	switch {
+	case rdma == all && all == 1:
+		said = "RDMA proved"
+	case rdma == all && all == 2:
+		said = "RDMA, both halves proved"
+	case rdma == all:
+		said = fmt.Sprintf("RDMA, all %d functions proved", all)
+	case rdma > 0:
+		said = fmt.Sprintf("RDMA, %d of %d halves proved", rdma, all)
+	case c.count(TCP) > 0:
+		said = "TCP only"
+	default:
+		said = "a node answers, and nothing more passes"
+	}
+	differ := ""
+	for _, h := range c.Halves {
+		if h.MTU[0] != h.MTU[1] && h.MTU[0] > 0 && h.MTU[1] > 0 {
+			differ = fmt.Sprintf("; the MTU of %s at %s is %d, of %s at %s %d", h.Ports[0], c.Ends[0].Node, h.MTU[0], h.Ports[1], c.Ends[1].Node, h.MTU[1])
+		}
+	}
+	if c.Why != "" {
+		said += ": " + c.Why
+	}
+	return said + differ
+}
+
+func (a *Apart) through() string {
+	if len(a.Through) == 0 {
+		return "and nothing leads from one to the other"
+	}
+	var ways []string
+	for _, way := range a.Through {
+		ways = append(ways, strings.Join(way, " and "))
+	}
+	return "through " + strings.Join(ways, ", or ")
+}
+
+func list(ends []End) string {
+	var names []string
+	for _, e := range ends {
+		names = append(names, e.String())
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,37 @@
+package path
+
+import (
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/lane"
+)
+
+// Way is a direct way to a peer over which packets were seen to pass.
+type Way struct {
+	lane.Plan
+	Local, Remote int // ports, by index
+}
+
+// Survey tries every direct way of a kind, queue pairs or sockets, to a session's peer, also
+// where another kind would be used. failed is what did not work, and why.
+func (f *Finder) Survey(s *control.Session, kind lane.Kind) (ways []Way, failed []bundle.Finding, err error) {
+	ports, peer := f.now(), f.PortsOf(s)
+	group := 0
+	if kind == lane.TCP {
+		group = 1
+	}
+	t := f.findAmong(s, ports, peer, f.candidates(ports, peer)[group])
+	for _, p := range t.found {
+		ways = append(ways, Way{p.Plan, p.pair[0], p.pair[1]})
+	}
+	return ways, t.tried, t.err
+}
+
+// Over are the lanes of a connection over some ways: as many as use their ports up.
+func (f *Finder) Over(ways []Way) []lane.Plan {
+	var paths []path
+	for _, w := range ways {
+		paths = append(paths, path{w.Plan, [2]int{w.Local, w.Remote}})
+	}
+	return f.share(paths)
+}
