@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ncclmesh/ncclnet/config"
+	"ncclmesh/tools/ncclmesh/bench"
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport"
@@ -17,7 +18,7 @@ func handlers(sys *system) fleet.Handlers {
 		c, err := config.Read(sys.getenv)
 		return c.Transport, err
 	}
-	return fleet.Handlers{topo.Do: topo.Probe(options)}
+	return fleet.Handlers{bench.Do: bench.Serve(options), topo.Do: topo.Probe(options)}
 }
 
 func agentCommand(sys *system, stdin io.Reader) *cobra.Command {

@@ -69,6 +69,6 @@ func command(sys *system) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
-	root.AddCommand(agentCommand(sys, os.Stdin), relayCommand(sys), topoCommand(sys))
+	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), relayCommand(sys), topoCommand(sys))
 	return root
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,7 +86,10 @@ func runTopo(c *cobra.Command, sys *system, f topoFlags, hosts []string) error {
 	if err := f.write(sys, m, d); err != nil {
 		return failure{err}
 	}
-	if err := m.Err(); err != nil {
+	switch err := m.Err(); {
+	case err != nil && !slices.ContainsFunc(m.Nodes, func(n topo.Node) bool { return n.Error == "" }):
+		return err
+	case err != nil:
 		return failure{err}
 	}
 	if d != nil && !d.None() {

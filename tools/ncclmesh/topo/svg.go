@@ -5,6 +5,7 @@ import (
 	"html"
 	"io"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -19,16 +20,16 @@ const (
 
 const svgStyle = `<style>text{font:13px sans-serif;fill:#222}.node{fill:#f4f6fa;stroke:#1f5fa8;stroke-width:1.5}.lost{fill:#fbeaea;stroke:#b03030;stroke-width:1.5}` +
 	`.rdma{stroke:#1f5fa8;stroke-width:4}.tcp{stroke:#d98a29;stroke-width:2}.heard,.none{stroke:#888;stroke-width:2;stroke-dasharray:6 4}` +
-	`.end{font-size:11px;fill:#555}.name{font-weight:bold;text-anchor:middle}.middle{text-anchor:middle}</style>`
+	`.end{font-size:11px;fill:#555}.name{font-weight:bold;text-anchor:middle}.middle{text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:4px}</style>`
 
 type point struct{ x, y float64 }
 
-// WriteSVG writes the map as a picture: nodes on a circle, in their order.
+// WriteSVG writes the map as a picture: nodes on a circle.
 func (m *Map) WriteSVG(w io.Writer) error {
 	var b strings.Builder
 	var below []string
 	for _, a := range m.Apart {
-		below = append(below, fmt.Sprintf("%s ↔ %s: %s", a.Nodes[0], a.Nodes[1], a.through()))
+		below = append(below, fmt.Sprintf("%s ↔ %s: %s", a.Nodes[0], a.Nodes[1], a.Ways()))
 	}
 	for _, l := range m.Loose {
 		below = append(below, fmt.Sprintf("%s %s: %s", l.Node, l.Cage, l.Why))
@@ -39,9 +40,9 @@ func (m *Map) WriteSVG(w io.Writer) error {
 	height := svgSize + 18*float64(len(below)) + 30
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f">%s<rect width="100%%" height="100%%" fill="white"/>`+"\n", svgSize, height, svgStyle)
 	at := map[string]point{}
-	for i, n := range m.Nodes {
+	for i, name := range m.around() {
 		angle := 2*math.Pi*float64(i)/float64(len(m.Nodes)) - math.Pi/2
-		at[n.Name] = point{svgSize/2 + svgRadius*math.Cos(angle), svgSize/2 + svgRadius*math.Sin(angle)}
+		at[name] = point{svgSize/2 + svgRadius*math.Cos(angle), svgSize/2 + svgRadius*math.Sin(angle)}
 	}
 	m.drawCables(&b, at)
 	for _, n := range m.Nodes {
@@ -60,6 +61,19 @@ func (m *Map) WriteSVG(w io.Writer) error {
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// around are the nodes as they stand on the circle: in the order of a ring, if there is one.
+func (m *Map) around() (names []string) {
+	if len(m.Rings) > 0 {
+		names = slices.Clone(m.Rings[0])
+	}
+	for _, n := range m.Nodes {
+		if !slices.Contains(names, n.Name) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
 }
 
 // drawCables draws the cables, those between the same two nodes beside each other.

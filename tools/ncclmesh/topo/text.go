@@ -25,7 +25,7 @@ func (m *Map) WriteText(w io.Writer) error {
 		fmt.Fprintf(out, "%s meet at a switch: that is no cable\n", list(n.Ends))
 	}
 	for _, a := range m.Apart {
-		fmt.Fprintf(out, "%s ↔ %s share no cable: %s\n", a.Nodes[0], a.Nodes[1], a.through())
+		fmt.Fprintf(out, "%s ↔ %s share no cable: %s\n", a.Nodes[0], a.Nodes[1], a.Ways())
 	}
 	for _, r := range m.Rings {
 		fmt.Fprintf(out, "ring of %d: %s – %s\n", len(r), strings.Join(r, " – "), r[0])
@@ -146,7 +146,8 @@ func (c *Cable) proof() string {
 	return said + differ
 }
 
-func (a *Apart) through() string {
+// Ways says through whom two nodes reach each other.
+func (a *Apart) Ways() string {
 	if len(a.Through) == 0 {
 		return "and nothing leads from one to the other"
 	}

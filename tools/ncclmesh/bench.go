@@ -1,0 +1,228 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/tools/ncclmesh/bench"
+)
+
+const benchLong = `Measures what the mesh carries, over the transport that the plugin uses, on the
+nodes themselves: no GPU, no NCCL and no root are needed. Every byte that arrives is
+checked. With one HOST this node takes part as well.
+
+A node on which a job runs, or whose ports carry traffic, is not measured unless
+--while-busy says so. Buffers take an eighth of the free memory at most.`
+
+const linkExample = `  ncclmesh bench link spark-2                 # between this node and another
+  ncclmesh bench link spark-1 spark-2 spark-3 --svg links.svg`
+
+const collExample = `  ncclmesh bench coll spark-1 spark-2 spark-3
+  ncclmesh bench coll spark-1 spark-2 --op all_reduce -b 1M -e 1G -f 4 --json`
+
+// benchFlags are those that all of ncclmesh bench have.
+type benchFlags struct {
+	hosts hostFlags
+	busy  bool
+	json  bool
+	svg   string
+}
+
+func (f *benchFlags) add(c *cobra.Command, schema string) {
+	f.hosts.add(c)
+	c.Flags().BoolVar(&f.busy, "while-busy", false, "measure although a job runs, which that slows down")
+	c.Flags().BoolVar(&f.json, "json", false, "write the figures in JSON, schema "+schema)
+	c.Flags().StringVar(&f.svg, "svg", "", "draw the figures into `FILE` too; - is standard output, instead of text")
+}
+
+func benchCommand(sys *system) *cobra.Command {
+	c := &cobra.Command{Use: "bench", Short: "Measure cables and collectives between nodes", Long: benchLong}
+	c.AddCommand(benchLinkCommand(sys), benchCollCommand(sys))
+	return c
+}
+
+func benchLinkCommand(sys *system) *cobra.Command {
+	var f benchFlags
+	var bytes string
+	var lasts time.Duration
+	c := &cobra.Command{
+		Use:     "link HOST...",
+		Short:   "Measure every cable: half by half and whole, one way and both, latency; and ways through other nodes",
+		Long:    "Measures every cable between the hosts: each function of it alone, all together, one way\nand both ways at once, and the time that 8 bytes take; and the ways through other nodes\nbetween hosts that share no cable. Beside that stands what link and PCIe allow.\n\n" + benchLong,
+		Example: linkExample,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, hosts []string) error {
+			o := bench.LinkOptions{Options: bench.Options{WhileBusy: f.busy}, For: lasts}
+			var err error
+			if o.Bytes, err = sizeOf("--size", bytes); err != nil {
+				return err
+			}
+			if lasts <= 0 || lasts > time.Minute {
+				return fmt.Errorf("--time %v: want more than 0 and at most 1m", lasts)
+			}
+			return f.link(c, sys, hosts, o)
+		},
+	}
+	f.add(c, bench.LinkSchema)
+	c.Flags().StringVar(&bytes, "size", "4M", "`BYTES` of a message; K, M and G may follow")
+	c.Flags().DurationVar(&lasts, "time", time.Second, "how long each measurement lasts")
+	return c
+}
+
+func (f *benchFlags) link(c *cobra.Command, sys *system, hosts []string, o bench.LinkOptions) error {
+	fl, hosts, err := f.hosts.fleet(sys, hosts)
+	if err != nil {
+		return err
+	}
+	p := newProgress(sys)
+	o.Progress = p.say
+	r, err := bench.Links(c.Context(), fl, hosts, o)
+	p.end()
+	if err != nil {
+		return failure{err}
+	}
+	if err := f.write(sys, r, r.WriteSVG, func() error { return r.WriteText(sys.stdout) }); err != nil {
+		return failure{err}
+	}
+	if err := r.Err(); err != nil {
+		return failure{err}
+	}
+	return nil
+}
+
+func benchCollCommand(sys *system) *cobra.Command {
+	var f benchFlags
+	var ops []string
+	var least, most string
+	o := bench.CollOptions{}
+	c := &cobra.Command{
+		Use:     "coll HOST...",
+		Short:   "Measure collectives: ring all-reduce, all-to-all, send and receive",
+		Long:    "Measures collectives with a rank on each host, in the order of their names, under\nthe columns of nccl-tests: a ring all-reduce, an all-to-all, and a send to the next rank.\nBuffers are host memory, and sums are made by the processor, which may be what limits\nan all-reduce.\n\n" + benchLong,
+		Example: collExample,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, hosts []string) (err error) {
+			for _, op := range ops {
+				if !slices.Contains(bench.Kinds, op) {
+					return fmt.Errorf("--op %s: want of %s", op, strings.Join(bench.Kinds, ", "))
+				}
+			}
+			o.Kinds, o.WhileBusy = ops, f.busy
+			if o.Least, err = sizeOf("--minbytes", least); err != nil {
+				return err
+			}
+			if o.Most, err = sizeOf("--maxbytes", most); err != nil {
+				return err
+			}
+			switch {
+			case o.Least > o.Most:
+				return fmt.Errorf("--minbytes %s is more than --maxbytes %s", least, most)
+			case o.Factor < 2:
+				return fmt.Errorf("--stepfactor %d: want 2 or more", o.Factor)
+			case o.Times < 1 || o.Warm < 0:
+				return fmt.Errorf("--iters %d, --warmup_iters %d: want 1 or more, and 0 or more", o.Times, o.Warm)
+			}
+			return f.coll(c, sys, hosts, o)
+		},
+	}
+	f.add(c, bench.CollSchema)
+	c.Flags().StringSliceVar(&ops, "op", bench.Kinds, "collectives, between commas")
+	c.Flags().StringVarP(&least, "minbytes", "b", "8", "`BYTES` to begin with; K, M and G may follow")
+	c.Flags().StringVarP(&most, "maxbytes", "e", "64M", "`BYTES` to end with, if memory leaves room")
+	c.Flags().IntVarP(&o.Factor, "stepfactor", "f", 8, "from a size to the next")
+	c.Flags().IntVarP(&o.Times, "iters", "n", 20, "how often each is timed")
+	c.Flags().IntVarP(&o.Warm, "warmup_iters", "w", 5, "how often before")
+	return c
+}
+
+func (f *benchFlags) coll(c *cobra.Command, sys *system, hosts []string, o bench.CollOptions) error {
+	fl, hosts, err := f.hosts.fleet(sys, hosts)
+	if err != nil {
+		return err
+	}
+	p := newProgress(sys)
+	o.Progress = p.say
+	r, err := bench.Collectives(c.Context(), fl, hosts, o)
+	p.end()
+	if err != nil {
+		return failure{err}
+	}
+	if r.Most > 0 {
+		fmt.Fprintf(sys.stderr, "ncclmesh: sizes end at %d bytes, for which there is memory on every node\n", r.Most)
+	}
+	if err := f.write(sys, r, r.WriteSVG, func() error { return r.WriteText(sys.stdout) }); err != nil {
+		return failure{err}
+	}
+	if err := r.Err(); err != nil {
+		return failure{err}
+	}
+	return nil
+}
+
+// write writes figures as the flags ask for them.
+func (f *benchFlags) write(sys *system, report any, svg func(io.Writer) error, text func() error) error {
+	if f.svg != "" {
+		if err := toFile(f.svg, sys.stdout, svg); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.json:
+		e := json.NewEncoder(sys.stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(report)
+	case f.svg == "-":
+		return nil
+	}
+	return text()
+}
+
+// sizeOf reads a number of bytes: 8, 64K, 4M, 1G.
+func sizeOf(flag, text string) (int, error) {
+	number, shift := text, 0
+	if i := strings.IndexAny(text, "KMG"); i == len(text)-1 && i > 0 {
+		number, shift = text[:i], 10*(1+strings.IndexByte("KMG", text[i]))
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || n > 1<<36>>shift {
+		return 0, fmt.Errorf("%s %s: want a number of bytes from 1 to 64G, as 8, 64K, 4M or 1G", flag, text)
+	}
+	return n << shift, nil
+}
+
+// progress tells a person at a terminal what goes on, in a line of its own.
+type progress struct {
+	to io.Writer // nil: nobody looks
+}
+
+func newProgress(sys *system) *progress {
+	if f, ok := sys.stderr.(*os.File); ok {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
+			return &progress{f}
+		}
+	}
+	return &progress{}
+}
+
+const clearLine = "\r\x1b[K"
+
+func (p *progress) say(text string) {
+	if p.to != nil {
+		fmt.Fprint(p.to, clearLine+text+" …")
+	}
+}
+
+func (p *progress) end() {
+	if p.to != nil {
+		fmt.Fprint(p.to, clearLine)
+	}
+}

@@ -1,0 +1,175 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"ncclmesh/handshake"
+	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/transport"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/path"
+)
+
+// Serve returns the handler of an agent. options are read when it is asked: the environment's.
+func Serve(options func() (transport.Options, error)) fleet.Handler {
+	return func(ctx context.Context, q *fleet.Question) error {
+		var s setup
+		if err := q.With(&s); err != nil {
+			return err
+		}
+		o, err := options()
+		if err != nil {
+			return err
+		}
+		o.Log = slog.New(slog.DiscardHandler)
+		return serve(ctx, q, o, s)
+	}
+}
+
+// agent is one, while it is asked.
+type agent struct {
+	t         *transport.Transport
+	ways      map[string][]path.Way // that are proved, by the peer's id
+	peerPorts map[string][]handshake.Port
+	waiting   map[string]*transport.Listener // by flow
+	ring      *ring                          // of Join; nil: none
+}
+
+func serve(ctx context.Context, q *fleet.Question, o transport.Options, s setup) (err error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	h := host{"/proc", cmp.Or(o.Sysfs, "/sys")}
+	hello := started{Hostname: name, MemBytes: h.memBytes(), Busy: h.busy()}
+	if len(hello.Busy) > 0 && !s.WhileBusy {
+		return q.Answer(hello)
+	}
+	a := &agent{ways: map[string][]path.Way{}, peerPorts: map[string][]handshake.Port{}, waiting: map[string]*transport.Listener{}}
+	if a.t, err = transport.New(o); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.leave(), a.t.Close()) }()
+	l, err := a.t.Listen()
+	if err != nil {
+		return err
+	}
+	handle := l.Handle()
+	hello.ID, hello.Handle = a.t.Node().String(), handle[:]
+	if err := q.Answer(hello); err != nil {
+		return err
+	}
+	for {
+		var o order
+		if err := q.Hear(&o); err != nil {
+			return err
+		}
+		if o.End {
+			return nil
+		}
+		d, err := a.obey(ctx, o)
+		if err != nil {
+			d.Error = path.OneLine(err) // of this order: the next may do
+		}
+		if err := q.Answer(d); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *agent) obey(ctx context.Context, o order) (d done, err error) {
+	switch {
+	case o.Survey != nil:
+		d.Ways, err = a.survey(ctx, o.Survey)
+	case o.Listen != nil:
+		d.Handles, err = a.listen(o.Listen)
+	case o.Run != nil:
+		d.Flows, err = a.run(ctx, o.Run)
+	case o.Join != nil:
+		err = a.join(ctx, o.Join)
+	case o.Play != nil:
+		d.Played, err = a.play(ctx, o.Play)
+	case o.Leave != nil:
+		err = a.leave()
+	}
+	return d, err
+}
+
+func decode(raw []byte) (handshake.Handle, error) {
+	if len(raw) != handshake.HandleSize {
+		return handshake.Handle{}, fmt.Errorf("a handle of %d bytes; want %d", len(raw), handshake.HandleSize)
+	}
+	return handshake.DecodeHandle((*[handshake.HandleSize]byte)(raw))
+}
+
+// survey tries the ways to a peer.
+func (a *agent) survey(ctx context.Context, raw []byte) ([]Way, error) {
+	h, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.t.Survey(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	peer := hex.EncodeToString(s.Peer[:])
+	a.ways[peer], a.peerPorts[peer] = append(s.RDMA, s.TCP...), s.Ports
+	var all []Way
+	for _, w := range a.ways[peer] {
+		all = append(all, a.name(peer, w))
+	}
+	return all, nil
+}
+
+// name is a way by the names of its ports.
+func (a *agent) name(peer string, w path.Way) Way {
+	own, there := a.t.Ports()[w.Local], a.peerPorts[peer][w.Remote]
+	return Way{
+		Port: cmp.Or(own.Now().Netdev, own.Now().Short()), PeerPort: cmp.Or(there.Netdev, lane.PeerPort(there).Short()),
+		RDMA: own.Kind() == lane.Verbs,
+	}
+}
+
+func (a *agent) listen(flows []string) (map[string][]byte, error) {
+	handles := map[string][]byte{}
+	for _, f := range flows {
+		l, err := a.t.Listen()
+		if err != nil {
+			return nil, err
+		}
+		a.waiting[f] = l
+		handle := l.Handle()
+		handles[f] = handle[:]
+	}
+	return handles, nil
+}
+
+// dial begins a connection over the ways of a flow.
+func (a *agent) dial(s *send) (*transport.Dialing, error) {
+	h, err := decode(s.Handle)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Ways) == 0 {
+		return a.t.Dial(h), nil
+	}
+	var ways []path.Way
+	for _, want := range s.Ways {
+		found := false
+		for _, w := range a.ways[s.Peer] {
+			if !found && a.name(s.Peer, w) == want {
+				ways, found = append(ways, w), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("the way from %s to %s is not proved from this side", want.Port, want.PeerPort)
+		}
+	}
+	return a.t.DialOver(h, ways), nil
+}

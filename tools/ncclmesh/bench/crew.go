@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/tools/ncclmesh/fleet"
+)
+
+// ErrBusy marks nodes on which something runs.
+var ErrBusy = errors.New("a measurement would disturb that; --while-busy measures all the same")
+
+// silence is the longest that an order may take.
+const silence = 4 * time.Minute
+
+// Options are what all measurements have in common.
+type Options struct {
+	WhileBusy bool
+	Progress  func(text string) // told what goes on; nil: nobody is
+}
+
+func (o *Options) say(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// member is an agent that takes orders.
+type member struct {
+	name string
+	call *fleet.Call
+	started
+	mu sync.Mutex // one order at a time
+}
+
+// crew are the agents of all hosts, in their order.
+type crew []*member
+
+// muster starts the agents. It fails when one does not come, or is busy and must not be disturbed.
+func muster(ctx context.Context, f *fleet.Fleet, hosts []string, o *Options) (c crew, err error) {
+	defer func() {
+		if err != nil {
+			c.dismiss()
+		}
+	}()
+	for _, host := range hosts {
+		c = append(c, &member{name: host, call: f.Start(ctx, host, fleet.Request{Do: Do, With: setup{o.WhileBusy}, Silence: silence})})
+	}
+	errs := c.each(func(m *member) error {
+		if err := m.call.Next(&m.started); err != nil {
+			return err
+		}
+		if m.name == fleet.Here {
+			m.name = m.Hostname
+		}
+		switch hello := m.call.Hello(); {
+		case len(m.Busy) > 0 && !o.WhileBusy:
+			return &fleet.HostError{Host: m.name, Err: fmt.Errorf("%s: %w", strings.Join(m.Busy, "; "), ErrBusy)}
+		case hello.Protocol != handshake.Version:
+			return &fleet.HostError{Host: m.name, Err: fmt.Errorf("%w: build %s there speaks protocol %d, this one %d", fleet.ErrVersion, hello.Build, hello.Protocol, handshake.Version)}
+		}
+		return nil
+	})
+	return c, errs
+}
+
+// dismiss ends the agents.
+func (c crew) dismiss() {
+	_ = c.each(func(m *member) error {
+		if m.call.Hello().Schema != "" {
+			_ = m.call.Say(order{End: true}) // it ends anyhow when it is not told
+			var d done
+			for m.call.Next(&d) == nil {
+			}
+		}
+		m.call.Close()
+		return nil
+	})
+}
+
+// each does something with all agents at once.
+func (c crew) each(do func(*member) error) error {
+	errs := make([]error, len(c))
+	var wg sync.WaitGroup
+	for i, m := range c {
+		wg.Go(func() { errs[i] = do(m) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// do gives an order. An error of the order itself leaves the agent ready for the next.
+func (m *member) do(o order) (d done, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.call.Say(o); err != nil {
+		return d, err
+	}
+	if err := m.call.Next(&d); err != nil {
+		if err == io.EOF {
+			err = fleet.ErrEnded
+		}
+		return d, err
+	}
+	if d.Error != "" {
+		return d, &fleet.HostError{Host: m.name, Err: errors.New(d.Error)}
+	}
+	return d, nil
+}
+
+// memory is what buffers may take on every node.
+func (c crew) memory() int64 {
+	least := c[0].MemBytes
+	for _, m := range c {
+		least = min(least, m.MemBytes)
+	}
+	return least
+}

@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"errors"
+	"image/color"
+	"io"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+)
+
+// colours tell series apart in black and white too.
+var colours = []color.Color{
+	color.RGBA{R: 0x1f, G: 0x5f, B: 0xa8, A: 0xff},
+	color.RGBA{R: 0xd9, G: 0x8a, B: 0x29, A: 0xff},
+	color.RGBA{R: 0x5a, G: 0x9e, B: 0x5f, A: 0xff},
+	color.Gray{Y: 0xc0},
+}
+
+var errNothing = errors.New("nothing was measured: there is nothing to draw")
+
+func write(p *plot.Plot, width vg.Length, w io.Writer) error {
+	c, err := p.WriterTo(width, 9*vg.Centimeter, "svg")
+	if err != nil {
+		return err
+	}
+	_, err = c.WriteTo(w)
+	return err
+}
+
+// WriteSVG draws bars: of each link one way, the other, both, and what is allowed one way.
+func (r *LinkReport) WriteSVG(w io.Writer) error {
+	p := plot.New()
+	p.Title.Text, p.Y.Label.Text = "What cables carry", "Gb/s"
+	p.Legend.Top = true
+	var names []string
+	var values [4]plotter.Values
+	for _, l := range r.Links {
+		if l.Error == "" {
+			names = append(names, l.Ends[0]+"–"+l.Ends[1]+"\n"+l.Over)
+			for i, v := range []float64{l.Forth, l.Back, l.Both, l.Allowed} {
+				values[i] = append(values[i], v)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return errNothing
+	}
+	const width = 10
+	for i, name := range []string{"one way", "the other way", "both ways at once", "allowed one way"} {
+		bars, err := plotter.NewBarChart(values[i], vg.Points(width))
+		if err != nil {
+			return err
+		}
+		bars.Color, bars.LineStyle.Width = colours[i], 0
+		bars.Offset = vg.Points(width * (float64(i) - 1.5))
+		p.Add(bars)
+		p.Legend.Add(name, bars)
+	}
+	p.NominalX(names...)
+	p.Y.Min = 0
+	return write(p, vg.Length(max(12, 4*len(names)))*vg.Centimeter, w)
+}
+
+// WriteSVG draws a curve for each collective: bus bandwidth by size.
+func (r *CollReport) WriteSVG(w io.Writer) error {
+	if len(r.Rows) == 0 {
+		return errNothing
+	}
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "Collectives", "bytes", "bus bandwidth, GB/s"
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Add(plotter.NewGrid())
+	for i, kind := range Kinds {
+		var points plotter.XYs
+		for _, row := range r.Rows {
+			if row.Kind == kind {
+				points = append(points, plotter.XY{X: float64(row.Bytes), Y: row.Bus})
+			}
+		}
+		if len(points) == 0 {
+			continue
+		}
+		line, marks, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return err
+		}
+		line.Color, marks.Color, line.Width = colours[i], colours[i], vg.Points(1.5)
+		p.Add(line, marks)
+		p.Legend.Add(kind, line, marks)
+	}
+	p.Y.Min = 0
+	if first := r.Rows[0].Bytes; len(r.Rows) == 1 { // a scale needs two ends
+		p.X.Min, p.X.Max = float64(first)/2, float64(first)*2
+	}
+	return write(p, 16*vg.Centimeter, w)
+}
