@@ -285,8 +285,8 @@ func (b *Bundle) Announce() {
 	var used []string
 	for _, l := range b.lanes {
 		if !l.InService() {
-			text := "not used: " + b.finding(l).String()
-			b.env.WarnOnce(text, text)
+			f := b.finding(l)
+			b.env.WarnOnce(fmt.Sprintf("not used: %v -> %v", f.From, f.To), "not used: "+f.String()) // numbers of queue pairs differ
 			continue
 		}
 		used = append(used, fmt.Sprintf("%v %s", l, l.Terms()))
