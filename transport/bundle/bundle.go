@@ -56,6 +56,9 @@ type Half interface {
 	// Widened says that devices' lanes have joined, which the grants that are outstanding
 	// may have no key for.
 	Widened()
+	// Waits says for each lane, by index, which message was posted first of those of which
+	// a part is under way on it; 0 is none.
+	Waits(first *[lane.MaxParts]uint64)
 	// Waiting reports whether parts may arrive.
 	Waiting() bool
 	// Outstanding is how many requests are not complete.
@@ -74,6 +77,7 @@ type Bundle struct {
 	lane.Conn             // which lanes know, and does not change after the set-up
 	Board     board.Board // what C may read of it
 	env       *Env
+	glimpse   time.Duration // stallGap, scaled
 	half      Half
 	first     *setup
 	joining   atomic.Pointer[setup] // of more lanes; nil while there is none
@@ -109,6 +113,7 @@ type Bundle struct {
 	last    uint32               // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
 	doubted map[*lane.Lane]int64 // what lanes had delivered when they were doubted last
 	dark    dark                 // how long no lane has been in service
+	stalls  stalls
 }
 
 var _ lane.Bundle = (*Bundle)(nil)
@@ -117,7 +122,7 @@ var _ lane.Bundle = (*Bundle)(nil)
 func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bundle {
 	b := &Bundle{
 		Conn: lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
-		env:  env, half: half, bye: make(chan struct{}),
+		env:  env, glimpse: env.Scaled(stallGap), half: half, bye: make(chan struct{}),
 		regions: map[*lane.Region]struct{}{}, most: map[way]int{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]int64{},
 		heed: heeding{kick: make(chan struct{}, 1)},
 	}
@@ -157,8 +162,15 @@ func (b *Bundle) Log() *slog.Logger { return b.env.Log }
 // Preconditions: b is locked.
 func (b *Bundle) Poll() {
 	receiving := b.half.Waiting()
+	timed := b.Sending && len(b.lanes) > 1 && b.half.Outstanding() > 0
+	if timed {
+		b.stalls.tick(b.glimpse)
+	}
 	for _, d := range b.domains {
 		d.Poll(receiving)
+	}
+	if timed {
+		b.judge()
 	}
 	if b.owing {
 		b.owing = !b.half.Resume()
@@ -261,6 +273,7 @@ func (none) Report(*lane.Lane) *handshake.Report          { return nil }
 func (none) Reported(*lane.Lane, *handshake.Report) error { return nil }
 func (none) Widened()                                     {}
 func (none) Resume() bool                                 { return true }
+func (none) Waits(*[lane.MaxParts]uint64)                 {}
 func (none) Waiting() bool                                { return false }
 func (none) Outstanding() int                             { return 0 }
 func (none) Abandon()                                     {}

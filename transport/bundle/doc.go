@@ -33,6 +33,10 @@
 // is leaving heeds it. When none is in service the connection waits for one. Why in this
 // order, and what goes wrong in others, is searched by tests/failover.
 //
+// Evidence is what a carrier, a device or the peer says of a lane; and, at the sender, that
+// a lane has delivered nothing for long while others delivered what came later: see judge.
+// It is never that a peer is slow.
+//
 // # Locks
 //
 // A bundle's mutex guards its lanes, its domains and the half's requests. The data path

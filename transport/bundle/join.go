@@ -291,6 +291,7 @@ func (gap) Close() error         { return nil }
 func (gap) Unsent() int          { return 0 }
 func (gap) Owes() bool           { return false }
 func (gap) Delivering(bool) bool { return false }
+func (gap) Stalled() bool        { return false }
 
 // gapBefore fills a place before l that no lane has had yet.
 func gapBefore(l *lane.Lane, index int) *lane.Lane {
@@ -307,7 +308,7 @@ func gapBefore(l *lane.Lane, index int) *lane.Lane {
 func (b *Bundle) carried() (most float64) {
 	for _, l := range b.lanes {
 		if l.InService() {
-			most = max(most, l.Carried+float64(l.Bytes.Value())/l.Weight)
+			most = max(most, l.Carried+float64(l.Bytes.Value())/l.Rate())
 		}
 	}
 	return most

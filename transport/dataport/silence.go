@@ -19,8 +19,11 @@ func (s *Silence) Look(info *unix.TCPInfo, now time.Time, lost uint8) time.Durat
 		s.since = time.Time{}
 	case s.since.IsZero() || quiet < now.Sub(s.since):
 		s.since = now
-	case max(info.Retransmits, info.Probes) >= lost:
+	case Unheard(info, lost):
 		return now.Sub(s.since)
 	}
 	return 0
 }
+
+// Unheard reports whether the kernel has lost that many packets in a row.
+func Unheard(info *unix.TCPInfo, lost uint8) bool { return max(info.Retransmits, info.Probes) >= lost }

@@ -110,6 +110,9 @@ type Carrier interface {
 	// Delivering reports whether a peer that has closed the connection may still
 	// acknowledge what was sent; gone says that its process has ended.
 	Delivering(gone bool) bool
+	// Stalled reports whether it is the way's fault that nothing which was sent has been
+	// delivered for long, and not the peer's process, as far as this side can tell.
+	Stalled() bool
 	// Unsent is how many bytes wait for the peer's kernel.
 	Unsent() int
 

@@ -27,6 +27,6 @@
 //
 // Who calls a lane, a carrier or a domain holds the connection's mutex, except where a
 // method says otherwise. What they tell the sink they tell from inside such a call, but
-// for what [Bundle] takes from anywhere. A lane's weight is decided by package path; its state changes as
-// [State] shows.
+// for what [Bundle] takes from anywhere. A lane's weight is decided by package path, and what
+// it has of that by how fast it is ([Lane.Rate]); its state changes as [State] shows.
 package lane

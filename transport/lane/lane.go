@@ -83,8 +83,11 @@ type Lane struct {
 	Tier   int            // how good its way is, as that side knows; the best is 0
 	Remote handshake.Lane // the peer's half; of one that is not known yet, the address
 
-	Weight  float64 // its speed beside the others'
+	Weight  float64 // its speed beside the others', as far as package path knows it; see Rate
 	Backlog int64   // bytes handed to it and not delivered, as package message counts them
+
+	Delivered uint64 // parts that the peer has
+	Latest    uint64 // number of the message that was posted last of theirs
 
 	Bytes, Parts stats.Counter // sent, or arrived
 
@@ -93,6 +96,7 @@ type Lane struct {
 
 	Reached atomic.Bool // the peer's kernel has answered, and its process may be slow to
 
+	speed   speed
 	accused atomic.Pointer[error] // evidence against the lane
 	state   State
 	why     error

@@ -9,6 +9,9 @@
 // A part remembers the lane that carries it, and a receive the one that carried its grant,
 // so that what was lost with a lane can go over another; see failover.go.
 //
+// What a lane has of the traffic is its weight, as package path has decided, or less while
+// it is measured to be slower than that promises beside the others; see speed.go.
+//
 // # Threads and ownership
 //
 // Isend, Irecv and Test never block: nil, or false, means "not yet, call again". They

@@ -252,7 +252,8 @@ func (s sendHalf) sendAgain(req *Request, k int) bool {
 		p.Offset += uint64(q.sizes[i])
 	}
 	p.Local = q.addr + uintptr(p.Offset)
-	q.lanes[k] = l.Index
+	s.posted++
+	q.number, q.lanes[k] = s.posted, l.Index // the number of all its parts: those that wait elsewhere count as later than they are
 	s.send(l, p)
 	s.resent.Add(uint64(p.Size))
 	return true
@@ -266,7 +267,7 @@ func soonest(lanes []*lane.Lane, size int, g *lane.Grant) (best *lane.Lane) {
 		if !l.InService() || !l.Reaches(g) {
 			continue
 		}
-		if t := float64(l.Backlog+int64(size)) / l.Weight; best == nil || t < least {
+		if t := float64(l.Backlog+int64(size)) / l.Rate(); best == nil || t < least {
 			best, least = l, t
 		}
 	}

@@ -114,7 +114,13 @@ func (s sendHalf) Delivered(l *lane.Lane, request, part int) {
 		return
 	}
 	req := &s.requests[request]
-	l.Backlog -= int64(req.sent.sizes[part])
+	size := int(req.sent.sizes[part])
+	l.Backlog -= int64(size)
+	l.Delivered++
+	l.Latest = max(l.Latest, req.sent.number)
+	if now, gap := s.b.Polled(); s.measured(l) && l.Measure(now, gap, size) {
+		lane.Compare(s.b.Lanes())
+	}
 	s.deliver(req, part)
 }
 

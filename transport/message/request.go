@@ -30,13 +30,14 @@ type Request struct {
 
 // sent is what is known of a send's parts until they are delivered.
 type sent struct {
-	addr  uintptr // of the message
-	sub   uint8   // of the receive
-	last  uint8   // number of its last part
-	lost  uint32  // a bit for each part that is to be sent again
-	again uint32  // a bit for each that was, and is charged to what may be
-	lanes [lane.MaxParts]uint8
-	sizes [lane.MaxParts]uint32
+	addr   uintptr // of the message
+	number uint64  // in the order in which messages are posted, or parts of them again
+	sub    uint8   // of the receive
+	last   uint8   // number of its last part
+	lost   uint32  // a bit for each part that is to be sent again
+	again  uint32  // a bit for each that was, and is charged to what may be
+	lanes  [lane.MaxParts]uint8
+	sizes  [lane.MaxParts]uint32
 }
 
 // A board has room for all of them.

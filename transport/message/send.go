@@ -15,6 +15,9 @@ type SendConn struct {
 	threshold int      // bytes; a message of fewer goes over one lane
 	free      []uint16 // indices of requests not in use
 
+	posted uint64 // number of the message that was posted last
+	cuts   uint   // messages so far that were cut
+
 	head    uint64 // sequence of the first grant not wholly matched
 	entries int    // of that grant; 0 until all are there
 	granted [lane.MaxSubs]lane.Grant
@@ -164,7 +167,8 @@ func (s *SendConn) take(size, n int, r *lane.Region) *Request {
 // post sends the parts of a message as it was cut.
 func (s *SendConn) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
 	q, p := req.sent, &s.part
-	q.addr, q.sub, q.last, q.lost, q.again = addr, g.Sub, uint8(n-1), 0, 0
+	s.posted++
+	q.addr, q.number, q.sub, q.last, q.lost, q.again = addr, s.posted, g.Sub, uint8(n-1), 0, 0
 	*p = lane.Part{
 		Request: req.index, Grant: g, Region: req.subs[0].region,
 		Imm: lane.Imm{Slot: lane.SlotOf(s.head), Sub: g.Sub, Last: q.last},
@@ -184,6 +188,9 @@ func (s *SendConn) post(req *Request, g *lane.Grant, addr uintptr, n, which int)
 
 // send gives a lane a part. One that it does not take is lost with the lane.
 func (s *SendConn) send(l *lane.Lane, p *lane.Part) {
+	if l.Backlog == 0 && s.measured(l) {
+		s.start(l, p.Size)
+	}
 	if err := l.Send(p); err != nil {
 		l.Break(err)
 	}
@@ -215,11 +222,14 @@ func (s *SendConn) cut(size int, g *lane.Grant) (n, which int) {
 	for i, l := range lanes {
 		s.shares[i] = share{backlog: l.Backlog}
 		if serves(l, g) {
-			s.shares[i].weight, some = l.Weight, true
+			s.shares[i].weight, some = l.Rate(), true
 		}
 	}
 	if !some {
 		return 0, 0
+	}
+	if size >= threshold {
+		s.probe(size)
 	}
 	return split(size, s.shares[:len(lanes)], threshold, s.split[:])
 }
@@ -238,7 +248,7 @@ func turn(lanes []*lane.Lane, size int, g *lane.Grant) int {
 		if !serves(l, g) || l.Backlog > 0 {
 			continue
 		}
-		if used := l.Carried + float64(l.Bytes.Value()+uint64(size))/l.Weight; which < 0 || used < least {
+		if used := l.Carried + float64(l.Bytes.Value()+uint64(size))/l.Rate(); which < 0 || used < least {
 			which, least = i, used
 		}
 	}

@@ -246,6 +246,9 @@ func (c *carrier) Proved() (sent, came bool, err error) {
 // Delivering reports whether parts are outstanding: their credits may be on the way.
 func (c *carrier) Delivering(bool) bool { return c.InService() && c.waiting() }
 
+// Stalled is false: the peer's process may be slow, and of relays package relay knows.
+func (c *carrier) Stalled() bool { return false }
+
 // Unsent is 0: nothing waits for a kernel.
 func (c *carrier) Unsent() int { return 0 }
 

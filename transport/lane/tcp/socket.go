@@ -298,6 +298,13 @@ func (k *socket) missed() error {
 	return nil
 }
 
+// Stalled reports whether the kernel sends again and hears nothing, as of a peer whose
+// process merely does not read it would.
+func (k *socket) Stalled() bool {
+	info, err := unix.GetsockoptTCPInfo(k.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && dataport.Unheard(info, minLost)
+}
+
 // Stop forgets what was to be sent and received: nothing happens between calls.
 func (k *socket) Stop() error {
 	k.accepted, k.queued = 0, 0

@@ -153,6 +153,9 @@ func (q *queuePair) Owes() bool { return false }
 // Delivering is true while the peer's process is there: its queue pairs linger for that.
 func (q *queuePair) Delivering(gone bool) bool { return !gone }
 
+// Stalled is true: no process has a part in what a device delivers.
+func (q *queuePair) Stalled() bool { return true }
+
 // Unsent is 0: nothing waits for a kernel.
 func (q *queuePair) Unsent() int { return 0 }
 

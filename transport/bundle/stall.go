@@ -1,0 +1,115 @@
+package bundle
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+const (
+	stallTime = 500 * time.Millisecond // that a lane may deliver nothing while others do; scaled, as what follows
+	stallLook = 50 * time.Millisecond  // between two judgements
+	stallGap  = 10 * time.Millisecond  // the most that counts of the time between two polls
+)
+
+// stalls finds lanes on which nothing moves, at the sender: one on which a part waits
+// while another lane has delivered what was posted with it or later. It goes by the time
+// in which the connection was polled: a process that is stopped, starved or busy with
+// something else has not seen what its lanes delivered.
+type stalls struct {
+	now    time.Duration // of the last poll
+	gap    time.Duration // between the last two
+	polled time.Duration // so far: no more than stallGap of each gap
+	judged time.Duration // when polled was that
+	lanes  [lane.MaxParts]suspect
+}
+
+// suspect is what is known of a lane in some place.
+type suspect struct {
+	lane      *lane.Lane
+	delivered uint64        // parts
+	overtaken bool          // when it was last judged
+	since     time.Duration // when that was first seen, and that it had delivered those; polled was that
+}
+
+var birth = time.Now()
+
+// Now is the time for intervals; it is never 0.
+func Now() time.Duration { return time.Since(birth) + 1 }
+
+// Polled is when the connection was polled last, and how long after the time before, while
+// it sends over several lanes.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Polled() (now, gap time.Duration) { return b.stalls.now, b.stalls.gap }
+
+// tick notes that lanes are about to be polled.
+func (s *stalls) tick(gap time.Duration) {
+	now := Now()
+	s.gap, s.now = now-s.now, now
+	s.polled += min(s.gap, gap)
+}
+
+// judge accuses lanes that have stalled, right after they were polled: what they had
+// delivered is known.
+//
+// Preconditions: b is locked.
+func (b *Bundle) judge() {
+	s := &b.stalls
+	if s.polled-s.judged < b.env.Scaled(stallLook) {
+		return
+	}
+	var first [lane.MaxParts]uint64
+	b.half.Waits(&first)
+	for stalled := s.find(b.lanes, &first, b.env.Scaled(stallTime)); stalled != 0; stalled &= stalled - 1 {
+		i := bits.TrailingZeros32(stalled)
+		l, quiet := b.lanes[i], s.polled-s.lanes[i].since
+		b.Evidence(l, fmt.Errorf("%w: %v: %s: nothing was delivered for %v, and later messages were over other lanes; check the cable and both ports",
+			fault.ErrLane, b, l.Way(), quiet.Round(10*time.Millisecond)))
+	}
+}
+
+// find returns the lanes, a bit for each, that have stalled for limit. first is the number
+// of the message that was posted first of those that wait on each lane.
+func (s *stalls) find(lanes []*lane.Lane, first *[lane.MaxParts]uint64, limit time.Duration) (stalled uint32) {
+	s.judged = s.polled
+	for i, l := range lanes {
+		was := &s.lanes[i]
+		now := overtaken(l, first[i], lanes)
+		if was.lane != l || was.delivered != l.Delivered || !now || !was.overtaken {
+			*was = suspect{l, l.Delivered, now, s.polled}
+			continue
+		}
+		if s.polled-was.since >= limit+patience(l) && l.Stalled() {
+			stalled |= 1 << i
+		}
+	}
+	return stalled
+}
+
+// overtaken reports whether another lane in service has delivered message first, which is
+// the first that waits on l, or a later one; 0 is none.
+func overtaken(l *lane.Lane, first uint64, lanes []*lane.Lane) bool {
+	if first == 0 || !stands(l) {
+		return false
+	}
+	for _, other := range lanes {
+		if other != l && stands(other) && other.Latest >= first {
+			return true
+		}
+	}
+	return false
+}
+
+// stands reports whether a lane is in service, and nothing is said against it.
+func stands(l *lane.Lane) bool { return l.InService() && l.Accused() == nil }
+
+// patience is how long what is under way on a lane takes at a sixteenth of its speed: one
+// that is slow has not stalled.
+func patience(l *lane.Lane) time.Duration {
+	const bitsOfByte, mega, slow = 8, 1e6, 16
+	return time.Duration(float64(l.Backlog) * bitsOfByte * slow / (l.Weight * mega) * float64(time.Second))
+}

@@ -1,0 +1,67 @@
+package message
+
+import (
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/lane"
+)
+
+const (
+	probeEvery = 64                      // messages that are cut, after which every lane has a part
+	probeSize  = 5 * lane.Measurable / 4 // of it at least, rounded as it may be
+)
+
+// measured reports whether a lane's speed is: of a passive one the peer's process would be
+// measured with it.
+func (s *SendConn) measured(l *lane.Lane) bool {
+	return len(s.b.Lanes()) > 1 && !l.Port.Traits().Passive
+}
+
+// start notes that a part of size bytes is posted on an idle lane.
+func (s *SendConn) start(l *lane.Lane, size int) {
+	if size < lane.Measurable {
+		l.Begin(0)
+		return
+	}
+	if l.Begin(bundle.Now()) {
+		lane.Compare(s.b.Lanes())
+	}
+}
+
+// probe has each lane that has become slow get a part now and then that tells its speed.
+func (s *SendConn) probe(size int) {
+	if s.cuts++; s.cuts%probeEvery != 0 {
+		return
+	}
+	rate, lanes := 0.0, s.b.Lanes()
+	for i := range lanes {
+		rate += s.shares[i].weight
+	}
+	part := min(float64(probeSize)/float64(size), 0.5)
+	for i, l := range lanes {
+		if q := &s.shares[i]; q.weight > 0 && l.Slow() {
+			q.weight = max(q.weight, (rate-q.weight)*part/(1-part))
+			q.backlog = 0
+		}
+		l.Forget()
+	}
+	lane.Compare(lanes)
+}
+
+// Waits scans what is outstanding: it is asked for now and then.
+func (s sendHalf) Waits(first *[lane.MaxParts]uint64) {
+	for i := range s.requests {
+		req := &s.requests[i]
+		if !req.active || req.done {
+			continue
+		}
+		q := req.sent
+		for k := range int(q.last) + 1 {
+			f := &first[q.lanes[k]]
+			if bit := uint32(1) << k; req.left&^q.lost&bit != 0 && (*f == 0 || q.number < *f) {
+				*f = q.number
+			}
+		}
+	}
+}
+
+func (r recvHalf) Waits(*[lane.MaxParts]uint64) {}

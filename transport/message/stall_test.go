@@ -1,0 +1,73 @@
+package message_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/message"
+)
+
+// soon has a lane stall after 100 ms, and hurries nothing else.
+func soon(o *transport.Options) {
+	o.TimeScale, o.LaneWait, o.ProofWait = 0.2, 100*time.Second, 50*time.Second
+}
+
+// A lane that delivers nothing while another does is left long before its queue pair gives
+// up, and comes back: nothing is lost.
+func TestStalledLane(t *testing.T) {
+	transporttest.Leaks(t)
+	patient := func(o *transport.Options) { soon(o); o.Timeout = 22 } // 17 s, several times
+	s, r := transporttest.Connect(t, transporttest.New(t, patient), transporttest.New(t, patient))
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
+	f := newTraffic(t, rand.New(rand.NewPCG(rand.Uint64(), 0)), s, r, 12, 1<<16)
+	f.run(10, func() {})
+	f.hold = true
+	most := f.count + 40
+	transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
+	lanes := up(s, r)
+	transporttest.Inject(t, "stall", "port=a:rdma0")
+	f.hold = false
+	transporttest.Await(t, "the lane to be left", func() bool { f.step(most); return len(up(s, r)) == 1 })
+	if err := lanes[0][0].Accused(); err == nil || !strings.Contains(err.Error(), "nothing was delivered for ") {
+		t.Errorf("the lane is accused of %v", err)
+	}
+	f.run(50, func() {})
+	transporttest.Inject(t, "clear")
+	transporttest.Await(t, "both lanes", func() bool { f.step(f.count + 4); return len(up(s, r)) == 2 })
+	f.run(50, func() {})
+	transporttest.CloseBoth(t, s, r)
+}
+
+// A receiver that does nothing for long, while its sender waits for it, costs no lane of
+// any kind.
+func TestSlowReceiver(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		f := newTraffic(t, rand.New(rand.NewPCG(rand.Uint64(), 0)), s, r, 12, 1<<16)
+		for range 3 {
+			f.run(20, func() {})
+			most := f.count + 40
+			for range 5 { // and amid messages
+				f.step(most)
+			}
+			f.deaf = true
+			for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; {
+				f.step(most)
+			}
+			f.deaf = false
+		}
+		f.run(20, func() {})
+		for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+			b.Lock()
+			if n := b.LostLanes(); n > 0 {
+				t.Errorf("%d lanes were lost", n)
+			}
+			b.Unlock()
+		}
+		transporttest.CloseBoth(t, s, r)
+	}, soon)
+}
