@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A process that is stopped for a while as it sets connections up is waited for: its cables are as good as before.
@@ -72,3 +74,57 @@ func TestCrowd(t *testing.T) {
 }
 
 const crowd = 8 // 40 is the measure, with a minute of two idle processors: MESH_TEST_CROWD=40
+
+// In a running job nobody takes a process that was stopped, or that has its turn on a processor seldom, for a broken cable.
+func TestStoppedInTraffic(t *testing.T) {
+	rdma, both := over{two, qps2}, over{fourTCP, []string{auto}}
+	for _, o := range []over{rdma, both} {
+		t.Run("stopped, over "+o.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, o.topology())
+			j := f.start(spec{env: o.env, args: f.endless("--work soak --max 1M --comms 2")})
+			long := 1500 * time.Millisecond
+			if full {
+				long = time.Minute
+			}
+			for _, node := range []string{"a", "b", "a"} {
+				j.moves()
+				j.signal(node, syscall.SIGSTOP)
+				time.Sleep(long)
+				j.signal(node, syscall.SIGCONT)
+			}
+			j.moves()
+			j.enough().ok()
+			j.keep()
+		})
+		t.Run("on one processor, over "+o.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t, o.topology())
+			j := f.start(spec{env: o.env, args: f.endless("--work soak --max 1M --comms 2")})
+			var one unix.CPUSet
+			one.Set(0)
+			for _, r := range j.ranks {
+				threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", r.cmd.Process.Pid))
+				for _, d := range threads {
+					if id, e := strconv.Atoi(d.Name()); e == nil {
+						err = errors.Join(err, unix.SchedSetaffinity(id, &one))
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			j.suffer("moves", "moves", "moves")
+			j.enough().ok()
+			j.keep()
+		})
+	}
+}
+
+// keep fails the test if a lane was lost.
+func (j *job) keep() {
+	j.f.t.Helper()
+	if n := j.lost(); n > 0 {
+		j.errorf("%d lanes were lost", n)
+	}
+}

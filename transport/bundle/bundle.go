@@ -59,6 +59,9 @@ type Half interface {
 	// Waits says for each lane, by index, which message was posted first of those of which
 	// a part is under way on it; 0 is none.
 	Waits(first *[lane.MaxParts]uint64)
+	// Missing is the sequence of a grant that has not come though a later one has, and the
+	// index of the lane over which it was to; 0 is none.
+	Missing() (seq uint64, index int)
 	// Waiting reports whether parts may arrive.
 	Waiting() bool
 	// Outstanding is how many requests are not complete.
@@ -162,7 +165,7 @@ func (b *Bundle) Log() *slog.Logger { return b.env.Log }
 // Preconditions: b is locked.
 func (b *Bundle) Poll() {
 	receiving := b.half.Waiting()
-	timed := b.Sending && len(b.lanes) > 1 && b.half.Outstanding() > 0
+	timed := b.Sending && len(b.lanes) > 1
 	if timed {
 		b.stalls.tick(b.glimpse)
 	}
@@ -274,6 +277,7 @@ func (none) Reported(*lane.Lane, *handshake.Report) error { return nil }
 func (none) Widened()                                     {}
 func (none) Resume() bool                                 { return true }
 func (none) Waits(*[lane.MaxParts]uint64)                 {}
+func (none) Missing() (uint64, int)                       { return 0, 0 }
 func (none) Waiting() bool                                { return false }
 func (none) Outstanding() int                             { return 0 }
 func (none) Abandon()                                     {}

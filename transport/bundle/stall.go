@@ -16,7 +16,8 @@ const (
 )
 
 // stalls finds lanes on which nothing moves, at the sender: one on which a part waits
-// while another lane has delivered what was posted with it or later. It goes by the time
+// while another lane has delivered what was posted with it or later, or over which a grant
+// does not come that later ones have overtaken. It goes by the time
 // in which the connection was polled: a process that is stopped, starved or busy with
 // something else has not seen what its lanes delivered.
 type stalls struct {
@@ -25,6 +26,9 @@ type stalls struct {
 	polled time.Duration // so far: no more than stallGap of each gap
 	judged time.Duration // when polled was that
 	lanes  [lane.MaxParts]suspect
+
+	missing uint64        // grant that has not come
+	missed  time.Duration // when that was first seen, and polled was that
 }
 
 // suspect is what is known of a lane in some place.
@@ -64,12 +68,27 @@ func (b *Bundle) judge() {
 	}
 	var first [lane.MaxParts]uint64
 	b.half.Waits(&first)
+	if i := s.awaited(b.half.Missing()); i >= 0 && i < len(b.lanes) && stands(b.lanes[i]) && b.inService() > 1 && s.polled-s.missed >= b.env.Scaled(stallTime) {
+		l := b.lanes[i]
+		b.Evidence(l, fmt.Errorf("%w: %v: %s: a grant has not come over it for %v, and later ones have over other lanes; check the cable and both ports",
+			fault.ErrLane, b, l.Way(), (s.polled-s.missed).Round(10*time.Millisecond)))
+	}
 	for stalled := s.find(b.lanes, &first, b.env.Scaled(stallTime)); stalled != 0; stalled &= stalled - 1 {
 		i := bits.TrailingZeros32(stalled)
 		l, quiet := b.lanes[i], s.polled-s.lanes[i].since
 		b.Evidence(l, fmt.Errorf("%w: %v: %s: nothing was delivered for %v, and later messages were over other lanes; check the cable and both ports",
 			fault.ErrLane, b, l.Way(), quiet.Round(10*time.Millisecond)))
 	}
+}
+
+// awaited notes which grant is missing, and returns over which lane it was to come; -1
+// when none is that was before.
+func (s *stalls) awaited(seq uint64, index int) int {
+	if seq == 0 || seq != s.missing {
+		s.missing, s.missed = seq, s.polled
+		return -1
+	}
+	return index
 }
 
 // find returns the lanes, a bit for each, that have stalled for limit. first is the number

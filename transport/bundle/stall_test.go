@@ -121,3 +121,28 @@ func TestStallsPolled(t *testing.T) {
 		t.Errorf("of a gap of %v %v counts, want 1ms", s.gap, s.polled-before)
 	}
 }
+
+// A grant that is missing is awaited from when that was first seen.
+func TestStallsAwaited(t *testing.T) {
+	var s stalls
+	for i, step := range []struct {
+		polled time.Duration
+		seq    uint64
+		index  int
+		want   int
+		missed time.Duration
+	}{
+		{1, 0, 0, -1, 1},
+		{2, 7, 1, -1, 2},
+		{3, 7, 1, 1, 2},
+		{4, 8, 0, -1, 4}, // that one has come
+		{5, 8, 0, 0, 4},
+		{6, 0, 0, -1, 6},
+		{7, 0, 0, -1, 7},
+	} {
+		s.polled = step.polled
+		if got := s.awaited(step.seq, step.index); got != step.want || s.missed != step.missed {
+			t.Errorf("step %d: lane %d since %v, want %d since %v", i, got, s.missed, step.want, step.missed)
+		}
+	}
+}

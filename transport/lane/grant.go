@@ -11,7 +11,8 @@ type Grant struct {
 	RKeys    [MaxDomains]uint32 // one for each domain of the receiver
 	N        uint8              // entries of this slot
 	Sub      uint8              // number of this entry
-	_        [6]byte            // 0
+	After    uint8              // index of the lane that the grant before went over, and one; 0: no device's
+	_        [5]byte            // 0
 	Seq      uint64             // of the receive, from 1; read with acquire
 }
 

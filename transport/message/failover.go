@@ -100,6 +100,9 @@ func (r recvHalf) Resume() (done bool) {
 				return false
 			}
 			r.rekey(req)
+			for i := range req.n {
+				r.b.Wire.Slot(seq)[i].After = r.after(seq)
+			}
 			r.coming.add(req.index)
 			r.send(l, req, r.b.Wire.Slot(seq)[:req.n], true)
 		}

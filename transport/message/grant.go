@@ -42,6 +42,20 @@ func (s *SendConn) readGrant() int {
 	return n
 }
 
+// Missing looks for a grant that has come after one that has not.
+func (s sendHalf) Missing() (seq uint64, index int) {
+	wire := s.b.Wire
+	if lane.Acquire(&wire.Slot(s.head)[0].Seq) == s.head {
+		return 0, 0
+	}
+	for seq := s.head + 1; seq < s.head+lane.Window; seq++ {
+		if e := &wire.Slot(seq)[0]; lane.Acquire(&e.Seq) == seq && e.After > 0 {
+			return seq - 1, int(e.After) - 1
+		}
+	}
+	return 0, 0
+}
+
 // use marks a grant used; when all of its slot are, the head moves on.
 func (s *SendConn) use(g *lane.Grant) {
 	s.matched |= 1 << g.Sub

@@ -119,7 +119,7 @@ func (r *RecvConn) grant(req *Request, bufs []Buffer) []lane.Grant {
 	slot := r.b.Wire.Slot(r.next)
 	for i := range bufs {
 		b, g := &bufs[i], &slot[i]
-		*g = lane.Grant{Addr: uint64(b.Addr), Capacity: uint32(b.Size), Tag: uint32(b.Tag), N: uint8(n), Sub: uint8(i), Seq: r.next}
+		*g = lane.Grant{Addr: uint64(b.Addr), Capacity: uint32(b.Size), Tag: uint32(b.Tag), N: uint8(n), Sub: uint8(i), After: r.after(r.next), Seq: r.next}
 		s := &req.subs[i]
 		*s = sub{addr: b.Addr, capacity: uint32(b.Size)}
 		if b.Size > 0 {
@@ -129,6 +129,15 @@ func (r *RecvConn) grant(req *Request, bufs []Buffer) []lane.Grant {
 		}
 	}
 	return slot[:n]
+}
+
+// after says over which lane the grant before seq went: if it does not come, that is why.
+func (r *RecvConn) after(seq uint64) uint8 {
+	before := &r.requests[lane.SlotOf(seq-1)]
+	if before.seq != seq-1 || before.seq == 0 || before.bare {
+		return 0
+	}
+	return before.lane + 1
 }
 
 // grantLane is the lane that carries the next grant, or nil. Lanes of devices take

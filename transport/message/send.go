@@ -99,9 +99,13 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 // find returns the grant for the next message, or nil when there is none yet.
 func (s *SendConn) find(tag int32) (*lane.Grant, error) {
 	g := s.match(tag)
-	if g == nil && s.b.Traits().Passive {
+	switch {
+	case g != nil:
+	case s.b.Traits().Passive:
 		s.fetch()
 		g = s.match(tag)
+	case len(s.b.Lanes()) > 1: // it may be lost
+		s.b.Poll()
 	}
 	if err := s.b.Ended(); err != nil { // in looking for it
 		return nil, err

@@ -17,30 +17,49 @@ func soon(o *transport.Options) {
 	o.TimeScale, o.LaneWait, o.ProofWait = 0.2, 100*time.Second, 50*time.Second
 }
 
-// A lane that delivers nothing while another does is left long before its queue pair gives
-// up, and comes back: nothing is lost.
+// A lane over which no part comes through, or no grant, while others do is left long before
+// its queue pairs give up, and comes back: nothing is lost.
 func TestStalledLane(t *testing.T) {
-	transporttest.Leaks(t)
-	patient := func(o *transport.Options) { soon(o); o.Timeout = 22 } // 17 s, several times
-	s, r := transporttest.Connect(t, transporttest.New(t, patient), transporttest.New(t, patient))
-	t.Cleanup(func() { transporttest.Inject(t, "clear") })
-	f := newTraffic(t, rand.New(rand.NewPCG(rand.Uint64(), 0)), s, r, 12, 1<<16)
-	f.run(10, func() {})
-	f.hold = true
-	most := f.count + 40
-	transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
-	lanes := up(s, r)
-	transporttest.Inject(t, "stall", "port=a:rdma0")
-	f.hold = false
-	transporttest.Await(t, "the lane to be left", func() bool { f.step(most); return len(up(s, r)) == 1 })
-	if err := lanes[0][0].Accused(); err == nil || !strings.Contains(err.Error(), "nothing was delivered for ") {
-		t.Errorf("the lane is accused of %v", err)
+	tests := []struct {
+		name  string
+		stall func(f *traffic)
+		says  string
+	}{
+		{"a part", func(f *traffic) { // all grants have come
+			f.hold = true
+			transporttest.Await(t, "all grants", func() bool { f.step(f.count + 40); return f.granted() })
+			transporttest.Inject(t, "stall", "port=a:rdma0")
+			f.hold = false
+		}, "nothing was delivered for "},
+		{"a grant", func(f *traffic) { // the next goes over the lane, and nothing is sent before it comes
+			for f.groups%2 == 0 {
+				f.run(1, func() {})
+			}
+			transporttest.Inject(t, "stall", "port=a:rdma0")
+		}, "a grant has not come over it for "},
 	}
-	f.run(50, func() {})
-	transporttest.Inject(t, "clear")
-	transporttest.Await(t, "both lanes", func() bool { f.step(f.count + 4); return len(up(s, r)) == 2 })
-	f.run(50, func() {})
-	transporttest.CloseBoth(t, s, r)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			transporttest.Leaks(t)
+			patient := func(o *transport.Options) { soon(o); o.Timeout = 22 } // 17 s, several times
+			s, r := transporttest.Connect(t, transporttest.New(t, patient), transporttest.New(t, patient))
+			t.Cleanup(func() { transporttest.Inject(t, "clear") })
+			f := newTraffic(t, rand.New(rand.NewPCG(rand.Uint64(), 0)), s, r, 12, 1<<16)
+			f.run(10, func() {})
+			lanes := up(s, r)
+			tt.stall(f)
+			most := f.count + 40
+			transporttest.Await(t, "the lane to be left", func() bool { f.step(most); return len(up(s, r)) == 1 })
+			if err := lanes[0][0].Accused(); err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("the lane is accused of %v", err)
+			}
+			f.run(50, func() {})
+			transporttest.Inject(t, "clear")
+			transporttest.Await(t, "both lanes", func() bool { f.step(f.count + 4); return len(up(s, r)) == 2 })
+			f.run(50, func() {})
+			transporttest.CloseBoth(t, s, r)
+		})
+	}
 }
 
 // A receiver that does nothing for long, while its sender waits for it, costs no lane of
