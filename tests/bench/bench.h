@@ -20,7 +20,7 @@ struct options {
 	size_t sizes[MAX_SIZES];
 	int nsizes, depth, conns;
 	double seconds; /* that a figure is measured for, about */
-	bool slices;    /* measured once for each byte that rank 0 reads; not setup */
+	bool slices;    /* measured once for each byte that rank 0 reads; not setup, outage */
 	bool turns;     /* of stream: who has no work gives the other the processor and sleeps */
 
 	const char *plugin;           /* of plugin.c */
@@ -42,7 +42,7 @@ void meet_barrier(void);
 void meet_give(bool last);
 bool meet_take(void);
 
-/* work.c: stream, pingpong, burst, vain and setup. Rank 0 prints a JSON object for each result. */
+/* work.c: stream, pingpong, burst, vain, setup and outage. Rank 0 prints a JSON object for each result. */
 void work_run(const struct options *o);
 
 /*

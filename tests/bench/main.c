@@ -8,12 +8,12 @@
 #include "bench.h"
 
 static const char usage[] =
-	"usage: %s --meet HOST:PORT --rank 0|1 --work stream|pingpong|burst|vain|setup [option...]\n"
+	"usage: %s --meet HOST:PORT --rank 0|1 --work stream|pingpong|burst|vain|setup|outage [option...]\n"
 	"  --sizes LIST     bytes of a message, comma-separated (8); of burst: of all messages together\n"
 	"  --depth N        messages outstanding (8)\n"
 	"  --conns N        connections (1)\n"
 	"  --seconds S      measured for about so long, each size (0.4)\n"
-	"  --slices         all but setup: measure once for each byte of rank 0's standard input\n"
+	"  --slices         all but setup and outage: measure once for each byte of rank 0's standard input\n"
 	"  --turns          stream: run one at a time; for one processor that both are on\n"
 	"  --plugin FILE    plugin: the library\n"
 	"  --device NAME    verbs, netib: the RDMA device; tcp: the interface\n"

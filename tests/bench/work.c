@@ -250,6 +250,48 @@ static void work_stream(const struct options *o)
 	net_close(conns, o->conns);
 }
 
+/*
+ * outage: a stream during which somebody else does something to the cables. Says when it begins, and at its end when
+ * each message was done at the sender, in ns of the monotonic clock.
+ */
+static void work_outage(const struct options *o)
+{
+	struct conn conn = {.sending = o->rank == 0};
+	struct flow flow;
+	size_t size = o->sizes[0];
+	uint64_t count = 4 * (uint64_t)o->depth, *at;
+	struct pass p;
+
+	net_connect(&conn, 1);
+	open_flows(&flow, &conn, 1, size, o->depth);
+	while (p = run_pass(o, &flow, 1, size, count), agree(o->rank, p.seconds) < 0.1)
+		count *= 4;
+	count = (uint64_t)agree(o->rank, (double)p.timed / p.seconds * o->seconds) + 1;
+	at = calloc(count, sizeof *at);
+	meet_barrier();
+	if (o->rank == 0)
+		printf("{\"began\": %llu}\n", (unsigned long long)now_ns());
+	fflush(stdout);
+	for (uint64_t first = flow.done, last = first + count; flow.done < last;) {
+		uint64_t before = flow.done;
+
+		if (!step(&flow, 1, size, o->depth, last))
+			sched_yield();
+		else if (flow.done > before)
+			at[before - first] = now_ns();
+	}
+	meet_barrier();
+	if (o->rank == 0) {
+		printf("{\"size\": %zu, \"done\": [%llu", size, (unsigned long long)at[0]);
+		for (uint64_t i = 1; i < count; i++)
+			printf(",%llu", (unsigned long long)at[i]);
+		printf("]}\n");
+	}
+	fflush(stdout);
+	free(at);
+	net_close(&conn, 1);
+}
+
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -507,7 +549,8 @@ void work_run(const struct options *o)
 	static const struct {
 		const char *name;
 		void (*run)(const struct options *);
-	} works[] = {{"stream", work_stream}, {"pingpong", work_pingpong}, {"burst", work_burst}, {"vain", work_vain}, {"setup", work_setup}};
+	} works[] = {{"stream", work_stream}, {"pingpong", work_pingpong}, {"burst", work_burst},
+	             {"vain", work_vain}, {"setup", work_setup}, {"outage", work_outage}};
 
 	for (size_t i = 0; i < sizeof works / sizeof *works; i++)
 		if (strcmp(works[i].name, o->work) == 0) {
@@ -515,5 +558,5 @@ void work_run(const struct options *o)
 			fflush(stdout);
 			return;
 		}
-	die("--work %s: want stream, pingpong, burst, vain or setup", o->work);
+	die("--work %s: want stream, pingpong, burst, vain, setup or outage", o->work);
 }

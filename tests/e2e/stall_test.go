@@ -8,7 +8,7 @@ import (
 // A lane over which nothing comes through is left while its queue pair has not given up by far, and comes back when it works again; not a
 // byte is wrong.
 func TestStalledLane(t *testing.T) {
-	const patient = "NCCL_IB_TIMEOUT=18" // for more than eight seconds
+	const patient = "NCCL_IB_TIMEOUT=20" // for more than half a minute
 	tests := []struct {
 		over   over
 		faults []string

@@ -105,6 +105,7 @@ func figures(scale, seconds float64) []figure {
 			limit: side{whole: setupLimit},
 		},
 	}...)
+	all = append(all, outages(rate(128))...)
 	all = append(all, tunerFigures(rate(tunerRate))...)
 	return append(all, tcpFigures(seconds)...)
 }
