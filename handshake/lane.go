@@ -24,8 +24,15 @@ type Lane struct {
 	Kind     uint8
 	Token    uint64 // what the peer's proof must carry
 	TCPPort  uint16
-	Check    bool // of TCP: this side wants what the socket carries to be authenticated; one side's wish is enough
+	Check    bool   // of TCP: this side wants what the socket carries to be authenticated; one side's wish is enough
+	Through  string // of the sender's half: the nodes that relay the lane, for people; "" of one that nobody relays
 }
+
+// MaxThrough is how many bytes Lane.Through may have.
+const MaxThrough = 256
+
+// An Open of as many lanes as there can be fits.
+const _ = uint(MaxBody - (4 + 4 + 4 + 32 + 8 + 1 + MaxDomains*(1+1+4) + 1 + MaxLanes*(1+1+1+3+3+16+2+2+1+4+1+8+2+1+2+MaxThrough)))
 
 // Domain is one domain of a connection: a port and a kind of lanes over it, and the key of the memory named in the same
 // message.
@@ -75,6 +82,7 @@ func (w *writer) lane(l *Lane) {
 		w.fail("lane %d is no socket, and is to be checked as one", l.Index)
 	}
 	w.flag(l.Check)
+	w.text(l.Through, MaxThrough)
 }
 
 func (r *reader) lanes() []Lane {
@@ -111,6 +119,7 @@ func (r *reader) lane() Lane {
 		Token:    r.u64(),
 		TCPPort:  r.u16(),
 		Check:    r.flag("check"),
+		Through:  r.text("relaying nodes", MaxThrough),
 	}
 	if l.Check && l.Kind != LaneTCP {
 		r.fail("lane %d is no socket, and is to be checked as one", l.Index)

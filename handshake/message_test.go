@@ -13,12 +13,12 @@ import (
 
 func testLanes() []Lane {
 	return []Lane{
-		{Index: 0, Port: 1, PeerPort: 2, QPN: 0xabcdef, PSN: 0x123456, Addr: netip.AddrFrom16(fill(0x30)), GIDIndex: 3, LID: 0x0405, MTU: 5, MaxMsg: 1 << 30, Kind: LaneVerbs, Token: 0x1112131415161718},
+		{Index: 0, Port: 1, PeerPort: 2, QPN: 0xabcdef, PSN: 0x123456, Addr: netip.AddrFrom16(fill(0x30)), GIDIndex: 3, LID: 0x0405, MTU: 5, MaxMsg: 1 << 30, Kind: LaneVerbs, Token: 0x1112131415161718, Through: "b"},
 		{Index: 31, Port: 4, PeerPort: 5, Addr: netip.IPv6Unspecified(), Kind: LaneTCP, Token: 0x2122232425262728, TCPPort: 0xbeef, Check: true},
 	}
 }
 
-const goldenLane = "00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00"
+const goldenLane = "00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00 0001 62"
 
 const goldenRing = "0000000000000001 00000002 00000003"
 
@@ -29,7 +29,7 @@ func goldenID(first byte) string {
 }
 
 const goldenLanes = "02" + goldenLane + `
-	1f 04 05 00000000 00000000 00000000000000000000000000000000 0000 0000 00 00000000 02 2122232425262728 beef 01`
+	1f 04 05 00000000 00000000 00000000000000000000000000000000 0000 0000 00 00000000 02 2122232425262728 beef 01 0000`
 
 func messages() []struct {
 	m      Message
@@ -60,9 +60,9 @@ func messages() []struct {
 			goldenID(0x10) + "02" + goldenID(0x20) + goldenID(0x30) + "0001 68 01 01 03 0001 6e 000186a0 01" + goldenID(0x40) + "0001 70" + goldenID(0x50) + goldenID(0x60) + "0000 00 00"},
 		{&Carry{Circuit: 9, Kind: LaneVerbs, Room: 1 << 20, Half: testLanes()[0], Back: Ring{1, 2, 3},
 			Route: []Hop{{Process: fill(0x20), Node: fill(0x30), In: 1, Out: 2}, {Process: fill(0x40), Node: fill(0x50), In: 3, Out: 4}},
-			Final: Final{Process: fill(0x60), Node: fill(0x70), Port: 5, Addr: netip.AddrFrom16(fill(0x80)), TCPPort: 0xbeef, Token: 6}},
+			Final: Final{Process: fill(0x60), Node: fill(0x70), Port: 5, Token: 6}},
 			"00000009 01 00100000" + goldenLane + goldenRing + "02" + goldenID(0x20) + goldenID(0x30) + "01 02" + goldenID(0x40) + goldenID(0x50) + "03 04" +
-				goldenID(0x60) + goldenID(0x70) + "05" + goldenID(0x80) + "beef 0000000000000006"},
+				goldenID(0x60) + goldenID(0x70) + "05 0000000000000006"},
 		{&Arrive{Circuit: 9, Token: 6, Half: testLanes()[0], Read: Ring{1, 2, 3}, Write: Ring{1, 2, 3}}, "00000009 0000000000000006" + goldenLane + goldenRing + goldenRing},
 		{&Carried{Circuit: 9, Room: 65536, Half: testLanes()[0], Write: Ring{1, 2, 3}}, "00000009 00010000" + goldenLane + goldenRing},
 		{&Drop{Circuit: 9, Asker: true, Reason: "x"}, "00000009 01 0001 78"},
@@ -186,9 +186,9 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"domain kind", TypeOpen, open + "01 01 00 00000000 00", "domain kind 0 is unknown"},
 		{"lanes", TypeOpen, open + "00 21", "number of lanes is 33"},
 		{"queue pair number", TypeAccept, lane("00 01 02 01abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00"), "0x1abcdef, which does not fit 24 bits"},
-		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000 00"), "lane kind 0 is unknown"},
+		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000 00 0000"), "lane kind 0 is unknown"},
 		{"check", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 02 1112131415161718 0000 02"), "check is 2, at most 1"},
-		{"check of a queue pair", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 01"), "lane 0 is no socket"},
+		{"check of a queue pair", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 01 0000"), "lane 0 is no socket"},
 		{"long text", TypeRefuse, "00000001 00 0401" + strings.Repeat("61", 1025), "text has 1025 bytes, at most 1024"},
 		{"bad UTF-8", TypeRefuse, "00000001 00 0001 ff", "text is not plain UTF-8"},
 		{"control character", TypeRefuse, "00000001 00 0001 0a", "text is not plain UTF-8"},

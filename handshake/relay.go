@@ -1,7 +1,5 @@
 package handshake
 
-import "net/netip"
-
 // Limits of what crosses the wire about ways through other nodes.
 const (
 	MaxHops     = 15 // relays of a route
@@ -143,9 +141,7 @@ type Carry struct {
 type Final struct {
 	Process ProcessID
 	Node    NodeID
-	Port    uint8 // Port.Index of the process
-	Addr    netip.Addr
-	TCPPort uint16 // of a socket: where to dial
+	Port    uint8  // Port.Index of the process
 	Token   uint64 // which tells the process what lane it is
 }
 
@@ -181,8 +177,6 @@ func (m *Carry) AppendTo(b []byte) ([]byte, error) {
 	w.bytes(m.Final.Process[:])
 	w.bytes(m.Final.Node[:])
 	w.u8(m.Final.Port)
-	w.addr128(m.Final.Addr)
-	w.u16(m.Final.TCPPort)
 	w.u64(m.Final.Token)
 	return w.done("Carry")
 }
@@ -206,7 +200,7 @@ func (m *Carry) decode(r *reader) {
 		}
 		m.Route = append(m.Route, h)
 	}
-	m.Final = Final{Process: r.id(), Node: r.id(), Port: r.u8(), Addr: netip.AddrFrom16(r.id()), TCPPort: r.u16(), Token: r.u64()}
+	m.Final = Final{Process: r.id(), Node: r.id(), Port: r.u8(), Token: r.u64()}
 	if r.err == nil && twice(m.Route, m.Final.Node) {
 		r.fail("the route ends at node %v, which it goes through", m.Final.Node)
 	}
@@ -222,7 +216,8 @@ func twice(route []Hop, n NodeID) bool {
 	return false
 }
 
-// Arrive tells the process at a circuit's end of the last hop to it. It is answered by Carried or Drop.
+// Arrive tells the process at a circuit's end of the last hop to it. It is answered by Carried, which says of a socket where
+// to dial, or Drop.
 type Arrive struct {
 	Circuit uint32 // as in Carry
 	Token   uint64 // Final.Token

@@ -79,7 +79,7 @@ type Lane struct {
 	Port   Port
 	From   topology.Address // address of the port
 	Peer   handshake.Port
-	Route  *Route         // through which other nodes it goes, as the side that asks for it knows; nil: none
+	Route  *Route         // through which other nodes it goes; nil: none
 	Tier   int            // how good its way is, as that side knows; the best is 0
 	Remote handshake.Lane // the peer's half; of one that is not known yet, the address
 
@@ -134,6 +134,9 @@ func PeerPort(p handshake.Port) *topology.Port {
 // Half is what the peer must know to connect its half.
 func (l *Lane) Half() handshake.Lane {
 	h := handshake.Lane{Index: l.Index, Kind: uint8(l.Port.Kind()), Port: l.Port.Index(), PeerPort: l.Peer.Index}
+	if l.Conn.Sending {
+		h.Through = l.Route.names()
+	}
 	l.Offer(&h)
 	return h
 }

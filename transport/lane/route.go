@@ -11,8 +11,16 @@ import (
 // Route is a lane's way through other nodes, seen from the sender, who asks for it. It
 // does not change.
 type Route struct {
-	Via   []handshake.Hop // the relays, in order
+	Via   []handshake.Hop // the relays, in order, as the sender knows them
 	Names []string        // of their nodes, for people
+}
+
+// RouteOf is a lane's way as the receiver knows it: by the names that the sender gives.
+func RouteOf(half handshake.Lane) *Route {
+	if half.Through == "" {
+		return nil
+	}
+	return &Route{Names: []string{half.Through}}
 }
 
 // String says through whom it goes; nothing of no route.
@@ -20,7 +28,15 @@ func (r *Route) String() string {
 	if r == nil {
 		return ""
 	}
-	return " through " + strings.Join(r.Names, " and ")
+	return " through " + r.names()
+}
+
+// names are those of the nodes; nothing of no route.
+func (r *Route) names() string {
+	if r == nil {
+		return ""
+	}
+	return strings.Join(r.Names, " and ")
 }
 
 // Circuits is who has other processes carry lanes: package relay. Its methods may be

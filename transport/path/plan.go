@@ -39,7 +39,7 @@ func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Pla
 		} else if len(now.GIDs) > 0 {
 			from = now.GIDs[0]
 		}
-		plan = append(plan, lane.Plan{Port: p, From: from, Peer: peer, To: o.Addr})
+		plan = append(plan, lane.Plan{Port: p, From: from, Peer: peer, To: o.Addr, Route: lane.RouteOf(o)})
 	}
 	return plan, nil
 }

@@ -38,7 +38,7 @@ type circuit struct {
 
 	// guarded by Relay.mu
 	setting bool // the set-up runs
-	next    *hop // nil at the last hop of sockets
+	next    *hop
 	joint   Joint
 	stood   bool
 	over    bool
@@ -174,11 +174,9 @@ func (c *circuit) setUp() error {
 		joint.Drop(errors.New("it was dropped while it was made"))
 		return nil
 	}
-	var answer *handshake.Carried
-	if next != nil {
-		if answer, err = next.ask(c.ctx, c.onward(next, joint.Next())); err != nil {
-			return err
-		}
+	answer, err := next.ask(c.ctx, c.onward(next, joint.Next()))
+	if err != nil {
+		return err
 	}
 	if err := joint.Connect(c.ctx, answer); err != nil {
 		return err
@@ -202,22 +200,20 @@ func (c *circuit) joining() (next *hop, j Joining, err error) {
 		return nil, j, err
 	}
 	j.Out = Leg{Port: r.cfg.Ports[self.Out], Peer: final.Port}
-	process, peer, to := final.Process, handshake.Port{Index: final.Port}, final.Addr
+	process := final.Process
 	if !j.Last {
-		process, j.Out.Peer, to = c.ask.Route[1].Process, c.ask.Route[1].In, netip.Addr{}
+		process, j.Out.Peer = c.ask.Route[1].Process, c.ask.Route[1].In
 	}
-	if !j.Last || c.ask.Kind != handshake.LaneTCP {
-		s, err := r.neighbour(c.ctx, process, self.Out)
-		if err != nil {
-			return nil, j, err
-		}
-		if next, err = c.reach(s); err != nil {
-			return nil, j, err
-		}
-		peer = r.told(s, j.Out.Peer)
-		j.Out.Name, j.Out.Hop, j.Out.Key = s.Name(), next.name(), s.HopKey()
+	s, err := r.neighbour(c.ctx, process, self.Out)
+	if err != nil {
+		return nil, j, err
 	}
-	j.Out.From, j.Out.To, err = r.pair(self.Out, peer, to)
+	if next, err = c.reach(s); err != nil {
+		return nil, j, err
+	}
+	j.Out.Name, j.Out.Hop, j.Out.Key = s.Name(), next.name(), s.HopKey()
+	j.Out.Told = r.told(s, j.Out.Peer)
+	j.Out.From, j.Out.To, err = r.pair(self.Out, j.Out.Told, netip.Addr{})
 	return next, j, err
 }
 

@@ -33,6 +33,7 @@ type Joining struct {
 // Leg is one hop of a circuit, seen from the relay.
 type Leg struct {
 	Port lane.Port        // of this node
+	Told handshake.Port   // what the node there has told of its port
 	From topology.Address // its address
 	Peer uint8            // Port.Index of the process at the other end
 	To   netip.Addr       // the address there, 128 bits and without a zone
@@ -46,8 +47,8 @@ type Leg struct {
 type Joint interface {
 	// Next is what the next process has to know, of Out.
 	Next() Offer
-	// Connect joins Out to what the next process answered, which is nil at the last hop of
-	// sockets, and In to the asker's half. It may block until the context ends.
+	// Connect joins Out to what the next process answered, and In to the asker's half. It may
+	// block until the context ends.
 	Connect(ctx context.Context, next *handshake.Carried) error
 	// Prev is what the asker has to know, of In. From then on it may send.
 	Prev() Offer

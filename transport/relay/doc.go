@@ -1,6 +1,6 @@
 // Package relay makes circuits: a lane's way through other nodes, hop by hop.
 //
-//	asker ──Carry──► relay ──Carry──► relay ──Arrive──► receiver      Arrive over RDMA only
+//	asker ──Carry──► relay ──Carry──► relay ──Arrive──► receiver      Carried says where to dial, or write
 //	      ◄─Carried─       ◄─Carried─       ◄──Carried─
 //
 // A process asks for circuits ([Relay.Carry]), takes those that end at it

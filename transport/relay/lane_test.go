@@ -103,14 +103,19 @@ func pair(t *testing.T, relays int, check string) (*message.SendConn, *message.R
 			route.Names = append(route.Names, fmt.Sprintf("relay-%d", i))
 		}
 	}
+	l, h := transporttest.Listen(t, to)
+	last, err := stations[relays].ep.Dial(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next[last.Peer().Process] = last
 	own := f.Ports[0].Now()
 	port := tcp.NewPort(*own, 0, tcp.Options{Check: check, Data: stations[0].data, Circuits: stations[0].Relay})
 	plan := []lane.Plan{{Port: port, From: own.GIDs[0], Peer: peer[0], To: peer[0].Addrs[0].Addr, Weight: 1, Route: route}}
 
-	l, h := transporttest.Listen(t, to)
 	s := message.NewSend(f.Env, s0.Bundle().Session, f.NewID(), 64<<10)
 	b := s.Bundle()
-	err := f.Add(b)
+	err = f.Add(b)
 	if err == nil {
 		_, err = b.Establish(t.Context(), plan, &handshake.Open{
 			Conn: b.ID, Listen: h.Listen, Proof: handshake.Proof(h.Secret, b.Session.ID(), h.Listen, b.ID),
@@ -146,8 +151,9 @@ func TestMessages(t *testing.T) {
 		t.Run(fmt.Sprint(tt.relays), func(t *testing.T) {
 			s, r, stations, _ := pair(t, tt.relays, tt.check)
 			terms := s.Bundle().Lanes()[0].Terms()
-			if !strings.HasPrefix(terms, "tcp ") || !strings.HasSuffix(terms, tt.terms) {
-				t.Errorf("the lane is %q, want one %q", terms, tt.terms)
+			theirs := r.Bundle().Lanes()[0].Terms()
+			if !strings.HasPrefix(terms, "tcp ") || !strings.HasSuffix(terms, tt.terms) || theirs != terms {
+				t.Errorf("the lane is %q, and %q to the receiver, want one %q", terms, theirs, tt.terms)
 			}
 			const most = 3<<20 + 11
 			sm, sb := transporttest.Memory(t, most)

@@ -238,7 +238,7 @@ func ask(n uint32, change ...func(*handshake.Carry)) *handshake.Carry {
 	m := &handshake.Carry{
 		Circuit: n, Kind: handshake.LaneVerbs, Half: handshake.Lane{Kind: handshake.LaneVerbs, Port: 1, Addr: netip.AddrFrom16(addr(0).As16())},
 		Route: []handshake.Hop{{Process: process(1), Node: node(1), In: 0, Out: 1}, {Process: process(2), Node: node(2), In: 1, Out: 0}},
-		Final: handshake.Final{Process: process(3), Node: node(3), Token: 99, Addr: netip.AddrFrom16(addr(3).As16())},
+		Final: handshake.Final{Process: process(3), Node: node(3), Token: 99},
 	}
 	for _, f := range change {
 		f(m)
@@ -248,7 +248,7 @@ func ask(n uint32, change ...func(*handshake.Carry)) *handshake.Carry {
 
 func toC(m *handshake.Carry) {
 	m.Route = m.Route[:1]
-	m.Final = handshake.Final{Process: process(2), Node: node(2), Token: 99, Port: 1, Addr: netip.AddrFrom16(addr(2).As16())}
+	m.Final = handshake.Final{Process: process(2), Node: node(2), Token: 99, Port: 1}
 }
 
 func until(t *testing.T, what string, f func() bool) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -92,8 +93,19 @@ func (s *splice) Next() Offer {
 	return Offer{Half: handshake.Lane{Addr: s.Out.From.Addr, GIDIndex: uint16(s.Out.From.Index), Token: s.tokens[1]}}
 }
 
-// Connect takes note of whom to dial, once the asker has come.
-func (s *splice) Connect(_ context.Context, next *handshake.Carried) error {
+// Connect takes note of whom to dial, once the asker has come. The last relay dials nothing
+// but what the receiver has named, at an address of the receiver's port: an asker that nobody
+// knows must not choose what this node connects to.
+func (s *splice) Connect(_ context.Context, next *handshake.Carried) (err error) {
+	if s.Last {
+		own := slices.ContainsFunc(s.Out.Told.Addrs, func(a handshake.PortAddr) bool { return a.Addr == next.Half.Addr })
+		if !own || next.Half.TCPPort == 0 {
+			return fmt.Errorf("%s has the lane come to %v, TCP port %d: its port %d has no such address, or no lane", s.Out.Name, next.Half.Addr.Unmap(), next.Half.TCPPort, s.Out.Peer)
+		}
+		if s.Out.From, s.Out.To, err = s.m.r.pair(s.Out.Port.Index(), s.Out.Told, next.Half.Addr); err != nil {
+			return err
+		}
+	}
 	s.next = next
 	close(s.begun)
 	return nil
@@ -217,15 +229,15 @@ func (s *splice) dial() (*net.TCPConn, error) {
 	from := topology.OnLink(s.Out.From.Addr, netdev)
 	var fd int
 	var err error
-	if s.next == nil {
-		to := netip.AddrPortFrom(topology.OnLink(s.ask.Final.Addr, netdev), s.ask.Final.TCPPort)
+	to := netip.AddrPortFrom(topology.OnLink(s.next.Half.Addr, netdev), s.next.Half.TCPPort)
+	if s.Last {
 		fd, err = s.m.data.DialHop(ctx, from, netdev, to)
 	} else {
 		end := dataport.End{
 			Name: s.Out.Hop, Key: s.Out.Key, Addr: from, Netdev: netdev,
 			Tokens: handshake.LaneTokens{Dialler: s.tokens[1], Listener: s.next.Half.Token},
 		}
-		fd, err = s.m.data.Dial(ctx, end, netip.AddrPortFrom(topology.OnLink(s.next.Half.Addr, netdev), s.next.Half.TCPPort))
+		fd, err = s.m.data.Dial(ctx, end, to)
 	}
 	if err != nil {
 		return nil, err

@@ -136,12 +136,13 @@ func (l *line) dial(t *testing.T, end dataport.End) (*way, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.expect(t, end.Tokens.Listener, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(last).As16()), TCPPort: port})
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	w := &way{dropped: make(chan error, 8)}
 	m := &handshake.Carry{
 		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
-		Final: handshake.Final{Process: process(last), Node: node(last), Addr: netip.AddrFrom16(loop(last).As16()), TCPPort: port},
+		Final: handshake.Final{Process: process(last), Node: node(last), Token: end.Tokens.Listener},
 	}
 	if w.asked, err = l.relays[0].Carry(ctx, 1, m, func(err error) { w.dropped <- err }, nil); err != nil {
 		return nil, err
@@ -167,6 +168,17 @@ func (l *line) dial(t *testing.T, end dataport.End) (*way, error) {
 		}
 	}
 	return w, nil
+}
+
+// expect has the last node take the circuit of a token, and say that its half is that.
+func (l *line) expect(t *testing.T, token uint64, half handshake.Lane) {
+	t.Helper()
+	err := l.relays[len(l.relays)-1].Expect(token, func(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
+		return &handshake.Carried{Half: half}, nil
+	}, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func mustDial(t *testing.T, l *line) *way {
@@ -369,8 +381,9 @@ func TestHopIsNoLane(t *testing.T) {
 	defer cancel()
 	m := &handshake.Carry{
 		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
-		Final: handshake.Final{Process: process(2), Node: node(2), Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1},
+		Final: handshake.Final{Process: process(2), Node: node(2), Token: 22},
 	}
+	l.expect(t, 22, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1})
 	a, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -403,8 +416,9 @@ func TestSpliceLate(t *testing.T) {
 	dropped := make(chan error, 1)
 	m := &handshake.Carry{
 		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
-		Final: handshake.Final{Process: process(2), Node: node(2), Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1},
+		Final: handshake.Final{Process: process(2), Node: node(2), Token: 22},
 	}
+	l.expect(t, 22, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1})
 	if _, err := l.relays[0].Carry(t.Context(), 1, m, func(err error) { dropped <- err }, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -412,4 +426,39 @@ func TestSpliceLate(t *testing.T) {
 		t.Error(err)
 	}
 	l.idle(t)
+}
+
+// The last relay connects to what the receiver has named, and that is the receiver's own: nobody else chooses.
+func TestLastHop(t *testing.T) {
+	listening := func(a netip.Addr, port uint16) handshake.Lane {
+		return handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(a.As16()), TCPPort: port}
+	}
+	for _, tt := range []struct {
+		name string
+		half handshake.Lane
+		ask  uint64 // token
+		says string
+	}{
+		{"another token", listening(loop(2), 1), 23, "node-c: " + reasonToken},
+		{"another node's address", listening(loop(0), 1), 22, "node-b: node-c has the lane come to 127.0.0.1, TCP port 1"},
+		{"no address", handshake.Lane{Kind: handshake.LaneTCP, TCPPort: 1}, 22, "node-b: node-c has the lane come to "},
+		{"no port", listening(loop(2), 0), 22, "node-b: node-c has the lane come to 127.0.0.3, TCP port 0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLine(t, 3)
+			if !tt.half.Addr.IsValid() {
+				tt.half.Addr = netip.IPv6Unspecified()
+			}
+			l.expect(t, 22, tt.half)
+			m := &handshake.Carry{
+				Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
+				Final: handshake.Final{Process: process(2), Node: node(2), Token: tt.ask},
+			}
+			_, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("asked: %v, want %q", err, tt.says)
+			}
+			l.idle(t)
+		})
+	}
 }

@@ -210,12 +210,7 @@ func (c *carrier) Lacked() error { return nil }
 func (c *carrier) Number() int { return int(c.half.Num()) }
 
 // Terms says through whom the circuit goes.
-func (c *carrier) Terms() string {
-	if c.Route == nil {
-		return "relayed"
-	}
-	return "relayed" + c.Route.String()
-}
+func (c *carrier) Terms() string { return "relayed" + c.Route.String() }
 
 // Remark has nothing to say.
 func (c *carrier) Remark() string { return "" }

@@ -138,8 +138,10 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 	}
 	if !c.Sending {
 		var err error
-		k.call, err = k.port.opts.Data.Expect(end, k.attach)
-		return err
+		if k.call, err = k.port.opts.Data.Expect(end, k.attach); err != nil || k.Route == nil {
+			return err
+		}
+		return k.expectCircuit()
 	}
 	var fd int
 	var err error
@@ -336,6 +338,9 @@ func (k *socket) Close() error {
 	if k.call != nil {
 		k.port.opts.Data.Cancel(k.call)
 		k.call = nil
+		if k.Route != nil && k.port.opts.Circuits != nil {
+			k.port.opts.Circuits.Cancel(k.token)
+		}
 	}
 	k.fdMu.Lock()
 	fd, through := k.fd, k.through

@@ -66,7 +66,7 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 	peer := k.Conn.Session.Peer()
 	ask := &handshake.Carry{
 		Kind: handshake.LaneTCP, Route: k.Route.Via, Half: handshake.Lane{Token: binary.NativeEndian.Uint64(token[:])},
-		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: k.Peer.Index, Addr: remote.Addr, TCPPort: remote.TCPPort},
+		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: k.Peer.Index, Token: remote.Token},
 	}
 	t := &through{lost: make(chan struct{})}
 	k.setThrough(t)
@@ -114,6 +114,23 @@ func (k *socket) firstHop(a *lane.Asked, token uint64) dataport.End {
 // firstRelay is where the first relay listens.
 func (k *socket) firstRelay(a *lane.Asked) netip.AddrPort {
 	return netip.AddrPortFrom(topology.OnLink(a.Half.Addr, k.port.Now().Netdev), a.Half.TCPPort)
+}
+
+// expectCircuit has the last relay told where to dial.
+func (k *socket) expectCircuit() error {
+	circuits := k.port.opts.Circuits
+	if circuits == nil {
+		return fmt.Errorf("%w: %v: %v%v: circuits are not made here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
+	}
+	return circuits.Expect(k.token, k.arrive, func(error) {})
+}
+
+// arrive tells the last relay of a circuit where this side's half of the lane listens. The
+// socket itself says when it ends.
+func (k *socket) arrive(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
+	h := handshake.Lane{Kind: handshake.LaneTCP, Port: k.port.Index()}
+	k.Offer(&h)
+	return &handshake.Carried{Half: handshake.Lane{Kind: h.Kind, Port: h.Port, Addr: h.Addr, TCPPort: h.TCPPort}}, nil
 }
 
 // explain is why a circuit broke while it was dialled through: what the relays say, where
