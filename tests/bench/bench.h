@@ -22,6 +22,8 @@ struct options {
 	double seconds; /* that a figure is measured for, about */
 	bool slices;    /* measured once for each byte that rank 0 reads; not setup, outage */
 	bool turns;     /* of stream: who has no work gives the other the processor and sleeps */
+	bool both;      /* of stream: every second connection goes the other way */
+	int pause;      /* of pingpong: microseconds before each message */
 
 	const char *plugin;           /* of plugin.c */
 	const char *device;           /* of verbs.c, or interface of tcp.c */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "bench.h"
 
@@ -232,7 +233,7 @@ static void work_stream(const struct options *o)
 	struct flow *flows = calloc((size_t)o->conns, sizeof *flows);
 
 	for (int i = 0; i < o->conns; i++)
-		conns[i].sending = o->rank == 0;
+		conns[i].sending = (o->rank == 0) != (o->both && i % 2);
 	net_connect(conns, o->conns);
 	open_flows(flows, conns, o->conns, largest(o), o->depth);
 	for (int i = 0; i < o->nsizes; i++) {
@@ -329,6 +330,8 @@ static void rounds(const struct options *o, struct flow *out, struct flow *in, s
 				unsigned char *data = slot(out, out->posted, 2);
 				uint64_t *request = &out->request[out->posted % 2];
 
+				if (o->pause > 0)
+					nanosleep(&(struct timespec){.tv_sec = o->pause / 1000000, .tv_nsec = o->pause % 1000000 * 1000l}, NULL);
 				for (;;) {
 					now = now_ns();
 					memcpy(data, &now, 8);

@@ -71,6 +71,7 @@ func figures(scale, seconds float64) []figure {
 			limit: loop("verbs", micros, "pingpong", "--sizes", "8"),
 		},
 	}
+	all = append(all, relayFigures(rate)...)
 	all = append(all, calls()...)
 	all = append(all, costs()...)
 	all = append(all, []figure{
@@ -227,9 +228,9 @@ type collected struct {
 func (b *bench) collective(plugin string, args ...string) ([]collected, error) {
 	var cmds []command
 	for rank, node := range []string{"a", "b", "c"} {
-		cmds = append(cmds, command{node, b.driver(), append([]string{
+		cmds = append(cmds, command{node: node, program: b.driver(), args: append([]string{
 			"--plugin", plugin, "--rank", strconv.Itoa(rank), "--nranks", "3", "--rendezvous", driverAt, "--json", "-",
-		}, args...), nil})
+		}, args...)})
 	}
 	b.runs++
 	out, err := b.together(cmds)

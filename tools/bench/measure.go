@@ -149,6 +149,7 @@ func (b *bench) machine() machine {
 // A sample is a line that a program printed.
 type sample struct {
 	Size      int     `json:"size"`
+	Messages  float64 `json:"messages"`
 	Rate      float64 `json:"rate"`   // bytes a second
 	CPU       float64 `json:"cpu_ns"` // of both processes, for a message
 	Micros    float64 `json:"us"`
@@ -157,6 +158,7 @@ type sample struct {
 	Seconds   float64 `json:"seconds"`
 	SendBytes float64 `json:"send_bytes"`
 	RecvBytes float64 `json:"recv_bytes"`
+	Relays    float64 `json:"-"` // ns of processors that the relays took meanwhile
 }
 
 // grown is what a process grew by for a connection, in bytes: the larger of the

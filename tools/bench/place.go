@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -77,6 +78,32 @@ func (b *bench) inUse() []int {
 		return b.cpus[:1]
 	}
 	return slices.Compact(slices.Sorted(slices.Values(b.cpus)))
+}
+
+// startRank starts a command on the processor of its rank. What runs beside the ranks goes
+// where there is room, and where they share a processor to another one.
+func (b *bench) startRank(rank int, c command, cmd *exec.Cmd) error {
+	switch {
+	case !c.beside:
+		return startOn(b.processor(rank), cmd)
+	case b.shared:
+		return startOn(b.cpus[len(b.cpus)-1], cmd)
+	}
+	return cmd.Start()
+}
+
+// processorTime is what processes have had of processors, in ns.
+func processorTime(cmds []*exec.Cmd) (sum uint64) {
+	for _, cmd := range cmds {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", cmd.Process.Pid))
+		for _, t := range threads {
+			text, _ := os.ReadFile(t) // a thread that has ended takes no more
+			ran, _, _ := strings.Cut(string(text), " ")
+			n, _ := strconv.ParseUint(ran, 10, 64)
+			sum += n
+		}
+	}
+	return sum
 }
 
 // startOn starts a program that stays on a processor, with all that it starts.

@@ -11,14 +11,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A work is a program of tests/bench, which runs on nodes a and b.
 type work struct {
 	program   string
 	args, env []string
+	relays    []command // which run as long as it does
 }
 
 // loop is a C loop over the lane of device rdma<device>.
@@ -37,9 +40,9 @@ func (w work) commands(meet string, seconds float64, args ...string) []command {
 	var cmds []command
 	for rank, node := range []string{"a", "b"} {
 		own := append([]string{"--rank", strconv.Itoa(rank), "--meet", meet, "--seconds", fmt.Sprint(seconds)}, args...)
-		cmds = append(cmds, command{node, w.program, append(own, w.args...), w.env})
+		cmds = append(cmds, command{node: node, program: w.program, args: append(own, w.args...), env: w.env})
 	}
-	return cmds
+	return append(cmds, w.relays...)
 }
 
 // run does w once.
@@ -62,13 +65,16 @@ type command struct {
 	node, program string
 	args          []string
 	env           []string // beside this process's own
+	beside        bool     // it runs until the others have ended
 }
 
 // A group is commands that run at once, each on the processor of its rank.
 type group struct {
 	b        *bench
 	commands []command
-	cmds     []*exec.Cmd // that were started
+	cmds     []*exec.Cmd // that were started, and have an end
+	beside   []*exec.Cmd // that have none
+	gone     sync.WaitGroup
 	said     []bytes.Buffer
 	ended    chan error
 	cancel   context.CancelFunc
@@ -86,9 +92,14 @@ func (b *bench) start(commands []command, in io.Reader, out io.Writer) *group {
 		if i == 0 {
 			cmd.Stdin, cmd.Stdout = in, out
 		}
-		if g.err = startOn(b.processor(i), cmd); g.err != nil {
+		if g.err = b.startRank(i, c, cmd); g.err != nil {
 			cancel()
 			break
+		}
+		if c.beside {
+			g.beside = append(g.beside, cmd)
+			g.gone.Go(func() { _ = cmd.Wait() }) // it is killed
+			continue
 		}
 		g.cmds = append(g.cmds, cmd)
 		go func() {
@@ -111,7 +122,9 @@ func (g *group) wait() error {
 	for range g.cmds {
 		errs = append(errs, <-g.ended)
 	}
-	for _, cmd := range g.cmds {
+	g.cancel()
+	g.gone.Wait()
+	for _, cmd := range slices.Concat(g.cmds, g.beside) {
 		g.b.watch.own += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
 	err := errors.Join(errs...)
@@ -169,6 +182,8 @@ func (b *bench) slicer(w work, meet string) (_ *slicer, err error) {
 
 // next measures a slice.
 func (s *slicer) next() (got sample, err error) {
+	before := processorTime(s.beside)
+	defer func() { got.Relays = float64(processorTime(s.beside) - before) }()
 	if _, err := s.ask.Write([]byte{'\n'}); err != nil {
 		return got, err
 	}
