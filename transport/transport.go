@@ -75,6 +75,7 @@ type Transport struct {
 	listeners map[uint32]*Listener
 	mending   map[*control.Session]chan struct{} // sessions whose connections lack lanes; a token has them looked at at once
 	warned    map[string]bool
+	lately    map[string]time.Time // when the user was warned of what happens again and again
 	closed    bool
 }
 
@@ -89,7 +90,7 @@ type connKey struct {
 func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), bundles: map[connKey]*bundle.Bundle{},
-		listeners: map[uint32]*Listener{}, warned: map[string]bool{},
+		listeners: map[uint32]*Listener{}, warned: map[string]bool{}, lately: map[string]time.Time{},
 		mending: map[*control.Session]chan struct{}{}, over: map[lane.Port]lane.Port{},
 		carries: make(chan struct{}, 1),
 	}
@@ -100,7 +101,7 @@ func New(o Options) (_ *Transport, err error) {
 	t.env = bundle.Env{
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale,
 		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, SayOnce: t.sayOnce, Forget: t.forget,
-		Lacks: t.lacks,
+		Lacks: t.lacks, Again: t.again,
 		Plan: func(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
 			return t.paths.PlanFor(b, offered)
 		},
@@ -397,20 +398,6 @@ func (t *Transport) background(f func()) {
 		defer t.tidy.worked()
 		guard.Run(f, t.caught)
 	}()
-}
-
-// warnOnce logs the first warning about a subject, sayOnce the first news.
-func (t *Transport) warnOnce(subject, text string) { t.once(t.log.Warn, subject, text) }
-func (t *Transport) sayOnce(subject, text string)  { t.once(t.log.Info, subject, text) }
-
-func (t *Transport) once(say func(string, ...any), subject, text string) {
-	t.mu.Lock()
-	again := t.warned[subject]
-	t.warned[subject] = true
-	t.mu.Unlock()
-	if !again {
-		say(text)
-	}
 }
 
 // moved is a number that changes when a connection of a session moves data.

@@ -137,9 +137,9 @@ func (h *half) between() bool {
 var (
 	madeLine = regexp.MustCompile(`INFO NET/Mesh : (\S+ -> \S+ conn \d+): (lane \d+ .*)$`)
 	backConn = regexp.MustCompile(`NET/Mesh : (\S+ -> \S+ conn \d+): `)
-	backLine = regexp.MustCompile(`NCCL WARN NET/Mesh : \S+ -> \S+ conn \d+: lane \d+ \S+ -> \S+(?: through [^;]*)? (?:has come back|takes the place of [^;]*) after \S+; traffic goes over \d+ lanes?$`)
+	backLine = regexp.MustCompile(`NCCL (?:WARN|INFO) NET/Mesh : \S+ -> \S+ conn \d+: lane \d+ \S+ -> \S+(?: through [^;]*)? (?:has come back|takes the place of [^;]*) after \S+; traffic goes over \d+ lanes?$`)
 	laneName = regexp.MustCompile(`lane \d+ \S+ -> \S+`)
-	lostLine = regexp.MustCompile(`NCCL WARN NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+?)(?: through [^:;]*)?: .*; (?:its traffic goes over the (\d+) lanes? left|no lane is left: .*)$`)
+	lostLine = regexp.MustCompile(`NCCL (?:WARN|INFO) NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+?)(?: through [^:;]*)?: .*; (?:its traffic goes over the (\d+) lanes? left|no lane is left: .*)$`)
 	portLine = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, |a connection to a data port was refused; )`) // of a lane that was given up on the way, too
 )
 

@@ -28,7 +28,10 @@ type Env struct {
 	Context    context.Context            // ends then
 	WarnOnce   func(subject, text string) // logs the first warning about a subject
 	SayOnce    func(subject, text string) // logs the first news about a subject
-	Forget     func(*Bundle)              // the bundle is to hear no more messages
+	// Again reports whether the user was warned of a subject a moment ago: what happens to a
+	// cable happens to every connection. Nil: never.
+	Again  func(subject string) bool
+	Forget func(*Bundle) // the bundle is to hear no more messages
 	// Plan is a receiver's half of each lane that a sender offers.
 	Plan func(b *Bundle, offered []handshake.Lane) ([]lane.Plan, error)
 	// Lacks is told of a sender's bundle that has lost a lane. It does not block.

@@ -281,7 +281,7 @@ func (b *Bundle) sayJoined(l, was *lane.Lane) {
 	}
 	away := time.Since(left)
 	b.away += away
-	b.env.Log.Warn(fmt.Sprintf("%v: %v %s %v; traffic goes over %s", b, l.Way(), now, away.Round(time.Millisecond), count(b.inService(), "lane")))
+	b.warn("back", l, fmt.Sprintf("%v: %v %s %v; traffic goes over %s", b, l.Way(), now, away.Round(time.Millisecond), count(b.inService(), "lane")))
 }
 
 // gap is the carrier of a place that no lane has had yet.

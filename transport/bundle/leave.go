@@ -57,7 +57,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 		b.env.Log.Warn(fmt.Sprintf("%v; no lane is left: waiting for a way to %s for up to %v (NCCL_MESH_LANE_WAIT)", err, b.Session.Name(), b.env.LaneWait))
 		b.dark.look()
 	default:
-		b.env.Log.Warn(fmt.Sprintf("%v; its traffic goes over the %s left", err, count(left, "lane")))
+		b.warn("left", l, fmt.Sprintf("%v; its traffic goes over the %s left", err, count(left, "lane")))
 	}
 	if err := b.guarded("stop a lane", l.Stop); err != nil {
 		b.destroyLane(v, err)
@@ -66,6 +66,17 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 		b.env.Lacks(b)
 	}
 	return v
+}
+
+// warn tells the user what has become of a lane: of those over one way of all connections
+// the first warns, and the others say so in the log.
+func (b *Bundle) warn(what string, l *lane.Lane, text string) {
+	say := b.env.Log.Warn
+	subject := fmt.Sprintf("%s: %v - %s %v%v", what, l.Port.Now().Short(), b.Session.Name(), lane.PeerPort(l.Peer).Short(), l.Route)
+	if b.env.Again != nil && b.env.Again(subject) {
+		say = b.env.Log.Info
+	}
+	say(text)
 }
 
 // errBetter is why a lane goes that nothing is wrong with.
