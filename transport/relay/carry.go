@@ -19,6 +19,7 @@ const (
 	reasonPort    = "no such port here"
 	reasonKind    = "circuits of that kind are not made here"
 	reasonSession = "too many circuits for one neighbour"
+	reasonCable   = "too many circuits from one cable"
 	reasonFull    = "too many circuits in all"
 	reasonTwice   = "the circuit's number is in use"
 	reasonToken   = "no such circuit is expected here"
@@ -126,6 +127,8 @@ func (r *Relay) admit(c *circuit) (reason string) {
 		return reasonTwice
 	case r.slots[c.s] >= maxOfSession:
 		return reasonSession
+	case r.cables[c.ask.Route[0].In] >= maxOfCable:
+		return reasonCable
 	case all >= maxCircuits:
 		return reasonFull
 	}
@@ -134,6 +137,7 @@ func (r *Relay) admit(c *circuit) (reason string) {
 	}
 	r.held[c.key] = c
 	r.slots[c.s]++
+	r.cables[c.ask.Route[0].In]++
 	return ""
 }
 
@@ -339,6 +343,7 @@ func (c *circuit) freeLocked() {
 	if c.r.slots[c.s]--; c.r.slots[c.s] <= 0 {
 		delete(c.r.slots, c.s)
 	}
+	c.r.cables[c.ask.Route[0].In]--
 	c.r.cfg.Changed()
 }
 

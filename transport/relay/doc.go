@@ -25,7 +25,7 @@
 // # Strangers
 //
 // Who has a session with this process may ask. What that costs is bounded: so many
-// circuits for a session, so many in all. Messages about circuits that there are not are
+// circuits for a session, for a cable, and in all. Messages about circuits that there are not are
 // counted and ignored, as both ends may drop one at a time.
 //
 // # Threads

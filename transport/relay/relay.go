@@ -22,6 +22,7 @@ import (
 // Limits of what is carried for others.
 const (
 	maxOfSession = 256
+	maxOfCable   = 768 // however many sessions there are over it: others keep a place
 	maxCircuits  = 1024
 	maxAskers    = 64 // that are told of
 )
@@ -86,6 +87,7 @@ type Relay struct {
 	asked    map[key]*hop           // of others
 	held     map[key]holder         // for others, by the numbers that they have given
 	slots    map[session]int        // circuits of each session that take a place
+	cables   map[uint8]int          // and of each port at which they come in
 	askers   map[string]bool        // by name, of those that stand, and that have since there was none
 	expected map[uint64]expectation // by token
 	stats    Stats
@@ -143,7 +145,7 @@ func New(cfg Config) *Relay {
 	}
 	r := &Relay{
 		cfg: cfg, log: cfg.Log, makers: map[uint8]Maker{},
-		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, askers: map[string]bool{}, expected: map[uint64]expectation{},
+		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, cables: map[uint8]int{}, askers: map[string]bool{}, expected: map[uint64]expectation{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.begin, r.noMore = context.WithCancel(cfg.Context)

@@ -537,6 +537,7 @@ func TestLimits(t *testing.T) {
 	from := func(i int) func(*handshake.Carry) {
 		return func(m *handshake.Carry) { m.Half.Addr = netip.AddrFrom16(addr(i).As16()) }
 	}
+	atOther := func(m *handshake.Carry) { m.Route[0].In, m.Route[0].Out = 1, 0 }
 	for i := 10; i < 20; i++ {
 		s := newSession(1, i)
 		sessions = append(sessions, s)
@@ -544,8 +545,17 @@ func TestLimits(t *testing.T) {
 			b.message(s, ask(uint32(n+1), from(i)))
 		}
 	}
+	other := newSession(1, 20) // over another cable, where there is room
+	sessions = append(sessions, other)
+	for n := range maxCircuits - maxOfCable + 1 {
+		b.message(other, ask(uint32(n+1), from(20), atOther))
+	}
+	third := newSession(1, 21)
+	b.message(third, ask(1, from(21), atOther))
 	s := b.Stats()
-	want := Stats{Now: maxCircuits, Refused: map[string]uint64{reasonSession: 1000 - maxOfSession, reasonFull: 10*100 - (maxCircuits - maxOfSession)}}
+	want := Stats{Now: maxCircuits, Refused: map[string]uint64{
+		reasonSession: 1000 - maxOfSession + 1, reasonCable: 10*100 - (maxOfCable - maxOfSession), reasonFull: 1,
+	}}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
@@ -567,8 +577,8 @@ func TestLimits(t *testing.T) {
 	if n := b.Stats().Now; n != maxCircuits-maxOfSession+1 {
 		t.Errorf("%d circuits after another was asked for, want %d", n, maxCircuits-maxOfSession+1)
 	}
-	if len(b.held) != b.Stats().Now || len(b.slots) > maxCircuits {
-		t.Errorf("%d held, %d slots", len(b.held), len(b.slots))
+	if len(b.held) != b.Stats().Now || len(b.slots) > maxCircuits || b.cables[0]+b.cables[1] != len(b.held) {
+		t.Errorf("%d held, %d slots, of cables %v", len(b.held), len(b.slots), b.cables)
 	}
 }
 
