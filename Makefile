@@ -52,7 +52,7 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 	$(GO) mod tidy -diff && $(GO) -C tools mod tidy -diff
 	gcc $(warnings) capi/*.c && $(CROSS)gcc $(warnings) capi/*.c
 	$(MAKE) generate && git diff --exit-code
-lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver; FULL=1 for a ring of four, a relay and a cable lost there
+lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver; FULL=1 for a ring of four, a relay and a cable lost there, and two cables that go and come
 	FULL=$(FULL) MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
 nccl: ## the tests under unmodified NCCL, without a GPU; FULL=1 for all versions, meshes, sizes and types
 	$(need) gcc:gcc make:make ip:iproute2 $(headers) $(archive)

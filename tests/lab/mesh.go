@@ -57,6 +57,15 @@ func Ring() Mesh {
 	return m
 }
 
+// Pair is two machines a and b with two cables, ab and ab1, and a management network.
+func Pair() Mesh {
+	m := Mesh{Name: "pair", Machines: []string{"a", "b"}, CPUs: 1}
+	m.cable(100, "a", "b")
+	m.cable(101, "a", "b")
+	m.Cables[1].Name += "1"
+	return m
+}
+
 // cable adds a cable between two machines: 192.168.N.0/24, interface rN and device rxeN at both ends, and the machine's
 // position as host number.
 func (m *Mesh) cable(n int, from, to string) {

@@ -1,0 +1,75 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestPair is of two machines with two cables, by the kernel's own queue pairs. No lane may be a socket.
+func TestPair(t *testing.T) {
+	if os.Getenv("FULL") == "" {
+		t.Skip("five minutes: FULL=1 runs it")
+	}
+	said := newLog()
+	s := newSession(t, Pair(), built()...)
+	needBuilt(t)
+	s.cfg.Env = map[string]string{"NCCL_MESH_TRANSPORT": "rdma"}
+	s.cfg.Log = said.add
+	s.step(t, "cables go and come", func(t *testing.T, ctx context.Context, l *Lab) error { return s.flap(t, ctx, l, said) })
+}
+
+// flap: messages of all sizes, in groups and with tags, for five minutes, or MESH_TEST_SOAK, while one of the two cables or the
+// other goes out, or comes in, every 50 ms at random; one is in. Every message arrives as it was sent, and no connection ends.
+func (s *session) flap(t *testing.T, ctx context.Context, l *Lab, said *log) error {
+	length := 5 * time.Minute
+	if d := os.Getenv("MESH_TEST_SOAK"); d != "" {
+		var err error
+		if length, err = time.ParseDuration(d); err != nil {
+			return fmt.Errorf("MESH_TEST_SOAK: %w", err)
+		}
+	}
+	scale, err := strconv.ParseFloat(l.accel.TimeScale(), 64)
+	if err != nil {
+		return err
+	}
+	said.skip()
+	job := s.soak(ctx, l, fmt.Sprint(length.Seconds()), s.mesh.Machines...)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	tick := time.NewTicker(time.Duration(50 * scale * float64(time.Millisecond)))
+	defer tick.Stop()
+	in, changes := [2]bool{true, true}, 0
+	for over := false; !over && err == nil; {
+		select {
+		case <-tick.C:
+			if i := rnd.IntN(2); !in[i] || in[1-i] {
+				in[i] = !in[i]
+				changes++
+				err = l.SetCable(s.mesh.Cables[i].Name, in[i])
+			}
+		case <-job.done:
+			over = true
+		}
+	}
+	for _, c := range s.mesh.Cables {
+		err = errors.Join(err, l.SetCable(c.Name, true))
+	}
+	if err = errors.Join(err, job.wait()); err != nil {
+		return err
+	}
+	lost := regexp.MustCompile(`went down; check the cable`).FindAllString(outputs(job.results), -1)
+	back := regexp.MustCompile(`has come back`).FindAllString(outputs(job.results), -1)
+	t.Logf("%d changes of the cables; lanes were lost %d times, and came back %d times", changes, len(lost), len(back))
+	if len(lost) == 0 || len(back) == 0 {
+		return fmt.Errorf("no lane was lost, or none came back:\n%s", outputs(job.results))
+	}
+	return nil
+}
