@@ -38,6 +38,7 @@ type agent struct {
 	ways      map[string][]path.Way // that are proved, by the peer's id
 	peerPorts map[string][]handshake.Port
 	waiting   map[string]*transport.Listener // by flow
+	open      *connections                   // of the last run: the other side may not have seen their end before the next order
 	ring      *ring                          // of Join; nil: none
 }
 
@@ -55,7 +56,10 @@ func serve(ctx context.Context, q *fleet.Question, o transport.Options, s setup)
 	if a.t, err = transport.New(o); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.leave(), a.t.Close()) }()
+	defer func() {
+		a.forget()
+		err = errors.Join(err, a.leave(), a.t.Close())
+	}()
 	l, err := a.t.Listen()
 	if err != nil {
 		return err
@@ -84,6 +88,7 @@ func serve(ctx context.Context, q *fleet.Question, o transport.Options, s setup)
 }
 
 func (a *agent) obey(ctx context.Context, o order) (d done, err error) {
+	a.forget()
 	switch {
 	case o.Survey != nil:
 		d.Ways, err = a.survey(ctx, o.Survey)
@@ -99,6 +104,14 @@ func (a *agent) obey(ctx context.Context, o order) (d done, err error) {
 		err = a.leave()
 	}
 	return d, err
+}
+
+// forget closes the connections of the last run.
+func (a *agent) forget() {
+	if a.open != nil {
+		a.open.close()
+		a.open = nil
+	}
 }
 
 func decode(raw []byte) (handshake.Handle, error) {

@@ -23,7 +23,7 @@ func (a *agent) run(ctx context.Context, r *run) (map[string]flow, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patient+r.For, errors.New("the other side does not come, or does not end"))
 	defer cancel()
 	c, err := a.connect(ctx, r)
-	defer c.close()
+	a.open = c
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func header(ranks []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %d ranks: %s; host memory, sums on the processor\n", len(ranks), strings.Join(ranks, ", "))
 	fmt.Fprintf(&b, "#%13s %12s %8s %6s %5s %9s %7s %7s %6s\n", "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong")
-	fmt.Fprintf(&b, "#%13s %12s %8s %6s %5s %9s %7s %7s %6s", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
+	fmt.Fprintf(&b, "#%13s %12s %8s %6s %5s %9s %7s %7s", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)")
 	return b.String()
 }
 

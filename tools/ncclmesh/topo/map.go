@@ -66,7 +66,7 @@ const (
 	RDMA  State = "rdma"  // packets pass over RDMA, in both directions
 	TCP   State = "tcp"   // over TCP only
 	Heard State = "heard" // somebody answers a hail, and nothing more passes
-	None  State = "none"  // a function whose twin works, with nothing of its own; Ports[1] may be empty
+	None  State = "none"  // functions whose twins work, and nothing passes; one of the two may be missing
 )
 
 // Network is where more than two cages meet: a switch, and no cable.
@@ -302,15 +302,21 @@ func (c *chart) cable(a, b *cage) Cable {
 		used[l.a], used[l.b] = true, true
 		k.Halves = append(k.Halves, Half{[2]string{l.a.port, l.b.port}, [2]int{a.port(l.a.port).MTU, b.port(l.b.port).MTU}, l.state.state()})
 	}
+	var idle []Half // functions that nothing passes through, paired as they come
 	for side, o := range []*cage{a, b} {
+		n := 0
 		for _, p := range o.ports {
-			if !used[portAt{o.view.ID, p.Name}] && p.Device != "" {
-				h := Half{State: None}
-				h.Ports[side], h.MTU[side] = p.Name, p.MTU
-				k.Halves = append(k.Halves, h)
+			if used[portAt{o.view.ID, p.Name}] || p.Device == "" {
+				continue
 			}
+			if n == len(idle) {
+				idle = append(idle, Half{State: None})
+			}
+			idle[n].Ports[side], idle[n].MTU[side] = p.Name, p.MTU
+			n++
 		}
 	}
+	k.Halves = append(k.Halves, idle...)
 	slices.SortStableFunc(k.Halves, func(x, y Half) int { return cmp.Compare(a.index(x.Ports[0]), a.index(y.Ports[0])) })
 	for _, h := range k.Halves {
 		k.MTU = least(k.MTU, least(h.MTU[0], h.MTU[1]))
