@@ -38,6 +38,7 @@
 //	which route is preferred                mesh, route.go
 //	what is tried before what               path, find.go; then route.go
 //	what another node may ask of this one   neighbours.go; relay, carry.go
+//	who tries every way there is            survey.go; that of path
 //	where would another carrier go          beside lane/verbs; lane's comment says what it has to have
 //
 // # Goroutines and locks

@@ -77,7 +77,11 @@ func TestHelp(t *testing.T) {
 		want []string
 	}{
 		{"--version", []string{"ncclmesh 1.0-dev", ", protocol "}},
-		{"--help", []string{"relay ", "completion "}},
+		{"--help", []string{"bench ", "relay ", "topo ", "completion "}},
+		{"topo --help", []string{"Examples:\n", "--expect FILE", "--ssh COMMAND", "--push", "ssh -o BatchMode=yes"}},
+		{"bench --help", []string{"link ", "coll ", "--while-busy"}},
+		{"bench link --help", []string{"--size BYTES", "--time duration", "--while-busy", "--svg FILE"}},
+		{"bench coll --help", []string{"--minbytes BYTES", "--op strings", "nccl-tests"}},
 		{"relay --help", []string{"Examples:\n", "ncclmesh relay --key-file ", "--drain duration", "(default 30s)", "--verbose"}},
 		{"completion bash", []string{"ncclmesh"}},
 	}

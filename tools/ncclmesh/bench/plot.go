@@ -59,7 +59,8 @@ func (r *LinkReport) WriteSVG(w io.Writer) error {
 		p.Legend.Add(name, bars)
 	}
 	p.NominalX(names...)
-	p.Y.Min = 0
+	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4
+	p.Y.Min, p.Y.Max = 0, 1.35*p.Y.Max // room for the legend
 	return write(p, vg.Length(max(12, 4*len(names)))*vg.Centimeter, w)
 }
 
