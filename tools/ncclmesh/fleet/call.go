@@ -18,6 +18,7 @@ type Call struct {
 	program *program
 	begun   error                // why there is none
 	greeted chan struct{}        // closed when the host has said hello, or will not
+	asked   chan struct{}        // closed when it has said hello and was asked
 	answers chan json.RawMessage // closed after the last
 	over    chan struct{}        // closed when nothing is left of the call
 	hello   Hello                // set before greeted is closed
@@ -30,7 +31,7 @@ func (f *Fleet) Start(ctx context.Context, host string, r Request) *Call {
 	r.Silence, r.Limit = cmp.Or(r.Silence, defaultSilence), cmp.Or(r.Limit, maxTotal)
 	c := &Call{
 		fleet: f, host: host, request: r, cancel: cancel,
-		greeted: make(chan struct{}), answers: make(chan json.RawMessage), over: make(chan struct{}),
+		greeted: make(chan struct{}), asked: make(chan struct{}), answers: make(chan json.RawMessage), over: make(chan struct{}),
 	}
 	c.program, c.begun = f.start(ctx, host)
 	go func() {
@@ -89,6 +90,7 @@ func (c *Call) Say(v any) error {
 	if c.Hello().Schema == "" {
 		return &HostError{c.host, ErrEnded}
 	}
+	<-c.asked
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -96,7 +98,7 @@ func (c *Call) Say(v any) error {
 	return c.send(fromAsker{Say: text})
 }
 
-// Close ends the call. The agent hears of it, and has two seconds to end.
+// Close ends the call. The agent hears of it, and has two seconds to end, ten where it was pushed.
 func (c *Call) Close() {
 	c.cancel(context.Canceled)
 	<-c.over
@@ -125,19 +127,22 @@ func (c *Call) run(ctx context.Context) error {
 	if c.begun != nil {
 		return c.begun
 	}
+	ask := fromAsker{Do: c.request.Do}
+	if c.request.With != nil {
+		var err error
+		if ask.With, err = json.Marshal(c.request.With); err != nil {
+			return err
+		}
+	}
 	said := make(chan heard)
 	go listen(ctx, newLines(c.program.out, c.request.Limit), said)
 	if err := c.greet(ctx, said); err != nil {
 		return err
 	}
-	with, err := json.Marshal(c.request.With)
-	if err != nil {
-		return err
-	}
-	if c.request.With == nil {
-		with = nil
-	}
-	go func() { _ = c.send(fromAsker{Do: c.request.Do, With: with}) }() // whether it has come through is seen by the answers
+	go func() {
+		defer close(c.asked)
+		_ = c.send(ask) // whether it has come through is seen by the answers
+	}()
 	for {
 		var h heard
 		select {

@@ -12,8 +12,11 @@ import (
 	"time"
 )
 
-// patience is how long a program may take to end when its input has.
-const patience = 2 * time.Second
+// How long a program may take to end when its input has: one that was pushed has to be removed.
+const (
+	patience       = 2 * time.Second
+	patiencePushed = 10 * time.Second
+)
 
 // program is what leads to a host, while it runs.
 type program struct {
@@ -40,6 +43,9 @@ func (f *Fleet) start(ctx context.Context, host string) (*program, error) {
 	}
 	p.cmd = exec.CommandContext(ctx, words[0], words[1:]...)
 	p.cmd.Env, p.cmd.Stderr, p.cmd.WaitDelay = f.Env, &p.said, patience
+	if p.pushes {
+		p.cmd.WaitDelay = patiencePushed
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its helpers end with it, and a terminal's interrupt is ours
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
