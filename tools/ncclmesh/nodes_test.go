@@ -29,10 +29,10 @@ func TestMain(m *testing.M) {
 // line has two halves between a and b, a cable between b and c, over TCP alone as far as c is
 // concerned, and a port of c with nothing in it.
 const line = `
-port a r0 netdev f0 cage p0 image A
-port a r1 netdev g0 cage p0 image A
-port b r0 netdev f0 cage p0 image B
-port b r1 netdev g0 cage p0 image B
+port a r0 netdev f0 addr 192.168.3.1/24 cage p0 image A
+port a r1 netdev g0 addr 192.168.4.1/24 cage p0 image A
+port b r0 netdev f0 addr 192.168.3.2/24 cage p0 image B
+port b r1 netdev g0 addr 192.168.4.2/24 cage p0 image B
 netif b e1 addr 192.168.2.1/24
 netif c e1 addr 192.168.2.2/24
 port c r2 netdev f2 cage p2
@@ -69,7 +69,7 @@ func nodes(t *testing.T, topology string) (f *fabric.Fabric, command func(args .
 	}
 	environ := append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0",
 		"NCCLMESH_SSH="+filepath.Join(f.Tools, "fakenet")+" exec -d "+f.Dir,
-		"NCCL_SOCKET_IFNAME="+fabric.ManagementIface, "NCCL_MESH_TIME_SCALE=2", "NCCL_MESH_PROOF_WAIT=20000")
+		"NCCL_SOCKET_IFNAME="+fabric.ManagementIface, "NCCL_MESH_PROOF_WAIT=3000")
 	return f, func(args ...string) (int, string, string) {
 		var stdout, stderr bytes.Buffer
 		status := run(&system{environ, &stdout, &stderr}, args)
@@ -77,7 +77,7 @@ func nodes(t *testing.T, topology string) (f *fabric.Fabric, command func(args .
 	}
 }
 
-// Cables are found and proved without an address, one half at a time; what is unplugged is told,
+// Cables are found and proved, one half at a time; what is unplugged is told,
 // and what is not as expected; a host that is not there costs nobody else.
 func TestTopo(t *testing.T) {
 	t.Parallel()
