@@ -1,0 +1,66 @@
+package facts
+
+import (
+	"ncclmesh/tools/ncclmesh/topo"
+	"ncclmesh/transport/topology"
+)
+
+// Mesh is what is known of several nodes, or of one.
+type Mesh struct {
+	Nodes    []Node         `json:"nodes"`
+	Lost     []Lost         `json:"lost"`     // nodes that told nothing
+	Map      Fact[topo.Map] `json:"map"`      // the cables, as packets have proved them
+	Expected *topo.Expected `json:"expected"` // as the user says; nil: no word
+	Flows    Fact[[]Flow]   `json:"flows"`    // measured
+	Plan     Fact[int64]    `json:"plan"`     // bytes that a test would take on each node
+}
+
+// Lost is a node that could not be asked.
+type Lost struct {
+	Name  string `json:"name"`
+	Error string `json:"error"`
+}
+
+// End is one end of a cable, or of a half of one: a port by the name of its interface, or of its
+// device where it has none.
+type End struct {
+	Node string `json:"node"`
+	Port string `json:"port"`
+}
+
+func (e End) String() string { return e.Node + ":" + e.Port }
+
+// Dial is a connection of the bootstrap that was tried.
+type Dial struct {
+	Node string `json:"node"` // that it should lead to
+	To   string `json:"to"`   // address and port
+	Try  Try    `json:"try"`
+}
+
+// Counter is how far a counter of a port rose.
+type Counter struct {
+	Port  string `json:"port"`
+	Name  string `json:"name"`
+	Rise  uint64 `json:"rise"`
+	Moved uint64 `json:"moved"` // bytes that the port sent and received meanwhile
+}
+
+// Flow is a measurement between two ports, Mb/s.
+type Flow struct {
+	From  End `json:"from"`
+	To    End `json:"to"`
+	Mbps  int `json:"mbps"`            // one way
+	Forth int `json:"forth,omitempty"` // both ways at once
+	Back  int `json:"back,omitempty"`
+	// Moved are the bytes that each port of either node sent while a connection between the
+	// two nodes used all its lanes, by End.
+	Moved map[string]uint64 `json:"moved,omitempty"`
+}
+
+// PortName is how findings and ends of cables call a port.
+func PortName(p *topology.Port) string {
+	if p.Netdev != "" {
+		return p.Netdev
+	}
+	return p.Short()
+}

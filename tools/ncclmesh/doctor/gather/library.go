@@ -1,0 +1,159 @@
+package gather
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"ncclmesh/tools/ncclmesh/doctor/facts"
+)
+
+// library looks at a library's file.
+func (l *looker) library(path string) facts.Library {
+	found := facts.Library{Path: path}
+	file := l.seen(path)
+	if _, err := os.Stat(file); err != nil {
+		found.Missing = true
+		return found
+	}
+	base := filepath.Base(path)
+	if strings.HasPrefix(base, "libnccl-net") {
+		found.Ours = ours(file)
+	} else if strings.HasPrefix(base, "libnccl.so") {
+		found.Version = versionOf(file)
+	}
+	return found
+}
+
+// ours reports whether a library is this plugin: Go's linker writes the main package into it.
+func ours(file string) bool {
+	info, err := buildinfo.ReadFile(file)
+	return err == nil && strings.HasPrefix(info.Path, "ncclmesh/")
+}
+
+// banner is what NCCL prints first of all, and so has in its data.
+var banner = regexp.MustCompile(`NCCL version (\d+\.\d+\.\d+)\+`)
+
+// maxNCCL is more than libnccl has, in bytes.
+const maxNCCL = 2 << 30
+
+// versionOf finds the version in NCCL's library without running any of it, "" where it has none.
+func versionOf(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	const overlap = 64
+	r := io.LimitReader(f, maxNCCL)
+	buf := make([]byte, 1<<20)
+	kept := 0
+	for {
+		n, err := io.ReadFull(r, buf[kept:])
+		if m := banner.FindSubmatch(buf[:kept+n]); m != nil {
+			return string(m[1])
+		}
+		if err != nil {
+			return ""
+		}
+		kept = copy(buf, buf[kept+n-overlap:kept+n])
+	}
+}
+
+// where the loader looks at last.
+var systemDirs = []string{
+	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/lib", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
+}
+
+// search finds a library as the loader would, "" where it is not. ld.so.conf is read, and the
+// files that it includes are; its cache is not.
+func (l *looker) search(env map[string]string, name string) string {
+	dirs := append(strings.Split(env["LD_LIBRARY_PATH"], ":"), l.configured()...)
+	for _, dir := range append(dirs, systemDirs...) {
+		if dir == "" {
+			continue
+		}
+		if _, err := os.Stat(l.seen(filepath.Join(dir, name))); err == nil {
+			return filepath.Join(dir, name)
+		}
+	}
+	return ""
+}
+
+// configured are the directories that ld.so.conf.d adds.
+func (l *looker) configured() (dirs []string) {
+	files, _ := filepath.Glob(l.seen("/etc/ld.so.conf.d/*.conf"))
+	for _, file := range files {
+		b, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(b)) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "/") {
+				dirs = append(dirs, line)
+			}
+		}
+	}
+	return dirs
+}
+
+// plugin is the network plugin that NCCL would load by the environment.
+func (l *looker) plugin(env map[string]string) facts.Library {
+	named := env["NCCL_NET_PLUGIN"]
+	switch {
+	case named == "none":
+		return facts.Library{}
+	case strings.ContainsRune(named, '/'):
+		return l.library(named)
+	}
+	names := []string{"libnccl-net.so"}
+	if named != "" {
+		names = []string{named, "libnccl-net-" + named + ".so", "libnccl-net.so"}
+	}
+	for _, name := range names {
+		if path := l.search(env, name); path != "" {
+			return l.library(path)
+		}
+	}
+	return facts.Library{}
+}
+
+// nccl is the libnccl of a job, or those that a job would find.
+func (l *looker) nccl(env map[string]string) facts.Fact[[]facts.Library] {
+	if mapped, ok := l.node.Process.Mapped.Get(); ok {
+		libs := slices.DeleteFunc(slices.Clone(mapped), func(f facts.Library) bool { return !strings.HasPrefix(filepath.Base(f.Path), "libnccl.so") })
+		if len(libs) == 0 {
+			return facts.Unknown[[]facts.Library]("the job has no libnccl.so mapped: it may be linked into a program")
+		}
+		return facts.Known(libs)
+	}
+	if l.PID != 0 {
+		return facts.Unknown[[]facts.Library](l.node.Process.Mapped.Because())
+	}
+	if path := l.search(env, "libnccl.so.2"); path != "" {
+		return facts.Known([]facts.Library{l.library(path)})
+	}
+	return facts.Unknown[[]facts.Library]("no libnccl.so.2 where the loader looks: name a job with --pid N")
+}
+
+// mentions reports whether a configuration file names an interface as a whole word.
+func mentions(file []byte, netdev string) bool {
+	for i := 0; ; {
+		j := bytes.Index(file[i:], []byte(netdev))
+		if j < 0 {
+			return false
+		}
+		i += j
+		end := i + len(netdev)
+		if (i == 0 || !wordly(file[i-1])) && (end == len(file) || !wordly(file[end])) {
+			return true
+		}
+		i = end
+	}
+}
+
+func wordly(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' || c == '@'
+}
