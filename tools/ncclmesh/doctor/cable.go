@@ -1,0 +1,161 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ncclmesh/tools/ncclmesh/doctor/facts"
+	"ncclmesh/tools/ncclmesh/topo"
+)
+
+func cableLoop(n *facts.Node, v *verdict) {
+	loops, ok := n.Loops.Get()
+	if !ok {
+		v.unknown(on(n), n.Loops.Because())
+		return
+	}
+	for _, l := range loops {
+		v.fail(on(n, l[0], l[1]), "move one end of the cable to another node", "what %s sends comes in at %s: a cable joins two cages of the node, or both are at one switch", l[0], l[1])
+	}
+}
+
+func cablingDiffers(v *verdict) {
+	if v.Expected == nil {
+		return
+	}
+	m, ok := proved(v)
+	if !ok {
+		return
+	}
+	d, err := m.Compare(v.Expected)
+	if err != nil {
+		v.unknown(spot{}, err.Error())
+		return
+	}
+	if d.None() {
+		return
+	}
+	remedy := plan(d)
+	for _, c := range d.Missing {
+		v.fail(spot{append(v.portsIn(c[0]), v.portsIn(c[1])...), c[0].String() + " ═ " + c[1].String()}, remedy, "expected, and not there")
+	}
+	for _, c := range d.Unexpected {
+		v.fail(spot{append(v.portsIn(c[0]), v.portsIn(c[1])...), c[0].String() + " ═ " + c[1].String()}, remedy, "there, and not expected")
+	}
+}
+
+// plan is what to do with the plugs.
+func plan(d *topo.Difference) string {
+	var steps []string
+	for _, move := range d.Moves {
+		if move.Swap {
+			steps = append(steps, fmt.Sprintf("swap the plugs in %v and %v", move.From, move.To))
+		} else {
+			steps = append(steps, fmt.Sprintf("move the plug in %v to %v", move.From, move.To))
+		}
+	}
+	for _, c := range d.Add {
+		steps = append(steps, fmt.Sprintf("put a cable between %v and %v, or reseat it", c[0], c[1]))
+	}
+	for _, c := range d.Remove {
+		steps = append(steps, fmt.Sprintf("take the cable between %v and %v away", c[0], c[1]))
+	}
+	return strings.Join(steps, "; ")
+}
+
+// portsIn are the functions behind a cage, as places.
+func (v *verdict) portsIn(e topo.End) (at []Place) {
+	for i := range v.Nodes {
+		found, _ := v.Nodes[i].Topology.Get()
+		for _, p := range found.Ports {
+			if v.Nodes[i].Name == e.Node && (p.PhysPort == e.Cage || facts.PortName(&p) == e.Cage) {
+				at = append(at, Place{e.Node, facts.PortName(&p)})
+			}
+		}
+	}
+	if at == nil {
+		at = []Place{{e.Node, e.Cage}}
+	}
+	return at
+}
+
+func cablingSamePort(v *verdict) {
+	m, _ := proved(v)
+	for i := range m.Cables {
+		c := &m.Cables[i]
+		if c.Ends[0].Cage == c.Ends[1].Cage && v.named(c.Ends[0]) {
+			v.info(spot{append(v.portsIn(c.Ends[0]), v.portsIn(c.Ends[1])...), cableName(c)}, "", "cages of one name: that works here, and NCCL's own transport wants p0 with p1")
+		}
+	}
+}
+
+// named reports whether a cage's name is the driver's.
+func (v *verdict) named(e topo.End) bool {
+	for _, at := range v.portsIn(e) {
+		if p := v.port(facts.End(at)); p != nil && p.PhysPort == e.Cage {
+			return true
+		}
+	}
+	return false
+}
+
+func noCommonCable(v *verdict) {
+	m, _ := proved(v)
+	for _, a := range m.Apart {
+		if len(a.Through) == 0 {
+			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between either and a node that has one to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, by whatever way", a.Nodes[0], a.Nodes[1])
+			continue
+		}
+		var ways []string
+		for _, w := range a.Through {
+			ways = append(ways, strings.Join(w, " and "))
+		}
+		v.info(both(a.Nodes[:]...), "", "they share no cable, and talk through %s", strings.Join(ways, ", or "))
+	}
+}
+
+// roceFiltered looks at halves that carry TCP, between RDMA ports that are up.
+func roceFiltered(v *verdict) {
+	m, _ := proved(v)
+	for _, h := range halves(&m) {
+		if h.state != topo.TCP || !v.isRDMA(h.a) || !v.isRDMA(h.b) {
+			continue
+		}
+		why := h.cable.Why
+		if why == "" {
+			why = "nobody knows why"
+		}
+		v.warn(h.spot(), "let UDP port 4791 pass on both nodes (nft list ruleset); without a firewall, go by the reason", "TCP passes between %s and %s, and RDMA does not: %s", h.a, h.b, why)
+	}
+}
+
+// halfUnused looks at a way over one half of a cable, and none over the other.
+func halfUnused(v *verdict) {
+	m, ok := proved(v)
+	if !ok {
+		return
+	}
+	for i := range m.Cables {
+		c := &m.Cables[i]
+		one := topo.Map{Cables: m.Cables[i : i+1]}
+		var used []string
+		var at []Place
+		var idle []string
+		for _, h := range halves(&one) {
+			if h.state == topo.RDMA {
+				used = append(used, h.a.Port)
+				continue
+			}
+			for _, e := range []facts.End{h.a, h.b} {
+				if p := v.port(e); p != nil && p.Device != "" {
+					at, idle = append(at, Place(e)), append(idle, e.String())
+				}
+			}
+		}
+		if len(used) > 0 && len(at) > 0 {
+			slices.Sort(idle)
+			v.warn(spot{at, cableName(c)}, "give the idle half what the other has; ncclmesh topo shows both", "RDMA passes over %s, and not over %s in the same cage: %s", strings.Join(used, ", "), strings.Join(idle, ", "), c.Why)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package doctor
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"ncclmesh/tools/ncclmesh/doctor/facts"
+)
+
+// told is the judged environment; that nobody could read it is said.
+func told(n *facts.Node, v *verdict) (map[string]string, bool) {
+	env, ok := n.Process.Env.Get()
+	if !ok {
+		v.unknown(on(n), n.Process.Env.Because())
+	}
+	return env, ok
+}
+
+func envInvalid(n *facts.Node, v *verdict) {
+	if _, ok := told(n, v); !ok {
+		return
+	}
+	for _, said := range n.Process.Refused {
+		v.fail(on(n), "correct it or unset it; jobs do not start with it", "%s", said)
+	}
+	for _, said := range n.Process.Unheard {
+		v.warn(on(n), "correct or remove it", "%s", said)
+	}
+}
+
+// recipe are settings of recipes for NCCL's own transport on such meshes, and what they do here.
+var recipe = map[string]string{
+	"NCCL_ALGO":                       "restricts the tuner",
+	"NCCL_PROTO":                      "restricts the tuner",
+	"NCCL_MIN_NCHANNELS":              "restricts the tuner",
+	"NCCL_MAX_NCHANNELS":              "restricts the tuner",
+	"NCCL_NCHANNELS_PER_NET_PEER":     "restricts the tuner",
+	"NCCL_IB_HCA":                     "leaves ports out",
+	"NCCL_IB_SUBNET_AWARE_ROUTING":    "has no effect",
+	"NCCL_IB_MERGE_NICS":              "has no effect",
+	"NCCL_IB_SPLIT_DATA_ON_QPS":       "has no effect",
+	"NCCL_NET_MERGE_POLICY":           "has no effect",
+	"NCCL_CROSS_NIC":                  "has no effect on one device",
+	"NCCL_SKIP_TREE_CONNECT":          "was for a patched NCCL",
+	"NCCL_RUNTIME_CONNECT":            "was for rings whose trees fail",
+	"VLLM_NCCL_SO_PATH":               "was for a patched NCCL",
+	"NCCL_MESH_GID_INDEX":             "pins what differs between nodes and boots",
+	"NCCL_IB_DISABLE":                 "is another network's switch",
+	"NCCL_IB_USE_INLINE":              "has no effect",
+	"NCCL_NET_SHARED_BUFFERS":         "was for a patched NCCL",
+	"NCCL_IB_ADAPTIVE_ROUTING":        "has no effect",
+	"NCCL_IB_RETURN_ASYNC_EVENTS":     "has no effect",
+	"NCCL_IB_OOO_RQ":                  "has no effect",
+	"NCCL_IB_WARN_RAIL_LOCAL":         "has no effect",
+	"NCCL_IB_ROUTABLE_FLID_GID_INDEX": "has no effect",
+}
+
+func envRecipe(n *facts.Node, v *verdict) {
+	env, ok := told(n, v)
+	if !ok {
+		return
+	}
+	for _, name := range sorted(env) {
+		if does, listed := recipe[name]; listed && env[name] != "" {
+			v.info(on(n), "", "%s=%s is not needed here: it %s", name, env[name], does)
+		}
+	}
+}
+
+// froze are settings that froze jobs which did not know that they had them.
+var froze = []string{"NCCL_IB_USE_INLINE", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "NCCL_MAX_NCHANNELS"}
+
+func ncclConf(n *facts.Node, v *verdict) {
+	lines, ok := n.Process.Conf.Get()
+	if !ok {
+		v.unknown(on(n), n.Process.Conf.Because())
+		return
+	}
+	for _, l := range lines {
+		if slices.Contains(froze, l.Name) {
+			v.warn(on(n), fmt.Sprintf("remove line %d of %s, unless you put it there", l.Line, l.File), "%s sets %s=%s for every job on the node", l.File, l.Name, l.Value)
+		} else {
+			v.info(on(n), "", "%s sets %s=%s for every job on the node", l.File, l.Name, l.Value)
+		}
+	}
+}
+
+func ncclPreload(n *facts.Node, v *verdict) {
+	libs, ok := n.Process.Preload.Get()
+	if !ok {
+		v.unknown(on(n), n.Process.Preload.Because())
+		return
+	}
+	for _, l := range libs {
+		if l.Missing {
+			v.warn(on(n), "remove it from LD_PRELOAD, or correct the path", "LD_PRELOAD names %s, which does not exist: the loader ignores that", l.Path)
+		}
+	}
+	if mapped, ok := n.Process.NCCL.Get(); ok && n.Process.PID != 0 && len(mapped) > 1 {
+		v.fail(on(n), "leave one of them, the one that the framework brings", "process %d has %d libraries of NCCL: %s", n.Process.PID, len(mapped), paths(mapped))
+	}
+}
+
+func paths(libs []facts.Library) string {
+	names := make([]string, len(libs))
+	for i, l := range libs {
+		names[i] = l.Path
+	}
+	return strings.Join(names, ", ")
+}
+
+func debugFile(n *facts.Node, v *verdict) {
+	dir, ok := n.Process.DebugTo.Get()
+	if !ok {
+		v.unknown(on(n), n.Process.DebugTo.Because())
+	} else if dir.Missing {
+		v.warn(on(n), "make the directory, or mount it into the container", "NCCL_DEBUG_FILE is in %s, which does not exist: the log is lost", dir.Path)
+	}
+}
+
+func pluginDisabled(n *facts.Node, v *verdict) {
+	env, ok := told(n, v)
+	if !ok {
+		return
+	}
+	const remedy = "see what to set: ncclmesh env"
+	if env["NCCL_NET_PLUGIN"] == "none" {
+		v.fail(on(n), remedy, "NCCL_NET_PLUGIN=none: NCCL loads no plugin")
+	}
+	if net := env["NCCL_NET"]; net != "" && !strings.EqualFold(net, "mesh") {
+		v.fail(on(n), remedy, "NCCL_NET=%s: NCCL takes that network, not this plugin's, which is Mesh", net)
+	}
+}
+
+func pluginOther(n *facts.Node, v *verdict) {
+	const remedy = "set NCCL_NET_PLUGIN to the full path of libnccl-net-mesh.so"
+	if n.Process.PID == 0 {
+		switch would, ok := n.Process.Plugin.Get(); {
+		case !ok:
+			v.unknown(on(n), n.Process.Plugin.Because())
+		case would.Path == "":
+			v.info(on(n), "", "a job with this environment would find no plugin; ncclmesh env says what to set")
+		case would.Missing:
+			v.fail(on(n), remedy, "NCCL_NET_PLUGIN names %s, which does not exist", would.Path)
+		case !would.Ours:
+			v.warn(on(n), remedy, "a job with this environment would load %s, which is another plugin", would.Path)
+		}
+		return
+	}
+	mapped, ok := n.Process.Mapped.Get()
+	if !ok {
+		v.unknown(on(n), n.Process.Mapped.Because())
+		return
+	}
+	plugins := slices.DeleteFunc(slices.Clone(mapped), func(l facts.Library) bool { return !strings.HasPrefix(filepath.Base(l.Path), "libnccl-net") })
+	switch {
+	case len(mapped) == 0:
+		v.unknown(on(n), fmt.Sprintf("process %d has not loaded NCCL as a library", n.Process.PID))
+	case len(plugins) == 0:
+		v.fail(on(n), remedy, "process %d has loaded NCCL, and no network plugin", n.Process.PID)
+	case !slices.ContainsFunc(plugins, func(l facts.Library) bool { return l.Ours }):
+		v.fail(on(n), remedy, "process %d has loaded another plugin: %s", n.Process.PID, paths(plugins))
+	}
+}

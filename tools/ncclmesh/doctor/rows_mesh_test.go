@@ -1,0 +1,230 @@
+package doctor_test
+
+import (
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"ncclmesh/tools/ncclmesh/doctor/facts"
+	"ncclmesh/tools/ncclmesh/topo"
+)
+
+// cable is the first of the healthy nodes: of a's p0 and b's p1.
+func cable(m *facts.Mesh) *topo.Cable { return &m.Map.Value.Cables[0] }
+
+// flow is the measurement of its first half.
+func flow(m *facts.Mesh) *facts.Flow { return &(*m.Flows.Value)[0] }
+
+func noMap(m *facts.Mesh) { m.Map = facts.Unknown[topo.Map]("no host was named") }
+
+// lost is a node whose agent says nothing, of which the others do not know the cables.
+func lost(m *facts.Mesh) {
+	m.Lost = []facts.Lost{{Name: "c", Error: "does not answer: no hello within 20s"}}
+	m.Map.Value.Nodes = append(m.Map.Value.Nodes, topo.Node{Name: "c", Error: "c: does not answer"})
+}
+
+// expect is what the user expects of cages.
+func expect(m *facts.Mesh, a, b topo.End) { m.Expected = &topo.Expected{Cables: [][2]topo.End{{a, b}}} }
+
+var cableRows = []row{
+	{"cable-loop", "p0 to p1 of the same node", fail, func(a, _ *machine) {
+		a.echo = func([]int) ([][2]int, error) {
+			return [][2]int{{3, 5}, {5, 3}, {3, 4}}, nil // the last are of one cage
+		}
+	}, nil},
+	{"cable-loop", "no IPv6", unknown, func(a, _ *machine) { a.echo = func([]int) ([][2]int, error) { return nil, errGone } }, nil},
+
+	{"cabling-differs", "crosswise", fail, nil, func(m *facts.Mesh) {
+		m.Expected = &topo.Expected{Cables: [][2]topo.End{{{Node: "a", Cage: "p0"}, {Node: "b", Cage: "p0"}}, {{Node: "a", Cage: "p1"}, {Node: "b", Cage: "p1"}}}}
+	}},
+	{"cabling-differs", "no cable", fail, nil, func(m *facts.Mesh) {
+		expect(m, topo.End{Node: "a", Cage: "p1"}, topo.End{Node: "b", Cage: "p0"})
+		m.Map.Value.Cables = nil
+	}},
+	{"cabling-differs", "the port is down", fail, func(a, _ *machine) { a.down(h0); a.down(h1) }, func(m *facts.Mesh) {
+		expect(m, topo.End{Node: "a", Cage: "p0"}, topo.End{Node: "b", Cage: "p1"})
+		m.Map.Value.Cables = nil
+	}},
+	{"cabling-differs", "as expected, by cage and by interface", "", nil, func(m *facts.Mesh) {
+		m.Expected = &topo.Expected{Cables: [][2]topo.End{{{Node: "b", Cage: "p1"}, {Node: "a", Cage: "p0"}}, {{Node: "a", Cage: h2.netdev}, {Node: "b", Cage: "p0"}}}}
+	}},
+	{"cabling-differs", "a node that was not asked", unknown, nil, func(m *facts.Mesh) {
+		expect(m, topo.End{Node: "c", Cage: "p0"}, topo.End{Node: "b", Cage: "p0"})
+	}},
+
+	{"cabling-same-port", "p0 to p0", info, nil, func(m *facts.Mesh) { cable(m).Ends[1].Cage = "p0" }},
+	{"cabling-same-port", "no way was tried", unknown, nil, noMap},
+
+	{"no-common-cable", "through the one between", info, nil, func(m *facts.Mesh) {
+		m.Map.Value.Apart = []topo.Apart{{Nodes: [2]string{"a", "b"}, Through: [][]string{{"c"}, {"d"}}}}
+	}},
+	{"no-common-cable", "none at all", fail, nil, func(m *facts.Mesh) {
+		m.Map.Value.Apart = []topo.Apart{{Nodes: [2]string{"a", "b"}}}
+	}},
+	{"no-common-cable", "no way was tried", unknown, nil, noMap},
+	{"no-common-cable", "a node that was lost", unknown, nil, lost},
+
+	{"roce-filtered", "TCP passes", warn, nil, func(m *facts.Mesh) {
+		c := cable(m)
+		c.Halves[0].State, c.Why = topo.TCP, "rocep1s0f0:1 192.168.100.1 on a -> rocep1s0f1:1 192.168.100.2 on b: transport retry counter exceeded"
+	}},
+	{"roce-filtered", "no RDMA at one end", "", func(a, _ *machine) { a.noAdapter() }, func(m *facts.Mesh) { cable(m).Halves[0].State = topo.TCP }},
+	{"roce-filtered", "no way was tried", unknown, nil, noMap},
+
+	{"half-unused", "nothing over one half", warn, nil, func(m *facts.Mesh) {
+		c := cable(m)
+		c.Halves[1].State, c.Why = topo.None, "no two addresses of the ports are in one subnet"
+	}},
+	{"half-unused", "because of a firewall", warn, nil, func(m *facts.Mesh) {
+		c := cable(m)
+		c.Halves[1].State, c.Why = topo.TCP, "transport retry counter exceeded"
+	}},
+	{"half-unused", "neither half", "", nil, func(m *facts.Mesh) {
+		c := cable(m)
+		c.Halves[0].State, c.Halves[1].State = topo.Heard, topo.Heard
+	}},
+	{"half-unused", "no way was tried", unknown, nil, noMap},
+
+	{"cable-slow", "13 Gb/s", fail, nil, func(m *facts.Mesh) { flow(m).Mbps = 13000 }},
+	{"cable-slow", "half", warn, nil, func(m *facts.Mesh) { flow(m).Mbps = 60000 }},
+	{"cable-slow", "not measured", unknown, nil, noFlows},
+	{"cable-slow", "not this one", unknown, nil, func(m *facts.Mesh) { flow(m).Mbps = 0 }},
+
+	{"cable-slow-both-ways", "119 Gb/s", fail, nil, func(m *facts.Mesh) { flow(m).Forth, flow(m).Back = 60000, 58700 }},
+	{"cable-slow-both-ways", "not measured", unknown, nil, noFlows},
+	{"cable-slow-both-ways", "one way only", unknown, nil, func(m *facts.Mesh) { flow(m).Forth, flow(m).Back = 0, 0 }},
+
+	{"half-idle", "nothing over one half", warn, nil, func(m *facts.Mesh) {
+		f := *flow(m)
+		f.From, f.To = end("a", h1), end("b", halves[3])
+		f.Moved = map[string]uint64{"a:" + h0.netdev: 0, "a:" + h1.netdev: 1 << 30}
+		m.Flows = facts.Known([]facts.Flow{f})
+	}},
+	{"half-idle", "not measured", unknown, nil, noFlows},
+	{"half-idle", "bytes not counted", unknown, nil, func(m *facts.Mesh) { flow(m).Moved = nil }},
+
+	{"counters-rising", "packets out of order", warn, func(a, _ *machine) { a.rise[h0.ib()+"/ports/1/hw_counters/out_of_sequence"] = "19" }, nil},
+	{"counters-rising", "nothing moved", unknown, func(a, _ *machine) { a.rise = map[string]string{} }, nil},
+	{"counters-rising", "no counters", unknown, func(a, _ *machine) {
+		for _, h := range halves {
+			a.drop(h.ib() + "/ports/1/hw_counters")
+			a.drop(h.net() + "/statistics")
+		}
+	}, nil},
+}
+
+func noFlows(m *facts.Mesh) { m.Flows = facts.Unknown[[]facts.Flow]("not measured") }
+
+var jobRows = []row{
+	{"env-invalid", "a value", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_TRANSPORT=ether") }, nil},
+	{"env-invalid", "a name", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_LANES=2") }, nil},
+	{"env-invalid", "a job that cannot be read", unknown, otherUsersJob, nil},
+
+	{"env-recipe", "of a ring", info, func(a, _ *machine) { a.env = append(a.env, "NCCL_ALGO=Ring", "NCCL_MAX_NCHANNELS=8") }, nil},
+	{"env-recipe", "a job that cannot be read", unknown, otherUsersJob, nil},
+
+	{"nccl-conf", "left in an image", warn, func(a, _ *machine) { a.set("etc/nccl.conf", "# tuned\nNCCL_IB_USE_INLINE=1\n") }, nil},
+	{"nccl-conf", "of the user", info, func(a, _ *machine) { a.set("home/u/.nccl.conf", "NCCL_DEBUG=INFO\n") }, nil},
+	{"nccl-conf", "named", warn, func(a, _ *machine) {
+		a.env = append(a.env, "NCCL_CONF_FILE=/etc/mine.conf")
+		a.set("etc/mine.conf", "NCCL_NET = IB\n")
+	}, nil},
+	{"nccl-conf", "cannot be read", unknown, func(a, _ *machine) { a.set("etc/nccl.conf", "!") }, nil},
+
+	{"nccl-preload", "a path that is not there", warn, func(a, _ *machine) { a.env = append(a.env, "LD_PRELOAD=/opt/nccl/libnccl.so.2") }, nil},
+	{"nccl-preload", "two libraries", fail, func(a, _ *machine) {
+		a.job()
+		a.files["proc/4711/maps"] += "7f08-7f09 r-xp 00000000 08:02 19   /venv/nvidia/nccl/lib/libnccl.so.2\n"
+	}, nil},
+	{"nccl-preload", "a job that cannot be read", unknown, otherUsersJob, nil},
+
+	{"nccl-version", "two of them", warn, func(a, _ *machine) { a.nccl("2.31.2") }, nil},
+	{"nccl-version", "loses errors", warn, func(a, b *machine) { a.nccl("2.27.3"); b.nccl("2.27.3") }, nil},
+	{"nccl-version", "too old", fail, func(a, b *machine) { a.nccl("2.11.4"); b.nccl("2.11.4") }, nil},
+	{"nccl-version", "forgets the plugin", warn, func(a, b *machine) { a.nccl("2.29.7"); b.nccl("2.29.7") }, nil},
+	{"nccl-version", "told not to forget", "", func(a, b *machine) {
+		for _, m := range []*machine{a, b} {
+			m.nccl("2.29.7")
+			m.env = append(m.env, "NCCL_NET_PLUGIN_REF_COUNT=1")
+		}
+	}, nil},
+	{"nccl-version", "hangs on arm64", warn, func(a, b *machine) { a.nccl("2.28.0"); b.nccl("2.28.0") }, func(m *facts.Mesh) {
+		m.Nodes[0].Arch, m.Nodes[1].Arch = "arm64", "amd64"
+	}},
+	{"nccl-version", "no library", unknown, func(a, _ *machine) { a.drop("usr/lib/libnccl") }, nil},
+	{"nccl-version", "no version in it", unknown, func(a, _ *machine) { a.set("usr/lib/libnccl.so.2", "\x7fELF") }, nil},
+
+	{"plugin-disabled", "none", fail, func(a, _ *machine) { a.env = []string{"NCCL_NET_PLUGIN=none"} }, nil},
+	{"plugin-disabled", "another network, in a job", fail, func(a, _ *machine) { a.job("NCCL_NET=IB") }, nil},
+	{"plugin-disabled", "a job that cannot be read", unknown, otherUsersJob, nil},
+
+	{"plugin-other", "of a job", fail, func(a, _ *machine) {
+		a.job()
+		a.set("opt/hpcx/libnccl-net.so", "\x7fELF", "proc/4711/maps", "1-2 r-xp 0 0:0 1 /usr/lib/libnccl.so.2\n1-2 r-xp 0 0:0 1 /opt/hpcx/libnccl-net.so\n")
+	}, nil},
+	{"plugin-other", "none in a job", fail, func(a, _ *machine) { a.job(); a.set("proc/4711/maps", "1-2 r-xp 0 0:0 1 /usr/lib/libnccl.so.2\n") }, nil},
+	{"plugin-other", "ours in a job", "", func(a, _ *machine) { a.job() }, nil},
+	{"plugin-other", "none would be found", info, func(a, _ *machine) { a.env = nil }, nil},
+	{"plugin-other", "a path that is not there", fail, func(a, _ *machine) { a.env = []string{"NCCL_NET_PLUGIN=/opt/mesh.so"} }, nil},
+	{"plugin-other", "another would be found", warn, func(a, _ *machine) {
+		a.env = []string{"LD_LIBRARY_PATH=/opt/hpcx"}
+		a.set("opt/hpcx/libnccl-net.so", "\x7fELF")
+	}, nil},
+	{"plugin-other", "a job without NCCL", unknown, func(a, _ *machine) { a.job(); a.set("proc/4711/maps", "") }, nil},
+	{"plugin-other", "a job that cannot be read", unknown, otherUsersJob, nil},
+
+	{"debug-file", "a directory that is not there", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_DEBUG_FILE=/logs/nccl.%h.%p") }, nil},
+	{"debug-file", "one that is", "", func(a, _ *machine) { a.env = append(a.env, "NCCL_DEBUG_FILE=/opt/nccl.%h.%p") }, nil},
+	{"debug-file", "a job that cannot be read", unknown, otherUsersJob, nil},
+}
+
+// nccl is the version of NCCL's library on the machine.
+func (m *machine) nccl(version string) {
+	m.set("usr/lib/libnccl.so.2", "\x7fELF NCCL version "+version+"+cuda12.4\x00")
+}
+
+var bootstrapRows = []row{
+	{"bootstrap-iface", "of another node", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_SOCKET_IFNAME=eno1") }, nil},
+	{"bootstrap-iface", "by its beginning", "", func(a, _ *machine) { a.env = append(a.env, "NCCL_SOCKET_IFNAME=enP7") }, nil},
+	{"bootstrap-iface", "netlink does not answer", unknown, func(a, _ *machine) {
+		a.env = append(a.env, "NCCL_SOCKET_IFNAME=enP7s7")
+		a.linksErr = errGone
+	}, nil},
+
+	{"bootstrap-wifi", "a radio", warn, func(a, _ *machine) { a.set("sys/class/net/enP7s7/phy80211", "!") }, nil},
+	{"bootstrap-wifi", "a radio that is not used", "", func(a, _ *machine) {
+		l := *a.link("enP7s7")
+		l.Name, l.Index, l.Default, l.Addrs = "wlan0", 30, false, []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}
+		a.links = append(a.links, l)
+		a.set("sys/class/net/wlan0/phy80211", "!")
+	}, nil},
+	{"bootstrap-wifi", "netlink does not answer", unknown, noTopology, nil},
+
+	{"bootstrap-reach", "no address of rank 0", fail, nil, func(m *facts.Mesh) {
+		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", To: "10.0.0.1:9", Try: facts.Tried(0, syscall.ECONNREFUSED)}, {Node: "a", To: "10.1.0.1:9", Try: facts.Tried(0, syscall.EHOSTUNREACH)}})
+	}},
+	{"bootstrap-reach", "one of two addresses", "", nil, func(m *facts.Mesh) {
+		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", Try: facts.Tried(0, syscall.ECONNREFUSED)}, {Node: "a", Try: facts.Try{Done: true}}})
+	}},
+	{"bootstrap-reach", "nobody listened", unknown, nil, func(m *facts.Mesh) { m.Nodes[1].Dials = facts.Unknown[[]facts.Dial]("node a did not listen") }},
+}
+
+var nodeRows = []row{
+	{"ssh-failed", "no key", fail, nil, func(m *facts.Mesh) {
+		m.Lost = []facts.Lost{{Name: "c", Error: "c: cannot be reached: me@c: Permission denied (publickey). (status 255 of \"ssh -o BatchMode=yes c\")"}}
+	}},
+	{"ssh-failed", "something else", fail, nil, func(m *facts.Mesh) {
+		m.Lost = []facts.Lost{{Name: "c", Error: "c: does not answer: no hello within 20s"}}
+	}},
+
+	{"machine-id-cloned", "from a factory", warn, func(_, b *machine) { b.set("etc/machine-id", "00000000000000000000000000000000") }, nil},
+	{"machine-id-cloned", "none", unknown, func(a, _ *machine) { a.drop("etc/machine-id") }, nil},
+
+	{"versions-differ", "kernel and firmware", warn, func(_, b *machine) {
+		b.set("proc/sys/kernel/osrelease", "6.11.0-1016-nvidia", h0.ib()+"/fw_ver", "28.44.1036")
+	}, nil},
+	{"versions-differ", "another adapter's firmware", "", func(_, b *machine) { b.set(h0.ib()+"/fw_ver", "20.1.1", h0.ib()+"/board_id", "MT_0000000222") }, nil},
+	{"versions-differ", "no firmware to see", unknown, func(a, _ *machine) { a.drop(h0.ib() + "/fw_ver") }, nil},
+}
+
+var rows = slices.Concat(adapterRows, memoryRows, addressRows, cableRows, jobRows, bootstrapRows, nodeRows)

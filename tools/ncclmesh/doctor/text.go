@@ -1,0 +1,187 @@
+package doctor
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// colours of severities on a terminal.
+var colours = map[Severity]string{Fail: "\x1b[31;1m", Warn: "\x1b[33;1m", Info: "\x1b[36m", Unknown: "\x1b[35m"}
+
+// WriteText writes the report for people: findings of a check that have one remedy are one
+// block, and what is not known one line for each reason, which holds for all nodes where it
+// names none.
+func (r *Report) WriteText(w io.Writer, colour bool) error {
+	b := bufio.NewWriter(w)
+	for _, block := range r.blocks() {
+		block.write(b, colour)
+	}
+	for _, u := range r.unknowns() {
+		fmt.Fprintf(b, "%s %s\n", head(Unknown, colour), u)
+	}
+	fmt.Fprintln(b, r.summary())
+	return b.Flush()
+}
+
+// block is findings that are read as one.
+type block []Finding
+
+// blocks are the findings that are shown, but for what is not known.
+func (r *Report) blocks() (all []block) {
+	for _, f := range r.Findings {
+		if !f.Shown() || f.Severity == Unknown {
+			continue
+		}
+		i := slices.IndexFunc(all, func(b block) bool {
+			return b[0].Check == f.Check && b[0].Severity == f.Severity && b[0].Remedy == f.Remedy
+		})
+		if i < 0 {
+			all = append(all, block{f})
+		} else {
+			all[i] = append(all[i], f)
+		}
+	}
+	return all
+}
+
+func head(s Severity, colour bool) string {
+	word := map[Severity]string{Fail: "FAIL", Warn: "WARN", Info: "info", Unknown: "?   "}[s]
+	if colour {
+		return colours[s] + word + "\x1b[0m"
+	}
+	return word
+}
+
+func (b block) write(w io.Writer, colour bool) {
+	lines := b.lines()
+	wide := 0
+	for _, l := range lines {
+		wide = max(wide, utf8.RuneCountInString(l.where))
+	}
+	indent := strings.Repeat(" ", len("FAIL ")+len(b[0].Check)+2)
+	for i, l := range lines {
+		start := indent
+		if i == 0 {
+			start = head(b[0].Severity, colour) + " " + b[0].Check + "  "
+		}
+		fmt.Fprintf(w, "%s%s%s  %s\n", start, l.where, strings.Repeat(" ", wide-utf8.RuneCountInString(l.where)), l.evidence)
+	}
+	if b[0].Remedy != "" {
+		fmt.Fprintf(w, "     %s.   ncclmesh explain %s\n", sentence(b[0].Remedy), b[0].Check)
+	}
+}
+
+// line is what people read of findings with the same evidence.
+type line struct{ where, evidence string }
+
+func (b block) lines() (all []line) {
+	for _, f := range b {
+		i := slices.IndexFunc(all, func(l line) bool { return l.evidence == f.Evidence })
+		if i < 0 {
+			all = append(all, line{f.Where(), f.Evidence})
+		} else {
+			all[i].where += ", " + f.Where()
+		}
+	}
+	return all
+}
+
+// sentence begins with a capital, unless it begins with a name.
+func sentence(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[n:]
+}
+
+// unknowns are lines of the checks that could not be made, by why.
+func (r *Report) unknowns() (lines []string) {
+	type reason struct {
+		why           string
+		checks, where []string
+	}
+	var all []*reason
+	for _, f := range r.Findings {
+		if !f.Shown() || f.Severity != Unknown {
+			continue
+		}
+		i := slices.IndexFunc(all, func(u *reason) bool { return u.why == f.Evidence })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &reason{why: f.Evidence})
+		}
+		all[i].checks = add(all[i].checks, f.Check)
+		for _, p := range f.Places {
+			all[i].where = add(all[i].where, p.Node)
+		}
+	}
+	for _, u := range all {
+		line := strings.Join(u.checks, ", ") + "  "
+		if len(u.where) > 0 && len(u.where) < len(r.Nodes) {
+			line += strings.Join(u.where, ", ") + "  "
+		}
+		lines = append(lines, line+u.why)
+	}
+	return lines
+}
+
+func add(to []string, s string) []string {
+	if slices.Contains(to, s) {
+		return to
+	}
+	return append(to, s)
+}
+
+// summary is the last line: nodes, cables, checks, time, counts.
+func (r *Report) summary() string {
+	counts := []string{}
+	for _, c := range []struct {
+		s         Severity
+		one, many string
+	}{{Fail, "failed", "failed"}, {Warn, "warning", "warnings"}, {Unknown, "unknown", "unknown"}, {Info, "note", "notes"}} {
+		n := r.Counts[c.s]
+		switch {
+		case n == 1:
+			counts = append(counts, "1 "+c.one)
+		case n > 1:
+			counts = append(counts, fmt.Sprintf("%d %s", n, c.many))
+		}
+		if c.s == Unknown && n > 0 && r.needsRoot() {
+			counts[len(counts)-1] += " (some need root)"
+		}
+	}
+	hidden, ignored := 0, 0
+	for _, f := range r.Findings {
+		if f.Ignored {
+			ignored++
+		} else if f.Cause != "" {
+			hidden++
+		}
+	}
+	if hidden > 0 {
+		counts = append(counts, fmt.Sprintf("%d more follow from these", hidden))
+	}
+	if ignored > 0 {
+		counts = append(counts, fmt.Sprintf("%d ignored", ignored))
+	}
+	if len(counts) == 0 {
+		counts = append(counts, "all passed")
+	}
+	return fmt.Sprintf("%s, %s, %s in %.1f s: %s", plural(len(r.Nodes), "node"), plural(r.Cables, "cable"), plural(len(r.Checks), "check"), r.Seconds, strings.Join(counts, ", "))
+}
+
+func (r *Report) needsRoot() bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool {
+		return f.Shown() && f.Severity == Unknown && strings.Contains(f.Evidence, "needs root")
+	})
+}
+
+func plural(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
+}
