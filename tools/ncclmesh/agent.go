@@ -7,6 +7,7 @@ import (
 
 	"ncclmesh/ncclnet/config"
 	"ncclmesh/tools/ncclmesh/bench"
+	"ncclmesh/tools/ncclmesh/doctor/gather"
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport"
@@ -18,7 +19,11 @@ func handlers(sys *system) fleet.Handlers {
 		c, err := config.Read(sys.getenv)
 		return c.Transport, err
 	}
-	return fleet.Handlers{bench.Do: bench.Serve(options), topo.Do: topo.Probe(options)}
+	return fleet.Handlers{
+		bench.Do:  bench.Serve(options),
+		gather.Do: gather.Agent(func() gather.Source { return source(sys, 0, 0) }),
+		topo.Do:   topo.Probe(options),
+	}
 }
 
 func agentCommand(sys *system, stdin io.Reader) *cobra.Command {

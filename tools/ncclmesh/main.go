@@ -52,6 +52,9 @@ func run(sys *system, args []string) int {
 	if err == nil {
 		return 0
 	}
+	if err == errFound { // and said
+		return statusFailed
+	}
 	fmt.Fprintf(sys.stderr, "ncclmesh: %v\n", err)
 	if errors.As(err, &failure{}) {
 		return statusFailed
@@ -69,6 +72,6 @@ func command(sys *system) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
-	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), relayCommand(sys), topoCommand(sys))
+	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), explainCommand(sys), relayCommand(sys), topoCommand(sys))
 	return root
 }
