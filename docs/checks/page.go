@@ -2,6 +2,7 @@ package checks
 
 import (
 	"embed"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ func Page(id string) (text string, ok bool) {
 	return string(b), err == nil
 }
 
-// IDs are the checks that have a page, in order.
+// IDs are the checks that have a page, sorted.
 func IDs() (ids []string) {
 	entries, err := pages.ReadDir(".")
 	if err != nil {
@@ -28,5 +29,6 @@ func IDs() (ids []string) {
 			ids = append(ids, id)
 		}
 	}
+	slices.Sort(ids)
 	return ids
 }

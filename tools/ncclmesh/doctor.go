@@ -44,6 +44,7 @@ type doctorFlags struct {
 	sample time.Duration
 	wait   time.Duration
 	expect string
+	bench  bool
 }
 
 func doctorCommand(sys *system) *cobra.Command {
@@ -64,6 +65,7 @@ func doctorCommand(sys *system) *cobra.Command {
 	c.Flags().DurationVar(&f.sample, "sample", 0, "watch the counters of errors for so long, while data moves")
 	c.Flags().DurationVar(&f.wait, "wait", 0, "look again until nothing is found, for at most so long")
 	c.Flags().StringVar(&f.expect, "expect", "", "compare the cables with `FILE`: see ncclmesh topo")
+	c.Flags().BoolVar(&f.bench, "bench", false, "measure every cable too, half by half, unless a job runs")
 	f.hosts.add(c)
 	return c
 }
@@ -77,6 +79,8 @@ func (f *doctorFlags) check(hosts []string) error {
 		return fmt.Errorf("--pid %d: want the number of a process", f.pid)
 	case f.expect != "" && len(hosts) == 0:
 		return errors.New("--expect compares cables between nodes, and no host is named")
+	case f.bench && len(hosts) == 0:
+		return errors.New("--bench measures cables between nodes, and no host is named")
 	case f.pid != 0 && len(hosts) > 0:
 		return errors.New("--pid names a process of this node, and hosts are named too; give one of them")
 	case f.sample < 0 || f.wait < 0:
@@ -137,7 +141,7 @@ func readExpected(file string) (*topo.Expected, error) {
 }
 
 // notMeasured is why nothing is known of the speed of cables.
-const notMeasured = "not measured: ncclmesh bench link does"
+const notMeasured = "not measured: --bench with hosts does"
 
 // look finds out what there is to know.
 func look(ctx context.Context, sys *system, f doctorFlags, hosts []string) (*facts.Mesh, error) {

@@ -3,17 +3,22 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
+	"ncclmesh/tools/ncclmesh/bench"
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/tools/ncclmesh/doctor/gather"
+	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/topo"
 )
 
 // lookAtHosts has all hosts look at themselves and, at the same time, at the cables between
 // them.
 func lookAtHosts(ctx context.Context, sys *system, f doctorFlags, hosts []string) (*facts.Mesh, error) {
-	fleet, hosts, err := f.hosts.fleet(sys, hosts)
+	fl, hosts, err := f.hosts.fleet(sys, hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -21,8 +26,8 @@ func lookAtHosts(ctx context.Context, sys *system, f doctorFlags, hosts []string
 	var proved *topo.Map
 	var failed error
 	var wg sync.WaitGroup
-	wg.Go(func() { proved, failed = topo.Survey(ctx, fleet, hosts) })
-	m.Nodes, m.Lost, err = gather.Fleet(ctx, fleet, hosts, f.sample)
+	wg.Go(func() { proved, failed = topo.Survey(ctx, fl, hosts) })
+	m.Nodes, m.Lost, err = gather.Fleet(ctx, fl, hosts, f.sample)
 	wg.Wait()
 	switch {
 	case err != nil:
@@ -34,5 +39,35 @@ func lookAtHosts(ctx context.Context, sys *system, f doctorFlags, hosts []string
 	default:
 		m.Map = facts.Known(*proved)
 	}
+	if f.bench {
+		m.Flows = measure(ctx, fl, hosts, m)
+	}
 	return m, nil
+}
+
+// benchTime is how long each measurement lasts: what is a fraction is seen at once.
+const benchTime = 300 * time.Millisecond
+
+// measure measures the halves of cables between the hosts that told something.
+func measure(ctx context.Context, f *fleet.Fleet, hosts []string, m *facts.Mesh) facts.Fact[[]facts.Flow] {
+	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+		return slices.ContainsFunc(m.Lost, func(l facts.Lost) bool { return l.Name == h })
+	})
+	r, err := bench.Links(ctx, f, hosts, bench.LinkOptions{Bytes: 1 << 20, For: benchTime})
+	if err != nil {
+		return facts.Unknown[[]facts.Flow](err.Error())
+	}
+	flows := []facts.Flow{}
+	for _, l := range r.Links {
+		if l.Ports[0] == "" {
+			continue // of several halves, over others, or TCP
+		}
+		var ends [2]facts.End
+		for i, e := range l.Ends {
+			node := e[:max(0, strings.LastIndexByte(e, ':'))] // the cage stands after it
+			ends[i] = facts.End{Node: node, Port: l.Ports[i]}
+		}
+		flows = append(flows, facts.Flow{From: ends[0], To: ends[1], Forth: l.Forth, Back: l.Back, Both: l.Both, Allowed: l.Allowed, Error: l.Error})
+	}
+	return facts.Known(flows)
 }

@@ -33,6 +33,7 @@ type LinkReport struct {
 type Link struct {
 	Ends    [2]string `json:"ends"`         // node:cage, or nodes alone
 	Over    string    `json:"over"`         // its functions, or the nodes that it goes through
+	Ports   [2]string `json:"ports"`        // of a half over RDMA; "" of others
 	Forth   float64   `json:"forth"`        // Gb/s, one way alone
 	Back    float64   `json:"back"`         // Gb/s
 	Both    float64   `json:"both"`         // Gb/s, both ways at once, together
@@ -115,6 +116,9 @@ func links(m *topo.Map) (all []Link) {
 			}
 			half := l
 			half.Over = h.Ports[0] + " – " + h.Ports[1]
+			if best == topo.RDMA {
+				half.Ports = h.Ports
+			}
 			half.ways = [2][]Way{{{h.Ports[0], h.Ports[1], best == topo.RDMA}}, {{h.Ports[1], h.Ports[0], best == topo.RDMA}}}
 			all = append(all, half)
 			for side := range whole.ways {

@@ -309,11 +309,9 @@ func twoNodes(t *testing.T, edit func(a, b *machine)) *facts.Mesh {
 	m := &facts.Mesh{Nodes: []facts.Node{look(t, a, 0), look(t, b, 1)}}
 	done := facts.Try{Done: true}
 	var flows []facts.Flow
-	moved := map[string]uint64{}
 	for i, h := range halves {
 		from, to := end("a", h), end("b", halves[(i+2)%4])
-		flows = append(flows, facts.Flow{From: from, To: to, Mbps: 111900, Forth: 97000, Back: 97000, Moved: moved})
-		moved[from.String()], moved[to.String()] = 1<<30, 1<<30
+		flows = append(flows, facts.Flow{From: from, To: to, Forth: 111.9, Back: 111.7, Both: 194, Allowed: 123})
 	}
 	m.Flows = facts.Known(flows)
 	m.Map = facts.Known(cabled("a", "b"))

@@ -6,8 +6,8 @@ import (
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 )
 
-// Shares of what link and PCIe allow, in percent, of which less is a finding. The functions
-// of a GB10's adapter (126 Gb/s) reach 112 Gb/s one way, and 190 both ways together.
+// Shares of what link and PCIe allow, in percent, of which less is a finding. On a GB10, whose
+// functions have 126 Gb/s of PCIe, people reach 112 Gb/s one way, and 190 both ways together.
 const (
 	slowShare     = 20 // the adapter is stuck: 13 Gb/s were seen
 	lowShare      = 75
@@ -25,62 +25,77 @@ func flows(v *verdict) []facts.Flow {
 	return all
 }
 
-// allowed is what link and PCIe of both ends let pass, Mb/s; 0 where it is not known.
-func (v *verdict) allowed(f facts.Flow) int {
-	a, b := v.port(f.From), v.port(f.To)
-	if a == nil || b == nil {
-		return 0
-	}
-	return min(a.Mbps(), b.Mbps())
-}
+// flow is where one was.
+func (v *verdict) flow(f facts.Flow) spot { return v.across(f.From, f.To) }
 
 func cableSlow(v *verdict) {
 	for _, f := range flows(v) {
-		at := v.across(f.From, f.To)
-		most := v.allowed(f)
+		slower := min(f.Forth, f.Back)
 		switch {
-		case most == 0 || f.Mbps <= 0:
-			v.unknown(at, "not measured")
-		case f.Mbps < most*slowShare/100:
-			v.fail(at, fmt.Sprintf("shut %s and %s down, unplug their power for 90 s, and measure again", f.From.Node, f.To.Node), "%s one way over %s; link and PCIe allow %s", gbps(f.Mbps), f.From.Port, gbps(most))
-		case f.Mbps < most*lowShare/100:
-			v.warn(at, "measure again without other traffic; then reseat the cable", "%s one way over %s; link and PCIe allow %s", gbps(f.Mbps), f.From.Port, gbps(most))
+		case f.Error != "":
+			v.unknown(v.flow(f), fmt.Sprintf("%s could not be measured: %s", f.From.Port, f.Error))
+		case f.Allowed <= 0 || slower <= 0:
+			v.unknown(v.flow(f), "not measured")
+		case slower < f.Allowed*slowShare/100:
+			v.fail(v.flow(f), fmt.Sprintf("shut %s and %s down, unplug their power for 90 s, and measure again", f.From.Node, f.To.Node), "%.4g Gb/s one way over %s; link and PCIe allow %.4g", slower, f.From.Port, f.Allowed)
+		case slower < f.Allowed*lowShare/100:
+			v.warn(v.flow(f), "measure again without other traffic; then reseat the cable", "%.4g Gb/s one way over %s; link and PCIe allow %.4g", slower, f.From.Port, f.Allowed)
 		}
 	}
 }
 
 func cableSlowBothWays(v *verdict) {
 	for _, f := range flows(v) {
-		at := v.across(f.From, f.To)
-		both, most := f.Forth+f.Back, v.allowed(f)
-		want := 2 * most * bothWaysShare / 100
+		want := 2 * f.Allowed * bothWaysShare / 100
 		switch {
-		case most == 0 || both <= 0:
-			v.unknown(at, "not measured in both directions")
-		case both < want:
-			v.fail(at, fmt.Sprintf("reboot both %s and %s, measure again, then reseat", f.From.Node, f.To.Node), "%s of ≥ %s over %s in both directions at once (%s one way)", gbps(both), gbps(want), f.From.Port, gbps(f.Mbps))
+		case f.Error != "":
+			v.unknown(v.flow(f), fmt.Sprintf("%s could not be measured: %s", f.From.Port, f.Error))
+		case f.Allowed <= 0 || f.Both <= 0:
+			v.unknown(v.flow(f), "not measured in both directions")
+		case f.Both < want:
+			v.fail(v.flow(f), fmt.Sprintf("reboot both %s and %s, measure again, then reseat", f.From.Node, f.To.Node), "%.4g of ≥ %.4g Gb/s over %s in both directions at once (%.4g one way)", f.Both, want, f.From.Port, min(f.Forth, f.Back))
 		}
 	}
 }
 
-// halfIdle looks at two halves that both have a way, while a connection used all its lanes.
-func halfIdle(v *verdict) {
-	for _, f := range flows(v) {
-		if len(f.Moved) == 0 {
-			v.unknown(v.across(f.From, f.To), "the bytes of each port were not counted")
+// sample is what happened while the counters were watched, and whether anything did.
+func sample(n *facts.Node, v *verdict) (facts.Sample, bool) {
+	s, ok := n.Sample.Get()
+	if !ok {
+		v.unknown(on(n), n.Sample.Because())
+		return s, false
+	}
+	for _, moved := range s.Moved {
+		if moved > 0 {
+			return s, true
+		}
+	}
+	v.unknown(on(n), "no data moved while the counters were watched")
+	return s, true
+}
+
+// busy is how much a half has to move for its twin's silence to mean something, in bytes: the
+// interface's own chatter is less.
+const busy = 1 << 20
+
+// halfIdle looks at two halves of a cage while data moves over one of them.
+func halfIdle(n *facts.Node, v *verdict) {
+	ports, ok := rdmaPorts(n, v)
+	if !ok {
+		return
+	}
+	s, ok := sample(n, v)
+	if !ok {
+		return
+	}
+	for _, p := range roce(ports) {
+		moved, counted := s.Moved[facts.PortName(&p)]
+		if !counted || moved >= busy/1024 {
 			continue
 		}
-		for _, end := range []facts.End{f.From, f.To} {
-			p := v.port(end)
-			if p == nil || f.Moved[end.String()] == 0 {
-				continue
-			}
-			for name, moved := range f.Moved {
-				other := facts.End{Node: end.Node, Port: name[min(len(name), len(end.Node)+1):]}
-				t := v.port(other)
-				if moved == 0 && name == other.String() && t != nil && t.Cage() == p.Cage() && t.Active {
-					v.warn(spot{places: []Place{Place(other)}}, "unset NCCL_IB_HCA, and see the lanes: ncclmesh status", "%s moved nothing, %s of the same cage %s", other.Port, end.Port, size(f.Moved[end.String()]))
-				}
+		for _, t := range roce(ports) {
+			if t.Cage() == p.Cage() && s.Moved[facts.PortName(&t)] >= busy {
+				v.warn(on(n, facts.PortName(&p)), "unset NCCL_IB_HCA, and see the lanes: ncclmesh status", "%s moved %s, %s of the same cage %s", p.Netdev, size(moved), t.Netdev, size(s.Moved[facts.PortName(&t)]))
 			}
 		}
 	}
@@ -97,24 +112,12 @@ var risen = map[string]string{
 }
 
 func countersRising(n *facts.Node, v *verdict) {
-	counters, ok := n.Rising.Get()
-	if !ok {
-		v.unknown(on(n), n.Rising.Because())
-		return
-	}
-	moved := uint64(0)
-	for _, c := range counters {
-		moved = max(moved, c.Moved)
-		if c.Rise == 0 {
-			continue
-		}
+	s, _ := sample(n, v)
+	for _, c := range s.Rising {
 		remedy := risen[c.Name]
 		if remedy == "" {
 			remedy = "reseat the cable, and see what else uses the port"
 		}
-		v.warn(on(n, c.Port), remedy, "%s rose by %d while %s were moved", c.Name, c.Rise, size(c.Moved))
-	}
-	if moved == 0 {
-		v.unknown(on(n), "no data moved while the counters were watched")
+		v.warn(on(n, c.Port), remedy, "%s rose by %d while %s were moved", c.Name, c.Rise, size(s.Moved[c.Port]))
 	}
 }

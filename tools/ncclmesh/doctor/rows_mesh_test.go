@@ -85,32 +85,37 @@ var cableRows = []row{
 	}},
 	{"half-unused", "no way was tried", unknown, nil, noMap},
 
-	{"cable-slow", "13 Gb/s", fail, nil, func(m *facts.Mesh) { flow(m).Mbps = 13000 }},
-	{"cable-slow", "half", warn, nil, func(m *facts.Mesh) { flow(m).Mbps = 60000 }},
+	{"cable-slow", "13 Gb/s", fail, nil, func(m *facts.Mesh) { flow(m).Back = 13 }},
+	{"cable-slow", "half", warn, nil, func(m *facts.Mesh) { flow(m).Forth = 60 }},
 	{"cable-slow", "not measured", unknown, nil, noFlows},
-	{"cable-slow", "not this one", unknown, nil, func(m *facts.Mesh) { flow(m).Mbps = 0 }},
+	{"cable-slow", "not this one", unknown, nil, func(m *facts.Mesh) { flow(m).Forth = 0 }},
+	{"cable-slow", "failed", unknown, nil, func(m *facts.Mesh) { flow(m).Error = "closed by the peer" }},
 
-	{"cable-slow-both-ways", "119 Gb/s", fail, nil, func(m *facts.Mesh) { flow(m).Forth, flow(m).Back = 60000, 58700 }},
+	{"cable-slow-both-ways", "119 Gb/s", fail, nil, func(m *facts.Mesh) { flow(m).Both = 118.7 }},
 	{"cable-slow-both-ways", "not measured", unknown, nil, noFlows},
-	{"cable-slow-both-ways", "one way only", unknown, nil, func(m *facts.Mesh) { flow(m).Forth, flow(m).Back = 0, 0 }},
+	{"cable-slow-both-ways", "failed", unknown, nil, func(m *facts.Mesh) { flow(m).Error = "closed by the peer" }},
+	{"cable-slow-both-ways", "one way only", unknown, nil, func(m *facts.Mesh) { flow(m).Both = 0 }},
 
-	{"half-idle", "nothing over one half", warn, nil, func(m *facts.Mesh) {
-		f := *flow(m)
-		f.From, f.To = end("a", h1), end("b", halves[3])
-		f.Moved = map[string]uint64{"a:" + h0.netdev: 0, "a:" + h1.netdev: 1 << 30}
-		m.Flows = facts.Known([]facts.Flow{f})
-	}},
-	{"half-idle", "not measured", unknown, nil, noFlows},
-	{"half-idle", "bytes not counted", unknown, nil, func(m *facts.Mesh) { flow(m).Moved = nil }},
+	{"half-idle", "next to nothing over one half", warn, func(a, _ *machine) { a.rise[h0.ib()+"/ports/1/counters/port_xmit_data"] = "1005" }, nil},
+	{"half-idle", "nothing over either", "", func(a, _ *machine) {
+		a.rise = map[string]string{}
+		for _, h := range halves[2:] {
+			a.rise[h.ib()+"/ports/1/counters/port_xmit_data"] = "2000000"
+		}
+	}, nil},
+	{"half-idle", "nothing moved", unknown, func(a, _ *machine) { a.rise = map[string]string{} }, nil},
+	{"half-idle", "no counters", unknown, noCounters, nil},
 
 	{"counters-rising", "packets out of order", warn, func(a, _ *machine) { a.rise[h0.ib()+"/ports/1/hw_counters/out_of_sequence"] = "19" }, nil},
 	{"counters-rising", "nothing moved", unknown, func(a, _ *machine) { a.rise = map[string]string{} }, nil},
-	{"counters-rising", "no counters", unknown, func(a, _ *machine) {
-		for _, h := range halves {
-			a.drop(h.ib() + "/ports/1/hw_counters")
-			a.drop(h.net() + "/statistics")
-		}
-	}, nil},
+	{"counters-rising", "no counters", unknown, noCounters, nil},
+}
+
+func noCounters(a, _ *machine) {
+	for _, h := range halves {
+		a.drop(h.ib() + "/ports/1/counters")
+	}
+	a.rise = map[string]string{}
 }
 
 func noFlows(m *facts.Mesh) { m.Flows = facts.Unknown[[]facts.Flow]("not measured") }

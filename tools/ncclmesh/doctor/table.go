@@ -43,7 +43,7 @@ var Checks = []Check{
 	{ID: "no-common-cable", judge: noCommonCable, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "cable-loop", "cabling-differs"}},
 	{ID: "cable-slow", judge: cableSlow, After: []string{"port-down", "pcie-narrow", "speed-low", "mtu-small"}},
 	{ID: "cable-slow-both-ways", judge: cableSlowBothWays, After: []string{"port-down", "pcie-narrow", "speed-low", "cable-slow"}},
-	{ID: "half-idle", judge: halfIdle, After: []string{"port-down", "half-unused"}},
+	{ID: "half-idle", judge: each(halfIdle), After: []string{"port-down", "half-unused"}},
 	{ID: "counters-rising", judge: each(countersRising), After: []string{"mtu-mismatch"}},
 
 	// What a job is told.

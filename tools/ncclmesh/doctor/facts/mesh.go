@@ -37,24 +37,28 @@ type Dial struct {
 	Try  Try    `json:"try"`
 }
 
-// Counter is how far a counter of a port rose.
-type Counter struct {
-	Port  string `json:"port"`
-	Name  string `json:"name"`
-	Rise  uint64 `json:"rise"`
-	Moved uint64 `json:"moved"` // bytes that the port sent and received meanwhile
+// Sample is what happened while a node's counters were watched.
+type Sample struct {
+	Moved  map[string]uint64 `json:"moved"` // bytes that each port sent and received
+	Rising []Counter         `json:"rising"`
 }
 
-// Flow is a measurement between two ports, Mb/s.
+// Counter is how far a counter of errors rose.
+type Counter struct {
+	Port string `json:"port"`
+	Name string `json:"name"`
+	Rise uint64 `json:"rise"`
+}
+
+// Flow is what was measured of a half of a cable over RDMA, in Gb/s of payload.
 type Flow struct {
-	From  End `json:"from"`
-	To    End `json:"to"`
-	Mbps  int `json:"mbps"`            // one way
-	Forth int `json:"forth,omitempty"` // both ways at once
-	Back  int `json:"back,omitempty"`
-	// Moved are the bytes that each port of either node sent while a connection between the
-	// two nodes used all its lanes, by End.
-	Moved map[string]uint64 `json:"moved,omitempty"`
+	From    End     `json:"from"`
+	To      End     `json:"to"`
+	Forth   float64 `json:"forth"` // one way alone
+	Back    float64 `json:"back"`
+	Both    float64 `json:"both"`    // both ways at once, together
+	Allowed float64 `json:"allowed"` // one way, by link and PCIe; 0: not known
+	Error   string  `json:"error,omitempty"`
 }
 
 // PortName is how findings and ends of cables call a port.

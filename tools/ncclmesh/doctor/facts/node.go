@@ -44,7 +44,7 @@ type Node struct {
 
 	Loops   Fact[[][2]string] `json:"loops"`   // interfaces of the node that hear one another, and are not of one cage
 	Dials   Fact[[]Dial]      `json:"dials"`   // of rank 0's node
-	Rising  Fact[[]Counter]   `json:"rising"`  // counters of errors that rose while data moved
+	Sample  Fact[Sample]      `json:"sample"`  // of counters, while data moved
 	Elapsed time.Duration     `json:"elapsed"` // looking took, in ns
 }
 

@@ -14,57 +14,65 @@ var rising = []string{"rnr_nak_retry_err", "out_of_sequence", "local_ack_timeout
 
 var risingOfInterface = []string{"rx_errors", "rx_dropped", "rx_crc_errors"}
 
+// notSampled is why nothing is known of them.
+const notSampled = "the counters were not watched: --sample TIME does, while a job runs"
+
 // counters watches those of errors for as long as Sample says, beside what was moved.
 func (l *looker) counters() {
 	found, ok := l.node.Topology.Get()
 	if !ok || l.Sample <= 0 {
-		l.node.Rising = facts.Unknown[[]facts.Counter]("not measured: name a job with --pid N while it runs, or --sample TIME")
+		l.node.Sample = facts.Unknown[facts.Sample](notSampled)
 		return
 	}
-	before := l.readCounters(found.Ports)
-	if len(before) == 0 {
-		l.node.Rising = facts.Unknown[[]facts.Counter]("no port has counters")
+	moved, counted := l.readCounters(found.Ports)
+	if len(moved) == 0 {
+		l.node.Sample = facts.Unknown[facts.Sample]("no port counts what it moves")
 		return
 	}
 	l.Sleep(l.Sample)
-	after := l.readCounters(found.Ports)
+	movedNow, now := l.readCounters(found.Ports)
+	for port, before := range moved {
+		moved[port] = rise(before, movedNow[port])
+	}
 	rose := []facts.Counter{}
-	for _, b := range before {
-		i := slices.IndexFunc(after, func(a facts.Counter) bool { return a.Port == b.Port && a.Name == b.Name })
-		if i < 0 {
+	for i := range counted {
+		c := &counted[i]
+		at := slices.IndexFunc(now, func(n facts.Counter) bool { return n.Port == c.Port && n.Name == c.Name })
+		if at < 0 {
 			continue
 		}
-		rose = append(rose, facts.Counter{Port: b.Port, Name: b.Name, Rise: rise(b.Rise, after[i].Rise), Moved: rise(b.Moved, after[i].Moved)})
+		if c.Rise = rise(c.Rise, now[at].Rise); c.Rise > 0 {
+			rose = append(rose, *c)
+		}
 	}
-	l.node.Rising = facts.Known(rose)
+	l.node.Sample = facts.Known(facts.Sample{Moved: moved, Rising: rose})
 }
 
 // readCounters reads them as they stand.
-func (l *looker) readCounters(ports []topology.Port) (all []facts.Counter) {
+func (l *looker) readCounters(ports []topology.Port) (moved map[string]uint64, counted []facts.Counter) {
+	moved = map[string]uint64{}
 	for _, p := range ports {
-		port := l.sys("class/infiniband", p.Device, "ports", strconv.Itoa(int(p.Num)))
-		var moved uint64
-		for _, name := range []string{"port_xmit_data", "port_rcv_data"} { // in words of 4 bytes
-			n, err := number(port + "/counters/" + name)
-			if err == nil {
-				moved += 4 * n
+		port, name := l.sys("class/infiniband", p.Device, "ports", strconv.Itoa(int(p.Num))), facts.PortName(&p)
+		for _, data := range []string{"port_xmit_data", "port_rcv_data"} { // in words of 4 bytes
+			if n, err := number(port + "/counters/" + data); err == nil {
+				moved[name] += 4 * n
 			}
 		}
-		add := func(name, path string) {
+		add := func(counter, path string) {
 			if n, err := number(path); err == nil {
-				all = append(all, facts.Counter{Port: facts.PortName(&p), Name: name, Rise: n, Moved: moved})
+				counted = append(counted, facts.Counter{Port: name, Name: counter, Rise: n})
 			}
 		}
-		for _, name := range rising {
-			add(name, port+"/hw_counters/"+name)
+		for _, counter := range rising {
+			add(counter, port+"/hw_counters/"+counter)
 		}
 		if p.Netdev != "" {
-			for _, name := range risingOfInterface {
-				add(name, l.sys("class/net", p.Netdev, "statistics", name))
+			for _, counter := range risingOfInterface {
+				add(counter, l.sys("class/net", p.Netdev, "statistics", counter))
 			}
 		}
 	}
-	return all
+	return moved, counted
 }
 
 // rise is how far a counter went up; one that was reset did not.
