@@ -1,12 +1,15 @@
 package gather
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
-	"os"
+	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,12 +32,18 @@ func (l *looker) loops() {
 	for i := range found.Ports {
 		if p := &found.Ports[i]; p.IfIndex > 0 && p.Carrier && cage[p.IfIndex] == nil {
 			cage[p.IfIndex] = p
-			indices = append(indices, p.IfIndex)
+			if slices.ContainsFunc(p.Addrs, linkLocal) {
+				indices = append(indices, p.IfIndex)
+			}
 		}
 	}
 	pairs := [][2]string{}
-	if len(indices) < 2 {
+	switch {
+	case len(cage) < 2:
 		n.Loops = facts.Known(pairs)
+		return
+	case len(indices) < len(cage):
+		n.Loops = facts.Unknown[[][2]string]("not all ports that are up have an IPv6 link-local address, over which a loop would be heard")
 		return
 	}
 	heard, err := l.Echo(indices)
@@ -55,13 +64,17 @@ func (l *looker) loops() {
 	n.Loops = facts.Known(pairs)
 }
 
+func linkLocal(a netip.Prefix) bool { return a.Addr().Is6() && a.Addr().IsLinkLocalUnicast() }
+
 // group is where the interfaces are called at: on the link alone, of no protocol's.
 var group = [16]byte{0xff, 0x12, 12: 'm', 13: 'e', 14: 's', 15: 'h'}
 
-// An echo is awaited for this long; a cable takes microseconds.
+// An echo is awaited for this long after each call; a cable takes microseconds. An address
+// that the kernel is still looking for duplicates of can call in a second or two.
 const (
 	echoWait  = 50 * time.Millisecond
 	echoTimes = 4
+	echoLimit = 3 * time.Second
 )
 
 // echo sends a datagram out of each interface that stays on its link, and returns which
@@ -77,40 +90,42 @@ func echo(indices []int) (heard [][2]int, err error) {
 	if err != nil {
 		return nil, err
 	}
-	joined := 0
-	err = errors.Join(raw.Control(func(fd uintptr) {
+	refused := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
 		err = errors.Join(err, unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0))
 		err = errors.Join(err, unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 1))
 		for _, i := range indices {
-			if unix.SetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group, Interface: uint32(i)}) == nil {
-				joined++
-			}
+			err = errors.Join(err, unix.SetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group, Interface: uint32(i)}))
 		}
-	}), err)
-	if err != nil {
-		return nil, os.NewSyscallError("setsockopt", err)
-	}
-	if joined < 2 {
-		return nil, errors.New("no two interfaces have IPv6, over which a loop would be heard")
+	})
+	if err = errors.Join(refused, err); err != nil {
+		return nil, fmt.Errorf("listen for a loop: %w", err)
 	}
 	var nonce [16]byte
 	_, _ = rand.Read(nonce[:]) // which never fails
-	for range echoTimes {
+	for calls, until := 0, time.Now().Add(echoLimit); calls < echoTimes; {
+		var failed error
 		for _, i := range indices {
 			b := binary.BigEndian.AppendUint32(slices.Clone(nonce[:]), uint32(i))
-			sendOut(raw, b, i, port)
+			failed = cmp.Or(failed, sendOut(raw, b, i, port))
 		}
 		heard = append(heard, listen(c, nonce[:])...)
+		switch {
+		case failed == nil:
+			calls++
+		case time.Now().After(until):
+			return nil, fmt.Errorf("call for a loop: %w", failed)
+		}
 	}
 	return heard, nil
 }
 
-// sendOut sends a datagram to the group out of an interface. One that cannot is not heard.
-func sendOut(raw interface{ Control(func(uintptr)) error }, b []byte, index, port int) {
-	_ = raw.Control(func(fd uintptr) {
-		_ = unix.Sendto(int(fd), b, unix.MSG_DONTWAIT, &unix.SockaddrInet6{Port: port, ZoneId: uint32(index), Addr: group})
+// sendOut sends a datagram to the group out of an interface.
+func sendOut(raw syscall.RawConn, b []byte, index, port int) (err error) {
+	refused := raw.Control(func(fd uintptr) {
+		err = unix.Sendto(int(fd), b, unix.MSG_DONTWAIT, &unix.SockaddrInet6{Port: port, ZoneId: uint32(index), Addr: group})
 	})
+	return cmp.Or(refused, err)
 }
 
 // listen returns what comes in of one's own for a while.

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/fabric"
+	"ncclmesh/tools/ncclmesh/doctor"
+)
+
+// halved has two halves between a and b, which see nothing wrong with each other.
+const halved = `
+port a r0 netdev f0 addr 192.168.1.1/24 cage p0 image A mtu 9000
+port a r1 netdev g0 addr 192.168.2.1/24 cage p0 image A mtu 9000
+port b r0 netdev f0 addr 192.168.1.2/24 cage p1 image B mtu 9000
+port b r1 netdev g0 addr 192.168.2.2/24 cage p1 image B mtu 9000
+link a:r0 b:r0
+link a:r1 b:r1
+`
+
+// found is what a report shows, but for notes and what is not known: check and where.
+func found(t *testing.T, stdout string) (said []string) {
+	t.Helper()
+	var r doctor.Report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Schema != doctor.Schema {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	for _, f := range r.Findings {
+		if f.Shown() && (f.Severity == doctor.Fail || f.Severity == doctor.Warn) {
+			said = append(said, string(f.Severity)+" "+f.Check+" "+f.Where())
+		}
+	}
+	return said
+}
+
+// Each fault is found and named, and what follows from it is not shown: faults of the fake
+// library, of interfaces and addresses, of the environment, and of hosts that are not there.
+func TestDoctorFindsFaults(t *testing.T) {
+	t.Parallel()
+	f, command := nodes(t, halved)
+	fault := func(args ...string) func(*testing.T) {
+		return func(t *testing.T) {
+			if _, err := f.Fault(args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ip := func(node, args string) func(*testing.T) {
+		return func(t *testing.T) {
+			if out, err := f.Command(t.Context(), node, "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v: %s", args, err, out)
+			}
+		}
+	}
+	all := func(do ...func(*testing.T)) func(*testing.T) {
+		return func(t *testing.T) {
+			for _, f := range do {
+				f(t)
+			}
+		}
+	}
+	type test struct {
+		name       string
+		harm, mend func(*testing.T)
+		want       []string
+	}
+	tests := []test{
+		{"nothing", nil, nil, nil},
+		{"a cable", fault("unplug", "a:r0"), fault("plug", "a:r0"), []string{"fail port-down a:f0", "fail port-down b:f0"}},
+		{"packets of RDMA, an address, a route", all(fault("stall", "port=a:r1"), ip("b", "addr add 192.168.2.1/24 dev f0"), ip("a", "route add 192.168.0.0/20 dev "+fabric.ManagementIface)),
+			all(fault("clear"), ip("b", "addr del 192.168.2.1/24 dev f0"), ip("a", "route del 192.168.0.0/20")),
+			[]string{"fail addr-duplicate b:f0", "warn subnet-overlap a:f0", "warn subnet-overlap a:g0", "warn roce-filtered a:p0 ═ b:p1"}},
+	}
+	if os.Getenv("FULL") != "" {
+		tests = append(tests, []test{
+			{"registrations", fault("verb", "name=reg_mr", "errno=ENOMEM", "node=b"), fault("clear"), []string{"fail regmr-enomem b"}},
+			{"the device", fault("verb", "name=open_device", "errno=EACCES", "node=b"), fault("clear"), []string{"fail uverbs-denied b:f0", "fail uverbs-denied b:g0"}},
+			{"the MTU of one end", ip("a", "link set f0 mtu 1500"), ip("a", "link set f0 mtu 9000"),
+				[]string{"warn mtu-small a:f0", "warn mtu-mismatch a:p0 ═ b:p1"}},
+		}...)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.harm != nil {
+				tt.harm(t)
+				defer tt.mend(t)
+			}
+			// Namespaces of one machine have its id.
+			status, stdout, stderr := command("doctor", "a", "b", "--json", "--ignore", "machine-id-cloned,memlock,mem-low")
+			if diff := cmp.Diff(tt.want, found(t, stdout)); diff != "" {
+				t.Errorf("found (-want +got):\n%s%s", diff, stderr)
+			}
+			if want := min(len(tt.want), 1); status != want {
+				t.Errorf("status %d, want %d: %s", status, want, stderr)
+			}
+		})
+	}
+}
+
+// looped has a cable that leads back to its node.
+const looped = `
+port a r2 netdev f2 cage p2 image A
+port a r3 netdev f3 cage p3 image A
+link a:r2 a:r3
+`
+
+// A host that is not there is a finding, and costs the others nothing; so is a cable that leads
+// back; what is expected of the cables is compared; JUnit's file has a test for each check.
+func TestDoctorOfHosts(t *testing.T) {
+	t.Parallel()
+	_, command := nodes(t, halved+looped)
+	expect, junit := filepath.Join(t.TempDir(), "expect"), filepath.Join(t.TempDir(), "junit.xml")
+	if err := os.WriteFile(expect, []byte("a:p0 b:p7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, stdout, stderr := command("doctor", "a", "nobody", "b", "--junit", junit)
+	if status != statusFailed || stderr != "" || !strings.HasPrefix(stdout, "FAIL ssh-failed  nobody  ") || !strings.Contains(stdout, "\nFAIL cable-loop  a:f2, a:f3  ") || !strings.Contains(stdout, "\n3 nodes, 1 cable, ") {
+		t.Errorf("status %d, %s%s", status, stderr, stdout)
+	}
+	var suite struct {
+		Tests int                     `xml:"tests,attr"`
+		Cases []struct{ Name string } `xml:"testcase"`
+	}
+	if text, err := os.ReadFile(junit); err != nil || xml.Unmarshal(text, &suite) != nil || suite.Tests != len(doctor.Checks) || len(suite.Cases) != suite.Tests {
+		t.Errorf("%v, %+v", err, suite)
+	}
+	status, stdout, _ = command("doctor", "a", "b", "--expect", expect, "--only", "cabling-differs", "--strict")
+	if status != statusFailed || !strings.Contains(stdout, "b has no port p7") { // which is unknown, and counts here
+		t.Errorf("status %d, %s", status, stdout)
+	}
+	status, _, stderr = command("doctor", "nobody", "nowhere")
+	if status != statusUsage || !strings.Contains(stderr, "no host could be asked") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+}
+
+// With --bench cables are measured: between these no processor fills 100 Gb/s.
+func TestDoctorMeasures(t *testing.T) {
+	if os.Getenv("FULL") == "" {
+		t.Skip("FULL=1 runs it: it takes a while")
+	}
+	t.Parallel()
+	_, command := nodes(t, halved)
+	status, stdout, stderr := command("doctor", "a", "b", "--bench", "--only", "cable-slow")
+	if n := strings.Count(stdout, "Gb/s one way over "); status != statusFailed || n != 2 {
+		t.Errorf("status %d, %s%s", status, stdout, stderr)
+	}
+}
+
+// On a node alone nothing is needed: the report says what nobody could see.
+func TestDoctorAlone(t *testing.T) {
+	t.Parallel()
+	sys := func(environ ...string) (*system, *strings.Builder) {
+		var out strings.Builder
+		return &system{environ, &out, &out}, &out
+	}
+	s, out := sys("NCCL_IB_GID_INDEX=")
+	if status := run(s, []string{"doctor", "--only", "gid-pinned-empty", "--json"}); status != statusFailed ||
+		!slices.ContainsFunc(found(t, out.String()), func(f string) bool { return strings.HasPrefix(f, "warn gid-pinned-empty ") }) {
+		t.Errorf("status %d: %s", status, out)
+	}
+	s, out = sys("NCCL_IB_GID_INDEX=")
+	if status := run(s, []string{"doctor", "--only", "gid-pinned-empty", "--ignore", "gid-pinned-empty"}); status != 0 || !strings.HasSuffix(out.String(), ": 1 ignored\n") {
+		t.Errorf("status %d: %s", status, out)
+	}
+	for _, id := range []string{"port-down", "memlock"} {
+		s, out = sys()
+		if status := run(s, []string{"explain", id}); status != 0 || !strings.HasPrefix(out.String(), "# "+id+"\n") {
+			t.Errorf("status %d: %s", status, out)
+		}
+	}
+}
+
+// What is wrong with a call is one line, and status 2.
+func TestDoctorWrongly(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ args, want string }{
+		{"explain port-dwon", `there is no check "port-dwon"; did you mean port-down?`},
+		{"doctor --only mtu", `there is no check "mtu"; did you mean mtu-small?`},
+		{"doctor --ignore nothing-at-all", `there is no check "nothing-at-all"`},
+		{"doctor --pid -4", "--pid -4: want the number of a process"},
+		{"doctor --pid 4 a", "--pid names a process of this node"},
+		{"doctor --pid 999999999", "there is no process 999999999"},
+		{"doctor --bench", "no host is named"},
+		{"doctor --expect x", "no host is named"},
+		{"doctor a b --expect /no/such", "--expect: open /no/such: no such file"},
+		{"doctor --wait -1s", "want 0 or more"},
+		{"doctor --junit /no/such/file", "--junit: open /no/such/file"},
+	}
+	for _, tt := range tests {
+		var out, errs strings.Builder
+		if status := run(&system{nil, &out, &errs}, strings.Fields(tt.args)); status != statusUsage || !strings.Contains(errs.String(), tt.want) || strings.Count(errs.String(), "\n") != 1 {
+			t.Errorf("%s: status %d, %q, want %q", tt.args, status, &errs, tt.want)
+		}
+	}
+}
