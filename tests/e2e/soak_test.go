@@ -51,7 +51,7 @@ func TestSoakOverFailures(t *testing.T) {
 	}{
 		{"rdma", over{cabling{pairs: "ab", each: 4, link: "rate 400MB latency 20us"}, nil}, 4,
 			[]string{"unplug a:rab%d", "down b:rab%d", "stall port=a:rab%d", "ack port=b:rab%d", "event PORT_ERR b:rab%d"}},
-		{"tcp", over{fourTCP, []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_LANE_WAIT=5"}}, 2,
+		{"tcp", over{fourTCP, []string{"NCCL_MESH_TRANSPORT=tcp", "NCCL_MESH_LANE_WAIT=20"}}, 2,
 			[]string{"unplug a:ab%d", "ip a link set ab%d down", "ip b addr flush dev ab%d"}},
 	}
 	const sample, all = 5_000, 100_000
