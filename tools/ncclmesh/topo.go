@@ -20,7 +20,8 @@ On every HOST an agent of this command opens the ports, asks at each who is at i
 other end, and has packets pass over every way to the other hosts, over RDMA and over
 TCP. Nothing is concluded from addresses; none are needed. With one HOST, or none,
 this node takes part as well; its own name means this node, without ssh. Neither root
-nor a running job is needed, and a job that runs is not disturbed.
+nor a running job is needed, and a job that runs is not disturbed. Agents read the
+plugin's variables (NCCL_SOCKET_IFNAME, NCCL_MESH_KEY ...) where they run: as ssh sets them.
 
 --expect FILE compares: FILE has a line for each cable, as "a:p0 b:p1", or is what
 --json has written once. What differs is told with the fewest plugs to move.

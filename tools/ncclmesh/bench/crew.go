@@ -70,16 +70,19 @@ func muster(ctx context.Context, f *fleet.Fleet, hosts []string, o *Options) (c 
 	return c, errs
 }
 
+// parting is how long agents may take to close their connections.
+const parting = 5 * time.Second
+
 // dismiss ends the agents.
 func (c crew) dismiss() {
 	_ = c.each(func(m *member) error {
-		if m.call.Hello().Schema != "" {
-			_ = m.call.Say(order{End: true}) // it ends anyhow when it is not told
+		defer time.AfterFunc(parting, m.call.Close).Stop()
+		defer m.call.Close()
+		if m.call.Hello().Schema != "" && m.call.Say(order{End: true}) == nil {
 			var d done
-			for m.call.Next(&d) == nil {
+			for m.call.Next(&d) == nil { // what is still answered is of no use
 			}
 		}
-		m.call.Close()
 		return nil
 	})
 }

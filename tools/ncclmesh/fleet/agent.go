@@ -132,8 +132,11 @@ func (q *Question) listen(from *lines, cancel context.CancelCauseFunc) {
 		case err == io.EOF:
 			cancel(errAskerGone)
 			return
-		case err != nil || m.Say == nil:
-			cancel(fmt.Errorf("what the asker says cannot be read: %w", errors.Join(err)))
+		case err == nil && m.Say == nil:
+			err = errors.New("want an object with say")
+		}
+		if err != nil {
+			cancel(fmt.Errorf("what the asker says cannot be read: %w", err))
 			return
 		}
 		select {

@@ -106,8 +106,11 @@ func (l *lines) hello() (h Hello, noise []byte, err error) {
 		}
 		if bytes.HasPrefix(line, []byte(`{"hello"`)) {
 			m, err := parseAgent(line)
-			if err != nil || m.Hello == nil {
-				return h, line, fmt.Errorf("%w: the hello cannot be read: %w", ErrGarbled, errors.Join(err))
+			if err == nil && m.Hello == nil {
+				err = errNotOne
+			}
+			if err != nil {
+				return h, line, fmt.Errorf("%w: the hello cannot be read: %w", ErrGarbled, err)
 			}
 			return *m.Hello, nil, nil
 		}

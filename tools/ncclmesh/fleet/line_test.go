@@ -102,6 +102,18 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// What begins as a hello and is none is told as what it is.
+func TestNoHello(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"hello":null,"answer":1}`: "answers what cannot be read: the hello cannot be read: " + errNotOne.Error(),
+		`{"hello"`:                  "answers what cannot be read: the hello cannot be read: unexpected end of JSON input",
+	} {
+		if _, _, err := newLines(strings.NewReader(text), maxTotal).hello(); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
 // Lines have an end, or are refused.
 func TestLineLimit(t *testing.T) {
 	l := newLines(io.MultiReader(strings.NewReader(strings.Repeat("x", maxLine-1)), strings.NewReader("\n"), strings.NewReader(strings.Repeat("y", maxLine+1))), maxTotal)
