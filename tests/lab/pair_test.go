@@ -40,7 +40,10 @@ func (s *session) flap(t *testing.T, ctx context.Context, l *Lab, said *log) err
 		return err
 	}
 	said.skip()
-	job := s.soak(ctx, l, fmt.Sprint(length.Seconds()), s.mesh.Machines...)
+	job := s.begin(ctx, l, s.mesh.Machines, "--work", "soak", "--max", "1M", "--reopen", "1000000", "--progress", "1", "--duration", fmt.Sprint(length.Seconds()))
+	if _, err := said.await(ctx, job, `# soak: \d+ s, `); err != nil {
+		return errors.Join(err, job.wait())
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))

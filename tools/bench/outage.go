@@ -126,8 +126,11 @@ func (r streamed) figures(rate float64) []float64 {
 	return []float64{float64(pause) / 1e6, r.rate(from+outageWindow.Nanoseconds(), r.back), back}
 }
 
-// rate is that between two times, in MB/s.
+// rate is that between two times, in MB/s; 0 when there is none between.
 func (r streamed) rate(from, to int64) float64 {
+	if to <= from {
+		return 0
+	}
 	n := 0
 	for _, t := range r.Done {
 		if t > from && t <= to {

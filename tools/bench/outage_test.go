@@ -27,6 +27,7 @@ func TestOutage(t *testing.T) {
 		{"a pause, half the rate, and back", stream([3]int64{0, 1000, 5}, [3]int64{1050, 3500, 10}, [3]int64{3500, 5000, 5}), []float64{55, 100, 480}},
 		{"nothing happened", stream([3]int64{0, 5000, 5}), []float64{5, 200, 0}},
 		{"it never came back", stream([3]int64{0, 1000, 5}, [3]int64{1500, 5000, 10}), []float64{505, 100, -1}},
+		{"a pause as long as the cable was out", stream([3]int64{0, 1000, 5}, [3]int64{3100, 5000, 5}), []float64{2105, 0, 85}},
 		{"a pause that is no part of it", stream([3]int64{0, 500, 5}, [3]int64{800, 5000, 5}), []float64{5, 200, 0}},
 		{"nothing came", stream(), []float64{0, 0, -1}},
 	}
