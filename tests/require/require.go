@@ -15,14 +15,15 @@ const Variable = "MESH_TEST_REQUIRE"
 
 // The things that tests may have to do without.
 const (
-	CC      = "cc"      // C compilers for both architectures, and the headers of libibverbs
-	Fake    = "fake"    // tests/fakeverbs
-	Netns   = "netns"   // network namespaces, and the ip command to fill them
-	IPv6    = "ipv6"    // an IPv6 loopback address
-	Systemd = "systemd" // systemd-analyze; not part of "all"
-	NCCL    = "nccl"    // Debian's package of NCCL, from its archive
-	Lab     = "lab"     // virtual machines; not part of "all"
-	GPU     = "gpu"     // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
+	CC       = "cc"       // C compilers for both architectures, and the headers of libibverbs
+	Fake     = "fake"     // tests/fakeverbs
+	Netns    = "netns"    // network namespaces, and the ip command to fill them
+	IPv6     = "ipv6"     // an IPv6 loopback address
+	Packages = "packages" // dpkg, rpm, and netplan
+	Systemd  = "systemd"  // systemd-analyze; not part of "all"
+	NCCL     = "nccl"     // Debian's package of NCCL, from its archive
+	Lab      = "lab"      // virtual machines; not part of "all"
+	GPU      = "gpu"      // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
 )
 
 // Tools ends a test as Skip does, for want of what, where programs, or files with an

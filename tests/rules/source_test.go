@@ -54,12 +54,17 @@ var imports = map[string][]string{
 	"tools/benchibv":               {"ibv", sysUnix},
 	"tools/bench":                  {"tests/fabric", "tests/lab", "tuner", sysUnix, plot, plot + "/plotter", plot + "/vg"},
 	"docs/checks":                  {},
-	"tools/ncclmesh":               {"docs/checks", "handshake", "ncclnet/config", "tools/ncclmesh/bench", "tools/ncclmesh/doctor", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/doctor/gather", "tools/ncclmesh/fleet", "tools/ncclmesh/topo", "transport", "transport/relay", sysUnix, cobra, term},
+	"tools/ncclmesh":               {"docs/checks", "handshake", "ncclnet/config", "tools/ncclmesh/bench", "tools/ncclmesh/doctor", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/doctor/gather", "tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/launch", "tools/ncclmesh/library", "tools/ncclmesh/netplan", "tools/ncclmesh/report", "tools/ncclmesh/topo", "transport", "transport/relay", "transport/topology", sysUnix, cobra, cobra + "/doc", term},
 	"tools/ncclmesh/doctor":        {"handshake", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/topo", "transport/topology"},
 	"tools/ncclmesh/doctor/facts":  {"tools/ncclmesh/topo", "transport/topology", sysUnix},
 	"tools/ncclmesh/doctor/gather": {"handshake", "ibv", "ncclnet/config", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/fleet", "transport/topology", sysUnix, netlink},
 	"tools/ncclmesh/bench":         {"handshake", "ibv", "tools/ncclmesh/fleet", "tools/ncclmesh/topo", "transport", "transport/bundle", "transport/lane", "transport/message", "transport/path", "transport/topology", plot, plot + "/plotter", plot + "/vg"},
 	"tools/ncclmesh/fleet":         {"handshake"},
+	"tools/ncclmesh/jobenv":        {"ncclnet/config", "tools/ncclmesh/library"},
+	"tools/ncclmesh/launch":        {"tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/library"},
+	"tools/ncclmesh/library":       {"handshake"},
+	"tools/ncclmesh/netplan":       {"transport/topology", sysUnix, netlink, icmp, "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", "go.yaml.in/yaml/v3"},
+	"tools/ncclmesh/report":        {},
 	"tools/ncclmesh/topo":          {"handshake", "tools/ncclmesh/fleet", "transport", "transport/lane", "transport/path", "transport/topology"},
 	"tests/e2e":                    {},
 	"tests/fabric":                 {"tests/internal/need", sysUnix},
@@ -76,6 +81,7 @@ var imports = map[string][]string{
 	"tests/nccl/cmd/choices":       {"tests/fabric", "tests/nccl"},
 	"tests/nccl/cmd/table":         {"tests/fabric", "tests/nccl"},
 	"tests/netdriver":              {},
+	"tests/packages":               {},
 	"tests/require":                {"tests/internal/need"},
 	"tests/transporttest":          {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/bundle", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/message", "transport/path", "transport/relay", "transport/relay/engine", "transport/topology", "github.com/google/go-cmp/cmp"},
 	"tests/rules":                  {},
@@ -88,6 +94,7 @@ const (
 	plot    = "gonum.org/v1/plot"
 	cobra   = "github.com/spf13/cobra"
 	term    = "golang.org/x/term"
+	icmp    = "golang.org/x/net/icmp"
 )
 
 // root is the repository.

@@ -9,6 +9,7 @@ import (
 	"ncclmesh/tools/ncclmesh/bench"
 	"ncclmesh/tools/ncclmesh/doctor/gather"
 	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/tools/ncclmesh/launch"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport"
 )
@@ -22,6 +23,7 @@ func handlers(sys *system) fleet.Handlers {
 	return fleet.Handlers{
 		bench.Do:  bench.Serve(options),
 		gather.Do: gather.Agent(func() gather.Source { return source(sys, 0, 0) }),
+		launch.Do: launch.Node{Environ: sys.environ, Look: thisNode}.Serve,
 		topo.Do:   topo.Probe(options),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tools/ncclmesh/launch"
 )
 
 // Statuses. All that is not a failure is a wrong call.
@@ -38,6 +39,9 @@ func (s *system) getenv(name string) (value string) {
 	return value
 }
 
+// manual makes the command that writes the manual pages, where it was asked for with -tags man.
+var manual func(*system) *cobra.Command
+
 func main() {
 	os.Exit(run(&system{os.Environ(), os.Stdout, os.Stderr}, os.Args[1:]))
 }
@@ -56,6 +60,9 @@ func run(sys *system, args []string) int {
 		return statusFailed
 	}
 	fmt.Fprintf(sys.stderr, "ncclmesh: %v\n", err)
+	if ended := (*launch.StatusError)(nil); errors.As(err, &ended) {
+		return ended.Status
+	}
 	if errors.As(err, &failure{}) {
 		return statusFailed
 	}
@@ -72,6 +79,10 @@ func command(sys *system) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
-	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), explainCommand(sys), relayCommand(sys), topoCommand(sys))
+	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), envCommand(sys), explainCommand(sys), netplanCommand(sys),
+		relayCommand(sys), reportCommand(sys), runCommand(sys), topoCommand(sys), versionCommand(sys))
+	if manual != nil {
+		root.AddCommand(manual(sys))
+	}
 	return root
 }

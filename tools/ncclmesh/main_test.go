@@ -38,6 +38,21 @@ func TestWrongly(t *testing.T) {
 		{"an empty key", nil, "relay --key-file " + key("empty", "\n", 0o600), []string{"has 1 bytes"}},
 		{"a long key", nil, "relay --key-file " + key("long", strings.Repeat("x", maxKey+1), 0o600), []string{"has 4097 bytes; want 1 to 4096"}},
 		{"a directory", nil, "relay --key-file " + dir, []string{"not a regular file"}},
+		{"no plugin there", nil, "env --library " + filepath.Join(dir, "none.so"), []string{"--library ", "none.so does not exist"}},
+		{"no plugin", nil, "env --library " + key("text.so", "text", 0o644), []string{"text.so: not this project's library"}},
+		{"a range", nil, "netplan --range fd00::/8", []string{"--range fd00::/8: want an IPv4 prefix of 8 to 22 bits"}},
+		{"no time", nil, "netplan --listen 0s", []string{"--listen 0s: want more than 0"}},
+		{"no interface", nil, "netplan --interface nosuch0", []string{"--interface nosuch0: there is no such interface; there are "}},
+		{"no hosts", nil, "run -- true", []string{"want hosts, then -- and a command"}},
+		{"no command", nil, "run a b --", []string{"want hosts, then -- and a command"}},
+		{"no line between", nil, "run a b", []string{"want hosts, then -- and a command"}},
+		{"no processes", nil, "run --per-host 0 a -- true", []string{"--per-host 0: want 1 to 1024"}},
+		{"no port", nil, "run --master-port 70000 a -- true", []string{"--master-port 70000: want 1 to 65535"}},
+		{"an address with its port", nil, "run --master-addr a:1 a -- true", []string{"--master-addr a:1: want it without a port"}},
+		{"a variable without a name", nil, "run --env =1 a -- true", []string{"--env =1: want NAME=VALUE or NAME"}},
+		{"a variable that is not set", nil, "run --env NOSUCH a -- true", []string{"--env NOSUCH: it is not set here"}},
+		{"a host twice", nil, "run a a -- true", []string{"host a is named twice"}},
+		{"no log", nil, "report --log " + filepath.Join(dir, "none.log"), []string{"none.log: want a file", "no such file"}},
 		{"two keys", []string{"NCCL_MESH_KEY=this"}, "relay --key-file " + key("fine", "that\n", 0o600), []string{"both given"}},
 	}
 	for _, tt := range tests {
@@ -77,7 +92,7 @@ func TestHelp(t *testing.T) {
 		want []string
 	}{
 		{"--version", []string{"ncclmesh 1.0-dev", ", protocol "}},
-		{"--help", []string{"bench ", "relay ", "topo ", "completion "}},
+		{"--help", []string{"bench ", "relay ", "topo ", "env ", "netplan ", "report ", "run ", "version ", "completion "}},
 		{"topo --help", []string{"Examples:\n", "--expect FILE", "--ssh COMMAND", "--push", "ssh -o BatchMode=yes"}},
 		{"bench --help", []string{"link ", "coll ", "--while-busy"}},
 		{"bench link --help", []string{"--size BYTES", "--time duration", "--while-busy", "--svg FILE"}},

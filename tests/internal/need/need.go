@@ -24,6 +24,7 @@ var packages = map[string]string{
 	"ibv_devinfo":           "ibverbs-utils",
 	"ibv_rc_pingpong":       "ibverbs-utils",
 	"ip":                    "iproute2",
+	"netplan":               "netplan.io",
 	"nm":                    "binutils",
 	"qemu-aarch64-static":   "qemu-user-static",
 	"strip":                 "binutils",

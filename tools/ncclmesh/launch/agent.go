@@ -1,0 +1,247 @@
+package launch
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/tools/ncclmesh/jobenv"
+	"ncclmesh/tools/ncclmesh/library"
+)
+
+// maxLine is where a line that does not end is cut.
+const maxLine = 64 << 10
+
+// grace is how long processes have between the signal that asks them to end and the one that ends them, when nobody is there
+// to tell them more.
+const grace = 1500 * time.Millisecond
+
+// Node is what an agent has of the node that it is on.
+type Node struct {
+	Environ []string
+	Look    func() (jobenv.Node, error)
+}
+
+// Serve is the agent's handler.
+func (n Node) Serve(ctx context.Context, q *fleet.Question) error {
+	var o Order
+	if err := q.With(&o); err != nil {
+		return err
+	}
+	if len(o.Command) == 0 || o.Processes < 1 {
+		return errors.New("nothing is to be run")
+	}
+	ready, err := n.ready(o)
+	if err != nil {
+		return err
+	}
+	if err := q.Answer(Report{Ready: ready}); err != nil {
+		return err
+	}
+	var w Word
+	if err := q.Hear(&w); err != nil {
+		return err
+	}
+	if w.Start == nil || len(w.Start.Env) != o.Processes {
+		return fmt.Errorf("told to start with the variables of %d processes, not of %d", o.Processes, len(w.Start.env()))
+	}
+	j := &job{q: q}
+	for i := range o.Processes {
+		if err := j.start(o, i, append(n.Environ, w.Start.Env[i]...)); err != nil {
+			j.signal(syscall.SIGKILL)
+			j.wait()
+			return err
+		}
+	}
+	return j.run(ctx)
+}
+
+func (s *Start) env() [][]string {
+	if s == nil {
+		return nil
+	}
+	return s.Env
+}
+
+// ready looks for what the processes need.
+func (n Node) ready(o Order) (*Ready, error) {
+	environ := jobenv.Variables{}
+	all, err := jobenv.Read(n.Environ, "/")
+	r := &Ready{}
+	if err != nil {
+		r.Against = append(r.Against, err.Error())
+	}
+	if !o.NoPlugin {
+		found := library.Find(all.Getenv)
+		if o.Library != "" {
+			l, err := library.Named(o.Library)
+			if err != nil {
+				return nil, err
+			}
+			found = []library.Library{l}
+		}
+		if environ, err = jobenv.Exports(found); err != nil {
+			return nil, err
+		}
+		node, err := n.Look()
+		if err != nil {
+			return nil, err
+		}
+		for _, objection := range jobenv.Against(environ.Over(all), node) {
+			if objection.Severity != jobenv.Idle {
+				r.Against = append(r.Against, objection.String())
+			}
+		}
+	}
+	for _, v := range environ {
+		r.Env = append(r.Env, v.Name+"="+v.Value)
+	}
+	if r.Port, err = freePort(); err != nil {
+		return nil, err
+	}
+	// "client port server port" says where this node was reached.
+	if f := strings.Fields(all.Getenv("SSH_CONNECTION")); len(f) == 4 {
+		r.Address = f[2]
+	} else if r.Address, err = os.Hostname(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// freePort is one that nobody has now.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return 0, fmt.Errorf("look for a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// job are the processes of one host.
+type job struct {
+	q     *fleet.Question
+	mu    sync.Mutex
+	cmds  []*exec.Cmd
+	ended sync.WaitGroup
+}
+
+func (j *job) start(o Order, i int, env []string) error {
+	cmd := exec.Command(o.Command[0], o.Command[1:]...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = o.Directory, env, grace
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // which is signalled and ends as a whole
+	var written sync.WaitGroup
+	pipe := func(isError bool) *io.PipeWriter {
+		r, w := io.Pipe()
+		written.Go(func() { j.lines(r, i, isError) })
+		return w
+	}
+	stdout, stderr := pipe(false), pipe(true)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	done := func() {
+		_ = errors.Join(stdout.Close(), stderr.Close())
+		written.Wait()
+	}
+	if err := cmd.Start(); err != nil {
+		done()
+		return fmt.Errorf("start %s: %w", o.Command[0], err)
+	}
+	j.mu.Lock()
+	j.cmds = append(j.cmds, cmd)
+	j.mu.Unlock()
+	j.ended.Go(func() {
+		_ = cmd.Wait()                                      // ProcessState says it
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // children that it has left behind
+		done()
+		_ = j.q.Answer(Report{Exit: &Exit{i, status(cmd.ProcessState)}})
+	})
+	return nil
+}
+
+func status(s *os.ProcessState) int {
+	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return s.ExitCode()
+}
+
+// lines hands on what a process writes.
+func (j *job) lines(from io.Reader, process int, isError bool) {
+	r := bufio.NewReaderSize(from, maxLine)
+	for {
+		text, err := r.ReadSlice('\n')
+		if len(text) > 0 {
+			if text[len(text)-1] == '\n' {
+				text = text[:len(text)-1]
+			}
+			_ = j.q.Answer(Report{Line: &Line{process, isError, text}}) // the context ends when nobody is there
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// run returns when all processes have ended. They are made to when the asker has gone.
+func (j *job) run(ctx context.Context) error {
+	over := make(chan struct{})
+	go func() { j.wait(); close(over) }()
+	words := make(chan Word)
+	hearing, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		for {
+			var w Word
+			if j.q.Hear(&w) != nil {
+				return
+			}
+			select {
+			case words <- w:
+			case <-hearing.Done():
+				return
+			}
+		}
+	}()
+	alive := time.NewTicker(beat)
+	defer alive.Stop()
+	for {
+		select {
+		case <-over:
+			return nil
+		case w := <-words:
+			j.signal(syscall.Signal(w.Signal))
+		case <-alive.C:
+			_ = j.q.Answer(Report{})
+		case <-ctx.Done():
+			j.signal(syscall.SIGTERM)
+			select {
+			case <-over:
+			case <-time.After(grace):
+				j.signal(syscall.SIGKILL)
+				<-over
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+func (j *job) wait() { j.ended.Wait() }
+
+// signal signals the groups of all processes that have not ended.
+func (j *job) signal(s syscall.Signal) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, cmd := range j.cmds {
+		_ = syscall.Kill(-cmd.Process.Pid, s) // gone already, perhaps
+	}
+}

@@ -1,0 +1,218 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/tools/ncclmesh/jobenv"
+)
+
+// TestMain is an agent too: hosts of these tests are this program.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "agent" {
+		n := Node{Environ: os.Environ(), Look: func() (jobenv.Node, error) { return jobenv.Node{Interfaces: []string{"lo"}}, nil }}
+		if err := fleet.Serve(context.Background(), os.Stdin, os.Stdout, fleet.Handlers{Do: n.Serve}); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// hosts are what the shell makes of the names of hosts: $0 is one, $1 and $2 are ncclmesh agent.
+const hosts = `
+case $0 in
+refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255 ;;
+*) SSH_CONNECTION="10.0.0.9 1 10.0.0.1 22" HOST=$0 exec "$SELF" "$2" ;;
+esac
+`
+
+func testFleet(t *testing.T) *fleet.Fleet {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "NCCL_") })
+	return &fleet.Fleet{SSH: []string{"sh", "-c", hosts}, Here: self, Env: append(env, "SELF="+self, "GORACE=atexit_sleep_ms=0")}
+}
+
+// output is written by several goroutines, and watched.
+type output struct {
+	mu   sync.Mutex
+	b    bytes.Buffer
+	seen chan struct{} // closed when what is looked for was written
+	want string
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.b.Write(p)
+	if o.seen != nil && strings.Contains(o.b.String(), o.want) {
+		close(o.seen)
+		o.seen = nil
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// sortedLines are what was written, without the order between hosts.
+func (o *output) sortedLines() []string {
+	lines := strings.Split(strings.TrimSuffix(o.String(), "\n"), "\n")
+	slices.Sort(lines)
+	return lines
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	const variables = `echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $NNODES $MASTER_ADDR $MASTER_PORT $HOST $MORE`
+	tests := []struct {
+		name   string
+		job    Job
+		stdout []string
+		stderr string // in it
+		status int
+		err    string
+	}{
+		{"two hosts", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 1}, Hosts: []string{"a", "b"}, MasterPort: 29500, Env: []string{"MORE=x y"}},
+			[]string{"a: 0 2 0 1 0 2 10.0.0.1 29500 a x y", "b: 1 2 0 1 1 2 10.0.0.1 29500 b x y"}, "", 0, ""},
+		{"two processes each", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 2}, Hosts: []string{"a", "b"}, MasterPort: 1, MasterAddress: "head"},
+			[]string{"a:0: 0 4 0 2 0 2 head 1 a", "a:1: 1 4 1 2 0 2 head 1 a", "b:0: 2 4 0 2 1 2 head 1 b", "b:1: 3 4 1 2 1 2 head 1 b"}, "", 0, ""},
+		{"no end of line, and no text", Job{Order: Order{Command: []string{"printf", `\377x\n\nlast`}, Processes: 1}, Hosts: []string{"a"}},
+			[]string{"a: ", "a: last", "a: \xffx"}, "", 0, ""},
+		{"a directory, and standard error", Job{Order: Order{Command: []string{"sh", "-c", "pwd; echo wrong >&2"}, Processes: 1, Directory: "/usr"}, Hosts: []string{"a"}},
+			[]string{"a: /usr"}, "a: wrong\n", 0, ""},
+		{"a failure ends the others", Job{Order: Order{Command: []string{"sh", "-c", `test $RANK = 1 && exit 7; exec sleep 600`}, Processes: 1}, Hosts: []string{"a", "b", "c"}, Grace: time.Minute},
+			[]string{""}, "", 7, "b ended with status 7"},
+		{"also those that do not want to", Job{Order: Order{Command: []string{"sh", "-c", `test $RANK = 1 && exit 7; trap "" TERM; while :; do sleep 1; done`}, Processes: 2}, Hosts: []string{"a"}},
+			[]string{""}, "", 7, "a:1 ended with status 7"},
+		{"ended by a signal", Job{Order: Order{Command: []string{"sh", "-c", "kill -KILL $$"}, Processes: 1}, Hosts: []string{"a"}}, []string{""}, "", 137, "a was ended by killed"},
+		{"no such command", Job{Order: Order{Command: []string{"no-such-command"}, Processes: 1}, Hosts: []string{"a"}}, []string{""}, "", 0, "a: start no-such-command:"},
+		{"a host that cannot be reached", Job{Order: Order{Command: []string{"echo", "started"}, Processes: 1}, Hosts: []string{"a", "refused", "b"}}, []string{""}, "", 0, "refused: cannot be reached"},
+		{"no plugin", Job{Order: Order{Command: []string{"echo", "started"}, Processes: 1, Library: "/no/such.so"}, Hosts: []string{"a"}}, []string{""}, "", 0, "a: /no/such.so does not exist"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			j := tt.job
+			j.NoPlugin = j.Library == ""
+			var stdout, stderr output
+			j.Stdout, j.Stderr = &stdout, &stderr
+			err := j.Run(t.Context(), testFleet(t))
+			if (tt.err != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+			ended := new(StatusError)
+			if errors.As(err, &ended) != (tt.status != 0) || ended.Status != tt.status {
+				t.Errorf("status %d, want %d", ended.Status, tt.status)
+			}
+			if diff := cmp.Diff(tt.stdout, stdout.sortedLines()); diff != "" {
+				t.Errorf("standard output (-want +got):\n%s", diff)
+			}
+			if !strings.Contains(stderr.String(), tt.stderr) {
+				t.Errorf("standard error %q, want %q", &stderr, tt.stderr)
+			}
+		})
+	}
+}
+
+// A signal reaches the processes, and those that their shell has started; nothing of a job outlives it.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		script  string
+		signals []os.Signal
+		said    string
+		status  int
+	}{
+		{"passed on", `trap 'echo told; exit 3' USR1; echo up $$; while :; do sleep 0.05; done`, []os.Signal{syscall.SIGUSR1}, "told", 3},
+		{"the second kills", `trap '' INT TERM; echo up $$; while :; do sleep 0.05; done`, []os.Signal{syscall.SIGINT, syscall.SIGINT}, "", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			signals := make(chan os.Signal)
+			seen := make(chan struct{})
+			stdout := output{seen: seen, want: "up "}
+			j := Job{Order: Order{Command: []string{"sh", "-c", tt.script}, Processes: 1, NoPlugin: true}, Hosts: []string{"a"},
+				Stdout: &stdout, Stderr: io.Discard, Signals: signals, Grace: time.Minute}
+			ended := make(chan error, 1)
+			go func() { ended <- j.Run(t.Context(), testFleet(t)) }()
+			<-seen
+			for _, s := range tt.signals {
+				signals <- s
+			}
+			err := <-ended
+			status := new(StatusError)
+			if errors.As(err, &status); err == nil || status.Status != tt.status {
+				t.Errorf("%v, want status %d", err, tt.status)
+			}
+			if !strings.Contains(stdout.String(), tt.said) {
+				t.Errorf("it said %q, and not %q", &stdout, tt.said)
+			}
+			_, text, _ := strings.Cut(stdout.String(), "up ")
+			pid, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(text, "\n", 2)[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !gone(pid) {
+				t.Errorf("process %d is left behind", pid)
+			}
+		})
+	}
+}
+
+// gone waits until a process is.
+func gone(pid int) bool {
+	for range 600 {
+		if text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat")); err != nil || bytes.Contains(text, []byte(") Z ")) {
+			return true
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return false
+}
+
+func TestVariables(t *testing.T) {
+	j := &Job{Order: Order{Processes: 1}, Env: []string{"NCCL_NET=IB"}}
+	h := &host{Job: j, ready: &Ready{Address: "here", Port: 7, Env: []string{"NCCL_NET=mesh"}}}
+	env := h.variables([]*host{h})[0]
+	if last := env[len(env)-1]; last != "NCCL_NET=IB" || !slices.Contains(env, "NCCL_NET=mesh") || !slices.Contains(env, "MASTER_PORT=7") {
+		t.Errorf("%v: what was given on the command line is not the last word", env)
+	}
+}
+
+func TestCheckAddress(t *testing.T) {
+	for s, fine := range map[string]bool{"node-a": true, "10.0.0.1": true, "fd00::1": true, "": false, "a b": false, "a:29500": false, "[fd00::1]:1": false, "tcp://a": false} {
+		if err := CheckAddress(s); (err == nil) != fine {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func ExampleStatusError() {
+	fmt.Println(&StatusError{"node-a:1", 143})
+	// Output: node-a:1 was ended by terminated
+}

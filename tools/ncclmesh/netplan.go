@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ncclmesh/ncclnet/config"
+	"ncclmesh/tools/ncclmesh/netplan"
+	"ncclmesh/transport/topology"
+)
+
+const netplanLong = `Writes a netplan file that gives each cable of this node a subnet: for software
+that needs addresses there. The plugin needs none.
+
+The subnet follows from the hardware addresses of the two ends: run on every node,
+in any order, it gives both ends of a cable addresses that fit, and the same ones
+again. Who is at the other end is found by asking on the cable itself, for which
+the ports have to be up, and IPv6 not switched off; nothing has to run there.
+
+Interfaces with a default route, the one you are connected over, and those that
+another file configures or that have another address are left alone.
+
+With --apply, as root, the file is written as /etc/netplan/70-ncclmesh.yaml, beside
+which the one before it is kept, and applied. Unless the default routes, and your
+own connection by ssh, are there again within 10 s and stay for 3, all is put back.
+The status is 1 then.`
+
+const netplanExample = `  # look first, on every node
+  ncclmesh netplan
+
+  sudo ncclmesh netplan --apply`
+
+// netplanFlags are those of ncclmesh netplan.
+type netplanFlags struct {
+	apply      bool
+	interfaces []string
+	within     string
+	listen     time.Duration
+	root       string // "/" but in tests
+}
+
+func netplanCommand(sys *system) *cobra.Command {
+	f := netplanFlags{root: "/"}
+	c := &cobra.Command{
+		Use:     "netplan",
+		Short:   "Write addresses for the cables of this node, and apply them",
+		Long:    netplanLong,
+		Example: netplanExample,
+		Args:    cobra.NoArgs,
+		RunE:    func(*cobra.Command, []string) error { return runNetplan(sys, f) },
+	}
+	c.Flags().BoolVar(&f.apply, "apply", false, "write the file and apply it, or put all back")
+	c.Flags().StringSliceVar(&f.interfaces, "interface", nil, "only these `INTERFACES`; by default those of RDMA ports or, where there are none, all adapters")
+	c.Flags().StringVar(&f.within, "range", netplan.Range.String(), "take subnets from this `PREFIX`, the same on all nodes")
+	c.Flags().DurationVar(&f.listen, "listen", 2*time.Second, "how long to listen for who is at the other ends")
+	return c
+}
+
+func runNetplan(sys *system, f netplanFlags) error {
+	within, err := netplan.ParseRange(f.within)
+	if err != nil {
+		return fmt.Errorf("--range %s: %w", f.within, err)
+	}
+	if f.listen <= 0 {
+		return fmt.Errorf("--listen %v: want more than 0", f.listen)
+	}
+	if f.apply && os.Geteuid() != 0 {
+		return errors.New("--apply writes below /etc and needs root: sudo ncclmesh netplan --apply")
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	management, err := netplan.NewManagement(ctx, sys.getenv)
+	if err != nil {
+		return failure{err}
+	}
+	plan, err := makePlan(ctx, sys, f, within, management)
+	if err != nil {
+		return err
+	}
+	if !f.apply {
+		fmt.Fprint(sys.stdout, plan.File())
+		return nil
+	}
+	if _, err := exec.LookPath("netplan"); err != nil {
+		return failure{fmt.Errorf("%w: install netplan.io, or write the addresses that ncclmesh netplan shows where this node keeps its own", err)}
+	}
+	mtus, err := plan.MTUs()
+	if err != nil {
+		return failure{err}
+	}
+	say := func(what string) { fmt.Fprintln(sys.stderr, what) }
+	say("watching " + management.String())
+	a := netplan.Applier{
+		Root: f.root, Netplan: netplan.Command, Say: say, Patience: netplan.Patience, Steady: netplan.Steady,
+		Lost: func(ctx context.Context) error { return management.Lost(ctx, sys.getenv) }, Undo: mtus,
+	}
+	if err := a.Apply(ctx, plan.File()); err != nil {
+		return failure{err}
+	}
+	for _, e := range plan {
+		fmt.Fprintf(sys.stdout, "%s %v\n", e.Name, e.Address)
+	}
+	return nil
+}
+
+// interruptible is a context that ends with a signal, also with that of a connection that was lost: what is half done is
+// put back then.
+func interruptible() (context.Context, func()) {
+	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+// makePlan looks at the node and its cables, and says which interfaces get nothing and why.
+func makePlan(ctx context.Context, sys *system, f netplanFlags, within netip.Prefix, management *netplan.Management) (netplan.Plan, error) {
+	c, err := config.Read(sys.getenv)
+	if err != nil {
+		return nil, err
+	}
+	node, err := topology.Discover(topology.Source{Sysfs: c.Transport.Sysfs})
+	if err != nil {
+		return nil, failure{err}
+	}
+	node.Ports = c.Transport.HCA.Select(node.Ports)
+	present := netplan.Present{Node: node, Management: management.Interfaces()}
+	if present.Owners, err = netplan.ReadOwners(f.root); err != nil {
+		return nil, failure{err}
+	}
+	if present.Own, err = netplan.Own(f.root); err != nil {
+		return nil, failure{err}
+	}
+	links, left, err := present.Choose(f.interfaces)
+	if err != nil {
+		return nil, err
+	}
+	used, err := present.InUse(links)
+	if err != nil {
+		return nil, failure{err}
+	}
+	functions, silent, err := netplan.Neighbours(ctx, links, f.listen)
+	if err != nil {
+		return nil, failure{err}
+	}
+	if ctx.Err() != nil {
+		return nil, failure{context.Cause(ctx)}
+	}
+	cables, why := netplan.Cables(functions)
+	for _, l := range append(left, silent...) {
+		fmt.Fprintf(sys.stderr, "%s %s\n", l.Link, l.Why)
+	}
+	for _, fn := range functions {
+		if w, ok := why[fn.Name]; ok {
+			fmt.Fprintf(sys.stderr, "%s: %s\n", fn.Name, w)
+		}
+	}
+	plan, err := netplan.New(cables, within, used)
+	switch {
+	case err != nil:
+		return nil, failure{err}
+	case len(plan) == 0:
+		return nil, failure{errors.New("no cable was found that could have addresses")}
+	}
+	return plan, nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ncclmesh/tools/ncclmesh/launch"
+)
+
+const runLong = `Starts a command on every HOST, as one job, and says what it writes, line by line,
+with the name of the host before it.
+
+Each process has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, NNODES,
+MASTER_ADDR and MASTER_PORT, as torch.distributed and others read them, and what
+ncclmesh env says on that host. The command is started everywhere or nowhere: a host
+that cannot be reached, or lacks the plugin, ends the job before it begins.
+
+The first process that fails ends the others: they get SIGTERM, and are killed
+--grace later. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; the second
+of those that end kills. The status is that of the first process that failed, and 1
+where a host did. Standard input is not passed on.`
+
+const runExample = `  ncclmesh run spark-1 spark-2 -- python3 train.py
+  ncclmesh run spark-1 spark-2 --env NCCL_DEBUG=INFO -- all_reduce_perf -b 8 -e 1G -f 2`
+
+// runFlags are those of ncclmesh run.
+type runFlags struct {
+	hosts      hostFlags
+	order      launch.Order
+	env        []string
+	masterAddr string
+	masterPort int
+	grace      time.Duration
+}
+
+func runCommand(sys *system) *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:     "run HOST... -- COMMAND [ARGUMENT...]",
+		Short:   "Start a command on several hosts, as one job",
+		Long:    runLong,
+		Example: runExample,
+		RunE:    func(c *cobra.Command, args []string) error { return runRun(c, sys, f, args) },
+	}
+	f.hosts.add(c)
+	c.Flags().IntVar(&f.order.Processes, "per-host", 1, "how many processes each host has")
+	c.Flags().StringVar(&f.order.Directory, "dir", "", "start it in `DIRECTORY`; by default where ssh leads to")
+	c.Flags().StringVar(&f.order.Library, "library", "", "the plugin is `FILE` on every host, instead of looking for it")
+	c.Flags().BoolVar(&f.order.NoPlugin, "no-plugin", false, "do not set the plugin's variables, to compare")
+	c.Flags().StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE`, or pass NAME on, for every process")
+	c.Flags().StringVar(&f.masterAddr, "master-addr", "", "what MASTER_ADDR is (default where ssh has reached the first host)")
+	c.Flags().IntVar(&f.masterPort, "master-port", 0, "what MASTER_PORT is (default one that is free there)")
+	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the others have to end after the first failure")
+	return c
+}
+
+func runRun(c *cobra.Command, sys *system, f runFlags, args []string) error {
+	j, hosts, err := f.job(sys, c.ArgsLenAtDash(), args)
+	if err != nil {
+		return err
+	}
+	fleet, hosts, err := f.hosts.fleet(sys, hosts)
+	if err != nil {
+		return err
+	}
+	j.Hosts = hosts[len(hosts)-c.ArgsLenAtDash():] // what was named, also where that is one
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	j.Signals = signals
+	if err := j.Run(c.Context(), fleet); err != nil {
+		return failure{err}
+	}
+	return nil
+}
+
+// job is what a command line asks for, and the hosts that it names.
+func (f *runFlags) job(sys *system, dash int, args []string) (*launch.Job, []string, error) {
+	if dash < 1 || dash == len(args) {
+		return nil, nil, errors.New("want hosts, then -- and a command, as in: ncclmesh run node-a node-b -- hostname")
+	}
+	if f.order.Processes < 1 || f.order.Processes > 1024 {
+		return nil, nil, fmt.Errorf("--per-host %d: want 1 to 1024", f.order.Processes)
+	}
+	if f.masterPort < 0 || f.masterPort > 65535 {
+		return nil, nil, fmt.Errorf("--master-port %d: want 1 to 65535", f.masterPort)
+	}
+	if f.grace < 0 {
+		return nil, nil, fmt.Errorf("--grace %v: want 0 or more", f.grace)
+	}
+	if f.masterAddr != "" {
+		if err := launch.CheckAddress(f.masterAddr); err != nil {
+			return nil, nil, fmt.Errorf("--master-addr %s: %w", f.masterAddr, err)
+		}
+	}
+	if f.order.NoPlugin && f.order.Library != "" {
+		return nil, nil, errors.New("--no-plugin and --library are both given; leave one out")
+	}
+	f.order.Command = args[dash:]
+	j := &launch.Job{Order: f.order, MasterAddress: f.masterAddr, MasterPort: f.masterPort, Grace: f.grace, Stdout: sys.stdout, Stderr: sys.stderr}
+	for _, e := range f.env {
+		name, _, given := strings.Cut(e, "=")
+		if name == "" {
+			return nil, nil, fmt.Errorf("--env %s: want NAME=VALUE or NAME", e)
+		}
+		if !given {
+			if !slices.ContainsFunc(sys.environ, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }) {
+				return nil, nil, fmt.Errorf("--env %s: it is not set here, so there is no value to pass on", name)
+			}
+			e = name + "=" + sys.getenv(name)
+		}
+		j.Env = append(j.Env, e)
+	}
+	return j, args[:dash], nil
+}
