@@ -16,9 +16,9 @@ headers = /usr/include/infiniband/verbs.h:libibverbs-dev
 archive = /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 cross   = $(CROSS)gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross
 testing = gcc:gcc make:make ip:iproute2 git:git python3:python3 ib_write_bw:perftest ibv_devinfo:ibverbs-utils \
-	qemu-aarch64-static:qemu-user-static $(headers) $(cross) $(archive)
+	qemu-aarch64-static:qemu-user-static rpm:rpm netplan:netplan.io $(headers) $(cross) $(archive)
 
-.PHONY: build ncclmesh arm64 generate test soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
+.PHONY: build ncclmesh arm64 packages generate test soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
@@ -31,6 +31,9 @@ arm64: ## the plugin and the command for arm64 (Grace, GB10), in build/arm64
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(library) -o $(BUILD)/arm64/$(name) ./capi
 	@rm -f $(BUILD)/arm64/$(name:.so=.h) && ln -sf $(name) $(BUILD)/arm64/libnccl-net.so
 	GOOS=linux GOARCH=arm64 $(command) -o $(abspath $(BUILD))/arm64/ncclmesh ./ncclmesh
+packages: build ncclmesh arm64 ## .deb, .rpm and .tar.gz of both, for amd64 and arm64, in build/packages
+	$(command) -tags man -o $(abspath $(BUILD))/ncclmesh-man ./ncclmesh
+	@GO=$(GO) tools/packages/pack $(BUILD) $(NAME) $(shell $(GO) env GOARCH):$(BUILD) arm64:$(BUILD)/arm64
 generate: ## write the generated files again
 	$(need) gcc:gcc $(headers) $(cross)
 	$(GO) generate ./...
@@ -49,7 +52,7 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 	$(GO) vet ./... && $(GO) -C tools vet ./...
 	export GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc && $(GO) vet ./... && $(GO) -C tools vet ./...
 	staticcheck=$$($(GO) -C tools tool -n staticcheck) && $$staticcheck ./... && cd tools && $$staticcheck ./...
-	$(GO) mod tidy -diff && $(GO) -C tools mod tidy -diff
+	$(GO) mod tidy -diff && $(GO) -C tools mod tidy -diff && $(GO) -C tools/packages mod tidy -diff
 	gcc $(warnings) capi/*.c && $(CROSS)gcc $(warnings) capi/*.c
 	$(MAKE) generate && git diff --exit-code
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver; FULL=1 for a ring of four, a relay and a cable lost there, and two cables that go and come

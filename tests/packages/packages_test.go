@@ -1,0 +1,305 @@
+package packages
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/require"
+)
+
+// A target is an architecture with its names to everybody.
+type target struct {
+	deb, rpm, triplet string
+	machine           elf.Machine
+	run               []string // runs a program of it here
+}
+
+var (
+	amd64 = target{"amd64", "x86_64", "x86_64-linux-gnu", elf.EM_X86_64, nil}
+	arm64 = target{"arm64", "aarch64", "aarch64-linux-gnu", elf.EM_AARCH64, []string{"qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"}}
+)
+
+// targets are those that this machine builds.
+func targets() []target {
+	if runtime.GOARCH == "arm64" {
+		native := arm64
+		native.run = nil
+		return []target{native}
+	}
+	return []target{amd64, arm64}
+}
+
+func full() bool { return os.Getenv("FULL") == "1" }
+
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	return output(t, exec.Command(name, args...))
+}
+
+func output(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %v\n%s%s", cmd, err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+var built struct {
+	sync.Mutex
+	dir string
+	err error
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	_ = os.RemoveAll(built.dir)
+	os.Exit(status)
+}
+
+// build is the directory of a build with packages, made once.
+func build(t *testing.T) string {
+	t.Helper()
+	require.Tools(t, require.Packages, "dpkg", "dpkg-deb", "rpm", "make")
+	require.Tools(t, require.CC, "gcc", "aarch64-linux-gnu-gcc")
+	built.Lock()
+	defer built.Unlock()
+	if built.dir == "" {
+		if built.dir, built.err = os.MkdirTemp("", "mesh-packages-"); built.err == nil {
+			built.err = makePackages(t, "../..", built.dir)
+		}
+	}
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.dir
+}
+
+func makePackages(t *testing.T, source, dir string, settings ...string) error {
+	t.Helper()
+	out, err := exec.Command("make", append([]string{"-C", source, "packages", "BUILD=" + dir}, settings...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("make packages: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// find is the one package of a pattern.
+func find(t *testing.T, pattern string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(build(t), "packages", pattern))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("%s: %v, %v; want one", pattern, paths, err)
+	}
+	return paths[0]
+}
+
+// sums are the files below a directory.
+func sums(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name()] = fmt.Sprintf("%x", sha256.Sum256(text))
+	}
+	return all
+}
+
+// What is built makes the same packages wherever it lies, however old it is, and whoever packs it.
+func TestReproducible(t *testing.T) {
+	dir := build(t)
+	want := sums(t, filepath.Join(dir, "packages"))
+	if n := len(targets()) * 5; len(want) != n {
+		t.Errorf("%d packages, want %d: two .deb, two .rpm and a tarball for each architecture", len(want), n)
+	}
+	if full() {
+		checkout := t.TempDir()
+		archive := exec.Command("sh", "-c", `tar -C ../.. --exclude=./build --exclude=./.git -c . | tar -C "$1" -x`, "sh", checkout)
+		output(t, archive)
+		again := filepath.Join(checkout, "elsewhere")
+		name := strings.TrimSpace(command(t, "make", "-s", "-C", "../..", "name"))
+		t.Setenv("SOURCE_DATE_EPOCH", strings.TrimSpace(command(t, "git", "log", "-1", "--format=%ct")))
+		if err := makePackages(t, checkout, again, "NAME="+name); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, sums(t, filepath.Join(again, "packages"))); diff != "" {
+			t.Errorf("two builds (-first +second):\n%s", diff)
+		}
+		return
+	}
+	again := t.TempDir()
+	for _, name := range []string{"ncclmesh", "ncclmesh-man", "libnccl-net-mesh.so", "arm64/ncclmesh", "arm64/libnccl-net-mesh.so"} {
+		command(t, "install", "-D", filepath.Join(dir, name), filepath.Join(again, name)) // of now
+	}
+	name := strings.TrimSpace(command(t, "make", "-s", "-C", "../..", "name"))
+	pack := exec.Command("sh", "-c", `umask 077 && exec ../../tools/packages/pack "$@"`, "sh", again, name, runtime.GOARCH+":"+again, "arm64:"+again+"/arm64")
+	pack.Env = append(os.Environ(), "TZ=Pacific/Auckland", "LC_ALL=C", "SOURCE_DATE_EPOCH="+strings.TrimSpace(command(t, "git", "log", "-1", "--format=%ct")))
+	output(t, pack)
+	if diff := cmp.Diff(want, sums(t, filepath.Join(again, "packages"))); diff != "" {
+		t.Errorf("two packings (-first +second):\n%s", diff)
+	}
+}
+
+// installed are the files of a root directory that no package manager keeps for itself.
+func installed(t *testing.T, root string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		rel, _ := filepath.Rel(root, path)
+		if rel == "var" {
+			return filepath.SkipDir
+		}
+		if err == nil && !d.IsDir() {
+			files = append(files, "/"+rel)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(files)
+	return files
+}
+
+// contents are what both packages together install, where lib is the library's directory and zsh that of its completions.
+func contents(lib, zsh, licence string) []string {
+	files := []string{
+		"/etc/ncclmesh/relay.env", "/usr/bin/ncclmesh", "/usr/lib/ncclmesh/compat/libnccl-net.so", lib + "/libnccl-net-mesh.so",
+		"/usr/lib/systemd/system/ncclmesh-relay.service", "/usr/share/bash-completion/completions/ncclmesh",
+		"/usr/share/fish/vendor_completions.d/ncclmesh.fish", "/usr/share/zsh/" + zsh + "/_ncclmesh",
+		fmt.Sprintf(licence, "ncclmesh"), fmt.Sprintf(licence, "libnccl-net-mesh"),
+	}
+	slices.Sort(files)
+	return files
+}
+
+var manual = regexp.MustCompile(`^/usr/share/man/man1/ncclmesh(-[a-z]+)*\.1\.gz$`)
+
+// checkRoot looks at a root directory with both packages in it.
+func checkRoot(t *testing.T, root string, g target, want []string) {
+	t.Helper()
+	var files, pages []string
+	for _, path := range installed(t, root) {
+		if manual.MatchString(path) {
+			pages = append(pages, path)
+		} else {
+			files = append(files, path)
+		}
+	}
+	if diff := cmp.Diff(want, files); diff != "" {
+		t.Errorf("installed (-want +got):\n%s", diff)
+	}
+	for _, page := range []string{"/usr/share/man/man1/ncclmesh.1.gz", "/usr/share/man/man1/ncclmesh-relay.1.gz"} {
+		if !slices.Contains(pages, page) {
+			t.Errorf("no %s in %v", page, pages)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(root, "etc/ncclmesh/relay.env")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("relay.env: %v, %v; it is for a key, and only root may read it", info, err)
+	}
+	link := filepath.Join(root, "usr/lib/ncclmesh/compat/libnccl-net.so")
+	for _, path := range []string{link, filepath.Join(root, "usr/bin/ncclmesh")} {
+		f, err := elf.Open(path)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if f.Machine != g.machine {
+			t.Errorf("%s is for %v, want %v", path, f.Machine, g.machine)
+		}
+		f.Close()
+	}
+	args := append(slices.Clone(g.run), filepath.Join(root, "usr/bin/ncclmesh"), "--version")
+	if said := command(t, args[0], args[1:]...); !strings.HasPrefix(said, "ncclmesh 1.0-dev") {
+		t.Errorf("%v: %q", args, said)
+	}
+}
+
+// dpkg installs both packages into an empty root directory, what is in them runs, and purging leaves nothing.
+func TestDeb(t *testing.T) {
+	for _, g := range targets() {
+		t.Run(g.deb, func(t *testing.T) {
+			root := t.TempDir()
+			for _, dir := range []string{"info", "updates", "triggers"} {
+				if err := os.MkdirAll(filepath.Join(root, "var/lib/dpkg", dir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			dpkg := func(args ...string) {
+				// There is nothing in the root directory that scripts could run in: they run outside, and see that by DPKG_ROOT.
+				cmd := exec.Command("dpkg", append([]string{"--root=" + root, "--log=/dev/null", "--force-depends", "--force-architecture",
+					"--force-script-chrootless", "--force-not-root"}, args...)...)
+				output(t, cmd)
+			}
+			dpkg("--install", find(t, "libnccl-net-mesh_*_"+g.deb+".deb"), find(t, "ncclmesh_*_"+g.deb+".deb"))
+			checkRoot(t, root, g, contents("/usr/lib/"+g.triplet, "vendor-completions", "/usr/share/doc/%s/copyright"))
+			dpkg("--remove", "ncclmesh", "libnccl-net-mesh")
+			if diff := cmp.Diff([]string{"/etc/ncclmesh/relay.env"}, installed(t, root)); diff != "" {
+				t.Errorf("removed, but for settings (-want +got):\n%s", diff)
+			}
+			dpkg("--purge", "ncclmesh", "libnccl-net-mesh")
+			if left := installed(t, root); len(left) > 0 {
+				t.Errorf("purging leaves %v", left)
+			}
+		})
+	}
+}
+
+// rpm finds its packages sound, says the same of them, and installs and erases them.
+func TestRPM(t *testing.T) {
+	for _, g := range targets() {
+		t.Run(g.rpm, func(t *testing.T) {
+			library, tool := find(t, "libnccl-net-mesh-*."+g.rpm+".rpm"), find(t, "ncclmesh-*."+g.rpm+".rpm")
+			command(t, "rpm", "--checksig", "--nosignature", library, tool)
+			const format = `%{NAME} %{ARCH} %{LICENSE} %{BUILDHOST}\n[%{REQUIRENAME} ][%{RECOMMENDNAME} ]\n[%{FILENAMES} %{FILEMODES:perms} %{FILEUSERNAME}\n]`
+			said := command(t, "rpm", "-qp", "--nosignature", "--qf", format, library)
+			want := "libnccl-net-mesh " + g.rpm + " MIT localhost\nlibc.so.6(GLIBC_2.34)(64bit) libibverbs \n" +
+				"/usr/lib/ncclmesh/compat/libnccl-net.so l--------- root\n/usr/lib64/libnccl-net-mesh.so -rwxr-xr-x root\n" +
+				"/usr/share/licenses/libnccl-net-mesh/LICENSE -rw-r--r-- root\n"
+			if diff := cmp.Diff(want, said); diff != "" {
+				t.Errorf("rpm says (-want +got):\n%s", diff)
+			}
+			if said := command(t, "rpm", "-qp", "--nosignature", "--configfiles", tool); said != "/etc/ncclmesh/relay.env\n" {
+				t.Errorf("settings: %q", said)
+			}
+			if os.Geteuid() != 0 {
+				t.Log("not root: not installed")
+				return
+			}
+			root := t.TempDir()
+			rpm := func(args ...string) {
+				command(t, "rpm", append([]string{"--root", root, "--dbpath", "/var/lib/rpm", "--nodeps", "--noscripts", "--nosignature"}, args...)...)
+			}
+			rpm("-i", "--ignorearch", library, tool)
+			checkRoot(t, root, g, contents("/usr/lib64", "site-functions", "/usr/share/licenses/%s/LICENSE"))
+			rpm("-e", "ncclmesh", "libnccl-net-mesh")
+			if left := installed(t, root); len(left) > 0 {
+				t.Errorf("erasing leaves %v", left)
+			}
+		})
+	}
+}
