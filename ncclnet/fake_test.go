@@ -25,6 +25,7 @@ type fakeNetwork struct {
 	closing   func()           // called when a listener is closed
 	ending    func()           // called when it is closed itself
 	closed    bool
+	usedBy    int
 	device    topology.Device
 }
 
@@ -70,6 +71,8 @@ func (f *fakeNetwork) Dial(h handshake.Handle) dialing {
 	f.count("dialing", 1)
 	return &fakeDialing{f: f, to: f.listeners[h.Listen]}
 }
+
+func (f *fakeNetwork) UsedBy(version int) { f.usedBy = version }
 
 func (f *fakeNetwork) Close() error {
 	f.closed = true

@@ -89,6 +89,7 @@ func (n *Net) init(logger Logger, caller Caller, trafficClass int) (Handle, erro
 	if err != nil {
 		return 0, err
 	}
+	hold.net.UsedBy(caller.Interface)
 	h, err := n.contexts.put(&netContext{hold, logger, len(n.show(hold.mesh, caller)), newProfiler(&n.process.host, caller)})
 	if err != nil {
 		err = errors.Join(err, hold.Release())

@@ -82,7 +82,10 @@ func TestInitFailsAndIsTriedAgain(t *testing.T) {
 		t.Errorf("shared init: %v", r)
 	}
 	delete(n.f.refuse, "open")
-	n.ok("init", n.InitShared(n.logger(), Caller{}))
+	n.ok("init", n.InitShared(n.logger(), Caller{Interface: 8}))
+	if n.f.usedBy != 8 {
+		t.Errorf("the network is told of version %d", n.f.usedBy)
+	}
 }
 
 func TestBadSettingFailsInit(t *testing.T) {

@@ -15,6 +15,8 @@ type (
 		Device() topology.Device
 		Listen() (listener, error)
 		Dial(handshake.Handle) dialing
+		// UsedBy says which version of its interface NCCL uses.
+		UsedBy(version int)
 		Close() error
 	}
 	listener interface {

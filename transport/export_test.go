@@ -1,8 +1,12 @@
 package transport
 
 import (
+	"log/slog"
+	"os"
+
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/message"
+	"ncclmesh/transport/window"
 )
 
 // Sessions are the live sessions with the peers.
@@ -17,3 +21,12 @@ func (l *Listener) Up() []*message.RecvConn {
 	defer l.mu.Unlock()
 	return append([]*message.RecvConn(nil), l.up...)
 }
+
+// Page is where the process shows what it counts; nil where it shows nothing.
+func (t *Transport) Page() *os.File { return t.page.File() }
+
+// Window is the name of the socket where others are shown that.
+func (t *Transport) Window() string { return window.Prefix + t.process.String() }
+
+// Log is where the transport and all of its parts log.
+func (t *Transport) Log() *slog.Logger { return t.log }

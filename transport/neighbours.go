@@ -24,7 +24,7 @@ func (t *Transport) meet() error {
 	if t.opts.Relay == RelayOff {
 		return nil
 	}
-	t.engine = engine.New(engine.Config{Log: t.log, Memory: int64(t.opts.RelayMemory) << 20})
+	t.engine = engine.New(engine.Config{Log: t.log, Memory: int64(t.opts.RelayMemory) << 20, Counts: t.page.Relay()})
 	var queuePairs relay.Maker
 	if len(t.over) > 0 {
 		queuePairs = t.engine
@@ -33,7 +33,7 @@ func (t *Transport) meet() error {
 		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: queuePairs,
 		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx, Worked: t.tidy.worked,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
-		Refuse: t.retired, Changed: t.relayed,
+		Refuse: t.retired, Changed: t.relayed, Counts: t.page.Relay(),
 	})
 	t.mesh = mesh.New(mesh.Config{
 		Own: func() handshake.MapNode {

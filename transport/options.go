@@ -50,10 +50,15 @@ type Options struct {
 
 	StripeThreshold int // bytes; a message of fewer, over TCP of fewer (512 KiB at least) for each lane, goes over one lane; 64 KiB
 
+	Status string // where others may look at the counters: a path, or StatusOff; an abstract name of the process's own
+
 	HostID string // replaces boot id and network namespace as the node's identity
 
 	Log *slog.Logger // discards
 }
+
+// StatusOff is the value of Options.Status that shows nobody anything.
+const StatusOff = "0"
 
 // Values of Options.Relay.
 const (

@@ -2,20 +2,15 @@ package transport
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
@@ -30,7 +25,9 @@ import (
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/engine"
+	"ncclmesh/transport/stats"
 	"ncclmesh/transport/topology"
+	"ncclmesh/transport/window"
 )
 
 // How many set-ups and closes may be inside verbs at once, of all connections
@@ -49,6 +46,8 @@ type Transport struct {
 	process handshake.ProcessID
 	node    handshake.NodeID
 	ports   []lane.Port
+	page    *stats.Page                      // what other processes see
+	window  *window.Window                   // where they do; or nil
 	told    atomic.Pointer[[]handshake.Port] // what peers are told of ports, same order
 	ep      *control.Endpoint
 	data    *dataport.Endpoint // where sockets of lanes come in
@@ -98,14 +97,6 @@ func New(o Options) (_ *Transport, err error) {
 	t.tidy = newTidier(t.traffic, t.caught)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.making, t.resolving = crew.New(makers, t.ctx.Done()), crew.New(resolvers, t.ctx.Done())
-	t.env = bundle.Env{
-		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale,
-		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, SayOnce: t.sayOnce, Forget: t.forget,
-		Lacks: t.lacks, Again: t.again,
-		Plan: func(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
-			return t.paths.PlanFor(b, offered)
-		},
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -118,6 +109,16 @@ func New(o Options) (_ *Transport, err error) {
 		return nil, err
 	}
 	t.process = handshake.NewProcessID()
+	t.openPage()
+	t.log = slog.New(teller{t.opts.Log.Handler(), t.page})
+	t.env = bundle.Env{
+		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Page: t.page,
+		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, SayOnce: t.sayOnce, Forget: t.forget,
+		Lacks: t.lacks, Again: t.again,
+		Plan: func(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
+			return t.paths.PlanFor(b, offered)
+		},
+	}
 	found, err := topology.Discover(topology.Source{Sysfs: t.opts.Sysfs})
 	if err != nil {
 		return nil, err
@@ -146,6 +147,7 @@ func New(o Options) (_ *Transport, err error) {
 		return nil, err
 	}
 	t.watch()
+	t.openWindow()
 	return t, nil
 }
 
@@ -182,39 +184,6 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 	return err
 }
 
-// hostName is what the node is called in messages: the host's name, or what the user
-// gave instead.
-func hostName(hostID string) (string, error) {
-	if hostID != "" {
-		return hostID, nil
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("read the host name: %w", err)
-	}
-	name, _, _ = strings.Cut(name, ".")
-	return name, nil
-}
-
-// nodeID identifies the node: boot id and network namespace, or what the user
-// gave instead.
-func nodeID(hostID string) (handshake.NodeID, error) {
-	text := "host " + hostID
-	if hostID == "" {
-		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-		if err != nil {
-			return handshake.NodeID{}, fmt.Errorf("identify the node: %w; set NCCL_HOSTID", err)
-		}
-		var st unix.Stat_t
-		if err := unix.Stat("/proc/self/ns/net", &st); err != nil {
-			return handshake.NodeID{}, fmt.Errorf("identify the network namespace: %w; set NCCL_HOSTID", err)
-		}
-		text = fmt.Sprintf("boot %s net %d", strings.TrimSpace(string(boot)), st.Ino)
-	}
-	sum := sha256.Sum256([]byte(text))
-	return handshake.NodeID(sum[:16]), nil
-}
-
 // describe writes down what peers are told of the ports.
 func (t *Transport) describe() {
 	told := topology.Describe(path.Now(t.ports), t.opts.GIDs)
@@ -222,6 +191,7 @@ func (t *Transport) describe() {
 		p.Describe(&told[i])
 	}
 	t.told.Store(&told)
+	t.showPorts()
 }
 
 // Device is what NCCL is told of the node: all its RDMA ports as one, or all its
@@ -325,7 +295,11 @@ func (t *Transport) dead(s *control.Session, err error) {
 	if l != nil {
 		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, %s: %w", kind, s.Peer().Process, s.Name(), s.LocalName(), what, err))
 	}
-	for _, b := range t.bundlesOf(s) {
+	bundles := t.bundlesOf(s)
+	if len(bundles) > 0 {
+		t.page.Say(fmt.Sprintf("process %v on %s %s: %v", s.Peer().Process, s.Name(), what, err))
+	}
+	for _, b := range bundles {
 		b.PeerGone(fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, b, s.Peer().Process, s.Name(), what, err))
 	}
 }
@@ -347,6 +321,7 @@ func (t *Transport) bundlesOf(s *control.Session) []*bundle.Bundle {
 // is dead.
 func (t *Transport) add(b *bundle.Bundle) error {
 	k := connKey{b.Session, b.ID}
+	b.Show(t.page)
 	t.mu.Lock()
 	_, taken := t.bundles[k]
 	if !taken {
@@ -355,6 +330,7 @@ func (t *Transport) add(b *bundle.Bundle) error {
 	t.mu.Unlock()
 	switch {
 	case taken:
+		b.Hide()
 		return fmt.Errorf("%w: connection %d of %s exists", fault.ErrProtocol, b.ID, b.Session.Name())
 	case !b.Session.Alive(): // checked after the entry is visible to dead
 		t.forget(b)
@@ -371,6 +347,7 @@ func (t *Transport) forget(b *bundle.Bundle) {
 		delete(t.bundles, k)
 	}
 	t.mu.Unlock()
+	b.Hide()
 }
 
 // guarded calls f; a panic in it becomes an error.
@@ -476,6 +453,7 @@ func (t *Transport) end() error {
 	}
 	t.ports = nil
 	t.tidy.close()
+	errs = append(errs, t.hide())
 	return errors.Join(errs...)
 }
 

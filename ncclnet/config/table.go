@@ -105,6 +105,8 @@ var variables = []Variable{
 		duration(time.Millisecond, func(c *Config) *time.Duration { return &c.Transport.ProofWait })},
 	{"NCCL_MESH_TIME_SCALE", "1", "", "Multiplies every deadline, for emulated or very slow machines.",
 		parseScale},
+	{"NCCL_MESH_STATUS", "an abstract socket", "", "Where `ncclmesh status` and `ncclmesh metrics` find this process: the path of a socket, or of a directory for one. `0`: nowhere.",
+		func(c *Config, v string) error { c.Transport.Status = v; return nil }},
 	{"NCCL_MESH_IBVERBS", "libibverbs.so.1,libibverbs.so", "", "The verbs library to load; a comma-separated list is tried in order.",
 		func(c *Config, v string) error { c.Transport.Libraries = splitList(v); return nil }},
 	{"NCCL_MESH_SYSFS", "/sys", "", "Where sysfs is looked for.",

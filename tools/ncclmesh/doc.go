@@ -5,10 +5,12 @@
 //	ncclmesh bench     measures cables and collectives between nodes
 //	ncclmesh doctor    says what is wrong with nodes and cables, and explain what to do about it
 //	ncclmesh env       says what to set so that NCCL uses the plugin, and what is in its way
+//	ncclmesh metrics   gives the counters of running jobs to Prometheus
 //	ncclmesh netplan   writes addresses for the cables of this node
 //	ncclmesh relay     carries for other nodes where no rank runs
 //	ncclmesh report    writes an archive for a bug report, without secrets
 //	ncclmesh run       starts a command on several hosts, as one job
+//	ncclmesh status    shows the cables, traffic and failures of running jobs
 //	ncclmesh topo      proves every cable between nodes, and draws them
 //	ncclmesh version   says which build this is, and which plugin NCCL would find
 //

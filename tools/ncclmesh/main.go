@@ -79,8 +79,8 @@ func command(sys *system) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
-	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), envCommand(sys), explainCommand(sys), netplanCommand(sys),
-		relayCommand(sys), reportCommand(sys), runCommand(sys), topoCommand(sys), versionCommand(sys))
+	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), envCommand(sys), explainCommand(sys), metricsCommand(sys), netplanCommand(sys),
+		relayCommand(sys), reportCommand(sys), runCommand(sys), statusCommand(sys), topoCommand(sys), versionCommand(sys))
 	if manual != nil {
 		root.AddCommand(manual(sys))
 	}

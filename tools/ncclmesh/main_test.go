@@ -31,6 +31,9 @@ func TestWrongly(t *testing.T) {
 		{"an argument", nil, "relay now", []string{"now"}},
 		{"no such flag", nil, "relay --fast", []string{"unknown flag: --fast"}},
 		{"a time below 0", nil, "relay --drain -1s", []string{"--drain -1s: want 0 or more"}},
+		{"no pause", nil, "status --interval 0s", []string{"--interval 0s: want 10ms or more"}},
+		{"two places", nil, "metrics --listen :1 --textfile .", []string{"listen textfile"}},
+		{"no port", nil, "metrics --listen localhost", []string{"--listen localhost", "want HOST:PORT"}},
 		{"a value", []string{"NCCL_MESH_TRANSPORT=ether"}, "relay", []string{`NCCL_MESH_TRANSPORT="ether"`, "want auto, rdma or tcp"}},
 		{"no relaying", []string{"NCCL_MESH_RELAY=0"}, "relay", []string{"NCCL_MESH_RELAY=0", "unset it"}},
 		{"no key file", nil, "relay --key-file " + filepath.Join(dir, "none"), []string{"read the key", "no such file"}},
@@ -98,6 +101,8 @@ func TestHelp(t *testing.T) {
 		{"bench link --help", []string{"--size BYTES", "--time duration", "--while-busy", "--svg FILE"}},
 		{"bench coll --help", []string{"--minbytes BYTES", "--op strings", "nccl-tests"}},
 		{"relay --help", []string{"Examples:\n", "ncclmesh relay --key-file ", "--drain duration", "(default 30s)", "--verbose"}},
+		{"status --help", []string{"--watch", "--json", "ncclmesh.status/1", "LANES are"}},
+		{"metrics --help", []string{"--listen ADDR", "--textfile DIR", "ncclmesh.prom"}},
 		{"completion bash", []string{"ncclmesh"}},
 	}
 	for _, tt := range tests {

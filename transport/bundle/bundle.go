@@ -14,6 +14,7 @@ import (
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stats"
 )
 
 // Env is what the bundles of a process have in common.
@@ -22,6 +23,7 @@ type Env struct {
 	LaneWait  time.Duration // how long a silent peer is waited for, and a way to it
 	ProofWait time.Duration // how long lanes may take to prove themselves once one has
 	TimeScale float64       // multiplies every deadline
+	Page      *stats.Page   // where connections are shown; nil: nowhere
 
 	Making     *crew.Crew                 // makes and destroys lanes
 	Background func(func())               // runs a function on a goroutine that the process's end waits for
@@ -80,6 +82,7 @@ type Half interface {
 
 // Bundle is the lanes of a connection.
 type Bundle struct {
+	shown
 	lane.Conn             // which lanes know, and does not change after the set-up
 	Board     board.Board // what C may read of it
 	env       *Env
@@ -112,8 +115,6 @@ type Bundle struct {
 	joined  sync.Cond            // on mu: a region is no longer being registered
 	leaving []*leaving           // lanes that have failed and are not done with
 	owing   bool                 // something is to be sent again
-	failed  int                  // lanes so far
-	away    time.Duration        // that lanes were until they came back, or others took their places
 	gone    map[way]time.Time    // since when ways lack a lane that they had
 	most    map[way]int          // lanes of each way that were in service at a time
 	last    uint32               // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
@@ -127,8 +128,8 @@ var _ lane.Bundle = (*Bundle)(nil)
 // New makes a bundle without lanes. half is what stands on it; nil makes it a trial.
 func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bundle {
 	b := &Bundle{
-		Conn: lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
-		env:  env, glimpse: env.Scaled(stallGap), half: half, bye: make(chan struct{}),
+		Conn:  lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
+		shown: shown{Count: new(stats.Conn)}, env: env, glimpse: env.Scaled(stallGap), half: half, bye: make(chan struct{}),
 		regions: map[*lane.Region]struct{}{}, most: map[way]int{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]int64{},
 		heed: heeding{kick: make(chan struct{}, 1)},
 	}

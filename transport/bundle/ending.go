@@ -40,6 +40,7 @@ func (b *Bundle) Fail(err error) {
 	if !b.ending.CompareAndSwap(nil, &Ending{Err: err}) {
 		return
 	}
+	b.say(err)
 	b.Board.ComeIn()
 	if !b.peerTold.Swap(true) {
 		_ = b.Session.Send(&handshake.Refuse{Conn: b.ID, Text: Clip(err.Error(), 500)}) // a dead session is what we report anyway

@@ -230,6 +230,7 @@ func (s *setup) takeIn() {
 		}
 		was := b.lanes[l.Index]
 		b.lanes[l.Index] = l
+		b.hideLane(was)
 		_ = b.guarded("close", was.Close) // which it is, as a rule
 		l.Carried = b.carried()
 		b.sayJoined(l, was)
@@ -280,7 +281,7 @@ func (b *Bundle) sayJoined(l, was *lane.Lane) {
 		left, now = was.Left, fmt.Sprintf("takes the place of %v after", was.Way())
 	}
 	away := time.Since(left)
-	b.away += away
+	b.Count.Away.Add(uint64(away))
 	b.warn("back", l, fmt.Sprintf("%v: %v %s %v; traffic goes over %s", b, l.Way(), now, away.Round(time.Millisecond), count(b.inService(), "lane")))
 }
 

@@ -37,7 +37,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 		return v
 	}
 	l.Fail(err)
-	b.failed++
+	b.leaveShown(l, !isBetter(err))
 	delete(b.doubted, l)
 	if l.Parts.Value() > 0 && (!b.Sending || l.Backlog < int64(l.Bytes.Value())) {
 		b.dark.spent = 0 // it was of use
@@ -137,11 +137,6 @@ func (b *Bundle) leavingOf(l *lane.Lane) *leaving {
 	}
 	return nil
 }
-
-// LostLanes is how many lanes have failed so far.
-//
-// Preconditions: b is locked.
-func (b *Bundle) LostLanes() int { return b.failed }
 
 // inService is how many lanes carry messages.
 //

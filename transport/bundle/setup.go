@@ -208,6 +208,7 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	for _, l := range s.own {
 		if mask&(1<<l.Index) != 0 {
 			l.Enter(lane.Up)
+			s.showLane(l)
 			continue
 		}
 		if l.Why() == nil {

@@ -199,8 +199,8 @@ func (b *Bundle) awaitDelivery() {
 // logFigures writes the connection's lines of figures.
 func (b *Bundle) logFigures() {
 	text := fmt.Sprintf("%v: closed after %v", b, b.half)
-	if b.failed > 0 {
-		text += fmt.Sprintf(", lanes failed %s and were away for %v", count(b.failed, "time"), b.away.Round(time.Millisecond))
+	if failed := b.Count.Failures.Value(); failed > 0 {
+		text += fmt.Sprintf(", lanes failed %s and were away for %v", count(int(failed), "time"), time.Duration(b.Count.Away.Value()).Round(time.Millisecond))
 	}
 	b.env.Log.Info(text)
 	for _, l := range b.lanes {

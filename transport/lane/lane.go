@@ -73,23 +73,22 @@ func (c *Conn) String() string {
 // Lane is one lane of a connection.
 type Lane struct {
 	Carrier
-	Conn   *Conn
-	Index  uint8  // among the lanes of the connection
-	Epoch  uint32 // of the set-up that made it: 0 is the connection's own
-	Port   Port
-	From   topology.Address // address of the port
-	Peer   handshake.Port
-	Route  *Route         // through which other nodes it goes; nil: none
-	Tier   int            // how good its way is, as that side knows; the best is 0
-	Remote handshake.Lane // the peer's half; of one that is not known yet, the address
+	*stats.Lane // what it carries: bytes and parts, sent or arrived; the page's while it is in service
+	Conn        *Conn
+	Index       uint8  // among the lanes of the connection
+	Epoch       uint32 // of the set-up that made it: 0 is the connection's own
+	Port        Port
+	From        topology.Address // address of the port
+	Peer        handshake.Port
+	Route       *Route         // through which other nodes it goes; nil: none
+	Tier        int            // how good its way is, as that side knows; the best is 0
+	Remote      handshake.Lane // the peer's half; of one that is not known yet, the address
 
 	Weight  float64 // its speed beside the others', as far as package path knows it; see Rate
 	Backlog int64   // bytes handed to it and not delivered, as package message counts them
 
 	Delivered uint64 // parts that the peer has
 	Latest    uint64 // number of the message that was posted last of theirs
-
-	Bytes, Parts stats.Counter // sent, or arrived
 
 	Carried float64   // bytes for its weight that the others had carried when it joined
 	Left    time.Time // when it went out of service
@@ -105,7 +104,7 @@ type Lane struct {
 // New makes a connection's lane, without a carrier.
 func New(c *Conn, index int, p Plan) *Lane {
 	l := &Lane{
-		Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
+		Lane: new(stats.Lane), Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
 		Peer: p.Peer, Route: p.Route, Tier: p.Tier, Remote: handshake.Lane{Addr: p.To}, Weight: p.Weight,
 	}
 	if l.Weight <= 0 {
@@ -135,7 +134,7 @@ func PeerPort(p handshake.Port) *topology.Port {
 func (l *Lane) Half() handshake.Lane {
 	h := handshake.Lane{Index: l.Index, Kind: uint8(l.Port.Kind()), Port: l.Port.Index(), PeerPort: l.Peer.Index}
 	if l.Conn.Sending {
-		h.Through = l.Route.names()
+		h.Through = l.Route.Through()
 	}
 	l.Offer(&h)
 	return h

@@ -28,11 +28,11 @@ func (r *Route) String() string {
 	if r == nil {
 		return ""
 	}
-	return " through " + r.names()
+	return " through " + r.Through()
 }
 
-// names are those of the nodes; nothing of no route.
-func (r *Route) names() string {
+// Through names the nodes; nothing of no route.
+func (r *Route) Through() string {
 	if r == nil {
 		return ""
 	}

@@ -48,8 +48,8 @@ func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
 	if !s.whole() {
 		return
 	}
-	r.bytes.Add(uint64(s.size))
-	r.messages.Add(1)
+	r.b.Count.Bytes.Add(uint64(s.size))
+	r.b.Count.Messages.Add(1)
 	r.granted--
 	if req.left--; req.left == 0 {
 		req.complete()

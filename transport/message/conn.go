@@ -6,7 +6,6 @@ import (
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/stats"
 )
 
 // conn is what both halves of a connection have in common. The bundle's mutex guards
@@ -19,10 +18,6 @@ type conn struct {
 	watch    *Watch    // or nil
 	traces   []*Trace  // not in use
 	begun    uint64    // requests, while there is a watch
-
-	bytes, messages stats.Counter
-	waits           stats.Counter // messages that waited: for a grant, or for room
-	resent          stats.Counter // bytes sent again
 }
 
 // half is what a half adds.
@@ -41,15 +36,16 @@ func (c *conn) String() string { return c.b.String() }
 
 // figures says what the connection carried.
 func (c *conn) figures() string {
-	text := fmt.Sprintf("%d messages, %d bytes, %d grants waited for", c.messages.Value(), c.bytes.Value(), c.waits.Value())
-	if n := c.resent.Value(); n > 0 {
+	n := c.b.Count
+	text := fmt.Sprintf("%d messages, %d bytes, %d grants waited for", n.Messages.Value(), n.Bytes.Value(), n.Waits.Value())
+	if n := n.Resent.Value(); n > 0 {
 		text += fmt.Sprintf(", %d bytes sent again", n)
 	}
 	return text
 }
 
 // moved is a number that changes when data moves. It may be called from any goroutine.
-func (c *conn) moved() uint64 { return c.bytes.Value() + c.messages.Value() }
+func (c *conn) moved() uint64 { return c.b.Count.Bytes.Value() + c.b.Count.Messages.Value() }
 
 // Board puts the connection's handle on its board and returns where that lies for C, or
 // 0 when there is none.

@@ -258,7 +258,8 @@ func (s sendHalf) sendAgain(req *Request, k int) bool {
 	s.posted++
 	q.number, q.lanes[k] = s.posted, l.Index // the number of all its parts: those that wait elsewhere count as later than they are
 	s.send(l, p)
-	s.resent.Add(uint64(p.Size))
+	l.Resent.Add(uint64(p.Size))
+	s.b.Count.Resent.Add(uint64(p.Size))
 	return true
 }
 

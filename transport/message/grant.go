@@ -109,7 +109,7 @@ func (s sendHalf) Granted(seq uint64, entries []lane.Grant) error {
 	slot := s.b.Wire.Slot(seq)
 	before := seq < s.head || slot[0].Seq >= seq
 	switch {
-	case before && seq > 0 && s.b.LostLanes() > 0:
+	case before && seq > 0 && s.b.Count.Failures.Value() > 0:
 		return nil
 	case before, seq-s.head >= lane.Window:
 		return fmt.Errorf("grant %d is out of turn; %d is next", seq, s.head)

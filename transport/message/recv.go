@@ -59,7 +59,7 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 	if l == nil || !r.free(req, n) {
 		r.b.Poll()
 		if l = r.grantLane(); l == nil || !r.free(req, n) {
-			r.waits.Add(1)
+			r.b.Count.Waits.Add(1)
 			return nil, r.b.Ended()
 		}
 	}

@@ -91,8 +91,8 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 	s.post(req, g, addr, n, which)
 	s.use(g)
 	s.counted()
-	s.bytes.Add(uint64(size))
-	s.messages.Add(1)
+	s.b.Count.Bytes.Add(uint64(size))
+	s.b.Count.Messages.Add(1)
 	return req, nil
 }
 
@@ -112,7 +112,7 @@ func (s *SendConn) find(tag int32) (*lane.Grant, error) {
 	}
 	if g == nil && !s.waiting {
 		s.waiting = true
-		s.waits.Add(1)
+		s.b.Count.Waits.Add(1)
 	}
 	return g, nil
 }
@@ -121,7 +121,7 @@ func (s *SendConn) find(tag int32) (*lane.Grant, error) {
 func (s *SendConn) counted() {
 	if m := s.b.Board.Misses(); m != s.misses {
 		if s.misses = m; !s.waiting {
-			s.waits.Add(1)
+			s.b.Count.Waits.Add(1)
 		}
 	}
 	s.waiting = false

@@ -82,7 +82,7 @@ func TestSlowReceiver(t *testing.T) {
 		f.run(20, func() {})
 		for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
 			b.Lock()
-			if n := b.LostLanes(); n > 0 {
+			if n := b.Count.Failures.Value(); n > 0 {
 				t.Errorf("%d lanes were lost", n)
 			}
 			b.Unlock()

@@ -276,7 +276,8 @@ func (c *circuit) stand() bool {
 		return false
 	}
 	c.stood = true
-	c.r.stats.Carried++
+	c.r.cfg.Counts.Carried.Add(1)
+	c.r.cfg.Counts.Circuits.Add(1)
 	if len(c.r.askers) < maxAskers {
 		c.r.askers[c.s.Name()] = true
 	}
@@ -307,7 +308,7 @@ func (c *circuit) end(why error, heard bool) {
 		delete(c.r.held, c.key)
 	}
 	if !c.stood {
-		c.r.stats.Failed++
+		c.r.cfg.Counts.Failed.Add(1)
 	}
 	next, joint := c.next, c.joint
 	c.freeLocked()
@@ -340,6 +341,9 @@ func (c *circuit) freeLocked() {
 	if !c.over || c.setting {
 		return
 	}
+	if c.stood {
+		c.r.cfg.Counts.Circuits.Add(^uint64(0))
+	}
 	if c.r.slots[c.s]--; c.r.slots[c.s] <= 0 {
 		delete(c.r.slots, c.s)
 	}
@@ -349,6 +353,6 @@ func (c *circuit) freeLocked() {
 
 // moved counts bytes.
 func (r *Relay) moved(forth, back uint64) {
-	r.forth.Add(forth)
-	r.back.Add(back)
+	r.cfg.Counts.Forth.Add(forth)
+	r.cfg.Counts.Back.Add(back)
 }

@@ -16,6 +16,7 @@ import (
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stats"
 	"ncclmesh/transport/topology"
 )
 
@@ -61,6 +62,8 @@ type Config struct {
 	// Changed is called when a circuit that is carried for others stands or is gone, with
 	// mutexes held: it may not block. Nil: nobody is told.
 	Changed func()
+	// Counts is where to count; nil: where only Stats looks.
+	Counts *stats.Relay
 }
 
 // Relay is a process's part in circuits: its own and others'. Its methods may be called
@@ -77,8 +80,7 @@ type Relay struct {
 	noMore    context.CancelFunc
 	wg        sync.WaitGroup
 
-	forth, back atomic.Uint64 // bytes of sockets
-	splices     atomic.Int64  // that are not through yet, also of circuits that have ended
+	splices atomic.Int64 // that are not through yet, also of circuits that have ended
 
 	mu       sync.Mutex // a leaf
 	closed   bool
@@ -90,7 +92,7 @@ type Relay struct {
 	cables   map[uint8]int          // and of each port at which they come in
 	askers   map[string]bool        // by name, of those that stand, and that have since there was none
 	expected map[uint64]expectation // by token
-	stats    Stats
+	stats    Stats                  // but for what Config.Counts counts
 }
 
 var _ lane.Circuits = (*Relay)(nil)
@@ -139,6 +141,9 @@ func New(cfg Config) *Relay {
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
+	}
+	if cfg.Counts == nil {
+		cfg.Counts = new(stats.Relay)
 	}
 	if cfg.Context == nil {
 		cfg.Context = context.Background()
@@ -304,7 +309,8 @@ func (r *Relay) Stats() Stats {
 		s.Now += n
 	}
 	s.Now = max(s.Now, int(r.splices.Load()))
-	s.Forth, s.Back = r.forth.Load(), r.back.Load()
+	n := r.cfg.Counts
+	s.Carried, s.Failed, s.Forth, s.Back = n.Carried.Load(), n.Failed.Load(), n.Forth.Load(), n.Back.Load()
 	return s
 }
 

@@ -28,7 +28,8 @@ const maxJoints = 512
 // Config is what the engine goes by.
 type Config struct {
 	Log    *slog.Logger
-	Memory int64 // of all rings
+	Memory int64        // of all rings
+	Counts *stats.Relay // where to count bytes; nil: where only this package looks
 }
 
 // Engine carries circuits for others. Its methods may be called from any goroutine.
@@ -51,15 +52,19 @@ type Engine struct {
 	leave  atomic.Bool // the thread ends once none is left
 
 	// Carried so far.
-	Frames, Bytes stats.Counter
-	Processor     stats.Counter // nanoseconds of the thread
+	Bytes     *stats.Counter
+	Frames    stats.Counter
+	Processor stats.Counter // nanoseconds of the thread
 }
 
 var _ relay.Maker = (*Engine)(nil)
 
 // New makes an engine. It has no thread before the first circuit.
 func New(c Config) *Engine {
-	e := &Engine{cfg: c, devices: map[*ibv.Context]*device{}, kick: -1}
+	if c.Counts == nil {
+		c.Counts = new(stats.Relay)
+	}
+	e := &Engine{cfg: c, Bytes: &c.Counts.Device, devices: map[*ibv.Context]*device{}, kick: -1}
 	e.queues.Store(&[]*queue{})
 	return e
 }

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/tools/ncclmesh/status"
+)
+
+const statusLong = `Shows what running jobs do: the cables to each peer, what goes over them, what is down.
+
+It looks at all processes of this node, and of containers with its network, that
+have the plugin or are relays: your own, or as root everybody's. Nothing has to be
+set for that, and the jobs do nothing for it: their counters are in memory that
+they share. NCCL_MESH_STATUS names a socket, or a directory of sockets, for
+processes that have been given one.
+
+LANES are the ways over a cable that are in service, of those there have been, and
+what carries them; LOST is how often one of them lost its last lane to a fault.
+The rates are those between two looks.`
+
+const statusExample = `  ncclmesh status
+  sudo ncclmesh status --watch
+  ncclmesh status --json | jq '.processes[].cables[] | select(.state != "ok")'`
+
+// statusFlags are those of ncclmesh status.
+type statusFlags struct {
+	watch    bool
+	json     bool
+	interval time.Duration
+}
+
+func statusCommand(sys *system) *cobra.Command {
+	var f statusFlags
+	c := &cobra.Command{
+		Use:     "status",
+		Short:   "Show the cables, traffic and failures of running jobs",
+		Long:    statusLong,
+		Example: statusExample,
+		Args:    cobra.NoArgs,
+		RunE:    func(*cobra.Command, []string) error { return runStatus(sys, f) },
+	}
+	c.Flags().BoolVar(&f.watch, "watch", false, "show it again and again")
+	c.Flags().BoolVar(&f.json, "json", false, "write JSON ("+status.Schema+"); with --watch a document on each line")
+	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two looks")
+	return c
+}
+
+func runStatus(sys *system, f statusFlags) error {
+	if f.interval < 10*time.Millisecond {
+		return fmt.Errorf("--interval %v: want 10ms or more", f.interval)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	v := &viewer{sys: sys, flags: f, seen: status.Viewer{Find: windows(sys)}, screen: isTerminal(sys.stdout)}
+	return v.run(ctx)
+}
+
+// windows finds all windows there are.
+func windows(sys *system) func() ([]string, error) {
+	return func() ([]string, error) { return status.Windows(sys.getenv("NCCL_MESH_STATUS")) }
+}
+
+// viewer shows looks one after another.
+type viewer struct {
+	sys    *system
+	flags  statusFlags
+	seen   status.Viewer
+	screen bool // the output is a terminal
+}
+
+func (v *viewer) run(ctx context.Context) error {
+	if _, err := v.seen.Look(ctx); err != nil {
+		return failure{err}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(v.flags.interval):
+		}
+		r, err := v.seen.Look(ctx)
+		if err == nil {
+			err = v.show(r)
+		}
+		if err != nil {
+			return failure{err}
+		}
+		if !v.flags.watch {
+			return nil
+		}
+	}
+}
+
+func (v *viewer) show(r *status.Report) error {
+	if v.flags.json {
+		e := json.NewEncoder(v.sys.stdout)
+		if !v.flags.watch {
+			e.SetIndent("", "  ")
+		}
+		return e.Encode(r)
+	}
+	if v.screen && v.flags.watch {
+		fmt.Fprint(v.sys.stdout, "\x1b[H\x1b[2J")
+	}
+	for _, t := range r.Errors {
+		fmt.Fprintf(v.sys.stderr, "ncclmesh: %v\n", t)
+	}
+	return r.WriteText(v.sys.stdout)
+}
+
+// isTerminal reports whether an output is one.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(interface{ Fd() uintptr })
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

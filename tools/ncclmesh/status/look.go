@@ -1,0 +1,98 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"ncclmesh/transport"
+	"ncclmesh/transport/stats"
+	"ncclmesh/transport/window"
+)
+
+// A look is what was seen of a process at one moment.
+type look struct {
+	name string // of its window
+	who  window.Owner
+	snap *stats.Snapshot // nil where err says why
+	err  error
+}
+
+// Windows are the names of all windows: the abstract ones of the network name space, and what at, the value of
+// NCCL_MESH_STATUS, leads to.
+func Windows(at string) ([]string, error) {
+	list, err := os.Open("/proc/net/unix")
+	if err != nil {
+		return nil, fmt.Errorf("find processes: %w", err)
+	}
+	defer list.Close()
+	names, err := window.Find(list)
+	if err != nil {
+		return nil, fmt.Errorf("find processes: %w", err)
+	}
+	if at == "" || at == transport.StatusOff {
+		return names, nil
+	}
+	entries, err := os.ReadDir(at)
+	if err != nil { // a socket's file, or none
+		return append(names, at), nil
+	}
+	for _, e := range entries {
+		if e.Type()&fs.ModeSocket != 0 {
+			names = append(names, filepath.Join(at, e.Name()))
+		}
+	}
+	return names, nil
+}
+
+// lookAll looks at all processes there are. What is wrong with one is said in its place.
+func lookAll(ctx context.Context, names []string) (all []look) {
+	for _, name := range names {
+		l := look{name: name}
+		var f *os.File
+		if f, l.who, l.err = window.Look(ctx, name); l.err == nil {
+			l.snap, l.err = stats.Read(f)
+			f.Close()
+		}
+		all = append(all, l)
+	}
+	slices.SortStableFunc(all, func(a, b look) int { return a.pid() - b.pid() })
+	return all
+}
+
+// pid is the process's number, as this command sees it, or else as the process does.
+func (l *look) pid() int {
+	if l.who.PID == 0 && l.snap != nil {
+		return l.snap.Process.PID
+	}
+	return l.who.PID
+}
+
+// gone reports whether a process ended between its name was found and it was looked at.
+func (l *look) gone() bool {
+	return errors.Is(l.err, syscall.ECONNREFUSED) || errors.Is(l.err, fs.ErrNotExist)
+}
+
+// trouble is what kept from looking at a process.
+func (l *look) trouble() Trouble {
+	t := Trouble{Name: l.name, PID: l.who.PID, Error: l.err.Error()}
+	if l.who.PID > 0 || errors.Is(l.err, window.ErrForeign) {
+		t.User = userName(l.who.UID)
+	}
+	return t
+}
+
+func userName(uid int) string {
+	id := strconv.Itoa(uid)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}

@@ -1,0 +1,115 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stats"
+	"ncclmesh/transport/window"
+)
+
+// openPage makes the page that everything counts on. A job does not fail over what it
+// shows: then nobody sees it.
+func (t *Transport) openPage() {
+	who := stats.Process{
+		PID: os.Getpid(), Started: time.Now(), Protocol: handshake.Version, Kind: stats.Job, ID: t.process,
+		Command: commandName(), Build: handshake.Build(), Node: t.host,
+	}
+	if t.opts.Dedicated {
+		who.Kind = stats.Relaying
+	}
+	if t.opts.Status != StatusOff {
+		page, err := stats.Open(who)
+		if err == nil {
+			t.page = page
+			return
+		}
+		t.opts.Log.Warn(notShown(err))
+	}
+	t.page = stats.Private(who)
+}
+
+// openWindow lets others look at the page.
+func (t *Transport) openWindow() {
+	if t.page.File() == nil {
+		return
+	}
+	w, err := window.Open(t.opts.Status, t.process, t.page.File(), t.caught)
+	if err != nil {
+		t.log.Warn(notShown(err))
+		return
+	}
+	t.window = w
+}
+
+// hide ends that.
+func (t *Transport) hide() error {
+	var errs []error
+	if t.window != nil {
+		errs = append(errs, t.window.Close())
+	}
+	if t.page != nil {
+		errs = append(errs, t.page.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func notShown(err error) string {
+	return fmt.Sprintf("ncclmesh status will not see this process, which works as it would (NCCL_MESH_STATUS): %v", err)
+}
+
+// commandName is what the process calls itself, which programs may set.
+func commandName() string {
+	name, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(name))
+}
+
+// showPorts shows the ports as they are now.
+func (t *Transport) showPorts() {
+	var ports []stats.Port
+	for _, p := range t.ports {
+		now := p.Now()
+		ports = append(ports, stats.Port{
+			Number: int(p.Index()), Device: now.Device, Num: int(now.Num), Netdev: now.Netdev, Cage: now.Cage(), Connector: now.PhysPort,
+			Up: now.Active && (now.Netdev == "" || now.Carrier), RDMA: p.Kind() == lane.Verbs, State: now.State, LinkMbps: now.LinkMbps, PCIMbps: now.PCIMbps,
+		})
+	}
+	t.page.SetPorts(ports)
+}
+
+// UsedBy says which version of its interface NCCL uses.
+func (t *Transport) UsedBy(version int) { t.page.SetInterface(version) }
+
+// A teller keeps warnings for those who look, and hands everything on.
+type teller struct {
+	slog.Handler
+	page *stats.Page
+}
+
+func (h teller) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		var b strings.Builder
+		b.WriteString(r.Message)
+		r.Attrs(func(a slog.Attr) bool {
+			fmt.Fprintf(&b, ", %s", a)
+			return true
+		})
+		h.page.Say(b.String())
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h teller) WithAttrs(as []slog.Attr) slog.Handler {
+	return teller{h.Handler.WithAttrs(as), h.page}
+}
+func (h teller) WithGroup(name string) slog.Handler { return teller{h.Handler.WithGroup(name), h.page} }

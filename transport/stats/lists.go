@@ -1,0 +1,80 @@
+package stats
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+func (s *Snapshot) port(_ int, c cells) error {
+	s.Ports = append(s.Ports, Port{
+		Number: c.in(0, math.MaxUint8), Num: c.in(1, math.MaxUint8), Up: c.u(2) > 0, RDMA: c.u(3) > 0,
+		LinkMbps: c.in(4, math.MaxInt32), PCIMbps: c.in(5, math.MaxInt32),
+		Device: c.text(8, 8), Netdev: c.text(16, 8), Cage: c.text(24, 8), Connector: c.text(32, 8), State: c.text(40, 8),
+	})
+	return nil
+}
+
+func (s *Snapshot) way(i int, c cells) error {
+	w := WayState{
+		Way: Way{
+			Port: c.in(0, math.MaxUint8), PeerPort: c.in(1, math.MaxUint8), Kind: Carrier(c.in(2, math.MaxUint8)), Tier: c.in(3, math.MaxInt32),
+			Peer: c.text(16, 8), PeerDevice: c.text(24, 8), PeerNetdev: c.text(32, 8), Route: c.text(40, 16),
+		},
+		Up: c.in(4, math.MaxInt32), Down: c.time(5), Lost: c.u(6), Failures: c.u(7), Away: c.duration(8),
+		Received: c.volume(9), Sent: c.volume(12),
+	}
+	if w.Kind < 1 || w.Kind > knownCarriers {
+		return fmt.Errorf("way %d is of %v", i, w.Kind)
+	}
+	s.Ways = append(s.Ways, w)
+	return nil
+}
+
+// conn takes a connection; at is where it lies, from 1.
+func (s *Snapshot) conn(at uint64, c cells, conns map[uint64]int) error {
+	if c.u(0) != shown {
+		return nil
+	}
+	conns[at] = len(s.Conns)
+	s.Conns = append(s.Conns, ConnState{
+		Connection: Connection{ID: uint32(c.u(1)), Sending: c.u(2) > 0, Process: c.id(9), Peer: c.text(16, 8)},
+		Bytes:      c.u(3), Messages: c.u(4), Waits: c.u(5), Resent: c.u(6), Failures: c.u(7), Away: c.duration(8),
+	})
+	return nil
+}
+
+// lane takes a lane, and adds what it has carried to its way.
+func (s *Snapshot) lane(c cells, conns map[uint64]int) error {
+	way := c.u(3)
+	if way == 0 {
+		return nil
+	}
+	if way > uint64(len(s.Ways)) {
+		return fmt.Errorf("a lane leads over way %d of %d", way, len(s.Ways))
+	}
+	at, ok := conns[c.u(4)]
+	if !ok {
+		at = -1
+	}
+	l := LaneState{Volume: c.volume(0), Conn: at, Way: int(way) - 1, Index: c.in(5, math.MaxUint8), Up: c.u(6) == laneUp, Since: c.time(7)}
+	s.Lanes = append(s.Lanes, l)
+	if w := &s.Ways[l.Way]; c.u(9) > 0 {
+		w.Sent = w.Sent.plus(l.Volume)
+	} else {
+		w.Received = w.Received.plus(l.Volume)
+	}
+	return nil
+}
+
+// word takes a word; it may be empty.
+func (s *Snapshot) word(_ int, c cells) error {
+	s.Words = append(s.Words, Word{number: c.u(0), At: c.time(1), Text: c.text(8, 56)})
+	return nil
+}
+
+// sortWords puts what was said into its order.
+func (s *Snapshot) sortWords() {
+	slices.SortStableFunc(s.Words, func(a, b Word) int { return cmp.Compare(a.number, b.number) })
+}

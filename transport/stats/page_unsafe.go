@@ -1,0 +1,145 @@
+package stats
+
+// Isolates the memory that other processes see, and how it is found again.
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/transport/forkfd"
+)
+
+const pageSize = int(unsafe.Sizeof(page{}))
+
+// Sizes are part of the layout, and slots share no cache line.
+const (
+	_ = -(unsafe.Sizeof(header{}) % 64) - (unsafe.Sizeof(Relay{}) % 64) - (unsafe.Sizeof(port{}) % 64)
+	_ = -(unsafe.Sizeof(way{}) % 64) - (unsafe.Sizeof(Conn{}) % 64) - (unsafe.Sizeof(Lane{}) % 64) - (unsafe.Sizeof(word{}) % 64)
+)
+
+// resting are the address ranges of pages that were closed.
+var resting struct {
+	sync.Mutex
+	at []unsafe.Pointer
+}
+
+// reserve finds addresses for a page.
+func reserve() (unsafe.Pointer, error) {
+	resting.Lock()
+	defer resting.Unlock()
+	if n := len(resting.at); n > 0 {
+		at := resting.at[n-1]
+		resting.at = resting.at[:n-1]
+		return at, nil
+	}
+	return unix.MmapPtr(-1, 0, nil, uintptr(pageSize), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+}
+
+// rest takes the memory from a page and keeps its addresses, where zeros may be read and writes are lost.
+func rest(at unsafe.Pointer) {
+	_, err := unix.MmapPtr(-1, 0, at, uintptr(pageSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED)
+	if err != nil {
+		return // what is there stays, and its addresses are not used again
+	}
+	_ = dontFork(at)
+	resting.Lock()
+	defer resting.Unlock()
+	resting.at = append(resting.at, at)
+}
+
+func dontFork(at unsafe.Pointer) error {
+	return unix.Madvise(unsafe.Slice((*byte)(at), pageSize), unix.MADV_DONTFORK)
+}
+
+// share makes a page in a sealed memfd, and a descriptor that can only be read.
+func share() (_ *page, readonly *os.File, err error) {
+	fd, err := memfd()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make shared memory: %w", err)
+	}
+	defer forkfd.Do(func() {
+		forkfd.Clear(fd)
+		_ = unix.Close(fd) // the mapping stays
+	})
+	if err := unix.Ftruncate(fd, int64(pageSize)); err != nil {
+		return nil, nil, fmt.Errorf("size shared memory: %w", err)
+	}
+	at, err := reserve()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reserve addresses: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			rest(at)
+		}
+	}()
+	if _, err := unix.MmapPtr(fd, 0, at, uintptr(pageSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		return nil, nil, fmt.Errorf("map shared memory: %w", err)
+	}
+	if err := dontFork(at); err != nil {
+		return nil, nil, fmt.Errorf("keep shared memory from forked children: %w", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, nil, fmt.Errorf("seal shared memory (Linux 5.1 and later can): %w", err)
+	}
+	forkfd.Do(func() {
+		// Opened anew: a duplicate could be written.
+		if readonly, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY, 0); err == nil {
+			forkfd.MarkConn(readonly)
+		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open shared memory for readers: %w", err)
+	}
+	return (*page)(at), readonly, nil
+}
+
+// seals are what a reader relies on: nobody but who has it mapped writes, and it stays as long as it is.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
+
+// memfd makes an empty one, marked. Kernels before 6.3 do not know that memory may have to be marked as no program.
+func memfd() (fd int, err error) {
+	forkfd.Do(func() {
+		const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+		if fd, err = unix.MemfdCreate("ncclmesh", flags|unix.MFD_NOEXEC_SEAL); err == unix.EINVAL {
+			fd, err = unix.MemfdCreate("ncclmesh", flags)
+		}
+		if err == nil {
+			forkfd.Mark(fd)
+		}
+	})
+	return fd, err
+}
+
+// unshare gives a shared page's memory back.
+func unshare(p *page) { rest(unsafe.Pointer(p)) }
+
+// wordsOf is a page as words.
+func wordsOf(p *page) []atomic.Uint64 {
+	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(p)), pageSize/8)
+}
+
+// mapped are the words of a file that is mapped for reading, and what ends that.
+func mapped(fd int, size int) (words []atomic.Uint64, unmap func(), err error) {
+	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, nil, err
+	}
+	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&b[0])), size/8), func() { _ = unix.Munmap(b) }, nil
+}
+
+// Offsets and sizes of the lists.
+func (p *page) tables() [lists][3]uint64 {
+	return [lists][3]uint64{
+		listPorts: {uint64(unsafe.Offsetof(p.ports)), uint64(unsafe.Sizeof(port{})), maxPorts},
+		listWays:  {uint64(unsafe.Offsetof(p.ways)), uint64(unsafe.Sizeof(way{})), maxWays},
+		listConns: {uint64(unsafe.Offsetof(p.conns)), uint64(unsafe.Sizeof(Conn{})), maxConns},
+		listLanes: {uint64(unsafe.Offsetof(p.lanes)), uint64(unsafe.Sizeof(Lane{})), maxLanes},
+		listWords: {uint64(unsafe.Offsetof(p.words)), uint64(unsafe.Sizeof(word{})), maxWords},
+	}
+}

@@ -1,0 +1,230 @@
+package stats
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of what is read, and how often a page that changes is tried again.
+const (
+	maxPage   = 64 << 20
+	tries     = 200
+	betweenIt = time.Millisecond
+)
+
+// ErrTorn says that a page was being changed all the time: its process has died, or stands still, in the middle of that.
+var ErrTorn = errors.New("names were being written whenever it was read: the process has died or stands still in the middle of that")
+
+// VersionError says that a page is laid out in another way.
+type VersionError struct{ Theirs uint64 }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("its counters are laid out by version %d, this command reads version %d: use the command of the plugin's build", e.Theirs, version)
+}
+
+// Read reads the page that a descriptor leads to. Whatever the file is, nothing but an error comes of it.
+func Read(f *os.File) (*Snapshot, error) {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var s *Snapshot
+	if e := rc.Control(func(fd uintptr) { s, err = readFile(int(fd)) }); e != nil {
+		return nil, e
+	}
+	return s, err
+}
+
+func readFile(fd int) (*Snapshot, error) {
+	// What may shrink cannot be mapped in peace. That nothing else has seals is asked before it is looked at: it may be of a
+	// file system that hangs.
+	if got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || got&unix.F_SEAL_SHRINK == 0 {
+		return nil, fmt.Errorf("its counters are no page: they are not sealed (%#x, %v)", got, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("look at its counters: %w", err)
+	}
+	if st.Size < headerSize || st.Size > maxPage || st.Size%8 != 0 {
+		return nil, fmt.Errorf("its counters are no page: %d bytes", st.Size)
+	}
+	words, unmap, err := mapped(fd, int(st.Size))
+	if err != nil {
+		return nil, fmt.Errorf("map its counters: %w", err)
+	}
+	defer unmap()
+	return snapshot(words)
+}
+
+// snapshot reads a page between two changes.
+func snapshot(words []atomic.Uint64) (*Snapshot, error) {
+	var s *Snapshot
+	err := ErrTorn
+	for range tries {
+		if before := words[wordSeq].Load(); before%2 == 0 {
+			var taken []byte
+			taken, err = copied(words)
+			if words[wordSeq].Load() == before {
+				if err != nil {
+					return nil, err
+				}
+				if s, err = parse(taken); err != nil {
+					return nil, err
+				}
+				s.At = time.Now()
+				return s, nil
+			}
+			err = ErrTorn
+		}
+		time.Sleep(betweenIt)
+	}
+	return nil, err
+}
+
+// Words of the header.
+const (
+	headerSize = 512
+	wordMagic  = 0
+	wordLayout = 1
+	wordSize   = 2
+	wordSeq    = 3
+	wordTables = 4
+	wordMore   = wordTables + 4*lists
+	wordWho    = wordMore + 4
+	wordTexts  = 40
+	relaySize  = 64
+)
+
+// copied is the used part of a page, each list in its place. What was never used is not touched: that would give it memory.
+func copied(words []atomic.Uint64) ([]byte, error) {
+	to := make([]byte, 8*len(words))
+	take := func(from, n int) {
+		for i := from; i < from+n; i++ {
+			binary.LittleEndian.PutUint64(to[8*i:], words[i].Load())
+		}
+	}
+	take(0, (headerSize+relaySize)/8)
+	lists, err := tablesOf(to)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range lists {
+		take(t.offset/8, t.used*t.slot/8)
+	}
+	return to, nil
+}
+
+// listed is where a list lies, and how much of it is in use.
+type listed struct{ offset, slot, used int }
+
+// least is how long a slot of each list is at least: newer pages may have longer ones.
+var least = [lists]int{listPorts: 384, listWays: 512, listConns: 256, listLanes: 128, listWords: 512}
+
+// tablesOf checks a page's header.
+func tablesOf(b []byte) (all [lists]listed, err error) {
+	if len(b) < headerSize+relaySize {
+		return all, fmt.Errorf("its counters are garbled: %d bytes", len(b))
+	}
+	w := cells(b)
+	switch {
+	case w.u(wordMagic) != magic:
+		return all, fmt.Errorf("its counters are garbled, or not there yet: they begin with %#x", w.u(wordMagic))
+	case w.u(wordLayout) != version:
+		return all, &VersionError{w.u(wordLayout)}
+	case w.u(wordSize) != uint64(len(b)):
+		return all, fmt.Errorf("its counters are garbled: %d bytes, and they say %d", len(b), w.u(wordSize))
+	}
+	for i := range all {
+		t := w[8*(wordTables+4*i):]
+		offset, slot, room, used := t.u(0), t.u(1), t.u(2), t.u(3)
+		size := uint64(len(b))
+		if offset%8 != 0 || slot%8 != 0 || offset > size || slot < uint64(least[i]) || slot > size || room > size/slot || used > room || room*slot > size-offset {
+			return all, fmt.Errorf("its counters are garbled: list %d lies at %d, %d of %d slots of %d bytes, in %d", i, offset, used, room, slot, size)
+		}
+		all[i] = listed{int(offset), int(slot), int(used)}
+	}
+	return all, nil
+}
+
+// cells are bytes that are read as words.
+type cells []byte
+
+func (c cells) u(i int) uint64 { return binary.LittleEndian.Uint64(c[8*i:]) }
+
+// text is that of so many words, as it can be shown to people: on one line.
+func (c cells) text(i, words int) string {
+	b := c[8*i : 8*(i+words)]
+	if n := bytes.IndexByte(b, 0); n >= 0 {
+		b = b[:n]
+	}
+	return string(bytes.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, b))
+}
+
+func (c cells) id(i int) [16]byte { return [16]byte(c[8*i:]) }
+
+// in is a number that has a limit.
+func (c cells) in(i, most int) int { return int(min(c.u(i), uint64(most))) }
+
+func (c cells) time(i int) time.Time {
+	if n := c.u(i); n > 0 {
+		return time.Unix(0, int64(min(n, math.MaxInt64)))
+	}
+	return time.Time{}
+}
+
+func (c cells) duration(i int) time.Duration { return time.Duration(min(c.u(i), math.MaxInt64)) }
+
+func (c cells) volume(i int) Volume { return Volume{c.u(i), c.u(i + 1), c.u(i + 2)} }
+
+// parse makes a snapshot of a page's bytes. It takes no word of them on trust.
+func parse(b []byte) (*Snapshot, error) {
+	lists, err := tablesOf(b)
+	if err != nil {
+		return nil, err
+	}
+	w, s := cells(b), &Snapshot{}
+	who, texts := w[8*wordWho:], w[8*wordTexts:]
+	s.Process = Process{
+		PID: who.in(0, math.MaxInt32), Started: who.time(1), Protocol: who.in(2, math.MaxInt32), Kind: Kind(who.in(4, math.MaxUint8)),
+		ID: who.id(5), Command: texts.text(0, 8), Build: texts.text(8, 8), Node: texts.text(16, 8),
+	}
+	if k := s.Process.Kind; k < 1 || k > knownKinds {
+		return nil, fmt.Errorf("its counters are garbled: the process is of %v", k)
+	}
+	s.Vtable = who.in(3, math.MaxInt32)
+	s.MoreWays, s.MoreConns, s.MoreLanes = w.u(wordMore) > 0, w.u(wordMore+1), w.u(wordMore+2)
+	r := w[headerSize:]
+	s.Relay = RelayCounts{Circuits: r.u(0), Carried: r.u(1), Failed: r.u(2), Bytes: r.u(3) + r.u(4) + r.u(5)}
+	slots := func(list int, f func(i int, c cells) error) {
+		t := lists[list]
+		for i := 0; i < t.used && err == nil; i++ {
+			err = f(i, w[t.offset+i*t.slot:][:t.slot])
+		}
+	}
+	slots(listPorts, s.port)
+	slots(listWays, s.way)
+	conns := map[uint64]int{}
+	slots(listConns, func(i int, c cells) error { return s.conn(uint64(i)+1, c, conns) })
+	slots(listLanes, func(_ int, c cells) error { return s.lane(c, conns) })
+	slots(listWords, s.word)
+	if err != nil {
+		return nil, fmt.Errorf("its counters are garbled: %w", err)
+	}
+	s.sortWords()
+	return s, nil
+}

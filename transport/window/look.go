@@ -1,0 +1,128 @@
+package window
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a process may take to answer who looks.
+const patience = 2 * time.Second
+
+// ErrForeign says that the process belongs to another user.
+var ErrForeign = errors.New("only that user and root may look at its counters")
+
+// An Owner is who shows something.
+type Owner struct {
+	PID int // as this process numbers others, 0 where it cannot see it
+	UID int
+}
+
+// Find reads the names of all windows from the kernel's list of sockets (/proc/net/unix), in their order.
+func Find(list io.Reader) ([]string, error) {
+	const listening = "00010000"
+	var names []string
+	for lines := bufio.NewScanner(list); ; {
+		if !lines.Scan() {
+			slices.Sort(names)
+			return slices.Compact(names), lines.Err()
+		}
+		f := strings.Fields(lines.Text()) // Num RefCount Protocol Flags Type St Inode Path
+		if len(f) == 8 && f[3] == listening && strings.HasPrefix(f[7], Prefix) {
+			names = append(names, f[7])
+		}
+	}
+}
+
+// Look asks a window for its file. The owner is known even where it refuses.
+func Look(ctx context.Context, name string) (file *os.File, who Owner, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := dial(ctx, name)
+	if err != nil {
+		return nil, who, err
+	}
+	defer c.Close()
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return nil, who, err
+	}
+	if e := rc.Control(func(fd uintptr) {
+		var cred *unix.Ucred
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			who = Owner{int(cred.Pid), int(cred.Uid)}
+		}
+	}); errors.Join(e, err) != nil {
+		return nil, who, fmt.Errorf("ask whose it is: %w", errors.Join(e, err))
+	}
+	if me := os.Geteuid(); me != 0 && me != who.UID {
+		return nil, who, ErrForeign // and whatever it would hand out is not looked at
+	}
+	end, _ := ctx.Deadline()
+	if err := c.SetDeadline(end); err != nil {
+		return nil, who, err
+	}
+	file, err = receive(c)
+	return file, who, err
+}
+
+// dial connects. Where many look at once the kernel turns some away for a moment.
+func dial(ctx context.Context, name string) (*net.UnixConn, error) {
+	for {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unixpacket", name)
+		if err == nil {
+			return c.(*net.UnixConn), nil
+		}
+		if !errors.Is(err, syscall.EAGAIN) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("it does not answer within %v", patience)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// receive takes the answer.
+func receive(c *net.UnixConn) (*os.File, error) {
+	text, control := make([]byte, 64), make([]byte, unix.CmsgSpace(4))
+	n, m, _, _, err := c.ReadMsgUnix(text, control)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("it does not answer within %v", patience)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var fds []int
+	if messages, err := unix.ParseSocketControlMessage(control[:m]); err == nil {
+		for _, m := range messages {
+			if got, err := unix.ParseUnixRights(&m); err == nil {
+				fds = append(fds, got...)
+			}
+		}
+	}
+	switch answer := string(text[:n]); {
+	case answer == granted && len(fds) == 1:
+		return os.NewFile(uintptr(fds[0]), "counters"), nil
+	case answer == refused:
+		err = ErrForeign
+	default:
+		err = fmt.Errorf("it answers %q, with %d descriptors; want %q and one", answer, len(fds), granted)
+	}
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	return nil, err
+}
