@@ -63,7 +63,7 @@ const rolledBack = within + `if [ $NODE = b ]; then
 	ip addr add 10.10.10.2/24 dev mgmt
 	exit 0
 fi
-rm /tmp/sys/new/etc/netplan/70-ncclmesh.yaml
+rm -f /tmp/sys/new/etc/netplan/70-ncclmesh.yaml
 within netplan apply
 ip -4 addr flush dev r100; ip link set r100 mtu 8000
 (until ip -4 -o addr show dev r100 | grep -q " 10\."; do sleep 0.1; done; touch /job/now) &
@@ -90,23 +90,40 @@ func TestNetplan(t *testing.T) {
 	}
 	s.cfg.Files = []string{tool}
 	s.cfg.Log = func(machine, line string) { t.Logf("%s: %s", machine, line) }
-	s.step(t, "apply", func(t *testing.T, ctx context.Context, l *Lab) error {
-		root := filepath.Join(l.Job, "root")
-		if err := os.MkdirAll(root, 0o755); err != nil {
-			return err
-		}
-		// Devices are the machine's own.
-		if out, err := exec.CommandContext(ctx, "tar", "-C", root, "--exclude=./dev/*", "-xf", tar).CombinedOutput(); err != nil {
-			return fmt.Errorf("unpack %s: %w\n%s", tar, err, out)
-		}
-		for _, script := range []string{beginSystemd, applied, rolledBack} {
-			if results, err := run(ctx, l, script); err != nil {
-				log, _ := os.ReadFile(filepath.Join(l.Job, "systemd.log"))
-				return fmt.Errorf("%w\n%s\n%s", err, outputs(results), log)
+	var begun *Lab
+	for _, step := range []struct{ name, script string }{{"apply", applied}, {"roll back", rolledBack}} {
+		s.step(t, step.name, func(t *testing.T, ctx context.Context, l *Lab) error {
+			if begun != l {
+				if err := begin(ctx, l, tar); err != nil {
+					return err
+				}
+				begun = l
 			}
-		}
-		return nil
-	})
+			return netplanScript(ctx, l, step.script)
+		})
+	}
+}
+
+// begin gives the machines their root directory, and starts systemd in it.
+func begin(ctx context.Context, l *Lab, tar string) error {
+	root := filepath.Join(l.Job, "root")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return err
+	}
+	// Devices are the machine's own.
+	if out, err := exec.CommandContext(ctx, "tar", "-C", root, "--exclude=./dev/*", "-xf", tar).CombinedOutput(); err != nil {
+		return fmt.Errorf("unpack %s: %w\n%s", tar, err, out)
+	}
+	return netplanScript(ctx, l, beginSystemd)
+}
+
+func netplanScript(ctx context.Context, l *Lab, script string) error {
+	results, err := run(ctx, l, script)
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(l.Job, "systemd.log"))
+		return fmt.Errorf("%w\n%s\n%s", err, outputs(results), log)
+	}
+	return nil
 }
 
 // systemdRoot returns the archive of the root directory, made if it is missing.
