@@ -17,7 +17,7 @@ import (
 func (l *looker) library(path string) facts.Library {
 	found := facts.Library{Path: path}
 	file := l.seen(path)
-	if _, err := os.Stat(file); err != nil {
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() { // a pipe would be waited for
 		found.Missing = true
 		return found
 	}

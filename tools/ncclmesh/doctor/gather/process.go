@@ -158,7 +158,7 @@ func (l *looker) mapped() facts.Fact[[]facts.Library] {
 	return facts.Known(all)
 }
 
-// files are NCCL's configuration files: settings that every process on the node has.
+// conf are the lines of NCCL's configuration files: settings that every process on the node has.
 func (l *looker) conf(env map[string]string, environ []string) facts.Fact[[]facts.Line] {
 	home := l.Home
 	if l.PID != 0 {
@@ -178,9 +178,16 @@ func (l *looker) conf(env map[string]string, environ []string) facts.Fact[[]fact
 		if name == "" {
 			continue
 		}
-		b, err := os.ReadFile(l.seen(name))
+		info, err := os.Stat(l.seen(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if err == nil && !info.Mode().IsRegular() { // a pipe would be waited for
+			return facts.Unknown[[]facts.Line](name + " is no regular file")
+		}
+		var b []byte
+		if err == nil {
+			b, err = os.ReadFile(l.seen(name))
 		}
 		if err != nil {
 			return facts.Unknown[[]facts.Line](plain(err).Error())
