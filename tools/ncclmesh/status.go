@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"ncclmesh/tools/ncclmesh/status"
 )
@@ -60,7 +60,8 @@ func runStatus(sys *system, f statusFlags) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	v := &viewer{sys: sys, flags: f, seen: status.Viewer{Find: windows(sys)}, screen: isTerminal(sys.stdout)}
+	out, isFile := sys.stdout.(*os.File)
+	v := &viewer{sys: sys, flags: f, seen: status.Viewer{Find: windows(sys)}, screen: isFile && term.IsTerminal(int(out.Fd()))}
 	return v.run(ctx)
 }
 
@@ -115,14 +116,4 @@ func (v *viewer) show(r *status.Report) error {
 		fmt.Fprintf(v.sys.stderr, "ncclmesh: %v\n", t)
 	}
 	return r.WriteText(v.sys.stdout)
-}
-
-// isTerminal reports whether an output is one.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(interface{ Fd() uintptr })
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"ncclmesh/transport/stats"
 )
 
 // work has a lane deliver parts one after another, each found after a poll that takes gap, and tells
@@ -20,7 +22,7 @@ func work(l *Lane, now *time.Duration, parts, size int, each, gap time.Duration)
 func fresh(weights ...float64) (lanes []*Lane, now time.Duration) {
 	now = time.Second
 	for _, w := range weights {
-		l := &Lane{Weight: w}
+		l := &Lane{Lane: new(stats.Lane), Weight: w}
 		l.Enter(Up)
 		l.Begin(now)
 		lanes = append(lanes, l)
