@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"ncclmesh/handshake"
@@ -25,7 +26,7 @@ type fakeNetwork struct {
 	closing   func()           // called when a listener is closed
 	ending    func()           // called when it is closed itself
 	closed    bool
-	usedBy    int
+	usedBy    atomic.Int64 // every context tells it
 	device    topology.Device
 }
 
@@ -72,7 +73,7 @@ func (f *fakeNetwork) Dial(h handshake.Handle) dialing {
 	return &fakeDialing{f: f, to: f.listeners[h.Listen]}
 }
 
-func (f *fakeNetwork) UsedBy(version int) { f.usedBy = version }
+func (f *fakeNetwork) UsedBy(version int) { f.usedBy.Store(int64(version)) }
 
 func (f *fakeNetwork) Close() error {
 	f.closed = true

@@ -83,8 +83,8 @@ func TestInitFailsAndIsTriedAgain(t *testing.T) {
 	}
 	delete(n.f.refuse, "open")
 	n.ok("init", n.InitShared(n.logger(), Caller{Interface: 8}))
-	if n.f.usedBy != 8 {
-		t.Errorf("the network is told of version %d", n.f.usedBy)
+	if v := n.f.usedBy.Load(); v != 8 {
+		t.Errorf("the network is told of version %d", v)
 	}
 }
 

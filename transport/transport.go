@@ -130,16 +130,7 @@ func New(o Options) (_ *Transport, err error) {
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
-	t.paths = path.NewFinder(path.Config{
-		Env: &t.env, Ports: t.ports, Told: func() []handshake.Port { return *t.told.Load() },
-		GIDs: t.opts.GIDs, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
-		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
-		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
-		Circuits: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
-	})
-	if t.opts.Relay != RelayOff {
-		t.paths.Routes = t.routes
-	}
+	t.paths = t.newPaths()
 	if err := t.listen(found); err != nil {
 		return nil, err
 	}
@@ -149,6 +140,21 @@ func New(o Options) (_ *Transport, err error) {
 	t.watch()
 	t.openWindow()
 	return t, nil
+}
+
+// newPaths is who chooses the lanes of connections. The ports are open.
+func (t *Transport) newPaths() *path.Finder {
+	paths := path.NewFinder(path.Config{
+		Env: &t.env, Ports: t.ports, Told: func() []handshake.Port { return *t.told.Load() },
+		GIDs: t.opts.GIDs, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
+		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
+		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
+		Circuits: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
+	})
+	if t.opts.Relay != RelayOff {
+		paths.Routes = t.routes
+	}
+	return paths
 }
 
 // listen starts the control plane.
