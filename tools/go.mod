@@ -6,6 +6,7 @@ go 1.26.0
 tool honnef.co/go/tools/cmd/staticcheck
 
 require (
+	github.com/agnivade/levenshtein v1.2.2
 	github.com/google/go-cmp v0.7.0
 	github.com/prometheus/common v0.73.1
 	github.com/spf13/cobra v1.10.2

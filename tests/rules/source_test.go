@@ -56,7 +56,7 @@ var imports = map[string][]string{
 	"tools/bench":                  {"tests/fabric", "tests/lab", "tuner", sysUnix, plot, plot + "/plotter", plot + "/vg"},
 	"docs/checks":                  {},
 	"tools/ncclmesh":               {"docs/checks", "handshake", "ncclnet/config", "tools/ncclmesh/bench", "tools/ncclmesh/doctor", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/doctor/gather", "tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/launch", "tools/ncclmesh/library", "tools/ncclmesh/netplan", "tools/ncclmesh/report", "tools/ncclmesh/status", "tools/ncclmesh/topo", "transport", "transport/relay", "transport/topology", sysUnix, cobra, cobra + "/doc", term},
-	"tools/ncclmesh/doctor":        {"handshake", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/topo", "transport/topology"},
+	"tools/ncclmesh/doctor":        {"github.com/agnivade/levenshtein", "handshake", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/topo", "transport/topology"},
 	"tools/ncclmesh/doctor/facts":  {"tools/ncclmesh/topo", "transport/topology", sysUnix},
 	"tools/ncclmesh/doctor/gather": {"handshake", "ibv", "ncclnet/config", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/fleet", "transport/topology", sysUnix, netlink},
 	"tools/ncclmesh/bench":         {"handshake", "ibv", "tools/ncclmesh/fleet", "tools/ncclmesh/topo", "transport", "transport/bundle", "transport/lane", "transport/message", "transport/path", "transport/topology", plot, plot + "/plotter", plot + "/vg"},

@@ -36,32 +36,13 @@ func cablingDiffers(v *verdict) {
 	if d.None() {
 		return
 	}
-	remedy := plan(d)
+	remedy := strings.Join(d.Steps(), "; ")
 	for _, c := range d.Missing {
 		v.fail(spot{append(v.portsIn(c[0]), v.portsIn(c[1])...), c[0].String() + " ═ " + c[1].String()}, remedy, "expected, and not there")
 	}
 	for _, c := range d.Unexpected {
 		v.fail(spot{append(v.portsIn(c[0]), v.portsIn(c[1])...), c[0].String() + " ═ " + c[1].String()}, remedy, "there, and not expected")
 	}
-}
-
-// plan is what to do with the plugs.
-func plan(d *topo.Difference) string {
-	var steps []string
-	for _, move := range d.Moves {
-		if move.Swap {
-			steps = append(steps, fmt.Sprintf("swap the plugs in %v and %v", move.From, move.To))
-		} else {
-			steps = append(steps, fmt.Sprintf("move the plug in %v to %v", move.From, move.To))
-		}
-	}
-	for _, c := range d.Add {
-		steps = append(steps, fmt.Sprintf("put a cable between %v and %v, or reseat it", c[0], c[1]))
-	}
-	for _, c := range d.Remove {
-		steps = append(steps, fmt.Sprintf("take the cable between %v and %v away", c[0], c[1]))
-	}
-	return strings.Join(steps, "; ")
 }
 
 // portsIn are the functions behind a cage, as places.

@@ -221,18 +221,23 @@ func (d *Difference) Lines() (lines []string) {
 	for _, c := range d.Unexpected {
 		lines = append(lines, fmt.Sprintf("there and not expected: %v – %v", c[0], c[1]))
 	}
+	return append(lines, d.Steps()...)
+}
+
+// Steps are what to do with the plugs.
+func (d *Difference) Steps() (steps []string) {
 	for _, v := range d.Moves {
 		if v.Swap {
-			lines = append(lines, fmt.Sprintf("swap the plugs in %v and %v", v.From, v.To))
+			steps = append(steps, fmt.Sprintf("swap the plugs in %v and %v", v.From, v.To))
 		} else {
-			lines = append(lines, fmt.Sprintf("move the plug in %v to %v", v.From, v.To))
+			steps = append(steps, fmt.Sprintf("move the plug in %v to %v", v.From, v.To))
 		}
 	}
 	for _, c := range d.Add {
-		lines = append(lines, fmt.Sprintf("add a cable %v – %v", c[0], c[1]))
+		steps = append(steps, fmt.Sprintf("put a cable between %v and %v, or reseat it", c[0], c[1]))
 	}
 	for _, c := range d.Remove {
-		lines = append(lines, fmt.Sprintf("the cable %v – %v is left over", c[0], c[1]))
+		steps = append(steps, fmt.Sprintf("take the cable between %v and %v away", c[0], c[1]))
 	}
-	return lines
+	return steps
 }

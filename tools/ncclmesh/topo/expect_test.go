@@ -48,8 +48,8 @@ func TestCompare(t *testing.T) {
 		{"two that are exchanged", "a0-b0 a1-b1", "a0-b1 a1-b0", []string{
 			"expected and not there: a:p0 – b:p0", "expected and not there: a:p1 – b:p1",
 			"there and not expected: a:p0 – b:p1", "there and not expected: a:p1 – b:p0", "swap the plugs in b:p1 and b:p0"}},
-		{"one that lacks", "a0-b1 b0-c1", "a0-b1", []string{"expected and not there: b:p0 – c:p1", "add a cable b:p0 – c:p1"}},
-		{"one too many", "a0-b1", "a0-b1 c0-d1", []string{"there and not expected: c:p0 – d:p1", "the cable c:p0 – d:p1 is left over"}},
+		{"one that lacks", "a0-b1 b0-c1", "a0-b1", []string{"expected and not there: b:p0 – c:p1", "put a cable between b:p0 and c:p1, or reseat it"}},
+		{"one too many", "a0-b1", "a0-b1 c0-d1", []string{"there and not expected: c:p0 – d:p1", "take the cable between c:p0 and d:p1 away"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
