@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
@@ -106,15 +107,41 @@ func (t *Transport) meshPorts() (all []mesh.Port) {
 	return all
 }
 
-// neighbour is the session with a process at the other end of a port's cable.
+// neighbour is the session with a process at the other end of a port's cable. Who is not known there, as
+// after a port has changed, is asked for: whoever wants a circuit may know more than this process does.
 func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error) {
-	for _, n := range t.hail.Neighbours() {
-		if n.Process == process && int(port) < len(t.ports) && n.Name == t.ports[port].Now().Netdev {
-			return t.sessionWith(ctx, n)
+	at := t.ports[port].Now()
+	heard := func() (hail.Neighbour, bool) {
+		all := t.hail.Neighbours()
+		i := slices.IndexFunc(all, func(n hail.Neighbour) bool { return n.Process == process && n.Name == at.Netdev })
+		if i < 0 {
+			return hail.Neighbour{}, false
+		}
+		return all[i], true
+	}
+	n, ok := heard()
+	if !ok {
+		t.hail.Hail()
+	}
+	look := time.NewTicker(t.env.Scaled(heardEvery))
+	defer look.Stop()
+	for over := t.hail.Done(); !ok; {
+		select {
+		case <-look.C:
+			n, ok = heard()
+		case <-over:
+			if n, ok = heard(); !ok {
+				return nil, fmt.Errorf("%w: process %.8v does not answer at the other end of %s", fault.ErrUnreachable, process, at.Short())
+			}
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: process %.8v has not answered at the other end of %s: %w", fault.ErrUnreachable, process, at.Short(), context.Cause(ctx))
 		}
 	}
-	return nil, fmt.Errorf("%w: process %.8v does not answer at the other end of %s", fault.ErrUnreachable, process, t.ports[port].Now().Short())
+	return t.sessionWith(ctx, n)
 }
+
+// heardEvery is how often it is looked whether a neighbour that is waited for has answered, before TimeScale.
+const heardEvery = 25 * time.Millisecond
 
 // sessionWith is the session with a neighbour: the one that its handle has made, or one of
 // neighbours.
