@@ -71,7 +71,11 @@ func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried,
 	case <-h.done:
 	case <-ctx.Done():
 		err := fmt.Errorf("%s has not answered: %w", h.s.Name(), context.Cause(ctx))
-		h.drop(reasonOf(h.s.LocalName(), errors.New("it did not wait any longer")))
+		why := errors.New("it did not wait any longer")
+		if h.r.begin.Err() != nil {
+			why = errClosed
+		}
+		h.drop(reasonOf(h.s.LocalName(), why))
 		return nil, err
 	}
 	h.r.mu.Lock()
