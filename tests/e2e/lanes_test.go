@@ -126,6 +126,7 @@ type half struct {
 	lost       []string // once for each end
 	left       []int    // how many lanes there were after each that was lost
 	back       int      // lanes that have come back
+	relieved   int      // lanes that a better way made needless
 }
 
 // between reports whether the connection is one of different nodes.
@@ -135,12 +136,13 @@ func (h *half) between() bool {
 }
 
 var (
-	madeLine = regexp.MustCompile(`INFO NET/Mesh : (\S+ -> \S+ conn \d+): (lane \d+ .*)$`)
-	backConn = regexp.MustCompile(`NET/Mesh : (\S+ -> \S+ conn \d+): `)
-	backLine = regexp.MustCompile(`NCCL (?:WARN|INFO) NET/Mesh : \S+ -> \S+ conn \d+: lane \d+ \S+ -> \S+(?: through [^;]*)? (?:has come back|takes the place of [^;]*) after \S+; traffic goes over \d+ lanes?$`)
-	laneName = regexp.MustCompile(`lane \d+ \S+ -> \S+`)
-	lostLine = regexp.MustCompile(`NCCL (?:WARN|INFO) NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+?)(?: through [^:;]*)?: .*; (?:its traffic goes over the (\d+) lanes? left|no lane is left: .*)$`)
-	portLine = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, |a connection to a data port was refused; |control: refused a connection; .* reason="not authenticated in time")`) // of a lane or a link that was given up on the way, too
+	madeLine     = regexp.MustCompile(`INFO NET/Mesh : (\S+ -> \S+ conn \d+): (lane \d+ .*)$`)
+	backConn     = regexp.MustCompile(`NET/Mesh : (\S+ -> \S+ conn \d+): `)
+	backLine     = regexp.MustCompile(`NCCL (?:WARN|INFO) NET/Mesh : \S+ -> \S+ conn \d+: lane \d+ \S+ -> \S+(?: through [^;]*)? (?:has come back|takes the place of [^;]*) after \S+; traffic goes over \d+ lanes?$`)
+	laneName     = regexp.MustCompile(`lane \d+ \S+ -> \S+`)
+	lostLine     = regexp.MustCompile(`NCCL (?:WARN|INFO) NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+?)(?: through [^:;]*)?: .*; (?:its traffic goes over the (\d+) lanes? left|no lane is left: .*)$`)
+	relievedLine = regexp.MustCompile(`NCCL INFO NET/Mesh : (\S+ -> \S+ conn \d+): lane \d+ .* is needed no more: `)                                                                                                                                        // it had taken the place of one that was lost, or joined
+	portLine     = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, |a connection to a data port was refused; |control: refused a connection; .* reason="not authenticated in time")`) // of a lane or a link that was given up on the way, too
 )
 
 // halves are the ends of all connections, in the order of their making. There are no warnings but those of lanes and ports.
@@ -157,13 +159,15 @@ func (j *job) halves() (all []*half) {
 		}
 		for line := range strings.Lines(r.output()) {
 			line = strings.TrimSuffix(line, "\n")
-			if m := lostLine.FindStringSubmatch(line); m != nil {
+			if m := relievedLine.FindStringSubmatch(line); m != nil {
+				find(m[1]).relieved++
+			} else if m := lostLine.FindStringSubmatch(line); m != nil {
 				h := find(m[1])
 				n, _ := strconv.Atoi(m[3]) // 0 when there is none
 				h.lost, h.left = append(h.lost, m[2]), append(h.left, n)
 			} else if backLine.MatchString(line) {
 				find(backConn.FindStringSubmatch(line)[1]).back++
-			} else if m := madeLine.FindStringSubmatch(line); m != nil && !strings.HasSuffix(line, " has joined") && !strings.Contains(line, " is needed no more") {
+			} else if m := madeLine.FindStringSubmatch(line); m != nil && !strings.HasSuffix(line, " has joined") {
 				h := find(m[1])
 				h.ends++
 				h.lanes = laneName.FindAllString(m[2], -1)
@@ -189,8 +193,8 @@ func (j *job) lost() int {
 				j.errorf("node %s, %s: %d lanes are left after lane %d of %d that was lost", h.node, h.conn, n, i, len(h.lanes))
 			}
 		}
-		if h.between() && h.back > len(h.lost) {
-			j.errorf("node %s, %s: %d lanes have come back, and %d were lost", h.node, h.conn, h.back, len(h.lost))
+		if h.between() && h.back > len(h.lost)+h.relieved {
+			j.errorf("node %s, %s: %d lanes have come back, and %d were lost or needed no more", h.node, h.conn, h.back, len(h.lost)+h.relieved)
 		}
 		for _, lane := range h.lost {
 			lanes[h.conn+" "+lane] = true
