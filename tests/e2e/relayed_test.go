@@ -133,12 +133,12 @@ func TestRelayMixed(t *testing.T) {
 				beside.moves()
 				f.start(spec{env: env, args: append(strings.Fields("--work alltoall,contract,soak --min 8 --max 1M --factor 64 --iters 2 --messages 40"), "--api", tt.api)}).ok()
 				beside.moves()
-				beside.enough().ok()
-				for _, r := range beside.ranks {
+				for _, r := range beside.ranks { // before ranks end that carry for others
 					if n := r.count(lostLine.String()); n != 0 {
 						beside.errorf("node %s lost %d lanes", r.node, n)
 					}
 				}
+				beside.enough().ok()
 			})
 		}
 	}

@@ -46,7 +46,7 @@ func TestStranger(t *testing.T) {
 				before := held(t, a)
 
 				h := f.helper("x", "stranger", "meddling\n", "E2E_KEYED="+key)
-				other := f.start(spec{nodes: []string{"b", "c"}, env: env, args: strings.Fields("--work alltoall --min 8 --max 64K --factor 64 --iters 2")}).ok()
+				other := f.start(spec{nodes: []string{"b", "c"}, env: env, args: strings.Fields("--work alltoall --min 8 --max 64K --factor 64 --iters 2 --timeout 150")}).ok() // longer than NCCL_MESH_ROUTE_WAIT: what lacks is said
 				if got := other.relays("b -> c"); got != "a" {
 					other.errorf("b -> c goes through %q", got)
 				}
