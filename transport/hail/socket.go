@@ -158,8 +158,10 @@ func (s *socket) send(b []byte, to netip.AddrPort, source netip.Addr) error {
 		return err
 	}
 	var failed error
-	err = rc.Control(func(fd uintptr) { failed = unix.Sendmsg(int(fd), b, how, s.at.sockaddr(to), unix.MSG_DONTWAIT) })
-	return errors.Join(err, os.NewSyscallError("sendmsg", failed))
+	if rc.Control(func(fd uintptr) { failed = unix.Sendmsg(int(fd), b, how, s.at.sockaddr(to), unix.MSG_DONTWAIT) }) != nil {
+		return os.ErrClosed // it fails on no other file, with an error that is not that
+	}
+	return os.NewSyscallError("sendmsg", failed)
 }
 
 // datagram is one that came, and how.
