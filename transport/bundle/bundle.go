@@ -112,14 +112,14 @@ type Bundle struct {
 	peers   int         // domains of the peer
 	grown   bool        // it has had fewer
 	regions map[*lane.Region]struct{}
-	joined  sync.Cond            // on mu: a region is no longer being registered
-	leaving []*leaving           // lanes that have failed and are not done with
-	owing   bool                 // something is to be sent again
-	gone    map[way]time.Time    // since when ways lack a lane that they had
-	most    map[way]int          // lanes of each way that were in service at a time
-	last    uint32               // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
-	doubted map[*lane.Lane]int64 // what lanes had delivered when they were doubted last
-	dark    dark                 // how long no lane has been in service
+	joined  sync.Cond             // on mu: a region is no longer being registered
+	leaving []*leaving            // lanes that have failed and are not done with
+	owing   bool                  // something is to be sent again
+	gone    map[way]time.Time     // since when ways lack a lane that they had
+	most    map[way]int           // lanes of each way that were in service at a time
+	last    uint32                // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
+	doubted map[*lane.Lane]uint64 // Lane.Delivered when they were doubted last
+	dark    dark                  // how long no lane has been in service
 	stalls  stalls
 }
 
@@ -130,7 +130,7 @@ func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bund
 	b := &Bundle{
 		Conn:  lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
 		shown: shown{Count: new(stats.Conn)}, env: env, glimpse: env.Scaled(stallGap), half: half, bye: make(chan struct{}),
-		regions: map[*lane.Region]struct{}{}, most: map[way]int{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]int64{},
+		regions: map[*lane.Region]struct{}{}, most: map[way]int{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]uint64{},
 		heed: heeding{kick: make(chan struct{}, 1)},
 	}
 	b.life, b.die = context.WithCancel(env.Context)

@@ -248,12 +248,11 @@ func (b *Bundle) doubt(l *lane.Lane, err error) {
 	if !l.InService() || !slices.ContainsFunc(b.lanes, another) {
 		return
 	}
-	delivered := int64(l.Bytes.Value()) - l.Backlog
-	if before, again := b.doubted[l]; again && before == delivered {
+	if before, again := b.doubted[l]; again && before == l.Delivered {
 		b.leave(l, err)
 		return
 	}
-	b.doubted[l] = delivered
+	b.doubted[l] = l.Delivered
 }
 
 // laneOf is the lane of that index and epoch, or nil.

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	probeEvery = 64                      // messages that are cut, after which every lane has a part
+	probeEvery = 64                      // messages that are cut, after which a lane that has become slow has a part
 	probeSize  = 5 * lane.Measurable / 4 // of it at least, rounded as it may be
 )
 
