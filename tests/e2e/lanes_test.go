@@ -179,6 +179,16 @@ func (j *job) halves() (all []*half) {
 	return all
 }
 
+// unbroken fails the test if a rank has said that a lane was lost.
+func (j *job) unbroken() {
+	j.f.t.Helper()
+	for _, r := range j.ranks {
+		if n := r.count(lostLine.String()); n != 0 {
+			j.errorf("node %s lost %d lanes", r.node, n)
+		}
+	}
+}
+
 // lost fails the test unless what the ends of connections say of lanes that were lost can be, and returns how many were. An end that
 // was not set up when a lane failed, or no more, says less.
 func (j *job) lost() int {
