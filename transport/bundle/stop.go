@@ -105,6 +105,7 @@ func (b *Bundle) Close() error {
 			case <-b.bye:
 			case <-wait.C:
 			case <-b.env.Context.Done():
+				b.awaitHeard()
 			}
 		}
 		if err := b.Discard(); err != nil {
@@ -193,6 +194,22 @@ func (b *Bundle) awaitDelivery() {
 			return
 		}
 		next.Stop()
+	}
+}
+
+// awaitHeard waits until the peer's process has what the session has sent, the Bye among it:
+// the relays tell it of the end of their circuits, and would tell it first of what it would
+// take for a failure. It gives up soon.
+func (b *Bundle) awaitHeard() {
+	b.mu.Lock()
+	relayed := slices.ContainsFunc(b.lanes, func(l *lane.Lane) bool { return l.Route != nil })
+	b.mu.Unlock()
+	if !relayed {
+		return
+	}
+	patience := b.env.Scaled(lingerTime)
+	for begun := time.Now(); b.Session.Alive() && b.Session.Unanswered() > 0 && time.Since(begun) < patience; {
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -195,12 +195,12 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 
 // dropped heeds that the circuit has ended from the other side.
 func (c *carrier) dropped(why error) {
-	c.Conn.Bundle.Evidence(c.Lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.Conn, c.Lane, c.Route, why))
+	c.Conn.Bundle.Evidence(c.Lane, c.wrap(why))
 }
 
 // silent heeds that a relay gives no sign of life.
 func (c *carrier) silent(why error) {
-	c.Conn.Bundle.Doubt(c.Lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.Conn, c.Lane, c.Route, why))
+	c.Conn.Bundle.Doubt(c.Lane, c.wrap(why))
 }
 
 // Lacked is nil: what an end lacks, Connect returns.
