@@ -108,7 +108,7 @@ func (t *Transport) meshPorts() (all []mesh.Port) {
 }
 
 // neighbour is the session with a process at the other end of a port's cable. Who is not known there, as
-// after a port has changed, is asked for: whoever wants a circuit may know more than this process does.
+// after a port has changed or when it is of a later job, is asked for: whoever wants a circuit knows of it.
 func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error) {
 	at := t.ports[port].Now()
 	heard := func() (hail.Neighbour, bool) {
@@ -121,6 +121,7 @@ func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, 
 	}
 	n, ok := heard()
 	if !ok {
+		t.hail.Lacks()
 		t.hail.Hail()
 	}
 	look := time.NewTicker(t.env.Scaled(heardEvery))

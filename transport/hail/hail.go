@@ -211,6 +211,14 @@ func (h *Hailer) Forget(p handshake.ProcessID) (known bool) {
 	return known
 }
 
+// Lacks says that somebody may be at a cable who was not heard, as a process of a later job: the next Hail asks, also
+// where every port has somebody.
+func (h *Hailer) Lacks() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = false
+}
+
 // Changed says that the ports have: what is known is forgotten, and an asking begins anew.
 func (h *Hailer) Changed() {
 	h.mu.Lock()

@@ -90,6 +90,21 @@ func TestTwoProcesses(t *testing.T) {
 		"port 1 (prev): process 10 node 1 port 2 (next) control 1000", "port 1 (prev): process 11 node 1 port 2 (next) control 1001")
 }
 
+// TestLaterProcess: one that comes when every port has somebody is asked for only when it is known to lack.
+func TestLaterProcess(t *testing.T) {
+	f := raise(t, line())
+	a := start(t, f, "a", spec{Process: 10, Node: 1, Control: 1000, Ports: []Port{next}})
+	start(t, f, "b", spec{Process: 12, Node: 2, Control: 1002, Ports: both})
+	first := "port 2 (next): process 12 node 2 port 1 (prev) control 1002"
+	s := a.do(order{Until: 1, Hail: true})
+	check(t, s, first)
+	start(t, f, "b", spec{Process: 13, Node: 2, Control: 1003, Ports: both})
+	if again := a.do(order{Hail: true}); again.Stats.Asked != s.Stats.Asked {
+		t.Errorf("%d questions more, as every port has somebody", again.Stats.Asked-s.Stats.Asked)
+	}
+	check(t, a.do(order{Until: 2, Lacks: true}), first, "port 2 (next): process 13 node 2 port 1 (prev) control 1003")
+}
+
 // TestOwnNode: a cable from one port of a node to another is none.
 func TestOwnNode(t *testing.T) {
 	f := raise(t, line())

@@ -66,6 +66,7 @@ type order struct {
 	Hail     bool
 	Changed  bool
 	Until    int    // neighbours, which are asked for again and again
+	Lacks    bool   // and somebody is known to lack
 	Refused  string // the reason that is waited for
 	Refusals uint64 // so many are, of whatever reason
 	Own      bool   // a datagram of its own node is
@@ -150,6 +151,9 @@ func obey(h *Hailer, o order, before held) error {
 	return errors.Join(
 		eventually(func() bool {
 			if len(h.Neighbours()) < o.Until {
+				if o.Lacks {
+					h.Lacks()
+				}
 				h.Hail()
 				<-h.Done()
 			}
