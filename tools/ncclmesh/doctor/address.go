@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -66,18 +67,9 @@ func eachOwned(n *facts.Node, v *verdict, f func(netdev string, files []facts.Fi
 		v.unknown(on(n), n.Owners.Because())
 		return
 	}
-	for _, netdev := range sorted(owners) {
+	for _, netdev := range slices.Sorted(maps.Keys(owners)) {
 		f(netdev, owners[netdev])
 	}
-}
-
-func sorted[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // addrDuplicate leaves out what every machine may have for itself: loopback, link-local

@@ -73,11 +73,7 @@ func foreign(p *topology.Port, index int) string {
 
 // eachPinned calls f with what the judged environment says of the index.
 func eachPinned(n *facts.Node, v *verdict, f func(name, value string)) {
-	env, ok := n.Process.Env.Get()
-	if !ok {
-		v.unknown(on(n), n.Process.Env.Because())
-		return
-	}
+	env, _ := told(n, v)
 	for _, name := range pinned {
 		if value, set := env[name]; set {
 			f(name, value)

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ func envRecipe(n *facts.Node, v *verdict) {
 	if !ok {
 		return
 	}
-	for _, name := range sorted(env) {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if does, listed := recipe[name]; listed && env[name] != "" {
 			v.info(on(n), "", "%s=%s is not needed here: it %s", name, env[name], does)
 		}

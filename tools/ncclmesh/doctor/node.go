@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -44,7 +45,7 @@ func machineIDCloned(v *verdict) {
 		}
 		by[id] = append(by[id], n.Name)
 	}
-	for _, id := range sorted(by) {
+	for _, id := range slices.Sorted(maps.Keys(by)) {
 		if at := by[id]; len(at) > 1 {
 			v.warn(both(at[1:]...), "run rm /etc/machine-id && systemd-machine-id-setup, and reboot", "the machine id is the same as that of %s: DHCP and IPv6 may give both the same address", at[0])
 		}
