@@ -38,11 +38,16 @@ func cablingDiffers(v *verdict) {
 	}
 	remedy := strings.Join(d.Steps(), "; ")
 	for _, c := range d.Missing {
-		v.fail(spot{append(v.portsIn(c[0]), v.portsIn(c[1])...), c[0].String() + " ═ " + c[1].String()}, remedy, "expected, and not there")
+		v.fail(v.between(c), remedy, "expected, and not there")
 	}
 	for _, c := range d.Unexpected {
-		v.fail(spot{append(v.portsIn(c[0]), v.portsIn(c[1])...), c[0].String() + " ═ " + c[1].String()}, remedy, "there, and not expected")
+		v.fail(v.between(c), remedy, "there, and not expected")
 	}
+}
+
+// between is a cable as a whole.
+func (v *verdict) between(ends [2]topo.End) spot {
+	return spot{append(v.portsIn(ends[0]), v.portsIn(ends[1])...), cableName(ends)}
 }
 
 // portsIn are the functions behind a cage, as places.
@@ -66,7 +71,7 @@ func cablingSamePort(v *verdict) {
 	for i := range m.Cables {
 		c := &m.Cables[i]
 		if c.Ends[0].Cage == c.Ends[1].Cage && v.named(c.Ends[0]) {
-			v.info(spot{append(v.portsIn(c.Ends[0]), v.portsIn(c.Ends[1])...), cableName(c)}, "", "cages of one name: that works here, and NCCL's own transport wants p0 with p1")
+			v.info(v.between(c.Ends), "", "cages of one name: that works here, and NCCL's own transport wants p0 with p1")
 		}
 	}
 }
@@ -113,17 +118,13 @@ func roceFiltered(v *verdict) {
 
 // halfUnused looks at a way over one half of a cable, and none over the other.
 func halfUnused(v *verdict) {
-	m, ok := proved(v)
-	if !ok {
-		return
-	}
+	m, _ := proved(v)
 	for i := range m.Cables {
 		c := &m.Cables[i]
-		one := topo.Map{Cables: m.Cables[i : i+1]}
 		var used []string
 		var at []Place
 		var idle []string
-		for _, h := range halves(&one) {
+		for _, h := range halvesOf(c) {
 			if h.state == topo.RDMA {
 				used = append(used, h.a.Port)
 				continue
@@ -136,7 +137,7 @@ func halfUnused(v *verdict) {
 		}
 		if len(used) > 0 && len(at) > 0 {
 			slices.Sort(idle)
-			v.warn(spot{at, cableName(c)}, "give the idle half what the other has; ncclmesh topo shows both", "RDMA passes over %s, and not over %s in the same cage: %s", strings.Join(used, ", "), strings.Join(idle, ", "), c.Why)
+			v.warn(spot{at, cableName(c.Ends)}, "give the idle half what the other has; ncclmesh topo shows both", "RDMA passes over %s, and not over %s in the same cage: %s", strings.Join(used, ", "), strings.Join(idle, ", "), c.Why)
 		}
 	}
 }

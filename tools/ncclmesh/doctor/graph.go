@@ -15,10 +15,10 @@ type half struct {
 }
 
 // spot is where the half is.
-func (h half) spot() spot { return spot{[]Place{Place(h.a), Place(h.b)}, cableName(h.cable)} }
+func (h half) spot() spot { return spot{[]Place{Place(h.a), Place(h.b)}, cableName(h.cable.Ends)} }
 
 // cableName names a cable by its ends.
-func cableName(c *topo.Cable) string { return c.Ends[0].String() + " ═ " + c.Ends[1].String() }
+func cableName(ends [2]topo.End) string { return ends[0].String() + " ═ " + ends[1].String() }
 
 // proved is the map of the cables. Of nodes that are not on it, and where there is none, that
 // is said.
@@ -40,12 +40,16 @@ func proved(v *verdict) (m topo.Map, ok bool) {
 // halves are those of all cables, of which packets have passed over some.
 func halves(m *topo.Map) (all []half) {
 	for i := range m.Cables {
-		c := &m.Cables[i]
-		for _, h := range c.Halves {
-			all = append(all, half{
-				facts.End{Node: c.Ends[0].Node, Port: h.Ports[0]}, facts.End{Node: c.Ends[1].Node, Port: h.Ports[1]}, h.MTU, h.State, c,
-			})
-		}
+		all = append(all, halvesOf(&m.Cables[i])...)
+	}
+	return all
+}
+
+func halvesOf(c *topo.Cable) (all []half) {
+	for _, h := range c.Halves {
+		all = append(all, half{
+			facts.End{Node: c.Ends[0].Node, Port: h.Ports[0]}, facts.End{Node: c.Ends[1].Node, Port: h.Ports[1]}, h.MTU, h.State, c,
+		})
 	}
 	return all
 }
