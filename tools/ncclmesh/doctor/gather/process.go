@@ -86,15 +86,7 @@ func relevant(environ []string) map[string]string {
 
 // refused are the values that the plugin does not accept, and what it wants instead.
 func refused(environ []string) (said []string) {
-	getenv := func(name string) (value string) {
-		for _, kv := range environ {
-			if k, v, ok := strings.Cut(kv, "="); ok && k == name {
-				value = v
-			}
-		}
-		return value
-	}
-	for _, s := range config.Settings(getenv) {
+	for _, s := range config.Settings(getenv(environ)) {
 		if s.Err != nil {
 			said = append(said, fmt.Sprintf("%s=%q: %v", s.Err.Name, s.Err.Value, s.Err.Err))
 		}
@@ -162,12 +154,7 @@ func (l *looker) mapped() facts.Fact[[]facts.Library] {
 func (l *looker) conf(env map[string]string, environ []string) facts.Fact[[]facts.Line] {
 	home := l.Home
 	if l.PID != 0 {
-		home = ""
-		for _, kv := range environ {
-			if v, ok := strings.CutPrefix(kv, "HOME="); ok {
-				home = v
-			}
-		}
+		home = getenv(environ)("HOME")
 	}
 	files := []string{env["NCCL_CONF_FILE"], filepath.Join(home, ".nccl.conf"), "/etc/nccl.conf"}
 	if home == "" {

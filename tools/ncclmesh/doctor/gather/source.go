@@ -52,7 +52,7 @@ type looker struct {
 func Node(s Source) facts.Node {
 	began := time.Now()
 	l := &looker{Source: s, node: &facts.Node{Schema: facts.Schema, Root: s.IsRoot, Build: handshake.Build(), Arch: runtime.GOARCH}}
-	own, err := config.Read(l.getenv)
+	own, err := config.Read(getenv(s.Environ))
 	if err == nil {
 		l.own = own
 	}
@@ -97,13 +97,16 @@ func (l *looker) defaults() {
 	}
 }
 
-func (l *looker) getenv(name string) (value string) {
-	for _, kv := range l.Environ {
-		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
-			value = v
+// getenv looks variables up in an environment, where the last of a name holds.
+func getenv(environ []string) func(name string) string {
+	return func(name string) (value string) {
+		for _, kv := range environ {
+			if k, v, ok := strings.Cut(kv, "="); ok && k == name {
+				value = v
+			}
 		}
+		return value
 	}
-	return value
 }
 
 // path is where a file of the machine is.
