@@ -159,7 +159,7 @@ func look(ctx context.Context, sys *system, f doctorFlags, hosts []string) (*fac
 
 // source is this machine.
 func source(sys *system, pid int, sample time.Duration) gather.Source {
-	return gather.Source{Environ: sys.environ, Home: sys.getenv("HOME"), PID: pid, IsRoot: os.Geteuid() == 0, Sample: sample}
+	return gather.Source{Environ: sys.environ, Home: sys.getenv("HOME"), PID: pid, Sample: sample}
 }
 
 // write writes the report as the user wants it.

@@ -80,16 +80,14 @@ func healthy(t *testing.T, node int) *machine {
 		t.Fatal(err)
 	}
 	maps.Copy(m.files, map[string]string{
-		"proc/sys/kernel/osrelease":      "6.17.0-1008-nvidia",
-		"proc/sys/kernel/random/boot_id": fmt.Sprintf("boot-%d", node),
-		"proc/meminfo":                   "MemTotal:  125829120 kB\nMemAvailable: 104857600 kB\nCmaTotal: 65536 kB\n",
-		"proc/cmdline":                   "root=/dev/nvme0n1p2",
-		"proc/modules":                   "mlx5_ib 1 0 - Live 0x0\nmlx5_core 1 1 mlx5_ib, Live 0x0\n",
-		"proc/self/limits":               "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  unlimited  unlimited  bytes\n",
-		"proc/self/root":                 "-> ../..",
-		"proc/4711/limits":               "Max locked memory  unlimited  unlimited  bytes\n",
-		"proc/4711/root":                 "-> ../..",
-		"proc/4711/environ":              "NCCL_NET_PLUGIN=/opt/libnccl-net-mesh.so\x00HOME=/home/u\x00",
+		"proc/sys/kernel/osrelease": "6.17.0-1008-nvidia",
+		"proc/meminfo":              "MemTotal:  125829120 kB\nMemAvailable: 104857600 kB\nCmaTotal: 65536 kB\n",
+		"proc/modules":              "mlx5_ib 1 0 - Live 0x0\nmlx5_core 1 1 mlx5_ib, Live 0x0\n",
+		"proc/self/limits":          "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  unlimited  unlimited  bytes\n",
+		"proc/self/root":            "-> ../..",
+		"proc/4711/limits":          "Max locked memory  unlimited  unlimited  bytes\n",
+		"proc/4711/root":            "-> ../..",
+		"proc/4711/environ":         "NCCL_NET_PLUGIN=/opt/libnccl-net-mesh.so\x00HOME=/home/u\x00",
 		"proc/4711/maps": "7f00-7f01 r-xp 00000000 08:02 17   /opt/libnccl-net-mesh.so\n7f02-7f03 r-xp 00000000 08:02 18   /usr/lib/libnccl.so.2\n" +
 			"7f04-7f05 rw-p 00000000 00:00 0\n",
 		"etc/machine-id":                 fmt.Sprintf("%032d", node),
@@ -254,7 +252,7 @@ func (m *machine) look(t *testing.T) facts.Node {
 	root := tempDir(t)
 	write(t, root, m.files)
 	return gather.Node(gather.Source{
-		Name: m.name, Root: root, Sysfs: filepath.Join(root, "sys"), Environ: m.env, Home: "/home/u", PID: m.pid, IsRoot: true,
+		Name: m.name, Root: root, Sysfs: filepath.Join(root, "sys"), Environ: m.env, Home: "/home/u", PID: m.pid,
 		Links:  func() ([]topology.Link, error) { return slices.Clone(m.links), m.linksErr },
 		Routes: func() ([]facts.Route, error) { return m.routes, m.routesErr },
 		Verbs:  m.verbs, Echo: m.hear, Sample: time.Second, Sleep: func(time.Duration) { write(t, root, m.rise) },

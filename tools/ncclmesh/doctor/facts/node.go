@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,12 +19,10 @@ const Schema = "ncclmesh.facts/1"
 type Node struct {
 	Schema string `json:"schema"`
 	Name   string `json:"name"` // what people call it, the same in all findings
-	Root   bool   `json:"root"` // who looked was root
 
 	Build     string         `json:"build"` // of the command that looked
 	Arch      string         `json:"arch"`  // as Go calls it
 	Kernel    Fact[string]   `json:"kernel"`
-	BootID    Fact[string]   `json:"boot_id"`
 	MachineID Fact[string]   `json:"machine_id"`
 	DMI       Fact[[]string] `json:"dmi"`     // what the maker calls the machine
 	Modules   Fact[[]string] `json:"modules"` // of the kernel, that are loaded
@@ -42,18 +39,15 @@ type Node struct {
 
 	Process Process `json:"process"` // whose environment counts
 
-	Loops   Fact[[][2]string] `json:"loops"`   // interfaces of the node that hear one another, and are not of one cage
-	Dials   Fact[[]Dial]      `json:"dials"`   // of rank 0's node
-	Sample  Fact[Sample]      `json:"sample"`  // of counters, while data moved
-	Elapsed time.Duration     `json:"elapsed"` // looking took, in ns
+	Loops  Fact[[][2]string] `json:"loops"`  // interfaces of the node that hear one another, and are not of one cage
+	Dials  Fact[[]Dial]      `json:"dials"`  // of rank 0's node
+	Sample Fact[Sample]      `json:"sample"` // of counters, while data moved
 }
 
 // Memory is the node's, in bytes.
 type Memory struct {
-	Total     Fact[uint64] `json:"total"`
 	Available Fact[uint64] `json:"available"`
 	CMA       Fact[uint64] `json:"cma"` // reserved for contiguous allocations
-	Cmdline   Fact[string] `json:"cmdline"`
 }
 
 // Adapter is what an RDMA device says beyond its ports.

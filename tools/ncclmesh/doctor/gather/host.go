@@ -16,7 +16,6 @@ import (
 func (l *looker) host() {
 	n := l.node
 	n.Kernel = facts.Of(text(l.path("proc/sys/kernel/osrelease")))
-	n.BootID = facts.Of(text(l.path("proc/sys/kernel/random/boot_id")))
 	n.MachineID = facts.Of(text(l.path("etc/machine-id")))
 	n.DMI = l.dmi()
 	n.Modules = facts.Of(firstWords(l.path("proc/modules")))
@@ -39,7 +38,7 @@ func (l *looker) dmi() facts.Fact[[]string] {
 	return facts.Known(all)
 }
 
-// memory is what there is, and what the kernel was told of it when it booted.
+// memory is what there is.
 func (l *looker) memory() facts.Memory {
 	fields, err := meminfo(l.path("proc/meminfo"))
 	field := func(name string) facts.Fact[uint64] {
@@ -49,10 +48,7 @@ func (l *looker) memory() facts.Memory {
 		}
 		return facts.Of(v, err)
 	}
-	return facts.Memory{
-		Total: field("MemTotal"), Available: field("MemAvailable"), CMA: field("CmaTotal"),
-		Cmdline: facts.Of(text(l.path("proc/cmdline"))),
-	}
+	return facts.Memory{Available: field("MemAvailable"), CMA: field("CmaTotal")}
 }
 
 // meminfo reads lines such as "MemTotal:  1024 kB", in bytes.

@@ -31,7 +31,6 @@ type Source struct {
 	Environ []string                        // "NAME=value"; the process's is its caller's to give
 	Home    string                          // of the user
 	PID     int                             // of a job, whose environment is judged instead of Environ; 0: none
-	IsRoot  bool
 	// Sample is how long counters are watched; 0: they are not.
 	Sample time.Duration
 	// Sleep waits; time.Sleep.
@@ -50,8 +49,7 @@ type looker struct {
 
 // Node looks at everything. What fails is part of the answer.
 func Node(s Source) facts.Node {
-	began := time.Now()
-	l := &looker{Source: s, node: &facts.Node{Schema: facts.Schema, Root: s.IsRoot, Build: handshake.Build(), Arch: runtime.GOARCH}}
+	l := &looker{Source: s, node: &facts.Node{Schema: facts.Schema, Build: handshake.Build(), Arch: runtime.GOARCH}}
 	own, err := config.Read(getenv(s.Environ))
 	if err == nil {
 		l.own = own
@@ -66,7 +64,6 @@ func Node(s Source) facts.Node {
 	l.owners()
 	l.loops()
 	l.counters()
-	n.Elapsed = time.Since(began)
 	return *n
 }
 
