@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"ncclmesh/tools/ncclmesh/doctor/facts"
 )
 
 // colours of severities on a terminal.
@@ -175,7 +177,7 @@ func (r *Report) summary() string {
 
 func (r *Report) needsRoot() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool {
-		return f.Shown() && f.Severity == Unknown && strings.Contains(f.Evidence, "needs root")
+		return f.Shown() && f.Severity == Unknown && strings.Contains(f.Evidence, facts.NeedsRoot)
 	})
 }
 

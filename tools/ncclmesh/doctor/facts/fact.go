@@ -1,5 +1,8 @@
 package facts
 
+// NeedsRoot begins why something is not known that root would see.
+const NeedsRoot = "needs root"
+
 // A Fact is a value, or why there is none. Its zero value is not known.
 type Fact[T any] struct {
 	Value *T     `json:"value,omitempty"`

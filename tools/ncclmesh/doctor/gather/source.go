@@ -17,9 +17,6 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// NeedsRoot begins why something is not known that root would see.
-const NeedsRoot = "needs root"
-
 // Source is where Node looks. Zero values mean the machine that it runs on.
 type Source struct {
 	Name    string                          // what people call the node; its host name
@@ -138,7 +135,7 @@ func plain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &p):
-		return fmt.Errorf("%s to read %s", NeedsRoot, p.Path)
+		return fmt.Errorf("%s to read %s", facts.NeedsRoot, p.Path)
 	case errors.As(err, &p):
 		return fmt.Errorf("%s: %w", p.Path, p.Err)
 	}
