@@ -26,14 +26,14 @@ type Asked struct {
 // answer is one line of an agent: first the node, then what came of dialling.
 type answer struct {
 	Node   *facts.Node  `json:"node,omitempty"`
-	Listen []string     `json:"listen,omitempty"` // addresses and ports
+	Listen string       `json:"listen,omitempty"` // address and port
 	Dials  []facts.Dial `json:"dials,omitempty"`
 }
 
 // rank0 is where the node is that all are to reach.
 type rank0 struct {
-	Node string   `json:"node"`
-	At   []string `json:"at"`
+	Node string `json:"node"`
+	At   string `json:"at"` // "": nowhere, or it is this node
 }
 
 // Agent returns the handler of an agent, which looks at the node of a Source.
@@ -47,12 +47,11 @@ func Agent(s func() Source) fleet.Handler {
 		source.Name, source.Sample = asked.Name, asked.Sample
 		n := Node(source)
 		a := answer{Node: &n}
-		if asked.Listen {
-			addrs, _ := n.Bootstrap.Get()
-			listeners := listenAt(addrs)
-			for _, l := range listeners {
+		// NCCL listens at the first of the node's addresses.
+		if addrs, _ := n.Bootstrap.Get(); asked.Listen && len(addrs) > 0 {
+			if l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(addrs[0], 0))); err == nil {
 				defer l.Close()
-				a.Listen = append(a.Listen, l.Addr().String())
+				a.Listen = l.Addr().String()
 			}
 		}
 		if err := q.Answer(a); err != nil {
@@ -62,7 +61,7 @@ func Agent(s func() Source) fleet.Handler {
 		if err := q.Hear(&to); err != nil {
 			return err
 		}
-		if err := q.Answer(answer{Dials: dialAll(ctx, to)}); err != nil {
+		if err := q.Answer(answer{Dials: dial(ctx, to)}); err != nil {
 			return err
 		}
 		var over struct{}
@@ -70,34 +69,19 @@ func Agent(s func() Source) fleet.Handler {
 	}
 }
 
-// listenAt listens where NCCL would: at the first of the node's addresses.
-func listenAt(addrs []netip.Addr) (all []net.Listener) {
-	for _, a := range addrs[:min(1, len(addrs))] {
-		if l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0))); err == nil {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
 // dialWait is how long rank 0 may take to answer.
 const dialWait = 3 * time.Second
 
-func dialAll(ctx context.Context, to rank0) []facts.Dial {
-	all := make([]facts.Dial, len(to.At))
-	var wg sync.WaitGroup
-	for i, at := range to.At {
-		wg.Go(func() {
-			d := net.Dialer{Timeout: dialWait}
-			c, err := d.DialContext(ctx, "tcp", at)
-			if err == nil {
-				_ = c.Close()
-			}
-			all[i] = facts.Dial{Node: to.Node, To: at, Try: facts.Tried(0, err)}
-		})
+func dial(ctx context.Context, to rank0) []facts.Dial {
+	if to.At == "" {
+		return nil
 	}
-	wg.Wait()
-	return all
+	d := net.Dialer{Timeout: dialWait}
+	c, err := d.DialContext(ctx, "tcp", to.At)
+	if err == nil {
+		_ = c.Close()
+	}
+	return []facts.Dial{{Node: to.Node, To: to.At, Try: facts.Tried(0, err)}}
 }
 
 // silence is how long an agent may take to look.
@@ -150,7 +134,7 @@ type visit struct {
 	name    string
 	call    *fleet.Call
 	node    facts.Node
-	listens []string
+	listens string
 	err     error
 }
 
@@ -180,7 +164,7 @@ func (v *visit) dial(to rank0, self bool) {
 		v.err = v.call.Next(&a)
 	}
 	v.node.Dials = facts.Known(a.Dials)
-	if !self && len(to.At) == 0 {
+	if !self && to.At == "" {
 		v.node.Dials = facts.Unknown[[]facts.Dial](to.Node + " listened nowhere, for the ranks to meet at")
 	}
 }
