@@ -3,7 +3,6 @@ package bench
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,7 +57,8 @@ func serve(ctx context.Context, q *fleet.Question, o transport.Options, s setup)
 	}
 	defer func() {
 		a.forget()
-		err = errors.Join(err, a.leave(), a.t.Close())
+		a.leave()
+		err = errors.Join(err, a.t.Close())
 	}()
 	l, err := a.t.Listen()
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *agent) obey(ctx context.Context, o order) (d done, err error) {
 	a.forget()
 	switch {
 	case o.Survey != nil:
-		d.Ways, err = a.survey(ctx, o.Survey)
+		err = a.survey(ctx, o.Survey)
 	case o.Listen != nil:
 		d.Handles, err = a.listen(o.Listen)
 	case o.Run != nil:
@@ -100,8 +100,6 @@ func (a *agent) obey(ctx context.Context, o order) (d done, err error) {
 		err = a.join(ctx, o.Join)
 	case o.Play != nil:
 		d.Played, err = a.play(ctx, o.Play)
-	case o.Leave != nil:
-		err = a.leave()
 	}
 	return d, err
 }
@@ -121,23 +119,19 @@ func decode(raw []byte) (handshake.Handle, error) {
 	return handshake.DecodeHandle((*[handshake.HandleSize]byte)(raw))
 }
 
-// survey tries the ways to a peer.
-func (a *agent) survey(ctx context.Context, raw []byte) ([]Way, error) {
+// survey tries the ways to a peer, so that flows may go over those that are proved.
+func (a *agent) survey(ctx context.Context, raw []byte) error {
 	h, err := decode(raw)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s, err := a.t.Survey(ctx, h)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	peer := hex.EncodeToString(s.Peer[:])
+	peer := s.Peer.String()
 	a.ways[peer], a.peerPorts[peer] = append(s.RDMA, s.TCP...), s.Ports
-	var all []Way
-	for _, w := range a.ways[peer] {
-		all = append(all, a.name(peer, w))
-	}
-	return all, nil
+	return nil
 }
 
 // name is a way by the names of its ports.

@@ -57,12 +57,11 @@ func (a *agent) join(ctx context.Context, j *join) error {
 }
 
 // leave closes those connections.
-func (a *agent) leave() error {
+func (a *agent) leave() {
 	if a.ring != nil {
 		a.ring.c.close()
 		a.ring = nil
 	}
-	return nil
 }
 
 // play takes part in a collective: to warm up, for the time, and once more with contents that

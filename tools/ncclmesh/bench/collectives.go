@@ -22,7 +22,6 @@ type CollOptions struct {
 	Least, Most int // bytes
 	Factor      int // from a size to the next
 	Times, Warm int
-	Each        func(*CollRow) // called with each row as it comes; nil: nobody is told
 }
 
 // CollReport is what collectives take.

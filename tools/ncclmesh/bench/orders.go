@@ -21,18 +21,16 @@ type started struct {
 
 // order is one thing to do. One of its members is there.
 type order struct {
-	End    bool      `json:"end,omitempty"`
-	Survey []byte    `json:"survey,omitempty"` // the handle of a peer, whose ways are to be tried
-	Listen []string  `json:"listen,omitempty"` // the flows that come here
-	Run    *run      `json:"run,omitempty"`
-	Join   *join     `json:"join,omitempty"`
-	Play   *playing  `json:"play,omitempty"`
-	Leave  *struct{} `json:"leave,omitempty"` // the connections of Join are to be closed
+	End    bool     `json:"end,omitempty"`
+	Survey []byte   `json:"survey,omitempty"` // the handle of a peer, whose ways are to be tried
+	Listen []string `json:"listen,omitempty"` // the flows that come here
+	Run    *run     `json:"run,omitempty"`
+	Join   *join    `json:"join,omitempty"`
+	Play   *playing `json:"play,omitempty"`
 }
 
 // done answers an order.
 type done struct {
-	Ways    []Way             `json:"ways,omitempty"`
 	Handles map[string][]byte `json:"handles,omitempty"` // by flow
 	Flows   map[string]flow   `json:"flows,omitempty"`   // that were sent or received here
 	Played  *played           `json:"played,omitempty"`

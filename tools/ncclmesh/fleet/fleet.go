@@ -25,8 +25,6 @@ const (
 type Fleet struct {
 	// SSH is a command, in words; the host and what is to run there come after them. None: DefaultSSH.
 	SSH []string
-	// Program is the command ncclmesh at the other end; "ncclmesh".
-	Program string
 	// Push is the file of a program that is copied there into a private directory, run
 	// instead, and removed; none when empty. It must be one for the hosts' machine.
 	Push string
@@ -67,12 +65,9 @@ func Check(hosts []string) error {
 
 // command is what leads to a host's agent.
 func (f *Fleet) command(host string) []string {
-	program := f.Program
-	if program == "" {
-		program = "ncclmesh"
-	}
 	if host == Here {
-		if program = f.Here; program == "" {
+		program := f.Here
+		if program == "" {
 			program, _ = os.Executable() // its absence is the error of the start
 		}
 		return []string{program, "agent"}
@@ -84,7 +79,7 @@ func (f *Fleet) command(host string) []string {
 	if f.Push != "" {
 		return append(slices.Clone(ssh), host, "sh")
 	}
-	return append(slices.Clone(ssh), host, program, "agent")
+	return append(slices.Clone(ssh), host, "ncclmesh", "agent")
 }
 
 // Request is what hosts are asked.
@@ -101,7 +96,6 @@ type Reply[T any] struct {
 	Hello   Hello
 	Answers []T   // those that came before the error too
 	Err     error // a *HostError, or nil
-	Took    time.Duration
 }
 
 // Ask asks all hosts at once, and returns their replies in the same order when the last has
@@ -111,7 +105,6 @@ func Ask[T any](ctx context.Context, f *Fleet, hosts []string, r Request) []Repl
 	var wg sync.WaitGroup
 	for i, host := range hosts {
 		wg.Go(func() {
-			begun := time.Now()
 			c := f.Start(ctx, host, r)
 			defer c.Close()
 			reply := &replies[i]
@@ -127,7 +120,6 @@ func Ask[T any](ctx context.Context, f *Fleet, hosts []string, r Request) []Repl
 				}
 			}
 			reply.Hello = c.Hello()
-			reply.Took = time.Since(begun)
 		})
 	}
 	wg.Wait()

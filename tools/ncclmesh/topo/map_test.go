@@ -31,7 +31,7 @@ func down(p Port) Port {
 
 // host is a node with its ports; its id is its name in capitals.
 func host(name string, ports ...Port) view {
-	return view{name: name, build: "1", node: node{Hostname: name, ID: strings.ToUpper(name), Ports: ports}}
+	return view{name: name, build: "1", node: node{ID: strings.ToUpper(name), Ports: ports}}
 }
 
 // see writes "port NODE port" as sights.

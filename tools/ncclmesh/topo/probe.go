@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -77,11 +76,6 @@ func (p *probe) run(ctx context.Context, q *fleet.Question, o transport.Options)
 
 // describe is what the node says first.
 func (p *probe) describe(found *topology.Node, own error) error {
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
-	p.own = node{Hostname: host}
 	cables := map[string]bool{}
 	used := map[string]bool{}
 	if p.t != nil {

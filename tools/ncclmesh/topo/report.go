@@ -26,11 +26,10 @@ type Port struct {
 
 // node is what an agent says first.
 type node struct {
-	Hostname string   `json:"hostname"`
-	ID       string   `json:"id"`
-	Handle   []byte   `json:"handle,omitempty"` // that other agents dial; none: this node has no port to prove
-	Ports    []Port   `json:"ports"`
-	Notes    []string `json:"notes,omitempty"` // why something cannot be used
+	ID     string   `json:"id"`
+	Handle []byte   `json:"handle,omitempty"` // that other agents dial; none: this node has no port to prove
+	Ports  []Port   `json:"ports"`
+	Notes  []string `json:"notes,omitempty"` // why something cannot be used
 }
 
 // peers are those that an agent is to try: handles by node.
