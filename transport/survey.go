@@ -69,9 +69,8 @@ func (t *Transport) Neighbours(ctx context.Context) ([]hail.Neighbour, error) {
 // Ports are this node's, as peers are told of them.
 func (t *Transport) Ports() []lane.Port { return t.ports }
 
-// Node and Process are who this is, to its peers.
-func (t *Transport) Node() handshake.NodeID       { return t.node }
-func (t *Transport) Process() handshake.ProcessID { return t.process }
+// Node is who this is, to its peers.
+func (t *Transport) Node() handshake.NodeID { return t.node }
 
 // DialOver is Dial over those ways alone, which a Survey of the same peer has proved.
 func (t *Transport) DialOver(h handshake.Handle, ways []path.Way) *Dialing {
