@@ -10,8 +10,8 @@
 //	                          ◄─────────   {"end": {}}      or {"end": {"error": …}}
 //
 // The asker side is a [Fleet]: [Fleet.Start] begins a [Call] to one host and does not
-// block, [Ask] puts one question to many and collects. The agent side is [Serve], with a
-// [Handler] for each name. An agent ends when its input does, so that none outlives its asker.
+// block. The agent side is [Serve], with a [Handler] for each name. An agent ends when its
+// input does, so that none outlives its asker.
 //
 // What goes wrong at a host is one [HostError] in one line, which names it; the others go on.
 // What a host sends is believed no further than its size: lines and calls have limits.

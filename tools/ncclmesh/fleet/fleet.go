@@ -1,13 +1,10 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -88,40 +85,4 @@ type Request struct {
 	With    any           // its argument, as JSON; nil: none
 	Silence time.Duration // the longest wait for one answer; 30 s
 	Limit   int           // of the bytes of one host's answers; 64 MiB
-}
-
-// Reply is what one host has said.
-type Reply[T any] struct {
-	Host    string
-	Hello   Hello
-	Answers []T   // those that came before the error too
-	Err     error // a *HostError, or nil
-}
-
-// Ask asks all hosts at once, and returns their replies in the same order when the last has
-// answered or failed.
-func Ask[T any](ctx context.Context, f *Fleet, hosts []string, r Request) []Reply[T] {
-	replies := make([]Reply[T], len(hosts))
-	var wg sync.WaitGroup
-	for i, host := range hosts {
-		wg.Go(func() {
-			c := f.Start(ctx, host, r)
-			defer c.Close()
-			reply := &replies[i]
-			reply.Host = host
-			for reply.Err == nil {
-				var a T
-				err := c.Next(&a)
-				if err == io.EOF { // a HostError may wrap one
-					break
-				}
-				if reply.Err = err; err == nil {
-					reply.Answers = append(reply.Answers, a)
-				}
-			}
-			reply.Hello = c.Hello()
-		})
-	}
-	wg.Wait()
-	return replies
 }

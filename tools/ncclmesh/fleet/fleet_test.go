@@ -131,7 +131,7 @@ func TestTroubles(t *testing.T) {
 	for _, tt := range tests {
 		names = append(names, tt.host)
 	}
-	for i, r := range Ask[int](t.Context(), f, names, Request{Do: "sum", With: sum{1, 2}, Silence: 2 * time.Minute}) {
+	for i, r := range ask[int](t.Context(), f, names, Request{Do: "sum", With: sum{1, 2}, Silence: 2 * time.Minute}) {
 		tt := tests[i]
 		if r.Host != tt.host || !errors.Is(r.Err, tt.want) || (r.Err == nil) != (tt.want == nil) {
 			t.Errorf("%s: %v, want %v", r.Host, r.Err, tt.want)
@@ -162,7 +162,7 @@ func TestHangs(t *testing.T) {
 	t.Parallel()
 	f := testFleet(t)
 	f.Hello = 100 * time.Millisecond
-	r := Ask[int](t.Context(), f, []string{"hangs"}, Request{Do: "sum"})[0]
+	r := ask[int](t.Context(), f, []string{"hangs"}, Request{Do: "sum"})[0]
 	if want := "hangs: does not answer: no hello within 100ms"; !errors.Is(r.Err, ErrSilent) || r.Err.Error() != want {
 		t.Errorf("%v, want %q", r.Err, want)
 	}
@@ -189,7 +189,7 @@ func TestHandlers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := Ask[any](t.Context(), testFleet(t), []string{"good"}, tt.request)[0]
+			r := ask[any](t.Context(), testFleet(t), []string{"good"}, tt.request)[0]
 			if tt.want == nil && !errors.As(r.Err, new(*AgentError)) || tt.want != nil && !errors.Is(r.Err, tt.want) {
 				t.Errorf("%v, want %v", r.Err, tt.want)
 			}
@@ -261,7 +261,7 @@ func TestPush(t *testing.T) {
 		t.Errorf("its directory: %v, %v", info, err)
 	}
 	c.Close()
-	if r := Ask[int](t.Context(), f, []string{"away"}, Request{Do: "sum", With: sum{1, 2}})[0]; r.Err != nil {
+	if r := ask[int](t.Context(), f, []string{"away"}, Request{Do: "sum", With: sum{1, 2}})[0]; r.Err != nil {
 		t.Error(r.Err)
 	}
 	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
@@ -289,7 +289,7 @@ func TestPushWrongly(t *testing.T) {
 				f.Push = f.Here
 			}
 			f.SSH = []string{"sh", "-c", `uname() { echo ` + tt.uname + `; }; . /dev/stdin`}
-			r := Ask[int](t.Context(), f, []string{"away"}, Request{Do: "sum"})[0]
+			r := ask[int](t.Context(), f, []string{"away"}, Request{Do: "sum"})[0]
 			if r.Err == nil || !strings.Contains(r.Err.Error(), tt.words) {
 				t.Errorf("%v, want %q", r.Err, tt.words)
 			}
@@ -323,7 +323,7 @@ func TestCheck(t *testing.T) {
 func TestNoSuchCommand(t *testing.T) {
 	t.Parallel()
 	f := &Fleet{SSH: []string{"/no/such/ssh"}}
-	r := Ask[int](t.Context(), f, []string{"a"}, Request{Do: "sum"})[0]
+	r := ask[int](t.Context(), f, []string{"a"}, Request{Do: "sum"})[0]
 	if !errors.Is(r.Err, ErrUnreachable) || !strings.Contains(r.Err.Error(), "NCCLMESH_SSH") {
 		t.Errorf("%v", r.Err)
 	}
@@ -334,7 +334,7 @@ func TestLeaves(t *testing.T) {
 	before := runtime.NumGoroutine()
 	f := testFleet(t)
 	f.Hello = 200 * time.Millisecond
-	_ = Ask[int](t.Context(), f, []string{"good", "hangs", "garbled", "refused"}, Request{Do: "sum", With: sum{1, 2}})
+	_ = ask[int](t.Context(), f, []string{"good", "hangs", "garbled", "refused"}, Request{Do: "sum", With: sum{1, 2}})
 	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<20)
