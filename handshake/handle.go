@@ -78,6 +78,14 @@ func (h *Handle) Encode() ([HandleSize]byte, error) {
 	return out, nil
 }
 
+// ReadHandle reads a handle that somebody has sent, of whatever length.
+func ReadHandle(b []byte) (Handle, error) {
+	if len(b) != HandleSize {
+		return Handle{}, fmt.Errorf("a handle of %d bytes; want %d", len(b), HandleSize)
+	}
+	return DecodeHandle((*[HandleSize]byte)(b))
+}
+
 // DecodeHandle reads a handle.
 func DecodeHandle(b *[HandleSize]byte) (Handle, error) {
 	r := reader{b: b[:handleBuild]}

@@ -258,3 +258,20 @@ func FuzzHandle(f *testing.F) {
 		}
 	})
 }
+
+// A handle that somebody has sent may be of any length, and one of another is none.
+func TestReadHandle(t *testing.T) {
+	h := testHandle()
+	b, err := h.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadHandle(b[:]); err != nil {
+		t.Error(err)
+	}
+	for _, raw := range [][]byte{nil, b[1:], append(b[:], 0)} {
+		if _, err := ReadHandle(raw); err == nil || !strings.Contains(err.Error(), "a handle of ") {
+			t.Errorf("%d bytes: %v", len(raw), err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/path"
@@ -112,16 +113,9 @@ func (a *agent) forget() {
 	}
 }
 
-func decode(raw []byte) (handshake.Handle, error) {
-	if len(raw) != handshake.HandleSize {
-		return handshake.Handle{}, fmt.Errorf("a handle of %d bytes; want %d", len(raw), handshake.HandleSize)
-	}
-	return handshake.DecodeHandle((*[handshake.HandleSize]byte)(raw))
-}
-
 // survey tries the ways to a peer, so that flows may go over those that are proved.
 func (a *agent) survey(ctx context.Context, raw []byte) error {
-	h, err := decode(raw)
+	h, err := handshake.ReadHandle(raw)
 	if err != nil {
 		return err
 	}
@@ -137,10 +131,7 @@ func (a *agent) survey(ctx context.Context, raw []byte) error {
 // name is a way by the names of its ports.
 func (a *agent) name(peer string, w path.Way) Way {
 	own, there := a.t.Ports()[w.Local], a.peerPorts[peer][w.Remote]
-	return Way{
-		Port: cmp.Or(own.Now().Netdev, own.Now().Short()), PeerPort: cmp.Or(there.Netdev, lane.PeerPort(there).Short()),
-		RDMA: own.Kind() == lane.Verbs,
-	}
+	return Way{Port: topo.PortName(own.Now()), PeerPort: topo.PortName(lane.PeerPort(there)), RDMA: own.Kind() == lane.Verbs}
 }
 
 func (a *agent) listen(flows []string) (map[string][]byte, error) {
@@ -159,7 +150,7 @@ func (a *agent) listen(flows []string) (map[string][]byte, error) {
 
 // dial begins a connection over the ways of a flow.
 func (a *agent) dial(s *send) (*transport.Dialing, error) {
-	h, err := decode(s.Handle)
+	h, err := handshake.ReadHandle(s.Handle)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func (p *probe) describe(found *topology.Node, own error) error {
 
 func describe(p *topology.Port, used map[string]bool) Port {
 	d := Port{
-		Name: cmp.Or(p.Netdev, p.Short()), Cage: p.Cage(), Label: p.PhysPort, State: p.State, Carrier: p.Carrier || p.Netdev == "" && p.Active,
+		Name: PortName(p), Cage: p.Cage(), Label: p.PhysPort, State: p.State, Carrier: p.Carrier || p.Netdev == "" && p.Active,
 		Mbps: p.LinkMbps, PCIMbps: p.PCIMbps, MTU: p.NetdevMTU, Used: used[p.Short()],
 	}
 	if p.Device != "" {
@@ -130,10 +130,7 @@ func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
 	var errs []error
 	var wg sync.WaitGroup
 	for _, raw := range others.Handles {
-		if len(raw) != handshake.HandleSize {
-			return nil, fmt.Errorf("a handle of %d bytes; want %d", len(raw), handshake.HandleSize)
-		}
-		h, err := handshake.DecodeHandle((*[handshake.HandleSize]byte)(raw))
+		h, err := handshake.ReadHandle(raw)
 		if err != nil {
 			return nil, err
 		}
@@ -171,9 +168,7 @@ func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
 func (s *sights) take(found transport.Survey, ports []lane.Port) {
 	peer := found.Peer.String()
 	name := func(w path.Way) sight {
-		own := ports[w.Local].Now()
-		there := found.Ports[w.Remote]
-		return sight{Port: cmp.Or(own.Netdev, own.Short()), Peer: peer, PeerPort: portName(there)}
+		return sight{Port: PortName(ports[w.Local].Now()), Peer: peer, PeerPort: PortName(lane.PeerPort(found.Ports[w.Remote]))}
 	}
 	for _, w := range found.RDMA {
 		s.RDMA = append(s.RDMA, name(w))
@@ -185,12 +180,12 @@ func (s *sights) take(found transport.Survey, ports []lane.Port) {
 		failed := sight{Port: f.From.Port, Peer: peer, PeerPort: f.To.Port, Why: path.OneLine(f.Why)}
 		for _, p := range ports {
 			if p.Now().String() == f.From.Port {
-				failed.Port = cmp.Or(p.Now().Netdev, p.Now().Short())
+				failed.Port = PortName(p.Now())
 			}
 		}
 		for _, p := range found.Ports {
-			if lane.PeerPort(p).Short() == f.To.Port {
-				failed.PeerPort = portName(p)
+			if there := lane.PeerPort(p); there.Short() == f.To.Port {
+				failed.PeerPort = PortName(there)
 			}
 		}
 		s.Failed = append(s.Failed, failed)
@@ -200,9 +195,8 @@ func (s *sights) take(found transport.Survey, ports []lane.Port) {
 	}
 }
 
-func portName(p handshake.Port) string {
-	return cmp.Or(p.Netdev, lane.PeerPort(p).Short())
-}
+// PortName is what a port is called: by its interface, or as device:number where there is none.
+func PortName(p *topology.Port) string { return cmp.Or(p.Netdev, p.Short()) }
 
 // notes are warnings of a transport, for people, each once.
 type notes struct {
