@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"ncclmesh/handshake"
 	"ncclmesh/tools/ncclmesh/fleet"
 )
 
@@ -59,11 +58,12 @@ func muster(ctx context.Context, f *fleet.Fleet, hosts []string, o *Options) (c 
 		if m.name == fleet.Here {
 			m.name = m.Hostname
 		}
-		switch hello := m.call.Hello(); {
-		case len(m.Busy) > 0 && !o.WhileBusy:
-			return &fleet.HostError{Host: m.name, Err: fmt.Errorf("%s: %w", strings.Join(m.Busy, "; "), ErrBusy)}
-		case hello.Protocol != handshake.Version:
-			return &fleet.HostError{Host: m.name, Err: fmt.Errorf("%w: build %s there speaks protocol %d, this one %d", fleet.ErrVersion, hello.Build, hello.Protocol, handshake.Version)}
+		err := m.call.Hello().Check()
+		if len(m.Busy) > 0 && !o.WhileBusy {
+			err = fmt.Errorf("%s: %w", strings.Join(m.Busy, "; "), ErrBusy)
+		}
+		if err != nil {
+			return &fleet.HostError{Host: m.name, Err: err}
 		}
 		return nil
 	})

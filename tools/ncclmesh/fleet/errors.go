@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"ncclmesh/handshake"
 )
 
 // What can be wrong with a host. errors.Is tells which; an agent's own error is none of them.
@@ -30,6 +32,15 @@ func (e *HostError) Unwrap() error { return e.Err }
 type AgentError struct{ Text string }
 
 func (e *AgentError) Error() string { return e.Text }
+
+// Check says that a host speaks another protocol with the nodes of its mesh than this one.
+func (h Hello) Check() error {
+	if h.Protocol == handshake.Version {
+		return nil
+	}
+	return fmt.Errorf("%w: build %s there speaks protocol %d, this one, build %s, %d; install the same on both, or give --push",
+		ErrVersion, h.Build, h.Protocol, handshake.Build(), handshake.Version)
+}
 
 // clip makes one line of at most 300 bytes of what a program has printed: its last words,
 // as those tell most.

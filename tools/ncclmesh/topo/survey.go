@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"ncclmesh/handshake"
 	"ncclmesh/tools/ncclmesh/fleet"
 )
 
@@ -73,9 +72,8 @@ func (v *view) greet() {
 	}
 	hello := v.call.Hello()
 	v.build = hello.Build
-	if v.err == nil && hello.Protocol != handshake.Version {
-		v.err = &fleet.HostError{Host: v.name, Err: fmt.Errorf("%w: build %s there speaks protocol %d, this one, build %s, %d; install the same on both, or give --push",
-			fleet.ErrVersion, hello.Build, hello.Protocol, handshake.Build(), handshake.Version)}
+	if err := hello.Check(); v.err == nil && err != nil {
+		v.err = &fleet.HostError{Host: v.name, Err: err}
 	}
 }
 
