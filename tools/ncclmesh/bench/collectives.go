@@ -108,14 +108,9 @@ func (c crew) connect() error {
 			handles[from][to] = d.Handles[between(from, to)]
 		}
 	}
-	return c.each(func(m *member) error {
-		for rank := range c {
-			if c[rank] == m {
-				_, err := m.do(order{Join: &join{rank, handles[rank]}})
-				return err
-			}
-		}
-		return nil
+	return c.each(func(rank int, m *member) error {
+		_, err := m.do(order{Join: &join{rank, handles[rank]}})
+		return err
 	})
 }
 
@@ -139,13 +134,9 @@ func (c crew) collective(kind string, bytes int, o *CollOptions) (row CollRow, e
 	o.say("%s of %d bytes", kind, bytes)
 	p := &playing{Kind: kind, Bytes: bytes, Warm: o.Warm, Times: o.Times}
 	answers := make([]*played, len(c))
-	err = c.each(func(m *member) error {
+	err = c.each(func(rank int, m *member) error {
 		d, err := m.do(order{Play: p})
-		for rank := range c {
-			if c[rank] == m {
-				answers[rank] = d.Played
-			}
-		}
+		answers[rank] = d.Played
 		return err
 	})
 	if err != nil {

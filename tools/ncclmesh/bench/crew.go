@@ -35,7 +35,6 @@ type member struct {
 	name string
 	call *fleet.Call
 	started
-	mu sync.Mutex // one order at a time
 }
 
 // crew are the agents of all hosts, in their order.
@@ -51,7 +50,7 @@ func muster(ctx context.Context, f *fleet.Fleet, hosts []string, o *Options) (c 
 	for _, host := range hosts {
 		c = append(c, &member{name: host, call: f.Start(ctx, host, fleet.Request{Do: Do, With: setup{o.WhileBusy}, Silence: silence})})
 	}
-	errs := c.each(func(m *member) error {
+	errs := c.each(func(_ int, m *member) error {
 		if err := m.call.Next(&m.started); err != nil {
 			return err
 		}
@@ -75,7 +74,7 @@ const parting = 5 * time.Second
 
 // dismiss ends the agents.
 func (c crew) dismiss() {
-	_ = c.each(func(m *member) error {
+	_ = c.each(func(_ int, m *member) error {
 		defer time.AfterFunc(parting, m.call.Close).Stop()
 		defer m.call.Close()
 		if m.call.Hello().Schema != "" && m.call.Say(order{End: true}) == nil {
@@ -87,21 +86,20 @@ func (c crew) dismiss() {
 	})
 }
 
-// each does something with all agents at once.
-func (c crew) each(do func(*member) error) error {
+// each does something with all agents at once, by their ranks.
+func (c crew) each(do func(rank int, m *member) error) error {
 	errs := make([]error, len(c))
 	var wg sync.WaitGroup
 	for i, m := range c {
-		wg.Go(func() { errs[i] = do(m) })
+		wg.Go(func() { errs[i] = do(i, m) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// do gives an order. An error of the order itself leaves the agent ready for the next.
+// do gives an order. An error of the order itself leaves the agent ready for the next, which
+// is not given before.
 func (m *member) do(o order) (d done, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if err := m.call.Say(o); err != nil {
 		return d, err
 	}
