@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/topo"
+	"ncclmesh/transport/path"
 )
 
 // LinkSchema names the form of a LinkReport in JSON.
@@ -91,7 +91,7 @@ func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (
 		l := &r.Links[i]
 		b.at = fmt.Sprintf("%d of %d, %s – %s over %s", i+1, len(r.Links), l.Ends[0], l.Ends[1], l.Over)
 		if err := b.measure(l); err != nil {
-			l.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
+			l.Error = path.OneLine(err)
 		}
 	}
 	return r, nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/transport/path"
 )
 
 // Schema names the form of a Map in JSON.
@@ -106,7 +107,7 @@ func newMap(views []view) *Map {
 		v := &views[i]
 		n := Node{Name: v.name, ID: v.ID, Build: v.build, Ports: v.node.Ports, Notes: append(v.node.Notes, v.seen.Notes...)}
 		if v.err != nil {
-			n.Error = strings.ReplaceAll(hostLine(v), "\n", "; ")
+			n.Error = path.OneLine(v.trouble())
 		}
 		m.Nodes = append(m.Nodes, n)
 	}
@@ -124,16 +125,18 @@ func newMap(views []view) *Map {
 			m.Networks = append(m.Networks, n)
 		}
 	}
-	m.Apart, m.Rings = m.graph().apart(), m.graph().rings()
+	g := m.graph()
+	m.Apart, m.Rings = g.apart(), g.rings()
 	return m
 }
 
-func hostLine(v *view) string {
+// trouble is the view's error, which names the node as the map does.
+func (v *view) trouble() error {
 	var at *fleet.HostError
 	if errors.As(v.err, &at) && at.Host == fleet.Here {
-		return v.name + ": " + at.Err.Error()
+		return &fleet.HostError{Host: v.name, Err: at.Err}
 	}
-	return v.err.Error()
+	return v.err
 }
 
 // cage is one of a node, with its functions.
