@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"ncclmesh/tools/ncclmesh/bench"
 )
@@ -90,13 +89,7 @@ func (f *benchFlags) link(c *cobra.Command, sys *system, hosts []string, o bench
 	if err != nil {
 		return failure{err}
 	}
-	if err := f.write(sys, r, r.WriteSVG, func() error { return r.WriteText(sys.stdout) }); err != nil {
-		return failure{err}
-	}
-	if err := r.Err(); err != nil {
-		return failure{err}
-	}
-	return nil
+	return f.tell(sys, r)
 }
 
 func benchCollCommand(sys *system) *cobra.Command {
@@ -159,31 +152,41 @@ func (f *benchFlags) coll(c *cobra.Command, sys *system, hosts []string, o bench
 	if r.Most > 0 {
 		fmt.Fprintf(sys.stderr, "ncclmesh: sizes end at %d bytes, for which there is memory on every node\n", r.Most)
 	}
-	if err := f.write(sys, r, r.WriteSVG, func() error { return r.WriteText(sys.stdout) }); err != nil {
-		return failure{err}
+	return f.tell(sys, r)
+}
+
+// figures are what was measured.
+type figures interface {
+	WriteText(io.Writer) error
+	WriteSVG(io.Writer) error
+	Err() error // what went wrong
+}
+
+// tell writes figures as the flags ask for them, and says what went wrong.
+func (f *benchFlags) tell(sys *system, r figures) error {
+	err := f.write(sys, r)
+	if err == nil {
+		err = r.Err()
 	}
-	if err := r.Err(); err != nil {
+	if err != nil {
 		return failure{err}
 	}
 	return nil
 }
 
-// write writes figures as the flags ask for them.
-func (f *benchFlags) write(sys *system, report any, svg func(io.Writer) error, text func() error) error {
+func (f *benchFlags) write(sys *system, r figures) error {
 	if f.svg != "" {
-		if err := toFile(f.svg, sys.stdout, svg); err != nil {
+		if err := toFile(f.svg, sys.stdout, r.WriteSVG); err != nil {
 			return err
 		}
 	}
 	switch {
 	case f.json:
-		e := json.NewEncoder(sys.stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(report)
+		return writeJSON(sys.stdout, r)
 	case f.svg == "-":
 		return nil
 	}
-	return text()
+	return r.WriteText(sys.stdout)
 }
 
 // sizeOf reads a number of bytes: 8, 64K, 4M, 1G.
@@ -205,10 +208,8 @@ type progress struct {
 }
 
 func newProgress(sys *system) *progress {
-	if f, ok := sys.stderr.(*os.File); ok {
-		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
-			return &progress{f}
-		}
+	if f, ok := sys.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &progress{f}
 	}
 	return &progress{}
 }

@@ -107,9 +107,7 @@ func (f *topoFlags) write(sys *system, m *topo.Map, d *topo.Difference) error {
 	}
 	switch {
 	case f.json:
-		e := json.NewEncoder(sys.stdout)
-		e.SetIndent("", "  ")
-		errs = append(errs, e.Encode(struct {
+		errs = append(errs, writeJSON(sys.stdout, struct {
 			*topo.Map
 			Difference *topo.Difference `json:"difference,omitempty"`
 		}{m, d}))
@@ -124,6 +122,13 @@ func (f *topoFlags) write(sys *system, m *topo.Map, d *topo.Difference) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// writeJSON writes a document that people may read too.
+func writeJSON(w io.Writer, document any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(document)
 }
 
 // toFile writes into a file, or to standard output for -.
