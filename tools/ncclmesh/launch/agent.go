@@ -197,8 +197,6 @@ func (j *job) run(ctx context.Context) error {
 	over := make(chan struct{})
 	go func() { j.wait(); close(over) }()
 	words := make(chan Word)
-	hearing, stop := context.WithCancel(ctx)
-	defer stop()
 	go func() {
 		for {
 			var w Word
@@ -207,7 +205,7 @@ func (j *job) run(ctx context.Context) error {
 			}
 			select {
 			case words <- w:
-			case <-hearing.Done():
+			case <-ctx.Done(): // which it is when nobody waits for words any more
 				return
 			}
 		}

@@ -49,7 +49,7 @@ func testFleet(t *testing.T) *fleet.Fleet {
 		t.Fatal(err)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "NCCL_") })
-	return &fleet.Fleet{SSH: []string{"sh", "-c", hosts}, Here: self, Env: append(env, "SELF="+self, "GORACE=atexit_sleep_ms=0")}
+	return &fleet.Fleet{SSH: []string{"sh", "-c", hosts}, Here: self, Env: append(env, "SELF="+self, "GORACE=atexit_sleep_ms=0"), Hello: 2 * time.Minute}
 }
 
 // output is written by several goroutines, and watched.
