@@ -59,7 +59,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/doctor":        {"github.com/agnivade/levenshtein", "handshake", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/topo", "transport/topology"},
 	"tools/ncclmesh/doctor/facts":  {"tools/ncclmesh/topo", "transport/topology", sysUnix},
 	"tools/ncclmesh/doctor/gather": {"handshake", "ibv", "ncclnet/config", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/fleet", "transport/topology", sysUnix, netlink},
-	"tools/ncclmesh/bench":         {"handshake", "ibv", "tools/ncclmesh/fleet", "tools/ncclmesh/topo", "transport", "transport/bundle", "transport/lane", "transport/message", "transport/path", "transport/topology", plot, plot + "/plotter", plot + "/vg"},
+	"tools/ncclmesh/bench":         {"handshake", "ibv", "tools/ncclmesh/fleet", "tools/ncclmesh/topo", "transport", "transport/bundle", "transport/lane", "transport/message", "transport/path", "transport/topology", "transport/window", plot, plot + "/plotter", plot + "/vg"},
 	"tools/ncclmesh/fleet":         {"handshake"},
 	"tools/ncclmesh/jobenv":        {"ncclnet/config", "tools/ncclmesh/library"},
 	"tools/ncclmesh/launch":        {"tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/library"},

@@ -47,7 +47,10 @@ func TestBusy(t *testing.T) {
 		{"a job", map[string]string{"self/ns/net": "-> net:[1]", "7/maps": mapped, "7/ns/net": "-> net:[1]", "8/maps": mapped, "8/ns/net": "-> net:[1]"},
 			[]string{"a job has the plugin loaded (process 7, 8)"}},
 		{"another node's", map[string]string{"self/ns/net": "-> net:[1]", "7/maps": mapped, "7/ns/net": "-> net:[2]"}, nil},
-		{"somebody else's", map[string]string{"self/ns/net": "-> net:[1]", "net/unix": "Num RefCount\n0000: 2 @ncclmesh/00ff\n0001: 2 /run/ncclmesh/\n"},
+		{"somebody else's", map[string]string{"self/ns/net": "-> net:[1]", "net/unix": "Num RefCount Protocol Flags Type St Inode Path\n" +
+			"0000: 00000002 00000000 00010000 0001 01 4711 @ncclmesh/00ff\n" +
+			"0001: 00000003 00000000 00000000 0001 03 4712 @ncclmesh/00ff\n" + // somebody looks at it
+			"0002: 00000002 00000000 00010000 0001 01 4713 /run/ncclmesh/\n"},
 			[]string{"1 processes show counters of the mesh (@ncclmesh/ in /proc/net/unix)"}},
 	}
 	for _, tt := range tests {

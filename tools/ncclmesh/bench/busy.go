@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ncclmesh/transport/window"
 )
 
 // plugin is what a job has mapped that uses the mesh.
@@ -77,19 +78,14 @@ func (h host) mapped() (pids []string) {
 }
 
 // windows are the sockets by which processes show their counters.
-func (h host) windows() (n int) {
+func (h host) windows() int {
 	f, err := os.Open(filepath.Join(h.proc, "net/unix"))
 	if err != nil {
 		return 0
 	}
 	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		words := strings.Fields(lines.Text())
-		if len(words) > 0 && strings.HasPrefix(words[len(words)-1], "@ncclmesh/") {
-			n++
-		}
-	}
-	return n
+	names, _ := window.Find(f)
+	return len(names)
 }
 
 // fraction of the memory that is free which buffers may take: a host whose memory is also the

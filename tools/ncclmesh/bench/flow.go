@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	window  = 8                      // messages under way
-	warming = 100 * time.Millisecond // before what counts
-	patient = 60 * time.Second       // for connections, and for the other side's end
+	outstanding = 8                      // messages under way
+	warming     = 100 * time.Millisecond // before what counts
+	patient     = 60 * time.Second       // for connections, and for the other side's end
 )
 
 // run has flows go, and returns how each went.
@@ -103,7 +103,7 @@ func (a *agent) connect(ctx context.Context, r *run) (c *connections, err error)
 
 // slots are the buffers of a flow's messages, one for each under way.
 func slots(bytes int, c registrar) (*memory, error) {
-	m, err := newMemory(window * bytes)
+	m, err := newMemory(outstanding * bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func sendFor(ctx context.Context, s *message.SendConn, r *run) (f flow, err erro
 		return f, err
 	}
 	defer func() { err = errors.Join(err, m.free()) }()
-	for i := range window {
+	for i := range outstanding {
 		pattern(m.Bytes()[i*r.Bytes:(i+1)*r.Bytes], i)
 	}
 	f.Lanes, f.Allowed = carriers(s.Bundle())
@@ -129,7 +129,7 @@ func sendFor(ctx context.Context, s *message.SendConn, r *run) (f flow, err erro
 	begun := time.Now()
 	var counted time.Time
 	for n := 0; ; n++ {
-		if len(queue) == window {
+		if len(queue) == outstanding {
 			got, err := finish(ctx, queue[0])
 			if err != nil {
 				return f, err
@@ -145,7 +145,7 @@ func sendFor(ctx context.Context, s *message.SendConn, r *run) (f flow, err erro
 		if f.Took >= r.For {
 			break
 		}
-		q, err := m.sendPart(ctx, s, n%window*r.Bytes, r.Bytes)
+		q, err := m.sendPart(ctx, s, n%outstanding*r.Bytes, r.Bytes)
 		if err != nil {
 			return f, err
 		}
@@ -173,7 +173,7 @@ func recvAll(ctx context.Context, s *message.RecvConn, r *run) (f flow, err erro
 	f.Lanes, f.Allowed = carriers(s.Bundle())
 	var queue []*message.Request
 	for n := 0; ; n++ {
-		if len(queue) == window {
+		if len(queue) == outstanding {
 			got, err := finish(ctx, queue[0])
 			if err != nil {
 				return f, err
@@ -186,13 +186,13 @@ func recvAll(ctx context.Context, s *message.RecvConn, r *run) (f flow, err erro
 			}
 			queue = queue[1:]
 		}
-		q, err := m.recvPart(ctx, s, n%window*r.Bytes, r.Bytes)
+		q, err := m.recvPart(ctx, s, n%outstanding*r.Bytes, r.Bytes)
 		if err != nil {
 			return f, err
 		}
 		queue = append(queue, q)
 	}
-	for i := range min(window, int(f.Bytes/int64(r.Bytes))) {
+	for i := range min(outstanding, int(f.Bytes/int64(r.Bytes))) {
 		f.Wrong += wrong(m.Bytes()[i*r.Bytes:(i+1)*r.Bytes], i)
 	}
 	return f, nil

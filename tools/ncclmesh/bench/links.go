@@ -80,7 +80,7 @@ func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (
 	}
 	defer c.dismiss()
 	b := &linkBench{crew: c, o: o}
-	if most := int(c.memory() / (4 * window)); b.o.Bytes > most {
+	if most := int(c.memory() / (4 * outstanding)); b.o.Bytes > most {
 		b.o.Bytes = max(most, 4096)
 	}
 	r := &LinkReport{Schema: LinkSchema, Bytes: b.o.Bytes, Links: links(m)}
