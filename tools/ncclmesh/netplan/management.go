@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,18 +183,16 @@ func toClient(client, server string) (way, bool) {
 	if err != nil || link.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
 		return way{}, false
 	}
-	if _, there := hasAddress(link, own); !there {
+	if !hasAddress(link, own) {
 		return way{}, false
 	}
 	return way{what: "the way to " + client + ", who is here by ssh,", to: to, dev: link.Attrs().Name, own: own}, true
 }
 
-func hasAddress(link netlink.Link, own netip.Addr) (netlink.Addr, bool) {
+func hasAddress(link netlink.Link, own netip.Addr) bool {
 	addrs, _ := netlink.AddrList(link, netlink.FAMILY_ALL)
-	for _, a := range addrs {
-		if x, ok := netip.AddrFromSlice(a.IP); ok && x.Unmap() == own.Unmap().WithZone("") {
-			return a, true
-		}
-	}
-	return netlink.Addr{}, false
+	return slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
+		x, ok := netip.AddrFromSlice(a.IP)
+		return ok && x.Unmap() == own.Unmap().WithZone("")
+	})
 }
