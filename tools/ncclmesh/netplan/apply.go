@@ -39,7 +39,7 @@ func (e *RolledBack) Unwrap() error { return e.Err }
 func Command(verb string) *exec.Cmd { return exec.Command("netplan", verb) }
 
 // Path is where the file lies.
-func (a *Applier) Path() string { return filepath.Join(a.Root, "etc/netplan", FileName) }
+func (a *Applier) Path() string { return filepath.Join(a.Root, ownFile) }
 
 // Backup is where the one before it lies. netplan does not read it.
 func (a *Applier) Backup() string { return a.Path() + ".before" }

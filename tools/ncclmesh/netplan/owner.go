@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// FileName is the one file that is written, below netplan's directory.
-const FileName = "70-ncclmesh.yaml"
+// ownFile is the one file that is written.
+const ownFile = "etc/netplan/70-ncclmesh.yaml"
 
 // A claim is an interface, or a pattern of names, that a file configures.
 type claim struct {
@@ -44,7 +44,7 @@ func ReadOwners(root string) (Owners, error) {
 		errs = append(errs, err)
 		for _, file := range files {
 			name, _ := filepath.Rel(root, file)
-			if name == filepath.Join("etc/netplan", FileName) {
+			if name == ownFile {
 				continue
 			}
 			text, err := os.ReadFile(file)
@@ -146,7 +146,7 @@ func parseNetplan(text []byte) (claims []claim, err error) {
 
 // Own returns the addresses that this command's file gives, as they stand there.
 func Own(root string) ([]string, error) {
-	text, err := os.ReadFile(filepath.Join(root, "etc/netplan", FileName))
+	text, err := os.ReadFile(filepath.Join(root, ownFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
