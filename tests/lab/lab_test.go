@@ -168,11 +168,17 @@ func noRNR(_ *testing.T, ctx context.Context, l *Lab) error {
 
 var versions = []string{"v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12"}
 
-func soakTime() string {
-	if d := os.Getenv("MESH_TEST_SOAK"); d != "" {
-		return d
+// soakTime is how long a soak takes: what MESH_TEST_SOAK says, or else as long as that.
+func soakTime(otherwise time.Duration) (time.Duration, error) {
+	said := os.Getenv("MESH_TEST_SOAK")
+	if said == "" {
+		return otherwise, nil
 	}
-	return "2m"
+	d, err := time.ParseDuration(said)
+	if err != nil {
+		return 0, fmt.Errorf("MESH_TEST_SOAK: %w", err)
+	}
+	return d, nil
 }
 
 // small is what every version carries: all kinds of work, sizes over every threshold.
@@ -198,9 +204,9 @@ func TestTriangle(t *testing.T) {
 			})
 		}
 		s.step(t, "soak", func(t *testing.T, ctx context.Context, l *Lab) error {
-			d, err := time.ParseDuration(soakTime())
+			d, err := soakTime(2 * time.Minute)
 			if err != nil {
-				return fmt.Errorf("MESH_TEST_SOAK: %w", err)
+				return err
 			}
 			return s.driver(t, ctx, l, "--work", "soak", "--duration", fmt.Sprint(d.Seconds()), "--max", "64M", "--seed", "1")
 		})

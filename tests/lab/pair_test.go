@@ -28,12 +28,9 @@ func TestPair(t *testing.T) {
 // flap: messages of all sizes, in groups and with tags, for five minutes, or MESH_TEST_SOAK, while one of the two cables or the
 // other goes out, or comes in, every 50 ms at random; one is in. Every message arrives as it was sent, and no connection ends.
 func (s *session) flap(t *testing.T, ctx context.Context, l *Lab, said *log) error {
-	length := 5 * time.Minute
-	if d := os.Getenv("MESH_TEST_SOAK"); d != "" {
-		var err error
-		if length, err = time.ParseDuration(d); err != nil {
-			return fmt.Errorf("MESH_TEST_SOAK: %w", err)
-		}
+	length, err := soakTime(5 * time.Minute)
+	if err != nil {
+		return err
 	}
 	scale, err := strconv.ParseFloat(l.accel.TimeScale(), 64)
 	if err != nil {
