@@ -100,8 +100,7 @@ func runNetplan(sys *system, f netplanFlags) error {
 	say := func(what string) { fmt.Fprintln(sys.stderr, what) }
 	say("watching " + management.String())
 	a := netplan.Applier{
-		Root: f.root, Netplan: netplan.Command, Say: say, Patience: netplan.Patience, Steady: netplan.Steady,
-		Lost: func(ctx context.Context) error { return management.Lost(ctx, sys.getenv) }, Undo: mtus,
+		Root: f.root, Netplan: netplan.Command, Lost: management.Lost, Undo: mtus, Patience: netplan.Patience, Steady: netplan.Steady, Say: say,
 	}
 	if err := a.Apply(ctx, plan.File()); err != nil {
 		return failure{err}

@@ -17,7 +17,8 @@ import (
 // A Management is how this node is reached by those who look after it: its default routes and, where it is reached by ssh,
 // the way back to who did that.
 type Management struct {
-	ways []way
+	getenv func(string) string
+	ways   []way
 }
 
 // A way leads from an address of this node, over an interface, to the next one.
@@ -41,7 +42,7 @@ func NewManagement(ctx context.Context, getenv func(string) string) (*Management
 	for i := range ways {
 		ways[i].answers = ways[i].to.IsValid() && answers(ctx, ways[i].own, ways[i].to, answerTime)
 	}
-	return &Management{ways}, nil
+	return &Management{getenv, ways}, nil
 }
 
 // Interfaces are those that the management network is on, with what for.
@@ -72,8 +73,8 @@ func (m *Management) String() string {
 }
 
 // Lost says what is missing of the management network; nil if nothing is.
-func (m *Management) Lost(ctx context.Context, getenv func(string) string) error {
-	now, err := current(getenv)
+func (m *Management) Lost(ctx context.Context) error {
+	now, err := current(m.getenv)
 	if err != nil {
 		return err
 	}

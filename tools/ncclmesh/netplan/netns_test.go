@@ -1,7 +1,6 @@
 package netplan
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -55,15 +54,15 @@ func helpCables(t *testing.T) {
 
 // helpApply applies a file with a netplan that takes the default route away, and the second time gives it back.
 func helpApply(t *testing.T) {
-	none := func(string) string { return "" }
-	m, err := NewManagement(t.Context(), none)
+	m, err := NewManagement(t.Context(), func(string) string { return "" })
 	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("watching " + m.String())
 	script := "ip link set pa mtu 9000 && ip route del default"
-	a := &Applier{Root: t.TempDir(), Patience: 300 * time.Millisecond, Steady: 100 * time.Millisecond, Say: func(what string) { fmt.Println(what) }}
-	a.Lost = func(ctx context.Context) error { return m.Lost(ctx, none) }
+	a := &Applier{
+		Root: t.TempDir(), Lost: m.Lost, Patience: 300 * time.Millisecond, Steady: 100 * time.Millisecond, Say: func(what string) { fmt.Println(what) },
+	}
 	mtus, err := Plan{{Cable: Cable{Name: "pa"}}}.MTUs()
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +80,7 @@ func helpApply(t *testing.T) {
 	if err := a.Apply(t.Context(), "new"); !errors.As(err, &rolled) {
 		t.Fatalf("%v, want that it is rolled back", err)
 	}
-	if err := m.Lost(t.Context(), none); err != nil {
+	if err := m.Lost(t.Context()); err != nil {
 		t.Fatalf("after rolling back: %v", err)
 	}
 	if i, err := net.InterfaceByName("pa"); err != nil || i.MTU != 1500 {
