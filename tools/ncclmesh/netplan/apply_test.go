@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,53 +37,55 @@ func TestApply(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var verbs []string
-			a := &Applier{Root: t.TempDir(), Patience: 200 * time.Millisecond, Steady: 20 * time.Millisecond, Say: func(what string) { t.Log(what) }}
-			a.Netplan = func(verb string) *exec.Cmd {
-				verbs = append(verbs, verb)
-				if verb == tt.fails && strings.Count(strings.Join(verbs, " "), verb) == 1 {
-					return exec.Command("sh", "-c", "echo Trace; echo no good; exit 3")
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var verbs []string
+				a := &Applier{Root: t.TempDir(), Patience: 200 * time.Millisecond, Steady: 20 * time.Millisecond, Say: func(what string) { t.Log(what) }}
+				a.Netplan = func(verb string) *exec.Cmd {
+					verbs = append(verbs, verb)
+					if verb == tt.fails && strings.Count(strings.Join(verbs, " "), verb) == 1 {
+						return exec.Command("sh", "-c", "echo Trace; echo no good; exit 3")
+					}
+					return exec.Command("true")
 				}
-				return exec.Command("true")
-			}
-			undone := false
-			a.Undo = func() error { undone = true; return nil }
-			looks := 0
-			a.Lost = func(context.Context) error {
-				err := tt.lost[min(looks, len(tt.lost)-1)]
-				looks++
-				if errors.Is(err, context.Canceled) {
-					cancel()
+				undone := false
+				a.Undo = func() error { undone = true; return nil }
+				looks := 0
+				a.Lost = func(context.Context) error {
+					err := tt.lost[min(looks, len(tt.lost)-1)]
+					looks++
+					if errors.Is(err, context.Canceled) {
+						cancel()
+					}
+					return err
 				}
-				return err
-			}
-			if tt.before != "" {
-				if err := replace(a.Path(), []byte(tt.before)); err != nil {
-					t.Fatal(err)
+				if tt.before != "" {
+					if err := replace(a.Path(), []byte(tt.before)); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			err := a.Apply(ctx, "new")
-			if (tt.err != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), tt.err) {
-				t.Errorf("error %v, want %q", err, tt.err)
-			}
-			if diff := cmp.Diff(tt.verbs, verbs); diff != "" {
-				t.Errorf("netplan (-want +got):\n%s", diff)
-			}
-			if back := len(tt.verbs) == 3; undone != back {
-				t.Errorf("MTUs put back: %v, want %v", undone, back)
-			}
-			after, err := os.ReadFile(a.Path())
-			if string(after) != tt.after || (tt.after == "") != errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the file says %q, %v; want %q", after, err, tt.after)
-			}
-			if info, err := os.Stat(a.Path()); err == nil && info.Mode().Perm() != 0o600 {
-				t.Errorf("the file's mode is %v", info.Mode())
-			}
-			if backup, _ := os.ReadFile(a.Backup()); string(backup) != tt.before {
-				t.Errorf("the backup says %q, want %q", backup, tt.before)
-			}
+				err := a.Apply(ctx, "new")
+				if (tt.err != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("error %v, want %q", err, tt.err)
+				}
+				if diff := cmp.Diff(tt.verbs, verbs); diff != "" {
+					t.Errorf("netplan (-want +got):\n%s", diff)
+				}
+				if back := len(tt.verbs) == 3; undone != back {
+					t.Errorf("MTUs put back: %v, want %v", undone, back)
+				}
+				after, err := os.ReadFile(a.Path())
+				if string(after) != tt.after || (tt.after == "") != errors.Is(err, os.ErrNotExist) {
+					t.Errorf("the file says %q, %v; want %q", after, err, tt.after)
+				}
+				if info, err := os.Stat(a.Path()); err == nil && info.Mode().Perm() != 0o600 {
+					t.Errorf("the file's mode is %v", info.Mode())
+				}
+				if backup, _ := os.ReadFile(a.Backup()); string(backup) != tt.before {
+					t.Errorf("the backup says %q, want %q", backup, tt.before)
+				}
+			})
 		})
 	}
 }
