@@ -33,19 +33,13 @@ var families = []struct{ name, kind, help string }{
 // Exposition looks at all processes and writes what they count in Prometheus' text format. The troubles are those that
 // could not be looked at, which it counts.
 func Exposition(ctx context.Context, find func() ([]string, error)) (text []byte, troubles []Trouble, err error) {
-	names, err := find()
+	seen, troubles, err := lookAll(ctx, find)
 	if err != nil {
 		return nil, nil, err
 	}
 	x := newExposition()
-	for _, l := range lookAll(ctx, names) {
-		switch {
-		case l.gone():
-		case l.err != nil:
-			troubles = append(troubles, l.trouble())
-		default:
-			x.process(&l)
-		}
+	for i := range seen {
+		x.process(&seen[i])
 	}
 	x.add("ncclmesh_unreadable_processes", nil, float64(len(troubles)))
 	return x.bytes(), troubles, nil

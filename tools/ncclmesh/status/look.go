@@ -52,8 +52,13 @@ func Windows(at string) ([]string, error) {
 	return names, nil
 }
 
-// lookAll looks at all processes there are. What is wrong with one is said in its place.
-func lookAll(ctx context.Context, names []string) (all []look) {
+// lookAll looks at all processes there are. Those that could not be looked at are troubles.
+func lookAll(ctx context.Context, find func() ([]string, error)) (seen []look, troubles []Trouble, err error) {
+	names, err := find()
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []look
 	for _, name := range names {
 		l := look{name: name}
 		var f *os.File
@@ -64,7 +69,16 @@ func lookAll(ctx context.Context, names []string) (all []look) {
 		all = append(all, l)
 	}
 	slices.SortStableFunc(all, func(a, b look) int { return a.pid() - b.pid() })
-	return all
+	for _, l := range all {
+		switch {
+		case l.gone():
+		case l.err != nil:
+			troubles = append(troubles, l.trouble())
+		default:
+			seen = append(seen, l)
+		}
+	}
+	return seen, troubles, nil
 }
 
 // pid is the process's number, as this command sees it, or else as the process does.

@@ -29,7 +29,7 @@ func (r *Report) WriteText(w io.Writer) error {
 // newest is how many of the last words people are shown.
 const newest = 3
 
-// write shows a process to people.
+// writeText shows a process to people.
 func (p *Process) writeText(w io.Writer, now time.Time) error {
 	title := fmt.Sprintf("pid %d %s  ", p.PID, p.Command)
 	switch {

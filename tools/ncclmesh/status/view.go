@@ -16,21 +16,17 @@ type Viewer struct {
 
 // Look looks at all processes, and compares with the look before: rates are those since.
 func (v *Viewer) Look(ctx context.Context) (*Report, error) {
-	names, err := v.Find()
+	r := &Report{Schema: Schema, Time: time.Now().UTC(), Processes: []Process{}, Errors: []Trouble{}}
+	seen, troubles, err := lookAll(ctx, v.Find)
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Schema: Schema, Time: time.Now().UTC(), Processes: []Process{}, Errors: []Trouble{}}
+	r.Errors = append(r.Errors, troubles...)
 	now := map[string]*stats.Snapshot{}
-	for _, l := range lookAll(ctx, names) {
-		switch {
-		case l.gone():
-		case l.err != nil:
-			r.Errors = append(r.Errors, l.trouble())
-		default:
-			now[l.name] = l.snap
-			r.Processes = append(r.Processes, processOf(v.before[l.name], &l))
-		}
+	for i := range seen {
+		l := &seen[i]
+		now[l.name] = l.snap
+		r.Processes = append(r.Processes, processOf(v.before[l.name], l))
 	}
 	v.before = now
 	return r, nil
