@@ -105,18 +105,25 @@ func text(t *testing.T, r *Report) string {
 func TestStatusText(t *testing.T) {
 	t.Parallel()
 	e := job(t)
+	began := time.Now()
 	e.Say("it was all fine")
 	relay := exhibited(t, stats.Relaying)
 	relay.Relay().Carried.Add(3)
 	relay.Relay().Circuits.Add(2)
 	relay.Relay().Forth.Add(3 << 30)
-	got := text(t, seen(t, func() { e.Leave(e.lanes[1], true) }, e.name, relay.name))
+	r := seen(t, func() { e.Leave(e.lanes[1], true) }, e.name, relay.name)
+	got := text(t, r)
+	// A second may pass where others run too, but no more than has passed.
+	down, ago := r.Processes[0].Cables[0].Ways[1].DownSeconds, r.Time.Sub(r.Processes[0].Words[0].Time).Seconds()
+	if passed := time.Since(began).Seconds(); down <= 0 || down > passed || ago <= 0 || ago > passed {
+		t.Errorf("down for %v s, and said %v s ago, of %v s", down, ago, passed)
+	}
 	pid := "pid " + strconv.Itoa(os.Getpid()) + ` vllm "1"  `
 	want := pid + `NCCL Mesh v12  peers 2
 PEER  CABLE    LANES      TX GB/s  RX GB/s  LOST  STATE
-b     p0═p1    1/2 rdma   0        0        1     enP2p1s0f0np0 down 00:00
+b     p0═p1    1/2 rdma   0        0        1     enP2p1s0f0np0 down ` + clock(down) + `
 d     p0═eth1  1 relayed  0        0        0     ok, through b
-00:00 ago: it was all fine
+` + clock(ago) + ` ago: it was all fine
 
 ` + pid + `relay  peers 0
 carries for others: 2 now, 3 in all, 3.2 GB
