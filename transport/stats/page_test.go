@@ -7,8 +7,10 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -172,6 +174,11 @@ func TestGoldenPage(t *testing.T) {
 	if diff := cmp.Diff(want, got, but); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)
 	}
+}
+
+// wordsOf is a page as words.
+func wordsOf(p *page) []atomic.Uint64 {
+	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(p)), pageSize/8)
 }
 
 // stopClock makes every time on a page the same.

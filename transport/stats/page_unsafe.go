@@ -119,11 +119,6 @@ func memfd() (fd int, err error) {
 // unshare gives a shared page's memory back.
 func unshare(p *page) { rest(unsafe.Pointer(p)) }
 
-// wordsOf is a page as words.
-func wordsOf(p *page) []atomic.Uint64 {
-	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(p)), pageSize/8)
-}
-
 // mapped are the words of a file that is mapped for reading, and what ends that.
 func mapped(fd int, size int) (words []atomic.Uint64, unmap func(), err error) {
 	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED)
