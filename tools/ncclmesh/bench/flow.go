@@ -221,7 +221,7 @@ func (c *connections) latency(ctx context.Context, r *run) (flows map[string]flo
 	begun := time.Now()
 	for over := false; !over; {
 		bytes, sent := r.Bytes, time.Now()
-		if r.First && (len(times) == maxRounds || sent.Sub(begun) >= r.For) {
+		if r.First && len(times) > 0 && (len(times) == maxRounds || sent.Sub(begun) >= r.For) {
 			bytes = 0
 		}
 		got, err := m.round(ctx, s, t, r, bytes)

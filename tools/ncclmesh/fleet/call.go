@@ -98,7 +98,7 @@ func (c *Call) Say(v any) error {
 	return c.send(fromAsker{Say: text})
 }
 
-// Close ends the call. The agent hears of it, and has two seconds to end, ten where it was pushed.
+// Close ends the call. The agent hears of it, and has five seconds to end, ten where it was pushed.
 func (c *Call) Close() {
 	c.cancel(context.Canceled)
 	<-c.over

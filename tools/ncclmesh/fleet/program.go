@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// How long a program may take to end when its input has: one that was pushed has to be removed.
+// How long a program may take to end when its input has: an agent may have processes of its own to end, and one that was
+// pushed has to be removed.
 const (
-	patience       = 2 * time.Second
+	patience       = 5 * time.Second
 	patiencePushed = 10 * time.Second
 )
 
