@@ -16,8 +16,8 @@ import (
 )
 
 const benchLong = `Measures what the mesh carries, over the transport that the plugin uses, on the
-nodes themselves: no GPU, no NCCL and no root are needed. Every byte that arrives is
-checked. With one HOST this node takes part as well.
+nodes themselves: no GPU, no NCCL and no root are needed. What lies in the buffers at the
+end of each measurement is checked. With one HOST this node takes part as well.
 
 A node on which a job runs, or whose ports carry traffic, is not measured unless
 --while-busy says so. Buffers take an eighth of the free memory at most.`
