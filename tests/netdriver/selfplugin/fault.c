@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,16 +52,29 @@ const char *fault_early_env(const char *name)
 
 static void *touch(void *memory)
 {
-	nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+	int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+
+	while (read(zero, memory, 1) == 1) /* the kernel refuses where a store of this thread's would end the process */
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	close(zero);
+	return NULL;
+}
+
+static void *touch_gone(void *memory)
+{
+	char *page = (char *)((uintptr_t)memory & -(uintptr_t)sysconf(_SC_PAGESIZE));
+
+	while (msync(page, 1, MS_ASYNC) == 0)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	*(volatile char *)memory = 1;
 	return NULL;
 }
 
-void fault_touch_later(void *memory)
+void fault_touch_later(void *memory, bool gone)
 {
 	pthread_t thread;
 
-	if (pthread_create(&thread, NULL, touch, memory) == 0)
+	if (pthread_create(&thread, NULL, gone ? touch_gone : touch, memory) == 0)
 		pthread_detach(thread);
 }
 

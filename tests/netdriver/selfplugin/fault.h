@@ -19,8 +19,8 @@ bool fault_named(const char *name);
 /* fault_early_env is the environment as it was when the process started. */
 const char *fault_early_env(const char *name);
 
-/* fault_touch_later writes to memory in a while, from a thread. */
-void fault_touch_later(void *memory);
+/* fault_touch_later writes to memory from a thread: each millisecond until it has gone, or once, when it has gone. */
+void fault_touch_later(void *memory, bool gone);
 
 uint64_t fault_now(void);
 

@@ -280,8 +280,8 @@ ncclResult_t self_dereg(void *comm, void *mhandle)
 		return fault("dereg-null") ? ncclInvalidArgument : ncclSuccess;
 	pthread_mutex_lock(&end->mutex);
 	if (in_use(end, mr)) { /* nothing may touch the memory from here on: the connection ends */
-		if (fault("dereg-late"))
-			fault_touch_later(mr->base);
+		if (fault("dereg-late") || fault("dereg-gone"))
+			fault_touch_later(mr->base, fault("dereg-gone"));
 		end->error = ncclInternalError;
 		shutdown(end->fd, SHUT_RDWR);
 	}
