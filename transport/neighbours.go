@@ -87,7 +87,7 @@ func (t *Transport) hailed() (all []hail.Port) {
 		rdma := p.Kind() == lane.Verbs
 		mesh := rdma || t.opts.LaneIfs.Named() || t.opts.Key != "" || !now.Default && !(t.opts.Interfaces.Named() && t.opts.Interfaces.Match(now.Netdev))
 		again := slices.ContainsFunc(all, func(h hail.Port) bool { return h.Netdev == now.Netdev }) // its interface is a port of its own too
-		if mesh && now.Netdev != "" && now.Carrier && !again {
+		if mesh && now.Netdev != "" && now.Carrier && now.Usable() && !again {
 			all = append(all, hail.Port{Index: p.Index(), Netdev: now.Netdev, RDMA: rdma})
 		}
 	}

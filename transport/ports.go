@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -25,20 +26,32 @@ const (
 	TransportTCP  = "tcp"  // TCP only
 )
 
-// openPlain adds the network interfaces as ports for TCP, after those of RDMA.
-func (t *Transport) openPlain(n *topology.Node) {
+// openPlain adds the network interfaces as ports for TCP, after those of RDMA: first those that can be used, then those
+// that may come up.
+func (t *Transport) openPlain(n *topology.Node) error {
 	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Circuits: circuits{t}}
-	usable := t.opts.LaneIfs.Select(n.Plain)
-	if !t.opts.Interfaces.Named() { // what is excluded from one is from both
-		usable = slices.DeleteFunc(usable, func(p topology.Port) bool { return !t.opts.Interfaces.Match(p.Netdev) })
-	}
-	wired := slices.DeleteFunc(slices.Clone(usable), func(p topology.Port) bool { return t.wireless(p.Netdev) })
+	usable, waiting := t.allowed(t.opts.LaneIfs.Select(n.Plain)), t.allowed(t.opts.LaneIfs.Waiting(n.Plain))
+	radio := func(p topology.Port) bool { return t.wireless(p.Netdev) }
+	wired := slices.DeleteFunc(slices.Clone(usable), radio)
 	if len(wired) > 0 {
 		usable = wired
 	}
-	for _, p := range usable[:min(len(usable), handshake.MaxPorts-len(t.ports))] {
+	all := slices.Concat(usable, slices.DeleteFunc(waiting, radio))
+	for _, p := range all[:min(len(all), handshake.MaxPorts-len(t.ports))] {
 		t.ports = append(t.ports, tcp.NewPort(p, uint8(len(t.ports)), o))
 	}
+	if len(usable) == 0 {
+		return fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME and NCCL_MESH_IFNAME select is up and has an address", fault.ErrNoPorts)
+	}
+	return nil
+}
+
+// allowed are interfaces for lanes less those that the control plane may not use: what is excluded from one is from both.
+func (t *Transport) allowed(plain []topology.Port) []topology.Port {
+	if t.opts.Interfaces.Named() {
+		return plain
+	}
+	return slices.DeleteFunc(plain, func(p topology.Port) bool { return !t.opts.Interfaces.Match(p.Netdev) })
 }
 
 // wireless reports whether an interface is a radio: no cable of a mesh, and its
@@ -49,7 +62,8 @@ func (t *Transport) wireless(netdev string) bool {
 }
 
 // openPorts finds the ports that the configuration selects: those of RDMA, and
-// after them the interfaces that TCP can use.
+// after them the interfaces that TCP can use. A port that is down waits to come up;
+// one at least has to be of use.
 func (t *Transport) openPorts(n *topology.Node) error {
 	var noRDMA, noTCP error
 	if t.opts.Transport == TransportTCP {
@@ -57,14 +71,13 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	} else {
 		noRDMA = t.openDevices(n)
 	}
-	rdma := len(t.ports)
 	if t.opts.Transport == TransportRDMA {
 		noTCP = errors.New("NCCL_MESH_TRANSPORT is rdma, which rules TCP out")
-	} else if t.openPlain(n); len(t.ports) == rdma {
-		noTCP = fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME and NCCL_MESH_IFNAME select is up and has an address", fault.ErrNoPorts)
+	} else {
+		noTCP = t.openPlain(n)
 	}
 	switch {
-	case len(t.ports) == 0:
+	case noRDMA != nil && noTCP != nil:
 		return fmt.Errorf("%w; %w", noRDMA, noTCP)
 	case noRDMA != nil && len(n.Ports) > 0:
 		t.log.Warn(fmt.Sprintf("TCP is used, slower than RDMA, although there is %s: %v", path.PortNames(n.Ports), path.OneLine(noRDMA)))
@@ -72,76 +85,94 @@ func (t *Transport) openPorts(n *topology.Node) error {
 		t.log.Info("TCP is used, as there is no RDMA device")
 	}
 	t.describe()
+	var waiting []string
 	for i, p := range t.ports {
-		t.log.Info(fmt.Sprintf("port %d: %s", i, p.Now().Summary(t.opts.GIDs)))
+		if p.Now().Usable() {
+			t.log.Info(fmt.Sprintf("port %d: %s", i, p.Now().Summary(t.opts.GIDs)))
+		} else {
+			waiting = append(waiting, p.Now().String())
+		}
+	}
+	if len(waiting) > 0 {
+		t.log.Info("used as well once they are up and have an address: " + strings.Join(waiting, ", "))
 	}
 	return nil
 }
 
-// selectDevices chooses the RDMA ports that the configuration selects.
-func (t *Transport) selectDevices(n *topology.Node) ([]topology.Port, error) {
-	var selected []topology.Port
+// selectDevices are the RDMA ports that the configuration selects. Beside them there is
+// an error when none of them is up.
+func (t *Transport) selectDevices(n *topology.Node) (selected []topology.Port, err error) {
 	var seen []string
+	up := false
 	for _, p := range n.Ports {
-		switch {
-		case !t.opts.HCA.Match(p.Device, p.Num):
+		if !t.opts.HCA.Match(p.Device, p.Num) {
 			seen = append(seen, p.String()+" is left out by NCCL_IB_HCA")
-		case !p.Active:
+			continue
+		}
+		selected = append(selected, p)
+		if up = up || p.Active; !p.Active {
 			seen = append(seen, p.String()+" is "+p.State)
-		default:
-			selected = append(selected, p)
 		}
 	}
-	if len(selected) > 0 {
+	if up {
 		return selected, nil
 	}
 	if len(seen) == 0 {
 		seen = append(seen, "there is no RDMA device under "+t.opts.Sysfs+"/class/infiniband")
 	}
-	return nil, fmt.Errorf("%w: %s; check cables and drivers with ibv_devinfo", fault.ErrNoPorts, strings.Join(seen, ", "))
+	return selected, fmt.Errorf("%w: %s; check cables and drivers with ibv_devinfo", fault.ErrNoPorts, strings.Join(seen, ", "))
 }
 
-// openDevices opens the devices of all RDMA ports that the configuration selects.
+// openDevices opens the devices of all RDMA ports that the configuration selects. It
+// fails when no port of those that it has opened is up.
 func (t *Transport) openDevices(n *topology.Node) error {
-	selected, err := t.selectDevices(n)
-	if err != nil {
-		return err
+	selected, down := t.selectDevices(n)
+	if len(selected) == 0 {
+		return down
 	}
 	lib, err := ibv.Load(t.opts.Libraries...)
 	if err != nil {
-		return err
+		return cmp.Or(down, err)
 	}
 	if err := lib.ForkInit(); err != nil {
 		t.log.Debug("ibv_fork_init failed", "err", err)
 	}
 	devices, err := lib.Devices()
 	if err != nil {
-		return err
+		return cmp.Or(down, err)
 	}
 	byName := map[string]*ibv.Device{}
 	for _, d := range devices {
 		byName[d.Name()] = d
 	}
 	var errs []error
-	for _, p := range selected {
-		d := byName[p.Device]
-		if d == nil {
-			errs = append(errs, fmt.Errorf("%s is in sysfs but libibverbs does not list it; is its provider library (ibverbs-providers) installed, and /dev/infiniband visible here?", p.String()))
-			continue
-		}
-		o, err := verbs.Open(lib, d, p, uint8(len(t.ports)), t.opts.verbs(t.resolving))
+	up := false
+	for _, p := range selected[:min(len(selected), handshake.MaxPorts)] {
+		o, err := t.openDevice(lib, byName[p.Device], p)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("open %s: %w", p.String(), err))
+			errs = append(errs, err)
 			continue
 		}
+		up = up || p.Active
 		t.ports = append(t.ports, o)
 		t.over[o] = circuit.NewPort(o, circuit.Options{Circuits: circuits{t}, GIDs: t.opts.GIDs})
 	}
-	if len(t.ports) == 0 {
+	if down == nil && !up {
 		return fmt.Errorf("%w: %w", fault.ErrNoPorts, errors.Join(errs...))
 	}
 	for _, err := range errs {
 		t.log.Warn("a port is not used", "err", err)
 	}
-	return nil
+	return down
+}
+
+func (t *Transport) openDevice(lib *ibv.Library, d *ibv.Device, p topology.Port) (*verbs.Port, error) {
+	if d == nil {
+		return nil, fmt.Errorf("%s is in sysfs but libibverbs does not list it; is its provider library (ibverbs-providers) installed, and /dev/infiniband visible here?", p.String())
+	}
+	o, err := verbs.Open(lib, d, p, uint8(len(t.ports)), t.opts.verbs(t.resolving))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", p.String(), err)
+	}
+	return o, nil
 }

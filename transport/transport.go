@@ -159,14 +159,10 @@ func (t *Transport) newPaths() *path.Finder {
 
 // listen starts the control plane.
 func (t *Transport) listen(found *topology.Node) (err error) {
-	mesh, onMesh := map[string]bool{}, map[netip.Addr]bool{}
+	mesh := map[string]bool{}
 	for _, p := range t.ports {
-		if p.Kind() == lane.TCP {
-			continue // which of them is the mesh is not known
-		}
-		mesh[p.Now().Netdev] = true
-		for _, a := range p.Now().Addrs {
-			onMesh[a.Addr().Unmap()] = true
+		if p.Kind() == lane.Verbs { // which of the others is the mesh is not known
+			mesh[p.Now().Netdev] = true
 		}
 	}
 	var secret *handshake.Secret
@@ -178,7 +174,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Process: t.process, Node: t.node, Hostname: t.host, NeighbourSecret: secret, Cable: t.isCable,
 		Addrs:     topology.BootstrapAddrs(found.Links, t.opts.Interfaces, t.opts.SocketFamily, mesh),
 		Ports:     func() []handshake.Port { return *t.told.Load() },
-		Mesh:      func(a netip.Addr) bool { return onMesh[a.Unmap()] },
+		Mesh:      t.onMesh,
 		LaneWait:  t.opts.LaneWait,
 		TimeScale: t.opts.TimeScale,
 		Log:       t.log,
@@ -188,6 +184,13 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Moved:     t.moved,
 	})
 	return err
+}
+
+// onMesh reports whether an address is one of an RDMA port.
+func (t *Transport) onMesh(a netip.Addr) bool {
+	return slices.ContainsFunc(t.ports, func(p lane.Port) bool {
+		return p.Kind() == lane.Verbs && slices.ContainsFunc(p.Now().Addrs, func(own netip.Prefix) bool { return own.Addr() == a.Unmap() })
+	})
 }
 
 // describe writes down what peers are told of the ports.
@@ -201,14 +204,14 @@ func (t *Transport) describe() {
 }
 
 // Device is what NCCL is told of the node: all its RDMA ports as one, or all its
-// interfaces when it has none.
+// interfaces when none of those is up.
 func (t *Transport) Device() topology.Device {
 	ports := path.Now(t.ports)
 	rdma := slices.DeleteFunc(slices.Clone(ports), func(p topology.Port) bool { return p.Device == "" })
-	if len(rdma) > 0 {
-		ports = rdma
+	if slices.ContainsFunc(rdma, func(p topology.Port) bool { return p.Active }) {
+		return topology.Aggregate(rdma)
 	}
-	return topology.Aggregate(ports)
+	return topology.Aggregate(slices.DeleteFunc(ports, func(p topology.Port) bool { return p.Device != "" }))
 }
 
 // message routes a session's message. It runs on the session's goroutine and

@@ -87,22 +87,33 @@ func (j *job) moves() {
 	}
 }
 
-// suffer does things to the fabric of a job: "moves" waits until the job has moved on, "ip NODE ..." runs ip there, and all else is for
-// fakefault.
+// suffer does things to the fabric of a job: "moves" waits until the job has moved on, "qp-error NODE DEVICE" breaks a queue pair, and all
+// else is for the mesh.
 func (j *job) suffer(faults ...string) {
 	j.f.t.Helper()
 	for _, fault := range faults {
 		switch words := strings.Fields(fault); words[0] {
 		case "moves":
 			j.moves()
-		case "ip":
-			if out, err := j.f.command(words[1], "ip", words[2:]...).CombinedOutput(); err != nil {
-				j.fatalf("%s: %v: %s", fault, err, out)
-			}
 		case "qp-error":
 			j.breakQueuePair(words[1], words[2])
 		default:
-			j.f.fault(words...)
+			j.f.suffer(fault)
+		}
+	}
+}
+
+// suffer does things to the mesh: "ip NODE ..." runs ip there, and all else is for fakefault.
+func (f *mesh) suffer(faults ...string) {
+	f.t.Helper()
+	for _, fault := range faults {
+		words := strings.Fields(fault)
+		if words[0] != "ip" {
+			f.fault(words...)
+			continue
+		}
+		if out, err := f.command(words[1], "ip", words[2:]...).CombinedOutput(); err != nil {
+			f.t.Fatalf("%s: %v: %s", fault, err, out)
 		}
 	}
 }

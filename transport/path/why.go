@@ -45,16 +45,16 @@ func (f *Finder) differ(s *control.Session) (rdma, tcp string, ok bool) {
 }
 
 // offer reports whether any of the ports that a peer is told of can carry a kind
-// of lane.
+// of lane: it has no address of one that is down.
 func offer(ports []handshake.Port, kind lane.Kind) bool {
-	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return (p.Device == "") == (kind == lane.TCP) })
+	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return len(p.Addrs) > 0 && (p.Device == "") == (kind == lane.TCP) })
 }
 
 // sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA
 // might have been.
 func (f *Finder) sayWhyTCP(s *control.Session, why error, tried []bundle.Finding) {
 	peer := s.Name()
-	here := slices.DeleteFunc(f.now(), func(p topology.Port) bool { return p.Device == "" })
+	here := slices.DeleteFunc(f.now(), func(p topology.Port) bool { return p.Device == "" || !p.Active })
 	if len(here) == 0 {
 		return
 	}

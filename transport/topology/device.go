@@ -7,7 +7,7 @@ type Device struct {
 	PCIPath string // "" when the fastest port is virtual
 	GUID    uint64
 	Payload int    // of Mbps, what is left for data
-	Slots   []Slot // that the active ports are in
+	Slots   []Slot // that the usable ports are in
 	TCP     bool   // a port has no RDMA device
 	// LatencyUs is what a message takes longer than over the RDMA network that NCCL's own cost model has in mind.
 	LatencyUs float32
@@ -31,13 +31,13 @@ const (
 // and 96 of it. With 30 it stayed with LL up to 512 KiB.
 const tcpLatencyUs = 4
 
-// Aggregate describes the ports as one device, with the speed that all of its active ports carry together. Functions
+// Aggregate describes the ports as one device, with the speed that all of its usable ports carry together. Functions
 // in one PCIe slot share the slot, and functions of one connector share the cable, so the speed is the smaller of the
 // two sums: over the slots, each limited by its PCIe link, and over the connectors, each as fast as its link. With no
-// active port it is what the ports could carry. The GUID does not depend on which ports are active.
+// usable port it is what the ports could carry. The GUID does not depend on which ports are.
 func Aggregate(ports []Port) Device {
 	dev := Device{Name: "mesh0"}
-	active := filter(ports, func(p *Port) bool { return p.Active })
+	active := filter(ports, (*Port).Usable)
 	if len(active) == 0 {
 		active = ports
 	}

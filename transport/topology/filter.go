@@ -48,7 +48,7 @@ func (f IfFilter) Match(name string) bool { return f.list.match(name, anyPort) }
 // Unless interfaces were asked for by name, those that only lead to containers of this host are left out, and loopback
 // is kept only when nothing else is there.
 func (f IfFilter) Select(plain []Port) []Port {
-	usable := filter(plain, func(p *Port) bool { return p.Active && len(p.Addrs) > 0 && f.Match(p.Netdev) })
+	usable := filter(plain, func(p *Port) bool { return p.Usable() && f.Match(p.Netdev) })
 	if f.list.named() {
 		return usable
 	}
@@ -57,6 +57,14 @@ func (f IfFilter) Select(plain []Port) []Port {
 		return outward
 	}
 	return filter(usable, (*Port).loopback)
+}
+
+// Waiting returns the plain ports that Select would, were they up and had they an address: of interfaces that were not
+// asked for by name, those that have a hardware address and do not only lead to containers of this host.
+func (f IfFilter) Waiting(plain []Port) []Port {
+	return filter(plain, func(p *Port) bool {
+		return !p.Usable() && f.Match(p.Netdev) && (f.list.named() || p.NodeGUID != 0 && !hostLocal(p.Netdev))
+	})
 }
 
 func (p *Port) loopback() bool {

@@ -80,19 +80,19 @@ func TestInterfaceSelect(t *testing.T) {
 	tests := []struct {
 		name, fixture, filter string
 		edits                 []string
-		want                  []string
+		want, waiting         []string
 	}{
-		{"all that lead anywhere", "gb10", "", nil, []string{"enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1", "enP7s7"}},
-		{"prefix", "gb10", "enP2", nil, []string{"enP2p1s0f0np0", "enP2p1s0f1np1"}},
-		{"exact", "gb10", "=enP2", nil, nil},
-		{"exclude", "gb10", "^enp,enP2", nil, []string{"enP7s7"}},
-		{"port is ignored, as NCCL does", "gb10", "enP7s7:1", nil, []string{"enP7s7"}},
-		{"a bridge to containers when asked for", "plain", "docker0", nil, []string{"docker0"}},
-		{"loopback when asked for", "plain", "lo", nil, []string{"lo"}},
-		{"no bridge, nothing without an address", "plain", "", nil, []string{"enp3s0"}},
-		{"loopback alone", "plain", "", []string{"link 2 enp3s0 device up"}, []string{"lo"}},
-		{"loopback excluded", "plain", "^lo", []string{"link 2 enp3s0 device up"}, nil},
-		{"VLANs", "bond", "", nil, []string{"vf.20", "bond0", "bond0.100"}},
+		{"all that lead anywhere", "gb10", "", nil, []string{"enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1", "enP7s7"}, nil},
+		{"prefix", "gb10", "enP2", nil, []string{"enP2p1s0f0np0", "enP2p1s0f1np1"}, nil},
+		{"exact", "gb10", "=enP2", nil, nil, nil},
+		{"exclude", "gb10", "^enp,enP2", nil, []string{"enP7s7"}, nil},
+		{"port is ignored, as NCCL does", "gb10", "enP7s7:1", nil, []string{"enP7s7"}, nil},
+		{"a bridge to containers when asked for", "plain", "docker0", nil, []string{"docker0"}, nil},
+		{"loopback when asked for", "plain", "lo", nil, []string{"lo"}, nil},
+		{"no bridge, nothing without an address", "plain", "", nil, []string{"enp3s0"}, []string{"wlp2s0"}},
+		{"loopback alone", "plain", "", []string{"link 2 enp3s0 device up"}, []string{"lo"}, []string{"wlp2s0"}},
+		{"loopback excluded", "plain", "^lo", []string{"link 2 enp3s0 device up"}, nil, []string{"wlp2s0"}},
+		{"VLANs", "bond", "", nil, []string{"vf.20", "bond0", "bond0.100"}, []string{"ens1f0np0", "ens1f1np1", "ens1f0v0"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,12 +100,18 @@ func TestInterfaceSelect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got []string
-			for _, p := range f.Select(discover(t, tt.fixture, tt.edits...).Plain) {
-				got = append(got, p.Netdev)
+			names := func(ports []Port) (all []string) {
+				for _, p := range ports {
+					all = append(all, p.Netdev)
+				}
+				return all
 			}
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
+			plain := discover(t, tt.fixture, tt.edits...).Plain
+			if d := cmp.Diff(tt.want, names(f.Select(plain))); d != "" {
+				t.Errorf("Select (-want +got)\n%s", d)
+			}
+			if d := cmp.Diff(tt.waiting, names(f.Waiting(plain))); d != "" {
+				t.Errorf("Waiting (-want +got)\n%s", d)
 			}
 		})
 	}

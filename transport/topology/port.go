@@ -121,6 +121,9 @@ func (p *Port) Mbps() int {
 	return min(p.LinkMbps, p.PCIMbps)
 }
 
+// Usable reports whether the port may carry something now: it is up, and an interface alone has an address.
+func (p *Port) Usable() bool { return p.Active && (p.Device != "" || len(p.Addrs) > 0) }
+
 // Cage identifies the connector of the port on this node; ports with the same Cage share a cable. The adapter is known
 // by its system image GUID, as functions of one connector may sit in different PCIe slots. A driver that does not name
 // its connectors has one for each port.

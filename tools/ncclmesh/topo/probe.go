@@ -89,7 +89,9 @@ func (p *probe) describe(found *topology.Node, own error) error {
 			cables[name] = true
 		}
 		for _, port := range p.t.Ports() {
-			used[port.Now().Short()] = true
+			if port.Now().Usable() {
+				used[port.Now().Short()] = true
+			}
 		}
 	}
 	rdma := map[string]bool{}

@@ -20,7 +20,7 @@ type Port struct {
 	Mbps    int    `json:"mbps,omitempty"`    // of the link; none when unknown
 	PCIMbps int    `json:"pciMbps,omitempty"` // of PCIe; none when unknown
 	MTU     int    `json:"mtu,omitempty"`     // of the interface
-	Used    bool   `json:"used"`              // the plugin can use it
+	Used    bool   `json:"used"`              // the plugin can use it now
 	Cable   bool   `json:"cable"`             // it may be part of the mesh
 }
 
