@@ -16,6 +16,13 @@ import (
 
 // handlers are what an agent does, by the name that asks for it.
 func handlers(sys *system) fleet.Handlers {
+	all := questions(sys)
+	all[launch.Do] = launch.Node{Environ: sys.environ, Look: thisNode}.Serve
+	return all
+}
+
+// questions are those of them that start no processes.
+func questions(sys *system) fleet.Handlers {
 	options := func() (transport.Options, error) {
 		c, err := config.Read(sys.getenv)
 		return c.Transport, err
@@ -23,7 +30,6 @@ func handlers(sys *system) fleet.Handlers {
 	return fleet.Handlers{
 		bench.Do:  bench.Serve(options),
 		gather.Do: gather.Agent(func() gather.Source { return source(sys, 0, 0) }),
-		launch.Do: launch.Node{Environ: sys.environ, Look: thisNode}.Serve,
 		topo.Do:   topo.Probe(options),
 	}
 }

@@ -36,8 +36,8 @@ type benchFlags struct {
 	svg   string
 }
 
-func (f *benchFlags) add(c *cobra.Command, schema string) {
-	f.hosts.add(c)
+func (f *benchFlags) add(sys *system, c *cobra.Command, schema string) {
+	f.hosts.addRanks(sys, c)
 	c.Flags().BoolVar(&f.busy, "while-busy", false, "measure although a job runs, which that slows down")
 	c.Flags().BoolVar(&f.json, "json", false, "write the figures in JSON, schema "+schema)
 	c.Flags().StringVar(&f.svg, "svg", "", "draw the figures into `FILE` too; - is standard output, instead of text")
@@ -71,7 +71,7 @@ func benchLinkCommand(sys *system) *cobra.Command {
 			return f.link(c, sys, hosts, o)
 		},
 	}
-	f.add(c, bench.LinkSchema)
+	f.add(sys, c, bench.LinkSchema)
 	c.Flags().StringVar(&bytes, "size", "4M", "`BYTES` of a message; K, M and G may follow")
 	c.Flags().DurationVar(&lasts, "time", time.Second, "how long each measurement lasts")
 	return c
@@ -127,7 +127,7 @@ func benchCollCommand(sys *system) *cobra.Command {
 			return f.coll(c, sys, hosts, o)
 		},
 	}
-	f.add(c, bench.CollSchema)
+	f.add(sys, c, bench.CollSchema)
 	c.Flags().StringSliceVar(&ops, "op", bench.Kinds, "collectives, between commas")
 	c.Flags().StringVarP(&least, "minbytes", "b", "8", "`BYTES` to begin with; K, M and G may follow")
 	c.Flags().StringVarP(&most, "maxbytes", "e", "64M", "`BYTES` to end with, if memory leaves room")

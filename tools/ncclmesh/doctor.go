@@ -31,7 +31,8 @@ check could not be made. Notes never change it; --strict makes unknowns count.`
 const doctorExample = `  ncclmesh doctor                       # this node
   ncclmesh doctor localhost node-b node-c
   ncclmesh doctor --pid $(pgrep -n python)  # with that job's environment and libraries
-  ncclmesh doctor node-a node-b --json --ignore mtu-small`
+  ncclmesh doctor node-a node-b --json --ignore mtu-small
+  mpirun -x MASTER_ADDR=10.0.0.1 ncclmesh doctor --rank-env   # the nodes of the job, without ssh`
 
 // doctorFlags are those of ncclmesh doctor.
 type doctorFlags struct {
@@ -66,7 +67,7 @@ func doctorCommand(sys *system) *cobra.Command {
 	c.Flags().DurationVar(&f.wait, "wait", 0, "look again until nothing is found, for at most so long")
 	c.Flags().StringVar(&f.expect, "expect", "", "compare the cables with `FILE`: see ncclmesh topo")
 	c.Flags().BoolVar(&f.bench, "bench", false, "measure every cable too, half by half, unless a job runs")
-	f.hosts.add(c)
+	f.hosts.addRanks(sys, c)
 	return c
 }
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,9 +20,12 @@ import (
 	"ncclmesh/tools/ncclmesh/topo"
 )
 
-// TestMain is the command too, where it is started as an agent: on nodes this program is ncclmesh.
+// asCommand in the environment makes a process of this program the command.
+const asCommand = "TEST_AS_NCCLMESH"
+
+// TestMain is the command too, where it is started as an agent or as a rank: on nodes this program is ncclmesh.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "agent" {
+	if len(os.Args) == 2 && os.Args[1] == "agent" || os.Getenv(asCommand) != "" {
 		os.Exit(run(&system{os.Environ(), os.Stdout, os.Stderr}, os.Args[1:]))
 	}
 	os.Exit(m.Run())
@@ -201,6 +206,44 @@ func TestSizeOf(t *testing.T) {
 	for text, want := range map[string]int{"8": 8, "64K": 64 << 10, "4M": 4 << 20, "64G": 64 << 30, "65G": 0, "-1": 0, "": 0, "1KK": 0, "99999999999999999999": 0} {
 		if got, err := sizeOf("--size", text); got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
+		}
+	}
+}
+
+// Ranks that a launcher has started need no ssh: rank 0 tells of all nodes, and the others end with it.
+func TestRankEnv(t *testing.T) {
+	t.Parallel()
+	f, _ := nodes(t, line)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(rank, local int, node string, more ...string) *exec.Cmd {
+		args := append([]string{"exec", "-d", f.Dir, node, self, "topo", "--rank-env"}, more...)
+		c := exec.Command(filepath.Join(f.Tools, "fakenet"), args...)
+		c.Env = append(os.Environ(), asCommand+"=1", "GORACE=atexit_sleep_ms=0", "NCCL_SOCKET_IFNAME="+fabric.ManagementIface, "NCCL_MESH_PROOF_WAIT=3000",
+			"NCCL_MESH_KEY=a key", fmt.Sprintf("RANK=%d", rank), "WORLD_SIZE=4", fmt.Sprintf("LOCAL_RANK=%d", local), "MASTER_ADDR=10.99.0.1")
+		var out bytes.Buffer
+		c.Stdout, c.Stderr = &out, &out
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	ranks := []*exec.Cmd{start(0, 0, "a"), start(1, 1, "a"), start(2, 0, "b"), start(3, 0, "c")}
+	for i, c := range ranks {
+		err := c.Wait()
+		out := c.Stdout.(*bytes.Buffer).String()
+		if err != nil {
+			t.Errorf("rank %d: %v\n%s", i, err, out)
+		}
+		if i > 0 && out != "" {
+			t.Errorf("rank %d says %q", i, out)
+		}
+		for _, want := range []string{`p0 ═ p0 rank-2 .*RDMA, both halves proved`, `rank-2 e1 ─ e1 rank-3 `, `↔ rank-3 share no cable: through rank-2`} {
+			if i == 0 && !regexp.MustCompile(want).MatchString(out) {
+				t.Errorf("no %q in\n%s", want, out)
+			}
 		}
 	}
 }

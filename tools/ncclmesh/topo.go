@@ -50,7 +50,7 @@ func topoCommand(sys *system) *cobra.Command {
 		Example: topoExample,
 		RunE:    func(c *cobra.Command, hosts []string) error { return runTopo(c, sys, f, hosts) },
 	}
-	f.hosts.add(c)
+	f.hosts.addRanks(sys, c)
 	c.Flags().StringVar(&f.expect, "expect", "", "compare with the cables in `FILE`")
 	c.Flags().BoolVar(&f.json, "json", false, "write the map in JSON, schema "+topo.Schema)
 	c.Flags().BoolVar(&f.dot, "dot", false, "write the map for Graphviz")

@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -22,6 +24,8 @@ const (
 type Fleet struct {
 	// SSH is a command, in words; the host and what is to run there come after them. None: DefaultSSH.
 	SSH []string
+	// Dial leads to a host instead of a command, where it is there: to an agent that has been started. It may block.
+	Dial func(ctx context.Context, host string) (io.ReadWriteCloser, error)
 	// Push is the file of a program that is copied there into a private directory, run
 	// instead, and removed; none when empty. It must be one for the hosts' machine.
 	Push string

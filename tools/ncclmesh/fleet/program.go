@@ -21,8 +21,8 @@ const (
 
 // program is what leads to a host, while it runs.
 type program struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
+	cmd    *exec.Cmd      // or nil: a connection
+	in     io.WriteCloser // of a connection once it has said something
 	out    *io.PipeReader // it is at its end when the program is
 	said   tail           // on its standard error
 	pushes bool           // a program to the host, first
@@ -33,6 +33,9 @@ type program struct {
 // start starts what leads to a host's agent. When the context ends its input does, and it
 // itself when it takes too long.
 func (f *Fleet) start(ctx context.Context, host string) (*program, error) {
+	if f.Dial != nil && host != Here {
+		return f.dial(ctx, host), nil
+	}
 	words := f.command(host)
 	p := &program{ended: make(chan struct{}), pushes: f.Push != "" && host != Here}
 	var load io.ReadCloser
@@ -80,6 +83,33 @@ func (f *Fleet) start(ctx context.Context, host string) (*program, error) {
 	return p, nil
 }
 
+// dial is start of what needs no program.
+func (f *Fleet) dial(ctx context.Context, host string) *program {
+	p := &program{ended: make(chan struct{})}
+	out, to := io.Pipe()
+	p.out = out
+	go func() {
+		defer close(p.ended)
+		c, err := f.Dial(ctx, host)
+		if err != nil {
+			_ = to.CloseWithError(err)
+			return
+		}
+		p.mu.Lock()
+		p.in = c
+		p.mu.Unlock()
+		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+		defer stop()
+		_, err = io.Copy(to, c)
+		_ = c.Close()
+		if errors.Is(err, io.ErrClosedPipe) || ctx.Err() != nil {
+			err = nil // it was given up here
+		}
+		_ = to.CloseWithError(err)
+	}()
+	return p
+}
+
 // say writes to the program.
 func (p *program) say(line []byte) error {
 	p.mu.Lock()
@@ -90,7 +120,9 @@ func (p *program) say(line []byte) error {
 
 // end waits until nothing is left of the program. Its context is over.
 func (p *program) end() {
-	_ = p.in.Close()
+	if p.cmd != nil {
+		_ = p.in.Close()
+	}
 	_ = p.out.Close()
 	<-p.ended
 }
@@ -98,6 +130,9 @@ func (p *program) end() {
 // status is that with which the program has ended, -1 for a signal. It waits for the end.
 func (p *program) status() int {
 	<-p.ended
+	if p.cmd == nil {
+		return 0
+	}
 	return p.cmd.ProcessState.ExitCode()
 }
 
