@@ -212,17 +212,18 @@ func TestPortComesUp(t *testing.T) {
 		over         over
 		work         string
 		before       []string // when nothing runs yet
+		off          []string // interfaces of a that have no carrier then
 		waits, began string   // what a says of the port, and of the lanes of a connection
 		then         []string
 		joined       string // what a says then
 	}{
-		{"a cable of four", over{cabling: four}, "", []string{"unplug a:rab1"}, `rab1:1 \(ab1\)`, `lane 0 [^,]*(, [^,]*){2}$`,
+		{"a cable of four", over{cabling: four}, "", []string{"unplug a:rab1"}, []string{"ab1"}, `rab1:1 \(ab1\)`, `lane 0 [^,]*(, [^,]*){2}$`,
 			[]string{"plug a:rab1"}, `lane \d rab1:1 -> rab1:1 has joined`},
-		{"no port of RDMA is up", over{two, []string{auto}}, "--reopen 5", []string{"down a:rab0", "down a:rab1"}, `rab0:1 \(ab0\), rab1:1 \(ab1\)`, `lane 0 mgmt0`,
+		{"no port of RDMA is up", over{two, []string{auto}}, "--reopen 5", []string{"down a:rab0", "down a:rab1"}, []string{"ab0", "ab1"}, `rab0:1 \(ab0\), rab1:1 \(ab1\)`, `lane 0 mgmt0`,
 			[]string{"up a:rab1"}, `lane 0 rab1:1 -> rab1:1`},
-		{"a cable of four for TCP", over{fourTCP, tcp}, "", []string{"unplug b:ab1"}, `ab1`, `lane 0 [^,]*(, [^,]*){2}$`,
+		{"a cable of four for TCP", over{fourTCP, tcp}, "", []string{"unplug b:ab1"}, []string{"ab1"}, `ab1`, `lane 0 [^,]*(, [^,]*){2}$`,
 			[]string{"plug b:ab1"}, `lane \d ab1 -> ab1 has joined`},
-		{"an address is given later", over{fourTCP, tcp}, "", []string{"ip a addr flush dev ab2"}, `ab2`, `lane 0 [^,]*(, [^,]*){2}$`,
+		{"an address is given later", over{fourTCP, tcp}, "", []string{"ip a addr flush dev ab2"}, nil, `ab2`, `lane 0 [^,]*(, [^,]*){2}$`,
 			[]string{"ip a addr add 192.168.3.1/24 dev ab2"}, `lane \d ab2 -> ab2 has joined`},
 	}
 	for _, tt := range tests {
@@ -230,6 +231,7 @@ func TestPortComesUp(t *testing.T) {
 			t.Parallel()
 			f := newFabric(t, tt.over.topology())
 			f.suffer(tt.before...)
+			f.off("a", tt.off...)
 			j := f.start(spec{env: tt.over.env, args: append(f.endless("--work soak --max 64K"), strings.Fields(tt.work)...)})
 			j.await("a", `used as well once they are up and have an address: .*`+tt.waits)
 			j.await("a", `a -> b conn \d+: `+tt.began)

@@ -118,6 +118,25 @@ func (f *mesh) suffer(faults ...string) {
 	}
 }
 
+// off waits until interfaces of a node have no carrier: the fabric takes its time to tell the kernel.
+func (f *mesh) off(node string, netdevs ...string) {
+	f.t.Helper()
+	for _, netdev := range netdevs {
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			out, err := f.command(node, "ip", "link", "show", netdev).CombinedOutput()
+			if err != nil {
+				f.t.Fatalf("%v: %s", err, out)
+			}
+			if !strings.Contains(string(out), "LOWER_UP") {
+				break
+			}
+			if time.Now().After(deadline) {
+				f.t.Fatalf("%s of %s still has a carrier: %s", netdev, node, out)
+			}
+		}
+	}
+}
+
 // breakQueuePair breaks one of a device.
 func (j *job) breakQueuePair(node, device string) {
 	j.f.t.Helper()
