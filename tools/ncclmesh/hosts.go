@@ -76,7 +76,11 @@ func (h *hostFlags) asRank(sys *system, c *cobra.Command, hosts []string, do fun
 		return failure{err}
 	}
 	h.meeting = m
+	patience := time.AfterFunc(3*time.Second, func() {
+		fmt.Fprintf(sys.stderr, "ncclmesh: waiting for %d of %d ranks to come to %s, TCP port %d\n", m.Missing(), place.Size, place.Master, h.port)
+	})
 	names, err := m.Hosts(c.Context(), meetWithin)
+	patience.Stop()
 	if err == nil {
 		err = do(c, names)
 	}

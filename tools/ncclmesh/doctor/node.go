@@ -15,9 +15,10 @@ func sshFailed(v *verdict) {
 	}
 }
 
-// sshRemedy goes by ssh's own words.
+// sshRemedy goes by ssh's own words, or those of ranks that meet.
 func sshRemedy(l facts.Lost) string {
 	for _, known := range []struct{ words, remedy string }{
+		{"MASTER_ADDR", "see whether %s was started, and what it says"},
 		{"Permission denied", "let your key in there: ssh-copy-id %s"},
 		{"Host key verification failed", "look at its host key once: ssh %s"},
 		{"REMOTE HOST IDENTIFICATION HAS CHANGED", "see why its host key changed, then ssh-keygen -R %s"},

@@ -145,9 +145,9 @@ func (m *Meeting) Hosts(ctx context.Context, within time.Duration) ([]string, er
 	defer late.Stop()
 	for {
 		m.mu.Lock()
-		all, changed := len(m.ranks) == m.place.Size-1, m.changed
+		changed := m.changed
 		m.mu.Unlock()
-		if all {
+		if m.Missing() == 0 {
 			return m.names(), nil
 		}
 		select {
@@ -158,6 +158,13 @@ func (m *Meeting) Hosts(ctx context.Context, within time.Duration) ([]string, er
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// Missing is how many ranks have not come.
+func (m *Meeting) Missing() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.place.Size - 1 - len(m.ranks)
 }
 
 // names are those of the nodes.
