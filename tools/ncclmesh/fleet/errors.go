@@ -25,7 +25,12 @@ type HostError struct {
 	Err  error
 }
 
-func (e *HostError) Error() string { return e.Host + ": " + e.Err.Error() }
+func (e *HostError) Error() string {
+	if e.Host == Here {
+		return "this node: " + e.Err.Error()
+	}
+	return e.Host + ": " + e.Err.Error()
+}
 func (e *HostError) Unwrap() error { return e.Err }
 
 // AgentError is what an agent has ended with: its handler's error, in its words.

@@ -168,6 +168,15 @@ func TestHangs(t *testing.T) {
 	}
 }
 
+// What goes wrong here is told as this node's.
+func TestHereFails(t *testing.T) {
+	t.Parallel()
+	r := ask[int](t.Context(), &Fleet{Here: "/does/not/exist"}, []string{Here}, Request{Do: "sum"})[0]
+	if want := "this node: cannot be reached: "; r.Err == nil || !strings.HasPrefix(r.Err.Error(), want) {
+		t.Errorf("%v, want %q", r.Err, want)
+	}
+}
+
 // What a handler does wrong is told as what it is.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
