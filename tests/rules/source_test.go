@@ -64,7 +64,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/jobenv":        {"ncclnet/config", "tools/ncclmesh/library"},
 	"tools/ncclmesh/launch":        {"tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/library"},
 	"tools/ncclmesh/library":       {"handshake"},
-	"tools/ncclmesh/meet":          {"tools/ncclmesh/fleet"},
+	"tools/ncclmesh/meet":          {"tools/ncclmesh/fleet", "transport/lobby"},
 	"tools/ncclmesh/netplan":       {"transport/topology", sysUnix, netlink, icmp, "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", "go.yaml.in/yaml/v3"},
 	"tools/ncclmesh/report":        {},
 	"tools/ncclmesh/status":        {"transport", "transport/stats", "transport/window"},

@@ -183,10 +183,8 @@ func (c *Call) greet(ctx context.Context, said <-chan heard) error {
 	select {
 	case h := <-said:
 		switch {
-		case h.err == io.EOF && c.program.cmd == nil:
-			return ErrEnded
 		case h.err == io.EOF:
-			return c.fleet.explain(c.host, c.program.status(), append(h.noise, c.program.said.bytes()...))
+			return c.program.mute(c.fleet, c.host, h.noise)
 		case h.err != nil:
 			return h.err
 		case h.Hello.Schema != Schema:

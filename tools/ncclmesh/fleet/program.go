@@ -127,13 +127,13 @@ func (p *program) end() {
 	<-p.ended
 }
 
-// status is that with which the program has ended, -1 for a signal. It waits for the end.
-func (p *program) status() int {
+// mute says why a program has ended without a hello, from what came instead. It waits for the end.
+func (p *program) mute(f *Fleet, host string, noise []byte) error {
 	<-p.ended
 	if p.cmd == nil {
-		return 0
+		return ErrEnded
 	}
-	return p.cmd.ProcessState.ExitCode()
+	return f.explain(host, p.cmd.ProcessState.ExitCode(), append(noise, p.said.bytes()...))
 }
 
 // lastWords is what the program has said of a trouble, to go on a sentence.

@@ -66,7 +66,6 @@ func echo(rank int) fleet.Handlers {
 // job is a meeting of ranks on this machine.
 type job struct {
 	*Meeting
-	port int
 	all  sync.WaitGroup
 	errs []error // of the ranks
 }
@@ -78,14 +77,14 @@ func newJob(t *testing.T, size int, attend []Place, key string, keys map[int]str
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &job{Meeting: m, port: m.at.Addr().(*net.TCPAddr).Port, errs: make([]error, size)}
+	j := &job{Meeting: m, errs: make([]error, size)}
 	for _, p := range attend {
 		p.Size, p.Master = size, "127.0.0.1"
 		k, other := keys[p.Rank]
 		if !other {
 			k = key
 		}
-		j.all.Go(func() { j.errs[p.Rank] = Attend(context.Background(), p, j.port, k, 30*time.Second, echo(p.Rank)) })
+		j.all.Go(func() { j.errs[p.Rank] = Attend(context.Background(), p, j.port(), k, 30*time.Second, echo(p.Rank)) })
 	}
 	return j
 }
@@ -193,7 +192,7 @@ func TestStrangers(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, 2, nil, "", nil)
 	for i := range 2 * waiting {
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", j.port))
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", j.port()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +203,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	j.all.Go(func() {
-		j.errs[1] = Attend(context.Background(), Place{Rank: 1, Size: 2, Master: "127.0.0.1"}, j.port, "", time.Minute, echo(1))
+		j.errs[1] = Attend(context.Background(), Place{Rank: 1, Size: 2, Master: "127.0.0.1"}, j.port(), "", time.Minute, echo(1))
 	})
 	names, err := j.Hosts(context.Background(), time.Minute)
 	if err != nil {

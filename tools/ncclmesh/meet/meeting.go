@@ -1,24 +1,24 @@
 package meet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/transport/lobby"
 )
 
 const (
 	greeting = 10 * time.Second // that a process may take to say who it is
-	waiting  = 64               // connections of one rank, and as many that have not said whose they are
+	waiting  = 64               // connections of one rank, and as many of one address that have not said whose they are
+	crowd    = 4 * waiting      // of all addresses
 )
 
 // Meeting is rank 0's side. Its methods may be called from any goroutine.
@@ -26,15 +26,11 @@ type Meeting struct {
 	place Place
 	host  string // this node's
 	key   []byte
-	at    net.Listener
-	begun chan struct{} // room for those that have not said who they are
+	at    *net.TCPListener
+	lobby lobby.Lobby // those that have not said who they are
 	work  sync.WaitGroup
 
-	ctx    context.Context // of the meeting
-	cancel context.CancelFunc
-
 	mu      sync.Mutex
-	closed  bool
 	ranks   map[int]*rank
 	changed chan struct{} // closed when a rank has come, and replaced
 	refused error         // why somebody was not believed, the last
@@ -43,7 +39,13 @@ type Meeting struct {
 // rank is a process that has come.
 type rank struct {
 	arrival
-	free chan net.Conn // that wait for a question
+	free chan parked // that wait for a question
+}
+
+// parked is a connection, and what makes it one with a question.
+type parked struct {
+	net.Conn
+	proof []byte
 }
 
 // Open begins to wait for the other ranks. The caller closes the meeting.
@@ -52,19 +54,18 @@ func Open(p Place, port int, key string) (*Meeting, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
+	at, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
 	if err != nil {
 		return nil, fmt.Errorf("rank 0 cannot wait for the others: %w; another port is chosen with --rank-port, on all ranks", err)
 	}
-	m := &Meeting{place: p, host: host, key: []byte(key), at: at, begun: make(chan struct{}, waiting), ranks: map[int]*rank{}, changed: make(chan struct{})}
-	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m := &Meeting{place: p, host: host, key: []byte(key), at: at, lobby: lobby.Lobby{Max: crowd, PerSource: waiting}, ranks: map[int]*rank{}, changed: make(chan struct{})}
 	m.work.Go(m.accept)
 	return m, nil
 }
 
 func (m *Meeting) accept() {
 	for {
-		c, err := m.at.Accept()
+		c, err := m.at.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -72,18 +73,16 @@ func (m *Meeting) accept() {
 			time.Sleep(10 * time.Millisecond) // of descriptors, mostly
 			continue
 		}
-		select {
-		case m.begun <- struct{}{}:
-		default: // whoever is a rank comes again
+		s := m.lobby.Enter(c)
+		if s == nil { // whoever is a rank comes again
 			_ = c.Close()
 			continue
 		}
 		m.work.Go(func() {
-			defer func() { <-m.begun }()
-			if err := m.receive(c); err != nil {
+			if err := m.receive(s); err != nil {
 				_ = c.Close()
 				m.mu.Lock()
-				m.refused = fmt.Errorf("%v: %w", c.RemoteAddr(), err)
+				m.refused = fmt.Errorf("%v: %w", s.Source, err)
 				m.mu.Unlock()
 			}
 		})
@@ -91,18 +90,19 @@ func (m *Meeting) accept() {
 }
 
 // receive finds out who has come.
-func (m *Meeting) receive(c net.Conn) error {
-	stop := context.AfterFunc(m.ctx, func() { _ = c.Close() })
-	defer stop()
+func (m *Meeting) receive(s *lobby.Stranger) error {
 	w := welcome{Schema, nonce()}
 	var a arrival
-	if err := say(c, w); err != nil {
-		return err
+	err := say(s.Conn, w)
+	if err == nil {
+		err = hear(s.Conn, greeting, &a)
 	}
-	if err := hear(c, greeting, &a); err != nil {
-		return fmt.Errorf("has not said which rank it is: %w", err)
+	if m.lobby.Leave(s) != lobby.Stayed {
+		return nil // and is closed
 	}
 	switch {
+	case err != nil:
+		return fmt.Errorf("has not said which rank it is: %w", err)
 	case !proved(m.key, a.Proof, "rank", w, a):
 		return errors.New("has another NCCL_MESH_KEY, or none: all ranks must have the same")
 	case a.Rank < 1 || a.Rank >= m.place.Size:
@@ -112,30 +112,19 @@ func (m *Meeting) receive(c net.Conn) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return net.ErrClosed
-	}
 	r := m.ranks[a.Rank]
 	if r == nil {
-		r = &rank{free: make(chan net.Conn, waiting)}
+		r = &rank{arrival: a, free: make(chan parked, waiting)}
 		m.ranks[a.Rank] = r
+		close(m.changed)
+		m.changed = make(chan struct{})
 	}
-	a.Nonce, a.Proof = nil, prove(m.key, "asker", w, a)
-	r.arrival = a
 	select {
-	case r.free <- &asked{Conn: c, proof: a.Proof}:
+	case r.free <- parked{s.Conn, prove(m.key, "asker", w, a)}:
+		return nil
 	default:
 		return fmt.Errorf("rank %d has %d connections that nobody needs", a.Rank, waiting)
 	}
-	close(m.changed)
-	m.changed = make(chan struct{})
-	return nil
-}
-
-// asked is a connection with what makes a question of it.
-type asked struct {
-	net.Conn
-	proof []byte
 }
 
 // Hosts waits until all ranks have come, for at most so long, and returns one name for each node: this one's first, as
@@ -212,8 +201,8 @@ func (m *Meeting) Dial(ctx context.Context, host string) (io.ReadWriteCloser, er
 	refused := m.refused
 	m.mu.Unlock()
 	if at == nil {
-		err := fmt.Errorf("%w: it has not come to %s, MASTER_ADDR; is it reached there from all nodes, and TCP port %s let through?", fleet.ErrUnreachable,
-			m.place.Master, port(m.at.Addr()))
+		err := fmt.Errorf("%w: it has not come to %s, MASTER_ADDR; is it reached there from all nodes, and TCP port %d let through?", fleet.ErrUnreachable,
+			m.place.Master, m.port())
 		if refused != nil {
 			err = fmt.Errorf("%w Somebody was sent away: %w", err, refused)
 		}
@@ -222,38 +211,25 @@ func (m *Meeting) Dial(ctx context.Context, host string) (io.ReadWriteCloser, er
 	for {
 		select {
 		case c := <-at.free:
-			if err := say(c, word{Ask: c.(*asked).proof}); err != nil {
+			if err := say(c, word{Ask: c.proof}); err != nil {
 				_ = c.Close()
 				continue // it has gone while it waited, and comes again or not
 			}
-			return c, nil
+			return c.Conn, nil
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-m.ctx.Done():
-			return nil, net.ErrClosed
 		}
 	}
 }
 
-func port(a net.Addr) string {
-	_, p, _ := net.SplitHostPort(a.String())
-	return cmp.Or(p, "?")
-}
+func (m *Meeting) port() int { return m.at.Addr().(*net.TCPAddr).Port }
 
 // Close dismisses the other ranks. Questions must have ended.
 func (m *Meeting) Close() error {
-	m.mu.Lock()
-	m.closed = true
-	ranks := make([]*rank, 0, len(m.ranks))
-	for _, r := range m.ranks {
-		ranks = append(ranks, r)
-	}
-	m.mu.Unlock()
 	err := m.at.Close()
-	m.cancel()
-	m.work.Wait()
-	slices.SortFunc(ranks, func(a, b *rank) int { return cmp.Compare(a.Rank, b.Rank) })
-	for _, r := range ranks {
+	m.lobby.Close()
+	m.work.Wait() // nobody comes any more
+	for _, r := range m.ranks {
 		for len(r.free) > 0 {
 			c := <-r.free
 			_ = say(c, word{Over: true}) // who does not hear it sees the connection end

@@ -1,7 +1,6 @@
 package meet
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -85,6 +84,5 @@ func hear(c net.Conn, within time.Duration, v any) error {
 			return fmt.Errorf("a line of more than %d bytes", maxLine)
 		}
 	}
-	d := json.NewDecoder(bytes.NewReader(line))
-	return d.Decode(v)
+	return json.Unmarshal(line, v)
 }

@@ -1,6 +1,7 @@
 package meet
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -46,12 +47,12 @@ func Find(getenv func(string) string) (Place, error) {
 		case p.Rank >= p.Size:
 			return Place{}, fmt.Errorf("%s=%d and %s=%d: want a rank below the number of ranks", l.rank, p.Rank, l.size, p.Size)
 		case p.Master == "":
-			return Place{}, fmt.Errorf("MASTER_ADDR is not set: want an address of rank 0's node that all nodes reach, as mpirun -x MASTER_ADDR=10.0.0.1 gives it")
+			return Place{}, errors.New("MASTER_ADDR is not set: want an address of rank 0's node that all nodes reach, as mpirun -x MASTER_ADDR=10.0.0.1 gives it")
 		}
 		if _, _, err := net.SplitHostPort(p.Master); err == nil {
 			return Place{}, fmt.Errorf("MASTER_ADDR=%q: want it without a port", p.Master)
 		}
 		return p, nil
 	}
-	return Place{}, fmt.Errorf("this process is no rank: none of RANK (torchrun), OMPI_COMM_WORLD_RANK, PMI_RANK (mpirun) and SLURM_PROCID (srun) is set; name hosts instead")
+	return Place{}, errors.New("this process is no rank: none of RANK (torchrun), OMPI_COMM_WORLD_RANK, PMI_RANK (mpirun) and SLURM_PROCID (srun) is set; name hosts instead")
 }

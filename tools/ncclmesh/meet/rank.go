@@ -70,14 +70,17 @@ type meeting struct {
 func (a *attendant) come(ctx context.Context, within time.Duration) (net.Conn, meeting, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	for {
+	for why := error(nil); ; {
 		c, m, err := a.try(ctx)
 		if err == nil {
 			return c, m, nil
 		}
+		if why == nil || ctx.Err() == nil { // else it was cut short, and says no more than that
+			why = err
+		}
 		select {
 		case <-ctx.Done():
-			return nil, m, fmt.Errorf("rank %d has not found rank 0 at %s (MASTER_ADDR and --rank-port) within %v: %w", a.place.Rank, a.to, within, err)
+			return nil, m, fmt.Errorf("rank %d has not found rank 0 at %s (MASTER_ADDR and --rank-port) within %v: %w", a.place.Rank, a.to, within, why)
 		case <-time.After(again):
 		}
 	}
