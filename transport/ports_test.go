@@ -42,7 +42,9 @@ func TestLaneInterfaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			tr := &Transport{opts: Options{Sysfs: t.TempDir(), Interfaces: control, LaneIfs: lanes}}
-			tr.openPlain(&node)
+			if err := tr.openPlain(&node); err != nil {
+				t.Error(err)
+			}
 			var got []string
 			for _, p := range path.Now(tr.ports) {
 				got = append(got, p.Netdev)

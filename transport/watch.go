@@ -88,7 +88,7 @@ func (t *Transport) refresh() {
 			changed, err := p.See(now)
 			if err != nil {
 				t.log.Warn("cannot look at a port again", "port", was.String(), "err", err)
-			} else if changed {
+			} else if changed && (was.Usable() || p.Now().Usable()) { // of one that stays down nobody need know more
 				any = true
 				t.log.Info(fmt.Sprintf("port %d changed: %s", i, news(p.Now(), was, t.opts.GIDs)))
 			}
