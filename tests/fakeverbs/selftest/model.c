@@ -218,6 +218,76 @@ static void fair(void)
 	close_end(&small);
 }
 
+/* Two writes, of which one call moves all but the end. */
+static void post_two(struct end *e)
+{
+	struct ibv_sge s = {.addr = (uint64_t)e->buf, .length = 5 << 19, .lkey = e->mr->lkey};
+	struct ibv_send_wr *bad, second = {
+		.wr_id = 2, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .send_flags = IBV_SEND_SIGNALED, .sg_list = &s, .num_sge = 1,
+		.wr.rdma = {.remote_addr = e->peer.addr, .rkey = e->peer.rkey},
+	}, first = second;
+
+	first.wr_id = 1;
+	first.opcode = IBV_WR_RDMA_WRITE;
+	first.next = &second;
+	EQUAL(ibv_post_send(e->qp, &first, &bad), 0);
+}
+
+/* A receive of what the other side sent, and does not look after. */
+static void want_unseen(struct end *e, uint64_t id)
+{
+	uint64_t limit = now_ns() + 60000000000u; /* no measure: other programs take the processors */
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(e->cq, 1, &wc) == 0)
+		CHECK(now_ns() < limit, "receive %llu has not come: what a program posts that does not poll stays where it is", (unsigned long long)id);
+	CHECK(wc.wr_id == id && wc.status == IBV_WC_SUCCESS, "got id %llu %s", (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status));
+}
+
+/* Requests go on though their program does not poll. While the fabric moves the last of a large one, the program may get a small one
+ * through that waited for the peer, by posting another behind it: neither wants a look then, and the next ones do. */
+static void unseen(void)
+{
+	enum { ROUNDS = 1500, DELAYS = 250, STEP = 10 /* us */ };
+	struct end big, small;
+
+	connect_end(&big, &(struct wish){0});
+	connect_end(&small, &(struct wish){.max_wr = ROUNDS});
+	for (uint64_t r = 1; r <= ROUNDS; r++) {
+		volatile uint64_t *ready = (uint64_t *)small.buf;
+
+		if (is_a) {
+			meet();
+			post_two(&big);
+			EQUAL(post(&small, IBV_WR_SEND, 1, 8, 8, 0, IBV_SEND_SIGNALED), 0);
+			while (*ready != r)
+				;
+			EQUAL(post(&small, IBV_WR_SEND, 2, 8, 8, 0, IBV_SEND_SIGNALED), 0);
+			meet();
+			for (uint64_t id = 1; id <= 2; id++) {
+				want_wc(&big, id, IBV_WC_SUCCESS);
+				want_wc(&small, id, IBV_WC_SUCCESS);
+			}
+		} else {
+			EQUAL(post_recv(&big, 3, 0, 0), 0);
+			meet();
+			usleep(r % DELAYS * STEP); /* with a processor for the fabric's thread, where there are two */
+			EQUAL(post_recv(&small, 1, 8, 8), 0);
+			EQUAL(post_recv(&small, 2, 8, 8), 0);
+			*ready = r;
+			EQUAL(post(&small, IBV_WR_RDMA_WRITE, 4, 0, 8, 0, 0), 0);
+			usleep(500);
+			want_unseen(&small, 1);
+			want_unseen(&small, 2);
+			want_unseen(&big, 3);
+			meet();
+		}
+	}
+	meet();
+	close_end(&big);
+	close_end(&small);
+}
+
 const struct test model_tests[] = {
-	{"rate", rate}, {"speed", speed}, {"latency", latency}, {"quickness", quickness}, {"fair", fair}, {NULL, NULL},
+	{"rate", rate}, {"speed", speed}, {"latency", latency}, {"quickness", quickness}, {"fair", fair}, {"unseen", unseen}, {NULL, NULL},
 };

@@ -83,7 +83,7 @@ uint64_t work_next(void)
 			next = qp_next(qp);
 			pthread_mutex_unlock(&qp->lock);
 		}
-		if (next == 0)
+		if (next == 0 || next == UINT64_MAX) /* whoever posted to it has finished it: the next step takes it out */
 			next = 1;
 		if (!t || next < t)
 			t = next;
