@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"ncclmesh/tools/ncclmesh/status"
@@ -72,7 +72,7 @@ func runMetrics(sys *system, f metricsFlags) error {
 	if f.textfile == "" {
 		_, err = sys.stdout.Write(text)
 	} else {
-		err = replace(filepath.Join(f.textfile, textfileName), text)
+		err = toTextfile(f.textfile, text)
 	}
 	if err != nil {
 		return failure{err}
@@ -80,21 +80,9 @@ func runMetrics(sys *system, f metricsFlags) error {
 	return nil
 }
 
-// replace puts a file in the place of another at once.
-func replace(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Close()) // others read it
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+// toTextfile puts the file that others read into the place of the last one, at once.
+func toTextfile(dir string, text []byte) error {
+	return renameio.WriteFile(filepath.Join(dir, textfileName), text, 0o644, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o644))
 }
 
 // exporter answers scrapes, one at a time.

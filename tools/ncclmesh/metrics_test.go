@@ -12,11 +12,11 @@ import (
 )
 
 // --textfile puts a whole file into the place of the last one, and leaves nothing else.
-func TestReplace(t *testing.T) {
+func TestTextfile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, text := range []string{"first\n", "second\n"} {
-		if err := replace(filepath.Join(dir, textfileName), []byte(text)); err != nil {
+		if err := toTextfile(dir, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(filepath.Join(dir, textfileName))
@@ -31,13 +31,14 @@ func TestReplace(t *testing.T) {
 	if info, err := entries[0].Info(); err != nil || info.Mode() != 0o644 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "x"), 0o755); err != nil {
+	inTheWay := t.TempDir()
+	if err := os.Mkdir(filepath.Join(inTheWay, textfileName), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := replace(filepath.Join(dir, "x"), nil); err == nil {
+	if err := toTextfile(inTheWay, nil); err == nil {
 		t.Error("a directory was replaced")
 	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
+	if entries, _ := os.ReadDir(inTheWay); len(entries) != 1 {
 		t.Errorf("left behind: %v", entries)
 	}
 }

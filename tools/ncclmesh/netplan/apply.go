@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/google/renameio/v2"
 )
 
 // The management network has Patience to be there, and to have been there without a break for Steady.
@@ -58,7 +60,7 @@ func (a *Applier) Apply(ctx context.Context, text string) error {
 		}
 		a.Say(a.Path() + " is kept as " + a.Backup())
 	}
-	if err := replace(a.Path(), []byte(text)); err != nil {
+	if err := a.replace([]byte(text)); err != nil {
 		return err
 	}
 	if err := a.netplan("generate"); err != nil { // nothing has changed but files
@@ -119,24 +121,14 @@ func (a *Applier) putBack(had bool, before []byte) error {
 	if !had {
 		return os.Remove(a.Path())
 	}
-	return replace(a.Path(), before)
+	return a.replace(before)
 }
 
-// replace writes a file as a whole, or not at all. netplan asks that only root may read it.
-func replace(path string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+// replace writes the file as a whole, or not at all. netplan asks that only root may read it.
+func (a *Applier) replace(text []byte) error {
+	dir := filepath.Dir(a.Path())
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return renameio.WriteFile(a.Path(), text, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
 }

@@ -61,7 +61,7 @@ func TestApply(t *testing.T) {
 					return err
 				}
 				if tt.before != "" {
-					if err := replace(a.Path(), []byte(tt.before)); err != nil {
+					if err := a.replace([]byte(tt.before)); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -129,7 +129,7 @@ func TestFile(t *testing.T) {
 	}
 	require.Tools(t, require.Packages, "netplan")
 	root := t.TempDir()
-	if err := replace(filepath.Join(root, ownFile), []byte(p.File())); err != nil {
+	if err := (&Applier{Root: root}).replace([]byte(p.File())); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("netplan", "generate", "--root-dir", root).CombinedOutput(); err != nil || len(out) > 0 {
