@@ -22,7 +22,9 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 		}
 		place, ok := placeOf(domains, r.Port, r.Kind)
 		if !ok || lane.Kind(r.Kind) != l.Port.Kind() || r.Port != l.Peer.Index || r.PeerPort != l.Port.Index() {
+			s.mu.Lock()
 			l.Fail(fmt.Errorf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort))
+			s.mu.Unlock()
 			continue
 		}
 		l.Remote = *r

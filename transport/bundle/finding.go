@@ -26,6 +26,8 @@ func (f Finding) String() string { return fmt.Sprintf("%v -> %v: %v", f.From, f.
 
 // Tried are the findings of all lanes that did not come into service.
 func (b *Bundle) Tried() (tried []Finding) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, l := range b.lanes {
 		if !l.InService() {
 			tried = append(tried, b.finding(l))

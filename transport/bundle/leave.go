@@ -314,6 +314,8 @@ func (b *Bundle) settled(v *leaving) bool {
 func (s *setup) serve() {
 	s.over.Store(true)
 	s.heedInbox()
+	s.mu.Lock() // one may be leaving already
+	defer s.mu.Unlock()
 	for _, l := range s.own {
 		if err := l.Accused(); err != nil && l.InService() {
 			s.tell(news{lane: l, evidence: err})

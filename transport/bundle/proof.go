@@ -130,6 +130,8 @@ func (p *proofs) look() {
 }
 
 // down gives a lane up on this side's evidence.
+//
+// Preconditions: the bundle is locked.
 func (p *proofs) down(l *lane.Lane, err error) {
 	l.Fail(err)
 	p.pending &^= 1 << l.Index
@@ -148,7 +150,9 @@ func (p *proofs) hear(m handshake.Message) error {
 	case *handshake.Proved:
 		if !s.Sending {
 			p.theirs, p.heard = m, s.clock.ran
+			s.mu.Lock()
 			p.lacking(^m.Lanes)
+			s.mu.Unlock()
 			p.pending &= m.Lanes
 			return nil
 		}
@@ -173,6 +177,8 @@ func (p *proofs) over() bool {
 // giveUp says of the lanes still pending what is known.
 func (p *proofs) giveUp() {
 	s := p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, l := range s.own {
 		bit := uint32(1) << l.Index
 		if p.pending&bit == 0 {
@@ -190,6 +196,8 @@ func (p *proofs) giveUp() {
 }
 
 // lacking says of lanes that have not come what this side lacked for them.
+//
+// Preconditions: the bundle is locked.
 func (p *proofs) lacking(lanes uint32) {
 	for _, l := range p.s.own {
 		if lanes&(1<<l.Index) == 0 {

@@ -283,6 +283,8 @@ func placeOf(domains []handshake.Domain, port, kind uint8) (int, bool) {
 // Announce logs the connection as NCCL's own transport would, and the lanes that
 // failed it although their paths had been proved.
 func (b *Bundle) Announce() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var used []string
 	for _, l := range b.lanes {
 		if !l.InService() {
