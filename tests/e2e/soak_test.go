@@ -87,6 +87,48 @@ func TestSoakOverFailures(t *testing.T) {
 	}
 }
 
+// The same between two nodes that talk through others both ways round a ring, while work requests fail at random at all the ports on the
+// ways: 4,000 messages and 40,000 as full measure.
+func TestSoakOverRelays(t *testing.T) {
+	const messages = 4_000
+	jobs, seed := 1, rand.Uint64()
+	if full {
+		jobs = 10
+	}
+	ports := strings.Fields("a:rab0 b:rab0 b:rbc0 c:rbc0 c:rcd0 d:rcd0 d:rda0 a:rda0")
+	statuses := []string{"RETRY_EXC_ERR", "WR_FLUSH_ERR", "REM_OP_ERR"}
+	for i := range jobs {
+		t.Run(fmt.Sprintf("%d of %d, seed %d", i+1, jobs, seed), func(t *testing.T) {
+			t.Parallel()
+			cables, env := relaying("rdma", ring4)
+			cables.link = single.link
+			env = append(env, alone, "NCCL_MESH_LANE_WAIT=60")
+			f := newFabric(t, cables.topology())
+			relays := f.idle(env, "b", "d")
+			const connections = 4 // each of two ranks to both
+			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: []string{"--work", "soak", "--max", "1M", "--comms", "2", "--reopen", "1000000", "--progress", "1",
+				"--api", []string{"v5", "v8", "v12"}[i%3], "--seed", fmt.Sprint(seed + uint64(i)), "--messages", fmt.Sprint(messages / connections)}})
+			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+			j.moves()
+			for over := false; !over; {
+				f.fault("wr", "status="+statuses[rnd.IntN(len(statuses))], fmt.Sprintf("times=%d", 1+rnd.IntN(2)), "port="+ports[rnd.IntN(len(ports))], fmt.Sprintf("skip=%d", rnd.IntN(60)))
+				select {
+				case <-j.ranks[0].over:
+					over = true
+				case <-time.After(time.Duration(50+rnd.IntN(300)) * time.Millisecond):
+				}
+			}
+			j.ok()
+			if j.lost() == 0 {
+				j.errorf("no lane was lost")
+			}
+			for _, r := range relays {
+				r.enough().ok()
+			}
+		})
+	}
+}
+
 // fail has all cables but one fail, one after another.
 func (j *job) fail(rnd *rand.Rand, faults []string, cables int) {
 	j.f.t.Helper()
