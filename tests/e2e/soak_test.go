@@ -88,12 +88,12 @@ func TestSoakOverFailures(t *testing.T) {
 }
 
 // The same between two nodes that talk through others both ways round a ring, while work requests fail at random at all the ports on the
-// ways: 4,000 messages and 40,000 as full measure.
+// ways, often at both: 1,000 messages and 20,000 as full measure.
 func TestSoakOverRelays(t *testing.T) {
-	const messages = 4_000
+	const messages = 1_000
 	jobs, seed := 1, rand.Uint64()
 	if full {
-		jobs = 10
+		jobs = 20
 	}
 	ports := strings.Fields("a:rab0 b:rab0 b:rbc0 c:rbc0 c:rcd0 d:rcd0 d:rda0 a:rda0")
 	statuses := []string{"RETRY_EXC_ERR", "WR_FLUSH_ERR", "REM_OP_ERR"}
@@ -105,17 +105,20 @@ func TestSoakOverRelays(t *testing.T) {
 			env = append(env, alone, "NCCL_MESH_LANE_WAIT=60")
 			f := newFabric(t, cables.topology())
 			relays := f.idle(env, "b", "d")
-			const connections = 4 // each of two ranks to both
+			const connections = 8 // of each of two ranks to both, in two communicators
 			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: []string{"--work", "soak", "--max", "1M", "--comms", "2", "--reopen", "1000000", "--progress", "1",
 				"--api", []string{"v5", "v8", "v12"}[i%3], "--seed", fmt.Sprint(seed + uint64(i)), "--messages", fmt.Sprint(messages / connections)}})
 			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 			j.moves()
-			for over := false; !over; {
+			for over, n := false, 0; !over; n++ {
+				if n%32 == 0 {
+					f.fault("clear") // there is room for 64
+				}
 				f.fault("wr", "status="+statuses[rnd.IntN(len(statuses))], fmt.Sprintf("times=%d", 1+rnd.IntN(2)), "port="+ports[rnd.IntN(len(ports))], fmt.Sprintf("skip=%d", rnd.IntN(60)))
 				select {
 				case <-j.ranks[0].over:
 					over = true
-				case <-time.After(time.Duration(50+rnd.IntN(300)) * time.Millisecond):
+				case <-time.After(time.Duration(100+rnd.IntN(600)) * time.Millisecond):
 				}
 			}
 			j.ok()

@@ -181,7 +181,9 @@ func TestSanitizers(t *testing.T) {
 			}
 			dir := filepath.Join(out, name)
 			output(t, exec.Command("make", "OUT="+dir, "SANITIZE="+s.flags))
-			names := slices.DeleteFunc(cases(t, dir), func(n string) bool { return modelled(n) || slices.Contains([]string{"speed", "quickness", "unseen"}, n) })
+			names := slices.DeleteFunc(cases(t, dir), func(n string) bool {
+				return modelled(n) || slices.Contains([]string{"speed", "quickness", "unseen"}, n)
+			})
 			selftest(t, dir, "selftest/pair.txt", s.env, names...)
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
@@ -44,11 +45,21 @@ func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) er
 	return nil
 }
 
+// maxLate is how many tokens are known that are expected no more.
+const maxLate = 256
+
 // Cancel withdraws an expectation.
 func (r *Relay) Cancel(token uint64) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.expected[token]; !ok {
+		return
+	}
 	delete(r.expected, token)
-	r.mu.Unlock()
+	if len(r.late) == maxLate {
+		r.late = slices.Delete(r.late, 0, 1)
+	}
+	r.late = append(r.late, token)
 }
 
 // arrived takes a circuit's arrival.
@@ -57,6 +68,7 @@ func (r *Relay) arrived(s session, m *handshake.Arrive) {
 	a.ctx, a.cancel = context.WithTimeout(r.begin, r.scaled(setUpWait))
 	r.mu.Lock()
 	x, ok := r.expected[m.Token]
+	late := slices.Contains(r.late, m.Token)
 	free := r.held[a.key] == nil && !r.closed
 	if ok && free {
 		delete(r.expected, m.Token)
@@ -65,6 +77,10 @@ func (r *Relay) arrived(s session, m *handshake.Arrive) {
 	}
 	r.mu.Unlock()
 	switch {
+	case late: // nobody's fault: the lane was given up while it was asked for
+		a.cancel()
+		r.count(reasonLate)
+		_ = s.Send(&handshake.Drop{Circuit: m.Circuit, Reason: reasonOf(s.LocalName(), errors.New(reasonLate))}) // a dead session needs none
 	case !ok:
 		a.cancel()
 		r.refuse(s, m.Circuit, reasonToken, nil)

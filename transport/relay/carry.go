@@ -23,6 +23,7 @@ const (
 	reasonFull    = "too many circuits in all"
 	reasonTwice   = "the circuit's number is in use"
 	reasonToken   = "no such circuit is expected here"
+	reasonLate    = "the lane that it was for has been given up"
 	reasonClosed  = "the process ends"
 )
 

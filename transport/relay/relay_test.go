@@ -731,7 +731,7 @@ func TestArrivals(t *testing.T) {
 			for _, token := range []uint64{10, 9, 9} {
 				b.message(b.a, &handshake.Arrive{Circuit: uint32(token) - 4, Token: token, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 				if token == 10 {
-					reasonSaid(t, b.a, handshake.Drop{Circuit: 6, Reason: reasonToken})
+					reasonSaid(t, b.a, handshake.Drop{Circuit: 6, Reason: reasonLate})
 				}
 			}
 			refused := b.a.next(t) // of the second 9, which comes before or after the answer to the first
@@ -762,6 +762,9 @@ func TestArrivals(t *testing.T) {
 				}
 			}
 			b.a.quiet(t)
+			if diff := cmp.Diff(map[string]uint64{reasonLate: 1, reasonToken: 1}, b.Stats().Refused); diff != "" {
+				t.Errorf("refused (-want +got):\n%s", diff)
+			}
 			if len(dropped) != 0 || len(b.held) != 0 {
 				t.Errorf("%d more ends, %d held", len(dropped), len(b.held))
 			}
