@@ -256,6 +256,38 @@ func TestDropped(t *testing.T) {
 	}
 }
 
+// Until the last relay has what it is told of, the owner is needed: only a look shows that
+// it could not be told.
+func TestOwes(t *testing.T) {
+	transporttest.Leaks(t)
+	for _, deaf := range []bool{false, true} {
+		k := newRelayed(t, false)
+		h := part(1, hop.Begin, 8, 8)
+		h.Encode(k.frame)
+		if err := k.half.Frame(&k.out, 0, 0, hop.Piece{Addr: ibv.AddrOf(&k.frame[0]), Length: 72, Key: k.mr.LKey()}, hop.Piece{}); err != nil {
+			t.Fatal(err)
+		}
+		if deaf {
+			if err := k.half.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		transporttest.Await(t, "the part", func() bool { k.domain.Poll(true); return len(k.arrived) == 1 })
+		if deaf {
+			for range 100 {
+				if k.domain.Poll(true); !k.lane.Owes() {
+					t.Fatalf("a relay that is deaf has been told; the lane: %v", k.evidence)
+				}
+			}
+			continue
+		}
+		transporttest.Await(t, "that nothing is owed", func() bool { k.domain.Poll(true); return !k.lane.Owes() })
+		if k.evidence != nil {
+			t.Errorf("the lane broke: %v", k.evidence)
+		}
+	}
+}
+
 // The same to a sender.
 func TestHostileToSender(t *testing.T) {
 	transporttest.Leaks(t)

@@ -155,10 +155,11 @@ func (c *carrier) abandon() {
 	}
 }
 
-// Owes reports whether the last relay has not been told of all that has arrived: the
-// sender would not hear of it before somebody calls again.
+// Owes reports whether the last relay may not have been told of all that has arrived: the
+// sender would not hear of it before somebody calls again. A credit that is under way may
+// fail, and the lane with it, which only a look shows.
 func (c *carrier) Owes() bool {
-	return !c.Conn.Sending && c.InService() && c.alive() && !c.half.Knows(c.delivered, c.delivered)
+	return !c.Conn.Sending && c.InService() && c.alive() && (c.half.Telling() || !c.half.Knows(c.delivered, c.delivered))
 }
 
 var _ lane.Carrier = (*carrier)(nil)

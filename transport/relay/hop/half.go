@@ -173,6 +173,9 @@ func (h *Half) Knows(freed, delivered uint64) bool {
 	return h.freed == freed && h.delivered == delivered
 }
 
+// Telling reports whether a credit is under way.
+func (h *Half) Telling() bool { return h.credit }
+
 // Polled takes note of a completion, good or bad.
 func (h *Half) Polled(w Work) {
 	switch w {
