@@ -32,6 +32,14 @@ func (b *Bundle) Agree(proved uint32, theirs *handshake.Proved) (uint32, error) 
 	return b.first.agree(proved, theirs)
 }
 
+// ServeLate has something happen after the first lanes have come into service, and before
+// their set-up knows of it.
+func (b *Bundle) ServeLate(what func()) {
+	b.first.over.Store(false)
+	what()
+	b.first.serve()
+}
+
 func (b *Bundle) SendMessage(m handshake.Message) error { return b.first.send(m) }
 
 // ExpectProved waits for the peer's word on its proofs.

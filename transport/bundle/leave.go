@@ -310,14 +310,12 @@ func (b *Bundle) settled(v *leaving) bool {
 }
 
 // serve puts lanes into service: from here on one that fails is left, and what was said
-// of one before is heeded.
+// of one before is heeded. One that broke in a call of the owner's has gone down already.
 func (s *setup) serve() {
 	s.over.Store(true)
 	s.heedInbox()
-	s.mu.Lock() // one may be leaving already
-	defer s.mu.Unlock()
-	for _, l := range s.own {
-		if err := l.Accused(); err != nil && l.InService() {
+	for _, l := range s.came {
+		if err := l.Accused(); err != nil {
 			s.tell(news{lane: l, evidence: err})
 		}
 	}

@@ -22,6 +22,7 @@ type setup struct {
 	*Bundle
 	epoch uint32                 // of the lanes: 0 of the first
 	own   []*lane.Lane           // that are being set up
+	came  []*lane.Lane           // of those, that have come into service
 	inbox chan handshake.Message // what the peer says meanwhile
 	over  atomic.Bool            // they are in service: lanes may fail, and the connection live on
 
@@ -208,6 +209,7 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	for _, l := range s.own {
 		if mask&(1<<l.Index) != 0 {
 			l.Enter(lane.Up)
+			s.came = append(s.came, l)
 			s.showLane(l)
 			continue
 		}
