@@ -55,7 +55,7 @@ var imports = map[string][]string{
 	"tools/benchibv":               {"ibv", sysUnix},
 	"tools/bench":                  {"tests/fabric", "tests/lab", "tuner", sysUnix, plot, plot + "/plotter", plot + "/vg"},
 	"docs/checks":                  {},
-	"tools/ncclmesh":               {"docs/checks", "handshake", "ncclnet/config", "tools/ncclmesh/bench", "tools/ncclmesh/doctor", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/doctor/gather", "tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/launch", "tools/ncclmesh/library", "tools/ncclmesh/meet", "tools/ncclmesh/netplan", "tools/ncclmesh/report", "tools/ncclmesh/status", "tools/ncclmesh/topo", "transport", "transport/relay", "transport/topology", sysUnix, cobra, cobra + "/doc", term},
+	"tools/ncclmesh":               {"docs/checks", "handshake", "ncclnet/config", "tools/ncclmesh/bench", "tools/ncclmesh/doctor", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/doctor/gather", "tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/launch", "tools/ncclmesh/library", "tools/ncclmesh/meet", "tools/ncclmesh/netplan", "tools/ncclmesh/report", "tools/ncclmesh/status", "tools/ncclmesh/topo", "transport", "transport/relay", "transport/topology", sysUnix, cobra, cobra + "/doc", renameio, term},
 	"tools/ncclmesh/doctor":        {"github.com/agnivade/levenshtein", "handshake", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/topo", "transport/topology"},
 	"tools/ncclmesh/doctor/facts":  {"tools/ncclmesh/topo", "transport/topology", sysUnix},
 	"tools/ncclmesh/doctor/gather": {"handshake", "ibv", "ncclnet/config", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/fleet", "transport/topology", sysUnix, netlink},
@@ -65,7 +65,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/launch":        {"tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/library"},
 	"tools/ncclmesh/library":       {"handshake"},
 	"tools/ncclmesh/meet":          {"tools/ncclmesh/fleet", "transport/lobby"},
-	"tools/ncclmesh/netplan":       {"transport/topology", sysUnix, netlink, icmp, "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", "go.yaml.in/yaml/v3"},
+	"tools/ncclmesh/netplan":       {"transport/topology", sysUnix, netlink, icmp, "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", renameio, "go.yaml.in/yaml/v3"},
 	"tools/ncclmesh/report":        {},
 	"tools/ncclmesh/status":        {"transport", "transport/stats", "transport/window"},
 	"tools/ncclmesh/topo":          {"handshake", "tools/ncclmesh/fleet", "transport", "transport/lane", "transport/path", "transport/topology"},
@@ -91,13 +91,14 @@ var imports = map[string][]string{
 }
 
 const (
-	purego  = "github.com/ebitengine/purego"
-	sysUnix = "golang.org/x/sys/unix"
-	netlink = "github.com/vishvananda/netlink"
-	plot    = "gonum.org/v1/plot"
-	cobra   = "github.com/spf13/cobra"
-	term    = "golang.org/x/term"
-	icmp    = "golang.org/x/net/icmp"
+	purego   = "github.com/ebitengine/purego"
+	sysUnix  = "golang.org/x/sys/unix"
+	netlink  = "github.com/vishvananda/netlink"
+	plot     = "gonum.org/v1/plot"
+	cobra    = "github.com/spf13/cobra"
+	term     = "golang.org/x/term"
+	icmp     = "golang.org/x/net/icmp"
+	renameio = "github.com/google/renameio/v2"
 )
 
 // root is the repository.
