@@ -106,7 +106,7 @@ func TestSoakOverRelays(t *testing.T) {
 			f := newFabric(t, cables.topology())
 			relays := f.idle(env, "b", "d")
 			const connections = 8 // of each of two ranks to both, in two communicators
-			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: []string{"--work", "soak", "--max", "1M", "--comms", "2", "--reopen", "1000000", "--progress", "1",
+			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: []string{"--work", "soak", "--max", "1M", "--comms", "2", "--reopen", "1000000", "--progress", "1", "--timeout", "300",
 				"--api", []string{"v5", "v8", "v12"}[i%3], "--seed", fmt.Sprint(seed + uint64(i)), "--messages", fmt.Sprint(messages / connections)}})
 			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 			j.moves()
