@@ -88,9 +88,9 @@ func TestSoakOverFailures(t *testing.T) {
 }
 
 // The same between two nodes that talk through others both ways round a ring, while work requests fail at random at all the ports on the
-// ways, often at both: 1,000 messages and 20,000 as full measure.
+// ways, often at both: 20 times, and 20 times in each of 20 jobs as full measure.
 func TestSoakOverRelays(t *testing.T) {
-	const messages = 1_000
+	const failures = 20
 	jobs, seed := 1, rand.Uint64()
 	if full {
 		jobs = 20
@@ -105,23 +105,17 @@ func TestSoakOverRelays(t *testing.T) {
 			env = append(env, alone, "NCCL_MESH_LANE_WAIT=60")
 			f := newFabric(t, cables.topology())
 			relays := f.idle(env, "b", "d")
-			const connections = 8 // of each of two ranks to both, in two communicators
-			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: []string{"--work", "soak", "--max", "1M", "--comms", "2", "--reopen", "1000000", "--progress", "1", "--timeout", "300",
-				"--api", []string{"v5", "v8", "v12"}[i%3], "--seed", fmt.Sprint(seed + uint64(i)), "--messages", fmt.Sprint(messages / connections)}})
+			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: append(f.endless("--work soak --max 1M --comms 2 --timeout 300"),
+				"--api", []string{"v5", "v8", "v12"}[i%3], "--seed", fmt.Sprint(seed+uint64(i)))})
 			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 			j.moves()
-			for over, n := false, 0; !over; n++ {
-				if n%32 == 0 {
-					f.fault("clear") // there is room for 64
-				}
+			for range failures {
 				f.fault("wr", "status="+statuses[rnd.IntN(len(statuses))], fmt.Sprintf("times=%d", 1+rnd.IntN(2)), "port="+ports[rnd.IntN(len(ports))], fmt.Sprintf("skip=%d", rnd.IntN(60)))
-				select {
-				case <-j.ranks[0].over:
-					over = true
-				case <-time.After(time.Duration(100+rnd.IntN(600)) * time.Millisecond):
-				}
+				time.Sleep(time.Duration(100+rnd.IntN(600)) * time.Millisecond)
 			}
-			j.ok()
+			f.fault("clear")
+			j.moves()
+			j.enough().ok()
 			if j.lost() == 0 {
 				j.errorf("no lane was lost")
 			}
