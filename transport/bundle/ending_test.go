@@ -18,10 +18,18 @@ import (
 )
 
 // number is that of a connection's first queue pair.
-func number(b *bundle.Bundle) uint32 { return b.Lanes()[0].Half().QPN }
+func number(b *bundle.Bundle) uint32 {
+	b.Lock()
+	defer b.Unlock()
+	return b.Lanes()[0].Half().QPN
+}
 
 // last are a connection's last two lanes.
-func last(b *bundle.Bundle) []*lane.Lane { return b.Lanes()[len(b.Lanes())-2:] }
+func last(b *bundle.Bundle) []*lane.Lane {
+	b.Lock()
+	defer b.Unlock()
+	return slices.Clone(b.Lanes()[len(b.Lanes())-2:]) // others take the places of those that fail
+}
 
 // While a connection's mutex is held, as it is over a drain, an event of one of its
 // queue pairs is acknowledged, so that the queue pair can be destroyed; and the
@@ -100,7 +108,7 @@ func TestEventsAroundClose(t *testing.T) {
 	for range 40 {
 		s, r := transporttest.Connect(t, a, b)
 		var events, ends sync.WaitGroup
-		lanes := slices.Concat(last(s.Bundle()), last(r.Bundle())) // others take the places of those that fail
+		lanes := slices.Concat(last(s.Bundle()), last(r.Bundle()))
 		for _, l := range lanes {
 			event := transporttest.InjectCommand("event", "QP_FATAL", fmt.Sprint(l.Half().QPN))
 			events.Go(func() { _ = event.Run() }) // it says so when the queue pair is gone
