@@ -139,14 +139,27 @@ func (j *job) fail(rnd *rand.Rand, faults []string, cables int) {
 	}
 }
 
-// flap pulls cables and plugs them in again every 50 ms, at random, until the job is over. One at least is in.
+// flapFor is how long cables flap at most: a lane that loses its cable before a large part is through begins that anew, and on a busy
+// machine may never end it.
+const flapFor = 30 * time.Second
+
+// flap pulls cables and plugs them in again every 50 ms, at random, until the job is over. One at least is in, and all are if the job
+// takes too long for that.
 func (j *job) flap(rnd *rand.Rand, unplug string, cables int) {
 	j.f.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+	enough := time.After(flapFor)
 	for in, out := cables, make([]bool, cables); ; {
 		select {
 		case <-tick.C:
+		case <-enough:
+			for i := range out {
+				if out[i] {
+					j.suffer(strings.Replace(fmt.Sprintf(unplug, i), "unplug", "plug", 1))
+				}
+			}
+			return
 		case <-j.ranks[0].over:
 			return
 		}

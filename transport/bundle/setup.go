@@ -130,7 +130,7 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 	if err != nil {
 		return 0, err
 	}
-	mask, err := s.agree(proved, theirs)
+	mask, err := s.agree(proved, theirs, false)
 	if err == nil {
 		s.serve()
 	}
@@ -154,14 +154,11 @@ func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 		return 0, err
 	}
 	// In service before the sender hears of it: its first write may come at once.
-	mask, agreed := s.agree(proved, theirs)
-	if err := s.send(s.verdict(proved & mask)); err != nil {
-		return 0, err
-	}
-	if agreed == nil {
+	mask, err := s.agree(proved, theirs, true)
+	if err == nil {
 		s.serve() // what the peer hears of a lane from here on follows
 	}
-	return mask, agreed
+	return mask, err
 }
 
 // send gives the peer a set-up message.
@@ -199,8 +196,10 @@ func (s *setup) verdict(proved uint32) *handshake.Proved {
 }
 
 // agree puts the lanes into service that both sides have proved, and gives the
-// others back.
-func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
+// others back. say has the peer told which these are, before it can hear that one of
+// them has failed since: it takes such word, too early, for one of a lane that it does
+// not have.
+func (s *setup) agree(proved uint32, theirs *handshake.Proved, say bool) (uint32, error) {
 	mask := proved & theirs.Lanes
 	for _, f := range theirs.Failed {
 		s.accused(f.Index, f.Cause, f.Reason)
@@ -223,7 +222,14 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 		l.Enter(lane.Stopped)
 	}
 	s.takeIn()
+	var err error
+	if say {
+		err = s.send(s.verdict(proved & mask))
+	}
 	s.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
 	if mask == 0 {
 		return 0, s.noneWorks()
 	}
