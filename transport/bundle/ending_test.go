@@ -18,11 +18,9 @@ import (
 )
 
 // number is that of a connection's first queue pair.
-func number(b *bundle.Bundle) uint32 {
-	b.Lock()
-	defer b.Unlock()
-	return b.Lanes()[0].Half().QPN
-}
+//
+// Preconditions: b is locked.
+func number(b *bundle.Bundle) uint32 { return b.Lanes()[0].Half().QPN }
 
 // last are a connection's last two lanes.
 func last(b *bundle.Bundle) []*lane.Lane {
@@ -80,7 +78,9 @@ func TestEventInDrain(t *testing.T) {
 	transporttest.Inject(t, "slow", "time=60s")
 	t.Cleanup(func() { transporttest.Inject(t, "clear") })
 	transporttest.Isend(t, s, m, 128, 64, 1, sg)
+	s.Bundle().Lock()
 	num := number(s.Bundle())
+	s.Bundle().Unlock()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.DeregMR(sg); err != nil {
