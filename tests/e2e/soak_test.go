@@ -150,13 +150,14 @@ func (j *job) flap(rnd *rand.Rand, unplug string, cables int) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	enough := time.After(flapFor)
+	plug := func(cable int) { j.suffer(strings.Replace(fmt.Sprintf(unplug, cable), "unplug", "plug", 1)) }
 	for in, out := cables, make([]bool, cables); ; {
 		select {
 		case <-tick.C:
 		case <-enough:
 			for i := range out {
 				if out[i] {
-					j.suffer(strings.Replace(fmt.Sprintf(unplug, i), "unplug", "plug", 1))
+					plug(i)
 				}
 			}
 			return
@@ -165,7 +166,7 @@ func (j *job) flap(rnd *rand.Rand, unplug string, cables int) {
 		}
 		switch i := rnd.IntN(cables); {
 		case out[i]:
-			j.suffer(strings.Replace(fmt.Sprintf(unplug, i), "unplug", "plug", 1))
+			plug(i)
 			out[i], in = false, in+1
 		case in > 1:
 			j.suffer(fmt.Sprintf(unplug, i))

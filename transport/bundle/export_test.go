@@ -29,7 +29,7 @@ func (b *Bundle) Prove(ctx context.Context, mask uint32) (uint32, *handshake.Pro
 func (b *Bundle) OwnProved(proved uint32) *handshake.Proved { return b.first.verdict(proved) }
 
 func (b *Bundle) Agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
-	return b.first.agree(proved, theirs, false)
+	return b.first.agree(proved, theirs)
 }
 
 // ServeLate has something happen after the first lanes have come into service, and before
@@ -37,7 +37,7 @@ func (b *Bundle) Agree(proved uint32, theirs *handshake.Proved) (uint32, error) 
 func (b *Bundle) ServeLate(what func()) {
 	b.first.over.Store(false)
 	what()
-	b.first.serve()
+	b.first.serve(b.first.all())
 }
 
 func (b *Bundle) SendMessage(m handshake.Message) error { return b.first.send(m) }

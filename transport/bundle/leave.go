@@ -309,13 +309,14 @@ func (b *Bundle) settled(v *leaving) bool {
 	return true
 }
 
-// serve puts lanes into service: from here on one that fails is left, and what was said
-// of one before is heeded. One that broke in a call of the owner's has gone down already.
-func (s *setup) serve() {
+// serve puts the lanes in mask into service: from here on one that fails is left, and
+// what was said of one before is heeded. One that broke in a call of the owner's has gone
+// down already.
+func (s *setup) serve(mask uint32) {
 	s.over.Store(true)
 	s.heedInbox()
-	for _, l := range s.came {
-		if err := l.Accused(); err != nil {
+	for _, l := range s.own {
+		if err := l.Accused(); err != nil && mask&(1<<l.Index) != 0 {
 			s.tell(news{lane: l, evidence: err})
 		}
 	}

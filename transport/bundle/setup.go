@@ -22,7 +22,6 @@ type setup struct {
 	*Bundle
 	epoch uint32                 // of the lanes: 0 of the first
 	own   []*lane.Lane           // that are being set up
-	came  []*lane.Lane           // of those, that have come into service
 	inbox chan handshake.Message // what the peer says meanwhile
 	over  atomic.Bool            // they are in service: lanes may fail, and the connection live on
 
@@ -130,9 +129,9 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 	if err != nil {
 		return 0, err
 	}
-	mask, err := s.agree(proved, theirs, false)
+	mask, err := s.agree(proved, theirs)
 	if err == nil {
-		s.serve()
+		s.serve(mask)
 	}
 	return mask, err
 }
@@ -154,9 +153,9 @@ func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 		return 0, err
 	}
 	// In service before the sender hears of it: its first write may come at once.
-	mask, err := s.agree(proved, theirs, true)
+	mask, err := s.agree(proved, theirs)
 	if err == nil {
-		s.serve() // what the peer hears of a lane from here on follows
+		s.serve(mask)
 	}
 	return mask, err
 }
@@ -196,10 +195,10 @@ func (s *setup) verdict(proved uint32) *handshake.Proved {
 }
 
 // agree puts the lanes into service that both sides have proved, and gives the
-// others back. say has the peer told which these are, before it can hear that one of
-// them has failed since: it takes such word, too early, for one of a lane that it does
-// not have.
-func (s *setup) agree(proved uint32, theirs *handshake.Proved, say bool) (uint32, error) {
+// others back. A receiver tells the sender which these are before anybody can tell it
+// that one of them has failed since: the sender would take that, too early, for word of
+// a lane that is not to be.
+func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	mask := proved & theirs.Lanes
 	for _, f := range theirs.Failed {
 		s.accused(f.Index, f.Cause, f.Reason)
@@ -208,7 +207,6 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved, say bool) (uint32
 	for _, l := range s.own {
 		if mask&(1<<l.Index) != 0 {
 			l.Enter(lane.Up)
-			s.came = append(s.came, l)
 			s.showLane(l)
 			continue
 		}
@@ -223,7 +221,7 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved, say bool) (uint32
 	}
 	s.takeIn()
 	var err error
-	if say {
+	if !s.Sending {
 		err = s.send(s.verdict(proved & mask))
 	}
 	s.mu.Unlock()

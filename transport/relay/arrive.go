@@ -80,7 +80,7 @@ func (r *Relay) arrived(s session, m *handshake.Arrive) {
 	case late: // nobody's fault: the lane was given up while it was asked for
 		a.cancel()
 		r.count(reasonLate)
-		_ = s.Send(&handshake.Drop{Circuit: m.Circuit, Reason: reasonOf(s.LocalName(), errors.New(reasonLate))}) // a dead session needs none
+		decline(s, m.Circuit, errors.New(reasonLate))
 	case !ok:
 		a.cancel()
 		r.refuse(s, m.Circuit, reasonToken, nil)
@@ -136,7 +136,7 @@ func (a *arrival) end(why error, heard bool) {
 	a.cancel()
 	switch {
 	case !heard:
-		_ = a.s.Send(&handshake.Drop{Circuit: a.n, Reason: reasonOf(a.s.LocalName(), why)}) // a dead session needs none
+		decline(a.s, a.n, why)
 	case stood:
 		a.dropped(why)
 	}

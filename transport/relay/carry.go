@@ -151,6 +151,11 @@ func (r *Relay) refuse(s session, circuit uint32, reason string, err error) {
 	if r.count(reason) {
 		r.log.Warn(fmt.Sprintf("a circuit that %s asked for was refused: %v; more of this kind are only counted", s.Name(), why))
 	}
+	decline(s, circuit, why)
+}
+
+// decline tells who asked for a circuit that there is none, or no more.
+func decline(s session, circuit uint32, why error) {
 	_ = s.Send(&handshake.Drop{Circuit: circuit, Reason: reasonOf(s.LocalName(), why)}) // a dead session needs none
 }
 

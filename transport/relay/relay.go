@@ -92,7 +92,7 @@ type Relay struct {
 	cables   map[uint8]int          // and of each port at which they come in
 	askers   map[string]bool        // by name, of those that stand, and that have since there was none
 	expected map[uint64]expectation // by token
-	late     []uint64               // tokens of lanes that were given up, the last 256: what was asked for then may yet come
+	late     []uint64               // tokens of the last maxLate lanes that were given up: what was asked for then may yet come
 	stats    Stats                  // but for what Config.Counts counts
 }
 

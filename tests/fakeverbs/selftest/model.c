@@ -252,7 +252,7 @@ static void unseen(void)
 	struct end big, small;
 
 	connect_end(&big, &(struct wish){0});
-	connect_end(&small, &(struct wish){.max_wr = ROUNDS});
+	connect_end(&small, &(struct wish){.max_wr = ROUNDS}); /* of b's, which asks for no completion, none is reclaimed */
 	for (uint64_t r = 1; r <= ROUNDS; r++) {
 		volatile uint64_t *ready = (uint64_t *)small.buf;
 

@@ -164,15 +164,28 @@ func (b *beside) Cancel(uint64) {}
 // say sends the end a frame that a test has made: so many bytes.
 func (k *relayed) say(t *testing.T, place uint32, h hop.Header, bytes int) {
 	t.Helper()
+	k.send(t, place, h, bytes)
+	k.poll(t)
+}
+
+// send is say, of which the end does not take news yet.
+func (k *relayed) send(t *testing.T, place uint32, h hop.Header, bytes int) {
+	t.Helper()
 	h.Encode(k.frame)
 	if err := k.half.Frame(&k.out, 0, place, hop.Piece{Addr: ibv.AddrOf(&k.frame[0]), Length: bytes, Key: k.mr.LKey()}, hop.Piece{}); err != nil {
 		t.Fatal(err)
 	}
-	k.poll(t)
 }
 
 // poll has both take their news.
 func (k *relayed) poll(t *testing.T) {
+	t.Helper()
+	k.look(t)
+	k.domain.Poll(true)
+}
+
+// look has the relay take its news, and reports whether there was some.
+func (k *relayed) look(t *testing.T) bool {
 	t.Helper()
 	n, err := k.cq.Poll(k.wc)
 	if err != nil {
@@ -182,7 +195,7 @@ func (k *relayed) poll(t *testing.T) {
 		work, _, _ := hop.WorkOf(k.wc[i].WRID)
 		k.half.Polled(work)
 	}
-	k.domain.Poll(true)
+	return n > 0
 }
 
 // part is the header of a part's frame.
@@ -262,22 +275,8 @@ func TestOwes(t *testing.T) {
 	transporttest.Leaks(t)
 	for _, deaf := range []bool{false, true} {
 		k := newRelayed(t, false)
-		h := part(1, hop.Begin, 8, 8)
-		h.Encode(k.frame)
-		if err := k.half.Frame(&k.out, 0, 0, hop.Piece{Addr: ibv.AddrOf(&k.frame[0]), Length: 72, Key: k.mr.LKey()}, hop.Piece{}); err != nil {
-			t.Fatal(err)
-		}
-		transporttest.Await(t, "the frame to go", func() bool {
-			n, err := k.cq.Poll(k.wc)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range n {
-				work, _, _ := hop.WorkOf(k.wc[i].WRID)
-				k.half.Polled(work)
-			}
-			return n > 0
-		})
+		k.send(t, 0, part(1, hop.Begin, 8, 8), 72)
+		transporttest.Await(t, "the frame to go", func() bool { return k.look(t) })
 		if deaf {
 			if err := k.half.Stop(); err != nil {
 				t.Fatal(err)

@@ -159,7 +159,7 @@ func (c *carrier) abandon() {
 // sender would not hear of it before somebody calls again. A credit that is under way may
 // fail, and the lane with it, which only a look shows.
 func (c *carrier) Owes() bool {
-	return !c.Conn.Sending && c.InService() && c.alive() && (c.half.Telling() || !c.half.Knows(c.delivered, c.delivered))
+	return !c.Conn.Sending && c.InService() && c.alive() && !c.half.Told(c.delivered, c.delivered)
 }
 
 var _ lane.Carrier = (*carrier)(nil)

@@ -156,7 +156,7 @@ func (h *Half) Read(number uint32, to Piece, from uint64, key uint32) error {
 // the first time, unless one is under way.
 func (h *Half) Tell(freed, delivered, every uint64) error {
 	due := freed-h.freed >= every || delivered-h.delivered >= every || h.delivered == 0 && delivered > 0
-	if h.credit || !due || h.Knows(freed, delivered) {
+	if h.credit || !due || h.Told(freed, delivered) {
 		return nil
 	}
 	r := &h.wr[0]
@@ -168,13 +168,10 @@ func (h *Half) Tell(freed, delivered, every uint64) error {
 	return nil
 }
 
-// Knows reports whether the peer has been told so much.
-func (h *Half) Knows(freed, delivered uint64) bool {
-	return h.freed == freed && h.delivered == delivered
+// Told reports whether the peer has been told so much: its adapter has the credit.
+func (h *Half) Told(freed, delivered uint64) bool {
+	return !h.credit && h.freed == freed && h.delivered == delivered
 }
-
-// Telling reports whether a credit is under way.
-func (h *Half) Telling() bool { return h.credit }
 
 // Polled takes note of a completion, good or bad.
 func (h *Half) Polled(w Work) {
