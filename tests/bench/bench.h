@@ -24,6 +24,7 @@ struct options {
 	bool turns;     /* of stream: who has no work gives the other the processor and sleeps */
 	bool both;      /* of stream: every second connection goes the other way */
 	int pause;      /* of pingpong: microseconds before each message */
+	bool sleep;     /* of verbs.c: who has waited a millisecond for a message sleeps until the device wakes it */
 
 	const char *plugin;           /* of plugin.c */
 	const char *device;           /* of verbs.c, or interface of tcp.c */

@@ -17,6 +17,7 @@ static const char usage[] =
 	"  --turns          stream: run one at a time; for one processor that both are on\n"
 	"  --both           stream: every second connection goes the other way\n"
 	"  --pause US       pingpong: this long before each message nothing happens (0)\n"
+	"  --sleep          verbs: who has waited a millisecond for a message sleeps until the device wakes it\n"
 	"  --plugin FILE    plugin: the library\n"
 	"  --device NAME    verbs, netib: the RDMA device; tcp: the interface\n"
 	"  --gid INDEX      verbs, netib: index of the GID (3)\n";
@@ -66,7 +67,7 @@ int main(int argc, char **argv)
 		{"meet", 1, NULL, 'm'},  {"rank", 1, NULL, 'r'},    {"work", 1, NULL, 'w'},   {"sizes", 1, NULL, 's'},
 		{"depth", 1, NULL, 'd'}, {"conns", 1, NULL, 'c'},   {"seconds", 1, NULL, 't'}, {"plugin", 1, NULL, 'p'},
 		{"device", 1, NULL, 'v'}, {"gid", 1, NULL, 'g'},    {"turns", 0, NULL, 'T'},  {"slices", 0, NULL, 'S'},
-		{"both", 0, NULL, 'B'},  {"pause", 1, NULL, 'P'},
+		{"both", 0, NULL, 'B'},  {"pause", 1, NULL, 'P'},   {"sleep", 0, NULL, 'Z'},
 		{0},
 	};
 	struct options o = {.rank = -1, .depth = 8, .conns = 1, .seconds = 0.4, .gid_index = 3};
@@ -84,6 +85,7 @@ int main(int argc, char **argv)
 		case 'T': o.turns = true; break;
 		case 'B': o.both = true; break;
 		case 'P': o.pause = (int)number("pause", optarg, 0, 1000000); break;
+		case 'Z': o.sleep = true; break;
 		case 't': o.seconds = atof(optarg); break;
 		case 'p': o.plugin = optarg; break;
 		case 'v': o.device = optarg; break;

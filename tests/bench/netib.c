@@ -266,7 +266,7 @@ void net_connect(struct conn *conns, int n)
 		if (c->slots == MAP_FAILED)
 			die("no memory for the slots");
 		c->slots_mr = rdma_register(c->slots, size);
-		c->cq = rdma_cq(CQ);
+		c->cq = rdma_cq(CQ, false);
 		c->qp = rdma_qp(c->cq, (struct ibv_qp_cap){
 			.max_send_wr = SEND_WR, .max_recv_wr = REQUESTS, .max_send_sge = 1, .max_recv_sge = 1,
 		});

@@ -34,13 +34,31 @@ struct ibv_mr *rdma_register(void *data, size_t size)
 	return mr;
 }
 
-struct ibv_cq *rdma_cq(int depth)
+struct ibv_cq *rdma_cq(int depth, bool waited)
 {
-	struct ibv_cq *cq = ibv_create_cq(context, depth, NULL, NULL, 0);
+	struct ibv_comp_channel *channel = waited ? ibv_create_comp_channel(context) : NULL;
+	struct ibv_cq *cq = waited && !channel ? NULL : ibv_create_cq(context, depth, NULL, channel, 0);
 
 	if (!cq)
 		die("create_cq: %s", strerror(errno));
 	return cq;
+}
+
+void rdma_arm(struct ibv_cq *cq)
+{
+	int err = ibv_req_notify_cq(cq, 0);
+
+	if (err)
+		die("req_notify_cq: %s", strerror(err));
+}
+
+void rdma_sleep(struct ibv_cq *cq)
+{
+	void *user;
+
+	if (ibv_get_cq_event(cq->channel, &cq, &user))
+		die("get_cq_event: %s", strerror(errno));
+	ibv_ack_cq_events(cq, 1);
 }
 
 static void modify(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)

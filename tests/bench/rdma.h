@@ -14,7 +14,9 @@ struct rdma_end {
 
 void rdma_open(const struct options *o);
 struct ibv_mr *rdma_register(void *data, size_t size);
-struct ibv_cq *rdma_cq(int depth);
+struct ibv_cq *rdma_cq(int depth, bool waited); /* waited: it can be slept on */
+void rdma_arm(struct ibv_cq *cq);               /* before the last look that finds nothing */
+void rdma_sleep(struct ibv_cq *cq);             /* until something has come since it was armed */
 struct ibv_qp *rdma_qp(struct ibv_cq *cq, struct ibv_qp_cap cap); /* in INIT */
 struct rdma_end rdma_end(const struct ibv_qp *qp);
 void rdma_join(struct ibv_qp *qp, const struct rdma_end *peer); /* takes it to RTS */

@@ -34,6 +34,8 @@ struct half {
 	bool sending;
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
+	bool armed;
+	uint64_t vain; /* since when nothing has come */
 	struct ibv_mr *mr; /* of the buffer */
 	struct grant *ring; /* at the sender */
 	uint64_t peer_ring; /* at the receiver: where it is, and its key */
@@ -50,7 +52,13 @@ struct told {
 	uint32_t rkey;
 };
 
-void net_init(const struct options *o) { rdma_open(o); }
+static bool sleeps;
+
+void net_init(const struct options *o)
+{
+	rdma_open(o);
+	sleeps = o->sleep;
+}
 
 static void fill_recvs(struct half *h)
 {
@@ -72,7 +80,7 @@ static struct half *create(bool sending)
 
 	h->sending = sending;
 	h->credits = sending ? SEND_DEPTH : GRANT_DEPTH;
-	h->cq = rdma_cq((sending ? SEND_DEPTH : GRANT_DEPTH + RECV_DEPTH) + 2);
+	h->cq = rdma_cq((sending ? SEND_DEPTH : GRANT_DEPTH + RECV_DEPTH) + 2, sleeps && !sending);
 	h->qp = rdma_qp(h->cq, (struct ibv_qp_cap){
 		.max_send_wr = (uint32_t)h->credits, .max_recv_wr = sending ? 1 : RECV_DEPTH, .max_send_sge = 1, .max_recv_sge = 1,
 		.max_inline_data = sizeof(struct grant),
@@ -172,6 +180,23 @@ bool net_irecv(struct conn *c, void *data, size_t size, uint64_t *request)
 	return true;
 }
 
+/* Has a receiver that nothing comes for sleep, as a relay does that has nothing to carry. */
+static void rest(struct half *h)
+{
+	enum { AWAKE = 1000000 };
+
+	if (h->armed) {
+		rdma_sleep(h->cq);
+		h->armed = false;
+		h->vain = 0;
+	} else if (h->vain == 0) {
+		h->vain = now_ns();
+	} else if (now_ns() - h->vain >= AWAKE) {
+		rdma_arm(h->cq);
+		h->armed = true;
+	}
+}
+
 bool net_test(struct conn *c, uint64_t request)
 {
 	struct half *h = c->half;
@@ -183,6 +208,10 @@ bool net_test(struct conn *c, uint64_t request)
 	n = ibv_poll_cq(h->cq, POLL, wc);
 	if (n < 0)
 		die("poll_cq failed");
+	if (n > 0)
+		h->vain = 0;
+	else if (sleeps && !h->sending)
+		rest(h);
 	for (int i = 0; i < n; i++) {
 		rdma_check(&wc[i]);
 		switch (wc[i].wr_id) {

@@ -41,36 +41,55 @@ func direct(of func(sample) float64, args ...string) side {
 	}}
 }
 
+// idle is what comes before each message of a relay that has nothing else to carry.
+var idle = []string{"--pause", "3000"}
+
+// cold is what 8 bytes take over a cable to a C loop that looks, and over one to a C loop
+// that sleeps on another processor until its device wakes it: what a relay that takes no
+// processor while nothing comes cannot do without.
+func cold(b *bench, _ string) ([]float64, error) {
+	args := append([]string{"pingpong", "--sizes", "8"}, idle...)
+	looks, err := b.run(b.loop("verbs", 0, args...))
+	if err != nil {
+		return nil, err
+	}
+	defer func(shared bool) { b.shared = shared }(b.shared)
+	b.shared = false
+	sleeps, err := b.run(b.loop("verbs", 0, append(args, "--sleep")...))
+	return []float64{looks.Micros + sleeps.Micros}, err
+}
+
 // relayFigures is what lanes through other nodes carry, beside the same cable direct.
 func relayFigures(rate func(float64) float64) []figure {
 	const halfTop = topRate / 2
 	carried := func(name, relays, about string, args ...string) figure {
 		return figure{
-			name: name, links: detour(relays, rate(halfTop)),
+			name: name, links: detour(relays, rate(halfTop)), shared: true,
 			rows:  []row{{name: name, about: fmt.Sprintf("%s, cables of %g MB/s", about, rate(halfTop)), limit: "the same cable direct", unit: "MB/s", atLeast: 0.9}},
 			ours:  through(relays, megabytes, args...),
 			limit: direct(megabytes, args...),
 		}
 	}
-	late := func(name, about string, args ...string) figure {
-		args = append([]string{"pingpong", "--sizes", "8"}, args...)
+	late := func(name, about, beside string, limit side, args ...string) figure {
 		return figure{
 			name: name, links: detour("r", 0), shared: true,
-			rows:  []row{{name: name, about: about, limit: "a C loop over one cable, twice", unit: "us", atMost: 1.5}},
-			ours:  through("r", micros, args...),
-			limit: loop("verbs", func(s sample) float64 { return 2 * s.Micros }, args...),
+			rows:  []row{{name: name, about: about, limit: beside, unit: "us", atMost: 1.5}},
+			ours:  through("r", micros, append([]string{"pingpong", "--sizes", "8"}, args...)...),
+			limit: limit,
 		}
 	}
+	twice := loop("verbs", func(s sample) float64 { return 2 * s.Micros }, "pingpong", "--sizes", "8")
 	large := []string{"stream", "--sizes", strconv.Itoa(mib)}
 	return []figure{
 		carried("relay-1MiB", "r", "1 MiB, 8 outstanding, through one node", large...),
 		carried("relay-64KiB", "r", "64 KiB, 8 outstanding, through one node", "stream", "--sizes", strconv.Itoa(64*kib)),
 		carried("relay-two-1MiB", "rs", "1 MiB, 8 outstanding, through two nodes", large...),
 		carried("relay-both-1MiB", "r", "1 MiB, 8 outstanding each way, through one node", append(large, "--both", "--conns", "2")...),
-		late("relay-latency-8B", "8 B through one node, isend to test done; both ranks on one processor, the relay on another"),
-		late("relay-cold-8B", "the same after 3 ms in which nothing passed", "--pause", "3000"),
+		late("relay-latency-8B", "8 B through one node, isend to test done; both ranks on one processor, the relay on another",
+			"a C loop over one cable, twice", twice),
+		late("relay-cold-8B", "the same after 3 ms in which nothing passed", "a C loop over one cable, and one that the device wakes", side{whole: cold}, idle...),
 		{
-			name: "relay-cpu-1MiB", links: detour("r", rate(halfTop)),
+			name: "relay-cpu-1MiB", links: detour("r", rate(halfTop)), shared: true,
 			rows: []row{{
 				name: "relay-cpu-1MiB", about: "processor time that a node takes to relay a GiB, in parts of 1 MiB",
 				limit: "both ranks, over the same cable direct", unit: "ms",
