@@ -2,12 +2,11 @@ package stats
 
 import "sync/atomic"
 
-// Counter counts up. It has one writer at a time, which costs less than a locked
-// addition, and any number of readers.
-type Counter struct{ n atomic.Uint64 }
+// Counter counts up. It has one writer at a time and any number of readers.
+type Counter struct{ n uint64 }
 
 // Add counts n more. Who may call it is for the owner of the counter to say.
-func (c *Counter) Add(n uint64) { c.n.Store(c.n.Load() + n) }
+func (c *Counter) Add(n uint64) { set(&c.n, c.n+n) }
 
 // Value is what has been counted.
-func (c *Counter) Value() uint64 { return c.n.Load() }
+func (c *Counter) Value() uint64 { return atomic.LoadUint64(&c.n) }

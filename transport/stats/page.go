@@ -135,7 +135,7 @@ func (p *Page) Connect(c Connection) *Conn {
 	defer p.change()()
 	to := &p.page.conns[i]
 	for _, n := range []*Counter{&to.Bytes, &to.Messages, &to.Waits, &to.Resent, &to.Failures, &to.Away} {
-		n.n.Store(0)
+		set(&n.n, 0)
 	}
 	to.place.Store(uint64(i) + 1)
 	to.id.Store(uint64(c.ID))
@@ -173,7 +173,7 @@ func (p *Page) Serve(c *Conn, index int, w Way) *Lane {
 	if i, ok := p.lanes.take(); ok {
 		l = &p.page.lanes[i]
 		for _, n := range []*Counter{&l.Bytes, &l.Parts, &l.Resent} {
-			n.n.Store(0)
+			set(&n.n, 0)
 		}
 		l.place.Store(uint64(i) + 1)
 		p.use(listLanes, i+1)
