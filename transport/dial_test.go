@@ -3,10 +3,16 @@ package transport_test
 import (
 	"bytes"
 	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/lane"
 )
 
 // Set-ups given up at any point leave nothing behind.
@@ -46,4 +52,55 @@ func TestSelf(t *testing.T) {
 		t.Error("the bytes differ")
 	}
 	transporttest.CloseBoth(t, s, r)
+}
+
+// A connection none of whose first lanes come into service, though their paths were proved,
+// waits for a way like one that has lost its lanes, and takes any.
+func TestProvedWaysDoNotHold(t *testing.T) {
+	nowhere := netip.MustParseAddr("::ffff:192.0.2.1")
+	tests := []struct {
+		name   string
+		over   string
+		faults []string // once its ways are proved, and both ends of two lanes made
+		want   lane.Kind
+	}{
+		{"rdma", transport.TransportRDMA, nil, lane.Verbs},
+		{"tcp", transport.TransportTCP, nil, lane.TCP},
+		{"no rdma any more", transport.TransportAuto, []string{"verb", "name=modify_qp", "errno=ETIMEDOUT", "skip=4"}, lane.TCP},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			transporttest.Leaks(t)
+			var log transporttest.Log
+			over := func(o *transport.Options) { o.Transport = tt.over }
+			a, b := transporttest.New(t, over, log.Takes(slog.LevelInfo)), transporttest.New(t, over)
+			l, h := transporttest.Listen(t, b)
+			t.Cleanup(func() { transporttest.Inject(t, "clear") })
+			s, r := transporttest.Join(t, a.DialSpoiled(h, func(plan []lane.Plan) {
+				for i := range plan {
+					plan[i].From.Addr = nowhere
+				}
+				if len(tt.faults) > 0 {
+					transporttest.Inject(t, tt.faults...)
+				}
+			}), l)
+			m, bytes := transporttest.Memory(t, 1<<20)
+			transporttest.Fill(bytes[:1<<19], 1)
+			sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+			rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 1<<19, 1<<19, 1, rg))
+			transporttest.Both(t, "message", transporttest.Isend(t, s, m, 0, 1<<19, 1, sg), rq)
+			if !slices.Equal(bytes[:1<<19], bytes[1<<19:]) {
+				t.Error("the bytes differ")
+			}
+			if n := log.Count("the ways that were proved do not hold; no lane is left: waiting for a way"); n != 1 {
+				t.Errorf("the sender says %d times that it waits for a way", n)
+			}
+			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+				if kinds := transporttest.Kinds(b); !slices.Equal(kinds, []lane.Kind{tt.want}) {
+					t.Errorf("the lanes are %v, want %v", kinds, tt.want)
+				}
+			}
+			transporttest.CloseBoth(t, s, r)
+		})
+	}
 }

@@ -1,10 +1,14 @@
 package transport
 
 import (
+	"context"
 	"log/slog"
 	"os"
 
+	"ncclmesh/handshake"
+	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/lane"
 	"ncclmesh/transport/message"
 	"ncclmesh/transport/window"
 )
@@ -20,6 +24,15 @@ func (l *Listener) Up() []*message.RecvConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]*message.RecvConn(nil), l.up...)
+}
+
+// DialSpoiled dials as Dial does, and has spoil change the plan that was proved.
+func (t *Transport) DialSpoiled(h handshake.Handle, spoil func([]lane.Plan)) *Dialing {
+	return t.dial(h, func(ctx context.Context, b *bundle.Bundle) ([]lane.Plan, error) {
+		plan, err := t.paths.To(ctx, b.Session)
+		spoil(plan)
+		return plan, err
+	})
 }
 
 // Page is where the process shows what it counts; nil where it shows nothing.

@@ -79,6 +79,7 @@ func (t *Transport) DialOver(h handshake.Handle, ways []path.Way) *Dialing {
 		if len(plan) == 0 {
 			return nil, fmt.Errorf("%w: %v: no way to dial over", fault.ErrUsage, b)
 		}
+		b.Confine()
 		return plan, nil
 	})
 }

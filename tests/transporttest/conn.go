@@ -58,7 +58,12 @@ func Listen(t testing.TB, tr *transport.Transport) (*transport.Listener, handsha
 func Connect(t testing.TB, from, to *transport.Transport) (*message.SendConn, *message.RecvConn) {
 	t.Helper()
 	l, h := Listen(t, to)
-	d := from.Dial(h)
+	return Join(t, from.Dial(h), l)
+}
+
+// Join waits for the connection that is dialled, and closes its listener.
+func Join(t testing.TB, d *transport.Dialing, l *transport.Listener) (*message.SendConn, *message.RecvConn) {
+	t.Helper()
 	var s *message.SendConn
 	var r *message.RecvConn
 	Await(t, "the connection", func() bool {

@@ -104,23 +104,25 @@ type Bundle struct {
 
 	heed heeding // of what happens to lanes in service
 
-	mu      sync.Mutex // guards everything below, and the half's requests
-	closed  bool       // by its owner
-	lanes   []*lane.Lane
-	domains []lane.Domain
-	traits  lane.Traits // the strictest of the lanes'
-	peers   int         // domains of the peer
-	grown   bool        // it has had fewer
-	regions map[*lane.Region]struct{}
-	joined  sync.Cond             // on mu: a region is no longer being registered
-	leaving []*leaving            // lanes that have failed and are not done with
-	owing   bool                  // something is to be sent again
-	gone    map[way]time.Time     // since when ways lack a lane that they had
-	most    map[way]int           // lanes of each way that were in service at a time
-	last    uint32                // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
-	doubted map[*lane.Lane]uint64 // Lane.Delivered when they were doubted last
-	dark    dark                  // how long no lane has been in service
-	stalls  stalls
+	mu       sync.Mutex // guards everything below, and the half's requests
+	closed   bool       // by its owner
+	lanes    []*lane.Lane
+	domains  []lane.Domain
+	traits   lane.Traits // the strictest of the lanes'
+	peers    int         // domains of the peer
+	grown    bool        // it has had fewer
+	regions  map[*lane.Region]struct{}
+	joined   sync.Cond             // on mu: a region is no longer being registered
+	leaving  []*leaving            // lanes that have failed and are not done with
+	owing    bool                  // something is to be sent again
+	gone     map[way]time.Time     // since when ways lack a lane that they had
+	most     map[way]int           // lanes of each way that were in service at a time
+	unused   bool                  // its first lanes failed before they were in service, and none has been since
+	confined bool                  // to the ways of the first plan
+	last     uint32                // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
+	doubted  map[*lane.Lane]uint64 // Lane.Delivered when they were doubted last
+	dark     dark                  // how long no lane has been in service
+	stalls   stalls
 }
 
 var _ lane.Bundle = (*Bundle)(nil)

@@ -38,11 +38,11 @@ func (b *Bundle) domainOf(p lane.Port) lane.Domain {
 
 // mayUse reports whether lanes over a port may join. Those of devices do not join where
 // lanes are blind, nor the other way round: grants that went over those lack what a device
-// must know.
+// must know. Where none has gone yet it may become blind.
 //
 // Preconditions: b is locked.
 func (b *Bundle) mayUse(p lane.Port) bool {
-	if b.traits.Blind != p.Traits().Blind {
+	if blind := p.Traits().Blind; blind != b.traits.Blind && !(blind && b.unused) {
 		return false
 	}
 	if d := b.domainOf(p); d != nil {

@@ -3,6 +3,7 @@ package bundle
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"ncclmesh/guard"
@@ -25,11 +26,20 @@ func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
 		switch {
 		case have[w] > 0:
 			have[w]-- // each serves for one
+		case b.confined && b.most[w] == 0:
 		case b.mayUse(p.Port):
 			wanted = append(wanted, p)
 		}
 	}
 	return wanted[:min(len(wanted), len(b.vacant()))]
+}
+
+// Confine keeps a connection to the ways of its first plan: others do not join. It is called
+// before those are set up.
+func (b *Bundle) Confine() {
+	b.mu.Lock()
+	b.confined = true
+	b.mu.Unlock()
 }
 
 // way is what a lane leads over: a port here, one at the peer, and relays.
@@ -235,6 +245,10 @@ func (s *setup) takeIn() {
 		l.Carried = b.carried()
 		b.sayJoined(l, was)
 		devices = devices || !l.Port.Traits().Passive
+	}
+	if b.unused && b.inService() > 0 { // if it became blind, it has lost the others for good
+		b.unused = false
+		maps.DeleteFunc(b.most, func(w way, _ int) bool { return w.port.Traits().Blind != b.traits.Blind })
 	}
 	for w, n := range b.ways() {
 		b.most[w] = max(b.most[w], n)

@@ -54,8 +54,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	case isBetter(err):
 		b.env.Log.Info(err.Error())
 	case left == 0:
-		b.env.Log.Warn(fmt.Sprintf("%v; no lane is left: waiting for a way to %s for up to %v (NCCL_MESH_LANE_WAIT)", err, b.Session.Name(), b.env.LaneWait))
-		b.dark.look()
+		b.sayDark(err)
 	default:
 		b.warn("left", l, fmt.Sprintf("%v; its traffic goes over the %s left", err, count(left, "lane")))
 	}
@@ -66,6 +65,32 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 		b.env.Lacks(b)
 	}
 	return v
+}
+
+// lose leaves all lanes of a first set-up, none of which has come into service.
+func (s *setup) lose() {
+	b := s.Bundle
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.unused = true
+	for _, l := range s.own {
+		b.most[wayOf(l)]++
+		b.gone[wayOf(l)] = now
+		b.redial(l, l.Why())
+	}
+	b.sayDark(fmt.Errorf("%w: %v: the ways that were proved do not hold", fault.ErrLane, b))
+	if b.Sending && b.env.Lacks != nil {
+		b.env.Lacks(b)
+	}
+}
+
+// sayDark says that no lane is in service, and begins to count how long.
+//
+// Preconditions: b is locked.
+func (b *Bundle) sayDark(err error) {
+	b.env.Log.Warn(fmt.Sprintf("%v; no lane is left: waiting for a way to %s for up to %v (NCCL_MESH_LANE_WAIT)", err, b.Session.Name(), b.env.LaneWait))
+	b.dark.look()
 }
 
 // warn tells the user what has become of a lane: of those over one way of all connections
@@ -316,7 +341,10 @@ func (s *setup) serve(mask uint32) {
 	s.over.Store(true)
 	s.heedInbox()
 	for _, l := range s.own {
-		if err := l.Accused(); err != nil && mask&(1<<l.Index) != 0 {
+		switch err := l.Accused(); {
+		case mask == 0: // which is known, and has the wait for a way begin
+			s.tell(news{lane: l, evidence: l.Why()})
+		case err != nil && mask&(1<<l.Index) != 0:
 			s.tell(news{lane: l, evidence: err})
 		}
 	}

@@ -66,8 +66,9 @@ func (s *setup) all() (mask uint32) {
 }
 
 // Establish sets the lanes of plan up from the sender's side. open is what the
-// peer is told, but for the lanes. It returns the lanes in service; when there
-// are none the error is ErrNoLane and each lane has its reason.
+// peer is told, but for the lanes. It returns the lanes in service. When there
+// are none each lane has its reason, and the error is ErrNoLane, or nil where the
+// connection waits for another way.
 func (b *Bundle) Establish(ctx context.Context, plan []lane.Plan, open *handshake.Open) (uint32, error) {
 	s := b.first
 	if ctx.Err() != nil { // and who closes it may be at work
@@ -129,11 +130,7 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 	if err != nil {
 		return 0, err
 	}
-	mask, err := s.agree(proved, theirs)
-	if err == nil {
-		s.serve(mask)
-	}
-	return mask, err
+	return s.begin(proved, theirs)
 }
 
 // answer takes lanes that have been made into service, from the receiver's side.
@@ -152,8 +149,18 @@ func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	// In service before the sender hears of it: its first write may come at once.
+	return s.begin(proved, theirs) // in service before the sender hears of it: its first write may come at once
+}
+
+// begin puts what both sides have proved into service. A connection whose first lanes all
+// fail in that moment, though their paths were proved before, begins without one: it is
+// one that has lost them, and waits for a way like any other.
+func (s *setup) begin(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	mask, err := s.agree(proved, theirs)
+	if errors.Is(err, ErrNoLane) && s.epoch == 0 && !s.Trial && s.Slowness() == "" {
+		err = nil
+		s.lose()
+	}
 	if err == nil {
 		s.serve(mask)
 	}
@@ -303,5 +310,7 @@ func (b *Bundle) Announce() {
 			b.env.WarnOnce(text, text)
 		}
 	}
-	b.env.Log.Info(fmt.Sprintf("%v: %s", b, strings.Join(used, ", ")))
+	if len(used) > 0 {
+		b.env.Log.Info(fmt.Sprintf("%v: %s", b, strings.Join(used, ", ")))
+	}
 }

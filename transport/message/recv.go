@@ -23,6 +23,7 @@ type RecvConn struct {
 	conn
 	next    uint64 // sequence of the next receive
 	granted int    // sub-receives outstanding
+	waiting bool   // the next receive has been counted in waits
 
 	again   slots // of receives that are to be granted again
 	coming  slots // whose grant was sent again and may not have come
@@ -59,10 +60,14 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 	if l == nil || !r.free(req, n) {
 		r.b.Poll()
 		if l = r.grantLane(); l == nil || !r.free(req, n) {
-			r.b.Count.Waits.Add(1)
+			if !r.waiting {
+				r.waiting = true
+				r.b.Count.Waits.Add(1)
+			}
 			return nil, r.b.Ended()
 		}
 	}
+	r.waiting = false
 	r.prepare()
 	entries := r.grant(req, bufs)
 	r.send(l, req, entries, false)
