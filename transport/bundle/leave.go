@@ -68,11 +68,10 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 }
 
 // lose leaves all lanes of a first set-up, none of which has come into service.
+//
+// Preconditions: the bundle is locked.
 func (s *setup) lose() {
-	b := s.Bundle
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
+	b, now := s.Bundle, time.Now()
 	b.unused = true
 	for _, l := range s.own {
 		b.most[wayOf(l)]++

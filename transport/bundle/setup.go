@@ -130,7 +130,7 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 	if err != nil {
 		return 0, err
 	}
-	return s.begin(proved, theirs)
+	return s.agree(proved, theirs)
 }
 
 // answer takes lanes that have been made into service, from the receiver's side.
@@ -149,22 +149,7 @@ func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.begin(proved, theirs) // in service before the sender hears of it: its first write may come at once
-}
-
-// begin puts what both sides have proved into service. A connection whose first lanes all
-// fail in that moment, though their paths were proved before, begins without one: it is
-// one that has lost them, and waits for a way like any other.
-func (s *setup) begin(proved uint32, theirs *handshake.Proved) (uint32, error) {
-	mask, err := s.agree(proved, theirs)
-	if errors.Is(err, ErrNoLane) && s.epoch == 0 && !s.Trial && s.Slowness() == "" {
-		err = nil
-		s.lose()
-	}
-	if err == nil {
-		s.serve(mask)
-	}
-	return mask, err
+	return s.agree(proved, theirs)
 }
 
 // send gives the peer a set-up message.
@@ -202,9 +187,9 @@ func (s *setup) verdict(proved uint32) *handshake.Proved {
 }
 
 // agree puts the lanes into service that both sides have proved, and gives the
-// others back. A receiver tells the sender which these are before anybody can tell it
-// that one of them has failed since: the sender would take that, too early, for word of
-// a lane that is not to be.
+// others back. A receiver has done so before it tells the sender, whose first write may come
+// at once, and tells it before anybody can say that one of them has failed since: the sender
+// would take that, too early, for word of a lane that is not to be.
 func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	mask := proved & theirs.Lanes
 	for _, f := range theirs.Failed {
@@ -231,25 +216,33 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	if !s.Sending {
 		err = s.send(s.verdict(proved & mask))
 	}
+	if mask == 0 && err == nil {
+		err = s.noneWorks()
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
-	if mask == 0 {
-		return 0, s.noneWorks()
-	}
+	s.serve(mask)
 	return mask, nil
 }
 
-// noneWorks is the error of a connection none of whose lanes can be put into
-// service.
+// noneWorks is the outcome where no lane can be put into service. A connection whose first
+// lanes all fail, though their paths were proved before, is one that has lost them, and
+// waits for a way like any other.
+//
+// Preconditions: the bundle is locked.
 func (s *setup) noneWorks() error {
 	for _, l := range s.own {
 		if why := l.Why(); limit.IsOwn(why) {
 			return fmt.Errorf("%w: %v: %v: %w", fault.ErrOwn, s.Bundle, l, why)
 		}
 	}
-	return ErrNoLane
+	if s.epoch > 0 || s.Trial || s.Slowness() != "" {
+		return ErrNoLane
+	}
+	s.lose()
+	return nil
 }
 
 // offers returns what the peer is told: the domains and the lanes in mask.
