@@ -82,13 +82,8 @@ func TestNetplan(t *testing.T) {
 	m := Mesh{Name: "pair", Machines: []string{"a", "b"}, CPUs: 1}
 	m.cable(100, "a", "b")
 	s := newSession(t, m)
-	tar, tool := systemdRoot(t), filepath.Join(t.TempDir(), "ncclmesh")
-	build := exec.Command("go", "-C", filepath.Join(ModuleRoot(), "tools"), "build", "-o", tool, "./ncclmesh")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	s.cfg.Files = []string{tool}
+	tar := systemdRoot(t)
+	s.cfg.Files = []string{buildTool(t)}
 	s.cfg.Log = func(machine, line string) { t.Logf("%s: %s", machine, line) }
 	var begun *Lab
 	for _, step := range []struct{ name, script string }{{"apply", applied}, {"roll back", rolledBack}} {

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -98,6 +100,64 @@ func noCommonCable(v *verdict) {
 			ways = append(ways, strings.Join(w, " and "))
 		}
 		v.info(both(a.Nodes[:]...), "", "they share no cable, and talk through %s", strings.Join(ways, ", or "))
+	}
+}
+
+// cableDead looks at ports that are up, and alone in a subnet with a port of another node, when
+// nothing passes between the two, nor anything else over either.
+func cableDead(v *verdict) {
+	m, ok := proved(v)
+	if !ok {
+		return
+	}
+	alive := map[facts.End]bool{}
+	for _, h := range halves(&m) {
+		if h.state != topo.None {
+			alive[h.a], alive[h.b] = true, true
+		}
+	}
+	for _, n := range m.Networks {
+		for _, e := range n.Ends {
+			for _, at := range v.portsIn(e) {
+				alive[facts.End(at)] = true
+			}
+		}
+	}
+	in := map[netip.Prefix][]facts.End{}
+	for i := range v.Nodes {
+		found, _ := v.Nodes[i].Topology.Get()
+		for _, p := range roce(found.Ports) {
+			for _, a := range given(p.Addrs) {
+				in[a.Masked()] = append(in[a.Masked()], facts.End{Node: v.Nodes[i].Name, Port: facts.PortName(&p)})
+			}
+		}
+	}
+	for _, subnet := range slices.SortedFunc(maps.Keys(in), comparePrefix) {
+		ends := in[subnet]
+		if len(ends) != 2 || ends[0].Node == ends[1].Node || alive[ends[0]] || alive[ends[1]] {
+			continue
+		}
+		a, b := ends[0], ends[1]
+		alive[a] = true // which is said once
+		v.fail(spot{[]Place{Place(a), Place(b)}, a.String() + " ═ " + b.String()},
+			fmt.Sprintf("switch one off (ip link set %s down on %s) and see whether the other goes down: if it does not they are no ends of one cable; else reseat or replace that", a.Port, a.Node),
+			"both are up and in %s, and nothing passes between them, over RDMA or TCP", subnet)
+	}
+}
+
+// rdmaOneEnd looks at halves that carry TCP where one of the two ports has no RDMA device.
+func rdmaOneEnd(v *verdict) {
+	m, _ := proved(v)
+	for _, h := range halves(&m) {
+		a, b := v.port(h.a), v.port(h.b)
+		if h.state != topo.TCP || a == nil || b == nil || (a.Device == "") == (b.Device == "") {
+			continue
+		}
+		with, without := h.a, h.b
+		if a.Device == "" {
+			with, without = h.b, h.a
+		}
+		v.warn(h.spot(), fmt.Sprintf("load the driver of RDMA for %s (mlx5_ib), or put an adapter there that has it", without), "the cable carries TCP only: %s has an RDMA device, and %s has none", with, without)
 	}
 }
 

@@ -64,6 +64,28 @@ var cableRows = []row{
 	{"no-common-cable", "no way was tried", unknown, nil, noMap},
 	{"no-common-cable", "a node that was lost", unknown, nil, lost},
 
+	{"cable-dead", "nothing passes", fail, nil, func(m *facts.Mesh) { m.Map.Value.Cables = nil }},
+	{"cable-dead", "nothing passes over one half, nor is anything heard", fail, nil, func(m *facts.Mesh) {
+		c := cable(m)
+		c.Halves[1].State, c.Why = topo.None, "transport retry counter exceeded"
+	}},
+	{"cable-dead", "somebody answers", "", nil, func(m *facts.Mesh) {
+		for i := range m.Map.Value.Cables {
+			c := &m.Map.Value.Cables[i]
+			c.Halves[0].State, c.Halves[1].State = topo.Heard, topo.Heard
+		}
+	}},
+	{"cable-dead", "one end is down", "", func(a, _ *machine) {
+		for _, h := range halves {
+			a.down(h)
+		}
+	}, func(m *facts.Mesh) { m.Map.Value.Cables = nil }},
+	{"cable-dead", "no way was tried", unknown, nil, noMap},
+
+	{"rdma-one-end", "TCP passes", warn, func(a, _ *machine) { a.noAdapter() }, func(m *facts.Mesh) { cable(m).Halves[0].State = topo.TCP }},
+	{"rdma-one-end", "both have it", "", nil, func(m *facts.Mesh) { cable(m).Halves[0].State = topo.TCP }},
+	{"rdma-one-end", "no way was tried", unknown, nil, noMap},
+
 	{"roce-filtered", "TCP passes", warn, nil, func(m *facts.Mesh) {
 		c := cable(m)
 		c.Halves[0].State, c.Why = topo.TCP, "rocep1s0f0:1 192.168.100.1 on a -> rocep1s0f1:1 192.168.100.2 on b: transport retry counter exceeded"
