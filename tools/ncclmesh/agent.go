@@ -27,10 +27,15 @@ func questions(sys *system) fleet.Handlers {
 		c, err := config.Read(sys.getenv)
 		return c.Transport, err
 	}
+	looks := func() (transport.Options, error) {
+		o, err := options()
+		o.Status = transport.StatusOff // who looks for a moment is no job
+		return o, err
+	}
 	return fleet.Handlers{
 		bench.Do:  bench.Serve(options),
 		gather.Do: gather.Agent(func() gather.Source { return source(sys, 0, 0) }),
-		topo.Do:   topo.Probe(options),
+		topo.Do:   topo.Probe(looks),
 	}
 }
 

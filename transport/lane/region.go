@@ -1,9 +1,6 @@
 package lane
 
-import (
-	"errors"
-	"sync/atomic"
-)
+import "errors"
 
 // Registration is a range of memory that one domain knows.
 type Registration interface {
@@ -20,10 +17,11 @@ type Registration interface {
 type Region struct {
 	Addr, Length uintptr
 	LKeys, RKeys [MaxDomains]uint32 // by place of the domain
-	InUse        atomic.Int32       // requests that use it
 	Fixed        bool               // no domain that joins later can register it
 
-	Joining bool // one that joins is registering it; guarded by the connection's mutex
+	// Guarded by the connection's mutex.
+	InUse   int  // requests that use it
+	Joining bool // a domain that joins is registering it
 
 	held  [MaxDomains]Registration
 	known [MaxDomains]bool // to the domain, which may have no need to register it

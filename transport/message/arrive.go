@@ -162,6 +162,6 @@ func (r recvHalf) settled(g *lane.Region) bool {
 func (r recvHalf) withdraw(g *lane.Region) {
 	r.subsOf(g, func(s *sub) {
 		s.region, s.gone = nil, true
-		g.InUse.Add(-1)
+		g.InUse--
 	})
 }

@@ -98,10 +98,10 @@ func (c *conn) DeregMR(r *lane.Region) error {
 		return fmt.Errorf("%w: memory handle is not of this connection", fault.ErrUsage)
 	}
 	c.b.AwaitJoining(r)
-	if r.InUse.Load() > 0 {
+	if r.InUse > 0 {
 		c.b.Poll()
 	}
-	switch n := r.InUse.Load(); {
+	switch n := r.InUse; {
 	case n == 0:
 	case c.half.settled(r) && c.b.Withdraw(r):
 		c.half.withdraw(r)

@@ -129,7 +129,7 @@ func (r *RecvConn) grant(req *Request, bufs []Buffer) []lane.Grant {
 		*s = sub{addr: b.Addr, capacity: uint32(b.Size)}
 		if b.Size > 0 {
 			g.RKeys = b.Region.RKeys
-			b.Region.InUse.Add(1)
+			b.Region.InUse++
 			s.region = b.Region
 		}
 	}

@@ -152,7 +152,7 @@ func (r *Request) busy() bool {
 func (r *Request) settle() {
 	for i := range r.n {
 		if s := &r.subs[i]; s.region != nil {
-			s.region.InUse.Add(-1)
+			s.region.InUse--
 			s.region = nil
 		}
 	}

@@ -163,7 +163,7 @@ func (s *SendConn) take(size, n int, r *lane.Region) *Request {
 	req.subs[0].size = uint32(size)
 	if size > 0 {
 		req.subs[0].region = r
-		r.InUse.Add(1)
+		r.InUse++
 	}
 	return req
 }
