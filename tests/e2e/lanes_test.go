@@ -87,14 +87,16 @@ func (j *job) moves() {
 	}
 }
 
-// suffer does things to the fabric of a job: "moves" waits until the job has moved on, "qp-error NODE DEVICE" breaks a queue pair, and all
-// else is for the mesh.
+// suffer does things to the fabric of a job: "moves" waits until the job has moved on, "lost" until a lane is, "qp-error NODE DEVICE"
+// breaks a queue pair, and all else is for the mesh.
 func (j *job) suffer(faults ...string) {
 	j.f.t.Helper()
 	for _, fault := range faults {
 		switch words := strings.Fields(fault); words[0] {
 		case "moves":
 			j.moves()
+		case "lost": // what ends sooner may be survived
+			j.somebody(lostLine.String())
 		case "qp-error":
 			j.breakQueuePair(words[1], words[2])
 		default:

@@ -50,14 +50,14 @@ func relayFaults() (all []relayFault) {
 		{"frame fails", "v12", []string{"wr status=RETRY_EXC_ERR times=1 port=a:rab0 skip=40"}, false},
 		{"frame fails at the relay", "v8", []string{"wr status=RETRY_EXC_ERR times=1 port=b:rbc0 skip=33"}, true},
 		{"read or grant fails", "v5", []string{"wr status=REM_OP_ERR times=1 port=c:rbc0 skip=27"}, true},
-		{"acknowledgements lost, and unplugged", "v12", []string{"ack port=a:rab0 times=50", "unplug a:rab0", "moves", "plug a:rab0"}, false},
-		{"acknowledgements lost at the relay, and unplugged", "v8", []string{"ack port=b:rbc0", "unplug b:rbc0", "moves", "clear", "plug b:rbc0"}, false},
-		{"stalled behind the relay", "v5", []string{"stall port=b:rbc0", "moves", "clear"}, false},
-		{"port of the relay's off", "v8", []string{"down b:rbc0", "moves", "up b:rbc0"}, false},
-		{"device of the relay's fatal", "v5", []string{"event PORT_ERR b:rab0", "down b:rab0", "moves", "up b:rab0"}, false},
+		{"acknowledgements lost, and unplugged", "v12", []string{"ack port=a:rab0 times=50", "unplug a:rab0", "lost", "moves", "plug a:rab0"}, false},
+		{"acknowledgements lost at the relay, and unplugged", "v8", []string{"ack port=b:rbc0", "unplug b:rbc0", "lost", "moves", "clear", "plug b:rbc0"}, false},
+		{"stalled behind the relay", "v5", []string{"stall port=b:rbc0", "lost", "moves", "clear"}, false},
+		{"port of the relay's off", "v8", []string{"down b:rbc0", "lost", "moves", "up b:rbc0"}, false},
+		{"device of the relay's fatal", "v5", []string{"event PORT_ERR b:rab0", "down b:rab0", "lost", "moves", "up b:rab0"}, false},
 		{"the other way fails while the first is settled", "v12", []string{"unplug a:rab0", "wr status=RETRY_EXC_ERR times=2 port=a:rda0 skip=1", "plug a:rab0"}, false},
-		{"both ways lost, and back", "v8", []string{"unplug b:rbc0", "unplug d:rda0", "plug b:rbc0", "plug d:rda0"}, false},
-		{"completions late, and unplugged", "v5", []string{"slow time=2ms", "unplug c:rbc0", "moves", "clear", "plug c:rbc0"}, false},
+		{"both ways lost, and back", "v8", []string{"unplug b:rbc0", "unplug d:rda0", "lost", "plug b:rbc0", "plug d:rda0"}, false},
+		{"completions late, and unplugged", "v5", []string{"slow time=2ms", "unplug c:rbc0", "lost", "moves", "clear", "plug c:rbc0"}, false},
 	}
 	for _, port := range []string{"a:rab0", "b:rab0", "b:rbc0", "c:rbc0"} {
 		for _, n := range []int{0, 1, 2, 3, 5, 8, 13, 21, 55} {
@@ -69,12 +69,12 @@ func relayFaults() (all []relayFault) {
 
 // The same over sockets.
 var relaySocketFaults = []relayFault{
-	{"unplugged behind the relay", "v12", []string{"unplug b:bc0", "moves", "plug b:bc0"}, false},
-	{"one end off at the relay", "v8", []string{"ip b link set ab0 down", "moves", "ip b link set ab0 up"}, true},
+	{"unplugged behind the relay", "v12", []string{"unplug b:bc0", "lost", "moves", "plug b:bc0"}, false},
+	{"one end off at the relay", "v8", []string{"ip b link set ab0 down", "lost", "moves", "ip b link set ab0 up"}, true},
 	{"nothing arrives behind the relay", "v5", []string{
-		"ip b neigh replace 192.168.11.2 dev bc0 lladdr 02:00:00:00:00:99 nud permanent", "moves", "ip b neigh del 192.168.11.2 dev bc0",
+		"ip b neigh replace 192.168.11.2 dev bc0 lladdr 02:00:00:00:00:99 nud permanent", "lost", "moves", "ip b neigh del 192.168.11.2 dev bc0",
 	}, false},
-	{"both ways lost, and back", "v12", []string{"unplug b:bc0", "unplug d:da0", "plug b:bc0", "plug d:da0"}, false},
+	{"both ways lost, and back", "v12", []string{"unplug b:bc0", "unplug d:da0", "lost", "plug b:bc0", "plug d:da0"}, false},
 }
 
 // What goes wrong with lanes through other nodes, at any stage of a message: everything arrives as it was sent, and what was lost is back.
