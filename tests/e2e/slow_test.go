@@ -82,7 +82,7 @@ func TestStoppedInTraffic(t *testing.T) {
 		t.Run("stopped, over "+o.String(), func(t *testing.T) {
 			t.Parallel()
 			f := newFabric(t, o.topology())
-			j := f.start(spec{env: o.env, args: f.endless("--work soak --max 1M --comms 2")})
+			j := f.start(spec{env: o.env, args: f.endless("--work soak --max 1M --comms 2 --timeout 300")})
 			long := 1500 * time.Millisecond
 			if full {
 				long = time.Minute
