@@ -35,6 +35,8 @@ import (
 const (
 	makers    = 2  // that make and destroy, which takes microseconds to milliseconds
 	resolvers = 16 // that take queue pairs to RTR, which takes up to a second
+
+	lookers = 16 * resolvers // of a process that looks at the mesh: it tries all nodes at once, and ends
 )
 
 // Transport is this process's end of the mesh. Its methods may be called from
@@ -96,7 +98,11 @@ func New(o Options) (_ *Transport, err error) {
 	t.log = t.opts.Log
 	t.tidy = newTidier(t.traffic, t.caught)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.making, t.resolving = crew.New(makers, t.ctx.Done()), crew.New(resolvers, t.ctx.Done())
+	resolving := resolvers
+	if t.opts.Observes {
+		resolving = lookers
+	}
+	t.making, t.resolving = crew.New(makers, t.ctx.Done()), crew.New(resolving, t.ctx.Done())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
