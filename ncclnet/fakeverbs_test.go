@@ -12,6 +12,7 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/tests/fabric"
 	"ncclmesh/tests/require"
+	"ncclmesh/tests/transporttest"
 )
 
 // TestOverFakeverbs takes the calls through the real transport and a libibverbs
@@ -87,7 +88,7 @@ func overFakeverbs(t *testing.T) {
 			t.Errorf("%d bytes: byte %d beyond them is overwritten", bytes, i)
 		}
 	}
-	if got := testing.AllocsPerRun(500, func() { round(100) }); got != 0 {
+	if got := transporttest.Allocations(500, func() { round(100) }); got != 0 {
 		t.Errorf("%v allocations per message", got)
 	}
 

@@ -150,17 +150,6 @@ func TestMany(t *testing.T) {
 	})
 }
 
-// allocations is what f allocates each time. The count is the whole process's, and a
-// busy machine puts into it what goes on in the background: only what is there each
-// time is f's.
-func allocations(runs int, f func()) float64 {
-	least := testing.AllocsPerRun(runs, f)
-	for i := 0; i < 4 && least > 0; i++ {
-		least = min(least, testing.AllocsPerRun(runs, f))
-	}
-	return least
-}
-
 // The data path allocates nothing, nor does it for who watches once it goes on.
 func TestNoAllocations(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
@@ -178,7 +167,7 @@ func TestNoAllocations(t *testing.T) {
 				r.Watch(w)
 			}
 			bufs := []message.Buffer{{Addr: rm.Addr(), Size: size, Tag: 1, Region: rg}}
-			n := allocations(runs, func() {
+			n := transporttest.Allocations(runs, func() {
 				var rq, sq *message.Request
 				var err error
 				for rq == nil && err == nil {
