@@ -17,9 +17,9 @@ const (
 
 // stalls finds lanes on which nothing moves, at the sender: one on which a part waits
 // while another lane has delivered what was posted with it or later, or over which a grant
-// does not come that later ones have overtaken. It goes by the time
-// in which the connection was polled: a process that is stopped, starved or busy with
-// something else has not seen what its lanes delivered.
+// does not come that later ones have overtaken, of a process that answers on the session. It
+// goes by the time in which the connection was polled: a process that is stopped, starved or
+// busy with something else has not seen what its lanes delivered.
 type stalls struct {
 	now    time.Duration // of the last poll
 	gap    time.Duration // between the last two
@@ -68,7 +68,12 @@ func (b *Bundle) judge() {
 	}
 	var first [lane.MaxParts]uint64
 	b.half.Waits(&first)
-	if i := s.awaited(b.half.Missing()); i >= 0 && i < len(b.lanes) && stands(b.lanes[i]) && b.inService() > 1 && s.polled-s.missed >= b.env.Scaled(stallTime) {
+	i := s.awaited(b.half.Missing())
+	switch {
+	case i < 0:
+	case b.Session.Silence() > b.env.Scaled(stallLook): // a process that is stopped may owe it
+		s.missed = s.polled
+	case i < len(b.lanes) && stands(b.lanes[i]) && b.inService() > 1 && s.polled-s.missed >= b.env.Scaled(stallTime):
 		l := b.lanes[i]
 		b.Evidence(l, fmt.Errorf("%w: %v: %s: a grant has not come over it for %v, and later ones have over other lanes; check the cable and both ports",
 			fault.ErrLane, b, l.Way(), (s.polled-s.missed).Round(10*time.Millisecond)))
