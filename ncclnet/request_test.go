@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport/fault"
 )
 
@@ -220,7 +221,7 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 	n, send, recv, smr, rmr := pair(t)
 	bufs := []Buffer{{2 * page, 100, 1, rmr, 0}, {2*page + 100, 100, 2, rmr, 0}}
 	var sizes [MaxRecvs]int
-	got := testing.AllocsPerRun(1000, func() {
+	got := transporttest.Allocations(1000, func() {
 		rq, _ := n.Irecv(recv, bufs)
 		for range bufs {
 			sq, _ := n.Isend(send, page, 50, 1, smr, 0)

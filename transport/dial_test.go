@@ -61,12 +61,12 @@ func TestProvedWaysDoNotHold(t *testing.T) {
 	tests := []struct {
 		name   string
 		over   string
-		faults []string // once its ways are proved, and both ends of two lanes made
+		faults []string // once its ways are proved
 		want   lane.Kind
 	}{
 		{"rdma", transport.TransportRDMA, nil, lane.Verbs},
 		{"tcp", transport.TransportTCP, nil, lane.TCP},
-		{"no rdma any more", transport.TransportAuto, []string{"verb", "name=modify_qp", "errno=ETIMEDOUT", "skip=4"}, lane.TCP},
+		{"no rdma any more", transport.TransportAuto, []string{"wr", "status=RETRY_EXC_ERR", "times=1000000"}, lane.TCP},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -76,7 +76,7 @@ touch /job/over
 // ncclmesh netplan --apply on a node with systemd, networkd and netplan: it gives addresses, and takes them back when the
 // management network is lost.
 func TestNetplan(t *testing.T) {
-	if os.Getenv("FULL") == "" {
+	if !full {
 		t.Skip("a whole Debian, and minutes where machines are emulated: FULL=1 runs it")
 	}
 	m := Mesh{Name: "pair", Machines: []string{"a", "b"}, CPUs: 1}

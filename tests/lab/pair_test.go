@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
@@ -14,7 +13,7 @@ import (
 
 // TestPair is of two machines with two cables, by the kernel's own queue pairs. No lane may be a socket.
 func TestPair(t *testing.T) {
-	if os.Getenv("FULL") == "" {
+	if !full {
 		t.Skip("five minutes: FULL=1 runs it")
 	}
 	said := newLog()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,7 +14,7 @@ import (
 // TestRing is of four machines in a ring: opposite ones talk through those between them, by the kernel's own queue pairs on
 // every hop. No lane may be a socket.
 func TestRing(t *testing.T) {
-	if os.Getenv("FULL") == "" {
+	if !full {
 		t.Skip("a fourth machine, and minutes where machines are emulated: FULL=1 runs it")
 	}
 	said := newLog()

@@ -76,7 +76,7 @@ func TestTool(t *testing.T) {
 		return errors.Join(err, says(out, status, 0, `r100 – r100`+figures, `r101 – r101`+figures, `r102 – r102`+figures))
 	})
 	for _, f := range faults {
-		if !f.sample && os.Getenv("FULL") == "" {
+		if !f.sample && !full {
 			continue
 		}
 		s.step(t, "doctor/"+f.name, func(t *testing.T, ctx context.Context, l *Lab) error {

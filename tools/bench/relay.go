@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -41,21 +42,23 @@ func direct(of func(sample) float64, args ...string) side {
 	}}
 }
 
-// idle is what comes before each message of a relay that has nothing else to carry.
-var idle = []string{"--pause", "3000"}
+// Messages of 8 bytes through a relay that is at it, and one that has long had nothing to carry.
+var (
+	warm = []string{"pingpong", "--sizes", "8"}
+	idle = []string{"pingpong", "--sizes", "8", "--pause", "3000"}
+)
 
 // cold is what 8 bytes take over a cable to a C loop that looks, and over one to a C loop
 // that sleeps on another processor until its device wakes it: what a relay that takes no
 // processor while nothing comes cannot do without.
 func cold(b *bench, _ string) ([]float64, error) {
-	args := append([]string{"pingpong", "--sizes", "8"}, idle...)
-	looks, err := b.run(b.loop("verbs", 0, args...))
+	looks, err := b.run(b.loop("verbs", 0, idle...))
 	if err != nil {
 		return nil, err
 	}
 	defer func(shared bool) { b.shared = shared }(b.shared)
 	b.shared = false
-	sleeps, err := b.run(b.loop("verbs", 0, append(args, "--sleep")...))
+	sleeps, err := b.run(b.loop("verbs", 0, append(slices.Clone(idle), "--sleep")...))
 	return []float64{looks.Micros + sleeps.Micros}, err
 }
 
@@ -70,15 +73,15 @@ func relayFigures(rate func(float64) float64) []figure {
 			limit: direct(megabytes, args...),
 		}
 	}
-	late := func(name, about, beside string, limit side, args ...string) figure {
+	late := func(name, about string, args []string, beside string, limit side) figure {
 		return figure{
 			name: name, links: detour("r", 0), shared: true,
 			rows:  []row{{name: name, about: about, limit: beside, unit: "us", atMost: 1.5}},
-			ours:  through("r", micros, append([]string{"pingpong", "--sizes", "8"}, args...)...),
+			ours:  through("r", micros, args...),
 			limit: limit,
 		}
 	}
-	twice := loop("verbs", func(s sample) float64 { return 2 * s.Micros }, "pingpong", "--sizes", "8")
+	twice := loop("verbs", func(s sample) float64 { return 2 * s.Micros }, warm...)
 	large := []string{"stream", "--sizes", strconv.Itoa(mib)}
 	return []figure{
 		carried("relay-1MiB", "r", "1 MiB, 8 outstanding, through one node", large...),
@@ -86,8 +89,8 @@ func relayFigures(rate func(float64) float64) []figure {
 		carried("relay-two-1MiB", "rs", "1 MiB, 8 outstanding, through two nodes", large...),
 		carried("relay-both-1MiB", "r", "1 MiB, 8 outstanding each way, through one node", append(large, "--both", "--conns", "2")...),
 		late("relay-latency-8B", "8 B through one node, isend to test done; both ranks on one processor, the relay on another",
-			"a C loop over one cable, twice", twice),
-		late("relay-cold-8B", "the same after 3 ms in which nothing passed", "a C loop over one cable, and one that the device wakes", side{whole: cold}, idle...),
+			warm, "a C loop over one cable, twice", twice),
+		late("relay-cold-8B", "the same after 3 ms in which nothing passed", idle, "a C loop over one cable, and one that the device wakes", side{whole: cold}),
 		{
 			name: "relay-cpu-1MiB", links: detour("r", rate(halfTop)), shared: true,
 			rows: []row{{

@@ -94,10 +94,10 @@ func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // WhyTCP tells the user why a connection that the peer has set up runs over TCP, where
 // it is for this side to say.
 func (f *Finder) WhyTCP(b *bundle.Bundle) {
-	for _, l := range b.Lanes() {
-		if l.Port.Kind() == lane.TCP && !offer(f.PortsOf(b.Session), lane.Verbs) { // else it is the sender who knows why
-			f.sayWhyTCP(b.Session, nil, nil)
-			return
-		}
+	b.Lock()
+	tcp := slices.ContainsFunc(b.Lanes(), func(l *lane.Lane) bool { return l.Port.Kind() == lane.TCP })
+	b.Unlock()
+	if tcp && !offer(f.PortsOf(b.Session), lane.Verbs) { // else it is the sender who knows why
+		f.sayWhyTCP(b.Session, nil, nil)
 	}
 }
