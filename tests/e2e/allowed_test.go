@@ -11,9 +11,6 @@ import (
 // line3 is the least in which two nodes share no cable.
 var line3 = cabling{pairs: "ab bc", each: 1}
 
-// alone keeps lanes off the network beside the cables.
-const alone = "NCCL_MESH_IFNAME=ab,bc,cd,da,ca"
-
 // What the settings allow, and what the user is told of what they do not.
 func TestRelayAllowed(t *testing.T) {
 	off := []string{"NCCL_MESH_RELAY=0"}
@@ -41,7 +38,7 @@ func TestRelayAllowed(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)
 				j := newFabric(t, cables.topology()).start(spec{
-					env: append(append(env, alone, "NCCL_MESH_ROUTE_WAIT=2"), tt.env...), on: tt.on,
+					env: append(append(env, cables.alone(), "NCCL_MESH_ROUTE_WAIT=2"), tt.env...), on: tt.on,
 					args: strings.Fields("--work alltoall --min 8 --max 64K --factor 64 --iters 2"),
 				})
 				if tt.says == nil {
@@ -104,7 +101,7 @@ func TestHailPortTaken(t *testing.T) {
 			cables, env := relaying("tcp", tt.cables)
 			f := newFabric(t, cables.topology())
 			f.helper("b", "squat", "squatting\n")
-			j := f.start(spec{env: append(env, alone, "NCCL_MESH_ROUTE_WAIT=2"), args: strings.Fields("--work alltoall --min 8 --max 64K --factor 64 --iters 2")})
+			j := f.start(spec{env: append(env, cables.alone(), "NCCL_MESH_ROUTE_WAIT=2"), args: strings.Fields("--work alltoall --min 8 --max 64K --factor 64 --iters 2")})
 			if tt.ok {
 				j.ok()
 			} else {

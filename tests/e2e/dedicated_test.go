@@ -38,7 +38,7 @@ func TestDedicatedRelay(t *testing.T) {
 	f := newFabric(t, line3.without().topology())
 	b := f.relay("b")
 	for range 2 {
-		j := f.start(spec{nodes: []string{"a", "c"}, env: plainly, args: []string{"--work", "alltoall", "--min", "8", "--max", "2M", "--factor", "64", "--iters", "4"}}).ok()
+		j := f.start(spec{nodes: []string{"a", "c"}, env: append(plainly, line3.alone()), args: []string{"--work", "alltoall", "--min", "8", "--max", "2M", "--factor", "64", "--iters", "4"}}).ok()
 		for _, pair := range []string{"a -> c", "c -> a"} {
 			if got := j.relays(pair); got != "b" {
 				j.errorf("%s goes through %q, want b", pair, got)
@@ -59,7 +59,7 @@ func TestDedicatedRelayKilled(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t, line3.without().topology())
 	b := f.relay("b")
-	j := f.start(spec{nodes: []string{"a", "c"}, env: append([]string{"NCCL_MESH_LANE_WAIT=2", "NCCL_MESH_IFNAME=ab,bc"}, plainly...), args: soak(600)})
+	j := f.start(spec{nodes: []string{"a", "c"}, env: append(plainly, line3.alone(), "NCCL_MESH_LANE_WAIT=2"), args: soak(600)})
 	j.moves()
 	b.signal(b.ranks[0].node, syscall.SIGKILL)
 	<-b.ranks[0].over
@@ -88,7 +88,7 @@ func TestDedicatedRelayGoes(t *testing.T) {
 		said   string // by the one that goes
 		moves  bool   // the job outlives it
 	}{
-		{"when the job is over", line3, "b", "0", `nothing more is taken on; \d+ circuits may end by themselves, however long that takes`, false},
+		{"when the job is over", line3, "b", "0", `nothing more is taken on; waits for \d+ circuits? to end, however long that takes`, false},
 		{"before that", ring4, "bd", "100ms", `\d+ circuits left after 100ms, and dropped`, true},
 	}
 	for _, tt := range tests {
@@ -100,7 +100,7 @@ func TestDedicatedRelayGoes(t *testing.T) {
 				relays = append(relays, f.relay(string(node), "--drain", tt.drain))
 			}
 			first := relays[0]
-			j := f.start(spec{nodes: []string{"a", "c"}, env: plainly, args: soak(10)})
+			j := f.start(spec{nodes: []string{"a", "c"}, env: append(plainly, tt.cables.alone()), args: soak(10)})
 			j.moves()
 			first.await("b", `msg="carries for `)
 			first.signal(first.ranks[0].node, syscall.SIGTERM)

@@ -164,7 +164,7 @@ func TestRelayLost(t *testing.T) {
 			t.Run(tt.name+" over "+kind, func(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, ring4)
-				env = append(env, "NCCL_MESH_LANE_WAIT=2", "NCCL_MESH_IFNAME=ab,bc,cd,da") // and never over the network beside
+				env = append(env, cables.alone(), "NCCL_MESH_TIME_SCALE=4", "NCCL_MESH_LANE_WAIT=0.5") // slow neighbours are waited for
 				f := newFabric(t, cables.topology())
 				relays := f.idle(env, "b", "d")
 				j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: f.endless("--work soak --max 1M --comms 2")})
@@ -191,7 +191,7 @@ func TestRelayFinalized(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			cables, env := relaying(kind, line3)
-			env = append(env, alone, "NCCL_MESH_LANE_WAIT=2")
+			env = append(env, cables.alone(), "NCCL_MESH_LANE_WAIT=2")
 			f := newFabric(t, cables.topology())
 			h := f.helper("b", "linger", "up\n", append(env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_HOSTID=b")...)
 			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: f.endless("--work soak --max 256K")})
@@ -257,7 +257,7 @@ func TestRelayFlaps(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)
 				f := newFabric(t, cables.topology())
-				j := f.start(spec{env: append(env, alone, "NCCL_MESH_LANE_WAIT=30"), args: f.endless("--work soak --max 256K --timeout 120")})
+				j := f.start(spec{env: append(env, cables.alone(), "NCCL_MESH_LANE_WAIT=30"), args: f.endless("--work soak --max 256K --timeout 120")})
 				j.moves()
 				j.flapRing(rand.New(rand.NewPCG(seed, 0)), cables, tt.most, rounds)
 				j.suffer("moves", "moves")
@@ -300,7 +300,7 @@ func TestRelayWithoutACable(t *testing.T) {
 			cables, env := relaying(kind, ring4)
 			f := newFabric(t, cables.topology())
 			f.fault("unplug", "a:"+cables.end("a", "ab0"))
-			j := f.start(spec{env: append(env, alone), args: f.endless("--work soak --max 64K")})
+			j := f.start(spec{env: append(env, cables.alone()), args: f.endless("--work soak --max 64K")})
 			j.moves()
 			if got := j.relays("a -> b"); got != "d,c" {
 				j.errorf("a -> b goes through %q", got)

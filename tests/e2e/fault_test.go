@@ -29,7 +29,7 @@ link a:r1 b:r1
 
 // soon is how long a failure may take to reach every rank on a machine that does other things too: less than any time-out after
 // which a rank would have noticed by itself.
-const soon = 6 * time.Second
+const soon = 9 * time.Second
 
 // failed waits for the job and fails the test unless every rank, but for those that were killed, said what went wrong and ended.
 func (j *job) failed(killed ...string) {

@@ -76,29 +76,26 @@ func (r *rank) output() string {
 
 // said returns when the rank first said something that matches.
 func (r *rank) said(pattern string) (time.Time, string, bool) {
-	re := regexp.MustCompile(pattern)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.lines {
-		if re.MatchString(l.text) {
-			return l.at, l.text, true
-		}
+	if all := r.linesOf(pattern); len(all) > 0 {
+		return all[0].at, all[0].text, true
 	}
 	return time.Time{}, "", false
 }
 
-// count returns how many lines of the rank match.
-func (r *rank) count(pattern string) (n int) {
+// linesOf are the lines of the rank that match, and count how many they are.
+func (r *rank) linesOf(pattern string) (all []line) {
 	re := regexp.MustCompile(pattern)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.lines {
 		if re.MatchString(l.text) {
-			n++
+			all = append(all, l)
 		}
 	}
-	return n
+	return all
 }
+
+func (r *rank) count(pattern string) int { return len(r.linesOf(pattern)) }
 
 // start starts a job. Unless its environment says otherwise receivers that are not ready are errors, nothing falls back to TCP, and
 // nodes go by their names.

@@ -25,6 +25,11 @@ type cabling struct {
 	link  string // more of each cable
 }
 
+// alone keeps lanes off the network beside the cables.
+func (c cabling) alone() string {
+	return "NCCL_MESH_IFNAME=" + strings.Join(strings.Fields(c.pairs), ",")
+}
+
 func (c cabling) String() string { return fmt.Sprintf("%d each of %s", c.each, c.pairs) }
 
 func (c cabling) topology() string {

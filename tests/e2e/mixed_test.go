@@ -151,6 +151,15 @@ func TestWithoutRDMA(t *testing.T) {
 	}
 }
 
+// Why TCP is used has nothing to do with ways over TCP that fail beside the one that works: with so little patience all are tried.
+func TestWhyTCP(t *testing.T) {
+	t.Parallel()
+	j := newFabric(t, mixed).start(spec{env: []string{auto, "NCCL_MESH_PROOF_WAIT=4"}, args: []string{"--work", "sendrecv", "--max", "8", "--iters", "1"}}).ok()
+	for _, node := range []string{"a", "b"} {
+		j.must(node, node+` and c talk over TCP, .*: c offers no RDMA port; its log says why$`)
+	}
+}
+
 // Two nodes with RDMA whose cable does not carry it talk over TCP on that cable, and say why.
 func TestCableWithoutRDMA(t *testing.T) {
 	tests := []struct {

@@ -88,7 +88,7 @@ func TestRelayFaults(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, ring4)
 				cables.link = single.link
-				env = append(env, alone)
+				env = append(env, cables.alone())
 				f := newFabric(t, cables.topology())
 				relays := f.idle(env, "b", "d")
 				j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: append(f.endless("--work soak --max 1M --comms 2 --timeout 600"), "--api", tt.api)})

@@ -68,17 +68,17 @@ func TestSoakOverFailures(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %d of %d, seed %d", tt.name, i+1, jobs, seed), func(t *testing.T) {
 				t.Parallel()
 				f := newFabric(t, tt.over.topology())
-				connections := len(f.Nodes) * len(f.Nodes)
-				j := f.start(spec{env: tt.over.env, args: []string{"--work", "soak", "--max", "4M", "--reopen", "1000000", "--progress", "1",
-					"--seed", fmt.Sprint(seed + uint64(i)), "--messages", fmt.Sprint(sample / tt.jobs / connections)}})
+				j := f.start(spec{env: tt.over.env, args: append(f.endless("--work soak --max 4M"), "--seed", fmt.Sprint(seed+uint64(i)))})
 				rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 				j.moves()
 				if i%2 == 0 {
-					j.flap(rnd, tt.faults[0], tt.over.each)
+					j.flap(rnd, tt.faults[0], tt.over.each, sample/tt.jobs)
 				} else {
 					j.fail(rnd, tt.faults, tt.over.each)
 				}
-				j.ok()
+				j.suffer("lost")
+				j.carries(sample / tt.jobs)
+				j.enough().ok()
 				if j.lost() == 0 {
 					j.errorf("no lane was lost")
 				}
@@ -102,7 +102,7 @@ func TestSoakOverRelays(t *testing.T) {
 			t.Parallel()
 			cables, env := relaying("rdma", ring4)
 			cables.link = single.link
-			env = append(env, alone, "NCCL_MESH_LANE_WAIT=60")
+			env = append(env, cables.alone(), "NCCL_MESH_LANE_WAIT=60")
 			f := newFabric(t, cables.topology())
 			relays := f.idle(env, "b", "d")
 			j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: append(f.endless("--work soak --max 1M --comms 2 --timeout 300"),
@@ -143,34 +143,59 @@ func (j *job) fail(rnd *rand.Rand, faults []string, cables int) {
 // machine may never end it.
 const flapFor = 30 * time.Second
 
-// flap pulls cables and plugs them in again every 50 ms, at random, until the job is over. One at least is in, and all are if the job
-// takes too long for that.
-func (j *job) flap(rnd *rand.Rand, unplug string, cables int) {
+// flap pulls cables and plugs them in again every 50 ms, at random, until a lane was lost and the job has moved so many messages. One at
+// least is in, and in the end all are.
+func (j *job) flap(rnd *rand.Rand, unplug string, cables, messages int) {
 	j.f.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	enough := time.After(flapFor)
-	plug := func(cable int) { j.suffer(strings.Replace(fmt.Sprintf(unplug, cable), "unplug", "plug", 1)) }
-	for in, out := cables, make([]bool, cables); ; {
-		select {
-		case <-tick.C:
-		case <-enough:
-			for i := range out {
-				if out[i] {
-					plug(i)
-				}
-			}
-			return
-		case <-j.ranks[0].over:
-			return
-		}
-		switch i := rnd.IntN(cables); {
+	in, out := cables, make([]bool, cables)
+	turn := func(i int) {
+		switch {
 		case out[i]:
-			plug(i)
+			j.suffer(strings.Replace(fmt.Sprintf(unplug, i), "unplug", "plug", 1))
 			out[i], in = false, in+1
 		case in > 1:
 			j.suffer(fmt.Sprintf(unplug, i))
 			out[i], in = true, in-1
 		}
 	}
+	for begun := time.Now(); j.lanesLost() == 0 || j.messages() < messages && time.Since(begun) < flapFor; {
+		turn(rnd.IntN(cables))
+		select {
+		case <-tick.C:
+		case <-j.ranks[0].over:
+			return
+		}
+	}
+	for i := range out {
+		if out[i] {
+			turn(i)
+		}
+	}
+}
+
+// lanesLost counts what the ranks have said so far of lanes that were lost.
+func (j *job) lanesLost() (n int) {
+	for _, r := range j.ranks {
+		n += r.count(lostLine.String())
+	}
+	return n
+}
+
+// carries waits until a soak has moved so many messages.
+func (j *job) carries(messages int) {
+	j.f.t.Helper()
+	for j.messages() < messages {
+		j.moves()
+	}
+}
+
+// messages is how many a soak has moved, as the first rank said last.
+func (j *job) messages() (n int) {
+	said := regexp.MustCompile(`(?m)^# soak: \d+ s, (\d+) messages`).FindAllStringSubmatch(j.ranks[0].output(), -1)
+	if len(said) > 0 {
+		n, _ = strconv.Atoi(said[len(said)-1][1])
+	}
+	return n
 }

@@ -145,7 +145,7 @@ func (s *service) run(signals <-chan os.Signal, drain time.Duration) error {
 				late = time.After(drain)
 			}
 			if n := s.Relaying().Now; n > 0 {
-				s.log.Info(fmt.Sprintf("%v: nothing more is taken on; %s may end by themselves, %s", got, circuits(n), patience(drain)))
+				s.log.Info(fmt.Sprintf("%v: nothing more is taken on; waits for %s to end, %s", got, circuits(n), patience(drain)))
 			}
 		case <-late:
 			s.log.Info(fmt.Sprintf("time is up: %s left after %v, and dropped; the traffic goes another way, if there is one", circuits(s.Relaying().Now), drain))
@@ -198,7 +198,7 @@ func patience(drain time.Duration) string {
 	if drain == 0 {
 		return "however long that takes"
 	}
-	return fmt.Sprintf("for %v", drain)
+	return fmt.Sprintf("for %v at most", drain)
 }
 
 // size is a number of bytes for people.

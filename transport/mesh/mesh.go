@@ -20,7 +20,7 @@ import (
 const (
 	gatherWait = 25 * time.Millisecond  // for the neighbours that answer at once, which are asked together
 	settleWait = 150 * time.Millisecond // for those that were hailed once more: who has not answered then is not waited for by others
-	enoughWait = 100 * time.Millisecond // for more routes than there are
+	enoughWait = 400 * time.Millisecond // for more routes than there are: a connection keeps to those that it begins with
 	surveyWait = 2 * time.Second        // for the first
 	answerWait = 1500 * time.Millisecond
 	lackWait   = time.Second // before it is asked again for a node to which no route was found, doubled each time up to

@@ -36,7 +36,7 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 		return func() trials { return f.findAmong(s, ports, peer, groups[g]) }
 	}
 	relayed := func(rdma bool) func() trials { return func() trials { return f.relayed(s, rdma) } }
-	var all trials
+	var all, rdma trials // rdma: why TCP is used
 	for i, tier := range []func() trials{direct(0), relayed(true), direct(1), relayed(false), direct(2)} {
 		through := i%2 == 1
 		if !through && f.OnlyRelay && s.Peer().Node != f.Node {
@@ -47,13 +47,16 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 			t.found[k].Tier = i
 		}
 		if len(t.found) > 0 {
-			say = func() { f.sayWhy(s, i > 1, through, t.found, all) }
+			say = func() { f.sayWhy(s, i > 1, through, t.found, rdma) }
 			all.tried = append(all.tried, t.tried...)
 			found = t.found
 			break
 		}
 		all.tried, all.slow = append(all.tried, t.tried...), cmp.Or(all.slow, t.slow)
 		all.err, all.none = errors.Join(all.err, t.err), errors.Join(all.none, t.none)
+		if i <= 1 {
+			rdma = all
+		}
 	}
 	for _, r := range all.tried {
 		f.Env.Log.Debug("no path", "way", r.String())
