@@ -171,7 +171,7 @@ static int tree_strands(struct strand *s) {
 
 // How many slices a move of Simple has, and how many steps a slice.
 static void cut(const struct function *f, int *slices, int *steps) {
-	bool whole = f->collective == BROADCAST || f->collective == REDUCE || f->algorithm == TREE;
+	bool whole = f->collective == BROADCAST || f->collective == REDUCE || f->algorithm != RING;
 	*slices = whole ? 1 : 2;
 	*steps = whole ? 1 : 2;
 }
@@ -196,6 +196,7 @@ int coll_strands(struct strand *s, const struct function *f, const struct coll_w
 		s->next = tree_all_reduce;
 		return tree_strands(s);
 	}
+	if (f->algorithm == PAT) return pat_strand(s, f->collective == REDUCE_SCATTER);
 	s->next = rings[f->collective];
 	strand_from(s, channel->ring.prev, 0);
 	strand_to(s, channel->ring.next, 0);

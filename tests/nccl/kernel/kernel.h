@@ -1,8 +1,8 @@
 // The kernels: what a GPU would do with the work that NCCL's host half hands over, done by one thread a launch. A strand is
 // one sequence of moves on a channel; all strands of a launch are moved on in turn, none ever waits.
 //
-// Emulated: ring and tree; Simple and LL; all-reduce, all-gather, reduce-scatter, broadcast, reduce, send and receive.
-// Not emulated: PAT, LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory.
+// Emulated: ring and tree, Simple and LL; PAT, where NCCL has it; all-reduce, all-gather, reduce-scatter, broadcast, reduce, send
+// and receive. Not emulated: LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory.
 #pragma once
 #include <stdbool.h>
 #include "layout.h"
@@ -40,6 +40,14 @@ uint64_t type_load(ncclDataType_t type, const void *p);
 // caller's own and is scaled by operations that do so; post: the result is final and divided by those.
 void combine(const struct reduction *r, char *const *to, int tos, const char *const *from, int froms, size_t n, bool pre, bool post);
 
+// A place is where a chunk lies on a connection, of those that share its slots in PAT.
+struct place {
+	int end;        // of the strand's; -1 is none
+	uint64_t ahead; // slots after the end's step
+	size_t offset;  // elements in the slot
+	bool post;      // the slot is done with
+};
+
 // A move is what one primitive of the device code does: takes from peers, combines with the own, gives to peers and keeps.
 struct move {
 	const char *from; // own data, or NULL
@@ -48,17 +56,33 @@ struct move {
 	bool recv, send;
 	bool own;  // from is the user's input
 	bool post; // the result is final
+	struct place in, out; // PAT's only: one peer each, instead of all
 };
 
-enum { FAN = 3 };
+enum { FAN = 6 }; // a tree has 3, PAT one for each bit of a rank
 
 struct end { // of a connection
 	struct connection *connection;
 	uint64_t step;
+	uint64_t filled; // by PAT: bytes, from the connection's first step on
 };
+
+// What PAT does next: the round of distances base, base + stride and so on.
+struct pat {
+	bool reduces;
+	int whole;  // the power of two that has all ranks
+	int near;   // rounds of distances below have it as their stride
+	int shared; // chunks in a slot
+	int base, stride, at;
+	bool leaves;   // of these the chunk itself is moved, not its parent
+	uint64_t kept; // address up to which the output has sums
+};
+
+enum progress { IDLE, MOVED, FINISHED };
 
 struct strand {
 	bool (*next)(struct strand *, struct move *); // false when there is no more
+	enum progress (*advance)(struct strand *);    // with the move under way; FINISHED is that move
 	const struct comm *comm;
 	struct channel *channel;
 	struct reduction reduction;
@@ -83,6 +107,7 @@ struct strand {
 			size_t at;
 			int stage;
 			bool up;
+			struct pat pat;
 		} coll;
 		struct {
 			char *buffer;
@@ -96,12 +121,10 @@ struct strand {
 	};
 };
 
-enum progress { IDLE, MOVED, FINISHED };
-
 // strand_advance does what can be done now.
 enum progress strand_advance(struct strand *s);
 
-// The protocols, each with the move under way; FINISHED is that move.
+// The protocols.
 enum progress simple_advance(struct strand *s);
 enum progress ll_advance(struct strand *s);
 
@@ -120,6 +143,7 @@ static inline size_t least(size_t a, size_t b) {
 // The programs. Each fills strands for one work on one channel and says how many.
 enum { STRANDS = 2 };
 int coll_strands(struct strand *s, const struct function *f, const struct coll_work *w, const struct comm *comm, struct channel *channel, int number);
+int pat_strand(struct strand *s, bool reduces); // of one that has all but its program
 int p2p_strands(struct strand *s, const struct p2p_work *w, const struct comm *comm, struct channel *channel, int number);
 int bcasts_strands(struct strand *s, const struct function *f, struct bcast_work *works, int count, const struct comm *comm, struct channel *channel);
 

@@ -64,7 +64,8 @@ static void read_batch(struct block *b) {
 	b->type = batch->type;
 	if (!batch->jump) b->batch = -1;
 	char name[64];
-	if (b->function->protocol == LL128 || (b->function->algorithm != TREE && b->function->algorithm != RING))
+	enum algorithm a = b->function->algorithm;
+	if (b->function->protocol == LL128 || (a != TREE && a != RING && a != PAT))
 		gpu_panic("%s is not emulated: set NCCL_ALGO and NCCL_PROTO", function_text(b->function, name, sizeof name));
 }
 

@@ -8,6 +8,7 @@ void strand_init(struct strand *s, const struct comm *comm, struct channel *chan
 		.channel = channel,
 		.reduction = {.type = ncclInt8},
 		.element = 1,
+		.advance = protocol == SIMPLE ? simple_advance : ll_advance,
 		.protocol = protocol,
 		.slices = slices,
 		.steps = steps,
@@ -57,7 +58,7 @@ enum progress strand_advance(struct strand *s) {
 			s->announced = false;
 			if (s->move.n < 0) s->move.n = 0;
 		}
-		enum progress p = s->protocol == SIMPLE ? simple_advance(s) : ll_advance(s);
+		enum progress p = s->advance(s);
 		if (p == IDLE) return progress;
 		progress = MOVED;
 		if (p == FINISHED) s->moving = false;
