@@ -412,7 +412,11 @@ func TestSanitized(t *testing.T) {
 				t.Fatal(err)
 			}
 			var steps []string
-			for _, c := range choices[:4] {
+			forced := choices[:4]
+			if v.hasPAT() {
+				forced = append(slices.Clone(forced), pat)
+			}
+			for _, c := range forced {
 				steps = append(steps, c.session(append(collectives(1, 1003), "check allreduce f16 avg 77", "check allreduce i8 prod 77", "split"))...)
 			}
 			l := AllLanes[2]

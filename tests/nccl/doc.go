@@ -11,11 +11,11 @@
 //	[Build]   links the rank program to it
 //	[Job]     runs a rank on each node of a fabric
 //
-// Emulated: ring, tree; Simple and LL; all-reduce, all-gather, reduce-scatter,
-// broadcast, reduce, send and receive; several communicators. Not emulated: PAT,
-// LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory; the settings
-// of a job see to it that NCCL chooses none of these. What each version makes of
-// the plugin: go run ./tests/nccl/cmd/table, after make build fakeverbs; what it
+// Emulated: ring, tree; Simple and LL; PAT from 2.23 on; all-reduce, all-gather,
+// reduce-scatter, broadcast, reduce, send and receive; several communicators. Not
+// emulated: LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory; the
+// settings of a job see to it that NCCL chooses none of these. What each version makes
+// of the plugin: go run ./tests/nccl/cmd/table, after make build fakeverbs; what it
 // chooses with the tuner and without: go run ./tests/nccl/cmd/choices. A profiler that
 // NCCL loads (profiler) counts the events that the plugin gives it.
 package nccl

@@ -42,6 +42,9 @@ var Versions = []Version{
 // has8Bits says whether it knows floats of 8 bits.
 func (v Version) has8Bits() bool { return v.Name >= "2.24" }
 
+// hasPAT says whether it knows PAT.
+func (v Version) hasPAT() bool { return v.Name >= "2.23" }
+
 // ErrUnable marks a machine, or a day, on which this version of NCCL cannot be had.
 var ErrUnable = errors.New("NCCL cannot be had here")
 

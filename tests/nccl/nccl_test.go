@@ -129,6 +129,9 @@ var choices = []choice{
 	{"own", "", "^LL128"},
 }
 
+// pat is forced where NCCL has it and it does the operation.
+var pat = choice{"PAT", "allgather:pat;reducescatter:pat", "Simple"}
+
 // session is steps under a choice, between a communicator's beginning and its end.
 func (c choice) session(steps []string) []string {
 	return slices.Concat([]string{"env NCCL_ALGO=" + c.algo, "env NCCL_PROTO=" + c.proto, "init"}, steps, []string{"destroy"})
@@ -223,6 +226,64 @@ func TestCollectives(t *testing.T) {
 						}
 					}
 					run(t, f, l.Job(rank, plugin(), steps...))
+				})
+			}
+		}
+	}
+}
+
+// patSteps are what PAT does: from some bytes, many of which share a slot, to several
+// loops of a chunk.
+func patSteps(v Version, all bool) (steps []string) {
+	kinds := []struct{ kind, counts, place string }{{"i8", "8", ""}, {"f32", "1003 262144", ""}, {"i32", "5 65537", " inplace"}}
+	if all {
+		kinds = append(kinds, []struct{ kind, counts, place string }{
+			{"f64", "1 2 3 1000 8191 8192 8193 300000", ""}, {"u8", "1 7 513 16384 65536 262145 2097153", " inplace"},
+		}...)
+		for _, s := range types(v) {
+			if strings.Contains(s, "reducescatter") && !strings.Contains(s, " avg ") { // PAT does not divide
+				steps = append(steps, s)
+			}
+		}
+	}
+	for _, k := range kinds {
+		for _, n := range strings.Fields(k.counts) {
+			for _, c := range []string{"allgather", "reducescatter"} {
+				steps = append(steps, fmt.Sprintf("check %s %s sum %s%s", c, k.kind, n, k.place))
+			}
+		}
+	}
+	return append(steps, "check reducescatter bf16 max 333", "check allreduce f32 sum 30011", "check broadcast f32 sum 30011", "check allgather f32 sum 999")
+}
+
+// PAT, in turn with rings on the same connections. On 13 nodes and more, chunks wait in
+// slots behind others.
+func TestPAT(t *testing.T) {
+	tests := []struct {
+		nodes         string
+		sample, lanes string // of a sample none, of a full run all when empty
+	}{{"ab", "", ""}, {"abc", "rdma", ""}, {"abcd", "tcp", ""}, {"abcde", "", ""}, {"abcdefg", "", ""}, {"abcdefgh", "", ""}, {"abcdefghijklm", "", "sockets"}}
+	for _, v := range Versions {
+		if !v.hasPAT() {
+			continue
+		}
+		for _, tt := range tests {
+			for _, l := range AllLanes {
+				if (!full && l.Name != tt.sample) || (tt.lanes != "" && l.Name != tt.lanes) {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%d/%s", v.Name, len(tt.nodes), l.Name), func(t *testing.T) {
+					rank := program(t, v)
+					f := up(t, l.Mesh(fullMesh(strings.Split(tt.nodes, "")...)).Topology())
+					j := l.Job(rank, plugin(), pat.session(patSteps(v, full && tt.lanes == ""))...)
+					j.Env = append(slices.Clone(j.Env), "SHOW_KERNELS=1")
+					for _, r := range run(t, f, j) {
+						for _, want := range []string{"kernel AllGather PAT Simple", "kernel ReduceScatter PAT Simple"} {
+							if !strings.Contains(r.Output, want) {
+								t.Errorf("%s does not say %q", r.Node, want)
+							}
+						}
+					}
 				})
 			}
 		}
