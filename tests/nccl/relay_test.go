@@ -69,7 +69,7 @@ func TestRings(t *testing.T) {
 					}
 				}
 				j := l.Job(rank, plugin(), steps...)
-				j.Env = append(slices.Clone(j.Env), "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET")
+				j.Env = append(slices.Clone(j.Env), "NCCL_MESH_IFNAME=next,prev", "NCCL_MESH_PROOF_WAIT=20000", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET")
 				for i, r := range run(t, up(t, l.Mesh(m).Topology()), j) {
 					for k, to := range m.Nodes {
 						if k != i {
