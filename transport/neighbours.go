@@ -79,6 +79,45 @@ func (t *Transport) others(s *control.Session) bool {
 	return slices.ContainsFunc(t.hail.Neighbours(), func(n hail.Neighbour) bool { return n.Node != s.Peer().Node })
 }
 
+// elsewhere are the interfaces of ports at the other ends of whose cables one other node has
+// been heard, and not a session's peer. It asks there, and waits for answers for a moment.
+func (t *Transport) elsewhere(s *control.Session) map[string]bool {
+	if t.hail == nil {
+		return nil
+	}
+	asked := t.hailed()
+	t.hail.Hail()
+	over, look := t.hail.Done(), time.NewTicker(t.env.Scaled(heardEvery))
+	defer look.Stop()
+	late := time.NewTimer(t.env.Scaled(heardSoon))
+	defer late.Stop()
+	for waits := true; ; {
+		at := map[string]map[handshake.NodeID]bool{}
+		for _, n := range t.hail.Neighbours() {
+			if at[n.Name] == nil {
+				at[n.Name] = map[handshake.NodeID]bool{}
+			}
+			at[n.Name][n.Node] = true
+		}
+		if !waits || !slices.ContainsFunc(asked, func(p hail.Port) bool { return len(at[p.Netdev]) == 0 }) {
+			leads := map[string]bool{}
+			for name, nodes := range at {
+				leads[name] = len(nodes) == 1 && !nodes[s.Peer().Node]
+			}
+			return leads
+		}
+		select {
+		case <-look.C:
+		case <-over:
+			waits = false
+		case <-late.C:
+			waits = false
+		case <-t.ctx.Done():
+			return nil
+		}
+	}
+}
+
 // hailed are the ports that cables may be at: those of RDMA, and interfaces that are no
 // way to other networks, unless the user says that they are the mesh.
 func (t *Transport) hailed() (all []hail.Port) {
@@ -141,8 +180,10 @@ func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, 
 	return t.sessionWith(ctx, n)
 }
 
-// heardEvery is how often it is looked whether a neighbour that is waited for has answered, before TimeScale.
-const heardEvery = 25 * time.Millisecond
+const (
+	heardEvery = 25 * time.Millisecond  // between two looks whether a neighbour that is waited for has answered, before TimeScale
+	heardSoon  = 250 * time.Millisecond // for those who answer without being waited for
+)
 
 // sessionWith is the session with a neighbour: the one that its handle has made, or one of
 // neighbours.

@@ -158,7 +158,7 @@ func (t *Transport) newPaths() *path.Finder {
 		Circuits: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
 	})
 	if t.opts.Relay != RelayOff {
-		paths.Routes = t.routes
+		paths.Routes, paths.Elsewhere = t.routes, t.elsewhere
 	}
 	return paths
 }

@@ -84,3 +84,14 @@ func (j *job) relays(pair string) string {
 	}
 	return strings.Join(slices.Sorted(slices.Values(ways)), " ")
 }
+
+// Where a cable leads is heard before ways are tried that only link-local addresses speak for: none is between nodes that share no cable.
+func TestNoCableNoTrial(t *testing.T) {
+	t.Parallel()
+	j := newFabric(t, ring4.topology()).start(spec{env: []string{ring4.alone(), "NCCL_MESH_TIME_SCALE=10", "NCCL_MESH_DEBUG=debug"}, args: strings.Fields("--work alltoall --min 8 --max 8 --iters 1")}).ok()
+	for _, pair := range []string{"ac", "bd", "ca", "db"} {
+		if n := j.rank(pair[:1]).count(` on ` + pair[:1] + ` -> \S+ \S+ on ` + pair[1:]); n > 0 {
+			j.errorf("node %s tried %d ways to %s", pair[:1], n, pair[1:])
+		}
+	}
+}

@@ -33,7 +33,7 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 	ports, peer := f.now(), f.PortsOf(s)
 	groups := f.candidates(ports, peer)
 	direct := func(g int) func() trials {
-		return func() trials { return f.findAmong(s, ports, peer, groups[g]) }
+		return func() trials { return f.findAmong(s, ports, peer, groups[g], f.Env.ProofWait/4) }
 	}
 	relayed := func(rdma bool) func() trials { return func() trials { return f.relayed(s, rdma) } }
 	var all, rdma trials // rdma: why TCP is used
@@ -78,7 +78,7 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 // reasons to try a pair, link-local addresses and RoCE v1, count for ports that
 // have no address of their own, and for all when nothing else works: they are
 // tried as well when the first have not been proved after patience.
-func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate) trials {
+func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, patience time.Duration) trials {
 	if len(candidates) == 0 {
 		return trials{}
 	}
@@ -99,12 +99,12 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 		first <- r
 	})
 	var done trials
-	patience := time.NewTimer(f.Env.Scaled(f.Env.ProofWait / 4))
-	defer patience.Stop()
+	timer := time.NewTimer(f.Env.Scaled(patience))
+	defer timer.Stop()
 	waited := false
 	select {
 	case done = <-first:
-	case <-patience.C:
+	case <-timer.C:
 		waited = true
 	}
 	if len(done.found) > 0 {
@@ -112,7 +112,7 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 			return done.has(c) || hasOwnAddress(ports[c.Local]) && hasAddress(peer[c.Remote])
 		})
 	}
-	rest := f.tryAll(s, ports, peer, other)
+	rest := f.tryAll(s, ports, peer, f.joined(s, other))
 	if waited {
 		done = <-first
 	}
@@ -128,6 +128,16 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 		slow:  cmp.Or(done.slow, rest.slow),
 		err:   errors.Join(done.err, rest.err),
 	}
+}
+
+// joined are those of some candidates that a cable may join: it is not known of their ports
+// that theirs leads to another node. That costs a moment; a way that leads nowhere, seconds.
+func (f *Finder) joined(s *control.Session, all []topology.Candidate) []topology.Candidate {
+	if len(all) == 0 || f.Elsewhere == nil || s.Peer().Node == f.Node {
+		return all
+	}
+	elsewhere := f.Elsewhere(s)
+	return slices.DeleteFunc(all, func(c topology.Candidate) bool { return elsewhere[f.Ports[c.Local].Now().Netdev] })
 }
 
 // trials is the outcome of one or more of them.

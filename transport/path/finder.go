@@ -31,6 +31,9 @@ type Config struct {
 	// Routes are the ways to a peer's node through others, for queue pairs or for sockets, the
 	// best first. It may take seconds. Nil: relaying is off.
 	Routes func(ctx context.Context, s *control.Session, rdma bool) ([]Route, error)
+	// Elsewhere are the interfaces at whose cables others are than a session's peer, and nobody
+	// else. It may block for a moment. Nil: that is not known.
+	Elsewhere func(s *control.Session) map[string]bool
 	// Others reports whether a node has been heard of that may relay some day.
 	Others    func(s *control.Session) bool
 	RouteWait time.Duration // how long such a node is waited for

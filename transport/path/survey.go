@@ -13,14 +13,15 @@ type Way struct {
 }
 
 // Survey tries every direct way of a kind, queue pairs or sockets, to a session's peer, also
-// where another kind would be used. failed is what did not work, and why.
+// where another kind would be used. failed is what did not work, and why. All nodes may be
+// tried at once, and so take longer: what else there is to try waits for that.
 func (f *Finder) Survey(s *control.Session, kind lane.Kind) (ways []Way, failed []bundle.Finding, err error) {
 	ports, peer := f.now(), f.PortsOf(s)
 	group := 0
 	if kind == lane.TCP {
 		group = 1
 	}
-	t := f.findAmong(s, ports, peer, f.candidates(ports, peer)[group])
+	t := f.findAmong(s, ports, peer, f.candidates(ports, peer)[group], f.Env.ProofWait)
 	for _, p := range t.found {
 		ways = append(ways, Way{p.Plan, p.pair[0], p.pair[1]})
 	}

@@ -58,7 +58,7 @@ func (f *Finder) sayWhyTCP(s *control.Session, why error, tried []bundle.Finding
 	if len(here) == 0 {
 		return
 	}
-	reason := "no two RDMA ports of theirs share a subnet"
+	reason := "no two RDMA ports of theirs share a cable or a subnet"
 	switch {
 	case len(tried) > 0:
 		reason = firstTried(tried) // find lists them all
