@@ -77,7 +77,8 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 // findAmong proves ways. Pairs of ports in one subnet come first. Other
 // reasons to try a pair, link-local addresses and RoCE v1, count for ports that
 // have no address of their own, and for all when nothing else works: they are
-// tried as well when the first have not been proved after patience.
+// tried as well when the first have not been proved after patience, unless another node
+// is heard at a port's cable.
 func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, patience time.Duration) trials {
 	if len(candidates) == 0 {
 		return trials{}
