@@ -1,6 +1,6 @@
 package lane
 
-// Isolates the copying of what is short into the user's memory.
+// Isolates the copying of what is short into the user's memory, and out of it.
 
 import (
 	"runtime/debug"
@@ -29,6 +29,20 @@ func CopyOut(addr uintptr, b []byte) (ok bool) {
 		}
 	}
 	copy(to[words*8:], b[words*8:])
+	return
+}
+
+// CopyIn copies the user's memory at addr to b. It reports false when that is not mapped, as
+// the kernel would.
+//
+// Preconditions: addr lies outside the Go heap.
+func CopyIn(b []byte, addr uintptr) (ok bool) {
+	if len(b) == 0 {
+		return true
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { ok = Mapped(recover()) }()
+	copy(b, unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), len(b)))
 	return
 }
 

@@ -61,11 +61,7 @@ func (k *socket) Delivering(bool) bool { return k.InService() && k.accepted+k.qu
 // flushParts gives the kernel what it takes.
 func (k *socket) flushParts() error {
 	for budget := pollBytes; k.queued > 0 && budget > 0; {
-		total, ok := k.gather(budget)
-		if !ok {
-			return k.wrap("send", unix.EFAULT, k.first().local)
-		}
-		n, errno := sendMsg(k.fd, &k.mem.msg, total)
+		total, n, errno := k.give(budget)
 		if again(errno) {
 			return k.missed()
 		}
@@ -82,8 +78,49 @@ func (k *socket) flushParts() error {
 	return nil
 }
 
+// give gives the kernel the next bytes to send, about limit at most: n of total.
+func (k *socket) give(limit int) (total, n int, errno unix.Errno) {
+	var ok bool
+	if k.queued == 1 && k.sent == 0 && k.first().size <= shortPart {
+		if total, ok = k.join(); ok {
+			n, errno = sendTo(k.fd, ibv.AddrOf(&k.mem.short[0]), total)
+		}
+	} else if total, ok = k.gather(limit); ok {
+		n, errno = sendMsg(k.fd, &k.mem.msg, total)
+	}
+	if !ok {
+		errno = unix.EFAULT
+	}
+	return total, n, errno
+}
+
 // first is the first part of which the kernel lacks bytes.
 func (k *socket) first() *sentPart { return &k.parts[(k.oldest+k.accepted)%lane.Window] }
+
+// join copies the first part behind its header, and their codes, and returns how many
+// bytes that is. It reports false when the part is not mapped.
+func (k *socket) join() (total int, ok bool) {
+	at, code := (k.oldest+k.accepted)%lane.Window, k.sealer.size()
+	p, b := &k.parts[at], &k.mem.short
+	total = copy(b[:], k.mem.heads[at][:frameHeader+code])
+	body := b[total : total+p.size]
+	if !lane.CopyIn(body, p.local) {
+		return 0, false
+	}
+	total += p.size
+	if code > 0 && p.size > 0 {
+		number := p.code + 1
+		sealed := &k.mem.codes[number%pieceCodes]
+		if number >= k.sealed {
+			if !k.sealer.seal(sealed, number, body) {
+				return 0, false
+			}
+			k.sealed = number + 1
+		}
+		total += copy(b[total:], sealed[:])
+	}
+	return total, true
+}
 
 // gather points the message at the next bytes to send, about limit at most, and
 // returns their number. It reports false when some of them are not mapped, where it

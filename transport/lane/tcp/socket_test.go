@@ -5,6 +5,7 @@ package tcp_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -129,27 +130,40 @@ func TestUnmapped(t *testing.T) {
 	})
 }
 
-// The same when a short message is copied, not read, to where it should go.
+// The same when a short message is copied, not read, to where it should go, or from where it lies.
 func TestUnmappedShort(t *testing.T) {
-	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
-		sm, _ := transporttest.Memory(t, 64)
-		rm, _ := transporttest.Memory(t, 64)
-		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-		rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Region: rg})
-		err := rm.Free()
-		if err != nil {
-			t.Fatal(err)
-		}
-		transporttest.Isend(t, s, sm, 0, 64, 0, sg)
-		transporttest.Await(t, "an error", func() bool {
-			_, _, err = rq.Test()
-			return err != nil
+	for _, sending := range []bool{true, false} {
+		t.Run(fmt.Sprintf("sending %v", sending), func(t *testing.T) {
+			transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+				sm, _ := transporttest.Memory(t, 64)
+				rm, _ := transporttest.Memory(t, 64)
+				sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+				rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Region: rg})
+				gone := rm
+				if sending {
+					gone = sm
+				}
+				if err := gone.Free(); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				transporttest.Await(t, "an error", func() bool {
+					sq, failed := s.Isend(sm.Addr(), 64, 0, sg)
+					switch err = failed; {
+					case err == nil && sq != nil && sending:
+						_, _, err = sq.Test()
+					case err == nil && !sending:
+						_, _, err = rq.Test()
+					}
+					return err != nil
+				})
+				if !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), "not mapped") {
+					t.Errorf("error %v, want ErrUsage that says what is wrong", err)
+				}
+				transporttest.CloseBoth(t, s, r)
+			})
 		})
-		if !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), "not mapped") {
-			t.Errorf("error %v, want ErrUsage that says what is wrong", err)
-		}
-		transporttest.CloseBoth(t, s, r)
-	})
+	}
 }
 
 // A slow receiver is no error, and a peer that acknowledges nothing is one.
