@@ -109,7 +109,8 @@ func says(out string, status, want int, patterns ...string) error {
 	return nil
 }
 
-// diagnosed fails unless a report of doctor's has those findings to show, and no others but what is not known.
+// diagnosed fails unless a report of doctor's has those findings to show, and no others but what is not known. Before the report may
+// stand that ranks are waited for.
 func diagnosed(report string, want []string) error {
 	var r struct {
 		Findings []struct {
@@ -118,7 +119,7 @@ func diagnosed(report string, want []string) error {
 			Ignored                       bool
 		}
 	}
-	if err := json.Unmarshal([]byte(report), &r); err != nil {
+	if err := json.Unmarshal([]byte(report[max(0, strings.Index(report, "{")):]), &r); err != nil {
 		return fmt.Errorf("%w:\n%s", err, report)
 	}
 	var got []string
