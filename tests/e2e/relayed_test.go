@@ -88,11 +88,16 @@ func TestRelayFaults(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, ring4)
 				cables.link = single.link
-				env = append(env, cables.alone())
+				env = append(env, cables.alone(), "NCCL_MESH_TIME_SCALE=4", "NCCL_MESH_LANE_WAIT=2.5") // slow neighbours are waited for
 				f := newFabric(t, cables.topology())
 				relays := f.idle(env, "b", "d")
 				j := f.start(spec{nodes: []string{"a", "c"}, env: env, args: append(f.endless("--work soak --max 1M --comms 2 --timeout 600"), "--api", tt.api)})
 				j.moves()
+				for _, pair := range []string{"a -> c", "c -> a"} { // else the fault may be where nothing goes
+					if got := j.relays(pair); got != "b d" {
+						j.fatalf("%s goes through %q, want both", pair, got)
+					}
+				}
 				j.suffer(tt.faults...)
 				j.somebody(lostLine.String())
 				j.somebody(backLine.String())
