@@ -11,6 +11,9 @@ import (
 // that the kernel does not have and the last that one system call can name.
 const pieceCodes = 8 * sendBatch
 
+// shortFrame is a part of shortPart with its header, and the codes of both.
+const shortFrame = frameHeader + codeSize + shortPart + codeSize
+
 // outgoing is the sender's side of a socket: its parts, from when they are posted
 // until they are delivered.
 type outgoing struct {

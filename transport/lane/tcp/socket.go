@@ -27,12 +27,11 @@ const (
 	returnQueue = lane.Window * maxReturn // more than the grants that can be outstanding
 	returnInput = 1024                    // bytes of grants and acknowledgements read at once
 	shortPart   = 1024                    // most bytes of a part that is copied behind its header, as two stretches of memory cost the kernel more
-	codedShort  = frameHeader + codeSize + shortPart + codeSize
-	readAhead   = 256         // most bytes read with a header: copying them costs less than a system call
-	ackEvery    = 8           // parts that arrive before the sender is told, at the latest
-	checkEvery  = time.Second // between two looks at a silent socket
-	checkMisses = 64          // fruitless polls between two looks at the clock
-	minLost     = 2           // retransmissions, or probes, in a row before a peer may count as lost
+	readAhead   = 256                     // most bytes read with a header: copying them costs less than a system call
+	ackEvery    = 8                       // parts that arrive before the sender is told, at the latest
+	checkEvery  = time.Second             // between two looks at a silent socket
+	checkMisses = 64                      // fruitless polls between two looks at the clock
+	minLost     = 2                       // retransmissions, or probes, in a row before a peer may count as lost
 )
 
 // socket carries a lane over TCP. All its work is done inside calls of the
@@ -84,7 +83,7 @@ type socketMemory struct {
 	iov   [4 * sendBatch]iovec
 	codes [pieceCodes][codeSize]byte                // of pieces to send, by number
 	heads [lane.Window][frameHeader + codeSize]byte // of the parts to send
-	short [codedShort]byte                          // a part that goes out behind its header
+	short [shortFrame]byte                          // a part that goes out behind its header
 	in    [returnInput]byte                         // what is read ahead at the receiver, returns at the sender
 	out   [returnQueue]byte                         // returns to send
 	stage [pieceSize]byte                           // a part that waits for its code
