@@ -58,9 +58,10 @@ static void *watch(void *arg)
 	uint64_t lost = 0;
 
 	while (nap()) {
+		uint64_t since = atomic_load(&fed); /* before the clock, and once: others feed it meanwhile */
 		uint64_t now = now_ns();
 
-		if (now > atomic_load(&fed) && now - atomic_load(&fed) > limit_ns) {
+		if (now - since > limit_ns) {
 			say_where();
 			die("no progress for %.0f s (--timeout)", (double)limit_ns / 1e9);
 		}
