@@ -50,7 +50,6 @@ static const char help[] =
 "  --connections N        how many (1500)\n"
 "  --together N           how many at a time (64)\n"
 "  --duration SECONDS     how much later (10)\n"
-"  --memory-kib N         it looks again after as long, 6 times at most, while memory has grown by more\n"
 "\n"
 "contract\n"
 "  --bad-env NAME=VALUE   a setting that init has to refuse (repeatable; default\n"
@@ -156,7 +155,7 @@ static void check_work(const char *list)
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
 	FACTOR, ITERS, WARMUP, CHECK, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, UNTIL, REOPEN, PROGRESS, CONNECTIONS, TOGETHER,
-	MEMORY_KIB, BAD_ENV, DIE_RANK,
+	BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
 
@@ -190,7 +189,6 @@ static const struct option names[] = {
 	{"progress", required_argument, NULL, PROGRESS},
 	{"connections", required_argument, NULL, CONNECTIONS},
 	{"together", required_argument, NULL, TOGETHER},
-	{"memory-kib", required_argument, NULL, MEMORY_KIB},
 	{"bad-env", required_argument, NULL, BAD_ENV},
 	{"die-rank", required_argument, NULL, DIE_RANK},
 	{"die-limit-ms", required_argument, NULL, DIE_LIMIT},
@@ -255,7 +253,6 @@ static void set(struct options *o, int option, const char *name, const char *val
 	case PROGRESS: o->progress = whole(name, value, 1, 1 << 30); break;
 	case CONNECTIONS: o->connections = whole(name, value, 1, 1 << 30); break;
 	case TOGETHER: o->together = whole(name, value, 1, 4096); break;
-	case MEMORY_KIB: o->memory_kib = whole(name, value, 1, 1 << 30); break;
 	case BAD_ENV:
 		if (o->bad_envs == MAX_BAD_ENV || !strchr(value, '='))
 			refuse(name, value, "NAME=VALUE is wanted, at most 16 times");

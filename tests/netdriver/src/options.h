@@ -31,7 +31,7 @@ struct options {
 	const char *until; /* NULL: duration or messages */
 	int reopen;
 	int progress; /* 0: by the clock */
-	int connections, together, memory_kib;
+	int connections, together;
 
 	const char *bad_env[MAX_BAD_ENV];
 	int bad_envs;

@@ -9,8 +9,6 @@
 #include "watchdog.h"
 #include "work.h"
 
-enum { MOST_RESTS = 6 };
-
 struct storm {
 	void *listen, *send, *recv;
 	unsigned char handle[CONNECT_HANDLE];
@@ -83,8 +81,7 @@ static void wave(struct job *job, void *ctx, int n)
 void work_storm(struct job *job)
 {
 	struct timespec rest = {(time_t)job->opt.duration, (long)((job->opt.duration - (double)(time_t)job->opt.duration) * 1e9)};
-	long before, grown, most = 0;
-	int rests = 0;
+	long before, most = 0;
 	void *ctx;
 
 	plugin_init(job, &ctx, mix(job->opt.seed));
@@ -94,13 +91,9 @@ void work_storm(struct job *job)
 		if (most < status("RssAnon:"))
 			most = status("RssAnon:");
 	}
-	do { /* on a busy machine it takes longer until the process is idle, and collects */
-		nanosleep(&rest, NULL);
-		watchdog_fed();
-		grown = status("RssAnon:") - before;
-	} while (++rests < MOST_RESTS && job->opt.memory_kib > 0 && grown > job->opt.memory_kib);
+	nanosleep(&rest, NULL);
 	say("storm: %g s after %d connections, %d at a time, memory has grown by %ld KiB, at most by %ld, and there are %ld threads",
-	    rests * job->opt.duration, job->opt.connections, job->opt.together, grown, most - before, status("Threads:"));
+	    job->opt.duration, job->opt.connections, job->opt.together, status("RssAnon:") - before, most - before, status("Threads:"));
 	rendezvous_barrier(&job->rv);
 	plugin_fini(job, ctx);
 }
