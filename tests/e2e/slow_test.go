@@ -15,7 +15,7 @@ import (
 
 // A process that is stopped for a while as it sets connections up is waited for: its cables are as good as before.
 func TestStopped(t *testing.T) {
-	for i, proof := range []int{0, 2, 4, 7, 10, 12} { // at which it stops, to itself or to the other: which comes when is chance
+	for i, proof := range []int{0, 2, 4, 7, 10, 15, 12, 9} { // at which it stops, to itself or to the other: which comes when is chance; 15 is between two lanes
 		long := []time.Duration{1300 * time.Millisecond, 3 * time.Second}[i%2]
 		t.Run(fmt.Sprintf("%v at proof %d", long, proof), func(t *testing.T) {
 			t.Parallel()

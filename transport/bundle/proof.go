@@ -21,7 +21,8 @@ import (
 // The sender says when it is over:
 //
 //   - when every lane is proved or down,
-//   - ProofWait after the first lane was proved,
+//   - ProofWait after the first lane was proved, and as much later as the peer's process
+//     has not answered on the session: it may have been stopped between two proofs,
 //   - LaneWait after the beginning, when none was; ProofWait where lanes join others.
 //
 // Its Proved says so to the receiver, which has no limit of its own but for the
@@ -38,6 +39,7 @@ type proofs struct {
 	begun   time.Duration     // on the connection's clock
 	first   time.Duration     // when the first lane was proved
 	heard   time.Duration     // when the sender's word came
+	asked   bool              // the peer for a sign of life, while a lane is missing
 }
 
 // prove sends this side's proof over the lanes in mask and waits for the outcome.
@@ -162,16 +164,25 @@ func (p *proofs) hear(m handshake.Message) error {
 
 // over reports whether nothing more is waited for.
 func (p *proofs) over() bool {
-	e, now := p.s.env, p.s.clock.ran
 	switch {
 	case !p.s.Sending:
-		return p.theirs != nil && (p.pending == 0 || now-p.heard >= e.Scaled(e.ProofWait))
+		return p.theirs != nil && (p.pending == 0 || p.late(p.heard))
 	case p.pending == 0:
 		return true
 	case p.proved != 0:
-		return now-p.first >= e.Scaled(e.ProofWait)
+		return p.late(p.first)
 	}
-	return now-p.begun >= p.s.patience()
+	return p.s.clock.ran-p.begun >= p.s.patience()
+}
+
+// late reports whether the lanes that are missing have had their time, which began at since.
+func (p *proofs) late(since time.Duration) bool {
+	wait, ran := p.s.env.Scaled(p.s.env.ProofWait), p.s.clock.ran-since
+	if ran >= wait/4 && !p.asked {
+		p.asked = true
+		p.s.Session.Silence()
+	}
+	return ran >= wait+min(p.s.late, p.s.env.Scaled(p.s.env.LaneWait))
 }
 
 // giveUp says of the lanes still pending what is known.
