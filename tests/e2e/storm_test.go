@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a process may hold five seconds after 1,500 connections have come and gone.
+// What a process may hold once 1,500 connections have come and gone and it has been idle for five seconds.
 const (
 	stormKiB     = 46 << 10 // more than before
 	stormThreads = 64       // of the whole process

@@ -49,7 +49,7 @@ static const char help[] =
 "storm: connections come and go; a while later it says what memory and threads the process still holds\n"
 "  --connections N        how many (1500)\n"
 "  --together N           how many at a time (64)\n"
-"  --duration SECONDS     how much later (10)\n"
+"  --duration SECONDS     how much later (10), from when it is idle\n"
 "\n"
 "contract\n"
 "  --bad-env NAME=VALUE   a setting that init has to refuse (repeatable; default\n"

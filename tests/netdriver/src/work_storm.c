@@ -1,8 +1,10 @@
 /* storm: connections come and go, many at a time; what does the process still hold a while later? */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "log.h"
 #include "progress.h"
@@ -28,6 +30,44 @@ static long status(const char *name)
 		die("/proc/self/status has no %s", name);
 	fclose(f);
 	return value;
+}
+
+/* How long the process's threads have run or waited for a processor, in nanoseconds; 0 where the kernel does not say. */
+static long long busy_ns(void)
+{
+	long long ran, waited, all = 0;
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		char path[64];
+		FILE *f;
+
+		if (e->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", e->d_name);
+		f = fopen(path, "r");
+		if (f && fscanf(f, "%lld %lld", &ran, &waited) == 2)
+			all += ran + waited;
+		if (f)
+			fclose(f);
+	}
+	if (d)
+		closedir(d);
+	return all;
+}
+
+/* Waits until the process has had next to nothing to do for a second: beside others it may be done with its closes late. */
+static void await_idle(void)
+{
+	long long before, grown;
+
+	do {
+		before = busy_ns();
+		sleep(1);
+		grown = busy_ns() - before;
+	} while (grown < 0 || grown > 50000000);
+	watchdog_fed();
 }
 
 /* Opens and closes n connections to the next rank, and takes as many from the one before. */
@@ -91,6 +131,7 @@ void work_storm(struct job *job)
 		if (most < status("RssAnon:"))
 			most = status("RssAnon:");
 	}
+	await_idle();
 	nanosleep(&rest, NULL);
 	say("storm: %g s after %d connections, %d at a time, memory has grown by %ld KiB, at most by %ld, and there are %ld threads",
 	    job->opt.duration, job->opt.connections, job->opt.together, status("RssAnon:") - before, most - before, status("Threads:"));
