@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional
@@ -55,7 +56,7 @@ def run(ranks, timeout, linger=15.0, poll=0.05):
     out = Outcome(codes, ended)
     try:
         for rank in ranks:
-            with open(rank.log, "ab") as log:
+            with open(rank.log, "ab") as log, uninterrupted():
                 procs.append(subprocess.Popen(rank.argv, env=rank.env, stdin=subprocess.DEVNULL, stdout=log,
                                               stderr=subprocess.STDOUT, start_new_session=True))
         broken = None
@@ -83,6 +84,20 @@ def run(ranks, timeout, linger=15.0, poll=0.05):
         stop(procs)
         out.seconds = time.monotonic() - start
     return out
+
+
+@contextmanager
+def uninterrupted():
+    """Puts signals off that end us: who is interrupted while a process starts does not know that it is there."""
+    late = []
+    before = {s: signal.signal(s, lambda s, _: late.append(s)) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+        for s in late:
+            os.kill(os.getpid(), s)
 
 
 def names(ranks):

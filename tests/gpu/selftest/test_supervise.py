@@ -1,9 +1,13 @@
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import supervise
 
@@ -45,6 +49,20 @@ class TestSupervise(unittest.TestCase):
         """Children that outlive their rank are ended with it."""
         self.run_shell("sleep 600 & echo $! >%s/child" % self.dir)
         self.assertGone(int((self.dir / "child").read_text()))
+
+    def test_ended_while_a_rank_starts(self):
+        """Who is told to end before it knows of the rank ends that too."""
+        def start(*args, **kw):
+            p = popen(*args, **kw)
+            started.append(p.pid)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return p
+        popen, started = subprocess.Popen, []
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        self.addCleanup(signal.signal, signal.SIGTERM, before)
+        with mock.patch("subprocess.Popen", start), self.assertRaises(SystemExit):
+            self.run_shell("sleep 600")
+        self.assertGone(*started)
 
     def test_no_such_program(self):
         with self.assertRaises(FileNotFoundError):
