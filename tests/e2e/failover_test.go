@@ -156,7 +156,12 @@ func TestFailoverOfCollectives(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.version+" "+tt.work, func(t *testing.T) {
 			t.Parallel()
-			outlives(t, tt.over, tt.faults, nil, "--api", tt.version, "--work", tt.work, "--min", "256K", "--max", "4M", "--chunk", "512K", "--channels", "2", "--iters", "8").lose(tt.lose)
+			f := newFabric(t, tt.over.topology())
+			j := f.start(spec{env: tt.over.env, args: f.endless("--api " + tt.version + " --work " + tt.work + " --min 256K --max 4M --chunk 512K --channels 2 --iters 8")})
+			j.moves()
+			j.suffer(tt.faults...)
+			j.suffer("moves", "moves") // the second is all behind the last fault, and uses every lane
+			j.enough().ok().lose(tt.lose)
 		})
 	}
 }
