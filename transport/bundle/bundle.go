@@ -173,7 +173,7 @@ func (b *Bundle) Poll() {
 	receiving := b.half.Waiting()
 	timed := b.Sending && len(b.lanes) > 1
 	if timed {
-		b.stalls.tick(b.glimpse)
+		b.stalls.look(b.glimpse)
 	}
 	for _, d := range b.domains {
 		d.Poll(receiving)

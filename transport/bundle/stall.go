@@ -13,6 +13,7 @@ const (
 	stallTime = 500 * time.Millisecond // that a lane may deliver nothing while others do; scaled, as what follows
 	stallLook = 50 * time.Millisecond  // between two judgements
 	stallGap  = 10 * time.Millisecond  // the most that counts of the time between two polls
+	clockEach = 8                      // polls, at one of which at least the clock is read
 )
 
 // stalls finds lanes on which nothing moves, at the sender: one on which a part waits
@@ -21,10 +22,12 @@ const (
 // goes by the time in which the connection was polled: a process that is stopped, starved or
 // busy with something else has not seen what its lanes delivered.
 type stalls struct {
-	now    time.Duration // of the last poll
-	gap    time.Duration // between the last two
+	now    time.Duration // of the last poll at which the clock was read
+	gap    time.Duration // between the last two of those
 	polled time.Duration // so far: no more than stallGap of each gap
 	judged time.Duration // when polled was that
+	unread int           // polls since the last at which the clock was read
+	news   bool          // parts were delivered since the last poll began
 	lanes  [lane.MaxParts]suspect
 
 	missing uint64        // grant that has not come
@@ -45,16 +48,38 @@ var birth = time.Now()
 func Now() time.Duration { return time.Since(birth) + 1 }
 
 // Polled is when the connection was polled last, and how long after the time before, while
-// it sends over several lanes.
+// it sends over several lanes. It is called as lanes are polled.
 //
 // Preconditions: b is locked.
-func (b *Bundle) Polled() (now, gap time.Duration) { return b.stalls.now, b.stalls.gap }
+func (b *Bundle) Polled() (now, gap time.Duration) {
+	if b.stalls.unread > 0 {
+		b.stalls.tick(b.glimpse)
+	}
+	return b.stalls.now, b.stalls.gap
+}
 
-// tick notes that lanes are about to be polled.
+// Delivers notes that a part was delivered.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Delivers() { b.stalls.news = true }
+
+// look notes that lanes are about to be polled. While each poll brings something the clock,
+// which costs as much, is not read at all of them.
+func (s *stalls) look(gap time.Duration) {
+	if s.news && s.unread+1 < clockEach {
+		s.unread++
+		s.news = false
+		return
+	}
+	s.tick(gap)
+}
+
+// tick reads the clock.
 func (s *stalls) tick(gap time.Duration) {
 	now := Now()
 	s.gap, s.now = now-s.now, now
 	s.polled += min(s.gap, gap)
+	s.unread, s.news = 0, false
 }
 
 // judge accuses lanes that have stalled, right after they were polled: what they had

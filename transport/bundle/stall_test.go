@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"ncclmesh/transport/lane"
 )
 
@@ -119,6 +121,25 @@ func TestStallsPolled(t *testing.T) {
 	s.tick(time.Millisecond)
 	if s.polled-before != time.Millisecond || s.gap < 20*time.Millisecond {
 		t.Errorf("of a gap of %v %v counts, want 1ms", s.gap, s.polled-before)
+	}
+}
+
+// The clock is read at one poll of several while each brings something, and at once where one brought nothing.
+func TestStallsLook(t *testing.T) {
+	var s stalls
+	reads := func(polls int, news bool) (n int) {
+		for range polls {
+			s.news = news
+			if s.look(stallGap); s.unread == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	s.tick(stallGap)
+	got := []int{reads(3*clockEach, true), reads(3, true), reads(3, false)}
+	if diff := cmp.Diff([]int{3, 0, 3}, got); diff != "" {
+		t.Errorf("reads of the clock (-want +got):\n%s", diff)
 	}
 }
 

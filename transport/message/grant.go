@@ -132,7 +132,8 @@ func (s sendHalf) Delivered(l *lane.Lane, request, part int) {
 	l.Backlog -= int64(size)
 	l.Delivered++
 	l.Latest = max(l.Latest, req.sent.number)
-	if now, gap := s.b.Polled(); s.measured(l) && l.Measure(now, gap, size) {
+	s.b.Delivers()
+	if s.measured(l) && s.measure(l, size) {
 		lane.Compare(s.b.Lanes())
 	}
 	s.deliver(req, part)

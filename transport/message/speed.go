@@ -27,6 +27,15 @@ func (s *SendConn) start(l *lane.Lane, size int) {
 	}
 }
 
+// measure notes that a part was found delivered, and reports whether that said something.
+func (s *SendConn) measure(l *lane.Lane, size int) bool {
+	if size < lane.Measurable { // no time is wanted
+		return l.Measure(0, 0, size)
+	}
+	now, gap := s.b.Polled()
+	return l.Measure(now, gap, size)
+}
+
 // probe has each lane that has become slow get a part now and then that tells its speed.
 func (s *SendConn) probe(size int) {
 	if s.cuts++; s.cuts%probeEvery != 0 {
