@@ -46,7 +46,8 @@ const detours = 4
 
 // calls are lanes being connected. Sockets, whose connection is their proof, are
 // given up by the rules of proofs: one whose peer's kernel does not answer after
-// ProofWait; all others ProofWait after the first, or LaneWait after the beginning.
+// ProofWait; all others ProofWait after the first, and as much later as the peer's process
+// does not run, or LaneWait after the beginning.
 type calls struct {
 	s    *setup
 	open map[*lane.Lane]context.CancelCauseFunc
@@ -98,7 +99,7 @@ func (c *calls) wait() {
 		}
 		now := s.look()
 		switch ran := now - begun; {
-		case first >= 0 && now-first >= proof, ran >= patience:
+		case first >= 0 && s.overdue(first), ran >= patience:
 			c.cancel(ran, func(*lane.Lane) bool { return true })
 		case ran >= detours*proof:
 			c.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() || l.Route != nil })

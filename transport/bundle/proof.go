@@ -39,7 +39,6 @@ type proofs struct {
 	begun   time.Duration     // on the connection's clock
 	first   time.Duration     // when the first lane was proved
 	heard   time.Duration     // when the sender's word came
-	asked   bool              // the peer for a sign of life, while a lane is missing
 }
 
 // prove sends this side's proof over the lanes in mask and waits for the outcome.
@@ -47,7 +46,7 @@ type proofs struct {
 func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
 	p := &proofs{s: s, pending: mask}
 	s.clock.start()
-	p.begun = s.clock.ran
+	p.begun, s.asked = s.clock.ran, false
 	p.post()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -166,23 +165,13 @@ func (p *proofs) hear(m handshake.Message) error {
 func (p *proofs) over() bool {
 	switch {
 	case !p.s.Sending:
-		return p.theirs != nil && (p.pending == 0 || p.late(p.heard))
+		return p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))
 	case p.pending == 0:
 		return true
 	case p.proved != 0:
-		return p.late(p.first)
+		return p.s.overdue(p.first)
 	}
 	return p.s.clock.ran-p.begun >= p.s.patience()
-}
-
-// late reports whether the lanes that are missing have had their time, which began at since.
-func (p *proofs) late(since time.Duration) bool {
-	wait, ran := p.s.env.Scaled(p.s.env.ProofWait), p.s.clock.ran-since
-	if ran >= wait/4 && !p.asked {
-		p.asked = true
-		p.s.Session.Silence()
-	}
-	return ran >= wait+min(p.s.late, p.s.env.Scaled(p.s.env.LaneWait))
 }
 
 // giveUp says of the lanes still pending what is known.
@@ -241,6 +230,17 @@ func (s *setup) accused(index uint8, cause handshake.Cause, why string) {
 func isNodeFault(err error) bool {
 	var f *lane.NodeFault
 	return errors.As(err, &f)
+}
+
+// overdue reports whether lanes that are missing have had their time, which began at since,
+// on the set-up's clock: ProofWait, and as long as the peer's process has not answered.
+func (s *setup) overdue(since time.Duration) bool {
+	wait, ran := s.env.Scaled(s.env.ProofWait), s.clock.ran-since
+	if ran >= wait/4 && !s.asked {
+		s.asked = true
+		s.Session.Silence()
+	}
+	return ran >= wait+min(s.late, s.env.Scaled(s.env.LaneWait))
 }
 
 // look looks at the clock of a set-up, and whether the peer answers on the session.

@@ -28,6 +28,7 @@ type setup struct {
 	// Whether the two processes run.
 	clock clock
 	late  time.Duration // longest that the peer has owed an answer on the session
+	asked bool          // it for a sign of life, while a lane is missing
 	mute  bool          // a lane's proof was acknowledged and the peer sent none
 }
 
