@@ -157,10 +157,10 @@ func TestFailoverOfCollectives(t *testing.T) {
 		t.Run(tt.version+" "+tt.work, func(t *testing.T) {
 			t.Parallel()
 			f := newFabric(t, tt.over.topology())
-			j := f.start(spec{env: tt.over.env, args: f.endless("--api " + tt.version + " --work " + tt.work + " --min 256K --max 4M --chunk 512K --channels 2 --iters 8")})
+			j := f.start(spec{env: tt.over.env, args: append(f.endless("--min 256K --max 4M --chunk 512K --channels 2 --iters 8"), "--api", tt.version, "--work", tt.work)})
 			j.moves()
 			j.suffer(tt.faults...)
-			j.suffer("moves", "moves") // the second is all behind the last fault, and uses every lane
+			j.suffer("moves", "moves", "moves") // the last two are all behind the last fault, and one has messages that go over all lanes
 			j.enough().ok().lose(tt.lose)
 		})
 	}
