@@ -26,7 +26,7 @@ import (
 //   - LaneWait after the beginning, when none was; ProofWait where lanes join others.
 //
 // Its Proved says so to the receiver, which has no limit of its own but for the
-// lanes that the sender names: ProofWait. Only time in which this process ran
+// lanes that the sender names: ProofWait, and as much later. Only time in which this process ran
 // counts; see clock. When no lane of a trial was proved and either process did
 // not run for a while, or lacked something, the lanes may have failed for that
 // reason, and the trial is made again, until LaneWait has passed; see Slowness.
@@ -233,7 +233,9 @@ func isNodeFault(err error) bool {
 }
 
 // overdue reports whether lanes that are missing have had their time, which began at since,
-// on the set-up's clock: ProofWait, and as long as the peer's process has not answered.
+// on the set-up's clock: ProofWait, and as long as the peer's process has not answered,
+// LaneWait at most. Meanwhile it asks the peer for a sign of life, once: one that owes
+// nothing could not be told from one that is stopped.
 func (s *setup) overdue(since time.Duration) bool {
 	wait, ran := s.env.Scaled(s.env.ProofWait), s.clock.ran-since
 	if ran >= wait/4 && !s.asked {

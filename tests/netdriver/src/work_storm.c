@@ -11,6 +11,8 @@
 #include "watchdog.h"
 #include "work.h"
 
+enum { IDLE_NS = 50000000 }; /* of a second, for all threads: the plugin's own timers */
+
 struct storm {
 	void *listen, *send, *recv;
 	unsigned char handle[CONNECT_HANDLE];
@@ -66,7 +68,7 @@ static void await_idle(void)
 		before = busy_ns();
 		sleep(1);
 		grown = busy_ns() - before;
-	} while (grown < 0 || grown > 50000000);
+	} while (grown < 0 || grown > IDLE_NS);
 	watchdog_fed();
 }
 
