@@ -288,7 +288,7 @@ func TestFaults(t *testing.T) {
 		{"tuner-lossy", tuner, `a ring is chosen where a tree is possible`},
 		{"tuner-foreign", tuner, `8 ranks on 2 nodes: it interferes`},
 		{"tuner-alone", tuner, `keeps out without the network: it interferes`},
-		{"tuner-shared", tuner, `a communicator on another thread has other answers`},
+		{"tuner-shared", tuner, `a communicator beside others has other answers`},
 		{"tuner-fork", tuner, `in a forked child init does not return ncclSystemError`},
 		{"tuner-chunk", tuner, `the chunk of \d+ became`},
 		{"tuner-slow", tuner, `getCollInfo takes \d+\.\d times a look-up`},
