@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// soaking is a soak of two communicators that opens none anew.
-const soaking = "--work soak --max 1M --messages 300 --comms 2 --progress 1 --reopen 1000000"
+// soaking is a soak of two communicators.
+const soaking = "--work soak --max 1M --comms 2"
 
 // over is a mesh and what makes several lanes of each of its connections.
 type over struct {
@@ -69,7 +69,7 @@ func TestFailover(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
 			t.Parallel()
-			j := outlives(t, tt.over, tt.faults, nil, append(strings.Fields(soaking), "--api", tt.api)...)
+			j := outlives(t, tt.over, tt.faults, nil, "--api", tt.api)
 			if tt.lose != "" {
 				j.lose(tt.lose)
 			} else if n := j.lost(); n != tt.lost {
@@ -79,13 +79,16 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// outlives runs a job that suffers faults once it moves data, and ends with nothing wrong.
+// outlives runs a job that suffers faults once it moves data, goes on for two rounds behind the last of them, and ends with nothing
+// wrong.
 func outlives(t *testing.T, o over, faults, env []string, args ...string) *job {
 	t.Helper()
-	j := newFabric(t, o.topology()).start(spec{env: slices.Concat(o.env, env), args: args})
+	f := newFabric(t, o.topology())
+	j := f.start(spec{env: slices.Concat(o.env, env), args: append(f.endless(soaking), args...)})
 	j.moves()
 	j.suffer(faults...)
-	return j.ok()
+	j.suffer("moves", "moves", "moves")
+	return j.enough().ok()
 }
 
 // The same over sockets, and on a mesh of both.
@@ -116,7 +119,7 @@ func TestFailoverTCP(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
 			t.Parallel()
-			outlives(t, tt.over, tt.faults, []string{auto, "NCCL_MESH_LANE_WAIT=1"}, append(strings.Fields(soaking), "--api", tt.api)...).lose(tt.lose)
+			outlives(t, tt.over, tt.faults, []string{auto, "NCCL_MESH_LANE_WAIT=3"}, "--api", tt.api).lose(tt.lose)
 		})
 	}
 }
@@ -130,12 +133,12 @@ func TestFailoverOfSession(t *testing.T) {
 		lose   string
 	}{
 		{"rdma", over{four, []string{"NCCL_SOCKET_IFNAME=ab0"}}, []string{"unplug a:rab0"}, `rab0`},
-		{"tcp", over{fourTCP, []string{"NCCL_SOCKET_IFNAME=ab", "NCCL_MESH_IFNAME=ab", "NCCL_MESH_LANE_WAIT=1", "NCCL_MESH_TRANSPORT=tcp"}}, []string{"unplug b:ab0", "unplug a:ab2"}, `ab[02]`},
+		{"tcp", over{fourTCP, []string{"NCCL_SOCKET_IFNAME=ab", "NCCL_MESH_IFNAME=ab", "NCCL_MESH_LANE_WAIT=3", "NCCL_MESH_TRANSPORT=tcp"}}, []string{"unplug b:ab0", "unplug a:ab2"}, `ab[02]`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			j := outlives(t, tt.over, tt.faults, nil, strings.Fields(soaking)...)
+			j := outlives(t, tt.over, tt.faults, nil)
 			j.lose(tt.lose)
 			j.one(`control plane closed: .* [1-9]\d* resumed`)
 		})

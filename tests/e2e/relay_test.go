@@ -47,7 +47,7 @@ func TestRelay(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s over %s", tt.name, tt.api, kind), func(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)
-				j := newFabric(t, cables.topology()).start(spec{env: append(env, cables.alone(), "NCCL_MESH_PROOF_WAIT=20000"), args: []string{
+				j := newFabric(t, cables.topology()).start(spec{env: append(env, cables.alone(), "NCCL_MESH_PROOF_WAIT=20000", "NCCL_MESH_TIME_SCALE=4"), args: []string{ // slow neighbours are waited for
 					"--api", tt.api, "--work", tt.work, "--min", "8", "--max", "2M", "--factor", "64", "--iters", "4",
 				}}).ok()
 				whole := len(tt.pairs) == 0

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -11,7 +10,10 @@
 #include "watchdog.h"
 #include "work.h"
 
-enum { IDLE_NS = 20000000 }; /* of a second, for all threads: the plugin's own timers */
+enum {
+	IDLE_NS = 50000000, /* of a second, for all threads: the plugin's own timers */
+	PATIENCE = 40,      /* seconds: fewer than the watchdog's */
+};
 
 struct storm {
 	void *listen, *send, *recv;
@@ -34,13 +36,10 @@ static long status(const char *name)
 	return value;
 }
 
-/*
- * How long the process's threads have run, in nanoseconds; 0 where the kernel does not say. How long they have
- * waited for a processor says nothing: on a busy machine a timer that does nothing may wait as long as it likes.
- */
+/* How long the process's threads have run or waited for a processor, in nanoseconds; 0 where the kernel does not say. */
 static long long busy_ns(void)
 {
-	long long ran, all = 0;
+	long long ran, waited, all = 0;
 	DIR *d = opendir("/proc/self/task");
 	struct dirent *e;
 
@@ -52,8 +51,8 @@ static long long busy_ns(void)
 			continue;
 		snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", e->d_name);
 		f = fopen(path, "r");
-		if (f && fscanf(f, "%lld", &ran) == 1)
-			all += ran;
+		if (f && fscanf(f, "%lld %lld", &ran, &waited) == 2)
+			all += ran + waited;
 		if (f)
 			fclose(f);
 	}
@@ -62,18 +61,22 @@ static long long busy_ns(void)
 	return all;
 }
 
-/* Waits until the process has had next to nothing to do for a second: beside others it may be done with its closes late. */
-static void await_idle(void)
+/*
+ * Rests until the process has had next to nothing to do for so many seconds: beside others it may be done late with
+ * its closes, and with giving memory back. On a busy machine even what does nothing waits for a processor longer, so
+ * that it is enough some time.
+ */
+static void rest(double seconds)
 {
-	for (int seconds = 1;; seconds++) {
+	double idle = 0;
+
+	for (int all = 0; idle < seconds && all < PATIENCE; all++) {
 		long long before = busy_ns(), grown;
 
 		sleep(1);
 		grown = busy_ns() - before;
 		if (grown >= 0 && grown <= IDLE_NS)
-			break;
-		if (seconds % 10 == 0)
-			say("storm: %d s after the last close the process runs for %lld ms of a second still", seconds, grown / 1000000);
+			idle++;
 	}
 	watchdog_fed();
 }
@@ -128,7 +131,6 @@ static void wave(struct job *job, void *ctx, int n)
 
 void work_storm(struct job *job)
 {
-	struct timespec rest = {(time_t)job->opt.duration, (long)((job->opt.duration - (double)(time_t)job->opt.duration) * 1e9)};
 	long before, most = 0;
 	void *ctx;
 
@@ -139,8 +141,7 @@ void work_storm(struct job *job)
 		if (most < status("RssAnon:"))
 			most = status("RssAnon:");
 	}
-	await_idle();
-	nanosleep(&rest, NULL);
+	rest(job->opt.duration);
 	say("storm: %g s after %d connections, %d at a time, memory has grown by %ld KiB, at most by %ld, and there are %ld threads",
 	    job->opt.duration, job->opt.connections, job->opt.together, status("RssAnon:") - before, most - before, status("Threads:"));
 	rendezvous_barrier(&job->rv);
