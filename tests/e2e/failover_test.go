@@ -69,7 +69,7 @@ func TestFailover(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
 			t.Parallel()
-			j := outlives(t, tt.over, tt.faults, nil, "--api", tt.api)
+			j := outlives(t, tt.over, tt.faults, soaking+" --api "+tt.api)
 			if tt.lose != "" {
 				j.lose(tt.lose)
 			} else if n := j.lost(); n != tt.lost {
@@ -79,15 +79,15 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// outlives runs a job that suffers faults once it moves data, goes on for two rounds behind the last of them, and ends with nothing
-// wrong.
-func outlives(t *testing.T, o over, faults, env []string, args ...string) *job {
+// outlives runs a job that suffers faults once it moves data, goes on for two rounds that are all behind the last of them, and ends with
+// nothing wrong.
+func outlives(t *testing.T, o over, faults []string, work string, env ...string) *job {
 	t.Helper()
 	f := newFabric(t, o.topology())
-	j := f.start(spec{env: slices.Concat(o.env, env), args: append(f.endless(soaking), args...)})
+	j := f.start(spec{env: slices.Concat(o.env, env), args: f.endless(work)})
 	j.moves()
 	j.suffer(faults...)
-	j.suffer("moves", "moves", "moves")
+	j.suffer("moves", "moves", "moves") // the first may have begun before
 	return j.enough().ok()
 }
 
@@ -119,7 +119,7 @@ func TestFailoverTCP(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
 			t.Parallel()
-			outlives(t, tt.over, tt.faults, []string{auto, "NCCL_MESH_LANE_WAIT=3"}, "--api", tt.api).lose(tt.lose)
+			outlives(t, tt.over, tt.faults, soaking+" --api "+tt.api, auto, "NCCL_MESH_LANE_WAIT=3").lose(tt.lose)
 		})
 	}
 }
@@ -138,7 +138,7 @@ func TestFailoverOfSession(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			j := outlives(t, tt.over, tt.faults, nil)
+			j := outlives(t, tt.over, tt.faults, soaking)
 			j.lose(tt.lose)
 			j.one(`control plane closed: .* [1-9]\d* resumed`)
 		})
@@ -159,12 +159,8 @@ func TestFailoverOfCollectives(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.version+" "+tt.work, func(t *testing.T) {
 			t.Parallel()
-			f := newFabric(t, tt.over.topology())
-			j := f.start(spec{env: tt.over.env, args: append(f.endless("--min 256K --max 4M --chunk 512K --channels 2 --iters 8"), "--api", tt.version, "--work", tt.work)})
-			j.moves()
-			j.suffer(tt.faults...)
-			j.suffer("moves", "moves", "moves") // the last two are all behind the last fault, and one has messages that go over all lanes
-			j.enough().ok().lose(tt.lose)
+			work := "--api " + tt.version + " --work " + tt.work + " --min 256K --max 4M --chunk 512K --channels 2 --iters 8" // one round of two uses all lanes
+			outlives(t, tt.over, tt.faults, work).lose(tt.lose)
 		})
 	}
 }

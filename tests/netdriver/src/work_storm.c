@@ -68,7 +68,7 @@ static long long busy_ns(void)
  */
 static void rest(double seconds)
 {
-	double idle = 0;
+	int idle = 0;
 
 	for (int all = 0; idle < seconds && all < PATIENCE; all++) {
 		long long before = busy_ns(), grown;

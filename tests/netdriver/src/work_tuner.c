@@ -246,7 +246,6 @@ static void threads_of(struct trial *t, const struct tuner *tuner)
 	struct asker askers[4];
 	pthread_barrier_t all;
 
-	pthread_barrier_init(&all, NULL, 4);
 	for (int i = 0; i < 4; i++) {
 		void *ctx;
 
@@ -256,6 +255,7 @@ static void threads_of(struct trial *t, const struct tuner *tuner)
 		askers[i].alone = ask_random(t, tuner, ctx, askers[i].nranks, 4);
 		expect_ok(t, tuner->destroy(ctx), "destroy");
 	}
+	pthread_barrier_init(&all, NULL, 4);
 	for (int i = 0; i < 4; i++)
 		if (pthread_create(&askers[i].thread, NULL, run_asker, &askers[i]))
 			die("no thread");
