@@ -29,6 +29,13 @@ func meshFinalize(ctx C.uintptr_t) (r C.ncclResult_t) {
 	return C.ncclResult_t(plugin.Finalize(ncclnet.Handle(ctx)))
 }
 
+//export meshSettle
+func meshSettle() {
+	var r C.ncclResult_t
+	defer caught("exit", 0, &r)
+	plugin.Settle()
+}
+
 //export meshDevices
 func meshDevices(ndev *C.int) (r C.ncclResult_t) {
 	defer caught("devices", 0, &r)

@@ -67,9 +67,22 @@ static void in_child(void)
 	}
 }
 
+static pid_t owner; /* who loaded the library */
+
 __attribute__((constructor)) static void watch_forks(void)
 {
+	owner = getpid();
 	pthread_atfork(before_fork, in_parent, in_child);
+}
+
+/*
+ * A process that ends has its sockets reset where there is something in them that it has not
+ * read, and what they have not sent yet is lost, though the sends are done: it leaves first.
+ */
+__attribute__((destructor)) static void settle(void)
+{
+	if (!mesh_forked && getpid() == owner)
+		meshSettle();
 }
 
 /* The logger is variadic, which Go cannot call. */

@@ -95,6 +95,7 @@ ncclResult_t meshTest(uintptr_t request, int *done, int *sizes);
 ncclResult_t meshCloseSend(uintptr_t sendComm);
 ncclResult_t meshCloseRecv(uintptr_t recvComm);
 ncclResult_t meshCloseListen(uintptr_t listenComm);
+void meshSettle(void); /* waits a moment at most until what has been sent is on its way */
 /* A struct mesh_tuner that stays, or 0: NCCL is left alone. */
 uintptr_t meshTuner(size_t ranks, size_t nodes, ncclDebugLogger_t logger, int masked);
 

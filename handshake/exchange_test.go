@@ -70,7 +70,7 @@ func TestExchangeGolden(t *testing.T) {
 			t.Fatalf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	check("challenge", append(unhex(t, "4e4d 05 81 00000048"+goldenBuild+"101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
+	check("challenge", append(unhex(t, "4e4d 06 81 00000048"+goldenBuild+"101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
 
 	d, err := NewDialler(process, challenge)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestExchangeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := unhex(t, goldenHello)
-	said := append(append(append([]byte{}, challenge...), unhex(t, "4e4d 05 82 000001")...), byte(len(body)+32-256))
+	said := append(append(append([]byte{}, challenge...), unhex(t, "4e4d 06 82 000001")...), byte(len(body)+32-256))
 	said = append(said, body...)
 	check("hello", append(append([]byte{}, said[len(challenge):]...), mac("ncclmesh hello", said)...), hello)
 
@@ -119,7 +119,7 @@ func TestExchangeGolden(t *testing.T) {
 	}
 	body = unhex(t, goldenWelcome)
 	start := len(said)
-	said = append(append(append(said, unhex(t, "4e4d 05 83 000000")...), byte(len(body)+32)), body...)
+	said = append(append(append(said, unhex(t, "4e4d 06 83 000000")...), byte(len(body)+32)), body...)
 	check("welcome", append(append([]byte{}, said[start:]...), mac("ncclmesh welcome", said)...), welcome)
 
 	answer, dkeys, err := d.HearWelcome(welcome)
@@ -208,8 +208,8 @@ func TestExchangeRefuses(t *testing.T) {
 	}{
 		{"another secret", other, 0, nil, func(err error) bool { return errors.Is(err, ErrMAC) }},
 		{"another version in the challenge", secret, 1, func(b []byte) []byte { b[2] = 1; return b }, isVersion(1)},
-		{"another version in the hello", secret, 2, func(b []byte) []byte { b[2] = 6; return b }, isVersion(6)},
-		{"another version in the welcome", secret, 3, func(b []byte) []byte { b[2] = 6; return b }, isVersion(6)},
+		{"another version in the hello", secret, 2, func(b []byte) []byte { b[2]++; return b }, isVersion(Version + 1)},
+		{"another version in the welcome", secret, 3, func(b []byte) []byte { b[2]++; return b }, isVersion(Version + 1)},
 		{"another process", secret, 1, func(b []byte) []byte { b[len(b)-1]++; return b }, func(err error) bool { return errors.Is(err, ErrOtherProcess) }},
 		{"cut challenge", secret, 1, cut, says("message says 72 bytes and has 71")},
 		{"cut hello", secret, 2, cut, says("bytes and has")},

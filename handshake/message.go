@@ -25,9 +25,10 @@ const (
 	TypeDrop      Type = 15
 	TypeAsk       Type = 16
 	TypeSilent    Type = 17
+	TypeWant      Type = 18
 )
 
-var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report", "AskMap", "Map", "Carry", "Arrive", "Carried", "Drop", "Ask", "Silent"}
+var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report", "AskMap", "Map", "Carry", "Arrive", "Carried", "Drop", "Ask", "Silent", "Want"}
 
 func (t Type) String() string {
 	if int(t) < len(typeNames) {
@@ -83,6 +84,8 @@ func DecodeMessage(t Type, body []byte) (Message, error) {
 		m = new(Ask)
 	case TypeSilent:
 		m = new(Silent)
+	case TypeWant:
+		m = new(Want)
 	default:
 		return nil, fmt.Errorf("message type %d is unknown", uint8(t))
 	}
@@ -291,3 +294,21 @@ func (m *Bye) AppendTo(b []byte) ([]byte, error) {
 }
 
 func (m *Bye) decode(r *reader) { *m = Bye{Conn: r.u32()} }
+
+// Want says that a sender waits for a grant, or for word of its eager messages, which a receiver whose program does not
+// look at its receives would not send.
+type Want struct {
+	Conn  uint32
+	Eager uint64 // number of its last eager message
+}
+
+func (*Want) Type() Type { return TypeWant }
+
+func (m *Want) AppendTo(b []byte) ([]byte, error) {
+	w := writer{b: b}
+	w.u32(m.Conn)
+	w.u64(m.Eager)
+	return w.done("Want")
+}
+
+func (m *Want) decode(r *reader) { *m = Want{Conn: r.u32(), Eager: r.u64()} }

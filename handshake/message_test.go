@@ -51,8 +51,9 @@ func messages() []struct {
 		{&Refuse{Conn: 1, Code: 4, Text: "größer"}, "00000001 04 0008 6772c3b6c39f6572"},
 		{&LaneDown{Conn: 1, Lane: 2, Epoch: 3, Better: true, Reason: "x"}, "00000001 02 00000003 01 0001 78"},
 		{&Bye{Conn: 6}, "00000006"},
-		{&Report{Conn: 1, Lane: 31, Epoch: 2, Again: 256, Receives: []Received{{Seq: 3, Parts: []uint32{5}}, {Seq: 1 << 32, Parts: []uint32{0, 1<<32 - 1}}}},
-			"00000001 1f 00000002 0100 0002 0000000000000003 01 00000005 0000000100000000 02 00000000 ffffffff"},
+		{&Want{Conn: 6, Eager: 7}, "00000006 0000000000000007"},
+		{&Report{Conn: 1, Lane: 31, Epoch: 2, Again: 256, Eager: 7, Ahead: 5, Receives: []Received{{Seq: 3, Parts: []uint32{5}}, {Seq: 1 << 32, Parts: []uint32{0, 1<<32 - 1}}}},
+			"00000001 1f 00000002 0100 0000000000000007 0005 0002 0000000000000003 01 00000005 0000000100000000 02 00000000 ffffffff"},
 		{&AskMap{Query: fill(0x10), Asked: []NodeID{fill(0x20), fill(0x30)}}, goldenID(0x10) + "02" + goldenID(0x20) + goldenID(0x30)},
 		{&Map{Query: fill(0x10), Nodes: []MapNode{
 			{Process: fill(0x20), Node: fill(0x30), Hostname: "h", Dedicated: true, Links: []MapLink{{Port: 3, Name: "n", Mbps: 100000, RDMA: true, Peer: fill(0x40), PeerName: "p"}}},
@@ -93,9 +94,9 @@ func TestMessageGolden(t *testing.T) {
 }
 
 func TestMessageTypes(t *testing.T) {
-	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "AskMap=10", "Map=11", "Carry=12", "Arrive=13", "Carried=14", "Drop=15", "Ask=16", "Silent=17", "Type(18)=18"}
+	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "AskMap=10", "Map=11", "Carry=12", "Arrive=13", "Carried=14", "Drop=15", "Ask=16", "Silent=17", "Want=18", "Type(19)=19"}
 	var got []string
-	for i := range Type(19) {
+	for i := range Type(20) {
 		got = append(got, fmt.Sprintf("%v=%d", i, i))
 	}
 	if diff := cmp.Diff(want, got, equalAddrs); diff != "" {
@@ -195,8 +196,8 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"long reason", TypeLaneDown, "00000001 02 00000003 00 0101" + strings.Repeat("61", 257), "reason has 257 bytes"},
 		{"failed lanes", TypeProved, "00000001 00000000 00000000 21", "number of failed lanes is 33"},
 		{"cause", TypeProved, "00000001 00000000 00000000 01 00 02 0000", "cause is 2, at most 1"},
-		{"receives", TypeReport, "00000001 00 00000000 0000 0101", "257 receives, at most 256"},
-		{"messages of a receive", TypeReport, "00000001 00 00000000 0000 0001 0000000000000001 09", "number of messages of a receive is 9"},
+		{"receives", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0101", "257 receives, at most 256"},
+		{"messages of a receive", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0001 0000000000000001 09", "number of messages of a receive is 9"},
 		{"nodes asked", TypeAskMap, goldenID(1) + "11", "number of nodes that were asked is 17"},
 		{"nodes of a map", TypeMap, goldenID(1) + "11", "number of nodes of a map is 17"},
 		{"cables of a node", TypeMap, goldenID(1) + "01" + goldenID(2) + goldenID(3) + "0000 00 11", "number of cables of a node is 17"},
@@ -204,7 +205,7 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"no relay", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "00", "no relay is named"},
 		{"relays", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "10", "number of relays is 16"},
 		{"route that goes twice through a node", TypeCarry, "00000009 01 00100000" + goldenLane + goldenRing + "02" + strings.Repeat(goldenID(1)+goldenID(2)+"0000", 2), "twice"},
-		{"order of receives", TypeReport, "00000001 00 00000000 0000 0002 0000000000000002 00 0000000000000002 00", "receive 2 follows receive 2"},
+		{"order of receives", TypeReport, "00000001 00 00000000 0000 0000000000000000 0000 0002 0000000000000002 00 0000000000000002 00", "receive 2 follows receive 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,7 +7,7 @@ const (
 )
 
 // A Report of as many receives as there can be fits.
-const _ = uint(MaxBody - (4 + 1 + 4 + 2 + 2 + MaxReceives*(8+1+4*MaxSubs)))
+const _ = uint(MaxBody - (4 + 1 + 4 + 2 + 8 + 2 + 2 + MaxReceives*(8+1+4*MaxSubs)))
 
 // Report is the receiver's word on what has arrived when a lane is down at both ends: the parts
 // that the lane carried and that are not in it did not arrive, and can be sent again.
@@ -16,6 +16,8 @@ type Report struct {
 	Lane  uint8
 	Epoch uint32
 	Again uint16 // how many more parts may be sent again, over all lanes
+	Eager uint64 // all eager messages up to this number have arrived
+	Ahead uint16 // and of those that follow it a bit for each, the lowest for the next
 	// Receives are those outstanding, by sequence. One that has been granted and is not among
 	// them is complete.
 	Receives []Received
@@ -35,6 +37,8 @@ func (m *Report) AppendTo(b []byte) ([]byte, error) {
 	w.atMost("lane index", m.Lane, MaxLanes-1)
 	w.u32(m.Epoch)
 	w.u16(m.Again)
+	w.u64(m.Eager)
+	w.u16(m.Ahead)
 	if len(m.Receives) > MaxReceives {
 		w.fail("%d receives, at most %d are allowed", len(m.Receives), MaxReceives)
 	}
@@ -51,7 +55,7 @@ func (m *Report) AppendTo(b []byte) ([]byte, error) {
 }
 
 func (m *Report) decode(r *reader) {
-	*m = Report{Conn: r.u32(), Lane: r.atMost("lane index", MaxLanes-1), Epoch: r.u32(), Again: r.u16()}
+	*m = Report{Conn: r.u32(), Lane: r.atMost("lane index", MaxLanes-1), Epoch: r.u32(), Again: r.u16(), Eager: r.u64(), Ahead: r.u16()}
 	n := r.u16()
 	if n > MaxReceives {
 		r.fail("%d receives, at most %d are allowed", n, MaxReceives)

@@ -20,6 +20,7 @@ type fakeNetwork struct {
 	mu        sync.Mutex
 	options   transport.Options
 	open      map[string]int // what is open, by kind
+	settled   int
 	listeners map[uint32]*fakeListener
 	refuse    map[string]error // what fails, by call
 	notYet    map[string]int   // how often a call says "not yet" first
@@ -74,6 +75,8 @@ func (f *fakeNetwork) Dial(h handshake.Handle) dialing {
 }
 
 func (f *fakeNetwork) UsedBy(version int) { f.usedBy.Store(int64(version)) }
+
+func (f *fakeNetwork) Settle() { f.settled++ }
 
 func (f *fakeNetwork) Close() error {
 	f.closed = true

@@ -114,6 +114,10 @@ func (n *Net) Finalize(h Handle) Result {
 	return n.resultTo(n.process.logTo(c.logger), 0, "finalize", c.Release())
 }
 
+// Settle is for a process that is about to end, and may not have finalized: it waits, a
+// moment at most, until the peers have what was sent.
+func (n *Net) Settle() { n.process.settle() }
+
 // reap closes all that was opened under the context h.
 func (n *Net) reap(h Handle) {
 	var leftovers int

@@ -157,6 +157,22 @@ func TestFinalizeTwoAtOnce(t *testing.T) {
 	}
 }
 
+// A process that ends has what is open wait for what was sent, where something is.
+func TestSettle(t *testing.T) {
+	n := newTestNet(t)
+	n.Settle()
+	a, b := n.init(), n.init()
+	f := n.f
+	n.Settle()
+	n.ok("finalize", n.Finalize(a))
+	n.Settle()
+	n.ok("finalize", n.Finalize(b))
+	n.Settle()
+	if f.settled != 2 {
+		t.Errorf("settled %d times, want 2", f.settled)
+	}
+}
+
 func TestSharedContextStays(t *testing.T) {
 	n := newTestNet(t)
 	n.ok("init", n.InitShared(n.logger(), Caller{}))

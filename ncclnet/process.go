@@ -210,3 +210,10 @@ func (p *Process) write(level, subsystems int, file string, line int, text strin
 		p.logger(level, subsystems, file, line, text)
 	}
 }
+
+// settle is the open end's Settle, if there is one.
+func (p *Process) settle() {
+	if m := p.mesh.Load(); m != nil {
+		m.net.Settle()
+	}
+}

@@ -93,6 +93,8 @@ func newTestProcess(t *testing.T) *testProcess {
 	return p
 }
 
+func (c *countedNetwork) Settle() {}
+
 func (c *countedNetwork) Close() error {
 	if c.closed.Swap(true) {
 		c.t.Error("closed twice")

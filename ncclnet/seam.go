@@ -17,6 +17,8 @@ type (
 		Dial(handshake.Handle) dialing
 		// UsedBy says which version of its interface NCCL uses.
 		UsedBy(version int)
+		// Settle waits, a moment at most, until the peers' kernels have what was sent.
+		Settle()
 		Close() error
 	}
 	listener interface {

@@ -278,6 +278,8 @@ func connOf(m handshake.Message) (uint32, bool) {
 		return m.Conn, true
 	case *handshake.Report:
 		return m.Conn, true
+	case *handshake.Want:
+		return m.Conn, true
 	case *handshake.Refuse:
 		return m.Conn, true
 	case *handshake.Bye:
@@ -409,6 +411,22 @@ func (t *Transport) traffic() (n uint64) {
 	}
 	return n
 }
+
+// Settle waits, a moment at most, until the peers' kernels have what was sent over
+// connections, closed ones too: the process is about to end.
+func (t *Transport) Settle() {
+	t.mu.Lock()
+	bundles := slices.Collect(maps.Values(t.bundles))
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), t.env.Scaled(partingTime))
+	defer cancel()
+	for _, b := range bundles {
+		b.AwaitSent(ctx)
+	}
+}
+
+// partingTime is how long a process that ends may wait for slow peers.
+const partingTime = 2 * time.Second
 
 // Close ends everything: connections still open are closed, queue pairs no
 // longer linger, the control plane says goodbye. No goroutine, descriptor or

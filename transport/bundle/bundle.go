@@ -56,6 +56,9 @@ type Half interface {
 	// did not arrive is to be sent again. Of one that was reported before it takes only
 	// how much may be sent again; l is nil then.
 	Reported(l *lane.Lane, m *handshake.Report) error
+	// Wanted is what the receiver has heard of a sender that waits, and has sent so many
+	// eager messages.
+	Wanted(eager uint64)
 	// Resume sends again what there is room for, and reports whether that was all.
 	Resume() (done bool)
 	// Widened says that devices' lanes have joined, which the grants that are outstanding
@@ -188,19 +191,41 @@ func (b *Bundle) Poll() {
 		b.Board.Polled()
 		return
 	}
-	idle := !b.half.Waiting()
+	b.flush(!b.half.Waiting())
+}
+
+// Acknowledge tells the peer at once of parts that it waits to hear of.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Acknowledge() { b.flush(true) }
+
+func (b *Bundle) flush(idle bool) {
 	for _, d := range b.domains {
 		d.Flush(idle)
 	}
 }
 
-// Owes reports whether a peer has to be told of parts, and nothing but this makes the
-// connection's owner call again. A receive is not reported done before: its sender
-// might never hear of it.
+// Glean takes what has come from a peer that has left, though nobody waits for it.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Glean() {
+	for _, d := range b.domains {
+		d.Poll(true)
+	}
+}
+
+// Owe has the half's Resume called, by the next poll or in the background.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Owe() { b.owing = true }
+
+// Owes reports whether something has to go out, and nothing but this makes the
+// connection's owner call again: a receive is not reported done before its sender has been
+// told, nor an eager send before the kernel has it.
 //
 // Preconditions: b is locked.
 func (b *Bundle) Owes() bool {
-	if !b.traits.Passive || b.Sending || b.Ended() != nil || b.half.Waiting() {
+	if !b.traits.Passive || b.Ended() != nil || b.half.Waiting() {
 		return false
 	}
 	for _, l := range b.lanes {
@@ -276,9 +301,12 @@ func (none) Place(*lane.Lane, uint32, uint64, uint32) (uintptr, *lane.Region, bo
 }
 func (none) Dropped(*lane.Lane, uint32)                   {}
 func (none) Arrived(*lane.Lane, uint32, int64)            {}
+func (none) Eager(*lane.Lane, lane.Eager, []byte)         {}
+func (none) Taken(lane.Taken) error                       { return errors.New("eager messages in a trial") }
 func (none) Granted(uint64, []lane.Grant) error           { return errors.New("a grant in a trial") }
 func (none) Regranted(*lane.Lane, uint8)                  {}
 func (none) Report(*lane.Lane) *handshake.Report          { return nil }
+func (none) Wanted(uint64)                                {}
 func (none) Reported(*lane.Lane, *handshake.Report) error { return nil }
 func (none) Widened()                                     {}
 func (none) Resume() bool                                 { return true }

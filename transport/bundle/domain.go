@@ -87,7 +87,7 @@ func (b *Bundle) registerAll(d lane.Domain, place int) (err error) {
 			b.domains = append(b.domains, d)
 			t := d.Port().Traits()
 			b.grown = b.grown || place > 0 && t.Passive != b.traits.Passive // grants over those have no keys
-			b.traits = lane.Traits{Passive: b.traits.Passive || t.Passive, Blind: b.traits.Blind || t.Blind, Cut: max(b.traits.Cut, t.Cut)}
+			b.traits = lane.Traits{Passive: b.traits.Passive || t.Passive, Blind: b.traits.Blind || t.Blind, Eager: (place == 0 || b.traits.Eager) && t.Eager, Cut: max(b.traits.Cut, t.Cut)}
 			if t.Passive { // somebody must look at the lanes: every call is Go's
 				b.Board.ComeIn()
 			}

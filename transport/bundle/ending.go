@@ -47,6 +47,15 @@ func (b *Bundle) Fail(err error) {
 	}
 }
 
+// Left reports whether the peer has closed the connection in good order, or its process has
+// ended, and this side has not closed it.
+//
+// Preconditions: b is locked.
+func (b *Bundle) Left() bool {
+	e := b.ending.Load()
+	return !b.closed && e != nil && !e.leftAt.IsZero()
+}
+
 // Deliver hands the bundle a message of its peer. It runs on the session's
 // goroutine, which serves many connections, and does not block.
 func (b *Bundle) Deliver(m handshake.Message) {
@@ -59,6 +68,8 @@ func (b *Bundle) Deliver(m handshake.Message) {
 		b.laneDown(m)
 	case *handshake.Report:
 		b.tell(news{report: m})
+	case *handshake.Want:
+		b.tell(news{want: m})
 	case *handshake.Open:
 		b.join(m)
 	case *handshake.Accept:

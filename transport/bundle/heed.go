@@ -38,6 +38,7 @@ type news struct {
 
 	down   *handshake.LaneDown
 	report *handshake.Report
+	want   *handshake.Want
 }
 
 // Evidence says that a lane is broken. It does not block, and may be called from any
@@ -173,7 +174,7 @@ func (b *Bundle) attend() (more, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	over := b.closed || b.over()
-	all, done := b.heed.next(!over && (len(b.leaving) > 0 || b.serves() && b.inService() == 0))
+	all, done := b.heed.next(!over && (len(b.leaving) > 0 || b.owing || b.serves() && b.inService() == 0))
 	switch {
 	case done:
 		return false, false
@@ -231,6 +232,11 @@ func (b *Bundle) heedOne(n news) {
 		b.Fail(fmt.Errorf("%w: %v: a report came to the receiver", fault.ErrProtocol, b))
 	case n.report != nil:
 		b.reported(n.report)
+	case n.want != nil && b.Sending:
+		b.Fail(fmt.Errorf("%w: %v: a sender's wish came to the sender", fault.ErrProtocol, b))
+	case n.want != nil:
+		b.Poll()
+		b.half.Wanted(n.want.Eager)
 	case b.laneOf(n.lane.Index, n.lane.Epoch) != n.lane, n.lane.State() == lane.Stopped:
 	case n.doubt != nil:
 		b.doubt(n.lane, n.doubt)

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -172,8 +173,15 @@ func (b *Bundle) unsent() (n int) {
 // awaitDelivery waits until the peer's kernel has everything that this side has
 // sent. It gives up when the peer is gone, and soon once the process ends.
 func (b *Bundle) awaitDelivery() {
-	closing := b.env.Context.Done()
-	var patience <-chan time.Time
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer context.AfterFunc(b.env.Context, func() { time.AfterFunc(b.env.Scaled(lingerTime), cancel) })()
+	b.AwaitSent(ctx)
+}
+
+// AwaitSent waits until the peer's kernel has everything that this side has sent, the peer
+// is gone, or ctx ends.
+func (b *Bundle) AwaitSent(ctx context.Context) {
 	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		b.mu.Lock()
 		left := b.unsent()
@@ -184,16 +192,13 @@ func (b *Bundle) awaitDelivery() {
 		next := time.NewTimer(wait)
 		select {
 		case <-next.C:
-		case <-closing:
-			closing, patience = nil, time.After(b.env.Scaled(lingerTime))
-		case <-patience:
+		case <-ctx.Done():
 			next.Stop()
 			return
 		case <-b.bye:
 			next.Stop()
 			return
 		}
-		next.Stop()
 	}
 }
 

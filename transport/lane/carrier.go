@@ -34,6 +34,9 @@ type Traits struct {
 	// Blind lanes carry grants that say nothing of where a buffer lies, which a device
 	// must know.
 	Blind bool
+	// Eager lanes carry short messages before their grants, where all of a connection's do:
+	// see Eager.
+	Eager bool
 	// Cut is how many bytes a part should have at least: a message of fewer, times
 	// its lanes, stays whole. The lanes take turns with those: how much such a lane
 	// has not delivered says little.
@@ -104,8 +107,9 @@ type Carrier interface {
 	SendGrant(seq uint64, entries []Grant, again bool) error
 	// Fetch looks for grants that do not come by themselves.
 	Fetch()
-	// Owes reports whether the peer has to be told of parts that have arrived, and
-	// is not told unless the connection's owner calls again.
+	// Owes reports whether something has to go out that does not unless the connection's
+	// owner calls again: word of parts that have arrived, or an eager message, whose sender
+	// does not wait for such word.
 	Owes() bool
 	// Delivering reports whether a peer that has closed the connection may still
 	// acknowledge what was sent; gone says that its process has ended.
@@ -126,7 +130,8 @@ type Carrier interface {
 
 // Part is a part of a message to send.
 type Part struct {
-	Request int // whose part it is
+	Request int    // whose part it is; NoRequest: nobody's
+	Eager   *Eager // of a part that goes before its grant, and is a whole message; else nil
 	Grant   *Grant
 	Local   uintptr // where its bytes lie
 	Offset  uint64  // where they go in the granted buffer
@@ -134,6 +139,9 @@ type Part struct {
 	Imm     Imm
 	Region  *Region // that the bytes lie in
 }
+
+// NoRequest is the request of a part that nobody waits for.
+const NoRequest = -1
 
 // Sink is the messages of a connection, to its lanes.
 type Sink interface {
@@ -147,6 +155,12 @@ type Sink interface {
 	Dropped(l *Lane, v uint32)
 	// Arrived says that a part has arrived, whole.
 	Arrived(l *Lane, v uint32, size int64)
+	// Eager says that an eager message has come, whole, or that the sender asks for grants.
+	// b is used again.
+	Eager(l *Lane, e Eager, b []byte)
+	// Taken says that an eager message has gone to its buffer. An error says that it cannot
+	// have.
+	Taken(t Taken) error
 	// Granted says that a grant has come that no device writes into the ring. An
 	// error says that it must not.
 	Granted(seq uint64, entries []Grant) error

@@ -6,24 +6,28 @@ import "ncclmesh/ibv"
 const (
 	slotSize  = MaxSubs * EntrySize // bytes of a slot of the ring
 	ringSize  = Window * slotSize
-	proofSize = MaxParts * 8           // bytes of one set of proof words
-	WireSize  = ringSize + 2*proofSize // bytes registered for the peer
-	proofIn   = ringSize               // where the peer's proof words land
+	proofSize = MaxParts * 8            // bytes of one set of proof words
+	eagerSize = EagerWindow * EagerSize // bytes of eager messages
+	WireSize  = ringSize + 2*proofSize  // bytes registered for the peer
+	proofIn   = ringSize                // where the peer's proof words land
 )
 
 // Wire is the memory that the peer's device writes, outside the Go heap: the grant
 // ring and the proof words that land here, and the words that this side sends. Both
 // halves of a connection lay it out alike; at the receiver the ring is the shadow from
-// which groups of grants are gathered. It stays mapped when it is freed: C looks at the
-// ring of a connection that may just be closing.
+// which groups of grants are gathered. Behind them, where no device writes, lie eager
+// messages: those that the sender may have to send again, those that came to the receiver
+// before their receives. It stays mapped when it is freed: C looks at the ring of a
+// connection that may just be closing.
 type Wire struct {
-	Ring []Grant  // Window × MaxSubs
-	In   []uint64 // proof words from the peer, one to a lane
-	Out  []uint64 // proof words to the peer
-	mem  *ibv.Memory
+	Ring  []Grant  // Window × MaxSubs
+	In    []uint64 // proof words from the peer, one to a lane
+	Out   []uint64 // proof words to the peer
+	eager []byte   // EagerWindow × EagerSize
+	mem   *ibv.Memory
 }
 
-var wires = ibv.NewPool(WireSize)
+var wires = ibv.NewPool(WireSize + eagerSize)
 
 // NewWire makes a wire, zeroed.
 func NewWire() (*Wire, error) {
@@ -32,10 +36,11 @@ func NewWire() (*Wire, error) {
 		return nil, err
 	}
 	return &Wire{
-		Ring: ibv.Carve[Grant](m, Window*MaxSubs),
-		In:   ibv.Carve[uint64](m, MaxParts),
-		Out:  ibv.Carve[uint64](m, MaxParts),
-		mem:  m,
+		Ring:  ibv.Carve[Grant](m, Window*MaxSubs),
+		In:    ibv.Carve[uint64](m, MaxParts),
+		Out:   ibv.Carve[uint64](m, MaxParts),
+		eager: ibv.Carve[byte](m, eagerSize),
+		mem:   m,
 	}, nil
 }
 
@@ -54,6 +59,12 @@ func (w *Wire) Free() {
 func (w *Wire) Slot(seq uint64) []Grant {
 	i := int(SlotOf(seq)) * MaxSubs
 	return w.Ring[i : i+MaxSubs : i+MaxSubs]
+}
+
+// Eager is the room of the eager message of that number, and where that lies.
+func (w *Wire) Eager(number uint64) ([]byte, uintptr) {
+	i := int(number%EagerWindow) * EagerSize
+	return w.eager[i : i+EagerSize : i+EagerSize], ibv.AddrOf(&w.eager[i])
 }
 
 // GrantOffset and ProofOffset are where a peer's wire has the slot of seq and a lane's

@@ -3,6 +3,7 @@ package message
 import (
 	"fmt"
 
+	"ncclmesh/handshake"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -13,7 +14,7 @@ import (
 type conn struct {
 	b        *bundle.Bundle
 	half     half
-	requests []Request // of a receive half by slot
+	requests []Request // of a receive half by slot; a send half's copies of eager messages follow
 	pending  int       // requests not complete
 	watch    *Watch    // or nil
 	traces   []*Trace  // not in use
@@ -47,13 +48,20 @@ func (c *conn) figures() string {
 // moved is a number that changes when data moves. It may be called from any goroutine.
 func (c *conn) moved() uint64 { return c.b.Count.Bytes.Value() + c.b.Count.Messages.Value() }
 
+// say tells the peer over the session. It does not block. A dead session is found by others.
+func (c *conn) say(m handshake.Message) {
+	if err := c.b.Session.Send(m); err != nil && c.b.Session.Alive() {
+		c.b.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, c.b, err))
+	}
+}
+
 // Board puts the connection's handle on its board and returns where that lies for C, or
 // 0 when there is none.
 func (c *conn) Board(comm uint64) uintptr { return c.b.Board.Enter(comm) }
 
 // Request returns the connection's request of that index.
 func (c *conn) Request(i int) *Request {
-	if i < 0 || i >= len(c.requests) {
+	if i < 0 || i >= lane.Window {
 		return nil
 	}
 	return &c.requests[i]

@@ -27,7 +27,10 @@ func (s *slots) none() bool     { return *s == slots{} }
 func (r recvHalf) Report(l *lane.Lane) *handshake.Report {
 	r.prepare()
 	m := &handshake.Report{Again: uint16(lane.Resends - r.resends)}
+	m.Eager, m.Ahead = r.stash.arrived()
 	r.resends = lane.Resends
+	r.stash.tellAgain()
+	r.grantKept()
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
 		over := req.lane == l.Index
@@ -47,7 +50,7 @@ func (r recvHalf) Report(l *lane.Lane) *handshake.Report {
 			}
 		}
 		m.Receives = append(m.Receives, got)
-		if over && !begun {
+		if over && (!begun || r.stash.used()) { // a part may have come before its grant
 			r.again.add(req.index)
 		}
 	}
@@ -77,9 +80,7 @@ func (r recvHalf) countAgain() bool {
 		r.prepare()
 		more := lane.Resends - r.resends
 		r.resends = lane.Resends
-		if err := r.b.Session.Send(&handshake.Report{Conn: r.b.ID, Again: uint16(more), Epoch: noEpoch}); err != nil && r.b.Session.Alive() {
-			r.b.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, r.b, err))
-		}
+		r.say(&handshake.Report{Conn: r.b.ID, Again: uint16(more), Epoch: noEpoch})
 	}
 	return true
 }
@@ -89,6 +90,7 @@ const noEpoch = 1<<32 - 1
 
 // Resume grants again what there is room for, in order.
 func (r recvHalf) Resume() (done bool) {
+	r.tell()
 	for seq := r.oldest(); seq < r.next && !r.again.none(); seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
 		if !r.again.has(req.index) {
@@ -153,9 +155,14 @@ func (s sendHalf) Reported(l *lane.Lane, m *handshake.Report) error {
 	if l == nil {
 		return nil
 	}
+	s.eager.asked = 0 // the lane may have carried that
 	for i := range s.requests {
 		req := &s.requests[i]
 		if !req.active || req.done {
+			continue
+		}
+		if req.isCopy() {
+			s.reportedCopy(l, m, req)
 			continue
 		}
 		parts, named := reported(m, req)
@@ -213,7 +220,10 @@ func (s sendHalf) Resume() (done bool) {
 		for req.active && !req.done && req.sent.lost != 0 {
 			k := bits.TrailingZeros32(req.sent.lost)
 			charged := req.sent.again&(1<<k) != 0
-			if !charged && s.resends == 0 || !s.sendAgain(req, k) {
+			switch {
+			case req.isCopy() && s.sendCopyAgain(req):
+				continue
+			case req.isCopy(), !charged && s.resends == 0, !s.sendAgain(req, k):
 				return false
 			}
 			req.sent.lost &^= 1 << k

@@ -10,6 +10,9 @@ import (
 // match returns the first entry of the head grant that tag fits and no send has
 // taken, or nil.
 func (s *SendConn) match(tag int32) *lane.Grant {
+	if s.b.Traits().Eager {
+		return s.matchTag(tag)
+	}
 	if s.entries == 0 {
 		s.entries = s.readGrant()
 	}
@@ -58,6 +61,10 @@ func (s sendHalf) Missing() (seq uint64, index int) {
 
 // use marks a grant used; when all of its slot are, the head moves on.
 func (s *SendConn) use(g *lane.Grant) {
+	if s.b.Traits().Eager {
+		s.takes(g.Seq, g.Sub, g.N)
+		return
+	}
 	s.matched |= 1 << g.Sub
 	if s.matched == 1<<s.entries-1 {
 		s.matched, s.entries = 0, 0
@@ -104,12 +111,14 @@ func (s sendHalf) settled(*lane.Region) bool { return false } // its requests ar
 func (s sendHalf) withdraw(*lane.Region)     {}
 
 // Granted stores a grant as a device would have, sequence last. Once a lane has failed
-// grants may be sent again that have come before.
+// grants may be sent again that have come before, and that of an eager message's receive
+// may come late.
 func (s sendHalf) Granted(seq uint64, entries []lane.Grant) error {
 	slot := s.b.Wire.Slot(seq)
+	s.reach(seq)
 	before := seq < s.head || slot[0].Seq >= seq
 	switch {
-	case before && seq > 0 && s.b.Count.Failures.Value() > 0:
+	case before && seq > 0 && (s.b.Count.Failures.Value() > 0 || s.eager.sent > 0):
 		return nil
 	case before, seq-s.head >= lane.Window:
 		return fmt.Errorf("grant %d is out of turn; %d is next", seq, s.head)
@@ -123,6 +132,10 @@ func (s sendHalf) Granted(seq uint64, entries []lane.Grant) error {
 
 // Delivered counts a part that has reached the peer.
 func (s sendHalf) Delivered(l *lane.Lane, request, part int) {
+	if request >= lane.Window && s.eager.sent > 0 {
+		s.deliveredCopy(l, request)
+		return
+	}
 	if request >= len(s.requests) || !s.requests[request].active || part >= lane.MaxParts || s.requests[request].left&(1<<part) == 0 {
 		s.b.Fail(fmt.Errorf("%w: %v: completion for part %d of request %d, which is not outstanding", fault.ErrInternal, s.b, part, request))
 		return
@@ -148,6 +161,8 @@ func (s sendHalf) deliver(r *Request, part int) {
 		r.complete()
 	}
 }
+
+func (s sendHalf) Eager(l *lane.Lane, _ lane.Eager, _ []byte) { s.Arrived(l, 0, 0) }
 
 func (s sendHalf) Arrived(l *lane.Lane, v uint32, _ int64) {
 	s.b.Fail(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", fault.ErrProtocol, s.b, l, v))

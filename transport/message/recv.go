@@ -25,6 +25,8 @@ type RecvConn struct {
 	granted int    // sub-receives outstanding
 	waiting bool   // the next receive has been counted in waits
 
+	stash stash
+
 	again   slots // of receives that are to be granted again
 	coming  slots // whose grant was sent again and may not have come
 	resends int   // parts that may yet arrive again
@@ -34,7 +36,7 @@ type RecvConn struct {
 // yet.
 func NewRecv(env *bundle.Env, s *control.Session, id uint32) *RecvConn {
 	r := &RecvConn{next: 1}
-	r.requests = r.newRequests(lane.MaxSubs)
+	r.requests = r.newRequests(lane.Window, lane.MaxSubs)
 	r.half = recvHalf{r}
 	r.b = bundle.New(env, s, id, false, r.half)
 	return r
@@ -48,18 +50,21 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 		return nil, nil
 	}
 	defer r.b.Unlock()
+	left := false
 	if err := r.b.Over("receive"); err != nil {
-		return nil, err
+		if left = r.leftBehind(); !left {
+			return nil, err
+		}
 	}
 	if err := r.check(bufs); err != nil {
 		return nil, err
 	}
 	n := len(bufs)
 	req := &r.requests[lane.SlotOf(r.next)]
-	l := r.grantLane()
-	if l == nil || !r.free(req, n) {
+	l, keep := r.grantLane(), left || r.stash.lazy && n == 1
+	if l == nil && !keep || !r.free(req, n) {
 		r.b.Poll()
-		if l = r.grantLane(); l == nil || !r.free(req, n) {
+		if l, keep = r.grantLane(), left || r.stash.lazy && n == 1; l == nil && !keep || !r.free(req, n) {
 			if !r.waiting {
 				r.waiting = true
 				r.b.Count.Waits.Add(1)
@@ -70,10 +75,49 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 	r.waiting = false
 	r.prepare()
 	entries := r.grant(req, bufs)
-	r.send(l, req, entries, false)
 	r.next++
 	r.granted += n
+	if r.stash.some() {
+		recvHalf{r}.takeEarly(nil)
+	}
+	switch {
+	case req.done:
+	case keep:
+		r.keep(req)
+	default:
+		r.tell()
+		r.send(l, req, entries, false)
+	}
 	return req, nil
+}
+
+// keep keeps the grant of a receive back. What that would have taken along, an
+// acknowledgement of parts that came over grants, goes without it.
+func (r *RecvConn) keep(req *Request) {
+	req.bare = true
+	r.stash.kept.add(req.index)
+	r.b.Acknowledge()
+}
+
+// leftBehind reports whether a peer that has closed the connection, or has ended, has left
+// eager messages behind.
+func (r *RecvConn) leftBehind() bool {
+	if !r.b.Traits().Eager || !r.b.Left() {
+		return false
+	}
+	if !r.stash.some() {
+		r.b.Glean()
+	}
+	return r.stash.some()
+}
+
+// first is the first lane in service, or nil.
+func (r *RecvConn) first() *lane.Lane {
+	lanes := r.b.Lanes()
+	if i := slices.IndexFunc(lanes, (*lane.Lane).InService); i >= 0 {
+		return lanes[i]
+	}
+	return nil
 }
 
 // free reports whether a receive of n buffers can be granted as req. Receives that are
@@ -161,8 +205,8 @@ func (r *RecvConn) grantLane() *lane.Lane {
 			return l
 		}
 	}
-	if i := slices.IndexFunc(lanes, (*lane.Lane).InService); !devices && i >= 0 && lanes[i].Grantable() {
-		return lanes[i]
+	if l := r.first(); !devices && l != nil && l.Grantable() {
+		return l
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ type sent struct {
 	last   uint8   // number of its last part
 	lost   uint32  // a bit for each part that is to be sent again
 	again  uint32  // a bit for each that was, and is charged to what may be
+	tag    int32   // of an eager message
+	head   uint32  // see lane.Eager
 	lanes  [lane.MaxParts]uint8
 	sizes  [lane.MaxParts]uint32
 }
@@ -59,10 +61,10 @@ type sub struct {
 	gone     bool   // the buffer was deregistered
 }
 
-// newRequests makes the requests of a half, each of up to subs messages.
-func (c *conn) newRequests(subs int) []Request {
-	all := make([]Request, lane.Window)
-	s := make([]sub, lane.Window*subs)
+// newRequests makes n requests of a half, each of up to subs messages.
+func (c *conn) newRequests(n, subs int) []Request {
+	all := make([]Request, n)
+	s := make([]sub, n*subs)
 	for i := range all {
 		all[i] = Request{c: c, index: i, subs: s[i*subs : (i+1)*subs : (i+1)*subs]}
 	}

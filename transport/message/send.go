@@ -2,6 +2,7 @@ package message
 
 import (
 	"fmt"
+	"time"
 
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
@@ -29,20 +30,25 @@ type SendConn struct {
 	lost    bool // parts are to be sent again
 	resends int  // that may be
 
-	waiting bool   // the next message has been counted in waits
-	misses  uint64 // sends without a grant, answered by the board, until the last message
-	asked   uint   // times that lanes were asked for grants
-	clamped bool   // a message was larger than its grant, and that was said
+	eager eager
+
+	waiting bool      // the next message has been counted in waits
+	since   time.Time // and waits since; zero until that matters
+	misses  uint64    // sends without a grant, answered by the board, until the last message
+	asked   uint      // times that lanes were asked for grants
+	clamped bool      // a message was larger than its grant, and that was said
 }
 
 // NewSend makes a send half, and the bundle for it to stand on, which has no lanes yet.
 // A message of fewer bytes than threshold goes over one lane.
 func NewSend(env *bundle.Env, s *control.Session, id uint32, threshold int) *SendConn {
 	c := &SendConn{threshold: threshold, head: 1, free: make([]uint16, 0, lane.Window)}
-	c.requests = c.newRequests(1)
-	parts := make([]sent, lane.Window)
+	c.requests = c.newRequests(lane.Window+lane.EagerWindow, 1)
+	parts := make([]sent, len(c.requests))
 	for i := range c.requests {
 		c.requests[i].sent = &parts[i]
+	}
+	for i := range lane.Window {
 		c.free = append(c.free, uint16(lane.Window-1-i))
 	}
 	c.half = sendHalf{c}
@@ -53,7 +59,8 @@ func NewSend(env *bundle.Env, s *control.Session, id uint32, threshold int) *Sen
 // Isend sends size bytes at addr, which lie in r, into the buffer that the
 // receiver has granted for tag. It returns nil when there is no such grant yet
 // or no room to post; the caller tries again. A message larger than the grant is
-// cut to its capacity, as NCCL's own transport does, and that is logged once.
+// cut to its capacity, as NCCL's own transport does, and that is logged once. A short
+// one does not wait for its grant where lanes can do without: see eager.go.
 //
 // Messages of one tag are matched in order; tags only choose among the buffers
 // of one receive.
@@ -68,9 +75,23 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 	if size < 0 || size > 0 && !r.Covers(addr, size) {
 		return nil, fmt.Errorf("%w: %v: send of %d bytes at %#x is outside the registered memory", fault.ErrUsage, s.b, size, addr)
 	}
+	if s.hurries(size) && s.brisk(tag) {
+		return s.isendEager(addr, size, tag, r)
+	}
 	g, err := s.find(tag)
-	if g == nil || err != nil || !s.reclaim() {
+	switch {
+	case err != nil:
 		return nil, err
+	case g == nil && s.hurries(size):
+		return s.isendEager(addr, size, tag, r)
+	case g == nil:
+		s.wait()
+		if s.b.Traits().Eager {
+			s.ask()
+		}
+		return nil, nil
+	case !s.reclaim():
+		return nil, nil
 	}
 	size = s.clamp(size, g)
 	if s.lost { // parts that were sent before come first
@@ -87,13 +108,18 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 			return nil, err
 		}
 	}
-	req := s.take(size, n, r)
+	req := s.take(size, n, g.Seq, r)
 	s.post(req, g, addr, n, which)
 	s.use(g)
+	s.sentOne(size)
+	return req, nil
+}
+
+// sentOne counts a message.
+func (s *SendConn) sentOne(size int) {
 	s.counted()
 	s.b.Count.Bytes.Add(uint64(size))
 	s.b.Count.Messages.Add(1)
-	return req, nil
 }
 
 // find returns the grant for the next message, or nil when there is none yet.
@@ -107,14 +133,17 @@ func (s *SendConn) find(tag int32) (*lane.Grant, error) {
 	case len(s.b.Lanes()) > 1: // it may be lost
 		s.b.Poll()
 	}
-	if err := s.b.Ended(); err != nil { // in looking for it
-		return nil, err
-	}
-	if g == nil && !s.waiting {
+	return g, s.b.Ended() // which it may have been in looking for it
+}
+
+// wait notes that the next message has to wait.
+func (s *SendConn) wait() {
+	if !s.waiting {
 		s.waiting = true
 		s.b.Count.Waits.Add(1)
+		s.since = time.Time{}
 	}
-	return g, nil
+	s.insist()
 }
 
 // counted ends the count of a message's waits: the board may have answered all of them.
@@ -153,13 +182,13 @@ func (s *SendConn) clamp(size int, g *lane.Grant) int {
 	return int(g.Capacity)
 }
 
-// take makes a request outstanding, of a message of n parts.
-func (s *SendConn) take(size, n int, r *lane.Region) *Request {
+// take makes a request outstanding, of a message of n parts for the receive seq.
+func (s *SendConn) take(size, n int, seq uint64, r *lane.Region) *Request {
 	req := &s.requests[s.free[len(s.free)-1]]
 	s.free = s.free[:len(s.free)-1]
 	s.begin(req, 1)
 	req.left = 1<<n - 1
-	req.seq = s.head
+	req.seq = seq
 	req.subs[0].size = uint32(size)
 	if size > 0 {
 		req.subs[0].region = r
@@ -175,7 +204,7 @@ func (s *SendConn) post(req *Request, g *lane.Grant, addr uintptr, n, which int)
 	q.addr, q.number, q.sub, q.last, q.lost, q.again = addr, s.posted, g.Sub, uint8(n-1), 0, 0
 	*p = lane.Part{
 		Request: req.index, Grant: g, Region: req.subs[0].region,
-		Imm: lane.Imm{Slot: lane.SlotOf(s.head), Sub: g.Sub, Last: q.last},
+		Imm: lane.Imm{Slot: lane.SlotOf(g.Seq), Sub: g.Sub, Last: q.last},
 	}
 	for i, l := range s.b.Lanes() {
 		b := s.split[i]

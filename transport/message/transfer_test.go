@@ -76,6 +76,8 @@ func TestGroup(t *testing.T) {
 			sm, sb := transporttest.Memory(t, lane.MaxSubs*tt.each)
 			rm, rb := transporttest.Memory(t, lane.MaxSubs*tt.each)
 			sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+			om, _ := transporttest.Memory(t, lane.EagerSize+1)
+			og := transporttest.Register(t, s, om)
 			for n := 1; n <= lane.MaxSubs; n++ {
 				transporttest.Fill(sb, n)
 				clear(rb)
@@ -86,12 +88,12 @@ func TestGroup(t *testing.T) {
 				all := []*message.Request{transporttest.Irecv(t, r, bufs...)}
 				seq++
 				transporttest.Await(t, "the group's grant", func() bool {
-					if q, err := s.Isend(sm.Addr(), 1, 99, sg); q != nil || err != nil {
+					if q, err := s.Isend(om.Addr(), lane.EagerSize+1, 99, og); q != nil || err != nil {
 						t.Fatalf("a send with a tag nobody waits for: %v, %v", q, err)
 					}
 					return lane.Acquire(&s.Bundle().Wire.Slot(seq)[0].Seq) == seq
 				})
-				if q, err := s.Isend(sm.Addr(), 1, 99, sg); q != nil || err != nil {
+				if q, err := s.Isend(om.Addr(), lane.EagerSize+1, 99, og); q != nil || err != nil {
 					t.Fatalf("a send with a tag nobody waits for: %v, %v", q, err)
 				}
 				for k := range n {
@@ -174,7 +176,9 @@ func TestNoAllocations(t *testing.T) {
 					rq, err = r.Irecv(bufs)
 				}
 				for sq == nil && err == nil {
-					sq, err = s.Isend(sm.Addr(), size, 1, sg)
+					if sq, err = s.Isend(sm.Addr(), size, 1, sg); sq == nil && err == nil { // it may have to ask for the grant
+						_, _, err = rq.Test()
+					}
 				}
 				for sent, got := false, false; err == nil && (!sent || !got); runtime.Gosched() { // a relay of this process, and one processor
 					if !sent {

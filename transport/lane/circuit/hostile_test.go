@@ -48,9 +48,11 @@ func (a *above) Granted(seq uint64, _ []lane.Grant) error {
 	a.granted = append(a.granted, seq)
 	return nil
 }
-func (a *above) Regranted(*lane.Lane, uint8) {}
-func (a *above) PortDown(lane.Port)          {}
-func (a *above) Doubt(*lane.Lane, error)     {}
+func (a *above) Regranted(*lane.Lane, uint8)          {}
+func (a *above) Eager(*lane.Lane, lane.Eager, []byte) {}
+func (a *above) Taken(lane.Taken) error               { return nil }
+func (a *above) PortDown(lane.Port)                   {}
+func (a *above) Doubt(*lane.Lane, error)              {}
 func (a *above) Fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

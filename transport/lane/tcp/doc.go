@@ -10,4 +10,8 @@
 // has acknowledged it. As nothing happens between calls, an acknowledgement goes out
 // with the test that finds the last receive done; while others are outstanding their
 // owner calls again, and it may wait a little for company.
+//
+// An eager message (see lane.Eager) is a part that comes before its grant: it goes to
+// package message whole, and its acknowledgement waits for others. Where it went is told
+// by a frame of its own.
 package tcp

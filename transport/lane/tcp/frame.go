@@ -17,13 +17,26 @@ import (
 //	8  offset in the granted buffer 8
 //	16 the bytes
 //
-// From the receiver, a grant for each receive, and acknowledgements:
+// for each eager message, a part of its own, and with kind 2, where what follows the
+// number is 0, to ask for grants:
+//
+//	0  kind 2 bits, 1; number 30 bits
+//	4  length 4, up to 1024
+//	8  tag 4
+//	12 head 4: lower half of a sequence, see lane.Eager
+//	16 the bytes
+//
+// From the receiver, a grant for each receive, acknowledgements, and word of eager messages
+// that have gone to their buffers:
 //
 //	0  kind 1
-//	1  n 1, of a grant: 1 to 8
-//	2  zero 6
-//	8  number 8: the grant's sequence; how many parts have arrived on the lane
-//	16 n times: capacity 4, tag 4
+//	1  n 1: buffers of the receive, 1 to 8; of an acknowledgement 0
+//	2  sub 1: of an eager message, see lane.Taken; else 0
+//	3  zero 1
+//	4  receive 4: of an eager message; else 0
+//	8  number 8: the grant's sequence; how many parts have arrived on the lane; the eager
+//	   message's
+//	16 n times, of a grant: capacity 4, tag 4
 //
 // Where the lane is checked a code of 16 bytes follows every header, and every
 // 64 KiB of what follows a header, the last of which may be fewer: see coder.
@@ -37,6 +50,7 @@ const (
 const (
 	kindGrant = 1
 	kindAck   = 2
+	kindTaken = 3
 )
 
 // dataFrame is the header of a part.
@@ -44,6 +58,39 @@ type dataFrame struct {
 	imm    uint32
 	length uint32
 	offset uint64
+}
+
+// The lower bits of dataFrame.imm: those of an immediate are 0.
+const (
+	kindBits  = 32 - lane.EagerBits
+	kindMask  = 1<<kindBits - 1
+	kindPart  = 0
+	kindEager = 1
+	kindAsk   = 2
+)
+
+// eagerFrame is the header of an eager message.
+func eagerFrame(e *lane.Eager, size int) dataFrame {
+	if e.Ask {
+		return dataFrame{imm: e.Number<<kindBits | kindAsk}
+	}
+	return dataFrame{imm: e.Number<<kindBits | kindEager, length: uint32(size), offset: uint64(uint32(e.Tag)) | uint64(e.Head)<<32}
+}
+
+func (f dataFrame) kind() uint32 { return f.imm & kindMask }
+
+// eager is what the header of an eager message, or of what asks for grants, says.
+func (f dataFrame) eager() (lane.Eager, error) {
+	e := lane.Eager{Number: f.imm >> kindBits, Tag: int32(uint32(f.offset)), Head: uint32(f.offset >> 32), Ask: f.kind() == kindAsk}
+	switch {
+	case e.Ask && (f.length != 0 || f.offset != 0):
+		return e, fmt.Errorf("frame that asks for grants has %d and %#x where zeros belong", f.length, f.offset)
+	case !e.Ask && f.kind() != kindEager:
+		return e, fmt.Errorf("frame of a part has kind %d; %d to %d are known", f.kind(), kindPart, kindAsk)
+	case f.length > lane.EagerSize:
+		return e, fmt.Errorf("eager message of %d bytes; at most %d can be", f.length, lane.EagerSize)
+	}
+	return e, nil
 }
 
 func (f dataFrame) encode(b *[frameHeader]byte) {
@@ -64,23 +111,36 @@ func decodeData(b *[frameHeader]byte) dataFrame {
 type returnFrame struct {
 	kind   uint8
 	n      uint8
+	sub    uint8
+	seq    uint32
 	number uint64
 }
 
 func (f returnFrame) encode(b *[frameHeader]byte) {
-	*b = [frameHeader]byte{f.kind, f.n}
+	*b = [frameHeader]byte{f.kind, f.n, f.sub}
+	binary.LittleEndian.PutUint32(b[4:], f.seq)
 	binary.LittleEndian.PutUint64(b[8:], f.number)
 }
 
+// buffers is how many buffers follow.
+func (f returnFrame) buffers() int {
+	if f.kind == kindGrant {
+		return int(f.n)
+	}
+	return 0
+}
+
 func decodeReturn(b *[frameHeader]byte) (returnFrame, error) {
-	f := returnFrame{b[0], b[1], binary.LittleEndian.Uint64(b[8:])}
+	f := returnFrame{b[0], b[1], b[2], binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])}
 	switch {
-	case f.kind != kindGrant && f.kind != kindAck:
-		return f, fmt.Errorf("frame of kind %d; %d and %d are known", f.kind, kindGrant, kindAck)
-	case [6]byte(b[2:]) != [6]byte{}:
+	case f.kind < kindGrant || f.kind > kindTaken:
+		return f, fmt.Errorf("frame of kind %d; %d to %d are known", f.kind, kindGrant, kindTaken)
+	case b[3] != 0, f.kind != kindTaken && (f.sub != 0 || f.seq != 0):
 		return f, fmt.Errorf("frame of kind %d has %x where zeros belong", f.kind, b[2:8])
 	case f.kind == kindAck && f.n != 0:
 		return f, fmt.Errorf("acknowledgement %d names %d buffers", f.number, f.n)
+	case f.kind == kindTaken && (f.n < 1 || f.n > lane.MaxSubs || f.sub >= f.n):
+		return f, fmt.Errorf("eager message %d is said to be in buffer %d of %d; 1 to %d can be", f.number, f.sub+1, f.n, lane.MaxSubs)
 	case f.kind == kindGrant && (f.n < 1 || f.n > lane.MaxSubs):
 		return f, fmt.Errorf("grant %d names %d buffers; 1 to %d can be", f.number, f.n, lane.MaxSubs)
 	}

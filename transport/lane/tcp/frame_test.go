@@ -36,6 +36,28 @@ func TestFrames(t *testing.T) {
 			t.Errorf("decoded %+v, want %+v", got, f)
 		}
 	})
+	eager := []struct {
+		name string
+		what lane.Eager
+		size int
+		want string
+	}{
+		{"eager message", lane.Eager{Number: 0x2aaaaaaa, Tag: -2, Head: 0x01020304}, 0x400, "a9 aa aa aa  00 04 00 00  fe ff ff ff  04 03 02 01"},
+		{"question for grants", lane.Eager{Number: 5, Ask: true}, 0, "16 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00"},
+	}
+	for _, tt := range eager {
+		t.Run(tt.name, func(t *testing.T) {
+			var b [frameHeader]byte
+			f := eagerFrame(&tt.what, tt.size)
+			f.encode(&b)
+			if diff := cmp.Diff(hexBytes(t, tt.want), b[:]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got, err := decodeData(&b).eager(); err != nil || got != tt.what || f.length != uint32(tt.size) {
+				t.Errorf("decoded %+v of %d bytes, error %v; want %+v", got, f.length, err, tt.what)
+			}
+		})
+	}
 	returns := []struct {
 		name    string
 		frame   returnFrame
@@ -43,9 +65,10 @@ func TestFrames(t *testing.T) {
 		want    string
 	}{
 		{"acknowledgement", returnFrame{kind: kindAck, number: 0x1112131415161718}, nil, "02 00 000000000000 1817161514131211"},
-		{"grant of one", returnFrame{kindGrant, 1, 1}, []lane.Grant{{Capacity: 0x01020304, Tag: 0x05060708}},
+		{"taken", returnFrame{kindTaken, 8, 7, 0x01020304, 0x1112131415161718}, nil, "03 08 07 00 04030201 1817161514131211"},
+		{"grant of one", returnFrame{kind: kindGrant, n: 1, number: 1}, []lane.Grant{{Capacity: 0x01020304, Tag: 0x05060708}},
 			"01 01 000000000000 0100000000000000 04030201 08070605"},
-		{"grant of three", returnFrame{kindGrant, 3, 0x1112131415161718}, []lane.Grant{{Capacity: 1, Tag: 2}, {}, {Capacity: 0xffffffff, Tag: 0xffffffff}},
+		{"grant of three", returnFrame{kind: kindGrant, n: 3, number: 0x1112131415161718}, []lane.Grant{{Capacity: 1, Tag: 2}, {}, {Capacity: 0xffffffff, Tag: 0xffffffff}},
 			"01 03 000000000000 1817161514131211 01000000 02000000 00000000 00000000 ffffffff ffffffff"},
 	}
 	for _, tt := range returns {
@@ -90,11 +113,37 @@ func FuzzReturn(f *testing.F) {
 	})
 }
 
+// FuzzEager: the header of an eager message that is understood is one that would have been
+// written so.
+func FuzzEager(f *testing.F) {
+	f.Add(hexBytes(f, "a9aaaaaa 00040000 feffffff 04030201"))
+	f.Add(hexBytes(f, "16000000 00000000 00000000 00000000"))
+	f.Add(hexBytes(f, "03000000 00000000 00000000 00000000"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < frameHeader {
+			return
+		}
+		d := decodeData((*[frameHeader]byte)(b))
+		e, err := d.eager()
+		if err != nil {
+			return
+		}
+		if d.length > lane.EagerSize {
+			t.Fatalf("a message of %d bytes was taken", d.length)
+		}
+		var again [frameHeader]byte
+		if eagerFrame(&e, int(d.length)).encode(&again); !bytes.Equal(again[:], b[:frameHeader]) {
+			t.Fatalf("%x was read and is written as %x", b[:frameHeader], again)
+		}
+	})
+}
+
 // FuzzReturns: whatever a receiver sends, in whatever pieces, its sender takes it
 // or refuses it: it hands on whole grants, as they came, and counts parts that were
 // sent, in their order, once.
 func FuzzReturns(f *testing.F) {
 	f.Add(hexBytes(f, "01 01 000000000000 0100000000000000 04030201 08070605  02 00 000000000000 0100000000000000"), uint8(0))
+	f.Add(hexBytes(f, "03 02 01 00 05000000 0100000000000000  02 00 000000000000 0100000000000000"), uint8(9))
 	f.Add(hexBytes(f, "01 01 000000000000 0100000000000000 04030201 08070605  01 01 000000000000 0100000000000000 04030201 08070605"), uint8(20))
 	f.Fuzz(func(t *testing.T, b []byte, cut uint8) {
 		sink := &sender{t: t}
@@ -145,6 +194,13 @@ func (s *sender) Delivered(_ *lane.Lane, request, part int) {
 	s.delivered = append(s.delivered, request)
 }
 
+func (s *sender) Taken(m lane.Taken) error {
+	if m.N < 1 || m.N > lane.MaxSubs || m.Sub >= m.N {
+		s.t.Fatalf("an eager message in buffer %d of %d", m.Sub, m.N)
+	}
+	return nil
+}
+
 func (s *sender) Granted(seq uint64, entries []lane.Grant) error {
 	if n := len(entries); n < 1 || n > lane.MaxSubs {
 		s.t.Fatalf("a grant of %d buffers", n)
@@ -158,7 +214,7 @@ func (s *sender) Granted(seq uint64, entries []lane.Grant) error {
 		return errors.New("out of turn")
 	}
 	var b [maxReturn]byte
-	returnFrame{kindGrant, uint8(len(entries)), seq}.encode((*[frameHeader]byte)(b[:]))
+	returnFrame{kind: kindGrant, n: uint8(len(entries)), number: seq}.encode((*[frameHeader]byte)(b[:]))
 	s.granted = append(s.granted, b[:frameHeader+encodeBuffers(b[frameHeader:], entries)])
 	return nil
 }

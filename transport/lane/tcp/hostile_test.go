@@ -45,7 +45,16 @@ func TestHostileParts(t *testing.T) {
 		sent []byte
 		want string
 	}{
-		{"reserved bits", tcp.HexBytes(t, "01000001 00000000 0000000000000000"), "malformed"},
+		{"unknown kind", tcp.HexBytes(t, "03000001 00000000 0000000000000000"), "frame of a part has kind 3; 0 to 2 are known"},
+		{"eager message too long", tcp.HexBytes(t, "05000000 01040000 00000000 01000000"), "eager message of 1025 bytes; at most 1024 can be"},
+		{"eager message 0", tcp.HexBytes(t, "01000000 00000000 00000000 01000000"), "eager message 0 comes where 0 have been taken"},
+		{"eager message too far on", tcp.HexBytes(t, "45000000 00000000 00000000 01000000"), "eager message 17 comes where 0 have been taken"},
+		{"eager message twice", tcp.HexBytes(t, "09000000 00000000 00000000 01000000 09000000 00000000 00000000 01000000"), "eager message 2 comes where 0 have been taken, or comes twice"},
+		{"eager message for no receive", tcp.HexBytes(t, "05000000 00000000 00000000 00000000"), "eager message 1 is for a receive from 0 on"},
+		{"eager message for a receive to come", tcp.HexBytes(t, "05000000 00000000 00000000 03000000"), "eager message 1 is for a receive from 3 on; 2 is next"},
+		{"eager message, and its receive's part", append(tcp.HexBytes(t, "05000000 00000000 00000000 01000000"), frame(good, 0, 0)...), "no receive outstanding"},
+		{"a part, and an eager message behind it", append(frame(lane.Imm{Slot: 1, Last: 1}, 0, 0), tcp.HexBytes(t, "09000000 00000000 00000000 01000000 05000000 00000000 00000000 00000000")...), "from 0 on"},
+		{"question that says more", tcp.HexBytes(t, "02000000 01000000 00000000 00000000"), "asks for grants has 1 and 0x0 where zeros belong"},
 		{"part beyond the last", frame(lane.Imm{Slot: 1, Part: 2, Last: 1}, 0, 0), "malformed"},
 		{"slot without a receive", frame(lane.Imm{Slot: 2}, 0, 0), "no receive outstanding"},
 		{"sub-receive beyond the group", frame(lane.Imm{Slot: 1, Sub: 1}, 0, 0), "has 1 buffers"},
@@ -99,7 +108,10 @@ func TestHostileReturns(t *testing.T) {
 	tests := []struct {
 		name, sent, want string
 	}{
-		{"unknown kind", "03 01 000000000000 0100000000000000", "frame of kind 3"},
+		{"unknown kind", "04 01 000000000000 0100000000000000", "frame of kind 4; 1 to 3 are known"},
+		{"word of no eager message", "03 01 00 00 01000000 0000000000000000", "eager message 0 is said to be in its buffer; 0 were sent"},
+		{"word of an eager message that was not sent", "03 01 00 00 01000000 0100000000000000", "eager message 1 is said to be in its buffer; 0 were sent"},
+		{"word of a buffer that there is not", "03 02 02 00 01000000 0100000000000000", "in buffer 3 of 2"},
 		{"reserved bits", "01 01 000000000001 0100000000000000", "000000000001 where zeros belong"},
 		{"none", "01 00 000000000000 0100000000000000", "names 0 buffers"},
 		{"nine", "01 09 000000000000 0100000000000000", "names 9 buffers"},
@@ -114,12 +126,14 @@ func TestHostileReturns(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			transporttest.Leaks(t)
 			s, r := transporttest.PairTCP(t, 1)
+			m, _ := transporttest.Memory(t, lane.EagerSize+1)
+			g := transporttest.Register(t, s, m)
 			if _, err := unix.Write(sockets(r)[0].FD(), tcp.HexBytes(t, tt.sent)); err != nil {
 				t.Fatal(err)
 			}
 			var err error
 			transporttest.Await(t, "the error", func() bool {
-				_, err = s.Isend(0, 0, 77, nil)
+				_, err = s.Isend(m.Addr(), lane.EagerSize+1, 77, g)
 				return err != nil
 			})
 			if !strings.Contains(err.Error(), tt.want) {

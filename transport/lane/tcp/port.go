@@ -39,7 +39,9 @@ func NewPort(t topology.Port, index uint8, o Options) *Port {
 func (p *Port) Kind() lane.Kind { return lane.TCP }
 
 // Traits: a part should be what a system call moves.
-func (p *Port) Traits() lane.Traits { return lane.Traits{Passive: true, Blind: true, Cut: pollBytes} }
+func (p *Port) Traits() lane.Traits {
+	return lane.Traits{Passive: true, Blind: true, Eager: true, Cut: pollBytes}
+}
 
 // See takes note of the interface's present state.
 func (p *Port) See(t topology.Port) (changed bool, err error) { return p.Local.See(t), nil }

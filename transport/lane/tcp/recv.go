@@ -45,6 +45,9 @@ func (k *socket) readParts() error {
 			k.quiet = budget == pollBytes
 			return k.missed()
 		}
+		if k.refused != nil && n <= 0 {
+			return k.refused
+		}
 		if errno != 0 {
 			return k.wrap("receive", errno, k.at)
 		}
@@ -115,6 +118,9 @@ func (k *socket) begin(unit []byte) error {
 		k.opener.next++
 	}
 	f := decodeData(head)
+	if f.kind() != kindPart {
+		return k.beginEager(f)
+	}
 	addr, _, ok := k.Conn.Sink.Place(k.Lane, f.imm, f.offset, f.length)
 	if !ok { // and the connection has ended
 		k.Rest()
@@ -124,6 +130,16 @@ func (k *socket) begin(unit []byte) error {
 	if k.opener.on() && f.length <= pieceSize {
 		k.to, k.at = addr, ibv.AddrOf(&k.mem.stage)
 	}
+	k.nextPiece()
+	return nil
+}
+
+// beginEager starts an eager message, or what asks for grants.
+func (k *socket) beginEager(f dataFrame) error {
+	if _, err := f.eager(); err != nil {
+		return k.wrapReturn(err)
+	}
+	k.incoming = incoming{part: true, in: f, at: ibv.AddrOf(&k.mem.stage), rest: int(f.length)}
 	k.nextPiece()
 	return nil
 }
@@ -158,5 +174,11 @@ func (k *socket) nextPiece() {
 	}
 	k.part = false
 	k.arrived++
+	if k.in.kind() != kindPart {
+		e, _ := k.in.eager() // which was looked at before
+		k.Conn.Sink.Eager(k.Lane, e, k.mem.stage[:k.in.length])
+		return
+	}
+	k.due = true
 	k.Conn.Sink.Arrived(k.Lane, k.in.imm, int64(k.in.length))
 }

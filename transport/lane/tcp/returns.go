@@ -3,6 +3,8 @@ package tcp
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"ncclmesh/ibv"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -13,8 +15,10 @@ import (
 type returns struct {
 	arrived          uint64 // parts so far
 	told             uint64 // of which there is an acknowledgement
+	due              bool   // the sender waits for the next: a part has arrived since that is no eager message
 	quiet            bool   // the last poll found nothing to read
 	outHead, outTail int    // of mem.out: what the kernel does not have yet
+	refused          error  // why the peer takes none any more
 }
 
 // SendGrant queues a grant, behind an acknowledgement of what has arrived, and
@@ -23,21 +27,46 @@ func (k *socket) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 	if again { // the sender's processor sees that it comes too late, if it does
 		k.Conn.Sink.Regranted(k.Lane, lane.SlotOf(seq))
 	}
+	if err := k.reserve(); err != nil {
+		return err
+	}
+	k.putAck()
+	k.put(returnFrame{kind: kindGrant, n: uint8(len(entries)), number: seq}, entries)
+	return k.flushReturns()
+}
+
+// PutTaken queues word of an eager message, behind an acknowledgement of what has arrived.
+func (k *socket) PutTaken(t lane.Taken) error {
+	if err := k.reserve(); err != nil {
+		return err
+	}
+	k.putAck()
+	k.put(returnFrame{kindTaken, t.N, t.Sub, t.Seq, t.Number}, nil)
+	return nil
+}
+
+// FlushTaken gives the kernel what it takes.
+func (k *socket) FlushTaken() error { return k.flushReturns() }
+
+// reserve makes room for two returns. There is none when the sender does not read, and
+// sends more than it may.
+func (k *socket) reserve() error {
 	out := k.mem.out[:]
 	if len(out)-k.outTail < 2*maxReturn {
 		k.outTail = copy(out, out[k.outHead:k.outTail])
 		k.outHead = 0
 	}
-	k.putAck()
-	k.put(returnFrame{kindGrant, uint8(len(entries)), seq}, entries)
-	return k.flushReturns()
+	if n := len(out) - k.outTail; n < 2*maxReturn {
+		return k.wrapReturn(fmt.Errorf("%d bytes of grants and acknowledgements wait for the sender to read them", k.outTail))
+	}
+	return nil
 }
 
 // acknowledge tells the sender what has arrived, if it is time to: after some
 // parts, when no more come at present, and at once when no receive is outstanding,
 // as nobody may call again. Otherwise the next grant may take it along.
 func (k *socket) acknowledge(idle bool) error {
-	if !k.InService() || k.outHead < k.outTail || !idle && !k.quiet && k.arrived-k.told < ackEvery {
+	if !k.InService() || !k.due || k.outHead < k.outTail || !idle && !k.quiet && k.arrived-k.told < ackEvery {
 		return nil
 	}
 	k.putAck()
@@ -47,10 +76,13 @@ func (k *socket) acknowledge(idle bool) error {
 	return k.flushReturns()
 }
 
-// Owes reports whether the peer has to be told of parts and the kernel does not take
-// it.
+// Owes reports whether the peer has to be told of parts, or a part is to go out that nobody
+// waits for, and the kernel does not take it.
 func (k *socket) Owes() bool {
-	return !k.Conn.Sending && k.InService() && (k.told != k.arrived || k.outHead < k.outTail)
+	if k.Conn.Sending {
+		return k.hasty > 0 && k.InService()
+	}
+	return k.InService() && (k.due || k.outHead < k.outTail)
 }
 
 // Grantable is true: there is room for all grants that can be outstanding.
@@ -70,7 +102,7 @@ func (k *socket) Fetch() {
 // told, or one waits already: the queue has room for one beside all grants.
 func (k *socket) putAck() {
 	if k.told != k.arrived && k.outHead == k.outTail {
-		k.told = k.arrived
+		k.told, k.due = k.arrived, false
 		k.put(returnFrame{kind: kindAck, number: k.told}, nil)
 	}
 }
@@ -97,11 +129,21 @@ func (k *socket) putCode(b []byte, from, to int) int {
 	return to + codeSize
 }
 
-// flushReturns gives the kernel the returns that wait.
+// flushReturns gives the kernel the returns that wait. A peer that has closed the lane takes
+// none, and may have sent messages before that nobody has read: the lane ends behind those.
 func (k *socket) flushReturns() error {
+	if k.refused != nil {
+		k.outHead, k.outTail = 0, 0
+		return nil
+	}
 	n, errno := sendTo(k.fd, ibv.AddrOf(&k.mem.out[k.outHead]), k.outTail-k.outHead)
 	if again(errno) {
 		return k.missed()
+	}
+	if errno == unix.ECONNRESET || errno == unix.EPIPE {
+		k.refused = k.wrap("send a grant", errno, 0)
+		k.outHead, k.outTail = 0, 0
+		return nil
 	}
 	if errno != 0 {
 		return k.wrap("send a grant", errno, 0)
@@ -154,7 +196,7 @@ func (k *socket) takeReturns(b []byte) (used int, err error) {
 			return used, k.wrapReturn(err)
 		}
 		used += frameHeader + code
-		if size := int(f.n) * grantBuffer; size > 0 {
+		if size := f.buffers() * grantBuffer; size > 0 {
 			if len(rest) < size+code {
 				return used - frameHeader - code, nil // all of it will be looked at again
 			}
@@ -163,10 +205,13 @@ func (k *socket) takeReturns(b []byte) (used int, err error) {
 			}
 			used += size + code
 		}
-		k.opener.next += uint64(k.opener.codes(int(f.n) * grantBuffer))
-		if f.kind == kindAck {
+		k.opener.next += uint64(k.opener.codes(f.buffers() * grantBuffer))
+		switch f.kind {
+		case kindAck:
 			err = k.acknowledged(f.number)
-		} else {
+		case kindTaken:
+			err = k.Conn.Sink.Taken(lane.Taken{Number: f.number, Seq: f.seq, Sub: f.sub, N: f.n})
+		default:
 			err = k.granted(f, rest)
 		}
 		if err != nil {
@@ -207,8 +252,9 @@ func (k *socket) acknowledged(count uint64) error {
 		p := &k.parts[k.oldest]
 		k.oldest = (k.oldest + 1) % lane.Window
 		k.accepted--
-		k.delivered++
-		k.Conn.Sink.Delivered(k.Lane, p.request, p.part)
+		if k.delivered++; p.request != lane.NoRequest {
+			k.Conn.Sink.Delivered(k.Lane, p.request, p.part)
+		}
 	}
 	return nil
 }

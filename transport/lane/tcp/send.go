@@ -24,6 +24,7 @@ type outgoing struct {
 	sent      int                   // bytes of the first of them, and its frame, that the kernel has
 	delivered uint64                // parts so far
 	sealed    uint64                // number of the last piece that has its code, and one
+	hasty     int                   // eager messages among those queued
 }
 
 // sentPart is a part that is not delivered.
@@ -33,15 +34,21 @@ type sentPart struct {
 	local   uintptr
 	size    int
 	code    uint64 // number of its header's code
+	eager   bool
 }
 
 // Send queues a part. When nothing waits before it the kernel is given it at once.
 func (k *socket) Send(p *lane.Part) error {
 	i := (k.oldest + k.accepted + k.queued) % lane.Window
-	k.parts[i] = sentPart{p.Request, int(p.Imm.Part), p.Local, p.Size, k.sealer.next}
+	k.parts[i] = sentPart{p.Request, int(p.Imm.Part), p.Local, p.Size, k.sealer.next, p.Eager != nil}
 	k.sealer.next += uint64(k.sealer.codes(p.Size))
 	head := &k.mem.heads[i]
-	dataFrame{p.Imm.Encode(), uint32(p.Size), p.Offset}.encode((*[frameHeader]byte)(head[:]))
+	f := dataFrame{p.Imm.Encode(), uint32(p.Size), p.Offset}
+	if p.Eager != nil {
+		f = eagerFrame(p.Eager, p.Size)
+		k.hasty++
+	}
+	f.encode((*[frameHeader]byte)(head[:]))
 	if k.sealer.on() {
 		k.sealer.seal((*[codeSize]byte)(head[frameHeader:]), k.parts[i].code, head[:frameHeader])
 	}
@@ -197,6 +204,9 @@ func (k *socket) accept(n int) {
 			return
 		}
 		k.sent -= frame
+		if k.first().eager {
+			k.hasty--
+		}
 		k.accepted++
 		k.queued--
 	}

@@ -39,9 +39,10 @@ const (
 // user's buffers: an idle socket costs nothing, and a stopped one touches no
 // buffer.
 //
-// Nothing is copied but parts of up to shortPart that go out alone, what comes in with
-// a header, less than readAhead bytes, and, where the lane is checked, parts of up to
-// pieceSize: not a byte of those reaches the user before its code has been found right.
+// Nothing is copied but parts of up to shortPart that go out alone, eager messages, what
+// comes in with a header, less than readAhead bytes, and, where the lane is checked, parts
+// of up to pieceSize: not a byte of those reaches the user before its code has been found
+// right.
 //
 // A part is accepted when the kernel has its last byte, and delivered when the
 // receiver says that it has arrived. Grants and acknowledgements come over the
@@ -86,7 +87,7 @@ type socketMemory struct {
 	short [shortFrame]byte                          // a part that goes out behind its header
 	in    [returnInput]byte                         // what is read ahead at the receiver, returns at the sender
 	out   [returnQueue]byte                         // returns to send
-	stage [pieceSize]byte                           // a part that waits for its code
+	stage [pieceSize]byte                           // a part that waits for its code, or an eager message
 }
 
 // newSocket makes the socket that carries l, to be connected. What is wrong with
@@ -239,7 +240,7 @@ func (k *socket) poll(receiving bool) error {
 			return err
 		}
 	}
-	if receiving {
+	if receiving || k.refused != nil {
 		return k.readParts()
 	}
 	return nil
@@ -311,8 +312,8 @@ func (k *socket) Stalled() bool {
 
 // Stop forgets what was to be sent and received: nothing happens between calls.
 func (k *socket) Stop() error {
-	k.accepted, k.queued = 0, 0
-	if k.part {
+	k.accepted, k.queued, k.hasty = 0, 0, 0
+	if k.part && k.in.kind() == kindPart {
 		k.Conn.Sink.Dropped(k.Lane, k.in.imm)
 	}
 	k.incoming = incoming{}

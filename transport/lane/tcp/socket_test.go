@@ -248,15 +248,15 @@ func TestShare(t *testing.T) {
 func TestTurns(t *testing.T) {
 	transporttest.Leaks(t)
 	s, r := transporttest.PairTCP(t, 4)
-	sm, _ := transporttest.Memory(t, 1024)
-	rm, _ := transporttest.Memory(t, 1024)
+	const turns, size = 5, 2048
+	sm, _ := transporttest.Memory(t, size)
+	rm, _ := transporttest.Memory(t, size)
 	sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-	const turns = 5
 	for range turns * len(s.Bundle().Lanes()) {
-		transporttest.Both(t, "the message", transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 1024, Region: rg}), transporttest.Isend(t, s, sm, 0, 1024, 0, sg))
+		transporttest.Both(t, "the message", transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: size, Region: rg}), transporttest.Isend(t, s, sm, 0, size, 0, sg))
 	}
 	for _, l := range s.Bundle().Lanes() {
-		if want := uint64(turns * 1024); l.Bytes.Value() != want {
+		if want := uint64(turns * size); l.Bytes.Value() != want {
 			t.Errorf("%v carried %d bytes, want %d", l, l.Bytes.Value(), want)
 		}
 	}
@@ -322,6 +322,39 @@ func TestPeerGone(t *testing.T) {
 			}
 			return true
 		})
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// What a peer sent before it closed its sockets is read, though they take no grants any more.
+func TestPeerGoneBehindMessages(t *testing.T) {
+	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		const messages, size = 6, 24
+		sm, sb := transporttest.Memory(t, messages*size)
+		rm, rb := transporttest.Memory(t, messages*size)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		transporttest.Fill(sb, 1)
+		for i := range messages {
+			transporttest.Done(t, "a send", transporttest.Isend(t, s, sm, i*size, size, 0, sg))
+		}
+		for _, k := range sockets(s) { // grants that come from here on have the kernel reset the connection
+			if err := unix.Shutdown(k.FD(), unix.SHUT_RDWR); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Bundle().Lock() // it is gone, and sends nothing again
+		var all []*message.Request
+		for i := range messages {
+			all = append(all, transporttest.Irecv(t, r, transporttest.Buffer(rm, i*size, size, 0, rg)))
+			if i > 0 { // the second is the first of which the kernel says that nobody takes it
+				time.Sleep(10 * time.Millisecond) // in which who thinks the lane broken takes it out of service
+			}
+		}
+		transporttest.Both(t, "what was sent", all...)
+		if n := messages * size; !bytes.Equal(rb[:n], sb[:n]) {
+			t.Error("what came is not what was sent")
+		}
+		s.Bundle().Unlock()
 		transporttest.CloseBoth(t, s, r)
 	})
 }
