@@ -96,12 +96,13 @@ func hasVirtualisation(cpuinfo string) bool {
 	return false
 }
 
-// qemuArgs are the machine options that depend on the accelerator.
+// qemuArgs are the machine options that depend on the accelerator. An emulated machine has one CPU, or needs no more speed:
+// one thread does, and takes the emulator's simpler ways through atomic instructions.
 func (a Accel) qemuArgs() []string {
 	if a == AccelKVM {
 		return []string{"-accel", "kvm", "-cpu", "host"}
 	}
-	return []string{"-accel", "tcg,thread=multi,tb-size=256", "-cpu", "qemu64"}
+	return []string{"-accel", "tcg,thread=single,tb-size=256", "-cpu", "qemu64"}
 }
 
 // TimeScale is the factor by which deadlines are longer in a machine of this kind.

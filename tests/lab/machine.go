@@ -108,7 +108,7 @@ func (l *Lab) qemuArgs(name string) []string {
 		"-M", "q35,usb=off,vmport=off", "-m", strconv.Itoa(l.memory), "-smp", strconv.Itoa(l.mesh.CPUs),
 		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-kernel", filepath.Join(l.images.dir, kernelFile), "-initrd", l.path("initramfs"),
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check random.trust_cpu=on audit=0 "+
+		"-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check random.trust_cpu=on audit=0 "+
 			"selinux=0 apparmor=0 cryptomgr.notests NODE="+name+" HOST="+Host(name)+" MACHINE_ID="+hex.EncodeToString(id[:]),
 		"-fsdev", "local,id=root,path="+filepath.Join(l.images.dir, rootDir)+",security_model=none,readonly=on,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
