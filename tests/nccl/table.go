@@ -61,14 +61,18 @@ var (
 // Steps of a row: a communicator, 8 bytes, and what fills the cables.
 var rowSteps = []string{"init", "time 200 allreduce f32 sum 2", "time 5 allreduce f32 sum 4194304", "destroy"}
 
-// Measure makes a row.
-func Measure(ctx context.Context, f *fabric.Fabric, v Version, j Job, lanes string) (Row, error) {
+// Measure makes a row. What NCCL derives depends on whose processor it finds, so that it is shown a GB10's on every machine:
+// the topology file for that is written to topology.
+func Measure(ctx context.Context, f *fabric.Fabric, v Version, j Job, lanes, topology string) (Row, error) {
 	row := Row{Version: v.Name, Lanes: lanes, Table: "none"}
+	if err := write(topology, arm); err != nil {
+		return row, err
+	}
 	if j.Plugin != "" {
 		row.Table = fmt.Sprintf("v%d", slices.Max(v.APIs)) // older versions do not log it
 	}
 	j.Steps = rowSteps
-	j.Env = append(j.Env, "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET")
+	j.Env = append(j.Env, "NCCL_TOPO_FILE="+topology, "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET")
 	results, err := j.Run(ctx, f)
 	if err == nil {
 		err = Failed(results)

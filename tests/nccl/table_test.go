@@ -77,7 +77,7 @@ func TestREADMETable(t *testing.T) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		row, err := Measure(ctx, f, versionOf(rank), l.Job(rank, plugin()), l.Name)
+		row, err := Measure(ctx, f, versionOf(rank), l.Job(rank, plugin()), l.Name, filepath.Join(f.Dir, "arm.xml"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ func version(ctx context.Context, build string, v nccl.Version, rank string, rou
 	of := make([][]nccl.Row, len(nccl.AllLanes))
 	for range rounds {
 		for i, l := range nccl.AllLanes {
-			row, err := nccl.Measure(ctx, fabrics[i], v, l.Job(rank, filepath.Join(build, "libnccl-net-mesh.so")), l.Name)
+			row, err := nccl.Measure(ctx, fabrics[i], v, l.Job(rank, filepath.Join(build, "libnccl-net-mesh.so")), l.Name, filepath.Join(fabrics[i].Dir, "arm.xml"))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", l.Name, err)
 			}
