@@ -18,15 +18,14 @@ import (
 // is auto, kvm or tcg; MESH_TEST_SOAK is how long the soak takes (default 2m).
 
 // A session is a lab in which steps of a test run one after the other. When a machine dies, or a program in it, of what only
-// the emulator can have done, the step runs once more in a fresh lab: once per session.
+// the emulator can have done, the step runs once more in a fresh lab. One run of the triangle in five sees that once.
 type session struct {
-	ctx     context.Context
-	images  *Images
-	mesh    Mesh
-	cfg     Config
-	lab     *Lab
-	retried bool
-	port    int
+	ctx    context.Context
+	images *Images
+	mesh   Mesh
+	cfg    Config
+	lab    *Lab
+	port   int
 }
 
 func newSession(t *testing.T, mesh Mesh, files ...string) *session {
@@ -64,9 +63,8 @@ func (s *session) step(t *testing.T, name string, f func(t *testing.T, ctx conte
 	t.Helper()
 	return t.Run(name, func(t *testing.T) {
 		err := s.try(t, f)
-		if errors.Is(err, ErrMachine) && !s.retried {
+		if errors.Is(err, ErrMachine) {
 			t.Logf("%v\nonce more", err)
-			s.retried = true
 			err = s.try(t, f)
 		}
 		if err != nil {
