@@ -9,7 +9,7 @@
 //
 // # Sessions
 //
-// Messages are numbered and kept until the peer has them. When a link breaks, the side that dialled the session dials
+// Messages are numbered and kept until the peer has handled them. When a link breaks, the side that dialled the session dials
 // again at once, over all addresses of the peer; the other side waits a little for that, then dials the peer's own
 // listener. Each link has its own keys. A newer link replaces the older one once its MAC is verified. When both
 // sides resume at once, the attempt of the side that dialled the session wins.

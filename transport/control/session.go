@@ -62,6 +62,7 @@ type Session struct {
 
 	inbox    []handshake.Message
 	received uint64 // number of the last message received
+	handled  uint64 // number of the last message that Config.Message was done with: the one acknowledged
 
 	byeSaid  bool
 	byeHeard bool
@@ -135,7 +136,8 @@ func (s *Session) RemoteAddr() netip.AddrPort {
 func (s *Session) Alive() bool { return s.alive.Load() }
 
 // Unanswered is how long the peer's process has owed the acknowledgement of a message, 0 when it owes none. It
-// acknowledges at once whatever it does, so that one that does not is stopped, starved or cut off.
+// acknowledges what its Config.Message, which does not block, has returned from: a process that does not is stopped,
+// starved or cut off, and what is acknowledged has had its effect there.
 func (s *Session) Unanswered() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,15 +206,15 @@ func (s *Session) say(l *link, out []byte) (_ []byte, last, current bool) {
 	}
 	for n := 0; n < batch && l.next <= s.sent; n++ {
 		m := s.queue[l.next-s.acked-1]
-		out = l.sealer.Append(out, &handshake.Frame{Type: m.kind, Number: l.next, Ack: s.received, Body: m.body})
-		l.acked, l.quiet = s.received, false
+		out = l.sealer.Append(out, &handshake.Frame{Type: m.kind, Number: l.next, Ack: s.handled, Body: m.body})
+		l.acked, l.quiet = s.handled, false
 		l.next++
 	}
-	if l.acked != s.received || l.quiet {
-		out = l.sealer.Append(out, &handshake.Frame{Type: handshake.TypeAck, Number: l.next - 1, Ack: s.received})
-		l.acked, l.quiet = s.received, false
+	if l.acked != s.handled || l.quiet {
+		out = l.sealer.Append(out, &handshake.Frame{Type: handshake.TypeAck, Number: l.next - 1, Ack: s.handled})
+		l.acked, l.quiet = s.handled, false
 	}
-	return out, s.byeHeard && l.next > s.sent, true
+	return out, s.byeHeard && l.next > s.sent && s.handled == s.received, true
 }
 
 // hear takes one frame. current is false when the session no longer uses the link. The peer is authentic, so an error is
@@ -249,9 +251,8 @@ func (s *Session) hear(l *link, f *handshake.Frame) (current bool, err error) {
 		s.alive.Store(false)
 	} else if _, ask := m.(*handshake.Ask); !ask && !s.byeHeard {
 		s.inbox = append(s.inbox, m)
-		s.event.Broadcast()
 	}
-	l.poke()
+	s.event.Broadcast()
 	return true, nil
 }
 
@@ -265,16 +266,22 @@ func (s *Session) ackLocked(n uint64) {
 	}
 }
 
-// dispatch is the goroutine that hands messages to Config.Message, and at last the end to Config.Dead.
+// dispatch is the goroutine that hands messages to Config.Message and lets them be acknowledged, and at last hands the end
+// to Config.Dead.
 func (s *Session) dispatch() {
 	defer close(s.ended)
+	var received uint64
 	for {
 		s.mu.Lock()
-		for len(s.inbox) == 0 && !s.over {
+		if s.handled = received; s.link != nil {
+			s.link.poke()
+		}
+		for s.handled == s.received && !s.over {
 			s.event.Wait()
 		}
 		messages, err := s.inbox, s.err
-		over := len(messages) == 0
+		received = s.received
+		over := s.over && len(messages) == 0
 		s.inbox = nil
 		s.event.Broadcast()
 		s.mu.Unlock()

@@ -74,6 +74,36 @@ func TestMessagesBothWaysAndBye(t *testing.T) {
 	}
 }
 
+// TestAcknowledgedWhenHandled: who closes after the last acknowledgement knows that its messages have had their effect.
+func TestAcknowledgedWhenHandled(t *testing.T) {
+	leakCheck(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	a, b := newNode(t, patient), newNode(t, func(c *Config) {
+		patient(c)
+		told := c.Message
+		c.Message = func(s *Session, m handshake.Message) {
+			told(s, m)
+			if _, ok := m.(*handshake.Bye); ok {
+				close(entered)
+				<-leave
+			}
+		}
+	})
+	_, h := b.invite()
+	s := a.dial(h)
+	a.send(s, &handshake.Connected{Conn: 1})
+	a.send(s, &handshake.Bye{Conn: 1})
+	a.send(s, &handshake.Ask{})
+	<-entered
+	b.send(b.first(), &handshake.Refuse{Conn: 2, Text: "says what has been handled, too"})
+	a.messages(s, 1)
+	if s.Unanswered() == 0 {
+		t.Error("a message that is being handled was acknowledged")
+	}
+	close(leave)
+	eventually(t, "the acknowledgement of what was handled", func() bool { return s.Unanswered() == 0 })
+}
+
 func TestDialReusesTheSession(t *testing.T) {
 	leakCheck(t)
 	a, b := newNode(t, nil), newNode(t, nil)
