@@ -113,6 +113,9 @@ func TestWants(t *testing.T) {
 		{"latency", "latency-8B", true},
 		{"cpu,lanes", "two-lanes-1MiB", true},
 		{"cpu", "two-lanes-1MiB", false},
+		{"=latency-8B", "latency-8B", true},
+		{"=latency-8B", "tcp-latency-8B", false},
+		{"=latency-8B,tcp", "tcp-latency-8B", true},
 	}
 	for _, tt := range tests {
 		if got := (options{only: tt.only}).wants(tt.name); got != tt.want {

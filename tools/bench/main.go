@@ -29,7 +29,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.only, "only", "", "measure only figures whose name contains `NAME`; several are separated by commas")
+	flag.StringVar(&o.only, "only", "", "measure only figures whose name contains `NAME`, or is it with = before it; several are separated by commas")
 	flag.StringVar(&o.base, "base", "", "measure beside the plugin of `COMMIT`, which is built below BUILD/base; status 1 if anything is worse beyond the noise")
 	flag.StringVar(&o.cpus, "cpus", "", "`A,B`: the processors of the first rank and of the second; where cost is measured both run on A (the first, and the first of another core)")
 	flag.IntVar(&o.runs, "runs", 0, "measure everything `N` times (5; 15 beside a base)")
@@ -206,7 +206,7 @@ func (o options) wants(name string) bool {
 		return true
 	}
 	for part := range strings.SplitSeq(o.only, ",") {
-		if strings.Contains(name, part) {
+		if whole, exact := strings.CutPrefix(part, "="); name == whole && exact || !exact && strings.Contains(name, part) {
 			return true
 		}
 	}
