@@ -69,16 +69,9 @@ func meshIrecv(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.size_t
 //export meshTest
 func meshTest(request C.uintptr_t, done *C.int, sizes *C.int) (r C.ncclResult_t) {
 	defer caught("test", request, &r)
-	var got [ncclnet.MaxRecvs]int
-	finished, n, res := plugin.Test(ncclnet.Handle(request), &got)
-	if !finished {
-		return C.ncclResult_t(res)
-	}
-	*done = 1
-	if sizes != nil {
-		for i, size := range got[:n] {
-			unsafe.Slice(sizes, n)[i] = C.int(size)
-		}
+	finished, res := plugin.Test(ncclnet.Handle(request), (*ncclnet.Sizes)(unsafe.Pointer(sizes)))
+	if finished {
+		*done = 1
 	}
 	return C.ncclResult_t(res)
 }

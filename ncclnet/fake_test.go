@@ -210,16 +210,15 @@ func (q *fakeRequest) Outstanding() uint64 {
 	return q.gen
 }
 
-func (q *fakeRequest) Test() (done bool, sizes message.Sizes, err error) {
+func (q *fakeRequest) Test(sizes *message.Sizes) (done bool, err error) {
 	if q.p.err != nil || q.got < q.n {
-		return false, sizes, q.p.err
+		return false, q.p.err
 	}
 	q.active = false
-	sizes.N = q.n
 	for i := range q.n {
-		sizes.Bytes[i] = uint32(q.sizes[i])
+		sizes[i] = uint32(q.sizes[i])
 	}
-	return true, sizes, nil
+	return true, nil
 }
 
 type fakeSender struct {

@@ -15,6 +15,9 @@ type Buffer struct {
 	Step uintptr // by which NCCL's profiler knows the message; or 0
 }
 
+// Sizes are the bytes of a request's messages, in NCCL's layout.
+type Sizes = message.Sizes
+
 // Isend sends size bytes. Zero means that the receiver is not ready or too much
 // is outstanding: call again. step is by which NCCL's profiler knows the message, or 0.
 func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle, step uintptr) (Handle, Result) {
@@ -76,24 +79,17 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 	return h, ncclSuccess
 }
 
-// Test reports whether a request is done and then, in sizes, the bytes of each
-// of its count messages. After that the request is no more.
-func (n *Net) Test(h Handle, sizes *[MaxRecvs]int) (done bool, count int, r Result) {
+// Test reports whether a request is done and then writes, unless sizes is nil, the bytes of
+// each of its messages, and no more entries than those. After that the request is no more.
+func (n *Net) Test(h Handle, sizes *Sizes) (done bool, r Result) {
 	q, c, err := n.request(h)
 	if err != nil {
-		return false, 0, n.result("test", err)
+		return false, n.result("test", err)
 	}
-	done, got, err := q.Test()
-	if err != nil {
-		return false, 0, n.failed(c, "test", err)
+	if done, err = q.Test(sizes); err != nil {
+		return false, n.failed(c, "test", err)
 	}
-	if !done {
-		return false, 0, ncclSuccess
-	}
-	for i := range got.N {
-		sizes[i] = int(got.Bytes[i])
-	}
-	return true, got.N, ncclSuccess
+	return done, ncclSuccess
 }
 
 // Iflush makes received data visible to a GPU. Host memory needs none, so there

@@ -55,7 +55,7 @@ type (
 		Generation() uint64  // counts the uses of the index
 		Outstanding() uint64 // that generation while it is outstanding, or 0
 		Trace() *message.Trace
-		Test() (done bool, sizes message.Sizes, err error)
+		Test(*message.Sizes) (done bool, err error)
 	}
 )
 

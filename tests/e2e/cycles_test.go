@@ -210,10 +210,10 @@ func (c *cycler) exchange(i int, send, recv ncclnet.Handle) error {
 		}
 		runtime.Gosched()
 	}
-	var sizes [ncclnet.MaxRecvs]int
+	var sizes ncclnet.Sizes
 	for _, q := range []ncclnet.Handle{sq, rq} {
 		for done := false; !done; runtime.Gosched() {
-			if done, _, r = n.Test(q, &sizes); r != 0 {
+			if done, r = n.Test(q, &sizes); r != 0 {
 				return fmt.Errorf("test: %v", r)
 			}
 		}

@@ -231,9 +231,9 @@ func move(posted, wanted int, n *ncclnet.Net, post func(int) (ncclnet.Handle, nc
 
 // await waits for a request.
 func await(n *ncclnet.Net, q ncclnet.Handle) error {
-	var sizes [ncclnet.MaxRecvs]int
+	var sizes ncclnet.Sizes
 	return again(func() (bool, ncclnet.Result) {
-		done, _, r := n.Test(q, &sizes)
+		done, r := n.Test(q, &sizes)
 		return done, r
 	})
 }

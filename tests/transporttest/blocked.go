@@ -38,7 +38,7 @@ func Block(t *testing.T, s *message.SendConn, r *message.RecvConn, size int) (b 
 	}
 	b.Send = Isend(t, s, b.From, 0, size, 0, b.FromRegion)
 	for range 50 {
-		if ok, _, err := b.Send.Test(); ok || err != nil {
+		if ok, err := b.Send.Test(nil); ok || err != nil {
 			t.Fatalf("a send that cannot arrive: %v, %v", ok, err)
 		}
 	}

@@ -128,7 +128,7 @@ func Done(t *testing.T, what string, r *message.Request) (sizes message.Sizes) {
 	t.Helper()
 	Await(t, what, func() (ok bool) {
 		var err error
-		if ok, sizes, err = r.Test(); err != nil {
+		if ok, err = r.Test(&sizes); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		return ok

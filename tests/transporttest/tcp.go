@@ -68,7 +68,7 @@ func Both(t *testing.T, what string, reqs ...*message.Request) []message.Sizes {
 				continue
 			}
 			var err error
-			if done[i], sizes[i], err = q.Test(); err != nil {
+			if done[i], err = q.Test(&sizes[i]); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
 			if done[i] {

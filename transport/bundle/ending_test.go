@@ -150,11 +150,11 @@ func TestByeBehindPoll(t *testing.T) {
 	transporttest.Done(t, "the send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
 	c := r.Bundle()
 	own := c.SwapHalf(between{c.Half(), func() { c.Deliver(&handshake.Bye{Conn: c.ID}) }})
-	if ok, _, err := rq.Test(); ok || err != nil {
+	if ok, err := rq.Test(nil); ok || err != nil {
 		t.Errorf("the test that the Bye came into: done %v, %v", ok, err)
 	}
 	c.SwapHalf(own)
-	if ok, _, err := rq.Test(); !ok || err != nil {
+	if ok, err := rq.Test(nil); !ok || err != nil {
 		t.Errorf("the test after it: done %v, %v", ok, err)
 	}
 	transporttest.CloseBoth(t, s, r)

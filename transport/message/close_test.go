@@ -27,7 +27,7 @@ func TestCloseOutstanding(t *testing.T) {
 					t.Fatal(err)
 				}
 				transporttest.Await(t, "the other side's error", func() bool {
-					ok, _, err := left.Test()
+					ok, err := left.Test(nil)
 					if ok || err != nil && !errors.Is(err, fault.ErrPeer) {
 						t.Fatalf("done %v, error %v", ok, err)
 					}

@@ -16,6 +16,7 @@ type conn struct {
 	half     half
 	requests []Request // of a receive half by slot; a send half's copies of eager messages follow
 	pending  int       // requests not complete
+	asked    *Request  // that is being tested; nil while none is
 	watch    *Watch    // or nil
 	traces   []*Trace  // not in use
 	begun    uint64    // requests, while there is a watch

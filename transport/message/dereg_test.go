@@ -21,7 +21,7 @@ func TestDeregOutstanding(t *testing.T) {
 			transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 				b := transporttest.Block(t, s, r, transporttest.Most(s))
 				for range 3 {
-					if ok, _, err := b.Recv.Test(); ok || err != nil {
+					if ok, err := b.Recv.Test(nil); ok || err != nil {
 						t.Fatalf("receive: %v, %v", ok, err)
 					}
 				}
@@ -38,7 +38,7 @@ func TestDeregOutstanding(t *testing.T) {
 				}
 				wantErr := func(what string, q *message.Request, usage bool) {
 					transporttest.Await(t, what, func() bool {
-						ok, _, err := q.Test()
+						ok, err := q.Test(nil)
 						if ok {
 							t.Fatalf("%s is done", what)
 						}

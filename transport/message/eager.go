@@ -92,7 +92,7 @@ func (s *SendConn) isendEager(addr uintptr, size int, tag int32, r *lane.Region)
 	}
 	req.complete()
 	s.sentOne(size)
-	return req, nil
+	return s.show(req), nil
 }
 
 // copyOf is the request that stands for an eager message. Its owner is the connection, and

@@ -40,8 +40,8 @@ func newHalves(t *testing.T, s *message.SendConn, r *message.RecvConn) *halves {
 func (h *halves) send(off, size int, tag int32) {
 	h.Helper()
 	sizes := transporttest.Done(h.T, "send", transporttest.Isend(h.T, h.s, h.sm, off, size, tag, h.sg))
-	if int(sizes.Bytes[0]) != size {
-		h.Fatalf("%d bytes were sent of %d", sizes.Bytes[0], size)
+	if int(sizes[0]) != size {
+		h.Fatalf("%d bytes were sent of %d", sizes[0], size)
 	}
 }
 
@@ -50,8 +50,8 @@ func (h *halves) receive(off, size int, tag int32) {
 	h.Helper()
 	q := transporttest.Irecv(h.T, h.r, transporttest.Buffer(h.rm, 0, room, tag, h.rg))
 	got := transporttest.Done(h.T, fmt.Sprintf("receive of %d bytes", size), q)
-	if int(got.Bytes[0]) != size || !bytes.Equal(h.rb[:size], h.sb[off:off+size]) {
-		h.Errorf("%d bytes came, want the %d from %d", got.Bytes[0], size, off)
+	if int(got[0]) != size || !bytes.Equal(h.rb[:size], h.sb[off:off+size]) {
+		h.Errorf("%d bytes came, want the %d from %d", got[0], size, off)
 	}
 }
 
@@ -60,8 +60,8 @@ func (h *halves) exchange(off, size int, tag int32) {
 	h.Helper()
 	q := transporttest.Irecv(h.T, h.r, transporttest.Buffer(h.rm, 0, room, tag, h.rg))
 	got := transporttest.Both(h.T, "a large one", q, transporttest.Isend(h.T, h.s, h.sm, off, size, tag, h.sg))[0]
-	if int(got.Bytes[0]) != size || !bytes.Equal(h.rb[:size], h.sb[off:off+size]) {
-		h.Errorf("%d bytes came, want the %d from %d", got.Bytes[0], size, off)
+	if int(got[0]) != size || !bytes.Equal(h.rb[:size], h.sb[off:off+size]) {
+		h.Errorf("%d bytes came, want the %d from %d", got[0], size, off)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestEagerAsks(t *testing.T) {
 			return message.Asked(s)
 		})
 		transporttest.Await(t, "the grant", func() bool { // while the sender does nothing
-			if done, _, err := q.Test(); done || err != nil {
+			if done, err := q.Test(nil); done || err != nil {
 				t.Fatalf("a receive of what was not sent: done %v, error %v", done, err)
 			}
 			return !message.Keeps(r)
@@ -167,8 +167,8 @@ func TestEagerUnattended(t *testing.T) {
 				sends = append(sends, transporttest.Isend(t, s, h.sm, 0, size, 7, h.sg))
 			}
 			for _, sizes := range transporttest.Both(t, "all", append(receives, sends...)...) {
-				if int(sizes.Bytes[0]) != size {
-					t.Errorf("%d bytes came or went, want %d", sizes.Bytes[0], size)
+				if int(sizes[0]) != size {
+					t.Errorf("%d bytes came or went, want %d", sizes[0], size)
 				}
 			}
 		}
@@ -244,8 +244,8 @@ func TestEagerOfAnotherTag(t *testing.T) {
 		q := transporttest.Irecv(t, r, transporttest.Buffer(h.rm, 0, large, 7, h.rg), transporttest.Buffer(h.rm, large, large, 9, h.rg))
 		sq := transporttest.Isend(t, s, h.sm, 100, large, 9, h.sg)
 		sizes := transporttest.Both(t, "both", q, sq)[0]
-		if sizes.Bytes != [lane.MaxSubs]uint32{8, large} || !bytes.Equal(h.rb[:8], h.sb[:8]) || !bytes.Equal(h.rb[large:2*large], h.sb[100:100+large]) {
-			t.Errorf("%d bytes came", sizes.Bytes)
+		if sizes != (message.Sizes{8, large}) || !bytes.Equal(h.rb[:8], h.sb[:8]) || !bytes.Equal(h.rb[large:2*large], h.sb[100:100+large]) {
+			t.Errorf("%d bytes came", sizes)
 		}
 		h.receive(1, 8, 7)
 		h.receive(2, 8, 7)
@@ -312,13 +312,13 @@ func TestEagerAllocatesNothing(t *testing.T) {
 				sq, err = s.Isend(h.sm.Addr(), 8, 7, h.sg)
 			}
 			for done := false; !done && err == nil; {
-				done, _, err = sq.Test()
+				done, err = sq.Test(nil)
 			}
 			for rq == nil && err == nil {
 				rq, err = r.Irecv(bufs)
 			}
 			for done := false; !done && err == nil; {
-				done, _, err = rq.Test()
+				done, err = rq.Test(nil)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -343,8 +343,8 @@ func TestEagerIsCut(t *testing.T) {
 	for i := range 3 {
 		h.send(i, 100, 7)
 		q := transporttest.Irecv(t, r, transporttest.Buffer(h.rm, 0, 60, 7, h.rg))
-		if got := transporttest.Done(t, "the receive", q); got.Bytes[0] != 60 || !bytes.Equal(h.rb[:60], h.sb[i:i+60]) || h.rb[60] != 0 {
-			t.Errorf("%d bytes came", got.Bytes[0])
+		if got := transporttest.Done(t, "the receive", q); got[0] != 60 || !bytes.Equal(h.rb[:60], h.sb[i:i+60]) || h.rb[60] != 0 {
+			t.Errorf("%d bytes came", got[0])
 		}
 	}
 	if n := log.Count("was cut"); n != 1 {
@@ -369,7 +369,7 @@ func TestEagerForMemoryThatIsGone(t *testing.T) {
 		}
 		h.send(0, 100, 7)
 		var err error
-		transporttest.Await(t, "the error", func() bool { _, _, err = q.Test(); return err != nil })
+		transporttest.Await(t, "the error", func() bool { _, err = q.Test(nil); return err != nil })
 		if !strings.Contains(err.Error(), "deregistered") || !bytes.Equal(b, make([]byte, len(b))) {
 			t.Errorf("error %v, and %x in the memory", err, b[:100])
 		}

@@ -74,7 +74,7 @@ func TestByeOvertakes(t *testing.T) {
 	t.Cleanup(func() { transporttest.Inject(t, "clear") })
 	sq := transporttest.Isend(t, s, m, 128, 64, 1, sg)
 	s.Bundle().Deliver(&handshake.Bye{Conn: s.Bundle().ID})
-	if ok, _, err := sq.Test(); ok || err != nil {
+	if ok, err := sq.Test(nil); ok || err != nil {
 		t.Fatalf("right after the Bye: done %v, %v", ok, err)
 	}
 	transporttest.Done(t, "the send", sq)

@@ -62,7 +62,7 @@ func TestGrantChanges(t *testing.T) {
 					}
 					break
 				}
-				sent, got := transporttest.Done(t, "send", sq).Bytes[0], transporttest.Done(t, "receive", rq).Bytes[0]
+				sent, got := transporttest.Done(t, "send", sq)[0], transporttest.Done(t, "receive", rq)[0]
 				if got > size || sent > size {
 					t.Fatalf("send %d of %d bytes: %d sent, %d received", n, size, sent, got)
 				}

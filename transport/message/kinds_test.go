@@ -46,8 +46,8 @@ func TestBothKinds(t *testing.T) {
 				got := transporttest.Both(t, "all messages", all...)
 				for i := range under {
 					in, n := rb[i*each:(i+1)*each], size(i)
-					if got[i].Bytes[0] != uint32(n) {
-						t.Errorf("round %d: %d bytes arrived of a message of %d", round, got[i].Bytes[0], n)
+					if got[i][0] != uint32(n) {
+						t.Errorf("round %d: %d bytes arrived of a message of %d", round, got[i][0], n)
 					}
 					if !bytes.Equal(in[:n], sb[i*each:i*each+n]) {
 						t.Errorf("round %d: a message of %d bytes differs", round, n)

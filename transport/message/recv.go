@@ -88,7 +88,7 @@ func (r *RecvConn) Irecv(bufs []Buffer) (*Request, error) {
 		r.tell()
 		r.send(l, req, entries, false)
 	}
-	return req, nil
+	return r.show(req), nil
 }
 
 // keep keeps the grant of a receive back. What that would have taken along, an

@@ -41,7 +41,7 @@ func refusal(t *testing.T, what string, q *message.Request) (err error) {
 	t.Helper()
 	transporttest.Await(t, what, func() bool {
 		var ok bool
-		if ok, _, err = q.Test(); ok {
+		if ok, err = q.Test(nil); ok {
 			t.Fatalf("%s is done", what)
 		}
 		return err != nil
@@ -78,11 +78,11 @@ func TestDeregReceive(t *testing.T) {
 			}
 			left := []*message.Request{q1, transporttest.Isend(t, s, sm, 0, size, 1, sg)}
 			transporttest.Await(t, "the message before", func() bool {
-				if ok, _, err := q2.Test(); ok || err != nil {
+				if ok, err := q2.Test(nil); ok || err != nil {
 					t.Fatalf("the receive without memory: %v, %v; want it outstanding", ok, err)
 				}
 				left = slices.DeleteFunc(left, func(q *message.Request) bool {
-					ok, _, err := q.Test()
+					ok, err := q.Test(nil)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -101,7 +101,7 @@ func TestDeregReceive(t *testing.T) {
 			sent := false // a socket may have taken it all
 			transporttest.Await(t, "the sender's error", func() bool {
 				if !sent {
-					sent, _, err = sq.Test()
+					sent, err = sq.Test(nil)
 				} else {
 					_, err = s.Isend(sm.Addr(), size, 1, sg)
 				}
@@ -132,7 +132,7 @@ func TestDeregShared(t *testing.T) {
 	if err := r1.DeregMR(g1); err != nil {
 		t.Fatal(err)
 	}
-	if ok, _, err := rq.Test(); ok || !errors.Is(err, fault.ErrUsage) {
+	if ok, err := rq.Test(nil); ok || !errors.Is(err, fault.ErrUsage) {
 		t.Errorf("the receive after DeregMR: %v, %v, want ErrUsage", ok, err)
 	}
 	transporttest.Await(t, "the sender's error", func() bool {
@@ -177,7 +177,7 @@ func TestDeregInMidCopy(t *testing.T) {
 				if q == nil {
 					q, err = s.Isend(sm.Addr(), size, 1, sg)
 				} else {
-					ok, _, err = q.Test()
+					ok, err = q.Test(nil)
 				}
 			}
 		})

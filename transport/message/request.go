@@ -84,60 +84,69 @@ func (r *Request) Generation() uint64 { return r.gen }
 func (r *Request) Outstanding() uint64 { return r.c.b.Board.Outstanding(r.index) }
 
 // Sizes are the bytes of a request's messages: that were sent, or received into each
-// buffer. They are passed by value, as the request may serve another message at once.
-type Sizes struct {
-	N     int // messages
-	Bytes [lane.MaxSubs]uint32
-}
+// buffer. They are laid out as NCCL's own, which may end with the request's last message.
+type Sizes [lane.MaxSubs]uint32
 
-// Test reports whether the request is done, and then its sizes. It takes the lanes'
-// news. Once it has returned true, or an error, the request must not be used again.
-func (r *Request) Test() (done bool, sizes Sizes, err error) {
+// Test reports whether the request is done, and then writes the sizes of its messages and
+// no others, unless sizes is nil: under the lock, as the request may serve another message
+// at once. It takes the lanes' news. Once it has returned true, or an error, the request
+// must not be used again.
+func (r *Request) Test(sizes *Sizes) (done bool, err error) {
 	c := r.c
 	if !c.b.TryLock() {
-		return false, sizes, nil
+		return false, nil
 	}
 	defer c.b.Unlock()
 	if !r.busy() {
-		return false, sizes, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, c.b, r.index)
+		return false, fmt.Errorf("%w: %v: request %d is not outstanding", fault.ErrUsage, c.b, r.index)
 	}
-	done, sizes, err = r.answer()
+	done, err = r.answer(sizes)
 	if r.trace != nil {
 		r.told(done || err != nil)
 	}
-	return done, sizes, err
+	return done, err
 }
 
 // answer is Test of a request that is outstanding.
-func (r *Request) answer() (done bool, sizes Sizes, err error) {
+func (r *Request) answer(sizes *Sizes) (done bool, err error) {
 	c := r.c
 	before := c.b.Ending() // what came before the end is found
 	if !r.done || c.b.Owes() {
+		c.asked = r
 		c.b.Poll()
+		c.asked = nil
 	}
 	switch {
 	case !r.done:
-		return false, sizes, c.b.Verdict(before)
+		return false, c.b.Verdict(before)
 	case c.b.Owes():
-		return false, sizes, nil
+		return false, nil
 	}
-	sizes.N = r.n
-	for i := range r.n {
-		sizes.Bytes[i] = r.subs[i].size
+	if sizes != nil {
+		for i := range r.n {
+			sizes[i] = r.subs[i].size
+		}
 	}
 	c.b.Board.End(r.index)
 	r.active = false
 	c.half.recycle(r)
-	return true, sizes, nil
+	return true, nil
 }
 
-// begin makes r outstanding with n buffers.
+// begin makes r outstanding with n buffers. Its owner and C know nothing of it before
+// show.
 func (c *conn) begin(r *Request, n int) {
 	r.active, r.done, r.n = true, false, n
 	r.gen++
 	r.trace = c.traced()
-	c.b.Board.Begin(r.index, r.gen)
 	c.pending++
+}
+
+// show says on the board that r is outstanding, once what it needs is on its way: the
+// store waits for all before it.
+func (c *conn) show(r *Request) *Request {
+	c.b.Board.Begin(r.index, r.gen)
+	return r
 }
 
 // busy reports whether r is outstanding: nobody has had its answer. It is free again
@@ -160,14 +169,15 @@ func (r *Request) settle() {
 	}
 }
 
-// complete marks r done, and says so on the board. Over passive lanes only Test may
-// say so: it acknowledges before; and of a request that is watched: it tells before.
+// complete marks r done, and says so on the board, but for one whose Test is waiting for
+// that. Over passive lanes only Test may say so: it acknowledges before; and of a request
+// that is watched: it tells before.
 func (r *Request) complete() {
 	r.done = true
 	r.c.pending--
 	r.settle()
 	b := r.c.b
-	if b.Traits().Passive || r.trace != nil {
+	if r == r.c.asked || b.Traits().Passive || r.trace != nil {
 		return
 	}
 	sizes := b.Board.Sizes(r.index, r.n)

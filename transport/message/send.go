@@ -112,7 +112,7 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 	s.post(req, g, addr, n, which)
 	s.use(g)
 	s.sentOne(size)
-	return req, nil
+	return s.show(req), nil
 }
 
 // sentOne counts a message.
@@ -242,6 +242,13 @@ func (s *SendConn) cut(size int, g *lane.Grant) (n, which int) {
 	lanes, threshold := s.b.Lanes(), s.threshold
 	if !s.b.Grown() { // then every lane does
 		g = nil
+	}
+	if len(lanes) == 1 { // nothing to choose
+		if !serves(lanes[0], g) {
+			return 0, 0
+		}
+		s.split[0] = size
+		return 1, 0
 	}
 	if least := s.b.Traits().Cut; least > 0 {
 		threshold = len(lanes) * max(threshold, least)

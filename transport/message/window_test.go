@@ -82,7 +82,7 @@ func TestMisuse(t *testing.T) {
 	}
 	transporttest.Done(t, "send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
 	transporttest.Done(t, "receive", rq)
-	if _, _, err := rq.Test(); !errors.Is(err, fault.ErrUsage) {
+	if _, err := rq.Test(nil); !errors.Is(err, fault.ErrUsage) {
 		t.Errorf("test of a finished request: %v, want ErrUsage", err)
 	}
 	transporttest.CloseBoth(t, s, r)

@@ -165,7 +165,7 @@ func TestMessages(t *testing.T) {
 				clear(rb)
 				recv := transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, most, 0, rg))
 				sizes := transporttest.Both(t, "a message", transporttest.Isend(t, s, sm, 0, size, 0, sg), recv)
-				if sizes[1].N != 1 || !bytes.Equal(rb[:size], sb[:size]) || slices.ContainsFunc(rb[size:], func(b byte) bool { return b != 0 }) {
+				if sizes[1] != (message.Sizes{uint32(size)}) || !bytes.Equal(rb[:size], sb[:size]) || slices.ContainsFunc(rb[size:], func(b byte) bool { return b != 0 }) {
 					t.Fatalf("a message of %d bytes has not come as it was: %v", size, sizes)
 				}
 				total += size

@@ -104,12 +104,9 @@ func (m *memory) recvPart(ctx context.Context, r *message.RecvConn, off, n int) 
 
 // finish waits for a request, and returns the bytes that it has moved.
 func finish(ctx context.Context, q *message.Request) (n int, err error) {
-	err = await(ctx, func() (bool, error) {
-		ok, sizes, err := q.Test()
-		n = int(sizes.Bytes[0])
-		return ok, err
-	})
-	return n, err
+	var sizes message.Sizes
+	err = await(ctx, func() (bool, error) { return q.Test(&sizes) })
+	return int(sizes[0]), err
 }
 
 // pattern writes what a message of that number holds.

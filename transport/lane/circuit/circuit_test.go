@@ -69,7 +69,7 @@ func TestRelayDrops(t *testing.T) {
 		before := c.Engines[1].Bytes.Value()
 		for c.Engines[1].Bytes.Value() < before+size/16 {
 			for _, q := range []*message.Request{sq, rq} {
-				if done, _, err := q.Test(); done || err != nil {
+				if done, err := q.Test(nil); done || err != nil {
 					t.Fatalf("in the middle of the message: %v, %v", done, err)
 				}
 			}

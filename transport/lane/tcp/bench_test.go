@@ -33,12 +33,12 @@ func BenchmarkMessage(b *testing.B) {
 				}
 				for sent, got := false, false; !sent || !got; {
 					if !sent {
-						if sent, _, err = sq.Test(); err != nil {
+						if sent, err = sq.Test(nil); err != nil {
 							b.Fatal(err)
 						}
 					}
 					if !got {
-						if got, _, err = rq.Test(); err != nil {
+						if got, err = rq.Test(nil); err != nil {
 							b.Fatal(err)
 						}
 					}
@@ -95,7 +95,7 @@ func BenchmarkPingPong(b *testing.B) {
 	}
 	settle := func(q *message.Request) {
 		for {
-			ok, _, err := q.Test()
+			ok, err := q.Test(nil)
 			if err != nil {
 				b.Error(err)
 			}

@@ -80,7 +80,7 @@ func TestHostileParts(t *testing.T) {
 			transporttest.Await(t, "the end of the connection", func() bool {
 				if q == nil {
 					q = irecvOrNil(r, message.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
-				} else if ok, _, _ := q.Test(); ok {
+				} else if ok, _ := q.Test(nil); ok {
 					q = nil
 				}
 				return r.Bundle().Ended() != nil
@@ -166,7 +166,7 @@ func TestHostileAcks(t *testing.T) {
 			transporttest.Done(t, "the first send", sent[0])
 			for _, q := range sent[1:] {
 				transporttest.Await(t, "the error", func() bool {
-					ok, _, err := q.Test()
+					ok, err := q.Test(nil)
 					if ok || err != nil && (!errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want)) {
 						t.Fatalf("done %v, error %v; want one about %q", ok, err, want)
 					}

@@ -322,7 +322,7 @@ func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, 
 	differ := 0
 	isSent, isDone := make([]bool, per), make([]bool, per)
 	test := func(i int) (ok bool) {
-		if ok, _, _ = got[i].Test(); ok {
+		if ok, _ = got[i].Test(nil); ok {
 			isDone[i] = true
 			if !bytes.Equal(rb[i*size:(i+1)*size], sb[i*size:(i+1)*size]) {
 				differ++
@@ -344,7 +344,7 @@ func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, 
 		left := len(sent) < per
 		for i, q := range sent {
 			if !isSent[i] {
-				isSent[i], _, _ = q.Test()
+				isSent[i], _ = q.Test(nil)
 				left = left || !isSent[i]
 			}
 		}
@@ -416,7 +416,7 @@ func TestAcknowledgementWaits(t *testing.T) {
 			full = append(full, stuff(t, k.FD()))
 		}
 		for i := 0; i < 100; {
-			ok, _, err := rq.Test()
+			ok, err := rq.Test(nil)
 			if ok || err != nil {
 				t.Fatalf("a receive whose acknowledgement waits: done %v, error %v", ok, err)
 			}

@@ -72,18 +72,18 @@ func TestDelivered(t *testing.T) {
 		}
 		for i, q := range sent { // the kernels have all of it
 			for range 100 {
-				if ok, _, err := q.Test(); ok || err != nil {
+				if ok, err := q.Test(nil); ok || err != nil {
 					t.Fatalf("send %d before the receiver looked: done %v, error %v", i, ok, err)
 				}
 			}
 		}
 		left := append(append([]*message.Request(nil), sent...), got[:n]...)
 		transporttest.Await(t, "all messages", func() bool {
-			if ok, _, err := got[n].Test(); ok || err != nil {
+			if ok, err := got[n].Test(nil); ok || err != nil {
 				t.Fatalf("a receive of nothing: done %v, error %v", ok, err)
 			}
 			left = slices.DeleteFunc(left, func(q *message.Request) bool {
-				ok, _, err := q.Test()
+				ok, err := q.Test(nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -109,7 +109,7 @@ func TestUnmapped(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
 		for range 3 { // both sides are in the middle of parts
-			if ok, _, err := b.Recv.Test(); ok || err != nil {
+			if ok, err := b.Recv.Test(nil); ok || err != nil {
 				t.Fatalf("receive: %v, %v", ok, err)
 			}
 		}
@@ -118,8 +118,8 @@ func TestUnmapped(t *testing.T) {
 		}
 		var first error
 		transporttest.Await(t, "an error", func() bool {
-			if _, _, first = b.Recv.Test(); first == nil {
-				_, _, first = b.Send.Test()
+			if _, first = b.Recv.Test(nil); first == nil {
+				_, first = b.Send.Test(nil)
 			}
 			return first != nil
 		})
@@ -151,9 +151,9 @@ func TestUnmappedShort(t *testing.T) {
 					sq, failed := s.Isend(sm.Addr(), 64, 0, sg)
 					switch err = failed; {
 					case err == nil && sq != nil && sending:
-						_, _, err = sq.Test()
+						_, err = sq.Test(nil)
 					case err == nil && !sending:
-						_, _, err = rq.Test()
+						_, err = rq.Test(nil)
 					}
 					return err != nil
 				})
@@ -174,7 +174,7 @@ func TestSlow(t *testing.T) {
 			k.Hurry(time.Millisecond)
 		}
 		for start := time.Now(); time.Since(start) < 2500*time.Millisecond; time.Sleep(time.Millisecond) {
-			if ok, _, err := b.Send.Test(); ok || err != nil {
+			if ok, err := b.Send.Test(nil); ok || err != nil {
 				t.Fatalf("a send to a slow receiver: done %v, error %v", ok, err)
 			}
 		}
@@ -227,7 +227,7 @@ func TestShare(t *testing.T) {
 			return all
 		}
 		for before := arrived(); before[0] < 2*tcp.PollBytes; {
-			if ok, _, err := b.Recv.Test(); ok || err != nil {
+			if ok, err := b.Recv.Test(nil); ok || err != nil {
 				t.Fatalf("a receive whose sender waits: done %v, error %v", ok, err)
 			}
 			now := arrived()
@@ -307,7 +307,7 @@ func TestPeerGone(t *testing.T) {
 			r.Bundle().Unlock()
 		}
 		transporttest.Await(t, "the end of all lanes", func() bool {
-			if ok, _, err := b.Send.Test(); ok || err != nil {
+			if ok, err := b.Send.Test(nil); ok || err != nil {
 				t.Fatalf("done %v, error %v", ok, err)
 			}
 			s.Bundle().Lock()
