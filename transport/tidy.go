@@ -31,30 +31,41 @@ type tidier struct {
 	collect func()
 	caught  func(*guard.Panic)
 
-	mu      sync.Mutex
+	over, wake chan struct{}
+
+	mu      sync.Mutex // guards what follows
 	running bool
-	dirty   bool // there was work since the last look
-	over    chan struct{}
+	last    time.Time // when there was work
+	drowsy  bool      // the next look is late, and work must wake for an earlier one
 	ended   bool
 }
 
 func newTidier(traffic func() uint64, caught func(*guard.Panic)) *tidier {
-	return &tidier{traffic: traffic, collect: giveBack, caught: caught, over: make(chan struct{})}
+	return &tidier{traffic: traffic, collect: giveBack, caught: caught, over: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // worked notes that a set-up or a close has left something behind.
 func (d *tidier) worked() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.dirty = true
-	if !d.running && !d.ended {
+	d.last = time.Now()
+	switch {
+	case d.ended:
+	case !d.running:
 		d.running = true
 		go guard.Run(d.run, d.caught)
+	case d.drowsy:
+		d.drowsy = false
+		select {
+		case d.wake <- struct{}{}:
+		default: // it is awake
+		}
 	}
 }
 
 // run collects once no data has moved and no work was done for a while, and, when
-// much has gathered, between two pieces of work.
+// much has gathered, between two pieces of work. While data moves it looks ever less often,
+// but for the work that a job ends with.
 func (d *tidier) run() {
 	pause := time.NewTimer(tidyAfter)
 	defer pause.Stop()
@@ -64,37 +75,52 @@ func (d *tidier) run() {
 		select {
 		case <-d.over:
 			return
+		case <-d.wake:
+			before, next = d.traffic(), tidyAfter
+			pause.Reset(next)
+			continue
 		case <-pause.C:
 		}
 		now := d.traffic()
 		moved := now != before
 		before = now
-		d.mu.Lock()
-		worked := d.dirty
-		d.dirty = false
-		d.mu.Unlock()
-		switch {
+		switch rested := d.rested(); {
 		case moved:
 			next = min(2*next, tidyRest)
-		case worked && inUse() < clean+burstGarbage:
-			next = tidyAfter
+		case rested < tidyAfter && inUse() < clean+burstGarbage:
+			next = tidyAfter - rested
 		default:
 			d.collect()
-			if !worked && d.rest() {
+			if d.rest() {
 				return
 			}
 			next, clean = tidyAfter, inUse()
 		}
+		d.sleep(next)
 		pause.Reset(next)
 	}
 }
 
-// rest ends the goroutine unless there was work meanwhile.
+// rested is how long there has been no work.
+func (d *tidier) rested() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.last)
+}
+
+// sleep notes that the next look is so far off.
+func (d *tidier) sleep(next time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drowsy = next > tidyAfter
+}
+
+// rest ends the goroutine unless there was work lately.
 func (d *tidier) rest() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running = d.dirty
-	return !d.dirty
+	d.running = time.Since(d.last) < tidyAfter
+	return !d.running
 }
 
 // close ends the goroutine, and collects what is left.

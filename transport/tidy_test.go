@@ -24,7 +24,8 @@ func TestTidier(t *testing.T) {
 		{"work, then peace", []second{{work: true}, {}, {}, {}}, []int{0, 1, 1, 1}},
 		{"work all the time", []second{{work: true}, {work: true}, {work: true}, {}, {}}, []int{0, 0, 0, 1, 1}},
 		{"traffic after the work", []second{{work: true, traffic: true}, {traffic: true}, {traffic: true}, {traffic: true}}, []int{0, 0, 0, 0}},
-		{"peace after traffic", []second{{work: true, traffic: true}, {traffic: true}, {}, {}, {}, {}}, []int{0, 0, 0, 0, 0, 1}},
+		{"peace after traffic", []second{{work: true, traffic: true}, {traffic: true}, {}, {}, {}, {}}, []int{0, 0, 0, 0, 1, 1}},
+		{"a job's end after long traffic", []second{{work: true, traffic: true}, {traffic: true}, {traffic: true}, {traffic: true}, {traffic: true}, {work: true}, {}}, []int{0, 0, 0, 0, 0, 0, 1}},
 		{"traffic without work", []second{{traffic: true}, {traffic: true}, {}}, []int{0, 0, 0}},
 		{"twice", []second{{work: true}, {}, {work: true}, {}, {}}, []int{0, 1, 1, 2, 2}},
 	}
