@@ -102,8 +102,7 @@ static struct usage usage(void) {
 }
 
 void case_cycles(struct job *j, int cycles, double rest) {
-	// The plugin's collector begins at 256 MiB, or when nothing has moved for half a second; a cycle may keep a little beside:
-	// the C library's arenas, one a thread, fill for some time.
+	// The plugin's collector begins at 256 MiB, or when nothing has moved for half a second; a cycle may keep a little beside.
 	enum { WARM = 3, GROWTH = 1 << 20 };
 	size_t collector = (rest > .5 ? 16u : 256u) << 20;
 	struct usage first = {0}, last = {0};
