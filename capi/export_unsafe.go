@@ -51,14 +51,13 @@ func meshIrecv(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.size_t
 		return C.ncclResult_t(res)
 	}
 	for i := range bufs[:n] {
-		bufs[i] = ncclnet.Buffer{
-			Addr: uintptr(unsafe.Slice(data, n)[i]),
-			Size: int(unsafe.Slice(sizes, n)[i]),
-			Tag:  int32(unsafe.Slice(tags, n)[i]),
-			MR:   ncclnet.Handle(unsafe.Slice(mhandles, n)[i]),
-		}
+		b := &bufs[i]
+		b.Addr = uintptr(unsafe.Slice(data, n)[i])
+		b.Size = int(unsafe.Slice(sizes, n)[i])
+		b.Tag = int32(unsafe.Slice(tags, n)[i])
+		b.MR = ncclnet.Handle(unsafe.Slice(mhandles, n)[i])
 		if phandles != nil {
-			bufs[i].Step = uintptr(unsafe.Slice(phandles, n)[i])
+			b.Step = uintptr(unsafe.Slice(phandles, n)[i])
 		}
 	}
 	h, res := plugin.Irecv(ncclnet.Handle(recvComm), bufs[:n])

@@ -66,7 +66,8 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 		if err != nil {
 			return 0, n.result("irecv", err)
 		}
-		c.bufs[i] = message.Buffer{Addr: b.Addr, Size: b.Size, Tag: b.Tag, Region: r}
+		to := &c.bufs[i]
+		to.Addr, to.Size, to.Tag, to.Region = b.Addr, b.Size, b.Tag, r
 	}
 	q, err := c.conn.Irecv(c.bufs[:len(bufs)])
 	if q == nil || err != nil {

@@ -28,15 +28,13 @@ func (m Imm) Encode() uint32 {
 	return uint32(m.Slot)<<24 | uint32(m.Sub&7)<<21 | uint32(m.Part&31)<<16 | uint32(m.Last&31)<<11 | uint32(m.Writes)<<3 | again
 }
 
-// DecodeImm reports whether v is a well-formed immediate.
-func DecodeImm(v uint32) (Imm, bool) {
-	m := Imm{
-		Slot:   uint8(v >> 24),
-		Sub:    uint8(v>>21) & 7,
-		Part:   uint8(v>>16) & 31,
-		Last:   uint8(v>>11) & 31,
-		Writes: uint8(v >> 3),
-		Again:  v&immAgain != 0,
-	}
-	return m, v&3 == 0 && m.Part <= m.Last
+// Decode makes m what v says, and reports whether that is a well-formed immediate.
+func (m *Imm) Decode(v uint32) bool {
+	m.Slot = uint8(v >> 24)
+	m.Sub = uint8(v>>21) & 7
+	m.Part = uint8(v>>16) & 31
+	m.Last = uint8(v>>11) & 31
+	m.Writes = uint8(v >> 3)
+	m.Again = v&immAgain != 0
+	return v&3 == 0 && m.Part <= m.Last
 }

@@ -25,15 +25,17 @@ func TestImm(t *testing.T) {
 			if got := tt.imm.Encode(); got != tt.want {
 				t.Errorf("encode: %#08x, want %#08x", got, tt.want)
 			}
-			got, ok := DecodeImm(tt.want)
+			got := Imm{255, 255, 255, 255, 255, true} // all of it is written
+			ok := got.Decode(tt.want)
 			if diff := cmp.Diff(tt.imm, got); diff != "" || !ok {
 				t.Errorf("decode: ok %v (-want +got):\n%s", ok, diff)
 			}
 		})
 	}
 	for _, v := range []uint32{1, 2, 3, 5, 7, Imm{Part: 2, Last: 1}.Encode()} {
-		if m, ok := DecodeImm(v); ok {
-			t.Errorf("DecodeImm(%#08x) = %+v, want it refused", v, m)
+		var m Imm
+		if m.Decode(v) {
+			t.Errorf("Decode(%#08x) = %+v, want it refused", v, m)
 		}
 	}
 }
@@ -42,7 +44,8 @@ func FuzzImm(f *testing.F) {
 	f.Add(uint32(0))
 	f.Add(uint32(0xfffffffc))
 	f.Fuzz(func(t *testing.T, v uint32) {
-		if m, ok := DecodeImm(v); ok && m.Encode() != v {
+		var m Imm
+		if m.Decode(v) && m.Encode() != v {
 			t.Errorf("%#08x decodes to %+v, which encodes to %#08x", v, m, m.Encode())
 		}
 	})

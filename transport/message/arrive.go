@@ -21,7 +21,8 @@ func (r recvHalf) recycle(*Request) {} // its slot is free with it
 // checked: a peer that breaks the protocol fails its connection, nothing else.
 func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
 	l.Parts.Add(1)
-	req, s, m := r.outstanding(l, v)
+	var m lane.Imm
+	req, s := r.outstanding(l, v, &m)
 	switch {
 	case s == nil:
 		return
@@ -60,7 +61,8 @@ func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
 // before a byte of it is read: a peer that breaks the protocol fails its
 // connection, and nothing lands outside what was granted.
 func (r recvHalf) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (addr uintptr, g *lane.Region, ok bool) {
-	req, s, m := r.outstanding(l, v)
+	var m lane.Imm
+	req, s := r.outstanding(l, v, &m)
 	switch {
 	case s == nil:
 		return 0, nil, false
@@ -84,21 +86,21 @@ func (r recvHalf) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (add
 	return s.addr + uintptr(offset), s.region, true
 }
 
-// outstanding finds the sub-receive that an immediate names, or fails the
-// connection and returns nil.
-func (r recvHalf) outstanding(l *lane.Lane, v uint32) (*Request, *sub, lane.Imm) {
-	m, ok := lane.DecodeImm(v)
+// outstanding finds the sub-receive that an immediate names, which it decodes into m, or
+// fails the connection and returns nil.
+func (r recvHalf) outstanding(l *lane.Lane, v uint32, m *lane.Imm) (*Request, *sub) {
+	ok := m.Decode(v)
 	req := &r.requests[m.Slot]
 	switch {
 	case !ok:
 		r.bad(l, v, "malformed")
-		return nil, nil, m
+		return nil, nil
 	case !req.active || req.done:
 		r.bad(l, v, "no receive outstanding in that slot")
-		return nil, nil, m
+		return nil, nil
 	case int(m.Sub) >= req.n:
 		r.bad(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
-		return nil, nil, m
+		return nil, nil
 	}
 	s := &req.subs[m.Sub]
 	if s.seen|s.begun == 0 {
@@ -106,9 +108,9 @@ func (r recvHalf) outstanding(l *lane.Lane, v uint32) (*Request, *sub, lane.Imm)
 	}
 	if s.last != m.Last {
 		r.bad(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
-		return nil, nil, m
+		return nil, nil
 	}
-	return req, s, m
+	return req, s
 }
 
 // bad fails the connection over an immediate that the protocol does not allow.
@@ -118,7 +120,8 @@ func (r recvHalf) bad(l *lane.Lane, v uint32, why string) {
 
 // Dropped takes back that a part has begun to arrive: it will on another lane.
 func (r recvHalf) Dropped(_ *lane.Lane, v uint32) {
-	m, _ := lane.DecodeImm(v)
+	var m lane.Imm
+	m.Decode(v)
 	if req := &r.requests[m.Slot]; req.active && int(m.Sub) < req.n {
 		req.subs[m.Sub].begun &^= 1 << m.Part
 	}

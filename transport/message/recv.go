@@ -168,13 +168,18 @@ func (r *RecvConn) grant(req *Request, bufs []Buffer) []lane.Grant {
 	slot := r.b.Wire.Slot(r.next)
 	for i := range bufs {
 		b, g := &bufs[i], &slot[i]
-		*g = lane.Grant{Addr: uint64(b.Addr), Capacity: uint32(b.Size), Tag: uint32(b.Tag), N: uint8(n), Sub: uint8(i), After: r.after(r.next), Seq: r.next}
+		g.Addr, g.Capacity, g.Tag = uint64(b.Addr), uint32(b.Size), uint32(b.Tag)
+		g.N, g.Sub, g.After, g.Seq = uint8(n), uint8(i), r.after(r.next), r.next
 		s := &req.subs[i]
-		*s = sub{addr: b.Addr, capacity: uint32(b.Size)}
+		s.addr, s.capacity = b.Addr, uint32(b.Size)
+		s.size, s.begun, s.seen, s.last, s.gone = 0, 0, 0, 0, false
 		if b.Size > 0 {
 			g.RKeys = b.Region.RKeys
 			b.Region.InUse++
 			s.region = b.Region
+		} else {
+			clear(g.RKeys[:])
+			s.region = nil
 		}
 	}
 	return slot[:n]

@@ -197,22 +197,21 @@ func (s *SendConn) take(size, n int, seq uint64, r *lane.Region) *Request {
 	return req
 }
 
-// post sends the parts of a message as it was cut.
+// post sends the parts of a message as it was cut. The part is written field by field: what is
+// made elsewhere and copied here would wait for its own stores.
 func (s *SendConn) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
 	q, p := req.sent, &s.part
 	s.posted++
 	q.addr, q.number, q.sub, q.last, q.lost, q.again = addr, s.posted, g.Sub, uint8(n-1), 0, 0
-	*p = lane.Part{
-		Request: req.index, Grant: g, Region: req.subs[0].region,
-		Imm: lane.Imm{Slot: lane.SlotOf(g.Seq), Sub: g.Sub, Last: q.last},
-	}
+	p.Request, p.Eager, p.Grant, p.Region, p.Offset = req.index, nil, g, req.subs[0].region, 0
+	p.Imm.Slot, p.Imm.Sub, p.Imm.Part, p.Imm.Last, p.Imm.Again = lane.SlotOf(g.Seq), g.Sub, 0, q.last, false
 	for i, l := range s.b.Lanes() {
 		b := s.split[i]
 		if b == 0 && i != which {
 			continue
 		}
 		q.lanes[p.Imm.Part], q.sizes[p.Imm.Part] = uint8(i), uint32(b)
-		p.Local, p.Size = addr+uintptr(p.Offset), b
+		p.Local, p.Size, p.Imm.Writes = addr+uintptr(p.Offset), b, 0
 		s.send(l, p)
 		p.Offset += uint64(b)
 		p.Imm.Part++

@@ -67,7 +67,8 @@ func (q *queuePair) arrived(wc *ibv.WC) {
 		return
 	}
 	v := networkOrder(wc.Imm)
-	m, _ := lane.DecodeImm(v)
+	var m lane.Imm
+	m.Decode(v)
 	q.Conn.Sink.Arrived(q.Lane, v, int64(m.Writes)*int64(q.chunk)+int64(wc.ByteLen))
 }
 
