@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type Job struct {
 	Plugin string   // the library; NCCL's own sockets without
 	Env    []string // NAME=VALUE
 	Steps  []string
+	Apart  bool                    // each rank keeps to a processor, as far as there are
 	Line   func(node, line string) // is given what the ranks print, one call at a time
 	Ended  func(Result)            // is given how each ended, one call at a time
 }
@@ -69,7 +71,11 @@ func (j *Job) Run(ctx context.Context, f *fabric.Fabric) ([]Result, error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i, node := range f.Nodes {
-		args := append([]string{"-c", start, "sh", j.Rank, strconv.Itoa(i), strconv.Itoa(len(f.Nodes)), filepath.Join(dir, "id")}, j.Steps...)
+		args := []string{"-c", start, "sh"}
+		if j.Apart {
+			args = append(args, "taskset", "--cpu-list", strconv.Itoa(i%runtime.NumCPU()))
+		}
+		args = append(append(args, j.Rank, strconv.Itoa(i), strconv.Itoa(len(f.Nodes)), filepath.Join(dir, "id")), j.Steps...)
 		cmd := f.Command(ctx, node, "sh", args...)
 		cmd.Env = append(append(append(cmd.Env, base...), j.with()...), "NCCL_HOSTID="+node)
 		cmd.Env = append(cmd.Env, j.Env...)

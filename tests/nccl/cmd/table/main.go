@@ -1,5 +1,6 @@
 // Table measures each version of NCCL on a triangle, over each kind of lanes in turn,
-// and prints medians as Markdown, or writes them into the README.
+// and prints medians as Markdown, or writes them into the README. With -latency it
+// measures 8 bytes between two nodes.
 package main
 
 import (
@@ -22,17 +23,35 @@ func main() {
 	build := flag.String("build", "build", "where the plugin and tests/fakeverbs are")
 	rounds := flag.Int("rounds", 5, "how often each is measured")
 	readme := flag.String("readme", "", "the file to write the table into")
+	latency := flag.Bool("latency", false, "8 bytes between two nodes, by protocol, each rank on a processor of its own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	rows, err := measure(ctx, *build, *rounds)
+	err := run(ctx, *build, *rounds, *readme, *latency)
 	stop()
-	if err == nil {
-		err = show(rows, *readme)
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
+}
+
+func run(ctx context.Context, build string, rounds int, readme string, latency bool) error {
+	build, err := filepath.Abs(build)
+	if err != nil {
+		return err
+	}
+	if latency {
+		return ofVersions(ctx, build, func(v nccl.Version, rank string) error { return pair(ctx, build, v, rank, rounds) })
+	}
+	var rows []nccl.Row
+	err = ofVersions(ctx, build, func(v nccl.Version, rank string) error {
+		some, err := version(ctx, build, v, rank, rounds)
+		rows = append(rows, some...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return show(rows, readme)
 }
 
 func show(rows []nccl.Row, readme string) error {
@@ -64,10 +83,8 @@ func load() (one float64) {
 	return one
 }
 
-func measure(ctx context.Context, build string, rounds int) (rows []nccl.Row, err error) {
-	if build, err = filepath.Abs(build); err != nil {
-		return nil, err
-	}
+// ofVersions calls f for each version that can be had, with the rank program for it.
+func ofVersions(ctx context.Context, build string, f func(v nccl.Version, rank string) error) error {
 	for _, v := range nccl.Versions {
 		rank, err := nccl.Program(ctx, v, build)
 		if errors.Is(err, nccl.ErrUnable) {
@@ -75,31 +92,21 @@ func measure(ctx context.Context, build string, rounds int) (rows []nccl.Row, er
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		some, err := version(ctx, build, v, rank, rounds)
-		if err != nil {
-			return nil, fmt.Errorf("NCCL %s: %w", v.Name, err)
+		if err := f(v, rank); err != nil {
+			return fmt.Errorf("NCCL %s: %w", v.Name, err)
 		}
-		rows = append(rows, some...)
 	}
-	return rows, nil
+	return nil
 }
 
 // version measures one over all kinds of lanes: NCCL's own sockets last in each round.
 func version(ctx context.Context, build string, v nccl.Version, rank string, rounds int) (rows []nccl.Row, err error) {
-	var fabrics []*fabric.Fabric
-	defer func() {
-		for _, f := range fabrics {
-			err = errors.Join(err, f.Close())
-		}
-	}()
-	for _, l := range nccl.AllLanes {
-		f, err := fabric.Up(fabric.Tools(build), l.Mesh(fabric.Triangle()).Topology())
-		if err != nil {
-			return nil, err
-		}
-		fabrics = append(fabrics, f)
+	fabrics, down, err := up(build, fabric.Triangle())
+	defer func() { err = errors.Join(err, down()) }()
+	if err != nil {
+		return nil, err
 	}
 	of := make([][]nccl.Row, len(nccl.AllLanes))
 	for range rounds {
@@ -120,4 +127,22 @@ func version(ctx context.Context, build string, v nccl.Version, rank string, rou
 		rows = append(rows, nccl.Median(of[i]))
 	}
 	return rows, nil
+}
+
+// up brings a mesh up for each kind of lanes. down takes down what is up, after an error too.
+func up(build string, m fabric.Mesh) (fabrics []*fabric.Fabric, down func() error, err error) {
+	down = func() (err error) {
+		for _, f := range fabrics {
+			err = errors.Join(err, f.Close())
+		}
+		return err
+	}
+	for _, l := range nccl.AllLanes {
+		f, err := fabric.Up(fabric.Tools(build), l.Mesh(m).Topology())
+		if err != nil {
+			return fabrics, down, err
+		}
+		fabrics = append(fabrics, f)
+	}
+	return fabrics, down, nil
 }
