@@ -86,7 +86,7 @@ func (d *tidier) run() {
 		before = now
 		switch rested := d.rested(); {
 		case moved:
-			next = min(2*next, tidyRest)
+			next = min(max(2*next, tidyAfter), tidyRest)
 		case rested < tidyAfter && inUse() < clean+burstGarbage:
 			next = tidyAfter - rested
 		default:

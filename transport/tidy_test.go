@@ -62,3 +62,27 @@ func TestTidier(t *testing.T) {
 		})
 	}
 }
+
+// Memory is not collected within half a second of the last data, whenever there was work.
+func TestTidierIsPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var moved atomic.Uint64
+		var collected atomic.Int32
+		d := newTidier(moved.Load, func(p *guard.Panic) { t.Error(p) })
+		d.collect = func() { collected.Add(1) }
+		defer d.close()
+		d.worked()
+		time.Sleep(100 * time.Millisecond)
+		d.worked()
+		time.Sleep(450 * time.Millisecond) // soon after a look, and soon before the next
+		moved.Add(1)
+		time.Sleep(499 * time.Millisecond)
+		if n := collected.Load(); n != 0 {
+			t.Errorf("%d collections within half a second of traffic", n)
+		}
+		time.Sleep(time.Second)
+		if n := collected.Load(); n != 1 {
+			t.Errorf("%d collections after it, want 1", n)
+		}
+	})
+}
