@@ -90,8 +90,9 @@ func (d *tidier) run() {
 		case rested < tidyAfter && inUse() < clean+burstGarbage:
 			next = tidyAfter - rested
 		default:
+			began := time.Now()
 			d.collect()
-			if d.rest() {
+			if d.rest(began) {
 				return
 			}
 			next, clean = tidyAfter, inUse()
@@ -115,11 +116,11 @@ func (d *tidier) sleep(next time.Duration) {
 	d.drowsy = next > tidyAfter
 }
 
-// rest ends the goroutine unless there was work lately.
-func (d *tidier) rest() bool {
+// rest ends the goroutine unless there was work lately, or since the collection began.
+func (d *tidier) rest(began time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running = time.Since(d.last) < tidyAfter
+	d.running = began.Sub(d.last) < tidyAfter
 	return !d.running
 }
 

@@ -86,3 +86,23 @@ func TestTidierIsPatient(t *testing.T) {
 		}
 	})
 }
+
+// Work that comes during a collection, however long that takes, is collected after.
+func TestTidierSlowCollection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var collected atomic.Int32
+		d := newTidier(func() uint64 { return 0 }, func(p *guard.Panic) { t.Error(p) })
+		d.collect = func() {
+			if collected.Add(1) == 1 {
+				d.worked()
+				time.Sleep(2 * tidyAfter)
+			}
+		}
+		defer d.close()
+		d.worked()
+		time.Sleep(time.Minute)
+		if n := collected.Load(); n != 2 {
+			t.Errorf("%d collections, want 2", n)
+		}
+	})
+}
