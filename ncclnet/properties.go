@@ -79,7 +79,7 @@ func (n *Net) Properties(dev int) (Properties, Result) {
 		// with Simple, fitted to InfiniBand. It decides where no tuner does. Over RDMA on
 		// a cable a step takes less, 3.1 and 5.4 by published figures (tuner.Spark): 0,
 		// since less cannot be said, and more would draw NCCL further to trees and to LL,
-		// which it holds on to for too long as it is (README, the tuner's table). TCP
+		// which it holds on to for too long as it is (docs/tuner.md, the second table). TCP
 		// adds to it. NCCL 2.26.6 and later cut it to whole µs; it counts twice for Simple.
 		Latency:             m.device.LatencyUs,
 		MaxComms:            maxComms,

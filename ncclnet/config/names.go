@@ -45,7 +45,7 @@ func distance(name, known string) int {
 	return editDistance(name, known)
 }
 
-// WriteTable writes the variables as the table that the README shows.
+// WriteTable writes the variables as the table that docs/configuration.md shows.
 func WriteTable(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| Variable | Default | Unit | Meaning |\n|---|---|---|---|\n")

@@ -99,7 +99,7 @@ var variables = []Variable{
 	{"NCCL_MESH_TOPOLOGY", "auto", "", "How the nodes are cabled, in the order of their ranks, for the tuner: `full` (a cable between every two), `ring`, `line`, or `auto`: full up to 3 nodes, then a ring. The same on all ranks.",
 		func(c *Config, v string) (err error) { c.Tuning.Topology, err = tuner.ParseTopology(v); return }},
 
-	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a peer that is silent, or a connection that has no lane left, is waited for before NCCL gets an error; see *When a cable fails*.",
+	{"NCCL_MESH_LANE_WAIT", "10", "s", "How long a peer that is silent, or a connection that has no lane left, is waited for before NCCL gets an error; see [failover](failover.md).",
 		duration(time.Second, func(c *Config) *time.Duration { return &c.Transport.LaneWait })},
 	{"NCCL_MESH_PROOF_WAIT", "1000", "ms", "How long new lanes may take to pass their first packets once one between the two nodes has, and as much longer as the peer's process does not answer; until then `NCCL_MESH_LANE_WAIT` holds, as a slow process is no broken cable.",
 		duration(time.Millisecond, func(c *Config) *time.Duration { return &c.Transport.ProofWait })},

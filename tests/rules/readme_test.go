@@ -14,7 +14,7 @@ import (
 	"ncclmesh/ncclnet/config"
 )
 
-var update = flag.Bool("update", false, "write the configuration table into the README")
+var update = flag.Bool("update", false, "write the configuration table into docs/configuration.md")
 
 const (
 	configBegin = "<!-- config:begin -->\n"
@@ -23,10 +23,10 @@ const (
 	unreadEnd   = "<!-- unread:end -->"
 )
 
-// The README's table of settings is the one the plugin reads. After a change of
-// that: go test ./tests/rules -run README -update
-func TestREADMEShowsTheConfiguration(t *testing.T) {
-	path := filepath.Join(root(t), "README.md")
+// The table of settings in docs/configuration.md is the one the plugin reads. After a change of
+// that: go test ./tests/rules -run Configuration -update
+func TestConfigurationPageShowsTheTable(t *testing.T) {
+	path := filepath.Join(root(t), "docs/configuration.md")
 	before, got, after := section(t, path, configBegin, configEnd)
 	var b strings.Builder
 	if err := config.WriteTable(&b); err != nil {
@@ -39,7 +39,7 @@ func TestREADMEShowsTheConfiguration(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(b.String(), got); diff != "" {
-		t.Errorf("run: go test ./tests/rules -run README -update\n(-want +got):\n%s", diff)
+		t.Errorf("run: go test ./tests/rules -run Configuration -update\n(-want +got):\n%s", diff)
 	}
 }
 
@@ -97,9 +97,9 @@ var ofNetIB = []string{
 	"NCCL_IB_WARN_RAIL_LOCAL",
 }
 
-// Who has tuned NCCL's own transport finds each of its settings in one of the README's two tables.
-func TestREADMEShowsWhatIsNotRead(t *testing.T) {
-	_, unread, _ := section(t, filepath.Join(root(t), "README.md"), unreadBegin, unreadEnd)
+// Who has tuned NCCL's own transport finds each of its settings in one of the page's two tables.
+func TestConfigurationPageShowsWhatIsNotRead(t *testing.T) {
+	_, unread, _ := section(t, filepath.Join(root(t), "docs/configuration.md"), unreadBegin, unreadEnd)
 	var listed []string
 	for line := range strings.Lines(unread) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
@@ -113,6 +113,6 @@ func TestREADMEShowsWhatIsNotRead(t *testing.T) {
 	}
 	slices.Sort(listed)
 	if diff := cmp.Diff(ofNetIB, listed); diff != "" {
-		t.Errorf("of NCCL's settings the README's tables list (-want +got):\n%s", diff)
+		t.Errorf("of NCCL's settings the tables of docs/configuration.md list (-want +got):\n%s", diff)
 	}
 }
