@@ -12,12 +12,16 @@ import (
 	"ncclmesh/tests/fabric"
 )
 
-// each runs f for every version over both kinds of the plugin's lanes; as a sample,
-// each version over one.
-func each(t *testing.T, f func(t *testing.T, rank string, l Lanes)) {
-	for i, v := range Versions {
-		for k, l := range AllLanes[:2] {
-			if !full && i == k {
+// each runs f for every version over both kinds of the plugin's lanes. A sample runs the first version,
+// over lanes of the given kind; not at all where none is given.
+func each(t *testing.T, sample string, f func(t *testing.T, rank string, l Lanes)) {
+	t.Helper()
+	if sample == "" {
+		onlyFull(t)
+	}
+	for _, v := range sampled() {
+		for _, l := range AllLanes[:2] {
+			if !full && l.Name != sample {
 				continue
 			}
 			t.Run(v.Name+"/"+l.Name, func(t *testing.T) { f(t, program(t, v), l) })
@@ -31,20 +35,20 @@ func versionOf(rank string) Version {
 }
 
 func TestTwoCommunicators(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		run(t, up(t, l.Mesh(fabric.Triangle()).Topology()), l.Job(rank, plugin(), "two 12"))
 	})
 }
 
 func TestSplit(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		run(t, up(t, l.Mesh(fabric.Triangle()).Topology()), l.Job(rank, plugin(), "init", "split", "split share", "destroy"))
 	})
 }
 
 // A communicator that is aborted with collectives in flight, and one after it.
 func TestAbort(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "tcp", func(t *testing.T, rank string, l Lanes) {
 		run(t, up(t, l.Mesh(fabric.Triangle()).Topology()), l.Job(rank, plugin(), "init", "abort 0.05", "init", "check allreduce f32 sum 1000", "destroy"))
 	})
 }
@@ -55,7 +59,7 @@ func TestCycles(t *testing.T) {
 	if full {
 		n = "20 0.6"
 	}
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		j := l.Job(rank, plugin(), "cycles "+n)
 		j.Env = append(slices.Clone(j.Env), "MALLOC_ARENA_MAX=1") // else NCCL's threads fill one after another of the C library's
 		run(t, up(t, l.Mesh(fabric.Ring("node-a", "node-b")).Topology()), j)
@@ -64,7 +68,7 @@ func TestCycles(t *testing.T) {
 
 // NCCL reads the PCI tree of a GB10 and finds one network device beside its GPU.
 func TestGB10(t *testing.T) {
-	for _, v := range Versions {
+	for _, v := range sampled() {
 		t.Run(v.Name, func(t *testing.T) {
 			rank := program(t, v)
 			f := up(t, GB10("node-a", "node-b"))
@@ -173,7 +177,7 @@ func (r Result) said() (lines []string) {
 
 // A rank that is killed is an error for the others.
 func TestKilledRank(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		fated(t, f, l.Job(rank, plugin(), "init", "killed 2 0.2", "until-error"), ends, nil, "node-c")
 	})
@@ -182,7 +186,7 @@ func TestKilledRank(t *testing.T) {
 // A rank that stands still, in a debugger say, is waited for: longer than the plugin
 // would wait for a node that is silent.
 func TestPausedRank(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		j := l.Job(rank, plugin(), append(append([]string{"init", "paused 2 3"}, collectives(1000, 65537)...), "destroy")...)
 		j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1")
@@ -192,7 +196,7 @@ func TestPausedRank(t *testing.T) {
 
 // A rank that does not come is waited for by NCCL; those who give up can begin anew.
 func TestMissingRank(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "tcp", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		run(t, f, l.Job(rank, plugin(), append(append([]string{"missing 2 1", "init"}, collectives(1000)...), "destroy")...))
 	})
@@ -249,7 +253,7 @@ func (c cableFault) happen(l Lanes, f *fabric.Fabric, on fabric.Cable) error {
 // A cable that is lost under NCCL, where nodes do not carry for each other: not a wrong
 // byte, no hang, and the two nodes at its ends name it.
 func TestCableLost(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		for _, fault := range cableFaults {
 			t.Run(fault.name, func(t *testing.T) {
 				m := fabric.Triangle()
@@ -273,7 +277,7 @@ func TestCableLost(t *testing.T) {
 // Of four cables between two nodes all but one are lost under NCCL, one after another:
 // its all-reduces go on and are right, and both nodes name each cable.
 func TestCablesLost(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		m := fabric.Mesh{Nodes: []string{"node-a", "node-b"}}
 		for i := range 4 {
 			c := fabric.Cable{Net: netOf(byte(100 + i)), MTU: 9000}
@@ -326,7 +330,7 @@ func onEnds(f *fabric.Fabric, c fabric.Cable, args func(own, peer fabric.Port) [
 // start ends in an error that names two such nodes, in a line.
 func TestRingOfFour(t *testing.T) {
 	across := map[string]string{"node-a": "node-c", "node-b": "node-d", "node-c": "node-a", "node-d": "node-b"}
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b", "node-c", "node-d")).Topology())
 		j := l.Job(rank, plugin(), choices[0].session(append(collectives(1000), "check allreduce f32 sum 262144"))...)
 		j.Env = append(slices.Clone(j.Env), "NCCL_MESH_RELAY=0", "NCCL_MESH_TRANSPORT=auto")
@@ -361,7 +365,7 @@ func TestRingOfFour(t *testing.T) {
 
 // Sizes of 64 MiB.
 func TestLargest(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		steps := largest(3)
 		if !full {
@@ -373,7 +377,7 @@ func TestLargest(t *testing.T) {
 
 // Every type with every operation.
 func TestTypes(t *testing.T) {
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b")).Topology())
 		run(t, f, l.Job(rank, plugin(), choices[0].session(types(versionOf(rank)))...))
 	})
@@ -381,6 +385,7 @@ func TestTypes(t *testing.T) {
 
 // Every table that a version of NCCL reads, in use under it.
 func TestTables(t *testing.T) {
+	onlyFull(t)
 	for _, v := range Versions {
 		for i, api := range v.APIs {
 			l := AllLanes[i%2]
@@ -403,10 +408,8 @@ func TestTables(t *testing.T) {
 // The pretend GPU, the kernels and the rank program under AddressSanitizer and
 // UBSan, over NCCL's own sockets.
 func TestSanitized(t *testing.T) {
-	for i, v := range Versions {
-		if !full && i < len(Versions)-1 {
-			continue
-		}
+	onlyFull(t)
+	for _, v := range Versions {
 		t.Run(v.Name, func(t *testing.T) {
 			rank, err := Build(filepath.Join(Cache(), filepath.Base(filepath.Dir(program(t, v)))), filepath.Join(built, "sanitized"),
 				"CFLAGS=-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined")
@@ -442,9 +445,9 @@ func TestPluginNames(t *testing.T) {
 		{"unset, and the link beside it", "", ""}, // set to nothing is something else from 2.27 on
 		{"the second of a list", "nonesuch," + plugin(), "2.27"},
 	}
-	for _, v := range Versions {
+	for _, v := range sampled() {
 		for _, tt := range tests {
-			if v.Name < tt.since {
+			if v.Name < tt.since || !full && tt.plugin != "" && tt.plugin != "mesh" {
 				continue
 			}
 			t.Run(v.Name+"/"+tt.name, func(t *testing.T) {
@@ -460,6 +463,7 @@ func TestPluginNames(t *testing.T) {
 // NCCL 2.29 makes one operation of a group of broadcasts and gives it as many
 // channels as a tuner says, which may be more than there are.
 func TestLargeBroadcasts(t *testing.T) {
+	onlyFull(t)
 	for _, v := range Versions {
 		for _, l := range AllLanes {
 			t.Run(v.Name+"/"+l.Name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func TestREADMETable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	each(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
