@@ -16,7 +16,7 @@
 #include "watchdog.h"
 #include "work.h"
 
-/* Survivors stay connected this long after the limit, so that none hears of another's leaving. */
+/* Survivors stay connected this long after the end, so that none hears of another's leaving. */
 static const uint64_t linger_ns = 500000000u;
 
 struct mortal {
@@ -77,6 +77,22 @@ static bool mortal_received(struct stream *s, uint64_t index, struct message *m)
 	return true;
 }
 
+/*
+ * over reports whether a survivor has seen enough, ms after the death: the limit has passed, or all connections
+ * with the dead rank have failed and those with living ranks had the time to fail wrongly.
+ */
+static bool over(const struct mortal *m, double ms)
+{
+	double limit = options(m)->die_limit_ms, early = limit / 10 > 5000 ? limit / 10 : 5000;
+
+	if (ms >= limit)
+		return true;
+	for (int i = 0; i < 2 * options(m)->nranks; i++)
+		if (m->streams[i].conn->peer == options(m)->die_rank && !m->failed_ns[i])
+			return false;
+	return ms >= early;
+}
+
 /* step runs after each round of the progress thread. */
 static bool step(struct operation *operation)
 {
@@ -92,7 +108,7 @@ static bool step(struct operation *operation)
 	}
 	if (options(m)->rank == options(m)->die_rank && moved >= m->fatal_message)
 		kill(getpid(), SIGKILL);
-	return !death || (double)(now - death) / 1e6 < options(m)->die_limit_ms;
+	return !death || !over(m, (double)(now - death) / 1e6);
 }
 
 /* judge_stream returns the ms from death to error, or a negative number if it never came. */
