@@ -224,16 +224,52 @@ func TestOfCommunicator(t *testing.T) {
 }
 
 func TestUnknown(t *testing.T) {
-	got := Unknown([]string{
-		"NCCL_MESH_DEBUG=1", "NCCL_MESH_LANES_WAIT=3", "NCCL_MESH_STRIPE=1", "NCCL_IB_NONSENSE=1", "PATH=/bin",
-		"NCCL_MESH_GID_INDEX=3",
-	})
-	want := []string{
-		"NCCL_MESH_LANES_WAIT is not a setting of this plugin and has no effect; did you mean NCCL_MESH_LANE_WAIT?",
-		"NCCL_MESH_STRIPE is not a setting of this plugin and has no effect; did you mean NCCL_MESH_STRIPE_THRESHOLD?",
+	tests := []struct{ name, want string }{
+		{"NCCL_MESH_DEBUG", ""},
+		{"NCCL_MESH_GID_INDEX", ""}, // an older name
+		{"NCCL_MESH_LANES_WAIT", "NCCL_MESH_LANE_WAIT"},
+		{"NCCL_MESH_STRIPE", "NCCL_MESH_STRIPE_THRESHOLD"},
+		{"NCCL_MESH_TRANSPRT", "NCCL_MESH_TRANSPORT"},
+		{"NCCL_MESH_HCA", "NCCL_IB_HCA"}, // another prefix
+		{"NCCL_IB_HCA", ""},
+		{"NCCL_IB_GID_INDX", "NCCL_IB_GID_INDEX"},
+		{"NCCL_IB_HCAS", "NCCL_IB_HCA"},
+		{"NCCL_IB_IFNAME", "NCCL_SOCKET_IFNAME"},
+		{"NCCL_IB_DISABLED", "NCCL_IB_DISABLE"}, // which the plugin does not read
+		{"NCCL_IB_DISABLE", ""},
+		{"NCCL_IB_SUBNET_AWARE_ROUTING", ""},
+		{"NCCL_IB_FABRICID_MAXRAIL", ""},
+		{"NCCL_IB_SOCK_CLIENT_PORT_REUSE", ""}, // RCCL's
+		{"NCCL_SOCKET_IFNAME", ""},
+		{"NCCL_SOCKET_IFNAMES", "NCCL_SOCKET_IFNAME"},
+		{"NCCL_SOCKET_NTHREADS", ""},
+		{"NCCL_SOCKET_THREADS", "NCCL_SOCKET_NTHREADS"},
+		{"NCCL_IBVERBS_LIB", ""}, // a name of NCCL's without any of the three prefixes
+		{"NCCL_SOCKT_IFNAME", ""},
+		{"PATH", ""},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for _, tt := range tests {
+		var want []string
+		if tt.want != "" {
+			readers := "this plugin"
+			if !strings.HasPrefix(tt.name, "NCCL_MESH_") {
+				readers = "this plugin or of NCCL"
+			}
+			want = []string{tt.name + " is not a setting of " + readers + " and has no effect; did you mean " + tt.want + "?"}
+		}
+		if diff := cmp.Diff(want, Unknown([]string{"HOME=/", tt.name + "=1"})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// The names that are NCCL's alone are no names of the plugin's too, and each has a prefix that is looked at.
+func TestNamesOfNCCL(t *testing.T) {
+	own := names()
+	for i, name := range ofNCCL {
+		if slices.Contains(own, name) || slices.Contains(ofNCCL[:i], name) || prefixOf(name) == "" {
+			t.Errorf("%s is listed twice, or would not be looked at", name)
+		}
 	}
 }
 

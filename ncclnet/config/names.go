@@ -7,8 +7,6 @@ import (
 	"strings"
 )
 
-const prefix = "NCCL_MESH_"
-
 // names are all variables that are read, older names just before the present ones.
 func names() []string {
 	var list []string
@@ -21,28 +19,53 @@ func names() []string {
 	return list
 }
 
-// Unknown returns a line for every variable of an environment ("NAME=value") that is named as if it were one of this
-// plugin's and is not read.
+// Unknown returns a line for every variable of an environment ("NAME=value") that is named as if this plugin, or NCCL's
+// own transports, read it, and that neither does.
 func Unknown(environ []string) []string {
-	known := slices.DeleteFunc(names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
+	known := slices.DeleteFunc(names(), func(name string) bool { return prefixOf(name) == "" })
 	var lines []string
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, prefix) || slices.Contains(known, name) {
+		prefix := prefixOf(name)
+		if prefix == "" || slices.Contains(known, name) || slices.Contains(ofNCCL, name) {
 			continue
 		}
-		nearest := slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
-		lines = append(lines, fmt.Sprintf("%s is not a setting of this plugin and has no effect; did you mean %s?", name, nearest))
+		readers := "this plugin"
+		if prefix != prefixes[0] {
+			readers += " or of NCCL"
+		}
+		// A name of this plugin before one that it does not read, where both are as near.
+		nearest := slices.MinFunc(slices.Concat(known, ofNCCL), func(a, b string) int { return distance(name, a) - distance(name, b) })
+		lines = append(lines, fmt.Sprintf("%s is not a setting of %s and has no effect; did you mean %s?", name, readers, nearest))
 	}
 	return lines
 }
 
-// distance is how far a name that is not known is from one that is.
-func distance(name, known string) int {
-	if strings.HasPrefix(known, name) {
-		return 1 // cut short
+// prefixOf returns which of prefixes a name has, or "".
+func prefixOf(name string) string {
+	for _, p := range prefixes {
+		if strings.HasPrefix(name, p) {
+			return p
+		}
 	}
-	return editDistance(name, known)
+	return ""
+}
+
+// distance is how far a name that is not known is from one that is. A wrong prefix counts as one wrong letter, because
+// people know that a setting exists and not whose it is.
+//
+// Preconditions: both names have one of prefixes.
+func distance(name, known string) int {
+	prefix, other := prefixOf(name), prefixOf(known)
+	rest, end := name[len(prefix):], known[len(other):]
+	d := 2 * editDistance(rest, end)
+	if rest != "" && rest != end && strings.HasPrefix(end, rest) {
+		d = 2 // cut short
+	}
+	if prefix != other {
+		d++
+	}
+	return d
 }
 
 // WriteTable writes the variables as the table that docs/configuration.md shows.
