@@ -24,17 +24,24 @@ func testPorts() []Port {
 	}
 }
 
+func testSettings() []Setting {
+	return []Setting{
+		{Name: "NCCL_MESH_TOPOLOGY", Value: "ring", Rule: RuleSame},
+		{Name: "NCCL_IB_HCA", Value: "^x", LeftOut: "x:1"},
+	}
+}
+
 func testHello() *Hello {
 	return &Hello{
 		Process: fill(0x01), Node: fill(0x02), Hostname: "spark-a", Port: 0x1234,
 		Addrs:  []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("2001:db8::1")},
-		Listen: 0xa1a2a3a4, Ports: testPorts(), Build: "1.0-dev",
+		Listen: 0xa1a2a3a4, Ports: testPorts(), Settings: testSettings(), Build: "1.0-dev",
 		Session: fill(0x80), Accepted: true, Received: 9,
 	}
 }
 
 func testWelcome() *Welcome {
-	return &Welcome{Process: fill(0x03), Node: fill(0x04), Hostname: "spark-b", Ports: testPorts()[1:], Received: 8}
+	return &Welcome{Process: fill(0x03), Node: fill(0x04), Hostname: "spark-b", Ports: testPorts()[1:], Settings: testSettings()[:1], Received: 8}
 }
 
 const goldenPort2 = `02 0006 696270317330 02 0000 01 1122 05 00000000 00000000 00000000 00`
@@ -44,6 +51,10 @@ const goldenPorts = `02
 	707172737475767778797a7b7c7d7e7f 0003 02 18
 	7172737475767778797a7b7c7d7e7f80 0000 ff 80` + goldenPort2
 
+const goldenSetting1 = `0012 4e43434c5f4d4553485f544f504f4c4f4759 0004 72696e67 02 0000`
+
+const goldenSettings = `02` + goldenSetting1 + `000b 4e43434c5f49425f484341 0002 5e78 00 0003 783a31`
+
 // goldenBuild is 1.0-dev, which the tests are.
 const goldenBuild = `312e302d646576 0000000000000000000000000000000000`
 
@@ -51,11 +62,11 @@ const goldenHello = goldenBuild + `
 	505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f
 	0102030405060708090a0b0c0d0e0f10 02030405060708090a0b0c0d0e0f1011
 	0007 737061726b2d61 1234 02 04 0a010203 06 20010db8000000000000000000000001
-	a1a2a3a4` + goldenPorts + `808182838485868788898a8b8c8d8e8f 01 0000000000000009`
+	a1a2a3a4` + goldenPorts + goldenSettings + `808182838485868788898a8b8c8d8e8f 01 0000000000000009`
 
 const goldenWelcome = `
 	030405060708090a0b0c0d0e0f101112 0405060708090a0b0c0d0e0f10111213 0007 737061726b2d62
-	01` + goldenPort2 + `0000000000000008`
+	01` + goldenPort2 + `01` + goldenSetting1 + `0000000000000008`
 
 // TestExchangeGolden fixes every byte and every key of one exchange; the MACs are computed anew from the description.
 func TestExchangeGolden(t *testing.T) {
@@ -70,7 +81,7 @@ func TestExchangeGolden(t *testing.T) {
 			t.Fatalf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	check("challenge", append(unhex(t, "4e4d 06 81 00000048"+goldenBuild+"101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
+	check("challenge", append(unhex(t, "4e4d 07 81 00000048"+goldenBuild+"101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
 
 	d, err := NewDialler(process, challenge)
 	if err != nil {
@@ -99,7 +110,7 @@ func TestExchangeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := unhex(t, goldenHello)
-	said := append(append(append([]byte{}, challenge...), unhex(t, "4e4d 06 82 000001")...), byte(len(body)+32-256))
+	said := append(append(append([]byte{}, challenge...), unhex(t, "4e4d 07 82 000001")...), byte(len(body)+32-256))
 	said = append(said, body...)
 	check("hello", append(append([]byte{}, said[len(challenge):]...), mac("ncclmesh hello", said)...), hello)
 
@@ -119,7 +130,7 @@ func TestExchangeGolden(t *testing.T) {
 	}
 	body = unhex(t, goldenWelcome)
 	start := len(said)
-	said = append(append(append(said, unhex(t, "4e4d 06 83 000000")...), byte(len(body)+32)), body...)
+	said = append(append(append(said, unhex(t, "4e4d 07 83 000000")...), byte(len(body)+32)), body...)
 	check("welcome", append(append([]byte{}, said[start:]...), mac("ncclmesh welcome", said)...), welcome)
 
 	answer, dkeys, err := d.HearWelcome(welcome)

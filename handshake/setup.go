@@ -89,10 +89,11 @@ type Hello struct {
 	Port     uint16 // of the dialler's own listener
 	Addrs    []netip.Addr
 
-	// For a new session, the listen whose secret authenticates the exchange, and the dialler's ports. No listen has
-	// number 0: under that a neighbour dials, with the hail secret.
-	Listen uint32
-	Ports  []Port
+	// For a new session, the listen whose secret authenticates the exchange, and the dialler's ports and settings. No
+	// listen has number 0: under that a neighbour dials, with the hail secret.
+	Listen   uint32
+	Ports    []Port
+	Settings []Setting
 
 	// To resume one: its id, which end of it is speaking, and the number of the last message received.
 	Session  SessionID // zero for a new session
@@ -108,8 +109,9 @@ type Welcome struct {
 	Process  ProcessID
 	Node     NodeID
 	Hostname string
-	Ports    []Port
-	Received uint64 // number of the last message received in the session
+	Ports    []Port    // for a new session
+	Settings []Setting // for a new session
+	Received uint64    // number of the last message received in the session
 }
 
 func (w *writer) hello(h *Hello, nonce [nonceSize]byte) {
@@ -125,6 +127,7 @@ func (w *writer) hello(h *Hello, nonce [nonceSize]byte) {
 	}
 	w.u32(h.Listen)
 	w.ports(h.Ports)
+	w.settings(h.Settings)
 	w.bytes(h.Session[:])
 	if h.Accepted {
 		w.u8(1)
@@ -150,6 +153,7 @@ func (r *reader) hello() (h Hello, nonce [nonceSize]byte) {
 	}
 	h.Listen = r.u32()
 	h.Ports = r.ports()
+	h.Settings = r.settings()
 	h.Session = r.id()
 	h.Accepted = r.atMost("direction", 1) == 1
 	h.Received = r.u64()
@@ -161,11 +165,15 @@ func (w *writer) welcome(m *Welcome) {
 	w.bytes(m.Node[:])
 	w.text(m.Hostname, MaxName)
 	w.ports(m.Ports)
+	w.settings(m.Settings)
 	w.u64(m.Received)
 }
 
 func (r *reader) welcome() Welcome {
-	return Welcome{Process: r.id(), Node: r.id(), Hostname: r.text("host name", MaxName), Ports: r.ports(), Received: r.u64()}
+	return Welcome{
+		Process: r.id(), Node: r.id(), Hostname: r.text("host name", MaxName),
+		Ports: r.ports(), Settings: r.settings(), Received: r.u64(),
+	}
 }
 
 // setup begins a set-up message whose body has n bytes.

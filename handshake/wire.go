@@ -17,6 +17,7 @@ const (
 	MaxAddrs     = 16   // addresses of a listener
 	MaxLanes     = 32   // lanes of a connection
 	MaxDomains   = 8    // domains of a connection, per side
+	MaxSettings  = 64   // settings that a process tells of
 	MaxName      = 64   // bytes of a device's, interface's or host's name
 	MaxText      = 1024 // bytes of an explanation for people
 	MaxReason    = 256  // bytes of the reason of one lane
@@ -24,7 +25,7 @@ const (
 
 // The length of a list is one byte on the wire, that of a text two.
 const (
-	_ = uint(math.MaxUint8 - max(MaxPorts, MaxPortAddrs, MaxAddrs, MaxLanes, MaxDomains))
+	_ = uint(math.MaxUint8 - max(MaxPorts, MaxPortAddrs, MaxAddrs, MaxLanes, MaxDomains, MaxSettings))
 	_ = uint(math.MaxUint16 - max(MaxName, MaxText, MaxReason))
 )
 

@@ -323,6 +323,22 @@ func TestTrafficClassOfCommunicator(t *testing.T) {
 	}
 }
 
+// What peers are told of the settings is what holds when the network is opened.
+func TestSettingsReachTheNetwork(t *testing.T) {
+	n := newTestNet(t)
+	n.env["NCCL_MESH_TOPOLOGY"], n.env["NCCL_ALGO"] = "full", "Ring"
+	n.init()
+	got := map[string]string{}
+	for _, s := range n.f.options.Settings {
+		got[s.Name] = s.Value
+	}
+	for name, want := range map[string]string{"NCCL_MESH_TOPOLOGY": "full", "NCCL_ALGO": "ring", "NCCL_MESH_TUNER": "1", "NCCL_PROTO": ""} {
+		if value, ok := got[name]; !ok || value != want {
+			t.Errorf("%s is told as %q, %v; want %q", name, value, ok, want)
+		}
+	}
+}
+
 // A panic in a call is logged with its stack, and ends the connection that the call
 // was about and no other.
 func TestPanicked(t *testing.T) {

@@ -181,7 +181,7 @@ func (p *Process) openMesh(trafficClass int) (*mesh, error) {
 	}
 	p.log.Info(fmt.Sprintf("build %s, protocol %d", handshake.Build(), handshake.Version))
 	options := c.OfCommunicator(trafficClass)
-	options.Log = p.log
+	options.Log, options.Settings = p.log, config.Told(p.host.Getenv)
 	net, err := p.open(options)
 	if err != nil {
 		return nil, err

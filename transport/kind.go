@@ -15,11 +15,14 @@ import (
 func kindOf(err error) error {
 	var peer *control.PeerError
 	var own *guard.Panic
+	var differ *control.SettingsError
 	switch {
 	case err == nil:
 		return fault.ErrPeerGone
 	case errors.As(err, &own):
 		return fault.ErrInternal
+	case errors.As(err, &differ):
+		return fault.ErrUsage
 	case errors.As(err, &peer) && peer.Refused():
 		return fault.ErrPeerRefused
 	case errors.As(err, &peer) && peer.Dead:

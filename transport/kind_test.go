@@ -30,6 +30,7 @@ func TestKindOf(t *testing.T) {
 		{"it speaks another version", tries(&handshake.VersionError{Theirs: 1}, true), fault.ErrPeerRefused},
 		{"silence", tries(unix.ETIMEDOUT, false), fault.ErrUnreachable},
 		{"nonsense", fmt.Errorf("%w: message 3 follows message 1", control.ErrProtocol), fault.ErrProtocol},
+		{"other settings", fmt.Errorf("control: %w", &control.SettingsError{}), fault.ErrUsage},
 		{"no descriptor here", limit.Own(unix.EMFILE), fault.ErrOwn},
 	}
 	for _, tt := range tests {
@@ -37,7 +38,7 @@ func TestKindOf(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
-		if own := tt.want == fault.ErrOwn; errors.Is(got, fault.ErrPeer) == own {
+		if own := tt.want == fault.ErrOwn || tt.want == fault.ErrUsage; errors.Is(got, fault.ErrPeer) == own {
 			t.Errorf("%s: %v is a peer's fault: %v", tt.name, got, !own)
 		}
 	}

@@ -173,6 +173,16 @@ func (l *Listener) orphan(err error) {
 	}
 }
 
+// differ tells Accept of a peer that holds the handle, and whose settings rule it out.
+func (t *Transport) differ(listen uint32, err error) {
+	t.mu.Lock()
+	l := t.listeners[listen]
+	t.mu.Unlock()
+	if l != nil {
+		l.orphan(fmt.Errorf("%w: %w", kindOf(err), err))
+	}
+}
+
 // answer gives a connection the lanes that its sender asks for.
 func (t *Transport) answer(ctx context.Context, b *bundle.Bundle, m *handshake.Open) error {
 	plan, err := t.paths.PlanFor(b, m.Lanes)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"ncclmesh/handshake"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
@@ -51,6 +52,8 @@ type Options struct {
 	StripeThreshold int // bytes; a message of fewer, over TCP of fewer (512 KiB at least) for each lane, goes over one lane; 64 KiB
 
 	Status string // where others may look at the counters: a path, or StatusOff; an abstract name of the process's own
+
+	Settings []handshake.Setting // that peers are told of, and some of which have to be the same there; none
 
 	HostID string // replaces boot id and network namespace as the node's identity
 

@@ -180,6 +180,8 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Process: t.process, Node: t.node, Hostname: t.host, NeighbourSecret: secret, Cable: t.isCable,
 		Addrs:     topology.BootstrapAddrs(found.Links, t.opts.Interfaces, t.opts.SocketFamily, mesh),
 		Ports:     func() []handshake.Port { return *t.told.Load() },
+		Settings:  func() []handshake.Setting { return t.opts.Settings },
+		Differ:    t.differ,
 		Mesh:      t.onMesh,
 		LaneWait:  t.opts.LaneWait,
 		TimeScale: t.opts.TimeScale,

@@ -37,6 +37,7 @@ const (
 	reasonSecret    = "wrong secret"
 	reasonSession   = "unknown session"
 	reasonFrame     = "frame with a wrong MAC"
+	reasonSettings  = "other settings"
 
 	reasonNeighbour  = "a neighbour, which are not served"
 	reasonNeighbours = "too many neighbours"
@@ -149,10 +150,19 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 		return reason, reject, err
 	}
 	raw, keys, err := x.SayWelcome(&handshake.Welcome{
-		Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname, Ports: e.ports(),
+		Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname, Ports: e.ports(), Settings: e.settingsFor(netdev),
 	})
 	if err != nil {
 		e.log.Error("control: cannot describe this node to a peer", "error", err)
+		return "", 0, err
+	}
+	peer := Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports, Settings: hello.Settings}
+	if err := e.agree(&peer, netdev, v.Conn); err != nil {
+		e.count.refuse(reasonSettings)
+		_, _ = v.Conn.Write(raw) // by which the dialler comes to the same
+		if e.cfg.Differ != nil {
+			e.cfg.Differ(hello.Listen, err)
+		}
 		return "", 0, err
 	}
 	// A dialler that has turned to another address meanwhile must not displace the session that it made there: only its
@@ -166,7 +176,7 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 		return reason, 0, err
 	}
 	e.lobby.Leave(v)
-	s := e.newSession(keys, false, netdev, Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports})
+	s := e.newSession(keys, false, netdev, peer)
 	s.owed.Store(hello.Listen)
 	s.know(v.Source.Addr(), hello.Port, true)
 	if !s.Neighbour() {

@@ -119,7 +119,7 @@ func (e *Endpoint) newDialled(caller context.Context, in *invitation) (*Session,
 			return x.SayHello(in.secret[:], &handshake.Hello{
 				Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname,
 				Port: e.port, Addrs: e.addrsFor(in.netdev),
-				Listen: in.listen, Ports: e.ports(),
+				Listen: in.listen, Ports: e.ports(), Settings: e.settingsFor(in.netdev),
 			})
 		},
 	}
@@ -157,10 +157,16 @@ func silent(tries []Try) bool {
 	})
 }
 
-// begin turns a completed exchange into a session.
+// begin turns a completed exchange into a session. The error is a *SettingsError where the two processes cannot work
+// together.
 func (e *Endpoint) begin(in *invitation, won *answer) (*Session, error) {
 	w := won.welcome
-	s := e.newSession(won.keys, true, in.netdev, Peer{Process: w.Process, Node: w.Node, Hostname: w.Hostname, Ports: w.Ports})
+	peer := Peer{Process: w.Process, Node: w.Node, Hostname: w.Hostname, Ports: w.Ports, Settings: w.Settings}
+	if err := e.agree(&peer, in.netdev, won.conn); err != nil {
+		won.link.close()
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	s := e.newSession(won.keys, true, in.netdev, peer)
 	for _, a := range in.addrs {
 		s.know(a.Addr(), a.Port(), false)
 	}

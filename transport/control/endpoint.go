@@ -32,6 +32,8 @@ type Config struct {
 	Addrs []netip.Addr
 	// Ports returns the ports to tell a new peer. Nil: none.
 	Ports func() []handshake.Port
+	// Settings returns the settings to tell a new peer of, neighbours apart, and to compare with the peer's. Nil: none.
+	Settings func() []handshake.Setting
 	// Mesh reports whether a local address lies on a mesh interface. When a peer answers on several addresses, one that
 	// does not is preferred: the cable that fails must not carry the talk about it. Nil: no address does.
 	Mesh func(netip.Addr) bool
@@ -48,6 +50,9 @@ type Config struct {
 	// Dead is called once for each session, after its last message. err is nil after an orderly end. It may be called
 	// before the Dial that made the session returns it.
 	Dead func(s *Session, err error)
+	// Differ is called when a process that holds the handle of a listen has dialled and is turned away, because its
+	// settings and those of this process must be the same and are not. err is a *SettingsError.
+	Differ func(listen uint32, err error)
 	// Busy reports whether connections of the session still need its peer. While they do, a silent peer is dialled
 	// until LaneWait; otherwise it is given up after one round. Nil: they always do.
 	Busy func(s *Session) bool
@@ -105,6 +110,7 @@ type Endpoint struct {
 	dials    map[target]*attempt
 	dialled  map[target]*Session // by whom they lead to, who has proved it with the secret of his listen; neighbours apart
 	sessions map[sessionKey]*Session
+	settled  []handshake.Difference // those that were logged
 }
 
 // sessionKey names an end of a session: of one with itself a process holds both.

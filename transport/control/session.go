@@ -26,6 +26,7 @@ type Peer struct {
 	Node     handshake.NodeID
 	Hostname string
 	Ports    []handshake.Port
+	Settings []handshake.Setting
 }
 
 // Session is an authenticated channel to one process.

@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// A rank whose settings are not those of the others ends the job with a word on every side that meets it, where it would
+// wait for ever; one whose settings only should be theirs is named, and the job goes on.
+func TestSettingsOfOneRank(t *testing.T) {
+	const refused = `NCCL WARN NET/Mesh : (connect|accept): invalid use: .*`
+	tests := []struct {
+		name  string
+		env   string // of node c alone
+		c, ab string // what c says, and one of the others at least
+		ok    bool
+	}{
+		{"no tuner", "NCCL_MESH_TUNER=0", refused + `NCCL_MESH_TUNER is 0 on node c and 1 on node [ab]`, refused + `NCCL_MESH_TUNER is 1 on node [ab] and 0 on node c`, false},
+		{"another tuner", "NCCL_TUNER_PLUGIN=none", refused + `NCCL_TUNER_PLUGIN is none on node c and not set on node [ab]`, refused + `NCCL_TUNER_PLUGIN is not set on node [ab] and none on node c`, false},
+		{"another topology", "NCCL_MESH_TOPOLOGY=ring", refused + `NCCL_MESH_TOPOLOGY is ring on node c and auto on node [ab]`, refused + `NCCL_MESH_TOPOLOGY is auto on node [ab] and ring on node c`, false},
+		{"an algorithm", "NCCL_ALGO=Tree", refused + `NCCL_ALGO is tree on node c and not set on node [ab]`, refused + `NCCL_ALGO is not set on node [ab] and tree on node c`, false},
+		{"no relaying", "NCCL_MESH_RELAY=0", `NCCL WARN NET/Mesh : NCCL_MESH_RELAY is 0 on node c and auto on node [ab]\. `, `NCCL WARN NET/Mesh : NCCL_MESH_RELAY is auto on node [ab] and 0 on node c\. `, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			j := newFabric(t, triangle).start(spec{on: map[string][]string{"c": {tt.env}},
+				args: strings.Fields("--work allreduce --min 8 --max 8 --iters 1")})
+			if tt.ok {
+				j.ok()
+			} else {
+				j.failed()
+			}
+			j.must("c", tt.c)
+			if j.rank("a").count(tt.ab)+j.rank("b").count(tt.ab) == 0 {
+				j.errorf("neither a nor b said %q", tt.ab)
+			}
+		})
+	}
+}
