@@ -103,13 +103,25 @@ func read(getenv func(string) string) (Config, []Setting) {
 			if name == secret {
 				s.Value = "(set)"
 			}
-			if err := v.set(&c, value); err != nil {
+			err := errQuoted
+			if name == secret || !quoted(value) {
+				err = v.set(&c, value)
+			}
+			if err != nil {
 				s.Err = &Error{name, value, err}
 			}
 			break
 		}
 	}
 	return c, settings
+}
+
+var errQuoted = errors.New("the quotes are part of the value: a shell takes them off, docker --env-file, Kubernetes and systemd may not; write it without")
+
+// quoted reports whether a value is in quotes.
+func quoted(value string) bool {
+	n := len(value)
+	return n > 1 && value[0] == value[n-1] && strings.ContainsRune("\"'`", rune(value[0]))
 }
 
 // OfCommunicator returns the options of the transport, with the traffic class that a communicator asks for, or -1,

@@ -128,6 +128,12 @@ func TestErrors(t *testing.T) {
 		{"NCCL_SOCKET_FAMILY", "inet", `NCCL_SOCKET_FAMILY="inet": want AF_INET or AF_INET6`},
 		{"NCCL_IB_ADDR_RANGE", "10.0.0.1", `NCCL_IB_ADDR_RANGE="10.0.0.1": want an address and a prefix length, as in 10.0.0.0/8 or fd00::/8`},
 		{"NCCL_IB_HCA", "mlx5_0:one", `NCCL_IB_HCA="mlx5_0:one": `},
+		{"NCCL_IB_HCA", `"mlx5_0:1"`, `NCCL_IB_HCA="\"mlx5_0:1\"": the quotes are part of the value: `},
+		{"NCCL_IB_HCA", `mlx5_0,"mlx5_1"`, `NCCL_IB_HCA="mlx5_0,\"mlx5_1\"": RDMA device list `},
+		{"NCCL_IB_HCA", `mlx5_0, mlx5_1`, `NCCL_IB_HCA="mlx5_0, mlx5_1": RDMA device list "mlx5_0, mlx5_1": blanks are part of the value`},
+		{"NCCL_SOCKET_IFNAME", `eth0, eth1`, `NCCL_SOCKET_IFNAME="eth0, eth1": interface list "eth0, eth1": blanks are part of the value`},
+		{"NCCL_MESH_TRANSPORT", `'tcp'`, `NCCL_MESH_TRANSPORT="'tcp'": the quotes are part of the value: `},
+		{"NCCL_MESH_SYSFS", `"/sys"`, `NCCL_MESH_SYSFS="\"/sys\"": the quotes are part of the value: `},
 	}
 	for _, tt := range tests {
 		_, err := Read(envOf(map[string]string{tt.name: tt.value}))

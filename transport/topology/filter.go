@@ -1,10 +1,12 @@
 package topology
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // HCAFilter selects RDMA ports as NCCL_IB_HCA does. The zero value selects all.
@@ -19,6 +21,12 @@ func ParseHCA(s string) (HCAFilter, error) {
 	}
 	return HCAFilter{l}, nil
 }
+
+// String returns the filter as it was written; "" is that of all ports.
+func (f HCAFilter) String() string { return f.list.text }
+
+// Named reports whether the filter says which ports to use, rather than which not to.
+func (f HCAFilter) Named() bool { return f.list.named() }
 
 // Match reports whether the port is selected.
 func (f HCAFilter) Match(device string, port uint8) bool { return f.list.match(device, int(port)) }
@@ -40,6 +48,9 @@ func ParseInterfaces(s string) (IfFilter, error) {
 	}
 	return IfFilter{l}, nil
 }
+
+// String returns the filter as it was written; "" is that of all interfaces.
+func (f IfFilter) String() string { return f.list.text }
 
 // Match reports whether the interface is selected.
 func (f IfFilter) Match(name string) bool { return f.list.match(name, anyPort) }
@@ -94,6 +105,7 @@ func filter(ports []Port, keep func(*Port) bool) []Port {
 
 // nameList is NCCL's syntax for choosing devices and interfaces.
 type nameList struct {
+	text           string // as it was written
 	exclude, exact bool
 	names          []namePort
 }
@@ -106,17 +118,21 @@ type namePort struct {
 const anyPort = -1
 
 func parseNames(s string) (nameList, error) {
-	var l nameList
 	s = strings.TrimSpace(s)
-	if s == "" {
+	l := nameList{text: s}
+	switch {
+	case s == "":
 		return l, nil
+	case strings.ContainsAny(s, "\"'`"):
+		return nameList{}, errors.New("quotes are part of the value, and no name has one: a shell takes them off, docker --env-file, Kubernetes and systemd may not; write it without")
+	case strings.ContainsFunc(s, unicode.IsSpace):
+		return nameList{}, errors.New("blanks are part of the value, and no name has one: write commas alone between the names")
 	}
 	rest, _ := strings.CutPrefix(s, "^")
 	l.exclude = rest != s
 	list, exact := strings.CutPrefix(rest, "=")
 	l.exact = exact
 	for token := range strings.SplitSeq(list, ",") {
-		token = strings.TrimSpace(token)
 		if token == "" { // NCCL forgives a doubled or final comma
 			continue
 		}
@@ -135,7 +151,7 @@ func parseNames(s string) (nameList, error) {
 func parseNamePort(token string) (namePort, error) {
 	f := strings.Split(token, ":")
 	n := namePort{f[0], anyPort}
-	if strings.ContainsAny(n.name, "^= \t") || n.name == "" {
+	if strings.ContainsAny(n.name, "^=") || n.name == "" {
 		return n, fmt.Errorf("%q is not a name", n.name)
 	}
 	if len(f) > 4 {

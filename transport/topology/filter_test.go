@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestHCAFilter(t *testing.T) {
 		{"^mlx5_1", []string{all[0], all[4]}},
 		{"^=mlx5_1", []string{all[0], all[3], all[4]}},
 		{"^=mlx5_1:2", []string{all[0], all[1], all[3], all[4]}},
-		{"mlx5_0:1:0:1, mlx5_1:2:1:0,", []string{all[0], all[2]}}, // rails and planes
+		{" mlx5_0:1:0:1,mlx5_1:2:1:0, ", []string{all[0], all[2]}}, // rails and planes
 		{"mlx5_1::3", all[1:4]},
 		{"nothing", nil},
 	}
@@ -50,12 +51,18 @@ func TestHCAFilter(t *testing.T) {
 
 func TestParseHCAErrors(t *testing.T) {
 	const want = "; want [^][=]name[:port],… such as mlx5_0:1,mlx5_1 or ^=mlx5_2"
+	const blanks = "blanks are part of the value, and no name has one: write commas alone between the names"
+	const quotes = "quotes are part of the value, and no name has one: a shell takes them off, docker --env-file, Kubernetes and systemd may not; write it without"
 	tests := []struct{ in, err string }{
 		{"^", "no name in it"},
 		{"=,", "no name in it"},
 		{"=^mlx5_0", `"^mlx5_0" is not a name`},
 		{"mlx5_0,=mlx5_1", `"=mlx5_1" is not a name`},
-		{"mlx5_0 mlx5_1", `"mlx5_0 mlx5_1" is not a name`},
+		{"mlx5_0 mlx5_1", blanks},
+		{"mlx5_0:1, mlx5_1:1", blanks},
+		{"^= mlx5_0", blanks},
+		{`"mlx5_0:1"`, quotes},
+		{`mlx5_0,'mlx5_1'`, quotes},
 		{":1", `"" is not a name`},
 		{"mlx5_0:x", `port "x" of "mlx5_0" is not a number from 1 to 255`},
 		{"mlx5_0:0", `port "0" of "mlx5_0" is not a number from 1 to 255`},
@@ -66,7 +73,7 @@ func TestParseHCAErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
 			_, err := ParseHCA(tt.in)
-			check(t, 0, err, 0, `RDMA device list "`+tt.in+`": `+tt.err+want)
+			check(t, 0, err, 0, `RDMA device list `+strconv.Quote(tt.in)+`: `+tt.err+want)
 		})
 	}
 }
