@@ -84,8 +84,8 @@ func TestNoPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = transport.New(transport.Options{Sysfs: os.Getenv("NCCL_MESH_SYSFS"), HCA: hca, Transport: transport.TransportRDMA})
-	if !errors.Is(err, fault.ErrNoPorts) || !strings.Contains(err.Error(), "NCCL_IB_HCA") {
-		t.Errorf("error %v, want ErrNoPorts naming NCCL_IB_HCA", err)
+	if want := "NCCL_IB_HCA=mlx9 matches none of the RDMA ports of this node, which are rdma0:1 ("; !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want ErrUsage and %q", err, want)
 	}
 	_, err = transport.New(transport.Options{Sysfs: t.TempDir(), Transport: transport.TransportRDMA})
 	if !errors.Is(err, fault.ErrNoPorts) {

@@ -30,7 +30,7 @@ const (
 // that may come up.
 func (t *Transport) openPlain(n *topology.Node) error {
 	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Circuits: circuits{t}}
-	usable, waiting := t.allowed(t.opts.LaneIfs.Select(n.Plain)), t.allowed(t.opts.LaneIfs.Waiting(n.Plain))
+	usable, waiting := t.opts.allowed(t.opts.LaneIfs.Select(n.Plain)), t.opts.allowed(t.opts.LaneIfs.Waiting(n.Plain))
 	radio := func(p topology.Port) bool { return t.wireless(p.Netdev) }
 	wired := slices.DeleteFunc(slices.Clone(usable), radio)
 	if len(wired) > 0 {
@@ -41,17 +41,17 @@ func (t *Transport) openPlain(n *topology.Node) error {
 		t.ports = append(t.ports, tcp.NewPort(p, uint8(len(t.ports)), o))
 	}
 	if len(usable) == 0 {
-		return fmt.Errorf("%w: no network interface that NCCL_SOCKET_IFNAME and NCCL_MESH_IFNAME select is up and has an address", fault.ErrNoPorts)
+		return fmt.Errorf("%w: %s", fault.ErrNoPorts, t.opts.noInterface(n.Plain))
 	}
 	return nil
 }
 
 // allowed are interfaces for lanes less those that the control plane may not use: what is excluded from one is from both.
-func (t *Transport) allowed(plain []topology.Port) []topology.Port {
-	if t.opts.Interfaces.Named() {
+func (o *Options) allowed(plain []topology.Port) []topology.Port {
+	if o.Interfaces.Named() {
 		return plain
 	}
-	return slices.DeleteFunc(plain, func(p topology.Port) bool { return !t.opts.Interfaces.Match(p.Netdev) })
+	return slices.DeleteFunc(slices.Clone(plain), func(p topology.Port) bool { return !o.Interfaces.Match(p.Netdev) })
 }
 
 // wireless reports whether an interface is a radio: no cable of a mesh, and its
@@ -66,6 +66,9 @@ func (t *Transport) wireless(netdev string) bool {
 // one at least has to be of use.
 func (t *Transport) openPorts(n *topology.Node) error {
 	var noRDMA, noTCP error
+	if err := t.checkFilters(n); err != nil {
+		return err
+	}
 	if t.opts.Transport == TransportTCP {
 		noRDMA = errors.New("NCCL_MESH_TRANSPORT is tcp, which rules RDMA out")
 	} else {
@@ -102,20 +105,16 @@ func (t *Transport) openPorts(n *topology.Node) error {
 // selectDevices are the RDMA ports that the configuration selects. Beside them there is
 // an error when none of them is up.
 func (t *Transport) selectDevices(n *topology.Node) (selected []topology.Port, err error) {
+	selected = t.opts.HCA.Select(n.Ports)
 	var seen []string
-	up := false
-	for _, p := range n.Ports {
-		if !t.opts.HCA.Match(p.Device, p.Num) {
-			seen = append(seen, p.String()+" is left out by NCCL_IB_HCA")
-			continue
-		}
-		selected = append(selected, p)
-		if up = up || p.Active; !p.Active {
-			seen = append(seen, p.String()+" is "+p.State)
-		}
+	if left := without(n.Ports, selected); len(left) > 0 {
+		seen = append(seen, fmt.Sprintf("NCCL_IB_HCA=%v leaves out %s", t.opts.HCA, few(namesOf(left))))
 	}
-	if up {
-		return selected, nil
+	for _, p := range selected {
+		if p.Active {
+			return selected, nil
+		}
+		seen = append(seen, p.String()+" is "+p.State)
 	}
 	if len(seen) == 0 {
 		seen = append(seen, "there is no RDMA device under "+t.opts.Sysfs+"/class/infiniband")

@@ -50,6 +50,7 @@ type Transport struct {
 	ports   []lane.Port
 	page    *stats.Page                      // what other processes see
 	window  *window.Window                   // where they do; or nil
+	says    []handshake.Setting              // what peers are told of settings
 	told    atomic.Pointer[[]handshake.Port] // what peers are told of ports, same order
 	ep      *control.Endpoint
 	data    *dataport.Endpoint // where sockets of lanes come in
@@ -136,7 +137,9 @@ func New(o Options) (_ *Transport, err error) {
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
-	t.paths = t.newPaths()
+	left := t.opts.leftOut(found)
+	t.says = slices.Concat(t.opts.Settings, left)
+	t.paths = t.newPaths(left)
 	if err := t.listen(found); err != nil {
 		return nil, err
 	}
@@ -149,10 +152,10 @@ func New(o Options) (_ *Transport, err error) {
 }
 
 // newPaths is who chooses the lanes of connections. The ports are open.
-func (t *Transport) newPaths() *path.Finder {
+func (t *Transport) newPaths(left []handshake.Setting) *path.Finder {
 	paths := path.NewFinder(path.Config{
 		Env: &t.env, Ports: t.ports, Told: func() []handshake.Port { return *t.told.Load() },
-		GIDs: t.opts.GIDs, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
+		GIDs: t.opts.GIDs, LeftOut: left, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
 		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
 		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
 		Circuits: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
@@ -171,6 +174,10 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 			mesh[p.Now().Netdev] = true
 		}
 	}
+	addrs, err := t.opts.setUpAddrs(found, mesh)
+	if err != nil {
+		return err
+	}
 	var secret *handshake.Secret
 	if t.opts.Relay != RelayOff {
 		s := handshake.HailSecret([]byte(t.opts.Key))
@@ -178,9 +185,9 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 	}
 	t.ep, err = control.New(control.Config{
 		Process: t.process, Node: t.node, Hostname: t.host, NeighbourSecret: secret, Cable: t.isCable,
-		Addrs:     topology.BootstrapAddrs(found.Links, t.opts.Interfaces, t.opts.SocketFamily, mesh),
+		Addrs:     addrs,
 		Ports:     func() []handshake.Port { return *t.told.Load() },
-		Settings:  func() []handshake.Setting { return t.opts.Settings },
+		Settings:  func() []handshake.Setting { return t.says },
 		Differ:    t.differ,
 		Mesh:      t.onMesh,
 		LaneWait:  t.opts.LaneWait,

@@ -57,8 +57,24 @@ func (r *rank) Write(b []byte) (int, error) {
 		if !ok {
 			return len(b), nil
 		}
-		r.lines = append(r.lines, line{time.Now(), string(l)})
+		r.addLocked(string(l))
 		r.rest = rest
+	}
+}
+
+// addLocked takes one line of a rank's output. The plugin's log cuts a long message into several, which are one line here.
+func (r *rank) addLocked(text string) {
+	_, more, cut := strings.Cut(text, " NET/Mesh : ... ")
+	if !cut {
+		r.lines = append(r.lines, line{time.Now(), text})
+		return
+	}
+	for n := len(r.lines); n > 0; n-- {
+		if l := &r.lines[n-1]; l.text != "" { // NCCL's warnings follow an empty line
+			l.text += more
+			r.lines = r.lines[:n]
+			return
+		}
 	}
 }
 

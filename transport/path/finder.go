@@ -23,8 +23,9 @@ type Config struct {
 	// nil: no circuits.
 	Circuits   func(lane.Port) lane.Port
 	GIDs       topology.GIDPolicy
-	Interfaces topology.IfFilter // of the control plane
-	LaneIfs    topology.IfFilter // of TCP lanes
+	LeftOut    []handshake.Setting // those of this node that leave out ports, for people
+	Interfaces topology.IfFilter   // of the control plane
+	LaneIfs    topology.IfFilter   // of TCP lanes
 	QPsPerPath int
 	TCPStreams int // sockets per path; 0 is by its speed
 

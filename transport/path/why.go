@@ -16,19 +16,20 @@ import (
 // NoPath is the error of two nodes between which nothing passed.
 func (f *Finder) NoPath(s *control.Session, tried []bundle.Finding, slow string) error {
 	rdma, tcp, differ := f.differ(s)
+	left := f.leftOut(s, false)
 	switch {
 	case differ:
-		return fmt.Errorf("%w: no path between %s and %s: %s offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and %s TCP only, as with NCCL_MESH_TRANSPORT=tcp or without a working RDMA device. "+
-			"Set NCCL_MESH_TRANSPORT=auto on %s, or make RDMA work on %s", fault.ErrUnreachable, s.LocalName(), s.Name(), rdma, tcp, rdma, tcp)
+		return fmt.Errorf("%w: no path between %s and %s: %s%s offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and %s TCP only, as with NCCL_MESH_TRANSPORT=tcp or without a working RDMA device. "+
+			"Set NCCL_MESH_TRANSPORT=auto on %s, or make RDMA work on %s", fault.ErrUnreachable, s.LocalName(), s.Name(), left, rdma, tcp, rdma, tcp)
 	case len(tried) == 0:
-		return fmt.Errorf("%w: no path between %s and %s: no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
-			fault.ErrUnreachable, s.LocalName(), s.Name(), topology.Explain(f.now(), f.PortsOf(s), f.GIDs))
+		return fmt.Errorf("%w: no path between %s and %s: %sno two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
+			fault.ErrUnreachable, s.LocalName(), s.Name(), left, topology.Explain(f.now(), f.PortsOf(s), f.GIDs))
 	}
 	if slow != "" {
-		return fmt.Errorf("%w: no path between %s and %s was proved in time; %s; %s", fault.ErrUnreachable, s.LocalName(), s.Name(), slow, firstTried(tried))
+		return fmt.Errorf("%w: no path between %s and %s was proved in time; %s%s; %s", fault.ErrUnreachable, s.LocalName(), s.Name(), left, slow, firstTried(tried))
 	}
-	return fmt.Errorf("%w: no path between %s and %s; %s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet",
-		fault.ErrUnreachable, s.LocalName(), s.Name(), firstTried(tried))
+	return fmt.Errorf("%w: no path between %s and %s; %s%s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet",
+		fault.ErrUnreachable, s.LocalName(), s.Name(), left, firstTried(tried))
 }
 
 // differ reports whether this node and a peer have no kind of lane in common, and
@@ -67,8 +68,8 @@ func (f *Finder) sayWhyTCP(s *control.Session, why error, tried []bundle.Finding
 	case !offer(f.PortsOf(s), lane.Verbs):
 		reason = peer + " offers no RDMA port; its log says why"
 	}
-	f.Env.WarnOnce("TCP to "+peer, fmt.Sprintf("%s and %s talk over TCP, slower than RDMA, although %s has %s: %s",
-		s.LocalName(), peer, s.LocalName(), PortNames(here), reason))
+	f.Env.WarnOnce("TCP to "+peer, fmt.Sprintf("%s and %s talk over TCP, slower than RDMA, although %s has %s: %s%s",
+		s.LocalName(), peer, s.LocalName(), PortNames(here), f.leftOut(s, true), reason))
 }
 
 // firstTried is what was tried, in a line: on a large mesh it is a great deal.

@@ -1,0 +1,146 @@
+package transport
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/topology"
+)
+
+// leftOut returns the settings that leave ports of a node out, or addresses of them, and names those: first those that
+// bear on RDMA. Peers are told of them, and people where no path is found.
+func (o *Options) leftOut(n *topology.Node) []handshake.Setting {
+	var all []handshake.Setting
+	add := func(name, value string, ports []string) {
+		if len(ports) > 0 {
+			all = append(all, handshake.Setting{Name: name, Value: value, LeftOut: few(ports)})
+		}
+	}
+	rdma := n.Ports
+	if o.Transport == TransportTCP {
+		add("NCCL_MESH_TRANSPORT", TransportTCP, namesOf(rdma))
+		rdma = nil
+	}
+	selected := o.HCA.Select(rdma)
+	add("NCCL_IB_HCA", o.HCA.String(), namesOf(without(rdma, selected)))
+
+	used := topology.IfFilter{}.Select(n.Plain)
+	if o.Transport == TransportRDMA {
+		used = nil
+	}
+	allowed := o.allowed(used)
+	lanes := o.LaneIfs.Select(allowed)
+	o.leaveAddressesOut(slices.Concat(selected, lanes), add)
+
+	if o.Transport == TransportRDMA {
+		add("NCCL_MESH_TRANSPORT", TransportRDMA, []string{"TCP"})
+	}
+	add("NCCL_SOCKET_IFNAME", o.Interfaces.String(), namesOf(without(used, allowed)))
+	add("NCCL_MESH_IFNAME", o.LaneIfs.String(), namesOf(without(allowed, lanes)))
+	return all
+}
+
+// leaveAddressesOut tells add what the policy about GIDs leaves out of ports that are used: whole ports, or those addresses
+// that one on the interface would be preferred for.
+func (o *Options) leaveAddressesOut(ports []topology.Port, add func(name, value string, ports []string)) {
+	var byIndex, byRange []string
+	for i := range ports {
+		p := &ports[i]
+		name := p.Short()
+		kept := p.RankGIDs(o.GIDs)
+		var lost []string
+		for _, g := range p.RankGIDs(topology.AnyGID) {
+			if a := g.Addr.Unmap().String(); g.PrefixLen >= 0 && !slices.Contains(lost, a) &&
+				!slices.ContainsFunc(kept, func(k topology.Address) bool { return k.Addr == g.Addr }) {
+				lost = append(lost, a)
+			}
+		}
+		switch {
+		case len(lost) == 0:
+			continue
+		case len(kept) > 0:
+			name = strings.Join(lost, " and ") + " of " + name
+		}
+		if o.GIDs.Index >= 0 && p.Device != "" && p.LinkLayer == handshake.IBV_LINK_LAYER_ETHERNET {
+			byIndex = append(byIndex, name)
+		} else {
+			byRange = append(byRange, name)
+		}
+	}
+	add("NCCL_IB_GID_INDEX", fmt.Sprint(o.GIDs.Index), byIndex)
+	add("NCCL_IB_ADDR_RANGE", o.GIDs.Range.String(), byRange)
+}
+
+// checkFilters refuses a filter that leaves out every RDMA port, which nobody means who sets one, and warns of one that names
+// what this node does not have.
+func (t *Transport) checkFilters(n *topology.Node) error {
+	hca, ifs := t.opts.HCA, t.opts.LaneIfs
+	switch {
+	case t.opts.Transport == TransportTCP || hca.String() == "":
+	case len(n.Ports) > 0 && len(hca.Select(n.Ports)) == 0:
+		return fmt.Errorf("%w: NCCL_IB_HCA=%v matches none of the RDMA ports of this node, which are %s: correct it, unset it to use all, or set NCCL_MESH_TRANSPORT=tcp to do without RDMA",
+			fault.ErrUsage, hca, few(namesOf(n.Ports)))
+	case len(n.Ports) == 0 && hca.Named():
+		t.log.Warn(fmt.Sprintf("NCCL_IB_HCA=%v has no effect: this node has no RDMA port", hca))
+	}
+	if t.opts.Transport != TransportRDMA && ifs.Named() && !slices.ContainsFunc(n.Plain, func(p topology.Port) bool { return ifs.Match(p.Netdev) }) {
+		t.log.Warn(fmt.Sprintf("NCCL_MESH_IFNAME=%v matches none of the interfaces of this node, which are %s: nothing goes over TCP", ifs, few(namesOf(n.Plain))))
+	}
+	return nil
+}
+
+// setUpAddrs returns the addresses of the control plane; mesh has the names of interfaces of RDMA ports.
+func (o *Options) setUpAddrs(n *topology.Node, mesh map[string]bool) ([]netip.Addr, error) {
+	addrs := topology.BootstrapAddrs(n.Links, o.Interfaces, o.SocketFamily, mesh)
+	if len(addrs) == 0 && o.Interfaces.String() != "" {
+		return nil, fmt.Errorf("%w: NCCL_SOCKET_IFNAME=%v selects no interface that is up and has an address at which another node could reach this one; there are %s: correct it or unset it",
+			fault.ErrUsage, o.Interfaces, few(namesOf(n.Plain)))
+	}
+	return addrs, nil
+}
+
+// noInterface says that no interface of a node is of use to TCP, and which settings choose among them.
+func (o *Options) noInterface(plain []topology.Port) string {
+	var by []string
+	if s := o.Interfaces.String(); s != "" {
+		by = append(by, "NCCL_SOCKET_IFNAME="+s)
+	}
+	if s := o.LaneIfs.String(); s != "" {
+		by = append(by, "NCCL_MESH_IFNAME="+s)
+	}
+	none := "none of the network interfaces of this node (" + few(namesOf(plain)) + ") is up"
+	if len(by) == 0 {
+		return none + " and has an address"
+	}
+	return none + ", has an address and is selected by " + strings.Join(by, " and ")
+}
+
+// without returns the ports that are not among some others.
+func without(ports, others []topology.Port) (rest []topology.Port) {
+	for _, p := range ports {
+		if !slices.ContainsFunc(others, func(o topology.Port) bool { return o.String() == p.String() }) {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
+func namesOf(ports []topology.Port) (names []string) {
+	for i := range ports {
+		names = append(names, ports[i].String())
+	}
+	return names
+}
+
+// few lists names for people, the first of very many.
+func few(names []string) string {
+	const most = 8
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
