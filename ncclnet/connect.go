@@ -2,6 +2,7 @@ package ncclnet
 
 import (
 	"fmt"
+	"time"
 
 	"ncclmesh/handshake"
 )
@@ -13,6 +14,12 @@ const HandleSize = handshake.HandleSize
 type listenComm struct {
 	ctx      Handle
 	listener listener
+	alone    *time.Timer // until a connection has come
+}
+
+func (l *listenComm) close() error {
+	l.alone.Stop()
+	return l.listener.Close()
 }
 
 // A dial is a connect that has not finished. NCCL calls connect again with the
@@ -41,9 +48,10 @@ func (n *Net) listen(ctx Handle, dev int) (Handle, [HandleSize]byte, error) {
 	if err != nil {
 		return 0, none, err
 	}
-	h, err := n.listens.put(&listenComm{ctx, l})
+	lc := &listenComm{ctx, l, n.alone.watch(n, c.told)}
+	h, err := n.listens.put(lc)
 	if err != nil {
-		_ = l.Close()
+		_ = lc.close()
 		return 0, none, err
 	}
 	return h, l.Handle(), nil
@@ -128,6 +136,7 @@ func (n *Net) accept(listen Handle) (Handle, error) {
 	if conn == nil || err != nil {
 		return 0, err
 	}
+	l.alone.Stop()
 	c := &recvComm{comm: comm{ctx: l.ctx, memory: conn}, conn: conn}
 	if c.handle, err = n.recvs.put(c); err != nil {
 		_ = conn.Close()
@@ -141,7 +150,7 @@ func (n *Net) accept(listen Handle) (Handle, error) {
 func (n *Net) CloseListen(h Handle) Result {
 	l, err := n.listens.remove(h)
 	if err == nil {
-		err = l.listener.Close()
+		err = l.close()
 	}
 	return n.result("closeListen", err)
 }

@@ -33,6 +33,7 @@ type Net struct {
 	shared  atomic.Uint64 // the context of callers that have none, or 0
 
 	setUps failure // what the log has said of connect and accept
+	alone  alone   // and of listeners to which nobody connects
 
 	tables tables
 
@@ -131,7 +132,7 @@ func (n *Net) reap(h Handle) {
 		closed("connection attempt", d.dialing.Close())
 	}
 	for _, l := range n.listens.take(func(l *listenComm) bool { return l.ctx == h }) {
-		closed("listener", l.listener.Close())
+		closed("listener", l.close())
 	}
 	for _, c := range n.sends.take(func(c *sendComm) bool { return c.ctx == h }) {
 		closed("send connection", n.closeComm(&c.comm))

@@ -63,6 +63,7 @@ type mesh struct {
 	device topology.Device
 	sysfs  string // its root; "" is the usual one
 	tuning config.Tuning
+	told   []handshake.Setting // what peers are told of the settings
 }
 
 // A Hold is one user's share of a Process.
@@ -186,7 +187,7 @@ func (p *Process) openMesh(trafficClass int) (*mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mesh{net, net.Device(), options.Sysfs, c.Tuning}, nil
+	return &mesh{net, net.Device(), options.Sysfs, c.Tuning, options.Settings}, nil
 }
 
 // logTo is a log of this process that goes to one logger, for the length of a call
