@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/handshake"
 	"ncclmesh/ncclnet/config"
 )
 
@@ -21,6 +22,8 @@ const (
 	configEnd   = "<!-- config:end -->"
 	unreadBegin = "<!-- unread:begin -->\n"
 	unreadEnd   = "<!-- unread:end -->"
+	sameBegin   = "<!-- same:begin -->\n"
+	sameEnd     = "<!-- same:end -->"
 )
 
 // The table of settings in docs/configuration.md is the one the plugin reads. After a change of
@@ -114,5 +117,27 @@ func TestConfigurationPageShowsWhatIsNotRead(t *testing.T) {
 	slices.Sort(listed)
 	if diff := cmp.Diff(ofNetIB, listed); diff != "" {
 		t.Errorf("of NCCL's settings the tables of docs/configuration.md list (-want +got):\n%s", diff)
+	}
+}
+
+// The configuration page lists the settings that processes compare, and what a difference is.
+func TestConfigurationPageShowsWhatMustBeTheSame(t *testing.T) {
+	_, same, _ := section(t, filepath.Join(root(t), "docs/configuration.md"), sameBegin, sameEnd)
+	listed := map[string]handshake.Rule{}
+	for line := range strings.Lines(same) {
+		rule := handshake.RuleSettled
+		if strings.Contains(line, "| is an error |") {
+			rule = handshake.RuleSame
+		}
+		for _, name := range regexp.MustCompile("NCCL_[A-Z0-9_]+").FindAllString(line, -1) {
+			listed[name] = rule
+		}
+	}
+	compared := map[string]handshake.Rule{}
+	for _, s := range config.Told(func(string) string { return "" }) {
+		compared[s.Name] = s.Rule
+	}
+	if diff := cmp.Diff(compared, listed); diff != "" {
+		t.Errorf("(-compared +docs/configuration.md):\n%s", diff)
 	}
 }
