@@ -336,7 +336,7 @@ func TestReadSetup(t *testing.T) {
 		{"part of a header", ReadHello, big.b[:5], "unexpected EOF"},
 		{"part of a body", ReadHello, big.b[:5000], "unexpected EOF"},
 		{"header alone", ReadHello, big.b[:8], "unexpected EOF"},
-		{"too long", ReadHello, huge.b, "32769 bytes, 32 to 32768 are allowed"},
+		{"too long", ReadHello, huge.b, "49153 bytes, 32 to 49152 are allowed"},
 		{"challenge for hello", ReadHello, challenge, "out of place"},
 		{"long challenge", ReadChallenge, setup(setupChallenge, 73).b, "73 bytes, 72 to 72"},
 		{"long reject", ReadWelcome, setup(setupReject, 2).b, "2 bytes, 25 to 25"},

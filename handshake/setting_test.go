@@ -87,3 +87,26 @@ func TestSettingsOnTheWire(t *testing.T) {
 		}
 	}
 }
+
+// A node with as many ports as there can be, each with as many addresses as are told, has room for its settings.
+func TestSettingsFitAHello(t *testing.T) {
+	long := strings.Repeat("x", MaxText)
+	h := &Hello{Hostname: long}
+	for range MaxPorts {
+		h.Ports = append(h.Ports, Port{Device: long, Netdev: long, Addrs: make([]PortAddr, 16)})
+	}
+	for range 24 {
+		h.Settings = append(h.Settings, Setting{Name: long, Value: long, Rule: RuleSame})
+	}
+	for range 6 {
+		h.Settings = append(h.Settings, Setting{Name: long, Value: long, LeftOut: long})
+	}
+	_, challenge := NewListener(ProcessID{})
+	d, err := NewDialler(ProcessID{}, challenge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.SayHello(nil, h); err != nil {
+		t.Error(err)
+	}
+}

@@ -31,7 +31,7 @@ const (
 
 	challengeSize = buildSize + nonceSize + 16
 	rejectSize    = buildSize + 1
-	maxSetup      = 32 << 10
+	maxSetup      = 48 << 10
 )
 
 // RejectCode says why a listener ends an exchange.

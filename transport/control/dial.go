@@ -40,7 +40,8 @@ type attempt struct {
 }
 
 // Dial returns the session with the process that made the handle, new or old. It gives up when ctx ends, when every
-// address that answers refuses, or when none has answered for LaneWait; the error is then a *PeerError.
+// address that answers refuses, or when none has answered for LaneWait; the error is then a *PeerError. It is a *SettingsError
+// where the process has settings with which the two cannot work together.
 func (e *Endpoint) Dial(ctx context.Context, h handshake.Handle) (*Session, error) {
 	in := &invitation{target: target{process: h.Process}, secret: h.Secret, listen: h.Listen}
 	for _, a := range h.Addrs {

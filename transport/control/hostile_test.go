@@ -124,7 +124,7 @@ func TestHostileBytes(t *testing.T) {
 		{"a line of HTTP", reasonMalformed, 0, func(v *visitor) { v.say([]byte("GET / HTTP/1.1\r\n\r\n")) }},
 		{"part of a header", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:5]); _ = v.CloseWrite() }},
 		{"part of a hello", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:50]); _ = v.CloseWrite() }},
-		{"a hello too long", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0, 0, 0x80, 1}) }},
+		{"a hello too long", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0, 0, 0xc0, 1}) }},
 		{"an absurd length", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0xff, 0xff, 0xff, 0xff}) }},
 		{"its own challenge", reasonMalformed, 0, func(v *visitor) { v.say(v.challenge) }},
 		{"another version", reasonVersion, handshake.RejectVersion, func(v *visitor) {
