@@ -175,8 +175,8 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	return int(n), nil
 }
 
-// ReqNotify asks for an event on the queue's channel at the next completion, or the next solicited one. Completions that are
-// already there give none: poll after asking.
+// ReqNotify asks for an event on the queue's channel at the next completion, or the next solicited one. Of completions that
+// are there already some devices tell at once (mlx5), others never (rxe): poll after asking.
 func (cq *CQ) ReqNotify(solicitedOnly bool) error {
 	if err := cq.life.check(); err != nil {
 		return err

@@ -255,6 +255,7 @@ func TestForeign(t *testing.T) {
 		{triangle, "ib_read_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
 		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
 		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-e"}, `65536 +100 `},
+		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-b", "-e", "-q", "4"}, `65536 +400 `}, // arms a queue that holds entries
 		{triangle, "ib_write_lat", []string{"-F", "-x", "3", "-n", "200"}, `2 +200 `},
 		{infiniband, "ibv_rc_pingpong", []string{"-c", "-n", "200"}, `200 iters in`},
 		{infiniband, "ibv_rc_pingpong", []string{"-c", "-n", "200", "-g", "0"}, `200 iters in`},

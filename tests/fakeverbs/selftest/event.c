@@ -53,6 +53,48 @@ static void channel(void)
 	close_end(&e);
 }
 
+/* A queue that holds completions when it is armed raises the event at once, as mlx5 does, and once for each time; an empty one waits. */
+static void armed_late(void)
+{
+	struct end e;
+
+	connect_end(&e, &(struct wish){0});
+	EQUAL(post_recv(&e, 1, 0, 8), 0);
+	EQUAL(post_recv(&e, 2, 0, 8), 0);
+	meet();
+	if (is_a) {
+		EQUAL(post(&e, IBV_WR_SEND, 1, 0, 8, 0, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 1, IBV_WC_SUCCESS);
+		EQUAL(ibv_req_notify_cq(e.cq, 0), 0);
+		CHECK(!readable(e.channel->fd, 0)); /* all were taken */
+		meet();
+		meet();
+		EQUAL(post(&e, IBV_WR_SEND, 2, 0, 8, 0, IBV_SEND_SOLICITED), 0);
+	} else {
+		meet();
+		EQUAL(ibv_req_notify_cq(e.cq, 1), 0);
+		CHECK(!readable(e.channel->fd, 0)); /* what is there was not solicited */
+		EQUAL(ibv_req_notify_cq(e.cq, 0), 0);
+		CHECK(readable(e.channel->fd, 0));
+		want_cq_event(&e);
+		CHECK(!readable(e.channel->fd, 0));
+		meet();
+	}
+	meet();
+	if (!is_a) {
+		CHECK(!readable(e.channel->fd, 0)); /* not asked again */
+		EQUAL(ibv_req_notify_cq(e.cq, 1), 0);
+		CHECK(readable(e.channel->fd, 0));
+		want_cq_event(&e);
+		want_wc(&e, 1, IBV_WC_SUCCESS);
+		want_wc(&e, 2, IBV_WC_SUCCESS);
+		EQUAL(ibv_req_notify_cq(e.cq, 0), 0);
+		CHECK(!readable(e.channel->fd, 0));
+	}
+	meet();
+	close_end(&e);
+}
+
 /* Asked for solicited completions, only those wake it. */
 static void solicited(void)
 {
@@ -200,6 +242,7 @@ static void any_event(void)
 }
 
 const struct test event_tests[] = {
-	{"channel", channel}, {"solicited", solicited},     {"unread", unread},       {"overrun", overrun},
-	{"cable", cable},     {"short_break", short_break}, {"any_event", any_event}, {NULL, NULL},
+	{"channel", channel}, {"armed_late", armed_late}, {"solicited", solicited},     {"unread", unread},
+	{"overrun", overrun}, {"cable", cable},           {"short_break", short_break}, {"any_event", any_event},
+	{NULL, NULL},
 };

@@ -170,9 +170,21 @@ int poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	return got;
 }
 
+/* Whether the queue holds a completion of the kind that is asked for. The caller holds the queue's lock. */
+static bool waiting(const struct shm_cq *s, bool solicited_only)
+{
+	for (uint32_t at = atomic_load(&s->head); at != atomic_load(&s->tail); at++)
+		if (!solicited_only || cqe_at(s, at)->solicited)
+			return true;
+	return false;
+}
+
+/* The driver of mlx5 writes the number of completions taken so far beside the request, and the adapter raises the event at once when
+ * there are more. The standard, and rxe, count only completions that are added later. */
 int req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
 	struct cq *cq = to_cq(ibv);
+	bool now;
 	int err = foreign(cq->epoch) ? EIO : fault_verb(VERB_req_notify_cq, NONE);
 
 	if (err)
@@ -183,6 +195,11 @@ int req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	shm_lock(&cq->s->lock);
 	if (!solicited_only || atomic_load(&cq->s->armed) == ARMED_NOT)
 		atomic_store(&cq->s->armed, solicited_only ? ARMED_SOLICITED : ARMED_NEXT);
+	now = waiting(cq->s, atomic_load(&cq->s->armed) == ARMED_SOLICITED);
+	if (now)
+		atomic_store(&cq->s->armed, ARMED_NOT);
 	shm_unlock(&cq->s->lock);
+	if (now)
+		cq_event_deliver(cq);
 	return 0;
 }

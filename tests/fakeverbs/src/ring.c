@@ -26,6 +26,7 @@ void cq_push(int index, const struct shm_cqe *e, bool solicited)
 		overrun(s, index);
 	} else {
 		*cqe_at(s, tail) = *e;
+		cqe_at(s, tail)->solicited = solicited;
 		atomic_store(&s->tail, tail + 1);
 		if (atomic_load(&s->armed) == ARMED_NEXT || (atomic_load(&s->armed) == ARMED_SOLICITED && solicited)) {
 			atomic_store(&s->armed, ARMED_NOT);

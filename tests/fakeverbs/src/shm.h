@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	SHM_VERSION = 4,
+	SHM_VERSION = 5,
 	MAX_NODES = 64,
 	MAX_DEVICES = 512,
 	MAX_PORTS = 512,
@@ -151,6 +151,7 @@ struct shm_cqe {
 	int32_t qp;          /* whose send request it is, NONE for a receive */
 	uint32_t sq_index;   /* that request, counted */
 	uint64_t ready;      /* when it may be seen */
+	bool solicited;      /* it raises an event for one who asked for solicited completions only */
 };
 
 struct shm_cq {
