@@ -86,6 +86,8 @@ var imports = map[string][]string{
 	"tests/netdriver":              {},
 	"tests/packages":               {},
 	"tests/require":                {"tests/internal/need"},
+	"tests/sim/bus":                {"tests/sim/draw"},
+	"tests/sim/draw":               {},
 	"tests/transporttest":          {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/bundle", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/message", "transport/path", "transport/relay", "transport/relay/engine", "transport/topology", "github.com/google/go-cmp/cmp"},
 	"tests/rules":                  {},
 }
