@@ -11,23 +11,24 @@ type Context struct {
 	lib    *Library
 	device *Device
 	life   life
-	ptr    uintptr
-	c      *cContext
-	ops    cContext // as it was at Open; the operations of a context do not change
+	info   ContextInfo // as it was at Open; the operations of a context do not change
 
-	cqs, qps sync.Map // C address → *CQ, *QP, for events
+	cqs, qps sync.Map // handle → *CQ, *QP, for events
 
 	eventsMu   sync.Mutex
 	stopEvents func() // nil while nobody watches
-	eventsFD   int    // the watcher's duplicate of the asynchronous-event descriptor
+	eventsFD   int    // that the watcher waits with, -1 where it needs none
 }
 
 // Device is what was opened.
 func (c *Context) Device() *Device { return c.device }
 
+// Library is what the device was listed by.
+func (c *Context) Library() *Library { return c.lib }
+
 // FDs are the command and the asynchronous-event descriptor. As long as a forked child has them open, the kernel keeps the
-// device's queue pairs alive.
-func (c *Context) FDs() [2]int { return [2]int{int(c.c.cmdFD), int(c.c.asyncFD)} }
+// device's queue pairs alive. They are -1 for a device without descriptors.
+func (c *Context) FDs() [2]int { return [2]int{c.info.CmdFD, c.info.AsyncFD} }
 
 // EventsFD is a third such descriptor, there while Events runs, else -1.
 func (c *Context) EventsFD() int {
@@ -40,7 +41,7 @@ func (c *Context) EventsFD() int {
 }
 
 // NumCompVectors is the number of completion interrupt vectors.
-func (c *Context) NumCompVectors() int { return int(c.c.numCompVectors) }
+func (c *Context) NumCompVectors() int { return c.info.NumCompVectors }
 
 // QueryDevice returns the device's attributes. Its GUIDs are big-endian in memory; see GUID.
 func (c *Context) QueryDevice() (DeviceAttr, error) {
@@ -48,8 +49,8 @@ func (c *Context) QueryDevice() (DeviceAttr, error) {
 	if err := c.life.check(); err != nil {
 		return attr, err
 	}
-	errno := c.lib.queryDevice(c.ptr, &attr)
-	return attr, newError("query_device", c.device.name, 0, errno, "")
+	errno := c.lib.driver.QueryDevice(c.info.Handle, &attr)
+	return attr, newError("query_device", c.device.info.Name, 0, errno, "")
 }
 
 // GUID returns the value of a GUID of DeviceAttr, whose highest byte is the first one that tools print.
@@ -67,8 +68,8 @@ func (c *Context) QueryPort(port uint8) (PortAttr, error) {
 	if err := c.life.check(); err != nil {
 		return attr, err
 	}
-	errno := c.lib.queryPort(c.ptr, port, &attr)
-	return attr, newError("query_port", c.device.name, port, errno, "")
+	errno := c.lib.driver.QueryPort(c.info.Handle, port, &attr)
+	return attr, newError("query_port", c.device.info.Name, port, errno, "")
 }
 
 // PortStateString spells PortAttr.State.
@@ -79,8 +80,8 @@ func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
 	if err := c.life.check(); err != nil {
 		return 0, err
 	}
-	b, errno := c.lib.queryPkey(c.ptr, port, index)
-	return binary.BigEndian.Uint16(b[:]), newError("query_pkey", c.device.name, port, errno, "")
+	b, errno := c.lib.driver.QueryPKey(c.info.Handle, port, index)
+	return binary.BigEndian.Uint16(b[:]), newError("query_pkey", c.device.info.Name, port, errno, "")
 }
 
 // Close stops the events and closes the device. Everything made from it has to be closed before.
@@ -94,7 +95,7 @@ func (c *Context) Close() error {
 			stop()
 		}
 	}
-	return c.life.end("context "+c.device.name, func() error {
-		return newError("close_device", c.device.name, 0, c.lib.closeDevice(c.ptr), "")
+	return c.life.end("context "+c.device.info.Name, func() error {
+		return newError("close_device", c.device.info.Name, 0, c.lib.driver.CloseDevice(c.info.Handle), "")
 	})
 }

@@ -3,6 +3,7 @@ package ibv
 import (
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,11 +13,11 @@ import (
 type CompChannel struct {
 	ctx  *Context
 	life life
-	ptr  uintptr
+	info ChannelInfo
 
 	mu    sync.Mutex
-	cqs   map[uintptr]*CQ // by C address
-	taken [2]uintptr      // what C says of an event; of one caller at a time
+	cqs   map[uintptr]*CQ // by handle
+	taken [2]uintptr      // room for what C says of an event; of one caller at a time
 }
 
 // CreateCompChannel makes a completion channel.
@@ -26,15 +27,27 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 		return nil, err
 	}
 	var errno syscall.Errno
-	if ch.ptr, errno = c.lib.createCompChannel(c.ptr); errno != 0 {
+	if ch.info, errno = c.lib.driver.CreateCompChannel(c.info.Handle); errno != 0 {
 		ch.life.abandon()
-		return nil, newError("create_comp_channel", c.device.name, 0, errno, "")
+		return nil, newError("create_comp_channel", c.device.info.Name, 0, errno, "")
 	}
 	return ch, nil
 }
 
-// FD becomes readable when an event is there. It belongs to the channel.
-func (ch *CompChannel) FD() int { return int(at[cCompChannel](ch.ptr).fd) }
+// FD becomes readable when an event is there. It belongs to the channel. It is -1 for a channel without a descriptor, which
+// never blocks; a [Waiter] waits for either kind.
+func (ch *CompChannel) FD() int { return ch.info.FD }
+
+// Handle is what the driver knows the channel by.
+func (ch *CompChannel) Handle() uintptr { return ch.info.Handle }
+
+// SetNonblock makes GetEvent return an error that is EAGAIN, rather than block, where there is no event.
+func (ch *CompChannel) SetNonblock() error {
+	if ch.info.FD < 0 {
+		return nil
+	}
+	return os.NewSyscallError("fcntl", syscall.SetNonblock(ch.info.FD, true))
+}
 
 // GetEvent takes one event. It blocks the thread while there is none, unless FD was made non-blocking: then the error is
 // EAGAIN.
@@ -47,18 +60,18 @@ func (ch *CompChannel) GetEvent() (*CQ, error) {
 	if errno == 0 && cq == nil {
 		errno, detail = syscall.EINVAL, fmt.Sprintf("no completion queue at %#x", ch.taken[0])
 	}
-	return cq, newError("get_cq_event", ch.ctx.device.name, 0, errno, detail)
+	return cq, newError("get_cq_event", ch.ctx.device.info.Name, 0, errno, detail)
 }
 
 // take takes one event.
 func (ch *CompChannel) take() (*CQ, syscall.Errno) {
-	ptr, errno := ch.ctx.lib.getCQEvent(ch.ptr, &ch.taken)
+	handle, errno := ch.ctx.lib.driver.GetCQEvent(ch.info.Handle, &ch.taken)
 	if errno != 0 {
 		return nil, errno
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	cq := ch.cqs[ptr]
+	cq := ch.cqs[handle]
 	if cq != nil {
 		cq.unacked.Add(1)
 	}
@@ -76,7 +89,7 @@ func (ch *CompChannel) Drain() error {
 		case errno == syscall.EAGAIN || errno == syscall.EINTR:
 			return nil
 		case errno != 0:
-			return newError("get_cq_event", ch.ctx.device.name, 0, errno, "")
+			return newError("get_cq_event", ch.ctx.device.info.Name, 0, errno, "")
 		case cq != nil:
 			ch.AckEvents(cq, 1)
 		}
@@ -87,15 +100,15 @@ func (ch *CompChannel) Drain() error {
 func (ch *CompChannel) AckEvents(cq *CQ, n int) {
 	if n > 0 && cq.life.check() == nil {
 		cq.unacked.Add(-int64(n))
-		cq.ctx.lib.ackCQEvents(cq.ptr, n)
+		cq.ctx.lib.driver.AckCQEvents(cq.info.Handle, n)
 	}
 }
 
 // Close destroys the channel.
 func (ch *CompChannel) Close() error {
-	dev := ch.ctx.device.name
+	dev := ch.ctx.device.info.Name
 	return ch.life.end("completion channel on "+dev, func() error {
-		return newError("destroy_comp_channel", dev, 0, ch.ctx.lib.destroyCompChannel(ch.ptr), "")
+		return newError("destroy_comp_channel", dev, 0, ch.ctx.lib.driver.DestroyCompChannel(ch.info.Handle), "")
 	})
 }
 
@@ -103,32 +116,32 @@ func (ch *CompChannel) Close() error {
 type CQ struct {
 	ctx     *Context
 	life    life
-	ptr     uintptr
-	pollFn  uintptr
+	info    CQInfo
+	pollFn  uintptr      // of libibverbs
 	ch      *CompChannel // or nil
 	unacked atomic.Int64
 }
 
 // CreateCQ makes a completion queue for at least the given number of completions. The channel may be nil.
 func (c *Context) CreateCQ(entries int, ch *CompChannel) (*CQ, error) {
-	cq := &CQ{ctx: c, pollFn: c.ops.pollCQ, ch: ch}
+	cq := &CQ{ctx: c, pollFn: c.info.ops.pollCQ, ch: ch}
 	parents := []*life{&c.life}
 	var channel uintptr
 	if ch != nil {
-		channel = ch.ptr
+		channel = ch.info.Handle
 		parents = append(parents, &ch.life)
 	}
 	if err := cq.life.begin(kindCQ, parents...); err != nil {
 		return nil, err
 	}
 	var errno syscall.Errno
-	if cq.ptr, errno = c.lib.createCQ(c.ptr, entries, channel); errno != 0 {
+	if cq.info, errno = c.lib.driver.CreateCQ(c.info.Handle, entries, channel); errno != 0 {
 		cq.life.abandon()
 		detail := fmt.Sprintf("%d entries", entries)
 		if errno == syscall.ENOMEM {
 			detail += "; " + memlockHint()
 		}
-		return nil, newError("create_cq", c.device.name, 0, errno, detail)
+		return nil, newError("create_cq", c.device.info.Name, 0, errno, detail)
 	}
 	cq.enter()
 	return cq, nil
@@ -136,19 +149,19 @@ func (c *Context) CreateCQ(entries int, ch *CompChannel) (*CQ, error) {
 
 // enter makes events find the queue.
 func (cq *CQ) enter() {
-	cq.ctx.cqs.Store(cq.ptr, cq)
+	cq.ctx.cqs.Store(cq.info.Handle, cq)
 	if ch := cq.ch; ch != nil {
 		ch.mu.Lock()
-		ch.cqs[cq.ptr] = cq
+		ch.cqs[cq.info.Handle] = cq
 		ch.mu.Unlock()
 	}
 }
 
 func (cq *CQ) leave() {
-	cq.ctx.cqs.Delete(cq.ptr)
+	cq.ctx.cqs.Delete(cq.info.Handle)
 	if ch := cq.ch; ch != nil {
 		ch.mu.Lock()
-		delete(ch.cqs, cq.ptr)
+		delete(ch.cqs, cq.info.Handle)
 		ch.mu.Unlock()
 	}
 }
@@ -157,7 +170,7 @@ func (cq *CQ) leave() {
 func (cq *CQ) Context() *Context { return cq.ctx }
 
 // Entries is the capacity as granted.
-func (cq *CQ) Entries() int { return int(at[cCQ](cq.ptr).cqe) }
+func (cq *CQ) Entries() int { return cq.info.Entries }
 
 // Poll takes up to len(wc) completions and returns how many there were.
 func (cq *CQ) Poll(wc []WC) (int, error) {
@@ -167,9 +180,14 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 	if len(wc) == 0 {
 		return 0, nil
 	}
-	n := pollCQ(cq.pollFn, cq.ptr, wc)
+	var n int32
+	if cq.info.Queue == nil {
+		n = pollCQ(cq.pollFn, cq.info.Handle, wc)
+	} else {
+		n = cq.info.Queue.Poll(wc)
+	}
 	if n < 0 {
-		return 0, newError("poll_cq", cq.ctx.device.name, 0, syscall.EIO,
+		return 0, newError("poll_cq", cq.ctx.device.info.Name, 0, syscall.EIO,
 			fmt.Sprintf("poll_cq returned %d: the completion queue has overflowed or the device is gone", n))
 	}
 	return int(n), nil
@@ -181,21 +199,27 @@ func (cq *CQ) ReqNotify(solicitedOnly bool) error {
 	if err := cq.life.check(); err != nil {
 		return err
 	}
-	return newError("req_notify_cq", cq.ctx.device.name, 0, reqNotifyCQ(cq.ctx.ops.reqNotifyCQ, cq.ptr, solicitedOnly), "")
+	var errno syscall.Errno
+	if cq.info.Queue == nil {
+		errno = reqNotifyCQ(cq.ctx.info.ops.reqNotifyCQ, cq.info.Handle, solicitedOnly)
+	} else {
+		errno = cq.info.Queue.ReqNotify(solicitedOnly)
+	}
+	return newError("req_notify_cq", cq.ctx.device.info.Name, 0, errno, "")
 }
 
 // Close destroys the queue.
 func (cq *CQ) Close() error {
 	c := cq.ctx
-	return cq.life.end("completion queue on "+c.device.name, func() error {
+	return cq.life.end("completion queue on "+c.device.info.Name, func() error {
 		if n := cq.unacked.Swap(0); n > 0 { // destroy_cq waits for them
-			c.lib.ackCQEvents(cq.ptr, int(n))
+			c.lib.driver.AckCQEvents(cq.info.Handle, int(n))
 		}
 		cq.leave()
-		errno := c.lib.destroyCQ(cq.ptr)
+		errno := c.lib.driver.DestroyCQ(cq.info.Handle)
 		if errno != 0 {
 			cq.enter()
 		}
-		return newError("destroy_cq", c.device.name, 0, errno, "")
+		return newError("destroy_cq", c.device.info.Name, 0, errno, "")
 	})
 }

@@ -254,7 +254,7 @@ func BenchmarkPostPoll(b *testing.B) {
 		}
 	})
 	b.Run("C", func(b *testing.B) {
-		ns := p.s.call("standin_loop", p.qp.ptr, AddrOf(wr), p.cq.ptr, uintptr(unsafe.Pointer(&wc[0])), uintptr(b.N))
+		ns := p.s.call("standin_loop", p.qp.info.Handle, AddrOf(wr), p.cq.info.Handle, uintptr(unsafe.Pointer(&wc[0])), uintptr(b.N))
 		if ns == 0 {
 			b.Fatal("the loop in C failed")
 		}

@@ -6,6 +6,9 @@
 // spelling. Where a release of rdma-core or a device lacks something optional, the call degrades or returns an error that
 // is ErrNotSupported.
 //
+// What does the verbs is a Driver: libibverbs, or a simulation of adapters that tests hand to Use. Everything above it is
+// the same for both, and so is the order of calls; the data path of libibverbs is a direct call.
+//
 // Ownership. A child keeps its parents: a queue pair its completion queues and protection domain, a region its domain, all
 // of them the context. Close destroys the C object; it is idempotent, and on a parent with children it fails and names
 // them. Methods of a closed object return net.ErrClosed.

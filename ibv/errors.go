@@ -102,8 +102,8 @@ func (wc *WC) Err(peer string) error {
 
 // StatusString is the library's text for a completion status, or the constant's name when no library is loaded.
 func StatusString(status uint32) string {
-	if l := current.Load(); l != nil && l.fn.wcStatusStr != 0 {
-		if s := l.wcStatusText(status); s != "" {
+	if l := current.Load(); l != nil {
+		if s := l.driver.StatusText(status); s != "" {
 			return s
 		}
 	}

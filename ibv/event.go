@@ -2,12 +2,8 @@ package ibv
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"ncclmesh/guard"
 )
@@ -47,22 +43,23 @@ func (c *Context) Events(f func(Event), caught func(*guard.Panic)) (stop func(),
 	c.eventsMu.Lock()
 	defer c.eventsMu.Unlock()
 	if c.stopEvents != nil {
-		return nil, newError("get_async_event", c.device.name, 0, syscall.EBUSY, "the events of this context are already watched")
+		return nil, newError("get_async_event", c.device.info.Name, 0, syscall.EBUSY, "the events of this context are already watched")
 	}
-	file, raw, err := c.pollable()
+	source, err := c.lib.driver.Events(c.info.Handle)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ibv: cannot wait for the events of %s: %w", c.device.info.Name, err)
 	}
+	c.eventsFD = source.FD()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		guard.Run(func() {
-			for c.nextEvent(raw, f) {
+			for c.nextEvent(source, f) {
 			}
 		}, caught)
 	}()
 	stop = sync.OnceFunc(func() {
-		_ = file.Close() // wakes the goroutine
+		_ = source.Close() // wakes the goroutine
 		<-done
 		c.eventsMu.Lock()
 		c.stopEvents = nil
@@ -72,68 +69,46 @@ func (c *Context) Events(f func(Event), caught func(*guard.Panic)) (stop func(),
 	return stop, nil
 }
 
-// pollable returns a duplicate of the asynchronous-event descriptor that waits in Go's poller, and records its number. Both
-// become non-blocking: the flag is of the open file, which they share.
-func (c *Context) pollable() (*os.File, syscall.RawConn, error) {
-	fail := func(err error) error {
-		return fmt.Errorf("ibv: cannot wait for the events of %s: %w", c.device.name, err)
-	}
-	dup, err := unix.FcntlInt(uintptr(c.c.asyncFD), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fail(err)
-	}
-	if err := unix.SetNonblock(dup, true); err != nil {
-		_ = unix.Close(dup)
-		return nil, nil, fail(err)
-	}
-	file := os.NewFile(uintptr(dup), "asynchronous events of "+c.device.name)
-	raw, err := file.SyscallConn()
-	if err == nil {
-		err = file.SetReadDeadline(time.Time{}) // fails unless the descriptor is in the poller
-	}
-	if err != nil {
-		_ = file.Close()
-		return nil, nil, fail(err)
-	}
-	c.eventsFD = dup
-	return file, raw, nil
-}
-
-// nextEvent waits for one event and hands it to f. It returns false when the descriptor has been closed or is broken.
-func (c *Context) nextEvent(raw syscall.RawConn, f func(Event)) bool {
-	var e asyncEvent
-	var errno syscall.Errno
-	err := raw.Read(func(uintptr) bool {
-		errno = c.lib.getAsyncEvent(c.ptr, &e)
-		return errno != syscall.EAGAIN && errno != syscall.EINTR
-	})
-	if err != nil || errno != 0 {
+// nextEvent waits for one event and hands it to f. It returns false when no more can come.
+func (c *Context) nextEvent(source EventSource, f func(Event)) bool {
+	var e AsyncEvent
+	if !source.Next(&e) {
 		return false
 	}
-	defer c.lib.ackAsyncEvent(&e)
+	defer c.lib.driver.AckAsyncEvent(&e)
 	f(c.event(&e))
 	return true
 }
 
-func (c *Context) event(e *asyncEvent) Event {
-	out := Event{Type: e.eventType, Name: nameOf(eventNames, "IBV_EVENT", e.eventType)}
-	if c.lib.fn.eventTypeStr != 0 {
-		out.Name = c.lib.eventText(e.eventType)
-	}
-	switch e.eventType {
+// ofQP reports whether an event speaks of a queue pair.
+func ofQP(event uint32) bool {
+	switch event {
 	case IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED,
 		IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_LAST_WQE_REACHED:
-		out.QPN = at[cQP](e.element).qpNum // alive until the event is acknowledged
-		if q, ok := c.qps.Load(e.element); ok {
-			out.QP = q.(*QP)
-		}
+		return true
+	}
+	return false
+}
+
+func (c *Context) event(e *AsyncEvent) Event {
+	out := Event{Type: e.Type, Name: c.lib.driver.EventText(e.Type)}
+	if out.Name == "" {
+		out.Name = nameOf(eventNames, "IBV_EVENT", e.Type)
+	}
+	switch e.Type {
 	case IBV_EVENT_CQ_ERR:
-		if q, ok := c.cqs.Load(e.element); ok {
+		if q, ok := c.cqs.Load(e.Element); ok {
 			out.CQ = q.(*CQ)
 		}
 	case IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE, IBV_EVENT_SM_CHANGE,
 		IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE:
-		out.Port = uint8(e.element)
+		out.Port = uint8(e.Element)
+	}
+	if ofQP(e.Type) {
+		out.QPN = e.QPN
+		if q, ok := c.qps.Load(e.Element); ok {
+			out.QP = q.(*QP)
+		}
 	}
 	return out
 }

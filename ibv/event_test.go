@@ -51,10 +51,10 @@ func TestEvents(t *testing.T) {
 		t.Errorf("a second watcher: %v, want EBUSY", err)
 	}
 
-	s.call("standin_event", p.ctx.ptr, IBV_EVENT_PORT_ERR, 2)
-	s.call("standin_event", p.ctx.ptr, IBV_EVENT_QP_FATAL, p.qp.ptr)
-	s.call("standin_event", p.ctx.ptr, IBV_EVENT_CQ_ERR, p.cq.ptr)
-	s.call("standin_event", p.ctx.ptr, IBV_EVENT_DEVICE_FATAL, 0)
+	s.call("standin_event", p.ctx.info.Handle, IBV_EVENT_PORT_ERR, 2)
+	s.call("standin_event", p.ctx.info.Handle, IBV_EVENT_QP_FATAL, p.qp.info.Handle)
+	s.call("standin_event", p.ctx.info.Handle, IBV_EVENT_CQ_ERR, p.cq.info.Handle)
+	s.call("standin_event", p.ctx.info.Handle, IBV_EVENT_DEVICE_FATAL, 0)
 	for _, want := range []Event{
 		{Type: IBV_EVENT_PORT_ERR, Name: "port down", Port: 2},
 		{Type: IBV_EVENT_QP_FATAL, Name: "something", QPN: p.qp.Num(), QP: p.qp},
@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 	if _, err := p.ctx.Events(func(e Event) { events <- e }, nil); err != nil {
 		t.Fatal(err)
 	}
-	s.call("standin_event", p.ctx.ptr, IBV_EVENT_PORT_ACTIVE, 1)
+	s.call("standin_event", p.ctx.info.Handle, IBV_EVENT_PORT_ACTIVE, 1)
 	if got := receive(t, events); got.Type != IBV_EVENT_PORT_ACTIVE || got.Port != 1 {
 		t.Errorf("got %+v", got)
 	}
@@ -101,7 +101,7 @@ func TestEventsAreAcknowledgedLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	p.s.call("standin_event", p.ctx.ptr, IBV_EVENT_QP_FATAL, p.qp.ptr)
+	p.s.call("standin_event", p.ctx.info.Handle, IBV_EVENT_QP_FATAL, p.qp.info.Handle)
 	receive(t, entered)
 	if err := p.qp.Close(); !errors.Is(err, syscall.EBUSY) { // the real library waits here
 		t.Errorf("destroying a queue pair with an event being handled: %v, want EBUSY", err)

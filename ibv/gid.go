@@ -25,18 +25,16 @@ func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 	if err := c.life.check(); err != nil {
 		return entry, err
 	}
-	if c.lib.fn.queryGIDEx != 0 {
-		errno := c.lib.queryGIDEx(c.ptr, port, index, &entry)
-		err := newError("query_gid_ex", c.device.name, port, errno, fmt.Sprintf("index %d", index))
-		if !errors.Is(err, ErrNotSupported) {
-			return entry, err
-		}
+	errno := c.lib.driver.QueryGIDEx(c.info.Handle, port, index, &entry)
+	err := newError("query_gid_ex", c.device.info.Name, port, errno, fmt.Sprintf("index %d", index))
+	if !errors.Is(err, ErrNotSupported) {
+		return entry, err
 	}
 	entry = GIDEntry{GIDIndex: uint32(index), PortNum: uint32(port)}
 	fail := func(errno syscall.Errno, detail string) error {
-		return newError("query_gid", c.device.name, port, errno, fmt.Sprintf("index %d%s", index, detail))
+		return newError("query_gid", c.device.info.Name, port, errno, fmt.Sprintf("index %d%s", index, detail))
 	}
-	if errno := c.lib.queryGID(c.ptr, port, index, &entry.GID); errno != 0 {
+	if errno := c.lib.driver.QueryGID(c.info.Handle, port, index, &entry.GID); errno != 0 {
 		return entry, fail(errno, "")
 	}
 	if entry.GID == (GID{}) {
@@ -46,7 +44,7 @@ func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 	if err != nil {
 		return entry, err
 	}
-	dir := filepath.Join(c.lib.sysfs, "class/infiniband", c.device.name, "ports", strconv.Itoa(int(port)), "gid_attrs")
+	dir := filepath.Join(c.lib.sysfs, "class/infiniband", c.device.info.Name, "ports", strconv.Itoa(int(port)), "gid_attrs")
 	if entry.GIDType, err = gidType(filepath.Join(dir, "types", strconv.Itoa(index)), attr.LinkLayer); err != nil {
 		return entry, fail(syscall.EIO, ": "+err.Error())
 	}

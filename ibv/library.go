@@ -9,12 +9,14 @@ import (
 	"syscall"
 )
 
-// A Library is a loaded libibverbs. It is never unloaded.
+// A Library is a loaded libibverbs, which is never unloaded, or another [Driver].
 type Library struct {
-	name  string
-	fn    symbols
-	sysfs string
+	driver Driver
+	sysfs  string
 }
+
+// Use returns a library of another driver than libibverbs.
+func Use(d Driver) *Library { return &Library{driver: d, sysfs: "/sys"} }
 
 // A LoadError says why libibverbs cannot be used.
 type LoadError struct {
@@ -65,10 +67,11 @@ func Load(names ...string) (*Library, error) {
 			errs = append(errs, err)
 			continue
 		}
-		l := &Library{name: name, sysfs: "/sys"}
-		if missing := l.fn.resolve(handle); len(missing) > 0 {
+		d := &libibverbs{name: name}
+		if missing := d.fn.resolve(handle); len(missing) > 0 {
 			return nil, &LoadError{Names: []string{name}, Missing: missing}
 		}
+		l := Use(d)
 		loaded[key] = l
 		current.Store(l)
 		return l, nil
@@ -88,56 +91,38 @@ func (s *symbols) resolve(handle uintptr) (missing []string) {
 }
 
 // Name is the file name under which the library was found.
-func (l *Library) Name() string { return l.name }
+func (l *Library) Name() string { return l.driver.Name() }
 
 // UseSysfs sets the directory that stands for /sys where the library itself cannot answer.
 func (l *Library) UseSysfs(root string) { l.sysfs = root }
 
 // ForkInit makes it safe for the process to fork while memory is registered. It has to come before any registration.
 func (l *Library) ForkInit() error {
-	if l.fn.forkInit == 0 {
-		return l.lacks("fork_init", "", "ibv_fork_init@IBVERBS_1.1")
+	if err := l.lacks("fork_init", ""); err != nil {
+		return err
 	}
-	return newError("fork_init", "", 0, l.forkInit(), "")
+	return newError("fork_init", "", 0, l.driver.ForkInit(), "")
 }
 
-// lacks is the error of a verb whose symbol is missing.
-func (l *Library) lacks(op, device, symbol string) error {
+// lacks is the error of an optional verb that is missing, nil where it is there.
+func (l *Library) lacks(op, device string) error {
+	symbol := l.driver.Missing(op)
+	if symbol == "" {
+		return nil
+	}
 	return &Error{Op: op, Device: device, Errno: syscall.EOPNOTSUPP,
-		Detail: fmt.Sprintf("%s has no %s; a newer rdma-core has", l.name, symbol)}
+		Detail: fmt.Sprintf("%s has no %s; a newer rdma-core has", l.Name(), symbol)}
 }
 
 // Devices lists the RDMA devices. A machine without any, or without RDMA in its kernel, has an empty list.
 func (l *Library) Devices() ([]*Device, error) {
+	infos, err := l.driver.Devices()
 	var devices []*Device
-	err := l.eachDevice(func(ptr uintptr) bool {
-		c := at[cDevice](ptr)
-		devices = append(devices, &Device{
-			lib:       l,
-			name:      l.deviceName(ptr),
-			guid:      l.deviceGUID(ptr),
-			nodeType:  int32(c.nodeType),
-			transport: int32(c.transportType),
-		})
-		return true
-	})
+	for _, info := range infos {
+		devices = append(devices, &Device{lib: l, info: info})
+	}
 	return devices, err
 }
 
-// eachDevice calls f with each device's address, valid during the call only, until f returns false.
-func (l *Library) eachDevice(f func(ptr uintptr) bool) error {
-	list, n, errno := l.getDeviceList()
-	if list == 0 {
-		if errno == syscall.ENOSYS {
-			errno = 0
-		}
-		return newError("get_device_list", "", 0, errno, "")
-	}
-	defer l.freeDeviceList(list)
-	for i := range n {
-		if !f(*at[uintptr](list + uintptr(i)*8)) {
-			break
-		}
-	}
-	return nil
-}
+// NewWaiter returns what a thread waits with for completion events of the library's devices.
+func (l *Library) NewWaiter() (Waiter, error) { return l.driver.NewWaiter() }

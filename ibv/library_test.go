@@ -84,7 +84,7 @@ func TestOptionalSymbols(t *testing.T) {
 				t.Fatal(err)
 			}
 			var missing []string
-			for _, s := range l.fn.table() {
+			for _, s := range l.driver.(*libibverbs).fn.table() {
 				if *s.addr == 0 {
 					missing = append(missing, s.name)
 				}
@@ -138,7 +138,7 @@ func TestInstalledLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%s: devices %v", l.Name(), devices)
-	if got, want := l.wcStatusText(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded"; got != want {
+	if got, want := l.driver.StatusText(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded"; got != want {
 		t.Errorf("status text %q, want %q", got, want)
 	}
 }

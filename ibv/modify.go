@@ -14,12 +14,15 @@ func (q *QP) Modify(attr *QPAttr, mask uint32) error {
 		return err
 	}
 	c := q.pd.ctx
-	errno := c.lib.modifyQP(q.ptr, attr, mask)
+	errno := c.lib.driver.ModifyQP(q.info.Handle, attr, mask)
 	q.mu.Lock()
 	if mask&IBV_QP_PORT != 0 && errno == 0 {
 		q.port = attr.PortNum
 	}
-	port := q.port
+	if mask&IBV_QP_STATE != 0 && errno == 0 {
+		q.state = attr.QPState
+	}
+	port, from := q.port, q.state
 	q.mu.Unlock()
 	if errno == 0 {
 		return nil
@@ -27,11 +30,10 @@ func (q *QP) Modify(attr *QPAttr, mask uint32) error {
 	if mask&IBV_QP_PORT != 0 {
 		port = attr.PortNum
 	}
-	from := at[cQP](q.ptr).state
 	if now, err := q.State(); err == nil {
 		from = now
 	}
-	return newError("modify_qp", c.device.name, port, errno, q.refusal(from, attr, mask, errno))
+	return newError("modify_qp", c.device.info.Name, port, errno, q.refusal(from, attr, mask, errno))
 }
 
 // refusal explains why a change from a state failed.
@@ -40,7 +42,7 @@ func (q *QP) refusal(from uint32, attr *QPAttr, mask uint32, errno syscall.Errno
 	if mask&IBV_QP_STATE != 0 {
 		to = attr.QPState
 	}
-	parts := []string{fmt.Sprintf("queue pair %#x from %s to %s", q.num, stateName(from), stateName(to))}
+	parts := []string{fmt.Sprintf("queue pair %#x from %s to %s", q.info.Num, stateName(from), stateName(to))}
 	if errno == syscall.EINVAL && q.typ == IBV_QPT_RC {
 		parts = append(parts, maskFaults(from, to, mask))
 	}

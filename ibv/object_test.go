@@ -43,7 +43,7 @@ func TestDevices(t *testing.T) {
 		t.Errorf("got %v, want EPERM", err)
 	}
 
-	gone := &Device{lib: s.Library, name: "standin1", guid: 1}
+	gone := &Device{lib: s.Library, info: DeviceInfo{Name: "standin1", GUID: 1}}
 	if _, err := gone.Open(); !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("opening a device that is gone: %v", err)
 	}

@@ -19,9 +19,9 @@ func (c *Context) AllocPD() (*PD, error) {
 		return nil, err
 	}
 	var errno syscall.Errno
-	if pd.ptr, errno = c.lib.allocPD(c.ptr); errno != 0 {
+	if pd.ptr, errno = c.lib.driver.AllocPD(c.info.Handle); errno != 0 {
 		pd.life.abandon()
-		return nil, newError("alloc_pd", c.device.name, 0, errno, "")
+		return nil, newError("alloc_pd", c.device.info.Name, 0, errno, "")
 	}
 	return pd, nil
 }
@@ -31,63 +31,54 @@ func (pd *PD) Context() *Context { return pd.ctx }
 
 // Close frees the domain.
 func (pd *PD) Close() error {
-	return pd.life.end("protection domain on "+pd.ctx.device.name, func() error {
-		return newError("dealloc_pd", pd.ctx.device.name, 0, pd.ctx.lib.deallocPD(pd.ptr), "")
+	return pd.life.end("protection domain on "+pd.ctx.device.info.Name, func() error {
+		return newError("dealloc_pd", pd.ctx.device.info.Name, 0, pd.ctx.lib.driver.DeallocPD(pd.ptr), "")
 	})
 }
 
 // An MR is a registered memory region.
 type MR struct {
-	pd         *PD
-	life       life
-	ptr        uintptr
-	lkey, rkey uint32
-	addr       uintptr
-	length     uintptr
+	pd     *PD
+	life   life
+	info   MRInfo
+	addr   uintptr
+	length uintptr
 }
 
 // RegMR registers memory outside the Go heap. Optional access flags, such as IBV_ACCESS_RELAXED_ORDERING, are dropped where
 // the library or the kernel does not know them.
 func (pd *PD) RegMR(addr, length uintptr, access uint32) (*MR, error) {
 	lib := pd.ctx.lib
-	return pd.register(addr, length, func() (uintptr, error) {
-		var ptr uintptr
-		var errno syscall.Errno
-		if access&IBV_ACCESS_OPTIONAL_RANGE != 0 && lib.fn.regMRIova2 != 0 {
-			ptr, errno = lib.regMRIova2(pd.ptr, addr, length, access)
-		} else {
-			ptr, errno = lib.regMR(pd.ptr, addr, length, access&^IBV_ACCESS_OPTIONAL_RANGE)
-		}
+	return pd.register(addr, length, func() (MRInfo, error) {
+		info, errno := lib.driver.RegMR(pd.ptr, addr, length, access)
 		detail := fmt.Sprintf("%d bytes at %#x, access %#x", length, addr, access)
-		return ptr, newError("reg_mr", pd.ctx.device.name, 0, errno, detail+regHint(errno))
+		return info, newError("reg_mr", pd.ctx.device.info.Name, 0, errno, detail+regHint(errno))
 	})
 }
 
 // RegDmaBufMR registers length bytes from offset of a DMA-BUF; iova is the address that work requests will use for them.
 func (pd *PD) RegDmaBufMR(offset, length, iova uint64, fd int, access uint32) (*MR, error) {
 	lib := pd.ctx.lib
-	if lib.fn.regDmabufMR == 0 {
-		return nil, lib.lacks("reg_dmabuf_mr", pd.ctx.device.name, "ibv_reg_dmabuf_mr@IBVERBS_1.12")
+	if err := lib.lacks("reg_dmabuf_mr", pd.ctx.device.info.Name); err != nil {
+		return nil, err
 	}
-	return pd.register(uintptr(iova), uintptr(length), func() (uintptr, error) {
-		ptr, errno := lib.regDmabufMR(pd.ptr, offset, length, iova, fd, access)
+	return pd.register(uintptr(iova), uintptr(length), func() (MRInfo, error) {
+		info, errno := lib.driver.RegDmabufMR(pd.ptr, offset, length, iova, fd, access)
 		detail := fmt.Sprintf("%d bytes at offset %d of DMA-BUF %d for address %#x, access %#x", length, offset, fd, iova, access)
-		return ptr, newError("reg_dmabuf_mr", pd.ctx.device.name, 0, errno, detail+regHint(errno))
+		return info, newError("reg_dmabuf_mr", pd.ctx.device.info.Name, 0, errno, detail+regHint(errno))
 	})
 }
 
-func (pd *PD) register(addr, length uintptr, verb func() (uintptr, error)) (*MR, error) {
+func (pd *PD) register(addr, length uintptr, verb func() (MRInfo, error)) (*MR, error) {
 	mr := &MR{pd: pd, addr: addr, length: length}
 	if err := mr.life.begin(kindMR, &pd.life); err != nil {
 		return nil, err
 	}
 	var err error
-	if mr.ptr, err = verb(); err != nil {
+	if mr.info, err = verb(); err != nil {
 		mr.life.abandon()
 		return nil, err
 	}
-	c := at[cMR](mr.ptr)
-	mr.lkey, mr.rkey = c.lkey, c.rkey
 	return mr, nil
 }
 
@@ -102,10 +93,10 @@ func regHint(errno syscall.Errno) string {
 }
 
 // LKey is the key for gather and scatter lists.
-func (mr *MR) LKey() uint32 { return mr.lkey }
+func (mr *MR) LKey() uint32 { return mr.info.LKey }
 
 // RKey is the key that a peer needs.
-func (mr *MR) RKey() uint32 { return mr.rkey }
+func (mr *MR) RKey() uint32 { return mr.info.RKey }
 
 // Addr is the address of the first byte in work requests.
 func (mr *MR) Addr() uintptr { return mr.addr }
@@ -115,8 +106,8 @@ func (mr *MR) Length() uintptr { return mr.length }
 
 // Close deregisters the region.
 func (mr *MR) Close() error {
-	dev := mr.pd.ctx.device.name
+	dev := mr.pd.ctx.device.info.Name
 	return mr.life.end("memory region on "+dev, func() error {
-		return newError("dereg_mr", dev, 0, mr.pd.ctx.lib.deregMR(mr.ptr), fmt.Sprintf("%d bytes at %#x", mr.length, mr.addr))
+		return newError("dereg_mr", dev, 0, mr.pd.ctx.lib.driver.DeregMR(mr.info.Handle), fmt.Sprintf("%d bytes at %#x", mr.length, mr.addr))
 	})
 }

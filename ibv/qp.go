@@ -21,24 +21,23 @@ type QPInit struct {
 type QP struct {
 	pd     *PD
 	life   life
-	ptr    uintptr
-	num    uint32
-	sendFn uintptr
+	info   QPInfo
+	sendFn uintptr // of libibverbs
 	recvFn uintptr
-	cap    QPCap
 	typ    uint32
 
-	mu   sync.Mutex
-	port uint8 // of the last successful Modify that set it
+	mu    sync.Mutex
+	port  uint8  // of the last successful Modify that set it
+	state uint32 // to which the last successful Modify led
 }
 
 // CreateQP makes a queue pair in state RESET.
 func (pd *PD) CreateQP(init QPInit) (*QP, error) {
 	c := pd.ctx
 	if init.SendCQ == nil || init.RecvCQ == nil {
-		return nil, newError("create_qp", c.device.name, 0, syscall.EINVAL, "QPInit needs a SendCQ and a RecvCQ")
+		return nil, newError("create_qp", c.device.info.Name, 0, syscall.EINVAL, "QPInit needs a SendCQ and a RecvCQ")
 	}
-	q := &QP{pd: pd, sendFn: c.ops.postSend, recvFn: c.ops.postRecv, typ: init.Type}
+	q := &QP{pd: pd, sendFn: c.info.ops.postSend, recvFn: c.info.ops.postRecv, typ: init.Type}
 	parents := []*life{&pd.life, &init.SendCQ.life}
 	if init.RecvCQ != init.SendCQ {
 		parents = append(parents, &init.RecvCQ.life)
@@ -46,21 +45,19 @@ func (pd *PD) CreateQP(init QPInit) (*QP, error) {
 	if err := q.life.begin(kindQP, parents...); err != nil {
 		return nil, err
 	}
-	attr := &qpInitAttr{
-		sendCQ: init.SendCQ.ptr,
-		recvCQ: init.RecvCQ.ptr,
-		cap: QPCap{
+	create := &QPCreate{
+		SendCQ: init.SendCQ.info.Handle,
+		RecvCQ: init.RecvCQ.info.Handle,
+		Cap: QPCap{
 			MaxSendWR: init.MaxSendWR, MaxRecvWR: init.MaxRecvWR,
 			MaxSendSGE: init.MaxSendSGE, MaxRecvSGE: init.MaxRecvSGE,
 			MaxInlineData: init.MaxInline,
 		},
-		qpType: init.Type,
-	}
-	if init.SigAll {
-		attr.sqSigAll = 1
+		Type:   init.Type,
+		SigAll: init.SigAll,
 	}
 	var errno syscall.Errno
-	if q.ptr, errno = c.lib.createQP(pd.ptr, attr); errno != 0 {
+	if q.info, errno = c.lib.driver.CreateQP(pd.ptr, create); errno != 0 {
 		q.life.abandon()
 		detail := fmt.Sprintf("max_send_wr %d, max_recv_wr %d, max_send_sge %d, max_recv_sge %d, max_inline_data %d",
 			init.MaxSendWR, init.MaxRecvWR, init.MaxSendSGE, init.MaxRecvSGE, init.MaxInline)
@@ -70,10 +67,9 @@ func (pd *PD) CreateQP(init QPInit) (*QP, error) {
 		case syscall.EINVAL:
 			detail += "; the device allows less than that, see `ibv_devinfo -v`"
 		}
-		return nil, newError("create_qp", c.device.name, 0, errno, detail)
+		return nil, newError("create_qp", c.device.info.Name, 0, errno, detail)
 	}
-	q.num, q.cap = at[cQP](q.ptr).qpNum, attr.cap
-	c.qps.Store(q.ptr, q)
+	c.qps.Store(q.info.Handle, q)
 	return q, nil
 }
 
@@ -81,13 +77,13 @@ func (pd *PD) CreateQP(init QPInit) (*QP, error) {
 func (q *QP) PD() *PD { return q.pd }
 
 // Num is the queue pair number, 24 bits.
-func (q *QP) Num() uint32 { return q.num }
+func (q *QP) Num() uint32 { return q.info.Num }
 
 // MaxInline is what was granted: the bytes that a send may carry inside the work request.
-func (q *QP) MaxInline() uint32 { return q.cap.MaxInlineData }
+func (q *QP) MaxInline() uint32 { return q.info.Cap.MaxInlineData }
 
 // Cap holds the sizes as granted.
-func (q *QP) Cap() QPCap { return q.cap }
+func (q *QP) Cap() QPCap { return q.info.Cap }
 
 // Query returns the attributes in mask; a library may return more.
 func (q *QP) Query(mask uint32) (QPAttr, error) {
@@ -95,8 +91,8 @@ func (q *QP) Query(mask uint32) (QPAttr, error) {
 	if err := q.life.check(); err != nil {
 		return attr, err
 	}
-	errno := q.pd.ctx.lib.queryQP(q.ptr, &attr, mask)
-	return attr, newError("query_qp", q.pd.ctx.device.name, 0, errno, fmt.Sprintf("queue pair %#x", q.num))
+	errno := q.pd.ctx.lib.driver.QueryQP(q.info.Handle, &attr, mask)
+	return attr, newError("query_qp", q.pd.ctx.device.info.Name, 0, errno, fmt.Sprintf("queue pair %#x", q.info.Num))
 }
 
 // State asks the device for the queue pair's state.
@@ -108,27 +104,27 @@ func (q *QP) State() (uint32, error) {
 // QueryECE returns the provider's options for a connection of this queue pair.
 func (q *QP) QueryECE() (ECE, error) {
 	var ece ECE
-	lib, dev := q.pd.ctx.lib, q.pd.ctx.device.name
+	lib, dev := q.pd.ctx.lib, q.pd.ctx.device.info.Name
 	if err := q.life.check(); err != nil {
 		return ece, err
 	}
-	if lib.fn.queryECE == 0 {
-		return ece, lib.lacks("query_ece", dev, "ibv_query_ece@IBVERBS_1.10")
+	if err := lib.lacks("query_ece", dev); err != nil {
+		return ece, err
 	}
-	errno := lib.queryECE(q.ptr, &ece)
-	return ece, newError("query_ece", dev, 0, errno, fmt.Sprintf("queue pair %#x", q.num))
+	errno := lib.driver.QueryECE(q.info.Handle, &ece)
+	return ece, newError("query_ece", dev, 0, errno, fmt.Sprintf("queue pair %#x", q.info.Num))
 }
 
 // SetECE sets what both ends agreed on, in state INIT.
 func (q *QP) SetECE(ece *ECE) error {
-	lib, dev := q.pd.ctx.lib, q.pd.ctx.device.name
+	lib, dev := q.pd.ctx.lib, q.pd.ctx.device.info.Name
 	if err := q.life.check(); err != nil {
 		return err
 	}
-	if lib.fn.setECE == 0 {
-		return lib.lacks("set_ece", dev, "ibv_set_ece@IBVERBS_1.10")
+	if err := lib.lacks("set_ece", dev); err != nil {
+		return err
 	}
-	return newError("set_ece", dev, 0, lib.setECE(q.ptr, ece), fmt.Sprintf("queue pair %#x", q.num))
+	return newError("set_ece", dev, 0, lib.driver.SetECE(q.info.Handle, ece), fmt.Sprintf("queue pair %#x", q.info.Num))
 }
 
 // PostSend posts wr and what it links to. On failure bad is the first request that was not posted.
@@ -136,7 +132,12 @@ func (q *QP) PostSend(wr *SendWR) (bad *SendWR, err error) {
 	if q.life.ended.Load() {
 		return wr, net.ErrClosed
 	}
-	r, bad := postSend(q.sendFn, q.ptr, wr)
+	var r int32
+	if q.info.Queue == nil {
+		r, bad = postSend(q.sendFn, q.info.Handle, wr)
+	} else {
+		r, bad = q.info.Queue.PostSend(wr)
+	}
 	if r != 0 {
 		return bad, q.postError("post_send", r)
 	}
@@ -148,7 +149,12 @@ func (q *QP) PostRecv(wr *RecvWR) (bad *RecvWR, err error) {
 	if q.life.ended.Load() {
 		return wr, net.ErrClosed
 	}
-	r, bad := postRecv(q.recvFn, q.ptr, wr)
+	var r int32
+	if q.info.Queue == nil {
+		r, bad = postRecv(q.recvFn, q.info.Handle, wr)
+	} else {
+		r, bad = q.info.Queue.PostRecv(wr)
+	}
 	if r != 0 {
 		return bad, q.postError("post_recv", r)
 	}
@@ -158,7 +164,7 @@ func (q *QP) PostRecv(wr *RecvWR) (bad *RecvWR, err error) {
 // postError makes an error of what an operation returned: the errno, with either sign.
 func (q *QP) postError(op string, r int32) error {
 	errno := syscall.Errno(max(r, -r))
-	detail := fmt.Sprintf("queue pair %#x", q.num)
+	detail := fmt.Sprintf("queue pair %#x", q.info.Num)
 	switch errno {
 	case syscall.ENOMEM:
 		detail += ": its queue is full"
@@ -167,18 +173,18 @@ func (q *QP) postError(op string, r int32) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return newError(op, q.pd.ctx.device.name, q.port, errno, detail)
+	return newError(op, q.pd.ctx.device.info.Name, q.port, errno, detail)
 }
 
 // Close destroys the queue pair. It waits for asynchronous events of the queue pair that are being handled.
 func (q *QP) Close() error {
 	c := q.pd.ctx
-	return q.life.end(fmt.Sprintf("queue pair %#x on %s", q.num, c.device.name), func() error {
-		c.qps.Delete(q.ptr)
-		errno := c.lib.destroyQP(q.ptr)
+	return q.life.end(fmt.Sprintf("queue pair %#x on %s", q.info.Num, c.device.info.Name), func() error {
+		c.qps.Delete(q.info.Handle)
+		errno := c.lib.driver.DestroyQP(q.info.Handle)
 		if errno != 0 {
-			c.qps.Store(q.ptr, q)
+			c.qps.Store(q.info.Handle, q)
 		}
-		return newError("destroy_qp", c.device.name, 0, errno, fmt.Sprintf("queue pair %#x", q.num))
+		return newError("destroy_qp", c.device.info.Name, 0, errno, fmt.Sprintf("queue pair %#x", q.info.Num))
 	})
 }

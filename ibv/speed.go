@@ -11,15 +11,13 @@ func (c *Context) PortSpeed(port uint8) (int, error) {
 	if err := c.life.check(); err != nil {
 		return 0, err
 	}
-	if c.lib.fn.queryPortSpeed != 0 {
-		units, errno := c.lib.queryPortSpeed(c.ptr, port) // of 100 Mb/s
-		err := newError("query_port_speed", c.device.name, port, errno, "")
-		switch {
-		case err == nil && units > 0:
-			return int(units) * 100, nil
-		case err != nil && !errors.Is(err, ErrNotSupported):
-			return 0, err
-		}
+	units, errno := c.lib.driver.QueryPortSpeed(c.info.Handle, port)
+	err := newError("query_port_speed", c.device.info.Name, port, errno, "")
+	switch {
+	case err == nil && units > 0:
+		return int(units) * 100, nil
+	case err != nil && !errors.Is(err, ErrNotSupported):
+		return 0, err
 	}
 	attr, err := c.QueryPort(port)
 	if err != nil {
@@ -27,7 +25,7 @@ func (c *Context) PortSpeed(port uint8) (int, error) {
 	}
 	mbps, ok := attr.Speed()
 	if !ok {
-		return 0, newError("query_port", c.device.name, port, syscall.EINVAL,
+		return 0, newError("query_port", c.device.info.Name, port, syscall.EINVAL,
 			fmt.Sprintf("no data rate for active_width %d and active_speed %d (extended %d)", attr.ActiveWidth, attr.ActiveSpeed, attr.ActiveSpeedEx))
 	}
 	return mbps, nil

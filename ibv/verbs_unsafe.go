@@ -11,40 +11,40 @@ import (
 )
 
 // struct ibv_device **ibv_get_device_list(int *num_devices)
-func (l *Library) getDeviceList() (list uintptr, n int, errno syscall.Errno) {
+func (l *libibverbs) getDeviceList() (list uintptr, n int, errno syscall.Errno) {
 	var count int32
 	list, errno = call(l.fn.getDeviceList, uintptr(unsafe.Pointer(&count)), 0, 0, 0, 0, 0)
 	return list, int(count), errno
 }
 
 // void ibv_free_device_list(struct ibv_device **list)
-func (l *Library) freeDeviceList(list uintptr) { call(l.fn.freeDeviceList, list, 0, 0, 0, 0, 0) }
+func (l *libibverbs) freeDeviceList(list uintptr) { call(l.fn.freeDeviceList, list, 0, 0, 0, 0, 0) }
 
 // const char *ibv_get_device_name(struct ibv_device *device)
-func (l *Library) deviceName(device uintptr) string {
+func (l *libibverbs) deviceName(device uintptr) string {
 	p, _ := call(l.fn.getDeviceName, device, 0, 0, 0, 0, 0)
 	return goString(p)
 }
 
 // __be64 ibv_get_device_guid(struct ibv_device *device)
-func (l *Library) deviceGUID(device uintptr) uint64 {
+func (l *libibverbs) deviceGUID(device uintptr) uint64 {
 	v, _ := call(l.fn.getDeviceGUID, device, 0, 0, 0, 0, 0)
 	return bigEndian(uint64(v))
 }
 
 // struct ibv_context *ibv_open_device(struct ibv_device *device)
-func (l *Library) openDevice(device uintptr) (uintptr, syscall.Errno) {
+func (l *libibverbs) openDevice(device uintptr) (uintptr, syscall.Errno) {
 	p, errno := call(l.fn.openDevice, device, 0, 0, 0, 0, 0)
 	return p, absent(p, errno)
 }
 
 // int ibv_close_device(struct ibv_context *context)
-func (l *Library) closeDevice(ctx uintptr) syscall.Errno {
+func (l *libibverbs) CloseDevice(ctx uintptr) syscall.Errno {
 	return failure(call(l.fn.closeDevice, ctx, 0, 0, 0, 0, 0))
 }
 
 // int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
-func (l *Library) queryDevice(ctx uintptr, attr *DeviceAttr) syscall.Errno {
+func (l *libibverbs) QueryDevice(ctx uintptr, attr *DeviceAttr) syscall.Errno {
 	return failure(call(l.fn.queryDevice, ctx, uintptr(unsafe.Pointer(attr)), 0, 0, 0, 0))
 }
 
@@ -53,7 +53,7 @@ func (l *Library) queryDevice(ctx uintptr, attr *DeviceAttr) syscall.Errno {
 // The exported function knows the first 48 bytes only. Contexts that are "extended" have, in front of them, the full one:
 //
 // int (*query_port)(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr, size_t port_attr_len)
-func (l *Library) queryPort(ctx uintptr, port uint8, attr *PortAttr) syscall.Errno {
+func (l *libibverbs) QueryPort(ctx uintptr, port uint8, attr *PortAttr) syscall.Errno {
 	*attr = PortAttr{}
 	if full := extension(ctx, verbsQueryPort); full != 0 {
 		return failure(call(full, ctx, uintptr(port), uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr), 0, 0))
@@ -73,153 +73,217 @@ func extension(ctx uintptr, offset int) uintptr {
 }
 
 // int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
-func (l *Library) queryGID(ctx uintptr, port uint8, index int, gid *GID) syscall.Errno {
+func (l *libibverbs) QueryGID(ctx uintptr, port uint8, index int, gid *GID) syscall.Errno {
 	return failure(call(l.fn.queryGID, ctx, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(gid)), 0, 0))
 }
 
 // int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry,
 //
 //	uint32_t flags, size_t entry_size)
-func (l *Library) queryGIDEx(ctx uintptr, port uint8, index int, entry *GIDEntry) syscall.Errno {
+func (l *libibverbs) QueryGIDEx(ctx uintptr, port uint8, index int, entry *GIDEntry) syscall.Errno {
+	if l.fn.queryGIDEx == 0 {
+		return syscall.EOPNOTSUPP
+	}
 	return failure(call(l.fn.queryGIDEx, ctx, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(entry)), 0, unsafe.Sizeof(*entry)))
 }
 
 // int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
-func (l *Library) queryPkey(ctx uintptr, port uint8, index int) ([2]byte, syscall.Errno) {
+func (l *libibverbs) QueryPKey(ctx uintptr, port uint8, index int) ([2]byte, syscall.Errno) {
 	var pkey [2]byte
 	errno := failure(call(l.fn.queryPkey, ctx, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(&pkey)), 0, 0))
 	return pkey, errno
 }
 
 // int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
-func (l *Library) queryPortSpeed(ctx uintptr, port uint8) (uint64, syscall.Errno) {
+func (l *libibverbs) QueryPortSpeed(ctx uintptr, port uint8) (uint64, syscall.Errno) {
+	if l.fn.queryPortSpeed == 0 {
+		return 0, syscall.EOPNOTSUPP
+	}
 	var speed uint64
 	errno := failure(call(l.fn.queryPortSpeed, ctx, uintptr(port), uintptr(unsafe.Pointer(&speed)), 0, 0, 0))
 	return speed, errno
 }
 
 // int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
-func (l *Library) getAsyncEvent(ctx uintptr, e *asyncEvent) syscall.Errno {
-	return failure(call(l.fn.getAsyncEvent, ctx, uintptr(unsafe.Pointer(e)), 0, 0, 0, 0))
+func (l *libibverbs) getAsyncEvent(ctx uintptr, e *AsyncEvent) syscall.Errno {
+	var c asyncEvent
+	if errno := failure(call(l.fn.getAsyncEvent, ctx, uintptr(unsafe.Pointer(&c)), 0, 0, 0, 0)); errno != 0 {
+		return errno
+	}
+	*e = AsyncEvent{Type: c.eventType, Element: c.element}
+	if ofQP(c.eventType) {
+		e.QPN = at[cQP](c.element).qpNum // alive until the event is acknowledged
+	}
+	return 0
 }
 
 // void ibv_ack_async_event(struct ibv_async_event *event)
-func (l *Library) ackAsyncEvent(e *asyncEvent) {
-	call(l.fn.ackAsyncEvent, uintptr(unsafe.Pointer(e)), 0, 0, 0, 0, 0)
+func (l *libibverbs) AckAsyncEvent(e *AsyncEvent) {
+	c := asyncEvent{element: e.Element, eventType: e.Type}
+	call(l.fn.ackAsyncEvent, uintptr(unsafe.Pointer(&c)), 0, 0, 0, 0, 0)
 }
 
 // struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-func (l *Library) allocPD(ctx uintptr) (uintptr, syscall.Errno) {
+func (l *libibverbs) AllocPD(ctx uintptr) (uintptr, syscall.Errno) {
 	p, errno := call(l.fn.allocPD, ctx, 0, 0, 0, 0, 0)
 	return p, absent(p, errno)
 }
 
 // int ibv_dealloc_pd(struct ibv_pd *pd)
-func (l *Library) deallocPD(pd uintptr) syscall.Errno {
+func (l *libibverbs) DeallocPD(pd uintptr) syscall.Errno {
 	return failure(call(l.fn.deallocPD, pd, 0, 0, 0, 0, 0))
 }
 
 // struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
-func (l *Library) regMR(pd, addr, length uintptr, access uint32) (uintptr, syscall.Errno) {
-	p, errno := call(l.fn.regMR, pd, addr, length, uintptr(access), 0, 0)
-	return p, absent(p, errno)
+//
+// Which flags are optional only the newer verb knows; where it is missing they are dropped.
+func (l *libibverbs) RegMR(pd, addr, length uintptr, access uint32) (MRInfo, syscall.Errno) {
+	if access&IBV_ACCESS_OPTIONAL_RANGE != 0 && l.fn.regMRIova2 != 0 {
+		return l.regMRIova2(pd, addr, length, access)
+	}
+	p, errno := call(l.fn.regMR, pd, addr, length, uintptr(access&^IBV_ACCESS_OPTIONAL_RANGE), 0, 0)
+	return region(p, absent(p, errno))
+}
+
+// region reads what C says of a region.
+func region(mr uintptr, errno syscall.Errno) (MRInfo, syscall.Errno) {
+	if errno != 0 {
+		return MRInfo{}, errno
+	}
+	c := at[cMR](mr)
+	return MRInfo{Handle: mr, LKey: c.lkey, RKey: c.rkey}, 0
 }
 
 // struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
-func (l *Library) regMRIova2(pd, addr, length uintptr, access uint32) (uintptr, syscall.Errno) {
+func (l *libibverbs) regMRIova2(pd, addr, length uintptr, access uint32) (MRInfo, syscall.Errno) {
 	p, errno := call(l.fn.regMRIova2, pd, addr, length, addr, uintptr(access), 0)
-	return p, absent(p, errno)
+	return region(p, absent(p, errno))
 }
 
 // struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
-func (l *Library) regDmabufMR(pd uintptr, offset, length, iova uint64, fd int, access uint32) (uintptr, syscall.Errno) {
+func (l *libibverbs) RegDmabufMR(pd uintptr, offset, length, iova uint64, fd int, access uint32) (MRInfo, syscall.Errno) {
+	if l.fn.regDmabufMR == 0 {
+		return MRInfo{}, syscall.EOPNOTSUPP
+	}
 	p, errno := call(l.fn.regDmabufMR, pd, uintptr(offset), uintptr(length), uintptr(iova), uintptr(fd), uintptr(access))
-	return p, absent(p, errno)
+	return region(p, absent(p, errno))
 }
 
 // int ibv_dereg_mr(struct ibv_mr *mr)
-func (l *Library) deregMR(mr uintptr) syscall.Errno {
+func (l *libibverbs) DeregMR(mr uintptr) syscall.Errno {
 	return failure(call(l.fn.deregMR, mr, 0, 0, 0, 0, 0))
 }
 
 // struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
-func (l *Library) createCompChannel(ctx uintptr) (uintptr, syscall.Errno) {
+func (l *libibverbs) CreateCompChannel(ctx uintptr) (ChannelInfo, syscall.Errno) {
 	p, errno := call(l.fn.createCompChannel, ctx, 0, 0, 0, 0, 0)
-	return p, absent(p, errno)
+	if errno = absent(p, errno); errno != 0 {
+		return ChannelInfo{}, errno
+	}
+	return ChannelInfo{Handle: p, FD: int(at[cCompChannel](p).fd)}, 0
 }
 
 // int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
-func (l *Library) destroyCompChannel(ch uintptr) syscall.Errno {
+func (l *libibverbs) DestroyCompChannel(ch uintptr) syscall.Errno {
 	return failure(call(l.fn.destroyCompChannel, ch, 0, 0, 0, 0, 0))
 }
 
 // struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
 //
 //	int comp_vector)
-func (l *Library) createCQ(ctx uintptr, cqe int, ch uintptr) (uintptr, syscall.Errno) {
-	p, errno := call(l.fn.createCQ, ctx, uintptr(cqe), 0, ch, 0, 0)
-	return p, absent(p, errno)
+func (l *libibverbs) CreateCQ(ctx uintptr, entries int, ch uintptr) (CQInfo, syscall.Errno) {
+	p, errno := call(l.fn.createCQ, ctx, uintptr(entries), 0, ch, 0, 0)
+	if errno = absent(p, errno); errno != 0 {
+		return CQInfo{}, errno
+	}
+	return CQInfo{Handle: p, Entries: int(at[cCQ](p).cqe)}, 0
 }
 
 // int ibv_destroy_cq(struct ibv_cq *cq)
-func (l *Library) destroyCQ(cq uintptr) syscall.Errno {
+func (l *libibverbs) DestroyCQ(cq uintptr) syscall.Errno {
 	return failure(call(l.fn.destroyCQ, cq, 0, 0, 0, 0, 0))
 }
 
 // int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 //
 // out is room for what C says: the queue, and its context.
-func (l *Library) getCQEvent(ch uintptr, out *[2]uintptr) (uintptr, syscall.Errno) {
+func (l *libibverbs) GetCQEvent(ch uintptr, out *[2]uintptr) (uintptr, syscall.Errno) {
 	errno := failure(call(l.fn.getCQEvent, ch, uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&out[1])), 0, 0, 0))
 	return out[0], errno
 }
 
 // void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
-func (l *Library) ackCQEvents(cq uintptr, n int) { call(l.fn.ackCQEvents, cq, uintptr(n), 0, 0, 0, 0) }
+func (l *libibverbs) AckCQEvents(cq uintptr, n int) {
+	call(l.fn.ackCQEvents, cq, uintptr(n), 0, 0, 0, 0)
+}
 
 // struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
-func (l *Library) createQP(pd uintptr, init *qpInitAttr) (uintptr, syscall.Errno) {
-	p, errno := call(l.fn.createQP, pd, uintptr(unsafe.Pointer(init)), 0, 0, 0, 0)
-	return p, absent(p, errno)
+func (l *libibverbs) CreateQP(pd uintptr, init *QPCreate) (QPInfo, syscall.Errno) {
+	attr := &qpInitAttr{sendCQ: init.SendCQ, recvCQ: init.RecvCQ, cap: init.Cap, qpType: init.Type}
+	if init.SigAll {
+		attr.sqSigAll = 1
+	}
+	p, errno := call(l.fn.createQP, pd, uintptr(unsafe.Pointer(attr)), 0, 0, 0, 0)
+	if errno = absent(p, errno); errno != 0 {
+		return QPInfo{}, errno
+	}
+	return QPInfo{Handle: p, Num: at[cQP](p).qpNum, Cap: attr.cap}, 0
 }
 
 // int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
-func (l *Library) modifyQP(qp uintptr, attr *QPAttr, mask uint32) syscall.Errno {
+func (l *libibverbs) ModifyQP(qp uintptr, attr *QPAttr, mask uint32) syscall.Errno {
 	return failure(call(l.fn.modifyQP, qp, uintptr(unsafe.Pointer(attr)), uintptr(mask), 0, 0, 0))
 }
 
 // int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr)
-func (l *Library) queryQP(qp uintptr, attr *QPAttr, mask uint32) syscall.Errno {
+func (l *libibverbs) QueryQP(qp uintptr, attr *QPAttr, mask uint32) syscall.Errno {
 	var init qpInitAttr
 	return failure(call(l.fn.queryQP, qp, uintptr(unsafe.Pointer(attr)), uintptr(mask), uintptr(unsafe.Pointer(&init)), 0, 0))
 }
 
 // int ibv_destroy_qp(struct ibv_qp *qp)
-func (l *Library) destroyQP(qp uintptr) syscall.Errno {
+func (l *libibverbs) DestroyQP(qp uintptr) syscall.Errno {
 	return failure(call(l.fn.destroyQP, qp, 0, 0, 0, 0, 0))
 }
 
 // int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-func (l *Library) queryECE(qp uintptr, ece *ECE) syscall.Errno {
+func (l *libibverbs) QueryECE(qp uintptr, ece *ECE) syscall.Errno {
+	if l.fn.queryECE == 0 {
+		return syscall.EOPNOTSUPP
+	}
 	return failure(call(l.fn.queryECE, qp, uintptr(unsafe.Pointer(ece)), 0, 0, 0, 0))
 }
 
 // int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-func (l *Library) setECE(qp uintptr, ece *ECE) syscall.Errno {
+func (l *libibverbs) SetECE(qp uintptr, ece *ECE) syscall.Errno {
+	if l.fn.setECE == 0 {
+		return syscall.EOPNOTSUPP
+	}
 	return failure(call(l.fn.setECE, qp, uintptr(unsafe.Pointer(ece)), 0, 0, 0, 0))
 }
 
 // int ibv_fork_init(void)
-func (l *Library) forkInit() syscall.Errno { return failure(call(l.fn.forkInit, 0, 0, 0, 0, 0, 0)) }
+func (l *libibverbs) ForkInit() syscall.Errno {
+	if l.fn.forkInit == 0 {
+		return syscall.EOPNOTSUPP
+	}
+	return failure(call(l.fn.forkInit, 0, 0, 0, 0, 0, 0))
+}
 
 // const char *ibv_wc_status_str(enum ibv_wc_status status)
-func (l *Library) wcStatusText(status uint32) string {
+func (l *libibverbs) StatusText(status uint32) string {
+	if l.fn.wcStatusStr == 0 {
+		return ""
+	}
 	p, _ := call(l.fn.wcStatusStr, uintptr(status), 0, 0, 0, 0, 0)
 	return goString(p)
 }
 
 // const char *ibv_event_type_str(enum ibv_event_type event)
-func (l *Library) eventText(event uint32) string {
+func (l *libibverbs) EventText(event uint32) string {
+	if l.fn.eventTypeStr == 0 {
+		return ""
+	}
 	p, _ := call(l.fn.eventTypeStr, uintptr(event), 0, 0, 0, 0, 0)
 	return goString(p)
 }

@@ -16,6 +16,8 @@ import (
 // Options is the configuration of a Transport. Where a default stands beside a
 // field, its zero value means that.
 type Options struct {
+	Machine Machine // what it runs on; the machine that the process is on
+
 	Sysfs     string   // root of sysfs; "/sys"
 	Libraries []string // file names of libibverbs; the loader's default names
 

@@ -129,7 +129,7 @@ func (t *Transport) openDevices(n *topology.Node) error {
 	if len(selected) == 0 {
 		return down
 	}
-	lib, err := ibv.Load(t.opts.Libraries...)
+	lib, err := t.opts.Machine.library(t.opts.Libraries)
 	if err != nil {
 		return cmp.Or(down, err)
 	}

@@ -106,9 +106,11 @@ func (p *Port) hear() (err error) {
 // does not keep the queue pairs alive that this process leaves.
 func (p *Port) closedInChild(fds ...int) {
 	for _, fd := range fds {
-		forkfd.Mark(fd)
+		if fd >= 0 { // a simulated device has none
+			forkfd.Mark(fd)
+			p.fds = append(p.fds, fd)
+		}
 	}
-	p.fds = append(p.fds, fds...)
 }
 
 // Kind is [lane.Verbs].
