@@ -48,14 +48,27 @@ type life struct {
 	ended atomic.Bool // written under mu
 
 	mu       sync.Mutex
+	ending   chan struct{} // closed when the attempt to destroy the object that is under way is over; nil without one
 	children [numKinds]int
+}
+
+// lockSettled locks mu when no attempt to destroy the object is under way. It waits for one without mu, because destroying
+// may wait for others: for an event that is being handled, for a device.
+func (l *life) lockSettled() {
+	l.mu.Lock()
+	for l.ending != nil {
+		over := l.ending
+		l.mu.Unlock()
+		<-over
+		l.mu.Lock()
+	}
 }
 
 // begin enters the object into its parents' books, before the C object exists.
 func (l *life) begin(k kind, parents ...*life) error {
 	l.kind, l.parents = k, parents
 	for i, p := range parents {
-		p.mu.Lock()
+		p.lockSettled()
 		if p.ended.Load() {
 			p.mu.Unlock()
 			l.leave(parents[:i])
@@ -83,23 +96,35 @@ func (l *life) abandon() {
 	live[l.kind].Add(-1)
 }
 
-// end destroys the object once. If destroy fails, the object stays open.
-func (l *life) end(what string, destroy func() error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// end destroys the object once. If destroy fails, the object stays open. Callers that come meanwhile wait.
+func (l *life) end(what string, destroy func() error) (err error) {
+	l.lockSettled()
 	if l.ended.Load() {
+		l.mu.Unlock()
 		return nil
 	}
 	if left := l.leftLocked(); left != "" {
+		l.mu.Unlock()
 		return fmt.Errorf("ibv: cannot close %s before what was made from it: %s still open", what, left)
 	}
-	if err := destroy(); err != nil {
-		return err
-	}
-	l.ended.Store(true)
-	l.leave(l.parents)
-	live[l.kind].Add(-1)
-	return nil
+	over := make(chan struct{})
+	l.ending = over
+	l.mu.Unlock()
+	destroyed := false
+	defer func() {
+		l.mu.Lock()
+		l.ending = nil
+		l.ended.Store(destroyed)
+		l.mu.Unlock()
+		if destroyed {
+			l.leave(l.parents)
+			live[l.kind].Add(-1)
+		}
+		close(over) // also when destroy panics
+	}()
+	err = destroy()
+	destroyed = err == nil
+	return err
 }
 
 // left lists the children that are open.
