@@ -11,6 +11,7 @@ import (
 	"ncclmesh/ncclnet/config"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
+	"ncclmesh/transport/turn"
 )
 
 // A Host is what the surrounding process lends the plugin. Go's own copy of the
@@ -50,8 +51,8 @@ type Process struct {
 
 	mesh atomic.Pointer[mesh] // what is open, or nil; written under mu
 
-	mu    sync.Mutex // above saying; held while opening and closing
-	holds []*Hold    // in the order they came
+	mu    turn.Turn // above saying; held while opening and closing
+	holds []*Hold   // in the order they came
 
 	saying sync.Mutex // a leaf, held while any logger is called: who waits for its turn inside C keeps a thread
 	logger Logger     // the log's; guarded by saying

@@ -52,7 +52,8 @@
 // A bundle's mutex may be held for seconds, while its lanes drain, and until the events
 // of its queue pairs are acknowledged: so the former two never take one. They end a
 // connection, or accuse a lane, by methods of [bundle.Bundle] that need none. The
-// order is: a bundle's growing, held while a port joins a connection; a bundle's mutex;
+// order is: a bundle's growing, held while a port joins a connection (a turn, as is regMu: in virtual time one may
+// wait for it); a bundle's mutex;
 // a joint's of package relay/engine; a verbs port's regMu, held over registrations; the mutexes
 // of package ibv, child before parent. All others are leaves: nobody waits, or takes
 // another, while holding one.

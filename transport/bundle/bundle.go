@@ -15,6 +15,7 @@ import (
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/stats"
+	"ncclmesh/transport/turn"
 )
 
 // Env is what the bundles of a process have in common.
@@ -95,7 +96,7 @@ type Bundle struct {
 	joining   atomic.Pointer[setup] // of more lanes; nil while there is none
 	joins     sync.WaitGroup
 	admits    atomic.Int32
-	growing   sync.Mutex      // held while a domain joins; taken before mu
+	growing   turn.Turn       // held while a domain joins; taken before mu
 	life      context.Context // ends when the bundle is to be closed
 	die       context.CancelFunc
 

@@ -16,6 +16,7 @@ import (
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
+	"ncclmesh/transport/turn"
 )
 
 // Options are the attributes of queue pairs and registrations.
@@ -47,7 +48,7 @@ type Port struct {
 	stop                 func() // ends the event watcher
 	fds                  []int  // that a forked child closes
 
-	regMu sync.Mutex // held while memory is registered and deregistered, which may take long
+	regMu turn.Turn // held while memory is registered and deregistered, which may take long
 	regs  map[regKey]*registration
 
 	queueMu sync.Mutex            // a leaf: the event handler takes it
