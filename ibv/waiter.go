@@ -18,6 +18,7 @@ const (
 type pollWaiter struct {
 	kick   int
 	fds    []unix.PollFd
+	count  [8]byte   // what is read of the eventfd
 	misses int       // looks that found nothing, one after the other
 	since  time.Time // of the first of them
 }
@@ -58,9 +59,8 @@ func (w *pollWaiter) Wait(channels []*CompChannel, timeout time.Duration) {
 	if timeout >= 0 {
 		ms = int((timeout + time.Millisecond - 1) / time.Millisecond)
 	}
-	var count [8]byte
 	_, _ = unix.Poll(w.fds, ms)
-	_, _ = unix.Read(w.kick, count[:])
+	_, _ = unix.Read(w.kick, w.count[:])
 }
 
 // one is what is written to an eventfd.

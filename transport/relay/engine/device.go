@@ -4,8 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"ncclmesh/ibv"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/relay/hop"
@@ -70,13 +68,13 @@ func newDevice(ctx *ibv.Context) (d *device, err error) {
 	d = &device{ctx: ctx}
 	forkfd.Do(func() {
 		if d.ch, err = ctx.CreateCompChannel(); err == nil {
-			forkfd.Mark(d.ch.FD())
+			mark(d.ch.FD())
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(d.ch.FD(), true); err != nil {
+	if err := d.ch.SetNonblock(); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
@@ -90,6 +88,6 @@ func (d *device) close() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	forkfd.Clear(d.ch.FD())
+	unmark(d.ch.FD())
 	return d.ch.Close()
 }

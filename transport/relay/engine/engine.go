@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
@@ -41,8 +39,8 @@ type Engine struct {
 	mu      sync.Mutex
 	taken   [maxJoints]bool // slots
 	devices map[*ibv.Context]*device
-	used    int64 // bytes of rings
-	kick    int   // eventfd that wakes the thread; -1 while there is none
+	used    int64      // bytes of rings
+	waiter  ibv.Waiter // of the thread; nil while there is none
 	over    chan struct{}
 	closing bool
 	broken  error
@@ -64,21 +62,25 @@ func New(c Config) *Engine {
 	if c.Counts == nil {
 		c.Counts = new(stats.Relay)
 	}
-	e := &Engine{cfg: c, Bytes: &c.Counts.Device, devices: map[*ibv.Context]*device{}, kick: -1}
+	e := &Engine{cfg: c, Bytes: &c.Counts.Device, devices: map[*ibv.Context]*device{}}
 	e.queues.Store(&[]*queue{})
 	return e
 }
 
 // Begin makes both halves of a circuit here.
 func (e *Engine) Begin(ask *handshake.Carry, j relay.Joining) (relay.Joint, error) {
-	if err := e.run(); err != nil {
+	in, ok := j.In.Port.(port)
+	if !ok {
+		return nil, fmt.Errorf("%w: %v is no port for RDMA", fault.ErrInternal, j.In.Port.Now())
+	}
+	if err := e.run(in.Context().Library()); err != nil {
 		return nil, err
 	}
 	return newJoint(e, ask, j)
 }
 
-// run starts the thread, once.
-func (e *Engine) run() (err error) {
+// run starts the thread, once. All devices are of one library.
+func (e *Engine) run(lib *ibv.Library) (err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -90,12 +92,12 @@ func (e *Engine) run() (err error) {
 		return nil
 	}
 	forkfd.Do(func() {
-		if e.kick, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-			forkfd.Mark(e.kick)
+		if e.waiter, err = lib.NewWaiter(); err == nil {
+			mark(e.waiter.FD())
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("make an eventfd: %w", err)
+		return err
 	}
 	e.over = make(chan struct{})
 	go guard.Run(func() {
@@ -127,13 +129,24 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// one is what is written to an eventfd.
-var one = [8]byte{1}
-
 // wake has the thread look for what it has to do.
 func (e *Engine) wake() {
 	if e.asleep.Load() {
-		_, _ = unix.Write(e.kick, one[:]) // a full counter wakes as well
+		e.waiter.Wake()
+	}
+}
+
+// mark makes a forked child close a descriptor, where there is one.
+func mark(fd int) {
+	if fd >= 0 {
+		forkfd.Mark(fd)
+	}
+}
+
+// unmark ends that, before the descriptor is closed.
+func unmark(fd int) {
+	if fd >= 0 {
+		forkfd.Clear(fd)
 	}
 }
 
@@ -233,12 +246,12 @@ func (e *Engine) Close() error {
 	}
 	clear(e.devices)
 	e.queues.Store(&[]*queue{})
-	if e.kick >= 0 {
+	if w := e.waiter; w != nil {
 		forkfd.Do(func() {
-			forkfd.Clear(e.kick)
-			_ = unix.Close(e.kick)
+			unmark(w.FD())
+			_ = w.Close()
 		})
-		e.kick = -1
+		e.waiter = nil
 	}
 	return nil
 }

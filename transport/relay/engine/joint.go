@@ -226,7 +226,7 @@ func (j *joint) Connect(_ context.Context, next *handshake.Carried) error {
 
 // connecting makes the circuit ready for what comes once it is connected.
 func (j *joint) connecting(next *handshake.Carried) error {
-	if err := j.engine.run(); err != nil { // it may have ended meanwhile
+	if err := j.engine.run(j.sides[before].port.Context().Library()); err != nil { // it may have ended meanwhile
 		return err
 	}
 	j.mu.Lock()

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,8 +11,6 @@ import (
 
 const (
 	pollBatch = 32
-	spinFor   = time.Millisecond      // that the thread looks on after something has come
-	spinCount = 64                    // fruitless looks between two at the clock, and at who else waits
 	takeDown  = 10 * time.Millisecond // between two looks at a circuit that comes down
 
 	accountEvery = 1 << 16 // looks between two at the processor's time
@@ -21,11 +18,10 @@ const (
 
 // thread is what serves the circuits. Only its own goroutine uses it.
 type thread struct {
-	engine *Engine
-	mem    *ibv.Memory
-	wc     []ibv.WC
-	fds    []unix.PollFd
-	count  [8]byte // what is read of the eventfd
+	engine   *Engine
+	mem      *ibv.Memory
+	wc       []ibv.WC
+	channels []*ibv.CompChannel // that it waits for
 }
 
 func (t *thread) begin() (err error) {
@@ -50,27 +46,15 @@ func (t *thread) loop() {
 	}
 }
 
-// spin looks until for a while nothing has come.
+// spin looks for as long as the waiter finds that better than to wait.
 func (t *thread) spin() {
-	last := time.Now()
-	for looks, misses := 0, 0; ; looks++ {
+	for looks := 0; ; looks++ {
 		if looks%accountEvery == 0 {
 			t.account()
 		}
-		if t.look() {
-			misses = 0
-			continue
-		}
-		if misses++; misses == 1 {
-			last = time.Now()
-		}
-		if misses%spinCount != 0 {
-			continue
-		}
-		if time.Since(last) >= spinFor {
+		if !t.engine.waiter.Again(t.look()) {
 			return
 		}
-		runtime.Gosched() // who is waited for may need the processor
 	}
 }
 
@@ -129,23 +113,20 @@ func (t *thread) sleep() {
 	if t.look() || e.leave.Load() && e.Circuits() == 0 {
 		return
 	}
-	t.fds = append(t.fds[:0], unix.PollFd{Fd: int32(e.kick), Events: unix.POLLIN})
+	t.channels = t.channels[:0]
 	for i, q := range queues {
 		if i == 0 || queues[i-1].dev != q.dev {
-			t.fds = append(t.fds, unix.PollFd{Fd: int32(q.dev.ch.FD()), Events: unix.POLLIN})
+			t.channels = append(t.channels, q.dev.ch)
 		}
 	}
-	timeout := -1
+	timeout := time.Duration(-1)
 	if e.ending.Load() {
-		timeout = int(takeDown / time.Millisecond)
+		timeout = takeDown
 	}
-	_, _ = unix.Poll(t.fds, timeout) // what woke it is seen by looking
-	_, _ = unix.Read(e.kick, t.count[:])
-	for i, q := range queues {
-		if i == 0 || queues[i-1].dev != q.dev {
-			if err := q.dev.ch.Drain(); err != nil {
-				panic(err)
-			}
+	e.waiter.Wait(t.channels, timeout) // what woke it is seen by looking
+	for _, ch := range t.channels {
+		if err := ch.Drain(); err != nil {
+			panic(err)
 		}
 	}
 }
