@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"ncclmesh/ibv"
-	"ncclmesh/tests/sim/bus"
 )
 
 // A channel is a completion channel.
@@ -33,7 +32,6 @@ type compQueue struct {
 	handle  uintptr
 	users   int
 	depth   int
-	source  *bus.Source
 	entries []entry
 	last    time.Duration // when the last entry shows
 	armed   int

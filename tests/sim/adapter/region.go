@@ -97,7 +97,7 @@ func (p *Process) DeregMR(handle uintptr) syscall.Errno {
 	r := find(p, p.mrs, handle)
 	errno := p.enter(r.domain.context.device, "dereg_mr")
 	defer p.fabric.mu.Unlock()
-	if errno != 0 && !r.domain.context.device.dead {
+	if errno != 0 && !r.domain.context.device.dead && !p.gone {
 		return errno
 	}
 	r.gone = true
