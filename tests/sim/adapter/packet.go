@@ -43,6 +43,7 @@ type packet struct {
 	qpn, from uint32 // queue pairs
 	psn       uint32 // of the first, or what an acknowledgement acknowledges
 	count     uint32 // packets
+	number    uint32 // of the first since the connection began, for the trace: programs draw where they begin to count
 
 	// Of a request.
 	opcode      uint32
@@ -63,9 +64,9 @@ type packet struct {
 // what names the arrival in the trace.
 func (p *packet) what() string {
 	if p.kind == kindNak {
-		return fmt.Sprintf("%v (%v) of %#x for %#x", p.kind, p.reason, p.psn, p.qpn)
+		return fmt.Sprintf("%v (%v) of %d for %#x", p.kind, p.reason, p.number, p.qpn)
 	}
-	return fmt.Sprintf("%v %#x+%d for %#x", p.kind, p.psn, p.count, p.qpn)
+	return fmt.Sprintf("%v %d+%d for %#x", p.kind, p.number, p.count, p.qpn)
 }
 
 // withImm reports whether an operation takes a receive for its last packet alone.

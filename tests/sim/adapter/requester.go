@@ -139,6 +139,7 @@ func (q *queuePair) pump() {
 			return
 		}
 		q.nextPSN = plus(p.psn, p.count)
+		p.number = (p.psn - q.attr.SQPSN) & 0xffffff
 		if q.timer == nil {
 			q.arm()
 		}

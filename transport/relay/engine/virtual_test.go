@@ -1,0 +1,124 @@
+package engine_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"ncclmesh/ibv"
+	"ncclmesh/tests/sim/adapter"
+	"ncclmesh/tests/sim/bus"
+	"ncclmesh/transport/crew"
+	"ncclmesh/transport/lane/verbs"
+	"ncclmesh/transport/relay/engine"
+	"ncclmesh/transport/relay/hop"
+	"ncclmesh/transport/topology"
+)
+
+// newVirtualPlace is a port of a simulated adapter, whose circuits lead back to it.
+func newVirtualPlace(t *testing.T, b *bus.Bus) place {
+	t.Helper()
+	addr := netip.MustParseAddr("::ffff:10.0.0.1")
+	f := adapter.New(b)
+	d := f.AddDevice("a", "rdma0", adapter.Usual)
+	d.AddPort(adapter.PortConfig{GIDs: []adapter.GID{{GID: addr.As16(), Type: ibv.IBV_GID_TYPE_ROCE_V2}}})
+	lib := ibv.Use(f.Process("a", "relay"))
+	devices, err := lib.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing := make(chan struct{})
+	from := topology.Address{Addr: addr, Raw: addr.As16(), Type: topology.GIDTypeRoCEv2}
+	p, err := verbs.Open(lib, devices[0], topology.Port{Device: "rdma0", Num: 1, GIDs: []topology.Address{from}, Active: true,
+		LinkLayer: ibv.IBV_LINK_LAYER_ETHERNET}, 0, verbs.Options{Timeout: 14, RetryCount: 7, RNRRetry: 7, Resolving: crew.New(2, closing), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		close(closing)
+	})
+	return place{p, from}
+}
+
+// The engine on simulated adapters, in virtual time: it waits for hours where nothing comes, carries what comes, and takes
+// circuits down, without a look at the clock that would hold it up.
+func TestVirtualTime(t *testing.T) {
+	live := ibv.Live()
+	relaying := func(t *testing.T, b *bus.Bus) {
+		clock := b.Source("test")
+		p := newVirtualPlace(t, b)
+		e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
+		c := newCircuit(t, p, e)
+		other := newCircuit(t, p, e)
+		await := func(what string, f func() bool) {
+			t.Helper()
+			for begun := b.Now(); !f(); clock.Sleep(10 * time.Microsecond) {
+				if b.Now()-begun > time.Second {
+					t.Fatalf("%s has not come; the circuits: %v, %v", what, c.over(), other.over())
+				}
+			}
+		}
+		headers, sent := 0, 0
+		for round := range 3 {
+			clock.Sleep(time.Hour)
+			for range 4 {
+				const length = 1000
+				place, ok := c.from.out.Take(hop.HeaderSize + length)
+				if !ok {
+					t.Fatal("no room in the ring")
+				}
+				sent++
+				binary.NativeEndian.PutUint64(c.from.frame[hop.HeaderSize:], uint64(sent))
+				c.from.say(t, place, hop.Header{Seq: uint64(sent), Kind: hop.Begin, Length: length}, hop.HeaderSize+length)
+				await("a header", func() bool {
+					c.from.poll(t, func(w hop.Work, _ *ibv.WC) {
+						if w == hop.WorkFrame {
+							c.from.out.Complete()
+						}
+					})
+					c.to.poll(t, func(w hop.Work, wc *ibv.WC) {
+						if w == hop.WorkRecv && wc.ByteLen >= hop.HeaderSize {
+							headers++
+						}
+					})
+					return headers == sent
+				})
+			}
+			c.to.credit(t, uint64(sent), uint64(sent))
+			await("a credit", func() bool {
+				c.from.poll(t, func(w hop.Work, wc *ibv.WC) {
+					if imm, ok := hop.Imm(wc); w == hop.WorkRecv && ok {
+						if err := c.from.out.Heed(imm); err != nil {
+							t.Fatal(err)
+						}
+					}
+				})
+				return c.from.out.Freed == uint64(sent)
+			})
+			if err := errors.Join(c.over(), other.over()); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+		}
+		other.joint.Drop(errors.New("enough"))
+		await("the end of a circuit", func() bool { return e.Circuits() == 1 })
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	summary := bus.Run(t, 1, relaying)
+	if again := bus.Run(t, 1, relaying); again != summary {
+		t.Errorf("one seed gave %+v, then %+v", summary, again)
+	}
+	if summary.Events > 5000 {
+		t.Errorf("%d events, most of them while nothing came", summary.Events)
+	}
+	if len(ibv.Live()) != len(live) {
+		t.Errorf("left open: %v, before: %v", ibv.Live(), live)
+	}
+}
