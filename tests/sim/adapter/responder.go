@@ -184,6 +184,16 @@ func (q *queuePair) serve(p *packet, fresh bool) {
 		q.broken(ibv.IBV_EVENT_QP_ACCESS_ERR, badAccess)
 		return
 	}
+	waiting := 0
+	for _, r := range q.replies {
+		if r.kind == kindReadData && r.last {
+			waiting++
+		}
+	}
+	if fresh && waiting >= int(q.attr.MaxDestRdAtomic) { // more than was agreed on
+		q.broken(ibv.IBV_EVENT_QP_REQ_ERR, badRequest)
+		return
+	}
 	if fresh {
 		q.expected, q.refusedOnce = plus(q.expected, p.count), false
 	}
@@ -192,6 +202,7 @@ func (q *queuePair) serve(p *packet, fresh bool) {
 		r := *p
 		r.kind, r.psn, r.count = kindReadData, plus(p.psn, done), min(most, p.count-done)
 		r.offset = uint64(done) * q.mtu() // from where the request begins
+		r.last = done+most >= p.count
 		q.reply(&r)
 	}
 }

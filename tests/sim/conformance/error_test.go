@@ -10,7 +10,8 @@ type violation struct {
 	op     uint32
 	n, to  int // bytes, and where to
 	change func(a *end, wr *ibv.SendWR)
-	access uint32       // of the peer
+	access uint32       // of the peer's region
+	qp     uint32       // access of the peer's queue pair
 	room   int          // of the peer's receive; 8
 	status uint32       // at the requester
 	recv   uint32       // of the peer's receive, where it notices: its queue pair is in error, and an event says so
@@ -25,6 +26,8 @@ var violations = []violation{
 	{name: "write with immediate past the end", op: opWriteImm, n: 16, to: size - 8, status: ibv.IBV_WC_REM_ACCESS_ERR, recv: flushed},
 	{name: "write that the peer does not allow", op: opWrite, n: 8, access: ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_READ, status: ibv.IBV_WC_REM_ACCESS_ERR, recv: flushed},
 	{name: "read that the peer does not allow", op: opRead, n: 8, access: ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE, status: ibv.IBV_WC_REM_ACCESS_ERR, recv: flushed},
+	{name: "write that the peer's queue pair does not allow", op: opWrite, n: 8, qp: ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_READ, status: ibv.IBV_WC_REM_ACCESS_ERR, recv: flushed},
+	{name: "read that the peer's queue pair does not allow", op: opRead, n: 8, qp: ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE, status: ibv.IBV_WC_REM_ACCESS_ERR, recv: flushed},
 	{name: "read past the end", op: opRead, n: 16, to: size - 8, status: ibv.IBV_WC_REM_ACCESS_ERR, recv: flushed},
 	{name: "send with a key that does not exist", op: opSend, n: 8, change: func(a *end, _ *ibv.SendWR) { a.sge[1].LKey ^= 0xff }, status: ibv.IBV_WC_LOC_PROT_ERR},
 	{name: "send of what lies past the own end", op: opSend, n: 16, change: func(a *end, _ *ibv.SendWR) { a.sge[1].Addr += size - 8 }, status: ibv.IBV_WC_LOC_PROT_ERR},
@@ -93,7 +96,7 @@ func (v violation) row() row {
 			b.w.Errorf("the event is of %v", e)
 		}
 		isFailed(b)
-	}, wish{}, wish{access: v.access})
+	}, wish{}, wish{access: v.access, qpAccess: v.qp})
 }
 
 // isFailed wants a queue pair to be in error: what is posted comes back.

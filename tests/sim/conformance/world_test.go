@@ -186,9 +186,10 @@ func (f fake) breakQP(num uint32) { f.inject("qp-error", fmt.Sprintf("%#x", num)
 type wish struct {
 	sendWR, recvWR, sge, inline, cqe uint32
 	sigAll                           bool
-	timeout, retry, rnr              uint8 // of RTS; rnr 7 is for ever
-	reads, readsIn                   int   // -1 is none
-	access                           uint32
+	timeout, retry, rnr              uint8  // of RTS; rnr 7 is for ever
+	reads, readsIn                   int    // -1 is none
+	access                           uint32 // of the region
+	qpAccess                         uint32 // of the queue pair; as of the region
 	state                            uint32 // so far; IBV_QPS_RTS
 	fresh                            bool   // not even that: it stays in RESET
 }
@@ -242,6 +243,7 @@ func newEnd(w *world, device string, wish wish) *end {
 	def(&e.wish.cqe, 64)
 	def(&e.wish.access, all)
 	def(&e.wish.state, ibv.IBV_QPS_RTS)
+	def(&e.wish.qpAccess, e.wish.access)
 	if e.ctx, err = devices[i].Open(); err != nil {
 		w.Fatal(err)
 	}
@@ -330,7 +332,7 @@ func (e *end) attributes(to uint32) (*ibv.QPAttr, uint32) {
 	a := &ibv.QPAttr{QPState: to}
 	switch to {
 	case ibv.IBV_QPS_INIT:
-		a.PortNum, a.QPAccessFlags = 1, e.wish.access
+		a.PortNum, a.QPAccessFlags = 1, e.wish.qpAccess
 		return a, maskInit
 	case ibv.IBV_QPS_RTR:
 		a.AHAttr = ibv.AHAttr{IsGlobal: 1, PortNum: 1, GRH: ibv.GlobalRoute{DGID: e.peer.gid.GID, SGIDIndex: uint8(e.gid.GIDIndex), HopLimit: 64}}
