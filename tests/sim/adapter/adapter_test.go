@@ -116,6 +116,22 @@ func TestPairs(t *testing.T) {
 				}
 			}
 		}},
+		{"each byte that lands is told of", func(w *world, a, b *end, _ *adapter.Link) {
+			landed := map[string]uint64{}
+			w.fabric.OnLanding(func(node string, addr, n uint64) {
+				base := uint64(ibv.AddrOf(&b.buf[0]))
+				if addr < base+5000 || addr+n > base+45_000 {
+					w.Errorf("%d bytes at %d", n, int64(addr-base))
+				}
+				landed[node] += n
+			})
+			w.must(a.post(1, write, 0, 40_000, 5000), a.post(2, read, 0, 1000, 0))
+			a.want(1, success)
+			a.want(2, success)
+			if diff := cmp.Diff(map[string]uint64{"b": 40_000}, landed); diff != "" {
+				w.Errorf("(-want +got):\n%s", diff)
+			}
+		}},
 		{"a device that fails", func(w *world, a, b *end, _ *adapter.Link) {
 			a.postRecv(1)
 			w.devices[0].Fatal()

@@ -26,6 +26,7 @@ type Fabric struct {
 	handles uintptr
 	shared  map[int]span // DMA-BUFs by descriptor
 	counts  counters
+	landed  func(node string, addr, n uint64)
 }
 
 // New makes an empty fabric.
@@ -47,6 +48,14 @@ func (f *Fabric) after(s *bus.Source, d time.Duration, what string, do func()) *
 		defer f.mu.Unlock()
 		do()
 	})
+}
+
+// OnLanding has f called for all bytes that a peer writes into a node's memory, by WRITE or by SEND: hardware checks keys
+// and bounds alone, a simulation can check what was granted. f runs within an event and must not call the fabric.
+func (f *Fabric) OnLanding(do func(node string, addr, n uint64)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.landed = do
 }
 
 // ShareDmaBuf gives memory the descriptor of a DMA-BUF, which RegDmaBufMR of any process takes.

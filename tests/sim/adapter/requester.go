@@ -253,7 +253,6 @@ func (q *queuePair) repeat() {
 // back goes back to the first packet that was not acknowledged.
 func (q *queuePair) back() {
 	q.nextPSN, q.quiet = q.unacked, 0
-	q.arm()
 	q.pump()
 }
 
@@ -348,15 +347,15 @@ var rnrWaits = [32]time.Duration{
 
 // wait tries again after the time that a receiver asked for.
 func (q *queuePair) wait(timer byte) {
+	if q.paused != nil {
+		return // another packet of the same burst of requests
+	}
 	if q.attr.RnrRetry != 7 { // 7: for ever
 		if q.rnrs >= int(q.attr.RnrRetry) {
 			q.failSend(ibv.IBV_WC_RNR_RETRY_EXC_ERR)
 			return
 		}
 		q.rnrs++
-	}
-	if q.paused != nil {
-		return
 	}
 	q.paused = q.after(rnrWaits[timer&31]*time.Microsecond, "receiver may be ready", func() {
 		q.paused = nil

@@ -98,24 +98,12 @@ func (q *queuePair) receive(p *packet) {
 		}
 	case p.kind == kindRead:
 		q.serve(p, gap == 0)
-	case uint32(-gap) >= p.count:
+	case gap < 0: // the whole burst: requests are cut at the same places each time
 		q.fabric().count("repeated after it was done", 1)
 		q.reply(&packet{kind: kindAck, psn: q.expected})
 	default:
-		if gap < 0 {
-			p = q.trim(p, uint32(-gap))
-		}
 		q.execute(p)
 	}
-}
-
-// trim takes off the packets of a burst that are done already.
-func (q *queuePair) trim(p *packet, n uint32) *packet {
-	rest := *p
-	bytes := uint64(n) * q.mtu()
-	rest.psn, rest.count, rest.first = plus(p.psn, n), p.count-n, false
-	rest.offset, rest.data = p.offset+bytes, p.data[bytes:]
-	return &rest
 }
 
 // execute carries a SEND or a WRITE out, as far as the packets go that have come.
@@ -139,6 +127,7 @@ func (q *queuePair) execute(p *packet) {
 			return
 		}
 		copy(to[p.offset:], p.data)
+		q.landed(to[p.offset : p.offset+uint64(len(p.data))])
 	}
 	q.expected, q.refusedOnce = plus(q.expected, p.count), false
 	if p.last && (isSend(p.opcode) || withImm(p.opcode)) {
@@ -171,7 +160,17 @@ func (q *queuePair) store(p *packet) bool {
 		return false
 	}
 	scatter(parts, p.data)
+	for _, part := range parts {
+		q.landed(part)
+	}
 	return true
+}
+
+// landed tells of bytes that the peer has written.
+func (q *queuePair) landed(b []byte) {
+	if f := q.fabric(); f.landed != nil && len(b) > 0 {
+		f.landed(q.device().node, uint64(ibv.AddrOf(&b[0])), uint64(len(b)))
+	}
 }
 
 // serve answers a READ; one that is not new is answered again.

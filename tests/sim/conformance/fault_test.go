@@ -136,6 +136,21 @@ var faultRows = []row{
 		a.post(1, opWrite, 0, 8, 0)
 		a.want(1, ibv.IBV_WC_RETRY_EXC_ERR)
 	}, impatient),
+	on("a queue pair hears its peer alone", func(a, b *end) {
+		c := newEnd(a.w, "rdma0", impatient)
+		c.peer = b
+		b.fill(0, 8, 1)
+		want := append([]byte(nil), b.buf[:8]...)
+		attr, mask := c.attributes(rts)
+		attr.SQPSN = a.psn() // what b expects of a
+		a.w.must(c.to(initS), c.to(rtr), c.qp.Modify(attr, mask))
+		c.post(1, opWrite, 0, 8, 0)
+		c.want(1, ibv.IBV_WC_RETRY_EXC_ERR)
+		same(a.w, want, b.buf[:8])
+		a.post(2, opWrite, 0, 8, 100)
+		a.want(2, ok)
+		c.close()
+	}),
 	on("packets that begin elsewhere than the peer expects", func(a, b *end) {
 		attr, mask := a.attributes(rts)
 		attr.SQPSN = 0x1000
