@@ -132,6 +132,12 @@ func TestPairs(t *testing.T) {
 				w.Errorf("(-want +got):\n%s", diff)
 			}
 		}},
+		{"a queue pair in error sends no more of what is read", func(w *world, a, b *end, _ *adapter.Link) {
+			w.must(a.post(1, read, 0, 1_000_000, 0))
+			w.clock.Sleep(200 * time.Microsecond)
+			w.must(b.qp.Modify(&ibv.QPAttr{QPState: ibv.IBV_QPS_ERR}, ibv.IBV_QP_STATE))
+			a.want(1, ibv.IBV_WC_RETRY_EXC_ERR)
+		}},
 		{"a device that fails", func(w *world, a, b *end, _ *adapter.Link) {
 			a.postRecv(1)
 			w.devices[0].Fatal()

@@ -242,6 +242,9 @@ func (q *queuePair) pumpReplies() {
 		p := q.replies[0]
 		q.replies = q.replies[1:]
 		if p.kind == kindReadData {
+			if !q.receives() {
+				continue // the queue pair failed meanwhile
+			}
 			from := q.readable(p)
 			if from == nil {
 				continue // deregistered meanwhile: the requester misses it, asks again and is refused
