@@ -112,24 +112,22 @@ func (n *Net) register(h Handle, addr, length uintptr, ptrType int,
 }
 
 // DeregMr undoes a registration. When it returns, nothing touches the memory any
-// more. A zero mr is accepted.
+// more. A NULL mr is accepted, and one that was deregistered before, alone or with its
+// connection: see table.close.
 func (n *Net) DeregMr(comm, mr Handle) Result {
 	return n.result("deregMr", n.deregister(comm, mr))
 }
 
 func (n *Net) deregister(h, mr Handle) error {
-	c, err := n.comm(h)
-	if err != nil || mr == 0 {
-		return err
-	}
-	r, err := n.regions.find(mr)
-	if err != nil {
-		return err
-	}
-	if r.comm != h {
+	if r := n.regions.get(mr); r != nil && r.comm != h {
 		return errForeignRegion(mr, r.comm, h)
 	}
-	if _, err := n.regions.remove(mr); err != nil {
+	r, err := n.regions.close(mr)
+	if r == nil {
+		return err
+	}
+	c, err := n.comm(h)
+	if err != nil { // it is being closed, which releases the region
 		return err
 	}
 	return c.memory.DeregMR(r.mr)
@@ -154,19 +152,21 @@ func errForeignRegion(mr, owner, user Handle) error {
 	return fmt.Errorf("%w: mhandle %s was registered with connection %s, not %s", errArgument, mr, owner, user)
 }
 
-// CloseSend closes the sending half of a connection.
+// CloseSend closes the sending half of a connection. NULL, and a connection that was closed
+// before, are accepted: see table.close.
 func (n *Net) CloseSend(h Handle) Result {
-	c, err := n.sends.remove(h)
-	if err == nil {
+	c, err := n.sends.close(h)
+	if c != nil {
 		err = n.closeComm(&c.comm)
 	}
 	return n.result("closeSend", err)
 }
 
-// CloseRecv closes the receiving half of a connection.
+// CloseRecv closes the receiving half of a connection. NULL, and a connection that was closed
+// before, are accepted: see table.close.
 func (n *Net) CloseRecv(h Handle) Result {
-	c, err := n.recvs.remove(h)
-	if err == nil {
+	c, err := n.recvs.close(h)
+	if c != nil {
 		err = n.closeComm(&c.comm)
 	}
 	return n.result("closeRecv", err)

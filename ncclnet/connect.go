@@ -13,6 +13,7 @@ const HandleSize = handshake.HandleSize
 // A listenComm waits for one connection.
 type listenComm struct {
 	ctx      Handle
+	attempt  uint64
 	listener listener
 	alone    *time.Timer // until a connection has come
 }
@@ -26,6 +27,7 @@ func (l *listenComm) close() error {
 // same handle buffer, in which the listener left room for our key.
 type dial struct {
 	ctx     Handle
+	attempt uint64
 	dialing dialing
 }
 
@@ -48,7 +50,7 @@ func (n *Net) listen(ctx Handle, dev int) (Handle, [HandleSize]byte, error) {
 	if err != nil {
 		return 0, none, err
 	}
-	lc := &listenComm{ctx, l, n.alone.watch(n, c.told)}
+	lc := &listenComm{ctx, n.attempts.begin(), l, n.alone.watch(n, c.told)}
 	h, err := n.listens.put(lc)
 	if err != nil {
 		_ = lc.close()
@@ -60,26 +62,15 @@ func (n *Net) listen(ctx Handle, dev int) (Handle, [HandleSize]byte, error) {
 // Connect starts or continues a connection to the listener that wire came from.
 // Zero means: call again with the same buffer.
 func (n *Net) Connect(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, Result) {
-	h, err := n.connect(ctx, dev, wire)
-	return h, n.setUp("connect", h, err)
+	d, key, err := n.dial(ctx, dev, wire)
+	if err != nil {
+		return 0, n.notSetUp("connect", 0, err)
+	}
+	h, err := n.connect(d, key)
+	return h, n.notSetUp("connect", d.attempt, err)
 }
 
-func (n *Net) connect(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, error) {
-	if wire == nil {
-		return 0, fmt.Errorf("%w: the handle is NULL", errArgument)
-	}
-	key := Handle(handshake.ConnectorState(wire))
-	if key == 0 {
-		var err error
-		if key, err = n.dial(ctx, dev, wire); err != nil {
-			return 0, err
-		}
-		handshake.SetConnectorState(wire, uint64(key))
-	}
-	d, err := n.dials.find(key)
-	if err != nil {
-		return 0, err
-	}
+func (n *Net) connect(d *dial, key Handle) (Handle, error) {
 	conn, err := d.dialing.Poll()
 	if conn == nil && err == nil {
 		return 0, nil
@@ -100,38 +91,48 @@ func (n *Net) connect(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, erro
 	return c.handle, nil
 }
 
-// dial starts a connection and returns the key to it.
-func (n *Net) dial(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, error) {
+// dial returns the connect that wire is used for, and the key to it. It starts one where there
+// is none.
+func (n *Net) dial(ctx Handle, dev int, wire *[HandleSize]byte) (*dial, Handle, error) {
+	if wire == nil {
+		return nil, 0, fmt.Errorf("%w: the handle is NULL", errArgument)
+	}
+	if key := Handle(handshake.ConnectorState(wire)); key != 0 {
+		d, err := n.dials.find(key)
+		return d, key, err
+	}
 	ctx, c, err := n.context(ctx)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	if err := checkDevice(dev, c.devices); err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	target, err := handshake.DecodeHandle(wire)
 	if err != nil {
-		return 0, fmt.Errorf("%w: the handle to connect to: %w", errArgument, err)
+		return nil, 0, fmt.Errorf("%w: the handle to connect to: %w", errArgument, err)
 	}
-	d := &dial{ctx, c.net.Dial(target)}
+	d := &dial{ctx, n.attempts.begin(), c.net.Dial(target)}
 	key, err := n.dials.put(d)
 	if err != nil {
 		_ = d.dialing.Close()
+		return nil, 0, err
 	}
-	return key, err
+	handshake.SetConnectorState(wire, uint64(key))
+	return d, key, nil
 }
 
 // Accept returns the connection that arrived at a listener, or zero: call again.
 func (n *Net) Accept(listen Handle) (Handle, Result) {
-	h, err := n.accept(listen)
-	return h, n.setUp("accept", h, err)
-}
-
-func (n *Net) accept(listen Handle) (Handle, error) {
 	l, err := n.listens.find(listen)
 	if err != nil {
-		return 0, err
+		return 0, n.notSetUp("accept", 0, err)
 	}
+	h, err := n.accept(l)
+	return h, n.notSetUp("accept", l.attempt, err)
+}
+
+func (n *Net) accept(l *listenComm) (Handle, error) {
 	conn, err := l.listener.Accept()
 	if conn == nil || err != nil {
 		return 0, err
@@ -146,10 +147,11 @@ func (n *Net) accept(listen Handle) (Handle, error) {
 	return c.handle, nil
 }
 
-// CloseListen closes a listener, accepted from or not.
+// CloseListen closes a listener, accepted from or not. NULL, and a listener that was closed
+// before, are accepted: see table.close.
 func (n *Net) CloseListen(h Handle) Result {
-	l, err := n.listens.remove(h)
-	if err == nil {
+	l, err := n.listens.close(h)
+	if l != nil {
 		err = l.close()
 	}
 	return n.result("closeListen", err)

@@ -2,6 +2,7 @@ package ncclnet
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -52,24 +53,39 @@ func (n *Net) failed(c *comm, call string, err error) Result {
 	return n.resultTo(n.log, 1, call, err)
 }
 
-// setUp is result for an error of connect or accept. NCCL opens many connections to a
-// peer at once, which fail alike: that is logged once, until one is set up.
-func (n *Net) setUp(call string, h Handle, err error) Result {
+// attempts counts the connects and listens of the process, and knows of what the log has said
+// that one failed.
+type attempts struct {
+	begun atomic.Uint64
+
+	mu   sync.Mutex
+	said string // the last error that was logged
+	upTo uint64 // how many attempts had begun by then
+}
+
+// begin returns the number of a new attempt, which is not 0.
+func (a *attempts) begin() uint64 { return a.begun.Add(1) }
+
+// news reports whether the error of an attempt is to be logged. NCCL opens many connections to a
+// peer at once, which fail alike: that is logged once for all that had begun by then. An attempt
+// that begins later may be another communicator's, whose user asks for the reason anew.
+func (a *attempts) news(text string, attempt uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.said == text && attempt <= a.upTo {
+		return false
+	}
+	a.said, a.upTo = text, a.begun.Load()
+	return true
+}
+
+// notSetUp is result for an error of connect or accept that ended that attempt; 0 is none.
+func (n *Net) notSetUp(call string, attempt uint64, err error) Result {
 	if err == nil {
-		if h != 0 {
-			n.setUps.forget()
-		}
 		return ncclSuccess
 	}
-	if isNew, _ := n.setUps.news(call+err.Error(), time.Now()); !isNew {
+	if !n.attempts.news(call+err.Error(), attempt) {
 		return resultOf(err)
 	}
 	return n.resultTo(n.log, 1, call, err)
-}
-
-// forget makes the next error one that is to be logged.
-func (f *failure) forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.said, f.since, f.goingOn = "", time.Time{}, false
 }

@@ -2,7 +2,6 @@ package ncclnet
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,29 +36,63 @@ func TestNews(t *testing.T) {
 	}
 }
 
-// Connections to one peer that fail alike are one line of the log, until one is set up.
+// Attempts that were under way when one failed, and fail alike, are one line of the log. An
+// attempt that begins later is another communicator's, and its reason is logged again, whether
+// a connection came up in between or not.
 func TestSetUpsFailAlike(t *testing.T) {
 	n := newTestNet(t)
 	ctx := n.init()
-	connect := func(want Result) {
-		t.Helper()
-		_, wire, r := n.Listen(ctx, 0)
-		n.ok("listen", r)
-		if _, r := n.Connect(ctx, 0, &wire); r != want {
-			t.Errorf("connect: %v, want %v", r, want)
-		}
-	}
-	n.logged()
 	refused := fmt.Errorf("node-b: %w", fault.ErrPeer)
-	for _, err := range []error{refused, refused, refused, nil, refused} {
-		if n.f.refuse["connect"] = err; err == nil {
-			connect(ncclSuccess)
-		} else {
-			connect(ncclRemoteError)
+	fail := func(attempts int) {
+		t.Helper()
+		n.f.notYet["connect"] = attempts // all begin before the first fails
+		wires := make([][HandleSize]byte, attempts)
+		for i := range wires {
+			var r Result
+			_, wires[i], r = n.Listen(ctx, 0)
+			n.ok("listen", r)
+			_, r = n.Connect(ctx, 0, &wires[i])
+			n.ok("connect", r)
 		}
+		n.f.refuse["connect"] = refused
+		for i := range wires {
+			if _, r := n.Connect(ctx, 0, &wires[i]); r != ncclRemoteError {
+				t.Errorf("connect: %v, want ncclRemoteError", r)
+			}
+		}
+		delete(n.f.refuse, "connect")
 	}
 	line := "2 NET/Mesh : connect: node-b: remote error (ncclRemoteError)"
-	if diff := cmp.Diff([]string{line, line}, strings.Split(n.logged(), "\n")); diff != "" {
-		t.Errorf("log (-want +got):\n%s", diff)
+	for round := range 3 {
+		n.logged()
+		fail(4)
+		if diff := cmp.Diff(line, n.logged()); diff != "" {
+			t.Errorf("log of communicator %d (-want +got):\n%s", round, diff)
+		}
+		if round == 1 {
+			n.connection(ctx)
+		}
+	}
+}
+
+// A failed accept is told of as a failed connect is: once for a listener that is asked again and
+// again, and again for a later one.
+func TestAcceptsFailAlike(t *testing.T) {
+	n := newTestNet(t)
+	ctx := n.init()
+	line := "2 NET/Mesh : accept: node-b: remote error (ncclRemoteError)"
+	for round := range 2 {
+		l, _, r := n.Listen(ctx, 0)
+		n.ok("listen", r)
+		n.f.refuse["accept"] = fmt.Errorf("node-b: %w", fault.ErrPeer)
+		n.logged()
+		for range 3 {
+			if _, r := n.Accept(l); r != ncclRemoteError {
+				t.Errorf("accept: %v, want ncclRemoteError", r)
+			}
+		}
+		if diff := cmp.Diff(line, n.logged()); diff != "" {
+			t.Errorf("log of communicator %d (-want +got):\n%s", round, diff)
+		}
 	}
 }

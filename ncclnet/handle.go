@@ -200,6 +200,25 @@ func (t *table[T]) remove(h Handle) (*T, error) {
 	return v, nil
 }
 
+// close is remove for a call that ends what h stands for. There is nothing to end for a NULL
+// handle and for one that was closed before, by its owner or with its context: close returns
+// nil and no error then, because NCCL makes such calls while it cleans up after a failure. An
+// error would replace the reason of the failure in ncclGetLastError, and end the cleaning up.
+func (t *table[T]) close(h Handle) (*T, error) {
+	v, err := t.remove(h)
+	if err != nil && (h == 0 || t.issued(h)) {
+		return nil, nil
+	}
+	return v, err
+}
+
+// issued reports whether put has returned h, or has used its slot since.
+func (t *table[T]) issued(h Handle) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return h.kind() == t.kind && h>>genShift > 0 && int(h.slot()) < len(t.gens) && h&(1<<slotShift-1) == 0
+}
+
 // take removes and returns all values that match.
 func (t *table[T]) take(match func(*T) bool) []*T {
 	t.mu.Lock()

@@ -32,8 +32,8 @@ type Net struct {
 	sharing sync.Mutex    // held while the shared context is made
 	shared  atomic.Uint64 // the context of callers that have none, or 0
 
-	setUps failure // what the log has said of connect and accept
-	alone  alone   // and of listeners to which nobody connects
+	attempts attempts // to set up a connection
+	alone    alone    // what the log has said of listeners to which nobody connects
 
 	tables tables
 
@@ -101,14 +101,12 @@ func (n *Net) init(logger Logger, caller Caller, trafficClass int) (Handle, erro
 // Finalize closes a context and whatever it left open: an aborted communicator
 // leaves its half-open connections behind. The last context takes the transport
 // with it, unless somebody else holds it. When it returns, the context's logger is
-// not called any more: it belongs to a library that may now be unloaded. Zero is
-// accepted: some releases finalize what they failed to init.
+// not called any more: it belongs to a library that may now be unloaded. NULL is
+// accepted, because some releases finalize what they failed to init, and so is a
+// context that was finalized before: see table.close.
 func (n *Net) Finalize(h Handle) Result {
-	if h == 0 {
-		return ncclSuccess
-	}
-	c, err := n.contexts.remove(h)
-	if err != nil {
+	c, err := n.contexts.close(h)
+	if c == nil {
 		return n.result("finalize", err)
 	}
 	n.reap(h) // before the release: the transport is needed for it

@@ -3,6 +3,7 @@ package ncclnet
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -123,8 +124,9 @@ func TestContextsShareOneTransport(t *testing.T) {
 	if first.closed {
 		t.Error("the transport closed with a context open")
 	}
-	if r := n.Finalize(a); r != ncclInvalidArgument {
-		t.Errorf("second finalize: %v", r)
+	n.ok("second finalize", n.Finalize(a))
+	if r := n.Finalize(0x7f0012345678); r != ncclInvalidArgument {
+		t.Errorf("finalize of garbage: %v", r)
 	}
 	n.ok("finalize", n.Finalize(b))
 	if !first.closed {
@@ -196,7 +198,7 @@ func TestSharedContextStays(t *testing.T) {
 func TestFinalizeReapsWhatIsLeft(t *testing.T) {
 	n := newTestNet(t)
 	a, b := n.init(), n.init()
-	send, recv := n.connection(a)
+	send, _ := n.connection(a)
 	_, r := n.RegMr(send, 0x1000, 4096, NCCL_PTR_HOST)
 	n.ok("regMr", r)
 	_, wire, r := n.Listen(a, 0) // never accepted
@@ -210,14 +212,6 @@ func TestFinalizeReapsWhatIsLeft(t *testing.T) {
 	n.ok("finalize", n.Finalize(a))
 	if diff := cmp.Diff(map[string]int{"listener": 1}, n.f.open); diff != "" {
 		t.Errorf("open (-want +got):\n%s", diff)
-	}
-	for what, r := range map[string]Result{
-		"closeSend": n.CloseSend(send),
-		"closeRecv": n.CloseRecv(recv),
-	} {
-		if r != ncclInvalidArgument {
-			t.Errorf("%s after finalize: %v", what, r)
-		}
 	}
 	if _, r := n.Connect(a, 0, &wire); r != ncclInvalidArgument {
 		t.Errorf("connect after finalize: %v", r)
@@ -375,5 +369,104 @@ func TestPanicked(t *testing.T) {
 				t.Errorf("log lacks %q:\n%s", want, log)
 			}
 		}
+	}
+}
+
+// NCCL closes NULL after a failed connect or accept, and what its clean-up has closed already.
+// Nothing is logged, because ncclGetLastError returns what was logged last. Every other call
+// about what is gone fails, and nothing of it reaches another connection.
+func TestCallsAboutWhatIsGone(t *testing.T) {
+	type calls struct {
+		ctx, listen, send, recv, smr, rmr, sendRequest, recvRequest Handle
+	}
+	closes := func(n *testNet, c calls) map[string]Result {
+		return map[string]Result{
+			"deregMr of a sendComm's": n.DeregMr(c.send, c.smr),
+			"deregMr of a recvComm's": n.DeregMr(c.recv, c.rmr),
+			"closeSend":               n.CloseSend(c.send),
+			"closeRecv":               n.CloseRecv(c.recv),
+			"closeListen":             n.CloseListen(c.listen),
+			"finalize":                n.Finalize(c.ctx),
+		}
+	}
+	uses := func(n *testNet, c calls) map[string]Result {
+		got := map[string]Result{}
+		_, got["accept"] = n.Accept(c.listen)
+		_, got["regMr of a sendComm"] = n.RegMr(c.send, page, page, NCCL_PTR_HOST)
+		_, got["regMrDmaBuf of a recvComm"] = n.RegMrDmaBuf(c.recv, page, page, NCCL_PTR_HOST, 0, 3)
+		_, got["isend"] = n.Isend(c.send, page, 8, 0, c.smr, 0)
+		_, got["irecv"] = n.Irecv(c.recv, []Buffer{{page, 8, 0, c.rmr, 0}})
+		got["iflush"] = n.Iflush(c.recv)
+		_, got["test of a send"] = n.Test(c.sendRequest, nil)
+		_, got["test of a receive"] = n.Test(c.recvRequest, nil)
+		return got
+	}
+	all := func(r Result, like map[string]Result) map[string]Result {
+		want := map[string]Result{}
+		for call := range like {
+			want[call] = r
+		}
+		return want
+	}
+	for _, tt := range []struct {
+		name string
+		end  func(n *testNet, c *calls)
+	}{
+		{"NULL", func(n *testNet, c *calls) { *c = calls{} }},
+		{"closed", func(n *testNet, c *calls) {
+			for call, r := range closes(n, *c) {
+				n.ok(call, r)
+			}
+		}},
+		{"finalized", func(n *testNet, c *calls) { n.ok("finalize", n.Finalize(c.ctx)) }},
+		{"closed, and its places taken", func(n *testNet, c *calls) {
+			for call, r := range closes(n, *c) {
+				n.ok(call, r)
+			}
+			ctx := n.init()
+			for range chunkSlots { // a place is taken again when enough are free
+				send, recv := n.connection(ctx)
+				n.ok("closeSend", n.CloseSend(send))
+				n.ok("closeRecv", n.CloseRecv(recv))
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newTestNet(t)
+			other := n.init()
+			n.connection(other)
+			c := calls{ctx: n.init()}
+			var r Result
+			c.listen, _, r = n.Listen(c.ctx, 0)
+			n.ok("listen", r)
+			c.send, c.recv = n.connection(c.ctx)
+			c.smr, r = n.RegMr(c.send, page, page, NCCL_PTR_HOST)
+			n.ok("regMr", r)
+			c.rmr, r = n.RegMr(c.recv, page, page, NCCL_PTR_HOST)
+			n.ok("regMr", r)
+			c.recvRequest, r = n.Irecv(c.recv, []Buffer{{page, 8, 0, c.rmr, 0}})
+			n.ok("irecv", r)
+			c.sendRequest, r = n.Isend(c.send, page, 8, 0, c.smr, 0)
+			n.ok("isend", r)
+			tt.end(n, &c)
+			open := maps.Clone(n.f.open)
+			n.logged()
+
+			got := uses(n, c)
+			if diff := cmp.Diff(all(ncclInvalidArgument, got), got); diff != "" {
+				t.Errorf("uses (-want +got):\n%s", diff)
+			}
+			n.logged()
+			got = closes(n, c)
+			if diff := cmp.Diff(all(ncclSuccess, got), got); diff != "" {
+				t.Errorf("closes (-want +got):\n%s", diff)
+			}
+			if log := n.logged(); log != "" {
+				t.Errorf("the closes logged: %s", log)
+			}
+			if diff := cmp.Diff(open, n.f.open); diff != "" {
+				t.Errorf("open (-before +after):\n%s", diff)
+			}
+		})
 	}
 }

@@ -75,7 +75,7 @@ static void *out;
 		CALL("connect", CONNECT);                                      \
 		CALL("accept", ACCEPT);                                        \
 		CALL("regMr", net->regMr(GARBAGE, data, 8, NCCL_PTR_HOST, &out)); \
-		printf(" deregMr=%d", (int)net->deregMr(GARBAGE, NULL));       \
+		printf(" deregMr=%d", (int)net->deregMr(GARBAGE, GARBAGE));    \
 		CALL("isend", ISEND);                                          \
 		out = (void *)1;                                               \
 		CALL("irecv", IRECV);                                          \
@@ -84,7 +84,11 @@ static void *out;
 		printf(" test=%d,%d", result, done);                           \
 		printf(" close=%d", (int)net->closeSend(GARBAGE));             \
 		printf(",%d", (int)net->closeRecv(GARBAGE));                   \
-		printf(",%d\n", (int)net->closeListen(GARBAGE));               \
+		printf(",%d", (int)net->closeListen(GARBAGE));                 \
+		printf(" NULL=%d", (int)net->deregMr(NULL, NULL));             \
+		printf(",%d", (int)net->closeSend(NULL));                      \
+		printf(",%d", (int)net->closeRecv(NULL));                      \
+		printf(",%d\n", (int)net->closeListen(NULL));                  \
 	}
 
 typedef ncclNetProperties_v5_t ncclNetProperties_5_props, ncclNetProperties_6_props;
