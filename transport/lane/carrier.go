@@ -105,7 +105,8 @@ type Carrier interface {
 	// SendGrant puts the entries of seq into the sender's ring. Of a grant that was sent
 	// before, over another lane, again is true: Sink.Regranted says when it has come.
 	SendGrant(seq uint64, entries []Grant, again bool) error
-	// Fetch looks for grants that do not come by themselves.
+	// Fetch looks for grants that do not come by themselves, and sends on what has not gone
+	// out: the receiver may need that before it grants more.
 	Fetch()
 	// Owes reports whether something has to go out that does not unless the connection's
 	// owner calls again: word of parts that have arrived, or an eager message, whose sender

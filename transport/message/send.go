@@ -62,6 +62,9 @@ func NewSend(env *bundle.Env, s *control.Session, id uint32, threshold int) *Sen
 // cut to its capacity, as NCCL's own transport does, and that is logged once. A short
 // one does not wait for its grant where lanes can do without: see eager.go.
 //
+// A call that returns nil has moved on what was sent before as far as that goes: the caller may
+// call nothing else until a send succeeds.
+//
 // Messages of one tag are matched in order; tags only choose among the buffers
 // of one receive.
 func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
@@ -76,7 +79,9 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 		return nil, fmt.Errorf("%w: %v: send of %d bytes at %#x is outside the registered memory", fault.ErrUsage, s.b, size, addr)
 	}
 	if s.hurries(size) && s.brisk(tag) {
-		return s.isendEager(addr, size, tag, r)
+		if q, err := s.isendEager(addr, size, tag, r); q != nil || err != nil {
+			return q, err
+		}
 	}
 	g, err := s.find(tag)
 	switch {
@@ -90,13 +95,11 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 			s.ask()
 		}
 		return nil, nil
-	case !s.reclaim():
-		return nil, nil
+	case !s.reclaim(), s.lost: // of what was sent before some comes first
+		s.b.Poll()
+		return nil, s.b.Ended()
 	}
 	size = s.clamp(size, g)
-	if s.lost { // parts that were sent before come first
-		return nil, nil
-	}
 	n, which := s.cut(size, g)
 	if n == 0 { // no lane is in service, or none that the grant as it was read has a key for
 		s.entries = 0
@@ -122,7 +125,8 @@ func (s *SendConn) sentOne(size int) {
 	s.b.Count.Messages.Add(1)
 }
 
-// find returns the grant for the next message, or nil when there is none yet.
+// find returns the grant for the next message, or nil when there is none yet; then every lane
+// that moves nothing between calls has had its turn, or will have it in one of the next calls.
 func (s *SendConn) find(tag int32) (*lane.Grant, error) {
 	g := s.match(tag)
 	switch {

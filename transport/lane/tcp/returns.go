@@ -91,9 +91,14 @@ func (k *socket) Grantable() bool { return true }
 // Prepare has nothing to do.
 func (k *socket) Prepare() error { return nil }
 
-// Fetch takes in grants and acknowledgements.
+// Fetch takes in grants and acknowledgements, and sends what waits: the receiver may need that
+// before it grants more.
 func (k *socket) Fetch() {
-	if err := k.readReturns(); err != nil {
+	err := k.flushParts()
+	if err == nil {
+		err = k.readReturns()
+	}
+	if err != nil {
 		k.Break(err)
 	}
 }
