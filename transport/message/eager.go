@@ -23,14 +23,6 @@ type eager struct {
 	want  uint64 // and when the receiver was told so by the session
 	known uint64 // a sequence: what is to be known of the receives before it is
 	what  lane.Eager
-	masks [lane.Window]mask // of the receives from head on, by slot
-}
-
-// mask is what the sender knows of a receive's buffers.
-type mask struct {
-	seq   uint64
-	taken uint8 // a bit for each that has its message
-	full  bool  // all have
 }
 
 // hurries reports whether a message of size bytes may go eagerly.
@@ -190,7 +182,7 @@ func (s sendHalf) Taken(t lane.Taken) error {
 	if q.active && q.gen == t.Number {
 		s.reach(seq)
 	}
-	m := &s.eager.masks[lane.SlotOf(seq)]
+	m := &s.masks[lane.SlotOf(seq)]
 	switch {
 	case t.Number == 0 || t.Number > s.eager.sent:
 		return fmt.Errorf("eager message %d is said to be in its buffer; %d were sent", t.Number, s.eager.sent)
@@ -212,52 +204,6 @@ func (s *SendConn) reach(seq uint64) {
 	if ahead := seq - s.head; s.eager.open > 0 && ahead >= lane.Window && ahead < lane.Window+lane.EagerWindow {
 		s.head = seq - lane.Window + 1
 	}
-}
-
-// takes notes that a buffer of a receive of n has its message.
-func (s *SendConn) takes(seq uint64, sub, n uint8) {
-	e := &s.eager
-	m := &e.masks[lane.SlotOf(seq)]
-	if m.seq != seq {
-		*m = mask{seq: seq}
-	}
-	m.taken |= 1 << sub
-	m.full = m.taken == uint8(1<<n-1)
-	for m = &e.masks[lane.SlotOf(s.head)]; m.seq == s.head && m.full; m = &e.masks[lane.SlotOf(s.head)] {
-		s.head++
-	}
-}
-
-// matchTag returns the first granted buffer for a tag that has no message, or nil. What is
-// granted behind a receive of which nothing is known may have an earlier one.
-func (s *SendConn) matchTag(tag int32) *lane.Grant {
-	e := &s.eager
-	if s.openCopy(tag) != nil {
-		return nil
-	}
-	seq := s.head
-	for ; seq < s.head+lane.Window; seq++ {
-		slot, m := s.b.Wire.Slot(seq), &e.masks[lane.SlotOf(seq)]
-		taken := uint8(0)
-		if m.seq == seq {
-			taken = m.taken
-		}
-		switch {
-		case m.seq == seq && m.full:
-			continue
-		case slot[0].Seq != seq:
-			e.known = seq
-			return nil
-		}
-		for i := range slot[0].N {
-			if taken&(1<<i) == 0 && int32(slot[i].Tag) == tag {
-				s.granted[0] = slot[i]
-				return &s.granted[0]
-			}
-		}
-	}
-	e.known = seq
-	return nil
 }
 
 // reportedCopy settles an eager message that may have gone over a lane that is down at both

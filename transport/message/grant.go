@@ -7,38 +7,52 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// match returns the first entry of the head grant that tag fits and no send has
-// taken, or nil.
+// match returns the first granted buffer for a tag that no send has taken, or nil. It looks at
+// all grants in order up to one that has not come whole: that one may be for the tag too, and
+// comes before those behind it.
 func (s *SendConn) match(tag int32) *lane.Grant {
-	if s.b.Traits().Eager {
-		return s.matchTag(tag)
+	if s.openCopy(tag) != nil {
+		return nil
 	}
-	if s.entries == 0 {
-		s.entries = s.readGrant()
-	}
-	for i := range s.entries {
-		if g := &s.granted[i]; s.matched&(1<<i) == 0 && int32(g.Tag) == tag {
-			return g
+	for seq := s.head; ; seq++ {
+		m, taken := &s.masks[lane.SlotOf(seq)], uint8(0)
+		if m.seq == seq {
+			taken = m.taken
+		}
+		if m.seq == seq && m.full {
+			continue
+		}
+		n := 0
+		if seq-s.head < lane.Window {
+			n = s.readGrant(seq)
+		}
+		if n == 0 {
+			s.eager.known = seq
+			return nil
+		}
+		for i := range n {
+			if g := &s.granted[i]; taken&(1<<i) == 0 && int32(g.Tag) == tag {
+				return g
+			}
 		}
 	}
-	return nil
 }
 
-// readGrant copies the head grant's entries once all are there, and returns their
-// number. The peer can write the ring at any time: the copy is what is checked and
-// used, and nothing is read from the ring again.
-func (s *SendConn) readGrant() int {
-	slot, n := s.b.Wire.Slot(s.head), 1
+// readGrant copies the entries of the grant seq into s.granted once all are there, and returns
+// their number. The peer can write the ring at any time: the copy is what is checked and used,
+// and nothing is read from the ring again.
+func (s *SendConn) readGrant(seq uint64) int {
+	slot, n := s.b.Wire.Slot(seq), 1
 	for i := 0; i < n; i++ {
 		g := &s.granted[i]
-		if !g.CopyFrom(&slot[i], s.head) {
+		if !g.CopyFrom(&slot[i], seq) {
 			return 0
 		}
 		if i == 0 {
 			n = int(g.N)
 		}
 		if n < 1 || n > lane.MaxSubs || int(g.N) != n || int(g.Sub) != i {
-			s.b.Fail(fmt.Errorf("%w: %v: grant %d: entry %d says that it is %d of %d", fault.ErrProtocol, s.b, s.head, i, g.Sub, g.N))
+			s.b.Fail(fmt.Errorf("%w: %v: grant %d: entry %d says that it is %d of %d", fault.ErrProtocol, s.b, seq, i, g.Sub, g.N))
 			return 0
 		}
 	}
@@ -47,11 +61,11 @@ func (s *SendConn) readGrant() int {
 
 // Missing looks for a grant that has come after one that has not.
 func (s sendHalf) Missing() (seq uint64, index int) {
-	wire := s.b.Wire
-	if lane.Acquire(&wire.Slot(s.head)[0].Seq) == s.head {
-		return 0, 0
+	wire, first := s.b.Wire, s.head
+	for first < s.head+lane.Window && lane.Acquire(&wire.Slot(first)[0].Seq) == first {
+		first++
 	}
-	for seq := s.head + 1; seq < s.head+lane.Window; seq++ {
+	for seq := first + 1; seq < s.head+lane.Window; seq++ {
 		if e := &wire.Slot(seq)[0]; lane.Acquire(&e.Seq) == seq && e.After > 0 {
 			return seq - 1, int(e.After) - 1
 		}
@@ -59,19 +73,33 @@ func (s sendHalf) Missing() (seq uint64, index int) {
 	return 0, 0
 }
 
-// use marks a grant used; when all of its slot are, the head moves on.
+// mask is what the sender knows of a receive's buffers.
+type mask struct {
+	seq   uint64
+	taken uint8 // a bit for each that has its message
+	full  bool  // all have
+}
+
+// use marks a granted buffer as taken by a send.
 func (s *SendConn) use(g *lane.Grant) {
-	if s.b.Traits().Eager {
-		s.takes(g.Seq, g.Sub, g.N)
-		return
+	before := s.head
+	s.takes(g.Seq, g.Sub, g.N)
+	if s.head != before && !s.b.Traits().Passive { // else every call is Go's
+		s.b.Board.Next(s.head)
 	}
-	s.matched |= 1 << g.Sub
-	if s.matched == 1<<s.entries-1 {
-		s.matched, s.entries = 0, 0
+}
+
+// takes notes that a buffer of a receive of n has its message. The head moves on to the first
+// receive that has a buffer without one.
+func (s *SendConn) takes(seq uint64, sub, n uint8) {
+	m := &s.masks[lane.SlotOf(seq)]
+	if m.seq != seq {
+		*m = mask{seq: seq}
+	}
+	m.taken |= 1 << sub
+	m.full = m.taken == uint8(1<<n-1)
+	for m = &s.masks[lane.SlotOf(s.head)]; m.seq == s.head && m.full; m = &s.masks[lane.SlotOf(s.head)] {
 		s.head++
-		if !s.b.Traits().Passive { // else every call is Go's
-			s.b.Board.Next(s.head)
-		}
 	}
 }
 

@@ -19,10 +19,9 @@ type SendConn struct {
 	posted uint64 // number of the message that was posted last
 	cuts   uint   // messages so far that were cut
 
-	head    uint64 // sequence of the first grant not wholly matched
-	entries int    // of that grant; 0 until all are there
-	granted [lane.MaxSubs]lane.Grant
-	matched uint8 // entries that a send has taken
+	head    uint64                   // sequence of the first receive that has a buffer without a message
+	masks   [lane.Window]mask        // of the receives from there on, by slot
+	granted [lane.MaxSubs]lane.Grant // the grant that was read last
 	shares  [lane.MaxParts]share
 	split   [lane.MaxParts]int
 	part    lane.Part // that is being sent
@@ -65,8 +64,8 @@ func NewSend(env *bundle.Env, s *control.Session, id uint32, threshold int) *Sen
 // A call that returns nil has moved on what was sent before as far as that goes: the caller may
 // call nothing else until a send succeeds.
 //
-// Messages of one tag are matched in order; tags only choose among the buffers
-// of one receive.
+// The messages of a tag go to the buffers of that tag, both in order, whatever else has been
+// granted before and has no message yet.
 func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
 	if !s.b.TryLock() {
 		return nil, nil
@@ -102,7 +101,6 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 	size = s.clamp(size, g)
 	n, which := s.cut(size, g)
 	if n == 0 { // no lane is in service, or none that the grant as it was read has a key for
-		s.entries = 0
 		return nil, nil
 	}
 	if !s.room(which) {
