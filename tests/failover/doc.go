@@ -7,7 +7,8 @@
 //
 // A sender S and a receiver R have some lanes and a control channel. R grants receives
 // 1, 2, … by writing into slots of a ring at S; S sends a message, in parts over lanes of
-// its choice, once the slot of its head sequence holds that sequence; R counts parts by
+// its choice, once the slot of its receive holds that sequence, and so do the slots of all
+// receives before it that have no message: in any order, as tags may have it. R counts parts by
 // slot, and gives a buffer back once it has all of them. What lands is there before it is
 // polled, and an acknowledgement may come before or after that. A lane keeps the order of
 // what it carries one way, and may fail at any time; then what is on the way over it
@@ -33,7 +34,7 @@
 //
 // # What is shown
 //
-// No late grant hides one that S has not read; nothing lands in a buffer that was given
+// No late grant hides one that S has not used; nothing lands in a buffer that was given
 // back; each part is counted once, for its own receive; no send is done before its data
 // is at R; R has posted receives for all that is sent again; and as long as a lane is
 // left, all messages get through and both sides have done with every lane that failed,

@@ -56,7 +56,7 @@ func (m model) landGrant(s *state, l int) property {
 		x.confirms |= 1 << q
 	}
 	slot := &s.ring[m.slot(q)]
-	lost := int(*slot) > q+1 && *slot > s.sent
+	lost := int(*slot) > q+1 && !s.sent.has(int(*slot)-1)
 	*slot = uint8(q + 1)
 	if lost {
 		return grantLost

@@ -133,6 +133,6 @@ func (m model) complete(s *state) bool {
 
 // left says where both sides stand.
 func (m model) left(s *state) string {
-	return fmt.Sprintf("R has granted %d, counted parts %v, is to grant %v again; S has sent %d, of which parts %v are done; parts %v are to be sent again, %d may be",
-		s.granted, s.arrived.numbers(), s.regrant.numbers(), s.sent, s.done.numbers(), s.pending.numbers(), s.leave)
+	return fmt.Sprintf("R has granted %d, counted parts %v, is to grant %v again; S has sent %v, of which parts %v are done; parts %v are to be sent again, %d may be",
+		s.granted, s.arrived.numbers(), s.regrant.numbers(), s.sent.numbers(), s.done.numbers(), s.pending.numbers(), s.leave)
 }

@@ -1,8 +1,15 @@
 package failover
 
-// sends is what the sender does of itself: messages, and parts sent again.
+// sends is what the sender does of itself: messages, and parts sent again. Any message may be
+// next, as tags have it, whose grant is there and those of all before it that are not sent.
 func (m model) sends(s *state, out []step) []step {
-	if q := int(s.sent); q < m.messages && int(s.ring[m.slot(q)]) == q+1 {
+	for q := range m.messages {
+		if s.sent.has(q) {
+			continue
+		}
+		if int(s.ring[m.slot(q)]) != q+1 {
+			break
+		}
 		out = m.send(s, q, out)
 	}
 	for p := range m.messages * m.parts {
@@ -27,7 +34,7 @@ func (m model) send(s *state, q int, out []step) []step {
 			continue
 		}
 		t := *s
-		t.sent++
+		t.sent |= 1 << q
 		m.post(&t, q*m.parts, first, 0)
 		if m.parts == 1 {
 			out = append(out, step{words("S sends %d over lane %d", q+1, first+1), t, true, ""})

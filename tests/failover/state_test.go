@@ -127,7 +127,7 @@ type state struct {
 
 	// The sender's.
 	ring    [maxWindow]uint8 // the sequence in each slot
-	sent    uint8            // messages posted: the head sequence is the one after
+	sent    set              // messages posted
 	done    set              // parts acknowledged, or settled by a Report
 	pending set              // parts to be sent again
 	charged set              // parts sent again, not done
