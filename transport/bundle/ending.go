@@ -143,7 +143,7 @@ func (b *Bundle) Verdict(before *Ending) error {
 	switch {
 	case e == nil, e.heard && e != before:
 		return nil
-	case b.Sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < b.env.Scaled(lingerTime) && (b.acquitted() || b.delivering(e.gone)):
+	case b.Sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < b.env.Scaled(lingerTime) && (b.ClosedCleanly() || b.delivering(e.gone)):
 		return nil
 	}
 	return e.Err

@@ -200,12 +200,14 @@ func (b *Bundle) serves() bool { return b.first.over.Load() }
 //
 // Preconditions: b is locked.
 func (b *Bundle) over() bool {
-	return b.Ended() != nil && !(b.acquitted() && b.half.Outstanding() > 0)
+	return b.Ended() != nil && !(b.ClosedCleanly() && b.half.Outstanding() > 0)
 }
 
-// acquitted reports whether the receiver has closed in good order: it had nothing
-// outstanding, so that it has all that was ever sent.
-func (b *Bundle) acquitted() bool {
+// ClosedCleanly reports whether this side sends and the receiver has closed the connection with
+// nothing outstanding: it has all that was ever sent, and has granted nothing else.
+//
+// Preconditions: b is locked.
+func (b *Bundle) ClosedCleanly() bool {
 	e := b.ending.Load()
 	return b.Sending && e != nil && !e.leftAt.IsZero() && !e.gone
 }

@@ -50,7 +50,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	}
 	left := b.inService()
 	switch {
-	case b.acquitted():
+	case b.ClosedCleanly():
 	case isBetter(err):
 		b.env.Log.Info(err.Error())
 	case left == 0:
@@ -316,7 +316,7 @@ func (b *Bundle) destroyLane(v *leaving, why error) {
 // report too. A receiver that has closed in good order has all.
 func (b *Bundle) settled(v *leaving) bool {
 	switch {
-	case b.acquitted():
+	case b.ClosedCleanly():
 		b.settleReport(v.Lane, &handshake.Report{})
 	case !v.theirs, b.Sending && v.report == nil:
 		return false

@@ -6,18 +6,18 @@ var (
 	// ErrPeer is any of those below that follow it: the peer, or the way to it.
 	ErrPeer = errors.New("remote error")
 	// ErrPeerGone: the peer's process has ended.
-	ErrPeerGone = peerError("peer gone")
+	ErrPeerGone error = peerError("peer gone")
 	// ErrPeerClosed: the peer, which may live on, has closed the connection.
-	ErrPeerClosed = peerError("closed by the peer")
+	ErrPeerClosed error = peerError("closed by the peer")
 	// ErrPeerRefused: the peer lives, and said why it does not go on.
-	ErrPeerRefused = peerError("refused by the peer")
+	ErrPeerRefused error = peerError("refused by the peer")
 	// ErrUnreachable: nothing that is sent to the peer is answered.
-	ErrUnreachable = peerError("peer not reachable")
+	ErrUnreachable error = peerError("peer not reachable")
 	// ErrLane: a lane between two nodes broke; which of them, or the cable, is
 	// to blame is not known.
-	ErrLane = peerError("lane broken")
+	ErrLane error = peerError("lane broken")
 	// ErrProtocol: the peer said or wrote what it must not.
-	ErrProtocol = peerError("peer broke the protocol")
+	ErrProtocol error = peerError("peer broke the protocol")
 
 	// ErrUsage: the caller broke the rules of the package.
 	ErrUsage = errors.New("invalid use")

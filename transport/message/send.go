@@ -1,6 +1,7 @@
 package message
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -61,6 +62,8 @@ func NewSend(env *bundle.Env, s *control.Session, id uint32, threshold int) *Sen
 // cut to its capacity, as NCCL's own transport does, and that is logged once. A short
 // one does not wait for its grant where lanes can do without: see eager.go.
 //
+// On a connection that has failed a send may still be accepted; its Test returns the error.
+//
 // A call that returns nil has moved on what was sent before as far as that goes: the caller may
 // call nothing else until a send succeeds.
 //
@@ -71,12 +74,37 @@ func (s *SendConn) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Re
 		return nil, nil
 	}
 	defer s.b.Unlock()
-	if err := s.b.Over("send"); err != nil {
-		return nil, err
-	}
 	if size < 0 || size > 0 && !r.Covers(addr, size) {
 		return nil, fmt.Errorf("%w: %v: send of %d bytes at %#x is outside the registered memory", fault.ErrUsage, s.b, size, addr)
 	}
+	if s.b.Over("send") == nil {
+		if q, err := s.isend(addr, size, tag, r); q != nil || s.b.Ended() == nil {
+			return q, err
+		}
+	}
+	return s.isendLost()
+}
+
+// isendLost is Isend on a connection that has ended, perhaps in the call. NCCL's own transport
+// accepts a send that was granted before the receiver closed, and fails it in test. Whether this
+// one was granted is not known here: the last grants may be lost with the lanes. So a receiver
+// that closed with receives outstanding, or died, or cannot be reached, may have granted it:
+// isendLost returns a request that uses no memory and no lane, and whose Test returns the error.
+// It returns the error itself when the receiver closed cleanly, and so has granted nothing else,
+// when the receiver broke the protocol, or this side failed, and when no request is free.
+func (s *SendConn) isendLost() (*Request, error) {
+	err := s.b.Over("send")
+	lost := errors.Is(err, fault.ErrPeer) && !errors.Is(err, fault.ErrProtocol) && !s.b.ClosedCleanly()
+	if !lost || !s.reclaim() {
+		return nil, err
+	}
+	req := s.take(0, 1, 0, nil)
+	req.left, req.sent.last, req.sent.lost = 0, 0, 0
+	return s.show(req), nil
+}
+
+// isend is Isend on a connection that has not ended.
+func (s *SendConn) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
 	if s.hurries(size) && s.brisk(tag) {
 		if q, err := s.isendEager(addr, size, tag, r); q != nil || err != nil {
 			return q, err
