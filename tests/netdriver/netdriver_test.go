@@ -263,6 +263,8 @@ func TestFaults(t *testing.T) {
 		{"hint-kept", contract, `irecv returned ncclSuccess and left \*request as it was`},
 		{"full-error", contract, `irecv returned ncclInternalError`},
 		{"few-requests", contract, `irecv took 4 requests`},
+		{"tags-oldest", contract, `a message for a receive behind a half-matched group: receive 0 is not done`},
+		{"isend-idle", contract, `a sender that only calls isend stands still`},
 		{"tags-ignored", contract, `contract: groups, .*: wrong from byte`},
 		// Connections.
 		{"connect-unset", ring, `connect returned ncclSuccess and left \*sendComm as it was`},
@@ -278,6 +280,9 @@ func TestFaults(t *testing.T) {
 		{"devices-flap:9", contract, `2 devices first, then 1`},
 		// Memory registration and the process.
 		{"dereg-null", contract, `deregMr\(sendComm, NULL\) returned ncclInvalidArgument`},
+		{"close-null", contract, `closeSend of NULL returned ncclInvalidArgument`},
+		{"close-twice", contract, `closeSend of what is closed returned ncclInvalidArgument`},
+		{"closed-works", contract, `isend of NULL returned ncclSuccess`},
 		{"finalize-null", contract, `finalize\(NULL\) returned ncclInternalError`},
 		{"reinit:9", contract, `init failed: ncclInternalError`},
 		{"env-early", contract, `NCCL_IB_TIMEOUT=garbage: init accepted it`},
@@ -321,6 +326,7 @@ func TestFaults(t *testing.T) {
 		// A dead peer.
 		{"remote-as-system", dies, `returned ncclSystemError \(2\), ncclRemoteError \(6\) is wanted`},
 		{"remote-as-system", contract, `ncclSystemError \(2\) when the peer had gone`},
+		{"end-refuses", contract, `isend that was granted before the receiver closed returned ncclRemoteError`},
 		{"remote-silent", dies, `went on without an error for 500 ms after its death`},
 		{"remote-slow", dies, `went on without an error for 500 ms after its death`},
 		{"fork-fds", append([]string{"--orphans", "1"}, dies...), `went on without an error for 500 ms`},

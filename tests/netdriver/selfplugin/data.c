@@ -125,7 +125,7 @@ static ncclResult_t progress_send(struct end *end)
 	return ncclSuccess;
 }
 
-/* find_part: within the first group that has one free, the first free part of that tag. */
+/* find_part: the first free part of that tag, of any group. */
 static struct part *find_part(struct end *end, int64_t tag)
 {
 	for (uint64_t i = end->tail; i < end->head; i++) {
@@ -137,7 +137,7 @@ static struct part *find_part(struct end *end, int64_t tag)
 			if (!r->parts[p].matched && (r->parts[p].tag == tag || fault("tags-ignored")))
 				return &r->parts[p];
 		}
-		if (open)
+		if (open && fault("tags-oldest"))
 			break;
 	}
 	return NULL;
@@ -227,15 +227,19 @@ ncclResult_t self_isend(void *sendComm, void *data, size_t size, int tag, void *
 	if (fault("request-stale"))
 		return ncclSuccess;
 	*request = NULL;
+	if (GONE(end))
+		return fault("closed-works") ? ncclSuccess : ncclInvalidArgument;
 	pthread_mutex_lock(&end->mutex);
-	result = end->error;
+	result = end->failed_ns && !fault("end-refuses") ? ncclSuccess : end->error; /* of a peer that has gone test tells */
+	if (!result && !fault("isend-idle"))
+		progress(end);
 	if (!result && (r = take_request(end))) {
 		free(r->copy);
 		*r = (struct request){.end = end, .used = true, .n = 1};
 		r->parts[0] = part_of(data, size, tag, mhandle);
 		if (outside(&r->parts[0]))
 			result = ncclInvalidArgument;
-		if (!result)
+		if (!result && !fault("isend-idle"))
 			progress(end);
 		*request = r;
 	} else if (!result && fault("full-error")) {
@@ -256,7 +260,7 @@ ncclResult_t self_irecv(void *recvComm, int n, void **data, size_t *sizes, int *
 	if (*request == (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION && fault("hint-kept"))
 		return ncclSuccess;
 	*request = NULL;
-	if (n < 1 || n > NCCL_NET_MAX_RECVS)
+	if (GONE(end) || n < 1 || n > NCCL_NET_MAX_RECVS)
 		return ncclInvalidArgument;
 	pthread_mutex_lock(&end->mutex);
 	result = end->error;
@@ -278,9 +282,9 @@ ncclResult_t self_irecv(void *recvComm, int n, void **data, size_t *sizes, int *
 ncclResult_t self_iflush(void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request)
 {
 	GUARD();
-	(void)recvComm, (void)n, (void)data, (void)sizes, (void)mhandles;
+	(void)n, (void)data, (void)sizes, (void)mhandles;
 	*request = NULL;
-	return ncclSuccess;
+	return GONE((struct end *)recvComm) ? ncclInvalidArgument : ncclSuccess;
 }
 
 ncclResult_t self_test(void *request, int *done, int *sizes)
@@ -291,6 +295,8 @@ ncclResult_t self_test(void *request, int *done, int *sizes)
 	bool all = true;
 
 	GUARD();
+	if (!r || !r->end) /* of an end that is closed */
+		return ncclInvalidArgument;
 	end = r->end;
 	pthread_mutex_lock(&end->mutex);
 	result = progress(end);

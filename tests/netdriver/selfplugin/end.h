@@ -44,7 +44,8 @@ struct request {
 /* An end of a connection, or a listener. */
 struct end {
 	int fd;
-	bool sending;
+	bool sending, closed;
+	struct end *next_closed;
 	ncclResult_t error;
 	uint64_t failed_ns;
 	pthread_mutex_t mutex;
@@ -66,5 +67,8 @@ extern bool forked; /* this is a forked child: nothing may be called */
 #define GUARD() \
 	if (forked && !fault("fork-open")) \
 	return ncclSystemError
+
+/* GONE: NULL, or an end that is closed, which stays where it is. */
+#define GONE(end) (!(end) || (end)->closed)
 
 #endif

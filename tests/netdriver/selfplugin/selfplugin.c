@@ -32,6 +32,7 @@ static int inits;
 bool forked;
 static pthread_mutex_t fd_mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool fds[65536];
+static struct end *closed; /* ends stay until the library goes, so that late calls find out */
 
 #define WARN(...) logger(NCCL_LOG_WARN, ~0ul, __FILE__, __LINE__, __VA_ARGS__)
 
@@ -52,6 +53,15 @@ __attribute__((constructor)) static void loaded(void)
 	if (!once)
 		pthread_atfork(NULL, NULL, in_child);
 	once = true;
+}
+
+__attribute__((destructor)) static void unloaded(void)
+{
+	for (struct end *end = closed, *next; end; end = next) {
+		next = end->next_closed;
+		free(end);
+	}
+	closed = NULL;
 }
 
 static int keep(int fd)
@@ -208,6 +218,8 @@ ncclResult_t self_accept(void *listenComm, void **recvComm)
 
 	GUARD();
 	*recvComm = NULL;
+	if (GONE(listener))
+		return ncclInvalidArgument;
 	if (fault("accept-blocks"))
 		poll(&(struct pollfd){.fd = listener->fd, .events = POLLIN}, 1, 300);
 	fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -223,6 +235,8 @@ ncclResult_t self_close(void *comm)
 	struct end *end = comm;
 
 	GUARD();
+	if (GONE(end))
+		return fault(end ? "close-twice" : "close-null") ? ncclInvalidArgument : ncclSuccess;
 	drop(end->fd);
 	for (struct mr *mr = end->mrs, *next; mr; mr = next) {
 		next = mr->next;
@@ -231,8 +245,13 @@ ncclResult_t self_close(void *comm)
 	for (int i = 0; i < REQUESTS; i++)
 		free(end->requests[i].copy);
 	free(end->last);
-	pthread_mutex_destroy(&end->mutex);
-	free(end);
+	memset(end->requests, 0, sizeof end->requests);
+	end->mrs = NULL;
+	pthread_mutex_lock(&fd_mutex);
+	end->closed = true;
+	end->next_closed = closed;
+	closed = end;
+	pthread_mutex_unlock(&fd_mutex);
 	return ncclSuccess;
 }
 
@@ -245,7 +264,7 @@ ncclResult_t self_reg(void *comm, void *data, size_t size, int type, void **mhan
 
 	GUARD();
 	*mhandle = NULL;
-	if (type != NCCL_PTR_HOST)
+	if (GONE(end) || type != NCCL_PTR_HOST)
 		return ncclInvalidArgument;
 	mr = calloc(1, sizeof *mr);
 	mr->base = data;
@@ -276,7 +295,7 @@ ncclResult_t self_dereg(void *comm, void *mhandle)
 	struct mr *mr = mhandle;
 
 	GUARD();
-	if (!mr)
+	if (!mr || GONE(end))
 		return fault("dereg-null") ? ncclInvalidArgument : ncclSuccess;
 	pthread_mutex_lock(&end->mutex);
 	if (in_use(end, mr)) { /* nothing may touch the memory from here on: the connection ends */

@@ -223,6 +223,7 @@ void work_contract(struct job *job)
 	run_cases(job, setup_cases);
 	run_cases(job, data_cases);
 	run_cases(job, end_cases);
+	run_cases(job, gone_cases);
 	run_cases(job, process_cases);
 }
 

@@ -84,6 +84,6 @@ bool exchange(struct trial *t, struct pair *p, const struct script *script);
 /* exchange_some: a few messages of several sizes, to see that a pair works. */
 bool exchange_some(struct trial *t, struct pair *p);
 
-extern const struct contract_case setup_cases[], data_cases[], end_cases[], process_cases[], tuner_cases[];
+extern const struct contract_case setup_cases[], data_cases[], end_cases[], gone_cases[], process_cases[], tuner_cases[];
 
 #endif

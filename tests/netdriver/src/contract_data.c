@@ -5,7 +5,7 @@
 #include "contract.h"
 #include "log.h"
 
-enum { ROOM = 4 << 20, THREADS = 4 };
+enum { ROOM = 4 << 20, SMALL = 64, THREADS = 4 };
 
 static void run_script(struct trial *t, const struct script *script)
 {
@@ -96,6 +96,59 @@ static void equal_tags(struct trial *t)
 	run_script(t, &s);
 }
 
+/* Tags are matched with all that is granted: not only with what the oldest group lacks. */
+static void half_matched(struct trial *t)
+{
+	static const int tags[] = {30, 31, 40}, order[] = {0, 2, 1};
+	struct net *net = &t->job->net;
+	void *recvs[2] = {0}, *send = NULL;
+	struct pair p;
+	bool open = pair_open(t, &p, 0, 0, ROOM);
+	int done = 0, sizes[2];
+	size_t first;
+
+	for (int group = 0, at = 0; open && group < 2 && !t->failed && expect(t, !trial_late(t), "irecv takes nothing");) {
+		void *data[2] = {p.recv_region.base + at * SMALL, p.recv_region.base + (at + 1) * SMALL};
+		void *mhandles[2] = {p.recv_mhandle, p.recv_mhandle};
+		size_t room[2] = {SMALL, SMALL};
+		int n = group ? 1 : 2, wanted[2] = {tags[at], tags[(at + 1) % 3]};
+
+		expect_ok(t, net_irecv(net, p.recv.net_comm, n, data, room, wanted, mhandles, NULL, false, &recvs[group]),
+		          "irecv");
+		if (recvs[group])
+			group++, at += n;
+	}
+	trial_sync(t, NULL, NULL, NULL);
+	for (int i = 0; open && i < 3 && !t->failed; send = NULL) {
+		unsigned char *data = p.send_region.base + order[i] * SMALL;
+
+		pattern_fill(data, SMALL, (uint64_t)order[i], 0);
+		expect_ok(t, net_isend(net, p.send.net_comm, data, SMALL, tags[order[i]], p.send_mhandle, NULL, &send), "isend");
+		for (done = !send; !done && !t->failed && expect(t, !trial_late(t), "a send is not done");) {
+			expect_ok(t, net_test(net, send, &done, 1, sizes), "test");
+			for (int k = 0; k < 2; k++) { /* over a socket neither end moves without the other */
+				int came = 0;
+
+				if (recvs[k] && expect_ok(t, net_test(net, recvs[k], &came, k ? 1 : 2, sizes), "test") && came)
+					recvs[k] = NULL;
+			}
+		}
+		i += send != NULL;
+		expect(t, !trial_late(t), "a message of tag %d is not accepted, for which a receive was granted", tags[order[i]]);
+	}
+	for (int k = 0; open && k < 2 && !t->failed;) {
+		done = !recvs[k];
+		if (!done)
+			expect_ok(t, net_test(net, recvs[k], &done, k ? 1 : 2, sizes), "test");
+		k += done;
+		expect(t, !trial_late(t), "receive %d is not done", k);
+	}
+	for (int i = 0; open && i < 3 && !t->failed; i++)
+		expect(t, !pattern_check(p.recv_region.base + i * SMALL, SMALL, (uint64_t)i, 0, &first), "message %d is wrong", i);
+	trial_sync(t, NULL, NULL, NULL);
+	pair_close(t, &p);
+}
+
 static void tag_values(struct trial *t)
 {
 	static const int tags[] = {0, 1, -1, INT32_MAX, INT32_MIN, 42};
@@ -126,7 +179,7 @@ static void no_sizes(struct trial *t)
 
 /* Outstanding requests: as many as the plugin takes, then NULL and no error. */
 
-enum { SMALL = 64, MOST = 1024 };
+enum { MOST = 1024 };
 
 struct crowd {
 	struct trial *trial;
@@ -376,6 +429,7 @@ const struct contract_case data_cases[] = {
 	{"one message of 3 MB", one_large, 1, 0},
 	{"groups, sent in another order: tags and sizes of each", groups, 1, 0},
 	{"equal tags in a group match in order", equal_tags, 1, 0},
+	{"a message for a receive behind a half-matched group", half_matched, 3, 0},
 	{"any int is a tag", tag_values, 1, 0},
 	{"optional completion: 0x1 in irecv's request slot", optional, 1, 9},
 	{"test with sizes NULL", no_sizes, 1, 0},
