@@ -79,14 +79,27 @@ func (f *Finder) guarded(what string, do func() error) error {
 	return fault.Guarded(f.Env.Log, what, do)
 }
 
-// PortsOf are the ports of a session's peer, as it last described them.
+// PortsOf are the ports of a session's peer, as it last described them. Loopback addresses count only of a peer on this
+// machine: those of another machine would lead back to this one.
 func (f *Finder) PortsOf(s *control.Session) []handshake.Port {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if p, ok := f.peerPorts[s]; ok {
-		return p
+	ports, changed := f.peerPorts[s]
+	f.mu.Unlock()
+	if !changed {
+		ports = s.Peer().Ports
 	}
-	return s.Peer().Ports
+	if onThisMachine(s) {
+		return ports
+	}
+	return topology.Far(ports)
+}
+
+// onThisMachine reports whether a session's peer runs on this machine, in the same network namespace. A TCP connection
+// from a machine to itself has one address at both ends, or two loopback ones; node identifiers do not tell, as
+// NCCL_HOSTID may differ there.
+func onThisMachine(s *control.Session) bool {
+	local := s.LocalAddr().Addr()
+	return local == s.RemoteAddr().Addr() || local.IsLoopback()
 }
 
 // PeerChanged takes note of what a peer says of its ports. It does not block.

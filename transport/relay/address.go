@@ -57,7 +57,7 @@ func near(p *topology.Port, to netip.Addr) (best topology.Address, ok bool) {
 	most := 0
 	for _, g := range p.GIDs {
 		own, worth := g.Addr.Unmap(), 1
-		if own.BitLen() != to.BitLen() {
+		if own.BitLen() != to.BitLen() || own.IsLoopback() != to.IsLoopback() {
 			continue
 		}
 		subnet, err := own.Prefix(max(g.PrefixLen, 0))

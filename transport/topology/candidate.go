@@ -30,10 +30,13 @@ type Candidate struct {
 }
 
 // Describe is what a peer is told of the ports, one entry each and in their order, with the addresses that the policy
-// allows, best first. A port that is not active has none. MTU and MaxMsgSize are known to verbs only: the caller fills
-// them in.
+// allows, best first. A port that is not active has none, and 127.0.0.0/8 and ::1, which lead to no other machine, are told
+// only when no port has another address. MTU and MaxMsgSize are known to verbs only: the caller fills them in.
 func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
 	told := make([]handshake.Port, 0, len(ports))
+	far := slices.ContainsFunc(ports, func(p Port) bool {
+		return p.Active && slices.ContainsFunc(p.RankGIDs(pol), func(g Address) bool { return !g.Addr.Unmap().IsLoopback() })
+	})
 	for i := range min(len(ports), handshake.MaxPorts) {
 		p := &ports[i]
 		h := handshake.Port{
@@ -44,6 +47,9 @@ func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
 			if !p.Active || len(h.Addrs) == maxTold {
 				break
 			}
+			if far && g.Addr.Unmap().IsLoopback() {
+				continue
+			}
 			h.Addrs = append(h.Addrs, handshake.PortAddr{
 				Addr: g.Addr, GIDIndex: uint16(g.Index), GIDType: uint8(g.Type), PrefixLen: uint8(max(g.PrefixLen, 0)),
 			})
@@ -51,6 +57,19 @@ func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
 		told = append(told, h)
 	}
 	return told
+}
+
+// Far returns a peer's ports without the addresses that lead to no other machine, for a peer that is on another one.
+func Far(peer []handshake.Port) []handshake.Port {
+	loopback := func(a handshake.PortAddr) bool { return a.Addr.Unmap().IsLoopback() }
+	if !slices.ContainsFunc(peer, func(p handshake.Port) bool { return slices.ContainsFunc(p.Addrs, loopback) }) {
+		return peer
+	}
+	far := slices.Clone(peer)
+	for i := range far {
+		far[i].Addrs = slices.DeleteFunc(slices.Clone(far[i].Addrs), loopback)
+	}
+	return far
 }
 
 // maxTold keeps the description of a port with very many addresses short.

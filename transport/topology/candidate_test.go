@@ -138,6 +138,10 @@ func TestCandidates(t *testing.T) {
 		{"the same private address on both nodes", []Port{tcp("docker0", "172.17.0.1/16", "fe80::1/64")}, []Port{tcp("docker0", "172.17.0.1/16", "fe80::2/64")}, AnyGID, AnyGID, []string{
 			"1: docker0-docker0, fe80::1 and fe80::2 are link-local, TCP",
 		}},
+		{"routed addresses on loopback, and cables without an address of their own", []Port{tcp("lo", "127.0.0.1/8", "10.10.10.1/32"), tcp("p0", "fe80::1/64")},
+			[]Port{tcp("lo", "127.0.0.1/8", "10.10.10.2/32"), tcp("p0", "fe80::2/64")}, AnyGID, AnyGID, []string{
+				"1: p0-p0, fe80::1 and fe80::2 are link-local, TCP",
+			}},
 		{"loopback leads nowhere else", []Port{tcp("lo", "127.0.0.1/8")}, []Port{tcp("lo", "127.0.0.2/8")}, AnyGID, AnyGID, nil},
 		{"nobody", nil, nil, AnyGID, AnyGID, nil},
 	}
@@ -397,4 +401,43 @@ func FuzzCandidates(f *testing.F) {
 			}
 		}
 	})
+}
+
+// 127.0.0.1 is told to a peer only when a node has no other address, and counts only of a peer on this machine.
+func TestLoopbackIsNotTold(t *testing.T) {
+	lo, routed := tcp("lo", "127.0.0.1/8", "::1/128"), tcp("lo", "127.0.0.1/8", "10.10.10.1/32")
+	tests := []struct {
+		name      string
+		ports     []Port
+		told, far [][]string // addresses, port by port
+	}{
+		{"nothing else", []Port{lo}, [][]string{{"127.0.0.1", "::1"}}, [][]string{nil}},
+		{"a routed address on the same interface", []Port{routed}, [][]string{{"10.10.10.1"}}, [][]string{{"10.10.10.1"}}},
+		{"another interface", []Port{lo, tcp("p0", "fe80::1/64")}, [][]string{nil, {"fe80::1"}}, [][]string{nil, {"fe80::1"}}},
+		{"another interface that is down", []Port{down(tcp("p0", "10.0.0.1/24")), lo}, [][]string{nil, {"127.0.0.1", "::1"}}, [][]string{nil, nil}},
+	}
+	addrs := func(ports []handshake.Port) (all [][]string) {
+		for _, p := range ports {
+			var some []string
+			for _, a := range p.Addrs {
+				some = append(some, a.Addr.Unmap().String())
+			}
+			all = append(all, some)
+		}
+		return all
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			told := Describe(tt.ports, AnyGID)
+			if d := cmp.Diff(tt.told, addrs(told)); d != "" {
+				t.Errorf("told (-want +got)\n%s", d)
+			}
+			if d := cmp.Diff(tt.far, addrs(Far(told))); d != "" {
+				t.Errorf("of use to another machine (-want +got)\n%s", d)
+			}
+			if d := cmp.Diff(tt.told, addrs(told)); d != "" {
+				t.Errorf("what was told has changed (-want +got)\n%s", d)
+			}
+		})
+	}
 }

@@ -260,7 +260,7 @@ func (d *discovery) plain(l *Link) Port {
 	base := d.lower(l)
 	dir := path.Join("class/net", base.Name)
 	p := Port{
-		Netdev: l.Name, IfIndex: l.Index, NetdevMTU: l.MTU, Carrier: l.Carrier, Addrs: l.Addrs, Default: l.Default,
+		Netdev: l.Name, IfIndex: l.Index, NetdevMTU: l.MTU, Carrier: l.Carrier, Addrs: l.Addrs, Default: l.Default, Loopback: l.Loopback,
 		LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Active: l.Up && l.Carrier, State: "DOWN", NUMA: -1,
 	}
 	if p.Active {

@@ -56,18 +56,18 @@ func (f IfFilter) String() string { return f.list.text }
 func (f IfFilter) Match(name string) bool { return f.list.match(name, anyPort) }
 
 // Select returns the plain ports (Node.Plain) to use for TCP: those selected by name that are up and have an address.
-// Unless interfaces were asked for by name, those that only lead to containers of this host are left out, and loopback
-// is kept only when nothing else is there.
+// Unless interfaces were asked for by name, those that only lead to containers of this host are left out, and the loopback
+// interface, whatever addresses it has, is kept only when nothing else is there.
 func (f IfFilter) Select(plain []Port) []Port {
 	usable := filter(plain, func(p *Port) bool { return p.Usable() && f.Match(p.Netdev) })
 	if f.list.named() {
 		return usable
 	}
-	outward := filter(usable, func(p *Port) bool { return !hostLocal(p.Netdev) && !p.loopback() })
+	outward := filter(usable, func(p *Port) bool { return !hostLocal(p.Netdev) && !p.Loopback })
 	if len(outward) > 0 {
 		return outward
 	}
-	return filter(usable, (*Port).loopback)
+	return filter(usable, func(p *Port) bool { return p.Loopback })
 }
 
 // Waiting returns the plain ports that Select would, were they up and had they an address: of interfaces that were not
@@ -76,10 +76,6 @@ func (f IfFilter) Waiting(plain []Port) []Port {
 	return filter(plain, func(p *Port) bool {
 		return !p.Usable() && f.Match(p.Netdev) && (f.list.named() || p.NodeGUID != 0 && !hostLocal(p.Netdev))
 	})
-}
-
-func (p *Port) loopback() bool {
-	return len(p.Addrs) > 0 && !slices.ContainsFunc(p.GIDs, func(g Address) bool { return !g.Addr.Unmap().IsLoopback() })
 }
 
 // hostLocal reports whether an interface by its name is a bridge to containers or virtual machines of this host. They

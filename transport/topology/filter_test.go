@@ -98,6 +98,9 @@ func TestInterfaceSelect(t *testing.T) {
 		{"loopback when asked for", "plain", "lo", nil, []string{"lo"}, nil},
 		{"no bridge, nothing without an address", "plain", "", nil, []string{"enp3s0"}, []string{"wlp2s0"}},
 		{"loopback alone", "plain", "", []string{"link 2 enp3s0 device up"}, []string{"lo"}, []string{"wlp2s0"}},
+		{"a routed address on loopback", "plain", "", []string{"link 1 lo device mtu 65536 up carrier loopback 127.0.0.1/8 10.10.10.1/32 ::1/128"}, []string{"enp3s0"}, []string{"wlp2s0"}},
+		{"a routed address on loopback alone", "plain", "", []string{"link 1 lo device mtu 65536 up carrier loopback 127.0.0.1/8 10.10.10.1/32", "link 2 enp3s0 device up"},
+			[]string{"lo"}, []string{"wlp2s0"}},
 		{"loopback excluded", "plain", "^lo", []string{"link 2 enp3s0 device up"}, nil, []string{"wlp2s0"}},
 		{"VLANs", "bond", "", nil, []string{"vf.20", "bond0", "bond0.100"}, []string{"ens1f0np0", "ens1f1np1", "ens1f0v0"}},
 	}
