@@ -68,6 +68,11 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 		return nil, nil, all.err
 	}
 	err = f.NoPath(s, all.tried, all.slow)
+	for _, p := range ports {
+		if why := p.Absent(); why != "" {
+			err = fmt.Errorf("%w. The %s", err, why)
+		}
+	}
 	if all.none != nil {
 		err = fmt.Errorf("%w. Nor is there a way through other nodes: %s", err, OneLine(all.none))
 	}

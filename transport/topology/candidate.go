@@ -16,8 +16,8 @@ type Tier uint8
 const (
 	TierSubnet    Tier = 0 // addresses in one subnet, with the preferred RoCE version; or one InfiniBand subnet
 	TierLinkLocal Tier = 1 // link-local IPv6 addresses that both interfaces have, preferred RoCE version
-	TierOther     Tier = 2 // the other RoCE version, by subnet or link-local
-	TierBare      Tier = 3 // link-local default GIDs whose address is not on the interface
+	TierBare      Tier = 2 // link-local default GIDs whose address is not on the interface, preferred RoCE version
+	TierOther     Tier = 3 // the other RoCE version, for any of these reasons
 )
 
 // Candidate is a local and a remote port that may reach each other, and the GIDs to try it with.
@@ -111,6 +111,7 @@ func Candidates(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidat
 // reason is a candidate with what orders it among others: the size of the subnet, and the two addresses.
 type reason struct {
 	Candidate
+	bare     bool // an interface lacks the address
 	hostBits int
 	low, hi  netip.Addr
 }
@@ -121,11 +122,11 @@ func reasons(gids []Address, allowed []int, addrs []handshake.PortAddr, pol GIDP
 	var best []reason
 	for _, lg := range allowed {
 		for rg, addr := range addrs {
-			tier, hostBits, ok := match(gids[lg], addr, pol)
+			tier, bare, hostBits, ok := match(gids[lg], addr, pol)
 			if !ok {
 				continue
 			}
-			r := reason{Candidate{LocalGID: lg, RemoteGID: rg, Tier: tier}, hostBits, gids[lg].Addr, addr.Addr}
+			r := reason{Candidate{LocalGID: lg, RemoteGID: rg, Tier: tier}, bare, hostBits, gids[lg].Addr, addr.Addr}
 			if r.hi.Less(r.low) {
 				r.low, r.hi = r.hi, r.low
 			}
@@ -139,7 +140,7 @@ func reasons(gids []Address, allowed []int, addrs []handshake.PortAddr, pol GIDP
 	}
 	for i := range best {
 		r := &best[i]
-		r.Why = because(gids[r.LocalGID], addrs[r.RemoteGID], r.Tier, r.hostBits)
+		r.Why = because(gids[r.LocalGID], addrs[r.RemoteGID], r.bare, r.hostBits)
 	}
 	return best
 }
@@ -147,6 +148,7 @@ func reasons(gids []Address, allowed []int, addrs []handshake.PortAddr, pol GIDP
 func compareReasons(a, b reason, pol GIDPolicy) int {
 	return cmp.Or(
 		cmp.Compare(a.Tier, b.Tier),
+		first(!a.bare, !b.bare),
 		first(a.low.Is4In6() != pol.wantsV6(), b.low.Is4In6() != pol.wantsV6()),
 		cmp.Compare(a.hostBits, b.hostBits),
 		a.low.Compare(b.low),
@@ -171,39 +173,41 @@ func (p *Port) Answer(addr handshake.PortAddr, pol GIDPolicy) (int, bool) {
 	return slices.MinFunc(found, func(a, b reason) int { return compareReasons(a, b, pol) }).LocalGID, true
 }
 
-// match says whether a local GID may reach an address of a peer, and the size of the subnet that both are in.
-func match(g Address, r handshake.PortAddr, pol GIDPolicy) (tier Tier, hostBits int, ok bool) {
+// match says whether a local GID may reach an address of a peer, whether that is although an interface lacks the address,
+// and the size of the subnet that both are in. RoCE v1's default GID needs no address on an interface.
+func match(g Address, r handshake.PortAddr, pol GIDPolicy) (tier Tier, bare bool, hostBits int, ok bool) {
 	a, b := g.Addr.Unmap(), r.Addr.Unmap()
 	if uint8(g.Type) != r.GIDType || a.BitLen() != b.BitLen() || a == b || a.IsLoopback() || b.IsLoopback() {
-		return 0, 0, false
+		return 0, false, 0, false
 	}
-	bare := g.PrefixLen < 0 || r.PrefixLen == 0
+	linkLocal := a.Is6() && a.IsLinkLocalUnicast() && b.IsLinkLocalUnicast()
 	bits := max(g.PrefixLen, int(r.PrefixLen))
-	switch linkLocal := a.Is6() && a.IsLinkLocalUnicast() && b.IsLinkLocalUnicast(); {
+	bare = g.Type != GIDTypeIB && !(linkLocal && g.Type == GIDTypeRoCEv1) && (g.PrefixLen < 0 || r.PrefixLen == 0)
+	switch {
 	case g.Type == GIDTypeIB:
 		bits = 64 // the subnet prefix
-	case linkLocal && bare && g.Type != GIDTypeRoCEv1:
-		return TierBare, 64, true
+	case linkLocal && bare:
+		tier, bits = TierBare, 64
 	case linkLocal:
 		tier, bits = TierLinkLocal, 64
 	case bare:
-		return 0, 0, false
+		return 0, false, 0, false
 	}
 	if !pol.prefers(g.Type) {
 		tier = TierOther
 	}
 	subnet, err := a.Prefix(bits)
-	return tier, a.BitLen() - bits, err == nil && subnet.Contains(b)
+	return tier, bare, a.BitLen() - bits, err == nil && subnet.Contains(b)
 }
 
 // because puts a match into words.
-func because(g Address, r handshake.PortAddr, tier Tier, hostBits int) string {
+func because(g Address, r handshake.PortAddr, bare bool, hostBits int) string {
 	a, b := g.Addr.Unmap(), r.Addr.Unmap()
 	subnet, _ := a.Prefix(a.BitLen() - hostBits)
 	switch {
 	case g.Type == GIDTypeIB:
 		return fmt.Sprintf("both ports are in InfiniBand subnet %s", subnet)
-	case tier == TierBare:
+	case bare:
 		return fmt.Sprintf("%s and %s are default GIDs, but an interface lacks the address, %s", a, b, g.Type)
 	case a.Is6() && a.IsLinkLocalUnicast():
 		return fmt.Sprintf("%s and %s are link-local, %s", a, b, g.Type)

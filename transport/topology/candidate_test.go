@@ -69,8 +69,8 @@ func TestCandidates(t *testing.T) {
 			[]Port{roce("b0", "192.168.2.2/24"), roce("b1", "192.168.1.2/24")}, AnyGID, AnyGID, []string{
 				"0: a0-b1, 192.168.1.1 and 192.168.1.2 are in 192.168.1.0/24, RoCE v2",
 				"0: a1-b0, 192.168.2.1 and 192.168.2.2 are in 192.168.2.0/24, RoCE v2",
-				"2: a0-b1, 192.168.1.1 and 192.168.1.2 are in 192.168.1.0/24, RoCE v1",
-				"2: a1-b0, 192.168.2.1 and 192.168.2.2 are in 192.168.2.0/24, RoCE v1",
+				"3: a0-b1, 192.168.1.1 and 192.168.1.2 are in 192.168.1.0/24, RoCE v1",
+				"3: a1-b0, 192.168.2.1 and 192.168.2.2 are in 192.168.2.0/24, RoCE v1",
 			}},
 		{"a /31 and a /30", []Port{only(2, roce("a0", "10.0.0.0/31")), only(2, roce("a1", "10.0.1.1/30"))},
 			[]Port{only(2, roce("b0", "10.0.0.1/31")), only(2, roce("b1", "10.0.1.2/30"))}, AnyGID, AnyGID, []string{
@@ -101,10 +101,18 @@ func TestCandidates(t *testing.T) {
 				"1: a0-b1, fe80::a and fe80::c are link-local, RoCE v2",
 				"1: a0-b0, fe80::a and fe80::b are link-local, RoCE v2",
 			}},
-		{"default GIDs on no interface: RoCE v1 before v2", []Port{roce("a0", "fe80::a")}, []Port{roce("b0", "fe80::b")}, AnyGID, AnyGID, []string{
-			"2: a0-b0, fe80::a and fe80::b are link-local, RoCE v1",
+		{"default GIDs on no interface: RoCE v2 before v1", []Port{roce("a0", "fe80::a")}, []Port{roce("b0", "fe80::b")}, AnyGID, AnyGID, []string{
+			"2: a0-b0, fe80::a and fe80::b are default GIDs, but an interface lacks the address, RoCE v2",
+			"3: a0-b0, fe80::a and fe80::b are link-local, RoCE v1",
+		}},
+		{"default GIDs on no interface, RoCE v1 preferred", []Port{roce("a0", "fe80::a")}, []Port{roce("b0", "fe80::b")}, GIDPolicy{Index: -1, RoCE: 1}, AnyGID, []string{
+			"1: a0-b0, fe80::a and fe80::b are link-local, RoCE v1",
 			"3: a0-b0, fe80::a and fe80::b are default GIDs, but an interface lacks the address, RoCE v2",
 		}},
+		{"the other version only: an address of the interface before a default GID", []Port{only(2, roce("a0", "fe80::aa", "fe80::a/64"))},
+			[]Port{only(2, roce("b0", "fe80::bb", "fe80::b/64"))}, GIDPolicy{Index: -1, RoCE: 1}, AnyGID, []string{
+				"3: a0-b0, fe80::a and fe80::b are link-local, RoCE v2",
+			}},
 		{"an address that is on no interface has no subnet", []Port{roce("a0", "10.0.0.1")}, []Port{roce("b0", "10.0.0.2/24")}, AnyGID, AnyGID, nil},
 		{"IPv6 subnet; IPv4 first when both match", []Port{only(2, roce("a0", "2001:db8::1/64")), only(2, roce("a1", "2001:db8:1::1/64", "10.1.0.1/24"))},
 			[]Port{only(2, roce("b0", "2001:db8::2/64")), only(2, roce("b1", "2001:db8:1::2/64", "10.1.0.2/24"))}, AnyGID, AnyGID, []string{
@@ -115,16 +123,16 @@ func TestCandidates(t *testing.T) {
 			GIDPolicy{Index: -1, Family: 6}, AnyGID, []string{"0: a1-b1, 2001:db8::1 and 2001:db8::2 are in 2001:db8::/64, RoCE v2"}},
 		{"RoCE v1 preferred", []Port{roce("a0", "10.1.0.1/24")}, []Port{roce("b0", "10.1.0.2/24")}, GIDPolicy{Index: -1, RoCE: 1}, AnyGID, []string{
 			"0: a0-b0, 10.1.0.1 and 10.1.0.2 are in 10.1.0.0/24, RoCE v1",
-			"2: a0-b0, 10.1.0.1 and 10.1.0.2 are in 10.1.0.0/24, RoCE v2",
+			"3: a0-b0, 10.1.0.1 and 10.1.0.2 are in 10.1.0.0/24, RoCE v2",
 		}},
 		{"never between versions or families", []Port{only(1, roce("a0", "10.1.0.1/24")), only(2, roce("a1", "::ffff:10.2.0.1/120"))},
 			[]Port{only(2, roce("b0", "10.1.0.2/24")), only(2, roce("b1", "2001:db8::1/64"))}, AnyGID, AnyGID, nil},
 		{"forced index on one side", []Port{roce("a0", "fe80::a/64", "10.0.0.1/24")}, []Port{roce("b0", "fe80::b/64", "10.0.0.2/24")},
-			GIDPolicy{Index: 2}, AnyGID, []string{"2: a0-b0, 10.0.0.1 and 10.0.0.2 are in 10.0.0.0/24, RoCE v1"}},
+			GIDPolicy{Index: 2}, AnyGID, []string{"3: a0-b0, 10.0.0.1 and 10.0.0.2 are in 10.0.0.0/24, RoCE v1"}},
 		{"range on the other side", []Port{roce("a0", "10.0.0.1/24", "10.9.0.1/24")}, []Port{roce("b0", "10.0.0.2/24", "10.9.0.2/24")},
 			AnyGID, GIDPolicy{Index: -1, Range: netip.MustParsePrefix("10.9.0.0/16"), RoCE: 2}, []string{
 				"0: a0-b0, 10.9.0.1 and 10.9.0.2 are in 10.9.0.0/24, RoCE v2",
-				"2: a0-b0, 10.9.0.1 and 10.9.0.2 are in 10.9.0.0/24, RoCE v1",
+				"3: a0-b0, 10.9.0.1 and 10.9.0.2 are in 10.9.0.0/24, RoCE v1",
 			}},
 		{"ports that are down", []Port{down(roce("a0", "10.0.0.1/24")), roce("a1", "10.1.0.1/24")}, []Port{roce("b0", "10.0.0.2/24"), down(roce("b1", "10.1.0.2/24"))}, AnyGID, AnyGID, nil},
 		{"InfiniBand with InfiniBand of the same subnet", []Port{ib("a0", "fe80::1"), roce("a1", "fe80::2/64")},
@@ -305,9 +313,9 @@ func TestDescribe(t *testing.T) {
 	want := []handshake.Port{
 		{Index: 0, Device: "a1", Num: 1, Netdev: "ea1", LinkLayer: 2, SpeedMbps: DefaultMbps},
 		{Index: 1, Device: "a0", Num: 1, Netdev: "ea0", LinkLayer: 2, LID: 3, NetdevMTU: 9000, SpeedMbps: 100000, Addrs: []handshake.PortAddr{
-			addr("10.0.0.1", 3, 2, 31), addr("fe80::a", 1, 2, 64),
+			addr("10.0.0.1", 3, 2, 31), addr("fe80::a", 1, 2, 64), addr("fe80::aa", 5, 2, 0),
 			addr("10.0.0.1", 2, 1, 31), addr("fe80::a", 0, 1, 64),
-			addr("fe80::aa", 4, 1, 0), addr("fe80::aa", 5, 2, 0),
+			addr("fe80::aa", 4, 1, 0),
 		}},
 	}
 	if d := cmp.Diff(want, got, compareAddrs); d != "" {

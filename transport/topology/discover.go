@@ -127,7 +127,11 @@ func (d *discovery) port(dev, devDir, s string, num uint8) (Port, bool) {
 	p.PCIMbps = d.pciMbps(p.PCIPath)
 	p.NUMA = d.numa(p.PCIPath)
 	p.GIDs = d.gids(dir, p.LinkLayer)
-	p.Netdev = d.netdev(devDir, &p)
+	if name := d.netdev(devDir, &p); d.here(name, p.GIDs) {
+		p.Netdev = name
+	} else {
+		p.Outside = name
+	}
 	d.attach(&p)
 	return p, true
 }
@@ -184,6 +188,29 @@ func (d *discovery) netdev(devDir string, p *Port) string {
 		return names[0]
 	}
 	return d.pciNetdev(devDir, p.Num)
+}
+
+// here reports whether an interface that a port names is in this network namespace. Sysfs tells the names of interfaces
+// that are not, and one of this namespace may have the same name: then the GIDs that the port has for its interface, of
+// which the first are made from its MAC address, are of another one.
+func (d *discovery) here(name string, gids []Address) bool {
+	l := d.links[name]
+	if l == nil || l.MAC == [6]byte{} {
+		return l != nil || name == ""
+	}
+	other := false
+	for _, g := range gids {
+		if g.Netdev != name || g.Type == GIDTypeIB {
+			continue
+		}
+		raw := g.Addr.As16()
+		id := binary.BigEndian.Uint64(raw[8:])
+		if prefixLen(l.Addrs, g.Addr) >= 0 || id == eui64(l.MAC) {
+			return true
+		}
+		other = other || g.Addr.IsLinkLocalUnicast() && id>>24&0xffff == 0xfffe
+	}
+	return !other
 }
 
 // standsOn reports whether the link is a VLAN or the like on one of the others.

@@ -24,10 +24,10 @@ func (pol GIDPolicy) prefers(t GIDType) bool {
 func (pol GIDPolicy) wantsV6() bool { return pol.Family == 6 }
 
 // RankGIDs returns the GIDs that the policy allows, best first. On Ethernet that is: the preferred RoCE version before
-// the other; addresses of the interface before its link-local ones, and those before RoCE v1's default GID, which
-// needs no address; the port's own interface before VLANs on it; then the preferred family. GIDs whose address is on
-// no interface come last, as packets to them may find nobody to answer for them. On InfiniBand, where ports go by LID,
-// the table's order stands and only Range applies.
+// the other; addresses of the interface before its link-local ones, those before RoCE v1's default GID, which needs no
+// address, and GIDs whose address is on no interface last, as packets to them may find nobody to answer for them; the port's
+// own interface before VLANs on it; then the preferred family. On InfiniBand, where ports go by LID, the table's order
+// stands and only Range applies.
 func (p *Port) RankGIDs(pol GIDPolicy) []Address {
 	var ranked []Address
 	for _, i := range p.rank(pol) {
@@ -57,7 +57,6 @@ func (p *Port) compareGIDs(a, b Address, pol GIDPolicy) int {
 		return cmp.Compare(a.Index, b.Index)
 	}
 	return cmp.Or(
-		first(a.reach() < reachNone, b.reach() < reachNone),
 		first(pol.prefers(a.Type), pol.prefers(b.Type)),
 		cmp.Compare(a.reach(), b.reach()),
 		first(a.Netdev == p.Netdev, b.Netdev == p.Netdev),

@@ -40,9 +40,9 @@ func TestRankGIDs(t *testing.T) {
 		pol  GIDPolicy
 		want []int // table indices
 	}{
-		{"nothing said", port, AnyGID, []int{20, 7, 8, 5, 1, 9, 6, 4, 0, 2, 3}},
-		{"zero family and version mean the same", port, GIDPolicy{Index: -1}, []int{20, 7, 8, 5, 1, 9, 6, 4, 0, 2, 3}},
-		{"IPv6 preferred", port, GIDPolicy{Index: -1, Family: 6, RoCE: 2}, []int{7, 20, 8, 1, 5, 6, 9, 0, 4, 2, 3}},
+		{"nothing said", port, AnyGID, []int{20, 7, 8, 5, 1, 3, 9, 6, 4, 0, 2}},
+		{"zero family and version mean the same", port, GIDPolicy{Index: -1}, []int{20, 7, 8, 5, 1, 3, 9, 6, 4, 0, 2}},
+		{"IPv6 preferred", port, GIDPolicy{Index: -1, Family: 6, RoCE: 2}, []int{7, 20, 8, 1, 5, 3, 6, 9, 0, 4, 2}},
 		{"RoCE v1 preferred", port, GIDPolicy{Index: -1, Family: 4, RoCE: 1}, []int{9, 6, 4, 0, 2, 20, 7, 8, 5, 1, 3}},
 		{"index forced", port, GIDPolicy{Index: 4, Family: 6, RoCE: 2}, []int{4}},
 		{"index forced out of the range", port, GIDPolicy{Index: 20, Range: subnet("10.5.0.0/16")}, []int{20}},

@@ -18,7 +18,8 @@ type Port struct {
 	Device string // RDMA device, "" for a network interface alone
 	Num    uint8  // port of the device, from 1; 0 for a network interface alone
 
-	Netdev    string // network interface, "" when there is none
+	Netdev    string // network interface, "" when there is none here
+	Outside   string // name of the network interface where that is in another network namespace, as of a container's host
 	Lower     string // of a network interface alone: what it stands on when it is a VLAN or the like
 	IfIndex   int
 	NetdevMTU int
@@ -170,6 +171,15 @@ func (p *Port) String() string {
 		return fmt.Sprintf("%s:%d", p.Device, p.Num)
 	}
 	return fmt.Sprintf("%s:%d (%s)", p.Device, p.Num, p.Netdev)
+}
+
+// Absent says, for people, that the network interface of a RoCE port is in another network namespace, and what to do about
+// it; "" when it is not. The interface of an InfiniBand port does not matter.
+func (p *Port) Absent() string {
+	if p.Outside == "" || p.LinkLayer != handshake.IBV_LINK_LAYER_ETHERNET {
+		return ""
+	}
+	return fmt.Sprintf("interface %s of %s is not in this network namespace: run the container with --network host", p.Outside, p.Device)
 }
 
 // Short names the port in messages that name many.
