@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"ncclmesh/transport"
+	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/topology"
 	"ncclmesh/tuner"
@@ -69,6 +70,9 @@ func TestRead(t *testing.T) {
 			c.Transport.TCPCheck = tcp.CheckAuto
 			c.Transport.Transport, c.Transport.TCPStreams = transport.TransportTCP, 3
 		})},
+		{"ports", map[string]string{"NCCL_MESH_PORTS": "50000-50999"}, with(func(c *Config) {
+			c.Transport.PortRange = forkfd.PortRange{First: 50000, Last: 50999}
+		})},
 		{"tuner", map[string]string{"NCCL_MESH_TUNER": "0", "NCCL_MESH_TOPOLOGY": "Line"}, with(func(c *Config) {
 			c.Tuning = Tuning{Off: true, Topology: tuner.LineOfCables}
 		})},
@@ -120,6 +124,7 @@ func TestErrors(t *testing.T) {
 		{"NCCL_MESH_TRANSPORT", "udp", `NCCL_MESH_TRANSPORT="udp": want auto, rdma or tcp`},
 		{"NCCL_MESH_TCP_CHECK", "yes", `NCCL_MESH_TCP_CHECK="yes": want auto, 0 or 1`},
 		{"NCCL_MESH_TCP_STREAMS", "33", `NCCL_MESH_TCP_STREAMS="33": want a whole number from 0 to 32`},
+		{"NCCL_MESH_PORTS", "50999-50000", `NCCL_MESH_PORTS="50999-50000": want first-last, two ports from 1024 to 65535 of which the first is not the higher one, as in 50000-50999; correct it or unset it`},
 		{"NCCL_MESH_TUNER", "off", `NCCL_MESH_TUNER="off": want 0 or 1`},
 		{"NCCL_MESH_TOPOLOGY", "rign", `NCCL_MESH_TOPOLOGY="rign": want auto, full, ring or line`},
 		{"NCCL_MESH_LANE_WAIT", "0", `NCCL_MESH_LANE_WAIT="0": want a number above 0, up to 86400, of units of 1s`},
@@ -284,7 +289,7 @@ func TestWrittenDefaultsParse(t *testing.T) {
 	for _, v := range variables {
 		c := Default()
 		switch v.Default {
-		case "all ports", "as NCCL", "both", "all addresses", "boot id and network namespace",
+		case "all ports", "any", "as NCCL", "both", "all addresses", "boot id and network namespace",
 			"the communicator's, or 0", "the communicator's traffic class, or 0", "all but those named in `NCCL_SOCKET_IFNAME`":
 			continue // a word for the absence of the setting
 		}

@@ -334,7 +334,7 @@ func (r *round) fail(a *answer) {
 // call dials one address and reads what its listener says first.
 func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 	a := &answer{addr: addr}
-	if a.conn, a.err = connect(ctx, to.netdev, addr.AddrPort); a.err != nil {
+	if a.conn, a.err = e.connect(ctx, to.netdev, addr.AddrPort); a.err != nil {
 		a.err = limit.Own(a.err)
 		return a
 	}

@@ -385,13 +385,14 @@ func TestAcceptWithoutDescriptor(t *testing.T) {
 
 func TestConnectLeavesNoMark(t *testing.T) {
 	leakCheck(t)
+	e := &Endpoint{}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	to := addrOf(ln.Addr())
 	before := marks()
-	c, err := connect(context.Background(), "", to)
+	c, err := e.connect(context.Background(), "", to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,12 +404,12 @@ func TestConnectLeavesNoMark(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := connect(context.Background(), "", to); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := e.connect(context.Background(), "", to); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connect to a closed port: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if c, err := connect(ctx, "", netip.MustParseAddrPort("127.0.0.1:9")); err == nil {
+	if c, err := e.connect(ctx, "", netip.MustParseAddrPort("127.0.0.1:9")); err == nil {
 		_ = forkfd.Close(c)
 	}
 	if got := marks() - before; got != 0 {

@@ -66,7 +66,10 @@ type Config struct {
 	// where the secret does not. Nil: by none.
 	Cable func(netdev string) bool
 
-	bind netip.AddrPort // where to listen; tests choose, the zero value is an ephemeral port everywhere
+	// PortRange is the TCP ports to listen at and to dial from. The zero value: any.
+	PortRange forkfd.PortRange
+
+	bind netip.AddrPort // where to listen; tests choose, the zero value is a port of PortRange everywhere
 }
 
 // Deadlines and pauses, before TimeScale.
@@ -148,7 +151,7 @@ func New(cfg Config) (*Endpoint, error) {
 		sessions: make(map[sessionKey]*Session),
 	}
 	var err error
-	if e.ln, err = forkfd.Listen(context.Background(), cfg.bind, ""); err != nil {
+	if e.ln, err = forkfd.Listen(context.Background(), cfg.bind, "", cfg.PortRange); err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
 	e.port = e.ln.Addr().Port()

@@ -21,8 +21,8 @@ func withFD(c syscall.Conn, f func(int)) {
 }
 
 // connect opens a connection, from an interface if one is named: then to somebody on its link.
-func connect(ctx context.Context, netdev string, to netip.AddrPort) (*net.TCPConn, error) {
-	f, err := forkfd.Dialer{Netdev: netdev}.Dial(ctx, to)
+func (e *Endpoint) connect(ctx context.Context, netdev string, to netip.AddrPort) (*net.TCPConn, error) {
+	f, err := forkfd.Dialer{Netdev: netdev, Ports: e.cfg.PortRange}.Dial(ctx, to)
 	if err != nil {
 		return nil, err
 	}

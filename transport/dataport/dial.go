@@ -96,7 +96,7 @@ func temporary(err error) bool {
 // try makes one attempt: it connects from where the first end is, and proves itself
 // to the other side of each that has a name, one behind the other.
 func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort, behind ...End) (_ int, err error) {
-	f, err := connect(ctx, end, to)
+	f, err := e.connect(ctx, end, to)
 	if err != nil {
 		return -1, err
 	}

@@ -22,6 +22,8 @@ import (
 type Config struct {
 	// KeepAlive is how long the kernel waits for signs of life of an idle peer.
 	KeepAlive time.Duration
+	// PortRange is the TCP ports to listen at and to dial from. The zero value: any.
+	PortRange forkfd.PortRange
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
 	// Log is told what happens. Nil: nobody is.
@@ -106,7 +108,7 @@ func (e *Endpoint) Listen(addr netip.Addr, netdev string) (uint16, error) {
 	ln := e.listeners[at]
 	if ln == nil {
 		var err error
-		if ln, err = forkfd.Listen(e.ctx, netip.AddrPortFrom(at.addr, 0), at.netdev); err != nil {
+		if ln, err = forkfd.Listen(e.ctx, netip.AddrPortFrom(at.addr, 0), at.netdev, e.cfg.PortRange); err != nil {
 			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, netdev, err)
 		}
 		e.listeners[at] = ln

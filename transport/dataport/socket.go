@@ -26,8 +26,8 @@ func CloseFD(fd int) (err error) {
 }
 
 // connect opens a connection from the end's address and interface.
-func connect(ctx context.Context, end End, to netip.AddrPort) (*os.File, error) {
-	f, err := forkfd.Dialer{Addr: end.Addr, Netdev: end.Netdev}.Dial(ctx, to)
+func (e *Endpoint) connect(ctx context.Context, end End, to netip.AddrPort) (*os.File, error) {
+	f, err := forkfd.Dialer{Addr: end.Addr, Netdev: end.Netdev, Ports: e.cfg.PortRange}.Dial(ctx, to)
 	switch {
 	case err == nil:
 		return f, nil

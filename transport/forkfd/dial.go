@@ -17,12 +17,46 @@ import (
 type Dialer struct {
 	Addr   netip.Addr // own address; the zero value is the kernel's choice
 	Netdev string     // own interface; "" is the kernel's choice
+	Ports  PortRange  // own ports
 }
+
+// errTaken wraps the error of a port that another socket has.
+type errTaken struct{ error }
+
+func (e errTaken) Unwrap() error { return e.error }
 
 // Dial opens a marked connection, in Go's poller. It does by hand what net.Dialer
 // does, which gives no chance to clear the mark of a socket that fails to connect
 // before it is closed. When the context ends first the error is its cause.
+//
+// A port of a range is one that no other socket of this host has at the address. When
+// there is none left, sockets that lead to different places share one.
 func (d Dialer) Dial(ctx context.Context, to netip.AddrPort) (*os.File, error) {
+	offset := turn.Add(1)
+	var taken errTaken
+	for _, share := range []bool{false, true} {
+		if share && !d.shares() {
+			break
+		}
+		for port := range d.Ports.from(offset) {
+			f, err := d.dial(ctx, to, port, share)
+			if !errors.As(err, &taken) {
+				return f, err
+			}
+		}
+	}
+	return nil, d.Ports.usedUp(taken.error)
+}
+
+// shares reports whether another socket may have the same port. The kernel does not see that a socket which is bound to
+// an interface, and one that is not, lead from one port to the same place: the other end does, and resets the first.
+// Lanes, which are bound to an address too, lead to ports of lanes, where only lanes lead.
+func (d Dialer) shares() bool {
+	return d.Ports != PortRange{} && (d.Netdev == "" || d.Addr.IsValid())
+}
+
+// dial opens a connection from one port; 0 is the kernel's choice.
+func (d Dialer) dial(ctx context.Context, to netip.AddrPort, port uint16, share bool) (*os.File, error) {
 	family := unix.AF_INET6
 	if to.Addr().Unmap().Is4() {
 		family = unix.AF_INET
@@ -38,7 +72,7 @@ func (d Dialer) Dial(ctx context.Context, to netip.AddrPort) (*os.File, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	f := os.NewFile(uintptr(fd), "tcp")
-	if err := d.connect(ctx, f, fd, to); err != nil {
+	if err := d.connect(ctx, f, fd, to, port, share); err != nil {
 		_ = Close(f)
 		return nil, err
 	}
@@ -67,16 +101,17 @@ func Conn(f *os.File) (*net.TCPConn, error) {
 	return conn, nil
 }
 
-func (d Dialer) connect(ctx context.Context, f *os.File, fd int, to netip.AddrPort) error {
+func (d Dialer) connect(ctx context.Context, f *os.File, fd int, to netip.AddrPort, port uint16, share bool) error {
 	if err := BindToDevice(fd, d.Netdev); err != nil {
 		return err
 	}
-	if d.Addr.IsValid() {
-		if err := bindToAddr(fd, d.Addr); err != nil {
-			return fmt.Errorf("bind to %v: %w", d.Addr, err)
-		}
+	if err := d.bind(fd, to, port, share); err != nil {
+		return err
 	}
 	err := unix.Connect(fd, sockaddr(to))
+	if share && err == unix.EADDRNOTAVAIL { // another socket leads from this port to the same place
+		return errTaken{os.NewSyscallError("connect", err)}
+	}
 	if err == unix.EINPROGRESS || err == unix.EINTR {
 		err = connected(ctx, f)
 	}
@@ -147,6 +182,44 @@ func BindToDevice(fd int, netdev string) error {
 		return fmt.Errorf("bind to interface %s: %w", netdev, err)
 	}
 	return nil
+}
+
+// bind gives a socket its address and its port, where either is not left to connect.
+func (d Dialer) bind(fd int, to netip.AddrPort, port uint16, share bool) error {
+	if port == 0 {
+		if !d.Addr.IsValid() {
+			return nil
+		}
+		if err := bindToAddr(fd, d.Addr); err != nil {
+			return fmt.Errorf("bind to %v: %w", d.Addr, err)
+		}
+		return nil
+	}
+	from := netip.AddrPortFrom(d.Addr, port)
+	if !d.Addr.IsValid() {
+		from = netip.AddrPortFrom(netip.IPv6Unspecified(), port)
+		if to.Addr().Unmap().Is4() {
+			from = netip.AddrPortFrom(netip.IPv4Unspecified(), port)
+		}
+	}
+	reuse := func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }
+	var err error
+	if share {
+		err = reuse()
+	}
+	if err == nil {
+		err = unix.Bind(fd, sockaddr(from))
+	}
+	if err == nil && !share && d.shares() { // the option counts when all sockets of a port have it
+		err = reuse()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case err == unix.EADDRINUSE:
+		return errTaken{fmt.Errorf("bind to %v: %w", from, err)}
+	}
+	return fmt.Errorf("bind to %v: %w", from, err)
 }
 
 // bindToAddr gives a socket its address, and a port that nobody else on this host

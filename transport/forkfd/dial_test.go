@@ -37,7 +37,7 @@ func TestDial(t *testing.T) {
 		saying string
 	}{
 		{"from anywhere", Dialer{}, open, nil, ""},
-		{"from an address on an interface", Dialer{lo, "lo"}, open, nil, ""},
+		{"from an address on an interface", Dialer{Addr: lo, Netdev: "lo"}, open, nil, ""},
 		{"nobody listens", Dialer{}, closed, syscall.ECONNREFUSED, "connect: "},
 		{"a foreign address", Dialer{Addr: netip.MustParseAddr("192.0.2.1")}, open, syscall.EADDRNOTAVAIL, "bind to 192.0.2.1: "},
 		{"no such interface", Dialer{Netdev: "nosuchif0"}, open, syscall.ENODEV, "bind to interface nosuchif0: "},
@@ -103,7 +103,7 @@ func TestDialsOwnPort(t *testing.T) {
 	}
 	defer ln.Close()
 	lo, to := netip.MustParseAddr("127.0.0.1"), ln.Addr().(*net.TCPAddr).AddrPort()
-	f, err := Dialer{lo, "lo"}.Dial(t.Context(), to)
+	f, err := Dialer{Addr: lo, Netdev: "lo"}.Dial(t.Context(), to)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestDoWaitsForFork(t *testing.T) {
 }
 
 func TestAccept(t *testing.T) {
-	ln, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), "")
+	ln, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), "", PortRange{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,19 @@ type Listener struct {
 
 // Listen opens a marked listener at an address, on one interface when device
 // names one. The zero address is all, where it hears both families if the kernel
-// has both, and port 0 any that is free.
-func Listen(ctx context.Context, at netip.AddrPort, netdev string) (*Listener, error) {
+// has both, and port 0 the first of the range that is free.
+func Listen(ctx context.Context, at netip.AddrPort, netdev string, ports PortRange) (l *Listener, err error) {
+	if at.Port() != 0 {
+		return listen(ctx, at, netdev)
+	}
+	err = ports.bind(0, func(port uint16) (err error) {
+		l, err = listen(ctx, netip.AddrPortFrom(at.Addr(), port), netdev)
+		return err
+	})
+	return l, err
+}
+
+func listen(ctx context.Context, at netip.AddrPort, netdev string) (*Listener, error) {
 	var l *Listener
 	var err, bound error
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {

@@ -151,7 +151,7 @@ func (h *Hailer) mouth(a *asking, k mouthKey) *mouth {
 	var err error
 	m.raw, err = handshake.SealHail(h.secret, &handshake.Hail{Nonce: m.nonce, Process: h.cfg.Process, Node: h.cfg.Node, Port: k.Index, Name: k.Netdev})
 	if err == nil {
-		m.socket, err = openMouth(k.place, k.six, m.source)
+		m.socket, err = openMouth(k.place, k.six, m.source, h.cfg.PortRange)
 	}
 	if err != nil {
 		if k.six {

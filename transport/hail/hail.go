@@ -14,6 +14,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/forkfd"
 )
 
 // UDPPort is where questions are sent to.
@@ -70,6 +71,9 @@ type Config struct {
 	Ports func() []Port
 	// Heard is called when a new neighbour was heard. Nil: nobody is told.
 	Heard func()
+
+	// PortRange is the UDP ports to ask from, which answers come back to. The zero value: any.
+	PortRange forkfd.PortRange
 
 	// UDPPort is where to ask and listen instead of UDPPort, for tests. 0: there.
 	UDPPort uint16

@@ -126,12 +126,14 @@ func openEar(at place, six bool, port uint16) (*socket, error) {
 }
 
 // openMouth makes a socket to ask from, and to hear the answers; for IPv4 at an address of the interface.
-func openMouth(at place, six bool, source netip.Addr) (*socket, error) {
+func openMouth(at place, six bool, source netip.Addr, ports forkfd.PortRange) (*socket, error) {
 	if six {
 		source = netip.IPv6Unspecified()
 	}
 	return open(at, six, func(fd int) error {
-		return os.NewSyscallError("bind", unix.Bind(fd, at.sockaddr(netip.AddrPortFrom(source, 0))))
+		return ports.Bind(func(port uint16) error {
+			return os.NewSyscallError("bind", unix.Bind(fd, at.sockaddr(netip.AddrPortFrom(source, port))))
+		})
 	})
 }
 

@@ -34,6 +34,9 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() + e.hint }
 func (e *Error) Unwrap() error { return e.Err }
 
+// Out returns err as an *Error of something that Own does not know by itself; the hint continues what err says.
+func Out(err error, hint string) error { return &Error{err, hint} }
+
 // Own returns err; as an *Error, which names the limit, if it says that this node has run out of something.
 func Own(err error) error {
 	var own *Error
