@@ -79,43 +79,65 @@ func (t *Transport) others(s *control.Session) bool {
 	return slices.ContainsFunc(t.hail.Neighbours(), func(n hail.Neighbour) bool { return n.Node != s.Peer().Node })
 }
 
-// elsewhere are the interfaces of ports at the other ends of whose cables one other node has
-// been heard, and not a session's peer. It asks there, and waits for answers for a moment.
-func (t *Transport) elsewhere(s *control.Session) map[string]bool {
+// ends are who answers at the other ends of cables, by interface, in view of a session's peer. It asks there, and waits for
+// answers for a moment: for one at each cable, and for as long again as others need who were asked at the same time. If it
+// is thorough it waits as long as somebody is asked.
+func (t *Transport) ends(s *control.Session, thorough bool) map[string]path.End {
 	if t.hail == nil {
 		return nil
 	}
 	asked := t.hailed()
+	if len(asked) == 0 {
+		return nil
+	}
 	t.hail.Hail()
 	over, look := t.hail.Done(), time.NewTicker(t.env.Scaled(heardEvery))
 	defer look.Stop()
 	late := time.NewTimer(t.env.Scaled(heardSoon))
 	defer late.Stop()
-	for waits := true; ; {
-		at := map[string]map[handshake.NodeID]bool{}
-		for _, n := range t.hail.Neighbours() {
-			if at[n.Name] == nil {
-				at[n.Name] = map[handshake.NodeID]bool{}
-			}
-			at[n.Name][n.Node] = true
+	for waits, all := true, false; ; {
+		var switches []string
+		for _, port := range t.hail.Switches() {
+			switches = append(switches, t.ports[port].Now().Netdev)
 		}
-		if !waits || !slices.ContainsFunc(asked, func(p hail.Port) bool { return len(at[p.Netdev]) == 0 }) {
-			leads := map[string]bool{}
-			for name, nodes := range at {
-				leads[name] = len(nodes) == 1 && !nodes[s.Peer().Node]
-			}
-			return leads
+		at := endsOf(t.hail.Neighbours(), switches, s.Peer().Node)
+		before := all
+		all = !slices.ContainsFunc(asked, func(p hail.Port) bool { return at[p.Netdev] == path.EndUnknown })
+		if !waits || all && before {
+			return at
 		}
 		select {
 		case <-look.C:
 		case <-over:
 			waits = false
 		case <-late.C:
-			waits = false
+			waits = thorough
 		case <-t.ctx.Done():
 			return nil
 		}
 	}
+}
+
+// endsOf are who is at the other ends of interfaces, by name, in view of a peer's node, given who has answered there and at
+// which interfaces more have than are named.
+func endsOf(answered []hail.Neighbour, switches []string, peer handshake.NodeID) map[string]path.End {
+	first, at := map[string]handshake.NodeID{}, map[string]path.End{}
+	for _, n := range answered {
+		node, again := first[n.Name]
+		switch {
+		case again && node != n.Node:
+			at[n.Name] = path.EndSeveral
+		case again:
+		case n.Node == peer:
+			first[n.Name], at[n.Name] = n.Node, path.EndPeer
+		default:
+			first[n.Name], at[n.Name] = n.Node, path.EndOther
+		}
+	}
+	for _, name := range switches {
+		at[name] = path.EndSeveral
+	}
+	return at
 }
 
 // hailed are the ports that cables may be at: those of RDMA, and interfaces that are no
@@ -213,7 +235,7 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 	found, err := t.mesh.Routes(ctx, s.Peer().Node, rdma)
 	var all []path.Route
 	for _, r := range found {
-		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Spare: r.Spare, Way: &lane.Route{Via: r.Via, Names: r.Names}})
+		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Cables: r.Cables, Spare: r.Spare, Way: &lane.Route{Via: r.Via, Names: r.Names}})
 	}
 	if at := t.hail.Foreign(); err != nil && len(at) > 0 {
 		err = fmt.Errorf("%w. At %s somebody answers who has another NCCL_MESH_KEY, or none: all nodes must have the same", err, strings.Join(at, ", "))

@@ -161,7 +161,7 @@ func (t *Transport) newPaths(left []handshake.Setting) *path.Finder {
 		Circuits: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
 	})
 	if t.opts.Relay != RelayOff {
-		paths.Routes, paths.Elsewhere = t.routes, t.elsewhere
+		paths.Routes, paths.Ends = t.routes, t.ends
 	}
 	return paths
 }

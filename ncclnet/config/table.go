@@ -43,7 +43,7 @@ var variables = []Variable{
 			c.Transport.Interfaces, err = topology.ParseInterfaces(v)
 			return
 		}},
-	{"NCCL_MESH_IFNAME", "all but those named in `NCCL_SOCKET_IFNAME`", "", "Interfaces that carry TCP lanes: `[^][=]name,…`.",
+	{"NCCL_MESH_IFNAME", "all but those named in `NCCL_SOCKET_IFNAME`", "", "Interfaces that carry TCP lanes: `[^][=]name,…`, all alike. Unset, networks that are not a cable to the peer alone carry lanes only when nothing else does.",
 		func(c *Config, v string) (err error) { c.Transport.LaneIfs, err = topology.ParseInterfaces(v); return }},
 	{"NCCL_SOCKET_FAMILY", "both", "", "Address family for setting connections up: `AF_INET` or `AF_INET6`.",
 		func(c *Config, v string) (err error) { c.Transport.SocketFamily, err = parseFamily(v); return }},

@@ -198,6 +198,18 @@ func (h *Hailer) Neighbours() []Neighbour {
 	return all
 }
 
+// Switches returns the ports at which so many nodes answer that Neighbours leaves them out.
+func (h *Hailer) Switches() (ports []uint8) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for port, c := range h.known {
+		if c.crowd {
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}
+
 // Forget takes back that a process was heard: it could not be dialled, or has ended. The next Hail asks again, at once. It
 // reports whether the process was known.
 func (h *Hailer) Forget(p handshake.ProcessID) (known bool) {

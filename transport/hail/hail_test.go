@@ -319,6 +319,13 @@ func TestSwitch(t *testing.T) {
 		if got := len(h.Neighbours()) - 1; got != want {
 			t.Errorf("%d neighbours of %d nodes", got, n+1)
 		}
+		var switches []uint8
+		if want == 0 {
+			switches = []uint8{cableAt.Index}
+		}
+		if diff := cmp.Diff(switches, h.Switches()); diff != "" {
+			t.Errorf("switches with %d nodes (-want +got):\n%s", n+1, diff)
+		}
 	}
 	if got := b.count("leads to a switch"); got != 1 {
 		t.Errorf("%d lines about a switch", got)

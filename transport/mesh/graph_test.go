@@ -141,7 +141,7 @@ func TestRoutes(t *testing.T) {
 func TestRouteNames(t *testing.T) {
 	own, told := without(cabling("X-B B-C C-A C-D:40"), "D")
 	want := []Route{{
-		Port: 0, PeerName: "p0", Mbps: 40, Names: []string{"C", "B"},
+		Port: 0, PeerName: "p0", Mbps: 40, Cables: true, Names: []string{"C", "B"},
 		Via: []handshake.Hop{
 			{Process: handshake.ProcessID(nodeID("C")), Node: nodeID("C"), In: 2, Out: 0},
 			{Process: handshake.ProcessID(nodeID("B")), Node: nodeID("B"), In: 1, Out: 0},
@@ -149,6 +149,49 @@ func TestRouteNames(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, newGraph(&own, told).routes(nodeID("X"), true)); diff != "" {
 		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+}
+
+// switched adds a port, sw, to each of some nodes, at which all of them meet.
+func switched(nodes []handshake.MapNode, names string) []handshake.MapNode {
+	for i := range nodes {
+		n := &nodes[i]
+		for _, peer := range strings.Fields(names) {
+			if strings.Contains(names, n.Hostname) && peer != n.Hostname {
+				n.Links = append(n.Links, handshake.MapLink{Port: 9, Name: "sw", Mbps: 100, Peer: nodeID(peer), PeerName: "sw"})
+			}
+		}
+	}
+	return nodes
+}
+
+// A route tells whether a network that more than two nodes share is on the way.
+func TestRoutesOverCables(t *testing.T) {
+	tests := []struct {
+		name, cabling, network string
+		want                   []string // from A to C
+	}{
+		{"cables", "A-B B-C", "", []string{"p0 B over cables"}},
+		{"two cables to one node", "A-B A-B B-C", "", []string{"p0 B over cables"}},
+		{"a network at the end", "A-B C-X", "B C X", []string{"p0 B"}},
+		{"a network at the beginning", "A-X B-C", "A B X", []string{"p9 B"}},
+		{"a network that two nodes have to themselves", "A-B C-X", "B C", []string{"p0 B over cables"}},
+		{"cables beside a network", "A-B B-C", "A B C", []string{"p0 B over cables", "p9 B"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			own, told := without(switched(cabling(tt.cabling), tt.network), "A")
+			routes := newGraph(&own, told).routes(nodeID("C"), false)
+			got := words(routes)
+			for i, r := range routes {
+				if r.Cables {
+					got[i] += " over cables"
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("routes (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

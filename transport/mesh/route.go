@@ -16,6 +16,7 @@ type Route struct {
 	PeerName string          // the target's interface, at which it ends
 	Mbps     uint32          // of the slowest cable
 	Names    []string        // host names of the relays, for people
+	Cables   bool            // every cable of it joins two nodes alone: none is a network that more nodes share
 	Spare    bool            // for when others fail: it is longer than they are, or one too many
 }
 
@@ -39,7 +40,10 @@ func (g *graph) routes(target handshake.NodeID, rdma bool) []Route {
 // route describes a way from this node.
 func (g *graph) route(way []cable) Route {
 	last := way[len(way)-1]
-	r := Route{Port: way[0].near.port, PeerName: last.far.name, Mbps: last.mbps}
+	r := Route{Port: way[0].near.port, PeerName: last.far.name, Mbps: last.mbps, Cables: true}
+	for _, c := range way {
+		r.Cables = r.Cables && g.alone(c.near) && g.alone(c.far)
+	}
 	for i, c := range way[:len(way)-1] {
 		n := g.nodes[c.far.node]
 		r.Via = append(r.Via, handshake.Hop{Process: n.Process, Node: n.Node, In: c.far.port, Out: way[i+1].near.port})
@@ -47,6 +51,20 @@ func (g *graph) route(way []cable) Route {
 		r.Mbps = min(r.Mbps, c.mbps)
 	}
 	return r
+}
+
+// alone reports whether a port meets one other node only.
+func (g *graph) alone(e end) bool {
+	met := -1
+	for _, c := range g.cables[e.node] {
+		if c.near == e && met != c.far.node {
+			if met >= 0 {
+				return false
+			}
+			met = c.far.node
+		}
+	}
+	return true
 }
 
 // search finds one way after the other.

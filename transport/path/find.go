@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"ncclmesh/handshake"
@@ -16,8 +17,9 @@ import (
 )
 
 // find proves the ways to a peer, of the first tier in which there are any: queue pairs,
-// directly and then through other nodes; sockets over cables, likewise; sockets over other
-// networks. say, unless it is nil, tells the user why it is not the first. While nodes are
+// directly and then through other nodes; sockets over cables, likewise; sockets over networks
+// that other nodes share; sockets through other nodes over such networks; sockets over the
+// network that is named for setting connections up. say, unless it is nil, tells the user why it is not the first. While nodes are
 // there that may yet lead to the peer it waits for a route.
 func (f *Finder) find(s *control.Session) (found []path, say func(), err error) {
 	for begun := time.Now(); ; {
@@ -31,13 +33,31 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 // look goes through the tiers once.
 func (f *Finder) look(s *control.Session) (found []path, say func(), err error) {
 	ports, peer := f.now(), f.PortsOf(s)
-	groups := f.candidates(ports, peer)
-	direct := func(g int) func() trials {
-		return func() trials { return f.findAmong(s, ports, peer, groups[g], f.Env.ProofWait/4) }
+	queuePairs, some := f.candidates(ports, peer)
+	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
+	sorted := sync.OnceValue(func() sockets { return f.sockets(s, some, ports, peer, ends) })
+	direct := func(candidates []topology.Candidate) trials {
+		return f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait/4)
 	}
-	relayed := func(rdma bool) func() trials { return func() trials { return f.relayed(s, rdma) } }
+	// Relays come before a network that other nodes share when they need nothing but cables.
+	cablesFirst := func() bool { return len(sorted().shared) > 0 && meshed(ends()) }
+	tiers := []func() trials{
+		func() trials { return direct(queuePairs) },
+		func() trials { return f.relayed(s, true, func(Route) bool { return true }) },
+		func() trials { return direct(sorted().cables) },
+		func() (t trials) {
+			if cablesFirst() {
+				t = f.relayed(s, false, func(r Route) bool { return r.Cables })
+				t.none = nil // the other ways through nodes are still to come
+			}
+			return t
+		},
+		func() trials { return direct(sorted().shared) },
+		func() trials { return f.relayed(s, false, func(r Route) bool { return !r.Cables || !cablesFirst() }) },
+		func() trials { return direct(sorted().setup) },
+	}
 	var all, rdma trials // rdma: why TCP is used
-	for i, tier := range []func() trials{direct(0), relayed(true), direct(1), relayed(false), direct(2)} {
+	for i, tier := range tiers {
 		through := i%2 == 1
 		if !through && f.OnlyRelay && s.Peer().Node != f.Node {
 			continue
@@ -84,7 +104,7 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 // have no address of their own, and for all when nothing else works: they are
 // tried as well when the first have not been proved after patience, unless another node
 // is heard at a port's cable.
-func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, patience time.Duration) trials {
+func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, ends func() map[string]End, patience time.Duration) trials {
 	if len(candidates) == 0 {
 		return trials{}
 	}
@@ -118,7 +138,7 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 			return done.has(c) || hasOwnAddress(ports[c.Local]) && hasAddress(peer[c.Remote])
 		})
 	}
-	rest := f.tryAll(s, ports, peer, f.joined(s, other))
+	rest := f.tryAll(s, ports, peer, f.joined(other, ends))
 	if waited {
 		done = <-first
 	}
@@ -138,12 +158,12 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 
 // joined are those of some candidates that a cable may join: it is not known of their ports
 // that theirs leads to another node. That costs a moment; a way that leads nowhere, seconds.
-func (f *Finder) joined(s *control.Session, all []topology.Candidate) []topology.Candidate {
-	if len(all) == 0 || f.Elsewhere == nil || s.Peer().Node == f.Node {
+func (f *Finder) joined(all []topology.Candidate, ends func() map[string]End) []topology.Candidate {
+	if len(all) == 0 {
 		return all
 	}
-	elsewhere := f.Elsewhere(s)
-	return slices.DeleteFunc(all, func(c topology.Candidate) bool { return elsewhere[f.Ports[c.Local].Now().Netdev] })
+	at := ends()
+	return slices.DeleteFunc(all, func(c topology.Candidate) bool { return at[f.Ports[c.Local].Now().Netdev] == EndOther })
 }
 
 // trials is the outcome of one or more of them.
@@ -206,31 +226,4 @@ func ownAddress(a topology.Address) bool {
 
 func peersAddress(a handshake.PortAddr) bool {
 	return a.PrefixLen > 0 && !a.Addr.Unmap().IsLinkLocalUnicast()
-}
-
-// candidates are the pairs of ports that may reach a peer, in groups: those for
-// queue pairs; those for sockets; those for sockets over the network that is
-// named for setting connections up, which is not the mesh unless there is no
-// other. A group counts when nothing in those before it works.
-func (f *Finder) candidates(ports []topology.Port, peer []handshake.Port) (groups [3][]topology.Candidate) {
-	control := func(p topology.Port) bool {
-		return f.Interfaces.Named() && !f.LaneIfs.Named() && f.Interfaces.Match(p.Netdev)
-	}
-	for _, c := range topology.Candidates(ports, peer, f.GIDs) {
-		g := 0
-		if f.Ports[c.Local].Kind() == lane.TCP {
-			if g = 1; control(ports[c.Local]) {
-				g = 2
-			}
-		}
-		groups[g] = append(groups[g], c)
-	}
-	// A slow network beside the cables would only hold their messages up.
-	speed := func(c topology.Candidate) int { return min(ports[c.Local].Mbps(), int(peer[c.Remote].SpeedMbps)) }
-	fastest := 0
-	for _, c := range groups[1] {
-		fastest = max(fastest, speed(c))
-	}
-	groups[1] = slices.DeleteFunc(groups[1], func(c topology.Candidate) bool { return speed(c) < fastest/4 })
-	return groups
 }

@@ -32,9 +32,10 @@ type Config struct {
 	// Routes are the ways to a peer's node through others, for queue pairs or for sockets, the
 	// best first. It may take seconds. Nil: relaying is off.
 	Routes func(ctx context.Context, s *control.Session, rdma bool) ([]Route, error)
-	// Elsewhere are the interfaces at whose cables others are than a session's peer, and nobody
-	// else. It may block for a moment. Nil: that is not known.
-	Elsewhere func(s *control.Session) map[string]bool
+	// Ends are who answers at the other ends of this node's interfaces, by name, in view of a
+	// session's peer. It may block for a moment; if it is thorough, until nobody is asked any more,
+	// which may take seconds. Nil: nobody is asked.
+	Ends func(s *control.Session, thorough bool) map[string]End
 	// Others reports whether a node has been heard of that may relay some day.
 	Others    func(s *control.Session) bool
 	RouteWait time.Duration // how long such a node is waited for

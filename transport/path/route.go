@@ -16,19 +16,20 @@ import (
 
 // Route is a way to a peer's node through others.
 type Route struct {
-	Port  uint8       // of this node, by index: the way begins there
-	Peer  string      // network interface of the peer's node: it ends there
-	Mbps  uint32      // of its slowest cable
-	Spare bool        // longer than others: of use when those fail
-	Way   *lane.Route // the nodes between
+	Port   uint8       // of this node, by index: the way begins there
+	Peer   string      // network interface of the peer's node: it ends there
+	Mbps   uint32      // of its slowest cable
+	Cables bool        // no network that more than two nodes share is on the way
+	Spare  bool        // longer than others: of use when those fail
+	Way    *lane.Route // the nodes between
 }
 
 // ErrNoRelay says why nobody was asked.
 var ErrNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
 
-// relayed proves the ways to a peer through other nodes: those that are of use together, and
-// when none of them works the longer ones.
-func (f *Finder) relayed(s *control.Session, rdma bool) (r trials) {
+// relayed proves the ways to a peer through other nodes that are wanted: those that are of use
+// together, and when none of them works the longer ones.
+func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool) (r trials) {
 	kind := lane.TCP
 	if rdma {
 		kind = lane.Verbs
@@ -44,7 +45,7 @@ func (f *Finder) relayed(s *control.Session, rdma bool) (r trials) {
 		return trials{none: err}
 	}
 	for _, spare := range []bool{false, true} {
-		some := slices.DeleteFunc(slices.Clone(routes), func(r Route) bool { return r.Spare != spare })
+		some := slices.DeleteFunc(slices.Clone(routes), func(r Route) bool { return r.Spare != spare || !wanted(r) })
 		t := f.tryRoutes(s, some, rdma)
 		r.tried, r.slow, r.err = append(r.tried, t.tried...), t.slow, errors.Join(r.err, t.err)
 		if r.found = t.found; len(r.found) > 0 {

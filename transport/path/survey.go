@@ -1,6 +1,8 @@
 package path
 
 import (
+	"sync"
+
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/lane"
@@ -17,11 +19,15 @@ type Way struct {
 // tried at once, and so take longer: what else there is to try waits for that.
 func (f *Finder) Survey(s *control.Session, kind lane.Kind) (ways []Way, failed []bundle.Finding, err error) {
 	ports, peer := f.now(), f.PortsOf(s)
-	group := 0
+	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
+	candidates, some := f.candidates(ports, peer)
 	if kind == lane.TCP {
-		group = 1
+		sorted := f.sockets(s, some, ports, peer, ends)
+		if candidates = sorted.cables; len(candidates) == 0 {
+			candidates = sorted.shared
+		}
 	}
-	t := f.findAmong(s, ports, peer, f.candidates(ports, peer)[group], f.Env.ProofWait)
+	t := f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait)
 	for _, p := range t.found {
 		ways = append(ways, Way{p.Plan, p.pair[0], p.pair[1]})
 	}

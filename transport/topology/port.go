@@ -123,6 +123,9 @@ func (p *Port) Mbps() int {
 	return min(p.LinkMbps, p.PCIMbps)
 }
 
+// Assumed reports whether the port's speed is DefaultMbps for want of a better one.
+func (p *Port) Assumed() bool { return p.LinkMbps <= 0 && p.PCIMbps <= 0 }
+
 // Usable reports whether the port may carry something now: it is up, and an interface alone has an address.
 func (p *Port) Usable() bool { return p.Active && (p.Device != "" || len(p.Addrs) > 0) }
 
@@ -209,7 +212,7 @@ func (p *Port) Summary(pol GIDPolicy) string {
 	if p.PCIMbps > 0 {
 		fmt.Fprintf(&b, ", PCIe %s", rate(p.PCIMbps))
 	}
-	if p.LinkMbps <= 0 && p.PCIMbps <= 0 {
+	if p.Assumed() {
 		fmt.Fprintf(&b, ", %s assumed", rate(DefaultMbps))
 	}
 	if p.NetdevMTU > 0 {
