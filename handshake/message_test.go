@@ -193,6 +193,9 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"long text", TypeRefuse, "00000001 00 0401" + strings.Repeat("61", 1025), "text has 1025 bytes, at most 1024"},
 		{"bad UTF-8", TypeRefuse, "00000001 00 0001 ff", "text is not plain UTF-8"},
 		{"control character", TypeRefuse, "00000001 00 0001 0a", "text is not plain UTF-8"},
+		{"control character of two bytes", TypeRefuse, "00000001 00 0002 c29b", "text is not plain UTF-8"},
+		{"separator of lines", TypeRefuse, "00000001 00 0003 e280a8", "text is not plain UTF-8"},
+		{"overridden direction", TypeRefuse, "00000001 00 0003 e280ae", "text is not plain UTF-8"},
 		{"long reason", TypeLaneDown, "00000001 02 00000003 00 0101" + strings.Repeat("61", 257), "reason has 257 bytes"},
 		{"failed lanes", TypeProved, "00000001 00000000 00000000 21", "number of failed lanes is 33"},
 		{"cause", TypeProved, "00000001 00000000 00000000 01 00 02 0000", "cause is 2, at most 1"},
@@ -219,11 +222,11 @@ func TestMessageDecodeRefuses(t *testing.T) {
 func TestTextIsMadeFit(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"plain", "cable 2 is down", "cable 2 is down"},
-		{"control characters", "a\nb\x00c\x7f", "a b c "},
-		{"bad UTF-8", "a\xff\xfeb", "a?b"},
-		{"long", strings.Repeat("x", 5000), strings.Repeat("x", MaxText)},
-		{"cut inside a rune", strings.Repeat("x", MaxText-1) + "ß", strings.Repeat("x", MaxText-1)},
-		{"long and broken", strings.Repeat("ß", 5000), strings.Repeat("ß", MaxText/2)},
+		{"control characters", "a\nb\x00c\x7f\u009b2J", "a b?c??2J"},
+		{"overridden direction", "a\u202eb", "a?b"},
+		{"bad UTF-8", "a\xff\xfeb", "a??b"},
+		{"long", strings.Repeat("x", 5000), strings.Repeat("x", MaxText-3) + "…"},
+		{"cut inside a rune", strings.Repeat("x", MaxText-4) + "ßßß", strings.Repeat("x", MaxText-4) + "…"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

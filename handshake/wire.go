@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"strings"
-	"unicode/utf8"
+
+	"ncclmesh/printable"
 )
 
 // Limits of what crosses the wire.
@@ -93,6 +93,7 @@ func (r *reader) u24(what string) uint32 {
 	return v
 }
 
+// text reads a text of at most limit bytes. One that a terminal or log cannot show as one line is an error.
 func (r *reader) text(what string, limit int) string {
 	n := int(r.u16())
 	if n > limit {
@@ -100,8 +101,8 @@ func (r *reader) text(what string, limit int) string {
 		return ""
 	}
 	s := string(r.take(n))
-	if r.err == nil && s != clean(s, limit) {
-		r.fail("%s is not plain UTF-8 text", what)
+	if r.err == nil && s != printable.Line(s, limit) {
+		r.fail("%s is not plain UTF-8 text: it has control characters or is broken", what)
 	}
 	if r.err != nil {
 		return ""
@@ -191,10 +192,10 @@ func (w *writer) count(what string, n, limit int) {
 	w.u8(uint8(n))
 }
 
-// text writes at most limit bytes of s, cut at a rune, with control characters replaced: it is for people, and a long
-// or strange one must not stop the message that carries it.
+// text writes s as [printable.Line] makes it fit: the text is for people, and a long or strange one must not stop the
+// message that carries it.
 func (w *writer) text(s string, limit int) {
-	s = clean(s, limit)
+	s = printable.Line(s, limit)
 	w.u16(uint16(len(s)))
 	w.b = append(w.b, s...)
 }
@@ -220,25 +221,4 @@ func (w *writer) done(what string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", what, w.err)
 	}
 	return w.b, nil
-}
-
-// clean returns what a text field may carry of s.
-func clean(s string, limit int) string {
-	plain := func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return ' '
-		}
-		return c
-	}
-	if len(s) > 2*limit {
-		s = s[:2*limit]
-	}
-	s = strings.Map(plain, strings.ToValidUTF8(s, "?"))
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
 }

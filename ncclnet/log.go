@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"ncclmesh/printable"
 )
 
 // A Logger takes one line for NCCL's log. It is called from any goroutine.
@@ -104,17 +106,12 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	fmt.Fprintf(b, " %s%s=%s", group, a.Key, text)
 }
 
-// logLines splits a message at its newlines and where a line gets too long.
-// Other control characters are made visible: some of the text comes from peers.
+// logLines splits a message at its newlines and where a line gets too long. It makes each line fit for a terminal,
+// because some of the text may come from another node.
 func logLines(message string) []string {
 	var lines []string
-	for _, line := range strings.Split(strings.TrimRight(message, "\n"), "\n") {
-		line = strings.Map(func(r rune) rune {
-			if r < ' ' && r != '\t' || r == 0x7f {
-				return '?'
-			}
-			return r
-		}, line)
+	for line := range strings.SplitSeq(strings.TrimRight(message, "\n"), "\n") {
+		line = printable.Line(line, len(line))
 		for len(line) > maxLogLine {
 			cut := maxLogLine
 			for !utf8.RuneStart(line[cut]) {

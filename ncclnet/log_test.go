@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,7 +40,7 @@ func TestLogHandler(t *testing.T) {
 	log.Log(context.Background(), config.LevelTrace, "too much")
 	log.With("conn", 3).WithGroup("lane").With("index", 1).Info("up", "mtu", 1024)
 	log.Info("two\nlines\n")
-	log.Info("from a peer: \x1b[31m%s%n")
+	log.Info("from a peer: \x1b[31m%s%n \u009b2J \u202egnp")
 	want := []logLine{
 		{3, 17, "log_test.go", `NET/Mesh : port device=rocep1s0f0:1 mtu=4096 speed="200 Gb/s"`},
 		{2, 17, "log_test.go", "NET/Mesh : lane down"},
@@ -48,7 +49,7 @@ func TestLogHandler(t *testing.T) {
 		{3, 17, "log_test.go", "NET/Mesh : up conn=3 lane.index=1 lane.mtu=1024"},
 		{3, 17, "log_test.go", "NET/Mesh : two"},
 		{3, 17, "log_test.go", "NET/Mesh : lines"},
-		{3, 17, "log_test.go", "NET/Mesh : from a peer: ?[31m%s%n"},
+		{3, 17, "log_test.go", "NET/Mesh : from a peer: ?[31m%s%n ?2J ?gnp"},
 	}
 	if diff := cmp.Diff(want, *lines); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -86,10 +87,11 @@ func TestLongLinesAreSplit(t *testing.T) {
 
 func FuzzLogLines(f *testing.F) {
 	f.Add("a\nb")
+	f.Add("\x1b[2J\u009b2J\u202e\u2028")
 	f.Add(strings.Repeat("\xff", 3000))
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, line := range logLines(s) {
-			if len(line) > maxLogLine || strings.ContainsAny(line, "\n\r\x00\x1b") {
+			if len(line) > maxLogLine || strings.ContainsFunc(line, unicode.IsControl) || strings.ContainsAny(line, "\u2028\u202e") {
 				t.Errorf("line %q", line)
 			}
 		}

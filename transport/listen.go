@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"ncclmesh/handshake"
+	"ncclmesh/printable"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
@@ -101,7 +102,7 @@ func (t *Transport) opened(s *control.Session, m *handshake.Open) {
 	}
 	if err := t.open(s, m); err != nil {
 		t.log.Warn("a connection was refused", "peer", s.Name(), "err", err)
-		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: bundle.Clip(err.Error(), 500)}) // a dead session needs none
+		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: printable.Line(err.Error(), 500)}) // a dead session needs none
 	}
 }
 

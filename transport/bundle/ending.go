@@ -2,10 +2,10 @@ package bundle
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/printable"
 	"ncclmesh/transport/fault"
 )
 
@@ -43,7 +43,7 @@ func (b *Bundle) Fail(err error) {
 	b.say(err)
 	b.Board.ComeIn()
 	if !b.peerTold.Swap(true) {
-		_ = b.Session.Send(&handshake.Refuse{Conn: b.ID, Text: Clip(err.Error(), 500)}) // a dead session is what we report anyway
+		_ = b.Session.Send(&handshake.Refuse{Conn: b.ID, Text: printable.Line(err.Error(), 500)}) // a dead session is what we report anyway
 	}
 }
 
@@ -172,12 +172,4 @@ func (b *Bundle) Over(op string) error {
 		return fmt.Errorf("%w: %v: %s on a closed connection", fault.ErrUsage, b, op)
 	}
 	return nil
-}
-
-// Clip shortens text for the wire.
-func Clip(s string, n int) string {
-	if len(s) > n {
-		s = strings.ToValidUTF8(s[:n], "") + "…"
-	}
-	return s
 }

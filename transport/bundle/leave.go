@@ -298,7 +298,7 @@ func (b *Bundle) rest(v *leaving) {
 
 // sayDown tells the peer that a lane is down, and why.
 func (b *Bundle) sayDown(l *lane.Lane) {
-	_ = b.Session.Send(&handshake.LaneDown{Conn: b.ID, Lane: l.Index, Epoch: l.Epoch, Better: isBetter(l.Why()), Reason: Clip(l.Why().Error(), handshake.MaxReason-4)}) // a dead session needs none
+	_ = b.Session.Send(&handshake.LaneDown{Conn: b.ID, Lane: l.Index, Epoch: l.Epoch, Better: isBetter(l.Why()), Reason: l.Why().Error()}) // a dead session needs none
 }
 
 // destroyLane stops a lane that cannot be stopped otherwise.

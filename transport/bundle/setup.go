@@ -180,7 +180,7 @@ func (s *setup) verdict(proved uint32) *handshake.Proved {
 			if errors.As(why, &node) {
 				f.Cause, why = handshake.CauseNode, node.Err
 			}
-			f.Reason = Clip(why.Error(), handshake.MaxReason-4)
+			f.Reason = why.Error()
 			m.Failed = append(m.Failed, f)
 		}
 	}

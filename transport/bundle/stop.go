@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/printable"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
@@ -154,7 +155,7 @@ func (b *Bundle) closeLanes() error {
 func (b *Bundle) sayEnd(clean bool, why error) {
 	var m handshake.Message = &handshake.Bye{Conn: b.ID}
 	if !clean {
-		m = &handshake.Refuse{Conn: b.ID, Text: Clip(why.Error(), 500)}
+		m = &handshake.Refuse{Conn: b.ID, Text: printable.Line(why.Error(), 500)}
 	}
 	_ = b.Session.Send(m) // a dead session needs none
 }

@@ -9,8 +9,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"ncclmesh/printable"
 
 	"golang.org/x/sys/unix"
 )
@@ -167,12 +167,7 @@ func (c cells) text(i, words int) string {
 	if n := bytes.IndexByte(b, 0); n >= 0 {
 		b = b[:n]
 	}
-	return string(bytes.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, b))
+	return printable.Line(string(b), len(b))
 }
 
 func (c cells) id(i int) [16]byte { return [16]byte(c[8*i:]) }

@@ -122,7 +122,7 @@ func TestTextIsOneLine(t *testing.T) {
 	t.Parallel()
 	p := Private(Process{Kind: Job, Command: "a\x1b[2J\nb\xff", Node: "\u202e"})
 	s, err := snapshot(wordsOf(p.page))
-	if err != nil || s.Process.Command != "a?[2J?b?" || s.Process.Node != "?" {
+	if err != nil || s.Process.Command != "a?[2J b?" || s.Process.Node != "?" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ncclmesh/handshake"
+	"ncclmesh/printable"
 )
 
 // What can be wrong with a host. errors.Is tells which; an agent's own error is none of them.
@@ -55,7 +56,7 @@ func clip(text []byte) string {
 	n := 0
 	all := strings.Split(strings.TrimSpace(string(text)), "\n")
 	for i := len(all) - 1; i >= 0; i-- {
-		line := strings.TrimSpace(strings.Map(printable, all[i]))
+		line := strings.TrimSpace(printable.Line(all[i], len(all[i])))
 		if line == "" {
 			continue
 		}
@@ -64,18 +65,7 @@ func clip(text []byte) string {
 		}
 		kept = append([]string{line}, kept...)
 	}
-	said := strings.Join(kept, "; ")
-	if len(said) > most {
-		said = strings.ToValidUTF8(said[:most], "") + "…"
-	}
-	return said
-}
-
-func printable(r rune) rune {
-	if r < ' ' || r == 0x7f || r == '\uFFFD' {
-		return ' '
-	}
-	return r
+	return printable.Line(strings.Join(kept, "; "), most)
 }
 
 // explain says why a host has not said hello, from how the command that leads there ended.

@@ -91,9 +91,9 @@ func TestClip(t *testing.T) {
 	tests := []struct{ in, want string }{
 		{"", ""},
 		{"one\n\n  two \r\n", "one; two"},
-		{"a\x1b[31mred\x1b[0m", "a [31mred [0m"},
+		{"a\x1b[31mred\x1b[0m", "a?[31mred?[0m"},
 		{strings.Repeat("a", 299) + "\nlast", "last"},
-		{strings.Repeat("é", 200), strings.Repeat("é", 150) + "…"},
+		{strings.Repeat("é", 200), strings.Repeat("é", 148) + "…"},
 	}
 	for _, tt := range tests {
 		if got := clip([]byte(tt.in)); got != tt.want {
