@@ -7,6 +7,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/vishvananda/netlink v1.3.1
 	golang.org/x/sys v0.49.0
+	golang.org/x/time v0.16.0
 )
 
 require github.com/vishvananda/netns v0.0.5 // indirect

@@ -39,7 +39,7 @@ var imports = map[string][]string{
 	"transport/fault":              {"guard"},
 	"transport/stats":              {"printable", "transport/forkfd", sysUnix},
 	"transport/window":             {"guard", "transport/forkfd", sysUnix},
-	"transport/control":            {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
+	"transport/control":            {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix, timeRate},
 	"transport/dataport":           {"guard", "handshake", "transport/forkfd", "transport/limit", "transport/lobby", sysUnix},
 	"transport/limit":              {sysUnix},
 	"transport/turn":               {},
@@ -99,6 +99,7 @@ var imports = map[string][]string{
 const (
 	purego   = "github.com/ebitengine/purego"
 	sysUnix  = "golang.org/x/sys/unix"
+	timeRate = "golang.org/x/time/rate"
 	netlink  = "github.com/vishvananda/netlink"
 	plot     = "gonum.org/v1/plot"
 	cobra    = "github.com/spf13/cobra"

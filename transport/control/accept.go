@@ -40,7 +40,7 @@ const (
 	reasonSettings  = "other settings"
 
 	reasonNeighbour  = "a neighbour, which are not served"
-	reasonNeighbours = "too many neighbours"
+	reasonNeighbours = "too many neighbours over one cable"
 	reasonKey        = "a neighbour with another key"
 	reasonCable      = "a neighbour, not over a cable"
 )
@@ -149,6 +149,14 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 	if err != nil {
 		return reason, reject, err
 	}
+	entered := false
+	if netdev != "" {
+		defer func() {
+			if !entered {
+				e.leavePlace(netdev)
+			}
+		}()
+	}
 	raw, keys, err := x.SayWelcome(&handshake.Welcome{
 		Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname, Ports: e.ports(), Settings: e.settingsFor(netdev),
 	})
@@ -187,14 +195,15 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 	if err := e.add(s); err != nil {
 		return "", 0, err
 	}
+	entered = true // from here on the place is the session's
 	e.count.add(func(st *Stats) { st.Accepted++ })
 	s.attach(l, 0)
 	e.log.Debug("control: accepted a session", "session", s.id, "peer", s.peer.Hostname, "remote", v.Source)
 	return "", 0, nil
 }
 
-// admit checks a Hello that asks for a new session. netdev is the interface that a neighbour has come by. Otherwise it
-// returns what to count, and to tell the dialler.
+// admit checks a Hello that asks for a new session. netdev is the interface that a neighbour has come by, with a place
+// taken there. Otherwise it returns what to count, and to tell the dialler.
 func (e *Endpoint) admit(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if hello.Listen == neighbourListen {
 		return e.admitNeighbour(v, x)

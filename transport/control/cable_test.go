@@ -178,7 +178,7 @@ func TestCable(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			cable(t, f)
+			overCable(t, f)
 			return
 		}
 	}
@@ -188,7 +188,7 @@ func TestCable(t *testing.T) {
 	require.Skip(t, require.Netns, err.Error())
 }
 
-func cable(t *testing.T, f *fabric.Fabric) {
+func overCable(t *testing.T, f *fabric.Fabric) {
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
 	var said strings.Builder

@@ -26,6 +26,11 @@
 // is never given to one who dials a handle, nor is it lost for another session; there is one for each process and
 // interface on the side that dials.
 //
+// What one cable's neighbours may use has a limit, for all their sessions together, so that those of other cables keep
+// theirs: 64 sessions that they have dialled, counted from the moment that a Hello is found to be good, and 1,000 frames a
+// second, after 8,192 at once. A session over its limit is not read until it may be again: its peer has to wait, and loses
+// nothing. Sessions that a handle has made have no such limit.
+//
 // # Strangers
 //
 // The listener is open to everyone, so every byte is hostile until a MAC has been verified. A connection that

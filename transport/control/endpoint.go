@@ -114,6 +114,7 @@ type Endpoint struct {
 	dialled  map[target]*Session // by whom they lead to, who has proved it with the secret of his listen; neighbours apart
 	sessions map[sessionKey]*Session
 	settled  []handshake.Difference // those that were logged
+	cables   map[string]*cable      // by the interfaces over which neighbours have come, or were dialled
 }
 
 // sessionKey names an end of a session: of one with itself a process holds both.
@@ -149,6 +150,7 @@ func New(cfg Config) (*Endpoint, error) {
 		dials:    make(map[target]*attempt),
 		dialled:  make(map[target]*Session),
 		sessions: make(map[sessionKey]*Session),
+		cables:   make(map[string]*cable),
 	}
 	var err error
 	if e.ln, err = forkfd.Listen(context.Background(), cfg.bind, "", cfg.PortRange); err != nil {
@@ -254,7 +256,13 @@ func (e *Endpoint) remove(s *Session) {
 	if to := (target{s.peer.Process, s.netdev}); e.dialled[to] == s {
 		delete(e.dialled, to)
 	}
-	delete(e.sessions, sessionKey{s.id, s.dialled})
+	k := sessionKey{s.id, s.dialled}
+	if e.sessions[k] == s {
+		delete(e.sessions, k)
+		if s.cable != nil && !s.dialled {
+			s.cable.accepted--
+		}
+	}
 }
 
 // Close says Bye on every session, once the messages sent before have arrived, and returns when nothing is left. A peer

@@ -74,12 +74,24 @@ func (s *Session) read(l *link) {
 			s.lost(l, err)
 			return
 		}
+		if s.cable != nil && !s.cable.wait(len(f.Body), l.done, s.paced) {
+			return
+		}
 		if current, err := s.hear(l, f); err != nil {
 			s.end(err)
 			return
 		} else if !current {
 			return
 		}
+	}
+}
+
+// paced counts a frame of a neighbour that has to wait, and logs the first one over each cable.
+func (s *Session) paced() {
+	s.e.count.add(func(st *Stats) { st.Paced++ })
+	if first, _ := s.e.count.first(refusal{"paced over " + s.netdev, netip.Addr{}}); first {
+		s.e.log.Warn("control: the processes at the other end of a cable send more than this process reads from one cable: what they send has to wait",
+			"interface", s.netdev, "peer", s.Name(), "frames a second", cableRate)
 	}
 }
 

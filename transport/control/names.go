@@ -6,6 +6,9 @@ import (
 	"ncclmesh/handshake"
 )
 
+// maxNames is how many host names are remembered: a mesh has far fewer, and neighbours may invent them.
+const maxNames = 4096
+
 // names knows which host names more than one node has.
 type names struct {
 	mu     sync.Mutex // a leaf
@@ -21,7 +24,9 @@ func (n *names) note(host string, node handshake.NodeID) {
 		n.nodes, n.shared = make(map[string]handshake.NodeID), make(map[string]bool)
 	}
 	if first, ok := n.nodes[host]; !ok {
-		n.nodes[host] = node
+		if len(n.nodes) < maxNames {
+			n.nodes[host] = node
+		}
 	} else if first != node {
 		n.shared[host] = true
 	}

@@ -1,12 +1,25 @@
 package control
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
 )
+
+// TestInventedNames: neighbours that invent host names fill no more than a limit.
+func TestInventedNames(t *testing.T) {
+	var n names
+	n.note("a", handshake.NodeID{1})
+	for i := range 2 * maxNames {
+		n.note(fmt.Sprint("invented ", i), handshake.NodeID{2})
+	}
+	if n.note("a", handshake.NodeID{3}); !n.ambiguous("a") || len(n.nodes) != maxNames {
+		t.Errorf("%d names are kept, want %d", len(n.nodes), maxNames)
+	}
+}
 
 // TestNames: where two nodes have one host name, lines also say which of them is meant.
 func TestNames(t *testing.T) {

@@ -7,16 +7,80 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/lobby"
 )
 
-// maxNeighbours is how many sessions neighbours may have here that they have dialled.
-const maxNeighbours = 128
+// Limits of the neighbours at the other end of one cable, of all their sessions together. Nothing limits the cables
+// together, because they are no more than this node has ports: whatever comes over one of them leaves the others theirs.
+const (
+	maxOfCable = 64   // sessions that neighbours have dialled
+	cableRate  = 1000 // frames a second that this process reads from neighbours, before TimeScale
+	cableBurst = 8192 // frames that it reads from them at once, after it has read few
+	frameUnit  = 512  // bytes of a message that count as a frame more
+)
+
+// cable is what the neighbours at the other end of one cable use of this process.
+type cable struct {
+	accepted int           // sessions that were accepted, or are being accepted; guarded by Endpoint.mu
+	pace     *rate.Limiter // of the frames of every session, whichever side has dialled it
+}
+
+// cableLocked returns the cable at an interface. It makes the entry at the first call, and keeps it for good, because a
+// neighbour that dials again must not begin with a new allowance.
+func (e *Endpoint) cableLocked(netdev string) *cable {
+	c := e.cables[netdev]
+	if c == nil {
+		c = &cable{pace: rate.NewLimiter(rate.Limit(cableRate/e.cfg.TimeScale), cableBurst)}
+		e.cables[netdev] = c
+	}
+	return c
+}
+
+// takePlace reserves the place of one more session that a neighbour has dialled over the cable at netdev. It reports
+// false when the cable has all its places taken. The place is given back by leavePlace.
+func (e *Endpoint) takePlace(netdev string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.cableLocked(netdev)
+	if c.accepted >= maxOfCable {
+		return false
+	}
+	c.accepted++
+	return true
+}
+
+func (e *Endpoint) leavePlace(netdev string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cableLocked(netdev).accepted--
+}
+
+// wait returns once a frame with a body of size bytes may be handled, or false when done is closed before. waited is
+// called when the frame has to wait.
+func (c *cable) wait(size int, done <-chan struct{}, waited func()) bool {
+	r := c.pace.ReserveN(time.Now(), 1+size/frameUnit)
+	d := r.Delay()
+	if d == 0 {
+		return true
+	}
+	waited()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-done:
+		r.Cancel()
+		return false
+	}
+}
 
 // neighbourListen is the number that a neighbour's Hello has in place of a listen's; no listen has it.
 const neighbourListen = 0
@@ -37,8 +101,8 @@ func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessI
 	})
 }
 
-// admitNeighbour checks the Hello of a neighbour, and returns the interface that it has come by. Otherwise it returns what
-// to count, and to tell the dialler.
+// admitNeighbour checks the Hello of a neighbour, and returns the interface that it has come by, with a place taken there
+// ([Endpoint.takePlace]). Otherwise it returns what to count, and to tell the dialler.
 func (e *Endpoint) admitNeighbour(v *lobby.Stranger, x *handshake.Exchange) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if e.cfg.NeighbourSecret == nil {
 		return "", reasonNeighbour, handshake.RejectNeighbour, errors.New("this process relays for nobody")
@@ -46,25 +110,13 @@ func (e *Endpoint) admitNeighbour(v *lobby.Stranger, x *handshake.Exchange) (net
 	if err := x.Verify(e.cfg.NeighbourSecret[:]); err != nil {
 		return "", reasonKey, handshake.RejectKey, err
 	}
-	if e.neighbours(false) >= maxNeighbours {
-		return "", reasonNeighbours, 0, fmt.Errorf("%d neighbours have sessions here", maxNeighbours)
-	}
 	if netdev, err = e.cable(v.Conn); err != nil {
 		return "", reasonCable, handshake.RejectNeighbour, err
 	}
-	return netdev, "", 0, nil
-}
-
-// neighbours is how many sessions with neighbours there are that this side has dialled, or that were accepted.
-func (e *Endpoint) neighbours(dialled bool) (n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for k, s := range e.sessions {
-		if k.dialled == dialled && s.netdev != "" {
-			n++
-		}
+	if !e.takePlace(netdev) {
+		return "", reasonNeighbours, 0, fmt.Errorf("neighbours have %d sessions here over %s, and may have no more", maxOfCable, netdev)
 	}
-	return n
+	return netdev, "", 0, nil
 }
 
 // cable returns the interface that an accepted connection has come by, if neighbours may, and ties the connection to it:

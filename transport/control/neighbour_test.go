@@ -10,9 +10,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"ncclmesh/handshake"
 )
@@ -137,16 +140,21 @@ func TestNeighbourRefused(t *testing.T) {
 	}
 }
 
+// hops sets the hop limit of what a visitor sends.
+func (v *visitor) hops(n int) {
+	withFD(v.TCPConn, func(fd int) {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, n); err != nil {
+			v.t.Error(err)
+		}
+	})
+}
+
 // neighbourByHand says what a neighbour says, with the hop limit that its kernel gives by itself or the one it should have.
 func neighbourByHand(t *testing.T, b *node, process handshake.ProcessID, hops int) *visitor {
 	t.Helper()
 	v := visit(t, b, 1)
 	if hops > 0 {
-		withFD(v.TCPConn, func(fd int) {
-			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, hops); err != nil {
-				t.Error(err)
-			}
-		})
+		v.hops(hops)
 	}
 	v.say(v.hello(public[:], &handshake.Hello{Process: process, Hostname: "by hand"}))
 	raw, err := handshake.ReadWelcome(v.in)
@@ -270,18 +278,126 @@ func TestNeighbourResumedFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestTooManyNeighbours: what they may have here is limited.
+// TestTooManyNeighbours: the sessions that neighbours may have over a cable are limited from the moment of admission, and
+// not only once they stand; one that ends leaves its place to the next.
 func TestTooManyNeighbours(t *testing.T) {
 	leakCheck(t)
-	b := newNode(t, wired)
-	for i := range maxNeighbours {
-		neighbourByHand(t, b, handshake.ProcessID{9, byte(i)}, hopLimit)
-		b.until("a session", func() bool { return len(b.seen) == i+1 })
+	b := newNode(t, func(c *Config) { wired(c); patient(c) })
+	hello := func(i int) *visitor {
+		v := visit(t, b, 100+byte(i%4)) // fewer from each address than may wait
+		v.hops(hopLimit)
+		v.say(v.hello(public[:], &handshake.Hello{Process: handshake.ProcessID{9, byte(i)}, Hostname: "by hand"}))
+		return v
 	}
-	v := visit(t, b, 1)
-	v.say(v.hello(public[:], &handshake.Hello{Process: handshake.ProcessID{8}}))
-	v.rejected(0)
-	if got := b.Stats(); got.Accepted != maxNeighbours || got.Refused[reasonNeighbours] != 1 {
+	var all []*visitor
+	for i := range maxOfCable { // none of which says more
+		all = append(all, hello(i))
+		if _, err := handshake.ReadWelcome(all[i].in); err != nil {
+			t.Fatalf("neighbour %d: %v", i, err)
+		}
+	}
+	hello(maxOfCable).rejected(0)
+	if got := b.Stats(); got.Accepted != 0 || got.Refused[reasonNeighbours] != 1 {
 		t.Errorf("stats: %+v", got)
+	}
+	_ = all[0].Close()
+	eventually(t, "a place", func() bool { return b.accepted("lo") < maxOfCable })
+	neighbourByHand(t, b, handshake.ProcessID{8}, hopLimit)
+	b.first()
+	hello(maxOfCable).rejected(0)
+	for _, v := range all {
+		_ = v.Close()
+	}
+	eventually(t, "places", func() bool { return b.accepted("lo") == 1 })
+	b.first().end(nil)
+	eventually(t, "all places", func() bool { return b.accepted("lo") == 0 })
+}
+
+// accepted is how many places the neighbours of a cable have.
+func (n *node) accepted(netdev string) int {
+	n.Endpoint.mu.Lock()
+	defer n.Endpoint.mu.Unlock()
+	return n.cableLocked(netdev).accepted
+}
+
+// TestOtherCableFull: neighbours of one cable do not take the places of another's.
+func TestOtherCableFull(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, wired), newNode(t, wired)
+	for range 4 * maxOfCable {
+		b.takePlace("another")
+	}
+	a.send(a.mustNeighbour(b), &handshake.Connected{Conn: 1})
+	b.first()
+	if got := b.accepted("another"); got != maxOfCable {
+		t.Errorf("%d places of another cable are taken, want %d", got, maxOfCable)
+	}
+}
+
+// TestPace: of a cable's neighbours no more is read than its limit allows, whoever of them sends it; nobody else waits.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &Endpoint{cfg: Config{TimeScale: 1}, cables: map[string]*cable{}}
+		flooded, other := e.cableLocked("p0"), e.cableLocked("p1")
+		began, waits := time.Now(), 0
+		count := func() { waits++ }
+		for range cableBurst {
+			flooded.wait(0, nil, count)
+		}
+		if took := time.Since(began); took != 0 || waits != 0 {
+			t.Errorf("the first %d frames took %v and %d waits", cableBurst, took, waits)
+		}
+		for range cableRate {
+			flooded.wait(frameUnit-1, nil, count)
+		}
+		if took := time.Since(began); took.Round(time.Millisecond) != time.Second || waits != cableRate {
+			t.Errorf("%d frames more took %v and %d waits, want a second", cableRate, took, waits)
+		}
+		for range cableRate {
+			flooded.wait(3*frameUnit, nil, func() {})
+		}
+		if took := time.Since(began); took.Round(time.Millisecond) != 5*time.Second {
+			t.Errorf("with as many of four times the size it took %v, want 5 s", took)
+		}
+		began = time.Now()
+		other.wait(handshake.MaxBody, nil, func() { t.Error("a frame over another cable waits") })
+		done := make(chan struct{})
+		time.AfterFunc(time.Microsecond, func() { close(done) })
+		if flooded.wait(handshake.MaxBody, done, count) || time.Since(began) != time.Microsecond {
+			t.Errorf("a wait outlives its link by %v", time.Since(began))
+		}
+	})
+}
+
+// TestPaceOfASession: a neighbour that sends too much has to wait, and loses nothing; sessions that a handle made do not
+// wait for it.
+func TestPaceOfASession(t *testing.T) {
+	leakCheck(t)
+	a, b := newNode(t, wired), newNode(t, wired)
+	b.Endpoint.mu.Lock()
+	b.cables["lo"] = &cable{pace: rate.NewLimiter(0, 10)}
+	b.Endpoint.mu.Unlock()
+	s := a.mustNeighbour(b)
+	for _, m := range conns(1, 100) {
+		a.send(s, m)
+	}
+	r := b.first()
+	eventually(t, "a frame that waits", func() bool { return b.Stats().Paced > 0 })
+	_, h := b.invite()
+	a.send(a.dial(h), &handshake.Connected{Conn: 1})
+	b.until("the other session", func() bool { return len(b.seen) == 2 })
+	b.mu.Lock()
+	heard := len(b.got[r])
+	b.mu.Unlock()
+	if heard > 11 { // the first is read with the Hello
+		t.Errorf("%d messages were read at once", heard)
+	}
+	b.cables["lo"].pace.SetLimit(rate.Inf)
+	s.Redial(errors.New("what waits, waits for the link"))
+	if diff := cmp.Diff(conns(1, 100), b.messages(r, 100)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if got := strings.Count(b.logged(), "has to wait"); got != 1 {
+		t.Errorf("%d lines say that it has to wait", got)
 	}
 }

@@ -42,6 +42,7 @@ type Session struct {
 	resume  handshake.Key
 	dialled bool
 	netdev  string        // of the cable to a neighbour; "" of a session that a handle made
+	cable   *cable        // at netdev; nil of a session that a handle made
 	owed    atomic.Uint32 // see Owed
 	peer    Peer
 	ended   chan struct{} // closed after Dead has returned
@@ -86,6 +87,11 @@ type outgoing struct {
 func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, netdev string, peer Peer) *Session {
 	s := &Session{e: e, id: keys.Session, resume: keys.Resume, dialled: dialled, netdev: netdev, peer: peer, ended: make(chan struct{})}
 	s.event.L = &s.mu
+	if netdev != "" {
+		e.mu.Lock()
+		s.cable = e.cableLocked(netdev)
+		e.mu.Unlock()
+	}
 	e.names.note(peer.Hostname, peer.Node)
 	s.alive.Store(true)
 	return s
@@ -113,6 +119,9 @@ func (s *Session) Dialled() bool { return s.dialled }
 // Neighbour reports whether the session is with a neighbour, as such: with whoever is at the other end of a cable, and
 // knows the key if there is one. No handle has invited it.
 func (s *Session) Neighbour() bool { return s.netdev != "" }
+
+// Cable returns the interface at whose cable the neighbour is, or "" of a session that a handle has made.
+func (s *Session) Cable() string { return s.netdev }
 
 // String names the peer for people.
 func (s *Session) String() string {

@@ -19,6 +19,7 @@ type Stats struct {
 	Cut       uint64            // links that broke
 	Resumed   uint64            // links that continued a session
 	Dead      uint64            // sessions that ended without a Bye
+	Paced     uint64            // frames of neighbours that had to wait, because others had come over their cable
 	Sessions  int               // sessions now
 	Listens   int               // listens that are not closed
 	Strangers int               // connections not yet authenticated
