@@ -48,6 +48,7 @@ func (t *Transport) meet() error {
 			}
 			return s, nil
 		},
+		Cable:      func(s mesh.Session) string { return s.(*control.Session).Cable() },
 		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Log: t.log,
 	})
 	var err error

@@ -30,7 +30,7 @@ var imports = map[string][]string{
 	"transport/lane":               {"handshake", "ibv", "transport/control", "transport/fault", "transport/stats", "transport/topology"},
 	"transport/lane/verbs":         {"guard", "handshake", "ibv", "transport/crew", "transport/fault", "transport/forkfd", "transport/lane", "transport/topology", "transport/turn"},
 	"transport/lane/tcp":           {"handshake", "ibv", "transport/dataport", "transport/fault", "transport/lane", "transport/topology", sysUnix},
-	"transport/relay":              {"guard", "handshake", "transport/control", "transport/dataport", "transport/fault", "transport/forkfd", "transport/lane", "transport/limit", "transport/stats", "transport/topology", sysUnix},
+	"transport/relay":              {"guard", "handshake", "transport/control", "transport/dataport", "transport/fault", "transport/forkfd", "transport/lane", "transport/limit", "transport/stats", "transport/topology", sysUnix, timeRate},
 	"transport/lane/circuit":       {"handshake", "ibv", "transport/fault", "transport/lane", "transport/lane/verbs", "transport/relay/hop", "transport/topology"},
 	"transport/relay/hop":          {"handshake", "ibv", "transport/lane"},
 	"transport/relay/engine":       {"guard", "handshake", "ibv", "transport/fault", "transport/forkfd", "transport/lane", "transport/lane/verbs", "transport/relay", "transport/relay/hop", "transport/stats", "transport/topology", sysUnix},

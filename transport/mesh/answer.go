@@ -13,27 +13,42 @@ import (
 // Limits of what others may ask. A node of a mesh has as many questions under way as nodes ask at once.
 const (
 	maxOpen = handshake.MaxMapNodes     // of one session
-	maxJobs = 4 * handshake.MaxMapNodes // in all, besides those that wait for the same answer
+	maxJobs = 4 * handshake.MaxMapNodes // that are passed on for one cable, besides those that wait for the same answer
 	maxCurt = 256                       // that are answered with this node alone, once it knows its neighbours
 	maxSeen = 256
 )
+
+// share identifies what has one limit of jobs: all sessions of one cable's neighbours, so that those of another cable keep
+// theirs, or one session that came over no cable.
+type share struct {
+	cable   string
+	session Session // nil where there is a cable
+}
+
+func (m *Mesh) shareOf(s Session) share {
+	if cable := m.Cable(s); cable != "" {
+		return share{cable: cable}
+	}
+	return share{session: s}
+}
 
 // job is a question of somebody else that is passed on. Others of the same kind, as of several processes of a node, wait
 // for the same answer.
 type job struct {
 	*asking
-	key string
-	to  []awaited // under Mesh.mu: who wants to know
+	key  string
+	from share
+	to   []awaited // under Mesh.mu: who wants to know
 }
 
 // Asked answers a question, later, as neighbours are asked before. One that has come before, and so goes round, is answered
-// with nothing but this node; so is one too many.
+// with nothing but this node; so is one too many of its session or its cable.
 func (m *Mesh) Asked(s Session, q *handshake.AskMap) {
-	own, to, key := m.Own(), awaited{s, q.Query}, kind(q.Asked)
+	own, to, from, key := m.Own(), awaited{s, q.Query}, m.shareOf(s), kind(q.Asked)
 	m.mu.Lock()
 	m.counts.Asked++
 	j := m.jobs[key]
-	curt := m.rememberLocked(q.Query) || m.open[s] >= maxOpen || j == nil && len(m.jobs) >= maxJobs
+	curt := m.rememberLocked(q.Query) || m.open[s] >= maxOpen || j == nil && m.begun[from] >= maxJobs
 	if curt {
 		m.counts.Curt++
 		j = m.curt
@@ -45,14 +60,17 @@ func (m *Mesh) Asked(s Session, q *handshake.AskMap) {
 	}
 	begin := j == nil
 	if begin {
-		j = &job{asking: newAsking(m, q.Query, own.Node, q.Asked), key: key}
+		j = &job{asking: newAsking(m, q.Query, own.Node, q.Asked), key: key, from: from}
 		j.quiet = curt
 	}
 	j.to = append(j.to, to)
 	if curt {
 		m.curt = j
 	} else {
-		m.jobs[key] = j
+		if begin {
+			m.jobs[key] = j
+			m.begun[from]++
+		}
 		m.open[s]++
 	}
 	m.mu.Unlock()
@@ -106,6 +124,9 @@ func (j *job) end() (told []handshake.MapNode, to []awaited) {
 		return nil, j.to
 	}
 	delete(m.jobs, j.key)
+	if m.begun[j.from]--; m.begun[j.from] == 0 {
+		delete(m.begun, j.from)
+	}
 	for _, w := range j.to {
 		if m.open[w.session]--; m.open[w.session] == 0 {
 			delete(m.open, w.session)

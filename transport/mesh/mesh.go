@@ -57,6 +57,7 @@ type Config struct {
 	Hail       Hailer
 	Session    func(context.Context, Neighbour) (Session, error) // with a neighbour; may block until the context is done
 	Known      func(handshake.ProcessID) bool                    // whether there is a session with the process already; nil: with none
+	Cable      func(Session) string                              // the interface of the cable that the session of a neighbour came over, or ""; nil: ""
 	Background func(func())                                      // runs a function on a goroutine, at once when the process ends
 	Context    context.Context                                   // done when the process ends
 	TimeScale  float64                                           // multiplies every wait; 0: 1
@@ -77,6 +78,7 @@ type Mesh struct {
 	curt    *job                  // those of them that are not passed on, nil when there is none
 	waiting map[awaited]*question // answers that are to come
 	open    map[Session]int       // questions of others to which they wait for an answer
+	begun   map[share]int         // and jobs, by those for whom they were begun
 	seen    [maxSeen][16]byte     // the last questions
 	turn    int                   // of them
 	counts  Counts                // what was asked and answered
@@ -100,9 +102,12 @@ func New(c Config) *Mesh {
 	if c.Known == nil {
 		c.Known = func(handshake.ProcessID) bool { return false }
 	}
+	if c.Cable == nil {
+		c.Cable = func(Session) string { return "" }
+	}
 	return &Mesh{
 		Config: c, news: make(chan struct{}), jobs: map[string]*job{},
-		waiting: map[awaited]*question{}, open: map[Session]int{},
+		waiting: map[awaited]*question{}, open: map[Session]int{}, begun: map[share]int{},
 	}
 }
 

@@ -27,7 +27,7 @@ func meshTest(t *testing.T, cabling string, f func(t *testing.T, n *network)) {
 		synctest.Wait()
 		for name, h := range n.nodes {
 			h.Mesh.mu.Lock()
-			if len(h.jobs)+len(h.open) > 0 || h.curt != nil {
+			if len(h.jobs)+len(h.open)+len(h.begun) > 0 || h.curt != nil {
 				t.Errorf("%s still works at %d questions of %d sessions", name, len(h.jobs), len(h.open))
 			}
 			h.Mesh.mu.Unlock()
@@ -339,6 +339,40 @@ func TestFlood(t *testing.T) {
 		if got := n.count("AskMap"); got > 1000+2*maxOpen+2 {
 			t.Errorf("%d questions", got)
 		}
+	})
+}
+
+// Neighbours of one cable that ask all the time, over however many sessions, leave those of another cable theirs.
+func TestFloodOverOneCable(t *testing.T) {
+	meshTest(t, "A-B B-C", func(t *testing.T, n *network) {
+		b := n.nodes["B"]
+		flood := map[Session]bool{}
+		b.Config.Cable = func(s Session) string {
+			if flood[s] {
+				return "p0"
+			}
+			return "p1"
+		}
+		n.nodes["A"].setAsked(func(*remote, *handshake.AskMap) {}) // so that what is passed on to it takes long
+		before := b.Counts()
+		ask := func(s Session, i int) {
+			b.Asked(s, &handshake.AskMap{Query: newQuery(), Asked: []handshake.NodeID{nodeID(fmt.Sprint(i))}})
+		}
+		for i := range 2 * maxJobs / maxOpen {
+			s := &recorder{func(handshake.Message) {}}
+			flood[s] = true
+			for k := range maxOpen {
+				ask(s, i*maxOpen+k)
+			}
+		}
+		other := &recorder{func(handshake.Message) {}}
+		for i := range maxOpen {
+			ask(other, -1-i)
+		}
+		if got := b.Counts().Curt - before.Curt; got != maxJobs {
+			t.Errorf("%d questions are not passed on, want %d: those over one cable that are too many", got, maxJobs)
+		}
+		time.Sleep(2 * answerWait)
 	})
 }
 

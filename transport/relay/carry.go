@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"golang.org/x/time/rate"
+
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/lane"
@@ -21,6 +23,7 @@ const (
 	reasonSession = "too many circuits for one neighbour"
 	reasonCable   = "too many circuits from one cable"
 	reasonFull    = "too many circuits in all"
+	reasonPace    = "too many circuits asked for over one cable in too short a time"
 	reasonTwice   = "the circuit's number is in use"
 	reasonToken   = "no such circuit is expected here"
 	reasonLate    = "the lane that it was for has been given up"
@@ -34,6 +37,7 @@ const (
 type circuit struct {
 	key
 	r      *Relay
+	cable  cable // that it comes in by
 	ask    *handshake.Carry
 	ctx    context.Context // of the set-up
 	cancel context.CancelFunc
@@ -53,7 +57,7 @@ func (r *Relay) take(s session, m *handshake.Carry) {
 		r.refuse(s, m.Circuit, reason, err)
 		return
 	}
-	c := &circuit{key: key{s, m.Circuit}, r: r, ask: m, setting: true}
+	c := &circuit{key: key{s, m.Circuit}, r: r, cable: cableOf(s, m), ask: m, setting: true}
 	c.ctx, c.cancel = context.WithTimeout(r.begin, r.scaled(setUpWait))
 	if reason := r.admit(c); reason != "" {
 		c.cancel()
@@ -128,7 +132,7 @@ func (r *Relay) admit(c *circuit) (reason string) {
 		return reasonTwice
 	case r.slots[c.s] >= maxOfSession:
 		return reasonSession
-	case r.cables[c.ask.Route[0].In] >= maxOfCable:
+	case r.cables[c.cable] >= maxOfCable:
 		return reasonCable
 	case all >= maxCircuits:
 		return reasonFull
@@ -138,7 +142,7 @@ func (r *Relay) admit(c *circuit) (reason string) {
 	}
 	r.held[c.key] = c
 	r.slots[c.s]++
-	r.cables[c.ask.Route[0].In]++
+	r.cables[c.cable]++
 	return ""
 }
 
@@ -170,8 +174,39 @@ func (r *Relay) count(reason string) (first bool) {
 	return r.stats.Refused[reason] == 1
 }
 
+// cable is what circuits come in by: the interface of a neighbour's session, or, where a handle has made the session, the
+// port that the asker names. What a neighbour names does not count, because it could name another's.
+type cable struct {
+	netdev string
+	port   uint8 // where netdev is ""
+}
+
+func cableOf(s session, m *handshake.Carry) cable {
+	if netdev := s.Cable(); netdev != "" {
+		return cable{netdev: netdev}
+	}
+	return cable{port: m.Route[0].In}
+}
+
+// pace returns what limits how fast circuits are set up that come in by a cable. It keeps them for good, as there are no
+// more than ports.
+func (r *Relay) pace(in cable) *rate.Limiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.paces[in]
+	if l == nil {
+		l = rate.NewLimiter(rate.Limit(setUpRate/r.cfg.TimeScale), setUpBurst)
+		r.paces[in] = l
+	}
+	return l
+}
+
 // setUp makes the circuit, from here to its receiver, and tells who asked for it.
 func (c *circuit) setUp() error {
+	if c.r.pace(c.cable).Wait(c.ctx) != nil {
+		c.r.count(reasonPace)
+		return errors.New(reasonPace)
+	}
 	next, j, err := c.joining()
 	if err != nil {
 		return err
@@ -353,7 +388,9 @@ func (c *circuit) freeLocked() {
 	if c.r.slots[c.s]--; c.r.slots[c.s] <= 0 {
 		delete(c.r.slots, c.s)
 	}
-	c.r.cables[c.ask.Route[0].In]--
+	if c.r.cables[c.cable]--; c.r.cables[c.cable] == 0 {
+		delete(c.r.cables, c.cable)
+	}
 	c.r.cfg.Changed()
 }
 

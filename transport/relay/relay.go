@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
@@ -26,6 +28,9 @@ const (
 	maxOfCable   = 768 // however many sessions there are over it: others keep a place
 	maxCircuits  = 1024
 	maxAskers    = 64 // that are told of
+
+	setUpRate  = 200         // circuits a second that are set up for one cable, before TimeScale
+	setUpBurst = maxCircuits // at once, after few
 )
 
 // Waits, before TimeScale.
@@ -84,12 +89,13 @@ type Relay struct {
 
 	mu       sync.Mutex // a leaf
 	closed   bool
-	vigil    bool                   // relays are asked for signs of life
-	last     uint32                 // number of a hop
-	asked    map[key]*hop           // of others
-	held     map[key]holder         // for others, by the numbers that they have given
-	slots    map[session]int        // circuits of each session that take a place
-	cables   map[uint8]int          // and of each port at which they come in
+	vigil    bool            // relays are asked for signs of life
+	last     uint32          // number of a hop
+	asked    map[key]*hop    // of others
+	held     map[key]holder  // for others, by the numbers that they have given
+	slots    map[session]int // circuits of each session that take a place
+	cables   map[cable]int   // and of each cable over which they come in
+	paces    map[cable]*rate.Limiter
 	askers   map[string]bool        // by name, of those that stand, and that have since there was none
 	expected map[uint64]expectation // by token
 	late     []uint64               // tokens of the last maxLate lanes that were given up: what was asked for then may yet come
@@ -103,6 +109,7 @@ type session interface {
 	ID() handshake.SessionID
 	HopKey() handshake.Key
 	Peer() control.Peer
+	Cable() string
 	Name() string
 	LocalName() string
 	Send(handshake.Message) error
@@ -151,7 +158,7 @@ func New(cfg Config) *Relay {
 	}
 	r := &Relay{
 		cfg: cfg, log: cfg.Log, makers: map[uint8]Maker{},
-		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, cables: map[uint8]int{}, askers: map[string]bool{}, expected: map[uint64]expectation{},
+		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, cables: map[cable]int{}, paces: map[cable]*rate.Limiter{}, askers: map[string]bool{}, expected: map[uint64]expectation{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.begin, r.noMore = context.WithCancel(cfg.Context)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,6 +27,7 @@ const hang = 2 * time.Minute
 type fakeSession struct {
 	id     handshake.SessionID
 	local  string
+	cable  string // of a neighbour
 	peer   control.Peer
 	mu     sync.Mutex
 	over   bool
@@ -39,6 +41,7 @@ func (s *fakeSession) HopKey() handshake.Key {
 	return handshake.Key(append(s.id[:], s.id[:]...)).HopKey()
 }
 func (s *fakeSession) Peer() control.Peer { return s.peer }
+func (s *fakeSession) Cable() string      { return s.cable }
 func (s *fakeSession) Name() string       { return s.peer.Hostname }
 func (s *fakeSession) LocalName() string  { return s.local }
 
@@ -577,9 +580,77 @@ func TestLimits(t *testing.T) {
 	if n := b.Stats().Now; n != maxCircuits-maxOfSession+1 {
 		t.Errorf("%d circuits after another was asked for, want %d", n, maxCircuits-maxOfSession+1)
 	}
-	if len(b.held) != b.Stats().Now || len(b.slots) > maxCircuits || b.cables[0]+b.cables[1] != len(b.held) {
+	if len(b.held) != b.Stats().Now || len(b.slots) > maxCircuits || b.cables[cable{port: 0}]+b.cables[cable{port: 1}] != len(b.held) {
 		t.Errorf("%d held, %d slots, of cables %v", len(b.held), len(b.slots), b.cables)
 	}
+}
+
+// A neighbour's circuits count for the cable that it is at, whichever port it names.
+func TestCableIsTheNeighbours(t *testing.T) {
+	b := newBench(t)
+	for i := range 4 {
+		s := newSession(1, 10+i)
+		s.cable = "p0"
+		for n := range maxOfSession {
+			b.message(s, ask(uint32(n+1), func(m *handshake.Carry) {
+				m.Half.Addr = netip.AddrFrom16(addr(10 + i).As16())
+				m.Route[0].In, m.Route[0].Out = uint8(n)&1, 1-uint8(n)&1
+			}))
+		}
+	}
+	want := Stats{Now: maxOfCable, Refused: map[string]uint64{reasonCable: 4*maxOfSession - maxOfCable}}
+	if diff := cmp.Diff(want, b.Stats()); diff != "" {
+		t.Errorf("counters (-want +got):\n%s", diff)
+	}
+}
+
+// Set-ups that one cable's neighbours ask for have a rate; those of another cable do not wait for it, and what cannot be
+// made in time is refused at once.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.TimeScale = 1 })
+		b.maker.beginErr = errors.New("no queue pair")
+		b.a.sent, b.c.sent = make(chan handshake.Message, 16*maxCircuits), make(chan handshake.Message, 16*maxCircuits)
+		n := uint32(0)
+		failed := func(want uint64) {
+			t.Helper()
+			synctest.Wait()
+			if got := b.Stats().Failed; got != want {
+				t.Errorf("%d set-ups have been tried, want %d", got, want)
+			}
+		}
+		began := time.Now()
+		for n < setUpBurst {
+			for range maxOfSession {
+				n++
+				b.message(b.a, ask(n))
+			}
+			synctest.Wait()
+		}
+		failed(setUpBurst)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the first %d took %v", setUpBurst, took)
+		}
+		for range setUpRate {
+			n++
+			b.message(b.a, ask(n))
+		}
+		failed(setUpBurst)
+		b.message(newSession(1, 20), ask(1, func(m *handshake.Carry) {
+			m.Route[0].In, m.Route[0].Out, m.Half.Addr = 1, 0, netip.AddrFrom16(addr(20).As16())
+		}))
+		failed(setUpBurst + 1)
+		time.Sleep(time.Second)
+		failed(setUpBurst + setUpRate + 1)
+		b.pace(cable{}).ReserveN(time.Now(), setUpBurst)
+		b.pace(cable{}).ReserveN(time.Now(), setUpBurst)
+		n++
+		b.message(b.a, ask(n))
+		failed(setUpBurst + setUpRate + 2)
+		if got := b.Stats().Refused[reasonPace]; got != 1 {
+			t.Errorf("%d were refused as too many, want 1", got)
+		}
+	})
 }
 
 // Messages about nothing cost nothing.
