@@ -44,7 +44,7 @@ var imports = map[string][]string{
 	"transport/limit":              {sysUnix},
 	"transport/turn":               {},
 	"transport/lobby":              {"transport/forkfd"},
-	"transport/hail":               {"guard", "handshake", "transport/forkfd", "transport/limit", sysUnix},
+	"transport/hail":               {"guard", "handshake", "transport/forkfd", "transport/limit", sysUnix, timeRate},
 	"transport/mesh":               {"handshake", "transport/fault", "transport/hail"},
 	"transport/topology":           {"guard", "handshake", sysUnix, netlink},
 	"transport/forkfd":             {"transport/limit", sysUnix},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
@@ -18,7 +19,7 @@ import (
 // door is where questions are listened for on one interface.
 type door struct {
 	ears     [2]*socket // for IPv4 and IPv6; nil where the interface does without
-	answered window
+	answered fair
 }
 
 // listen has a door open at every place, and at no other. The keeper calls it, and New.
@@ -94,14 +95,17 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// each calls f for the datagrams that come to a socket, until that is closed. When there are too many it leaves the rest
-// of the second's to the kernel, which has no room for them.
+// each calls f for the datagrams that come to a socket, until that is closed. When there are too many it pauses briefly
+// again and again, and the kernel drops those for which it has no room: any, and not all that come after the first.
 func (h *Hailer) each(s *socket, f func(*datagram)) {
 	d := new(datagram)
-	var w window
+	allowed := rate.NewLimiter(maxHeard, maxBurst)
 	for {
 		err := s.receive(d)
-		pause := w.over(time.Now(), maxHeard)
+		pause := allowed.Reserve().Delay()
+		if pause < minPause {
+			pause = 0
+		}
 		switch {
 		case errors.Is(err, os.ErrClosed):
 			return
@@ -120,7 +124,7 @@ func (h *Hailer) each(s *socket, f func(*datagram)) {
 func (h *Hailer) hear(d *door, ear *socket) {
 	h.each(ear, func(q *datagram) {
 		nonce, reason, err := h.question(ear, q)
-		if reason == "" && nonce != nil && d.answered.over(time.Now(), maxAnswers) > 0 {
+		if reason == "" && nonce != nil && !d.answered.allow(time.Now(), q.from) {
 			reason = reasonFlood
 		}
 		switch {

@@ -12,7 +12,11 @@
 // A datagram counts if it carries a MAC under the hail secret, has come in by a port's interface with a hop limit of 255,
 // so that no router has passed it on, and is from another node; a question, if it was sent to the group; an answer, if it
 // repeats what was asked there just now. All others are counted by their reason, and logged once for each interface and
-// reason. A question costs nothing that outlives its answer, of which there are at most 200 a second on an interface.
+// reason. A question costs no more than its answer and a count until the second is over.
+//
+// In a second an interface gives at most 20 answers to one socket, 500 to one address and 1,000 in all, so that a flood
+// leaves others theirs. A flood from many sockets of a node can still crowd the other processes of that node out, and one
+// from many addresses everybody on that interface.
 //
 // More than 16 nodes on one interface are a switch, and no neighbours.
 //

@@ -33,10 +33,12 @@ const (
 	askAgain   = time.Second            // from the end of an asking to the next, before TimeScale
 	answerWait = 20 * time.Millisecond  // at most, so that not all answer at once
 
-	maxNodes     = 16   // on one port; more are a switch
-	maxProcesses = 16   // of one node on one port
-	maxAnswers   = 200  // a second on one interface
-	maxHeard     = 1000 // datagrams a second from one socket; the kernel drops the rest
+	maxNodes     = 16 // on one port; more are a switch
+	maxProcesses = 16 // of one node on one port
+
+	maxHeard = 5000                  // datagrams a second that are read from one socket; the kernel drops the rest
+	maxBurst = maxHeard / 20         // as the kernel keeps about so many
+	minPause = 10 * time.Millisecond // so that a flood wakes a goroutine rarely
 )
 
 // Port is one that may be hailed on.

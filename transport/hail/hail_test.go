@@ -373,23 +373,6 @@ func TestRefusedConfig(t *testing.T) {
 	}
 }
 
-func TestWindow(t *testing.T) {
-	var w window
-	start := time.Now()
-	for i := range 10 {
-		want := time.Duration(0)
-		if i >= 3 {
-			want = time.Second - time.Duration(i)*time.Millisecond
-		}
-		if got := w.over(start.Add(time.Duration(i)*time.Millisecond), 3); got != want {
-			t.Errorf("count %d: %v, want %v", i+1, got, want)
-		}
-	}
-	if got := w.over(start.Add(time.Second), 3); got != 0 {
-		t.Errorf("in the next second: %v", got)
-	}
-}
-
 // TestCloseLeavesNothing: while it asks, after, and again.
 func TestCloseLeavesNothing(t *testing.T) {
 	poller()

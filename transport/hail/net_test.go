@@ -175,7 +175,7 @@ func TestFlood(t *testing.T) {
 	a.do(order{Stray: &stray{At: next, Bytes: hail, Count: 5000}})
 	s := b.do(order{Refused: reasonFlood})
 	seconds := uint64(time.Since(begin)/time.Second) + 2 // windows that it may have touched
-	if s.Stats.Answered > seconds*maxAnswers {
+	if s.Stats.Answered > seconds*maxOfSocket {
 		t.Errorf("%d answers in %d windows of a second", s.Stats.Answered, seconds)
 	}
 	t.Logf("%+v", s.Stats)

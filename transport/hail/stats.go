@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"ncclmesh/handshake"
 )
@@ -102,24 +101,4 @@ func explain(err error) (reason string) {
 		return reasonMAC
 	}
 	return reasonMalformed
-}
-
-// window counts what happens within a second.
-type window struct {
-	mu    sync.Mutex // a leaf
-	start time.Time
-	n     int
-}
-
-// over counts once more, and reports how long the window lasts yet if that was too often.
-func (w *window) over(now time.Time, most int) (left time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if now.Sub(w.start) >= time.Second {
-		w.start, w.n = now, 0
-	}
-	if w.n++; w.n <= most {
-		return 0
-	}
-	return max(w.start.Add(time.Second).Sub(now), 1)
 }
