@@ -53,8 +53,8 @@ type Setting struct {
 
 // An Error is a value that is not accepted.
 type Error struct {
-	Name, Value string
-	Err         error // says what is accepted
+	Name, Value string // as in Setting: a secret is not shown
+	Err         error  // says what is accepted
 }
 
 func (e *Error) Error() string {
@@ -108,7 +108,7 @@ func read(getenv func(string) string) (Config, []Setting) {
 				err = v.set(&c, value)
 			}
 			if err != nil {
-				s.Err = &Error{name, value, err}
+				s.Err = &Error{name, s.Value, err}
 			}
 			break
 		}

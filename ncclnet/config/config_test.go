@@ -156,6 +156,21 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A key that can be guessed is refused, and not repeated.
+func TestKey(t *testing.T) {
+	const short = `NCCL_MESH_KEY="(set)": it has 15 characters, and anybody at a cable could guess it: want 16 or more, the same on all nodes, ` +
+		"as this command makes them: openssl rand -base64 24; correct it or unset it"
+	for key, want := range map[string]string{"0123456789abcde": short, "äöüÄÖÜß89abcdef": short, "0123456789abcdef": "", "": ""} {
+		c, err := Read(envOf(map[string]string{"NCCL_MESH_KEY": key}))
+		if want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%q: %v, want %s", key, err, want)
+		}
+		if want == "" && (err != nil || c.Transport.Key != key) {
+			t.Errorf("%q: key %q, error %v", key, c.Transport.Key, err)
+		}
+	}
+}
+
 // What a person is shown of a setting: what holds, where that comes from, and what is wrong with it.
 func TestSettings(t *testing.T) {
 	const name = "NCCL_IB_GID_INDEX"
@@ -289,7 +304,7 @@ func TestWrittenDefaultsParse(t *testing.T) {
 	for _, v := range variables {
 		c := Default()
 		switch v.Default {
-		case "all ports", "any", "as NCCL", "both", "all addresses", "boot id and network namespace",
+		case "all ports", "any", "as NCCL", "both", "none", "all addresses", "boot id and network namespace",
 			"the communicator's, or 0", "the communicator's traffic class, or 0", "all but those named in `NCCL_SOCKET_IFNAME`":
 			continue // a word for the absence of the setting
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"ncclmesh/transport"
 	"ncclmesh/transport/lane/tcp"
@@ -97,6 +98,21 @@ func parsePrefix(v string) (netip.Prefix, error) {
 		return netip.Prefix{}, errors.New("want an address and a prefix length, as in 10.0.0.0/8 or fd00::/8")
 	}
 	return p, nil
+}
+
+// MinKey is the least number of characters of NCCL_MESH_KEY. What a node hails lets everybody on a cable check guesses of
+// the key at leisure, so that a short one is none.
+const MinKey = 16
+
+// MakeKey is a command that prints a good key.
+const MakeKey = "openssl rand -base64 24"
+
+// CheckKey returns an error that says what is accepted where a key is too short. It does not repeat the key.
+func CheckKey(key string) error {
+	if n := utf8.RuneCountInString(key); n < MinKey {
+		return fmt.Errorf("it has %d characters, and anybody at a cable could guess it: want %d or more, the same on all nodes, as this command makes them: %s", n, MinKey, MakeKey)
+	}
+	return nil
 }
 
 func parseLevel(v string) (slog.Level, error) {

@@ -94,8 +94,8 @@ var variables = []Variable{
 	{"NCCL_MESH_RELAY", "auto", "", "`auto`: nodes that share no cable talk through those between them, and this process carries such traffic of others. `0`: neither, the same on all ranks. " +
 		"`only`, for tests: other nodes are reached through others alone.",
 		func(c *Config, v string) (err error) { c.Transport.Relay, err = parseRelay(v); return }},
-	{"NCCL_MESH_KEY", "none", "", "A secret that all nodes share. Who does not hold it is no relay and has nothing carried. Without one, whoever is at the other end of a cable is trusted with that.",
-		func(c *Config, v string) error { c.Transport.Key = v; return nil }},
+	{"NCCL_MESH_KEY", "none", "", "A secret that all nodes share, of " + strconv.Itoa(MinKey) + " characters or more: `" + MakeKey + "` makes one. Who does not hold it is no relay and has nothing carried. Without one, whoever is at the other end of a cable is trusted with that.",
+		func(c *Config, v string) error { c.Transport.Key = v; return CheckKey(v) }},
 	{"NCCL_MESH_ROUTE_WAIT", "60", "s", "How long two nodes that share no cable wait for a way through others, while nodes are there that may yet lead to each other.",
 		duration(time.Second, func(c *Config) *time.Duration { return &c.Transport.RouteWait })},
 	{"NCCL_MESH_RELAY_MEMORY", "256", "MiB", "How much memory this process lends to traffic of others over RDMA.",

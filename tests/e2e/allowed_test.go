@@ -27,10 +27,10 @@ func TestRelayAllowed(t *testing.T) {
 		{"off on the relay", line3, nil, map[string][]string{"b": off}, map[string]string{"a": `no way through other nodes: nobody was heard on ab0\. Check .* that all have NCCL_MESH_RELAY=auto`}, nil},
 		{"off at one end", line3, nil, map[string][]string{"a": off}, map[string]string{"a": `relaying is off \(NCCL_MESH_RELAY=0\)`}, nil},
 		{"only", single, []string{"NCCL_MESH_RELAY=only"}, nil, nil, map[string]string{"a -> b": "c", "c -> a": "b"}},
-		{"one key", line3, []string{"NCCL_MESH_KEY=k1"}, nil, nil, map[string]string{"a -> c": "b"}},
-		{"another key on the relay", line3, []string{"NCCL_MESH_KEY=k1"}, map[string][]string{"b": {"NCCL_MESH_KEY=k2"}},
+		{"one key", line3, []string{"NCCL_MESH_KEY=the key of these nodes"}, nil, nil, map[string]string{"a -> c": "b"}},
+		{"another key on the relay", line3, []string{"NCCL_MESH_KEY=the key of these nodes"}, map[string][]string{"b": {"NCCL_MESH_KEY=a key of other nodes"}},
 			map[string]string{"a": `no way through other nodes: nobody was heard on ab0\. Check .* the same NCCL_MESH_KEY or none`}, nil},
-		{"no key at one end", line3, []string{"NCCL_MESH_KEY=k1"}, map[string][]string{"a": {"NCCL_MESH_KEY="}}, map[string]string{"a": `the same NCCL_MESH_KEY or none`}, nil},
+		{"no key at one end", line3, []string{"NCCL_MESH_KEY=the key of these nodes"}, map[string][]string{"a": {"NCCL_MESH_KEY="}}, map[string]string{"a": `the same NCCL_MESH_KEY or none`}, nil},
 	}
 	for _, tt := range tests {
 		for _, kind := range relayKinds {

@@ -31,7 +31,7 @@ var strangers = cabling{pairs: "ba ac xa", each: 1}
 // A stranger at a cable of a node that relays says, and asks for, what no neighbour would: all of it is refused, counted and told of once,
 // nothing of it stays, and a job whose traffic goes through that node does not notice, nor one that looks for its ways meanwhile.
 func TestStranger(t *testing.T) {
-	for name, key := range map[string]string{"no key": "", "a key": "NCCL_MESH_KEY=k"} {
+	for name, key := range map[string]string{"no key": "", "a key": "NCCL_MESH_KEY=the key of these nodes"} {
 		for _, kind := range relayKinds {
 			t.Run(name+" over "+kind, func(t *testing.T) {
 				t.Parallel()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ncclmesh/ncclnet/config"
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/meet"
 )
@@ -65,6 +66,11 @@ func (h *hostFlags) asRank(sys *system, c *cobra.Command, hosts []string, do fun
 		return fmt.Errorf("--rank-env: %w", err)
 	}
 	key := sys.getenv("NCCL_MESH_KEY")
+	if key != "" {
+		if err := config.CheckKey(key); err != nil {
+			return fmt.Errorf("NCCL_MESH_KEY: %w", err)
+		}
+	}
 	if place.Rank > 0 {
 		if err := meet.Attend(c.Context(), place, h.port, key, meetWithin, questions(sys)); err != nil {
 			return failure{err}

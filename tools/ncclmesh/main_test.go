@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // What is wrong with a call or the environment is one clear line, and status 2.
@@ -20,6 +22,10 @@ func TestWrongly(t *testing.T) {
 			t.Fatal(err)
 		}
 		return path
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	tests := []struct {
 		name string
@@ -37,10 +43,15 @@ func TestWrongly(t *testing.T) {
 		{"a value", []string{"NCCL_MESH_TRANSPORT=ether"}, "relay", []string{`NCCL_MESH_TRANSPORT="ether"`, "want auto, rdma or tcp"}},
 		{"no relaying", []string{"NCCL_MESH_RELAY=0"}, "relay", []string{"NCCL_MESH_RELAY=0", "unset it"}},
 		{"no key file", nil, "relay --key-file " + filepath.Join(dir, "none"), []string{"read the key", "no such file"}},
-		{"a key that others read", nil, "relay --key-file " + key("open", "secret\n", 0o640), []string{"mode 0640", "chmod 600 " + dir}},
-		{"an empty key", nil, "relay --key-file " + key("empty", "\n", 0o600), []string{"has 1 bytes"}},
-		{"a long key", nil, "relay --key-file " + key("long", strings.Repeat("x", maxKey+1), 0o600), []string{"has 4097 bytes; want 1 to 4096"}},
-		{"a directory", nil, "relay --key-file " + dir, []string{"not a regular file"}},
+		{"a key that others read", nil, "relay --key-file " + key("open", "secret of all nodes\n", 0o640), []string{"mode 0640", "chmod 600 " + dir}},
+		{"an empty key", nil, "relay --key-file " + key("empty", "\n", 0o600), []string{"/empty: it has 0 characters", "want 16 or more", "openssl rand -base64 24"}},
+		{"a short key", nil, "relay --key-file " + key("short", "secret\n", 0o600), []string{"/short: it has 6 characters"}},
+		{"a short key in the environment", []string{"NCCL_MESH_KEY=secret"}, "relay", []string{`NCCL_MESH_KEY="(set)": it has 6 characters`}},
+		{"a short key of a rank", []string{"NCCL_MESH_KEY=secret", "LOCAL_RANK=0", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost"}, "topo --rank-env", []string{"NCCL_MESH_KEY: it has 6 characters"}},
+		{"a long key", nil, "relay --key-file " + key("long", strings.Repeat("x", maxKey+1), 0o600), []string{"has 4097 bytes; want 4096 at most"}},
+		{"a directory", nil, "relay --key-file " + dir, []string{"is a directory; want a regular file"}},
+		{"a pipe", nil, "relay --key-file " + pipe, []string{"is a named pipe; want a regular file"}},
+		{"a device", nil, "relay --key-file /dev/zero", []string{"is a device; want a regular file"}},
 		{"no plugin there", nil, "env --library " + filepath.Join(dir, "none.so"), []string{"--library ", "none.so does not exist"}},
 		{"no plugin", nil, "env --library " + key("text.so", "text", 0o644), []string{"text.so: not this project's library"}},
 		{"a range", nil, "netplan --range fd00::/8", []string{"--range fd00::/8: want an IPv4 prefix of 8 to 22 bits"}},
@@ -56,7 +67,7 @@ func TestWrongly(t *testing.T) {
 		{"a variable that is not set", nil, "run --env NOSUCH a -- true", []string{"--env NOSUCH: it is not set here"}},
 		{"a host twice", nil, "run a a -- true", []string{"host a is named twice"}},
 		{"no log", nil, "report --log " + filepath.Join(dir, "none.log"), []string{"none.log: want a file", "no such file"}},
-		{"two keys", []string{"NCCL_MESH_KEY=this"}, "relay --key-file " + key("fine", "that\n", 0o600), []string{"both given"}},
+		{"two keys", []string{"NCCL_MESH_KEY=this one of all nodes"}, "relay --key-file " + key("fine", "that one of all nodes\n", 0o600), []string{"both given"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,11 +91,11 @@ func TestWrongly(t *testing.T) {
 // A key comes from a file without what an editor leaves around it.
 func TestKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(path, []byte("  of all nodes\n"), 0o400); err != nil {
+	if err := os.WriteFile(path, []byte("  the one of all nodes\n"), 0o400); err != nil {
 		t.Fatal(err)
 	}
 	c, err := settings(&system{environ: []string{"NCCL_MESH_LANE_WAIT=3"}}, path)
-	if err != nil || c.Transport.Key != "of all nodes" || !c.Transport.Dedicated || c.Transport.LaneWait.Seconds() != 3 {
+	if err != nil || c.Transport.Key != "the one of all nodes" || !c.Transport.Dedicated || c.Transport.LaneWait.Seconds() != 3 {
 		t.Errorf("%+v, %v", c.Transport, err)
 	}
 }

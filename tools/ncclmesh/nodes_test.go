@@ -222,7 +222,7 @@ func TestRankEnv(t *testing.T) {
 		args := append([]string{"exec", "-d", f.Dir, node, self, "topo", "--rank-env"}, more...)
 		c := exec.Command(filepath.Join(f.Tools, "fakenet"), args...)
 		c.Env = append(os.Environ(), asCommand+"=1", "GORACE=atexit_sleep_ms=0", "NCCL_SOCKET_IFNAME="+fabric.ManagementIface, "NCCL_MESH_PROOF_WAIT=3000",
-			"NCCL_MESH_KEY=a key", fmt.Sprintf("RANK=%d", rank), "WORLD_SIZE=4", fmt.Sprintf("LOCAL_RANK=%d", local), "MASTER_ADDR=10.99.0.1")
+			"NCCL_MESH_KEY=the key of all nodes", fmt.Sprintf("RANK=%d", rank), "WORLD_SIZE=4", fmt.Sprintf("LOCAL_RANK=%d", local), "MASTER_ADDR=10.99.0.1")
 		var out bytes.Buffer
 		c.Stdout, c.Stderr = &out, &out
 		if err := c.Start(); err != nil {

@@ -36,7 +36,7 @@ goes over another way, if there is one, or waits NCCL_MESH_LANE_WAIT for this on
 to come back. A second signal drops it at once. The status is 0.`
 
 const relayExample = `  # on the node in the middle, with the key that all nodes share
-  install -m 600 /dev/stdin ~/.ncclmesh-key <<<"$KEY"
+  (umask 077; openssl rand -base64 24 >~/.ncclmesh-key)    # once, then copied
   ncclmesh relay --key-file ~/.ncclmesh-key
 
   # what is carried, circuit by circuit

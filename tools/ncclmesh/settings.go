@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"ncclmesh/ncclnet/config"
 	"ncclmesh/transport"
 )
@@ -32,12 +34,25 @@ func settings(sys *system, keyFile string) (config.Config, error) {
 	return c, nil
 }
 
+// kind names what a file is that is no regular one.
+func kind(mode os.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "directory"
+	case mode&os.ModeNamedPipe != 0:
+		return "named pipe"
+	case mode&os.ModeSocket != 0:
+		return "socket"
+	}
+	return "device"
+}
+
 // maxKey is more than anybody's key has.
 const maxKey = 4096
 
 // readKey reads a key from a file that only its owner may read.
 func readKey(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe that nobody writes to does not block
 	if err != nil {
 		return "", fmt.Errorf("read the key: %w", err)
 	}
@@ -48,7 +63,7 @@ func readKey(path string) (string, error) {
 	}
 	switch mode := info.Mode(); {
 	case !mode.IsRegular():
-		return "", fmt.Errorf("the key's file %s is not a regular file", path)
+		return "", fmt.Errorf("the key's file %s is a %s; want a regular file, as a key that comes from elsewhere is not kept for its owner alone", path, kind(mode))
 	case mode.Perm()&0o077 != 0:
 		return "", fmt.Errorf("the key's file %s is open to others than its owner (mode %04o): run chmod 600 %[1]s, and change the key if others have read it", path, mode.Perm())
 	}
@@ -57,8 +72,11 @@ func readKey(path string) (string, error) {
 		return "", fmt.Errorf("read the key: %w", err)
 	}
 	key := strings.TrimSpace(string(text))
-	if key == "" || len(text) > maxKey {
-		return "", fmt.Errorf("the key's file %s has %d bytes; want 1 to %d", path, info.Size(), maxKey)
+	if len(text) > maxKey {
+		return "", fmt.Errorf("the key's file %s has %d bytes; want %d at most", path, info.Size(), maxKey)
+	}
+	if err := config.CheckKey(key); err != nil {
+		return "", fmt.Errorf("the key in the file %s: %w", path, err)
 	}
 	return key, nil
 }
