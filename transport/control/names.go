@@ -1,6 +1,8 @@
 package control
 
 import (
+	"fmt"
+	"os"
 	"sync"
 
 	"ncclmesh/handshake"
@@ -53,4 +55,15 @@ func (s *Session) LocalName() string {
 		return s.e.cfg.Hostname
 	}
 	return s.e.cfg.Hostname + " (" + s.LocalAddr().Addr().String() + ")"
+}
+
+// Both returns what this process and the peer are called in a line that names both: as LocalName and Name, but for two
+// processes of one node, whose ids are added, and the number that this node's kernel has for this one.
+func (s *Session) Both() (local, remote string) {
+	local, remote = s.LocalName(), s.Name()
+	if s.peer.Node == s.e.cfg.Node {
+		local = fmt.Sprintf("%s (process %.8v, pid %d)", local, s.e.cfg.Process, os.Getpid())
+		remote = fmt.Sprintf("%s (process %.8v)", remote, s.peer.Process)
+	}
+	return local, remote
 }

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,5 +56,28 @@ func TestNames(t *testing.T) {
 				t.Errorf("names (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestBoth: of two processes of one node a line also says which is which.
+func TestBoth(t *testing.T) {
+	leakCheck(t)
+	for _, one := range []bool{true, false} {
+		a := newNode(t, func(c *Config) { c.Hostname, c.Process = "na", handshake.ProcessID{0x1a, 0x2b, 0x3c, 0x4d} })
+		b := newNode(t, func(c *Config) {
+			c.Hostname, c.Process = "na", handshake.ProcessID{0x5e, 0x6f}
+			if !one {
+				c.Hostname, c.Node = "nb", handshake.NodeID{2}
+			}
+		})
+		_, h := b.invite()
+		local, remote := a.dial(h).Both()
+		want := []string{fmt.Sprintf("na (process 1a2b3c4d, pid %d)", os.Getpid()), "na (process 5e6f0000)"}
+		if !one {
+			want = []string{"na", "nb"}
+		}
+		if diff := cmp.Diff(want, []string{local, remote}); diff != "" {
+			t.Errorf("one node %v: names (-want +got):\n%s", one, diff)
+		}
 	}
 }

@@ -61,9 +61,9 @@ type Conn struct {
 	PeerKeys [MaxDomains]uint32 // to it, by place of the peer's domain
 }
 
-// String names the connection by both nodes, sender first.
+// String names the connection by both nodes, sender first, and by the processes where both are of one node.
 func (c *Conn) String() string {
-	from, to := c.Session.LocalName(), c.Session.Name()
+	from, to := c.Session.Both()
 	if !c.Sending {
 		from, to = to, from
 	}
