@@ -73,9 +73,12 @@ func (f *Finder) look(s *control.Session) (found []path, say func(), err error) 
 			break
 		}
 		all.tried, all.slow = append(all.tried, t.tried...), cmp.Or(all.slow, t.slow)
-		all.err, all.none = errors.Join(all.err, t.err), errors.Join(all.none, t.none)
+		all.err, all.none = join(s, all.err, t.err), distinct(all.none, t.none)
 		if i <= 1 {
 			rdma = all
+		}
+		if all.err != nil && !s.Alive() {
+			break
 		}
 	}
 	for _, r := range all.tried {
@@ -152,7 +155,7 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 		found: append(done.found, rest.found...),
 		tried: append(done.tried, rest.tried...),
 		slow:  cmp.Or(done.slow, rest.slow),
-		err:   errors.Join(done.err, rest.err),
+		err:   join(s, done.err, rest.err),
 	}
 }
 

@@ -47,8 +47,8 @@ func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool)
 	for _, spare := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(routes), func(r Route) bool { return r.Spare != spare || !wanted(r) })
 		t := f.tryRoutes(s, some, rdma)
-		r.tried, r.slow, r.err = append(r.tried, t.tried...), t.slow, errors.Join(r.err, t.err)
-		if r.found = t.found; len(r.found) > 0 {
+		r.tried, r.slow, r.err = append(r.tried, t.tried...), t.slow, join(s, r.err, t.err)
+		if r.found = t.found; len(r.found) > 0 || r.err != nil && !s.Alive() {
 			return r
 		}
 	}

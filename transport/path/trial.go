@@ -58,7 +58,7 @@ func (f *Finder) round(s *control.Session, plan []lane.Plan) (r trial, ran time.
 	r.mask, r.err = b.Establish(f.Env.Context, plan, &handshake.Open{Conn: b.ID})
 	if r.err != nil && !errors.Is(r.err, bundle.ErrNoLane) {
 		b.Fail(r.err)
-		return trial{err: r.err}, b.Ran()
+		return trial{err: &trialError{r.err, b.String()}}, b.Ran()
 	}
 	r.err = nil
 	_ = s.Send(&handshake.Bye{Conn: b.ID}) // a dead session needs none

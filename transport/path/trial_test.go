@@ -159,3 +159,28 @@ func TestTrialRepeated(t *testing.T) {
 	}
 	transporttest.CloseBoth(t, s, r)
 }
+
+// A peer that ends while it is looked for is the one reason that is given, in a line, whatever was tried and would have been.
+func TestPeerEndsMeanwhile(t *testing.T) {
+	transporttest.Leaks(t)
+	var log transporttest.Log
+	hour := func(o *transport.Options) { o.LaneWait, o.TimeScale = time.Hour, 1 }
+	other := func(o *transport.Options) { o.HostID = "other" }
+	a, b := transporttest.New(t, hour, log.Takes(slog.LevelDebug)), transporttest.New(t, hour, other)
+	transporttest.Inject(t, "stall")
+	t.Cleanup(func() { transporttest.Inject(t, "clear") })
+	_, h := transporttest.Listen(t, b)
+	d := a.Dial(h)
+	transporttest.Await(t, "the session", func() bool { return log.Count("dialled a session") > 0 })
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	transporttest.Await(t, "the error", func() bool { _, err = d.Poll(); return err != nil })
+	if !errors.Is(err, fault.ErrPeerGone) || strings.Count(err.Error(), "peer gone") != 1 || strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %v, want ErrPeerGone once", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
