@@ -1,5 +1,7 @@
 package handshake
 
+import "ncclmesh/printable"
+
 // A Rule says what it means that two processes differ in a setting.
 type Rule uint8
 
@@ -59,7 +61,7 @@ func Differences(ours, theirs []Setting) (all []Difference) {
 	}
 	for _, s := range ours {
 		t, ok := their[s.Name]
-		value := clean(s.Value, MaxReason) // as the peer sees it
+		value := printable.Line(s.Value, MaxReason) // as the peer sees it
 		if rule := max(s.Rule, t.Rule); ok && rule != RuleOwn && value != t.Value {
 			all = append(all, Difference{s.Name, value, t.Value, rule})
 		}

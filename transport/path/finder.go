@@ -54,6 +54,7 @@ type Finder struct {
 	known     map[handshake.ProcessID]*pathSet
 	answers   map[handshake.ProcessID]*answers
 	peerPorts map[*control.Session][]handshake.Port // of peers whose ports have changed
+	overTCP   map[string]string                     // by reason, the first peer to which TCP is used for it
 }
 
 // NewFinder makes a Finder that knows no way yet.
@@ -61,6 +62,7 @@ func NewFinder(c Config) *Finder {
 	return &Finder{
 		Config: c, known: map[handshake.ProcessID]*pathSet{},
 		answers: map[handshake.ProcessID]*answers{}, peerPorts: map[*control.Session][]handshake.Port{},
+		overTCP: map[string]string{},
 	}
 }
 

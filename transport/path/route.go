@@ -118,7 +118,7 @@ func (f *Finder) sayWhy(s *control.Session, tcp, through bool, found []path, bef
 		f.sayRelayed(s, found)
 	}
 	if tcp {
-		f.sayWhyTCP(s, before.err, before.tried)
+		f.sayWhyTCP(s, before)
 	}
 }
 

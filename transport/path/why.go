@@ -51,25 +51,51 @@ func offer(ports []handshake.Port, kind lane.Kind) bool {
 	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return len(p.Addrs) > 0 && (p.Device == "") == (kind == lane.TCP) })
 }
 
-// sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA
-// might have been.
-func (f *Finder) sayWhyTCP(s *control.Session, why error, tried []bundle.Finding) {
-	peer := s.Name()
+// sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA might have been, and what became of the
+// trials of RDMA. Of the peers that share a reason it warns of the first only: on a large mesh they are many.
+func (f *Finder) sayWhyTCP(s *control.Session, rdma trials) {
 	here := slices.DeleteFunc(f.now(), func(p topology.Port) bool { return p.Device == "" || !p.Active })
 	if len(here) == 0 {
 		return
 	}
+	peer := s.Name()
+	reason := whyTCP(peer, offer(f.PortsOf(s), lane.Verbs), rdma)
+	text := fmt.Sprintf("%s and %s talk over TCP, slower than RDMA, although %s has %s: %s%s", s.LocalName(), peer, s.LocalName(), PortNames(here), f.leftOut(s, true), reason)
+	switch {
+	case strings.Contains(reason, peer):
+		f.Env.WarnOnce("TCP to "+peer, text)
+	case f.firstWith(reason, peer):
+		f.Env.WarnOnce("TCP to "+peer, text+". Other peers to which this applies are listed by NCCL_MESH_DEBUG=debug")
+	default:
+		f.Env.Log.Debug(text)
+	}
+}
+
+// whyTCP returns why there is no RDMA to a peer, which offers it or not, directly or through other nodes.
+func whyTCP(peer string, offers bool, rdma trials) string {
 	reason := "no two RDMA ports of theirs share a cable or a subnet"
 	switch {
-	case len(tried) > 0:
-		reason = firstTried(tried) // find lists them all
-	case why != nil:
-		reason = OneLine(why)
-	case !offer(f.PortsOf(s), lane.Verbs):
+	case len(rdma.tried) > 0:
+		reason = firstTried(rdma.tried) // find lists them all
+	case rdma.err != nil:
+		reason = OneLine(rdma.err)
+	case !offers:
 		reason = peer + " offers no RDMA port; its log says why"
 	}
-	f.Env.WarnOnce("TCP to "+peer, fmt.Sprintf("%s and %s talk over TCP, slower than RDMA, although %s has %s: %s%s",
-		s.LocalName(), peer, s.LocalName(), PortNames(here), f.leftOut(s, true), reason))
+	if rdma.none != nil {
+		reason += "; and through other nodes there is no RDMA: " + strings.TrimPrefix(OneLine(rdma.none), fault.ErrUnreachable.Error()+": ")
+	}
+	return reason
+}
+
+// firstWith reports whether a peer is the first to which TCP is used for a reason.
+func (f *Finder) firstWith(reason, peer string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.overTCP[reason] == "" {
+		f.overTCP[reason] = peer
+	}
+	return f.overTCP[reason] == peer
 }
 
 // firstTried is what was tried, in a line: on a large mesh it is a great deal.
@@ -99,6 +125,6 @@ func (f *Finder) WhyTCP(b *bundle.Bundle) {
 	tcp := slices.ContainsFunc(b.Lanes(), func(l *lane.Lane) bool { return l.Port.Kind() == lane.TCP })
 	b.Unlock()
 	if tcp && !offer(f.PortsOf(b.Session), lane.Verbs) { // else it is the sender who knows why
-		f.sayWhyTCP(b.Session, nil, nil)
+		f.sayWhyTCP(b.Session, trials{})
 	}
 }

@@ -2,10 +2,14 @@ package path
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/fault"
 )
 
 // Of many ways that were tried the log has one, and their number.
@@ -29,5 +33,42 @@ func TestFirstTried(t *testing.T) {
 		if got := firstTried(tt.tried); got != tt.want {
 			t.Errorf("firstTried(%v) = %q, want %q", tt.tried, got, tt.want)
 		}
+	}
+}
+
+// What became of RDMA through other nodes is said beside why there is none directly.
+func TestWhyTCP(t *testing.T) {
+	none := fmt.Errorf("%w: no way through other nodes: asked b (at p0), and no cable is known that leads there; the node at p1 did not answer", fault.ErrUnreachable)
+	const through = "; and through other nodes there is no RDMA: no way through other nodes: asked b (at p0), and no cable is known that leads there; the node at p1 did not answer"
+	tests := []struct {
+		name   string
+		offers bool
+		rdma   trials
+		want   string
+	}{
+		{"nothing to try", true, trials{}, "no two RDMA ports of theirs share a cable or a subnet"},
+		{"nor a route", true, trials{none: none}, "no two RDMA ports of theirs share a cable or a subnet" + through},
+		{"relaying is off", true, trials{none: ErrNoRelay}, "no two RDMA ports of theirs share a cable or a subnet; and through other nodes there is no RDMA: relaying is off (NCCL_MESH_RELAY=0)"},
+		{"trials failed", true, trials{err: errors.New("no queue pair"), none: none}, "no queue pair" + through},
+		{"the peer has none", false, trials{}, "c offers no RDMA port; its log says why"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, whyTCP("c", tt.offers, tt.rdma)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A reason is a warning of one peer, again and again.
+func TestFirstWith(t *testing.T) {
+	f := NewFinder(Config{})
+	var got []bool
+	for _, w := range [][2]string{{"r", "b"}, {"r", "c"}, {"r", "b"}, {"q", "c"}, {"q", "b"}} {
+		got = append(got, f.firstWith(w[0], w[1]))
+	}
+	if diff := cmp.Diff([]bool{true, false, true, true, false}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
