@@ -61,41 +61,56 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 
 var built struct {
 	sync.Mutex
-	dir string
-	err error
+	clone string
+	err   error
 }
 
 func TestMain(m *testing.M) {
 	status := m.Run()
-	_ = os.RemoveAll(built.dir)
+	_ = os.RemoveAll(built.clone)
 	os.Exit(status)
 }
 
-// build is the directory of a build with packages, made once.
+// clone makes a clone of the repository, with what is not committed yet.
+const clone = `set -eu
+git clone -q --shared --no-checkout . "$1"
+git -C "$1" reset -q
+git ls-files -z --cached --others --exclude-standard | tar --null --verbatim-files-from -T - --ignore-failed-read -c | tar -C "$1" -x`
+
+// build is the directory of a build with packages, made once in a clean clone, as the README says it.
 func build(t *testing.T) string {
 	t.Helper()
-	require.Tools(t, require.Packages, "dpkg", "dpkg-deb", "rpm", "make")
+	require.Tools(t, require.Packages, "dpkg", "dpkg-deb", "rpm", "make", "git")
 	require.Tools(t, require.CC, "gcc", "aarch64-linux-gnu-gcc")
 	built.Lock()
 	defer built.Unlock()
-	if built.dir == "" {
-		if built.dir, built.err = os.MkdirTemp("", "mesh-packages-"); built.err == nil {
-			built.err = makePackages(t, "../..", built.dir)
+	if built.clone == "" {
+		if built.clone, built.err = os.MkdirTemp("", "mesh-packages-"); built.err == nil {
+			if built.err = shell("../..", clone, built.clone); built.err == nil {
+				built.err = shell(built.clone, packagesCommand)
+			}
 		}
 	}
 	if built.err != nil {
 		t.Fatal(built.err)
 	}
-	return built.dir
+	return filepath.Join(built.clone, "build")
 }
 
-func makePackages(t *testing.T, source, dir string, settings ...string) error {
-	t.Helper()
-	out, err := exec.Command("make", append([]string{"-C", source, "packages", "BUILD=" + dir}, settings...)...).CombinedOutput()
+// shell runs a command in a directory. Its arguments are $1 and so on.
+func shell(dir, line string, args ...string) error {
+	cmd := exec.Command("sh", append([]string{"-c", line, "sh"}, args...)...)
+	cmd.Dir, cmd.Env = dir, outsideMake()
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("make packages: %w\n%s", err, out)
+		return fmt.Errorf("%s: %w\n%s", line, err, out)
 	}
 	return nil
+}
+
+// outsideMake is the environment without what a make that runs the tests has put there.
+func outsideMake() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "MAKE") || strings.HasPrefix(kv, "MFLAGS") })
 }
 
 // find is the one package of a pattern.
@@ -140,7 +155,7 @@ func TestReproducible(t *testing.T) {
 		again := filepath.Join(checkout, "elsewhere")
 		name := strings.TrimSpace(command(t, "make", "-s", "-C", "../..", "name"))
 		t.Setenv("SOURCE_DATE_EPOCH", strings.TrimSpace(command(t, "git", "log", "-1", "--format=%ct")))
-		if err := makePackages(t, checkout, again, "NAME="+name); err != nil {
+		if err := shell(checkout, packagesCommand+" BUILD="+again+" NAME="+name); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, sums(t, filepath.Join(again, "packages"))); diff != "" {
