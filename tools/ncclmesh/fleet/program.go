@@ -8,8 +8,9 @@ import (
 	"io"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
+
+	"ncclmesh/tools/ncclmesh/procgroup"
 )
 
 // How long a program may take to end when its input has: an agent may have processes of its own to end, and one that was
@@ -50,23 +51,22 @@ func (f *Fleet) start(ctx context.Context, host string) (*program, error) {
 	if p.pushes {
 		p.cmd.WaitDelay = patiencePushed
 	}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its helpers end with it, and a terminal's interrupt is ours
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	out, outWriter := io.Pipe()
 	p.in, p.out, p.cmd.Stdout = in, out, outWriter
-	p.cmd.Cancel = in.Close // what was pushed is removed there when the agent ends
-	if err := p.cmd.Start(); err != nil {
+	p.cmd.Cancel = in.Close              // what was pushed is removed there when the agent ends
+	group, err := procgroup.Start(p.cmd) // its helpers end with it, and a terminal's interrupt is ours
+	if err != nil {
 		if load != nil {
 			err = errors.Join(err, load.Close())
 		}
 		return nil, fmt.Errorf("%w: %w; --ssh, or NCCLMESH_SSH, says what leads to hosts", ErrUnreachable, err)
 	}
 	go func() {
-		_ = p.cmd.Wait()                                      // ProcessState has it
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // helpers that are left
+		_ = group.Wait(nil) // ProcessState has it
 		close(p.ended)
 		_ = outWriter.Close()
 	}()

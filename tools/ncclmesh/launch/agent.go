@@ -17,6 +17,7 @@ import (
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/jobenv"
 	"ncclmesh/tools/ncclmesh/library"
+	"ncclmesh/tools/ncclmesh/procgroup"
 )
 
 // maxLine is where a line that does not end is cut.
@@ -130,39 +131,44 @@ func freePort() (int, error) {
 
 // job are the processes of one host.
 type job struct {
-	q     *fleet.Question
-	mu    sync.Mutex
-	cmds  []*exec.Cmd
-	ended sync.WaitGroup
+	q      *fleet.Question
+	groups []*procgroup.Group
+	ended  sync.WaitGroup
 }
 
+// start starts process i. Its group is signalled, and ends, as a whole.
 func (j *job) start(o Order, i int, env []string) error {
 	cmd := exec.Command(o.Command[0], o.Command[1:]...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = o.Directory, env, grace
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // which is signalled and ends as a whole
-	var written sync.WaitGroup
-	pipe := func(isError bool) *io.PipeWriter {
-		r, w := io.Pipe()
-		written.Go(func() { j.lines(r, i, isError) })
-		return w
+	cmd.Dir, cmd.Env = o.Directory, env
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
 	}
-	stdout, stderr := pipe(false), pipe(true)
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	done := func() {
-		_ = errors.Join(stdout.Close(), stderr.Close())
-		written.Wait()
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return err
 	}
-	if err := cmd.Start(); err != nil {
-		done()
+	group, err := procgroup.Start(cmd)
+	if err != nil {
 		return fmt.Errorf("start %s: %w", o.Command[0], err)
 	}
-	j.mu.Lock()
-	j.cmds = append(j.cmds, cmd)
-	j.mu.Unlock()
+	j.groups = append(j.groups, group)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		var both sync.WaitGroup
+		both.Go(func() { j.lines(stdout, i, false) })
+		both.Go(func() { j.lines(stderr, i, true) })
+		both.Wait()
+	}()
 	j.ended.Go(func() {
-		_ = cmd.Wait()                                      // ProcessState says it
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // children that it has left behind
-		done()
+		_ = group.Wait(func() { // ProcessState says it
+			select {
+			case <-written: // also by the children that it has left behind
+			case <-time.After(grace):
+			}
+		})
+		<-written
 		_ = j.q.Answer(Report{Exit: &Exit{i, status(cmd.ProcessState)}})
 	})
 	return nil
@@ -237,9 +243,7 @@ func (j *job) wait() { j.ended.Wait() }
 
 // signal signals the groups of all processes that have not ended.
 func (j *job) signal(s syscall.Signal) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, cmd := range j.cmds {
-		_ = syscall.Kill(-cmd.Process.Pid, s) // gone already, perhaps
+	for _, group := range j.groups {
+		group.Signal(s)
 	}
 }
