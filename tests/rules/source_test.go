@@ -67,7 +67,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/launch":        {"tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/library", "tools/ncclmesh/procgroup"},
 	"tools/ncclmesh/library":       {"handshake"},
 	"tools/ncclmesh/meet":          {"tools/ncclmesh/fleet", "transport/lobby"},
-	"tools/ncclmesh/netplan":       {"transport/topology", sysUnix, netlink, icmp, "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", renameio, "go.yaml.in/yaml/v3"},
+	"tools/ncclmesh/netplan":       {"printable", "tools/ncclmesh/procgroup", "transport/topology", sysUnix, netlink, icmp, "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", renameio, "go.yaml.in/yaml/v3"},
 	"tools/ncclmesh/procgroup":     {sysUnix},
 	"tools/ncclmesh/report":        {},
 	"tools/ncclmesh/status":        {"transport", "transport/stats", "transport/window"},

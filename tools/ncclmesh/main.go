@@ -59,6 +59,9 @@ func run(sys *system, args []string) int {
 	if err == errFound { // and said
 		return statusFailed
 	}
+	if ended := endedError(0); errors.As(err, &ended) {
+		return int(ended)
+	}
 	fmt.Fprintf(sys.stderr, "ncclmesh: %v\n", err)
 	if ended := (*launch.StatusError)(nil); errors.As(err, &ended) {
 		return ended.Status

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +30,9 @@ another file configures or that have another address are left alone.
 With --apply, as root, the file is written as /etc/netplan/70-ncclmesh.yaml, beside
 which the one before it is kept, and applied. Unless the default routes, and your
 own connection by ssh, are there again within 10 s and stay for 3, all is put back.
-The status is 1 then.`
+The status is 1 then. A process of its own does this, which does not end with your
+terminal or connection: it puts all back when this command is interrupted or killed.
+netplan itself has 30 s each time it is run.`
 
 const netplanExample = `  # look first, on every node
   ncclmesh netplan
@@ -46,6 +46,7 @@ type netplanFlags struct {
 	within     string
 	listen     time.Duration
 	root       string // "/" but in tests
+	detached   bool   // this is the process that applies
 }
 
 func netplanCommand(sys *system) *cobra.Command {
@@ -56,28 +57,66 @@ func netplanCommand(sys *system) *cobra.Command {
 		Long:    netplanLong,
 		Example: netplanExample,
 		Args:    cobra.NoArgs,
-		RunE:    func(*cobra.Command, []string) error { return runNetplan(sys, f) },
+		RunE: func(*cobra.Command, []string) error {
+			if f.apply && !f.detached {
+				return f.detach(sys)
+			}
+			return runNetplan(sys, f)
+		},
 	}
 	c.Flags().BoolVar(&f.apply, "apply", false, "write the file and apply it, or put all back")
 	c.Flags().StringSliceVar(&f.interfaces, "interface", nil, "only these `INTERFACES`; by default those of RDMA ports or, where there are none, all adapters")
 	c.Flags().StringVar(&f.within, "range", netplan.Range.String(), "take subnets from this `PREFIX`, the same on all nodes")
 	c.Flags().DurationVar(&f.listen, "listen", 2*time.Second, "how long to listen for who is at the other ends")
+	c.Flags().BoolVar(&f.detached, "detached", false, "this is the process that applies; standard input ends with the one that has started it")
+	_ = c.Flags().MarkHidden("detached") // it is there
 	return c
 }
 
-func runNetplan(sys *system, f netplanFlags) error {
-	within, err := netplan.ParseRange(f.within)
-	if err != nil {
-		return fmt.Errorf("--range %s: %w", f.within, err)
+// check reads the flags.
+func (f netplanFlags) check() (within netip.Prefix, err error) {
+	if within, err = netplan.ParseRange(f.within); err != nil {
+		return within, fmt.Errorf("--range %s: %w", f.within, err)
 	}
 	if f.listen <= 0 {
-		return fmt.Errorf("--listen %v: want more than 0", f.listen)
+		return within, fmt.Errorf("--listen %v: want more than 0", f.listen)
 	}
 	if f.apply && os.Geteuid() != 0 {
-		return errors.New("--apply writes below /etc and needs root: sudo ncclmesh netplan --apply")
+		return within, errors.New("--apply writes below /etc and needs root: sudo ncclmesh netplan --apply")
+	}
+	return within, nil
+}
+
+// detach has a process of its own do what the flags say, and returns how it has ended.
+func (f netplanFlags) detach(sys *system) error {
+	if _, err := f.check(); err != nil {
+		return err
+	}
+	args := []string{"netplan", "--apply", "--detached", "--range", f.within, "--listen", f.listen.String()}
+	for _, name := range f.interfaces {
+		args = append(args, "--interface", name)
+	}
+	a := netplan.Applier{Root: f.root}
+	_, err := os.Stat(a.Path())
+	byHand := a.ByHand(err == nil)
+	if err = detach(sys, args); errors.As(err, &failure{}) {
+		return failure{fmt.Errorf("%w; %s", err, byHand)}
+	}
+	return err
+}
+
+func runNetplan(sys *system, f netplanFlags) error {
+	within, err := f.check()
+	if err != nil {
+		return err
 	}
 	ctx, stop := interruptible()
 	defer stop()
+	if f.detached {
+		var done func()
+		ctx, done = attached(ctx, os.Stdin)
+		defer done()
+	}
 	management, err := netplan.NewManagement(ctx, sys.getenv)
 	if err != nil {
 		return failure{err}
@@ -100,7 +139,8 @@ func runNetplan(sys *system, f netplanFlags) error {
 	say := func(what string) { fmt.Fprintln(sys.stderr, what) }
 	say("watching " + management.String())
 	a := netplan.Applier{
-		Root: f.root, Netplan: netplan.Command, Lost: management.Lost, Undo: mtus, Patience: netplan.Patience, Steady: netplan.Steady, Say: say,
+		Root: f.root, Netplan: netplan.Run, Lost: management.Lost, Undo: mtus, Say: say,
+		Patience: netplan.Patience, Steady: netplan.Steady, Limit: netplan.Limit,
 	}
 	if err := a.Apply(ctx, plan.File()); err != nil {
 		return failure{err}
@@ -109,12 +149,6 @@ func runNetplan(sys *system, f netplanFlags) error {
 		fmt.Fprintf(sys.stdout, "%s %v\n", e.Name, e.Address)
 	}
 	return nil
-}
-
-// interruptible is a context that ends with a signal, also with that of a connection that was lost: what is half done is
-// put back then.
-func interruptible() (context.Context, func()) {
-	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }
 
 // makePlan looks at the node and its cables, and says which interfaces get nothing and why.

@@ -6,29 +6,33 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"ncclmesh/printable"
 )
 
-// The management network has Patience to be there, and to have been there without a break for Steady.
+// The management network has Patience to be there, and to have been there without a break for Steady. Each run of netplan
+// has Limit.
 const (
 	Patience = 10 * time.Second
 	Steady   = 3 * time.Second
+	Limit    = 30 * time.Second
 )
 
 // An Applier puts a file in place.
 type Applier struct {
-	Root     string                          // "/"; another in tests, where Netplan has to know it
-	Netplan  func(verb string) *exec.Cmd     // netplan generate, netplan apply
-	Lost     func(ctx context.Context) error // what is missing of the management network; nil if nothing is
-	Undo     func() error                    // puts back what netplan leaves when a file has gone; see [Plan.MTUs]
+	Root     string                                                       // "/"; another in tests, where Netplan has to know it
+	Netplan  func(ctx context.Context, verb string) (out []byte, _ error) // netplan generate, netplan apply; see [Run]
+	Lost     func(ctx context.Context) error                              // what is missing of the management network; nil if nothing is
+	Undo     func() error                                                 // puts back what netplan leaves when a file has gone; see [Plan.MTUs]
 	Patience time.Duration
 	Steady   time.Duration
-	Say      func(string) // what is done
+	Limit    time.Duration
+	Say      func(string) // what is going to be done; it may block or lead nowhere
 }
 
 // A RolledBack says that all is as it was, and why.
@@ -36,9 +40,6 @@ type RolledBack struct{ Err error }
 
 func (e *RolledBack) Error() string { return fmt.Sprintf("%v: rolled back", e.Err) }
 func (e *RolledBack) Unwrap() error { return e.Err }
-
-// Command runs the real netplan.
-func Command(verb string) *exec.Cmd { return exec.Command("netplan", verb) }
 
 // Path is where the file lies.
 func (a *Applier) Path() string { return filepath.Join(a.Root, ownFile) }
@@ -48,6 +49,9 @@ func (a *Applier) Backup() string { return a.Path() + ".before" }
 
 // Apply writes the file, applies it, and waits for the management network; without it, or when the context ends before it is
 // steady, it puts back what was there, applies that and returns a [RolledBack].
+//
+// Apply says what it is going to do before it changes anything, and nothing more until all is done or undone: the reader of
+// its words may be on the other side of the network that is being changed, and is not waited for.
 func (a *Applier) Apply(ctx context.Context, text string) error {
 	before, err := os.ReadFile(a.Path())
 	had := err == nil
@@ -55,10 +59,16 @@ func (a *Applier) Apply(ctx context.Context, text string) error {
 		return err
 	}
 	if had {
+		a.Say(a.Path() + " is kept as " + a.Backup())
+	}
+	a.Say("writing " + a.Path() + " and applying it")
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted before anything was changed: %w", context.Cause(ctx))
+	}
+	if had {
 		if err := os.WriteFile(a.Backup(), before, 0o600); err != nil {
 			return fmt.Errorf("back up: %w", err)
 		}
-		a.Say(a.Path() + " is kept as " + a.Backup())
 	}
 	if err := a.replace([]byte(text)); err != nil {
 		return err
@@ -66,7 +76,6 @@ func (a *Applier) Apply(ctx context.Context, text string) error {
 	if err := a.netplan("generate"); err != nil { // nothing has changed but files
 		return errors.Join(fmt.Errorf("%w: the file is taken back", err), a.putBack(had, before), a.netplan("generate"))
 	}
-	a.Say("wrote " + a.Path() + "; applying it")
 	err = a.netplan("apply")
 	if err == nil {
 		err = a.wait(ctx)
@@ -74,22 +83,40 @@ func (a *Applier) Apply(ctx context.Context, text string) error {
 	if err == nil {
 		return nil
 	}
-	a.Say(fmt.Sprintf("%v; rolling back", err))
 	if back := errors.Join(a.putBack(had, before), a.netplan("apply"), a.Undo()); back != nil {
-		return errors.Join(err, fmt.Errorf("rolling back failed: %w; remove %s and run netplan apply", back, a.Path()))
+		return errors.Join(err, fmt.Errorf("rolling back failed: %w; %s", back, a.ByHand(had)))
 	}
 	return &RolledBack{err}
 }
 
+// ByHand says how a person puts back what was there: a file before this one, or none.
+func (a *Applier) ByHand(had bool) string {
+	if had {
+		return fmt.Sprintf("to go back, run: mv %s %s && netplan apply", a.Backup(), a.Path())
+	}
+	return fmt.Sprintf("to go back, run: rm -f %s && netplan apply", a.Path())
+}
+
+// netplan runs netplan, for Limit at most, whatever else has ended.
 func (a *Applier) netplan(verb string) error {
-	cmd := a.Netplan(verb)
-	out, err := cmd.CombinedOutput()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), a.Limit, fmt.Errorf("did not end within %v", a.Limit))
+	defer cancel()
+	out, err := a.Netplan(ctx, verb)
 	if err == nil {
 		return nil
 	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n") // of a trace the last says why
-	return fmt.Errorf("netplan %s: %w: %s", verb, err, lines[len(lines)-1])
+	if last := lines[len(lines)-1]; last != "" {
+		err = fmt.Errorf("%w: %s", err, printable.Line(last, maxWords))
+	}
+	return fmt.Errorf("netplan %s: %w", verb, err)
 }
+
+// maxWords is how many bytes of netplan's words an error holds.
+const maxWords = 300
 
 // wait returns nil when the management network has been there for long enough.
 func (a *Applier) wait(ctx context.Context) error {

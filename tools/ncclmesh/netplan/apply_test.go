@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
-// What was there is put back unless netplan takes the file and the management network is there afterwards, and stays.
+// What was there is put back unless netplan takes the file and the management network is there afterwards, and stays. Nothing
+// is said once something has changed.
 func TestApply(t *testing.T) {
 	gone := errors.New("the default route: gone")
 	tests := []struct {
@@ -33,6 +35,8 @@ func TestApply(t *testing.T) {
 		{"the management network lost", "old", "", []error{nil, gone}, []string{"generate", "apply", "apply"}, "old", "gone: rolled back"},
 		{"lost, and no file before", "", "", []error{gone}, []string{"generate", "apply", "apply"}, "", "gone: rolled back"},
 		{"interrupted", "old", "", []error{context.Canceled}, []string{"generate", "apply", "apply"}, "old", "interrupted while waiting"},
+		{"a generate that hangs", "old", "generate hangs", nil, []string{"generate", "generate"}, "old", "netplan generate: did not end within 1m0s: half a: the file is taken back"},
+		{"an apply that hangs", "old", "apply hangs", nil, []string{"generate", "apply", "apply"}, "old", "netplan apply: did not end within 1m0s: half a: rolled back"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -41,13 +45,25 @@ func TestApply(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var verbs []string
-				a := &Applier{Root: t.TempDir(), Patience: 200 * time.Millisecond, Steady: 20 * time.Millisecond, Say: func(what string) { t.Log(what) }}
-				a.Netplan = func(verb string) *exec.Cmd {
-					verbs = append(verbs, verb)
-					if verb == tt.fails && strings.Count(strings.Join(verbs, " "), verb) == 1 {
-						return exec.Command("sh", "-c", "echo Trace; echo no good; exit 3")
+				a := &Applier{Root: t.TempDir(), Patience: 200 * time.Millisecond, Steady: 20 * time.Millisecond, Limit: time.Minute}
+				a.Say = func(what string) {
+					if len(verbs) > 0 {
+						t.Errorf("after %v it says %q, which may block or end it", verbs, what)
 					}
-					return exec.Command("true")
+				}
+				a.Netplan = func(ctx context.Context, verb string) ([]byte, error) {
+					verbs = append(verbs, verb)
+					if strings.Count(strings.Join(verbs, " "), verb) > 1 {
+						return nil, nil
+					}
+					switch tt.fails {
+					case verb:
+						return []byte("Trace\nno good\n"), errors.New("exit status 3")
+					case verb + " hangs":
+						<-ctx.Done()
+						return []byte("half a"), errors.New("killed")
+					}
+					return nil, nil
 				}
 				undone := false
 				a.Undo = func() error { undone = true; return nil }
@@ -87,5 +103,65 @@ func TestApply(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What is interrupted before it has changed anything changes nothing.
+func TestInterruptedFirst(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	root := t.TempDir()
+	a := &Applier{Root: root, Say: func(string) { cancel(errors.New("no terminal")) }} // it would panic at anything more
+	if err := a.Apply(ctx, "new"); err == nil || err.Error() != "interrupted before anything was changed: no terminal" {
+		t.Error(err)
+	}
+	if files, err := os.ReadDir(root); len(files) > 0 || err != nil {
+		t.Errorf("%v, %v; want no file", files, err)
+	}
+}
+
+// Where rolling back fails as well, everything is tried, and a person is told what to do.
+func TestRollBackFails(t *testing.T) {
+	for before, want := range map[string]string{"": "to go back, run: rm -f PATH && netplan apply", "old": "to go back, run: mv PATH.before PATH && netplan apply"} {
+		undone := false
+		a := &Applier{Root: t.TempDir(), Say: func(string) {}, Limit: time.Minute, Undo: func() error { undone = true; return errors.New("MTU") }}
+		a.Netplan = func(_ context.Context, verb string) ([]byte, error) {
+			if verb == "generate" {
+				return nil, nil
+			}
+			return []byte("Trace\nno \x1b[2Jgood\n"), errors.New("exit status 3")
+		}
+		if before != "" {
+			if err := a.replace([]byte(before)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const failed = "netplan apply: exit status 3: no ?[2Jgood"
+		want = strings.ReplaceAll(failed+"\nrolling back failed: "+failed+"\nMTU; "+want, "PATH", a.Path())
+		if err := a.Apply(t.Context(), "new"); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if !undone {
+			t.Error("MTUs were not put back")
+		}
+	}
+}
+
+// netplan is killed with what it has started when the context ends.
+func TestRunEnds(t *testing.T) {
+	dir := t.TempDir()
+	up := filepath.Join(dir, "up")
+	script := "#!/bin/sh\necho $1\nsleep 600 &\necho $! >" + up + "\nwait\n"
+	if err := errors.Join(unix.Mkfifo(up, 0o600), os.WriteFile(filepath.Join(dir, "netplan"), []byte(script), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, _ = os.ReadFile(up)
+		cancel()
+	}()
+	out, err := Run(ctx, "apply") // which returns when nothing has its output open any more
+	if string(out) != "apply\n" || err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("%q, %v", out, err)
 	}
 }

@@ -1,6 +1,7 @@
 package netplan
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -61,25 +62,26 @@ func helpApply(t *testing.T) {
 	fmt.Println("watching " + m.String())
 	script := "ip link set pa mtu 9000 && ip route del default"
 	a := &Applier{
-		Root: t.TempDir(), Lost: m.Lost, Patience: 300 * time.Millisecond, Steady: 100 * time.Millisecond, Say: func(what string) { fmt.Println(what) },
+		Root: t.TempDir(), Lost: m.Lost, Patience: 300 * time.Millisecond, Steady: 100 * time.Millisecond, Limit: Limit, Say: func(what string) { fmt.Println(what) },
 	}
 	mtus, err := Plan{{Cable: Cable{Name: "pa"}}}.MTUs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.Undo = mtus
-	a.Netplan = func(verb string) *exec.Cmd {
+	a.Netplan = func(ctx context.Context, verb string) ([]byte, error) {
 		if verb != "apply" {
-			return exec.Command("true")
+			return nil, nil
 		}
-		cmd := exec.Command("sh", "-c", script)
+		cmd := exec.CommandContext(ctx, "sh", "-c", script)
 		script = "ip route add default via 10.9.0.1 dev mg"
-		return cmd
+		return cmd.CombinedOutput()
 	}
 	rolled := new(RolledBack)
 	if err := a.Apply(t.Context(), "new"); !errors.As(err, &rolled) {
 		t.Fatalf("%v, want that it is rolled back", err)
 	}
+	fmt.Println(rolled)
 	if err := m.Lost(t.Context()); err != nil {
 		t.Fatalf("after rolling back: %v", err)
 	}
@@ -168,7 +170,7 @@ func TestNamespaces(t *testing.T) {
 		}
 	}
 	said := inside(t, b, "apply")
-	for _, want := range []string{"watching the default route through 10.9.0.1 on mg\n", "gone; rolling back", "applied"} {
+	for _, want := range []string{"watching the default route through 10.9.0.1 on mg\n", "gone: rolled back\n", "applied"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it says %q, and not %q", said, want)
 		}
