@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ncclmesh/handshake"
+	"ncclmesh/printable"
 	"ncclmesh/tools/ncclmesh/launch"
 )
 
@@ -62,7 +63,7 @@ func run(sys *system, args []string) int {
 	if ended := endedError(0); errors.As(err, &ended) {
 		return int(ended)
 	}
-	fmt.Fprintf(sys.stderr, "ncclmesh: %v\n", err)
+	fmt.Fprintf(sys.stderr, "ncclmesh: %s\n", lines(err.Error()))
 	if ended := (*launch.StatusError)(nil); errors.As(err, &ended) {
 		return ended.Status
 	}
@@ -88,4 +89,13 @@ func command(sys *system) *cobra.Command {
 		root.AddCommand(manual(sys))
 	}
 	return root
+}
+
+// lines makes each line of a text printable. Names of interfaces and files, which errors hold, may be of any bytes.
+func lines(text string) string {
+	all := strings.Split(text, "\n")
+	for i, line := range all {
+		all[i] = printable.Line(line, len(line))
+	}
+	return strings.Join(all, "\n")
 }

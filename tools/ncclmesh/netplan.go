@@ -136,7 +136,7 @@ func runNetplan(sys *system, f netplanFlags) error {
 	if err != nil {
 		return failure{err}
 	}
-	say := func(what string) { fmt.Fprintln(sys.stderr, what) }
+	say := func(what string) { fmt.Fprintln(sys.stderr, lines(what)) }
 	say("watching " + management.String())
 	a := netplan.Applier{
 		Root: f.root, Netplan: netplan.Run, Lost: management.Lost, Undo: mtus, Say: say,
@@ -186,7 +186,7 @@ func makePlan(ctx context.Context, sys *system, f netplanFlags, within netip.Pre
 	}
 	cables, why := netplan.Cables(functions)
 	for _, l := range append(left, silent...) {
-		fmt.Fprintf(sys.stderr, "%s %s\n", l.Link, l.Why)
+		fmt.Fprintln(sys.stderr, lines(l.Link+" "+l.Why))
 	}
 	for _, fn := range functions {
 		if w, ok := why[fn.Name]; ok {

@@ -189,7 +189,7 @@ func (c *Call) greet(ctx context.Context, said <-chan heard) error {
 			return h.err
 		case h.Hello.Schema != Schema:
 			return fmt.Errorf("%w: ncclmesh build %s there speaks %q, this one %q; install the same on both, or give --push",
-				ErrVersion, clip([]byte(h.Hello.Build)), clip([]byte(h.Hello.Schema)), Schema)
+				ErrVersion, h.Hello.Build, h.Hello.Schema, Schema)
 		}
 		c.hello = *h.Hello
 		close(c.greeted)

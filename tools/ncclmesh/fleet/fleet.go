@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ncclmesh/printable"
 )
 
 // DefaultSSH leads to a host without asking anything of a person.
@@ -53,7 +55,7 @@ func Words(command string) ([]string, error) {
 func Check(hosts []string) error {
 	for i, h := range hosts {
 		switch {
-		case h == "" || strings.ContainsFunc(h, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		case h == "" || strings.Contains(h, " ") || printable.Line(h, len(h)) != h:
 			return fmt.Errorf("host %q: want a name that ssh knows, as node-b or user@10.0.0.2", h)
 		case h[0] == '-':
 			return fmt.Errorf("host %q: a name that begins with - would be an option to ssh", h)

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+
+	"ncclmesh/printable"
 )
 
 // Schema names the form of the lines. An agent of another is not asked.
@@ -46,7 +49,13 @@ type fromAsker struct {
 
 var errNotOne = errors.New("want an object with one of hello, answer and end")
 
-// parseAgent reads a line of an agent.
+// Limits of an agent's texts in bytes, which end up in one line of an error.
+const (
+	maxBuild = 64
+	maxError = 2 << 10
+)
+
+// parseAgent reads a line of an agent. All texts in it come out printable, the answer's too.
 func parseAgent(line []byte) (fromAgent, error) {
 	var m fromAgent
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -61,7 +70,49 @@ func parseAgent(line []byte) (fromAgent, error) {
 	if n != 1 {
 		return fromAgent{}, errNotOne
 	}
+	if m.Hello != nil {
+		m.Hello.Build, m.Hello.Schema = printable.Line(m.Hello.Build, maxBuild), printable.Line(m.Hello.Schema, maxBuild)
+	}
+	if m.End != nil {
+		m.End.Error = printable.Line(strings.ReplaceAll(m.End.Error, "\n", "; "), maxError) // errors that were joined
+	}
+	m.Answer = printableJSON(m.Answer)
 	return m, nil
+}
+
+// printableJSON makes all strings of a JSON text printable, names of members too. Most texts have nothing to be changed.
+func printableJSON(text json.RawMessage) json.RawMessage {
+	var out []byte
+	copied := 0 // of text
+	for begin := bytes.IndexByte(text, '"'); begin >= 0; {
+		end := begin + 1
+		plain := true
+		for ; text[end] != '"'; end++ {
+			if text[end] == '\\' {
+				end++
+				plain = false
+			}
+			plain = plain && text[end] < 0x7f
+		}
+		end++
+		var s string
+		if !plain && json.Unmarshal(text[begin:end], &s) == nil {
+			if line := printable.Line(s, len(s)); line != s {
+				quoted, _ := json.Marshal(line) // which a string never fails
+				out = append(append(out, text[copied:begin]...), quoted...)
+				copied = end
+			}
+		}
+		next := bytes.IndexByte(text[end:], '"')
+		if next < 0 {
+			break
+		}
+		begin = end + next
+	}
+	if out == nil {
+		return text
+	}
+	return append(out, text[copied:]...)
 }
 
 // lines reads lines, which may be of maxLine bytes each, and of a limit together.

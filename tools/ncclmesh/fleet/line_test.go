@@ -8,6 +8,10 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/printable"
 )
 
 // Whatever a host sends is lines, an error, or the end; what was read can be written and read again.
@@ -16,6 +20,7 @@ func FuzzAgentLines(f *testing.F) {
 	f.Add([]byte("Welcome\n\n" + `{"hello":{}}` + "\r\n" + `{"end":{"error":"no port"}}` + "\n"))
 	f.Add([]byte(`{"hello":null,"answer":null}`))
 	f.Add([]byte(`{"answer":1,"answer":2,"end":null}`))
+	f.Add([]byte(`{"hello":{}}` + "\n" + `{"answer":{"a\u001b[2J":["\n","\\\"","` + "\u009b\u202e" + `"]}}` + "\n" + `{"end":{"error":"a\nb"}}`))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		from := newLines(bytes.NewReader(sent), maxTotal)
 		_, _, err := from.hello()
@@ -31,6 +36,7 @@ func FuzzAgentLines(f *testing.F) {
 			if bad != nil {
 				continue
 			}
+			checkPrintable(t, m)
 			text, bad := json.Marshal(m)
 			if bad != nil {
 				t.Fatalf("%q cannot be written: %v", line, bad)
@@ -122,5 +128,82 @@ func TestLineLimit(t *testing.T) {
 	}
 	if line, err := l.next(); !errors.Is(err, ErrLimit) {
 		t.Errorf("%d bytes, %v", len(line), err)
+	}
+}
+
+// checkPrintable fails the test where a text in what an agent has said is not printable.
+func checkPrintable(t *testing.T, m fromAgent) {
+	t.Helper()
+	check := func(s string) {
+		if line := printable.Line(s, len(s)); line != s {
+			t.Errorf("%q is not printable", s)
+		}
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case string:
+			check(v)
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			for k, e := range v {
+				check(k)
+				walk(e)
+			}
+		}
+	}
+	if m.Hello != nil {
+		check(m.Hello.Build)
+		check(m.Hello.Schema)
+	}
+	if m.End != nil {
+		check(m.End.Error)
+	}
+	if m.Answer != nil {
+		var v any
+		if err := json.Unmarshal(m.Answer, &v); err != nil {
+			t.Fatalf("%q: %v", m.Answer, err)
+		}
+		walk(v)
+	}
+}
+
+// Whatever an agent says, none of it moves the cursor, begins a line or turns text around.
+func TestParseAgentPrintable(t *testing.T) {
+	tests := []struct{ name, line, want string }{
+		{"an answer", `{"answer":{"netdev":"eth\u001b[2J0","n":1.50}}`, `{"answer":{"netdev":"eth?[2J0","n":1.50}}`},
+		{"the name of a member", `{"answer":{"a\nb":"c"}}`, `{"answer":{"a b":"c"}}`},
+		{"raw", "{\"answer\":[\"\u009b2J\",\"\u202ekcab\",\"Größe\"]}", `{"answer":["?2J","?kcab","Größe"]}`},
+		{"escapes that stay", `{"answer":["\\","\"","\\\"","\u00e9",""]}`, `{"answer":["\\","\"","\\\"","\u00e9",""]}`},
+		{"bytes", `{"answer":"AAECG1s="}`, `{"answer":"AAECG1s="}`},
+		{"no string", `{"answer":[1,null]}`, `{"answer":[1,null]}`},
+		{"an error", `{"end":{"error":"no port\nnode-b: fine\u001b[1A"}}`, `{"end":{"error":"no port; node-b: fine?[1A"}}`},
+		{"a long error", `{"end":{"error":"` + strings.Repeat("x", maxError+1) + `"}}`, `{"end":{"error":"` + strings.Repeat("x", maxError-3) + `…"}}`},
+		{"a build", `{"hello":{"schema":"\r","build":"1\u001b[2J","protocol":4}}`, `{"hello":{"schema":" ","build":"1?[2J","protocol":4}}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := parseAgent([]byte(tt.line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, string(mustMarshal(t, m))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			checkPrintable(t, m)
+		})
+	}
+}
+
+func TestCheckHosts(t *testing.T) {
+	for host, fine := range map[string]bool{"node-a": true, "user@fd00::1": true, "größe": true, "": false, "a b": false, "-x": false, "a\x1b": false, "a\u009b": false, "a\u202e": false, "a\xff": false} {
+		if err := Check([]string{host}); (err == nil) != fine {
+			t.Errorf("%q: %v", host, err)
+		} else if err != nil && printable.Line(err.Error(), 1<<10) != err.Error() {
+			t.Errorf("%q is refused with %q", host, err)
+		}
 	}
 }

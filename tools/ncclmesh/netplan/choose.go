@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"ncclmesh/printable"
 	"ncclmesh/transport/topology"
 )
 
@@ -85,6 +86,9 @@ func (p Present) candidates() []string {
 
 // refused says why a link must not get an address, "" where it may.
 func (p Present) refused(l topology.Link) string {
+	if printable.Line(l.Name, len(l.Name)) != l.Name {
+		return "has a name that cannot be printed: ip link set dev NAME name ANOTHER"
+	}
 	if what, ok := p.Management[l.Name]; ok {
 		return "carries " + strings.TrimSuffix(what, ",")
 	}

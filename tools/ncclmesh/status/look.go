@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"ncclmesh/printable"
 	"ncclmesh/transport"
 	"ncclmesh/transport/stats"
 	"ncclmesh/transport/window"
@@ -94,9 +95,12 @@ func (l *look) gone() bool {
 	return errors.Is(l.err, syscall.ECONNREFUSED) || errors.Is(l.err, fs.ErrNotExist)
 }
 
-// trouble is what kept from looking at a process.
+// maxTrouble is how many bytes people are shown of a name and of an error.
+const maxTrouble = 300
+
+// trouble is what kept from looking at a process. Any process can choose the name.
 func (l *look) trouble() Trouble {
-	t := Trouble{Name: l.name, PID: l.who.PID, Error: l.err.Error()}
+	t := Trouble{Name: printable.Line(l.name, maxTrouble), PID: l.who.PID, Error: printable.Line(l.err.Error(), maxTrouble)}
 	if l.who.PID > 0 || errors.Is(l.err, window.ErrForeign) {
 		t.User = userName(l.who.UID)
 	}
