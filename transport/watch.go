@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
 )
 
@@ -25,7 +26,7 @@ func (t *Transport) watch() {
 		case changed <- struct{}{}:
 		default:
 		}
-	}, t.portDown, t.caught)
+	}, t.linkChanged, t.caught)
 	if err != nil {
 		t.log.Warn("changes of addresses and links will not be noticed", "err", err)
 		return
@@ -51,21 +52,42 @@ func (t *Transport) watch() {
 	})
 }
 
-// portDown tells the connections of a port without a carrier, at once: what else has
-// changed may settle.
-func (t *Transport) portDown(netdev string) {
-	t.mu.Lock()
-	bundles := slices.Collect(maps.Values(t.bundles))
-	t.mu.Unlock()
+// linkChanged notes that an interface has a carrier or has none, at once: what else has
+// changed may settle. It tells the connections of a port that has lost it; and, as lanes over
+// such ports were spared while no port had one, of all of those when another has it again.
+func (t *Transport) linkChanged(netdev string, carrier bool) {
+	var down []lane.Port
+	lit := false
 	for _, p := range t.ports {
 		if p.Now().Netdev != netdev {
 			continue
 		}
-		if t.relay != nil {
-			t.relay.PortDown(p.Index(), fmt.Errorf("%v went down", p.Now()))
+		was := p.Dark()
+		p.Carrier(carrier)
+		switch now := p.Dark(); {
+		case now:
+			down = append(down, p)
+			if t.relay != nil {
+				t.relay.PortDown(p.Index(), fmt.Errorf("%v went down", p.Now()))
+			}
+		case was:
+			lit = true
 		}
-		for _, b := range bundles {
+	}
+	for _, p := range t.ports {
+		if lit && p.Dark() && !slices.Contains(down, p) {
+			down = append(down, p)
+		}
+	}
+	t.mu.Lock()
+	bundles := slices.Collect(maps.Values(t.bundles))
+	t.mu.Unlock()
+	for _, b := range bundles {
+		for _, p := range down {
 			b.PortDown(p)
+			if c := t.over[p]; c != nil { // the same, to circuits
+				b.PortDown(c)
+			}
 		}
 	}
 }

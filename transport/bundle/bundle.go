@@ -121,6 +121,7 @@ type Bundle struct {
 	owing    bool                  // something is to be sent again
 	gone     map[way]time.Time     // since when ways lack a lane that they had
 	most     map[way]int           // lanes of each way that were in service at a time
+	flaps    map[way]*flaps        // of ways whose lanes came back and failed again
 	unused   bool                  // its first lanes failed before they were in service, and none has been since
 	confined bool                  // to the ways of the first plan
 	last     uint32                // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
@@ -136,7 +137,7 @@ func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bund
 	b := &Bundle{
 		Conn:  lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
 		shown: shown{Count: new(stats.Conn)}, env: env, glimpse: env.Scaled(stallGap), half: half, bye: make(chan struct{}),
-		regions: map[*lane.Region]struct{}{}, most: map[way]int{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]uint64{},
+		regions: map[*lane.Region]struct{}{}, most: map[way]int{}, flaps: map[way]*flaps{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]uint64{},
 		heed: heeding{kick: make(chan struct{}, 1)},
 	}
 	b.life, b.die = context.WithCancel(env.Context)

@@ -27,6 +27,12 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 			s.mu.Unlock()
 			continue
 		}
+		if s.needless(l, remote) {
+			s.mu.Lock()
+			l.Fail(fmt.Errorf("%v has no carrier, and other ports of %s have one", l.Port.Now(), s.Session.LocalName()))
+			s.mu.Unlock()
+			continue
+		}
 		l.Remote = *r
 		calls.begin(ctx, l, place)
 	}
@@ -38,6 +44,22 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 		}
 	}
 	return mask
+}
+
+// needless reports whether a lane would be left as soon as it were in service: its port has
+// no carrier, and there are lanes over ports that have. offered are those of the peer.
+func (s *setup) needless(l *lane.Lane, offered []handshake.Lane) bool {
+	if s.Trial || !l.Port.Dark() {
+		return false
+	}
+	for i := range offered {
+		if o := s.lane(offered[i].Index); o != nil && !o.Port.Dark() {
+			return true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spared(l.Port)
 }
 
 // detours is how many times ProofWait a lane through other nodes may take, whose first

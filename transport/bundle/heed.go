@@ -271,7 +271,10 @@ func (b *Bundle) laneOf(index uint8, epoch uint32) *lane.Lane {
 	return b.lanes[index]
 }
 
-// spared reports whether a lane over another port is in service.
+// spared reports whether a lane is in service over another port, and that port has a
+// carrier: lanes over p are not needed.
+//
+// Preconditions: b is locked.
 func (b *Bundle) spared(p lane.Port) bool {
-	return slices.ContainsFunc(b.lanes, func(l *lane.Lane) bool { return l.InService() && l.Port != p })
+	return slices.ContainsFunc(b.lanes, func(l *lane.Lane) bool { return l.InService() && l.Port != p && !l.Port.Dark() })
 }

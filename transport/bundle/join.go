@@ -13,7 +13,7 @@ import (
 )
 
 // Wants are the lanes of a plan that the connection lacks and can take in. What a path
-// carries already is none of them.
+// carries already is none of them, nor are those of paths that it avoids.
 func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
 	if !b.serves() {
 		return nil // its first lanes are being set up
@@ -26,7 +26,7 @@ func (b *Bundle) Wants(plan []lane.Plan) (wanted []lane.Plan) {
 		switch {
 		case have[w] > 0:
 			have[w]-- // each serves for one
-		case b.confined && b.most[w] == 0:
+		case b.confined && b.most[w] == 0, b.avoids(w):
 		case b.mayUse(p.Port):
 			wanted = append(wanted, p)
 		}
@@ -243,6 +243,7 @@ func (s *setup) takeIn() {
 		b.hideLane(was)
 		_ = b.guarded("close", was.Close) // which it is, as a rule
 		l.Carried = b.carried()
+		b.flapsOf(wayOf(l)).joined(time.Now())
 		b.sayJoined(l, was)
 		devices = devices || !l.Port.Traits().Passive
 	}
@@ -256,23 +257,21 @@ func (s *setup) takeIn() {
 	if b.inService() > 0 {
 		b.dark.lit()
 	}
-	if s.epoch > 0 {
-		b.tellOfDark()
-	}
+	b.tellOfDark()
 	if devices {
 		b.half.Widened()
 	}
 	b.owing = b.owing || s.epoch > 0
 }
 
-// tellOfDark has lanes heeded that were spared, as no other one stood, when their port
-// lost its carrier, and have none yet.
+// tellOfDark has lanes heeded whose port has no carrier: they were spared while no other
+// one stood.
 //
 // Preconditions: b is locked.
 func (b *Bundle) tellOfDark() {
 	told := map[lane.Port]bool{}
 	for _, l := range b.lanes {
-		if now := l.Port.Now(); l.InService() && now.Netdev != "" && !now.Carrier && !told[l.Port] {
+		if l.InService() && l.Port.Dark() && !told[l.Port] {
 			told[l.Port] = true
 			b.tell(news{port: l.Port})
 		}
@@ -296,7 +295,7 @@ func (b *Bundle) sayJoined(l, was *lane.Lane) {
 	}
 	away := time.Since(left)
 	b.Count.Away.Add(uint64(away))
-	b.warn("back", l, fmt.Sprintf("%v: %v %s %v; traffic goes over %s", b, l.Way(), now, away.Round(time.Millisecond), count(b.inService(), "lane")))
+	b.warn("back", l, b.flapsOf(w).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", b, l.Way(), now, away.Round(time.Millisecond), count(b.inService(), "lane")))
 }
 
 // gap is the carrier of a place that no lane has had yet.

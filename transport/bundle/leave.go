@@ -45,8 +45,13 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	v := &leaving{Lane: l, since: time.Now()}
 	b.leaving = append(b.leaving, v)
 	b.redial(l, err)
+	f, text := b.flapsOf(wayOf(l)), err.Error()
+	flap := false
 	if !isBetter(err) {
 		b.gone[wayOf(l)] = v.since
+		if flap = f.failed(v.since, b.env.TimeScale); flap {
+			text += "; " + f.text(v.since, b.env.TimeScale)
+		}
 	}
 	left := b.inService()
 	switch {
@@ -54,9 +59,12 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	case isBetter(err):
 		b.env.Log.Info(err.Error())
 	case left == 0:
-		b.sayDark(err)
+		b.warn("left", l, !flap && f.quiet(), b.darkText(text))
 	default:
-		b.warn("left", l, fmt.Sprintf("%v; its traffic goes over the %s left", err, count(left, "lane")))
+		b.warn("left", l, !flap && f.quiet(), fmt.Sprintf("%s; its traffic goes over the %s left", text, count(left, "lane")))
+	}
+	if left == 0 {
+		b.dark.look()
 	}
 	if err := b.guarded("stop a lane", l.Stop); err != nil {
 		b.destroyLane(v, err)
@@ -78,23 +86,26 @@ func (s *setup) lose() {
 		b.gone[wayOf(l)] = now
 		b.redial(l, l.Why())
 	}
-	b.sayDark(fmt.Errorf("%w: %v: the ways that were proved do not hold", fault.ErrLane, b))
+	b.env.Log.Warn(b.darkText(fmt.Sprintf("%v: %v: the ways that were proved do not hold", fault.ErrLane, b)))
+	b.dark.look()
 	if b.Sending && b.env.Lacks != nil {
 		b.env.Lacks(b)
 	}
 }
 
-// sayDark says that no lane is in service, and begins to count how long.
-//
-// Preconditions: b is locked.
-func (b *Bundle) sayDark(err error) {
-	b.env.Log.Warn(fmt.Sprintf("%v; no lane is left: waiting for a way to %s for up to %v (NCCL_MESH_LANE_WAIT)", err, b.Session.Name(), b.env.LaneWait))
-	b.dark.look()
+// darkText says that no lane is in service, and why.
+func (b *Bundle) darkText(why string) string {
+	return fmt.Sprintf("%s; no lane is left: waiting for a way to %s for up to %v (NCCL_MESH_LANE_WAIT)", why, b.Session.Name(), b.env.LaneWait)
 }
 
 // warn tells the user what has become of a lane: of those over one way of all connections
-// the first warns, and the others say so in the log.
-func (b *Bundle) warn(what string, l *lane.Lane, text string) {
+// the first warns, and the others say so in the log. What is no news, as the lane flaps, is
+// there only for those who look for it.
+func (b *Bundle) warn(what string, l *lane.Lane, noNews bool, text string) {
+	if noNews {
+		b.env.Log.Debug(text)
+		return
+	}
 	say := b.env.Log.Warn
 	subject := fmt.Sprintf("%s: %v - %s %v%v", what, l.Port.Now().Short(), b.Session.Name(), lane.PeerPort(l.Peer).Short(), l.Route)
 	if b.env.Again != nil && b.env.Again(subject) {

@@ -15,6 +15,11 @@ type Port interface {
 	Index() uint8
 	// Now is the port as it was last seen; not to be changed.
 	Now() *topology.Port
+	// Carrier takes note, before the port is seen again, that its network interface has a
+	// carrier or has none; Dark reports whether by that the port has lost its link. They may
+	// be called from any goroutine.
+	Carrier(has bool)
+	Dark() bool
 	// See takes note of the port's present state and reports whether it has changed.
 	See(topology.Port) (changed bool, err error)
 	// Describe completes what peers are told of the port.

@@ -11,12 +11,14 @@ import (
 type Local struct {
 	index uint8
 	seen  atomic.Pointer[topology.Port]
+	dark  atomic.Bool
 }
 
 // Set gives the port its number and what was first seen of it.
 func (p *Local) Set(index uint8, t topology.Port) {
 	p.index = index
 	p.seen.Store(&t)
+	p.dark.Store(t.Dark())
 }
 
 // Index is the port's number in what peers are told.
@@ -28,8 +30,20 @@ func (p *Local) Now() *topology.Port { return p.seen.Load() }
 // See takes note of the port's present state and reports whether it has changed.
 func (p *Local) See(t topology.Port) (changed bool) {
 	old := p.seen.Swap(&t)
+	p.dark.Store(t.Dark())
 	return !reflect.DeepEqual(*old, t)
 }
+
+// Carrier takes note, before the port is seen again, that its network interface has a
+// carrier or has none.
+func (p *Local) Carrier(has bool) {
+	t := *p.Now()
+	t.Carrier = has
+	p.dark.Store(t.Dark())
+}
+
+// Dark is [topology.Port.Dark] by the latest news.
+func (p *Local) Dark() bool { return p.dark.Load() }
 
 // String names the port.
 func (p *Local) String() string { return p.Now().String() }

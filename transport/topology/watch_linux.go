@@ -9,9 +9,10 @@ import (
 	"ncclmesh/guard"
 )
 
-// Watch calls changed after each change of a link or an address, from goroutines of its own, until done is closed, and
-// before it down with the name of a link that has no carrier. Changes may come in bursts. After a panic, which caught is told of, some of them come no more.
-func Watch(done <-chan struct{}, changed func(), down func(netdev string), caught func(*guard.Panic)) error {
+// Watch calls changed after each change of a link or an address, from goroutines of its own, until done is closed. Before
+// that it calls link, for a change of a link, with its name and whether it has a carrier now. Changes may come in bursts.
+// After a panic, which caught is told of, some of them come no more.
+func Watch(done <-chan struct{}, changed func(), link func(netdev string, carrier bool), caught func(*guard.Panic)) error {
 	links := make(chan netlink.LinkUpdate, 16)
 	addrs := make(chan netlink.AddrUpdate, 16)
 	quiet := func(error) {} // the socket is closed: the end
@@ -23,9 +24,8 @@ func Watch(done <-chan struct{}, changed func(), down func(netdev string), caugh
 	}
 	go guard.Run(func() {
 		for l := range links { // closed when done is
-			if a := l.Attrs(); a.RawFlags&unix.IFF_UP == 0 || a.RawFlags&unix.IFF_LOWER_UP == 0 {
-				down(a.Name)
-			}
+			a := l.Attrs()
+			link(a.Name, a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0)
 			changed()
 		}
 	}, caught)
