@@ -27,7 +27,7 @@ type Dialing struct {
 // Dial starts to connect to the listener that h describes.
 func (t *Transport) Dial(h handshake.Handle) *Dialing {
 	return t.dial(h, func(ctx context.Context, b *bundle.Bundle) ([]lane.Plan, error) {
-		plan, err := t.paths.To(ctx, b.Session)
+		plan, err := t.paths.Await(ctx, b.Session)
 		if err == nil {
 			t.paths.SayWhy(b.Session)
 		}

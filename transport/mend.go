@@ -9,11 +9,12 @@ import (
 	"ncclmesh/transport/control"
 )
 
-// Pauses between two looks for ways to a peer, and how many connections take lanes in at
-// once.
+// Pauses between two looks for ways to a peer, the longest also while a connection has no
+// lane at all, and how many connections take lanes in at once.
 const (
 	leastPause = 20 * time.Millisecond
 	mostPause  = 10 * time.Second
+	darkPause  = time.Second
 	mostJoins  = 16
 )
 
@@ -58,12 +59,15 @@ func (t *Transport) mendAll(s *control.Session, kick chan struct{}) {
 		case <-t.ctx.Done():
 			return
 		}
-		lacking := false
-		if err := t.guarded("look for lanes", func() error { lacking = t.mendOnce(s); return nil }); err != nil {
+		lacking, dark := false, false
+		if err := t.guarded("look for lanes", func() error { lacking, dark = t.mendOnce(s); return nil }); err != nil {
 			lacking = true
 		}
 		if !lacking && t.mended(s, kick) {
 			return
+		}
+		if dark {
+			pause = min(pause, darkPause)
 		}
 		t.paths.Forget(s)
 		timer.Reset(t.env.Scaled(pause))
@@ -82,8 +86,8 @@ func (t *Transport) mended(s *control.Session, kick chan struct{}) bool {
 }
 
 // mendOnce gives the connections of a session what lanes they want of the ways that there
-// are, and reports whether one still lacks some.
-func (t *Transport) mendOnce(s *control.Session) (lacking bool) {
+// are, and reports whether one still lacks some, and whether one has none.
+func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 	var sending []*bundle.Bundle
 	for _, b := range t.bundlesOf(s) {
 		if b.Sending && !b.Trial {
@@ -91,7 +95,7 @@ func (t *Transport) mendOnce(s *control.Session) (lacking bool) {
 		}
 	}
 	if len(sending) == 0 {
-		return false
+		return false, false
 	}
 	plan, err := t.paths.To(t.ctx, s)
 	if err != nil {
@@ -116,7 +120,8 @@ func (t *Transport) mendOnce(s *control.Session) (lacking bool) {
 	all.Wait()
 	for _, b := range sending {
 		b.Relieve(plan)
-		lacking = lacking || b.Lacking()
+		less, none := b.Lacking()
+		lacking, dark = lacking || less, dark || none
 	}
-	return lacking
+	return lacking, dark
 }

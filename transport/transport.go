@@ -196,10 +196,21 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Log:       t.log,
 		Message:   t.message,
 		Dead:      t.dead,
-		Busy:      func(s *control.Session) bool { return len(t.bundlesOf(s)) > 0 || t.met.Load() && t.relay.Uses(s) },
+		Busy:      t.needs,
 		Moved:     t.moved,
 	})
 	return err
+}
+
+// needs reports whether the peer of a session is still needed: by connections, by what is
+// carried for others, and by whoever listens here, as the peer may be about to connect.
+func (t *Transport) needs(s *control.Session) bool {
+	if len(t.bundlesOf(s)) > 0 || t.met.Load() && t.relay.Uses(s) {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.listeners) > 0 && !s.Dialled() && !s.Neighbour()
 }
 
 // onMesh reports whether an address is one of an RDMA port.

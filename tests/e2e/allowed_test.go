@@ -38,7 +38,7 @@ func TestRelayAllowed(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)
 				j := newFabric(t, cables.topology()).start(spec{
-					env: append(append(env, cables.alone(), "NCCL_MESH_ROUTE_WAIT=2"), tt.env...), on: tt.on,
+					env: append(append(env, cables.alone(), "NCCL_MESH_ROUTE_WAIT=2", "NCCL_MESH_LANE_WAIT=4"), tt.env...), on: tt.on,
 					args: strings.Fields("--work alltoall --min 8 --max 64K --factor 64 --iters 2"),
 				})
 				if tt.says == nil {

@@ -105,7 +105,7 @@ link a:r0 c:r0
 link b:r0 c:r1
 resolve 100ms
 `)
-	j := f.start(spec{nodes: []string{"a", "b"}, args: []string{"--work", "sendrecv", "--max", "64K"}})
+	j := f.start(spec{nodes: []string{"a", "b"}, env: []string{"NCCL_MESH_LANE_WAIT=2"}, args: []string{"--work", "sendrecv", "--max", "64K"}})
 	j.failed()
 	j.one(`NCCL WARN NET/Mesh : connect: .*no path between (a|b) and (a|b); .*tried r0:1 .*192\.168\.1\.\d on (a|b) -> r0:1 192\.168\.1\.\d on (a|b): .*modify_qp.*ETIMEDOUT.*INIT to RTR`)
 }

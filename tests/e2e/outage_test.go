@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -32,4 +33,48 @@ func TestInterfaceDown(t *testing.T) {
 	j.suffer("ip a link set ab1 up")
 	j.times(4, "a", `rab1:1 -> rab1:1 has come back`)
 	j.enough().ok()
+}
+
+// Cables are out while connections are set up: they wait for a path as long as those do that have lost theirs, and the job goes on.
+func TestOutageWhileSettingUp(t *testing.T) {
+	spare := func(c cabling) cabling { // each rank's node has a port that is up all the time, whose cable leads to where no rank runs
+		c.pairs += " ax bx cx dx"
+		return c
+	}
+	tests := []struct {
+		name  string
+		over  cabling
+		ranks string
+		out   string // cables, by their pairs
+	}{
+		{"two nodes", spare(cabling{pairs: "ab", each: 2}), "ab", "ab"},
+		{"opposite nodes of a ring", spare(ring4), "abcd", "ab da"},
+	}
+	for _, tt := range tests {
+		for _, kind := range relayKinds {
+			t.Run(tt.name+" over "+kind, func(t *testing.T) {
+				t.Parallel()
+				cables := tt.over
+				env := []string{cables.alone(), "NCCL_MESH_LANE_WAIT=60"}
+				if kind == "tcp" {
+					cables.plain = "abcdx"
+					env = append(env, "NCCL_MESH_TRANSPORT=tcp")
+				}
+				f := newFabric(t, cables.topology())
+				var plug []string
+				for _, pair := range strings.Fields(tt.out) {
+					for k := range cables.each {
+						port := fmt.Sprintf("%s:%s", pair[:1], cables.end(pair[:1], fmt.Sprintf("%s%d", pair, k)))
+						f.fault("unplug", port)
+						f.off(pair[:1], fmt.Sprintf("%s%d", pair, k))
+						plug = append(plug, "plug "+port)
+					}
+				}
+				j := f.start(spec{nodes: strings.Split(tt.ranks, ""), env: env, args: strings.Fields("--work storm,soak --connections 8 --duration 0 --max 64K --messages 50 --reopen 1")})
+				t.Log(j.await("a", `NCCL WARN NET/Mesh : a path to b is waited for, .*: no path between a and b: these ports are down, or have no address: `))
+				j.suffer(plug...)
+				j.ok()
+			})
+		}
+	}
 }

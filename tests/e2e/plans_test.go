@@ -212,7 +212,7 @@ const noWay = `
 func TestNoPath(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t, noWay)
-	j := f.start(spec{nodes: []string{"a", "b"}, args: []string{"--work", "sendrecv", "--max", "8", "--iters", "1"}}).wait()
+	j := f.start(spec{nodes: []string{"a", "b"}, env: []string{"NCCL_MESH_LANE_WAIT=2"}, args: []string{"--work", "sendrecv", "--max", "8", "--iters", "1"}}).wait()
 	for _, r := range j.ranks {
 		if r.status == 0 {
 			j.errorf("rank on %s ended well", r.node)

@@ -126,7 +126,7 @@ type Bundle struct {
 	confined bool                  // to the ways of the first plan
 	last     uint32                // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
 	doubted  map[*lane.Lane]uint64 // Lane.Delivered when they were doubted last
-	dark     dark                  // how long no lane has been in service
+	outage   Outage                // without a lane in service, since one was of use
 	stalls   stalls
 }
 

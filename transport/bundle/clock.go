@@ -3,12 +3,33 @@ package bundle
 import "time"
 
 // glance is the most that counts of the time between two looks at a clock: who
-// waits looks every lookEvery at least, so that a longer gap is time in which the
+// waits looks every LookEvery at least, so that a longer gap is time in which the
 // process was stopped, or not scheduled.
 const (
 	glance    = 100 * time.Millisecond
-	lookEvery = 50 * time.Millisecond
+	LookEvery = 50 * time.Millisecond
 )
+
+// Outage is how long there has been no way to a peer while this process ran: for a connection
+// that has lost its lanes, and for one that is being set up. Whoever waits looks at it every
+// LookEvery at least.
+type Outage struct {
+	since time.Time // the last look; zero while there is a way
+	spent time.Duration
+}
+
+// Look begins to count, or counts on, and returns how long it has been in all.
+func (o *Outage) Look() time.Duration {
+	now := time.Now()
+	if !o.since.IsZero() {
+		o.spent += min(now.Sub(o.since), glance)
+	}
+	o.since = now
+	return o.spent
+}
+
+// Over says that there is a way.
+func (o *Outage) Over() { o.since = time.Time{} }
 
 // clock measures a set-up by the time in which this process ran.
 type clock struct {

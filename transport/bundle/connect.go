@@ -102,7 +102,7 @@ func (c *calls) wait() {
 	proof, patience := s.env.Scaled(s.env.ProofWait), s.patience()
 	s.clock.start()
 	begun, first := s.clock.ran, time.Duration(-1)
-	tick := time.NewTicker(lookEvery / 5)
+	tick := time.NewTicker(LookEvery / 5)
 	defer tick.Stop()
 	bye := s.bye
 	for len(c.open) > 0 {

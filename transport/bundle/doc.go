@@ -18,7 +18,7 @@
 //
 // A lane that fails on the way is left out; those that both sides have proved are used. When
 // none is, a trial has its outcome, and a connection, whose paths a trial has proved, waits
-// for a way as if it had lost its lanes, unless a process was too slow or lacked something.
+// for a way as if it had lost its lanes, unless a node lacked something.
 // Lanes that join a connection later come by the same exchange, with an epoch of their
 // own.
 //

@@ -32,7 +32,7 @@ func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 
 // next returns the peer's next set-up message. What it said before its end counts.
 func (s *setup) next(ctx context.Context) (handshake.Message, error) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(LookEvery)
 	defer tick.Stop()
 	for {
 		select {

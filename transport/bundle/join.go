@@ -66,20 +66,19 @@ func (b *Bundle) ways() map[way]int {
 	return n
 }
 
-// Lacking reports whether a way has fewer lanes than it had.
-func (b *Bundle) Lacking() bool {
+// Lacking reports whether a way has fewer lanes than it had, and whether no lane is in
+// service.
+func (b *Bundle) Lacking() (lacks, dark bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.Ended() != nil {
-		return false
+		return false, false
 	}
 	now := b.ways()
 	for w, n := range b.most {
-		if now[w] < n {
-			return true
-		}
+		lacks = lacks || now[w] < n
 	}
-	return false
+	return lacks, len(now) == 0
 }
 
 // vacant are the indices that lanes may have that join: of those that failed and are done
@@ -255,7 +254,7 @@ func (s *setup) takeIn() {
 		b.most[w] = max(b.most[w], n)
 	}
 	if b.inService() > 0 {
-		b.dark.lit()
+		b.outage.Over()
 	}
 	b.tellOfDark()
 	if devices {
@@ -342,23 +341,3 @@ func (s *setup) giveBack() {
 		}
 	}
 }
-
-// dark is how long a connection has had no lane in service while its process ran, since a
-// lane last was of use.
-type dark struct {
-	since time.Time // zero while one is
-	spent time.Duration
-}
-
-// look counts on, and returns how long it has been in all.
-func (d *dark) look() time.Duration {
-	now := time.Now()
-	if !d.since.IsZero() {
-		d.spent += min(now.Sub(d.since), glance)
-	}
-	d.since = now
-	return d.spent
-}
-
-// lit says that a lane is in service.
-func (d *dark) lit() { d.since = time.Time{} }

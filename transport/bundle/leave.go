@@ -40,7 +40,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	b.leaveShown(l, !isBetter(err))
 	delete(b.doubted, l)
 	if l.Parts.Value() > 0 && (!b.Sending || l.Backlog < int64(l.Bytes.Value())) {
-		b.dark.spent = 0 // it was of use
+		b.outage.spent = 0 // it was of use
 	}
 	v := &leaving{Lane: l, since: time.Now()}
 	b.leaving = append(b.leaving, v)
@@ -64,7 +64,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 		b.warn("left", l, !flap && f.quiet(), fmt.Sprintf("%s; its traffic goes over the %s left", text, count(left, "lane")))
 	}
 	if left == 0 {
-		b.dark.look()
+		b.outage.Look()
 	}
 	if err := b.guarded("stop a lane", l.Stop); err != nil {
 		b.destroyLane(v, err)
@@ -87,7 +87,7 @@ func (s *setup) lose() {
 		b.redial(l, l.Why())
 	}
 	b.env.Log.Warn(b.darkText(fmt.Sprintf("%v: %v: the ways that were proved do not hold", fault.ErrLane, b)))
-	b.dark.look()
+	b.outage.Look()
 	if b.Sending && b.env.Lacks != nil {
 		b.env.Lacks(b)
 	}
@@ -202,10 +202,10 @@ func (b *Bundle) redial(l *lane.Lane, err error) {
 // Preconditions: b is locked.
 func (b *Bundle) wait() {
 	if b.inService() > 0 {
-		b.dark.lit()
+		b.outage.Over()
 		return
 	}
-	if spent := b.dark.look(); spent >= b.env.Scaled(b.env.LaneWait) {
+	if spent := b.outage.Look(); spent >= b.env.Scaled(b.env.LaneWait) {
 		b.Fail(b.allLost(spent))
 	}
 }

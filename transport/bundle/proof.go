@@ -78,7 +78,7 @@ func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Prov
 func (p *proofs) rest() time.Duration {
 	switch {
 	case p.pending == 0:
-		return lookEvery
+		return LookEvery
 	case p.s.clock.ran-p.begun < p.s.env.Scaled(p.s.env.ProofWait):
 		return 2 * time.Millisecond
 	}

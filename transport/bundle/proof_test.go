@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -218,6 +219,51 @@ func TestCrowdedDataPort(t *testing.T) {
 		}
 	}
 	transporttest.CloseBoth(t, s, r)
+}
+
+// A connection none of whose first lanes comes into service waits for a path, also where a
+// process seemed slow meanwhile: a cable that goes between two proofs looks like that. Of a
+// trial it is the outcome.
+func TestNoneWorks(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		trial bool
+		want  error
+	}{{"connection", false, nil}, {"trial", true, bundle.ErrNoLane}} {
+		t.Run(tt.name, func(t *testing.T) {
+			transporttest.Leaks(t)
+			var log transporttest.Log
+			a, b := transporttest.New(t, log.Takes(slog.LevelInfo)), transporttest.New(t)
+			s, r := transporttest.Connect(t, a, b)
+			env, session, id := a.Paths().Env, s.Bundle().Session, a.Paths().NewID()
+			from := bundle.New(env, session, id, true, nil)
+			if !tt.trial {
+				from = message.NewSend(env, session, id, 0).Bundle()
+			}
+			plan, err := a.Paths().To(t.Context(), session)
+			if err == nil {
+				err = errors.Join(a.Paths().Add(from), from.Build(plan))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			from.SeemSlow()
+			if from.Slowness() == "" {
+				t.Error("nothing is said of a slow process")
+			}
+			if mask, err := from.Agree(0, &handshake.Proved{Conn: id}); mask != 0 || !errors.Is(err, tt.want) {
+				t.Errorf("lanes %b in service, %v; want none, %v", mask, err, tt.want)
+			}
+			if n := log.Count("no lane is left: waiting for a way"); (n == 0) != tt.trial {
+				t.Errorf("it says %d times that it waits for a way", n)
+			}
+			end := errors.New("the test is over")
+			if err := from.Abort(end); !errors.Is(err, end) {
+				t.Error(err)
+			}
+			transporttest.CloseBoth(t, s, r)
+		})
+	}
 }
 
 // mute is a carrier that cannot send its proof.

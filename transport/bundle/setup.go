@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,8 @@ import (
 	"ncclmesh/transport/limit"
 )
 
-// ErrNoLane is the end of a set-up in which no lane proved itself.
+// ErrNoLane is the end of a trial, or of lanes that were to join, of which none proved itself;
+// and of a connection's first ones where a node lacked something for them.
 var ErrNoLane = errors.New("no lane works")
 
 // setup is how lanes of a bundle come into service: the first, or more that join them.
@@ -68,8 +70,8 @@ func (s *setup) all() (mask uint32) {
 
 // Establish sets the lanes of plan up from the sender's side. open is what the
 // peer is told, but for the lanes. It returns the lanes in service. When there
-// are none each lane has its reason, and the error is ErrNoLane, or nil where the
-// connection waits for another way.
+// are none each lane has its reason, and the error is ErrNoLane of a trial, and where a node
+// lacked something, else nil: the connection waits for another way.
 func (b *Bundle) Establish(ctx context.Context, plan []lane.Plan, open *handshake.Open) (uint32, error) {
 	s := b.first
 	if ctx.Err() != nil { // and who closes it may be at work
@@ -230,7 +232,8 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 
 // noneWorks is the outcome where no lane can be put into service. A connection whose first
 // lanes all fail, though their paths were proved before, is one that has lost them, and
-// waits for a way like any other.
+// waits for a way like any other: also where a process seemed slow, as one does that the
+// loss of a cable has cut off between two proofs. A node that lacks something ends it.
 //
 // Preconditions: the bundle is locked.
 func (s *setup) noneWorks() error {
@@ -239,7 +242,8 @@ func (s *setup) noneWorks() error {
 			return fmt.Errorf("%w: %v: %v: %w", fault.ErrOwn, s.Bundle, l, why)
 		}
 	}
-	if s.epoch > 0 || s.Trial || s.Slowness() != "" {
+	lacked := slices.ContainsFunc(s.own, func(l *lane.Lane) bool { return isNodeFault(l.Why()) })
+	if s.epoch > 0 || s.Trial || lacked {
 		return ErrNoLane
 	}
 	s.lose()

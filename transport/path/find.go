@@ -2,7 +2,6 @@ package path
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,7 +10,6 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/control"
-	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
 )
@@ -19,19 +17,8 @@ import (
 // find proves the ways to a peer, of the first tier in which there are any: queue pairs,
 // directly and then through other nodes; sockets over cables, likewise; sockets over networks
 // that other nodes share; sockets through other nodes over such networks; sockets over the
-// network that is named for setting connections up. say, unless it is nil, tells the user why it is not the first. While nodes are
-// there that may yet lead to the peer it waits for a route.
+// network that is named for setting connections up. say, unless it is nil, tells the user why it is not the first.
 func (f *Finder) find(s *control.Session) (found []path, say func(), err error) {
-	for begun := time.Now(); ; {
-		found, say, err = f.look(s)
-		if err == nil || !errors.Is(err, fault.ErrUnreachable) || !f.awaitRoute(s, begun) {
-			return found, say, err
-		}
-	}
-}
-
-// look goes through the tiers once.
-func (f *Finder) look(s *control.Session) (found []path, say func(), err error) {
 	ports, peer := f.now(), f.PortsOf(s)
 	queuePairs, some := f.candidates(ports, peer)
 	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })

@@ -55,6 +55,7 @@ type Finder struct {
 	answers   map[handshake.ProcessID]*answers
 	peerPorts map[*control.Session][]handshake.Port // of peers whose ports have changed
 	overTCP   map[string]string                     // by reason, the first peer to which TCP is used for it
+	changed   chan struct{}                         // closed, and another one, when a port has changed
 }
 
 // NewFinder makes a Finder that knows no way yet.
@@ -62,7 +63,7 @@ func NewFinder(c Config) *Finder {
 	return &Finder{
 		Config: c, known: map[handshake.ProcessID]*pathSet{},
 		answers: map[handshake.ProcessID]*answers{}, peerPorts: map[*control.Session][]handshake.Port{},
-		overTCP: map[string]string{},
+		overTCP: map[string]string{}, changed: make(chan struct{}),
 	}
 }
 
@@ -111,6 +112,7 @@ func (f *Finder) PeerChanged(s *control.Session, ports []handshake.Port) {
 	f.peerPorts[s] = ports
 	if s.Dialled() { // paths are known of these
 		delete(f.known, s.Peer().Process)
+		f.anew()
 	}
 	f.mu.Unlock()
 }
@@ -129,6 +131,7 @@ func (f *Finder) PeerGone(s *control.Session) {
 func (f *Finder) Changed() {
 	f.mu.Lock()
 	clear(f.known)
+	f.anew()
 	f.mu.Unlock()
 }
 
@@ -140,9 +143,11 @@ type path struct {
 }
 
 // pathSet is what is known of the ways to one peer process. A trial finds them
-// before the first connection; later ones use them at no cost.
+// before the first connection; later ones use them at no cost. What it has not found is to
+// be looked for again.
 type pathSet struct {
 	done  chan struct{} // closed when the trial is over
+	over  time.Time     // when it was; read after that
 	paths []path
 	say   func() // tells the user why they are not direct, or TCP's
 	err   error
@@ -150,12 +155,27 @@ type pathSet struct {
 
 // To returns the lanes that a connection to the session's peer should have.
 // The first caller starts the trial, the others wait for it. A failed trial is
-// made again by the next caller.
+// made again by the next caller, but for those who call a moment later.
 func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Plan, error) {
+	return f.to(ctx, s, func() {})
+}
+
+// failed reports whether a trial is over, and may be made again as it has failed.
+func (s *pathSet) failed(patience time.Duration) bool {
+	select {
+	case <-s.done:
+		return s.err != nil && time.Since(s.over) >= patience
+	default:
+		return false
+	}
+}
+
+// to is To. It calls tick while it waits.
+func (f *Finder) to(ctx context.Context, s *control.Session, tick func()) ([]lane.Plan, error) {
 	key := s.Peer().Process
 	f.mu.Lock()
 	set := f.known[key]
-	if set == nil {
+	if set == nil || set.failed(f.Env.Scaled(lookAgain)) {
 		set = &pathSet{done: make(chan struct{})}
 		f.known[key] = set
 		f.mu.Unlock()
@@ -164,18 +184,23 @@ func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Plan, error
 				set.paths, set.say, err = f.find(s)
 				return err
 			})
-			if set.err != nil {
-				f.Forget(s)
-			}
+			set.over = time.Now()
 			close(set.done)
 		})
 	} else {
 		f.mu.Unlock()
 	}
-	select {
-	case <-set.done:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: given up while looking for a path to %s", fault.ErrUsage, s.Name())
+	ticker := time.NewTicker(bundle.LookEvery)
+	defer ticker.Stop()
+	for done := false; !done; {
+		select {
+		case <-set.done:
+			done = true
+		case <-ticker.C:
+			tick()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: given up while looking for a path to %s", fault.ErrUsage, s.Name())
+		}
 	}
 	if set.err != nil {
 		return nil, set.err

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
@@ -136,13 +135,4 @@ func hops(relays int) string {
 		return "1 relay"
 	}
 	return fmt.Sprintf("%d relays", relays)
-}
-
-// awaitRoute waits a second for another look at the mesh, as long as one may bring a route:
-// somebody is there, and the user's patience is not spent.
-func (f *Finder) awaitRoute(s *control.Session, begun time.Time) bool {
-	if f.Routes == nil || !f.Others(s) || time.Since(begun) >= f.Env.Scaled(f.RouteWait) {
-		return false
-	}
-	return f.pause(time.Second)
 }

@@ -13,42 +13,104 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// NoPath is the error of two nodes between which nothing passed.
-func (f *Finder) NoPath(s *control.Session, tried []bundle.Finding, slow string) error {
-	rdma, tcp, differ := f.differ(s)
-	left := f.leftOut(s, false)
-	switch {
-	case differ:
-		return fmt.Errorf("%w: no path between %s and %s: %s%s offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and %s TCP only, as with NCCL_MESH_TRANSPORT=tcp or without a working RDMA device. "+
-			"Set NCCL_MESH_TRANSPORT=auto on %s, or make RDMA work on %s", fault.ErrUnreachable, s.LocalName(), s.Name(), left, rdma, tcp, rdma, tcp)
-	case len(tried) == 0:
-		return fmt.Errorf("%w: no path between %s and %s: %sno two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet",
-			fault.ErrUnreachable, s.LocalName(), s.Name(), left, topology.Explain(f.now(), f.PortsOf(s), f.GIDs))
-	}
-	if slow != "" {
-		return fmt.Errorf("%w: no path between %s and %s was proved in time; %s%s; %s", fault.ErrUnreachable, s.LocalName(), s.Name(), left, slow, firstTried(tried))
-	}
-	return fmt.Errorf("%w: no path between %s and %s; %s%s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet",
-		fault.ErrUnreachable, s.LocalName(), s.Name(), left, firstTried(tried))
+// two are two nodes between which a path is looked for, this one and a peer: their names, and
+// the ports that each tells the other of.
+type two struct {
+	here, there  string
+	ours, theirs []handshake.Port
+	relays       bool // other nodes are known that may relay between them
 }
 
-// differ reports whether this node and a peer have no kind of lane in common, and
-// which of them has queue pairs only, and which sockets only.
-func (f *Finder) differ(s *control.Session) (rdma, tcp string, ok bool) {
-	ours, theirs := f.Told(), f.PortsOf(s)
+func (f *Finder) with(s *control.Session) two {
+	return two{s.LocalName(), s.Name(), f.Told(), f.PortsOf(s), f.others(s)}
+}
+
+// others reports whether a node has been heard of that may relay some day between this one
+// and a peer.
+func (f *Finder) others(s *control.Session) bool {
+	return f.Routes != nil && f.Others != nil && f.Others(s)
+}
+
+// NoPath is the error of two nodes between which nothing passed.
+func (f *Finder) NoPath(s *control.Session, tried []bundle.Finding, slow string) error {
+	n := f.with(s)
+	joint, why := n.why(tried, slow, func() string { return topology.Explain(f.now(), n.theirs, f.GIDs) })
+	return fmt.Errorf("%w: no path between %s and %s%s%s%s", fault.ErrUnreachable, n.here, n.there, joint, f.leftOut(s, false), why)
+}
+
+// why says for people why there is no path, and what to do, behind what joins that to the names of the two
+// nodes. explain lists the addresses of both.
+func (n two) why(tried []bundle.Finding, slow string, explain func() string) (joint, text string) {
+	down := strings.Join(n.down(), ", ")
+	if rdma, tcp, differ := n.differ(); differ {
+		return ": ", fmt.Sprintf("%s offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and %s TCP only, as with NCCL_MESH_TRANSPORT=tcp or without an RDMA device. "+
+			"Set NCCL_MESH_TRANSPORT=auto on %s, or make RDMA work on %s", rdma, tcp, rdma, tcp)
+	}
 	switch {
-	case !offer(ours, lane.TCP) && !offer(theirs, lane.Verbs):
-		return s.LocalName(), s.Name(), true
-	case !offer(ours, lane.Verbs) && !offer(theirs, lane.TCP):
-		return s.Name(), s.LocalName(), true
+	case slow != "":
+		return " was proved in time; ", fmt.Sprintf("%s; %s", slow, firstTried(tried))
+	case down != "" && len(tried) == 0:
+		return ": ", fmt.Sprintf("these ports are down, or have no address: %s. Check their cables", down)
+	case down != "":
+		return ": ", fmt.Sprintf("these ports are down, or have no address: %s. Check their cables; %s", down, firstTried(tried))
+	case len(tried) == 0 && n.relays:
+		return ": ", "no cable joins them: no two of their ports share a subnet"
+	case len(tried) == 0:
+		return ": ", fmt.Sprintf("no two of their ports share a subnet: %s. Cable the two nodes, or give both ends of a cable addresses in one subnet", explain())
+	case n.relays:
+		return "; ", fmt.Sprintf("%s. If a cable joins the two nodes, check it, and that both ends of it have addresses in one subnet", firstTried(tried))
+	}
+	return "; ", fmt.Sprintf("%s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet", firstTried(tried))
+}
+
+// differ reports whether the two nodes have no kind of lane in common, and which of them has
+// queue pairs only, and which sockets only. A port that is down is one all the same.
+func (n two) differ() (rdma, tcp string, ok bool) {
+	switch {
+	case !has(n.ours, lane.TCP) && !has(n.theirs, lane.Verbs):
+		return n.here, n.there, true
+	case !has(n.ours, lane.Verbs) && !has(n.theirs, lane.TCP):
+		return n.there, n.here, true
 	}
 	return "", "", false
+}
+
+// down names the ports that carry nothing now, for people: those of RDMA where both nodes
+// have some, else those for TCP.
+func (n two) down() (names []string) {
+	kind := lane.TCP
+	if has(n.ours, lane.Verbs) && has(n.theirs, lane.Verbs) {
+		kind = lane.Verbs
+	}
+	add := func(ports []handshake.Port, node string) {
+		for _, p := range ports {
+			if kindOf(p) == kind && len(p.Addrs) == 0 {
+				names = append(names, lane.PeerPort(p).String()+" on "+node)
+			}
+		}
+	}
+	add(n.ours, n.here)
+	add(n.theirs, n.there)
+	return names
+}
+
+// kindOf is the kind of lanes that a port is for, circuits apart.
+func kindOf(p handshake.Port) lane.Kind {
+	if p.Device == "" {
+		return lane.TCP
+	}
+	return lane.Verbs
+}
+
+// has reports whether any of the ports that a peer is told of is for a kind of lane.
+func has(ports []handshake.Port, kind lane.Kind) bool {
+	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return kindOf(p) == kind })
 }
 
 // offer reports whether any of the ports that a peer is told of can carry a kind
 // of lane: it has no address of one that is down.
 func offer(ports []handshake.Port, kind lane.Kind) bool {
-	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return len(p.Addrs) > 0 && (p.Device == "") == (kind == lane.TCP) })
+	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return len(p.Addrs) > 0 && kindOf(p) == kind })
 }
 
 // sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA might have been, and what became of the

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/handshake"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/fault"
 )
@@ -56,6 +57,63 @@ func TestWhyTCP(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, whyTCP("c", tt.offers, tt.rdma)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is said of two nodes without a path is true of them: a port that is down is no port
+// that is left out, and nodes that others lie between need share no subnet.
+func TestWhyNoPath(t *testing.T) {
+	port := func(device string, addrs ...string) handshake.Port {
+		p := handshake.Port{Device: device, Netdev: "p0"}
+		if device != "" {
+			p.Num = 1
+		}
+		for _, a := range addrs {
+			p.Addrs = append(p.Addrs, handshake.PortAddr{Addr: netip.MustParseAddr(a), PrefixLen: 24})
+		}
+		return p
+	}
+	tried := []bundle.Finding{{
+		From: bundle.End{Node: "a", Port: "r0:1 (p0)", Addr: netip.MustParseAddr("10.0.0.1")},
+		To:   bundle.End{Node: "b", Port: "r0:1", Addr: netip.MustParseAddr("10.0.0.2")}, Why: errors.New("no answer"),
+	}}
+	const first = "tried r0:1 (p0) 10.0.0.1 on a -> r0:1 10.0.0.2 on b: no answer"
+	ports := func(all ...handshake.Port) []handshake.Port { return all }
+	tests := []struct {
+		name         string
+		ours, theirs []handshake.Port
+		relays       bool
+		tried        []bundle.Finding
+		slow         string
+		want         string
+	}{
+		{"RDMA only, and TCP only", ports(port("r0", "10.0.0.1")), ports(port("", "10.0.0.2")), false, nil, "",
+			": a offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and b TCP only, as with NCCL_MESH_TRANSPORT=tcp or without an RDMA device. Set NCCL_MESH_TRANSPORT=auto on a, or make RDMA work on b"},
+		{"TCP only, and RDMA only that is down", ports(port("", "10.0.0.1")), ports(port("r0")), true, nil, "",
+			": b offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and a TCP only, as with NCCL_MESH_TRANSPORT=tcp or without an RDMA device. Set NCCL_MESH_TRANSPORT=auto on b, or make RDMA work on a"},
+		{"TCP, and down here", ports(port("")), ports(port("", "10.0.0.2")), false, nil, "", ": these ports are down, or have no address: p0 on a. Check their cables"},
+		{"TCP, and down at both", ports(port("")), ports(port("")), false, nil, "", ": these ports are down, or have no address: p0 on a, p0 on b. Check their cables"},
+		{"RDMA, and down there", ports(port("r0", "10.0.0.1"), port("")), ports(port("r0"), port("")), true, nil, "", ": these ports are down, or have no address: r0:1 (p0) on b. Check their cables"},
+		{"one of two is down", ports(port("r0", "10.0.0.1"), port("r1")), ports(port("r0", "10.0.0.2")), false, tried, "", ": these ports are down, or have no address: r1:1 (p0) on a. Check their cables; " + first},
+		{"both have both, and RDMA is down here", ports(port("r0"), port("", "10.0.0.1")), ports(port("", "10.0.0.2")), false, tried, "",
+			"; " + first + ". Check the cables between the two nodes, and that both ends of each have addresses in one subnet"},
+		{"other nodes between", ports(port("r0", "10.0.0.1")), ports(port("r0", "10.0.1.2")), true, nil, "", ": no cable joins them: no two of their ports share a subnet"},
+		{"other nodes, and a path was tried", ports(port("r0", "10.0.0.1")), ports(port("r0", "10.0.0.2")), true, tried, "",
+			"; " + first + ". If a cable joins the two nodes, check it, and that both ends of it have addresses in one subnet"},
+		{"no subnet", ports(port("r0", "10.0.0.1")), ports(port("r0", "10.0.1.2")), false, nil, "",
+			": no two of their ports share a subnet: the addresses. Cable the two nodes, or give both ends of a cable addresses in one subnet"},
+		{"nothing passes", ports(port("r0", "10.0.0.1")), ports(port("r0", "10.0.0.2")), false, tried, "",
+			"; " + first + ". Check the cables between the two nodes, and that both ends of each have addresses in one subnet"},
+		{"slow", ports(port("r0", "10.0.0.1")), ports(port("r0", "10.0.0.2")), false, tried, "b is slow", " was proved in time; b is slow; " + first},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := two{"a", "b", tt.ours, tt.theirs, tt.relays}
+			joint, text := n.why(tt.tried, tt.slow, func() string { return "the addresses" })
+			if diff := cmp.Diff(tt.want, joint+text); diff != "" {
+				t.Errorf("what is said (-want +got):\n%s", diff)
 			}
 		})
 	}

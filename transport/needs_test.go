@@ -1,0 +1,34 @@
+package transport
+
+import (
+	"testing"
+
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/control"
+)
+
+// The process that dialled a session is needed while somebody listens here whom it may
+// connect to, though no connection of it is up: where the network is lost meanwhile, it is
+// waited for as long as one that has connections.
+func TestNeeds(t *testing.T) {
+	s, another := new(control.Session), new(control.Session)
+	tests := []struct {
+		name      string
+		bundles   map[connKey]*bundle.Bundle
+		listeners map[uint32]*Listener
+		want      bool
+	}{
+		{"nothing", nil, nil, false},
+		{"a connection", map[connKey]*bundle.Bundle{{s, 1}: nil}, nil, true},
+		{"another's", map[connKey]*bundle.Bundle{{another, 1}: nil}, nil, false},
+		{"a listener", nil, map[uint32]*Listener{1: nil}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := &Transport{bundles: tt.bundles, listeners: tt.listeners}
+			if got := tr.needs(s); got != tt.want {
+				t.Errorf("needs says %v", got)
+			}
+		})
+	}
+}
