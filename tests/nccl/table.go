@@ -156,15 +156,15 @@ func Markdown(rows []Row, busy bool) string {
 	return b.String()
 }
 
-// The table in the README lies between these lines.
+// The table in docs/performance.md lies between these lines.
 const (
-	TableBegin = "<!-- written by go run ./tests/nccl/cmd/table -readme README.md -->\n"
+	TableBegin = "<!-- written by go run ./tests/nccl/cmd/table -page docs/performance.md -->\n"
 	TableEnd   = "<!-- end -->\n"
 )
 
-// CutTable finds the table in a README.
-func CutTable(readme string) (before, table, after string, err error) {
-	before, rest, begun := strings.Cut(readme, TableBegin)
+// CutTable finds the table in a page.
+func CutTable(page string) (before, table, after string, err error) {
+	before, rest, begun := strings.Cut(page, TableBegin)
 	table, after, ended := strings.Cut(rest, TableEnd)
 	if !begun || !ended {
 		return "", "", "", fmt.Errorf("there are no lines %q and %q", TableBegin, TableEnd)

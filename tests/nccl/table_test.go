@@ -62,14 +62,14 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// The README's table says what NCCL makes of the plugin today; its times are of the
+// The table of docs/performance.md says what NCCL makes of the plugin today; its times are of the
 // day that it names.
-func TestREADMETable(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(fabric.Root(), "README.md"))
+func TestPerformanceTable(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(fabric.Root(), "docs/performance.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _, err := CutTable(string(readme))
+	_, table, _, err := CutTable(string(page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestREADMETable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(table, "\n"+row.Facts()) {
-			t.Errorf("the README's table has no line that begins %q; run: go run ./tests/nccl/cmd/table -readme README.md", row.Facts())
+			t.Errorf("the table of docs/performance.md has no line that begins %q; run: go run ./tests/nccl/cmd/table -page docs/performance.md", row.Facts())
 		}
 	})
 }

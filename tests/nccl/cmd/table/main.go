@@ -1,5 +1,5 @@
 // Table measures each version of NCCL on a triangle, over each kind of lanes in turn,
-// and prints medians as Markdown, or writes them into the README. With -latency it
+// and prints medians as Markdown, or writes them into a page. With -latency it
 // measures 8 bytes between two nodes.
 package main
 
@@ -22,11 +22,11 @@ import (
 func main() {
 	build := flag.String("build", "build", "where the plugin and tests/fakeverbs are")
 	rounds := flag.Int("rounds", 5, "how often each is measured")
-	readme := flag.String("readme", "", "the file to write the table into")
+	page := flag.String("page", "", "the file to write the table into")
 	latency := flag.Bool("latency", false, "8 bytes between two nodes, by protocol, each rank on a processor of its own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, *build, *rounds, *readme, *latency)
+	err := run(ctx, *build, *rounds, *page, *latency)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, build string, rounds int, readme string, latency bool) error {
+func run(ctx context.Context, build string, rounds int, page string, latency bool) error {
 	build, err := filepath.Abs(build)
 	if err != nil {
 		return err
@@ -51,28 +51,28 @@ func run(ctx context.Context, build string, rounds int, readme string, latency b
 	if err != nil {
 		return err
 	}
-	return show(rows, readme)
+	return show(rows, page)
 }
 
-func show(rows []nccl.Row, readme string) error {
+func show(rows []nccl.Row, page string) error {
 	note, busy := "", load() > float64(2*runtime.NumCPU())
 	if busy {
 		note = ", too busy for times"
 	}
 	text := fmt.Sprintf("%s; %d processors, load %.0f%s:\n\n%s", time.Now().Format("2 January 2006"), runtime.NumCPU(), load(), note, nccl.Markdown(rows, busy))
-	if readme == "" {
+	if page == "" {
 		fmt.Print(text)
 		return nil
 	}
-	was, err := os.ReadFile(readme)
+	was, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
 	before, _, after, err := nccl.CutTable(string(was))
 	if err != nil {
-		return fmt.Errorf("%s: %w", readme, err)
+		return fmt.Errorf("%s: %w", page, err)
 	}
-	return os.WriteFile(readme, []byte(before+nccl.TableBegin+text+nccl.TableEnd+after), 0o644)
+	return os.WriteFile(page, []byte(before+nccl.TableBegin+text+nccl.TableEnd+after), 0o644)
 }
 
 // load is how many threads wanted a processor in the last minute, of this program's
