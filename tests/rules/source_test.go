@@ -72,6 +72,8 @@ var imports = map[string][]string{
 	"tools/ncclmesh/report":        {},
 	"tools/ncclmesh/status":        {"printable", "transport", "transport/stats", "transport/window"},
 	"tools/ncclmesh/topo":          {"handshake", "tools/ncclmesh/fleet", "transport", "transport/lane", "transport/path", "transport/topology"},
+	"tests/docs":                   {"docs/checks", "handshake", "ncclnet/config", "transport/hail", "transport/lane"},
+	"tests/docs/cmd/pages":         {"tests/docs"},
 	"tests/e2e":                    {},
 	"tests/fabric":                 {"tests/internal/need", sysUnix},
 	"tests/fabric/cmd/demo":        {"tests/fabric", "tests/internal/draw", "tests/nccl"},

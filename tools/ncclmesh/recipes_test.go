@@ -19,7 +19,7 @@ import (
 const recipes = "../../docs/recipes"
 
 var (
-	fence   = regexp.MustCompile("(?s)```(\\w*)\n(.*?)```")
+	fence   = regexp.MustCompile("(?s)```(\\w*)[^\n]*\n(.*?)```")
 	setting = regexp.MustCompile(`\b(NCCL_[A-Z_]+)(?:=|: )["']?([^\s"',]+)`)
 )
 

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,36 +14,12 @@ import (
 	"ncclmesh/ncclnet/config"
 )
 
-var update = flag.Bool("update", false, "write the configuration table into docs/configuration.md")
-
 const (
-	configBegin = "<!-- config:begin -->\n"
-	configEnd   = "<!-- config:end -->"
 	unreadBegin = "<!-- unread:begin -->\n"
 	unreadEnd   = "<!-- unread:end -->"
 	sameBegin   = "<!-- same:begin -->\n"
 	sameEnd     = "<!-- same:end -->"
 )
-
-// The table of settings in docs/configuration.md is the one the plugin reads. After a change of
-// that: go test ./tests/rules -run Configuration -update
-func TestConfigurationPageShowsTheTable(t *testing.T) {
-	path := filepath.Join(root(t), "docs/configuration.md")
-	before, got, after := section(t, path, configBegin, configEnd)
-	var b strings.Builder
-	if err := config.WriteTable(&b); err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		if err := os.WriteFile(path, []byte(before+configBegin+b.String()+configEnd+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(b.String(), got); diff != "" {
-		t.Errorf("run: go test ./tests/rules -run Configuration -update\n(-want +got):\n%s", diff)
-	}
-}
 
 // section cuts a file at two lines of it.
 func section(t *testing.T, path, begin, end string) (before, between, after string) {

@@ -1,0 +1,200 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/ncclnet/config"
+)
+
+// read returns the text of each page by its path.
+func read(t *testing.T) map[string]string {
+	t.Helper()
+	pages, err := Pages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pages) < 60 {
+		t.Fatalf("only %d pages: %v", len(pages), pages)
+	}
+	texts := map[string]string{}
+	for _, page := range pages {
+		b, err := os.ReadFile(filepath.Join(Root(), page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[page] = string(b)
+	}
+	return texts
+}
+
+func TestPagesAreCurrent(t *testing.T) {
+	facts, err := ReadFacts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	matched := map[string]bool{}
+	for page, text := range read(t) {
+		want, err := Generate(facts, page, text)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if diff := cmp.Diff(want, text); diff != "" {
+			t.Errorf("%s: run go generate ./tests/docs\n(-want +got):\n%s", page, diff)
+		}
+		for name := range facts.blocks {
+			if strings.Contains(text, "<!-- "+name+":begin -->\n") {
+				matched[name] = true
+			}
+		}
+		for _, s := range facts.sentences {
+			if s.pattern.MatchString(text) {
+				matched[s.pattern.String()] = true
+			}
+		}
+	}
+	for name := range facts.blocks {
+		if !matched[name] {
+			t.Errorf("no page has block %s", name)
+		}
+	}
+	for _, s := range facts.sentences {
+		if !matched[s.pattern.String()] {
+			t.Errorf("no page has a sentence like %s", s.pattern)
+		}
+	}
+}
+
+func TestGenerate(t *testing.T) {
+	f := &Facts{
+		blocks:    map[string]string{"a": "new\n"},
+		sentences: []sentence{{regexp.MustCompile(`(\d+) of them`), "7"}},
+	}
+	tests := []struct {
+		name, page, text, want, err string
+	}{
+		{"block", "x.md", "1\n<!-- a:begin -->\nold\n<!-- a:end -->\n2\n", "1\n<!-- a:begin -->\nnew\n<!-- a:end -->\n2\n", ""},
+		{"sentences", "x.md", "3 of them, 4 of us, 5 of them", "7 of them, 4 of us, 7 of them", ""},
+		{"changelog", "CHANGELOG.md", "3 of them", "3 of them", ""},
+		{"foreign", "x.md", "<!-- unread:begin -->\nold\n<!-- unread:end -->\n", "<!-- unread:begin -->\nold\n<!-- unread:end -->\n", ""},
+		{"unknown", "x.md", "<!-- b:begin -->\n<!-- b:end -->\n", "", "x.md: nothing generates block b"},
+		{"crossed", "x.md", "<!-- a:begin -->\n<!-- b:end -->\n", "", "x.md: block a ends as b"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Generate(f, tt.page, tt.text)
+			said := ""
+			if err != nil {
+				said = err.Error()
+			}
+			if got != tt.want || said != tt.err {
+				t.Errorf("got %q, error %q; want %q, error %q", got, said, tt.want, tt.err)
+			}
+		})
+	}
+}
+
+func TestREADMEIsShort(t *testing.T) {
+	text := read(t)["README.md"]
+	if n := strings.Count(text, "\n"); n > 180 {
+		t.Errorf("README.md has %d lines; at most 180: move what only some readers need to a page under docs", n)
+	}
+}
+
+// prose returns a page without its fenced blocks and code spans.
+func prose(text string) string {
+	text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(text, "`code`")
+}
+
+// anchors returns the fragments by which a page's headings can be linked.
+func anchors(text string) []string {
+	var list []string
+	text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+	for _, m := range regexp.MustCompile(`(?m)^#+ +(.*?) *$`).FindAllStringSubmatch(text, -1) {
+		list = append(list, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, m[1]))
+	}
+	return list
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	texts := read(t)
+	linked := map[string]bool{"README.md": true}
+	for page, text := range texts {
+		for _, m := range link.FindAllStringSubmatch(prose(text), -1) {
+			if strings.HasPrefix(m[1], "https://") {
+				continue
+			}
+			file, fragment, _ := strings.Cut(m[1], "#")
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(filepath.Join(Root(), target)); err != nil {
+				t.Errorf("%s: link to %s: %v", page, m[1], err)
+				continue
+			}
+			linked[target] = true
+			if fragment != "" && !slices.Contains(anchors(texts[target]), fragment) {
+				t.Errorf("%s: link to %s: that page has no such heading; it has %v", page, m[1], anchors(texts[target]))
+			}
+		}
+	}
+	for page := range texts {
+		if !linked[page] && !linked[filepath.Dir(page)] {
+			t.Errorf("no page links to %s", page)
+		}
+	}
+}
+
+func TestAnchors(t *testing.T) {
+	got := anchors("# One: two `three`\n```\n# no heading\n```\n## NCCL's own, or 4\n")
+	if diff := cmp.Diff([]string{"one-two-three", "nccls-own-or-4"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Paths in code spans exist. A path is one that begins with a directory of the repository.
+func TestPathsExist(t *testing.T) {
+	path := regexp.MustCompile("`((?:capi|docs|guard|handshake|ibv|ncclnet|tests|tools|transport|tuner)/[\\w./*-]+)`")
+	for page, text := range read(t) {
+		for _, m := range path.FindAllStringSubmatch(text, -1) {
+			if found, err := filepath.Glob(filepath.Join(Root(), m[1])); err != nil || len(found) == 0 {
+				t.Errorf("%s names %s, which does not exist", page, m[1])
+			}
+		}
+	}
+}
+
+func TestVariablesExist(t *testing.T) {
+	known := []string{"NCCL_MESH_GID_INDEX"} // an older name
+	for _, s := range config.Settings(func(string) string { return "" }) {
+		known = append(known, s.Name)
+	}
+	name := regexp.MustCompile(`\bNCCL_MESH_[A-Z_]*[A-Z]`)
+	for page, text := range read(t) {
+		for _, m := range name.FindAllString(text, -1) {
+			if !slices.Contains(known, m) {
+				t.Errorf("%s names %s, which the plugin does not read", page, m)
+			}
+		}
+	}
+}

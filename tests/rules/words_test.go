@@ -1,0 +1,7 @@
+package rules
+
+import (
+	"testing"
+)
+
+func TestWords(t *testing.T) {}
