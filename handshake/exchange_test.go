@@ -228,7 +228,7 @@ func TestExchangeRefuses(t *testing.T) {
 		{"empty hello", secret, 2, func([]byte) []byte { return nil }, says("ends too early")},
 		{"no MAC", secret, 2, func(b []byte) []byte { b[4], b[5], b[6], b[7] = 0, 0, 0, 31; return b[:setupHeader+31] }, says("31 bytes, 32 to")},
 		{"other protocol", secret, 1, func([]byte) []byte { return []byte("SSH-2.0-OpenSSH_9.2p1\r\n") }, says("not the plugin's protocol")},
-		{"welcome for a challenge", secret, 1, func(b []byte) []byte { b[3] = setupWelcome; return b }, says("out of place")},
+		{"welcome for a challenge", secret, 1, func(b []byte) []byte { b[3] = setupWelcome; return b }, says("unexpected message type")},
 		{"rejected", secret, 3, func([]byte) []byte { return Reject(RejectListen) }, func(err error) bool {
 			var reject *RejectError
 			return errors.As(err, &reject) && reject.Code == RejectListen
@@ -337,7 +337,7 @@ func TestReadSetup(t *testing.T) {
 		{"part of a body", ReadHello, big.b[:5000], "unexpected EOF"},
 		{"header alone", ReadHello, big.b[:8], "unexpected EOF"},
 		{"too long", ReadHello, huge.b, "49153 bytes, 32 to 49152 are allowed"},
-		{"challenge for hello", ReadHello, challenge, "out of place"},
+		{"challenge for hello", ReadHello, challenge, "unexpected message type"},
 		{"long challenge", ReadChallenge, setup(setupChallenge, 73).b, "73 bytes, 72 to 72"},
 		{"long reject", ReadWelcome, setup(setupReject, 2).b, "2 bytes, 25 to 25"},
 	}

@@ -73,17 +73,17 @@ func SealHail(s Secret, m *Hail) ([]byte, error) {
 	w.bytes(m.Node[:])
 	w.u8(m.Port)
 	w.text(m.Name, MaxLinkName)
-	return sealHail(s, setupHail, "hail", w)
+	return sealHail(s, setupHail, "neighbour query", w)
 }
 
 // OpenHail reads a question.
 func OpenHail(s Secret, raw []byte) (Hail, error) {
 	r, err := openHail(s, setupHail, raw)
 	if err != nil {
-		return Hail{}, fmt.Errorf("hail: %w", err)
+		return Hail{}, fmt.Errorf("neighbour query: %w", err)
 	}
 	m := Hail{Nonce: r.id(), Process: r.id(), Node: r.id(), Port: r.u8(), Name: r.text("interface's name", MaxLinkName)}
-	if err := r.done("hail"); err != nil {
+	if err := r.done("neighbour query"); err != nil {
 		return Hail{}, err
 	}
 	return m, nil
@@ -102,21 +102,21 @@ func SealHailAnswer(s Secret, m *HailAnswer) ([]byte, error) {
 	w.u8(m.Port)
 	w.text(m.Name, MaxLinkName)
 	w.flag(m.Dedicated)
-	return sealHail(s, setupHailAnswer, "hail's answer", w)
+	return sealHail(s, setupHailAnswer, "neighbour's answer", w)
 }
 
 // OpenHailAnswer reads an answer.
 func OpenHailAnswer(s Secret, raw []byte) (HailAnswer, error) {
 	r, err := openHail(s, setupHailAnswer, raw)
 	if err != nil {
-		return HailAnswer{}, fmt.Errorf("hail's answer: %w", err)
+		return HailAnswer{}, fmt.Errorf("neighbour's answer: %w", err)
 	}
 	m := HailAnswer{Nonce: r.id(), Process: r.id(), Node: r.id(), Control: r.u16(), Port: r.u8(),
 		Name: r.text("interface's name", MaxLinkName), Dedicated: r.flag("dedicated")}
 	if m.Control == 0 {
 		r.fail("the control port is 0")
 	}
-	if err := r.done("hail's answer"); err != nil {
+	if err := r.done("neighbour's answer"); err != nil {
 		return HailAnswer{}, err
 	}
 	return m, nil

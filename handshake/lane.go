@@ -79,7 +79,7 @@ func (w *writer) lane(l *Lane) {
 	w.u64(l.Token)
 	w.u16(l.TCPPort)
 	if l.Check && l.Kind != LaneTCP {
-		w.fail("lane %d is no socket, and is to be checked as one", l.Index)
+		w.fail("lane %d is not a socket, but asks for authentication", l.Index)
 	}
 	w.flag(l.Check)
 	w.text(l.Through, MaxThrough)
@@ -122,7 +122,7 @@ func (r *reader) lane() Lane {
 		Through:  r.text("relaying nodes", MaxThrough),
 	}
 	if l.Check && l.Kind != LaneTCP {
-		r.fail("lane %d is no socket, and is to be checked as one", l.Index)
+		r.fail("lane %d is not a socket, but asks for authentication", l.Index)
 	}
 	if !knownKind(l.Kind) {
 		r.fail("lane kind %d is unknown", l.Kind)

@@ -235,7 +235,7 @@ func parseSetupHeader(h [setupHeader]byte, kinds ...uint8) (kind uint8, n int, e
 		}
 		return kind, int(size), nil
 	}
-	return 0, 0, fmt.Errorf("message type %#02x is out of place", kind)
+	return 0, 0, fmt.Errorf("unexpected message type %#02x", kind)
 }
 
 // readSetup reads one set-up message. Memory grows with the bytes that arrive, not with the length that is claimed.

@@ -92,8 +92,8 @@ func TestProvedWaysDoNotHold(t *testing.T) {
 			if !slices.Equal(bytes[:1<<19], bytes[1<<19:]) {
 				t.Error("the bytes differ")
 			}
-			if n := log.Count("the ways that were proved do not hold; no lane is left: waiting for a way"); n != 1 {
-				t.Errorf("the sender says %d times that it waits for a way", n)
+			if n := log.Count("the validated paths do not work; no lane is left: waiting for a path"); n != 1 {
+				t.Errorf("the sender says %d times that it waits for a path", n)
 			}
 			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
 				if kinds := transporttest.Kinds(b); !slices.Equal(kinds, []lane.Kind{tt.want}) {

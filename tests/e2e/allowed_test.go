@@ -24,13 +24,13 @@ func TestRelayAllowed(t *testing.T) {
 	}{
 		{"off", line3, off, nil, map[string]string{"a": `no path between a and c.* Nor is there a way through other nodes: relaying is off \(NCCL_MESH_RELAY=0\)`}, nil},
 		{"off where no relay is needed", single, off, nil, nil, map[string]string{"a -> b": ""}},
-		{"off on the relay", line3, nil, map[string][]string{"b": off}, map[string]string{"a": `no way through other nodes: nobody was heard on ab0\. Check .* that all have NCCL_MESH_RELAY=auto`}, nil},
+		{"off on the relay", line3, nil, map[string][]string{"b": off}, map[string]string{"a": `no route through other nodes: no neighbour answered on ab0\. Check .* that all have NCCL_MESH_RELAY=auto`}, nil},
 		{"off at one end", line3, nil, map[string][]string{"a": off}, map[string]string{"a": `relaying is off \(NCCL_MESH_RELAY=0\)`}, nil},
 		{"only", single, []string{"NCCL_MESH_RELAY=only"}, nil, nil, map[string]string{"a -> b": "c", "c -> a": "b"}},
 		{"one key", line3, []string{"NCCL_MESH_KEY=the key of these nodes"}, nil, nil, map[string]string{"a -> c": "b"}},
 		{"another key on the relay", line3, []string{"NCCL_MESH_KEY=the key of these nodes"}, map[string][]string{"b": {"NCCL_MESH_KEY=a key of other nodes"}},
-			map[string]string{"a": `no way through other nodes: nobody was heard on ab0\. Check .* the same NCCL_MESH_KEY or none`}, nil},
-		{"no key at one end", line3, []string{"NCCL_MESH_KEY=the key of these nodes"}, map[string][]string{"a": {"NCCL_MESH_KEY="}}, map[string]string{"a": `the same NCCL_MESH_KEY or none`}, nil},
+			map[string]string{"a": `no route through other nodes: no neighbour answered on ab0\. Check .* the same NCCL_MESH_KEY, or none`}, nil},
+		{"no key at one end", line3, []string{"NCCL_MESH_KEY=the key of these nodes"}, map[string][]string{"a": {"NCCL_MESH_KEY="}}, map[string]string{"a": `the same NCCL_MESH_KEY, or none`}, nil},
 	}
 	for _, tt := range tests {
 		for _, kind := range relayKinds {
@@ -59,7 +59,7 @@ func TestRelayAllowed(t *testing.T) {
 					j.must(node, `NCCL WARN NET/Mesh : connect: .*`+says)
 				}
 				if strings.Contains(tt.name, "key") {
-					j.must("b", `NCCL WARN NET/Mesh : hail: refused a datagram; .* interface=ab0 .* error="hail: wrong MAC: that node has another NCCL_MESH_KEY, or none"`)
+					j.must("b", `NCCL WARN NET/Mesh : neighbour discovery: refused a datagram; .* interface=ab0 .* error="neighbour query: wrong MAC: that node has another NCCL_MESH_KEY, or none"`)
 				}
 			})
 		}
@@ -106,13 +106,13 @@ func TestHailPortTaken(t *testing.T) {
 				j.ok()
 			} else {
 				j.failed()
-				const unheard = `no way through other nodes: nobody was heard on `
+				const unheard = `no route through other nodes: no neighbour answered on `
 				if j.rank("a").count(unheard+"ab0")+j.rank("c").count(unheard+"bc0") == 0 { // the first to know ends the job
 					j.errorf("neither end said %q", unheard)
 				}
 			}
 			for _, cable := range []string{"ab0", "bc0"} {
-				if n := j.rank("b").count(`NCCL WARN NET/Mesh : hail: another program holds this UDP port alone: .* port=20045 interface=` + cable); n != 1 {
+				if n := j.rank("b").count(`NCCL WARN NET/Mesh : neighbour discovery: another program has this UDP port to itself: .* port=20045 interface=` + cable); n != 1 {
 					j.errorf("the port that is taken was told of %d times for %s", n, cable)
 				}
 			}

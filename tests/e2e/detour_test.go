@@ -83,7 +83,7 @@ func TestDetour(t *testing.T) {
 					j.suffer("unplug a:" + cables.end("a", "ab0"))
 					j.times(n*tt.conns, "a", `a -> b conn \d+: lane \d .* through c (has joined|takes the place of|has come back)`)
 					j.suffer("moves", "moves", "plug a:"+cables.end("a", "ab0"))
-					j.times(n*tt.conns, "a", `a -> b conn \d+: lane \d .* through c is needed no more: a better way between the two nodes works again`)
+					j.times(n*tt.conns, "a", `a -> b conn \d+: lane \d .* through c is no longer needed: a better path between the two nodes works again`)
 					j.times(n*tt.conns, "a", `a -> b conn \d+: lane \d [^,]*ab0[^,]* (has joined|has come back|takes the place of)`)
 					j.suffer("moves", "moves")
 				}
@@ -179,7 +179,7 @@ func TestRelayLost(t *testing.T) {
 					return
 				}
 				j.failed()
-				j.one(`no way to (a|c) within .* \(NCCL_MESH_LANE_WAIT\): .* through (b|d): .* through (d|b): `)
+				j.one(`no path to (a|c) within .* \(NCCL_MESH_LANE_WAIT\): .* through (b|d): .* through (d|b): `)
 			})
 		}
 	}

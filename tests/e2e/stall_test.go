@@ -26,7 +26,7 @@ func TestStalledLane(t *testing.T) {
 			j := f.start(spec{env: tt.env, args: f.endless("--work soak --max 1M --comms 2")})
 			j.moves()
 			j.suffer(tt.faults...)
-			j.await("a", tt.cable+`\S*: (b says: .*)?(nothing was delivered|a grant has not come over it) for `)
+			j.await("a", tt.cable+`\S*: (b says: .*)?(nothing was delivered|no grant arrived over it) for `)
 			if tt.over.plain != "" {
 				j.suffer("ip a neigh del 192.168.3.2 dev ab2")
 			} else {

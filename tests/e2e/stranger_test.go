@@ -55,7 +55,7 @@ func TestStranger(t *testing.T) {
 				j.suffer("moves", "moves")
 				j.enough().ok()
 				idle.enough().ok()
-				reasons := []string{`malformed datagram`, `wrong MAC`, `came through a router`, `too many questions`}
+				reasons := []string{`malformed datagram`, `wrong MAC`, `came through a router`, `too many queries`}
 				if key == "" {
 					reasons = append(reasons, `no such port here`, `the relay named is another process`, `the route leads back to who asks`, `no such circuit is expected here`)
 					if kind == "tcp" { // the stranger has no queue pairs

@@ -128,12 +128,12 @@ type detours struct {
 	changes chan int // how many there are
 }
 
-var detourLine = regexp.MustCompile(`NET/Mesh : (node-\S+ -> node-\S+ conn \d+): lane \d+ \S+ -> \S+ (through node-\S+ (?:has|takes)|(?:through node-\S+ )?is needed no more)`)
+var detourLine = regexp.MustCompile(`NET/Mesh : (node-\S+ -> node-\S+ conn \d+): lane \d+ \S+ -> \S+ (through node-\S+ (?:has|takes)|(?:through node-\S+ )?is no longer needed)`)
 
 // follow reads a line of a job's.
 func (d *detours) follow(line string) {
 	if f := detourLine.FindStringSubmatch(line); f != nil {
-		if d.on[f[1]] = !strings.HasSuffix(f[2], "is needed no more"); !d.on[f[1]] {
+		if d.on[f[1]] = !strings.HasSuffix(f[2], "is no longer needed"); !d.on[f[1]] {
 			delete(d.on, f[1])
 		}
 		d.changes <- len(d.on)

@@ -304,8 +304,8 @@ func (none) Place(*lane.Lane, uint32, uint64, uint32) (uintptr, *lane.Region, bo
 func (none) Dropped(*lane.Lane, uint32)                   {}
 func (none) Arrived(*lane.Lane, uint32, int64)            {}
 func (none) Eager(*lane.Lane, lane.Eager, []byte)         {}
-func (none) Taken(lane.Taken) error                       { return errors.New("eager messages in a trial") }
-func (none) Granted(uint64, []lane.Grant) error           { return errors.New("a grant in a trial") }
+func (none) Taken(lane.Taken) error                       { return errors.New("eager messages where only paths are validated") }
+func (none) Granted(uint64, []lane.Grant) error           { return errors.New("a grant where only paths are validated") }
 func (none) Regranted(*lane.Lane, uint8)                  {}
 func (none) Report(*lane.Lane) *handshake.Report          { return nil }
 func (none) Wanted(uint64)                                {}

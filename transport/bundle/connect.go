@@ -23,7 +23,7 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 		place, ok := placeOf(domains, r.Port, r.Kind)
 		if !ok || lane.Kind(r.Kind) != l.Port.Kind() || r.Port != l.Peer.Index || r.PeerPort != l.Port.Index() {
 			s.mu.Lock()
-			l.Fail(fmt.Errorf("the peer's half does not fit: port %d to our port %d", r.Port, r.PeerPort))
+			l.Fail(fmt.Errorf("the peer's end of the lane does not match: its port %d to our port %d", r.Port, r.PeerPort))
 			s.mu.Unlock()
 			continue
 		}

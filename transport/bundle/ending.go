@@ -79,7 +79,7 @@ func (b *Bundle) Deliver(m handshake.Message) {
 	case *handshake.Proved:
 		b.setUp(m, m.Epoch)
 	default:
-		b.Fail(fmt.Errorf("%w: %v: %v is no message of a connection", fault.ErrProtocol, b, m.Type()))
+		b.Fail(fmt.Errorf("%w: %v: %v is not a message of a connection", fault.ErrProtocol, b, m.Type()))
 	}
 }
 
@@ -100,7 +100,7 @@ func (b *Bundle) setUp(m handshake.Message, epoch uint32) {
 		s.post(m)
 		return
 	}
-	b.env.Log.Debug("message for a set-up that is no more", "conn", b.String(), "epoch", epoch, "type", m.Type())
+	b.env.Log.Debug("message for a set-up that has ended", "conn", b.String(), "epoch", epoch, "type", m.Type())
 }
 
 // laneDown heeds that a lane is down at the peer: one that is being set up, or in service.

@@ -65,7 +65,7 @@ func (s *setup) post(m handshake.Message) {
 	select {
 	case s.inbox <- m:
 	default:
-		s.Fail(fmt.Errorf("%w: %v: more messages than the protocol has", fault.ErrProtocol, s.Bundle))
+		s.Fail(fmt.Errorf("%w: %v: more messages than the protocol allows", fault.ErrProtocol, s.Bundle))
 	}
 }
 

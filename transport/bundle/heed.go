@@ -77,7 +77,7 @@ func (b *Bundle) tell(n news) {
 	}
 	fits, begin := b.heed.add(n)
 	if !fits {
-		b.Fail(fmt.Errorf("%w: %v: more is said of its lanes than they can do", fault.ErrProtocol, b))
+		b.Fail(fmt.Errorf("%w: %v: too many lane events from the peer", fault.ErrProtocol, b))
 	}
 	if begin { // on a goroutine of its own, as Background may run it at once
 		go guard.Run(func() { b.env.Background(b.heedAll) }, b.panicked)
@@ -219,7 +219,7 @@ func (b *Bundle) ClosedCleanly() bool {
 func (b *Bundle) heedOne(n news) {
 	switch {
 	case n.port != nil && !b.spared(n.port):
-		b.env.Log.Debug("a port went down and no lane is over another", "conn", b.String(), "port", n.port.Now().String())
+		b.env.Log.Debug("a port went down and no lane uses another port", "conn", b.String(), "port", n.port.Now().String())
 	case n.port != nil:
 		for _, l := range b.lanes {
 			if l.Port == n.port && l.InService() {
@@ -231,11 +231,11 @@ func (b *Bundle) heedOne(n news) {
 			b.peerLeft(l, n.down.Reason, n.down.Better)
 		}
 	case n.report != nil && !b.Sending:
-		b.Fail(fmt.Errorf("%w: %v: a report came to the receiver", fault.ErrProtocol, b))
+		b.Fail(fmt.Errorf("%w: %v: the receiver was sent a Report, which is for senders", fault.ErrProtocol, b))
 	case n.report != nil:
 		b.reported(n.report)
 	case n.want != nil && b.Sending:
-		b.Fail(fmt.Errorf("%w: %v: a sender's wish came to the sender", fault.ErrProtocol, b))
+		b.Fail(fmt.Errorf("%w: %v: the sender was sent a Want, which is for receivers", fault.ErrProtocol, b))
 	case n.want != nil:
 		b.Poll()
 		b.half.Wanted(n.want.Eager)

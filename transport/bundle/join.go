@@ -132,14 +132,14 @@ const maxJoins = 4
 func (b *Bundle) join(m *handshake.Open) {
 	switch {
 	case b.Sending || b.Trial || m.Epoch == 0:
-		b.Fail(fmt.Errorf("%w: %v: it is set up already", fault.ErrProtocol, b))
+		b.Fail(fmt.Errorf("%w: %v: it is already set up", fault.ErrProtocol, b))
 		return
 	case !b.heed.mayJoin(&b.joins):
 		return
 	case b.admits.Add(1) > maxJoins:
 		b.admits.Add(-1)
 		b.joins.Done()
-		b.Fail(fmt.Errorf("%w: %v: %d times lanes are joining already", fault.ErrProtocol, b, maxJoins))
+		b.Fail(fmt.Errorf("%w: %v: %d sets of lanes are already joining", fault.ErrProtocol, b, maxJoins))
 		return
 	}
 	s := newSetup(b, m.Epoch)

@@ -86,7 +86,7 @@ func (s *setup) lose() {
 		b.gone[wayOf(l)] = now
 		b.redial(l, l.Why())
 	}
-	b.env.Log.Warn(b.darkText(fmt.Sprintf("%v: %v: the ways that were proved do not hold", fault.ErrLane, b)))
+	b.env.Log.Warn(b.darkText(fmt.Sprintf("%v: %v: the validated paths do not work", fault.ErrLane, b)))
 	b.outage.Look()
 	if b.Sending && b.env.Lacks != nil {
 		b.env.Lacks(b)
@@ -95,7 +95,7 @@ func (s *setup) lose() {
 
 // darkText says that no lane is in service, and why.
 func (b *Bundle) darkText(why string) string {
-	return fmt.Sprintf("%s; no lane is left: waiting for a way to %s for up to %v (NCCL_MESH_LANE_WAIT)", why, b.Session.Name(), b.env.LaneWait)
+	return fmt.Sprintf("%s; no lane is left: waiting for a path to %s for up to %v (NCCL_MESH_LANE_WAIT)", why, b.Session.Name(), b.env.LaneWait)
 }
 
 // warn tells the user what has become of a lane: of those over one way of all connections
@@ -158,7 +158,7 @@ func (b *Bundle) Relieve(plan []lane.Plan) {
 	b.mu.Unlock()
 	for _, l := range worse {
 		if better {
-			b.tell(news{lane: l, evidence: errBetter{fmt.Sprintf("%v: %s is needed no more: a better way between the two nodes works again", b, l.Way())}})
+			b.tell(news{lane: l, evidence: errBetter{fmt.Sprintf("%v: %s is no longer needed: a better path between the two nodes works again", b, l.Way())}})
 		}
 	}
 }
@@ -219,7 +219,7 @@ func (b *Bundle) allLost(spent time.Duration) error {
 			why = append(why, l.Why().Error())
 		}
 	}
-	return fmt.Errorf("%w: %v: no way to %s within %v (NCCL_MESH_LANE_WAIT): %s. Check the cables between the two nodes and both ends' ports",
+	return fmt.Errorf("%w: %v: no path to %s within %v (NCCL_MESH_LANE_WAIT): %s. Check the cables between the two nodes and both ends' ports",
 		fault.ErrLane, b, b.Session.Name(), spent.Round(10*time.Millisecond), strings.Join(why, "; "))
 }
 

@@ -265,11 +265,11 @@ func (b *Bundle) Slowness() string {
 	}
 	switch {
 	case s.clock.lost > prompt:
-		return fmt.Sprintf("this process on %s did not run for %v meanwhile: it was stopped, or the processors have too much to do", b.Session.LocalName(), s.clock.lost.Round(time.Millisecond))
+		return fmt.Sprintf("this process on %s did not run for %v: it was stopped, or the processors are overloaded", b.Session.LocalName(), s.clock.lost.Round(time.Millisecond))
 	case s.late > prompt:
-		return fmt.Sprintf("the process on %s did not answer for %v: it is slow or stopped, or its processors have too much to do", peer, s.late.Round(time.Millisecond))
+		return fmt.Sprintf("the process on %s did not answer for %v: it is slow or stopped, or its processors are overloaded", peer, s.late.Round(time.Millisecond))
 	case s.mute:
-		return fmt.Sprintf("%s is there and the process on it has not gone on: it is slow or stopped", peer)
+		return fmt.Sprintf("%s is up, but the process on it makes no progress: it is slow or stopped", peer)
 	}
 	return ""
 }

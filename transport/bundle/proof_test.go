@@ -214,7 +214,7 @@ func TestCrowdedDataPort(t *testing.T) {
 		if !errors.Is(side.err, bundle.ErrNoLane) {
 			t.Fatalf("%s: %v, want no lane", side.name, side.err)
 		}
-		if text := side.paths.NoPath(side.b.Session, side.b.Tried(), side.b.Slowness()).Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.Bundle().Session.LocalName()+": the data port is crowded") {
+		if text := side.paths.NoPath(side.b.Session, side.b.Tried(), side.b.Slowness()).Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.Bundle().Session.LocalName()+": the data port has too many connections") {
 			t.Errorf("%s says %q, want the crowd and no cables", side.name, text)
 		}
 	}

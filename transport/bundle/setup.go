@@ -206,7 +206,7 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 			continue
 		}
 		if l.Why() == nil {
-			l.Fail(fmt.Errorf("%s could not connect its half", s.Session.Name()))
+			l.Fail(fmt.Errorf("%s could not connect its end of the lane", s.Session.Name()))
 		}
 		if err := s.guarded("close", l.Close); err != nil {
 			s.env.Log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
@@ -268,7 +268,7 @@ func (s *setup) offers(mask uint32) (domains []handshake.Domain, lanes []handsha
 // adopt takes over the peer's domains and memory.
 func (b *Bundle) adopt(base uint64, domains []handshake.Domain) error {
 	if len(domains) > lane.MaxDomains {
-		return fmt.Errorf("%w: %v: peer names %d domains; %d can be", fault.ErrProtocol, b, len(domains), lane.MaxDomains)
+		return fmt.Errorf("%w: %v: the peer names %d domains; at most %d are allowed", fault.ErrProtocol, b, len(domains), lane.MaxDomains)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

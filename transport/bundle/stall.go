@@ -100,13 +100,13 @@ func (b *Bundle) judge() {
 		s.missed = s.polled
 	case i < len(b.lanes) && stands(b.lanes[i]) && b.inService() > 1 && s.polled-s.missed >= b.env.Scaled(stallTime):
 		l := b.lanes[i]
-		b.Evidence(l, fmt.Errorf("%w: %v: %s: a grant has not come over it for %v, and later ones have over other lanes; check the cable and both ports",
+		b.Evidence(l, fmt.Errorf("%w: %v: %s: no grant arrived over it for %v, while later ones arrived over other lanes; check the cable and both ports",
 			fault.ErrLane, b, l.Way(), (s.polled-s.missed).Round(10*time.Millisecond)))
 	}
 	for stalled := s.find(b.lanes, &first, b.env.Scaled(stallTime)); stalled != 0; stalled &= stalled - 1 {
 		i := bits.TrailingZeros32(stalled)
 		l, quiet := b.lanes[i], s.polled-s.lanes[i].since
-		b.Evidence(l, fmt.Errorf("%w: %v: %s: nothing was delivered for %v, and later messages were over other lanes; check the cable and both ports",
+		b.Evidence(l, fmt.Errorf("%w: %v: %s: nothing was delivered for %v, while later messages were delivered over other lanes; check the cable and both ports",
 			fault.ErrLane, b, l.Way(), quiet.Round(10*time.Millisecond)))
 	}
 }

@@ -33,16 +33,16 @@ const (
 	reasonMalformed = "malformed message"
 	reasonListen    = "unknown listen id"
 	reasonClosed    = "closed listen id"
-	reasonAgain     = "proof used again"
+	reasonAgain     = "connection requested twice"
 	reasonSecret    = "wrong secret"
 	reasonSession   = "unknown session"
 	reasonFrame     = "frame with a wrong MAC"
 	reasonSettings  = "other settings"
 
-	reasonNeighbour  = "a neighbour, which are not served"
+	reasonNeighbour  = "neighbours are not served"
 	reasonNeighbours = "too many neighbours over one cable"
 	reasonKey        = "a neighbour with another key"
-	reasonCable      = "a neighbour, not over a cable"
+	reasonCable      = "a neighbour that came over no cable"
 )
 
 // accept takes connections until the listener is closed.

@@ -64,7 +64,7 @@ func (e *PeerError) Error() string {
 	case errors.Is(e, handshake.ErrOtherProcess):
 		b.WriteString("; these addresses belong to another machine, or the process has ended and another has its port")
 	case errors.Is(e, syscall.ECONNREFUSED):
-		b.WriteString("; the process has ended, or a firewall rejects what is for its port")
+		b.WriteString("; the process has ended, or a firewall rejects connections to its port")
 	}
 	return b.String()
 }

@@ -59,9 +59,9 @@ func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte
 	if err == nil {
 		switch _, again := l.used[proof]; {
 		case !handshake.CheckProof(l.Secret, s.id, listen, conn, proof):
-			reason, err = reasonSecret, fmt.Errorf("its proof for listen %#x is not made with that listen's secret", listen)
+			reason, err = reasonSecret, fmt.Errorf("its MAC for listen %#x is not made with that listen's secret", listen)
 		case again:
-			reason, err = reasonAgain, fmt.Errorf("it has had its connection %d of listen %#x", conn, listen)
+			reason, err = reasonAgain, fmt.Errorf("it has already requested connection %d of listen %#x", conn, listen)
 		}
 	}
 	if err != nil {

@@ -93,7 +93,7 @@ const hopLimit = 255
 // Errors are as of Dial.
 func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessID, secret handshake.Secret, at netip.AddrPort, netdev string) (*Session, error) {
 	if netdev == "" || !at.IsValid() || at.Port() == 0 {
-		return nil, fmt.Errorf("control: a neighbour is dialled at an address, from an interface: not at %v from %q", at, netdev)
+		return nil, fmt.Errorf("control: dialling a neighbour needs an address and an interface, not %v and %q", at, netdev)
 	}
 	return e.dial(ctx, &invitation{
 		target: target{process, netdev}, secret: secret, listen: neighbourListen,
@@ -105,7 +105,7 @@ func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessI
 // ([Endpoint.takePlace]). Otherwise it returns what to count, and to tell the dialler.
 func (e *Endpoint) admitNeighbour(v *lobby.Stranger, x *handshake.Exchange) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if e.cfg.NeighbourSecret == nil {
-		return "", reasonNeighbour, handshake.RejectNeighbour, errors.New("this process relays for nobody")
+		return "", reasonNeighbour, handshake.RejectNeighbour, errors.New("this process does not relay")
 	}
 	if err := x.Verify(e.cfg.NeighbourSecret[:]); err != nil {
 		return "", reasonKey, handshake.RejectKey, err
@@ -129,7 +129,7 @@ func (e *Endpoint) cable(c *net.TCPConn) (netdev string, err error) {
 		netdev = interfaceOf(local)
 	}
 	if netdev == "" || e.cfg.Cable == nil || !e.cfg.Cable(netdev) {
-		return "", fmt.Errorf("it came to %v, on interface %q, which is not one over which neighbours are relayed for", local, netdev)
+		return "", fmt.Errorf("it came to %v, on interface %q, which serves no neighbours", local, netdev)
 	}
 	withFD(c, func(fd int) {
 		if !linkLocal {

@@ -371,7 +371,7 @@ func (s *Session) readmit(c *net.TCPConn, in *bufio.Reader, x *handshake.Exchang
 	}
 	if received < s.acked {
 		s.mu.Unlock()
-		return 0, errors.New("an attempt to resume that was overtaken by a later one")
+		return 0, errors.New("replaced by a later attempt to resume")
 	}
 	// From here on received does not move: frames of the old link are no longer taken.
 	raw, keys, err := x.SayWelcome(&handshake.Welcome{

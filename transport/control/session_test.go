@@ -254,7 +254,7 @@ func TestRedeem(t *testing.T) {
 		if err := b.Redeem(l.ID, r, n, proof); err != nil {
 			t.Errorf("the right proof for connection %d: %v", n, err)
 		}
-		if err := b.Redeem(l.ID, r, n, proof); err == nil || !strings.Contains(err.Error(), "it has had its connection") {
+		if err := b.Redeem(l.ID, r, n, proof); err == nil || !strings.Contains(err.Error(), "it has already requested connection") {
 			t.Errorf("the same proof again: %v", err)
 		}
 	}

@@ -31,14 +31,14 @@ const (
 
 // Reasons of refusals, as counted and logged.
 const (
-	reasonCrowded   = "too many connections that have not proved themselves"
-	reasonSource    = "too many connections from one address that have not proved themselves"
+	reasonCrowded   = "too many unauthenticated connections"
+	reasonSource    = "too many unauthenticated connections from one address"
 	reasonAccept    = "it could not be accepted here"
-	reasonSlow      = "not proved in time"
-	reasonTruncated = "ended in the middle of the proof"
-	reasonMalformed = "malformed proof"
+	reasonSlow      = "not authenticated in time"
+	reasonTruncated = "ended in the middle of its first message"
+	reasonMalformed = "malformed first message"
 	reasonUnknown   = "no such lane is expected"
-	reasonMAC       = "wrong proof"
+	reasonMAC       = "wrong MAC"
 )
 
 // accept takes connections until the listener is closed.

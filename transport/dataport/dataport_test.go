@@ -377,7 +377,7 @@ func TestSharedAddress(t *testing.T) {
 		_, got := expect(t, e, x)
 		closeAll(t, dial(t, e, x, to), wait(t, "the lane", got))
 	}
-	if err := e.Why(before); err == nil || !strings.Contains(err.Error(), "the data port is crowded") {
+	if err := e.Why(before); err == nil || !strings.Contains(err.Error(), "the data port has too many connections") {
 		t.Errorf("why a lane may not have come: %v", err)
 	}
 	if s := e.Stats(); s.Inside > maxPerSource || s.Refused[reasonCrowded]+s.Refused[reasonSlow] != 0 {

@@ -136,9 +136,9 @@ func prove(ctx context.Context, f *os.File, end End, who string) error {
 	var welcome [handshake.LaneWelcomeSize]byte
 	if _, err := io.ReadFull(f, welcome[:]); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("connected to %v, which said nothing: %w", who, context.Cause(ctx))
+			return fmt.Errorf("connected to %v, which did not answer: %w", who, context.Cause(ctx))
 		}
-		return fmt.Errorf("%v did not take the lane, as when its port is crowded; its log says why: %w", who, err)
+		return fmt.Errorf("%v did not accept the lane, as when it has too many connections; its log says why: %w", who, err)
 	}
 	if err := handshake.CheckLaneWelcome(end.Key, welcome, hello, end.Tokens); err != nil {
 		return fmt.Errorf("%v is not the peer: %w", who, err)

@@ -138,7 +138,7 @@ func (e *Endpoint) Why(c *Call) error {
 		return e.lacked
 	}
 	if n := e.crowdedLocked() - c.crowded; n > 0 {
-		return fmt.Errorf("the data port is crowded: %d connections that had not proved themselves were closed meanwhile; the log names the first", n)
+		return fmt.Errorf("the data port has too many connections: %d unauthenticated ones were closed meanwhile; the log names the first", n)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (e *Endpoint) Expect(end End, got func(fd int)) (*Call, error) {
 		return nil, net.ErrClosed
 	}
 	if e.expected[end.Name] != nil {
-		return nil, fmt.Errorf("lane %d of connection %d of session %v is expected already", end.Name.Lane, end.Name.Conn, end.Name.Session)
+		return nil, fmt.Errorf("lane %d of connection %d of session %v is already expected", end.Name.Lane, end.Name.Conn, end.Name.Session)
 	}
 	e.expected[end.Name] = c
 	return c, nil

@@ -64,22 +64,22 @@ func (d *door) close() {
 
 // deaf logs why questions cannot be heard on an interface. An interface may do without one of the families.
 func (h *Hailer) deaf(at place, six bool, err error) {
-	what := "deaf to IPv4"
+	what := "not listening for IPv4"
 	if six {
-		what = "deaf to IPv6"
+		what = "not listening for IPv6"
 	}
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
 		if h.count.first(at.Netdev, "taken") {
-			h.log.Warn("hail: another program holds this UDP port alone: other nodes do not find this one over the interface, and no traffic is relayed there; end that program",
+			h.log.Warn("neighbour discovery: another program has this UDP port to itself: other nodes do not find this one over the interface, and no traffic is relayed there; stop that program",
 				"port", h.cfg.UDPPort, "interface", at.Netdev)
 		}
 	case limit.IsOwn(err):
 		if h.count.first(at.Netdev, what) {
-			h.log.Warn("hail: other nodes do not find this one over an interface", "interface", at.Netdev, "error", err)
+			h.log.Warn("neighbour discovery: other nodes do not find this one over an interface", "interface", at.Netdev, "error", err)
 		}
 	default:
-		h.log.Debug("hail: "+what, "interface", at.Netdev, "error", err)
+		h.log.Debug("neighbour discovery: "+what, "interface", at.Netdev, "error", err)
 	}
 }
 
@@ -211,8 +211,8 @@ func (h *Hailer) mute(at place, err error) {
 	if h.count.first(at.Netdev, "mute") {
 		hint := ""
 		if errors.Is(err, unix.EPERM) {
-			hint = ": a firewall on this node keeps it back"
+			hint = ": a firewall on this node blocks it"
 		}
-		h.log.Warn("hail: cannot ask or answer on an interface"+hint, "interface", at.Netdev, "UDP port", h.cfg.UDPPort, "error", err)
+		h.log.Warn("neighbour discovery: cannot send queries or answers on an interface"+hint, "interface", at.Netdev, "UDP port", h.cfg.UDPPort, "error", err)
 	}
 }

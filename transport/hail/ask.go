@@ -155,7 +155,7 @@ func (h *Hailer) mouth(a *asking, k mouthKey) *mouth {
 	}
 	if err != nil {
 		if k.six {
-			h.log.Debug("hail: cannot ask over IPv6", "interface", k.Netdev, "error", err)
+			h.log.Debug("neighbour discovery: cannot send queries over IPv6", "interface", k.Netdev, "error", err)
 		} else {
 			h.mute(k.place, err)
 		}
@@ -221,10 +221,10 @@ func (h *Hailer) heard(m *mouth, said *handshake.HailAnswer, from netip.Addr) (f
 	}
 	fresh, crowd, reason := h.enter(m.changes, n)
 	if crowd && h.count.first(at.Netdev, "crowd") {
-		h.log.Warn("hail: more nodes answer on this interface than a cable has ends: it leads to a switch, and is not relayed over", "interface", at.Netdev, "nodes", maxNodes+1)
+		h.log.Warn("neighbour discovery: more nodes answer on this interface than a cable has ends: it leads to a switch, and is not used for relaying", "interface", at.Netdev, "nodes", maxNodes+1)
 	}
 	if fresh {
-		h.log.Debug("hail: a neighbour", "interface", at.Netdev, "process", n.Process, "node", n.Node, "interface there", n.PeerName, "control", n.Control)
+		h.log.Debug("neighbour discovery: found a neighbour", "interface", at.Netdev, "process", n.Process, "node", n.Node, "interface there", n.PeerName, "control", n.Control)
 	}
 	return fresh, reason
 }

@@ -120,9 +120,9 @@ type cable struct {
 func New(cfg Config) (*Hailer, error) {
 	switch {
 	case cfg.ControlPort == 0:
-		return nil, errors.New("hail: no control port: neighbours could not dial this process")
+		return nil, errors.New("neighbour discovery: no control port: neighbours could not dial this process")
 	case cfg.Ports == nil:
-		return nil, errors.New("hail: nothing says which ports there are")
+		return nil, errors.New("neighbour discovery: Config.Ports is nil")
 	}
 	if cfg.UDPPort == 0 {
 		cfg.UDPPort = UDPPort
@@ -148,7 +148,7 @@ func New(cfg Config) (*Hailer, error) {
 }
 
 // caught logs a panic: what it served is lost.
-func (h *Hailer) caught(p *guard.Panic) { h.log.Error("hail: " + p.Report()) }
+func (h *Hailer) caught(p *guard.Panic) { h.log.Error("neighbour discovery: " + p.Report()) }
 
 func (h *Hailer) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * h.cfg.TimeScale)

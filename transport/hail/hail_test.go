@@ -416,7 +416,7 @@ func TestTakenPort(t *testing.T) {
 	})
 	h.Hail()
 	<-h.Done()
-	if got := b.count(fmt.Sprintf("port=%d interface=lo", port)); got != 1 || b.count("another program holds this UDP port") != 1 {
+	if got := b.count(fmt.Sprintf("port=%d interface=lo", port)); got != 1 || b.count("another program has this UDP port to itself") != 1 {
 		t.Errorf("%d lines name port %d:\n%s", got, port, b.String())
 	}
 }

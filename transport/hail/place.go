@@ -16,7 +16,7 @@ func (h *Hailer) places() (all, running []place) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		if h.count.first("", "interfaces") {
-			h.log.Warn("hail: cannot list the interfaces of this node: nobody is asked or answered", "error", err)
+			h.log.Warn("neighbour discovery: cannot list the interfaces of this node: no queries are sent or answered", "error", err)
 		}
 		return nil, nil
 	}

@@ -14,11 +14,11 @@ const (
 	reasonMalformed = "malformed datagram"
 	reasonVersion   = "wrong version"
 	reasonMAC       = "wrong MAC"
-	reasonGroup     = "not sent to where it is asked"
-	reasonPort      = "came in by another interface"
+	reasonGroup     = "not sent to the multicast group"
+	reasonPort      = "arrived on another interface"
 	reasonHops      = "came through a router"
-	reasonNonce     = "answers nothing that was asked"
-	reasonFlood     = "too many questions"
+	reasonNonce     = "answers no query"
+	reasonFlood     = "too many queries"
 	reasonMany      = "too many processes of one node"
 )
 
@@ -88,7 +88,7 @@ func (h *Hailer) refuse(at place, from netip.AddrPort, reason string, err error)
 	if err != nil {
 		args = append(args, "error", err)
 	}
-	h.log.Warn("hail: refused a datagram; more of this kind on this interface are only counted", args...)
+	h.log.Warn("neighbour discovery: refused a datagram; more of this kind on this interface are only counted", args...)
 }
 
 // explain sorts what can be wrong with a datagram's bytes.

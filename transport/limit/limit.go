@@ -46,11 +46,11 @@ func Own(err error) error {
 	case errors.Is(err, unix.EMFILE):
 		var l unix.Rlimit
 		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &l) // cannot fail with these arguments
-		return &Error{err, fmt.Sprintf(": this process may have %d descriptors and has no more; raise the limit (ulimit -n)", l.Cur)}
+		return &Error{err, fmt.Sprintf(": this process is out of file descriptors (limit %d); raise the limit (ulimit -n)", l.Cur)}
 	case errors.Is(err, unix.ENFILE):
-		return &Error{err, ": this machine has as many files open as it may; raise fs.file-max (sysctl)"}
+		return &Error{err, ": this machine is out of file descriptors; raise the limit fs.file-max (sysctl)"}
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
-		return &Error{err, ": this machine has no memory left for sockets; see net.ipv4.tcp_mem (sysctl) and free"}
+		return &Error{err, ": this machine is out of memory for sockets; see net.ipv4.tcp_mem (sysctl) and free"}
 	}
 	return err
 }

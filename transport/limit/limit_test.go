@@ -42,11 +42,11 @@ func TestOwn(t *testing.T) {
 		{nil, ""},
 		{io.EOF, ""},
 		{os.NewSyscallError("connect", unix.ECONNREFUSED), ""},
-		{os.NewSyscallError("socket", unix.EMFILE), "socket: too many open files: this process may have "},
+		{os.NewSyscallError("socket", unix.EMFILE), "socket: too many open files: this process is out of file descriptors"},
 		{fmt.Errorf("lane: %w", os.NewSyscallError("fcntl", unix.EMFILE)), "(ulimit -n)"},
 		{unix.ENFILE, "fs.file-max"},
-		{unix.ENOMEM, "no memory left"},
-		{unix.ENOBUFS, "no memory left"},
+		{unix.ENOMEM, "out of memory for sockets"},
+		{unix.ENOBUFS, "out of memory for sockets"},
 	}
 	for _, tt := range tests {
 		got := Own(tt.err)

@@ -105,7 +105,7 @@ func (j *job) do(asked int) {
 	m := j.mesh
 	ctx, cancel := context.WithTimeout(m.Context, m.patience(asked))
 	defer cancel()
-	_ = fault.Guarded(m.Log, "pass a question for the map on", func() error { j.run(ctx, false); return nil })
+	_ = fault.Guarded(m.Log, "forward a query for the map", func() error { j.run(ctx, false); return nil })
 	told, to := j.end()
 	nodes := nearest(m.own(), told)
 	for _, w := range to {
@@ -144,6 +144,6 @@ func (m *Mesh) patience(asked int) time.Duration {
 
 func (m *Mesh) answer(to awaited, nodes []handshake.MapNode) {
 	if err := to.session.Send(&handshake.Map{Query: to.query, Nodes: nodes}); err != nil {
-		m.Log.Debug("no answer to a question for the map", "reason", err)
+		m.Log.Debug("no answer to a query for the map", "reason", err)
 	}
 }

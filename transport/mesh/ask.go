@@ -86,7 +86,7 @@ func (a *asking) survey() {
 	m := a.mesh
 	ctx, cancel := context.WithTimeout(m.Context, m.scaled(surveyWait))
 	defer cancel()
-	_ = fault.Guarded(m.Log, "ask for the map", func() error { a.run(ctx, true); return nil })
+	_ = fault.Guarded(m.Log, "query the map", func() error { a.run(ctx, true); return nil })
 	m.mu.Lock()
 	a.settled, a.over = true, time.Now()
 	m.wakeLocked()
@@ -188,7 +188,7 @@ func (q *question) put(ctx context.Context, processes []Neighbour, ask *handshak
 	m := q.of.mesh
 	var errs []error
 	for _, n := range processes {
-		err := fault.Guarded(m.Log, "ask a neighbour", func() error { return q.try(ctx, n, ask) })
+		err := fault.Guarded(m.Log, "query a neighbour", func() error { return q.try(ctx, n, ask) })
 		if err == nil {
 			return
 		}
@@ -221,7 +221,7 @@ func (q *question) try(ctx context.Context, n Neighbour, ask *handshake.AskMap) 
 	}
 	m.mu.Unlock()
 	if !wanted {
-		return errors.New("nobody waits for its answer")
+		return errors.New("no query waits for its answer")
 	}
 	if err := s.Send(ask); err != nil {
 		m.mu.Lock()

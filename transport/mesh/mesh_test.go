@@ -143,23 +143,23 @@ func TestNoRoute(t *testing.T) {
 		prepare func(n *network)
 		want    string
 	}{
-		{"nobody knows", "A-B B-C", nil, "asked B (at p0), and no cable is known that leads there. "},
+		{"nobody knows", "A-B B-C", nil, "queried B (at p0), and no known cable leads there. "},
 		{"silent", "A-B A-C B-D", func(n *network) { n.nodes["C"].asked = func(*remote, *handshake.AskMap) {} },
-			"asked B (at p0), and no cable is known that leads there; the node at p1 did not answer. "},
+			"queried B (at p0), and no known cable leads there; the node at p1 did not answer. "},
 		{"out of reach", "A-B", func(n *network) { n.nodes["A"].refuse["B"] = errors.New("connection refused") },
-			"the node at p0 could not be asked: connection refused. "},
-		{"nobody there", "A-B", func(n *network) { n.down["A p0"] = true }, "nobody was heard on p0. "},
-		{"not RDMA", "A-B B-X:t", nil, "asked B (at p0), but on every way a cable is not RDMA at both ends. "},
-		{"only beside it", "A-X", nil, "asked X (at p0), but only a cable of this node leads there. "},
+			"the node at p0 could not be queried: connection refused. "},
+		{"nobody there", "A-B", func(n *network) { n.down["A p0"] = true }, "no neighbour answered on p0. "},
+		{"not RDMA", "A-B B-X:t", nil, "queried B (at p0), but every route has a cable that is not RDMA at both ends. "},
+		{"only beside it", "A-X", nil, "queried X (at p0), but only a cable of this node leads there. "},
 		{"gone", "A-B", func(n *network) {
 			b := n.nodes["B"]
 			b.asked = func(s *remote, _ *handshake.AskMap) { n.nodes["A"].Gone(n.nodes["A"].ends[b]) }
-		}, "the node at p0 could not be asked: the session with it has ended. "},
+		}, "the node at p0 could not be queried: the session with it has ended. "},
 		{"for another", "A-B", func(n *network) {
 			n.nodes["B"].asked = func(s *remote, q *handshake.AskMap) {
 				_ = s.Send(&handshake.Map{Query: q.Query, Nodes: cabling(ring4)[2:]})
 			}
-		}, "the node at p0 could not be asked: it answered for another node. "},
+		}, "the node at p0 could not be queried: it answered for another node. "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func (m *Mesh) noRoute(a *asking, target handshake.NodeID, rdma bool) error {
 		case q.answer != nil:
 			knew = append(knew, fmt.Sprintf("%s (at %s)", q.answer[0].Hostname, q.peer.Name))
 		case q.err != nil:
-			silent = append(silent, fmt.Sprintf("%s could not be asked: %s", at, oneLine(q.err)))
+			silent = append(silent, fmt.Sprintf("%s could not be queried: %s", at, oneLine(q.err)))
 		default:
 			silent = append(silent, at+" did not answer")
 		}
@@ -30,27 +30,27 @@ func (m *Mesh) noRoute(a *asking, target handshake.NodeID, rdma bool) error {
 	g := newGraph(&own, told)
 	var say []string
 	if len(knew) > 0 {
-		say = append(say, fmt.Sprintf("asked %s, %s", strings.Join(knew, ", "), g.lack(target, rdma)))
+		say = append(say, fmt.Sprintf("queried %s, %s", strings.Join(knew, ", "), g.lack(target, rdma)))
 	}
 	say = append(say, silent...)
 	if names := deaf(m.Ports(), own.Links); len(names) > 0 {
-		say = append(say, "nobody was heard on "+strings.Join(names, ", "))
+		say = append(say, "no neighbour answered on "+strings.Join(names, ", "))
 	}
 	if len(say) == 0 {
 		say = append(say, "this node has no port with a cable")
 	}
-	return fmt.Errorf("%w: no way through other nodes: %s. Check the cables, that each node between runs a process of the job, or ncclmesh relay, that all have NCCL_MESH_RELAY=auto and the same NCCL_MESH_KEY or none, and that no firewall keeps UDP port %d back", fault.ErrUnreachable, strings.Join(say, "; "), hail.UDPPort)
+	return fmt.Errorf("%w: no route through other nodes: %s. Check the cables; that each node between runs a process of the job, or ncclmesh relay; that all have NCCL_MESH_RELAY=auto and the same NCCL_MESH_KEY, or none; and that no firewall blocks UDP port %d", fault.ErrUnreachable, strings.Join(say, "; "), hail.UDPPort)
 }
 
 // lack says what the map has too little of.
 func (g *graph) lack(target handshake.NodeID, rdma bool) string {
 	switch {
 	case rdma && len(g.routes(target, false)) > 0:
-		return "but on every way a cable is not RDMA at both ends"
+		return "but every route has a cable that is not RDMA at both ends"
 	case g.index(target) > 0:
 		return "but only a cable of this node leads there"
 	}
-	return "and no cable is known that leads there"
+	return "and no known cable leads there"
 }
 
 // deaf are the ports on which nobody was heard.

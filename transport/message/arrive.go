@@ -34,7 +34,7 @@ func (r recvHalf) Arrived(l *lane.Lane, v uint32, size int64) {
 		return
 	}
 	if m.Again && !r.countAgain() {
-		r.bad(l, v, "more parts were sent again than may be")
+		r.bad(l, v, "more parts were sent again than allowed")
 		return
 	}
 	if req.trace != nil {

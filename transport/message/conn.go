@@ -104,7 +104,7 @@ func (c *conn) DeregMR(r *lane.Region) error {
 	c.b.Lock()
 	defer c.b.Unlock()
 	if !c.b.Holds(r) {
-		return fmt.Errorf("%w: memory handle is not of this connection", fault.ErrUsage)
+		return fmt.Errorf("%w: the memory handle belongs to another connection", fault.ErrUsage)
 	}
 	c.b.AwaitJoining(r)
 	if r.InUse > 0 {

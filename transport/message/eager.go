@@ -64,7 +64,7 @@ func (s *SendConn) isendEager(addr uintptr, size int, tag int32, r *lane.Region)
 	}
 	room, _ := s.b.Wire.Eager(number)
 	if !lane.CopyIn(room[:size], addr) {
-		s.b.Fail(fmt.Errorf("%w: %v: send: the memory at %#x is registered and not mapped", fault.ErrUsage, s.b, addr))
+		s.b.Fail(fmt.Errorf("%w: %v: send: the memory at %#x is registered but not mapped", fault.ErrUsage, s.b, addr))
 		return nil, s.b.Ended()
 	}
 	head := uint32(s.eager.known)
@@ -185,11 +185,11 @@ func (s sendHalf) Taken(t lane.Taken) error {
 	m := &s.masks[lane.SlotOf(seq)]
 	switch {
 	case t.Number == 0 || t.Number > s.eager.sent:
-		return fmt.Errorf("eager message %d is said to be in its buffer; %d were sent", t.Number, s.eager.sent)
+		return fmt.Errorf("eager message %d is reported in its buffer; only %d were sent", t.Number, s.eager.sent)
 	case !q.active || q.gen != t.Number: // said again, as a lane has failed
 		return nil
 	case seq >= s.head+lane.Window, seq+2*lane.Window < s.head, m.seq == seq && m.taken&(1<<t.Sub) != 0:
-		return fmt.Errorf("eager message %d is said to be in buffer %d of receive %d, which has one; receive %d is next", t.Number, t.Sub, seq, s.head)
+		return fmt.Errorf("eager message %d is reported in buffer %d of receive %d, which has a message; receive %d is next", t.Number, t.Sub, seq, s.head)
 	}
 	q.active = false
 	if s.eager.open--; seq >= s.head { // else a grant has said so before

@@ -142,7 +142,7 @@ func (s sendHalf) Widened() {}
 func (r recvHalf) Regranted(_ *lane.Lane, slot uint8) { r.coming.remove(int(slot)) }
 
 func (r recvHalf) Reported(*lane.Lane, *handshake.Report) error {
-	return fmt.Errorf("%w: %v: a report came to the receiver", fault.ErrProtocol, r.b)
+	return fmt.Errorf("%w: %v: the receiver was sent a Report, which is for senders", fault.ErrProtocol, r.b)
 }
 
 func (s sendHalf) Report(*lane.Lane) *handshake.Report { return &handshake.Report{} }

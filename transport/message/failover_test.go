@@ -336,7 +336,7 @@ func TestNoWay(t *testing.T) {
 	for _, c := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
 		transporttest.Await(t, "the end", func() bool { return c.Ended() != nil })
 		err := c.Ended()
-		for _, want := range []string{"no way to", "NCCL_MESH_LANE_WAIT", "reason 0", "reason 1", "rdma0:1", "rdma1:1"} {
+		for _, want := range []string{"no path to", "NCCL_MESH_LANE_WAIT", "reason 0", "reason 1", "rdma0:1", "rdma1:1"} {
 			if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want ErrPeer with %q", err, want)
 			}

@@ -149,7 +149,7 @@ func (s sendHalf) Granted(seq uint64, entries []lane.Grant) error {
 	case before && seq > 0 && (s.b.Count.Failures.Value() > 0 || s.eager.sent > 0):
 		return nil
 	case before, seq-s.head >= lane.Window:
-		return fmt.Errorf("grant %d is out of turn; %d is next", seq, s.head)
+		return fmt.Errorf("grant %d is out of order; %d is next", seq, s.head)
 	}
 	for i := range entries {
 		slot[i] = entries[i]
@@ -193,7 +193,7 @@ func (s sendHalf) deliver(r *Request, part int) {
 func (s sendHalf) Eager(l *lane.Lane, _ lane.Eager, _ []byte) { s.Arrived(l, 0, 0) }
 
 func (s sendHalf) Arrived(l *lane.Lane, v uint32, _ int64) {
-	s.b.Fail(fmt.Errorf("%w: %v: %v: data came to the sender, immediate %#08x", fault.ErrProtocol, s.b, l, v))
+	s.b.Fail(fmt.Errorf("%w: %v: %v: data arrived at the sender, immediate %#08x", fault.ErrProtocol, s.b, l, v))
 }
 
 func (s sendHalf) Place(l *lane.Lane, v uint32, _ uint64, _ uint32) (uintptr, *lane.Region, bool) {

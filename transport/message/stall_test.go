@@ -37,7 +37,7 @@ func TestStalledLane(t *testing.T) {
 				f.run(1, func() {})
 			}
 			transporttest.Inject(t, "stall", "port=a:rdma0")
-		}, 40, "a grant has not come over it for "},
+		}, 40, "no grant arrived over it for "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -76,7 +76,7 @@ func (r recvHalf) Eager(l *lane.Lane, m lane.Eager, b []byte) {
 		r.Wanted(n)
 		return
 	case n <= s.taken, n > s.taken+lane.EagerWindow, s.place(n).number == n:
-		r.wrong(l, "eager message %d comes where %d have been taken, or comes twice", n, s.taken)
+		r.wrong(l, "eager message %d arrived after %d were received: it is out of order, or arrived twice", n, s.taken)
 		return
 	case head == 0, head > r.next:
 		r.wrong(l, "eager message %d is for a receive from %d on; %d is next", n, head, r.next)
@@ -177,7 +177,7 @@ func (r recvHalf) put(l *lane.Lane, req *Request, i int, e *early) bool {
 	}
 	room, _ := r.b.Wire.Eager(e.number)
 	if !lane.CopyOut(addr, room[:size]) {
-		r.b.Fail(fmt.Errorf("%w: %v: %v: receive: the memory at %#x is registered and not mapped", fault.ErrUsage, r.b, l, addr))
+		r.b.Fail(fmt.Errorf("%w: %v: %v: receive: the memory at %#x is registered but not mapped", fault.ErrUsage, r.b, l, addr))
 		return false
 	}
 	e.gone, e.where = true, lane.Taken{Number: e.number, Seq: uint32(req.seq), Sub: uint8(i), N: uint8(req.n)}
@@ -245,5 +245,5 @@ func (r recvHalf) wrong(l *lane.Lane, format string, args ...any) {
 }
 
 func (r recvHalf) Taken(lane.Taken) error {
-	return errors.New("word of eager messages came to the receiver")
+	return errors.New("the receiver was sent word of eager messages, which is for senders")
 }
