@@ -29,7 +29,7 @@ const installHint = "install package libibverbs1 (Debian, Ubuntu, SUSE) or libib
 
 func (e *LoadError) Error() string {
 	if len(e.Missing) > 0 {
-		return fmt.Sprintf("ibv: %s lacks the required symbols %s: it is too old, or no libibverbs; %s",
+		return fmt.Sprintf("ibv: %s does not have the required symbols %s: it is too old, or not libibverbs; %s",
 			strings.Join(e.Names, ", "), strings.Join(e.Missing, ", "), installHint)
 	}
 	return fmt.Sprintf("ibv: cannot load %s: %v; %s", strings.Join(e.Names, " or "), e.Err, installHint)

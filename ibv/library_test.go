@@ -42,7 +42,7 @@ func TestLoadSomethingElse(t *testing.T) {
 	if diff := cmp.Diff(want, le.Missing); diff != "" {
 		t.Errorf("missing symbols (-want +got):\n%s", diff)
 	}
-	if !strings.Contains(err.Error(), "libm.so.6 lacks the required symbols ibv_get_device_list@IBVERBS_1.1, ") {
+	if !strings.Contains(err.Error(), "libm.so.6 does not have the required symbols ibv_get_device_list@IBVERBS_1.1, ") {
 		t.Errorf("message: %v", err)
 	}
 }

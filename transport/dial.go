@@ -123,7 +123,7 @@ func (t *Transport) settled(b *bundle.Bundle, err error) error {
 	if errors.Is(err, bundle.ErrNoLane) {
 		tried := b.Tried()
 		for _, way := range tried {
-			t.log.Debug("no path", "way", way.String())
+			t.log.Debug("no path", "path", way.String())
 		}
 		return fmt.Errorf("%v: %w", b, t.paths.NoPath(b.Session, tried, b.Slowness()))
 	}

@@ -93,7 +93,7 @@ func (l *Listener) Close() error {
 // trial of paths.
 func (t *Transport) opened(s *control.Session, m *handshake.Open) {
 	if s.Neighbour() { // who may ask for the map and for circuits only
-		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: "a neighbour has no connections here"}) // a dead session needs none
+		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: "a neighbour's session has no connections"}) // a dead session needs none
 		return
 	}
 	if m.Listen == 0 {
@@ -142,7 +142,7 @@ func (l *Listener) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.setups + len(l.up) + len(l.failed); n >= maxWaiting {
-		return fmt.Errorf("%d connections wait to be accepted, and no more may", n)
+		return fmt.Errorf("%d connections already wait to be accepted", n)
 	}
 	l.setups++
 	return nil

@@ -60,7 +60,7 @@ func (t *Transport) mendAll(s *control.Session, kick chan struct{}) {
 			return
 		}
 		lacking, dark := false, false
-		if err := t.guarded("look for lanes", func() error { lacking, dark = t.mendOnce(s); return nil }); err != nil {
+		if err := t.guarded("replace lanes", func() error { lacking, dark = t.mendOnce(s); return nil }); err != nil {
 			lacking = true
 		}
 		if !lacking && t.mended(s, kick) {
@@ -99,7 +99,7 @@ func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 	}
 	plan, err := t.paths.To(t.ctx, s)
 	if err != nil {
-		t.log.Debug("no way was found for lanes that are lacking", "peer", s.Name(), "err", err)
+		t.log.Debug("no path was found for missing lanes", "peer", s.Name(), "err", err)
 	}
 	var all sync.WaitGroup
 	places := make(chan struct{}, mostJoins)

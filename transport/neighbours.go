@@ -239,7 +239,7 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Cables: r.Cables, Spare: r.Spare, Way: &lane.Route{Via: r.Via, Names: r.Names}})
 	}
 	if at := t.hail.Foreign(); err != nil && len(at) > 0 {
-		err = fmt.Errorf("%w. At %s somebody answers who has another NCCL_MESH_KEY, or none: all nodes must have the same", err, strings.Join(at, ", "))
+		err = fmt.Errorf("%w. A node at %s has another NCCL_MESH_KEY, or none: all nodes must have the same", err, strings.Join(at, ", "))
 	}
 	return all, err
 }

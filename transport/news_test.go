@@ -20,7 +20,7 @@ func TestPortNews(t *testing.T) {
 		{"shown", func(s *topology.Port) { s.State = "DOWN" }, "rdma0:1 (p0) RoCE DOWN, link 100 Gb/s, no usable address"},
 		{"not shown", func(s *topology.Port) { s.Addrs = append(s.Addrs[:1:1], netip.MustParsePrefix("fe80::1/64")) },
 			line + ", as before, but Addrs were [192.168.1.1/24] and are [192.168.1.1/24 fe80::1/64]"},
-		{"the device's", func(*topology.Port) {}, line + ", as before, but what its device says of itself"},
+		{"the device's", func(*topology.Port) {}, line + ", as before, but what its device reports"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

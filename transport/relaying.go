@@ -50,5 +50,5 @@ func (t *Transport) retired() error {
 
 var (
 	errRetired  = errors.New("this relay is about to end")
-	errObserves = errors.New("this process looks at the mesh, and ends soon: it carries nothing for others")
+	errObserves = errors.New("this process only examines the mesh, and ends soon: it does not relay")
 )

@@ -62,7 +62,7 @@ func (t *Transport) hide() error {
 }
 
 func notShown(err error) string {
-	return fmt.Sprintf("ncclmesh status will not see this process, which works as it would (NCCL_MESH_STATUS): %v", err)
+	return fmt.Sprintf("ncclmesh status will not see this process; nothing else is affected (NCCL_MESH_STATUS): %v", err)
 }
 
 // commandName is what the process calls itself, which programs may set.

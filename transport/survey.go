@@ -77,7 +77,7 @@ func (t *Transport) DialOver(h handshake.Handle, ways []path.Way) *Dialing {
 	return t.dial(h, func(ctx context.Context, b *bundle.Bundle) ([]lane.Plan, error) {
 		plan := t.paths.Over(ways)
 		if len(plan) == 0 {
-			return nil, fmt.Errorf("%w: %v: no way to dial over", fault.ErrUsage, b)
+			return nil, fmt.Errorf("%w: %v: no path to dial over", fault.ErrUsage, b)
 		}
 		b.Confine()
 		return plan, nil

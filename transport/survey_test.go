@@ -70,7 +70,7 @@ func TestSurvey(t *testing.T) {
 	d := a.DialOver(h, nil)
 	transporttest.Await(t, "its error", func() bool {
 		_, err := d.Poll()
-		return err != nil && strings.Contains(err.Error(), "no way to dial over")
+		return err != nil && strings.Contains(err.Error(), "no path to dial over")
 	})
 	if err := l.Close(); err != nil {
 		t.Error(err)

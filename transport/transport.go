@@ -278,7 +278,7 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 	b := t.bundles[connKey{s, id}]
 	t.mu.Unlock()
 	if b == nil {
-		t.log.Debug("message for a connection that is no more", "peer", s.Name(), "conn", id, "type", m.Type())
+		t.log.Debug("message for a connection that has ended", "peer", s.Name(), "conn", id, "type", m.Type())
 		return
 	}
 	b.Deliver(m)
@@ -312,7 +312,7 @@ func connOf(m handshake.Message) (uint32, bool) {
 // dead ends all connections of a session whose peer is gone, and the wait for the
 // one that it was made for.
 func (t *Transport) dead(s *control.Session, err error) {
-	kind, what := kindOf(err), "can be talked to no more"
+	kind, what := kindOf(err), "can no longer be reached"
 	if kind == fault.ErrPeerGone {
 		what = "is gone"
 	}
@@ -474,7 +474,7 @@ func (t *Transport) Close() error {
 		errs = append(errs, t.hail.Close())
 	}
 	if n := t.Relaying().Now; n > 0 && !t.opts.Dedicated {
-		t.log.Info(fmt.Sprintf("%d circuits of other nodes go through this process, and live on in it", n))
+		t.log.Info(fmt.Sprintf("%d circuits of other nodes are relayed by this process, which continues until they end", n))
 		go guard.Run(t.outlive, t.caught)
 		return errors.Join(errs...)
 	}

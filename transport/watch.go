@@ -148,7 +148,7 @@ func news(now, was *topology.Port, pol topology.GIDPolicy) string {
 		}
 	}
 	if len(changes) == 0 {
-		changes = []string{"what its device says of itself"}
+		changes = []string{"what its device reports"}
 	}
 	return fmt.Sprintf("%s, as before, but %s", text, strings.Join(changes, "; "))
 }

@@ -22,7 +22,7 @@ func TestRelayAllowed(t *testing.T) {
 		says   map[string]string // by node; of a job that must fail
 		relays map[string]string // of one that must not
 	}{
-		{"off", line3, off, nil, map[string]string{"a": `no path between a and c.* Nor is there a way through other nodes: relaying is off \(NCCL_MESH_RELAY=0\)`}, nil},
+		{"off", line3, off, nil, map[string]string{"a": `no path between a and c.* There is no route through other nodes either: relaying is off \(NCCL_MESH_RELAY=0\)`}, nil},
 		{"off where no relay is needed", single, off, nil, nil, map[string]string{"a -> b": ""}},
 		{"off on the relay", line3, nil, map[string][]string{"b": off}, map[string]string{"a": `no route through other nodes: no neighbour answered on ab0\. Check .* that all have NCCL_MESH_RELAY=auto`}, nil},
 		{"off at one end", line3, nil, map[string][]string{"a": off}, map[string]string{"a": `relaying is off \(NCCL_MESH_RELAY=0\)`}, nil},

@@ -178,7 +178,7 @@ func TestCableWithoutRDMA(t *testing.T) {
 		{"packets are lost", mixed, "stall port=a:rdma0", `tried rdma[01]:1 \(p[01]\) 192\.168\.1\.\d on . -> rdma[01]:1 .*`, `tried rdma[01]:1 \(p[01]\) 192\.168\.1\.\d on . -> rdma[01]:1 .*`},
 		{"queue pairs cannot be connected", mixed, "verb name=modify_qp errno=ETIMEDOUT port=a:rdma0", `tried rdma.*modify_qp.*ETIMEDOUT`, `tried rdma.*modify_qp.*ETIMEDOUT`},
 		{"one end has no RDMA", strings.ReplaceAll(strings.ReplaceAll(mixed, "port b rdma1 netdev p1", "netif b p1"), "b:rdma1", "b:p1"), "", `tried rdma0:1 \(p0\) fe80::\S+ on . -> rdma[01]:1 fe80::\S+ on .: .*did not answer`,
-			`(no two RDMA ports of theirs share a cable or a subnet|tried .*did not answer)`}, // as it is heard in time that c is at the other cable of b's, or not
+			`(no two of their RDMA ports share a cable or a subnet|tried .*did not answer)`}, // as it is heard in time that c is at the other cable of b's, or not
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -57,9 +57,9 @@ func TestStranger(t *testing.T) {
 				idle.enough().ok()
 				reasons := []string{`malformed datagram`, `wrong MAC`, `came through a router`, `too many queries`}
 				if key == "" {
-					reasons = append(reasons, `no such port here`, `the relay named is another process`, `the route leads back to who asks`, `no such circuit is expected here`)
+					reasons = append(reasons, `no such port here`, `the relay named is another process`, `the route leads back to the node that asked`, `no such circuit is expected here`)
 					if kind == "tcp" { // the stranger has no queue pairs
-						reasons = append(reasons, `circuits of that kind are not made here`)
+						reasons = append(reasons, `circuits of that kind are not supported here`)
 					}
 				} else {
 					reasons = append(reasons, `a neighbour with another key`)

@@ -149,7 +149,7 @@ func (r *RecvConn) send(l *lane.Lane, req *Request, entries []lane.Grant, again 
 // check reports what is wrong with the buffers of a receive.
 func (r *RecvConn) check(bufs []Buffer) error {
 	if n := len(bufs); n < 1 || n > lane.MaxSubs {
-		return fmt.Errorf("%w: %v: receive of %d buffers; 1 to %d can be", fault.ErrUsage, r.b, n, lane.MaxSubs)
+		return fmt.Errorf("%w: %v: receive of %d buffers; 1 to %d are allowed", fault.ErrUsage, r.b, n, lane.MaxSubs)
 	}
 	for i := range bufs {
 		b := &bufs[i]

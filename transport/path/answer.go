@@ -34,7 +34,7 @@ type waitingTrial struct {
 func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 	trial := waitingTrial{bundle.New(f.Env, s, m.Conn, false, nil), m}
 	if err := f.Add(trial.b); err != nil {
-		f.Env.Log.Debug("a trial was refused", "err", err)
+		f.Env.Log.Debug("a path validation was refused", "err", err)
 		return
 	}
 	key := s.Peer().Process
@@ -62,8 +62,8 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 		f.Env.Background(func() { f.answerTrials(key, a, trial) })
 	case refused:
 		f.Env.Forget(trial.b)
-		text := fmt.Sprintf("%d trials of %s are being answered and %d wait: it opens too many", maxTrials, s.Name(), maxQueued)
-		f.Env.Log.Debug("a trial was refused", "why", text)
+		text := fmt.Sprintf("%d path validations of %s are being answered and %d wait: it opens too many", maxTrials, s.Name(), maxQueued)
+		f.Env.Log.Debug("a path validation was refused", "why", text)
 		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: text}) // a dead session needs none
 	}
 }
@@ -83,7 +83,7 @@ func (a *answers) dropEnded() (over []*bundle.Bundle) {
 // answerTrials answers a trial, and then those that wait.
 func (f *Finder) answerTrials(key handshake.ProcessID, a *answers, next waitingTrial) {
 	for {
-		_ = f.guarded("answer a trial", func() error { f.answerOne(next.b, next.m); return nil }) // it has been logged
+		_ = f.guarded("answer a path validation", func() error { f.answerOne(next.b, next.m); return nil }) // it has been logged
 		f.mu.Lock()
 		if len(a.waiting) == 0 {
 			if a.running--; a.running == 0 {
@@ -111,9 +111,9 @@ func (f *Finder) answerOne(b *bundle.Bundle, m *handshake.Open) {
 	})
 	if err != nil && !errors.Is(err, bundle.ErrNoLane) {
 		b.Fail(err)
-		f.Env.Log.Debug("a trial failed", "err", err)
+		f.Env.Log.Debug("a path validation failed", "err", err)
 	}
 	if err := b.Discard(); err != nil {
-		f.Env.Log.Warn("closing a trial left something behind", "err", err)
+		f.Env.Log.Warn("closing a path validation left something behind", "err", err)
 	}
 }

@@ -69,7 +69,7 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 		}
 	}
 	for _, r := range all.tried {
-		f.Env.Log.Debug("no path", "way", r.String())
+		f.Env.Log.Debug("no path", "path", r.String())
 	}
 	switch {
 	case len(found) > 0:
@@ -84,7 +84,7 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 		}
 	}
 	if all.none != nil {
-		err = fmt.Errorf("%w. Nor is there a way through other nodes: %s", err, OneLine(all.none))
+		err = fmt.Errorf("%w. There is no route through other nodes either: %s", err, OneLine(all.none))
 	}
 	return nil, nil, err
 }

@@ -13,12 +13,12 @@ import (
 // PlanFor finds this side's half of each lane that the sender offers.
 func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
 	if len(offered) == 0 || len(offered) > lane.MaxParts {
-		return nil, fmt.Errorf("%w: %v: peer offers %d lanes; 1 to %d can be", fault.ErrProtocol, b, len(offered), lane.MaxParts)
+		return nil, fmt.Errorf("%w: %v: the peer offers %d lanes; 1 to %d are allowed", fault.ErrProtocol, b, len(offered), lane.MaxParts)
 	}
 	var plan []lane.Plan
 	for _, o := range offered {
 		if int(o.PeerPort) >= len(f.Ports) {
-			return nil, fmt.Errorf("%w: %v: peer offers lane %d to our port %d, which there is not", fault.ErrProtocol, b, o.Index, o.PeerPort)
+			return nil, fmt.Errorf("%w: %v: the peer offers lane %d to our port %d, which does not exist", fault.ErrProtocol, b, o.Index, o.PeerPort)
 		}
 		p := f.Ports[o.PeerPort]
 		if lane.Kind(o.Kind) == lane.Circuit && f.Circuits != nil {
@@ -26,11 +26,11 @@ func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Pla
 		}
 		now := p.Now()
 		if lane.Kind(o.Kind) != p.Kind() {
-			return nil, fmt.Errorf("%w: %v: peer offers lane %d, a %v, to our %v", fault.ErrProtocol, b, o.Index, lane.Kind(o.Kind), now)
+			return nil, fmt.Errorf("%w: %v: the peer offers lane %d, a %v, to our %v", fault.ErrProtocol, b, o.Index, lane.Kind(o.Kind), now)
 		}
 		peer, addr, ok := portOf(f.PortsOf(b.Session), o)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: peer offers a lane from its port %d, which it has not told us of", fault.ErrProtocol, b, o.Port)
+			return nil, fmt.Errorf("%w: %v: the peer offers a lane from its port %d, which it has not described", fault.ErrProtocol, b, o.Port)
 		}
 		// A port may have changed on the way: such a lane fails by itself when it is connected.
 		var from topology.Address

@@ -31,7 +31,7 @@ func (f *Finder) trial(s *control.Session, plan []lane.Plan) (r trial) {
 		if r.err != nil || r.mask != 0 || r.slow == "" || spent >= f.Env.Scaled(f.Env.LaneWait) {
 			return r
 		}
-		f.Env.Log.Debug("a trial is repeated", "peer", s.Name(), "because", r.slow, "tried", r.tried)
+		f.Env.Log.Debug("a path validation is repeated", "peer", s.Name(), "because", r.slow, "tried", r.tried)
 		f.pause(trialPause) // cut short by the end, at which the next round fails
 	}
 }

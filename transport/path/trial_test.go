@@ -165,7 +165,7 @@ func TestTrialRepeated(t *testing.T) {
 	}
 	transporttest.Await(t, "the second round", func() bool {
 		poll()
-		if log.Count("a trial is repeated") > 0 {
+		if log.Count("a path validation is repeated") > 0 {
 			return true
 		}
 		if s != nil { // the answer had come by when it was looked for, and TCP was next: anew

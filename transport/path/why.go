@@ -48,7 +48,7 @@ func (n two) why(tried []bundle.Finding, slow string, explain func() string) (jo
 	}
 	switch {
 	case slow != "":
-		return " was proved in time; ", fmt.Sprintf("%s; %s", slow, firstTried(tried))
+		return " was validated in time; ", fmt.Sprintf("%s; %s", slow, firstTried(tried))
 	case down != "" && len(tried) == 0:
 		return ": ", fmt.Sprintf("these ports are down, or have no address: %s. Check their cables", down)
 	case down != "":
@@ -135,7 +135,7 @@ func (f *Finder) sayWhyTCP(s *control.Session, rdma trials) {
 
 // whyTCP returns why there is no RDMA to a peer, which offers it or not, directly or through other nodes.
 func whyTCP(peer string, offers bool, rdma trials) string {
-	reason := "no two RDMA ports of theirs share a cable or a subnet"
+	reason := "no two of their RDMA ports share a cable or a subnet"
 	switch {
 	case len(rdma.tried) > 0:
 		reason = firstTried(rdma.tried) // find lists them all
@@ -165,7 +165,7 @@ func firstTried(tried []bundle.Finding) string {
 	if len(tried) == 1 {
 		return "tried " + tried[0].String()
 	}
-	return fmt.Sprintf("tried %v; and %d more ways, which NCCL_MESH_DEBUG=debug lists", tried[0], len(tried)-1)
+	return fmt.Sprintf("tried %v; and %d more paths, which NCCL_MESH_DEBUG=debug lists", tried[0], len(tried)-1)
 }
 
 // PortNames lists ports for people.

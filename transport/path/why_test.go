@@ -28,7 +28,7 @@ func TestFirstTried(t *testing.T) {
 		want  string
 	}{
 		{[]bundle.Finding{way("r1:1")}, first},
-		{[]bundle.Finding{way("r1:1"), way("r2:1"), way("r3:1")}, first + "; and 2 more ways, which NCCL_MESH_DEBUG=debug lists"},
+		{[]bundle.Finding{way("r1:1"), way("r2:1"), way("r3:1")}, first + "; and 2 more paths, which NCCL_MESH_DEBUG=debug lists"},
 	}
 	for _, tt := range tests {
 		if got := firstTried(tt.tried); got != tt.want {
@@ -47,9 +47,9 @@ func TestWhyTCP(t *testing.T) {
 		rdma   trials
 		want   string
 	}{
-		{"nothing to try", true, trials{}, "no two RDMA ports of theirs share a cable or a subnet"},
-		{"nor a route", true, trials{none: none}, "no two RDMA ports of theirs share a cable or a subnet" + through},
-		{"relaying is off", true, trials{none: ErrNoRelay}, "no two RDMA ports of theirs share a cable or a subnet; and through other nodes there is no RDMA: relaying is off (NCCL_MESH_RELAY=0)"},
+		{"nothing to try", true, trials{}, "no two of their RDMA ports share a cable or a subnet"},
+		{"nor a route", true, trials{none: none}, "no two of their RDMA ports share a cable or a subnet" + through},
+		{"relaying is off", true, trials{none: ErrNoRelay}, "no two of their RDMA ports share a cable or a subnet; and through other nodes there is no RDMA: relaying is off (NCCL_MESH_RELAY=0)"},
 		{"trials failed", true, trials{err: errors.New("no queue pair"), none: none}, "no queue pair" + through},
 		{"the peer has none", false, trials{}, "c offers no RDMA port; its log says why"},
 	}
@@ -106,7 +106,7 @@ func TestWhyNoPath(t *testing.T) {
 			": no two of their ports share a subnet: the addresses. Cable the two nodes, or give both ends of a cable addresses in one subnet"},
 		{"nothing passes", ports(port("r0", "10.0.0.1")), ports(port("r0", "10.0.0.2")), false, tried, "",
 			"; " + first + ". Check the cables between the two nodes, and that both ends of each have addresses in one subnet"},
-		{"slow", ports(port("r0", "10.0.0.1")), ports(port("r0", "10.0.0.2")), false, tried, "b is slow", " was proved in time; b is slow; " + first},
+		{"slow", ports(port("r0", "10.0.0.1")), ports(port("r0", "10.0.0.2")), false, tried, "b is slow", " was validated in time; b is slow; " + first},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

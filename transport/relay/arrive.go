@@ -39,7 +39,7 @@ func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) er
 		return net.ErrClosed
 	}
 	if _, ok := r.expected[token]; ok {
-		return errors.New("a circuit with that token is expected already")
+		return errors.New("a circuit with that token is already expected")
 	}
 	r.expected[token] = expectation{arrive, dropped}
 	return nil

@@ -17,9 +17,9 @@ import (
 const (
 	reasonOff     = "relaying is off"
 	reasonSelf    = "the relay named is another process"
-	reasonLoop    = "the route leads back to who asks"
+	reasonLoop    = "the route leads back to the node that asked"
 	reasonPort    = "no such port here"
-	reasonKind    = "circuits of that kind are not made here"
+	reasonKind    = "circuits of that kind are not supported here"
 	reasonSession = "too many circuits for one neighbour"
 	reasonCable   = "too many circuits from one cable"
 	reasonFull    = "too many circuits in all"
@@ -229,7 +229,7 @@ func (c *circuit) setUp() error {
 	p := joint.Prev()
 	p.Half.Kind, p.Half.Port, p.Half.PeerPort = c.ask.Kind, c.ask.Route[0].In, c.ask.Half.Port
 	if c.stand() {
-		c.r.log.Debug("a circuit is carried", "for", c.s.Name(), "circuit", c.n, "from", j.In.Port.Now().Netdev, "to", j.Out.Port.Now().Netdev)
+		c.r.log.Debug("a circuit is relayed", "for", c.s.Name(), "circuit", c.n, "from", j.In.Port.Now().Netdev, "to", j.Out.Port.Now().Netdev)
 		err = c.s.Send(&handshake.Carried{Circuit: c.n, Room: p.Room, Half: p.Half, Write: p.Write})
 	}
 	return err
@@ -365,7 +365,7 @@ func (c *circuit) end(why error, heard bool) {
 		joint.Drop(why)
 	}
 	c.cancel()
-	c.r.log.Debug("a circuit that was carried is over", "for", c.s.Name(), "circuit", c.n, "why", reason)
+	c.r.log.Debug("a relayed circuit has ended", "for", c.s.Name(), "circuit", c.n, "why", reason)
 }
 
 // settle notes that the set-up has returned.

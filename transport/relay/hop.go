@@ -134,7 +134,7 @@ func (h *hop) finish(why error) (stood, sent, first bool) {
 // Carry asks for a circuit; see [lane.Circuits].
 func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.Asked, error) {
 	if len(m.Route) == 0 || int(port) >= len(r.cfg.Ports) {
-		return nil, fmt.Errorf("no way for a circuit: port %d of %d, %d relays", port, len(r.cfg.Ports), len(m.Route))
+		return nil, fmt.Errorf("no route for a circuit: port %d of %d, %d relays", port, len(r.cfg.Ports), len(m.Route))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -100,7 +100,7 @@ func (s *splice) Connect(_ context.Context, next *handshake.Carried) (err error)
 	if s.Last {
 		own := slices.ContainsFunc(s.Out.Told.Addrs, func(a handshake.PortAddr) bool { return a.Addr == next.Half.Addr })
 		if !own || next.Half.TCPPort == 0 {
-			return fmt.Errorf("%s has the lane come to %v, TCP port %d: its port %d has no such address, or no lane", s.Out.Name, next.Half.Addr.Unmap(), next.Half.TCPPort, s.Out.Peer)
+			return fmt.Errorf("%s wants the lane at %v, TCP port %d, but its port %d has no such address, or no lane", s.Out.Name, next.Half.Addr.Unmap(), next.Half.TCPPort, s.Out.Peer)
 		}
 		if s.Out.From, s.Out.To, err = s.m.r.pair(s.Out.Port.Index(), s.Out.Told, next.Half.Addr); err != nil {
 			return err

@@ -440,9 +440,9 @@ func TestLastHop(t *testing.T) {
 		says string
 	}{
 		{"another token", listening(loop(2), 1), 23, "node-c: " + reasonToken},
-		{"another node's address", listening(loop(0), 1), 22, "node-b: node-c has the lane come to 127.0.0.1, TCP port 1"},
-		{"no address", handshake.Lane{Kind: handshake.LaneTCP, TCPPort: 1}, 22, "node-b: node-c has the lane come to "},
-		{"no port", listening(loop(2), 0), 22, "node-b: node-c has the lane come to 127.0.0.3, TCP port 0"},
+		{"another node's address", listening(loop(0), 1), 22, "node-b: node-c wants the lane at 127.0.0.1, TCP port 1"},
+		{"no address", handshake.Lane{Kind: handshake.LaneTCP, TCPPort: 1}, 22, "node-b: node-c wants the lane at "},
+		{"no port", listening(loop(2), 0), 22, "node-b: node-c wants the lane at 127.0.0.3, TCP port 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLine(t, 3)

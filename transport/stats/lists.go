@@ -26,7 +26,7 @@ func (s *Snapshot) way(i int, c cells) error {
 		Received: c.volume(9), Sent: c.volume(12),
 	}
 	if w.Kind < 1 || w.Kind > knownCarriers {
-		return fmt.Errorf("way %d is of %v", i, w.Kind)
+		return fmt.Errorf("path %d is of %v", i, w.Kind)
 	}
 	s.Ways = append(s.Ways, w)
 	return nil
@@ -52,7 +52,7 @@ func (s *Snapshot) lane(c cells, conns map[uint64]int) error {
 		return nil
 	}
 	if way > uint64(len(s.Ways)) {
-		return fmt.Errorf("a lane leads over way %d of %d", way, len(s.Ways))
+		return fmt.Errorf("a lane uses path %d of %d", way, len(s.Ways))
 	}
 	at, ok := conns[c.u(4)]
 	if !ok {

@@ -23,7 +23,7 @@ const (
 )
 
 // ErrTorn says that a page was being changed all the time: its process has died, or stands still, in the middle of that.
-var ErrTorn = errors.New("names were being written whenever it was read: the process has died or stands still in the middle of that")
+var ErrTorn = errors.New("its names were being written at each look: the process died, or was stopped, while it wrote them")
 
 // VersionError says that a page is laid out in another way.
 type VersionError struct{ Theirs uint64 }
@@ -49,14 +49,14 @@ func readFile(fd int) (*Snapshot, error) {
 	// What may shrink cannot be mapped in peace. That nothing else has seals is asked before it is looked at: it may be of a
 	// file system that hangs.
 	if got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || got&unix.F_SEAL_SHRINK == 0 {
-		return nil, fmt.Errorf("its counters are no page: they are not sealed (%#x, %v)", got, err)
+		return nil, fmt.Errorf("its counters are not a page: they are not sealed (%#x, %v)", got, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("look at its counters: %w", err)
 	}
 	if st.Size < headerSize || st.Size > maxPage || st.Size%8 != 0 {
-		return nil, fmt.Errorf("its counters are no page: %d bytes", st.Size)
+		return nil, fmt.Errorf("its counters are not a page: %d bytes", st.Size)
 	}
 	words, unmap, err := mapped(fd, int(st.Size))
 	if err != nil {

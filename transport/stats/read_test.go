@@ -98,8 +98,8 @@ func TestGarbled(t *testing.T) {
 		{"many slots", wordTables + 18, huge, "list 4"},
 		{"more in use than there are", wordTables + 19, maxWords + 1, "list 4"},
 		{"a process of no kind", wordWho + 4, 9, "kind 9"},
-		{"a way of no kind", at(listWays, 0, 2), 200, "way 0 is of carrier 200"},
-		{"a lane over no way", at(listLanes, 1, 3), 3, "way 3 of 2"},
+		{"a way of no kind", at(listWays, 0, 2), 200, "path 0 is of carrier 200"},
+		{"a lane over no way", at(listLanes, 1, 3), 3, "path 3 of 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

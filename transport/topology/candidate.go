@@ -111,7 +111,7 @@ func Candidates(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidat
 // reason is a candidate with what orders it among others: the size of the subnet, and the two addresses.
 type reason struct {
 	Candidate
-	bare     bool // an interface lacks the address
+	bare     bool // an interface does not have the address
 	hostBits int
 	low, hi  netip.Addr
 }
@@ -173,7 +173,7 @@ func (p *Port) Answer(addr handshake.PortAddr, pol GIDPolicy) (int, bool) {
 	return slices.MinFunc(found, func(a, b reason) int { return compareReasons(a, b, pol) }).LocalGID, true
 }
 
-// match says whether a local GID may reach an address of a peer, whether that is although an interface lacks the address,
+// match says whether a local GID may reach an address of a peer, whether that is although an interface does not have the address,
 // and the size of the subnet that both are in. RoCE v1's default GID needs no address on an interface.
 func match(g Address, r handshake.PortAddr, pol GIDPolicy) (tier Tier, bare bool, hostBits int, ok bool) {
 	a, b := g.Addr.Unmap(), r.Addr.Unmap()
@@ -208,7 +208,7 @@ func because(g Address, r handshake.PortAddr, bare bool, hostBits int) string {
 	case g.Type == GIDTypeIB:
 		return fmt.Sprintf("both ports are in InfiniBand subnet %s", subnet)
 	case bare:
-		return fmt.Sprintf("%s and %s are default GIDs, but an interface lacks the address, %s", a, b, g.Type)
+		return fmt.Sprintf("%s and %s are default GIDs, but an interface does not have the address, %s", a, b, g.Type)
 	case a.Is6() && a.IsLinkLocalUnicast():
 		return fmt.Sprintf("%s and %s are link-local, %s", a, b, g.Type)
 	}

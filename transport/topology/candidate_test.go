@@ -102,12 +102,12 @@ func TestCandidates(t *testing.T) {
 				"1: a0-b0, fe80::a and fe80::b are link-local, RoCE v2",
 			}},
 		{"default GIDs on no interface: RoCE v2 before v1", []Port{roce("a0", "fe80::a")}, []Port{roce("b0", "fe80::b")}, AnyGID, AnyGID, []string{
-			"2: a0-b0, fe80::a and fe80::b are default GIDs, but an interface lacks the address, RoCE v2",
+			"2: a0-b0, fe80::a and fe80::b are default GIDs, but an interface does not have the address, RoCE v2",
 			"3: a0-b0, fe80::a and fe80::b are link-local, RoCE v1",
 		}},
 		{"default GIDs on no interface, RoCE v1 preferred", []Port{roce("a0", "fe80::a")}, []Port{roce("b0", "fe80::b")}, GIDPolicy{Index: -1, RoCE: 1}, AnyGID, []string{
 			"1: a0-b0, fe80::a and fe80::b are link-local, RoCE v1",
-			"3: a0-b0, fe80::a and fe80::b are default GIDs, but an interface lacks the address, RoCE v2",
+			"3: a0-b0, fe80::a and fe80::b are default GIDs, but an interface does not have the address, RoCE v2",
 		}},
 		{"the other version only: an address of the interface before a default GID", []Port{only(2, roce("a0", "fe80::aa", "fe80::a/64"))},
 			[]Port{only(2, roce("b0", "fe80::bb", "fe80::b/64"))}, GIDPolicy{Index: -1, RoCE: 1}, AnyGID, []string{

@@ -259,7 +259,7 @@ func TestStatusTroubles(t *testing.T) {
 	if len(r.Processes) != 2 || len(r.Errors) != 1 {
 		t.Fatalf("%+v", r)
 	}
-	if said := r.Errors[0].String(); !strings.HasPrefix(said, "pid ") || !strings.Contains(said, "its counters are no page: they are not sealed") {
+	if said := r.Errors[0].String(); !strings.HasPrefix(said, "pid ") || !strings.Contains(said, "its counters are not a page: they are not sealed") {
 		t.Errorf("it says %q", said)
 	}
 	if out := text(t, seen(t, nil, gone.name)); out != "no process with the plugin is to be seen here, and no relay\n" {

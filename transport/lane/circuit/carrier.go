@@ -150,7 +150,7 @@ func (c *carrier) carried(a *lane.Asked) error {
 		return errors.New("given up")
 	}
 	if room < hop.MinRing || room > hop.MaxRing {
-		return fmt.Errorf("%w: %v: %v: the relays offer a ring of %d bytes; %d to %d can be", fault.ErrLane, c.Conn, c.Lane, room, hop.MinRing, hop.MaxRing)
+		return fmt.Errorf("%w: %v: %v: the relays offer a ring of %d bytes; %d to %d are allowed", fault.ErrLane, c.Conn, c.Lane, room, hop.MinRing, hop.MaxRing)
 	}
 	c.most = hop.MostPayload(room)
 	c.out = hop.NewWindow(a.Write, hop.Forth, hop.ForthUndelivered)
@@ -171,7 +171,7 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.drop != nil {
-		return nil, errors.New("the lane is no more")
+		return nil, errors.New("the lane has been closed")
 	}
 	if m.Read.Size < hop.MinRing || m.Read.Size > hop.MaxRing || m.Write.Size < hop.BackRing {
 		return nil, fmt.Errorf("%w: %v: %v: the last relay offers rings of %d and %d bytes", fault.ErrLane, c.Conn, c.Lane, m.Read.Size, m.Write.Size)
@@ -218,7 +218,7 @@ func (c *carrier) Remark() string { return "" }
 // PostProof sends what proves that frames pass: the peer's token.
 func (c *carrier) PostProof() error {
 	if !c.joined.Load() {
-		return fmt.Errorf("%w: %v: %v: the circuit has not come", fault.ErrLane, c.Conn, c.Lane)
+		return fmt.Errorf("%w: %v: %v: the circuit is not up", fault.ErrLane, c.Conn, c.Lane)
 	}
 	h := hop.Header{Kind: hop.Proof, Socket: [2]uint64{c.Remote.Token}}
 	c.proof = c.out.Sent + 1

@@ -87,7 +87,7 @@ func (c *carrier) complete(wc *ibv.WC) {
 func (c *carrier) received(wc *ibv.WC, number uint32) error {
 	imm, ok := hop.Imm(wc)
 	if !ok {
-		return fmt.Errorf("%d bytes came that say nothing of themselves", wc.ByteLen)
+		return fmt.Errorf("%d bytes arrived without an immediate", wc.ByteLen)
 	}
 	if hop.IsCredit(imm) {
 		if wc.ByteLen != 0 {
@@ -119,7 +119,7 @@ func (c *carrier) received(wc *ibv.WC, number uint32) error {
 	case h.Kind != hop.Grant && !c.Conn.Sending:
 		err = c.place(&h, imm, slot[hop.HeaderSize:])
 	default:
-		err = fmt.Errorf("a frame of kind %d goes the other way", h.Kind)
+		err = fmt.Errorf("a frame of kind %d belongs to the other direction", h.Kind)
 	}
 	if err != nil || !c.alive() {
 		return err
@@ -130,7 +130,7 @@ func (c *carrier) received(wc *ibv.WC, number uint32) error {
 // proved heeds the peer's proof.
 func (c *carrier) proved(h *hop.Header) error {
 	if h.Socket != [2]uint64{c.token} || h.Length != 0 || c.came {
-		return fmt.Errorf("a proof that is another lane's")
+		return fmt.Errorf("a validation packet of another lane")
 	}
 	c.came = true
 	if !c.Conn.Sending {
@@ -153,7 +153,7 @@ func (c *carrier) fail(err error) {
 // this lane is broken.
 func (c *carrier) failed(wc *ibv.WC) {
 	kind, hint := error(fault.ErrLane), ""
-	cause := wc.Err("the relay beside this node")
+	cause := wc.Err("the relay next to this node")
 	switch wc.Status {
 	case ibv.IBV_WC_RETRY_EXC_ERR:
 		hint = "; the relay or the cable to it stopped answering"

@@ -214,9 +214,9 @@ func TestHostileToReceiver(t *testing.T) {
 		say  func(*testing.T, *relayed)
 		want string
 	}{
-		{"before its turn", func(t *testing.T, k *relayed) { k.say(t, 0, part(2, hop.Begin, 0, 0), 64) }, "frame 2 came, 1 is next"},
+		{"before its turn", func(t *testing.T, k *relayed) { k.say(t, 0, part(2, hop.Begin, 0, 0), 64) }, "frame 2 arrived, 1 is next"},
 		{"half a header", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 0, 0), 32) }, "a frame of 32 bytes"},
-		{"fewer bytes", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 100, 100), 163) }, "of 100 bytes came with 99"},
+		{"fewer bytes", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 100, 100), 163) }, "of 100 bytes arrived with 99"},
 		{"more of no part", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.More, 8, 8), 72) }, "was not begun"},
 		{"more of another", func(t *testing.T, k *relayed) {
 			k.say(t, 0, part(1, hop.Begin, 8, 16), 72)
@@ -225,16 +225,16 @@ func TestHostileToReceiver(t *testing.T) {
 		{"a part within a part", func(t *testing.T, k *relayed) {
 			k.say(t, 0, part(1, hop.Begin, 8, 16), 72)
 			k.say(t, 0, part(2, hop.Begin, 8, 16), 72)
-		}, "8 bytes of another have not come"},
-		{"more than the part has", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 16, 8), 80) }, "16 bytes of a part that lacks 8"},
-		{"nothing of a part", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 0, 8), 64) }, "0 bytes of a part that lacks 8"},
+		}, "8 bytes of another are missing"},
+		{"more than the part has", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 16, 8), 80) }, "16 bytes of a part of which 8 are missing"},
+		{"nothing of a part", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 0, 8), 64) }, "0 bytes of a part of which 8 are missing"},
 		{"outside the ring", func(t *testing.T, k *relayed) {
 			k.say(t, hop.MaxRing/hop.Unit-1, part(1, hop.Begin, 4096, 4096), 64)
 		}, "outside the ring"},
-		{"a grant", func(t *testing.T, k *relayed) { k.say(t, 0, hop.Header{Seq: 1, Kind: hop.Grant}, 64) }, "goes the other way"},
+		{"a grant", func(t *testing.T, k *relayed) { k.say(t, 0, hop.Header{Seq: 1, Kind: hop.Grant}, 64) }, "belongs to the other direction"},
 		{"another's proof", func(t *testing.T, k *relayed) {
 			k.say(t, 0, hop.Header{Seq: 1, Kind: hop.Proof, Socket: [2]uint64{5}}, 64)
-		}, "another lane's"},
+		}, "of another lane"},
 		{"a credit for nothing", func(t *testing.T, k *relayed) {
 			if err := k.half.Tell(1, 1, 1); err != nil {
 				t.Fatal(err)
@@ -311,8 +311,8 @@ func TestHostileToSender(t *testing.T) {
 		say  func(*testing.T, *relayed)
 		want string
 	}{
-		{"a part", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 8, 8), 72) }, "goes the other way"},
-		{"before its turn", func(t *testing.T, k *relayed) { k.say(t, 0, grant(2, 1|1<<8, 8), 72) }, "frame 2 came"},
+		{"a part", func(t *testing.T, k *relayed) { k.say(t, 0, part(1, hop.Begin, 8, 8), 72) }, "belongs to the other direction"},
+		{"before its turn", func(t *testing.T, k *relayed) { k.say(t, 0, grant(2, 1|1<<8, 8), 72) }, "frame 2 arrived"},
 		{"a grant of nothing", func(t *testing.T, k *relayed) { k.say(t, 0, grant(1, 1, 0), 64) }, "a grant 0x1 of 0 bytes"},
 		{"a grant of nine", func(t *testing.T, k *relayed) { k.say(t, 0, grant(1, 1|9<<8, 64), 128) }, "a grant 0x901"},
 		{"a grant too short", func(t *testing.T, k *relayed) { k.say(t, 0, grant(1, 1|2<<8, 8), 72) }, "a grant 0x201 of 8 bytes"},

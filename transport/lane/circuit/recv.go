@@ -43,14 +43,14 @@ type arrival struct {
 // has the rest read.
 func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	if h.Seq-c.delivered > hop.Forth {
-		return fmt.Errorf("frame %d came, and %d before it have not been freed", h.Seq, h.Seq-1-c.delivered)
+		return fmt.Errorf("frame %d arrived while %d before it are not freed", h.Seq, h.Seq-1-c.delivered)
 	}
 	imm, size := uint32(h.Socket[0]), uint32(h.Socket[0]>>32)
 	switch {
 	case h.Kind == hop.Begin && c.part:
-		return fmt.Errorf("a part begins in frame %d, and %d bytes of another have not come", h.Seq, c.rest)
+		return fmt.Errorf("a part begins in frame %d, while %d bytes of another are missing", h.Seq, c.rest)
 	case h.Kind == hop.More && (!c.part || h.Socket != c.socket || h.Length == 0):
-		return fmt.Errorf("frame %d, %d bytes, goes on with a part that was not begun", h.Seq, h.Length)
+		return fmt.Errorf("frame %d, %d bytes, continues a part that was not begun", h.Seq, h.Length)
 	case h.Kind == hop.Begin:
 		addr, r, ok := c.Conn.Sink.Place(c.Lane, imm, h.Socket[1], size)
 		if !ok { // and the connection has ended
@@ -64,7 +64,7 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	}
 	n := int(h.Length)
 	if n > c.rest || n == 0 && c.rest > 0 {
-		return fmt.Errorf("frame %d has %d bytes of a part that lacks %d", h.Seq, n, c.rest)
+		return fmt.Errorf("frame %d has %d bytes of a part of which %d are missing", h.Seq, n, c.rest)
 	}
 	a := &c.arrivals[h.Seq%hop.Forth]
 	*a = arrival{imm: imm, size: size, ends: n == c.rest}
@@ -89,7 +89,7 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 
 // unmapped ends the connection: the user's memory is not there.
 func (c *carrier) unmapped(addr uintptr) error {
-	c.broken = fmt.Errorf("%w: %v: %v: the memory at %#x is registered and not mapped", fault.ErrUsage, c.Conn, c.Lane, addr)
+	c.broken = fmt.Errorf("%w: %v: %v: the memory at %#x is registered but not mapped", fault.ErrUsage, c.Conn, c.Lane, addr)
 	c.Conn.Bundle.Fail(c.broken)
 	return nil
 }

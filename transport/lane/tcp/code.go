@@ -113,7 +113,7 @@ func (k *socket) useCodes(end dataport.End) error {
 
 // wrapForged is the error of bytes that do not fit their code.
 func (k *socket) wrapForged(what string) error {
-	return fmt.Errorf("%w: %v: %v, %s: the code of %s does not fit it: bytes were altered, lost, repeated or put in between %s and %s; look at the adapters and switches on the way, and at who can reach it",
+	return fmt.Errorf("%w: %v: %v, %s: the authentication code of %s is wrong: bytes were altered, lost, repeated or inserted between %s and %s; check the adapters and switches between them, and which machines can reach them",
 		fault.ErrLane, k.Conn, k.Lane, k.Terms(), what, k.Conn.Session.LocalName(), k.Conn.Session.Name())
 }
 

@@ -88,7 +88,7 @@ func (f dataFrame) eager() (lane.Eager, error) {
 	case !e.Ask && f.kind() != kindEager:
 		return e, fmt.Errorf("frame of a part has kind %d; %d to %d are known", f.kind(), kindPart, kindAsk)
 	case f.length > lane.EagerSize:
-		return e, fmt.Errorf("eager message of %d bytes; at most %d can be", f.length, lane.EagerSize)
+		return e, fmt.Errorf("eager message of %d bytes; at most %d are allowed", f.length, lane.EagerSize)
 	}
 	return e, nil
 }
@@ -140,9 +140,9 @@ func decodeReturn(b *[frameHeader]byte) (returnFrame, error) {
 	case f.kind == kindAck && f.n != 0:
 		return f, fmt.Errorf("acknowledgement %d names %d buffers", f.number, f.n)
 	case f.kind == kindTaken && (f.n < 1 || f.n > lane.MaxSubs || f.sub >= f.n):
-		return f, fmt.Errorf("eager message %d is said to be in buffer %d of %d; 1 to %d can be", f.number, f.sub+1, f.n, lane.MaxSubs)
+		return f, fmt.Errorf("eager message %d is reported in buffer %d of %d; 1 to %d are allowed", f.number, f.sub+1, f.n, lane.MaxSubs)
 	case f.kind == kindGrant && (f.n < 1 || f.n > lane.MaxSubs):
-		return f, fmt.Errorf("grant %d names %d buffers; 1 to %d can be", f.number, f.n, lane.MaxSubs)
+		return f, fmt.Errorf("grant %d names %d buffers; 1 to %d are allowed", f.number, f.n, lane.MaxSubs)
 	}
 	return f, nil
 }

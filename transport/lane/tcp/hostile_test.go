@@ -46,9 +46,9 @@ func TestHostileParts(t *testing.T) {
 		want string
 	}{
 		{"unknown kind", tcp.HexBytes(t, "03000001 00000000 0000000000000000"), "frame of a part has kind 3; 0 to 2 are known"},
-		{"eager message too long", tcp.HexBytes(t, "05000000 01040000 00000000 01000000"), "eager message of 1025 bytes; at most 1024 can be"},
-		{"eager message 0", tcp.HexBytes(t, "01000000 00000000 00000000 01000000"), "eager message 0 comes where 0 have been taken"},
-		{"eager message too far on", tcp.HexBytes(t, "45000000 00000000 00000000 01000000"), "eager message 17 comes where 0 have been taken"},
+		{"eager message too long", tcp.HexBytes(t, "05000000 01040000 00000000 01000000"), "eager message of 1025 bytes; at most 1024 are allowed"},
+		{"eager message 0", tcp.HexBytes(t, "01000000 00000000 00000000 01000000"), "eager message 0 arrived after 0 were received"},
+		{"eager message too far on", tcp.HexBytes(t, "45000000 00000000 00000000 01000000"), "eager message 17 arrived after 0 were received"},
 		{"eager message twice", tcp.HexBytes(t, "09000000 00000000 00000000 01000000 09000000 00000000 00000000 01000000"), "eager message 2 arrived after 0 were received: it is out of order, or arrived twice"},
 		{"eager message for no receive", tcp.HexBytes(t, "05000000 00000000 00000000 00000000"), "eager message 1 is for a receive from 0 on"},
 		{"eager message for a receive to come", tcp.HexBytes(t, "05000000 00000000 00000000 03000000"), "eager message 1 is for a receive from 3 on; 2 is next"},
@@ -116,10 +116,10 @@ func TestHostileReturns(t *testing.T) {
 		{"none", "01 00 000000000000 0100000000000000", "names 0 buffers"},
 		{"nine", "01 09 000000000000 0100000000000000", "names 9 buffers"},
 		{"sequence 0", "01 01 000000000000 0000000000000000 00000000 00000000", "grant 0 is out of order; 1 is next"},
-		{"beyond the window", "01 01 000000000000 0101000000000000 00000000 00000000", "grant 257 is out of turn"},
-		{"twice", "01 01 000000000000 0100000000000000 01000000 05000000 01 01 000000000000 0100000000000000 00000000 00000000", "grant 1 is out of turn"},
-		{"acknowledgement of nothing", "02 00 000000000000 0000000000000000", "0 parts are said to have arrived; 0 were said before, and 0 were sent"},
-		{"acknowledgement of what was not sent", "02 00 000000000000 0100000000000000", "1 parts are said to have arrived; 0 were said before, and 0 were sent"},
+		{"beyond the window", "01 01 000000000000 0101000000000000 00000000 00000000", "grant 257 is out of order"},
+		{"twice", "01 01 000000000000 0100000000000000 01000000 05000000 01 01 000000000000 0100000000000000 00000000 00000000", "grant 1 is out of order"},
+		{"acknowledgement of nothing", "02 00 000000000000 0000000000000000", "0 parts are acknowledged; 0 were acknowledged before, and 0 were sent"},
+		{"acknowledgement of what was not sent", "02 00 000000000000 0100000000000000", "1 parts are acknowledged; 0 were acknowledged before, and 0 were sent"},
 		{"acknowledgement with a buffer", "02 01 000000000000 0000000000000000", "names 1 buffers"},
 	}
 	for _, tt := range tests {
@@ -162,7 +162,7 @@ func TestHostileAcks(t *testing.T) {
 			if _, err := unix.Write(sockets(r)[0].FD(), append(tcp.AckFrame(1), tcp.AckFrame(count)...)); err != nil {
 				t.Fatal(err)
 			}
-			want := fmt.Sprintf("%d parts are said to have arrived; 1 were said before, and %d were sent", count, each)
+			want := fmt.Sprintf("%d parts are acknowledged; 1 were acknowledged before, and %d were sent", count, each)
 			transporttest.Done(t, "the first send", sent[0])
 			for _, q := range sent[1:] {
 				transporttest.Await(t, "the error", func() bool {

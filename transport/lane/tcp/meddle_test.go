@@ -206,8 +206,8 @@ func swap(kind string) func() func(frame) []frame {
 func TestMeddled(t *testing.T) {
 	drop := func(frame) []frame { return nil }
 	twice := func(f frame) []frame { return []frame{f, f} }
-	const header, part, grant = "the code of a part's header does not fit", "the code of a part's bytes does not fit", "the code of a grant does not fit"
-	const back = "the code of a grant's or acknowledgement's header does not fit"
+	const header, part, grant = "the authentication code of a part's header is wrong", "the authentication code of a part's bytes is wrong", "the authentication code of a grant is wrong"
+	const back = "the authentication code of a grant's or acknowledgement's header is wrong"
 	tests := []struct {
 		name  string
 		size  int
@@ -289,7 +289,7 @@ func found(b *bundle.Bundle, lanes []*lane.Lane) error {
 	b.Lock()
 	defer b.Unlock()
 	for _, l := range lanes {
-		if err := l.Why(); err != nil && strings.Contains(err.Error(), "the code of") && !strings.Contains(err.Error(), "says:") {
+		if err := l.Why(); err != nil && strings.Contains(err.Error(), "the authentication code of") && !strings.Contains(err.Error(), "says:") {
 			return err
 		}
 	}

@@ -251,7 +251,7 @@ func (k *socket) granted(f returnFrame, buffers []byte) error {
 func (k *socket) acknowledged(count uint64) error {
 	n := count - k.delivered
 	if n == 0 || n > uint64(k.accepted) {
-		return fmt.Errorf("%d parts are said to have arrived; %d were said before, and %d were sent", count, k.delivered, k.delivered+uint64(k.accepted))
+		return fmt.Errorf("%d parts are acknowledged; %d were acknowledged before, and %d were sent", count, k.delivered, k.delivered+uint64(k.accepted))
 	}
 	for range n {
 		p := &k.parts[k.oldest]

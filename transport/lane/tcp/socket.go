@@ -251,7 +251,7 @@ func (k *socket) poll(receiving bool) error {
 func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 	switch errno {
 	case unix.EFAULT:
-		return fmt.Errorf("%w: %v: %v: %s: the memory at %#x is registered and not mapped", fault.ErrUsage, k.Conn, k.Lane, call, buffer)
+		return fmt.Errorf("%w: %v: %v: %s: the memory at %#x is registered but not mapped", fault.ErrUsage, k.Conn, k.Lane, call, buffer)
 	case unix.EBADF, unix.ENOTSOCK, unix.EINVAL, unix.ENOTCONN:
 		return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrDevice, k.Conn, k.Lane, call, errno)
 	case unix.ECONNRESET, unix.EPIPE:

@@ -57,7 +57,7 @@ func (t *through) keep(a *lane.Asked) bool {
 func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote handshake.Lane) (int, error) {
 	circuits := k.port.opts.Circuits
 	if circuits == nil {
-		return -1, fmt.Errorf("%w: %v: %v%v: circuits are not made here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
+		return -1, fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
 	}
 	var token [8]byte
 	if _, err := rand.Read(token[:]); err != nil {
@@ -120,7 +120,7 @@ func (k *socket) firstRelay(a *lane.Asked) netip.AddrPort {
 func (k *socket) expectCircuit() error {
 	circuits := k.port.opts.Circuits
 	if circuits == nil {
-		return fmt.Errorf("%w: %v: %v%v: circuits are not made here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
+		return fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
 	}
 	return circuits.Expect(k.token, k.arrive, func(error) {})
 }

@@ -94,7 +94,7 @@ func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Opt
 func (p *Port) hear() (err error) {
 	forkfd.Do(func() {
 		caught := func(g *guard.Panic) {
-			p.opts.Log.Error(fmt.Sprintf("events of %v are no longer heard: %s", p, g.Report()))
+			p.opts.Log.Error(fmt.Sprintf("events of %v are no longer received: %s", p, g.Report()))
 		}
 		if p.stop, err = p.ctx.Events(p.guardedEvent, caught); err == nil {
 			p.closedInChild(p.ctx.EventsFD())

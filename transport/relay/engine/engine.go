@@ -160,7 +160,7 @@ func (e *Engine) take() (slot int, err error) {
 			return i, nil
 		}
 	}
-	return -1, fmt.Errorf("%d circuits are carried already", maxJoints)
+	return -1, fmt.Errorf("%d circuits are already relayed", maxJoints)
 }
 
 // free gives a slot back, and memory of a ring.
@@ -193,9 +193,9 @@ func (e *Engine) lend(most uint32, longest uint32) (size int, err error) {
 	ring := hop.RingOf(size)
 	switch {
 	case most > 0 && uint32(ring) > most, uint32(ring/8) > longest:
-		return 0, fmt.Errorf("a ring of %d bytes is the least; the hop before has %d, and the ports move %d at a time", ring, most, longest)
+		return 0, fmt.Errorf("a ring needs %d bytes at least; the hop before offers %d, and the ports move %d at a time", ring, most, longest)
 	case int64(ring) > free:
-		return 0, fmt.Errorf("circuits take %d bytes of memory already, of %d (NCCL_MESH_RELAY_MEMORY)", e.used, e.cfg.Memory)
+		return 0, fmt.Errorf("circuits already use %d bytes of memory, of %d (NCCL_MESH_RELAY_MEMORY)", e.used, e.cfg.Memory)
 	}
 	e.used += int64(ring)
 	return ring, nil

@@ -191,23 +191,23 @@ func TestHostile(t *testing.T) {
 		say  func(t *testing.T, c *circuit)
 		want string
 	}{
-		{"a frame before its turn", func(t *testing.T, c *circuit) { c.from.say(t, 0, hop.Header{Seq: 2, Kind: hop.Begin}, 64) }, "frame 2 came, 1 is next"},
+		{"a frame before its turn", func(t *testing.T, c *circuit) { c.from.say(t, 0, hop.Header{Seq: 2, Kind: hop.Begin}, 64) }, "frame 2 arrived, 1 is next"},
 		{"no header", func(t *testing.T, c *circuit) { c.from.say(t, 0, hop.Header{}, 64) }, "is of kind 0"},
 		{"a header without zeros", func(t *testing.T, c *circuit) {
 			c.from.frame[40] = 1
 			c.from.say(t, 0, hop.Header{Seq: 1, Kind: hop.Begin}, 64)
 		}, "where zeros belong"},
-		{"half a header", func(t *testing.T, c *circuit) { c.from.say(t, 0, hop.Header{Seq: 1, Kind: hop.Begin}, 32) }, "32 bytes at 0 came"},
+		{"half a header", func(t *testing.T, c *circuit) { c.from.say(t, 0, hop.Header{Seq: 1, Kind: hop.Begin}, 32) }, "32 bytes arrived at 0"},
 		{"a wrong length", func(t *testing.T, c *circuit) {
 			c.from.say(t, 0, hop.Header{Seq: 1, Kind: hop.Begin, Length: 100}, 64)
-		}, "of 100 bytes came with 0"},
+		}, "of 100 bytes arrived with 0"},
 		{"a place outside the ring, as it says", func(t *testing.T, c *circuit) {
 			ring := c.from.out.Ring
 			c.from.out.Ring.Base -= 1 << 30 * hop.Unit
 			h := hop.Header{Seq: 1, Kind: hop.Begin}
 			c.from.say(t, 1<<30, h, 64)
 			c.from.out.Ring = ring
-		}, "64 bytes at"},
+		}, "64 bytes arrived at"},
 		{"a place outside the ring", func(t *testing.T, c *circuit) {
 			c.from.say(t, c.from.out.Ring.Size/hop.Unit, hop.Header{Seq: 1, Kind: hop.Begin}, 64)
 		}, ""}, // which the adapter refuses
@@ -215,10 +215,10 @@ func TestHostile(t *testing.T) {
 			for i := range hop.Forth + 1 {
 				c.from.say(t, uint32(i), hop.Header{Seq: uint64(i + 1), Kind: hop.Begin}, 64)
 			}
-		}, "before it have not been freed"},
+		}, "before it are not freed"},
 		{"a credit for nothing", func(t *testing.T, c *circuit) { c.to.credit(t, 1, 1) }, "of 0 frames sent 1 were freed"},
 		{"more delivered than sent", func(t *testing.T, c *circuit) { c.from.credit(t, 0, 5) }, "of 0 frames sent 0 were freed, after 0, and 5 delivered"},
-		{"a frame back before its turn", func(t *testing.T, c *circuit) { c.to.say(t, 0, hop.Header{Seq: 9, Kind: hop.Grant}, 64) }, "frame 9 came"},
+		{"a frame back before its turn", func(t *testing.T, c *circuit) { c.to.say(t, 0, hop.Header{Seq: 9, Kind: hop.Grant}, 64) }, "frame 9 arrived"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCircuit(t, p, e)

@@ -79,7 +79,7 @@ func newJoint(e *Engine, ask *handshake.Carry, how relay.Joining) (_ *joint, err
 	for i, leg := range []relay.Leg{how.In, how.Out} {
 		p, ok := leg.Port.(port)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v is no port for RDMA", fault.ErrInternal, leg.Port.Now())
+			return nil, fmt.Errorf("%w: %v is not an RDMA port", fault.ErrInternal, leg.Port.Now())
 		}
 		j.sides[i] = side{leg: leg, port: p}
 	}
@@ -205,7 +205,7 @@ func (j *joint) Prev() relay.Offer { return j.offer(before) }
 // Connect connects both halves.
 func (j *joint) Connect(_ context.Context, next *handshake.Carried) error {
 	if next == nil {
-		return fmt.Errorf("%w: a circuit over RDMA without the next half", fault.ErrInternal)
+		return fmt.Errorf("%w: a circuit over RDMA without the next hop", fault.ErrInternal)
 	}
 	if err := j.connecting(next); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (j *joint) connecting(next *handshake.Carried) error {
 	}
 	back := j.ask.Back
 	if back.Size > 0 && back.Size < hop.BackRing {
-		return fmt.Errorf("the relay before offers a ring of %d bytes for what comes back", back.Size)
+		return fmt.Errorf("the previous relay offers a return ring of %d bytes", back.Size)
 	}
 	j.streams[before].out = hop.NewWindow(write, hop.Forth, hop.ForthUndelivered)
 	j.streams[behind].out = hop.NewWindow(back, hop.Back, hop.BackUndelivered)

@@ -71,7 +71,7 @@ func (j *joint) complete(wc *ibv.WC, work hop.Work, i int, number uint32) {
 func (j *joint) received(wc *ibv.WC, i int, number uint32) error {
 	imm, ok := hop.Imm(wc)
 	if !ok {
-		return errors.New("something came that says nothing of itself")
+		return errors.New("a message arrived without an immediate")
 	}
 	var err error
 	switch {
@@ -95,10 +95,10 @@ func (j *joint) received(wc *ibv.WC, i int, number uint32) error {
 func (s *stream) came(place, bytes uint32) error {
 	at := uint64(place) * hop.Unit
 	if bytes < hop.HeaderSize || at+uint64(bytes) > uint64(len(s.ring)) {
-		return fmt.Errorf("%d bytes at %d came, for a ring of %d", bytes, at, len(s.ring))
+		return fmt.Errorf("%d bytes arrived at %d, in a ring of %d", bytes, at, len(s.ring))
 	}
 	if s.next-1-s.freed() >= uint64(s.most()) {
-		return fmt.Errorf("frame %d came, and %d before it have not been freed", s.next, s.next-1-s.freed())
+		return fmt.Errorf("frame %d arrived while %d before it are not freed", s.next, s.next-1-s.freed())
 	}
 	head := &s.heads[s.next%uint64(len(s.heads))]
 	copy(head[:], s.ring[at:])

@@ -76,9 +76,9 @@ func (h *Header) Check(next uint64, place, ring, came uint32, whole uint32) erro
 	}
 	switch {
 	case h.Seq != next:
-		return fmt.Errorf("frame %d came, %d is next", h.Seq, next)
+		return fmt.Errorf("frame %d arrived, %d is next", h.Seq, next)
 	case uint64(came) != want:
-		return fmt.Errorf("frame %d of %d bytes came with %d", h.Seq, h.Length, int64(came)-HeaderSize)
+		return fmt.Errorf("frame %d of %d bytes arrived with %d", h.Seq, h.Length, int64(came)-HeaderSize)
 	case ring > 0 && uint64(place)*Unit+HeaderSize+uint64(h.Length) > uint64(ring):
 		return fmt.Errorf("frame %d of %d bytes at %d lies outside the ring of %d", h.Seq, h.Length, uint64(place)*Unit, ring)
 	}
