@@ -20,7 +20,7 @@ func (f *mesh) relay(node string, args ...string) *job {
 	j := &job{f: f}
 	f.t.Cleanup(j.stop)
 	j.ranks = []*rank{f.spawn(node, cmd)}
-	j.await(node, `msg="ready to carry for other nodes"`)
+	j.await(node, `msg="ready to relay for other nodes"`)
 	return j
 }
 
@@ -45,7 +45,7 @@ func TestDedicatedRelay(t *testing.T) {
 			}
 		}
 	}
-	b.await("b", `carries nothing any more: it was [1-9].* circuits in .*, for a, c`)
+	b.await("b", `relays nothing any more: it was [1-9].* circuits in .*, for a, c`)
 	b.signal(b.ranks[0].node, syscall.SIGTERM)
 	b.wait()
 	if r := b.ranks[0]; r.status != 0 || r.count(`level=(WARN|ERROR)`) > 0 {
@@ -88,7 +88,7 @@ func TestDedicatedRelayGoes(t *testing.T) {
 		said   string // by the one that goes
 		moves  bool   // the job outlives it
 	}{
-		{"when the job is over", line3, "b", "0", `nothing more is taken on; waits for \d+ circuits? to end, however long that takes`, false},
+		{"when the job is over", line3, "b", "0", `accepts no new circuits; waits for \d+ circuits? to end, however long that takes`, false},
 		{"before that", ring4, "bd", "100ms", `\d+ circuits left after 100ms, and dropped`, true},
 	}
 	for _, tt := range tests {
@@ -102,7 +102,7 @@ func TestDedicatedRelayGoes(t *testing.T) {
 			first := relays[0]
 			j := f.start(spec{nodes: []string{"a", "c"}, env: append(plainly, tt.cables.alone()), args: soak(10)})
 			j.moves()
-			first.await("b", `msg="carries for `)
+			first.await("b", `msg="relays for `)
 			first.signal(first.ranks[0].node, syscall.SIGTERM)
 			first.await("b", tt.said)
 			if tt.moves {
@@ -115,7 +115,7 @@ func TestDedicatedRelayGoes(t *testing.T) {
 			if r := first.ranks[0]; r.status != 0 || !tt.moves && r.ended.Before(closed) {
 				first.errorf("status %d, ended %v before the job's connections", r.status, closed.Sub(r.ended))
 			}
-			first.must("b", `carries nothing any more`)
+			first.must("b", `relays nothing any more`)
 			if !tt.moves {
 				return
 			}

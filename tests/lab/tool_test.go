@@ -67,7 +67,7 @@ func TestTool(t *testing.T) {
 	s.cfg.Files = []string{buildTool(t)}
 	s.step(t, "topo", func(t *testing.T, ctx context.Context, l *Lab) error {
 		out, status, err := s.tool(ctx, l, "topo")
-		return errors.Join(err, says(out, status, 0, `node-a r100 ═ r100 node-b .*RDMA proved`, `node-a r102 ═ r102 node-c .*RDMA proved`, `node-b r101 ═ r101 node-c .*RDMA proved`, `ring of 3`))
+		return errors.Join(err, says(out, status, 0, `node-a r100 ═ r100 node-b .*RDMA works`, `node-a r102 ═ r102 node-c .*RDMA works`, `node-b r101 ═ r101 node-c .*RDMA works`, `ring of 3`))
 	})
 	s.step(t, "bench link", func(t *testing.T, ctx context.Context, l *Lab) error {
 		out, status, err := s.tool(ctx, l, "bench link --time 200ms --size 64K")

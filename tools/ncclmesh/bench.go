@@ -15,12 +15,12 @@ import (
 	"ncclmesh/tools/ncclmesh/bench"
 )
 
-const benchLong = `Measures what the mesh carries, over the transport that the plugin uses, on the
-nodes themselves: no GPU, no NCCL and no root are needed. What lies in the buffers at the
-end of each measurement is checked. With one HOST this node takes part as well.
+const benchLong = `Measurements use the transport of the plugin, on the nodes themselves: no GPU, no NCCL
+and no root are needed. The contents of the buffers are checked at the end of each
+measurement. With one HOST this node takes part as well.
 
-A node on which a job runs, or whose ports carry traffic, is not measured unless
---while-busy says so. Buffers take an eighth of the free memory at most.`
+A node on which a job runs, or whose ports carry traffic, is not measured, except with
+--while-busy. Buffers take an eighth of the free memory at most.`
 
 const linkExample = `  ncclmesh bench link spark-2                 # between this node and another
   ncclmesh bench link spark-1 spark-2 spark-3 --svg links.svg`
@@ -38,7 +38,7 @@ type benchFlags struct {
 
 func (f *benchFlags) add(sys *system, c *cobra.Command, schema string) {
 	f.hosts.addRanks(sys, c)
-	c.Flags().BoolVar(&f.busy, "while-busy", false, "measure although a job runs, which that slows down")
+	c.Flags().BoolVar(&f.busy, "while-busy", false, "measure although a job runs; that slows the job down")
 	c.Flags().BoolVar(&f.json, "json", false, "write the figures in JSON, schema "+schema)
 	c.Flags().StringVar(&f.svg, "svg", "", "draw the figures into `FILE` too; - is standard output, instead of text")
 }
@@ -55,8 +55,8 @@ func benchLinkCommand(sys *system) *cobra.Command {
 	var lasts time.Duration
 	c := &cobra.Command{
 		Use:     "link HOST...",
-		Short:   "Measure every cable: half by half and whole, one way and both, latency; and ways through other nodes",
-		Long:    "Measures every cable between the hosts: each function of it alone, all together, one way\nand both ways at once, and the time that 8 bytes take; and the ways through other nodes\nbetween hosts that share no cable. Beside that stands what link and PCIe allow.\n\n" + benchLong,
+		Short:   "Measure bandwidth and latency of every cable, and of paths through other nodes",
+		Long:    "Measures every cable between the hosts: each function of it alone and all together, in one\ndirection and in both at once, and the latency of 8 bytes; and the paths through other\nnodes between hosts that share no cable. The column ALLOWED is what link and PCIe allow.\n\n" + benchLong,
 		Example: linkExample,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, hosts []string) error {
@@ -100,7 +100,7 @@ func benchCollCommand(sys *system) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "coll HOST...",
 		Short:   "Measure collectives: ring all-reduce, all-to-all, send and receive",
-		Long:    "Measures collectives with a rank on each host, in the order of their names, under\nthe columns of nccl-tests: a ring all-reduce, an all-to-all, and a send to the next rank.\nBuffers are host memory, and sums are made by the processor, which may be what limits\nan all-reduce.\n\n" + benchLong,
+		Long:    "Measures collectives with a rank on each host, in the order of their names, under\nthe columns of nccl-tests: a ring all-reduce, an all-to-all, and a send to the next rank.\nBuffers are in host memory, and the processor adds them, which may limit an all-reduce.\n\n" + benchLong,
 		Example: collExample,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, hosts []string) (err error) {
@@ -128,12 +128,12 @@ func benchCollCommand(sys *system) *cobra.Command {
 		},
 	}
 	f.add(sys, c, bench.CollSchema)
-	c.Flags().StringSliceVar(&ops, "op", bench.Kinds, "collectives, between commas")
+	c.Flags().StringSliceVar(&ops, "op", bench.Kinds, "collectives, separated by commas")
 	c.Flags().StringVarP(&least, "minbytes", "b", "8", "`BYTES` to begin with; K, M and G may follow")
 	c.Flags().StringVarP(&most, "maxbytes", "e", "64M", "`BYTES` to end with, if memory leaves room")
-	c.Flags().IntVarP(&o.Factor, "stepfactor", "f", 8, "from a size to the next")
-	c.Flags().IntVarP(&o.Times, "iters", "n", 20, "how often each is timed")
-	c.Flags().IntVarP(&o.Warm, "warmup_iters", "w", 5, "how often before")
+	c.Flags().IntVarP(&o.Factor, "stepfactor", "f", 8, "factor from one size to the next")
+	c.Flags().IntVarP(&o.Times, "iters", "n", 20, "timed repetitions")
+	c.Flags().IntVarP(&o.Warm, "warmup_iters", "w", 5, "repetitions before those")
 	return c
 }
 

@@ -17,16 +17,16 @@ import (
 	"ncclmesh/tools/ncclmesh/topo"
 )
 
-const doctorLong = `Looks for what is wrong with a node, or with a mesh of nodes, and says where it
-is, how it is known and what to do. It changes nothing and needs neither root nor
-RDMA nor a GPU; what it could not see is listed as unknown, with the reason, and
-never counts as fine. What follows from something else that was found is not shown.
+const doctorLong = `Looks for known faults of a node, or of a mesh of nodes, and says where each is, how
+it is known and what to do. It changes nothing and needs neither root nor RDMA nor a
+GPU. What it could not check is listed as unknown, with the reason, and never counts
+as fine. Consequences of a fault that was found are hidden.
 
-With hosts it asks all of them at once, over ssh, and proves the ways between them
-as a job would; "localhost" is this node. Every finding has an id: ncclmesh explain ID.
+With hosts it checks all of them at once, over ssh, and sends packets between them as
+a job would; "localhost" is this node. Every finding has an id: ncclmesh explain ID.
 
-The status is 0 where nothing was found, 1 where something was, and 2 where the
-check could not be made. Notes never change it; --strict makes unknowns count.`
+The status is 0 if nothing was found, 1 if something was found, and 2 if nothing
+could be checked. Notes never change it; with --strict unknowns count.`
 
 const doctorExample = `  ncclmesh doctor                       # this node
   ncclmesh doctor localhost node-b node-c
@@ -59,14 +59,14 @@ func doctorCommand(sys *system) *cobra.Command {
 	}
 	c.Flags().BoolVar(&f.json, "json", false, "write the report as JSON ("+doctor.Schema+")")
 	c.Flags().StringVar(&f.junit, "junit", "", "write it as JUnit's XML into `FILE` too")
-	c.Flags().StringSliceVar(&f.pick.Only, "only", nil, "make these checks alone, by `ID`")
-	c.Flags().StringSliceVar(&f.pick.Ignore, "ignore", nil, "keep what these checks find out of the outcome, by `ID`")
-	c.Flags().BoolVar(&f.strict, "strict", false, "what is not known counts as found")
-	c.Flags().IntVar(&f.pid, "pid", 0, "judge the environment, limits and libraries of process `N` of a job on this node")
-	c.Flags().DurationVar(&f.sample, "sample", 0, "watch the counters of errors for so long, while data moves")
-	c.Flags().DurationVar(&f.wait, "wait", 0, "look again until nothing is found, for at most so long")
+	c.Flags().StringSliceVar(&f.pick.Only, "only", nil, "make only these checks, by `ID`")
+	c.Flags().StringSliceVar(&f.pick.Ignore, "ignore", nil, "do not count what these checks find, by `ID`")
+	c.Flags().BoolVar(&f.strict, "strict", false, "count unknowns as findings")
+	c.Flags().IntVar(&f.pid, "pid", 0, "check the environment, limits and libraries of process `N`, of a job on this node")
+	c.Flags().DurationVar(&f.sample, "sample", 0, "watch the error counters for this long, while data moves")
+	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat until nothing is found, for this long at most")
 	c.Flags().StringVar(&f.expect, "expect", "", "compare the cables with `FILE`: see ncclmesh topo")
-	c.Flags().BoolVar(&f.bench, "bench", false, "measure every cable too, half by half, unless a job runs")
+	c.Flags().BoolVar(&f.bench, "bench", false, "also measure each half of each cable, unless a job runs")
 	f.hosts.addRanks(sys, c)
 	return c
 }

@@ -13,20 +13,20 @@ import (
 	"ncclmesh/tools/ncclmesh/library"
 )
 
-const envLong = `Says what to set so that NCCL uses the plugin, as lines for a shell, and on
+const envLong = `Prints what to set so that NCCL uses the plugin, as lines for a shell, and on
 standard error what in the present environment works against it, and why.
 
 The environment is what a job started here would have: that of this process, and
 what NCCL reads from NCCL_CONF_FILE or ~/.nccl.conf, and /etc/nccl.conf. In a
-container run it there: its environment and files are others.
+container run it there: its environment and files differ.
 
-The status is 1 where the plugin is not found, or something keeps NCCL from using
-it that these lines do not set right.`
+The status is 1 if the plugin is not found, or if something keeps NCCL from using it
+that these lines do not correct.`
 
 const envExample = `  # in a shell, or in the script that starts a job
   eval "$(ncclmesh env)"
 
-  # and take away all that is in its way
+  # and remove all that works against it
   eval "$(ncclmesh env --unset)"`
 
 // envFlags are those of ncclmesh env.
@@ -40,14 +40,14 @@ func envCommand(sys *system) *cobra.Command {
 	f := envFlags{root: "/"}
 	c := &cobra.Command{
 		Use:     "env",
-		Short:   "Say what to set so that NCCL uses the plugin, and what works against it",
+		Short:   "Print what to set so that NCCL uses the plugin, and what works against it",
 		Long:    envLong,
 		Example: envExample,
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return runEnv(sys, f) },
 	}
 	c.Flags().StringVar(&f.library, "library", "", "the plugin is `FILE`, instead of looking for it")
-	c.Flags().BoolVar(&f.unset, "unset", false, "also unset the variables that are in the way, where they are set in the environment")
+	c.Flags().BoolVar(&f.unset, "unset", false, "also unset the variables that work against it, if they are set in the environment")
 	return c
 }
 

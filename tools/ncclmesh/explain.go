@@ -14,7 +14,7 @@ import (
 func explainCommand(sys *system) *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain ID",
-		Short:             "Say what a check of doctor looks for, how, and what to do",
+		Short:             "Print what a check of doctor looks for, how, and what to do",
 		Long:              "Prints the page of one of doctor's checks. Without an ID it lists them all.",
 		Example:           "  ncclmesh explain port-down",
 		Args:              cobra.MaximumNArgs(1),

@@ -26,8 +26,8 @@ type hostFlags struct {
 }
 
 func (h *hostFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&h.ssh, "ssh", "", "`COMMAND` that leads to a host, which is named after it (default NCCLMESH_SSH, or \""+fleet.DefaultSSH+"\")")
-	c.Flags().BoolVar(&h.push, "push", false, "copy this program to the hosts for as long as it is needed, instead of using theirs")
+	c.Flags().StringVar(&h.ssh, "ssh", "", "`COMMAND` that runs a program on a host, whose name is appended (default NCCLMESH_SSH, or \""+fleet.DefaultSSH+"\")")
+	c.Flags().BoolVar(&h.push, "push", false, "copy this program to the hosts, instead of using theirs, and remove it afterwards")
 }
 
 // addRanks adds those of the commands that may run as a job's ranks.

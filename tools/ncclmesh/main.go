@@ -77,7 +77,7 @@ func run(sys *system, args []string) int {
 func command(sys *system) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "ncclmesh",
-		Short:         "What the plugin libnccl-net-mesh.so does inside a job, from outside it",
+		Short:         "Check, measure and watch meshes for the NCCL plugin libnccl-net-mesh.so",
 		Version:       fmt.Sprintf("%s, protocol %d", handshake.Build(), handshake.Version),
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -112,7 +112,7 @@ func TestHelp(t *testing.T) {
 		{"bench link --help", []string{"--size BYTES", "--time duration", "--while-busy", "--svg FILE"}},
 		{"bench coll --help", []string{"--minbytes BYTES", "--op strings", "nccl-tests"}},
 		{"relay --help", []string{"Examples:\n", "ncclmesh relay --key-file ", "--drain duration", "(default 30s)", "--verbose"}},
-		{"status --help", []string{"--watch", "--json", "ncclmesh.status/1", "LANES are"}},
+		{"status --help", []string{"--watch", "--json", "ncclmesh.status/1", "LANES counts"}},
 		{"metrics --help", []string{"--listen ADDR", "--textfile DIR", "ncclmesh.prom"}},
 		{"completion bash", []string{"ncclmesh"}},
 	}

@@ -26,8 +26,8 @@ not at all: run it from a timer. --listen serves them at /metrics until a signal
 Which processes it sees is as with ncclmesh status; other users' jobs need root.
 
 The jobs serve nothing themselves and do nothing for it. The labels device and port
-are those of node_exporter's infiniband collector; of a way over TCP device is the
-interface.`
+are those of node_exporter's infiniband collector; for a path over TCP the device is
+the interface.`
 
 const metricsExample = `  ncclmesh metrics --textfile /var/lib/prometheus/node-exporter
   ncclmesh metrics --listen 127.0.0.1:9464`

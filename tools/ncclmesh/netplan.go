@@ -21,17 +21,18 @@ that needs addresses there. The plugin needs none.
 
 The subnet follows from the hardware addresses of the two ends: run on every node,
 in any order, it gives both ends of a cable addresses that fit, and the same ones
-again. Who is at the other end is found by asking on the cable itself, for which
-the ports have to be up, and IPv6 not switched off; nothing has to run there.
+again. The other end is found by a query on the cable itself, for which the ports
+have to be up and IPv6 enabled; nothing has to run there.
 
 Interfaces with a default route, the one you are connected over, and those that
 another file configures or that have another address are left alone.
 
 With --apply, as root, the file is written as /etc/netplan/70-ncclmesh.yaml, beside
 which the one before it is kept, and applied. Unless the default routes, and your
-own connection by ssh, are there again within 10 s and stay for 3, all is put back.
+own connection by ssh, are there again within 10 s and stay for 3, everything is
+restored.
 The status is 1 then. A process of its own does this, which does not end with your
-terminal or connection: it puts all back when this command is interrupted or killed.
+terminal or connection: it restores everything when this command is interrupted or killed.
 netplan itself has 30 s each time it is run.`
 
 const netplanExample = `  # look first, on every node
@@ -64,10 +65,10 @@ func netplanCommand(sys *system) *cobra.Command {
 			return runNetplan(sys, f)
 		},
 	}
-	c.Flags().BoolVar(&f.apply, "apply", false, "write the file and apply it, or put all back")
+	c.Flags().BoolVar(&f.apply, "apply", false, "write the file and apply it, or restore everything")
 	c.Flags().StringSliceVar(&f.interfaces, "interface", nil, "only these `INTERFACES`; by default those of RDMA ports or, where there are none, all adapters")
 	c.Flags().StringVar(&f.within, "range", netplan.Range.String(), "take subnets from this `PREFIX`, the same on all nodes")
-	c.Flags().DurationVar(&f.listen, "listen", 2*time.Second, "how long to listen for who is at the other ends")
+	c.Flags().DurationVar(&f.listen, "listen", 2*time.Second, "how long to listen for the other ends")
 	c.Flags().BoolVar(&f.detached, "detached", false, "this is the process that applies; standard input ends with the one that has started it")
 	_ = c.Flags().MarkHidden("detached") // it is there
 	return c

@@ -87,7 +87,7 @@ func nodes(t *testing.T, topology string) (f *fabric.Fabric, command func(args .
 func TestTopo(t *testing.T) {
 	t.Parallel()
 	f, command := nodes(t, line)
-	const whole = `a p0 ═ p0 b   100 Gb/s in 2 halves   MTU 1500   RDMA, both halves proved
+	const whole = `a p0 ═ p0 b   100 Gb/s in 2 halves   MTU 1500   RDMA, both halves work
 b e1 ─ e1 c   speed unknown          MTU 1500   TCP only: b has no RDMA device there
 c p2          nothing is plugged in, or the other end is off
 a ↔ c share no cable: through b
@@ -105,7 +105,7 @@ note: c: TCP is used, slower than RDMA, although there is r2:1 (f2): no usable p
 		t.Fatal(err)
 	}
 	status, stdout, stderr = command("topo", "a", "b", "c", "--expect", expect, "--svg", svg)
-	if status != statusFailed || !strings.Contains(stdout, "RDMA, 1 of 2 halves proved: g0 of a is DOWN\n") ||
+	if status != statusFailed || !strings.Contains(stdout, "RDMA, 1 of 2 halves work: g0 of a is DOWN\n") ||
 		!strings.HasSuffix(stdout, "\nmove the plug in c:e1 to c:p2\n") || !strings.Contains(stderr, "not cabled as "+expect+" says") {
 		t.Errorf("status %d, %s%s", status, stdout, stderr)
 	}
@@ -240,7 +240,7 @@ func TestRankEnv(t *testing.T) {
 		if i > 0 && out != "" {
 			t.Errorf("rank %d says %q", i, out)
 		}
-		for _, want := range []string{`p0 ═ p0 rank-2 .*RDMA, both halves proved`, `rank-2 e1 ─ e1 rank-3 `, `↔ rank-3 share no cable: through rank-2`} {
+		for _, want := range []string{`p0 ═ p0 rank-2 .*RDMA, both halves work`, `rank-2 e1 ─ e1 rank-3 `, `↔ rank-3 share no cable: through rank-2`} {
 			if i == 0 && !regexp.MustCompile(want).MatchString(out) {
 				t.Errorf("no %q in\n%s", want, out)
 			}

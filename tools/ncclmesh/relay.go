@@ -22,24 +22,24 @@ import (
 // its patience.
 const defaultDrain = 30 * time.Second
 
-const relayLong = `Carries the traffic of other nodes where no rank runs.
+const relayLong = `Relays the traffic of other nodes on a node that runs no rank.
 
-Nodes that share no cable talk through those between them. Where a rank of the
-job runs, the plugin does that. Where none does, this command does: it needs
-neither root nor RDMA nor a GPU, only to be started on the node in the middle.
-It reads the same environment variables as the plugin, outlives jobs, and is
+Nodes that share no cable talk through the nodes between them. On a node that runs a
+rank of the job, the plugin relays. On a node that runs none, this command does: it
+needs neither root nor RDMA nor a GPU, only to be started on the node in the middle.
+It reads the same environment variables as the plugin, stays when jobs end, and is
 preferred to their processes.
 
-SIGTERM or SIGINT ends it: nothing more is taken on, and what it carries may end
-by itself for as long as --drain says. What is left then is dropped: its traffic
-goes over another way, if there is one, or waits NCCL_MESH_LANE_WAIT for this one
-to come back. A second signal drops it at once. The status is 0.`
+SIGTERM or SIGINT ends it: it accepts no new circuits, and the present ones may end
+by themselves for as long as --drain says. The rest is dropped then: its traffic
+takes another path, if there is one, or waits NCCL_MESH_LANE_WAIT for this relay to
+come back. A second signal drops it at once. The status is 0.`
 
 const relayExample = `  # on the node in the middle, with the key that all nodes share
   (umask 077; openssl rand -base64 24 >~/.ncclmesh-key)    # once, then copied
   ncclmesh relay --key-file ~/.ncclmesh-key
 
-  # what is carried, circuit by circuit
+  # log what is relayed, circuit by circuit
   ncclmesh relay --verbose`
 
 // relayFlags are those of ncclmesh relay.
@@ -53,14 +53,14 @@ func relayCommand(sys *system) *cobra.Command {
 	var f relayFlags
 	c := &cobra.Command{
 		Use:     "relay",
-		Short:   "Carry the traffic of other nodes where no rank runs",
+		Short:   "Relay the traffic of other nodes on a node that runs no rank",
 		Long:    relayLong,
 		Example: relayExample,
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return runRelay(sys, f) },
 	}
 	c.Flags().StringVar(&f.keyFile, "key-file", "", "read NCCL_MESH_KEY from `FILE`, which only its owner may read")
-	c.Flags().DurationVar(&f.drain, "drain", defaultDrain, "how long what is carried may take to end after a signal; 0 is for ever")
+	c.Flags().DurationVar(&f.drain, "drain", defaultDrain, "how long circuits may take to end after a signal; 0 is for ever")
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "log every circuit (as NCCL_MESH_DEBUG=debug)")
 	return c
 }
@@ -123,7 +123,7 @@ type service struct {
 // run returns when the relay is over.
 func (s *service) run(signals <-chan os.Signal, drain time.Duration) error {
 	s.tell("READY=1")
-	s.log.Info("ready to carry for other nodes")
+	s.log.Info("ready to relay for other nodes")
 	var late <-chan time.Time
 	draining := false
 	for over := false; !over; {
@@ -132,7 +132,7 @@ func (s *service) run(signals <-chan os.Signal, drain time.Duration) error {
 			s.report()
 		case got := <-signals:
 			if draining {
-				s.log.Info(fmt.Sprintf("%v again: what is carried is dropped", got))
+				s.log.Info(fmt.Sprintf("%v again: what is relayed is dropped", got))
 				over = true
 				break
 			}
@@ -145,10 +145,10 @@ func (s *service) run(signals <-chan os.Signal, drain time.Duration) error {
 				late = time.After(drain)
 			}
 			if n := s.Relaying().Now; n > 0 {
-				s.log.Info(fmt.Sprintf("%v: nothing more is taken on; waits for %s to end, %s", got, circuits(n), patience(drain)))
+				s.log.Info(fmt.Sprintf("%v: accepts no new circuits; waits for %s to end, %s", got, circuits(n), patience(drain)))
 			}
 		case <-late:
-			s.log.Info(fmt.Sprintf("time is up: %s left after %v, and dropped; the traffic goes another way, if there is one", circuits(s.Relaying().Now), drain))
+			s.log.Info(fmt.Sprintf("time is up: %s left after %v, and dropped; the traffic takes another path, if there is one", circuits(s.Relaying().Now), drain))
 			over = true
 		}
 		over = over || draining && s.Relaying().Now == 0
@@ -168,11 +168,11 @@ func (s *service) report() {
 	askers := strings.Join(now.Askers, ", ")
 	if !s.busy && now.Carried > s.before.Carried {
 		s.busy, s.since = true, time.Now()
-		s.say(fmt.Sprintf("carries for %s", askers))
+		s.say(fmt.Sprintf("relays for %s", askers))
 	}
 	if s.busy && now.Now == 0 {
 		bytes := now.Forth + now.Back - s.before.Forth - s.before.Back
-		s.say(fmt.Sprintf("carries nothing any more: it was %s in %s in %v, for %s", size(bytes), circuits(int(now.Carried-s.before.Carried)),
+		s.say(fmt.Sprintf("relays nothing any more: it was %s in %s in %v, for %s", size(bytes), circuits(int(now.Carried-s.before.Carried)),
 			time.Since(s.since).Round(time.Millisecond), askers))
 		s.busy = false
 	}

@@ -42,16 +42,16 @@ func TestSignals(t *testing.T) {
 	}{
 		{"nothing is carried", 0, []any{syscall.SIGTERM}, nil, []string{"over"}},
 		{"it ends by itself", 0, []any{relay.Stats{Now: 2, Carried: 2, Askers: []string{"a", "c"}}, syscall.SIGTERM, relay.Stats{Carried: 2, Forth: 3 << 30, Back: 1 << 29, Askers: []string{"a", "c"}}},
-			[]string{"STATUS=carries for a, c", "STOPPING=1", "STATUS=carries nothing any more: it was 3.5 GiB in 2 circuits in 0s, for a, c"},
-			[]string{"terminated: nothing more is taken on; waits for 2 circuits to end, however long that takes", "over"}},
+			[]string{"STATUS=relays for a, c", "STOPPING=1", "STATUS=relays nothing any more: it was 3.5 GiB in 2 circuits in 0s, for a, c"},
+			[]string{"terminated: accepts no new circuits; waits for 2 circuits to end, however long that takes", "over"}},
 		{"its time is up", 30 * time.Second, []any{relay.Stats{Now: 1, Carried: 1, Askers: []string{"a"}}, syscall.SIGINT},
-			[]string{"STATUS=carries for a", "STOPPING=1", "STATUS=carries nothing any more: it was 0 B in 1 circuit in 30s, for a"},
-			[]string{"interrupt: nothing more is taken on; waits for 1 circuit to end, for 30s at most", "1 circuit left after 30s, and dropped"}},
+			[]string{"STATUS=relays for a", "STOPPING=1", "STATUS=relays nothing any more: it was 0 B in 1 circuit in 30s, for a"},
+			[]string{"interrupt: accepts no new circuits; waits for 1 circuit to end, for 30s at most", "1 circuit left after 30s, and dropped"}},
 		{"the second signal", 0, []any{relay.Stats{Now: 1, Carried: 1, Askers: []string{"a"}}, syscall.SIGTERM, syscall.SIGTERM},
-			[]string{"STATUS=carries for a", "STOPPING=1", "STATUS=carries nothing any more: it was 0 B in 1 circuit in 0s, for a"},
-			[]string{"terminated again: what is carried is dropped"}},
+			[]string{"STATUS=relays for a", "STOPPING=1", "STATUS=relays nothing any more: it was 0 B in 1 circuit in 0s, for a"},
+			[]string{"terminated again: what is relayed is dropped"}},
 		{"one that was over before it was seen", 0, []any{relay.Stats{Carried: 1, Forth: 7, Askers: []string{"a"}}, syscall.SIGTERM},
-			[]string{"STATUS=carries for a", "STATUS=carries nothing any more: it was 7 B in 1 circuit in 0s, for a", "STOPPING=1"}, nil},
+			[]string{"STATUS=relays for a", "STATUS=relays nothing any more: it was 7 B in 1 circuit in 0s, for a", "STOPPING=1"}, nil},
 		{"one that could not be made", 0, []any{relay.Stats{Now: 1}, relay.Stats{Failed: 1}, syscall.SIGTERM}, nil, nil},
 	}
 	for _, tt := range tests {

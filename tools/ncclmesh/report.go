@@ -24,13 +24,13 @@ import (
 
 const reportLong = `Writes an archive for a bug report about this node: versions, ports, addresses,
 counters, kernel and memory, the variables of NCCL and of launchers, NCCL's files,
-what the other commands say of the node, and logs that you name.
+the output of the other commands, and logs that you name.
 
 Keys, tokens and passwords are left out, by their names, their looks, and wherever
 the value of one in your environment occurs. With --redact-addresses so are IP and
 hardware addresses, GUIDs and this node's name: each becomes a name, the same one
 everywhere. The archive is looked through again before it is written, and not written
-if anything is left. Look at it before you give it away all the same.`
+if anything is left. Look at it before you send it all the same.`
 
 const reportExample = `  ncclmesh report --log nccl.log
   ncclmesh report --redact-addresses --output - | tar -tz`
@@ -95,7 +95,7 @@ func runReport(ctx context.Context, sys *system, f reportFlags, more []report.So
 			path = top + ".tar.gz"
 		}
 		if err = os.WriteFile(path, archive.Bytes(), 0o600); err == nil {
-			fmt.Fprintf(sys.stdout, "%s: %d files; look at it before you give it away\n", path, len(items)+1)
+			fmt.Fprintf(sys.stdout, "%s: %d files; look at it before you send it\n", path, len(items)+1)
 		}
 	}
 	if err != nil {

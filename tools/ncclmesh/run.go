@@ -15,13 +15,13 @@ import (
 	"ncclmesh/tools/ncclmesh/launch"
 )
 
-const runLong = `Starts a command on every HOST, as one job, and says what it writes, line by line,
-with the name of the host before it.
+const runLong = `Starts a command on every HOST, as one job, and prints its output line by line, with
+the name of the host before each.
 
 Each process has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, NNODES,
 MASTER_ADDR and MASTER_PORT, as torch.distributed and others read them, and what
 ncclmesh env says on that host. The command is started everywhere or nowhere: a host
-that cannot be reached, or lacks the plugin, ends the job before it begins.
+that cannot be reached, or has no plugin, ends the job before it begins.
 
 The first process that fails ends the others: they get SIGTERM, and are killed
 --grace later. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; the second
@@ -58,7 +58,7 @@ func runCommand(sys *system) *cobra.Command {
 	c.Flags().StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE`, or pass NAME on, for every process")
 	c.Flags().StringVar(&f.masterAddr, "master-addr", "", "what MASTER_ADDR is (default where ssh has reached the first host)")
 	c.Flags().IntVar(&f.masterPort, "master-port", 0, "what MASTER_PORT is (default one that is free there)")
-	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the others have to end after the first failure")
+	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the other processes may take to end after the first failure")
 	return c
 }
 

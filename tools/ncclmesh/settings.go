@@ -20,7 +20,7 @@ func settings(sys *system, keyFile string) (config.Config, error) {
 		return c, err
 	}
 	if c.Transport.Relay == transport.RelayOff {
-		return c, errors.New("NCCL_MESH_RELAY=0 says that nothing is to be carried for others, which is all that this command does; unset it")
+		return c, errors.New("NCCL_MESH_RELAY=0 disables relaying, which is all that this command does; unset it")
 	}
 	if keyFile != "" {
 		if c.Transport.Key != "" {

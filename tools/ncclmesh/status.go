@@ -15,17 +15,16 @@ import (
 	"ncclmesh/tools/ncclmesh/status"
 )
 
-const statusLong = `Shows what running jobs do: the cables to each peer, what goes over them, what is down.
+const statusLong = `Shows what running jobs do: the cables to each peer, their traffic, what is down.
 
-It looks at all processes of this node, and of containers with its network, that
-have the plugin or are relays: your own, or as root everybody's. Nothing has to be
-set for that, and the jobs do nothing for it: their counters are in memory that
-they share. NCCL_MESH_STATUS names a socket, or a directory of sockets, for
-processes that have been given one.
+It shows all processes of this node, and of containers with its network, that have
+the plugin or are relays: your own, or as root everybody's. No setting is needed and
+the jobs do nothing for it: their counters are in shared memory. NCCL_MESH_STATUS
+names a socket, or a directory of sockets, for processes that were started with it.
 
-LANES are the ways over a cable that are in service, of those there have been, and
-what carries them; LOST is how often one of them lost its last lane to a fault.
-The rates are those between two looks.`
+LANES counts the paths over a cable that are up, of all that there have been, and says
+what carries them; LOST is how often one of them lost its last lane to a failure.
+Rates are measured between two looks.`
 
 const statusExample = `  ncclmesh status
   sudo ncclmesh status --watch
@@ -48,7 +47,7 @@ func statusCommand(sys *system) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return runStatus(sys, f) },
 	}
-	c.Flags().BoolVar(&f.watch, "watch", false, "show it again and again")
+	c.Flags().BoolVar(&f.watch, "watch", false, "repeat it")
 	c.Flags().BoolVar(&f.json, "json", false, "write JSON ("+status.Schema+"); with --watch a document on each line")
 	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two looks")
 	return c

@@ -14,20 +14,20 @@ import (
 	"ncclmesh/tools/ncclmesh/topo"
 )
 
-const topoLong = `Proves every cable between nodes, as the plugin does, and draws what it finds.
+const topoLong = `Sends packets over every cable between nodes, as the plugin does, and draws the mesh.
 
-On every HOST an agent of this command opens the ports, asks at each who is at its
-other end, and has packets pass over every way to the other hosts, over RDMA and over
-TCP. Nothing is concluded from addresses; none are needed. With one HOST, or none,
+On every HOST an agent of this command opens the ports, finds the neighbour on each,
+and sends packets over every path to the other hosts, over RDMA and over TCP. It
+concludes nothing from addresses; none are needed. With one HOST, or none,
 this node takes part as well; its own name means this node, without ssh. Neither root
 nor a running job is needed, and a job that runs is not disturbed. Agents read the
 plugin's variables (NCCL_SOCKET_IFNAME, NCCL_MESH_KEY ...) where they run: as ssh sets them.
 
 --expect FILE compares: FILE has a line for each cable, as "a:p0 b:p1", or is what
---json has written once. What differs is told with the fewest plugs to move.
+--json has written once. Differences are shown with the fewest plugs to move.
 
-The status is 0 where all hosts have answered and all is as expected, 1 where not,
-2 where nothing could be tried.`
+The status is 0 if all hosts have answered and all is as expected, 1 if not, 2 if
+nothing could be tried.`
 
 const topoExample = `  ncclmesh topo spark-2                       # this node and another
   ncclmesh topo spark-1 spark-2 spark-3 --svg mesh.svg
@@ -45,7 +45,7 @@ func topoCommand(sys *system) *cobra.Command {
 	var f topoFlags
 	c := &cobra.Command{
 		Use:     "topo [HOST...]",
-		Short:   "Prove every cable between nodes, and draw them",
+		Short:   "Test every cable between nodes with packets, and draw the mesh",
 		Long:    topoLong,
 		Example: topoExample,
 		RunE:    func(c *cobra.Command, hosts []string) error { return runTopo(c, sys, f, hosts) },

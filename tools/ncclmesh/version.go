@@ -14,7 +14,7 @@ import (
 func versionCommand(sys *system) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which build this is, and which plugin NCCL would find here",
+		Short: "Print the build of this command, and which plugin NCCL would find here",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			writeVersion(sys.stdout, sys.getenv)

@@ -301,11 +301,15 @@ func (none) Delivered(*lane.Lane, int, int) {}
 func (none) Place(*lane.Lane, uint32, uint64, uint32) (uintptr, *lane.Region, bool) {
 	return 0, nil, false
 }
-func (none) Dropped(*lane.Lane, uint32)                   {}
-func (none) Arrived(*lane.Lane, uint32, int64)            {}
-func (none) Eager(*lane.Lane, lane.Eager, []byte)         {}
-func (none) Taken(lane.Taken) error                       { return errors.New("eager messages where only paths are validated") }
-func (none) Granted(uint64, []lane.Grant) error           { return errors.New("a grant where only paths are validated") }
+func (none) Dropped(*lane.Lane, uint32)           {}
+func (none) Arrived(*lane.Lane, uint32, int64)    {}
+func (none) Eager(*lane.Lane, lane.Eager, []byte) {}
+func (none) Taken(lane.Taken) error {
+	return errors.New("eager messages where only paths are validated")
+}
+func (none) Granted(uint64, []lane.Grant) error {
+	return errors.New("a grant where only paths are validated")
+}
 func (none) Regranted(*lane.Lane, uint8)                  {}
 func (none) Report(*lane.Lane) *handshake.Report          { return nil }
 func (none) Wanted(uint64)                                {}

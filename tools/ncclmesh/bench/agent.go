@@ -166,7 +166,7 @@ func (a *agent) dial(s *send) (*transport.Dialing, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("the way from %s to %s is not proved from this side", want.Port, want.PeerPort)
+			return nil, fmt.Errorf("the path from %s to %s is not validated from this side", want.Port, want.PeerPort)
 		}
 	}
 	return a.t.DialOver(h, ways), nil

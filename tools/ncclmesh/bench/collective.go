@@ -31,7 +31,7 @@ func between(from, to int) string { return fmt.Sprintf("%d to %d", from, to) }
 
 // join connects to all others.
 func (a *agent) join(ctx context.Context, j *join) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*patient, errors.New("the others do not connect"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*patient, errors.New("the other ranks do not connect"))
 	defer cancel()
 	n := len(j.Handles)
 	var r run
@@ -70,7 +70,7 @@ func (a *agent) play(ctx context.Context, p *playing) (_ *played, err error) {
 	if a.ring == nil {
 		return nil, errors.New("the node has not joined")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*patient, errors.New("the others do not play on"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*patient, errors.New("the other ranks have stopped"))
 	defer cancel()
 	t := &turn{ring: a.ring, bytes: p.Bytes, n: len(a.ring.sends)}
 	begin := map[string]func(context.Context) error{AllReduce: t.allReduce, AllToAll: t.allToAll, SendRecv: t.sendRecv}[p.Kind]

@@ -20,7 +20,7 @@ const (
 
 // run has flows go, and returns how each went.
 func (a *agent) run(ctx context.Context, r *run) (map[string]flow, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patient+r.For, errors.New("the other side does not come, or does not end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, patient+r.For, errors.New("the other side does not connect, or does not end"))
 	defer cancel()
 	c, err := a.connect(ctx, r)
 	a.open = c

@@ -128,7 +128,7 @@ func subnetShared(n *facts.Node, v *verdict) {
 	}
 	slices.SortFunc(subnets, comparePrefix)
 	for _, s := range subnets {
-		v.info(on(n, in[s]...), "", "%s are all in %s: this plugin proves its ways, other tools take one port for the other", strings.Join(in[s], ", "), s)
+		v.info(on(n, in[s]...), "", "%s are all in %s: this plugin validates its paths, other tools confuse the ports", strings.Join(in[s], ", "), s)
 	}
 }
 

@@ -92,7 +92,7 @@ func noCommonCable(v *verdict) {
 	m, _ := proved(v)
 	for _, a := range m.Apart {
 		if len(a.Through) == 0 {
-			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between either and a node that has one to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, by whatever way", a.Nodes[0], a.Nodes[1])
+			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between either and a node that has one to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
 			continue
 		}
 		var ways []string
@@ -140,7 +140,7 @@ func cableDead(v *verdict) {
 		a, b := ends[0], ends[1]
 		alive[a] = true // which is said once
 		v.fail(spot{[]Place{Place(a), Place(b)}, a.String() + " ═ " + b.String()},
-			fmt.Sprintf("switch one off (ip link set %s down on %s) and see whether the other goes down: if it does not they are no ends of one cable; else reseat or replace that", a.Port, a.Node),
+			fmt.Sprintf("switch one off (ip link set %s down on %s) and see whether the other goes down: if it does not, they are not ends of one cable; else reseat or replace that", a.Port, a.Node),
 			"both are up and in %s, and nothing passes between them, over RDMA or TCP", subnet)
 	}
 }

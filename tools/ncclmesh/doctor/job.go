@@ -48,7 +48,7 @@ var recipe = map[string]string{
 	"NCCL_RUNTIME_CONNECT":            "was for rings whose trees fail",
 	"VLLM_NCCL_SO_PATH":               "was for a patched NCCL",
 	"NCCL_MESH_GID_INDEX":             "pins what differs between nodes and boots",
-	"NCCL_IB_DISABLE":                 "is another network's switch",
+	"NCCL_IB_DISABLE":                 "concerns another transport",
 	"NCCL_IB_USE_INLINE":              "has no effect",
 	"NCCL_NET_SHARED_BUFFERS":         "was for a patched NCCL",
 	"NCCL_IB_ADAPTIVE_ROUTING":        "has no effect",

@@ -322,7 +322,7 @@ func twoNodes(t *testing.T, edit func(a, b *machine)) *facts.Mesh {
 // end is a half of a node, as an end of a half of a cable.
 func end(node string, h half) facts.End { return facts.End{Node: node, Port: h.netdev} }
 
-// cabled is the map of two nodes whose cages p0 and p1 are cabled crosswise, all halves proved.
+// cabled is the map of two nodes whose cages p0 and p1 are cabled crosswise, all halves work.
 func cabled(names ...string) topo.Map {
 	m := topo.Map{Schema: topo.Schema}
 	for _, name := range names {

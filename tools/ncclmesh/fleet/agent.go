@@ -39,7 +39,7 @@ func (q *Question) With(v any) error {
 	d := json.NewDecoder(strings.NewReader(string(q.with)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("this agent, build %s, does not understand what it was asked: %w", handshake.Build(), err)
+		return fmt.Errorf("this agent, build %s, does not understand the request: %w", handshake.Build(), err)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (q *Question) send(m fromAgent) error {
 	return err
 }
 
-var errAskerGone = errors.New("who asked has gone")
+var errAskerGone = errors.New("the asking command has ended")
 
 // Serve is an agent: it says hello, does what it is asked, once, and says how that ended.
 // It returns an error when the asker could not be told. in is read until it ends, which
@@ -136,7 +136,7 @@ func (q *Question) listen(from *lines, cancel context.CancelCauseFunc) {
 			err = errors.New("want an object with say")
 		}
 		if err != nil {
-			cancel(fmt.Errorf("what the asker says cannot be read: %w", err))
+			cancel(fmt.Errorf("the message cannot be read: %w", err))
 			return
 		}
 		select {

@@ -79,7 +79,7 @@ func (c *Call) Next(v any) error {
 			err = c.err
 		}
 	case <-late.C:
-		err = fmt.Errorf("%w: not a word for %v", ErrSilent, c.request.Silence)
+		err = fmt.Errorf("%w: no message for %v", ErrSilent, c.request.Silence)
 	}
 	c.cancel(err)
 	return &HostError{c.host, err}

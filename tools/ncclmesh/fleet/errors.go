@@ -17,7 +17,7 @@ var (
 	ErrVersion     = errors.New("has another version")
 	ErrGarbled     = errors.New("answers what cannot be read")
 	ErrLimit       = errors.New("answers too much")
-	ErrEnded       = errors.New("ended without a word") // in the middle of an answer
+	ErrEnded       = errors.New("ended without an answer") // in the middle of an answer
 )
 
 // HostError is what went wrong at a host, in one line.
@@ -77,7 +77,7 @@ func (f *Fleet) explain(host string, status int, said []byte) error {
 	case status == 127 || status == 126:
 		return fmt.Errorf("%w: ncclmesh does not run there (%s); install it on %s, or give --push", ErrNoAgent, words, host)
 	case words == "":
-		return fmt.Errorf("%w: %q ended with status %d and said nothing", ErrUnreachable, strings.Join(f.command(host), " "), status)
+		return fmt.Errorf("%w: %q ended with status %d and no message", ErrUnreachable, strings.Join(f.command(host), " "), status)
 	}
 	return fmt.Errorf("%w: %s (status %d of %q)", ErrUnreachable, words, status, strings.Join(f.command(host), " "))
 }

@@ -93,7 +93,7 @@ var rules = map[string]rule{
 		if value == "" || strings.HasPrefix(value, "^") {
 			return nil
 		}
-		return &Objection{Severity: Hinders, Why: "only these ports are used, and names differ between nodes; without it the plugin uses all with a proved path, both halves of each cable", Do: "unset it, unless that is what you want"}
+		return &Objection{Severity: Hinders, Why: "only these ports are used, and names differ between nodes; without it the plugin uses all with a validated path, both halves of each cable", Do: "unset it, unless that is what you want"}
 	},
 	"NCCL_IB_DISABLE": func(value string, _ Node) *Objection {
 		if value == "" || value == "0" {
@@ -135,7 +135,7 @@ var rules = map[string]rule{
 func plugin(value string, node Node) *Objection {
 	const do = "set it to mesh, or to the path of libnccl-net-mesh.so"
 	if value == "" {
-		return &Objection{Severity: Blocks, Why: "empty counts as unset: NCCL looks for libnccl-net.so, whosever that is", Do: do}
+		return &Objection{Severity: Blocks, Why: "empty counts as unset: NCCL looks for libnccl-net.so, which may be another plugin", Do: do}
 	}
 	var why []string
 	for name := range strings.SplitSeq(value, ",") {

@@ -54,7 +54,7 @@ func (n Node) Serve(ctx context.Context, q *fleet.Question) error {
 		return err
 	}
 	if w.Start == nil || len(w.Start.Env) != o.Processes {
-		return fmt.Errorf("told to start with the variables of %d processes, not of %d", o.Processes, len(w.Start.env()))
+		return fmt.Errorf("asked to start %d processes, with the variables of %d", o.Processes, len(w.Start.env()))
 	}
 	j := &job{q: q}
 	for i := range o.Processes {

@@ -147,8 +147,8 @@ func TestAbsent(t *testing.T) {
 		theirs string // its own error
 	}{
 		{"not started", []Place{{Rank: 1}}, nil, "it has not come to 127.0.0.1, MASTER_ADDR", ""},
-		{"another key", []Place{{Rank: 1}, {Rank: 2}}, map[int]string{2: "other"}, "has another NCCL_MESH_KEY, or none", "rank 0 has gone, or sent rank 2 away"},
-		{"no key", []Place{{Rank: 1}, {Rank: 2}}, map[int]string{2: ""}, "has another NCCL_MESH_KEY, or none", "rank 0 has gone, or sent rank 2 away"},
+		{"another key", []Place{{Rank: 1}, {Rank: 2}}, map[int]string{2: "other"}, "has another NCCL_MESH_KEY, or none", "rank 0 has gone, or refused rank 2"},
+		{"no key", []Place{{Rank: 1}, {Rank: 2}}, map[int]string{2: ""}, "has another NCCL_MESH_KEY, or none", "rank 0 has gone, or refused rank 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestNobody(t *testing.T) {
 	}()
 	p := Place{Rank: 1, Size: 2, Master: "127.0.0.1"}
 	err = Attend(context.Background(), p, l.Addr().(*net.TCPAddr).Port, "", time.Second, nil)
-	if err == nil || !strings.Contains(err.Error(), `says "something", not "ncclmesh.meet/1"`) {
+	if err == nil || !strings.Contains(err.Error(), `answers "something", not "ncclmesh.meet/1"`) {
 		t.Errorf("another program: %v", err)
 	}
 	err = Attend(context.Background(), p, 1, "", 10*time.Millisecond, nil)

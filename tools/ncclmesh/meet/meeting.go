@@ -204,7 +204,7 @@ func (m *Meeting) Dial(ctx context.Context, host string) (io.ReadWriteCloser, er
 		err := fmt.Errorf("%w: it has not come to %s, MASTER_ADDR; is it reached there from all nodes, and TCP port %d let through?", fleet.ErrUnreachable,
 			m.place.Master, m.port())
 		if refused != nil {
-			err = fmt.Errorf("%w Somebody was sent away: %w", err, refused)
+			err = fmt.Errorf("%w A connection was refused: %w", err, refused)
 		}
 		return nil, err
 	}

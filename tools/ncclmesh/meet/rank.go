@@ -101,7 +101,7 @@ func (a *attendant) try(ctx context.Context) (_ net.Conn, m meeting, err error) 
 		return nil, m, err
 	}
 	if m.theirs.Meet != Schema {
-		return nil, m, fmt.Errorf("who listens there says %q, not %q: is it another program?", m.theirs.Meet, Schema)
+		return nil, m, fmt.Errorf("the listener there answers %q, not %q: is it another program?", m.theirs.Meet, Schema)
 	}
 	m.own = arrival{Rank: a.place.Rank, Local: a.place.Local, Host: a.host, Nonce: nonce()}
 	m.own.Proof = prove(a.key, "rank", m.theirs, m.own)
@@ -118,11 +118,11 @@ func (a *attendant) await(ctx context.Context, c net.Conn, m meeting) error {
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case err != nil:
-		err = fmt.Errorf("%w, or sent rank %d away, as it does over another NCCL_MESH_KEY: %w", errGone, a.place.Rank, err)
+		err = fmt.Errorf("%w, or refused rank %d, as it does for another NCCL_MESH_KEY: %w", errGone, a.place.Rank, err)
 	case w.Over:
 		err = errOver
 	case !proved(a.key, w.Ask, "asker", m.theirs, m.own):
-		err = fmt.Errorf("who listens at %s has another NCCL_MESH_KEY than rank %d, or none: all ranks must have the same", a.to, a.place.Rank)
+		err = fmt.Errorf("the listener at %s has another NCCL_MESH_KEY than rank %d, or none: all ranks must have the same", a.to, a.place.Rank)
 	}
 	if err != nil {
 		_ = c.Close()

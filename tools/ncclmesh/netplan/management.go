@@ -187,7 +187,7 @@ func toClient(client, server string) (way, bool) {
 	if !hasAddress(link, own) {
 		return way{}, false
 	}
-	return way{what: "the way to " + client + ", who is here by ssh,", to: to, dev: link.Attrs().Name, own: own}, true
+	return way{what: "the route to " + client + ", who is here by ssh,", to: to, dev: link.Attrs().Name, own: own}, true
 }
 
 func hasAddress(link netlink.Link, own netip.Addr) bool {

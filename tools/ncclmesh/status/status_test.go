@@ -127,7 +127,7 @@ d     p0═eth1  1 relayed  0        0        0     ok, through b
 00:00 ago: it was all fine
 
 ` + pid + `relay  peers 0
-carries for others: 2 now, 3 in all, 3.2 GB
+relays for others: 2 now, 3 in all, 3.2 GB
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -262,7 +262,7 @@ func TestStatusTroubles(t *testing.T) {
 	if said := r.Errors[0].String(); !strings.HasPrefix(said, "pid ") || !strings.Contains(said, "its counters are not a page: they are not sealed") {
 		t.Errorf("it says %q", said)
 	}
-	if out := text(t, seen(t, nil, gone.name)); out != "no process with the plugin is to be seen here, and no relay\n" {
+	if out := text(t, seen(t, nil, gone.name)); out != "no process with the plugin, and no relay, is visible here\n" {
 		t.Errorf("%q", out)
 	}
 	foreign := look{name: "@ncclmesh/x", who: window.Owner{UID: 4294967}, err: window.ErrForeign}

@@ -12,7 +12,7 @@ import (
 // WriteText shows the processes to people.
 func (r *Report) WriteText(w io.Writer) error {
 	if len(r.Processes) == 0 {
-		_, err := fmt.Fprintln(w, "no process with the plugin is to be seen here, and no relay")
+		_, err := fmt.Fprintln(w, "no process with the plugin, and no relay, is visible here")
 		return err
 	}
 	for i := range r.Processes {
@@ -52,13 +52,13 @@ func (p *Process) writeText(w io.Writer, now time.Time) error {
 		}
 	}
 	if p.Relay.Carried > 0 || p.Kind == stats.Relaying.String() {
-		fmt.Fprintf(w, "carries for others: %d now, %d in all, %s GB\n", p.Relay.Circuits, p.Relay.Carried, gigabytes(float64(p.Relay.Bytes)))
+		fmt.Fprintf(w, "relays for others: %d now, %d in all, %s GB\n", p.Relay.Circuits, p.Relay.Carried, gigabytes(float64(p.Relay.Bytes)))
 	}
 	if m := p.More; m.Connections > 0 || m.Lanes > 0 {
 		fmt.Fprintf(w, "and %d connections and %d lanes more than can be shown\n", m.Connections, m.Lanes)
 	}
 	if p.More.Ways {
-		fmt.Fprintln(w, "and more ways to peers than can be shown, with their lanes")
+		fmt.Fprintln(w, "and more paths to peers than can be shown, with their lanes")
 	}
 	for _, said := range p.Words[max(0, len(p.Words)-newest):] {
 		if _, err := fmt.Fprintf(w, "%s ago: %s\n", clock(max(0, now.Sub(said.Time).Seconds())), said.Text); err != nil {

@@ -64,26 +64,26 @@ func TestText(t *testing.T) {
 		{"two halves, each seen from one side, and a port with nothing", []view{
 			host("a", rdma("f0", "p0"), rdma("g0", "p0"), down(rdma("f1", "p1"))).with(sights{RDMA: see("f0 B f1", "g0 B g1")}),
 			host("b", rdma("f0", "p0"), rdma("f1", "p1"), rdma("g1", "p1")).with(sights{Heard: see("f1 A f0", "g1 A g0", "f0 ZZ f9")}),
-		}, `a p0 ═ p1 b   200 Gb/s in 2 halves   MTU 9000   RDMA, both halves proved
+		}, `a p0 ═ p1 b   200 Gb/s in 2 halves   MTU 9000   RDMA, both halves work
 a p1          nothing is plugged in, or the other end is off
 b p0          a node that was not asked is at the other end, with its interface f9
 `},
 		{"functions that all meet are two halves", []view{
 			host("a", rdma("f0", "p0"), rdma("g0", "p0")).with(sights{RDMA: see("f0 B f0", "f0 B g0", "g0 B f0", "g0 B g0")}),
 			host("b", rdma("f0", "p0"), rdma("g0", "p0")),
-		}, "a p0 ═ p0 b   200 Gb/s in 2 halves   MTU 9000   RDMA, both halves proved\n"},
+		}, "a p0 ═ p0 b   200 Gb/s in 2 halves   MTU 9000   RDMA, both halves work\n"},
 		{"one half fails", []view{
 			host("a", rdma("f0", "p0"), rdma("g0", "p0")).with(sights{RDMA: see("f0 B f0"), Failed: see("g0 B g0 retry exceeded"), Heard: see("g0 B g0")}),
 			host("b", rdma("f0", "p0"), rdma("g0", "p0")),
-		}, "a p0 ═ p0 b   200 Gb/s in 2 halves   MTU 9000   RDMA, 1 of 2 halves proved: retry exceeded\n"},
+		}, "a p0 ═ p0 b   200 Gb/s in 2 halves   MTU 9000   RDMA, 1 of 2 halves work: retry exceeded\n"},
 		{"one half is down", []view{
 			host("a", rdma("f0", "p0"), down(rdma("g0", "p0"))).with(sights{RDMA: see("f0 B f0")}),
 			host("b", rdma("f0", "p0")),
-		}, "a p0 ═ p0 b   200 Gb/s in 2 halves   MTU 9000   RDMA, 1 of 2 halves proved: g0 of a is DOWN\n"},
+		}, "a p0 ═ p0 b   200 Gb/s in 2 halves   MTU 9000   RDMA, 1 of 2 halves work: g0 of a is DOWN\n"},
 		{"one half is down at both ends", []view{
 			host("a", rdma("f0", "p0"), down(rdma("g0", "p0"))).with(sights{RDMA: see("f0 B f0")}),
 			host("b", rdma("f0", "p0"), down(rdma("g0", "p0"))),
-		}, "a p0 ═ p0 b   200 Gb/s in 2 halves   MTU 9000   RDMA, 1 of 2 halves proved: g0 of a is DOWN\n"},
+		}, "a p0 ═ p0 b   200 Gb/s in 2 halves   MTU 9000   RDMA, 1 of 2 halves work: g0 of a is DOWN\n"},
 		{"TCP, and MTUs that differ", []view{
 			host("a", plain("e1", 9000)).with(sights{TCP: see("e1 B e1")}),
 			host("b", plain("e1", 1500)),
@@ -91,16 +91,16 @@ b p0          a node that was not asked is at the other end, with its interface 
 		{"heard, and nothing passes", []view{
 			host("a", rdma("f0", "p0")).with(sights{Heard: see("f0 B f0"), Failed: see("f0 B f0 no answer")}),
 			host("b", rdma("f0", "p0")),
-		}, "a p0 ┄ p0 b   200 Gb/s   MTU 9000   a node answers, and nothing more passes: no answer\n"},
+		}, "a p0 ┄ p0 b   200 Gb/s   MTU 9000   a node answers, but no other packet passes: no answer\n"},
 		{"a ring of four, and a node that is not reached", []view{
 			host("a", rdma("f0", "p0"), rdma("f1", "p1")).with(sights{RDMA: see("f0 B f1", "f1 D f0")}),
 			host("b", rdma("f0", "p0"), rdma("f1", "p1")).with(sights{RDMA: see("f0 E f1")}), lost,
 			host("d", rdma("f0", "p0"), rdma("f1", "p1")).with(sights{RDMA: see("f1 E f0")}),
 			host("e", rdma("f0", "p0"), rdma("f1", "p1")),
-		}, `a p0 ═ p1 b   200 Gb/s   MTU 9000   RDMA proved
-a p1 ═ p0 d   200 Gb/s   MTU 9000   RDMA proved
-b p0 ═ p1 e   200 Gb/s   MTU 9000   RDMA proved
-d p1 ═ p0 e   200 Gb/s   MTU 9000   RDMA proved
+		}, `a p0 ═ p1 b   200 Gb/s   MTU 9000   RDMA works
+a p1 ═ p0 d   200 Gb/s   MTU 9000   RDMA works
+b p0 ═ p1 e   200 Gb/s   MTU 9000   RDMA works
+d p1 ═ p0 e   200 Gb/s   MTU 9000   RDMA works
 a ↔ e share no cable: through b, or d
 b ↔ d share no cable: through a, or e
 ring of 4: a – b – e – d – a
@@ -113,7 +113,7 @@ ring of 4: a – b – e – d – a
 		{"connectors of one name go by their interfaces", []view{
 			host("a", rdma("f0", "p0"), func() Port { p := rdma("h0", "p0"); p.Cage = "y/p0"; return p }()).with(sights{RDMA: see("h0 B f0")}),
 			host("b", rdma("f0", "p0")),
-		}, "a h0 ═ p0 b   200 Gb/s   MTU 9000   RDMA proved\na f0          the link is up, and no node that was asked is at the other end\n"},
+		}, "a h0 ═ p0 b   200 Gb/s   MTU 9000   RDMA works\na f0          the link is up, and no node that was asked is at the other end\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

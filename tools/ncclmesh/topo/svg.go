@@ -54,7 +54,7 @@ func (m *Map) WriteSVG(w io.Writer) error {
 			class, p.x-boxWidth/2, p.y-boxHeight/2, boxWidth, boxHeight, p.x, p.y+5, html.EscapeString(n.Name))
 	}
 	fmt.Fprintf(&b, `<line class="rdma" x1="20" y1="%[1]f" x2="60" y2="%[1]f"/><text x="68" y="%[2]f">RDMA</text><line class="tcp" x1="130" y1="%[1]f" x2="170" y2="%[1]f"/>`+
-		`<text x="178" y="%[2]f">TCP only</text><line class="heard" x1="260" y1="%[1]f" x2="300" y2="%[1]f"/><text x="308" y="%[2]f">not proved</text>`+"\n", svgSize-6, svgSize-2)
+		`<text x="178" y="%[2]f">TCP only</text><line class="heard" x1="260" y1="%[1]f" x2="300" y2="%[1]f"/><text x="308" y="%[2]f">no packet passed</text>`+"\n", svgSize-6, svgSize-2)
 	for i, line := range below {
 		fmt.Fprintf(&b, `<text x="20" y="%.0f">%s</text>`+"\n", svgSize+18*float64(i+1), html.EscapeString(line))
 	}

@@ -122,17 +122,17 @@ func (c *Cable) proof() string {
 	said := ""
 	switch {
 	case rdma == all && all == 1:
-		said = "RDMA proved"
+		said = "RDMA works"
 	case rdma == all && all == 2:
-		said = "RDMA, both halves proved"
+		said = "RDMA, both halves work"
 	case rdma == all:
-		said = fmt.Sprintf("RDMA, all %d functions proved", all)
+		said = fmt.Sprintf("RDMA, all %d functions work", all)
 	case rdma > 0:
-		said = fmt.Sprintf("RDMA, %d of %d halves proved", rdma, all)
+		said = fmt.Sprintf("RDMA, %d of %d halves work", rdma, all)
 	case c.count(TCP) > 0:
 		said = "TCP only"
 	default:
-		said = "a node answers, and nothing more passes"
+		said = "a node answers, but no other packet passes"
 	}
 	differ := ""
 	for _, h := range c.Halves {

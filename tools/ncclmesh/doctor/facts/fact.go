@@ -34,7 +34,7 @@ func (f Fact[T]) Get() (v T, ok bool) {
 // Because says why there is no value.
 func (f Fact[T]) Because() string {
 	if f.Why == "" {
-		return "nobody looked"
+		return "not looked at"
 	}
 	return f.Why
 }

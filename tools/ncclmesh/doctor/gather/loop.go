@@ -43,7 +43,7 @@ func (l *looker) loops() {
 		n.Loops = facts.Known(pairs)
 		return
 	case len(indices) < len(cage):
-		n.Loops = facts.Unknown[[][2]string]("not all ports that are up have an IPv6 link-local address, over which a loop would be heard")
+		n.Loops = facts.Unknown[[][2]string]("not all ports that are up have an IPv6 link-local address, over which a loop would be noticed")
 		return
 	}
 	heard, err := l.Echo(indices)

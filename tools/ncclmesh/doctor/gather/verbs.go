@@ -69,7 +69,7 @@ func (d opened) Register(bytes int) (err error) {
 	defer func() { err = errors.Join(err, pd.Close()) }()
 	m, err := ibv.Alloc(bytes)
 	if err != nil {
-		return fmt.Errorf("no memory for the trial: %w", err)
+		return fmt.Errorf("no memory for the test: %w", err)
 	}
 	defer func() { err = errors.Join(err, m.Free()) }()
 	r, err := pd.RegMR(m.Addr(), uintptr(bytes), ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
