@@ -163,7 +163,7 @@ link a:x b:x
 link c:y b:y
 `
 	j := newFabric(t, mixed+apart).start(spec{env: []string{auto, "NCCL_MESH_DEBUG=debug", "NCCL_MESH_RELAY=0"}, args: []string{"--work", "sendrecv", "--max", "8", "--iters", "1"}}).ok()
-	j.must("a", `no path way="x .* on a -> y .* on c: `)
+	j.must("a", `no path path="x .* on a -> y .* on c: `)
 	j.must("a", `a and c talk over TCP, .*: c offers no RDMA port; its log says why$`)
 }
 

@@ -24,7 +24,7 @@ in any order, it gives both ends of a cable addresses that fit, and the same one
 again. The other end is found by a query on the cable itself, for which the ports
 have to be up and IPv6 enabled; nothing has to run there.
 
-Interfaces with a default route, the one you are connected over, and those that
+Interfaces with a default route, the one you are connected over, and interfaces that
 another file configures or that have another address are left alone.
 
 With --apply, as root, the file is written as /etc/netplan/70-ncclmesh.yaml, beside

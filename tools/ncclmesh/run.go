@@ -24,8 +24,8 @@ ncclmesh env says on that host. The command is started everywhere or nowhere: a 
 that cannot be reached, or has no plugin, ends the job before it begins.
 
 The first process that fails ends the others: they get SIGTERM, and are killed
---grace later. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; the second
-of those that end kills. The status is that of the first process that failed, and 1
+--grace later. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second
+SIGINT, SIGTERM or SIGHUP kills them. The status is that of the first process that failed, and 1
 where a host did. Standard input is not passed on.`
 
 const runExample = `  ncclmesh run spark-1 spark-2 -- python3 train.py

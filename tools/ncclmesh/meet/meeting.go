@@ -102,7 +102,7 @@ func (m *Meeting) receive(s *lobby.Stranger) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("has not said which rank it is: %w", err)
+		return fmt.Errorf("has not sent its rank: %w", err)
 	case !proved(m.key, a.Proof, "rank", w, a):
 		return errors.New("has another NCCL_MESH_KEY, or none: all ranks must have the same")
 	case a.Rank < 1 || a.Rank >= m.place.Size:
