@@ -83,7 +83,8 @@ func ReadFacts() (*Facts, error) {
 	number("ncclTunerPlugin_v\\d+` to `_v(\\d+)`", most(tuner))
 	number(`vtables v(\d+) to`, least(net))
 	number(`vtables v\d+ to v(\d+)`, most(net))
-	number(`[Nn]eighbour\s+discovery\s+is\s+UDP\s+port\s+(\d+)`, hail.UDPPort)
+	number(`UDP\s+port\s+(20\d{3})`, hail.UDPPort)
+	number(`waits\s+(\d+)\s+s\s+for\s+one`, defaultOf("NCCL_MESH_LANE_WAIT"))
 	number(`of\s+up\s+to\s+(\d+)\s+nodes`, handshake.MaxMapNodes)
 	return f, nil
 }
@@ -124,6 +125,16 @@ func settingsTable() string {
 		}
 	}
 	return b.String()
+}
+
+// defaultOf returns the default of a variable.
+func defaultOf(name string) string {
+	for _, s := range config.Settings(func(string) string { return "" }) {
+		if s.Name == name {
+			return s.Default
+		}
+	}
+	panic("no variable " + name)
 }
 
 // commandTable returns the subcommands of ncclmesh with their one-line descriptions, as its own help lists them.
