@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"ncclmesh/printable"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -26,7 +28,7 @@ func TestDifferences(t *testing.T) {
 		{"settled", []Setting{{Name: "A", Value: "1", Rule: RuleSettled}}, []Setting{{Name: "A", Value: "2", Rule: RuleSettled}},
 			[]Difference{{"A", "1", "2", RuleSettled}}},
 		{"the stricter rule", []Setting{{Name: "A", Value: "1"}}, []Setting{same("A", "2")}, []Difference{{"A", "1", "2", RuleSame}}},
-		{"what the wire cuts off", []Setting{same("A", long+"1")}, []Setting{same("A", long)}, nil},
+		{"what the wire cuts off", []Setting{same("A", long+"1")}, []Setting{same("A", printable.Line(long+"2", MaxReason))}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,7 +79,7 @@ func TestSettingsOnTheWire(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"too many", "41", "number of settings is 65, at most 64 is allowed"},
 		{"an unknown rule", "01 0001 41 0000 03 0000", "rule of a setting is 3, at most 2 is allowed"},
-		{"control characters", "01 0001 41 0001 0a 00 0000", "value of a setting is not plain UTF-8 text"},
+		{"control characters", "01 0001 41 0001 0a 00 0000", "value of a setting is not plain UTF-8 text: it has control characters or is broken"},
 		{"cut short", "02 0001 41 0000 00 0000", errTruncated.Error()},
 	}
 	for _, tt := range tests {

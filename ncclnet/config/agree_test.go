@@ -66,7 +66,7 @@ func TestAgreements(t *testing.T) {
 		i := slices.IndexFunc(variables, func(v Variable) bool { return v.Name == name })
 		if i < 0 {
 			t.Errorf("%s is not read", name)
-		} else if m := variables[i].Meaning; agreements[name] == handshake.RuleSame && !strings.Contains(m, "The same on all ranks") {
+		} else if m := variables[i].Meaning; agreements[name] == handshake.RuleSame && !strings.Contains(m, "Must be the same on all ranks") {
 			t.Errorf("%s: the table does not say that it is the same on all ranks: %s", name, m)
 		}
 	}

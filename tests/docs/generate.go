@@ -68,6 +68,7 @@ func ReadFacts() (*Facts, error) {
 	}
 	f := &Facts{blocks: map[string]string{
 		"config": all.String(), "settings": settingsTable(), "commands": commands, "limits": limitTable(), "words": words,
+		"same": sameTable(),
 	}}
 	number := func(pattern string, value any) {
 		f.sentences = append(f.sentences, sentence{regexp.MustCompile(pattern), fmt.Sprint(value)})
@@ -87,6 +88,29 @@ func ReadFacts() (*Facts, error) {
 	number(`waits\s+(\d+)\s+s\s+for\s+one`, defaultOf("NCCL_MESH_LANE_WAIT"))
 	number(`of\s+up\s+to\s+(\d+)\s+nodes`, handshake.MaxMapNodes)
 	return f, nil
+}
+
+// sameTable lists the settings that two processes compare, by what a difference means.
+func sameTable() string {
+	var own, nccls, settled []string
+	for _, s := range config.Told(func(string) string { return "" }) {
+		name := "`" + s.Name + "`"
+		switch {
+		case s.Rule != handshake.RuleSame && s.Name == "NCCL_MESH_KEY": // of the key only whether there is one
+			settled = append(settled, "whether "+name+" is set")
+		case s.Rule != handshake.RuleSame:
+			settled = append(settled, name)
+		case strings.HasPrefix(s.Name, "NCCL_MESH_"), s.Name == "NCCL_TUNER_PLUGIN":
+			own = append(own, name)
+		default:
+			nccls = append(nccls, name)
+		}
+	}
+	const row = "| %s | %s |\n"
+	return "| Variables | A difference |\n|---|---|\n" +
+		fmt.Sprintf(row, strings.Join(own, ", "), "is an error") +
+		fmt.Sprintf(row, strings.Join(nccls, ", "), "is an error") +
+		fmt.Sprintf(row, strings.Join(settled, ", "), "is a warning; each node uses its own value")
 }
 
 // captured returns what the first group of pattern matches in a file of the repository; an error if it matches nothing.

@@ -10,15 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ncclmesh/handshake"
 	"ncclmesh/ncclnet/config"
 )
 
 const (
 	unreadBegin = "<!-- unread:begin -->\n"
 	unreadEnd   = "<!-- unread:end -->"
-	sameBegin   = "<!-- same:begin -->\n"
-	sameEnd     = "<!-- same:end -->"
 )
 
 // section cuts a file at two lines of it.
@@ -92,27 +89,5 @@ func TestConfigurationPageShowsWhatIsNotRead(t *testing.T) {
 	slices.Sort(listed)
 	if diff := cmp.Diff(ofNetIB, listed); diff != "" {
 		t.Errorf("of NCCL's settings the tables of docs/configuration.md list (-want +got):\n%s", diff)
-	}
-}
-
-// The configuration page lists the settings that processes compare, and what a difference is.
-func TestConfigurationPageShowsWhatMustBeTheSame(t *testing.T) {
-	_, same, _ := section(t, filepath.Join(root(t), "docs/configuration.md"), sameBegin, sameEnd)
-	listed := map[string]handshake.Rule{}
-	for line := range strings.Lines(same) {
-		rule := handshake.RuleSettled
-		if strings.Contains(line, "| is an error |") {
-			rule = handshake.RuleSame
-		}
-		for _, name := range regexp.MustCompile("NCCL_[A-Z0-9_]+").FindAllString(line, -1) {
-			listed[name] = rule
-		}
-	}
-	compared := map[string]handshake.Rule{}
-	for _, s := range config.Told(func(string) string { return "" }) {
-		compared[s.Name] = s.Rule
-	}
-	if diff := cmp.Diff(compared, listed); diff != "" {
-		t.Errorf("(-compared +docs/configuration.md):\n%s", diff)
 	}
 }

@@ -254,8 +254,8 @@ func TestNoneWorks(t *testing.T) {
 			if mask, err := from.Agree(0, &handshake.Proved{Conn: id}); mask != 0 || !errors.Is(err, tt.want) {
 				t.Errorf("lanes %b in service, %v; want none, %v", mask, err, tt.want)
 			}
-			if n := log.Count("no lane is left: waiting for a way"); (n == 0) != tt.trial {
-				t.Errorf("it says %d times that it waits for a way", n)
+			if n := log.Count("no lane is left: waiting for a path"); (n == 0) != tt.trial {
+				t.Errorf("it says %d times that it waits for a path", n)
 			}
 			end := errors.New("the test is over")
 			if err := from.Abort(end); !errors.Is(err, end) {
