@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
+	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane/circuit"
 	"ncclmesh/transport/lane/tcp"
@@ -30,13 +32,8 @@ const (
 // that may come up.
 func (t *Transport) openPlain(n *topology.Node) error {
 	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Circuits: circuits{t}}
-	usable, waiting := t.opts.allowed(t.opts.LaneIfs.Select(n.Plain)), t.opts.allowed(t.opts.LaneIfs.Waiting(n.Plain))
-	radio := func(p topology.Port) bool { return t.wireless(p.Netdev) }
-	wired := slices.DeleteFunc(slices.Clone(usable), radio)
-	if len(wired) > 0 {
-		usable = wired
-	}
-	all := slices.Concat(usable, slices.DeleteFunc(waiting, radio))
+	usable, waiting := t.selectPlain(n)
+	all := slices.Concat(usable, waiting)
 	for _, p := range all[:min(len(all), handshake.MaxPorts-len(t.ports))] {
 		t.ports = append(t.ports, tcp.NewPort(p, uint8(len(t.ports)), o))
 	}
@@ -44,6 +41,62 @@ func (t *Transport) openPlain(n *topology.Node) error {
 		return fmt.Errorf("%w: %s", fault.ErrNoPorts, t.opts.noInterface(n.Plain))
 	}
 	return nil
+}
+
+// selectPlain returns the network interfaces that the configuration selects for TCP: those that can be used, and
+// those that may come up.
+func (t *Transport) selectPlain(n *topology.Node) (usable, waiting []topology.Port) {
+	usable, waiting = t.opts.allowed(t.opts.LaneIfs.Select(n.Plain)), t.opts.allowed(t.opts.LaneIfs.Waiting(n.Plain))
+	radio := func(p topology.Port) bool { return t.wireless(p.Netdev) }
+	if wired := slices.DeleteFunc(slices.Clone(usable), radio); len(wired) > 0 {
+		usable = wired
+	}
+	return usable, slices.DeleteFunc(waiting, radio)
+}
+
+// awaitPorts returns what discover returns. It calls discover again while all the ports that the configuration selects
+// are down and one of them may yet come up, for LaneWait at most, because a cable may be out just now. A process
+// that only examines the mesh does not wait.
+func (t *Transport) awaitPorts(discover func() (*topology.Node, error)) (*topology.Node, error) {
+	var outage bundle.Outage
+	for said := false; ; {
+		n, err := discover()
+		if err != nil {
+			return nil, err
+		}
+		down := t.allDown(n)
+		if len(down) == 0 || t.opts.Observes || outage.Look() >= t.env.Scaled(t.opts.LaneWait) {
+			return n, nil
+		}
+		if !said {
+			t.log.Warn(fmt.Sprintf("no port is up: waiting for one of %s for up to %v (NCCL_MESH_LANE_WAIT); check their cables", path.PortNames(down), t.opts.LaneWait))
+			said = true
+		}
+		time.Sleep(bundle.LookEvery)
+	}
+}
+
+// allDown returns the ports that the configuration selects and that may come up; none when one is up.
+func (t *Transport) allDown(n *topology.Node) (down []topology.Port) {
+	if t.opts.Transport != TransportTCP {
+		for _, p := range n.Ports {
+			switch {
+			case !t.opts.HCA.Match(p.Device, p.Num):
+			case p.Active:
+				return nil
+			default:
+				down = append(down, p)
+			}
+		}
+	}
+	if t.opts.Transport != TransportRDMA {
+		usable, waiting := t.selectPlain(n)
+		if len(usable) > 0 {
+			return nil
+		}
+		down = append(down, waiting...)
+	}
+	return down
 }
 
 // allowed are interfaces for lanes less those that the control plane may not use: what is excluded from one is from both.

@@ -126,7 +126,7 @@ func New(o Options) (_ *Transport, err error) {
 			return t.paths.PlanFor(b, offered)
 		},
 	}
-	found, err := topology.Discover(topology.Source{Sysfs: t.opts.Sysfs})
+	found, err := t.awaitPorts(func() (*topology.Node, error) { return topology.Discover(topology.Source{Sysfs: t.opts.Sysfs}) })
 	if err != nil {
 		return nil, err
 	}
