@@ -124,7 +124,7 @@ func TestErrors(t *testing.T) {
 		{"NCCL_MESH_TRANSPORT", "udp", `NCCL_MESH_TRANSPORT="udp": want auto, rdma or tcp`},
 		{"NCCL_MESH_TCP_CHECK", "yes", `NCCL_MESH_TCP_CHECK="yes": want auto, 0 or 1`},
 		{"NCCL_MESH_TCP_STREAMS", "33", `NCCL_MESH_TCP_STREAMS="33": want a whole number from 0 to 32`},
-		{"NCCL_MESH_PORTS", "50999-50000", `NCCL_MESH_PORTS="50999-50000": want first-last, two ports from 1024 to 65535 of which the first is not the higher one, as in 50000-50999; correct it or unset it`},
+		{"NCCL_MESH_PORTS", "50999-50000", `NCCL_MESH_PORTS="50999-50000": want FIRST-LAST, two ports from 1024 to 65535 in rising order, as in 50000-50999; correct it or unset it`},
 		{"NCCL_MESH_TUNER", "off", `NCCL_MESH_TUNER="off": want 0 or 1`},
 		{"NCCL_MESH_TOPOLOGY", "rign", `NCCL_MESH_TOPOLOGY="rign": want auto, full, ring or line`},
 		{"NCCL_MESH_LANE_WAIT", "0", `NCCL_MESH_LANE_WAIT="0": want a number above 0, up to 86400, of units of 1s`},

@@ -59,7 +59,7 @@ func TestRelayAllowed(t *testing.T) {
 					j.must(node, `NCCL WARN NET/Mesh : connect: .*`+says)
 				}
 				if strings.Contains(tt.name, "key") {
-					j.must("b", `NCCL WARN NET/Mesh : neighbour discovery: refused a datagram; .* interface=ab0 .* error="neighbour query: wrong MAC: that node has another NCCL_MESH_KEY or none"`)
+					j.must("b", `NCCL WARN NET/Mesh : neighbour discovery: refused a datagram; .* interface=ab0 .* error="neighbour query: wrong MAC: that node has another NCCL_MESH_KEY, or none"`)
 				}
 			})
 		}

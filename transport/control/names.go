@@ -57,13 +57,13 @@ func (s *Session) LocalName() string {
 	return s.e.cfg.Hostname + " (" + s.LocalAddr().Addr().String() + ")"
 }
 
-// Both returns what this process and the peer are called in a line that names both: as LocalName and Name, but for two
-// processes of one node, whose ids are added, and the number that this node's kernel has for this one.
+// Both returns the names of this process and the peer for a line that names both: LocalName and Name. To the names of two
+// processes of one node it adds their ids, and the pid of this one.
 func (s *Session) Both() (local, remote string) {
 	local, remote = s.LocalName(), s.Name()
-	if s.peer.Node == s.e.cfg.Node {
-		local = fmt.Sprintf("%s (process %.8v, pid %d)", local, s.e.cfg.Process, os.Getpid())
-		remote = fmt.Sprintf("%s (process %.8v)", remote, s.peer.Process)
+	if s.peer.Node == s.e.cfg.Node && s.peer.Process != s.e.cfg.Process {
+		local = fmt.Sprintf("%s/%.8v (pid %d)", local, s.e.cfg.Process, os.Getpid())
+		remote = fmt.Sprintf("%s/%.8v", remote, s.peer.Process)
 	}
 	return local, remote
 }

@@ -72,7 +72,7 @@ func TestBoth(t *testing.T) {
 		})
 		_, h := b.invite()
 		local, remote := a.dial(h).Both()
-		want := []string{fmt.Sprintf("na (process 1a2b3c4d, pid %d)", os.Getpid()), "na (process 5e6f0000)"}
+		want := []string{fmt.Sprintf("na/1a2b3c4d (pid %d)", os.Getpid()), "na/5e6f0000"}
 		if !one {
 			want = []string{"na", "nb"}
 		}

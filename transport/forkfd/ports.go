@@ -33,7 +33,7 @@ func ParsePortRange(s string) (PortRange, error) {
 		*end.port = uint16(n)
 	}
 	if !ok || r.First > r.Last {
-		return PortRange{}, fmt.Errorf("want first-last, two ports from %d to 65535 of which the first is not the higher one, as in 50000-50999", firstPort)
+		return PortRange{}, fmt.Errorf("want FIRST-LAST, two ports from %d to 65535 in rising order, as in 50000-50999", firstPort)
 	}
 	return r, nil
 }

@@ -14,37 +14,12 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// find proves the ways to a peer, of the first tier in which there are any: queue pairs,
-// directly and then through other nodes; sockets over cables, likewise; sockets over networks
-// that other nodes share; sockets through other nodes over such networks; sockets over the
-// network that is named for setting connections up. say, unless it is nil, tells the user why it is not the first.
+// find validates the paths to a peer, of the first tier in which there are any. say, unless it is nil, tells the user
+// why that is not the first tier.
 func (f *Finder) find(s *control.Session) (found []path, say func(), err error) {
-	ports, peer := f.now(), f.PortsOf(s)
-	queuePairs, some := f.candidates(ports, peer)
-	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
-	sorted := sync.OnceValue(func() sockets { return f.sockets(s, some, ports, peer, ends) })
-	direct := func(candidates []topology.Candidate) trials {
-		return f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait/4)
-	}
-	// Relays come before a network that other nodes share when they need nothing but cables.
-	cablesFirst := func() bool { return len(sorted().shared) > 0 && meshed(ends()) }
-	tiers := []func() trials{
-		func() trials { return direct(queuePairs) },
-		func() trials { return f.relayed(s, true, func(Route) bool { return true }) },
-		func() trials { return direct(sorted().cables) },
-		func() (t trials) {
-			if cablesFirst() {
-				t = f.relayed(s, false, func(r Route) bool { return r.Cables })
-				t.none = nil // the other ways through nodes are still to come
-			}
-			return t
-		},
-		func() trials { return direct(sorted().shared) },
-		func() trials { return f.relayed(s, false, func(r Route) bool { return !r.Cables || !cablesFirst() }) },
-		func() trials { return direct(sorted().setup) },
-	}
+	ports := f.now()
 	var all, rdma trials // rdma: why TCP is used
-	for i, tier := range tiers {
+	for i, tier := range f.tiers(s, ports) {
 		through := i%2 == 1
 		if !through && f.OnlyRelay && s.Peer().Node != f.Node {
 			continue
@@ -87,6 +62,37 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 		err = fmt.Errorf("%w. There is no route through other nodes either: %s", err, OneLine(all.none))
 	}
 	return nil, nil, err
+}
+
+// tiers returns functions that validate the paths of a tier each, the best tier first: queue pairs, directly and then
+// through other nodes; sockets over cables, in the same order; sockets over networks that other nodes share; sockets
+// through other nodes over such networks; sockets over the network that is named for setting connections up. Those with
+// an odd index lead through other nodes.
+func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() trials {
+	peer := f.PortsOf(s)
+	queuePairs, some := f.candidates(ports, peer)
+	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
+	sorted := sync.OnceValue(func() sockets { return f.sockets(s, some, ports, peer, ends) })
+	direct := func(candidates []topology.Candidate) trials {
+		return f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait/4)
+	}
+	// Relays come before a network that other nodes share when they need nothing but cables.
+	cablesFirst := func() bool { return len(sorted().shared) > 0 && meshed(ends()) }
+	return []func() trials{
+		func() trials { return direct(queuePairs) },
+		func() trials { return f.relayed(s, true, func(Route) bool { return true }) },
+		func() trials { return direct(sorted().cables) },
+		func() (t trials) {
+			if cablesFirst() {
+				t = f.relayed(s, false, func(r Route) bool { return r.Cables })
+				t.none = nil // the other ways through nodes are still to come
+			}
+			return t
+		},
+		func() trials { return direct(sorted().shared) },
+		func() trials { return f.relayed(s, false, func(r Route) bool { return !r.Cables || !cablesFirst() }) },
+		func() trials { return direct(sorted().setup) },
+	}
 }
 
 // findAmong proves ways. Pairs of ports in one subnet come first. Other
