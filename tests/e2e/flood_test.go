@@ -80,7 +80,7 @@ func TestFlooded(t *testing.T) {
 	t.Logf("%s", &did)
 	j.must("a", `control plane closed: .* [1-9]\d* links cut, [1-9]\d* resumed`)
 	j.must("a", `control: a session continues over another link`)
-	j.must("a", `a connection to a data port was refused; .* reason="too many connections from one address`)
+	j.must("a", `a connection to a data port was refused; .* reason="too many unauthenticated connections from one address`)
 }
 
 // tcpSocket is a TCP socket of another process, as a descriptor of this one.
