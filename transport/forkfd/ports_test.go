@@ -40,7 +40,7 @@ func TestParsePortRange(t *testing.T) {
 		if (err == nil) != tt.ok || got != tt.want {
 			t.Errorf("%q: %v, %v", tt.in, got, err)
 		}
-		if err != nil && !strings.HasPrefix(err.Error(), "want first-last, two ports from 1024 to 65535 ") {
+		if err != nil && !strings.HasPrefix(err.Error(), "want FIRST-LAST, two ports from 1024 to 65535 in rising order") {
 			t.Errorf("%q: %v", tt.in, err)
 		}
 	}
