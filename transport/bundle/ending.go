@@ -42,10 +42,14 @@ func (b *Bundle) Fail(err error) {
 	}
 	b.say(err)
 	b.Board.ComeIn()
-	if !b.peerTold.Swap(true) {
+	if !b.peerTold.Swap(true) && !b.ends() {
 		_ = b.Session.Send(&handshake.Refuse{Conn: b.ID, Text: printable.Line(err.Error(), 500)}) // a dead session is what we report anyway
 	}
 }
+
+// ends reports whether this process ends. Its peers then hear that from their sessions, and need no reason of a single
+// connection.
+func (b *Bundle) ends() bool { return b.env.Context != nil && b.env.Context.Err() != nil }
 
 // Left reports whether the peer has closed the connection in good order, or its process has
 // ended, and this side has not closed it.
