@@ -15,20 +15,22 @@ import (
 
 // elsewhere are the README's commands that cannot run in a clean clone, with the reason. All others do.
 var elsewhere = map[string]string{
-	packagesCommand:        "build runs it, for all tests of this package",
-	"make demo LANES=nccl": "tests/nccl does it",
-	"make demo LANES=lab":  "tests/lab does it",
-	"make test":            "it runs this test",
-	"ncclmesh run node-a node-b -- python3 train.py": "it names hosts",
-	"ncclmesh doctor a b c":                          "it names hosts",
-	"ncclmesh explain ID":                            "ID stands for another word",
+	packagesCommand:                 "build runs it, for all tests of this package",
+	"make demo LANES=nccl":          "tests/nccl does it",
+	"make demo LANES=lab":           "tests/lab does it",
+	"ncclmesh doctor node-a node-b": "it names hosts",
+	"ncclmesh topo node-a node-b":   "it names hosts",
+	"ncclmesh run node-a node-b --env NCCL_DEBUG=INFO -- python3 train.py": "it names hosts",
+	"ncclmesh relay --key-file ~/.ncclmesh-key":                            "it runs until it is stopped",
+	"ncclmesh status": "it needs a running job",
+	"ncclmesh report": "it writes into the clone; the command's own tests do it",
 }
 
 // packagesCommand is how the README makes packages.
 const packagesCommand = "make packages"
 
 var (
-	shellBlocks = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+	shellBlocks = regexp.MustCompile("(?ms)^```sh(?: [^\n]*)?\n(.*?)^```$")
 	comment     = regexp.MustCompile(` +# .*$`)
 )
 
@@ -88,7 +90,7 @@ func TestReadme(t *testing.T) {
 // Commands are found without their comments, and nothing else is taken for one.
 func TestReadmeCommands(t *testing.T) {
 	readme := filepath.Join(t.TempDir(), "README.md")
-	text := "```\nno shell\n```\n```sh\nmake          # builds\n\nexport A=\"#1\"\n```\ntext\n```sh\nmake packages\n```\n"
+	text := "```\nno shell\n```\n```sh\nmake          # builds\n\nexport A=\"#1\"\n```\ntext\n```sh not-run=root\nmake packages\n```\n"
 	if err := os.WriteFile(readme, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
