@@ -1,8 +1,6 @@
 package facts
 
 import (
-	"cmp"
-
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport/topology"
 )
@@ -64,4 +62,9 @@ type Flow struct {
 }
 
 // PortName is how findings and ends of cables call a port.
-func PortName(p *topology.Port) string { return cmp.Or(p.Netdev, p.Outside, p.Short()) }
+func PortName(p *topology.Port) string {
+	if p.Netdev != "" {
+		return p.Netdev
+	}
+	return p.Short()
+}
