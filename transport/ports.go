@@ -143,8 +143,8 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	t.describe()
 	var waiting []string
 	for i, p := range t.ports {
-		if why := p.Now().Absent(); why != "" {
-			t.log.Warn(why + "; until then the port can only be tried with the GIDs that its adapter has by default")
+		if what, remedy := p.Now().Absent(); what != "" {
+			t.log.Warn(what + ": " + remedy + "; until then the port can only be tried with the GIDs that its adapter has by default")
 		}
 		if p.Now().Usable() {
 			t.log.Info(fmt.Sprintf("port %d: %s", i, p.Now().Summary(t.opts.GIDs)))

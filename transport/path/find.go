@@ -54,8 +54,8 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 	}
 	err = f.NoPath(s, all.tried, all.slow)
 	for _, p := range ports {
-		if why := p.Absent(); why != "" {
-			err = fmt.Errorf("%w. The %s", err, why)
+		if what, remedy := p.Absent(); what != "" {
+			err = fmt.Errorf("%w. The %s: %s", err, what, remedy)
 		}
 	}
 	if all.none != nil {

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"path"
@@ -174,22 +175,23 @@ func (p *Port) virtual() string {
 
 // String names the port: "rocep1s0f0:1 (enp1s0f0np0)", or just the interface when there is no RDMA device.
 func (p *Port) String() string {
+	name := cmp.Or(p.Netdev, p.Outside)
 	switch {
 	case p.Device == "":
-		return p.Netdev
-	case p.Netdev == "":
+		return name
+	case name == "":
 		return fmt.Sprintf("%s:%d", p.Device, p.Num)
 	}
-	return fmt.Sprintf("%s:%d (%s)", p.Device, p.Num, p.Netdev)
+	return fmt.Sprintf("%s:%d (%s)", p.Device, p.Num, name)
 }
 
 // Absent says, for people, that the network interface of a RoCE port is in another network namespace, and what to do about
 // it; "" when it is not. The interface of an InfiniBand port does not matter.
-func (p *Port) Absent() string {
+func (p *Port) Absent() (what, remedy string) {
 	if p.Outside == "" || p.LinkLayer != handshake.IBV_LINK_LAYER_ETHERNET {
-		return ""
+		return "", ""
 	}
-	return fmt.Sprintf("interface %s of %s is not in this network namespace: run the container with --network host", p.Outside, p.Device)
+	return fmt.Sprintf("interface %s of %s is not in this network namespace", p.Outside, p.Device), "run the container with --network host"
 }
 
 // Short names the port in messages that name many.

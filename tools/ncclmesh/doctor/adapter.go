@@ -120,6 +120,10 @@ func portDown(n *facts.Node, v *verdict) {
 	}
 	anyUp := slices.ContainsFunc(ports, func(p topology.Port) bool { return p.Active })
 	for _, p := range ports {
+		if what, remedy := p.Absent(); what != "" && p.Active {
+			v.fail(on(n, facts.PortName(&p)), remedy, "%s", what)
+			continue
+		}
 		if p.Active && (p.Carrier || p.Netdev == "") {
 			continue
 		}

@@ -77,6 +77,7 @@ var adapterRows = []row{
 			a.link(h.netdev).Addrs = nil
 		}
 	}, nil},
+	{"port-down", "an interface outside of the container", fail, func(a, _ *machine) { a.link(h0.netdev).Name = "eth0" }, nil},
 	{"port-down", "no state", unknown, func(a, _ *machine) { a.set(h0.ib()+"/ports/1/state", "") }, nil},
 
 	{"pcie-narrow", "half the lanes", warn, func(a, _ *machine) { a.set(h1.fn()+"/current_link_width", "2") }, nil},

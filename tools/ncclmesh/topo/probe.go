@@ -198,7 +198,7 @@ func (s *sights) take(found transport.Survey, ports []lane.Port) {
 }
 
 // PortName is what a port is called: by its interface, or as device:number where there is none.
-func PortName(p *topology.Port) string { return cmp.Or(p.Netdev, p.Short()) }
+func PortName(p *topology.Port) string { return cmp.Or(p.Netdev, p.Outside, p.Short()) }
 
 // notes are warnings of a transport, for people, each once.
 type notes struct {

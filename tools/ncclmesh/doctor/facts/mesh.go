@@ -1,6 +1,8 @@
 package facts
 
 import (
+	"cmp"
+
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport/topology"
 )
@@ -62,9 +64,4 @@ type Flow struct {
 }
 
 // PortName is how findings and ends of cables call a port.
-func PortName(p *topology.Port) string {
-	if p.Netdev != "" {
-		return p.Netdev
-	}
-	return p.Short()
-}
+func PortName(p *topology.Port) string { return cmp.Or(p.Netdev, p.Outside, p.Short()) }
