@@ -56,16 +56,17 @@ func readmeCommands(t *testing.T, readme string) []string {
 func TestReadme(t *testing.T) {
 	require.Tools(t, require.Netns, "ip")
 	dir := build(t)
-	var run, left []string
+	var run []string
+	left := map[string]bool{}
 	for _, line := range readmeCommands(t, filepath.Join(dir, "../README.md")) {
 		if elsewhere[line] == "" {
 			run = append(run, line)
 		} else {
-			left = append(left, line)
+			left[line] = true
 		}
 	}
 	if len(left) != len(elsewhere) {
-		t.Errorf("of %d commands that are not run here the README has only %q", len(elsewhere), left)
+		t.Errorf("of %d commands that are not run here the README has only %v", len(elsewhere), left)
 	}
 	// apt says what it would do. The command is found where it was built, as if it were installed.
 	apt := filepath.Join(t.TempDir(), "apt.conf")
