@@ -78,3 +78,33 @@ func TestOutageWhileSettingUp(t *testing.T) {
 		}
 	}
 }
+
+// A process that begins while all its cables are out waits for one.
+func TestOutageAtInit(t *testing.T) {
+	for _, kind := range relayKinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cables := two
+			env := []string{"NCCL_MESH_LANE_WAIT=60"}
+			if kind == "tcp" {
+				cables = cables.without()
+				env = append(env, "NCCL_MESH_TRANSPORT=tcp")
+			}
+			env = append(env, cables.alone())
+			f := newFabric(t, cables.topology())
+			ports := []string{"a:" + cables.end("a", "ab0"), "a:" + cables.end("a", "ab1")}
+			for _, p := range ports {
+				f.fault("unplug", p)
+			}
+			f.off("a", "ab0", "ab1")
+			j := f.start(spec{env: env, args: strings.Fields("--work sendrecv --max 64K")})
+			for _, node := range f.Nodes {
+				j.await(node, `NCCL WARN NET/Mesh : no port is up: waiting for one of .*ab0\)?, .*ab1\)? for up to 1m0s`)
+			}
+			for _, p := range ports {
+				f.fault("plug", p)
+			}
+			j.ok()
+		})
+	}
+}
