@@ -40,7 +40,7 @@ func TestAnotherVersionNamesItsBuild(t *testing.T) {
 		copy(b[setupHeader:], "9.9+gfeed\x00\x00\x00\x00")
 		return b
 	}
-	const both = "protocol version 9 (build 9.9+gfeed), this side speaks version 7 (build 1.0-dev)"
+	const both = "protocol version 9 (build 9.9+gfeed), this side speaks version 8 (build 1.0-dev)"
 	tests := []struct {
 		name string
 		read func(io.Reader) ([]byte, error)

@@ -241,6 +241,7 @@ type Refuse struct {
 	Conn uint32
 	Code uint8
 	Text string // for people
+	Loss string // as in Bye
 }
 
 func (*Refuse) Type() Type { return TypeRefuse }
@@ -250,11 +251,12 @@ func (m *Refuse) AppendTo(b []byte) ([]byte, error) {
 	w.u32(m.Conn)
 	w.u8(m.Code)
 	w.text(m.Text, MaxText)
+	w.text(m.Loss, MaxText)
 	return w.done("Refuse")
 }
 
 func (m *Refuse) decode(r *reader) {
-	*m = Refuse{Conn: r.u32(), Code: r.u8(), Text: r.text("text", MaxText)}
+	*m = Refuse{Conn: r.u32(), Code: r.u8(), Text: r.text("text", MaxText), Loss: r.text("loss", MaxText)}
 }
 
 // LaneDown says that a lane carries nothing any more: its sender's half has come to rest.
@@ -283,17 +285,21 @@ func (m *LaneDown) decode(r *reader) {
 }
 
 // Bye is the orderly end of one connection; of the session, when Conn is 0.
-type Bye struct{ Conn uint32 }
+type Bye struct {
+	Conn uint32
+	Loss string // for people: the failure because of which the process closes its connections; "" if there was none
+}
 
 func (*Bye) Type() Type { return TypeBye }
 
 func (m *Bye) AppendTo(b []byte) ([]byte, error) {
 	w := writer{b: b}
 	w.u32(m.Conn)
+	w.text(m.Loss, MaxText)
 	return w.done("Bye")
 }
 
-func (m *Bye) decode(r *reader) { *m = Bye{Conn: r.u32()} }
+func (m *Bye) decode(r *reader) { *m = Bye{Conn: r.u32(), Loss: r.text("loss", MaxText)} }
 
 // Want says that a sender waits for a grant, or for word of its eager messages, which a receiver whose program does not
 // look at its receives would not send.

@@ -48,9 +48,11 @@ func messages() []struct {
 			"00000001 00000008 00000001 02 1f 00 0008 6e6f20726f757465 00 01 0001 78"},
 		{&Ports{Ports: []Port{{Index: 2, Device: "d", Num: 1, Netdev: "n", LinkLayer: 2, LID: 3, MTU: 5, NetdevMTU: 9000, MaxMsgSize: 1 << 30, SpeedMbps: 1000}}},
 			"01 02 000164 01 00016e 02 0003 05 00002328 40000000 000003e8 00"},
-		{&Refuse{Conn: 1, Code: 4, Text: "größer"}, "00000001 04 0008 6772c3b6c39f6572"},
+		{&Refuse{Conn: 1, Code: 4, Text: "größer"}, "00000001 04 0008 6772c3b6c39f6572 0000"},
+		{&Refuse{Conn: 1, Text: "nd", Loss: "nc"}, "00000001 00 0002 6e64 0002 6e63"},
 		{&LaneDown{Conn: 1, Lane: 2, Epoch: 3, Better: true, Reason: "x"}, "00000001 02 00000003 01 0001 78"},
-		{&Bye{Conn: 6}, "00000006"},
+		{&Bye{Conn: 6}, "00000006 0000"},
+		{&Bye{Conn: 6, Loss: "nc"}, "00000006 0002 6e63"},
 		{&Want{Conn: 6, Eager: 7}, "00000006 0000000000000007"},
 		{&Report{Conn: 1, Lane: 31, Epoch: 2, Again: 256, Eager: 7, Ahead: 5, Receives: []Received{{Seq: 3, Parts: []uint32{5}}, {Seq: 1 << 32, Parts: []uint32{0, 1<<32 - 1}}}},
 			"00000001 1f 00000002 0100 0000000000000007 0005 0002 0000000000000003 01 00000005 0000000100000000 02 00000000 ffffffff"},
@@ -271,7 +273,7 @@ func TestLargestMessageFitsAFrame(t *testing.T) {
 			carry.Route = append(carry.Route, Hop{Node: fill(i)})
 		}
 	}
-	for _, m := range []Message{open, proved, report, nodes, carry, &Refuse{Text: strings.Repeat("x", MaxText)}} {
+	for _, m := range []Message{open, proved, report, nodes, carry, &Refuse{Text: strings.Repeat("x", MaxText), Loss: strings.Repeat("x", MaxText)}} {
 		b, err := m.AppendTo(nil)
 		if err != nil || len(b) > MaxBody {
 			t.Errorf("%v: %d bytes, %v", m.Type(), len(b), err)

@@ -128,6 +128,7 @@ func (t *Transport) settled(b *bundle.Bundle, err error) error {
 		return fmt.Errorf("%v: %w", b, t.paths.NoPath(b.Session, tried, b.Slowness()))
 	}
 	if err == nil {
+		t.env.Loss.Forget()
 		t.paths.WhyTCP(b)
 		b.Announce()
 	}

@@ -25,6 +25,7 @@ type Env struct {
 	ProofWait time.Duration // how long lanes may take to prove themselves once one has
 	TimeScale float64       // multiplies every deadline
 	Page      *stats.Page   // where connections are shown; nil: nowhere
+	Loss      Loss          // of all connections
 
 	Making     *crew.Crew                 // makes and destroys lanes
 	Background func(func())               // runs a function on a goroutine that the process's end waits for
@@ -103,6 +104,7 @@ type Bundle struct {
 	ending    atomic.Pointer[Ending] // nil while the connection is not over
 	peerTold  atomic.Bool            // the peer needs no word about the end
 	byeOnce   sync.Once
+	lossNoted atomic.Bool
 	bye       chan struct{}  // closed when the peer's Bye, or its end, is known
 	withdrawn atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
 

@@ -1,11 +1,11 @@
 package bundle
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/printable"
 	"ncclmesh/transport/fault"
 )
 
@@ -41,9 +41,11 @@ func (b *Bundle) Fail(err error) {
 		return
 	}
 	b.say(err)
+	m := b.endMessage(false, err)
+	b.noteLoss(err.Error())
 	b.Board.ComeIn()
 	if !b.peerTold.Swap(true) && !b.ends() {
-		_ = b.Session.Send(&handshake.Refuse{Conn: b.ID, Text: printable.Line(err.Error(), 500)}) // a dead session is what we report anyway
+		_ = b.Session.Send(m) // a dead session is what we report anyway
 	}
 }
 
@@ -65,9 +67,10 @@ func (b *Bundle) Left() bool {
 func (b *Bundle) Deliver(m handshake.Message) {
 	switch m := m.(type) {
 	case *handshake.Bye:
-		b.end(Ending{Err: fmt.Errorf("%w: %v: %s closed the connection", fault.ErrPeerClosed, b, b.Session.Name()), leftAt: time.Now()})
+		b.end(Ending{Err: fmt.Errorf("%w: %v: %s closed the connection%s", fault.ErrPeerClosed, b, b.Session.Name(), because(m.Loss)), leftAt: time.Now()}, m.Loss)
 	case *handshake.Refuse:
-		b.end(Ending{Err: b.Blame(fmt.Errorf("%w: %v: %s says: %s", fault.ErrPeerRefused, b, b.Session.Name(), m.Text))})
+		err := fmt.Errorf("%w: %v: %s says: %s%s", fault.ErrPeerRefused, b, b.Session.Name(), m.Text, because(m.Loss))
+		b.end(Ending{Err: b.Blame(err)}, cmp.Or(m.Loss, err.Error()))
 	case *handshake.LaneDown:
 		b.laneDown(m)
 	case *handshake.Report:
@@ -122,14 +125,18 @@ func (b *Bundle) laneDown(m *handshake.LaneDown) {
 
 // PeerGone notes that the peer's process has ended, or can be talked to no more. It
 // does not block.
-func (b *Bundle) PeerGone(err error) { b.end(Ending{Err: err, leftAt: time.Now(), gone: true}) }
+func (b *Bundle) PeerGone(err error) {
+	b.end(Ending{Err: err, leftAt: time.Now(), gone: true}, err.Error())
+}
 
-// end notes that the peer is done with the connection. Requests that its
+// end notes that the peer is done with the connection, and what it has lost, "" for nothing. Requests that its
 // last writes completed are still found done.
-func (b *Bundle) end(e Ending) {
+func (b *Bundle) end(e Ending, loss string) {
 	b.peerTold.Store(true)
 	e.heard = true
-	b.ending.CompareAndSwap(nil, &e)
+	if b.ending.CompareAndSwap(nil, &e) && loss != "" {
+		b.noteLoss(loss)
+	}
 	b.Board.ComeIn()
 	b.byeOnce.Do(func() { close(b.bye) })
 	b.heed.poke()
@@ -150,7 +157,7 @@ func (b *Bundle) Verdict(before *Ending) error {
 	case b.Sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < b.env.Scaled(lingerTime) && (b.ClosedCleanly() || b.delivering(e.gone)):
 		return nil
 	}
-	return e.Err
+	return b.failed(e.Err) // also where the peer closed the connection, which is a failure only of one in use
 }
 
 // delivering reports whether a peer that has closed the connection may still
@@ -170,7 +177,7 @@ func (b *Bundle) delivering(gone bool) bool {
 // Preconditions: b is locked.
 func (b *Bundle) Over(op string) error {
 	if err := b.Ended(); err != nil {
-		return err
+		return b.failed(err)
 	}
 	if b.closed {
 		return fmt.Errorf("%w: %v: %s on a closed connection", fault.ErrUsage, b, op)

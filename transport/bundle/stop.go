@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"ncclmesh/handshake"
-	"ncclmesh/printable"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
@@ -153,11 +151,7 @@ func (b *Bundle) closeLanes() error {
 
 // sayEnd tells the peer that this side has closed: in good order, or why not.
 func (b *Bundle) sayEnd(clean bool, why error) {
-	var m handshake.Message = &handshake.Bye{Conn: b.ID}
-	if !clean {
-		m = &handshake.Refuse{Conn: b.ID, Text: printable.Line(why.Error(), 500)}
-	}
-	_ = b.Session.Send(m) // a dead session needs none
+	_ = b.Session.Send(b.endMessage(clean, why)) // a dead session needs none
 }
 
 // unsent is how many bytes wait for the peer's kernel: of a receiver its

@@ -85,7 +85,7 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 	add(4, "this is not the plugin's protocol", write([]byte("SSH-2.0-OpenSSH_9.2p1 Debian\r\n")))
 	_, other := handshake.NewListener(b.cfg.Process)
 	other[2] = 9
-	add(5, "protocol version 9 (build "+handshake.Build()+"), this side speaks version 7", write(other))
+	add(5, "protocol version 9 (build "+handshake.Build()+"), this side speaks version 8", write(other))
 	add(6, "refused: the process there never made that listen", func(c net.Conn) {
 		_, challenge := handshake.NewListener(b.cfg.Process)
 		_, _ = c.Write(append(challenge, handshake.Reject(handshake.RejectListen)...))
