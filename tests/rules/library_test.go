@@ -150,6 +150,14 @@ func TestLibraryNeedsLittle(t *testing.T) {
 				t.Errorf("needs %s of glibc %s; 2.34 is what Ubuntu 22.04 and Red Hat 9 have", s.Name, v)
 			}
 		}
+		newest := slices.ContainsFunc(imported, func(s elf.ImportedSymbol) bool { return s.Version == "GLIBC_2.34" })
+		readme, err := os.ReadFile(filepath.Join(root(t), "README.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if says := strings.Contains(string(readme), "To run: glibc 2.34 ("); says != newest {
+			t.Errorf("the library needs glibc 2.34: %v; the README says so: %v", newest, says)
+		}
 		flags, err := f.DynValue(elf.DT_FLAGS_1)
 		if err != nil || len(flags) != 1 || elf.DynFlag1(flags[0])&elf.DF_1_NODELETE == 0 {
 			t.Errorf("DT_FLAGS_1 %v, %v: NODELETE is not set, and Go cannot be unloaded", flags, err)
