@@ -144,7 +144,7 @@ func whyTCP(peer string, offers bool, rdma trials) string {
 	case !offers:
 		reason = peer + " offers no RDMA port; its log says why"
 	}
-	if rdma.none != nil {
+	if rdma.none != nil && offers { // a peer without RDMA has none through other nodes either
 		reason += "; and through other nodes there is no RDMA: " + strings.TrimPrefix(OneLine(rdma.none), fault.ErrUnreachable.Error()+": ")
 	}
 	return reason

@@ -52,6 +52,7 @@ func TestWhyTCP(t *testing.T) {
 		{"relaying is off", true, trials{none: ErrNoRelay}, "no two of their RDMA ports share a cable or a subnet; and through other nodes there is no RDMA: relaying is off (NCCL_MESH_RELAY=0)"},
 		{"trials failed", true, trials{err: errors.New("no queue pair"), none: none}, "no queue pair" + through},
 		{"the peer has none", false, trials{}, "c offers no RDMA port; its log says why"},
+		{"the peer has none, and relaying is off", false, trials{none: ErrNoRelay}, "c offers no RDMA port; its log says why"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
