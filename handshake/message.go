@@ -236,6 +236,12 @@ func (m *Ports) AppendTo(b []byte) ([]byte, error) {
 
 func (m *Ports) decode(r *reader) { *m = Ports{Ports: r.ports()} }
 
+// Codes of a Refuse. One that a process does not know is RefuseFailed to it.
+const (
+	RefuseFailed uint8 = 0 // the connection failed
+	RefuseEnding uint8 = 1 // the process ends, and gives up a connection that was being set up
+)
+
 // Refuse ends a connection that failed, during set-up or later.
 type Refuse struct {
 	Conn uint32

@@ -44,14 +44,18 @@ func (b *Bundle) Fail(err error) {
 	m := b.endMessage(false, err)
 	b.noteLoss(err.Error())
 	b.Board.ComeIn()
-	if !b.peerTold.Swap(true) && !b.ends() {
+	if !b.peerTold.Swap(true) {
 		_ = b.Session.Send(m) // a dead session is what we report anyway
 	}
 }
 
-// ends reports whether this process ends. Its peers then hear that from their sessions, and need no reason of a single
-// connection.
-func (b *Bundle) ends() bool { return b.env.Context != nil && b.env.Context.Err() != nil }
+// kindOfRefuse returns the kind of error that a Refuse with a code is to this side.
+func kindOfRefuse(code uint8) error {
+	if code == handshake.RefuseEnding {
+		return fault.ErrPeerGone
+	}
+	return fault.ErrPeerRefused
+}
 
 // Left reports whether the peer has closed the connection in good order, or its process has
 // ended, and this side has not closed it.
@@ -69,7 +73,7 @@ func (b *Bundle) Deliver(m handshake.Message) {
 	case *handshake.Bye:
 		b.end(Ending{Err: fmt.Errorf("%w: %v: %s closed the connection%s", fault.ErrPeerClosed, b, b.Session.Name(), because(m.Loss)), leftAt: time.Now()}, m.Loss)
 	case *handshake.Refuse:
-		err := fmt.Errorf("%w: %v: %s says: %s%s", fault.ErrPeerRefused, b, b.Session.Name(), m.Text, because(m.Loss))
+		err := fmt.Errorf("%w: %v: %s says: %s%s", kindOfRefuse(m.Code), b, b.Session.Name(), m.Text, because(m.Loss))
 		b.end(Ending{Err: b.Blame(err)}, cmp.Or(m.Loss, err.Error()))
 	case *handshake.LaneDown:
 		b.laneDown(m)

@@ -56,7 +56,11 @@ func (b *Bundle) endMessage(clean bool, why error) handshake.Message {
 	if text == loss { // it is this connection's own
 		loss = ""
 	}
-	return &handshake.Refuse{Conn: b.ID, Text: text, Loss: loss}
+	m := &handshake.Refuse{Conn: b.ID, Text: text, Loss: loss}
+	if b.env.Context.Err() != nil && !b.serves() { // its sessions may live on for what this process relays
+		m.Code = handshake.RefuseEnding
+	}
+	return m
 }
 
 // because returns what an error says of the peer's loss.
