@@ -15,56 +15,6 @@ import (
 	"ncclmesh/tests/require"
 )
 
-// reasons not to run a block, each with why a test cannot.
-var reasons = map[string]string{
-	"container": "needs a container engine, a scheduler or software that is not installed",
-	"hardware":  "needs a GPU",
-	"job":       "needs a job that runs",
-	"long":      "takes minutes, or installs packages",
-	"root":      "changes this machine, or needs network namespaces or virtual machines",
-	"tested":    "another test runs it",
-	"two-nodes": "needs other hosts",
-	"writes":    "writes into the working tree",
-}
-
-// A fenced block of a page.
-type fenced struct {
-	page   string
-	line   int
-	lang   string
-	reason string // "" to run it
-	text   string
-}
-
-func (f fenced) String() string { return fmt.Sprintf("%s:%d", f.page, f.line) }
-
-// fences returns the fenced blocks of a page. An error names a fence that is not as it should be.
-func fences(page, text string) (blocks []fenced, err error) {
-	var open *fenced
-	for i, line := range strings.Split(text, "\n") {
-		info, fence := strings.CutPrefix(line, "```")
-		switch {
-		case fence && open == nil:
-			lang, reason, _ := strings.Cut(info, " not-run=")
-			open = &fenced{page: page, line: i + 1, lang: lang, reason: reason}
-			if strings.ContainsAny(lang, " =") || reason != "" && reasons[reason] == "" || strings.Contains(info, "not-run=") && reason == "" {
-				return nil, fmt.Errorf("%v: fence %q: want a language, and after it nothing or not-run= with a reason of %v", open, info, reasons)
-			}
-		case fence && info == "":
-			blocks = append(blocks, *open)
-			open = nil
-		case fence:
-			return nil, fmt.Errorf("%s:%d: fence %q in the block of %v", page, i+1, info, open)
-		case open != nil:
-			open.text += line + "\n"
-		}
-	}
-	if open != nil {
-		return nil, fmt.Errorf("%v: the block does not end", open)
-	}
-	return blocks, nil
-}
-
 // Commands that exist are accepted, others are named.
 func TestExists(t *testing.T) {
 	h := &helps{texts: map[string]string{
@@ -108,10 +58,10 @@ func TestFences(t *testing.T) {
 		{"```sh\n", "error"},
 		{"```sh\n```sh\n```\n", "error"},
 	} {
-		blocks, err := fences("p", tt.text)
+		blocks, err := Fences("p", tt.text)
 		var list []string
 		for _, b := range blocks {
-			list = append(list, fmt.Sprintf("{%s %d %s %s %q}", b.page, b.line, b.lang, b.reason, b.text))
+			list = append(list, fmt.Sprintf("{%s %d %s %s %q}", b.Page, b.Line, b.Lang, b.Reason, b.Text))
 		}
 		got := fmt.Sprint(list)
 		if err != nil {
@@ -124,15 +74,15 @@ func TestFences(t *testing.T) {
 }
 
 // commands returns the blocks of all pages that are for a shell.
-func commands(t *testing.T) (blocks []fenced) {
+func commands(t *testing.T) (blocks []Fence) {
 	t.Helper()
 	for page, text := range read(t) {
-		all, err := fences(page, text)
+		all, err := Fences(page, text)
 		if err != nil {
 			t.Error(err)
 		}
 		for _, b := range all {
-			if b.lang == "sh" {
+			if b.Lang == "sh" {
 				blocks = append(blocks, b)
 			}
 		}
@@ -160,18 +110,18 @@ func TestCommandsRun(t *testing.T) {
 	blocks, dir := commands(t), build(t)
 	ran := 0
 	for _, b := range blocks {
-		if b.reason != "" {
+		if b.Reason != "" {
 			continue
 		}
 		ran++
 		t.Run(b.String(), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // ends what hangs
 			defer cancel()
-			cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", b.text)
+			cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", b.Text)
 			cmd.Dir = Root()
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BUILD="+t.TempDir())
 			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s\n%s", err, b.text, out)
+				t.Errorf("%v\n%s\n%s", err, b.Text, out)
 			}
 		})
 	}
@@ -186,19 +136,19 @@ func TestCommandsExist(t *testing.T) {
 	blocks, dir := commands(t), build(t)
 	for page, text := range read(t) {
 		for _, m := range regexp.MustCompile("`((?:ncclmesh|make|go test) [^`\n]+)`").FindAllStringSubmatch(text, -1) {
-			blocks = append(blocks, fenced{page: page, line: 1 + strings.Count(text[:strings.Index(text, m[0])], "\n"), text: m[1]})
+			blocks = append(blocks, Fence{Page: page, Line: 1 + strings.Count(text[:strings.Index(text, m[0])], "\n"), Text: m[1]})
 		}
 	}
 	h := helps{program: filepath.Join(dir, "ncclmesh"), texts: map[string]string{}}
 	for _, b := range blocks {
-		if b.lang == "sh" {
+		if b.Lang == "sh" {
 			sh := exec.Command("bash", "-n")
-			sh.Stdin = strings.NewReader(b.text)
+			sh.Stdin = strings.NewReader(b.Text)
 			if out, err := sh.CombinedOutput(); err != nil {
-				t.Errorf("%v: a shell does not read this: %v\n%s\n%s", b, err, out, b.text)
+				t.Errorf("%v: a shell does not read this: %v\n%s\n%s", b, err, out, b.Text)
 			}
 		}
-		for line := range strings.Lines(b.text) {
+		for line := range strings.Lines(b.Text) {
 			line, _, _ = strings.Cut(line, " #")
 			for _, part := range regexp.MustCompile(`&&|\||;|\$\(|\)`).Split(line, -1) {
 				if err := exists(strings.Fields(part), &h); err != nil {

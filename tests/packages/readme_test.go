@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/tests/docs"
 	"ncclmesh/tests/require"
 )
 
@@ -29,10 +30,7 @@ var elsewhere = map[string]string{
 // packagesCommand is how the README makes packages.
 const packagesCommand = "make packages"
 
-var (
-	shellBlocks = regexp.MustCompile("(?ms)^```sh(?: [^\n]*)?\n(.*?)^```$")
-	comment     = regexp.MustCompile(` +# .*$`)
-)
+var comment = regexp.MustCompile(` +# .*$`)
 
 // readmeCommands returns the lines of the README's shell blocks, without comments.
 func readmeCommands(t *testing.T, readme string) []string {
@@ -41,9 +39,16 @@ func readmeCommands(t *testing.T, readme string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	blocks, err := docs.Fences(filepath.Base(readme), string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var commands []string
-	for _, block := range shellBlocks.FindAllStringSubmatch(string(text), -1) {
-		for line := range strings.Lines(block[1]) {
+	for _, block := range blocks {
+		if block.Lang != "sh" {
+			continue
+		}
+		for line := range strings.Lines(block.Text) {
 			if line = comment.ReplaceAllString(strings.TrimSpace(line), ""); line != "" {
 				commands = append(commands, line)
 			}
