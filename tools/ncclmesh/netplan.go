@@ -30,10 +30,9 @@ another file configures or that have another address are left alone.
 With --apply, as root, the file is written as /etc/netplan/70-ncclmesh.yaml, beside
 which the one before it is kept, and applied. Unless the default routes, and your
 own connection by ssh, are there again within 10 s and stay for 3, everything is
-restored.
-The status is 1 then. A process of its own does this, which does not end with your
-terminal or connection: it restores everything when this command is interrupted or killed.
-netplan itself has 30 s each time it is run.`
+restored, and the status is 1. A process of its own does this, which does not end
+with your terminal or connection: it also restores everything when this command is
+interrupted or killed. netplan itself has 30 s each time it is run.`
 
 const netplanExample = `  # look first, on every node
   ncclmesh netplan
