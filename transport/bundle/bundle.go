@@ -98,6 +98,7 @@ type Bundle struct {
 	joins     sync.WaitGroup
 	admits    atomic.Int32
 	growing   turn.Turn       // held while a domain joins; taken before mu
+	stopping  turn.Turn       // held while lanes are stopped for good; taken before mu
 	life      context.Context // ends when the bundle is to be closed
 	die       context.CancelFunc
 
@@ -110,8 +111,9 @@ type Bundle struct {
 
 	heed heeding // of what happens to lanes in service
 
-	mu       sync.Mutex // guards everything below, and the half's requests
-	closed   bool       // by its owner
+	mu       turn.Turn // guards everything below, and the half's requests; may be held while verbs take long
+	closed   bool      // by its owner
+	quiet    bool      // its lanes have been stopped for good, or are being stopped: none comes into service
 	lanes    []*lane.Lane
 	domains  []lane.Domain
 	traits   lane.Traits // the strictest of the lanes'

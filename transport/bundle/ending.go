@@ -13,8 +13,8 @@ import (
 const lingerTime = 2 * time.Second
 
 // Ending is why a connection is over. Whoever finds that out first sets it, from
-// any goroutine and without the bundle's mutex: who holds that may be waiting
-// for queue pairs to drain, or for the very event that is being handled.
+// any goroutine and without the bundle's mutex: its holder may be destroying a queue
+// pair, and waiting for the very event that is being handled.
 type Ending struct {
 	Err    error
 	leftAt time.Time // when the peer closed in good order, or its process ended; else zero

@@ -29,7 +29,7 @@ func last(b *bundle.Bundle) []*lane.Lane {
 	return slices.Clone(b.Lanes()[len(b.Lanes())-2:]) // others take the places of those that fail
 }
 
-// While a connection's mutex is held, as it is over a drain, an event of one of its
+// While a connection's mutex is held, as it is when a lane is destroyed, an event of one of its
 // queue pairs is acknowledged, so that the queue pair can be destroyed; and the
 // session's messages reach other connections.
 func TestNewsNeedsNoMutex(t *testing.T) {
@@ -79,7 +79,7 @@ func TestEventInDrain(t *testing.T) {
 	t.Cleanup(func() { transporttest.Inject(t, "clear") })
 	transporttest.Isend(t, s, m, 128, 64, 1, sg)
 	s.Bundle().Lock()
-	num := number(s.Bundle())
+	num, first := number(s.Bundle()), s.Bundle().Lanes()[0]
 	s.Bundle().Unlock()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -88,11 +88,9 @@ func TestEventInDrain(t *testing.T) {
 		}
 	})
 	transporttest.Await(t, "the drain", func() bool {
-		if s.Bundle().TryLock() {
-			s.Bundle().Unlock()
-			return false
-		}
-		return true
+		s.Bundle().Lock()
+		defer s.Bundle().Unlock()
+		return first.State() == lane.Down
 	})
 	transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(num))
 	transporttest.Within(t, "DeregMR", wg.Wait)

@@ -173,7 +173,7 @@ func (b *Bundle) heedAll() {
 func (b *Bundle) attend() (more, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	over := b.closed || b.over()
+	over := b.closed || b.quiet || b.over()
 	all, done := b.heed.next(!over && (len(b.leaving) > 0 || b.owing || b.serves() && b.inService() == 0))
 	switch {
 	case done:

@@ -199,6 +199,10 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 		s.accused(f.Index, f.Cause, f.Reason)
 	}
 	s.mu.Lock()
+	missing := fmt.Errorf("%s could not connect its end of the lane", s.Session.Name())
+	if s.quiet {
+		mask, missing = 0, s.abandoned()
+	}
 	for _, l := range s.own {
 		if mask&(1<<l.Index) != 0 {
 			l.Enter(lane.Up)
@@ -206,7 +210,7 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 			continue
 		}
 		if l.Why() == nil {
-			l.Fail(fmt.Errorf("%s could not connect its end of the lane", s.Session.Name()))
+			l.Fail(missing)
 		}
 		if err := s.guarded("close", l.Close); err != nil {
 			s.env.Log.Debug("an unused lane did not close", "lane", l.String(), "err", err)

@@ -20,8 +20,22 @@ const drainTime = 2 * time.Second
 // through it too. The error says that not even that could be done: the requests then
 // keep their hold on their buffers, and a later call tries again.
 //
-// Preconditions: b is locked and the connection has ended.
+// Preconditions: b is locked and the connection has ended. Quiesce unlocks b while it
+// waits, for the lanes and for another call of it, and locks b again.
 func (b *Bundle) Quiesce() error {
+	b.mu.Unlock()
+	b.stopping.Lock()
+	defer b.stopping.Unlock()
+	b.mu.Lock()
+	return b.quiesce()
+}
+
+// quiesce is Quiesce for one who holds b.stopping.
+//
+// Preconditions: b.stopping and b are locked and the connection has ended. quiesce
+// unlocks b while the lanes come to rest, and locks b again.
+func (b *Bundle) quiesce() error {
+	b.quiet = true
 	var errs []error
 	destroy := func(l *lane.Lane, why error) {
 		if err := l.Close(); err != nil {
@@ -54,6 +68,8 @@ func (b *Bundle) Quiesce() error {
 }
 
 // drain waits for stopped lanes to come to rest and returns those that do not.
+//
+// Preconditions: b is locked. drain unlocks b between two looks, and locks b again.
 func (b *Bundle) drain(left []*lane.Lane) []*lane.Lane {
 	deadline := time.Now().Add(b.env.Scaled(drainTime))
 	for wait := 10 * time.Microsecond; ; wait = min(2*wait, time.Millisecond) {
@@ -67,17 +83,28 @@ func (b *Bundle) drain(left []*lane.Lane) []*lane.Lane {
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
-		time.Sleep(wait)
+		b.unlocked(func() { time.Sleep(wait) })
 	}
+}
+
+// unlocked calls f without the lock.
+//
+// Preconditions: b is locked, and it is again after.
+func (b *Bundle) unlocked(f func()) {
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	f()
 }
 
 // Close ends the connection from this side. Outstanding requests are abandoned,
 // memory still registered is released. Lanes linger in the background until the peer
-// closes too. It may be called again.
+// closes too. It may be called again: a call waits for one that has come before.
 func (b *Bundle) Close() error {
+	b.stopping.Lock()
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
+		b.stopping.Unlock()
 		return nil
 	}
 	b.closed = true
@@ -90,6 +117,7 @@ func (b *Bundle) Close() error {
 	unsent := clean && !over && b.unsent() > 0
 	b.logFigures()
 	b.mu.Unlock()
+	b.stopping.Unlock()
 	if !unsent {
 		b.sayEnd(clean, why)
 	}
@@ -118,7 +146,8 @@ func (b *Bundle) Close() error {
 // settle takes the last news. When there are requests all the same it stops the
 // lanes: nothing uses a buffer once it has returned without an error.
 //
-// Preconditions: b is locked.
+// Preconditions: b.stopping and b are locked. settle unlocks b while lanes come to rest,
+// and locks b again.
 func (b *Bundle) settle() (clean bool, err error) {
 	err = fault.Guarded(b.env.Log, b.String(), func() error {
 		b.Poll()
@@ -127,7 +156,7 @@ func (b *Bundle) settle() (clean bool, err error) {
 			return nil
 		}
 		b.ending.CompareAndSwap(nil, &Ending{Err: fmt.Errorf("%w: %v: closed with %d requests outstanding", fault.ErrUsage, b, n)})
-		return b.Quiesce()
+		return b.quiesce()
 	})
 	if errors.Is(err, fault.ErrInternal) { // as when a call of NCCL had panicked before
 		clean = false

@@ -119,6 +119,9 @@ func (c *conn) DeregMR(r *lane.Region) error {
 		if err := c.b.Quiesce(); err != nil {
 			return fmt.Errorf("memory at %#x stays registered: %w", r.Addr, err)
 		}
+		if !c.b.Holds(r) { // closed meanwhile, which has released it
+			return nil
+		}
 	}
 	return c.b.Drop(r)
 }
