@@ -142,7 +142,7 @@ func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bund
 		Conn:  lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
 		shown: shown{Count: new(stats.Conn)}, env: env, glimpse: env.Scaled(stallGap), half: half, bye: make(chan struct{}),
 		regions: map[*lane.Region]struct{}{}, most: map[way]int{}, flaps: map[way]*flaps{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]uint64{},
-		heed: heeding{kick: make(chan struct{}, 1)},
+		heed: heeding{kick: make(chan struct{}, 1)}, stalls: stalls{birth: time.Now()},
 	}
 	b.life, b.die = context.WithCancel(env.Context)
 	b.first = newSetup(b, 0)

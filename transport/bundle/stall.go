@@ -22,6 +22,7 @@ const (
 // goes by the time in which the connection was polled: a process that is stopped, starved or
 // busy with something else has not seen what its lanes delivered.
 type stalls struct {
+	birth  time.Time     // of the connection
 	now    time.Duration // of the last poll at which the clock was read
 	gap    time.Duration // between the last two of those
 	polled time.Duration // so far: no more than stallGap of each gap
@@ -42,10 +43,10 @@ type suspect struct {
 	since     time.Duration // when that was first seen, and that it had delivered those; polled was that
 }
 
-var birth = time.Now()
+// Now is the time for intervals of one connection; it is never 0.
+func (b *Bundle) Now() time.Duration { return b.stalls.clock() }
 
-// Now is the time for intervals; it is never 0.
-func Now() time.Duration { return time.Since(birth) + 1 }
+func (s *stalls) clock() time.Duration { return time.Since(s.birth) + 1 }
 
 // Polled is when the connection was polled last, and how long after the time before, while
 // it sends over several lanes. It is called as lanes are polled.
@@ -76,7 +77,7 @@ func (s *stalls) look(gap time.Duration) {
 
 // tick reads the clock.
 func (s *stalls) tick(gap time.Duration) {
-	now := Now()
+	now := s.clock()
 	s.gap, s.now = now-s.now, now
 	s.polled += min(s.gap, gap)
 	s.unread, s.news = 0, false

@@ -3,6 +3,7 @@ package bundle
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,19 +115,22 @@ func TestStalls(t *testing.T) {
 
 // Of the time in which a process was stopped, or did something else, little counts.
 func TestStallsPolled(t *testing.T) {
-	var s stalls
-	s.tick(0)
-	before := s.polled
-	time.Sleep(20 * time.Millisecond)
-	s.tick(time.Millisecond)
-	if s.polled-before != time.Millisecond || s.gap < 20*time.Millisecond {
-		t.Errorf("of a gap of %v %v counts, want 1ms", s.gap, s.polled-before)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const gap, most = 20 * time.Millisecond, time.Millisecond
+		s := stalls{birth: time.Now()}
+		s.tick(0)
+		before := s.polled
+		time.Sleep(gap)
+		s.tick(most)
+		if s.polled-before != most || s.gap != gap {
+			t.Errorf("of a gap of %v %v counts, want %v of %v", s.gap, s.polled-before, most, gap)
+		}
+	})
 }
 
 // The clock is read at one poll of several while each brings something, and at once where one brought nothing.
 func TestStallsLook(t *testing.T) {
-	var s stalls
+	s := stalls{birth: time.Now()}
 	reads := func(polls int, news bool) (n int) {
 		for range polls {
 			s.news = news

@@ -1,7 +1,6 @@
 package message
 
 import (
-	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/lane"
 )
 
@@ -22,7 +21,7 @@ func (s *SendConn) start(l *lane.Lane, size int) {
 		l.Begin(0)
 		return
 	}
-	if l.Begin(bundle.Now()) {
+	if l.Begin(s.b.Now()) {
 		lane.Compare(s.b.Lanes())
 	}
 }
