@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"ncclmesh/handshake"
@@ -16,6 +15,7 @@ import (
 	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/relay/hop"
 	"ncclmesh/transport/topology"
+	"ncclmesh/transport/turn"
 )
 
 const (
@@ -40,7 +40,7 @@ type carrier struct {
 	cq    *ibv.CQ
 	half  *hop.Half
 
-	mu     sync.Mutex // held while the circuit that has come is connected
+	mu     turn.Turn // held while the circuit that has come is connected, or the queue pair is destroyed
 	closed bool
 	drop   func(why string) // ends the circuit; nil while there is none
 	joined atomic.Bool      // the queue pair sends; what follows is not touched before

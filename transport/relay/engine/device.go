@@ -13,7 +13,7 @@ import (
 const perQueue = 16
 
 // device is what the halves on one device share: a completion channel, and completion
-// queues, of which there are more as there are more halves.
+// queues, of which there are more as there are more halves. The engine's making guards it.
 type device struct {
 	ctx    *ibv.Context
 	ch     *ibv.CompChannel
@@ -29,8 +29,8 @@ type queue struct {
 
 // queueOn takes a place in a completion queue of a device.
 func (e *Engine) queueOn(ctx *ibv.Context) (*queue, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.making.Lock()
+	defer e.making.Unlock()
 	d := e.devices[ctx]
 	if d == nil {
 		var err error
@@ -39,11 +39,8 @@ func (e *Engine) queueOn(ctx *ibv.Context) (*queue, error) {
 		}
 		e.devices[ctx] = d
 	}
-	for _, q := range d.queues {
-		if q.halves < perQueue {
-			q.halves++
-			return q, nil
-		}
+	if q := e.vacancy(d); q != nil {
+		return q, nil
 	}
 	cq, err := ctx.CreateCQ(perQueue*hop.Completions(max(hop.TowardsReceiver, hop.TowardsSender)), d.ch)
 	if err != nil {
@@ -55,6 +52,19 @@ func (e *Engine) queueOn(ctx *ibv.Context) (*queue, error) {
 	e.queues.Store(&all)
 	e.wake()
 	return q, nil
+}
+
+// vacancy takes a place in a completion queue that there is; nil: none has one.
+func (e *Engine) vacancy(d *device) *queue {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range d.queues {
+		if q.halves < perQueue {
+			q.halves++
+			return q
+		}
+	}
+	return nil
 }
 
 // leaveQueue gives a place back.

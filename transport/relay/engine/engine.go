@@ -17,6 +17,7 @@ import (
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/hop"
 	"ncclmesh/transport/stats"
+	"ncclmesh/transport/turn"
 )
 
 // maxJoints is how many circuits there can be at a time; who admits them has a lower
@@ -36,11 +37,13 @@ type Engine struct {
 	slots  [maxJoints]atomic.Pointer[joint]
 	queues atomic.Pointer[[]*queue] // of all devices; only grows
 
+	making  turn.Turn // held while something of these is made or destroyed; taken before mu
+	devices map[*ibv.Context]*device
+	waiter  ibv.Waiter // of the thread; nil while there is none
+
 	mu      sync.Mutex
 	taken   [maxJoints]bool // slots
-	devices map[*ibv.Context]*device
-	used    int64      // bytes of rings
-	waiter  ibv.Waiter // of the thread; nil while there is none
+	used    int64           // bytes of rings
 	over    chan struct{}
 	closing bool
 	broken  error
@@ -81,15 +84,10 @@ func (e *Engine) Begin(ask *handshake.Carry, j relay.Joining) (relay.Joint, erro
 
 // run starts the thread, once. All devices are of one library.
 func (e *Engine) run(lib *ibv.Library) (err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.closing:
-		return errors.New("this process ends")
-	case e.broken != nil:
-		return e.broken
-	case e.over != nil:
-		return nil
+	e.making.Lock()
+	defer e.making.Unlock()
+	if runs, err := e.runs(); runs || err != nil {
+		return err
 	}
 	forkfd.Do(func() {
 		if e.waiter, err = lib.NewWaiter(); err == nil {
@@ -99,9 +97,12 @@ func (e *Engine) run(lib *ibv.Library) (err error) {
 	if err != nil {
 		return err
 	}
-	e.over = make(chan struct{})
+	over := make(chan struct{})
+	e.mu.Lock()
+	e.over = over
+	e.mu.Unlock()
 	go guard.Run(func() {
-		defer close(e.over)
+		defer close(over)
 		runtime.LockOSThread() // and the thread ends with it
 		t := &thread{engine: e}
 		if err := t.begin(); err != nil {
@@ -115,6 +116,16 @@ func (e *Engine) run(lib *ibv.Library) (err error) {
 		e.fail(g)
 	})
 	return nil
+}
+
+// runs reports whether the thread was started; the error says why it may not be.
+func (e *Engine) runs() (bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return false, errors.New("this process ends")
+	}
+	return e.over != nil, e.broken
 }
 
 // fail ends every circuit, over an error of the thread's. What they have is lost.
@@ -216,10 +227,7 @@ const closeTime = 10 * time.Second
 
 // Close ends all circuits and gives everything back.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	e.closing = true
-	over := e.over
-	e.mu.Unlock()
+	over := e.close()
 	if over == nil {
 		return nil
 	}
@@ -235,8 +243,8 @@ func (e *Engine) Close() error {
 	case <-time.After(closeTime):
 		return fmt.Errorf("%w: %d circuits did not come down", fault.ErrInternal, e.Circuits())
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.making.Lock()
+	defer e.making.Unlock()
 	var errs []error
 	for _, d := range e.devices {
 		errs = append(errs, d.close())
@@ -254,4 +262,14 @@ func (e *Engine) Close() error {
 		e.waiter = nil
 	}
 	return nil
+}
+
+// close has nothing more made, and returns what is closed when the thread has ended; nil where there is none.
+func (e *Engine) close() <-chan struct{} {
+	e.making.Lock() // what is being made is there after this
+	defer e.making.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closing = true
+	return e.over
 }

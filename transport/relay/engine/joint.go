@@ -64,8 +64,9 @@ type joint struct {
 	busy    bool      // Connect is at work
 	begun   bool      // Connect has been called
 	dropped error     // it is to come down
-	stopped time.Time // when its queue pairs were
 	told    bool      // Ended has been called, or need not be
+
+	stopped time.Time // when its queue pairs were; only the thread uses it
 }
 
 // newJoint makes the halves of a circuit, its memory and its keys.

@@ -16,14 +16,17 @@ func (e *Engine) look() {
 }
 
 // lower takes a circuit that is to come down as far as it goes, and reports whether it is
-// not down yet.
+// not down yet. It stops and destroys queue pairs, which may take long, without the mutex:
+// nobody but the thread uses them any more, as Connect does not begin on a circuit that was
+// dropped.
 func (j *joint) lower() (waiting bool) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
+	dropped, busy := j.dropped != nil, j.busy
+	j.mu.Unlock()
 	switch {
-	case j.dropped == nil:
+	case !dropped:
 		return false
-	case j.busy:
+	case busy:
 		return true
 	case j.stopped.IsZero():
 		j.stopped = time.Now()

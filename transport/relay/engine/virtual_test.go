@@ -5,21 +5,24 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
+	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/bus"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/lane/verbs"
+	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/engine"
 	"ncclmesh/transport/relay/hop"
 	"ncclmesh/transport/topology"
 )
 
 // newVirtualPlace is a port of a simulated adapter, whose circuits lead back to it.
-func newVirtualPlace(t *testing.T, b *bus.Bus) place {
+func newVirtualPlace(t *testing.T, b *bus.Bus) (place, *adapter.Device) {
 	t.Helper()
 	addr := netip.MustParseAddr("::ffff:10.0.0.1")
 	f := adapter.New(b)
@@ -43,7 +46,7 @@ func newVirtualPlace(t *testing.T, b *bus.Bus) place {
 		}
 		close(closing)
 	})
-	return place{p, from}
+	return place{p, from}, d
 }
 
 // The engine on simulated adapters, in virtual time: it waits for hours where nothing comes, carries what comes, and takes
@@ -52,7 +55,7 @@ func TestVirtualTime(t *testing.T) {
 	live := ibv.Live()
 	relaying := func(t *testing.T, b *bus.Bus) {
 		clock := b.Source("test")
-		p := newVirtualPlace(t, b)
+		p, _ := newVirtualPlace(t, b)
 		e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
 		c := newCircuit(t, p, e)
 		other := newCircuit(t, p, e)
@@ -122,3 +125,55 @@ func TestVirtualTime(t *testing.T) {
 		t.Errorf("left open: %v, before: %v", ibv.Live(), live)
 	}
 }
+
+// While the thread destroys a queue pair, or a completion queue is made, which may take long, others drop circuits, and time
+// goes on.
+func TestSlowVerbs(t *testing.T) {
+	const slow = time.Second
+	for _, tt := range []struct {
+		name, verb string
+		act        func(t *testing.T, c *circuit, begin func())
+	}{
+		{"destroying", "destroy_qp", func(_ *testing.T, c *circuit, _ func()) { c.joint.Drop(errors.New("enough")) }},
+		{"making", "create_cq", func(_ *testing.T, _ *circuit, begin func()) { begin() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
+				clock := b.Source("test")
+				p, d := newVirtualPlace(t, b)
+				e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
+				c := newCircuit(t, p, e)
+				for range perQueue/2 - 1 { // the next needs a completion queue of its own
+					newCircuit(t, p, e)
+				}
+				d.Slow(tt.verb, slow)
+				var begun sync.WaitGroup
+				tt.act(t, c, func() {
+					begun.Go(func() {
+						ask := &handshake.Carry{Kind: handshake.LaneVerbs}
+						p.port.Half(&ask.Half, p.from, 1, 1)
+						leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr}
+						if _, err := e.Begin(ask, relay.Joining{In: leg, Out: leg, Last: true}); err != nil {
+							t.Error(err)
+						}
+					})
+				})
+				clock.Sleep(slow / 10)
+				before := b.Now()
+				c.joint.Drop(errors.New("enough"))
+				if d := b.Now() - before; d > 0 {
+					t.Errorf("to drop a circuit took %v", d)
+				}
+				clock.Sleep(10 * slow)
+				begun.Wait()
+				d.Slow(tt.verb, 0)
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// perQueue is how many halves share a completion queue.
+const perQueue = 16

@@ -1,0 +1,118 @@
+package circuit_test
+
+import (
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/tests/sim/adapter"
+	"ncclmesh/tests/sim/bus"
+	"ncclmesh/transport/crew"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/lane/circuit"
+	"ncclmesh/transport/lane/verbs"
+	"ncclmesh/transport/relay/hop"
+	"ncclmesh/transport/topology"
+)
+
+// expected has the circuit that an end waits for.
+type expected struct {
+	lane.Circuits
+	arrive lane.Arrive
+}
+
+func (e *expected) Expect(_ uint64, arrive lane.Arrive, _ func(error)) error {
+	e.arrive = arrive
+	return nil
+}
+func (e *expected) Cancel(uint64) {}
+
+// newVirtualEnd is the receiver's end of a circuit that has not come yet, on a simulated adapter.
+func newVirtualEnd(t *testing.T, b *bus.Bus) (lane.Carrier, *expected, *adapter.Device) {
+	t.Helper()
+	addr := netip.MustParseAddr("::ffff:10.0.0.1")
+	f := adapter.New(b)
+	d := f.AddDevice("a", "rdma0", adapter.Usual)
+	d.AddPort(adapter.PortConfig{GIDs: []adapter.GID{{GID: addr.As16(), Type: ibv.IBV_GID_TYPE_ROCE_V2}}})
+	lib := ibv.Use(f.Process("a", "receiver"))
+	devices, err := lib.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closing := make(chan struct{})
+	from := topology.Address{Addr: addr, Raw: addr.As16(), Type: topology.GIDTypeRoCEv2}
+	p, err := verbs.Open(lib, devices[0], topology.Port{Device: "rdma0", Num: 1, GIDs: []topology.Address{from}, Active: true,
+		LinkLayer: ibv.IBV_LINK_LAYER_ETHERNET}, 0, verbs.Options{Timeout: 14, RetryCount: 7, RNRRetry: 7, Resolving: crew.New(2, closing), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		close(closing)
+	})
+	circuits := &expected{}
+	port := circuit.NewPort(p, circuit.Options{Circuits: circuits, GIDs: topology.AnyGID})
+	conn := &lane.Conn{ID: 1}
+	domain, err := port.Open(conn, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lane.New(conn, 0, lane.Plan{Port: port, From: from, Weight: 1})
+	if l.Carrier, err = domain.NewLane(l); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Connect(t.Context(), handshake.Lane{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	return l.Carrier, circuits, d
+}
+
+// While a circuit that has come is connected, or an end is destroyed, which may take long, another that stops or closes the
+// end waits for it, and time goes on.
+func TestSlowVerbs(t *testing.T) {
+	const slow = time.Second
+	for _, tt := range []struct {
+		name, verb string
+		begin      func(t *testing.T, c lane.Carrier, e *expected)
+	}{
+		{"connecting", "modify_qp", func(t *testing.T, _ lane.Carrier, e *expected) {
+			m := &handshake.Arrive{Half: handshake.Lane{Addr: netip.MustParseAddr("::ffff:10.0.0.1"), QPN: 1, MTU: ibv.IBV_MTU_1024}, Read: handshake.Ring{Size: hop.MinRing}, Write: handshake.Ring{Size: hop.BackRing}}
+			if _, err := e.arrive(t.Context(), m, func(string) {}); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"destroying", "destroy_qp", func(t *testing.T, c lane.Carrier, _ *expected) {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
+				clock := b.Source("test")
+				c, e, d := newVirtualEnd(t, b)
+				d.Slow(tt.verb, slow)
+				var wg sync.WaitGroup
+				began := b.Now()
+				wg.Go(func() { tt.begin(t, c, e) })
+				clock.Sleep(slow / 10)
+				wg.Go(func() {
+					if err := c.Close(); err != nil {
+						t.Error(err)
+					}
+					if took := b.Now() - began; took < slow {
+						t.Errorf("closed after %v, while another was at it for %v", took, slow)
+					}
+				})
+				clock.Sleep(10 * slow)
+				wg.Wait()
+			})
+		})
+	}
+}
