@@ -2,7 +2,7 @@ package ibv
 
 import (
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"ncclmesh/guard"
@@ -58,13 +58,20 @@ func (c *Context) Events(f func(Event), caught func(*guard.Panic)) (stop func(),
 			}
 		}, caught)
 	}()
-	stop = sync.OnceFunc(func() {
+	var stopping atomic.Bool
+	over := make(chan struct{})
+	stop = func() {
+		if stopping.Swap(true) {
+			<-over // a sync.Once would wait as for a mutex, and hold up virtual time
+			return
+		}
+		defer close(over)
 		_ = source.Close() // wakes the goroutine
 		<-done
 		c.eventsMu.Lock()
 		c.stopEvents = nil
 		c.eventsMu.Unlock()
-	})
+	}
 	c.stopEvents = stop
 	return stop, nil
 }

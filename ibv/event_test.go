@@ -4,8 +4,10 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -109,4 +111,49 @@ func TestEventsAreAcknowledgedLast(t *testing.T) {
 	close(leave)
 	stop()
 	closeAll(t, p.qp)
+}
+
+// slowEvents has no event, and a reader of them that needs its time to end.
+type slowEvents struct {
+	Driver
+	takes  time.Duration
+	closed chan struct{}
+}
+
+func (d *slowEvents) Events(uintptr) (EventSource, error) { return d, nil }
+func (d *slowEvents) FD() int                             { return -1 }
+func (d *slowEvents) Close() error                        { close(d.closed); return nil }
+func (d *slowEvents) CloseDevice(uintptr) syscall.Errno   { return 0 }
+func (d *slowEvents) Next(*AsyncEvent) bool {
+	<-d.closed
+	time.Sleep(d.takes)
+	return false
+}
+
+// Several that stop the events wait until they have ended, and virtual time goes on.
+func TestStopEventsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &slowEvents{takes: time.Second, closed: make(chan struct{})}
+		c := &Context{lib: Use(d), device: &Device{}}
+		if err := c.life.begin(kindContext); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		stop, err := c.Events(func(Event) {}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for _, end := range []func() error{func() error { stop(); return nil }, func() error { stop(); return nil }, c.Close} {
+			wg.Go(func() {
+				if err := end(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != d.takes {
+					t.Errorf("the events were stopped after %v, want %v", took, d.takes)
+				}
+			})
+		}
+		wg.Wait()
+	})
 }
