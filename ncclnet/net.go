@@ -12,6 +12,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/turn"
 )
 
 // Name is the network's name, as in NCCL_NET=mesh.
@@ -29,7 +30,7 @@ type Net struct {
 	recvs    table[recvComm]
 	regions  table[region]
 
-	sharing sync.Mutex    // held while the shared context is made
+	sharing turn.Turn     // held while the shared context is made
 	shared  atomic.Uint64 // the context of callers that have none, or 0
 
 	attempts attempts // to set up a connection

@@ -6,12 +6,16 @@ import (
 	"maps"
 	"net/netip"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport"
 	"ncclmesh/transport/fault"
 )
 
@@ -192,6 +196,42 @@ func TestSharedContextStays(t *testing.T) {
 	n.ok("closeRecv", n.CloseRecv(recv))
 	if diff := cmp.Diff(map[string]int{}, n.f.open); diff != "" {
 		t.Errorf("open (-want +got):\n%s", diff)
+	}
+}
+
+// The first init of a process opens the transport, which may take long: another waits for it, and opens none. In a bubble
+// virtual time goes on meanwhile.
+func TestInitsTogether(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		init func(n *testNet) Result
+	}{
+		{"a shared context", func(n *testNet) Result { return n.InitShared(nil, Caller{}) }},
+		{"a context each", func(n *testNet) Result { _, r := n.Init(nil, Caller{}, -1); return r }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newTestNet(t)
+				opened, open := 0, n.process.open
+				n.process.open = func(o transport.Options) (network, error) {
+					opened++
+					time.Sleep(time.Second)
+					return open(o)
+				}
+				var wg sync.WaitGroup
+				for range 3 {
+					wg.Go(func() {
+						if r := tt.init(n); r != ncclSuccess {
+							t.Errorf("init: %v", r)
+						}
+					})
+				}
+				wg.Wait()
+				if opened != 1 {
+					t.Errorf("%d transports were opened", opened)
+				}
+			})
+		})
 	}
 }
 
