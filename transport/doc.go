@@ -19,6 +19,7 @@
 //	transport/control   one authenticated session for each pair of processes
 //	transport/hail      who is at the other end of each cable
 //	transport/dataport  where sockets of lanes come in, and are proved
+//	transport/sock      every socket: the kernel's, or those of a simulated network
 //	transport/topology  ports, addresses and cables of this node
 //	transport/fault     the kinds of errors that all rooms share
 //	transport/stats     counters that may be read while they count

@@ -54,7 +54,7 @@ func (t *Transport) meet() error {
 	var err error
 	t.hail, err = hail.New(hail.Config{
 		Process: t.process, Node: t.node, ControlPort: t.ep.Port(), Dedicated: t.opts.Dedicated, Key: []byte(t.opts.Key),
-		PortRange: t.opts.PortRange, Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Log: t.log,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Log: t.log,
 	})
 	t.met.Store(err == nil)
 	return err

@@ -7,10 +7,10 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/crew"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/lane/verbs"
+	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 )
 
@@ -26,7 +26,7 @@ type Options struct {
 	Interfaces   topology.IfFilter  // interfaces of the control plane; all
 	LaneIfs      topology.IfFilter  // interfaces of TCP lanes; all, those named in Interfaces only when there are no others
 	SocketFamily int                // 4 or 6; 0 is both
-	PortRange    forkfd.PortRange   // TCP ports to listen at and to dial from, UDP ports to ask neighbours from; any
+	PortRange    sock.PortRange     // TCP ports to listen at and to dial from, UDP ports to ask neighbours from; any
 	GIDs         topology.GIDPolicy // which GID of a RoCE port is used; topology.AnyGID
 
 	TrafficClass    int // RoCE traffic class; below 0 is 0

@@ -133,7 +133,7 @@ func New(o Options) (_ *Transport, err error) {
 	for _, w := range found.Warnings {
 		t.log.Warn(w)
 	}
-	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, TimeScale: t.opts.TimeScale, Log: t.log})
+	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, TimeScale: t.opts.TimeScale, Log: t.log})
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Settings:  func() []handshake.Setting { return t.says },
 		Differ:    t.differ,
 		Mesh:      t.onMesh,
-		PortRange: t.opts.PortRange,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network,
 		LaneWait:  t.opts.LaneWait,
 		TimeScale: t.opts.TimeScale,
 		Log:       t.log,

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"ncclmesh/transport"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/lane/tcp"
+	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 	"ncclmesh/tuner"
 )
@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 			c.Transport.Transport, c.Transport.TCPStreams = transport.TransportTCP, 3
 		})},
 		{"ports", map[string]string{"NCCL_MESH_PORTS": "50000-50999"}, with(func(c *Config) {
-			c.Transport.PortRange = forkfd.PortRange{First: 50000, Last: 50999}
+			c.Transport.PortRange = sock.PortRange{First: 50000, Last: 50999}
 		})},
 		{"tuner", map[string]string{"NCCL_MESH_TUNER": "0", "NCCL_MESH_TOPOLOGY": "Line"}, with(func(c *Config) {
 			c.Tuning = Tuning{Off: true, Topology: tuner.LineOfCables}

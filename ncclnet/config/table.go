@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/hail"
+	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 	"ncclmesh/tuner"
 )
@@ -49,7 +49,7 @@ var variables = []Variable{
 		func(c *Config, v string) (err error) { c.Transport.SocketFamily, err = parseFamily(v); return }},
 	{"NCCL_MESH_PORTS", "any", "", "Ports that the plugin's sockets keep to, for firewalls: `first-last`, as in `50000-50999`. TCP connections come to one of them, from one of them. UDP port " + strconv.Itoa(hail.UDPPort) + " is used beside; see [firewalls](configuration.md#firewalls).",
 		func(c *Config, v string) (err error) {
-			c.Transport.PortRange, err = forkfd.ParsePortRange(v)
+			c.Transport.PortRange, err = sock.ParsePortRange(v)
 			return
 		}},
 	{"NCCL_HOSTID", "boot id and network namespace", "", "Names the node. Processes with different values are different nodes.",

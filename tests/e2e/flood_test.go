@@ -17,8 +17,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"ncclmesh/transport/forkfd"
 )
 
 const tooMany = `refused a connection; .* reason="too many unauthenticated connections from one address"`
@@ -115,10 +113,10 @@ func sockets(t *testing.T, pid int) (all []tcpSocket) {
 		}
 		s := tcpSocket{fd: fd}
 		if at, err := unix.Getsockname(fd); err == nil {
-			s.local = forkfd.SockaddrPort(at)
+			s.local = addrPort(at)
 		}
 		if at, err := unix.Getpeername(fd); err == nil {
-			s.peer = forkfd.SockaddrPort(at)
+			s.peer = addrPort(at)
 		}
 		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_STREAM || s.local.Port() == 0 {
 			_ = unix.Close(fd)
@@ -168,4 +166,15 @@ func flood() error {
 		fmt.Printf("%d connections to one of the ports, such as %s, in %v\n", <-made, to, time.Since(start).Round(time.Millisecond))
 	}
 	return err
+}
+
+// addrPort is the address and port of a TCP socket as the kernel gives them.
+func addrPort(sa unix.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,10 +16,10 @@ import (
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
 	"ncclmesh/transport/bundle"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/message"
 	"ncclmesh/transport/path"
+	"ncclmesh/transport/sock"
 )
 
 // ends are the two ends of a connection whose lanes are built and, at the receiver, connected. No messages pass between
@@ -94,13 +93,13 @@ func slowly(t *testing.T, e *ends, begin <-chan struct{}) {
 		}
 		back := netip.AddrPortFrom(addr, l.TCPPort)
 		l.TCPPort = front.Addr().(*net.TCPAddr).AddrPort().Port()
-		at := forkfd.Dialer{Addr: addr, Netdev: e.from.Lanes()[i].Port.Now().Netdev}
+		at := sock.From{Addr: addr, Netdev: e.from.Lanes()[i].Port.Now().Netdev}
 		ctx, cancel := context.WithCancel(t.Context())
 		var relay sync.WaitGroup
 		relay.Go(func() {
 			select {
 			case <-begin:
-				join(ctx, front, func() (*os.File, error) { return at.Dial(ctx, back) })
+				join(ctx, front, func() (sock.Conn, error) { return sock.Kernel{}.Dial(ctx, at, back) })
 			case <-ctx.Done():
 			}
 		})
@@ -116,7 +115,7 @@ func slowly(t *testing.T, e *ends, begin <-chan struct{}) {
 
 // join takes one connection of front and passes its bytes to and from what dial gives,
 // until ctx ends.
-func join(ctx context.Context, front net.Listener, dial func() (*os.File, error)) {
+func join(ctx context.Context, front net.Listener, dial func() (sock.Conn, error)) {
 	in, err := front.Accept()
 	if err != nil {
 		return
@@ -126,7 +125,7 @@ func join(ctx context.Context, front net.Listener, dial func() (*os.File, error)
 	if err != nil {
 		return
 	}
-	defer forkfd.Close(out)
+	defer out.Close()
 	stop := context.AfterFunc(ctx, func() { _, _ = in.SetDeadline(time.Unix(1, 0)), out.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var there sync.WaitGroup
@@ -173,16 +172,16 @@ func TestCrowdedDataPort(t *testing.T) {
 	s, r := transporttest.Connect(t, a, b)
 	e := newEnds(t, a, b, s, r)
 	first := e.lanes[0]
-	at := forkfd.Dialer{Addr: first.Addr.Unmap(), Netdev: e.from.Lanes()[0].Port.Now().Netdev}
+	at := sock.From{Addr: first.Addr.Unmap(), Netdev: e.from.Lanes()[0].Port.Now().Netdev}
 	for i := 0; e.to.Lanes()[0].Lacked() == nil; i++ {
 		if i == 4096 {
 			t.Fatal("the data port took as many strangers as came")
 		}
-		f, err := at.Dial(t.Context(), netip.AddrPortFrom(at.Addr, first.TCPPort))
+		c, err := sock.Kernel{}.Dial(t.Context(), at, netip.AddrPortFrom(at.Addr, first.TCPPort))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = forkfd.Close(f) })
+		t.Cleanup(func() { _ = c.Close() })
 	}
 	for i := range e.lanes {
 		e.lanes[i].TCPPort = 1 // where nobody listens: chance turns the sender out each time

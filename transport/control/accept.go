@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
+	"ncclmesh/transport/sock"
 )
 
 // Limits of connections that are not yet authenticated; fewer in all where descriptors are few.
@@ -45,6 +45,9 @@ const (
 	reasonCable      = "a neighbour that came over no cable"
 )
 
+// stranger is a connection that is not yet authenticated.
+type stranger = lobby.Stranger[sock.Conn]
+
 // accept takes connections until the listener is closed.
 func (e *Endpoint) accept() {
 	for {
@@ -60,21 +63,21 @@ func (e *Endpoint) accept() {
 			}
 			continue
 		}
-		s := e.lobby.Enter(c)
+		s := e.lobby.Enter(c, c.Remote())
 		if s == nil {
-			e.refuse(reasonCrowded, lobby.Source(c), nil)
-			_ = forkfd.Close(c)
+			e.refuse(reasonCrowded, c.Remote(), nil)
+			_ = c.Close()
 			continue
 		}
 		if !e.spawn(func() { e.receive(s) }) {
 			e.lobby.Leave(s)
-			_ = forkfd.Close(c)
+			_ = c.Close()
 		}
 	}
 }
 
 // receive runs the listener's side of the exchange with a stranger.
-func (e *Endpoint) receive(s *lobby.Stranger) {
+func (e *Endpoint) receive(s *stranger) {
 	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
 	reason, reject, err := e.exchange(s)
 	fate := e.lobby.Leave(s)
@@ -93,12 +96,12 @@ func (e *Endpoint) receive(s *lobby.Stranger) {
 	if reject != 0 {
 		_, _ = s.Conn.Write(handshake.Reject(reject))
 	}
-	_ = forkfd.Close(s.Conn)
+	_ = s.Conn.Close()
 }
 
 // exchange returns nil when the connection has become a session's link; otherwise the reason to count, if it is one,
 // and what to tell the dialler, if anything.
-func (e *Endpoint) exchange(s *lobby.Stranger) (reason string, reject handshake.RejectCode, err error) {
+func (e *Endpoint) exchange(s *stranger) (reason string, reject handshake.RejectCode, err error) {
 	x, challenge := handshake.NewListener(e.cfg.Process)
 	if _, err := s.Conn.Write(challenge); err != nil {
 		return "", 0, err
@@ -144,7 +147,7 @@ func explain(err error) (reason string, reject handshake.RejectCode) {
 }
 
 // welcome makes a new session.
-func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
+func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
 	netdev, reason, reject, err := e.admit(v, x, hello)
 	if err != nil {
 		return reason, reject, err
@@ -204,7 +207,7 @@ func (e *Endpoint) welcome(v *lobby.Stranger, x *handshake.Exchange, hello *hand
 
 // admit checks a Hello that asks for a new session. netdev is the interface that a neighbour has come by, with a place
 // taken there. Otherwise it returns what to count, and to tell the dialler.
-func (e *Endpoint) admit(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello) (netdev, reason string, reject handshake.RejectCode, err error) {
+func (e *Endpoint) admit(v *stranger, x *handshake.Exchange, hello *handshake.Hello) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if hello.Listen == neighbourListen {
 		return e.admitNeighbour(v, x)
 	}
@@ -219,7 +222,7 @@ func (e *Endpoint) admit(v *lobby.Stranger, x *handshake.Exchange, hello *handsh
 }
 
 // welcomeBack continues a session over a new link.
-func (e *Endpoint) welcomeBack(v *lobby.Stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
+func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
 	e.mu.Lock()
 	s := e.sessions[sessionKey{hello.Session, hello.Accepted}]
 	e.mu.Unlock()

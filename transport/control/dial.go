@@ -13,8 +13,8 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
+	"ncclmesh/transport/sock"
 )
 
 // target is whom to dial: a process, by a handle, or as the neighbour at the other end of the cable at netdev.
@@ -196,7 +196,7 @@ type search struct {
 type answer struct {
 	addr address
 	err  error
-	conn *net.TCPConn
+	conn sock.Conn
 	in   *bufio.Reader
 	x    *handshake.Exchange
 	mesh bool
@@ -274,7 +274,7 @@ func (r *round) close() {
 	}
 	for _, a := range rest {
 		if a.conn != nil {
-			_ = forkfd.Close(a.conn)
+			_ = a.conn.Close()
 		}
 	}
 }
@@ -321,7 +321,7 @@ func (r *round) heard(a *answer) {
 // fail is the end of one address.
 func (r *round) fail(a *answer) {
 	if a.conn != nil {
-		_ = forkfd.Close(a.conn)
+		_ = a.conn.Close()
 	}
 	t := Try{a.addr.AddrPort, a.err, a.addr.sure}
 	r.tries = append(r.tries, t)
@@ -331,10 +331,15 @@ func (r *round) fail(a *answer) {
 	}
 }
 
+// from is where this process dials from: with an interface, to somebody on its link.
+func (e *Endpoint) from(netdev string) sock.From {
+	return sock.From{Netdev: netdev, OnLink: netdev != "", Ports: e.cfg.PortRange}
+}
+
 // call dials one address and reads what its listener says first.
 func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 	a := &answer{addr: addr}
-	if a.conn, a.err = e.connect(ctx, to.netdev, addr.AddrPort); a.err != nil {
+	if a.conn, a.err = e.network.Dial(ctx, e.from(to.netdev), addr.AddrPort); a.err != nil {
 		a.err = limit.Own(a.err)
 		return a
 	}
@@ -352,7 +357,7 @@ func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 		a.err = cause(ctx, err)
 		return a
 	}
-	a.mesh = e.cfg.Mesh != nil && e.cfg.Mesh(addrOf(a.conn.LocalAddr()).Addr())
+	a.mesh = e.cfg.Mesh != nil && e.cfg.Mesh(a.conn.Local().Addr().WithZone(""))
 	return a
 }
 
@@ -393,7 +398,7 @@ func (e *Endpoint) converse(ctx context.Context, sr *search, a *answer) bool {
 }
 
 // onDone interrupts the connection's I/O when the context ends, until the function it returns is called.
-func onDone(ctx context.Context, c *net.TCPConn) (stop func()) {
+func onDone(ctx context.Context, c sock.Conn) (stop func()) {
 	done := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(done)

@@ -18,7 +18,6 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/require"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
 )
 
@@ -380,40 +379,6 @@ func TestAcceptWithoutDescriptor(t *testing.T) {
 		if strings.Contains(line, reasonAccept) && (strings.Contains(line, "from=") || !strings.Contains(line, "(ulimit -n)")) {
 			t.Errorf("the log says %q, want the limit and no address", line)
 		}
-	}
-}
-
-func TestConnectLeavesNoMark(t *testing.T) {
-	leakCheck(t)
-	e := &Endpoint{}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := addrOf(ln.Addr())
-	before := marks()
-	c, err := e.connect(context.Background(), "", to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := marks() - before; got != 1 {
-		t.Errorf("an open connection has %d marks", got)
-	}
-	_ = forkfd.Close(c)
-	_ = forkfd.Close(c)
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.connect(context.Background(), "", to); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("connect to a closed port: %v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if c, err := e.connect(ctx, "", netip.MustParseAddrPort("127.0.0.1:9")); err == nil {
-		_ = forkfd.Close(c)
-	}
-	if got := marks() - before; got != 0 {
-		t.Errorf("%d marks are left", got)
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
+	"ncclmesh/transport/sock"
 )
 
 // Config says who this process is and whom to tell what happens.
@@ -67,7 +67,9 @@ type Config struct {
 	Cable func(netdev string) bool
 
 	// PortRange is the TCP ports to listen at and to dial from. The zero value: any.
-	PortRange forkfd.PortRange
+	PortRange sock.PortRange
+	// Network is where the endpoint listens and dials. Nil: the kernel's.
+	Network sock.Network
 
 	bind netip.AddrPort // where to listen; tests choose, the zero value is a port of PortRange everywhere
 }
@@ -91,17 +93,18 @@ const (
 
 // Endpoint is the control plane of one process.
 type Endpoint struct {
-	cfg    Config
-	log    *slog.Logger
-	addrs  []netip.Addr
-	ln     *forkfd.Listener
-	port   uint16
-	lobby  lobby.Lobby
-	names  names
-	count  counters
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	cfg     Config
+	log     *slog.Logger
+	addrs   []netip.Addr
+	network sock.Network
+	ln      sock.Listener
+	port    uint16
+	lobby   lobby.Lobby[sock.Conn]
+	names   names
+	count   counters
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
 
 	firstListen uint32 // the number before that of the first listen
 
@@ -145,7 +148,8 @@ func New(cfg Config) (*Endpoint, error) {
 		cfg:      cfg,
 		log:      cfg.Log,
 		addrs:    addrs,
-		lobby:    lobby.Lobby{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
+		network:  sock.On(cfg.Network),
+		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[target]*attempt),
 		dialled:  make(map[target]*Session),
@@ -153,7 +157,7 @@ func New(cfg Config) (*Endpoint, error) {
 		cables:   make(map[string]*cable),
 	}
 	var err error
-	if e.ln, err = forkfd.Listen(context.Background(), cfg.bind, "", cfg.PortRange); err != nil {
+	if e.ln, err = e.network.Listen(cfg.bind, "", cfg.PortRange); err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
 	e.port = e.ln.Addr().Port()

@@ -2,19 +2,18 @@ package control
 
 import (
 	"bufio"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/sock"
 )
 
 // link is the TCP connection that a session uses at present. Its fields other than the once are used by its two
 // goroutines only, or with Session.mu held.
 type link struct {
-	conn   *net.TCPConn
+	conn   sock.Conn
 	in     *bufio.Reader
 	opener *handshake.Opener // reader's
 	sealer *handshake.Sealer // writer's
@@ -32,18 +31,23 @@ type link struct {
 	done chan struct{} // closed with the connection
 }
 
-func newLink(c *net.TCPConn, in *bufio.Reader, keys handshake.Keys, first []byte) *link {
+func newLink(c sock.Conn, in *bufio.Reader, keys handshake.Keys, first []byte) *link {
 	return &link{
 		conn:   c,
 		in:     in,
 		opener: handshake.NewOpener(keys.Recv),
 		sealer: handshake.NewSealer(keys.Send),
 		first:  first,
-		local:  addrOf(c.LocalAddr()),
-		remote: addrOf(c.RemoteAddr()),
+		local:  addrOf(c.Local()),
+		remote: addrOf(c.Remote()),
 		wake:   make(chan struct{}, 1),
 		done:   make(chan struct{}),
 	}
+}
+
+// addrOf is one end of a connection, without the zone of a link-local one: what is kept of it is compared.
+func addrOf(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port())
 }
 
 func (l *link) poke() {
@@ -55,7 +59,7 @@ func (l *link) poke() {
 
 func (l *link) close() {
 	l.once.Do(func() {
-		_ = forkfd.Close(l.conn)
+		_ = l.conn.Close()
 		close(l.done)
 	})
 }

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
-	"ncclmesh/transport/lobby"
+	"ncclmesh/transport/sock"
 )
 
 // Limits of the neighbours at the other end of one cable, of all their sessions together. Nothing limits the cables
@@ -85,9 +81,6 @@ func (c *cable) wait(size int, done <-chan struct{}, waited func()) bool {
 // neighbourListen is the number that a neighbour's Hello has in place of a listen's; no listen has it.
 const neighbourListen = 0
 
-// hopLimit is the highest: what arrives with it has come through no router.
-const hopLimit = 255
-
 // DialNeighbour returns the session that this side has dialled with a process over the cable at netdev, new or old. It is
 // dialled, and resumed, from that interface and at the address given only, which is the one that answered a hail there.
 // Errors are as of Dial.
@@ -103,7 +96,7 @@ func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessI
 
 // admitNeighbour checks the Hello of a neighbour, and returns the interface that it has come by, with a place taken there
 // ([Endpoint.takePlace]). Otherwise it returns what to count, and to tell the dialler.
-func (e *Endpoint) admitNeighbour(v *lobby.Stranger, x *handshake.Exchange) (netdev, reason string, reject handshake.RejectCode, err error) {
+func (e *Endpoint) admitNeighbour(v *stranger, x *handshake.Exchange) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if e.cfg.NeighbourSecret == nil {
 		return "", reasonNeighbour, handshake.RejectNeighbour, errors.New("this process does not relay")
 	}
@@ -122,55 +115,13 @@ func (e *Endpoint) admitNeighbour(v *lobby.Stranger, x *handshake.Exchange) (net
 // cable returns the interface that an accepted connection has come by, if neighbours may, and ties the connection to it:
 // from now on the kernel takes nothing for it that came by another one, or through a router. What the dialler can say only
 // after that shows that it is at the other end of the cable.
-func (e *Endpoint) cable(c *net.TCPConn) (netdev string, err error) {
-	local := forkfd.AddrPort(c.LocalAddr()).Addr()
-	linkLocal := local.Zone() != "" // the kernel has tied it already
-	if netdev = local.Zone(); !linkLocal {
-		netdev = interfaceOf(local)
+func (e *Endpoint) cable(c sock.Conn) (netdev string, err error) {
+	local := c.Local().Addr()
+	if netdev = local.Zone(); netdev == "" {
+		netdev = sock.InterfaceOf(e.network, local)
 	}
 	if netdev == "" || e.cfg.Cable == nil || !e.cfg.Cable(netdev) {
 		return "", fmt.Errorf("it came to %v, on interface %q, which serves no neighbours", local, netdev)
 	}
-	withFD(c, func(fd int) {
-		if !linkLocal {
-			err = os.NewSyscallError("setsockopt SO_BINDTODEVICE", unix.BindToDevice(fd, netdev))
-		}
-		if err == nil {
-			err = stayOnLink(fd, local, true)
-		}
-	})
-	return netdev, err
-}
-
-// interfaceOf is the interface that has an address of this node.
-func interfaceOf(a netip.Addr) string {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return ""
-	}
-	for _, i := range interfaces {
-		addrs, err := i.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, own := range addrs {
-			if p, err := netip.ParsePrefix(own.String()); err == nil && p.Addr() == a {
-				return i.Name
-			}
-		}
-	}
-	return ""
-}
-
-// stayOnLink sends what follows with the highest hop limit, and accepts, if asked to, nothing that comes with less.
-func stayOnLink(fd int, local netip.Addr, accept bool) error {
-	level, send, least := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT
-	if local.Is4() {
-		level, send, least = unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL
-	}
-	err := unix.SetsockoptInt(fd, level, send, hopLimit)
-	if err == nil && accept {
-		err = unix.SetsockoptInt(fd, level, least, hopLimit)
-	}
-	return os.NewSyscallError("setsockopt hop limit", err)
+	return netdev, c.Tie(netdev)
 }

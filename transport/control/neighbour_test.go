@@ -142,11 +142,15 @@ func TestNeighbourRefused(t *testing.T) {
 
 // hops sets the hop limit of what a visitor sends.
 func (v *visitor) hops(n int) {
-	withFD(v.TCPConn, func(fd int) {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, n); err != nil {
-			v.t.Error(err)
-		}
-	})
+	raw, err := v.SyscallConn()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, n) })
+	if err := errors.Join(err, failed); err != nil {
+		v.t.Error(err)
+	}
 }
 
 // neighbourByHand says what a neighbour says, with the hop limit that its kernel gives by itself or the one it should have.
@@ -181,7 +185,7 @@ func TestNeighbourBehindARouter(t *testing.T) {
 		}
 	}
 	b := newNode(t, wired)
-	neighbourByHand(t, b, handshake.ProcessID{9}, hopLimit)
+	neighbourByHand(t, b, handshake.ProcessID{9}, 255)
 	if r := b.first(); !r.Neighbour() {
 		t.Error("no session with a neighbour")
 	}
@@ -285,7 +289,7 @@ func TestTooManyNeighbours(t *testing.T) {
 	b := newNode(t, func(c *Config) { wired(c); patient(c) })
 	hello := func(i int) *visitor {
 		v := visit(t, b, 100+byte(i%4)) // fewer from each address than may wait
-		v.hops(hopLimit)
+		v.hops(255)
 		v.say(v.hello(public[:], &handshake.Hello{Process: handshake.ProcessID{9, byte(i)}, Hostname: "by hand"}))
 		return v
 	}
@@ -302,7 +306,7 @@ func TestTooManyNeighbours(t *testing.T) {
 	}
 	_ = all[0].Close()
 	eventually(t, "a place", func() bool { return b.accepted("lo") < maxOfCable })
-	neighbourByHand(t, b, handshake.ProcessID{8}, hopLimit)
+	neighbourByHand(t, b, handshake.ProcessID{8}, 255)
 	b.first()
 	hello(maxOfCable).rejected(0)
 	for _, v := range all {

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
+	"ncclmesh/transport/sock"
 )
 
 // somePorts are some that other processes do not use, below those that the kernel chooses from.
-func somePorts(n uint16) forkfd.PortRange {
+func somePorts(n uint16) sock.PortRange {
 	first := uint16(20000 + os.Getpid()%600*20)
-	return forkfd.PortRange{First: first, Last: first + n - 1}
+	return sock.PortRange{First: first, Last: first + n - 1}
 }
 
 // A process listens at a port of its range and dials from one.

@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/sock"
 )
 
 const (
@@ -344,7 +345,7 @@ func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) 
 	s.local, s.remote = l.local, l.remote
 	l.next, l.acked = received+1, s.received
 	_ = l.conn.SetDeadline(time.Time{})
-	s.e.keepAlive(l.conn)
+	_ = l.conn.SetPatience(s.e.patience())
 	s.helloSent = false
 	if s.stopRedial != nil {
 		s.stopRedial()
@@ -358,8 +359,14 @@ func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) 
 	return old, nil
 }
 
+// patience makes the network notice a peer that has vanished without a word.
+func (e *Endpoint) patience() sock.Patience {
+	probe := e.scaled(probeEvery)
+	return sock.Patience{Idle: probe, Interval: probe, Count: 3, Silence: e.scaled(silenceWait)}
+}
+
 // readmit continues the session over a connection whose dialler has proved to be its peer.
-func (s *Session) readmit(c *net.TCPConn, in *bufio.Reader, x *handshake.Exchange, received uint64) (handshake.RejectCode, error) {
+func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, received uint64) (handshake.RejectCode, error) {
 	s.mu.Lock()
 	if s.over || s.byeHeard {
 		s.mu.Unlock()

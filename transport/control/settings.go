@@ -2,11 +2,11 @@ package control
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/sock"
 )
 
 // SettingsError says that two processes of one job differ in settings that must be the same on all its ranks.
@@ -38,7 +38,7 @@ func value(v string) string {
 
 // agree compares the settings of a peer at the other end of a connection, at netdev if it is a neighbour, with those of this
 // process. Differences with which both can work are logged, each once. The error is a *SettingsError.
-func (e *Endpoint) agree(peer *Peer, netdev string, c net.Conn) error {
+func (e *Endpoint) agree(peer *Peer, netdev string, c sock.Conn) error {
 	if netdev != "" { // its job may be another
 		return nil
 	}
@@ -60,14 +60,14 @@ func (e *Endpoint) agree(peer *Peer, netdev string, c net.Conn) error {
 }
 
 // sides names this side and a peer at the other end of a connection, so that people can tell one from the other.
-func (e *Endpoint) sides(peer *Peer, c net.Conn) (local, remote string) {
+func (e *Endpoint) sides(peer *Peer, c sock.Conn) (local, remote string) {
 	switch {
 	case peer.Hostname != e.cfg.Hostname:
 		return "node " + e.cfg.Hostname, "node " + peer.Hostname
 	case peer.Node == e.cfg.Node:
 		return "this process on node " + e.cfg.Hostname, "another process there"
 	}
-	return fmt.Sprintf("node %s (%v)", e.cfg.Hostname, addrOf(c.LocalAddr()).Addr()), fmt.Sprintf("node %s (%v)", peer.Hostname, addrOf(c.RemoteAddr()).Addr())
+	return fmt.Sprintf("node %s (%v)", e.cfg.Hostname, addrOf(c.Local()).Addr()), fmt.Sprintf("node %s (%v)", peer.Hostname, addrOf(c.Remote()).Addr())
 }
 
 // firstDifference reports whether a difference has not been seen before, with whatever peer.

@@ -11,9 +11,9 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
+	"ncclmesh/transport/sock"
 )
 
 // Limits of connections that have not proved themselves; fewer in all where
@@ -42,7 +42,7 @@ const (
 )
 
 // accept takes connections until the listener is closed.
-func (e *Endpoint) accept(ln *forkfd.Listener) {
+func (e *Endpoint) accept(ln sock.Listener) {
 	for {
 		c, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -57,10 +57,10 @@ func (e *Endpoint) accept(ln *forkfd.Listener) {
 			}
 			continue
 		}
-		s := e.lobby.Enter(c)
+		s := e.lobby.Enter(c, c.Remote())
 		if s == nil {
-			e.refuse(reasonCrowded, lobby.Source(c), nil)
-			_ = forkfd.Close(c)
+			e.refuse(reasonCrowded, c.Remote(), nil)
+			_ = c.Close()
 			continue
 		}
 		e.wg.Go(func() { guard.Run(func() { e.receive(s) }, e.caught) })
@@ -68,11 +68,16 @@ func (e *Endpoint) accept(ln *forkfd.Listener) {
 }
 
 // receive is the listener's side of the proof.
-func (e *Endpoint) receive(s *lobby.Stranger) {
+func (e *Endpoint) receive(s *lobby.Stranger[sock.Conn]) {
 	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
 	call, welcome, reason, err := e.hear(s)
 	fate := e.lobby.Leave(s)
-	defer func() { _ = forkfd.Close(s.Conn) }()
+	given := false // the connection belongs to who expected it
+	defer func() {
+		if !given {
+			_ = s.Conn.Close()
+		}
+	}()
 	switch {
 	case fate == lobby.LobbyEnded:
 		return
@@ -88,23 +93,68 @@ func (e *Endpoint) receive(s *lobby.Stranger) {
 		}
 		return
 	}
-	fd, err := e.detach(s.Conn)
+	if call.hop != nil {
+		given = e.giveHop(call, s, welcome[:])
+	} else {
+		e.giveLane(call, s, welcome[:])
+	}
+}
+
+// giveLane gives the stream of a connection that has proved to be a lane to who expects it. The stream is made before the
+// expectation is met, so that it stands where this node has no descriptor for it.
+func (e *Endpoint) giveLane(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) {
+	stream, err := e.stream(s.Conn)
 	if err != nil {
 		e.refuse(reasonAccept, s.Source, limit.Own(err))
 		return
 	}
 	if !e.meet(call) {
 		e.refuse(reasonUnknown, s.Source, nil)
-		_ = CloseFD(fd)
+		_ = stream.Close()
 		return
 	}
 	// The lane counts as this side's before the dialler hears so.
-	call.got(fd)
-	_, _ = s.Conn.Write(welcome[:]) // on an error the lane finds out for itself
+	call.lane(stream)
+	_, _ = s.Conn.Write(welcome) // on an error the lane finds out for itself
+}
+
+// giveHop gives a connection that has proved to be a hop to who expects it, and reports whether it did. The welcome goes out
+// first: behind it come the bytes of the circuit.
+func (e *Endpoint) giveHop(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) bool {
+	if err := s.Conn.SetPatience(e.patience()); err != nil {
+		e.refuse(reasonAccept, s.Source, limit.Own(err))
+		return false
+	}
+	if !e.meet(call) {
+		e.refuse(reasonUnknown, s.Source, nil)
+		return false
+	}
+	_, _ = s.Conn.Write(welcome) // on an error the hop finds out for itself
+	_ = s.Conn.SetDeadline(time.Time{})
+	call.hop(s.Conn)
+	return true
+}
+
+// patience is what lanes and hops have with a silent end: all questions for a sign of life fit the time that it has, where
+// that is more than a second. Sent bytes may stay unacknowledged for ever, because that would also end a connection whose
+// peer lives and does not read, and a slow peer is no error.
+func (e *Endpoint) patience() sock.Patience {
+	silence := e.scaled(e.cfg.KeepAlive)
+	idle, interval := max(time.Second, silence/2), max(time.Second, silence/6)
+	idle, interval = idle.Truncate(time.Second), interval.Truncate(time.Second)
+	return sock.Patience{Idle: idle, Interval: interval, Count: min(max(1, int((silence-idle)/interval)), 3)}
+}
+
+// stream returns the stream of a connection, which is still to be closed.
+func (e *Endpoint) stream(c sock.Conn) (*sock.Stream, error) {
+	if err := c.SetPatience(e.patience()); err != nil {
+		return nil, err
+	}
+	return c.Stream()
 }
 
 // hear reads and checks what a stranger says.
-func (e *Endpoint) hear(s *lobby.Stranger) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
+func (e *Endpoint) hear(s *lobby.Stranger[sock.Conn]) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
 	var hello [handshake.LaneHelloSize]byte
 	if n, err := io.ReadFull(s.Conn, hello[:]); err != nil {
 		switch {

@@ -21,6 +21,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/tests/require"
 	"ncclmesh/transport/limit"
+	"ncclmesh/transport/sock"
 )
 
 const hang = 2 * time.Minute
@@ -88,11 +89,11 @@ func listen(t *testing.T, e *Endpoint, a netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// expect announces a lane and returns where its descriptor will appear.
-func expect(t *testing.T, e *Endpoint, x End) (*Call, chan int) {
+// expect announces a lane and returns where its stream will appear.
+func expect(t *testing.T, e *Endpoint, x End) (*Call, chan *sock.Stream) {
 	t.Helper()
-	got := make(chan int, 1)
-	c, err := e.Expect(x, func(fd int) { got <- fd })
+	got := make(chan *sock.Stream, 1)
+	c, err := e.Expect(x, func(s *sock.Stream) { got <- s })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func until(t *testing.T, what string, f func() bool) {
 	}
 }
 
-func dial(t *testing.T, e *Endpoint, x End, to netip.AddrPort) int {
+func dial(t *testing.T, e *Endpoint, x End, to netip.AddrPort) *sock.Stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
@@ -130,10 +131,10 @@ func dial(t *testing.T, e *Endpoint, x End, to netip.AddrPort) int {
 	return fd
 }
 
-func closeAll(t *testing.T, fds ...int) {
+func closeAll(t *testing.T, streams ...*sock.Stream) {
 	t.Helper()
-	for _, fd := range fds {
-		if err := CloseFD(fd); err != nil {
+	for _, s := range streams {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -159,7 +160,8 @@ func TestLane(t *testing.T) {
 			_, got := expect(t, e, end(a))
 			out := dial(t, e, end(a), to)
 			in := wait(t, "the lane", got)
-			for _, fd := range []int{out, in} {
+			for _, s := range []*sock.Stream{out, in} {
+				fd := s.Number()
 				if n, err := unix.Read(fd, make([]byte, 1)); err != unix.EAGAIN {
 					t.Errorf("reading nothing: %d, %v; want EAGAIN", n, err)
 				}
@@ -175,10 +177,10 @@ func TestLane(t *testing.T) {
 					t.Errorf("bound to %q, %v; want lo", dev, err)
 				}
 			}
-			if _, err := unix.Write(out, []byte("x")); err != nil {
+			if _, err := unix.Write(out.Number(), []byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "a byte", func() bool { n, _ := unix.Read(in, make([]byte, 8)); return n == 1 })
+			until(t, "a byte", func() bool { n, _ := unix.Read(in.Number(), make([]byte, 8)); return n == 1 })
 			s := e.Stats()
 			if diff := cmp.Diff(Stats{Dialled: 1, Accepted: 1}, s); diff != "" {
 				t.Errorf("counters (-want +got):\n%s", diff)
@@ -195,11 +197,11 @@ func TestManyLanes(t *testing.T) {
 	to := listen(t, e, lo4)
 	const n = maxPerSource + 100
 	var wg sync.WaitGroup
-	fds := make(chan int, 2*n)
+	fds := make(chan *sock.Stream, 2*n)
 	for i := range n {
 		x := end(lo4)
 		x.Name.Conn = uint32(i)
-		if _, err := e.Expect(x, func(fd int) { fds <- fd }); err != nil {
+		if _, err := e.Expect(x, func(s *sock.Stream) { fds <- s }); err != nil {
 			t.Fatal(err)
 		}
 		wg.Go(func() {
@@ -443,7 +445,7 @@ func TestImpostor(t *testing.T) {
 			})
 			fd, err := e.Dial(ctx, end(lo4), ln.Addr().(*net.TCPAddr).AddrPort())
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("descriptor %d, error %v; want %v", fd, err, tt.want)
+				t.Errorf("stream %v, error %v; want %v", fd, err, tt.want)
 			}
 			_ = ln.Close()
 			wg.Wait()
@@ -457,7 +459,7 @@ func TestCancelAndClose(t *testing.T) {
 	e := newEndpoint(t)
 	to := listen(t, e, lo4)
 	c, got := expect(t, e, end(lo4))
-	if _, err := e.Expect(end(lo4), func(int) {}); err == nil {
+	if _, err := e.Expect(end(lo4), func(*sock.Stream) {}); err == nil {
 		t.Error("a lane was expected twice")
 	}
 	e.Cancel(c)
@@ -465,7 +467,7 @@ func TestCancelAndClose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if fd, err := e.Dial(ctx, end(lo4), to); err == nil {
-		t.Errorf("a lane nobody waits for came up as %d", fd)
+		t.Errorf("a lane nobody waits for came up as %v", fd)
 	}
 	silent := intrude(t, to, nil)
 	until(t, "the stranger", func() bool { return e.Stats().Inside > 0 })
@@ -484,12 +486,12 @@ func TestCancelAndClose(t *testing.T) {
 	if _, err := e.Listen(lo4, "lo"); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("listen after close: %v", err)
 	}
-	if _, err := e.Expect(end(lo4), func(int) {}); !errors.Is(err, net.ErrClosed) {
+	if _, err := e.Expect(end(lo4), func(*sock.Stream) {}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("expect after close: %v", err)
 	}
 	select {
 	case fd := <-got:
-		t.Errorf("descriptor %d for a lane that was withdrawn", fd)
+		t.Errorf("stream %v for a lane that was withdrawn", fd)
 	default:
 	}
 }
@@ -521,8 +523,8 @@ func TestKeepAlive(t *testing.T) {
 	}
 	for _, tt := range tests {
 		e := New(Config{KeepAlive: tt.silence, TimeScale: tt.scale})
-		idle, interval, count := e.keepAlive()
-		if diff := cmp.Diff(tt.want, [3]int{idle, interval, count}); diff != "" {
+		p := e.patience()
+		if diff := cmp.Diff(tt.want, [3]int{int(p.Idle.Seconds()), int(p.Interval.Seconds()), p.Count}); diff != "" {
 			t.Errorf("%v times %v (-want +got):\n%s", tt.silence, tt.scale, diff)
 		}
 		if err := e.Close(); err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
+	"ncclmesh/transport/sock"
 )
 
 const (
@@ -23,54 +23,74 @@ const (
 )
 
 // Dial connects a lane to its other side, which listens at to, and returns its
-// descriptor. Attempts are repeated until the context ends, except when the
+// stream. Attempts are repeated until the context ends, except when the
 // other side is there and is the wrong one.
-func (e *Endpoint) Dial(ctx context.Context, end End, to netip.AddrPort) (fd int, err error) {
-	return e.again(ctx, func(ctx context.Context) (int, error) { return e.try(ctx, end, to) })
+func (e *Endpoint) Dial(ctx context.Context, end End, to netip.AddrPort) (*sock.Stream, error) {
+	return e.lane(ctx, to, end)
 }
 
 // DialThrough connects a lane through a circuit: hop is that of its first hop, to a
 // relay which listens at to, and says where this side is. A relay takes a hop
 // once, so that only that is tried again.
-func (e *Endpoint) DialThrough(ctx context.Context, hop End, to netip.AddrPort, end End) (fd int, err error) {
-	return e.again(ctx, func(ctx context.Context) (int, error) { return e.try(ctx, hop, to, end) })
+func (e *Endpoint) DialThrough(ctx context.Context, hop End, to netip.AddrPort, end End) (*sock.Stream, error) {
+	return e.lane(ctx, to, hop, end)
 }
 
-// DialHop connects to where a circuit's last hop leads, and says nothing there: the
-// two sides of the lane prove themselves to each other.
-func (e *Endpoint) DialHop(ctx context.Context, addr netip.Addr, netdev string, to netip.AddrPort) (fd int, err error) {
-	return e.again(ctx, func(ctx context.Context) (int, error) { return e.try(ctx, End{Addr: addr, Netdev: netdev}, to) })
+// DialHop connects a circuit's hop to its other side, which listens at to: the next relay, or, where the end has no
+// name, the receiver of the lane, to which the two sides of the lane prove themselves.
+func (e *Endpoint) DialHop(ctx context.Context, end End, to netip.AddrPort) (c sock.Conn, err error) {
+	err = e.again(ctx, func(ctx context.Context) error {
+		var err error
+		c, err = e.try(ctx, to, end)
+		return err
+	})
+	return c, err
+}
+
+// lane connects a lane over one end behind the other.
+func (e *Endpoint) lane(ctx context.Context, to netip.AddrPort, ends ...End) (s *sock.Stream, err error) {
+	err = e.again(ctx, func(ctx context.Context) error {
+		c, err := e.try(ctx, to, ends...)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if s, err = c.Stream(); err != nil && ends[0].Reached != nil {
+			ends[0].Reached(false)
+		}
+		return err
+	})
+	return s, err
 }
 
 // again repeats an attempt while that may do better, until the context ends.
-func (e *Endpoint) again(ctx context.Context, try func(context.Context) (int, error)) (fd int, err error) {
+func (e *Endpoint) again(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 	var last error
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		fd, err := try(ctx)
-		err = limit.Own(err)
+		err := limit.Own(try(ctx))
 		if err == nil {
 			e.mu.Lock()
 			e.stats.Dialled++
 			e.mu.Unlock()
-			return fd, nil
+			return nil
 		}
 		if last == nil || ctx.Err() == nil {
 			last = err // the end of the context explains less than what was before
 		}
 		if !temporary(err) {
-			return -1, last
+			return last
 		}
 		timer := time.NewTimer(e.scaled(pause))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			if e.ctx.Err() != nil {
-				return -1, net.ErrClosed
+				return net.ErrClosed
 			}
-			return -1, last
+			return last
 		case <-timer.C:
 		}
 	}
@@ -95,46 +115,69 @@ func temporary(err error) bool {
 
 // try makes one attempt: it connects from where the first end is, and proves itself
 // to the other side of each that has a name, one behind the other.
-func (e *Endpoint) try(ctx context.Context, end End, to netip.AddrPort, behind ...End) (_ int, err error) {
-	f, err := e.connect(ctx, end, to)
+func (e *Endpoint) try(ctx context.Context, to netip.AddrPort, ends ...End) (_ sock.Conn, err error) {
+	first := ends[0]
+	c, err := e.connect(ctx, first, to)
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
-	defer func() { _ = forkfd.Close(f) }()
-	if end.Reached != nil {
-		end.Reached(true)
-		defer func() {
-			if err != nil {
-				end.Reached(false)
+	if first.Reached != nil {
+		first.Reached(true)
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		_ = c.Close()
+		if first.Reached != nil {
+			first.Reached(false)
+		}
+	}()
+	if err := c.SetPatience(e.patience()); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	for i, end := range ends {
+		switch {
+		case i > 0:
+			if err := prove(ctx, c, end, fmt.Sprintf("the lane's other end behind %v", to)); err != nil {
+				return nil, beyond{err}
 			}
-		}()
-	}
-	stop := context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if end.Name != (handshake.LaneName{}) {
-		if err := prove(ctx, f, end, to.String()); err != nil {
-			return -1, err
+		case end.Name != (handshake.LaneName{}):
+			if err := prove(ctx, c, end, to.String()); err != nil {
+				return nil, err
+			}
 		}
 	}
-	for _, b := range behind {
-		if err := prove(ctx, f, b, fmt.Sprintf("the lane's other end behind %v", to)); err != nil {
-			return -1, beyond{err}
-		}
+	if !stop() {
+		return nil, context.Cause(ctx)
 	}
-	return e.detach(f)
+	return c, nil
+}
+
+// connect opens a connection from the end's address and interface.
+func (e *Endpoint) connect(ctx context.Context, end End, to netip.AddrPort) (sock.Conn, error) {
+	c, err := e.network.Dial(ctx, sock.From{Addr: end.Addr, Netdev: end.Netdev, Ports: e.cfg.PortRange}, to)
+	switch {
+	case err == nil:
+		return c, nil
+	case ctx.Err() != nil:
+		err = fmt.Errorf("no answer: %w", err)
+	}
+	return nil, fmt.Errorf("connect from %v on %s to %v: %w", end.Addr, end.Netdev, to, err)
 }
 
 // prove is the dialler's side of the proof.
-func prove(ctx context.Context, f *os.File, end End, who string) error {
+func prove(ctx context.Context, c sock.Conn, end End, who string) error {
 	hello, err := handshake.LaneHello(end.Key, end.Name, end.Tokens)
 	if err != nil {
 		return err
 	}
-	if _, err := f.Write(hello[:]); err != nil {
+	if _, err := c.Write(hello[:]); err != nil {
 		return err
 	}
 	var welcome [handshake.LaneWelcomeSize]byte
-	if _, err := io.ReadFull(f, welcome[:]); err != nil {
+	if _, err := io.ReadFull(c, welcome[:]); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("connected to %v, which did not answer: %w", who, context.Cause(ctx))
 		}

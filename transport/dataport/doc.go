@@ -4,8 +4,8 @@
 // interfaces. The side that accepts a lane announces it with Expect, the other
 // dials it with Dial from the address and interface of its own port, and both
 // prove with what they know from the session that they are the lane's two ends.
-// The result is a descriptor, marked for forked children to close and known to
-// no poller, that belongs to the caller.
+// The result is a stream of package sock, known to no poller, that belongs to the
+// caller; of the hop of a circuit it is a connection.
 //
 // Whoever connects and does not prove to be an end of an expected lane is closed
 // and counted. Such strangers hold a limited number of descriptors for a limited

@@ -13,9 +13,9 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
+	"ncclmesh/transport/sock"
 )
 
 // Config says how an Endpoint behaves.
@@ -23,7 +23,9 @@ type Config struct {
 	// KeepAlive is how long the kernel waits for signs of life of an idle peer.
 	KeepAlive time.Duration
 	// PortRange is the TCP ports to listen at and to dial from. The zero value: any.
-	PortRange forkfd.PortRange
+	PortRange sock.PortRange
+	// Network is where the endpoint listens and dials. Nil: the kernel's.
+	Network sock.Network
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
 	// Log is told what happens. Nil: nobody is.
@@ -46,16 +48,17 @@ type End struct {
 
 // Endpoint is a process's end of all its TCP lanes.
 type Endpoint struct {
-	cfg    Config
-	log    *slog.Logger
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	lobby  lobby.Lobby
+	cfg     Config
+	log     *slog.Logger
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	lobby   lobby.Lobby[sock.Conn]
+	network sock.Network
 
 	mu        sync.Mutex
 	closed    bool
-	listeners map[place]*forkfd.Listener
+	listeners map[place]sock.Listener
 	expected  map[handshake.LaneName]*Call
 	stats     Stats
 	lacked    error  // what this node ran out of last, and
@@ -88,8 +91,9 @@ func New(cfg Config) *Endpoint {
 	e := &Endpoint{
 		cfg:       cfg,
 		log:       cfg.Log,
-		lobby:     lobby.Lobby{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
-		listeners: map[place]*forkfd.Listener{},
+		network:   sock.On(cfg.Network),
+		lobby:     lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
+		listeners: map[place]sock.Listener{},
 		expected:  map[handshake.LaneName]*Call{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -108,7 +112,7 @@ func (e *Endpoint) Listen(addr netip.Addr, netdev string) (uint16, error) {
 	ln := e.listeners[at]
 	if ln == nil {
 		var err error
-		if ln, err = forkfd.Listen(e.ctx, netip.AddrPortFrom(at.addr, 0), at.netdev, e.cfg.PortRange); err != nil {
+		if ln, err = e.network.Listen(netip.AddrPortFrom(at.addr, 0), at.netdev, e.cfg.PortRange); err != nil {
 			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, netdev, err)
 		}
 		e.listeners[at] = ln
@@ -122,8 +126,9 @@ func (e *Endpoint) caught(p *guard.Panic) { e.log.Error("data port: " + p.Report
 
 // Call is a lane that the other side will dial.
 type Call struct {
-	end End
-	got func(fd int)
+	end  End
+	lane func(*sock.Stream) // one of these is nil
+	hop  func(sock.Conn)
 
 	lacks, crowded uint64 // of the Endpoint when the lane began to be expected
 }
@@ -148,11 +153,22 @@ func (e *Endpoint) crowdedLocked() uint64 {
 }
 
 // Expect makes the Endpoint take the connection that proves to be the other end
-// of a lane, once. got is given its descriptor, on another goroutine.
-func (e *Endpoint) Expect(end End, got func(fd int)) (*Call, error) {
+// of a lane, once. got is given its stream, on another goroutine.
+func (e *Endpoint) Expect(end End, got func(*sock.Stream)) (*Call, error) {
+	return e.expect(&Call{end: end, lane: got})
+}
+
+// ExpectHop makes the Endpoint take the connection that proves to be the other end
+// of a circuit's hop, once. got is given it, on another goroutine.
+func (e *Endpoint) ExpectHop(end End, got func(sock.Conn)) (*Call, error) {
+	return e.expect(&Call{end: end, hop: got})
+}
+
+func (e *Endpoint) expect(c *Call) (*Call, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := &Call{end, got, e.lacks, e.crowdedLocked()}
+	c.lacks, c.crowded = e.lacks, e.crowdedLocked()
+	end := c.end
 	if e.closed {
 		return nil, net.ErrClosed
 	}
@@ -209,8 +225,8 @@ func (e *Endpoint) Stats() Stats {
 	return s
 }
 
-// Close ends listening and every exchange in progress. Descriptors given out
-// belong to those who have them.
+// Close ends listening and every exchange in progress. Streams and connections that
+// were given out belong to those who have them.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	if e.closed {

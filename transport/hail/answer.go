@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/netip"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +14,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/limit"
+	"ncclmesh/transport/sock"
 )
 
 // door is where questions are listened for on one interface.
@@ -37,7 +38,7 @@ func (h *Hailer) listen() {
 			if d.ears[i] != nil {
 				continue
 			}
-			s, err := openEar(at, six, h.cfg.UDPPort)
+			s, err := h.openEar(at, six)
 			if err != nil {
 				h.deaf(at, six, err)
 				continue
@@ -97,17 +98,17 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // each calls f for the datagrams that come to a socket, until that is closed. When there are too many it pauses briefly
 // again and again, and the kernel drops those for which it has no room: any, and not all that come after the first.
-func (h *Hailer) each(s *socket, f func(*datagram)) {
-	d := new(datagram)
+func (h *Hailer) each(s *socket, f func(*sock.Datagram)) {
+	d := newDatagram()
 	allowed := rate.NewLimiter(maxHeard, maxBurst)
 	for {
-		err := s.receive(d)
+		err := s.Receive(d)
 		pause := allowed.Reserve().Delay()
 		if pause < minPause {
 			pause = 0
 		}
 		switch {
-		case errors.Is(err, os.ErrClosed):
+		case errors.Is(err, net.ErrClosed):
 			return
 		case err == nil:
 			f(d)
@@ -122,31 +123,31 @@ func (h *Hailer) each(s *socket, f func(*datagram)) {
 
 // hear answers the questions that come to an ear.
 func (h *Hailer) hear(d *door, ear *socket) {
-	h.each(ear, func(q *datagram) {
+	h.each(ear, func(q *sock.Datagram) {
 		nonce, reason, err := h.question(ear, q)
-		if reason == "" && nonce != nil && !d.answered.allow(time.Now(), q.from) {
+		if reason == "" && nonce != nil && !d.answered.allow(time.Now(), q.From) {
 			reason = reasonFlood
 		}
 		switch {
 		case reason != "":
-			h.refuse(ear.at, q.from, reason, err)
+			h.refuse(ear.at, q.From, reason, err)
 		case nonce == nil:
 			h.count.add(func(s *Stats) { s.Own++ })
 		default:
-			to := q.from
+			to := q.From
 			h.wg.Go(func() { guard.Run(func() { h.answer(ear, to, *nonce) }, h.caught) })
 		}
 	})
 }
 
 // arrived says why a datagram cannot be of a neighbour by this place, whatever it says.
-func (at place) arrived(d *datagram) (reason string) {
+func (at place) arrived(d *sock.Datagram) (reason string) {
 	switch {
-	case d.index != at.index:
+	case d.Index != at.index:
 		return reasonPort
-	case d.hops != 255:
+	case d.Hops != 255:
 		return reasonHops
-	case d.cut:
+	case d.Cut:
 		return reasonMalformed
 	}
 	return ""
@@ -154,14 +155,14 @@ func (at place) arrived(d *datagram) (reason string) {
 
 // question returns what an answer has to repeat, if the datagram is a question to answer. One of this node has neither
 // that nor a reason.
-func (h *Hailer) question(ear *socket, d *datagram) (nonce *handshake.HailNonce, reason string, err error) {
+func (h *Hailer) question(ear *socket, d *sock.Datagram) (nonce *handshake.HailNonce, reason string, err error) {
 	if reason := ear.at.arrived(d); reason != "" {
 		return nil, reason, nil
 	}
-	if d.to != group(ear.six) {
+	if d.To != group(ear.six) {
 		return nil, reasonGroup, nil
 	}
-	m, err := handshake.OpenHail(h.secret, d.bytes)
+	m, err := handshake.OpenHail(h.secret, d.Bytes)
 	if err != nil {
 		return nil, explain(err), err
 	}
@@ -187,12 +188,12 @@ func (h *Hailer) answer(ear *socket, to netip.AddrPort, nonce handshake.HailNonc
 	})
 	var source netip.Addr
 	if err == nil && !ear.six {
-		if source = ear.at.source(to.Addr()); !source.IsValid() {
+		if source = h.source(ear.at, to.Addr()); !source.IsValid() {
 			err = unix.EADDRNOTAVAIL
 		}
 	}
 	if err == nil {
-		err = ear.send(raw, to, source)
+		err = ear.Send(raw, to, source)
 	}
 	if err != nil {
 		h.mute(ear.at, err)
@@ -203,7 +204,7 @@ func (h *Hailer) answer(ear *socket, to netip.AddrPort, nonce handshake.HailNonc
 
 // mute logs why a datagram could not be sent, if that is not because the interface is down or has no address.
 func (h *Hailer) mute(at place, err error) {
-	for _, e := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENODEV, unix.ENXIO, unix.EAGAIN, os.ErrClosed} {
+	for _, e := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENODEV, unix.ENXIO, unix.EAGAIN, net.ErrClosed} {
 		if errors.Is(err, e) {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/sock"
 )
 
 // asking is one under way. All of it but done is the keeper's.
@@ -100,7 +101,7 @@ func (h *Hailer) ask(a *asking) bool {
 		for _, six := range []bool{true, false} {
 			if m := h.mouth(a, mouthKey{at, six}); m == nil {
 				continue
-			} else if err := m.send(m.raw, netip.AddrPortFrom(group(six), h.cfg.UDPPort), m.source); err != nil {
+			} else if err := m.Send(m.raw, netip.AddrPortFrom(group(six), h.cfg.UDPPort), m.source); err != nil {
 				h.mute(at, err)
 			} else {
 				h.count.add(func(s *Stats) { s.Asked++ })
@@ -144,14 +145,14 @@ func (h *Hailer) mouth(a *asking, k mouthKey) *mouth {
 	}
 	m := &mouth{nonce: handshake.NewHailNonce(), changes: a.changes}
 	if !k.six {
-		if m.source = k.source(netip.Addr{}); !m.source.IsValid() {
+		if m.source = h.source(k.place, netip.Addr{}); !m.source.IsValid() {
 			return nil
 		}
 	}
 	var err error
 	m.raw, err = handshake.SealHail(h.secret, &handshake.Hail{Nonce: m.nonce, Process: h.cfg.Process, Node: h.cfg.Node, Port: k.Index, Name: k.Netdev})
 	if err == nil {
-		m.socket, err = openMouth(k.place, k.six, m.source, h.cfg.PortRange)
+		m.socket, err = h.openMouth(k.place, k.six, m.source)
 	}
 	if err != nil {
 		if k.six {
@@ -165,20 +166,20 @@ func (h *Hailer) mouth(a *asking, k mouthKey) *mouth {
 		a.mouths = make(map[mouthKey]*mouth)
 	}
 	a.mouths[k] = m
-	h.wg.Go(func() { guard.Run(func() { h.each(m.socket, func(d *datagram) { h.told(m, d) }) }, h.caught) })
+	h.wg.Go(func() { guard.Run(func() { h.each(m.socket, func(d *sock.Datagram) { h.told(m, d) }) }, h.caught) })
 	return m
 }
 
 // told takes what comes to a mouth.
-func (h *Hailer) told(m *mouth, d *datagram) {
+func (h *Hailer) told(m *mouth, d *sock.Datagram) {
 	answer, reason, err := h.judge(m, d)
 	fresh := false
 	if answer != nil {
-		fresh, reason = h.heard(m, answer, d.from.Addr())
+		fresh, reason = h.heard(m, answer, d.From.Addr())
 	}
 	switch {
 	case reason != "":
-		h.refuse(m.at, d.from, reason, err)
+		h.refuse(m.at, d.From, reason, err)
 	case answer == nil:
 		h.count.add(func(s *Stats) { s.Own++ })
 	default:
@@ -190,14 +191,14 @@ func (h *Hailer) told(m *mouth, d *datagram) {
 }
 
 // judge returns the answer that a datagram is. One of this node is neither that nor refused.
-func (h *Hailer) judge(m *mouth, d *datagram) (answer *handshake.HailAnswer, reason string, err error) {
+func (h *Hailer) judge(m *mouth, d *sock.Datagram) (answer *handshake.HailAnswer, reason string, err error) {
 	if reason := m.at.arrived(d); reason != "" {
 		return nil, reason, nil
 	}
-	if m.six && (!d.to.IsLinkLocalUnicast() || !d.from.Addr().IsLinkLocalUnicast()) || !m.six && d.to != m.source {
+	if m.six && (!d.To.IsLinkLocalUnicast() || !d.From.Addr().IsLinkLocalUnicast()) || !m.six && d.To != m.source {
 		return nil, reasonGroup, nil
 	}
-	said, err := handshake.OpenHailAnswer(h.secret, d.bytes)
+	said, err := handshake.OpenHailAnswer(h.secret, d.Bytes)
 	switch {
 	case err != nil:
 		return nil, explain(err), err

@@ -14,7 +14,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/sock"
 )
 
 // UDPPort is where questions are sent to.
@@ -75,7 +75,9 @@ type Config struct {
 	Heard func()
 
 	// PortRange is the UDP ports to ask from, which answers come back to. The zero value: any.
-	PortRange forkfd.PortRange
+	PortRange sock.PortRange
+	// Network is where the sockets and the interfaces are. Nil: the kernel's.
+	Network sock.Network
 
 	// UDPPort is where to ask and listen instead of UDPPort, for tests. 0: there.
 	UDPPort uint16
@@ -87,14 +89,15 @@ type Config struct {
 
 // Hailer asks and answers for a process.
 type Hailer struct {
-	cfg    Config
-	log    *slog.Logger
-	secret handshake.Secret
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	count  counters
-	wake   chan struct{} // holds a token when the keeper has to look
+	cfg     Config
+	log     *slog.Logger
+	network sock.Network
+	secret  handshake.Secret
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	count   counters
+	wake    chan struct{} // holds a token when the keeper has to look
 
 	doors map[place]*door // the keeper's
 
@@ -134,12 +137,13 @@ func New(cfg Config) (*Hailer, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	h := &Hailer{
-		cfg:    cfg,
-		log:    cfg.Log,
-		secret: handshake.HailSecret(cfg.Key),
-		wake:   make(chan struct{}, 1),
-		doors:  make(map[place]*door),
-		known:  make(map[uint8]*cable),
+		cfg:     cfg,
+		log:     cfg.Log,
+		network: sock.On(cfg.Network),
+		secret:  handshake.HailSecret(cfg.Key),
+		wake:    make(chan struct{}, 1),
+		doors:   make(map[place]*door),
+		known:   make(map[uint8]*cable),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.listen()

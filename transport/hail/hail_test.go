@@ -16,10 +16,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"golang.org/x/sys/unix"
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/sock"
 )
 
 // hang bounds every wait of these tests; it decides nothing else.
@@ -158,35 +158,35 @@ func TestQuestion(t *testing.T) {
 	version[2]++
 	tests := []struct {
 		name   string
-		change func(*datagram)
+		change func(*sock.Datagram)
 		reason string
 		own    bool
 	}{
 		{"a question", nil, "", false},
-		{"sent to this node alone", func(d *datagram) { d.to = ll }, reasonGroup, false},
-		{"sent to another group", func(d *datagram) { d.to = netip.MustParseAddr("ff02::1") }, reasonGroup, false},
-		{"by another interface", func(d *datagram) { d.index = 8 }, reasonPort, false},
-		{"by no interface that is known", func(d *datagram) { d.index = 0 }, reasonPort, false},
-		{"through a router", func(d *datagram) { d.hops = 254 }, reasonHops, false},
-		{"with the usual hop limit", func(d *datagram) { d.hops = 64 }, reasonHops, false},
-		{"with a hop limit that is not known", func(d *datagram) { d.hops = 0 }, reasonHops, false},
-		{"too long", func(d *datagram) { d.cut = true }, reasonMalformed, false},
-		{"too short", func(d *datagram) { d.bytes = d.bytes[:20] }, reasonMalformed, false},
-		{"empty", func(d *datagram) { d.bytes = nil }, reasonMalformed, false},
-		{"of another protocol", func(d *datagram) { d.bytes = []byte("M-SEARCH * HTTP/1.1\r\n\r\n") }, reasonMalformed, false},
-		{"of another version", func(d *datagram) { d.bytes = version }, reasonVersion, false},
-		{"without the key", func(d *datagram) {
-			d.bytes = must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Node: handshake.NodeID{2}}))
+		{"sent to this node alone", func(d *sock.Datagram) { d.To = ll }, reasonGroup, false},
+		{"sent to another group", func(d *sock.Datagram) { d.To = netip.MustParseAddr("ff02::1") }, reasonGroup, false},
+		{"by another interface", func(d *sock.Datagram) { d.Index = 8 }, reasonPort, false},
+		{"by no interface that is known", func(d *sock.Datagram) { d.Index = 0 }, reasonPort, false},
+		{"through a router", func(d *sock.Datagram) { d.Hops = 254 }, reasonHops, false},
+		{"with the usual hop limit", func(d *sock.Datagram) { d.Hops = 64 }, reasonHops, false},
+		{"with a hop limit that is not known", func(d *sock.Datagram) { d.Hops = 0 }, reasonHops, false},
+		{"too long", func(d *sock.Datagram) { d.Cut = true }, reasonMalformed, false},
+		{"too short", func(d *sock.Datagram) { d.Bytes = d.Bytes[:20] }, reasonMalformed, false},
+		{"empty", func(d *sock.Datagram) { d.Bytes = nil }, reasonMalformed, false},
+		{"of another protocol", func(d *sock.Datagram) { d.Bytes = []byte("M-SEARCH * HTTP/1.1\r\n\r\n") }, reasonMalformed, false},
+		{"of another version", func(d *sock.Datagram) { d.Bytes = version }, reasonVersion, false},
+		{"without the key", func(d *sock.Datagram) {
+			d.Bytes = must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Node: handshake.NodeID{2}}))
 		}, reasonMAC, false},
-		{"an answer", func(d *datagram) {
-			d.bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{Node: handshake.NodeID{2}, Control: 1}))
+		{"an answer", func(d *sock.Datagram) {
+			d.Bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{Node: handshake.NodeID{2}, Control: 1}))
 		}, reasonMalformed, false},
-		{"of this node", func(d *datagram) { d.bytes = ask(func(m *handshake.Hail) { m.Node = h.cfg.Node }) }, "", true},
-		{"of this process", func(d *datagram) { d.bytes = ask(func(m *handshake.Hail) { m.Process = h.cfg.Process }) }, "", true},
+		{"of this node", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Node = h.cfg.Node }) }, "", true},
+		{"of this process", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Process = h.cfg.Process }) }, "", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := &datagram{bytes: ask(nil), from: netip.AddrPortFrom(peerLL, 9), to: group6, index: 7, hops: 255}
+			d := &sock.Datagram{Bytes: ask(nil), From: netip.AddrPortFrom(peerLL, 9), To: group6, Index: 7, Hops: 255}
 			if tt.change != nil {
 				tt.change(d)
 			}
@@ -214,36 +214,36 @@ func TestJudge(t *testing.T) {
 	tests := []struct {
 		name   string
 		six    bool
-		change func(*datagram)
+		change func(*sock.Datagram)
 		reason string
 		own    bool
 	}{
 		{"over IPv4", false, nil, "", false},
 		{"over IPv6", true, nil, "", false},
-		{"to all", true, func(d *datagram) { d.to = group6 }, reasonGroup, false},
-		{"to another address of this node", false, func(d *datagram) { d.to = peerV4 }, reasonGroup, false},
-		{"from an address of the whole net", true, func(d *datagram) {
-			d.from = netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), 9)
+		{"to all", true, func(d *sock.Datagram) { d.To = group6 }, reasonGroup, false},
+		{"to another address of this node", false, func(d *sock.Datagram) { d.To = peerV4 }, reasonGroup, false},
+		{"from an address of the whole net", true, func(d *sock.Datagram) {
+			d.From = netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), 9)
 		}, reasonGroup, false},
-		{"by another interface", false, func(d *datagram) { d.index = 8 }, reasonPort, false},
-		{"through a router", false, func(d *datagram) { d.hops = 254 }, reasonHops, false},
-		{"of an earlier question", false, func(d *datagram) {
-			d.bytes = say(func(m *handshake.HailAnswer) { m.Nonce = handshake.HailNonce{4} })
+		{"by another interface", false, func(d *sock.Datagram) { d.Index = 8 }, reasonPort, false},
+		{"through a router", false, func(d *sock.Datagram) { d.Hops = 254 }, reasonHops, false},
+		{"of an earlier question", false, func(d *sock.Datagram) {
+			d.Bytes = say(func(m *handshake.HailAnswer) { m.Nonce = handshake.HailNonce{4} })
 		}, reasonNonce, false},
-		{"a question", false, func(d *datagram) { d.bytes = must(handshake.SealHail(h.secret, &handshake.Hail{})) }, reasonMalformed, false},
-		{"under another key", false, func(d *datagram) {
-			d.bytes = must(handshake.SealHailAnswer(handshake.HailSecret([]byte("k")), &handshake.HailAnswer{Control: 1}))
+		{"a question", false, func(d *sock.Datagram) { d.Bytes = must(handshake.SealHail(h.secret, &handshake.Hail{})) }, reasonMalformed, false},
+		{"under another key", false, func(d *sock.Datagram) {
+			d.Bytes = must(handshake.SealHailAnswer(handshake.HailSecret([]byte("k")), &handshake.HailAnswer{Control: 1}))
 		}, reasonMAC, false},
-		{"of this node", false, func(d *datagram) {
-			d.bytes = say(func(m *handshake.HailAnswer) { m.Node = h.cfg.Node })
+		{"of this node", false, func(d *sock.Datagram) {
+			d.Bytes = say(func(m *handshake.HailAnswer) { m.Node = h.cfg.Node })
 		}, "", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &mouth{socket: &socket{at: cableAt, six: tt.six}, source: ownV4, nonce: handshake.HailNonce{5}}
-			d := &datagram{bytes: say(nil), from: netip.AddrPortFrom(peerV4, 9), to: ownV4, index: 7, hops: 255}
+			d := &sock.Datagram{Bytes: say(nil), From: netip.AddrPortFrom(peerV4, 9), To: ownV4, Index: 7, Hops: 255}
 			if tt.six {
-				d.from, d.to = netip.AddrPortFrom(peerLL, 9), ll
+				d.From, d.To = netip.AddrPortFrom(peerLL, 9), ll
 			}
 			if tt.change != nil {
 				tt.change(d)
@@ -263,11 +263,11 @@ func TestHeard(t *testing.T) {
 	m := &mouth{socket: &socket{at: cableAt, six: true}, source: ownV4, nonce: handshake.HailNonce{5}}
 	hear := func(process, node byte, from netip.Addr) {
 		m.six = from.Is6()
-		d := &datagram{from: netip.AddrPortFrom(from, 9), to: ownV4, index: 7, hops: 255}
+		d := &sock.Datagram{From: netip.AddrPortFrom(from, 9), To: ownV4, Index: 7, Hops: 255}
 		if m.six {
-			d.to = ll
+			d.To = ll
 		}
-		d.bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{
+		d.Bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{
 			Nonce: m.nonce, Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Control: 80, Port: 5, Name: "next", Dedicated: process == 4,
 		}))
 		h.told(m, d)
@@ -432,22 +432,5 @@ func TestSharedPort(t *testing.T) {
 		if got := b.count("level=WARN"); got != 0 {
 			t.Errorf("warnings:\n%s", b.String())
 		}
-	}
-}
-
-// TestControlMessages: what the kernel did not write is not read.
-func TestControlMessages(t *testing.T) {
-	info := unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: 7, Addr: [4]byte{224, 0, 0, 254}})
-	for n := range info {
-		var d datagram
-		d.read(info[:n])
-		if n < len(info)-4 && d.index != 0 {
-			t.Errorf("%d of %d bytes: interface %d", n, len(info), d.index)
-		}
-	}
-	var d datagram
-	d.read(info)
-	if d.index != 7 || d.to != group4 {
-		t.Errorf("interface %d, to %v", d.index, d.to)
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -171,36 +173,50 @@ func obey(h *Hailer, o order, before held) error {
 }
 
 func (s *stray) send() error {
-	h := &Hailer{cfg: Config{Ports: func() []Port { return []Port{s.At} }}}
-	places, _ := h.places()
-	if len(places) != 1 {
-		return fmt.Errorf("no interface %s", s.At.Netdev)
-	}
-	at := places[0]
-	source := at.source(netip.Addr{})
-	sock, err := open(at, s.Six, func(fd int) error {
-		if s.TTL == 0 {
-			return nil
-		}
-		for _, o := range at.options(s.Six) {
-			if o.value == 255 {
-				if err := unix.SetsockoptInt(fd, o.level, o.opt, s.TTL); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
+	i, err := net.InterfaceByName(s.At.Netdev)
 	if err != nil {
 		return err
 	}
-	defer sock.close()
+	hops := s.TTL
+	if hops == 0 {
+		hops = 255
+	}
+	network, level, options := "udp4", unix.IPPROTO_IP, []int{unix.IP_TTL, unix.IP_MULTICAST_TTL}
+	if s.Six {
+		network, level, options = "udp6", unix.IPPROTO_IPV6, []int{unix.IPV6_UNICAST_HOPS, unix.IPV6_MULTICAST_HOPS}
+	}
+	prepare := func(fd int) error {
+		for _, o := range options {
+			if err := unix.SetsockoptInt(fd, level, o, hops); err != nil {
+				return err
+			}
+		}
+		if err := unix.SetsockoptInt(fd, level, map[bool]int{false: unix.IP_MULTICAST_LOOP, true: unix.IPV6_MULTICAST_LOOP}[s.Six], 0); err != nil {
+			return err
+		}
+		if s.Six {
+			return errors.Join(unix.BindToDevice(fd, i.Name), unix.SetsockoptInt(fd, level, unix.IPV6_MULTICAST_IF, i.Index))
+		}
+		return errors.Join(unix.BindToDevice(fd, i.Name), unix.SetsockoptIPMreqn(fd, level, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(i.Index)}))
+	}
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		return errors.Join(c.Control(func(fd uintptr) { failed = prepare(int(fd)) }), failed)
+	}}
+	c, err := lc.ListenPacket(context.Background(), network, ":0")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
 	to := s.To
 	if !to.IsValid() {
 		to = netip.AddrPortFrom(group(s.Six), UDPPort)
 	}
+	if s.Six {
+		to = netip.AddrPortFrom(to.Addr().WithZone(i.Name), to.Port())
+	}
 	for range max(s.Count, 1) {
-		if err := sock.send(s.Bytes, to, source); err != nil {
+		if _, err := c.(*net.UDPConn).WriteToUDPAddrPort(s.Bytes, to); err != nil {
 			return err
 		}
 	}

@@ -1,26 +1,30 @@
 package hail
 
 import (
-	"net"
 	"net/netip"
+
+	"ncclmesh/transport/sock"
 )
 
-// place is a port's interface, as the kernel has it.
+// place is a port's interface, as the network has it.
 type place struct {
 	Port
 	index int
 }
 
+// on is the interface.
+func (at place) on() sock.Interface { return sock.Interface{Name: at.Netdev, Index: at.index} }
+
 // places returns the ports whose interface there is, and of which of these somebody may be heard now.
 func (h *Hailer) places() (all, running []place) {
-	interfaces, err := net.Interfaces()
+	interfaces, err := h.network.Interfaces()
 	if err != nil {
 		if h.count.first("", "interfaces") {
 			h.log.Warn("neighbour discovery: cannot list the interfaces of this node: no queries are sent or answered", "error", err)
 		}
 		return nil, nil
 	}
-	byName := make(map[string]net.Interface)
+	byName := make(map[string]sock.Interface)
 	for _, i := range interfaces {
 		byName[i.Name] = i
 	}
@@ -42,35 +46,24 @@ func (h *Hailer) places() (all, running []place) {
 		}
 		at := place{ports[name], i.Index}
 		all = append(all, at)
-		if i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0 {
+		if i.Running {
 			running = append(running, at)
 		}
 	}
 	return all, running
 }
 
-// source is the IPv4 address of the place to speak to an address from; to none, the first. It is invalid where there is
+// source is the IPv4 address of a place to speak to an address from; to none, the first. It is invalid where there is
 // none.
-func (p place) source(to netip.Addr) netip.Addr {
-	i, err := net.InterfaceByIndex(p.index)
-	if err != nil {
-		return netip.Addr{}
-	}
-	addrs, err := i.Addrs()
-	if err != nil {
-		return netip.Addr{}
-	}
+func (h *Hailer) source(at place, to netip.Addr) netip.Addr {
 	var first netip.Addr
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err != nil || !prefix.Addr().Is4() {
-			continue
-		}
-		if prefix.Contains(to) {
-			return prefix.Addr()
-		}
-		if !first.IsValid() {
-			first = prefix.Addr()
+	for _, p := range h.network.Prefixes(at.index) {
+		switch {
+		case !p.Addr().Is4():
+		case p.Contains(to):
+			return p.Addr()
+		case !first.IsValid():
+			first = p.Addr()
 		}
 	}
 	return first

@@ -1,34 +1,32 @@
 package lobby
 
 import (
+	"io"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"sync"
-
-	"ncclmesh/transport/forkfd"
 )
 
-// Lobby is where strangers wait. The limits are set before its first use.
-type Lobby struct {
+// Lobby is where strangers wait, who have connections of type C. The limits are set before its first use.
+type Lobby[C io.Closer] struct {
 	Max       int // strangers at once
 	PerSource int // of them from one address
 
 	mu     sync.Mutex
 	closed bool
-	inside map[*Stranger]struct{}
-	crowds map[netip.Addr]*crowd
+	inside map[*Stranger[C]]struct{}
+	crowds map[netip.Addr]*crowd[C]
 }
 
 // crowd is the strangers of one address.
-type crowd struct {
-	size   int         // all of them
-	silent []*Stranger // who may have to go, in no order
+type crowd[C io.Closer] struct {
+	size   int            // all of them
+	silent []*Stranger[C] // who may have to go, in no order
 }
 
 // Stranger is a connection that has not proved itself.
-type Stranger struct {
-	Conn   *net.TCPConn
+type Stranger[C io.Closer] struct {
+	Conn   C
 	Source netip.AddrPort
 
 	place int  // in its crowd's silent ones; -1 once it has been heard. Guarded by Lobby.mu
@@ -45,16 +43,16 @@ const (
 	LobbyEnded Fate = 3
 )
 
-// Enter admits a connection, if another has to go for it. Nil: it cannot come in,
+// Enter admits a connection that comes from source, if another has to go for it. Nil: it cannot come in,
 // as all who would have to go have been heard. In a closed Lobby the newcomer is
 // turned out at once.
-func (l *Lobby) Enter(c *net.TCPConn) *Stranger {
+func (l *Lobby[C]) Enter(c C, source netip.AddrPort) *Stranger[C] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.inside == nil {
-		l.inside, l.crowds = map[*Stranger]struct{}{}, map[netip.Addr]*crowd{}
+		l.inside, l.crowds = map[*Stranger[C]]struct{}{}, map[netip.Addr]*crowd[C]{}
 	}
-	s := &Stranger{Conn: c, Source: Source(c)}
+	s := &Stranger[C]{Conn: c, Source: source}
 	own := l.crowds[s.Source.Addr()]
 	switch {
 	case own != nil && own.size >= l.PerSource:
@@ -67,7 +65,7 @@ func (l *Lobby) Enter(c *net.TCPConn) *Stranger {
 		}
 	}
 	if own = l.crowds[s.Source.Addr()]; own == nil { // also if its last one has just gone
-		own = &crowd{}
+		own = &crowd[C]{}
 		l.crowds[s.Source.Addr()] = own
 	}
 	s.place = len(own.silent)
@@ -81,8 +79,8 @@ func (l *Lobby) Enter(c *net.TCPConn) *Stranger {
 }
 
 // largestLocked is the crowd with most who may have to go; one of them by chance.
-func (l *Lobby) largestLocked() *crowd {
-	most, equal := &crowd{}, 0
+func (l *Lobby[C]) largestLocked() *crowd[C] {
+	most, equal := &crowd[C]{}, 0
 	for _, c := range l.crowds {
 		switch {
 		case len(c.silent) > len(most.silent):
@@ -97,7 +95,7 @@ func (l *Lobby) largestLocked() *crowd {
 }
 
 // thinLocked turns one of a crowd out, if one may have to go.
-func (l *Lobby) thinLocked(c *crowd, why Fate) bool {
+func (l *Lobby[C]) thinLocked(c *crowd[C], why Fate) bool {
 	if len(c.silent) == 0 {
 		return false
 	}
@@ -108,7 +106,7 @@ func (l *Lobby) thinLocked(c *crowd, why Fate) bool {
 // Heard says that a stranger has said all that it has to, and only waits to be
 // judged: it need not go for another any more. It reports false when the stranger
 // was turned out before.
-func (l *Lobby) Heard(s *Stranger) bool {
+func (l *Lobby[C]) Heard(s *Stranger[C]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.inside[s]; !ok {
@@ -118,7 +116,7 @@ func (l *Lobby) Heard(s *Stranger) bool {
 	return true
 }
 
-func (l *Lobby) hearLocked(s *Stranger) {
+func (l *Lobby[C]) hearLocked(s *Stranger[C]) {
 	if s.place < 0 {
 		return
 	}
@@ -132,14 +130,14 @@ func (l *Lobby) hearLocked(s *Stranger) {
 
 // Leave takes a stranger out, and says why it was turned out, its connection
 // closed, if it was. It may be called again.
-func (l *Lobby) Leave(s *Stranger) Fate {
+func (l *Lobby[C]) Leave(s *Stranger[C]) Fate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leaveLocked(s)
 	return s.fate
 }
 
-func (l *Lobby) leaveLocked(s *Stranger) {
+func (l *Lobby[C]) leaveLocked(s *Stranger[C]) {
 	if _, ok := l.inside[s]; !ok {
 		return
 	}
@@ -151,14 +149,14 @@ func (l *Lobby) leaveLocked(s *Stranger) {
 	}
 }
 
-func (l *Lobby) evictLocked(s *Stranger, why Fate) {
+func (l *Lobby[C]) evictLocked(s *Stranger[C], why Fate) {
 	s.fate = why
 	l.leaveLocked(s)
-	_ = forkfd.Close(s.Conn)
+	_ = s.Conn.Close()
 }
 
 // Close turns out whoever is inside and whoever comes.
-func (l *Lobby) Close() {
+func (l *Lobby[C]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
@@ -168,13 +166,8 @@ func (l *Lobby) Close() {
 }
 
 // Len is the number of strangers inside.
-func (l *Lobby) Len() int {
+func (l *Lobby[C]) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.inside)
-}
-
-// Source is where a connection comes from.
-func Source(c *net.TCPConn) netip.AddrPort {
-	return forkfd.AddrPort(c.RemoteAddr())
 }

@@ -3,6 +3,7 @@ package lobby
 import (
 	"io"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +34,9 @@ func pair(t *testing.T, last byte) (in *net.TCPConn, out net.Conn) {
 	return in, out
 }
 
+// source is where a connection comes from.
+func source(c net.Conn) netip.AddrPort { return c.RemoteAddr().(*net.TCPAddr).AddrPort() }
+
 // Strangers come from 127.0.0.1 and its neighbours. Who goes is left to chance, so that the outcome is how many of each
 // address went, and why.
 func TestLobby(t *testing.T) {
@@ -58,14 +62,14 @@ func TestLobby(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := &Lobby{Max: 3, PerSource: 2}
-			var all []*Stranger
+			l := &Lobby[net.Conn]{Max: 3, PerSource: 2}
+			var all []*Stranger[net.Conn]
 			for step := range strings.FieldsSeq(tt.script) {
 				n, _ := strconv.Atoi(step[1:])
 				switch step[0] {
 				case '+':
 					c, _ := pair(t, byte(n))
-					all = append(all, l.Enter(c))
+					all = append(all, l.Enter(c, source(c)))
 				case '-':
 					l.Leave(all[n])
 				case '!':
@@ -118,12 +122,12 @@ func TestWhoGoesIsChance(t *testing.T) {
 	in, _ := pair(t, 1)
 	went := map[int]int{}
 	for range 200 {
-		l := &Lobby{Max: 100, PerSource: share}
-		var all []*Stranger
+		l := &Lobby[net.Conn]{Max: 100, PerSource: share}
+		var all []*Stranger[net.Conn]
 		for range share {
-			all = append(all, l.Enter(in))
+			all = append(all, l.Enter(in, source(in)))
 		}
-		l.Enter(in)
+		l.Enter(in, source(in))
 		for i, s := range all {
 			if l.Leave(s) == OverShare {
 				went[i]++
@@ -137,13 +141,13 @@ func TestWhoGoesIsChance(t *testing.T) {
 
 // The connection of a stranger that has to go is closed, and no other's.
 func TestEvictedIsClosed(t *testing.T) {
-	l := &Lobby{Max: 1, PerSource: 1}
+	l := &Lobby[net.Conn]{Max: 1, PerSource: 1}
 	in1, out1 := pair(t, 1)
 	in2, out2 := pair(t, 2)
-	if s := l.Enter(in1); s.Source.String() != out1.LocalAddr().String() {
+	if s := l.Enter(in1, source(in1)); s.Source.String() != out1.LocalAddr().String() {
 		t.Errorf("comes from %v, want %v", s.Source, out1.LocalAddr())
 	}
-	s := l.Enter(in2)
+	s := l.Enter(in2, source(in2))
 	_ = out1.SetReadDeadline(time.Now().Add(hang))
 	if _, err := out1.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the evicted one reads %v, want EOF", err)

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -17,7 +15,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/dataport"
-	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 )
 
@@ -47,7 +45,7 @@ type splice struct {
 	came   chan struct{} // closed when the asker's socket has come
 
 	mu   sync.Mutex // a leaf
-	fd   int        // the asker's socket, -1 when there is none
+	in   sock.Conn  // the asker's socket, nil when there is none
 	over bool
 	said bool               // that it is over, by another node
 	next *handshake.Carried // guarded by begun
@@ -57,7 +55,7 @@ var _ Maker = (*splicer)(nil)
 
 // Begin listens for the asker.
 func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
-	s := &splice{Joining: j, m: m, ask: ask, fd: -1, begun: make(chan struct{}), came: make(chan struct{})}
+	s := &splice{Joining: j, m: m, ask: ask, begun: make(chan struct{}), came: make(chan struct{})}
 	for i := range s.tokens {
 		var b [8]byte
 		rand.Read(b[:])
@@ -72,7 +70,7 @@ func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
 	if s.port, err = m.data.Listen(end.Addr, netdev); err != nil {
 		return nil, err
 	}
-	if s.call, err = m.data.Expect(end, s.met); err != nil {
+	if s.call, err = m.data.ExpectHop(end, s.met); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(m.r.ctx)
@@ -152,14 +150,14 @@ func (s *splice) ended(err error) {
 }
 
 // met takes the asker's socket over.
-func (s *splice) met(fd int) {
+func (s *splice) met(c sock.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
-		_ = dataport.CloseFD(fd)
+		_ = c.Close()
 		return
 	}
-	s.fd = fd
+	s.in = c
 	close(s.came)
 }
 
@@ -170,9 +168,9 @@ func (s *splice) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	if s.fd >= 0 {
-		_ = dataport.CloseFD(s.fd)
-		s.fd = -1
+	if s.in != nil {
+		_ = s.in.Close()
+		s.in = nil
 	}
 	s.m.r.splices.Add(-1)
 	s.m.r.cfg.Changed()
@@ -195,13 +193,9 @@ func (s *splice) carry() (err error) {
 		return s.late()
 	}
 	s.mu.Lock()
-	fd := s.fd
-	s.fd = -1
+	in := s.in
+	s.in = nil
 	s.mu.Unlock()
-	in, err := dataport.Conn(fd)
-	if err != nil {
-		return fmt.Errorf("take the socket of %s: %w", s.In.Name, err)
-	}
 	defer func() { hangUp(in, err) }()
 	out, err := s.dial()
 	if err != nil {
@@ -222,35 +216,26 @@ func (s *splice) late() error {
 
 // dial connects the next hop: to another relay, or to the receiver, to whom the asker then
 // proves itself.
-func (s *splice) dial() (*net.TCPConn, error) {
+func (s *splice) dial() (sock.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.m.r.scaled(setUpWait))
 	defer cancel()
 	netdev := s.Out.Port.Now().Netdev
 	from := topology.OnLink(s.Out.From.Addr, netdev)
-	var fd int
-	var err error
 	to := netip.AddrPortFrom(topology.OnLink(s.next.Half.Addr, netdev), s.next.Half.TCPPort)
-	if s.Last {
-		fd, err = s.m.data.DialHop(ctx, from, netdev, to)
-	} else {
-		end := dataport.End{
-			Name: s.Out.Hop, Key: s.Out.Key, Addr: from, Netdev: netdev,
-			Tokens: handshake.LaneTokens{Dialler: s.tokens[1], Listener: s.next.Half.Token},
-		}
-		fd, err = s.m.data.Dial(ctx, end, to)
+	end := dataport.End{Addr: from, Netdev: netdev}
+	if !s.Last {
+		end.Name, end.Key = s.Out.Hop, s.Out.Key
+		end.Tokens = handshake.LaneTokens{Dialler: s.tokens[1], Listener: s.next.Half.Token}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return dataport.Conn(fd)
+	return s.m.data.DialHop(ctx, end, to)
 }
 
 // join carries both ways until both are over, one of them has failed, or the circuit is
 // dropped.
-func (s *splice) join(in, out *net.TCPConn) error {
+func (s *splice) join(in, out sock.Conn) error {
 	over := make(chan error, 2)
 	for _, way := range []struct {
-		to, from *net.TCPConn
+		to, from sock.Conn
 		moved    func(uint64)
 	}{
 		{out, in, func(n uint64) { s.Moved(n, 0) }},
@@ -259,7 +244,7 @@ func (s *splice) join(in, out *net.TCPConn) error {
 		carry := func() {
 			err := pump(way.to, way.from, way.moved)
 			if err != nil {
-				err = fmt.Errorf("a socket broke between %v and %v: %w", way.from.RemoteAddr(), way.to.RemoteAddr(), errnoOf(err))
+				err = fmt.Errorf("a socket broke between %v and %v: %w", way.from.Remote(), way.to.Remote(), errnoOf(err))
 			}
 			over <- err
 		}
@@ -269,7 +254,7 @@ func (s *splice) join(in, out *net.TCPConn) error {
 }
 
 // attend waits for both ways.
-func (s *splice) attend(in, out *net.TCPConn, over <-chan error) (err error) {
+func (s *splice) attend(in, out sock.Conn, over <-chan error) (err error) {
 	look := time.NewTicker(s.m.r.scaled(lookEvery))
 	defer look.Stop()
 	dropped := s.ctx.Done()
@@ -290,28 +275,18 @@ func (s *splice) attend(in, out *net.TCPConn, over <-chan error) (err error) {
 		}
 		if failed != nil && err == nil {
 			err = failed
-			reset(in)
-			reset(out)
+			_, _ = in.Reset(), out.Reset()
 		}
 	}
 	return err
 }
 
-const spliceBatch = 4 << 20 // bytes between two looks at the counters
-
-// pump carries one way until its end, which it passes on. The kernel moves the bytes from
-// socket to socket.
-func pump(to, from *net.TCPConn, moved func(uint64)) error {
-	for {
-		n, err := io.Copy(to, &io.LimitedReader{R: from, N: spliceBatch})
-		moved(uint64(n))
-		if err != nil {
-			return err
-		}
-		if n < spliceBatch {
-			return to.CloseWrite()
-		}
+// pump carries one way until its end, which it passes on.
+func pump(to, from sock.Conn, moved func(uint64)) error {
+	if err := from.Pump(to, func(n int) { moved(uint64(n)) }); err != nil {
+		return err
 	}
+	return to.CloseWrite()
 }
 
 // errnoOf is what the kernel said, without the calls that it was said to.
@@ -323,17 +298,11 @@ func errnoOf(err error) error {
 	return err
 }
 
-// reset ends a connection so that its other end hears that it broke.
-func reset(c *net.TCPConn) {
-	_ = c.SetLinger(0)
-	_ = forkfd.Close(c)
-}
-
 // hangUp closes a connection, as what it was part of has ended.
-func hangUp(c *net.TCPConn, err error) {
+func hangUp(c sock.Conn, err error) {
 	if err != nil {
-		reset(c)
+		_ = c.Reset()
 		return
 	}
-	_ = forkfd.Close(c)
+	_ = c.Close()
 }

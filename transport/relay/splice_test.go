@@ -9,6 +9,7 @@ import (
 	"math/rand"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,8 +20,8 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/dataport"
-	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 )
 
@@ -124,10 +125,10 @@ func laneEnd() dataport.End {
 func (l *line) dial(t *testing.T, end dataport.End) (*way, error) {
 	t.Helper()
 	last := len(l.relays) - 1
-	got := make(chan int, 1)
+	got := make(chan *sock.Stream, 1)
 	theirs := laneEnd()
 	theirs.Addr, theirs.Netdev = loop(last), "lo"
-	call, err := l.data[last].Expect(theirs, func(fd int) { got <- fd })
+	call, err := l.data[last].Expect(theirs, func(s *sock.Stream) { got <- s })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,17 +158,37 @@ func (l *line) dial(t *testing.T, end dataport.End) (*way, error) {
 	}
 	for _, c := range []struct {
 		to *(*net.TCPConn)
-		fd int
+		of *sock.Stream
 	}{{&w.a, fd}, {&w.z, wait(t, "the lane", got)}} {
-		if *c.to, err = dataport.Conn(c.fd); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = forkfd.Close(*c.to) })
+		*c.to = connOf(t, c.of)
+		t.Cleanup(func() { _ = (*c.to).Close() })
 		if err := (*c.to).SetDeadline(time.Now().Add(hang)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return w, nil
+}
+
+// connOf makes a connection of a stream, which it takes over.
+func connOf(t *testing.T, s *sock.Stream) *net.TCPConn {
+	t.Helper()
+	fd, err := unix.FcntlInt(uintptr(s.Number()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "tcp")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn)
+}
+
+// reset ends a connection so that its other end hears that it broke.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
 }
 
 // expect has the last node take the circuit of a token, and say that its half is that.
@@ -326,13 +347,13 @@ func TestSpliceBackpressure(t *testing.T) {
 			t.Fatal("nothing holds the sender up")
 		}
 	}
-	_ = forkfd.Close(w.a)
+	_ = w.a.Close()
 	w.asked.Drop("the lane has been closed")
 	got := sha256.New()
 	if n, err := io.Copy(got, w.z); int(n) != total || err != nil || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
 		t.Errorf("of %d bytes under way at a drop %d have come: %v", total, n, err)
 	}
-	_ = forkfd.Close(w.z)
+	_ = w.z.Close()
 	l.idle(t)
 }
 
@@ -400,7 +421,7 @@ func TestHopIsNoLane(t *testing.T) {
 		change(&end)
 		if fd, err := l.data[0].Dial(ctx, end, to); err == nil {
 			t.Errorf("%s opens the hop", name)
-			_ = dataport.CloseFD(fd)
+			_ = fd.Close()
 		}
 	}
 	a.Drop("done")

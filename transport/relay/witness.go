@@ -2,12 +2,9 @@ package relay
 
 import (
 	"fmt"
-	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/sock"
 )
 
 const (
@@ -18,22 +15,18 @@ const (
 // witness tells whether a socket's other end acknowledges anything. One that does may be
 // as slow as it likes; of one that does not the kernel would say so after many minutes.
 type witness struct {
-	conn    *net.TCPConn
+	conn    sock.Conn
 	who     string
-	silence dataport.Silence
+	silence sock.Silence
 }
 
 // look returns an error when that has lasted as long as it may; 0 is for ever.
 func (w *witness) look(silence time.Duration) error {
-	raw, err := w.conn.SyscallConn()
-	if err != nil || silence == 0 {
-		return nil // closed, or not to be judged
+	if silence == 0 {
+		return nil
 	}
-	var info *unix.TCPInfo
-	cerr := raw.Control(func(fd uintptr) {
-		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-	})
-	if cerr != nil || err != nil {
+	info, err := w.conn.Info()
+	if err != nil {
 		return nil // the pumps hear of it
 	}
 	if d := w.silence.Look(info, time.Now(), minLost); d > 0 && d >= silence {
@@ -47,5 +40,5 @@ func (w *witness) name() string {
 	if w.who != "" {
 		return w.who
 	}
-	return w.conn.RemoteAddr().String()
+	return w.conn.Remote().String()
 }

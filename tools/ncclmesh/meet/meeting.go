@@ -27,7 +27,7 @@ type Meeting struct {
 	host  string // this node's
 	key   []byte
 	at    *net.TCPListener
-	lobby lobby.Lobby // those that have not said who they are
+	lobby lobby.Lobby[*net.TCPConn] // those that have not said who they are
 	work  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -58,7 +58,7 @@ func Open(p Place, port int, key string) (*Meeting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rank 0 cannot wait for the others: %w; another port is chosen with --rank-port, on all ranks", err)
 	}
-	m := &Meeting{place: p, host: host, key: []byte(key), at: at, lobby: lobby.Lobby{Max: crowd, PerSource: waiting}, ranks: map[int]*rank{}, changed: make(chan struct{})}
+	m := &Meeting{place: p, host: host, key: []byte(key), at: at, lobby: lobby.Lobby[*net.TCPConn]{Max: crowd, PerSource: waiting}, ranks: map[int]*rank{}, changed: make(chan struct{})}
 	m.work.Go(m.accept)
 	return m, nil
 }
@@ -73,7 +73,7 @@ func (m *Meeting) accept() {
 			time.Sleep(10 * time.Millisecond) // of descriptors, mostly
 			continue
 		}
-		s := m.lobby.Enter(c)
+		s := m.lobby.Enter(c, c.RemoteAddr().(*net.TCPAddr).AddrPort())
 		if s == nil { // whoever is a rank comes again
 			_ = c.Close()
 			continue
@@ -90,7 +90,7 @@ func (m *Meeting) accept() {
 }
 
 // receive finds out who has come.
-func (m *Meeting) receive(s *lobby.Stranger) error {
+func (m *Meeting) receive(s *lobby.Stranger[*net.TCPConn]) error {
 	w := welcome{Schema, nonce()}
 	var a arrival
 	err := say(s.Conn, w)

@@ -5,8 +5,8 @@ package tcp
 import (
 	"time"
 
-	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/sock"
 )
 
 const (
@@ -39,7 +39,7 @@ type Socket = socket
 // SocketOf is the socket that carries a lane.
 func SocketOf(l *lane.Lane) *Socket { return l.Carrier.(*socket) }
 
-func (k *socket) FD() int { return k.fd }
+func (k *socket) FD() int { return k.stream.Number() }
 
 // Checks reports whether what goes out, and what comes in, is checked.
 func (k *socket) Checks() (out, in bool) { return k.sealer.on(), k.opener.on() }
@@ -53,10 +53,10 @@ func (k *socket) Input() int { return len(k.mem.in) }
 // Arrived is how many bytes there are of the part that is arriving.
 func (k *socket) Arrived() int { return int(k.in.length) - k.rest - k.left }
 
-// Replace closes the descriptor, and gives the socket another, or -1.
+// Replace closes the stream, and gives the socket one of another descriptor, or of none.
 func (k *socket) Replace(fd int) error {
-	err := dataport.CloseFD(k.fd)
-	k.fd = fd
+	err := k.stream.Close()
+	k.stream = sock.Adopt(fd)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"ncclmesh/ibv"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/sock"
 )
 
 // incoming is the receiver's side of a socket: the part that is arriving. It
@@ -30,16 +31,16 @@ func (k *socket) readParts() error {
 		switch {
 		case body == 0:
 			asked = readAhead - k.have
-			n, errno = recvFrom(k.fd, ibv.AddrOf(&k.mem.in[k.have]), asked)
+			n, errno = k.stream.Receive(ibv.AddrOf(&k.mem.in[k.have]), asked)
 		case body < k.left:
 			asked = body
-			n, errno = recvFrom(k.fd, k.at, asked)
+			n, errno = k.stream.Receive(k.at, asked)
 		default:
 			asked = body + readAhead
-			k.mem.iov[0] = iovec{k.at, uint64(body)}
-			k.mem.iov[1] = iovec{ibv.AddrOf(&k.mem.in[0]), readAhead}
-			k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), 2
-			n, errno = recvMsg(k.fd, &k.mem.msg, asked)
+			k.mem.iov[0] = sock.Vector{Base: k.at, Length: uint64(body)}
+			k.mem.iov[1] = sock.Vector{Base: ibv.AddrOf(&k.mem.in[0]), Length: readAhead}
+			k.mem.msg.Set(&k.mem.iov[0], 2)
+			n, errno = k.stream.ReceiveMessage(&k.mem.msg, asked)
 		}
 		if again(errno) {
 			k.quiet = budget == pollBytes

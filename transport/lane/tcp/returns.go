@@ -141,7 +141,7 @@ func (k *socket) flushReturns() error {
 		k.outHead, k.outTail = 0, 0
 		return nil
 	}
-	n, errno := sendTo(k.fd, ibv.AddrOf(&k.mem.out[k.outHead]), k.outTail-k.outHead)
+	n, errno := k.stream.Send(ibv.AddrOf(&k.mem.out[k.outHead]), k.outTail-k.outHead)
 	if again(errno) {
 		return k.missed()
 	}
@@ -164,7 +164,7 @@ func (k *socket) flushReturns() error {
 func (k *socket) readReturns() error {
 	for {
 		in := k.mem.in[:]
-		n, errno := recvFrom(k.fd, ibv.AddrOf(&in[k.have]), len(in)-k.have)
+		n, errno := k.stream.Receive(ibv.AddrOf(&in[k.have]), len(in)-k.have)
 		if again(errno) {
 			return k.missed()
 		}

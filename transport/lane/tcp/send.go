@@ -5,6 +5,7 @@ import (
 
 	"ncclmesh/ibv"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/sock"
 )
 
 // pieceCodes is how many codes of pieces are kept: more than lie between the first
@@ -93,10 +94,10 @@ func (k *socket) give(limit int) (total, n int, errno unix.Errno) {
 	var ok bool
 	if k.queued == 1 && k.sent == 0 && k.first().size <= shortPart {
 		if total, ok = k.join(); ok {
-			n, errno = sendTo(k.fd, ibv.AddrOf(&k.mem.short[0]), total)
+			n, errno = k.stream.Send(ibv.AddrOf(&k.mem.short[0]), total)
 		}
 	} else if total, ok = k.gather(limit); ok {
-		n, errno = sendMsg(k.fd, &k.mem.msg, total)
+		n, errno = k.stream.SendMessage(&k.mem.msg, total)
 	}
 	if !ok {
 		errno = unix.EFAULT
@@ -141,7 +142,7 @@ func (k *socket) gather(limit int) (total int, ok bool) {
 	for i := 0; i < min(k.queued, sendBatch) && total < limit && len(iov)+2 < cap(iov); i++ {
 		at := (k.oldest + k.accepted + i) % lane.Window
 		if skip < head {
-			iov = append(iov, iovec{ibv.AddrOf(&k.mem.heads[at][skip]), uint64(head - skip)})
+			iov = append(iov, sock.Vector{Base: ibv.AddrOf(&k.mem.heads[at][skip]), Length: uint64(head - skip)})
 			total += head - skip
 			skip = head
 		}
@@ -154,13 +155,13 @@ func (k *socket) gather(limit int) (total int, ok bool) {
 		}
 		skip = 0
 	}
-	k.mem.msg.iov, k.mem.msg.iovLen = ibv.AddrOf(&k.mem.iov[0]), uint64(len(iov))
+	k.mem.msg.Set(&k.mem.iov[0], len(iov))
 	return total, true
 }
 
 // gatherBody appends the bytes of a part and their codes, but for the first skip,
 // as long as there is room, and reports whether that is all of them.
-func (k *socket) gatherBody(iov []iovec, p *sentPart, skip, limit int, total *int) (_ []iovec, whole, ok bool) {
+func (k *socket) gatherBody(iov []sock.Vector, p *sentPart, skip, limit int, total *int) (_ []sock.Vector, whole, ok bool) {
 	piece, code := k.sealer.piece(), k.sealer.size()
 	j := skip / (piece + code)
 	skip -= j * (piece + code)
@@ -177,7 +178,7 @@ func (k *socket) gatherBody(iov []iovec, p *sentPart, skip, limit int, total *in
 			k.sealed = number + 1
 		}
 		if n := min(b-skip, limit-*total); n > 0 {
-			iov = append(iov, iovec{addr + uintptr(skip), uint64(n)})
+			iov = append(iov, sock.Vector{Base: addr + uintptr(skip), Length: uint64(n)})
 			*total += n
 			skip += n
 		}
@@ -186,7 +187,7 @@ func (k *socket) gatherBody(iov []iovec, p *sentPart, skip, limit int, total *in
 		}
 		if code > 0 {
 			skip -= b
-			iov = append(iov, iovec{ibv.AddrOf(&k.mem.codes[number%pieceCodes][skip]), uint64(code - skip)})
+			iov = append(iov, sock.Vector{Base: ibv.AddrOf(&k.mem.codes[number%pieceCodes][skip]), Length: uint64(code - skip)})
 			*total += code - skip
 		}
 		skip = 0

@@ -18,6 +18,7 @@ import (
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 )
 
@@ -50,18 +51,18 @@ const (
 // have written them.
 type socket struct {
 	*lane.Lane
-	domain  *domain
-	port    *Port
-	fd      int // -1 until connected, and once closed; guarded by fdMu
-	fdMu    sync.Mutex
-	addr    netip.Addr
-	token   uint64 // this side's
-	tcpPort uint16 // where this side listens, if it receives
-	check   bool   // this side wants the lane to be checked
-	call    *dataport.Call
-	openErr error    // why this half cannot work
-	through *through // guarded by fdMu
-	closed  bool
+	domain   *domain
+	port     *Port
+	stream   *sock.Stream // sock.None until connected, and once closed; guarded by streamMu
+	streamMu sync.Mutex
+	addr     netip.Addr
+	token    uint64 // this side's
+	tcpPort  uint16 // where this side listens, if it receives
+	check    bool   // this side wants the lane to be checked
+	call     *dataport.Call
+	openErr  error    // why this half cannot work
+	through  *through // guarded by streamMu
+	closed   bool
 
 	room           *ibv.Memory
 	mem            *socketMemory // in room
@@ -73,15 +74,15 @@ type socket struct {
 	have  int                      // bytes in mem.in, read and not taken
 
 	misses  int
-	checked time.Time        // when the kernel was last asked about the peer
-	silence dataport.Silence // of the peer
+	checked time.Time    // when the kernel was last asked about the peer
+	silence sock.Silence // of the peer
 }
 
 // socketMemory is what system calls are given addresses of, beside user buffers.
 // Where a half or a lane has no use for a part of it, that costs addresses only.
 type socketMemory struct {
-	msg   msghdr
-	iov   [4 * sendBatch]iovec
+	msg   sock.Message
+	iov   [4 * sendBatch]sock.Vector
 	codes [pieceCodes][codeSize]byte                // of pieces to send, by number
 	heads [lane.Window][frameHeader + codeSize]byte // of the parts to send
 	short [shortFrame]byte                          // a part that goes out behind its header
@@ -94,7 +95,7 @@ type socketMemory struct {
 // the local address is this lane's failure alone, and comes out when it connects.
 func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 	p := d.port
-	k := &socket{Lane: l, domain: d, port: p, fd: -1, addr: topology.OnLink(l.From.Addr, p.Now().Netdev)}
+	k := &socket{Lane: l, domain: d, port: p, stream: sock.None, addr: topology.OnLink(l.From.Addr, p.Now().Netdev)}
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return nil, err
@@ -146,18 +147,18 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 		}
 		return k.expectCircuit()
 	}
-	var fd int
+	var stream *sock.Stream
 	var err error
 	if k.Route != nil {
-		fd, err = k.dialThrough(ctx, end, remote)
+		stream, err = k.dialThrough(ctx, end, remote)
 	} else {
 		end.Reached = k.Reached.Store
-		fd, err = k.port.opts.Data.Dial(ctx, end, netip.AddrPortFrom(topology.OnLink(remote.Addr, netdev), remote.TCPPort))
+		stream, err = k.port.opts.Data.Dial(ctx, end, netip.AddrPortFrom(topology.OnLink(remote.Addr, netdev), remote.TCPPort))
 	}
 	if err != nil {
 		return err
 	}
-	k.attach(fd)
+	k.attach(stream)
 	return nil
 }
 
@@ -169,23 +170,23 @@ func (k *socket) Lacked() error {
 	return k.port.opts.Data.Why(k.call)
 }
 
-// attach takes over a connected descriptor. It may be called from any goroutine.
-func (k *socket) attach(fd int) {
-	k.fdMu.Lock()
-	defer k.fdMu.Unlock()
-	if k.closed || k.fd >= 0 {
-		_ = dataport.CloseFD(fd) // nobody waits for it any more
+// attach takes over a connected stream. It may be called from any goroutine.
+func (k *socket) attach(s *sock.Stream) {
+	k.streamMu.Lock()
+	defer k.streamMu.Unlock()
+	if k.closed || k.stream != sock.None {
+		_ = s.Close() // nobody waits for it any more
 		return
 	}
-	k.fd = fd
+	k.stream = s
 }
 
-// attached reports whether there is a descriptor. Once there is, it stays until Close,
+// attached reports whether there is a stream. Once there is, it stays until Close,
 // which like all else but attach is called with the connection's mutex held.
 func (k *socket) attached() bool {
-	k.fdMu.Lock()
-	defer k.fdMu.Unlock()
-	return k.fd >= 0
+	k.streamMu.Lock()
+	defer k.streamMu.Unlock()
+	return k.stream != sock.None
 }
 
 // Terms says which addresses the socket joins, and through whom.
@@ -201,11 +202,11 @@ func (k *socket) Terms() string {
 	return fmt.Sprintf("tcp %v -> %v%s%v", own, peer, checked, k.Route)
 }
 
-// Number is the descriptor.
+// Number is that of the stream, 0 until there is one.
 func (k *socket) Number() int {
-	k.fdMu.Lock()
-	defer k.fdMu.Unlock()
-	return max(k.fd, 0)
+	k.streamMu.Lock()
+	defer k.streamMu.Unlock()
+	return max(k.stream.Number(), 0)
 }
 
 // Remark has nothing to say.
@@ -278,7 +279,7 @@ func again(errno unix.Errno) bool {
 }
 
 // moved notes that the socket lives.
-func (k *socket) moved() { k.misses, k.silence = 0, dataport.Silence{} }
+func (k *socket) moved() { k.misses, k.silence = 0, sock.Silence{} }
 
 // missed notes a poll in vain. Now and then it asks the kernel whether the peer
 // acknowledges: one that does may be as slow as it likes. Where there is no route any
@@ -292,9 +293,9 @@ func (k *socket) missed() error {
 		return nil
 	}
 	k.checked = now
-	info, err := unix.GetsockoptTCPInfo(k.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	info, err := k.stream.Info()
 	if err != nil {
-		return k.wrap("getsockopt(TCP_INFO)", err.(unix.Errno), 0)
+		return fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, k.Conn, k.Lane, err)
 	}
 	if d := k.silence.Look(info, now, minLost); d > 0 && d >= k.port.opts.Silence {
 		return fmt.Errorf("%w: %v: %s: nothing was acknowledged for %v; check the cable, both ports and the peer",
@@ -306,8 +307,8 @@ func (k *socket) missed() error {
 // Stalled reports whether the kernel sends again and hears nothing, as of a peer whose
 // process merely does not read it would.
 func (k *socket) Stalled() bool {
-	info, err := unix.GetsockoptTCPInfo(k.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && dataport.Unheard(info, minLost)
+	info, err := k.stream.Info()
+	return err == nil && info.Unheard(minLost)
 }
 
 // Stop forgets what was to be sent and received: nothing happens between calls.
@@ -326,17 +327,13 @@ func (k *socket) Drained() bool { return true }
 
 // Unsent is what the kernel has accepted and the peer's kernel has not acknowledged.
 func (k *socket) Unsent() int {
-	if k.fd < 0 || !k.InService() {
+	if !k.InService() {
 		return 0
 	}
-	n, err := queuedBytes(k.fd)
-	if err != nil {
-		return 0
-	}
-	return n
+	return k.stream.Unsent()
 }
 
-// Close gives the descriptor back; what the kernel has accepted still goes out.
+// Close gives the stream back; what the kernel has accepted still goes out.
 func (k *socket) Close() error {
 	if k.call != nil {
 		k.port.opts.Data.Cancel(k.call)
@@ -345,14 +342,12 @@ func (k *socket) Close() error {
 			k.port.opts.Circuits.Cancel(k.token)
 		}
 	}
-	k.fdMu.Lock()
-	fd, through := k.fd, k.through
-	k.fd, k.closed = -1, true
-	k.fdMu.Unlock()
+	k.streamMu.Lock()
+	stream, through := k.stream, k.through
+	k.stream, k.closed = sock.None, true
+	k.streamMu.Unlock()
 	var errs []error
-	if fd >= 0 {
-		errs = append(errs, dataport.CloseFD(fd))
-	}
+	errs = append(errs, stream.Close())
 	through.drop("the lane has been closed")
 	if k.room != nil {
 		errs = append(errs, k.room.Free())

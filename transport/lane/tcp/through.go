@@ -14,6 +14,7 @@ import (
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 )
 
@@ -54,14 +55,14 @@ func (t *through) keep(a *lane.Asked) bool {
 }
 
 // dialThrough asks for a circuit along the lane's route, and dials through it.
-func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote handshake.Lane) (int, error) {
+func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote handshake.Lane) (*sock.Stream, error) {
 	circuits := k.port.opts.Circuits
 	if circuits == nil {
-		return -1, fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
+		return nil, fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
 	}
 	var token [8]byte
 	if _, err := rand.Read(token[:]); err != nil {
-		return -1, err
+		return nil, err
 	}
 	peer := k.Conn.Session.Peer()
 	ask := &handshake.Carry{
@@ -79,25 +80,25 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 		k.Conn.Bundle.Doubt(k.Lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, k.Conn, k.Lane, k.Route, why))
 	})
 	if err != nil {
-		return -1, k.wrapCircuit(err)
+		return nil, k.wrapCircuit(err)
 	}
 	if !t.keep(asked) {
 		asked.Drop("the lane has been closed")
-		return -1, context.Canceled
+		return nil, context.Canceled
 	}
-	fd, err := k.port.opts.Data.DialThrough(ctx, k.firstHop(asked, ask.Half.Token), k.firstRelay(asked), end)
+	stream, err := k.port.opts.Data.DialThrough(ctx, k.firstHop(asked, ask.Half.Token), k.firstRelay(asked), end)
 	if err != nil {
 		err = t.explain(ctx, err)
 		t.drop(err.Error())
-		return -1, err
+		return nil, err
 	}
-	return fd, nil
+	return stream, nil
 }
 
 // setThrough makes Close know the circuit.
 func (k *socket) setThrough(t *through) {
-	k.fdMu.Lock()
-	defer k.fdMu.Unlock()
+	k.streamMu.Lock()
+	defer k.streamMu.Unlock()
 	t.over = k.closed
 	k.through = t
 }

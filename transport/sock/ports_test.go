@@ -1,4 +1,4 @@
-package forkfd
+package sock
 
 import (
 	"errors"
@@ -111,10 +111,10 @@ func isUsedUp(t *testing.T, what string, err error, ports PortRange) {
 // Listeners take the ports of a range from its beginning, and say so when there is none left.
 func TestListenInRange(t *testing.T) {
 	ports := ownPorts(3)
-	var listeners []*Listener
+	var listeners []Listener
 	listen := func(a netip.Addr, want uint16) {
 		t.Helper()
-		l, err := Listen(t.Context(), netip.AddrPortFrom(a, 0), "", ports)
+		l, err := Kernel{}.Listen(netip.AddrPortFrom(a, 0), "", ports)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,13 +127,13 @@ func TestListenInRange(t *testing.T) {
 		listen(ownAddr(0), port)
 	}
 	listen(ownAddr(1), ports.First) // another address
-	_, err := Listen(t.Context(), netip.AddrPortFrom(ownAddr(0), 0), "", ports)
+	_, err := Kernel{}.Listen(netip.AddrPortFrom(ownAddr(0), 0), "", ports)
 	isUsedUp(t, "one listener too many", err, ports)
 	if err := listeners[1].Close(); err != nil {
 		t.Error(err)
 	}
 	listen(ownAddr(0), ports.First+1)
-	_, err = Listen(t.Context(), netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 0), "", ports)
+	_, err = Kernel{}.Listen(netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 0), "", ports)
 	if !errors.Is(err, unix.EADDRNOTAVAIL) || limit.IsOwn(err) {
 		t.Errorf("at a foreign address: %v", err)
 	}
@@ -160,20 +160,16 @@ func TestDialInRange(t *testing.T) {
 	}
 	ports := ownPorts(3)
 	all := []uint16{ports.First, ports.First + 1, ports.Last}
-	lanes := Dialer{Addr: here, Netdev: "lo", Ports: ports}
-	var open []*os.File
-	dial := func(what string, d Dialer, to netip.AddrPort) (port uint16) {
+	lanes := From{Addr: here, Netdev: "lo", Ports: ports}
+	var open []Conn
+	dial := func(what string, d From, to netip.AddrPort) (port uint16) {
 		t.Helper()
-		f, err := d.Dial(t.Context(), to)
+		f, err := Kernel{}.Dial(t.Context(), d, to)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		open = append(open, f)
-		at, err := unix.Getsockname(int(f.Fd()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		port = SockaddrPort(at).Port()
+		port = f.Local().Port()
 		if port < ports.First || port > ports.Last {
 			t.Errorf("%s: from port %d, want one of %v", what, port, ports)
 		}
@@ -183,12 +179,12 @@ func TestDialInRange(t *testing.T) {
 	for range 2 {
 		got = append(got, dial("a lane", lanes, to[0]))
 	}
-	got = append(got, dial("a session", Dialer{Ports: ports}, to[0]))
+	got = append(got, dial("a session", From{Ports: ports}, to[0]))
 	slices.Sort(got)
 	if d := cmp.Diff(all, got); d != "" {
 		t.Errorf("ports of the first (-want +got):\n%s", d)
 	}
-	_, err := Dialer{Netdev: "lo", Ports: ports}.Dial(t.Context(), to[1])
+	_, err := Kernel{}.Dial(t.Context(), From{Netdev: "lo", Ports: ports}, to[1])
 	isUsedUp(t, "a neighbour, which shares its port with nobody", err, ports)
 	got = nil
 	for range 3 {
@@ -198,14 +194,14 @@ func TestDialInRange(t *testing.T) {
 	if d := cmp.Diff(all, got); d != "" {
 		t.Errorf("ports that are shared (-want +got):\n%s", d)
 	}
-	_, err = lanes.Dial(t.Context(), to[1])
+	_, err = Kernel{}.Dial(t.Context(), lanes, to[1])
 	isUsedUp(t, "a lane too many", err, ports)
-	_, err = Dialer{Addr: netip.MustParseAddr("192.0.2.1"), Ports: ports}.Dial(t.Context(), to[0])
+	_, err = Kernel{}.Dial(t.Context(), From{Addr: netip.MustParseAddr("192.0.2.1"), Ports: ports}, to[0])
 	if !errors.Is(err, unix.EADDRNOTAVAIL) || limit.IsOwn(err) {
 		t.Errorf("from a foreign address: %v", err)
 	}
-	for _, f := range open {
-		_ = Close(f)
+	for _, c := range open {
+		_ = c.Close()
 	}
 	if n := len(marked()); n != 0 {
 		t.Errorf("%d descriptors are marked at the end", n)
@@ -221,10 +217,10 @@ func TestDialTurnsRound(t *testing.T) {
 	}
 	defer ln.Close()
 	to := ln.Addr().(*net.TCPAddr).AddrPort()
-	d := Dialer{Addr: here, Ports: ownPorts(4)}
+	d := From{Addr: here, Ports: ownPorts(4)}
 	var got []uint16
 	for range 4 {
-		f, err := d.Dial(t.Context(), to)
+		f, err := Kernel{}.Dial(t.Context(), d, to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +231,7 @@ func TestDialTurnsRound(t *testing.T) {
 		got = append(got, in.RemoteAddr().(*net.TCPAddr).AddrPort().Port())
 		_ = in.(*net.TCPConn).SetLinger(0) // leaves no trace of the connection
 		_ = in.Close()
-		_ = Close(f)
+		_ = f.Close()
 	}
 	slices.Sort(got)
 	if n := len(slices.Compact(got)); n != 4 {

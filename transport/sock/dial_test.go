@@ -1,4 +1,4 @@
-package forkfd
+package sock
 
 import (
 	"context"
@@ -31,25 +31,25 @@ func TestDial(t *testing.T) {
 	lo := netip.MustParseAddr("127.0.0.1")
 	tests := []struct {
 		name   string
-		from   Dialer
+		from   From
 		to     netip.AddrPort
 		want   error // that it wraps
 		saying string
 	}{
-		{"from anywhere", Dialer{}, open, nil, ""},
-		{"from an address on an interface", Dialer{Addr: lo, Netdev: "lo"}, open, nil, ""},
-		{"nobody listens", Dialer{}, closed, syscall.ECONNREFUSED, "connect: "},
-		{"a foreign address", Dialer{Addr: netip.MustParseAddr("192.0.2.1")}, open, syscall.EADDRNOTAVAIL, "bind to 192.0.2.1: "},
-		{"no such interface", Dialer{Netdev: "nosuchif0"}, open, syscall.ENODEV, "bind to interface nosuchif0: "},
+		{"from anywhere", From{}, open, nil, ""},
+		{"from an address on an interface", From{Addr: lo, Netdev: "lo"}, open, nil, ""},
+		{"nobody listens", From{}, closed, syscall.ECONNREFUSED, "connect: "},
+		{"a foreign address", From{Addr: netip.MustParseAddr("192.0.2.1")}, open, syscall.EADDRNOTAVAIL, "bind to 192.0.2.1: "},
+		{"no such interface", From{Netdev: "nosuchif0"}, open, syscall.ENODEV, "bind to interface nosuchif0: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			f, err := tt.from.Dial(t.Context(), tt.to)
+			c, err := Kernel{}.Dial(t.Context(), tt.from, tt.to)
 			if err == nil {
 				if n := len(marked()); n != 1 {
 					t.Errorf("%d descriptors are marked while it is open", n)
 				}
-				err = Close(f)
+				err = c.Close()
 			}
 			if !errors.Is(err, tt.want) || err != nil && !strings.HasPrefix(err.Error(), tt.saying) {
 				t.Errorf("error %v; want %q and %v", err, tt.saying, tt.want)
@@ -76,14 +76,14 @@ func TestDialEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := SockaddrPort(&unix.SockaddrInet4{Addr: at.(*syscall.SockaddrInet4).Addr, Port: at.(*syscall.SockaddrInet4).Port})
+	to := addrPort(&unix.SockaddrInet4{Addr: at.(*syscall.SockaddrInet4).Addr, Port: at.(*syscall.SockaddrInet4).Port})
 	late := errors.New("too late")
 	for range 3 { // what fits into the queue
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, late)
-		f, err := Dialer{}.Dial(ctx, to)
+		c, err := Kernel{}.Dial(ctx, From{}, to)
 		cancel()
 		if err == nil {
-			defer Close(f)
+			defer c.Close()
 			continue
 		}
 		if err != late {
@@ -103,11 +103,11 @@ func TestDialsOwnPort(t *testing.T) {
 	}
 	defer ln.Close()
 	lo, to := netip.MustParseAddr("127.0.0.1"), ln.Addr().(*net.TCPAddr).AddrPort()
-	f, err := Dialer{Addr: lo, Netdev: "lo"}.Dial(t.Context(), to)
+	c, err := Kernel{}.Dial(t.Context(), From{Addr: lo, Netdev: "lo"}, to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = Close(f) }()
+	defer c.Close()
 	in, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestDialsOwnPort(t *testing.T) {
 	if err := unix.Connect(fd, sockaddr(to)); err != unix.EADDRNOTAVAIL {
 		t.Errorf("another socket connects from port %d too: %v", port, err)
 	}
-	if _, err := f.Write([]byte("x")); err != nil {
+	if _, err := c.Write([]byte("x")); err != nil {
 		t.Error(err)
 	}
 	if _, err := in.Read(make([]byte, 1)); err != nil {

@@ -1,4 +1,4 @@
-package forkfd
+package sock
 
 import (
 	"errors"
@@ -57,9 +57,8 @@ func (r PortRange) from(offset uint32) iter.Seq[uint16] {
 // still be open in the eyes of the other end.
 var turn atomic.Uint32
 
-// Bind calls bind with one port of the range after the other until it has found one that is free.
-func (r PortRange) Bind(bind func(port uint16) error) error { return r.bind(turn.Add(1), bind) }
-
+// bind calls bind with one port of the range after the other, from the one at an offset, until it has found one that is
+// free.
 func (r PortRange) bind(offset uint32, bind func(port uint16) error) error {
 	var err error
 	for port := range r.from(offset) {
