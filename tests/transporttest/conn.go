@@ -13,12 +13,20 @@ import (
 	"ncclmesh/transport/message"
 )
 
-// Await calls f until it is true.
+// Await calls f until it is true: without a pause at first, as for what takes microseconds, and then with short ones, so that
+// others have the processor, and time goes on in a bubble.
 func Await(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !f(); runtime.Gosched() {
-		if time.Now().After(deadline) {
+	const eager, pause = 1000, 20 * time.Microsecond
+	deadline := time.Now().Add(5 * time.Minute)
+	for calls := 0; !f(); calls++ {
+		switch {
+		case time.Now().After(deadline):
 			t.Fatalf("waited too long for %s", what)
+		case calls < eager:
+			runtime.Gosched()
+		default:
+			time.Sleep(pause)
 		}
 	}
 }
