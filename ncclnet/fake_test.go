@@ -57,6 +57,8 @@ func (f *fakeNetwork) Device() topology.Device {
 	return f.device
 }
 
+func (f *fakeNetwork) GPUs() []topology.Slot { return topology.GPUs(f.options.Sysfs) }
+
 func (f *fakeNetwork) Listen() (listener, error) {
 	if _, err := f.enter("listen"); err != nil {
 		return nil, err

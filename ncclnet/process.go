@@ -19,6 +19,7 @@ import (
 type Host struct {
 	Getenv  func(name string) string
 	Environ func() []string
+	Machine transport.Machine // that the process is on
 
 	// HangBoard shows C the board of a connection, TakeBoard ends that. Nil: C asks for
 	// everything.
@@ -62,7 +63,6 @@ type Process struct {
 type mesh struct {
 	net    network
 	device topology.Device
-	sysfs  string // its root; "" is the usual one
 	tuning config.Tuning
 	told   []handshake.Setting // what peers are told of the settings
 }
@@ -183,12 +183,12 @@ func (p *Process) openMesh(trafficClass int) (*mesh, error) {
 	}
 	p.log.Info(fmt.Sprintf("build %s, protocol %d", handshake.Build(), handshake.Version))
 	options := c.OfCommunicator(trafficClass)
-	options.Log, options.Settings = p.log, config.Told(p.host.Getenv)
+	options.Machine, options.Log, options.Settings = p.host.Machine, p.log, config.Told(p.host.Getenv)
 	net, err := p.open(options)
 	if err != nil {
 		return nil, err
 	}
-	return &mesh{net, net.Device(), options.Sysfs, c.Tuning, options.Settings}, nil
+	return &mesh{net, net.Device(), c.Tuning, options.Settings}, nil
 }
 
 // logTo is a log of this process that goes to one logger, for the length of a call

@@ -105,7 +105,7 @@ func (n *Net) show(m *mesh, c Caller) []rail {
 	tuned := c.looksForTuner() && !m.tuning.Off && (other == "" || other == n.process.host.Getenv("NCCL_NET_PLUGIN"))
 	var gpus []topology.Slot
 	if tuned && !m.device.TCP { // else they decide nothing
-		gpus = topology.GPUs(m.sysfs)
+		gpus = m.net.GPUs()
 	}
 	rails := railsFor(m.device, gpus, tuned, c)
 	n.shown.Store(&shown{m, rails})

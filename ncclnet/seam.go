@@ -13,6 +13,7 @@ import (
 type (
 	network interface {
 		Device() topology.Device
+		GPUs() []topology.Slot
 		Listen() (listener, error)
 		Dial(handshake.Handle) dialing
 		// UsedBy says which version of its interface NCCL uses.

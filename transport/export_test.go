@@ -43,3 +43,6 @@ func (t *Transport) Window() string { return window.Prefix + t.process.String() 
 
 // Log is where the transport and all of its parts log.
 func (t *Transport) Log() *slog.Logger { return t.log }
+
+// Host is what the transport calls its node.
+func (t *Transport) Host() string { return t.host }

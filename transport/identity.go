@@ -2,43 +2,32 @@ package transport
 
 import (
 	"crypto/sha256"
-	"fmt"
-	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"ncclmesh/handshake"
 )
 
 // hostName is what the node is called in messages: the host's name, or what the user
 // gave instead.
-func hostName(hostID string) (string, error) {
-	if hostID != "" {
-		return hostID, nil
+func (o *Options) hostName() (string, error) {
+	if o.HostID != "" {
+		return o.HostID, nil
 	}
-	name, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("read the host name: %w", err)
-	}
+	name, err := o.Machine.hostname()
 	name, _, _ = strings.Cut(name, ".")
-	return name, nil
+	return name, err
 }
 
-// nodeID identifies the node: boot id and network namespace, or what the user
+// nodeID identifies the node: by its boot and network namespace, or by what the user
 // gave instead.
-func nodeID(hostID string) (handshake.NodeID, error) {
-	text := "host " + hostID
-	if hostID == "" {
-		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+func (o *Options) nodeID() (handshake.NodeID, error) {
+	text := "host " + o.HostID
+	if o.HostID == "" {
+		boot, err := o.Machine.boot()
 		if err != nil {
-			return handshake.NodeID{}, fmt.Errorf("identify the node: %w; set NCCL_HOSTID", err)
+			return handshake.NodeID{}, err
 		}
-		var st unix.Stat_t
-		if err := unix.Stat("/proc/self/ns/net", &st); err != nil {
-			return handshake.NodeID{}, fmt.Errorf("identify the network namespace: %w; set NCCL_HOSTID", err)
-		}
-		text = fmt.Sprintf("boot %s net %d", strings.TrimSpace(string(boot)), st.Ino)
+		text = boot
 	}
 	sum := sha256.Sum256([]byte(text))
 	return handshake.NodeID(sum[:16]), nil

@@ -93,6 +93,9 @@ func (o Options) withDefaults() Options {
 	if o.Sysfs == "" {
 		o.Sysfs = "/sys"
 	}
+	if o.Machine.Source == nil {
+		o.Machine.Source = kernel{o.Sysfs}
+	}
 	if o.GIDs == (topology.GIDPolicy{}) {
 		o.GIDs = topology.AnyGID
 	}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +45,7 @@ func (t *Transport) openPlain(n *topology.Node) error {
 // those that may come up.
 func (t *Transport) selectPlain(n *topology.Node) (usable, waiting []topology.Port) {
 	usable, waiting = t.opts.allowed(t.opts.LaneIfs.Select(n.Plain)), t.opts.allowed(t.opts.LaneIfs.Waiting(n.Plain))
-	radio := func(p topology.Port) bool { return t.wireless(p.Netdev) }
+	radio := func(p topology.Port) bool { return p.Wireless }
 	if wired := slices.DeleteFunc(slices.Clone(usable), radio); len(wired) > 0 {
 		usable = wired
 	}
@@ -105,13 +103,6 @@ func (o *Options) allowed(plain []topology.Port) []topology.Port {
 		return plain
 	}
 	return slices.DeleteFunc(slices.Clone(plain), func(p topology.Port) bool { return !o.Interfaces.Match(p.Netdev) })
-}
-
-// wireless reports whether an interface is a radio: no cable of a mesh, and its
-// speed is anybody's guess.
-func (t *Transport) wireless(netdev string) bool {
-	_, err := os.Stat(filepath.Join(t.opts.Sysfs, "class/net", netdev, "phy80211"))
-	return err == nil
 }
 
 // openPorts finds the ports that the configuration selects: those of RDMA, and

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -19,13 +18,13 @@ import (
 // shows: then nobody sees it.
 func (t *Transport) openPage() {
 	who := stats.Process{
-		PID: os.Getpid(), Started: time.Now(), Protocol: handshake.Version, Kind: stats.Job, ID: t.process,
-		Command: commandName(), Build: handshake.Build(), Node: t.host,
+		PID: t.opts.Machine.pid(), Started: time.Now(), Protocol: handshake.Version, Kind: stats.Job, ID: t.process,
+		Command: t.opts.Machine.command(), Build: handshake.Build(), Node: t.host,
 	}
 	if t.opts.Dedicated {
 		who.Kind = stats.Relaying
 	}
-	if t.opts.Status != StatusOff {
+	if t.opts.Status != StatusOff && !t.opts.Machine.Unshown {
 		page, err := stats.Open(who)
 		if err == nil {
 			t.page = page
@@ -63,15 +62,6 @@ func (t *Transport) hide() error {
 
 func notShown(err error) string {
 	return fmt.Sprintf("ncclmesh status will not see this process; nothing else is affected (NCCL_MESH_STATUS): %v", err)
-}
-
-// commandName is what the process calls itself, which programs may set.
-func commandName() string {
-	name, err := os.ReadFile("/proc/self/comm")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(name))
 }
 
 // showPorts shows the ports as they are now.

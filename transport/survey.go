@@ -10,6 +10,7 @@ import (
 	"ncclmesh/transport/hail"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/path"
+	"ncclmesh/transport/topology"
 )
 
 // Survey is what was found of the direct ways to another process.
@@ -68,6 +69,9 @@ func (t *Transport) Neighbours(ctx context.Context) ([]hail.Neighbour, error) {
 
 // Ports are this node's, as peers are told of them.
 func (t *Transport) Ports() []lane.Port { return t.ports }
+
+// GPUs returns where the machine's GPUs are that NCCL can use.
+func (t *Transport) GPUs() []topology.Slot { return t.opts.Machine.Source.GPUs() }
 
 // Node is who this is, to its peers.
 func (t *Transport) Node() handshake.NodeID { return t.node }

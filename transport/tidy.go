@@ -28,7 +28,7 @@ const (
 // last, and none otherwise.
 type tidier struct {
 	traffic func() uint64 // a number that changes when data moves
-	collect func()
+	collect func() // nil: nothing is collected
 	caught  func(*guard.Panic)
 
 	over, wake chan struct{}
@@ -50,7 +50,7 @@ func (d *tidier) worked() {
 	defer d.mu.Unlock()
 	d.last = time.Now()
 	switch {
-	case d.ended:
+	case d.ended, d.collect == nil:
 	case !d.running:
 		d.running = true
 		go guard.Run(d.run, d.caught)
@@ -128,7 +128,7 @@ func (d *tidier) rest(began time.Time) bool {
 func (d *tidier) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.ended {
+	if !d.ended && d.collect != nil {
 		d.ended = true
 		close(d.over)
 		go guard.Run(d.collect, d.caught)

@@ -106,3 +106,14 @@ func TestTidierSlowCollection(t *testing.T) {
 		}
 	})
 }
+
+// Where nobody collects no goroutine looks for traffic.
+func TestTidierThatKeepsGarbage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTidier(func() uint64 { t.Error("traffic is looked for"); return 0 }, func(p *guard.Panic) { t.Error(p) })
+		d.collect = nil
+		d.worked()
+		time.Sleep(time.Hour)
+		d.close()
+	})
+}

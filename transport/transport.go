@@ -98,6 +98,9 @@ func New(o Options) (_ *Transport, err error) {
 	}
 	t.log = t.opts.Log
 	t.tidy = newTidier(t.traffic, t.caught)
+	if t.opts.Machine.KeepGarbage {
+		t.tidy.collect = nil
+	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	resolving := resolvers
 	if t.opts.Observes {
@@ -109,10 +112,10 @@ func New(o Options) (_ *Transport, err error) {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	if t.host, err = hostName(t.opts.HostID); err != nil {
+	if t.host, err = t.opts.hostName(); err != nil {
 		return nil, err
 	}
-	if t.node, err = nodeID(t.opts.HostID); err != nil {
+	if t.node, err = t.opts.nodeID(); err != nil {
 		return nil, err
 	}
 	t.process = handshake.NewProcessID()
@@ -126,7 +129,7 @@ func New(o Options) (_ *Transport, err error) {
 			return t.paths.PlanFor(b, offered)
 		},
 	}
-	found, err := t.awaitPorts(func() (*topology.Node, error) { return topology.Discover(topology.Source{Sysfs: t.opts.Sysfs}) })
+	found, err := t.awaitPorts(t.opts.Machine.Source.Discover)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +187,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		secret = &s
 	}
 	t.ep, err = control.New(control.Config{
-		Process: t.process, Node: t.node, Hostname: t.host, NeighbourSecret: secret, Cable: t.isCable,
+		Process: t.process, PID: t.opts.Machine.pid(), Node: t.node, Hostname: t.host, NeighbourSecret: secret, Cable: t.isCable,
 		Addrs:     addrs,
 		Ports:     func() []handshake.Port { return *t.told.Load() },
 		Settings:  func() []handshake.Setting { return t.says },

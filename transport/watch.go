@@ -21,7 +21,7 @@ const settleTime = 200 * time.Millisecond
 // known of paths, here and at the peers.
 func (t *Transport) watch() {
 	changed := make(chan struct{}, 1)
-	err := topology.Watch(t.ctx.Done(), func() {
+	err := t.opts.Machine.Source.Watch(t.ctx.Done(), func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -95,7 +95,7 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 // refresh looks at the ports again. When one has changed, all paths are to be
 // proved anew, and the peers are told.
 func (t *Transport) refresh() {
-	found, err := topology.Discover(topology.Source{Sysfs: t.opts.Sysfs})
+	found, err := t.opts.Machine.Source.Discover()
 	if err != nil {
 		t.log.Warn("cannot look at the ports again", "err", err)
 		return

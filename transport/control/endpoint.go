@@ -24,6 +24,7 @@ import (
 // Config says who this process is and whom to tell what happens.
 type Config struct {
 	Process  handshake.ProcessID
+	PID      int // by which people know the process on its machine
 	Node     handshake.NodeID
 	Hostname string
 

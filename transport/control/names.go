@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"os"
 	"sync"
 
 	"ncclmesh/handshake"
@@ -62,7 +61,7 @@ func (s *Session) LocalName() string {
 func (s *Session) Both() (local, remote string) {
 	local, remote = s.LocalName(), s.Name()
 	if s.peer.Node == s.e.cfg.Node && s.peer.Process != s.e.cfg.Process {
-		local = fmt.Sprintf("%s/%.8v (pid %d)", local, s.e.cfg.Process, os.Getpid())
+		local = fmt.Sprintf("%s/%.8v (pid %d)", local, s.e.cfg.Process, s.e.cfg.PID)
 		remote = fmt.Sprintf("%s/%.8v", remote, s.peer.Process)
 	}
 	return local, remote

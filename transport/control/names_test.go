@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,7 +62,9 @@ func TestNames(t *testing.T) {
 func TestBoth(t *testing.T) {
 	leakCheck(t)
 	for _, one := range []bool{true, false} {
-		a := newNode(t, func(c *Config) { c.Hostname, c.Process = "na", handshake.ProcessID{0x1a, 0x2b, 0x3c, 0x4d} })
+		a := newNode(t, func(c *Config) {
+			c.Hostname, c.Process, c.PID = "na", handshake.ProcessID{0x1a, 0x2b, 0x3c, 0x4d}, 4711
+		})
 		b := newNode(t, func(c *Config) {
 			c.Hostname, c.Process = "na", handshake.ProcessID{0x5e, 0x6f}
 			if !one {
@@ -72,7 +73,7 @@ func TestBoth(t *testing.T) {
 		})
 		_, h := b.invite()
 		local, remote := a.dial(h).Both()
-		want := []string{fmt.Sprintf("na/1a2b3c4d (pid %d)", os.Getpid()), "na/5e6f0000"}
+		want := []string{"na/1a2b3c4d (pid 4711)", "na/5e6f0000"}
 		if !one {
 			want = []string{"na", "nb"}
 		}

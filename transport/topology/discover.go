@@ -289,6 +289,7 @@ func (d *discovery) plain(l *Link) Port {
 	p := Port{
 		Netdev: l.Name, IfIndex: l.Index, NetdevMTU: l.MTU, Carrier: l.Carrier, Addrs: l.Addrs, Default: l.Default, Loopback: l.Loopback,
 		LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Active: l.Up && l.Carrier, State: "DOWN", NUMA: -1,
+		Wireless: d.exists("class/net", l.Name, "phy80211"),
 	}
 	if p.Active {
 		p.State = "UP"

@@ -259,6 +259,15 @@ func TestDiscoverPlain(t *testing.T) {
 	}
 }
 
+// A radio is known by what sysfs has of it.
+func TestDiscoverRadio(t *testing.T) {
+	for _, p := range discover(t, "plain", "class/net/wlp2s0/phy80211/name: phy0").Plain {
+		if want := p.Netdev == "wlp2s0"; p.Wireless != want {
+			t.Errorf("%s is a radio: %v, want %v", p.Netdev, p.Wireless, want)
+		}
+	}
+}
+
 func TestCage(t *testing.T) {
 	tests := []struct {
 		fixture string

@@ -28,6 +28,7 @@ type Port struct {
 	Addrs     []netip.Prefix // addresses of the network interface, both families
 	Default   bool           // a default route leads out of the network interface
 	Loopback  bool           // the network interface is the loopback, which leads to no other machine
+	Wireless  bool           // of a network interface alone: it is a radio, no cable of a mesh, and its speed is anybody's guess
 
 	GIDs      []Address // the GIDs in use, in table order; for a network interface alone its addresses, with type GIDTypeNone
 	LinkLayer uint8     // IBV_LINK_LAYER_INFINIBAND or IBV_LINK_LAYER_ETHERNET

@@ -50,6 +50,12 @@ func (s sysfs) text(elem ...string) string {
 	return t
 }
 
+// exists reports whether there is a file or a directory.
+func (s sysfs) exists(elem ...string) bool {
+	_, err := os.Stat(s.path(elem...))
+	return err == nil
+}
+
 // number reads a decimal number, or one with a 0x prefix.
 func (s sysfs) number(bits int, elem ...string) (int64, bool) {
 	n, err := strconv.ParseInt(s.text(elem...), 0, bits)

@@ -1,0 +1,109 @@
+package transport_test
+
+import (
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"ncclmesh/guard"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/topology"
+)
+
+// madeUp is a source of one interface, which a test changes.
+type madeUp struct {
+	mu      sync.Mutex
+	addr    netip.Prefix
+	carrier bool
+
+	changed func()
+	link    func(string, bool)
+}
+
+func (m *madeUp) Discover() (*topology.Node, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	state := map[bool]string{true: "UP", false: "DOWN"}[m.carrier]
+	return &topology.Node{Plain: []topology.Port{{
+		Netdev: "cable0", IfIndex: 7, NetdevMTU: 9000, Carrier: m.carrier, Active: m.carrier, State: state, Addrs: []netip.Prefix{m.addr}, LinkLayer: 2, NUMA: -1,
+		GIDs: []topology.Address{{Addr: netip.AddrFrom16(m.addr.Addr().As16()), Type: topology.GIDTypeNone, Netdev: "cable0", PrefixLen: m.addr.Bits()}},
+	}}, Links: []topology.Link{{Name: "cable0", Index: 7, Up: true, Carrier: m.carrier, Addrs: []netip.Prefix{m.addr}}}}, nil
+}
+
+func (m *madeUp) Watch(_ <-chan struct{}, changed func(), link func(string, bool), _ func(*guard.Panic)) error {
+	m.changed, m.link = changed, link
+	return nil
+}
+
+func (*madeUp) GPUs() []topology.Slot {
+	return []topology.Slot{{PCIPath: "/sys/devices/pci0000:00", NUMA: 3}}
+}
+
+func (m *madeUp) change(addr string, carrier bool) {
+	m.mu.Lock()
+	m.addr, m.carrier = netip.MustParsePrefix(addr), carrier
+	m.mu.Unlock()
+	m.link("cable0", carrier)
+	m.changed()
+}
+
+// A transport knows of its machine what that says: devices and interfaces, their changes, and what it is called.
+func TestMachine(t *testing.T) {
+	transporttest.Leaks(t)
+	var log transporttest.Log
+	source := &madeUp{addr: netip.MustParsePrefix("127.0.0.1/8"), carrier: true}
+	machine := func(boot string) func(*transport.Options) {
+		return func(o *transport.Options) {
+			o.Machine = transport.Machine{Source: source, Identity: &transport.Identity{Hostname: "spark.example.org", Boot: boot, PID: 4711, Command: "job"}, KeepGarbage: true, Unshown: true}
+		}
+	}
+	other := transporttest.NewTCP(t, 1, machine("second"))
+	tr := transporttest.NewTCP(t, 1, machine("first"), log.Takes(slog.LevelInfo))
+	if names := tr.Cables(); !slices.Equal(names, []string{"cable0"}) {
+		t.Errorf("the interfaces are %v", names)
+	}
+	if gpus := tr.GPUs(); len(gpus) != 1 || gpus[0].NUMA != 3 {
+		t.Errorf("the GPUs are %v", gpus)
+	}
+	if tr.Node() == other.Node() {
+		t.Error("two machines are one node")
+	}
+	if name := tr.Host(); name != "spark" {
+		t.Errorf("the host is called %q", name)
+	}
+	if tr.Page() != nil {
+		t.Error("others are shown the counters")
+	}
+
+	port := tr.Ports()[0]
+	source.change("127.0.0.2/8", false)
+	if !port.Dark() {
+		t.Error("the port has a carrier")
+	}
+	transporttest.Await(t, "the change", func() bool { return log.Count("port 0 changed: ") == 1 })
+	if now := port.Now(); now.Carrier || now.Addrs[0].String() != "127.0.0.2/8" {
+		t.Errorf("the port is %+v", now)
+	}
+}
+
+// Without a machine of its own a transport is on the one that its process is on.
+func TestKernelMachine(t *testing.T) {
+	transporttest.Leaks(t)
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _, _ = strings.Cut(name, ".")
+	tr := transporttest.NewTCP(t, 1)
+	if got := tr.Host(); got != name {
+		t.Errorf("the host is called %q, want %q", got, name)
+	}
+	if tr.Node() != transporttest.NewTCP(t, 1).Node() {
+		t.Error("two processes of a machine are on two nodes")
+	}
+}
