@@ -92,11 +92,11 @@ func (s *Session) read(l *link) {
 
 // paced counts a frame of a neighbour that has to wait, and logs the first one over each cable.
 func (s *Session) paced() {
-	s.e.count.add(func(st *Stats) { st.Paced++ })
 	if first, _ := s.e.count.first(refusal{"paced over " + s.netdev, netip.Addr{}}); first {
 		s.e.log.Warn("control: the processes at the other end of a cable send more than this process reads from one cable: what they send has to wait",
 			"interface", s.netdev, "peer", s.Name(), "frames a second", cableRate)
 	}
+	s.e.count.add(func(st *Stats) { st.Paced++ })
 }
 
 // batch is how many messages go into one write.
