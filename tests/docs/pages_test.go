@@ -1,13 +1,13 @@
 package docs
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -109,57 +109,14 @@ func TestREADMEIsShort(t *testing.T) {
 	}
 }
 
-// prose returns a page without its fenced blocks and code spans.
-func prose(text string) string {
-	text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
-	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(text, "`code`")
-}
-
-// anchors returns the fragments by which a page's headings can be linked.
-func anchors(text string) []string {
-	var list []string
-	text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
-	for _, m := range regexp.MustCompile(`(?m)^#+ +(.*?) *$`).FindAllStringSubmatch(text, -1) {
-		list = append(list, strings.Map(func(r rune) rune {
-			switch {
-			case r == ' ':
-				return '-'
-			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
-				return unicode.ToLower(r)
-			}
-			return -1
-		}, m[1]))
-	}
-	return list
-}
-
-var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-
 func TestLinksLeadSomewhere(t *testing.T) {
-	texts := read(t)
-	linked := map[string]bool{"README.md": true}
-	for page, text := range texts {
-		for _, m := range link.FindAllStringSubmatch(prose(text), -1) {
-			if strings.HasPrefix(m[1], "https://") {
-				continue
-			}
-			file, fragment, _ := strings.Cut(m[1], "#")
-			target := page
-			if file != "" {
-				target = filepath.Join(filepath.Dir(page), file)
-			}
-			if _, err := os.Stat(filepath.Join(Root(), target)); err != nil {
-				t.Errorf("%s: link to %s: %v", page, m[1], err)
-				continue
-			}
-			linked[target] = true
-			if fragment != "" && !slices.Contains(anchors(texts[target]), fragment) {
-				t.Errorf("%s: link to %s: that page has no such heading; it has %v", page, m[1], anchors(texts[target]))
-			}
-		}
+	pages := slices.Sorted(maps.Keys(read(t)))
+	linked, err := CheckLinks(Root(), pages)
+	if err != nil {
+		t.Error(err)
 	}
-	for page := range texts {
-		if !linked[page] && !linked[filepath.Dir(page)] {
+	for _, page := range pages {
+		if page != "README.md" && !linked[page] && !linked[filepath.Dir(page)] {
 			t.Errorf("no page links to %s", page)
 		}
 	}

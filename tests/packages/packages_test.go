@@ -80,7 +80,7 @@ git ls-files -z --cached --others --exclude-standard | tar --null --verbatim-fil
 // build is the directory of a build with packages, made once in a clean clone, as the README says it.
 func build(t *testing.T) string {
 	t.Helper()
-	require.Tools(t, require.Packages, "dpkg", "dpkg-deb", "rpm", "make", "git")
+	require.Tools(t, require.Packages, "dpkg", "dpkg-deb", "rpm", "rpm2archive", "make", "git")
 	require.Tools(t, require.CC, "gcc", "aarch64-linux-gnu-gcc")
 	built.Lock()
 	defer built.Unlock()
@@ -209,6 +209,9 @@ func contents(lib, zsh, licence string) []string {
 	return files
 }
 
+// document matches what both packages have of the repository's pages, which TestPages looks at.
+var document = regexp.MustCompile(`^/usr/share/doc/(?:ncclmesh|libnccl-net-mesh)/(?:[A-Z]+\.md|LICENSE|docs/.*)$`)
+
 var manual = regexp.MustCompile(`^/usr/share/man/man1/ncclmesh(-[a-z]+)*\.1\.gz$`)
 
 // checkRoot looks at a root directory with both packages in it.
@@ -216,9 +219,11 @@ func checkRoot(t *testing.T, root string, g target, want []string) {
 	t.Helper()
 	var files, pages []string
 	for _, path := range installed(t, root) {
-		if manual.MatchString(path) {
+		switch {
+		case document.MatchString(path):
+		case manual.MatchString(path):
 			pages = append(pages, path)
-		} else {
+		default:
 			files = append(files, path)
 		}
 	}
@@ -291,7 +296,17 @@ func TestRPM(t *testing.T) {
 			library, tool := find(t, "libnccl-net-mesh-*."+g.rpm+".rpm"), find(t, "ncclmesh-*."+g.rpm+".rpm")
 			command(t, "rpm", "--checksig", "--nosignature", library, tool)
 			const format = `%{NAME} %{ARCH} %{LICENSE} %{BUILDHOST}\n[%{REQUIRENAME} ][%{RECOMMENDNAME} ]\n[%{FILENAMES} %{FILEMODES:perms} %{FILEUSERNAME}\n]`
-			said := command(t, "rpm", "-qp", "--nosignature", "--qf", format, library)
+			const pages = "/usr/share/doc/libnccl-net-mesh"
+			var said string
+			for line := range strings.Lines(command(t, "rpm", "-qp", "--nosignature", "--qf", format, library)) {
+				if !strings.HasPrefix(line, pages) {
+					said += line
+				}
+			}
+			documents := strings.Fields(command(t, "rpm", "-qp", "--nosignature", "--docfiles", library))
+			if !slices.Contains(documents, pages+"/README.md") || !slices.Contains(documents, pages+"/docs/failover.md") {
+				t.Errorf("documents: %v", documents)
+			}
 			want := "libnccl-net-mesh " + g.rpm + " MIT localhost\nlibc.so.6(GLIBC_2.34)(64bit) libibverbs \n" +
 				"/usr/lib/ncclmesh/compat/libnccl-net.so l--------- root\n/usr/lib64/libnccl-net-mesh.so -rwxr-xr-x root\n" +
 				"/usr/share/licenses/libnccl-net-mesh/LICENSE -rw-r--r-- root\n"

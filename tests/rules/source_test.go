@@ -75,6 +75,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/topo":          {"handshake", "tools/ncclmesh/fleet", "transport", "transport/lane", "transport/path", "transport/topology"},
 	"tests/docs":                   {"docs/checks", "handshake", "ncclnet/config", "transport/hail", "transport/lane"},
 	"tests/docs/cmd/pages":         {"tests/docs"},
+	"tests/docs/cmd/ship":          {"tests/docs"},
 	"tests/e2e":                    {},
 	"tests/fabric":                 {"tests/internal/need", sysUnix},
 	"tests/fabric/cmd/demo":        {"tests/fabric", "tests/internal/draw", "tests/nccl"},
