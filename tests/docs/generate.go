@@ -204,7 +204,10 @@ func limitTable() string {
 		{"cables of a node in a map", handshake.MaxMapLinks},
 		{"relays of a route", handshake.MaxHops},
 		{"bytes of a name", handshake.MaxName},
-		{"bytes of a reason", handshake.MaxText},
+		{"settings of a process", handshake.MaxSettings},
+		{"bytes of a value, or of the reason of one lane", handshake.MaxReason},
+		{"bytes of the names of relaying nodes", handshake.MaxThrough},
+		{"bytes of another explanation", handshake.MaxText},
 		{"bytes of a message's body", handshake.MaxBody},
 	} {
 		fmt.Fprintf(&b, "| %s | %d |\n", l.what, l.value)

@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/handshake"
 	"ncclmesh/ncclnet/config"
 )
 
@@ -153,5 +155,24 @@ func TestVariablesExist(t *testing.T) {
 				t.Errorf("%s names %s, which the plugin does not read", page, m)
 			}
 		}
+	}
+}
+
+// The page of the protocol has each message of a session, by its number and name.
+func TestMessagesAreListed(t *testing.T) {
+	const page = "docs/internals/wire-protocol.md"
+	_, text, _ := strings.Cut(read(t)[page], "## Messages of a session")
+	text, _, _ = strings.Cut(text, "\n## ")
+	var want, got []string
+	for n := range 256 {
+		if name := handshake.Type(n).String(); !strings.HasPrefix(name, "Type(") {
+			want = append(want, fmt.Sprint(n, " ", name))
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `?([A-Z]\\w+)`? \\|.*\\|.*\\|$").FindAllStringSubmatch(text, -1) {
+		got = append(got, m[1]+" "+m[2])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", page, diff)
 	}
 }
