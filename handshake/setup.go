@@ -52,11 +52,11 @@ const (
 func (c RejectCode) String() string {
 	switch c {
 	case RejectListen:
-		return "the process there never made that listen: the handle is damaged, or not of this run"
+		return "the process there never opened that listener: the handle is damaged, or from another run"
 	case RejectClosed:
-		return "the listen has been closed there"
+		return "the listener has been closed there"
 	case RejectSecret:
-		return "the listen has another secret there: the handle is damaged, or not of this run"
+		return "the listener there has another secret: the handle is damaged, or from another run"
 	case RejectNeighbour:
 		return "the process there takes no sessions from neighbours (NCCL_MESH_RELAY=0), or not over this interface"
 	case RejectKey:

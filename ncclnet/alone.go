@@ -40,6 +40,6 @@ func waiting(settings []handshake.Setting) string {
 			list = append(list, s.Name+"="+s.Value)
 		}
 	}
-	return fmt.Sprintf("this rank has waited %.0f s for another to connect. Either that one is busy with something else, or dead; or the two have chosen different algorithms, and wait for ever: "+
+	return fmt.Sprintf("this rank has waited %.0f s for another to connect. That rank is busy, or dead, or the two chose different algorithms and wait for ever: "+
 		"all ranks need the same NCCL, the same tuner (no libnccl-tuner.so on one node alone), and the same settings, which are %s here", aloneFor.Seconds(), strings.Join(list, ", "))
 }

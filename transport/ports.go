@@ -135,7 +135,7 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	var waiting []string
 	for i, p := range t.ports {
 		if what, remedy := p.Now().Absent(); what != "" {
-			t.log.Warn(what + ": " + remedy + "; until then the port can only be tried with the GIDs that its adapter has by default")
+			t.log.Warn(what + ": " + remedy + "; until then only the default GIDs of its adapter can be tried")
 		}
 		if p.Now().Usable() {
 			t.log.Info(fmt.Sprintf("port %d: %s", i, p.Now().Summary(t.opts.GIDs)))

@@ -46,7 +46,7 @@ func (t *Transport) watch() {
 				return
 			}
 			if err := t.guarded("look at the ports again", func() error { t.refresh(); return nil }); err != nil {
-				t.log.Warn("cannot look at the ports again", "err", err)
+				t.log.Warn("cannot read the ports again, and keeps their last known state", "err", err)
 			}
 		}
 	})
@@ -97,7 +97,7 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 func (t *Transport) refresh() {
 	found, err := t.opts.Machine.Source.Discover()
 	if err != nil {
-		t.log.Warn("cannot look at the ports again", "err", err)
+		t.log.Warn("cannot read the ports again, and keeps their last known state", "err", err)
 		return
 	}
 	any := false

@@ -92,7 +92,7 @@ b e1 ─ e1 c   speed unknown          MTU 1500   TCP only: b has no RDMA device
 c f2          nothing is plugged in, or the other end is off
 a ↔ c share no cable: through b
 note: c: TCP is used, slower than RDMA, although there is r2:1 (f2): no usable port: r2:1 (f2) is DOWN; check cables and drivers with ibv_devinfo
-note: c: interface f2 of r2 is not in this network namespace: run the container with --network host; until then the port can only be tried with the GIDs that its adapter has by default
+note: c: interface f2 of r2 is not in this network namespace: run the container with --network host; until then only the default GIDs of its adapter can be tried
 `
 	status, stdout, stderr := command("topo", "a", "b", "c")
 	if diff := cmp.Diff(whole, stdout); status != 0 || diff != "" || stderr != "" {

@@ -85,7 +85,7 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 	_, other := handshake.NewListener(b.cfg.Process)
 	other[2] = 9
 	add(5, "protocol version 9 (build "+handshake.Build()+"), this side speaks version 8", write(other))
-	add(6, "refused: the process there never made that listen", func(c net.Conn) {
+	add(6, "refused: the process there never opened that listener", func(c net.Conn) {
 		_, challenge := handshake.NewListener(b.cfg.Process)
 		_, _ = c.Write(append(challenge, handshake.Reject(handshake.RejectListen)...))
 		hold(t, c)
@@ -289,9 +289,9 @@ func TestPeerErrorSaysWhatHappened(t *testing.T) {
 		{"refused", syscall.ECONNREFUSED, true, ended},
 		{"another process", handshake.ErrOtherProcess, true, elsewhere},
 		{"silent", context.DeadlineExceeded, false, check},
-		{"closed listen", &handshake.RejectError{Code: handshake.RejectClosed}, true, "refused: the listen has been closed there"},
-		{"unknown listen", &handshake.RejectError{Code: handshake.RejectListen}, true, "refused: the process there never made that listen"},
-		{"wrong secret", &handshake.RejectError{Code: handshake.RejectSecret}, true, "refused: the listen has another secret there"},
+		{"closed listen", &handshake.RejectError{Code: handshake.RejectClosed}, true, "refused: the listener has been closed there"},
+		{"unknown listen", &handshake.RejectError{Code: handshake.RejectListen}, true, "refused: the process there never opened that listener"},
+		{"wrong secret", &handshake.RejectError{Code: handshake.RejectSecret}, true, "refused: the listener there has another secret"},
 		{"another version", &handshake.VersionError{Theirs: 1}, true, "an older build"},
 	}
 	endings := []string{ended, elsewhere, check, "has been closed", "never made", "another secret"}

@@ -93,7 +93,7 @@ func (s *Session) read(l *link) {
 // paced counts a frame of a neighbour that has to wait, and logs the first one over each cable.
 func (s *Session) paced() {
 	if first, _ := s.e.count.first(refusal{"paced over " + s.netdev, netip.Addr{}}); first {
-		s.e.log.Warn("control: the processes at the other end of a cable send more than this process reads from one cable: what they send has to wait",
+		s.e.log.Warn("control: processes at the other end of a cable send more messages than this process accepts from one cable: the rest has to wait",
 			"interface", s.netdev, "peer", s.Name(), "frames a second", cableRate)
 	}
 	s.e.count.add(func(st *Stats) { st.Paced++ })

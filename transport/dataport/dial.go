@@ -181,7 +181,7 @@ func prove(ctx context.Context, c sock.Conn, end End, who string) error {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("connected to %v, which did not answer: %w", who, context.Cause(ctx))
 		}
-		return fmt.Errorf("%v did not accept the lane, as when it has too many connections; its log says why: %w", who, err)
+		return fmt.Errorf("%v did not accept the lane, perhaps because it has too many connections; its log says why: %w", who, err)
 	}
 	if err := handshake.CheckLaneWelcome(end.Key, welcome, hello, end.Tokens); err != nil {
 		return fmt.Errorf("%v is not the peer: %w", who, err)

@@ -63,7 +63,7 @@ func Look(ctx context.Context, name string) (file *os.File, who Owner, err error
 			who = Owner{int(cred.Pid), int(cred.Uid)}
 		}
 	}); errors.Join(e, err) != nil {
-		return nil, who, fmt.Errorf("ask whose it is: %w", errors.Join(e, err))
+		return nil, who, fmt.Errorf("read its owner: %w", errors.Join(e, err))
 	}
 	if me := os.Geteuid(); me != 0 && me != who.UID {
 		return nil, who, ErrForeign // and whatever it would hand out is not looked at
@@ -119,7 +119,7 @@ func receive(c *net.UnixConn) (*os.File, error) {
 	case answer == refused:
 		err = ErrForeign
 	default:
-		err = fmt.Errorf("it answers %q, with %d descriptors; want %q and one", answer, len(fds), granted)
+		err = fmt.Errorf("it sent %q, with %d descriptors; want %q and one", answer, len(fds), granted)
 	}
 	for _, fd := range fds {
 		_ = unix.Close(fd)

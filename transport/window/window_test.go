@@ -191,10 +191,10 @@ func TestStrangers(t *testing.T) {
 		want   string
 	}{
 		{"nothing, and it hangs", func(c *net.UnixConn) { c.Read(make([]byte, 1)) }, "does not answer within 2s"},
-		{"nothing", func(*net.UnixConn) {}, `answers "", with 0 descriptors`},
-		{"another word", func(c *net.UnixConn) { c.Write([]byte("hello")) }, `answers "hello", with 0 descriptors`},
+		{"nothing", func(*net.UnixConn) {}, `sent "", with 0 descriptors`},
+		{"another word", func(c *net.UnixConn) { c.Write([]byte("hello")) }, `sent "hello", with 0 descriptors`},
 		{"no descriptor", func(c *net.UnixConn) { c.Write([]byte(granted)) }, "with 0 descriptors"},
-		{"a newer answer", func(c *net.UnixConn) { c.WriteMsgUnix([]byte("ncclmesh 2"), unix.UnixRights(1), nil) }, `answers "ncclmesh 2", with 1`},
+		{"a newer answer", func(c *net.UnixConn) { c.WriteMsgUnix([]byte("ncclmesh 2"), unix.UnixRights(1), nil) }, `sent "ncclmesh 2", with 1`},
 		{"a refusal", func(c *net.UnixConn) { c.WriteMsgUnix([]byte(refused), unix.UnixRights(1), nil) }, ErrForeign.Error()},
 	}
 	for _, tt := range tests {

@@ -53,7 +53,7 @@ func rdmaAbsent(n *facts.Node, v *verdict) {
 	case looked && len(functions) > 0 && loaded && !slices.Contains(modules, "mlx5_ib"):
 		v.fail(on(n), "run modprobe mlx5_ib", "no RDMA device, although adapters that do RDMA are at %s: the module mlx5_ib is not loaded", strings.Join(functions, ", "))
 	case looked && len(functions) > 0:
-		v.fail(on(n), "see what the kernel says of mlx5_core and mlx5_ib: journalctl -k -g mlx5", "no RDMA device, although adapters that do RDMA are at %s", strings.Join(functions, ", "))
+		v.fail(on(n), "read the kernel's log of mlx5_core and mlx5_ib: journalctl -k -g mlx5", "no RDMA device, although adapters that do RDMA are at %s", strings.Join(functions, ", "))
 	case !looked && !loaded:
 		v.unknown(on(n), fmt.Sprintf("%s; %s", n.Functions.Because(), n.Modules.Because()))
 	default:
@@ -105,7 +105,7 @@ func uverbsDenied(n *facts.Node, v *verdict) {
 		at := on(n, portsOf(n, a.Device)...)
 		switch {
 		case a.Open.Failed():
-			v.fail(at, "give a container --device=/dev/infiniband, a user the right to open /dev/infiniband/uverbs*", "%s: %s", a.Device, a.Open.Error)
+			v.fail(at, "start a container with --device=/dev/infiniband; elsewhere give the user the right to open /dev/infiniband/uverbs*", "%s: %s", a.Device, a.Open.Error)
 		case !a.Open.Done:
 			v.unknown(at, a.Open.Why)
 		}
@@ -138,13 +138,13 @@ func portDown(n *facts.Node, v *verdict) {
 		twinUp := slices.ContainsFunc(ports, func(t topology.Port) bool { return t.Active && t.Cage() == p.Cage() })
 		switch link := linkOf(n, p.Netdev); {
 		case link != nil && !link.Up:
-			v.fail(at, "run ip link set "+p.Netdev+" up, and see who took it down", "%s%s is %s: the interface is switched off", p.String(), cage(&p), state)
+			v.fail(at, "run ip link set "+p.Netdev+" up, and find out what switched it off", "%s%s is %s: the interface is switched off", p.String(), cage(&p), state)
 		case twinUp:
 			v.fail(at, "reseat the cable at both ends; the other half of the cage is up", "%s%s is %s", p.String(), cage(&p), state)
 		case configured(p.Addrs) || !anyUp:
-			v.fail(at, "reseat the cable at both ends, and see that the node there is on", "%s%s is %s", p.String(), cage(&p), state)
+			v.fail(at, "reseat the cable at both ends, and check that the node at the other end is on", "%s%s is %s", p.String(), cage(&p), state)
 		default:
-			v.info(at, "", "%s%s is %s, and nothing says that it should not: no address, no half of its cage up", p.String(), cage(&p), state)
+			v.info(at, "", "%s%s is %s, and seems unused: it has no address, and no half of its cage is up", p.String(), cage(&p), state)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func pcieFatal(n *facts.Node, v *verdict) {
 		if count, ok := a.Fatal.Get(); !ok {
 			v.unknown(on(n, portsOf(n, a.Device)...), a.Fatal.Because())
 		} else if count > 0 {
-			v.fail(on(n, portsOf(n, a.Device)...), "stop the jobs, switch the node off and on, and ask its maker if it comes again", "%s: %d fatal errors of its PCIe link since boot", a.Device, count)
+			v.fail(on(n, portsOf(n, a.Device)...), "stop the jobs, and switch the node off and on; if the errors return, ask the maker of the node", "%s: %d fatal errors of its PCIe link since boot", a.Device, count)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func speedLow(v *verdict) {
 	}
 	for _, s := range all {
 		if most := fastest[s.board]; s.mbps < most {
-			v.warn(on(s.n, portsOf(s.n, s.a.Device)...), "look at the cable or module: it may be one of a lower speed", "%s: link of %s, others of its kind have %s", s.a.Device, gbps(s.mbps), gbps(most))
+			v.warn(on(s.n, portsOf(s.n, s.a.Device)...), "check the cable or module: it may be made for a lower speed", "%s: link of %s, others of its kind have %s", s.a.Device, gbps(s.mbps), gbps(most))
 		}
 	}
 }

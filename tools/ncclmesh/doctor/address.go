@@ -32,7 +32,7 @@ func addrNone(n *facts.Node, v *verdict) {
 	for _, p := range roce(ports) {
 		v4 := slices.ContainsFunc(p.Addrs, func(a netip.Prefix) bool { return a.Addr().Is4() })
 		if !v4 && !configured(p.Addrs) {
-			v.info(on(n, facts.PortName(&p)), "", "%s has no address but what comes by itself: this plugin needs none, other tools do", p.String())
+			v.info(on(n, facts.PortName(&p)), "", "%s has only the address that every interface gets: this plugin needs no other, other tools do", p.String())
 		}
 	}
 }
@@ -153,7 +153,7 @@ func subnetOverlap(n *facts.Node, v *verdict) {
 		for _, a := range given(p.Addrs) {
 			for _, r := range routes {
 				if r.Dst.Overlaps(a.Masked()) && !mesh(r.Dev) && !r.Dst.Addr().IsLinkLocalUnicast() {
-					v.warn(on(n, facts.PortName(&p)), "take another range for the cables", "%s has %s, and %s is routed over %s", p.Netdev, a, r.Dst, r.Dev)
+					v.warn(on(n, facts.PortName(&p)), "use another address range for the cables", "%s has %s, and %s is routed over %s", p.Netdev, a, r.Dst, r.Dev)
 				}
 			}
 		}

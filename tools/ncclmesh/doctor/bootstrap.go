@@ -45,7 +45,7 @@ func bootstrapWifi(n *facts.Node, v *verdict) {
 			continue
 		}
 		if slices.ContainsFunc(l.Addrs, func(a netip.Prefix) bool { return a.Addr() == addrs[0] }) {
-			v.warn(on(n, l.Name), "connect the node by wire, or name a wired interface in NCCL_SOCKET_IFNAME", "the ranks meet over %s (%s), which is a radio", l.Name, addrs[0])
+			v.warn(on(n, l.Name), "connect the node by wire, or name a wired interface in NCCL_SOCKET_IFNAME", "the ranks meet over %s (%s), which is a wireless interface", l.Name, addrs[0])
 		}
 	}
 }

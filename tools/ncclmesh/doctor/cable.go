@@ -73,7 +73,7 @@ func cablingSamePort(v *verdict) {
 	for i := range m.Cables {
 		c := &m.Cables[i]
 		if c.Ends[0].Cage == c.Ends[1].Cage && v.named(c.Ends[0]) {
-			v.info(v.between(c.Ends), "", "cages of one name: that works here, and NCCL's own transport wants p0 with p1")
+			v.info(v.between(c.Ends), "", "both ends are in cages of the same name: this plugin does not mind, NCCL's own transport wants p0 with p1")
 		}
 	}
 }
@@ -92,7 +92,7 @@ func noCommonCable(v *verdict) {
 	m, _ := proved(v)
 	for _, a := range m.Apart {
 		if len(a.Through) == 0 {
-			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between either and a node that has one to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
+			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between one of them and a node with a cable to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
 			continue
 		}
 		var ways []string
@@ -140,8 +140,8 @@ func cableDead(v *verdict) {
 		a, b := ends[0], ends[1]
 		alive[a] = true // which is said once
 		v.fail(spot{[]Place{Place(a), Place(b)}, a.String() + " ═ " + b.String()},
-			fmt.Sprintf("switch one off (ip link set %s down on %s) and see whether the other goes down: if it does not, they are not ends of one cable; else reseat or replace that", a.Port, a.Node),
-			"both are up and in %s, and nothing passes between them, over RDMA or TCP", subnet)
+			fmt.Sprintf("switch one off (ip link set %s down on %s) and see whether the other goes down: if not, they are not the ends of one cable; else reseat or replace the cable", a.Port, a.Node),
+			"both are up and in %s, and no packet passes between them, over RDMA or TCP", subnet)
 	}
 }
 
@@ -157,7 +157,7 @@ func rdmaOneEnd(v *verdict) {
 		if a.Device == "" {
 			with, without = h.b, h.a
 		}
-		v.warn(h.spot(), fmt.Sprintf("load the driver of RDMA for %s (mlx5_ib), or put an adapter there that has it", without), "the cable carries TCP only: %s has an RDMA device, and %s has none", with, without)
+		v.warn(h.spot(), fmt.Sprintf("load the RDMA driver of %s (mlx5_ib), or use an adapter with RDMA there", without), "the cable carries TCP only: %s has an RDMA device, and %s has none", with, without)
 	}
 }
 
@@ -170,7 +170,7 @@ func roceFiltered(v *verdict) {
 		}
 		why := h.cable.Why
 		if why == "" {
-			why = "nobody knows why"
+			why = "the reason is not known"
 		}
 		v.warn(h.spot(), "let UDP port 4791 pass on both nodes (nft list ruleset); without a firewall, go by the reason", "TCP passes between %s and %s, and RDMA does not: %s", h.a, h.b, why)
 	}
@@ -197,7 +197,7 @@ func halfUnused(v *verdict) {
 		}
 		if len(used) > 0 && len(at) > 0 {
 			slices.Sort(idle)
-			v.warn(spot{at, cableName(c.Ends)}, "give the idle half what the other has; ncclmesh topo shows both", "RDMA passes over %s, and not over %s in the same cage: %s", strings.Join(used, ", "), strings.Join(idle, ", "), c.Why)
+			v.warn(spot{at, cableName(c.Ends)}, "configure the idle half as the other; ncclmesh topo shows both", "RDMA passes over %s, and not over %s in the same cage: %s", strings.Join(used, ", "), strings.Join(idle, ", "), c.Why)
 		}
 	}
 }

@@ -27,7 +27,7 @@ var pinned = []string{"NCCL_IB_GID_INDEX", "NCCL_MESH_GID_INDEX"}
 func gidPinnedEmpty(n *facts.Node, v *verdict) {
 	eachPinned(n, v, func(name, value string) {
 		if strings.TrimSpace(value) == "" {
-			v.warn(on(n), "remove it, do not empty it", "%s is set and empty, which NCCL's own transport reads as 0", name)
+			v.warn(on(n), "unset it: an empty value is not the same", "%s is set and empty, which NCCL's own transport reads as 0", name)
 		}
 	})
 }

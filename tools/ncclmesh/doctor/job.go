@@ -100,7 +100,7 @@ func ncclPreload(n *facts.Node, v *verdict) {
 		}
 	}
 	if mapped, ok := n.Process.NCCL.Get(); ok && n.Process.PID != 0 && len(mapped) > 1 {
-		v.fail(on(n), "leave one of them, the one that the framework brings", "process %d has %d libraries of NCCL: %s", n.Process.PID, len(mapped), paths(mapped))
+		v.fail(on(n), "keep only the one that the framework brings", "process %d has %d libraries of NCCL: %s", n.Process.PID, len(mapped), paths(mapped))
 	}
 }
 

@@ -103,11 +103,11 @@ func halfIdle(n *facts.Node, v *verdict) {
 
 // risen says what to do when a counter rises.
 var risen = map[string]string{
-	"rnr_nak_retry_err":     "this plugin posts receives first: see which other program uses the port",
-	"out_of_sequence":       "packets are lost or overtake: look at the cable, and at mtu-mismatch",
-	"packet_seq_err":        "packets are lost or overtake: look at the cable, and at mtu-mismatch",
+	"rnr_nak_retry_err":     "another program uses the port: this plugin posts receives first and never causes this",
+	"out_of_sequence":       "packets are lost or arrive out of order: check the cable, and see mtu-mismatch",
+	"packet_seq_err":        "packets are lost or arrive out of order: check the cable, and see mtu-mismatch",
 	"local_ack_timeout_err": "acknowledgements are late or lost: reseat the cable",
-	"roce_slow_restart":     "congestion control is at work, without a switch for nothing: see that nothing else uses the port",
+	"roce_slow_restart":     "congestion control slows the port down, which a cable without a switch does not need: check what else uses the port",
 	"rx_crc_errors":         "bits are damaged: reseat or replace the cable",
 }
 
@@ -116,7 +116,7 @@ func countersRising(n *facts.Node, v *verdict) {
 	for _, c := range s.Rising {
 		remedy := risen[c.Name]
 		if remedy == "" {
-			remedy = "reseat the cable, and see what else uses the port"
+			remedy = "reseat the cable, and check what else uses the port"
 		}
 		v.warn(on(n, c.Port), remedy, "%s rose by %d while %s were moved", c.Name, c.Rise, size(s.Moved[c.Port]))
 	}

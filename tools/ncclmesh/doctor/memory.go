@@ -42,7 +42,7 @@ func memlock(n *facts.Node, v *verdict) {
 	if _, ok := rdmaPorts(n, v); !ok || len(n.Adapters) == 0 {
 		return
 	}
-	const remedy = "give a container --ulimit memlock=-1; elsewhere set memlock unlimited in /etc/security/limits.d, and log in again"
+	const remedy = "start a container with --ulimit memlock=-1; elsewhere set memlock to unlimited in /etc/security/limits.d, and log in again"
 	limit, ok := n.Process.Locked.Get()
 	if !ok {
 		v.unknown(on(n), n.Process.Locked.Because())
@@ -81,7 +81,7 @@ func regmrENOMEM(n *facts.Node, v *verdict) {
 			return
 		case failed && !limited(limit, t):
 			kernel, _ := n.Kernel.Get()
-			remedy := "see what the kernel says: journalctl -k"
+			remedy := "read the kernel's log: journalctl -k"
 			if t.Errno == int(syscall.ENOMEM) {
 				remedy = "boot another kernel (6.17 was seen to work), or this one with kho=off"
 			}
@@ -113,6 +113,6 @@ func memLow(n *facts.Node, v *verdict) {
 		need, what = plan, "this test"
 	}
 	if available < uint64(need) {
-		v.warn(on(n), "take a smaller size, or end what holds the memory", "%s of memory are available; %s takes %s", size(available), what, size(uint64(need)))
+		v.warn(on(n), "use a smaller size, or end the programs that hold the memory", "%s of memory are available; %s takes %s", size(available), what, size(uint64(need)))
 	}
 }

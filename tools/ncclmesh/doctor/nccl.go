@@ -50,7 +50,7 @@ func ofNCCL(n *facts.Node, v *verdict, l facts.Library) {
 	env, _ := n.Process.Env.Get()
 	switch at := version(l.Version); {
 	case at < 21200:
-		v.fail(on(n), "upgrade NCCL to 2.12 or later", "NCCL %s (%s) has no interface that this plugin has", l.Version, l.Path)
+		v.fail(on(n), "upgrade NCCL to 2.12 or later", "NCCL %s (%s) has none of the plugin interfaces that this plugin offers", l.Version, l.Path)
 	case at >= 22602 && at <= 22707:
 		v.warn(on(n), "upgrade NCCL to 2.28 or later", "NCCL %s loses errors of its network: a job whose peer died hangs", l.Version)
 	case n.Arch == "arm64" && at < 22903:

@@ -18,13 +18,13 @@ func sshFailed(v *verdict) {
 // sshRemedy goes by ssh's own words, or those of ranks that meet.
 func sshRemedy(l facts.Lost) string {
 	for _, known := range []struct{ words, remedy string }{
-		{"MASTER_ADDR", "see whether %s was started, and what it says"},
-		{"Permission denied", "let your key in there: ssh-copy-id %s"},
-		{"Host key verification failed", "look at its host key once: ssh %s"},
-		{"REMOTE HOST IDENTIFICATION HAS CHANGED", "see why its host key changed, then ssh-keygen -R %s"},
-		{"Could not resolve hostname", "write %s into ~/.ssh/config or /etc/hosts"},
-		{"Connection timed out", "see that %s is on, and at this address"},
-		{"No route to host", "see that %s is on, and at this address"},
+		{"MASTER_ADDR", "check that %s was started, and read its output"},
+		{"Permission denied", "copy your key there: ssh-copy-id %s"},
+		{"Host key verification failed", "accept its host key once: ssh %s"},
+		{"REMOTE HOST IDENTIFICATION HAS CHANGED", "find out why its host key changed, then run ssh-keygen -R %s"},
+		{"Could not resolve hostname", "add %s to ~/.ssh/config or /etc/hosts"},
+		{"Connection timed out", "check that %s is on, and has this address"},
+		{"No route to host", "check that %s is on, and has this address"},
 		{"Connection refused", "start sshd on %s"},
 		{"not found", "install ncclmesh on %s, or give --push"},
 	} {

@@ -241,7 +241,7 @@ var nodeRows = []row{
 		m.Lost = []facts.Lost{{Name: "c", Error: "c: cannot be reached: me@c: Permission denied (publickey). (status 255 of \"ssh -o BatchMode=yes c\")"}}
 	}},
 	{"ssh-failed", "a rank", fail, nil, func(m *facts.Mesh) {
-		m.Lost = []facts.Lost{{Name: "rank-2", Error: "cannot be reached: it has not come to node-a, MASTER_ADDR"}}
+		m.Lost = []facts.Lost{{Name: "rank-2", Error: "cannot be reached: it did not connect to node-a (MASTER_ADDR)"}}
 	}},
 	{"ssh-failed", "something else", fail, nil, func(m *facts.Mesh) {
 		m.Lost = []facts.Lost{{Name: "c", Error: "c: does not answer: no hello within 20s"}}

@@ -101,7 +101,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, handlers Handlers) 
 func (q *Question) serve(from *lines, cancel context.CancelCauseFunc, handlers Handlers) error {
 	line, err := from.next()
 	if err == io.EOF {
-		return errors.New("nothing was asked: `ncclmesh agent` is what other commands start on a host, and talk to")
+		return errors.New("`ncclmesh agent` received no request: other commands start it on a host and send it requests")
 	}
 	var m fromAsker
 	if err == nil {
@@ -112,7 +112,7 @@ func (q *Question) serve(from *lines, cancel context.CancelCauseFunc, handlers H
 	}
 	h := handlers[m.Do]
 	if h == nil {
-		return fmt.Errorf("this agent, build %s, does not know how to do %q, only %s; update it", handshake.Build(), m.Do,
+		return fmt.Errorf("this agent, build %s, does not know the request %q, only %s; update it", handshake.Build(), m.Do,
 			strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
 	}
 	q.with = m.With

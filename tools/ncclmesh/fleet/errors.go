@@ -15,8 +15,8 @@ var (
 	ErrNoAgent     = errors.New("has no agent")      // ncclmesh is not installed there, or too old to have one
 	ErrSilent      = errors.New("does not answer")
 	ErrVersion     = errors.New("has another version")
-	ErrGarbled     = errors.New("answers what cannot be read")
-	ErrLimit       = errors.New("answers too much")
+	ErrGarbled     = errors.New("sent an answer that cannot be read")
+	ErrLimit       = errors.New("sent too long an answer")
 	ErrEnded       = errors.New("ended without an answer") // in the middle of an answer
 )
 

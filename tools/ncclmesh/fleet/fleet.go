@@ -46,7 +46,7 @@ const Here = "."
 func Words(command string) ([]string, error) {
 	words := strings.Fields(command)
 	if len(words) == 0 && command != "" {
-		return nil, fmt.Errorf("the command %q that leads to hosts is empty; want one as %q", command, DefaultSSH)
+		return nil, fmt.Errorf("the command that runs a program on a host, %q, is empty; want one such as %q", command, DefaultSSH)
 	}
 	return words, nil
 }

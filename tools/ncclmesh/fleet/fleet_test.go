@@ -187,7 +187,7 @@ func TestHandlers(t *testing.T) {
 		want    error // nil: an AgentError
 		words   string
 	}{
-		{"unknown", Request{Do: "dance"}, 0, nil, `does not know how to do "dance", only die, echo, fail,`},
+		{"unknown", Request{Do: "dance"}, 0, nil, `does not know the request "dance", only die, echo, fail,`},
 		{"an unknown member", Request{Do: "sum", With: map[string]int{"C": 1}}, 0, nil, `unknown field "C"`},
 		{"fails", Request{Do: "fail"}, 1, nil, "good: no port is up"},
 		{"silent", Request{Do: "wait", Silence: 3 * time.Second}, 1, ErrSilent, "no message for 3s"},

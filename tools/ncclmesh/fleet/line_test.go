@@ -111,8 +111,8 @@ func TestClip(t *testing.T) {
 // What begins as a hello and is none is told as what it is.
 func TestNoHello(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"hello":null,"answer":1}`: "answers what cannot be read: the hello cannot be read: " + errNotOne.Error(),
-		`{"hello"`:                  "answers what cannot be read: the hello cannot be read: unexpected end of JSON input",
+		`{"hello":null,"answer":1}`: "sent an answer that cannot be read: the hello cannot be read: " + errNotOne.Error(),
+		`{"hello"`:                  "sent an answer that cannot be read: the hello cannot be read: unexpected end of JSON input",
 	} {
 		if _, _, err := newLines(strings.NewReader(text), maxTotal).hello(); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -63,7 +63,7 @@ func (f *Fleet) start(ctx context.Context, host string) (*program, error) {
 		if load != nil {
 			err = errors.Join(err, load.Close())
 		}
-		return nil, fmt.Errorf("%w: %w; --ssh, or NCCLMESH_SSH, says what leads to hosts", ErrUnreachable, err)
+		return nil, fmt.Errorf("%w: %w; --ssh, or NCCLMESH_SSH, names the command that runs a program on a host", ErrUnreachable, err)
 	}
 	go func() {
 		_ = group.Wait(nil) // ProcessState has it

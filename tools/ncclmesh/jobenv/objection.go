@@ -83,9 +83,9 @@ var rules = map[string]rule{
 		case "-1":
 			return nil
 		case "":
-			return &Objection{Severity: Idle, Why: "empty is unset to the plugin, and 0 to NCCL's own transport", Do: unset}
+			return &Objection{Severity: Idle, Why: "the plugin takes an empty value for unset, NCCL's own transport for 0", Do: unset}
 		}
-		return &Objection{Severity: Hinders, Why: "the index differs between nodes, and moves when a neighbour reboots; the plugin finds the right one", Do: unset}
+		return &Objection{Severity: Hinders, Why: "the index differs between nodes, and changes when a neighbour reboots; the plugin finds the right one", Do: unset}
 	},
 	"NCCL_SOCKET_IFNAME": interfaces("the network that connections are set up over"),
 	"NCCL_MESH_IFNAME":   interfaces("the network of TCP lanes"),
@@ -113,12 +113,12 @@ var rules = map[string]rule{
 		if value == "" || strings.Contains(filepath.Dir(value), "%") || node.Exists(filepath.Dir(value)) {
 			return nil
 		}
-		return &Objection{Severity: Hinders, Why: "its directory is not here, so no error of NCCL's or the plugin's is seen", Do: "make or mount " + filepath.Dir(value) + ", or unset it"}
+		return &Objection{Severity: Hinders, Why: "its directory does not exist here, so the errors of NCCL and the plugin are lost", Do: "make or mount " + filepath.Dir(value) + ", or unset it"}
 	},
 	"LD_PRELOAD": func(value string, node Node) *Objection {
 		for _, path := range strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' }) {
 			if strings.Contains(path, "/") && !node.Exists(path) {
-				return &Objection{Severity: Hinders, Why: path + " is not here, and the loader goes on without it", Do: "correct it or unset it"}
+				return &Objection{Severity: Hinders, Why: path + " does not exist here, and the loader ignores that", Do: "correct it or unset it"}
 			}
 		}
 		return nil
@@ -127,7 +127,7 @@ var rules = map[string]rule{
 		if value == "" || node.Exists(value) {
 			return nil
 		}
-		return &Objection{Severity: Blocks, Why: "the NCCL that vLLM is to load is not here", Do: "correct it or unset it"}
+		return &Objection{Severity: Blocks, Why: "the NCCL that vLLM should load does not exist here", Do: "correct it or unset it"}
 	},
 }
 
@@ -186,7 +186,7 @@ func recipe(what string) rule {
 }
 
 func idle(string, Node) *Objection {
-	return &Objection{Severity: Idle, Why: "is of NCCL's own transport, and means nothing here", Do: unset}
+	return &Objection{Severity: Idle, Why: "is a setting of NCCL's own transport, and has no effect here", Do: unset}
 }
 
 // String is an objection in one line.

@@ -40,7 +40,7 @@ func (n Node) Serve(ctx context.Context, q *fleet.Question) error {
 		return err
 	}
 	if len(o.Command) == 0 || o.Processes < 1 {
-		return errors.New("nothing is to be run")
+		return errors.New("there is no command to run")
 	}
 	ready, err := n.ready(o)
 	if err != nil {

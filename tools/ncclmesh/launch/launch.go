@@ -149,7 +149,7 @@ func (h *host) prepare() error {
 		return err
 	}
 	if r.Ready == nil {
-		return fmt.Errorf("%s: is not ready, and does not say why", h.name())
+		return fmt.Errorf("%s: is not ready, and gives no reason", h.name())
 	}
 	h.ready = r.Ready
 	return nil

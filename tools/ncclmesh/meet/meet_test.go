@@ -146,7 +146,7 @@ func TestAbsent(t *testing.T) {
 		want   string // of rank 2
 		theirs string // its own error
 	}{
-		{"not started", []Place{{Rank: 1}}, nil, "it has not come to 127.0.0.1, MASTER_ADDR", ""},
+		{"not started", []Place{{Rank: 1}}, nil, "it did not connect to 127.0.0.1 (MASTER_ADDR)", ""},
 		{"another key", []Place{{Rank: 1}, {Rank: 2}}, map[int]string{2: "other"}, "has another NCCL_MESH_KEY, or none", "rank 0 has gone, or refused rank 2"},
 		{"no key", []Place{{Rank: 1}, {Rank: 2}}, map[int]string{2: ""}, "has another NCCL_MESH_KEY, or none", "rank 0 has gone, or refused rank 2"},
 	}

@@ -201,7 +201,7 @@ func (m *Meeting) Dial(ctx context.Context, host string) (io.ReadWriteCloser, er
 	refused := m.refused
 	m.mu.Unlock()
 	if at == nil {
-		err := fmt.Errorf("%w: it has not come to %s, MASTER_ADDR; is it reached there from all nodes, and TCP port %d let through?", fleet.ErrUnreachable,
+		err := fmt.Errorf("%w: it did not connect to %s (MASTER_ADDR); check that all nodes reach this address, and that no firewall blocks TCP port %d", fleet.ErrUnreachable,
 			m.place.Master, m.port())
 		if refused != nil {
 			err = fmt.Errorf("%w A connection was refused: %w", err, refused)

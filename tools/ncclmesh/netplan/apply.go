@@ -74,7 +74,7 @@ func (a *Applier) Apply(ctx context.Context, text string) error {
 		return err
 	}
 	if err := a.netplan("generate"); err != nil { // nothing has changed but files
-		return errors.Join(fmt.Errorf("%w: the file is taken back", err), a.putBack(had, before), a.netplan("generate"))
+		return errors.Join(fmt.Errorf("%w: the change is undone", err), a.putBack(had, before), a.netplan("generate"))
 	}
 	err = a.netplan("apply")
 	if err == nil {

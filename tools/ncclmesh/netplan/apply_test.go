@@ -30,12 +30,12 @@ func TestApply(t *testing.T) {
 		{"fine", "", "", []error{nil}, []string{"generate", "apply"}, "new", ""},
 		{"over one that was there", "old", "", []error{nil}, []string{"generate", "apply"}, "new", ""},
 		{"a moment without", "old", "", []error{nil, gone, gone, nil}, []string{"generate", "apply"}, "new", ""},
-		{"not as netplan wants it", "old", "generate", nil, []string{"generate", "generate"}, "old", "netplan generate: exit status 3: no good: the file is taken back"},
+		{"not as netplan wants it", "old", "generate", nil, []string{"generate", "generate"}, "old", "netplan generate: exit status 3: no good: the change is undone"},
 		{"not applied", "old", "apply", nil, []string{"generate", "apply", "apply"}, "old", "netplan apply: exit status 3: no good: rolled back"},
 		{"the management network lost", "old", "", []error{nil, gone}, []string{"generate", "apply", "apply"}, "old", "gone: rolled back"},
 		{"lost, and no file before", "", "", []error{gone}, []string{"generate", "apply", "apply"}, "", "gone: rolled back"},
 		{"interrupted", "old", "", []error{context.Canceled}, []string{"generate", "apply", "apply"}, "old", "interrupted while waiting"},
-		{"a generate that hangs", "old", "generate hangs", nil, []string{"generate", "generate"}, "old", "netplan generate: did not end within 1m0s: half a: the file is taken back"},
+		{"a generate that hangs", "old", "generate hangs", nil, []string{"generate", "generate"}, "old", "netplan generate: did not end within 1m0s: half a: the change is undone"},
 		{"an apply that hangs", "old", "apply hangs", nil, []string{"generate", "apply", "apply"}, "old", "netplan apply: did not end within 1m0s: half a: rolled back"},
 	}
 	for _, tt := range tests {

@@ -36,7 +36,7 @@ func Cables(functions []Function) (cables []Cable, why map[string]string) {
 		f.Neighbours = sorted(slices.DeleteFunc(slices.Clone(f.Neighbours), own))
 		switch n := len(f.Neighbours); {
 		case n == 0:
-			why[f.Name] = "nobody answers at the other end of its cable"
+			why[f.Name] = "no answer comes from the other end of its cable"
 		case n > maxFunctions:
 			why[f.Name] = "more functions answer than the other end of a cable has: it leads to a switch"
 		default:
@@ -48,7 +48,7 @@ func Cables(functions []Function) (cables []Cable, why map[string]string) {
 		slices.SortFunc(here, func(a, b Function) int { return bytes.Compare(a.MAC, b.MAC) })
 		if len(here) > maxFunctions {
 			for _, f := range here {
-				why[f.Name] = "more of this node's functions hear the same neighbours than a cable has: it leads to a switch"
+				why[f.Name] = "more of this node's functions see the same neighbours than a cable has: it leads to a switch"
 			}
 			continue
 		}

@@ -47,7 +47,7 @@ func (p Present) Choose(named []string) (links []topology.Link, left []Left, err
 		switch {
 		case why != "":
 		case !l.Up:
-			why = "is down: ip link set " + l.Name + " up, and try again"
+			why = "is down: ip link set " + l.Name + " up, then try again"
 		case !l.Carrier:
 			why = "has no carrier: nothing is plugged in, or the other end is down"
 		default:

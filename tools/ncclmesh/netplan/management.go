@@ -59,13 +59,13 @@ func (m *Management) Interfaces() map[string]string {
 // String says what is watched.
 func (m *Management) String() string {
 	if len(m.ways) == 0 {
-		return "nothing: there is no default route, and nobody here by ssh"
+		return "nothing: there is no default route and no ssh connection"
 	}
 	var list []string
 	for _, w := range m.ways {
 		s := w.what + " on " + w.dev
 		if !w.answers {
-			s += " (which answers no echo: only its route is watched)"
+			s += " (it answers no echo: only its route is watched)"
 		}
 		list = append(list, s)
 	}
@@ -187,7 +187,7 @@ func toClient(client, server string) (way, bool) {
 	if !hasAddress(link, own) {
 		return way{}, false
 	}
-	return way{what: "the route to " + client + ", who is here by ssh,", to: to, dev: link.Attrs().Name, own: own}, true
+	return way{what: "the route to " + client + ", the other end of your ssh connection,", to: to, dev: link.Attrs().Name, own: own}, true
 }
 
 func hasAddress(link netlink.Link, own netip.Addr) bool {

@@ -104,7 +104,7 @@ func TestChoose(t *testing.T) {
 	}{
 		{"all adapters", present, nil, []string{"p0", "p1"}, "enP7s7 carries the default route through 192.168.1.1\n" +
 			"p2 has 172.16.0.1/24, which something else gave it: remove that first\nowned is configured by /etc/netplan/50-x.yaml\n" +
-			"down0 is down: ip link set down0 up, and try again\ndark0 has no carrier: nothing is plugged in, or the other end is down\ngw0 carries a default route\n", ""},
+			"down0 is down: ip link set down0 up, then try again\ndark0 has no carrier: nothing is plugged in, or the other end is down\ngw0 carries a default route\n", ""},
 		{"of RDMA ports", rdma, nil, []string{"p1"}, "", ""},
 		{"named", rdma, []string{"p0"}, []string{"p0"}, "", ""},
 		{"no such", present, []string{"p9"}, nil, "", "--interface p9: there is no such interface; there are enP7s7, p0,"},

@@ -46,7 +46,7 @@ func TestCables(t *testing.T) {
 			[]Cable{cable("h0", "0b", "1b"), cable("h1", "0a", "1a")}, map[string]string{}},
 		{"two here and one there", []Function{function("h0", "0a", "1a"), function("h1", "0b", "1a")}, []Cable{cable("h0", "0a", "1a")}, map[string]string{"h1": "paired with h0"}},
 		{"one here and two there", []Function{function("h0", "0c", "1b", "1a")}, []Cable{cable("h0", "0c", "1a")}, map[string]string{}},
-		{"nobody", []Function{function("p0", "0a"), function("p1", "0b", "0a")}, nil, map[string]string{"p0": "nobody answers", "p1": "nobody answers"}},
+		{"nobody", []Function{function("p0", "0a"), function("p1", "0b", "0a")}, nil, map[string]string{"p0": "no answer comes from the other end of its cable", "p1": "no answer comes from the other end of its cable"}},
 		{"a switch", []Function{function("p0", "0a", "1a", "2a", "3a")}, nil, map[string]string{"p0": "switch"}},
 		{"three of this node at a switch", []Function{function("p0", "0a", "1a"), function("p1", "0b", "1a"), function("p2", "0c", "1a")}, nil,
 			map[string]string{"p0": "switch", "p1": "switch", "p2": "switch"}},

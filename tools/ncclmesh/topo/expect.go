@@ -188,7 +188,7 @@ func (m *Map) known(e End) (End, error) {
 		}
 		return e, fmt.Errorf("%v is expected to have a cable, and %s has no port %s, only %s", e, e.Node, e.Cage, strings.Join(cages, ", "))
 	}
-	return e, fmt.Errorf("%v is expected to have a cable, and %s was not asked, only %s", e, e.Node, strings.Join(names, ", "))
+	return e, fmt.Errorf("%v is expected to have a cable, and %s is none of the hosts, which are %s", e, e.Node, strings.Join(names, ", "))
 }
 
 // namedCage is a cage with the names of its functions.

@@ -97,7 +97,7 @@ func TestExpectWrongly(t *testing.T) {
 		{"a:p0 a:p0", "a:p0 is expected to have two cables"},
 		{"{", "no JSON"},
 		{`{"schema": "ncclmesh.doctor/1"}`, `schema "ncclmesh.doctor/1"; want "ncclmesh.topo/1"`},
-		{"a:p0 z:p0", "z was not asked, only a, b, c, d"},
+		{"a:p0 z:p0", "z is none of the hosts, which are a, b, c, d"},
 		{"a:p0 b:p7", "b has no port p7, only p0, p1"},
 		{"a:p0 d:p0", "d is not known: d: cannot be reached"},
 	}

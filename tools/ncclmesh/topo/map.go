@@ -367,10 +367,10 @@ func (c *chart) loose(o *cage) Loose {
 	if !up {
 		return l
 	}
-	l.Why = "the link is up, and no node that was asked is at the other end"
+	l.Why = "the link is up, and none of the hosts is at the other end"
 	for _, s := range o.view.seen.Heard {
 		if c.at[portAt{o.view.ID, s.Port}] == o {
-			l.Why = fmt.Sprintf("a node that was not asked is at the other end, with its interface %s", s.PeerPort)
+			l.Why = fmt.Sprintf("a node that is none of the hosts is at the other end, with its interface %s", s.PeerPort)
 		}
 	}
 	return l

@@ -66,7 +66,7 @@ func TestText(t *testing.T) {
 			host("b", rdma("f0", "p0"), rdma("f1", "p1"), rdma("g1", "p1")).with(sights{Heard: see("f1 A f0", "g1 A g0", "f0 ZZ f9")}),
 		}, `a p0 ═ p1 b   200 Gb/s in 2 halves   MTU 9000   RDMA, both halves work
 a p1          nothing is plugged in, or the other end is off
-b p0          a node that was not asked is at the other end, with its interface f9
+b p0          a node that is none of the hosts is at the other end, with its interface f9
 `},
 		{"functions that all meet are two halves", []view{
 			host("a", rdma("f0", "p0"), rdma("g0", "p0")).with(sights{RDMA: see("f0 B f0", "f0 B g0", "g0 B f0", "g0 B g0")}),
@@ -113,7 +113,7 @@ ring of 4: a – b – e – d – a
 		{"connectors of one name go by their interfaces", []view{
 			host("a", rdma("f0", "p0"), func() Port { p := rdma("h0", "p0"); p.Cage = "y/p0"; return p }()).with(sights{RDMA: see("h0 B f0")}),
 			host("b", rdma("f0", "p0")),
-		}, "a h0 ═ p0 b   200 Gb/s   MTU 9000   RDMA works\na f0          the link is up, and no node that was asked is at the other end\n"},
+		}, "a h0 ═ p0 b   200 Gb/s   MTU 9000   RDMA works\na f0          the link is up, and none of the hosts is at the other end\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func (l *looker) adapters() {
 		return
 	}
 	if len(found.Ports) == 0 {
-		n.Library = facts.Unknown[string]("there is no RDMA device to load it for")
+		n.Library = facts.Unknown[string]("there is no RDMA device that needs it")
 		return
 	}
 	n.Library = facts.Of(l.Verbs.Load())

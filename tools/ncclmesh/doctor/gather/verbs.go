@@ -28,7 +28,7 @@ type libibverbs struct {
 }
 
 // errNotListed is a device of sysfs that the library does not show.
-var errNotListed = errors.New("libibverbs does not list it: /dev/infiniband is not to be seen here, or its provider library (ibverbs-providers) is missing")
+var errNotListed = errors.New("libibverbs does not list it: /dev/infiniband is not visible here, or its provider library (ibverbs-providers) is missing")
 
 func (v *libibverbs) Load() (string, error) {
 	lib, err := ibv.Load(v.names...)
