@@ -98,7 +98,7 @@ func (n *Net) register(h Handle, addr, length uintptr, ptrType int,
 			errArgument, ptrType, NCCL_PTR_HOST)
 	}
 	if addr == 0 && length > 0 || addr+length < addr {
-		return 0, fmt.Errorf("%w: memory at %#x, %d bytes", errArgument, addr, length)
+		return 0, fmt.Errorf("%w: %d bytes of memory at %#x: the address is NULL, or the range wraps around", errArgument, length, addr)
 	}
 	mr, err := reg(c.memory)
 	if err != nil {

@@ -51,7 +51,7 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 		return 0, n.result("irecv", err)
 	}
 	if len(bufs) < 1 || len(bufs) > MaxRecvs {
-		return 0, n.result("irecv", fmt.Errorf("%w: a group must have 1 to %d buffers", errArgument, MaxRecvs))
+		return 0, n.result("irecv", fmt.Errorf("%w: a receive of %d buffers; want 1 to %d", errArgument, len(bufs), MaxRecvs))
 	}
 	if !c.mu.TryLock() {
 		return 0, ncclSuccess
@@ -130,5 +130,5 @@ func (n *Net) request(h Handle) (request, *comm, error) {
 func (c *comm) posted(q request) Handle { return c.handle.request(q.Index(), q.Generation()) }
 
 func errSize(size int) error {
-	return fmt.Errorf("%w: a message of %d bytes", errArgument, size)
+	return fmt.Errorf("%w: a message of %d bytes: the size must not be negative", errArgument, size)
 }
