@@ -24,8 +24,8 @@ func TestBuildField(t *testing.T) {
 
 // What is said before two sides know each other's version names the build, in all versions from the second on.
 func TestAnotherVersionNamesItsBuild(t *testing.T) {
-	_, challenge := NewListener(ProcessID{})
-	d, err := NewDialler(ProcessID{}, challenge)
+	_, challenge := NewListener(ProcessID{}, nil)
+	d, err := NewDialler(ProcessID{}, challenge, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,12 @@ package handshake
 import (
 	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"ncclmesh/random"
 )
 
 // Key authenticates one thing: a message of the exchange, one direction of a link, or the resumption of a session.
@@ -41,9 +42,9 @@ type Exchange struct {
 var ErrMAC = errors.New("wrong MAC: the other side does not know the secret")
 
 // NewListener begins an exchange on the listening side and returns the Challenge to send.
-func NewListener(process ProcessID) (*Exchange, []byte) {
+func NewListener(process ProcessID, draws random.Source) (*Exchange, []byte) {
 	x := new(Exchange)
-	rand.Read(x.challenge[:])
+	draws.Fill(x.challenge[:], "challenge")
 	return x, x.challengeMessage(process)
 }
 
@@ -68,7 +69,7 @@ func processTag(process ProcessID, nonce [nonceSize]byte) [16]byte {
 
 // NewDialler begins an exchange on the dialling side with the listener's Challenge. The error is ErrOtherProcess when
 // it is not process that listens there.
-func NewDialler(process ProcessID, challenge []byte) (*Exchange, error) {
+func NewDialler(process ProcessID, challenge []byte, draws random.Source) (*Exchange, error) {
 	_, body, err := parseSetup(challenge, setupChallenge)
 	if err != nil {
 		return nil, fmt.Errorf("challenge: %w", err)
@@ -84,7 +85,7 @@ func NewDialler(process ProcessID, challenge []byte) (*Exchange, error) {
 	if want := processTag(process, x.challenge); !hmac.Equal(want[:], tag[:]) {
 		return nil, ErrOtherProcess
 	}
-	rand.Read(x.nonce[:])
+	draws.Fill(x.nonce[:], "nonce")
 	x.said = append(x.said, challenge...)
 	return x, nil
 }

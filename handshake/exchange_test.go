@@ -83,7 +83,7 @@ func TestExchangeGolden(t *testing.T) {
 	}
 	check("challenge", append(unhex(t, "4e4d 08 81 00000048"+goldenBuild+"101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"), tag[:16]...), challenge)
 
-	d, err := NewDialler(process, challenge)
+	d, err := NewDialler(process, challenge, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +160,8 @@ func exchange(dialler, listener Secret, message int, change func([]byte) []byte)
 		return b
 	}
 	process := ProcessID(fill(0x03))
-	l, challenge := NewListener(process)
-	d, err := NewDialler(process, spoil(1, challenge))
+	l, challenge := NewListener(process, nil)
+	d, err := NewDialler(process, spoil(1, challenge), nil)
 	if err != nil {
 		return Keys{}, Keys{}, err
 	}
@@ -186,7 +186,7 @@ func exchange(dialler, listener Secret, message int, change func([]byte) []byte)
 func TestExchangeRefusesEveryChangedBit(t *testing.T) {
 	secret := Secret(fill(0x20))
 	process := ProcessID(fill(0x03))
-	_, challenge := NewListener(process)
+	_, challenge := NewListener(process, nil)
 	sizes := map[int]int{1: len(challenge), 2: setupHeader + len(unhex(t, goldenHello)) + macSize, 3: setupHeader + len(unhex(t, goldenWelcome)) + macSize}
 	for message, size := range sizes {
 		for bit := range 8 * size {
@@ -255,8 +255,8 @@ func says(text string) func(error) bool {
 }
 
 func TestWelcomeOnlyAfterVerify(t *testing.T) {
-	l, challenge := NewListener(ProcessID{})
-	d, err := NewDialler(ProcessID{}, challenge)
+	l, challenge := NewListener(ProcessID{}, nil)
+	d, err := NewDialler(ProcessID{}, challenge, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,8 +281,8 @@ func TestWelcomeOnlyAfterVerify(t *testing.T) {
 // TestReplayedHello: a Hello answers one Challenge.
 func TestReplayedHello(t *testing.T) {
 	secret := fill(0x20)
-	_, challenge := NewListener(ProcessID{})
-	d, err := NewDialler(ProcessID{}, challenge)
+	_, challenge := NewListener(ProcessID{}, nil)
+	d, err := NewDialler(ProcessID{}, challenge, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestReplayedHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _ := NewListener(ProcessID{})
+	again, _ := NewListener(ProcessID{}, nil)
 	if _, err := again.HearHello(hello); err != nil {
 		t.Fatal(err)
 	}
@@ -300,8 +300,8 @@ func TestReplayedHello(t *testing.T) {
 }
 
 func TestHelloTooLarge(t *testing.T) {
-	_, challenge := NewListener(ProcessID{})
-	d, err := NewDialler(ProcessID{}, challenge)
+	_, challenge := NewListener(ProcessID{}, nil)
+	d, err := NewDialler(ProcessID{}, challenge, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestHelloTooLarge(t *testing.T) {
 }
 
 func TestReadSetup(t *testing.T) {
-	_, challenge := NewListener(ProcessID{})
+	_, challenge := NewListener(ProcessID{}, nil)
 	big := setup(setupHello, maxSetup)
 	big.bytes(make([]byte, maxSetup))
 	huge := setup(setupHello, maxSetup+1)
@@ -359,7 +359,7 @@ func TestReadSetup(t *testing.T) {
 func FuzzSetup(f *testing.F) {
 	f.Add(uint8(1), unhex(f, goldenHello))
 	f.Add(uint8(2), unhex(f, goldenWelcome))
-	_, challenge := NewListener(ProcessID{})
+	_, challenge := NewListener(ProcessID{}, nil)
 	f.Add(uint8(0), challenge)
 	f.Add(uint8(0), Reject(RejectVersion))
 	f.Fuzz(func(t *testing.T, which uint8, in []byte) {
@@ -378,8 +378,8 @@ func FuzzSetup(f *testing.F) {
 					t.Errorf("read %x from %x", raw, in)
 				}
 			}
-			_, _ = NewDialler(ProcessID{}, in)
-			l, _ := NewListener(ProcessID{})
+			_, _ = NewDialler(ProcessID{}, in, nil)
+			l, _ := NewListener(ProcessID{}, nil)
 			_, _ = l.HearHello(in)
 			d := &Exchange{prk: make([]byte, 32)}
 			if _, _, err := d.HearWelcome(in); err == nil {

@@ -2,10 +2,11 @@ package handshake
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+
+	"ncclmesh/random"
 )
 
 // What is said over UDP on one cable, to learn who is at its other end; a datagram each:
@@ -29,8 +30,8 @@ const (
 type HailNonce [16]byte
 
 // NewHailNonce returns a random nonce.
-func NewHailNonce() (n HailNonce) {
-	rand.Read(n[:])
+func NewHailNonce(r random.Source) (n HailNonce) {
+	r.Fill(n[:], "nonce of questions")
 	return n
 }
 

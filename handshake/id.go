@@ -1,8 +1,9 @@
 package handshake
 
 import (
-	"crypto/rand"
 	"encoding/hex"
+
+	"ncclmesh/random"
 )
 
 // ProcessID names one initialised plugin: 16 random bytes made when it starts.
@@ -18,16 +19,14 @@ type SessionID [16]byte
 type Secret [16]byte
 
 // NewProcessID returns a random process id.
-func NewProcessID() ProcessID {
-	var id ProcessID
-	rand.Read(id[:])
+func NewProcessID(r random.Source) (id ProcessID) {
+	r.Fill(id[:], "process id")
 	return id
 }
 
 // NewSecret returns a random secret.
-func NewSecret() Secret {
-	var s Secret
-	rand.Read(s[:])
+func NewSecret(r random.Source) (s Secret) {
+	r.Fill(s[:], "secret of a listen")
 	return s
 }
 

@@ -103,8 +103,8 @@ func TestSettingsFitAHello(t *testing.T) {
 	for range 6 {
 		h.Settings = append(h.Settings, Setting{Name: long, Value: long, LeftOut: long})
 	}
-	_, challenge := NewListener(ProcessID{})
-	d, err := NewDialler(ProcessID{}, challenge)
+	_, challenge := NewListener(ProcessID{}, nil)
+	d, err := NewDialler(ProcessID{}, challenge, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

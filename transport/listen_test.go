@@ -22,7 +22,7 @@ func TestPeerNeverConnects(t *testing.T) {
 	left, h := transporttest.Listen(t, a)
 	other, _ := transporttest.Listen(t, a)
 	peer, err := control.New(control.Config{
-		Process: handshake.NewProcessID(), Hostname: "elsewhere", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, TimeScale: 5,
+		Process: handshake.NewProcessID(nil), Hostname: "elsewhere", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, TimeScale: 5,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestListenerTakesMany(t *testing.T) {
 	a, b, c := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)
 	l, h := transporttest.Listen(t, a)
 	lost, err := control.New(control.Config{
-		Process: handshake.NewProcessID(), Hostname: "elsewhere", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, TimeScale: 5,
+		Process: handshake.NewProcessID(nil), Hostname: "elsewhere", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, TimeScale: 5,
 	})
 	if err != nil {
 		t.Fatal(err)

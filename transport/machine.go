@@ -9,6 +9,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/ibv"
+	"ncclmesh/random"
 	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 )
@@ -20,6 +21,7 @@ type Machine struct {
 	Network  sock.Network // nil: the kernel's
 	Source   Source       // nil: what the kernel tells, with the files below Options.Sysfs
 	Identity *Identity    // nil: what the kernel calls the process and its machine
+	Random   random.Source
 
 	// KeepGarbage leaves the memory of what was set up and closed to Go's collector. Otherwise the transport collects it while
 	// nothing moves, as the collector does not run by itself in NCCL's process.
@@ -66,6 +68,14 @@ func (k kernel) Watch(done <-chan struct{}, changed func(), link func(string, bo
 }
 
 func (k kernel) GPUs() []topology.Slot { return topology.GPUs(k.sysfs) }
+
+// collector returns what gives memory back that is not in use any more; nil where that is left to Go's runtime.
+func (m *Machine) collector() func() {
+	if m.KeepGarbage {
+		return nil
+	}
+	return giveBack
+}
 
 // hostname returns the name of the machine.
 func (m *Machine) hostname() (string, error) {

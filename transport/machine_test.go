@@ -1,6 +1,10 @@
 package transport_test
 
 import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -9,7 +13,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"ncclmesh/guard"
+	"ncclmesh/handshake"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
@@ -105,5 +113,80 @@ func TestKernelMachine(t *testing.T) {
 	}
 	if tr.Node() != transporttest.NewTCP(t, 1).Node() {
 		t.Error("two processes of a machine are on two nodes")
+	}
+}
+
+// drawn is a source of random numbers that repeats itself, and what was drawn from it.
+type drawn struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+func (d *drawn) fill(b []byte, what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.times == nil {
+		d.times = map[string]int{}
+	}
+	d.times[what]++
+	for at := 0; at < len(b); {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d", what, d.times[what], at))
+		at += copy(b[at:], sum[:])
+	}
+}
+
+// has reports whether something was drawn whose name ends so.
+func (d *drawn) has(end string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for what := range d.times {
+		if strings.HasSuffix(what, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// All that a transport draws comes from its machine: one that draws the same numbers is the same process with the same
+// secrets.
+func TestDraws(t *testing.T) {
+	transporttest.Leaks(t)
+	var handles [2]handshake.Handle
+	for i := range handles {
+		var from, to drawn
+		on := func(d *drawn, host string) func(*transport.Options) {
+			return func(o *transport.Options) { o.Machine.Random, o.HostID = d.fill, host }
+		}
+		a, b := transporttest.New(t, on(&from, "a")), transporttest.New(t, on(&to, "b"))
+		l, h := transporttest.Listen(t, b)
+		handles[i] = h
+		s, r := transporttest.Join(t, a.Dial(h), l)
+		transporttest.CloseBoth(t, s, r)
+		asked, enough := context.WithCancel(t.Context())
+		enough()
+		_, _ = a.Neighbours(asked) // which begins to ask, and does not wait
+		transporttest.Await(t, "a question", func() bool { return from.has("nonce of questions") })
+		for _, d := range []struct {
+			by    *drawn
+			names []string
+		}{
+			{&from, []string{"process id", "number of the first listen", ": nonce", ": first packet", ": token", "nonce of questions"}},
+			{&to, []string{"process id", "number of the first listen", "secret of a listen", ": challenge", ": first packet", ": token"}},
+		} {
+			for _, what := range d.names {
+				if !d.by.has(what) {
+					t.Errorf("no %q was drawn of %v", what, d.by.times)
+				}
+			}
+		}
+		if err := errors.Join(a.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range handles {
+		handles[i].Port = 0 // which the kernel has chosen
+	}
+	if diff := cmp.Diff(handles[0], handles[1], cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("what a listener is known by, of two processes that draw alike (-first +second):\n%s", diff)
 	}
 }

@@ -32,7 +32,7 @@ func (t *Transport) meet() error {
 	}
 	t.relay = relay.New(relay.Config{
 		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: queuePairs,
-		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Context: t.ctx, Worked: t.tidy.worked,
+		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Context: t.ctx, Worked: t.tidy.worked,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
 		Refuse: t.retired, Changed: t.relayed, Counts: t.page.Relay(),
 	})
@@ -49,12 +49,12 @@ func (t *Transport) meet() error {
 			return s, nil
 		},
 		Cable:      func(s mesh.Session) string { return s.(*control.Session).Cable() },
-		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Log: t.log,
+		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Log: t.log,
 	})
 	var err error
 	t.hail, err = hail.New(hail.Config{
 		Process: t.process, Node: t.node, ControlPort: t.ep.Port(), Dedicated: t.opts.Dedicated, Key: []byte(t.opts.Key),
-		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Log: t.log,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Log: t.log,
 	})
 	t.met.Store(err == nil)
 	return err

@@ -29,7 +29,7 @@ const (
 // openPlain adds the network interfaces as ports for TCP, after those of RDMA: first those that can be used, then those
 // that may come up.
 func (t *Transport) openPlain(n *topology.Node) error {
-	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Circuits: circuits{t}}
+	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Random: t.opts.Machine.Random, Circuits: circuits{t}}
 	usable, waiting := t.selectPlain(n)
 	all := slices.Concat(usable, waiting)
 	for _, p := range all[:min(len(all), handshake.MaxPorts-len(t.ports))] {

@@ -28,7 +28,7 @@ const (
 // last, and none otherwise.
 type tidier struct {
 	traffic func() uint64 // a number that changes when data moves
-	collect func() // nil: nothing is collected
+	collect func()        // nil: nothing is collected
 	caught  func(*guard.Panic)
 
 	over, wake chan struct{}
@@ -40,8 +40,8 @@ type tidier struct {
 	ended   bool
 }
 
-func newTidier(traffic func() uint64, caught func(*guard.Panic)) *tidier {
-	return &tidier{traffic: traffic, collect: giveBack, caught: caught, over: make(chan struct{}), wake: make(chan struct{}, 1)}
+func newTidier(traffic func() uint64, collect func(), caught func(*guard.Panic)) *tidier {
+	return &tidier{traffic: traffic, collect: collect, caught: caught, over: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // worked notes that a set-up or a close has left something behind.

@@ -34,8 +34,7 @@ func TestTidier(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var moved atomic.Uint64
 				var collected atomic.Int32
-				d := newTidier(moved.Load, func(p *guard.Panic) { t.Error(p) })
-				d.collect = func() { collected.Add(1) }
+				d := newTidier(moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
 				for i, s := range tt.seconds {
 					for range 10 {
 						time.Sleep(100 * time.Millisecond)
@@ -68,8 +67,7 @@ func TestTidierIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var moved atomic.Uint64
 		var collected atomic.Int32
-		d := newTidier(moved.Load, func(p *guard.Panic) { t.Error(p) })
-		d.collect = func() { collected.Add(1) }
+		d := newTidier(moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
 		defer d.close()
 		d.worked()
 		time.Sleep(100 * time.Millisecond)
@@ -91,13 +89,13 @@ func TestTidierIsPatient(t *testing.T) {
 func TestTidierSlowCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var collected atomic.Int32
-		d := newTidier(func() uint64 { return 0 }, func(p *guard.Panic) { t.Error(p) })
-		d.collect = func() {
+		var d *tidier
+		d = newTidier(func() uint64 { return 0 }, func() {
 			if collected.Add(1) == 1 {
 				d.worked()
 				time.Sleep(2 * tidyAfter)
 			}
-		}
+		}, func(p *guard.Panic) { t.Error(p) })
 		defer d.close()
 		d.worked()
 		time.Sleep(time.Minute)
@@ -110,8 +108,7 @@ func TestTidierSlowCollection(t *testing.T) {
 // Where nobody collects no goroutine looks for traffic.
 func TestTidierThatKeepsGarbage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTidier(func() uint64 { t.Error("traffic is looked for"); return 0 }, func(p *guard.Panic) { t.Error(p) })
-		d.collect = nil
+		d := newTidier(func() uint64 { t.Error("traffic is looked for"); return 0 }, nil, func(p *guard.Panic) { t.Error(p) })
 		d.worked()
 		time.Sleep(time.Hour)
 		d.close()

@@ -97,10 +97,7 @@ func New(o Options) (_ *Transport, err error) {
 		carries: make(chan struct{}, 1),
 	}
 	t.log = t.opts.Log
-	t.tidy = newTidier(t.traffic, t.caught)
-	if t.opts.Machine.KeepGarbage {
-		t.tidy.collect = nil
-	}
+	t.tidy = newTidier(t.traffic, t.opts.Machine.collector(), t.caught)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	resolving := resolvers
 	if t.opts.Observes {
@@ -118,7 +115,7 @@ func New(o Options) (_ *Transport, err error) {
 	if t.node, err = t.opts.nodeID(); err != nil {
 		return nil, err
 	}
-	t.process = handshake.NewProcessID()
+	t.process = handshake.NewProcessID(t.opts.Machine.Random)
 	t.openPage()
 	t.log = slog.New(teller{t.opts.Log.Handler(), t.page})
 	t.env = bundle.Env{
@@ -136,7 +133,7 @@ func New(o Options) (_ *Transport, err error) {
 	for _, w := range found.Warnings {
 		t.log.Warn(w)
 	}
-	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, TimeScale: t.opts.TimeScale, Log: t.log})
+	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Random: t.opts.Machine.Random, TimeScale: t.opts.TimeScale, Log: t.log})
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
@@ -193,7 +190,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Settings:  func() []handshake.Setting { return t.says },
 		Differ:    t.differ,
 		Mesh:      t.onMesh,
-		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Random: t.opts.Machine.Random,
 		LaneWait:  t.opts.LaneWait,
 		TimeScale: t.opts.TimeScale,
 		Log:       t.log,

@@ -187,7 +187,7 @@ func (m *meddler) hails() error {
 	defer far.Close()
 	secret := handshake.HailSecret([]byte(strings.TrimPrefix(os.Getenv("E2E_KEYED"), "NCCL_MESH_KEY="))) // which only this part knows
 	ask := func(s handshake.Secret) (handshake.HailNonce, []byte) {
-		q := handshake.Hail{Nonce: handshake.NewHailNonce(), Process: handshake.NewProcessID(), Node: handshake.NodeID(handshake.NewHailNonce()), Name: m.name}
+		q := handshake.Hail{Nonce: handshake.NewHailNonce(nil), Process: handshake.NewProcessID(nil), Node: handshake.NodeID(handshake.NewHailNonce(nil)), Name: m.name}
 		raw, err := handshake.SealHail(s, &q)
 		if err != nil {
 			panic(err)
@@ -247,7 +247,7 @@ func (m *meddler) dial(e *control.Endpoint, key string) (*control.Session, error
 
 // keyless tries to get a session without the key.
 func (m *meddler) keyless() error {
-	e, err := m.endpoint("", handshake.NodeID{1}, handshake.NewProcessID(), nil)
+	e, err := m.endpoint("", handshake.NodeID{1}, handshake.NewProcessID(nil), nil)
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (m *meddler) keyless() error {
 func (m *meddler) lies(query [16]byte, own handshake.MapNode) *handshake.Map {
 	all := []handshake.MapNode{own}
 	for i := range handshake.MaxMapNodes - 1 {
-		n := handshake.MapNode{Process: handshake.NewProcessID(), Node: handshake.NodeID{0xee, byte(i)}, Hostname: fmt.Sprintf("lie%d", i), Dedicated: i%2 == 0}
+		n := handshake.MapNode{Process: handshake.NewProcessID(nil), Node: handshake.NodeID{0xee, byte(i)}, Hostname: fmt.Sprintf("lie%d", i), Dedicated: i%2 == 0}
 		if i == 3 {
 			n.Node = m.victim.Node // which knows better
 		}
@@ -286,7 +286,7 @@ func (m *meddler) lies(query [16]byte, own handshake.MapNode) *handshake.Map {
 
 // neighbour has a session, as whoever is at the other end of a cable may where there is no key, and abuses it.
 func (m *meddler) neighbour() error {
-	own := handshake.MapNode{Process: handshake.NewProcessID(), Node: handshake.NodeID{0xaa}, Hostname: "x"}
+	own := handshake.MapNode{Process: handshake.NewProcessID(nil), Node: handshake.NodeID{0xaa}, Hostname: "x"}
 	for k := range handshake.MaxMapLinks {
 		own.Links = append(own.Links, handshake.MapLink{Name: m.name, Mbps: 1 << 31, Peer: handshake.NodeID{0xee, byte(k)}, PeerName: "l0"})
 	}

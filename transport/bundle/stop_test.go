@@ -23,7 +23,7 @@ import (
 func newSession(t *testing.T) *control.Session {
 	t.Helper()
 	endpoint := func(host string) *control.Endpoint {
-		e, err := control.New(control.Config{Process: handshake.NewProcessID(), Hostname: host, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+		e, err := control.New(control.Config{Process: handshake.NewProcessID(nil), Hostname: host, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ func (e *Endpoint) receive(s *stranger) {
 // exchange returns nil when the connection has become a session's link; otherwise the reason to count, if it is one,
 // and what to tell the dialler, if anything.
 func (e *Endpoint) exchange(s *stranger) (reason string, reject handshake.RejectCode, err error) {
-	x, challenge := handshake.NewListener(e.cfg.Process)
+	x, challenge := handshake.NewListener(e.cfg.Process, e.cfg.Random.For(s.Source))
 	if _, err := s.Conn.Write(challenge); err != nil {
 		return "", 0, err
 	}

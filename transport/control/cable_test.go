@@ -74,7 +74,7 @@ func onCable(text string) error {
 		return err
 	}
 	e, err := New(Config{
-		Process: handshake.NewProcessID(), Hostname: "end", Addrs: []netip.Addr{mgmt}, TimeScale: 0.5, LaneWait: hang,
+		Process: handshake.NewProcessID(nil), Hostname: "end", Addrs: []netip.Addr{mgmt}, TimeScale: 0.5, LaneWait: hang,
 		NeighbourSecret: &public, Cable: func(netdev string) bool { return netdev == "prev" || netdev == "next" },
 		Busy: func(*Session) bool { return false },
 	})

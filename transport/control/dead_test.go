@@ -47,7 +47,7 @@ func child(handle string) error {
 	if err != nil {
 		return err
 	}
-	e, err := New(Config{Process: handshake.NewProcessID(), Hostname: "child", Addrs: []netip.Addr{loopback}, TimeScale: 20})
+	e, err := New(Config{Process: handshake.NewProcessID(nil), Hostname: "child", Addrs: []netip.Addr{loopback}, TimeScale: 20})
 	if err != nil {
 		return err
 	}

@@ -347,7 +347,7 @@ func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 	a.in = bufio.NewReader(a.conn)
 	raw, err := handshake.ReadChallenge(a.in)
 	if err == nil {
-		a.x, err = handshake.NewDialler(to.process, raw)
+		a.x, err = handshake.NewDialler(to.process, raw, e.cfg.Random.For(addr.AddrPort))
 	}
 	if err != nil {
 		var version *handshake.VersionError

@@ -79,20 +79,20 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 		}
 	}
 	add(2, "connection refused", nil)
-	_, challenge := handshake.NewListener(handshake.NewProcessID())
+	_, challenge := handshake.NewListener(handshake.NewProcessID(nil), nil)
 	add(3, "another process answers there", write(challenge))
 	add(4, "this is not the plugin's protocol", write([]byte("SSH-2.0-OpenSSH_9.2p1 Debian\r\n")))
-	_, other := handshake.NewListener(b.cfg.Process)
+	_, other := handshake.NewListener(b.cfg.Process, nil)
 	other[2] = 9
 	add(5, "protocol version 9 (build "+handshake.Build()+"), this side speaks version 8", write(other))
 	add(6, "refused: the process there never opened that listener", func(c net.Conn) {
-		_, challenge := handshake.NewListener(b.cfg.Process)
+		_, challenge := handshake.NewListener(b.cfg.Process, nil)
 		_, _ = c.Write(append(challenge, handshake.Reject(handshake.RejectListen)...))
 		hold(t, c)
 	})
 	add(7, "wrong MAC", func(c net.Conn) {
 		defer c.Close()
-		x, challenge := handshake.NewListener(b.cfg.Process)
+		x, challenge := handshake.NewListener(b.cfg.Process, nil)
 		_, _ = c.Write(challenge)
 		raw, err := handshake.ReadHello(c)
 		if err != nil {
@@ -102,8 +102,8 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 			t.Error(err)
 		}
 		// It does not know the secret, and answers under another.
-		y, challenge := handshake.NewListener(b.cfg.Process)
-		d, err := handshake.NewDialler(b.cfg.Process, challenge)
+		y, challenge := handshake.NewListener(b.cfg.Process, nil)
+		d, err := handshake.NewDialler(b.cfg.Process, challenge, nil)
 		if err != nil {
 			t.Error(err)
 			return
@@ -420,7 +420,7 @@ func TestRefusalOverVersionsNamesBothBuilds(t *testing.T) {
 	heard := make(chan error, 16)
 	stand(t, b.at(8), func(c net.Conn) {
 		defer c.Close()
-		_, challenge := handshake.NewListener(b.cfg.Process)
+		_, challenge := handshake.NewListener(b.cfg.Process, nil)
 		_, _ = c.Write(later(challenge))
 		_, err := handshake.ReadHello(bytes.NewReader(later(slurp(c))))
 		heard <- err

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/random"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
 	"ncclmesh/transport/sock"
@@ -43,6 +43,8 @@ type Config struct {
 	LaneWait time.Duration
 	// TimeScale multiplies every deadline, for emulated machines. 0: 1.
 	TimeScale float64
+	// Random is what secrets, nonces and numbers are drawn from.
+	Random random.Source
 	// Log is told what happens. Nil: nobody is.
 	Log *slog.Logger
 
@@ -150,7 +152,7 @@ func New(cfg Config) (*Endpoint, error) {
 		log:      cfg.Log,
 		addrs:    addrs,
 		network:  sock.On(cfg.Network),
-		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
+		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource, Random: cfg.Random},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[target]*attempt),
 		dialled:  make(map[target]*Session),
@@ -163,7 +165,7 @@ func New(cfg Config) (*Endpoint, error) {
 	}
 	e.port = e.ln.Addr().Port()
 	var first [4]byte
-	rand.Read(first[:])
+	cfg.Random.Fill(first[:], "number of the first listen")
 	e.names.note(cfg.Hostname, cfg.Node)
 	e.firstListen = binary.BigEndian.Uint32(first[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())

@@ -43,7 +43,7 @@ func visit(t *testing.T, n *node, last byte) *visitor {
 	if v.challenge, err = handshake.ReadChallenge(v.in); err != nil {
 		t.Fatal(err)
 	}
-	if v.x, err = handshake.NewDialler(n.cfg.Process, v.challenge); err != nil {
+	if v.x, err = handshake.NewDialler(n.cfg.Process, v.challenge, nil); err != nil {
 		t.Fatal(err)
 	}
 	return v

@@ -19,7 +19,7 @@ type Listen struct {
 
 // Listen makes an invitation. It stands until it is closed.
 func (e *Endpoint) Listen() (*Listen, error) {
-	l := &Listen{Secret: handshake.NewSecret(), e: e, used: make(map[[32]byte]struct{})}
+	l := &Listen{Secret: handshake.NewSecret(e.cfg.Random), e: e, used: make(map[[32]byte]struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {

@@ -42,7 +42,7 @@ func newNode(t *testing.T, change func(*Config)) *node {
 	n := &node{t: t, got: make(map[*Session][]handshake.Message), dead: make(map[*Session]error)}
 	n.cond = sync.NewCond(&n.mu)
 	cfg := Config{
-		Process:  handshake.NewProcessID(),
+		Process:  handshake.NewProcessID(nil),
 		Node:     handshake.NodeID{1},
 		Hostname: strings.ReplaceAll(t.Name(), "/", "-"),
 		Addrs:    []netip.Addr{loopback},

@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/random"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
 	"ncclmesh/transport/sock"
@@ -28,6 +29,8 @@ type Config struct {
 	Network sock.Network
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
+	// Random decides whom a crowd of strangers costs a place.
+	Random random.Source
 	// Log is told what happens. Nil: nobody is.
 	Log *slog.Logger
 }
@@ -92,7 +95,7 @@ func New(cfg Config) *Endpoint {
 		cfg:       cfg,
 		log:       cfg.Log,
 		network:   sock.On(cfg.Network),
-		lobby:     lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource},
+		lobby:     lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource, Random: cfg.Random},
 		listeners: map[place]sock.Listener{},
 		expected:  map[handshake.LaneName]*Call{},
 	}

@@ -3,7 +3,6 @@ package hail
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/random"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/sock"
 )
@@ -179,7 +179,7 @@ func (h *Hailer) own(n handshake.NodeID, p handshake.ProcessID) bool {
 
 // answer tells who this is, in a while.
 func (h *Hailer) answer(ear *socket, to netip.AddrPort, nonce handshake.HailNonce) {
-	if !sleep(h.ctx, rand.N(answerWait)) {
+	if !sleep(h.ctx, random.N(h.cfg.Random.For(to), answerWait, "wait before an answer")) {
 		return
 	}
 	raw, err := handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{

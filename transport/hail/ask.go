@@ -143,7 +143,7 @@ func (h *Hailer) mouth(a *asking, k mouthKey) *mouth {
 	if m := a.mouths[k]; m != nil {
 		return m
 	}
-	m := &mouth{nonce: handshake.NewHailNonce(), changes: a.changes}
+	m := &mouth{nonce: handshake.NewHailNonce(h.cfg.Random), changes: a.changes}
 	if !k.six {
 		if m.source = h.source(k.place, netip.Addr{}); !m.source.IsValid() {
 			return nil

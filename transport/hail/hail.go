@@ -14,6 +14,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/random"
 	"ncclmesh/transport/sock"
 )
 
@@ -83,6 +84,8 @@ type Config struct {
 	UDPPort uint16
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
+	// Random is what nonces, and waits before answers, are drawn from.
+	Random random.Source
 	// Log is told what happens. Nil: nobody is.
 	Log *slog.Logger
 }

@@ -125,6 +125,24 @@ func (l *Lane) String() string {
 // Way is the lane with the nodes that it goes through, as far as this side knows them.
 func (l *Lane) Way() string { return fmt.Sprintf("%v%v", l, l.Route) }
 
+// Name names this half of the lane: no other half that a process has at the time has the same name.
+func (l *Lane) Name() Name {
+	n := Name{Conn: l.Conn.ID, Sending: l.Conn.Sending, Epoch: l.Epoch, Lane: l.Index}
+	if l.Conn.Session != nil {
+		n.Session = l.Conn.Session.ID()
+	}
+	return n
+}
+
+// Name is that of a half of a lane.
+type Name struct {
+	Session handshake.SessionID
+	Conn    uint32
+	Sending bool
+	Epoch   uint32
+	Lane    uint8
+}
+
 // PeerPort is as much of a peer's port as names it.
 func PeerPort(p handshake.Port) *topology.Port {
 	return &topology.Port{Device: p.Device, Num: p.Num, Netdev: p.Netdev}

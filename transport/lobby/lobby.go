@@ -2,15 +2,18 @@ package lobby
 
 import (
 	"io"
-	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
+
+	"ncclmesh/random"
 )
 
 // Lobby is where strangers wait, who have connections of type C. The limits are set before its first use.
 type Lobby[C io.Closer] struct {
 	Max       int // strangers at once
 	PerSource int // of them from one address
+	Random    random.Source
 
 	mu     sync.Mutex
 	closed bool
@@ -78,20 +81,23 @@ func (l *Lobby[C]) Enter(c C, source netip.AddrPort) *Stranger[C] {
 	return s
 }
 
-// largestLocked is the crowd with most who may have to go; one of them by chance.
+// largestLocked is the crowd with most who may have to go; one of several by chance.
 func (l *Lobby[C]) largestLocked() *crowd[C] {
-	most, equal := &crowd[C]{}, 0
-	for _, c := range l.crowds {
+	most := 0
+	var equal []netip.Addr
+	for at, c := range l.crowds {
 		switch {
-		case len(c.silent) > len(most.silent):
-			most, equal = c, 1
-		case len(c.silent) == len(most.silent):
-			if equal++; rand.IntN(equal) == 0 {
-				most = c
-			}
+		case len(c.silent) > most:
+			most, equal = len(c.silent), append(equal[:0], at)
+		case len(c.silent) == most:
+			equal = append(equal, at)
 		}
 	}
-	return most
+	if most == 0 {
+		return &crowd[C]{}
+	}
+	slices.SortFunc(equal, netip.Addr.Compare) // for chance alone to decide, and not the order of a map
+	return l.crowds[equal[random.N(l.Random, len(equal), "address of an unauthenticated connection to close")]]
 }
 
 // thinLocked turns one of a crowd out, if one may have to go.
@@ -99,7 +105,7 @@ func (l *Lobby[C]) thinLocked(c *crowd[C], why Fate) bool {
 	if len(c.silent) == 0 {
 		return false
 	}
-	l.evictLocked(c.silent[rand.IntN(len(c.silent))], why)
+	l.evictLocked(c.silent[random.N(l.Random, len(c.silent), "unauthenticated connection to close")], why)
 	return true
 }
 

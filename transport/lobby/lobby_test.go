@@ -160,3 +160,39 @@ func TestEvictedIsClosed(t *testing.T) {
 		t.Errorf("the other reads %d, %v", n, err)
 	}
 }
+
+// nothing is a connection that needs no socket.
+type nothing struct{}
+
+func (nothing) Close() error { return nil }
+
+// Whom chance turns out is the same each time that the source of randomness draws the same.
+func TestChanceIsRepeated(t *testing.T) {
+	for _, drawn := range []byte{0, 0x80, 0xff} {
+		var first []netip.AddrPort
+		for run := range 20 {
+			l := Lobby[nothing]{Max: 12, PerSource: 4, Random: func(b []byte, _ string) {
+				for i := range b {
+					b[i] = drawn
+				}
+			}}
+			var all []*Stranger[nothing]
+			for i := range 40 {
+				from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 7)}), uint16(i))
+				all = append(all, l.Enter(nothing{}, from))
+			}
+			var left []netip.AddrPort
+			for _, s := range all {
+				if l.Leave(s) == Stayed {
+					left = append(left, s.Source)
+				}
+			}
+			if run == 0 {
+				first = left
+			}
+			if diff := cmp.Diff(first, left, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" || len(left) != 12 {
+				t.Fatalf("drawn %#x, run %d: %d stayed (-first +now):\n%s", drawn, run, len(left), diff)
+			}
+		}
+	}
+}

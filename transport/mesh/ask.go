@@ -3,13 +3,13 @@ package mesh
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/random"
 	"ncclmesh/transport/fault"
 )
 
@@ -43,8 +43,8 @@ type awaited struct {
 	query   [16]byte
 }
 
-func newQuery() (q [16]byte) {
-	rand.Read(q[:])
+func newQuery(r random.Source) (q [16]byte) {
+	r.Fill(q[:], "query for the map")
 	return q
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/random"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/hail"
 )
@@ -61,6 +62,7 @@ type Config struct {
 	Background func(func())                                      // runs a function on a goroutine, at once when the process ends
 	Context    context.Context                                   // done when the process ends
 	TimeScale  float64                                           // multiplies every wait; 0: 1
+	Random     random.Source                                     // of the numbers of queries
 	Log        *slog.Logger                                      // nil: nobody is told
 }
 
@@ -221,7 +223,7 @@ func (m *Mesh) current() (*asking, state) {
 	m.mu.Lock()
 	a, begin := m.survey, false
 	if begin = a == nil; begin {
-		a = newAsking(m, newQuery(), own.Node, nil)
+		a = newAsking(m, newQuery(m.Random), own.Node, nil)
 		m.survey = a
 		m.rememberLocked(a.query)
 	}

@@ -299,7 +299,7 @@ func TestUnasked(t *testing.T) {
 		b.asked = func(s *remote, q *handshake.AskMap) {
 			lies := cabling("A-B A-X A-C")
 			lies[0], lies[1] = lies[1], lies[0]
-			_ = s.Send(&handshake.Map{Query: newQuery(), Nodes: lies})
+			_ = s.Send(&handshake.Map{Query: newQuery(nil), Nodes: lies})
 			_ = s.Send(&handshake.Map{Query: q.Query, Nodes: lies})
 			_ = s.Send(&handshake.Map{Query: q.Query, Nodes: lies})
 		}
@@ -322,7 +322,7 @@ func TestFlood(t *testing.T) {
 		a.mu.Unlock()
 		for i := range 1000 {
 			asked := nodeID(fmt.Sprint(i % 100))
-			if err := s.Send(&handshake.AskMap{Query: newQuery(), Asked: []handshake.NodeID{asked}}); err != nil {
+			if err := s.Send(&handshake.AskMap{Query: newQuery(nil), Asked: []handshake.NodeID{asked}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -356,7 +356,7 @@ func TestFloodOverOneCable(t *testing.T) {
 		n.nodes["A"].setAsked(func(*remote, *handshake.AskMap) {}) // so that what is passed on to it takes long
 		before := b.Counts()
 		ask := func(s Session, i int) {
-			b.Asked(s, &handshake.AskMap{Query: newQuery(), Asked: []handshake.NodeID{nodeID(fmt.Sprint(i))}})
+			b.Asked(s, &handshake.AskMap{Query: newQuery(nil), Asked: []handshake.NodeID{nodeID(fmt.Sprint(i))}})
 		}
 		for i := range 2 * maxJobs / maxOpen {
 			s := &recorder{func(handshake.Message) {}}
@@ -379,7 +379,7 @@ func TestFloodOverOneCable(t *testing.T) {
 // A question that comes twice is answered with one node.
 func TestAskedTwice(t *testing.T) {
 	meshTest(t, "A-B B-C", func(t *testing.T, n *network) {
-		b, first := n.nodes["B"], newQuery()
+		b, first := n.nodes["B"], newQuery(nil)
 		var mu sync.Mutex
 		var got []int
 		s := &recorder{func(m handshake.Message) {

@@ -35,7 +35,7 @@ type station struct {
 // newStation makes one on this host, over the interfaces of a transport.
 func newStation(t *testing.T, i int, f *path.Finder, neighbour func(context.Context, handshake.ProcessID, uint8) (*control.Session, error)) *station {
 	t.Helper()
-	s := &station{id: handshake.NewProcessID(), node: handshake.NodeID{0xee, byte(i)}, data: dataport.New(dataport.Config{})}
+	s := &station{id: handshake.NewProcessID(nil), node: handshake.NodeID{0xee, byte(i)}, data: dataport.New(dataport.Config{})}
 	var r atomic.Pointer[relay.Relay]
 	var err error
 	s.ep, err = control.New(control.Config{

@@ -15,6 +15,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/random"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/lane"
@@ -52,6 +53,7 @@ type Config struct {
 	Verbs     Maker              // what queue pairs are; nil: they are not
 	Silence   time.Duration      // how long a socket's other end may acknowledge nothing; 0: for ever
 	TimeScale float64            // multiplies every deadline; 0: 1
+	Random    random.Source      // of what sockets prove themselves with
 	Context   context.Context    // nothing is asked or set up once it has ended; nil: until Close
 
 	// Neighbour is the session with a process at the other end of a port's cable. It may

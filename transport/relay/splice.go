@@ -2,8 +2,6 @@ package relay
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -57,9 +55,7 @@ var _ Maker = (*splicer)(nil)
 func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
 	s := &splice{Joining: j, m: m, ask: ask, begun: make(chan struct{}), came: make(chan struct{})}
 	for i := range s.tokens {
-		var b [8]byte
-		rand.Read(b[:])
-		s.tokens[i] = binary.NativeEndian.Uint64(b[:])
+		s.tokens[i] = m.r.cfg.Random.For(j.In.Hop).Uint64(fmt.Sprint("token ", i))
 	}
 	netdev := j.In.Port.Now().Netdev
 	end := dataport.End{

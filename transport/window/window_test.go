@@ -57,7 +57,7 @@ func shown(t *testing.T) (*os.File, [16]byte) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return f, handshake.NewProcessID()
+	return f, handshake.NewProcessID(nil)
 }
 
 func open(t *testing.T, at string) (w *Window, id [16]byte) {

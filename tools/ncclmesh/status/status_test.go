@@ -33,7 +33,7 @@ type exhibit struct {
 
 func exhibited(t *testing.T, kind stats.Kind) *exhibit {
 	t.Helper()
-	id := handshake.NewProcessID()
+	id := handshake.NewProcessID(nil)
 	page, err := stats.Open(stats.Process{
 		PID: os.Getpid(), Started: time.Unix(1_800_000_000, 0), Protocol: 4, Kind: kind, ID: id, Command: `vllm "1"`, Build: "1.0-dev", Node: "a",
 	})
@@ -243,7 +243,7 @@ func TestStatusTroubles(t *testing.T) {
 	fine, gone := job(t), job(t)
 	gone.end()
 	strange := exhibited(t, stats.Job)
-	id := handshake.NewProcessID()
+	id := handshake.NewProcessID(nil)
 	zeros, err := os.Open("/dev/zero")
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestStatusTroubles(t *testing.T) {
 func TestWindowsInFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	id := handshake.NewProcessID()
+	id := handshake.NewProcessID(nil)
 	page, err := stats.Open(stats.Process{Kind: stats.Job, ID: id})
 	if err != nil {
 		t.Fatal(err)

@@ -2,8 +2,6 @@ package circuit
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -64,14 +62,7 @@ func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return nil, err
-	}
-	c.token = binary.NativeEndian.Uint64(b[:])
-	if c.psn, err = verbs.NewPSN(); err != nil {
-		return nil, err
-	}
+	c.psn, c.token = d.port.PSN(l.Name()), d.port.Token(l.Name())
 	receives, slot, frames, frame := hop.TowardsReceiver, slotSize, backQueue, backSize
 	if l.Conn.Sending {
 		receives, slot, frames, frame = hop.TowardsSender, backSize, hop.Forth, hop.HeaderSize

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/random"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -16,6 +17,7 @@ type Options struct {
 	Check   string        // CheckAuto, CheckOff or CheckOn
 	Silence time.Duration // how long the peer's kernel may acknowledge nothing
 	Data    *dataport.Endpoint
+	Random  random.Source // of what the two ends prove themselves with
 
 	Circuits lane.Circuits // who is asked for lanes through other nodes; nil: nobody
 }

@@ -2,8 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -96,15 +94,11 @@ type socketMemory struct {
 func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 	p := d.port
 	k := &socket{Lane: l, domain: d, port: p, stream: sock.None, addr: topology.OnLink(l.From.Addr, p.Now().Netdev)}
-	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return nil, err
-	}
 	if k.room, err = ibv.Alloc(socketMemorySize); err != nil {
 		return nil, err
 	}
 	k.mem = &ibv.Carve[socketMemory](k.room, 1)[0]
-	k.token = binary.NativeEndian.Uint64(b[:])
+	k.token = p.opts.Random.For(l.Name()).Uint64("token")
 	k.check = wantsCheck(p.opts.Check, k.addr, l.Remote.Addr.Unmap(), p.Now())
 	if l.Route != nil && p.opts.Check == CheckAuto { // whoever relays could alter it
 		k.check = true

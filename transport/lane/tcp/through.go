@@ -2,8 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -60,13 +58,9 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 	if circuits == nil {
 		return nil, fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
 	}
-	var token [8]byte
-	if _, err := rand.Read(token[:]); err != nil {
-		return nil, err
-	}
 	peer := k.Conn.Session.Peer()
 	ask := &handshake.Carry{
-		Kind: handshake.LaneTCP, Route: k.Route.Via, Half: handshake.Lane{Token: binary.NativeEndian.Uint64(token[:])},
+		Kind: handshake.LaneTCP, Route: k.Route.Via, Half: handshake.Lane{Token: k.port.opts.Random.For(k.Name()).Uint64("token of the first hop")},
 		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: k.Peer.Index, Token: remote.Token},
 	}
 	t := &through{lost: make(chan struct{})}

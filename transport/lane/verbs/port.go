@@ -11,6 +11,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
+	"ncclmesh/random"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/forkfd"
@@ -31,6 +32,7 @@ type Options struct {
 	RelaxedOrdering bool // of writes into the user's memory, where the device can
 
 	Resolving *crew.Crew // takes queue pairs to RTR, which may wait a second in the kernel
+	Random    random.Source
 	Log       *slog.Logger
 }
 

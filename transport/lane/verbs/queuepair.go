@@ -2,8 +2,6 @@ package verbs
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -101,14 +99,7 @@ func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
 	if err := q.create(); err != nil {
 		return nil, err
 	}
-	if q.psn, err = NewPSN(); err != nil {
-		return nil, err
-	}
-	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return nil, err
-	}
-	q.token = binary.NativeEndian.Uint64(b[:]) | 1 // never the zero that memory starts with
+	q.psn, q.token = d.port.PSN(l.Name()), d.port.Token(l.Name())
 	if err := d.port.Init(q.qp, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE); err != nil {
 		return nil, err
 	}

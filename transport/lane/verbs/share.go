@@ -1,9 +1,6 @@
 package verbs
 
 import (
-	"crypto/rand"
-	"encoding/binary"
-
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/transport/lane"
@@ -45,12 +42,13 @@ func (p *Port) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (lane
 	return dmaBuf{mr}, nil
 }
 
-// NewPSN is where the packets of a queue pair begin to count.
-func NewPSN() (uint32, error) {
-	var b [4]byte
-	_, err := rand.Read(b[:])
-	return binary.NativeEndian.Uint32(b[:]) & 0xffffff, err
+// PSN draws where the packets of a queue pair begin to count, which whose names.
+func (p *Port) PSN(whose any) uint32 {
+	return uint32(p.opts.Random.For(whose).Uint64("first packet")) & 0xffffff
 }
+
+// Token draws what a peer proves itself with to the queue pair that whose names. It is never 0, with which memory starts.
+func (p *Port) Token(whose any) uint64 { return p.opts.Random.For(whose).Uint64("token") | 1 }
 
 // Half completes what a peer is told of a queue pair at that address.
 func (p *Port) Half(h *handshake.Lane, from topology.Address, qpn, psn uint32) {

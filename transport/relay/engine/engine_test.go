@@ -85,8 +85,7 @@ func newEnd(t *testing.T, p place) *end {
 	e.wc = ibv.Carve[ibv.WC](e.mem, 16)
 	try(p.port.Init(e.QP, 0))
 	try(e.PostReceives(receives))
-	e.psn, err = verbs.NewPSN()
-	try(err)
+	e.psn = p.port.PSN("an end")
 	t.Cleanup(func() {
 		if err := errors.Join(e.Half.Close(), e.cq.Close(), e.mr.Close(), e.mem.Free()); err != nil {
 			t.Error(err)

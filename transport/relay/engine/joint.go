@@ -25,6 +25,7 @@ type port interface {
 	Reads(most int) (begun, answered uint8)
 	Half(h *handshake.Lane, from topology.Address, qpn, psn uint32)
 	Init(qp *ibv.QP, access uint32) error
+	PSN(whose any) uint32
 	Join(qp *ibv.QP, k verbs.Link) error
 }
 
@@ -116,9 +117,7 @@ func newJoint(e *Engine, ask *handshake.Carry, how relay.Joining) (_ *joint, err
 // makeSide makes the half of a hop.
 func (j *joint) makeSide(i int) (err error) {
 	s := &j.sides[i]
-	if s.psn, err = verbs.NewPSN(); err != nil {
-		return err
-	}
+	s.psn = s.port.PSN(fmt.Sprintf("side %d of %v", i, j.how.In.Hop))
 	if s.pd, err = s.port.Context().AllocPD(); err != nil {
 		return err
 	}
