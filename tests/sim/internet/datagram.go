@@ -245,6 +245,9 @@ func (s *packets) Receive(d *sock.Datagram) error {
 	return nil
 }
 
+// Local is the address and port that the socket is bound to.
+func (s *packets) Local() netip.AddrPort { return netip.AddrPortFrom(s.binding.addr, s.binding.port) }
+
 // Close ends the socket, and a Receive that waits.
 func (s *packets) Close() error {
 	n := s.process.host.net

@@ -111,6 +111,8 @@ func (s *stream) Info() (sock.Info, error) {
 }
 
 func (s *stream) Number() int {
+	s.net().mu.Lock()
+	defer s.net().mu.Unlock()
 	if s.closed {
 		return -1
 	}
@@ -120,8 +122,8 @@ func (s *stream) Number() int {
 func (s *stream) Close() error {
 	s.net().mu.Lock()
 	defer s.net().mu.Unlock()
-	if errno := s.may(); errno != 0 {
-		return errno
+	if s.may() != 0 {
+		return nil
 	}
 	s.closed = true
 	s.owner.shut(s.fd)
