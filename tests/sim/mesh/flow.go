@@ -1,0 +1,338 @@
+package mesh
+
+import (
+	"fmt"
+
+	"ncclmesh/ibv"
+	"ncclmesh/ncclnet"
+	"ncclmesh/tests/sim/draw"
+)
+
+// window is how many messages of a connection are under way at most, and group how many one request receives.
+const (
+	window = 16
+	group  = 8
+	border = 64 // bytes round each buffer that nobody may write
+)
+
+// A message is one that a connection carries.
+type message struct {
+	size, room int
+	tag        int32
+}
+
+// drawMessages returns what a connection carries: n messages of 0 to most bytes, and the sizes of the groups in which they
+// are received.
+func drawMessages(s *draw.Stream, n, most int) (all []message, groups []int) {
+	for i := range n {
+		m := message{size: s.LogUniform(0, most), tag: int32(i)}
+		m.room = m.size
+		if s.Chance(0.3) {
+			m.room += s.LogUniform(0, 1<<16) // the buffer may be larger than the message
+		}
+		all = append(all, m)
+	}
+	for left := n; left > 0; {
+		g := 1
+		if s.Chance(0.5) {
+			g += int(s.Uint64N(group))
+		}
+		g = min(g, left, group)
+		groups = append(groups, g)
+		left -= g
+	}
+	return all, groups
+}
+
+// connection is what both of its halves know.
+type connection struct {
+	name     string
+	key      uint64
+	messages []message
+	groups   []int
+	handle   *[ncclnet.HandleSize]byte // nil until the receiver listens
+	most     int
+}
+
+// buffers is memory for the messages under way, one buffer behind the other with borders between.
+type buffers struct {
+	mem  *ibv.Memory
+	all  []byte
+	each int
+}
+
+func newBuffers(room int) (*buffers, error) {
+	b := &buffers{each: border + (room+7)/8*8 + border}
+	var err error
+	if b.mem, err = ibv.Alloc(window * b.each); err != nil {
+		return nil, err
+	}
+	b.all = ibv.Carve[byte](b.mem, window*b.each)
+	return b, nil
+}
+
+// at is the buffer of a message, with n bytes, and where it lies.
+func (b *buffers) at(number, n int) ([]byte, uintptr) {
+	i := number % window * b.each
+	buf := b.all[i+border : i+border+n]
+	return buf, ibv.AddrOf(&b.all[i+border])
+}
+
+// bordersIntact reports whether nobody has written round the buffer of a message, behind n bytes.
+func (b *buffers) bordersIntact(number, n int) bool {
+	i := number % window * b.each
+	for _, c := range b.all[i : i+border] {
+		if c != 0 {
+			return false
+		}
+	}
+	for _, c := range b.all[i+border+n : i+b.each] {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// word is what the 8 bytes at an offset of a message must be: every byte has an address.
+func word(key uint64, number, offset int) uint64 {
+	v := key + uint64(number)*0x9e3779b97f4a7c15 + uint64(offset)*0xd1342543de82ef95
+	v ^= v >> 29
+	return v*0xbf58476d1ce4e5b9 | 1
+}
+
+func fill(b []byte, key uint64, number int) {
+	for i := 0; i < len(b); i += 8 {
+		w := word(key, number, i)
+		for j := i; j < min(i+8, len(b)); j++ {
+			b[j] = byte(w >> (8 * (j - i)))
+		}
+	}
+}
+
+// wrong returns the first byte that is not as it must be, or -1.
+func wrong(b []byte, key uint64, number int) int {
+	for i := 0; i < len(b); i += 8 {
+		w := word(key, number, i)
+		for j := i; j < min(i+8, len(b)); j++ {
+			if b[j] != byte(w>>(8*(j-i))) {
+				return j
+			}
+		}
+	}
+	return -1
+}
+
+// outflow is the sender's half.
+type outflow struct {
+	*connection
+	r        *Rank
+	comm, mr ncclnet.Handle
+	buf      *buffers
+	requests [window]ncclnet.Handle
+	posted   int
+	done     int
+}
+
+func (f *outflow) String() string { return "sender of " + f.name }
+
+func (f *outflow) step() (moved, over bool, err error) {
+	if f.comm == 0 {
+		return f.connect()
+	}
+	for f.posted < len(f.messages) && f.posted-f.done < window {
+		m := f.messages[f.posted]
+		b, addr := f.buf.at(f.posted, m.size)
+		fill(b, f.key, f.posted)
+		var q ncclnet.Handle
+		err := f.r.call("isend", func() (r ncclnet.Result) {
+			q, r = f.r.net.Isend(f.comm, addr, m.size, m.tag, f.mr, 0)
+			return r
+		})
+		if err != nil {
+			return moved, false, err
+		}
+		if q == 0 {
+			break
+		}
+		f.requests[f.posted%window] = q
+		f.posted++
+		moved = true
+	}
+	for f.done < f.posted {
+		done, sizes, err := f.r.test(f.requests[f.done%window])
+		if err != nil {
+			return moved, false, err
+		}
+		if !done {
+			break
+		}
+		if want := f.messages[f.done].size; int(sizes[0]) != want {
+			return moved, false, fmt.Errorf("message %d was sent with %d bytes, of %d", f.done, sizes[0], want)
+		}
+		b, _ := f.buf.at(f.done, f.messages[f.done].size)
+		clear(b) // whoever reads it still sends a wrong message
+		f.done++
+		moved = true
+	}
+	return moved, f.done == len(f.messages), nil
+}
+
+// connect calls connect once, where the receiver listens.
+func (f *outflow) connect() (moved, over bool, err error) {
+	if f.handle == nil {
+		return false, false, nil
+	}
+	err = f.r.call("connect", func() (r ncclnet.Result) {
+		f.comm, r = f.r.net.Connect(f.r.context, 0, f.handle)
+		return r
+	})
+	if f.comm == 0 || err != nil {
+		return false, false, err
+	}
+	f.buf, f.mr, err = f.r.register(f.comm, f.most)
+	return true, false, err
+}
+
+func (f *outflow) close() error {
+	return f.r.closeHalf("closeSend", f.comm, f.mr, f.buf, f.r.net.CloseSend)
+}
+
+// inflow is the receiver's half.
+type inflow struct {
+	*connection
+	r            *Rank
+	listen       ncclnet.Handle
+	comm, mr     ncclnet.Handle
+	buf          *buffers
+	requests     []received // outstanding, in the order of their posting
+	next, posted int        // group; message
+	done         int
+}
+
+// received is a request for a group.
+type received struct {
+	handle   ncclnet.Handle
+	first, n int
+}
+
+func (f *inflow) String() string { return "receiver of " + f.name }
+
+func (f *inflow) step() (moved, over bool, err error) {
+	if f.comm == 0 {
+		return f.accept()
+	}
+	for f.next < len(f.groups) && f.posted-f.done+f.groups[f.next] <= window {
+		n := f.groups[f.next]
+		var bufs []ncclnet.Buffer
+		for i := range n {
+			m := f.messages[f.posted+i]
+			_, addr := f.buf.at(f.posted+i, m.room)
+			bufs = append(bufs, ncclnet.Buffer{Addr: addr, Size: m.room, Tag: m.tag, MR: f.mr})
+		}
+		var q ncclnet.Handle
+		err := f.r.call("irecv", func() (r ncclnet.Result) {
+			q, r = f.r.net.Irecv(f.comm, bufs)
+			return r
+		})
+		if err != nil {
+			return moved, false, err
+		}
+		if q == 0 {
+			break
+		}
+		f.requests = append(f.requests, received{q, f.posted, n})
+		f.posted += n
+		f.next++
+		moved = true
+	}
+	for len(f.requests) > 0 {
+		q := f.requests[0]
+		done, sizes, err := f.r.test(q.handle)
+		if err != nil {
+			return moved, false, err
+		}
+		if !done {
+			break
+		}
+		for i := range q.n {
+			if err := f.check(q.first+i, int(sizes[i])); err != nil {
+				return moved, false, err
+			}
+		}
+		f.requests = f.requests[1:]
+		f.done += q.n
+		moved = true
+	}
+	return moved, f.done == len(f.messages), nil
+}
+
+// check looks at a message that has arrived, and empties its buffer.
+func (f *inflow) check(number, size int) error {
+	m := f.messages[number]
+	if size != m.size {
+		return fmt.Errorf("message %d came with %d bytes, %d were sent", number, size, m.size)
+	}
+	b, _ := f.buf.at(number, size)
+	if i := wrong(b, f.key, number); i >= 0 {
+		return fmt.Errorf("byte %d of %d of message %d is wrong", i, size, number)
+	}
+	if !f.buf.bordersIntact(number, size) {
+		return fmt.Errorf("bytes outside message %d, of %d bytes, were written", number, size)
+	}
+	clear(b)
+	return nil
+}
+
+// accept calls accept once.
+func (f *inflow) accept() (moved, over bool, err error) {
+	err = f.r.call("accept", func() (r ncclnet.Result) {
+		f.comm, r = f.r.net.Accept(f.listen)
+		return r
+	})
+	if f.comm == 0 || err != nil {
+		return false, false, err
+	}
+	if err := f.r.failed("closeListen", f.r.net.CloseListen(f.listen)); err != nil {
+		return false, false, err
+	}
+	f.buf, f.mr, err = f.r.register(f.comm, f.most)
+	return true, false, err
+}
+
+func (f *inflow) close() error {
+	return f.r.closeHalf("closeRecv", f.comm, f.mr, f.buf, f.r.net.CloseRecv)
+}
+
+// test asks for a request.
+func (r *Rank) test(q ncclnet.Handle) (done bool, sizes ncclnet.Sizes, err error) {
+	err = r.call("test", func() (result ncclnet.Result) {
+		done, result = r.net.Test(q, &sizes)
+		return result
+	})
+	return done, sizes, err
+}
+
+// register makes and registers buffers for a connection.
+func (r *Rank) register(comm ncclnet.Handle, most int) (*buffers, ncclnet.Handle, error) {
+	b, err := newBuffers(most)
+	if err != nil {
+		return nil, 0, err
+	}
+	mr, result := r.net.RegMr(comm, ibv.AddrOf(&b.all[0]), uintptr(len(b.all)), ncclnet.NCCL_PTR_HOST)
+	return b, mr, r.failed("regMr", result)
+}
+
+// closeHalf gives back what a half has.
+func (r *Rank) closeHalf(call string, comm, mr ncclnet.Handle, b *buffers, closing func(ncclnet.Handle) ncclnet.Result) error {
+	if comm == 0 {
+		return nil
+	}
+	if err := r.failed("deregMr", r.net.DeregMr(comm, mr)); err != nil {
+		return err
+	}
+	if err := r.failed(call, closing(comm)); err != nil {
+		return err
+	}
+	return b.mem.Free()
+}

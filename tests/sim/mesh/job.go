@@ -1,0 +1,149 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ncclmesh/tests/sim/draw"
+)
+
+// A Job is processes that talk to each other, one rank each.
+type Job struct {
+	world *World
+	draws *draw.Stream
+	ranks []*Rank
+	over  sync.WaitGroup
+}
+
+// NewJob starts a process on each of some machines, and inits it.
+func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
+	j := &Job{world: w, draws: w.Bus.Source("job").Stream}
+	for i, m := range on {
+		p := m.Start(settings)
+		r := &Rank{Process: p, number: i, pause: pause{source: w.Bus.Source(fmt.Sprintf("rank %d", i))}}
+		p.ranks = append(p.ranks, r)
+		j.ranks = append(j.ranks, r)
+	}
+	var inits sync.WaitGroup
+	for _, r := range j.ranks {
+		inits.Go(func() {
+			r.source.Sleep(r.source.Between(0, 50*time.Millisecond))
+			r.err = r.Init()
+		})
+	}
+	inits.Wait()
+	j.must("init")
+	return j
+}
+
+// must fails the test where a rank has failed.
+func (j *Job) must(what string) {
+	j.world.T.Helper()
+	for _, r := range j.ranks {
+		if r.err != nil {
+			j.world.T.Errorf("%s: rank %d: %v", what, r.number, r.err)
+		}
+	}
+	if j.world.T.Failed() {
+		j.world.T.Fatal(j.Logs())
+	}
+}
+
+// Logs is what all processes have logged.
+func (j *Job) Logs() string {
+	var all []string
+	for _, r := range j.ranks {
+		all = append(all, r.Log())
+	}
+	lines := strings.Split(strings.Join(all, "\n"), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// Connect makes a connection from one rank to another that carries n messages of up to most bytes.
+func (j *Job) Connect(from, to, n, most int) {
+	name := fmt.Sprintf("connection %d to %d", from, to)
+	c := &connection{name: name, key: j.draws.Uint64(), handle: nil}
+	c.messages, c.groups = drawMessages(j.draws, n, most)
+	for _, m := range c.messages {
+		c.most = max(c.most, m.room)
+	}
+	receiver := j.ranks[to]
+	listen, handle, result := receiver.net.Listen(receiver.context, 0)
+	if err := receiver.failed("listen", result); err != nil {
+		j.world.T.Fatal(err)
+	}
+	c.handle = &handle
+	receiver.flows = append(receiver.flows, &inflow{connection: c, r: receiver, listen: listen})
+	sender := j.ranks[from]
+	sender.flows = append(sender.flows, &outflow{connection: c, r: sender})
+}
+
+// Ring makes a connection from each rank to the next, and to the one before.
+func (j *Job) Ring(n, most int) {
+	for i := range j.ranks {
+		j.Connect(i, (i+1)%len(j.ranks), n, most)
+		if len(j.ranks) > 2 {
+			j.Connect(i, (i+len(j.ranks)-1)%len(j.ranks), n, most)
+		}
+	}
+}
+
+// errLate says that the job is not over in its time.
+var errLate = errors.New("the job is not over in time")
+
+// Run plays all ranks until they are over, and fails the test when one fails or is not over within so long of virtual time.
+func (j *Job) Run(within time.Duration) {
+	j.world.T.Helper()
+	for _, r := range j.ranks {
+		j.over.Go(r.run)
+	}
+	done := make(chan struct{})
+	go func() { j.over.Wait(); close(done) }()
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		for _, r := range j.ranks {
+			j.world.T.Errorf("%v after %v: %s", errLate, within, r.where())
+		}
+		j.world.T.Log(j.Logs())
+		panic(errLate) // the ranks' threads cannot be ended otherwise
+	}
+	j.must("run")
+}
+
+// End closes all, and wants nothing to be left.
+func (j *Job) End() {
+	j.world.T.Helper()
+	for _, r := range j.ranks {
+		j.over.Go(func() { r.err = r.end() })
+	}
+	j.over.Wait()
+	j.must("end")
+	for _, r := range j.ranks {
+		if left := r.sockets.Open(); len(left) > 0 {
+			j.world.T.Errorf("%s has left open: %v", r.name, slices.Sorted(maps.Keys(left)))
+		}
+	}
+}
+
+// where says how far a rank has come.
+func (r *Rank) where() string {
+	var all []string
+	for _, f := range r.flows {
+		switch f := f.(type) {
+		case *inflow:
+			all = append(all, fmt.Sprintf("%v: %d of %d messages, %d posted", f, f.done, len(f.messages), f.posted))
+		case *outflow:
+			all = append(all, fmt.Sprintf("%v: %d of %d messages, %d posted", f, f.done, len(f.messages), f.posted))
+		}
+	}
+	return fmt.Sprintf("rank %d on %s: %s", r.number, r.name, strings.Join(all, "; "))
+}

@@ -1,0 +1,171 @@
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/tests/sim/bus"
+	"ncclmesh/tests/sim/internet"
+	"ncclmesh/transport"
+	"ncclmesh/transport/topology"
+)
+
+// A World is all machines of a simulation.
+type World struct {
+	T        *testing.T
+	Bus      *bus.Bus
+	Net      *internet.Internet
+	Clock    *bus.Source
+	Machines []*Machine
+}
+
+// NewWorld makes a world without machines.
+func NewWorld(t *testing.T, b *bus.Bus) *World {
+	return &World{T: t, Bus: b, Net: internet.New(b), Clock: b.Source("scenario")}
+}
+
+// A Machine is a host with the files of its kernel that tell of its interfaces.
+type Machine struct {
+	*internet.Host
+	world   *World
+	sysfs   string
+	started int // processes so far
+}
+
+// AddMachine adds a machine that has no interface yet but the loopback one.
+func (w *World) AddMachine(name string) *Machine {
+	m := &Machine{Host: w.Net.AddHost(name), world: w, sysfs: w.T.TempDir()}
+	w.Machines = append(w.Machines, m)
+	return m
+}
+
+// AddPort gives the machine an Ethernet port of a speed, in Mb/s.
+func (m *Machine) AddPort(name string, mbps int, prefixes ...netip.Prefix) *internet.Interface {
+	i := m.AddInterface(name, prefixes...)
+	dir := filepath.Join(m.sysfs, "class/net", name)
+	m.write(dir, "ifindex", strconv.Itoa(i.Index()))
+	m.write(dir, "speed", strconv.Itoa(mbps))
+	return i
+}
+
+// write makes a file of sysfs.
+func (m *Machine) write(dir, name, text string) {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644)
+	}
+	if err != nil {
+		m.world.T.Fatal(err)
+	}
+}
+
+// links is what netlink says of the interfaces.
+func (m *Machine) links() (all []topology.Link, _ error) {
+	for _, i := range m.Interfaces() {
+		up, carrier, addrs := i.Status()
+		l := topology.Link{Name: i.Name(), Index: i.Index(), MTU: 9000, Kind: "device", Up: up, Carrier: carrier, Loopback: i.Index() == 1, Addrs: addrs}
+		if !l.Loopback {
+			l.MAC = [6]byte{2, 0, 0, m.Name()[0], m.Name()[len(m.Name())-1], byte(i.Index())}
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// source is what a process is told of its machine.
+type source struct {
+	m      *Machine
+	events *bus.Source
+}
+
+var _ transport.Source = (*source)(nil)
+
+func (s *source) Discover() (*topology.Node, error) {
+	return topology.Discover(topology.Source{Sysfs: s.m.sysfs, Links: s.m.links})
+}
+
+func (s *source) GPUs() []topology.Slot { return nil }
+
+// news is a change that netlink tells of.
+type news struct {
+	link    string // "" of an address
+	carrier bool
+}
+
+// Watch tells of each change after the time that netlink takes.
+func (s *source) Watch(done <-chan struct{}, changed func(), link func(string, bool), caught func(*guard.Panic)) error {
+	var mu sync.Mutex
+	var queue []news
+	was := map[string]bool{}
+	for _, i := range s.m.Interfaces() {
+		was[i.Name()] = i.Running()
+	}
+	wake := make(chan struct{}, 1)
+	s.m.Watch(func() {
+		all := []news{{}}
+		for _, i := range s.m.Interfaces() {
+			running := i.Running()
+			mu.Lock()
+			if was[i.Name()] != running {
+				was[i.Name()] = running
+				all = append(all, news{i.Name(), running})
+			}
+			mu.Unlock()
+		}
+		s.events.After(s.events.Between(50*time.Microsecond, 5*time.Millisecond), "netlink", func() {
+			mu.Lock()
+			queue = append(queue, all...)
+			mu.Unlock()
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+	})
+	go guard.Run(func() {
+		for {
+			select {
+			case <-wake:
+			case <-done:
+				return
+			}
+			mu.Lock()
+			all := queue
+			queue = nil
+			mu.Unlock()
+			for _, n := range all {
+				if n.link != "" {
+					link(n.link, n.carrier)
+				}
+				changed()
+			}
+		}
+	}, caught)
+	return nil
+}
+
+// Cable joins two machines by a cable of its own subnet, and returns the link and both ends. number tells the cables apart.
+func (w *World) Cable(number int, c internet.LinkConfig, a, b *Machine) (*internet.Link, [2]*internet.Interface) {
+	var ends [2]*internet.Interface
+	for k, m := range []*Machine{a, b} {
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(number), byte(1 + k)}), 24)
+		ends[k] = m.AddPort(fmt.Sprintf("p%d", len(m.Interfaces())-1), 100_000, prefix)
+	}
+	return w.Net.Connect(c, ends[0], ends[1]), ends
+}
+
+// Management joins all machines by a switch of 1 Gb/s.
+func (w *World) Management() *internet.Link {
+	var all []*internet.Interface
+	for k, m := range w.Machines {
+		all = append(all, m.AddPort("mgmt0", 1000, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 0, byte(1 + k)}), 24)))
+	}
+	return w.Net.Connect(internet.LinkConfig{Rate: 125e6, Latency: 100 * time.Microsecond, Jitter: 50 * time.Microsecond, Switch: true}, all...)
+}

@@ -1,0 +1,109 @@
+package mesh
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"ncclmesh/ncclnet"
+	"ncclmesh/tests/sim/bus"
+	"ncclmesh/tests/sim/internet"
+	"ncclmesh/transport"
+)
+
+// A Process is one that has loaded the plugin.
+type Process struct {
+	*Machine
+	name    string
+	net     *ncclnet.Net
+	sockets *internet.Process
+	context ncclnet.Handle
+
+	mu    sync.Mutex
+	lines []string
+	ranks []*Rank
+}
+
+// Start starts a process with settings, as of its environment, beside those of the simulation. It has not called init.
+func (m *Machine) Start(settings map[string]string) *Process {
+	m.started++
+	p := &Process{Machine: m, name: fmt.Sprintf("%s.%d", m.Name(), m.started)}
+	p.sockets = m.Process(p.name)
+	env := map[string]string{"NCCL_MESH_LOG": "info"}
+	for name, value := range settings {
+		env[name] = value
+	}
+	host := ncclnet.Host{
+		Getenv: func(name string) string { return env[name] },
+		Environ: func() (all []string) {
+			for name, value := range env {
+				all = append(all, name+"="+value)
+			}
+			return all
+		},
+		Machine: transport.Machine{
+			Network:     p.sockets,
+			Source:      &source{m, m.world.Bus.Source("netlink of " + p.name)},
+			Identity:    &transport.Identity{Hostname: m.Name(), Boot: "boot of " + m.Name(), PID: 1000 + m.started, Command: "rank"},
+			KeepGarbage: true, Unshown: true,
+		},
+	}
+	p.net = ncclnet.New(ncclnet.NewProcess(host))
+	p.sockets.OnNews(p.wake)
+	return p
+}
+
+// Init opens the plugin for a communicator, and may wait.
+func (p *Process) Init() error {
+	var r ncclnet.Result
+	p.context, r = p.net.Init(p.write, ncclnet.Caller{Interface: 12, Version: 23004}, -1)
+	return p.failed("init", r)
+}
+
+// Finalize closes what the process has open, and may wait.
+func (p *Process) Finalize() error { return p.failed("finalize", p.net.Finalize(p.context)) }
+
+// write takes a line of the log.
+func (p *Process) write(level, _ int, _ string, _ int, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines = append(p.lines, fmt.Sprintf("%14v %s %d %s", p.world.Bus.Now(), p.name, level, text))
+}
+
+// Log returns what the plugin has logged so far.
+func (p *Process) Log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
+
+// failed makes an error of what a call returned.
+func (p *Process) failed(call string, r ncclnet.Result) error {
+	if r == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := "nothing was logged"
+	if n := len(p.lines); n > 0 {
+		last = p.lines[n-1]
+	}
+	return fmt.Errorf("%s: %s returned %v: %s", p.name, call, r, last)
+}
+
+// wake ends the pauses of the ranks' threads a little later, because there is something new at a socket. It runs in an event
+// of the bus.
+func (p *Process) wake() {
+	for _, r := range p.ranks {
+		r.hurry()
+	}
+}
+
+// pauses are how long a thread that finds nothing to do waits for news of its process.
+type pause struct {
+	source *bus.Source
+	mu     sync.Mutex
+	woken  chan struct{} // nil while the thread runs
+	event  *bus.Event
+	soon   bool
+}

@@ -1,0 +1,129 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"ncclmesh/ncclnet"
+)
+
+// A Rank is one of a job: the thread that calls the plugin for it, and its connections.
+type Rank struct {
+	*Process
+	pause
+	number int
+	flows  []flow
+	err    error
+	idle   time.Duration // of the next pause
+}
+
+// A flow is one half of a connection that a rank has.
+type flow interface {
+	fmt.Stringer
+	// step does what can be done now. It reports whether something was done, and whether all is over.
+	step() (moved, over bool, err error)
+	close() error
+}
+
+const (
+	shortest = 2 * time.Microsecond // a pause of a thread that has just moved something
+	longest  = 20 * time.Millisecond
+)
+
+// run plays the thread until all flows are over, then closes them and the context.
+func (r *Rank) run() {
+	r.err = r.play()
+}
+
+func (r *Rank) play() error {
+	left := len(r.flows)
+	over := make([]bool, len(r.flows))
+	for left > 0 {
+		moved := false
+		for i, f := range r.flows {
+			if over[i] {
+				continue
+			}
+			m, o, err := f.step()
+			if err != nil {
+				return fmt.Errorf("%v: %w", f, err)
+			}
+			moved = moved || m
+			if over[i] = o; o {
+				left--
+			}
+		}
+		r.rest(moved)
+	}
+	return nil
+}
+
+// end closes the flows and the context.
+func (r *Rank) end() error {
+	var errs []error
+	for _, f := range r.flows {
+		errs = append(errs, f.close())
+	}
+	return errors.Join(append(errs, r.Finalize())...)
+}
+
+// call makes a call of the plugin, during which no time may pass.
+func (r *Rank) call(what string, f func() ncclnet.Result) error {
+	before := r.world.Bus.Now()
+	result := f()
+	if passed := r.world.Bus.Now() - before; passed > 0 {
+		return fmt.Errorf("%s took %v of NCCL's thread", what, passed)
+	}
+	return r.failed(what, result)
+}
+
+// rest pauses after a look at all flows.
+func (r *Rank) rest(moved bool) {
+	if moved || r.idle == 0 {
+		r.idle = shortest
+	} else {
+		r.idle = min(2*r.idle, longest)
+	}
+	r.wait(r.source.Between(r.idle/2, r.idle))
+}
+
+// wait waits for so long, or until shortly after there is news of the process.
+func (p *pause) wait(d time.Duration) {
+	woken := make(chan struct{})
+	p.mu.Lock()
+	p.woken, p.soon = woken, false
+	p.mu.Unlock()
+	p.arm(woken, d)
+	<-woken
+}
+
+// arm asks for the end of a pause, in place of what was asked for before.
+func (p *pause) arm(woken chan struct{}, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.woken != woken {
+		return
+	}
+	if p.event != nil {
+		p.event.Stop()
+	}
+	p.event = p.source.After(d, "go on", func() {
+		p.mu.Lock()
+		p.woken, p.event = nil, nil
+		p.mu.Unlock()
+		close(woken)
+	})
+}
+
+// hurry shortens a pause.
+func (p *pause) hurry() {
+	p.mu.Lock()
+	woken := p.woken
+	again := p.soon
+	p.soon = true
+	p.mu.Unlock()
+	if woken != nil && !again {
+		p.arm(woken, p.source.Between(time.Microsecond, 20*time.Microsecond))
+	}
+}
