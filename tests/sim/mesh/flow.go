@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"time"
 
 	"ncclmesh/ibv"
 	"ncclmesh/ncclnet"
@@ -19,6 +20,7 @@ const (
 type message struct {
 	size, room int
 	tag        int32
+	pause      time.Duration // before it is sent: the sender computes
 }
 
 // drawMessages returns what a connection carries: n messages of 0 to most bytes, and the sizes of the groups in which they
@@ -29,6 +31,9 @@ func drawMessages(s *draw.Stream, n, most int) (all []message, groups []int) {
 		m.room = m.size
 		if s.Chance(0.3) {
 			m.room += s.LogUniform(0, 1<<16) // the buffer may be larger than the message
+		}
+		if s.Chance(0.2) {
+			m.pause = time.Duration(s.LogUniform(0, 300_000)) * time.Microsecond
 		}
 		all = append(all, m)
 	}
@@ -132,6 +137,7 @@ type outflow struct {
 	requests [window]ncclnet.Handle
 	posted   int
 	done     int
+	ready    time.Duration // when the next message is to be sent; 0: at once
 }
 
 func (f *outflow) String() string { return "sender of " + f.name }
@@ -142,6 +148,12 @@ func (f *outflow) step() (moved, over bool, err error) {
 	}
 	for f.posted < len(f.messages) && f.posted-f.done < window {
 		m := f.messages[f.posted]
+		if f.ready == 0 && m.pause > 0 {
+			f.ready = f.r.world.Bus.Now() + m.pause
+		}
+		if f.ready > f.r.world.Bus.Now() {
+			break
+		}
 		b, addr := f.buf.at(f.posted, m.size)
 		fill(b, f.key, f.posted)
 		var q ncclnet.Handle
@@ -157,6 +169,7 @@ func (f *outflow) step() (moved, over bool, err error) {
 		}
 		f.requests[f.posted%window] = q
 		f.posted++
+		f.ready = 0
 		moved = true
 	}
 	for f.done < f.posted {

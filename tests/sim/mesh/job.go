@@ -119,7 +119,10 @@ func (j *Job) Run(within time.Duration) {
 	j.must("run")
 }
 
-// End closes all, and wants nothing to be left.
+// lingering is how long processes that relay for others may take to end what they carry.
+const lingering = time.Minute
+
+// End closes all, and wants nothing to be left, a while later: who relays for others goes on until their circuits end.
 func (j *Job) End() {
 	j.world.T.Helper()
 	for _, r := range j.ranks {
@@ -127,9 +130,12 @@ func (j *Job) End() {
 	}
 	j.over.Wait()
 	j.must("end")
+	for end := j.world.Bus.Now() + lingering; j.world.Bus.Now() < end && slices.ContainsFunc(j.ranks, func(r *Rank) bool { return len(r.sockets.Open()) > 0 }); {
+		j.world.Clock.Sleep(100 * time.Millisecond)
+	}
 	for _, r := range j.ranks {
 		if left := r.sockets.Open(); len(left) > 0 {
-			j.world.T.Errorf("%s has left open: %v", r.name, slices.Sorted(maps.Keys(left)))
+			j.world.T.Errorf("%s has left open at %v: %v\n%s\n%s", r.name, j.world.Bus.Now(), slices.Sorted(maps.Keys(left)), strings.Join(r.sockets.Streams(), "\n"), r.Log())
 		}
 	}
 }

@@ -151,14 +151,15 @@ func (s *source) Watch(done <-chan struct{}, changed func(), link func(string, b
 	return nil
 }
 
-// Cable joins two machines by a cable of its own subnet, and returns the link and both ends. number tells the cables apart.
-func (w *World) Cable(number int, c internet.LinkConfig, a, b *Machine) (*internet.Link, [2]*internet.Interface) {
-	var ends [2]*internet.Interface
+// Cable joins two machines by a cable of its own subnet. number tells the cables apart.
+func (w *World) Cable(number int, c internet.LinkConfig, a, b *Machine) *Cable {
+	cable := &Cable{Number: number}
 	for k, m := range []*Machine{a, b} {
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(number), byte(1 + k)}), 24)
-		ends[k] = m.AddPort(fmt.Sprintf("p%d", len(m.Interfaces())-1), 100_000, prefix)
+		cable.Ends[k] = m.AddPort(fmt.Sprintf("p%d", len(m.Interfaces())-1), 100_000, prefix)
 	}
-	return w.Net.Connect(c, ends[0], ends[1]), ends
+	cable.Link = w.Net.Connect(c, cable.Ends[0], cable.Ends[1])
+	return cable
 }
 
 // Management joins all machines by a switch of 1 Gb/s.

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -29,10 +30,7 @@ func (m *Machine) Start(settings map[string]string) *Process {
 	m.started++
 	p := &Process{Machine: m, name: fmt.Sprintf("%s.%d", m.Name(), m.started)}
 	p.sockets = m.Process(p.name)
-	env := map[string]string{"NCCL_MESH_LOG": "info"}
-	for name, value := range settings {
-		env[name] = value
-	}
+	env := maps.Clone(settings)
 	host := ncclnet.Host{
 		Getenv: func(name string) string { return env[name] },
 		Environ: func() (all []string) {

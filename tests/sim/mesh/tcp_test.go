@@ -1,6 +1,7 @@
 package mesh_test
 
 import (
+	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -10,31 +11,43 @@ import (
 	"ncclmesh/tests/sim/mesh"
 )
 
+var (
+	first = flag.Uint64("seed", 1, "first seed of the tests that take many")
+	seeds = flag.Int("seeds", 20, "number of seeds of the tests that take many")
+)
+
 // cable is 100 Gb/s.
 var cable = internet.LinkConfig{Rate: 12_500_000_000, Latency: 2 * time.Microsecond, Jitter: time.Microsecond}
 
-// machines adds n machines.
-func machines(w *mesh.World, n int) {
+// ring makes n machines in a ring, with so many cables between neighbours, and a management network.
+func ring(w *mesh.World, n, each int) (cables []*mesh.Cable) {
 	for i := range n {
 		w.AddMachine(fmt.Sprintf("n%c", 'a'+i))
 	}
+	pairs := n
+	if n == 2 {
+		pairs = 1
+	}
+	for i := range pairs {
+		for range each {
+			cables = append(cables, w.Cable(len(cables), cable, w.Machines[i], w.Machines[(i+1)%n]))
+		}
+	}
+	w.Management()
+	return cables
 }
 
-// Two nodes with two cables talk over TCP; two runs of a seed are one history.
-func TestTwoNodes(t *testing.T) {
+// Two runs of a seed are one history.
+func TestOneHistory(t *testing.T) {
 	run := func() bus.Summary {
 		return bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
 			w := mesh.NewWorld(t, b)
-			machines(w, 2)
-			for i := range 2 {
-				w.Cable(i, cable, w.Machines[0], w.Machines[1])
-			}
-			w.Management()
+			cables := ring(w, 3, 2)
+			w.Strike(w.Plan(cables, 5, time.Second, time.Second))
 			j := w.NewJob(nil, w.Machines...)
 			j.Ring(50, 1<<20)
-			j.Run(time.Minute)
+			j.Run(5 * time.Minute)
 			j.End()
-			t.Log(j.Logs(), w.Net.Counts(), w.Bus.Now())
 		})
 	}
 	first := run()
@@ -43,5 +56,31 @@ func TestTwoNodes(t *testing.T) {
 	}
 	if again := run(); again != first {
 		t.Errorf("the second run was %+v, the first %+v", again, first)
+	}
+}
+
+// A job over TCP survives whatever happens to its cables, because the management network stays.
+func TestCablesFail(t *testing.T) {
+	for seed := *first; seed < *first+uint64(*seeds); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			bus.Run(t, seed, func(t *testing.T, b *bus.Bus) {
+				w := mesh.NewWorld(t, b)
+				s := b.Source("shape")
+				cables := ring(w, 2+int(s.Uint64N(4)), 1+int(s.Uint64N(3)))
+				plan := w.Plan(cables, 1+int(s.Uint64N(12)), 3*time.Second, 8*time.Second)
+				t.Cleanup(func() {
+					if t.Failed() {
+						for _, f := range plan {
+							t.Log(f)
+						}
+					}
+				})
+				last := w.Strike(plan)
+				j := w.NewJob(nil, w.Machines...)
+				j.Ring(1+int(s.Uint64N(200)), 1<<uint(s.Uint64N(23)))
+				j.Run(last + 2*time.Minute)
+				j.End()
+			})
+		})
 	}
 }
