@@ -39,6 +39,9 @@ func (b *Bus) Close() {
 	<-b.stopped
 }
 
+// Seed is the seed of the draws.
+func (b *Bus) Seed() uint64 { return b.draws.Seed() }
+
 // Now is the virtual time since New.
 func (b *Bus) Now() time.Duration { return time.Since(b.start) }
 

@@ -4,16 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
-
-	"ncclmesh/tests/sim/internet"
 )
-
-// A Cable is a link between two machines with both its ends.
-type Cable struct {
-	Number int
-	Link   *internet.Link
-	Ends   [2]*internet.Interface
-}
 
 // A Fault is something that goes wrong at a time, and ends after another.
 type Fault struct {
@@ -31,26 +22,27 @@ var kinds = []struct {
 	make func(w *World, c *Cable, bad float64) (begin, end func())
 }{
 	{"cut", func(_ *World, c *Cable, _ float64) (begin, end func()) {
-		return func() { c.Link.Cut(true) }, func() { c.Link.Cut(false) }
+		return func() { c.Cut(true) }, func() { c.Cut(false) }
 	}},
-	{"interface down", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		i := c.Ends[int(bad*2)%2]
-		return func() { i.SetUp(false) }, func() { i.SetUp(true) }
+	{"one port off", func(_ *World, c *Cable, bad float64) (begin, end func()) {
+		return func() { c.Off(half(bad), true, true) }, func() { c.Off(half(bad), true, false) }
+	}},
+	{"one interface down", func(_ *World, c *Cable, bad float64) (begin, end func()) {
+		return func() { c.Off(half(bad), false, true) }, func() { c.Off(half(bad), false, false) }
 	}},
 	{"dead one way", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		i := c.Ends[int(bad*2)%2]
-		return func() { i.Lose(internet.All) }, func() { i.Lose(internet.Loss{}) }
+		return func() { c.Lose(half(bad), 1) }, func() { c.Lose(half(bad), 0) }
 	}},
 	{"dead both ways, with a carrier", func(_ *World, c *Cable, _ float64) (begin, end func()) {
-		both := func(l internet.Loss) { c.Ends[0].Lose(l); c.Ends[1].Lose(l) }
-		return func() { both(internet.All) }, func() { both(internet.Loss{}) }
+		both := func(share float64) { c.Lose(0, share); c.Lose(1, share) }
+		return func() { both(1) }, func() { both(0) }
 	}},
 	{"loss", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		l := internet.Loss{Streams: bad * 0.2, Datagrams: bad, Neighbour: bad}
-		return func() { c.Ends[0].Lose(l); c.Ends[1].Lose(l) }, func() { c.Ends[0].Lose(internet.Loss{}); c.Ends[1].Lose(internet.Loss{}) }
+		both := func(share float64) { c.Lose(0, share); c.Lose(1, share) }
+		return func() { both(bad * bad * 0.5) }, func() { both(0) }
 	}},
 	{"slow", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		return func() { c.Ends[0].Slow(int64(1e6 + bad*1e8)) }, func() { c.Ends[0].Slow(0) }
+		return func() { c.Slow(half(bad), int64(1e6+bad*1e8)) }, func() { c.Slow(half(bad), 0) }
 	}},
 	{"late", func(_ *World, c *Cable, bad float64) (begin, end func()) {
 		by := time.Duration(bad * float64(300*time.Millisecond))
@@ -62,14 +54,32 @@ var kinds = []struct {
 			w.Net.Reset(func(a, b netip.AddrPort) bool { return on(own, a) && on(other, b) || on(own, b) && on(other, a) })
 		}, func() {}
 	}},
+	{"acknowledgements lost", func(_ *World, c *Cable, bad float64) (begin, end func()) {
+		return func() {
+			if c.RDMA != nil {
+				c.Adapters[half(bad)].LoseAcks(1 + int(bad*40))
+			}
+		}, func() {}
+	}},
+	{"completions late", func(_ *World, c *Cable, bad float64) (begin, end func()) {
+		late := func(by time.Duration) {
+			if c.RDMA != nil {
+				c.Adapters[half(bad)].Device.Late(by)
+			}
+		}
+		return func() { late(time.Duration(bad * float64(50*time.Millisecond))) }, func() { late(0) }
+	}},
 	{"flapping", func(w *World, c *Cable, bad float64) (begin, end func()) {
 		return func() {
 			for k := range 2 + int(bad*8) {
-				w.Clock.After(time.Duration(k)*time.Duration((0.01+bad)*float64(200*time.Millisecond)), fmt.Sprintf("flap of cable %d", c.Number), func() { c.Link.Cut(k%2 == 0) })
+				w.Clock.After(time.Duration(k)*time.Duration((0.01+bad)*float64(200*time.Millisecond)), fmt.Sprintf("flap of cable %d", c.Number), func() { c.Cut(k%2 == 0) })
 			}
-		}, func() { c.Link.Cut(false) }
+		}, func() { c.Cut(false) }
 	}},
 }
+
+// half is one of the two ends.
+func half(bad float64) int { return int(bad*20) % 2 }
 
 // Plan draws faults of cables: so many, that begin within a time and last up to longest each. About half of the kinds are
 // left out, because rare pairs meet only where the others keep away.

@@ -130,11 +130,11 @@ func (j *Job) End() {
 	}
 	j.over.Wait()
 	j.must("end")
-	for end := j.world.Bus.Now() + lingering; j.world.Bus.Now() < end && slices.ContainsFunc(j.ranks, func(r *Rank) bool { return len(r.sockets.Open()) > 0 }); {
+	for end := j.world.Bus.Now() + lingering; j.world.Bus.Now() < end && slices.ContainsFunc(j.ranks, func(r *Rank) bool { return len(r.Open()) > 0 }); {
 		j.world.Clock.Sleep(100 * time.Millisecond)
 	}
 	for _, r := range j.ranks {
-		if left := r.sockets.Open(); len(left) > 0 {
+		if left := r.Open(); len(left) > 0 {
 			j.world.T.Errorf("%s has left open at %v: %v\n%s\n%s", r.name, j.world.Bus.Now(), slices.Sorted(maps.Keys(left)), strings.Join(r.sockets.Streams(), "\n"), r.Log())
 		}
 	}

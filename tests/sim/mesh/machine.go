@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,7 +10,9 @@ import (
 	"time"
 
 	"ncclmesh/guard"
+	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/bus"
+	"ncclmesh/tests/sim/draw"
 	"ncclmesh/tests/sim/internet"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
@@ -22,21 +23,24 @@ type World struct {
 	T        *testing.T
 	Bus      *bus.Bus
 	Net      *internet.Internet
+	Fabric   *adapter.Fabric
 	Clock    *bus.Source
 	Machines []*Machine
+	draws    *draw.Source // of what processes draw
 }
 
 // NewWorld makes a world without machines.
 func NewWorld(t *testing.T, b *bus.Bus) *World {
-	return &World{T: t, Bus: b, Net: internet.New(b), Clock: b.Source("scenario")}
+	return &World{T: t, Bus: b, Net: internet.New(b), Fabric: adapter.New(b), Clock: b.Source("scenario"), draws: draw.New(^b.Seed())}
 }
 
 // A Machine is a host with the files of its kernel that tell of its interfaces.
 type Machine struct {
 	*internet.Host
-	world   *World
-	sysfs   string
-	started int // processes so far
+	world    *World
+	sysfs    string
+	adapters []*Adapter
+	started  int // processes so far
 }
 
 // AddMachine adds a machine that has no interface yet but the loopback one.
@@ -72,11 +76,16 @@ func (m *Machine) links() (all []topology.Link, _ error) {
 		up, carrier, addrs := i.Status()
 		l := topology.Link{Name: i.Name(), Index: i.Index(), MTU: 9000, Kind: "device", Up: up, Carrier: carrier, Loopback: i.Index() == 1, Addrs: addrs}
 		if !l.Loopback {
-			l.MAC = [6]byte{2, 0, 0, m.Name()[0], m.Name()[len(m.Name())-1], byte(i.Index())}
+			l.MAC = m.mac(i)
 		}
 		all = append(all, l)
 	}
 	return all, nil
+}
+
+// mac is the hardware address of an interface.
+func (m *Machine) mac(i *internet.Interface) [6]byte {
+	return [6]byte{2, 0, 0, m.Name()[0], m.Name()[len(m.Name())-1], byte(i.Index())}
 }
 
 // source is what a process is told of its machine.
@@ -149,17 +158,6 @@ func (s *source) Watch(done <-chan struct{}, changed func(), link func(string, b
 		}
 	}, caught)
 	return nil
-}
-
-// Cable joins two machines by a cable of its own subnet. number tells the cables apart.
-func (w *World) Cable(number int, c internet.LinkConfig, a, b *Machine) *Cable {
-	cable := &Cable{Number: number}
-	for k, m := range []*Machine{a, b} {
-		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(number), byte(1 + k)}), 24)
-		cable.Ends[k] = m.AddPort(fmt.Sprintf("p%d", len(m.Interfaces())-1), 100_000, prefix)
-	}
-	cable.Link = w.Net.Connect(c, cable.Ends[0], cable.Ends[1])
-	return cable
 }
 
 // Management joins all machines by a switch of 1 Gb/s.

@@ -6,8 +6,12 @@ import (
 	"strings"
 	"sync"
 
+	"ncclmesh/ibv"
 	"ncclmesh/ncclnet"
+	"ncclmesh/random"
+	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/bus"
+	"ncclmesh/tests/sim/draw"
 	"ncclmesh/tests/sim/internet"
 	"ncclmesh/transport"
 )
@@ -18,6 +22,7 @@ type Process struct {
 	name    string
 	net     *ncclnet.Net
 	sockets *internet.Process
+	verbs   *adapter.Process // nil on a machine without RDMA
 	context ncclnet.Handle
 
 	mu    sync.Mutex
@@ -30,6 +35,11 @@ func (m *Machine) Start(settings map[string]string) *Process {
 	m.started++
 	p := &Process{Machine: m, name: fmt.Sprintf("%s.%d", m.Name(), m.started)}
 	p.sockets = m.Process(p.name)
+	var verbs ibv.Driver
+	if len(m.adapters) > 0 {
+		p.verbs = m.world.Fabric.Process(m.Name(), p.name)
+		verbs = p.verbs
+	}
 	env := maps.Clone(settings)
 	host := ncclnet.Host{
 		Getenv: func(name string) string { return env[name] },
@@ -41,6 +51,8 @@ func (m *Machine) Start(settings map[string]string) *Process {
 		},
 		Machine: transport.Machine{
 			Network:     p.sockets,
+			Verbs:       verbs,
+			Random:      p.random(),
 			Source:      &source{m, m.world.Bus.Source("netlink of " + p.name)},
 			Identity:    &transport.Identity{Hostname: m.Name(), Boot: "boot of " + m.Name(), PID: 1000 + m.started, Command: "rank"},
 			KeepGarbage: true, Unshown: true,
@@ -49,6 +61,33 @@ func (m *Machine) Start(settings map[string]string) *Process {
 	p.net = ncclnet.New(ncclnet.NewProcess(host))
 	p.sockets.OnNews(p.wake)
 	return p
+}
+
+// random is a source of the numbers that the process draws: a stream for each thing.
+func (p *Process) random() random.Source {
+	var mu sync.Mutex
+	streams := map[string]*draw.Stream{}
+	return func(b []byte, what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		s := streams[what]
+		if s == nil {
+			s = p.world.draws.Stream(p.name + ": " + what)
+			streams[what] = s
+		}
+		for i := range b {
+			b[i] = byte(s.Uint64())
+		}
+	}
+}
+
+// Open is what the process has open of sockets and of verbs objects.
+func (p *Process) Open() map[string]int {
+	all := p.sockets.Open()
+	if p.verbs != nil {
+		maps.Copy(all, p.verbs.Objects())
+	}
+	return all
 }
 
 // Init opens the plugin for a communicator, and may wait.

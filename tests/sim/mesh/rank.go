@@ -27,8 +27,9 @@ type flow interface {
 }
 
 const (
-	shortest = 2 * time.Microsecond // a pause of a thread that has just moved something
-	longest  = 20 * time.Millisecond
+	shortest = 2 * time.Microsecond  // a pause of a thread that has just moved something
+	longest  = 20 * time.Millisecond // where news of sockets end it
+	patient  = time.Millisecond      // where completions do not
 )
 
 // run plays the thread until all flows are over, then closes them and the context.
@@ -78,12 +79,20 @@ func (r *Rank) call(what string, f func() ncclnet.Result) error {
 	return r.failed(what, result)
 }
 
+// longest is the longest pause of the thread.
+func (r *Rank) longest() time.Duration {
+	if r.verbs != nil {
+		return patient
+	}
+	return longest
+}
+
 // rest pauses after a look at all flows.
 func (r *Rank) rest(moved bool) {
 	if moved || r.idle == 0 {
 		r.idle = shortest
 	} else {
-		r.idle = min(2*r.idle, longest)
+		r.idle = min(2*r.idle, r.longest())
 	}
 	r.wait(r.source.Between(r.idle/2, r.idle))
 }

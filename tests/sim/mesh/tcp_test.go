@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"ncclmesh/tests/sim/bus"
-	"ncclmesh/tests/sim/internet"
 	"ncclmesh/tests/sim/mesh"
 )
 
@@ -16,11 +15,11 @@ var (
 	seeds = flag.Int("seeds", 20, "number of seeds of the tests that take many")
 )
 
-// cable is 100 Gb/s.
-var cable = internet.LinkConfig{Rate: 12_500_000_000, Latency: 2 * time.Microsecond, Jitter: time.Microsecond}
+// fast is 100 Gb/s.
+var fast = mesh.Speed{Rate: 12_500_000_000, Latency: 2 * time.Microsecond, Jitter: time.Microsecond}
 
 // ring makes n machines in a ring, with so many cables between neighbours, and a management network.
-func ring(w *mesh.World, n, each int) (cables []*mesh.Cable) {
+func ring(w *mesh.World, n, each int, rdma bool) (cables []*mesh.Cable) {
 	for i := range n {
 		w.AddMachine(fmt.Sprintf("n%c", 'a'+i))
 	}
@@ -30,7 +29,7 @@ func ring(w *mesh.World, n, each int) (cables []*mesh.Cable) {
 	}
 	for i := range pairs {
 		for range each {
-			cables = append(cables, w.Cable(len(cables), cable, w.Machines[i], w.Machines[(i+1)%n]))
+			cables = append(cables, w.Cable(len(cables), fast, rdma, w.Machines[i], w.Machines[(i+1)%n]))
 		}
 	}
 	w.Management()
@@ -39,10 +38,16 @@ func ring(w *mesh.World, n, each int) (cables []*mesh.Cable) {
 
 // Two runs of a seed are one history.
 func TestOneHistory(t *testing.T) {
+	for name, rdma := range map[string]bool{"TCP": false, "RDMA": true} {
+		t.Run(name, func(t *testing.T) { oneHistory(t, rdma) })
+	}
+}
+
+func oneHistory(t *testing.T, rdma bool) {
 	run := func() bus.Summary {
 		return bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
 			w := mesh.NewWorld(t, b)
-			cables := ring(w, 3, 2)
+			cables := ring(w, 3, 2, rdma)
 			w.Strike(w.Plan(cables, 5, time.Second, time.Second))
 			j := w.NewJob(nil, w.Machines...)
 			j.Ring(50, 1<<20)
@@ -60,13 +65,18 @@ func TestOneHistory(t *testing.T) {
 }
 
 // A job over TCP survives whatever happens to its cables, because the management network stays.
-func TestCablesFail(t *testing.T) {
+func TestCablesFail(t *testing.T) { cablesFail(t, false) }
+
+// A job over RDMA does too.
+func TestRDMACablesFail(t *testing.T) { cablesFail(t, true) }
+
+func cablesFail(t *testing.T, rdma bool) {
 	for seed := *first; seed < *first+uint64(*seeds); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bus.Run(t, seed, func(t *testing.T, b *bus.Bus) {
 				w := mesh.NewWorld(t, b)
 				s := b.Source("shape")
-				cables := ring(w, 2+int(s.Uint64N(4)), 1+int(s.Uint64N(3)))
+				cables := ring(w, 2+int(s.Uint64N(4)), 1+int(s.Uint64N(3)), rdma)
 				plan := w.Plan(cables, 1+int(s.Uint64N(12)), 3*time.Second, 8*time.Second)
 				t.Cleanup(func() {
 					if t.Failed() {

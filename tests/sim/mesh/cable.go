@@ -1,0 +1,131 @@
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"ncclmesh/ibv"
+	"ncclmesh/tests/sim/adapter"
+	"ncclmesh/tests/sim/internet"
+)
+
+// Speed is how a cable carries bytes.
+type Speed struct {
+	Rate            int64 // bytes a second
+	Latency, Jitter time.Duration
+}
+
+// A Cable is a link between ports of two machines.
+type Cable struct {
+	Number   int
+	Link     *internet.Link
+	Ends     [2]*internet.Interface
+	RDMA     *adapter.Link // nil between ports without RDMA
+	Adapters [2]*Adapter
+}
+
+// An Adapter is the RDMA device of a port.
+type Adapter struct {
+	*adapter.Port
+	Device *adapter.Device
+	m      *Machine
+	dir    string // in sysfs
+}
+
+// Cable joins two machines by a cable of its own subnet. number tells the cables apart.
+func (w *World) Cable(number int, s Speed, rdma bool, a, b *Machine) *Cable {
+	c := &Cable{Number: number}
+	for k, m := range []*Machine{a, b} {
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(number), byte(1 + k)}), 24)
+		c.Ends[k] = m.AddPort(fmt.Sprintf("p%d", len(m.Interfaces())-1), int(s.Rate/125_000), prefix)
+		if rdma {
+			c.Adapters[k] = m.addAdapter(c.Ends[k], int(s.Rate/125_000))
+		}
+	}
+	c.Link = w.Net.Connect(internet.LinkConfig{Rate: s.Rate, Latency: s.Latency, Jitter: s.Jitter}, c.Ends[0], c.Ends[1])
+	if rdma {
+		c.RDMA = w.Fabric.Connect(adapter.LinkConfig{Rate: s.Rate, Latency: s.Latency, Jitter: s.Jitter}, c.Adapters[0].Port, c.Adapters[1].Port)
+	}
+	return c
+}
+
+// addAdapter gives an interface an RDMA device, of one port, with a RoCE v2 GID for each of its addresses.
+func (m *Machine) addAdapter(i *internet.Interface, mbps int) *Adapter {
+	name := fmt.Sprintf("rocep%ds0", i.Index())
+	a := &Adapter{Device: m.world.Fabric.AddDevice(m.Name(), name, adapter.Usual), m: m, dir: filepath.Join(m.sysfs, "class/infiniband", name)}
+	config := adapter.PortConfig{Mbps: mbps, Netdev: uint32(i.Index())}
+	port := filepath.Join(a.dir, "ports/1")
+	for k, p := range i.Prefixes() {
+		raw := p.Addr().As16()
+		config.GIDs = append(config.GIDs, adapter.GID{GID: ibv.GID(raw), Type: ibv.IBV_GID_TYPE_ROCE_V2})
+		n := fmt.Sprint(k)
+		var text string
+		for b := 0; b < len(raw); b += 2 {
+			text += fmt.Sprintf(":%02x%02x", raw[b], raw[b+1])
+		}
+		m.write(filepath.Join(port, "gids"), n, text[1:])
+		m.write(filepath.Join(port, "gid_attrs/types"), n, "RoCE v2")
+		m.write(filepath.Join(port, "gid_attrs/ndevs"), n, i.Name())
+	}
+	a.Port = a.Device.AddPort(config)
+	m.write(a.dir, "node_type", "1: CA")
+	guid := a.Device.GUID()
+	text := fmt.Sprintf("%04x:%04x:%04x:%04x", guid>>48, guid>>32&0xffff, guid>>16&0xffff, guid&0xffff)
+	m.write(a.dir, "node_guid", text)
+	m.write(a.dir, "sys_image_guid", text)
+	m.write(a.dir, "parent", i.Name())
+	m.write(port, "link_layer", "Ethernet")
+	m.write(port, "rate", fmt.Sprintf("%d Gb/sec (4X EDR)", mbps/1000))
+	m.write(port, "lid", "0x0")
+	a.tell(true)
+	m.adapters = append(m.adapters, a)
+	return a
+}
+
+// tell writes the state of the port, which the kernel shows in sysfs.
+func (a *Adapter) tell(active bool) {
+	state := "1: DOWN"
+	if active {
+		state = "4: ACTIVE"
+	}
+	a.m.write(filepath.Join(a.dir, "ports/1"), "state", state)
+}
+
+// Cut takes the carrier from both ports, or gives it back.
+func (c *Cable) Cut(cut bool) {
+	if c.RDMA != nil {
+		for _, a := range c.Adapters {
+			a.tell(!cut)
+		}
+		c.RDMA.Cut(cut)
+	}
+	c.Link.Cut(cut)
+}
+
+// Off switches the port of one end off, or on again: its interface, and with deep its RDMA port too, while the other end
+// keeps the carrier of its RDMA port.
+func (c *Cable) Off(end int, deep, off bool) {
+	if c.RDMA != nil && deep {
+		c.Adapters[end].tell(!off)
+		c.Adapters[end].Off(off)
+	}
+	c.Ends[end].SetUp(!off)
+}
+
+// Lose makes a share of what one end sends vanish.
+func (c *Cable) Lose(end int, share float64) {
+	c.Ends[end].Lose(internet.Loss{Streams: share, Datagrams: share, Neighbour: share})
+	if c.RDMA != nil {
+		c.Adapters[end].Lose(adapter.Loss{Data: share, Acks: share})
+	}
+}
+
+// Slow makes one end send at a rate, in bytes a second; 0 ends that.
+func (c *Cable) Slow(end int, rate int64) {
+	c.Ends[end].Slow(rate)
+	if c.RDMA != nil {
+		c.Adapters[end].Slow(rate)
+	}
+}
