@@ -96,6 +96,7 @@ var imports = map[string][]string{
 	"tests/require":                {"tests/internal/need"},
 	"tests/sim/adapter":            {"ibv", "tests/sim/bus"},
 	"tests/sim/bus":                {"tests/sim/draw"},
+	"tests/sim/mesh":               {"guard", "ibv", "ncclnet", "random", "tests/sim/adapter", "tests/sim/bus", "tests/sim/draw", "tests/sim/internet", "transport", "transport/topology"},
 	"tests/sim/conformance":        {},
 	"tests/sim/draw":               {},
 	"tests/sim/internet":           {"tests/sim/bus", "transport/limit", "transport/sock", sysUnix},

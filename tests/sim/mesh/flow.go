@@ -32,7 +32,7 @@ func drawMessages(s *draw.Stream, n, most int) (all []message, groups []int) {
 		if s.Chance(0.3) {
 			m.room += s.LogUniform(0, 1<<16) // the buffer may be larger than the message
 		}
-		if s.Chance(0.2) {
+		if s.Chance(0.5) {
 			m.pause = time.Duration(s.LogUniform(0, 300_000)) * time.Microsecond
 		}
 		all = append(all, m)

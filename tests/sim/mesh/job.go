@@ -94,6 +94,17 @@ func (j *Job) Ring(n, most int) {
 	}
 }
 
+// All makes a connection from each rank to every other.
+func (j *Job) All(n, most int) {
+	for i := range j.ranks {
+		for k := range j.ranks {
+			if i != k {
+				j.Connect(i, k, n, most)
+			}
+		}
+	}
+}
+
 // errLate says that the job is not over in its time.
 var errLate = errors.New("the job is not over in time")
 
