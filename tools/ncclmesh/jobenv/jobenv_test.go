@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/ncclnet/config"
 	"ncclmesh/tools/ncclmesh/library"
 )
 
@@ -179,14 +180,39 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-func TestSecret(t *testing.T) {
-	for name, want := range map[string]bool{"NCCL_MESH_KEY": true, "HF_TOKEN": true, "AWS_SECRET_ACCESS_KEY": true, "db_password": true, "NCCL_NET": false, "PATH": false} {
-		if Secret(name) != want {
-			t.Errorf("%s: %v", name, !want)
+func TestShown(t *testing.T) {
+	for _, tt := range []struct{ name, value, want string }{
+		{"HF_TOKEN", "x", "(set)"}, {"NCCL_MESH_KEY", "x", "(set)"}, {"DB_PASS", "x", "(set)"}, {"MYSQL_PWD", "x", "(set)"},
+		{"HF_TOKEN", "", ""}, {"NCCL_NET", "mesh", "mesh"}, {"NCCL_IB_PKEY", "1", "1"}, {"TOKENIZERS_PARALLELISM", "false", "false"}, {"PWD", "/", "/"},
+	} {
+		if got := Shown(tt.name, tt.value); got != tt.want {
+			t.Errorf("%s=%s is shown as %q, want %q", tt.name, tt.value, got, tt.want)
 		}
 	}
-	if Shown("HF_TOKEN", "x") != "(set)" || Shown("HF_TOKEN", "") != "" || Shown("NCCL_NET", "mesh") != "mesh" {
-		t.Error("a value is shown wrongly")
+}
+
+func TestForSupport(t *testing.T) {
+	for _, name := range []string{"NCCL_DEBUG", "NCCL_MESH_KEY", "NCCL_IB_GID_INDX", "RANK", "MASTER_ADDR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
+		"OMPI_COMM_WORLD_RANK", "OMPI_MCA_btl_tcp_if_include", "SLURM_JOB_NODELIST", "TORCH_NCCL_BLOCKING_WAIT", "GODEBUG", "NCCLMESH_SSH"} {
+		if !ForSupport(name) {
+			t.Errorf("%s is not shown", name)
+		}
+	}
+	for _, name := range []string{"PATH", "HOME", "USER", "MYSQL_PWD", "SSHPASS", "DB_PASS", "GOOGLE_API_KEY", "GOPRIVATE", "SLURM_JWT", "VLLM_API_KEY",
+		"TORCH_HUB_TOKEN", "LOCAL_PASSWORD", "OMPI_SECRET", "CUDA_LICENSE", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL", "MASTER_ADDRESS", "RANK_TOKEN"} {
+		if ForSupport(name) {
+			t.Errorf("%s is shown", name)
+		}
+	}
+	for _, s := range config.Settings(func(string) string { return "" }) {
+		if !ForSupport(s.Name) {
+			t.Errorf("%s, a setting of the plugin, is not shown", s.Name)
+		}
+	}
+	for name := range rules {
+		if !ForSupport(name) {
+			t.Errorf("%s, which may work against the plugin, is not shown", name)
+		}
 	}
 }
 

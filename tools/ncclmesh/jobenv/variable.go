@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"ncclmesh/tools/ncclmesh/secret"
 )
 
 // A Variable is one that a job in this environment has.
@@ -82,15 +84,9 @@ func (v *Variables) add(kv, origin string) {
 	}
 }
 
-// Secret reports whether a variable's value is not to be shown: keys, tokens, passwords.
-func Secret(name string) bool {
-	name = strings.ToUpper(name)
-	return slices.ContainsFunc([]string{"KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH", "COOKIE"}, func(part string) bool { return strings.Contains(name, part) })
-}
-
-// Shown is a variable's value as people may see it.
+// Shown is a variable's value as people may see it: not that of a key, a token or a password.
 func Shown(name, value string) string {
-	if value != "" && Secret(name) {
+	if value != "" && secret.Name(name) {
 		return "(set)"
 	}
 	return value

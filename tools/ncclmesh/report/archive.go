@@ -13,7 +13,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 	"time"
+
+	"ncclmesh/printable"
 )
 
 // Schema names the form of an archive's index.
@@ -24,16 +27,19 @@ var maxSource = 4 << 20
 
 // A Source is one file of the archive to be.
 type Source struct {
-	Name string // in the archive
-	Read func(context.Context) ([]byte, error)
+	Name  string // in the archive
+	Holds string // what the file holds, in a few words
+	Read  func(context.Context) ([]byte, error)
 }
 
 // An Item says what became of a source.
 type Item struct {
-	Name  string `json:"name"`
-	Bytes int    `json:"bytes"`
-	Cut   bool   `json:"cut,omitempty"`
-	Error string `json:"error,omitempty"` // why it is not there, or not whole
+	Name     string `json:"name"`
+	Holds    string `json:"holds"`
+	Bytes    int    `json:"bytes"`
+	Cut      bool   `json:"cut,omitempty"`      // whether only the end of it is there
+	Redacted Count  `json:"redacted,omitempty"` // what was taken out of it
+	Error    string `json:"error,omitempty"`    // why it is not there, or not whole
 }
 
 // Index is the archive's first file, index.json.
@@ -46,8 +52,8 @@ type Index struct {
 }
 
 // File is a source that reads a file. One that is not there is none: it says so.
-func File(name, path string) Source {
-	return Source{name, func(context.Context) ([]byte, error) { return readEnd(path) }}
+func File(name, holds, path string) Source {
+	return Source{name, holds, func(context.Context) ([]byte, error) { return readEnd(path) }}
 }
 
 // readEnd reads a file, or of a long one the end. Those of /proc and /sys do not tell how long they are.
@@ -67,8 +73,8 @@ func readEnd(path string) ([]byte, error) {
 
 // Tree is a source of all small files below a directory that match one of the patterns, which are relative to it: a line
 // each, as sysfs has them.
-func Tree(name, dir string, patterns ...string) Source {
-	return Source{name, func(context.Context) ([]byte, error) {
+func Tree(name, holds, dir string, patterns ...string) Source {
+	return Source{name, holds, func(context.Context) ([]byte, error) {
 		var b bytes.Buffer
 		var errs []error
 		for _, pattern := range patterns {
@@ -89,57 +95,95 @@ func Tree(name, dir string, patterns ...string) Source {
 	}}
 }
 
-// Write writes the archive, gzip and tar, all files below the directory top. It returns what became of each source. Nothing
-// is written when anything in it is what must not be there.
-func Write(ctx context.Context, w io.Writer, top, build string, now time.Time, sources []Source, r *Redactor) ([]Item, error) {
-	index := Index{Schema: Schema, Build: build, Time: now.UTC().Truncate(time.Second), Addresses: "as they are"}
+// An Archive is what is to be written.
+type Archive struct {
+	Index Index
+	top   string // directory that all files are in
+	files []file
+}
+
+// A file is one of an archive.
+type file struct {
+	name string
+	text []byte
+}
+
+// Gather reads the sources of an archive, whose files are all below the directory top. It fails if anything in them is what
+// must not be there.
+func Gather(ctx context.Context, top, build string, now time.Time, sources []Source, r *Redactor) (*Archive, error) {
+	a := &Archive{Index: Index{Schema: Schema, Build: build, Time: now.UTC().Truncate(time.Second), Addresses: "as they are"}, top: top}
 	if r.Addresses {
-		index.Addresses = "redacted"
+		a.Index.Addresses = "redacted"
 	}
-	type file struct {
-		name string
-		text []byte
-	}
-	files := []file{{"index.json", nil}}
+	a.files = []file{{"index.json", nil}}
 	for _, s := range sources {
 		text, err := s.Read(ctx)
-		item := Item{Name: string(r.Text([]byte(s.Name)))}
+		item := Item{Name: r.String(s.Name), Holds: s.Holds}
 		if err != nil {
-			item.Error = string(r.Text([]byte(err.Error())))
+			item.Error = r.String(err.Error())
 		}
 		if item.Cut = len(text) > maxSource; item.Cut {
 			text = text[len(text)-maxSource:]
 			_, text, _ = bytes.Cut(text, []byte("\n")) // half a line may be half a secret
 		}
-		text = r.Text(text)
+		text, item.Redacted = r.Text(text)
 		item.Bytes = len(text)
-		index.Items = append(index.Items, item)
+		a.Index.Items = append(a.Index.Items, item)
 		if len(text) > 0 || err == nil {
-			files = append(files, file{item.Name, text})
+			a.files = append(a.files, file{item.Name, text})
 		}
 	}
 	var err error
-	if files[0].text, err = json.MarshalIndent(index, "", "  "); err != nil {
+	if a.files[0].text, err = json.MarshalIndent(a.Index, "", "  "); err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	t := tar.NewWriter(z)
-	for _, f := range files {
+	for _, f := range a.files {
 		if err := errors.Join(r.Leaks(f.text), r.Leaks([]byte(f.name)), r.Leaks([]byte(top))); err != nil {
 			return nil, fmt.Errorf("nothing is written: after redaction %s still %w; please report that, without the file", f.name, err)
 		}
-		h := &tar.Header{Name: top + "/" + f.name, Mode: 0o600, Size: int64(len(f.text)), ModTime: index.Time, Format: tar.FormatPAX}
+	}
+	return a, nil
+}
+
+// List writes a table of the archive's files, of what they hold, and of what was taken out of them.
+func (a *Archive) List(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FILE\tBYTES\tREDACTED\tHOLDS")
+	fmt.Fprintf(t, "index.json\t%d\t\tthis list, in detail\n", len(a.files[0].text))
+	for _, item := range a.Index.Items {
+		holds := item.Holds
+		if item.Cut {
+			holds += "; only its end"
+		}
+		if item.Error != "" {
+			holds = "not there: " + item.Error
+			if item.Bytes > 0 {
+				holds = item.Holds + "; not whole: " + item.Error
+			}
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", printable.Line(item.Name, maxCell), item.Bytes, item.Redacted, printable.Line(holds, maxCell))
+	}
+	return t.Flush()
+}
+
+// maxCell is how much of an error or a name fits into the table.
+const maxCell = 200
+
+// Files is how many files the archive has.
+func (a *Archive) Files() int { return len(a.files) }
+
+// Write writes the archive, gzip and tar.
+func (a *Archive) Write(w io.Writer) error {
+	z := gzip.NewWriter(w)
+	t := tar.NewWriter(z)
+	for _, f := range a.files {
+		h := &tar.Header{Name: a.top + "/" + f.name, Mode: 0o600, Size: int64(len(f.text)), ModTime: a.Index.Time, Format: tar.FormatPAX}
 		if err := t.WriteHeader(h); err != nil {
-			return nil, err
+			return err
 		}
 		if _, err := t.Write(f.text); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := errors.Join(t.Close(), z.Close()); err != nil {
-		return nil, err
-	}
-	_, err = w.Write(b.Bytes())
-	return index.Items, err
+	return errors.Join(t.Close(), z.Close())
 }

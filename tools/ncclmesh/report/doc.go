@@ -1,5 +1,5 @@
-// Package report writes what a bug report needs into one archive, and nothing that its reader must not know.
+// Package report writes what a bug report needs into one archive, without what its reader must not know.
 //
-// Every [Source] is read, redacted by a [Redactor] and then looked through for what it must not hold, by another way than it
-// was redacted: an archive that fails this is not written.
+// [Gather] reads every [Source]. A [Redactor] replaces secrets in the text, and addresses if it is asked to. All files are then
+// searched for the secrets and addresses that are known, and there is no archive if one is left.
 package report

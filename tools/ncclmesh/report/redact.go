@@ -3,130 +3,134 @@ package report
 import (
 	"bytes"
 	"cmp"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
-	"net"
-	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"ncclmesh/tools/ncclmesh/secret"
 )
 
-// gone stands for a secret.
-const gone = "(redacted)"
-
 // minSecret is the length from which a secret's value is looked for everywhere: shorter ones are parts of ordinary words.
-const minSecret = 5
+// A number has to be longer, because reports are full of counters.
+const (
+	minSecret = 5
+	minNumber = 8
+)
+
+// Count says how often what was taken out of a text, by kinds: the rules of package secret, "known secret", and kinds of
+// addresses.
+type Count map[string]int
+
+// String is a count in a few words: 2 secrets, 3 addresses. It is empty where nothing was taken out.
+func (c Count) String() string {
+	secrets, addresses := 0, 0
+	for kind, n := range c {
+		switch kind {
+		case kindMAC, kindGUID, kindIP, kindHost:
+			addresses += n
+		default:
+			secrets += n
+		}
+	}
+	var list []string
+	for _, part := range []struct {
+		n         int
+		one, many string
+	}{{secrets, "secret", "secrets"}, {addresses, "address", "addresses"}} {
+		switch part.n {
+		case 0:
+		case 1:
+			list = append(list, "1 "+part.one)
+		default:
+			list = append(list, fmt.Sprintf("%d %s", part.n, part.many))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// known is the kind of secrets that are in this node's environment.
+const known = "known secret"
 
 // A Redactor takes secrets out of texts, and addresses too if it is asked to. The same address becomes the same name
 // everywhere, so that a reader sees what belongs together. It is for one goroutine.
 type Redactor struct {
-	Addresses bool
-	Host      string // name of this node, which is taken out with addresses
+	Addresses bool // whether addresses are taken out
 
-	secrets []string
-	names   map[string]string // of addresses
-	count   map[string]int    // of names of a kind
-	own     [][]byte          // this node's addresses, in all spellings, which must not be left
+	secrets []string // in all spellings, the longest first
+	namer
 }
 
-// New returns a redactor that knows the values of secrets, and the addresses of this node.
-func New(secrets []string, addresses bool, host string, macs []net.HardwareAddr, addrs []netip.Addr) *Redactor {
-	r := &Redactor{Addresses: addresses, Host: host, names: map[string]string{}, count: map[string]int{}}
+// New returns a redactor that knows the values of secrets, and this node's addresses.
+func New(secrets []string, addresses bool, node Node) *Redactor {
+	r := &Redactor{Addresses: addresses, namer: newNamer(node)}
 	for _, s := range secrets {
 		for part := range strings.Lines(s) { // a key of several lines may be indented elsewhere
-			if part = strings.TrimSpace(part); len(part) >= minSecret {
-				r.secrets = append(r.secrets, part)
+			if part = strings.TrimSpace(part); wanted(part) {
+				r.secrets = append(r.secrets, spellings(part)...)
 			}
 		}
 	}
-	slices.SortFunc(r.secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may be part of another
-	for _, m := range macs {
-		if len(m) < 6 || bytes.Equal(m, make([]byte, len(m))) {
-			continue
-		}
-		colons := m.String()
-		r.own = append(r.own, []byte(colons), []byte(strings.ReplaceAll(colons, ":", "-")))
-	}
-	for _, a := range addrs {
-		if a = a.WithZone(""); public(a) {
-			r.own = append(r.own, []byte(a.String()))
-		}
-	}
+	slices.SortFunc(r.secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // one may be part of another
+	r.secrets = slices.Compact(r.secrets)
 	return r
 }
 
-// public reports whether an address tells anything of a node.
-func public(a netip.Addr) bool { return !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast() }
-
-var (
-	pem      = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\z)`)
-	userinfo = regexp.MustCompile(`(://[^/\s:@]*):[^/\s@]+@`)
-	bearer   = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{5,}`)
-	shaped   = regexp.MustCompile(`\b(hf_[A-Za-z0-9]{10,}|sk-[A-Za-z0-9_-]{10,}|gh[pousr]_[A-Za-z0-9]{10,}|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{16}|nvapi-[A-Za-z0-9_-]{10,}|glpat-[A-Za-z0-9_-]{10,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*)`)
-	assigned = regexp.MustCompile(`(?i)([A-Z0-9_.-]*(?:key|token|secret|passw|credential|auth|cookie)[A-Z0-9_.-]*\\?["']?[ \t]*[=:][ \t]*)(\\"(?:[^"\\]|\\[^"])*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;}\]"']+)`)
-
-	mac   = regexp.MustCompile(`\b[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5,19}\b`)
-	guid  = regexp.MustCompile(`\b(?:[0-9A-Fa-f]{4}(?::[0-9A-Fa-f]{4}){3}|0x[0-9A-Fa-f]{16})\b`)
-	inet6 = regexp.MustCompile(`[0-9A-Fa-f]*:[0-9A-Fa-f:]*:[0-9A-Fa-f]*(?:\.[0-9]{1,3}){0,3}`)
-	inet4 = regexp.MustCompile(`\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b`)
-)
-
-// Text returns a text without what must not be in it.
-func (r *Redactor) Text(text []byte) []byte {
-	for _, s := range r.secrets {
-		text = bytes.ReplaceAll(text, []byte(s), []byte(gone))
+// wanted reports whether a secret is long enough to be looked for everywhere.
+func wanted(s string) bool {
+	if strings.Trim(s, "0123456789.") == "" {
+		return len(s) >= minNumber
 	}
-	text = pem.ReplaceAll(text, []byte(gone))
-	text = userinfo.ReplaceAll(text, []byte("$1:"+gone+"@"))
-	text = bearer.ReplaceAll(text, []byte("$1 "+gone))
-	text = shaped.ReplaceAll(text, []byte(gone))
-	text = assigned.ReplaceAllFunc(text, func(match []byte) []byte {
-		m := assigned.FindSubmatch(match)
-		name, value := m[1], string(m[2])
-		quote := ""
-		switch { // what was JSON stays JSON
-		case strings.HasPrefix(value, `\"`):
-			quote = `\"`
-		case strings.HasPrefix(value, `"`), bytes.HasSuffix(bytes.TrimRight(name, " \t:"), []byte(`"`)):
-			quote = `"`
-		case strings.HasPrefix(value, "'"):
-			quote = "'"
+	return len(s) >= minSecret && !slices.Contains([]string{"false", "empty", "never", "always", "basic", "unset"}, strings.ToLower(s))
+}
+
+// spellings returns a secret as it stands in text, JSON, Go's quotes, URLs and base64.
+func spellings(s string) []string {
+	list := []string{s, url.QueryEscape(s), url.PathEscape(s)}
+	if len(s) >= 8 {
+		list = append(list, base64.RawStdEncoding.EncodeToString([]byte(s)), base64.RawURLEncoding.EncodeToString([]byte(s)))
+	}
+	quoted := strconv.Quote(s)
+	list = append(list, quoted[1:len(quoted)-1])
+	for _, html := range []bool{false, true} {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(html)
+		if err := e.Encode(s); err == nil {
+			list = append(list, b.String()[1:b.Len()-len("\"\n")])
 		}
-		return slices.Concat(name, []byte(quote+gone+quote))
-	})
-	if !r.Addresses {
-		return text
 	}
-	text = mac.ReplaceAllFunc(text, func(m []byte) []byte {
-		return r.name("mac", strings.ReplaceAll(strings.ToLower(string(m)), "-", ":"))
-	})
-	text = inet6.ReplaceAllFunc(text, r.address)
-	text = guid.ReplaceAllFunc(text, func(m []byte) []byte {
-		return r.name("guid", strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(string(m)), "0x"), ":", ""))
-	})
-	text = inet4.ReplaceAllFunc(text, r.address)
-	if r.Host != "" {
-		text = regexp.MustCompile(`\b`+regexp.QuoteMeta(r.Host)+`\b`).ReplaceAll(text, []byte("this-node"))
-	}
-	return text
+	return list
 }
 
-// address names what is an address, and leaves what only looks like one.
-func (r *Redactor) address(match []byte) []byte {
-	a, err := netip.ParseAddr(string(match))
-	if err != nil || !public(a) {
-		return match
+// colours matches what colours text on a terminal. It may stand between a name and its value.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// Text returns a text without what must not be in it, and how often it was.
+func (r *Redactor) Text(text []byte) ([]byte, Count) {
+	found := Count{}
+	text = colours.ReplaceAll(text, nil)
+	for _, s := range r.secrets {
+		if n := bytes.Count(text, []byte(s)); n > 0 {
+			text = bytes.ReplaceAll(text, []byte(s), []byte(secret.Gone))
+			found[known] += n
+		}
 	}
-	return r.name("ip", a.Unmap().String())
+	text = secret.Redact(text, func(rule string, _ []byte) { found[rule]++ })
+	if r.Addresses {
+		text = r.replace(text, found)
+	}
+	return text, found
 }
 
-func (r *Redactor) name(kind, value string) []byte {
-	key := kind + " " + value
-	if r.names[key] == "" {
-		r.count[kind]++
-		r.names[key] = fmt.Sprintf("%s-%d", kind, r.count[kind])
-	}
-	return []byte(r.names[key])
+// String is Text for a string, which is counted nowhere.
+func (r *Redactor) String(s string) string {
+	text, _ := r.Text([]byte(s))
+	return string(text)
 }
 
 // Leaks says what of that which must not be there is in a text; nil if nothing is. It does not say the thing itself.
@@ -139,28 +143,5 @@ func (r *Redactor) Leaks(text []byte) error {
 	if !r.Addresses {
 		return nil
 	}
-	lower := bytes.ToLower(text)
-	for i, a := range r.own {
-		if word(lower, a) {
-			return fmt.Errorf("holds address %d of %d of this node", i+1, len(r.own))
-		}
-	}
-	return nil
-}
-
-// word reports whether an address is in a text, and not only as a part of another.
-func word(text, address []byte) bool {
-	part := func(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c == '.' || c == ':' }
-	for from := 0; ; {
-		i := bytes.Index(text[from:], address)
-		if i < 0 {
-			return false
-		}
-		i += from
-		end := i + len(address)
-		if (i == 0 || !part(text[i-1])) && (end == len(text) || !part(text[end]) || text[end] == '.' && (end+1 == len(text) || !part(text[end+1]))) {
-			return true
-		}
-		from = i + 1
-	}
+	return r.leaks(text)
 }
