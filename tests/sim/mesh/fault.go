@@ -71,10 +71,10 @@ var kinds = []struct {
 	}},
 	{"flapping", func(w *World, c *Cable, bad float64) (begin, end func()) {
 		return func() {
-			for k := range 2 + int(bad*8) {
+			for k := range 2 * (1 + int(bad*4)) { // the last gives the carrier back
 				w.Clock.After(time.Duration(k)*time.Duration((0.01+bad)*float64(200*time.Millisecond)), fmt.Sprintf("flap of cable %d", c.Number), func() { c.Cut(k%2 == 0) })
 			}
-		}, func() { c.Cut(false) }
+		}, func() {}
 	}},
 }
 
