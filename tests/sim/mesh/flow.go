@@ -16,6 +16,9 @@ const (
 	border = 64 // bytes round each buffer that nobody may write
 )
 
+// bootstrap is how long NCCL's own network takes at most to tell of a dead rank.
+const bootstrap = 20 * time.Second
+
 // A message is one that a connection carries.
 type message struct {
 	size, room int
@@ -52,6 +55,7 @@ func drawMessages(s *draw.Stream, n, most int) (all []message, groups []int) {
 // connection is what both of its halves know.
 type connection struct {
 	name     string
+	from, to *Rank
 	key      uint64
 	messages []message
 	groups   []int
@@ -304,7 +308,8 @@ func (f *inflow) accept() (moved, over bool, err error) {
 		return r
 	})
 	if f.comm == 0 || err != nil {
-		return false, false, err
+		// Of a peer that died before it called nobody tells the listener; NCCL's bootstrap does.
+		return false, f.from.killed.Load() && f.r.world.Bus.Now()-f.from.died > bootstrap, err
 	}
 	if err := f.r.failed("closeListen", f.r.net.CloseListen(f.listen)); err != nil {
 		return false, false, err

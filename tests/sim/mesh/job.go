@@ -68,7 +68,7 @@ func (j *Job) Logs() string {
 // Connect makes a connection from one rank to another that carries n messages of up to most bytes.
 func (j *Job) Connect(from, to, n, most int) {
 	name := fmt.Sprintf("connection %d to %d", from, to)
-	c := &connection{name: name, key: j.draws.Uint64(), handle: nil}
+	c := &connection{name: name, from: j.ranks[from], to: j.ranks[to], key: j.draws.Uint64(), handle: nil}
 	c.messages, c.groups = drawMessages(j.draws, n, most)
 	for _, m := range c.messages {
 		c.most = max(c.most, m.room)
@@ -108,8 +108,18 @@ func (j *Job) All(n, most int) {
 // errLate says that the job is not over in its time.
 var errLate = errors.New("the job is not over in time")
 
+// Ranks are the ranks of the job.
+func (j *Job) Ranks() []*Rank { return j.ranks }
+
 // Run plays all ranks until they are over, and fails the test when one fails or is not over within so long of virtual time.
 func (j *Job) Run(within time.Duration) {
+	j.world.T.Helper()
+	j.Play(within)
+	j.must("run")
+}
+
+// Play plays all ranks until they are over, failed or not, and fails the test when one is not within so long of virtual time.
+func (j *Job) Play(within time.Duration) {
 	j.world.T.Helper()
 	for _, r := range j.ranks {
 		j.over.Go(r.run)
@@ -125,13 +135,26 @@ func (j *Job) Run(within time.Duration) {
 			j.world.T.Errorf("%v after %v: %s", errLate, within, r.where())
 		}
 		j.world.T.Log(j.Logs())
-		panic(errLate) // the ranks' threads cannot be ended otherwise
+		j.abandon(done)
 	}
-	j.must("run")
 }
 
 // lingering is how long processes that relay for others may take to end what they carry.
 const lingering = time.Minute
+
+// abandon ends a job that hangs, and the test: the bubble ends only when every goroutine has.
+func (j *Job) abandon(done <-chan struct{}) {
+	for _, r := range j.ranks {
+		r.killed.Store(true)
+	}
+	<-done
+	for _, r := range j.ranks {
+		j.over.Go(func() { _ = r.Finalize() })
+	}
+	j.over.Wait()
+	j.world.Clock.Sleep(10 * time.Minute)
+	j.world.T.FailNow()
+}
 
 // End closes all, and wants nothing to be left, a while later: who relays for others goes on until their circuits end.
 func (j *Job) End() {
@@ -140,15 +163,27 @@ func (j *Job) End() {
 		j.over.Go(func() { r.err = r.end() })
 	}
 	j.over.Wait()
-	j.must("end")
-	for end := j.world.Bus.Now() + lingering; j.world.Bus.Now() < end && slices.ContainsFunc(j.ranks, func(r *Rank) bool { return len(r.Open()) > 0 }); {
+	for _, r := range j.ranks {
+		if r.err != nil {
+			j.world.T.Errorf("end: rank %d: %v", r.number, r.err)
+		}
+	}
+	for end := j.world.Bus.Now() + lingering; j.world.Bus.Now() < end && slices.ContainsFunc(j.ranks, func(r *Rank) bool { return r.leaves() != nil }); {
 		j.world.Clock.Sleep(100 * time.Millisecond)
 	}
 	for _, r := range j.ranks {
-		if left := r.Open(); len(left) > 0 {
+		if left := r.leaves(); left != nil {
 			j.world.T.Errorf("%s has left open at %v: %v\n%s\n%s", r.name, j.world.Bus.Now(), slices.Sorted(maps.Keys(left)), strings.Join(r.sockets.Streams(), "\n"), r.Log())
 		}
 	}
+}
+
+// leaves is what the process of a rank has open, nil of one that is dead.
+func (r *Rank) leaves() map[string]int {
+	if all := r.Open(); !r.killed.Load() && len(all) > 0 {
+		return all
+	}
+	return nil
 }
 
 // where says how far a rank has come.

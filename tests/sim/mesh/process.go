@@ -114,6 +114,18 @@ func (p *Process) Log() string {
 	return strings.Join(p.lines, "\n")
 }
 
+// Kill ends the process as the kernel does: its sockets close, its verbs objects are gone, its threads call nothing more.
+func (p *Process) Kill() {
+	for _, r := range p.ranks {
+		r.died = p.world.Bus.Now()
+		r.killed.Store(true)
+	}
+	p.sockets.Kill()
+	if p.verbs != nil {
+		p.verbs.Kill()
+	}
+}
+
 // failed makes an error of what a call returned.
 func (p *Process) failed(call string, r ncclnet.Result) error {
 	if r == 0 {

@@ -3,6 +3,7 @@ package mesh
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"ncclmesh/ncclnet"
@@ -14,7 +15,10 @@ type Rank struct {
 	pause
 	number int
 	flows  []flow
+	broken []*Break // flows that a call has failed for, in the order of the failures
 	err    error
+	killed atomic.Bool
+	died   time.Duration // set before killed
 	idle   time.Duration // of the next pause
 }
 
@@ -32,9 +36,22 @@ const (
 	patient  = time.Millisecond      // where completions do not
 )
 
-// run plays the thread until all flows are over, then closes them and the context.
+// A Break is a call that has failed for a flow, which ends with it.
+type Break struct {
+	Flow flow
+	At   time.Duration
+	Err  error
+}
+
+// errKilled is what a rank ends with whose process was killed.
+var errKilled = errors.New("the process was killed")
+
+// run plays the thread until all flows are over, or have failed.
 func (r *Rank) run() {
 	r.err = r.play()
+	for _, b := range r.broken {
+		r.err = errors.Join(r.err, fmt.Errorf("%v: at %v: %w", b.Flow, b.At, b.Err))
+	}
 }
 
 func (r *Rank) play() error {
@@ -46,12 +63,15 @@ func (r *Rank) play() error {
 			if over[i] {
 				continue
 			}
+			if r.killed.Load() {
+				return errKilled
+			}
 			m, o, err := f.step()
 			if err != nil {
-				return fmt.Errorf("%v: %w", f, err)
+				r.broken = append(r.broken, &Break{f, r.world.Bus.Now(), err})
 			}
 			moved = moved || m
-			if over[i] = o; o {
+			if over[i] = o || err != nil; over[i] {
 				left--
 			}
 		}
@@ -62,6 +82,10 @@ func (r *Rank) play() error {
 
 // end closes the flows and the context.
 func (r *Rank) end() error {
+	if r.killed.Load() {
+		_ = r.Finalize() // ends the goroutines, which a dead process would not have
+		return nil
+	}
 	var errs []error
 	for _, f := range r.flows {
 		errs = append(errs, f.close())
@@ -135,4 +159,18 @@ func (p *pause) hurry() {
 	if woken != nil && !again {
 		p.arm(woken, p.source.Between(time.Microsecond, 20*time.Microsecond))
 	}
+}
+
+// Broken returns what has failed, in the order of the failures.
+func (r *Rank) Broken() []*Break { return r.broken }
+
+// Peer is the rank at the other end of the flow.
+func (b *Break) Peer() *Rank {
+	switch f := b.Flow.(type) {
+	case *inflow:
+		return f.from
+	case *outflow:
+		return f.to
+	}
+	return nil
 }
