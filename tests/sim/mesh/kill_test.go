@@ -12,9 +12,9 @@ import (
 
 // told is how long after the death of a process its peers may go on without an error: as long as lanes are waited for, and
 // a little for what comes before and after.
-const told = 13 * time.Second
+const told = 15 * time.Second
 
-// A process dies. Each of its connections fails at the other end in bounded time, with an error that names its node; all
+// A process dies, or its machine loses its power. Each of its connections fails at the other end in bounded time, with an error that names its node; all
 // others go on to their end, also those that it relayed.
 func TestProcessDies(t *testing.T) {
 	for seed := *first; seed < *first+uint64(*seeds); seed++ {
@@ -32,10 +32,15 @@ func TestProcessDies(t *testing.T) {
 					j.All(messages/4+1, most)
 				}
 				dead := j.Ranks()[s.Uint64N(uint64(len(j.Ranks())))]
+				unpowered := s.Chance(0.4)
 				var died time.Duration
 				b.Source("killer").After(s.Between(0, 2*time.Second), "kill", func() {
 					died = b.Now()
-					dead.Kill()
+					if unpowered {
+						dead.PowerOff(dead.Process)
+					} else {
+						dead.Kill()
+					}
 				})
 				j.Play(5 * time.Minute)
 				for _, r := range j.Ranks() {
@@ -60,7 +65,7 @@ func TestProcessDies(t *testing.T) {
 				j.End()
 				w.Clock.Sleep(time.Minute) // in which the goroutines end that a dead process would not have
 				if t.Failed() || testing.Verbose() {
-					t.Logf("%s over %d machines; %s died at %v\n%s", transport, len(w.Machines), dead.Name(), died, j.Logs())
+					t.Logf("%s over %d machines; %s died at %v, without power: %v\n%s", transport, len(w.Machines), dead.Name(), died, unpowered, j.Logs())
 				}
 			})
 		})

@@ -114,6 +114,17 @@ func (p *Process) Log() string {
 	return strings.Join(p.lines, "\n")
 }
 
+// PowerOff takes the power from a machine: nobody hears a word of its processes any more.
+func (m *Machine) PowerOff(processes ...*Process) {
+	m.Host.PowerOff()
+	for _, p := range processes {
+		p.Kill()
+	}
+	for _, a := range m.adapters {
+		a.Off(true)
+	}
+}
+
 // Kill ends the process as the kernel does: its sockets close, its verbs objects are gone, its threads call nothing more.
 func (p *Process) Kill() {
 	for _, r := range p.ranks {
