@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -12,12 +13,13 @@ import (
 
 // A Bus releases events. Its methods may be called from any goroutine of its bubble.
 type Bus struct {
-	draws   *draw.Source
-	start   time.Time
-	changed chan struct{} // there is a new first event
-	stop    chan struct{}
-	stopped chan struct{}
-	trace   trace // written by the goroutine of the bus alone
+	draws    *draw.Source
+	start    time.Time
+	changed  chan struct{} // there is a new first event
+	stop     chan struct{}
+	stopped  chan struct{}
+	trace    trace         // written by the goroutine of the bus alone
+	released *atomic.Int64 // events so far, for who watches from outside; nil: nobody does
 
 	mu    sync.Mutex
 	queue queue
@@ -55,6 +57,9 @@ func (b *Bus) run() {
 		synctest.Wait() // what is due at this instant has been done, and has asked for what it asks for
 		if e := b.pop(); e != nil {
 			b.trace.add(e)
+			if b.released != nil {
+				b.released.Add(1)
+			}
 			e.f()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,8 +81,11 @@ func (b *Bus) Last() string {
 func Run(t *testing.T, seed uint64, f func(t *testing.T, b *Bus)) (s Summary) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var released atomic.Int64
+	defer watch(&released)()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(draw.New(seed))
+		b.released = &released
 		defer func() {
 			b.Close()
 			if s = b.Summary(); t.Failed() {

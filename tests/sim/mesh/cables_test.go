@@ -1,18 +1,12 @@
 package mesh_test
 
 import (
-	"flag"
 	"fmt"
 	"testing"
 	"time"
 
 	"ncclmesh/tests/sim/bus"
 	"ncclmesh/tests/sim/mesh"
-)
-
-var (
-	first = flag.Uint64("seed", 1, "first seed of the tests that take many")
-	seeds = flag.Int("seeds", 20, "number of seeds of the tests that take many")
 )
 
 // fast is 100 Gb/s.
@@ -45,7 +39,7 @@ func TestOneHistory(t *testing.T) {
 
 func oneHistory(t *testing.T, rdma bool) {
 	run := func() bus.Summary {
-		return bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
+		return bus.Run(t, firstSeed(), func(t *testing.T, b *bus.Bus) {
 			w := mesh.NewWorld(t, b)
 			cables := ring(w, 3, 2, rdma)
 			w.Strike(w.Plan(cables, 5, time.Second, time.Second))
@@ -73,36 +67,34 @@ func TestRDMACablesFail(t *testing.T) { cablesFail(t, "auto", "rdma") }
 // cablesFail draws the machines, the cables, what talks to whom, and the faults. No outage lasts as long as lanes are waited
 // for, so that no rank may fail.
 func cablesFail(t *testing.T, transports ...string) {
-	for seed := *first; seed < *first+uint64(*seeds); seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bus.Run(t, seed, func(t *testing.T, b *bus.Bus) {
-				w := mesh.NewWorld(t, b)
-				s := b.Source("shape")
-				transport := transports[s.Uint64N(uint64(len(transports)))]
-				cables := ring(w, 2+int(s.Uint64N(4)), 1+int(s.Uint64N(3)), transport != "tcp")
-				plan := w.Plan(cables, 1+int(s.Uint64N(12)), 1500*time.Millisecond, 8*time.Second)
-				t.Cleanup(func() {
-					if t.Failed() || testing.Verbose() {
-						t.Logf("%s over %d machines with %d cables", transport, len(w.Machines), len(cables))
-						for _, f := range plan {
-							t.Log(f)
-						}
+	each(t, func(t *testing.T, seed uint64) {
+		bus.Run(t, seed, func(t *testing.T, b *bus.Bus) {
+			w := mesh.NewWorld(t, b)
+			s := b.Source("shape")
+			transport := transports[s.Uint64N(uint64(len(transports)))]
+			cables := ring(w, 2+int(s.Uint64N(4)), 1+int(s.Uint64N(3)), transport != "tcp")
+			plan := w.Plan(cables, 1+int(s.Uint64N(12)), 1500*time.Millisecond, 8*time.Second)
+			t.Cleanup(func() {
+				if t.Failed() || testing.Verbose() {
+					t.Logf("%s over %d machines with %d cables", transport, len(w.Machines), len(cables))
+					for _, f := range plan {
+						t.Log(f)
 					}
-				})
-				last := w.Strike(plan)
-				j := w.NewJob(map[string]string{"NCCL_MESH_TRANSPORT": transport, "NCCL_MESH_LANE_WAIT": "150"}, w.Machines...)
-				messages, most := 10+int(s.Uint64N(200)), 1<<uint(s.Uint64N(23))
-				if s.Chance(0.5) {
-					j.Ring(messages, most)
-				} else {
-					j.All(messages/4+1, most)
-				}
-				j.Run(last + 3*time.Minute)
-				j.End()
-				if testing.Verbose() {
-					t.Log(j.Logs(), w.Net.Counts(), w.Fabric.Counts())
 				}
 			})
+			last := w.Strike(plan)
+			j := w.NewJob(map[string]string{"NCCL_MESH_TRANSPORT": transport, "NCCL_MESH_LANE_WAIT": "150"}, w.Machines...)
+			messages, most := 10+int(s.Uint64N(200)), 1<<uint(s.Uint64N(23))
+			if s.Chance(0.5) {
+				j.Ring(messages, most)
+			} else {
+				j.All(messages/4+1, most)
+			}
+			j.Run(last + 3*time.Minute)
+			j.End()
+			if testing.Verbose() {
+				t.Log(j.Logs(), w.Net.Counts(), w.Fabric.Counts())
+			}
 		})
-	}
+	})
 }
