@@ -3,6 +3,10 @@ package transport
 import (
 	"testing"
 	"time"
+
+	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/lane"
 )
 
 // What has just been warned of is not news; what has not for a while, or something else, is.
@@ -18,5 +22,21 @@ func TestAgain(t *testing.T) {
 		if last := tr.lately[tt.subject]; !tt.want && time.Since(last) > time.Minute {
 			t.Errorf("%q was last warned of at %v", tt.subject, last)
 		}
+	}
+}
+
+// What is done to all connections is done in the order of their numbers, each time.
+func TestBundlesInOrder(t *testing.T) {
+	tr, s := &Transport{bundles: map[connKey]*bundle.Bundle{}}, &control.Session{}
+	for i := range uint32(100) {
+		b := &bundle.Bundle{Conn: lane.Conn{ID: i * 7919 % 1000}}
+		tr.bundles[connKey{s, b.ID}] = b
+	}
+	last := -1
+	for _, b := range tr.bundlesOf(s) {
+		if int(b.ID) <= last {
+			t.Fatalf("connection %d comes behind %d", b.ID, last)
+		}
+		last = int(b.ID)
 	}
 }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,6 +87,10 @@ type Transport struct {
 type connKey struct {
 	s  *control.Session
 	id uint32
+}
+
+func (k connKey) compare(other connKey) int {
+	return cmp.Or(control.CompareSessions(k.s, other.s), cmp.Compare(k.id, other.id))
 }
 
 // New finds the node's ports, opens their devices and starts the control plane.
@@ -344,15 +349,28 @@ func (t *Transport) dead(s *control.Session, err error) {
 
 // bundlesOf returns the bundles of a session.
 func (t *Transport) bundlesOf(s *control.Session) []*bundle.Bundle {
+	return t.bundlesWhere(func(k connKey) bool { return k.s == s })
+}
+
+// all is which bundles: all of them.
+func all(connKey) bool { return true }
+
+// bundlesWhere returns some of the bundles, ordered by their names: what follows must not
+// depend on the order of a map.
+func (t *Transport) bundlesWhere(which func(connKey) bool) (some []*bundle.Bundle) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var all []*bundle.Bundle
-	for k, b := range t.bundles {
-		if k.s == s {
-			all = append(all, b)
+	var keys []connKey
+	for k := range t.bundles {
+		if which(k) {
+			keys = append(keys, k)
 		}
 	}
-	return all
+	slices.SortFunc(keys, connKey.compare)
+	for _, k := range keys {
+		some = append(some, t.bundles[k])
+	}
+	return some
 }
 
 // add makes messages reach b. It fails when the number is taken or the session
@@ -436,12 +454,9 @@ func (t *Transport) traffic() (n uint64) {
 // Settle waits, a moment at most, until the peers' kernels have what was sent over
 // connections, closed ones too: the process is about to end.
 func (t *Transport) Settle() {
-	t.mu.Lock()
-	bundles := slices.Collect(maps.Values(t.bundles))
-	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), t.env.Scaled(partingTime))
 	defer cancel()
-	for _, b := range bundles {
+	for _, b := range t.bundlesWhere(all) {
 		b.AwaitSent(ctx)
 	}
 }
@@ -457,17 +472,14 @@ func (t *Transport) Close() error {
 	t.cancel()
 	t.mu.Lock()
 	t.closed = true
-	listeners := slices.Collect(maps.Values(t.listeners))
+	listeners := slices.SortedFunc(maps.Values(t.listeners), func(a, b *Listener) int { return cmp.Compare(a.l.ID, b.l.ID) })
 	t.mu.Unlock()
 	var errs []error
 	for _, l := range listeners {
 		errs = append(errs, l.Close())
 	}
 	t.work.Wait() // set-ups end with the context, queue pairs stop lingering
-	t.mu.Lock()
-	bundles := slices.Collect(maps.Values(t.bundles))
-	t.mu.Unlock()
-	for _, b := range bundles {
+	for _, b := range t.bundlesWhere(all) {
 		errs = append(errs, b.Close())
 	}
 	if t.hail != nil { // who looks for a relay does not find this one any more

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -79,10 +78,7 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 			down = append(down, p)
 		}
 	}
-	t.mu.Lock()
-	bundles := slices.Collect(maps.Values(t.bundles))
-	t.mu.Unlock()
-	for _, b := range bundles {
+	for _, b := range t.bundlesWhere(all) {
 		for _, p := range down {
 			b.PortDown(p)
 			if c := t.over[p]; c != nil { // the same, to circuits

@@ -116,21 +116,22 @@ type Bundle struct {
 	quiet    bool      // its lanes have been stopped for good, or are being stopped: none comes into service
 	lanes    []*lane.Lane
 	domains  []lane.Domain
-	traits   lane.Traits // the strictest of the lanes'
-	peers    int         // domains of the peer
-	grown    bool        // it has had fewer
-	regions  map[*lane.Region]struct{}
-	joined   sync.Cond             // on mu: a region is no longer being registered
-	leaving  []*leaving            // lanes that have failed and are not done with
-	owing    bool                  // something is to be sent again
-	gone     map[way]time.Time     // since when ways lack a lane that they had
-	most     map[way]int           // lanes of each way that were in service at a time
-	flaps    map[way]*flaps        // of ways whose lanes came back and failed again
-	unused   bool                  // its first lanes failed before they were in service, and none has been since
-	confined bool                  // to the ways of the first plan
-	last     uint32                // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
-	doubted  map[*lane.Lane]uint64 // Lane.Delivered when they were doubted last
-	outage   Outage                // without a lane in service, since one was of use
+	traits   lane.Traits             // the strictest of the lanes'
+	peers    int                     // domains of the peer
+	grown    bool                    // it has had fewer
+	regions  map[*lane.Region]uint64 // and in which order they were registered
+	kept     uint64                  // of them, so far
+	joined   sync.Cond               // on mu: a region is no longer being registered
+	leaving  []*leaving              // lanes that have failed and are not done with
+	owing    bool                    // something is to be sent again
+	gone     map[way]time.Time       // since when ways lack a lane that they had
+	most     map[way]int             // lanes of each way that were in service at a time
+	flaps    map[way]*flaps          // of ways whose lanes came back and failed again
+	unused   bool                    // its first lanes failed before they were in service, and none has been since
+	confined bool                    // to the ways of the first plan
+	last     uint32                  // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
+	doubted  map[*lane.Lane]uint64   // Lane.Delivered when they were doubted last
+	outage   Outage                  // without a lane in service, since one was of use
 	stalls   stalls
 }
 
@@ -141,7 +142,7 @@ func New(env *Env, s *control.Session, id uint32, sending bool, half Half) *Bund
 	b := &Bundle{
 		Conn:  lane.Conn{ID: id, Sending: sending, Session: s, Sink: half, Trial: half == nil},
 		shown: shown{Count: new(stats.Conn)}, env: env, glimpse: env.Scaled(stallGap), half: half, bye: make(chan struct{}),
-		regions: map[*lane.Region]struct{}{}, most: map[way]int{}, flaps: map[way]*flaps{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]uint64{},
+		regions: map[*lane.Region]uint64{}, most: map[way]int{}, flaps: map[way]*flaps{}, gone: map[way]time.Time{}, doubted: map[*lane.Lane]uint64{},
 		heed: heeding{kick: make(chan struct{}, 1)}, stalls: stalls{birth: time.Now()},
 	}
 	b.life, b.die = context.WithCancel(env.Context)

@@ -133,8 +133,8 @@ func (c *calls) wait() {
 
 // cancel gives lanes up.
 func (c *calls) cancel(ran time.Duration, which func(*lane.Lane) bool) {
-	for l, cancel := range c.open {
-		if which(l) {
+	for _, l := range c.s.own {
+		if cancel := c.open[l]; cancel != nil && which(l) {
 			c.s.mute = c.s.mute || l.Reached.Load()
 			cancel(fmt.Errorf("within %v", ran.Round(time.Millisecond)))
 		}

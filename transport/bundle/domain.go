@@ -113,9 +113,9 @@ func (b *Bundle) registerAll(d lane.Domain, place int) (err error) {
 	}
 }
 
-// unheld is a region that the domain at a place does not know, or nil.
+// unheld is the first region that the domain at a place does not know, or nil.
 func (b *Bundle) unheld(place int) *lane.Region {
-	for r := range b.regions {
+	for _, r := range b.registered() {
 		if r.Length > 0 && !r.Held(place) {
 			return r
 		}
@@ -126,7 +126,7 @@ func (b *Bundle) unheld(place int) *lane.Region {
 // unregister gives back what a domain knows that did not join.
 func (b *Bundle) unregister(place int) error {
 	var errs []error
-	for r := range b.regions {
+	for _, r := range b.registered() {
 		errs = append(errs, r.ReleaseAt(place))
 	}
 	return errors.Join(errs...)

@@ -1,8 +1,11 @@
 package bundle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -60,7 +63,8 @@ func (b *Bundle) keep(r *lane.Region) error {
 	if b.closed {
 		return errors.Join(fmt.Errorf("%w: register memory on a closed connection", fault.ErrUsage), r.Release())
 	}
-	b.regions[r] = struct{}{}
+	b.kept++
+	b.regions[r] = b.kept
 	return nil
 }
 
@@ -108,10 +112,17 @@ func (b *Bundle) Blame(err error) error {
 	return fmt.Errorf("%w: %v: memory at %#x was deregistered with a receive outstanding, for which data seems to have come: %w", fault.ErrUsage, b, addr, err)
 }
 
+// registered returns the regions in the order in which they were registered.
+//
+// Preconditions: b is locked.
+func (b *Bundle) registered() []*lane.Region {
+	return slices.SortedFunc(maps.Keys(b.regions), func(x, y *lane.Region) int { return cmp.Compare(b.regions[x], b.regions[y]) })
+}
+
 // dropAll gives back what is still registered.
 func (b *Bundle) dropAll() error {
 	var errs []error
-	for r := range b.regions {
+	for _, r := range b.registered() {
 		errs = append(errs, b.Drop(r))
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -281,11 +282,8 @@ func (e *Endpoint) Close() error {
 		return nil
 	}
 	e.closing = true
-	var sessions []*Session
-	for _, s := range e.sessions {
-		sessions = append(sessions, s)
-	}
 	e.mu.Unlock()
+	sessions := e.Sessions()
 
 	for _, s := range sessions {
 		s.bye()
@@ -315,9 +313,22 @@ func (e *Endpoint) Close() error {
 
 var errUnconfirmed = errors.New("closed before the peer confirmed the end of the session")
 
-// Sessions returns the sessions there are now, of either direction, those with neighbours too.
+// Sessions returns the sessions there are now, of either direction, those with neighbours too, in the order of
+// [CompareSessions].
 func (e *Endpoint) Sessions() []*Session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Collect(maps.Values(e.sessions))
+	return slices.SortedFunc(maps.Values(e.sessions), CompareSessions)
+}
+
+// CompareSessions orders the sessions of a process, such that what goes through several of them does so in an order that does
+// not change.
+func CompareSessions(a, b *Session) int {
+	if c := bytes.Compare(a.id[:], b.id[:]); c != 0 || a.dialled == b.dialled {
+		return c
+	}
+	if a.dialled { // a session of a process with itself has both ends here
+		return -1
+	}
+	return 1
 }

@@ -237,7 +237,7 @@ func (e *Endpoint) Close() error {
 		return nil
 	}
 	e.closed = true
-	listeners := slices.Collect(maps.Values(e.listeners))
+	listeners := slices.SortedFunc(maps.Values(e.listeners), func(a, b sock.Listener) int { return a.Addr().Compare(b.Addr()) })
 	clear(e.expected)
 	e.mu.Unlock()
 	e.cancel()

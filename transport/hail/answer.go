@@ -1,10 +1,13 @@
 package hail
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,12 +50,21 @@ func (h *Hailer) listen() {
 			h.wg.Go(func() { guard.Run(func() { h.hear(d, s) }, h.caught) })
 		}
 	}
-	for at, d := range h.doors {
-		if !stand[at] {
-			d.close()
+	h.closeDoors(func(at place) bool { return !stand[at] })
+}
+
+// closeDoors closes some of the doors, in the order of their interfaces.
+func (h *Hailer) closeDoors(which func(place) bool) {
+	for _, at := range slices.SortedFunc(maps.Keys(h.doors), comparePlaces) {
+		if which(at) {
+			h.doors[at].close()
 			delete(h.doors, at)
 		}
 	}
+}
+
+func comparePlaces(a, b place) int {
+	return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.Index, b.Index))
 }
 
 func (d *door) close() {

@@ -1,7 +1,9 @@
 package hail
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"ncclmesh/guard"
@@ -24,6 +26,16 @@ type mouthKey struct {
 	six bool
 }
 
+func (k mouthKey) compare(other mouthKey) int {
+	switch c := comparePlaces(k.place, other.place); {
+	case c != 0 || k.six == other.six:
+		return c
+	case other.six:
+		return -1
+	}
+	return 1
+}
+
 // mouth asks on one interface.
 type mouth struct {
 	*socket
@@ -40,9 +52,7 @@ func (h *Hailer) keep() {
 	defer next.Stop()
 	var a *asking
 	defer func() {
-		for _, d := range h.doors {
-			d.close()
-		}
+		h.closeDoors(func(place) bool { return true })
 		h.mu.Lock()
 		h.closed = true // if it ends by a panic
 		a, h.asking = h.asking, nil
@@ -83,8 +93,8 @@ func (h *Hailer) keep() {
 
 // hush closes the sockets of an asking.
 func (a *asking) hush() {
-	for _, m := range a.mouths {
-		m.close()
+	for _, k := range slices.SortedFunc(maps.Keys(a.mouths), mouthKey.compare) {
+		a.mouths[k].close()
 	}
 	a.mouths = nil
 }

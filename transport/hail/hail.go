@@ -216,6 +216,7 @@ func (h *Hailer) Switches() (ports []uint8) {
 			ports = append(ports, port)
 		}
 	}
+	slices.Sort(ports)
 	return ports
 }
 

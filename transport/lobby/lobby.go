@@ -2,6 +2,7 @@ package lobby
 
 import (
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -166,7 +167,7 @@ func (l *Lobby[C]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	for s := range l.inside {
+	for _, s := range slices.SortedFunc(maps.Keys(l.inside), func(a, b *Stranger[C]) int { return a.Source.Compare(b.Source) }) {
 		l.evictLocked(s, LobbyEnded)
 	}
 }

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,6 +124,25 @@ type session interface {
 type key struct {
 	s session
 	n uint32
+}
+
+func (k key) compare(other key) int {
+	a, b := k.s.ID(), other.s.ID()
+	return cmp.Or(bytes.Compare(a[:], b[:]), cmp.Compare(k.n, other.n))
+}
+
+// every is which keys: all.
+func every(key) bool { return true }
+
+// inOrder returns those of some hops or circuits whose keys are wanted, ordered by their keys: what follows must not depend on
+// the order of a map.
+func inOrder[V any](m map[key]V, which func(key) bool) (some []V) {
+	for _, k := range slices.SortedFunc(maps.Keys(m), key.compare) {
+		if which(k) {
+			some = append(some, m[k])
+		}
+	}
+	return some
 }
 
 // holder is this process's part of a circuit that a peer has asked for.
@@ -253,19 +274,9 @@ func reasonOf(local string, err error) string {
 func (r *Relay) Gone(s *control.Session) { r.gone(s) }
 
 func (r *Relay) gone(s session) {
-	var held []holder
-	var asked []*hop
+	of := func(k key) bool { return k.s == s }
 	r.mu.Lock()
-	for k, c := range r.held {
-		if k.s == s {
-			held = append(held, c)
-		}
-	}
-	for k, h := range r.asked {
-		if k.s == s {
-			asked = append(asked, h)
-		}
-	}
+	held, asked := inOrder(r.held, of), inOrder(r.asked, of)
 	r.mu.Unlock()
 	why := fmt.Errorf("its session with %s has ended", s.Name())
 	for _, c := range held {
@@ -295,16 +306,13 @@ func (r *Relay) Uses(s *control.Session) bool {
 
 // PortDown ends every circuit that is carried for others over a port.
 func (r *Relay) PortDown(port uint8, why error) {
-	var down []*circuit
 	r.mu.Lock()
-	for _, h := range r.held {
-		if c, ok := h.(*circuit); ok && (c.ask.Route[0].In == port || c.ask.Route[0].Out == port) {
-			down = append(down, c)
-		}
-	}
+	held := inOrder(r.held, every)
 	r.mu.Unlock()
-	for _, c := range down {
-		c.end(why, false)
+	for _, h := range held {
+		if c, ok := h.(*circuit); ok && (c.ask.Route[0].In == port || c.ask.Route[0].Out == port) {
+			c.end(why, false)
+		}
 	}
 }
 
@@ -328,7 +336,7 @@ func (r *Relay) Stats() Stats {
 func (r *Relay) Close() error {
 	r.mu.Lock()
 	r.closed = true
-	held, asked := r.held, r.asked
+	held, asked := inOrder(r.held, every), inOrder(r.asked, every)
 	r.held, r.asked = map[key]holder{}, map[key]*hop{}
 	clear(r.expected)
 	r.mu.Unlock()

@@ -842,3 +842,38 @@ func TestArrivals(t *testing.T) {
 		})
 	}
 }
+
+// Circuits that stand, and end together, do so in the order of their numbers, each time.
+func TestEndInOrder(t *testing.T) {
+	const circuits = 40
+	for _, tt := range []struct {
+		name string
+		end  func(b *bench)
+	}{
+		{"a port goes down", func(b *bench) { b.PortDown(1, errors.New("p1 has no carrier")) }},
+		{"the process ends", func(b *bench) { _ = b.Close() }},
+		{"the next session ends", func(b *bench) { b.c.end(b.Relay) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			for n := range circuits {
+				b.message(b.a, ask(uint32(n+1)))
+				b.c.next(t)
+				b.message(b.c, &handshake.Carried{Circuit: uint32(n + 1), Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+				b.a.next(t)
+			}
+			tt.end(b)
+			var got, want []uint32
+			for n := range circuits {
+				m, ok := b.a.next(t).(*handshake.Drop)
+				if !ok {
+					t.Fatalf("the asker heard %+v, want a Drop", m)
+				}
+				got, want = append(got, m.Circuit), append(want, uint32(n+1))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("circuits that ended (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"ncclmesh/guard"
@@ -50,49 +51,39 @@ func (r *Relay) keepVigil() {
 			return
 		}
 		hops := r.relayHops()
-		if hops == nil {
+		if len(hops) == 0 {
 			return
 		}
-		for s, silent := range v.look(hops, r.scaled(2*askEvery)) {
-			if silent < r.scaled(silenceFor) {
-				continue
-			}
-			why := fmt.Errorf("%s has given no sign of life for %v: its process is stopped, starved of processors, or cut off", s.Name(), silent.Round(100*time.Millisecond))
-			for _, h := range hops[s] {
-				h.silent(why)
+		silent := v.look(hops, r.scaled(2*askEvery))
+		for _, h := range hops {
+			if d := silent[h.s]; d >= r.scaled(silenceFor) {
+				h.silent(fmt.Errorf("%s has given no sign of life for %v: its process is stopped, starved of processors, or cut off", h.s.Name(), d.Round(100*time.Millisecond)))
 			}
 		}
 	}
 }
 
-// relayHops are the hops to relays that stand, by session. With the last it ends the vigil
-// and returns nil.
-func (r *Relay) relayHops() map[session][]*hop {
+// relayHops are the hops to relays that stand, those of a session together. With the last it
+// ends the vigil and returns nil.
+func (r *Relay) relayHops() []*hop {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var hops map[session][]*hop
-	for k, h := range r.asked {
-		if h.silent == nil || h.answer == nil {
-			continue
-		}
-		if hops == nil {
-			hops = map[session][]*hop{}
-		}
-		hops[k.s] = append(hops[k.s], h)
-	}
-	r.vigil = hops != nil
+	hops := slices.DeleteFunc(inOrder(r.asked, every), func(h *hop) bool { return h.silent == nil || h.answer == nil })
+	r.vigil = len(hops) > 0
 	return hops
 }
 
 // look asks each relay for a sign of life, and returns how long each has owed one. Of the
 // time since the last look no more than most counts: then this process did not run.
-func (v *vigil) look(hops map[session][]*hop, most time.Duration) map[session]time.Duration {
+func (v *vigil) look(hops []*hop, most time.Duration) map[session]time.Duration {
 	now := time.Now()
 	passed := min(now.Sub(v.last), most)
 	was := v.silent
 	v.last, v.silent = now, map[session]time.Duration{}
-	for s := range hops {
-		v.silent[s] = min(was[s]+passed, s.Silence())
+	for _, h := range hops {
+		if _, looked := v.silent[h.s]; !looked {
+			v.silent[h.s] = min(was[h.s]+passed, h.s.Silence())
+		}
 	}
 	return v.silent
 }

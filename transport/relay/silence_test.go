@@ -101,7 +101,7 @@ func TestSilenceOfOwn(t *testing.T) {
 // A pause of this process counts for little, and a peer that has owed for less than between two looks was not silent.
 func TestVigil(t *testing.T) {
 	s := newSession(1, 2)
-	hops := map[session][]*hop{s: nil}
+	hops := []*hop{{key: key{s: s}}, {key: key{s: s}}} // a session is asked once for all its hops
 	const most = 3 * time.Second
 	for _, tt := range []struct {
 		name             string

@@ -71,11 +71,14 @@ func accuse(l *lane.Lane, event string) {
 	l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, l.Conn, l, event))
 }
 
-// watched are the lanes with queue pairs of the port.
-func (p *Port) watched() []*lane.Lane {
+// watched are the lanes with queue pairs of the port, by number of the queue pair.
+func (p *Port) watched() (all []*lane.Lane) {
 	p.queueMu.Lock()
 	defer p.queueMu.Unlock()
-	return slices.Collect(maps.Values(p.queues))
+	for _, qpn := range slices.Sorted(maps.Keys(p.queues)) {
+		all = append(all, p.queues[qpn])
+	}
+	return all
 }
 
 // Watch makes asynchronous events of a queue pair reach its lane.

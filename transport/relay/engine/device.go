@@ -31,14 +31,16 @@ type queue struct {
 func (e *Engine) queueOn(ctx *ibv.Context) (*queue, error) {
 	e.making.Lock()
 	defer e.making.Unlock()
-	d := e.devices[ctx]
-	if d == nil {
-		var err error
-		if d, err = newDevice(ctx); err != nil {
+	i := slices.IndexFunc(e.devices, func(d *device) bool { return d.ctx == ctx })
+	if i < 0 {
+		d, err := newDevice(ctx)
+		if err != nil {
 			return nil, err
 		}
-		e.devices[ctx] = d
+		i = len(e.devices)
+		e.devices = append(e.devices, d)
 	}
+	d := e.devices[i]
 	if q := e.vacancy(d); q != nil {
 		return q, nil
 	}

@@ -38,7 +38,7 @@ type Engine struct {
 	queues atomic.Pointer[[]*queue] // of all devices; only grows
 
 	making  turn.Turn // held while something of these is made or destroyed; taken before mu
-	devices map[*ibv.Context]*device
+	devices []*device
 	waiter  ibv.Waiter // of the thread; nil while there is none
 
 	mu      sync.Mutex
@@ -65,7 +65,7 @@ func New(c Config) *Engine {
 	if c.Counts == nil {
 		c.Counts = new(stats.Relay)
 	}
-	e := &Engine{cfg: c, Bytes: &c.Counts.Device, devices: map[*ibv.Context]*device{}}
+	e := &Engine{cfg: c, Bytes: &c.Counts.Device}
 	e.queues.Store(&[]*queue{})
 	return e
 }
@@ -252,7 +252,7 @@ func (e *Engine) Close() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	clear(e.devices)
+	e.devices = nil
 	e.queues.Store(&[]*queue{})
 	if w := e.waiter; w != nil {
 		forkfd.Do(func() {

@@ -1,0 +1,22 @@
+package verbs
+
+import (
+	"testing"
+
+	"ncclmesh/transport/lane"
+)
+
+// What happens to a port is told to its lanes in the order of their queue pairs' numbers, each time.
+func TestWatchedInOrder(t *testing.T) {
+	p := &Port{queues: map[uint32]*lane.Lane{}}
+	for i := range uint32(100) {
+		p.Watch(i*7919%1000, &lane.Lane{Epoch: i * 7919 % 1000})
+	}
+	last := -1
+	for _, l := range p.watched() {
+		if int(l.Epoch) <= last {
+			t.Fatalf("the lane of queue pair %d comes behind that of %d", l.Epoch, last)
+		}
+		last = int(l.Epoch)
+	}
+}
