@@ -20,6 +20,7 @@ type Bus struct {
 	stopped  chan struct{}
 	trace    trace         // written by the goroutine of the bus alone
 	released *atomic.Int64 // events so far, for who watches from outside; nil: nobody does
+	heap     heapWatch
 
 	mu    sync.Mutex
 	queue queue
@@ -55,6 +56,7 @@ func (b *Bus) run() {
 			return
 		}
 		synctest.Wait() // what is due at this instant has been done, and has asked for what it asks for
+		b.heap.look()
 		if e := b.pop(); e != nil {
 			b.trace.add(e)
 			if b.released != nil {

@@ -76,13 +76,14 @@ func (b *Bus) Last() string {
 // Run calls f in a bubble with the bus of a seed, and returns the summary. When f fails the test it logs the seed, the hash
 // and the last events.
 //
-// The run has one processor, because goroutines that an event has woken would else run beside each other, in no order. Tests
-// that call Run must not be parallel.
+// The run has one processor, because goroutines that an event has woken would else run beside each other, in no order, and
+// garbage is collected between two events only. Tests that call Run must not be parallel.
 func Run(t *testing.T, seed uint64, f func(t *testing.T, b *Bus)) (s Summary) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var released atomic.Int64
 	defer watch(&released)()
+	defer withoutCollector()()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(draw.New(seed))
 		b.released = &released
