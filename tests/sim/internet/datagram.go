@@ -158,7 +158,7 @@ func (s *packets) send(b []byte, to netip.AddrPort, source netip.Addr) unix.Errn
 			source = s.on.linkLocal()
 		}
 	} else if h.owner(source) == nil {
-		return unix.EINVAL
+		return unix.ENETUNREACH
 	}
 	var way route
 	if !to.Addr().IsMulticast() {

@@ -112,6 +112,7 @@ func (e *end) forget() {
 	e.resend.stop()
 	e.keep.stop()
 	e.finish.stop()
+	e.left = len(e.out)
 	e.out, e.flights, e.held = nil, nil, nil
 	e.wake()
 }

@@ -55,11 +55,8 @@ func (e *end) idled() {
 
 // info is what the kernel knows of the other end.
 func (e *end) info() sock.Info {
-	if e.state == stateGone {
-		return sock.Info{}
-	}
 	return sock.Info{
-		Waiting: len(e.flights) > 0 || e.waits(),
+		Waiting: len(e.flights) > 0 || e.waits() || e.left > 0,
 		LastAck: (e.now() - e.answered).Truncate(time.Millisecond),
 		Lost:    uint8(min(max(e.tries, e.probes), 255)),
 	}

@@ -58,7 +58,7 @@ func (e *end) input(s *segment) {
 // answer takes what comes to an end that has called.
 func (e *end) answer(s *segment) {
 	if s.receiver != e { // of an earlier stream, whose other end does not know better
-		e.host.refuse(s)
+		e.host.refuse(s, e.on)
 		return
 	}
 	if !s.syn || !s.ack {

@@ -10,7 +10,7 @@ import (
 type route struct {
 	out *Interface
 	src netip.Addr // the address to send from, where the sender has none
-	at  *Interface // where it arrives on the host itself; nil of a packet to another one
+	at  *Interface // whose address it goes to, on the host itself; nil of a packet to another one
 }
 
 // route finds the way to an address, as a socket has it that may be bound to an address and to an interface. A socket for
@@ -18,16 +18,10 @@ type route struct {
 // Preconditions: n.mu is locked.
 func (h *Host) route(src, dst netip.Addr, bound *Interface) (r route, _ unix.Errno) {
 	if src.IsValid() && h.owner(src) == nil {
-		return r, unix.EINVAL
+		return r, unix.ENETUNREACH
 	}
 	if own := h.owner(dst); own != nil && (bound == nil || bound == own) && !(own.loopback() && own.down) {
-		r = route{out: h.interfaces[0], src: dst.WithZone(""), at: h.interfaces[0]}
-		if dst.Is6() {
-			r.at = own
-		} else if bound != nil {
-			r.at = bound
-		}
-		return r, 0
+		return route{out: h.interfaces[0], src: dst.WithZone(""), at: own}, 0
 	}
 	switch {
 	case bound != nil && bound.down:

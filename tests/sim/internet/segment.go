@@ -89,7 +89,7 @@ func (h *Host) input(s *segment, at *Interface, hops int, local bool) {
 		}
 	}
 	if !s.rst {
-		h.refuse(s)
+		h.refuse(s, at)
 	}
 }
 
@@ -104,10 +104,13 @@ func (h *Host) find(s *segment, at *Interface) *end {
 }
 
 // refuse answers a segment that is for nobody.
-func (h *Host) refuse(s *segment) {
+func (h *Host) refuse(s *segment, at *Interface) {
+	if !s.from.Addr().IsLinkLocalUnicast() {
+		at = nil // any way will do
+	}
 	h.net.count("refused a segment")
 	r := &segment{rst: true, sender: s.receiver, receiver: s.sender, from: s.to, to: s.from}
-	_ = h.net.carry(r, h, passage{source: h.kernel, what: s.sender.name + " is refused", hops: 64}) // without a way back nobody hears it
+	_ = h.net.carry(r, h, passage{source: h.kernel, what: s.sender.name + " is refused", hops: 64, on: at}) // without a way back nobody hears it
 }
 
 // passage is how a segment is sent.

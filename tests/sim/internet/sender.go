@@ -18,6 +18,7 @@ type sender struct {
 	last     bool   // the other end had finished before
 	window   uint64 // so far the other end takes bytes
 	flights  []flight
+	left     int // bytes that were not acknowledged when the stream broke
 	pace     int // segments that may be on their way at once
 
 	resend   alarm
@@ -69,7 +70,7 @@ func (e *end) put(b []byte) int {
 }
 
 // unsent is what the other end has not acknowledged.
-func (e *end) unsent() int { return len(e.out) }
+func (e *end) unsent() int { return max(len(e.out), e.left) }
 
 // emit sends a segment with what the receiving half has to say.
 func (e *end) emit(s *segment) unix.Errno {
