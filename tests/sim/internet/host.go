@@ -193,6 +193,13 @@ func (h *Host) Watch(f func()) {
 	h.watchers = append(h.watchers, f)
 }
 
+// Interface returns the interface of a name, nil where the host has none.
+func (h *Host) Interface(name string) *Interface {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	return h.named(name)
+}
+
 // named finds an interface.
 func (h *Host) named(name string) *Interface {
 	for _, i := range h.interfaces {
