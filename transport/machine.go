@@ -23,6 +23,8 @@ type Machine struct {
 	Identity *Identity    // nil: what the kernel calls the process and its machine
 	Random   random.Source
 
+	Descriptors uint64 // that the process may ever have; 0: as many as the kernel says
+
 	// KeepGarbage leaves the memory of what was set up and closed to Go's collector. Otherwise the transport collects it while
 	// nothing moves, as the collector does not run by itself in NCCL's process.
 	KeepGarbage bool

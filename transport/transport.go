@@ -138,7 +138,7 @@ func New(o Options) (_ *Transport, err error) {
 	for _, w := range found.Warnings {
 		t.log.Warn(w)
 	}
-	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Random: t.opts.Machine.Random, TimeScale: t.opts.TimeScale, Log: t.log})
+	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, TimeScale: t.opts.TimeScale, Log: t.log})
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Settings:  func() []handshake.Setting { return t.says },
 		Differ:    t.differ,
 		Mesh:      t.onMesh,
-		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Random: t.opts.Machine.Random,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random,
 		LaneWait:  t.opts.LaneWait,
 		TimeScale: t.opts.TimeScale,
 		Log:       t.log,

@@ -44,6 +44,8 @@ type Config struct {
 	LaneWait time.Duration
 	// TimeScale multiplies every deadline, for emulated machines. 0: 1.
 	TimeScale float64
+	// Descriptors is how many descriptors the process may ever have. 0: as many as the kernel says.
+	Descriptors uint64
 	// Random is what secrets, nonces and numbers are drawn from.
 	Random random.Source
 	// Log is told what happens. Nil: nobody is.
@@ -153,7 +155,7 @@ func New(cfg Config) (*Endpoint, error) {
 		log:      cfg.Log,
 		addrs:    addrs,
 		network:  sock.On(cfg.Network),
-		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource, Random: cfg.Random},
+		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[target]*attempt),
 		dialled:  make(map[target]*Session),

@@ -29,6 +29,8 @@ type Config struct {
 	Network sock.Network
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
+	// Descriptors is how many descriptors the process may ever have. 0: as many as the kernel says.
+	Descriptors uint64
 	// Random decides whom a crowd of strangers costs a place.
 	Random random.Source
 	// Log is told what happens. Nil: nobody is.
@@ -95,7 +97,7 @@ func New(cfg Config) *Endpoint {
 		cfg:       cfg,
 		log:       cfg.Log,
 		network:   sock.On(cfg.Network),
-		lobby:     lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers), PerSource: maxPerSource, Random: cfg.Random},
+		lobby:     lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
 		listeners: map[place]sock.Listener{},
 		expected:  map[handshake.LaneName]*Call{},
 	}

@@ -11,16 +11,16 @@ import (
 const listeners = 2
 
 // Strangers is how many connections that have not proved themselves one kind of listener may hold: most, or fewer where
-// all of them together would come to a quarter of the descriptors that the process may ever have.
-func Strangers(most int) int {
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return most
+// all of them together would come to a quarter of the descriptors that the process may ever have. hard is how many those are;
+// 0 is as many as the kernel says.
+func Strangers(most int, hard uint64) int {
+	if hard == 0 {
+		var l unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+			return most
+		}
+		hard = l.Max
 	}
-	return strangers(most, l.Max)
-}
-
-func strangers(most int, hard uint64) int {
 	quarter := (max(hard, 4) - 1) / 4 // stays below it
 	return int(max(1, min(uint64(most), quarter/listeners)))
 }

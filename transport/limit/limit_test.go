@@ -25,10 +25,10 @@ func TestStrangers(t *testing.T) {
 		{256, 1024, 127},
 		{256, 64, 7},
 		{256, 8, 1},
-		{256, 0, 1},
+		{256, 1, 1},
 	}
 	for _, tt := range tests {
-		if got := strangers(tt.most, tt.hard); got != tt.want {
+		if got := Strangers(tt.most, tt.hard); got != tt.want {
 			t.Errorf("%d wanted of %d descriptors: %d, want %d", tt.most, tt.hard, got, tt.want)
 		}
 	}

@@ -55,6 +55,7 @@ func (m *Machine) Start(settings map[string]string) *Process {
 			Random:      p.random(),
 			Source:      &source{m, m.world.Bus.Source("netlink of " + p.name)},
 			Identity:    &transport.Identity{Hostname: m.Name(), Boot: "boot of " + m.Name(), PID: 1000 + m.started, Command: "rank"},
+			Descriptors: 1 << 20,
 			KeepGarbage: true, Unshown: true,
 		},
 	}
