@@ -20,7 +20,7 @@ type Bus struct {
 	stopped  chan struct{}
 	trace    trace         // written by the goroutine of the bus alone
 	released *atomic.Int64 // events so far, for who watches from outside; nil: nobody does
-	heap     heapWatch
+	peace    peace         // its
 
 	mu    sync.Mutex
 	queue queue
@@ -56,7 +56,7 @@ func (b *Bus) run() {
 			return
 		}
 		synctest.Wait() // what is due at this instant has been done, and has asked for what it asks for
-		b.heap.look()
+		b.peace.rest()
 		if e := b.pop(); e != nil {
 			b.trace.add(e)
 			if b.released != nil {
@@ -67,13 +67,23 @@ func (b *Bus) run() {
 	}
 }
 
-// await waits until an event is due, and reports whether the bus goes on.
+// await waits until an event is due, and reports whether the bus goes on. It does not where an event is due just when it ends.
 func (b *Bus) await() bool {
 	for {
+		select {
+		case <-b.stop:
+			return false
+		default:
+		}
 		timer := b.timer()
 		select {
 		case <-timer.C:
-			return true
+			select {
+			case <-b.stop:
+				return false
+			default:
+				return true
+			}
 		case <-b.changed:
 			timer.Stop()
 		case <-b.stop:

@@ -8,7 +8,7 @@
 //   - Instants never coincide. Events that are due at one instant are ordered by the name of their source, then by their
 //     number in it, and released a nanosecond apart: the order in which goroutines asked for them does not matter.
 //   - Each draw comes from the stream of a source; see tests/sim/draw.
-//   - Goroutines that an event wakes, and those that they wake, share one processor until all have come to rest. Where they
+//   - Goroutines that an event wakes, and those that they wake, take turns at one processor until all have come to rest. Where they
 //     meet in the product's own structures the order matters: whether a message joins the one before it, say. [Run] sees
 //     to that. With the race detector the scheduler draws the order, and the histories of one seed differ.
 //

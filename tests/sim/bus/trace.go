@@ -5,14 +5,8 @@ import (
 	"fmt"
 	"hash"
 	"hash/fnv"
-	"runtime"
 	"strings"
-	"sync/atomic"
-	"testing"
-	"testing/synctest"
 	"time"
-
-	"ncclmesh/tests/sim/draw"
 )
 
 // shown is how many events a failed run prints.
@@ -71,29 +65,4 @@ func (b *Bus) Last() string {
 		fmt.Fprintf(&out, "%14v  %-24s %s\n", e.at, e.source, e.what)
 	}
 	return out.String()
-}
-
-// Run calls f in a bubble with the bus of a seed, and returns the summary. When f fails the test it logs the seed, the hash
-// and the last events.
-//
-// The run has one processor, because goroutines that an event has woken would else run beside each other, in no order, and
-// garbage is collected between two events only. Tests that call Run must not be parallel.
-func Run(t *testing.T, seed uint64, f func(t *testing.T, b *Bus)) (s Summary) {
-	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var released atomic.Int64
-	defer watch(&released)()
-	defer withoutCollector()()
-	synctest.Test(t, func(t *testing.T) {
-		b := New(draw.New(seed))
-		b.released = &released
-		defer func() {
-			b.Close()
-			if s = b.Summary(); t.Failed() {
-				t.Logf("seed %d, hash %016x after %d events, the last of which are:\n%s", s.Seed, s.Hash, s.Events, b.Last())
-			}
-		}()
-		f(t, b)
-	})
-	return s
 }

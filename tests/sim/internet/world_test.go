@@ -48,24 +48,15 @@ func newWorld(t *testing.T, b *bus.Bus, hosts int) *world {
 // try runs f in a bubble with a world, twice, and wants the two runs to be the same and nothing to be left.
 func try(t *testing.T, hosts int, f func(w *world)) {
 	t.Helper()
-	run := func() bus.Summary {
-		return bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
-			w := newWorld(t, b, hosts)
-			f(w)
-			for _, p := range w.processes {
-				if left := p.Open(); len(left) > 0 {
-					t.Errorf("%v has left open: %v", p, left)
-				}
+	bus.Twice(t, 1, func(t *testing.T, b *bus.Bus) {
+		w := newWorld(t, b, hosts)
+		f(w)
+		for _, p := range w.processes {
+			if left := p.Open(); len(left) > 0 {
+				t.Errorf("%v has left open: %v", p, left)
 			}
-		})
-	}
-	first := run()
-	if t.Failed() {
-		return
-	}
-	if again := run(); again != first && bus.Reproduces {
-		t.Errorf("the second run was %+v, the first %+v", again, first)
-	}
+		}
+	})
 }
 
 func (w *world) must(errs ...error) {

@@ -95,7 +95,7 @@ func (w *world) is(what string, err, want error) {
 func TestModel(t *testing.T) {
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
-			bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
+			bus.Twice(t, 1, func(t *testing.T, b *bus.Bus) {
 				n := internet.New(b)
 				clock := b.Source("test")
 				w := &world{T: t, model: true, pause: func() { clock.Sleep(time.Millisecond) }}

@@ -24,7 +24,7 @@ func TestCollectsBetweenEvents(t *testing.T) {
 	Run(t, 1, func(t *testing.T, b *Bus) {
 		own, all := cycles()
 		s := b.Source("test")
-		for range 2 * heapMost / each {
+		for range 2 * collectAt / each {
 			kept = make([]byte, each)
 			for range 4 {
 				s.Sleep(time.Microsecond)
