@@ -270,7 +270,7 @@ func (p *Process) openPipe() (r, w int, failed bool) {
 	if errno != 0 {
 		return -1, -1, true
 	}
-	if w, errno = p.open("pipe2 again", "pipe"); errno != 0 {
+	if w, errno = p.number("pipe"); errno != 0 {
 		p.shut(r)
 		return -1, -1, true
 	}

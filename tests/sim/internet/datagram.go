@@ -105,7 +105,7 @@ func (p *Process) openPackets(on sock.Interface, what string, six bool, prepare 
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	place := on.Name + " " + what
-	s := &packets{process: p, six: six, name: fmt.Sprintf("%v %s #%d", p, place, p.number(place)), come: h.net.newCond()}
+	s := &packets{process: p, six: six, name: fmt.Sprintf("%v %s #%d", p, place, p.turn(place)), come: h.net.newCond()}
 	s.source = h.net.bus.Source(s.name)
 	var errno unix.Errno
 	if s.fd, errno = p.open("socket", "datagrams"); errno != 0 {

@@ -38,7 +38,7 @@ func (p *Process) Dial(ctx context.Context, from sock.From, to netip.AddrPort) (
 	if from.Netdev != "" {
 		place = from.Netdev + " " + place
 	}
-	turn := p.number(place)
+	turn := p.turn(place)
 	name := fmt.Sprintf("%v %s #%d", p, place, turn)
 	source := n.bus.Source(name)
 	e := p.host.newEnd(name, source)
@@ -46,7 +46,7 @@ func (p *Process) Dial(ctx context.Context, from sock.From, to netip.AddrPort) (
 	c := &call{process: p, from: from, to: to, end: e, fd: -1}
 	turn += uint32(source.Uint64() >> 40)
 	if from.Ports != (sock.PortRange{}) {
-		turn = p.number("ports " + from.Ports.String())
+		turn = p.turn("ports " + from.Ports.String())
 	}
 	n.after(source, 0, name, func() { c.begin(turn) })
 	stop := context.AfterFunc(ctx, func() {

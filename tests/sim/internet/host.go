@@ -270,5 +270,5 @@ func (i *Interface) describe() sock.Interface {
 	return sock.Interface{Name: i.name, Index: i.index, Running: i.running()}
 }
 
-// wait is a condition of the internet's mutex.
+// newCond makes a condition of the internet's mutex.
 func (n *Internet) newCond() *sync.Cond { return sync.NewCond(&n.mu) }

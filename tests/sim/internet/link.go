@@ -196,7 +196,7 @@ func (l *line) send(p *packet, to, at *Interface) {
 		n.after(p.source, arrival-now, p.what, func() { l.arrive(p, at) })
 		return
 	}
-	for range 1 + count(twice) {
+	for range copies(twice) {
 		cuts := link.cuts
 		n.after(p.source, arrival-now, p.what, func() {
 			for _, i := range slices.Clone(link.interfaces) {
@@ -208,11 +208,12 @@ func (l *line) send(p *packet, to, at *Interface) {
 	}
 }
 
-func count(b bool) int {
-	if b {
-		return 1
+// copies is how many of a packet arrive.
+func copies(twice bool) int {
+	if twice {
+		return 2
 	}
-	return 0
+	return 1
 }
 
 // share is how much is lost of a kind.

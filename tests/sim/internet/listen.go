@@ -49,8 +49,11 @@ func (p *Process) Listen(at netip.AddrPort, netdev string, ports sock.PortRange)
 
 func (p *Process) listen(at netip.AddrPort, netdev string, ports sock.PortRange) (*listener, error) {
 	h := p.host
-	place := fmt.Sprintf("listener at %v %s", at, netdev)
-	l := &listener{process: p, name: fmt.Sprintf("%v %s #%d", p, place, p.number(place)), most: backlog, come: h.net.newCond()}
+	place := "listener at " + at.String()
+	if netdev != "" {
+		place = netdev + " " + place
+	}
+	l := &listener{process: p, name: fmt.Sprintf("%v %s #%d", p, place, p.turn(place)), most: backlog, come: h.net.newCond()}
 	source := h.net.bus.Source(l.name)
 	var errno unix.Errno
 	if l.fd, errno = p.open("socket", "listener"); errno != 0 {

@@ -155,6 +155,12 @@ func (p *Process) open(call, kind string) (fd int, _ unix.Errno) {
 	if errno := p.refused(call); errno != 0 {
 		return -1, errno
 	}
+	return p.number(kind)
+}
+
+// number takes the first free descriptor.
+// Preconditions: n.mu is locked.
+func (p *Process) number(kind string) (fd int, _ unix.Errno) {
 	fd = slices.Index(p.descriptors, "")
 	if fd < 0 {
 		fd = len(p.descriptors)
@@ -189,9 +195,9 @@ func (p *Process) interfaceOf(netdev string) (*Interface, error) {
 	return nil, fmt.Errorf("bind to interface %s: %w", netdev, unix.ENODEV)
 }
 
-// number is how many sockets the process has had that lead to the same place.
+// turn is how many sockets the process has had that lead to the same place.
 // Preconditions: n.mu is locked.
-func (p *Process) number(place string) uint32 {
+func (p *Process) turn(place string) uint32 {
 	p.led[place]++
 	return p.led[place]
 }

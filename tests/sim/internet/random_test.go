@@ -18,7 +18,7 @@ import (
 // left, and one seed is one history.
 func TestRandom(t *testing.T) {
 	seeds := uint64(30)
-	if testing.Short() {
+	if testing.Short() || !bus.Reproduces {
 		seeds = 5
 	}
 	happened := map[string]int{}
