@@ -84,7 +84,7 @@ func (m *Machine) addAdapter(i *internet.Interface, mbps int) *Adapter {
 	return a
 }
 
-// tell writes the state of the port, which the kernel shows in sysfs.
+// tell writes the state of the port to the machine's sysfs.
 func (a *Adapter) tell(active bool) {
 	state := "1: DOWN"
 	if active {

@@ -1,10 +1,11 @@
 // Package mesh runs whole jobs in virtual time: machines with cables between them, and on each a process that uses the
-// plugin as NCCL does. From ncclnet.Net down to the sockets the code is the one that ships.
+// plugin as NCCL does. Between ncclnet.Net and the driver of verbs and the sockets the code is the code that ships. See
+// docs/internals/simulation.md.
 //
-//	World ── Machine: a host of tests/sim/internet, and what its kernel tells of interfaces
+//	World ── Machine: a host of tests/sim/internet, its RDMA adapters, its sysfs and its netlink
 //	            └── Process: ncclnet.Net, its settings, its log
 //	                   └── Rank: the thread of NCCL that sets connections up and moves messages
 //
-// A job is right when every message arrives whole, once, and in its buffer, no call fails, and all of it ends in a bounded
-// time after the last fault.
+// A job is right when every message arrives whole, once, and in its buffer, no call fails but those that the test expects to
+// fail, no call of the data path lets time pass, all ranks end in a bounded time after the last fault, and nothing stays open.
 package mesh

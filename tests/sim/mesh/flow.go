@@ -9,25 +9,24 @@ import (
 	"ncclmesh/tests/sim/draw"
 )
 
-// window is how many messages of a connection are under way at most, and group how many one request receives.
 const (
-	window = 16
-	group  = 8
-	border = 64 // bytes round each buffer that nobody may write
+	window = 16 // most messages of a connection that are posted and not done
+	group  = 8  // most messages that one irecv receives
+	border = 64 // guard bytes before and after each buffer, which nobody may write
 )
 
-// bootstrap is how long NCCL's own network takes at most to tell of a dead rank.
+// bootstrap is the longest time after which NCCL's bootstrap network has reported a dead rank.
 const bootstrap = 20 * time.Second
 
-// A message is one that a connection carries.
+// A message is a message of a connection, as both ends know it in advance.
 type message struct {
-	size, room int
+	size, room int // bytes of the message, and of the receiver's buffer
 	tag        int32
 	pause      time.Duration // before it is sent: the sender computes
 }
 
-// drawMessages returns what a connection carries: n messages of 0 to most bytes, and the sizes of the groups in which they
-// are received.
+// drawMessages draws the n messages of a connection, of 0 to most bytes each, and the sizes of the groups in which the
+// receiver posts them.
 func drawMessages(s *draw.Stream, n, most int) (all []message, groups []int) {
 	for i := range n {
 		m := message{size: s.LogUniform(0, most), tag: int32(i)}
@@ -52,7 +51,7 @@ func drawMessages(s *draw.Stream, n, most int) (all []message, groups []int) {
 	return all, groups
 }
 
-// connection is what both of its halves know.
+// connection is the state that the sender and the receiver of a connection share.
 type connection struct {
 	name     string
 	from, to *Rank
@@ -63,7 +62,7 @@ type connection struct {
 	most     int
 }
 
-// buffers is memory for the messages under way, one buffer behind the other with borders between.
+// buffers is the memory of one end of a connection: a buffer for each message in flight, with a border before and after it.
 type buffers struct {
 	mem  *ibv.Memory
 	all  []byte
@@ -80,14 +79,15 @@ func newBuffers(room int) (*buffers, error) {
 	return b, nil
 }
 
-// at is the buffer of a message, with n bytes, and where it lies.
+// at returns n bytes of the buffer of a message, and its address.
 func (b *buffers) at(number, n int) ([]byte, uintptr) {
 	i := number % window * b.each
 	buf := b.all[i+border : i+border+n]
 	return buf, ibv.AddrOf(&b.all[i+border])
 }
 
-// bordersIntact reports whether nobody has written round the buffer of a message, behind n bytes.
+// bordersIntact reports whether the border before the buffer of a message, and everything behind its first n bytes, are
+// unwritten.
 func (b *buffers) bordersIntact(number, n int) bool {
 	i := number % window * b.each
 	for _, c := range b.all[i : i+border] {
@@ -103,7 +103,8 @@ func (b *buffers) bordersIntact(number, n int) bool {
 	return true
 }
 
-// word is what the 8 bytes at an offset of a message must be: every byte has an address.
+// word returns the 8 bytes that belong at an offset of a message. They follow from the connection's key, the message's number
+// and the offset, so that a byte of another place or message is noticed.
 func word(key uint64, number, offset int) uint64 {
 	v := key + uint64(number)*0x9e3779b97f4a7c15 + uint64(offset)*0xd1342543de82ef95
 	v ^= v >> 29
@@ -119,7 +120,7 @@ func fill(b []byte, key uint64, number int) {
 	}
 }
 
-// wrong returns the first byte that is not as it must be, or -1.
+// wrong returns the offset of the first byte that does not belong where it is, or -1.
 func wrong(b []byte, key uint64, number int) int {
 	for i := 0; i < len(b); i += 8 {
 		w := word(key, number, i)
@@ -132,7 +133,7 @@ func wrong(b []byte, key uint64, number int) int {
 	return -1
 }
 
-// outflow is the sender's half.
+// outflow is the sender of a connection.
 type outflow struct {
 	*connection
 	r        *Rank
@@ -188,14 +189,14 @@ func (f *outflow) step() (moved, over bool, err error) {
 			return moved, false, fmt.Errorf("message %d was sent with %d bytes, of %d", f.done, sizes[0], want)
 		}
 		b, _ := f.buf.at(f.done, f.messages[f.done].size)
-		clear(b) // whoever reads it still sends a wrong message
+		clear(b) // a late read of the buffer would send zeros, which the receiver notices
 		f.done++
 		moved = true
 	}
 	return moved, f.done == len(f.messages), nil
 }
 
-// connect calls connect once, where the receiver listens.
+// connect calls connect once if the receiver listens, and registers the buffers when the connection is there.
 func (f *outflow) connect() (moved, over bool, err error) {
 	if f.handle == nil {
 		return false, false, nil
@@ -215,7 +216,7 @@ func (f *outflow) close() error {
 	return f.r.closeHalf("closeSend", f.comm, f.mr, f.buf, f.r.net.CloseSend)
 }
 
-// inflow is the receiver's half.
+// inflow is the receiver of a connection.
 type inflow struct {
 	*connection
 	r            *Rank
@@ -223,11 +224,11 @@ type inflow struct {
 	comm, mr     ncclnet.Handle
 	buf          *buffers
 	requests     []received // outstanding, in the order of their posting
-	next, posted int        // group; message
+	next, posted int        // next group to post; messages posted
 	done         int
 }
 
-// received is a request for a group.
+// received is the request of an irecv: for n messages, from message first.
 type received struct {
 	handle   ncclnet.Handle
 	first, n int
@@ -284,7 +285,7 @@ func (f *inflow) step() (moved, over bool, err error) {
 	return moved, f.done == len(f.messages), nil
 }
 
-// check looks at a message that has arrived, and empties its buffer.
+// check compares a message that has arrived with what was sent, and clears its buffer.
 func (f *inflow) check(number, size int) error {
 	m := f.messages[number]
 	if size != m.size {
@@ -301,14 +302,15 @@ func (f *inflow) check(number, size int) error {
 	return nil
 }
 
-// accept calls accept once.
+// accept calls accept once, and registers the buffers when the connection is there. It reports over when the peer is dead and
+// NCCL's bootstrap has reported that.
 func (f *inflow) accept() (moved, over bool, err error) {
 	err = f.r.call("accept", func() (r ncclnet.Result) {
 		f.comm, r = f.r.net.Accept(f.listen)
 		return r
 	})
 	if f.comm == 0 || err != nil {
-		// Of a peer that died before it called nobody tells the listener; NCCL's bootstrap does.
+		// The plugin's listener does not know of a peer that died before it called connect; NCCL's bootstrap does.
 		return false, f.from.killed.Load() && f.r.world.Bus.Now()-f.from.died > bootstrap, err
 	}
 	if err := f.r.failed("closeListen", f.r.net.CloseListen(f.listen)); err != nil {
@@ -322,7 +324,7 @@ func (f *inflow) close() error {
 	return f.r.closeHalf("closeRecv", f.comm, f.mr, f.buf, f.r.net.CloseRecv)
 }
 
-// test asks for a request.
+// test calls test for a request.
 func (r *Rank) test(q ncclnet.Handle) (done bool, sizes ncclnet.Sizes, err error) {
 	err = r.call("test", func() (result ncclnet.Result) {
 		done, result = r.net.Test(q, &sizes)
@@ -331,7 +333,7 @@ func (r *Rank) test(q ncclnet.Handle) (done bool, sizes ncclnet.Sizes, err error
 	return done, sizes, err
 }
 
-// register makes and registers buffers for a connection.
+// register allocates buffers for messages of up to most bytes, and registers them with a connection.
 func (r *Rank) register(comm ncclnet.Handle, most int) (*buffers, ncclnet.Handle, error) {
 	b, err := newBuffers(most)
 	if err != nil {
@@ -341,7 +343,7 @@ func (r *Rank) register(comm ncclnet.Handle, most int) (*buffers, ncclnet.Handle
 	return b, mr, r.failed("regMr", result)
 }
 
-// closeHalf gives back what a half has.
+// closeHalf deregisters and frees the buffers of a sender or receiver, and closes it. It does nothing where comm is 0.
 func (r *Rank) closeHalf(call string, comm, mr ncclnet.Handle, b *buffers, closing func(ncclnet.Handle) ncclnet.Result) error {
 	if comm == 0 {
 		return nil

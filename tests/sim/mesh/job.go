@@ -12,7 +12,7 @@ import (
 	"ncclmesh/tests/sim/draw"
 )
 
-// A Job is processes that talk to each other, one rank each.
+// A Job is a set of processes with one rank each, and the connections between the ranks.
 type Job struct {
 	world *World
 	draws *draw.Stream
@@ -20,7 +20,7 @@ type Job struct {
 	over  sync.WaitGroup
 }
 
-// NewJob starts a process on each of some machines, and inits it.
+// NewJob starts a process with the settings on each of the machines, and initialises the plugin in it.
 func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
 	j := &Job{world: w, draws: w.Bus.Source("job").Stream}
 	for i, m := range on {
@@ -41,7 +41,7 @@ func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
 	return j
 }
 
-// must fails the test where a rank has failed.
+// must ends the test, with all logs, when a rank has failed. what names the phase of the job in the message.
 func (j *Job) must(what string) {
 	j.world.T.Helper()
 	for _, r := range j.ranks {
@@ -54,7 +54,7 @@ func (j *Job) must(what string) {
 	}
 }
 
-// Logs is what all processes have logged.
+// Logs returns the log lines of all processes, each with its virtual time, sorted as text.
 func (j *Job) Logs() string {
 	var all []string
 	for _, r := range j.ranks {
@@ -84,7 +84,7 @@ func (j *Job) Connect(from, to, n, most int) {
 	sender.flows = append(sender.flows, &outflow{connection: c, r: sender})
 }
 
-// Ring makes a connection from each rank to the next, and to the one before.
+// Ring makes a connection from each rank to the next one, and to the one before: n messages each, of up to most bytes.
 func (j *Job) Ring(n, most int) {
 	for i := range j.ranks {
 		j.Connect(i, (i+1)%len(j.ranks), n, most)
@@ -94,7 +94,7 @@ func (j *Job) Ring(n, most int) {
 	}
 }
 
-// All makes a connection from each rank to every other.
+// All makes a connection from each rank to every other one: n messages each, of up to most bytes.
 func (j *Job) All(n, most int) {
 	for i := range j.ranks {
 		for k := range j.ranks {
@@ -105,20 +105,21 @@ func (j *Job) All(n, most int) {
 	}
 }
 
-// errLate says that the job is not over in its time.
+// errLate is the failure of a job that does not end within its time.
 var errLate = errors.New("the job is not over in time")
 
-// Ranks are the ranks of the job.
+// Ranks returns the ranks of the job, one for each machine of NewJob, in that order.
 func (j *Job) Ranks() []*Rank { return j.ranks }
 
-// Run plays all ranks until they are over, and fails the test when one fails or is not over within so long of virtual time.
+// Run runs all ranks to their end. It ends the test when a rank fails, or has not ended within that much virtual time.
 func (j *Job) Run(within time.Duration) {
 	j.world.T.Helper()
 	j.Play(within)
 	j.must("run")
 }
 
-// Play plays all ranks until they are over, failed or not, and fails the test when one is not within so long of virtual time.
+// Play runs all ranks to their end, which for a rank may be a failure: see [Rank.Broken]. It ends the test when a rank has not
+// ended within that much virtual time.
 func (j *Job) Play(within time.Duration) {
 	j.world.T.Helper()
 	for _, r := range j.ranks {
@@ -139,10 +140,11 @@ func (j *Job) Play(within time.Duration) {
 	}
 }
 
-// lingering is how long processes that relay for others may take to end what they carry.
+// lingering is how long a process that relays may take after Finalize until the circuits through it have ended.
 const lingering = time.Minute
 
-// abandon ends a job that hangs, and the test: the bubble ends only when every goroutine has.
+// abandon ends a job that hangs, and the test. It finalizes all processes, because the bubble ends only when each of its
+// goroutines has ended.
 func (j *Job) abandon(done <-chan struct{}) {
 	for _, r := range j.ranks {
 		r.killed.Store(true)
@@ -156,7 +158,8 @@ func (j *Job) abandon(done <-chan struct{}) {
 	j.world.T.FailNow()
 }
 
-// End closes all, and wants nothing to be left, a while later: who relays for others goes on until their circuits end.
+// End closes all connections and finalizes all processes. The test fails when a process that was not killed still has sockets or
+// verbs objects open a minute later, by when the circuits through it have ended.
 func (j *Job) End() {
 	j.world.T.Helper()
 	for _, r := range j.ranks {
@@ -178,7 +181,7 @@ func (j *Job) End() {
 	}
 }
 
-// leaves is what the process of a rank has open, nil of one that is dead.
+// leaves returns the sockets and verbs objects that the process of a rank has open; nil for a killed process.
 func (r *Rank) leaves() map[string]int {
 	if all := r.Open(); !r.killed.Load() && len(all) > 0 {
 		return all
@@ -186,7 +189,7 @@ func (r *Rank) leaves() map[string]int {
 	return nil
 }
 
-// where says how far a rank has come.
+// where describes how many messages of each flow of a rank are posted and done.
 func (r *Rank) where() string {
 	var all []string
 	for _, f := range r.flows {

@@ -26,7 +26,7 @@ type World struct {
 	Fabric   *adapter.Fabric
 	Clock    *bus.Source
 	Machines []*Machine
-	draws    *draw.Source // of what processes draw
+	draws    *draw.Source // random numbers of the processes
 }
 
 // NewWorld makes a world without machines.
@@ -34,7 +34,7 @@ func NewWorld(t *testing.T, b *bus.Bus) *World {
 	return &World{T: t, Bus: b, Net: internet.New(b), Fabric: adapter.New(b), Clock: b.Source("scenario"), draws: draw.New(^b.Seed())}
 }
 
-// A Machine is a host with the files of its kernel that tell of its interfaces.
+// A Machine is a host with RDMA adapters and with a sysfs that describes its devices and interfaces.
 type Machine struct {
 	*internet.Host
 	world    *World
@@ -70,7 +70,7 @@ func (m *Machine) write(dir, name, text string) {
 	}
 }
 
-// links is what netlink says of the interfaces.
+// links returns the interfaces as netlink describes them.
 func (m *Machine) links() (all []topology.Link, _ error) {
 	for _, i := range m.Interfaces() {
 		up, carrier, addrs := i.Status()
@@ -83,12 +83,12 @@ func (m *Machine) links() (all []topology.Link, _ error) {
 	return all, nil
 }
 
-// mac is the hardware address of an interface.
+// mac returns the hardware address of an interface.
 func (m *Machine) mac(i *internet.Interface) [6]byte {
 	return [6]byte{2, 0, 0, m.Name()[0], m.Name()[len(m.Name())-1], byte(i.Index())}
 }
 
-// source is what a process is told of its machine.
+// source reports the devices and interfaces of a machine to one of its processes.
 type source struct {
 	m      *Machine
 	events *bus.Source
@@ -102,13 +102,13 @@ func (s *source) Discover() (*topology.Node, error) {
 
 func (s *source) GPUs() []topology.Slot { return nil }
 
-// news is a change that netlink tells of.
+// news is a change of an interface that netlink reports.
 type news struct {
-	link    string // "" of an address
+	link    string // name of the interface whose carrier changed; "" when something else changed, such as an address
 	carrier bool
 }
 
-// Watch tells of each change after the time that netlink takes.
+// Watch reports each change after a delay, drawn as the time that netlink takes.
 func (s *source) Watch(done <-chan struct{}, changed func(), link func(string, bool), caught func(*guard.Panic)) error {
 	var mu sync.Mutex
 	var queue []news

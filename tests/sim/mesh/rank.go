@@ -9,7 +9,7 @@ import (
 	"ncclmesh/ncclnet"
 )
 
-// A Rank is one of a job: the thread that calls the plugin for it, and its connections.
+// A Rank is a rank of a job: the thread of NCCL that calls the plugin, and the rank's connections.
 type Rank struct {
 	*Process
 	pause
@@ -19,34 +19,35 @@ type Rank struct {
 	err    error
 	killed atomic.Bool
 	died   time.Duration // set before killed
-	idle   time.Duration // of the next pause
+	idle   time.Duration // longest that the next pause may be
 }
 
-// A flow is one half of a connection that a rank has.
+// A flow is a rank's half of a connection: its sender or its receiver.
 type flow interface {
 	fmt.Stringer
-	// step does what can be done now. It reports whether something was done, and whether all is over.
+	// step makes the calls of the plugin that can be made now. It reports whether a call got something done, and whether all
+	// messages are done.
 	step() (moved, over bool, err error)
 	close() error
 }
 
 const (
-	shortest = 2 * time.Microsecond  // a pause of a thread that has just moved something
-	longest  = 20 * time.Millisecond // where news of sockets end it
-	patient  = time.Millisecond      // where completions do not
+	shortest = 2 * time.Microsecond  // pause after a call that got something done
+	longest  = 20 * time.Millisecond // longest pause of a thread whose lanes are sockets: an event of a socket ends it early
+	patient  = time.Millisecond      // longest pause of a thread with RDMA, because a completion does not end it early
 )
 
-// A Break is a call that has failed for a flow, which ends with it.
+// A Break is a failed call of the plugin. The rank makes no more calls for its flow, except those that close it.
 type Break struct {
 	Flow flow
 	At   time.Duration
 	Err  error
 }
 
-// errKilled is what a rank ends with whose process was killed.
+// errKilled is the error of a rank whose process was killed.
 var errKilled = errors.New("the process was killed")
 
-// run plays the thread until all flows are over, or have failed.
+// run makes the calls of the rank's thread until each flow is over or has failed, and sets r.err.
 func (r *Rank) run() {
 	r.err = r.play()
 	for _, b := range r.broken {
@@ -80,7 +81,7 @@ func (r *Rank) play() error {
 	return nil
 }
 
-// end closes the flows and the context.
+// end closes the flows and the context. For a killed process it only ends the goroutines.
 func (r *Rank) end() error {
 	if r.killed.Load() {
 		_ = r.Finalize() // ends the goroutines, which a dead process would not have
@@ -93,7 +94,7 @@ func (r *Rank) end() error {
 	return errors.Join(append(errs, r.Finalize())...)
 }
 
-// call makes a call of the plugin, during which no time may pass.
+// call makes a call of the plugin. It fails when the call fails, and when virtual time passes during the call.
 func (r *Rank) call(what string, f func() ncclnet.Result) error {
 	before := r.world.Bus.Now()
 	result := f()
@@ -103,7 +104,7 @@ func (r *Rank) call(what string, f func() ncclnet.Result) error {
 	return r.failed(what, result)
 }
 
-// longest is the longest pause of the thread.
+// longest returns the longest pause that the thread may make.
 func (r *Rank) longest() time.Duration {
 	if r.verbs != nil {
 		return patient
@@ -111,7 +112,7 @@ func (r *Rank) longest() time.Duration {
 	return longest
 }
 
-// rest pauses after a look at all flows.
+// rest pauses after a step of each flow: shortly when something was done, else up to twice as long as before.
 func (r *Rank) rest(moved bool) {
 	if moved || r.idle == 0 {
 		r.idle = shortest
@@ -121,7 +122,7 @@ func (r *Rank) rest(moved bool) {
 	r.wait(r.source.Between(r.idle/2, r.idle))
 }
 
-// wait waits for so long, or until shortly after there is news of the process.
+// wait waits for d, or until shortly after hurry was called.
 func (p *pause) wait(d time.Duration) {
 	woken := make(chan struct{})
 	p.mu.Lock()
@@ -131,7 +132,8 @@ func (p *pause) wait(d time.Duration) {
 	<-woken
 }
 
-// arm asks for the end of a pause, in place of what was asked for before.
+// arm makes the pause that woken stands for end in d, instead of when it was to end before. It does nothing when that pause is
+// over.
 func (p *pause) arm(woken chan struct{}, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +151,7 @@ func (p *pause) arm(woken chan struct{}, d time.Duration) {
 	})
 }
 
-// hurry shortens a pause.
+// hurry makes the thread's pause end within 20 µs; it does so once in each pause.
 func (p *pause) hurry() {
 	p.mu.Lock()
 	woken := p.woken
@@ -161,10 +163,10 @@ func (p *pause) hurry() {
 	}
 }
 
-// Broken returns what has failed, in the order of the failures.
+// Broken returns the rank's failed calls, at most one for each flow, in the order in which they failed.
 func (r *Rank) Broken() []*Break { return r.broken }
 
-// Peer is the rank at the other end of the flow.
+// Peer returns the rank at the other end of the connection.
 func (b *Break) Peer() *Rank {
 	switch f := b.Flow.(type) {
 	case *inflow:
