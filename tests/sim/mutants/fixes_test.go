@@ -1,0 +1,158 @@
+package mutants
+
+// The tests of tests/sim/mesh that have mutants to find.
+var (
+	cables = []string{"TestRDMACablesFail", "TestCablesFail"}
+	rdma   = []string{"TestRDMACablesFail"}
+)
+
+var all = append(fixes, mistakes...)
+
+// fixes are those of pure interleavings, taken back.
+var fixes = []mutant{
+	{
+		name:  "a lane that breaks in its first moment is not told of",
+		fix:   "32b697d",
+		wrong: "what it carried is never sent again, and its place goes to the next lane",
+		edits: []edit{{"transport/bundle/leave.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "a credit counts as told when it is posted",
+		fix:   "19aa66f",
+		wrong: "a credit that fails goes unseen, and the sender waits for ever",
+		edits: []edit{{"transport/relay/hop/half.go", "return !h.credit && h.freed == freed", "return h.freed == freed"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "a first set-up without a lane ends the connection",
+		fix:   "75c5799",
+		wrong: "the job fails, although another way would have served",
+		edits: []edit{{"transport/bundle/setup.go", "\ts.lose()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
+		tests: cables,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "whether a set-up without a lane is a loss is settled after the peer was told",
+		fix:   "2888072",
+		wrong: "the peer goes on, and joins lanes to a connection that has not begun",
+		edits: []edit{{"transport/bundle/setup.go", `	if mask == 0 && err == nil {
+		err = s.noneWorks()
+	}
+	s.mu.Unlock()
+`, `	s.mu.Unlock()
+	if mask == 0 && err == nil {
+		time.Sleep(2 * time.Millisecond)
+		s.mu.Lock()
+		err = s.noneWorks()
+		s.mu.Unlock()
+	}
+`}},
+		tests: cables,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "the peer hears that a lane is not in service before it hears which are",
+		fix:   "86aa07c",
+		wrong: "the sender puts a lane into service that is on its way out at the receiver",
+		edits: []edit{{"transport/bundle/setup.go", `	if !s.Sending {
+		err = s.send(s.verdict(proved & mask))
+	}
+	if mask == 0 && err == nil {
+		err = s.noneWorks()
+	}
+	s.mu.Unlock()
+`, `	if mask == 0 && err == nil {
+		err = s.noneWorks()
+	}
+	s.mu.Unlock()
+	if !s.Sending && err == nil {
+		time.Sleep(2 * time.Millisecond)
+		err = s.send(s.verdict(proved & mask))
+	}
+`}},
+		tests: cables,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "a circuit that comes for a lane given up is a stranger's",
+		fix:   "5cff2a1",
+		wrong: "the user is warned of a circuit that nobody expects",
+		edits: []edit{{"transport/relay/arrive.go", "case late: // nobody's fault", "case late && false: // nobody's fault"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "grants that went without keys are not granted again",
+		fix:   "f87d20c",
+		wrong: "parts that were lost wait for ever for a key",
+		edits: []edit{{"transport/message/failover.go", "(r.rekey(req) || req.bare)", "r.rekey(req)"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "memory is given back while a port that joins registers it",
+		fix:   "cc8d3ee",
+		wrong: "a registration has no holder, and its device does not close",
+		edits: []edit{{"transport/bundle/region.go", "\tb.AwaitJoining(r)\n\tif err := r.Release()", "\tif err := r.Release()"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "who is asked for a circuit to a neighbour that it has not heard does not ask for it",
+		fix:   "413db1c",
+		wrong: "the way through it stays away for as long as the job runs",
+		edits: []edit{{"transport/neighbours.go", "\t\tt.hail.Lacks()\n\t\tt.hail.Hail()\n\t}\n\tlook :=", "\t\treturn nil, fmt.Errorf(\"%w: process %.8v does not answer at the other end of %s\", fault.ErrUnreachable, process, at.Short())\n\t}\n\tlook :="}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "a grant is missed of a process that does not answer",
+		fix:   "97bc3be",
+		wrong: "a lane is accused of what a stopped process owes",
+		edits: []edit{{"transport/bundle/stall.go", "case b.Session.Silence() > b.env.Scaled(stallLook):", "case b.Session == nil:"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "a lane does not wait for a peer that was stopped between two proofs",
+		fix:   "c62e096",
+		wrong: "a lane is lost for the connection's life",
+		edits: []edit{
+			{"transport/bundle/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.ran-p.heard >= p.s.env.Scaled(p.s.env.ProofWait))"},
+			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.ran-p.first >= p.s.env.Scaled(p.s.env.ProofWait)"},
+		},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "a socket does not wait for a peer that was stopped between two",
+		fix:   "f6db0a3",
+		wrong: "a lane is lost for the connection's life",
+		edits: []edit{{"transport/bundle/connect.go", "case first >= 0 && s.overdue(first), ran", "case first >= 0 && now-first >= proof, ran"}},
+		tests: cables,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "a message is acknowledged before it is handled",
+		fix:   "81220f4",
+		wrong: "the end of a circuit overtakes the Bye of its connection, and counts as a failure",
+		edits: []edit{
+			{"transport/control/session.go", "Number: l.next, Ack: s.handled, Body", "Number: l.next, Ack: s.received, Body"},
+			{"transport/control/session.go", "l.acked, l.quiet = s.handled, false\n\t\tl.next++", "l.acked, l.quiet = s.received, false\n\t\tl.next++"},
+			{"transport/control/session.go", `	if l.acked != s.handled || l.quiet {
+		out = l.sealer.Append(out, &handshake.Frame{Type: handshake.TypeAck, Number: l.next - 1, Ack: s.handled})
+		l.acked, l.quiet = s.handled, false
+`, `	if l.acked != s.received || l.quiet {
+		out = l.sealer.Append(out, &handshake.Frame{Type: handshake.TypeAck, Number: l.next - 1, Ack: s.received})
+		l.acked, l.quiet = s.received, false
+`},
+			{"transport/control/session.go", "\ts.event.Broadcast()\n\treturn true, nil\n", "\ts.event.Broadcast()\n\tl.poke()\n\treturn true, nil\n"},
+			{"transport/control/session.go", "\t\tguard.Run(func() {\n\t\t\tfor _, m", "\t\ttime.Sleep(2 * time.Millisecond)\n\t\tguard.Run(func() {\n\t\t\tfor _, m"},
+		},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+}

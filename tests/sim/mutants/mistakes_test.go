@@ -1,0 +1,121 @@
+package mutants
+
+const (
+	failover = "transport/message/failover.go"
+	recv     = "transport/message/recv.go"
+	leave    = "transport/bundle/leave.go"
+)
+
+// mistakes are those that tests/failover plants in its model, made in the code.
+var mistakes = []mutant{
+	{
+		name:  "untracked: a slot is granted while a grant again into it is under way",
+		wrong: "a late grant overwrites one that the sender has not read",
+		edits: []edit{{recv, "r.again.none() && !r.coming.has(req.index)", "r.again.none()"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "forgotten: a grant again is taken for landed when the receiver has drained its lane",
+		wrong: "a late grant overwrites one that the sender has not read",
+		edits: []edit{{recv, "!r.coming.has(req.index)", "!(r.coming.has(req.index) && r.b.Lanes()[req.lane].State() != lane.Stopped)"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "overtaking: new grants go before grants again",
+		wrong: "a late grant overwrites one that the sender has not read",
+		edits: []edit{{recv, "r.again.none() && !r.coming", "!r.coming"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "allAgain: what was granted over other lanes is granted again too",
+		wrong: "a late grant overwrites one that the sender has not read",
+		edits: []edit{{failover, "if over && (!begun || r.stash.used())", "if !begun || r.stash.used()"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "earlyRewrite: grants again before the LaneDown of the sender",
+		wrong: "a late grant overwrites one that the sender has not read",
+		edits: []edit{
+			{leave, "\tv.rested = true\n", "\tif !b.Sending {\n\t\tv.report, b.owing = b.half.Report(v.Lane), true\n\t}\n\tv.rested = true\n"},
+			{leave, "m := b.half.Report(v.Lane)", "m := v.report"},
+		},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "earlyLaneDown: LaneDown of the sender before its end is drained",
+		wrong: "a late grant overwrites one that the sender has not read",
+		edits: []edit{
+			{leave, "\tif err := b.guarded(\"stop a lane\", l.Stop)", "\tif b.Sending {\n\t\tb.sayDown(l)\n\t}\n\tif err := b.guarded(\"stop a lane\", l.Stop)"},
+			{leave, "\tb.sayDown(v.Lane)\n", "\tif !b.Sending {\n\t\tb.sayDown(v.Lane)\n\t}\n"},
+		},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "earlyReport: Report before the end of the receiver is drained",
+		wrong: "parts that have come are not in it, and are sent again",
+		edits: []edit{
+			{leave, "\trested bool  ", "\tearly  bool\n\trested bool  "},
+			{leave, "\t\tif !v.rested && b.comeToRest(v) {", "\t\tif !b.Sending && v.theirs && !v.early {\n\t\t\tv.early = b.settled(v)\n\t\t}\n\t\tif !v.rested && b.comeToRest(v) {"},
+			{leave, "if !v.rested || !b.settled(v) {", "if !v.rested || !v.early && !b.settled(v) {"},
+		},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "deafReport: Report before the LaneDown of the sender",
+		wrong: "a send is done before its data is at the receiver",
+		edits: []edit{{leave, "case !v.theirs, b.Sending && v.report == nil:", "case b.Sending && (!v.theirs || v.report == nil):"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "earlyResend: parts are sent again before the Report",
+		wrong: "a part lands in a buffer that was given back, or is counted twice",
+		edits: []edit{
+			{leave, "\tv.rested = true\n", "\tif b.Sending {\n\t\tb.settleReport(v.Lane, &handshake.Report{Epoch: 1<<32 - 2, Again: 16})\n\t}\n\tv.rested = true\n"},
+			{failover, "\t\tif !named {\n", "\t\tif early := m.Epoch == 1<<32-2; early {\n\t\t\tif req.sent.lost |= req.left & over(req, l); req.sent.lost != 0 {\n\t\t\t\ts.lost = true\n\t\t\t}\n\t\t\tcontinue\n\t\t}\n\t\tif !named {\n"},
+			{failover, "// reported is what a report says", "func over(req *Request, l *lane.Lane) (parts uint32) {\n\tfor k := range int(req.sent.last) + 1 {\n\t\tif req.sent.lanes[k] == l.Index {\n\t\t\tparts |= 1 << k\n\t\t}\n\t}\n\treturn parts\n}\n\n// reported is what a report says"},
+		},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "resendDone: parts are sent again of receives that the Report does not name",
+		wrong: "a part lands in a buffer that was given back",
+		edits: []edit{
+			{failover, "\t\t\tparts = complete\n\t\t}\n\t\tfor k", "\t\t\tparts = 0\n\t\t}\n\t\tfor k"},
+			{failover, "case over && parts&bit == 0:", "case over && named && parts&bit == 0:"},
+		},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "ackedAnywhere: parts acknowledged over other lanes must be in the Report too",
+		wrong: "the connection ends over a part that is on its way",
+		edits: []edit{{failover, "case over && parts&bit == 0:", "case req.left&bit == 0 && parts&bit == 0:"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "heedless: parts are sent again without leave",
+		wrong: "more parts sent again are under way than receives were posted for",
+		edits: []edit{{failover, "!charged && s.resends == 0, !s.sendAgain", "!s.sendAgain"}},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+	{
+		name:  "chargedTwice: a part that is lost twice needs leave twice",
+		wrong: "the leave is used up, and nothing goes on",
+		edits: []edit{
+			{failover, "charged := req.sent.again&(1<<k) != 0", "charged := false"},
+		},
+		tests: rdma,
+		not:   "not looked for yet",
+	},
+}
