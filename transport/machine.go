@@ -11,6 +11,7 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/random"
 	"ncclmesh/transport/sock"
+	"ncclmesh/transport/stats"
 	"ncclmesh/transport/topology"
 )
 
@@ -28,8 +29,8 @@ type Machine struct {
 	// KeepGarbage leaves the memory of what was set up and closed to Go's collector. Otherwise the transport collects it while
 	// nothing moves, as the collector does not run by itself in NCCL's process.
 	KeepGarbage bool
-	// Unshown shows no other process the counters, whatever Options.Status says.
-	Unshown bool
+	// Page makes the page that everything counts on, in place of one that Options.Status shows other processes; nil: as that says.
+	Page func(who stats.Process) *stats.Page
 }
 
 // A Source tells what devices and network interfaces a machine has. Its methods may be called from any goroutine.

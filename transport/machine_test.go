@@ -20,6 +20,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
+	"ncclmesh/transport/stats"
 	"ncclmesh/transport/topology"
 )
 
@@ -67,7 +68,7 @@ func TestMachine(t *testing.T) {
 	source := &madeUp{addr: netip.MustParsePrefix("127.0.0.1/8"), carrier: true}
 	machine := func(boot string) func(*transport.Options) {
 		return func(o *transport.Options) {
-			o.Machine = transport.Machine{Source: source, Identity: &transport.Identity{Hostname: "spark.example.org", Boot: boot, PID: 4711, Command: "job"}, KeepGarbage: true, Unshown: true}
+			o.Machine = transport.Machine{Source: source, Identity: &transport.Identity{Hostname: "spark.example.org", Boot: boot, PID: 4711, Command: "job"}, KeepGarbage: true, Page: stats.Private}
 		}
 	}
 	other := transporttest.NewTCP(t, 1, machine("second"))

@@ -24,7 +24,11 @@ func (t *Transport) openPage() {
 	if t.opts.Dedicated {
 		who.Kind = stats.Relaying
 	}
-	if t.opts.Status != StatusOff && !t.opts.Machine.Unshown {
+	if makes := t.opts.Machine.Page; makes != nil {
+		t.page = makes(who)
+		return
+	}
+	if t.opts.Status != StatusOff {
 		page, err := stats.Open(who)
 		if err == nil {
 			t.page = page

@@ -57,6 +57,9 @@ func newPage(memory *page, readonly *os.File, who Process) *Page {
 	return p
 }
 
+// Snapshot is what the page says now.
+func (p *Page) Snapshot() (*Snapshot, error) { return snapshot(p.page.memory()) }
+
 // File is a descriptor of the page that can only be read; nil where nobody else sees it. It is the page's.
 func (p *Page) File() *os.File { return p.readonly }
 

@@ -101,6 +101,12 @@ func TestSharedPage(t *testing.T) {
 	if diff := cmp.Diff(want, got, but); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if got, err = p.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, but); diff != "" {
+		t.Errorf("to the process itself (-want +got):\n%s", diff)
+	}
 	if since, down := got.Down(&got.Ways[1]); !down || time.Since(since) > time.Hour || got.Ways[0].Down != (time.Time{}) {
 		t.Errorf("down since %v, %v; the other since %v", since, down, got.Ways[0].Down)
 	}

@@ -128,6 +128,11 @@ func mapped(fd int, size int) (words []atomic.Uint64, unmap func(), err error) {
 	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&b[0])), size/8), func() { _ = unix.Munmap(b) }, nil
 }
 
+// memory is the page as its readers have it.
+func (p *page) memory() []atomic.Uint64 {
+	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(p)), pageSize/8)
+}
+
 // Offsets and sizes of the lists.
 func (p *page) tables() [lists][3]uint64 {
 	return [lists][3]uint64{

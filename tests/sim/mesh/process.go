@@ -14,6 +14,7 @@ import (
 	"ncclmesh/tests/sim/draw"
 	"ncclmesh/tests/sim/internet"
 	"ncclmesh/transport"
+	"ncclmesh/transport/stats"
 )
 
 // A Process is one that has loaded the plugin.
@@ -27,6 +28,7 @@ type Process struct {
 
 	mu    sync.Mutex
 	lines []string
+	page  *stats.Page
 	ranks []*Rank
 }
 
@@ -56,7 +58,7 @@ func (m *Machine) Start(settings map[string]string) *Process {
 			Source:      &source{m, m.world.Bus.Source("netlink of " + p.name)},
 			Identity:    &transport.Identity{Hostname: m.Name(), Boot: "boot of " + m.Name(), PID: 1000 + m.started, Command: "rank"},
 			Descriptors: 1 << 20,
-			KeepGarbage: true, Unshown: true,
+			KeepGarbage: true, Page: p.open,
 		},
 	}
 	p.net = ncclnet.New(ncclnet.NewProcess(host))
