@@ -97,6 +97,20 @@ func (f *Fabric) Break(qpn uint32) bool {
 	return q != nil
 }
 
+// QueuePairs are the numbers of the device's queue pairs that are not in error, in order.
+func (d *Device) QueuePairs() (all []uint32) {
+	f := d.fabric
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for n, q := range f.qps {
+		if q.domain.context.device == d && q.attr.QPState != ibv.IBV_QPS_ERR {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // Raise raises an asynchronous event of the port.
 func (p *Port) Raise(event uint32) {
 	p.device.fabric.mu.Lock()

@@ -57,6 +57,39 @@ func TestCablesFail(t *testing.T) { cablesFail(t, "tcp") }
 // A job over RDMA does, with TCP as the last resort or without.
 func TestRDMACablesFail(t *testing.T) { cablesFail(t, "auto", "rdma") }
 
+// healed is how long after the last fault all ways must have their lanes again. A path that flaps is left alone for 10 s at
+// most, and ways are looked for every 10 s at least.
+const healed = time.Minute
+
+// A job without faults loses no lane, and warns of nothing.
+func TestNoFault(t *testing.T) {
+	each(t, func(t *testing.T, seed uint64) {
+		bus.Run(t, seed, func(t *testing.T, b *bus.Bus) {
+			w := mesh.NewWorld(t, b)
+			s := b.Source("shape")
+			transport := []string{"tcp", "auto", "rdma"}[s.Uint64N(3)]
+			ring(w, 2+int(s.Uint64N(4)), 1+int(s.Uint64N(3)), transport != "tcp")
+			j := w.NewJob(map[string]string{"NCCL_MESH_TRANSPORT": transport}, w.Machines...)
+			messages, most := 1+int(s.Uint64N(50)), 1<<uint(s.Uint64N(21))
+			if s.Chance(0.5) {
+				j.Ring(messages, most)
+			} else {
+				j.All(messages, most)
+			}
+			j.Run(time.Minute)
+			j.End()
+			for _, r := range j.Ranks() {
+				for _, text := range r.Troubles() {
+					t.Errorf("%s: %s", r.Name(), text)
+				}
+			}
+			if t.Failed() || testing.Verbose() {
+				t.Logf("%s over %d machines\n%s", transport, len(w.Machines), j.Logs())
+			}
+		})
+	})
+}
+
 // cablesFail draws the machines, the cables, what talks to whom, and the faults. No outage lasts as long as lanes are waited
 // for, so that no rank may fail.
 func cablesFail(t *testing.T, transports ...string) {
@@ -84,6 +117,9 @@ func cablesFail(t *testing.T, transports ...string) {
 				j.All(messages/4+1, most)
 			}
 			j.Run(last + 3*time.Minute)
+			if s.Chance(0.5) { // else some of what is still under way meets the end
+				j.Heal(last, healed)
+			}
 			j.End()
 			if testing.Verbose() {
 				t.Log(j.Logs(), w.Net.Counts(), w.Fabric.Counts())

@@ -69,6 +69,25 @@ var kinds = []struct {
 		}
 		return func() { late(time.Duration(bad * float64(50*time.Millisecond))) }, func() { late(0) }
 	}},
+	{"queue pairs fail", func(w *World, c *Cable, bad float64) (begin, end func()) {
+		one := func() {
+			if c.RDMA == nil {
+				return
+			}
+			if all := c.Adapters[half(bad)].Device.QueuePairs(); len(all) > 0 {
+				w.Fabric.Break(all[int(bad*1e4)%len(all)])
+			}
+		}
+		return one, one
+	}},
+	{"registration slow", func(_ *World, c *Cable, bad float64) (begin, end func()) {
+		slow := func(by time.Duration) {
+			if c.RDMA != nil {
+				c.Adapters[half(bad)].Device.Slow("reg_mr", by)
+			}
+		}
+		return func() { slow(time.Duration(bad * float64(200*time.Millisecond))) }, func() { slow(0) }
+	}},
 	{"flapping", func(w *World, c *Cable, bad float64) (begin, end func()) {
 		return func() {
 			for k := range 2 * (1 + int(bad*4)) { // the last gives the carrier back

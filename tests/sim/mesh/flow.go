@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	window = 16 // most messages of a connection that are posted and not done
+	window = 16 // as a rule, the most messages of a connection that are posted and not done
 	group  = 8  // most messages that one irecv receives
 	border = 64 // guard bytes before and after each buffer, which nobody may write
 )
@@ -25,16 +25,16 @@ type message struct {
 	pause      time.Duration // before it is sent: the sender computes
 }
 
-// drawMessages draws the n messages of a connection, of 0 to most bytes each, and the sizes of the groups in which the
-// receiver posts them.
-func drawMessages(s *draw.Stream, n, most int) (all []message, groups []int) {
+// drawMessages draws the n messages of a connection, of 0 to most bytes each, a share of them sent after a pause, and the sizes
+// of the groups in which the receiver posts them.
+func drawMessages(s *draw.Stream, n, most int, pauses float64) (all []message, groups []int) {
 	for i := range n {
 		m := message{size: s.LogUniform(0, most), tag: int32(i)}
 		m.room = m.size
 		if s.Chance(0.3) {
 			m.room += s.LogUniform(0, 1<<16) // the buffer may be larger than the message
 		}
-		if s.Chance(0.5) {
+		if s.Chance(pauses) {
 			m.pause = time.Duration(s.LogUniform(0, 300_000)) * time.Microsecond
 		}
 		all = append(all, m)
@@ -60,6 +60,7 @@ type connection struct {
 	groups   []int
 	handle   *[ncclnet.HandleSize]byte // nil until the receiver listens
 	most     int
+	window   int // messages that are under way at most
 }
 
 // buffers is the memory of one end of a connection: a buffer for each message in flight, with a border before and after it.
@@ -67,10 +68,12 @@ type buffers struct {
 	mem  *ibv.Memory
 	all  []byte
 	each int
+
+	window int
 }
 
-func newBuffers(room int) (*buffers, error) {
-	b := &buffers{each: border + (room+7)/8*8 + border}
+func newBuffers(window, room int) (*buffers, error) {
+	b := &buffers{window: window, each: border + (room+7)/8*8 + border}
 	var err error
 	if b.mem, err = ibv.Alloc(window * b.each); err != nil {
 		return nil, err
@@ -81,7 +84,7 @@ func newBuffers(room int) (*buffers, error) {
 
 // at returns n bytes of the buffer of a message, and its address.
 func (b *buffers) at(number, n int) ([]byte, uintptr) {
-	i := number % window * b.each
+	i := number % b.window * b.each
 	buf := b.all[i+border : i+border+n]
 	return buf, ibv.AddrOf(&b.all[i+border])
 }
@@ -89,7 +92,7 @@ func (b *buffers) at(number, n int) ([]byte, uintptr) {
 // bordersIntact reports whether the border before the buffer of a message, and everything behind its first n bytes, are
 // unwritten.
 func (b *buffers) bordersIntact(number, n int) bool {
-	i := number % window * b.each
+	i := number % b.window * b.each
 	for _, c := range b.all[i : i+border] {
 		if c != 0 {
 			return false
@@ -139,7 +142,7 @@ type outflow struct {
 	r        *Rank
 	comm, mr ncclnet.Handle
 	buf      *buffers
-	requests [window]ncclnet.Handle
+	requests []ncclnet.Handle // by number
 	posted   int
 	done     int
 	ready    time.Duration // when the next message is to be sent; 0: at once
@@ -151,7 +154,7 @@ func (f *outflow) step() (moved, over bool, err error) {
 	if f.comm == 0 {
 		return f.connect()
 	}
-	for f.posted < len(f.messages) && f.posted-f.done < window {
+	for f.posted < len(f.messages) && f.posted-f.done < f.window {
 		m := f.messages[f.posted]
 		if f.ready == 0 && m.pause > 0 {
 			f.ready = f.r.world.Bus.Now() + m.pause
@@ -172,13 +175,13 @@ func (f *outflow) step() (moved, over bool, err error) {
 		if q == 0 {
 			break
 		}
-		f.requests[f.posted%window] = q
+		f.requests[f.posted%f.window] = q
 		f.posted++
 		f.ready = 0
 		moved = true
 	}
 	for f.done < f.posted {
-		done, sizes, err := f.r.test(f.requests[f.done%window])
+		done, sizes, err := f.r.test(f.requests[f.done%f.window])
 		if err != nil {
 			return moved, false, err
 		}
@@ -208,7 +211,7 @@ func (f *outflow) connect() (moved, over bool, err error) {
 	if f.comm == 0 || err != nil {
 		return false, false, err
 	}
-	f.buf, f.mr, err = f.r.register(f.comm, f.most)
+	f.buf, f.mr, err = f.r.register(f.comm, f.window, f.most)
 	return true, false, err
 }
 
@@ -240,7 +243,7 @@ func (f *inflow) step() (moved, over bool, err error) {
 	if f.comm == 0 {
 		return f.accept()
 	}
-	for f.next < len(f.groups) && f.posted-f.done+f.groups[f.next] <= window {
+	for f.next < len(f.groups) && f.posted-f.done+f.groups[f.next] <= f.window {
 		n := f.groups[f.next]
 		var bufs []ncclnet.Buffer
 		for i := range n {
@@ -316,7 +319,7 @@ func (f *inflow) accept() (moved, over bool, err error) {
 	if err := f.r.failed("closeListen", f.r.net.CloseListen(f.listen)); err != nil {
 		return false, false, err
 	}
-	f.buf, f.mr, err = f.r.register(f.comm, f.most)
+	f.buf, f.mr, err = f.r.register(f.comm, f.window, f.most)
 	return true, false, err
 }
 
@@ -334,8 +337,8 @@ func (r *Rank) test(q ncclnet.Handle) (done bool, sizes ncclnet.Sizes, err error
 }
 
 // register allocates buffers for messages of up to most bytes, and registers them with a connection.
-func (r *Rank) register(comm ncclnet.Handle, most int) (*buffers, ncclnet.Handle, error) {
-	b, err := newBuffers(most)
+func (r *Rank) register(comm ncclnet.Handle, window, most int) (*buffers, ncclnet.Handle, error) {
+	b, err := newBuffers(window, most)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -9,11 +9,15 @@ import (
 	"sync"
 	"time"
 
+	"ncclmesh/ncclnet"
 	"ncclmesh/tests/sim/draw"
 )
 
 // A Job is a set of processes with one rank each, and the connections between the ranks.
 type Job struct {
+	Pauses float64 // share of the messages before which the sender computes for a while
+	Window int     // messages of a connection that are under way at most
+
 	world *World
 	draws *draw.Stream
 	ranks []*Rank
@@ -22,7 +26,7 @@ type Job struct {
 
 // NewJob starts a process with the settings on each of the machines, and initialises the plugin in it.
 func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
-	j := &Job{world: w, draws: w.Bus.Source("job").Stream}
+	j := &Job{Pauses: 0.5, Window: window, world: w, draws: w.Bus.Source("job").Stream}
 	for i, m := range on {
 		p := m.Start(settings)
 		r := &Rank{Process: p, number: i, pause: pause{source: w.Bus.Source(fmt.Sprintf("rank %d", i))}}
@@ -68,8 +72,8 @@ func (j *Job) Logs() string {
 // Connect makes a connection from one rank to another that carries n messages of up to most bytes.
 func (j *Job) Connect(from, to, n, most int) {
 	name := fmt.Sprintf("connection %d to %d", from, to)
-	c := &connection{name: name, from: j.ranks[from], to: j.ranks[to], key: j.draws.Uint64(), handle: nil}
-	c.messages, c.groups = drawMessages(j.draws, n, most)
+	c := &connection{name: name, from: j.ranks[from], to: j.ranks[to], key: j.draws.Uint64(), handle: nil, window: j.Window}
+	c.messages, c.groups = drawMessages(j.draws, n, most, j.Pauses)
 	for _, m := range c.messages {
 		c.most = max(c.most, m.room)
 	}
@@ -81,7 +85,7 @@ func (j *Job) Connect(from, to, n, most int) {
 	c.handle = &handle
 	receiver.flows = append(receiver.flows, &inflow{connection: c, r: receiver, listen: listen})
 	sender := j.ranks[from]
-	sender.flows = append(sender.flows, &outflow{connection: c, r: sender})
+	sender.flows = append(sender.flows, &outflow{connection: c, r: sender, requests: make([]ncclnet.Handle, c.window)})
 }
 
 // Ring makes a connection from each rank to the next one, and to the one before: n messages each, of up to most bytes.
@@ -166,6 +170,9 @@ func (j *Job) End() {
 		j.over.Go(func() { r.err = r.end() })
 	}
 	j.over.Wait()
+	for _, line := range j.blunders() {
+		j.world.T.Errorf("a process says what it never must: %s", line)
+	}
 	for _, r := range j.ranks {
 		if r.err != nil {
 			j.world.T.Errorf("end: rank %d: %v", r.number, r.err)

@@ -2,8 +2,9 @@ package mutants
 
 // The tests of tests/sim/mesh that have mutants to find.
 var (
-	cables = []string{"TestRDMACablesFail", "TestCablesFail"}
-	rdma   = []string{"TestRDMACablesFail"}
+	cables = []string{"TestRDMACablesFail", "TestCablesFail", "TestBusyCablesFail"}
+	rdma   = []string{"TestBusyCablesFail", "TestRDMACablesFail"}
+	quiet  = []string{"TestNoFault", "TestRDMACablesFail"}
 )
 
 var all = append(fixes, mistakes...)
@@ -152,7 +153,7 @@ var fixes = []mutant{
 			{"transport/control/session.go", "\ts.event.Broadcast()\n\treturn true, nil\n", "\ts.event.Broadcast()\n\tl.poke()\n\treturn true, nil\n"},
 			{"transport/control/session.go", "\t\tguard.Run(func() {\n\t\t\tfor _, m", "\t\ttime.Sleep(2 * time.Millisecond)\n\t\tguard.Run(func() {\n\t\t\tfor _, m"},
 		},
-		tests: rdma,
+		tests: quiet,
 		not:   "not looked for yet",
 	},
 }
