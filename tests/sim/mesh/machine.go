@@ -70,6 +70,15 @@ func (m *Machine) write(dir, name, text string) {
 	}
 }
 
+// Delay makes all that the machine sends over sockets arrive later by so much.
+func (m *Machine) Delay(by time.Duration) {
+	for _, i := range m.Interfaces() {
+		if i.Index() != 1 {
+			i.Delay(by)
+		}
+	}
+}
+
 // links returns the interfaces as netlink describes them.
 func (m *Machine) links() (all []topology.Link, _ error) {
 	for _, i := range m.Interfaces() {

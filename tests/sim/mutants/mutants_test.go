@@ -17,6 +17,7 @@ import (
 var (
 	only   = flag.String("mutant", "", "regular expression of the mutants that run, those that are not found included")
 	search = flag.Int("search", 500, "number of seeds within which a mutant must be found")
+	in     = flag.String("in", "", "the only test that is tried")
 	show   = flag.Bool("show", false, "show what the job that finds a mutant prints")
 )
 
@@ -154,6 +155,9 @@ func (m *mutant) find(t *testing.T, binary string) (found job, text string) {
 	const chunk = 50
 	for first := 1; first <= *search; first += chunk {
 		for _, test := range m.tests {
+			if *in != "" && test != *in {
+				continue
+			}
 			if found, text = play(t, binary, test, uint64(first), min(chunk, *search+1-first)); found != (job{}) {
 				return found, text
 			}
