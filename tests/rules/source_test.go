@@ -33,7 +33,7 @@ var imports = map[string][]string{
 	"transport/relay":               {"guard", "handshake", "random", "transport/control", "transport/dataport", "transport/lane", "transport/sock", "transport/stats", "transport/topology", timeRate},
 	"transport/lane/circuit":        {"handshake", "ibv", "transport/fault", "transport/lane", "transport/lane/verbs", "transport/relay/hop", "transport/topology", "transport/turn"},
 	"transport/relay/hop":           {"handshake", "ibv", "transport/lane"},
-	"transport/relay/engine":        {"guard", "handshake", "ibv", "transport/fault", "transport/forkfd", "transport/lane", "transport/lane/verbs", "transport/relay", "transport/relay/hop", "transport/stats", "transport/topology", "transport/turn", sysUnix},
+	"transport/relay/engine":        {"guard", "handshake", "ibv", "transport/crew", "transport/fault", "transport/forkfd", "transport/lane", "transport/lane/verbs", "transport/relay", "transport/relay/hop", "transport/stats", "transport/topology", "transport/turn", sysUnix},
 	"transport/board":               {"ibv"},
 	"transport/crew":                {"guard"},
 	"transport/fault":               {"guard"},

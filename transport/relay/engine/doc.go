@@ -11,9 +11,9 @@
 // handful of microseconds each, and never bytes.
 //
 // One thread serves all circuits of a process. It waits on the completion channels of its
-// devices, and turns for a millisecond after something has come. It alone takes a circuit
-// down once that has been connected: queue pairs to ERR, drained, destroyed, memory given
-// back.
+// devices, and turns for a millisecond after something has come. A circuit that ends comes
+// down in a goroutine of its own, which stops its queue pairs, waits until the thread has
+// polled what they flush, destroys them, and gives the memory back.
 //
 // Each circuit has protection domains, memory and keys of its own: of one hop only the
 // ring can be written, of the last only the ring can be read, and nothing else of the

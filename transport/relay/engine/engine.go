@@ -12,6 +12,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
+	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/relay"
@@ -49,8 +50,12 @@ type Engine struct {
 	broken  error
 
 	asleep atomic.Bool // the thread waits, or is about to
-	ending atomic.Bool // a circuit is to be taken down
 	leave  atomic.Bool // the thread ends once none is left
+
+	lowerers *crew.Crew    // stop and destroy what circuits have
+	freed    chan struct{} // holds a token when a circuit is down and the engine closes
+	closed   chan struct{} // closed when Close returns
+	rest     func()        // closes it, once
 
 	// Carried so far.
 	Bytes     *stats.Counter
@@ -65,7 +70,9 @@ func New(c Config) *Engine {
 	if c.Counts == nil {
 		c.Counts = new(stats.Relay)
 	}
-	e := &Engine{cfg: c, Bytes: &c.Counts.Device}
+	e := &Engine{cfg: c, Bytes: &c.Counts.Device, freed: make(chan struct{}, 1), closed: make(chan struct{})}
+	e.rest = sync.OnceFunc(func() { close(e.closed) })
+	e.lowerers = crew.New(lowerers, e.closed)
 	e.queues.Store(&[]*queue{})
 	return e
 }
@@ -177,12 +184,19 @@ func (e *Engine) take() (slot int, err error) {
 // free gives a slot back, and memory of a ring.
 func (e *Engine) free(slot, ring int) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	if slot >= 0 {
 		e.slots[slot].Store(nil)
 		e.taken[slot] = false
 	}
 	e.used -= int64(ring)
+	e.mu.Unlock()
+	if e.leave.Load() { // it may have been the last
+		e.wake()
+		select {
+		case e.freed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // lend takes memory for a ring whose frames may be so long: a mebibyte, or less as the memory
@@ -222,11 +236,12 @@ func (e *Engine) Circuits() (n int) {
 	return n
 }
 
-// closeTime is how long circuits may take to come down.
+// closeTime is how long no circuit may come down before Close gives up.
 const closeTime = 10 * time.Second
 
-// Close ends all circuits and gives everything back.
+// Close ends all circuits and gives everything back. It waits for as long as circuits come down.
 func (e *Engine) Close() error {
+	defer e.rest()
 	over := e.close()
 	if over == nil {
 		return nil
@@ -238,9 +253,7 @@ func (e *Engine) Close() error {
 	}
 	e.leave.Store(true)
 	e.wake()
-	select {
-	case <-over:
-	case <-time.After(closeTime):
+	if !e.await(over) {
 		return fmt.Errorf("%w: %d circuits did not come down", fault.ErrInternal, e.Circuits())
 	}
 	e.making.Lock()
@@ -262,6 +275,24 @@ func (e *Engine) Close() error {
 		e.waiter = nil
 	}
 	return nil
+}
+
+// await waits until all circuits are down and the thread has ended, and reports whether they are. It gives up when no circuit
+// has come down for a while.
+func (e *Engine) await(over <-chan struct{}) bool {
+	late := time.NewTimer(closeTime)
+	defer late.Stop()
+	for over != nil || e.Circuits() > 0 {
+		select {
+		case <-over:
+			over = nil
+		case <-e.freed:
+			late.Reset(closeTime)
+		case <-late.C:
+			return false
+		}
+	}
+	return true
 }
 
 // close has nothing more made, and returns what is closed when the thread has ended; nil where there is none.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
@@ -67,12 +66,16 @@ type joint struct {
 	dropped error     // it is to come down
 	told    bool      // Ended has been called, or need not be
 
-	stopped time.Time // when its queue pairs were; only the thread uses it
+	// The way down. Each of these is set once, in this order.
+	lowering bool          // a goroutine takes it down
+	stopped  bool          // its queue pairs are in ERR
+	drained  chan struct{} // holds a token when what was posted to them has been polled since
+	down     bool          // its queue pairs are destroyed, or are about to be
 }
 
 // newJoint makes the halves of a circuit, its memory and its keys.
 func newJoint(e *Engine, ask *handshake.Carry, how relay.Joining) (_ *joint, err error) {
-	j := &joint{engine: e, how: how, ask: ask, slot: -1}
+	j := &joint{engine: e, how: how, ask: ask, slot: -1, drained: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, j.destroy())
@@ -219,8 +222,8 @@ func (j *joint) Connect(_ context.Context, next *handshake.Carried) error {
 	if err == nil && j.dropped != nil {
 		err = j.dropped
 	}
+	j.beginToLower()
 	j.mu.Unlock()
-	j.engine.look()
 	return err
 }
 
@@ -278,8 +281,8 @@ func (j *joint) Drop(why error) {
 	if j.told = true; j.dropped == nil {
 		j.dropped = why
 	}
+	j.beginToLower()
 	j.mu.Unlock()
-	j.engine.look()
 }
 
 // tellEnded says, once, that the circuit is over by itself.

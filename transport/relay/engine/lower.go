@@ -3,48 +3,84 @@ package engine
 import (
 	"errors"
 	"time"
+
+	"ncclmesh/guard"
+	"ncclmesh/transport/fault"
 )
 
-// drainTime is how long queue pairs in ERR may take to be flushed, before they are
-// destroyed all the same.
-const drainTime = 2 * time.Second
+const (
+	// drainTime is how long queue pairs in ERR may take to be flushed, before they are destroyed all the same.
+	drainTime = 2 * time.Second
 
-// look has the thread take down what is to be.
-func (e *Engine) look() {
-	e.ending.Store(true)
-	e.wake()
+	// lowerers is how many threads stop and destroy what circuits have.
+	lowerers = 8
+
+	// What cannot be destroyed is tried again after a pause, which grows.
+	shortestPause, longestPause = 10 * time.Millisecond, time.Second
+)
+
+// beginToLower has a circuit that was dropped come down, once, in a goroutine of its own: to stop and to destroy a queue pair
+// may take long, and the thread serves other circuits meanwhile. While Connect is at work it waits for that.
+// Preconditions: j.mu is locked.
+func (j *joint) beginToLower() {
+	if j.dropped == nil || j.busy || j.lowering {
+		return
+	}
+	j.lowering = true
+	go guard.Run(j.lower, func(g *guard.Panic) { fault.Panicked(j.engine.cfg.Log, "a circuit's end", g) })
 }
 
-// lower takes a circuit that is to come down as far as it goes, and reports whether it is
-// not down yet. It stops and destroys queue pairs, which may take long, without the mutex:
-// nobody but the thread uses them any more, as Connect does not begin on a circuit that was
-// dropped.
-func (j *joint) lower() (waiting bool) {
-	j.mu.Lock()
-	dropped, busy := j.dropped != nil, j.busy
-	j.mu.Unlock()
-	switch {
-	case !dropped:
-		return false
-	case busy:
-		return true
-	case j.stopped.IsZero():
-		j.stopped = time.Now()
+// lower takes a circuit down: it stops both queue pairs, waits until the thread has polled what they flush, and gives back what
+// the circuit has. Nobody else uses a queue pair of a circuit that was dropped.
+func (j *joint) lower() {
+	e := j.engine
+	err := e.lowerers.Do(func() error {
+		var errs []error
 		for i := range j.sides {
-			if err := j.sides[i].Stop(); err != nil {
-				j.stopped = j.stopped.Add(-drainTime) // destroying it is what is left
-			}
+			errs = append(errs, j.sides[i].Stop())
 		}
-		return true
-	case !(j.sides[before].Drained() && j.sides[behind].Drained()) && time.Since(j.stopped) < drainTime:
-		return true
+		return errors.Join(errs...)
+	})
+	if err == nil { // else to destroy them is what is left
+		if !j.setStopped() {
+			late := time.NewTimer(drainTime)
+			select {
+			case <-j.drained:
+			case <-late.C:
+			}
+			late.Stop()
+		}
 	}
-	if err := j.destroy(); err != nil {
-		j.engine.cfg.Log.Warn("a circuit that was relayed did not come down", "err", err)
-		return true
+	j.mu.Lock()
+	j.down = true
+	j.mu.Unlock()
+	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+		err := e.lowerers.Do(j.destroy)
+		if err == nil {
+			return
+		}
+		if pause == shortestPause {
+			e.cfg.Log.Warn("a circuit that was relayed did not come down; it is tried again until the process ends", "err", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-e.closed:
+			return
+		}
 	}
-	return false
 }
+
+// setStopped notes that both queue pairs are in ERR, and reports whether all that they flush was polled.
+func (j *joint) setStopped() (drained bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stopped = true
+	return j.rests()
+}
+
+// rests reports whether everything that was posted to both queue pairs was polled.
+// Preconditions: j.mu is locked.
+func (j *joint) rests() bool { return j.sides[before].Drained() && j.sides[behind].Drained() }
 
 // destroy gives everything back. It may be called again after an error.
 func (j *joint) destroy() error {

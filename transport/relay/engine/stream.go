@@ -36,14 +36,20 @@ type passing struct {
 func (j *joint) complete(wc *ibv.WC, work hop.Work, i int, number uint32) {
 	j.mu.Lock()
 	h := j.sides[i].Half
-	if h.Num() != wc.QPNum {
+	if j.down || h.Num() != wc.QPNum {
 		j.mu.Unlock()
-		return // of another that was destroyed
+		return // of one that is destroyed
 	}
 	h.Polled(work)
+	if j.stopped && j.rests() {
+		select {
+		case j.drained <- struct{}{}:
+		default:
+		}
+	}
 	var err error
 	switch {
-	case !j.stopped.IsZero() || j.dropped != nil:
+	case j.dropped != nil:
 	case wc.Status != ibv.IBV_WC_SUCCESS:
 		if err = wc.Err(j.sides[i].leg.Name); wc.Status == ibv.IBV_WC_WR_FLUSH_ERR {
 			err = lane.Flushed{Cause: err}
@@ -53,13 +59,13 @@ func (j *joint) complete(wc *ibv.WC, work hop.Work, i int, number uint32) {
 	case work == hop.WorkFrame:
 		err = j.streams[1-i].sent()
 	}
-	if err == nil && j.dropped == nil && j.stopped.IsZero() {
+	if err == nil && j.dropped == nil {
 		err = j.tell()
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", j.name(i), err)
 		j.dropped = err
-		j.engine.ending.Store(true)
+		j.beginToLower()
 	}
 	j.mu.Unlock()
 	if err != nil {

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"time"
-
 	"golang.org/x/sys/unix"
 
 	"ncclmesh/ibv"
@@ -11,7 +9,6 @@ import (
 
 const (
 	pollBatch = 32
-	takeDown  = 10 * time.Millisecond // between two looks at a circuit that comes down
 
 	accountEvery = 1 << 16 // looks between two at the processor's time
 )
@@ -58,8 +55,7 @@ func (t *thread) spin() {
 	}
 }
 
-// look takes what completions there are, and takes down what is to be. It reports whether
-// something has come.
+// look takes what completions there are, and reports whether something has come.
 func (t *thread) look() (some bool) {
 	e := t.engine
 	for _, q := range *e.queues.Load() {
@@ -71,12 +67,6 @@ func (t *thread) look() (some bool) {
 			t.complete(&t.wc[i])
 		}
 		some = some || n > 0
-	}
-	if e.ending.Load() {
-		e.ending.Store(false)
-		if t.lower() {
-			e.ending.Store(true)
-		}
 	}
 	return some
 }
@@ -119,25 +109,10 @@ func (t *thread) sleep() {
 			t.channels = append(t.channels, q.dev.ch)
 		}
 	}
-	timeout := time.Duration(-1)
-	if e.ending.Load() {
-		timeout = takeDown
-	}
-	e.waiter.Wait(t.channels, timeout) // what woke it is seen by looking
+	e.waiter.Wait(t.channels, -1) // what woke it is seen by looking
 	for _, ch := range t.channels {
 		if err := ch.Drain(); err != nil {
 			panic(err)
 		}
 	}
-}
-
-// lower takes circuits down as far as they have come to rest, and reports whether some have
-// not.
-func (t *thread) lower() (waiting bool) {
-	for i := range t.engine.slots {
-		if j := t.engine.slots[i].Load(); j != nil && j.lower() {
-			waiting = true
-		}
-	}
-	return waiting
 }

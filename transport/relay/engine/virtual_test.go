@@ -175,5 +175,66 @@ func TestSlowVerbs(t *testing.T) {
 	}
 }
 
+// While circuits come down on an adapter that takes seconds for it, the others carry what comes as quickly as ever, and Close
+// waits for all of them.
+func TestSlowEnd(t *testing.T) {
+	bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
+		clock := b.Source("test")
+		p, d := newVirtualPlace(t, b)
+		e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
+		c := newCircuit(t, p, e)
+		var others []*circuit
+		for range 30 {
+			others = append(others, newCircuit(t, p, e))
+		}
+		d.Slow("dereg_mr", time.Second)
+		for _, other := range others {
+			other.joint.Drop(errors.New("enough"))
+		}
+		for at := time.Duration(0); at < 3*time.Second; at += 100 * time.Millisecond {
+			clock.Sleep(100 * time.Millisecond)
+			place, ok := c.from.out.Take(hop.HeaderSize)
+			if !ok {
+				t.Fatal("no room in the ring")
+			}
+			c.from.say(t, place, hop.Header{Seq: uint64(at/(100*time.Millisecond)) + 1, Kind: hop.Begin}, hop.HeaderSize)
+			clock.Sleep(100 * time.Microsecond)
+			came := 0
+			c.to.poll(t, func(w hop.Work, wc *ibv.WC) {
+				if w == hop.WorkRecv && wc.ByteLen >= hop.HeaderSize {
+					came++
+				}
+			})
+			if came != 1 {
+				t.Fatalf("%v after the others were dropped, %d of 1 frames came within 100 µs", at, came)
+			}
+			c.from.poll(t, func(w hop.Work, _ *ibv.WC) {
+				if w == hop.WorkFrame {
+					c.from.out.Complete()
+				}
+			})
+			c.to.credit(t, c.from.out.Sent, c.from.out.Sent)
+			clock.Sleep(100 * time.Microsecond)
+			c.from.poll(t, func(w hop.Work, wc *ibv.WC) {
+				if imm, ok := hop.Imm(wc); w == hop.WorkRecv && ok {
+					if err := c.from.out.Heed(imm); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+		if n := e.Circuits(); n == 1 {
+			t.Error("all are down, and the verb is not slow")
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := e.Circuits(); n != 0 {
+			t.Errorf("%d circuits are left", n)
+		}
+		d.Slow("dereg_mr", 0)
+	})
+}
+
 // perQueue is how many halves share a completion queue.
 const perQueue = 16
