@@ -8,6 +8,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 )
 
 // aloneFor is how long a listener waits for its connection before the log says so.
@@ -22,8 +23,8 @@ type alone struct{ said atomic.Bool }
 
 // watch starts the wait of one listener. The timer it returns has to be stopped when a connection has come, or the listener
 // is closed.
-func (a *alone) watch(n *Net, settings []handshake.Setting) *time.Timer {
-	return time.AfterFunc(aloneFor, func() {
+func (a *alone) watch(n *Net, settings []handshake.Setting) *clock.Timer {
+	return n.process.host.Machine.Clock.AfterFunc(aloneFor, func() {
 		guard.Run(func() {
 			if !a.said.Swap(true) {
 				n.log.Warn(waiting(settings))

@@ -2,9 +2,9 @@ package ncclnet
 
 import (
 	"fmt"
-	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 )
 
 // HandleSize is how many bytes NCCL carries from listen to connect.
@@ -15,7 +15,7 @@ type listenComm struct {
 	ctx      Handle
 	attempt  uint64
 	listener listener
-	alone    *time.Timer // until a connection has come
+	alone    *clock.Timer // until a connection has come
 }
 
 func (l *listenComm) close() error {

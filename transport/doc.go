@@ -25,7 +25,7 @@
 //	transport/stats     counters that may be read while they count
 //
 // and the small ones: crew (threads for verbs that block), forkfd (descriptors that a
-// forked child closes), limit (what a process runs out of), lobby (strangers at a door).
+// forked child closes), limit (what a process runs out of), lobby (strangers at a door), clock (timers).
 //
 // # Where to look
 //

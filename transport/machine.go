@@ -10,6 +10,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/ibv"
 	"ncclmesh/random"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/sock"
 	"ncclmesh/transport/stats"
 	"ncclmesh/transport/topology"
@@ -23,6 +24,7 @@ type Machine struct {
 	Source   Source       // nil: what the kernel tells, with the files below Options.Sysfs
 	Identity *Identity    // nil: what the kernel calls the process and its machine
 	Random   random.Source
+	Clock    clock.Clock // makes all timers but those of what only the real machine has
 
 	Descriptors uint64 // that the process may ever have; 0: as many as the kernel says
 

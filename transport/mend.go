@@ -49,7 +49,7 @@ func (t *Transport) mend(s *control.Session) {
 // mendAll looks for ways until no connection of the session lacks any, at once when it is
 // kicked, and else with growing pauses.
 func (t *Transport) mendAll(s *control.Session, kick chan struct{}) {
-	timer := time.NewTimer(0)
+	timer := t.env.Clock.NewTimer(0)
 	defer timer.Stop()
 	for pause := leastPause; ; pause = min(2*pause, mostPause) {
 		select {

@@ -25,14 +25,14 @@ func (t *Transport) meet() error {
 	if t.opts.Relay == RelayOff {
 		return nil
 	}
-	t.engine = engine.New(engine.Config{Log: t.log, Memory: int64(t.opts.RelayMemory) << 20, Counts: t.page.Relay()})
+	t.engine = engine.New(engine.Config{Log: t.log, Clock: t.opts.Machine.Clock, Memory: int64(t.opts.RelayMemory) << 20, Counts: t.page.Relay()})
 	var queuePairs relay.Maker
 	if len(t.over) > 0 {
 		queuePairs = t.engine
 	}
 	t.relay = relay.New(relay.Config{
 		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: queuePairs,
-		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Context: t.ctx, Worked: t.tidy.worked,
+		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Context: t.ctx, Worked: t.tidy.worked,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
 		Refuse: t.retired, Changed: t.relayed, Counts: t.page.Relay(),
 	})
@@ -49,12 +49,12 @@ func (t *Transport) meet() error {
 			return s, nil
 		},
 		Cable:      func(s mesh.Session) string { return s.(*control.Session).Cable() },
-		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Log: t.log,
+		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
 	})
 	var err error
 	t.hail, err = hail.New(hail.Config{
 		Process: t.process, Node: t.node, ControlPort: t.ep.Port(), Dedicated: t.opts.Dedicated, Key: []byte(t.opts.Key),
-		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Log: t.log,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
 	})
 	t.met.Store(err == nil)
 	return err
@@ -92,9 +92,9 @@ func (t *Transport) ends(s *control.Session, thorough bool) map[string]path.End 
 		return nil
 	}
 	t.hail.Hail()
-	over, look := t.hail.Done(), time.NewTicker(t.env.Scaled(heardEvery))
+	over, look := t.hail.Done(), t.env.Clock.NewTicker(t.env.Scaled(heardEvery))
 	defer look.Stop()
-	late := time.NewTimer(t.env.Scaled(heardSoon))
+	late := t.env.Clock.NewTimer(t.env.Scaled(heardSoon))
 	defer late.Stop()
 	for waits, all := true, false; ; {
 		var switches []string
@@ -186,7 +186,7 @@ func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, 
 		t.hail.Lacks()
 		t.hail.Hail()
 	}
-	look := time.NewTicker(t.env.Scaled(heardEvery))
+	look := t.env.Clock.NewTicker(t.env.Scaled(heardEvery))
 	defer look.Stop()
 	for over := t.hail.Done(); !ok; {
 		select {

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane/circuit"
 	"ncclmesh/transport/lane/tcp"
@@ -29,7 +28,7 @@ const (
 // openPlain adds the network interfaces as ports for TCP, after those of RDMA: first those that can be used, then those
 // that may come up.
 func (t *Transport) openPlain(n *topology.Node) error {
-	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Random: t.opts.Machine.Random, Circuits: circuits{t}}
+	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Circuits: circuits{t}}
 	usable, waiting := t.selectPlain(n)
 	all := slices.Concat(usable, waiting)
 	for _, p := range all[:min(len(all), handshake.MaxPorts-len(t.ports))] {
@@ -56,7 +55,7 @@ func (t *Transport) selectPlain(n *topology.Node) (usable, waiting []topology.Po
 // are down and one of them may yet come up, for LaneWait at most, because a cable may be out just now. A process
 // that only examines the mesh does not wait.
 func (t *Transport) awaitPorts(discover func() (*topology.Node, error)) (*topology.Node, error) {
-	var outage bundle.Outage
+	var outage clock.Watch
 	for said := false; ; {
 		n, err := discover()
 		if err != nil {
@@ -70,7 +69,7 @@ func (t *Transport) awaitPorts(discover func() (*topology.Node, error)) (*topolo
 			t.log.Warn(fmt.Sprintf("no port is up: waiting for one of %s for up to %v (NCCL_MESH_LANE_WAIT); check their cables", path.PortNames(down), t.opts.LaneWait))
 			said = true
 		}
-		time.Sleep(bundle.LookEvery)
+		t.env.Clock.Sleep(clock.LookEvery)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ncclmesh/guard"
+	"ncclmesh/transport/clock"
 )
 
 const (
@@ -27,6 +28,7 @@ const (
 // hold it up. It runs a goroutine from the first work to the collection after the
 // last, and none otherwise.
 type tidier struct {
+	clock   clock.Clock
 	traffic func() uint64 // a number that changes when data moves
 	collect func()        // nil: nothing is collected
 	caught  func(*guard.Panic)
@@ -40,8 +42,8 @@ type tidier struct {
 	ended   bool
 }
 
-func newTidier(traffic func() uint64, collect func(), caught func(*guard.Panic)) *tidier {
-	return &tidier{traffic: traffic, collect: collect, caught: caught, over: make(chan struct{}), wake: make(chan struct{}, 1)}
+func newTidier(clock clock.Clock, traffic func() uint64, collect func(), caught func(*guard.Panic)) *tidier {
+	return &tidier{clock: clock, traffic: traffic, collect: collect, caught: caught, over: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // worked notes that a set-up or a close has left something behind.
@@ -67,7 +69,7 @@ func (d *tidier) worked() {
 // much has gathered, between two pieces of work. While data moves it looks ever less often,
 // but for the work that a job ends with.
 func (d *tidier) run() {
-	pause := time.NewTimer(tidyAfter)
+	pause := d.clock.NewTimer(tidyAfter)
 	defer pause.Stop()
 	before, next := d.traffic(), tidyAfter
 	clean := inUse()

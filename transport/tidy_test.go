@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ncclmesh/guard"
+	"ncclmesh/transport/clock"
 )
 
 // Memory is collected after the work and when nothing moves, and never beside traffic.
@@ -34,7 +35,7 @@ func TestTidier(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var moved atomic.Uint64
 				var collected atomic.Int32
-				d := newTidier(moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
+				d := newTidier(clock.Clock{}, moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
 				for i, s := range tt.seconds {
 					for range 10 {
 						time.Sleep(100 * time.Millisecond)
@@ -67,7 +68,7 @@ func TestTidierIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var moved atomic.Uint64
 		var collected atomic.Int32
-		d := newTidier(moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
+		d := newTidier(clock.Clock{}, moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
 		defer d.close()
 		d.worked()
 		time.Sleep(100 * time.Millisecond)
@@ -90,7 +91,7 @@ func TestTidierSlowCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var collected atomic.Int32
 		var d *tidier
-		d = newTidier(func() uint64 { return 0 }, func() {
+		d = newTidier(clock.Clock{}, func() uint64 { return 0 }, func() {
 			if collected.Add(1) == 1 {
 				d.worked()
 				time.Sleep(2 * tidyAfter)
@@ -108,7 +109,7 @@ func TestTidierSlowCollection(t *testing.T) {
 // Where nobody collects no goroutine looks for traffic.
 func TestTidierThatKeepsGarbage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTidier(func() uint64 { t.Error("traffic is looked for"); return 0 }, nil, func(p *guard.Panic) { t.Error(p) })
+		d := newTidier(clock.Clock{}, func() uint64 { t.Error("traffic is looked for"); return 0 }, nil, func(p *guard.Panic) { t.Error(p) })
 		d.worked()
 		time.Sleep(time.Hour)
 		d.close()

@@ -102,13 +102,13 @@ func New(o Options) (_ *Transport, err error) {
 		carries: make(chan struct{}, 1),
 	}
 	t.log = t.opts.Log
-	t.tidy = newTidier(t.traffic, t.opts.Machine.collector(), t.caught)
+	t.tidy = newTidier(t.opts.Machine.Clock, t.traffic, t.opts.Machine.collector(), t.caught)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	resolving := resolvers
 	if t.opts.Observes {
 		resolving = lookers
 	}
-	t.making, t.resolving = crew.New(makers, t.ctx.Done()), crew.New(resolving, t.ctx.Done())
+	t.making, t.resolving = crew.New(makers, t.opts.Machine.Clock, t.ctx.Done()), crew.New(resolving, t.opts.Machine.Clock, t.ctx.Done())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -124,7 +124,7 @@ func New(o Options) (_ *Transport, err error) {
 	t.openPage()
 	t.log = slog.New(teller{t.opts.Log.Handler(), t.page})
 	t.env = bundle.Env{
-		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Page: t.page,
+		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock, Page: t.page,
 		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, SayOnce: t.sayOnce, Forget: t.forget,
 		Lacks: t.lacks, Again: t.again,
 		Plan: func(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
@@ -138,7 +138,7 @@ func New(o Options) (_ *Transport, err error) {
 	for _, w := range found.Warnings {
 		t.log.Warn(w)
 	}
-	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, TimeScale: t.opts.TimeScale, Log: t.log})
+	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, TimeScale: t.opts.TimeScale, Log: t.log})
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Settings:  func() []handshake.Setting { return t.says },
 		Differ:    t.differ,
 		Mesh:      t.onMesh,
-		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock,
 		LaneWait:  t.opts.LaneWait,
 		TimeScale: t.opts.TimeScale,
 		Log:       t.log,
@@ -454,7 +454,7 @@ func (t *Transport) traffic() (n uint64) {
 // Settle waits, a moment at most, until the peers' kernels have what was sent over
 // connections, closed ones too: the process is about to end.
 func (t *Transport) Settle() {
-	ctx, cancel := context.WithTimeout(context.Background(), t.env.Scaled(partingTime))
+	ctx, cancel := t.env.Clock.WithTimeout(context.Background(), t.env.Scaled(partingTime))
 	defer cancel()
 	for _, b := range t.bundlesWhere(all) {
 		b.AwaitSent(ctx)
@@ -496,7 +496,7 @@ func (t *Transport) Close() error {
 // outlive waits until nothing is carried for others any more, and ends the rest.
 func (t *Transport) outlive() {
 	for t.Relaying().Now > 0 {
-		time.Sleep(t.env.Scaled(lookEvery))
+		t.env.Clock.Sleep(t.env.Scaled(lookEvery))
 	}
 	_ = t.end() // nobody is left to hear of it
 }

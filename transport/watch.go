@@ -37,7 +37,7 @@ func (t *Transport) watch() {
 			case <-t.ctx.Done():
 				return
 			}
-			settle := time.NewTimer(settleTime)
+			settle := t.env.Clock.NewTimer(settleTime)
 			select {
 			case <-settle.C:
 			case <-t.ctx.Done():

@@ -10,6 +10,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/board"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
@@ -24,6 +25,7 @@ type Env struct {
 	LaneWait  time.Duration // how long a silent peer is waited for, and a way to it
 	ProofWait time.Duration // how long lanes may take to prove themselves once one has
 	TimeScale float64       // multiplies every deadline
+	Clock     clock.Clock   // makes the timers
 	Page      *stats.Page   // where connections are shown; nil: nowhere
 	Loss      Loss          // of all connections
 
@@ -131,7 +133,7 @@ type Bundle struct {
 	confined bool                    // to the ways of the first plan
 	last     uint32                  // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
 	doubted  map[*lane.Lane]uint64   // Lane.Delivered when they were doubted last
-	outage   Outage                  // without a lane in service, since one was of use
+	outage   clock.Watch             // without a lane in service, since one was of use
 	stalls   stalls
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/limit"
 )
@@ -100,9 +101,9 @@ func (c *calls) begin(ctx context.Context, l *lane.Lane, place int) {
 func (c *calls) wait() {
 	s := c.s
 	proof, patience := s.env.Scaled(s.env.ProofWait), s.patience()
-	s.clock.start()
-	begun, first := s.clock.ran, time.Duration(-1)
-	tick := time.NewTicker(LookEvery / 5)
+	s.clock.Start()
+	begun, first := s.clock.Ran(), time.Duration(-1)
+	tick := s.env.Clock.NewTicker(clock.LookEvery / 5)
 	defer tick.Stop()
 	bye := s.bye
 	for len(c.open) > 0 {

@@ -3,9 +3,9 @@ package bundle
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/fault"
 )
 
@@ -13,7 +13,7 @@ import (
 // of a lane's failure may come before it.
 func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 	var none M
-	s.clock.start()
+	s.clock.Start()
 	for {
 		m, err := s.next(ctx)
 		if err != nil {
@@ -32,7 +32,7 @@ func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 
 // next returns the peer's next set-up message. What it said before its end counts.
 func (s *setup) next(ctx context.Context) (handshake.Message, error) {
-	tick := time.NewTicker(LookEvery)
+	tick := s.env.Clock.NewTicker(clock.LookEvery)
 	defer tick.Stop()
 	for {
 		select {

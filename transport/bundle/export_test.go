@@ -42,7 +42,10 @@ func (b *Bundle) ServeLate(what func()) {
 }
 
 // SeemSlow has the set-up of the first lanes find that this process did not run for long.
-func (b *Bundle) SeemSlow() { b.first.clock.lost = time.Hour }
+func (b *Bundle) SeemSlow() {
+	b.first.clock.StartAt(time.Now().Add(-time.Hour))
+	b.first.clock.Look()
+}
 
 func (b *Bundle) SendMessage(m handshake.Message) error { return b.first.send(m) }
 

@@ -146,7 +146,7 @@ func (h *heeding) next(needed bool) (all []news, done bool) {
 func (b *Bundle) heedAll() {
 	guard.Run(func() {
 		const least, most = 10 * time.Microsecond, 50 * time.Millisecond
-		timer := time.NewTimer(0)
+		timer := b.env.Clock.NewTimer(0)
 		defer timer.Stop()
 		for wait := least; ; wait = min(2*wait, most) {
 			more, moved := b.attend()

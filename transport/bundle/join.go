@@ -254,7 +254,7 @@ func (s *setup) takeIn() {
 		b.most[w] = max(b.most[w], n)
 	}
 	if b.inService() > 0 {
-		b.outage.Over()
+		b.outage.Stop()
 	}
 	b.tellOfDark()
 	if devices {

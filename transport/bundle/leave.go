@@ -40,7 +40,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	b.leaveShown(l, !isBetter(err))
 	delete(b.doubted, l)
 	if l.Parts.Value() > 0 && (!b.Sending || l.Backlog < int64(l.Bytes.Value())) {
-		b.outage.spent = 0 // it was of use
+		b.outage.Reset() // it was of use
 	}
 	v := &leaving{Lane: l, since: time.Now()}
 	b.leaving = append(b.leaving, v)
@@ -202,7 +202,7 @@ func (b *Bundle) redial(l *lane.Lane, err error) {
 // Preconditions: b is locked.
 func (b *Bundle) wait() {
 	if b.inService() > 0 {
-		b.outage.Over()
+		b.outage.Stop()
 		return
 	}
 	if spent := b.outage.Look(); spent >= b.env.Scaled(b.env.LaneWait) {

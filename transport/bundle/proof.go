@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/lane"
 )
 
@@ -45,10 +46,10 @@ type proofs struct {
 // At the receiver it returns what the sender says, too.
 func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
 	p := &proofs{s: s, pending: mask}
-	s.clock.start()
-	p.begun, s.asked = s.clock.ran, false
+	s.clock.Start()
+	p.begun, s.asked = s.clock.Ran(), false
 	p.post()
-	timer := time.NewTimer(0)
+	timer := s.env.Clock.NewTimer(0)
 	defer timer.Stop()
 	for wait := 20 * time.Microsecond; ; wait = min(2*wait, p.rest()) {
 		p.look()
@@ -78,8 +79,8 @@ func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Prov
 func (p *proofs) rest() time.Duration {
 	switch {
 	case p.pending == 0:
-		return LookEvery
-	case p.s.clock.ran-p.begun < p.s.env.Scaled(p.s.env.ProofWait):
+		return clock.LookEvery
+	case p.s.clock.Ran()-p.begun < p.s.env.Scaled(p.s.env.ProofWait):
 		return 2 * time.Millisecond
 	}
 	return 20 * time.Millisecond
@@ -150,7 +151,7 @@ func (p *proofs) hear(m handshake.Message) error {
 		return nil
 	case *handshake.Proved:
 		if !s.Sending {
-			p.theirs, p.heard = m, s.clock.ran
+			p.theirs, p.heard = m, s.clock.Ran()
 			s.mu.Lock()
 			p.lacking(^m.Lanes)
 			s.mu.Unlock()
@@ -171,7 +172,7 @@ func (p *proofs) over() bool {
 	case p.proved != 0:
 		return p.s.overdue(p.first)
 	}
-	return p.s.clock.ran-p.begun >= p.s.patience()
+	return p.s.clock.Ran()-p.begun >= p.s.patience()
 }
 
 // giveUp says of the lanes still pending what is known.
@@ -184,7 +185,7 @@ func (p *proofs) giveUp() {
 		if p.pending&bit == 0 {
 			continue
 		}
-		wait := (s.clock.ran - p.begun).Round(time.Millisecond)
+		wait := (s.clock.Ran() - p.begun).Round(time.Millisecond)
 		why := fmt.Errorf("no packet passed within %v", wait)
 		if p.sent&bit != 0 {
 			why = fmt.Errorf("a packet arrived there and none came back within %v", wait)
@@ -237,7 +238,7 @@ func isNodeFault(err error) bool {
 // LaneWait at most. Meanwhile it asks the peer for a sign of life, once: one that owes
 // nothing could not be told from one that is stopped.
 func (s *setup) overdue(since time.Duration) bool {
-	wait, ran := s.env.Scaled(s.env.ProofWait), s.clock.ran-since
+	wait, ran := s.env.Scaled(s.env.ProofWait), s.clock.Ran()-since
 	if ran >= wait/4 && !s.asked {
 		s.asked = true
 		s.Session.Silence()
@@ -248,7 +249,7 @@ func (s *setup) overdue(since time.Duration) bool {
 // look looks at the clock of a set-up, and whether the peer answers on the session.
 func (s *setup) look() time.Duration {
 	s.late = max(s.late, s.Session.Unanswered())
-	return s.clock.look()
+	return s.clock.Look()
 }
 
 // Slowness says why the failure of lanes may be no evidence against their paths:
@@ -264,8 +265,8 @@ func (b *Bundle) Slowness() string {
 		}
 	}
 	switch {
-	case s.clock.lost > prompt:
-		return fmt.Sprintf("this process on %s did not run for %v: it was stopped, or the processors are overloaded", b.Session.LocalName(), s.clock.lost.Round(time.Millisecond))
+	case s.clock.Lost() > prompt:
+		return fmt.Sprintf("this process on %s did not run for %v: it was stopped, or the processors are overloaded", b.Session.LocalName(), s.clock.Lost().Round(time.Millisecond))
 	case s.late > prompt:
 		return fmt.Sprintf("the process on %s did not answer for %v: it is slow or stopped, or its processors are overloaded", peer, s.late.Round(time.Millisecond))
 	case s.mute:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/limit"
@@ -28,7 +29,7 @@ type setup struct {
 	over  atomic.Bool            // they are in service: lanes may fail, and the connection live on
 
 	// Whether the two processes run.
-	clock clock
+	clock clock.Watch
 	late  time.Duration // longest that the peer has owed an answer on the session
 	asked bool          // it for a sign of life, while a lane is missing
 	mute  bool          // a lane's proof was acknowledged and the peer sent none
@@ -37,7 +38,7 @@ type setup struct {
 func newSetup(b *Bundle, epoch uint32) *setup {
 	return &setup{
 		Bundle: b, epoch: epoch, inbox: make(chan handshake.Message, 4+lane.MaxParts),
-		clock: clock{glance: b.env.Scaled(glance)},
+		clock: clock.Watch{Most: b.env.Scaled(2 * clock.LookEvery)},
 	}
 }
 
@@ -316,3 +317,6 @@ func (b *Bundle) Announce() {
 		b.env.Log.Info(fmt.Sprintf("%v: %s", b, strings.Join(used, ", ")))
 	}
 }
+
+// Ran is how long this process has run while the bundle was set up.
+func (b *Bundle) Ran() time.Duration { return b.first.clock.Ran() }

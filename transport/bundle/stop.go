@@ -83,7 +83,7 @@ func (b *Bundle) drain(left []*lane.Lane) []*lane.Lane {
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
-		b.unlocked(func() { time.Sleep(wait) })
+		b.unlocked(func() { b.env.Clock.Sleep(wait) })
 	}
 }
 
@@ -127,7 +127,7 @@ func (b *Bundle) Close() error {
 			b.sayEnd(clean, why)
 		}
 		if clean && !over {
-			wait := time.NewTimer(b.env.Scaled(lingerTime))
+			wait := b.env.Clock.NewTimer(b.env.Scaled(lingerTime))
 			defer wait.Stop()
 			select {
 			case <-b.bye:
@@ -199,7 +199,7 @@ func (b *Bundle) unsent() (n int) {
 func (b *Bundle) awaitDelivery() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	defer context.AfterFunc(b.env.Context, func() { time.AfterFunc(b.env.Scaled(lingerTime), cancel) })()
+	defer context.AfterFunc(b.env.Context, func() { b.env.Clock.AfterFunc(b.env.Scaled(lingerTime), cancel) })()
 	b.AwaitSent(ctx)
 }
 
@@ -213,7 +213,7 @@ func (b *Bundle) AwaitSent(ctx context.Context) {
 		if left == 0 {
 			return
 		}
-		next := time.NewTimer(wait)
+		next := b.env.Clock.NewTimer(wait)
 		select {
 		case <-next.C:
 		case <-ctx.Done():
@@ -238,7 +238,7 @@ func (b *Bundle) awaitHeard() {
 	}
 	patience := b.env.Scaled(lingerTime)
 	for begun := time.Now(); b.Session.Alive() && b.Session.Unanswered() > 0 && time.Since(begun) < patience; {
-		time.Sleep(time.Millisecond)
+		b.env.Clock.Sleep(time.Millisecond)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
@@ -115,7 +116,7 @@ func TestStoppingTakesLong(t *testing.T) {
 				var work, wg sync.WaitGroup
 				half := &outstanding{}
 				b := New(&Env{
-					Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: ctx, Making: crew.New(1, ctx.Done()),
+					Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: ctx, Making: crew.New(1, clock.Clock{}, ctx.Done()),
 					Background: func(f func()) { work.Go(f) }, Forget: func(*Bundle) {},
 				}, session, 1, true, half)
 				lanes := []*slow{{drains: tt.drains, destroys: tt.destroys, refuse: tt.refuse}, {drains: tt.drains, destroys: tt.destroys, refuse: tt.refuse}}

@@ -58,7 +58,7 @@ func (e *Endpoint) accept() {
 		if err != nil {
 			// The queue of the kernel keeps the peers waiting.
 			e.refuse(reasonAccept, netip.AddrPort{}, limit.Own(err))
-			if !sleep(e.ctx, e.scaled(maxPause)) {
+			if !e.cfg.Clock.Pause(e.ctx, e.scaled(maxPause)) {
 				return
 			}
 			continue

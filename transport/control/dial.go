@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/sock"
 )
@@ -109,7 +110,7 @@ func refusedListen(err error) bool {
 
 // newDialled makes a new session.
 func (e *Endpoint) newDialled(caller context.Context, in *invitation) (*Session, error) {
-	ctx, cancel := context.WithTimeout(caller, e.scaled(e.cfg.LaneWait))
+	ctx, cancel := e.cfg.Clock.WithTimeout(caller, e.scaled(e.cfg.LaneWait))
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 
@@ -138,7 +139,7 @@ func (e *Endpoint) newDialled(caller context.Context, in *invitation) (*Session,
 		}
 		final := slices.ContainsFunc(tries, func(t Try) bool { return t.final(false) })
 		hope := !final && silent(tries)
-		if !hope || !sleep(ctx, e.scaled(pause)) {
+		if !hope || !e.cfg.Clock.Pause(ctx, e.scaled(pause)) {
 			if own := ownFault(last); own != nil && hope && caller.Err() == nil {
 				return nil, fmt.Errorf("control: node %s cannot dial process %.8v: %w", e.cfg.Hostname, in.process, own)
 			}
@@ -210,10 +211,10 @@ type answer struct {
 // round tries every address once, in parallel: it dials them all, and says Hello on one after the other of those that
 // answer, until a Welcome makes the link.
 func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []Try) {
-	calls, cancel := context.WithTimeout(ctx, e.scaled(answerWait)+time.Duration(len(sr.addrs))*sr.stagger)
+	calls, cancel := e.cfg.Clock.WithTimeout(ctx, e.scaled(answerWait)+time.Duration(len(sr.addrs))*sr.stagger)
 	r := &round{
 		e: e, search: sr, left: sr.addrs, stagger: sr.stagger, answers: make(chan *answer),
-		next: time.NewTimer(0), hold: time.NewTimer(time.Hour), dead: time.NewTimer(time.Hour),
+		next: e.cfg.Clock.NewTimer(0), hold: e.cfg.Clock.NewTimer(time.Hour), dead: e.cfg.Clock.NewTimer(time.Hour),
 	}
 	defer r.close()
 	defer cancel()
@@ -258,14 +259,14 @@ type round struct {
 	held    []*answer // answered over the mesh, while another address may still answer off it
 	tries   []Try     // what failed
 
-	next *time.Timer // dials the next address
-	hold *time.Timer // set once an answer is held
-	dead *time.Timer // set once the process is gone, unless another address knows better
+	next *clock.Timer // dials the next address
+	hold *clock.Timer // set once an answer is held
+	dead *clock.Timer // set once the process is gone, unless another address knows better
 }
 
 // close waits for what has been dialled, and closes what was not chosen.
 func (r *round) close() {
-	for _, t := range []*time.Timer{r.next, r.hold, r.dead} {
+	for _, t := range []*clock.Timer{r.next, r.hold, r.dead} {
 		t.Stop()
 	}
 	rest := append(r.ready, r.held...)

@@ -17,6 +17,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
 	"ncclmesh/transport/sock"
@@ -42,6 +43,8 @@ type Config struct {
 
 	// LaneWait is how long a peer that stays silent is dialled before it counts as dead. 0: 10 s.
 	LaneWait time.Duration
+	// Clock makes the timers.
+	Clock clock.Clock
 	// TimeScale multiplies every deadline, for emulated machines. 0: 1.
 	TimeScale float64
 	// Descriptors is how many descriptors the process may ever have. 0: as many as the kernel says.
@@ -232,18 +235,6 @@ func (e *Endpoint) addrsFor(netdev string) []netip.Addr {
 	return e.addrs
 }
 
-// sleep pauses; it reports false when the context ended meanwhile.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // add enters a new session.
 func (e *Endpoint) add(s *Session) error {
 	e.mu.Lock()
@@ -290,7 +281,7 @@ func (e *Endpoint) Close() error {
 	for _, s := range sessions {
 		s.bye()
 	}
-	limit := time.NewTimer(e.scaled(byeWait))
+	limit := e.cfg.Clock.NewTimer(e.scaled(byeWait))
 	defer limit.Stop()
 	expired := false
 	for _, s := range sessions {

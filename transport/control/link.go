@@ -78,7 +78,7 @@ func (s *Session) read(l *link) {
 			s.lost(l, err)
 			return
 		}
-		if s.cable != nil && !s.cable.wait(len(f.Body), l.done, s.paced) {
+		if s.cable != nil && !s.cable.wait(s.e.cfg.Clock, len(f.Body), l.done, s.paced) {
 			return
 		}
 		if current, err := s.hear(l, f); err != nil {

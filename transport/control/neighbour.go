@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/sock"
 )
 
@@ -60,14 +61,14 @@ func (e *Endpoint) leavePlace(netdev string) {
 
 // wait returns once a frame with a body of size bytes may be handled, or false when done is closed before. waited is
 // called when the frame has to wait.
-func (c *cable) wait(size int, done <-chan struct{}, waited func()) bool {
+func (c *cable) wait(clock clock.Clock, size int, done <-chan struct{}, waited func()) bool {
 	r := c.pace.ReserveN(time.Now(), 1+size/frameUnit)
 	d := r.Delay()
 	if d == 0 {
 		return true
 	}
 	waited()
-	t := time.NewTimer(d)
+	t := clock.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 )
 
 var public = handshake.HailSecret(nil)
@@ -346,28 +347,28 @@ func TestPace(t *testing.T) {
 		began, waits := time.Now(), 0
 		count := func() { waits++ }
 		for range cableBurst {
-			flooded.wait(0, nil, count)
+			flooded.wait(clock.Clock{}, 0, nil, count)
 		}
 		if took := time.Since(began); took != 0 || waits != 0 {
 			t.Errorf("the first %d frames took %v and %d waits", cableBurst, took, waits)
 		}
 		for range cableRate {
-			flooded.wait(frameUnit-1, nil, count)
+			flooded.wait(clock.Clock{}, frameUnit-1, nil, count)
 		}
 		if took := time.Since(began); took.Round(time.Millisecond) != time.Second || waits != cableRate {
 			t.Errorf("%d frames more took %v and %d waits, want a second", cableRate, took, waits)
 		}
 		for range cableRate {
-			flooded.wait(3*frameUnit, nil, func() {})
+			flooded.wait(clock.Clock{}, 3*frameUnit, nil, func() {})
 		}
 		if took := time.Since(began); took.Round(time.Millisecond) != 5*time.Second {
 			t.Errorf("with as many of four times the size it took %v, want 5 s", took)
 		}
 		began = time.Now()
-		other.wait(handshake.MaxBody, nil, func() { t.Error("a frame over another cable waits") })
+		other.wait(clock.Clock{}, handshake.MaxBody, nil, func() { t.Error("a frame over another cable waits") })
 		done := make(chan struct{})
 		time.AfterFunc(time.Microsecond, func() { close(done) })
-		if flooded.wait(handshake.MaxBody, done, count) || time.Since(began) != time.Microsecond {
+		if flooded.wait(clock.Clock{}, handshake.MaxBody, done, count) || time.Since(began) != time.Microsecond {
 			t.Errorf("a wait outlives its link by %v", time.Since(began))
 		}
 	})

@@ -60,7 +60,7 @@ var errAbandoned = errors.New("no longer needed")
 func (s *Session) redial(ctx context.Context, cause error) {
 	e := s.e
 	start, moved := time.Now(), s.moved()
-	if !s.dialled && !sleep(ctx, e.scaled(backGrace)) {
+	if !s.dialled && !s.e.cfg.Clock.Pause(ctx, e.scaled(backGrace)) {
 		return
 	}
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -101,7 +101,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Netdev: s.netdev, Cause: cause, Tries: tries})
 			return
 		}
-		if !sleep(ctx, e.scaled(pause)) {
+		if !s.e.cfg.Clock.Pause(ctx, e.scaled(pause)) {
 			return
 		}
 	}

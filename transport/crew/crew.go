@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ncclmesh/guard"
+	"ncclmesh/transport/clock"
 )
 
 // rest is how long a thread waits for work before it ends.
@@ -16,14 +17,15 @@ type Crew struct {
 	jobs    chan func()
 	left    chan struct{} // holds a token when somebody has left
 	closing <-chan struct{}
+	clock   clock.Clock
 
 	mu   sync.Mutex
 	free int // places
 }
 
 // New makes a crew of at most n threads, which rest no more once closing is closed.
-func New(n int, closing <-chan struct{}) *Crew {
-	return &Crew{jobs: make(chan func()), left: make(chan struct{}, 1), closing: closing, free: n}
+func New(n int, clock clock.Clock, closing <-chan struct{}) *Crew {
+	return &Crew{clock: clock, jobs: make(chan func()), left: make(chan struct{}, 1), closing: closing, free: n}
 }
 
 // Do does f on a thread of the crew's and waits for it. If f panics, the error is
@@ -63,7 +65,7 @@ func (c *Crew) give(job func()) {
 // work does jobs on a thread that ends with it.
 func (c *Crew) work(job func()) {
 	runtime.LockOSThread()
-	idle := time.NewTimer(rest)
+	idle := c.clock.NewTimer(rest)
 	defer idle.Stop()
 	for job != nil {
 		job()

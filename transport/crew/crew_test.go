@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"ncclmesh/guard"
+	"ncclmesh/transport/clock"
 )
 
 // A crew does so much at once and no more, hands errors and panics on, and goes when there is nothing to do.
 func TestCrew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing := make(chan struct{})
-		c := New(3, closing)
+		c := New(3, clock.Clock{}, closing)
 		var inside, most, all atomic.Int32
 		var wg sync.WaitGroup
 		for range 20 {

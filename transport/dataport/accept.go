@@ -53,7 +53,7 @@ func (e *Endpoint) accept(ln sock.Listener) {
 			select {
 			case <-e.ctx.Done():
 				return
-			case <-time.After(e.scaled(acceptPause)):
+			case <-e.cfg.Clock.After(e.scaled(acceptPause)):
 			}
 			continue
 		}

@@ -83,7 +83,7 @@ func (e *Endpoint) again(ctx context.Context, try func(context.Context) error) e
 		if !temporary(err) {
 			return last
 		}
-		timer := time.NewTimer(e.scaled(pause))
+		timer := e.cfg.Clock.NewTimer(e.scaled(pause))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

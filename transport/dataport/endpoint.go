@@ -14,6 +14,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/lobby"
 	"ncclmesh/transport/sock"
@@ -27,6 +28,8 @@ type Config struct {
 	PortRange sock.PortRange
 	// Network is where the endpoint listens and dials. Nil: the kernel's.
 	Network sock.Network
+	// Clock makes the timers.
+	Clock clock.Clock
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
 	// Descriptors is how many descriptors the process may ever have. 0: as many as the kernel says.

@@ -2,7 +2,6 @@ package hail
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"maps"
 	"net"
@@ -96,18 +95,6 @@ func (h *Hailer) deaf(at place, six bool, err error) {
 	}
 }
 
-// sleep pauses; it reports false when the context ended meanwhile.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // each calls f for the datagrams that come to a socket, until that is closed. When there are too many it pauses briefly
 // again and again, and the kernel drops those for which it has no room: any, and not all that come after the first.
 func (h *Hailer) each(s *socket, f func(*sock.Datagram)) {
@@ -127,7 +114,7 @@ func (h *Hailer) each(s *socket, f func(*sock.Datagram)) {
 		default:
 			pause = askEvery
 		}
-		if pause > 0 && !sleep(h.ctx, pause) {
+		if pause > 0 && !h.cfg.Clock.Pause(h.ctx, pause) {
 			return
 		}
 	}
@@ -191,7 +178,7 @@ func (h *Hailer) own(n handshake.NodeID, p handshake.ProcessID) bool {
 
 // answer tells who this is, in a while.
 func (h *Hailer) answer(ear *socket, to netip.AddrPort, nonce handshake.HailNonce) {
-	if !sleep(h.ctx, random.N(h.cfg.Random.For(to), answerWait, "wait before an answer")) {
+	if !h.cfg.Clock.Pause(h.ctx, random.N(h.cfg.Random.For(to), answerWait, "wait before an answer")) {
 		return
 	}
 	raw, err := handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{

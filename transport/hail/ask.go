@@ -47,7 +47,7 @@ type mouth struct {
 
 // keep is the goroutine that opens and closes sockets, and asks.
 func (h *Hailer) keep() {
-	next := time.NewTimer(time.Hour)
+	next := h.cfg.Clock.NewTimer(time.Hour)
 	next.Stop()
 	defer next.Stop()
 	var a *asking

@@ -15,6 +15,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/sock"
 )
 
@@ -84,6 +85,8 @@ type Config struct {
 	UDPPort uint16
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
+	// Clock makes the timers.
+	Clock clock.Clock
 	// Random is what nonces, and waits before answers, are drawn from.
 	Random random.Source
 	// Log is told what happens. Nil: nobody is.

@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"time"
 
@@ -103,7 +102,7 @@ func (m *Mesh) rememberLocked(query [16]byte) (again bool) {
 // do asks the neighbours and answers with what has come in time.
 func (j *job) do(asked int) {
 	m := j.mesh
-	ctx, cancel := context.WithTimeout(m.Context, m.patience(asked))
+	ctx, cancel := m.Clock.WithTimeout(m.Context, m.patience(asked))
 	defer cancel()
 	_ = fault.Guarded(m.Log, "forward a query for the map", func() error { j.run(ctx, false); return nil })
 	told, to := j.end()

@@ -84,7 +84,7 @@ func (a *asking) forgetLocked() {
 // survey asks on this process's own behalf. Answers that come when it is over are still of use.
 func (a *asking) survey() {
 	m := a.mesh
-	ctx, cancel := context.WithTimeout(m.Context, m.scaled(surveyWait))
+	ctx, cancel := m.Clock.WithTimeout(m.Context, m.scaled(surveyWait))
 	defer cancel()
 	_ = fault.Guarded(m.Log, "query the map", func() error { a.run(ctx, true); return nil })
 	m.mu.Lock()
@@ -98,8 +98,8 @@ func (a *asking) survey() {
 func (a *asking) run(ctx context.Context, thorough bool) {
 	m := a.mesh
 	began := m.hail()
-	pause(ctx, m.Hail.Done(), began.Add(m.scaled(gatherWait)))
-	settle, cancel := context.WithDeadline(ctx, began.Add(m.scaled(settleWait)))
+	m.pause(ctx, m.Hail.Done(), began.Add(m.scaled(gatherWait)))
+	settle, cancel := m.Clock.WithDeadline(ctx, began.Add(m.scaled(settleWait)))
 	defer cancel()
 	for ctx.Err() == nil {
 		m.hail() // anew, if a port has changed
@@ -140,8 +140,8 @@ func (a *asking) check(settled, all bool) (end bool) {
 
 // pause waits, unless the channel is closed before. A context serves as its timer, as everywhere here: of a channel's timer
 // that is due several goroutines may take note at once, which the race detector in a bubble of synctest does not survive.
-func pause(ctx context.Context, c <-chan struct{}, until time.Time) {
-	ctx, cancel := context.WithDeadline(ctx, until)
+func (m *Mesh) pause(ctx context.Context, c <-chan struct{}, until time.Time) {
+	ctx, cancel := m.Clock.WithDeadline(ctx, until)
 	defer cancel()
 	select {
 	case <-c:

@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/hail"
 )
@@ -62,6 +63,7 @@ type Config struct {
 	Background func(func())                                      // runs a function on a goroutine, at once when the process ends
 	Context    context.Context                                   // done when the process ends
 	TimeScale  float64                                           // multiplies every wait; 0: 1
+	Clock      clock.Clock                                       // makes the timers
 	Random     random.Source                                     // of the numbers of queries
 	Log        *slog.Logger                                      // nil: nobody is told
 }
@@ -196,7 +198,7 @@ func (m *Mesh) Routes(ctx context.Context, target handshake.NodeID, rdma bool) (
 		case len(routes) == 0 && state.over:
 			return nil, m.noRoute(a, target, rdma)
 		case len(routes) > 0 && enough == ctx:
-			patience, cancel := context.WithTimeout(ctx, m.scaled(enoughWait))
+			patience, cancel := m.Clock.WithTimeout(ctx, m.scaled(enoughWait))
 			defer cancel()
 			enough = patience
 		}

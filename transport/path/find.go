@@ -121,7 +121,7 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 		first <- r
 	})
 	var done trials
-	timer := time.NewTimer(f.Env.Scaled(patience))
+	timer := f.Env.Clock.NewTimer(f.Env.Scaled(patience))
 	defer timer.Stop()
 	waited := false
 	select {

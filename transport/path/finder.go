@@ -8,6 +8,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -190,7 +191,7 @@ func (f *Finder) to(ctx context.Context, s *control.Session, tick func()) ([]lan
 	} else {
 		f.mu.Unlock()
 	}
-	ticker := time.NewTicker(bundle.LookEvery)
+	ticker := f.Env.Clock.NewTicker(clock.LookEvery)
 	defer ticker.Stop()
 	for done := false; !done; {
 		select {

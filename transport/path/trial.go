@@ -38,7 +38,7 @@ func (f *Finder) trial(s *control.Session, plan []lane.Plan) (r trial) {
 
 // pause waits; it reports false when the process ended meanwhile.
 func (f *Finder) pause(d time.Duration) bool {
-	t := time.NewTimer(f.Env.Scaled(d))
+	t := f.Env.Clock.NewTimer(f.Env.Scaled(d))
 	defer t.Stop()
 	select {
 	case <-t.C:

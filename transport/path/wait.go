@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -53,7 +53,7 @@ type wait struct {
 	pause               func(d time.Duration, tick func()) (on bool) // calls tick often; false: the caller has given up
 	say                 func(error)                                  // tells the user that there is no path yet, once that has lasted
 
-	outage bundle.Outage
+	outage clock.Watch
 	heard  time.Duration // of the outage when others were known last
 }
 
@@ -93,9 +93,9 @@ func (f *Finder) rest(ctx context.Context, d time.Duration, tick func()) bool {
 	f.mu.Lock()
 	changed := f.changed
 	f.mu.Unlock()
-	over := time.NewTimer(f.Env.Scaled(d))
+	over := f.Env.Clock.NewTimer(f.Env.Scaled(d))
 	defer over.Stop()
-	ticker := time.NewTicker(bundle.LookEvery)
+	ticker := f.Env.Clock.NewTicker(clock.LookEvery)
 	defer ticker.Stop()
 	for {
 		select {

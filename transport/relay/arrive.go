@@ -65,7 +65,7 @@ func (r *Relay) Cancel(token uint64) {
 // arrived takes a circuit's arrival.
 func (r *Relay) arrived(s session, m *handshake.Arrive) {
 	a := &arrival{key: key{s, m.Circuit}, r: r}
-	a.ctx, a.cancel = context.WithTimeout(r.begin, r.scaled(setUpWait))
+	a.ctx, a.cancel = r.cfg.Clock.WithTimeout(r.begin, r.scaled(setUpWait))
 	r.mu.Lock()
 	x, ok := r.expected[m.Token]
 	late := slices.Contains(r.late, m.Token)

@@ -58,7 +58,7 @@ func (r *Relay) take(s session, m *handshake.Carry) {
 		return
 	}
 	c := &circuit{key: key{s, m.Circuit}, r: r, cable: cableOf(s, m), ask: m, setting: true}
-	c.ctx, c.cancel = context.WithTimeout(r.begin, r.scaled(setUpWait))
+	c.ctx, c.cancel = r.cfg.Clock.WithTimeout(r.begin, r.scaled(setUpWait))
 	if reason := r.admit(c); reason != "" {
 		c.cancel()
 		if reason == reasonTwice { // the one who asks has lost count: of which of them would a Drop be?

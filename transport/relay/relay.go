@@ -18,6 +18,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/lane"
@@ -55,6 +56,7 @@ type Config struct {
 	Verbs     Maker              // what queue pairs are; nil: they are not
 	Silence   time.Duration      // how long a socket's other end may acknowledge nothing; 0: for ever
 	TimeScale float64            // multiplies every deadline; 0: 1
+	Clock     clock.Clock        // makes the timers
 	Random    random.Source      // of what sockets prove themselves with
 	Context   context.Context    // nothing is asked or set up once it has ended; nil: until Close
 

@@ -7,6 +7,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 )
 
 // Waits, before TimeScale.
@@ -18,7 +19,7 @@ const (
 // vigil is what is known of how long the relays have been silent that this process has asked
 // for hops: those at the other ends of the hops, as each relay looks after the next one.
 type vigil struct {
-	last   time.Time
+	watch  clock.Watch
 	silent map[session]time.Duration
 }
 
@@ -41,8 +42,9 @@ func (r *Relay) awake() {
 
 // keepVigil asks, and has those told who asked for hops to relays that stay silent.
 func (r *Relay) keepVigil() {
-	v := vigil{last: time.Now(), silent: map[session]time.Duration{}}
-	tick := time.NewTicker(r.scaled(askEvery))
+	v := vigil{watch: clock.Watch{Most: r.scaled(2 * askEvery)}, silent: map[session]time.Duration{}}
+	v.watch.Start()
+	tick := r.cfg.Clock.NewTicker(r.scaled(askEvery))
 	defer tick.Stop()
 	for {
 		select {
@@ -54,7 +56,7 @@ func (r *Relay) keepVigil() {
 		if len(hops) == 0 {
 			return
 		}
-		silent := v.look(hops, r.scaled(2*askEvery))
+		silent := v.look(hops)
 		for _, h := range hops {
 			if d := silent[h.s]; d >= r.scaled(silenceFor) {
 				h.silent(fmt.Errorf("%s has given no sign of life for %v: its process is stopped, starved of processors, or cut off", h.s.Name(), d.Round(100*time.Millisecond)))
@@ -73,13 +75,13 @@ func (r *Relay) relayHops() []*hop {
 	return hops
 }
 
-// look asks each relay for a sign of life, and returns how long each has owed one. Of the
-// time since the last look no more than most counts: then this process did not run.
-func (v *vigil) look(hops []*hop, most time.Duration) map[session]time.Duration {
-	now := time.Now()
-	passed := min(now.Sub(v.last), most)
+// look asks each relay for a sign of life, and returns how long each has owed one, of the
+// time in which this process ran.
+func (v *vigil) look(hops []*hop) map[session]time.Duration {
+	before := v.watch.Ran()
+	passed := v.watch.Look() - before
 	was := v.silent
-	v.last, v.silent = now, map[session]time.Duration{}
+	v.silent = map[session]time.Duration{}
 	for _, h := range hops {
 		if _, looked := v.silent[h.s]; !looked {
 			v.silent[h.s] = min(was[h.s]+passed, h.s.Silence())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/lane"
 )
 
@@ -116,8 +117,9 @@ func TestVigil(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s.silence(tt.owe)
-			v := vigil{last: time.Now().Add(-tt.passed), silent: map[session]time.Duration{s: tt.was}}
-			got := v.look(hops, most)[s]
+			v := vigil{watch: clock.Watch{Most: most}, silent: map[session]time.Duration{s: tt.was}}
+			v.watch.StartAt(time.Now().Add(-tt.passed))
+			got := v.look(hops)[s]
 			if atMost := min(tt.owe, tt.was+most); got < tt.want || got > atMost { // the test takes time too
 				t.Errorf("silent for %v, want %v, or on a slow machine %v", got, tt.want, atMost)
 			}

@@ -133,7 +133,7 @@ func (s *splice) last() time.Time {
 // may be faster, the reason comes over a session.
 func (s *splice) ended(err error) {
 	if err != nil {
-		wait := time.NewTimer(s.m.r.scaled(reasonWait))
+		wait := s.m.r.cfg.Clock.NewTimer(s.m.r.scaled(reasonWait))
 		defer wait.Stop()
 		select {
 		case <-s.ctx.Done():
@@ -179,7 +179,7 @@ func (s *splice) carry() (err error) {
 	case <-s.ctx.Done():
 		return nil
 	}
-	late := time.NewTimer(s.m.r.scaled(comeWait))
+	late := s.m.r.cfg.Clock.NewTimer(s.m.r.scaled(comeWait))
 	defer late.Stop()
 	select {
 	case <-s.came:
@@ -213,7 +213,7 @@ func (s *splice) late() error {
 // dial connects the next hop: to another relay, or to the receiver, to whom the asker then
 // proves itself.
 func (s *splice) dial() (sock.Conn, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.m.r.scaled(setUpWait))
+	ctx, cancel := s.m.r.cfg.Clock.WithTimeout(s.ctx, s.m.r.scaled(setUpWait))
 	defer cancel()
 	netdev := s.Out.Port.Now().Netdev
 	from := topology.OnLink(s.Out.From.Addr, netdev)
@@ -251,7 +251,7 @@ func (s *splice) join(in, out sock.Conn) error {
 
 // attend waits for both ways.
 func (s *splice) attend(in, out sock.Conn, over <-chan error) (err error) {
-	look := time.NewTicker(s.m.r.scaled(lookEvery))
+	look := s.m.r.cfg.Clock.NewTicker(s.m.r.scaled(lookEvery))
 	defer look.Stop()
 	dropped := s.ctx.Done()
 	ends := []witness{{conn: in, who: s.In.Name}, {conn: out, who: s.Out.Name}}

@@ -6,6 +6,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -17,6 +18,7 @@ type Options struct {
 	Check   string        // CheckAuto, CheckOff or CheckOn
 	Silence time.Duration // how long the peer's kernel may acknowledge nothing
 	Data    *dataport.Endpoint
+	Clock   clock.Clock   // makes the timers
 	Random  random.Source // of what the two ends prove themselves with
 
 	Circuits lane.Circuits // who is asked for lanes through other nodes; nil: nobody

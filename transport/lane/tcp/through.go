@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -82,7 +83,7 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 	}
 	stream, err := k.port.opts.Data.DialThrough(ctx, k.firstHop(asked, ask.Half.Token), k.firstRelay(asked), end)
 	if err != nil {
-		err = t.explain(ctx, err)
+		err = t.explain(ctx, k.port.opts.Clock, err)
 		t.drop(err.Error())
 		return nil, err
 	}
@@ -130,8 +131,8 @@ func (k *socket) arrive(context.Context, *handshake.Arrive, func(string)) (*hand
 
 // explain is why a circuit broke while it was dialled through: what the relays say, where
 // they say it in time.
-func (t *through) explain(ctx context.Context, err error) error {
-	wait := time.NewTimer(reasonWait)
+func (t *through) explain(ctx context.Context, clock clock.Clock, err error) error {
+	wait := clock.NewTimer(reasonWait)
 	defer wait.Stop()
 	select {
 	case <-t.lost:

@@ -12,6 +12,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/forkfd"
@@ -28,6 +29,7 @@ const maxJoints = 512
 // Config is what the engine goes by.
 type Config struct {
 	Log    *slog.Logger
+	Clock  clock.Clock  // makes the timers
 	Memory int64        // of all rings
 	Counts *stats.Relay // where to count bytes; nil: where only this package looks
 }
@@ -72,7 +74,7 @@ func New(c Config) *Engine {
 	}
 	e := &Engine{cfg: c, Bytes: &c.Counts.Device, freed: make(chan struct{}, 1), closed: make(chan struct{})}
 	e.rest = sync.OnceFunc(func() { close(e.closed) })
-	e.lowerers = crew.New(lowerers, e.closed)
+	e.lowerers = crew.New(lowerers, c.Clock, e.closed)
 	e.queues.Store(&[]*queue{})
 	return e
 }
@@ -280,7 +282,7 @@ func (e *Engine) Close() error {
 // await waits until all circuits are down and the thread has ended, and reports whether they are. It gives up when no circuit
 // has come down for a while.
 func (e *Engine) await(over <-chan struct{}) bool {
-	late := time.NewTimer(closeTime)
+	late := e.cfg.Clock.NewTimer(closeTime)
 	defer late.Stop()
 	for over != nil || e.Circuits() > 0 {
 		select {

@@ -43,7 +43,7 @@ func (j *joint) lower() {
 	})
 	if err == nil { // else to destroy them is what is left
 		if !j.setStopped() {
-			late := time.NewTimer(drainTime)
+			late := e.cfg.Clock.NewTimer(drainTime)
 			select {
 			case <-j.drained:
 			case <-late.C:
@@ -63,7 +63,7 @@ func (j *joint) lower() {
 			e.cfg.Log.Warn("a circuit that was relayed did not come down; it is tried again until the process ends", "err", err)
 		}
 		select {
-		case <-time.After(pause):
+		case <-e.cfg.Clock.After(pause):
 		case <-e.closed:
 			return
 		}
