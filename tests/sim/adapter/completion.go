@@ -254,16 +254,11 @@ func (w *waiter) Again(found bool) bool { return found }
 func (w *waiter) Wait(list []*ibv.CompChannel, timeout time.Duration) {
 	f := w.process.fabric
 	if !w.begin(list) {
-		var over <-chan time.Time
 		if timeout >= 0 {
-			timer := time.NewTimer(timeout)
-			defer timer.Stop()
-			over = timer.C
+			defer w.process.source.Outlast(timeout, "waited long enough", func() { signal(w.woken) }).Stop()
 		}
-		select {
-		case <-w.woken:
-		case <-over:
-		}
+		<-w.woken
+		w.process.gate.Wait()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

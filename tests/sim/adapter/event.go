@@ -133,6 +133,7 @@ func (s *source) Next(e *ibv.AsyncEvent) bool {
 		}
 		select {
 		case <-c.come:
+			c.process.gate.Wait()
 		case <-s.stop:
 			return false
 		}

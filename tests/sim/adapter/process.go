@@ -15,6 +15,7 @@ type Process struct {
 	fabric *Fabric
 	node   string
 	source *bus.Source // for what verbs wait for
+	gate   *bus.Gate   // nil: it is never stopped
 
 	// All objects by their handles; guarded by the fabric's mu.
 	contexts map[uintptr]*context
@@ -34,6 +35,10 @@ func (f *Fabric) Process(node, name string) *Process {
 		contexts: map[uintptr]*context{}, pds: map[uintptr]*domain{}, mrs: map[uintptr]*region{},
 		channels: map[uintptr]*channel{}, cqs: map[uintptr]*compQueue{}, qps: map[uintptr]*queuePair{}}
 }
+
+// Through has no verb that waits, and no wait for completions or events, return while the gate is shut: the process is stopped
+// then. The adapters go on. It is to be called before the process does anything.
+func (p *Process) Through(g *bus.Gate) { p.gate = g }
 
 // Kill takes everything from the process that it has, as the kernel does when a process dies. Peers hear nothing of it but
 // that nobody answers. Calls of the driver fail from then on.
@@ -131,6 +136,7 @@ func (p *Process) enter(d *Device, verb string) syscall.Errno {
 		s := p.source
 		f.mu.Unlock()
 		s.Sleep(by)
+		p.gate.Wait()
 		f.mu.Lock()
 	}
 	return p.refused(d, verb)

@@ -265,6 +265,7 @@ func (q *queuePair) resolve(ah *ibv.AHAttr) (*Port, syscall.Errno) {
 		}
 		f.mu.Unlock()
 		q.source.Sleep(Resolve / looks)
+		q.process.gate.Wait()
 		f.mu.Lock()
 	}
 	f.count("unresolved", 1)

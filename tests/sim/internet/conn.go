@@ -98,7 +98,7 @@ func (c *conn) waitRead(b []byte) (int, error) {
 		case c.ended || c.state == stateGone:
 			return 0, io.EOF
 		}
-		c.readable.Wait()
+		c.owner.wait(c.readable)
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *conn) waitWrite(b []byte) (written int, _ error) {
 		}
 		n := c.put(b[written:])
 		if written += n; n == 0 {
-			c.writable.Wait()
+			c.owner.wait(c.writable)
 		}
 	}
 	return written, nil

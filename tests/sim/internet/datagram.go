@@ -234,7 +234,7 @@ func (s *packets) Receive(d *sock.Datagram) error {
 		if len(s.queue) > 0 {
 			break
 		}
-		s.come.Wait()
+		s.process.wait(s.come)
 	}
 	next := s.queue[0]
 	s.queue = s.queue[1:]

@@ -56,7 +56,7 @@ func (p *Process) Dial(ctx context.Context, from sock.From, to netip.AddrPort) (
 	})
 	defer stop()
 	for (!c.done || c.err == nil && e.state == stateCalling) && ctx.Err() == nil && !p.dead {
-		e.writable.Wait()
+		p.wait(e.writable)
 	}
 	return c.outcome(ctx)
 }

@@ -238,7 +238,7 @@ func (l *listener) Accept() (sock.Conn, error) {
 			return newConn(e, p, fd), nil
 		}
 		p.shut(fd)
-		l.come.Wait()
+		p.wait(l.come)
 	}
 }
 

@@ -5,9 +5,11 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"ncclmesh/tests/sim/bus"
 	"ncclmesh/transport/sock"
 )
 
@@ -16,6 +18,7 @@ type Process struct {
 	host *Host
 	name string
 	dead bool
+	gate *bus.Gate // nil: it is never stopped
 
 	descriptors []string // what each number is in use for, "" where it is free
 	limit       int
@@ -83,6 +86,22 @@ func (p *Process) tell() {
 	if p != nil && p.news != nil {
 		p.news()
 	}
+}
+
+// Through has no call of the process return while the gate is shut: the process is stopped then. Its host goes on.
+func (p *Process) Through(g *bus.Gate) {
+	p.host.net.mu.Lock()
+	defer p.host.net.mu.Unlock()
+	p.gate = g
+}
+
+// wait waits for a condition, and then until the process is not stopped.
+// Preconditions: n.mu is locked. wait unlocks it meanwhile.
+func (p *Process) wait(c *sync.Cond) {
+	c.Wait()
+	p.host.net.mu.Unlock()
+	defer p.host.net.mu.Lock()
+	p.gate.Wait()
 }
 
 // Kill closes all sockets of the process, as the kernel does when a process dies. Calls fail from then on as if everything

@@ -29,7 +29,7 @@ func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
 	j := &Job{Pauses: 0.5, Window: window, world: w, draws: w.Bus.Source("job").Stream}
 	for i, m := range on {
 		p := m.Start(settings)
-		r := &Rank{Process: p, number: i, pause: pause{source: w.Bus.Source(fmt.Sprintf("rank %d", i))}}
+		r := &Rank{Process: p, number: i, pause: pause{source: w.Bus.Source(fmt.Sprintf("rank %d", i)), gate: p.gate}}
 		p.ranks = append(p.ranks, r)
 		j.ranks = append(j.ranks, r)
 	}
@@ -37,6 +37,7 @@ func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
 	for _, r := range j.ranks {
 		inits.Go(func() {
 			r.source.Sleep(r.source.Between(0, 50*time.Millisecond))
+			r.Process.gate.Wait()
 			r.err = r.Init()
 		})
 	}

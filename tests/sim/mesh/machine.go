@@ -101,6 +101,7 @@ func (m *Machine) mac(i *internet.Interface) [6]byte {
 type source struct {
 	m      *Machine
 	events *bus.Source
+	gate   *bus.Gate // of the process
 }
 
 var _ transport.Source = (*source)(nil)
@@ -154,6 +155,7 @@ func (s *source) Watch(done <-chan struct{}, changed func(), link func(string, b
 			case <-done:
 				return
 			}
+			s.gate.Wait()
 			mu.Lock()
 			all := queue
 			queue = nil

@@ -14,6 +14,7 @@ import (
 	"ncclmesh/tests/sim/draw"
 	"ncclmesh/tests/sim/internet"
 	"ncclmesh/transport"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/stats"
 )
 
@@ -25,6 +26,8 @@ type Process struct {
 	sockets *internet.Process
 	verbs   *adapter.Process // nil on a machine without RDMA
 	context ncclnet.Handle
+	gate    *bus.Gate // shut while the process is stopped
+	stops   int       // that are not over
 
 	mu    sync.Mutex
 	lines []string
@@ -36,10 +39,13 @@ type Process struct {
 func (m *Machine) Start(settings map[string]string) *Process {
 	m.started++
 	p := &Process{Machine: m, name: fmt.Sprintf("%s.%d", m.Name(), m.started)}
+	p.gate = bus.NewGate(m.world.Bus.Source("stops of " + p.name))
 	p.sockets = m.Process(p.name)
+	p.sockets.Through(p.gate)
 	var verbs ibv.Driver
 	if len(m.adapters) > 0 {
 		p.verbs = m.world.Fabric.Process(m.Name(), p.name)
+		p.verbs.Through(p.gate)
 		verbs = p.verbs
 	}
 	env := maps.Clone(settings)
@@ -55,7 +61,8 @@ func (m *Machine) Start(settings map[string]string) *Process {
 			Network:     p.sockets,
 			Verbs:       verbs,
 			Random:      p.random(),
-			Source:      &source{m, m.world.Bus.Source("netlink of " + p.name)},
+			Clock:       clock.New(&timers{m.world.Bus.Source("timers of " + p.name), p.gate}),
+			Source:      &source{m, m.world.Bus.Source("netlink of " + p.name), p.gate},
 			Identity:    &transport.Identity{Hostname: m.Name(), Boot: "boot of " + m.Name(), PID: 1000 + m.started, Command: "rank"},
 			Descriptors: 1 << 20,
 			KeepGarbage: true, Page: p.open,
@@ -135,6 +142,7 @@ func (p *Process) Kill() {
 		r.killed.Store(true)
 	}
 	p.sockets.Kill()
+	p.gate.Open()
 	if p.verbs != nil {
 		p.verbs.Kill()
 	}
@@ -165,6 +173,7 @@ func (p *Process) wake() {
 // pauses are how long a thread that finds nothing to do waits for news of its process.
 type pause struct {
 	source *bus.Source
+	gate   *bus.Gate
 	mu     sync.Mutex
 	woken  chan struct{} // nil while the thread runs
 	event  *bus.Event

@@ -83,6 +83,7 @@ func (r *Rank) play() error {
 
 // end closes the flows and the context. For a killed process it only ends the goroutines.
 func (r *Rank) end() error {
+	r.Process.gate.Wait()
 	if r.killed.Load() {
 		_ = r.Finalize() // ends the goroutines, which a dead process would not have
 		return nil
@@ -130,6 +131,7 @@ func (p *pause) wait(d time.Duration) {
 	p.mu.Unlock()
 	p.arm(woken, d)
 	<-woken
+	p.gate.Wait()
 }
 
 // arm makes the pause that woken stands for end in d, instead of when it was to end before. It does nothing when that pause is

@@ -1,0 +1,60 @@
+package bus
+
+import "sync"
+
+// A Gate keeps from a process what it would notice, while the process is stopped. A nil Gate is open.
+type Gate struct {
+	source *Source
+	mu     sync.Mutex
+	shut   bool
+	held   []func()
+}
+
+// NewGate returns a gate that is open. What it has held back passes by events of the source.
+func NewGate(s *Source) *Gate { return &Gate{source: s} }
+
+// Shut shuts the gate.
+func (g *Gate) Shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = true
+}
+
+// Open opens the gate. What it has held back passes in order, each by an event of its own.
+func (g *Gate) Open() {
+	g.mu.Lock()
+	held := g.held
+	g.shut, g.held = false, nil
+	g.mu.Unlock()
+	for _, f := range held {
+		g.source.Outlast(0, "goes on", func() { g.Pass(f) })
+	}
+}
+
+// Pass calls f, at once where the gate is open, else once it opens.
+func (g *Gate) Pass(f func()) {
+	if g == nil || !g.hold(f) {
+		f()
+	}
+}
+
+// Wait waits until the gate is open. A goroutine of the process calls it whenever something outside the process has woken it.
+func (g *Gate) Wait() {
+	if g == nil {
+		return
+	}
+	open := make(chan struct{})
+	if g.hold(func() { close(open) }) {
+		<-open
+	}
+}
+
+// hold keeps f until the gate opens, and reports whether it is shut.
+func (g *Gate) hold(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut {
+		g.held = append(g.held, f)
+	}
+	return g.shut
+}
