@@ -255,7 +255,7 @@ func (w *waiter) Wait(list []*ibv.CompChannel, timeout time.Duration) {
 	f := w.process.fabric
 	if !w.begin(list) {
 		if timeout >= 0 {
-			defer w.process.source.Outlast(timeout, "waited long enough", func() { signal(w.woken) }).Stop()
+			defer w.process.source.After(timeout, "waited long enough", func() { signal(w.woken) }).Stop()
 		}
 		<-w.woken
 		w.process.gate.Wait()

@@ -22,10 +22,9 @@ type Bus struct {
 	released *atomic.Int64 // events so far, for who watches from outside; nil: nobody does
 	peace    peace         // its
 
-	mu     sync.Mutex
-	queue  queue
-	last   time.Duration // when the last event was released
-	closed bool
+	mu    sync.Mutex
+	queue queue
+	last  time.Duration // when the last event was released
 }
 
 // New starts a bus in the bubble of the caller. Close ends it.
@@ -37,19 +36,10 @@ func New(draws *draw.Source) *Bus {
 	return b
 }
 
-// Close ends the bus and drops the events that were not released, but for those of [Source.Outlast], which become timers of
-// package time. A goroutine in [Source.Sleep] must not be left.
+// Close ends the bus and drops the events that were not released. A goroutine in [Source.Sleep] must not be left.
 func (b *Bus) Close() {
 	close(b.stop)
 	<-b.stopped
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	for len(b.queue) > 0 {
-		if e := heap.Pop(&b.queue).(*Event); e.outlasts {
-			e.late = time.AfterFunc(e.at-b.Now(), e.f)
-		}
-	}
 }
 
 // Seed is the seed of the draws.
@@ -156,27 +146,11 @@ func (s *Source) Bus() *Bus { return s.bus }
 
 // After asks for f to be called in d of virtual time; a negative d counts as 0. What names the event in the trace.
 func (s *Source) After(d time.Duration, what string, f func()) *Event {
-	return s.ask(d, what, f, false)
-}
-
-// Outlast is After for what must also happen where the bus has been closed before: what the goroutines need that live on a
-// while, to their end.
-func (s *Source) Outlast(d time.Duration, what string, f func()) *Event {
-	return s.ask(d, what, f, true)
-}
-
-func (s *Source) ask(d time.Duration, what string, f func(), outlasts bool) *Event {
 	b := s.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.n++
-	e := &Event{bus: b, at: b.Now() + max(d, 0), source: s.name, n: s.n, what: what, f: f, outlasts: outlasts}
-	if b.closed {
-		if e.index = -1; outlasts {
-			e.late = time.AfterFunc(d, f)
-		}
-		return e
-	}
+	e := &Event{bus: b, at: b.Now() + max(d, 0), source: s.name, n: s.n, what: what, f: f}
 	heap.Push(&b.queue, e)
 	if b.queue[0] == e {
 		select {
@@ -203,18 +177,12 @@ type Event struct {
 	what   string
 	f      func()
 	index  int // in the queue; -1 once it is not there
-
-	outlasts bool
-	late     *time.Timer // once the bus is closed; nil: none
 }
 
 // Stop takes the event back, and reports whether it had not been released.
 func (e *Event) Stop() bool {
 	e.bus.mu.Lock()
 	defer e.bus.mu.Unlock()
-	if e.late != nil {
-		return e.late.Stop()
-	}
 	if e.index < 0 {
 		return false
 	}

@@ -27,7 +27,7 @@ func (g *Gate) Open() {
 	g.shut, g.held = false, nil
 	g.mu.Unlock()
 	for _, f := range held {
-		g.source.Outlast(0, "goes on", func() { g.Pass(f) })
+		g.source.After(0, "goes on", func() { g.Pass(f) })
 	}
 }
 

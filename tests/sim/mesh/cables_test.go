@@ -39,7 +39,7 @@ func TestOneHistory(t *testing.T) {
 				cables := ring(w, 3, 2, rdma)
 				w.Strike(w.Plan(cables, 5, time.Second, time.Second))
 				j := w.NewJob(nil, w.Machines...)
-				j.Ring(50, 1<<20)
+				j.Ring(30, 1<<17)
 				w.Clock.After(300*time.Millisecond, "stop", func() { j.Ranks()[0].Stop(700 * time.Millisecond) })
 				j.Run(5 * time.Minute)
 				j.End()

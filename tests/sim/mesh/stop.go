@@ -15,7 +15,7 @@ import (
 func (p *Process) Stop(d time.Duration) {
 	p.stops++
 	p.gate.Shut()
-	p.world.Clock.Outlast(d, "continue "+p.name, func() {
+	p.world.Clock.After(d, "continue "+p.name, func() {
 		if p.stops--; p.stops == 0 {
 			p.gate.Open()
 		}
@@ -32,7 +32,7 @@ var _ clock.Events = (*timers)(nil)
 
 // AfterFunc calls f by an event, or, where the process is stopped then, when it goes on.
 func (t *timers) AfterFunc(d time.Duration, f func()) func() bool {
-	return t.source.Outlast(d, "timer", func() { t.gate.Pass(f) }).Stop
+	return t.source.After(d, "timer", func() { t.gate.Pass(f) }).Stop
 }
 
 // State describes what the rank has done so far: its messages, what its process has logged, and what it has open.
