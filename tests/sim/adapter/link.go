@@ -127,6 +127,13 @@ func (p *Port) LoseAcks(n int) {
 	p.line.loseAcks = n
 }
 
+// Delay makes what the port sends arrive so much later.
+func (p *Port) Delay(by time.Duration) {
+	p.device.fabric.mu.Lock()
+	defer p.device.fabric.mu.Unlock()
+	p.line.delay = by
+}
+
 // Slow makes the port send at a rate below its link's, in bytes a second; 0 ends that.
 func (p *Port) Slow(rate int64) {
 	p.device.fabric.mu.Lock()
@@ -141,6 +148,7 @@ type line struct {
 	loss     Loss
 	loseAcks int           // so many of the next
 	rate     int64         // 0: the link's
+	delay    time.Duration // beside the link's latency
 	busy     time.Duration // when it is free
 }
 
@@ -180,7 +188,7 @@ func (l *line) send(p *packet, after *time.Duration) (busy time.Duration) {
 	if rate > 0 {
 		l.busy += time.Duration(int64(len(p.data)+int(p.count)*header) * int64(time.Second) / rate)
 	}
-	at := max(l.busy+link.config.Latency+time.Duration(jitter*float64(link.config.Jitter)), *after)
+	at := max(l.busy+link.config.Latency+l.delay+time.Duration(jitter*float64(link.config.Jitter)), *after)
 	*after = at
 	if lost {
 		f.count("lost "+p.kind.String(), 1)

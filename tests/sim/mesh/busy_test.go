@@ -20,15 +20,11 @@ func TestBusyCablesFail(t *testing.T) {
 			j.Pauses = 0.01 * float64(s.Uint64N(4))
 			within := time.Duration(s.LogUniform(10_000, 400_000)) * time.Microsecond
 			plan := w.Plan(cables, 4+int(s.Uint64N(24)), within, within)
-			for _, f := range plan {
-				f.At += 40 * time.Millisecond // the traffic begins then
-			}
 			if transport != "tcp" && s.Chance(0.7) { // the sessions are slower than the lanes
-				by, m := time.Duration(s.LogUniform(20, 20_000))*time.Microsecond, w.Machines[s.Uint64N(2)]
-				w.Clock.After(45*time.Millisecond, "late", func() { m.Delay(by) })
-				w.Clock.After(time.Second, "in time", func() { m.Delay(0) })
+				w.Machines[s.Uint64N(2)].Delay(time.Duration(s.LogUniform(20, 20_000)) * time.Microsecond)
 			}
-			last := w.Strike(plan)
+			var last time.Duration
+			j.Begun = func() { last = b.Now() + w.Strike(plan) }
 			most := 1 << uint(6+s.Uint64N(16))
 			if s.Chance(0.4) { // as many receives as there can be: the ring of grants is full
 				j.Window, most = 256, min(most, 1<<13)

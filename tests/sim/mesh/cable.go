@@ -122,6 +122,14 @@ func (c *Cable) Lose(end int, share float64) {
 	}
 }
 
+// Delay makes all that one end sends arrive so much later.
+func (c *Cable) Delay(end int, by time.Duration) {
+	c.Ends[end].Delay(by)
+	if c.RDMA != nil {
+		c.Adapters[end].Delay(by)
+	}
+}
+
 // Slow makes one end send at a rate, in bytes a second; 0 ends that.
 func (c *Cable) Slow(end int, rate int64) {
 	c.Ends[end].Slow(rate)

@@ -46,7 +46,7 @@ var kinds = []struct {
 	}},
 	{"late", func(_ *World, c *Cable, bad float64) (begin, end func()) {
 		by := time.Duration(bad * float64(300*time.Millisecond))
-		return func() { c.Ends[1].Delay(by) }, func() { c.Ends[1].Delay(0) }
+		return func() { c.Delay(1, by) }, func() { c.Delay(1, 0) }
 	}},
 	{"streams reset", func(w *World, c *Cable, _ float64) (begin, end func()) {
 		return func() {

@@ -143,6 +143,7 @@ type outflow struct {
 	comm, mr ncclnet.Handle
 	buf      *buffers
 	requests []ncclnet.Handle // by number
+	begun    func()           // called when the first message is posted
 	posted   int
 	done     int
 	ready    time.Duration // when the next message is to be sent; 0: at once
@@ -176,7 +177,9 @@ func (f *outflow) step() (moved, over bool, err error) {
 			break
 		}
 		f.requests[f.posted%f.window] = q
-		f.posted++
+		if f.posted++; f.posted == 1 {
+			f.begun()
+		}
 		f.ready = 0
 		moved = true
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ncclmesh/ncclnet"
@@ -17,6 +18,10 @@ import (
 type Job struct {
 	Pauses float64 // share of the messages before which the sender computes for a while
 	Window int     // messages of a connection that are under way at most
+
+	// Begun is called once, when the first message of each connection is posted. It may not let time pass.
+	Begun func()
+	quiet atomic.Int32 // connections without a message so far
 
 	world *World
 	draws *draw.Stream
@@ -86,7 +91,15 @@ func (j *Job) Connect(from, to, n, most int) {
 	c.handle = &handle
 	receiver.flows = append(receiver.flows, &inflow{connection: c, r: receiver, listen: listen})
 	sender := j.ranks[from]
-	sender.flows = append(sender.flows, &outflow{connection: c, r: sender, requests: make([]ncclnet.Handle, c.window)})
+	j.quiet.Add(1)
+	sender.flows = append(sender.flows, &outflow{connection: c, r: sender, requests: make([]ncclnet.Handle, c.window), begun: j.flows})
+}
+
+// flows notes that a connection carries messages.
+func (j *Job) flows() {
+	if j.quiet.Add(-1) == 0 && j.Begun != nil {
+		j.Begun()
+	}
 }
 
 // Ring makes a connection from each rank to the next one, and to the one before: n messages each, of up to most bytes.

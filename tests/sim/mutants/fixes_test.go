@@ -3,7 +3,7 @@ package mutants
 // The tests of tests/sim/mesh that have mutants to find.
 var (
 	cables = []string{"TestRDMACablesFail", "TestCablesFail", "TestBusyCablesFail"}
-	rdma   = []string{"TestBusyCablesFail", "TestRDMACablesFail"}
+	rdma   = []string{"TestSkewedCables", "TestBusyCablesFail", "TestRDMACablesFail"}
 	quiet  = []string{"TestNoFault", "TestRDMACablesFail"}
 )
 
