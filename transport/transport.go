@@ -338,12 +338,14 @@ func (t *Transport) dead(s *control.Session, err error) {
 	if l != nil {
 		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, %s: %w", kind, s.Peer().Process, s.Name(), s.LocalName(), what, err))
 	}
-	bundles := t.bundlesOf(s)
-	if len(bundles) > 0 {
-		t.page.Say(fmt.Sprintf("process %v on %s %s: %v", s.Peer().Process, s.Name(), what, err))
+	news := false
+	for _, b := range t.bundlesOf(s) {
+		if b.PeerGone(fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, b, s.Peer().Process, s.Name(), what, err)) {
+			news = true
+		}
 	}
-	for _, b := range bundles {
-		b.PeerGone(fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, b, s.Peer().Process, s.Name(), what, err))
+	if news { // else both have closed their connections: that is how a job ends
+		t.page.Say(fmt.Sprintf("process %v on %s %s: %v", s.Peer().Process, s.Name(), what, err))
 	}
 }
 

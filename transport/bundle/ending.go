@@ -127,23 +127,24 @@ func (b *Bundle) laneDown(m *handshake.LaneDown) {
 	}
 }
 
-// PeerGone notes that the peer's process has ended, or can be talked to no more. It
-// does not block.
-func (b *Bundle) PeerGone(err error) {
-	b.end(Ending{Err: err, leftAt: time.Now(), gone: true}, err.Error())
+// PeerGone notes that the peer's process has ended, or can be talked to no more, and reports whether that is what ends the
+// connection: it is not where the peer has closed it before. It does not block.
+func (b *Bundle) PeerGone(err error) (news bool) {
+	return b.end(Ending{Err: err, leftAt: time.Now(), gone: true}, err.Error())
 }
 
 // end notes that the peer is done with the connection, and what it has lost, "" for nothing. Requests that its
-// last writes completed are still found done.
-func (b *Bundle) end(e Ending, loss string) {
+// last writes completed are still found done. It reports whether the connection had not ended before.
+func (b *Bundle) end(e Ending, loss string) (news bool) {
 	b.peerTold.Store(true)
 	e.heard = true
-	if b.ending.CompareAndSwap(nil, &e) && loss != "" {
+	if news = b.ending.CompareAndSwap(nil, &e); news && loss != "" {
 		b.noteLoss(loss)
 	}
 	b.Board.ComeIn()
 	b.byeOnce.Do(func() { close(b.bye) })
 	b.heed.poke()
+	return news
 }
 
 // Verdict is the error of a request that is not complete, or nil while it may

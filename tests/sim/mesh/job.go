@@ -176,12 +176,19 @@ func (j *Job) abandon(done <-chan struct{}) {
 	j.world.T.FailNow()
 }
 
-// End closes all connections and finalizes all processes. The test fails when a process that was not killed still has sockets or
-// verbs objects open a minute later, by when the circuits through it have ended.
+// End closes all connections and finalizes all processes, as a rule not all at once: a rank that has more to do ends later. The
+// test fails when a process that was not killed still has sockets or verbs objects open a minute later, by when the circuits
+// through it have ended.
 func (j *Job) End() {
 	j.world.T.Helper()
+	together := j.draws.Chance(0.3)
 	for _, r := range j.ranks {
-		j.over.Go(func() { r.err = r.end() })
+		j.over.Go(func() {
+			if !together {
+				r.wait(time.Duration(r.source.LogUniform(0, 200_000)) * time.Microsecond)
+			}
+			r.err = r.end()
+		})
 	}
 	j.over.Wait()
 	for _, line := range j.blunders() {
@@ -195,6 +202,7 @@ func (j *Job) End() {
 	for end := j.world.Bus.Now() + lingering; j.world.Bus.Now() < end && slices.ContainsFunc(j.ranks, func(r *Rank) bool { return r.leaves() != nil }); {
 		j.world.Clock.Sleep(100 * time.Millisecond)
 	}
+	j.world.Clock.Sleep(100 * time.Millisecond) // for goroutines that do not see at once that there is nothing to do
 	for _, r := range j.ranks {
 		if left := r.leaves(); left != nil {
 			j.world.T.Errorf("%s has left open at %v: %v\n%s\n%s", r.name, j.world.Bus.Now(), slices.Sorted(maps.Keys(left)), strings.Join(r.sockets.Streams(), "\n"), r.Log())

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ var (
 	only   = flag.String("mutant", "", "regular expression of the mutants that run, those that are not found included")
 	search = flag.Int("search", 500, "number of seeds within which a mutant must be found")
 	in     = flag.String("in", "", "the only test that is tried")
+	keep   = flag.String("keep", "", "where the binary that was compiled last is kept, for a look at what it does")
 	show   = flag.Bool("show", false, "show what the job that finds a mutant prints")
 )
 
@@ -40,18 +42,25 @@ type edit struct{ file, old, new string }
 
 // A job is a seed of a test.
 type job struct {
-	test string
-	seed uint64
+	test    string
+	seed    uint64
+	preempt bool
 }
 
-func (j job) String() string { return fmt.Sprintf("%s, seed %d", j.test, j.seed) }
+func (j job) String() string {
+	how := ""
+	if j.preempt {
+		how = ", with goroutines that are preempted"
+	}
+	return fmt.Sprintf("%s, seed %d%s", j.test, j.seed, how)
+}
 
 const root = "../../.."
 
 // apply returns the mutant's files, by name.
 func (m *mutant) apply() (map[string]string, error) {
 	files := map[string]string{}
-	for _, e := range m.edits {
+	for _, e := range slices.Concat(preempted, m.edits) {
 		text, ok := files[e.file]
 		if !ok {
 			b, err := os.ReadFile(filepath.Join(root, e.file))
@@ -111,7 +120,10 @@ func compile(t *testing.T, files map[string]string) string {
 	if err := os.WriteFile(list, overlay, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, "mesh.test")
+	binary := *keep
+	if binary == "" {
+		binary = filepath.Join(dir, "mesh.test")
+	}
 	build := exec.Command("go", "test", "-c", "-overlay", list, "-o", binary, "./tests/sim/mesh")
 	build.Dir = top
 	if out, err := build.CombinedOutput(); err != nil {
@@ -122,12 +134,15 @@ func compile(t *testing.T, files map[string]string) string {
 
 var failure = regexp.MustCompile(`(?m)^\s*(?:--- FAIL: |\t)(Test\w+)/(\d+) \(`)
 
-// play runs seeds of a test, and returns the first that fails.
-func play(t *testing.T, binary, test string, first uint64, n int) (found job, text string) {
+// play runs the seeds of a test that begin with a job's, and returns the first that fails.
+func play(t *testing.T, binary string, j job, n int) (found job, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Minute)
 	defer cancel()
-	run := exec.CommandContext(ctx, binary, "-test.run", "^"+test+"$", "-test.failfast", "-test.timeout", patience.String(), "-seed", fmt.Sprint(first), "-seeds", fmt.Sprint(n))
+	run := exec.CommandContext(ctx, binary, "-test.run", "^"+j.test+"$", "-test.failfast", "-test.timeout", patience.String(), "-seed", fmt.Sprint(j.seed), "-seeds", fmt.Sprint(n))
+	if j.preempt {
+		run.Env = append(os.Environ(), "PREEMPT=1")
+	}
 	run.Dir = filepath.Join(root, "tests/sim/mesh")
 	out, err := run.CombinedOutput()
 	if err == nil {
@@ -137,7 +152,7 @@ func play(t *testing.T, binary, test string, first uint64, n int) (found job, te
 	if all == nil {
 		t.Fatalf("%v: %v, and no seed failed:\n%s", run, err, out)
 	}
-	found.test = all[1]
+	found = job{test: all[1], preempt: j.preempt}
 	if _, err := fmt.Sscan(all[2], &found.seed); err != nil {
 		t.Fatal(err)
 	}
@@ -148,18 +163,20 @@ func play(t *testing.T, binary, test string, first uint64, n int) (found job, te
 func (m *mutant) find(t *testing.T, binary string) (found job, text string) {
 	t.Helper()
 	if m.found.test != "" {
-		if found, text = play(t, binary, m.found.test, m.found.seed, 1); found != (job{}) {
+		if found, text = play(t, binary, m.found, 1); found != (job{}) {
 			return found, text
 		}
 	}
-	const chunk = 50
+	const chunk = 25
 	for first := 1; first <= *search; first += chunk {
 		for _, test := range m.tests {
 			if *in != "" && test != *in {
 				continue
 			}
-			if found, text = play(t, binary, test, uint64(first), min(chunk, *search+1-first)); found != (job{}) {
-				return found, text
+			for _, preempt := range []bool{true, false} {
+				if found, text = play(t, binary, job{test, uint64(first), preempt}, min(chunk, *search+1-first)); found != (job{}) {
+					return found, text
+				}
 			}
 		}
 	}
@@ -175,7 +192,11 @@ func TestMutantsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	product := compile(t, nil)
+	same, err := new(mutant).apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	product := compile(t, same)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			switch {
@@ -196,7 +217,7 @@ func TestMutantsAreFound(t *testing.T) {
 			if *show {
 				t.Log(text)
 			}
-			if failed, text := play(t, product, found.test, found.seed, 1); failed != (job{}) {
+			if failed, text := play(t, product, found, 1); failed != (job{}) {
 				t.Errorf("the product fails %v too:\n%s", found, text)
 			}
 		})
