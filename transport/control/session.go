@@ -155,7 +155,7 @@ func (s *Session) Unanswered() time.Duration {
 	if len(s.queue) == 0 {
 		return 0
 	}
-	return time.Since(s.queue[0].at)
+	return max(1, time.Since(s.queue[0].at)) // also at the instant at which it was sent
 }
 
 // Silence is Unanswered; a peer that owes nothing is asked for a sign of life, so that the next call can tell.
