@@ -11,7 +11,7 @@ import (
 
 const (
 	window = 16 // as a rule, the most messages of a connection that are posted and not done
-	group  = 8  // most messages that one irecv receives
+	group  = 8  // as a rule, the most messages that one irecv receives
 	border = 64 // guard bytes before and after each buffer, which nobody may write
 )
 
@@ -26,8 +26,8 @@ type message struct {
 }
 
 // drawMessages draws the n messages of a connection, of 0 to most bytes each, a share of them sent after a pause, and the sizes
-// of the groups in which the receiver posts them.
-func drawMessages(s *draw.Stream, n, most int, pauses float64) (all []message, groups []int) {
+// of the groups, of up to group, in which the receiver posts them.
+func drawMessages(s *draw.Stream, n, most int, pauses float64, group int) (all []message, groups []int) {
 	for i := range n {
 		m := message{size: s.LogUniform(0, most), tag: int32(i)}
 		m.room = m.size
@@ -42,7 +42,7 @@ func drawMessages(s *draw.Stream, n, most int, pauses float64) (all []message, g
 	for left := n; left > 0; {
 		g := 1
 		if s.Chance(0.5) {
-			g += int(s.Uint64N(group))
+			g += int(s.Uint64N(uint64(group)))
 		}
 		g = min(g, left, group)
 		groups = append(groups, g)

@@ -18,6 +18,7 @@ import (
 type Job struct {
 	Pauses float64 // share of the messages before which the sender computes for a while
 	Window int     // messages of a connection that are under way at most
+	Group  int     // messages that one irecv receives at most
 
 	// Begun is called once, when the first message of each connection is posted. It may not let time pass.
 	Begun func()
@@ -31,7 +32,7 @@ type Job struct {
 
 // NewJob starts a process with the settings on each of the machines, and initialises the plugin in it.
 func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
-	j := &Job{Pauses: 0.5, Window: window, world: w, draws: w.Bus.Source("job").Stream}
+	j := &Job{Pauses: 0.5, Window: window, Group: group, world: w, draws: w.Bus.Source("job").Stream}
 	for i, m := range on {
 		p := m.Start(settings)
 		r := &Rank{Process: p, number: i, pause: pause{source: w.Bus.Source(fmt.Sprintf("rank %d", i)), gate: p.gate}}
@@ -79,7 +80,7 @@ func (j *Job) Logs() string {
 func (j *Job) Connect(from, to, n, most int) {
 	name := fmt.Sprintf("connection %d to %d", from, to)
 	c := &connection{name: name, from: j.ranks[from], to: j.ranks[to], key: j.draws.Uint64(), handle: nil, window: j.Window}
-	c.messages, c.groups = drawMessages(j.draws, n, most, j.Pauses)
+	c.messages, c.groups = drawMessages(j.draws, n, most, j.Pauses, j.Group)
 	for _, m := range c.messages {
 		c.most = max(c.most, m.room)
 	}
@@ -193,6 +194,9 @@ func (j *Job) End() {
 	j.over.Wait()
 	for _, line := range j.blunders() {
 		j.world.T.Errorf("a process says what it never must: %s", line)
+	}
+	if n := j.world.Fabric.Counts()["refused: receiver not ready"]; n > 0 {
+		j.world.T.Errorf("%d messages came to an adapter that had no receive for them", n)
 	}
 	for _, r := range j.ranks {
 		if r.err != nil {

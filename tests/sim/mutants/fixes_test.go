@@ -2,9 +2,12 @@ package mutants
 
 // The tests of tests/sim/mesh that have mutants to find.
 var (
-	cables = []string{"TestRDMACablesFail", "TestCablesFail", "TestBusyCablesFail"}
-	rdma   = []string{"TestSkewedCables", "TestBusyCablesFail", "TestRDMACablesFail"}
-	quiet  = []string{"TestNoFault", "TestRDMACablesFail"}
+	skewed  = []string{"TestSkewedCables"}
+	set     = []string{"TestSkewedCables", "TestSkewedRelays", "TestRDMACablesFail"}
+	relayed = []string{"TestSkewedRelays", "TestRDMACablesFail"}
+	late    = []string{"TestLatePorts"}
+	quiet   = []string{"TestNoFault", "TestSkewedRelays"}
+	stopped = []string{"TestRDMACablesFail", "TestCablesFail"}
 )
 
 var all = append(fixes, mistakes...)
@@ -16,7 +19,7 @@ var fixes = []mutant{
 		fix:   "32b697d",
 		wrong: "what it carried is never sent again, and its place goes to the next lane",
 		edits: []edit{{"transport/bundle/leave.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
-		tests: rdma,
+		tests: skewed,
 		not:   "not found within 100 seeds of TestRDMACablesFail",
 	},
 	{
@@ -24,7 +27,7 @@ var fixes = []mutant{
 		fix:   "19aa66f",
 		wrong: "a credit that fails goes unseen, and the sender waits for ever",
 		edits: []edit{{"transport/relay/hop/half.go", "return !h.credit && h.freed == freed", "return h.freed == freed"}},
-		tests: rdma,
+		tests: relayed,
 		not:   "not looked for yet",
 	},
 	{
@@ -32,7 +35,7 @@ var fixes = []mutant{
 		fix:   "75c5799",
 		wrong: "the job fails, although another way would have served",
 		edits: []edit{{"transport/bundle/setup.go", "\ts.lose()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
-		tests: cables,
+		tests: set,
 		not:   "not looked for yet",
 	},
 	{
@@ -51,7 +54,7 @@ var fixes = []mutant{
 		s.mu.Unlock()
 	}
 `}},
-		tests: cables,
+		tests: set,
 		not:   "not looked for yet",
 	},
 	{
@@ -74,7 +77,7 @@ var fixes = []mutant{
 		err = s.send(s.verdict(proved & mask))
 	}
 `}},
-		tests: cables,
+		tests: set,
 		not:   "not looked for yet",
 	},
 	{
@@ -82,7 +85,7 @@ var fixes = []mutant{
 		fix:   "5cff2a1",
 		wrong: "the user is warned of a circuit that nobody expects",
 		edits: []edit{{"transport/relay/arrive.go", "case late: // nobody's fault", "case late && false: // nobody's fault"}},
-		tests: rdma,
+		tests: relayed,
 		not:   "not looked for yet",
 	},
 	{
@@ -90,7 +93,7 @@ var fixes = []mutant{
 		fix:   "f87d20c",
 		wrong: "parts that were lost wait for ever for a key",
 		edits: []edit{{"transport/message/failover.go", "(r.rekey(req) || req.bare)", "r.rekey(req)"}},
-		tests: rdma,
+		tests: late,
 		not:   "not looked for yet",
 	},
 	{
@@ -98,7 +101,7 @@ var fixes = []mutant{
 		fix:   "cc8d3ee",
 		wrong: "a registration has no holder, and its device does not close",
 		edits: []edit{{"transport/bundle/region.go", "\tb.AwaitJoining(r)\n\tif err := r.Release()", "\tif err := r.Release()"}},
-		tests: rdma,
+		tests: late,
 		not:   "not looked for yet",
 	},
 	{
@@ -106,7 +109,7 @@ var fixes = []mutant{
 		fix:   "413db1c",
 		wrong: "the way through it stays away for as long as the job runs",
 		edits: []edit{{"transport/neighbours.go", "\t\tt.hail.Lacks()\n\t\tt.hail.Hail()\n\t}\n\tlook :=", "\t\treturn nil, fmt.Errorf(\"%w: process %.8v does not answer at the other end of %s\", fault.ErrUnreachable, process, at.Short())\n\t}\n\tlook :="}},
-		tests: rdma,
+		tests: relayed,
 		not:   "not looked for yet",
 	},
 	{
@@ -114,7 +117,7 @@ var fixes = []mutant{
 		fix:   "97bc3be",
 		wrong: "a lane is accused of what a stopped process owes",
 		edits: []edit{{"transport/bundle/stall.go", "case b.Session.Silence() > b.env.Scaled(stallLook):", "case b.Session == nil:"}},
-		tests: rdma,
+		tests: stopped,
 		not:   "not looked for yet",
 	},
 	{
@@ -125,7 +128,7 @@ var fixes = []mutant{
 			{"transport/bundle/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.ran-p.heard >= p.s.env.Scaled(p.s.env.ProofWait))"},
 			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.ran-p.first >= p.s.env.Scaled(p.s.env.ProofWait)"},
 		},
-		tests: rdma,
+		tests: stopped,
 		not:   "not looked for yet",
 	},
 	{
@@ -133,7 +136,7 @@ var fixes = []mutant{
 		fix:   "f6db0a3",
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{{"transport/bundle/connect.go", "case first >= 0 && s.overdue(first), ran", "case first >= 0 && now-first >= proof, ran"}},
-		tests: cables,
+		tests: stopped,
 		not:   "not looked for yet",
 	},
 	{
