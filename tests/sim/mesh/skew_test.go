@@ -54,6 +54,34 @@ func TestSkewedRelays(t *testing.T) {
 	})
 }
 
+// RDMA goes from the cables between two machines while messages flow, and returns, over and over, while other cables lead there
+// through a third machine.
+func TestDetours(t *testing.T) {
+	skewed(t, func(k *skew) {
+		k.cables = ring(k.w, 3, 1+int(k.Uint64N(2)), true)
+		k.faults = int(k.Uint64N(8))
+		direct := k.cables[:len(k.cables)/3]
+		k.then = append(k.then, func() {
+			at, pace := time.Duration(0), time.Duration(k.LogUniform(500, 6000))*time.Millisecond
+			for range 1 + k.Uint64N(6) {
+				for _, c := range direct {
+					end := int(k.Uint64N(2))
+					k.w.Clock.After(at+k.Between(0, pace/4), "no RDMA", func() { c.Adapters[end].Off(true) })
+					k.w.Clock.After(at+k.Between(pace, 2*pace), "RDMA again", func() { c.Adapters[end].Off(false) })
+				}
+				at += k.Between(2*pace, 4*pace)
+			}
+		})
+	}, func(k *skew, j *mesh.Job) {
+		n, most := k.messages(j)
+		j.Pauses = 0.05 * float64(k.Uint64N(8)) // so that there are messages for as long as RDMA comes and goes
+		j.Connect(0, 1, n, most)
+		if k.Chance(0.5) {
+			j.Connect(1, 0, n, most)
+		}
+	})
+}
+
 // Ports without a carrier when the connections are set up get it while messages flow, or when they have just ended.
 func TestLatePorts(t *testing.T) {
 	skewed(t, func(k *skew) {
