@@ -42,11 +42,14 @@ func newSetup(b *Bundle, epoch uint32) *setup {
 	}
 }
 
-// patience is how long a set-up waits for its first lane. Those that join are of paths that
-// have just been proved.
+// patience is how long a set-up waits for its first lane. Those that join are of paths that have just been proved: they have
+// as long as the proof had.
 func (s *setup) patience() time.Duration {
-	if s.epoch == 0 {
+	switch {
+	case s.epoch == 0:
 		return s.env.Scaled(s.env.LaneWait)
+	case slices.ContainsFunc(s.own, func(l *lane.Lane) bool { return l.Route != nil }):
+		return detours * s.env.Scaled(s.env.ProofWait)
 	}
 	return s.env.Scaled(s.env.ProofWait)
 }

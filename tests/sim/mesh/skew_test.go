@@ -39,10 +39,26 @@ func TestSkewedRelays(t *testing.T) {
 			}
 		}
 		k.w.Management()
-		k.faults = int(k.Uint64N(20))
-		k.early = k.Chance(0.5)
+		k.faults = int(k.Uint64N(30))
+		k.early = k.Chance(0.3)
+		if k.Chance(0.3) { // to make a circuit takes longer than its ends wait
+			for _, c := range k.cables {
+				for _, a := range c.Adapters {
+					a.Device.Slow("reg_mr", time.Duration(k.LogUniform(1, 300))*time.Millisecond)
+				}
+			}
+		}
+		if k.Chance(0.4) {
+			k.then = append(k.then, func() { k.cut(k.cables) })
+		}
 	}, func(k *skew, j *mesh.Job) {
 		n, most := k.messages(j)
+		if k.Chance(0.5) { // connections that end soon, one after the other
+			for range 1 + k.Uint64N(12) {
+				j.Connect(0, 2, 1+int(k.Uint64N(20)), most)
+			}
+			return
+		}
 		n = n/4 + 1
 		j.Connect(0, 2, n, most)
 		if k.Chance(0.5) {
@@ -130,14 +146,26 @@ type skew struct {
 // messages draws how many messages a connection carries, and how large they are at most.
 func (k *skew) messages(j *mesh.Job) (n, most int) {
 	j.Pauses = 0.01 * float64(k.Uint64N(3))
-	switch k.Uint64N(4) {
-	case 0: // in several parts
-		return 50 + int(k.Uint64N(400)), 1 << (15 + k.Uint64N(6))
-	case 1:
+	switch k.Uint64N(5) {
+	case 0, 1: // in several parts
+		return 50 + int(k.Uint64N(600)), 1 << (16 + k.Uint64N(5))
+	case 2:
 		return 500 + int(k.Uint64N(2000)), 1 << (4 + k.Uint64N(14))
 	}
 	j.Window, j.Group = 256, 1+int(k.Uint64N(2)) // as many receives as there can be: the ring of grants is full
 	return 500 + int(k.Uint64N(3500)), 1 << (4 + k.Uint64N(10))
+}
+
+// cut takes the carrier from cables, and gives it back, a few times.
+func (k *skew) cut(cables []*mesh.Cable) {
+	at, pace := time.Duration(0), time.Duration(k.LogUniform(1000, 2_000_000))*time.Microsecond
+	for range 1 + k.Uint64N(5) {
+		c := cables[k.Uint64N(uint64(len(cables)))]
+		at += k.Between(0, pace)
+		k.w.Clock.After(at, "cut", func() { c.Cut(true) })
+		at += k.Between(pace/2, 2*pace)
+		k.w.Clock.After(at, "mended", func() { c.Cut(false) })
+	}
 }
 
 // skewed draws cables, work and faults for each seed, and plays them.

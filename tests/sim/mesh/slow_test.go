@@ -49,3 +49,33 @@ func TestSlowVerbs(t *testing.T) {
 		})
 	}
 }
+
+// A circuit that was proved once, and has failed, stands again where the machine in the middle takes two seconds to make one:
+// the connection waits for its new lane as long as the proof took.
+func TestSlowRelay(t *testing.T) {
+	bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
+		w := mesh.NewWorld(t, b)
+		for _, name := range []string{"na", "nb", "nc"} {
+			w.AddMachine(name)
+		}
+		var cables []*mesh.Cable
+		for i := range 2 {
+			cables = append(cables, w.Cable(i, fast, true, w.Machines[i], w.Machines[i+1]))
+		}
+		w.Management()
+		for _, a := range []*mesh.Adapter{cables[0].Adapters[1], cables[1].Adapters[0]} {
+			a.Device.Slow("reg_mr", 330*time.Millisecond)
+		}
+		j := w.NewJob(map[string]string{"NCCL_MESH_TRANSPORT": "rdma"}, w.Machines...)
+		j.Connect(0, 2, 200, 1<<16)
+		j.Begun = func() {
+			w.Clock.After(100*time.Millisecond, "queue pairs fail", func() {
+				for _, n := range cables[0].Adapters[0].Device.QueuePairs() {
+					w.Fabric.Break(n)
+				}
+			})
+		}
+		j.Run(2 * time.Minute)
+		j.End()
+	})
+}
