@@ -2,6 +2,7 @@ package mesh_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ func TestSkewedCables(t *testing.T) {
 		k.cables = ring(k.w, 2, 2+int(k.Uint64N(4)), true)
 		k.faults = 1 + int(k.Uint64N(40))
 		k.early = k.Chance(0.3)
+		k.reliable = true
 	}, func(k *skew, j *mesh.Job) {
 		n, most := k.messages(j)
 		if k.Chance(0.3) {
@@ -140,6 +142,7 @@ type skew struct {
 	transport string
 	faults    int      // queue pairs that fail
 	early     bool     // also while connections are set up
+	reliable  bool     // a queue pair that does not fail loses nothing
 	then      []func() // what happens when messages flow
 }
 
@@ -229,6 +232,11 @@ func skewed(t *testing.T, shape func(*skew), work func(*skew, *mesh.Job)) {
 				j.Heal(at, healed)
 			}
 			j.End()
+			for _, line := range strings.Split(j.Logs(), "\n") {
+				if k.reliable && strings.Contains(line, "no grant arrived over it") {
+					t.Errorf("a grant that no lane has lost did not come: %s", line)
+				}
+			}
 			if t.Failed() || testing.Verbose() {
 				t.Logf("%s over %d cables; %d queue pairs failed\n%s", k.transport, len(k.cables), broken, j.Logs())
 				t.Log(k.w.Net.Counts(), k.w.Fabric.Counts())
