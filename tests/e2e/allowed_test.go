@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // line3 is the least in which two nodes share no cable.
@@ -35,6 +37,9 @@ func TestRelayAllowed(t *testing.T) {
 	for _, tt := range tests {
 		for _, kind := range relayKinds {
 			t.Run(tt.name+" over "+kind, func(t *testing.T) {
+				if (tt.name != "only" || kind != "rdma") && (tt.name != "another key on the relay" || kind != "tcp") {
+					require.Full(t, "transport/mesh TestNoRoute and transport/relay TestRefusals")
+				}
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)
 				j := newFabric(t, cables.topology()).start(spec{
@@ -87,6 +92,7 @@ func squat() error {
 
 // Another program has the UDP port of hails: the user is told, direct cables serve, and there is no way through that node.
 func TestHailPortTaken(t *testing.T) {
+	require.Full(t, "transport/hail TestTakenPort")
 	tests := []struct {
 		name   string
 		cables cabling

@@ -19,8 +19,10 @@ import (
 	"ncclmesh/ncclnet"
 )
 
+// cycles is how many connections each way come and go.
+var cycles = map[bool]int{false: 300, true: 1000}[full]
+
 const (
-	cycles       = 1000
 	warmUp       = 100
 	growthOfRSS  = 24 << 20 // bytes of anonymous memory that the process may still grow by after the first cycles, the race detector's own with them
 	growthOfHeap = 1 << 20  // and bytes in use on the heap: a few connections' worth

@@ -3,18 +3,32 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 )
+
+// buildCommand builds the command where what is under test is.
+var buildCommand = sync.OnceValue(func() error {
+	_, err := fabric.Build("e2e", "ncclmesh")
+	return err
+})
+
+// needsCommand sees to it that the command is built.
+func (f *mesh) needsCommand() {
+	f.t.Helper()
+	if err := buildCommand(); err != nil {
+		f.t.Fatal(err)
+	}
+}
 
 // relay starts ncclmesh relay on a node, in the environment of the job's ranks. It returns when the relay is ready.
 func (f *mesh) relay(node string, args ...string) *job {
 	f.t.Helper()
-	if _, err := fabric.Build("e2e", "ncclmesh"); err != nil {
-		f.t.Fatal(err)
-	}
+	f.needsCommand()
 	cmd := f.command(node, filepath.Join(built, "ncclmesh"), append([]string{"relay", "--verbose"}, args...)...)
 	cmd.Env = append(cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_HOSTID="+node)
 	j := &job{f: f}
@@ -34,6 +48,7 @@ func soak(seconds int) []string {
 
 // Two nodes talk through one on which nothing runs but the command, which outlives their jobs and goes when it is told to.
 func TestDedicatedRelay(t *testing.T) {
+	require.Full(t, "tests/e2e TestStatusOfRelay")
 	t.Parallel()
 	f := newFabric(t, line3.without().topology())
 	b := f.relay("b")
@@ -80,6 +95,7 @@ func TestDedicatedRelayKilled(t *testing.T) {
 // A relay that is told to go while traffic runs carries until the job is over, if it may; and if it may not, what it carries goes through
 // the other one, and it ends with nothing left.
 func TestDedicatedRelayGoes(t *testing.T) {
+	require.Full(t, "transport/relay TestEnds")
 	tests := []struct {
 		name   string
 		cables cabling

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // endless makes a job go on until enough is called, and tell of each round.
@@ -59,20 +61,17 @@ func relaying(kind string, c cabling) (cabling, []string) {
 
 // A cable of a triangle is pulled while the job runs: its traffic goes through the third node, and comes back when the cable does.
 func TestDetour(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail and tests/sim/mesh TestCablesFail")
 	tests := []struct {
 		api, work string
 		conns     int // from a to b
-		sample    bool
 	}{
-		{"v12", "--work soak --max 1M --comms 2", 2, true},
-		{"v8", "--work allreduce --min 1M --max 4M --chunk 256K", 1, true},
-		{"v5", "--work alltoall --min 8 --max 2M --factor 8 --channels 2", 2, false},
+		{"v12", "--work soak --max 1M --comms 2", 2},
+		{"v8", "--work allreduce --min 1M --max 4M --chunk 256K", 1},
+		{"v5", "--work alltoall --min 8 --max 2M --factor 8 --channels 2", 2},
 	}
 	for _, tt := range tests {
 		for _, kind := range relayKinds {
-			if !tt.sample && !full {
-				continue
-			}
 			t.Run(fmt.Sprintf("%s/%s over %s", tt.work, tt.api, kind), func(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, single)
@@ -114,25 +113,25 @@ func (j *job) signal(node string, s syscall.Signal) {
 
 // Two nodes of a ring talk through processes of other jobs on the other two, and what happens to these.
 func TestRelayLost(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestProcessDies and tests/e2e TestDedicatedRelayKilled")
 	tests := []struct {
-		name   string
-		do     func(j, b, d *job)
-		ok     bool
-		sample bool
+		name string
+		do   func(j, b, d *job)
+		ok   bool
 	}{
-		{"nothing", func(j, b, d *job) {}, true, false},
+		{"nothing", func(j, b, d *job) {}, true},
 		{"stopped for a while", func(j, b, d *job) {
 			b.signal("b", syscall.SIGSTOP)
 			time.Sleep(700 * time.Millisecond)
 			b.signal("b", syscall.SIGCONT)
-		}, true, true},
+		}, true},
 		{"frozen", func(j, b, d *job) {
 			b.signal("b", syscall.SIGSTOP)
 			j.times(2, "a", `a -> c conn \d+: lane \d .* through b: b has given no sign of life for .*; its traffic goes over the 1 lane left`)
 			j.suffer("moves", "moves")
 			b.signal("b", syscall.SIGCONT)
 			j.times(2, "a", `a -> c conn \d+: lane \d .* through b has come back`)
-		}, true, true},
+		}, true},
 		{"killed", func(j, b, d *job) {
 			b.signal("b", syscall.SIGKILL)
 			const left = `lane \d .* through b: .*; its traffic goes over the 1 lane left`
@@ -140,27 +139,24 @@ func TestRelayLost(t *testing.T) {
 			if n := j.rank("a").count(`NCCL WARN .* ` + left); n == 0 || n == 4 {
 				j.errorf("one way was lost, and %d of 4 lanes warn of it", n)
 			}
-		}, true, true},
+		}, true},
 		{"a cable pulled", func(j, b, d *job) {
 			j.suffer("unplug c:" + "cd0")
 			j.times(2, "a", `a -> c conn \d+: lane \d .* through d: .*; its traffic goes over the 1 lane left`)
 			j.suffer("moves", "plug c:"+"cd0")
 			j.times(2, "a", `a -> c conn \d+: lane \d .* through d (has come back|takes the place of|has joined)`)
-		}, true, true},
+		}, true},
 		{"both killed", func(j, b, d *job) {
 			b.signal("b", syscall.SIGKILL)
 			d.signal("d", syscall.SIGKILL)
-		}, false, true},
+		}, false},
 		{"one killed, one leaves", func(j, b, d *job) {
 			d.enough().ok()
 			b.signal("b", syscall.SIGKILL)
-		}, false, false},
+		}, false},
 	}
 	for _, tt := range tests {
 		for _, kind := range relayKinds {
-			if !tt.sample && !full {
-				continue
-			}
 			t.Run(tt.name+" over "+kind, func(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, ring4)
@@ -238,10 +234,8 @@ func linger() error {
 
 // Cables of a ring go and come at random every 50 ms, while one is out at most, or whichever: every message arrives as it was sent.
 func TestRelayFlaps(t *testing.T) {
-	rounds := 30
-	if full {
-		rounds = 400
-	}
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail and tests/sim/mesh TestCablesFail")
+	const rounds = 400
 	tests := []struct {
 		name   string
 		cables cabling
@@ -294,6 +288,7 @@ func (j *job) flapRing(rnd *rand.Rand, c cabling, most, rounds int) {
 
 // A job begins while a cable of its ring is out, and takes the longer way round.
 func TestRelayWithoutACable(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestCablesFail")
 	for _, kind := range relayKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

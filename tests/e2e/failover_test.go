@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // soaking is a soak of two communicators.
@@ -38,36 +40,36 @@ func TestFailover(t *testing.T) {
 	}{
 		{"unplugged", quads, "v12", []string{"unplug a:rab1"}, `rab1`, 0, false},
 		{"unplugged", pairs, "v8", []string{"unplug a:rab1"}, `rab1`, 0, true},
-		{"unplugged", triangles, "v5", []string{"unplug b:rbc0"}, `rbc0`, 0, true},
-		{"all but one unplugged", quads, "v8", []string{"unplug a:rab1", "moves", "unplug a:rab3", "unplug b:rab0"}, `rab[013]`, 0, true},
-		{"a cable of each two unplugged", triangles, "v12", []string{"unplug a:rab0", "unplug b:rbc1", "moves", "unplug c:rca0"}, `rab0|rbc1|rca0`, 0, true},
-		{"port off", quads, "v5", []string{"down b:rab2"}, `rab2`, 0, true},
+		{"unplugged", triangles, "v5", []string{"unplug b:rbc0"}, `rbc0`, 0, false},
+		{"all but one unplugged", quads, "v8", []string{"unplug a:rab1", "moves", "unplug a:rab3", "unplug b:rab0"}, `rab[013]`, 0, false},
+		{"a cable of each two unplugged", triangles, "v12", []string{"unplug a:rab0", "unplug b:rbc1", "moves", "unplug c:rca0"}, `rab0|rbc1|rca0`, 0, false},
+		{"port off", quads, "v5", []string{"down b:rab2"}, `rab2`, 0, false},
 		{"port off", triangles, "v8", []string{"down c:rbc1"}, `rbc1`, 0, false},
 		{"stalled", quads, "v12", []string{"stall port=a:rab0"}, `rab0`, 0, false},
 		{"stalled", pairs, "v5", []string{"stall port=b:rab0"}, `rab0`, 0, false},
 		{"stalled, and unplugged", quads, "v8", []string{"stall port=a:rab0", "unplug b:rab0"}, `rab0`, 0, false},
-		{"two stalled", quads, "v8", []string{"stall port=a:rab0", "stall port=b:rab3"}, `rab[03]`, 0, true},
-		{"acknowledgements lost, and unplugged", quads, "v12", []string{"ack port=a:rab1 times=50", "unplug b:rab1"}, `rab1`, 0, true},
+		{"two stalled", quads, "v8", []string{"stall port=a:rab0", "stall port=b:rab3"}, `rab[03]`, 0, false},
+		{"acknowledgements lost, and unplugged", quads, "v12", []string{"ack port=a:rab1 times=50", "unplug b:rab1"}, `rab1`, 0, false},
 		{"acknowledgements lost, and unplugged", triangles, "v8", []string{"ack port=a:rab1", "unplug a:rab1"}, `rab1`, 0, false},
-		{"completions late, and unplugged", quads, "v5", []string{"slow time=2ms", "unplug a:rab3"}, `rab3`, 0, true},
+		{"completions late, and unplugged", quads, "v5", []string{"slow time=2ms", "unplug a:rab3"}, `rab3`, 0, false},
 		{"completions late, and all but one unplugged", pairs, "v12", []string{"slow time=1ms", "unplug a:rab0"}, `rab0`, 0, false},
 		{"device fatal", pairs, "v12", []string{"event DEVICE_FATAL b:rab1"}, `rab1`, 0, true},
-		{"port error", triangles, "v5", []string{"event PORT_ERR a:rca1"}, `rca1`, 0, true},
-		{"retries", pairs, "v5", []string{"wr status=RETRY_EXC_ERR times=1 node=a"}, ``, 1, true},
+		{"port error", triangles, "v5", []string{"event PORT_ERR a:rca1"}, `rca1`, 0, false},
+		{"retries", pairs, "v5", []string{"wr status=RETRY_EXC_ERR times=1 node=a"}, ``, 1, false},
 		{"retries", quads, "v8", []string{"wr status=RETRY_EXC_ERR times=1 node=b skip=1"}, ``, 1, false},
 		{"retries", quads, "v12", []string{"wr status=RETRY_EXC_ERR times=1 node=b skip=7"}, ``, 1, false},
-		{"retries", streams, "v12", []string{"wr status=RETRY_EXC_ERR times=1 node=c skip=50"}, ``, 1, true},
+		{"retries", streams, "v12", []string{"wr status=RETRY_EXC_ERR times=1 node=c skip=50"}, ``, 1, false},
 		{"retries", streams, "v8", []string{"wr status=RETRY_EXC_ERR times=1 node=a skip=333"}, ``, 1, false},
 		{"the peer fails", quads, "v5", []string{"wr status=REM_OP_ERR times=1 node=a skip=20"}, ``, 1, false},
-		{"several at once", quads, "v8", []string{"wr status=RETRY_EXC_ERR times=1 port=a:rab0 skip=3", "wr status=WR_FLUSH_ERR times=1 port=b:rab2 skip=4"}, ``, 2, true},
-		{"a queue pair fails", streams, "v5", []string{"qp-error a rab0"}, ``, 1, true},
+		{"several at once", quads, "v8", []string{"wr status=RETRY_EXC_ERR times=1 port=a:rab0 skip=3", "wr status=WR_FLUSH_ERR times=1 port=b:rab2 skip=4"}, ``, 2, false},
+		{"a queue pair fails", streams, "v5", []string{"qp-error a rab0"}, ``, 1, false},
 		{"a queue pair fails", pairs, "v8", []string{"qp-error b rab1"}, ``, 1, false},
 	}
 	for _, tt := range tests {
-		if !tt.sample && !full {
-			continue
-		}
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
+			if !tt.sample {
+				require.Full(t, "tests/sim/mesh TestRDMACablesFail")
+			}
 			t.Parallel()
 			j := outlives(t, tt.over, tt.faults, soaking+" --api "+tt.api)
 			if tt.lose != "" {
@@ -104,20 +106,20 @@ func TestFailoverTCP(t *testing.T) {
 		sample bool
 	}{
 		{"unplugged", quads, "v12", []string{"unplug a:ab1"}, `ab1`, false},
-		{"all but one unplugged", quads, "v8", []string{"unplug a:ab1", "unplug a:ab3", "moves", "unplug b:ab0"}, `ab[013]`, true},
+		{"all but one unplugged", quads, "v8", []string{"unplug a:ab1", "unplug a:ab3", "moves", "unplug b:ab0"}, `ab[013]`, false},
 		{"one end off", streams, "v5", []string{"ip b link set ab1 down"}, `ab1`, true},
 		{"nothing arrives, from one end", quads, "v5", []string{"ip a neigh replace 192.168.3.2 dev ab2 " + nobody}, `ab2`, true},
 		{"nothing arrives", streams, "v12", []string{"ip a neigh replace 192.168.1.2 dev ab0 " + nobody, "ip b neigh replace 192.168.1.1 dev ab0 " + nobody}, `ab0`, false},
-		{"an address is taken away", quads, "v8", []string{"ip b addr del 192.168.1.2/24 dev ab0"}, `ab0`, true},
-		{"a cable of RDMA and one of TCP", both, "v12", []string{"unplug a:rab0", "unplug c:bc1"}, `ab0|bc1`, true},
+		{"an address is taken away", quads, "v8", []string{"ip b addr del 192.168.1.2/24 dev ab0"}, `ab0`, false},
+		{"a cable of RDMA and one of TCP", both, "v12", []string{"unplug a:rab0", "unplug c:bc1"}, `ab0|bc1`, false},
 		{"a cable of each two", both, "v8", []string{"unplug b:rab1", "unplug c:bc0", "moves", "unplug c:ca0"}, `ab1|bc0|ca0`, false},
-		{"one end off", both, "v5", []string{"ip c link set ca1 down", "stall port=a:rab0"}, `ca1|ab0`, true},
+		{"one end off", both, "v5", []string{"ip c link set ca1 down", "stall port=a:rab0"}, `ca1|ab0`, false},
 	}
 	for _, tt := range tests {
-		if !tt.sample && !full {
-			continue
-		}
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
+			if !tt.sample {
+				require.Full(t, "tests/sim/mesh TestCablesFail")
+			}
 			t.Parallel()
 			outlives(t, tt.over, tt.faults, soaking+" --api "+tt.api, auto, "NCCL_MESH_LANE_WAIT=3").lose(tt.lose)
 		})
@@ -137,6 +139,9 @@ func TestFailoverOfSession(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "tcp" {
+				require.Full(t, "tests/sim/mesh TestRDMACablesFail")
+			}
 			t.Parallel()
 			j := outlives(t, tt.over, tt.faults, soaking)
 			j.lose(tt.lose)
@@ -147,6 +152,7 @@ func TestFailoverOfSession(t *testing.T) {
 
 // Cables fail one after another while a collective runs.
 func TestFailoverOfCollectives(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail")
 	tests := []struct {
 		version, work string
 		over          over
@@ -167,20 +173,17 @@ func TestFailoverOfCollectives(t *testing.T) {
 
 // Lanes fail while many connections are set up: each has those that work.
 func TestFailoverWhileSettingUp(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail")
 	tests := []struct {
 		name   string
 		faults []string
-		sample bool
 	}{
-		{"some requests fail", []string{"wr status=RETRY_EXC_ERR times=1 node=a", "wr status=WR_FLUSH_ERR times=2 node=b skip=37", "wr status=RETRY_EXC_ERR times=1 node=a skip=101"}, true},
-		{"stalled", []string{"stall port=a:rab0"}, false},
-		{"device fatal", []string{"event DEVICE_FATAL a:rab2", "event DEVICE_FATAL b:rab0"}, false},
-		{"unplugged", []string{"unplug a:rab1", "unplug b:rab3"}, true},
+		{"some requests fail", []string{"wr status=RETRY_EXC_ERR times=1 node=a", "wr status=WR_FLUSH_ERR times=2 node=b skip=37", "wr status=RETRY_EXC_ERR times=1 node=a skip=101"}},
+		{"stalled", []string{"stall port=a:rab0"}},
+		{"device fatal", []string{"event DEVICE_FATAL a:rab2", "event DEVICE_FATAL b:rab0"}},
+		{"unplugged", []string{"unplug a:rab1", "unplug b:rab3"}},
 	}
 	for _, tt := range tests {
-		if !tt.sample && !full {
-			continue
-		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFabric(t, four.topology()+"resolve 100ms\n")
@@ -195,6 +198,7 @@ func TestFailoverWhileSettingUp(t *testing.T) {
 
 // A connection that began with fewer lanes than there are cables takes the others in when their port comes up, which it had not used.
 func TestConnectionGrows(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail and tests/e2e TestPortComesUp")
 	t.Parallel()
 	f := newFabric(t, four.topology())
 	f.fault("stall", "port=a:rab1")
@@ -232,6 +236,9 @@ func TestPortComesUp(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "a cable of four" {
+				require.Full(t, "tests/e2e TestPortComesUp over a cable of four and tests/sim/mesh TestCablesFail")
+			}
 			t.Parallel()
 			f := newFabric(t, tt.over.topology())
 			f.suffer(tt.before...)

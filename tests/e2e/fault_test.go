@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // pair is two nodes with one cable; a has a second port, whose cable leads to where no rank runs.
@@ -84,6 +86,9 @@ func TestVerbRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "memory of the user" && tt.name != "queue pair" {
+				require.Full(t, "ibv TestVerbsFail and the same test of two other verbs")
+			}
 			t.Parallel()
 			f := newFabric(t, pair)
 			f.fault(strings.Fields(tt.fault)...)
@@ -96,6 +101,7 @@ func TestVerbRefused(t *testing.T) {
 
 // Cables that lead elsewhere than their addresses say: the error names both nodes, both ends, and what the device said.
 func TestWrongCabling(t *testing.T) {
+	require.Full(t, "transport/path TestWhyNoPath")
 	f := newFabric(t, `
 port a r0 netdev p0 addr 192.168.1.1/24
 port b r0 netdev p0 addr 192.168.1.2/24
@@ -112,6 +118,7 @@ resolve 100ms
 
 // One refusal that need not end anything does not.
 func TestVerbRefusedOnce(t *testing.T) {
+	require.Full(t, "tests/e2e TestVerbRefused, where no other port is left")
 	tests := []struct {
 		name  string
 		fault string
@@ -166,6 +173,9 @@ func TestCompletionErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "remote access" {
+				require.Full(t, "transport/message TestAllLanesFail")
+			}
 			t.Parallel()
 			f := newFabric(t, pair)
 			j, at := during(t, f, func() { f.fault(strings.Fields(tt.fault)...) })
@@ -178,6 +188,7 @@ func TestCompletionErrors(t *testing.T) {
 
 // A lane that the device declares broken, or that breaks once, is replaced, be it the only one: the job goes on.
 func TestLaneReplaced(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail")
 	queuePair := func(f *mesh) {
 		numbers, devices := f.queuePairs("a")
 		for i, n := range numbers {
@@ -214,6 +225,7 @@ func TestLaneReplaced(t *testing.T) {
 
 // What passes is waited for; what concerns nobody is a line in the log.
 func TestHarmless(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail")
 	tests := []struct {
 		name   string
 		faults []string

@@ -25,7 +25,7 @@ const tooMany = `refused a connection; .* reason="too many unauthenticated conne
 // reset: the job does not notice.
 func TestFlooded(t *testing.T) {
 	f := newFabric(t, twins)
-	j := f.start(spec{env: []string{"NCCL_MESH_TRANSPORT=tcp"}, args: []string{"--work", "soak", "--max", "64K", "--duration", "15", "--reopen", "1000000", "--timeout", "300"}})
+	j := f.start(spec{env: []string{"NCCL_MESH_TRANSPORT=tcp"}, args: f.endless("--work soak --max 64K --timeout 300")})
 	j.await("a", `a -> b conn \d+: lane`)
 	a := j.rank("a")
 
@@ -71,14 +71,15 @@ func TestFlooded(t *testing.T) {
 		}
 		_ = unix.Close(fd)
 	}
-	j.ok()
+	j.await("a", `control: a session continues over another link`)
+	j.await("a", `a connection to a data port was refused; .* reason="too many unauthenticated connections from one address`)
+	j.suffer("moves", "moves")
+	j.enough().ok()
 	if err := errors.Join(targets.Close(), flood.Wait()); err != nil {
 		t.Errorf("%v: %s", err, &did)
 	}
 	t.Logf("%s", &did)
 	j.must("a", `control plane closed: .* [1-9]\d* links cut, [1-9]\d* resumed`)
-	j.must("a", `control: a session continues over another link`)
-	j.must("a", `a connection to a data port was refused; .* reason="too many unauthenticated connections from one address`)
 }
 
 // tcpSocket is a TCP socket of another process, as a descriptor of this one.

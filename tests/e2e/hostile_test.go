@@ -14,11 +14,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // While two ranks work, a third node sends to a's control port what no peer would. Every kind is counted and logged once, nothing of it
 // stays in the process, and the job's data is right.
 func TestHostileBytes(t *testing.T) {
+	require.Full(t, "transport/control TestHostileBytes, tests/e2e TestStranger and tests/e2e TestFlooded")
 	f := newFabric(t, triangle)
 	recorder := f.command("b", os.Args[0])
 	recorder.Env = append(recorder.Env, "E2E_HELPER=record")

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/require"
 )
 
 // A rank is killed at every step of setting connections up, of moving data over them and of closing them: as it makes the k-th call of
@@ -15,6 +17,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 	for _, orphans := range []int{0, 2} {
 		for _, verb := range []string{"alloc_pd", "create_cq", "reg_mr", "create_qp", "modify_qp", "post_recv", "post_send", "poll_cq", "dereg_mr", "destroy_qp"} {
 			t.Run(fmt.Sprintf("%s, %d children", verb, orphans), func(t *testing.T) {
+				if orphans == 0 || verb != "create_qp" && verb != "post_send" {
+					require.Full(t, "tests/sim/mesh TestProcessDies and the same test of two verbs")
+				}
 				t.Parallel()
 				f := newFabric(t, pair)
 				told, slowest := 0, time.Duration(0)
@@ -75,17 +80,23 @@ func manyFiles(t *testing.T) string {
 
 // A rank kills itself in mid-transfer: the driver judges that every connection with it says so in time, and no other.
 func TestKilledInTransfer(t *testing.T) {
-	tests := []struct{ transport, args string }{
-		{"rdma", "--seed 1"},
-		{"rdma", "--seed 2 --die-rank 0 --comms 2"},
-		{"rdma", "--seed 3 --die-rank 1 --chunk 4M --depth 2"},
-		{"rdma", "--seed 4 --orphans 2"},
-		{"rdma", "--seed 5 --early-orphans 1 --orphans 1 --chunk 64K"},
-		{"rdma", "--seed 6 --api v8 --chunk 8 --depth 32"},
-		{"tcp", "--seed 7 --orphans 1 --open-files " + manyFiles(t)},
+	tests := []struct {
+		transport, args string
+		sample          bool
+	}{
+		{"rdma", "--seed 1", false},
+		{"rdma", "--seed 2 --die-rank 0 --comms 2", true},
+		{"rdma", "--seed 3 --die-rank 1 --chunk 4M --depth 2", false},
+		{"rdma", "--seed 4 --orphans 2", false},
+		{"rdma", "--seed 5 --early-orphans 1 --orphans 1 --chunk 64K", true},
+		{"rdma", "--seed 6 --api v8 --chunk 8 --depth 32", false},
+		{"tcp", "--seed 7 --orphans 1 --open-files " + manyFiles(t), true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.transport+" "+tt.args, func(t *testing.T) {
+			if !tt.sample {
+				require.Full(t, "tests/sim/mesh TestProcessDies")
+			}
 			t.Parallel()
 			f := newFabric(t, triangle)
 			j := f.start(spec{env: []string{"NCCL_MESH_TRANSPORT=" + tt.transport},

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,10 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"ncclmesh/tests/require"
 )
 
 // full is everything; without it a sample.
-var full = os.Getenv("FULL") != ""
+var full = require.IsFull()
 
 // cabling is nodes of one letter with cables between them. The n-th cable of nodes a and b is abn: its interface has that name at both
 // ends, and its device is rabn.

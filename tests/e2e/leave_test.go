@@ -16,6 +16,7 @@ import (
 
 	"ncclmesh/ibv"
 	"ncclmesh/ncclnet"
+	"ncclmesh/tests/require"
 	"ncclmesh/transport/lane"
 )
 
@@ -40,6 +41,9 @@ func TestLeaves(t *testing.T) {
 		{"short messages", 1000, slower, []string{"NCCL_MESH_TCP_STREAMS=1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "one stream" {
+				require.Full(t, "transport/lane/tcp TestGrantsThenEnd and ncclnet TestSettle")
+			}
 			t.Parallel()
 			f := newFabric(t, `
 				netif a p0 addr 192.168.1.1/24

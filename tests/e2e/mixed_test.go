@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tests/require"
 )
 
 // mixed is the triangle with a node that has no RDMA.
@@ -96,6 +98,9 @@ func TestMixed(t *testing.T) {
 	}{{"v5", 1}, {"v8", 3}, {"v12", 1}}
 	for _, tt := range tests {
 		t.Run(tt.version, func(t *testing.T) {
+			if tt.version != "v8" {
+				require.Full(t, "tests/e2e TestVersions and transport TestMixed")
+			}
 			t.Parallel()
 			j := newFabric(t, mixed).start(spec{env: []string{auto}, on: map[string][]string{"a": {fmt.Sprintf("NCCL_MESH_TCP_STREAMS=%d", tt.streams)}},
 				args: []string{"--api", tt.version, "--comms", "2", "--max", "1M", "--factor", "16", "--iters", "2",
@@ -133,6 +138,9 @@ func TestWithoutRDMA(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "no library" {
+				require.Full(t, "transport TestTCPAlthoughRDMA")
+			}
 			t.Parallel()
 			f := newFaulty(t, tt.topology, tt.fault)
 			j := f.start(spec{env: []string{auto}, on: map[string][]string{"c": tt.c},
@@ -153,6 +161,7 @@ func TestWithoutRDMA(t *testing.T) {
 // Why TCP is used has nothing to do with ways over TCP that fail beside the one that works, as between two ends of different cables with
 // addresses of one subnet that are tried as nobody is asked who is there.
 func TestWhyTCP(t *testing.T) {
+	require.Full(t, "transport/path TestWhyTCP")
 	t.Parallel()
 	const apart = `
 netif a x addr 192.168.9.1/24
@@ -169,6 +178,7 @@ link c:y b:y
 
 // Two nodes with RDMA whose cable does not carry it talk over TCP on that cable, and say why.
 func TestCableWithoutRDMA(t *testing.T) {
+	require.Full(t, "transport/path TestWhyTCP and tests/e2e TestFallsBackToTCP")
 	tests := []struct {
 		name     string
 		topology string
@@ -194,6 +204,7 @@ func TestCableWithoutRDMA(t *testing.T) {
 
 // Settings under which two nodes have no lane in common: an error that names both, the setting and the remedy.
 func TestTransportsDiffer(t *testing.T) {
+	require.Full(t, "transport TestRDMAOnly")
 	tests := []struct {
 		name     string
 		topology string
@@ -219,6 +230,7 @@ func TestTransportsDiffer(t *testing.T) {
 
 // What breaks while a mixed mesh moves data, with nobody to relay and no other network, ends the job on every node that is left, soon, with an error that names the other.
 func TestMixedBreaks(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestProcessDies")
 	const allReduce = "--work allreduce --min 8M --max 8M --iters 1000000"
 	const pulled = `NCCL WARN NET/Mesh : .*peer not reachable: [ac] -> [ac] conn \d+: .*lane 0 p. -> p.: .*check the cable, both ports and the peer`
 	kill := func(j *job) { _ = j.rank("c").cmd.Process.Kill() }
@@ -259,6 +271,7 @@ func TestMixedBreaks(t *testing.T) {
 
 // A rank without RDMA kills itself in mid-transfer: the driver judges that every connection with it says so in time, and no other.
 func TestMixedKilled(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestProcessDies")
 	t.Parallel()
 	j := newFabric(t, mixed).start(spec{env: []string{auto}, args: []string{"--work", "die", "--die-rank", "2", "--die-limit-ms", fmt.Sprint(soon.Milliseconds() / 2)}}).wait()
 	for node, status := range map[string]int{"a": 0, "b": 0, "c": 128 + 9} {

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // An interface is set down while its RDMA port goes on working: each connection gives its lane up once, whatever joins meanwhile, and has it
 // again when the interface is up.
 func TestInterfaceDown(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail")
 	t.Parallel()
 	f := newFabric(t, four.topology())
 	j := f.start(spec{args: f.endless("--work soak --max 64K")})
@@ -37,6 +40,7 @@ func TestInterfaceDown(t *testing.T) {
 
 // Cables are out while connections are set up: they wait for a path as long as those do that have lost theirs, and the job goes on.
 func TestOutageWhileSettingUp(t *testing.T) {
+	require.Full(t, "transport/path TestWait and tests/sim/mesh TestCablesFail")
 	spare := func(c cabling) cabling { // each rank's node has a port that is up all the time, whose cable leads to where no rank runs
 		c.pairs += " ax bx cx dx"
 		return c
@@ -81,6 +85,7 @@ func TestOutageWhileSettingUp(t *testing.T) {
 
 // A process that begins while all its cables are out waits for one.
 func TestOutageAtInit(t *testing.T) {
+	require.Full(t, "transport TestAwaitPorts")
 	for _, kind := range relayKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -1,6 +1,10 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"ncclmesh/tests/require"
+)
 
 // newContainers makes nodes whose RDMA devices speak of an interface p0 that is not there.
 func newContainers(t *testing.T, topology string) *mesh {
@@ -16,6 +20,7 @@ func newContainers(t *testing.T, topology string) *mesh {
 // In a container that has the RDMA devices and a network namespace of its own, where the ports' interfaces are not, RoCE v2
 // is used, and the cause is named.
 func TestInterfaceOutside(t *testing.T) {
+	require.Full(t, "transport/topology TestDiscoverOutside")
 	t.Parallel()
 	f := newContainers(t, `
 		port a rdma0 netdev p0 addr 192.168.1.1/24 gids mlx5
@@ -30,6 +35,7 @@ func TestInterfaceOutside(t *testing.T) {
 
 // Where no way is found, the error names the cause too.
 func TestNoPathOutside(t *testing.T) {
+	require.Full(t, "transport/topology TestDiscoverOutside")
 	t.Parallel()
 	j := newContainers(t, noWay).start(spec{nodes: []string{"a", "b"}, args: []string{"--work", "sendrecv", "--max", "8", "--iters", "1"}})
 	j.failed()

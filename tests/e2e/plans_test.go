@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // Every address plan and every cabling works with no setting, and uses the lanes
@@ -129,6 +131,9 @@ func TestPlans(t *testing.T) {
 	lane := regexp.MustCompile(`lane \d+ (\S+ -> \S+) `)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "no configured address at all" && tt.name != "GID tables that differ, RoCE v1 before v2" {
+				require.Full(t, "transport/topology TestCandidates and tests/lab TestTriangle")
+			}
 			t.Parallel()
 			f := newFabric(t, tt.topology)
 			j := f.start(spec{args: []string{"--work", "sendrecv,allreduce", "--max", "1M", "--factor", "64", "--iters", "1"}}).ok()
@@ -169,6 +174,9 @@ func TestMTU(t *testing.T) {
 	differs := regexp.MustCompile(`MTU differs between the ends of a cable: (.*)\. Set`)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "of the interfaces" {
+				require.Full(t, "the same test of interfaces and tests/e2e TestFabrics over InfiniBand")
+			}
 			t.Parallel()
 			j := newFabric(t, tt.topology).start(spec{args: []string{"--work", "sendrecv", "--max", "1M", "--factor", "64", "--iters", "1"}}).ok()
 			var got []string
@@ -184,6 +192,7 @@ func TestMTU(t *testing.T) {
 
 // One of two halves down: the other carries everything.
 func TestHalfDown(t *testing.T) {
+	require.Full(t, "tests/e2e TestPortComesUp")
 	t.Parallel()
 	f := newFabric(t, `
 		port a r0 netdev p0 addr 192.168.1.1/24
@@ -210,6 +219,7 @@ const noWay = `
 
 // Two nodes without a way between them learn so, with all that was tried.
 func TestNoPath(t *testing.T) {
+	require.Full(t, "transport/path TestWhyNoPath")
 	t.Parallel()
 	f := newFabric(t, noWay)
 	j := f.start(spec{nodes: []string{"a", "b"}, env: []string{"NCCL_MESH_LANE_WAIT=2"}, args: []string{"--work", "sendrecv", "--max", "8", "--iters", "1"}}).wait()
@@ -228,6 +238,7 @@ func TestNoPath(t *testing.T) {
 
 // Where RDMA finds no way and TCP does, TCP carries the job and that is said.
 func TestNoPathButTCP(t *testing.T) {
+	require.Full(t, "tests/e2e TestFallsBackToTCP")
 	t.Parallel()
 	f := newFabric(t, noWay)
 	j := f.start(spec{nodes: []string{"a", "b"}, env: []string{"NCCL_MESH_TRANSPORT=auto"}, args: []string{"--work", "sendrecv", "--max", "64K", "--factor", "64", "--iters", "1"}}).ok()

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // sockets are those of TCP that the ranks on a node have, as the local and the remote port of each; not those with which
@@ -30,6 +32,7 @@ func (j *job) sockets(node string) (ports [][2]int) {
 // All TCP ports of a job are of the range that the user names: those that lanes, relayed ones too, sessions and neighbours
 // come to, and those that they are dialled from.
 func TestPortRange(t *testing.T) {
+	require.Full(t, "transport/control TestPortRange, transport/dataport TestPortRange and transport/hail TestAskedFromRange")
 	t.Parallel()
 	const first, last = 40000, 40199
 	f := newFabric(t, `

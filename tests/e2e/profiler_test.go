@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 )
 
 // NCCL's profiler is told of every part of every message, by lanes of either kind, from the interface on that can take it; messages
@@ -29,6 +30,9 @@ func TestProfiler(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "queue pairs" && tt.name != "sockets" {
+				require.Full(t, "tests/netdriver TestProfiled")
+			}
 			t.Parallel()
 			j := newFabric(t, tt.topology).start(spec{env: tt.env, args: []string{"--api", tt.api, "--profile",
 				"--work", tt.work, "--messages", "100", "--max", "1M", "--factor", "16", "--iters", "2", "--comms", "2"}}).ok()

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // somebody waits until a rank has said something that matches.
@@ -32,14 +34,13 @@ type relayFault struct {
 	name   string
 	api    string
 	faults []string
-	sample bool
 }
 
 // wr is a work request that fails, at the n-th occasion.
 func wr(port, status string, n int) relayFault {
 	return relayFault{
 		fmt.Sprintf("%s at %s, %d", status, port, n), []string{"v5", "v8", "v12"}[n%3],
-		[]string{fmt.Sprintf("wr status=%s times=1 port=%s skip=%d", status, port, n)}, false,
+		[]string{fmt.Sprintf("wr status=%s times=1 port=%s skip=%d", status, port, n)},
 	}
 }
 
@@ -47,17 +48,17 @@ func wr(port, status string, n int) relayFault {
 // and of the receiver, which reads frames, grants and credits, at any stage of a message.
 func relayFaults() (all []relayFault) {
 	all = []relayFault{
-		{"frame fails", "v12", []string{"wr status=RETRY_EXC_ERR times=1 port=a:rab0 skip=40"}, false},
-		{"frame fails at the relay", "v8", []string{"wr status=RETRY_EXC_ERR times=1 port=b:rbc0 skip=33"}, true},
-		{"read or grant fails", "v5", []string{"wr status=REM_OP_ERR times=1 port=c:rbc0 skip=27"}, true},
-		{"acknowledgements lost, and unplugged", "v12", []string{"ack port=a:rab0 times=50", "unplug a:rab0", "lost", "moves", "plug a:rab0"}, false},
-		{"acknowledgements lost at the relay, and unplugged", "v8", []string{"ack port=b:rbc0", "unplug b:rbc0", "lost", "moves", "clear", "plug b:rbc0"}, false},
-		{"stalled behind the relay", "v5", []string{"stall port=b:rbc0", "lost", "moves", "clear"}, false},
-		{"port of the relay's off", "v8", []string{"down b:rbc0", "lost", "moves", "up b:rbc0"}, false},
-		{"device of the relay's fatal", "v5", []string{"event PORT_ERR b:rab0", "down b:rab0", "lost", "moves", "up b:rab0"}, false},
-		{"the other way fails while the first is settled", "v12", []string{"unplug a:rab0", "wr status=RETRY_EXC_ERR times=2 port=a:rda0 skip=1", "plug a:rab0"}, false},
-		{"both ways lost, and back", "v8", []string{"unplug b:rbc0", "unplug d:rda0", "lost", "plug b:rbc0", "plug d:rda0"}, false},
-		{"completions late, and unplugged", "v5", []string{"slow time=2ms", "unplug c:rbc0", "lost", "moves", "clear", "plug c:rbc0"}, false},
+		{"frame fails", "v12", []string{"wr status=RETRY_EXC_ERR times=1 port=a:rab0 skip=40"}},
+		{"frame fails at the relay", "v8", []string{"wr status=RETRY_EXC_ERR times=1 port=b:rbc0 skip=33"}},
+		{"read or grant fails", "v5", []string{"wr status=REM_OP_ERR times=1 port=c:rbc0 skip=27"}},
+		{"acknowledgements lost, and unplugged", "v12", []string{"ack port=a:rab0 times=50", "unplug a:rab0", "lost", "moves", "plug a:rab0"}},
+		{"acknowledgements lost at the relay, and unplugged", "v8", []string{"ack port=b:rbc0", "unplug b:rbc0", "lost", "moves", "clear", "plug b:rbc0"}},
+		{"stalled behind the relay", "v5", []string{"stall port=b:rbc0", "lost", "moves", "clear"}},
+		{"port of the relay's off", "v8", []string{"down b:rbc0", "lost", "moves", "up b:rbc0"}},
+		{"device of the relay's fatal", "v5", []string{"event PORT_ERR b:rab0", "down b:rab0", "lost", "moves", "up b:rab0"}},
+		{"the other way fails while the first is settled", "v12", []string{"unplug a:rab0", "wr status=RETRY_EXC_ERR times=2 port=a:rda0 skip=1", "plug a:rab0"}},
+		{"both ways lost, and back", "v8", []string{"unplug b:rbc0", "unplug d:rda0", "lost", "plug b:rbc0", "plug d:rda0"}},
+		{"completions late, and unplugged", "v5", []string{"slow time=2ms", "unplug c:rbc0", "lost", "moves", "clear", "plug c:rbc0"}},
 	}
 	for _, port := range []string{"a:rab0", "b:rab0", "b:rbc0", "c:rbc0"} {
 		for _, n := range []int{0, 1, 2, 3, 5, 8, 13, 21, 55} {
@@ -69,21 +70,19 @@ func relayFaults() (all []relayFault) {
 
 // The same over sockets.
 var relaySocketFaults = []relayFault{
-	{"unplugged behind the relay", "v12", []string{"unplug b:bc0", "lost", "moves", "plug b:bc0"}, false},
-	{"one end off at the relay", "v8", []string{"ip b link set ab0 down", "lost", "moves", "ip b link set ab0 up"}, true},
+	{"unplugged behind the relay", "v12", []string{"unplug b:bc0", "lost", "moves", "plug b:bc0"}},
+	{"one end off at the relay", "v8", []string{"ip b link set ab0 down", "lost", "moves", "ip b link set ab0 up"}},
 	{"nothing arrives behind the relay", "v5", []string{
 		"ip b neigh replace 192.168.11.2 dev bc0 lladdr 02:00:00:00:00:99 nud permanent", "lost", "moves", "ip b neigh del 192.168.11.2 dev bc0",
-	}, false},
-	{"both ways lost, and back", "v12", []string{"unplug b:bc0", "unplug d:da0", "lost", "plug b:bc0", "plug d:da0"}, false},
+	}},
+	{"both ways lost, and back", "v12", []string{"unplug b:bc0", "unplug d:da0", "lost", "plug b:bc0", "plug d:da0"}},
 }
 
 // What goes wrong with lanes through other nodes, at any stage of a message: everything arrives as it was sent, and what was lost is back.
 func TestRelayFaults(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail and tests/sim/mesh TestCablesFail")
 	for kind, faults := range map[string][]relayFault{"rdma": relayFaults(), "tcp": relaySocketFaults} {
 		for _, tt := range faults {
-			if !tt.sample && !full {
-				continue
-			}
 			t.Run(fmt.Sprintf("%s/%s over %s", tt.name, tt.api, kind), func(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, ring4)
@@ -113,20 +112,17 @@ func TestRelayFaults(t *testing.T) {
 
 // Pairs that talk through others do so beside the rings of those, which go over the same cables.
 func TestRelayMixed(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail, whose rings carry for others beside their own traffic")
 	tests := []struct {
 		cables      cabling
 		beside, api string
-		sample      bool
 	}{
-		{ring4, "--work allreduce --min 1M --max 1M", "v12", true},
-		{ring5, "--work allgather --min 256K --max 256K", "v8", false},
-		{triangles, "--work soak --max 1M", "v5", false},
+		{ring4, "--work allreduce --min 1M --max 1M", "v12"},
+		{ring5, "--work allgather --min 256K --max 256K", "v8"},
+		{triangles, "--work soak --max 1M", "v5"},
 	}
 	for _, tt := range tests {
 		for _, kind := range relayKinds {
-			if (!tt.sample || kind == "tcp") && !full {
-				continue
-			}
 			t.Run(fmt.Sprintf("%s beside %s over %s", tt.cables, tt.beside, kind), func(t *testing.T) {
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)

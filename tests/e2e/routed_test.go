@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // run runs a command on a node to its end.
@@ -18,6 +20,7 @@ func (f *mesh) run(node, command string) {
 // Nodes of a routed fabric, whose only IPv4 addresses are on the loopback interface and whose cables have link-local ones,
 // talk over the cables.
 func TestRoutedLoopback(t *testing.T) {
+	require.Full(t, "transport/topology TestLoopbackIsNotTold")
 	t.Parallel()
 	f := newFabric(t, `
 		netif a p0

@@ -3,6 +3,8 @@ package e2e
 import (
 	"strings"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // A rank whose settings are not those of the others ends the job with a word on every side that meets it, where it would
@@ -23,6 +25,9 @@ func TestSettingsOfOneRank(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "an algorithm" {
+				require.Full(t, "transport/control TestSettingsMustBeTheSame")
+			}
 			t.Parallel()
 			j := newFabric(t, triangle).start(spec{on: map[string][]string{"c": {tt.env}},
 				args: strings.Fields("--work allreduce --min 8 --max 8 --iters 1")})
@@ -51,6 +56,7 @@ link a:rdma1 b:rdma1
 
 // What is said of a job whose settings leave out the ports that it needs begins with those settings, and names the ports.
 func TestPortsLeftOut(t *testing.T) {
+	require.Full(t, "transport TestLeftOut and transport TestFiltersThatMatchNothing")
 	const crossed = `NCCL_IB_HCA=\^rdma\d leaves out rdma\d:1 \(p\d\) on [ab]; .*NCCL_IB_HCA=\^rdma\d leaves out rdma\d:1 \(p\d\) on [ab]; `
 	excluding := map[string][]string{"a": {"NCCL_IB_HCA=^rdma1"}, "b": {"NCCL_IB_HCA=^rdma0"}}
 	tests := []struct {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // carried is how many bytes a node's ends of cables with a rate have sent, by device.
@@ -58,6 +60,7 @@ func (j *job) stream(node, device string, bytes int64) (part float64) {
 // when it is as fast as before. At a quarter of the other's speed its part would be a fifth if the other never waited; it does, while
 // messages whose part it has carried stand behind one that is not done.
 func TestLaneSlowsDown(t *testing.T) {
+	require.Full(t, "transport/lane TestSpeedRecovers")
 	t.Parallel()
 	f := newFabric(t, strings.NewReplacer("b:r0\n", "b:r0 rate 16MB\n", "b:r1\n", "b:r1 rate 16MB\n").Replace(twins))
 	j := f.start(spec{args: strings.Fields("--work alltoall --min 8M --max 8M --chunk 1M --depth 8 --iters 100 --warmup 0 --check once")})

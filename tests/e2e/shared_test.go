@@ -1,6 +1,10 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"ncclmesh/tests/require"
+)
 
 // Where the user names no interface, a network that all nodes share carries nothing between nodes that a cable joins, nor
 // between those that cables join through another node, although nothing tells that it is slower than the cables.
@@ -23,6 +27,7 @@ func TestSharedNetwork(t *testing.T) {
 
 // It carries everything where there is nothing else.
 func TestSharedNetworkAlone(t *testing.T) {
+	require.Full(t, "tests/e2e TestFallsBackToTCP")
 	t.Parallel()
 	f := newFabric(t, `
 		netif a x

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/require"
 )
 
 // A process that is stopped for a while as it sets connections up is waited for: its cables are as good as before.
@@ -18,6 +20,9 @@ func TestStopped(t *testing.T) {
 	for i, proof := range []int{0, 2, 4, 7, 10, 15, 12, 9} { // at which it stops, to itself or to the other: which comes when is chance; 15 is between two lanes
 		long := []time.Duration{1300 * time.Millisecond, 3 * time.Second}[i%2]
 		t.Run(fmt.Sprintf("%v at proof %d", long, proof), func(t *testing.T) {
+			if i >= 3 {
+				require.Full(t, "the same test at three other proofs")
+			}
 			t.Parallel()
 			f := newFabric(t, twins)
 			f.fault("halt", "node=b", "name=post_send", fmt.Sprintf("skip=%d", proof))
@@ -56,6 +61,7 @@ func (j *job) stopped(node string) {
 
 // Many more ranks than processors connect to each other at once: nobody takes a turn that came late for a broken cable.
 func TestCrowd(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestSlowVerbs")
 	ranks := crowd
 	if n, err := strconv.Atoi(os.Getenv("MESH_TEST_CROWD")); err == nil {
 		ranks = n
@@ -80,6 +86,9 @@ func TestStoppedInTraffic(t *testing.T) {
 	rdma, both := over{two, qps2}, over{fourTCP, []string{auto}}
 	for _, o := range []over{rdma, both} {
 		t.Run("stopped, over "+o.String(), func(t *testing.T) {
+			if o.plain != "" {
+				require.Full(t, "the same test over RDMA and tests/sim/mesh TestSlowVerbs")
+			}
 			t.Parallel()
 			f := newFabric(t, o.topology())
 			j := f.start(spec{env: o.env, args: f.endless("--work soak --max 1M --comms 2 --timeout 300")})
@@ -98,6 +107,7 @@ func TestStoppedInTraffic(t *testing.T) {
 			j.keep()
 		})
 		t.Run("on one processor, over "+o.String(), func(t *testing.T) {
+			require.Full(t, "the same test of a process that is stopped")
 			t.Parallel()
 			f := newFabric(t, o.topology())
 			j := f.start(spec{env: o.env, args: f.endless("--work soak --max 1M --comms 2")})

@@ -8,11 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // Messages of random sizes, groups and tags, over communicators that come and go: a quarter of a million, and a million as full measure. A
 // thread a rank: more would take turns.
 func TestSoak(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestNoFault and tests/sim/mesh TestBusyCablesFail")
 	want := 250_000
 	if full {
 		want = 1_000_000
@@ -32,6 +35,7 @@ func TestSoak(t *testing.T) {
 
 // Large messages between small ones, cut over two cables.
 func TestSoakStriped(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestNoFault")
 	f := newFabric(t, `
 port a r0 netdev p0 addr 192.168.1.1/24 speed 100G
 port a r1 netdev p1 addr 192.168.2.1/24 speed 50G msg 65536
@@ -47,6 +51,7 @@ link a:r1 b:r1
 // Messages of all sizes, in groups and with tags, while cables come and go at random every 50 ms, or lanes fail until one is left: 5,000
 // in all and 100,000 as full measure. A busy machine may need longer than a cable stays to notice that it is there.
 func TestSoakOverFailures(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestBusyCablesFail")
 	tests := []struct {
 		name   string
 		over   over
@@ -90,6 +95,7 @@ func TestSoakOverFailures(t *testing.T) {
 // The same between two nodes that talk through others both ways round a ring, while work requests fail at random at all the ports on the
 // ways, often at both: 20 times, and 20 times in each of 20 jobs as full measure.
 func TestSoakOverRelays(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail")
 	const failures = 20
 	jobs, seed := 1, rand.Uint64()
 	if full {

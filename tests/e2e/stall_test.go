@@ -3,11 +3,14 @@ package e2e
 import (
 	"fmt"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // A lane over which nothing comes through is left while its queue pair has not given up by far, and comes back when it works again; not a
 // byte is wrong.
 func TestStalledLane(t *testing.T) {
+	require.Full(t, "transport/message TestStalledLane and tests/sim/mesh TestRDMACablesFail")
 	const patient = "NCCL_IB_TIMEOUT=20" // for more than half a minute
 	tests := []struct {
 		over   over

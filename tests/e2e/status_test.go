@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"ncclmesh/tests/fabric"
 )
 
 // cableStatus is what ncclmesh status --json says of a cable, as far as is looked at.
@@ -42,9 +40,7 @@ type processStatus struct {
 // command runs ncclmesh on a node, and returns what it writes and says.
 func (f *mesh) ncclmesh(node string, args ...string) (stdout, stderr string) {
 	f.t.Helper()
-	if _, err := fabric.Build("e2e", "ncclmesh"); err != nil {
-		f.t.Fatal(err)
-	}
+	f.needsCommand()
 	var out, said bytes.Buffer
 	cmd := f.command(node, filepath.Join(built, "ncclmesh"), args...)
 	cmd.Stdout, cmd.Stderr = &out, &said

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 )
 
 // The tuner in the same library keeps NCCL's contract and chooses by the settings that all ranks have.
@@ -38,6 +39,9 @@ func TestTuner(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "three nodes" && tt.name != "four nodes on a ring" {
+				require.Full(t, "ncclnet TestTuner and tests/nccl TestRails")
+			}
 			t.Parallel()
 			j := newFabric(t, tt.topology).start(spec{env: tt.env, args: append([]string{"--work", "tuner"}, tt.args...)}).ok()
 			for _, want := range append(tt.want, `PASS  tuner: all ranks have the same answers`) {

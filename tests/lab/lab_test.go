@@ -188,7 +188,7 @@ func noRNR(_ *testing.T, ctx context.Context, l *Lab) error {
 }
 
 // full runs everything, and not a sample.
-var full = os.Getenv("FULL") != ""
+var full = require.IsFull()
 
 // soakTime is how long a soak takes: what MESH_TEST_SOAK says, or else as long as that.
 func soakTime(otherwise time.Duration) (time.Duration, error) {

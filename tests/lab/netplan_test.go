@@ -76,9 +76,7 @@ touch /job/over
 // ncclmesh netplan --apply on a node with systemd, networkd and netplan: it gives addresses, and takes them back when the
 // management network is lost.
 func TestNetplan(t *testing.T) {
-	if !full {
-		t.Skip("a whole Debian, and minutes where machines are emulated: FULL=1 runs it")
-	}
+	require.Full(t, "tools/ncclmesh/netplan TestApply")
 	m := Mesh{Name: "pair", Machines: []string{"a", "b"}, CPUs: 1}
 	m.cable(100, "a", "b")
 	s := newSession(t, m)

@@ -9,13 +9,13 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // TestPair is of two machines with two cables, by the kernel's own queue pairs. No lane may be a socket.
 func TestPair(t *testing.T) {
-	if !full {
-		t.Skip("five minutes: FULL=1 runs it")
-	}
+	require.Full(t, "tests/lab TestTriangle and tests/sim/mesh TestRDMACablesFail")
 	said := newLog()
 	s := newSession(t, Pair(), built()...)
 	needBuilt(t)

@@ -9,14 +9,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 // TestRing is of four machines in a ring: opposite ones talk through those between them, by the kernel's own queue pairs on
 // every hop. No lane may be a socket.
 func TestRing(t *testing.T) {
-	if !full {
-		t.Skip("a fourth machine, and minutes where machines are emulated: FULL=1 runs it")
-	}
+	require.Full(t, "tests/lab TestTriangle and tests/nccl TestRings")
 	said := newLog()
 	s := newSession(t, Ring(), built()...)
 	needBuilt(t)

@@ -10,21 +10,18 @@ import (
 	"testing"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 )
 
-// each runs f for every version over both kinds of the plugin's lanes. A sample runs the first version,
-// over lanes of the given kind; not at all where none is given.
+// each runs f for every version over both kinds of the plugin's lanes. A sample has lanes of the given kind.
 func each(t *testing.T, sample string, f func(t *testing.T, rank string, l Lanes)) {
 	t.Helper()
-	if sample == "" {
-		onlyFull(t)
-	}
-	for _, v := range sampled() {
+	for _, v := range Versions {
 		for _, l := range AllLanes[:2] {
-			if !full && l.Name != sample {
-				continue
-			}
-			t.Run(v.Name+"/"+l.Name, func(t *testing.T) { f(t, program(t, v), l) })
+			t.Run(v.Name+"/"+l.Name, func(t *testing.T) {
+				sampled(t, v, l.Name == sample)
+				f(t, program(t, v), l)
+			})
 		}
 	}
 }
@@ -35,6 +32,7 @@ func versionOf(rank string) Version {
 }
 
 func TestTwoCommunicators(t *testing.T) {
+	require.Full(t, "tests/nccl TestSplit")
 	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		run(t, up(t, l.Mesh(fabric.Triangle()).Topology()), l.Job(rank, plugin(), "two 12"))
 	})
@@ -55,12 +53,9 @@ func TestAbort(t *testing.T) {
 
 // What a communicator holds is given back when it ends.
 func TestCycles(t *testing.T) {
-	n := "8"
-	if full {
-		n = "20 0.6"
-	}
+	require.Full(t, "tests/e2e TestCycles")
 	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
-		j := l.Job(rank, plugin(), "cycles "+n)
+		j := l.Job(rank, plugin(), "cycles 20 0.6")
 		j.Env = append(slices.Clone(j.Env), "MALLOC_ARENA_MAX=1") // else NCCL's threads fill one after another of the C library's
 		run(t, up(t, l.Mesh(fabric.Ring("node-a", "node-b")).Topology()), j)
 	})
@@ -68,7 +63,8 @@ func TestCycles(t *testing.T) {
 
 // NCCL reads the PCI tree of a GB10 and finds one network device beside its GPU.
 func TestGB10(t *testing.T) {
-	for _, v := range sampled() {
+	require.Full(t, "tests/nccl TestRails, on the same fabric")
+	for _, v := range Versions {
 		t.Run(v.Name, func(t *testing.T) {
 			rank := program(t, v)
 			f := up(t, GB10("node-a", "node-b"))
@@ -186,6 +182,7 @@ func TestKilledRank(t *testing.T) {
 // A rank that stands still, in a debugger say, is waited for: longer than the plugin
 // would wait for a node that is silent.
 func TestPausedRank(t *testing.T) {
+	require.Full(t, "tests/e2e TestStoppedInTraffic")
 	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		j := l.Job(rank, plugin(), append(append([]string{"init", "paused 2 3"}, collectives(1000, 65537)...), "destroy")...)
@@ -196,6 +193,7 @@ func TestPausedRank(t *testing.T) {
 
 // A rank that does not come is waited for by NCCL; those who give up can begin anew.
 func TestMissingRank(t *testing.T) {
+	require.Full(t, "transport TestPeerNeverConnects")
 	each(t, "tcp", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		run(t, f, l.Job(rank, plugin(), append(append([]string{"missing 2 1", "init"}, collectives(1000)...), "destroy")...))
@@ -253,6 +251,7 @@ func (c cableFault) happen(l Lanes, f *fabric.Fabric, on fabric.Cable) error {
 // A cable that is lost under NCCL, where nodes do not carry for each other: not a wrong
 // byte, no hang, and the two nodes at its ends name it.
 func TestCableLost(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestProcessDies and tests/nccl TestKilledRank")
 	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		for _, fault := range cableFaults {
 			t.Run(fault.name, func(t *testing.T) {
@@ -277,6 +276,7 @@ func TestCableLost(t *testing.T) {
 // Of four cables between two nodes all but one are lost under NCCL, one after another:
 // its all-reduces go on and are right, and both nodes name each cable.
 func TestCablesLost(t *testing.T) {
+	require.Full(t, "tests/sim/mesh TestRDMACablesFail and tests/nccl TestCablePutBack")
 	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		m := fabric.Mesh{Nodes: []string{"node-a", "node-b"}}
 		for i := range 4 {
@@ -329,6 +329,7 @@ func onEnds(f *fabric.Fabric, c fabric.Cable, args func(own, peer fabric.Port) [
 // none of that when the ranks are in the order of the cables. With RDMA only, NCCL's
 // start ends in an error that names two such nodes, in a line.
 func TestRingOfFour(t *testing.T) {
+	require.Full(t, "tests/nccl TestRings and transport/path TestWhyNoPath")
 	across := map[string]string{"node-a": "node-c", "node-b": "node-d", "node-c": "node-a", "node-d": "node-b"}
 	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b", "node-c", "node-d")).Topology())
@@ -365,18 +366,16 @@ func TestRingOfFour(t *testing.T) {
 
 // Sizes of 64 MiB.
 func TestLargest(t *testing.T) {
+	require.Full(t, "tests/nccl TestCollectives")
 	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
-		steps := largest(3)
-		if !full {
-			steps = steps[:1]
-		}
-		run(t, f, l.Job(rank, plugin(), append(append([]string{"init"}, steps...), "destroy")...))
+		run(t, f, l.Job(rank, plugin(), append(append([]string{"init"}, largest(3)...), "destroy")...))
 	})
 }
 
 // Every type with every operation.
 func TestTypes(t *testing.T) {
+	require.Full(t, "tests/nccl TestCollectives, of one type")
 	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Ring("node-a", "node-b")).Topology())
 		run(t, f, l.Job(rank, plugin(), choices[0].session(types(versionOf(rank)))...))
@@ -385,7 +384,7 @@ func TestTypes(t *testing.T) {
 
 // Every table that a version of NCCL reads, in use under it.
 func TestTables(t *testing.T) {
-	onlyFull(t)
+	require.Full(t, "tests/netdriver TestEverything and tests/e2e TestVersions")
 	for _, v := range Versions {
 		for i, api := range v.APIs {
 			l := AllLanes[i%2]
@@ -408,7 +407,7 @@ func TestTables(t *testing.T) {
 // The pretend GPU, the kernels and the rank program under AddressSanitizer and
 // UBSan, over NCCL's own sockets.
 func TestSanitized(t *testing.T) {
-	onlyFull(t)
+	require.Full(t, "tests/nccl TestCollectives, without sanitizers")
 	for _, v := range Versions {
 		t.Run(v.Name, func(t *testing.T) {
 			rank, err := Build(filepath.Join(Cache(), filepath.Base(filepath.Dir(program(t, v)))), filepath.Join(built, "sanitized"),
@@ -445,12 +444,13 @@ func TestPluginNames(t *testing.T) {
 		{"unset, and the link beside it", "", ""}, // set to nothing is something else from 2.27 on
 		{"the second of a list", "nonesuch," + plugin(), "2.27"},
 	}
-	for _, v := range sampled() {
+	for _, v := range Versions {
 		for _, tt := range tests {
-			if v.Name < tt.since || !full && tt.plugin != "" && tt.plugin != "mesh" {
+			if v.Name < tt.since {
 				continue
 			}
 			t.Run(v.Name+"/"+tt.name, func(t *testing.T) {
+				sampled(t, v, tt.plugin == "mesh")
 				l := AllLanes[1]
 				j := l.Job(program(t, v), tt.plugin, "env NCCL_NET=mesh", "env NCCL_NET_PLUGIN="+tt.plugin, "init", "check allreduce f32 sum 100", "destroy", "init", "check allreduce f32 sum 100", "destroy")
 				j.Env = append(j.Env, "LD_LIBRARY_PATH="+built)
@@ -463,7 +463,7 @@ func TestPluginNames(t *testing.T) {
 // NCCL 2.29 makes one operation of a group of broadcasts and gives it as many
 // channels as a tuner says, which may be more than there are.
 func TestLargeBroadcasts(t *testing.T) {
-	onlyFull(t)
+	require.Full(t, "tests/nccl TestCollectives")
 	for _, v := range Versions {
 		for _, l := range AllLanes {
 			t.Run(v.Name+"/"+l.Name, func(t *testing.T) {

@@ -25,21 +25,13 @@ var patience = map[bool]time.Duration{false: 5 * time.Minute, true: 30 * time.Mi
 const grace = 5 * time.Second
 
 // full is everything; without it a sample.
-var full = os.Getenv("FULL") != ""
+var full = require.IsFull()
 
-// sampled are all versions in a full run, else the one that is always to be had.
-func sampled() []Version {
-	if full {
-		return Versions
-	}
-	return Versions[:1]
-}
-
-// onlyFull skips a test whose subject a sample reaches by another one.
-func onlyFull(t *testing.T) {
+// sampled ends a case that is not for a sample, or not of the version that one has: that which is always to be had.
+func sampled(t *testing.T, v Version, yes bool) {
 	t.Helper()
-	if !full {
-		t.Skip("FULL=1 runs it")
+	if v.Name != Versions[0].Name || !yes {
+		require.Full(t, "another case of the same test, with NCCL "+Versions[0].Name)
 	}
 }
 
@@ -189,18 +181,18 @@ func largest(ranks int) []string {
 }
 
 func meshes() []struct {
-	name string
-	mesh fabric.Mesh
-	lane string // the kind that a sample has; none when empty
+	name  string
+	mesh  fabric.Mesh
+	lanes string // the kinds that a sample has
 } {
 	return []struct {
-		name string
-		mesh fabric.Mesh
-		lane string
+		name  string
+		mesh  fabric.Mesh
+		lanes string
 	}{
 		{"pair", fabric.Ring("node-a", "node-b"), ""}, // two cables
-		{"triangle", fabric.Triangle(), "rdma"},
-		{"full mesh of four", fullMesh("node-a", "node-b", "node-c", "node-d"), "tcp"},
+		{"triangle", fabric.Triangle(), "rdma tcp"},
+		{"full mesh of four", fullMesh("node-a", "node-b", "node-c", "node-d"), ""},
 	}
 }
 
@@ -224,13 +216,11 @@ func fullMesh(nodes ...string) fabric.Mesh {
 
 // Every collective, algorithm and protocol, through every kind of lane.
 func TestCollectives(t *testing.T) {
-	for _, v := range sampled() {
+	for _, v := range Versions {
 		for _, m := range meshes() {
 			for _, l := range AllLanes {
-				if !full && m.lane != l.Name {
-					continue
-				}
 				t.Run(strings.Join([]string{v.Name, m.name, l.Name}, "/"), func(t *testing.T) {
+					sampled(t, v, slices.Contains(strings.Fields(m.lanes), l.Name))
 					rank := program(t, v)
 					f := up(t, l.Mesh(m.mesh).Topology())
 					var steps []string
@@ -275,23 +265,23 @@ func patSteps(v Version, all bool) (steps []string) {
 // PAT, in turn with rings on the same connections. On 13 nodes and more, chunks wait in
 // slots behind others.
 func TestPAT(t *testing.T) {
-	tests := []struct {
-		nodes         string
-		sample, lanes string // of a sample none, of a full run all when empty
-	}{{"ab", "", ""}, {"abc", "rdma", ""}, {"abcd", "", ""}, {"abcde", "", ""}, {"abcdefg", "", ""}, {"abcdefgh", "", ""}, {"abcdefghijklm", "", "sockets"}}
+	require.Full(t, "tests/nccl TestCollectives")
+	tests := []struct{ nodes, lanes string }{ // all when empty
+		{"ab", ""}, {"abc", ""}, {"abcd", ""}, {"abcde", ""}, {"abcdefg", ""}, {"abcdefgh", ""}, {"abcdefghijklm", "sockets"},
+	}
 	for _, v := range Versions {
 		if !v.hasPAT() {
 			continue
 		}
 		for _, tt := range tests {
 			for _, l := range AllLanes {
-				if (!full && l.Name != tt.sample) || (tt.lanes != "" && l.Name != tt.lanes) {
+				if tt.lanes != "" && l.Name != tt.lanes {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%d/%s", v.Name, len(tt.nodes), l.Name), func(t *testing.T) {
 					rank := program(t, v)
 					f := up(t, l.Mesh(fullMesh(strings.Split(tt.nodes, "")...)).Topology())
-					j := l.Job(rank, plugin(), pat.session(patSteps(v, full && tt.lanes == ""))...)
+					j := l.Job(rank, plugin(), pat.session(patSteps(v, tt.lanes == ""))...)
 					j.Env = append(slices.Clone(j.Env), "SHOW_KERNELS=1")
 					for _, r := range run(t, f, j) {
 						for _, want := range []string{"kernel AllGather PAT Simple", "kernel ReduceScatter PAT Simple"} {

@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 )
 
 // A profiler that wants network events is given those of each lane's parts, as children of their steps, and as many bytes as were sent
 // and received; one that does not, none.
 func TestProfiler(t *testing.T) {
+	require.Full(t, "tests/netdriver TestProfiled and tests/e2e TestProfiler")
 	line := regexp.MustCompile(`(?m)^profiler: (\d+) of queue pairs, (\d+) of sockets, (\d+) bytes, (\d+) wrong$`)
 	for _, v := range Versions {
 		if !slices.Contains(v.APIs, 11) {

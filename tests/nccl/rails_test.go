@@ -24,9 +24,10 @@ func TestRails(t *testing.T) {
 		{name: "a node without a GPU", hide: "node-b", see: map[string]string{"node-a": "PCI[5000.0] - NIC", "node-b": today}},
 		{name: "no tuner", env: "NCCL_MESH_TUNER=0", see: map[string]string{"node-a": today, "node-b": today}},
 	}
-	for _, v := range sampled() {
+	for _, v := range Versions {
 		for _, tt := range tests {
 			t.Run(v.Name+"/"+tt.name, func(t *testing.T) {
+				sampled(t, v, tt.name == "both")
 				rank := program(t, v)
 				f := up(t, GB10("node-a", "node-b"))
 				if err := AddGPUs(f); err != nil {

@@ -12,19 +12,8 @@ import (
 	"testing"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 )
-
-// relayed runs f for every version over both kinds of the plugin's lanes; as a sample, the newest over RDMA.
-func relayed(t *testing.T, f func(t *testing.T, rank string, l Lanes)) {
-	for i, v := range Versions {
-		for _, l := range AllLanes[:2] {
-			if !full && (i < len(Versions)-1 || l.Name != "rdma") {
-				continue
-			}
-			t.Run(v.Name+"/"+l.Name, func(t *testing.T) { f(t, program(t, v), l) })
-		}
-	}
-}
 
 // ringOf is nodes in a ring, by their number.
 func ringOf(n int) fabric.Mesh {
@@ -52,12 +41,12 @@ func between(m fabric.Mesh, from, to int) (nodes []string) {
 // all shortest ways at once, as each says.
 func TestRings(t *testing.T) {
 	for _, size := range []int{4, 5} {
-		if size > 4 && !full {
-			continue
-		}
 		m := ringOf(size)
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			relayed(t, func(t *testing.T, rank string, l Lanes) {
+			if size > 4 {
+				require.Full(t, "the same test of four nodes")
+			}
+			each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 				var steps []string
 				for i, c := range choices {
 					across := []string{"check sendacross f32 sum 1", "check sendacross f32 sum 300007"}
@@ -157,7 +146,7 @@ func (d *detours) await(ctx context.Context, some bool) error {
 // A cable of the triangle is pulled under NCCL's all-reduces and put back: they go on
 // through the third node, then over the cable again, and are right.
 func TestCablePutBack(t *testing.T) {
-	relayed(t, func(t *testing.T, rank string, l Lanes) {
+	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		m := fabric.Triangle()
 		f := up(t, l.Mesh(m).Topology())
 		c := m.Cables[0]

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 )
 
 func TestRow(t *testing.T) {
@@ -65,6 +66,7 @@ func TestMedian(t *testing.T) {
 // The table of docs/performance.md says what NCCL makes of the plugin today; its times are of the
 // day that it names.
 func TestPerformanceTable(t *testing.T) {
+	require.Full(t, "tests/nccl TestRow")
 	page, err := os.ReadFile(filepath.Join(fabric.Root(), "docs/performance.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -47,9 +47,7 @@ gone
 
 // A clean Debian installs, runs and removes the packages.
 func TestDebian(t *testing.T) {
-	if !full() {
-		t.Skip("a whole Debian takes a minute; FULL=1 does it")
-	}
+	require.Full(t, "tests/packages TestDeb, into an empty root directory")
 	require.Tools(t, require.Packages, "mmdebstrap")
 	packages := t.TempDir()
 	g := targets()[0]

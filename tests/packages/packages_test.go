@@ -42,8 +42,6 @@ func targets() []target {
 	return []target{amd64, arm64}
 }
 
-func full() bool { return os.Getenv("FULL") == "1" }
-
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	return output(t, exec.Command(name, args...))
@@ -148,7 +146,7 @@ func TestReproducible(t *testing.T) {
 	if n := len(targets()) * 5; len(want) != n {
 		t.Errorf("%d packages, want %d: two .deb, two .rpm and a tarball for each architecture", len(want), n)
 	}
-	if full() {
+	if require.IsFull() {
 		checkout := t.TempDir()
 		archive := exec.Command("sh", "-c", `tar -C ../.. --exclude=./build --exclude=./.git -c . | tar -C "$1" -x`, "sh", checkout)
 		output(t, archive)

@@ -24,7 +24,11 @@ const (
 	NCCL     = "nccl"     // Debian's package of NCCL, from its archive
 	Lab      = "lab"      // virtual machines; not part of "all"
 	GPU      = "gpu"      // an NVIDIA GPU, NCCL and PyTorch; not part of "all"
+	Time     = "time"     // the time for everything, which FULL=1 takes; not part of "all"
 )
+
+// named are those that "all" does not stand for.
+var named = []string{Systemd, Lab, GPU, Time}
 
 // Tools ends a test as Skip does, for want of what, where programs, or files with an
 // absolute path, are not installed.
@@ -43,8 +47,23 @@ const VerbsHeader = need.VerbsHeader
 func Skip(t testing.TB, what, why string) {
 	t.Helper()
 	list := strings.Split(os.Getenv(Variable), ",")
-	if slices.Contains(list, what) || what != Lab && what != GPU && what != Systemd && slices.Contains(list, "all") {
+	if slices.Contains(list, what) || slices.Contains(list, "all") && !slices.Contains(named, what) {
 		t.Fatalf("%s=%s requires %s: %s", Variable, os.Getenv(Variable), what, why)
 	}
 	t.Skipf("skipped for want of %s: %s", what, why)
+}
+
+// IsFull reports whether tests are to do everything, with FULL=1 in the environment, and not a sample.
+func IsFull() bool {
+	full := os.Getenv("FULL")
+	return full != "" && full != "0"
+}
+
+// Full ends a test as Skip does, for want of Time, unless everything is to be done. It is for tests that are no part of the gate, and says
+// what in the gate covers their subject: a test, as "tests/sim/mesh TestNoFault", and more words if need be.
+func Full(t testing.TB, cover string) {
+	t.Helper()
+	if !IsFull() {
+		Skip(t, Time, "FULL=1 runs it; the gate has "+cover)
+	}
 }

@@ -53,6 +53,9 @@ func TestSkip(t *testing.T) {
 		{Lab, Lab, failed},
 		{"all", GPU, skipped},
 		{GPU, GPU, failed},
+		{"all", Systemd, skipped},
+		{"all", Time, skipped},
+		{"all," + Time, Time, failed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.required+"/"+tt.what, func(t *testing.T) {
@@ -61,6 +64,29 @@ func TestSkip(t *testing.T) {
 			Skip(r, tt.what, "no luck")
 			want := fmt.Sprintf(tt.want, tt.what, tt.required)
 			if diff := cmp.Diff(want, r.end); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFull(t *testing.T) {
+	const skipped, failed = "skip: skipped for want of time: FULL=1 runs it; the gate has another", "fail: MESH_TEST_REQUIRE=time requires time: FULL=1 runs it; the gate has another"
+	tests := []struct{ full, required, want string }{
+		{"", "", skipped},
+		{"0", "", skipped},
+		{"", "all", skipped},
+		{"", Time, failed},
+		{"1", "", ""},
+		{"1", Time, ""},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprintf("FULL=%s %s=%s", tt.full, Variable, tt.required), func(t *testing.T) {
+			t.Setenv("FULL", tt.full)
+			t.Setenv(Variable, tt.required)
+			r := &recorder{TB: t}
+			Full(r, "another")
+			if diff := cmp.Diff(tt.want, r.end); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

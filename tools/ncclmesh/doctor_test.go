@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 	"ncclmesh/tools/ncclmesh/doctor"
 )
 
@@ -78,7 +79,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 			all(fault("clear"), ip("b", "addr del 192.168.2.1/24 dev f0"), ip("a", "route del 192.168.0.0/20")),
 			[]string{"fail addr-duplicate b:f0", "warn subnet-overlap a:f0", "warn subnet-overlap a:g0", "warn roce-filtered a:p0 ═ b:p1"}},
 	}
-	if os.Getenv("FULL") != "" {
+	if require.IsFull() {
 		tests = append(tests, []test{
 			{"registrations", fault("verb", "name=reg_mr", "errno=ENOMEM", "node=b"), fault("clear"), []string{"fail regmr-enomem b"}},
 			{"the device", fault("verb", "name=open_device", "errno=EACCES", "node=b"), fault("clear"), []string{"fail uverbs-denied b:f0", "fail uverbs-denied b:g0"}},
@@ -143,9 +144,7 @@ func TestDoctorOfHosts(t *testing.T) {
 
 // With --bench cables are measured: between these no processor fills 100 Gb/s.
 func TestDoctorMeasures(t *testing.T) {
-	if os.Getenv("FULL") == "" {
-		t.Skip("FULL=1 runs it: it takes a while")
-	}
+	require.Full(t, "tools/ncclmesh TestBenchLink")
 	t.Parallel()
 	_, command := nodes(t, halved)
 	status, stdout, stderr := command("doctor", "a", "b", "--bench", "--only", "cable-slow")

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/require"
 )
 
 var (
@@ -185,8 +187,8 @@ func (m *mutant) find(t *testing.T, binary string) (found job, text string) {
 
 // Each mutant is found, by a job that passes with the product as it is.
 func TestMutantsAreFound(t *testing.T) {
-	if os.Getenv("FULL") == "" && *only == "" {
-		t.Skip("takes minutes: FULL=1, or -mutant")
+	if *only == "" {
+		require.Full(t, "tests/sim/mutants TestMutantsFit")
 	}
 	chosen, err := regexp.Compile(*only)
 	if err != nil {
