@@ -92,15 +92,13 @@ func withC(lanes map[string][]string) map[string][]string {
 
 // All that the driver does, on a mesh of RDMA and TCP.
 func TestMixed(t *testing.T) {
+	require.Full(t, "transport TestMixed and tests/e2e TestWithoutRDMA")
 	tests := []struct {
 		version string
 		streams int // that node a opens
 	}{{"v5", 1}, {"v8", 3}, {"v12", 1}}
 	for _, tt := range tests {
 		t.Run(tt.version, func(t *testing.T) {
-			if tt.version != "v8" {
-				require.Full(t, "tests/e2e TestVersions and transport TestMixed")
-			}
 			t.Parallel()
 			j := newFabric(t, mixed).start(spec{env: []string{auto}, on: map[string][]string{"a": {fmt.Sprintf("NCCL_MESH_TCP_STREAMS=%d", tt.streams)}},
 				args: []string{"--api", tt.version, "--comms", "2", "--max", "1M", "--factor", "16", "--iters", "2",

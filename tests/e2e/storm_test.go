@@ -3,6 +3,8 @@ package e2e
 import (
 	"fmt"
 	"testing"
+
+	"ncclmesh/tests/require"
 )
 
 // What a process may hold once 1,500 connections have come and gone and it has been idle for five seconds.
@@ -24,6 +26,9 @@ func TestStorm(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name != "verbs" {
+				require.Full(t, "the same test of verbs, and transport TestListenerTakesMany")
+			}
 			t.Parallel()
 			f := newFabric(t, twins)
 			j := f.start(spec{env: append(tt.env, "GODEBUG=gctrace=1"), args: []string{"--work", "storm", "--connections", "1500", "--duration", "5", "--timeout", "300"}}).ok()

@@ -24,11 +24,20 @@ func Root() string {
 	return filepath.Join(filepath.Dir(file), "../..")
 }
 
-// Build makes goals of the Makefile, which may be NAME=VALUE too, into the
-// directory build/name. The name is the caller's own, so that nobody replaces a
-// library in use; two processes of one name wait for each other. The error is
-// ErrUnable where a tool is missing, anything else means that something is
-// broken.
+// results are what goals of the Makefile leave in its build directory, as patterns.
+var results = map[string][]string{
+	"build":     {"libnccl-net-mesh.so", "libnccl-net.so"},
+	"arm64":     {"arm64/*"},
+	"ncclmesh":  {"ncclmesh"},
+	"netdriver": {"netdriver", "libnccl-net-self.so"},
+	"fakeverbs": {"fakeverbs/libibverbs.so*", "fakeverbs/fakenet", "fakeverbs/fakefault", "fakeverbs/selftest", "fakeverbs/old/*/libibverbs.so.1"},
+}
+
+// Build makes goals of the Makefile, which may be NAME=VALUE too, and puts what
+// they make into the directory build/name. The name is the caller's own, so that
+// nobody replaces a library in use; all callers share the work. Two processes wait
+// for each other. The error is ErrUnable where a tool is missing, anything else
+// means that something is broken.
 func Build(name string, goals ...string) (dir string, err error) {
 	if err := need.Missing("make", "gcc", "ip", need.VerbsHeader); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrUnable, err)
@@ -39,12 +48,64 @@ func Build(name string, goals ...string) (dir string, err error) {
 		return "", err
 	}
 	defer unlock()
-	cmd := exec.Command("make", append([]string{"-C", Root(), "BUILD=" + dir}, goals...)...)
+	shared := filepath.Join(Root(), "build", "shared")
+	unlockShared, err := Lock(shared)
+	if err != nil {
+		return "", err
+	}
+	defer unlockShared()
+	cmd := exec.Command("make", append([]string{"-C", Root(), "BUILD=" + shared}, goals...)...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") })
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
 	}
+	for _, goal := range goals {
+		if strings.Contains(goal, "=") {
+			continue
+		}
+		patterns, known := results[goal]
+		if !known {
+			return "", fmt.Errorf("make %s: nobody knows what that makes", goal)
+		}
+		for _, p := range patterns {
+			if err := link(shared, dir, p); err != nil {
+				return "", err
+			}
+		}
+	}
 	return dir, nil
+}
+
+// link gives the files of a pattern below one directory the same names below another. Whoever makes such a file again makes another one, and
+// leaves the link as it is.
+func link(from, to, pattern string) error {
+	files, err := filepath.Glob(filepath.Join(from, pattern))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		rel, err := filepath.Rel(from, file)
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(to, rel)
+		was, wasErr := os.Lstat(at)
+		if is, err := os.Lstat(file); err != nil {
+			return err
+		} else if wasErr == nil && os.SameFile(was, is) {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			return err
+		}
+		if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := os.Link(file, at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Lock makes a directory and keeps others that ask for it out until unlock.

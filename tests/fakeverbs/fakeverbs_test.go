@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/tests/internal/need"
+	"ncclmesh/tests/internal/proved"
 	"ncclmesh/tests/require"
 )
 
@@ -160,11 +161,12 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// The same under sanitizers, all in one run. Speed, and what has to happen at the same moment, is not theirs to judge.
+// The same under sanitizers, all in one run. The file "proved" names the library that has passed, and is written by
+// `FULL=1 PROVED=1 go test -run TestSanitizers ./tests/fakeverbs`. Speed, and what has to happen at the same moment, is not theirs to judge.
 func TestSanitizers(t *testing.T) {
 	requireFake(t)
-	if testing.Short() {
-		t.Skip("-short: building for the sanitizers takes a while")
+	if proved.With(t, "Makefile", "selftest", "src") {
+		require.Full(t, "tests/fakeverbs TestCases, and this test itself where the library differs from that which passed it")
 	}
 	for name, s := range map[string]struct {
 		flags string
@@ -198,17 +200,21 @@ func TestModel(t *testing.T) {
 	for _, tt := range []struct {
 		link, env string
 		name      string
+		sample    bool
 	}{
-		{"rate 100MB", "MODEL_RATE=1e8", "rate"},
-		{"rate 1GB", "MODEL_RATE=1e9", "rate"},
-		{"rate 8Gb latency 50us", "MODEL_RATE=1e9", "rate"},
-		{"rate 1GB", "MODEL_RATE=1e8 CHANGE=100000000", "rate"},
-		{"rate 100MB", "MODEL_RATE=1e8", "fair"},
-		{"latency 20us", "MODEL_LATENCY=20e-6", "latency"},
-		{"latency 100us", "MODEL_LATENCY=100e-6", "latency"},
-		{"latency 1ms", "MODEL_LATENCY=1e-3", "latency"},
+		{"rate 100MB", "MODEL_RATE=1e8", "rate", false},
+		{"rate 1GB", "MODEL_RATE=1e9", "rate", false},
+		{"rate 8Gb latency 50us", "MODEL_RATE=1e9", "rate", true},
+		{"rate 1GB", "MODEL_RATE=1e8 CHANGE=100000000", "rate", false},
+		{"rate 100MB", "MODEL_RATE=1e8", "fair", true},
+		{"latency 20us", "MODEL_LATENCY=20e-6", "latency", false},
+		{"latency 100us", "MODEL_LATENCY=100e-6", "latency", true},
+		{"latency 1ms", "MODEL_LATENCY=1e-3", "latency", false},
 	} {
 		t.Run(tt.name+" "+tt.link+" "+tt.env, func(t *testing.T) {
+			if !tt.sample {
+				require.Full(t, "the same test of another rate or latency")
+			}
 			text, err := os.ReadFile("selftest/pair.txt")
 			if err != nil {
 				t.Fatal(err)
@@ -247,23 +253,27 @@ func TestForeign(t *testing.T) {
 		topology, program string
 		args              []string
 		want              string
+		sample            bool
 	}{
-		{triangle, "ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200"}, `200 iters in`}, // -c: it looks at the data
-		{triangle, "ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200", "-e"}, `200 iters in`},
-		{triangle, "ib_write_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
-		{triangle, "ib_write_bw", []string{"-F", "-x", "3", "-n", "20", "-a"}, `8388608 +20 `},
-		{triangle, "ib_read_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
-		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `},
-		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-e"}, `65536 +100 `},
-		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-b", "-e", "-q", "4"}, `65536 +400 `}, // arms a queue that holds entries
-		{triangle, "ib_write_lat", []string{"-F", "-x", "3", "-n", "200"}, `2 +200 `},
-		{infiniband, "ibv_rc_pingpong", []string{"-c", "-n", "200"}, `200 iters in`},
-		{infiniband, "ibv_rc_pingpong", []string{"-c", "-n", "200", "-g", "0"}, `200 iters in`},
-		{infiniband, "ib_write_bw", []string{"-F", "-n", "500"}, `65536 +500 `},
-		{infiniband, "ib_read_bw", []string{"-F", "-n", "500"}, `65536 +500 `},
-		{infiniband, "ib_send_bw", []string{"-F", "-n", "100", "-e"}, `65536 +100 `},
+		{triangle, "ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200"}, `200 iters in`, false}, // -c: it looks at the data
+		{triangle, "ibv_rc_pingpong", []string{"-g", "3", "-c", "-n", "200", "-e"}, `200 iters in`, true},
+		{triangle, "ib_write_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `, false},
+		{triangle, "ib_write_bw", []string{"-F", "-x", "3", "-n", "20", "-a"}, `8388608 +20 `, false},
+		{triangle, "ib_read_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `, true},
+		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "500"}, `65536 +500 `, false},
+		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-e"}, `65536 +100 `, false},
+		{triangle, "ib_send_bw", []string{"-F", "-x", "3", "-n", "100", "-b", "-e", "-q", "4"}, `65536 +400 `, true}, // arms a queue that holds entries
+		{triangle, "ib_write_lat", []string{"-F", "-x", "3", "-n", "200"}, `2 +200 `, false},
+		{infiniband, "ibv_rc_pingpong", []string{"-c", "-n", "200"}, `200 iters in`, true},
+		{infiniband, "ibv_rc_pingpong", []string{"-c", "-n", "200", "-g", "0"}, `200 iters in`, false},
+		{infiniband, "ib_write_bw", []string{"-F", "-n", "500"}, `65536 +500 `, false},
+		{infiniband, "ib_read_bw", []string{"-F", "-n", "500"}, `65536 +500 `, true},
+		{infiniband, "ib_send_bw", []string{"-F", "-n", "100", "-e"}, `65536 +100 `, false},
 	} {
 		t.Run(strings.Join(append([]string{tt.topology, tt.program}, tt.args...), " "), func(t *testing.T) {
+			if !tt.sample {
+				require.Full(t, "the same test of other programs and options")
+			}
 			got := foreign(t, tt.topology, tt.program, tt.args...)
 			if !regexp.MustCompile(`(?m)^a: .*` + tt.want).MatchString(got) {
 				t.Errorf("a does not say %q:\n%s", tt.want, got)

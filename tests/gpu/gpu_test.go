@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/tests/internal/need"
+	"ncclmesh/tests/internal/proved"
 	"ncclmesh/tests/require"
 )
 
@@ -95,12 +96,31 @@ func python(t *testing.T, limit time.Duration, env []string, args ...string) (st
 	return string(out), err
 }
 
+// The file "proved" names the scripts that the longest of them has passed with, and is written by
+// `FULL=1 PROVED=1 go test -run TestScripts ./tests/gpu`.
 func TestScripts(t *testing.T) {
 	needDist(t)
-	out, err := python(t, patience, []string{"PYTHONPATH=.", "MESH_GPU_BUILD=" + filepath.Join(dist, "build")},
-		"-W", "error", "-m", "unittest", "discover", "-s", "selftest")
+	files, err := filepath.Glob("selftest/test_*.py")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	scripts, err := filepath.Glob("*.py")
 	if err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Fatal(err)
+	}
+	scripts = append(scripts, "run", "selftest")
+	for _, file := range files {
+		name := filepath.Base(file)
+		t.Run(name, func(t *testing.T) {
+			if name == "test_run.py" && proved.With(t, scripts...) {
+				require.Full(t, "tests/gpu TestPreflight, and this test itself where the scripts differ from those that passed it")
+			}
+			out, err := python(t, patience, []string{"PYTHONPATH=.", "MESH_GPU_BUILD=" + filepath.Join(dist, "build")},
+				"-W", "error", "-m", "unittest", "discover", "-s", "selftest", "-p", name)
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
 	}
 }
 

@@ -90,6 +90,7 @@ var imports = map[string][]string{
 	"tests/internal/apt":            {},
 	"tests/internal/draw":           {},
 	"tests/internal/need":           {},
+	"tests/internal/proved":         {},
 	"tests/nccl":                    {"tests/fabric", "tests/internal/apt"},
 	"tests/nccl/cmd/choices":        {"tests/fabric", "tests/nccl"},
 	"tests/nccl/cmd/table":          {"tests/fabric", "tests/nccl"},
