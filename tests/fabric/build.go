@@ -48,16 +48,9 @@ func Build(name string, goals ...string) (dir string, err error) {
 		return "", err
 	}
 	defer unlock()
-	shared := filepath.Join(Root(), "build", "shared")
-	unlockShared, err := Lock(shared)
+	shared, err := Make(goals...)
 	if err != nil {
 		return "", err
-	}
-	defer unlockShared()
-	cmd := exec.Command("make", append([]string{"-C", Root(), "BUILD=" + shared}, goals...)...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") })
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
 	}
 	for _, goal := range goals {
 		if strings.Contains(goal, "=") {
@@ -72,6 +65,22 @@ func Build(name string, goals ...string) (dir string, err error) {
 				return "", err
 			}
 		}
+	}
+	return dir, nil
+}
+
+// Make makes goals of the Makefile in the directory that all tests share. What is there may be replaced by others.
+func Make(goals ...string) (dir string, err error) {
+	dir = filepath.Join(Root(), "build", "shared")
+	unlock, err := Lock(dir)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	cmd := exec.Command("make", append([]string{"-C", Root(), "BUILD=" + dir}, goals...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") })
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
 	}
 	return dir, nil
 }

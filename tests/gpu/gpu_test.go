@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/tests/fabric"
 	"ncclmesh/tests/internal/need"
 	"ncclmesh/tests/internal/proved"
 	"ncclmesh/tests/require"
@@ -52,9 +53,10 @@ func TestMain(m *testing.M) {
 func pack(dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	build, away := filepath.Join(dir, "build"), filepath.Join(dir, "away")
-	if out, err := exec.CommandContext(ctx, "make", "-C", "../..", "BUILD="+build, "dist").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make dist: %w\n%s", err, out)
+	away := filepath.Join(dir, "away")
+	build, err := fabric.Make("dist")
+	if err != nil {
+		return "", err
 	}
 	archives, err := filepath.Glob(filepath.Join(build, "ncclmesh-*.tar.gz"))
 	if err != nil || len(archives) != 1 {
@@ -65,10 +67,6 @@ func pack(dir string) (string, error) {
 	}
 	if out, err := exec.CommandContext(ctx, "tar", "-C", away, "-xf", archives[0]).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("tar: %w\n%s", err, out)
-	}
-	// Whatever still refers to the place of the build is to fail.
-	if err := os.RemoveAll(build); err != nil {
-		return "", err
 	}
 	return filepath.Join(away, strings.TrimSuffix(filepath.Base(archives[0]), ".tar.gz")), nil
 }

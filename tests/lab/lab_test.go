@@ -215,7 +215,7 @@ func TestTriangle(t *testing.T) {
 	s.step(t, "loss", loss)
 	t.Run("plugin", func(t *testing.T) {
 		needBuilt(t)
-		tables, contracts := []string{"v5", "v8", "v12"}, []string{"v12"} // contracts take minutes each; what is left out is proved without machines
+		tables, contracts := []string{"v12"}, []string{"v12"} // contracts take minutes each; what is left out is proved without machines
 		if full {
 			tables, contracts = []string{"v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12"}, []string{"v5", "v12"}
 		}
@@ -230,7 +230,7 @@ func TestTriangle(t *testing.T) {
 			})
 		}
 		s.step(t, "soak", func(t *testing.T, ctx context.Context, l *Lab) error {
-			d, err := soakTime(2 * time.Minute)
+			d, err := soakTime(map[bool]time.Duration{false: 20 * time.Second, true: 2 * time.Minute}[full])
 			if err != nil {
 				return err
 			}
@@ -239,19 +239,28 @@ func TestTriangle(t *testing.T) {
 		s.step(t, "cable out and in under a soak", s.cableUnderLoad)
 		s.step(t, "bad input", s.badInput)
 		s.step(t, "no RNR", noRNR)
-		s.step(t, "a rank dies", func(t *testing.T, ctx context.Context, l *Lab) error { return s.die(t, ctx, l) })
+		s.step(t, "a rank dies", func(t *testing.T, ctx context.Context, l *Lab) error {
+			require.Full(t, "the same test of a rank that leaves children")
+			return s.die(t, ctx, l)
+		})
 		s.step(t, "a rank dies and leaves children", func(t *testing.T, ctx context.Context, l *Lab) error {
 			return s.die(t, ctx, l, "--orphans", "2")
 		})
 		s.step(t, "no RNR after deaths", noRNR)
 		for _, p := range plans {
-			s.step(t, p.name, func(t *testing.T, ctx context.Context, l *Lab) error { return s.plan(t, ctx, l, p.addr) })
+			s.step(t, p.name, func(t *testing.T, ctx context.Context, l *Lab) error {
+				if !p.sample {
+					require.Full(t, "transport/topology TestCandidates and the same test of other plans")
+				}
+				return s.plan(t, ctx, l, p.addr)
+			})
 		}
 	})
 	s.step(t, "power cut", powerCut)
 }
 
 func TestSingle(t *testing.T) {
+	require.Full(t, "tests/lab TestTriangle")
 	s := newSession(t, Single(), built()...)
 	s.step(t, "data over every cable", func(_ *testing.T, ctx context.Context, l *Lab) error {
 		var b strings.Builder

@@ -10,15 +10,16 @@ import (
 // plans are ways to give the ports of the triangle addresses. cable counts from 0, host from 1 within the mesh; an empty
 // address is none.
 var plans = []struct {
-	name string
-	addr func(cable, host int) string
+	name   string
+	addr   func(cable, host int) string
+	sample bool
 }{
-	{"a 30 per cable", func(cable, host int) string { return fmt.Sprintf("10.0.%d.%d/30", cable, 1+end(cable, host)) }},
-	{"a 31 per cable", func(cable, host int) string { return fmt.Sprintf("10.0.%d.%d/31", cable, end(cable, host)) }},
-	{"169.254 on every port", func(cable, host int) string { return fmt.Sprintf("169.254.%d.%d/16", cable, host) }},
-	{"IPv6 only", func(cable, host int) string { return fmt.Sprintf("fd00:%d::%d/64", cable, host) }},
-	{"no configured address", func(int, int) string { return "" }},
-	{"a 24 per cable again", func(cable, host int) string { return fmt.Sprintf("192.168.%d.%d/24", 100+cable, host) }},
+	{"a 30 per cable", func(cable, host int) string { return fmt.Sprintf("10.0.%d.%d/30", cable, 1+end(cable, host)) }, false},
+	{"a 31 per cable", func(cable, host int) string { return fmt.Sprintf("10.0.%d.%d/31", cable, end(cable, host)) }, false},
+	{"169.254 on every port", func(cable, host int) string { return fmt.Sprintf("169.254.%d.%d/16", cable, host) }, false},
+	{"IPv6 only", func(cable, host int) string { return fmt.Sprintf("fd00:%d::%d/64", cable, host) }, false},
+	{"no configured address", func(int, int) string { return "" }, true},
+	{"a 24 per cable again", func(cable, host int) string { return fmt.Sprintf("192.168.%d.%d/24", 100+cable, host) }, true},
 }
 
 // end is 0 at one end of a cable of the triangle and 1 at the other.

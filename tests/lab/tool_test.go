@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"ncclmesh/tests/require"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -63,6 +65,7 @@ var faults = []struct {
 // TestTool has the command look at machines whose ports are the kernel's own RDMA devices: the cables are found, measured, and what
 // is wrong with them is named, and nothing else.
 func TestTool(t *testing.T) {
+	require.Full(t, "tools/ncclmesh TestTopo, tools/ncclmesh TestBenchLink and tools/ncclmesh TestDoctorFindsFaults")
 	s := newSession(t, Triangle())
 	s.cfg.Files = []string{buildTool(t)}
 	s.step(t, "topo", func(t *testing.T, ctx context.Context, l *Lab) error {

@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -42,17 +46,6 @@ var built = struct {
 	done map[string]error
 }{done: map[string]error{}}
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "mesh-rules-")
-	if err != nil {
-		panic(err)
-	}
-	built.dir = dir
-	status := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(status)
-}
-
 // build makes the library with the project's own Makefile, once.
 func (g target) build(t *testing.T) string {
 	t.Helper()
@@ -60,15 +53,14 @@ func (g target) build(t *testing.T) string {
 	defer built.Unlock()
 	err, done := built.done[g.goal]
 	if !done {
-		cmd := exec.Command("make", "-C", root(t), g.goal, "BUILD="+built.dir)
-		var out []byte
-		if out, err = cmd.CombinedOutput(); err != nil {
-			t.Logf("%v:\n%s", cmd, out)
-		}
+		built.dir, err = fabric.Build("rules", g.goal)
 		built.done[g.goal] = err
 	}
+	if errors.Is(err, fabric.ErrUnable) {
+		require.Skip(t, require.CC, err.Error())
+	}
 	if err != nil {
-		t.Fatalf("make %s: %v", g.goal, err)
+		t.Fatal(err)
 	}
 	return filepath.Join(built.dir, g.file)
 }
