@@ -4,44 +4,35 @@ import (
 	"testing"
 	"time"
 
-	"ncclmesh/tests/sim/bus"
 	"ncclmesh/tests/sim/mesh"
 )
 
 // Two machines send each other many messages without a pause, over cables that fail for moments.
 func TestBusyCablesFail(t *testing.T) {
-	each(t, func(t *testing.T, seed uint64) {
-		bus.Run(t, seed, func(t *testing.T, b *bus.Bus) {
-			w := mesh.NewWorld(t, b)
-			s := b.Source("shape")
-			transport := []string{"rdma", "rdma", "auto", "tcp"}[s.Uint64N(4)]
-			cables := ring(w, 2, 2+int(s.Uint64N(2)), transport != "tcp")
-			j := w.NewJob(map[string]string{"NCCL_MESH_TRANSPORT": transport, "NCCL_MESH_LANE_WAIT": "150"}, w.Machines...)
-			j.Pauses = 0.01 * float64(s.Uint64N(4))
-			within := time.Duration(s.LogUniform(10_000, 400_000)) * time.Microsecond
-			plan := w.Plan(cables, 4+int(s.Uint64N(24)), within, within)
-			if transport != "tcp" && s.Chance(0.7) { // the sessions are slower than the lanes
-				w.Machines[s.Uint64N(2)].Delay(time.Duration(s.LogUniform(20, 20_000)) * time.Microsecond)
-			}
-			var last time.Duration
-			j.Begun = func() { last = b.Now() + w.Strike(plan) }
-			most := 1 << uint(6+s.Uint64N(16))
-			if s.Chance(0.4) { // as many receives as there can be: the ring of grants is full
-				j.Window, most = 256, min(most, 1<<13)
-			}
-			j.All(500+int(s.Uint64N(3500)), most)
-			j.Run(3 * time.Minute)
-			if s.Chance(0.5) {
-				j.Heal(last, healed)
-			}
-			j.End()
-			if t.Failed() || testing.Verbose() {
-				t.Logf("%s over %d cables", transport, len(cables))
-				for _, f := range plan {
-					t.Log(f)
-				}
-				t.Log(j.Logs(), w.Net.Counts(), w.Fabric.Counts())
-			}
-		})
+	each(t, func(seed uint64) *mesh.Scenario {
+		s, d := mesh.NewScenario(seed)
+		transport := []string{"rdma", "rdma", "auto", "tcp"}[d.Uint64N(4)]
+		s.Ring(2, 2+int(d.Uint64N(2)), transport != "tcp")
+		s.Settings = waiting(transport)
+		c := mesh.Traffic(0, 0)
+		c.Pauses = int(d.Uint64N(4))
+		within := time.Duration(d.LogUniform(10_000, 400_000)) * time.Microsecond
+		plan := s.Plan(4+int(d.Uint64N(24)), within, within)
+		for k := range plan {
+			plan[k].Traffic = true
+		}
+		if transport != "tcp" && d.Chance(0.7) { // the sessions are slower than the lanes
+			m := s.Machines[d.Uint64N(2)]
+			s.Faults = append(s.Faults, mesh.Fault{Cable: -1, Machine: m, Kind: "late", Amount: int64(d.LogUniform(20, 20_000)) * 1000})
+		}
+		s.Faults = append(s.Faults, plan...)
+		c.Largest = 1 << uint(6+d.Uint64N(16))
+		if d.Chance(0.4) { // as many receives as there can be: the ring of grants is full
+			c.Window, c.Largest = 256, min(c.Largest, 1<<13)
+		}
+		c.Messages = 500 + int(d.Uint64N(3500))
+		s.ConnectAll(c)
+		heal(s, d.Chance(0.5))
+		return s
 	})
 }

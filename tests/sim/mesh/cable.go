@@ -21,6 +21,7 @@ type Speed struct {
 type Cable struct {
 	Number   int
 	Link     *internet.Link
+	Machines [2]*Machine
 	Ends     [2]*internet.Interface
 	RDMA     *adapter.Link // nil between ports without RDMA
 	Adapters [2]*Adapter
@@ -36,7 +37,7 @@ type Adapter struct {
 
 // Cable joins two machines by a cable of its own subnet. number tells the cables apart.
 func (w *World) Cable(number int, s Speed, rdma bool, a, b *Machine) *Cable {
-	c := &Cable{Number: number}
+	c := &Cable{Number: number, Machines: [2]*Machine{a, b}}
 	for k, m := range []*Machine{a, b} {
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(number), byte(1 + k)}), 24)
 		c.Ends[k] = m.AddPort(fmt.Sprintf("p%d", len(m.Interfaces())-1), int(s.Rate/125_000), prefix)
@@ -45,6 +46,7 @@ func (w *World) Cable(number int, s Speed, rdma bool, a, b *Machine) *Cable {
 		}
 	}
 	c.Link = w.Net.Connect(internet.LinkConfig{Rate: s.Rate, Latency: s.Latency, Jitter: s.Jitter}, c.Ends[0], c.Ends[1])
+	w.cables[number] = c
 	if rdma {
 		c.RDMA = w.Fabric.Connect(adapter.LinkConfig{Rate: s.Rate, Latency: s.Latency, Jitter: s.Jitter}, c.Adapters[0].Port, c.Adapters[1].Port)
 	}
@@ -112,6 +114,13 @@ func (c *Cable) Off(end int, deep, off bool) {
 		c.Adapters[end].Off(off)
 	}
 	c.Ends[end].SetUp(!off)
+}
+
+// OffRDMA switches the RDMA port of one end off, or on again, while its interface stays up.
+func (c *Cable) OffRDMA(end int, off bool) {
+	if c.RDMA != nil {
+		c.Adapters[end].Off(off)
+	}
 }
 
 // Lose makes a share of what one end sends vanish.

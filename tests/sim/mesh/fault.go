@@ -4,134 +4,271 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"ncclmesh/tests/sim/draw"
 )
 
 // A Fault is something that goes wrong at a time, and ends after another.
 type Fault struct {
-	At, For time.Duration
-	What    string
-	Begin   func()
-	End     func()
+	At      time.Duration // since the beginning. What goes wrong at 0 does so before the job starts
+	Traffic bool          // At counts from when all connections carry messages
+	For     time.Duration // 0: for good
+	Until   bool          // For counts from when all connections carry messages, and is not 0
+	Cable   int           // number of the cable; -1: it happens to the machine
+	Machine string        // the machine, or the end of the cable; "" where it happens to the whole cable
+	Kind    string        // name in the table of kinds
+	Amount  int64         // in the unit of the kind; 0 where the kind has none
 }
 
-func (f *Fault) String() string { return fmt.Sprintf("at %v, for %v: %s", f.At, f.For, f.What) }
+// target is what a kind of fault happens to.
+type target int
 
-// kinds are what can happen to a cable. Each takes a number from 0 to 1 that says how bad it is.
-var kinds = []struct {
-	name string
-	make func(w *World, c *Cable, bad float64) (begin, end func())
-}{
-	{"cut", func(_ *World, c *Cable, _ float64) (begin, end func()) {
-		return func() { c.Cut(true) }, func() { c.Cut(false) }
+const (
+	wholeCable target = iota
+	cableEnd
+	wholeMachine
+)
+
+// A kind is a kind of fault. set lets a fault begin, with on, and end.
+type kind struct {
+	name   string
+	target target
+	amount amount
+	set    func(h *hit, on bool)
+}
+
+// amount is how bad a fault of a kind is: the unit, nil without, and how a number from 0 to 1 becomes an amount.
+type amount struct {
+	unit *unit
+	draw func(bad float64) float64
+}
+
+// A hit is a fault of a world: what it happens to.
+type hit struct {
+	*Fault
+	*Cable  // nil where it happens to a machine
+	w       *World
+	end     int // of the cable
+	machine *Machine
+}
+
+// amount returns the amount of the fault when it begins, and 0 when it ends.
+func (h *hit) amount(on bool) int64 {
+	if on {
+		return h.Amount
+	}
+	return 0
+}
+
+// delay is amount as a duration.
+func (h *hit) delay(on bool) time.Duration { return time.Duration(h.amount(on)) }
+
+// adapter returns the RDMA adapter of the end; nil on a cable without RDMA.
+func (h *hit) adapter() *Adapter { return h.Adapters[h.end] }
+
+// kinds are what can go wrong. [Scenario.Plan] draws those of cables, all but the slow verbs.
+var kinds = append([]kind{
+	{"cut", wholeCable, none, func(h *hit, on bool) { h.Cut(on) }},
+	{"port off", cableEnd, none, func(h *hit, on bool) { h.Off(h.end, true, on) }},
+	{"interface down", cableEnd, none, func(h *hit, on bool) { h.Off(h.end, false, on) }},
+	{"RDMA off", cableEnd, none, func(h *hit, on bool) { h.OffRDMA(h.end, on) }},
+	{"dead one way", cableEnd, none, func(h *hit, on bool) { h.Lose(h.end, share(on)) }},
+	{"dead with a carrier", wholeCable, none, func(h *hit, on bool) { h.Lose(0, share(on)); h.Lose(1, share(on)) }},
+	{"loss", wholeCable, amount{shares, func(bad float64) float64 { return bad * bad * 0.5e6 }}, func(h *hit, on bool) {
+		h.Lose(0, float64(h.amount(on))/1e6)
+		h.Lose(1, float64(h.amount(on))/1e6)
 	}},
-	{"one port off", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		return func() { c.Off(half(bad), true, true) }, func() { c.Off(half(bad), true, false) }
+	{"slow", cableEnd, amount{rates, func(bad float64) float64 { return 1e6 + bad*1e8 }}, func(h *hit, on bool) { h.Slow(h.end, h.amount(on)) }},
+	{"late", cableEnd, upTo(300 * time.Millisecond), func(h *hit, on bool) { h.Delay(h.end, h.delay(on)) }},
+	{"streams reset", wholeCable, none, func(h *hit, on bool) {
+		if on {
+			h.w.reset(h.Cable)
+		}
 	}},
-	{"one interface down", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		return func() { c.Off(half(bad), false, true) }, func() { c.Off(half(bad), false, false) }
+	{"acknowledgements lost", cableEnd, amount{counts, func(bad float64) float64 { return 1 + bad*40 }}, func(h *hit, on bool) {
+		if h.RDMA != nil && on {
+			h.adapter().LoseAcks(int(h.Amount))
+		}
 	}},
-	{"dead one way", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		return func() { c.Lose(half(bad), 1) }, func() { c.Lose(half(bad), 0) }
+	{"completions late", cableEnd, upTo(50 * time.Millisecond), func(h *hit, on bool) {
+		if h.RDMA != nil {
+			h.adapter().Device.Late(h.delay(on))
+		}
 	}},
-	{"dead both ways, with a carrier", func(_ *World, c *Cable, _ float64) (begin, end func()) {
-		both := func(share float64) { c.Lose(0, share); c.Lose(1, share) }
-		return func() { both(1) }, func() { both(0) }
+	// One queue pair fails when the fault begins, and one when it ends. The amount chooses it.
+	{"queue pairs fail", cableEnd, amount{counts, func(bad float64) float64 { return bad * 1e4 }}, func(h *hit, _ bool) {
+		if h.RDMA != nil {
+			h.w.fail(h.adapter(), int(h.Amount))
+		}
 	}},
-	{"loss", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		both := func(share float64) { c.Lose(0, share); c.Lose(1, share) }
-		return func() { both(bad * bad * 0.5) }, func() { both(0) }
+	{"registration slow", cableEnd, upTo(200 * time.Millisecond), func(h *hit, on bool) {
+		if h.RDMA != nil {
+			h.adapter().Device.Slow("reg_mr", h.delay(on))
+		}
 	}},
-	{"slow", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		return func() { c.Slow(half(bad), int64(1e6+bad*1e8)) }, func() { c.Slow(half(bad), 0) }
-	}},
-	{"late", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		by := time.Duration(bad * float64(300*time.Millisecond))
-		return func() { c.Delay(1, by) }, func() { c.Delay(1, 0) }
-	}},
-	{"streams reset", func(w *World, c *Cable, _ float64) (begin, end func()) {
-		return func() {
-			own, other := c.Ends[0].Prefixes(), c.Ends[1].Prefixes()
-			w.Net.Reset(func(a, b netip.AddrPort) bool { return on(own, a) && on(other, b) || on(own, b) && on(other, a) })
-		}, func() {}
-	}},
-	{"acknowledgements lost", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		return func() {
-			if c.RDMA != nil {
-				c.Adapters[half(bad)].LoseAcks(1 + int(bad*40))
-			}
-		}, func() {}
-	}},
-	{"completions late", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		late := func(by time.Duration) {
-			if c.RDMA != nil {
-				c.Adapters[half(bad)].Device.Late(by)
+	// The cable is cut and joined at intervals of the amount, more often where that is long, and ends by itself.
+	{"flapping", wholeCable, upTo(200 * time.Millisecond), func(h *hit, on bool) {
+		for k := range 2 * (1 + int(h.delay(on)/(50*time.Millisecond))) { // the last gives the carrier back
+			if on {
+				h.w.Clock.After(time.Duration(k)*(2*time.Millisecond+h.delay(on)), fmt.Sprintf("flap of cable %d", h.Number), func() { h.Cut(k%2 == 0) })
 			}
 		}
-		return func() { late(time.Duration(bad * float64(50*time.Millisecond))) }, func() { late(0) }
 	}},
-	{"queue pairs fail", func(w *World, c *Cable, bad float64) (begin, end func()) {
-		one := func() {
-			if c.RDMA == nil {
-				return
-			}
-			if all := c.Adapters[half(bad)].Device.QueuePairs(); len(all) > 0 {
-				w.Fabric.Break(all[int(bad*1e4)%len(all)])
-			}
+	{"late", wholeMachine, upTo(20 * time.Millisecond), func(h *hit, on bool) { h.machine.Delay(h.delay(on)) }},
+	// From the beginning of the job on, at the earliest.
+	{"stopped", wholeMachine, none, func(h *hit, on bool) {
+		for _, p := range h.machine.processes {
+			p.halt(on)
 		}
-		return one, one
 	}},
-	{"registration slow", func(_ *World, c *Cable, bad float64) (begin, end func()) {
-		slow := func(by time.Duration) {
-			if c.RDMA != nil {
-				c.Adapters[half(bad)].Device.Slow("reg_mr", by)
-			}
+	{killed, wholeMachine, none, func(h *hit, on bool) {
+		for _, p := range h.machine.processes {
+			p.Kill()
 		}
-		return func() { slow(time.Duration(bad * float64(200*time.Millisecond))) }, func() { slow(0) }
 	}},
-	{"flapping", func(w *World, c *Cable, bad float64) (begin, end func()) {
-		return func() {
-			for k := range 2 * (1 + int(bad*4)) { // the last gives the carrier back
-				w.Clock.After(time.Duration(k)*time.Duration((0.01+bad)*float64(200*time.Millisecond)), fmt.Sprintf("flap of cable %d", c.Number), func() { c.Cut(k%2 == 0) })
+	{unpowered, wholeMachine, none, func(h *hit, on bool) { h.machine.PowerOff() }},
+}, slowVerbs()...)
+
+// Verbs are those that enter the kernel, which may take long there.
+var Verbs = []string{
+	"query_device", "query_port", "alloc_pd", "dealloc_pd", "reg_mr", "dereg_mr", "create_comp_channel", "destroy_comp_channel",
+	"create_cq", "destroy_cq", "create_qp", "modify_qp", "query_qp", "destroy_qp",
+}
+
+// slowVerbs returns a kind for each verb, by which it takes the amount. [Scenario.Plan] does not draw them.
+func slowVerbs() (all []kind) {
+	for _, verb := range Verbs {
+		all = append(all, kind{"verb " + verb + " slow", cableEnd, amount{unit: delays}, func(h *hit, on bool) {
+			if h.RDMA != nil {
+				h.adapter().Device.Slow(verb, h.delay(on))
 			}
-		}, func() {}
-	}},
+		}})
+	}
+	return all
+}
+
+// The kinds after which a machine's processes are dead. They do not end.
+const (
+	killed    = "killed"
+	unpowered = "loses power"
+)
+
+var none amount
+
+// upTo is the amount of a kind that delays something.
+func upTo(most time.Duration) amount {
+	return amount{delays, func(bad float64) float64 { return bad * float64(most) }}
+}
+
+// share is the share that is lost of what is to vanish altogether.
+func share(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// find returns the kind of a fault, or nil.
+func (f *Fault) find() *kind {
+	for k := range kinds {
+		if kinds[k].name == f.Kind && (kinds[k].target == wholeMachine) == (f.Cable < 0) {
+			return &kinds[k]
+		}
+	}
+	return nil
 }
 
 // half is one of the two ends.
 func half(bad float64) int { return int(bad*20) % 2 }
 
-// Plan draws faults of cables: so many, that begin within a time and last up to longest each. About half of the kinds are
-// left out, because rare pairs meet only where the others keep away.
-func (w *World) Plan(cables []*Cable, n int, within, longest time.Duration) (all []*Fault) {
-	s := w.Bus.Source("plan")
-	var used []int
+// Plan draws faults of the scenario's cables: so many, that begin within a time and last up to longest each. About half of the
+// kinds are left out, because rare pairs meet only where the others keep away.
+func (s *Scenario) Plan(n int, within, longest time.Duration) (all []Fault) {
+	d := draw.New(s.Seed).Stream("plan")
+	var drawn, used []*kind
 	for k := range kinds {
-		if s.Chance(0.5) {
+		if kinds[k].target != wholeMachine && (kinds[k].amount.unit == nil || kinds[k].amount.draw != nil) {
+			drawn = append(drawn, &kinds[k])
+		}
+	}
+	for _, k := range drawn {
+		if d.Chance(0.5) {
 			used = append(used, k)
 		}
 	}
 	if len(used) == 0 {
-		used = []int{int(s.Uint64N(uint64(len(kinds))))}
+		used = drawn[d.Uint64N(uint64(len(drawn))):][:1]
 	}
 	for range n {
-		k := kinds[used[s.Uint64N(uint64(len(used)))]]
-		c := cables[s.Uint64N(uint64(len(cables)))]
-		f := &Fault{At: s.Between(0, within), For: time.Duration(s.LogUniform(1000, int(longest.Microseconds()))) * time.Microsecond}
-		f.What = fmt.Sprintf("cable %d (%v and %v): %s", c.Number, c.Ends[0], c.Ends[1], k.name)
-		f.Begin, f.End = k.make(w, c, s.Float64())
+		k := used[d.Uint64N(uint64(len(used)))]
+		c := s.Cables[d.Uint64N(uint64(len(s.Cables)))]
+		f := Fault{Cable: c.Number, Kind: k.name}
+		f.At = d.Between(0, within).Round(time.Microsecond)
+		f.For = time.Duration(d.LogUniform(1000, int(longest.Microseconds()))) * time.Microsecond
+		bad := d.Float64()
+		if k.target == cableEnd {
+			f.Machine = []string{c.From, c.To}[half(bad)]
+		}
+		if u := k.amount.unit; u != nil {
+			f.Amount = max(int64(k.amount.draw(bad)), u.low)
+			if u == delays {
+				f.Amount -= f.Amount % int64(time.Microsecond)
+			}
+			if u == rates {
+				f.Amount -= f.Amount % 1000
+			}
+		}
 		all = append(all, f)
 	}
 	return all
 }
 
-// Strike lets the faults happen, from now on, and returns when the last ends.
-func (w *World) Strike(faults []*Fault) (last time.Duration) {
-	for _, f := range faults {
-		w.Clock.After(f.At, "begin: "+f.What, f.Begin)
-		w.Clock.After(f.At+f.For, "end: "+f.What, f.End)
-		last = max(last, f.At+f.For)
+// strike lets the faults of a scenario happen that count from now: those of the traffic, or the others.
+func (w *World) strike(s *Scenario, traffic bool) {
+	for k := range s.Faults {
+		f := &s.Faults[k]
+		h := &hit{Fault: f, w: w}
+		if f.Cable >= 0 {
+			h.Cable = w.cables[f.Cable]
+			if f.Machine == h.Machines[1].Name() {
+				h.end = 1
+			}
+		} else {
+			h.machine = w.machine(f.Machine)
+		}
+		set := f.find().set
+		begin := func() { w.note(f.what() + " begins"); set(h, true) }
+		end := func() { w.note(f.what() + " ends"); set(h, false) }
+		if f.Traffic == traffic {
+			if f.At == 0 && !traffic {
+				begin()
+			} else {
+				w.Clock.After(f.At, "begin: "+f.what(), begin)
+			}
+			w.last = max(w.last, w.Bus.Now()+f.At)
+		}
+		if f.For > 0 && traffic == (f.Traffic || f.Until) {
+			after := f.For
+			if !f.Until {
+				after += f.At
+			}
+			w.Clock.After(after, "end: "+f.what(), end)
+			w.last = max(w.last, w.Bus.Now()+after)
+		}
 	}
-	return last
+}
+
+// reset resets the streams that lead over a cable.
+func (w *World) reset(c *Cable) {
+	own, other := c.Ends[0].Prefixes(), c.Ends[1].Prefixes()
+	w.Net.Reset(func(a, b netip.AddrPort) bool { return on(own, a) && on(other, b) || on(own, b) && on(other, a) })
+}
+
+// fail breaks a queue pair of an adapter, if there is one.
+func (w *World) fail(a *Adapter, which int) {
+	if all := a.Device.QueuePairs(); len(all) > 0 {
+		w.Fabric.Break(all[which%len(all)])
+	}
 }
 
 // on reports whether an address is one of an interface's.

@@ -9,11 +9,8 @@ import (
 	"ncclmesh/tests/sim/draw"
 )
 
-const (
-	window = 16 // as a rule, the most messages of a connection that are posted and not done
-	group  = 8  // as a rule, the most messages that one irecv receives
-	border = 64 // guard bytes before and after each buffer, which nobody may write
-)
+// border is how many guard bytes are before and after each buffer, which nobody may write.
+const border = 64
 
 // bootstrap is the longest time after which NCCL's bootstrap network has reported a dead rank.
 const bootstrap = 20 * time.Second
@@ -25,26 +22,26 @@ type message struct {
 	pause      time.Duration // before it is sent: the sender computes
 }
 
-// drawMessages draws the n messages of a connection, of 0 to most bytes each, a share of them sent after a pause, and the sizes
-// of the groups, of up to group, in which the receiver posts them.
-func drawMessages(s *draw.Stream, n, most int, pauses float64, group int) (all []message, groups []int) {
-	for i := range n {
-		m := message{size: s.LogUniform(0, most), tag: int32(i)}
+// drawMessages draws the messages of a connection, and the sizes of the groups in which the receiver posts them. With fewer
+// messages the first are as before.
+func drawMessages(s, grouping *draw.Stream, c *Connection) (all []message, groups []int) {
+	for i := range c.Messages {
+		m := message{size: s.LogUniform(0, c.Largest), tag: int32(i)}
 		m.room = m.size
 		if s.Chance(0.3) {
 			m.room += s.LogUniform(0, 1<<16) // the buffer may be larger than the message
 		}
-		if s.Chance(pauses) {
+		if s.Chance(float64(c.Pauses) / 100) {
 			m.pause = time.Duration(s.LogUniform(0, 300_000)) * time.Microsecond
 		}
 		all = append(all, m)
 	}
-	for left := n; left > 0; {
+	for left := c.Messages; left > 0; {
 		g := 1
-		if s.Chance(0.5) {
-			g += int(s.Uint64N(uint64(group)))
+		if grouping.Chance(0.5) {
+			g += int(grouping.Uint64N(uint64(c.Group)))
 		}
-		g = min(g, left, group)
+		g = min(g, left, c.Group)
 		groups = append(groups, g)
 		left -= g
 	}

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,26 +17,23 @@ import (
 
 // A Job is a set of processes with one rank each, and the connections between the ranks.
 type Job struct {
-	Pauses float64 // share of the messages before which the sender computes for a while
-	Window int     // messages of a connection that are under way at most
-	Group  int     // messages that one irecv receives at most
-
 	// Begun is called once, when the first message of each connection is posted. It may not let time pass.
 	Begun func()
 	quiet atomic.Int32 // connections without a message so far
 
 	world *World
 	draws *draw.Stream
+	pairs map[string]int // connections between two ranks so far
 	ranks []*Rank
 	over  sync.WaitGroup
 }
 
 // NewJob starts a process with the settings on each of the machines, and initialises the plugin in it.
 func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
-	j := &Job{Pauses: 0.5, Window: window, Group: group, world: w, draws: w.Bus.Source("job").Stream}
-	for i, m := range on {
+	j := &Job{pairs: map[string]int{}, world: w, draws: w.Bus.Source("job").Stream}
+	for _, m := range on {
 		p := m.Start(settings)
-		r := &Rank{Process: p, number: i, pause: pause{source: w.Bus.Source(fmt.Sprintf("rank %d", i)), gate: p.gate}}
+		r := &Rank{Process: p, pause: pause{source: w.Bus.Source("rank on " + m.Name()), gate: p.gate}}
 		p.ranks = append(p.ranks, r)
 		j.ranks = append(j.ranks, r)
 	}
@@ -57,70 +55,73 @@ func (j *Job) must(what string) {
 	j.world.T.Helper()
 	for _, r := range j.ranks {
 		if r.err != nil {
-			j.world.T.Errorf("%s: rank %d: %v", what, r.number, r.err)
+			j.world.Errorf("%s: %v", what, r.err)
 		}
 	}
 	if j.world.T.Failed() {
-		j.world.T.Fatal(j.Logs())
+		j.world.T.FailNow()
 	}
 }
 
-// Logs returns the log lines of all processes, each with its virtual time, sorted as text.
+// Logs returns the log lines of all processes, each with its virtual time, in the order of their times.
 func (j *Job) Logs() string {
-	var all []string
+	var all []line
 	for _, r := range j.ranks {
-		all = append(all, r.Log())
+		all = append(all, r.log()...)
 	}
-	lines := strings.Split(strings.Join(all, "\n"), "\n")
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	return inOrder(all)
 }
 
-// Connect makes a connection from one rank to another that carries n messages of up to most bytes.
-func (j *Job) Connect(from, to, n, most int) {
-	name := fmt.Sprintf("connection %d to %d", from, to)
-	c := &connection{name: name, from: j.ranks[from], to: j.ranks[to], key: j.draws.Uint64(), handle: nil, window: j.Window}
-	c.messages, c.groups = drawMessages(j.draws, n, most, j.Pauses, j.Group)
+// inOrder returns lines as text, in the order of their times.
+func inOrder(all []line) string {
+	slices.SortStableFunc(all, func(a, b line) int { return cmp.Compare(a.at, b.at) })
+	var text strings.Builder
+	for _, l := range all {
+		fmt.Fprintf(&text, "%14v %s\n", l.at, l.text)
+	}
+	return text.String()
+}
+
+// Connect makes a connection. What it draws depends on its two machines and on how many connections lead from the one to the
+// other already, but on no others.
+func (j *Job) Connect(d Connection) {
+	name := d.From + " to " + d.To
+	j.pairs[name]++
+	if n := j.pairs[name]; n > 1 {
+		name += fmt.Sprintf(", number %d", n)
+	}
+	messages := j.world.Bus.Source("connection " + name).Stream
+	sender, receiver := j.rank(d.From), j.rank(d.To)
+	c := &connection{name: name, from: sender, to: receiver, key: messages.Uint64(), window: d.Window}
+	c.messages, c.groups = drawMessages(messages, j.world.Bus.Source("groups of connection "+name).Stream, &d)
 	for _, m := range c.messages {
 		c.most = max(c.most, m.room)
 	}
-	receiver := j.ranks[to]
 	listen, handle, result := receiver.net.Listen(receiver.context, 0)
 	if err := receiver.failed("listen", result); err != nil {
-		j.world.T.Fatal(err)
+		j.world.Errorf("%v", err)
+		j.world.T.FailNow()
 	}
 	c.handle = &handle
 	receiver.flows = append(receiver.flows, &inflow{connection: c, r: receiver, listen: listen})
-	sender := j.ranks[from]
 	j.quiet.Add(1)
 	sender.flows = append(sender.flows, &outflow{connection: c, r: sender, requests: make([]ncclnet.Handle, c.window), begun: j.flows})
+}
+
+// rank returns the rank on a machine, or nil.
+func (j *Job) rank(machine string) *Rank {
+	for _, r := range j.ranks {
+		if r.Machine.Name() == machine {
+			return r
+		}
+	}
+	return nil
 }
 
 // flows notes that a connection carries messages.
 func (j *Job) flows() {
 	if j.quiet.Add(-1) == 0 && j.Begun != nil {
 		j.Begun()
-	}
-}
-
-// Ring makes a connection from each rank to the next one, and to the one before: n messages each, of up to most bytes.
-func (j *Job) Ring(n, most int) {
-	for i := range j.ranks {
-		j.Connect(i, (i+1)%len(j.ranks), n, most)
-		if len(j.ranks) > 2 {
-			j.Connect(i, (i+len(j.ranks)-1)%len(j.ranks), n, most)
-		}
-	}
-}
-
-// All makes a connection from each rank to every other one: n messages each, of up to most bytes.
-func (j *Job) All(n, most int) {
-	for i := range j.ranks {
-		for k := range j.ranks {
-			if i != k {
-				j.Connect(i, k, n, most)
-			}
-		}
 	}
 }
 
@@ -152,9 +153,8 @@ func (j *Job) Play(within time.Duration) {
 	case <-done:
 	case <-late.C:
 		for _, r := range j.ranks {
-			j.world.T.Errorf("%v after %v: %s", errLate, within, r.where())
+			j.world.Errorf("%v after %v: %s", errLate, within, r.where())
 		}
-		j.world.T.Log(j.Logs())
 		j.abandon(done)
 	}
 }
@@ -193,14 +193,14 @@ func (j *Job) End() {
 	}
 	j.over.Wait()
 	for _, line := range j.blunders() {
-		j.world.T.Errorf("a process says what it never must: %s", line)
+		j.world.Errorf("a process says what it never must: %s", line)
 	}
 	if n := j.world.Fabric.Counts()["refused: receiver not ready"]; n > 0 {
-		j.world.T.Errorf("%d messages came to an adapter that had no receive for them", n)
+		j.world.Errorf("%d messages came to an adapter that had no receive for them", n)
 	}
 	for _, r := range j.ranks {
 		if r.err != nil {
-			j.world.T.Errorf("end: rank %d: %v", r.number, r.err)
+			j.world.Errorf("end: %v", r.err)
 		}
 	}
 	for end := j.world.Bus.Now() + lingering; j.world.Bus.Now() < end && slices.ContainsFunc(j.ranks, func(r *Rank) bool { return r.leaves() != nil }); {
@@ -209,7 +209,7 @@ func (j *Job) End() {
 	j.world.Clock.Sleep(100 * time.Millisecond) // for goroutines that do not see at once that there is nothing to do
 	for _, r := range j.ranks {
 		if left := r.leaves(); left != nil {
-			j.world.T.Errorf("%s has left open at %v: %v\n%s\n%s", r.name, j.world.Bus.Now(), slices.Sorted(maps.Keys(left)), strings.Join(r.sockets.Streams(), "\n"), r.Log())
+			j.world.Errorf("%s has left open at %v: %v\n%s", r.name, j.world.Bus.Now(), slices.Sorted(maps.Keys(left)), strings.Join(r.sockets.Streams(), "\n"))
 		}
 	}
 }
@@ -233,5 +233,5 @@ func (r *Rank) where() string {
 			all = append(all, fmt.Sprintf("%v: %d of %d messages, %d posted", f, f.done, len(f.messages), f.posted))
 		}
 	}
-	return fmt.Sprintf("rank %d on %s: %s", r.number, r.name, strings.Join(all, "; "))
+	return fmt.Sprintf("%s: %s", r.name, strings.Join(all, "; "))
 }

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -27,11 +28,50 @@ type World struct {
 	Clock    *bus.Source
 	Machines []*Machine
 	draws    *draw.Source // random numbers of the processes
+	cables   map[int]*Cable
+	last     time.Duration // when the last fault begins or ends, of those whose time is known so far
+
+	mu       sync.Mutex
+	notes    []line   // what was done to the world
+	failures []string // of the test
 }
 
 // NewWorld makes a world without machines.
 func NewWorld(t *testing.T, b *bus.Bus) *World {
-	return &World{T: t, Bus: b, Net: internet.New(b), Fabric: adapter.New(b), Clock: b.Source("scenario"), draws: draw.New(^b.Seed())}
+	return &World{T: t, Bus: b, Net: internet.New(b), Fabric: adapter.New(b), Clock: b.Source("scenario"), draws: draw.New(^b.Seed()), cables: map[int]*Cable{}}
+}
+
+// A line is something that was noted or logged at a time.
+type line struct {
+	at   time.Duration
+	text string
+}
+
+// note notes what is done to the world.
+func (w *World) note(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notes = append(w.notes, line{w.Bus.Now(), text})
+}
+
+// Errorf fails the test, and keeps what it says.
+func (w *World) Errorf(format string, args ...any) {
+	w.T.Helper()
+	text := fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	w.failures = append(w.failures, text)
+	w.mu.Unlock()
+	w.T.Error(text)
+}
+
+// machine returns the machine of a name, or nil.
+func (w *World) machine(name string) *Machine {
+	for _, m := range w.Machines {
+		if m.Name() == name {
+			return m
+		}
+	}
+	return nil
 }
 
 // A Machine is a host with RDMA adapters and with a sysfs that describes its devices and interfaces.
@@ -41,6 +81,8 @@ type Machine struct {
 	sysfs    string
 	adapters []*Adapter
 	started  int // processes so far
+
+	processes []*Process
 }
 
 // AddMachine adds a machine that has no interface yet but the loopback one.

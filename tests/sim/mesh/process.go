@@ -3,7 +3,7 @@ package mesh
 import (
 	"fmt"
 	"maps"
-	"strings"
+	"slices"
 	"sync"
 
 	"ncclmesh/ibv"
@@ -30,7 +30,7 @@ type Process struct {
 	stops   int       // that are not over
 
 	mu    sync.Mutex
-	lines []string
+	lines []line
 	page  *stats.Page
 	ranks []*Rank
 }
@@ -70,6 +70,7 @@ func (m *Machine) Start(settings map[string]string) *Process {
 	}
 	p.net = ncclnet.New(ncclnet.NewProcess(host))
 	p.sockets.OnNews(p.wake)
+	m.processes = append(m.processes, p)
 	return p
 }
 
@@ -114,20 +115,23 @@ func (p *Process) Finalize() error { return p.failed("finalize", p.net.Finalize(
 func (p *Process) write(level, _ int, _ string, _ int, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines = append(p.lines, fmt.Sprintf("%14v %s %d %s", p.world.Bus.Now(), p.name, level, text))
+	p.lines = append(p.lines, line{p.world.Bus.Now(), fmt.Sprintf("%s %s %s", p.name, levels[min(level, len(levels)-1)], text)})
 }
 
-// Log returns what the plugin has logged so far.
-func (p *Process) Log() string {
+// levels are the names of NCCL's levels of a log line.
+var levels = []string{"NONE", "VERSION", "WARN", "INFO", "ABORT", "TRACE"}
+
+// log returns what the plugin has logged so far.
+func (p *Process) log() []line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.lines, "\n")
+	return slices.Clone(p.lines)
 }
 
 // PowerOff takes the power from a machine: nobody hears a word of its processes any more.
-func (m *Machine) PowerOff(processes ...*Process) {
+func (m *Machine) PowerOff() {
 	m.Host.PowerOff()
-	for _, p := range processes {
+	for _, p := range m.processes {
 		p.Kill()
 	}
 	for _, a := range m.adapters {
@@ -157,7 +161,7 @@ func (p *Process) failed(call string, r ncclnet.Result) error {
 	defer p.mu.Unlock()
 	last := "nothing was logged"
 	if n := len(p.lines); n > 0 {
-		last = p.lines[n-1]
+		last = p.lines[n-1].text
 	}
 	return fmt.Errorf("%s: %s returned %v: %s", p.name, call, r, last)
 }

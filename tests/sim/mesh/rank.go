@@ -13,7 +13,6 @@ import (
 type Rank struct {
 	*Process
 	pause
-	number int
 	flows  []flow
 	broken []*Break // flows that a call has failed for, in the order of the failures
 	err    error

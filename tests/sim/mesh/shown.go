@@ -83,7 +83,7 @@ func (j *Job) Heal(last, within time.Duration) {
 		}
 		j.world.Clock.Sleep(250 * time.Millisecond)
 	}
-	j.world.T.Errorf("not healed %v after the last fault: %s\n%s", within, strings.Join(hurt, "; "), j.Logs())
+	j.world.Errorf("not healed %v after the last fault: %s", within, strings.Join(hurt, "; "))
 }
 
 // hurt says what is not as it was before the faults.
@@ -117,4 +117,25 @@ func (j *Job) hurt() (all []string) {
 		}
 	}
 	return all
+}
+
+// overRDMA fails the test where a rank has a lane over TCP in service.
+func (j *Job) overRDMA() {
+	for _, r := range j.ranks {
+		s := r.Shown()
+		for _, l := range s.Lanes {
+			if way := &s.Ways[l.Way]; l.Up && way.Kind == stats.TCP {
+				j.world.Errorf("%s has a lane to %s over TCP", r.name, way.Peer)
+			}
+		}
+	}
+}
+
+// missed fails the test where a rank has accused a lane of a grant that did not come.
+func (j *Job) missed() {
+	for _, line := range strings.Split(j.Logs(), "\n") {
+		if strings.Contains(line, "no grant arrived over it") {
+			j.world.Errorf("a grant that no lane has lost did not come: %s", line)
+		}
+	}
 }

@@ -13,13 +13,20 @@ import (
 // posted and place what arrives. Of stops that overlap the last to end counts. It is to be called within an event, or before
 // the process was initialised.
 func (p *Process) Stop(d time.Duration) {
-	p.stops++
-	p.gate.Shut()
-	p.world.Clock.After(d, "continue "+p.name, func() {
-		if p.stops--; p.stops == 0 {
-			p.gate.Open()
-		}
-	})
+	p.halt(true)
+	p.world.Clock.After(d, "continue "+p.name, func() { p.halt(false) })
+}
+
+// halt stops the process, or ends that.
+func (p *Process) halt(on bool) {
+	if on {
+		p.stops++
+		p.gate.Shut()
+		return
+	}
+	if p.stops--; p.stops == 0 {
+		p.gate.Open()
+	}
 }
 
 // timers makes the timers of a process.
@@ -37,5 +44,5 @@ func (t *timers) AfterFunc(d time.Duration, f func()) func() bool {
 
 // State describes what the rank has done so far: its messages, what its process has logged, and what it has open.
 func (r *Rank) State() string {
-	return fmt.Sprintf("%s\n%v\n%s", r.where(), r.Open(), r.Log())
+	return fmt.Sprintf("%s\n%v\n%v", r.where(), r.Open(), r.log())
 }
