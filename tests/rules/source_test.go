@@ -100,6 +100,7 @@ var imports = map[string][]string{
 	"tests/sim/adapter":             {"ibv", "tests/sim/bus"},
 	"tests/sim/bus":                 {"tests/sim/draw", sysUnix},
 	"tests/sim/mesh":                {"guard", "ibv", "ncclnet", "random", "tests/sim/adapter", "tests/sim/bus", "tests/sim/draw", "tests/sim/internet", "transport", "transport/clock", "transport/stats", "transport/topology"},
+	"tests/sim/cmd/sim":             {"tests/sim/mesh"},
 	"tests/sim/conformance":         {},
 	"tests/sim/conformance/sockets": {},
 	"tests/sim/draw":                {},

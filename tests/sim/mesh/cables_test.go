@@ -25,6 +25,7 @@ func heal(s *mesh.Scenario, expected bool) {
 // Two runs of a seed are one history. FULL=1 has cables fail meanwhile, which takes many runs on a machine that is busy: after a
 // fault, what is tried next hangs on which of two goroutines of an instant came first.
 func TestOneHistory(t *testing.T) {
+	drawsNone(t)
 	for name, rdma := range map[string]bool{"TCP": false, "RDMA": true} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := mesh.NewScenario(firstSeed())

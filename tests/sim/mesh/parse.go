@@ -325,22 +325,9 @@ func (p *parser) moment() (at time.Duration, traffic bool, err error) {
 
 func (p *parser) readFault() error {
 	f := Fault{Cable: -1}
-	var err error
-	if f.At, f.Traffic, err = p.moment(); err != nil {
+	err := p.times(&f)
+	if err != nil {
 		return err
-	}
-	switch {
-	case p.take("for"):
-		if f.For, err = p.duration(1); err != nil {
-			return err
-		}
-	case p.take("until"):
-		if f.For, f.Until, err = p.moment(); err != nil {
-			return err
-		}
-		if f.Traffic || !f.Until || f.For == 0 {
-			return errors.New("accepted after until is traffic+ and a time above 0, of a fault that begins before the traffic")
-		}
 	}
 	var c *Wire
 	switch {
@@ -358,21 +345,10 @@ func (p *parser) readFault() error {
 	default:
 		return errors.New("accepted is a line like: at 1.2s for 300ms cable 0 cut")
 	}
-	var k *kind
-	var names []string
-	for i := range kinds {
-		if (kinds[i].target == wholeMachine) != (c == nil) {
-			continue
-		}
-		names = append(names, kinds[i].name)
-		if n := len(strings.Fields(kinds[i].name)); k == nil && len(p.words) >= n && strings.Join(p.words[:n], " ") == kinds[i].name {
-			k = &kinds[i]
-		}
+	k, err := p.kind(c == nil)
+	if err != nil {
+		return err
 	}
-	if k == nil {
-		return fmt.Errorf("%q is no fault: accepted are %s", strings.Join(p.words, " "), strings.Join(names, ", "))
-	}
-	p.take(k.name)
 	f.Kind = k.name
 	if k.target == cableEnd {
 		if !p.take("at") {
@@ -392,6 +368,38 @@ func (p *parser) readFault() error {
 	}
 	p.s.Faults = append(p.s.Faults, f)
 	return nil
+}
+
+// times takes when a fault begins and ends.
+func (p *parser) times(f *Fault) (err error) {
+	if f.At, f.Traffic, err = p.moment(); err != nil {
+		return err
+	}
+	switch {
+	case p.take("for"):
+		f.For, err = p.duration(1)
+	case p.take("until"):
+		f.For, f.Until, err = p.moment()
+		if err == nil && (f.Traffic || !f.Until || f.For == 0) {
+			err = errors.New("accepted after until is traffic+ and a time above 0, of a fault that begins before the traffic")
+		}
+	}
+	return err
+}
+
+// kind takes the name of a kind of fault, of machines or of cables.
+func (p *parser) kind(ofMachine bool) (*kind, error) {
+	var names []string
+	for i := range kinds {
+		if (kinds[i].target == wholeMachine) != ofMachine {
+			continue
+		}
+		if p.take(kinds[i].name) {
+			return &kinds[i], nil
+		}
+		names = append(names, kinds[i].name)
+	}
+	return nil, fmt.Errorf("%q is no fault: accepted are %s", strings.Join(p.words, " "), strings.Join(names, ", "))
 }
 
 func (p *parser) readExpectation() error {

@@ -48,8 +48,17 @@ func each(t *testing.T, draw func(seed uint64) *mesh.Scenario) {
 	}
 }
 
+// drawsNone skips a test that draws no scenario from a seed where one is asked for.
+func drawsNone(t *testing.T) {
+	t.Helper()
+	if *text != "" {
+		t.Skip("draws no scenario from a seed")
+	}
+}
+
 // The scenario of -scenario holds.
 func TestScenario(t *testing.T) {
+	drawsNone(t)
 	if *scenario == "" {
 		t.Skip("there is no -scenario")
 	}

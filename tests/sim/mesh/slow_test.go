@@ -11,6 +11,7 @@ import (
 // A job over RDMA, directly and through other nodes, survives faults of its cables also where each verb takes milliseconds, or
 // some of them seconds: whoever waits for one that is inside a verb waits such that time goes on.
 func TestSlowVerbs(t *testing.T) {
+	drawsNone(t)
 	for i, slow := range []map[string]time.Duration{
 		nil, // all of them
 		{"destroy_qp": 2 * time.Second},
