@@ -50,7 +50,7 @@ func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
 	return j
 }
 
-// must ends the test, with all logs, when a rank has failed. what names the phase of the job in the message.
+// must gives the job up when a rank has failed. what names the phase of the job in the message. No rank may be running.
 func (j *Job) must(what string) {
 	j.world.T.Helper()
 	for _, r := range j.ranks {
@@ -59,7 +59,7 @@ func (j *Job) must(what string) {
 		}
 	}
 	if j.world.T.Failed() {
-		j.world.T.FailNow()
+		j.abandon()
 	}
 }
 
@@ -155,20 +155,20 @@ func (j *Job) Play(within time.Duration) {
 		for _, r := range j.ranks {
 			j.world.Errorf("%v after %v: %s", errLate, within, r.where())
 		}
-		j.abandon(done)
+		for _, r := range j.ranks {
+			r.killed.Store(true)
+		}
+		<-done
+		j.abandon()
 	}
 }
 
 // lingering is how long a process that relays may take after Finalize until the circuits through it have ended.
 const lingering = time.Minute
 
-// abandon ends a job that hangs, and the test. It finalizes all processes, because the bubble ends only when each of its
-// goroutines has ended.
-func (j *Job) abandon(done <-chan struct{}) {
-	for _, r := range j.ranks {
-		r.killed.Store(true)
-	}
-	<-done
+// abandon ends the test. It finalizes all processes first, because the bubble ends only when each of its goroutines has ended. No
+// rank may be running.
+func (j *Job) abandon() {
 	for _, r := range j.ranks {
 		j.over.Go(func() { _ = r.Finalize() })
 	}

@@ -84,6 +84,7 @@ func (o *Outcome) Class() string {
 	if c := cause.FindString(text); c != "" {
 		text = c
 	}
+	text = strings.NewReplacer("sender of", "end of", "receiver of", "end of").Replace(text)
 	text = numbers.ReplaceAllString(text, "#")
 	for _, l := range strings.Split(o.Scenario, "\n") {
 		if m, ok := strings.CutPrefix(l, "machine "); ok {

@@ -38,7 +38,7 @@ func Parse(text string) (*Scenario, error) {
 		return nil, fmt.Errorf("the scenario has no line that begins with %q", p.missing[0])
 	}
 	for _, m := range p.s.Expect.Deaths {
-		if !slices.ContainsFunc(p.s.Faults, func(f Fault) bool { return f.deadly() && f.Machine == m }) {
+		if !p.s.kills(m) {
 			return nil, fmt.Errorf("the death of %s is expected, but nothing kills it: add a line like \"at 1s machine %s killed\"", m, m)
 		}
 	}
@@ -55,10 +55,7 @@ func (s *Scenario) Check() error {
 	if err != nil {
 		return fmt.Errorf("the scenario is none: %w\n%s", err, text)
 	}
-	if len(s.Settings) == 0 {
-		again.Settings = s.Settings
-	}
-	if !reflect.DeepEqual(s, again) {
+	if !reflect.DeepEqual(s.clone(), again.clone()) {
 		return fmt.Errorf("the scenario holds what its text does not say:\n%+v\n%+v", s, again)
 	}
 	return nil
@@ -66,6 +63,11 @@ func (s *Scenario) Check() error {
 
 // deadly reports whether the fault kills the processes of its machine.
 func (f *Fault) deadly() bool { return f.Cable < 0 && (f.Kind == killed || f.Kind == unpowered) }
+
+// kills reports whether a fault of the scenario kills the processes of a machine.
+func (s *Scenario) kills(machine string) bool {
+	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.deadly() && f.Machine == machine })
+}
 
 // A parser reads a scenario.
 type parser struct {

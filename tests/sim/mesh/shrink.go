@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Shrink makes a scenario that fails smaller: it leaves out faults, connections, messages, machines, cables, settings and
+// Shrink makes a scenario that fails smaller: it leaves out faults, connections, machines, cables, messages, settings and
 // expectations, a part at a time, and keeps what fails still. It begins again until nothing more can go. fails plays a scenario
 // and reports whether it fails in the same way. progress is told of each that was tried: what was left out of it, whether that
 // fails still, and the smallest so far.
@@ -14,7 +14,7 @@ func (s *Scenario) Shrink(fails func(*Scenario) bool, progress func(what string,
 	r := &shrinking{best: s.clone(), fails: fails, progress: progress, tried: map[string]bool{s.String(): true}}
 	for again := true; again; {
 		again = false
-		for _, pass := range []func(*shrinking) bool{(*shrinking).faults, (*shrinking).connections, (*shrinking).messages, (*shrinking).machines, (*shrinking).cables, (*shrinking).settings} {
+		for _, pass := range []func(*shrinking) bool{(*shrinking).faults, (*shrinking).connections, (*shrinking).machines, (*shrinking).cables, (*shrinking).messages, (*shrinking).settings} {
 			again = pass(r) || again
 		}
 	}
@@ -65,6 +65,7 @@ func (r *shrinking) parts(n func() int, what string, leave func(s *Scenario, fro
 func (r *shrinking) faults() bool {
 	return r.parts(func() int { return len(r.best.Faults) }, "faults", func(s *Scenario, from, to int) {
 		s.Faults = slices.Delete(s.Faults, from, to)
+		s.Expect.Deaths = slices.DeleteFunc(s.Expect.Deaths, func(m string) bool { return !s.kills(m) })
 	})
 }
 
@@ -135,11 +136,14 @@ func (r *shrinking) settings() (smaller bool) {
 	return r.try("without expecting that it heals", func(s *Scenario) { s.Expect.Healed = 0 }) || smaller
 }
 
-// clone returns a copy that shares nothing with s.
+// clone returns a copy that shares nothing with s. What is empty in it is nil.
 func (s *Scenario) clone() *Scenario {
 	c := *s
-	c.Notes, c.Machines, c.Cables = slices.Clone(s.Notes), slices.Clone(s.Machines), slices.Clone(s.Cables)
-	c.Settings = maps.Clone(s.Settings)
-	c.Connections, c.Faults, c.Expect.Deaths = slices.Clone(s.Connections), slices.Clone(s.Faults), slices.Clone(s.Expect.Deaths)
+	c.Notes, c.Machines, c.Cables = copied(s.Notes), copied(s.Machines), copied(s.Cables)
+	c.Connections, c.Faults, c.Expect.Deaths = copied(s.Connections), copied(s.Faults), copied(s.Expect.Deaths)
+	c.Settings = map[string]string{}
+	maps.Copy(c.Settings, s.Settings)
 	return &c
 }
+
+func copied[T any](all []T) []T { return append([]T(nil), all...) }
