@@ -38,7 +38,7 @@ generate: ## write the generated files again
 	$(need) gcc:gcc $(headers) $(cross)
 	$(GO) generate ./...
 
-test: ## all tests that need no virtual machine and no GPU; installs what they need
+test: ## all tests that need no virtual machine and no GPU, of which FULL=1 leaves nothing out; installs what they need
 	$(need) $(testing)
 	$(GO) test -race -shuffle=on -count=1 -timeout 2h $$($(GO) list ./... | grep -v /tests/)
 	$(GO) test -shuffle=on -count=1 -timeout 2h ./tests/...
@@ -56,9 +56,9 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 	$(GO) mod tidy -diff && $(GO) -C tools mod tidy -diff && $(GO) -C tools/packages mod tidy -diff
 	gcc $(warnings) capi/*.c && $(CROSS)gcc $(warnings) capi/*.c
 	$(MAKE) generate && git diff --exit-code
-lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver; FULL=1 for a ring of four, a relay and a cable lost there, and two cables that go and come
+lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver, cabled as a triangle; FULL=1 for one machine, the command, a ring of four, a relay and a cable lost there, and two cables that go and come
 	FULL=$(FULL) MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab
-nccl: ## the tests under unmodified NCCL, without a GPU; FULL=1 for all versions, meshes, sizes and types
+nccl: ## ten jobs under unmodified NCCL, without a GPU; FULL=1 for all versions, meshes, sizes and types
 	$(need) gcc:gcc make:make ip:iproute2 $(headers) $(archive)
 	FULL=$(FULL) MESH_TEST_REQUIRE=nccl,fake,netns $(GO) test -v -count=1 -timeout 90m ./tests/nccl
 demo: build netdriver $(if $(filter lab,$(LANES)),,fakeverbs) ## three nodes, three cables, an all-reduce: LANES=tcp, fake, nccl (unmodified NCCL), or lab in virtual machines; NODES=4 and more are a ring
