@@ -1,7 +1,6 @@
 package mesh_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -22,21 +21,31 @@ func heal(s *mesh.Scenario, expected bool) {
 	}
 }
 
-// Two runs of a seed are one history. FULL=1 has cables fail meanwhile, which takes many runs on a machine that is busy: after a
-// fault, what is tried next hangs on which of two goroutines of an instant came first.
+// Two runs of a seed are one history, also while cables fail and a process is stopped.
 func TestOneHistory(t *testing.T) {
 	drawsNone(t)
 	for name, rdma := range map[string]bool{"TCP": false, "RDMA": true} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := mesh.NewScenario(firstSeed())
 			s.Ring(3, 2, rdma)
-			if os.Getenv("FULL") != "" {
-				s.Faults = s.Plan(5, time.Second, time.Second)
-			}
-			s.ConnectRing(mesh.Traffic(50, 1<<20))
+			s.Faults = append(s.Plan(5, time.Second, time.Second), stopped("na", 300*time.Millisecond, 700*time.Millisecond))
+			s.ConnectRing(mesh.Traffic(30, 1<<17))
 			bus.Twice(t, s.Seed, func(t *testing.T, b *bus.Bus) { s.Run(t, b, nil) })
 		})
 	}
+}
+
+// A ring of 16 machines goes on while some of its cables fail.
+func TestRingOfSixteen(t *testing.T) {
+	drawsNone(t)
+	s, _ := mesh.NewScenario(firstSeed())
+	s.Ring(16, 1, true)
+	s.Settings = waiting("auto")
+	s.Faults = s.Plan(12, 1500*time.Millisecond, 4*time.Second)
+	s.ConnectRing(mesh.Traffic(40, 1<<18))
+	s.Connect(0, 8, mesh.Traffic(10, 1<<16)) // through seven others
+	heal(s, true)
+	mesh.Play(t, s)
 }
 
 // A job over TCP survives whatever happens to its cables.

@@ -47,6 +47,7 @@ func TestSlowVerbs(t *testing.T) {
 // A circuit that was proved once, and has failed, stands again where the machine in the middle takes two seconds to make one:
 // the connection waits for its new lane as long as the proof took.
 func TestSlowRelay(t *testing.T) {
+	drawsNone(t)
 	s, _ := mesh.NewScenario(1)
 	s.Row(3, 1, true)
 	s.Settings["NCCL_MESH_TRANSPORT"] = "rdma"

@@ -42,6 +42,7 @@ func TestProcessIsStopped(t *testing.T) {
 
 // While a process is stopped it does nothing at all, and its timers that are due then fire when it goes on.
 func TestStoppedProcessRests(t *testing.T) {
+	drawsNone(t)
 	for _, transport := range []string{"tcp", "rdma"} {
 		t.Run(transport, func(t *testing.T) {
 			bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
