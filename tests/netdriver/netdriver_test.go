@@ -200,12 +200,12 @@ func TestProfiled(t *testing.T) {
 }
 
 func TestSanitized(t *testing.T) {
+	if proved.With(t, "Makefile", "selfplugin", "src") {
+		require.Full(t, "tests/netdriver TestEverything, and this test itself where the driver differs from that which passed it")
+	}
 	driver, plugin := build(t, "gcc", "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")
 	for _, api := range []string{"v12", "v8"} {
 		t.Run(api, func(t *testing.T) {
-			if api != "v12" {
-				require.Full(t, "the same test of v12")
-			}
 			t.Parallel()
 			everything(t, nil, driver, plugin, api)
 		})
@@ -340,6 +340,9 @@ func TestRanksByHand(t *testing.T) {
 }
 
 func TestArm64(t *testing.T) {
+	if proved.With(t, "Makefile", "selfplugin", "src") {
+		require.Full(t, "tests/netdriver TestEverything, and this test itself where the driver differs from that which passed it")
+	}
 	const compiler, emulator, root = "aarch64-linux-gnu-gcc", "qemu-aarch64-static", "/usr/aarch64-linux-gnu"
 	require.Tools(t, require.CC, compiler, emulator)
 	driver, plugin := build(t, compiler, "-O2")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/require"
 	"ncclmesh/transport"
 	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/lane"
@@ -14,8 +15,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// OverLanes runs a test over lanes of every kind, alone and together. The changes are
-// those of every transport.
+// OverLanes runs a test over lanes of every kind, alone and, unless FULL=1 says otherwise,
+// with some of the others. The changes are those of every transport.
 func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.RecvConn), change ...func(*transport.Options)) {
 	over := func(kinds ...lane.Kind) func(*testing.T) (*message.SendConn, *message.RecvConn) {
 		return func(t *testing.T) (*message.SendConn, *message.RecvConn) {
@@ -31,19 +32,23 @@ func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *messag
 		name    string
 		kinds   []lane.Kind
 		connect func(*testing.T) (*message.SendConn, *message.RecvConn)
+		sample  bool
 	}{
 		{"queue pairs", []lane.Kind{lane.Verbs}, func(t *testing.T) (*message.SendConn, *message.RecvConn) {
 			return Connect(t, New(t, change...), New(t, change...))
-		}},
-		{"sockets, 1 stream", []lane.Kind{lane.TCP}, sockets(1)},
-		{"sockets, 4 streams", []lane.Kind{lane.TCP}, sockets(4)},
-		{"sockets, 2 streams, checked", []lane.Kind{lane.TCP}, sockets(2, Checked)},
-		{"a queue pair and a socket", []lane.Kind{lane.Verbs, lane.TCP}, over(lane.Verbs, lane.TCP)},
-		{"a socket and a queue pair", []lane.Kind{lane.TCP, lane.Verbs}, over(lane.TCP, lane.Verbs)},
-		{"circuits", []lane.Kind{lane.Circuit}, over(lane.Circuit, lane.Circuit)},
-		{"a circuit and a socket", []lane.Kind{lane.Circuit, lane.TCP}, over(lane.Circuit, lane.TCP)},
+		}, true},
+		{"sockets, 1 stream", []lane.Kind{lane.TCP}, sockets(1), false},
+		{"sockets, 4 streams", []lane.Kind{lane.TCP}, sockets(4), false},
+		{"sockets, 2 streams, checked", []lane.Kind{lane.TCP}, sockets(2, Checked), true},
+		{"a queue pair and a socket", []lane.Kind{lane.Verbs, lane.TCP}, over(lane.Verbs, lane.TCP), false},
+		{"a socket and a queue pair", []lane.Kind{lane.TCP, lane.Verbs}, over(lane.TCP, lane.Verbs), true},
+		{"circuits", []lane.Kind{lane.Circuit}, over(lane.Circuit, lane.Circuit), true},
+		{"a circuit and a socket", []lane.Kind{lane.Circuit, lane.TCP}, over(lane.Circuit, lane.TCP), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if !tt.sample {
+				require.Full(t, "the same test over other lanes")
+			}
 			Leaks(t)
 			s, r := tt.connect(t)
 			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
@@ -80,7 +85,7 @@ func Most(s *message.SendConn) int {
 	if slices.Equal(Kinds(s.Bundle()), []lane.Kind{lane.Verbs}) {
 		return 2 << 20
 	}
-	return 64 << 20
+	return 16 << 20
 }
 
 // ConnectOver sets up a connection with one lane of each of those kinds, in that order

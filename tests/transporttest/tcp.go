@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"ncclmesh/tests/require"
 	"ncclmesh/transport"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
@@ -44,6 +45,9 @@ func OverTCP(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.
 		change  []func(*transport.Options)
 	}{{"1 stream", 1, nil}, {"4 streams", 4, nil}, {"2 streams, checked", 2, []func(*transport.Options){Checked}}} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.streams == 4 {
+				require.Full(t, "the same test with one stream, and with two that are checked")
+			}
 			Leaks(t)
 			s, r := PairTCP(t, tt.streams, tt.change...)
 			for _, l := range slices.Concat(s.Bundle().Lanes(), r.Bundle().Lanes()) {

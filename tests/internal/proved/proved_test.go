@@ -19,29 +19,31 @@ func TestWith(t *testing.T) {
 	}
 	write("Makefile", "all:")
 	write("src/a.c", "int a;")
-	with := func(name string, want bool) {
+	roots := []string{"Makefile", "src"}
+	expect := func(what string, want bool) {
 		t.Helper()
-		t.Run(name, func(t *testing.T) {
-			if got := With(t, "Makefile", "src"); got != want {
-				t.Errorf("With = %v", got)
+		t.Run(what, func(t *testing.T) {
+			if got := with(t, "it", roots); got != want {
+				t.Errorf("with = %v", got)
 			}
 		})
 	}
-	with("nothing is recorded", false)
+	expect("nothing is recorded", false)
 	t.Setenv("PROVED", "1")
-	with("recorded behind this one", false)
+	expect("recorded behind this one", false)
 	t.Setenv("PROVED", "")
-	with("known", true)
+	expect("known", true)
 	write("src/a.c", "int b;")
-	with("a file has changed", false)
+	expect("a file has changed", false)
 	t.Setenv("PROVED", "1")
 	t.Run("left out", func(t *testing.T) {
-		With(t, "Makefile", "src")
+		with(t, "it", roots)
 		t.SkipNow()
 	})
-	with("not recorded by a test that was left out", false)
+	t.Run("another test", func(t *testing.T) { With(t, roots...) })
+	expect("not recorded by a test that was left out", false)
 	t.Setenv("PROVED", "")
-	with("recorded by the one behind it", true)
+	expect("recorded by the one behind it", true)
 	write("src/b.c", "")
-	with("a file more", false)
+	expect("a file more", false)
 }
