@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/tests/docs"
+	"ncclmesh/tests/internal/proved"
 	"ncclmesh/tests/require"
 )
 
@@ -57,8 +58,12 @@ func readmeCommands(t *testing.T, readme string) []string {
 	return commands
 }
 
-// The README's commands run one after another, as they are written, in one shell and a clean clone.
+// The README's commands run one after another, as they are written, in one shell and a clean clone. The file "proved" names the README that has
+// passed, and is written by `FULL=1 PROVED=1 go test -run 'TestReadme$' ./tests/packages`.
 func TestReadme(t *testing.T) {
+	if proved.With(t, "../../README.md", "../../Makefile", "readme_test.go") {
+		require.Full(t, "tests/fabric/cmd/demo TestDemo, tests/docs TestCommandsExist, and this test itself where the README or the Makefile differs from that which passed it")
+	}
 	require.Tools(t, require.Netns, "ip")
 	dir := build(t)
 	var run []string
