@@ -3,6 +3,7 @@ package mesh
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"ncclmesh/tests/sim/draw"
@@ -26,6 +27,7 @@ type target int
 const (
 	wholeCable target = iota
 	cableEnd
+	adapterEnd // an end of a cable with RDMA
 	wholeMachine
 )
 
@@ -63,7 +65,7 @@ func (h *hit) amount(on bool) int64 {
 // delay is amount as a duration.
 func (h *hit) delay(on bool) time.Duration { return time.Duration(h.amount(on)) }
 
-// adapter returns the RDMA adapter of the end; nil on a cable without RDMA.
+// adapter returns the RDMA adapter of the end.
 func (h *hit) adapter() *Adapter { return h.Adapters[h.end] }
 
 // kinds are what can go wrong. [Scenario.Plan] draws those of cables, all but the slow verbs.
@@ -71,7 +73,7 @@ var kinds = append([]kind{
 	{"cut", wholeCable, none, func(h *hit, on bool) { h.Cut(on) }},
 	{"port off", cableEnd, none, func(h *hit, on bool) { h.Off(h.end, true, on) }},
 	{"interface down", cableEnd, none, func(h *hit, on bool) { h.Off(h.end, false, on) }},
-	{"RDMA off", cableEnd, none, func(h *hit, on bool) { h.OffRDMA(h.end, on) }},
+	{"RDMA off", adapterEnd, none, func(h *hit, on bool) { h.OffRDMA(h.end, on) }},
 	{"dead one way", cableEnd, none, func(h *hit, on bool) { h.Lose(h.end, share(on)) }},
 	{"dead with a carrier", wholeCable, none, func(h *hit, on bool) { h.Lose(0, share(on)); h.Lose(1, share(on)) }},
 	{"loss", wholeCable, amount{shares, func(bad float64) float64 { return bad * bad * 0.5e6 }}, func(h *hit, on bool) {
@@ -85,27 +87,15 @@ var kinds = append([]kind{
 			h.w.reset(h.Cable)
 		}
 	}},
-	{"acknowledgements lost", cableEnd, amount{counts, func(bad float64) float64 { return 1 + bad*40 }}, func(h *hit, on bool) {
-		if h.RDMA != nil && on {
+	{"acknowledgements lost", adapterEnd, amount{counts, func(bad float64) float64 { return 1 + bad*40 }}, func(h *hit, on bool) {
+		if on {
 			h.adapter().LoseAcks(int(h.Amount))
 		}
 	}},
-	{"completions late", cableEnd, upTo(50 * time.Millisecond), func(h *hit, on bool) {
-		if h.RDMA != nil {
-			h.adapter().Device.Late(h.delay(on))
-		}
-	}},
+	{"completions late", adapterEnd, upTo(50 * time.Millisecond), func(h *hit, on bool) { h.adapter().Device.Late(h.delay(on)) }},
 	// One queue pair fails when the fault begins, and one when it ends. The amount chooses it.
-	{"queue pairs fail", cableEnd, amount{counts, func(bad float64) float64 { return bad * 1e4 }}, func(h *hit, _ bool) {
-		if h.RDMA != nil {
-			h.w.fail(h.adapter(), int(h.Amount))
-		}
-	}},
-	{"registration slow", cableEnd, upTo(200 * time.Millisecond), func(h *hit, on bool) {
-		if h.RDMA != nil {
-			h.adapter().Device.Slow("reg_mr", h.delay(on))
-		}
-	}},
+	{"queue pairs fail", adapterEnd, amount{counts, func(bad float64) float64 { return bad * 1e4 }}, func(h *hit, _ bool) { h.w.fail(h.adapter(), int(h.Amount)) }},
+	{"registration slow", adapterEnd, upTo(200 * time.Millisecond), func(h *hit, on bool) { h.adapter().Device.Slow("reg_mr", h.delay(on)) }},
 	// The cable is cut and joined at intervals of the amount, more often where that is long, and ends by itself.
 	{"flapping", wholeCable, upTo(200 * time.Millisecond), func(h *hit, on bool) {
 		for k := range 2 * (1 + int(h.delay(on)/(50*time.Millisecond))) { // the last gives the carrier back
@@ -138,10 +128,8 @@ var Verbs = []string{
 // slowVerbs returns a kind for each verb, by which it takes the amount. [Scenario.Plan] does not draw them.
 func slowVerbs() (all []kind) {
 	for _, verb := range Verbs {
-		all = append(all, kind{"verb " + verb + " slow", cableEnd, amount{unit: delays}, func(h *hit, on bool) {
-			if h.RDMA != nil {
-				h.adapter().Device.Slow(verb, h.delay(on))
-			}
+		all = append(all, kind{"verb " + verb + " slow", adapterEnd, amount{unit: delays}, func(h *hit, on bool) {
+			h.adapter().Device.Slow(verb, h.delay(on))
 		}})
 	}
 	return all
@@ -154,6 +142,21 @@ const (
 )
 
 var none amount
+
+// of returns the amount that a number from 0 to 1 stands for, rounded such that its text is short.
+func (a amount) of(bad float64) int64 {
+	if a.unit == nil {
+		return 0
+	}
+	n := max(int64(a.draw(bad)), a.unit.low)
+	if a.unit == delays || a.unit == rates {
+		n -= n % 1000
+	}
+	return n
+}
+
+// ended reports whether a fault of the kind happens to one end of a cable.
+func (k *kind) ended() bool { return k.target == cableEnd || k.target == adapterEnd }
 
 // upTo is the amount of a kind that delays something.
 func upTo(most time.Duration) amount {
@@ -186,8 +189,9 @@ func half(bad float64) int { return int(bad*20) % 2 }
 func (s *Scenario) Plan(n int, within, longest time.Duration) (all []Fault) {
 	d := draw.New(s.Seed).Stream("plan")
 	var drawn, used []*kind
+	tcp := slices.ContainsFunc(s.Cables, func(c Wire) bool { return !c.RDMA })
 	for k := range kinds {
-		if kinds[k].target != wholeMachine && (kinds[k].amount.unit == nil || kinds[k].amount.draw != nil) {
+		if kinds[k].target != wholeMachine && (kinds[k].target != adapterEnd || !tcp) && (kinds[k].amount.unit == nil || kinds[k].amount.draw != nil) {
 			drawn = append(drawn, &kinds[k])
 		}
 	}
@@ -206,18 +210,10 @@ func (s *Scenario) Plan(n int, within, longest time.Duration) (all []Fault) {
 		f.At = d.Between(0, within).Round(time.Microsecond)
 		f.For = time.Duration(d.LogUniform(1000, int(longest.Microseconds()))) * time.Microsecond
 		bad := d.Float64()
-		if k.target == cableEnd {
+		if k.ended() {
 			f.Machine = []string{c.From, c.To}[half(bad)]
 		}
-		if u := k.amount.unit; u != nil {
-			f.Amount = max(int64(k.amount.draw(bad)), u.low)
-			if u == delays {
-				f.Amount -= f.Amount % int64(time.Microsecond)
-			}
-			if u == rates {
-				f.Amount -= f.Amount % 1000
-			}
-		}
+		f.Amount = k.amount.of(bad)
 		all = append(all, f)
 	}
 	return all
@@ -237,7 +233,7 @@ func (w *World) strike(s *Scenario, traffic bool) {
 			h.machine = w.machine(f.Machine)
 		}
 		set := f.find().set
-		begin := func() { w.note(f.what() + " begins"); set(h, true) }
+		begin := func() { w.note(f.what() + " begins"); w.observe(h); set(h, true) }
 		end := func() { w.note(f.what() + " ends"); set(h, false) }
 		if f.Traffic == traffic {
 			if f.At == 0 && !traffic {

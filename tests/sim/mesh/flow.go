@@ -143,7 +143,7 @@ type outflow struct {
 	begun    func()           // called when the first message is posted
 	posted   int
 	done     int
-	ready    time.Duration // when the next message is to be sent; 0: at once
+	due      time.Duration // when the next message is to be sent; 0: at once
 }
 
 func (f *outflow) String() string { return "sender of " + f.name }
@@ -154,10 +154,10 @@ func (f *outflow) step() (moved, over bool, err error) {
 	}
 	for f.posted < len(f.messages) && f.posted-f.done < f.window {
 		m := f.messages[f.posted]
-		if f.ready == 0 && m.pause > 0 {
-			f.ready = f.r.world.Bus.Now() + m.pause
+		if f.due == 0 && m.pause > 0 {
+			f.due = f.r.world.Bus.Now() + m.pause
 		}
-		if f.ready > f.r.world.Bus.Now() {
+		if f.due > f.r.world.Bus.Now() {
 			break
 		}
 		b, addr := f.buf.at(f.posted, m.size)
@@ -177,7 +177,7 @@ func (f *outflow) step() (moved, over bool, err error) {
 		if f.posted++; f.posted == 1 {
 			f.begun()
 		}
-		f.ready = 0
+		f.due = 0
 		moved = true
 	}
 	for f.done < f.posted {
@@ -219,6 +219,10 @@ func (f *outflow) close() error {
 	return f.r.closeHalf("closeSend", f.comm, f.mr, f.buf, f.r.net.CloseSend)
 }
 
+func (f *outflow) ready() bool { return f.comm != 0 }
+
+func (f *outflow) peer() *Rank { return f.to }
+
 // inflow is the receiver of a connection.
 type inflow struct {
 	*connection
@@ -230,6 +234,10 @@ type inflow struct {
 	next, posted int        // next group to post; messages posted
 	done         int
 }
+
+func (f *inflow) ready() bool { return f.comm != 0 }
+
+func (f *inflow) peer() *Rank { return f.from }
 
 // received is the request of an irecv: for n messages, from message first.
 type received struct {

@@ -54,7 +54,10 @@ func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
 func (j *Job) must(what string) {
 	j.world.T.Helper()
 	for _, r := range j.ranks {
-		if r.err != nil {
+		for _, b := range r.broken {
+			j.world.Errorf("%s: %v", what, b)
+		}
+		if r.err != nil && r.broken == nil {
 			j.world.Errorf("%s: %v", what, r.err)
 		}
 	}
@@ -152,13 +155,18 @@ func (j *Job) Play(within time.Duration) {
 	select {
 	case <-done:
 	case <-late.C:
-		for _, r := range j.ranks {
-			j.world.Errorf("%v after %v: %s", errLate, within, r.where())
-		}
-		for _, r := range j.ranks {
+		late := make([]string, len(j.ranks))
+		for i, r := range j.ranks {
+			late[i] = r.where()
 			r.killed.Store(true)
 		}
 		<-done
+		for i, r := range j.ranks {
+			for _, b := range r.broken { // which may be why the others wait
+				j.world.Errorf("run: %v", b)
+			}
+			j.world.Errorf("%v after %v: %s", errLate, within, late[i])
+		}
 		j.abandon()
 	}
 }

@@ -67,7 +67,7 @@ func (o *Outcome) end(failed bool) {
 }
 
 var (
-	cause   = regexp.MustCompile(`^(.*? returned nccl\w+)`)
+	cause   = regexp.MustCompile(`^.*? returned nccl\w+(: \S+ WARN NET/Mesh : \w+: [^:]+)?`)
 	numbers = regexp.MustCompile(`[0-9][0-9a-f]*(\.[0-9]+)?(ns|µs|ms|s|m|h)?`)
 )
 

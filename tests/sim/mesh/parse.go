@@ -352,7 +352,10 @@ func (p *parser) readFault() error {
 		return err
 	}
 	f.Kind = k.name
-	if k.target == cableEnd {
+	if k.target == adapterEnd && !c.RDMA {
+		return fmt.Errorf("cable %d has no RDMA, and %q needs it", c.Number, k.name)
+	}
+	if k.ended() {
 		if !p.take("at") {
 			return fmt.Errorf("%q needs an end: accepted is at %s or at %s", k.name, c.From, c.To)
 		}

@@ -95,6 +95,7 @@ func TestMistakesAreRefused(t *testing.T) {
 		{base + "at 1s machine na bored", `line 8: "at 1s machine na bored": "bored" is no fault: accepted are late, stopped, killed, loses power`},
 		{base + "at 1s cable 0 port off", `line 8: "at 1s cable 0 port off": "port off" needs an end: accepted is at na or at nb`},
 		{base + "at 1s cable 0 port off at nc", `line 8: "at 1s cable 0 port off at nc": "nc" is no end of cable 0: accepted is na or nb`},
+		{base + "cable 1 na nc tcp 1Gbps\nat 1s cable 1 RDMA off at na", `line 9: "at 1s cable 1 RDMA off at na": cable 1 has no RDMA, and "RDMA off" needs it`},
 		{base + "at 1s cable 0 loss 120%", `line 8: "at 1s cable 0 loss 120%": "120%" is no amount like 12.5%`},
 		{base + "at 1s cable 0 slow at na 0B/s", `line 8: "at 1s cable 0 slow at na 0B/s": "0B/s" is out of bounds: accepted is 1B/s to 1000GB/s`},
 		{base + "at 1ms machine na killed", `line 8: "at 1ms machine na killed": a process dies for good, and not before 60ms, when all have started`},

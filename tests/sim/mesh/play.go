@@ -119,7 +119,7 @@ func (s *Scenario) mourn(w *World, j *Job) {
 			if after := f.At - peer.died; after > told {
 				w.Errorf("%v failed %v after the death", f.Flow, after)
 			}
-			if !strings.Contains(f.Err.Error(), peer.Machine.Name()) {
+			if !peer.named(f.Err.Error()) {
 				w.Errorf("%v failed with an error that does not name %s: %v", f.Flow, peer.Machine.Name(), f.Err)
 			}
 			if !strings.Contains(f.Err.Error(), "ncclRemoteError") {
@@ -127,4 +127,20 @@ func (s *Scenario) mourn(w *World, j *Job) {
 			}
 		}
 	}
+}
+
+// named reports whether a text names the machine, or one of its addresses: a process that has heard nothing of another knows no
+// more.
+func (m *Machine) named(text string) bool {
+	if strings.Contains(text, m.Name()) {
+		return true
+	}
+	for _, i := range m.Interfaces() {
+		for _, p := range i.Prefixes() {
+			if strings.Contains(text, p.Addr().String()+":") {
+				return true
+			}
+		}
+	}
+	return false
 }

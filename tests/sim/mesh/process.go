@@ -33,12 +33,14 @@ type Process struct {
 	lines []line
 	page  *stats.Page
 	ranks []*Rank
+
+	sessions map[string]session // by identity, as the log says; guarded by mu
 }
 
 // Start starts a process with settings, as of its environment, beside those of the simulation. It has not called init.
 func (m *Machine) Start(settings map[string]string) *Process {
 	m.started++
-	p := &Process{Machine: m, name: fmt.Sprintf("%s.%d", m.Name(), m.started)}
+	p := &Process{Machine: m, name: fmt.Sprintf("%s.%d", m.Name(), m.started), sessions: map[string]session{}}
 	p.gate = bus.NewGate(m.world.Bus.Source("stops of " + p.name))
 	p.sockets = m.Process(p.name)
 	p.sockets.Through(p.gate)
@@ -48,7 +50,8 @@ func (m *Machine) Start(settings map[string]string) *Process {
 		p.verbs.Through(p.gate)
 		verbs = p.verbs
 	}
-	env := maps.Clone(settings)
+	env := map[string]string{"NCCL_MESH_DEBUG": "debug"} // which also says what becomes of sessions
+	maps.Copy(env, settings)
 	host := ncclnet.Host{
 		Getenv: func(name string) string { return env[name] },
 		Environ: func() (all []string) {
@@ -115,6 +118,7 @@ func (p *Process) Finalize() error { return p.failed("finalize", p.net.Finalize(
 func (p *Process) write(level, _ int, _ string, _ int, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.hear(text)
 	p.lines = append(p.lines, line{p.world.Bus.Now(), fmt.Sprintf("%s %s %s", p.name, levels[min(level, len(levels)-1)], text)})
 }
 

@@ -28,6 +28,10 @@ type flow interface {
 	// messages are done.
 	step() (moved, over bool, err error)
 	close() error
+	// ready reports whether the connection is set up, as far as its end knows.
+	ready() bool
+	// peer returns the rank at the other end.
+	peer() *Rank
 }
 
 const (
@@ -43,6 +47,9 @@ type Break struct {
 	Err  error
 }
 
+// Error says which flow failed, when and why.
+func (b *Break) Error() string { return fmt.Sprintf("%v: at %v: %v", b.Flow, b.At, b.Err) }
+
 // errKilled is the error of a rank whose process was killed.
 var errKilled = errors.New("the process was killed")
 
@@ -50,7 +57,7 @@ var errKilled = errors.New("the process was killed")
 func (r *Rank) run() {
 	r.err = r.play()
 	for _, b := range r.broken {
-		r.err = errors.Join(r.err, fmt.Errorf("%v: at %v: %w", b.Flow, b.At, b.Err))
+		r.err = errors.Join(r.err, b)
 	}
 }
 
@@ -168,12 +175,4 @@ func (p *pause) hurry() {
 func (r *Rank) Broken() []*Break { return r.broken }
 
 // Peer returns the rank at the other end of the connection.
-func (b *Break) Peer() *Rank {
-	switch f := b.Flow.(type) {
-	case *inflow:
-		return f.from
-	case *outflow:
-		return f.to
-	}
-	return nil
-}
+func (b *Break) Peer() *Rank { return b.Flow.peer() }
