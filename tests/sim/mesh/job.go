@@ -131,17 +131,7 @@ func (j *Job) flows() {
 // errLate is the failure of a job that does not end within its time.
 var errLate = errors.New("the job is not over in time")
 
-// Ranks returns the ranks of the job, one for each machine of NewJob, in that order.
-func (j *Job) Ranks() []*Rank { return j.ranks }
-
-// Run runs all ranks to their end. It ends the test when a rank fails, or has not ended within that much virtual time.
-func (j *Job) Run(within time.Duration) {
-	j.world.T.Helper()
-	j.Play(within)
-	j.must("run")
-}
-
-// Play runs all ranks to their end, which for a rank may be a failure: see [Rank.Broken]. It ends the test when a rank has not
+// Play runs all ranks to their end, which for a rank may be a failure. It ends the test when a rank has not
 // ended within that much virtual time.
 func (j *Job) Play(within time.Duration) {
 	j.world.T.Helper()
@@ -243,3 +233,6 @@ func (r *Rank) where() string {
 	}
 	return fmt.Sprintf("%s: %s", r.name, strings.Join(all, "; "))
 }
+
+// Ranks returns the ranks of the job, one for each machine of NewJob, in that order.
+func (j *Job) Ranks() []*Rank { return j.ranks }

@@ -140,6 +140,26 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// The scenario in the documentation reads as it is written.
+func TestDocumentedText(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/internals/simulation.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```\n# ")
+	text, _, found := strings.Cut("# "+text, "```\n")
+	if !found {
+		t.Fatal("the page has no scenario")
+	}
+	s, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(text, s.String()); diff != "" {
+		t.Errorf("(-page +formatted):\n%s", diff)
+	}
+}
+
 // Whatever is read can be formatted, and reads as the same.
 func FuzzParse(f *testing.F) {
 	for _, text := range scenarios(f, "text") {

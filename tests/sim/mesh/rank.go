@@ -171,8 +171,8 @@ func (p *pause) hurry() {
 	}
 }
 
-// Broken returns the rank's failed calls, at most one for each flow, in the order in which they failed.
-func (r *Rank) Broken() []*Break { return r.broken }
-
 // Peer returns the rank at the other end of the connection.
 func (b *Break) Peer() *Rank { return b.Flow.peer() }
+
+// Broken returns the rank's failed calls, at most one for each flow, in the order in which they failed.
+func (r *Rank) Broken() []*Break { return r.broken }

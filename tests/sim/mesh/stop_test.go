@@ -63,7 +63,12 @@ func TestStoppedProcessRests(t *testing.T) {
 				w.Clock.After(2*time.Second, "cut", func() { cable.Cut(true) })
 				w.Clock.After(5*time.Second, "repair", func() { cable.Cut(false) })
 				w.Clock.After(20*time.Second, "look", func() { after = r.State() })
-				j.Run(5 * time.Minute)
+				j.Play(5 * time.Minute)
+				for _, r := range j.Ranks() {
+					for _, f := range r.Broken() {
+						t.Errorf("%v: %v", f.Flow, f.Err)
+					}
+				}
 				j.End()
 				if before != after || before == "" {
 					t.Errorf("it was stopped with\n%s\nand at the end of that it had\n%s", before, after)
