@@ -9,6 +9,7 @@ import (
 // Where the user names no interface, a network that all nodes share carries nothing between nodes that a cable joins, nor
 // between those that cables join through another node, although nothing tells that it is slower than the cables.
 func TestSharedNetwork(t *testing.T) {
+	require.Full(t, "tests/e2e TestRelay and transport/topology TestCandidates")
 	t.Parallel()
 	f := newFabric(t, `
 		netif a next addr 192.168.1.1/24
