@@ -133,6 +133,8 @@ func (r *shrinking) settings() (smaller bool) {
 		smaller = r.try("without "+name, func(s *Scenario) { delete(s.Settings, name) }) || smaller
 	}
 	smaller = r.try("without expecting calm", func(s *Scenario) { s.Expect.Calm = false }) || smaller
+	smaller = r.try("without expecting all grants", func(s *Scenario) { s.Expect.Grants = false }) || smaller
+	smaller = r.try("without expecting RDMA", func(s *Scenario) { s.Expect.RDMA = false }) || smaller
 	return r.try("without expecting that it heals", func(s *Scenario) { s.Expect.Healed = 0 }) || smaller
 }
 
