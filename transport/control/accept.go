@@ -179,6 +179,10 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 	// A dialler that has turned to another address meanwhile must not displace the session that it made there: only its
 	// first frame shows that this is the one it uses.
 	l := newLink(v.Conn, in, keys, nil)
+	o := &offer{keys: keys, peer: peer, hello: hello, source: v.Source.Addr()}
+	if netdev == "" {
+		e.offered(o)
+	}
 	if _, err := v.Conn.Write(raw); err != nil {
 		return "", 0, err
 	}
@@ -187,19 +191,14 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 		return reason, 0, err
 	}
 	e.lobby.Leave(v)
-	s := e.newSession(keys, false, netdev, peer)
-	s.owed.Store(hello.Listen)
-	s.know(v.Source.Addr(), hello.Port, true)
-	if !s.Neighbour() {
-		for _, a := range hello.Addrs {
-			s.know(a, hello.Port, false)
-		}
+	if o.over != nil && !e.takeUp(keys.Session) {
+		return "", 0, errors.New("it continues over another link")
 	}
-	if err := e.add(s); err != nil {
+	s, err := e.accepted(o, netdev)
+	if err != nil {
 		return "", 0, err
 	}
 	entered = true // from here on the place is the session's
-	e.count.add(func(st *Stats) { st.Accepted++ })
 	s.attach(l, 0)
 	e.log.Debug("control: accepted a session", "session", s.id, "peer", s.peer.Hostname, "remote", v.Source)
 	return "", 0, nil
@@ -223,14 +222,27 @@ func (e *Endpoint) admit(v *stranger, x *handshake.Exchange, hello *handshake.He
 
 // welcomeBack continues a session over a new link.
 func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
-	e.mu.Lock()
-	s := e.sessions[sessionKey{hello.Session, hello.Accepted}]
-	e.mu.Unlock()
-	if s == nil {
+	s, resume := e.session(hello.Session, hello.Accepted), handshake.Key{}
+	o := e.offerOf(hello.Session)
+	switch {
+	case s != nil:
+		resume = s.resume
+	case o != nil && !hello.Accepted:
+		resume = o.keys.Resume
+	default:
 		return reasonSession, handshake.RejectSession, fmt.Errorf("session %v is not known here", hello.Session)
 	}
-	if err := x.Verify(s.resume[:]); err != nil {
+	if err := x.Verify(resume[:]); err != nil {
 		return reasonSecret, 0, err
+	}
+	if s == nil {
+		if !e.takeUp(hello.Session) {
+			return reasonSession, handshake.RejectBusy, fmt.Errorf("session %v begins over another link", hello.Session)
+		}
+		var err error
+		if s, err = e.accepted(o, ""); err != nil {
+			return "", 0, err
+		}
 	}
 	if s.Neighbour() {
 		if netdev, err := e.cable(v.Conn); err != nil {

@@ -125,8 +125,9 @@ type Endpoint struct {
 	dials    map[target]*attempt
 	dialled  map[target]*Session // by whom they lead to, who has proved it with the secret of his listen; neighbours apart
 	sessions map[sessionKey]*Session
-	settled  []handshake.Difference // those that were logged
-	cables   map[string]*cable      // by the interfaces over which neighbours have come, or were dialled
+	offers   map[handshake.SessionID]*offer // whose first frame has not come
+	settled  []handshake.Difference         // those that were logged
+	cables   map[string]*cable              // by the interfaces over which neighbours have come, or were dialled
 }
 
 // sessionKey names an end of a session: of one with itself a process holds both.
@@ -161,6 +162,7 @@ func New(cfg Config) (*Endpoint, error) {
 		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[target]*attempt),
+		offers:   make(map[handshake.SessionID]*offer),
 		dialled:  make(map[target]*Session),
 		sessions: make(map[sessionKey]*Session),
 		cables:   make(map[string]*cable),
@@ -250,6 +252,13 @@ func (e *Endpoint) add(s *Session) error {
 	return nil
 }
 
+// session returns a session of this endpoint, which dialled it or accepted it, or nil.
+func (e *Endpoint) session(id handshake.SessionID, dialled bool) *Session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sessions[sessionKey{id, dialled}]
+}
+
 // remove forgets a session that has ended.
 func (e *Endpoint) remove(s *Session) {
 	e.mu.Lock()
@@ -275,6 +284,7 @@ func (e *Endpoint) Close() error {
 		return nil
 	}
 	e.closing = true
+	e.forgetOffers()
 	e.mu.Unlock()
 	sessions := e.Sessions()
 

@@ -1,0 +1,80 @@
+package control
+
+import (
+	"net/netip"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
+)
+
+// maxOffers is how many offers are remembered at a time. A dialler beyond them begins anew.
+const maxOffers = 256
+
+// An offer is a session that a dialler, who has a handle, has been welcomed to, and whose first frame has not come. A dialler
+// whose stream breaks in that moment may have the Welcome, and then it continues the session over another.
+type offer struct {
+	keys   handshake.Keys
+	peer   Peer
+	hello  *handshake.Hello
+	source netip.Addr
+	over   *clock.Timer // when it is forgotten
+}
+
+// offered remembers an offer, for as long as a peer looks for another link.
+func (e *Endpoint) offered(o *offer) {
+	id := o.keys.Session
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing || len(e.offers) >= maxOffers {
+		return
+	}
+	o.over = e.cfg.Clock.AfterFunc(e.scaled(e.cfg.LaneWait), func() { e.takeUp(id) })
+	e.offers[id] = o
+}
+
+// offerOf is the offer of a session, or nil.
+func (e *Endpoint) offerOf(id handshake.SessionID) *offer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.offers[id]
+}
+
+// takeUp forgets the offer of a session, and reports whether there was one: whoever took it up before has the session.
+func (e *Endpoint) takeUp(id handshake.SessionID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o := e.offers[id]
+	if o == nil {
+		return false
+	}
+	o.over.Stop()
+	delete(e.offers, id)
+	return true
+}
+
+// forgetOffers forgets all offers: the endpoint closes.
+//
+// Preconditions: e.mu is locked.
+func (e *Endpoint) forgetOffers() {
+	for _, o := range e.offers {
+		o.over.Stop()
+	}
+	clear(e.offers)
+}
+
+// accepted makes the session of an offer that was taken up. It has no link yet.
+func (e *Endpoint) accepted(o *offer, netdev string) (*Session, error) {
+	s := e.newSession(o.keys, false, netdev, o.peer)
+	s.owed.Store(o.hello.Listen)
+	s.know(o.source, o.hello.Port, true)
+	if !s.Neighbour() {
+		for _, a := range o.hello.Addrs {
+			s.know(a, o.hello.Port, false)
+		}
+	}
+	if err := e.add(s); err != nil {
+		return nil, err
+	}
+	e.count.add(func(st *Stats) { st.Accepted++ })
+	return s, nil
+}
