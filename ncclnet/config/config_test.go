@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"ncclmesh/transport"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
@@ -28,7 +29,7 @@ func envOf(env map[string]string) func(string) string {
 // where they are parsed.
 var compareOptions = cmp.Options{
 	cmpopts.IgnoreTypes(topology.HCAFilter{}, topology.IfFilter{}, &slog.Logger{}),
-	cmpopts.EquateComparable(netip.Prefix{}),
+	cmpopts.EquateComparable(netip.Prefix{}, clock.Clock{}),
 }
 
 func TestRead(t *testing.T) {

@@ -3,6 +3,7 @@ package clock
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,27 +13,38 @@ import (
 
 // events are calls of package time, which can be held back.
 type events struct {
+	mu   sync.Mutex
 	held bool
 	late []func()
 }
 
 func (e *events) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, func() {
-		if e.held {
-			e.late = append(e.late, f)
-			return
+		if !e.keep(f) {
+			f()
 		}
-		f()
 	}).Stop
+}
+
+// keep keeps a call that is held back, and reports whether it is.
+func (e *events) keep(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held {
+		e.late = append(e.late, f)
+	}
+	return e.held
 }
 
 // free makes the calls that were held back.
 func (e *events) free() {
-	e.held = false
-	for _, f := range e.late {
+	e.mu.Lock()
+	late := e.late
+	e.held, e.late = false, nil
+	e.mu.Unlock()
+	for _, f := range late {
 		f()
 	}
-	e.late = nil
 }
 
 // All timers behave as those of package time do, also where they are events.
