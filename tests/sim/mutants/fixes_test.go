@@ -21,7 +21,7 @@ var fixes = []mutant{
 		wrong: "what it carried is never sent again, and its place goes to the next lane",
 		edits: []edit{{"transport/bundle/leave.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
 		tests: skewed,
-		not:   "not found within 100 seeds of TestRDMACablesFail",
+		not:   "not found within 100 seeds of TestSkewedCables",
 	},
 	{
 		name:  "a credit counts as told when it is posted",
@@ -29,7 +29,7 @@ var fixes = []mutant{
 		wrong: "a credit that fails goes unseen, and the sender waits for ever",
 		edits: []edit{{"transport/relay/hop/half.go", "return !h.credit && h.freed == freed", "return h.freed == freed"}},
 		tests: relayed,
-		not:   "not looked for yet",
+		not:   "not found within 100 seeds of TestSkewedRelays and TestRDMACablesFail",
 	},
 	{
 		name:  "a first set-up without a lane ends the connection",
@@ -37,7 +37,7 @@ var fixes = []mutant{
 		wrong: "the job fails, although another way would have served",
 		edits: []edit{{"transport/bundle/setup.go", "\ts.lose()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
 		tests: set,
-		not:   "not looked for yet",
+		not:   "found by TestSkewedCables before jobs were scenarios, and by the corpus (no-lane-at-first); not looked for since",
 	},
 	{
 		name:  "whether a set-up without a lane is a loss is settled after the peer was told",
@@ -56,7 +56,7 @@ var fixes = []mutant{
 	}
 `}},
 		tests: set,
-		not:   "not looked for yet",
+		not:   "not found within 60 seeds",
 	},
 	{
 		name:  "the peer hears that a lane is not in service before it hears which are",
@@ -79,7 +79,7 @@ var fixes = []mutant{
 	}
 `}},
 		tests: set,
-		not:   "not looked for yet",
+		not:   "found by TestSkewedCables before jobs were scenarios; not looked for since",
 	},
 	{
 		name:  "a circuit that comes for a lane given up is a stranger's",
@@ -87,7 +87,7 @@ var fixes = []mutant{
 		wrong: "the user is warned of a circuit that nobody expects",
 		edits: []edit{{"transport/relay/arrive.go", "case late: // nobody's fault", "case late && false: // nobody's fault"}},
 		tests: relayed,
-		not:   "not looked for yet",
+		not:   "found by TestRDMACablesFail before jobs were scenarios; not looked for since",
 	},
 	{
 		name:  "grants that went without keys are not granted again",
@@ -95,7 +95,7 @@ var fixes = []mutant{
 		wrong: "parts that were lost wait for ever for a key",
 		edits: []edit{{"transport/message/failover.go", "(r.rekey(req) || req.bare)", "r.rekey(req)"}},
 		tests: detours,
-		not:   "not looked for yet",
+		not:   "not looked for in TestDetours",
 	},
 	{
 		name:  "memory is given back while a port that joins registers it",
@@ -103,7 +103,7 @@ var fixes = []mutant{
 		wrong: "a registration has no holder, and its device does not close",
 		edits: []edit{{"transport/bundle/region.go", "\tb.AwaitJoining(r)\n\tif err := r.Release()", "\tif err := r.Release()"}},
 		tests: late,
-		not:   "not looked for yet",
+		not:   "not found within 60 seeds of TestLatePorts",
 	},
 	{
 		name:  "who is asked for a circuit to a neighbour that it has not heard does not ask for it",
@@ -111,7 +111,7 @@ var fixes = []mutant{
 		wrong: "the way through it stays away for as long as the job runs",
 		edits: []edit{{"transport/neighbours.go", "\t\tt.hail.Lacks()\n\t\tt.hail.Hail()\n\t}\n\tlook :=", "\t\treturn nil, fmt.Errorf(\"%w: process %.8v does not answer at the other end of %s\", fault.ErrUnreachable, process, at.Short())\n\t}\n\tlook :="}},
 		tests: relayed,
-		not:   "not looked for yet",
+		not:   "not looked for to an end",
 	},
 	{
 		name:  "a grant is missed of a process that does not answer",
@@ -119,7 +119,7 @@ var fixes = []mutant{
 		wrong: "a lane is accused of what a stopped process owes",
 		edits: []edit{{"transport/bundle/stall.go", "case b.Session.Silence() > b.env.Scaled(stallLook):", "case b.Session == nil:"}},
 		tests: stopped,
-		not:   "not looked for yet",
+		not:   "not looked for since processes can be stopped",
 	},
 	{
 		name:  "a lane does not wait for a peer that was stopped between two proofs",
@@ -130,7 +130,7 @@ var fixes = []mutant{
 			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.ran-p.first >= p.s.env.Scaled(p.s.env.ProofWait)"},
 		},
 		tests: stopped,
-		not:   "not looked for yet",
+		not:   "not looked for since processes can be stopped",
 	},
 	{
 		name:  "a socket does not wait for a peer that was stopped between two",
@@ -138,7 +138,7 @@ var fixes = []mutant{
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{{"transport/bundle/connect.go", "case first >= 0 && s.overdue(first), ran", "case first >= 0 && now-first >= proof, ran"}},
 		tests: stopped,
-		not:   "not looked for yet",
+		not:   "not looked for since processes can be stopped",
 	},
 	{
 		name:  "a message is acknowledged before it is handled",
@@ -158,6 +158,6 @@ var fixes = []mutant{
 			{"transport/control/session.go", "\t\tguard.Run(func() {\n\t\t\tfor _, m", "\t\ttime.Sleep(2 * time.Millisecond)\n\t\tguard.Run(func() {\n\t\t\tfor _, m"},
 		},
 		tests: quiet,
-		not:   "not looked for yet",
+		not:   "not looked for since a message of the same instant is unanswered",
 	},
 }
