@@ -2,11 +2,9 @@ package rules
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -27,37 +25,24 @@ var timerUsers = map[string]string{
 
 func TestTimersAreOfTheClock(t *testing.T) {
 	used := map[string]bool{}
-	for dir, files := range sources(t) {
-		if top, _, _ := strings.Cut(dir, "/"); !slices.Contains([]string{"capi", "guard", "handshake", "ibv", "ncclnet", "printable", "transport", "tuner"}, top) {
-			continue
-		}
-		for _, file := range files {
-			if isTest(file) {
-				continue
-			}
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, file, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				sel, ok := n.(*ast.SelectorExpr)
-				if !ok {
-					return true
-				}
-				of, ok := sel.X.(*ast.Ident)
-				if !ok || of.Obj != nil || !slices.Contains(timers[of.Name], sel.Sel.Name) {
-					return true
-				}
-				used[dir] = true
-				if timerUsers[dir] == "" {
-					t.Errorf("%s: %s.%s in %s: use the transport/clock.Clock of the machine, which a simulation holds back while the process is stopped",
-						filepath.Base(fset.Position(n.Pos()).String()), of.Name, sel.Sel.Name, dir)
-				}
+	eachOfPlugin(t, func(dir string, fset *token.FileSet, f *ast.File) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
 				return true
-			})
-		}
-	}
+			}
+			of, ok := sel.X.(*ast.Ident)
+			if !ok || of.Obj != nil || !slices.Contains(timers[of.Name], sel.Sel.Name) {
+				return true
+			}
+			used[dir] = true
+			if timerUsers[dir] == "" {
+				t.Errorf("%s: %s.%s in %s: use the transport/clock.Clock of the machine, which a simulation holds back while the process is stopped",
+					filepath.Base(fset.Position(n.Pos()).String()), of.Name, sel.Sel.Name, dir)
+			}
+			return true
+		})
+	})
 	for dir := range timerUsers {
 		if !used[dir] {
 			t.Errorf("%s uses the timers of package time no more: take it off the table", dir)

@@ -174,6 +174,27 @@ func parse(t *testing.T, path string) *ast.File {
 	return f
 }
 
+// eachOfPlugin calls visit with each file of the plugin that is no test, and the directory of its package.
+func eachOfPlugin(t *testing.T, visit func(dir string, fset *token.FileSet, f *ast.File)) {
+	t.Helper()
+	for dir, files := range sources(t) {
+		if top, _, _ := strings.Cut(dir, "/"); !slices.Contains([]string{"capi", "guard", "handshake", "ibv", "ncclnet", "printable", "transport", "tuner"}, top) {
+			continue
+		}
+		for _, file := range files {
+			if isTest(file) {
+				continue
+			}
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			visit(dir, fset, f)
+		}
+	}
+}
+
 func isTest(path string) bool { return strings.HasSuffix(path, "_test.go") }
 
 func TestImportsPointOneWay(t *testing.T) {

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"path"
 	"path/filepath"
@@ -37,47 +36,34 @@ var harmless = []string{"Errno", "ErrnoName", "Signal"}
 
 func TestWhoCallsTheSystem(t *testing.T) {
 	used := map[string]bool{}
-	for dir, files := range sources(t) {
-		if top, _, _ := strings.Cut(dir, "/"); !slices.Contains([]string{"capi", "guard", "handshake", "ibv", "ncclnet", "printable", "transport", "tuner"}, top) {
-			continue
+	eachOfPlugin(t, func(dir string, fset *token.FileSet, f *ast.File) {
+		names := map[string]*regexp.Regexp{}
+		for _, spec := range f.Imports {
+			if p := strings.Trim(spec.Path.Value, `"`); system[p] != nil {
+				names[path.Base(p)] = system[p]
+			}
 		}
-		for _, file := range files {
-			if isTest(file) {
-				continue
-			}
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, file, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			names := map[string]*regexp.Regexp{}
-			for _, spec := range f.Imports {
-				if p := strings.Trim(spec.Path.Value, `"`); system[p] != nil {
-					names[path.Base(p)] = system[p]
-				}
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				call, ok := n.(*ast.CallExpr)
-				if !ok {
-					return true
-				}
-				sel, ok := call.Fun.(*ast.SelectorExpr)
-				if !ok {
-					return true
-				}
-				of, ok := sel.X.(*ast.Ident)
-				if !ok || of.Obj != nil || names[of.Name] == nil || !names[of.Name].MatchString(sel.Sel.Name) || slices.Contains(harmless, sel.Sel.Name) {
-					return true
-				}
-				used[dir] = true
-				if callers[dir] == "" {
-					t.Errorf("%s: %s.%s in %s, which may not call the system: do it behind transport/sock or a driver of ibv, or add the package to the table with what it needs",
-						filepath.Base(fset.Position(n.Pos()).String()), of.Name, sel.Sel.Name, dir)
-				}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
 				return true
-			})
-		}
-	}
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			of, ok := sel.X.(*ast.Ident)
+			if !ok || of.Obj != nil || names[of.Name] == nil || !names[of.Name].MatchString(sel.Sel.Name) || slices.Contains(harmless, sel.Sel.Name) {
+				return true
+			}
+			used[dir] = true
+			if callers[dir] == "" {
+				t.Errorf("%s: %s.%s in %s, which may not call the system: do it behind transport/sock or a driver of ibv, or add the package to the table with what it needs",
+					filepath.Base(fset.Position(n.Pos()).String()), of.Name, sel.Sel.Name, dir)
+			}
+			return true
+		})
+	})
 	for dir := range callers {
 		if !used[dir] {
 			t.Errorf("%s calls the system no more: take it off the table", dir)

@@ -11,7 +11,7 @@ const LookEvery = 50 * time.Millisecond
 // A Watch measures time in which this process ran, for a goroutine that looks at it often. What is more than Most between two
 // looks does not count: then the process was stopped, or not scheduled.
 type Watch struct {
-	Most time.Duration // 0: twice LookEvery; less than the least pause that is to be left out, more than the longest between two looks
+	Most time.Duration // longest time between two looks that counts in full; 0: twice LookEvery
 
 	last time.Time // look; zero: it stands
 	ran  time.Duration

@@ -12,8 +12,8 @@
 // Messages are numbered and kept until the peer has handled them. When a link breaks, the side that dialled the session dials
 // again at once, over all addresses of the peer; the other side waits a little for that, then dials the peer's own
 // listener. Each link has its own keys. A newer link replaces the older one once its MAC is verified. When both
-// sides resume at once, the attempt of the side that dialled the session wins. A dialler who has been welcomed may resume too
-// whose first frame was lost with its link: see offer.
+// sides resume at once, the attempt of the side that dialled the session wins. The listener also
+// resumes the session of a dialler that it has welcomed and whose first frame was lost with the link: see offer.
 //
 // The peer is dead when an address that was known to be its own refuses, or belongs to another process, and no other
 // address answers. When addresses only stay silent, the session tries again until Config.LaneWait.

@@ -190,7 +190,7 @@ func (j *Job) End() {
 		})
 	}
 	j.over.Wait()
-	for _, line := range j.blunders() {
+	for _, line := range j.logged(never...) {
 		j.world.Errorf("a process says what it never must: %s", line)
 	}
 	if n := j.world.Fabric.Counts()["refused: receiver not ready"]; n > 0 {

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,14 +50,11 @@ var never = []string{
 	"can neither be stopped nor destroyed", "has not reached the program",
 }
 
-// blunders are the lines of the processes' logs that nothing excuses.
-func (j *Job) blunders() (all []string) {
-	for _, line := range strings.Split(j.Logs(), "\n") {
-		for _, text := range never {
-			if strings.Contains(line, text) {
-				all = append(all, line)
-				break
-			}
+// logged returns the lines of the processes' logs that contain one of some texts.
+func (j *Job) logged(texts ...string) (all []string) {
+	for line := range strings.Lines(j.Logs()) {
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) {
+			all = append(all, strings.TrimSuffix(line, "\n"))
 		}
 	}
 	return all
@@ -116,6 +114,7 @@ func (j *Job) hurt() (all []string) {
 			all = append(all, fmt.Sprintf("connection %d of process %x has %d lanes at its sender and %d at its receiver", h.id, h.sender[:4], n[0], n[1]))
 		}
 	}
+	slices.Sort(all) // not in the order of a map
 	return all
 }
 
@@ -133,9 +132,7 @@ func (j *Job) overRDMA() {
 
 // missed fails the test where a rank has accused a lane of a grant that did not come.
 func (j *Job) missed() {
-	for _, line := range strings.Split(j.Logs(), "\n") {
-		if strings.Contains(line, "no grant arrived over it") {
-			j.world.Errorf("a grant that no lane has lost did not come: %s", line)
-		}
+	for _, line := range j.logged("no grant arrived over it") {
+		j.world.Errorf("a grant that no lane has lost did not come: %s", line)
 	}
 }

@@ -81,7 +81,7 @@ func TestDetours(t *testing.T) {
 				f.Traffic = true
 				f.At = at + k.between(0, pace/4)
 				f.For = at + k.between(pace, 2*pace) - f.At
-				k.then = append(k.then, f)
+				k.Faults = append(k.Faults, f)
 			}
 			at += k.between(2*pace, 4*pace)
 		}
@@ -132,9 +132,8 @@ func TestLatePorts(t *testing.T) {
 type skew struct {
 	*mesh.Scenario
 	d      *draw.Stream
-	faults int          // queue pairs that fail
-	early  bool         // also while connections are set up
-	then   []mesh.Fault // what happens when messages flow
+	faults int  // queue pairs that fail
+	early  bool // also while connections are set up
 }
 
 // between draws a time, in microseconds.
@@ -171,7 +170,7 @@ func (k *skew) cut() {
 		at += k.between(0, pace)
 		f := mesh.Fault{At: at, Traffic: true, For: k.between(pace/2, 2*pace), Cable: c.Number, Kind: "cut"}
 		at += f.For
-		k.then = append(k.then, f)
+		k.Faults = append(k.Faults, f)
 	}
 }
 
@@ -217,7 +216,6 @@ func skewed(t *testing.T, shape, work func(*skew)) {
 			}
 			s.Faults = append(s.Faults, f)
 		}
-		s.Faults = append(s.Faults, k.then...)
 		heal(s, d.Chance(0.3))
 		return s
 	})

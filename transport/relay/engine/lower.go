@@ -19,8 +19,8 @@ const (
 	shortestPause, longestPause = 10 * time.Millisecond, time.Second
 )
 
-// beginToLower has a circuit that was dropped come down, once, in a goroutine of its own: to stop and to destroy a queue pair
-// may take long, and the thread serves other circuits meanwhile. While Connect is at work it waits for that.
+// beginToLower starts the goroutine that takes a dropped circuit down, once. Stopping and destroying a queue pair may take long,
+// and the thread serves other circuits meanwhile. While Connect is at work nothing is started: Connect calls it at its end.
 // Preconditions: j.mu is locked.
 func (j *joint) beginToLower() {
 	if j.dropped == nil || j.busy || j.lowering {
@@ -41,15 +41,13 @@ func (j *joint) lower() {
 		}
 		return errors.Join(errs...)
 	})
-	if err == nil { // else to destroy them is what is left
-		if !j.setStopped() {
-			late := e.cfg.Clock.NewTimer(drainTime)
-			select {
-			case <-j.drained:
-			case <-late.C:
-			}
-			late.Stop()
+	if err == nil && !j.setStopped() { // what could not be stopped is destroyed at once
+		late := e.cfg.Clock.NewTimer(drainTime)
+		select {
+		case <-j.drained:
+		case <-late.C:
 		}
+		late.Stop()
 	}
 	j.mu.Lock()
 	j.down = true
