@@ -91,7 +91,7 @@ func (p *profiler) start(t *message.Trace, part *message.TracedPart, step uintpt
 		Socket:  part.Lane.Port.Kind() == lane.TCP,
 		Sending: t.Sending,
 		Lane:    int(part.Lane.Index),
-		Number:  part.Lane.Number(),
+		Number:  part.Lane.Carrier.Number(),
 		Request: Handle(t.Name),
 		Bytes:   part.Bytes,
 	})

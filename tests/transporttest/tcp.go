@@ -51,8 +51,8 @@ func OverTCP(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.
 			Leaks(t)
 			s, r := PairTCP(t, tt.streams, tt.change...)
 			for _, l := range slices.Concat(s.Bundle().Lanes(), r.Bundle().Lanes()) {
-				if l.Port.Kind() != lane.TCP || strings.HasSuffix(l.Terms(), " checked") != (tt.change != nil) {
-					t.Fatalf("%v: %s", l, l.Terms())
+				if l.Port.Kind() != lane.TCP || strings.HasSuffix(l.Carrier.Terms(), " checked") != (tt.change != nil) {
+					t.Fatalf("%v: %s", l, l.Carrier.Terms())
 				}
 			}
 			f(t, s, r)

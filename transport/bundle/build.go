@@ -8,7 +8,7 @@ import (
 
 // build makes the domains and lanes of a connection's first plan.
 func (s *setup) build(plan []lane.Plan) (err error) {
-	b := s.Bundle
+	b := s.b
 	if b.Wire, err = lane.NewWire(); err != nil {
 		return err
 	}
@@ -37,18 +37,18 @@ func (s *setup) build(plan []lane.Plan) (err error) {
 // make makes a lane of that index. One of the first is the bundle's at once, which gives
 // it back whatever becomes of the set-up.
 func (s *setup) make(p lane.Plan, index int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.domainOf(p.Port)
-	l := lane.New(&s.Conn, index, p)
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	d := s.b.domainOf(p.Port)
+	l := lane.New(&s.b.Conn, index, p)
 	l.Epoch = s.epoch
 	c, err := d.NewLane(l)
 	if err != nil {
-		return fmt.Errorf("%v: %v: %w", s.Bundle, p.Port.Now(), err)
+		return fmt.Errorf("%v: %v: %w", s.b, p.Port.Now(), err)
 	}
 	l.Carrier = c
 	if s.own = append(s.own, l); s.epoch == 0 {
-		s.lanes = append(s.lanes, l)
+		s.b.lanes = append(s.b.lanes, l)
 	}
 	return nil
 }

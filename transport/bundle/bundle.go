@@ -238,7 +238,7 @@ func (b *Bundle) Owes() bool {
 		return false
 	}
 	for _, l := range b.lanes {
-		if l.Owes() {
+		if l.Carrier.Owes() {
 			return true
 		}
 	}

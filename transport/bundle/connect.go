@@ -23,15 +23,15 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 		}
 		place, ok := placeOf(domains, r.Port, r.Kind)
 		if !ok || lane.Kind(r.Kind) != l.Port.Kind() || r.Port != l.Peer.Index || r.PeerPort != l.Port.Index() {
-			s.mu.Lock()
+			s.b.mu.Lock()
 			l.Fail(fmt.Errorf("the peer's end of the lane does not match: its port %d to our port %d", r.Port, r.PeerPort))
-			s.mu.Unlock()
+			s.b.mu.Unlock()
 			continue
 		}
 		if s.needless(l, remote) {
-			s.mu.Lock()
-			l.Fail(fmt.Errorf("%v has no carrier, and other ports of %s have one", l.Port.Now(), s.Session.LocalName()))
-			s.mu.Unlock()
+			s.b.mu.Lock()
+			l.Fail(fmt.Errorf("%v has no carrier, and other ports of %s have one", l.Port.Now(), s.b.Session.LocalName()))
+			s.b.mu.Unlock()
 			continue
 		}
 		l.Remote = *r
@@ -50,7 +50,7 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 // needless reports whether a lane would be left as soon as it were in service: its port has
 // no carrier, and there are lanes over ports that have. offered are those of the peer.
 func (s *setup) needless(l *lane.Lane, offered []handshake.Lane) bool {
-	if s.Trial || !l.Port.Dark() {
+	if s.b.Trial || !l.Port.Dark() {
 		return false
 	}
 	for i := range offered {
@@ -58,9 +58,9 @@ func (s *setup) needless(l *lane.Lane, offered []handshake.Lane) bool {
 			return true
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.spared(l.Port)
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return s.b.spared(l.Port)
 }
 
 // detours is how many times ProofWait a lane through other nodes may take, whose first
@@ -82,17 +82,17 @@ func (c *calls) begin(ctx context.Context, l *lane.Lane, place int) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.open[l] = cancel
 	go func() {
-		err := c.s.guarded("connect a lane", func() error { return l.Connect(ctx, l.Remote, place) })
-		c.s.mu.Lock()
+		err := c.s.b.guarded("connect a lane", func() error { return l.Carrier.Connect(ctx, l.Remote, place) })
+		c.s.b.mu.Lock()
 		switch {
 		case err == nil:
 			l.Enter(lane.Connected)
 		case limit.IsOwn(err):
-			l.Fail(&lane.NodeFault{Node: c.s.Session.LocalName(), Err: err})
+			l.Fail(&lane.NodeFault{Node: c.s.b.Session.LocalName(), Err: err})
 		default:
 			l.Fail(err)
 		}
-		c.s.mu.Unlock()
+		c.s.b.mu.Unlock()
 		c.over <- l
 	}()
 }
@@ -100,12 +100,12 @@ func (c *calls) begin(ctx context.Context, l *lane.Lane, place int) {
 // wait waits until every lane is connected or given up.
 func (c *calls) wait() {
 	s := c.s
-	proof, patience := s.env.Scaled(s.env.ProofWait), s.patience()
+	proof, patience := s.b.env.Scaled(s.b.env.ProofWait), s.patience()
 	s.clock.Start()
 	begun, first := s.clock.Ran(), time.Duration(-1)
-	tick := s.env.Clock.NewTicker(clock.LookEvery / 5)
+	tick := s.b.env.Clock.NewTicker(clock.LookEvery / 5)
 	defer tick.Stop()
-	bye := s.bye
+	bye := s.b.bye
 	for len(c.open) > 0 {
 		select {
 		case l := <-c.over:

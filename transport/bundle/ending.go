@@ -169,7 +169,7 @@ func (b *Bundle) Verdict(before *Ending) error {
 // acknowledge what was sent.
 func (b *Bundle) delivering(gone bool) bool {
 	for _, l := range b.lanes {
-		if l.Delivering(gone) {
+		if l.Carrier.Delivering(gone) {
 			return true
 		}
 	}

@@ -44,7 +44,7 @@ func TestNewsNeedsNoMutex(t *testing.T) {
 		}
 	})
 	transporttest.Within(t, "the queue pair's end", func() {
-		if err := s.Bundle().Lanes()[0].Close(); err != nil {
+		if err := s.Bundle().Lanes()[0].Carrier.Close(); err != nil {
 			t.Error(err)
 		}
 	})

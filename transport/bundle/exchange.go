@@ -26,13 +26,13 @@ func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 		if m, ok := m.(M); ok {
 			return m, nil
 		}
-		return none, s.outOfPlace(m, none.Type())
+		return none, s.b.outOfPlace(m, none.Type())
 	}
 }
 
 // next returns the peer's next set-up message. What it said before its end counts.
 func (s *setup) next(ctx context.Context) (handshake.Message, error) {
-	tick := s.env.Clock.NewTicker(clock.LookEvery)
+	tick := s.b.env.Clock.NewTicker(clock.LookEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -40,7 +40,7 @@ func (s *setup) next(ctx context.Context) (handshake.Message, error) {
 			return m, nil
 		default:
 		}
-		if err := s.Ended(); err != nil {
+		if err := s.b.Ended(); err != nil {
 			return nil, err
 		}
 		select {
@@ -48,9 +48,9 @@ func (s *setup) next(ctx context.Context) (handshake.Message, error) {
 			return m, nil
 		case <-tick.C:
 			s.look()
-		case <-s.bye:
+		case <-s.b.bye:
 		case <-ctx.Done():
-			return nil, s.abandoned()
+			return nil, s.b.abandoned()
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (s *setup) post(m handshake.Message) {
 	select {
 	case s.inbox <- m:
 	default:
-		s.Fail(fmt.Errorf("%w: %v: more messages than the protocol allows", fault.ErrProtocol, s.Bundle))
+		s.b.Fail(fmt.Errorf("%w: %v: more messages than the protocol allows", fault.ErrProtocol, s.b))
 	}
 }
 

@@ -47,7 +47,7 @@ func (b *Bundle) SeemSlow() {
 	b.first.clock.Look()
 }
 
-func (b *Bundle) SendMessage(m handshake.Message) error { return b.first.send(m) }
+func (b *Bundle) SendMessage(m handshake.Message) error { return b.first.b.send(m) }
 
 // ExpectProved waits for the peer's word on its proofs.
 func (b *Bundle) ExpectProved(ctx context.Context) (*handshake.Proved, error) {

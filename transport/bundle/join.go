@@ -113,7 +113,7 @@ func (b *Bundle) Join(wanted []lane.Plan) error {
 	s := newSetup(b, b.last)
 	b.joining.Store(s)
 	defer b.joining.Store(nil)
-	return s.guarded("join lanes", func() error {
+	return s.b.guarded("join lanes", func() error {
 		defer s.giveBack()
 		err := b.env.Making.Do(func() error { return s.makeJoining(wanted, nil) })
 		if err != nil || len(s.own) == 0 {
@@ -150,34 +150,34 @@ func (b *Bundle) join(m *handshake.Open) {
 
 // admit takes in the lanes that a sender wants.
 func (s *setup) admit(m *handshake.Open) {
-	defer s.joins.Done()
-	defer s.admits.Add(-1)
-	err := s.guarded("join lanes", func() error {
-		defer s.joining.CompareAndSwap(s, nil)
+	defer s.b.joins.Done()
+	defer s.b.admits.Add(-1)
+	err := s.b.guarded("join lanes", func() error {
+		defer s.b.joining.CompareAndSwap(s, nil)
 		defer s.giveBack()
-		if s.life.Err() != nil {
-			return s.abandoned()
+		if s.b.life.Err() != nil {
+			return s.b.abandoned()
 		}
 		return s.admitted(m)
 	})
 	if err != nil && !errors.Is(err, ErrNoLane) {
-		s.env.Log.Debug("lanes did not join", "conn", s.String(), "err", err)
+		s.b.env.Log.Debug("lanes did not join", "conn", s.b.String(), "err", err)
 	}
 }
 
 // admitted answers a sender. What this side cannot make is left out.
 func (s *setup) admitted(m *handshake.Open) error {
-	plan, err := s.env.Plan(s.Bundle, m.Lanes)
+	plan, err := s.b.env.Plan(s.b, m.Lanes)
 	if err == nil {
-		err = s.adopt(m.Base, m.Domains)
+		err = s.b.adopt(m.Base, m.Domains)
 	}
 	if err == nil {
-		err = s.env.Making.Do(func() error { return s.makeJoining(plan, m.Lanes) })
+		err = s.b.env.Making.Do(func() error { return s.makeJoining(plan, m.Lanes) })
 	}
 	if err != nil {
 		m.Lanes = nil
 	}
-	_, answered := s.answer(s.life, m)
+	_, answered := s.answer(s.b.life, m)
 	return errors.Join(err, answered)
 }
 
@@ -185,17 +185,17 @@ func (s *setup) admitted(m *handshake.Open) error {
 // receiver those that were offered.
 func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 	s.openDomains(plan)
-	s.mu.Lock()
-	free := s.vacant()
-	s.mu.Unlock()
+	s.b.mu.Lock()
+	free := s.b.vacant()
+	s.b.mu.Unlock()
 	for i, p := range plan[:min(len(plan), len(free))] {
 		index := free[i]
 		if offered != nil {
 			index = int(offered[i].Index)
 		}
-		s.mu.Lock()
-		d, vacant := s.domainOf(p.Port), s.isVacant(index)
-		s.mu.Unlock()
+		s.b.mu.Lock()
+		d, vacant := s.b.domainOf(p.Port), s.b.isVacant(index)
+		s.b.mu.Unlock()
 		if !vacant || d == nil || !d.HasRoom() { // not yet
 			continue
 		}
@@ -208,18 +208,18 @@ func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 
 // openDomains opens those that a plan lacks, as far as the connection may use them.
 func (s *setup) openDomains(plan []lane.Plan) {
-	s.growing.Lock()
-	defer s.growing.Unlock()
+	s.b.growing.Lock()
+	defer s.b.growing.Unlock()
 	ports, to := uses(plan)
 	for i, p := range ports {
-		s.mu.Lock()
-		may := s.mayUse(p)
-		s.mu.Unlock()
+		s.b.mu.Lock()
+		may := s.b.mayUse(p)
+		s.b.mu.Unlock()
 		if !may {
 			continue
 		}
-		if err := s.openDomain(p, to[i]); err != nil { // its lanes do not join
-			s.env.WarnOnce("port that cannot join: "+p.Now().String(), err.Error())
+		if err := s.b.openDomain(p, to[i]); err != nil { // its lanes do not join
+			s.b.env.WarnOnce("port that cannot join: "+p.Now().String(), err.Error())
 		}
 	}
 }
@@ -228,19 +228,19 @@ func (s *setup) openDomains(plan []lane.Plan) {
 //
 // Preconditions: b is locked.
 func (s *setup) takeIn() {
-	b := s.Bundle
+	b := s.b
 	devices := false
 	for _, l := range s.own {
 		if s.epoch == 0 || !l.InService() {
 			continue
 		}
 		for len(b.lanes) <= int(l.Index) {
-			b.lanes = append(b.lanes, gapBefore(l, len(b.lanes)))
+			b.lanes = append(b.lanes, absentBefore(l, len(b.lanes)))
 		}
 		was := b.lanes[l.Index]
 		b.lanes[l.Index] = l
 		b.hideLane(was)
-		_ = b.guarded("close", was.Close) // which it is, as a rule
+		_ = b.guarded("close", was.Carrier.Close) // which it is, as a rule
 		l.Carried = b.carried()
 		b.flapsOf(wayOf(l)).joined(time.Now())
 		b.sayJoined(l, was)
@@ -297,23 +297,6 @@ func (b *Bundle) sayJoined(l, was *lane.Lane) {
 	b.warn("back", l, b.flapsOf(w).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", b, l.Way(), now, away.Round(time.Millisecond), count(b.inService(), "lane")))
 }
 
-// gap is the carrier of a place that no lane has had yet.
-type gap struct{ lane.Carrier }
-
-func (gap) Close() error         { return nil }
-func (gap) Unsent() int          { return 0 }
-func (gap) Owes() bool           { return false }
-func (gap) Delivering(bool) bool { return false }
-func (gap) Stalled() bool        { return false }
-
-// gapBefore fills a place before l that no lane has had yet.
-func gapBefore(l *lane.Lane, index int) *lane.Lane {
-	g := lane.New(l.Conn, index, lane.Plan{Port: l.Port, From: l.From, Peer: l.Peer, Weight: l.Weight})
-	g.Carrier = gap{}
-	g.Enter(lane.Stopped)
-	return g
-}
-
 // carried is what a lane that joins counts as having carried for its weight: as much as
 // the others, or all messages would be its turn.
 //
@@ -329,15 +312,15 @@ func (b *Bundle) carried() (most float64) {
 
 // giveBack closes the lanes that did not come into service.
 func (s *setup) giveBack() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
 	for _, l := range s.own {
-		if int(l.Index) < len(s.lanes) && s.lanes[l.Index] == l {
+		if int(l.Index) < len(s.b.lanes) && s.b.lanes[l.Index] == l {
 			continue
 		}
 		l.Rest()
-		if err := l.Close(); err != nil {
-			s.env.Log.Warn("a lane that did not join did not close", "lane", l.String(), "err", err)
+		if err := l.Carrier.Close(); err != nil {
+			s.b.env.Log.Warn("a lane that did not join did not close", "lane", l.String(), "err", err)
 		}
 	}
 }

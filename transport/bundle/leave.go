@@ -66,7 +66,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 	if left == 0 {
 		b.outage.Look()
 	}
-	if err := b.guarded("stop a lane", l.Stop); err != nil {
+	if err := b.guarded("stop a lane", l.Carrier.Stop); err != nil {
 		b.destroyLane(v, err)
 	}
 	if b.Sending && b.env.Lacks != nil {
@@ -79,7 +79,7 @@ func (b *Bundle) leave(l *lane.Lane, err error) *leaving {
 //
 // Preconditions: the bundle is locked.
 func (s *setup) lose() {
-	b, now := s.Bundle, time.Now()
+	b, now := s.b, time.Now()
 	b.unused = true
 	for _, l := range s.own {
 		b.most[wayOf(l)]++
@@ -278,7 +278,7 @@ func (b *Bundle) takeLeave() (moved bool) {
 			return false
 		}
 		moved = true
-		if err := b.guarded("close a lane", v.Close); err != nil {
+		if err := b.guarded("close a lane", v.Carrier.Close); err != nil {
 			b.env.Log.Warn("a lane that failed did not close", "lane", v.String(), "err", err)
 		}
 		return true
@@ -289,7 +289,7 @@ func (b *Bundle) takeLeave() (moved bool) {
 // comeToRest reports whether a lane's half has come to rest, and tells the peer. One
 // that takes too long is destroyed, which ends all access through it too.
 func (b *Bundle) comeToRest(v *leaving) bool {
-	if !v.Drained() {
+	if !v.Carrier.Drained() {
 		if time.Since(v.since) < b.env.Scaled(drainTime) {
 			return false
 		}
@@ -314,7 +314,7 @@ func (b *Bundle) sayDown(l *lane.Lane) {
 
 // destroyLane stops a lane that cannot be stopped otherwise.
 func (b *Bundle) destroyLane(v *leaving, why error) {
-	if err := b.guarded("close a lane", v.Close); err != nil {
+	if err := b.guarded("close a lane", v.Carrier.Close); err != nil {
 		b.Fail(fmt.Errorf("%w: %v: %v can neither be stopped nor destroyed: %w; %w", fault.ErrDevice, b, v, why, err))
 		return
 	}
@@ -353,9 +353,9 @@ func (s *setup) serve(mask uint32) {
 	for _, l := range s.own {
 		switch err := l.Accused(); {
 		case mask == 0: // which is known, and has the wait for a way begin
-			s.tell(news{lane: l, evidence: l.Why()})
+			s.b.tell(news{lane: l, evidence: l.Why()})
 		case err != nil && mask&(1<<l.Index) != 0:
-			s.tell(news{lane: l, evidence: err})
+			s.b.tell(news{lane: l, evidence: err})
 		}
 	}
 }
@@ -366,10 +366,10 @@ func (s *setup) heedInbox() {
 		select {
 		case m := <-s.inbox:
 			if down, ok := m.(*handshake.LaneDown); ok {
-				s.tell(news{down: down})
+				s.b.tell(news{down: down})
 				continue
 			}
-			s.Fail(s.outOfPlace(m, handshake.TypeLaneDown))
+			s.b.Fail(s.b.outOfPlace(m, handshake.TypeLaneDown))
 		default:
 			return
 		}

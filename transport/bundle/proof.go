@@ -49,11 +49,11 @@ func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Prov
 	s.clock.Start()
 	p.begun, s.asked = s.clock.Ran(), false
 	p.post()
-	timer := s.env.Clock.NewTimer(0)
+	timer := s.b.env.Clock.NewTimer(0)
 	defer timer.Stop()
 	for wait := 20 * time.Microsecond; ; wait = min(2*wait, p.rest()) {
 		p.look()
-		if err := s.Ended(); err != nil {
+		if err := s.b.Ended(); err != nil {
 			return 0, nil, err
 		}
 		if p.over() {
@@ -68,9 +68,9 @@ func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Prov
 			}
 			wait = 20 * time.Microsecond
 		case <-timer.C:
-		case <-s.bye:
+		case <-s.b.bye:
 		case <-ctx.Done():
-			return 0, nil, s.abandoned()
+			return 0, nil, s.b.abandoned()
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (p *proofs) rest() time.Duration {
 	switch {
 	case p.pending == 0:
 		return clock.LookEvery
-	case p.s.clock.Ran()-p.begun < p.s.env.Scaled(p.s.env.ProofWait):
+	case p.s.clock.Ran()-p.begun < p.s.b.env.Scaled(p.s.b.env.ProofWait):
 		return 2 * time.Millisecond
 	}
 	return 20 * time.Millisecond
@@ -88,11 +88,11 @@ func (p *proofs) rest() time.Duration {
 
 // post sends this side's proofs.
 func (p *proofs) post() {
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
+	p.s.b.mu.Lock()
+	defer p.s.b.mu.Unlock()
 	for _, l := range p.s.own {
 		if p.pending&(1<<l.Index) != 0 {
-			if err := p.s.guarded("proof", l.PostProof); err != nil {
+			if err := p.s.b.guarded("proof", l.Carrier.PostProof); err != nil {
 				p.down(l, err)
 			}
 		}
@@ -103,15 +103,15 @@ func (p *proofs) post() {
 func (p *proofs) look() {
 	s := p.s
 	now := s.look()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
 	for _, l := range s.own {
 		bit := uint32(1) << l.Index
 		if p.pending&bit == 0 {
 			continue
 		}
 		var sent, came bool
-		err := s.guarded("proof", func() (err error) { sent, came, err = l.Proved(); return err })
+		err := s.b.guarded("proof", func() (err error) { sent, came, err = l.Carrier.Proved(); return err })
 		if err == nil {
 			err = l.Accused()
 		}
@@ -137,7 +137,7 @@ func (p *proofs) look() {
 func (p *proofs) down(l *lane.Lane, err error) {
 	l.Fail(err)
 	p.pending &^= 1 << l.Index
-	p.s.sayDown(l)
+	p.s.b.sayDown(l)
 }
 
 // hear takes a message of the peer's.
@@ -150,22 +150,22 @@ func (p *proofs) hear(m handshake.Message) error {
 		p.proved &^= 1 << m.Lane
 		return nil
 	case *handshake.Proved:
-		if !s.Sending {
+		if !s.b.Sending {
 			p.theirs, p.heard = m, s.clock.Ran()
-			s.mu.Lock()
+			s.b.mu.Lock()
 			p.lacking(^m.Lanes)
-			s.mu.Unlock()
+			s.b.mu.Unlock()
 			p.pending &= m.Lanes
 			return nil
 		}
 	}
-	return s.outOfPlace(m, handshake.TypeProved)
+	return s.b.outOfPlace(m, handshake.TypeProved)
 }
 
 // over reports whether nothing more is waited for.
 func (p *proofs) over() bool {
 	switch {
-	case !p.s.Sending:
+	case !p.s.b.Sending:
 		return p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))
 	case p.pending == 0:
 		return true
@@ -178,8 +178,8 @@ func (p *proofs) over() bool {
 // giveUp says of the lanes still pending what is known.
 func (p *proofs) giveUp() {
 	s := p.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
 	for _, l := range s.own {
 		bit := uint32(1) << l.Index
 		if p.pending&bit == 0 {
@@ -204,8 +204,8 @@ func (p *proofs) lacking(lanes uint32) {
 		if lanes&(1<<l.Index) == 0 {
 			continue
 		}
-		if err := l.Lacked(); err != nil {
-			l.Fail(&lane.NodeFault{Node: p.s.Session.LocalName(), Err: err})
+		if err := l.Carrier.Lacked(); err != nil {
+			l.Fail(&lane.NodeFault{Node: p.s.b.Session.LocalName(), Err: err})
 		}
 	}
 }
@@ -213,12 +213,12 @@ func (p *proofs) lacking(lanes uint32) {
 // accused notes why a lane has failed at the peer. What the peer lacked explains what
 // has been seen here.
 func (s *setup) accused(index uint8, cause handshake.Cause, why string) {
-	l, node := s.lane(index), s.Session.Name()
+	l, node := s.lane(index), s.b.Session.Name()
 	if l == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
 	switch {
 	case isNodeFault(l.Why()):
 	case cause == handshake.CauseNode:
@@ -238,17 +238,17 @@ func isNodeFault(err error) bool {
 // LaneWait at most. Meanwhile it asks the peer for a sign of life, once: one that owes
 // nothing could not be told from one that is stopped.
 func (s *setup) overdue(since time.Duration) bool {
-	wait, ran := s.env.Scaled(s.env.ProofWait), s.clock.Ran()-since
+	wait, ran := s.b.env.Scaled(s.b.env.ProofWait), s.clock.Ran()-since
 	if ran >= wait/4 && !s.asked {
 		s.asked = true
-		s.Session.Silence()
+		s.b.Session.Silence()
 	}
-	return ran >= wait+min(s.late, s.env.Scaled(s.env.LaneWait))
+	return ran >= wait+min(s.late, s.b.env.Scaled(s.b.env.LaneWait))
 }
 
 // look looks at the clock of a set-up, and whether the peer answers on the session.
 func (s *setup) look() time.Duration {
-	s.late = max(s.late, s.Session.Unanswered())
+	s.late = max(s.late, s.b.Session.Unanswered())
 	return s.clock.Look()
 }
 

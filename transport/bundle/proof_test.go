@@ -173,7 +173,7 @@ func TestCrowdedDataPort(t *testing.T) {
 	e := newEnds(t, a, b, s, r)
 	first := e.lanes[0]
 	at := sock.From{Addr: first.Addr.Unmap(), Netdev: e.from.Lanes()[0].Port.Now().Netdev}
-	for i := 0; e.to.Lanes()[0].Lacked() == nil; i++ {
+	for i := 0; e.to.Lanes()[0].Carrier.Lacked() == nil; i++ {
 		if i == 4096 {
 			t.Fatal("the data port took as many strangers as came")
 		}

@@ -22,7 +22,7 @@ var ErrNoLane = errors.New("no lane works")
 
 // setup is how lanes of a bundle come into service: the first, or more that join them.
 type setup struct {
-	*Bundle
+	b     *Bundle
 	epoch uint32                 // of the lanes: 0 of the first
 	own   []*lane.Lane           // that are being set up
 	inbox chan handshake.Message // what the peer says meanwhile
@@ -37,7 +37,7 @@ type setup struct {
 
 func newSetup(b *Bundle, epoch uint32) *setup {
 	return &setup{
-		Bundle: b, epoch: epoch, inbox: make(chan handshake.Message, 4+lane.MaxParts),
+		b: b, epoch: epoch, inbox: make(chan handshake.Message, 4+lane.MaxParts),
 		clock: clock.Watch{Most: b.env.Scaled(2 * clock.LookEvery)},
 	}
 }
@@ -47,11 +47,11 @@ func newSetup(b *Bundle, epoch uint32) *setup {
 func (s *setup) patience() time.Duration {
 	switch {
 	case s.epoch == 0:
-		return s.env.Scaled(s.env.LaneWait)
+		return s.b.env.Scaled(s.b.env.LaneWait)
 	case slices.ContainsFunc(s.own, func(l *lane.Lane) bool { return l.Route != nil }):
-		return detours * s.env.Scaled(s.env.ProofWait)
+		return detours * s.b.env.Scaled(s.b.env.ProofWait)
 	}
-	return s.env.Scaled(s.env.ProofWait)
+	return s.b.env.Scaled(s.b.env.ProofWait)
 }
 
 // lane is the lane of that index that is being set up, or nil.
@@ -110,27 +110,27 @@ func (b *Bundle) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open
 
 // offer takes lanes that have been made into service, from the sender's side.
 func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error) {
-	open.Epoch, open.Base = s.epoch, uint64(s.Wire.Base())
+	open.Epoch, open.Base = s.epoch, uint64(s.b.Wire.Base())
 	open.Domains, open.Lanes = s.offers(s.all())
-	if err := s.send(open); err != nil {
+	if err := s.b.send(open); err != nil {
 		return 0, err
 	}
 	acc, err := expect[*handshake.Accept](ctx, s)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.adopt(acc.Base, acc.Domains); err != nil {
+	if err := s.b.adopt(acc.Base, acc.Domains); err != nil {
 		return 0, err
 	}
 	connected := s.connectLanes(ctx, acc.Domains, acc.Lanes)
-	if err := s.send(&handshake.Connected{Conn: s.ID, Epoch: s.epoch, Lanes: connected}); err != nil {
+	if err := s.b.send(&handshake.Connected{Conn: s.b.ID, Epoch: s.epoch, Lanes: connected}); err != nil {
 		return 0, err
 	}
 	proved, _, err := s.prove(ctx, connected)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.send(s.verdict(proved)); err != nil {
+	if err := s.b.send(s.verdict(proved)); err != nil {
 		return 0, err
 	}
 	theirs, err := expect[*handshake.Proved](ctx, s)
@@ -143,9 +143,9 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 // answer takes lanes that have been made into service, from the receiver's side.
 func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	connected := s.connectLanes(ctx, m.Domains, m.Lanes)
-	acc := &handshake.Accept{Conn: s.ID, Epoch: s.epoch, Base: uint64(s.Wire.Base())}
+	acc := &handshake.Accept{Conn: s.b.ID, Epoch: s.epoch, Base: uint64(s.b.Wire.Base())}
 	acc.Domains, acc.Lanes = s.offers(connected)
-	if err := s.send(acc); err != nil {
+	if err := s.b.send(acc); err != nil {
 		return 0, err
 	}
 	reached, err := expect[*handshake.Connected](ctx, s)
@@ -178,7 +178,7 @@ func (b *Bundle) unsentKind() error {
 
 // verdict is what this side tells of its proofs.
 func (s *setup) verdict(proved uint32) *handshake.Proved {
-	m := &handshake.Proved{Conn: s.ID, Epoch: s.epoch, Lanes: proved}
+	m := &handshake.Proved{Conn: s.b.ID, Epoch: s.epoch, Lanes: proved}
 	for _, l := range s.own {
 		if proved&(1<<l.Index) == 0 && l.Why() != nil {
 			f, why := handshake.LaneFailure{Index: l.Index}, l.Why()
@@ -202,35 +202,35 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	for _, f := range theirs.Failed {
 		s.accused(f.Index, f.Cause, f.Reason)
 	}
-	s.mu.Lock()
-	missing := fmt.Errorf("%s could not connect its end of the lane", s.Session.Name())
-	if s.quiet {
-		mask, missing = 0, s.abandoned()
+	s.b.mu.Lock()
+	missing := fmt.Errorf("%s could not connect its end of the lane", s.b.Session.Name())
+	if s.b.quiet {
+		mask, missing = 0, s.b.abandoned()
 	}
 	for _, l := range s.own {
 		if mask&(1<<l.Index) != 0 {
 			l.Enter(lane.Up)
-			s.showLane(l)
+			s.b.showLane(l)
 			continue
 		}
 		if l.Why() == nil {
 			l.Fail(missing)
 		}
-		if err := s.guarded("close", l.Close); err != nil {
-			s.env.Log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
+		if err := s.b.guarded("close", l.Carrier.Close); err != nil {
+			s.b.env.Log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
 			continue
 		}
 		l.Enter(lane.Stopped)
 	}
 	s.takeIn()
 	var err error
-	if !s.Sending {
-		err = s.send(s.verdict(proved & mask))
+	if !s.b.Sending {
+		err = s.b.send(s.verdict(proved & mask))
 	}
 	if mask == 0 && err == nil {
 		err = s.noneWorks()
 	}
-	s.mu.Unlock()
+	s.b.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
@@ -247,11 +247,11 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 func (s *setup) noneWorks() error {
 	for _, l := range s.own {
 		if why := l.Why(); limit.IsOwn(why) {
-			return fmt.Errorf("%w: %v: %v: %w", fault.ErrOwn, s.Bundle, l, why)
+			return fmt.Errorf("%w: %v: %v: %w", fault.ErrOwn, s.b, l, why)
 		}
 	}
 	lacked := slices.ContainsFunc(s.own, func(l *lane.Lane) bool { return isNodeFault(l.Why()) })
-	if s.epoch > 0 || s.Trial || lacked {
+	if s.epoch > 0 || s.b.Trial || lacked {
 		return ErrNoLane
 	}
 	s.lose()
@@ -260,9 +260,9 @@ func (s *setup) noneWorks() error {
 
 // offers returns what the peer is told: the domains and the lanes in mask.
 func (s *setup) offers(mask uint32) (domains []handshake.Domain, lanes []handshake.Lane) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, d := range s.domains {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	for _, d := range s.b.domains {
 		domains = append(domains, handshake.Domain{Port: d.Port().Index(), Kind: uint8(d.Port().Kind()), RKey: d.Key()})
 	}
 	for _, l := range s.own {
@@ -311,8 +311,8 @@ func (b *Bundle) Announce() {
 			b.env.WarnOnce(fmt.Sprintf("not used: %v -> %v", f.From, f.To), "not used: "+f.String()) // numbers of queue pairs differ
 			continue
 		}
-		used = append(used, fmt.Sprintf("%v %s", l, l.Terms()))
-		if text := l.Remark(); text != "" {
+		used = append(used, fmt.Sprintf("%v %s", l, l.Carrier.Terms()))
+		if text := l.Carrier.Remark(); text != "" {
 			b.env.WarnOnce(text, text)
 		}
 	}

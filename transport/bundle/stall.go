@@ -133,7 +133,7 @@ func (s *stalls) find(lanes []*lane.Lane, first *[lane.MaxParts]uint64, limit ti
 			*was = suspect{l, l.Delivered, now, s.polled}
 			continue
 		}
-		if s.polled-was.since >= limit+patience(l) && l.Stalled() {
+		if s.polled-was.since >= limit+patience(l) && l.Carrier.Stalled() {
 			stalled |= 1 << i
 		}
 	}

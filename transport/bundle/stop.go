@@ -38,7 +38,7 @@ func (b *Bundle) quiesce() error {
 	b.quiet = true
 	var errs []error
 	destroy := func(l *lane.Lane, why error) {
-		if err := l.Close(); err != nil {
+		if err := l.Carrier.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("%v: %v can neither be stopped nor destroyed and may still be used: %w; %w", b, l, why, err))
 			return
 		}
@@ -51,7 +51,7 @@ func (b *Bundle) quiesce() error {
 			continue
 		}
 		l.Rest()
-		if err := l.Stop(); err != nil {
+		if err := l.Carrier.Stop(); err != nil {
 			destroy(l, err)
 			continue
 		}
@@ -74,7 +74,7 @@ func (b *Bundle) drain(left []*lane.Lane) []*lane.Lane {
 	deadline := time.Now().Add(b.env.Scaled(drainTime))
 	for wait := 10 * time.Microsecond; ; wait = min(2*wait, time.Millisecond) {
 		left = slices.DeleteFunc(left, func(l *lane.Lane) bool {
-			if !l.Drained() {
+			if !l.Carrier.Drained() {
 				return false
 			}
 			l.Enter(lane.Stopped)
@@ -173,7 +173,7 @@ func (b *Bundle) closeLanes() error {
 	var errs []error
 	for _, l := range b.lanes {
 		l.Rest()
-		errs = append(errs, fault.Guarded(b.env.Log, b.String(), l.Close))
+		errs = append(errs, fault.Guarded(b.env.Log, b.String(), l.Carrier.Close))
 	}
 	return errors.Join(errs...)
 }
@@ -189,7 +189,7 @@ func (b *Bundle) sayEnd(clean bool, why error) {
 // Preconditions: b is locked.
 func (b *Bundle) unsent() (n int) {
 	for _, l := range b.lanes {
-		n += l.Unsent()
+		n += l.Carrier.Unsent()
 	}
 	return n
 }

@@ -101,7 +101,7 @@ func (h *Hailer) each(s *socket, f func(*sock.Datagram)) {
 	d := newDatagram()
 	allowed := rate.NewLimiter(maxHeard, maxBurst)
 	for {
-		err := s.Receive(d)
+		err := s.packets.Receive(d)
 		pause := allowed.Reserve().Delay()
 		if pause < minPause {
 			pause = 0
@@ -192,7 +192,7 @@ func (h *Hailer) answer(ear *socket, to netip.AddrPort, nonce handshake.HailNonc
 		}
 	}
 	if err == nil {
-		err = ear.Send(raw, to, source)
+		err = ear.packets.Send(raw, to, source)
 	}
 	if err != nil {
 		h.mute(ear.at, err)

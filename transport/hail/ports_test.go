@@ -28,7 +28,7 @@ func TestAskedFromRange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if port := s.Local().Port(); port < ports.First || port > ports.Last {
+		if port := s.packets.Local().Port(); port < ports.First || port > ports.Last {
 			t.Errorf("IPv6 %v: port %d, want one of %v", six, port, ports)
 		}
 		s.close()

@@ -10,9 +10,9 @@ import (
 
 // socket is one for one address family at a place.
 type socket struct {
-	sock.Packets
-	at  place
-	six bool
+	packets sock.Packets
+	at      place
+	six     bool
 }
 
 // group is what questions are sent to.
@@ -41,7 +41,7 @@ func (h *Hailer) openMouth(at place, six bool, source netip.Addr) (*socket, erro
 	return &socket{p, at, six}, nil
 }
 
-func (s *socket) close() { _ = s.Close() }
+func (s *socket) close() { _ = s.packets.Close() }
 
 // newDatagram makes room for one of the protocol.
 func newDatagram() *sock.Datagram { return &sock.Datagram{Room: make([]byte, handshake.MaxHailSize)} }

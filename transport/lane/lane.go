@@ -72,7 +72,7 @@ func (c *Conn) String() string {
 
 // Lane is one lane of a connection.
 type Lane struct {
-	Carrier
+	Carrier     Carrier
 	*stats.Lane // what it carries: bytes and parts, sent or arrived; the page's while it is in service
 	Conn        *Conn
 	Index       uint8  // among the lanes of the connection
@@ -154,7 +154,7 @@ func (l *Lane) Half() handshake.Lane {
 	if l.Conn.Sending {
 		h.Through = l.Route.Through()
 	}
-	l.Offer(&h)
+	l.Carrier.Offer(&h)
 	return h
 }
 

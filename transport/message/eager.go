@@ -103,7 +103,7 @@ func (s *SendConn) sendCopy(l *lane.Lane, q *Request) {
 	s.eager.what = lane.Eager{Number: uint32(q.gen) & (1<<lane.EagerBits - 1), Tag: q.sent.tag, Head: q.sent.head}
 	_, addr := s.b.Wire.Eager(q.gen)
 	s.part = lane.Part{Request: q.index, Eager: &s.eager.what, Local: addr, Size: int(q.sent.sizes[0])}
-	if err := l.Send(&s.part); err != nil {
+	if err := l.Carrier.Send(&s.part); err != nil {
 		l.Break(err)
 	}
 	l.Bytes.Add(uint64(s.part.Size))
@@ -128,7 +128,7 @@ func (s *SendConn) ask() {
 		s.eager.asked = s.eager.sent
 		s.eager.what = lane.Eager{Number: uint32(s.eager.sent) & (1<<lane.EagerBits - 1), Ask: true}
 		s.part = lane.Part{Request: lane.NoRequest, Eager: &s.eager.what}
-		if err := l.Send(&s.part); err != nil {
+		if err := l.Carrier.Send(&s.part); err != nil {
 			l.Break(err)
 		}
 	}
@@ -161,7 +161,7 @@ func (s *SendConn) first() *lane.Lane {
 		if !l.InService() {
 			continue
 		}
-		ok, err := l.Room(0)
+		ok, err := l.Carrier.Room(0)
 		if err != nil {
 			l.Break(err)
 		}

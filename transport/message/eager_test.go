@@ -285,7 +285,7 @@ func TestEagerIsDelivered(t *testing.T) {
 			b.Lock()
 			defer b.Unlock()
 			l := b.Lanes()[0]
-			l.Fetch()
+			l.Carrier.Fetch()
 			return l.Latest == messages
 		})
 		var waits [lane.MaxParts]uint64

@@ -25,7 +25,7 @@ func TestBrokenLanes(t *testing.T) {
 	transporttest.Done(t, "the first message", q1)
 	s.Bundle().Lock()
 	for _, l := range s.Bundle().Lanes() {
-		if err := l.Stop(); err != nil {
+		if err := l.Carrier.Stop(); err != nil {
 			t.Error(err)
 		}
 	}

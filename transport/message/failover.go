@@ -245,7 +245,7 @@ func (s sendHalf) sendAgain(req *Request, k int) bool {
 	if l == nil {
 		return false
 	}
-	if ok, err := l.Room(int(q.sizes[k])); err != nil || !ok {
+	if ok, err := l.Carrier.Room(int(q.sizes[k])); err != nil || !ok {
 		if err != nil {
 			l.Break(err)
 		}
@@ -278,7 +278,7 @@ func (s sendHalf) sendAgain(req *Request, k int) bool {
 func soonest(lanes []*lane.Lane, size int, g *lane.Grant) (best *lane.Lane) {
 	var least float64
 	for _, l := range lanes {
-		if !l.InService() || !l.Reaches(g) {
+		if !l.InService() || !l.Carrier.Reaches(g) {
 			continue
 		}
 		if t := float64(l.Backlog+int64(size)) / l.Rate(); best == nil || t < least {

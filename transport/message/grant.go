@@ -118,7 +118,7 @@ func (s *SendConn) fetch() {
 			continue
 		}
 		first = false
-		l.Fetch()
+		l.Carrier.Fetch()
 		if s.b.Ended() != nil {
 			return
 		}

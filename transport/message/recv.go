@@ -131,7 +131,7 @@ func (r *RecvConn) free(req *Request, n int) bool {
 func (r *RecvConn) prepare() {
 	for _, k := range r.b.Lanes() {
 		if k.InService() {
-			if err := k.Prepare(); err != nil {
+			if err := k.Carrier.Prepare(); err != nil {
 				k.Break(err)
 			}
 		}
@@ -141,7 +141,7 @@ func (r *RecvConn) prepare() {
 // send gives a lane the grant of a receive. One that it does not take is lost with it.
 func (r *RecvConn) send(l *lane.Lane, req *Request, entries []lane.Grant, again bool) {
 	req.lane, req.bare = l.Index, r.b.Traits().Passive && l.Port.Traits().Passive
-	if err := l.SendGrant(req.seq, entries, again); err != nil {
+	if err := l.Carrier.SendGrant(req.seq, entries, again); err != nil {
 		l.Break(err)
 	}
 }
@@ -206,11 +206,11 @@ func (r *RecvConn) grantLane() *lane.Lane {
 		if !l.InService() || l.Port.Traits().Passive {
 			continue
 		}
-		if devices = true; l.Grantable() {
+		if devices = true; l.Carrier.Grantable() {
 			return l
 		}
 	}
-	if l := r.first(); !devices && l != nil && l.Grantable() {
+	if l := r.first(); !devices && l != nil && l.Carrier.Grantable() {
 		return l
 	}
 	return nil

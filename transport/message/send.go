@@ -253,7 +253,7 @@ func (s *SendConn) send(l *lane.Lane, p *lane.Part) {
 	if l.Backlog == 0 && s.measured(l) {
 		s.start(l, p.Size)
 	}
-	if err := l.Send(p); err != nil {
+	if err := l.Carrier.Send(p); err != nil {
 		l.Break(err)
 	}
 	if t := s.requests[p.Request].trace; t != nil {
@@ -306,7 +306,7 @@ func (s *SendConn) cut(size int, g *lane.Grant) (n, which int) {
 // serves reports whether a lane can carry to the buffer of a grant; nil is one that all in
 // service reach.
 func serves(l *lane.Lane, g *lane.Grant) bool {
-	return l.InService() && (g == nil || l.Reaches(g))
+	return l.InService() && (g == nil || l.Carrier.Reaches(g))
 }
 
 // turn returns the lane without a backlog that will then have carried the least
@@ -328,7 +328,7 @@ func turn(lanes []*lane.Lane, size int, g *lane.Grant) int {
 func (s *SendConn) room(which int) bool {
 	for i, l := range s.b.Lanes() {
 		if b := s.split[i]; b > 0 || i == which {
-			ok, err := l.Room(b)
+			ok, err := l.Carrier.Room(b)
 			if err != nil {
 				l.Break(err)
 			}

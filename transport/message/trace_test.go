@@ -27,8 +27,8 @@ func TestTrace(t *testing.T) {
 			for i := range tr.Parts {
 				p := &tr.Parts[i]
 				all.Bytes[p.Message] += p.Bytes
-				if p.Lane.Conn.Sending != tr.Sending || p.Lane.Number() <= 0 {
-					t.Errorf("a part on %v, whose number is %d", p.Lane, p.Lane.Number())
+				if p.Lane.Conn.Sending != tr.Sending || p.Lane.Carrier.Number() <= 0 {
+					t.Errorf("a part on %v, whose number is %d", p.Lane, p.Lane.Carrier.Number())
 				}
 				if over && !p.Ended || p.Told != (p.Event != 0) {
 					t.Errorf("over: %v, and %+v", over, *p)

@@ -150,8 +150,8 @@ func TestMessages(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.relays), func(t *testing.T) {
 			s, r, stations, _ := pair(t, tt.relays, tt.check)
-			terms := s.Bundle().Lanes()[0].Terms()
-			theirs := r.Bundle().Lanes()[0].Terms()
+			terms := s.Bundle().Lanes()[0].Carrier.Terms()
+			theirs := r.Bundle().Lanes()[0].Carrier.Terms()
 			if !strings.HasPrefix(terms, "tcp ") || !strings.HasSuffix(terms, tt.terms) || theirs != terms {
 				t.Errorf("the lane is %q, and %q to the receiver, want one %q", terms, theirs, tt.terms)
 			}

@@ -46,13 +46,13 @@ var fixes = []mutant{
 		edits: []edit{{"transport/bundle/setup.go", `	if mask == 0 && err == nil {
 		err = s.noneWorks()
 	}
-	s.mu.Unlock()
-`, `	s.mu.Unlock()
+	s.b.mu.Unlock()
+`, `	s.b.mu.Unlock()
 	if mask == 0 && err == nil {
 		time.Sleep(2 * time.Millisecond)
-		s.mu.Lock()
+		s.b.mu.Lock()
 		err = s.noneWorks()
-		s.mu.Unlock()
+		s.b.mu.Unlock()
 	}
 `}},
 		tests: set,
@@ -62,20 +62,20 @@ var fixes = []mutant{
 		name:  "the peer hears that a lane is not in service before it hears which are",
 		fix:   "86aa07c",
 		wrong: "the sender puts a lane into service that is on its way out at the receiver",
-		edits: []edit{{"transport/bundle/setup.go", `	if !s.Sending {
-		err = s.send(s.verdict(proved & mask))
+		edits: []edit{{"transport/bundle/setup.go", `	if !s.b.Sending {
+		err = s.b.send(s.verdict(proved & mask))
 	}
 	if mask == 0 && err == nil {
 		err = s.noneWorks()
 	}
-	s.mu.Unlock()
+	s.b.mu.Unlock()
 `, `	if mask == 0 && err == nil {
 		err = s.noneWorks()
 	}
-	s.mu.Unlock()
-	if !s.Sending && err == nil {
+	s.b.mu.Unlock()
+	if !s.b.Sending && err == nil {
 		time.Sleep(2 * time.Millisecond)
-		err = s.send(s.verdict(proved & mask))
+		err = s.b.send(s.verdict(proved & mask))
 	}
 `}},
 		tests: set,
@@ -126,8 +126,8 @@ var fixes = []mutant{
 		fix:   "c62e096",
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{
-			{"transport/bundle/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.ran-p.heard >= p.s.env.Scaled(p.s.env.ProofWait))"},
-			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.ran-p.first >= p.s.env.Scaled(p.s.env.ProofWait)"},
+			{"transport/bundle/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.ran-p.heard >= p.s.b.env.Scaled(p.s.b.env.ProofWait))"},
+			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.ran-p.first >= p.s.b.env.Scaled(p.s.b.env.ProofWait)"},
 		},
 		tests: stopped,
 		not:   "not looked for since processes can be stopped",

@@ -50,7 +50,7 @@ var mistakes = []mutant{
 		name:  "earlyLaneDown: LaneDown of the sender before its end is drained",
 		wrong: "a late grant overwrites one that the sender has not read",
 		edits: []edit{
-			{leave, "\tif err := b.guarded(\"stop a lane\", l.Stop)", "\tif b.Sending {\n\t\tb.sayDown(l)\n\t\ttime.Sleep(2 * time.Millisecond)\n\t}\n\tif err := b.guarded(\"stop a lane\", l.Stop)"},
+			{leave, "\tif err := b.guarded(\"stop a lane\", l.Carrier.Stop)", "\tif b.Sending {\n\t\tb.sayDown(l)\n\t\ttime.Sleep(2 * time.Millisecond)\n\t}\n\tif err := b.guarded(\"stop a lane\", l.Carrier.Stop)"},
 			{leave, "\tb.sayDown(v.Lane)\n", "\tif !b.Sending {\n\t\tb.sayDown(v.Lane)\n\t}\n"},
 		},
 		tests: skewed,

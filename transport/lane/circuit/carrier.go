@@ -25,7 +25,7 @@ const (
 
 // carrier is this side's end of a circuit.
 type carrier struct {
-	*lane.Lane
+	lane   *lane.Lane
 	domain *domain
 	port   *Port
 	token  uint64 // which the peer's proof carries
@@ -54,9 +54,11 @@ type carrier struct {
 	incoming
 }
 
+var _ lane.Carrier = (*carrier)(nil)
+
 // newCarrier makes an end, in INIT.
 func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
-	c := &carrier{Lane: l, domain: d, port: d.port, next: 1}
+	c := &carrier{lane: l, domain: d, port: d.port, next: 1}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -97,27 +99,27 @@ func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
 }
 
 func (c *carrier) Offer(h *handshake.Lane) {
-	c.port.Half(h, c.From, c.half.Num(), c.psn)
+	c.port.Half(h, c.lane.From, c.half.Num(), c.psn)
 	h.Token = c.token
 }
 
 // Connect has the relays make the circuit, or makes it known that it will come.
 func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) error {
 	circuits := c.port.opts.Circuits
-	if !c.Conn.Sending {
+	if !c.lane.Conn.Sending {
 		return circuits.Expect(c.token, c.arrive, c.dropped)
 	}
-	if c.Route == nil || len(c.Route.Via) == 0 {
-		return fmt.Errorf("%w: %v: %v: a circuit without a route", fault.ErrInternal, c.Conn, c.Lane)
+	if c.lane.Route == nil || len(c.lane.Route.Via) == 0 {
+		return fmt.Errorf("%w: %v: %v: a circuit without a route", fault.ErrInternal, c.lane.Conn, c.lane)
 	}
-	peer := c.Conn.Session.Peer()
+	peer := c.lane.Conn.Session.Peer()
 	ask := &handshake.Carry{
-		Kind: handshake.LaneVerbs, Route: c.Route.Via,
-		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: c.Peer.Index, Token: remote.Token},
+		Kind: handshake.LaneVerbs, Route: c.lane.Route.Via,
+		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: c.lane.Peer.Index, Token: remote.Token},
 	}
 	c.port.Half(&ask.Half, topology.Address{}, c.half.Num(), c.psn)
 	ask.Half.Kind = handshake.LaneVerbs
-	c.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
+	c.lane.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
 	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.dropped, c.silent)
 	if err != nil {
 		return err
@@ -141,15 +143,15 @@ func (c *carrier) carried(a *lane.Asked) error {
 		return errors.New("given up")
 	}
 	if room < hop.MinRing || room > hop.MaxRing {
-		return fmt.Errorf("%w: %v: %v: the relays offer a ring of %d bytes; %d to %d are allowed", fault.ErrLane, c.Conn, c.Lane, room, hop.MinRing, hop.MaxRing)
+		return fmt.Errorf("%w: %v: %v: the relays offer a ring of %d bytes; %d to %d are allowed", fault.ErrLane, c.lane.Conn, c.lane, room, hop.MinRing, hop.MaxRing)
 	}
 	c.most = hop.MostPayload(room)
 	c.out = hop.NewWindow(a.Write, hop.Forth, hop.ForthUndelivered)
 	from := a.From
 	if from == (topology.Address{}) {
-		from = c.From
+		from = c.lane.From
 	}
-	if err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, Trial: c.Conn.Trial, Begun: 1, Answered: 1}); err != nil {
+	if err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, Trial: c.lane.Conn.Trial, Begun: 1, Answered: 1}); err != nil {
 		return err
 	}
 	c.drop = a.Drop
@@ -165,14 +167,14 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 		return nil, errors.New("the lane has been closed")
 	}
 	if m.Read.Size < hop.MinRing || m.Read.Size > hop.MaxRing || m.Write.Size < hop.BackRing {
-		return nil, fmt.Errorf("%w: %v: %v: the last relay offers rings of %d and %d bytes", fault.ErrLane, c.Conn, c.Lane, m.Read.Size, m.Write.Size)
+		return nil, fmt.Errorf("%w: %v: %v: the last relay offers rings of %d and %d bytes", fault.ErrLane, c.lane.Conn, c.lane, m.Read.Size, m.Write.Size)
 	}
-	from := c.port.answer(m.Half, c.From)
+	from := c.port.answer(m.Half, c.lane.From)
 	c.ring = m.Read
 	c.out = hop.NewWindow(m.Write, hop.Back, hop.BackUndelivered)
 	reads, _ := c.port.Reads(min(hop.Reads, max(1, int(m.Half.Token))))
 	c.reads = int(reads)
-	err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, Trial: c.Conn.Trial, Begun: reads, Answered: 1})
+	err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, Trial: c.lane.Conn.Trial, Begun: reads, Answered: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -186,12 +188,12 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 
 // dropped heeds that the circuit has ended from the other side.
 func (c *carrier) dropped(why error) {
-	c.Conn.Bundle.Evidence(c.Lane, c.wrap(why))
+	c.lane.Conn.Bundle.Evidence(c.lane, c.wrap(why))
 }
 
 // silent heeds that a relay gives no sign of life.
 func (c *carrier) silent(why error) {
-	c.Conn.Bundle.Doubt(c.Lane, c.wrap(why))
+	c.lane.Conn.Bundle.Doubt(c.lane, c.wrap(why))
 }
 
 // Lacked is nil: what an end lacks, Connect returns.
@@ -201,7 +203,7 @@ func (c *carrier) Lacked() error { return nil }
 func (c *carrier) Number() int { return int(c.half.Num()) }
 
 // Terms says through whom the circuit goes.
-func (c *carrier) Terms() string { return "relayed" + c.Route.String() }
+func (c *carrier) Terms() string { return "relayed" + c.lane.Route.String() }
 
 // Remark has nothing to say.
 func (c *carrier) Remark() string { return "" }
@@ -209,11 +211,11 @@ func (c *carrier) Remark() string { return "" }
 // PostProof sends what proves that frames pass: the peer's token.
 func (c *carrier) PostProof() error {
 	if !c.joined.Load() {
-		return fmt.Errorf("%w: %v: %v: the circuit is not up", fault.ErrLane, c.Conn, c.Lane)
+		return fmt.Errorf("%w: %v: %v: the circuit is not up", fault.ErrLane, c.lane.Conn, c.lane)
 	}
-	h := hop.Header{Kind: hop.Proof, Socket: [2]uint64{c.Remote.Token}}
+	h := hop.Header{Kind: hop.Proof, Socket: [2]uint64{c.lane.Remote.Token}}
 	c.proof = c.out.Sent + 1
-	if c.Conn.Sending {
+	if c.lane.Conn.Sending {
 		_, err := c.frame(&h, hop.Piece{})
 		return err
 	}
@@ -230,7 +232,7 @@ func (c *carrier) Proved() (sent, came bool, err error) {
 }
 
 // Delivering reports whether parts are outstanding: their credits may be on the way.
-func (c *carrier) Delivering(bool) bool { return c.InService() && c.waiting() }
+func (c *carrier) Delivering(bool) bool { return c.lane.InService() && c.waiting() }
 
 // Stalled is false: the peer's process may be slow, and of relays package relay knows.
 func (c *carrier) Stalled() bool { return false }
@@ -259,14 +261,14 @@ func (c *carrier) Drained() bool {
 
 // Close ends the circuit and destroys the queue pair.
 func (c *carrier) Close() error {
-	if !c.Conn.Sending {
+	if !c.lane.Conn.Sending {
 		c.port.opts.Circuits.Cancel(c.token)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed, c.stopped = true, true
 	if c.half != nil {
-		c.port.Unwatch(c.half.Num(), c.Lane)
+		c.port.Unwatch(c.half.Num(), c.lane)
 		if err := c.half.Close(); err != nil {
 			return err
 		}

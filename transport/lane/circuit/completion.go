@@ -11,7 +11,7 @@ import (
 
 // alive reports whether the lane may do anything new.
 func (c *carrier) alive() bool {
-	return c.broken == nil && !c.stopped && c.joined.Load() && c.State() != lane.Down && c.State() != lane.Stopped
+	return c.broken == nil && !c.stopped && c.joined.Load() && c.lane.State() != lane.Down && c.lane.State() != lane.Stopped
 }
 
 // poll takes the news, and moves on what waits.
@@ -22,7 +22,7 @@ func (c *carrier) poll() {
 	for {
 		n, err := c.cq.Poll(c.wc)
 		if err != nil {
-			c.fail(fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, c.Conn, c.Lane, err))
+			c.fail(fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, c.lane.Conn, c.lane, err))
 			return
 		}
 		for i := range n {
@@ -40,7 +40,7 @@ func (c *carrier) poll() {
 		return
 	}
 	freed, every := c.next-1, uint64(hop.BackEvery)
-	if !c.Conn.Sending {
+	if !c.lane.Conn.Sending {
 		freed, every = c.delivered, 1
 	}
 	if err := c.half.Tell(freed, freed, every); err != nil {
@@ -50,7 +50,7 @@ func (c *carrier) poll() {
 
 // flush moves on what waits for room.
 func (c *carrier) flush() error {
-	if c.Conn.Sending {
+	if c.lane.Conn.Sending {
 		return c.flushParts()
 	}
 	return c.flushGrants()
@@ -114,9 +114,9 @@ func (c *carrier) received(wc *ibv.WC, number uint32) error {
 	switch {
 	case h.Kind == hop.Proof:
 		err = c.proved(&h)
-	case h.Kind == hop.Grant && c.Conn.Sending:
+	case h.Kind == hop.Grant && c.lane.Conn.Sending:
 		err = c.granted(&h, slot[hop.HeaderSize:])
-	case h.Kind != hop.Grant && !c.Conn.Sending:
+	case h.Kind != hop.Grant && !c.lane.Conn.Sending:
 		err = c.place(&h, imm, slot[hop.HeaderSize:])
 	default:
 		err = fmt.Errorf("a frame of kind %d belongs to the other direction", h.Kind)
@@ -133,7 +133,7 @@ func (c *carrier) proved(h *hop.Header) error {
 		return fmt.Errorf("a validation packet of another lane")
 	}
 	c.came = true
-	if !c.Conn.Sending {
+	if !c.lane.Conn.Sending {
 		c.arrivals[h.Seq%hop.Forth] = arrival{done: true}
 		c.advance()
 	}
@@ -145,7 +145,7 @@ func (c *carrier) fail(err error) {
 	if c.broken == nil {
 		c.broken = err
 	}
-	c.Break(err)
+	c.lane.Break(err)
 }
 
 // failed heeds a completion in error. What this side's adapter refused to do with the
@@ -160,17 +160,17 @@ func (c *carrier) failed(wc *ibv.WC) {
 	case ibv.IBV_WC_WR_FLUSH_ERR:
 		cause = lane.Flushed{Cause: cause}
 	case ibv.IBV_WC_LOC_PROT_ERR, ibv.IBV_WC_LOC_ACCESS_ERR:
-		c.broken = fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, c.Conn, c.Lane, cause)
-		c.Conn.Bundle.Fail(c.broken)
+		c.broken = fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, c.lane.Conn, c.lane, cause)
+		c.lane.Conn.Bundle.Fail(c.broken)
 		return
 	case ibv.IBV_WC_RNR_RETRY_EXC_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR, ibv.IBV_WC_REM_OP_ERR, ibv.IBV_WC_LOC_LEN_ERR:
 	default:
 		kind = fault.ErrDevice
 	}
-	c.fail(fmt.Errorf("%w: %v: %v: %w%s", kind, c.Conn, c.Lane, cause, hint))
+	c.fail(fmt.Errorf("%w: %v: %v: %w%s", kind, c.lane.Conn, c.lane, cause, hint))
 }
 
 // wrap says of an error which lane it broke.
 func (c *carrier) wrap(err error) error {
-	return fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.Conn, c.Lane, c.Route, err)
+	return fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.lane.Conn, c.lane, c.lane.Route, err)
 }

@@ -31,7 +31,7 @@ func (c *carrier) Prepare() error { return nil }
 // SendGrant queues a grant, and sends what there is room for.
 func (c *carrier) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 	if again { // the sender's processor sees that it comes too late, if it does
-		c.Conn.Sink.Regranted(c.Lane, lane.SlotOf(seq))
+		c.lane.Conn.Sink.Regranted(c.lane, lane.SlotOf(seq))
 	}
 	h := hop.Header{Kind: hop.Grant, Length: uint32(len(entries)) * grantBuffer, Socket: [2]uint64{kindGrant | uint64(len(entries))<<8, seq}}
 	c.put(&h, entries)
@@ -83,7 +83,7 @@ func (c *carrier) granted(h *hop.Header, payload []byte) error {
 			N: n, Sub: i,
 		}
 	}
-	return c.Conn.Sink.Granted(h.Socket[1], c.entries[:n])
+	return c.lane.Conn.Sink.Granted(h.Socket[1], c.entries[:n])
 }
 
 // Fetch takes in grants.

@@ -124,7 +124,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	k.lane = lane.New(conn, 0, lane.Plan{Port: k.domain.Port(), From: l0.From, Peer: l0.Peer, Route: &lane.Route{Via: make([]handshake.Hop, 1), Names: []string{"b"}}})
 	k.lane.Carrier, err = k.domain.NewLane(k.lane)
 	must(err)
-	must(k.lane.Connect(t.Context(), handshake.Lane{Token: 5}, 0))
+	must(k.lane.Carrier.Connect(t.Context(), handshake.Lane{Token: 5}, 0))
 	theirs := to.theirs
 	if !sending {
 		answer, err := to.arrive(t.Context(), &handshake.Arrive{Half: half, Read: k.ring, Write: k.ring}, func(string) {})
@@ -136,7 +136,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	k.lane.Enter(lane.Up)
 	t.Cleanup(func() {
 		k.lane.Rest()
-		if err := errors.Join(k.lane.Close(), k.domain.Close(), k.half.Close(), k.cq.Close(), k.mr.Close(), k.mem.Free()); err != nil {
+		if err := errors.Join(k.lane.Carrier.Close(), k.domain.Close(), k.half.Close(), k.cq.Close(), k.mr.Close(), k.mem.Free()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -262,10 +262,10 @@ func TestDropped(t *testing.T) {
 	k.say(t, 0, part(2, hop.Begin, 4096, 8192), 64)
 	transporttest.Await(t, "a part", func() bool { k.poll(t); return len(k.arrived) == 1 })
 	k.lane.Fail(errors.New("said the test"))
-	if err := k.lane.Stop(); err != nil {
+	if err := k.lane.Carrier.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	transporttest.Await(t, "rest", k.lane.Drained)
+	transporttest.Await(t, "rest", k.lane.Carrier.Drained)
 	if k.dropped != 1 || len(k.arrived) != 1 {
 		t.Errorf("%d parts dropped, arrived %v", k.dropped, k.arrived)
 	}
@@ -287,13 +287,13 @@ func TestOwes(t *testing.T) {
 		transporttest.Await(t, "the part", func() bool { k.domain.Poll(true); return len(k.arrived) == 1 })
 		if deaf {
 			for range 100 {
-				if k.domain.Poll(true); !k.lane.Owes() && k.evidence == nil { // the adapter may have given up by now
+				if k.domain.Poll(true); !k.lane.Carrier.Owes() && k.evidence == nil { // the adapter may have given up by now
 					t.Fatal("a relay that is deaf has been told")
 				}
 			}
 			continue
 		}
-		transporttest.Await(t, "that nothing is owed", func() bool { k.domain.Poll(true); return !k.lane.Owes() })
+		transporttest.Await(t, "that nothing is owed", func() bool { k.domain.Poll(true); return !k.lane.Carrier.Owes() })
 		if k.evidence != nil {
 			t.Errorf("the lane broke: %v", k.evidence)
 		}

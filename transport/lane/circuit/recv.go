@@ -52,9 +52,9 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	case h.Kind == hop.More && (!c.part || h.Socket != c.socket || h.Length == 0):
 		return fmt.Errorf("frame %d, %d bytes, continues a part that was not begun", h.Seq, h.Length)
 	case h.Kind == hop.Begin:
-		addr, r, ok := c.Conn.Sink.Place(c.Lane, imm, h.Socket[1], size)
+		addr, r, ok := c.lane.Conn.Sink.Place(c.lane, imm, h.Socket[1], size)
 		if !ok { // and the connection has ended
-			c.Rest()
+			c.lane.Rest()
 			return nil
 		}
 		c.part, c.socket, c.at, c.rest, c.lkey = true, h.Socket, addr, int(size), 0
@@ -89,8 +89,8 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 
 // unmapped ends the connection: the user's memory is not there.
 func (c *carrier) unmapped(addr uintptr) error {
-	c.broken = fmt.Errorf("%w: %v: %v: the memory at %#x is registered but not mapped", fault.ErrUsage, c.Conn, c.Lane, addr)
-	c.Conn.Bundle.Fail(c.broken)
+	c.broken = fmt.Errorf("%w: %v: %v: the memory at %#x is registered but not mapped", fault.ErrUsage, c.lane.Conn, c.lane, addr)
+	c.lane.Conn.Bundle.Fail(c.broken)
 	return nil
 }
 
@@ -133,7 +133,7 @@ func (c *carrier) advance() {
 		}
 		c.delivered++
 		if a.ends {
-			c.Conn.Sink.Arrived(c.Lane, a.imm, int64(a.size))
+			c.lane.Conn.Sink.Arrived(c.lane, a.imm, int64(a.size))
 		}
 	}
 }
@@ -141,16 +141,16 @@ func (c *carrier) advance() {
 // abandon says of the parts that have begun to arrive that they will not end here: the
 // adapter is done with them.
 func (c *carrier) abandon() {
-	if c.Conn.Sending {
+	if c.lane.Conn.Sending {
 		return
 	}
 	for last := c.next - 1; c.delivered < last; c.delivered++ {
 		if a := &c.arrivals[(c.delivered+1)%hop.Forth]; a.ends {
-			c.Conn.Sink.Dropped(c.Lane, a.imm)
+			c.lane.Conn.Sink.Dropped(c.lane, a.imm)
 		}
 	}
 	if c.part {
-		c.Conn.Sink.Dropped(c.Lane, uint32(c.socket[0]))
+		c.lane.Conn.Sink.Dropped(c.lane, uint32(c.socket[0]))
 		c.part = false
 	}
 }
@@ -159,7 +159,5 @@ func (c *carrier) abandon() {
 // sender would not hear of it before somebody calls again. A credit that is under way may
 // fail, and the lane with it, which only a look shows.
 func (c *carrier) Owes() bool {
-	return !c.Conn.Sending && c.InService() && c.alive() && !c.half.Told(c.delivered, c.delivered)
+	return !c.lane.Conn.Sending && c.lane.InService() && c.alive() && !c.half.Told(c.delivered, c.delivered)
 }
-
-var _ lane.Carrier = (*carrier)(nil)

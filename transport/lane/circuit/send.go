@@ -98,7 +98,7 @@ func (c *carrier) frame(h *hop.Header, payload hop.Piece) (ok bool, err error) {
 
 // settle tells of the parts that have been delivered.
 func (c *carrier) settle() {
-	if !c.Conn.Sending {
+	if !c.lane.Conn.Sending {
 		return
 	}
 	for arrived := c.out.Arrived(); c.framed > 0; {
@@ -108,6 +108,6 @@ func (c *carrier) settle() {
 		}
 		c.oldest = (c.oldest + 1) % lane.Window
 		c.framed--
-		c.Conn.Sink.Delivered(c.Lane, q.request, q.part)
+		c.lane.Conn.Sink.Delivered(c.lane, q.request, q.part)
 	}
 }

@@ -68,7 +68,7 @@ func newVirtualEnd(t *testing.T, b *bus.Bus) (lane.Carrier, *expected, *adapter.
 	if l.Carrier, err = domain.NewLane(l); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Connect(t.Context(), handshake.Lane{}, 0); err != nil {
+	if err := l.Carrier.Connect(t.Context(), handshake.Lane{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	return l.Carrier, circuits, d

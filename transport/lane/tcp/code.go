@@ -101,7 +101,7 @@ func (k *socket) useCodes(end dataport.End) error {
 	if err != nil {
 		return err
 	}
-	if !k.Conn.Sending { // the sender dials
+	if !k.lane.Conn.Sending { // the sender dials
 		ours, theirs = theirs, ours
 	}
 	if k.sealer, err = newCoder(ours); err != nil {
@@ -114,7 +114,7 @@ func (k *socket) useCodes(end dataport.End) error {
 // wrapForged is the error of bytes that do not fit their code.
 func (k *socket) wrapForged(what string) error {
 	return fmt.Errorf("%w: %v: %v, %s: the authentication code of %s is wrong: bytes were altered, lost, repeated or inserted between %s and %s; check the adapters and switches between them, and which machines can reach them",
-		fault.ErrLane, k.Conn, k.Lane, k.Terms(), what, k.Conn.Session.LocalName(), k.Conn.Session.Name())
+		fault.ErrLane, k.lane.Conn, k.lane, k.Terms(), what, k.lane.Conn.Session.LocalName(), k.lane.Conn.Session.Name())
 }
 
 // wantsCheck reports whether this side wants the bytes of a lane between own and

@@ -149,7 +149,7 @@ func FuzzReturns(f *testing.F) {
 		sink := &sender{t: t}
 		c := &lane.Conn{Sending: true, Sink: sink}
 		l := lane.New(c, 0, lane.Plan{Port: NewPort(topology.Port{Netdev: "p0"}, 0, Options{})})
-		k := &socket{Lane: l, outgoing: outgoing{accepted: 2}}
+		k := &socket{lane: l, outgoing: outgoing{accepted: 2}}
 		k.parts[0] = sentPart{request: 7, part: 9}
 		k.parts[1] = sentPart{request: 8, part: 10}
 		have := b[:min(int(cut), len(b))]

@@ -89,7 +89,7 @@ func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 func (d *domain) Poll(receiving bool) {
 	for _, k := range d.sockets {
 		if err := k.poll(receiving); err != nil {
-			k.Break(err)
+			k.lane.Break(err)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (d *domain) Flush(idle bool) {
 	}
 	for _, k := range d.sockets {
 		if err := k.acknowledge(idle); err != nil {
-			k.Break(err)
+			k.lane.Break(err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (k *socket) readParts() error {
 		budget -= n
 		k.fill(min(n, body))
 		k.have += max(n-body, 0)
-		if err := k.digest(); err != nil || n < asked || !k.InService() {
+		if err := k.digest(); err != nil || n < asked || !k.lane.InService() {
 			return err
 		}
 	}
@@ -76,7 +76,7 @@ func (k *socket) fill(n int) {
 // enough to have come with theirs.
 func (k *socket) digest() error {
 	in, used := k.mem.in[:k.have], 0
-	for k.InService() {
+	for k.lane.InService() {
 		if n := min(k.left, len(in)-used); n > 0 {
 			if !lane.CopyOut(k.at, in[used:used+n]) {
 				return k.wrap("receive", unix.EFAULT, k.at)
@@ -122,9 +122,9 @@ func (k *socket) begin(unit []byte) error {
 	if f.kind() != kindPart {
 		return k.beginEager(f)
 	}
-	addr, _, ok := k.Conn.Sink.Place(k.Lane, f.imm, f.offset, f.length)
+	addr, _, ok := k.lane.Conn.Sink.Place(k.lane, f.imm, f.offset, f.length)
 	if !ok { // and the connection has ended
-		k.Rest()
+		k.lane.Rest()
 		return nil
 	}
 	k.incoming = incoming{part: true, in: f, at: addr, rest: int(f.length)}
@@ -177,9 +177,9 @@ func (k *socket) nextPiece() {
 	k.arrived++
 	if k.in.kind() != kindPart {
 		e, _ := k.in.eager() // which was looked at before
-		k.Conn.Sink.Eager(k.Lane, e, k.mem.stage[:k.in.length])
+		k.lane.Conn.Sink.Eager(k.lane, e, k.mem.stage[:k.in.length])
 		return
 	}
 	k.due = true
-	k.Conn.Sink.Arrived(k.Lane, k.in.imm, int64(k.in.length))
+	k.lane.Conn.Sink.Arrived(k.lane, k.in.imm, int64(k.in.length))
 }

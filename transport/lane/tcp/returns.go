@@ -25,7 +25,7 @@ type returns struct {
 // gives the kernel what it takes.
 func (k *socket) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 	if again { // the sender's processor sees that it comes too late, if it does
-		k.Conn.Sink.Regranted(k.Lane, lane.SlotOf(seq))
+		k.lane.Conn.Sink.Regranted(k.lane, lane.SlotOf(seq))
 	}
 	if err := k.reserve(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (k *socket) reserve() error {
 // parts, when no more come at present, and at once when no receive is outstanding,
 // as nobody may call again. Otherwise the next grant may take it along.
 func (k *socket) acknowledge(idle bool) error {
-	if !k.InService() || !k.due || k.outHead < k.outTail || !idle && !k.quiet && k.arrived-k.told < ackEvery {
+	if !k.lane.InService() || !k.due || k.outHead < k.outTail || !idle && !k.quiet && k.arrived-k.told < ackEvery {
 		return nil
 	}
 	k.putAck()
@@ -79,10 +79,10 @@ func (k *socket) acknowledge(idle bool) error {
 // Owes reports whether the peer has to be told of parts, or a part is to go out that nobody
 // waits for, and the kernel does not take it.
 func (k *socket) Owes() bool {
-	if k.Conn.Sending {
-		return k.hasty > 0 && k.InService()
+	if k.lane.Conn.Sending {
+		return k.hasty > 0 && k.lane.InService()
 	}
-	return k.InService() && (k.due || k.outHead < k.outTail)
+	return k.lane.InService() && (k.due || k.outHead < k.outTail)
 }
 
 // Grantable is true: there is room for all grants that can be outstanding.
@@ -99,7 +99,7 @@ func (k *socket) Fetch() {
 		err = k.readReturns()
 	}
 	if err != nil {
-		k.Break(err)
+		k.lane.Break(err)
 	}
 }
 
@@ -215,7 +215,7 @@ func (k *socket) takeReturns(b []byte) (used int, err error) {
 		case kindAck:
 			err = k.acknowledged(f.number)
 		case kindTaken:
-			err = k.Conn.Sink.Taken(lane.Taken{Number: f.number, Seq: f.seq, Sub: f.sub, N: f.n})
+			err = k.lane.Conn.Sink.Taken(lane.Taken{Number: f.number, Seq: f.seq, Sub: f.sub, N: f.n})
 		default:
 			err = k.granted(f, rest)
 		}
@@ -236,7 +236,7 @@ func (k *socket) fits(number uint64, b, code []byte) bool {
 }
 
 func (k *socket) wrapReturn(err error) error {
-	return fmt.Errorf("%w: %v: %v: %w", fault.ErrProtocol, k.Conn, k.Lane, err)
+	return fmt.Errorf("%w: %v: %v: %w", fault.ErrProtocol, k.lane.Conn, k.lane, err)
 }
 
 // granted hands on a grant.
@@ -244,7 +244,7 @@ func (k *socket) granted(f returnFrame, buffers []byte) error {
 	for i := range f.n {
 		k.grant[i] = decodeBuffer(buffers, i, f.n)
 	}
-	return k.Conn.Sink.Granted(f.number, k.grant[:f.n])
+	return k.lane.Conn.Sink.Granted(f.number, k.grant[:f.n])
 }
 
 // acknowledged notes that count parts in all have arrived at the receiver.
@@ -258,7 +258,7 @@ func (k *socket) acknowledged(count uint64) error {
 		k.oldest = (k.oldest + 1) % lane.Window
 		k.accepted--
 		if k.delivered++; p.request != lane.NoRequest {
-			k.Conn.Sink.Delivered(k.Lane, p.request, p.part)
+			k.lane.Conn.Sink.Delivered(k.lane, p.request, p.part)
 		}
 	}
 	return nil

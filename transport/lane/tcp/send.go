@@ -67,7 +67,7 @@ func (k *socket) Room(int) (bool, error) { return k.accepted+k.queued < lane.Win
 
 // Delivering reports whether parts are outstanding: over a socket, acknowledgements
 // come before its end.
-func (k *socket) Delivering(bool) bool { return k.InService() && k.accepted+k.queued > 0 }
+func (k *socket) Delivering(bool) bool { return k.lane.InService() && k.accepted+k.queued > 0 }
 
 // flushParts gives the kernel what it takes.
 func (k *socket) flushParts() error {

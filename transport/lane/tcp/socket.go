@@ -48,7 +48,7 @@ const (
 // socket in the other direction; grants are put into the ring where a device would
 // have written them.
 type socket struct {
-	*lane.Lane
+	lane     *lane.Lane
 	domain   *domain
 	port     *Port
 	stream   *sock.Stream // sock.None until connected, and once closed; guarded by streamMu
@@ -76,6 +76,8 @@ type socket struct {
 	silence sock.Silence // of the peer
 }
 
+var _ lane.Carrier = (*socket)(nil)
+
 // socketMemory is what system calls are given addresses of, beside user buffers.
 // Where a half or a lane has no use for a part of it, that costs addresses only.
 type socketMemory struct {
@@ -93,7 +95,7 @@ type socketMemory struct {
 // the local address is this lane's failure alone, and comes out when it connects.
 func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 	p := d.port
-	k := &socket{Lane: l, domain: d, port: p, stream: sock.None, addr: topology.OnLink(l.From.Addr, p.Now().Netdev)}
+	k := &socket{lane: l, domain: d, port: p, stream: sock.None, addr: topology.OnLink(l.From.Addr, p.Now().Netdev)}
 	if k.room, err = ibv.Alloc(socketMemorySize); err != nil {
 		return nil, err
 	}
@@ -110,7 +112,7 @@ func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 }
 
 func (k *socket) Offer(h *handshake.Lane) {
-	h.Addr, h.GIDIndex = k.From.Addr.WithZone(""), uint16(k.From.Index)
+	h.Addr, h.GIDIndex = k.lane.From.Addr.WithZone(""), uint16(k.lane.From.Index)
 	h.Token, h.TCPPort, h.Check = k.token, k.tcpPort, k.check
 }
 
@@ -119,9 +121,9 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 	if k.openErr != nil {
 		return k.openErr
 	}
-	c, netdev := k.Conn, k.port.Now().Netdev
+	c, netdev := k.lane.Conn, k.port.Now().Netdev
 	end := dataport.End{
-		Name:   handshake.LaneName{Session: c.Session.ID(), Conn: c.ID, Lane: k.Index},
+		Name:   handshake.LaneName{Session: c.Session.ID(), Conn: c.ID, Lane: k.lane.Index},
 		Key:    c.Session.LaneKey(),
 		Tokens: handshake.LaneTokens{Dialler: k.token, Listener: remote.Token},
 		Addr:   k.addr, Netdev: netdev,
@@ -136,17 +138,17 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 	}
 	if !c.Sending {
 		var err error
-		if k.call, err = k.port.opts.Data.Expect(end, k.attach); err != nil || k.Route == nil {
+		if k.call, err = k.port.opts.Data.Expect(end, k.attach); err != nil || k.lane.Route == nil {
 			return err
 		}
 		return k.expectCircuit()
 	}
 	var stream *sock.Stream
 	var err error
-	if k.Route != nil {
+	if k.lane.Route != nil {
 		stream, err = k.dialThrough(ctx, end, remote)
 	} else {
-		end.Reached = k.Reached.Store
+		end.Reached = k.lane.Reached.Store
 		stream, err = k.port.opts.Data.Dial(ctx, end, netip.AddrPortFrom(topology.OnLink(remote.Addr, netdev), remote.TCPPort))
 	}
 	if err != nil {
@@ -185,15 +187,15 @@ func (k *socket) attached() bool {
 
 // Terms says which addresses the socket joins, and through whom.
 func (k *socket) Terms() string {
-	own, peer := k.addr.WithZone(""), k.Remote.Addr.Unmap()
-	if !k.Conn.Sending {
+	own, peer := k.addr.WithZone(""), k.lane.Remote.Addr.Unmap()
+	if !k.lane.Conn.Sending {
 		own, peer = peer, own
 	}
 	checked := ""
 	if k.sealer.on() {
 		checked = " checked"
 	}
-	return fmt.Sprintf("tcp %v -> %v%s%v", own, peer, checked, k.Route)
+	return fmt.Sprintf("tcp %v -> %v%s%v", own, peer, checked, k.lane.Route)
 }
 
 // Number is that of the stream, 0 until there is one.
@@ -216,10 +218,10 @@ func (k *socket) Proved() (sent, came bool, err error) {
 }
 
 func (k *socket) poll(receiving bool) error {
-	if !k.InService() {
+	if !k.lane.InService() {
 		return nil
 	}
-	if k.Conn.Sending {
+	if k.lane.Conn.Sending {
 		if k.queued > 0 {
 			if err := k.flushParts(); err != nil {
 				return err
@@ -246,25 +248,25 @@ func (k *socket) poll(receiving bool) error {
 func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 	switch errno {
 	case unix.EFAULT:
-		return fmt.Errorf("%w: %v: %v: %s: the memory at %#x is registered but not mapped", fault.ErrUsage, k.Conn, k.Lane, call, buffer)
+		return fmt.Errorf("%w: %v: %v: %s: the memory at %#x is registered but not mapped", fault.ErrUsage, k.lane.Conn, k.lane, call, buffer)
 	case unix.EBADF, unix.ENOTSOCK, unix.EINVAL, unix.ENOTCONN:
-		return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrDevice, k.Conn, k.Lane, call, errno)
+		return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrDevice, k.lane.Conn, k.lane, call, errno)
 	case unix.ECONNRESET, unix.EPIPE:
-		return fmt.Errorf("%w: %v: %v%v: %s: %w; %s has closed the lane or ended, its log may say why", fault.ErrLane, k.Conn, k.Lane, k.Route, call, errno, k.Conn.Session.Name())
+		return fmt.Errorf("%w: %v: %v%v: %s: %w; %s has closed the lane or ended, its log may say why", fault.ErrLane, k.lane.Conn, k.lane, k.lane.Route, call, errno, k.lane.Conn.Session.Name())
 	case unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN:
-		return fmt.Errorf("%w: %v: %v: %s: %w; check the cable, both ports and the peer", fault.ErrUnreachable, k.Conn, k.Lane, call, errno)
+		return fmt.Errorf("%w: %v: %v: %s: %w; check the cable, both ports and the peer", fault.ErrUnreachable, k.lane.Conn, k.lane, call, errno)
 	}
-	return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrLane, k.Conn, k.Lane, call, errno)
+	return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrLane, k.lane.Conn, k.lane, call, errno)
 }
 
 // errEnd is what a socket says when the peer has closed it.
 var errEnd = errors.New("the peer closed the lane")
 
 func (k *socket) wrapEnd() error {
-	if k.Route != nil {
-		return fmt.Errorf("%w: %v: %s: %w, or a relay ended", fault.ErrPeerClosed, k.Conn, k.Way(), errEnd)
+	if k.lane.Route != nil {
+		return fmt.Errorf("%w: %v: %s: %w, or a relay ended", fault.ErrPeerClosed, k.lane.Conn, k.lane.Way(), errEnd)
 	}
-	return fmt.Errorf("%w: %v: %v: %w", fault.ErrPeerClosed, k.Conn, k.Lane, errEnd)
+	return fmt.Errorf("%w: %v: %v: %w", fault.ErrPeerClosed, k.lane.Conn, k.lane, errEnd)
 }
 
 // again reports whether a system call did nothing for a reason that passes.
@@ -289,11 +291,11 @@ func (k *socket) missed() error {
 	k.checked = now
 	info, err := k.stream.Info()
 	if err != nil {
-		return fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, k.Conn, k.Lane, err)
+		return fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, k.lane.Conn, k.lane, err)
 	}
 	if d := k.silence.Look(info, now, minLost); d > 0 && d >= k.port.opts.Silence {
 		return fmt.Errorf("%w: %v: %s: nothing was acknowledged for %v; check the cable, both ports and the peer",
-			fault.ErrUnreachable, k.Conn, k.Way(), d.Round(time.Second))
+			fault.ErrUnreachable, k.lane.Conn, k.lane.Way(), d.Round(time.Second))
 	}
 	return nil
 }
@@ -309,7 +311,7 @@ func (k *socket) Stalled() bool {
 func (k *socket) Stop() error {
 	k.accepted, k.queued, k.hasty = 0, 0, 0
 	if k.part && k.in.kind() == kindPart {
-		k.Conn.Sink.Dropped(k.Lane, k.in.imm)
+		k.lane.Conn.Sink.Dropped(k.lane, k.in.imm)
 	}
 	k.incoming = incoming{}
 	k.outHead, k.outTail = 0, 0
@@ -321,7 +323,7 @@ func (k *socket) Drained() bool { return true }
 
 // Unsent is what the kernel has accepted and the peer's kernel has not acknowledged.
 func (k *socket) Unsent() int {
-	if !k.InService() {
+	if !k.lane.InService() {
 		return 0
 	}
 	return k.stream.Unsent()
@@ -332,7 +334,7 @@ func (k *socket) Close() error {
 	if k.call != nil {
 		k.port.opts.Data.Cancel(k.call)
 		k.call = nil
-		if k.Route != nil && k.port.opts.Circuits != nil {
+		if k.lane.Route != nil && k.port.opts.Circuits != nil {
 			k.port.opts.Circuits.Cancel(k.token)
 		}
 	}

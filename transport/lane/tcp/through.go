@@ -57,22 +57,22 @@ func (t *through) keep(a *lane.Asked) bool {
 func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote handshake.Lane) (*sock.Stream, error) {
 	circuits := k.port.opts.Circuits
 	if circuits == nil {
-		return nil, fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
+		return nil, fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.lane.Conn, k.lane, k.lane.Route)
 	}
-	peer := k.Conn.Session.Peer()
+	peer := k.lane.Conn.Session.Peer()
 	ask := &handshake.Carry{
-		Kind: handshake.LaneTCP, Route: k.Route.Via, Half: handshake.Lane{Token: k.port.opts.Random.For(k.Name()).Uint64("token of the first hop")},
-		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: k.Peer.Index, Token: remote.Token},
+		Kind: handshake.LaneTCP, Route: k.lane.Route.Via, Half: handshake.Lane{Token: k.port.opts.Random.For(k.lane.Name()).Uint64("token of the first hop")},
+		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: k.lane.Peer.Index, Token: remote.Token},
 	}
 	t := &through{lost: make(chan struct{})}
 	k.setThrough(t)
-	k.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
+	k.lane.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
 	asked, err := circuits.Carry(ctx, k.port.Index(), ask, func(why error) {
 		t.why = k.wrapCircuit(why)
 		close(t.lost)
-		k.Conn.Bundle.Evidence(k.Lane, t.why)
+		k.lane.Conn.Bundle.Evidence(k.lane, t.why)
 	}, func(why error) {
-		k.Conn.Bundle.Doubt(k.Lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, k.Conn, k.Lane, k.Route, why))
+		k.lane.Conn.Bundle.Doubt(k.lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, k.lane.Conn, k.lane, k.lane.Route, why))
 	})
 	if err != nil {
 		return nil, k.wrapCircuit(err)
@@ -116,7 +116,7 @@ func (k *socket) firstRelay(a *lane.Asked) netip.AddrPort {
 func (k *socket) expectCircuit() error {
 	circuits := k.port.opts.Circuits
 	if circuits == nil {
-		return fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.Conn, k.Lane, k.Route)
+		return fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.lane.Conn, k.lane, k.lane.Route)
 	}
 	return circuits.Expect(k.token, k.arrive, func(error) {})
 }
@@ -149,5 +149,5 @@ func (k *socket) wrapCircuit(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		kind = fault.ErrUnreachable
 	}
-	return fmt.Errorf("%w: %v: %v%v: the circuit is gone: %w", kind, k.Conn, k.Lane, k.Route, err)
+	return fmt.Errorf("%w: %v: %v%v: the circuit is gone: %w", kind, k.lane.Conn, k.lane, k.lane.Route, err)
 }

@@ -39,9 +39,9 @@ func (d *domain) complete(wc *ibv.WC) {
 	case !ok:
 		q.failed(wc)
 	case kind == wrPart:
-		d.conn.Sink.Delivered(q.Lane, request, part)
+		d.conn.Sink.Delivered(q.lane, request, part)
 	case kind == wrGrantAgain:
-		d.conn.Sink.Regranted(q.Lane, uint8(request))
+		d.conn.Sink.Regranted(q.lane, uint8(request))
 	case kind == wrRecv:
 		q.arrived(wc)
 	}
@@ -52,10 +52,10 @@ func (d *domain) complete(wc *ibv.WC) {
 func (q *queuePair) failed(wc *ibv.WC) {
 	switch wc.Status {
 	case ibv.IBV_WC_LOC_LEN_ERR, ibv.IBV_WC_LOC_PROT_ERR, ibv.IBV_WC_LOC_ACCESS_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR:
-		q.Conn.Bundle.Fail(q.wcError(wc))
+		q.lane.Conn.Bundle.Fail(q.wcError(wc))
 	default:
-		if q.InService() {
-			q.Break(q.wcError(wc))
+		if q.lane.InService() {
+			q.lane.Break(q.wcError(wc))
 		}
 	}
 }
@@ -63,20 +63,20 @@ func (q *queuePair) failed(wc *ibv.WC) {
 // arrived hands on a part whose last write has come.
 func (q *queuePair) arrived(wc *ibv.WC) {
 	if wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM {
-		q.Conn.Bundle.Fail(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", fault.ErrProtocol, q.Conn, q.Lane, wc.Opcode))
+		q.lane.Conn.Bundle.Fail(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", fault.ErrProtocol, q.lane.Conn, q.lane, wc.Opcode))
 		return
 	}
 	v := networkOrder(wc.Imm)
 	var m lane.Imm
 	m.Decode(v)
-	q.Conn.Sink.Arrived(q.Lane, v, int64(m.Writes)*int64(q.chunk)+int64(wc.ByteLen))
+	q.lane.Conn.Sink.Arrived(q.lane, v, int64(m.Writes)*int64(q.chunk)+int64(wc.ByteLen))
 }
 
 // wcError turns a failed completion into an error that names both ends. What was
 // flushed is the consequence of something else: see [lane.Flushed].
 func (q *queuePair) wcError(wc *ibv.WC) error {
 	kind, hint := error(fault.ErrLane), ""
-	cause := wc.Err(q.Conn.Session.Name())
+	cause := wc.Err(q.lane.Conn.Session.Name())
 	switch wc.Status {
 	case ibv.IBV_WC_RETRY_EXC_ERR:
 		hint = "; the peer or the cable stopped answering: check both ports and the cable between them"
@@ -86,5 +86,5 @@ func (q *queuePair) wcError(wc *ibv.WC) error {
 	default:
 		kind = fault.ErrDevice
 	}
-	return fmt.Errorf("%w: %v: %v: %w%s", kind, q.Conn, q.Lane, cause, hint)
+	return fmt.Errorf("%w: %v: %v: %w%s", kind, q.lane.Conn, q.lane, cause, hint)
 }

@@ -45,14 +45,14 @@ func (p *Port) event(e ibv.Event) {
 		}
 		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
 		type of struct {
-			lane.Bundle
-			lane.Port // the same, to circuits
+			bundle lane.Bundle
+			port   lane.Port // the same, to circuits
 		}
 		told := map[of]bool{}
 		for _, l := range p.watched() {
 			if b := (of{l.Conn.Bundle, l.Port}); !told[b] {
 				told[b] = true
-				b.PortDown(b.Port)
+				b.bundle.PortDown(b.port)
 			}
 		}
 	case ibv.IBV_EVENT_DEVICE_FATAL:

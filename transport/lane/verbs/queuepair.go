@@ -37,7 +37,7 @@ func wrID(kind, lane uint8, request, credits int) uint64 {
 
 // queuePair carries a lane over a reliable connection of verbs.
 type queuePair struct {
-	*lane.Lane
+	lane   *lane.Lane
 	domain *domain
 	place  int // of the peer's port among its domains
 	mem    *ibv.Memory
@@ -58,6 +58,8 @@ type queuePair struct {
 	sge  []ibv.SGE
 	recv []ibv.RecvWR
 }
+
+var _ lane.Carrier = (*queuePair)(nil)
 
 type proof uint8
 
@@ -86,7 +88,7 @@ func mostWrites(chunk uint32) int {
 
 // newQueuePair makes the queue pair that carries l, in INIT.
 func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
-	q := &queuePair{Lane: l, domain: d}
+	q := &queuePair{lane: l, domain: d}
 	q.chunk = chunkOf(d.port.attr.Load().MaxMsgSz, l.Peer.MaxMsgSize)
 	defer func() {
 		if err != nil {
@@ -111,13 +113,13 @@ func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
 			return nil, err
 		}
 	}
-	d.port.Watch(q.qp.Num(), q.Lane)
+	d.port.Watch(q.qp.Num(), q.lane)
 	return q, nil
 }
 
 // create makes the queue pair itself, with queues as its connection needs them.
 func (q *queuePair) create() (err error) {
-	d, c := q.domain, q.Conn
+	d, c := q.domain, q.lane.Conn
 	init := ibv.QPInit{SendCQ: d.cq, RecvCQ: d.cq, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineBytes, Type: ibv.IBV_QPT_RC}
 	switch {
 	case c.Trial:
@@ -145,7 +147,7 @@ func (q *queuePair) create() (err error) {
 }
 
 func (q *queuePair) Offer(h *handshake.Lane) {
-	q.domain.port.Half(h, q.From, q.qp.Num(), q.psn)
+	q.domain.port.Half(h, q.lane.From, q.qp.Num(), q.psn)
 	h.Token = q.token
 }
 
@@ -155,7 +157,7 @@ func (q *queuePair) Offer(h *handshake.Lane) {
 func (q *queuePair) Connect(_ context.Context, remote handshake.Lane, place int) error {
 	q.place = place
 	q.chunk = chunkOf(q.domain.port.attr.Load().MaxMsgSz, remote.MaxMsg)
-	return q.domain.port.Join(q.qp, Link{From: q.From, Remote: remote, PSN: q.psn, Trial: q.Conn.Trial, Begun: 1, Answered: 1})
+	return q.domain.port.Join(q.qp, Link{From: q.lane.From, Remote: remote, PSN: q.psn, Trial: q.lane.Conn.Trial, Begun: 1, Answered: 1})
 }
 
 // Lacked is nil: what a queue pair lacks, Connect returns.
@@ -166,22 +168,22 @@ func (q *queuePair) Number() int { return int(q.qp.Num()) }
 
 func (q *queuePair) Terms() string {
 	attr := q.domain.port.attr.Load()
-	mtu := mtuBytes(min(attr.ActiveMTU, uint32(q.Remote.MTU)))
+	mtu := mtuBytes(min(attr.ActiveMTU, uint32(q.lane.Remote.MTU)))
 	if attr.LinkLayer == ibv.IBV_LINK_LAYER_INFINIBAND {
-		return fmt.Sprintf("mtu %d lid %d", mtu, q.Remote.LID)
+		return fmt.Sprintf("mtu %d lid %d", mtu, q.lane.Remote.LID)
 	}
-	return fmt.Sprintf("mtu %d gid %d", mtu, q.From.Index)
+	return fmt.Sprintf("mtu %d gid %d", mtu, q.lane.From.Index)
 }
 
 // Remark says when a cable works at less than one of its ends could.
 func (q *queuePair) Remark() string {
-	p, s := q.domain.port, q.Conn.Session
-	ours, theirs := p.attr.Load().ActiveMTU, uint32(q.Remote.MTU)
+	p, s := q.domain.port, q.lane.Conn.Session
+	ours, theirs := p.attr.Load().ActiveMTU, uint32(q.lane.Remote.MTU)
 	if ours == theirs {
 		return ""
 	}
 	return fmt.Sprintf("MTU differs between the ends of a cable: %v on %s has %d, %s on %s has %d; using %d. Set the same MTU at both ends",
-		p, s.LocalName(), mtuBytes(ours), lane.PeerPort(q.Peer), s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs)))
+		p, s.LocalName(), mtuBytes(ours), lane.PeerPort(q.lane.Peer), s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs)))
 }
 
 // mtuBytes is the number of bytes of an ibv_mtu.
@@ -190,13 +192,13 @@ func mtuBytes(mtu uint32) int { return 128 << mtu }
 // PostProof writes the peer's token into its memory: the lane's first packet,
 // and the only evidence of a path that counts.
 func (q *queuePair) PostProof() error {
-	c := q.Conn
-	c.Wire.Out[q.Index] = q.Remote.Token
-	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&c.Wire.Out[q.Index])), Length: 8, LKey: q.domain.wire.LKey()}
+	c := q.lane.Conn
+	c.Wire.Out[q.lane.Index] = q.lane.Remote.Token
+	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&c.Wire.Out[q.lane.Index])), Length: 8, LKey: q.domain.wire.LKey()}
 	q.wr[0] = ibv.SendWR{
-		WRID: wrID(wrProof, q.Index, 0, 1), SGList: ibv.AddrOf(&q.sge[0]), NumSGE: 1,
+		WRID: wrID(wrProof, q.lane.Index, 0, 1), SGList: ibv.AddrOf(&q.sge[0]), NumSGE: 1,
 		Opcode: ibv.IBV_WR_RDMA_WRITE, SendFlags: ibv.IBV_SEND_SIGNALED,
-		RemoteAddr: c.PeerBase + lane.ProofOffset(q.Index), RKey: c.PeerKeys[q.place],
+		RemoteAddr: c.PeerBase + lane.ProofOffset(q.lane.Index), RKey: c.PeerKeys[q.place],
 	}
 	if _, err := q.qp.PostSend(&q.wr[0]); err != nil {
 		return err
@@ -212,7 +214,7 @@ func (q *queuePair) Proved() (sent, came bool, err error) {
 	if q.proof == proofFailed {
 		return false, false, q.proofErr
 	}
-	return q.proof == proofDone, lane.Acquire(&q.Conn.Wire.In[q.Index]) == q.token, nil
+	return q.proof == proofDone, lane.Acquire(&q.lane.Conn.Wire.In[q.lane.Index]) == q.token, nil
 }
 
 // Stop takes the queue pair to ERR: the device sends and accepts nothing more
@@ -224,7 +226,7 @@ func (q *queuePair) Stop() error {
 	if err := q.qp.Modify(&ibv.QPAttr{QPState: ibv.IBV_QPS_ERR}, ibv.IBV_QP_STATE); err != nil {
 		return err
 	}
-	q.wr[0] = ibv.SendWR{WRID: wrID(wrMarker, q.Index, 0, 0), Opcode: ibv.IBV_WR_RDMA_WRITE, SendFlags: ibv.IBV_SEND_SIGNALED}
+	q.wr[0] = ibv.SendWR{WRID: wrID(wrMarker, q.lane.Index, 0, 0), Opcode: ibv.IBV_WR_RDMA_WRITE, SendFlags: ibv.IBV_SEND_SIGNALED}
 	if _, err := q.qp.PostSend(&q.wr[0]); err != nil {
 		return err
 	}
@@ -241,12 +243,12 @@ func (q *queuePair) Drained() bool {
 // Close destroys the queue pair.
 func (q *queuePair) Close() error {
 	if q.qp != nil {
-		q.domain.port.Unwatch(q.qp.Num(), q.Lane)
+		q.domain.port.Unwatch(q.qp.Num(), q.lane)
 		if err := q.qp.Close(); err != nil {
 			return err
 		}
-		if d := q.domain; d.qps[q.Index] == q {
-			d.qps[q.Index] = nil
+		if d := q.domain; d.qps[q.lane.Index] == q {
+			d.qps[q.lane.Index] = nil
 			d.undrained = d.undrained || q.marks != q.marked || q.marked == 0 || q.posted > 0
 		}
 	}

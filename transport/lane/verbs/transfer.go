@@ -21,7 +21,7 @@ func (q *queuePair) Reaches(g *lane.Grant) bool { return g.Capacity == 0 || g.RK
 func (q *queuePair) Room(b int) (bool, error) {
 	w := q.writes(b)
 	if w > len(q.wr) {
-		return false, fmt.Errorf("%w: %v: %v: a part of %d bytes takes %d writes of %d bytes, more than %d", fault.ErrUsage, q.Conn, q.Lane, b, w, q.chunk, len(q.wr))
+		return false, fmt.Errorf("%w: %v: %v: a part of %d bytes takes %d writes of %d bytes, more than %d", fault.ErrUsage, q.lane.Conn, q.lane, b, w, q.chunk, len(q.wr))
 	}
 	return q.credits >= w, nil
 }
@@ -40,7 +40,7 @@ func (q *queuePair) Send(p *lane.Part) error {
 		w, e := &q.wr[i], &q.sge[i]
 		length := min(rest, int(q.chunk))
 		e.Addr, e.Length, e.LKey = local, uint32(length), lkey
-		w.WRID = wrID(wrPart, q.Index, p.Request, 0)
+		w.WRID = wrID(wrPart, q.lane.Index, p.Request, 0)
 		w.SGList, w.NumSGE = ibv.AddrOf(e), 1
 		w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
 		w.RemoteAddr, w.RKey = to, rkey
@@ -48,7 +48,7 @@ func (q *queuePair) Send(p *lane.Part) error {
 		if i+1 < n {
 			w.Next = ibv.AddrOf(&q.wr[i+1])
 		} else {
-			w.WRID = wrID(wrPart, q.Index, p.Request, n) | uint64(p.Imm.Part)
+			w.WRID = wrID(wrPart, q.lane.Index, p.Request, n) | uint64(p.Imm.Part)
 			w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, ibv.IBV_SEND_SIGNALED
 			w.Imm = networkOrder(p.Imm.Encode())
 			if length == 0 {
@@ -60,7 +60,7 @@ func (q *queuePair) Send(p *lane.Part) error {
 		rest -= length
 	}
 	if _, err := q.qp.PostSend(&q.wr[0]); err != nil {
-		return fmt.Errorf("%v: %v: %w", q.Conn, q.Lane, err)
+		return fmt.Errorf("%v: %v: %w", q.lane.Conn, q.lane, err)
 	}
 	q.credits -= n
 	q.domain.sends++
@@ -77,21 +77,21 @@ func (q *queuePair) Prepare() error {
 		return nil
 	}
 	if err := q.fillReceives(); err != nil {
-		return fmt.Errorf("%v: %v: %w", q.Conn, q.Lane, err)
+		return fmt.Errorf("%v: %v: %w", q.lane.Conn, q.lane, err)
 	}
 	return nil
 }
 
 // SendGrant writes entries, a slot of the shadow, into the sender's ring.
 func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
-	c := q.Conn
+	c := q.lane.Conn
 	length := uint32(len(entries)) * lane.EntrySize
 	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&entries[0])), Length: length, LKey: q.domain.wire.LKey()}
 	w := &q.wr[0]
 	w.SGList, w.NumSGE, w.Next = ibv.AddrOf(&q.sge[0]), 1, 0
 	w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
 	w.RemoteAddr, w.RKey = c.PeerBase+lane.GrantOffset(seq), c.PeerKeys[q.place]
-	w.WRID = wrID(wrGrant, q.Index, 0, 0)
+	w.WRID = wrID(wrGrant, q.lane.Index, 0, 0)
 	if length <= q.qp.MaxInline() {
 		w.SendFlags = ibv.IBV_SEND_INLINE
 	}
@@ -99,13 +99,13 @@ func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant, again bool) erro
 	signal := again || q.unsig == grantSignal
 	if signal {
 		w.SendFlags |= ibv.IBV_SEND_SIGNALED
-		w.WRID = wrID(wrGrant, q.Index, 0, q.unsig)
+		w.WRID = wrID(wrGrant, q.lane.Index, 0, q.unsig)
 	}
 	if again {
-		w.WRID = wrID(wrGrantAgain, q.Index, int(lane.SlotOf(seq)), q.unsig)
+		w.WRID = wrID(wrGrantAgain, q.lane.Index, int(lane.SlotOf(seq)), q.unsig)
 	}
 	if _, err := q.qp.PostSend(w); err != nil {
-		return fmt.Errorf("%v: %v: %w", c, q.Lane, err)
+		return fmt.Errorf("%v: %v: %w", c, q.lane, err)
 	}
 	q.credits--
 	if signal {
@@ -119,7 +119,7 @@ func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant, again bool) erro
 // carry no buffer, as a write with immediate consumes one for its completion.
 func (q *queuePair) chainReceives(recv []ibv.RecvWR) {
 	for i := range recv {
-		recv[i] = ibv.RecvWR{WRID: wrID(wrRecv, q.Index, 0, 0)}
+		recv[i] = ibv.RecvWR{WRID: wrID(wrRecv, q.lane.Index, 0, 0)}
 		if i+1 < len(recv) {
 			recv[i].Next = ibv.AddrOf(&recv[i+1])
 		}
