@@ -215,29 +215,34 @@ func TestTriangle(t *testing.T) {
 	s.step(t, "loss", loss)
 	t.Run("plugin", func(t *testing.T) {
 		needBuilt(t)
-		tables, contracts := []string{"v12"}, []string{"v12"} // contracts take minutes each; what is left out is proved without machines
+		tables := []string{"v12"} // what is left out is proved without machines
 		if full {
-			tables, contracts = []string{"v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12"}, []string{"v5", "v12"}
+			tables = []string{"v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12"}
 		}
 		for _, v := range tables {
 			s.step(t, v, func(t *testing.T, ctx context.Context, l *Lab) error {
 				return s.driver(t, ctx, l, append([]string{"--api", v}, small...)...)
 			})
 		}
-		for _, v := range contracts {
+		for _, v := range []string{"v5", "v12"} { // minutes each
 			s.step(t, "contract "+v, func(t *testing.T, ctx context.Context, l *Lab) error {
+				require.Full(t, "tests/netdriver TestEverything and tests/e2e TestVersions")
 				return s.contract(t, ctx, l, v)
 			})
 		}
 		s.step(t, "soak", func(t *testing.T, ctx context.Context, l *Lab) error {
-			d, err := soakTime(map[bool]time.Duration{false: 20 * time.Second, true: 2 * time.Minute}[full])
+			require.Full(t, "the same test while a cable goes and comes")
+			d, err := soakTime(2 * time.Minute)
 			if err != nil {
 				return err
 			}
 			return s.driver(t, ctx, l, "--work", "soak", "--duration", fmt.Sprint(d.Seconds()), "--max", "64M", "--seed", "1")
 		})
 		s.step(t, "cable out and in under a soak", s.cableUnderLoad)
-		s.step(t, "bad input", s.badInput)
+		s.step(t, "bad input", func(t *testing.T, ctx context.Context, l *Lab) error {
+			require.Full(t, "transport/control TestHostileBytes and tests/e2e TestStranger")
+			return s.badInput(t, ctx, l)
+		})
 		s.step(t, "no RNR", noRNR)
 		s.step(t, "a rank dies", func(t *testing.T, ctx context.Context, l *Lab) error {
 			require.Full(t, "the same test of a rank that leaves children")
