@@ -17,6 +17,7 @@ import (
 )
 
 func TestExitStatus(t *testing.T) {
+	onceProved(t)
 	requireFake(t)
 	for script, want := range map[string]int{
 		"true":                                   0,
@@ -33,6 +34,7 @@ func TestExitStatus(t *testing.T) {
 // Every node has its own interfaces, reaches its neighbours over the cables and
 // all others over the management network, and is cleaned up.
 func TestNamespaces(t *testing.T) {
+	onceProved(t)
 	requireNamespaces(t)
 	got := output(t, tool(out, "fakenet", "run", "-n", "c", "triangle.txt", "sh", "-c", `
 		ip -o -4 addr | awk '{print $2, $4}' | sort
@@ -65,6 +67,7 @@ p1
 
 // A command finds every interface up, from its first moment on, also where so many come up that the kernel puts it off.
 func TestInterfacesAreUp(t *testing.T) {
+	onceProved(t)
 	requireNamespaces(t)
 	for i := range 6 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
@@ -79,6 +82,7 @@ func TestInterfacesAreUp(t *testing.T) {
 
 // A TCP connection over a cable, and one over the management network.
 func TestReach(t *testing.T) {
+	onceProved(t)
 	requireNamespaces(t)
 	require.Tools(t, require.Netns, "bash")
 	dir := t.TempDir()
@@ -131,6 +135,7 @@ func up(t *testing.T, dir, topology string) {
 
 // Interfaces, files and ports follow a cable.
 func TestCable(t *testing.T) {
+	onceProved(t)
 	requireNamespaces(t)
 	dir := t.TempDir()
 	up(t, dir, "triangle.txt")
@@ -244,6 +249,7 @@ link b:ib0 a:ib0
 
 // Every mistake in a topology file is named with its line.
 func TestTopologyErrors(t *testing.T) {
+	onceProved(t)
 	requireFake(t)
 	for text, want := range map[string]string{
 		"":                                     ":0: there is no node in the file",

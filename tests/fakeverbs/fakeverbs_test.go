@@ -136,6 +136,15 @@ func TestOldSymbols(t *testing.T) {
 	}
 }
 
+// onceProved leaves a test out until the library or the tests differ from those that it has passed with. The file "proved" has
+// those, and `FULL=1 PROVED=1 go test ./tests/fakeverbs` writes it.
+func onceProved(t *testing.T) {
+	t.Helper()
+	if proved.With(t, "Makefile", "fakenet_test.go", "fakeverbs_test.go", "selftest", "src") {
+		require.Full(t, "tests/fakeverbs TestDevinfo, tests/sim/conformance TestFake, and this test itself where the library differs from that which passed it")
+	}
+}
+
 // cases returns the names of the library's own cases.
 func cases(t *testing.T, dir string) []string {
 	t.Helper()
@@ -155,19 +164,17 @@ func selftest(t *testing.T, dir, topology string, env []string, names ...string)
 }
 
 func TestCases(t *testing.T) {
+	onceProved(t)
 	requireFake(t)
 	for _, name := range slices.DeleteFunc(cases(t, out), modelled) {
 		t.Run(name, func(t *testing.T) { selftest(t, out, "selftest/pair.txt", nil, name) })
 	}
 }
 
-// The same under sanitizers, all in one run. The file "proved" names the library that has passed, and is written by
-// `FULL=1 PROVED=1 go test -run TestSanitizers ./tests/fakeverbs`. Speed, and what has to happen at the same moment, is not theirs to judge.
+// The same under sanitizers, all in one run. Speed, and what has to happen at the same moment, is not theirs to judge.
 func TestSanitizers(t *testing.T) {
+	onceProved(t)
 	requireFake(t)
-	if proved.With(t, "Makefile", "selftest", "src") {
-		require.Full(t, "tests/fakeverbs TestCases, and this test itself where the library differs from that which passed it")
-	}
 	for name, s := range map[string]struct {
 		flags string
 		env   []string
@@ -196,6 +203,7 @@ func modelled(name string) bool { return name == "rate" || name == "latency" || 
 
 // A link with a rate or a latency keeps to it.
 func TestModel(t *testing.T) {
+	onceProved(t)
 	requireFake(t)
 	for _, tt := range []struct {
 		link, env string
@@ -247,6 +255,7 @@ func foreign(t *testing.T, topology, program string, args ...string) string {
 
 // Programs nobody here wrote.
 func TestForeign(t *testing.T) {
+	onceProved(t)
 	requireNamespaces(t)
 	const triangle, infiniband = "triangle.txt", "infiniband.txt"
 	for _, tt := range []struct {
