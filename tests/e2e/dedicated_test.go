@@ -69,29 +69,6 @@ func TestDedicatedRelay(t *testing.T) {
 	b.must("b", `msg=over`)
 }
 
-// A relay that is killed takes the only way with it: both ends say so, in time.
-func TestDedicatedRelayKilled(t *testing.T) {
-	t.Parallel()
-	f := newFabric(t, line3.without().topology())
-	b := f.relay("b")
-	j := f.start(spec{nodes: []string{"a", "c"}, env: append(plainly, line3.alone(), "NCCL_MESH_LANE_WAIT=2"), args: soak(600)})
-	j.moves()
-	b.signal(b.ranks[0].node, syscall.SIGKILL)
-	<-b.ranks[0].over
-	j.wait()
-	for _, r := range j.ranks {
-		if r.status != 1 {
-			j.errorf("node %s: status %d, want 1", r.node, r.status)
-		}
-		if waited := r.ended.Sub(b.ranks[0].ended); waited > 2*soon {
-			j.errorf("node %s ended %v after its relay", r.node, waited)
-		}
-		j.clean(r)
-	}
-	j.one(`ncclRemoteError`)
-	j.one(`lane 0 .*no lane is left`)
-}
-
 // A relay that is told to go while traffic runs carries until the job is over, if it may; and if it may not, what it carries goes through
 // the other one, and it ends with nothing left.
 func TestDedicatedRelayGoes(t *testing.T) {

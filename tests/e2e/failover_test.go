@@ -38,32 +38,18 @@ func TestFailover(t *testing.T) {
 		lost   int    // or how many of any
 		sample bool
 	}{
-		{"unplugged", quads, "v12", []string{"unplug a:rab1"}, `rab1`, 0, false},
 		{"unplugged", pairs, "v8", []string{"unplug a:rab1"}, `rab1`, 0, true},
-		{"unplugged", triangles, "v5", []string{"unplug b:rbc0"}, `rbc0`, 0, false},
-		{"all but one unplugged", quads, "v8", []string{"unplug a:rab1", "moves", "unplug a:rab3", "unplug b:rab0"}, `rab[013]`, 0, false},
 		{"a cable of each two unplugged", triangles, "v12", []string{"unplug a:rab0", "unplug b:rbc1", "moves", "unplug c:rca0"}, `rab0|rbc1|rca0`, 0, false},
-		{"port off", quads, "v5", []string{"down b:rab2"}, `rab2`, 0, false},
 		{"port off", triangles, "v8", []string{"down c:rbc1"}, `rbc1`, 0, false},
 		{"stalled", quads, "v12", []string{"stall port=a:rab0"}, `rab0`, 0, false},
-		{"stalled", pairs, "v5", []string{"stall port=b:rab0"}, `rab0`, 0, false},
 		{"stalled, and unplugged", quads, "v8", []string{"stall port=a:rab0", "unplug b:rab0"}, `rab0`, 0, false},
-		{"two stalled", quads, "v8", []string{"stall port=a:rab0", "stall port=b:rab3"}, `rab[03]`, 0, false},
 		{"acknowledgements lost, and unplugged", quads, "v12", []string{"ack port=a:rab1 times=50", "unplug b:rab1"}, `rab1`, 0, false},
-		{"acknowledgements lost, and unplugged", triangles, "v8", []string{"ack port=a:rab1", "unplug a:rab1"}, `rab1`, 0, false},
-		{"completions late, and unplugged", quads, "v5", []string{"slow time=2ms", "unplug a:rab3"}, `rab3`, 0, false},
 		{"completions late, and all but one unplugged", pairs, "v12", []string{"slow time=1ms", "unplug a:rab0"}, `rab0`, 0, false},
-		{"device fatal", pairs, "v12", []string{"event DEVICE_FATAL b:rab1"}, `rab1`, 0, true},
+		{"device fatal", pairs, "v12", []string{"event DEVICE_FATAL b:rab1"}, `rab1`, 0, false},
 		{"port error", triangles, "v5", []string{"event PORT_ERR a:rca1"}, `rca1`, 0, false},
-		{"retries", pairs, "v5", []string{"wr status=RETRY_EXC_ERR times=1 node=a"}, ``, 1, false},
-		{"retries", quads, "v8", []string{"wr status=RETRY_EXC_ERR times=1 node=b skip=1"}, ``, 1, false},
-		{"retries", quads, "v12", []string{"wr status=RETRY_EXC_ERR times=1 node=b skip=7"}, ``, 1, false},
 		{"retries", streams, "v12", []string{"wr status=RETRY_EXC_ERR times=1 node=c skip=50"}, ``, 1, false},
-		{"retries", streams, "v8", []string{"wr status=RETRY_EXC_ERR times=1 node=a skip=333"}, ``, 1, false},
 		{"the peer fails", quads, "v5", []string{"wr status=REM_OP_ERR times=1 node=a skip=20"}, ``, 1, false},
-		{"several at once", quads, "v8", []string{"wr status=RETRY_EXC_ERR times=1 port=a:rab0 skip=3", "wr status=WR_FLUSH_ERR times=1 port=b:rab2 skip=4"}, ``, 2, false},
 		{"a queue pair fails", streams, "v5", []string{"qp-error a rab0"}, ``, 1, false},
-		{"a queue pair fails", pairs, "v8", []string{"qp-error b rab1"}, ``, 1, false},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
@@ -105,15 +91,10 @@ func TestFailoverTCP(t *testing.T) {
 		lose   string
 		sample bool
 	}{
-		{"unplugged", quads, "v12", []string{"unplug a:ab1"}, `ab1`, false},
-		{"all but one unplugged", quads, "v8", []string{"unplug a:ab1", "unplug a:ab3", "moves", "unplug b:ab0"}, `ab[013]`, false},
 		{"one end off", streams, "v5", []string{"ip b link set ab1 down"}, `ab1`, true},
-		{"nothing arrives, from one end", quads, "v5", []string{"ip a neigh replace 192.168.3.2 dev ab2 " + nobody}, `ab2`, true},
 		{"nothing arrives", streams, "v12", []string{"ip a neigh replace 192.168.1.2 dev ab0 " + nobody, "ip b neigh replace 192.168.1.1 dev ab0 " + nobody}, `ab0`, false},
 		{"an address is taken away", quads, "v8", []string{"ip b addr del 192.168.1.2/24 dev ab0"}, `ab0`, false},
-		{"a cable of RDMA and one of TCP", both, "v12", []string{"unplug a:rab0", "unplug c:bc1"}, `ab0|bc1`, false},
 		{"a cable of each two", both, "v8", []string{"unplug b:rab1", "unplug c:bc0", "moves", "unplug c:ca0"}, `ab1|bc0|ca0`, false},
-		{"one end off", both, "v5", []string{"ip c link set ca1 down", "stall port=a:rab0"}, `ca1|ab0`, false},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%s/%s over %v", tt.name, tt.api, tt.over), func(t *testing.T) {
@@ -124,91 +105,6 @@ func TestFailoverTCP(t *testing.T) {
 			outlives(t, tt.over, tt.faults, soaking+" --api "+tt.api, auto, "NCCL_MESH_LANE_WAIT=3").lose(tt.lose)
 		})
 	}
-}
-
-// The session goes over a cable that fails: what both sides must tell each other comes over another.
-func TestFailoverOfSession(t *testing.T) {
-	tests := []struct {
-		name   string
-		over   over
-		faults []string
-		lose   string
-	}{
-		{"rdma", over{four, []string{"NCCL_SOCKET_IFNAME=ab0"}}, []string{"unplug a:rab0"}, `rab0`},
-		{"tcp", over{fourTCP, []string{"NCCL_SOCKET_IFNAME=ab", "NCCL_MESH_IFNAME=ab", "NCCL_MESH_LANE_WAIT=3", "NCCL_MESH_TRANSPORT=tcp"}}, []string{"unplug b:ab0", "unplug a:ab2"}, `ab[02]`},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.name != "tcp" {
-				require.Full(t, "tests/sim/mesh TestRDMACablesFail")
-			}
-			t.Parallel()
-			j := outlives(t, tt.over, tt.faults, soaking)
-			j.lose(tt.lose)
-			j.one(`control plane closed: .* [1-9]\d* resumed`)
-		})
-	}
-}
-
-// Cables fail one after another while a collective runs.
-func TestFailoverOfCollectives(t *testing.T) {
-	require.Full(t, "tests/sim/mesh TestRDMACablesFail")
-	tests := []struct {
-		version, work string
-		over          over
-		faults        []string
-		lose          string
-	}{
-		{"v8", "allreduce", over{cabling: four}, []string{"unplug a:rab0", "moves", "stall port=b:rab1", "moves", "down a:rab2"}, `rab[012]`},
-		{"v12", "alltoall", over{cabling: doubled}, []string{"down a:rca0", "moves", "unplug b:rab1", "moves", "stall port=b:rbc1"}, `rca0|rab1|rbc1`},
-	}
-	for _, tt := range tests {
-		t.Run(tt.version+" "+tt.work, func(t *testing.T) {
-			t.Parallel()
-			work := "--api " + tt.version + " --work " + tt.work + " --min 256K --max 4M --chunk 512K --channels 2 --iters 8" // one round of two uses all lanes
-			outlives(t, tt.over, tt.faults, work).lose(tt.lose)
-		})
-	}
-}
-
-// Lanes fail while many connections are set up: each has those that work.
-func TestFailoverWhileSettingUp(t *testing.T) {
-	require.Full(t, "tests/sim/mesh TestRDMACablesFail")
-	tests := []struct {
-		name   string
-		faults []string
-	}{
-		{"some requests fail", []string{"wr status=RETRY_EXC_ERR times=1 node=a", "wr status=WR_FLUSH_ERR times=2 node=b skip=37", "wr status=RETRY_EXC_ERR times=1 node=a skip=101"}},
-		{"stalled", []string{"stall port=a:rab0"}},
-		{"device fatal", []string{"event DEVICE_FATAL a:rab2", "event DEVICE_FATAL b:rab0"}},
-		{"unplugged", []string{"unplug a:rab1", "unplug b:rab3"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFabric(t, four.topology()+"resolve 100ms\n")
-			j := f.start(spec{env: []string{"NCCL_MESH_PROOF_WAIT=300"}, args: strings.Fields("--work storm,soak --connections 128 --duration 0 --max 64K --messages 50 --reopen 1")})
-			j.await("a", `a -> b conn \d+: lane 0`)
-			j.suffer(tt.faults...)
-			j.ok()
-			j.one(`not used|; its traffic goes over the \d lanes? left$`)
-		})
-	}
-}
-
-// A connection that began with fewer lanes than there are cables takes the others in when their port comes up, which it had not used.
-func TestConnectionGrows(t *testing.T) {
-	require.Full(t, "tests/sim/mesh TestRDMACablesFail and tests/e2e TestPortComesUp")
-	t.Parallel()
-	f := newFabric(t, four.topology())
-	f.fault("stall", "port=a:rab1")
-	j := f.start(spec{env: []string{"NCCL_MESH_PROOF_WAIT=300"}, args: f.endless("--work soak --max 64K")})
-	j.await("a", `a -> b conn \d+: lane 0 [^,]*(, [^,]*){2}$`)
-	j.suffer("moves", "clear", "unplug a:rab1")
-	j.await("a", `port 1 changed: rab1:1 \(ab1\) RoCE DOWN`)
-	j.suffer("plug a:rab1")
-	j.await("a", `a -> b conn \d+: lane \d rab1:1 -> rab1:1 has joined`)
-	j.enough().ok()
 }
 
 // A port that is down when the processes begin is used once it comes up: by the connections that there are, and one for queue pairs, where

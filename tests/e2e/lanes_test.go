@@ -55,14 +55,6 @@ func (c cabling) topology() string {
 	return ports.String() + links.String()
 }
 
-// end is the port of a cable at a node.
-func (c cabling) end(node, cable string) string {
-	if strings.Contains(c.plain, node) {
-		return cable
-	}
-	return "r" + cable
-}
-
 // Two nodes and three, over RDMA, over TCP, and both.
 var (
 	four     = cabling{pairs: "ab", each: 4, link: "rate 100MB latency 20us"}
@@ -93,7 +85,7 @@ func (j *job) moves() {
 	}
 }
 
-// suffer does things to the fabric of a job: "moves" waits until the job has moved on, "lost" until a lane is, "qp-error NODE DEVICE"
+// suffer does things to the fabric of a job: "moves" waits until the job has moved on, "qp-error NODE DEVICE"
 // breaks a queue pair, and all else is for the mesh.
 func (j *job) suffer(faults ...string) {
 	j.f.t.Helper()
@@ -101,8 +93,6 @@ func (j *job) suffer(faults ...string) {
 		switch words := strings.Fields(fault); words[0] {
 		case "moves":
 			j.moves()
-		case "lost": // what ends sooner may be survived
-			j.somebody(lostLine.String())
 		case "qp-error":
 			j.breakQueuePair(words[1], words[2])
 		default:

@@ -30,7 +30,7 @@ func TestProfiler(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.name != "queue pairs, version 11" && tt.name != "two sockets on a path, checked" {
+			if tt.name != "queue pairs, version 11" {
 				require.Full(t, "tests/netdriver TestProfiled")
 			}
 			t.Parallel()

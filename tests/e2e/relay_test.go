@@ -44,7 +44,7 @@ func TestRelay(t *testing.T) {
 	for _, tt := range tests {
 		for _, kind := range relayKinds {
 			t.Run(fmt.Sprintf("%s/%s over %s", tt.name, tt.api, kind), func(t *testing.T) {
-				if !tt.sample {
+				if !tt.sample || kind != "rdma" {
 					require.Full(t, "tests/sim/mesh TestNoFault and transport/mesh TestAllPairs")
 				}
 				t.Parallel()

@@ -161,12 +161,13 @@ func TestStatusOfRelay(t *testing.T) {
 func TestStatusOfForked(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t, pair)
-	j := f.start(spec{nodes: []string{"a", "b"}, args: []string{"--work", "die", "--die-rank", "1", "--orphans", "1", "--die-limit-ms", "10000"}})
+	j := f.start(spec{nodes: []string{"a", "b"}, args: []string{"--work", "die", "--die-rank", "1", "--orphans", "1", "--die-limit-ms", "300000"}}) // the child lives longer than any look at it
 	<-j.rank("b").over
 	out, err := f.command("b", "sh", "-c", `for p in /proc/[0-9]*; do
 	[ "$(readlink $p/ns/net)" = "$(readlink /proc/self/ns/net)" ] || continue
 	[ "$(cat $p/comm)" = netdriver ] || continue
 	echo child; grep -h ncclmesh $p/maps; ls -l $p/fd | grep ncclmesh
+	kill -9 ${p#/proc/}
 done; grep @ncclmesh /proc/net/unix`).Output()
 	if got := string(out); got != "child\n" {
 		t.Errorf("the child has: %q, %v", got, err)

@@ -39,7 +39,7 @@ func TestTuner(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.name != "three nodes" && tt.name != "four nodes on a ring" {
+			if tt.name != "four nodes on a ring" {
 				require.Full(t, "ncclnet TestTuner and tests/nccl TestRails")
 			}
 			t.Parallel()

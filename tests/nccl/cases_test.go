@@ -182,7 +182,7 @@ func TestKilledRank(t *testing.T) {
 // A rank that stands still, in a debugger say, is waited for: longer than the plugin
 // would wait for a node that is silent.
 func TestPausedRank(t *testing.T) {
-	require.Full(t, "tests/e2e TestStoppedInTraffic")
+	require.Full(t, "tests/sim/mesh TestProcessIsStopped")
 	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		j := l.Job(rank, plugin(), append(append([]string{"init", "paused 2 3"}, collectives(1000, 65537)...), "destroy")...)
