@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
@@ -150,7 +151,8 @@ func (s *Source) After(d time.Duration, what string, f func()) *Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.n++
-	e := &Event{bus: b, at: b.Now() + max(d, 0), source: s.name, n: s.n, what: what, f: f}
+	now := b.Now()
+	e := &Event{bus: b, at: now + min(max(d, 0), math.MaxInt64-now), source: s.name, n: s.n, what: what, f: f}
 	heap.Push(&b.queue, e)
 	if b.queue[0] == e {
 		select {

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -171,4 +172,17 @@ func TestLast(t *testing.T) {
 	if last := strings.Fields(lines[shown-1]); !cmp.Equal(last, []string{"1h0m0s", "end", "wake"}) {
 		t.Errorf("the last line is %q", last)
 	}
+}
+
+// What is asked for in more time than there is comes after everything else.
+func TestFarFuture(t *testing.T) {
+	Run(t, 1, func(t *testing.T, b *Bus) {
+		s := b.Source("s")
+		s.Sleep(time.Second)
+		far := s.After(math.MaxInt64, "never", func() { t.Error("it came") })
+		s.Sleep(time.Hour)
+		if !far.Stop() {
+			t.Error("it is not to come any more")
+		}
+	})
 }
