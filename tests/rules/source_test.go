@@ -105,6 +105,7 @@ var imports = map[string][]string{
 	"tests/sim/conformance/sockets": {},
 	"tests/sim/draw":                {},
 	"tests/sim/internet":            {"tests/sim/bus", "transport/limit", "transport/sock", sysUnix},
+	"tests/sim/hosts":               {"random", "tests/sim/bus", "tests/sim/draw", "tests/sim/internet", "transport/clock"},
 	"tests/transporttest":           {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/bundle", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/message", "transport/path", "transport/relay", "transport/relay/engine", "transport/topology", "github.com/google/go-cmp/cmp"},
 	"tests/rules":                   {},
 	"tests/sim/mutants":             {},
