@@ -1,17 +1,9 @@
 package control
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -19,226 +11,114 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
-	"ncclmesh/tests/fabric"
-	"ncclmesh/tests/require"
+	"ncclmesh/tests/sim/hosts"
+	"ncclmesh/tests/sim/internet"
 )
 
-const cableEnv = "NCCLMESH_TEST_CONTROL_CABLE"
+// speed is of links on which things still take their time.
+var speed = internet.LinkConfig{Rate: 1e9, Latency: 10 * time.Microsecond, Jitter: time.Microsecond}
 
-// place is where a node of the fabric can be reached.
-type place struct {
-	Handle      string
-	Process     string
-	Port        uint16
-	Cable, Link string // addresses of its end of the cable
-	Mgmt        string
-	Stats       Stats
+// cabled are two nodes that a management network and a cable join: next at a, prev at b.
+type cabled struct {
+	t        *hosts.Test
+	a, b     *node
+	next     *internet.Interface
+	mgmt     netip.Addr // addresses of b
+	cable    netip.Addr // IPv4
+	linkOnly netip.Addr // IPv6 of the cable
 }
 
-// addrOn is an address of an interface of this node, of IPv6 the one that means something only there.
-func addrOn(netdev string, six bool) (found netip.Addr, err error) {
-	for start := time.Now(); time.Since(start) < hang; time.Sleep(5 * time.Millisecond) {
-		i, err := net.InterfaceByName(netdev)
-		if err != nil {
-			return found, err
-		}
-		addrs, err := i.Addrs()
-		if err != nil {
-			return found, err
-		}
-		for _, a := range addrs {
-			p, err := netip.ParsePrefix(a.String())
-			if err == nil && p.Addr().Is6() == six && (!six || p.Addr().IsLinkLocalUnicast()) {
-				return p.Addr(), nil
-			}
+func newCabled(t *hosts.Test) *cabled {
+	t.Helper()
+	a, b := t.Host("a"), t.Host("b")
+	managed := []*internet.Interface{a.AddInterface("mgmt0", netip.MustParsePrefix("10.0.0.1/24")), b.AddInterface("mgmt0", netip.MustParsePrefix("10.0.0.2/24"))}
+	t.Net.Connect(internet.LinkConfig{Rate: 1e8, Latency: 100 * time.Microsecond, Switch: true}, managed...)
+	next, prev := a.AddInterface("next", netip.MustParsePrefix("192.168.1.1/24")), b.AddInterface("prev", netip.MustParsePrefix("192.168.1.2/24"))
+	t.Net.Connect(speed, next, prev)
+	c := &cabled{t: t, next: next, mgmt: netip.MustParseAddr("10.0.0.2"), cable: netip.MustParseAddr("192.168.1.2")}
+	for _, p := range prev.Prefixes() {
+		if p.Addr().IsLinkLocalUnicast() {
+			c.linkOnly = p.Addr()
 		}
 	}
-	return found, fmt.Errorf("no address on %s", netdev)
+	on := func(host, addr string) *node {
+		return newNodeOn(t, host, func(c *Config) {
+			c.Addrs = []netip.Addr{netip.MustParseAddr(addr)}
+			c.NeighbourSecret = &public
+			c.Cable = func(netdev string) bool { return netdev == "prev" || netdev == "next" }
+			c.Busy = func(*Session) bool { return false }
+		})
+	}
+	c.a, c.b = on("a", "10.0.0.1"), on("b", "10.0.0.2")
+	return c
 }
 
-// await polls what has no event to wait for.
-func await(f func() bool) {
-	for start := time.Now(); !f() && time.Since(start) < hang; {
-		time.Sleep(time.Millisecond)
+// dial makes a dial b as its neighbour by an interface.
+func (c *cabled) dial(to netip.Addr, netdev string, wait time.Duration) (*Session, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	if to.Is6() {
+		to = to.WithZone(netdev)
 	}
+	return c.a.DialNeighbour(ctx, c.b.cfg.Process, public, netip.AddrPortFrom(to, c.b.Port()), netdev)
 }
 
-// onCable is a process at one end of a cable: the one that is given the other's place dials.
-func onCable(text string) error {
-	var there place
-	if err := json.Unmarshal([]byte(text), &there); err != nil {
-		return err
-	}
-	mgmt, err := addrOn(fabric.ManagementIface, false)
+// over makes a session of neighbours over the cable, and sends a message.
+func (c *cabled) over(to netip.Addr) *Session {
+	c.t.Helper()
+	s, err := c.dial(to, "next", hang)
 	if err != nil {
-		return err
+		c.t.Fatal(err)
 	}
-	e, err := New(Config{
-		Process: handshake.NewProcessID(nil), Hostname: "end", Addrs: []netip.Addr{mgmt}, TimeScale: 0.5, LaneWait: hang,
-		NeighbourSecret: &public, Cable: func(netdev string) bool { return netdev == "prev" || netdev == "next" },
-		Busy: func(*Session) bool { return false },
-	})
-	if err != nil {
-		return err
+	c.a.send(s, &handshake.Connected{Conn: 1})
+	c.t.Until("the message", func() bool { return s.Unanswered() == 0 })
+	if got := s.RemoteAddr().Addr(); !s.Neighbour() || got.WithZone("") != to || !s.Alive() {
+		c.t.Errorf("the session is over %v, of a neighbour %v, alive %v", got, s.Neighbour(), s.Alive())
 	}
-	if there.Port != 0 {
-		err = errors.Join(dialOver(e, there), e.Close())
-		return err
-	}
-	l, err := e.Listen()
-	if err != nil {
-		return err
-	}
-	b := l.Handle()
-	cable, err4 := addrOn("prev", false)
-	link, err6 := addrOn("prev", true)
-	if err := errors.Join(err4, err6); err != nil {
-		return err
-	}
-	in := bufio.NewReader(os.Stdin)
-	for { // a line for each that is read
-		out, err := json.Marshal(place{hex.EncodeToString(b[:]), e.cfg.Process.String(), e.Port(), cable.String(), link.String(), mgmt.String(), e.Stats()})
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%s\n", out)
-		if _, err := in.ReadString('\n'); err == io.EOF {
-			return e.Close()
-		}
-	}
+	return s
 }
 
-// dialOver dials the other end in every way, and says what came of it.
-func dialOver(e *Endpoint, there place) error {
-	var b [handshake.HandleSize]byte
-	var process handshake.ProcessID
-	_, err1 := hex.Decode(b[:], []byte(there.Handle))
-	_, err2 := hex.Decode(process[:], []byte(there.Process))
-	h, err3 := handshake.DecodeHandle(&b)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return err
-	}
-	neighbour := func(addr, netdev string, wait time.Duration) (*Session, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), wait)
-		defer cancel()
-		a, err := netip.ParseAddr(addr)
-		if err != nil {
-			return nil, err
+// TestCable dials a neighbour over a cable, and where there is none.
+func TestCable(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		c := newCabled(t)
+		_, h := c.b.invite()
+		invited := c.a.dial(h)
+		c.a.send(invited, &handshake.Connected{Conn: 1})
+
+		var peer *PeerError
+		if _, err := c.dial(c.mgmt, "mgmt0", hang); !errors.As(err, &peer) || !peer.Refused() {
+			t.Errorf("to the management address: %v", err)
 		}
-		if a.Is6() {
-			a = a.WithZone(netdev)
+		if s, err := c.dial(c.cable, "mgmt0", 5*time.Second); err == nil {
+			t.Errorf("to the cable's address by the management network: %v", s)
 		}
-		return e.DialNeighbour(ctx, process, public, netip.AddrPortFrom(a, there.Port), netdev)
-	}
-	invited, err := e.Dial(context.Background(), h)
-	if err != nil {
-		return err
-	}
-	var peer *PeerError
-	_, err = neighbour(there.Mgmt, fabric.ManagementIface, hang)
-	fmt.Println("to the management address: refused", errors.As(err, &peer) && peer.Refused())
-	_, err = neighbour(there.Cable, fabric.ManagementIface, 2*time.Second)
-	fmt.Println("to the cable's address by the management network: failed", err != nil)
-	for _, addr := range []string{there.Cable, there.Link} {
-		s, err := neighbour(addr, "next", hang)
-		if err != nil {
-			return err
-		}
-		err = s.Send(&handshake.Connected{Conn: 1})
-		await(func() bool { return s.Unanswered() == 0 || !s.Alive() })
-		fmt.Println("over the cable:", s.Neighbour(), s.RemoteAddr().Addr() == netip.MustParseAddr(addr), s.Alive(), err == nil)
-		if addr == there.Cable {
-			s.end(nil)
-			<-s.ended
-			continue
-		}
+		s := c.over(c.cable)
+		s.end(nil)
+		<-s.ended
+
+		s = c.over(c.linkOnly)
 		s.Redial(errors.New("for a test"))
-		await(func() bool { return e.Stats().Resumed > 0 || !s.Alive() })
-		fmt.Println("resumed:", s.Alive(), e.Stats().Resumed)
-		if out, err := exec.Command("ip", "link", "set", "next", "down").CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
+		t.Until("another link", func() bool { return c.a.Stats().Resumed > 0 || !s.Alive() })
+		if got := c.a.Stats().Resumed; !s.Alive() || got != 1 {
+			t.Errorf("alive %v, resumed %d times", s.Alive(), got)
 		}
+		c.next.SetUp(false)
 		s.Redial(errors.New("the carrier is lost"))
 		<-s.ended
-		fmt.Println("without the cable:", s.Alive(), invited.Alive())
-	}
-	_, err = neighbour(there.Link, "next", time.Second)
-	fmt.Println("dialled without the cable:", errors.As(err, &peer) && strings.Contains(err.Error(), "check the cable at next"))
-	return invited.Send(&handshake.Connected{Conn: 2})
-}
-
-// TestCable dials a neighbour over a real cable, and where there is none.
-func TestCable(t *testing.T) {
-	dir, err := fabric.Build("fakeverbs", "fakeverbs")
-	if err == nil {
-		var f *fabric.Fabric
-		if f, err = fabric.Up(fabric.Tools(dir), fabric.Ring("a", "b").Topology()); err == nil {
-			defer func() {
-				if err := f.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
-			overCable(t, f)
-			return
+		if s.Alive() || !invited.Alive() {
+			t.Errorf("without the cable: the neighbour's session alive %v, the other %v", s.Alive(), invited.Alive())
 		}
-	}
-	if !errors.Is(err, fabric.ErrUnable) {
-		t.Fatal(err)
-	}
-	require.Skip(t, require.Netns, err.Error())
-}
-
-func overCable(t *testing.T, f *fabric.Fabric) {
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	var said strings.Builder
-	b := f.Command(ctx, "b", os.Args[0])
-	b.Env = append(b.Env, cableEnv+"={}")
-	b.Stderr = &said
-	in, err1 := b.StdinPipe()
-	out, err2 := b.StdoutPipe()
-	if err := errors.Join(err1, err2, b.Start()); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = in.Close()
-		if err := b.Wait(); err != nil {
-			t.Errorf("%v: %s", err, &said)
+		if _, err := c.dial(c.linkOnly, "next", time.Second); !errors.As(err, &peer) || !strings.Contains(err.Error(), "check the cable at next") {
+			t.Errorf("dialled without the cable: %v", err)
 		}
-	}()
-	lines := bufio.NewReader(out)
-	where, err := lines.ReadString('\n')
-	if err != nil {
-		t.Fatalf("%v: %s", err, &said)
-	}
-	a := f.Command(ctx, "a", os.Args[0])
-	a.Env = append(a.Env, cableEnv+"="+where)
-	got, err := a.CombinedOutput()
-	if err != nil {
-		t.Errorf("%v", err)
-	}
-	want := `to the management address: refused true
-to the cable's address by the management network: failed true
-over the cable: true true true true
-over the cable: true true true true
-resumed: true 1
-without the cable: false true
-dialled without the cable: true
-`
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if _, err := io.WriteString(in, "\n"); err != nil {
-		t.Fatal(err)
-	}
-	var there place
-	if where, err = lines.ReadString('\n'); err == nil {
-		err = json.Unmarshal([]byte(where), &there)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if there.Stats.Accepted != 3 || there.Stats.Refused[reasonCable] != 1 {
-		t.Errorf("at the other end: %+v", there.Stats)
-	}
+		c.a.send(invited, &handshake.Connected{Conn: 2})
+		t.Until("the answer", func() bool { return invited.Unanswered() == 0 })
+		if got := c.b.Stats(); got.Accepted != 3 || got.Refused[reasonCable] != 1 {
+			t.Errorf("at the other end: %+v", got)
+		}
+		if diff := cmp.Diff(conns(1, 2), c.b.messages(c.b.first(), 2)); diff != "" {
+			t.Errorf("messages of the other session (-want +got):\n%s", diff)
+		}
+	})
 }

@@ -17,14 +17,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
-	"ncclmesh/tests/require"
+	"ncclmesh/tests/sim/hosts"
 	"ncclmesh/transport/limit"
+	"ncclmesh/transport/sock"
 )
 
 // stand opens a listener at an address and hands its connections to serve until the test ends.
-func stand(t *testing.T, at netip.AddrPort, serve func(net.Conn)) {
+func stand(t *hosts.Test, at netip.AddrPort, serve func(sock.Conn)) {
 	t.Helper()
-	ln, err := net.Listen("tcp", at.String())
+	ln, err := t.Process("host").Listen(at, "", sock.PortRange{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,13 +46,8 @@ func stand(t *testing.T, at netip.AddrPort, serve func(net.Conn)) {
 	})
 }
 
-// local returns a loopback address that no other process of this test uses; the first one is 127.0.0.1.
-func local(last byte) netip.Addr {
-	if last == 1 {
-		return loopback
-	}
-	return netip.AddrFrom4([4]byte{127, byte(os.Getpid()>>8) | 1, byte(os.Getpid()), last})
-}
+// local returns a loopback address; the first one is 127.0.0.1.
+func local(last byte) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, last}) }
 
 // at returns a loopback address with the port of n.
 func (n *node) at(last byte) netip.AddrPort { return netip.AddrPortFrom(local(last), n.Port()) }
@@ -61,10 +57,10 @@ func only(c *Config) { c.bind = netip.MustParseAddrPort("127.0.0.1:0") }
 
 // wrongAddresses puts at the addresses from the second on all that may answer where a process does not live, and returns what Dial must
 // say of each.
-func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]string) {
+func wrongAddresses(t *hosts.Test, b *node) (addrs []netip.Addr, want map[string]string) {
 	t.Helper()
 	want = make(map[string]string)
-	add := func(last byte, says string, serve func(net.Conn)) {
+	add := func(last byte, says string, serve func(sock.Conn)) {
 		to := b.at(last)
 		addrs = append(addrs, to.Addr())
 		want[to.String()] = says
@@ -72,8 +68,8 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 			stand(t, to, serve)
 		}
 	}
-	write := func(b []byte) func(net.Conn) {
-		return func(c net.Conn) {
+	write := func(b []byte) func(sock.Conn) {
+		return func(c sock.Conn) {
 			_, _ = c.Write(b)
 			hold(t, c)
 		}
@@ -85,12 +81,12 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 	_, other := handshake.NewListener(b.cfg.Process, nil)
 	other[2] = 9
 	add(5, "protocol version 9 (build "+handshake.Build()+"), this side speaks version 8", write(other))
-	add(6, "refused: the process there never opened that listener", func(c net.Conn) {
+	add(6, "refused: the process there never opened that listener", func(c sock.Conn) {
 		_, challenge := handshake.NewListener(b.cfg.Process, nil)
 		_, _ = c.Write(append(challenge, handshake.Reject(handshake.RejectListen)...))
 		hold(t, c)
 	})
-	add(7, "wrong MAC", func(c net.Conn) {
+	add(7, "wrong MAC", func(c sock.Conn) {
 		defer c.Close()
 		x, challenge := handshake.NewListener(b.cfg.Process, nil)
 		_, _ = c.Write(challenge)
@@ -128,153 +124,157 @@ func wrongAddresses(t *testing.T, b *node) (addrs []netip.Addr, want map[string]
 }
 
 // hold keeps a connection open until the test ends.
-func hold(t *testing.T, c net.Conn) { t.Cleanup(func() { _ = c.Close() }) }
+func hold(t *hosts.Test, c sock.Conn) { t.Cleanup(func() { _ = c.Close() }) }
 
 func TestDialFindsTheProcessAmongOthers(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, only)
-	_, h := b.invite()
-	wrong, _ := wrongAddresses(t, b)
-	// Two more that never come to an end by themselves.
-	stand(t, b.at(8), func(c net.Conn) { hold(t, c) })
-	stand(t, b.at(9), func(c net.Conn) { _ = c.Close() })
-	h.Addrs = append(append(wrong, b.at(8).Addr(), b.at(9).Addr()), loopback)
-	s := a.dial(h)
-	if got := s.RemoteAddr(); got != b.at(1) {
-		t.Errorf("connected to %v, want %v", got, b.at(1))
-	}
-	a.send(s, &handshake.Connected{})
-	b.first()
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, only)
+		_, h := b.invite()
+		wrong, _ := wrongAddresses(t, b)
+		// Two more that never come to an end by themselves.
+		stand(t, b.at(8), func(c sock.Conn) { hold(t, c) })
+		stand(t, b.at(9), func(c sock.Conn) { _ = c.Close() })
+		h.Addrs = append(append(wrong, b.at(8).Addr(), b.at(9).Addr()), loopback)
+		s := a.dial(h)
+		if got := s.RemoteAddr(); got != b.at(1) {
+			t.Errorf("connected to %v, want %v", got, b.at(1))
+		}
+		a.send(s, &handshake.Connected{})
+		b.first()
+	})
 }
 
 func TestDialSaysWhatEveryAddressSaid(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, func(c *Config) { c.Hostname = "spark-a" }), newNode(t, only)
-	_, h := b.invite()
-	wrong, want := wrongAddresses(t, b)
-	h.Addrs = wrong
-	_, err := a.Dial(context.Background(), h)
-	var peer *PeerError
-	if !errors.As(err, &peer) || !peer.Dead {
-		t.Fatalf("error = %#v, want a PeerError of a dead peer", err)
-	}
-	got := make(map[string]string)
-	for _, try := range peer.Tries {
-		text := saying(try.Err)
-		if want := want[try.Addr.String()]; strings.Contains(text, want) {
-			text = want
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, func(c *Config) { c.Hostname = "spark-a" }), newNode(t, only)
+		_, h := b.invite()
+		wrong, want := wrongAddresses(t, b)
+		h.Addrs = wrong
+		_, err := a.Dial(context.Background(), h)
+		var peer *PeerError
+		if !errors.As(err, &peer) || !peer.Dead {
+			t.Fatalf("error = %#v, want a PeerError of a dead peer", err)
 		}
-		got[try.Addr.String()] = text
-		if !strings.Contains(err.Error(), try.Addr.String()) {
-			t.Errorf("the error does not name %v: %v", try.Addr, err)
+		got := make(map[string]string)
+		for _, try := range peer.Tries {
+			text := saying(try.Err)
+			if want := want[try.Addr.String()]; strings.Contains(text, want) {
+				text = want
+			}
+			got[try.Addr.String()] = text
+			if !strings.Contains(err.Error(), try.Addr.String()) {
+				t.Errorf("the error does not name %v: %v", try.Addr, err)
+			}
 		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("addresses (-want +got):\n%s", diff)
-	}
-	for _, want := range []string{"node spark-a", h.Process.String()[:8]} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("addresses (-want +got):\n%s", diff)
 		}
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.Is(err, handshake.ErrOtherProcess) || !errors.Is(err, handshake.ErrMAC) {
-		t.Errorf("the error does not wrap what the addresses said: %v", err)
-	}
-	if got := a.Stats(); got.Sessions != 0 || got.Dialled != 0 {
-		t.Errorf("stats: %+v", got)
-	}
+		for _, want := range []string{"node spark-a", h.Process.String()[:8]} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("the error does not say %q: %v", want, err)
+			}
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.Is(err, handshake.ErrOtherProcess) || !errors.Is(err, handshake.ErrMAC) {
+			t.Errorf("the error does not wrap what the addresses said: %v", err)
+		}
+		if got := a.Stats(); got.Sessions != 0 || got.Dialled != 0 {
+			t.Errorf("stats: %+v", got)
+		}
+	})
 }
 
 // TestDialTakesARejectionForAnAnswer: the process says no, so a silent address besides changes nothing.
 func TestDialTakesARejectionForAnAnswer(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, func(c *Config) { c.LaneWait = 2 * hang }), newNode(t, only)
-	l, h := b.invite()
-	l.Close()
-	stand(t, b.at(8), func(c net.Conn) { hold(t, c) })
-	h.Addrs = []netip.Addr{b.at(8).Addr(), loopback}
-	_, err := a.Dial(context.Background(), h)
-	var peer *PeerError
-	var reject *handshake.RejectError
-	if !errors.As(err, &peer) || !peer.Dead || !errors.As(err, &reject) || reject.Code != handshake.RejectClosed {
-		t.Errorf("error = %v, want a PeerError with a Reject", err)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, func(c *Config) { c.LaneWait = 2 * hang }), newNode(t, only)
+		l, h := b.invite()
+		l.Close()
+		stand(t, b.at(8), func(c sock.Conn) { hold(t, c) })
+		h.Addrs = []netip.Addr{b.at(8).Addr(), loopback}
+		_, err := a.Dial(context.Background(), h)
+		var peer *PeerError
+		var reject *handshake.RejectError
+		if !errors.As(err, &peer) || !peer.Dead || !errors.As(err, &reject) || reject.Code != handshake.RejectClosed {
+			t.Errorf("error = %v, want a PeerError with a Reject", err)
+		}
+	})
 }
 
 // TestDialSilence: addresses that never speak are tried again until LaneWait; the caller may give up earlier.
 func TestDialSilence(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, func(c *Config) { c.TimeScale, c.LaneWait = 0.05, 4*time.Second }), newNode(t, only)
-	_, h := b.invite()
-	stand(t, b.at(8), func(c net.Conn) { hold(t, c) })
-	h.Addrs = []netip.Addr{b.at(8).Addr()}
-	_, err := a.Dial(context.Background(), h)
-	var peer *PeerError
-	if !errors.As(err, &peer) || peer.Dead || !strings.Contains(err.Error(), b.at(8).String()+": no answer") {
-		t.Errorf("error = %v, want a PeerError of a silent peer", err)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, only)
+		_, h := b.invite()
+		stand(t, b.at(8), func(c sock.Conn) { hold(t, c) })
+		h.Addrs = []netip.Addr{b.at(8).Addr()}
+		begun := time.Now()
+		_, err := a.Dial(context.Background(), h)
+		var peer *PeerError
+		if !errors.As(err, &peer) || peer.Dead || !strings.Contains(err.Error(), b.at(8).String()+": no answer") {
+			t.Errorf("error = %v, want a PeerError of a silent peer", err)
+		}
+		if took := time.Since(begun); took != laneWait {
+			t.Errorf("it was given up after %v, want %v", took, laneWait)
+		}
 
-	ctx, cancel := context.WithCancel(context.Background())
-	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := a.Dial(ctx, h); !strings.Contains(err.Error(), "context canceled") {
-		t.Errorf("error = %v, want that the caller gave up", err)
-	}
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		if _, err := a.Dial(ctx, h); !strings.Contains(err.Error(), "context canceled") {
+			t.Errorf("error = %v, want that the caller gave up", err)
+		}
+	})
 }
 
 func TestCloseEndsADial(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, only)
-	_, h := b.invite()
-	dialled := make(chan struct{}, 16)
-	stand(t, b.at(8), func(c net.Conn) { hold(t, c); dialled <- struct{}{} })
-	h.Addrs = []netip.Addr{b.at(8).Addr()}
-	failed := make(chan error)
-	go func() {
-		_, err := a.Dial(context.Background(), h)
-		failed <- err
-	}()
-	<-dialled
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
-	select {
-	case err := <-failed:
-		if err == nil {
-			t.Error("Dial succeeded")
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, only)
+		_, h := b.invite()
+		dialled := make(chan struct{}, 16)
+		stand(t, b.at(8), func(c sock.Conn) { hold(t, c); dialled <- struct{}{} })
+		h.Addrs = []netip.Addr{b.at(8).Addr()}
+		failed := make(chan error)
+		go func() {
+			_, err := a.Dial(context.Background(), h)
+			failed <- err
+		}()
+		<-dialled
+		if err := a.Close(); err != nil {
+			t.Error(err)
 		}
-	case <-time.After(hang):
-		t.Error("Dial outlives Close")
-	}
+		select {
+		case err := <-failed:
+			if err == nil {
+				t.Error("Dial succeeded")
+			}
+		case <-time.After(hang):
+			t.Error("Dial outlives Close")
+		}
+	})
 }
 
 // TestAddressOffTheMeshIsPreferred: both answer, the one on the mesh first.
 func TestAddressOffTheMeshIsPreferred(t *testing.T) {
-	leakCheck(t)
-	six := netip.IPv6Loopback()
-	if ln, err := net.Listen("tcp", "[::1]:0"); err != nil {
-		require.Skip(t, require.IPv6, err.Error())
-	} else {
-		_ = ln.Close()
-	}
-	for _, mesh := range []netip.Addr{loopback, six} {
-		a, b := newNode(t, func(c *Config) {
-			c.Mesh = func(a netip.Addr) bool { return a == mesh }
-			c.TimeScale = 5 // the hold is 500 ms, time enough for the other to answer
-		}), newNode(t, func(c *Config) { c.Addrs = []netip.Addr{loopback, six} })
-		_, h := b.invite()
-		h.Addrs = []netip.Addr{loopback, six}
-		if mesh == six {
-			h.Addrs = []netip.Addr{six, loopback}
+	hosts.Run(t, func(t *hosts.Test) {
+		six := netip.IPv6Loopback()
+		for _, mesh := range []netip.Addr{loopback, six} {
+			a, b := newNode(t, func(c *Config) {
+				c.Mesh = func(a netip.Addr) bool { return a == mesh }
+			}), newNode(t, func(c *Config) { c.Addrs = []netip.Addr{loopback, six} })
+			_, h := b.invite()
+			h.Addrs = []netip.Addr{loopback, six}
+			if mesh == six {
+				h.Addrs = []netip.Addr{six, loopback}
+			}
+			if got := a.dial(h).RemoteAddr().Addr(); got == mesh {
+				t.Errorf("connected over the mesh address %v", got)
+			}
+			h.Addrs = []netip.Addr{mesh}
+			c := newNode(t, func(c *Config) { c.Mesh = func(netip.Addr) bool { return true } })
+			if got := c.dial(h).RemoteAddr().Addr(); got != mesh {
+				t.Errorf("connected to %v, but only %v was offered", got, mesh)
+			}
 		}
-		if got := a.dial(h).RemoteAddr().Addr(); got == mesh {
-			t.Errorf("connected over the mesh address %v", got)
-		}
-		h.Addrs = []netip.Addr{mesh}
-		c := newNode(t, func(c *Config) { c.Mesh = func(netip.Addr) bool { return true } })
-		if got := c.dial(h).RemoteAddr().Addr(); got != mesh {
-			t.Errorf("connected to %v, but only %v was offered", got, mesh)
-		}
-	}
+	})
 }
 
 // TestPeerErrorSaysWhatHappened: one cause, one sentence; a peer that lives and refuses has not ended.
@@ -308,78 +308,61 @@ func TestPeerErrorSaysWhatHappened(t *testing.T) {
 	}
 }
 
-// scarce leaves the process no more descriptors than it has, until the test ends or what it returns is called.
-func scarce(t *testing.T) (enough func()) {
-	t.Helper()
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	few := before
-	few.Cur = 0 // what is open stays
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
-	enough = func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(enough)
-	return enough
+// scarce leaves the process of a node no more descriptors than it has, until what it returns is called.
+func (n *node) scarce() (enough func()) {
+	n.process.LimitDescriptors(0) // what is open stays
+	return func() { n.process.LimitDescriptors(1 << 20) }
 }
 
 // TestNoDescriptorIsNotThePeersFault: neither when a session is dialled nor when it is resumed, and it passes.
 func TestNoDescriptorIsNotThePeersFault(t *testing.T) {
-	leakCheck(t)
-	short := func(c *Config) { c.LaneWait = 2 * time.Second } // more than a listener pauses that was out of descriptors
-	a, b := newNode(t, short), newNode(t, nil)
-	_, h := b.invite()
-	check := func(what string, err error) {
-		t.Helper()
-		var peer *PeerError
-		if err == nil || errors.As(err, &peer) || !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
-			t.Errorf("%s: %v, want one that names this node's limit and no PeerError", what, err)
+	hosts.Run(t, func(t *hosts.Test) {
+		short := func(c *Config) { c.LaneWait = 2 * time.Second } // more than a listener pauses that was out of descriptors
+		a, b := newNode(t, short), newNode(t, nil)
+		_, h := b.invite()
+		check := func(what string, err error) {
+			t.Helper()
+			var peer *PeerError
+			if err == nil || errors.As(err, &peer) || !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
+				t.Errorf("%s: %v, want one that names this node's limit and no PeerError", what, err)
+			}
 		}
-	}
-	enough := scarce(t)
-	_, err := a.Dial(context.Background(), h)
-	enough()
-	check("Dial", err)
+		enough := a.scarce()
+		_, err := a.Dial(context.Background(), h)
+		enough()
+		check("Dial", err)
 
-	s := a.dial(h)
-	a.send(s, &handshake.Connected{Conn: 1})
-	b.first()
-	enough = scarce(t)
-	s.Redial(errors.New("reset"))
-	err = a.died(s)
-	enough()
-	check("Dead", err)
+		s := a.dial(h)
+		a.send(s, &handshake.Connected{Conn: 1})
+		b.first()
+		enough = a.scarce()
+		s.Redial(errors.New("reset"))
+		err = a.died(s)
+		enough()
+		check("Dead", err)
+	})
 }
 
 // TestAcceptWithoutDescriptor: the log names the limit, and no address, as nobody knows whose connection it was.
 func TestAcceptWithoutDescriptor(t *testing.T) {
-	leakCheck(t)
-	b := newNode(t, nil)
-	_, h := b.invite()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0) // made while there are descriptors
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fd)
-	enough := scarce(t)
-	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(h.Port), Addr: [4]byte{127, 0, 0, 1}})
-	eventually(t, "the refusal", func() bool { return b.Stats().Refused[reasonAccept] > 0 })
-	enough()
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the line", func() bool { return strings.Contains(b.logged(), reasonAccept) })
-	for line := range strings.Lines(b.logged()) {
-		if strings.Contains(line, reasonAccept) && (strings.Contains(line, "from=") || !strings.Contains(line, "(ulimit -n)")) {
-			t.Errorf("the log says %q, want the limit and no address", line)
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newNode(t, nil)
+		_, h := b.invite()
+		enough := b.scarce()
+		c, err := t.Process("host").Dial(context.Background(), sock.From{}, netip.AddrPortFrom(loopback, h.Port))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		hold(t, c)
+		t.Until("the refusal", func() bool { return b.Stats().Refused[reasonAccept] > 0 })
+		enough()
+		t.Until("the line", func() bool { return strings.Contains(b.logged(), reasonAccept) })
+		for line := range strings.Lines(b.logged()) {
+			if strings.Contains(line, reasonAccept) && (strings.Contains(line, "from=") || !strings.Contains(line, "(ulimit -n)")) {
+				t.Errorf("the log says %q, want the limit and no address", line)
+			}
+		}
+	})
 }
 
 func TestSilent(t *testing.T) {
@@ -409,43 +392,43 @@ func TestSilent(t *testing.T) {
 
 // TestRefusalOverVersionsNamesBothBuilds: in the error of the side that dials, and in the log of the other.
 func TestRefusalOverVersionsNamesBothBuilds(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, only)
-	_, h := b.invite()
-	later := func(raw []byte) []byte { // as the next version would say it
-		raw[2]++
-		copy(raw[8:32], append([]byte("2.0+gfeedbee"), make([]byte, 24)...))
-		return raw
-	}
-	heard := make(chan error, 16)
-	stand(t, b.at(8), func(c net.Conn) {
-		defer c.Close()
-		_, challenge := handshake.NewListener(b.cfg.Process, nil)
-		_, _ = c.Write(later(challenge))
-		_, err := handshake.ReadHello(bytes.NewReader(later(slurp(c))))
-		heard <- err
-	})
-	h.Addrs = []netip.Addr{b.at(8).Addr()}
-	_, err := a.Dial(context.Background(), h)
-	want := "(build 2.0+gfeedbee), this side speaks version " + strconv.Itoa(handshake.Version) + " (build " + handshake.Build() + ")"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("Dial: %v, want %q", err, want)
-	}
-	if err := <-heard; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("what the dialler said reads as %v", err)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, only)
+		_, h := b.invite()
+		later := func(raw []byte) []byte { // as the next version would say it
+			raw[2]++
+			copy(raw[8:32], append([]byte("2.0+gfeedbee"), make([]byte, 24)...))
+			return raw
+		}
+		heard := make(chan error, 16)
+		stand(t, b.at(8), func(c sock.Conn) {
+			defer c.Close()
+			_, challenge := handshake.NewListener(b.cfg.Process, nil)
+			_, _ = c.Write(later(challenge))
+			_, err := handshake.ReadHello(bytes.NewReader(later(slurp(c))))
+			heard <- err
+		})
+		h.Addrs = []netip.Addr{b.at(8).Addr()}
+		_, err := a.Dial(context.Background(), h)
+		want := "(build 2.0+gfeedbee), this side speaks version " + strconv.Itoa(handshake.Version) + " (build " + handshake.Build() + ")"
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Dial: %v, want %q", err, want)
+		}
+		if err := <-heard; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("what the dialler said reads as %v", err)
+		}
 
-	v := visit(t, b, 1)
-	v.say(later(handshake.Reject(handshake.RejectVersion)))
-	v.rejected(handshake.RejectVersion)
-	if !strings.Contains(b.logged(), want) {
-		t.Errorf("the listener's log does not say %q", want)
-	}
+		v := visit(t, b, 1)
+		v.say(later(handshake.Reject(handshake.RejectVersion)))
+		v.rejected(handshake.RejectVersion)
+		if !strings.Contains(b.logged(), want) {
+			t.Errorf("the listener's log does not say %q", want)
+		}
+	})
 }
 
 // slurp reads what a connection says before it ends.
-func slurp(c net.Conn) []byte {
-	_ = c.SetDeadline(time.Now().Add(hang))
+func slurp(c sock.Conn) []byte {
 	b, _ := io.ReadAll(c)
 	return b
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"math/rand"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -18,28 +17,34 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/sim/hosts"
+	"ncclmesh/transport/sock"
 )
 
 // visitor is a connection to a node that is made by hand.
 type visitor struct {
-	*net.TCPConn
-	t         *testing.T
+	sock.Conn
+	t         *hosts.Test
 	in        *bufio.Reader
 	challenge []byte
 	x         *handshake.Exchange
 }
 
 // visit connects from local(last) and reads the Challenge.
-func visit(t *testing.T, n *node, last byte) *visitor {
+func visit(t *hosts.Test, n *node, last byte) *visitor {
 	t.Helper()
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local(last), 0)), Timeout: hang}
-	c, err := d.Dial("tcp", n.at(1).String())
+	return visitFrom(t, n, sock.From{Addr: local(last)})
+}
+
+func visitFrom(t *hosts.Test, n *node, from sock.From) *visitor {
+	t.Helper()
+	c, err := t.Process("host").Dial(context.Background(), from, n.at(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(hang))
-	v := &visitor{TCPConn: c.(*net.TCPConn), t: t, in: bufio.NewReader(c)}
+	v := &visitor{Conn: c, t: t, in: bufio.NewReader(c)}
 	if v.challenge, err = handshake.ReadChallenge(v.in); err != nil {
 		t.Fatal(err)
 	}
@@ -91,197 +96,201 @@ func (v *visitor) rejected(code handshake.RejectCode) {
 
 // TestHostileBytes gives the listener everything it must refuse while a session is at work.
 func TestHostileBytes(t *testing.T) {
-	leakCheck(t)
-	b := newNode(t, nil)
-	a := newNode(t, nil)
-	_, h := b.invite()
-	s := a.dial(h)
-	a.send(s, &handshake.Connected{Conn: 1})
-	r := b.first()
-	before := s.LocalAddr()
-	another, _ := b.invite() // what a stranger may know, but for the secret
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newNode(t, nil)
+		a := newNode(t, nil)
+		_, h := b.invite()
+		s := a.dial(h)
+		a.send(s, &handshake.Connected{Conn: 1})
+		r := b.first()
+		before := s.LocalAddr()
+		another, _ := b.invite() // what a stranger may know, but for the secret
 
-	random := rand.New(rand.NewSource(1))
-	noise := make([]byte, 70000)
-	random.Read(noise)
-	hello := func(change func(*handshake.Hello)) *handshake.Hello {
-		h := &handshake.Hello{Process: handshake.ProcessID{9}, Hostname: "stranger", Port: 1, Listen: another.ID}
-		if change != nil {
-			change(h)
+		random := rand.New(rand.NewSource(1))
+		noise := make([]byte, 70000)
+		random.Read(noise)
+		hello := func(change func(*handshake.Hello)) *handshake.Hello {
+			h := &handshake.Hello{Process: handshake.ProcessID{9}, Hostname: "stranger", Port: 1, Listen: another.ID}
+			if change != nil {
+				change(h)
+			}
+			return h
 		}
-		return h
-	}
-	resume := func(h *handshake.Hello) { h.Session = s.ID() }
+		resume := func(h *handshake.Hello) { h.Session = s.ID() }
 
-	tests := []struct {
-		name   string
-		reason string // "" when it is nothing worth a line
-		reject handshake.RejectCode
-		do     func(v *visitor)
-	}{
-		{"nothing, then the end", "", 0, func(v *visitor) { _ = v.CloseWrite() }},
-		{"noise", reasonMalformed, 0, func(v *visitor) { _, _ = v.Write(noise) }},
-		{"a line of HTTP", reasonMalformed, 0, func(v *visitor) { v.say([]byte("GET / HTTP/1.1\r\n\r\n")) }},
-		{"part of a header", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:5]); _ = v.CloseWrite() }},
-		{"part of a hello", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:50]); _ = v.CloseWrite() }},
-		{"a hello too long", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0, 0, 0xc0, 1}) }},
-		{"an absurd length", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0xff, 0xff, 0xff, 0xff}) }},
-		{"its own challenge", reasonMalformed, 0, func(v *visitor) { v.say(v.challenge) }},
-		{"another version", reasonVersion, handshake.RejectVersion, func(v *visitor) {
-			raw := v.hello(another.Secret[:], hello(nil))
-			raw[2] = handshake.Version + 1
-			v.say(raw[:32])
-		}},
-		{"no secret", reasonSecret, handshake.RejectSecret, func(v *visitor) { v.say(v.hello(nil, hello(nil))) }},
-		{"the secret of another listen", reasonSecret, handshake.RejectSecret, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(nil))) }},
-		{"an unknown listen", reasonListen, handshake.RejectListen, func(v *visitor) {
-			v.say(v.hello(another.Secret[:], hello(func(h *handshake.Hello) { h.Listen++ })))
-		}},
-		{"a closed listen", reasonClosed, handshake.RejectClosed, func(v *visitor) {
-			l, _ := b.invite()
-			l.Close()
-			v.say(v.hello(l.Secret[:], hello(func(h *handshake.Hello) { h.Listen = l.ID })))
-		}},
-		{"a repeated hello", reasonSecret, handshake.RejectSecret, func(v *visitor) {
-			other := visit(v.t, b, 1)
-			v.say(other.hello(another.Secret[:], hello(nil)))
-			_ = other.Close()
-		}},
-		{"a hello with a bit changed", reasonSecret, handshake.RejectSecret, func(v *visitor) {
-			raw := v.hello(another.Secret[:], hello(nil))
-			raw[50] ^= 1
-			v.say(raw)
-		}},
-		{"an unknown session", reasonSession, handshake.RejectSession, func(v *visitor) {
-			v.say(v.hello(another.Secret[:], hello(func(h *handshake.Hello) { h.Session = handshake.SessionID{1} })))
-		}},
-		{"a live session without its key", reasonSecret, 0, func(v *visitor) { v.say(v.hello(another.Secret[:], hello(resume))) }},
-		{"a live session with its listen's secret", reasonSecret, 0, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(resume))) }},
-		{"the other end of a live session", reasonSession, handshake.RejectSession, func(v *visitor) {
-			v.say(v.hello(nil, hello(func(h *handshake.Hello) { resume(h); h.Accepted = true })))
-		}},
-	}
-	want := make(map[string]uint64)
-	lines := make(map[string]bool)
-	for i, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			v := visit(t, b, 1)
-			tt.do(v)
-			v.rejected(tt.reject)
-		})
-		if tt.reason != "" {
-			want[tt.reason]++
-			lines[tt.reason] = true
+		tests := []struct {
+			name   string
+			reason string // "" when it is nothing worth a line
+			reject handshake.RejectCode
+			do     func(v *visitor)
+		}{
+			{"nothing, then the end", "", 0, func(v *visitor) { _ = v.CloseWrite() }},
+			{"noise", reasonMalformed, 0, func(v *visitor) { _, _ = v.Write(noise) }},
+			{"a line of HTTP", reasonMalformed, 0, func(v *visitor) { v.say([]byte("GET / HTTP/1.1\r\n\r\n")) }},
+			{"part of a header", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:5]); _ = v.CloseWrite() }},
+			{"part of a hello", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:50]); _ = v.CloseWrite() }},
+			{"a hello too long", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0, 0, 0xc0, 1}) }},
+			{"an absurd length", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0xff, 0xff, 0xff, 0xff}) }},
+			{"its own challenge", reasonMalformed, 0, func(v *visitor) { v.say(v.challenge) }},
+			{"another version", reasonVersion, handshake.RejectVersion, func(v *visitor) {
+				raw := v.hello(another.Secret[:], hello(nil))
+				raw[2] = handshake.Version + 1
+				v.say(raw[:32])
+			}},
+			{"no secret", reasonSecret, handshake.RejectSecret, func(v *visitor) { v.say(v.hello(nil, hello(nil))) }},
+			{"the secret of another listen", reasonSecret, handshake.RejectSecret, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(nil))) }},
+			{"an unknown listen", reasonListen, handshake.RejectListen, func(v *visitor) {
+				v.say(v.hello(another.Secret[:], hello(func(h *handshake.Hello) { h.Listen++ })))
+			}},
+			{"a closed listen", reasonClosed, handshake.RejectClosed, func(v *visitor) {
+				l, _ := b.invite()
+				l.Close()
+				v.say(v.hello(l.Secret[:], hello(func(h *handshake.Hello) { h.Listen = l.ID })))
+			}},
+			{"a repeated hello", reasonSecret, handshake.RejectSecret, func(v *visitor) {
+				other := visit(v.t, b, 1)
+				v.say(other.hello(another.Secret[:], hello(nil)))
+				_ = other.Close()
+			}},
+			{"a hello with a bit changed", reasonSecret, handshake.RejectSecret, func(v *visitor) {
+				raw := v.hello(another.Secret[:], hello(nil))
+				raw[50] ^= 1
+				v.say(raw)
+			}},
+			{"an unknown session", reasonSession, handshake.RejectSession, func(v *visitor) {
+				v.say(v.hello(another.Secret[:], hello(func(h *handshake.Hello) { h.Session = handshake.SessionID{1} })))
+			}},
+			{"a live session without its key", reasonSecret, 0, func(v *visitor) { v.say(v.hello(another.Secret[:], hello(resume))) }},
+			{"a live session with its listen's secret", reasonSecret, 0, func(v *visitor) { v.say(v.hello(h.Secret[:], hello(resume))) }},
+			{"the other end of a live session", reasonSession, handshake.RejectSession, func(v *visitor) {
+				v.say(v.hello(nil, hello(func(h *handshake.Hello) { resume(h); h.Accepted = true })))
+			}},
 		}
-		a.send(s, &handshake.Connected{Conn: uint32(i) + 2})
-	}
-	a.send(s, &handshake.Bye{Conn: 1})
+		want := make(map[string]uint64)
+		lines := make(map[string]bool)
+		for i, tt := range tests {
+			t.Run(tt.name, func(t *hosts.Test) {
+				v := visit(t, b, 1)
+				tt.do(v)
+				v.rejected(tt.reject)
+			})
+			if tt.reason != "" {
+				want[tt.reason]++
+				lines[tt.reason] = true
+			}
+			a.send(s, &handshake.Connected{Conn: uint32(i) + 2})
+		}
+		a.send(s, &handshake.Bye{Conn: 1})
 
-	got := b.messages(r, len(tests)+2)
-	if diff := cmp.Diff(append(conns(1, uint32(len(tests))+1), &handshake.Bye{Conn: 1}), got); diff != "" {
-		t.Errorf("messages of the session (-want +got):\n%s", diff)
-	}
-	eventually(t, "the strangers to be gone", func() bool { return b.Stats().Strangers == 0 })
-	st := b.Stats()
-	if diff := cmp.Diff(want, st.Refused); diff != "" {
-		t.Errorf("refused (-want +got):\n%s", diff)
-	}
-	if st.Cut != 0 || st.Resumed != 0 || st.Accepted != 1 || st.Sessions != 1 || st.Listens != 2 {
-		t.Errorf("stats: %+v", st)
-	}
-	if s.LocalAddr() != before {
-		t.Error("the session was moved to another link")
-	}
-	log := b.logged()
-	if got := strings.Count(log, "level=WARN"); got != len(lines) {
-		t.Errorf("%d warnings for %d kinds of refusals", got, len(lines))
-	}
-	for reason := range lines {
-		if strings.Count(log, `reason="`+reason+`"`) != 1 {
-			t.Errorf("reason %q is not logged once", reason)
+		got := b.messages(r, len(tests)+2)
+		if diff := cmp.Diff(append(conns(1, uint32(len(tests))+1), &handshake.Bye{Conn: 1}), got); diff != "" {
+			t.Errorf("messages of the session (-want +got):\n%s", diff)
 		}
-	}
+		t.Until("the strangers to be gone", func() bool { return b.Stats().Strangers == 0 })
+		st := b.Stats()
+		if diff := cmp.Diff(want, st.Refused); diff != "" {
+			t.Errorf("refused (-want +got):\n%s", diff)
+		}
+		if st.Cut != 0 || st.Resumed != 0 || st.Accepted != 1 || st.Sessions != 1 || st.Listens != 2 {
+			t.Errorf("stats: %+v", st)
+		}
+		if s.LocalAddr() != before {
+			t.Error("the session was moved to another link")
+		}
+		log := b.logged()
+		if got := strings.Count(log, "level=WARN"); got != len(lines) {
+			t.Errorf("%d warnings for %d kinds of refusals", got, len(lines))
+		}
+		for reason := range lines {
+			if strings.Count(log, `reason="`+reason+`"`) != 1 {
+				t.Errorf("reason %q is not logged once", reason)
+			}
+		}
+	})
 }
 
 func TestSlowStrangers(t *testing.T) {
-	leakCheck(t)
-	b := newNode(t, func(c *Config) { c.TimeScale = 0.02 })
-	silent, drip := visit(t, b, 1), visit(t, b, 1)
-	raw := drip.hello(nil, &handshake.Hello{})
-	stop := make(chan struct{})
-	done := make(chan struct{})
-	go func() { // a byte now and then does not buy time
-		defer close(done)
-		for _, c := range raw {
-			if _, err := drip.Write([]byte{c}); err != nil {
-				return
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newNode(t, nil)
+		silent, drip := visit(t, b, 1), visit(t, b, 1)
+		raw := drip.hello(nil, &handshake.Hello{})
+		stop := make(chan struct{})
+		done := make(chan struct{})
+		go func() { // a byte now and then does not buy time
+			defer close(done)
+			for _, c := range raw {
+				if _, err := drip.Write([]byte{c}); err != nil {
+					return
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(250 * time.Millisecond):
+				}
 			}
-			select {
-			case <-stop:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
+		}()
+		silent.rejected(0)
+		drip.rejected(0)
+		close(stop)
+		<-done
+		t.Until("both to be counted", func() bool { return b.Stats().Refused[reasonSlow] == 2 })
+		if got := b.Stats().Strangers; got != 0 {
+			t.Errorf("%d strangers are left", got)
 		}
-	}()
-	silent.rejected(0)
-	drip.rejected(0)
-	close(stop)
-	<-done
-	eventually(t, "both to be counted", func() bool { return b.Stats().Refused[reasonSlow] == 2 })
-	if got := b.Stats().Strangers; got != 0 {
-		t.Errorf("%d strangers are left", got)
-	}
+	})
 }
 
 // TestSharedAddress: silent connections from a peer's own address, more than an address may have, do not keep it out, nor
 // does the peer's attempt push itself out.
 func TestSharedAddress(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, nil)
-	for range maxPerSource + 4 {
-		visit(t, b, 1)
-	}
-	_, h := b.invite()
-	s := a.dial(h)
-	a.send(s, &handshake.Connected{Conn: 1})
-	if diff := cmp.Diff(conns(1, 1), b.messages(b.first(), 1)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	eventually(t, "some to be counted", func() bool { return b.Stats().Refused[reasonSource] >= 4 })
-	if got := b.Stats().Strangers; got > maxPerSource {
-		t.Errorf("%d strangers are inside, of one address", got)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, nil)
+		for range maxPerSource + 4 {
+			visit(t, b, 1)
+		}
+		_, h := b.invite()
+		s := a.dial(h)
+		a.send(s, &handshake.Connected{Conn: 1})
+		if diff := cmp.Diff(conns(1, 1), b.messages(b.first(), 1)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		t.Until("some to be counted", func() bool { return b.Stats().Refused[reasonSource] >= 4 })
+		if got := b.Stats().Strangers; got > maxPerSource {
+			t.Errorf("%d strangers are inside, of one address", got)
+		}
+	})
 }
 
 // TestCrowdOfStrangers: whoever is honest gets in although all places are taken.
 func TestCrowdOfStrangers(t *testing.T) {
-	leakCheck(t)
-	b := newNode(t, nil)
-	for i := range maxStrangers {
-		visit(t, b, 100+byte(i/maxPerSource))
-	}
-	if got := b.Stats().Strangers; got != maxStrangers {
-		t.Fatalf("%d strangers are inside, want %d", got, maxStrangers)
-	}
-	a := newNode(t, nil)
-	_, h := b.invite()
-	a.dial(h)
-	eventually(t, "one to be counted", func() bool { return b.Stats().Refused[reasonCrowded] > 0 })
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newNode(t, nil)
+		for i := range maxStrangers {
+			visit(t, b, 100+byte(i/maxPerSource))
+		}
+		if got := b.Stats().Strangers; got != maxStrangers {
+			t.Fatalf("%d strangers are inside, want %d", got, maxStrangers)
+		}
+		a := newNode(t, nil)
+		_, h := b.invite()
+		a.dial(h)
+		t.Until("one to be counted", func() bool { return b.Stats().Refused[reasonCrowded] > 0 })
+	})
 }
 
-// flood opens connections to an address from 127.0.0.1, as fast as it can, says nothing on them and keeps them for as
-// long as they are kept at the other end. It returns how many there were so far.
-func flood(t *testing.T, to netip.AddrPort) (opened func() int64) {
+// flood opens connections to an address from 127.0.0.1, four each 100 us, says nothing on them and keeps them for as long as
+// they are kept at the other end. It returns how many there were so far.
+func flood(t *hosts.Test, to netip.AddrPort) (opened func() int64) {
 	t.Helper()
 	var n atomic.Int64
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	places := make(chan struct{}, 4*maxPerSource)
+	p := t.Process("host")
 	for range 4 {
 		wg.Go(func() {
-			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
-			for ctx.Err() == nil {
-				c, err := d.DialContext(ctx, "tcp", to.String())
+			for ; ctx.Err() == nil; p.Clock().Sleep(100 * time.Microsecond) {
+				c, err := p.Dial(ctx, sock.From{Addr: loopback}, to)
 				if err != nil {
 					continue // the listener's queue is full, or it is over
 				}
@@ -289,10 +298,9 @@ func flood(t *testing.T, to netip.AddrPort) (opened func() int64) {
 				places <- struct{}{}
 				wg.Go(func() {
 					stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-					_, _ = io.Copy(io.Discard, struct{ io.Reader }{c})
+					_, _ = io.Copy(io.Discard, c)
 					stop()
-					_ = c.(*net.TCPConn).SetLinger(0)
-					_ = c.Close()
+					_ = c.Reset()
 					<-places
 				})
 			}
@@ -305,80 +313,84 @@ func flood(t *testing.T, to netip.AddrPort) (opened func() int64) {
 // TestFlood: a link that is reset while connections pour in on both sides from their own address is made anew, time
 // after time.
 func TestFlood(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, nil)
-	_, h := b.invite()
-	s := a.dial(h)
-	a.send(s, &handshake.Connected{Conn: 1})
-	r := b.first()
-	toA, toB := flood(t, a.at(1)), flood(t, b.at(1)) // at both, for either may dial
-	opened := func() int64 { return toA() + toB() }
-	eventually(t, "the crowds", func() bool { return a.Stats().Strangers >= maxPerSource && b.Stats().Strangers >= maxPerSource })
-	const resets = 10
-	start, before := time.Now(), opened()
-	for i := range uint32(resets) {
-		s.Redial(errors.New("reset"))
-		a.send(s, &handshake.Connected{Conn: i + 2})
-		b.send(r, &handshake.Connected{Conn: i + 1})
-		b.messages(r, int(i)+2)
-		a.messages(s, int(i)+1)
-	}
-	survived := opened() - before
-	t.Logf("survived %.0f connections a second, %d for each of %d resets", float64(survived)/time.Since(start).Seconds(), survived/resets, resets)
-	if diff := cmp.Diff(conns(1, resets+1), b.messages(r, resets+1)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	if got := a.Stats(); got.Resumed < resets || got.Dead != 0 {
-		t.Errorf("stats: %+v", got)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, nil)
+		_, h := b.invite()
+		s := a.dial(h)
+		a.send(s, &handshake.Connected{Conn: 1})
+		r := b.first()
+		toA, toB := flood(t, a.at(1)), flood(t, b.at(1)) // at both, for either may dial
+		opened := func() int64 { return toA() + toB() }
+		t.Until("the crowds", func() bool { return a.Stats().Strangers >= maxPerSource && b.Stats().Strangers >= maxPerSource })
+		const resets = 10
+		before := opened()
+		for i := range uint32(resets) {
+			s.Redial(errors.New("reset"))
+			a.send(s, &handshake.Connected{Conn: i + 2})
+			b.send(r, &handshake.Connected{Conn: i + 1})
+			b.messages(r, int(i)+2)
+			a.messages(s, int(i)+1)
+		}
+		if survived := opened() - before; survived < resets {
+			t.Errorf("only %d connections came meanwhile", survived)
+		}
+		if diff := cmp.Diff(conns(1, resets+1), b.messages(r, resets+1)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		if got := a.Stats(); got.Resumed < resets || got.Dead != 0 {
+			t.Errorf("stats: %+v", got)
+		}
+	})
 }
 
 func TestRefusalsAreLoggedWithinALimit(t *testing.T) {
-	leakCheck(t)
-	b := newNode(t, nil)
-	for i := range 2 * maxLogged {
-		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)
-		b.refuse(reasonSlow, from, nil)
-		b.refuse(reasonSlow, from, nil)
-	}
-	if got := strings.Count(b.logged(), "level=WARN"); got != maxLogged+1 {
-		t.Errorf("%d lines, want %d", got, maxLogged+1)
-	}
-	if got := b.Stats().Refused[reasonSlow]; got != 4*maxLogged {
-		t.Errorf("%d refusals counted, want %d", got, 4*maxLogged)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newNode(t, nil)
+		for i := range 2 * maxLogged {
+			from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)
+			b.refuse(reasonSlow, from, nil)
+			b.refuse(reasonSlow, from, nil)
+		}
+		if got := strings.Count(b.logged(), "level=WARN"); got != maxLogged+1 {
+			t.Errorf("%d lines, want %d", got, maxLogged+1)
+		}
+		if got := b.Stats().Refused[reasonSlow]; got != 4*maxLogged {
+			t.Errorf("%d refusals counted, want %d", got, 4*maxLogged)
+		}
+	})
 }
 
 // TestOvertakenHello: a dialler that gave a Hello up and made its session elsewhere keeps that session.
 func TestOvertakenHello(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, nil)
-	l, h := b.invite()
-	v := visit(t, b, 1)
-	v.say(v.hello(l.Secret[:], &handshake.Hello{Process: a.cfg.Process, Port: a.Port(), Listen: l.ID}))
-	raw, err := handshake.ReadWelcome(v.in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := a.dial(h)
-	a.send(s, &handshake.Connected{Conn: 1})
-	r := b.first()
-	if _, _, err := v.x.HearWelcome(raw); err != nil {
-		t.Fatal(err)
-	}
-	_ = v.Close()
-	eventually(t, "the stranger to be gone", func() bool { return b.Stats().Strangers == 0 })
-	a.send(s, &handshake.Connected{Conn: 2})
-	if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	if got := b.Stats(); got.Accepted != 1 || got.Cut != 0 {
-		t.Errorf("stats: %+v", got)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, nil)
+		l, h := b.invite()
+		v := visit(t, b, 1)
+		v.say(v.hello(l.Secret[:], &handshake.Hello{Process: a.cfg.Process, Port: a.Port(), Listen: l.ID}))
+		raw, err := handshake.ReadWelcome(v.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := a.dial(h)
+		a.send(s, &handshake.Connected{Conn: 1})
+		r := b.first()
+		if _, _, err := v.x.HearWelcome(raw); err != nil {
+			t.Fatal(err)
+		}
+		_ = v.Close()
+		t.Until("the stranger to be gone", func() bool { return b.Stats().Strangers == 0 })
+		a.send(s, &handshake.Connected{Conn: 2})
+		if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		if got := b.Stats(); got.Accepted != 1 || got.Cut != 0 {
+			t.Errorf("stats: %+v", got)
+		}
+	})
 }
 
 // peerByHand makes a session with b and returns its link.
-func peerByHand(t *testing.T, b *node, process handshake.ProcessID) (*visitor, handshake.Keys) {
+func peerByHand(t *hosts.Test, b *node, process handshake.ProcessID) (*visitor, handshake.Keys) {
 	t.Helper()
 	l, _ := b.invite()
 	v := visit(t, b, 1)
@@ -415,21 +427,22 @@ func TestPeerThatBreaksTheProtocol(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			leakCheck(t)
-			b := newNode(t, nil)
-			v, keys := peerByHand(t, b, handshake.ProcessID{9})
-			seal := handshake.NewSealer(keys.Send)
-			v.say(seal.Append(seal.Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}), &tt.f))
-			r := b.first()
-			if err := b.died(r); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("Dead: %v, want one that says %q", err, tt.want)
-			}
-			if diff := cmp.Diff(conns(1, 1), b.messages(r, 1)); diff != "" {
-				t.Errorf("messages before (-want +got):\n%s", diff)
-			}
-			if err := r.Send(&handshake.Bye{Conn: 1}); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("Send: %v", err)
-			}
+			hosts.Run(t, func(t *hosts.Test) {
+				b := newNode(t, nil)
+				v, keys := peerByHand(t, b, handshake.ProcessID{9})
+				seal := handshake.NewSealer(keys.Send)
+				v.say(seal.Append(seal.Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}), &tt.f))
+				r := b.first()
+				if err := b.died(r); err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("Dead: %v, want one that says %q", err, tt.want)
+				}
+				if diff := cmp.Diff(conns(1, 1), b.messages(r, 1)); diff != "" {
+					t.Errorf("messages before (-want +got):\n%s", diff)
+				}
+				if err := r.Send(&handshake.Bye{Conn: 1}); err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("Send: %v", err)
+				}
+			})
 		})
 	}
 }
@@ -437,93 +450,96 @@ func TestPeerThatBreaksTheProtocol(t *testing.T) {
 // TestClaimedProcess: a second session whose peer says that it is the process of the first takes nothing from that. What
 // comes over either, and how either ends, is its own affair.
 func TestClaimedProcess(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, func(c *Config) { c.LaneWait = 500 * time.Millisecond })
-	_, h := b.invite()
-	s := a.dial(h)
-	a.send(s, &handshake.Connected{Conn: 1})
-	honest := b.first()
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, func(c *Config) { c.LaneWait = 500 * time.Millisecond })
+		_, h := b.invite()
+		s := a.dial(h)
+		a.send(s, &handshake.Connected{Conn: 1})
+		honest := b.first()
 
-	v, keys := peerByHand(t, b, a.cfg.Process)
-	ready, err := (&handshake.Connected{Conn: 9}).AppendTo(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}))
-	b.until("its message", func() bool { return len(b.seen) == 2 })
-	b.mu.Lock()
-	claimed := b.seen[1]
-	b.mu.Unlock()
-	for i := range uint32(2) {
-		a.send(s, &handshake.Connected{Conn: i + 2})
-		b.send(honest, &handshake.Connected{Conn: i + 1})
-		b.messages(honest, int(i)+2)
-		a.messages(s, int(i)+1)
-		if i == 0 { // what the liar does not answer for is not the other's end either
-			_ = v.Close()
-			if err := b.died(claimed); err == nil {
-				t.Error("the session of the liar ended in good order")
+		v, keys := peerByHand(t, b, a.cfg.Process)
+		ready, err := (&handshake.Connected{Conn: 9}).AppendTo(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}))
+		b.until("its message", func() bool { return len(b.seen) == 2 })
+		b.mu.Lock()
+		claimed := b.seen[1]
+		b.mu.Unlock()
+		for i := range uint32(2) {
+			a.send(s, &handshake.Connected{Conn: i + 2})
+			b.send(honest, &handshake.Connected{Conn: i + 1})
+			b.messages(honest, int(i)+2)
+			a.messages(s, int(i)+1)
+			if i == 0 { // what the liar does not answer for is not the other's end either
+				_ = v.Close()
+				if err := b.died(claimed); err == nil {
+					t.Error("the session of the liar ended in good order")
+				}
 			}
 		}
-	}
-	if got := b.Stats(); got.Sessions != 1 || got.Cut != 1 || !honest.Alive() {
-		t.Errorf("stats: %+v", got)
-	}
-	if diff := cmp.Diff(conns(1, 3), b.messages(honest, 3)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
+		if got := b.Stats(); got.Sessions != 1 || got.Cut != 1 || !honest.Alive() {
+			t.Errorf("stats: %+v", got)
+		}
+		if diff := cmp.Diff(conns(1, 3), b.messages(honest, 3)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // TestDiallerStartsAnew: a process that has lost its session, and whose link its peer still takes for alive, gets another
 // at once.
 func TestDiallerStartsAnew(t *testing.T) {
-	leakCheck(t)
-	b := newNode(t, func(c *Config) { c.TimeScale = 0.1 }) // for nobody confirms the end
-	ready, err := (&handshake.Connected{Conn: 1}).AppendTo(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 {
-		v, keys := peerByHand(t, b, handshake.ProcessID{9})
-		v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}))
-		b.until("its message", func() bool { return len(b.seen) == i+1 && b.seen[i].ID() == keys.Session })
-	}
-	if got := b.Stats(); got.Sessions != 2 || got.Accepted != 2 {
-		t.Errorf("stats: %+v", got)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newNode(t, nil)
+		ready, err := (&handshake.Connected{Conn: 1}).AppendTo(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			v, keys := peerByHand(t, b, handshake.ProcessID{9})
+			v.say(handshake.NewSealer(keys.Send).Append(nil, &handshake.Frame{Type: handshake.TypeConnected, Number: 1, Body: ready}))
+			b.until("its message", func() bool { return len(b.seen) == i+1 && b.seen[i].ID() == keys.Session })
+		}
+		if got := b.Stats(); got.Sessions != 2 || got.Accepted != 2 {
+			t.Errorf("stats: %+v", got)
+		}
+	})
 }
 
 // TestForgedFrames: bytes put into a live TCP connection cost the link, not the session.
 func TestForgedFrames(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, only)
-	a.port = 0 // so that the other side cannot dial back past the proxy
-	p := newProxy(t, b)
-	_, h := b.invite()
-	h.Addrs = []netip.Addr{p.addr.Addr()}
-	s := a.dial(h)
-	a.send(s, &handshake.Connected{Conn: 1})
-	r := b.first()
-	forged := handshake.NewSealer(handshake.Key{}).Append(nil, &handshake.Frame{Type: handshake.TypeBye, Number: 2, Body: make([]byte, 4)})
-	for i, b2 := range [][]byte{forged, bytes.Repeat([]byte{0xff}, 100)} {
-		cut := a.Stats().Cut
-		eventually(t, "the link to break", func() bool {
-			p.inject(b2) // more than once: the first may meet a link that is just being replaced
-			return a.Stats().Cut > cut
-		})
-		a.send(s, &handshake.Connected{Conn: uint32(i) + 2})
-		b.send(r, &handshake.Connected{Conn: uint32(i) + 1})
-	}
-	if diff := cmp.Diff(conns(1, 3), b.messages(r, 3)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(conns(1, 2), a.messages(s, 2)); diff != "" {
-		t.Errorf("messages back (-want +got):\n%s", diff)
-	}
-	if b.Stats().Refused[reasonFrame] == 0 {
-		t.Error("no frame with a wrong MAC was counted")
-	}
-	if _, err := b.Dial(context.Background(), handshake.Handle{}); err == nil {
-		t.Error("dialled an empty handle")
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, only)
+		a.port = 0 // so that the other side cannot dial back past the proxy
+		p := newProxy(t, b)
+		_, h := b.invite()
+		h.Addrs = []netip.Addr{p.addr.Addr()}
+		s := a.dial(h)
+		a.send(s, &handshake.Connected{Conn: 1})
+		r := b.first()
+		forged := handshake.NewSealer(handshake.Key{}).Append(nil, &handshake.Frame{Type: handshake.TypeBye, Number: 2, Body: make([]byte, 4)})
+		for i, b2 := range [][]byte{forged, bytes.Repeat([]byte{0xff}, 100)} {
+			cut := a.Stats().Cut
+			t.Until("the link to break", func() bool {
+				p.inject(b2) // more than once: the first may meet a link that is just being replaced
+				return a.Stats().Cut > cut
+			})
+			a.send(s, &handshake.Connected{Conn: uint32(i) + 2})
+			b.send(r, &handshake.Connected{Conn: uint32(i) + 1})
+		}
+		if diff := cmp.Diff(conns(1, 3), b.messages(r, 3)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(conns(1, 2), a.messages(s, 2)); diff != "" {
+			t.Errorf("messages back (-want +got):\n%s", diff)
+		}
+		if b.Stats().Refused[reasonFrame] == 0 {
+			t.Error("no frame with a wrong MAC was counted")
+		}
+		if _, err := b.Dial(context.Background(), handshake.Handle{}); err == nil {
+			t.Error("dialled an empty handle")
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/sim/hosts"
 )
 
 // TestInventedNames: neighbours that invent host names fill no more than a limit.
@@ -41,44 +42,46 @@ func TestNames(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			leakCheck(t)
-			a := newNode(t, func(c *Config) { c.Hostname, c.Node = tt.own.host, handshake.NodeID{tt.own.id} })
-			var first *Session
-			for _, o := range tt.others {
-				b := newNode(t, func(c *Config) { c.Hostname, c.Node = o.host, handshake.NodeID{o.id} })
-				_, h := b.invite()
-				if s := a.dial(h); first == nil {
-					first = s
+			hosts.Run(t, func(t *hosts.Test) {
+				a := newNode(t, func(c *Config) { c.Hostname, c.Node = tt.own.host, handshake.NodeID{tt.own.id} })
+				var first *Session
+				for _, o := range tt.others {
+					b := newNode(t, func(c *Config) { c.Hostname, c.Node = o.host, handshake.NodeID{o.id} })
+					_, h := b.invite()
+					if s := a.dial(h); first == nil {
+						first = s
+					}
 				}
-			}
-			if diff := cmp.Diff([]string{tt.local, tt.remote}, []string{first.LocalName(), first.Name()}); diff != "" {
-				t.Errorf("names (-want +got):\n%s", diff)
-			}
+				if diff := cmp.Diff([]string{tt.local, tt.remote}, []string{first.LocalName(), first.Name()}); diff != "" {
+					t.Errorf("names (-want +got):\n%s", diff)
+				}
+			})
 		})
 	}
 }
 
 // TestBoth: of two processes of one node a line also says which is which.
 func TestBoth(t *testing.T) {
-	leakCheck(t)
-	for _, one := range []bool{true, false} {
-		a := newNode(t, func(c *Config) {
-			c.Hostname, c.Process, c.PID = "na", handshake.ProcessID{0x1a, 0x2b, 0x3c, 0x4d}, 4711
-		})
-		b := newNode(t, func(c *Config) {
-			c.Hostname, c.Process = "na", handshake.ProcessID{0x5e, 0x6f}
+	hosts.Run(t, func(t *hosts.Test) {
+		for _, one := range []bool{true, false} {
+			a := newNode(t, func(c *Config) {
+				c.Hostname, c.Process, c.PID = "na", handshake.ProcessID{0x1a, 0x2b, 0x3c, 0x4d}, 4711
+			})
+			b := newNode(t, func(c *Config) {
+				c.Hostname, c.Process = "na", handshake.ProcessID{0x5e, 0x6f}
+				if !one {
+					c.Hostname, c.Node = "nb", handshake.NodeID{2}
+				}
+			})
+			_, h := b.invite()
+			local, remote := a.dial(h).Both()
+			want := []string{"na/1a2b3c4d (pid 4711)", "na/5e6f0000"}
 			if !one {
-				c.Hostname, c.Node = "nb", handshake.NodeID{2}
+				want = []string{"na", "nb"}
 			}
-		})
-		_, h := b.invite()
-		local, remote := a.dial(h).Both()
-		want := []string{"na/1a2b3c4d (pid 4711)", "na/5e6f0000"}
-		if !one {
-			want = []string{"na", "nb"}
+			if diff := cmp.Diff(want, []string{local, remote}); diff != "" {
+				t.Errorf("one node %v: names (-want +got):\n%s", one, diff)
+			}
 		}
-		if diff := cmp.Diff(want, []string{local, remote}); diff != "" {
-			t.Errorf("one node %v: names (-want +got):\n%s", one, diff)
-		}
-	}
+	})
 }

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/sim/hosts"
 	"ncclmesh/transport/clock"
+	"ncclmesh/transport/sock"
 )
 
 var public = handshake.HailSecret(nil)
@@ -53,43 +54,44 @@ func (s *Session) known() []address {
 
 // TestNeighbour: a session without a handle, to one address at either end.
 func TestNeighbour(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, wired), newNode(t, wired)
-	s := a.mustNeighbour(b)
-	for _, m := range conns(1, 100) {
-		a.send(s, m)
-	}
-	r := b.first()
-	if diff := cmp.Diff(conns(1, 100), b.messages(r, 100)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	b.send(r, &handshake.Connected{Conn: 1})
-	a.messages(s, 1)
-	if !s.Neighbour() || !r.Neighbour() || s.Owed() != 0 || r.Owed() != 0 || r.Peer().Process != a.cfg.Process || s.ID() != r.ID() {
-		t.Errorf("the two ends: %v %v, owing %d and %d", s.Neighbour(), r.Neighbour(), s.Owed(), r.Owed())
-	}
-	if s.LocalAddr() != r.RemoteAddr() || s.RemoteAddr() != b.at(1) {
-		t.Errorf("addresses: %v-%v and %v", s.LocalAddr(), s.RemoteAddr(), r.RemoteAddr())
-	}
-	same := cmp.Comparer(func(a, b address) bool { return a == b })
-	if diff := cmp.Diff([]address{{b.at(1), true}}, s.known(), same); diff != "" {
-		t.Errorf("addresses known where it was dialled (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]address{{a.at(1), true}}, r.known(), same); diff != "" {
-		t.Errorf("addresses known where it was accepted (-want +got):\n%s", diff)
-	}
-	if a.mustNeighbour(b) != s {
-		t.Error("a second session with one neighbour")
-	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(a.died(s), b.died(r)); err != nil {
-		t.Errorf("Dead: %v", err)
-	}
-	if got := b.Stats(); len(got.Refused) != 0 {
-		t.Errorf("stats: %+v", got)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, wired), newNode(t, wired)
+		s := a.mustNeighbour(b)
+		for _, m := range conns(1, 100) {
+			a.send(s, m)
+		}
+		r := b.first()
+		if diff := cmp.Diff(conns(1, 100), b.messages(r, 100)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		b.send(r, &handshake.Connected{Conn: 1})
+		a.messages(s, 1)
+		if !s.Neighbour() || !r.Neighbour() || s.Owed() != 0 || r.Owed() != 0 || r.Peer().Process != a.cfg.Process || s.ID() != r.ID() {
+			t.Errorf("the two ends: %v %v, owing %d and %d", s.Neighbour(), r.Neighbour(), s.Owed(), r.Owed())
+		}
+		if s.LocalAddr() != r.RemoteAddr() || s.RemoteAddr() != b.at(1) {
+			t.Errorf("addresses: %v-%v and %v", s.LocalAddr(), s.RemoteAddr(), r.RemoteAddr())
+		}
+		same := cmp.Comparer(func(a, b address) bool { return a == b })
+		if diff := cmp.Diff([]address{{b.at(1), true}}, s.known(), same); diff != "" {
+			t.Errorf("addresses known where it was dialled (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]address{{a.at(1), true}}, r.known(), same); diff != "" {
+			t.Errorf("addresses known where it was accepted (-want +got):\n%s", diff)
+		}
+		if a.mustNeighbour(b) != s {
+			t.Error("a second session with one neighbour")
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(a.died(s), b.died(r)); err != nil {
+			t.Errorf("Dead: %v", err)
+		}
+		if got := b.Stats(); len(got.Refused) != 0 {
+			t.Errorf("stats: %+v", got)
+		}
+	})
 }
 
 // TestNeighbourRefused says why.
@@ -110,57 +112,48 @@ func TestNeighbourRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			leakCheck(t)
-			a, b := newNode(t, wired), newNode(t, tt.change)
-			s, err := a.neighbour(b, tt.secret)
-			var peer *PeerError
-			if !errors.As(err, &peer) || !peer.Refused() || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("session %v, error %v; want one that says %q", s, err, tt.says)
-			}
-			if got := b.Stats(); got.Accepted != 0 || got.Refused[tt.reason] != 1 || len(got.Refused) != 1 {
-				t.Errorf("stats: %+v", got)
-			}
-			_, _ = a.neighbour(b, tt.secret)
-			eventually(t, "the second to be counted", func() bool { return b.Stats().Refused[tt.reason] == 2 })
-			if got := strings.Count(b.logged(), tt.reason); got != 1 {
-				t.Errorf("%d lines say %q", got, tt.reason)
-			}
+			hosts.Run(t, func(t *hosts.Test) {
+				a, b := newNode(t, wired), newNode(t, tt.change)
+				s, err := a.neighbour(b, tt.secret)
+				var peer *PeerError
+				if !errors.As(err, &peer) || !peer.Refused() || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("session %v, error %v; want one that says %q", s, err, tt.says)
+				}
+				if got := b.Stats(); got.Accepted != 0 || got.Refused[tt.reason] != 1 || len(got.Refused) != 1 {
+					t.Errorf("stats: %+v", got)
+				}
+				_, _ = a.neighbour(b, tt.secret)
+				t.Until("the second to be counted", func() bool { return b.Stats().Refused[tt.reason] == 2 })
+				if got := strings.Count(b.logged(), tt.reason); got != 1 {
+					t.Errorf("%d lines say %q", got, tt.reason)
+				}
+			})
 		})
 	}
-	a := newNode(t, wired)
-	for _, at := range []netip.AddrPort{{}, netip.MustParseAddrPort("127.0.0.1:0")} {
-		if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, at, "lo"); err == nil {
-			t.Errorf("dialled %v", at)
+}
+
+// TestNeighbourNowhere: a neighbour is dialled at a port, from an interface that exists.
+func TestNeighbourNowhere(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		a := newNode(t, wired)
+		for _, at := range []netip.AddrPort{{}, netip.MustParseAddrPort("127.0.0.1:0")} {
+			if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, at, "lo"); err == nil {
+				t.Errorf("dialled %v", at)
+			}
 		}
-	}
-	if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, a.at(1), ""); err == nil {
-		t.Error("dialled from no interface")
-	}
-	if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, a.at(1), "none-such"); !errors.Is(err, syscall.ENODEV) {
-		t.Errorf("dialled from an interface that is not there: %v", err)
-	}
+		if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, a.at(1), ""); err == nil {
+			t.Error("dialled from no interface")
+		}
+		if _, err := a.DialNeighbour(context.Background(), a.cfg.Process, public, a.at(1), "none-such"); !errors.Is(err, syscall.ENODEV) {
+			t.Errorf("dialled from an interface that is not there: %v", err)
+		}
+	})
 }
 
-// hops sets the hop limit of what a visitor sends.
-func (v *visitor) hops(n int) {
-	raw, err := v.SyscallConn()
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, n) })
-	if err := errors.Join(err, failed); err != nil {
-		v.t.Error(err)
-	}
-}
-
-// neighbourByHand says what a neighbour says, with the hop limit that its kernel gives by itself or the one it should have.
-func neighbourByHand(t *testing.T, b *node, process handshake.ProcessID, hops int) *visitor {
+// neighbourByHand says what a neighbour says, from an address that is on the link or that may lie behind a router.
+func neighbourByHand(t *hosts.Test, b *node, process handshake.ProcessID, onLink bool) *visitor {
 	t.Helper()
-	v := visit(t, b, 1)
-	if hops > 0 {
-		v.hops(hops)
-	}
+	v := visitFrom(t, b, sock.From{Addr: loopback, OnLink: onLink})
 	v.say(v.hello(public[:], &handshake.Hello{Process: process, Hostname: "by hand"}))
 	raw, err := handshake.ReadWelcome(v.in)
 	if err != nil {
@@ -176,31 +169,30 @@ func neighbourByHand(t *testing.T, b *node, process handshake.ProcessID, hops in
 
 // TestNeighbourBehindARouter: who is not at the other end of the cable knows the public secret, and gets no session.
 func TestNeighbourBehindARouter(t *testing.T) {
-	leakCheck(t)
-	for _, hops := range []int{0, 254} {
-		b := newNode(t, func(c *Config) { wired(c); c.TimeScale = 0.05 })
-		neighbourByHand(t, b, handshake.ProcessID{9}, hops)
-		eventually(t, "the stranger to be gone", func() bool { return b.Stats().Refused[reasonSlow] == 1 })
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newNode(t, wired)
+		neighbourByHand(t, b, handshake.ProcessID{9}, false)
+		t.Until("the stranger to be gone", func() bool { return b.Stats().Refused[reasonSlow] == 1 })
 		if got := b.Stats(); got.Accepted != 0 || got.Sessions != 0 {
 			t.Errorf("stats: %+v", got)
 		}
-	}
-	b := newNode(t, wired)
-	neighbourByHand(t, b, handshake.ProcessID{9}, 255)
-	if r := b.first(); !r.Neighbour() {
-		t.Error("no session with a neighbour")
-	}
+		neighbourByHand(t, b, handshake.ProcessID{9}, true)
+		if r := b.first(); !r.Neighbour() {
+			t.Error("no session with a neighbour")
+		}
+	})
 }
 
 // TestNeighbourDisplacesNobody: a session of a handle and one of a neighbour stand side by side, whichever came first.
 func TestNeighbourDisplacesNobody(t *testing.T) {
 	for _, first := range []bool{false, true} {
-		t.Run(fmt.Sprintf("neighbour first %v", first), func(t *testing.T) { sideBySide(t, first) })
+		t.Run(fmt.Sprintf("neighbour first %v", first), func(t *testing.T) {
+			hosts.Run(t, func(t *hosts.Test) { sideBySide(t, first) })
+		})
 	}
 }
 
-func sideBySide(t *testing.T, first bool) {
-	leakCheck(t)
+func sideBySide(t *hosts.Test, first bool) {
 	a, b := newNode(t, wired), newNode(t, wired)
 	_, h := b.invite()
 	var s, n *Session
@@ -240,82 +232,84 @@ func sideBySide(t *testing.T, first bool) {
 
 // TestNeighbourResumes from either end, over the same interface and addresses.
 func TestNeighbourResumes(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, wired), newNode(t, wired)
-	s := a.mustNeighbour(b)
-	a.send(s, &handshake.Connected{Conn: 1})
-	r := b.first()
-	for i := range uint32(6) {
-		if i%2 == 0 {
-			s.Redial(errors.New("a cable flapped"))
-		} else {
-			r.Redial(errors.New("a cable flapped"))
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, wired), newNode(t, wired)
+		s := a.mustNeighbour(b)
+		a.send(s, &handshake.Connected{Conn: 1})
+		r := b.first()
+		for i := range uint32(6) {
+			if i%2 == 0 {
+				s.Redial(errors.New("a cable flapped"))
+			} else {
+				r.Redial(errors.New("a cable flapped"))
+			}
+			a.send(s, &handshake.Connected{Conn: i + 2})
+			b.send(r, &handshake.Connected{Conn: i + 1})
+			b.messages(r, int(i)+2)
+			a.messages(s, int(i)+1)
 		}
-		a.send(s, &handshake.Connected{Conn: i + 2})
-		b.send(r, &handshake.Connected{Conn: i + 1})
-		b.messages(r, int(i)+2)
-		a.messages(s, int(i)+1)
-	}
-	if diff := cmp.Diff(conns(1, 7), b.messages(r, 7)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	if len(s.known()) != 1 || len(r.known()) != 1 || len(a.Stats().Refused)+len(b.Stats().Refused) != 0 {
-		t.Errorf("addresses %v and %v, stats %+v and %+v", s.known(), r.known(), a.Stats(), b.Stats())
-	}
+		if diff := cmp.Diff(conns(1, 7), b.messages(r, 7)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		if len(s.known()) != 1 || len(r.known()) != 1 || len(a.Stats().Refused)+len(b.Stats().Refused) != 0 {
+			t.Errorf("addresses %v and %v, stats %+v and %+v", s.known(), r.known(), a.Stats(), b.Stats())
+		}
+	})
 }
 
 // TestNeighbourResumedFromElsewhere: the key of the session does not do if it comes by another way.
 func TestNeighbourResumedFromElsewhere(t *testing.T) {
-	leakCheck(t)
-	var elsewhere atomic.Bool
-	a := newNode(t, wired)
-	b := newNode(t, func(c *Config) { wired(c); c.Cable = func(string) bool { return !elsewhere.Load() } })
-	s := a.mustNeighbour(b)
-	a.send(s, &handshake.Connected{Conn: 1})
-	r := b.first()
-	before := r.RemoteAddr()
-	elsewhere.Store(true) // as if what comes now came by another interface
-	v := visit(t, b, 1)
-	v.say(v.hello(s.resume[:], &handshake.Hello{Session: s.id, Received: 0}))
-	v.rejected(0)
-	if got := b.Stats(); got.Refused[reasonCable] != 1 || got.Resumed != 0 || r.RemoteAddr() != before {
-		t.Errorf("stats: %+v, over %v", got, r.RemoteAddr())
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		var elsewhere atomic.Bool
+		a := newNode(t, wired)
+		b := newNode(t, func(c *Config) { wired(c); c.Cable = func(string) bool { return !elsewhere.Load() } })
+		s := a.mustNeighbour(b)
+		a.send(s, &handshake.Connected{Conn: 1})
+		r := b.first()
+		before := r.RemoteAddr()
+		elsewhere.Store(true) // as if what comes now came by another interface
+		v := visit(t, b, 1)
+		v.say(v.hello(s.resume[:], &handshake.Hello{Session: s.id, Received: 0}))
+		v.rejected(0)
+		if got := b.Stats(); got.Refused[reasonCable] != 1 || got.Resumed != 0 || r.RemoteAddr() != before {
+			t.Errorf("stats: %+v, over %v", got, r.RemoteAddr())
+		}
+	})
 }
 
 // TestTooManyNeighbours: the sessions that neighbours may have over a cable are limited from the moment of admission, and
 // not only once they stand; one that ends leaves its place to the next.
 func TestTooManyNeighbours(t *testing.T) {
-	leakCheck(t)
-	b := newNode(t, func(c *Config) { wired(c); patient(c) })
-	hello := func(i int) *visitor {
-		v := visit(t, b, 100+byte(i%4)) // fewer from each address than may wait
-		v.hops(255)
-		v.say(v.hello(public[:], &handshake.Hello{Process: handshake.ProcessID{9, byte(i)}, Hostname: "by hand"}))
-		return v
-	}
-	var all []*visitor
-	for i := range maxOfCable { // none of which says more
-		all = append(all, hello(i))
-		if _, err := handshake.ReadWelcome(all[i].in); err != nil {
-			t.Fatalf("neighbour %d: %v", i, err)
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newNode(t, wired)
+		hello := func(i int) *visitor {
+			v := visitFrom(t, b, sock.From{Addr: local(100 + byte(i%4)), OnLink: true}) // fewer from each address than may wait
+			v.say(v.hello(public[:], &handshake.Hello{Process: handshake.ProcessID{9, byte(i)}, Hostname: "by hand"}))
+			return v
 		}
-	}
-	hello(maxOfCable).rejected(0)
-	if got := b.Stats(); got.Accepted != 0 || got.Refused[reasonNeighbours] != 1 {
-		t.Errorf("stats: %+v", got)
-	}
-	_ = all[0].Close()
-	eventually(t, "a place", func() bool { return b.accepted("lo") < maxOfCable })
-	neighbourByHand(t, b, handshake.ProcessID{8}, 255)
-	b.first()
-	hello(maxOfCable).rejected(0)
-	for _, v := range all {
-		_ = v.Close()
-	}
-	eventually(t, "places", func() bool { return b.accepted("lo") == 1 })
-	b.first().end(nil)
-	eventually(t, "all places", func() bool { return b.accepted("lo") == 0 })
+		var all []*visitor
+		for i := range maxOfCable { // none of which says more
+			all = append(all, hello(i))
+			if _, err := handshake.ReadWelcome(all[i].in); err != nil {
+				t.Fatalf("neighbour %d: %v", i, err)
+			}
+		}
+		hello(maxOfCable).rejected(0)
+		if got := b.Stats(); got.Accepted != 0 || got.Refused[reasonNeighbours] != 1 {
+			t.Errorf("stats: %+v", got)
+		}
+		_ = all[0].Close()
+		t.Until("a place", func() bool { return b.accepted("lo") < maxOfCable })
+		neighbourByHand(t, b, handshake.ProcessID{8}, true)
+		b.first()
+		hello(maxOfCable).rejected(0)
+		for _, v := range all {
+			_ = v.Close()
+		}
+		t.Until("places", func() bool { return b.accepted("lo") == 1 })
+		b.first().end(nil)
+		t.Until("all places", func() bool { return b.accepted("lo") == 0 })
+	})
 }
 
 // accepted is how many places the neighbours of a cable have.
@@ -327,16 +321,17 @@ func (n *node) accepted(netdev string) int {
 
 // TestOtherCableFull: neighbours of one cable do not take the places of another's.
 func TestOtherCableFull(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, wired), newNode(t, wired)
-	for range 4 * maxOfCable {
-		b.takePlace("another")
-	}
-	a.send(a.mustNeighbour(b), &handshake.Connected{Conn: 1})
-	b.first()
-	if got := b.accepted("another"); got != maxOfCable {
-		t.Errorf("%d places of another cable are taken, want %d", got, maxOfCable)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, wired), newNode(t, wired)
+		for range 4 * maxOfCable {
+			b.takePlace("another")
+		}
+		a.send(a.mustNeighbour(b), &handshake.Connected{Conn: 1})
+		b.first()
+		if got := b.accepted("another"); got != maxOfCable {
+			t.Errorf("%d places of another cable are taken, want %d", got, maxOfCable)
+		}
+	})
 }
 
 // TestPace: of a cable's neighbours no more is read than its limit allows, whoever of them sends it; nobody else waits.
@@ -377,32 +372,33 @@ func TestPace(t *testing.T) {
 // TestPaceOfASession: a neighbour that sends too much has to wait, and loses nothing; sessions that a handle made do not
 // wait for it.
 func TestPaceOfASession(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, wired), newNode(t, wired)
-	b.Endpoint.mu.Lock()
-	b.cables["lo"] = &cable{pace: rate.NewLimiter(0, 10)}
-	b.Endpoint.mu.Unlock()
-	s := a.mustNeighbour(b)
-	for _, m := range conns(1, 100) {
-		a.send(s, m)
-	}
-	r := b.first()
-	eventually(t, "a frame that waits", func() bool { return b.Stats().Paced > 0 })
-	_, h := b.invite()
-	a.send(a.dial(h), &handshake.Connected{Conn: 1})
-	b.until("the other session", func() bool { return len(b.seen) == 2 })
-	b.mu.Lock()
-	heard := len(b.got[r])
-	b.mu.Unlock()
-	if heard > 11 { // the first is read with the Hello
-		t.Errorf("%d messages were read at once", heard)
-	}
-	b.cables["lo"].pace.SetLimit(rate.Inf)
-	s.Redial(errors.New("what waits, waits for the link"))
-	if diff := cmp.Diff(conns(1, 100), b.messages(r, 100)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	if got := strings.Count(b.logged(), "has to wait"); got != 1 {
-		t.Errorf("%d lines say that it has to wait", got)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, wired), newNode(t, wired)
+		b.Endpoint.mu.Lock()
+		b.cables["lo"] = &cable{pace: rate.NewLimiter(0, 10)}
+		b.Endpoint.mu.Unlock()
+		s := a.mustNeighbour(b)
+		for _, m := range conns(1, 100) {
+			a.send(s, m)
+		}
+		r := b.first()
+		t.Until("a frame that waits", func() bool { return b.Stats().Paced > 0 })
+		_, h := b.invite()
+		a.send(a.dial(h), &handshake.Connected{Conn: 1})
+		b.until("the other session", func() bool { return len(b.seen) == 2 })
+		b.mu.Lock()
+		heard := len(b.got[r])
+		b.mu.Unlock()
+		if heard > 11 { // the first is read with the Hello
+			t.Errorf("%d messages were read at once", heard)
+		}
+		b.cables["lo"].pace.SetLimit(rate.Inf)
+		s.Redial(errors.New("what waits, waits for the link"))
+		if diff := cmp.Diff(conns(1, 100), b.messages(r, 100)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		if got := strings.Count(b.logged(), "has to wait"); got != 1 {
+			t.Errorf("%d lines say that it has to wait", got)
+		}
+	})
 }

@@ -4,22 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"testing"
 	"time"
-	"unsafe"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
+	"ncclmesh/tests/sim/hosts"
 )
 
-// hang bounds every wait of these tests; it decides nothing else.
+// hang bounds every wait of these tests, in virtual time; it decides nothing else.
 const hang = 5 * time.Minute
 
 var loopback = netip.MustParseAddr("127.0.0.1")
@@ -27,7 +21,9 @@ var loopback = netip.MustParseAddr("127.0.0.1")
 // node is an endpoint that writes down what it is told.
 type node struct {
 	*Endpoint
-	t *testing.T
+	t       *hosts.Test
+	process *hosts.Process
+	killed  bool
 
 	mu   sync.Mutex
 	got  map[*Session][]handshake.Message
@@ -37,15 +33,24 @@ type node struct {
 	cond *sync.Cond
 }
 
-func newNode(t *testing.T, change func(*Config)) *node {
+// newNode makes an endpoint of a process of its own, on the host that those of all tests but few are on.
+func newNode(t *hosts.Test, change func(*Config)) *node {
 	t.Helper()
-	n := &node{t: t, got: make(map[*Session][]handshake.Message), dead: make(map[*Session]error)}
+	return newNodeOn(t, "host", change)
+}
+
+// newNodeOn makes an endpoint of a process of its own on a host.
+func newNodeOn(t *hosts.Test, host string, change func(*Config)) *node {
+	t.Helper()
+	n := &node{t: t, process: t.Process(host), got: make(map[*Session][]handshake.Message), dead: make(map[*Session]error)}
 	n.cond = sync.NewCond(&n.mu)
 	cfg := Config{
-		Process:  handshake.NewProcessID(nil),
+		Process:  handshake.NewProcessID(n.process.Random()),
 		Node:     handshake.NodeID{1},
 		Hostname: strings.ReplaceAll(t.Name(), "/", "-"),
 		Addrs:    []netip.Addr{loopback},
+		Network:  n.process,
+		Clock:    n.process.Clock(),
 		Log:      slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Message: func(s *Session, m handshake.Message) {
 			n.mu.Lock()
@@ -66,6 +71,7 @@ func newNode(t *testing.T, change func(*Config)) *node {
 			n.cond.Broadcast()
 		},
 	}
+	cfg.Random = n.process.Random().For(cfg.Process)
 	if change != nil {
 		change(&cfg)
 	}
@@ -75,7 +81,7 @@ func newNode(t *testing.T, change func(*Config)) *node {
 	}
 	n.Endpoint = e
 	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
+		if err := n.Close(); err != nil && !n.killed { // the listener of a killed process is gone
 			t.Errorf("close: %v", err)
 		}
 		if t.Failed() {
@@ -84,9 +90,6 @@ func newNode(t *testing.T, change func(*Config)) *node {
 	})
 	return n
 }
-
-// patient lets a busy machine take its time over a deadline that the test does not want to meet.
-func patient(c *Config) { c.TimeScale = 20 }
 
 // Write takes the log.
 func (n *node) Write(b []byte) (int, error) {
@@ -110,7 +113,7 @@ func (n *node) until(what string, f func() bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for !f() {
-		if time.Since(start) > hang {
+		if time.Since(start) >= hang {
 			n.t.Fatalf("still waiting for %s", what)
 		}
 		n.cond.Wait()
@@ -174,58 +177,6 @@ func (n *node) send(s *Session, m handshake.Message) {
 	if err := s.Send(m); err != nil {
 		n.t.Fatal(err)
 	}
-}
-
-// eventually polls what has no event to wait for.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for start := time.Now(); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(start) > hang {
-			t.Fatalf("still waiting for %s", what)
-		}
-	}
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(fds)
-}
-
-func marks() (n int) {
-	addr, bits := forkfd.Table()
-	words := unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), bits/64)
-	for i := range words {
-		for w := atomic.LoadUint64(&words[i]); w != 0; w &= w - 1 {
-			n++
-		}
-	}
-	return n
-}
-
-// leakCheck compares goroutines, descriptors and marks after the test's cleanups with those before.
-func leakCheck(t *testing.T) {
-	t.Helper()
-	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil { // so that the poller's own descriptors are there
-		_ = ln.Close()
-	}
-	goroutines, fds, marked := runtime.NumGoroutine(), descriptors(t), marks()
-	t.Cleanup(func() {
-		ok := func() bool {
-			return runtime.NumGoroutine() <= goroutines && descriptors(t) <= fds && marks() == marked
-		}
-		for start := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
-			if time.Since(start) > hang/6 {
-				buf := make([]byte, 1<<20)
-				t.Errorf("left over: goroutines %d (before: %d), descriptors %d (%d), marks %d (%d)\n%s", runtime.NumGoroutine(), goroutines,
-					descriptors(t), fds, marks(), marked, buf[:runtime.Stack(buf, true)])
-				return
-			}
-		}
-	})
 }
 
 // conns makes messages that can be told apart.

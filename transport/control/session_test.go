@@ -13,326 +13,335 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/sim/hosts"
 )
 
 func TestMessagesBothWaysAndBye(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, patient), newNode(t, func(c *Config) {
-		patient(c)
-		c.Hostname = "b"
-		c.Ports = func() []handshake.Port { return []handshake.Port{{Index: 3, Device: "rocep1s0f0", Num: 1}} }
-	})
-	l, h := b.invite()
-	s := a.dial(h)
-	want := Peer{Process: b.cfg.Process, Node: b.cfg.Node, Hostname: "b", Ports: b.cfg.Ports()}
-	if diff := cmp.Diff(want, s.Peer()); diff != "" {
-		t.Errorf("peer (-want +got):\n%s", diff)
-	}
-	for _, m := range conns(1, 500) {
-		a.send(s, m)
-	}
-	r := b.first()
-	if diff := cmp.Diff(conns(1, 500), b.messages(r, 500)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	if r.ID() != s.ID() || r.Dialled() || !s.Dialled() || r.Peer().Process != a.cfg.Process {
-		t.Errorf("the two ends disagree: %v %v", s, r)
-	}
-	if s.LocalAddr() != r.RemoteAddr() || s.RemoteAddr() != r.LocalAddr() {
-		t.Errorf("addresses: %v-%v and %v-%v", s.LocalAddr(), s.RemoteAddr(), r.LocalAddr(), r.RemoteAddr())
-	}
-	if r.Owed() != l.ID || s.Owed() != 0 {
-		t.Errorf("the sessions owe %#x and %#x", r.Owed(), s.Owed())
-	}
-	if err := b.Redeem(l.ID, r, 7, handshake.Proof(h.Secret, s.ID(), h.Listen, 7)); err != nil || r.Owed() != 0 {
-		t.Errorf("Redeem = %v, owes %#x", err, r.Owed())
-	}
-	b.send(r, &handshake.Refuse{Conn: 7, Text: "no"})
-	a.messages(s, 1)
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, func(c *Config) {
+			c.Hostname = "b"
+			c.Ports = func() []handshake.Port { return []handshake.Port{{Index: 3, Device: "rocep1s0f0", Num: 1}} }
+		})
+		l, h := b.invite()
+		s := a.dial(h)
+		want := Peer{Process: b.cfg.Process, Node: b.cfg.Node, Hostname: "b", Ports: b.cfg.Ports()}
+		if diff := cmp.Diff(want, s.Peer()); diff != "" {
+			t.Errorf("peer (-want +got):\n%s", diff)
+		}
+		for _, m := range conns(1, 500) {
+			a.send(s, m)
+		}
+		r := b.first()
+		if diff := cmp.Diff(conns(1, 500), b.messages(r, 500)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		if r.ID() != s.ID() || r.Dialled() || !s.Dialled() || r.Peer().Process != a.cfg.Process {
+			t.Errorf("the two ends disagree: %v %v", s, r)
+		}
+		if s.LocalAddr() != r.RemoteAddr() || s.RemoteAddr() != r.LocalAddr() {
+			t.Errorf("addresses: %v-%v and %v-%v", s.LocalAddr(), s.RemoteAddr(), r.LocalAddr(), r.RemoteAddr())
+		}
+		if r.Owed() != l.ID || s.Owed() != 0 {
+			t.Errorf("the sessions owe %#x and %#x", r.Owed(), s.Owed())
+		}
+		if err := b.Redeem(l.ID, r, 7, handshake.Proof(h.Secret, s.ID(), h.Listen, 7)); err != nil || r.Owed() != 0 {
+			t.Errorf("Redeem = %v, owes %#x", err, r.Owed())
+		}
+		b.send(r, &handshake.Refuse{Conn: 7, Text: "no"})
+		a.messages(s, 1)
 
-	// What was queued before Close still arrives.
-	for _, m := range conns(501, 1000) {
-		a.send(s, m)
-	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := b.died(r); err != nil {
-		t.Errorf("Dead after Bye: %v", err)
-	}
-	if err := a.died(s); err != nil {
-		t.Errorf("Dead after Close: %v", err)
-	}
-	if diff := cmp.Diff(conns(1, 1000), b.messages(r, 1000)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	if err := r.Send(&handshake.Bye{Conn: 1}); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Send after Bye: %v", err)
-	}
-	if _, err := a.Dial(context.Background(), h); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Dial after Close: %v", err)
-	}
+		// What was queued before Close still arrives.
+		for _, m := range conns(501, 1000) {
+			a.send(s, m)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := b.died(r); err != nil {
+			t.Errorf("Dead after Bye: %v", err)
+		}
+		if err := a.died(s); err != nil {
+			t.Errorf("Dead after Close: %v", err)
+		}
+		if diff := cmp.Diff(conns(1, 1000), b.messages(r, 1000)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		if err := r.Send(&handshake.Bye{Conn: 1}); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Send after Bye: %v", err)
+		}
+		if _, err := a.Dial(context.Background(), h); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Dial after Close: %v", err)
+		}
+	})
 }
 
 // TestAcknowledgedWhenHandled: who closes after the last acknowledgement knows that its messages have had their effect.
 func TestAcknowledgedWhenHandled(t *testing.T) {
-	leakCheck(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	a, b := newNode(t, patient), newNode(t, func(c *Config) {
-		patient(c)
-		told := c.Message
-		c.Message = func(s *Session, m handshake.Message) {
-			told(s, m)
-			if _, ok := m.(*handshake.Bye); ok {
-				close(entered)
-				<-leave
+	hosts.Run(t, func(t *hosts.Test) {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		a, b := newNode(t, nil), newNode(t, func(c *Config) {
+			told := c.Message
+			c.Message = func(s *Session, m handshake.Message) {
+				told(s, m)
+				if _, ok := m.(*handshake.Bye); ok {
+					close(entered)
+					<-leave
+				}
 			}
+		})
+		_, h := b.invite()
+		s := a.dial(h)
+		a.send(s, &handshake.Connected{Conn: 1})
+		a.send(s, &handshake.Bye{Conn: 1})
+		a.send(s, &handshake.Ask{})
+		<-entered
+		b.send(b.first(), &handshake.Refuse{Conn: 2, Text: "says what has been handled, too"})
+		a.messages(s, 1)
+		if s.Unanswered() == 0 {
+			t.Error("a message that is being handled was acknowledged")
 		}
+		close(leave)
+		t.Until("the acknowledgement of what was handled", func() bool { return s.Unanswered() == 0 })
 	})
-	_, h := b.invite()
-	s := a.dial(h)
-	a.send(s, &handshake.Connected{Conn: 1})
-	a.send(s, &handshake.Bye{Conn: 1})
-	a.send(s, &handshake.Ask{})
-	<-entered
-	b.send(b.first(), &handshake.Refuse{Conn: 2, Text: "says what has been handled, too"})
-	a.messages(s, 1)
-	if s.Unanswered() == 0 {
-		t.Error("a message that is being handled was acknowledged")
-	}
-	close(leave)
-	eventually(t, "the acknowledgement of what was handled", func() bool { return s.Unanswered() == 0 })
 }
 
 func TestDialReusesTheSession(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, nil)
-	_, h1 := b.invite()
-	_, h2 := b.invite()
-	if a.dial(h1) != a.dial(h2) {
-		t.Error("two sessions with one process")
-	}
-	// The other direction is a session of its own.
-	_, back := a.invite()
-	if b.dial(back).ID() == a.dial(h1).ID() {
-		t.Error("one session for both directions")
-	}
-	a.send(a.dial(h1), &handshake.Connected{})
-	b.first()
-	if got := b.Stats(); got.Dialled != 1 || got.Accepted != 1 || got.Sessions != 2 {
-		t.Errorf("stats: %+v", got)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, nil)
+		_, h1 := b.invite()
+		_, h2 := b.invite()
+		if a.dial(h1) != a.dial(h2) {
+			t.Error("two sessions with one process")
+		}
+		// The other direction is a session of its own.
+		_, back := a.invite()
+		if b.dial(back).ID() == a.dial(h1).ID() {
+			t.Error("one session for both directions")
+		}
+		a.send(a.dial(h1), &handshake.Connected{})
+		b.first()
+		if got := b.Stats(); got.Dialled != 1 || got.Accepted != 1 || got.Sessions != 2 {
+			t.Errorf("stats: %+v", got)
+		}
+	})
 }
 
 func TestConcurrentDialsShareOneSession(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, nil)
-	sessions := make([]*Session, 64)
-	var wg sync.WaitGroup
-	for i := range sessions {
-		_, h := b.invite()
-		wg.Go(func() {
-			s, err := a.Dial(context.Background(), h)
-			if err != nil {
-				t.Errorf("dial %d: %v", i, err)
-				return
-			}
-			sessions[i] = s
-			if err := s.Send(&handshake.Connected{Conn: uint32(i)}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	for i, s := range sessions {
-		if s != sessions[0] {
-			t.Errorf("dial %d made a session of its own", i)
-		}
-	}
-	b.messages(b.first(), len(sessions))
-	if got := a.Stats().Dialled; got != 1 {
-		t.Errorf("%d sessions were dialled", got)
-	}
-	if got := b.Stats().Accepted; got != 1 {
-		t.Errorf("%d sessions were accepted", got)
-	}
-}
-
-// TestOneBadHandleSpoilsNoOther: whoever dials first with a withdrawn invitation fails alone.
-func TestOneBadHandleSpoilsNoOther(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, nil)
-	var wg sync.WaitGroup
-	for i := range 16 {
-		l, h := b.invite()
-		good := i >= 8
-		if !good {
-			l.Close()
-			l.Close()
-		}
-		wg.Go(func() {
-			_, err := a.Dial(context.Background(), h)
-			var reject *handshake.RejectError
-			switch {
-			case good && err != nil:
-				t.Errorf("dial with a good handle: %v", err)
-			case err != nil && !(errors.As(err, &reject) && reject.Code == handshake.RejectClosed):
-				t.Errorf("dial with a withdrawn one: %v", err)
-			}
-		})
-	}
-	wg.Wait()
-	if got := a.Stats(); got.Dialled != 1 || got.Sessions != 1 {
-		t.Errorf("stats: %+v", got)
-	}
-}
-
-func TestDialSelf(t *testing.T) {
-	leakCheck(t)
-	a := newNode(t, patient)
-	l, h := a.invite()
-	s := a.dial(h)
-	for _, m := range conns(1, 3) {
-		a.send(s, m)
-	}
-	r := a.first()
-	if r == s || r.ID() != s.ID() || r.Dialled() {
-		t.Fatalf("the other end of a session with oneself is %v", r)
-	}
-	a.send(r, &handshake.Bye{Conn: 5})
-	if diff := cmp.Diff([]handshake.Message{&handshake.Bye{Conn: 5}}, a.messages(s, 1)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-	if err := a.Redeem(l.ID, r, 1, handshake.Proof(h.Secret, s.ID(), h.Listen, 1)); err != nil {
-		t.Error(err)
-	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(a.died(s), a.died(r)); err != nil {
-		t.Errorf("Dead: %v", err)
-	}
-}
-
-// TestRedeem: a listen stands for many connections, of many sessions, and each proof serves once.
-func TestRedeem(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, nil)
-	l, h := b.invite()
-	s := a.dial(h)
-	proof := handshake.Proof(h.Secret, s.ID(), h.Listen, 1)
-	a.send(s, &handshake.Connected{})
-	r := b.first()
-	withdrawn, h2 := b.invite()
-	withdrawn.Close()
-	tests := []struct {
-		name   string
-		listen uint32
-		conn   uint32
-		proof  [32]byte
-		want   string
-	}{
-		{"no proof", l.ID, 1, [32]byte{}, "not made with that listen's secret"},
-		{"proof for another connection", l.ID, 2, proof, "not made with that listen's secret"},
-		{"proof for another listen", l.ID, 1, handshake.Proof(h.Secret, s.ID(), h.Listen+1, 1), "not made with that listen's secret"},
-		{"proof for another session", l.ID, 1, handshake.Proof(h.Secret, handshake.SessionID{1}, h.Listen, 1), "not made with that listen's secret"},
-		{"unknown listen", h2.Listen + 1, 1, proof, "never made here"},
-		{"withdrawn listen", h2.Listen, 1, handshake.Proof(h2.Secret, s.ID(), h2.Listen, 1), "has been closed here"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if err := b.Redeem(tt.listen, r, tt.conn, tt.proof); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error = %v, want one that says %q", err, tt.want)
-			}
-		})
-	}
-	if diff := cmp.Diff(map[string]uint64{reasonSecret: 4, reasonListen: 1, reasonClosed: 1}, b.Stats().Refused); diff != "" {
-		t.Errorf("refused (-want +got):\n%s", diff)
-	}
-	for _, n := range []uint32{1, 2, 1000} {
-		proof := handshake.Proof(h.Secret, s.ID(), h.Listen, n)
-		if err := b.Redeem(l.ID, r, n, proof); err != nil {
-			t.Errorf("the right proof for connection %d: %v", n, err)
-		}
-		if err := b.Redeem(l.ID, r, n, proof); err == nil || !strings.Contains(err.Error(), "it has already requested connection") {
-			t.Errorf("the same proof again: %v", err)
-		}
-	}
-	c := newNode(t, nil)
-	other := c.dial(h)
-	c.send(other, &handshake.Connected{})
-	b.until("the other session", func() bool { return len(b.seen) == 2 })
-	if err := b.Redeem(l.ID, b.seen[1], 1, handshake.Proof(h.Secret, other.ID(), h.Listen, 1)); err != nil {
-		t.Errorf("connection 1 of another session: %v", err)
-	}
-}
-
-func TestSendRefusesWhatDoesNotFit(t *testing.T) {
-	leakCheck(t)
-	a, b := newNode(t, nil), newNode(t, nil)
-	_, h := b.invite()
-	s := a.dial(h)
-	if err := s.Send(&handshake.Accept{Lanes: []handshake.Lane{{QPN: 1 << 24, Kind: handshake.LaneVerbs}}}); err == nil || !strings.Contains(err.Error(), "24 bits") {
-		t.Errorf("Send = %v", err)
-	}
-	a.send(s, &handshake.Connected{Conn: 1})
-	if diff := cmp.Diff(conns(1, 1), b.messages(b.first(), 1)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-}
-
-func TestBothSidesClose(t *testing.T) {
-	leakCheck(t)
-	for range 10 {
-		a, b := newNode(t, patient), newNode(t, patient)
-		_, h := b.invite()
-		s := a.dial(h)
-		a.send(s, &handshake.Connected{})
-		r := b.first()
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, nil)
+		sessions := make([]*Session, 64)
 		var wg sync.WaitGroup
-		for _, n := range []*node{a, b} {
+		for i := range sessions {
+			_, h := b.invite()
 			wg.Go(func() {
-				if err := n.Close(); err != nil {
+				s, err := a.Dial(context.Background(), h)
+				if err != nil {
+					t.Errorf("dial %d: %v", i, err)
+					return
+				}
+				sessions[i] = s
+				if err := s.Send(&handshake.Connected{Conn: uint32(i)}); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		if err := errors.Join(a.died(s), b.died(r)); err != nil {
+		for i, s := range sessions {
+			if s != sessions[0] {
+				t.Errorf("dial %d made a session of its own", i)
+			}
+		}
+		b.messages(b.first(), len(sessions))
+		if got := a.Stats().Dialled; got != 1 {
+			t.Errorf("%d sessions were dialled", got)
+		}
+		if got := b.Stats().Accepted; got != 1 {
+			t.Errorf("%d sessions were accepted", got)
+		}
+	})
+}
+
+// TestOneBadHandleSpoilsNoOther: whoever dials first with a withdrawn invitation fails alone.
+func TestOneBadHandleSpoilsNoOther(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, nil)
+		var wg sync.WaitGroup
+		for i := range 16 {
+			l, h := b.invite()
+			good := i >= 8
+			if !good {
+				l.Close()
+				l.Close()
+			}
+			wg.Go(func() {
+				_, err := a.Dial(context.Background(), h)
+				var reject *handshake.RejectError
+				switch {
+				case good && err != nil:
+					t.Errorf("dial with a good handle: %v", err)
+				case err != nil && !(errors.As(err, &reject) && reject.Code == handshake.RejectClosed):
+					t.Errorf("dial with a withdrawn one: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := a.Stats(); got.Dialled != 1 || got.Sessions != 1 {
+			t.Errorf("stats: %+v", got)
+		}
+	})
+}
+
+func TestDialSelf(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		a := newNode(t, nil)
+		l, h := a.invite()
+		s := a.dial(h)
+		for _, m := range conns(1, 3) {
+			a.send(s, m)
+		}
+		r := a.first()
+		if r == s || r.ID() != s.ID() || r.Dialled() {
+			t.Fatalf("the other end of a session with oneself is %v", r)
+		}
+		a.send(r, &handshake.Bye{Conn: 5})
+		if diff := cmp.Diff([]handshake.Message{&handshake.Bye{Conn: 5}}, a.messages(s, 1)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+		if err := a.Redeem(l.ID, r, 1, handshake.Proof(h.Secret, s.ID(), h.Listen, 1)); err != nil {
+			t.Error(err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(a.died(s), a.died(r)); err != nil {
 			t.Errorf("Dead: %v", err)
 		}
-	}
+	})
+}
+
+// TestRedeem: a listen stands for many connections, of many sessions, and each proof serves once.
+func TestRedeem(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, nil)
+		l, h := b.invite()
+		s := a.dial(h)
+		proof := handshake.Proof(h.Secret, s.ID(), h.Listen, 1)
+		a.send(s, &handshake.Connected{})
+		r := b.first()
+		withdrawn, h2 := b.invite()
+		withdrawn.Close()
+		tests := []struct {
+			name   string
+			listen uint32
+			conn   uint32
+			proof  [32]byte
+			want   string
+		}{
+			{"no proof", l.ID, 1, [32]byte{}, "not made with that listen's secret"},
+			{"proof for another connection", l.ID, 2, proof, "not made with that listen's secret"},
+			{"proof for another listen", l.ID, 1, handshake.Proof(h.Secret, s.ID(), h.Listen+1, 1), "not made with that listen's secret"},
+			{"proof for another session", l.ID, 1, handshake.Proof(h.Secret, handshake.SessionID{1}, h.Listen, 1), "not made with that listen's secret"},
+			{"unknown listen", h2.Listen + 1, 1, proof, "never made here"},
+			{"withdrawn listen", h2.Listen, 1, handshake.Proof(h2.Secret, s.ID(), h2.Listen, 1), "has been closed here"},
+		}
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *hosts.Test) {
+				if err := b.Redeem(tt.listen, r, tt.conn, tt.proof); err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("error = %v, want one that says %q", err, tt.want)
+				}
+			})
+		}
+		if diff := cmp.Diff(map[string]uint64{reasonSecret: 4, reasonListen: 1, reasonClosed: 1}, b.Stats().Refused); diff != "" {
+			t.Errorf("refused (-want +got):\n%s", diff)
+		}
+		for _, n := range []uint32{1, 2, 1000} {
+			proof := handshake.Proof(h.Secret, s.ID(), h.Listen, n)
+			if err := b.Redeem(l.ID, r, n, proof); err != nil {
+				t.Errorf("the right proof for connection %d: %v", n, err)
+			}
+			if err := b.Redeem(l.ID, r, n, proof); err == nil || !strings.Contains(err.Error(), "it has already requested connection") {
+				t.Errorf("the same proof again: %v", err)
+			}
+		}
+		c := newNode(t, nil)
+		other := c.dial(h)
+		c.send(other, &handshake.Connected{})
+		b.until("the other session", func() bool { return len(b.seen) == 2 })
+		if err := b.Redeem(l.ID, b.seen[1], 1, handshake.Proof(h.Secret, other.ID(), h.Listen, 1)); err != nil {
+			t.Errorf("connection 1 of another session: %v", err)
+		}
+	})
+}
+
+func TestSendRefusesWhatDoesNotFit(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		a, b := newNode(t, nil), newNode(t, nil)
+		_, h := b.invite()
+		s := a.dial(h)
+		if err := s.Send(&handshake.Accept{Lanes: []handshake.Lane{{QPN: 1 << 24, Kind: handshake.LaneVerbs}}}); err == nil || !strings.Contains(err.Error(), "24 bits") {
+			t.Errorf("Send = %v", err)
+		}
+		a.send(s, &handshake.Connected{Conn: 1})
+		if diff := cmp.Diff(conns(1, 1), b.messages(b.first(), 1)); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestBothSidesClose(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		for range 10 {
+			a, b := newNode(t, nil), newNode(t, nil)
+			_, h := b.invite()
+			s := a.dial(h)
+			a.send(s, &handshake.Connected{})
+			r := b.first()
+			var wg sync.WaitGroup
+			for _, n := range []*node{a, b} {
+				wg.Go(func() {
+					if err := n.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if err := errors.Join(a.died(s), b.died(r)); err != nil {
+				t.Errorf("Dead: %v", err)
+			}
+		}
+	})
 }
 
 // TestSlowReader: messages wait for a Message function that takes its time, and Send does not.
 func TestSlowReader(t *testing.T) {
-	leakCheck(t)
-	const count = 5000
-	open := make(chan struct{})
-	var got []handshake.Message
-	all := make(chan struct{})
-	a, b := newNode(t, nil), newNode(t, func(c *Config) {
-		c.Message = func(_ *Session, m handshake.Message) {
-			<-open
-			if got = append(got, m); len(got) == count {
-				close(all)
+	hosts.Run(t, func(t *hosts.Test) {
+		const count = 5000
+		open := make(chan struct{})
+		var got []handshake.Message
+		all := make(chan struct{})
+		a, b := newNode(t, nil), newNode(t, func(c *Config) {
+			c.Message = func(_ *Session, m handshake.Message) {
+				<-open
+				if got = append(got, m); len(got) == count {
+					close(all)
+				}
 			}
+		})
+		_, h := b.invite()
+		s := a.dial(h)
+		for _, m := range conns(1, count) {
+			a.send(s, m)
+		}
+		close(open)
+		select {
+		case <-all:
+		case <-time.After(hang):
+			t.Fatal("messages are missing")
+		}
+		if diff := cmp.Diff(conns(1, count), got); diff != "" {
+			t.Errorf("messages (-want +got):\n%s", diff)
 		}
 	})
-	_, h := b.invite()
-	s := a.dial(h)
-	for _, m := range conns(1, count) {
-		a.send(s, m)
-	}
-	close(open)
-	select {
-	case <-all:
-	case <-time.After(hang):
-		t.Fatal("messages are missing")
-	}
-	if diff := cmp.Diff(conns(1, count), got); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
 }
 
 func TestNewRefusesUnreachableNodes(t *testing.T) {
