@@ -155,7 +155,7 @@ func (s *packets) send(b []byte, to netip.AddrPort, source netip.Addr) unix.Errn
 	if s.six {
 		source = s.on.nearest(to.Addr())
 		if to.Addr().IsMulticast() {
-			source = s.on.linkLocal()
+			source = s.on.linkLocal
 		}
 	} else if h.owner(source) == nil {
 		return unix.ENETUNREACH
@@ -170,7 +170,11 @@ func (s *packets) send(b []byte, to netip.AddrPort, source netip.Addr) unix.Errn
 	d := datagram{b: b, from: netip.AddrPortFrom(source, s.binding.port), to: to, hops: 255}
 	what := fmt.Sprintf("%s: %d bytes to %v", s.name, len(b), to.Addr())
 	k := &packet{kind: kindDatagram, what: what, size: len(b), src: source, dst: to.Addr(), hops: d.hops, source: s.source}
-	k.land = func(at *Interface) { at.host.deliver(d, at, at.host == h && way.at != nil) }
+	k.land = func(at *Interface, hops int) {
+		came := d // for it may come to several hosts
+		came.hops = hops
+		at.host.deliver(came, at, at.host == h && way.at != nil)
+	}
 	h.net.after(s.source, 0, what, func() {
 		switch {
 		case to.Addr().IsMulticast():

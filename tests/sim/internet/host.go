@@ -47,14 +47,16 @@ func (h *Host) Name() string { return h.name }
 
 // An Interface is a network interface of a host.
 type Interface struct {
-	host     *Host
-	name     string
-	index    int
-	down     bool
-	prefixes []netip.Prefix // those of IPv4 first
-	link     *Link          // nil: nothing is plugged in
-	line     *line          // that it sends on
-	nearby   map[netip.Addr]*neighbour
+	host      *Host
+	name      string
+	index     int
+	down      bool
+	removed   bool           // it is down then, and has no addresses
+	prefixes  []netip.Prefix // those of IPv4 first
+	linkLocal netip.Addr     // one of them, also after a change of its name
+	link      *Link          // nil: nothing is plugged in
+	line      *line          // that it sends on
+	nearby    map[netip.Addr]*neighbour
 }
 
 // AddInterface gives the host its next interface, which is up. It gets a link-local address of IPv6 besides its prefixes,
@@ -65,6 +67,7 @@ func (h *Host) AddInterface(name string, prefixes ...netip.Prefix) *Interface {
 	defer n.mu.Unlock()
 	i := &Interface{host: h, name: name, index: len(h.interfaces) + 1, nearby: map[netip.Addr]*neighbour{}}
 	i.line = &line{from: i, source: n.bus.Source(fmt.Sprintf("line %v", i))}
+	i.linkLocal = linkLocal(i.String())
 	i.set(prefixes)
 	h.interfaces = append(h.interfaces, i)
 	return i
@@ -85,15 +88,15 @@ func (i *Interface) loopback() bool { return i.index == 1 }
 func (i *Interface) set(prefixes []netip.Prefix) {
 	i.prefixes = slices.Clone(prefixes)
 	if !i.loopback() {
-		i.prefixes = append(i.prefixes, netip.PrefixFrom(i.linkLocal(), 64))
+		i.prefixes = append(i.prefixes, netip.PrefixFrom(i.linkLocal, 64))
 	}
 	slices.SortStableFunc(i.prefixes, func(a, b netip.Prefix) int { return cmp.Compare(a.Addr().BitLen(), b.Addr().BitLen()) })
 }
 
-// linkLocal is the interface's address on its link, of IPv6; it is the same on every run.
-func (i *Interface) linkLocal() netip.Addr {
+// linkLocal makes the address of an interface on its link, of IPv6; it is the same on every run.
+func linkLocal(name string) netip.Addr {
 	f := fnv.New64a()
-	_, _ = f.Write([]byte(i.String()))
+	_, _ = f.Write([]byte(name))
 	return netip.AddrFrom16([16]byte(f.Sum([]byte{0xfe, 0x80, 0, 0, 0, 0, 0, 0})))
 }
 
@@ -203,7 +206,7 @@ func (h *Host) Interface(name string) *Interface {
 // named finds an interface.
 func (h *Host) named(name string) *Interface {
 	for _, i := range h.interfaces {
-		if i.name == name {
+		if i.name == name && !i.removed {
 			return i
 		}
 	}
@@ -212,7 +215,7 @@ func (h *Host) named(name string) *Interface {
 
 // numbered finds an interface.
 func (h *Host) numbered(index int) *Interface {
-	if index < 1 || index > len(h.interfaces) {
+	if index < 1 || index > len(h.interfaces) || h.interfaces[index-1].removed {
 		return nil
 	}
 	return h.interfaces[index-1]

@@ -103,6 +103,11 @@ func (i *Interface) Delay(by time.Duration) {
 	i.alter(func(line *line) { line.delay = by })
 }
 
+// Route makes what the interface sends arrive as if it had passed so many routers: with a hop limit that is lower by them.
+func (i *Interface) Route(routers int) {
+	i.alter(func(line *line) { line.routers = routers })
+}
+
 func (i *Interface) alter(do func(*line)) {
 	i.host.net.mu.Lock()
 	defer i.host.net.mu.Unlock()
@@ -121,6 +126,7 @@ type line struct {
 	duplicate     float64
 	slow          int64
 	delay         time.Duration
+	routers       int           // that what is sent passes
 	busy          time.Duration // when it is free
 }
 
@@ -142,10 +148,10 @@ type packet struct {
 	size     int    // bytes without headers
 	src, dst netip.Addr
 	hops     int
-	source   *bus.Source    // of the sender: for draws, and for events
-	order    *time.Duration // when what the sender sent before arrives; nil: packets need not stay in order
-	land     func(at *Interface)
-	failed   func() // nobody has the address; nil: nobody needs to know
+	source   *bus.Source                   // of the sender: for draws, and for events
+	order    *time.Duration                // when what the sender sent before arrives; nil: packets need not stay in order
+	land     func(at *Interface, hops int) // hops: the limit that is left
+	failed   func()                        // nobody has the address; nil: nobody needs to know
 }
 
 // header is what each packet costs beside its bytes, and mtu how many it holds.
@@ -239,5 +245,5 @@ func (l *line) arrive(p *packet, at *Interface) {
 		n.count("black hole for a " + p.kind.String())
 		return
 	}
-	p.land(at)
+	p.land(at, max(p.hops-l.routers, 0))
 }

@@ -45,7 +45,7 @@ func (i *Interface) ask(addr, src netip.Addr, k *neighbour) {
 	n := i.host.net
 	k.asked++
 	i.line.send(&packet{kind: kindNeighbour, what: fmt.Sprintf("who has %v", addr), size: 28, source: i.line.source,
-		land: func(at *Interface) { at.answer(addr, src, i) }}, nil, nil)
+		land: func(at *Interface, _ int) { at.answer(addr, src, i) }}, nil, nil)
 	n.after(i.line.source, resolveEvery, fmt.Sprintf("look for %v", addr), func() {
 		switch {
 		case i.nearby[addr] != k || k.at != nil:
@@ -70,7 +70,7 @@ func (i *Interface) answer(addr, src netip.Addr, to *Interface) {
 	}
 	i.learn(src, to)
 	i.line.send(&packet{kind: kindNeighbour, what: fmt.Sprintf("%v is here", addr), size: 28, source: i.line.source,
-		land: func(at *Interface) { at.learn(addr, i) }}, to, nil)
+		land: func(at *Interface, _ int) { at.learn(addr, i) }}, to, nil)
 }
 
 // learn takes down who has an address, and sends what waits for it.

@@ -228,7 +228,7 @@ func (p *Process) Interfaces() (all []sock.Interface, _ error) {
 	if errno := p.refused("netlink"); errno != 0 {
 		return nil, os.NewSyscallError("netlinkrib", errno)
 	}
-	for _, i := range p.host.interfaces {
+	for _, i := range p.host.present() {
 		all = append(all, i.describe())
 	}
 	return all, nil

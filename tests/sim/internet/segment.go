@@ -128,6 +128,6 @@ type passage struct {
 func (n *Internet) carry(s *segment, from *Host, w passage) unix.Errno {
 	p := &packet{kind: kindSegment, what: w.what, size: len(s.data), src: s.from.Addr(), dst: s.to.Addr(),
 		hops: w.hops, source: w.source, order: w.order, failed: w.failed}
-	p.land = func(at *Interface) { at.host.input(s, at, w.hops, at.host == from) }
+	p.land = func(at *Interface, hops int) { at.host.input(s, at, hops, at.host == from) }
 	return from.send(p, w.on)
 }
