@@ -171,11 +171,17 @@ func neighbourByHand(t *hosts.Test, b *node, process handshake.ProcessID, onLink
 func TestNeighbourBehindARouter(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, wired)
-		neighbourByHand(t, b, handshake.ProcessID{9}, false)
-		t.Until("the stranger to be gone", func() bool { return b.Stats().Refused[reasonSlow] == 1 })
-		if got := b.Stats(); got.Accepted != 0 || got.Sessions != 0 {
-			t.Errorf("stats: %+v", got)
+		for i, onLink := range []bool{false, true} { // the hop limits 64 and 254
+			if onLink {
+				t.Host("host").Interface("lo").Route(1)
+			}
+			neighbourByHand(t, b, handshake.ProcessID{9}, onLink)
+			t.Until("the stranger to be gone", func() bool { return b.Stats().Refused[reasonSlow] == uint64(i)+1 })
+			if got := b.Stats(); got.Accepted != 0 || got.Sessions != 0 {
+				t.Errorf("stats: %+v", got)
+			}
 		}
+		t.Host("host").Interface("lo").Route(0)
 		neighbourByHand(t, b, handshake.ProcessID{9}, true)
 		if r := b.first(); !r.Neighbour() {
 			t.Error("no session with a neighbour")
