@@ -84,7 +84,7 @@ func (h *Hailer) deaf(at place, six bool, err error) {
 	case errors.Is(err, unix.EADDRINUSE):
 		if h.count.first(at.Netdev, "taken") {
 			h.log.Warn("neighbour discovery: another program has this UDP port to itself: other nodes do not find this one over the interface, and no traffic is relayed there; stop that program",
-				"port", h.cfg.UDPPort, "interface", at.Netdev)
+				"port", UDPPort, "interface", at.Netdev)
 		}
 	case limit.IsOwn(err):
 		if h.count.first(at.Netdev, what) {
@@ -213,6 +213,6 @@ func (h *Hailer) mute(at place, err error) {
 		if errors.Is(err, unix.EPERM) {
 			hint = ": a firewall on this node blocks it"
 		}
-		h.log.Warn("neighbour discovery: cannot send queries or answers on an interface"+hint, "interface", at.Netdev, "UDP port", h.cfg.UDPPort, "error", err)
+		h.log.Warn("neighbour discovery: cannot send queries or answers on an interface"+hint, "interface", at.Netdev, "UDP port", UDPPort, "error", err)
 	}
 }

@@ -111,7 +111,7 @@ func (h *Hailer) ask(a *asking) bool {
 		for _, six := range []bool{true, false} {
 			if m := h.mouth(a, mouthKey{at, six}); m == nil {
 				continue
-			} else if err := m.packets.Send(m.raw, netip.AddrPortFrom(group(six), h.cfg.UDPPort), m.source); err != nil {
+			} else if err := m.packets.Send(m.raw, netip.AddrPortFrom(group(six), UDPPort), m.source); err != nil {
 				h.mute(at, err)
 			} else {
 				h.count.add(func(s *Stats) { s.Asked++ })

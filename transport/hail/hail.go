@@ -81,8 +81,6 @@ type Config struct {
 	// Network is where the sockets and the interfaces are. Nil: the kernel's.
 	Network sock.Network
 
-	// UDPPort is where to ask and listen instead of UDPPort, for tests. 0: there.
-	UDPPort uint16
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
 	// Clock makes the timers.
@@ -132,9 +130,6 @@ func New(cfg Config) (*Hailer, error) {
 		return nil, errors.New("neighbour discovery: no control port: neighbours could not dial this process")
 	case cfg.Ports == nil:
 		return nil, errors.New("neighbour discovery: Config.Ports is nil")
-	}
-	if cfg.UDPPort == 0 {
-		cfg.UDPPort = UDPPort
 	}
 	if cfg.TimeScale == 0 {
 		cfg.TimeScale = 1

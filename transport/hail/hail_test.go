@@ -3,27 +3,18 @@ package hail
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/forkfd"
+	"ncclmesh/tests/sim/hosts"
 	"ncclmesh/transport/sock"
 )
-
-// hang bounds every wait of these tests; it decides nothing else.
-const hang = 5 * time.Minute
 
 var equalAddrs = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
 
@@ -52,13 +43,20 @@ func (b *book) count(s string) int {
 }
 
 // newHailer makes one with a log, by default without a port.
-func newHailer(t *testing.T, change func(*Config)) (*Hailer, *book) {
+func newHailer(t *hosts.Test, change func(*Config)) (*Hailer, *book) {
 	t.Helper()
-	b := &book{}
+	return newHailerOn(t, "host", change)
+}
+
+// newHailerOn makes one of a process of its own on a host.
+func newHailerOn(t *hosts.Test, host string, change func(*Config)) (*Hailer, *book) {
+	t.Helper()
+	b, p := &book{}, t.Process(host)
 	cfg := Config{
-		Process: handshake.ProcessID{1}, Node: handshake.NodeID{1}, ControlPort: 4711, TimeScale: 0.1,
-		Ports: func() []Port { return nil },
-		Log:   slog.New(slog.NewTextHandler(b, nil)),
+		Process: handshake.ProcessID{1}, Node: handshake.NodeID{1}, ControlPort: 4711,
+		Ports:   func() []Port { return nil },
+		Log:     slog.New(slog.NewTextHandler(b, nil)),
+		Network: p, Clock: p.Clock(), Random: p.Random(),
 	}
 	if change != nil {
 		change(&cfg)
@@ -73,60 +71,6 @@ func newHailer(t *testing.T, change func(*Config)) (*Hailer, *book) {
 		}
 	})
 	return h, b
-}
-
-// freePort is a UDP port that nobody has.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	c, err := net.ListenUDP("udp4", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-}
-
-func descriptors() int {
-	fds, _ := os.ReadDir("/proc/self/fd")
-	return len(fds)
-}
-
-func marks() (n int) {
-	addr, bits := forkfd.Table()
-	words := unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), bits/64)
-	for i := range words {
-		for w := atomic.LoadUint64(&words[i]); w != 0; w &= w - 1 {
-			n++
-		}
-	}
-	return n
-}
-
-// held is what a process has open.
-type held struct{ Goroutines, Descriptors, Marks int }
-
-// within reports whether nothing is held beyond what was before.
-func (h held) within(before held) bool {
-	return h.Goroutines <= before.Goroutines && h.Descriptors <= before.Descriptors && h.Marks <= before.Marks
-}
-
-func holding() held { return held{runtime.NumGoroutine(), descriptors(), marks()} }
-
-// poller makes the descriptors that Go keeps for itself.
-func poller() {
-	if c, err := net.ListenUDP("udp4", nil); err == nil {
-		_ = c.Close()
-	}
-}
-
-// eventually polls what has no event to wait for.
-func eventually(f func() bool) error {
-	for start := time.Now(); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(start) > hang {
-			return fmt.Errorf("still waiting after %v", hang)
-		}
-	}
-	return nil
 }
 
 var (
@@ -146,222 +90,225 @@ func must(raw []byte, err error) []byte {
 
 // TestQuestion says which datagrams are answered, and why not the others.
 func TestQuestion(t *testing.T) {
-	h, _ := newHailer(t, func(c *Config) { c.Key = []byte("k") })
-	ask := func(change func(*handshake.Hail)) []byte {
-		m := &handshake.Hail{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Name: "next"}
-		if change != nil {
-			change(m)
+	hosts.Run(t, func(t *hosts.Test) {
+		h, _ := newHailer(t, func(c *Config) { c.Key = []byte("k") })
+		ask := func(change func(*handshake.Hail)) []byte {
+			m := &handshake.Hail{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Name: "next"}
+			if change != nil {
+				change(m)
+			}
+			return must(handshake.SealHail(h.secret, m))
 		}
-		return must(handshake.SealHail(h.secret, m))
-	}
-	version := ask(nil)
-	version[2]++
-	tests := []struct {
-		name   string
-		change func(*sock.Datagram)
-		reason string
-		own    bool
-	}{
-		{"a question", nil, "", false},
-		{"sent to this node alone", func(d *sock.Datagram) { d.To = ll }, reasonGroup, false},
-		{"sent to another group", func(d *sock.Datagram) { d.To = netip.MustParseAddr("ff02::1") }, reasonGroup, false},
-		{"by another interface", func(d *sock.Datagram) { d.Index = 8 }, reasonPort, false},
-		{"by no interface that is known", func(d *sock.Datagram) { d.Index = 0 }, reasonPort, false},
-		{"through a router", func(d *sock.Datagram) { d.Hops = 254 }, reasonHops, false},
-		{"with the usual hop limit", func(d *sock.Datagram) { d.Hops = 64 }, reasonHops, false},
-		{"with a hop limit that is not known", func(d *sock.Datagram) { d.Hops = 0 }, reasonHops, false},
-		{"too long", func(d *sock.Datagram) { d.Cut = true }, reasonMalformed, false},
-		{"too short", func(d *sock.Datagram) { d.Bytes = d.Bytes[:20] }, reasonMalformed, false},
-		{"empty", func(d *sock.Datagram) { d.Bytes = nil }, reasonMalformed, false},
-		{"of another protocol", func(d *sock.Datagram) { d.Bytes = []byte("M-SEARCH * HTTP/1.1\r\n\r\n") }, reasonMalformed, false},
-		{"of another version", func(d *sock.Datagram) { d.Bytes = version }, reasonVersion, false},
-		{"without the key", func(d *sock.Datagram) {
-			d.Bytes = must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Node: handshake.NodeID{2}}))
-		}, reasonMAC, false},
-		{"an answer", func(d *sock.Datagram) {
-			d.Bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{Node: handshake.NodeID{2}, Control: 1}))
-		}, reasonMalformed, false},
-		{"of this node", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Node = h.cfg.Node }) }, "", true},
-		{"of this process", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Process = h.cfg.Process }) }, "", true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			d := &sock.Datagram{Bytes: ask(nil), From: netip.AddrPortFrom(peerLL, 9), To: group6, Index: 7, Hops: 255}
-			if tt.change != nil {
-				tt.change(d)
-			}
-			nonce, reason, _ := h.question(&socket{at: cableAt, six: true}, d)
-			if reason != tt.reason || (nonce == nil) != (tt.own || tt.reason != "") {
-				t.Errorf("nonce %v, reason %q; want %q, own %v", nonce, reason, tt.reason, tt.own)
-			}
-			if nonce != nil && *nonce != (handshake.HailNonce{5}) {
-				t.Errorf("nonce %v", *nonce)
-			}
-		})
-	}
+		version := ask(nil)
+		version[2]++
+		tests := []struct {
+			name   string
+			change func(*sock.Datagram)
+			reason string
+			own    bool
+		}{
+			{"a question", nil, "", false},
+			{"sent to this node alone", func(d *sock.Datagram) { d.To = ll }, reasonGroup, false},
+			{"sent to another group", func(d *sock.Datagram) { d.To = netip.MustParseAddr("ff02::1") }, reasonGroup, false},
+			{"by another interface", func(d *sock.Datagram) { d.Index = 8 }, reasonPort, false},
+			{"by no interface that is known", func(d *sock.Datagram) { d.Index = 0 }, reasonPort, false},
+			{"through a router", func(d *sock.Datagram) { d.Hops = 254 }, reasonHops, false},
+			{"with the usual hop limit", func(d *sock.Datagram) { d.Hops = 64 }, reasonHops, false},
+			{"with a hop limit that is not known", func(d *sock.Datagram) { d.Hops = 0 }, reasonHops, false},
+			{"too long", func(d *sock.Datagram) { d.Cut = true }, reasonMalformed, false},
+			{"too short", func(d *sock.Datagram) { d.Bytes = d.Bytes[:20] }, reasonMalformed, false},
+			{"empty", func(d *sock.Datagram) { d.Bytes = nil }, reasonMalformed, false},
+			{"of another protocol", func(d *sock.Datagram) { d.Bytes = []byte("M-SEARCH * HTTP/1.1\r\n\r\n") }, reasonMalformed, false},
+			{"of another version", func(d *sock.Datagram) { d.Bytes = version }, reasonVersion, false},
+			{"without the key", func(d *sock.Datagram) {
+				d.Bytes = must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Node: handshake.NodeID{2}}))
+			}, reasonMAC, false},
+			{"an answer", func(d *sock.Datagram) {
+				d.Bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{Node: handshake.NodeID{2}, Control: 1}))
+			}, reasonMalformed, false},
+			{"of this node", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Node = h.cfg.Node }) }, "", true},
+			{"of this process", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Process = h.cfg.Process }) }, "", true},
+		}
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *hosts.Test) {
+				d := &sock.Datagram{Bytes: ask(nil), From: netip.AddrPortFrom(peerLL, 9), To: group6, Index: 7, Hops: 255}
+				if tt.change != nil {
+					tt.change(d)
+				}
+				nonce, reason, _ := h.question(&socket{at: cableAt, six: true}, d)
+				if reason != tt.reason || (nonce == nil) != (tt.own || tt.reason != "") {
+					t.Errorf("nonce %v, reason %q; want %q, own %v", nonce, reason, tt.reason, tt.own)
+				}
+				if nonce != nil && *nonce != (handshake.HailNonce{5}) {
+					t.Errorf("nonce %v", *nonce)
+				}
+			})
+		}
+	})
 }
 
 // TestJudge says which answers count.
 func TestJudge(t *testing.T) {
-	h, _ := newHailer(t, nil)
-	say := func(change func(*handshake.HailAnswer)) []byte {
-		m := &handshake.HailAnswer{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 80}
-		if change != nil {
-			change(m)
+	hosts.Run(t, func(t *hosts.Test) {
+		h, _ := newHailer(t, nil)
+		say := func(change func(*handshake.HailAnswer)) []byte {
+			m := &handshake.HailAnswer{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 80}
+			if change != nil {
+				change(m)
+			}
+			return must(handshake.SealHailAnswer(h.secret, m))
 		}
-		return must(handshake.SealHailAnswer(h.secret, m))
-	}
-	tests := []struct {
-		name   string
-		six    bool
-		change func(*sock.Datagram)
-		reason string
-		own    bool
-	}{
-		{"over IPv4", false, nil, "", false},
-		{"over IPv6", true, nil, "", false},
-		{"to all", true, func(d *sock.Datagram) { d.To = group6 }, reasonGroup, false},
-		{"to another address of this node", false, func(d *sock.Datagram) { d.To = peerV4 }, reasonGroup, false},
-		{"from an address of the whole net", true, func(d *sock.Datagram) {
-			d.From = netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), 9)
-		}, reasonGroup, false},
-		{"by another interface", false, func(d *sock.Datagram) { d.Index = 8 }, reasonPort, false},
-		{"through a router", false, func(d *sock.Datagram) { d.Hops = 254 }, reasonHops, false},
-		{"of an earlier question", false, func(d *sock.Datagram) {
-			d.Bytes = say(func(m *handshake.HailAnswer) { m.Nonce = handshake.HailNonce{4} })
-		}, reasonNonce, false},
-		{"a question", false, func(d *sock.Datagram) { d.Bytes = must(handshake.SealHail(h.secret, &handshake.Hail{})) }, reasonMalformed, false},
-		{"under another key", false, func(d *sock.Datagram) {
-			d.Bytes = must(handshake.SealHailAnswer(handshake.HailSecret([]byte("k")), &handshake.HailAnswer{Control: 1}))
-		}, reasonMAC, false},
-		{"of this node", false, func(d *sock.Datagram) {
-			d.Bytes = say(func(m *handshake.HailAnswer) { m.Node = h.cfg.Node })
-		}, "", true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			m := &mouth{socket: &socket{at: cableAt, six: tt.six}, source: ownV4, nonce: handshake.HailNonce{5}}
-			d := &sock.Datagram{Bytes: say(nil), From: netip.AddrPortFrom(peerV4, 9), To: ownV4, Index: 7, Hops: 255}
-			if tt.six {
-				d.From, d.To = netip.AddrPortFrom(peerLL, 9), ll
-			}
-			if tt.change != nil {
-				tt.change(d)
-			}
-			answer, reason, _ := h.judge(m, d)
-			if reason != tt.reason || (answer == nil) != (tt.own || tt.reason != "") {
-				t.Errorf("answer %v, reason %q; want %q, own %v", answer, reason, tt.reason, tt.own)
-			}
-		})
-	}
+		tests := []struct {
+			name   string
+			six    bool
+			change func(*sock.Datagram)
+			reason string
+			own    bool
+		}{
+			{"over IPv4", false, nil, "", false},
+			{"over IPv6", true, nil, "", false},
+			{"to all", true, func(d *sock.Datagram) { d.To = group6 }, reasonGroup, false},
+			{"to another address of this node", false, func(d *sock.Datagram) { d.To = peerV4 }, reasonGroup, false},
+			{"from an address of the whole net", true, func(d *sock.Datagram) {
+				d.From = netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), 9)
+			}, reasonGroup, false},
+			{"by another interface", false, func(d *sock.Datagram) { d.Index = 8 }, reasonPort, false},
+			{"through a router", false, func(d *sock.Datagram) { d.Hops = 254 }, reasonHops, false},
+			{"of an earlier question", false, func(d *sock.Datagram) {
+				d.Bytes = say(func(m *handshake.HailAnswer) { m.Nonce = handshake.HailNonce{4} })
+			}, reasonNonce, false},
+			{"a question", false, func(d *sock.Datagram) { d.Bytes = must(handshake.SealHail(h.secret, &handshake.Hail{})) }, reasonMalformed, false},
+			{"under another key", false, func(d *sock.Datagram) {
+				d.Bytes = must(handshake.SealHailAnswer(handshake.HailSecret([]byte("k")), &handshake.HailAnswer{Control: 1}))
+			}, reasonMAC, false},
+			{"of this node", false, func(d *sock.Datagram) {
+				d.Bytes = say(func(m *handshake.HailAnswer) { m.Node = h.cfg.Node })
+			}, "", true},
+		}
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *hosts.Test) {
+				m := &mouth{socket: &socket{at: cableAt, six: tt.six}, source: ownV4, nonce: handshake.HailNonce{5}}
+				d := &sock.Datagram{Bytes: say(nil), From: netip.AddrPortFrom(peerV4, 9), To: ownV4, Index: 7, Hops: 255}
+				if tt.six {
+					d.From, d.To = netip.AddrPortFrom(peerLL, 9), ll
+				}
+				if tt.change != nil {
+					tt.change(d)
+				}
+				answer, reason, _ := h.judge(m, d)
+				if reason != tt.reason || (answer == nil) != (tt.own || tt.reason != "") {
+					t.Errorf("answer %v, reason %q; want %q, own %v", answer, reason, tt.reason, tt.own)
+				}
+			})
+		}
+	})
 }
 
 // TestHeard: who answers is known until the ports change, once, by the address that is sure to be on the cable.
 func TestHeard(t *testing.T) {
-	told := 0
-	h, _ := newHailer(t, func(c *Config) { c.Heard = func() { told++ } })
-	m := &mouth{socket: &socket{at: cableAt, six: true}, source: ownV4, nonce: handshake.HailNonce{5}}
-	hear := func(process, node byte, from netip.Addr) {
-		m.six = from.Is6()
-		d := &sock.Datagram{From: netip.AddrPortFrom(from, 9), To: ownV4, Index: 7, Hops: 255}
-		if m.six {
-			d.To = ll
+	hosts.Run(t, func(t *hosts.Test) {
+		told := 0
+		h, _ := newHailer(t, func(c *Config) { c.Heard = func() { told++ } })
+		m := &mouth{socket: &socket{at: cableAt, six: true}, source: ownV4, nonce: handshake.HailNonce{5}}
+		hear := func(process, node byte, from netip.Addr) {
+			m.six = from.Is6()
+			d := &sock.Datagram{From: netip.AddrPortFrom(from, 9), To: ownV4, Index: 7, Hops: 255}
+			if m.six {
+				d.To = ll
+			}
+			d.Bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{
+				Nonce: m.nonce, Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Control: 80, Port: 5, Name: "next", Dedicated: process == 4,
+			}))
+			h.told(m, d)
 		}
-		d.Bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{
-			Nonce: m.nonce, Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Control: 80, Port: 5, Name: "next", Dedicated: process == 4,
-		}))
-		h.told(m, d)
-	}
-	want := func(process, node byte, control string) Neighbour {
-		return Neighbour{Port: 3, Name: "prev", Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Dedicated: process == 4,
-			PeerPort: 5, PeerName: "next", Control: netip.MustParseAddrPort(control)}
-	}
-	hear(3, 2, peerV4)
-	hear(4, 2, peerLL)
-	hear(4, 2, peerV4)
-	if diff := cmp.Diff([]Neighbour{want(3, 2, "10.0.0.2:80"), want(4, 2, "[fe80::2%prev]:80")}, h.Neighbours(), equalAddrs); diff != "" || told != 2 {
-		t.Errorf("told %d times, want 2 (-want +got):\n%s", told, diff)
-	}
-	hear(3, 2, peerLL)
-	if diff := cmp.Diff(want(3, 2, "[fe80::2%prev]:80"), h.Neighbours()[0], equalAddrs); diff != "" || told != 2 {
-		t.Errorf("told %d times, want 2 (-want +got):\n%s", told, diff)
-	}
-	h.Forget(handshake.ProcessID{3})
-	h.Forget(handshake.ProcessID{9})
-	if diff := cmp.Diff([]Neighbour{want(4, 2, "[fe80::2%prev]:80")}, h.Neighbours(), equalAddrs); diff != "" {
-		t.Errorf("after one was forgotten (-want +got):\n%s", diff)
-	}
-	for p := range byte(maxProcesses) {
-		hear(100+p, 2, peerLL)
-	}
-	if got, refused := len(h.Neighbours()), h.Stats().Refused[reasonMany]; got != maxProcesses || refused != 1 {
-		t.Errorf("%d processes of one node, %d refused; want %d and 1", got, refused, maxProcesses)
-	}
-	h.Changed()
-	hear(3, 2, peerLL) // an answer to what was asked before
-	if got := h.Neighbours(); len(got) != 0 {
-		t.Errorf("after the ports changed: %v", got)
-	}
+		want := func(process, node byte, control string) Neighbour {
+			return Neighbour{Port: 3, Name: "prev", Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Dedicated: process == 4,
+				PeerPort: 5, PeerName: "next", Control: netip.MustParseAddrPort(control)}
+		}
+		hear(3, 2, peerV4)
+		hear(4, 2, peerLL)
+		hear(4, 2, peerV4)
+		if diff := cmp.Diff([]Neighbour{want(3, 2, "10.0.0.2:80"), want(4, 2, "[fe80::2%prev]:80")}, h.Neighbours(), equalAddrs); diff != "" || told != 2 {
+			t.Errorf("told %d times, want 2 (-want +got):\n%s", told, diff)
+		}
+		hear(3, 2, peerLL)
+		if diff := cmp.Diff(want(3, 2, "[fe80::2%prev]:80"), h.Neighbours()[0], equalAddrs); diff != "" || told != 2 {
+			t.Errorf("told %d times, want 2 (-want +got):\n%s", told, diff)
+		}
+		h.Forget(handshake.ProcessID{3})
+		h.Forget(handshake.ProcessID{9})
+		if diff := cmp.Diff([]Neighbour{want(4, 2, "[fe80::2%prev]:80")}, h.Neighbours(), equalAddrs); diff != "" {
+			t.Errorf("after one was forgotten (-want +got):\n%s", diff)
+		}
+		for p := range byte(maxProcesses) {
+			hear(100+p, 2, peerLL)
+		}
+		if got, refused := len(h.Neighbours()), h.Stats().Refused[reasonMany]; got != maxProcesses || refused != 1 {
+			t.Errorf("%d processes of one node, %d refused; want %d and 1", got, refused, maxProcesses)
+		}
+		h.Changed()
+		hear(3, 2, peerLL) // an answer to what was asked before
+		if got := h.Neighbours(); len(got) != 0 {
+			t.Errorf("after the ports changed: %v", got)
+		}
+	})
 }
 
 // TestSwitch: what leads to more nodes than a cable can is no cable, and that is said once.
 func TestSwitch(t *testing.T) {
-	h, b := newHailer(t, nil)
-	m := &mouth{socket: &socket{at: cableAt}}
-	other := &mouth{socket: &socket{at: place{Port{Index: 4, Netdev: "next"}, 8}}}
-	h.heard(other, &handshake.HailAnswer{Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 1}, peerV4)
-	for n := range byte(maxNodes + 4) {
-		h.heard(m, &handshake.HailAnswer{Process: handshake.ProcessID{2 + n}, Node: handshake.NodeID{2 + n}, Control: 1}, peerV4)
-		want := int(n) + 1
-		if want > maxNodes {
-			want = 0
+	hosts.Run(t, func(t *hosts.Test) {
+		h, b := newHailer(t, nil)
+		m := &mouth{socket: &socket{at: cableAt}}
+		other := &mouth{socket: &socket{at: place{Port{Index: 4, Netdev: "next"}, 8}}}
+		h.heard(other, &handshake.HailAnswer{Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 1}, peerV4)
+		for n := range byte(maxNodes + 4) {
+			h.heard(m, &handshake.HailAnswer{Process: handshake.ProcessID{2 + n}, Node: handshake.NodeID{2 + n}, Control: 1}, peerV4)
+			want := int(n) + 1
+			if want > maxNodes {
+				want = 0
+			}
+			if got := len(h.Neighbours()) - 1; got != want {
+				t.Errorf("%d neighbours of %d nodes", got, n+1)
+			}
+			var switches []uint8
+			if want == 0 {
+				switches = []uint8{cableAt.Index}
+			}
+			if diff := cmp.Diff(switches, h.Switches()); diff != "" {
+				t.Errorf("switches with %d nodes (-want +got):\n%s", n+1, diff)
+			}
 		}
-		if got := len(h.Neighbours()) - 1; got != want {
-			t.Errorf("%d neighbours of %d nodes", got, n+1)
+		if got := b.count("leads to a switch"); got != 1 {
+			t.Errorf("%d lines about a switch", got)
 		}
-		var switches []uint8
-		if want == 0 {
-			switches = []uint8{cableAt.Index}
-		}
-		if diff := cmp.Diff(switches, h.Switches()); diff != "" {
-			t.Errorf("switches with %d nodes (-want +got):\n%s", n+1, diff)
-		}
-	}
-	if got := b.count("leads to a switch"); got != 1 {
-		t.Errorf("%d lines about a switch", got)
-	}
+	})
 }
 
 // TestPlaces: an interface stands once, for the device that has it.
 func TestPlaces(t *testing.T) {
-	h, _ := newHailer(t, func(c *Config) {
-		c.Ports = func() []Port {
-			return []Port{{Index: 1}, {Index: 2, Netdev: "lo"}, {Index: 3, Netdev: "none-such"}, {Index: 4, Netdev: "lo", RDMA: true}, {Index: 5, Netdev: "lo", RDMA: true}}
+	hosts.Run(t, func(t *hosts.Test) {
+		line(t)
+		for _, running := range []bool{true, false} {
+			t.Host("b").Interface("prev").SetUp(running)
+			h, _ := newHailerOn(t, "a", func(c *Config) {
+				c.Ports = func() []Port {
+					return []Port{{Index: 1}, {Index: 2, Netdev: "next"}, {Index: 3, Netdev: "none-such"}, {Index: 4, Netdev: "next", RDMA: true}, {Index: 5, Netdev: "next", RDMA: true}}
+				}
+			})
+			want := []place{{Port{Index: 4, Netdev: "next", RDMA: true}, t.Host("a").Interface("next").Index()}}
+			all, heard := h.places()
+			same := cmp.AllowUnexported(place{})
+			if diff := cmp.Diff(want, all, same); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !running {
+				want = nil
+			}
+			if diff := cmp.Diff(want, heard, same); diff != "" {
+				t.Errorf("with a carrier (-want +got):\n%s", diff)
+			}
 		}
 	})
-	all, running := h.places()
-	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []Port{{Index: 4, Netdev: "lo", RDMA: true}}
-	got := func(places []place) (ports []Port) {
-		for _, p := range places {
-			if p.index != lo.Index {
-				t.Errorf("index %d, want %d", p.index, lo.Index)
-			}
-			ports = append(ports, p.Port)
-		}
-		return ports
-	}
-	if diff := cmp.Diff(want, got(all)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if lo.Flags&net.FlagRunning != 0 {
-		if diff := cmp.Diff(want, got(running)); diff != "" {
-			t.Errorf("running (-want +got):\n%s", diff)
-		}
-	}
 }
 
 func TestRefusedConfig(t *testing.T) {
@@ -375,62 +322,65 @@ func TestRefusedConfig(t *testing.T) {
 
 // TestCloseLeavesNothing: while it asks, after, and again.
 func TestCloseLeavesNothing(t *testing.T) {
-	poller()
-	before := holding()
-	for _, wait := range []bool{false, true} {
-		h, _ := newHailer(t, func(c *Config) {
-			c.Ports = func() []Port { return []Port{{Index: 1, Netdev: "lo"}} }
-			c.UDPPort, c.TimeScale = freePort(t), 0.01
-		})
-		h.Changed()
-		h.Hail()
-		done := h.Done()
-		if wait {
+	hosts.Run(t, func(t *hosts.Test) {
+		line(t)
+		for _, wait := range []bool{false, true} {
+			h, _ := newHailerOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
+			p := h.network.(*hosts.Process)
+			h.Changed()
+			h.Hail()
+			done := h.Done()
+			if wait {
+				<-done
+			} else {
+				t.Sleep(askEvery)
+			}
+			if h.Stats().Asked == 0 || len(p.Open()) == 0 {
+				t.Errorf("it has not asked: %+v, open %v", h.Stats(), p.Open())
+			}
+			for range 2 {
+				if err := h.Close(); err != nil {
+					t.Error(err)
+				}
+			}
 			<-done
-		}
-		for range 2 {
-			if err := h.Close(); err != nil {
-				t.Error(err)
+			h.Hail()
+			<-h.Done()
+			if left := p.Open(); len(left) != 0 {
+				t.Errorf("left open: %v", left)
 			}
 		}
-		<-done
-		h.Hail()
-		<-h.Done()
-	}
-	if err := eventually(func() bool { return holding().within(before) }); err != nil {
-		t.Errorf("holding %+v, %+v before: %v", holding(), before, err)
-	}
+	})
 }
 
 // TestTakenPort: one line, that names the port.
 func TestTakenPort(t *testing.T) {
-	c, err := net.ListenUDP("udp4", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	port := c.LocalAddr().(*net.UDPAddr).Port
-	h, b := newHailer(t, func(c *Config) {
-		c.Ports = func() []Port { return []Port{{Index: 1, Netdev: "lo"}} }
-		c.UDPPort = uint16(port)
+	hosts.Run(t, func(t *hosts.Test) {
+		line(t)
+		i := t.Host("a").Interface("next")
+		c, err := t.Process("a").Ask(sock.Interface{Name: "next", Index: i.Index()}, netip.IPv4Unspecified(), sock.PortRange{First: UDPPort, Last: UDPPort})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		h, b := newHailerOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
+		h.Hail()
+		<-h.Done()
+		if got := b.count(fmt.Sprintf("port=%d interface=next", UDPPort)); got != 1 || b.count("another program has this UDP port to itself") != 1 {
+			t.Errorf("%d lines name port %d:\n%s", got, UDPPort, b.String())
+		}
 	})
-	h.Hail()
-	<-h.Done()
-	if got := b.count(fmt.Sprintf("port=%d interface=lo", port)); got != 1 || b.count("another program has this UDP port to itself") != 1 {
-		t.Errorf("%d lines name port %d:\n%s", got, port, b.String())
-	}
 }
 
 // TestSharedPort: processes of one node listen side by side.
 func TestSharedPort(t *testing.T) {
-	port := freePort(t)
-	for range 3 {
-		_, b := newHailer(t, func(c *Config) {
-			c.Ports = func() []Port { return []Port{{Index: 1, Netdev: "lo"}} }
-			c.UDPPort = port
-		})
-		if got := b.count("level=WARN"); got != 0 {
-			t.Errorf("warnings:\n%s", b.String())
+	hosts.Run(t, func(t *hosts.Test) {
+		line(t)
+		for range 3 {
+			_, b := newHailerOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
+			if got := b.count("level=WARN"); got != 0 {
+				t.Errorf("warnings:\n%s", b.String())
+			}
 		}
-	}
+	})
 }

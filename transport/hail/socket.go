@@ -25,7 +25,7 @@ func group(six bool) netip.Addr {
 
 // openEar makes a socket that hears the questions on an interface; other processes of the node may have the like.
 func (h *Hailer) openEar(at place, six bool) (*socket, error) {
-	p, err := h.network.Hear(at.on(), netip.AddrPortFrom(group(six), h.cfg.UDPPort))
+	p, err := h.network.Hear(at.on(), netip.AddrPortFrom(group(six), UDPPort))
 	if err != nil {
 		return nil, limit.Own(err)
 	}
