@@ -99,7 +99,7 @@ var imports = map[string][]string{
 	"tests/require":                 {"tests/internal/need"},
 	"tests/sim/adapter":             {"ibv", "tests/sim/bus"},
 	"tests/sim/bus":                 {"tests/sim/draw", sysUnix},
-	"tests/sim/mesh":                {"guard", "ibv", "ncclnet", "random", "tests/sim/adapter", "tests/sim/bus", "tests/sim/draw", "tests/sim/internet", "transport", "transport/clock", "transport/stats", "transport/topology"},
+	"tests/sim/mesh":                {"ibv", "ncclnet", "tests/sim/bus", "tests/sim/draw", "tests/sim/world", "transport/stats"},
 	"tests/sim/cmd/sim":             {"tests/sim/mesh"},
 	"tests/sim/conformance":         {},
 	"tests/sim/conformance/sockets": {},
@@ -109,6 +109,7 @@ var imports = map[string][]string{
 	"tests/transporttest":           {"handshake", "ibv", "tests/fabric", "tests/require", "transport", "transport/bundle", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/message", "transport/path", "transport/relay", "transport/relay/engine", "transport/topology", "github.com/google/go-cmp/cmp"},
 	"tests/rules":                   {},
 	"tests/sim/mutants":             {},
+	"tests/sim/world":               {"guard", "ibv", "random", "tests/sim/adapter", "tests/sim/bus", "tests/sim/draw", "tests/sim/internet", "transport", "transport/clock", "transport/topology"},
 }
 
 const (

@@ -10,7 +10,7 @@ import (
 	"ncclmesh/tests/sim/draw"
 )
 
-// Run calls f in a bubble with the bus of a seed, and returns the summary. When f fails the test it logs the seed, the hash
+// Run calls f in a bubble with the bus of a seed, which goes on until the cleanups of f have ended, and returns the summary. When f fails the test it logs the seed, the hash
 // and the last events. Meanwhile all goroutines of the program share one processor, and no garbage is collected but between
 // two events, so the test must not run beside others.
 func Run(t *testing.T, seed uint64, f func(t *testing.T, b *Bus)) Summary {
@@ -53,13 +53,13 @@ func run(t *testing.T, seed uint64, f func(t *testing.T, b *Bus)) (s Summary, di
 	synctest.Test(t, func(t *testing.T) {
 		b := New(draw.New(seed))
 		b.released = &released
-		defer func() {
+		t.Cleanup(func() { // those of f are called before, with the bus
 			b.Close()
 			disturbed = b.peace.disturbed
 			if s = b.Summary(); t.Failed() {
 				t.Logf("seed %d, hash %016x after %d events, the last of which are:\n%s", s.Seed, s.Hash, s.Events, b.Last())
 			}
-		}()
+		})
 		f(t, b)
 	})
 	return s, disturbed

@@ -2,7 +2,7 @@
 // plugin as NCCL does. Between ncclnet.Net and the driver of verbs and the sockets the code is the code that ships. See
 // docs/internals/simulation.md.
 //
-//	World ── Machine: a host of tests/sim/internet, its RDMA adapters, its sysfs and its netlink
+//	World ── Machine: of tests/sim/world
 //	            └── Process: ncclnet.Net, its settings, its log
 //	                   └── Rank: the thread of NCCL that sets connections up and moves messages
 //

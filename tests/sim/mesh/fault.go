@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ncclmesh/tests/sim/draw"
+	"ncclmesh/tests/sim/world"
 )
 
 // A Fault is something that goes wrong at a time, and ends after another.
@@ -66,7 +67,7 @@ func (h *hit) amount(on bool) int64 {
 func (h *hit) delay(on bool) time.Duration { return time.Duration(h.amount(on)) }
 
 // adapter returns the RDMA adapter of the end.
-func (h *hit) adapter() *Adapter { return h.Adapters[h.end] }
+func (h *hit) adapter() *world.Adapter { return h.Adapters[h.end] }
 
 // kinds are what can go wrong. [Scenario.Plan] draws those of cables, all but the slow verbs.
 var kinds = append([]kind{
@@ -108,7 +109,7 @@ var kinds = append([]kind{
 	// From the beginning of the job on, at the earliest.
 	{"stopped", wholeMachine, none, func(h *hit, on bool) {
 		for _, p := range h.machine.processes {
-			p.halt(on)
+			p.Halt(on)
 		}
 	}},
 	{killed, wholeMachine, none, func(h *hit, on bool) {
@@ -261,7 +262,7 @@ func (w *World) reset(c *Cable) {
 }
 
 // fail breaks a queue pair of an adapter, if there is one.
-func (w *World) fail(a *Adapter, which int) {
+func (w *World) fail(a *world.Adapter, which int) {
 	if all := a.Device.QueuePairs(); len(all) > 0 {
 		w.Fabric.Break(all[which%len(all)])
 	}

@@ -33,7 +33,7 @@ func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
 	j := &Job{pairs: map[string]int{}, world: w, draws: w.Bus.Source("job").Stream}
 	for _, m := range on {
 		p := m.Start(settings)
-		r := &Rank{Process: p, pause: pause{source: w.Bus.Source("rank on " + m.Name()), gate: p.gate}}
+		r := &Rank{Process: p, pause: pause{source: w.Bus.Source("rank on " + m.Name()), gate: p.Gate}}
 		p.ranks = append(p.ranks, r)
 		j.ranks = append(j.ranks, r)
 	}
@@ -41,7 +41,7 @@ func (w *World) NewJob(settings map[string]string, on ...*Machine) *Job {
 	for _, r := range j.ranks {
 		inits.Go(func() {
 			r.source.Sleep(r.source.Between(0, 50*time.Millisecond))
-			r.Process.gate.Wait()
+			r.Process.Gate.Wait()
 			r.err = r.Init()
 		})
 	}
@@ -207,7 +207,7 @@ func (j *Job) End() {
 	j.world.Clock.Sleep(100 * time.Millisecond) // for goroutines that do not see at once that there is nothing to do
 	for _, r := range j.ranks {
 		if left := r.leaves(); left != nil {
-			j.world.Errorf("%s has left open at %v: %v\n%s", r.name, j.world.Bus.Now(), slices.Sorted(maps.Keys(left)), strings.Join(r.sockets.Streams(), "\n"))
+			j.world.Errorf("%s has left open at %v: %v\n%s", r.Name, j.world.Bus.Now(), slices.Sorted(maps.Keys(left)), strings.Join(r.Sockets.Streams(), "\n"))
 		}
 	}
 }
@@ -231,7 +231,7 @@ func (r *Rank) where() string {
 			all = append(all, fmt.Sprintf("%v: %d of %d messages, %d posted", f, f.done, len(f.messages), f.posted))
 		}
 	}
-	return fmt.Sprintf("%s: %s", r.name, strings.Join(all, "; "))
+	return fmt.Sprintf("%s: %s", r.Name, strings.Join(all, "; "))
 }
 
 // Ranks returns the ranks of the job, one for each machine of NewJob, in that order.

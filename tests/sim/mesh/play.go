@@ -83,7 +83,7 @@ func (s *Scenario) Run(t *testing.T, b *bus.Bus, o *Outcome) {
 	if s.Expect.Calm {
 		for _, r := range j.ranks {
 			for _, text := range r.Troubles() {
-				w.Errorf("%s is not calm: %s", r.name, text)
+				w.Errorf("%s is not calm: %s", r.Name, text)
 			}
 		}
 	}

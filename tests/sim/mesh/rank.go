@@ -89,7 +89,7 @@ func (r *Rank) play() error {
 
 // end closes the flows and the context. For a killed process it only ends the goroutines.
 func (r *Rank) end() error {
-	r.Process.gate.Wait()
+	r.Process.Gate.Wait()
 	if r.killed.Load() {
 		_ = r.Finalize() // ends the goroutines, which a dead process would not have
 		return nil
@@ -113,7 +113,7 @@ func (r *Rank) call(what string, f func() ncclnet.Result) error {
 
 // longest returns the longest pause that the thread may make.
 func (r *Rank) longest() time.Duration {
-	if r.verbs != nil {
+	if r.Verbs != nil {
 		return patient
 	}
 	return longest

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ncclmesh/tests/sim/draw"
+	"ncclmesh/tests/sim/world"
 )
 
 // A Scenario describes one run: machines, cables, a job, what goes wrong, and what is expected. With its seed it decides the
@@ -26,7 +27,7 @@ type Wire struct {
 	Number   int // tells cables apart, 0 to 250
 	From, To string
 	RDMA     bool
-	Speed    Speed
+	Speed    world.Speed
 }
 
 // A Connection describes what one rank sends another.
@@ -50,7 +51,7 @@ type Expectation struct {
 }
 
 // fast is the speed of a cable unless something else is said.
-var fast = Speed{Rate: 12_500_000_000, Latency: 2 * time.Microsecond, Jitter: time.Microsecond}
+var fast = world.Speed{Rate: 12_500_000_000, Latency: 2 * time.Microsecond, Jitter: time.Microsecond}
 
 const (
 	window = 16 // messages of a connection that are under way at most, unless something else is said

@@ -92,7 +92,7 @@ func (j *Job) hurt() (all []string) {
 		for i := range s.Ways {
 			w := &s.Ways[i]
 			if since, down := s.Down(w); down && w.Kind != stats.Relayed { // a detour may be no longer needed
-				all = append(all, fmt.Sprintf("%s has no lane to %s over its port %d and port %d there (%v), for %v", r.name, w.Peer, w.Port, w.PeerPort, w.Kind, s.At.Sub(since)))
+				all = append(all, fmt.Sprintf("%s has no lane to %s over its port %d and port %d there (%v), for %v", r.Name, w.Peer, w.Port, w.PeerPort, w.Kind, s.At.Sub(since)))
 			}
 		}
 		for i, c := range s.Conns {
@@ -124,7 +124,7 @@ func (j *Job) overRDMA() {
 		s := r.Shown()
 		for _, l := range s.Lanes {
 			if way := &s.Ways[l.Way]; l.Up && way.Kind == stats.TCP {
-				j.world.Errorf("%s has a lane to %s over TCP", r.name, way.Peer)
+				j.world.Errorf("%s has a lane to %s over TCP", r.Name, way.Peer)
 			}
 		}
 	}

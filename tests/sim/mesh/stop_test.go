@@ -6,6 +6,7 @@ import (
 
 	"ncclmesh/tests/sim/bus"
 	"ncclmesh/tests/sim/mesh"
+	"ncclmesh/tests/sim/world"
 )
 
 // stopped is a fault by which the processes of a machine are stopped.
@@ -47,7 +48,7 @@ func TestStoppedProcessRests(t *testing.T) {
 		t.Run(transport, func(t *testing.T) {
 			bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
 				w := mesh.NewWorld(t, b)
-				a, o, speed := w.AddMachine("na"), w.AddMachine("nb"), mesh.Speed{Rate: 12_500_000_000, Latency: 2 * time.Microsecond}
+				a, o, speed := w.AddMachine("na"), w.AddMachine("nb"), world.Speed{Rate: 12_500_000_000, Latency: 2 * time.Microsecond}
 				cable := w.Cable(0, speed, transport != "tcp", a, o)
 				w.Cable(1, speed, transport != "tcp", a, o)
 				w.Management()

@@ -1,4 +1,4 @@
-package mesh
+package world
 
 import (
 	"fmt"
@@ -21,7 +21,6 @@ type Speed struct {
 type Cable struct {
 	Number   int
 	Link     *internet.Link
-	Machines [2]*Machine
 	Ends     [2]*internet.Interface
 	RDMA     *adapter.Link // nil between ports without RDMA
 	Adapters [2]*Adapter
@@ -37,26 +36,31 @@ type Adapter struct {
 
 // Cable joins two machines by a cable of its own subnet. number tells the cables apart.
 func (w *World) Cable(number int, s Speed, rdma bool, a, b *Machine) *Cable {
-	c := &Cable{Number: number, Machines: [2]*Machine{a, b}}
+	var ends [2]*internet.Interface
+	var adapters [2]*Adapter
 	for k, m := range []*Machine{a, b} {
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(number), byte(1 + k)}), 24)
-		c.Ends[k] = m.AddPort(fmt.Sprintf("p%d", len(m.Interfaces())-1), int(s.Rate/125_000), prefix)
+		ends[k] = m.AddPort(fmt.Sprintf("p%d", len(m.Interfaces())-1), int(s.Rate/125_000), prefix)
 		if rdma {
-			c.Adapters[k] = m.addAdapter(c.Ends[k], int(s.Rate/125_000))
+			adapters[k] = m.AddAdapter(fmt.Sprintf("rocep%ds0", ends[k].Index()), ends[k], int(s.Rate/125_000), adapter.Usual)
 		}
 	}
-	c.Link = w.Net.Connect(internet.LinkConfig{Rate: s.Rate, Latency: s.Latency, Jitter: s.Jitter}, c.Ends[0], c.Ends[1])
-	w.cables[number] = c
-	if rdma {
-		c.RDMA = w.Fabric.Connect(adapter.LinkConfig{Rate: s.Rate, Latency: s.Latency, Jitter: s.Jitter}, c.Adapters[0].Port, c.Adapters[1].Port)
+	return w.Connect(number, s, ends, adapters)
+}
+
+// Connect plugs a cable into two ports, with RDMA where they have adapters.
+func (w *World) Connect(number int, s Speed, ends [2]*internet.Interface, adapters [2]*Adapter) *Cable {
+	c := &Cable{Number: number, Ends: ends, Adapters: adapters}
+	c.Link = w.Net.Connect(internet.LinkConfig{Rate: s.Rate, Latency: s.Latency, Jitter: s.Jitter}, ends[0], ends[1])
+	if adapters[0] != nil {
+		c.RDMA = w.Fabric.Connect(adapter.LinkConfig{Rate: s.Rate, Latency: s.Latency, Jitter: s.Jitter}, adapters[0].Port, adapters[1].Port)
 	}
 	return c
 }
 
-// addAdapter gives an interface an RDMA device, of one port, with a RoCE v2 GID for each of its addresses.
-func (m *Machine) addAdapter(i *internet.Interface, mbps int) *Adapter {
-	name := fmt.Sprintf("rocep%ds0", i.Index())
-	a := &Adapter{Device: m.world.Fabric.AddDevice(m.Name(), name, adapter.Usual), m: m, dir: filepath.Join(m.sysfs, "class/infiniband", name)}
+// AddAdapter gives an interface an RDMA device, of one port of a speed in Mb/s, with a RoCE v2 GID for each of its addresses.
+func (m *Machine) AddAdapter(name string, i *internet.Interface, mbps int, l adapter.Limits) *Adapter {
+	a := &Adapter{Device: m.world.Fabric.AddDevice(m.Name(), name, l), m: m, dir: filepath.Join(m.sysfs, "class/infiniband", name)}
 	config := adapter.PortConfig{Mbps: mbps, Netdev: uint32(i.Index())}
 	port := filepath.Join(a.dir, "ports/1")
 	for k, p := range i.Prefixes() {
@@ -82,7 +86,7 @@ func (m *Machine) addAdapter(i *internet.Interface, mbps int) *Adapter {
 	m.write(port, "rate", fmt.Sprintf("%d Gb/sec (4X EDR)", mbps/1000))
 	m.write(port, "lid", "0x0")
 	a.tell(true)
-	m.adapters = append(m.adapters, a)
+	m.Adapters = append(m.Adapters, a)
 	return a
 }
 

@@ -1,0 +1,76 @@
+package world
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"ncclmesh/tests/sim/internet"
+	"ncclmesh/transport/topology"
+)
+
+// A Machine is a host with RDMA adapters and with a sysfs that describes its devices and interfaces.
+type Machine struct {
+	*internet.Host
+	Adapters []*Adapter
+
+	world   *World
+	sysfs   string
+	started int // processes so far
+}
+
+// AddMachine adds a machine that has no interface yet but the loopback one.
+func (w *World) AddMachine(name string) *Machine {
+	m := &Machine{Host: w.Net.AddHost(name), world: w, sysfs: w.T.TempDir()}
+	w.machines = append(w.machines, m)
+	return m
+}
+
+// AddPort gives the machine an Ethernet port of a speed, in Mb/s.
+func (m *Machine) AddPort(name string, mbps int, prefixes ...netip.Prefix) *internet.Interface {
+	i := m.AddInterface(name, prefixes...)
+	dir := filepath.Join(m.sysfs, "class/net", name)
+	m.write(dir, "ifindex", strconv.Itoa(i.Index()))
+	m.write(dir, "speed", strconv.Itoa(mbps))
+	return i
+}
+
+// write makes a file of sysfs.
+func (m *Machine) write(dir, name, text string) {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644)
+	}
+	if err != nil {
+		m.world.T.Fatal(err)
+	}
+}
+
+// Delay makes all that the machine sends over sockets arrive later by so much.
+func (m *Machine) Delay(by time.Duration) {
+	for _, i := range m.Interfaces() {
+		if i.Index() != 1 {
+			i.Delay(by)
+		}
+	}
+}
+
+// links returns the interfaces as netlink describes them.
+func (m *Machine) links() (all []topology.Link, _ error) {
+	for _, i := range m.Interfaces() {
+		up, carrier, addrs := i.Status()
+		l := topology.Link{Name: i.Name(), Index: i.Index(), MTU: 9000, Kind: "device", Up: up, Carrier: carrier, Loopback: i.Index() == 1, Addrs: addrs}
+		if !l.Loopback {
+			l.MAC = m.mac(i)
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// mac returns the hardware address of an interface.
+func (m *Machine) mac(i *internet.Interface) [6]byte {
+	return [6]byte{2, 0, 0, m.Name()[0], m.Name()[len(m.Name())-1], byte(i.Index())}
+}
