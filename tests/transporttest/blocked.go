@@ -3,6 +3,7 @@ package transporttest
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"ncclmesh/ibv"
 	"ncclmesh/transport/lane"
@@ -33,13 +34,16 @@ func Block(t *testing.T, s *message.SendConn, r *message.RecvConn, size int) (b 
 			}
 			return lane.Acquire(&s.Bundle().Wire.Slot(1)[0].Seq) == 1
 		})
-		Inject(t, "stall")
-		t.Cleanup(func() { Inject(t, "clear") })
+		Stall(t)
+		t.Cleanup(func() { Heal(t) })
 	}
 	b.Send = Isend(t, s, b.From, 0, size, 0, b.FromRegion)
 	for range 50 {
 		if ok, err := b.Send.Test(nil); ok || err != nil {
 			t.Fatalf("a send that cannot arrive: %v, %v", ok, err)
+		}
+		if w := worldOf(t); w != nil {
+			w.Sleep(20 * time.Microsecond)
 		}
 	}
 	return b

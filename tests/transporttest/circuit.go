@@ -25,7 +25,8 @@ type Circuits struct {
 	Engines []*engine.Engine // one a relay, in order
 	port    lane.Port        // for queue pairs
 	from    topology.Address
-	sender  lane.Port // for circuits
+	to      netip.Addr // of the receiver
+	sender  lane.Port  // for circuits
 
 	mu       sync.Mutex
 	expected map[uint64]expectation
@@ -51,7 +52,11 @@ func NewCircuits(t *testing.T, relays int) *Circuits {
 	t.Helper()
 	c := &Circuits{expected: map[uint64]expectation{}}
 	for range relays {
-		e := engine.New(engine.Config{Log: slog.New(slog.NewTextHandler(logWriter{t}, nil)), Memory: 256 << 20})
+		config := engine.Config{Log: slog.New(slog.NewTextHandler(logWriter{t}, nil)), Memory: 256 << 20}
+		if w := worldOf(t); w != nil {
+			config.Clock = w.machine().Clock
+		}
+		e := engine.New(config)
 		c.Engines = append(c.Engines, e)
 		t.Cleanup(func() {
 			if err := e.Close(); err != nil {
@@ -106,10 +111,14 @@ func (c *Circuits) Carry(ctx context.Context, _ uint8, m *handshake.Carry, dropp
 func (c *Circuits) carry(ctx context.Context, k *Carried, m *handshake.Carry, i int) (*handshake.Carried, error) {
 	last := i == len(c.Engines)-1
 	leg := relay.Leg{Port: c.port, From: c.from, To: c.from.Addr, Name: "there"}
+	out := leg
+	if last {
+		out.To = c.to
+	}
 	if m.Half.Addr == (netip.Addr{}) || m.Half.Addr.IsUnspecified() {
 		m.Half.Addr = c.from.Addr
 	}
-	j, err := c.Engines[i].Begin(m, relay.Joining{In: leg, Out: leg, Last: last, Ended: func(err error) { go k.Drop(err) }})
+	j, err := c.Engines[i].Begin(m, relay.Joining{In: leg, Out: out, Last: last, Ended: func(err error) { go k.Drop(err) }})
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +166,7 @@ func (c *Circuits) Cancel(token uint64) {
 // plan makes the sender's half of a circuit of one over a queue pair, and has the receiver
 // make the other.
 func (c *Circuits) plan(p lane.Plan, to *transport.Transport, gids topology.GIDPolicy) lane.Plan {
-	c.port, c.from = p.Port, p.From
+	c.port, c.from, c.to = p.Port, p.From, p.To
 	o := circuit.Options{Circuits: c, GIDs: gids}
 	ports := map[lane.Port]lane.Port{}
 	to.Paths().Circuits = func(p lane.Port) lane.Port {

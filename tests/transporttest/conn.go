@@ -13,22 +13,35 @@ import (
 	"ncclmesh/transport/message"
 )
 
-// Await calls f until it is true: without a pause at first, as for what takes microseconds, and then with short ones, so that
-// others have the processor, and time goes on in a bubble.
+// Await calls f until it is true. In a simulation time goes on between two calls, at first a little and then more. Otherwise there is no
+// pause at first, as for what takes microseconds, and then a short one, so that others have the processor.
 func Await(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	const eager, pause = 1000, 20 * time.Microsecond
-	deadline := time.Now().Add(5 * time.Minute)
+	w := worldOf(t)
+	begun := time.Now()
 	for calls := 0; !f(); calls++ {
 		switch {
-		case time.Now().After(deadline):
+		case time.Since(begun) > 5*time.Minute:
 			t.Fatalf("waited too long for %s", what)
+		case w != nil:
+			w.Sleep(pauseAfter(time.Since(begun)))
 		case calls < eager:
 			runtime.Gosched()
 		default:
 			time.Sleep(pause)
 		}
 	}
+}
+
+// pauseAfter is how long a simulated test that has waited for something pauses before it looks again: briefly enough that it looks
+// in the middle of what messages do, and longer where it waits for what takes seconds.
+func pauseAfter(waited time.Duration) time.Duration {
+	const short, long = 100 * time.Microsecond, 200 * time.Millisecond
+	if waited < long {
+		return min(max(waited/100, time.Microsecond), short)
+	}
+	return min(waited/100, 10*time.Millisecond)
 }
 
 // Within fails the test when f does not return.
@@ -111,11 +124,16 @@ func Memory(t *testing.T, n int) (*ibv.Memory, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	free := func() {
 		if err := m.Free(); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	if w := worldOf(t); w != nil { // adapters may use it until the transports have ended
+		w.last = append(w.last, free)
+	} else {
+		t.Cleanup(free)
+	}
 	return m, m.Bytes()
 }
 
@@ -179,8 +197,12 @@ func Irecv(t *testing.T, r *message.RecvConn, bufs ...message.Buffer) *message.R
 
 // Fill writes bytes that say where they belong.
 func Fill(b []byte, seed int) {
-	for i := range b {
+	const period = 1 << 16
+	for i := range min(len(b), period) {
 		b[i] = byte(i*7 + i>>8*13 + seed)
+	}
+	for at := period; at < len(b); at += period {
+		copy(b[at:], b[:period])
 	}
 }
 

@@ -34,9 +34,12 @@ mgmt none
 // missing is why the tests of connections cannot run.
 var missing string
 
-// Main is what TestMain does: the whole package's tests start again as a process on a
-// node of a small fabric.
+// onFabric says that the tests of the package run on a fabric of tests/fakeverbs, and over the kernel's sockets.
+var onFabric bool
+
+// Main is what TestMain of a package does whose tests are not simulated: they start again as a process on a node of a small fabric.
 func Main(m *testing.M) {
+	onFabric = true
 	if os.Getenv(fabric.Tested) == "" {
 		if err := fabric.Again("transport", Topology, "a"); err != nil {
 			missing = err.Error()
@@ -79,20 +82,28 @@ func (w logWriter) Write(b []byte) (int, error) {
 
 var warm sync.Once
 
-// Options are those of a transport over the fabric.
+// Options are those of a transport: of a simulation, on a process of its own, on the machine after that of the one before; else over
+// the fabric.
 func Options(t *testing.T) transport.Options {
-	return transport.Options{
-		Sysfs:   os.Getenv("NCCL_MESH_SYSFS"),
+	o := transport.Options{
 		Timeout: -1, RetryCount: -1, TrafficClass: -1, ServiceLevel: -1,
-		TimeScale: 5, // the machines that run tests are busy
-		Log:       slog.New(slog.NewTextHandler(logWriter{t}, nil)),
+		Log: slog.New(slog.NewTextHandler(logWriter{t}, nil)),
 	}
+	if w := worldOf(t); w != nil {
+		o.Machine = w.machine()
+		return o
+	}
+	o.Sysfs = os.Getenv("NCCL_MESH_SYSFS")
+	o.TimeScale = 5 // the machines that run tests are busy
+	return o
 }
 
-// New makes a transport over the fabric, which ends with the test.
+// New makes a transport with [Options], which ends with the test.
 func New(t *testing.T, change ...func(*transport.Options)) *transport.Transport {
 	t.Helper()
-	RequireFake(t)
+	if worldOf(t) == nil {
+		RequireFake(t)
+	}
 	return open(t, Options(t), change)
 }
 
@@ -105,6 +116,9 @@ func open(t *testing.T, o transport.Options, change []func(*transport.Options)) 
 	tr, err := transport.New(o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if w := worldOf(t); w != nil {
+		w.transports[tr] = w.processes[len(w.processes)-1]
 	}
 	t.Cleanup(func() {
 		if err := tr.Close(); err != nil {

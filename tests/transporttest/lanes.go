@@ -45,11 +45,10 @@ func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *messag
 		{"circuits", []lane.Kind{lane.Circuit}, over(lane.Circuit, lane.Circuit), true},
 		{"a circuit and a socket", []lane.Kind{lane.Circuit, lane.TCP}, over(lane.Circuit, lane.TCP), false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		run(t, tt.name, func(t *testing.T) {
 			if !tt.sample {
 				require.Full(t, "the same test over other lanes")
 			}
-			Leaks(t)
 			s, r := tt.connect(t)
 			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
 				if kinds := Kinds(b); !slices.Equal(kinds, tt.kinds) {
@@ -80,12 +79,15 @@ func ComeBack(b *bundle.Bundle) bool {
 }
 
 // Most is the largest message of a test: where all lanes are queue pairs one of them
-// makes writes of 4096 bytes, of which a part has 256.
+// makes writes of 4096 bytes, of which a part has 256. It is more than sockets take.
 func Most(s *message.SendConn) int {
 	if slices.Equal(Kinds(s.Bundle()), []lane.Kind{lane.Verbs}) {
 		return 2 << 20
 	}
-	return 16 << 20
+	if onFabric {
+		return 16 << 20
+	}
+	return 32 * buffer
 }
 
 // ConnectOver sets up a connection with one lane of each of those kinds, in that order

@@ -14,9 +14,14 @@ import (
 )
 
 // NewTCP makes a transport over the interfaces that there are, which ends with the
-// test. It needs no RDMA, real or fake.
+// test. In a simulation each is on another machine than the one before; otherwise it needs no RDMA, real or fake.
 func NewTCP(t *testing.T, streams int, change ...func(*transport.Options)) *transport.Transport {
 	t.Helper()
+	if worldOf(t) != nil {
+		return New(t, slices.Concat([]func(*transport.Options){func(o *transport.Options) {
+			o.Transport, o.TCPStreams, o.TCPCheck = transport.TransportTCP, streams, tcp.CheckOff
+		}}, change)...)
+	}
 	return open(t, transport.Options{
 		Transport: transport.TransportTCP, TCPStreams: streams, TCPCheck: tcp.CheckOff,
 		TimeScale: 5, Log: slog.New(slog.NewTextHandler(logWriter{t}, nil)),
@@ -44,11 +49,10 @@ func OverTCP(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.
 		streams int
 		change  []func(*transport.Options)
 	}{{"1 stream", 1, nil}, {"4 streams", 4, nil}, {"2 streams, checked", 2, []func(*transport.Options){Checked}}} {
-		t.Run(tt.name, func(t *testing.T) {
+		run(t, tt.name, func(t *testing.T) {
 			if tt.streams == 4 {
 				require.Full(t, "the same test with one stream, and with two that are checked")
 			}
-			Leaks(t)
 			s, r := PairTCP(t, tt.streams, tt.change...)
 			for _, l := range slices.Concat(s.Bundle().Lanes(), r.Bundle().Lanes()) {
 				if l.Port.Kind() != lane.TCP || strings.HasSuffix(l.Carrier.Terms(), " checked") != (tt.change != nil) {

@@ -221,36 +221,37 @@ func TestFailover(t *testing.T) {
 // A cable swallows what goes over it, grants, parts and acknowledgements, before its lane
 // fails: all of it is sent again, and nothing twice.
 func TestLostInFlight(t *testing.T) {
-	transporttest.Leaks(t)
-	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
-	t.Cleanup(func() { transporttest.Inject(t, "clear") })
-	rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	f := newTraffic(t, rnd, s, r, 12, 1<<16)
-	f.run(10, func() {})
-	for i := range 6 {
-		var lanes [][2]*lane.Lane
-		transporttest.Await(t, "both lanes", func() bool { lanes = up(s, r); return len(lanes) == 2 })
-		port, what := i%2, []string{"stall", "ack"}[rnd.IntN(2)]
-		most := f.count + 40
-		if i == 0 { // the faster lane, on which a message is lost for certain: its grant has come
-			what, f.hold = "stall", true
-			transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
+	transporttest.Run(t, func(t *testing.T) {
+		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+		t.Cleanup(func() { transporttest.Heal(t) })
+		rnd := transporttest.Draws(t)
+		f := newTraffic(t, rnd, s, r, 12, 1<<16)
+		f.run(10, func() {})
+		for i := range 6 {
+			var lanes [][2]*lane.Lane
+			transporttest.Await(t, "both lanes", func() bool { lanes = up(s, r); return len(lanes) == 2 })
+			port, lose := i%2, []func(testing.TB, ...int){transporttest.Stall, transporttest.LoseAcks}[rnd.IntN(2)]
+			most := f.count + 40
+			if i == 0 { // the faster lane, on which a message is lost for certain: its grant has come
+				lose, f.hold = transporttest.Stall, true
+				transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
+			}
+			lose(t, port)
+			if f.hold = false; i == 0 {
+				transporttest.Await(t, "a message that is lost", func() bool { f.step(most); return backlog(lanes[port][0]) > 0 })
+			}
+			for range 50 + rnd.IntN(200) {
+				f.step(most)
+			}
+			fail(rnd, lanes[port]) // which its retries may have found out before
+			f.run(20, func() {})
+			transporttest.Heal(t)
 		}
-		transporttest.Inject(t, what, fmt.Sprintf("port=a:rdma%d", port))
-		if f.hold = false; i == 0 {
-			transporttest.Await(t, "a message that is lost", func() bool { f.step(most); return backlog(lanes[port][0]) > 0 })
+		if !strings.Contains(s.Bundle().Half().String(), "bytes sent again") {
+			t.Errorf("nothing was lost: %v", s.Bundle().Half())
 		}
-		for range 50 + rnd.IntN(200) {
-			f.step(most)
-		}
-		fail(rnd, lanes[port]) // which its retries may have found out before
-		f.run(20, func() {})
-		transporttest.Inject(t, "clear")
-	}
-	if !strings.Contains(s.Bundle().Half().String(), "bytes sent again") {
-		t.Errorf("nothing was lost: %v", s.Bundle().Half())
-	}
-	transporttest.CloseBoth(t, s, r)
+		transporttest.CloseBoth(t, s, r)
+	})
 }
 
 // backlog is what a lane has not delivered.
@@ -272,32 +273,33 @@ func fail(rnd *rand.Rand, ends [2]*lane.Lane) {
 // A connection takes in a port that it had not used, with grants outstanding that have no
 // key for it and memory that was registered without it, and lives on over that alone.
 func TestPortJoins(t *testing.T) {
-	transporttest.Leaks(t)
-	hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond } // for the port that is stalled
-	s, r := transporttest.ConnectOver(t, transporttest.New(t, hurry), transporttest.New(t, hurry), lane.Verbs)
-	t.Cleanup(func() { transporttest.Inject(t, "clear") })
-	rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	f := newTraffic(t, rnd, s, r, 12, 1<<16)
-	f.run(50, func() {})
-	f.hold = true // with grants outstanding
-	most := f.count + 40
-	transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
-	transporttest.Inject(t, "stall", "port=a:rdma0")
-	fail(rnd, up(s, r)[0])
-	transporttest.Await(t, "the other port", func() bool {
-		lanes := up(s, r)
-		return len(lanes) == 1 && lanes[0][0].Port.Now().Device == "rdma1"
+	transporttest.Run(t, func(t *testing.T) {
+		hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond } // for the port that is stalled
+		s, r := transporttest.ConnectOver(t, transporttest.New(t, hurry), transporttest.New(t, hurry), lane.Verbs)
+		t.Cleanup(func() { transporttest.Heal(t) })
+		rnd := transporttest.Draws(t)
+		f := newTraffic(t, rnd, s, r, 12, 1<<16)
+		f.run(50, func() {})
+		f.hold = true // with grants outstanding
+		most := f.count + 40
+		transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
+		transporttest.Stall(t, 0)
+		fail(rnd, up(s, r)[0])
+		transporttest.Await(t, "the other port", func() bool {
+			lanes := up(s, r)
+			return len(lanes) == 1 && lanes[0][0].Port.Now().Device == "rdma1"
+		})
+		f.hold = false
+		f.run(200, func() {})
+		transporttest.Heal(t)
+		transporttest.Await(t, "both ports", func() bool { return len(up(s, r)) == 2 })
+		f.run(500, func() {
+			if lanes := up(s, r); len(lanes) > 1 {
+				fail(rnd, lanes[rnd.IntN(len(lanes))])
+			}
+		})
+		transporttest.CloseBoth(t, s, r)
 	})
-	f.hold = false
-	f.run(200, func() {})
-	transporttest.Inject(t, "clear")
-	transporttest.Await(t, "both ports", func() bool { return len(up(s, r)) == 2 })
-	f.run(500, func() {
-		if lanes := up(s, r); len(lanes) > 1 {
-			fail(rnd, lanes[rnd.IntN(len(lanes))])
-		}
-	})
-	transporttest.CloseBoth(t, s, r)
 }
 
 // The last lane goes too, and comes back: nothing is lost.
@@ -306,7 +308,7 @@ func TestAllLanesFail(t *testing.T) {
 		if !transporttest.ComeBack(s.Bundle()) {
 			t.Skip("no connection of package path has such lanes, and they do not come back")
 		}
-		rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
+		rnd := transporttest.Draws(t)
 		f := newTraffic(t, rnd, s, r, 12, 1<<16)
 		f.run(300, func() {
 			for _, ends := range up(s, r) {
@@ -320,27 +322,28 @@ func TestAllLanesFail(t *testing.T) {
 // When there is no way any more the connection waits for one, and then ends with an error
 // that names every lane and why it failed.
 func TestNoWay(t *testing.T) {
-	transporttest.Leaks(t)
-	hurry := func(o *transport.Options) {
-		o.LaneWait, o.Transport = 300*time.Millisecond, transport.TransportRDMA
-		o.HostID = "n" // what the peer is told is cut to 500 bytes, of which a long name would take many
-	}
-	s, r := transporttest.Connect(t, transporttest.New(t, hurry), transporttest.New(t, hurry))
-	f := newTraffic(t, rand.New(rand.NewPCG(1, 1)), s, r, 2, 1<<16)
-	f.run(10, func() {})
-	transporttest.Inject(t, "stall")
-	t.Cleanup(func() { transporttest.Inject(t, "clear") })
-	for i, l := range s.Bundle().Lanes() {
-		l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: reason %d", fault.ErrLane, l.Conn, l, i))
-	}
-	for _, c := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
-		transporttest.Await(t, "the end", func() bool { return c.Ended() != nil })
-		err := c.Ended()
-		for _, want := range []string{"no path to", "NCCL_MESH_LANE_WAIT", "reason 0", "reason 1", "rdma0:1", "rdma1:1"} {
-			if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
-				t.Errorf("error %v, want ErrPeer with %q", err, want)
+	transporttest.Run(t, func(t *testing.T) {
+		hurry := func(o *transport.Options) {
+			o.LaneWait, o.Transport = 300*time.Millisecond, transport.TransportRDMA
+			o.HostID = "n" // what the peer is told is cut to 500 bytes, of which a long name would take many
+		}
+		s, r := transporttest.Connect(t, transporttest.New(t, hurry), transporttest.New(t, hurry))
+		f := newTraffic(t, rand.New(rand.NewPCG(1, 1)), s, r, 2, 1<<16)
+		f.run(10, func() {})
+		transporttest.Stall(t)
+		t.Cleanup(func() { transporttest.Heal(t) })
+		for i, l := range s.Bundle().Lanes() {
+			l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: reason %d", fault.ErrLane, l.Conn, l, i))
+		}
+		for _, c := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+			transporttest.Await(t, "the end", func() bool { return c.Ended() != nil })
+			err := c.Ended()
+			for _, want := range []string{"no path to", "NCCL_MESH_LANE_WAIT", "reason 0", "reason 1", "rdma0:1", "rdma1:1"} {
+				if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want ErrPeer with %q", err, want)
+				}
 			}
 		}
-	}
-	transporttest.CloseBoth(t, s, r)
+		transporttest.CloseBoth(t, s, r)
+	})
 }

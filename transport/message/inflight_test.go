@@ -111,8 +111,7 @@ func TestIsendAfterTheEnd(t *testing.T) {
 		{"closed here", func(s *message.SendConn, _ *message.RecvConn) error { return s.Close() }, false, fault.ErrUsage},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
 			m, _ := transporttest.Memory(t, 64)
 			g := transporttest.Register(t, s, m)
@@ -143,25 +142,26 @@ func TestIsendAfterTheEnd(t *testing.T) {
 			if err := errors.Join(s.Close(), r.Close()); err != nil {
 				t.Error(err)
 			}
-		})
+		}))
 	}
 }
 
 // A send that is accepted after the end allocates nothing.
 func TestIsendAfterTheEndAllocatesNothing(t *testing.T) {
-	transporttest.Leaks(t)
-	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
-	m, _ := transporttest.Memory(t, 64)
-	g := transporttest.Register(t, s, m)
-	s.Fail(fault.ErrLane)
-	if n := transporttest.Allocations(20, func() {
-		if q, err := s.Isend(m.Addr(), 64, 1, g); q == nil || err != nil {
-			t.Fatalf("%v, %v", q, err)
+	transporttest.Run(t, func(t *testing.T) {
+		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+		m, _ := transporttest.Memory(t, 64)
+		g := transporttest.Register(t, s, m)
+		s.Fail(fault.ErrLane)
+		if n := transporttest.Allocations(20, func() {
+			if q, err := s.Isend(m.Addr(), 64, 1, g); q == nil || err != nil {
+				t.Fatalf("%v, %v", q, err)
+			}
+		}); n != 0 {
+			t.Errorf("%g allocations a send", n)
 		}
-	}); n != 0 {
-		t.Errorf("%g allocations a send", n)
-	}
-	if err := errors.Join(s.Close(), r.Close()); err != nil {
-		t.Error(err)
-	}
+		if err := errors.Join(s.Close(), r.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }

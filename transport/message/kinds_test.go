@@ -15,8 +15,7 @@ import (
 // weight, and arrive whole.
 func TestBothKinds(t *testing.T) {
 	for _, kinds := range [][]lane.Kind{{lane.Verbs, lane.TCP}, {lane.TCP, lane.Verbs}} {
-		t.Run(fmt.Sprint(kinds), func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(fmt.Sprint(kinds), transporttest.Simulated(func(t *testing.T) {
 			s, r := transporttest.ConnectOver(t, transporttest.New(t), transporttest.New(t), kinds...)
 			for i, want := range kinds {
 				for _, lanes := range [][]*lane.Lane{s.Bundle().Lanes(), r.Bundle().Lanes()} {
@@ -64,6 +63,6 @@ func TestBothKinds(t *testing.T) {
 				}
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }

@@ -2,7 +2,6 @@ package message_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -28,16 +27,16 @@ func TestTagsMatchAllThatIsGranted(t *testing.T) {
 		{"a tag twice in a group", [][]int32{{5, 6, 5}, {5}}, []int32{5, 5, 5, 6}},
 		{"the first last", [][]int32{{1}, {2, 3}, {4}, {2}, {5}}, []int32{2, 3, 4, 2, 5, 1}},
 	}
-	for _, tt := range tests {
-		for _, size := range []int{small, large} {
-			t.Run(fmt.Sprintf("%s, %d bytes", tt.name, size), func(t *testing.T) {
-				transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
-					newTagged(t, s, r, large).exchange(tt.receives, tt.sends, func() int { return size })
-					transporttest.CloseBoth(t, s, r)
-				})
-			})
+	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		h := newTagged(t, s, r, large)
+		for _, tt := range tests {
+			for _, size := range []int{small, large} {
+				t.Logf("%s, %d bytes", tt.name, size)
+				h.exchange(tt.receives, tt.sends, func() int { return size })
+			}
 		}
-	}
+		transporttest.CloseBoth(t, s, r)
+	})
 }
 
 // Any receives, groups or not, and sends of their tags in any order.

@@ -54,8 +54,7 @@ func boundary(c interface{ Fail(error) }, f func() error) (err error) {
 // later call returns, and Close gives everything back.
 func TestPanicInCall(t *testing.T) {
 	for _, in := range []string{"Send", "SendGrant", "Stop"} {
-		t.Run(in, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(in, transporttest.Simulated(func(t *testing.T) {
 			a, b := transporttest.New(t), transporttest.New(t)
 			s, r := transporttest.Connect(t, a, b)
 			m, _ := transporttest.Memory(t, 4096)
@@ -95,6 +94,6 @@ func TestPanicInCall(t *testing.T) {
 			}
 			transporttest.Await(t, "the peer's error", func() bool { return errors.Is(other(), fault.ErrPeer) })
 			transporttest.Within(t, "Close", func() { _, _ = s.Close(), r.Close() })
-		})
+		}))
 	}
 }

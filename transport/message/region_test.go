@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"ncclmesh/ibv"
 	"ncclmesh/tests/transporttest"
@@ -20,20 +20,21 @@ import (
 // A refused registration is this node's own failure, says what and why, and ends
 // nothing.
 func TestRegistrationRefused(t *testing.T) {
-	transporttest.Leaks(t)
-	a, b := transporttest.New(t), transporttest.New(t)
-	s, r := transporttest.Connect(t, a, b)
-	m, _ := transporttest.Memory(t, 1<<20)
-	transporttest.Inject(t, "verb", "name=reg_mr", "errno=ENOMEM", "times=1")
-	_, err := s.RegMR(m.Addr(), uintptr(m.Len()))
-	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "memlock") || !strings.Contains(err.Error(), "1048576") {
-		t.Errorf("error %v, want ENOMEM with size and limit", err)
-	}
-	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
-	rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
-	transporttest.Done(t, "send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
-	transporttest.Done(t, "receive", rq)
-	transporttest.CloseBoth(t, s, r)
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t), transporttest.New(t)
+		s, r := transporttest.Connect(t, a, b)
+		m, _ := transporttest.Memory(t, 1<<20)
+		transporttest.WorldOf(t).Cables[0].Adapters[0].Device.Refuse("reg_mr", syscall.ENOMEM, 0, 1)
+		_, err := s.RegMR(m.Addr(), uintptr(m.Len()))
+		if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "memlock") || !strings.Contains(err.Error(), "1048576") {
+			t.Errorf("error %v, want ENOMEM with size and limit", err)
+		}
+		sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+		rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+		transporttest.Done(t, "send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
+		transporttest.Done(t, "receive", rq)
+		transporttest.CloseBoth(t, s, r)
+	})
 }
 
 // refusal tests a request, which must not be done, until it has an error.
@@ -63,8 +64,7 @@ func TestDeregReceive(t *testing.T) {
 		{"sockets", func(t *testing.T) (*message.SendConn, *message.RecvConn) { return transporttest.PairTCP(t, 1) }},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			s, r := tt.connect(t)
 			const size = 1 << 20
 			sm, sb := transporttest.Memory(t, size)
@@ -114,102 +114,84 @@ func TestDeregReceive(t *testing.T) {
 				t.Error("memory was written after DeregMR")
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }
 
 // Where another connection has registered the same memory the key stays good, so
 // that the connection has to be stopped.
 func TestDeregShared(t *testing.T) {
-	transporttest.Leaks(t)
-	a, b := transporttest.New(t), transporttest.New(t)
-	s1, r1 := transporttest.Connect(t, a, b)
-	s2, r2 := transporttest.Connect(t, a, b)
-	sm, _ := transporttest.Memory(t, 4096)
-	m, mb := transporttest.Memory(t, 4096)
-	sg, g1, g2 := transporttest.Register(t, s1, sm), transporttest.Register(t, r1, m), transporttest.Register(t, r2, m)
-	rq := transporttest.Irecv(t, r1, transporttest.Buffer(m, 0, 4096, 1, g1))
-	if err := r1.DeregMR(g1); err != nil {
-		t.Fatal(err)
-	}
-	if ok, err := rq.Test(nil); ok || !errors.Is(err, fault.ErrUsage) {
-		t.Errorf("the receive after DeregMR: %v, %v, want ErrUsage", ok, err)
-	}
-	transporttest.Await(t, "the sender's error", func() bool {
-		_, err := s1.Isend(sm.Addr(), 4096, 1, sg)
-		if err != nil && !errors.Is(err, fault.ErrPeer) {
-			t.Fatalf("the sender sees %v, want ErrPeer", err)
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t), transporttest.New(t)
+		s1, r1 := transporttest.Connect(t, a, b)
+		s2, r2 := transporttest.Connect(t, a, b)
+		sm, _ := transporttest.Memory(t, 4096)
+		m, mb := transporttest.Memory(t, 4096)
+		sg, g1, g2 := transporttest.Register(t, s1, sm), transporttest.Register(t, r1, m), transporttest.Register(t, r2, m)
+		rq := transporttest.Irecv(t, r1, transporttest.Buffer(m, 0, 4096, 1, g1))
+		if err := r1.DeregMR(g1); err != nil {
+			t.Fatal(err)
 		}
-		return err != nil
+		if ok, err := rq.Test(nil); ok || !errors.Is(err, fault.ErrUsage) {
+			t.Errorf("the receive after DeregMR: %v, %v, want ErrUsage", ok, err)
+		}
+		transporttest.Await(t, "the sender's error", func() bool {
+			_, err := s1.Isend(sm.Addr(), 4096, 1, sg)
+			if err != nil && !errors.Is(err, fault.ErrPeer) {
+				t.Fatalf("the sender sees %v, want ErrPeer", err)
+			}
+			return err != nil
+		})
+		if !bytes.Equal(mb, make([]byte, len(mb))) {
+			t.Error("memory was written after DeregMR")
+		}
+		transporttest.CloseBoth(t, s1, r1)
+		sg2 := transporttest.Register(t, s2, sm)
+		transporttest.Both(t, "a message of the other connection", transporttest.Irecv(t, r2, transporttest.Buffer(m, 0, 4096, 1, g2)), transporttest.Isend(t, s2, sm, 0, 4096, 1, sg2))
+		transporttest.CloseBoth(t, s2, r2)
 	})
-	if !bytes.Equal(mb, make([]byte, len(mb))) {
-		t.Error("memory was written after DeregMR")
-	}
-	transporttest.CloseBoth(t, s1, r1)
-	sg2 := transporttest.Register(t, s2, sm)
-	transporttest.Both(t, "a message of the other connection", transporttest.Irecv(t, r2, transporttest.Buffer(m, 0, 4096, 1, g2)), transporttest.Isend(t, s2, sm, 0, 4096, 1, sg2))
-	transporttest.CloseBoth(t, s2, r2)
 }
 
 // A device is in the middle of writing a message when its buffer is deregistered:
 // nothing lands once DeregMR has returned.
 func TestDeregInMidCopy(t *testing.T) {
-	transporttest.Leaks(t)
-	one := func(o *transport.Options) { o.HCA, _ = topology.ParseHCA("rdma0") }
-	a, b := transporttest.New(t, one), transporttest.New(t, one)
-	const size = 64 << 20
-	sm, sb := transporttest.Memory(t, size)
-	rm, rb := transporttest.Memory(t, size)
-	for i := range sb {
-		sb[i] = 1
-	}
-	for range 50 {
-		clear(rb)
-		s, r := transporttest.Connect(t, a, b)
+	transporttest.Run(t, func(t *testing.T) {
+		const size = 8 << 20
+		one := func(o *transport.Options) { o.HCA, _ = topology.ParseHCA("rdma0") }
+		s, r := transporttest.Connect(t, transporttest.New(t, one), transporttest.New(t, one))
+		sm, sb := transporttest.Memory(t, size)
+		rm, rb := transporttest.Memory(t, size)
+		for i := range sb {
+			sb[i] = 1
+		}
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
 		transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, size, 1, rg))
-		var sender sync.WaitGroup
-		sender.Go(func() {
-			var q *message.Request
-			var ok bool
-			var err error
-			for err == nil && !ok {
-				if q == nil {
-					q, err = s.Isend(sm.Addr(), size, 1, sg)
-				} else {
-					ok, err = q.Test(nil)
-				}
-			}
-		})
-		transporttest.Await(t, "the first byte", func() bool { return firstByte(rb) != 0 })
+		q := transporttest.Isend(t, s, sm, 0, size, 1, sg)
+		transporttest.Await(t, "the first byte", func() bool { return rb[0] != 0 })
 		if err := r.DeregMR(rg); err != nil {
 			t.Fatal(err)
 		}
-		half := rb[size-1] == 0
+		if rb[size-1] != 0 {
+			t.Error("the message was not caught half way")
+		}
 		for i := range rb {
 			rb[i] = 2
 		}
-		sender.Wait()
+		if err := refusal(t, "the send", q); !errors.Is(err, fault.ErrPeer) {
+			t.Errorf("the sender sees %v, want ErrPeer", err)
+		}
 		if i := bytes.IndexByte(rb, 1); i >= 0 {
 			t.Fatalf("byte %d was written after DeregMR", i)
 		}
-		_, _ = s.Close(), r.Close()
-		if half {
-			return
-		}
-	}
-	t.Error("no message was ever caught half way")
+		transporttest.CloseBoth(t, s, r)
+	})
 }
-
-//go:noinline
-func firstByte(b []byte) byte { return b[0] }
 
 // A queue pair that can neither be stopped nor destroyed may still use the memory:
 // DeregMR says so, and leaves it registered until it can be.
 func TestDeregUnstoppable(t *testing.T) {
 	for _, side := range []string{"sender", "receiver"} {
-		t.Run(side, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(side, transporttest.Simulated(func(t *testing.T) {
 			brief := func(o *transport.Options) { o.TimeScale = 0.25 } // drains that cannot end
 			a, b := transporttest.New(t, brief), transporttest.New(t, brief)
 			s, r := transporttest.Connect(t, a, b)
@@ -217,15 +199,15 @@ func TestDeregUnstoppable(t *testing.T) {
 			sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
 			transporttest.Register(t, r, m) // so that the receiver has to be stopped, too
 			transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
-			t.Cleanup(func() { transporttest.Inject(t, "clear") })
+			t.Cleanup(func() { transporttest.Heal(t) })
 			dereg := func() error { return r.DeregMR(rg) }
 			if side == "sender" {
-				transporttest.Inject(t, "slow", "time=60s")
+				transporttest.CompleteLate(t, time.Minute)
 				transporttest.Isend(t, s, m, 128, 64, 1, sg)
 				dereg = func() error { return s.DeregMR(sg) }
 			}
-			transporttest.Inject(t, "verb", "name=modify_qp", "errno=EIO")
-			transporttest.Inject(t, "verb", "name=destroy_qp", "errno=EBUSY")
+			transporttest.Refuse(t, "modify_qp", syscall.EIO)
+			transporttest.Refuse(t, "destroy_qp", syscall.EBUSY)
 			regions := ibv.Live()["memory regions"]
 			for range 2 {
 				if err := dereg(); err == nil || !strings.Contains(err.Error(), "neither be stopped nor destroyed") {
@@ -235,11 +217,11 @@ func TestDeregUnstoppable(t *testing.T) {
 			if n := ibv.Live()["memory regions"]; n != regions {
 				t.Errorf("%d memory regions after DeregMR failed, want %d as before", n, regions)
 			}
-			transporttest.Inject(t, "clear")
+			transporttest.Heal(t)
 			if err := dereg(); err != nil {
 				t.Errorf("DeregMR once the queue pairs can be destroyed: %v", err)
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }

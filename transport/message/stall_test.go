@@ -1,7 +1,6 @@
 package message_test
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -22,44 +21,43 @@ func soon(o *transport.Options) {
 func TestStalledLane(t *testing.T) {
 	tests := []struct {
 		name  string
-		stall func(f *traffic)
+		stall func(t *testing.T, f *traffic)
 		more  int // groups that are received while it is
 		says  string
 	}{
-		{"a part", func(f *traffic) { // all grants have come
+		{"a part", func(t *testing.T, f *traffic) { // all grants have come
 			f.hold = true
 			transporttest.Await(t, "all grants", func() bool { f.step(f.count + 40); return f.granted() })
-			transporttest.Inject(t, "stall", "port=a:rdma0")
+			transporttest.Stall(t, 0)
 			f.hold = false
 		}, 0, "nothing was delivered for "},
-		{"a grant", func(f *traffic) { // the next goes over the lane, and nothing is sent before it comes
+		{"a grant", func(t *testing.T, f *traffic) { // the next goes over the lane, and nothing is sent before it comes
 			for f.groups%2 == 0 {
 				f.run(1, func() {})
 			}
-			transporttest.Inject(t, "stall", "port=a:rdma0")
+			transporttest.Stall(t, 0)
 		}, 40, "no grant arrived over it for "},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			patient := func(o *transport.Options) { soon(o); o.Timeout = 22 } // 17 s, several times
 			s, r := transporttest.Connect(t, transporttest.New(t, patient), transporttest.New(t, patient))
-			t.Cleanup(func() { transporttest.Inject(t, "clear") })
-			f := newTraffic(t, rand.New(rand.NewPCG(rand.Uint64(), 0)), s, r, 12, 1<<16)
+			t.Cleanup(func() { transporttest.Heal(t) })
+			f := newTraffic(t, transporttest.Draws(t), s, r, 12, 1<<16)
 			f.run(10, func() {})
 			lanes := up(s, r)
-			tt.stall(f)
+			tt.stall(t, f)
 			most := f.count + tt.more
 			transporttest.Await(t, "the lane to be left", func() bool { f.step(most); return len(up(s, r)) == 1 })
 			if err := lanes[0][0].Accused(); err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("the lane is accused of %v", err)
 			}
 			f.run(50, func() {})
-			transporttest.Inject(t, "clear")
+			transporttest.Heal(t)
 			transporttest.Await(t, "both lanes", func() bool { f.step(f.count + 4); return len(up(s, r)) == 2 })
 			f.run(50, func() {})
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }
 
@@ -67,7 +65,7 @@ func TestStalledLane(t *testing.T) {
 // any kind.
 func TestSlowReceiver(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
-		f := newTraffic(t, rand.New(rand.NewPCG(rand.Uint64(), 0)), s, r, 12, 1<<16)
+		f := newTraffic(t, transporttest.Draws(t), s, r, 12, 1<<16)
 		for range 3 {
 			f.run(20, func() {})
 			most := f.count + 40
@@ -75,9 +73,8 @@ func TestSlowReceiver(t *testing.T) {
 				f.step(most)
 			}
 			f.deaf = true
-			for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; {
-				f.step(most)
-			}
+			until := time.Now().Add(300 * time.Millisecond)
+			transporttest.Await(t, "a while", func() bool { f.step(most); return time.Now().After(until) })
 			f.deaf = false
 		}
 		f.run(20, func() {})

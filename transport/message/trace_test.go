@@ -83,34 +83,35 @@ func TestTrace(t *testing.T) {
 
 // A watch that has no use for it is told of one request in 256 of a half, until it has.
 func TestSeldom(t *testing.T) {
-	transporttest.Leaks(t)
-	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
-	defer transporttest.CloseBoth(t, s, r)
-	requests := map[bool]int{} // by whether they are sends
-	w := message.NewWatch(func(tr *message.Trace, over bool) {
-		if over {
-			requests[tr.Sending]++
+	transporttest.Run(t, func(t *testing.T) {
+		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+		defer transporttest.CloseBoth(t, s, r)
+		requests := map[bool]int{} // by whether they are sends
+		w := message.NewWatch(func(tr *message.Trace, over bool) {
+			if over {
+				requests[tr.Sending]++
+			}
+		})
+		s.Watch(w)
+		r.Watch(w)
+		sm, _ := transporttest.Memory(t, 64)
+		rm, _ := transporttest.Memory(t, 64)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		const messages = 512
+		for _, tt := range []struct {
+			name  string
+			begin func()
+			want  int
+		}{{"at first", func() {}, messages}, {"seldom", w.Seldom, messages / 256}, {"all", w.All, messages}} {
+			clear(requests)
+			tt.begin()
+			for range messages {
+				rq := transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, 64, 0, rg))
+				transporttest.Both(t, "a message", rq, transporttest.Isend(t, s, sm, 0, 64, 0, sg))
+			}
+			if diff := cmp.Diff(map[bool]int{false: tt.want, true: tt.want}, requests); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+			}
 		}
 	})
-	s.Watch(w)
-	r.Watch(w)
-	sm, _ := transporttest.Memory(t, 64)
-	rm, _ := transporttest.Memory(t, 64)
-	sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-	const messages = 512
-	for _, tt := range []struct {
-		name  string
-		begin func()
-		want  int
-	}{{"at first", func() {}, messages}, {"seldom", w.Seldom, messages / 256}, {"all", w.All, messages}} {
-		clear(requests)
-		tt.begin()
-		for range messages {
-			rq := transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, 64, 0, rg))
-			transporttest.Both(t, "a message", rq, transporttest.Isend(t, s, sm, 0, 64, 0, sg))
-		}
-		if diff := cmp.Diff(map[bool]int{false: tt.want, true: tt.want}, requests); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -131,7 +130,7 @@ func TestMany(t *testing.T) {
 			sizes := make([]int, lane.Window)
 			var all []*message.Request
 			for i := range lane.Window {
-				sizes[i] = rng.IntN(each + 1)
+				sizes[i] = rng.IntN(each>>rng.IntN(8) + 1)
 				all = append(all, transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr() + uintptr(i*each), Size: each, Region: rg}))
 			}
 			if q, err := r.Irecv([]message.Buffer{{Addr: rm.Addr(), Size: 1, Region: rg}}); q != nil || err != nil {
@@ -146,54 +145,6 @@ func TestMany(t *testing.T) {
 				if !bytes.Equal(rb[i*each:i*each+sizes[i]], sb[i*each:i*each+sizes[i]]) {
 					t.Fatalf("round %d: message %d of %d bytes differs", round, i, sizes[i])
 				}
-			}
-		}
-		transporttest.CloseBoth(t, s, r)
-	})
-}
-
-// The data path allocates nothing, nor does it for who watches once it goes on.
-func TestNoAllocations(t *testing.T) {
-	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
-		sm, _ := transporttest.Memory(t, 1<<20)
-		rm, _ := transporttest.Memory(t, 1<<20)
-		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-		runs := 200
-		if slices.Contains(transporttest.Kinds(s.Bundle()), lane.Circuit) {
-			runs = 20 // with one processor every frame waits for the relay's turn
-		}
-		for i, size := range []int{8, 64 << 10, 1 << 18, 1 << 20, 8, 1 << 20} {
-			if i >= 4 {
-				w := message.NewWatch(func(*message.Trace, bool) {})
-				s.Watch(w)
-				r.Watch(w)
-			}
-			bufs := []message.Buffer{{Addr: rm.Addr(), Size: size, Tag: 1, Region: rg}}
-			n := transporttest.Allocations(runs, func() {
-				var rq, sq *message.Request
-				var err error
-				for rq == nil && err == nil {
-					rq, err = r.Irecv(bufs)
-				}
-				for sq == nil && err == nil {
-					if sq, err = s.Isend(sm.Addr(), size, 1, sg); sq == nil && err == nil { // it may have to ask for the grant
-						_, err = rq.Test(nil)
-					}
-				}
-				for sent, got := false, false; err == nil && (!sent || !got); runtime.Gosched() { // a relay of this process, and one processor
-					if !sent {
-						sent, err = sq.Test(nil)
-					}
-					if !got && err == nil {
-						got, err = rq.Test(nil)
-					}
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
-			if n != 0 {
-				t.Errorf("a message of %d bytes allocates %v times", size, n)
 			}
 		}
 		transporttest.CloseBoth(t, s, r)

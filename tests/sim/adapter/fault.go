@@ -37,6 +37,14 @@ func (d *Device) Refuse(verb string, errno syscall.Errno, skip, times int) {
 	d.refusals = append(d.refusals, &refusal{verb, errno, skip, times})
 }
 
+// Allow ends what Refuse and Slow have begun.
+func (d *Device) Allow() {
+	d.fabric.mu.Lock()
+	defer d.fabric.mu.Unlock()
+	d.refusals = nil
+	clear(d.slow)
+}
+
 // Slow makes a verb on the device take so long. It is for verbs that enter the kernel, not for those of the data path.
 func (d *Device) Slow(verb string, by time.Duration) {
 	d.fabric.mu.Lock()

@@ -61,11 +61,15 @@ type end struct {
 	finish alarm
 }
 
-// newEnd makes an end, with buffers of a size that is drawn.
+// newEnd makes an end, with buffers of a size that is drawn, unless [Internet.Even] says it.
 func (h *Host) newEnd(name string, source *bus.Source) *end {
 	e := &end{host: h, name: name, source: source, hops: 64, began: h.net.bus.Now(), readable: h.net.newCond(), writable: h.net.newCond()}
-	e.sender.begin(source.LogUniform(smallest, largest))
-	e.receiver.begin(source.LogUniform(smallest, largest))
+	own, other := source.LogUniform(smallest, largest), source.LogUniform(smallest, largest)
+	if b := h.net.buffer; b > 0 {
+		own, other = b, b
+	}
+	e.sender.begin(own)
+	e.receiver.begin(other)
 	return e
 }
 

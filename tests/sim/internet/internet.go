@@ -17,6 +17,7 @@ type Internet struct {
 	mu     sync.Mutex // held for moments; taken before the bus's
 	hosts  []*Host
 	holes  map[[2]*Host]bool
+	buffer int // of each stream; 0: of a size that is drawn, and what a stream takes is, too
 	counts map[string]int
 }
 
@@ -54,6 +55,13 @@ func (n *Internet) BlackHole(from, to *Host, on bool) {
 	} else {
 		delete(n.holes, [2]*Host{from, to})
 	}
+}
+
+// Even gives streams that are made from now on buffers of a size, and has them take whatever they have room for.
+func (n *Internet) Even(buffer int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.buffer = buffer
 }
 
 // Reset breaks the streams that match, at both ends, as a firewall on the way does. It returns how many there were.

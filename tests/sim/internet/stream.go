@@ -63,7 +63,7 @@ func (s *stream) SendVectors(n int, vectors ...sock.Vector) (sent int, _ unix.Er
 		}
 		return 0, 0
 	}
-	if s.bites.Chance(fractions) {
+	if s.bites.Chance(fractions) && s.net().buffer == 0 {
 		room = s.bites.LogUniform(1, room)
 	}
 	for _, v := range vectors {
