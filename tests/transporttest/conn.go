@@ -54,7 +54,6 @@ func Within(t testing.TB, what string, f func()) {
 		case <-done:
 			return true
 		default:
-			time.Sleep(100 * time.Microsecond)
 			return false
 		}
 	})

@@ -2,7 +2,7 @@ package bundle_test
 
 import (
 	"errors"
-	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -33,98 +33,105 @@ func last(b *bundle.Bundle) []*lane.Lane {
 // queue pairs is acknowledged, so that the queue pair can be destroyed; and the
 // session's messages reach other connections.
 func TestNewsNeedsNoMutex(t *testing.T) {
-	transporttest.Leaks(t)
-	a, b := transporttest.New(t), transporttest.New(t)
-	s, r := transporttest.Connect(t, a, b)
-	s.Bundle().Lock()
-	transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(number(s.Bundle())))
-	transporttest.Within(t, "the event", func() {
-		for s.Bundle().Lanes()[0].Accused() == nil {
-			time.Sleep(time.Millisecond)
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t), transporttest.New(t)
+		s, r := transporttest.Connect(t, a, b)
+		s.Bundle().Lock()
+		transporttest.WorldOf(t).Fabric.Break(number(s.Bundle()))
+		transporttest.Within(t, "the event", func() {
+			for s.Bundle().Lanes()[0].Accused() == nil {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		transporttest.Within(t, "the queue pair's end", func() {
+			if err := s.Bundle().Lanes()[0].Carrier.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := r.Close(); err != nil { // its last word goes to the connection whose mutex is held
+			t.Error(err)
 		}
-	})
-	transporttest.Within(t, "the queue pair's end", func() {
-		if err := s.Bundle().Lanes()[0].Carrier.Close(); err != nil {
+		s2, r2 := transporttest.Connect(t, a, b)
+		transporttest.CloseBoth(t, s2, r2)
+		s.Bundle().Unlock()
+		transporttest.Await(t, "the peer's word", func() bool {
+			_, err := s.Isend(0, 0, 1, nil)
+			if err != nil && !errors.Is(err, fault.ErrPeer) {
+				t.Fatalf("isend after the peer's end: %v, want ErrPeer", err)
+			}
+			return err != nil
+		})
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := r.Close(); err != nil { // its last word goes to the connection whose mutex is held
-		t.Error(err)
-	}
-	s2, r2 := transporttest.Connect(t, a, b)
-	transporttest.CloseBoth(t, s2, r2)
-	s.Bundle().Unlock()
-	transporttest.Await(t, "the peer's word", func() bool {
-		_, err := s.Isend(0, 0, 1, nil)
-		if err != nil && !errors.Is(err, fault.ErrPeer) {
-			t.Fatalf("isend after the peer's end: %v, want ErrPeer", err)
-		}
-		return err != nil
-	})
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
 }
 
 // Completions show late, the device declares the queue pair broken while it is
 // being drained, and so it has to be destroyed: DeregMR returns all the same.
 func TestEventInDrain(t *testing.T) {
-	transporttest.Leaks(t)
-	a, b := transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 }), transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 })
-	s, r := transporttest.Connect(t, a, b)
-	m, _ := transporttest.Memory(t, 4096)
-	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
-	transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
-	transporttest.Inject(t, "slow", "time=60s")
-	t.Cleanup(func() { transporttest.Inject(t, "clear") })
-	transporttest.Isend(t, s, m, 128, 64, 1, sg)
-	s.Bundle().Lock()
-	num, first := number(s.Bundle()), s.Bundle().Lanes()[0]
-	s.Bundle().Unlock()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := s.DeregMR(sg); err != nil {
-			t.Error(err)
-		}
-	})
-	transporttest.Await(t, "the drain", func() bool {
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 }), transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 })
+		s, r := transporttest.Connect(t, a, b)
+		m, _ := transporttest.Memory(t, 4096)
+		sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+		transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+		transporttest.CompleteLate(t, time.Minute)
+		t.Cleanup(func() { transporttest.Heal(t) })
+		transporttest.Isend(t, s, m, 128, 64, 1, sg)
 		s.Bundle().Lock()
-		defer s.Bundle().Unlock()
-		return first.State() == lane.Down
+		num, first := number(s.Bundle()), s.Bundle().Lanes()[0]
+		s.Bundle().Unlock()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := s.DeregMR(sg); err != nil {
+				t.Error(err)
+			}
+		})
+		transporttest.Await(t, "the drain", func() bool {
+			s.Bundle().Lock()
+			defer s.Bundle().Unlock()
+			return first.State() == lane.Down
+		})
+		transporttest.WorldOf(t).Fabric.Break(num)
+		transporttest.Within(t, "DeregMR", wg.Wait)
+		transporttest.Heal(t)
+		transporttest.CloseBoth(t, s, r)
 	})
-	transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(num))
-	transporttest.Within(t, "DeregMR", wg.Wait)
-	transporttest.Inject(t, "clear")
-	transporttest.CloseBoth(t, s, r)
 }
 
 // Events come while connections of many queue pairs end.
 func TestEventsAroundClose(t *testing.T) {
-	transporttest.Leaks(t)
-	many := func(o *transport.Options) { o.QPsPerPath = 16 }
-	a, b := transporttest.New(t, many), transporttest.New(t, many)
-	for range 40 {
-		s, r := transporttest.Connect(t, a, b)
-		var events, ends sync.WaitGroup
-		lanes := slices.Concat(last(s.Bundle()), last(r.Bundle()))
-		for _, l := range lanes {
-			event := transporttest.InjectCommand("event", "QP_FATAL", fmt.Sprint(l.Half().QPN))
-			events.Go(func() { _ = event.Run() }) // it says so when the queue pair is gone
+	transporttest.Run(t, func(t *testing.T) {
+		many := func(o *transport.Options) { o.QPsPerPath = 16 }
+		a, b := transporttest.New(t, many), transporttest.New(t, many)
+		w, rnd := transporttest.WorldOf(t), rand.New(rand.NewPCG(1, 1))
+		for range 40 {
+			s, r := transporttest.Connect(t, a, b)
+			var events, ends sync.WaitGroup
+			lanes := slices.Concat(last(s.Bundle()), last(r.Bundle()))
+			for _, l := range lanes {
+				after := time.Duration(rnd.IntN(1000)) * time.Microsecond
+				events.Go(func() {
+					w.Sleep(after)
+					w.Fabric.Break(l.Half().QPN) // which may be gone
+				})
+			}
+			transporttest.Await(t, "the first event", func() bool {
+				return slices.ContainsFunc(lanes, func(l *lane.Lane) bool { return l.Accused() != nil })
+			})
+			transporttest.Within(t, "the ends", func() {
+				ends.Go(func() { _ = s.Close() })
+				ends.Go(func() { _ = r.Close() })
+				ends.Wait()
+			})
+			events.Wait()
 		}
-		transporttest.Await(t, "the first event", func() bool {
-			return slices.ContainsFunc(lanes, func(l *lane.Lane) bool { return l.Accused() != nil })
+		transporttest.Within(t, "what lingers", func() {
+			for ibv.Live()["queue pairs"] > 0 {
+				time.Sleep(time.Millisecond)
+			}
 		})
-		transporttest.Within(t, "the ends", func() {
-			ends.Go(func() { _ = s.Close() })
-			ends.Go(func() { _ = r.Close() })
-			ends.Wait()
-		})
-		events.Wait()
-	}
-	transporttest.Within(t, "what lingers", func() {
-		for ibv.Live()["queue pairs"] > 0 {
-			time.Sleep(time.Millisecond)
-		}
 	})
 }
 
@@ -139,21 +146,22 @@ func (b between) Waiting() bool { b.f(); return false }
 // The last message and the sender's Bye come after a poll and before the verdict
 // on its receive: the message is found by the next one.
 func TestByeBehindPoll(t *testing.T) {
-	transporttest.Leaks(t)
-	a, b := transporttest.New(t), transporttest.New(t)
-	s, r := transporttest.Connect(t, a, b)
-	m, _ := transporttest.Memory(t, 4096)
-	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
-	rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
-	transporttest.Done(t, "the send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
-	c := r.Bundle()
-	own := c.SwapHalf(between{c.Half(), func() { c.Deliver(&handshake.Bye{Conn: c.ID}) }})
-	if ok, err := rq.Test(nil); ok || err != nil {
-		t.Errorf("the test that the Bye came into: done %v, %v", ok, err)
-	}
-	c.SwapHalf(own)
-	if ok, err := rq.Test(nil); !ok || err != nil {
-		t.Errorf("the test after it: done %v, %v", ok, err)
-	}
-	transporttest.CloseBoth(t, s, r)
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t), transporttest.New(t)
+		s, r := transporttest.Connect(t, a, b)
+		m, _ := transporttest.Memory(t, 4096)
+		sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+		rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+		transporttest.Done(t, "the send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
+		c := r.Bundle()
+		own := c.SwapHalf(between{c.Half(), func() { c.Deliver(&handshake.Bye{Conn: c.ID}) }})
+		if ok, err := rq.Test(nil); ok || err != nil {
+			t.Errorf("the test that the Bye came into: done %v, %v", ok, err)
+		}
+		c.SwapHalf(own)
+		if ok, err := rq.Test(nil); !ok || err != nil {
+			t.Errorf("the test after it: done %v, %v", ok, err)
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
 }

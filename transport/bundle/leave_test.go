@@ -14,8 +14,7 @@ import (
 // leaves as any other does: what it carried is sent again.
 func TestBreaksAtOnce(t *testing.T) {
 	for at, which := range []string{"sender", "receiver"} {
-		t.Run(which, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(which, transporttest.Simulated(func(t *testing.T) {
 			s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
 			ends := []*bundle.Bundle{s.Bundle(), r.Bundle()}
 			broken := make([]*lane.Lane, len(ends)) // both halves
@@ -37,6 +36,6 @@ func TestBreaksAtOnce(t *testing.T) {
 				})
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }

@@ -16,59 +16,59 @@ import (
 // Of a process that dies, those that it had no connection with hear too: whoever closes a connection after that says so,
 // and whoever hears that says the same. Once a connection has been set up again, it is no reason any more.
 func TestLossIsPassedOn(t *testing.T) {
-	transporttest.Leaks(t)
-	node := func(name string) *transport.Transport {
-		return transporttest.NewTCP(t, 1, func(o *transport.Options) { o.HostID = name })
-	}
-	na, nb, nc, nd := node("na"), node("nb"), node("nc"), node("nd")
-	toC, fromC := transporttest.Connect(t, nd, nc)
-	toD, fromA := transporttest.Connect(t, na, nd)
-	toA, fromB := transporttest.Connect(t, nb, na)
-	ended := func(b *bundle.Bundle) error {
-		transporttest.Await(t, "the end of "+b.String(), func() bool { return b.Ended() != nil })
-		return b.Ended()
-	}
-	toC.Bundle().PeerGone(fmt.Errorf("%w: %v: its process is gone", fault.ErrPeerGone, toC.Bundle())) // as of a session that has died
-	closing := func(c interface{ Close() error }) {
-		if err := c.Close(); err != nil {
-			t.Error(err)
+	transporttest.Run(t, func(t *testing.T) {
+		node := func(name string) *transport.Transport {
+			return transporttest.NewTCP(t, 1, func(o *transport.Options) { o.HostID = name })
 		}
-	}
-	check := func(b *bundle.Bundle, kind error, what string) {
-		t.Helper()
-		err := ended(b)
-		if !errors.Is(err, kind) || !strings.Contains(err.Error(), what+", after another connection had failed: peer gone: nd -> nc conn ") || !strings.HasSuffix(err.Error(), "its process is gone") {
-			t.Errorf("%v, want an error that names nc", err)
+		na, nb, nc, nd := node("na"), node("nb"), node("nc"), node("nd")
+		toC, fromC := transporttest.Connect(t, nd, nc)
+		toD, fromA := transporttest.Connect(t, na, nd)
+		toA, fromB := transporttest.Connect(t, nb, na)
+		ended := func(b *bundle.Bundle) error {
+			transporttest.Await(t, "the end of "+b.String(), func() bool { return b.Ended() != nil })
+			return b.Ended()
 		}
-	}
-	closing(toC)
-	closing(fromC)
-	closing(fromA)
-	check(toD.Bundle(), fault.ErrPeerClosed, ": nd closed the connection")
-	closing(toD)
-	m, _ := transporttest.Memory(t, 8)
-	transporttest.Irecv(t, fromB, message.Buffer{Addr: m.Addr(), Size: 8, Region: transporttest.Register(t, fromB, m)})
-	closing(fromB)
-	check(toA.Bundle(), fault.ErrPeerRefused, "closed with 1 requests outstanding")
-	closing(toA)
+		toC.Bundle().PeerGone(fmt.Errorf("%w: %v: its process is gone", fault.ErrPeerGone, toC.Bundle())) // as of a session that has died
+		closing := func(c interface{ Close() error }) {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		check := func(b *bundle.Bundle, kind error, what string) {
+			t.Helper()
+			err := ended(b)
+			if !errors.Is(err, kind) || !strings.Contains(err.Error(), what+", after another connection had failed: peer gone: nd -> nc conn ") || !strings.HasSuffix(err.Error(), "its process is gone") {
+				t.Errorf("%v, want an error that names nc", err)
+			}
+		}
+		closing(toC)
+		closing(fromC)
+		closing(fromA)
+		check(toD.Bundle(), fault.ErrPeerClosed, ": nd closed the connection")
+		closing(toD)
+		m, _ := transporttest.Memory(t, 8)
+		transporttest.Irecv(t, fromB, message.Buffer{Addr: m.Addr(), Size: 8, Region: transporttest.Register(t, fromB, m)})
+		closing(fromB)
+		check(toA.Bundle(), fault.ErrPeerRefused, "closed with 1 requests outstanding")
+		closing(toA)
 
-	var s *message.SendConn
-	var r *message.RecvConn
-	for range 2 { // both ends of which have lost something, and nothing after the first
-		s, r = transporttest.Connect(t, na, nd)
-		closing(r)
-		if err := ended(s.Bundle()); strings.Contains(err.Error(), "nc") || !errors.Is(err, fault.ErrPeerClosed) {
-			t.Errorf("after a new connection: %v", err)
+		var s *message.SendConn
+		var r *message.RecvConn
+		for range 2 { // both ends of which have lost something, and nothing after the first
+			s, r = transporttest.Connect(t, na, nd)
+			closing(r)
+			if err := ended(s.Bundle()); strings.Contains(err.Error(), "nc") || !errors.Is(err, fault.ErrPeerClosed) {
+				t.Errorf("after a new connection: %v", err)
+			}
+			closing(s)
 		}
-		closing(s)
-	}
+	})
 }
 
 // A peer that closes a connection is a failure only where the program goes on using it.
 func TestLossOfAClosedConnection(t *testing.T) {
 	for _, used := range []bool{true, false} {
-		t.Run(fmt.Sprintf("used %v", used), func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(fmt.Sprintf("used %v", used), transporttest.Simulated(func(t *testing.T) {
 			node := func(name string) *transport.Transport {
 				return transporttest.NewTCP(t, 1, func(o *transport.Options) { o.HostID = name })
 			}
@@ -94,6 +94,6 @@ func TestLossOfAClosedConnection(t *testing.T) {
 			if err := toA.Close(); err != nil {
 				t.Error(err)
 			}
-		})
+		}))
 	}
 }

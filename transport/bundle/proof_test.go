@@ -3,12 +3,9 @@ package bundle_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -81,59 +78,6 @@ func halves(t *testing.T, a, b *transport.Transport, s *message.SendConn, r *mes
 	return e.from, e.to
 }
 
-// slowly puts a listener before the receiver's data port: the kernel answers for it at
-// once, and the process when begin is closed.
-func slowly(t *testing.T, e *ends, begin <-chan struct{}) {
-	t.Helper()
-	for i := range e.lanes {
-		l, addr := &e.lanes[i], e.lanes[i].Addr.Unmap()
-		front, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		back := netip.AddrPortFrom(addr, l.TCPPort)
-		l.TCPPort = front.Addr().(*net.TCPAddr).AddrPort().Port()
-		at := sock.From{Addr: addr, Netdev: e.from.Lanes()[i].Port.Now().Netdev}
-		ctx, cancel := context.WithCancel(t.Context())
-		var relay sync.WaitGroup
-		relay.Go(func() {
-			select {
-			case <-begin:
-				join(ctx, front, func() (sock.Conn, error) { return sock.Kernel{}.Dial(ctx, at, back) })
-			case <-ctx.Done():
-			}
-		})
-		t.Cleanup(func() {
-			cancel()
-			if err := front.Close(); err != nil {
-				t.Error(err)
-			}
-			relay.Wait()
-		})
-	}
-}
-
-// join takes one connection of front and passes its bytes to and from what dial gives,
-// until ctx ends.
-func join(ctx context.Context, front net.Listener, dial func() (sock.Conn, error)) {
-	in, err := front.Accept()
-	if err != nil {
-		return
-	}
-	defer in.Close()
-	out, err := dial()
-	if err != nil {
-		return
-	}
-	defer out.Close()
-	stop := context.AfterFunc(ctx, func() { _, _ = in.SetDeadline(time.Unix(1, 0)), out.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var there sync.WaitGroup
-	there.Go(func() { _, _ = io.Copy(out, in) })
-	_, _ = io.Copy(in, out)
-	there.Wait()
-}
-
 // A socket whose peer's kernel has answered waits for the peer's process.
 func TestSlowSocket(t *testing.T) {
 	for _, tt := range []struct {
@@ -144,80 +88,85 @@ func TestSlowSocket(t *testing.T) {
 		{"after several times ProofWait", time.Hour, 3},
 		{"never", 300 * time.Millisecond, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			short := func(o *transport.Options) { o.ProofWait, o.LaneWait = 100*time.Millisecond, tt.laneWait }
 			a, b := transporttest.NewTCP(t, 1, short), transporttest.NewTCP(t, 1, short)
 			s, r := transporttest.Connect(t, a, b)
 			e := newEnds(t, a, b, s, r)
-			begin := make(chan struct{})
-			slowly(t, e, begin)
+			w := transporttest.WorldOf(t)
+			w.Clock.After(0, "the receiver's process stops", func() { w.Process(b).Halt(true) })
 			if tt.want != 0 {
-				time.AfterFunc(3*e.from.Env().Scaled(e.from.Env().ProofWait), func() { close(begin) })
+				w.Clock.After(3*e.from.Env().Scaled(e.from.Env().ProofWait), "it goes on", func() { w.Process(b).Halt(false) })
 			}
+			w.Sleep(time.Microsecond)
 			mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
+			if tt.want == 0 {
+				w.Clock.After(0, "it goes on", func() { w.Process(b).Halt(false) })
+			}
 			if mask != tt.want || mask == 0 && e.from.Slowness() == "" {
 				t.Errorf("lanes %b are connected, want %b; %q", mask, tt.want, e.from.Slowness())
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }
 
 // Where strangers crowd the receiver's data port no cable is blamed, at either end.
 func TestCrowdedDataPort(t *testing.T) {
-	transporttest.Leaks(t)
-	short := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond }
-	a, b := transporttest.NewTCP(t, 1, short), transporttest.NewTCP(t, 1, short)
-	s, r := transporttest.Connect(t, a, b)
-	e := newEnds(t, a, b, s, r)
-	first := e.lanes[0]
-	at := sock.From{Addr: first.Addr.Unmap(), Netdev: e.from.Lanes()[0].Port.Now().Netdev}
-	for i := 0; e.to.Lanes()[0].Carrier.Lacked() == nil; i++ {
-		if i == 4096 {
-			t.Fatal("the data port took as many strangers as came")
+	transporttest.Run(t, func(t *testing.T) {
+		short := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond }
+		a, b := transporttest.NewTCP(t, 1, short), transporttest.NewTCP(t, 1, short)
+		s, r := transporttest.Connect(t, a, b)
+		e := newEnds(t, a, b, s, r)
+		first := e.lanes[0]
+		w, own := transporttest.WorldOf(t), e.from.Lanes()[0].Port.Now()
+		stranger, at := w.Machines[0].Start().Sockets, sock.From{Addr: own.GIDs[0].Addr.Unmap(), Netdev: own.Netdev}
+		for i := 0; e.to.Lanes()[0].Carrier.Lacked() == nil; i++ {
+			if i == 4096 {
+				t.Fatal("the data port took as many strangers as came")
+			}
+			c, err := stranger.Dial(t.Context(), at, netip.AddrPortFrom(first.Addr.Unmap(), first.TCPPort))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
 		}
-		c, err := sock.Kernel{}.Dial(t.Context(), at, netip.AddrPortFrom(at.Addr, first.TCPPort))
+		for i := range e.lanes {
+			e.lanes[i].TCPPort = 1 // where nobody listens: chance turns the sender out each time
+		}
+		over := make(chan error, 1)
+		go func() {
+			proved, theirs, err := e.to.Prove(t.Context(), 0)
+			if err == nil {
+				_, err = e.to.Agree(proved, theirs)
+			}
+			over <- err
+		}()
+		mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
+		proved, _, err := e.from.Prove(t.Context(), mask)
+		if err := errors.Join(err, e.from.SendMessage(e.from.OwnProved(proved))); err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := e.from.ExpectProved(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	for i := range e.lanes {
-		e.lanes[i].TCPPort = 1 // where nobody listens: chance turns the sender out each time
-	}
-	over := make(chan error, 1)
-	go func() {
-		proved, theirs, err := e.to.Prove(t.Context(), 0)
-		if err == nil {
-			_, err = e.to.Agree(proved, theirs)
+		_, err = e.from.Agree(proved, theirs)
+		for _, side := range []struct {
+			name  string
+			b     *bundle.Bundle
+			paths *path.Finder
+			err   error
+		}{{"the sender", e.from, a.Paths(), err}, {"the receiver", e.to, b.Paths(), <-over}} {
+			if !errors.Is(side.err, bundle.ErrNoLane) {
+				t.Fatalf("%s: %v, want no lane", side.name, side.err)
+			}
+			if text := side.paths.NoPath(side.b.Session, side.b.Tried(), side.b.Slowness()).Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.Bundle().Session.LocalName()+": the data port has too many connections") {
+				t.Errorf("%s says %q, want the crowd and no cables", side.name, text)
+			}
 		}
-		over <- err
-	}()
-	mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
-	proved, _, err := e.from.Prove(t.Context(), mask)
-	if err := errors.Join(err, e.from.SendMessage(e.from.OwnProved(proved))); err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := e.from.ExpectProved(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = e.from.Agree(proved, theirs)
-	for _, side := range []struct {
-		name  string
-		b     *bundle.Bundle
-		paths *path.Finder
-		err   error
-	}{{"the sender", e.from, a.Paths(), err}, {"the receiver", e.to, b.Paths(), <-over}} {
-		if !errors.Is(side.err, bundle.ErrNoLane) {
-			t.Fatalf("%s: %v, want no lane", side.name, side.err)
-		}
-		if text := side.paths.NoPath(side.b.Session, side.b.Tried(), side.b.Slowness()).Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.Bundle().Session.LocalName()+": the data port has too many connections") {
-			t.Errorf("%s says %q, want the crowd and no cables", side.name, text)
-		}
-	}
-	transporttest.CloseBoth(t, s, r)
+		transporttest.CloseBoth(t, s, r)
+	})
 }
 
 // A connection none of whose first lanes comes into service waits for a path, also where a
@@ -229,8 +178,7 @@ func TestNoneWorks(t *testing.T) {
 		trial bool
 		want  error
 	}{{"connection", false, nil}, {"trial", true, bundle.ErrNoLane}} {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			var log transporttest.Log
 			a, b := transporttest.New(t, log.Takes(slog.LevelInfo)), transporttest.New(t)
 			s, r := transporttest.Connect(t, a, b)
@@ -261,7 +209,7 @@ func TestNoneWorks(t *testing.T) {
 				t.Error(err)
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }
 
@@ -314,8 +262,7 @@ func TestProve(t *testing.T) {
 		}, 1, "it broke", false},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			short := func(o *transport.Options) { o.ProofWait, o.LaneWait = 100*time.Millisecond, tt.laneWait }
 			a, b := transporttest.New(t, short), transporttest.New(t, short)
 			s, r := transporttest.Connect(t, a, b)
@@ -341,6 +288,6 @@ func TestProve(t *testing.T) {
 				t.Error("nothing is said of a slow process")
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }

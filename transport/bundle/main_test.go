@@ -1,9 +1,0 @@
-package bundle_test
-
-import (
-	"testing"
-
-	"ncclmesh/tests/transporttest"
-)
-
-func TestMain(m *testing.M) { transporttest.Main(m) }
