@@ -17,41 +17,43 @@ import (
 
 // Set-ups given up at any point leave nothing behind.
 func TestAbandon(t *testing.T) {
-	transporttest.Leaks(t)
-	a, b := transporttest.New(t), transporttest.New(t)
-	for i := range 20 {
-		l, h := transporttest.Listen(t, b)
-		d := a.Dial(h)
-		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
-		var err error
-		if i%2 == 0 {
-			err = errors.Join(d.Close(), l.Close())
-		} else {
-			err = errors.Join(l.Close(), d.Close())
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t), transporttest.New(t)
+		for i := range 20 {
+			l, h := transporttest.Listen(t, b)
+			d := a.Dial(h)
+			time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+			var err error
+			if i%2 == 0 {
+				err = errors.Join(d.Close(), l.Close())
+			} else {
+				err = errors.Join(l.Close(), d.Close())
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		}
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	s, r := transporttest.Connect(t, a, b) // all is well
-	transporttest.CloseBoth(t, s, r)
+		s, r := transporttest.Connect(t, a, b) // all is well
+		transporttest.CloseBoth(t, s, r)
+	})
 }
 
 // A process may connect to itself.
 func TestSelf(t *testing.T) {
-	transporttest.Leaks(t)
-	a := transporttest.New(t)
-	s, r := transporttest.Connect(t, a, a)
-	m, b := transporttest.Memory(t, 1<<20)
-	sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
-	transporttest.Fill(b[:1<<19], 1)
-	rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 1<<19, 1<<19, 1, rg))
-	transporttest.Done(t, "send", transporttest.Isend(t, s, m, 0, 1<<19, 1, sg))
-	transporttest.Done(t, "receive", rq)
-	if !bytes.Equal(b[:1<<19], b[1<<19:]) {
-		t.Error("the bytes differ")
-	}
-	transporttest.CloseBoth(t, s, r)
+	transporttest.Run(t, func(t *testing.T) {
+		a := transporttest.New(t)
+		s, r := transporttest.Connect(t, a, a)
+		m, b := transporttest.Memory(t, 1<<20)
+		sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+		transporttest.Fill(b[:1<<19], 1)
+		rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 1<<19, 1<<19, 1, rg))
+		transporttest.Done(t, "send", transporttest.Isend(t, s, m, 0, 1<<19, 1, sg))
+		transporttest.Done(t, "receive", rq)
+		if !bytes.Equal(b[:1<<19], b[1<<19:]) {
+			t.Error("the bytes differ")
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
 }
 
 // A connection none of whose first lanes come into service, though their paths were proved,
@@ -59,29 +61,28 @@ func TestSelf(t *testing.T) {
 func TestProvedWaysDoNotHold(t *testing.T) {
 	nowhere := netip.MustParseAddr("::ffff:192.0.2.1")
 	tests := []struct {
-		name   string
-		over   string
-		faults []string // once its ways are proved
-		want   lane.Kind
+		name string
+		over string
+		lost bool // nothing passes over RDMA once its ways are proved
+		want lane.Kind
 	}{
-		{"rdma", transport.TransportRDMA, nil, lane.Verbs},
-		{"tcp", transport.TransportTCP, nil, lane.TCP},
-		{"no rdma any more", transport.TransportAuto, []string{"wr", "status=RETRY_EXC_ERR", "times=1000000"}, lane.TCP},
+		{"rdma", transport.TransportRDMA, false, lane.Verbs},
+		{"tcp", transport.TransportTCP, false, lane.TCP},
+		{"no rdma any more", transport.TransportAuto, true, lane.TCP},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			var log transporttest.Log
 			over := func(o *transport.Options) { o.Transport = tt.over }
 			a, b := transporttest.New(t, over, log.Takes(slog.LevelInfo)), transporttest.New(t, over)
 			l, h := transporttest.Listen(t, b)
-			t.Cleanup(func() { transporttest.Inject(t, "clear") })
+			t.Cleanup(func() { transporttest.Heal(t) })
 			s, r := transporttest.Join(t, a.DialSpoiled(h, func(plan []lane.Plan) {
 				for i := range plan {
 					plan[i].From.Addr = nowhere
 				}
-				if len(tt.faults) > 0 {
-					transporttest.Inject(t, tt.faults...)
+				if tt.lost {
+					transporttest.Stall(t)
 				}
 			}), l)
 			m, bytes := transporttest.Memory(t, 1<<20)
@@ -101,6 +102,6 @@ func TestProvedWaysDoNotHold(t *testing.T) {
 				}
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }

@@ -2,11 +2,8 @@ package transport_test
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
@@ -17,78 +14,74 @@ import (
 
 // A node that is out of descriptors does not look for the fault at its peer.
 func TestNoDescriptorForALane(t *testing.T) {
-	transporttest.Leaks(t)
-	a, b := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)
-	l, h := transporttest.Listen(t, a)
-	first := b.Dial(h)
-	var ends []interface{ Close() error }
-	transporttest.Await(t, "a first connection", func() bool {
-		s, err := first.Poll()
-		if err != nil {
-			t.Fatal(err)
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)
+		l, h := transporttest.Listen(t, a)
+		first := b.Dial(h)
+		var ends []interface{ Close() error }
+		transporttest.Await(t, "a first connection", func() bool {
+			s, err := first.Poll()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s != nil {
+				ends = append(ends, s)
+			}
+			return s != nil
+		})
+		transporttest.Await(t, "its other half", func() bool {
+			r, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r != nil {
+				ends = append(ends, r)
+			}
+			return r != nil
+		})
+		few := transporttest.WorldOf(t).Process(b).Sockets
+		few.LimitDescriptors(0) // what is open stays
+		var err error
+		second := b.Dial(h)
+		transporttest.Await(t, "the failure", func() bool {
+			_, err = second.Poll()
+			return err != nil
+		})
+		few.LimitDescriptors(1 << 20)
+		if errors.Is(err, fault.ErrPeer) || !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
+			t.Errorf("%v, want this node's limit and no peer", err)
 		}
-		if s != nil {
-			ends = append(ends, s)
+		transporttest.Await(t, "the peer to hear of it", func() bool {
+			_, err = l.Accept()
+			return err != nil
+		})
+		if !errors.Is(err, fault.ErrPeer) {
+			t.Errorf("the peer's accept: %v, want ErrPeer", err)
 		}
-		return s != nil
+		for _, e := range append(ends, l) {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	})
-	transporttest.Await(t, "its other half", func() bool {
-		r, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r != nil {
-			ends = append(ends, r)
-		}
-		return r != nil
-	})
-	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	few := before
-	few.Cur = 0 // what is open stays
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	second := b.Dial(h)
-	transporttest.Await(t, "the failure", func() bool {
-		_, err = second.Poll()
-		return err != nil
-	})
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if errors.Is(err, fault.ErrPeer) || !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
-		t.Errorf("%v, want this node's limit and no peer", err)
-	}
-	transporttest.Await(t, "the peer to hear of it", func() bool {
-		_, err = l.Accept()
-		return err != nil
-	})
-	if !errors.Is(err, fault.ErrPeer) {
-		t.Errorf("the peer's accept: %v, want ErrPeer", err)
-	}
-	for _, e := range append(ends, l) {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 func TestNoPorts(t *testing.T) {
-	transporttest.RequireFake(t)
-	hca, err := topology.ParseHCA("mlx9")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = transport.New(transport.Options{Sysfs: os.Getenv("NCCL_MESH_SYSFS"), HCA: hca, Transport: transport.TransportRDMA})
-	if want := "NCCL_IB_HCA=mlx9 matches none of the RDMA ports of this node, which are rdma0:1 ("; !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), want) {
-		t.Errorf("error %v, want ErrUsage and %q", err, want)
-	}
-	_, err = transport.New(transport.Options{Sysfs: t.TempDir(), Transport: transport.TransportRDMA})
-	if !errors.Is(err, fault.ErrNoPorts) {
-		t.Errorf("error %v, want ErrNoPorts", err)
-	}
+	transporttest.Run(t, func(t *testing.T) {
+		hca, err := topology.ParseHCA("mlx9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := transporttest.Options(t)
+		o.HCA, o.Transport = hca, transport.TransportRDMA
+		_, err = transport.New(o)
+		if want := "NCCL_IB_HCA=mlx9 matches none of the RDMA ports of this node, which are rdma0:1 ("; !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want ErrUsage and %q", err, want)
+		}
+		o = transporttest.Options(t)
+		o.Machine.Source, o.Transport = plainSource(), transport.TransportRDMA
+		if _, err = transport.New(o); !errors.Is(err, fault.ErrNoPorts) {
+			t.Errorf("error %v, want ErrNoPorts", err)
+		}
+	})
 }

@@ -34,6 +34,16 @@ type madeUp struct {
 	link    func(string, bool)
 }
 
+// local has a transport know of one interface, at an address that each machine has.
+func local(o *transport.Options) {
+	o.Machine.Source = &madeUp{addr: netip.MustParsePrefix("127.0.0.1/8"), carrier: true}
+}
+
+// plainSource is a source without RDMA, on machine a of a simulation.
+func plainSource() *madeUp {
+	return &madeUp{addr: netip.MustParsePrefix("192.168.1.1/24"), carrier: true}
+}
+
 func (m *madeUp) Discover() (*topology.Node, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,11 +118,11 @@ func TestKernelMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	name, _, _ = strings.Cut(name, ".")
-	tr := transporttest.NewTCP(t, 1)
+	tr := transporttest.NewTCP(t, 1, local)
 	if got := tr.Host(); got != name {
 		t.Errorf("the host is called %q, want %q", got, name)
 	}
-	if tr.Node() != transporttest.NewTCP(t, 1).Node() {
+	if tr.Node() != transporttest.NewTCP(t, 1, local).Node() {
 		t.Error("two processes of a machine are on two nodes")
 	}
 }
@@ -151,43 +161,44 @@ func (d *drawn) has(end string) bool {
 // All that a transport draws comes from its machine: one that draws the same numbers is the same process with the same
 // secrets.
 func TestDraws(t *testing.T) {
-	transporttest.Leaks(t)
-	var handles [2]handshake.Handle
-	for i := range handles {
-		var from, to drawn
-		on := func(d *drawn, host string) func(*transport.Options) {
-			return func(o *transport.Options) { o.Machine.Random, o.HostID = d.fill, host }
-		}
-		a, b := transporttest.New(t, on(&from, "a")), transporttest.New(t, on(&to, "b"))
-		l, h := transporttest.Listen(t, b)
-		handles[i] = h
-		s, r := transporttest.Join(t, a.Dial(h), l)
-		transporttest.CloseBoth(t, s, r)
-		asked, enough := context.WithCancel(t.Context())
-		enough()
-		_, _ = a.Neighbours(asked) // which begins to ask, and does not wait
-		transporttest.Await(t, "a question", func() bool { return from.has("nonce of questions") })
-		for _, d := range []struct {
-			by    *drawn
-			names []string
-		}{
-			{&from, []string{"process id", "number of the first listen", ": nonce", ": first packet", ": token", "nonce of questions"}},
-			{&to, []string{"process id", "number of the first listen", "secret of a listen", ": challenge", ": first packet", ": token"}},
-		} {
-			for _, what := range d.names {
-				if !d.by.has(what) {
-					t.Errorf("no %q was drawn of %v", what, d.by.times)
+	transporttest.Run(t, func(t *testing.T) {
+		var handles [2]handshake.Handle
+		for i := range handles {
+			var from, to drawn
+			on := func(d *drawn, host string) func(*transport.Options) {
+				return func(o *transport.Options) { o.Machine.Random, o.HostID = d.fill, host }
+			}
+			a, b := transporttest.New(t, on(&from, "a")), transporttest.New(t, on(&to, "b"))
+			l, h := transporttest.Listen(t, b)
+			handles[i] = h
+			s, r := transporttest.Join(t, a.Dial(h), l)
+			transporttest.CloseBoth(t, s, r)
+			asked, enough := context.WithCancel(t.Context())
+			enough()
+			_, _ = a.Neighbours(asked) // which begins to ask, and does not wait
+			transporttest.Await(t, "a question", func() bool { return from.has("nonce of questions") })
+			for _, d := range []struct {
+				by    *drawn
+				names []string
+			}{
+				{&from, []string{"process id", "number of the first listen", ": nonce", ": first packet", ": token", "nonce of questions"}},
+				{&to, []string{"process id", "number of the first listen", "secret of a listen", ": challenge", ": first packet", ": token"}},
+			} {
+				for _, what := range d.names {
+					if !d.by.has(what) {
+						t.Errorf("no %q was drawn of %v", what, d.by.times)
+					}
 				}
 			}
+			if err := errors.Join(a.Close(), b.Close()); err != nil {
+				t.Error(err)
+			}
 		}
-		if err := errors.Join(a.Close(), b.Close()); err != nil {
-			t.Error(err)
+		for i := range handles {
+			handles[i].Port = 0 // which the kernel has chosen
 		}
-	}
-	for i := range handles {
-		handles[i].Port = 0 // which the kernel has chosen
-	}
-	if diff := cmp.Diff(handles[0], handles[1], cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("what a listener is known by, of two processes that draw alike (-first +second):\n%s", diff)
-	}
+		if diff := cmp.Diff(handles[0], handles[1], cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("what a listener is known by, of two processes that draw alike (-first +second):\n%s", diff)
+		}
+	})
 }

@@ -3,13 +3,13 @@ package transport_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/ibv"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
 	"ncclmesh/transport/fault"
@@ -36,8 +36,7 @@ func panicking(at string) func(*transport.Options) {
 
 // A panic in a goroutine of ours is an error of what it serves.
 func TestPanicInBackground(t *testing.T) {
-	t.Run("set-up at the sender", func(t *testing.T) {
-		transporttest.Leaks(t)
+	t.Run("set-up at the sender", transporttest.Simulated(func(t *testing.T) {
 		a, b := transporttest.New(t, panicking("lane 0")), transporttest.New(t)
 		l, h := transporttest.Listen(t, b)
 		d := a.Dial(h)
@@ -51,9 +50,8 @@ func TestPanicInBackground(t *testing.T) {
 		if err := errors.Join(d.Close(), l.Close()); err != nil {
 			t.Error(err)
 		}
-	})
-	t.Run("set-up at the receiver", func(t *testing.T) {
-		transporttest.Leaks(t)
+	}))
+	t.Run("set-up at the receiver", transporttest.Simulated(func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t, panicking("lane 0"))
 		l, h := transporttest.Listen(t, b)
 		d := a.Dial(h)
@@ -67,13 +65,12 @@ func TestPanicInBackground(t *testing.T) {
 		if err := errors.Join(d.Close(), l.Close()); err != nil {
 			t.Error(err)
 		}
-	})
-	t.Run("trial", func(t *testing.T) {
-		transporttest.Leaks(t)
+	}))
+	t.Run("trial", transporttest.Simulated(func(t *testing.T) {
 		hurry := func(o *transport.Options) { o.Transport, o.ProofWait = transport.TransportRDMA, 100*time.Millisecond }
 		a, b := transporttest.New(t, hurry, panicking("no path")), transporttest.New(t)
-		transporttest.Inject(t, "stall")
-		t.Cleanup(func() { transporttest.Inject(t, "clear") })
+		transporttest.Stall(t)
+		t.Cleanup(func() { transporttest.Heal(t) })
 		l, h := transporttest.Listen(t, b)
 		d := a.Dial(h)
 		transporttest.Await(t, "an end", func() bool {
@@ -83,19 +80,17 @@ func TestPanicInBackground(t *testing.T) {
 		if err := errors.Join(d.Close(), l.Close()); err != nil {
 			t.Error(err)
 		}
-	})
-	t.Run("event", func(t *testing.T) {
-		transporttest.Leaks(t)
+	}))
+	t.Run("event", transporttest.Simulated(func(t *testing.T) {
 		a, b := transporttest.New(t, panicking("device event")), transporttest.New(t)
 		s, r := transporttest.Connect(t, a, b)
-		transporttest.Inject(t, "event", "GID_CHANGE", "a:rdma0")
+		transporttest.WorldOf(t).Cables[0].Adapters[0].Raise(ibv.IBV_EVENT_GID_CHANGE)
 		l := s.Bundle().Lanes()[0]
-		transporttest.Inject(t, "event", "QP_FATAL", fmt.Sprint(l.Half().QPN))
+		transporttest.WorldOf(t).Fabric.Break(l.Half().QPN)
 		transporttest.Await(t, "the next event", func() bool { return l.Accused() != nil })
 		_, _ = s.Close(), r.Close()
-	})
-	t.Run("session", func(t *testing.T) {
-		transporttest.Leaks(t)
+	}))
+	t.Run("session", transporttest.Simulated(func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t, panicking("was refused"))
 		s, r := transporttest.Connect(t, a, b)
 		open := &handshake.Open{Conn: 1 << 20, Listen: 1 << 20, Lanes: []handshake.Lane{{Kind: handshake.LaneVerbs}}}
@@ -107,5 +102,5 @@ func TestPanicInBackground(t *testing.T) {
 			t.Errorf("where the panic was: %v, want ErrInternal; at the peer: %v, want ErrPeer", r.Bundle().Ended(), s.Bundle().Ended())
 		}
 		transporttest.CloseBoth(t, s, r)
-	})
+	}))
 }

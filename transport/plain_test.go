@@ -20,98 +20,100 @@ import (
 // Nodes with and without RDMA mix: each pair has the best lanes there are, and a
 // node that has RDMA and cannot use it says so once.
 func TestMixed(t *testing.T) {
-	transporttest.Leaks(t)
-	var log transporttest.Log
-	rdma := transporttest.New(t, log.Takes(slog.LevelInfo))
-	also := transporttest.New(t)
-	plain := transporttest.NewTCP(t, 1)
-	const warning = "talk over TCP, slower than RDMA"
-	for _, tt := range []struct {
-		name     string
-		from, to *transport.Transport
-		want     lane.Kind
-		warnings int
-	}{
-		{"both have RDMA", rdma, also, lane.Verbs, 0},
-		{"the receiver has none", rdma, plain, lane.TCP, 1},
-		{"again", rdma, plain, lane.TCP, 1},
-		{"the sender has none", plain, rdma, lane.TCP, 1},
-	} {
-		s, r := transporttest.Connect(t, tt.from, tt.to)
-		for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
-			if kinds := transporttest.Kinds(b); !slices.Equal(kinds, []lane.Kind{tt.want}) {
-				t.Errorf("%s: the lanes are %v, want %v", tt.name, kinds, tt.want)
+	transporttest.Run(t, func(t *testing.T) {
+		var log transporttest.Log
+		rdma := transporttest.New(t, log.Takes(slog.LevelInfo))
+		also := transporttest.New(t)
+		plain := transporttest.NewTCP(t, 1)
+		const warning = "talk over TCP, slower than RDMA"
+		for _, tt := range []struct {
+			name     string
+			from, to *transport.Transport
+			want     lane.Kind
+			warnings int
+		}{
+			{"both have RDMA", rdma, also, lane.Verbs, 0},
+			{"the receiver has none", rdma, plain, lane.TCP, 1},
+			{"again", rdma, plain, lane.TCP, 1},
+			{"the sender has none", plain, rdma, lane.TCP, 1},
+		} {
+			s, r := transporttest.Connect(t, tt.from, tt.to)
+			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+				if kinds := transporttest.Kinds(b); !slices.Equal(kinds, []lane.Kind{tt.want}) {
+					t.Errorf("%s: the lanes are %v, want %v", tt.name, kinds, tt.want)
+				}
+			}
+			sm, sb := transporttest.Memory(t, 1<<20)
+			rm, rb := transporttest.Memory(t, 1<<20)
+			transporttest.Fill(sb, 3)
+			sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+			rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 1 << 20, Region: rg})
+			transporttest.Both(t, "message", transporttest.Isend(t, s, sm, 0, 1<<20, 0, sg), rq)
+			if !bytes.Equal(sb, rb) {
+				t.Errorf("%s: the bytes differ", tt.name)
+			}
+			transporttest.CloseBoth(t, s, r)
+			if n := log.Count(warning); n != tt.warnings {
+				t.Errorf("%s: %d warnings, want %d", tt.name, n, tt.warnings)
 			}
 		}
-		sm, sb := transporttest.Memory(t, 1<<20)
-		rm, rb := transporttest.Memory(t, 1<<20)
-		transporttest.Fill(sb, 3)
-		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-		rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 1 << 20, Region: rg})
-		transporttest.Both(t, "message", transporttest.Isend(t, s, sm, 0, 1<<20, 0, sg), rq)
-		if !bytes.Equal(sb, rb) {
-			t.Errorf("%s: the bytes differ", tt.name)
+		if d := rdma.Device(); d.LatencyUs != 0 {
+			t.Errorf("a node with RDMA is described as one of TCP: %+v", d)
 		}
-		transporttest.CloseBoth(t, s, r)
-		if n := log.Count(warning); n != tt.warnings {
-			t.Errorf("%s: %d warnings, want %d", tt.name, n, tt.warnings)
+		if d := plain.Device(); d.LatencyUs == 0 {
+			t.Errorf("a node of TCP is described as one with RDMA: %+v", d)
 		}
-	}
-	if d := rdma.Device(); d.LatencyUs != 0 {
-		t.Errorf("a node with RDMA is described as one of TCP: %+v", d)
-	}
-	if d := plain.Device(); d.LatencyUs == 0 {
-		t.Errorf("a node of TCP is described as one with RDMA: %+v", d)
-	}
+	})
 }
 
 // A node that has RDMA and only receives, from one that has none, says so too.
 func TestMixedReceiver(t *testing.T) {
-	transporttest.Leaks(t)
-	var log transporttest.Log
-	rdma := transporttest.New(t, log.Takes(slog.LevelInfo))
-	plain := transporttest.NewTCP(t, 1, func(o *transport.Options) { o.HostID = "plain" })
-	for range 2 {
-		s, r := transporttest.Connect(t, plain, rdma)
-		transporttest.CloseBoth(t, s, r)
-		if n := log.Count("plain talk over TCP, slower than RDMA"); n != 1 || log.Count(": NCCL_MESH_TRANSPORT=tcp leaves out rdma0:1 (p0), rdma1:1 (p1) on plain; plain offers no RDMA port") != 1 {
-			t.Errorf("%d warnings, want 1", n)
+	transporttest.Run(t, func(t *testing.T) {
+		var log transporttest.Log
+		rdma := transporttest.New(t, log.Takes(slog.LevelInfo))
+		plain := transporttest.NewTCP(t, 1, func(o *transport.Options) { o.HostID = "plain" })
+		for range 2 {
+			s, r := transporttest.Connect(t, plain, rdma)
+			transporttest.CloseBoth(t, s, r)
+			if n := log.Count("plain talk over TCP, slower than RDMA"); n != 1 || log.Count(": NCCL_MESH_TRANSPORT=tcp leaves out rdma0:1 (p0), rdma1:1 (p1) on plain; plain offers no RDMA port") != 1 {
+				t.Errorf("%d warnings, want 1", n)
+			}
 		}
-	}
+	})
 }
 
 // Where the configuration wants RDMA only, there is no TCP, and both nodes say
 // what is the matter.
 func TestRDMAOnly(t *testing.T) {
-	transporttest.Leaks(t)
-	rdma := transporttest.New(t, func(o *transport.Options) { o.Transport, o.HostID = transport.TransportRDMA, "rdma" })
-	plain := transporttest.NewTCP(t, 1, func(o *transport.Options) { o.HostID = "plain" })
-	for _, tt := range []struct {
-		from, to *transport.Transport
-		names    string
-	}{{rdma, plain, "rdma and plain"}, {plain, rdma, "plain and rdma"}} {
-		l, h := transporttest.Listen(t, tt.to)
-		d := tt.from.Dial(h)
-		var err error
-		transporttest.Await(t, "the refusal", func() bool {
-			_, err = d.Poll()
-			return err != nil
-		})
-		for _, want := range []string{"no path between " + tt.names, "rdma offers RDMA only", "plain TCP only", "Set NCCL_MESH_TRANSPORT=auto on rdma"} {
-			if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
-				t.Errorf("error %v\nwant %q in it", err, want)
+	transporttest.Run(t, func(t *testing.T) {
+		rdma := transporttest.New(t, func(o *transport.Options) { o.Transport, o.HostID = transport.TransportRDMA, "rdma" })
+		plain := transporttest.NewTCP(t, 1, func(o *transport.Options) { o.HostID = "plain" })
+		for _, tt := range []struct {
+			from, to *transport.Transport
+			names    string
+		}{{rdma, plain, "rdma and plain"}, {plain, rdma, "plain and rdma"}} {
+			l, h := transporttest.Listen(t, tt.to)
+			d := tt.from.Dial(h)
+			var err error
+			transporttest.Await(t, "the refusal", func() bool {
+				_, err = d.Poll()
+				return err != nil
+			})
+			for _, want := range []string{"no path between " + tt.names, "rdma offers RDMA only", "plain TCP only", "Set NCCL_MESH_TRANSPORT=auto on rdma"} {
+				if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v\nwant %q in it", err, want)
+				}
+			}
+			if err := errors.Join(d.Close(), l.Close()); err != nil {
+				t.Error(err)
 			}
 		}
-		if err := errors.Join(d.Close(), l.Close()); err != nil {
-			t.Error(err)
-		}
-	}
+	})
 }
 
 // A node says at its start that it uses TCP although it has RDMA devices, and
 // why it can use nothing.
 func TestTCPAlthoughRDMA(t *testing.T) {
-	transporttest.Leaks(t)
 	tests := []struct {
 		name   string
 		change func(*transport.Options)
@@ -119,16 +121,18 @@ func TestTCPAlthoughRDMA(t *testing.T) {
 		warns  string
 	}{
 		{"TCP wanted", func(o *transport.Options) { o.Transport = transport.TransportTCP }, "", "NCCL_MESH_TRANSPORT is tcp, which rules RDMA out"},
-		{"no library", func(o *transport.Options) { o.Libraries = []string{"none.so"} }, "", "cannot load none.so"},
-		{"no library, and RDMA wanted", func(o *transport.Options) { o.Libraries, o.Transport = []string{"none.so"}, transport.TransportRDMA }, "NCCL_MESH_TRANSPORT is rdma, which rules TCP out", ""},
-		{"no device, and RDMA wanted", func(o *transport.Options) { o.Sysfs, o.Transport = t.TempDir(), transport.TransportRDMA }, "NCCL_MESH_TRANSPORT is rdma, which rules TCP out", ""},
+		{"no library", func(o *transport.Options) { o.Machine.Verbs, o.Libraries = nil, []string{"none.so"} }, "", "cannot load none.so"},
+		{"no library, and RDMA wanted", func(o *transport.Options) {
+			o.Machine.Verbs, o.Libraries, o.Transport = nil, []string{"none.so"}, transport.TransportRDMA
+		}, "NCCL_MESH_TRANSPORT is rdma, which rules TCP out", ""},
+		{"no device, and RDMA wanted", func(o *transport.Options) { o.Machine.Source, o.Transport = plainSource(), transport.TransportRDMA }, "NCCL_MESH_TRANSPORT is rdma, which rules TCP out", ""},
 		{"no interface, and TCP wanted", func(o *transport.Options) {
 			o.LaneIfs, _ = topology.ParseInterfaces("=none")
 			o.Transport = transport.TransportTCP
 		}, "NCCL_MESH_IFNAME", ""},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			var log transporttest.Log
 			o := transporttest.Options(t)
 			log.Takes(slog.LevelInfo)(&o)
@@ -143,6 +147,6 @@ func TestTCPAlthoughRDMA(t *testing.T) {
 			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
-		})
+		}))
 	}
 }

@@ -44,8 +44,7 @@ func TestShown(t *testing.T) {
 		{"tcp", func(t *testing.T) *transport.Transport { return transporttest.NewTCP(t, 2) }, stats.TCP, 1},
 	}
 	for _, tt := range kinds {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			from, to := tt.make(t), tt.make(t)
 			from.UsedBy(12)
 			s, r := transporttest.Connect(t, from, to)
@@ -57,13 +56,20 @@ func TestShown(t *testing.T) {
 				rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: size, Region: rg})
 				transporttest.Both(t, "message", transporttest.Isend(t, s, sm, 0, size, 0, sg), rq)
 			}
+			shown := func(t *testing.T, tr *transport.Transport) *stats.Snapshot {
+				s, err := transporttest.WorldOf(t).Page(tr).Snapshot()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
 			sent, received := shown(t, from), shown(t, to)
 			for _, s := range []*stats.Snapshot{sent, received} {
 				if len(s.Conns) != 1 || s.Conns[0].Bytes != size*messages || s.Conns[0].Messages != messages || len(s.Lanes) < tt.ways || len(s.Ports) == 0 {
 					t.Errorf("connections %+v, %d lanes, ports %+v", s.Conns, len(s.Lanes), s.Ports)
 				}
 			}
-			if sent.Process.PID != os.Getpid() || sent.Vtable != 12 || sent.Process.Kind != stats.Job || !sent.Conns[0].Sending || received.Conns[0].Sending {
+			if sent.Process.PID != 1001 || sent.Vtable != 12 || sent.Process.Kind != stats.Job || !sent.Conns[0].Sending || received.Conns[0].Sending {
 				t.Errorf("%+v of version %d, connection %+v", sent.Process, sent.Vtable, sent.Conns)
 			}
 			transporttest.CloseBoth(t, s, r)
@@ -91,35 +97,43 @@ func TestShown(t *testing.T) {
 			if len(sent.Lanes)+len(received.Lanes) > 0 {
 				t.Errorf("lanes are left: %+v, %+v", sent.Lanes, received.Lanes)
 			}
-		})
+		}))
 	}
 }
 
 // Nobody looks where nobody may; where it cannot be shown that is a warning, and the mesh works.
 func TestNotShown(t *testing.T) {
-	transporttest.Leaks(t)
-	where := func(at string) func(*transport.Options) { return func(o *transport.Options) { o.Status = at } }
-	var log transporttest.Log
-	silent := transporttest.NewTCP(t, 1, where(transport.StatusOff))
-	failing := transporttest.NewTCP(t, 1, where("/no/such/directory/socket"), log.Takes(slog.LevelWarn))
-	if silent.Page() != nil {
-		t.Error("there is a page")
-	}
-	for _, tr := range []*transport.Transport{silent, failing} {
-		if _, _, err := window.Look(t.Context(), tr.Window()); err == nil {
-			t.Error("it can be looked at")
+	transporttest.Run(t, func(t *testing.T) {
+		where := func(at string) func(*transport.Options) {
+			return func(o *transport.Options) { o.Machine.Page, o.Status = nil, at }
 		}
-	}
-	s, r := transporttest.Connect(t, silent, failing)
-	if b := s.Bundle(); !strings.Contains(b.String(), " conn ") || b.Count.Bytes.Value() != 0 {
-		t.Errorf("%v", b)
-	}
-	transporttest.CloseBoth(t, s, r)
-	if n := log.Count("ncclmesh status will not see this process"); n != 1 {
-		t.Errorf("%d warnings, want 1", n)
-	}
+		var log transporttest.Log
+		silent := transporttest.NewTCP(t, 1, where(transport.StatusOff))
+		failing := transporttest.NewTCP(t, 1, where("/no/such/directory/socket"), log.Takes(slog.LevelWarn))
+		if silent.Page() != nil {
+			t.Error("there is a page")
+		}
+		for _, tr := range []*transport.Transport{silent, failing} {
+			if _, _, err := window.Look(t.Context(), tr.Window()); err == nil {
+				t.Error("it can be looked at")
+			}
+		}
+		s, r := transporttest.Connect(t, silent, failing)
+		if b := s.Bundle(); !strings.Contains(b.String(), " conn ") || b.Count.Bytes.Value() != 0 {
+			t.Errorf("%v", b)
+		}
+		transporttest.CloseBoth(t, s, r)
+		if n := log.Count("ncclmesh status will not see this process"); n != 1 {
+			t.Errorf("%d warnings, want 1", n)
+		}
+	})
+}
+
+// A process shows what it counts in the directory that it is told.
+func TestShownInADirectory(t *testing.T) {
+	transporttest.Leaks(t)
 	dir := t.TempDir()
-	transporttest.NewTCP(t, 1, where(dir))
+	transporttest.NewTCP(t, 1, local, func(o *transport.Options) { o.Status = dir })
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(names) != 1 {
 		t.Errorf("in the directory: %v, %v", names, err)
@@ -129,7 +143,7 @@ func TestNotShown(t *testing.T) {
 // Warnings are kept for those who look, with what they say beside their text.
 func TestWarningsAreShown(t *testing.T) {
 	transporttest.Leaks(t)
-	tr := transporttest.NewTCP(t, 1)
+	tr := transporttest.NewTCP(t, 1, local)
 	log := tr.Log().With("node", "a")
 	log.Info("not that")
 	log.Warn("a port is not used", "err", os.ErrPermission)

@@ -16,80 +16,82 @@ import (
 // A survey proves the ways of every kind, and says of those that fail why; a connection goes
 // over those that it is given, and over no other.
 func TestSurvey(t *testing.T) {
-	transporttest.Leaks(t)
-	a, b := transporttest.New(t), transporttest.New(t)
-	l, h := transporttest.Listen(t, b)
-	s, err := a.Survey(t.Context(), h)
-	if err != nil || len(s.Errs) > 0 {
-		t.Fatal(err, s.Errs)
-	}
-	names := func(ways []path.Way) (all []string) {
-		for _, w := range ways {
-			all = append(all, a.Ports()[w.Local].Now().Short()+" "+cmp.Or(s.Ports[w.Remote].Device, s.Ports[w.Remote].Netdev))
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t), transporttest.New(t)
+		l, h := transporttest.Listen(t, b)
+		s, err := a.Survey(t.Context(), h)
+		if err != nil || len(s.Errs) > 0 {
+			t.Fatal(err, s.Errs)
 		}
-		slices.Sort(all)
-		return all
-	}
-	if diff := gocmp.Diff([]string{"rdma0:1 rdma0", "rdma1:1 rdma1"}, names(s.RDMA)); diff != "" {
-		t.Errorf("over RDMA (-want +got):\n%s", diff)
-	}
-	if s.Peer != b.Node() || len(s.TCP) == 0 {
-		t.Errorf("of %v, over TCP %v, failed %v", s.Peer, names(s.TCP), s.Failed)
-	}
-	for _, ways := range [][]path.Way{s.RDMA[:1], s.RDMA, s.TCP[:1]} {
-		d := a.DialOver(h, ways)
-		transporttest.Await(t, "both halves", func() bool {
-			send, err := d.Poll()
-			if err != nil {
-				t.Fatal(err)
+		names := func(ways []path.Way) (all []string) {
+			for _, w := range ways {
+				all = append(all, a.Ports()[w.Local].Now().Short()+" "+cmp.Or(s.Ports[w.Remote].Device, s.Ports[w.Remote].Netdev))
 			}
-			if send == nil {
-				return false
-			}
-			var got []string
-			for _, k := range transporttest.Kinds(send.Bundle()) {
-				got = append(got, k.String())
-			}
-			want := []string{a.Ports()[ways[0].Local].Kind().String()}
-			if n := len(send.Bundle().Lanes()); !slices.Equal(got, want) || want[0] != "socket" && n != len(ways) {
-				t.Errorf("%d lanes of %v over %d ways of %v", n, got, len(ways), want)
-			}
-			transporttest.Await(t, "its other half", func() bool {
-				recv, err := l.Accept()
+			slices.Sort(all)
+			return all
+		}
+		if diff := gocmp.Diff([]string{"rdma0:1 rdma0", "rdma1:1 rdma1"}, names(s.RDMA)); diff != "" {
+			t.Errorf("over RDMA (-want +got):\n%s", diff)
+		}
+		if s.Peer != b.Node() || len(s.TCP) == 0 {
+			t.Errorf("of %v, over TCP %v, failed %v", s.Peer, names(s.TCP), s.Failed)
+		}
+		for _, ways := range [][]path.Way{s.RDMA[:1], s.RDMA, s.TCP[:1]} {
+			d := a.DialOver(h, ways)
+			transporttest.Await(t, "both halves", func() bool {
+				send, err := d.Poll()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if recv != nil {
-					transporttest.CloseBoth(t, send, recv)
+				if send == nil {
+					return false
 				}
-				return recv != nil
+				var got []string
+				for _, k := range transporttest.Kinds(send.Bundle()) {
+					got = append(got, k.String())
+				}
+				want := []string{a.Ports()[ways[0].Local].Kind().String()}
+				if n := len(send.Bundle().Lanes()); !slices.Equal(got, want) || want[0] != "socket" && n != len(ways) {
+					t.Errorf("%d lanes of %v over %d ways of %v", n, got, len(ways), want)
+				}
+				transporttest.Await(t, "its other half", func() bool {
+					recv, err := l.Accept()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if recv != nil {
+						transporttest.CloseBoth(t, send, recv)
+					}
+					return recv != nil
+				})
+				return true
 			})
-			return true
+		}
+		d := a.DialOver(h, nil)
+		transporttest.Await(t, "its error", func() bool {
+			_, err := d.Poll()
+			return err != nil && strings.Contains(err.Error(), "no path to dial over")
 		})
-	}
-	d := a.DialOver(h, nil)
-	transporttest.Await(t, "its error", func() bool {
-		_, err := d.Poll()
-		return err != nil && strings.Contains(err.Error(), "no path to dial over")
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
 	})
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
 }
 
 // Who is there to look is known to no other, asks at every cable, and hears nobody of its own node.
 func TestNeighbours(t *testing.T) {
-	transporttest.Leaks(t)
-	a := transporttest.New(t, func(o *transport.Options) { o.Observes, o.TimeScale = true, 0.1 })
-	heard, err := a.Neighbours(t.Context())
-	if err != nil || len(heard) > 0 {
-		t.Errorf("%v, %v", heard, err)
-	}
-	if diff := gocmp.Diff([]string{"p0", "p1"}, a.Cables()); diff != "" {
-		t.Errorf("cables (-want +got):\n%s", diff)
-	}
-	off := transporttest.New(t, func(o *transport.Options) { o.Relay = transport.RelayOff })
-	if _, err := off.Neighbours(t.Context()); err == nil {
-		t.Error("one that does not relay has asked")
-	}
+	transporttest.Run(t, func(t *testing.T) {
+		a := transporttest.New(t, func(o *transport.Options) { o.Observes, o.TimeScale = true, 0.1 })
+		heard, err := a.Neighbours(t.Context())
+		if err != nil || len(heard) > 0 {
+			t.Errorf("%v, %v", heard, err)
+		}
+		if diff := gocmp.Diff([]string{"p0", "p1"}, a.Cables()); diff != "" {
+			t.Errorf("cables (-want +got):\n%s", diff)
+		}
+		off := transporttest.New(t, func(o *transport.Options) { o.Relay = transport.RelayOff })
+		if _, err := off.Neighbours(t.Context()); err == nil {
+			t.Error("one that does not relay has asked")
+		}
+	})
 }

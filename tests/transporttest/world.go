@@ -26,6 +26,7 @@ type World struct {
 	source     *bus.Source
 	processes  []*world.Process
 	transports map[*transport.Transport]*world.Process
+	pages      map[*world.Process]*stats.Page
 	last       []func() // what is done when all has ended
 }
 
@@ -96,7 +97,7 @@ func run(t *testing.T, name string, f func(t *testing.T)) {
 const buffer = 128 << 10
 
 func newWorld(t *testing.T, b *bus.Bus) *World {
-	w := &World{World: world.New(t, b), source: b.Source("test"), transports: map[*transport.Transport]*world.Process{}}
+	w := &World{World: world.New(t, b), source: b.Source("test"), transports: map[*transport.Transport]*world.Process{}, pages: map[*world.Process]*stats.Page{}}
 	w.Net.Even(buffer) // then it is for the test to know what of a message is in the kernel
 	for k := range w.Machines {
 		w.Machines[k] = w.AddMachine(string(rune('a' + k)))
@@ -124,9 +125,15 @@ func (w *World) machine() transport.Machine {
 	p := w.Machines[len(w.processes)%len(w.Machines)].Start()
 	w.processes = append(w.processes, p)
 	runs := p.Runs()
-	runs.Page = stats.Private
+	runs.Page = func(who stats.Process) *stats.Page {
+		w.pages[p] = stats.Private(who)
+		return w.pages[p]
+	}
 	return runs
 }
+
+// Page returns what a transport counts on.
+func (w *World) Page(tr *transport.Transport) *stats.Page { return w.pages[w.Process(tr)] }
 
 // Process returns the process that a transport is of.
 func (w *World) Process(tr *transport.Transport) *world.Process { return w.transports[tr] }
