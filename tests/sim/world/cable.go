@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -31,6 +32,7 @@ type Adapter struct {
 	*adapter.Port
 	Device *adapter.Device
 	m      *Machine
+	netdev *internet.Interface
 	dir    string // in sysfs
 }
 
@@ -60,22 +62,9 @@ func (w *World) Connect(number int, s Speed, ends [2]*internet.Interface, adapte
 
 // AddAdapter gives an interface an RDMA device, of one port of a speed in Mb/s, with a RoCE v2 GID for each of its addresses.
 func (m *Machine) AddAdapter(name string, i *internet.Interface, mbps int, l adapter.Limits) *Adapter {
-	a := &Adapter{Device: m.world.Fabric.AddDevice(m.Name(), name, l), m: m, dir: filepath.Join(m.sysfs, "class/infiniband", name)}
-	config := adapter.PortConfig{Mbps: mbps, Netdev: uint32(i.Index())}
+	a := &Adapter{Device: m.world.Fabric.AddDevice(m.Name(), name, l), m: m, netdev: i, dir: filepath.Join(m.sysfs, "class/infiniband", name)}
 	port := filepath.Join(a.dir, "ports/1")
-	for k, p := range i.Prefixes() {
-		raw := p.Addr().As16()
-		config.GIDs = append(config.GIDs, adapter.GID{GID: ibv.GID(raw), Type: ibv.IBV_GID_TYPE_ROCE_V2})
-		n := fmt.Sprint(k)
-		var text string
-		for b := 0; b < len(raw); b += 2 {
-			text += fmt.Sprintf(":%02x%02x", raw[b], raw[b+1])
-		}
-		m.write(filepath.Join(port, "gids"), n, text[1:])
-		m.write(filepath.Join(port, "gid_attrs/types"), n, "RoCE v2")
-		m.write(filepath.Join(port, "gid_attrs/ndevs"), n, i.Name())
-	}
-	a.Port = a.Device.AddPort(config)
+	a.Port = a.Device.AddPort(adapter.PortConfig{Mbps: mbps, Netdev: uint32(i.Index()), GIDs: a.gids()})
 	m.write(a.dir, "node_type", "1: CA")
 	guid := a.Device.GUID()
 	text := fmt.Sprintf("%04x:%04x:%04x:%04x", guid>>48, guid>>32&0xffff, guid>>16&0xffff, guid&0xffff)
@@ -97,6 +86,37 @@ func (a *Adapter) tell(active bool) {
 		state = "4: ACTIVE"
 	}
 	a.m.write(filepath.Join(a.dir, "ports/1"), "state", state)
+}
+
+// gids are those that follow from the addresses of the adapter's interface. It writes them to the machine's sysfs.
+func (a *Adapter) gids() (all []adapter.GID) {
+	port := filepath.Join(a.dir, "ports/1")
+	for _, dir := range []string{"gids", "gid_attrs"} {
+		if err := os.RemoveAll(filepath.Join(port, dir)); err != nil {
+			a.m.world.T.Fatal(err)
+		}
+	}
+	for k, p := range a.netdev.Prefixes() {
+		raw := p.Addr().As16()
+		all = append(all, adapter.GID{GID: ibv.GID(raw), Type: ibv.IBV_GID_TYPE_ROCE_V2})
+		n := fmt.Sprint(k)
+		var text string
+		for b := 0; b < len(raw); b += 2 {
+			text += fmt.Sprintf(":%02x%02x", raw[b], raw[b+1])
+		}
+		a.m.write(filepath.Join(port, "gids"), n, text[1:])
+		a.m.write(filepath.Join(port, "gid_attrs/types"), n, "RoCE v2")
+		a.m.write(filepath.Join(port, "gid_attrs/ndevs"), n, a.netdev.Name())
+	}
+	return all
+}
+
+// SetPrefixes replaces the addresses of one end, each with the length of its subnet, and the GIDs of its adapter.
+func (c *Cable) SetPrefixes(end int, prefixes ...netip.Prefix) {
+	c.Ends[end].SetPrefixes(prefixes...)
+	if a := c.Adapters[end]; a != nil {
+		a.SetGIDs(a.gids())
+	}
 }
 
 // Cut takes the carrier from both ports, or gives it back.

@@ -1,9 +1,0 @@
-package path_test
-
-import (
-	"testing"
-
-	"ncclmesh/tests/transporttest"
-)
-
-func TestMain(m *testing.M) { transporttest.Main(m) }
