@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/sim/hosts"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
@@ -131,7 +129,7 @@ func newSession(i, j int) *fakeSession {
 }
 
 // next is the next message that was sent.
-func (s *fakeSession) next(t *testing.T) handshake.Message {
+func (s *fakeSession) next(t *hosts.Test) handshake.Message {
 	t.Helper()
 	select {
 	case m := <-s.sent:
@@ -143,7 +141,7 @@ func (s *fakeSession) next(t *testing.T) handshake.Message {
 }
 
 // quiet fails the test when something more was sent.
-func (s *fakeSession) quiet(t *testing.T) {
+func (s *fakeSession) quiet(t *hosts.Test) {
 	t.Helper()
 	select {
 	case m := <-s.sent:
@@ -209,12 +207,12 @@ type bench struct {
 	noC   error // why C cannot be reached
 }
 
-func newBench(t *testing.T, change ...func(*Config)) *bench {
+func newBench(t *hosts.Test, change ...func(*Config)) *bench {
 	t.Helper()
-	leaks(t)
 	b := &bench{a: newSession(1, 0), c: newSession(1, 2), maker: &fakeMaker{made: make(chan *fakeJoint, 4*maxCircuits)}}
+	p := t.Process("b")
 	cfg := Config{
-		Process: process(1), Node: node(1), Verbs: b.maker, TimeScale: 100, GIDs: topology.AnyGID,
+		Process: process(1), Node: node(1), Verbs: b.maker, Clock: p.Clock(), Random: p.Random(), GIDs: topology.AnyGID,
 		Ports: []lane.Port{hostPort("lo", addr(1), lane.Verbs, 0), hostPort("lo", addr(1), lane.Verbs, 1), hostPort("wlan0", addr(1), lane.TCP, 2)},
 	}
 	for _, f := range change {
@@ -254,16 +252,7 @@ func toC(m *handshake.Carry) {
 	m.Final = handshake.Final{Process: process(2), Node: node(2), Token: 99, Port: 1}
 }
 
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(hang); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited too long for %s", what)
-		}
-	}
-}
-
-func wait[T any](t *testing.T, what string, c <-chan T) T {
+func wait[T any](t *hosts.Test, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
@@ -274,40 +263,7 @@ func wait[T any](t *testing.T, what string, c <-chan T) T {
 	}
 }
 
-// leaks fails the test when it leaves descriptors or goroutines behind.
-func leaks(t *testing.T) {
-	t.Helper()
-	fds := func() (open []string) {
-		d, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range d {
-			to, err := os.Readlink("/proc/self/fd/" + e.Name())
-			if err == nil && !strings.HasPrefix(to, "anon_inode:") { // the poller stays
-				open = append(open, e.Name()+" "+to)
-			}
-		}
-		return open
-	}
-	goroutines, files := runtime.NumGoroutine(), fds()
-	t.Cleanup(func() {
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-			g, f := runtime.NumGoroutine(), fds()
-			if g <= goroutines && len(f) <= len(files) {
-				return
-			}
-			runtime.GC() // pipes that the standard library keeps for splicing go with it
-			if time.Now().After(deadline) {
-				buf := make([]byte, 1<<16)
-				t.Errorf("left behind: %d goroutines (%d before), descriptors %q (%q before)\n%s", g, goroutines, f, files, buf[:runtime.Stack(buf, true)])
-				return
-			}
-		}
-	})
-}
-
-func reasonSaid(t *testing.T, s *fakeSession, want handshake.Drop) {
+func reasonSaid(t *hosts.Test, s *fakeSession, want handshake.Drop) {
 	t.Helper()
 	d, ok := s.next(t).(*handshake.Drop)
 	if !ok || d.Circuit != want.Circuit || d.Asker != want.Asker || !strings.Contains(d.Reason, want.Reason) {
@@ -336,23 +292,25 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t, func(c *Config) {
-				if tt.config != nil {
-					tt.config(c)
+			hosts.Run(t, func(t *hosts.Test) {
+				b := newBench(t, func(c *Config) {
+					if tt.config != nil {
+						tt.config(c)
+					}
+				})
+				m := ask(5)
+				if tt.change != nil {
+					tt.change(m)
+				}
+				if !b.message(b.a, m) {
+					t.Error("the message is no circuit's")
+				}
+				reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.says})
+				b.a.quiet(t)
+				if diff := cmp.Diff(Stats{Refused: map[string]uint64{tt.reason: 1}}, b.Stats()); diff != "" {
+					t.Errorf("counters (-want +got):\n%s", diff)
 				}
 			})
-			m := ask(5)
-			if tt.change != nil {
-				tt.change(m)
-			}
-			if !b.message(b.a, m) {
-				t.Error("the message is no circuit's")
-			}
-			reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.says})
-			b.a.quiet(t)
-			if diff := cmp.Diff(Stats{Refused: map[string]uint64{tt.reason: 1}}, b.Stats()); diff != "" {
-				t.Errorf("counters (-want +got):\n%s", diff)
-			}
 		})
 	}
 }
@@ -379,41 +337,43 @@ func TestSetUp(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t)
-			b.message(b.a, ask(5, tt.change))
-			j := wait(t, "a joint", b.maker.made)
-			if diff := cmp.Diff(tt.onward, b.c.next(t), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-				t.Errorf("to the next (-want +got):\n%s", diff)
-			}
-			b.a.quiet(t) // before the next has answered
-			answer := &handshake.Carried{Circuit: 1, Room: 1 << 14, Half: half(1, 1, 5)}
-			b.message(b.c, answer)
-			want := &handshake.Carried{Circuit: 5, Room: 1 << 15, Half: half(0, 1, 78), Write: handshake.Ring{Base: 7, Key: 8, Size: 9}}
-			if diff := cmp.Diff(handshake.Message(want), b.a.next(t), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-				t.Errorf("to the asker (-want +got):\n%s", diff)
-			}
-			if j.next != answer {
-				t.Errorf("the joint was told %+v, want the next one's answer", j.next)
-			}
-			type leg struct {
-				from, to, name string
-				peer           uint8
-				hop            handshake.LaneName
-			}
-			view := func(l Leg) leg {
-				return leg{l.From.Addr.Unmap().String(), l.To.Unmap().String(), l.Name, l.Peer, l.Hop}
-			}
-			name := func(s session, n uint32) handshake.LaneName {
-				return handshake.LaneName{Session: s.ID(), Conn: n, Lane: handshake.HopLane}
-			}
-			wantLegs := []leg{{"10.0.0.2", "10.0.0.1", "node-a", 1, name(b.a, 5)}, {"10.0.0.2", "10.0.0.3", "node-c", 1, name(b.c, 1)}}
-			if diff := cmp.Diff(wantLegs, []leg{view(j.In), view(j.Out)}, cmp.AllowUnexported(leg{})); diff != "" || j.Last != tt.joint.Last {
-				t.Errorf("legs, last %v (-want +got):\n%s", j.Last, diff)
-			}
-			b.message(b.c, answer) // again: nobody waits for it
-			if diff := cmp.Diff(Stats{Now: 1, Carried: 1, Strange: 1, Askers: []string{"node-a"}}, b.Stats()); diff != "" {
-				t.Errorf("counters (-want +got):\n%s", diff)
-			}
+			hosts.Run(t, func(t *hosts.Test) {
+				b := newBench(t)
+				b.message(b.a, ask(5, tt.change))
+				j := wait(t, "a joint", b.maker.made)
+				if diff := cmp.Diff(tt.onward, b.c.next(t), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+					t.Errorf("to the next (-want +got):\n%s", diff)
+				}
+				b.a.quiet(t) // before the next has answered
+				answer := &handshake.Carried{Circuit: 1, Room: 1 << 14, Half: half(1, 1, 5)}
+				b.message(b.c, answer)
+				want := &handshake.Carried{Circuit: 5, Room: 1 << 15, Half: half(0, 1, 78), Write: handshake.Ring{Base: 7, Key: 8, Size: 9}}
+				if diff := cmp.Diff(handshake.Message(want), b.a.next(t), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+					t.Errorf("to the asker (-want +got):\n%s", diff)
+				}
+				if j.next != answer {
+					t.Errorf("the joint was told %+v, want the next one's answer", j.next)
+				}
+				type leg struct {
+					from, to, name string
+					peer           uint8
+					hop            handshake.LaneName
+				}
+				view := func(l Leg) leg {
+					return leg{l.From.Addr.Unmap().String(), l.To.Unmap().String(), l.Name, l.Peer, l.Hop}
+				}
+				name := func(s session, n uint32) handshake.LaneName {
+					return handshake.LaneName{Session: s.ID(), Conn: n, Lane: handshake.HopLane}
+				}
+				wantLegs := []leg{{"10.0.0.2", "10.0.0.1", "node-a", 1, name(b.a, 5)}, {"10.0.0.2", "10.0.0.3", "node-c", 1, name(b.c, 1)}}
+				if diff := cmp.Diff(wantLegs, []leg{view(j.In), view(j.Out)}, cmp.AllowUnexported(leg{})); diff != "" || j.Last != tt.joint.Last {
+					t.Errorf("legs, last %v (-want +got):\n%s", j.Last, diff)
+				}
+				b.message(b.c, answer) // again: nobody waits for it
+				if diff := cmp.Diff(Stats{Now: 1, Carried: 1, Strange: 1, Askers: []string{"node-a"}}, b.Stats()); diff != "" {
+					t.Errorf("counters (-want +got):\n%s", diff)
+				}
+			})
 		})
 	}
 }
@@ -454,45 +414,47 @@ func TestEnds(t *testing.T) {
 	for _, tt := range tests {
 		for stage, want := range tt.at {
 			t.Run(tt.who+" "+stage, func(t *testing.T) {
-				b := newBench(t)
-				b.maker.hold, b.maker.inside = make(chan struct{}), make(chan bool, 1)
-				b.message(b.a, ask(5))
-				wait(t, "the maker", b.maker.inside)
-				var j *fakeJoint
-				if stage != making {
-					close(b.maker.hold)
-					j = wait(t, "a joint", b.maker.made)
-					b.c.next(t)
-				}
-				if stage == standng {
-					b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-					b.a.next(t)
-				}
-				tt.what(b, j)
-				if stage == making {
-					close(b.maker.hold)
-					j = wait(t, "a joint", b.maker.made)
-				}
-				wait(t, "the joint's end", j.dropped)
-				if want.a != "" {
-					reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: want.a})
-				}
-				if want.c != "" {
-					reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: want.c})
-				}
-				until(t, "the slot", func() bool { return b.Stats().Now == 0 })
-				for _, again := range []handshake.Message{&handshake.Drop{Circuit: 5, Asker: true}, &handshake.Drop{Circuit: 5}} {
-					b.message(b.a, again) // changes nothing
-				}
-				b.message(b.c, &handshake.Drop{Circuit: 1})
-				b.a.quiet(t)
-				b.c.quiet(t)
-				if n := b.Stats().Strange; n != 3 {
-					t.Errorf("%d strange messages, want 3", n)
-				}
-				if len(j.dropped) != 0 {
-					t.Error("the joint was dropped twice")
-				}
+				hosts.Run(t, func(t *hosts.Test) {
+					b := newBench(t)
+					b.maker.hold, b.maker.inside = make(chan struct{}), make(chan bool, 1)
+					b.message(b.a, ask(5))
+					wait(t, "the maker", b.maker.inside)
+					var j *fakeJoint
+					if stage != making {
+						close(b.maker.hold)
+						j = wait(t, "a joint", b.maker.made)
+						b.c.next(t)
+					}
+					if stage == standng {
+						b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+						b.a.next(t)
+					}
+					tt.what(b, j)
+					if stage == making {
+						close(b.maker.hold)
+						j = wait(t, "a joint", b.maker.made)
+					}
+					wait(t, "the joint's end", j.dropped)
+					if want.a != "" {
+						reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: want.a})
+					}
+					if want.c != "" {
+						reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: want.c})
+					}
+					t.Until("the slot", func() bool { return b.Stats().Now == 0 })
+					for _, again := range []handshake.Message{&handshake.Drop{Circuit: 5, Asker: true}, &handshake.Drop{Circuit: 5}} {
+						b.message(b.a, again) // changes nothing
+					}
+					b.message(b.c, &handshake.Drop{Circuit: 1})
+					b.a.quiet(t)
+					b.c.quiet(t)
+					if n := b.Stats().Strange; n != 3 {
+						t.Errorf("%d strange messages, want 3", n)
+					}
+					if len(j.dropped) != 0 {
+						t.Error("the joint was dropped twice")
+					}
+				})
 			})
 		}
 	}
@@ -513,18 +475,20 @@ func TestFailures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t)
-			tt.do(b)
-			b.message(b.a, ask(5))
-			if tt.c {
-				b.c.next(t)
-				b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-				reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: tt.says})
-			}
-			reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.says})
-			until(t, "the slot", func() bool { return b.Stats().Now == 0 })
-			b.a.quiet(t)
-			b.c.quiet(t)
+			hosts.Run(t, func(t *hosts.Test) {
+				b := newBench(t)
+				tt.do(b)
+				b.message(b.a, ask(5))
+				if tt.c {
+					b.c.next(t)
+					b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: tt.says})
+				}
+				reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.says})
+				t.Until("the slot", func() bool { return b.Stats().Now == 0 })
+				b.a.quiet(t)
+				b.c.quiet(t)
+			})
 		})
 	}
 }
@@ -532,89 +496,93 @@ func TestFailures(t *testing.T) {
 // One neighbour that asks for a thousand circuits gets its share; another one still gets
 // some; and there is an end to all. What is over makes room.
 func TestLimits(t *testing.T) {
-	b := newBench(t)
-	for n := range 1000 {
-		b.message(b.a, ask(uint32(n+1)))
-	}
-	var sessions []*fakeSession
-	from := func(i int) func(*handshake.Carry) {
-		return func(m *handshake.Carry) { m.Half.Addr = netip.AddrFrom16(addr(i).As16()) }
-	}
-	atOther := func(m *handshake.Carry) { m.Route[0].In, m.Route[0].Out = 1, 0 }
-	for i := 10; i < 20; i++ {
-		s := newSession(1, i)
-		sessions = append(sessions, s)
-		for n := range 100 {
-			b.message(s, ask(uint32(n+1), from(i)))
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newBench(t)
+		for n := range 1000 {
+			b.message(b.a, ask(uint32(n+1)))
 		}
-	}
-	other := newSession(1, 20) // over another cable, where there is room
-	sessions = append(sessions, other)
-	for n := range maxCircuits - maxOfCable + 1 {
-		b.message(other, ask(uint32(n+1), from(20), atOther))
-	}
-	third := newSession(1, 21)
-	b.message(third, ask(1, from(21), atOther))
-	s := b.Stats()
-	want := Stats{Now: maxCircuits, Refused: map[string]uint64{
-		reasonSession: 1000 - maxOfSession + 1, reasonCable: 10*100 - (maxOfCable - maxOfSession), reasonFull: 1,
-	}}
-	if diff := cmp.Diff(want, s); diff != "" {
-		t.Errorf("counters (-want +got):\n%s", diff)
-	}
-	for range maxCircuits { // all of them are being asked for
-		b.c.next(t)
-	}
-	b.a.end(b.Relay)
-	until(t, "the slots", func() bool { return b.Stats().Now == maxCircuits-maxOfSession })
-	b.message(sessions[9], ask(1000, from(19)))
-	for range maxOfSession {
-		d, ok := b.c.next(t).(*handshake.Drop)
-		if !ok || !d.Asker {
-			t.Errorf("C hears %+v, want a Drop of what A had", d)
+		var sessions []*fakeSession
+		from := func(i int) func(*handshake.Carry) {
+			return func(m *handshake.Carry) { m.Half.Addr = netip.AddrFrom16(addr(i).As16()) }
 		}
-	}
-	if m, ok := b.c.next(t).(*handshake.Carry); !ok {
-		t.Errorf("C hears %+v, want the Carry for which there is room again", m)
-	}
-	if n := b.Stats().Now; n != maxCircuits-maxOfSession+1 {
-		t.Errorf("%d circuits after another was asked for, want %d", n, maxCircuits-maxOfSession+1)
-	}
-	if len(b.held) != b.Stats().Now || len(b.slots) > maxCircuits || b.cables[cable{port: 0}]+b.cables[cable{port: 1}] != len(b.held) {
-		t.Errorf("%d held, %d slots, of cables %v", len(b.held), len(b.slots), b.cables)
-	}
+		atOther := func(m *handshake.Carry) { m.Route[0].In, m.Route[0].Out = 1, 0 }
+		for i := 10; i < 20; i++ {
+			s := newSession(1, i)
+			sessions = append(sessions, s)
+			for n := range 100 {
+				b.message(s, ask(uint32(n+1), from(i)))
+			}
+		}
+		other := newSession(1, 20) // over another cable, where there is room
+		sessions = append(sessions, other)
+		for n := range maxCircuits - maxOfCable + 1 {
+			b.message(other, ask(uint32(n+1), from(20), atOther))
+		}
+		third := newSession(1, 21)
+		b.message(third, ask(1, from(21), atOther))
+		s := b.Stats()
+		want := Stats{Now: maxCircuits, Refused: map[string]uint64{
+			reasonSession: 1000 - maxOfSession + 1, reasonCable: 10*100 - (maxOfCable - maxOfSession), reasonFull: 1,
+		}}
+		if diff := cmp.Diff(want, s); diff != "" {
+			t.Errorf("counters (-want +got):\n%s", diff)
+		}
+		for range maxCircuits { // all of them are being asked for
+			b.c.next(t)
+		}
+		b.a.end(b.Relay)
+		t.Until("the slots", func() bool { return b.Stats().Now == maxCircuits-maxOfSession })
+		b.message(sessions[9], ask(1000, from(19)))
+		for range maxOfSession {
+			d, ok := b.c.next(t).(*handshake.Drop)
+			if !ok || !d.Asker {
+				t.Errorf("C hears %+v, want a Drop of what A had", d)
+			}
+		}
+		if m, ok := b.c.next(t).(*handshake.Carry); !ok {
+			t.Errorf("C hears %+v, want the Carry for which there is room again", m)
+		}
+		if n := b.Stats().Now; n != maxCircuits-maxOfSession+1 {
+			t.Errorf("%d circuits after another was asked for, want %d", n, maxCircuits-maxOfSession+1)
+		}
+		if len(b.held) != b.Stats().Now || len(b.slots) > maxCircuits || b.cables[cable{port: 0}]+b.cables[cable{port: 1}] != len(b.held) {
+			t.Errorf("%d held, %d slots, of cables %v", len(b.held), len(b.slots), b.cables)
+		}
+	})
 }
 
 // A neighbour's circuits count for the cable that it is at, whichever port it names.
 func TestCableIsTheNeighbours(t *testing.T) {
-	b := newBench(t)
-	for i := range 4 {
-		s := newSession(1, 10+i)
-		s.cable = "p0"
-		for n := range maxOfSession {
-			b.message(s, ask(uint32(n+1), func(m *handshake.Carry) {
-				m.Half.Addr = netip.AddrFrom16(addr(10 + i).As16())
-				m.Route[0].In, m.Route[0].Out = uint8(n)&1, 1-uint8(n)&1
-			}))
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newBench(t)
+		for i := range 4 {
+			s := newSession(1, 10+i)
+			s.cable = "p0"
+			for n := range maxOfSession {
+				b.message(s, ask(uint32(n+1), func(m *handshake.Carry) {
+					m.Half.Addr = netip.AddrFrom16(addr(10 + i).As16())
+					m.Route[0].In, m.Route[0].Out = uint8(n)&1, 1-uint8(n)&1
+				}))
+			}
 		}
-	}
-	want := Stats{Now: maxOfCable, Refused: map[string]uint64{reasonCable: 4*maxOfSession - maxOfCable}}
-	if diff := cmp.Diff(want, b.Stats()); diff != "" {
-		t.Errorf("counters (-want +got):\n%s", diff)
-	}
+		want := Stats{Now: maxOfCable, Refused: map[string]uint64{reasonCable: 4*maxOfSession - maxOfCable}}
+		if diff := cmp.Diff(want, b.Stats()); diff != "" {
+			t.Errorf("counters (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // Set-ups that one cable's neighbours ask for have a rate; those of another cable do not wait for it, and what cannot be
 // made in time is refused at once.
 func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, func(c *Config) { c.TimeScale = 1 })
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newBench(t)
 		b.maker.beginErr = errors.New("no queue pair")
 		b.a.sent, b.c.sent = make(chan handshake.Message, 16*maxCircuits), make(chan handshake.Message, 16*maxCircuits)
 		n := uint32(0)
 		failed := func(want uint64) {
 			t.Helper()
-			synctest.Wait()
+			t.Sleep(0)
 			if got := b.Stats().Failed; got != want {
 				t.Errorf("%d set-ups have been tried, want %d", got, want)
 			}
@@ -625,10 +593,10 @@ func TestPace(t *testing.T) {
 				n++
 				b.message(b.a, ask(n))
 			}
-			synctest.Wait()
+			t.Sleep(0)
 		}
 		failed(setUpBurst)
-		if took := time.Since(began); took != 0 {
+		if took := time.Since(began); took > time.Microsecond {
 			t.Errorf("the first %d took %v", setUpBurst, took)
 		}
 		for range setUpRate {
@@ -655,23 +623,25 @@ func TestPace(t *testing.T) {
 
 // Messages about nothing cost nothing.
 func TestStrange(t *testing.T) {
-	b := newBench(t)
-	for n := range uint32(1000) {
-		b.message(b.a, &handshake.Carried{Circuit: n})
-		b.message(b.a, &handshake.Drop{Circuit: n})
-		b.message(b.a, &handshake.Drop{Circuit: n, Asker: true})
-		b.message(b.a, &handshake.Arrive{Circuit: n, Token: uint64(n)})
-	}
-	if b.message(b.a, &handshake.Bye{}) {
-		t.Error("a Bye was taken")
-	}
-	want := Stats{Strange: 3000, Refused: map[string]uint64{reasonToken: 1000}}
-	if diff := cmp.Diff(want, b.Stats()); diff != "" {
-		t.Errorf("counters (-want +got):\n%s", diff)
-	}
-	if len(b.held)+len(b.asked)+len(b.slots) != 0 {
-		t.Errorf("%d held, %d asked, %d slots", len(b.held), len(b.asked), len(b.slots))
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newBench(t)
+		for n := range uint32(1000) {
+			b.message(b.a, &handshake.Carried{Circuit: n})
+			b.message(b.a, &handshake.Drop{Circuit: n})
+			b.message(b.a, &handshake.Drop{Circuit: n, Asker: true})
+			b.message(b.a, &handshake.Arrive{Circuit: n, Token: uint64(n)})
+		}
+		if b.message(b.a, &handshake.Bye{}) {
+			t.Error("a Bye was taken")
+		}
+		want := Stats{Strange: 3000, Refused: map[string]uint64{reasonToken: 1000}}
+		if diff := cmp.Diff(want, b.Stats()); diff != "" {
+			t.Errorf("counters (-want +got):\n%s", diff)
+		}
+		if len(b.held)+len(b.asked)+len(b.slots) != 0 {
+			t.Errorf("%d held, %d asked, %d slots", len(b.held), len(b.asked), len(b.slots))
+		}
+	})
 }
 
 // An asker is told of a refusal, of an end, and of the end of the session, once.
@@ -694,76 +664,80 @@ func TestAsking(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			dropped, failed, got := make(chan error, 8), make(chan error, 1), make(chan *lane.Asked, 1)
-			m := ask(0)
-			m.Half, m.Route = handshake.Lane{Token: 4}, m.Route[1:]
-			go func() {
-				a, err := b.Carry(ctx, 1, m, func(err error) { dropped <- err }, nil)
-				if err != nil {
-					failed <- err
-					return
+			hosts.Run(t, func(t *hosts.Test) {
+				b := newBench(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				dropped, failed, got := make(chan error, 8), make(chan error, 1), make(chan *lane.Asked, 1)
+				m := ask(0)
+				m.Half, m.Route = handshake.Lane{Token: 4}, m.Route[1:]
+				go func() {
+					a, err := b.Carry(ctx, 1, m, func(err error) { dropped <- err }, nil)
+					if err != nil {
+						failed <- err
+						return
+					}
+					got <- a
+				}()
+				c, ok := b.c.next(t).(*handshake.Carry)
+				want := handshake.Lane{Kind: handshake.LaneVerbs, Port: 1, PeerPort: 1, Token: 4, Addr: netip.AddrFrom16(addr(1).As16())}
+				if !ok || c.Half != want || c.Circuit != 1 {
+					t.Fatalf("asked for %+v, want the half %+v", c, want)
 				}
-				got <- a
-			}()
-			c, ok := b.c.next(t).(*handshake.Carry)
-			want := handshake.Lane{Kind: handshake.LaneVerbs, Port: 1, PeerPort: 1, Token: 4, Addr: netip.AddrFrom16(addr(1).As16())}
-			if !ok || c.Half != want || c.Circuit != 1 {
-				t.Fatalf("asked for %+v, want the half %+v", c, want)
-			}
-			var a *lane.Asked
-			if tt.answer {
-				b.message(b.c, &handshake.Carried{Circuit: 1, Room: 7, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-				a = wait(t, "the circuit", got)
-				if a.Room != 7 || a.Hop != (handshake.LaneName{Session: b.c.id, Conn: 1, Lane: handshake.HopLane}) || a.Key != b.c.HopKey() || a.From.Addr.Unmap() != addr(1) {
-					t.Errorf("the circuit is %+v", a)
+				var a *lane.Asked
+				if tt.answer {
+					b.message(b.c, &handshake.Carried{Circuit: 1, Room: 7, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					a = wait(t, "the circuit", got)
+					if a.Room != 7 || a.Hop != (handshake.LaneName{Session: b.c.id, Conn: 1, Lane: handshake.HopLane}) || a.Key != b.c.HopKey() || a.From.Addr.Unmap() != addr(1) {
+						t.Errorf("the circuit is %+v", a)
+					}
 				}
-			}
-			tt.end(b, cancel)
-			from := failed
-			if tt.answer {
-				from = dropped
-			}
-			if err := wait(t, "the end", from); !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("the end is %v, want %q", err, tt.says)
-			}
-			if tt.drop != "" {
-				reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: tt.drop})
-			}
-			if a != nil {
-				a.Drop("late")
-			}
-			b.c.quiet(t)
-			if len(dropped) != 0 || len(b.asked) != 0 {
-				t.Errorf("%d more drops, %d hops", len(dropped), len(b.asked))
-			}
+				tt.end(b, cancel)
+				from := failed
+				if tt.answer {
+					from = dropped
+				}
+				if err := wait(t, "the end", from); !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("the end is %v, want %q", err, tt.says)
+				}
+				if tt.drop != "" {
+					reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: tt.drop})
+				}
+				if a != nil {
+					a.Drop("late")
+				}
+				b.c.quiet(t)
+				if len(dropped) != 0 || len(b.asked) != 0 {
+					t.Errorf("%d more drops, %d hops", len(dropped), len(b.asked))
+				}
+			})
 		})
 	}
 }
 
 // A circuit that is dropped by its asker is not lost to him too.
 func TestDropOwn(t *testing.T) {
-	b := newBench(t)
-	m := ask(0)
-	m.Route = m.Route[1:]
-	got := make(chan *lane.Asked, 1)
-	go func() {
-		a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, nil)
-		if err != nil {
-			t.Error(err)
-		}
-		got <- a
-	}()
-	b.c.next(t)
-	b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-	a := wait(t, "the circuit", got)
-	a.Drop("node-b: done")
-	a.Drop("again")
-	reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: "node-b: done"})
-	b.c.end(b.Relay)
-	b.c.quiet(t)
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newBench(t)
+		m := ask(0)
+		m.Route = m.Route[1:]
+		got := make(chan *lane.Asked, 1)
+		go func() {
+			a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- a
+		}()
+		b.c.next(t)
+		b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+		a := wait(t, "the circuit", got)
+		a.Drop("node-b: done")
+		a.Drop("again")
+		reasonSaid(t, b.c, handshake.Drop{Circuit: 1, Asker: true, Reason: "node-b: done"})
+		b.c.end(b.Relay)
+		b.c.quiet(t)
+	})
 }
 
 // What arrives is taken once, by who expects it; its end is told to the other side.
@@ -784,61 +758,63 @@ func TestArrivals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t)
-			dropped, drops := make(chan error, 8), make(chan func(string), 1)
-			expect := func(token uint64) error {
-				return b.Expect(token, func(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
-					drops <- drop
-					return &handshake.Carried{Room: uint32(m.Token), Half: handshake.Lane{Kind: handshake.LaneVerbs}}, tt.fail
-				}, func(err error) { dropped <- err })
-			}
-			if err := errors.Join(expect(9), expect(10)); err != nil {
-				t.Fatal(err)
-			}
-			if err := expect(9); err == nil {
-				t.Error("a token was expected twice")
-			}
-			b.Cancel(10)
-			for _, token := range []uint64{10, 9, 9} {
-				b.message(b.a, &handshake.Arrive{Circuit: uint32(token) - 4, Token: token, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-				if token == 10 {
-					reasonSaid(t, b.a, handshake.Drop{Circuit: 6, Reason: reasonLate})
+			hosts.Run(t, func(t *hosts.Test) {
+				b := newBench(t)
+				dropped, drops := make(chan error, 8), make(chan func(string), 1)
+				expect := func(token uint64) error {
+					return b.Expect(token, func(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
+						drops <- drop
+						return &handshake.Carried{Room: uint32(m.Token), Half: handshake.Lane{Kind: handshake.LaneVerbs}}, tt.fail
+					}, func(err error) { dropped <- err })
 				}
-			}
-			refused := b.a.next(t) // of the second 9, which comes before or after the answer to the first
-			if tt.fail == nil {
-				answer, ok := refused.(*handshake.Carried)
-				if !ok {
-					answer, ok = b.a.next(t).(*handshake.Carried)
+				if err := errors.Join(expect(9), expect(10)); err != nil {
+					t.Fatal(err)
+				}
+				if err := expect(9); err == nil {
+					t.Error("a token was expected twice")
+				}
+				b.Cancel(10)
+				for _, token := range []uint64{10, 9, 9} {
+					b.message(b.a, &handshake.Arrive{Circuit: uint32(token) - 4, Token: token, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					if token == 10 {
+						reasonSaid(t, b.a, handshake.Drop{Circuit: 6, Reason: reasonLate})
+					}
+				}
+				refused := b.a.next(t) // of the second 9, which comes before or after the answer to the first
+				if tt.fail == nil {
+					answer, ok := refused.(*handshake.Carried)
+					if !ok {
+						answer, ok = b.a.next(t).(*handshake.Carried)
+					} else {
+						b.a.next(t)
+					}
+					if !ok || answer.Circuit != 5 || answer.Room != 9 {
+						t.Errorf("the answer is %+v", answer)
+					}
+					tt.end(b, wait(t, "the arrival", drops))
 				} else {
-					b.a.next(t)
+					d1, _ := refused.(*handshake.Drop)
+					d2, _ := b.a.next(t).(*handshake.Drop)
+					if d1 == nil || d2 == nil || !strings.Contains(d1.Reason+d2.Reason, tt.said) {
+						t.Errorf("said %+v and %+v, want %q", d1, d2, tt.said)
+					}
 				}
-				if !ok || answer.Circuit != 5 || answer.Room != 9 {
-					t.Errorf("the answer is %+v", answer)
+				if tt.said != "" && tt.fail == nil {
+					reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.said})
 				}
-				tt.end(b, wait(t, "the arrival", drops))
-			} else {
-				d1, _ := refused.(*handshake.Drop)
-				d2, _ := b.a.next(t).(*handshake.Drop)
-				if d1 == nil || d2 == nil || !strings.Contains(d1.Reason+d2.Reason, tt.said) {
-					t.Errorf("said %+v and %+v, want %q", d1, d2, tt.said)
+				if tt.dropped != "" {
+					if err := wait(t, "the end", dropped); !strings.Contains(err.Error(), tt.dropped) {
+						t.Errorf("dropped: %v, want %q", err, tt.dropped)
+					}
 				}
-			}
-			if tt.said != "" && tt.fail == nil {
-				reasonSaid(t, b.a, handshake.Drop{Circuit: 5, Reason: tt.said})
-			}
-			if tt.dropped != "" {
-				if err := wait(t, "the end", dropped); !strings.Contains(err.Error(), tt.dropped) {
-					t.Errorf("dropped: %v, want %q", err, tt.dropped)
+				b.a.quiet(t)
+				if diff := cmp.Diff(map[string]uint64{reasonLate: 1, reasonToken: 1}, b.Stats().Refused); diff != "" {
+					t.Errorf("refused (-want +got):\n%s", diff)
 				}
-			}
-			b.a.quiet(t)
-			if diff := cmp.Diff(map[string]uint64{reasonLate: 1, reasonToken: 1}, b.Stats().Refused); diff != "" {
-				t.Errorf("refused (-want +got):\n%s", diff)
-			}
-			if len(dropped) != 0 || len(b.held) != 0 {
-				t.Errorf("%d more ends, %d held", len(dropped), len(b.held))
-			}
+				if len(dropped) != 0 || len(b.held) != 0 {
+					t.Errorf("%d more ends, %d held", len(dropped), len(b.held))
+				}
+			})
 		})
 	}
 }
@@ -855,25 +831,27 @@ func TestEndInOrder(t *testing.T) {
 		{"the next session ends", func(b *bench) { b.c.end(b.Relay) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t)
-			for n := range circuits {
-				b.message(b.a, ask(uint32(n+1)))
-				b.c.next(t)
-				b.message(b.c, &handshake.Carried{Circuit: uint32(n + 1), Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-				b.a.next(t)
-			}
-			tt.end(b)
-			var got, want []uint32
-			for n := range circuits {
-				m, ok := b.a.next(t).(*handshake.Drop)
-				if !ok {
-					t.Fatalf("the asker heard %+v, want a Drop", m)
+			hosts.Run(t, func(t *hosts.Test) {
+				b := newBench(t)
+				for n := range circuits {
+					b.message(b.a, ask(uint32(n+1)))
+					b.c.next(t)
+					b.message(b.c, &handshake.Carried{Circuit: uint32(n + 1), Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+					b.a.next(t)
 				}
-				got, want = append(got, m.Circuit), append(want, uint32(n+1))
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("circuits that ended (-want +got):\n%s", diff)
-			}
+				tt.end(b)
+				var got, want []uint32
+				for n := range circuits {
+					m, ok := b.a.next(t).(*handshake.Drop)
+					if !ok {
+						t.Fatalf("the asker heard %+v, want a Drop", m)
+					}
+					got, want = append(got, m.Circuit), append(want, uint32(n+1))
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("circuits that ended (-want +got):\n%s", diff)
+				}
+			})
 		})
 	}
 }

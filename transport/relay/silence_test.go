@@ -7,14 +7,10 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/sim/hosts"
 	"ncclmesh/transport/clock"
 	"ncclmesh/transport/lane"
 )
-
-// hasty is a bench whose vigil takes hundredths of its time.
-func hasty(t *testing.T) *bench {
-	return newBench(t, func(c *Config) { c.TimeScale = 0.01 })
-}
 
 // vigilant reports whether relays are asked for signs of life.
 func (b *bench) vigilant() bool {
@@ -42,61 +38,65 @@ func TestSilence(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := hasty(t)
-			b.message(b.a, ask(5, tt.route))
-			b.c.next(t)
-			b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-			b.a.next(t)
-			tt.do(b)
-			if tt.says == "" {
-				if b.vigilant() {
-					t.Error("the receiver is asked for signs of life")
+			hosts.Run(t, func(t *hosts.Test) {
+				b := newBench(t)
+				b.message(b.a, ask(5, tt.route))
+				b.c.next(t)
+				b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+				b.a.next(t)
+				tt.do(b)
+				if tt.says == "" {
+					if b.vigilant() {
+						t.Error("the receiver is asked for signs of life")
+					}
+					b.a.quiet(t)
+					return
 				}
-				b.a.quiet(t)
-				return
-			}
-			for range 2 {
-				s, ok := b.a.next(t).(*handshake.Silent)
-				if !ok || s.Circuit != 5 || !strings.Contains(s.Reason, tt.says) && s.Reason != "again" {
-					t.Errorf("the asker heard %+v, want %q", s, tt.says)
+				for range 2 {
+					s, ok := b.a.next(t).(*handshake.Silent)
+					if !ok || s.Circuit != 5 || !strings.Contains(s.Reason, tt.says) && s.Reason != "again" {
+						t.Errorf("the asker heard %+v, want %q", s, tt.says)
+					}
 				}
-			}
-			b.c.silence(0)
-			b.message(b.a, &handshake.Drop{Circuit: 5, Asker: true, Reason: "enough"})
-			until(t, "the end of the vigil", func() bool { return !b.vigilant() })
+				b.c.silence(0)
+				b.message(b.a, &handshake.Drop{Circuit: 5, Asker: true, Reason: "enough"})
+				t.Until("the end of the vigil", func() bool { return !b.vigilant() })
+			})
 		})
 	}
 }
 
 // Who has asked for a circuit is told of its first relay's silence, while it lasts.
 func TestSilenceOfOwn(t *testing.T) {
-	b := hasty(t)
-	m := ask(0)
-	m.Route = m.Route[1:]
-	got, silent := make(chan *lane.Asked, 1), make(chan error, 1<<16)
-	go func() {
-		a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, func(err error) { silent <- err })
-		if err != nil {
-			t.Error(err)
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newBench(t)
+		m := ask(0)
+		m.Route = m.Route[1:]
+		got, silent := make(chan *lane.Asked, 1), make(chan error, 1<<16)
+		go func() {
+			a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, func(err error) { silent <- err })
+			if err != nil {
+				t.Error(err)
+			}
+			got <- a
+		}()
+		b.c.next(t)
+		b.message(b.c, &handshake.Silent{Circuit: 1, Reason: "too early"})
+		b.message(b.a, &handshake.Silent{Circuit: 1, Reason: "of another"})
+		if n := b.Stats().Strange; n != 2 {
+			t.Errorf("%d strange messages, want 2", n)
 		}
-		got <- a
-	}()
-	b.c.next(t)
-	b.message(b.c, &handshake.Silent{Circuit: 1, Reason: "too early"})
-	b.message(b.a, &handshake.Silent{Circuit: 1, Reason: "of another"})
-	if n := b.Stats().Strange; n != 2 {
-		t.Errorf("%d strange messages, want 2", n)
-	}
-	b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-	a := wait(t, "the circuit", got)
-	b.c.silence(time.Hour)
-	for range 2 {
-		if err := wait(t, "word", silent); !strings.Contains(err.Error(), "node-c has given no sign of life for ") {
-			t.Errorf("the lane heard %v", err)
+		b.message(b.c, &handshake.Carried{Circuit: 1, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+		a := wait(t, "the circuit", got)
+		b.c.silence(time.Hour)
+		for range 2 {
+			if err := wait(t, "word", silent); !strings.Contains(err.Error(), "node-c has given no sign of life for ") {
+				t.Errorf("the lane heard %v", err)
+			}
 		}
-	}
-	a.Drop("enough")
-	until(t, "the end of the vigil", func() bool { return !b.vigilant() })
+		a.Drop("enough")
+		t.Until("the end of the vigil", func() bool { return !b.vigilant() })
+	})
 }
 
 // A pause of this process counts for little, and a peer that has owed for less than between two looks was not silent.
@@ -116,41 +116,45 @@ func TestVigil(t *testing.T) {
 		{"this process did not run", time.Second, time.Hour, time.Hour, 4 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s.silence(tt.owe)
-			v := vigil{watch: clock.Watch{Most: most}, silent: map[session]time.Duration{s: tt.was}}
-			v.watch.StartAt(time.Now().Add(-tt.passed))
-			got := v.look(hops)[s]
-			if atMost := min(tt.owe, tt.was+most); got < tt.want || got > atMost { // the test takes time too
-				t.Errorf("silent for %v, want %v, or on a slow machine %v", got, tt.want, atMost)
-			}
+			hosts.Run(t, func(t *hosts.Test) {
+				s.silence(tt.owe)
+				v := vigil{watch: clock.Watch{Most: most}, silent: map[session]time.Duration{s: tt.was}}
+				v.watch.StartAt(time.Now().Add(-tt.passed))
+				got := v.look(hops)[s]
+				if atMost := min(tt.owe, tt.was+most); got < tt.want || got > atMost { // the test takes time too
+					t.Errorf("silent for %v, want %v, or on a slow machine %v", got, tt.want, atMost)
+				}
+			})
 		})
 	}
 }
 
 // A panic in whoever is told ends the vigil, and the next hop begins it anew.
 func TestVigilPanics(t *testing.T) {
-	b := hasty(t)
-	m := ask(0)
-	m.Route = m.Route[1:]
-	stand := func(n uint32, silent func(error)) *lane.Asked {
-		got := make(chan *lane.Asked, 1)
-		go func() {
-			a, err := b.Carry(t.Context(), 1, m, func(error) {}, silent)
-			if err != nil {
-				t.Error(err)
-			}
-			got <- a
-		}()
+	hosts.Run(t, func(t *hosts.Test) {
+		b := newBench(t)
+		m := ask(0)
+		m.Route = m.Route[1:]
+		stand := func(n uint32, silent func(error)) *lane.Asked {
+			got := make(chan *lane.Asked, 1)
+			go func() {
+				a, err := b.Carry(t.Context(), 1, m, func(error) {}, silent)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- a
+			}()
+			b.c.next(t)
+			b.message(b.c, &handshake.Carried{Circuit: n, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
+			return wait(t, "the circuit", got)
+		}
+		told := make(chan error, 1<<16)
+		b.c.silence(time.Hour)
+		first := stand(1, func(error) { panic(errors.New("a lane")) })
+		t.Until("the end of the vigil", func() bool { return !b.vigilant() })
+		first.Drop("enough")
 		b.c.next(t)
-		b.message(b.c, &handshake.Carried{Circuit: n, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
-		return wait(t, "the circuit", got)
-	}
-	told := make(chan error, 1<<16)
-	b.c.silence(time.Hour)
-	first := stand(1, func(error) { panic(errors.New("a lane")) })
-	until(t, "the end of the vigil", func() bool { return !b.vigilant() })
-	first.Drop("enough")
-	b.c.next(t)
-	stand(2, func(err error) { told <- err })
-	wait(t, "word", told)
+		stand(2, func(err error) { told <- err })
+		wait(t, "word", told)
+	})
 }

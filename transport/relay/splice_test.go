@@ -7,9 +7,7 @@ import (
 	"errors"
 	"io"
 	"math/rand"
-	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ncclmesh/handshake"
+	"ncclmesh/tests/sim/hosts"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/sock"
@@ -34,19 +33,58 @@ type line struct {
 	relays   []*Relay
 	data     []*dataport.Endpoint
 	sessions map[[2]int]*fakeSession
+	first    *keeper // network of the first node
 	over     chan struct{}
 	wg       sync.WaitGroup
 }
 
+// keeper is a network that keeps the last connection that has become a lane, for a test that half-closes it or resets it.
+type keeper struct {
+	sock.Network
+	last sock.Conn
+}
+
+func (k *keeper) Dial(ctx context.Context, from sock.From, to netip.AddrPort) (sock.Conn, error) {
+	c, err := k.Network.Dial(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	return &kept{c, k, false}, nil
+}
+
+// kept is a connection that the test closes once it has become a lane.
+type kept struct {
+	sock.Conn
+	by   *keeper
+	lane bool
+}
+
+func (k *kept) Stream() (*sock.Stream, error) {
+	k.by.last, k.lane = k.Conn, true
+	return k.Conn.Stream()
+}
+
+func (k *kept) Close() error {
+	if k.lane {
+		return nil
+	}
+	return k.Conn.Close()
+}
+
 // newLine makes a row of n nodes.
-func newLine(t *testing.T, n int, change ...func(i int, c *Config)) *line {
+func newLine(t *hosts.Test, n int, change ...func(i int, c *Config)) *line {
 	t.Helper()
-	leaks(t)
 	l := &line{sessions: map[[2]int]*fakeSession{}, over: make(chan struct{})}
 	for i := range n {
-		d := dataport.New(dataport.Config{KeepAlive: 10 * time.Second})
+		p := t.Process("host")
+		var network sock.Network = p
+		if i == 0 {
+			l.first = &keeper{Network: p}
+			network = l.first
+		}
+		d := dataport.New(dataport.Config{KeepAlive: 10 * time.Second, Network: network, Clock: p.Clock()})
 		cfg := Config{
-			Process: process(i), Node: node(i), Data: d, GIDs: topology.AnyGID, TimeScale: 5,
+			Process: process(i), Node: node(i), Data: d, GIDs: topology.AnyGID, Clock: p.Clock(), Random: p.Random(),
 			Ports: []lane.Port{hostPort("lo", loop(i), lane.TCP, 0), hostPort("lo", loop(i), lane.TCP, 1)},
 		}
 		for _, f := range change {
@@ -88,7 +126,7 @@ func newLine(t *testing.T, n int, change ...func(i int, c *Config)) *line {
 	return l
 }
 
-func (l *line) close(t *testing.T) {
+func (l *line) close(t *hosts.Test) {
 	for i, r := range l.relays {
 		if err := errors.Join(r.Close(), l.data[i].Close()); err != nil {
 			t.Error(err)
@@ -110,7 +148,7 @@ func (l *line) route() (via []handshake.Hop) {
 type way struct {
 	asked   *lane.Asked
 	dropped chan error
-	a, z    *net.TCPConn
+	a, z    sock.Conn
 }
 
 // laneEnd is a lane of a session between the first node and the last.
@@ -122,13 +160,13 @@ func laneEnd() dataport.End {
 }
 
 // dial makes a way, or fails.
-func (l *line) dial(t *testing.T, end dataport.End) (*way, error) {
+func (l *line) dial(t *hosts.Test, end dataport.End) (*way, error) {
 	t.Helper()
 	last := len(l.relays) - 1
-	got := make(chan *sock.Stream, 1)
+	got := make(chan sock.Conn, 1)
 	theirs := laneEnd()
 	theirs.Addr, theirs.Netdev = loop(last), "lo"
-	call, err := l.data[last].Expect(theirs, func(s *sock.Stream) { got <- s })
+	call, err := l.data[last].ExpectHop(theirs, func(c sock.Conn) { got <- c })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,47 +190,20 @@ func (l *line) dial(t *testing.T, end dataport.End) (*way, error) {
 		Name: w.asked.Hop, Key: w.asked.Key, Tokens: handshake.LaneTokens{Dialler: 5, Listener: w.asked.Half.Token},
 		Addr: w.asked.From.Addr.Unmap(), Netdev: "lo",
 	}
-	fd, err := l.data[0].DialThrough(ctx, hop, netip.AddrPortFrom(w.asked.Half.Addr.Unmap(), w.asked.Half.TCPPort), end)
+	stream, err := l.data[0].DialThrough(ctx, hop, netip.AddrPortFrom(w.asked.Half.Addr.Unmap(), w.asked.Half.TCPPort), end)
 	if err != nil {
 		return w, err
 	}
-	for _, c := range []struct {
-		to *(*net.TCPConn)
-		of *sock.Stream
-	}{{&w.a, fd}, {&w.z, wait(t, "the lane", got)}} {
-		*c.to = connOf(t, c.of)
-		t.Cleanup(func() { _ = (*c.to).Close() })
-		if err := (*c.to).SetDeadline(time.Now().Add(hang)); err != nil {
-			t.Fatal(err)
-		}
+	w.a, w.z = l.first.last, wait(t, "the lane", got)
+	if err := stream.Close(); err != nil {
+		t.Error(err)
 	}
+	t.Cleanup(func() { _, _ = w.a.Close(), w.z.Close() })
 	return w, nil
 }
 
-// connOf makes a connection of a stream, which it takes over.
-func connOf(t *testing.T, s *sock.Stream) *net.TCPConn {
-	t.Helper()
-	fd, err := unix.FcntlInt(uintptr(s.Number()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := os.NewFile(uintptr(fd), "tcp")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err := errors.Join(err, s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return c.(*net.TCPConn)
-}
-
-// reset ends a connection so that its other end hears that it broke.
-func reset(c *net.TCPConn) {
-	_ = c.SetLinger(0)
-	_ = c.Close()
-}
-
 // expect has the last node take the circuit of a token, and say that its half is that.
-func (l *line) expect(t *testing.T, token uint64, half handshake.Lane) {
+func (l *line) expect(t *hosts.Test, token uint64, half handshake.Lane) {
 	t.Helper()
 	err := l.relays[len(l.relays)-1].Expect(token, func(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
 		return &handshake.Carried{Half: half}, nil
@@ -202,7 +213,7 @@ func (l *line) expect(t *testing.T, token uint64, half handshake.Lane) {
 	}
 }
 
-func mustDial(t *testing.T, l *line) *way {
+func mustDial(t *hosts.Test, l *line) *way {
 	t.Helper()
 	w, err := l.dial(t, laneEnd())
 	if err != nil {
@@ -212,9 +223,9 @@ func mustDial(t *testing.T, l *line) *way {
 }
 
 // carried waits until no relay of the line carries anything.
-func (l *line) idle(t *testing.T) {
+func (l *line) idle(t *hosts.Test) {
 	t.Helper()
-	until(t, "the circuits' end", func() bool {
+	t.Until("the circuits' end", func() bool {
 		for _, r := range l.relays {
 			if r.Stats().Now > 0 {
 				return false
@@ -225,7 +236,7 @@ func (l *line) idle(t *testing.T) {
 }
 
 // stream sends n random bytes one way and returns whether they have come as they were.
-func stream(from, to *net.TCPConn, n, seed int64) error {
+func stream(from, to sock.Conn, n, seed int64) error {
 	sent, got := sha256.New(), sha256.New()
 	done := make(chan error, 1)
 	go func() {
@@ -244,43 +255,45 @@ func stream(from, to *net.TCPConn, n, seed int64) error {
 func TestSplice(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(host(n-1), func(t *testing.T) {
-			l := newLine(t, n)
-			w := mustDial(t, l)
-			const forth, back = 6<<20 + 13, 3<<20 + 1
-			other := make(chan error, 1)
-			go func() { other <- stream(w.z, w.a, back, 2) }()
-			if err := errors.Join(stream(w.a, w.z, forth, 1), <-other); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.a.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
-			if n, err := w.z.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-				t.Errorf("after a half-close: %d, %v; want its end", n, err)
-			}
-			if err := stream(w.z, w.a, 1<<20, 3); err != nil {
-				t.Errorf("the other way after a half-close: %v", err)
-			}
-			if err := w.z.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
-			if n, err := w.a.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-				t.Errorf("after the other half-close: %d, %v; want its end", n, err)
-			}
-			l.idle(t)
-			if err := wait(t, "the end", w.dropped); !strings.Contains(err.Error(), errCarried.Error()) {
-				t.Errorf("the circuit ended: %v", err)
-			}
-			hello := uint64(handshake.LaneHelloSize)
-			want := Stats{Carried: 1, Forth: forth + hello, Back: back + 1<<20 + handshake.LaneWelcomeSize}
-			for i := 1; i < n-1; i++ {
-				s := l.relays[i].Stats()
-				want.Askers = []string{host(i - 1)}
-				s.Strange = 0 // both sides of a hop may tell of its end at a time
-				if diff := cmp.Diff(want, s); diff != "" {
-					t.Errorf("%s counts (-want +got):\n%s", host(i), diff)
+			hosts.Run(t, func(t *hosts.Test) {
+				l := newLine(t, n)
+				w := mustDial(t, l)
+				const forth, back = 1<<20 + 13, 512<<10 + 1
+				other := make(chan error, 1)
+				go func() { other <- stream(w.z, w.a, back, 2) }()
+				if err := errors.Join(stream(w.a, w.z, forth, 1), <-other); err != nil {
+					t.Fatal(err)
 				}
-			}
+				if err := w.a.CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+				if n, err := w.z.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+					t.Errorf("after a half-close: %d, %v; want its end", n, err)
+				}
+				if err := stream(w.z, w.a, 64<<10, 3); err != nil {
+					t.Errorf("the other way after a half-close: %v", err)
+				}
+				if err := w.z.CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+				if n, err := w.a.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+					t.Errorf("after the other half-close: %d, %v; want its end", n, err)
+				}
+				l.idle(t)
+				if err := wait(t, "the end", w.dropped); !strings.Contains(err.Error(), errCarried.Error()) {
+					t.Errorf("the circuit ended: %v", err)
+				}
+				hello := uint64(handshake.LaneHelloSize)
+				want := Stats{Carried: 1, Forth: forth + hello, Back: back + 64<<10 + handshake.LaneWelcomeSize}
+				for i := 1; i < n-1; i++ {
+					s := l.relays[i].Stats()
+					want.Askers = []string{host(i - 1)}
+					s.Strange = 0 // both sides of a hop may tell of its end at a time
+					if diff := cmp.Diff(want, s); diff != "" {
+						t.Errorf("%s counts (-want +got):\n%s", host(i), diff)
+					}
+				}
+			})
 		})
 	}
 }
@@ -290,36 +303,38 @@ func TestSpliceReset(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		do   func(l *line, w *way)
-		hear func(w *way) *net.TCPConn
+		hear func(w *way) sock.Conn
 	}{
-		{"the asker", func(_ *line, w *way) { reset(w.a) }, func(w *way) *net.TCPConn { return w.z }},
-		{"the receiver", func(_ *line, w *way) { reset(w.z) }, func(w *way) *net.TCPConn { return w.a }},
-		{"a relay", func(l *line, _ *way) { l.relays[1].PortDown(0, errors.New("p0 has no carrier")) }, func(w *way) *net.TCPConn { return w.z }},
-		{"a session", func(l *line, _ *way) { l.sessions[[2]int{2, 1}].end(l.relays[2]) }, func(w *way) *net.TCPConn { return w.a }},
-		{"a relay's process", func(l *line, _ *way) { _ = l.relays[2].Close() }, func(w *way) *net.TCPConn { return w.a }},
-		{"a drop", func(_ *line, w *way) { w.asked.Drop("enough") }, func(w *way) *net.TCPConn { return w.z }},
+		{"the asker", func(_ *line, w *way) { _ = w.a.Reset() }, func(w *way) sock.Conn { return w.z }},
+		{"the receiver", func(_ *line, w *way) { _ = w.z.Reset() }, func(w *way) sock.Conn { return w.a }},
+		{"a relay", func(l *line, _ *way) { l.relays[1].PortDown(0, errors.New("p0 has no carrier")) }, func(w *way) sock.Conn { return w.z }},
+		{"a session", func(l *line, _ *way) { l.sessions[[2]int{2, 1}].end(l.relays[2]) }, func(w *way) sock.Conn { return w.a }},
+		{"a relay's process", func(l *line, _ *way) { _ = l.relays[2].Close() }, func(w *way) sock.Conn { return w.a }},
+		{"a drop", func(_ *line, w *way) { w.asked.Drop("enough") }, func(w *way) sock.Conn { return w.z }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLine(t, 4)
-			w := mustDial(t, l)
-			if err := errors.Join(stream(w.a, w.z, 1<<20, 1), stream(w.z, w.a, 1<<20, 1)); err != nil {
-				t.Fatal(err)
-			}
-			tt.do(l, w)
-			if n, err := tt.hear(w).Read(make([]byte, 1)); n != 0 || !errors.Is(err, unix.ECONNRESET) {
-				t.Errorf("the other end hears %d, %v; want a reset", n, err)
-			}
-			l.idle(t)
-			if tt.name != "a drop" {
-				err := wait(t, "the drop", w.dropped)
-				if !strings.HasPrefix(err.Error(), "node-") {
-					t.Errorf("the reason names no node: %v", err)
+			hosts.Run(t, func(t *hosts.Test) {
+				l := newLine(t, 4)
+				w := mustDial(t, l)
+				if err := errors.Join(stream(w.a, w.z, 64<<10, 1), stream(w.z, w.a, 64<<10, 1)); err != nil {
+					t.Fatal(err)
 				}
-				t.Log(err)
-			}
-			if len(w.dropped) != 0 {
-				t.Error("dropped again")
-			}
+				tt.do(l, w)
+				if n, err := tt.hear(w).Read(make([]byte, 1)); n != 0 || !errors.Is(err, unix.ECONNRESET) {
+					t.Errorf("the other end hears %d, %v; want a reset", n, err)
+				}
+				l.idle(t)
+				if tt.name != "a drop" {
+					err := wait(t, "the drop", w.dropped)
+					if !strings.HasPrefix(err.Error(), "node-") {
+						t.Errorf("the reason names no node: %v", err)
+					}
+					t.Log(err)
+				}
+				if len(w.dropped) != 0 {
+					t.Error("dropped again")
+				}
+			})
 		})
 	}
 }
@@ -327,34 +342,36 @@ func TestSpliceReset(t *testing.T) {
 // A receiver that does not read holds the sender up, by what kernels hold; nothing is
 // lost, and what is under way when the asker closes and drops arrives.
 func TestSpliceBackpressure(t *testing.T) {
-	l := newLine(t, 3, func(_ int, c *Config) { c.TimeScale = 100 })
-	w := mustDial(t, l)
-	if err := w.a.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	sent := sha256.New()
-	random := rand.New(rand.NewSource(7))
-	total, chunk := 0, make([]byte, 64<<10)
-	for {
-		_, _ = random.Read(chunk)
-		n, err := w.a.Write(chunk)
-		sent.Write(chunk[:n])
-		total += n
-		if err != nil {
-			break
+	hosts.Run(t, func(t *hosts.Test) {
+		l := newLine(t, 3)
+		w := mustDial(t, l)
+		if err := w.a.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+			t.Fatal(err)
 		}
-		if total > 1<<30 {
-			t.Fatal("nothing holds the sender up")
+		sent := sha256.New()
+		random := rand.New(rand.NewSource(7))
+		total, chunk := 0, make([]byte, 64<<10)
+		for {
+			_, _ = random.Read(chunk)
+			n, err := w.a.Write(chunk)
+			sent.Write(chunk[:n])
+			total += n
+			if err != nil {
+				break
+			}
+			if total > 1<<30 {
+				t.Fatal("nothing holds the sender up")
+			}
 		}
-	}
-	_ = w.a.Close()
-	w.asked.Drop("the lane has been closed")
-	got := sha256.New()
-	if n, err := io.Copy(got, w.z); int(n) != total || err != nil || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
-		t.Errorf("of %d bytes under way at a drop %d have come: %v", total, n, err)
-	}
-	_ = w.z.Close()
-	l.idle(t)
+		_ = w.a.Close()
+		w.asked.Drop("the lane has been closed")
+		got := sha256.New()
+		if n, err := io.Copy(got, w.z); int(n) != total || err != nil || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+			t.Errorf("of %d bytes under way at a drop %d have come: %v", total, n, err)
+		}
+		_ = w.z.Close()
+		l.idle(t)
+	})
 }
 
 // What stands in a circuit's way is said by name.
@@ -378,75 +395,81 @@ func TestSpliceFailures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var change []func(int, *Config)
-			if tt.change != nil {
-				change = append(change, tt.change)
-			}
-			l := newLine(t, tt.nodes, change...)
-			w, err := l.dial(t, tt.end)
-			if err == nil || !strings.Contains(err.Error(), tt.asking) {
-				t.Fatalf("dialled: %v, want %q", err, tt.asking)
-			}
-			if w != nil {
-				w.asked.Drop("given up")
-			}
-			l.idle(t)
+			hosts.Run(t, func(t *hosts.Test) {
+				var change []func(int, *Config)
+				if tt.change != nil {
+					change = append(change, tt.change)
+				}
+				l := newLine(t, tt.nodes, change...)
+				w, err := l.dial(t, tt.end)
+				if err == nil || !strings.Contains(err.Error(), tt.asking) {
+					t.Fatalf("dialled: %v, want %q", err, tt.asking)
+				}
+				if w != nil {
+					w.asked.Drop("given up")
+				}
+				l.idle(t)
+			})
 		})
 	}
 }
 
 // A lane's key and name do not open a hop, nor a hop's a lane.
 func TestHopIsNoLane(t *testing.T) {
-	l := newLine(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	m := &handshake.Carry{
-		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
-		Final: handshake.Final{Process: process(2), Node: node(2), Token: 22},
-	}
-	l.expect(t, 22, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1})
-	a, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := l.sessions[[2]int{0, 1}]
-	to := netip.AddrPortFrom(a.Half.Addr.Unmap(), a.Half.TCPPort)
-	for name, change := range map[string]func(*dataport.End){
-		"the key of lanes": func(e *dataport.End) { e.Key = handshake.Key(append(s.id[:], s.id[:]...)).LaneKey() },
-		"a lane's name":    func(e *dataport.End) { e.Name.Lane = 0 },
-		"another circuit":  func(e *dataport.End) { e.Name.Conn++ },
-		"another token":    func(e *dataport.End) { e.Tokens.Dialler++ },
-	} {
-		end := dataport.End{Name: a.Hop, Key: a.Key, Tokens: handshake.LaneTokens{Dialler: 5, Listener: a.Half.Token}, Addr: loop(0), Netdev: "lo"}
-		change(&end)
-		if fd, err := l.data[0].Dial(ctx, end, to); err == nil {
-			t.Errorf("%s opens the hop", name)
-			_ = fd.Close()
+	hosts.Run(t, func(t *hosts.Test) {
+		l := newLine(t, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		m := &handshake.Carry{
+			Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
+			Final: handshake.Final{Process: process(2), Node: node(2), Token: 22},
 		}
-	}
-	a.Drop("done")
-	l.idle(t)
-	if n := l.data[1].Stats().Expected; n != 0 {
-		t.Errorf("%d hops are still expected", n)
-	}
+		l.expect(t, 22, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1})
+		a, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := l.sessions[[2]int{0, 1}]
+		to := netip.AddrPortFrom(a.Half.Addr.Unmap(), a.Half.TCPPort)
+		for name, change := range map[string]func(*dataport.End){
+			"the key of lanes": func(e *dataport.End) { e.Key = handshake.Key(append(s.id[:], s.id[:]...)).LaneKey() },
+			"a lane's name":    func(e *dataport.End) { e.Name.Lane = 0 },
+			"another circuit":  func(e *dataport.End) { e.Name.Conn++ },
+			"another token":    func(e *dataport.End) { e.Tokens.Dialler++ },
+		} {
+			end := dataport.End{Name: a.Hop, Key: a.Key, Tokens: handshake.LaneTokens{Dialler: 5, Listener: a.Half.Token}, Addr: loop(0), Netdev: "lo"}
+			change(&end)
+			if fd, err := l.data[0].Dial(ctx, end, to); err == nil {
+				t.Errorf("%s opens the hop", name)
+				_ = fd.Close()
+			}
+		}
+		a.Drop("done")
+		l.idle(t)
+		if n := l.data[1].Stats().Expected; n != 0 {
+			t.Errorf("%d hops are still expected", n)
+		}
+	})
 }
 
 // Whoever asks and does not come is dropped, by name.
 func TestSpliceLate(t *testing.T) {
-	l := newLine(t, 3, func(_ int, c *Config) { c.TimeScale = 0.1 })
-	dropped := make(chan error, 1)
-	m := &handshake.Carry{
-		Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
-		Final: handshake.Final{Process: process(2), Node: node(2), Token: 22},
-	}
-	l.expect(t, 22, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1})
-	if _, err := l.relays[0].Carry(t.Context(), 1, m, func(err error) { dropped <- err }, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := wait(t, "the drop", dropped); !strings.Contains(err.Error(), "node-b: node-a asked for the circuit and has not connected to 127.0.0.2:") {
-		t.Error(err)
-	}
-	l.idle(t)
+	hosts.Run(t, func(t *hosts.Test) {
+		l := newLine(t, 3)
+		dropped := make(chan error, 1)
+		m := &handshake.Carry{
+			Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
+			Final: handshake.Final{Process: process(2), Node: node(2), Token: 22},
+		}
+		l.expect(t, 22, handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(loop(2).As16()), TCPPort: 1})
+		if _, err := l.relays[0].Carry(t.Context(), 1, m, func(err error) { dropped <- err }, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := wait(t, "the drop", dropped); !strings.Contains(err.Error(), "node-b: node-a asked for the circuit and has not connected to 127.0.0.2:") {
+			t.Error(err)
+		}
+		l.idle(t)
+	})
 }
 
 // The last relay connects to what the receiver has named, and that is the receiver's own: nobody else chooses.
@@ -466,20 +489,22 @@ func TestLastHop(t *testing.T) {
 		{"no port", listening(loop(2), 0), 22, "node-b: node-c wants the lane at 127.0.0.3, TCP port 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLine(t, 3)
-			if !tt.half.Addr.IsValid() {
-				tt.half.Addr = netip.IPv6Unspecified()
-			}
-			l.expect(t, 22, tt.half)
-			m := &handshake.Carry{
-				Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
-				Final: handshake.Final{Process: process(2), Node: node(2), Token: tt.ask},
-			}
-			_, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
-			if err == nil || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("asked: %v, want %q", err, tt.says)
-			}
-			l.idle(t)
+			hosts.Run(t, func(t *hosts.Test) {
+				l := newLine(t, 3)
+				if !tt.half.Addr.IsValid() {
+					tt.half.Addr = netip.IPv6Unspecified()
+				}
+				l.expect(t, 22, tt.half)
+				m := &handshake.Carry{
+					Kind: handshake.LaneTCP, Half: handshake.Lane{Token: 5}, Route: l.route(),
+					Final: handshake.Final{Process: process(2), Node: node(2), Token: tt.ask},
+				}
+				_, err := l.relays[0].Carry(t.Context(), 1, m, func(error) {}, nil)
+				if err == nil || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("asked: %v, want %q", err, tt.says)
+				}
+				l.idle(t)
+			})
 		})
 	}
 }
