@@ -97,7 +97,7 @@ func (a *arrival) setUp(m *handshake.Arrive) {
 	defer a.cancel()
 	answer, err := a.arrive(a.ctx, m, a.drop)
 	if err != nil {
-		a.end(err, false)
+		a.end(a.r.cause(err), false)
 		return
 	}
 	a.r.mu.Lock()

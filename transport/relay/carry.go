@@ -77,7 +77,7 @@ func (r *Relay) take(s session, m *handshake.Carry) {
 	setUp := func() {
 		defer c.settle()
 		if err := c.setUp(); err != nil {
-			c.end(err, false)
+			c.end(r.cause(err), false)
 		}
 	}
 	if !r.spawn(setUp, func(p *guard.Panic) { c.end(p, false) }) {
@@ -203,7 +203,9 @@ func (r *Relay) pace(in cable) *rate.Limiter {
 
 // setUp makes the circuit, from here to its receiver, and tells who asked for it.
 func (c *circuit) setUp() error {
-	if c.r.pace(c.cable).Wait(c.ctx) != nil {
+	if err := c.r.pace(c.cable).Wait(c.ctx); errors.Is(err, context.Canceled) {
+		return err
+	} else if err != nil {
 		c.r.count(reasonPace)
 		return errors.New(reasonPace)
 	}

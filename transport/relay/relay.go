@@ -342,20 +342,28 @@ func (r *Relay) Close() error {
 	r.held, r.asked = map[key]holder{}, map[key]*hop{}
 	clear(r.expected)
 	r.mu.Unlock()
-	r.noMore()
-	r.cancel()
-	for _, c := range held {
+	for _, c := range held { // before their set-ups are cancelled, which would give another reason
 		c.end(errClosed, false)
 	}
 	for _, h := range asked {
 		h.drop(reasonOf(h.s.LocalName(), errClosed))
 	}
+	r.noMore()
+	r.cancel()
 	r.wg.Wait()
 	return nil
 }
 
 // errClosed is why everything ends.
 var errClosed = errors.New("its process ends")
+
+// cause returns why a set-up failed with an error: what has cancelled it is the end of the process, where that has begun.
+func (r *Relay) cause(err error) error {
+	if r.begin.Err() != nil && errors.Is(err, context.Canceled) {
+		return errClosed
+	}
+	return err
+}
 
 // spawn starts a goroutine that Close waits for; it reports false once Close has begun.
 // A panic in f becomes caught's.

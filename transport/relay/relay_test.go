@@ -31,7 +31,8 @@ type fakeSession struct {
 	over   bool
 	silent time.Duration
 	sent   chan handshake.Message
-	unsent int // messages for which there was no room
+	unsent int    // messages for which there was no room
+	before func() // called before each message is sent; may be nil
 }
 
 func (s *fakeSession) ID() handshake.SessionID { return s.id }
@@ -44,6 +45,9 @@ func (s *fakeSession) Name() string       { return s.peer.Hostname }
 func (s *fakeSession) LocalName() string  { return s.local }
 
 func (s *fakeSession) Send(m handshake.Message) error {
+	if s.before != nil {
+		s.before()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -457,6 +461,42 @@ func TestEnds(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Circuits that are being set up when the process ends, or when nothing more is to begin, end for that reason, also where a
+// set-up hears that it was cancelled before its circuit is ended.
+func TestEndsWhileAsking(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(b *bench, noMore func())
+	}{
+		{"the process ends", func(b *bench, _ func()) { _ = b.Close() }},
+		{"nothing more is to begin", func(_ *bench, noMore func()) { noMore() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			hosts.Run(t, func(t *hosts.Test) {
+				ctx, noMore := context.WithCancel(context.Background())
+				defer noMore()
+				b := newBench(t, func(c *Config) { c.Context = ctx })
+				const circuits = 3
+				for n := range circuits {
+					b.message(b.a, ask(uint32(n+1)))
+					b.c.next(t)
+				}
+				b.a.before = func() { t.Sleep(0) } // all that has been woken goes on before the next circuit is ended
+				tt.end(b, noMore)
+				for range circuits {
+					d, ok := b.a.next(t).(*handshake.Drop)
+					if !ok || d.Reason != "node-b: its process ends" {
+						t.Errorf("the asker heard %+v, want a Drop because the process ends", d)
+					}
+				}
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
 
