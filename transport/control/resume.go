@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
@@ -59,7 +58,7 @@ var errAbandoned = errors.New("no longer needed")
 // redial dials the peer until the session has a link, the peer is known to be dead, or it has been silent for too long.
 func (s *Session) redial(ctx context.Context, cause error) {
 	e := s.e
-	start, moved := time.Now(), s.moved()
+	outage, moved := e.newOutage(ctx), s.moved()
 	if !s.dialled && !s.e.cfg.Clock.Pause(ctx, e.scaled(backGrace)) {
 		return
 	}
@@ -87,13 +86,14 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			return
 		}
 		if now := s.moved(); now != moved {
-			start, moved = time.Now(), now
+			moved = now
+			outage.again()
 		}
 		limit := e.scaled(e.cfg.LaneWait)
 		if e.cfg.Busy != nil && !e.cfg.Busy(s) {
 			limit = e.scaled(answerWait)
 		}
-		if time.Since(start) >= limit {
+		if outage.lasts() >= limit {
 			if own := ownFault(tries); own != nil {
 				s.end(fmt.Errorf("control: node %s cannot dial process %.8v on node %s: %w (after: %w)", s.LocalName(), s.peer.Process, s.Name(), own, cause))
 				return

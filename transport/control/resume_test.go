@@ -130,6 +130,13 @@ func (p *proxy) hush() {
 	p.silent = true
 }
 
+// speak makes the proxy lead on again.
+func (p *proxy) speak() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = false
+}
+
 func (p *proxy) close() {
 	_ = p.ln.Close()
 	<-p.served
@@ -415,7 +422,7 @@ func TestByeOverABrokenLink(t *testing.T) {
 func hushable(t *hosts.Test, change func(*Config)) (a *node, s *Session, p *proxy) {
 	t.Helper()
 	a = newNode(t, change)
-	b := newNode(t, only)
+	b := newNode(t, func(c *Config) { only(c); c.LaneWait = hang }) // so that it is a that gives up
 	p = newProxy(t, b)
 	a.port = 0
 	s, _ = through(t, a, b, p)
@@ -454,6 +461,45 @@ func TestSilence(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStoppedWhileRedialling: the time in which this process is stopped does not count for a peer that it looks for.
+func TestStoppedWhileRedialling(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		a, s, p := hushable(t, func(*Config) {})
+		start := time.Now()
+		p.hush()
+		p.cut(false)
+		t.Sleep(laneWait / 2)
+		const stop = 10 * laneWait
+		a.process.Stop(stop)
+		err := a.died(s)
+		var peer *PeerError
+		if !errors.As(err, &peer) || peer.Dead {
+			t.Errorf("Dead: %v, want a PeerError of a silent peer", err)
+		}
+		if waited := time.Since(start) - stop; waited < laneWait-time.Second || waited > laneWait+answerWait+time.Second {
+			t.Errorf("the peer was given up after %v in which this process ran, want %v", waited, laneWait)
+		}
+	})
+}
+
+// TestFoundAfterAStop: a peer that comes back while this process is stopped is found after it.
+func TestFoundAfterAStop(t *testing.T) {
+	hosts.Run(t, func(t *hosts.Test) {
+		a, s, p := hushable(t, func(*Config) {})
+		p.hush()
+		p.cut(false)
+		t.Sleep(time.Second)
+		const stop = 10 * laneWait
+		a.process.Stop(stop)
+		t.Sleep(stop - time.Second)
+		p.speak()
+		t.Until("another link", func() bool { return a.Stats().Resumed > 0 || !s.Alive() })
+		if !s.Alive() {
+			t.Errorf("the peer was given up: %v", a.died(s))
+		}
+	})
 }
 
 // TestSilenceBesideData: a silent peer with which data moves is not given up before LaneWait has passed without any.
