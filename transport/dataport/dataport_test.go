@@ -9,17 +9,15 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"ncclmesh/handshake"
-	"ncclmesh/tests/require"
+	"ncclmesh/tests/sim/hosts"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/sock"
 )
@@ -36,9 +34,17 @@ func end(a netip.Addr) End {
 	return End{Name: name, Key: key, Tokens: handshake.LaneTokens{Dialler: 11, Listener: 22}, Addr: a, Netdev: "lo"}
 }
 
-func newEndpoint(t *testing.T, change ...func(*Config)) *Endpoint {
+func newEndpoint(t *hosts.Test, change ...func(*Config)) *Endpoint {
 	t.Helper()
-	cfg := Config{KeepAlive: 10 * time.Second}
+	e, _ := newProcess(t, change...)
+	return e
+}
+
+// newProcess makes an endpoint of a process of its own, all of which are on one host.
+func newProcess(t *hosts.Test, change ...func(*Config)) (*Endpoint, *hosts.Process) {
+	t.Helper()
+	p := t.Process("host")
+	cfg := Config{KeepAlive: 10 * time.Second, Network: p, Clock: p.Clock(), Random: p.Random()}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -48,39 +54,10 @@ func newEndpoint(t *testing.T, change ...func(*Config)) *Endpoint {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return e
+	return e, p
 }
 
-// leaks fails the test when it leaves descriptors or goroutines behind.
-func leaks(t *testing.T) {
-	t.Helper()
-	fds := func() int {
-		d, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(d)
-	}
-	if c, err := net.Dial("udp", "127.0.0.1:9"); err == nil { // starts the poller, which stays
-		_ = c.Close()
-	}
-	goroutines, files := runtime.NumGoroutine(), fds()
-	t.Cleanup(func() {
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-			g, f := runtime.NumGoroutine(), fds()
-			if g <= goroutines && f <= files {
-				return
-			}
-			if time.Now().After(deadline) {
-				buf := make([]byte, 1<<16)
-				t.Errorf("left behind: %d goroutines (%d before), %d descriptors (%d before)\n%s", g, goroutines, f, files, buf[:runtime.Stack(buf, true)])
-				return
-			}
-		}
-	})
-}
-
-func listen(t *testing.T, e *Endpoint, a netip.Addr) netip.AddrPort {
+func listen(t testing.TB, e *Endpoint, a netip.Addr) netip.AddrPort {
 	t.Helper()
 	port, err := e.Listen(a, "lo")
 	if err != nil {
@@ -90,7 +67,7 @@ func listen(t *testing.T, e *Endpoint, a netip.Addr) netip.AddrPort {
 }
 
 // expect announces a lane and returns where its stream will appear.
-func expect(t *testing.T, e *Endpoint, x End) (*Call, chan *sock.Stream) {
+func expect(t testing.TB, e *Endpoint, x End) (*Call, chan *sock.Stream) {
 	t.Helper()
 	got := make(chan *sock.Stream, 1)
 	c, err := e.Expect(x, func(s *sock.Stream) { got <- s })
@@ -100,7 +77,7 @@ func expect(t *testing.T, e *Endpoint, x End) (*Call, chan *sock.Stream) {
 	return c, got
 }
 
-func wait[T any](t *testing.T, what string, c <-chan T) T {
+func wait[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
@@ -111,16 +88,7 @@ func wait[T any](t *testing.T, what string, c <-chan T) T {
 	}
 }
 
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(hang); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited too long for %s", what)
-		}
-	}
-}
-
-func dial(t *testing.T, e *Endpoint, x End, to netip.AddrPort) *sock.Stream {
+func dial(t testing.TB, e *Endpoint, x End, to netip.AddrPort) *sock.Stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
@@ -131,7 +99,7 @@ func dial(t *testing.T, e *Endpoint, x End, to netip.AddrPort) *sock.Stream {
 	return fd
 }
 
-func closeAll(t *testing.T, streams ...*sock.Stream) {
+func closeAll(t testing.TB, streams ...*sock.Stream) {
 	t.Helper()
 	for _, s := range streams {
 		if err := s.Close(); err != nil {
@@ -140,95 +108,51 @@ func closeAll(t *testing.T, streams ...*sock.Stream) {
 	}
 }
 
-// Two ends find each other over both families, and the descriptors carry bytes
-// without blocking.
-func TestLane(t *testing.T) {
-	for _, addr := range []string{"127.0.0.1", "::1"} {
-		t.Run(addr, func(t *testing.T) {
-			a := netip.MustParseAddr(addr)
-			if ln, err := net.Listen("tcp", netip.AddrPortFrom(a, 0).String()); err != nil {
-				require.Skip(t, require.IPv6, err.Error())
-			} else {
-				_ = ln.Close()
-			}
-			leaks(t)
-			e := newEndpoint(t)
-			to := listen(t, e, a)
-			if again := listen(t, e, a); again != to {
-				t.Errorf("a second Listen gave %v, the first %v", again, to)
-			}
-			_, got := expect(t, e, end(a))
-			out := dial(t, e, end(a), to)
-			in := wait(t, "the lane", got)
-			for _, s := range []*sock.Stream{out, in} {
-				fd := s.Number()
-				if n, err := unix.Read(fd, make([]byte, 1)); err != unix.EAGAIN {
-					t.Errorf("reading nothing: %d, %v; want EAGAIN", n, err)
-				}
-				for _, o := range []struct{ level, opt, want int }{
-					{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-					{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 5}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0},
-				} {
-					if v, err := unix.GetsockoptInt(fd, o.level, o.opt); err != nil || v != o.want {
-						t.Errorf("option %d/%d is %d, %v; want %d", o.level, o.opt, v, err, o.want)
-					}
-				}
-				if dev, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE); err != nil || dev != "lo" {
-					t.Errorf("bound to %q, %v; want lo", dev, err)
-				}
-			}
-			if _, err := unix.Write(out.Number(), []byte("x")); err != nil {
-				t.Fatal(err)
-			}
-			until(t, "a byte", func() bool { n, _ := unix.Read(in.Number(), make([]byte, 8)); return n == 1 })
-			s := e.Stats()
-			if diff := cmp.Diff(Stats{Dialled: 1, Accepted: 1}, s); diff != "" {
-				t.Errorf("counters (-want +got):\n%s", diff)
-			}
-			closeAll(t, out, in)
-		})
-	}
-}
-
 // Many lanes at once, more than the strangers that are let in.
 func TestManyLanes(t *testing.T) {
-	leaks(t)
-	e := newEndpoint(t)
-	to := listen(t, e, lo4)
-	const n = maxPerSource + 100
-	var wg sync.WaitGroup
-	fds := make(chan *sock.Stream, 2*n)
-	for i := range n {
-		x := end(lo4)
-		x.Name.Conn = uint32(i)
-		if _, err := e.Expect(x, func(s *sock.Stream) { fds <- s }); err != nil {
-			t.Fatal(err)
-		}
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), hang)
-			defer cancel()
-			fd, err := e.Dial(ctx, x, to)
-			if err != nil {
-				t.Errorf("lane %d: %v", i, err)
-				return
+	hosts.Run(t, func(t *hosts.Test) {
+		e := newEndpoint(t)
+		to := listen(t, e, lo4)
+		const n = maxPerSource + 100
+		var wg sync.WaitGroup
+		fds := make(chan *sock.Stream, 2*n)
+		for i := range n {
+			x := end(lo4)
+			x.Name.Conn = uint32(i)
+			if _, err := e.Expect(x, func(s *sock.Stream) { fds <- s }); err != nil {
+				t.Fatal(err)
 			}
-			fds <- fd
-		})
-	}
-	wg.Wait()
-	if s := e.Stats(); s.Accepted != n || s.Dialled != n || s.Expected != 0 {
-		t.Errorf("counters %+v, want %d lanes", s, n)
-	}
-	close(fds)
-	for fd := range fds {
-		closeAll(t, fd)
-	}
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), hang)
+				defer cancel()
+				fd, err := e.Dial(ctx, x, to)
+				if err != nil {
+					t.Errorf("lane %d: %v", i, err)
+					return
+				}
+				fds <- fd
+			})
+		}
+		wg.Wait()
+		if s := e.Stats(); s.Accepted != n || s.Dialled != n || s.Expected != 0 {
+			t.Errorf("counters %+v, want %d lanes", s, n)
+		}
+		close(fds)
+		for fd := range fds {
+			closeAll(t, fd)
+		}
+	})
 }
 
 // intrude says something at a data port and returns the connection.
-func intrude(t *testing.T, to netip.AddrPort, said []byte) net.Conn {
+func intrude(t *hosts.Test, to netip.AddrPort, said []byte) sock.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", to.String())
+	return intrudeFrom(t, lo4, to, said)
+}
+
+func intrudeFrom(t *hosts.Test, from netip.Addr, to netip.AddrPort, said []byte) sock.Conn {
+	t.Helper()
+	c, err := t.Process("host").Dial(t.Context(), sock.From{Addr: from}, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +162,7 @@ func intrude(t *testing.T, to netip.AddrPort, said []byte) net.Conn {
 	return c
 }
 
-func closedByPeer(t *testing.T, c net.Conn) {
+func closedByPeer(t *hosts.Test, c sock.Conn) {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(hang)); err != nil {
 		t.Fatal(err)
@@ -277,235 +201,236 @@ func TestStrangers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			leaks(t)
-			e := newEndpoint(t, func(c *Config) { c.TimeScale = 20 }) // none of them is late
-			to := listen(t, e, lo4)
-			_, got := expect(t, e, end(lo4))
-			c := intrude(t, to, tt.said)
-			if tt.half {
-				_ = c.Close()
-			} else {
-				closedByPeer(t, c)
-			}
-			if tt.reason != "" {
-				until(t, "the refusal to be counted", func() bool { return e.Stats().Refused[tt.reason] == 1 })
-			}
-			out := dial(t, e, end(lo4), to)
-			closeAll(t, out, wait(t, "the lane", got))
+			hosts.Run(t, func(t *hosts.Test) {
+				e := newEndpoint(t)
+				to := listen(t, e, lo4)
+				_, got := expect(t, e, end(lo4))
+				c := intrude(t, to, tt.said)
+				if tt.half {
+					_ = c.Close()
+				} else {
+					closedByPeer(t, c)
+				}
+				if tt.reason != "" {
+					t.Until("the refusal to be counted", func() bool { return e.Stats().Refused[tt.reason] == 1 })
+				}
+				out := dial(t, e, end(lo4), to)
+				closeAll(t, out, wait(t, "the lane", got))
+			})
 		})
 	}
 }
 
 // What was once said on a lane is of no use to whoever has heard it.
 func TestReplay(t *testing.T) {
-	leaks(t)
-	e := newEndpoint(t)
-	to := listen(t, e, lo4)
-	h, err := handshake.LaneHello(key, name, end(lo4).Tokens)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, got := expect(t, e, end(lo4))
-	c := intrude(t, to, h[:])
-	if n, err := io.ReadFull(c, make([]byte, handshake.LaneWelcomeSize)); err != nil {
-		t.Fatalf("the peer itself was refused after %d bytes: %v", n, err)
-	}
-	closeAll(t, wait(t, "the lane", got))
-	_ = c.Close()
+	hosts.Run(t, func(t *hosts.Test) {
+		e := newEndpoint(t)
+		to := listen(t, e, lo4)
+		h, err := handshake.LaneHello(key, name, end(lo4).Tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, got := expect(t, e, end(lo4))
+		c := intrude(t, to, h[:])
+		if n, err := io.ReadFull(c, make([]byte, handshake.LaneWelcomeSize)); err != nil {
+			t.Fatalf("the peer itself was refused after %d bytes: %v", n, err)
+		}
+		closeAll(t, wait(t, "the lane", got))
+		_ = c.Close()
 
-	closedByPeer(t, intrude(t, to, h[:])) // nobody expects it now
-	x := end(lo4)
-	x.Tokens.Listener++ // as a next lane of that name would have it
-	_, got = expect(t, e, x)
-	closedByPeer(t, intrude(t, to, h[:]))
-	if s := e.Stats(); s.Refused[reasonUnknown] != 1 || s.Refused[reasonMAC] != 1 {
-		t.Errorf("refused %v", s.Refused)
-	}
-	out := dial(t, e, x, to)
-	closeAll(t, out, wait(t, "the lane", got))
+		closedByPeer(t, intrude(t, to, h[:])) // nobody expects it now
+		x := end(lo4)
+		x.Tokens.Listener++ // as a next lane of that name would have it
+		_, got = expect(t, e, x)
+		closedByPeer(t, intrude(t, to, h[:]))
+		if s := e.Stats(); s.Refused[reasonUnknown] != 1 || s.Refused[reasonMAC] != 1 {
+			t.Errorf("refused %v", s.Refused)
+		}
+		out := dial(t, e, x, to)
+		closeAll(t, out, wait(t, "the lane", got))
+	})
 }
 
 // A crowd that says nothing does not keep a peer out.
 func TestSilentCrowd(t *testing.T) {
-	leaks(t)
-	e := newEndpoint(t, func(c *Config) { c.TimeScale = 3 })
-	to := listen(t, e, lo4)
-	for i := range maxStrangers + 20 {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%4))}}
-		c, err := d.Dial("tcp", to.String())
-		if err != nil {
-			t.Fatal(err)
+	hosts.Run(t, func(t *hosts.Test) {
+		e := newEndpoint(t)
+		to := listen(t, e, lo4)
+		for i := range maxStrangers + 20 {
+			c := intrudeFrom(t, netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i%4)}), to, nil)
+			t.Cleanup(func() { _ = c.Close() })
 		}
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	_, got := expect(t, e, end(lo4))
-	closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
-	until(t, "one to be counted as too many", func() bool { return e.Stats().Refused[reasonCrowded] > 0 })
-	if s := e.Stats(); s.Inside > maxStrangers {
-		t.Errorf("%d inside", s.Inside)
-	}
+		_, got := expect(t, e, end(lo4))
+		closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
+		t.Until("one to be counted as too many", func() bool { return e.Stats().Refused[reasonCrowded] > 0 })
+		if s := e.Stats(); s.Inside > maxStrangers {
+			t.Errorf("%d inside", s.Inside)
+		}
+	})
 }
 
 // Nor does it stay.
 func TestSilentStranger(t *testing.T) {
-	leaks(t)
-	e := newEndpoint(t, func(c *Config) { c.TimeScale = 0.02 })
-	c := intrude(t, listen(t, e, lo4), nil)
-	closedByPeer(t, c)
-	until(t, "it to be counted", func() bool { return e.Stats().Refused[reasonSlow] == 1 })
-	if s := e.Stats(); s.Inside != 0 {
-		t.Errorf("%d inside", s.Inside)
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		e := newEndpoint(t)
+		c := intrude(t, listen(t, e, lo4), nil)
+		closedByPeer(t, c)
+		t.Until("it to be counted", func() bool { return e.Stats().Refused[reasonSlow] == 1 })
+		if s := e.Stats(); s.Inside != 0 {
+			t.Errorf("%d inside", s.Inside)
+		}
+	})
 }
 
 // Silent connections from a peer's own address, more than an address may have, do
 // not keep its lanes out until they are given up.
 func TestSharedAddress(t *testing.T) {
-	leaks(t)
-	e := newEndpoint(t, func(c *Config) { c.TimeScale = 3 })
-	to := listen(t, e, lo4)
-	for range maxPerSource + 4 {
-		c, err := net.Dial("tcp", to.String())
-		if err != nil {
-			t.Fatal(err)
+	hosts.Run(t, func(t *hosts.Test) {
+		e := newEndpoint(t)
+		to := listen(t, e, lo4)
+		for range maxPerSource + 4 {
+			c := intrude(t, to, nil)
+			t.Cleanup(func() { _ = c.Close() })
 		}
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	until(t, "the crowd", func() bool { return e.Stats().Refused[reasonSource] >= 4 })
-	x := end(lo4)
-	before, _ := expect(t, e, x)
-	for range 20 {
-		x.Name.Conn++
-		_, got := expect(t, e, x)
-		closeAll(t, dial(t, e, x, to), wait(t, "the lane", got))
-	}
-	if err := e.Why(before); err == nil || !strings.Contains(err.Error(), "the data port has too many connections") {
-		t.Errorf("why a lane may not have come: %v", err)
-	}
-	if s := e.Stats(); s.Inside > maxPerSource || s.Refused[reasonCrowded]+s.Refused[reasonSlow] != 0 {
-		t.Errorf("%d inside; refused %v", s.Inside, s.Refused)
-	}
+		t.Until("the crowd", func() bool { return e.Stats().Refused[reasonSource] >= 4 })
+		x := end(lo4)
+		before, _ := expect(t, e, x)
+		for range 20 {
+			x.Name.Conn++
+			_, got := expect(t, e, x)
+			closeAll(t, dial(t, e, x, to), wait(t, "the lane", got))
+		}
+		if err := e.Why(before); err == nil || !strings.Contains(err.Error(), "the data port has too many connections") {
+			t.Errorf("why a lane may not have come: %v", err)
+		}
+		if s := e.Stats(); s.Inside > maxPerSource || s.Refused[reasonCrowded]+s.Refused[reasonSlow] != 0 {
+			t.Errorf("%d inside; refused %v", s.Inside, s.Refused)
+		}
+	})
 }
 
 // A dialler is not taken in by somebody else's port, and says what it found.
 func TestImpostor(t *testing.T) {
 	tests := []struct {
 		name   string
-		answer func(net.Conn)
+		answer func(sock.Conn)
 		want   error
 	}{
-		{"a wrong proof", func(c net.Conn) {
+		{"a wrong proof", func(c sock.Conn) {
 			var h [handshake.LaneHelloSize]byte
 			if _, err := io.ReadFull(c, h[:]); err == nil {
 				w := handshake.LaneWelcome(handshake.Key{1}, h, end(lo4).Tokens)
 				_, _ = c.Write(w[:])
 			}
 		}, handshake.ErrLaneMAC},
-		{"its own words", func(c net.Conn) {
+		{"its own words", func(c sock.Conn) {
 			var h [handshake.LaneHelloSize]byte
 			if _, err := io.ReadFull(c, h[:]); err == nil {
 				_, _ = c.Write(h[:handshake.LaneWelcomeSize])
 			}
 		}, nil},
-		{"silence", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, context.DeadlineExceeded},
-		{"the end", func(net.Conn) {}, io.EOF},
+		{"silence", func(c sock.Conn) { _, _ = io.Copy(io.Discard, c) }, context.DeadlineExceeded},
+		{"the end", func(sock.Conn) {}, io.EOF},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			leaks(t)
-			e := newEndpoint(t)
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			most := hang
-			if tt.want == context.DeadlineExceeded {
-				most = 300 * time.Millisecond
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), most)
-			defer cancel()
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				for n := 1; ; n++ {
-					c, err := ln.Accept()
-					if err != nil {
-						return
-					}
-					if n == 2 {
-						cancel() // the dialler has found out, and tries again
-					}
-					wg.Go(func() {
-						tt.answer(c)
-						if tt.want == io.EOF { // with what it has not read the end would be a reset
-							_, _ = io.CopyN(io.Discard, c, handshake.LaneHelloSize)
-						}
-						_ = c.Close()
-					})
+			hosts.Run(t, func(t *hosts.Test) {
+				e := newEndpoint(t)
+				ln, err := t.Process("host").Listen(netip.AddrPortFrom(lo4, 0), "", sock.PortRange{})
+				if err != nil {
+					t.Fatal(err)
 				}
+				most := hang
+				if tt.want == context.DeadlineExceeded {
+					most = time.Second
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), most)
+				defer cancel()
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					for n := 1; ; n++ {
+						c, err := ln.Accept()
+						if err != nil {
+							return
+						}
+						if n == 2 {
+							cancel() // the dialler has found out, and tries again
+						}
+						wg.Go(func() {
+							tt.answer(c)
+							if tt.want == io.EOF { // with what it has not read the end would be a reset
+								_, _ = io.CopyN(io.Discard, c, handshake.LaneHelloSize)
+							}
+							_ = c.Close()
+						})
+					}
+				})
+				fd, err := e.Dial(ctx, end(lo4), ln.Addr())
+				if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+					t.Errorf("stream %v, error %v; want %v", fd, err, tt.want)
+				}
+				_ = ln.Close()
+				wg.Wait()
 			})
-			fd, err := e.Dial(ctx, end(lo4), ln.Addr().(*net.TCPAddr).AddrPort())
-			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("stream %v, error %v; want %v", fd, err, tt.want)
-			}
-			_ = ln.Close()
-			wg.Wait()
 		})
 	}
 }
 
 // Withdrawn and closed: nothing is given out any more.
 func TestCancelAndClose(t *testing.T) {
-	leaks(t)
-	e := newEndpoint(t)
-	to := listen(t, e, lo4)
-	c, got := expect(t, e, end(lo4))
-	if _, err := e.Expect(end(lo4), func(*sock.Stream) {}); err == nil {
-		t.Error("a lane was expected twice")
-	}
-	e.Cancel(c)
-	e.Cancel(c)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if fd, err := e.Dial(ctx, end(lo4), to); err == nil {
-		t.Errorf("a lane nobody waits for came up as %v", fd)
-	}
-	silent := intrude(t, to, nil)
-	until(t, "the stranger", func() bool { return e.Stats().Inside > 0 })
-	dialled := make(chan error, 1)
-	go func() {
-		_, err := e.Dial(context.Background(), end(lo4), to)
-		dialled <- err
-	}()
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := wait(t, "the dial to end", dialled); err == nil {
-		t.Error("a dial outlived its Endpoint")
-	}
-	closedByPeer(t, silent)
-	if _, err := e.Listen(lo4, "lo"); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("listen after close: %v", err)
-	}
-	if _, err := e.Expect(end(lo4), func(*sock.Stream) {}); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("expect after close: %v", err)
-	}
-	select {
-	case fd := <-got:
-		t.Errorf("stream %v for a lane that was withdrawn", fd)
-	default:
-	}
+	hosts.Run(t, func(t *hosts.Test) {
+		e := newEndpoint(t)
+		to := listen(t, e, lo4)
+		c, got := expect(t, e, end(lo4))
+		if _, err := e.Expect(end(lo4), func(*sock.Stream) {}); err == nil {
+			t.Error("a lane was expected twice")
+		}
+		e.Cancel(c)
+		e.Cancel(c)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if fd, err := e.Dial(ctx, end(lo4), to); err == nil {
+			t.Errorf("a lane nobody waits for came up as %v", fd)
+		}
+		silent := intrude(t, to, nil)
+		t.Until("the stranger", func() bool { return e.Stats().Inside > 0 })
+		dialled := make(chan error, 1)
+		go func() {
+			_, err := e.Dial(context.Background(), end(lo4), to)
+			dialled <- err
+		}()
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := wait(t, "the dial to end", dialled); err == nil {
+			t.Error("a dial outlived its Endpoint")
+		}
+		closedByPeer(t, silent)
+		if _, err := e.Listen(lo4, "lo"); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("listen after close: %v", err)
+		}
+		if _, err := e.Expect(end(lo4), func(*sock.Stream) {}); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("expect after close: %v", err)
+		}
+		select {
+		case fd := <-got:
+			t.Errorf("stream %v for a lane that was withdrawn", fd)
+		default:
+		}
+	})
 }
 
 func TestListenErrors(t *testing.T) {
-	leaks(t)
-	e := newEndpoint(t)
-	for _, tt := range []struct{ addr, netdev string }{{"192.0.2.77", "lo"}, {"127.0.0.1", "nosuchif0"}} {
-		if port, err := e.Listen(netip.MustParseAddr(tt.addr), tt.netdev); err == nil {
-			t.Errorf("listening at %s on %s, port %d", tt.addr, tt.netdev, port)
-		} else if want := fmt.Sprintf("%s on %s", tt.addr, tt.netdev); !strings.Contains(err.Error(), want) {
-			t.Errorf("error %q does not name %q", err, want)
+	hosts.Run(t, func(t *hosts.Test) {
+		e := newEndpoint(t)
+		for _, tt := range []struct{ addr, netdev string }{{"192.0.2.77", "lo"}, {"127.0.0.1", "nosuchif0"}} {
+			if port, err := e.Listen(netip.MustParseAddr(tt.addr), tt.netdev); err == nil {
+				t.Errorf("listening at %s on %s, port %d", tt.addr, tt.netdev, port)
+			} else if want := fmt.Sprintf("%s on %s", tt.addr, tt.netdev); !strings.Contains(err.Error(), want) {
+				t.Errorf("error %q does not name %q", err, want)
+			}
 		}
-	}
+	})
 }
 
 // A silent peer is lost no later than it has been promised, as far as whole seconds allow.
@@ -535,54 +460,33 @@ func TestKeepAlive(t *testing.T) {
 
 // What this node lacks is its own fault on both sides, and passes.
 func TestNoDescriptor(t *testing.T) {
-	leaks(t)
-	said := make(lines, 16)
-	e := newEndpoint(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(said, nil)) })
-	to := listen(t, e, lo4)
-	call, got := expect(t, e, end(lo4))
-	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0) // made while there are descriptors, to be accepted when there is none
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(c)
-	few := before
-	few.Cur = 0
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, dialErr := e.Dial(ctx, end(lo4), to)
-	connectErr := unix.Connect(c, sockaddrOf(to))
-	lacked := func() error { return e.Why(call) }
-	for deadline := time.Now().Add(hang); lacked() == nil && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if connectErr != nil {
-		t.Fatal(connectErr)
-	}
-	for what, err := range map[string]error{"dial": dialErr, "expect": lacked()} {
-		if !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
-			t.Errorf("%s: %v, want one that names this node's limit", what, err)
+	hosts.Run(t, func(t *hosts.Test) {
+		said := make(lines, 16)
+		e, p := newProcess(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(said, nil)) })
+		to := listen(t, e, lo4)
+		call, got := expect(t, e, end(lo4))
+		p.LimitDescriptors(0) // what is open stays
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, dialErr := e.Dial(ctx, end(lo4), to)
+		c := intrude(t, to, nil)
+		t.Until("the refusal", func() bool { return e.Why(call) != nil })
+		lacked := e.Why(call)
+		p.LimitDescriptors(1 << 20)
+		for what, err := range map[string]error{"dial": dialErr, "expect": lacked} {
+			if !limit.IsOwn(err) || !strings.Contains(err.Error(), "(ulimit -n)") {
+				t.Errorf("%s: %v, want one that names this node's limit", what, err)
+			}
 		}
-	}
-	if line := wait(t, "a line of the log", said); !strings.Contains(line, reasonAccept) || strings.Contains(line, "from=") {
-		t.Errorf("the log says %q, want the reason and no address, which nobody knows", line)
-	}
-	closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
+		_ = c.Close()
+		if line := wait(t, "a line of the log", said); !strings.Contains(line, reasonAccept) || strings.Contains(line, "from=") {
+			t.Errorf("the log says %q, want the reason and no address, which nobody knows", line)
+		}
+		closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
+	})
 }
 
 // lines are what is written into a log.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) { l <- string(b); return len(b), nil }
-
-func sockaddrOf(a netip.AddrPort) unix.Sockaddr {
-	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
-}
