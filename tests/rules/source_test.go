@@ -103,6 +103,7 @@ var imports = map[string][]string{
 	"tests/sim/mesh":                {"ibv", "ncclnet", "tests/sim/bus", "tests/sim/draw", "tests/sim/world", "transport/stats"},
 	"tests/sim/cmd/sim":             {"tests/sim/mesh"},
 	"tests/sim/conformance":         {},
+	"tests/sim/conformance/links":   {},
 	"tests/sim/conformance/sockets": {},
 	"tests/sim/draw":                {},
 	"tests/sim/internet":            {"tests/sim/bus", "transport/limit", "transport/sock", sysUnix},
