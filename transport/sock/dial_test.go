@@ -1,14 +1,12 @@
 package sock
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,39 +57,6 @@ func TestDial(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A listener whose queue is full answers nobody; the context ends the wait with
-// its cause.
-func TestDialEnds(t *testing.T) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fd)
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	at, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := addrPort(&unix.SockaddrInet4{Addr: at.(*syscall.SockaddrInet4).Addr, Port: at.(*syscall.SockaddrInet4).Port})
-	late := errors.New("too late")
-	for range 3 { // what fits into the queue
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, late)
-		c, err := Kernel{}.Dial(ctx, From{}, to)
-		cancel()
-		if err == nil {
-			defer c.Close()
-			continue
-		}
-		if err != late {
-			t.Errorf("error %v, want the cause of the context's end", err)
-		}
-		return
-	}
-	t.Error("the queue took three connections")
 }
 
 // Another socket of this host that goes to the same listener does not get the port of one that is bound to an interface: the kernel takes
