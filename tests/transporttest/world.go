@@ -141,6 +141,13 @@ func (w *World) Process(tr *transport.Transport) *world.Process { return w.trans
 // Sleep waits for d of virtual time.
 func (w *World) Sleep(d time.Duration) { w.source.Sleep(d) }
 
+// Settle lets simulated adapters carry out what was posted: before that they may not have read the memory that it names.
+func Settle(t testing.TB) {
+	if w := worldOf(t); w != nil {
+		w.Sleep(20 * time.Microsecond)
+	}
+}
+
 // Draws returns random numbers, which follow from the name of the test.
 func Draws(t testing.TB) *rand.Rand {
 	t.Helper()

@@ -10,8 +10,6 @@ import (
 	"ncclmesh/transport/message"
 )
 
-func TestMain(m *testing.M) { transporttest.Main(m) }
-
 // words is the board of a connection, as C sees it.
 func words(t *testing.T, c interface{ Board(uint64) uintptr }) *board.Words {
 	t.Helper()
@@ -37,100 +35,103 @@ func take(w *board.Words, q *message.Request) (sizes []uint32, ok bool) {
 // A poll writes on the board whatever it has found; what C has taken is free again,
 // without a call.
 func TestAnswers(t *testing.T) {
-	transporttest.Leaks(t)
-	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
-	defer transporttest.CloseBoth(t, s, r)
-	sm, _ := transporttest.Memory(t, 4096)
-	rm, _ := transporttest.Memory(t, 4096)
-	sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-	sw, rw := words(t, s), words(t, r)
-	if sw.Come.Load() != 0 || rw.Come.Load() != 0 || sw.Ring.Load() == 0 || rw.Ring.Load() != 0 {
-		t.Fatalf("come %d and %d, rings %#x and %#x", sw.Come.Load(), rw.Come.Load(), sw.Ring.Load(), rw.Ring.Load())
-	}
-	const rounds, group = 3 * board.Requests, 4
-	for n := range rounds {
-		var recvs, sends [group]*message.Request
-		for i := range group {
-			recvs[i] = transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg})
-			sends[i] = transporttest.Isend(t, s, sm, 0, n%64, 5, sg)
+	transporttest.Run(t, func(t *testing.T) {
+		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+		defer transporttest.CloseBoth(t, s, r)
+		sm, _ := transporttest.Memory(t, 4096)
+		rm, _ := transporttest.Memory(t, 4096)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		sw, rw := words(t, s), words(t, r)
+		if sw.Come.Load() != 0 || rw.Come.Load() != 0 || sw.Ring.Load() == 0 || rw.Ring.Load() != 0 {
+			t.Fatalf("come %d and %d, rings %#x and %#x", sw.Come.Load(), rw.Come.Load(), sw.Ring.Load(), rw.Ring.Load())
 		}
-		if head := sw.Head.Load(); head != uint64(n*group+group+1) {
-			t.Fatalf("head %d after %d messages", head, n*group+group)
+		const rounds, group = 3 * board.Requests, 4
+		for n := range rounds {
+			var recvs, sends [group]*message.Request
+			for i := range group {
+				recvs[i] = transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg})
+				sends[i] = transporttest.Isend(t, s, sm, 0, n%64, 5, sg)
+			}
+			if head := sw.Head.Load(); head != uint64(n*group+group+1) {
+				t.Fatalf("head %d after %d messages", head, n*group+group)
+			}
+			for _, half := range []struct {
+				w    *board.Words
+				reqs [group]*message.Request
+			}{{sw, sends}, {rw, recvs}} {
+				// Only the last is tested in Go; nobody else asks for the others.
+				polls := half.w.Polls.Load()
+				sizes := transporttest.Done(t, "the last", half.reqs[group-1])
+				if sizes != (message.Sizes{uint32(n % 64)}) {
+					t.Fatalf("sizes %v of %d bytes", sizes, n%64)
+				}
+				if half.w.Polls.Load() == polls {
+					t.Fatal("polls are not counted")
+				}
+				if q := half.reqs[group-1]; q.Outstanding() != 0 {
+					t.Fatalf("outstanding in generation %d after its answer", q.Outstanding())
+				}
+				for _, q := range half.reqs[:group-1] {
+					if q.Outstanding() != q.Generation() {
+						t.Fatalf("outstanding in generation %d before its answer, want %d", q.Outstanding(), q.Generation())
+					}
+					got, ok := take(half.w, q)
+					if !ok || len(got) != 1 || got[0] != uint32(n%64) {
+						t.Fatalf("the board says %v, %v of %d bytes", got, ok, n%64)
+					}
+					if q.Outstanding() != 0 {
+						t.Fatal("outstanding after C took the answer")
+					}
+				}
+			}
 		}
-		for _, half := range []struct {
-			w    *board.Words
-			reqs [group]*message.Request
-		}{{sw, sends}, {rw, recvs}} {
-			// Only the last is tested in Go; nobody else asks for the others.
-			polls := half.w.Polls.Load()
-			sizes := transporttest.Done(t, "the last", half.reqs[group-1])
-			if sizes != (message.Sizes{uint32(n % 64)}) {
-				t.Fatalf("sizes %v of %d bytes", sizes, n%64)
-			}
-			if half.w.Polls.Load() == polls {
-				t.Fatal("polls are not counted")
-			}
-			if q := half.reqs[group-1]; q.Outstanding() != 0 {
-				t.Fatalf("outstanding in generation %d after its answer", q.Outstanding())
-			}
-			for _, q := range half.reqs[:group-1] {
-				if q.Outstanding() != q.Generation() {
-					t.Fatalf("outstanding in generation %d before its answer, want %d", q.Outstanding(), q.Generation())
-				}
-				got, ok := take(half.w, q)
-				if !ok || len(got) != 1 || got[0] != uint32(n%64) {
-					t.Fatalf("the board says %v, %v of %d bytes", got, ok, n%64)
-				}
-				if q.Outstanding() != 0 {
-					t.Fatal("outstanding after C took the answer")
-				}
-			}
-		}
-	}
+	})
 }
 
 // An answer that is there holds when the connection has failed; for all else the board
 // says come in.
 func TestAnswersHold(t *testing.T) {
-	transporttest.Leaks(t)
-	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
-	defer transporttest.CloseBoth(t, s, r)
-	rm, _ := transporttest.Memory(t, 4096)
-	sm, _ := transporttest.Memory(t, 4096)
-	sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-	rw := words(t, r)
-	buf := message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg}
-	first, second, third := transporttest.Irecv(t, r, buf), transporttest.Irecv(t, r, buf), transporttest.Irecv(t, r, buf)
-	for range 2 {
-		transporttest.Done(t, "a send", transporttest.Isend(t, s, sm, 0, 8, 5, sg))
-	}
-	transporttest.Done(t, "the second", second)
-	r.Fail(errors.New("a test broke the connection"))
-	if rw.Come.Load() == 0 {
-		t.Error("C may answer for a connection that has failed")
-	}
-	if _, ok := take(rw, first); !ok {
-		t.Error("the first is done no more")
-	}
-	if _, ok := take(rw, third); ok {
-		t.Error("the third is done")
-	}
-	if ok, err := third.Test(nil); ok || err == nil {
-		t.Errorf("the third: %v, %v", ok, err)
-	}
+	transporttest.Run(t, func(t *testing.T) {
+		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+		defer transporttest.CloseBoth(t, s, r)
+		rm, _ := transporttest.Memory(t, 4096)
+		sm, _ := transporttest.Memory(t, 4096)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		rw := words(t, r)
+		buf := message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg}
+		first, second, third := transporttest.Irecv(t, r, buf), transporttest.Irecv(t, r, buf), transporttest.Irecv(t, r, buf)
+		for range 2 {
+			transporttest.Done(t, "a send", transporttest.Isend(t, s, sm, 0, 8, 5, sg))
+		}
+		transporttest.Done(t, "the second", second)
+		r.Fail(errors.New("a test broke the connection"))
+		if rw.Come.Load() == 0 {
+			t.Error("C may answer for a connection that has failed")
+		}
+		if _, ok := take(rw, first); !ok {
+			t.Error("the first is done no more")
+		}
+		if _, ok := take(rw, third); ok {
+			t.Error("the third is done")
+		}
+		if ok, err := third.Test(nil); ok || err == nil {
+			t.Errorf("the third: %v, %v", ok, err)
+		}
+	})
 }
 
 // Over lanes that nobody moves between calls every call is Go's: C has no board.
 func TestPassiveLanesHaveNoBoard(t *testing.T) {
-	transporttest.Leaks(t)
-	s, r := transporttest.PairTCP(t, 1)
-	defer transporttest.CloseBoth(t, s, r)
-	if s.Board(1<<44) != 0 || r.Board(1<<44) != 0 {
-		t.Fatal("C may answer over a socket")
-	}
-	sm, _ := transporttest.Memory(t, 4096)
-	rm, _ := transporttest.Memory(t, 4096)
-	sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-	rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg})
-	transporttest.Both(t, "the message", transporttest.Isend(t, s, sm, 0, 8, 5, sg), rq)
+	transporttest.Run(t, func(t *testing.T) {
+		s, r := transporttest.PairTCP(t, 1)
+		defer transporttest.CloseBoth(t, s, r)
+		if s.Board(1<<44) != 0 || r.Board(1<<44) != 0 {
+			t.Fatal("C may answer over a socket")
+		}
+		sm, _ := transporttest.Memory(t, 4096)
+		rm, _ := transporttest.Memory(t, 4096)
+		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+		rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg})
+		transporttest.Both(t, "the message", transporttest.Isend(t, s, sm, 0, 8, 5, sg), rq)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
@@ -177,6 +178,7 @@ func (k *relayed) send(t *testing.T, place uint32, h hop.Header, bytes int) {
 	if err := k.half.Frame(&k.out, 0, place, hop.Piece{Addr: ibv.AddrOf(&k.frame[0]), Length: bytes, Key: k.mr.LKey()}, hop.Piece{}); err != nil {
 		t.Fatal(err)
 	}
+	transporttest.Settle(t)
 }
 
 // poll has both take their news.
@@ -208,7 +210,6 @@ func part(seq uint64, kind hop.Kind, length, size uint32) hop.Header {
 // What a relay, or the sender through it, must not say to a receiver breaks the lane, and
 // not the connection.
 func TestHostileToReceiver(t *testing.T) {
-	transporttest.Leaks(t)
 	for _, tt := range []struct {
 		name string
 		say  func(*testing.T, *relayed)
@@ -242,67 +243,69 @@ func TestHostileToReceiver(t *testing.T) {
 			k.poll(t)
 		}, "of 0 frames sent 1 were freed"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			k := newRelayed(t, false)
 			tt.say(t, k)
 			transporttest.Await(t, "the lane's end", func() bool { k.poll(t); return k.evidence != nil })
 			if !errors.Is(k.evidence, fault.ErrLane) || errors.Is(k.evidence, fault.ErrProtocol) || !strings.Contains(k.evidence.Error(), tt.want) || k.failed != nil {
 				t.Errorf("the lane broke with %v, want %q; the connection: %v", k.evidence, tt.want, k.failed)
 			}
-		})
+		}))
 	}
 }
 
 // A part that has begun to arrive when its lane breaks is told of, once nothing of it can
 // land any more.
 func TestDropped(t *testing.T) {
-	transporttest.Leaks(t)
-	k := newRelayed(t, false)
-	k.say(t, 0, part(1, hop.Begin, 8, 8), 72)
-	k.say(t, 0, part(2, hop.Begin, 4096, 8192), 64)
-	transporttest.Await(t, "a part", func() bool { k.poll(t); return len(k.arrived) == 1 })
-	k.lane.Fail(errors.New("said the test"))
-	if err := k.lane.Carrier.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	transporttest.Await(t, "rest", k.lane.Carrier.Drained)
-	if k.dropped != 1 || len(k.arrived) != 1 {
-		t.Errorf("%d parts dropped, arrived %v", k.dropped, k.arrived)
-	}
+	transporttest.Run(t, func(t *testing.T) {
+		k := newRelayed(t, false)
+		k.say(t, 0, part(1, hop.Begin, 8, 8), 72)
+		k.say(t, 0, part(2, hop.Begin, 4096, 8192), 64)
+		transporttest.Await(t, "a part", func() bool { k.poll(t); return len(k.arrived) == 1 })
+		k.lane.Fail(errors.New("said the test"))
+		if err := k.lane.Carrier.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		transporttest.Await(t, "rest", k.lane.Carrier.Drained)
+		if k.dropped != 1 || len(k.arrived) != 1 {
+			t.Errorf("%d parts dropped, arrived %v", k.dropped, k.arrived)
+		}
+	})
 }
 
 // Until the last relay has what it is told of, the owner is needed: only a look shows that
 // it could not be told.
 func TestOwes(t *testing.T) {
-	transporttest.Leaks(t)
-	for _, deaf := range []bool{false, true} {
-		k := newRelayed(t, false)
-		k.send(t, 0, part(1, hop.Begin, 8, 8), 72)
-		transporttest.Await(t, "the frame to go", func() bool { return k.look(t) })
-		if deaf {
-			if err := k.half.Stop(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		transporttest.Await(t, "the part", func() bool { k.domain.Poll(true); return len(k.arrived) == 1 })
-		if deaf {
-			for range 100 {
-				if k.domain.Poll(true); !k.lane.Carrier.Owes() && k.evidence == nil { // the adapter may have given up by now
-					t.Fatal("a relay that is deaf has been told")
+	transporttest.Run(t, func(t *testing.T) {
+		for _, deaf := range []bool{false, true} {
+			k := newRelayed(t, false)
+			k.send(t, 0, part(1, hop.Begin, 8, 8), 72)
+			transporttest.Await(t, "the frame to go", func() bool { return k.look(t) })
+			if deaf {
+				if err := k.half.Stop(); err != nil {
+					t.Fatal(err)
 				}
 			}
-			continue
+			transporttest.Await(t, "the part", func() bool { k.domain.Poll(true); return len(k.arrived) == 1 })
+			if deaf {
+				for range 100 {
+					transporttest.WorldOf(t).Sleep(time.Microsecond)
+					if k.domain.Poll(true); !k.lane.Carrier.Owes() && k.evidence == nil { // the adapter may have given up by now
+						t.Fatal("a relay that is deaf has been told")
+					}
+				}
+				continue
+			}
+			transporttest.Await(t, "that nothing is owed", func() bool { k.domain.Poll(true); return !k.lane.Carrier.Owes() })
+			if k.evidence != nil {
+				t.Errorf("the lane broke: %v", k.evidence)
+			}
 		}
-		transporttest.Await(t, "that nothing is owed", func() bool { k.domain.Poll(true); return !k.lane.Carrier.Owes() })
-		if k.evidence != nil {
-			t.Errorf("the lane broke: %v", k.evidence)
-		}
-	}
+	})
 }
 
 // The same to a sender.
 func TestHostileToSender(t *testing.T) {
-	transporttest.Leaks(t)
 	grant := func(seq, first uint64, length uint32) hop.Header {
 		return hop.Header{Seq: seq, Kind: hop.Grant, Length: length, Socket: [2]uint64{first, 1}}
 	}
@@ -329,13 +332,13 @@ func TestHostileToSender(t *testing.T) {
 			k.poll(t)
 		}, "and 1 delivered"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			k := newRelayed(t, true)
 			tt.say(t, k)
 			transporttest.Await(t, "the lane's end", func() bool { k.poll(t); return k.evidence != nil })
 			if !errors.Is(k.evidence, fault.ErrLane) || !strings.Contains(k.evidence.Error(), tt.want) || k.failed != nil {
 				t.Errorf("the lane broke with %v, want %q; the connection: %v", k.evidence, tt.want, k.failed)
 			}
-		})
+		}))
 	}
 }

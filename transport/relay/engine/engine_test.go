@@ -20,8 +20,6 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-func TestMain(m *testing.M) { transporttest.Main(m) }
-
 // place is a port of this node, whose circuits lead back to it.
 type place struct {
 	port *verbs.Port
@@ -168,6 +166,7 @@ func (e *end) say(t *testing.T, place uint32, h hop.Header, bytes int) {
 	if err := e.Frame(&e.out, place, place, piece, hop.Piece{}); err != nil {
 		t.Fatal(err)
 	}
+	transporttest.Settle(t)
 }
 
 // credit sends a credit that a test has made.
@@ -181,10 +180,6 @@ func (e *end) credit(t *testing.T, freed, delivered uint64) {
 // What an end must not say ends its circuit, with a reason, and no other; and all that it
 // had is given back.
 func TestHostile(t *testing.T) {
-	transporttest.Leaks(t)
-	p := newPlace(t)
-	e := newEngine(t, 16<<20)
-	other := newCircuit(t, p, e)
 	for _, tt := range []struct {
 		name string
 		say  func(t *testing.T, c *circuit)
@@ -219,7 +214,10 @@ func TestHostile(t *testing.T) {
 		{"more delivered than sent", func(t *testing.T, c *circuit) { c.from.credit(t, 0, 5) }, "of 0 frames sent 0 were freed, after 0, and 5 delivered"},
 		{"a frame back before its turn", func(t *testing.T, c *circuit) { c.to.say(t, 0, hop.Header{Seq: 9, Kind: hop.Grant}, 64) }, "frame 9 arrived"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
+			p := newPlace(t)
+			e := newEngine(t, 16<<20)
+			other := newCircuit(t, p, e)
 			c := newCircuit(t, p, e)
 			tt.say(t, c)
 			transporttest.Await(t, "the circuit's end", func() bool {
@@ -231,143 +229,146 @@ func TestHostile(t *testing.T) {
 				t.Errorf("it ended with %v, want %q", err, tt.want)
 			}
 			transporttest.Await(t, "its memory", func() bool { return e.Circuits() == 1 })
-		})
+			if err := other.over(); err != nil {
+				t.Errorf("another circuit ended with %v", err)
+			}
+			other.joint.Drop(errors.New("the test is over"))
+			transporttest.Await(t, "the last circuit", func() bool { return e.Circuits() == 0 })
+		}))
 	}
-	if err := other.over(); err != nil {
-		t.Errorf("another circuit ended with %v", err)
-	}
-	other.joint.Drop(errors.New("the test is over"))
-	transporttest.Await(t, "the last circuit", func() bool { return e.Circuits() == 0 })
 }
 
 // A receiver that credits nothing holds its sender up at the ring's end, and at so many
 // frames; what it has credited goes on.
 func TestBackpressure(t *testing.T) {
-	transporttest.Leaks(t)
-	p := newPlace(t)
-	c := newCircuit(t, p, newEngine(t, 256<<20))
-	c.from.out = hop.NewWindow(c.from.out.Ring, hop.Forth, hop.ForthUndelivered)
-	sent, headers := 0, 0
-	send := func() {
-		for {
-			const length = 100 << 10
-			place, ok := c.from.out.Take(hop.HeaderSize + length)
-			if !ok {
-				return
-			}
-			sent++
-			c.from.say(t, place, hop.Header{Seq: uint64(sent), Kind: hop.Begin, Length: length}, hop.HeaderSize+length)
-		}
-	}
-	look := func() {
-		c.from.poll(t, func(w hop.Work, wc *ibv.WC) {
-			imm, ok := hop.Imm(wc)
-			switch {
-			case w == hop.WorkFrame:
-				c.from.out.Complete()
-			case w == hop.WorkRecv && ok:
-				if err := c.from.out.Heed(imm); err != nil {
-					t.Fatal(err)
+	transporttest.Run(t, func(t *testing.T) {
+		p := newPlace(t)
+		c := newCircuit(t, p, newEngine(t, 256<<20))
+		c.from.out = hop.NewWindow(c.from.out.Ring, hop.Forth, hop.ForthUndelivered)
+		sent, headers := 0, 0
+		send := func() {
+			for {
+				const length = 100 << 10
+				place, ok := c.from.out.Take(hop.HeaderSize + length)
+				if !ok {
+					return
 				}
+				sent++
+				c.from.say(t, place, hop.Header{Seq: uint64(sent), Kind: hop.Begin, Length: length}, hop.HeaderSize+length)
 			}
-		})
-		c.to.poll(t, func(w hop.Work, wc *ibv.WC) {
-			if w == hop.WorkRecv && wc.ByteLen == hop.HeaderSize {
-				headers++
-			}
-		})
-		if err := c.over(); err != nil {
-			t.Fatal(err)
 		}
-	}
-	send()
-	full := sent
-	if full != 10 {
-		t.Errorf("%d frames of 100 KiB fit a ring of %d", full, c.from.out.Ring.Size)
-	}
-	transporttest.Await(t, "the headers", func() bool { look(); return headers == full && c.from.out.Done == uint64(full) })
-	if c.from.out.Freed != 0 {
-		t.Errorf("%d frames were freed that nobody has read", c.from.out.Freed)
-	}
-	c.to.credit(t, 3, 3)
-	transporttest.Await(t, "a credit", func() bool { look(); return c.from.out.Freed == 3 && c.from.out.Delivered == 3 })
-	send()
-	transporttest.Await(t, "more headers", func() bool { look(); return headers == sent })
-	if sent != full+3 {
-		t.Errorf("%d frames went on after a credit for 3", sent-full)
-	}
+		look := func() {
+			c.from.poll(t, func(w hop.Work, wc *ibv.WC) {
+				imm, ok := hop.Imm(wc)
+				switch {
+				case w == hop.WorkFrame:
+					c.from.out.Complete()
+				case w == hop.WorkRecv && ok:
+					if err := c.from.out.Heed(imm); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			c.to.poll(t, func(w hop.Work, wc *ibv.WC) {
+				if w == hop.WorkRecv && wc.ByteLen == hop.HeaderSize {
+					headers++
+				}
+			})
+			if err := c.over(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send()
+		full := sent
+		if full != 10 {
+			t.Errorf("%d frames of 100 KiB fit a ring of %d", full, c.from.out.Ring.Size)
+		}
+		transporttest.Await(t, "the headers", func() bool { look(); return headers == full && c.from.out.Done == uint64(full) })
+		if c.from.out.Freed != 0 {
+			t.Errorf("%d frames were freed that nobody has read", c.from.out.Freed)
+		}
+		c.to.credit(t, 3, 3)
+		transporttest.Await(t, "a credit", func() bool { look(); return c.from.out.Freed == 3 && c.from.out.Delivered == 3 })
+		send()
+		transporttest.Await(t, "more headers", func() bool { look(); return headers == sent })
+		if sent != full+3 {
+			t.Errorf("%d frames went on after a credit for 3", sent-full)
+		}
+	})
 }
 
 // As memory fills circuits get smaller rings, and then none; what ends gives its back. A
 // ring before a small one is no larger.
 func TestMemory(t *testing.T) {
-	transporttest.Leaks(t)
-	p := newPlace(t)
-	e := newEngine(t, 3<<20)
-	leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr, Name: "there"}
-	begin := func(room uint32) (relay.Joint, error) {
-		ask := &handshake.Carry{Kind: handshake.LaneVerbs, Room: room}
-		p.port.Half(&ask.Half, p.from, 1, 1)
-		return e.Begin(ask, relay.Joining{In: leg, Out: leg, Last: true, Ended: func(error) {}})
-	}
-	var joints []relay.Joint
-	last := uint32(hop.MaxRing)
-	for {
-		j, err := begin(0)
-		if err != nil {
-			if want := "NCCL_MESH_RELAY_MEMORY"; !strings.Contains(err.Error(), want) {
-				t.Errorf("refused with %v, want %q", err, want)
+	transporttest.Run(t, func(t *testing.T) {
+		p := newPlace(t)
+		e := newEngine(t, 3<<20)
+		leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr, Name: "there"}
+		begin := func(room uint32) (relay.Joint, error) {
+			ask := &handshake.Carry{Kind: handshake.LaneVerbs, Room: room}
+			p.port.Half(&ask.Half, p.from, 1, 1)
+			return e.Begin(ask, relay.Joining{In: leg, Out: leg, Last: true, Ended: func(error) {}})
+		}
+		var joints []relay.Joint
+		last := uint32(hop.MaxRing)
+		for {
+			j, err := begin(0)
+			if err != nil {
+				if want := "NCCL_MESH_RELAY_MEMORY"; !strings.Contains(err.Error(), want) {
+					t.Errorf("refused with %v, want %q", err, want)
+				}
+				break
 			}
-			break
+			joints = append(joints, j)
+			o := j.Prev()
+			if o.Room != o.Write.Size || o.Room > last || o.Room < hop.MinRing {
+				t.Fatalf("a ring of %d, room %d, after one of %d", o.Write.Size, o.Room, last)
+			}
+			last = o.Room
 		}
-		joints = append(joints, j)
-		o := j.Prev()
-		if o.Room != o.Write.Size || o.Room > last || o.Room < hop.MinRing {
-			t.Fatalf("a ring of %d, room %d, after one of %d", o.Write.Size, o.Room, last)
+		if last != hop.MinRing || len(joints) < 20 {
+			t.Errorf("%d circuits, the last of which has a ring of %d", len(joints), last)
 		}
-		last = o.Room
-	}
-	if last != hop.MinRing || len(joints) < 20 {
-		t.Errorf("%d circuits, the last of which has a ring of %d", len(joints), last)
-	}
-	for _, j := range joints {
-		j.Drop(errors.New("enough"))
-	}
-	transporttest.Await(t, "the circuits' end", func() bool { return e.Circuits() == 0 })
-	j, err := begin(hop.MinRing)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o := j.Prev(); o.Room != hop.MinRing {
-		t.Errorf("a ring of %d behind one of %d", o.Room, hop.MinRing)
-	}
-	if _, err := begin(hop.MinRing - 1); err == nil {
-		t.Error("a ring of less than the least")
-	}
+		for _, j := range joints {
+			j.Drop(errors.New("enough"))
+		}
+		transporttest.Await(t, "the circuits' end", func() bool { return e.Circuits() == 0 })
+		j, err := begin(hop.MinRing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := j.Prev(); o.Room != hop.MinRing {
+			t.Errorf("a ring of %d behind one of %d", o.Room, hop.MinRing)
+		}
+		if _, err := begin(hop.MinRing - 1); err == nil {
+			t.Error("a ring of less than the least")
+		}
+	})
 }
 
 // An engine that ends takes its circuits down, connected or not.
 func TestClose(t *testing.T) {
-	transporttest.Leaks(t)
-	p := newPlace(t)
-	e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
-	for range 20 { // more than share a completion queue
-		newCircuit(t, p, e)
-	}
-	leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr}
-	ask := &handshake.Carry{Kind: handshake.LaneVerbs}
-	p.port.Half(&ask.Half, p.from, 1, 1)
-	how := relay.Joining{In: leg, Out: leg, Last: true}
-	if _, err := e.Begin(ask, how); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if n := e.Circuits(); n != 0 {
-		t.Errorf("%d circuits are left", n)
-	}
-	if _, err := e.Begin(ask, how); err == nil {
-		t.Error("an engine that has ended takes a circuit")
-	}
+	transporttest.Run(t, func(t *testing.T) {
+		p := newPlace(t)
+		e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
+		for range 20 { // more than share a completion queue
+			newCircuit(t, p, e)
+		}
+		leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr}
+		ask := &handshake.Carry{Kind: handshake.LaneVerbs}
+		p.port.Half(&ask.Half, p.from, 1, 1)
+		how := relay.Joining{In: leg, Out: leg, Last: true}
+		if _, err := e.Begin(ask, how); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := e.Circuits(); n != 0 {
+			t.Errorf("%d circuits are left", n)
+		}
+		if _, err := e.Begin(ask, how); err == nil {
+			t.Error("an engine that has ended takes a circuit")
+		}
+	})
 }
