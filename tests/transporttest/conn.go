@@ -39,9 +39,9 @@ func Await(t testing.TB, what string, f func() bool) {
 func pauseAfter(waited time.Duration) time.Duration {
 	const short, long = 100 * time.Microsecond, 200 * time.Millisecond
 	if waited < long {
-		return min(max(waited/100, time.Microsecond), short)
+		return min(max(waited/32, time.Microsecond), short)
 	}
-	return min(waited/100, 10*time.Millisecond)
+	return min(waited/32, 50*time.Millisecond)
 }
 
 // Within fails the test when f does not return.

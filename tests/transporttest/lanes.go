@@ -87,7 +87,7 @@ func Most(s *message.SendConn) int {
 	if onFabric {
 		return 16 << 20
 	}
-	return 32 * buffer
+	return 24 * buffer
 }
 
 // ConnectOver sets up a connection with one lane of each of those kinds, in that order

@@ -94,7 +94,7 @@ func run(t *testing.T, name string, f func(t *testing.T)) {
 }
 
 // buffer is the size of a simulated stream's buffers, in bytes.
-const buffer = 128 << 10
+const buffer = 64 << 10
 
 func newWorld(t *testing.T, b *bus.Bus) *World {
 	w := &World{World: world.New(t, b), source: b.Source("test"), transports: map[*transport.Transport]*world.Process{}, pages: map[*world.Process]*stats.Page{}}

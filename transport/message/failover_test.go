@@ -55,6 +55,9 @@ func newTraffic(t *testing.T, rnd *rand.Rand, s *message.SendConn, r *message.Re
 	return f
 }
 
+// beyond is the size of a message with as many bytes after it as are looked at.
+func (f *traffic) beyond(size int) int { return min(size+256, f.each) }
+
 func (f *traffic) at(i, k int) int { return (i*lane.MaxSubs + k) * f.each }
 
 // step goes on wherever that is possible. It begins no more than most messages.
@@ -89,7 +92,7 @@ func (f *traffic) begin(i int) {
 		p.sizes, p.seeds = append(p.sizes, size), append(p.seeds, f.rnd.Int())
 		at := f.at(i, k)
 		transporttest.Fill(f.sb[at:at+size], p.seeds[k])
-		clear(f.rb[at : at+f.each])
+		clear(f.rb[at : at+f.beyond(size)])
 		bufs = append(bufs, transporttest.Buffer(f.rm, at, f.each, int32(i*lane.MaxSubs+k), f.rg))
 	}
 	q, err := f.r.Irecv(bufs)
@@ -120,9 +123,9 @@ func (f *traffic) test(i int) {
 				if int(sizes[k]) != n {
 					f.t.Fatalf("%d bytes came of a message of %d", sizes[k], n)
 				}
-				want := make([]byte, f.each)
+				want := make([]byte, f.beyond(n))
 				transporttest.Fill(want[:n], p.seeds[k])
-				if at := f.at(i, k); !bytes.Equal(f.rb[at:at+f.each], want) {
+				if at := f.at(i, k); !bytes.Equal(f.rb[at:at+len(want)], want) {
 					f.t.Fatalf("a message of %d bytes is not what was sent", n)
 				}
 			}

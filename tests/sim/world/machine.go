@@ -1,6 +1,8 @@
 package world
 
 import (
+	"errors"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -39,9 +41,12 @@ func (m *Machine) AddPort(name string, mbps int, prefixes ...netip.Prefix) *inte
 
 // write makes a file of sysfs.
 func (m *Machine) write(dir, name, text string) {
-	err := os.MkdirAll(dir, 0o755)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644)
+	write := func() error { return os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644) }
+	err := write()
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(dir, 0o755); err == nil {
+			err = write()
+		}
 	}
 	if err != nil {
 		m.world.T.Fatal(err)
