@@ -25,9 +25,23 @@ type Machine struct {
 
 // AddMachine adds a machine that has no interface yet but the loopback one.
 func (w *World) AddMachine(name string) *Machine {
-	m := &Machine{Host: w.Net.AddHost(name), world: w, sysfs: w.T.TempDir()}
+	m := &Machine{Host: w.Net.AddHost(name), world: w, sysfs: w.directory()}
 	w.machines = append(w.machines, m)
 	return m
+}
+
+// directory makes a directory that ends with the test, in memory where there is such a place: a machine's sysfs is many small files.
+func (w *World) directory() string {
+	dir, err := os.MkdirTemp("/dev/shm", "sysfs")
+	if err != nil {
+		return w.T.TempDir()
+	}
+	w.T.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			w.T.Error(err)
+		}
+	})
+	return dir
 }
 
 // AddPort gives the machine an Ethernet port of a speed, in Mb/s.
