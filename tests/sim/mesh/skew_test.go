@@ -150,9 +150,12 @@ func (k *skew) at(c mesh.Wire, kind string) mesh.Fault {
 func (k *skew) traffic() mesh.Connection {
 	c := mesh.Traffic(0, 0)
 	c.Pauses = int(k.d.Uint64N(3))
-	switch k.d.Uint64N(5) {
+	switch k.d.Uint64N(6) {
 	case 0, 1: // in several parts
 		c.Messages, c.Largest = 50+int(k.d.Uint64N(600)), 1<<(16+k.d.Uint64N(5))
+	case 5: // the same, and as many receives as there can be: more parts are under way than may be sent again at once
+		c.Window, c.Group = 256, 1
+		c.Messages, c.Largest = 300+int(k.d.Uint64N(300)), 1<<(17+k.d.Uint64N(3))
 	case 2:
 		c.Messages, c.Largest = 500+int(k.d.Uint64N(2000)), 1<<(4+k.d.Uint64N(14))
 	default:
@@ -160,6 +163,22 @@ func (k *skew) traffic() mesh.Connection {
 		c.Messages, c.Largest = 500+int(k.d.Uint64N(3500)), 1<<(4+k.d.Uint64N(10))
 	}
 	return c
+}
+
+// fail has queue pairs of a cable fail at a time, after some have lost acknowledgements at times.
+func (k *skew) fail(c mesh.Wire, at time.Duration) {
+	f := k.at(c, "queue pairs fail")
+	acks, which := k.d.Chance(0.3), k.d.Uint64()
+	f.At, f.Amount, f.Traffic = at, int64(which%10_000), !k.early
+	if k.early {
+		f.At += 50 * time.Millisecond // a connection is set up then
+	}
+	if acks {
+		l := f
+		l.Kind, l.Amount = "acknowledgements lost", 1+int64(which%20)
+		k.Faults = append(k.Faults, l)
+	}
+	k.Faults = append(k.Faults, f)
 }
 
 // cut takes the carrier from cables, and gives it back, a few times while messages flow.
@@ -201,20 +220,19 @@ func skewed(t *testing.T, shape, work func(*skew)) {
 		}
 		work(k)
 		at, pace := time.Duration(0), time.Duration(d.LogUniform(100, 30_000))*time.Microsecond
+		burst := d.Chance(0.3) // queue pairs of all cables but one fail together
 		for range k.faults {
-			f := k.at(s.Cables[d.Uint64N(uint64(len(s.Cables)))], "queue pairs fail")
-			acks, which := d.Chance(0.3), d.Uint64()
+			one := d.Uint64N(uint64(len(s.Cables)))
 			at += k.between(0, 2*pace)
-			f.At, f.Amount, f.Traffic = at, int64(which%10_000), !k.early
-			if k.early {
-				f.At += 50 * time.Millisecond // a connection is set up then
+			if !burst {
+				k.fail(s.Cables[one], at)
+				continue
 			}
-			if acks {
-				l := f
-				l.Kind, l.Amount = "acknowledgements lost", 1+int64(which%20)
-				s.Faults = append(s.Faults, l)
+			for i, c := range s.Cables {
+				if i != int(one) {
+					k.fail(c, at+k.between(0, pace/20))
+				}
 			}
-			s.Faults = append(s.Faults, f)
 		}
 		heal(s, d.Chance(0.3))
 		return s

@@ -41,6 +41,29 @@ func TestProcessIsStopped(t *testing.T) {
 	})
 }
 
+// A process is stopped for seconds while connections are set up, or later, and nothing else goes wrong. Its peers wait for it: no lane
+// is lost, and nobody is warned.
+func TestStoppedIsWaitedFor(t *testing.T) {
+	each(t, func(seed uint64) *mesh.Scenario {
+		s, d := mesh.NewScenario(seed)
+		transport := []string{"tcp", "rdma"}[d.Uint64N(2)]
+		s.Settings = waiting(transport)
+		s.Ring(2, 2+int(d.Uint64N(3)), transport == "rdma")
+		s.ConnectAll(mesh.Traffic(10+int(d.Uint64N(100)), 1<<d.Uint64N(20)))
+		for _, c := range s.Cables { // what goes over one is overtaken by what goes over another: there is a time between the lanes of a set-up
+			for _, m := range s.Machines {
+				if d.Chance(0.7) {
+					s.Faults = append(s.Faults, mesh.Fault{Cable: c.Number, Machine: m, Kind: "late", Amount: int64(d.LogUniform(100, 100_000)) * 1000})
+				}
+			}
+		}
+		at := time.Duration(d.LogUniform(1000, 600_000)) * time.Microsecond
+		s.Faults = append(s.Faults, stopped(s.Machines[d.Uint64N(2)], at, time.Duration(d.LogUniform(200, 4000))*time.Millisecond))
+		s.Expect.Calm, s.Expect.Within = true, time.Minute
+		return s
+	})
+}
+
 // While a process is stopped it does nothing at all, and its timers that are due then fire when it goes on.
 func TestStoppedProcessRests(t *testing.T) {
 	drawsNone(t)

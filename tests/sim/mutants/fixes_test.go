@@ -8,7 +8,7 @@ var (
 	late    = []string{"TestLatePorts"}
 	detours = []string{"TestDetours"}
 	quiet   = []string{"TestNoFault", "TestSkewedRelays"}
-	stopped = []string{"TestStoppedInSetUp", "TestProcessIsStopped"}
+	stopped = []string{"TestStoppedIsWaitedFor", "TestStoppedInSetUp", "TestProcessIsStopped"}
 )
 
 var all = append(fixes, mistakes...)
@@ -126,8 +126,8 @@ var fixes = []mutant{
 		fix:   "c62e096",
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{
-			{"transport/bundle/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.ran-p.heard >= p.s.b.env.Scaled(p.s.b.env.ProofWait))"},
-			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.ran-p.first >= p.s.b.env.Scaled(p.s.b.env.ProofWait)"},
+			{"transport/bundle/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.Ran()-p.heard >= p.s.b.env.Scaled(p.s.b.env.ProofWait))"},
+			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.Ran()-p.first >= p.s.b.env.Scaled(p.s.b.env.ProofWait)"},
 		},
 		tests: stopped,
 		not:   "not looked for since processes can be stopped",

@@ -62,7 +62,7 @@ const root = "../../.."
 // apply returns the mutant's files, by name.
 func (m *mutant) apply() (map[string]string, error) {
 	files := map[string]string{}
-	for _, e := range slices.Concat(preempted, m.edits) {
+	for _, e := range slices.Concat(preempted, narrow, m.edits) {
 		text, ok := files[e.file]
 		if !ok {
 			b, err := os.ReadFile(filepath.Join(root, e.file))

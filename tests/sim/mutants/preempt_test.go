@@ -35,3 +35,10 @@ func preempt() {
 }
 `},
 }
+
+// narrow are edits by which less may be under way: what happens at a limit happens often.
+var narrow = []edit{
+	{"transport/lane/limits.go", "Window     = 256 ", "Window     = 64 "},
+	{"handshake/report.go", "MaxReceives = 256 ", "MaxReceives = 64 "},
+	{"transport/lane/limits.go", "Resends = 256", "Resends = 16"},
+}
