@@ -39,7 +39,8 @@ type Socket = socket
 // SocketOf is the socket that carries a lane.
 func SocketOf(l *lane.Lane) *Socket { return l.Carrier.(*socket) }
 
-func (k *socket) FD() int { return k.stream.Number() }
+// Stream is what the socket sends and receives over.
+func (k *socket) Stream() *sock.Stream { return k.stream }
 
 // Checks reports whether what goes out, and what comes in, is checked.
 func (k *socket) Checks() (out, in bool) { return k.sealer.on(), k.opener.on() }
@@ -53,15 +54,12 @@ func (k *socket) Input() int { return len(k.mem.in) }
 // Arrived is how many bytes there are of the part that is arriving.
 func (k *socket) Arrived() int { return int(k.in.length) - k.rest - k.left }
 
-// Replace closes the stream, and gives the socket one of another descriptor, or of none.
-func (k *socket) Replace(fd int) error {
+// Replace closes the stream, and gives the socket another.
+func (k *socket) Replace(s *sock.Stream) error {
 	err := k.stream.Close()
-	k.stream = sock.Adopt(fd)
+	k.stream = s
 	return err
 }
-
-// Believe keeps the kernel from being asked about the peer for a while.
-func (k *socket) Believe(d time.Duration) { k.checked = time.Now().Add(d) }
 
 // Hurry shortens how long a silent peer is waited for.
 func (k *socket) Hurry(d time.Duration) { k.port.opts.Silence = d }

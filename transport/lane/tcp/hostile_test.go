@@ -21,15 +21,23 @@ func pipe(t *testing.T) (r *message.RecvConn, send func([]byte)) {
 	t.Helper()
 	s, r := transporttest.PairTCP(t, 1)
 	t.Cleanup(func() { transporttest.CloseBoth(t, s, r) })
-	return r, func(b []byte) {
-		for len(b) > 0 {
-			n, err := unix.Write(sockets(s)[0].FD(), b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b = b[n:]
+	return r, func(b []byte) { say(t, s, b) }
+}
+
+// say sends bytes over the first socket of a connection.
+func say(t *testing.T, c conn, b []byte) {
+	t.Helper()
+	m, out := transporttest.Memory(t, len(b))
+	copy(out, b)
+	sent := 0
+	transporttest.Await(t, "room for all bytes", func() bool {
+		n, errno := sockets(c)[0].Stream().Send(m.Addr()+uintptr(sent), len(b)-sent)
+		if errno != 0 && errno != unix.EAGAIN {
+			t.Fatal(errno)
 		}
-	}
+		sent += max(n, 0)
+		return sent == len(b)
+	})
 }
 
 // Whatever a peer says, nothing lands outside what was granted, and what is wrong
@@ -69,8 +77,7 @@ func TestHostileParts(t *testing.T) {
 		{"after the last part", append(append(append(bytes.Clone(whole), frame(lane.Imm{Slot: 1, Part: 1, Last: 1}, 10, 100)...), body[:10]...), whole...), "no receive outstanding"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			r, send := pipe(t)
 			m, b := transporttest.Memory(t, 3*size)
 			g := transporttest.Register(t, r, m)
@@ -91,7 +98,7 @@ func TestHostileParts(t *testing.T) {
 			if !bytes.Equal(b[:size], make([]byte, size)) || !bytes.Equal(b[2*size:], make([]byte, size)) {
 				t.Error("memory outside the buffer was written")
 			}
-		})
+		}))
 	}
 }
 
@@ -123,14 +130,11 @@ func TestHostileReturns(t *testing.T) {
 		{"acknowledgement with a buffer", "02 01 000000000000 0000000000000000", "names 1 buffers"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			s, r := transporttest.PairTCP(t, 1)
 			m, _ := transporttest.Memory(t, lane.EagerSize+1)
 			g := transporttest.Register(t, s, m)
-			if _, err := unix.Write(sockets(r)[0].FD(), tcp.HexBytes(t, tt.sent)); err != nil {
-				t.Fatal(err)
-			}
+			say(t, r, tcp.HexBytes(t, tt.sent))
 			var err error
 			transporttest.Await(t, "the error", func() bool {
 				_, err = s.Isend(m.Addr(), lane.EagerSize+1, 77, g)
@@ -140,7 +144,7 @@ func TestHostileReturns(t *testing.T) {
 				t.Errorf("error %q, want one about %q", err, tt.want)
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }
 
@@ -149,19 +153,19 @@ func TestHostileReturns(t *testing.T) {
 func TestHostileAcks(t *testing.T) {
 	const each = 3 // parts on every lane
 	for _, count := range []uint64{0, 1, each + 1, 1<<64 - 1} {
-		t.Run(fmt.Sprint(count), func(t *testing.T) {
-			transporttest.Leaks(t)
-			s, r := transporttest.PairTCP(t, 1)
+		t.Run(fmt.Sprint(count), transporttest.Simulated(func(t *testing.T) {
+			s, r := transporttest.PairTCP(t, 2, oneCable)
 			m, _ := transporttest.Memory(t, 8)
 			sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
 			var sent []*message.Request
 			for range each * len(s.Bundle().Lanes()) {
 				transporttest.Irecv(t, r, message.Buffer{Addr: m.Addr(), Size: 8, Region: rg})
+			}
+			settle(t)
+			for range each * len(s.Bundle().Lanes()) { // of which the receiver does not look at any
 				sent = append(sent, transporttest.Isend(t, s, m, 0, 8, 0, sg))
 			}
-			if _, err := unix.Write(sockets(r)[0].FD(), append(tcp.AckFrame(1), tcp.AckFrame(count)...)); err != nil {
-				t.Fatal(err)
-			}
+			say(t, r, append(tcp.AckFrame(1), tcp.AckFrame(count)...))
 			want := fmt.Sprintf("%d parts are acknowledged; 1 were acknowledged before, and %d were sent", count, each)
 			transporttest.Done(t, "the first send", sent[0])
 			for _, q := range sent[1:] {
@@ -174,6 +178,6 @@ func TestHostileAcks(t *testing.T) {
 				})
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }

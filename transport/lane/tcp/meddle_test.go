@@ -6,16 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"ncclmesh/tests/sim/internet"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
 	"ncclmesh/transport/bundle"
@@ -23,23 +22,25 @@ import (
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/message"
+	"ncclmesh/transport/sock"
 )
 
 // One side's wish is enough, whichever it is, and the log says so.
 func TestCheckAgreed(t *testing.T) {
-	transporttest.Leaks(t)
-	for _, tt := range []struct {
-		from, to string
-		want     bool
-	}{{tcp.CheckOff, tcp.CheckOff, false}, {tcp.CheckOn, tcp.CheckOff, true}, {tcp.CheckOff, tcp.CheckOn, true}, {tcp.CheckOn, tcp.CheckOn, true}} {
-		s, r := transporttest.Connect(t, transporttest.NewTCP(t, 1, func(o *transport.Options) { o.TCPCheck = tt.from }), transporttest.NewTCP(t, 1, func(o *transport.Options) { o.TCPCheck = tt.to }))
-		for _, k := range slices.Concat(sockets(s), sockets(r)) {
-			if out, in := k.Checks(); out != tt.want || in != tt.want || strings.HasSuffix(k.Terms(), " checked") != tt.want {
-				t.Errorf("%s to %s: %s, codes %v and %v", tt.from, tt.to, k.Terms(), out, in)
+	transporttest.Run(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			from, to string
+			want     bool
+		}{{tcp.CheckOff, tcp.CheckOff, false}, {tcp.CheckOn, tcp.CheckOff, true}, {tcp.CheckOff, tcp.CheckOn, true}, {tcp.CheckOn, tcp.CheckOn, true}} {
+			s, r := transporttest.Connect(t, transporttest.NewTCP(t, 1, func(o *transport.Options) { o.TCPCheck = tt.from }), transporttest.NewTCP(t, 1, func(o *transport.Options) { o.TCPCheck = tt.to }))
+			for _, k := range slices.Concat(sockets(s), sockets(r)) {
+				if out, in := k.Checks(); out != tt.want || in != tt.want || strings.HasSuffix(k.Terms(), " checked") != tt.want {
+					t.Errorf("%s to %s: %s, codes %v and %v", tt.from, tt.to, k.Terms(), out, in)
+				}
 			}
+			transporttest.CloseBoth(t, s, r)
 		}
-		transporttest.CloseBoth(t, s, r)
-	}
+	})
 }
 
 // frame is what one side of a lane has sent: a header with its code, and what
@@ -52,39 +53,48 @@ type frame struct {
 // meddler sits in the middle of every lane of a connection. It hands each frame to
 // alter, which returns what goes on.
 type meddler struct {
-	code  int // bytes of a code
-	mu    sync.Mutex
-	alter func(frame) []frame
-	wg    sync.WaitGroup
-	ends  []net.Conn
+	process *internet.Process
+	code    int // bytes of a code
+	mu      sync.Mutex
+	alter   func(frame) []frame
+	wg      sync.WaitGroup
+	ends    []sock.Conn
 }
 
-// meddle puts a meddler into the middle of a connection.
-func meddle(t *testing.T, s *message.SendConn, r *message.RecvConn, alter func(frame) []frame) {
+// newMeddler makes one, which ends with the test.
+func newMeddler(t *testing.T, s *message.SendConn, alter func(frame) []frame) *meddler {
 	t.Helper()
-	m := &meddler{code: sockets(s)[0].CodeSize(), alter: alter}
-	for i := range sockets(s) {
-		from, to := m.take(t, s, i), m.take(t, r, i)
-		m.wg.Go(func() { m.relay(from, to, m.readPart) })
-		m.wg.Go(func() { m.relay(to, from, m.readReturn) })
-	}
+	m := &meddler{process: transporttest.WorldOf(t).Machines[0].Process("meddler"), code: sockets(s)[0].CodeSize(), alter: alter}
 	t.Cleanup(func() {
 		for _, c := range m.ends {
 			_ = c.Close()
 		}
 		m.wg.Wait()
 	})
+	return m
 }
 
-// take gives the socket of a lane another descriptor and returns its other end.
-func (m *meddler) take(t *testing.T, c conn, i int) net.Conn {
+// meddle puts a meddler into the middle of a connection.
+func meddle(t *testing.T, s *message.SendConn, r *message.RecvConn, alter func(frame) []frame) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	m := newMeddler(t, s, alter)
+	for i := range sockets(s) {
+		from, to := m.take(t, s, i), m.take(t, r, i)
+		m.wg.Go(func() { m.relay(from, to, m.readPart) })
+		m.wg.Go(func() { m.relay(to, from, m.readReturn) })
+	}
+}
+
+// take gives the socket of a lane another stream and returns its other end.
+func (m *meddler) take(t *testing.T, c conn, i int) sock.Conn {
+	t.Helper()
+	lo := netip.MustParseAddrPort("127.0.0.1:0")
+	ln, err := m.process.Listen(lo, "", sock.PortRange{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	near, err := net.Dial("tcp", ln.Addr().String())
+	near, err := m.process.Dial(t.Context(), sock.From{}, netip.AddrPortFrom(lo.Addr(), ln.Addr().Port()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,25 +104,23 @@ func (m *meddler) take(t *testing.T, c conn, i int) net.Conn {
 		t.Fatal(err)
 	}
 	m.ends = append(m.ends, other)
-	raw, err := near.(*net.TCPConn).SyscallConn()
+	stream, err := near.Stream()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Bundle().Lock()
 	defer c.Bundle().Unlock()
-	var fd int
-	cerr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-	if err := errors.Join(cerr, err, sockets(c)[i].Replace(fd)); err != nil {
+	if err := sockets(c)[i].Replace(stream); err != nil {
 		t.Fatal(err)
 	}
 	return other
 }
 
-func (m *meddler) relay(from, to net.Conn, read func(io.Reader) (frame, error)) {
+func (m *meddler) relay(from, to sock.Conn, read func(io.Reader) (frame, error)) {
 	for {
 		f, err := read(from)
 		if err != nil {
-			_ = to.(*net.TCPConn).CloseWrite()
+			_ = to.CloseWrite()
 			return
 		}
 		m.mu.Lock()
@@ -253,8 +261,7 @@ func TestMeddled(t *testing.T) {
 		}, back},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			transporttest.Leaks(t)
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			s, r := transporttest.PairTCP(t, 1, transporttest.Checked)
 			meddle(t, s, r, tt.alter())
 			own := sockets(s)
@@ -271,20 +278,21 @@ func TestMeddled(t *testing.T) {
 				t.Errorf("error %v names no lane's addresses", err)
 			}
 			transporttest.CloseBoth(t, s, r)
-		})
+		}))
 	}
 }
 
 // Where lanes are not checked, the same hands make a receive done that holds other
 // bytes: what TestMeddled shows is the codes' doing.
 func TestMeddledUnchecked(t *testing.T) {
-	transporttest.Leaks(t)
-	s, r := transporttest.PairTCP(t, 1)
-	meddle(t, s, r, flip("part", 1, 5)())
-	if err := exchangeUntilError(t, s, r, 1000, false); err != nil {
-		t.Error(err)
-	}
-	transporttest.CloseBoth(t, s, r)
+	transporttest.Run(t, func(t *testing.T) {
+		s, r := transporttest.PairTCP(t, 1)
+		meddle(t, s, r, flip("part", 1, 5)())
+		if err := exchangeUntilError(t, s, r, 1000, false); err != nil {
+			t.Error(err)
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
 }
 
 // found is the damage that a side has found itself on one of its lanes, which takes that out of service.
@@ -381,19 +389,15 @@ func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, 
 // done: nobody would send it later.
 func TestAcknowledgementWaits(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
-		m := &meddler{code: sockets(s)[0].CodeSize()}
+		m := newMeddler(t, s, nil)
 		stuffed := make([]chan int, len(sockets(r))) // how much, once the way back may go on
 		t.Cleanup(func() {
-			for i, c := range m.ends {
-				_ = c.Close()
-				if i%2 == 0 {
-					close(stuffed[i/2])
-				}
+			for _, c := range stuffed {
+				close(c)
 			}
-			m.wg.Wait()
 		})
 		for i := range sockets(r) {
-			from, to := m.take(t, s, i), m.takeLocal(t, r, i)
+			from, to := m.take(t, s, i), m.take(t, r, i)
 			stuffed[i] = make(chan int, 1)
 			m.wg.Go(func() { _, _ = io.Copy(to, from) })
 			m.wg.Go(func() {
@@ -416,7 +420,7 @@ func TestAcknowledgementWaits(t *testing.T) {
 		sq := transporttest.Isend(t, s, sm, 0, 2000, 0, sg)
 		var full []int
 		for _, k := range sockets(r) {
-			full = append(full, stuff(t, k.FD()))
+			full = append(full, stuff(t, k.Stream()))
 		}
 		for i := 0; i < 100; {
 			ok, err := rq.Test(nil)
@@ -426,6 +430,7 @@ func TestAcknowledgementWaits(t *testing.T) {
 			if bytes.Equal(sb[:2000], rb[:2000]) {
 				i++
 			}
+			settle(t)
 		}
 		for i := range full {
 			stuffed[i] <- full[i]
@@ -435,42 +440,21 @@ func TestAcknowledgementWaits(t *testing.T) {
 	})
 }
 
-// takeLocal gives the socket of a lane a descriptor that takes what fits and no more: TCP goes
-// on making room for a while.
-func (m *meddler) takeLocal(t *testing.T, c conn, i int) net.Conn {
+// stuff fills a stream's way out, which nobody reads, and returns how much it took.
+func stuff(t *testing.T, s *sock.Stream) (n int) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := os.NewFile(uintptr(fds[1]), "other end")
-	defer f.Close()
-	other, err := net.FileConn(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.ends = append(m.ends, other)
-	c.Bundle().Lock()
-	defer c.Bundle().Unlock()
-	k := sockets(c)[i]
-	if err := k.Replace(fds[0]); err != nil {
-		t.Fatal(err)
-	}
-	k.Believe(time.Hour) // of a TCP_INFO it knows nothing
-	return other
-}
-
-// stuff fills a socket's way out, which nobody reads, and returns how much it took.
-func stuff(t *testing.T, fd int) (n int) {
-	t.Helper()
-	for b := make([]byte, 1<<10); ; {
-		w, err := unix.SendmsgN(fd, b, nil, nil, unix.MSG_DONTWAIT)
-		if errors.Is(err, unix.EAGAIN) {
-			return n
+	m, b := transporttest.Memory(t, 1<<10)
+	for full := 0; full < 100; { // the network makes room for a while
+		switch w, errno := s.Send(m.Addr(), len(b)); errno {
+		case 0:
+			n += w
+			full = 0
+		case unix.EAGAIN:
+			full++
+			settle(t)
+		default:
+			t.Fatal(errno)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		n += w
 	}
+	return n
 }

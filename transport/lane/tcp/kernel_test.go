@@ -1,0 +1,150 @@
+package tcp_test
+
+// What is about the kernel and this process's memory and goroutines: two transports of this process connect over the interfaces that
+// there are.
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane/tcp"
+	"ncclmesh/transport/message"
+)
+
+// leaks fails the test when it leaves something behind, apart from the descriptors that Go's poller keeps.
+func leaks(t *testing.T) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // which starts the poller
+	if err == nil {
+		err = ln.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	transporttest.Leaks(t)
+}
+
+// overKernel runs a test over the kernel's sockets, plain ones and checked ones.
+func overKernel(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.RecvConn)) {
+	for name, change := range map[string][]func(*transport.Options){"plain": nil, "checked": {transporttest.Checked}} {
+		t.Run(name, func(t *testing.T) {
+			leaks(t)
+			s, r := transporttest.PairTCP(t, 2, change...)
+			f(t, s, r)
+		})
+	}
+}
+
+// Memory that is registered and not there is an error of its connection alone.
+func TestUnmapped(t *testing.T) {
+	overKernel(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		b := transporttest.Block(t, s, r, transporttest.Most(s))
+		for range 3 { // both sides are in the middle of parts
+			if ok, err := b.Recv.Test(nil); ok || err != nil {
+				t.Fatalf("receive: %v, %v", ok, err)
+			}
+		}
+		if err := errors.Join(unix.Mprotect(b.From.Bytes(), unix.PROT_NONE), unix.Mprotect(b.To.Bytes(), unix.PROT_NONE)); err != nil {
+			t.Fatal(err)
+		}
+		var first error
+		transporttest.Await(t, "an error", func() bool {
+			if _, first = b.Recv.Test(nil); first == nil {
+				_, first = b.Send.Test(nil)
+			}
+			return first != nil
+		})
+		if !errors.Is(first, fault.ErrUsage) || errors.Is(first, syscall.EFAULT) {
+			t.Errorf("error %v, want ErrUsage that says what is wrong", first)
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// The same when a short message is copied, not read, to where it should go, or from where it lies.
+func TestUnmappedShort(t *testing.T) {
+	for _, sending := range []bool{true, false} {
+		t.Run(fmt.Sprintf("sending %v", sending), func(t *testing.T) {
+			overKernel(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+				sm, _ := transporttest.Memory(t, 64)
+				rm, _ := transporttest.Memory(t, 64)
+				sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
+				rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Region: rg})
+				gone := rm
+				if sending {
+					gone = sm
+				}
+				if err := gone.Free(); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				transporttest.Await(t, "an error", func() bool {
+					sq, failed := s.Isend(sm.Addr(), 64, 0, sg)
+					switch err = failed; {
+					case err == nil && sq != nil && sending:
+						_, err = sq.Test(nil)
+					case err == nil && !sending:
+						_, err = rq.Test(nil)
+					}
+					return err != nil
+				})
+				if !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), "not mapped") {
+					t.Errorf("error %v, want ErrUsage that says what is wrong", err)
+				}
+				transporttest.CloseBoth(t, s, r)
+			})
+		})
+	}
+}
+
+// A call moves so many bytes and no more, so that a busy connection leaves its
+// thread to the others.
+func TestShare(t *testing.T) {
+	overKernel(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+		b := transporttest.Block(t, s, r, transporttest.Most(s))
+		arrived := func() (all []int) {
+			for _, k := range sockets(r) {
+				all = append(all, k.Arrived())
+			}
+			return all
+		}
+		for before := arrived(); before[0] < 2*tcp.PollBytes; {
+			if ok, err := b.Recv.Test(nil); ok || err != nil {
+				t.Fatalf("a receive whose sender waits: done %v, error %v", ok, err)
+			}
+			now := arrived()
+			for i := range now {
+				if moved := now[i] - before[i]; moved > tcp.PollBytes+tcp.ReadAhead {
+					t.Fatalf("lane %d: one call moved %d bytes; %d can be", i, moved, tcp.PollBytes)
+				}
+			}
+			before = now
+		}
+		transporttest.Both(t, "the message", b.Send, b.Recv)
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// A connection that is not called does nothing, as nothing runs for it.
+func TestIdle(t *testing.T) {
+	leaks(t)
+	a, b := transporttest.NewTCP(t, 2), transporttest.NewTCP(t, 2)
+	s, r := transporttest.Connect(t, a, b)
+	before := runtime.NumGoroutine()
+	for range 8 {
+		s, r := transporttest.Connect(t, a, b)
+		defer transporttest.CloseBoth(t, s, r)
+	}
+	transporttest.Await(t, "the goroutines that set up", func() bool { return runtime.NumGoroutine() <= before })
+	transporttest.CloseBoth(t, s, r)
+}
