@@ -45,17 +45,19 @@ func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *messag
 		{"circuits", []lane.Kind{lane.Circuit}, over(lane.Circuit, lane.Circuit), true},
 		{"a circuit and a socket", []lane.Kind{lane.Circuit, lane.TCP}, over(lane.Circuit, lane.TCP), false},
 	} {
-		run(t, tt.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			if !tt.sample {
 				require.Full(t, "the same test over other lanes")
 			}
-			s, r := tt.connect(t)
-			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
-				if kinds := Kinds(b); !slices.Equal(kinds, tt.kinds) {
-					t.Fatalf("the lanes are %v, want %v", kinds, tt.kinds)
+			run(t, func(t *testing.T) {
+				s, r := tt.connect(t)
+				for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+					if kinds := Kinds(b); !slices.Equal(kinds, tt.kinds) {
+						t.Fatalf("the lanes are %v, want %v", kinds, tt.kinds)
+					}
 				}
-			}
-			f(t, s, r)
+				f(t, s, r)
+			})
 		})
 	}
 }

@@ -49,17 +49,19 @@ func OverTCP(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.
 		streams int
 		change  []func(*transport.Options)
 	}{{"1 stream", 1, nil}, {"4 streams", 4, nil}, {"2 streams, checked", 2, []func(*transport.Options){Checked}}} {
-		run(t, tt.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			if tt.streams == 4 {
 				require.Full(t, "the same test with one stream, and with two that are checked")
 			}
-			s, r := PairTCP(t, tt.streams, tt.change...)
-			for _, l := range slices.Concat(s.Bundle().Lanes(), r.Bundle().Lanes()) {
-				if l.Port.Kind() != lane.TCP || strings.HasSuffix(l.Carrier.Terms(), " checked") != (tt.change != nil) {
-					t.Fatalf("%v: %s", l, l.Carrier.Terms())
+			run(t, func(t *testing.T) {
+				s, r := PairTCP(t, tt.streams, tt.change...)
+				for _, l := range slices.Concat(s.Bundle().Lanes(), r.Bundle().Lanes()) {
+					if l.Port.Kind() != lane.TCP || strings.HasSuffix(l.Carrier.Terms(), " checked") != (tt.change != nil) {
+						t.Fatalf("%v: %s", l, l.Carrier.Terms())
+					}
 				}
-			}
-			f(t, s, r)
+				f(t, s, r)
+			})
 		})
 	}
 }

@@ -81,16 +81,14 @@ func Simulated(f func(t *testing.T)) func(t *testing.T) {
 }
 
 // run runs a part of a test, simulated unless the package's tests run on a fabric.
-func run(t *testing.T, name string, f func(t *testing.T)) {
+func run(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if !onFabric {
-		t.Run(name, Simulated(f))
+		Run(t, f)
 		return
 	}
-	t.Run(name, func(t *testing.T) {
-		Leaks(t)
-		f(t)
-	})
+	Leaks(t)
+	f(t)
 }
 
 // buffer is the size of a simulated stream's buffers, in bytes.
