@@ -68,14 +68,6 @@ func (n *node) finds(neighbours int) {
 	})
 }
 
-// refused is how many datagrams were, for whatever reason.
-func (n *node) refused() (all uint64) {
-	for _, times := range n.Stats().Refused {
-		all += times
-	}
-	return all
-}
-
 // A stray is a socket from which datagrams are sent that no Hailer would send.
 type stray struct {
 	sock.Packets

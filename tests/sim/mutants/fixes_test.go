@@ -56,7 +56,7 @@ var fixes = []mutant{
 	}
 `}},
 		tests: set,
-		not:   "not found within 60 seeds",
+		found: job{"TestSkewedCables", 47, false},
 	},
 	{
 		name:  "the peer hears that a lane is not in service before it hears which are",
@@ -79,7 +79,7 @@ var fixes = []mutant{
 	}
 `}},
 		tests: set,
-		not:   "found by TestSkewedCables before jobs were scenarios; not looked for since",
+		found: job{"TestSkewedCables", 1, true},
 	},
 	{
 		name:  "a circuit that comes for a lane given up is a stranger's",
@@ -87,7 +87,7 @@ var fixes = []mutant{
 		wrong: "the user is warned of a circuit that nobody expects",
 		edits: []edit{{"transport/relay/arrive.go", "case late: // nobody's fault", "case late && false: // nobody's fault"}},
 		tests: relayed,
-		not:   "found by TestRDMACablesFail before jobs were scenarios; not looked for since",
+		found: job{"TestSkewedRelays", 20, true},
 	},
 	{
 		name:  "grants that went without keys are not granted again",
@@ -95,7 +95,7 @@ var fixes = []mutant{
 		wrong: "parts that were lost wait for ever for a key",
 		edits: []edit{{"transport/message/failover.go", "(r.rekey(req) || req.bare)", "r.rekey(req)"}},
 		tests: detours,
-		not:   "not looked for in TestDetours",
+		found: job{"TestDetours", 12, true},
 	},
 	{
 		name:  "memory is given back while a port that joins registers it",
@@ -111,7 +111,7 @@ var fixes = []mutant{
 		wrong: "the way through it stays away for as long as the job runs",
 		edits: []edit{{"transport/neighbours.go", "\t\tt.hail.Lacks()\n\t\tt.hail.Hail()\n\t}\n\tlook :=", "\t\treturn nil, fmt.Errorf(\"%w: process %.8v does not answer at the other end of %s\", fault.ErrUnreachable, process, at.Short())\n\t}\n\tlook :="}},
 		tests: relayed,
-		not:   "not looked for to an end",
+		found: job{"TestSkewedRelays", 20, true},
 	},
 	{
 		name:  "a grant is missed of a process that does not answer",
