@@ -213,7 +213,7 @@ func (s sendHalf) gone(l *lane.Lane, seq uint64) error {
 // counts what arrives: a part that is lost once more is not charged again.
 func (s sendHalf) Resume() (done bool) {
 	if !s.lost {
-		return true
+		return s.isOut()
 	}
 	for i := range s.requests {
 		req := &s.requests[i]
@@ -233,7 +233,21 @@ func (s sendHalf) Resume() (done bool) {
 		}
 	}
 	s.lost = false
-	return true
+	return s.isOut()
+}
+
+// isOut sends on what a kernel has taken a piece of, where nobody waits for it, and reports whether all of it is out. An eager
+// message that was sent again has no request whose test would do so.
+func (s sendHalf) isOut() bool {
+	if !s.b.Owes() {
+		return true
+	}
+	for _, l := range s.b.Lanes() {
+		if l.Carrier.Owes() {
+			l.Carrier.Fetch()
+		}
+	}
+	return !s.b.Owes()
 }
 
 // sendAgain sends a part over the lane that would deliver it first, and reports false
