@@ -8,5 +8,6 @@
 // -search says how many seeds may be tried.
 //
 // A fix that closes a window in which no time passes has a mutant that stretches it: in virtual time a thread is never
-// preempted between two instructions, so that a pause stands for the preemption.
+// preempted between two instructions, so that a pause stands for the preemption. All are compiled with such pauses where a
+// goroutine gives a turn back, and with limits that are lower than those that ship, so that jobs of a second reach them.
 package mutants

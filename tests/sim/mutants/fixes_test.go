@@ -37,7 +37,7 @@ var fixes = []mutant{
 		wrong: "the job fails, although another way would have served",
 		edits: []edit{{"transport/bundle/setup.go", "\ts.lose()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
 		tests: set,
-		not:   "found by TestSkewedCables before jobs were scenarios, and by the corpus (no-lane-at-first); not looked for since",
+		not:   "found by TestSkewedCables before jobs were scenarios, and by the corpus (no-lane-at-first); not within 25 seeds since",
 	},
 	{
 		name:  "whether a set-up without a lane is a loss is settled after the peer was told",
@@ -103,7 +103,7 @@ var fixes = []mutant{
 		wrong: "a registration has no holder, and its device does not close",
 		edits: []edit{{"transport/bundle/region.go", "\tb.AwaitJoining(r)\n\tif err := r.Release()", "\tif err := r.Release()"}},
 		tests: late,
-		not:   "not found within 60 seeds of TestLatePorts",
+		not:   "not found within 75 seeds of TestLatePorts",
 	},
 	{
 		name:  "who is asked for a circuit to a neighbour that it has not heard does not ask for it",
@@ -119,7 +119,7 @@ var fixes = []mutant{
 		wrong: "a lane is accused of what a stopped process owes",
 		edits: []edit{{"transport/bundle/stall.go", "case b.Session.Silence() > b.env.Scaled(stallLook):", "case b.Session == nil:"}},
 		tests: stopped,
-		not:   "not looked for since processes can be stopped",
+		not:   "not found within 75 seeds of TestStoppedIsWaitedFor",
 	},
 	{
 		name:  "a lane does not wait for a peer that was stopped between two proofs",
@@ -130,7 +130,7 @@ var fixes = []mutant{
 			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.Ran()-p.first >= p.s.b.env.Scaled(p.s.b.env.ProofWait)"},
 		},
 		tests: stopped,
-		not:   "not looked for since processes can be stopped",
+		not:   "not found within 75 seeds of TestStoppedIsWaitedFor",
 	},
 	{
 		name:  "a socket does not wait for a peer that was stopped between two",
@@ -138,7 +138,7 @@ var fixes = []mutant{
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{{"transport/bundle/connect.go", "case first >= 0 && s.overdue(first), ran", "case first >= 0 && now-first >= proof, ran"}},
 		tests: stopped,
-		not:   "not looked for since processes can be stopped",
+		not:   "not found within 75 seeds of TestStoppedIsWaitedFor",
 	},
 	{
 		name:  "a message is acknowledged before it is handled",
@@ -158,6 +158,6 @@ var fixes = []mutant{
 			{"transport/control/session.go", "\t\tguard.Run(func() {\n\t\t\tfor _, m", "\t\ttime.Sleep(2 * time.Millisecond)\n\t\tguard.Run(func() {\n\t\t\tfor _, m"},
 		},
 		tests: quiet,
-		not:   "not looked for since a message of the same instant is unanswered",
+		not:   "not found within 50 seeds of TestNoFault and TestSkewedRelays",
 	},
 }

@@ -20,14 +20,14 @@ var mistakes = []mutant{
 		wrong: "a late grant overwrites one that the sender has not read",
 		edits: []edit{{recv, "!r.coming.has(req.index)", "!(r.coming.has(req.index) && r.b.Lanes()[req.lane].State() != lane.Stopped)"}},
 		tests: skewed,
-		not:   "found once, by seed 85 of TestSkewedCables as it was before jobs were scenarios; not within 50 seeds since",
+		not:   "found once, by seed 85 of TestSkewedCables as it was before jobs were scenarios; not within 50 seeds with a ring of 64",
 	},
 	{
 		name:  "overtaking: new grants go before grants again",
 		wrong: "a late grant overwrites one that the sender has not read",
 		edits: []edit{{recv, "r.again.none() && !r.coming", "!r.coming"}},
 		tests: skewed,
-		not:   "not found within 80 seeds; its window is met once in ten seeds",
+		not:   "not within 50 seeds with a ring of 64",
 	},
 	{
 		name:  "allAgain: what was granted over other lanes is granted again too",
@@ -107,7 +107,7 @@ var mistakes = []mutant{
 		wrong: "more parts sent again are under way than receives were posted for",
 		edits: []edit{{failover, "!charged && s.resends == 0, !s.sendAgain", "!s.sendAgain"}},
 		tests: skewed,
-		not:   "not found within 80 seeds: more parts would have to be lost at once than there is leave for",
+		not:   "not within 50 seeds with leave for 16 parts: the receiver has receives for the messages themselves, which the parts take",
 	},
 	{
 		name:  "chargedTwice: a part that is lost twice needs leave twice",

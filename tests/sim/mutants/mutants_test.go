@@ -185,6 +185,21 @@ func (m *mutant) find(t *testing.T, binary string) (found job, text string) {
 	return job{}, ""
 }
 
+// The product passes jobs in which goroutines are preempted and less may be under way.
+func TestProductIsPreempted(t *testing.T) {
+	files, err := new(mutant).apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := compile(t, files)
+	for _, test := range []string{"TestSkewedCables", "TestSkewedRelays", "TestDetours"} {
+		const first, seeds = 1001, 4
+		if found, text := play(t, binary, job{test, first, true}, seeds); found != (job{}) {
+			t.Errorf("the product fails %v:\n%s", found, text)
+		}
+	}
+}
+
 // Each mutant is found, by a job that passes with the product as it is.
 func TestMutantsAreFound(t *testing.T) {
 	if *only == "" {
