@@ -39,77 +39,77 @@ func Run(t *testing.T, f func(t *Test)) {
 }
 
 // end calls the cleanups, the last first, and checks that nothing is left open.
-func (w *Test) end() {
-	if f := w.cleanup(); f != nil {
-		defer w.end() // also where f ends the test
+func (t *Test) end() {
+	if f := t.cleanup(); f != nil {
+		defer t.end() // also where f ends the test
 		f()
 		return
 	}
-	for _, p := range w.processes {
+	for _, p := range t.processes {
 		if left := p.Open(); len(left) > 0 {
-			w.Errorf("%v has left open: %v", p, left)
+			t.Errorf("%v has left open: %v", p, left)
 		}
 	}
 }
 
 // cleanup takes the last cleanup; nil where none is left.
-func (w *Test) cleanup() func() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := len(w.cleanups)
+func (t *Test) cleanup() func() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.cleanups)
 	if n == 0 {
 		return nil
 	}
-	f := w.cleanups[n-1]
-	w.cleanups = w.cleanups[:n-1]
+	f := t.cleanups[n-1]
+	t.cleanups = t.cleanups[:n-1]
 	return f
 }
 
 // Cleanup calls f at the end of the test, in its bubble, while the network still works.
-func (w *Test) Cleanup(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cleanups = append(w.cleanups, f)
+func (t *Test) Cleanup(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cleanups = append(t.cleanups, f)
 }
 
 // Run runs a part of the test, in the same bubble, and names it where it fails.
-func (w *Test) Run(name string, f func(t *Test)) bool {
-	w.Helper()
-	before := w.Failed()
+func (t *Test) Run(name string, f func(t *Test)) bool {
+	t.Helper()
+	before := t.Failed()
 	defer func() {
-		w.Helper()
-		if !before && w.Failed() {
-			w.Logf("the first part that failed: %s", name)
+		t.Helper()
+		if !before && t.Failed() {
+			t.Logf("the first part that failed: %s", name)
 		}
 	}()
-	f(w)
-	return before || !w.Failed()
+	f(t)
+	return before || !t.Failed()
 }
 
 // Sleep waits for d of virtual time, and until all other goroutines have come to rest then.
-func (w *Test) Sleep(d time.Duration) { w.clock.Sleep(d) }
+func (t *Test) Sleep(d time.Duration) { t.clock.Sleep(d) }
 
 // After calls f in d of virtual time. f must not wait.
-func (w *Test) After(d time.Duration, f func()) { w.clock.After(d, "test", f) }
+func (t *Test) After(d time.Duration, f func()) { t.clock.After(d, "test", f) }
 
 // hang is how long Until waits. It decides nothing else.
 const hang = 5 * time.Minute
 
 // Until waits until something is so, which it looks at every millisecond of virtual time. After five minutes of it the test
 // fails.
-func (w *Test) Until(what string, so func() bool) {
-	w.Helper()
-	for begun := w.Bus.Now(); !so(); w.clock.Sleep(time.Millisecond) {
-		if w.Bus.Now()-begun > hang {
-			w.Fatalf("still waiting for %s", what)
+func (t *Test) Until(what string, so func() bool) {
+	t.Helper()
+	for begun := t.Bus.Now(); !so(); t.clock.Sleep(time.Millisecond) {
+		if t.Bus.Now()-begun > hang {
+			t.Fatalf("still waiting for %s", what)
 		}
 	}
 }
 
 // Host returns the host of a name, which has a loopback interface when it is first asked for.
-func (w *Test) Host(name string) *internet.Host {
-	if w.hosts[name] == nil {
-		w.hosts[name] = w.Net.AddHost(name)
+func (t *Test) Host(name string) *internet.Host {
+	if t.hosts[name] == nil {
+		t.hosts[name] = t.Net.AddHost(name)
 	}
-	return w.hosts[name]
+	return t.hosts[name]
 }
