@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport/fault"
@@ -36,7 +35,7 @@ func TestThreads(t *testing.T) {
 						return
 					default:
 						f()
-						time.Sleep(50 * time.Microsecond)
+						runtime.Gosched()
 					}
 				}
 			})

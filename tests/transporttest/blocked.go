@@ -3,7 +3,6 @@ package transporttest
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"ncclmesh/ibv"
 	"ncclmesh/transport/lane"
@@ -42,9 +41,7 @@ func Block(t *testing.T, s *message.SendConn, r *message.RecvConn, size int) (b 
 		if ok, err := b.Send.Test(nil); ok || err != nil {
 			t.Fatalf("a send that cannot arrive: %v, %v", ok, err)
 		}
-		if w := worldOf(t); w != nil {
-			w.Sleep(20 * time.Microsecond)
-		}
+		Settle(t)
 	}
 	return b
 }

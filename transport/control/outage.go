@@ -20,7 +20,7 @@ func (e *Endpoint) newOutage(ctx context.Context) *outage {
 	every := e.scaled(clock.LookEvery)
 	o := &outage{watch: clock.Watch{Most: 2 * every}}
 	o.watch.Start()
-	e.spawn(func() { // or the endpoint is closed, and nobody waits
+	e.spawn(func() { // a closed endpoint starts nothing: then nobody waits for the outage to end
 		tick := e.cfg.Clock.NewTicker(every)
 		defer tick.Stop()
 		for {

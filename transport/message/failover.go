@@ -236,8 +236,8 @@ func (s sendHalf) Resume() (done bool) {
 	return s.isOut()
 }
 
-// isOut sends on what a kernel has taken a piece of, where nobody waits for it, and reports whether all of it is out. An eager
-// message that was sent again has no request whose test would do so.
+// isOut gives the kernel the rest of each message of which it has a part, where nobody waits for that message, and reports whether
+// the kernel has all of them. An eager message that was sent again has no request whose test would do so.
 func (s sendHalf) isOut() bool {
 	if !s.b.Owes() {
 		return true

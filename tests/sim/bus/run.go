@@ -10,8 +10,8 @@ import (
 	"ncclmesh/tests/sim/draw"
 )
 
-// Run calls f in a bubble with the bus of a seed, which goes on until the cleanups of f have ended, and returns the summary. When f fails the test it logs the seed, the hash
-// and the last events. Meanwhile all goroutines of the program share one processor, and no garbage is collected but between
+// Run calls f in a bubble with the bus of a seed, which goes on until the cleanups of f have ended, and returns the summary. When
+// f fails the test it logs the seed, the hash and the last events. Meanwhile all goroutines of the program share one processor, and no garbage is collected but between
 // two events, so the test must not run beside others.
 func Run(t *testing.T, seed uint64, f func(t *testing.T, b *Bus)) Summary {
 	t.Helper()
