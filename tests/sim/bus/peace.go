@@ -4,8 +4,7 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"time"
-
-	"golang.org/x/sys/unix"
+	_ "unsafe" // for linkname
 )
 
 // peace keeps Go's scheduler from taking the processor from a goroutine before it waits: from one that has had it for 10 ms,
@@ -45,9 +44,9 @@ func (p *peace) collect() {
 	}
 }
 
-// realTime is the time of the machine, which that of a bubble is not.
-func realTime() time.Duration {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail with these arguments
-	return time.Duration(t.Nano())
-}
+// realTime is the time of the machine, which that of a bubble is not. It is asked for twice per event: a call of the system would be most of
+// what a simulation costs, on machines where those are slow.
+func realTime() time.Duration { return time.Duration(nanotime()) }
+
+//go:linkname nanotime runtime.nanotime
+func nanotime() int64

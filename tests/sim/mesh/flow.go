@@ -1,7 +1,9 @@
 package mesh
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"time"
 
 	"ncclmesh/ibv"
@@ -90,12 +92,17 @@ func (b *buffers) at(number, n int) ([]byte, uintptr) {
 // unwritten.
 func (b *buffers) bordersIntact(number, n int) bool {
 	i := number % b.window * b.each
-	for _, c := range b.all[i : i+border] {
-		if c != 0 {
+	return zero(b.all[i:i+border]) && zero(b.all[i+border+n:i+b.each])
+}
+
+// zero reports whether all bytes are zero.
+func zero(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		if binary.LittleEndian.Uint64(b) != 0 {
 			return false
 		}
 	}
-	for _, c := range b.all[i+border+n : i+b.each] {
+	for _, c := range b {
 		if c != 0 {
 			return false
 		}
@@ -112,22 +119,26 @@ func word(key uint64, number, offset int) uint64 {
 }
 
 func fill(b []byte, key uint64, number int) {
-	for i := 0; i < len(b); i += 8 {
-		w := word(key, number, i)
-		for j := i; j < min(i+8, len(b)); j++ {
-			b[j] = byte(w >> (8 * (j - i)))
-		}
+	whole := len(b) &^ 7
+	for i := 0; i < whole; i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], word(key, number, i))
+	}
+	for i := whole; i < len(b); i++ {
+		b[i] = byte(word(key, number, whole) >> (8 * (i - whole)))
 	}
 }
 
 // wrong returns the offset of the first byte that does not belong where it is, or -1.
 func wrong(b []byte, key uint64, number int) int {
-	for i := 0; i < len(b); i += 8 {
-		w := word(key, number, i)
-		for j := i; j < min(i+8, len(b)); j++ {
-			if b[j] != byte(w>>(8*(j-i))) {
-				return j
-			}
+	whole := len(b) &^ 7
+	for i := 0; i < whole; i += 8 {
+		if d := binary.LittleEndian.Uint64(b[i:]) ^ word(key, number, i); d != 0 {
+			return i + bits.TrailingZeros64(d)/8
+		}
+	}
+	for i := whole; i < len(b); i++ {
+		if b[i] != byte(word(key, number, whole)>>(8*(i-whole))) {
+			return i
 		}
 	}
 	return -1

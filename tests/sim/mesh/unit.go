@@ -21,7 +21,7 @@ var (
 		d, err := time.ParseDuration(text)
 		return int64(d), err
 	}}
-	rates  = &unit{"37MB/s", 1, 1e12, scaled(decimal, "/s").format, scaled(decimal, "/s").parse}
+	rates  = &unit{"37MB/s", 1, 1e12, scaled(decimalSteps, "/s").format, scaled(decimalSteps, "/s").parse}
 	counts = &unit{"17", 0, 1e9, func(n int64) string { return strconv.FormatInt(n, 10) }, func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }}
 	shares = &unit{"12.5%", 0, 1e6, func(n int64) string { return strconv.FormatFloat(float64(n)/1e4, 'f', -1, 64) + "%" }, func(text string) (int64, error) { // in millionths
 		number, percent := strings.CutSuffix(text, "%")
@@ -34,8 +34,8 @@ var (
 		}
 		return int64(math.Round(v * 1e4)), nil
 	}}
-	sizes  = &unit{"1MiB", 0, 64 << 20, scaled(binary, "").format, scaled(binary, "").parse}
-	speeds = &unit{"100Gbps", 1e6, 10e12, scaled(bits, "").format, scaled(bits, "").parse} // in bits a second
+	sizes  = &unit{"1MiB", 0, 64 << 20, scaled(byteSteps, "").format, scaled(byteSteps, "").parse}
+	speeds = &unit{"100Gbps", 1e6, 10e12, scaled(bitSteps, "").format, scaled(bitSteps, "").parse} // in bits a second
 )
 
 // read returns the amount that a text says, and refuses one that is out of the unit's bounds.
@@ -58,9 +58,9 @@ type step struct {
 
 // The steps of a unit, the largest first.
 var (
-	decimal = []step{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
-	binary  = []step{{"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
-	bits    = []step{{"Gbps", 1e9}, {"Mbps", 1e6}}
+	decimalSteps = []step{{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
+	byteSteps    = []step{{"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
+	bitSteps     = []step{{"Gbps", 1e9}, {"Mbps", 1e6}}
 )
 
 // A scale writes whole numbers of the largest step that divides them.
