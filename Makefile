@@ -23,6 +23,12 @@ all = $(shell $(GO) list ./...)
 simulated = $(filter-out ncclmesh/tests/%,$(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
 	sed -n 's#^\([^ ]*\) .*ncclmesh/tests/\(sim\|transporttest\).*#\1#p'))
 long = $(addprefix ncclmesh/,tests/sim/mesh tests/e2e tests/nccl tests/packages transport/message) # begin first, so that none runs alone in the end
+# Packages of the command that start goroutines, but for itself, of which most tests run processes.
+concurrent = $(addprefix ncclmesh/tools/ncclmesh/,fleet launch meet)
+made = build ncclmesh netdriver fakeverbs# for all of those tests, once
+tested = -shuffle=on -count=1 -timeout 2h -vet=off# which is `make check`'s
+comma = ,
+space = $() $()
 
 .PHONY: build ncclmesh arm64 packages generate test soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
@@ -44,11 +50,14 @@ generate: ## write the generated files again
 	$(need) gcc:gcc $(headers) $(cross)
 	$(GO) generate ./...
 
+test: export MESH_TEST_MADE = $(subst $(space),$(comma),$(made)),FAKE=all old
 test: ## all tests that need no virtual machine and no GPU, of which FULL=1 leaves nothing out; installs what they need
 	$(need) $(testing)
-	$(GO) test -race -shuffle=on -count=1 -timeout 2h $(filter-out $(simulated) ncclmesh/tests/%,$(all)) ncclmesh/tests/datapath
-	$(GO) test -p 3 -shuffle=on -count=1 -timeout 2h $(long) $(filter-out $(long) ncclmesh/tests/datapath,$(simulated) $(filter ncclmesh/tests/%,$(all)))
-	$(GO) -C tools test -race -shuffle=on -count=1 -timeout 2h ./...
+	@$(MAKE) --no-print-directory BUILD=$(CURDIR)/build/shared $(made) 'FAKE=all old'
+	$(GO) test -race $(tested) $(filter-out $(simulated) ncclmesh/tests/%,$(all)) ncclmesh/tests/datapath
+	$(GO) test -p 3 $(tested) $(long) $(filter-out $(long) ncclmesh/tests/datapath,$(simulated) $(filter ncclmesh/tests/%,$(all)))
+	$(GO) -C tools test -race $(tested) $(concurrent)
+	$(GO) -C tools test $(tested) $(filter-out $(concurrent),$(shell $(GO) -C tools list ./...))
 soak: ## a million messages; 10^5 while cables fail in every way, over RDMA and TCP; and through relays
 	$(need) $(testing)
 	FULL=1 MESH_TEST_REQUIRE=fake,netns $(GO) test -v -count=1 -timeout 2h -run 'Failover|Soak' ./tests/e2e

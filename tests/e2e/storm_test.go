@@ -7,7 +7,7 @@ import (
 	"ncclmesh/tests/require"
 )
 
-// What a process may hold once 600 connections have come and gone, 1,500 as full measure, and it has been idle for five seconds.
+// What a process may hold once 250 connections have come and gone, 1,500 as full measure, and it has been idle for five seconds.
 const (
 	stormKiB     = 46 << 10 // more than before
 	stormThreads = 64       // of the whole process
@@ -17,7 +17,7 @@ const (
 const collection = `^gc \d+ @.* P( \(forced\))?$`
 
 func TestStorm(t *testing.T) {
-	connections := "600"
+	connections := "250"
 	if full {
 		connections = "1500"
 	}

@@ -173,6 +173,7 @@ func (r Result) said() (lines []string) {
 
 // A rank that is killed is an error for the others.
 func TestKilledRank(t *testing.T) {
+	require.Full(t, "TestAbort, tests/e2e TestKilledInTransfer and tests/sim/mesh TestProcessDies")
 	each(t, "rdma", func(t *testing.T, rank string, l Lanes) {
 		f := up(t, l.Mesh(fabric.Triangle()).Topology())
 		fated(t, f, l.Job(rank, plugin(), "init", "killed 2 0.2", "until-error"), ends, nil, "node-c")
@@ -251,7 +252,7 @@ func (c cableFault) happen(l Lanes, f *fabric.Fabric, on fabric.Cable) error {
 // A cable that is lost under NCCL, where nodes do not carry for each other: not a wrong
 // byte, no hang, and the two nodes at its ends name it.
 func TestCableLost(t *testing.T) {
-	require.Full(t, "tests/sim/mesh TestProcessDies and tests/nccl TestKilledRank")
+	require.Full(t, "tests/sim/mesh TestProcessDies and tests/nccl TestAbort")
 	each(t, "", func(t *testing.T, rank string, l Lanes) {
 		for _, fault := range cableFaults {
 			t.Run(fault.name, func(t *testing.T) {

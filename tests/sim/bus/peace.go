@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"time"
-	_ "unsafe" // for linkname
 )
 
 // peace keeps Go's scheduler from taking the processor from a goroutine before it waits: from one that has had it for 10 ms,
@@ -43,10 +42,3 @@ func (p *peace) collect() {
 		runtime.GC()
 	}
 }
-
-// realTime is the time of the machine, which that of a bubble is not. It is asked for twice per event: a call of the system would be most of
-// what a simulation costs, on machines where those are slow.
-func realTime() time.Duration { return time.Duration(nanotime()) }
-
-//go:linkname nanotime runtime.nanotime
-func nanotime() int64
