@@ -30,7 +30,7 @@ tested = -shuffle=on -count=1 -timeout 2h -vet=off# which is `make check`'s
 comma = ,
 space = $() $()
 
-.PHONY: build ncclmesh arm64 packages generate test soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
+.PHONY: build ncclmesh arm64 packages generate test test-mesh test-parts soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
@@ -54,8 +54,11 @@ test: export MESH_TEST_MADE = $(subst $(space),$(comma),$(made)),FAKE=all old
 test: ## all tests that need no virtual machine and no GPU, of which FULL=1 leaves nothing out; installs what they need
 	$(need) $(testing)
 	@$(MAKE) --no-print-directory BUILD=$(CURDIR)/build/shared $(made) 'FAKE=all old'
-	$(GO) test -race $(tested) $(filter-out $(simulated) ncclmesh/tests/%,$(all)) ncclmesh/tests/datapath
+	@$(MAKE) --no-print-directory -j2 test-mesh test-parts
+test-mesh: # what takes long and waits for processes of its own
 	$(GO) test -p 3 $(tested) $(long) $(filter-out $(long) ncclmesh/tests/datapath,$(simulated) $(filter ncclmesh/tests/%,$(all)))
+test-parts: # beside it, so that no processor rests
+	$(GO) test -race $(tested) $(filter-out $(simulated) ncclmesh/tests/%,$(all)) ncclmesh/tests/datapath
 	$(GO) -C tools test -race $(tested) $(concurrent)
 	$(GO) -C tools test $(tested) $(filter-out $(concurrent),$(shell $(GO) -C tools list ./...))
 soak: ## a million messages; 10^5 while cables fail in every way, over RDMA and TCP; and through relays

@@ -14,7 +14,7 @@ import (
 
 var (
 	first    = flag.Uint64("seed", 0, "first seed of the tests that take many; 0: one that the commit decides")
-	seeds    = flag.Int("seeds", 5, "number of seeds of the tests that take many")
+	seeds    = flag.Int("seeds", 4, "number of seeds of the tests that take many")
 	text     = flag.String("text", "", "file to which the tests that take many write the scenario of the first seed, instead of playing it")
 	scenario = flag.String("scenario", "", "file with the scenario that TestScenario plays")
 	outcome  = flag.String("outcome", "", "file to which TestScenario writes the outcome, as JSON")
