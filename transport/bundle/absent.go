@@ -44,6 +44,7 @@ func (absent) Close() error                                       { return nil }
 func absentBefore(l *lane.Lane, index int) *lane.Lane {
 	a := lane.New(l.Conn, index, lane.Plan{Port: l.Port, From: l.From, Peer: l.Peer, Weight: l.Weight})
 	a.Carrier = absent{}
+	a.Rest()
 	a.Enter(lane.Stopped)
 	return a
 }

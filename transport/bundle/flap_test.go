@@ -98,29 +98,29 @@ func TestWants(t *testing.T) {
 			p := tcp.NewPort(topology.Port{Netdev: "p", IfIndex: 1 + int(i), LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Carrier: true}, i, tcp.Options{})
 			plan = append(plan, lane.Plan{Port: p, Peer: handshake.Port{Index: i}})
 			l := lane.New(&b.Conn, int(i), plan[i])
-			l.Enter(lane.Up)
-			b.lanes = append(b.lanes, l)
+			b.lanes = append(b.lanes, inService(l))
 			b.most[wayOf(l)] = 1
 		}
 		b.traits = lane.Traits{Passive: true, Blind: true}
 		b.first.over.Store(true)
-		state := func(i int, s lane.State) func() { return func() { b.lanes[i].Enter(s) } }
+		serves := func(i int) func() { return func() { b.lanes[i] = inService(lane.New(&b.Conn, i, plan[i])) } }
+		stops := func(i int) func() { return func() { b.lanes[i].Rest(); b.lanes[i].Enter(lane.Stopped) } }
 		fail := func(i int) {
-			b.lanes[i].Enter(lane.Stopped)
+			stops(i)()
 			b.flapsOf(wayOf(b.lanes[i])).failed(time.Now(), 1)
 		}
 		for _, tt := range []at{
 			{"all serve", func() {}, nil},
 			{"a port loses its carrier, and a lane is lost", func() { plan[1].Port.Carrier(false); fail(1) }, nil},
 			{"another", func() { fail(0) }, []uint8{0}},
-			{"the last", state(2, lane.Stopped), []uint8{0, 1, 2}},
-			{"one over the dark port comes back", state(1, lane.Up), []uint8{0, 2}},
-			{"one over a good one", state(0, lane.Up), []uint8{2}},
-			{"the dark one goes", state(1, lane.Stopped), []uint8{2}},
+			{"the last", stops(2), []uint8{0, 1, 2}},
+			{"one over the dark port comes back", serves(1), []uint8{0, 2}},
+			{"one over a good one", serves(0), []uint8{2}},
+			{"the dark one goes", stops(1), []uint8{2}},
 			{"the carrier is back", func() { plan[1].Port.Carrier(true) }, []uint8{1, 2}},
 			{"a lane flaps", func() { b.flapsOf(wayTo(plan[1])).joined(time.Now()); fail(1) }, []uint8{2}},
-			{"no other serves", state(0, lane.Stopped), []uint8{0, 1, 2}},
-			{"one does", state(2, lane.Up), []uint8{0}},
+			{"no other serves", stops(0), []uint8{0, 1, 2}},
+			{"one does", serves(2), []uint8{0}},
 			{"a moment later", func() { time.Sleep(shortestHold) }, []uint8{0, 1}},
 		} {
 			tt.do()
@@ -133,4 +133,11 @@ func TestWants(t *testing.T) {
 			}
 		}
 	})
+}
+
+// inService takes a lane through its set-up.
+func inService(l *lane.Lane) *lane.Lane {
+	l.Enter(lane.Connected)
+	l.Enter(lane.Up)
+	return l
 }

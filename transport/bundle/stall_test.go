@@ -89,7 +89,7 @@ func TestStalls(t *testing.T) {
 			var lanes []*lane.Lane
 			for range 2 {
 				l := &lane.Lane{Carrier: excuse{ways: true}, Weight: 1000}
-				l.Enter(lane.Up)
+				inService(l)
 				lanes = append(lanes, l)
 			}
 			if tt.change != nil {

@@ -123,7 +123,7 @@ func TestStoppingTakesLong(t *testing.T) {
 				for i, c := range lanes {
 					l := lane.New(&b.Conn, i, lane.Plan{Port: slowPort{}, Weight: 1})
 					l.Carrier = c
-					l.Enter(lane.Up)
+					inService(l)
 					b.lanes = append(b.lanes, l)
 				}
 				began := time.Now()

@@ -23,6 +23,7 @@ func fresh(weights ...float64) (lanes []*Lane, now time.Duration) {
 	now = time.Second
 	for _, w := range weights {
 		l := &Lane{Lane: new(stats.Lane), Weight: w}
+		l.Enter(Connected)
 		l.Enter(Up)
 		l.Begin(now)
 		lanes = append(lanes, l)

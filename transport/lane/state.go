@@ -54,8 +54,17 @@ func (l *Lane) InService() bool { return l.state == Up }
 // Why is what has kept the lane from service, or taken it out; nil while nothing has.
 func (l *Lane) Why() error { return l.why }
 
-// Enter takes the lane on to Connected, Up or Stopped.
-func (l *Lane) Enter(s State) { l.state = s }
+// comesFrom is the state from which a lane is taken on to another: the arrows of the drawing that are nobody's failure.
+var comesFrom = map[State]State{Connected: Made, Up: Connected, Stopped: Down}
+
+// Enter takes the lane on to Connected, Up or Stopped, and reports whether it is there now. Where no arrow leads there the lane stays as it
+// is: one that has failed, or that its connection has stopped, while it was connected or proved is not to come up again.
+func (l *Lane) Enter(s State) bool {
+	if from, known := comesFrom[s]; known && l.state == from {
+		l.state = s
+	}
+	return l.state == s
+}
 
 // Fail takes the lane out of service; why replaces an earlier reason.
 func (l *Lane) Fail(why error) {

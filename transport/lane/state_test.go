@@ -20,26 +20,34 @@ func TestStateString(t *testing.T) {
 	}
 }
 
-// What takes a lane from each state to which; a lane that has stopped stays so,
-// whatever is said against it, and only what is said gives it a reason.
+// What takes a lane from each state to which; from where nothing leads it stays as it was, and says so. A lane that has
+// stopped stays so, whatever is said against it, and only what is said gives it a reason.
 func TestStateTransitions(t *testing.T) {
 	before, now := errors.New("what was known"), errors.New("what is known now")
 	steps := []struct {
 		name   string
-		step   func(*Lane)
+		step   func(*Lane) bool
 		to     map[State]State
 		reason error // after it
 	}{
-		{"connected", func(l *Lane) { l.Enter(Connected) }, map[State]State{Made: Connected}, before},
-		{"proved", func(l *Lane) { l.Enter(Up) }, map[State]State{Connected: Up}, before},
-		{"failed", func(l *Lane) { l.Fail(now) }, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, now},
-		{"at rest", (*Lane).Rest, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, before},
-		{"stopped", func(l *Lane) { l.Enter(Stopped) }, map[State]State{Down: Stopped, Stopped: Stopped}, before},
+		{"made", enters(Made), map[State]State{Made: Made}, before},
+		{"connected", enters(Connected), map[State]State{Made: Connected, Connected: Connected}, before},
+		{"proved", enters(Up), map[State]State{Connected: Up, Up: Up}, before},
+		{"down", enters(Down), map[State]State{Down: Down}, before},
+		{"failed", func(l *Lane) bool { l.Fail(now); return true }, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, now},
+		{"at rest", func(l *Lane) bool { l.Rest(); return true }, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, before},
+		{"stopped", enters(Stopped), map[State]State{Down: Stopped, Stopped: Stopped}, before},
 	}
 	for _, tt := range steps {
-		for from, want := range tt.to {
+		for from := Made; from <= Stopped; from++ {
+			want, leads := tt.to[from]
+			if !leads {
+				want = from
+			}
 			l := &Lane{state: from, why: before}
-			tt.step(l)
+			if taken := tt.step(l); taken != leads {
+				t.Errorf("%s when it was %v: taken %v, want %v", tt.name, from, taken, leads)
+			}
 			if l.State() != want || l.InService() != (want == Up) {
 				t.Errorf("%s when it was %v: %v, in service %v; want %v", tt.name, from, l.State(), l.InService(), want)
 			}
@@ -49,6 +57,9 @@ func TestStateTransitions(t *testing.T) {
 		}
 	}
 }
+
+// enters takes a lane on to a state.
+func enters(s State) func(*Lane) bool { return func(l *Lane) bool { return l.Enter(s) } }
 
 // A new lane has no reason against it and carries nothing yet.
 func TestStateAtFirst(t *testing.T) {

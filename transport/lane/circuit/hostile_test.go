@@ -134,6 +134,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	}
 	theirs.Addr = l0.From.Addr
 	must(p.Join(k.half.QP, verbs.Link{From: l0.From, Remote: theirs, PSN: 77, Begun: 1, Answered: hop.Reads}))
+	k.lane.Enter(lane.Connected)
 	k.lane.Enter(lane.Up)
 	t.Cleanup(func() {
 		k.lane.Rest()
