@@ -8,6 +8,8 @@ type Gate struct {
 	mu     sync.Mutex
 	shut   bool
 	held   []func()
+	calls  int    // of Wait until the gate shuts by itself; 0: it does not
+	then   func() // is called then
 }
 
 // NewGate returns a gate that is open. What it has held back passes by events of the source.
@@ -18,6 +20,13 @@ func (g *Gate) Shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shut = true
+}
+
+// ShutAt shuts the gate at the nth call of Wait from now, which is held back, and calls then. A later call of ShutAt replaces an earlier one.
+func (g *Gate) ShutAt(n int, then func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.calls, g.then = n, then
 }
 
 // Open opens the gate. What it has held back passes in order, each by an event of its own.
@@ -43,9 +52,25 @@ func (g *Gate) Wait() {
 	if g == nil {
 		return
 	}
+	g.count()
 	open := make(chan struct{})
 	if g.hold(func() { close(open) }) {
 		<-open
+	}
+}
+
+// count counts a call of Wait, and shuts the gate where it is the one of ShutAt.
+func (g *Gate) count() {
+	g.mu.Lock()
+	var then func()
+	if g.calls > 0 {
+		if g.calls--; g.calls == 0 {
+			g.shut, then = true, g.then
+		}
+	}
+	g.mu.Unlock()
+	if then != nil {
+		then()
 	}
 }
 

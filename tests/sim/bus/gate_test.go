@@ -35,3 +35,26 @@ func TestGate(t *testing.T) {
 		t.Errorf("what has passed (-want +got):\n%s", diff)
 	}
 }
+
+// A gate that is to shut at a call shuts at that one, and holds it back.
+func TestShutAt(t *testing.T) {
+	var got []string
+	log := func(s string) { got = append(got, s) }
+	Run(t, 1, func(t *testing.T, b *Bus) {
+		s := b.Source("s")
+		g := NewGate(b.Source("gate"))
+		g.ShutAt(2, func() {
+			log("shuts")
+			s.After(time.Second, "open", func() { log("opens"); g.Open() })
+		})
+		g.Pass(func() { log("no call") })
+		for _, call := range []string{"first", "second", "third"} {
+			g.Wait()
+			log(call)
+		}
+	})
+	want := []string{"no call", "first", "shuts", "opens", "second", "third"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what happened (-want +got):\n%s", diff)
+	}
+}

@@ -106,7 +106,14 @@ var kinds = append([]kind{
 		}
 	}},
 	{"late", wholeMachine, upTo(20 * time.Millisecond), func(h *hit, on bool) { h.machine.Delay(h.delay(on)) }},
-	// From the beginning of the job on, at the earliest.
+	// From the beginning of the job on, at the earliest. At a call: at so many calls of the system or of an adapter later.
+	{"stopped at call", wholeMachine, amount{counts, func(bad float64) float64 { return 1 + bad*30 }}, func(h *hit, on bool) {
+		if on {
+			for _, p := range h.machine.processes {
+				p.HaltAt(int(h.Amount), h.For)
+			}
+		}
+	}},
 	{"stopped", wholeMachine, none, func(h *hit, on bool) {
 		for _, p := range h.machine.processes {
 			p.Halt(on)

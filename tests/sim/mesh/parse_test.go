@@ -92,7 +92,7 @@ func TestMistakesAreRefused(t *testing.T) {
 		{base + "at traffic+1s until traffic+2s cable 0 cut", `line 8: "at traffic+1s until traffic+2s cable 0 cut": accepted after until is traffic+ and a time above 0, of a fault that begins before the traffic`},
 		{base + "at 1s cable 7 cut", `line 8: "at 1s cable 7 cut": there is no cable 7`},
 		{base + "at 1s moon 7 cut", `line 8: "at 1s moon 7 cut": accepted is a line like: at 1.2s for 300ms cable 0 cut`},
-		{base + "at 1s machine na bored", `line 8: "at 1s machine na bored": "bored" is no fault: accepted are late, stopped, killed, loses power`},
+		{base + "at 1s machine na bored", `line 8: "at 1s machine na bored": "bored" is no fault: accepted are late, stopped at call, stopped, killed, loses power`},
 		{base + "at 1s cable 0 port off", `line 8: "at 1s cable 0 port off": "port off" needs an end: accepted is at na or at nb`},
 		{base + "at 1s cable 0 port off at nc", `line 8: "at 1s cable 0 port off at nc": "nc" is no end of cable 0: accepted is na or nb`},
 		{base + "cable 1 na nc tcp 1Gbps\nat 1s cable 1 RDMA off at na", `line 9: "at 1s cable 1 RDMA off at na": cable 1 has no RDMA, and "RDMA off" needs it`},

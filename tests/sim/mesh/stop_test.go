@@ -58,7 +58,11 @@ func TestStoppedIsWaitedFor(t *testing.T) {
 			}
 		}
 		at := time.Duration(d.LogUniform(1000, 600_000)) * time.Microsecond
-		s.Faults = append(s.Faults, stopped(s.Machines[d.Uint64N(2)], at, time.Duration(d.LogUniform(200, 4000))*time.Millisecond))
+		f := stopped(s.Machines[d.Uint64N(2)], at, time.Duration(d.LogUniform(200, 4000))*time.Millisecond)
+		if d.Chance(0.7) { // between two calls
+			f.Kind, f.Amount = "stopped at call", int64(d.LogUniform(1, 60))
+		}
+		s.Faults = append(s.Faults, f)
 		s.Expect.Calm, s.Expect.Within = true, time.Minute
 		return s
 	})

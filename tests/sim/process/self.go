@@ -15,14 +15,16 @@ type Self struct {
 	Name string
 	Gate *bus.Gate // shut while the process is stopped
 
-	bus   *bus.Bus
-	draws *draw.Source
-	stops int // that are not over
+	bus    *bus.Bus
+	source *bus.Source // of the stops
+	draws  *draw.Source
+	stops  int // that are not over
 }
 
 // New makes what the process of a name has of its own. No other process of the bus has the name.
 func New(b *bus.Bus, draws *draw.Source, name string) *Self {
-	return &Self{Name: name, Gate: bus.NewGate(b.Source("stops of " + name)), bus: b, draws: draws}
+	stops := b.Source("stops of " + name)
+	return &Self{Name: name, Gate: bus.NewGate(stops), source: stops, bus: b, draws: draws}
 }
 
 // Clock makes the timers of the process. It is to be called once.
@@ -61,6 +63,15 @@ func (s *Self) Halt(on bool) {
 	if s.stops--; s.stops == 0 {
 		s.Gate.Open()
 	}
+}
+
+// HaltAt stops the process for a time, as Halt does, at its nth call of the system or of an adapter from now. It is what stops a process between
+// two calls that it makes at one instant.
+func (s *Self) HaltAt(n int, d time.Duration) {
+	s.Gate.ShutAt(n, func() {
+		s.Halt(true)
+		s.source.After(d, "goes on after a call", func() { s.Halt(false) })
+	})
 }
 
 // timers makes the timers of a process.
