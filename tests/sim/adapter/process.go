@@ -130,6 +130,7 @@ func (p *Process) refused(d *Device, verb string) syscall.Errno {
 
 // enter waits as long as a verb is to take, and begins it: f.mu is locked when it returns.
 func (p *Process) enter(d *Device, verb string) syscall.Errno {
+	p.gate.Wait()
 	f := p.fabric
 	f.mu.Lock()
 	if by := d.slow[verb]; by > 0 {

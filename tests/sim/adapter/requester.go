@@ -55,6 +55,7 @@ func (w *work) open() bool { return w.read() && plus(w.psn, w.got) != w.end }
 
 // PostSend posts requests.
 func (q *queuePair) PostSend(wr *ibv.SendWR) (int32, *ibv.SendWR) {
+	q.process.gate.Wait()
 	f := q.fabric()
 	f.mu.Lock()
 	defer f.mu.Unlock()

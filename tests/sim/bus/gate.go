@@ -7,6 +7,7 @@ type Gate struct {
 	source *Source
 	mu     sync.Mutex
 	shut   bool
+	times  int // that it was shut
 	held   []func()
 	calls  int    // of Wait until the gate shuts by itself; 0: it does not
 	then   func() // is called then
@@ -19,7 +20,22 @@ func NewGate(s *Source) *Gate { return &Gate{source: s} }
 func (g *Gate) Shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shut = true
+	g.close()
+}
+
+// close is Shut for one who holds g.mu.
+func (g *Gate) close() {
+	if !g.shut {
+		g.shut = true
+		g.times++
+	}
+}
+
+// Times is how many times the gate was shut.
+func (g *Gate) Times() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.times
 }
 
 // ShutAt shuts the gate at the nth call of Wait from now, which is held back, and calls then. A later call of ShutAt replaces an earlier one.
@@ -52,26 +68,31 @@ func (g *Gate) Wait() {
 	if g == nil {
 		return
 	}
-	g.count()
+	if g.count() {
+		return
+	}
 	open := make(chan struct{})
 	if g.hold(func() { close(open) }) {
 		<-open
 	}
 }
 
-// count counts a call of Wait, and shuts the gate where it is the one of ShutAt.
-func (g *Gate) count() {
+// count counts a call of Wait, and shuts the gate where it is the one of ShutAt. It reports whether the gate is open.
+func (g *Gate) count() bool {
 	g.mu.Lock()
 	var then func()
 	if g.calls > 0 {
 		if g.calls--; g.calls == 0 {
-			g.shut, then = true, g.then
+			g.close()
+			then = g.then
 		}
 	}
+	open := !g.shut
 	g.mu.Unlock()
 	if then != nil {
 		then()
 	}
+	return open
 }
 
 // hold keeps f until the gate opens, and reports whether it is shut.

@@ -59,8 +59,9 @@ func TestStoppedIsWaitedFor(t *testing.T) {
 		}
 		at := time.Duration(d.LogUniform(1000, 600_000)) * time.Microsecond
 		f := stopped(s.Machines[d.Uint64N(2)], at, time.Duration(d.LogUniform(200, 4000))*time.Millisecond)
-		if d.Chance(0.7) { // between two calls
+		if d.Chance(0.7) { // between two calls, most of all of a set-up
 			f.Kind, f.Amount = "stopped at call", int64(d.LogUniform(1, 60))
+			f.At = d.Between(40*time.Millisecond, 300*time.Millisecond).Round(time.Microsecond)
 		}
 		s.Faults = append(s.Faults, f)
 		s.Expect.Calm, s.Expect.Within = true, time.Minute
