@@ -69,6 +69,22 @@ func TestStoppedIsWaitedFor(t *testing.T) {
 	})
 }
 
+// A process is stopped for three seconds at a call of a set-up, and nothing else goes wrong. The seed says at which: seeds that follow one
+// another take all calls of both ends. Its peer waits for it.
+func TestStoppedAtEachCall(t *testing.T) {
+	each(t, func(seed uint64) *mesh.Scenario {
+		s, _ := mesh.NewScenario(seed)
+		s.Settings = waiting("rdma")
+		s.Ring(2, 3, true)
+		s.ConnectAll(mesh.Traffic(20, 1<<12))
+		f := stopped(s.Machines[seed%2], time.Millisecond, 3*time.Second)
+		f.Kind, f.Amount = "stopped at call", 1+int64(seed/2%200) // the set-up is over before the 200th
+		s.Faults = append(s.Faults, f)
+		s.Expect.Calm, s.Expect.Within = true, time.Minute
+		return s
+	})
+}
+
 // While a process is stopped it does nothing at all, and its timers that are due then fire when it goes on.
 func TestStoppedProcessRests(t *testing.T) {
 	drawsNone(t)

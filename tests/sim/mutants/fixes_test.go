@@ -9,6 +9,7 @@ var (
 	detours = []string{"TestDetours"}
 	quiet   = []string{"TestNoFault", "TestSkewedRelays"}
 	stopped = []string{"TestStoppedIsWaitedFor", "TestStoppedInSetUp", "TestProcessIsStopped"}
+	between = []string{"TestStoppedAtEachCall", "TestStoppedIsWaitedFor"}
 )
 
 var all = append(fixes, mistakes...)
@@ -119,7 +120,7 @@ var fixes = []mutant{
 		wrong: "a lane is accused of what a stopped process owes",
 		edits: []edit{{"transport/bundle/stall.go", "case b.Session.Silence() > b.env.Scaled(stallLook):", "case b.Session == nil:"}},
 		tests: stopped,
-		not:   "not found within 75 seeds of TestStoppedIsWaitedFor",
+		not:   "not found within 400 seeds of TestStoppedIsWaitedFor, nor with a stop of 20 s at each of the 150th to the 600th call of both ends",
 	},
 	{
 		name:  "a lane does not wait for a peer that was stopped between two proofs",
@@ -129,8 +130,8 @@ var fixes = []mutant{
 			{"transport/bundle/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.Ran()-p.heard >= p.s.b.env.Scaled(p.s.b.env.ProofWait))"},
 			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.Ran()-p.first >= p.s.b.env.Scaled(p.s.b.env.ProofWait)"},
 		},
-		tests: stopped,
-		not:   "not found within 75 seeds of TestStoppedIsWaitedFor",
+		tests: between,
+		found: job{"TestStoppedAtEachCall", 285, false},
 	},
 	{
 		name:  "a socket does not wait for a peer that was stopped between two",
@@ -138,7 +139,7 @@ var fixes = []mutant{
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{{"transport/bundle/connect.go", "case first >= 0 && s.overdue(first), ran", "case first >= 0 && now-first >= proof, ran"}},
 		tests: stopped,
-		not:   "not found within 75 seeds of TestStoppedIsWaitedFor",
+		found: job{"TestStoppedIsWaitedFor", 109, false},
 	},
 	{
 		name:  "a message is acknowledged before it is handled",
