@@ -44,7 +44,6 @@ arm64: ## the plugin and the command for arm64 (Grace, GB10), in build/arm64
 	@rm -f $(BUILD)/arm64/$(name:.so=.h) && ln -sf $(name) $(BUILD)/arm64/libnccl-net.so
 	GOOS=linux GOARCH=arm64 $(command) -o $(abspath $(BUILD))/arm64/ncclmesh ./ncclmesh
 packages: build ncclmesh arm64 ## .deb, .rpm and .tar.gz of both, for this machine and for arm64, in build/packages
-	$(command) -tags man -o $(abspath $(BUILD))/ncclmesh-man ./ncclmesh
 	@GO=$(GO) tools/packages/pack $(BUILD) $(NAME) $(shell $(GO) env GOARCH):$(BUILD) arm64:$(BUILD)/arm64
 generate: ## write the generated files again
 	$(need) gcc:gcc $(headers) $(cross)

@@ -60,7 +60,7 @@ var imports = map[string][]string{
 	"tools/benchibv":                {"ibv", sysUnix},
 	"tools/bench":                   {"tests/fabric", "tests/lab", "tuner", sysUnix, plot, plot + "/plotter", plot + "/vg"},
 	"docs/checks":                   {},
-	"tools/ncclmesh":                {"docs/checks", "handshake", "ncclnet/config", "printable", "tools/ncclmesh/bench", "tools/ncclmesh/doctor", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/doctor/gather", "tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/launch", "tools/ncclmesh/library", "tools/ncclmesh/meet", "tools/ncclmesh/netplan", "tools/ncclmesh/report", "tools/ncclmesh/secret", "tools/ncclmesh/status", "tools/ncclmesh/topo", "transport", "transport/relay", "transport/topology", sysUnix, cobra, cobra + "/doc", renameio, term},
+	"tools/ncclmesh":                {"docs/checks", "handshake", "ncclnet/config", "printable", "tools/ncclmesh/bench", "tools/ncclmesh/doctor", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/doctor/gather", "tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/launch", "tools/ncclmesh/library", "tools/ncclmesh/manual", "tools/ncclmesh/meet", "tools/ncclmesh/netplan", "tools/ncclmesh/report", "tools/ncclmesh/secret", "tools/ncclmesh/status", "tools/ncclmesh/topo", "transport", "transport/relay", "transport/topology", sysUnix, cobra, renameio, term},
 	"tools/ncclmesh/doctor":         {"github.com/agnivade/levenshtein", "handshake", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/topo", "transport/topology"},
 	"tools/ncclmesh/doctor/facts":   {"tools/ncclmesh/topo", "transport/topology", sysUnix},
 	"tools/ncclmesh/doctor/gather":  {"handshake", "ibv", "ncclnet/config", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/fleet", "transport/topology", sysUnix, netlink},
@@ -69,6 +69,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/jobenv":         {"ncclnet/config", "tools/ncclmesh/library", "tools/ncclmesh/secret"},
 	"tools/ncclmesh/launch":         {"tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/library", "tools/ncclmesh/procgroup"},
 	"tools/ncclmesh/library":        {"handshake"},
+	"tools/ncclmesh/manual":         {cobra, pflag},
 	"tools/ncclmesh/meet":           {"tools/ncclmesh/fleet", "transport/lobby"},
 	"tools/ncclmesh/netplan":        {"printable", "tools/ncclmesh/procgroup", "transport/topology", sysUnix, netlink, icmp, "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", renameio, "go.yaml.in/yaml/v3"},
 	"tools/ncclmesh/procgroup":      {sysUnix},
@@ -122,6 +123,7 @@ const (
 	netlink  = "github.com/vishvananda/netlink"
 	plot     = "gonum.org/v1/plot"
 	cobra    = "github.com/spf13/cobra"
+	pflag    = "github.com/spf13/pflag"
 	term     = "golang.org/x/term"
 	icmp     = "golang.org/x/net/icmp"
 	renameio = "github.com/google/renameio/v2"

@@ -25,8 +25,7 @@ as fine. Consequences of a fault that was found are hidden.
 With hosts it checks all of them at once, over ssh, and sends packets between them as
 a job would; "localhost" is this node. Every finding has an id: ncclmesh explain ID.
 
-The status is 0 if nothing was found, 1 if something was found, and 2 if nothing
-could be checked. Notes never change it; with --strict unknowns count.`
+` + doctorStatus
 
 const doctorExample = `  ncclmesh doctor                       # this node
   ncclmesh doctor localhost node-b node-c

@@ -20,8 +20,7 @@ The environment is what a job started here would have: that of this process, and
 what NCCL reads from NCCL_CONF_FILE or ~/.nccl.conf, and /etc/nccl.conf. In a
 container run it there: its environment and files differ.
 
-The status is 1 if the plugin is not found, or if something keeps NCCL from using it
-that these lines do not correct.`
+` + envStatus
 
 const envExample = `  # in a shell, or in the script that starts a job
   eval "$(ncclmesh env)"

@@ -40,9 +40,6 @@ func (s *system) getenv(name string) (value string) {
 	return value
 }
 
-// manual makes the command that writes the manual pages, where it was asked for with -tags man.
-var manual func(*system) *cobra.Command
-
 func main() {
 	os.Exit(run(&system{os.Environ(), os.Stdout, os.Stderr}, os.Args[1:]))
 }
@@ -83,11 +80,8 @@ func command(sys *system) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
-	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), envCommand(sys), explainCommand(sys), metricsCommand(sys), netplanCommand(sys),
+	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), envCommand(sys), explainCommand(sys), manCommand(sys), metricsCommand(sys), netplanCommand(sys),
 		relayCommand(sys), reportCommand(sys), runCommand(sys), statusCommand(sys), topoCommand(sys), versionCommand(sys))
-	if manual != nil {
-		root.AddCommand(manual(sys))
-	}
 	return root
 }
 

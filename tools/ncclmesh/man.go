@@ -1,5 +1,3 @@
-//go:build man
-
 package main
 
 import (
@@ -9,19 +7,17 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
+
+	"ncclmesh/tools/ncclmesh/manual"
 )
 
-func init() { manual = manCommand }
-
-// manCommand writes the manual pages of all commands into a directory. Only the command that makes the packages has it,
-// since what turns Markdown into a page is of no use to anybody else.
+// manCommand writes the manual pages of all commands into a directory, for the packages.
 func manCommand(sys *system) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
 		Short:  "Write the manual pages",
 		Args:   cobra.ExactArgs(1),
-		Hidden: true,
+		Hidden: true, // packages bring the pages
 		RunE: func(c *cobra.Command, args []string) error {
 			seconds, err := strconv.ParseInt(sys.getenv("SOURCE_DATE_EPOCH"), 10, 64)
 			if err != nil {
@@ -30,16 +26,13 @@ func manCommand(sys *system) *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return failure{err}
 			}
-			date := time.Unix(seconds, 0).UTC()
 			root := c.Root()
-			root.DisableAutoGenTag = true
 			for _, c := range root.Commands() {
 				if c.Name() == "completion" { // what packages bring is installed
 					root.RemoveCommand(c)
 				}
 			}
-			header := &doc.GenManHeader{Section: "1", Source: "ncclmesh", Manual: "ncclmesh", Date: &date}
-			if err := doc.GenManTree(root, header, args[0]); err != nil {
+			if err := manual.Write(args[0], root, pages(), time.Unix(seconds, 0).UTC()); err != nil {
 				return failure{err}
 			}
 			return nil

@@ -33,7 +33,9 @@ preferred to their processes.
 SIGTERM or SIGINT ends it: it accepts no new circuits, and the present ones may end
 by themselves for as long as --drain says. The rest is dropped then: its traffic
 takes another path, if there is one, or waits NCCL_MESH_LANE_WAIT for this relay to
-come back. A second signal drops it at once. The status is 0.`
+come back. A second signal drops it at once.
+
+` + relayStatus
 
 const relayExample = `  # on the node in the middle, with the key that all nodes share
   (umask 077; openssl rand -base64 24 >~/.ncclmesh-key)    # once, then copied

@@ -25,8 +25,9 @@ that cannot be reached, or has no plugin, ends the job before it begins.
 
 The first process that fails ends the others: they get SIGTERM, and are killed
 --grace later. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second
-SIGINT, SIGTERM or SIGHUP kills them. The status is that of the first process that failed, and 1
-where a host did. Standard input is not passed on.`
+SIGINT, SIGTERM or SIGHUP kills them. Standard input is not passed on.
+
+` + launchStatus
 
 const runExample = `  ncclmesh run spark-1 spark-2 -- python3 train.py
   ncclmesh run spark-1 spark-2 --env NCCL_DEBUG=INFO -- all_reduce_perf -b 8 -e 1G -f 2`

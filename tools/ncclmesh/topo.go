@@ -26,8 +26,7 @@ plugin's variables (NCCL_SOCKET_IFNAME, NCCL_MESH_KEY ...) where they run: as ss
 --expect FILE compares: FILE has a line for each cable, as "a:p0 b:p1", or is what
 --json has written once. Differences are shown with the fewest plugs to move.
 
-The status is 0 if all hosts have answered and all is as expected, 1 if not, 2 if
-nothing could be tried.`
+` + topoStatus
 
 const topoExample = `  ncclmesh topo spark-2                       # this node and another
   ncclmesh topo spark-1 spark-2 spark-3 --svg mesh.svg
