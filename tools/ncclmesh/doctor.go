@@ -72,9 +72,9 @@ func doctorCommand(sys *system) *cobra.Command {
 
 // check says what is wrong with the flags.
 func (f *doctorFlags) check(hosts []string) error {
-	switch id, nearest := f.pick.Unknown(); {
-	case id != "":
-		return fmt.Errorf("there is no check %q; did you mean %s?", id, nearest)
+	switch id, unknown := f.pick.Unknown(); {
+	case unknown:
+		return noCheck(id)
 	case f.pid < 0:
 		return fmt.Errorf("--pid %d: want the number of a process", f.pid)
 	case f.expect != "" && len(hosts) == 0:

@@ -183,7 +183,8 @@ func TestDoctorWrongly(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"explain port-dwon", `there is no check "port-dwon"; did you mean port-down?`},
 		{"doctor --only mtu", `there is no check "mtu"; did you mean mtu-small?`},
-		{"doctor --ignore nothing-at-all", `there is no check "nothing-at-all"`},
+		{"explain nothing", "there is no check \"nothing\": `ncclmesh explain` lists all"},
+		{"doctor --ignore nothing-at-all", "there is no check \"nothing-at-all\": `ncclmesh explain` lists all"},
 		{"doctor --pid -4", "--pid -4: want the number of a process"},
 		{"doctor --pid 4 a", "--pid names a process of this node"},
 		{"doctor --pid 999999999", "there is no process 999999999"},

@@ -26,10 +26,18 @@ func explainCommand(sys *system) *cobra.Command {
 			}
 			page, ok := checks.Page(args[0])
 			if !ok {
-				return fmt.Errorf("there is no check %q; did you mean %s? `ncclmesh explain` lists all", args[0], doctor.Nearest(args[0]))
+				return noCheck(args[0])
 			}
 			_, err := io.WriteString(sys.stdout, page)
 			return err
 		},
 	}
+}
+
+// noCheck is the error for a name that is no check's.
+func noCheck(id string) error {
+	if nearest := doctor.Nearest(id); nearest != "" {
+		return fmt.Errorf("there is no check %q; did you mean %s? `ncclmesh explain` lists all", id, nearest)
+	}
+	return fmt.Errorf("there is no check %q: `ncclmesh explain` lists all", id)
 }

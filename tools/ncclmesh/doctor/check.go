@@ -100,22 +100,27 @@ type Selection struct {
 	Ignore []string // these are made, and not shown
 }
 
-// Unknown returns an id that is no check's, and the nearest that is; "" where there is none.
-func (s Selection) Unknown() (id, nearest string) {
+// Unknown returns an id that is no check's, and whether there is one.
+func (s Selection) Unknown() (id string, found bool) {
 	for _, id := range append(slices.Clone(s.Only), s.Ignore...) {
 		if !slices.ContainsFunc(Checks, func(c Check) bool { return c.ID == id }) {
-			return id, Nearest(id)
+			return id, true
 		}
 	}
-	return "", ""
+	return "", false
 }
 
-// Nearest is the id that somebody may have meant.
+// Nearest returns the id that the user may have meant: one that has the word in it, or is spelt nearly like it; "" where
+// none is.
 func Nearest(id string) string {
-	return slices.MinFunc(Checks, func(a, b Check) int { return cmp.Compare(distance(id, a.ID), distance(id, b.ID)) }).ID
+	nearest := slices.MinFunc(Checks, func(a, b Check) int { return cmp.Compare(distance(id, a.ID), distance(id, b.ID)) }).ID
+	if distance(id, nearest) > len(id)/3 {
+		return ""
+	}
+	return nearest
 }
 
-// distance is the number of letters to change, add or leave out; a part of the id is near.
+// distance returns the number of letters to change, add or leave out; a part of the id is near.
 func distance(a, b string) int {
 	if strings.Contains(b, a) && a != "" {
 		return 1

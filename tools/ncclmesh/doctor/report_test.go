@@ -118,7 +118,7 @@ func TestFine(t *testing.T) {
 	}
 }
 
-// One alone is told nothing of what compares nodes, and a name that is no check's finds the next.
+// One alone is told nothing of what compares nodes; a name that is no check's finds the one that is spelt nearly so, if there is one.
 func TestSelection(t *testing.T) {
 	t.Parallel()
 	m := twoNodes(t, nil)
@@ -133,7 +133,7 @@ func TestSelection(t *testing.T) {
 	if len(made) != len(doctor.Checks)-several {
 		t.Errorf("%d checks of one node, want %d", len(made), len(doctor.Checks)-several)
 	}
-	for id, want := range map[string]string{"portdown": "port-down", "mtu": "mtu-small", "gid": "gid-none", "cable-slwo": "cable-slow"} {
+	for id, want := range map[string]string{"portdown": "port-down", "mtu": "mtu-small", "gid": "gid-none", "cable-slwo": "cable-slow", "nothing": "", "nothing-at-all": "", "p": "", "": ""} {
 		if got := doctor.Nearest(id); got != want {
 			t.Errorf("nearest to %q is %q, want %q", id, got, want)
 		}
