@@ -135,21 +135,47 @@ func pluginDisabled(n *facts.Node, v *verdict) {
 	}
 }
 
+// pluginPath is how a job gets the plugin wherever it is.
+const pluginPath = "set NCCL_NET_PLUGIN to the full path of libnccl-net-mesh.so"
+
 func pluginOther(n *facts.Node, v *verdict) {
-	const remedy = "set NCCL_NET_PLUGIN to the full path of libnccl-net-mesh.so"
-	if n.Process.PID == 0 {
-		switch would, ok := n.Process.Plugin.Get(); {
-		case !ok:
-			v.unknown(on(n), n.Process.Plugin.Because())
-		case would.Path == "":
-			v.info(on(n), "", "a job with this environment would find no plugin; ncclmesh env says what to set")
-		case would.Missing:
-			v.fail(on(n), remedy, "NCCL_NET_PLUGIN names %s, which does not exist", would.Path)
-		case !would.Ours:
-			v.warn(on(n), remedy, "a job with this environment would load %s, which is another plugin", would.Path)
-		}
+	if n.Process.PID != 0 {
+		pluginOfJob(n, v)
 		return
 	}
+	env, _ := n.Process.Env.Get()
+	asked, pinned := env["NCCL_NET_PLUGIN"], strings.EqualFold(env["NCCL_NET"], "mesh")
+	installed, _ := n.Process.Installed.Get()
+	remedy := `run eval "$(ncclmesh env)" before the job, or ` + pluginPath
+	if !installed.Ours {
+		remedy = "install the package libnccl-net-mesh, or " + pluginPath
+	}
+	instead := "NCCL would take a network of its own"
+	if pinned {
+		instead = "a job does not start, because NCCL_NET=mesh allows no other network"
+	}
+	switch would, ok := n.Process.Plugin.Get(); {
+	case !ok:
+		v.unknown(on(n), n.Process.Plugin.Because())
+	case would.Missing:
+		v.fail(on(n), remedy, "NCCL_NET_PLUGIN names %s, which does not exist: %s", would.Path, instead)
+	case would.Ours, asked == "none": // which plugin-disabled reports
+	case would.Path != "" && pinned:
+		v.fail(on(n), remedy, "a job with this environment would load %s, which is another plugin: %s", would.Path, instead)
+	case would.Path != "":
+		v.warn(on(n), remedy, "a job with this environment would load %s, which is another plugin", would.Path)
+	case asked != "":
+		v.fail(on(n), remedy, "NCCL_NET_PLUGIN=%s names no library that the loader finds: %s", asked, instead)
+	case pinned:
+		v.fail(on(n), remedy, "NCCL_NET_PLUGIN is not set, and the loader finds no libnccl-net.so: %s", instead)
+	case !installed.Ours:
+		v.info(on(n), "", "a job with this environment would find no plugin; ncclmesh env says what to set")
+	}
+}
+
+// pluginOfJob looks at what a running job has loaded.
+func pluginOfJob(n *facts.Node, v *verdict) {
+	const remedy = pluginPath
 	mapped, ok := n.Process.Mapped.Get()
 	if !ok {
 		v.unknown(on(n), n.Process.Mapped.Because())

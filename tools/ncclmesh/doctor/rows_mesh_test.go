@@ -192,6 +192,34 @@ var jobRows = []row{
 	{"plugin-other", "none in a job", fail, func(a, _ *machine) { a.job(); a.set("proc/4711/maps", "1-2 r-xp 0 0:0 1 /usr/lib/libnccl.so.2\n") }, nil},
 	{"plugin-other", "ours in a job", "", func(a, _ *machine) { a.job() }, nil},
 	{"plugin-other", "none would be found", info, func(a, _ *machine) { a.env = nil }, nil},
+	{"plugin-other", "none would be found right after the installation", "", func(a, _ *machine) { a.env = nil; a.install() }, nil},
+	{"plugin-other", "none by that name", fail, func(a, _ *machine) { a.env = []string{"NCCL_NET_PLUGIN=mesh"} }, nil},
+	{"plugin-other", "none by that name, and no other network is allowed", fail, func(a, _ *machine) {
+		a.env = []string{"NCCL_NET_PLUGIN=aws-ofi", "NCCL_NET=mesh"}
+		a.install()
+	}, nil},
+	{"plugin-other", "no other network is allowed, and nothing is loaded", fail, func(a, _ *machine) {
+		a.env = []string{"NCCL_NET=Mesh"}
+		a.install()
+	}, nil},
+	{"plugin-other", "another, and no other network is allowed", fail, func(a, _ *machine) {
+		a.env = []string{"NCCL_NET_PLUGIN=aws-ofi", "NCCL_NET=mesh"}
+		a.set("usr/lib/libnccl-net-aws-ofi.so", "\x7fELF", "usr/lib/libnccl-net.so", "\x7fELF")
+	}, nil},
+	{"plugin-other", "another beside ours in a list", "", func(a, _ *machine) {
+		a.env = []string{"NCCL_NET_PLUGIN=aws-ofi,mesh", "NCCL_NET=mesh"}
+		a.set("usr/lib/libnccl-net-aws-ofi.so", "\x7fELF")
+		a.install()
+	}, nil},
+	{"plugin-other", "another before ours in a list", warn, func(a, _ *machine) {
+		a.env = []string{"NCCL_NET_PLUGIN=aws-ofi,mesh"}
+		a.set("usr/lib/libnccl-net-aws-ofi.so", "\x7fELF")
+		a.install()
+	}, nil},
+	{"plugin-other", "installed, and named as the installation says", "", func(a, _ *machine) {
+		a.env = []string{"NCCL_NET_PLUGIN=mesh", "NCCL_NET=mesh"}
+		a.install()
+	}, nil},
 	{"plugin-other", "a path that is not there", fail, func(a, _ *machine) { a.env = []string{"NCCL_NET_PLUGIN=/opt/mesh.so"} }, nil},
 	{"plugin-other", "another would be found", warn, func(a, _ *machine) {
 		a.env = []string{"LD_LIBRARY_PATH=/opt/hpcx"}
@@ -204,6 +232,9 @@ var jobRows = []row{
 	{"debug-file", "one that is", "", func(a, _ *machine) { a.env = append(a.env, "NCCL_DEBUG_FILE=/opt/nccl.%h.%p") }, nil},
 	{"debug-file", "a job that cannot be read", unknown, otherUsersJob, nil},
 }
+
+// install puts the plugin where the loader looks, as the packages do.
+func (m *machine) install() { m.set("usr/lib/libnccl-net-mesh.so", m.files["opt/libnccl-net-mesh.so"]) }
 
 // nccl is the version of NCCL's library on the machine.
 func (m *machine) nccl(version string) {

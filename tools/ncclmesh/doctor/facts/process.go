@@ -8,8 +8,11 @@ type Process struct {
 	Unheard []string                `json:"unheard"`       // names like its own that it does not know
 	Locked  Fact[Limit]             `json:"locked"`        // RLIMIT_MEMLOCK
 
-	Mapped  Fact[[]Library] `json:"mapped"`  // NCCL and its network plugins, in a job
-	Plugin  Fact[Library]   `json:"plugin"`  // what a job would load; Path "" where it would find none
+	Mapped Fact[[]Library] `json:"mapped"` // NCCL and its network plugins, in a job
+	Plugin Fact[Library]   `json:"plugin"` // what a job would load; Path "" where it would find none
+	// Installed is the plugin that a job would find with NCCL_NET_PLUGIN=mesh; Path "" where there is none.
+	Installed Fact[Library] `json:"installed"`
+
 	NCCL    Fact[[]Library] `json:"nccl"`    // libnccl that is loaded, or would be
 	Conf    Fact[[]Line]    `json:"conf"`    // of NCCL's configuration files
 	Preload Fact[[]Library] `json:"preload"` // LD_PRELOAD

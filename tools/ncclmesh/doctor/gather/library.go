@@ -99,21 +99,35 @@ func (l *looker) configured() (dirs []string) {
 	return dirs
 }
 
-// plugin is the network plugin that NCCL would load by the environment.
-func (l *looker) plugin(env map[string]string) facts.Library {
+// plugin is the network plugin that NCCL would load by the environment. NCCL_NET_PLUGIN may be a list, of which NCCL takes
+// the first that is of use; with NCCL_NET=mesh that is this plugin, wherever in the list it is.
+func (l *looker) plugin(env map[string]string) (first facts.Library) {
 	named := env["NCCL_NET_PLUGIN"]
+	if named == "" {
+		named = "libnccl-net.so"
+	}
+	for name := range strings.SplitSeq(named, ",") {
+		found := l.named(env, name)
+		if found.Ours && strings.EqualFold(env["NCCL_NET"], "mesh") {
+			return found
+		}
+		if first.Path == "" || first.Missing && !found.Missing && found.Path != "" {
+			first = found
+		}
+	}
+	return first
+}
+
+// named is the library that NCCL loads for one name in NCCL_NET_PLUGIN; Path "" where the loader finds none.
+func (l *looker) named(env map[string]string, name string) facts.Library {
 	switch {
-	case named == "none":
+	case name == "none" || name == "":
 		return facts.Library{}
-	case strings.ContainsRune(named, '/'):
-		return l.library(named)
+	case strings.ContainsRune(name, '/'):
+		return l.library(name)
 	}
-	names := []string{"libnccl-net.so"}
-	if named != "" {
-		names = []string{named, "libnccl-net-" + named + ".so", "libnccl-net.so"}
-	}
-	for _, name := range names {
-		if path := l.search(env, name); path != "" {
+	for _, file := range []string{name, "libnccl-net-" + name + ".so"} {
+		if path := l.search(env, file); path != "" {
 			return l.library(path)
 		}
 	}

@@ -35,6 +35,7 @@ func (l *looker) process() {
 	if err != nil {
 		why := p.Env.Because()
 		p.Plugin, p.NCCL, p.Preload = facts.Unknown[facts.Library](why), facts.Unknown[[]facts.Library](why), facts.Unknown[[]facts.Library](why)
+		p.Installed = facts.Unknown[facts.Library](why)
 		p.Conf, p.DebugTo = facts.Unknown[[]facts.Line](why), facts.Unknown[facts.Library](why)
 		return
 	}
@@ -44,6 +45,7 @@ func (l *looker) process() {
 	p.Preload = facts.Known(l.preload(env["LD_PRELOAD"]))
 	p.DebugTo = facts.Known(l.debugTo(env["NCCL_DEBUG_FILE"]))
 	p.Plugin = facts.Known(l.plugin(env))
+	p.Installed = facts.Known(l.named(env, "mesh"))
 	p.NCCL = l.nccl(env)
 }
 
