@@ -67,6 +67,13 @@ func TestDoctorFindsFaults(t *testing.T) {
 			}
 		}
 	}
+	env := func(node string, variables ...string) func(*testing.T) { // none: as all have
+		return func(t *testing.T) {
+			if err := os.WriteFile(filepath.Join(f.Dir, "env."+node), []byte(strings.Join(variables, "\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	type test struct {
 		name       string
 		harm, mend func(*testing.T)
@@ -78,9 +85,12 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"packets of RDMA, an address, a route", all(fault("stall", "port=a:r1"), ip("b", "addr add 192.168.2.1/24 dev f0"), ip("a", "route add 192.168.0.0/20 dev "+fabric.ManagementIface)),
 			all(fault("clear"), ip("b", "addr del 192.168.2.1/24 dev f0"), ip("a", "route del 192.168.0.0/20")),
 			[]string{"fail addr-duplicate b:f0", "warn subnet-overlap a:f0", "warn subnet-overlap a:g0", "warn roce-filtered a:p0 ═ b:p1"}},
+		{"a setting of one node", env("a", "NCCL_IB_HCA=r0"), env("a"), []string{"warn port-left-out a:p0 ═ b:p1"}},
 	}
 	if require.IsFull() {
 		tests = append(tests, []test{
+			{"TCP on one node", env("b", "NCCL_MESH_TRANSPORT=tcp"), env("b"), []string{"warn port-left-out a:p0 ═ b:p1", "warn port-left-out a:p0 ═ b:p1"}},
+			{"devices of another node", env("b", "NCCL_IB_HCA=mlx5_0"), env("b"), []string{"fail env-invalid b"}},
 			{"registrations", fault("verb", "name=reg_mr", "errno=ENOMEM", "node=b"), fault("clear"), []string{"fail regmr-enomem b"}},
 			{"the device", fault("verb", "name=open_device", "errno=EACCES", "node=b"), fault("clear"), []string{"fail uverbs-denied b:f0", "fail uverbs-denied b:g0"}},
 			{"the MTU of one end", ip("a", "link set f0 mtu 1500"), ip("a", "link set f0 mtu 9000"),
@@ -102,6 +112,30 @@ func TestDoctorFindsFaults(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", status, want, stderr)
 			}
 		})
+	}
+}
+
+// Without RDMA, a setting of one node that leaves the only cable out is the one finding, although nothing is heard on it.
+func TestDoctorFindsSettings(t *testing.T) {
+	t.Parallel()
+	f, command := nodes(t, "netif a e1 addr 192.168.2.1/24\nnetif b e1 addr 192.168.2.2/24\nlink a:e1 b:e1\n")
+	tests := []struct{ setting, want string }{{"NCCL_SOCKET_IFNAME=^e1", "fail port-left-out a:e1 ═ b:e1"}}
+	if require.IsFull() {
+		tests = append(tests, []struct{ setting, want string }{
+			{"", ""},
+			{"NCCL_MESH_IFNAME=^e1", "fail port-left-out a:e1 ═ b:e1"},
+			{"NCCL_MESH_IFNAME=" + fabric.ManagementIface, "fail port-left-out a:e1 ═ b:e1"},
+			{"NCCL_MESH_TRANSPORT=rdma", "fail port-left-out a:e1 ═ b:e1"},
+		}...)
+	}
+	for _, tt := range tests {
+		if err := os.WriteFile(filepath.Join(f.Dir, "env.a"), []byte(tt.setting), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, stdout, stderr := command("doctor", "a", "b", "--json", "--ignore", "machine-id-cloned,memlock,mem-low")
+		if got := strings.Join(found(t, stdout), "\n"); got != tt.want {
+			t.Errorf("%s: found %q, want %q: %s", tt.setting, got, tt.want, stderr)
+		}
 	}
 }
 

@@ -72,8 +72,14 @@ func nodes(t *testing.T, topology string) (f *fabric.Fabric, command func(args .
 	if err := os.Symlink(self, filepath.Join(bin, "ncclmesh")); err != nil {
 		t.Fatal(err)
 	}
+	// A node's agents have the variables of its own in the file env.NODE, where that is there.
+	reach := filepath.Join(bin, "reach")
+	script := fmt.Sprintf("#!/bin/sh\nnode=$1; shift\n[ ! -f %[1]s/env.$node ] || export $(cat %[1]s/env.$node)\nexec %[2]s/fakenet exec -d %[1]s $node \"$@\"\n", f.Dir, f.Tools)
+	if err := os.WriteFile(reach, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	environ := append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0",
-		"NCCLMESH_SSH="+filepath.Join(f.Tools, "fakenet")+" exec -d "+f.Dir,
+		"NCCLMESH_SSH="+reach,
 		"NCCL_SOCKET_IFNAME="+fabric.ManagementIface, "NCCL_MESH_PROOF_WAIT=3000")
 	return f, func(args ...string) (int, string, string) {
 		var stdout, stderr bytes.Buffer

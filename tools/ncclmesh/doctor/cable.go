@@ -92,6 +92,9 @@ func noCommonCable(v *verdict) {
 	m, _ := proved(v)
 	for _, a := range m.Apart {
 		if len(a.Through) == 0 {
+			if v.apart(a.Nodes[0], a.Nodes[1]) {
+				continue // which port-left-out reports
+			}
 			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between one of them and a node with a cable to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
 			continue
 		}
@@ -167,6 +170,9 @@ func roceFiltered(v *verdict) {
 	for _, h := range halves(&m) {
 		if h.state != topo.TCP || !v.isRDMA(h.a) || !v.isRDMA(h.b) {
 			continue
+		}
+		if _, by, _ := v.notOverRDMA(h); by[0] != none && by[1] != none {
+			continue // the settings of both nodes ask for it
 		}
 		why := h.cable.Why
 		if why == "" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
+	"ncclmesh/transport/topology"
 )
 
 // told is the judged environment; that nobody could read it is said.
@@ -23,8 +24,14 @@ func envInvalid(n *facts.Node, v *verdict) {
 	if _, ok := told(n, v); !ok {
 		return
 	}
+	const refused = "correct it or unset it; jobs do not start with it"
 	for _, said := range n.Process.Refused {
-		v.fail(on(n), "correct it or unset it; jobs do not start with it", "%s", said)
+		v.fail(on(n), refused, "%s", said)
+	}
+	if c := choiceOf(n); c.transport != "tcp" {
+		if found, _ := n.Topology.Get(); len(found.Ports) > 0 && len(c.hca.Select(found.Ports)) == 0 {
+			v.fail(on(n), refused, "NCCL_IB_HCA=%v matches none of the RDMA ports of the node, which are %s", c.hca, portNames(found.Ports))
+		}
 	}
 	for _, said := range n.Process.Unheard {
 		v.warn(on(n), "correct or remove it", "%s", said)
@@ -102,6 +109,15 @@ func ncclPreload(n *facts.Node, v *verdict) {
 	if mapped, ok := n.Process.NCCL.Get(); ok && n.Process.PID != 0 && len(mapped) > 1 {
 		v.fail(on(n), "keep only the one that the framework brings", "process %d has %d libraries of NCCL: %s", n.Process.PID, len(mapped), paths(mapped))
 	}
+}
+
+// portNames lists ports as settings name them.
+func portNames(ports []topology.Port) string {
+	names := make([]string, len(ports))
+	for i := range ports {
+		names[i] = ports[i].String()
+	}
+	return strings.Join(names, ", ")
 }
 
 func paths(libs []facts.Library) string {

@@ -144,6 +144,9 @@ func noFlows(m *facts.Mesh) { m.Flows = facts.Unknown[[]facts.Flow]("not measure
 
 var jobRows = []row{
 	{"env-invalid", "a value", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_TRANSPORT=ether") }, nil},
+	{"env-invalid", "ports of another node", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_HCA=mlx5_0") }, nil},
+	{"env-invalid", "every port excluded", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_HCA=^roce") }, nil},
+	{"env-invalid", "ports of another node, where RDMA is not used", "", func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_HCA=mlx5_0", "NCCL_MESH_TRANSPORT=tcp") }, nil},
 	{"env-invalid", "a name", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_LANES=2") }, nil},
 	{"env-invalid", "a job that cannot be read", unknown, otherUsersJob, nil},
 
@@ -288,4 +291,4 @@ var nodeRows = []row{
 	{"versions-differ", "no firmware to see", unknown, func(a, _ *machine) { a.drop(h0.ib() + "/fw_ver") }, nil},
 }
 
-var rows = slices.Concat(adapterRows, memoryRows, addressRows, cableRows, jobRows, bootstrapRows, nodeRows)
+var rows = slices.Concat(adapterRows, memoryRows, addressRows, leftOutRows, cableRows, jobRows, bootstrapRows, nodeRows)

@@ -35,17 +35,18 @@ var Checks = []Check{
 	{ID: "gid-pinned", judge: each(gidPinned), After: []string{"port-down", "gid-none"}},
 
 	// Cables.
+	{ID: "port-left-out", judge: portLeftOut, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down"}},
 	{ID: "cable-loop", judge: each(cableLoop), After: []string{"port-down"}},
 	{ID: "cabling-differs", judge: cablingDiffers, After: []string{"ssh-failed", "env-invalid", "port-down", "cable-loop"}},
 	{ID: "cabling-same-port", judge: cablingSamePort, Several: true, After: []string{"ssh-failed", "env-invalid"}},
-	{ID: "cable-dead", judge: cableDead, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "addr-duplicate", "cable-loop", "cabling-differs"}},
+	{ID: "cable-dead", judge: cableDead, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "port-left-out", "addr-duplicate", "cable-loop", "cabling-differs"}},
 	{ID: "rdma-one-end", judge: rdmaOneEnd, Several: true, After: []string{"ssh-failed", "env-invalid", "rdma-absent", "nic-unplugged"}},
-	{ID: "roce-filtered", judge: roceFiltered, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "uverbs-denied", "memlock", "regmr-enomem", "gid-none", "gid-pinned"}},
-	{ID: "half-unused", judge: halfUnused, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "uverbs-denied", "roce-filtered", "gid-none", "gid-pinned", "cable-loop", "cable-dead"}},
+	{ID: "roce-filtered", judge: roceFiltered, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "port-left-out", "uverbs-denied", "memlock", "regmr-enomem", "gid-none", "gid-pinned"}},
+	{ID: "half-unused", judge: halfUnused, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "port-left-out", "uverbs-denied", "roce-filtered", "gid-none", "gid-pinned", "cable-loop", "cable-dead"}},
 	{ID: "no-common-cable", judge: noCommonCable, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "cable-loop", "cabling-differs", "cable-dead"}},
 	{ID: "cable-slow", judge: cableSlow, After: []string{"port-down", "pcie-narrow", "speed-low", "mtu-small"}},
 	{ID: "cable-slow-both-ways", judge: cableSlowBothWays, After: []string{"port-down", "pcie-narrow", "speed-low", "cable-slow"}},
-	{ID: "half-idle", judge: each(halfIdle), After: []string{"port-down", "half-unused"}},
+	{ID: "half-idle", judge: each(halfIdle), After: []string{"port-down", "port-left-out", "half-unused"}},
 	{ID: "counters-rising", judge: each(countersRising), After: []string{"mtu-mismatch"}},
 
 	// What a job is told.
