@@ -93,6 +93,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 			{"devices of another node", env("b", "NCCL_IB_HCA=mlx5_0"), env("b"), []string{"fail env-invalid b"}},
 			{"registrations", fault("verb", "name=reg_mr", "errno=ENOMEM", "node=b"), fault("clear"), []string{"fail regmr-enomem b"}},
 			{"the device", fault("verb", "name=open_device", "errno=EACCES", "node=b"), fault("clear"), []string{"fail uverbs-denied b:f0", "fail uverbs-denied b:g0"}},
+			{"an MTU with which RDMA has its full packets", all(ip("a", "link set f0 mtu 4200"), ip("b", "link set f0 mtu 4200")), all(ip("a", "link set f0 mtu 9000"), ip("b", "link set f0 mtu 9000")), nil},
 			{"the MTU of one end", ip("a", "link set f0 mtu 1500"), ip("a", "link set f0 mtu 9000"),
 				[]string{"warn mtu-small a:f0", "warn mtu-mismatch a:p0 ═ b:p1"}},
 		}...)

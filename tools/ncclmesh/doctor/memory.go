@@ -23,6 +23,15 @@ func size(n uint64) string {
 // ample is a limit of locked memory under which a few bytes are no matter of the limit.
 const ample = 1 << 20
 
+// locked returns how much memory the judged process may lock: a process that is exempt from its limit has none.
+func locked(n *facts.Node) (facts.Limit, bool) {
+	limit, ok := n.Process.Locked.Get()
+	if exempt, _ := n.Process.Exempt.Get(); exempt {
+		return facts.Limit{Unlimited: true}, true
+	}
+	return limit, ok
+}
+
 // limited reports whether a limit may be why a registration failed.
 func limited(l facts.Limit, t facts.Try) bool {
 	return !l.Unlimited && (l.Bytes < ample || uint64(t.Bytes) > l.Bytes)
@@ -43,7 +52,7 @@ func memlock(n *facts.Node, v *verdict) {
 		return
 	}
 	const remedy = "start a container with --ulimit memlock=-1; elsewhere set memlock to unlimited in /etc/security/limits.d, and log in again"
-	limit, ok := n.Process.Locked.Get()
+	limit, ok := locked(n)
 	if !ok {
 		v.unknown(on(n), n.Process.Locked.Because())
 		return
@@ -69,7 +78,7 @@ func regmrENOMEM(n *facts.Node, v *verdict) {
 	if _, ok := rdmaPorts(n, v); !ok {
 		return
 	}
-	limit, known := n.Process.Locked.Get()
+	limit, known := locked(n)
 	for i := range n.Adapters {
 		a := &n.Adapters[i]
 		t, failed := refused(a)

@@ -7,9 +7,17 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// jumbo is the least MTU of an interface at which RDMA packets have their full 4096 bytes with
-// all that people put around them.
+// jumbo is the MTU of an interface that is advised: RDMA packets have their full 4096 bytes with all that people put around
+// them, and TCP has large packets, too.
 const jumbo = 9000
+
+// Sizes of RDMA's packets are powers of two. wrapping is what the kernel leaves for headers when it derives the size from the
+// interface's MTU.
+const (
+	fullRDMA  = 4096
+	leastRDMA = 256
+	wrapping  = 96
+)
 
 func mtuSmall(n *facts.Node, v *verdict) {
 	ports, ok := rdmaPorts(n, v)
@@ -21,20 +29,24 @@ func mtuSmall(n *facts.Node, v *verdict) {
 		switch {
 		case p.NetdevMTU == 0:
 			v.unknown(at, p.String()+" has no interface whose MTU is known")
-		case p.NetdevMTU < jumbo:
-			v.warn(at, fmt.Sprintf("set %d at both ends of the cable", jumbo), "%s has an MTU of %d%s", p.Netdev, p.NetdevMTU, activeMTU(n, &p))
+		case p.NetdevMTU < jumbo && packet(n, &p) < fullRDMA: // with packets of full size, RDMA has no use for a larger MTU
+			v.warn(at, fmt.Sprintf("set %d at both ends of the cable", jumbo), "%s has an MTU of %d, RDMA packets have %d bytes", p.Netdev, p.NetdevMTU, packet(n, &p))
 		}
 	}
 }
 
-// activeMTU is what RDMA makes of the interface's.
-func activeMTU(n *facts.Node, p *topology.Port) string {
+// packet returns the size of RDMA's packets on a port: what the adapter reports, at most what fits the interface.
+func packet(n *facts.Node, p *topology.Port) int {
+	size := fullRDMA
+	for size > leastRDMA && size+wrapping > p.NetdevMTU {
+		size /= 2
+	}
 	for _, a := range n.Adapters {
-		if a.Device == p.Device && a.MTU[p.Num] > 0 {
-			return fmt.Sprintf(", RDMA packets have %d bytes", a.MTU[p.Num])
+		if active := a.MTU[p.Num]; a.Device == p.Device && active > 0 {
+			size = min(size, active)
 		}
 	}
-	return ""
+	return size
 }
 
 // mtuMismatch compares the two ends of each half of a cable.

@@ -7,6 +7,7 @@ type Process struct {
 	Refused []string                `json:"refused"`       // values that the plugin does not accept
 	Unheard []string                `json:"unheard"`       // names like its own that it does not know
 	Locked  Fact[Limit]             `json:"locked"`        // RLIMIT_MEMLOCK
+	Exempt  Fact[bool]              `json:"exempt"`        // from Locked: it has CAP_IPC_LOCK, and not in a user namespace alone
 
 	Mapped Fact[[]Library] `json:"mapped"` // NCCL and its network plugins, in a job
 	Plugin Fact[Library]   `json:"plugin"` // what a job would load; Path "" where it would find none

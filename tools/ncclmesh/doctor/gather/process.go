@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"ncclmesh/ncclnet/config"
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 )
@@ -31,6 +33,7 @@ func (l *looker) process() {
 	}
 	p.Env = facts.Of(relevant(environ), err)
 	p.Locked = l.locked()
+	p.Exempt = l.exempt()
 	p.Mapped = l.mapped()
 	if err != nil {
 		why := p.Env.Because()
@@ -118,6 +121,27 @@ func (l *looker) locked() facts.Fact[facts.Limit] {
 		return facts.Of(facts.Limit{Bytes: n}, err)
 	}
 	return facts.Unknown[facts.Limit]("/proc shows no limit of locked memory")
+}
+
+// exempt reports whether the kernel lets the process lock more memory than its limit: it does where the process has
+// CAP_IPC_LOCK in the machine's own user namespace, whose ids are mapped to themselves.
+func (l *looker) exempt() facts.Fact[bool] {
+	b, err := os.ReadFile(l.proc("status"))
+	if err != nil {
+		return facts.Unknown[bool](plain(err).Error())
+	}
+	ids, err := os.ReadFile(l.proc("uid_map"))
+	if err != nil {
+		return facts.Unknown[bool](plain(err).Error())
+	}
+	own := slices.Equal(strings.Fields(string(ids)), []string{"0", "0", "4294967295"})
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			caps, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			return facts.Of(own && caps&(1<<unix.CAP_IPC_LOCK) != 0, err)
+		}
+	}
+	return facts.Unknown[bool]("/proc shows no capabilities")
 }
 
 // mapped are NCCL and its network plugins that a job has loaded.
