@@ -66,7 +66,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/doctor/gather":  {"handshake", "ibv", "ncclnet/config", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/fleet", "transport/topology", sysUnix, netlink},
 	"tools/ncclmesh/bench":          {"handshake", "ibv", "tools/ncclmesh/fleet", "tools/ncclmesh/topo", "transport", "transport/bundle", "transport/lane", "transport/message", "transport/path", "transport/topology", "transport/window", plot, plot + "/plotter", plot + "/vg"},
 	"tools/ncclmesh/fleet":          {"handshake", "printable", "tools/ncclmesh/procgroup"},
-	"tools/ncclmesh/jobenv":         {"ncclnet/config", "tools/ncclmesh/library", "tools/ncclmesh/secret"},
+	"tools/ncclmesh/jobenv":         {"ncclnet/config", "tools/ncclmesh/library", "tools/ncclmesh/secret", "transport/topology"},
 	"tools/ncclmesh/launch":         {"tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/library", "tools/ncclmesh/procgroup"},
 	"tools/ncclmesh/library":        {"handshake"},
 	"tools/ncclmesh/manual":         {cobra, pflag},

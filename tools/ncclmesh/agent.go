@@ -9,6 +9,7 @@ import (
 	"ncclmesh/tools/ncclmesh/bench"
 	"ncclmesh/tools/ncclmesh/doctor/gather"
 	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/tools/ncclmesh/jobenv"
 	"ncclmesh/tools/ncclmesh/launch"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport"
@@ -17,7 +18,7 @@ import (
 // handlers are what an agent does, by the name that asks for it.
 func handlers(sys *system) fleet.Handlers {
 	all := questions(sys)
-	all[launch.Do] = launch.Node{Environ: sys.environ, Look: thisNode}.Serve
+	all[launch.Do] = launch.Node{Environ: sys.environ, Look: func() (jobenv.Node, error) { return thisNode(sys.getenv) }, Address: bootstrapAddress}.Serve
 	return all
 }
 

@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ncclmesh/ncclnet/config"
 	"ncclmesh/tools/ncclmesh/jobenv"
 	"ncclmesh/tools/ncclmesh/library"
+	"ncclmesh/transport/topology"
 )
 
 const envLong = `Prints what to set so that NCCL uses the plugin, as lines for a shell, and on
@@ -63,7 +65,7 @@ func runEnv(sys *system, f envFlags) error {
 	if err != nil {
 		fmt.Fprintf(sys.stderr, "ncclmesh: %v\n", err)
 	}
-	node, err := thisNode()
+	node, err := thisNode(sys.getenv)
 	if err != nil {
 		return failure{err}
 	}
@@ -113,7 +115,7 @@ func libraries(sys *system, named string) ([]library.Library, error) {
 }
 
 // thisNode is what objections are judged by.
-func thisNode() (jobenv.Node, error) {
+func thisNode(getenv func(string) string) (jobenv.Node, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return jobenv.Node{}, fmt.Errorf("list the network interfaces: %w", err)
@@ -125,5 +127,28 @@ func thisNode() (jobenv.Node, error) {
 	for _, i := range interfaces {
 		n.Interfaces = append(n.Interfaces, i.Name)
 	}
+	c, _ := config.Read(getenv) // a value that is not accepted is an objection
+	if found, err := topology.Discover(topology.Source{Sysfs: c.Transport.Sysfs}); err == nil {
+		n.Ports = found.Ports
+	}
 	return n, nil
+}
+
+// bootstrapAddress returns the address at which NCCL makes ranks meet on this node, by the variables of a job; "" where there
+// is none that another node could reach.
+func bootstrapAddress(getenv func(string) string) (string, error) {
+	c, _ := config.Read(getenv) // a value that is not accepted is an objection
+	found, err := topology.Discover(topology.Source{Sysfs: c.Transport.Sysfs})
+	if err != nil {
+		return "", err
+	}
+	mesh := map[string]bool{}
+	for _, p := range found.Ports {
+		mesh[p.Netdev] = true
+	}
+	addrs := topology.BootstrapAddrs(found.Links, c.Transport.Interfaces, c.Transport.SocketFamily, mesh)
+	if len(addrs) == 0 {
+		return "", nil
+	}
+	return addrs[0].String(), nil
 }

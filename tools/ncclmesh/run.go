@@ -57,7 +57,7 @@ func runCommand(sys *system) *cobra.Command {
 	c.Flags().StringVar(&f.order.Library, "library", "", "the plugin is `FILE` on every host, instead of looking for it")
 	c.Flags().BoolVar(&f.order.NoPlugin, "no-plugin", false, "do not set the plugin's variables, to compare")
 	c.Flags().StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE`, or pass NAME on, for every process")
-	c.Flags().StringVar(&f.masterAddr, "master-addr", "", "what MASTER_ADDR is (default where ssh has reached the first host)")
+	c.Flags().StringVar(&f.masterAddr, "master-addr", "", "what MASTER_ADDR is (default where ssh has reached the first host, or its address on the bootstrap interface)")
 	c.Flags().IntVar(&f.masterPort, "master-port", 0, "what MASTER_PORT is (default one that is free there)")
 	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the other processes may take to end after the first failure")
 	return c

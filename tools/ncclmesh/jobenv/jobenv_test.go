@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/ncclnet/config"
 	"ncclmesh/tools/ncclmesh/library"
+	"ncclmesh/transport/topology"
 )
 
 // The environment is before the user's file, and that before the node's, as with NCCL.
@@ -60,6 +61,7 @@ func TestRead(t *testing.T) {
 func TestAgainst(t *testing.T) {
 	node := Node{
 		Interfaces: []string{"lo", "enP7s7", "enp1s0f0np0"},
+		Ports:      []topology.Port{{Device: "rocep1s0f0", Num: 1, Netdev: "enp1s0f0np0"}, {Device: "rocep1s0f1", Num: 1}},
 		Exists:     func(path string) bool { return strings.HasPrefix(path, "/here") },
 		Identify: func(path string) error {
 			if path == "/here/libnccl-net-mesh.so" {
@@ -97,6 +99,13 @@ func TestAgainst(t *testing.T) {
 		{"NCCL_MESH_IFNAME", "eth1", Blocks, "TCP lanes"},
 		{"NCCL_IB_HCA", "^mlx5_3", "", ""},
 		{"NCCL_IB_HCA", "rocep1s0f0", Hinders, "only these ports"},
+		{"NCCL_IB_HCA", "=rocep1s0f0:1,rocep1s0f1", Hinders, "only these ports"},
+		{"NCCL_IB_HCA", "mlx5_0,mlx5_1", Blocks, "none of the RDMA ports of this node (it has rocep1s0f0:1 (enp1s0f0np0), rocep1s0f1:1)"},
+		{"NCCL_IB_HCA", "=rocep1s0f", Blocks, "none of the RDMA ports of this node"},
+		{"NCCL_IB_HCA", "rocep1s0f0:2", Blocks, "none of the RDMA ports of this node"},
+		{"NCCL_IB_HCA", "^rocep1s0f", Blocks, "none of the RDMA ports of this node"},
+		{"NCCL_IB_HCA", "rocep1s0f0,rocep1s1f0", Hinders, "rocep1s1f0 is none of the RDMA ports of this node (it has rocep1s0f0:1"},
+		{"NCCL_IB_HCA", "a b", Blocks, "blanks are part of the value"},
 		{"NCCL_IB_DISABLE", "0", "", ""},
 		{"NCCL_IB_DISABLE", "1", Idle, "switch"},
 		{"NCCL_ALGO", "Ring", Hinders, "algorithm"},
@@ -134,6 +143,9 @@ func TestAgainst(t *testing.T) {
 		if !tried[name] && !slices.Contains([]string{"NCCL_MIN_NCHANNELS", "NCCL_MAX_CTAS", "NCCL_MIN_CTAS", "NCCL_IB_SUBNET_AWARE_ROUTING"}, name) {
 			t.Errorf("the rule of %s is not tried", name)
 		}
+	}
+	if list := Against(Variables{{"NCCL_IB_HCA", "mlx5_0", ""}, {"NCCL_MESH_TRANSPORT", "tcp", ""}}, node); len(list) != 1 || list[0].Severity != Hinders {
+		t.Errorf("devices that are not there, which nothing needs over TCP: %+v", list)
 	}
 	var order []string
 	for _, o := range Against(Variables{{"NCCL_ALGO", "Ring", ""}, {"NCCL_IB_DISABLE", "1", ""}, {"NCCL_NET", "IB", ""}}, node) {

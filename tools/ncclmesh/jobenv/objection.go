@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ncclmesh/ncclnet/config"
+	"ncclmesh/transport/topology"
 )
 
 // How much a variable is in the way.
@@ -27,6 +28,7 @@ type Objection struct {
 // A Node is what objections are judged by beside the variables.
 type Node struct {
 	Interfaces []string                // names of network interfaces
+	Ports      []topology.Port         // of RDMA devices
 	Exists     func(path string) bool  // whether a file is there
 	Identify   func(path string) error // why a file is not this project's library; nil if it is
 }
@@ -34,6 +36,9 @@ type Node struct {
 // Against returns what works against the plugin, the worst first.
 func Against(v Variables, node Node) []Objection {
 	var list []Objection
+	if strings.EqualFold(strings.TrimSpace(v.Getenv("NCCL_MESH_TRANSPORT")), "tcp") {
+		node.Ports = nil // which nothing has to select then
+	}
 	for _, s := range config.Settings(v.Getenv) {
 		if s.Err != nil {
 			x, _ := v.Get(s.Err.Name)
@@ -89,12 +94,7 @@ var rules = map[string]rule{
 	},
 	"NCCL_SOCKET_IFNAME": interfaces("the network that connections are set up over"),
 	"NCCL_MESH_IFNAME":   interfaces("the network of TCP lanes"),
-	"NCCL_IB_HCA": func(value string, _ Node) *Objection {
-		if value == "" || strings.HasPrefix(value, "^") {
-			return nil
-		}
-		return &Objection{Severity: Hinders, Why: "only these ports are used, and names differ between nodes; without it the plugin uses all with a validated path, both halves of each cable", Do: "unset it, unless that is what you want"}
-	},
+	"NCCL_IB_HCA":        devices,
 	"NCCL_IB_DISABLE": func(value string, _ Node) *Objection {
 		if value == "" || value == "0" {
 			return nil
@@ -174,6 +174,38 @@ func interfaces(what string) rule {
 		return &Objection{Severity: Blocks, Why: fmt.Sprintf("%s: this node has no such interface (it has %s)", what, strings.Join(node.Interfaces, ", ")),
 			Do: "set it on each node to what that node has, or unset it"}
 	}
+}
+
+// devices judges a list of RDMA devices. One that selects no port of the node keeps the plugin from starting.
+func devices(value string, node Node) *Objection {
+	if _, err := topology.ParseHCA(value); err != nil {
+		return nil // a value that is not accepted is an objection already
+	}
+	selects := func(list string) bool {
+		filter, err := topology.ParseHCA(list)
+		return err != nil || len(node.Ports) == 0 || len(filter.Select(node.Ports)) > 0
+	}
+	var ports []string
+	for i := range node.Ports {
+		ports = append(ports, node.Ports[i].String())
+	}
+	const do = "set it on each node to what that node has, or unset it"
+	if !selects(value) {
+		return &Objection{Severity: Blocks, Why: "matches none of the RDMA ports of this node (it has " + strings.Join(ports, ", ") + ")", Do: do}
+	}
+	if value == "" || strings.HasPrefix(value, "^") {
+		return nil
+	}
+	list, whole := strings.CutPrefix(value, "=")
+	for name := range strings.SplitSeq(list, ",") {
+		if whole {
+			name = "=" + name
+		}
+		if strings.Trim(name, "=") != "" && !selects(name) {
+			return &Objection{Severity: Hinders, Why: fmt.Sprintf("%s is none of the RDMA ports of this node (it has %s)", strings.Trim(name, "="), strings.Join(ports, ", ")), Do: do}
+		}
+	}
+	return &Objection{Severity: Hinders, Why: "only these ports are used, and names differ between nodes; without it the plugin uses all with a validated path, both halves of each cable", Do: "unset it, unless that is what you want"}
 }
 
 func recipe(what string) rule {

@@ -31,6 +31,7 @@ const grace = 1500 * time.Millisecond
 type Node struct {
 	Environ []string
 	Look    func() (jobenv.Node, error)
+	Address func(getenv func(string) string) (string, error) // where other nodes reach this one, by the variables of a job; "": nowhere
 }
 
 // Serve is the agent's handler.
@@ -110,13 +111,24 @@ func (n Node) ready(o Order) (*Ready, error) {
 	if r.Port, err = freePort(); err != nil {
 		return nil, err
 	}
-	// "client port server port" says where this node was reached.
-	if f := strings.Fields(all.Getenv("SSH_CONNECTION")); len(f) == 4 {
-		r.Address = f[2]
-	} else if r.Address, err = os.Hostname(); err != nil {
+	if r.Address, err = n.address(o, all.Getenv); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// address returns where the other nodes reach this one. Its name is the last resort, because many machines have it for a
+// loopback address in /etc/hosts.
+func (n Node) address(o Order, getenv func(string) string) (string, error) {
+	// "client port server port" says where ssh reached this node; without ssh it says where the user's login did.
+	if f := strings.Fields(getenv("SSH_CONNECTION")); len(f) == 4 && !o.Local {
+		return f[2], nil
+	}
+	at, err := n.Address(getenv)
+	if err != nil || at != "" {
+		return at, err
+	}
+	return os.Hostname()
 }
 
 // freePort is one that nobody has now.

@@ -22,7 +22,7 @@ type Job struct {
 	Order
 	Hosts         []string
 	Env           []string // of all processes, NAME=value
-	MasterAddress string   // none: that at which the first host is reached
+	MasterAddress string   // none: that at which the first host is reached, by ssh or over the network of the bootstrap
 	MasterPort    int      // 0: one that is free there
 	Stdout        io.Writer
 	Stderr        io.Writer
@@ -59,7 +59,9 @@ func (j *Job) Run(ctx context.Context, f *fleet.Fleet) error {
 	hosts := make([]*host, len(j.Hosts))
 	for i, name := range j.Hosts {
 		hosts[i] = &host{Job: j, index: i}
-		hosts[i].call = f.Start(ctx, name, fleet.Request{Do: Do, With: j.Order, Silence: silence, Limit: math.MaxInt})
+		order := j.Order
+		order.Local = name == fleet.Here
+		hosts[i].call = f.Start(ctx, name, fleet.Request{Do: Do, With: order, Silence: silence, Limit: math.MaxInt})
 		defer hosts[i].call.Close()
 	}
 	if err := each(hosts, (*host).prepare); err != nil {

@@ -25,7 +25,10 @@ import (
 // TestMain is an agent too: hosts of these tests are this program.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "agent" {
-		n := Node{Environ: os.Environ(), Look: func() (jobenv.Node, error) { return jobenv.Node{Interfaces: []string{"lo"}}, nil }}
+		n := Node{
+			Environ: os.Environ(), Look: func() (jobenv.Node, error) { return jobenv.Node{Interfaces: []string{"lo"}}, nil },
+			Address: func(getenv func(string) string) (string, error) { return getenv("AT"), nil },
+		}
 		if err := fleet.Serve(context.Background(), os.Stdin, os.Stdout, fleet.Handlers{Do: n.Serve}); err != nil {
 			os.Exit(1)
 		}
@@ -37,10 +40,20 @@ func TestMain(m *testing.M) {
 // hosts are what the shell makes of the names of hosts: $0 is one, $1 and $2 are ncclmesh agent.
 const hosts = `
 case $0 in
+bootstrap) unset SSH_CONNECTION; HOST=$0 exec "$SELF" "$2" ;;
+nowhere) unset SSH_CONNECTION AT; HOST=$0 exec "$SELF" "$2" ;;
 refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255 ;;
 *) SSH_CONNECTION="10.0.0.9 1 10.0.0.1 22" HOST=$0 exec "$SELF" "$2" ;;
 esac
 `
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		panic(err)
+	}
+	return name
+}
 
 func testFleet(t *testing.T) *fleet.Fleet {
 	t.Helper()
@@ -49,7 +62,7 @@ func testFleet(t *testing.T) *fleet.Fleet {
 		t.Fatal(err)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "NCCL_") })
-	return &fleet.Fleet{SSH: []string{"sh", "-c", hosts}, Here: self, Env: append(env, "SELF="+self, "GORACE=atexit_sleep_ms=0"), Hello: 2 * time.Minute}
+	return &fleet.Fleet{SSH: []string{"sh", "-c", hosts}, Here: self, Env: append(env, "SELF="+self, "AT=10.1.0.1", "SSH_CONNECTION=10.0.0.9 1 10.0.0.8 22", "GORACE=atexit_sleep_ms=0"), Hello: 2 * time.Minute}
 }
 
 // output is written by several goroutines, and watched.
@@ -99,6 +112,12 @@ func TestRun(t *testing.T) {
 			[]string{"a: 0 2 0 1 0 2 10.0.0.1 29500 a x y", "b: 1 2 0 1 1 2 10.0.0.1 29500 b x y"}, "", 0, ""},
 		{"two processes each", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 2}, Hosts: []string{"a", "b"}, MasterPort: 1, MasterAddress: "head"},
 			[]string{"a:0: 0 4 0 2 0 2 head 1 a", "a:1: 1 4 1 2 0 2 head 1 a", "b:0: 2 4 0 2 1 2 head 1 b", "b:1: 3 4 1 2 1 2 head 1 b"}, "", 0, ""},
+		{"the first host is not reached over ssh", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 1}, Hosts: []string{"bootstrap", "b"}, MasterPort: 29500},
+			[]string{"b: 1 2 0 1 1 2 10.1.0.1 29500 b", "bootstrap: 0 2 0 1 0 2 10.1.0.1 29500 bootstrap"}, "", 0, ""},
+		{"the first host is this one, to which the user has logged in over ssh", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 1}, Hosts: []string{fleet.Here, "b"}, MasterPort: 29500},
+			[]string{"b: 1 2 0 1 1 2 10.1.0.1 29500 b", "here: 0 2 0 1 0 2 10.1.0.1 29500"}, "", 0, ""},
+		{"nor has it an address", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 1}, Hosts: []string{"nowhere"}, MasterPort: 29500},
+			[]string{"nowhere: 0 1 0 1 0 1 " + hostname() + " 29500 nowhere"}, "", 0, ""},
 		{"no end of line, and no text", Job{Order: Order{Command: []string{"printf", `\377x\n\nlast`}, Processes: 1}, Hosts: []string{"a"}},
 			[]string{"a: ", "a: last", "a: \xffx"}, "", 0, ""},
 		{"a directory, and standard error", Job{Order: Order{Command: []string{"sh", "-c", "pwd; echo wrong >&2"}, Processes: 1, Directory: "/usr"}, Hosts: []string{"a"}},

@@ -12,6 +12,7 @@ type Order struct {
 	Processes int      `json:"processes"`
 	Library   string   `json:"library,omitempty"` // the plugin there; none: it is looked for
 	NoPlugin  bool     `json:"noPlugin,omitempty"`
+	Local     bool     `json:"local,omitempty"` // the host is the one that the command runs on, and is not reached over ssh
 }
 
 // A Word is what an agent is told after its order: first to start, then signals.
@@ -34,7 +35,7 @@ type Report struct {
 
 // Ready is what a host has.
 type Ready struct {
-	Address string   `json:"address"` // at which it was reached; its name where that is not known
+	Address string   `json:"address"` // at which ssh reached it, or else the other nodes can; its name where neither is known
 	Port    int      `json:"port"`    // of TCP, that nobody has
 	Env     []string `json:"env"`     // by which NCCL uses the plugin there
 	Against []string `json:"against"` // what in the environment there works against it

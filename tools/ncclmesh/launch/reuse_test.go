@@ -111,7 +111,7 @@ func askAgent(t *testing.T, o Order) agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := Node{Environ: os.Environ(), Look: func() (jobenv.Node, error) { return jobenv.Node{}, nil }}
+	n := Node{Environ: os.Environ(), Look: func() (jobenv.Node, error) { return jobenv.Node{}, nil }, Address: func(func(string) string) (string, error) { return "", nil }}
 	served := make(chan error, 1)
 	go func() {
 		served <- fleet.Serve(context.Background(), in, out, fleet.Handlers{Do: n.Serve})
