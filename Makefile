@@ -23,10 +23,10 @@ all = $(shell $(GO) list ./...)
 simulated = $(filter-out ncclmesh/tests/%,$(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
 	sed -n 's#^\([^ ]*\) .*ncclmesh/tests/\(sim\|transporttest\).*#\1#p'))
 long = $(addprefix ncclmesh/,tests/sim/mesh tests/e2e tests/nccl tests/packages transport/message) # begin first, so that none runs alone in the end
-# Packages of the command that start goroutines, but for itself, of which most tests run processes.
-concurrent = $(addprefix ncclmesh/tools/ncclmesh/,fleet launch meet)
-made = build ncclmesh netdriver fakeverbs# for all of those tests, once
-tested = -shuffle=on -count=1 -timeout 2h -vet=off# which is `make check`'s
+# Packages of tools that start goroutines: the race detector sees nothing in the others.
+concurrent = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^\s*go |\.Go\b' tools | xargs -n1 dirname | sort -u | sed 's#^#ncclmesh/#')
+made = build ncclmesh netdriver fakeverbs# what several of the tests need is made once
+tested = -shuffle=on -count=1 -timeout 2h -vet=off# vet is part of `make check`
 comma = ,
 space = $() $()
 
