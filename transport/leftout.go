@@ -22,11 +22,11 @@ func (o *Options) leftOut(n *topology.Node) []handshake.Setting {
 	}
 	rdma := n.Ports
 	if o.Transport == TransportTCP {
-		add("NCCL_MESH_TRANSPORT", TransportTCP, namesOf(rdma))
+		add("NCCL_MESH_TRANSPORT", TransportTCP, topology.Names(rdma))
 		rdma = nil
 	}
 	selected := o.HCA.Select(rdma)
-	add("NCCL_IB_HCA", o.HCA.String(), namesOf(without(rdma, selected)))
+	add("NCCL_IB_HCA", o.HCA.String(), topology.Names(without(rdma, selected)))
 
 	used := topology.IfFilter{}.Select(n.Plain)
 	if o.Transport == TransportRDMA {
@@ -39,8 +39,8 @@ func (o *Options) leftOut(n *topology.Node) []handshake.Setting {
 	if o.Transport == TransportRDMA {
 		add("NCCL_MESH_TRANSPORT", TransportRDMA, []string{"TCP"})
 	}
-	add("NCCL_SOCKET_IFNAME", o.Interfaces.String(), namesOf(without(used, allowed)))
-	add("NCCL_MESH_IFNAME", o.LaneIfs.String(), namesOf(without(allowed, lanes)))
+	add("NCCL_SOCKET_IFNAME", o.Interfaces.String(), topology.Names(without(used, allowed)))
+	add("NCCL_MESH_IFNAME", o.LaneIfs.String(), topology.Names(without(allowed, lanes)))
 	return all
 }
 
@@ -83,12 +83,12 @@ func (t *Transport) checkFilters(n *topology.Node) error {
 	case t.opts.Transport == TransportTCP || hca.String() == "":
 	case len(n.Ports) > 0 && len(hca.Select(n.Ports)) == 0:
 		return fmt.Errorf("%w: NCCL_IB_HCA=%v matches none of the RDMA ports of this node, which are %s: correct it, unset it to use all, or set NCCL_MESH_TRANSPORT=tcp to do without RDMA",
-			fault.ErrUsage, hca, few(namesOf(n.Ports)))
+			fault.ErrUsage, hca, few(topology.Names(n.Ports)))
 	case len(n.Ports) == 0 && hca.Named():
 		t.log.Warn(fmt.Sprintf("NCCL_IB_HCA=%v has no effect: this node has no RDMA port", hca))
 	}
 	if t.opts.Transport != TransportRDMA && ifs.Named() && !slices.ContainsFunc(n.Plain, func(p topology.Port) bool { return ifs.Match(p.Netdev) }) {
-		t.log.Warn(fmt.Sprintf("NCCL_MESH_IFNAME=%v matches none of the interfaces of this node, which are %s: nothing goes over TCP", ifs, few(namesOf(n.Plain))))
+		t.log.Warn(fmt.Sprintf("NCCL_MESH_IFNAME=%v matches none of the interfaces of this node, which are %s: nothing goes over TCP", ifs, few(topology.Names(n.Plain))))
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (o *Options) setUpAddrs(n *topology.Node, mesh map[string]bool) ([]netip.Ad
 	addrs := topology.BootstrapAddrs(n.Links, o.Interfaces, o.SocketFamily, mesh)
 	if len(addrs) == 0 && o.Interfaces.String() != "" {
 		return nil, fmt.Errorf("%w: NCCL_SOCKET_IFNAME=%v selects no interface that is up and has an address at which another node could reach this one; there are %s: correct it or unset it",
-			fault.ErrUsage, o.Interfaces, few(namesOf(n.Plain)))
+			fault.ErrUsage, o.Interfaces, few(topology.Names(n.Plain)))
 	}
 	return addrs, nil
 }
@@ -112,7 +112,7 @@ func (o *Options) noInterface(plain []topology.Port) string {
 	if s := o.LaneIfs.String(); s != "" {
 		by = append(by, "NCCL_MESH_IFNAME="+s)
 	}
-	none := "none of the network interfaces of this node (" + few(namesOf(plain)) + ") is up"
+	none := "none of the network interfaces of this node (" + few(topology.Names(plain)) + ") is up"
 	if len(by) == 0 {
 		return none + " and has an address"
 	}
@@ -127,13 +127,6 @@ func without(ports, others []topology.Port) (rest []topology.Port) {
 		}
 	}
 	return rest
-}
-
-func namesOf(ports []topology.Port) (names []string) {
-	for i := range ports {
-		names = append(names, ports[i].String())
-	}
-	return names
 }
 
 // few lists names for people, the first of very many.

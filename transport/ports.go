@@ -154,7 +154,7 @@ func (t *Transport) selectDevices(n *topology.Node) (selected []topology.Port, e
 	selected = t.opts.HCA.Select(n.Ports)
 	var seen []string
 	if left := without(n.Ports, selected); len(left) > 0 {
-		seen = append(seen, fmt.Sprintf("NCCL_IB_HCA=%v leaves out %s", t.opts.HCA, few(namesOf(left))))
+		seen = append(seen, fmt.Sprintf("NCCL_IB_HCA=%v leaves out %s", t.opts.HCA, few(topology.Names(left))))
 	}
 	for _, p := range selected {
 		if p.Active {

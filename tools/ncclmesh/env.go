@@ -127,18 +127,24 @@ func thisNode(getenv func(string) string) (jobenv.Node, error) {
 	for _, i := range interfaces {
 		n.Interfaces = append(n.Interfaces, i.Name)
 	}
-	c, _ := config.Read(getenv) // a value that is not accepted is an objection
-	if found, err := topology.Discover(topology.Source{Sysfs: c.Transport.Sysfs}); err == nil {
+	if _, found, err := discover(getenv); err == nil {
 		n.Ports = found.Ports
 	}
 	return n, nil
 }
 
+// discover returns the settings of a job by its variables, and what they find on this node. Where a value is not accepted, which is an
+// objection, the settings are the defaults.
+func discover(getenv func(string) string) (config.Config, *topology.Node, error) {
+	c, _ := config.Read(getenv)
+	found, err := topology.Discover(topology.Source{Sysfs: c.Transport.Sysfs})
+	return c, found, err
+}
+
 // bootstrapAddress returns the address at which NCCL makes ranks meet on this node, by the variables of a job; "" where there
 // is none that another node could reach.
 func bootstrapAddress(getenv func(string) string) (string, error) {
-	c, _ := config.Read(getenv) // a value that is not accepted is an objection
-	found, err := topology.Discover(topology.Source{Sysfs: c.Transport.Sysfs})
+	c, found, err := discover(getenv)
 	if err != nil {
 		return "", err
 	}

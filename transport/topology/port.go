@@ -186,6 +186,15 @@ func (p *Port) String() string {
 	return fmt.Sprintf("%s:%d (%s)", p.Device, p.Num, name)
 }
 
+// Names returns what people call each of the ports, as String does.
+func Names(ports []Port) []string {
+	names := make([]string, len(ports))
+	for i := range ports {
+		names[i] = ports[i].String()
+	}
+	return names
+}
+
 // Absent says, for people, that the network interface of a RoCE port is in another network namespace, and what to do about
 // it; "" when it is not. The interface of an InfiniBand port does not matter.
 func (p *Port) Absent() (what, remedy string) {

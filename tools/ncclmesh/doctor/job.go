@@ -30,7 +30,7 @@ func envInvalid(n *facts.Node, v *verdict) {
 	}
 	if c := choiceOf(n); c.transport != "tcp" {
 		if found, _ := n.Topology.Get(); len(found.Ports) > 0 && len(c.hca.Select(found.Ports)) == 0 {
-			v.fail(on(n), refused, "NCCL_IB_HCA=%v matches none of the RDMA ports of the node, which are %s", c.hca, portNames(found.Ports))
+			v.fail(on(n), refused, "NCCL_IB_HCA=%v matches none of the RDMA ports of the node, which are %s", c.hca, strings.Join(topology.Names(found.Ports), ", "))
 		}
 	}
 	for _, said := range n.Process.Unheard {
@@ -109,15 +109,6 @@ func ncclPreload(n *facts.Node, v *verdict) {
 	if mapped, ok := n.Process.NCCL.Get(); ok && n.Process.PID != 0 && len(mapped) > 1 {
 		v.fail(on(n), "keep only the one that the framework brings", "process %d has %d libraries of NCCL: %s", n.Process.PID, len(mapped), paths(mapped))
 	}
-}
-
-// portNames lists ports as settings name them.
-func portNames(ports []topology.Port) string {
-	names := make([]string, len(ports))
-	for i := range ports {
-		names[i] = ports[i].String()
-	}
-	return strings.Join(names, ", ")
 }
 
 func paths(libs []facts.Library) string {

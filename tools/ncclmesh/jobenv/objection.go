@@ -185,13 +185,10 @@ func devices(value string, node Node) *Objection {
 		filter, err := topology.ParseHCA(list)
 		return err != nil || len(node.Ports) == 0 || len(filter.Select(node.Ports)) > 0
 	}
-	var ports []string
-	for i := range node.Ports {
-		ports = append(ports, node.Ports[i].String())
-	}
+	has := strings.Join(topology.Names(node.Ports), ", ")
 	const do = "set it on each node to what that node has, or unset it"
 	if !selects(value) {
-		return &Objection{Severity: Blocks, Why: "matches none of the RDMA ports of this node (it has " + strings.Join(ports, ", ") + ")", Do: do}
+		return &Objection{Severity: Blocks, Why: "matches none of the RDMA ports of this node (it has " + has + ")", Do: do}
 	}
 	if value == "" || strings.HasPrefix(value, "^") {
 		return nil
@@ -202,7 +199,7 @@ func devices(value string, node Node) *Objection {
 			name = "=" + name
 		}
 		if strings.Trim(name, "=") != "" && !selects(name) {
-			return &Objection{Severity: Hinders, Why: fmt.Sprintf("%s is none of the RDMA ports of this node (it has %s)", strings.Trim(name, "="), strings.Join(ports, ", ")), Do: do}
+			return &Objection{Severity: Hinders, Why: fmt.Sprintf("%s is none of the RDMA ports of this node (it has %s)", strings.Trim(name, "="), has), Do: do}
 		}
 	}
 	return &Objection{Severity: Hinders, Why: "only these ports are used, and names differ between nodes; without it the plugin uses all with a validated path, both halves of each cable", Do: "unset it, unless that is what you want"}
