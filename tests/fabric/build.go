@@ -69,8 +69,8 @@ func Build(name string, goals ...string) (dir string, err error) {
 	return dir, nil
 }
 
-// Make makes goals of the Makefile in the directory that all tests share. What is there may be replaced by others. Goals that MESH_TEST_MADE
-// names, separated by commas, are there: `make test` makes them once for all packages.
+// Make makes goals of the Makefile in the directory that all tests share. What is there may be replaced by others. Goals that the variable
+// MESH_TEST_MADE lists, with commas between them, were made already: `make test` makes them once for all packages.
 func Make(goals ...string) (dir string, err error) {
 	dir = filepath.Join(Root(), "build", "shared")
 	made := strings.Split(os.Getenv("MESH_TEST_MADE"), ",")

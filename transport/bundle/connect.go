@@ -86,7 +86,7 @@ func (c *calls) begin(ctx context.Context, l *lane.Lane, place int) {
 		c.s.b.mu.Lock()
 		switch {
 		case err == nil:
-			l.Enter(lane.Connected) // but where it has been stopped meanwhile
+			l.Enter(lane.Connected) // a lane that was stopped meanwhile stays so
 		case limit.IsOwn(err):
 			l.Fail(&lane.NodeFault{Node: c.s.b.Session.LocalName(), Err: err})
 		default:

@@ -208,11 +208,12 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 		mask, missing = 0, s.b.abandoned()
 	}
 	for _, l := range s.own {
-		if bit := uint32(1) << l.Index; mask&bit != 0 && l.Enter(lane.Up) {
+		bit := uint32(1) << l.Index
+		if mask&bit != 0 && l.Enter(lane.Up) {
 			s.b.showLane(l)
 			continue
 		}
-		mask &^= 1 << l.Index
+		mask &^= bit
 		if l.Why() == nil {
 			l.Fail(missing)
 		}

@@ -36,8 +36,8 @@ func (f *Fabric) Process(node, name string) *Process {
 		channels: map[uintptr]*channel{}, cqs: map[uintptr]*compQueue{}, qps: map[uintptr]*queuePair{}}
 }
 
-// Through has no verb that waits, and no wait for completions or events, return while the gate is shut: the process is stopped
-// then. The adapters go on. It is to be called before the process does anything.
+// Through holds the verbs of the process, its posts of sends, and its waits for completions and events while the gate is shut: the
+// process is stopped then. The adapters go on. It is to be called before the process does anything.
 func (p *Process) Through(g *bus.Gate) { p.gate = g }
 
 // Kill takes everything from the process that it has, as the kernel does when a process dies. Peers hear nothing of it but

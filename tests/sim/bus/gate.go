@@ -7,10 +7,10 @@ type Gate struct {
 	source *Source
 	mu     sync.Mutex
 	shut   bool
-	times  int // that it was shut
+	times  int // how often it was shut
 	held   []func()
-	calls  int    // of Wait until the gate shuts by itself; 0: it does not
-	then   func() // is called then
+	calls  int    // calls of Wait until the gate shuts by itself; 0: it does not
+	then   func() // what is called when it does
 }
 
 // NewGate returns a gate that is open. What it has held back passes by events of the source.
@@ -31,7 +31,7 @@ func (g *Gate) close() {
 	}
 }
 
-// Times is how many times the gate was shut.
+// Times returns how often the gate was shut.
 func (g *Gate) Times() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

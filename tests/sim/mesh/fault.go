@@ -106,7 +106,8 @@ var kinds = append([]kind{
 		}
 	}},
 	{"late", wholeMachine, upTo(20 * time.Millisecond), func(h *hit, on bool) { h.machine.Delay(h.delay(on)) }},
-	// From the beginning of the job on, at the earliest. At a call: at so many calls of the system or of an adapter later.
+	// Processes can be stopped from the beginning of the job on. The amount counts calls of the system and of adapters, from when the
+	// fault begins: each process is stopped at that call, for as long as the fault lasts.
 	{"stopped at call", wholeMachine, amount{counts, func(bad float64) float64 { return 1 + bad*30 }}, func(h *hit, on bool) {
 		if on {
 			for _, p := range h.machine.processes {

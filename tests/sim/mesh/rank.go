@@ -101,8 +101,8 @@ func (r *Rank) end() error {
 	return errors.Join(append(errs, r.Finalize())...)
 }
 
-// call makes a call of the plugin. It fails when the call fails, and when virtual time passes during the call, but where the
-// process is stopped within it.
+// call makes a call of the plugin. It fails when the call fails, and when virtual time passes during the call, unless the process
+// was stopped within it.
 func (r *Rank) call(what string, f func() ncclnet.Result) error {
 	before, stops := r.world.Bus.Now(), r.Process.Gate.Times()
 	result := f()

@@ -65,12 +65,14 @@ func (s *Self) Halt(on bool) {
 	}
 }
 
-// HaltAt stops the process for a time, as Halt does, at its nth call of the system or of an adapter from now. It is what stops a process between
-// two calls that it makes at one instant.
+// HaltAt stops the process for a time, as Halt does, or for good where d is 0, at its nth call of the system or of an adapter from now: also
+// between two calls that it makes at one instant.
 func (s *Self) HaltAt(n int, d time.Duration) {
 	s.Gate.ShutAt(n, func() {
 		s.Halt(true)
-		s.source.After(d, "goes on after a call", func() { s.Halt(false) })
+		if d > 0 {
+			s.source.After(d, "goes on after a call", func() { s.Halt(false) })
+		}
 	})
 }
 
