@@ -22,7 +22,7 @@ all = $(shell $(GO) list ./...)
 # Packages whose tests are simulations: one goroutine follows another there, so that the race detector would see nothing in them.
 simulated = $(filter-out ncclmesh/tests/%,$(shell $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
 	sed -n 's#^\([^ ]*\) .*ncclmesh/tests/\(sim\|transporttest\).*#\1#p'))
-long = $(addprefix ncclmesh/,tests/sim/mesh tests/e2e tests/nccl tests/packages transport/message) # begin first, so that none runs alone in the end
+long = $(addprefix ncclmesh/,tests/sim/mesh tests/e2e tests/nccl tests/packages transport/conn) # begin first, so that none runs alone in the end
 # Packages of tools that start goroutines: the race detector sees nothing in the others.
 concurrent = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^\s*go |\.Go\b' tools | xargs -n1 dirname | sort -u | sed 's#^#ncclmesh/#')
 made = build ncclmesh netdriver fakeverbs# what several of the tests need is made once

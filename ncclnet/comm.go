@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // A comm is what the two halves of a connection have in common.
@@ -29,7 +29,7 @@ type recvComm struct {
 	conn receiver
 
 	mu   sync.Mutex // TryLock: busy means "try again"
-	bufs [MaxRecvs]message.Buffer
+	bufs [MaxRecvs]conn.Buffer
 }
 
 // A region is memory registered with one connection.

@@ -9,8 +9,8 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/topology"
 )
 
@@ -158,7 +158,7 @@ func (m fakeMemory) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*l
 
 func (m fakeMemory) DeregMR(*lane.Region) error { m.f.count("region", -1); return nil }
 func (m fakeMemory) Board(uint64) uintptr       { return 0 }
-func (m fakeMemory) Watch(*message.Watch)       {}
+func (m fakeMemory) Watch(*conn.Watch)          {}
 func (m fakeMemory) Fail(err error)             { m.f.count("failed", 1) }
 func (m fakeMemory) Close() error               { m.f.count(m.kind, -1); return m.f.refuse["closeComm"] }
 
@@ -201,9 +201,9 @@ type fakeRequest struct {
 	sizes  [MaxRecvs]int
 }
 
-func (q *fakeRequest) Index() int            { return q.index }
-func (q *fakeRequest) Trace() *message.Trace { return nil }
-func (q *fakeRequest) Generation() uint64    { return q.gen }
+func (q *fakeRequest) Index() int         { return q.index }
+func (q *fakeRequest) Trace() *conn.Trace { return nil }
+func (q *fakeRequest) Generation() uint64 { return q.gen }
 
 func (q *fakeRequest) Outstanding() uint64 {
 	if !q.active {
@@ -212,7 +212,7 @@ func (q *fakeRequest) Outstanding() uint64 {
 	return q.gen
 }
 
-func (q *fakeRequest) Test(sizes *message.Sizes) (done bool, err error) {
+func (q *fakeRequest) Test(sizes *conn.Sizes) (done bool, err error) {
 	if q.p.err != nil || q.got < q.n {
 		return false, q.p.err
 	}
@@ -254,7 +254,7 @@ type fakeReceiver struct {
 	requests fakeRequests
 }
 
-func (c *fakeReceiver) Irecv(bufs []message.Buffer) (request, error) {
+func (c *fakeReceiver) Irecv(bufs []conn.Buffer) (request, error) {
 	if c.p.err != nil {
 		return nil, c.p.err
 	}

@@ -3,8 +3,8 @@ package ncclnet
 import (
 	"sync/atomic"
 
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // A profiler is the one of a context's NCCL. Each part that a lane carries of a message
@@ -24,7 +24,7 @@ import (
 type profiler struct {
 	host     *Host
 	callback uintptr
-	watch    *message.Watch
+	watch    *conn.Watch
 	refused  atomic.Int64 // events, since one was made
 }
 
@@ -50,7 +50,7 @@ func newProfiler(host *Host, caller Caller) *profiler {
 		return nil
 	}
 	p := &profiler{host: host, callback: caller.Profiler}
-	p.watch = message.NewWatch(p.tell)
+	p.watch = conn.NewWatch(p.tell)
 	return p
 }
 
@@ -67,7 +67,7 @@ func (p *profiler) posted(q request, h Handle, bufs ...Buffer) {
 }
 
 // tell emits what a test has found.
-func (p *profiler) tell(t *message.Trace, over bool) {
+func (p *profiler) tell(t *conn.Trace, over bool) {
 	var events [MaxRecvs]int
 	for i := range t.Parts {
 		part := &t.Parts[i]
@@ -86,7 +86,7 @@ func (p *profiler) tell(t *message.Trace, over bool) {
 }
 
 // start emits that a part moves.
-func (p *profiler) start(t *message.Trace, part *message.TracedPart, step uintptr) (event uintptr) {
+func (p *profiler) start(t *conn.Trace, part *conn.TracedPart, step uintptr) (event uintptr) {
 	event = p.host.StartEvent(p.callback, step, Event{
 		Socket:  part.Lane.Port.Kind() == lane.TCP,
 		Sending: t.Sending,

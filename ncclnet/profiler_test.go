@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // Events are emitted where NCCL can take them, and nowhere else.
@@ -72,9 +72,9 @@ func TestTell(t *testing.T) {
 		return &lane.Lane{Carrier: numbered{}, Port: port{kind: k}, Index: index}
 	}
 	a, b := on(lane.Verbs, 0), on(lane.TCP, 3)
-	var many message.Trace
+	var many conn.Trace
 	for range 12 {
-		many.Parts = append(many.Parts, message.TracedPart{Lane: a, Ended: true})
+		many.Parts = append(many.Parts, conn.TracedPart{Lane: a, Ended: true})
 	}
 	many.Steps[0] = 5
 	event := func(step int, socket, sending bool, lane, bytes int) string {
@@ -87,31 +87,31 @@ func TestTell(t *testing.T) {
 	tests := []struct {
 		name   string
 		refuse bool
-		trace  message.Trace
-		then   func(*message.Trace)
+		trace  conn.Trace
+		then   func(*conn.Trace)
 		want   []string
 	}{
 		{"two parts, of which one is through",
-			false, message.Trace{Sending: true, Name: 0x63, Steps: [8]uintptr{5}, Parts: []message.TracedPart{
+			false, conn.Trace{Sending: true, Name: 0x63, Steps: [8]uintptr{5}, Parts: []conn.TracedPart{
 				{Lane: a, Bytes: 10}, {Lane: b, Bytes: 20, Ended: true}}},
-			func(tr *message.Trace) { tr.Parts[0].Ended = true },
+			func(tr *conn.Trace) { tr.Parts[0].Ended = true },
 			[]string{event(5, false, true, 0, 10), event(5, true, true, 3, 20), "stop 1 2", "", "stop 1 1", ""}},
 		{"a failure ends what is under way",
-			false, message.Trace{Name: 0x63, Steps: [8]uintptr{5}, Parts: []message.TracedPart{{Lane: a, Bytes: 10}}},
-			func(*message.Trace) {},
+			false, conn.Trace{Name: 0x63, Steps: [8]uintptr{5}, Parts: []conn.TracedPart{{Lane: a, Bytes: 10}}},
+			func(*conn.Trace) {},
 			[]string{event(5, false, false, 0, 10), "", "", "stop 1 1"}},
 		{"a group's messages, one of which NCCL has no step for",
-			false, message.Trace{Name: 0x63, Steps: [8]uintptr{5, 0, 7}, Parts: []message.TracedPart{
+			false, conn.Trace{Name: 0x63, Steps: [8]uintptr{5, 0, 7}, Parts: []conn.TracedPart{
 				{Lane: a, Message: 2, Ended: true}, {Lane: a, Message: 1, Ended: true}}},
-			func(tr *message.Trace) {
-				tr.Parts = append(tr.Parts, message.TracedPart{Lane: b, Bytes: 1, Ended: true})
+			func(tr *conn.Trace) {
+				tr.Parts = append(tr.Parts, conn.TracedPart{Lane: b, Bytes: 1, Ended: true})
 			},
 			[]string{event(7, false, false, 0, 0), "stop 1 1", "", event(5, true, false, 3, 1), "stop 1 4", ""}},
 		{"what is refused does not stop",
-			true, message.Trace{Name: 0x63, Steps: [8]uintptr{5}, Parts: []message.TracedPart{{Lane: a, Bytes: 10}}},
-			func(tr *message.Trace) { tr.Parts[0].Ended = true },
+			true, conn.Trace{Name: 0x63, Steps: [8]uintptr{5}, Parts: []conn.TracedPart{{Lane: a, Bytes: 10}}},
+			func(tr *conn.Trace) { tr.Parts[0].Ended = true },
 			[]string{event(5, false, false, 0, 10), "", ""}},
-		{"no more than there is room for", false, many, func(*message.Trace) {}, append(eight, "", "")},
+		{"no more than there is room for", false, many, func(*conn.Trace) {}, append(eight, "", "")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestRefusals(t *testing.T) {
 	r := &recorder{refuse: true}
 	p := newProfiler(r.host(), Caller{Interface: 12, Profiler: 1})
 	emit := func() {
-		p.tell(&message.Trace{Steps: [8]uintptr{5}, Parts: []message.TracedPart{{
+		p.tell(&conn.Trace{Steps: [8]uintptr{5}, Parts: []conn.TracedPart{{
 			Lane: &lane.Lane{Carrier: numbered{}, Port: port{kind: lane.Verbs}}, Ended: true}}}, true)
 	}
 	wants := func(what string, one, every bool) {

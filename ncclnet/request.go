@@ -3,7 +3,7 @@ package ncclnet
 import (
 	"fmt"
 
-	"ncclmesh/transport/message"
+	"ncclmesh/transport/conn"
 )
 
 // A Buffer is one of the receives that an irecv groups.
@@ -16,7 +16,7 @@ type Buffer struct {
 }
 
 // Sizes are the bytes of a request's messages, in NCCL's layout.
-type Sizes = message.Sizes
+type Sizes = conn.Sizes
 
 // Isend sends size bytes. Zero means that the receiver is not ready or too much
 // is outstanding: call again. step is by which NCCL's profiler knows the message, or 0.

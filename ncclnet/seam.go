@@ -3,8 +3,8 @@ package ncclnet
 import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/topology"
 )
 
@@ -36,7 +36,7 @@ type (
 		RegMR(addr, length uintptr) (*lane.Region, error)
 		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error)
 		DeregMR(*lane.Region) error
-		Watch(*message.Watch)
+		Watch(*conn.Watch)
 		Board(comm uint64) uintptr // where C may read its answers, once comm is on it; or 0
 		Fail(error)
 		Close() error
@@ -48,15 +48,15 @@ type (
 	}
 	receiver interface {
 		memory
-		Irecv(bufs []message.Buffer) (request, error)
+		Irecv(bufs []conn.Buffer) (request, error)
 		Request(index int) request
 	}
 	request interface {
 		Index() int          // below maxRequests, unique among a connection's outstanding ones
 		Generation() uint64  // counts the uses of the index
 		Outstanding() uint64 // that generation while it is outstanding, or 0
-		Trace() *message.Trace
-		Test(*message.Sizes) (done bool, err error)
+		Trace() *conn.Trace
+		Test(*conn.Sizes) (done bool, err error)
 	}
 )
 
@@ -65,8 +65,8 @@ type (
 	meshNetwork  struct{ *transport.Transport }
 	meshListener struct{ *transport.Listener }
 	meshDialing  struct{ *transport.Dialing }
-	meshSender   struct{ *message.SendConn }
-	meshReceiver struct{ *message.RecvConn }
+	meshSender   struct{ *conn.Sender }
+	meshReceiver struct{ *conn.Receiver }
 )
 
 func openTransport(o transport.Options) (network, error) {
@@ -106,15 +106,15 @@ func (m meshDialing) Poll() (sender, error) {
 }
 
 func (m meshSender) Isend(addr uintptr, size int, tag int32, r *lane.Region) (request, error) {
-	q, err := m.SendConn.Isend(addr, size, tag, r)
+	q, err := m.Sender.Isend(addr, size, tag, r)
 	if q == nil || err != nil {
 		return nil, err
 	}
 	return q, nil
 }
 
-func (m meshReceiver) Irecv(bufs []message.Buffer) (request, error) {
-	q, err := m.RecvConn.Irecv(bufs)
+func (m meshReceiver) Irecv(bufs []conn.Buffer) (request, error) {
+	q, err := m.Receiver.Irecv(bufs)
 	if q == nil || err != nil {
 		return nil, err
 	}
@@ -122,14 +122,14 @@ func (m meshReceiver) Irecv(bufs []message.Buffer) (request, error) {
 }
 
 func (m meshSender) Request(i int) request {
-	if q := m.SendConn.Request(i); q != nil {
+	if q := m.Sender.Request(i); q != nil {
 		return q
 	}
 	return nil
 }
 
 func (m meshReceiver) Request(i int) request {
-	if q := m.RecvConn.Request(i); q != nil {
+	if q := m.Receiver.Request(i); q != nil {
 		return q
 	}
 	return nil

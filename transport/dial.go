@@ -8,10 +8,9 @@ import (
 	"sync"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // Dialing is a connection being set up by the sender.
@@ -19,31 +18,31 @@ type Dialing struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	conn   *message.SendConn // set once, and taken by Poll
+	conn   *conn.Sender // set once, and taken by Poll
 	err    error
 	closed bool
 }
 
 // Dial starts to connect to the listener that h describes.
 func (t *Transport) Dial(h handshake.Handle) *Dialing {
-	return t.dial(h, func(ctx context.Context, b *bundle.Bundle) ([]lane.Plan, error) {
-		plan, err := t.paths.Await(ctx, b.Session)
+	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Plan, error) {
+		plan, err := t.paths.Await(ctx, c.Session)
 		if err == nil {
-			t.paths.SayWhy(b.Session)
+			t.paths.SayWhy(c.Session)
 		}
 		return plan, err
 	})
 }
 
 // planner chooses the lanes of a connection.
-type planner func(context.Context, *bundle.Bundle) ([]lane.Plan, error)
+type planner func(context.Context, *conn.Conn) ([]lane.Plan, error)
 
 func (t *Transport) dial(h handshake.Handle, plan planner) *Dialing {
 	ctx, cancel := context.WithCancel(t.ctx)
 	d := &Dialing{cancel: cancel}
 	t.background(func() {
 		defer cancel()
-		var s *message.SendConn
+		var s *conn.Sender
 		err := t.guarded("connect", func() (err error) {
 			s, err = t.connect(ctx, h, plan)
 			return err
@@ -62,7 +61,7 @@ func (t *Transport) dial(h handshake.Handle, plan planner) *Dialing {
 }
 
 // Poll returns the connection once it is up. Nil means not yet.
-func (d *Dialing) Poll() (*message.SendConn, error) {
+func (d *Dialing) Poll() (*conn.Sender, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.conn
@@ -84,7 +83,7 @@ func (d *Dialing) Close() error {
 }
 
 // connect sets a connection up from the sender's side.
-func (t *Transport) connect(ctx context.Context, h handshake.Handle, plan planner) (*message.SendConn, error) {
+func (t *Transport) connect(ctx context.Context, h handshake.Handle, plan planner) (*conn.Sender, error) {
 	sess, err := t.ep.Dial(ctx, h)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -92,45 +91,45 @@ func (t *Transport) connect(ctx context.Context, h handshake.Handle, plan planne
 		}
 		return nil, fmt.Errorf("%w: %w", kindOf(err), err)
 	}
-	s := message.NewSend(&t.env, sess, t.lastID.Add(1), t.opts.StripeThreshold)
-	b := s.Bundle()
-	if err := t.add(b); err != nil {
+	s := conn.NewSender(&t.env, sess, t.lastID.Add(1), t.opts.StripeThreshold)
+	c := &s.Conn
+	if err := t.add(c); err != nil {
 		return nil, err
 	}
-	if err := t.guarded(b.String(), func() error { return t.establish(ctx, b, h, plan) }); err != nil {
-		return nil, b.Abort(err)
+	if err := t.guarded(c.String(), func() error { return t.establish(ctx, c, h, plan) }); err != nil {
+		return nil, c.Abort(err)
 	}
 	return s, nil
 }
 
 // establish gives a connection its lanes.
-func (t *Transport) establish(ctx context.Context, b *bundle.Bundle, h handshake.Handle, choose planner) error {
-	plan, err := choose(ctx, b)
+func (t *Transport) establish(ctx context.Context, c *conn.Conn, h handshake.Handle, choose planner) error {
+	plan, err := choose(ctx, c)
 	if err != nil {
 		return err
 	}
-	mask, err := b.Establish(ctx, plan, &handshake.Open{
-		Conn: b.ID, Listen: h.Listen, Proof: handshake.Proof(h.Secret, b.Session.ID(), h.Listen, b.ID),
+	mask, err := c.Establish(ctx, plan, &handshake.Open{
+		Conn: c.ID, Listen: h.Listen, Proof: handshake.Proof(h.Secret, c.Session.ID(), h.Listen, c.ID),
 	})
 	if lanes := bits.OnesCount32(mask); lanes < len(plan) {
-		t.paths.Forget(b.Session) // what was proved once does not hold now
+		t.paths.Forget(c.Session) // what was proved once does not hold now
 	}
-	return t.settled(b, err)
+	return t.settled(c, err)
 }
 
 // settled is the outcome of a set-up, for the log or the user.
-func (t *Transport) settled(b *bundle.Bundle, err error) error {
-	if errors.Is(err, bundle.ErrNoLane) {
-		tried := b.Tried()
+func (t *Transport) settled(c *conn.Conn, err error) error {
+	if errors.Is(err, conn.ErrNoLane) {
+		tried := c.Tried()
 		for _, way := range tried {
 			t.log.Debug("no path", "path", way.String())
 		}
-		return fmt.Errorf("%v: %w", b, t.paths.NoPath(b.Session, tried, b.Slowness()))
+		return fmt.Errorf("%v: %w", c, t.paths.NoPath(c.Session, tried, c.Slowness()))
 	}
 	if err == nil {
 		t.env.Loss.Forget()
-		t.paths.WhyTCP(b)
-		b.Announce()
+		t.paths.WhyTCP(c)
+		c.Announce()
 	}
 	return err
 }

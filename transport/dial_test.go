@@ -11,7 +11,7 @@ import (
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
 )
 
@@ -96,7 +96,7 @@ func TestProvedWaysDoNotHold(t *testing.T) {
 			if n := log.Count("the validated paths do not work; no lane is left: waiting for a path"); n != 1 {
 				t.Errorf("the sender says %d times that it waits for a path", n)
 			}
-			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+			for _, b := range []*conn.Conn{&s.Conn, &r.Conn} {
 				if kinds := transporttest.Kinds(b); !slices.Equal(kinds, []lane.Kind{tt.want}) {
 					t.Errorf("the lanes are %v, want %v", kinds, tt.want)
 				}

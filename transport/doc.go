@@ -7,8 +7,7 @@
 // # Rooms
 //
 //	transport           Listen, Dial, Close; which ports there are; whose a message is
-//	transport/message   send and receive halves: requests, grants, the split into parts
-//	transport/bundle    the lanes of one connection: set-up, proof, how they fail, come back and end
+//	transport/conn      one end of a connection: messages, and its lanes: set-up, proof, how they fail, come back and end
 //	transport/path      which ways lead to a peer, and how much of them a connection gets
 //	transport/mesh      the map of the mesh, and routes to nodes that no cable joins to this one
 //	transport/lane      a lane: state, memory, what it tells; the shape of a carrier
@@ -31,11 +30,11 @@
 //
 //	where is a lane's weight decided        path, share.go
 //	who may change a lane's state           lane, state.go
-//	what happens when a completion is bad   lane/verbs, completion.go; then heed.go and leave.go in bundle
-//	what was lost with a lane               message, failover.go
-//	who looks for a way that lacks          mend.go; the lanes join by bundle's join.go
-//	which goroutine may call this           below; lane and bundle say it of themselves
-//	who tells which lane carried what       message, trace.go; then profiler.go in ncclnet
+//	what happens when a completion is bad   lane/verbs, completion.go; then heed.go and leave.go in conn
+//	what was lost with a lane               conn, failover.go
+//	who looks for a way that lacks          mend.go; the lanes join by conn's join.go
+//	which goroutine may call this           below; lane and conn say it of themselves
+//	who tells which lane carried what       conn, trace.go; then profiler.go in ncclnet
 //	which route is preferred                mesh, route.go
 //	what is tried before what               path, find.go; then route.go
 //	what another node may ask of this one   neighbours.go; relay, carry.go
@@ -48,18 +47,18 @@
 //	a device's events                  a port's queueMu, a session's mutex
 //	a session's messages               Transport.mu, Finder.mu, Listener.mu, a session's mutex
 //	NCCL's threads, set-ups, closing,
-//	a bundle's heeding                 a bundle's mutex, then any of those below
+//	a connection's heeding             a connection's mutex, then any of those below
 //
-// A bundle's mutex may be held for seconds, while its lanes drain, and until the events
+// A connection's mutex may be held for seconds, while its lanes drain, and until the events
 // of its queue pairs are acknowledged: so the former two never take one. They end a
-// connection, or accuse a lane, by methods of [bundle.Bundle] that need none. The
-// order is: a bundle's growing, held while a port joins a connection (a turn, as is regMu: in virtual time one may
-// wait for it); a bundle's mutex;
+// connection, or accuse a lane, by methods of [conn.Conn] that need none. The
+// order is: a connection's growing, held while a port joins a connection (a turn, as is regMu: in virtual time one may
+// wait for it); its mutex;
 // a joint's of package relay/engine; a verbs port's regMu, held over registrations; the mutexes
 // of package ibv, child before parent. All others are leaves: nobody waits, or takes
 // another, while holding one.
 //
-// Listen, Dial, Accept, Poll, and all calls of message's halves, never block: nil, or
+// Listen, Dial, Accept, Poll, and all calls of conn's Sender and Receiver, never block: nil, or
 // false, means "not yet, call again". NCCL's threads and set-ups run in the caller;
 // goroutines of this package serve one set-up, trial or close each and end with it.
 // Memory that a device or NCCL may keep lies outside the Go heap.

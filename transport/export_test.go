@@ -6,10 +6,9 @@ import (
 	"os"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/window"
 )
 
@@ -20,16 +19,16 @@ func (t *Transport) Sessions() []*control.Session { return t.ep.Sessions() }
 func (t *Transport) Dead(s *control.Session, err error) { t.dead(s, err) }
 
 // Up are the connections that wait for Accept.
-func (l *Listener) Up() []*message.RecvConn {
+func (l *Listener) Up() []*conn.Receiver {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]*message.RecvConn(nil), l.up...)
+	return append([]*conn.Receiver(nil), l.up...)
 }
 
 // DialSpoiled dials as Dial does, and has spoil change the plan that was proved.
 func (t *Transport) DialSpoiled(h handshake.Handle, spoil func([]lane.Plan)) *Dialing {
-	return t.dial(h, func(ctx context.Context, b *bundle.Bundle) ([]lane.Plan, error) {
-		plan, err := t.paths.To(ctx, b.Session)
+	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Plan, error) {
+		plan, err := t.paths.To(ctx, c.Session)
 		spoil(plan)
 		return plan, err
 	})

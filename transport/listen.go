@@ -9,10 +9,9 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/printable"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/message"
 )
 
 // maxWaiting is how many connections of a listener may be set up, or wait for
@@ -27,9 +26,9 @@ type Listener struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	setups int                 // connections being set up
-	up     []*message.RecvConn // not yet accepted, in their order
-	failed []error             // of connections that did not come up, not yet told; at most maxWaiting of all three
+	setups int              // connections being set up
+	up     []*conn.Receiver // not yet accepted, in their order
+	failed []error          // of connections that did not come up, not yet told; at most maxWaiting of all three
 	closed bool
 }
 
@@ -54,7 +53,7 @@ func (l *Listener) Handle() [handshake.HandleSize]byte { return l.l.Handle() }
 // there is none it returns, once each, the errors of those that did not come up:
 // a peer that fails, or ends before it has asked for its connection, costs one
 // Accept.
-func (l *Listener) Accept() (*message.RecvConn, error) {
+func (l *Listener) Accept() (*conn.Receiver, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -121,15 +120,15 @@ func (t *Transport) open(s *control.Session, m *handshake.Open) error {
 	if err := l.begin(); err != nil {
 		return err
 	}
-	r := message.NewRecv(&t.env, s, m.Conn)
-	b := r.Bundle()
-	if err := t.add(b); err != nil {
+	r := conn.NewReceiver(&t.env, s, m.Conn)
+	c := &r.Conn
+	if err := t.add(c); err != nil {
 		l.finish(nil, err)
 		return err
 	}
 	t.background(func() {
-		if err := t.guarded(b.String(), func() error { return t.answer(l.ctx, b, m) }); err != nil {
-			l.finish(nil, b.Abort(err))
+		if err := t.guarded(c.String(), func() error { return t.answer(l.ctx, c, m) }); err != nil {
+			l.finish(nil, c.Abort(err))
 			return
 		}
 		l.finish(r, nil)
@@ -149,7 +148,7 @@ func (l *Listener) begin() error {
 }
 
 // finish hands the outcome of a set-up to Accept.
-func (l *Listener) finish(r *message.RecvConn, err error) {
+func (l *Listener) finish(r *conn.Receiver, err error) {
 	l.mu.Lock()
 	l.setups--
 	closed := l.closed
@@ -185,10 +184,10 @@ func (t *Transport) differ(listen uint32, err error) {
 }
 
 // answer gives a connection the lanes that its sender asks for.
-func (t *Transport) answer(ctx context.Context, b *bundle.Bundle, m *handshake.Open) error {
-	plan, err := t.paths.PlanFor(b, m.Lanes)
+func (t *Transport) answer(ctx context.Context, c *conn.Conn, m *handshake.Open) error {
+	plan, err := t.paths.PlanFor(c, m.Lanes)
 	if err == nil {
-		_, err = b.Answer(ctx, plan, m)
+		_, err = c.Answer(ctx, plan, m)
 	}
-	return t.settled(b, err)
+	return t.settled(c, err)
 }

@@ -9,9 +9,9 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/message"
 )
 
 // newPeer is the control plane of a process elsewhere, which ends before the test does.
@@ -71,14 +71,14 @@ func TestAcceptAfterTheEnd(t *testing.T) {
 		a, b := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)
 		l, h := transporttest.Listen(t, a)
 		b.Dial(h)
-		var up *message.RecvConn // and not yet accepted
+		var up *conn.Receiver // and not yet accepted
 		transporttest.Await(t, "the connection", func() bool {
 			if all := l.Up(); len(all) == 1 {
 				up = all[0]
 			}
 			return up != nil
 		})
-		a.Dead(up.Bundle().Session, errors.New("no answer"))
+		a.Dead(up.Session, errors.New("no answer"))
 		r, err := l.Accept()
 		if r == nil || err != nil {
 			t.Fatalf("accept: %v, %v", r, err)
@@ -108,7 +108,7 @@ func TestListenerTakesMany(t *testing.T) {
 		for _, from := range []*transport.Transport{b, c} {
 			for range each {
 				d := from.Dial(h)
-				var s *message.SendConn
+				var s *conn.Sender
 				transporttest.Await(t, "a sender", func() bool {
 					var err error
 					if s, err = d.Poll(); err != nil {
@@ -130,7 +130,7 @@ func TestListenerTakesMany(t *testing.T) {
 				}
 			case r != nil:
 				ends = append(ends, r)
-				peers[r.Bundle().Session.Peer().Process]++
+				peers[r.Session.Peer().Process]++
 			}
 			return failures > 0 && len(ends) == 4*each
 		})

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ncclmesh/guard"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 )
 
@@ -19,9 +19,9 @@ const (
 )
 
 // lacks has a connection's lost lanes replaced. It does not block.
-func (t *Transport) lacks(b *bundle.Bundle) {
-	t.paths.Forget(b.Session) // what was proved once does not hold now
-	t.mend(b.Session)
+func (t *Transport) lacks(c *conn.Conn) {
+	t.paths.Forget(c.Session) // what was proved once does not hold now
+	t.mend(c.Session)
 }
 
 // mend has ways looked for that connections of a session lack, or could use. Whoever
@@ -88,10 +88,10 @@ func (t *Transport) mended(s *control.Session, kick chan struct{}) bool {
 // mendOnce gives the connections of a session what lanes they want of the ways that there
 // are, and reports whether one still lacks some, and whether one has none.
 func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
-	var sending []*bundle.Bundle
-	for _, b := range t.bundlesOf(s) {
-		if b.Sending && !b.Trial {
-			sending = append(sending, b)
+	var sending []*conn.Conn
+	for _, c := range t.connsOf(s) {
+		if c.Sending && !c.Trial {
+			sending = append(sending, c)
 		}
 	}
 	if len(sending) == 0 {
@@ -103,8 +103,8 @@ func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 	}
 	var all sync.WaitGroup
 	places := make(chan struct{}, mostJoins)
-	for _, b := range sending {
-		wanted := b.Wants(plan)
+	for _, c := range sending {
+		wanted := c.Wants(plan)
 		if len(wanted) == 0 {
 			continue
 		}
@@ -112,15 +112,15 @@ func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 		all.Add(1)
 		go guard.Run(func() {
 			defer func() { <-places; all.Done() }()
-			if err := b.Join(wanted); err != nil {
-				t.log.Debug("lanes did not join", "conn", b.String(), "err", err)
+			if err := c.Join(wanted); err != nil {
+				t.log.Debug("lanes did not join", "conn", c.String(), "err", err)
 			}
 		}, t.caught)
 	}
 	all.Wait()
-	for _, b := range sending {
-		b.Relieve(plan)
-		less, none := b.Lacking()
+	for _, c := range sending {
+		c.Relieve(plan)
+		less, none := c.Lacking()
 		lacking, dark = lacking || less, dark || none
 	}
 	return lacking, dark

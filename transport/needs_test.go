@@ -3,7 +3,7 @@ package transport
 import (
 	"testing"
 
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 )
 
@@ -14,18 +14,18 @@ func TestNeeds(t *testing.T) {
 	s, another := new(control.Session), new(control.Session)
 	tests := []struct {
 		name      string
-		bundles   map[connKey]*bundle.Bundle
+		conns     map[connKey]*conn.Conn
 		listeners map[uint32]*Listener
 		want      bool
 	}{
 		{"nothing", nil, nil, false},
-		{"a connection", map[connKey]*bundle.Bundle{{s, 1}: nil}, nil, true},
-		{"another's", map[connKey]*bundle.Bundle{{another, 1}: nil}, nil, false},
+		{"a connection", map[connKey]*conn.Conn{{s, 1}: nil}, nil, true},
+		{"another's", map[connKey]*conn.Conn{{another, 1}: nil}, nil, false},
 		{"a listener", nil, map[uint32]*Listener{1: nil}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tr := &Transport{bundles: tt.bundles, listeners: tt.listeners}
+			tr := &Transport{conns: tt.conns, listeners: tt.listeners}
 			if got := tr.needs(s); got != tt.want {
 				t.Errorf("needs says %v", got)
 			}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/lane"
 )
@@ -26,17 +26,17 @@ func TestAgain(t *testing.T) {
 }
 
 // What is done to all connections is done in the order of their numbers, each time.
-func TestBundlesInOrder(t *testing.T) {
-	tr, s := &Transport{bundles: map[connKey]*bundle.Bundle{}}, &control.Session{}
+func TestConnsInOrder(t *testing.T) {
+	tr, s := &Transport{conns: map[connKey]*conn.Conn{}}, &control.Session{}
 	for i := range uint32(100) {
-		b := &bundle.Bundle{Conn: lane.Conn{ID: i * 7919 % 1000}}
-		tr.bundles[connKey{s, b.ID}] = b
+		c := &conn.Conn{Shared: lane.Shared{ID: i * 7919 % 1000}}
+		tr.conns[connKey{s, c.ID}] = c
 	}
 	last := -1
-	for _, b := range tr.bundlesOf(s) {
-		if int(b.ID) <= last {
-			t.Fatalf("connection %d comes behind %d", b.ID, last)
+	for _, c := range tr.connsOf(s) {
+		if int(c.ID) <= last {
+			t.Fatalf("connection %d comes behind %d", c.ID, last)
 		}
-		last = int(b.ID)
+		last = int(c.ID)
 	}
 }

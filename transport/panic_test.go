@@ -85,7 +85,7 @@ func TestPanicInBackground(t *testing.T) {
 		a, b := transporttest.New(t, panicking("device event")), transporttest.New(t)
 		s, r := transporttest.Connect(t, a, b)
 		transporttest.WorldOf(t).Cables[0].Adapters[0].Raise(ibv.IBV_EVENT_GID_CHANGE)
-		l := s.Bundle().Lanes()[0]
+		l := s.Lanes()[0]
 		transporttest.WorldOf(t).Fabric.Break(l.Half().QPN)
 		transporttest.Await(t, "the next event", func() bool { return l.Accused() != nil })
 		_, _ = s.Close(), r.Close()
@@ -94,12 +94,12 @@ func TestPanicInBackground(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t, panicking("was refused"))
 		s, r := transporttest.Connect(t, a, b)
 		open := &handshake.Open{Conn: 1 << 20, Listen: 1 << 20, Lanes: []handshake.Lane{{Kind: handshake.LaneVerbs}}}
-		if err := s.Bundle().Session.Send(open); err != nil { // for a listener that there is not
+		if err := s.Session.Send(open); err != nil { // for a listener that there is not
 			t.Fatal(err)
 		}
-		transporttest.Await(t, "the end of the session", func() bool { return s.Bundle().Ended() != nil && r.Bundle().Ended() != nil })
-		if !errors.Is(r.Bundle().Ended(), fault.ErrInternal) || !errors.Is(s.Bundle().Ended(), fault.ErrPeer) {
-			t.Errorf("where the panic was: %v, want ErrInternal; at the peer: %v, want ErrPeer", r.Bundle().Ended(), s.Bundle().Ended())
+		transporttest.Await(t, "the end of the session", func() bool { return s.Ended() != nil && r.Ended() != nil })
+		if !errors.Is(r.Ended(), fault.ErrInternal) || !errors.Is(s.Ended(), fault.ErrPeer) {
+			t.Errorf("where the panic was: %v, want ErrInternal; at the peer: %v, want ErrPeer", r.Ended(), s.Ended())
 		}
 		transporttest.CloseBoth(t, s, r)
 	}))

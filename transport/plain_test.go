@@ -10,10 +10,9 @@ import (
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/topology"
 )
 
@@ -38,7 +37,7 @@ func TestMixed(t *testing.T) {
 			{"the sender has none", plain, rdma, lane.TCP, 1},
 		} {
 			s, r := transporttest.Connect(t, tt.from, tt.to)
-			for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
+			for _, b := range []*conn.Conn{&s.Conn, &r.Conn} {
 				if kinds := transporttest.Kinds(b); !slices.Equal(kinds, []lane.Kind{tt.want}) {
 					t.Errorf("%s: the lanes are %v, want %v", tt.name, kinds, tt.want)
 				}
@@ -47,7 +46,7 @@ func TestMixed(t *testing.T) {
 			rm, rb := transporttest.Memory(t, 1<<20)
 			transporttest.Fill(sb, 3)
 			sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-			rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 1 << 20, Region: rg})
+			rq := transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr(), Size: 1 << 20, Region: rg})
 			transporttest.Both(t, "message", transporttest.Isend(t, s, sm, 0, 1<<20, 0, sg), rq)
 			if !bytes.Equal(sb, rb) {
 				t.Errorf("%s: the bytes differ", tt.name)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/topology"
 )
@@ -97,7 +97,7 @@ func TestAwaitPorts(t *testing.T) {
 				o := Options{Sysfs: t.TempDir(), LaneWait: laneWait, Log: slog.New(slog.NewTextHandler(&log, nil))}
 				tt.change(&o)
 				o = o.withDefaults()
-				tr := &Transport{opts: o, log: o.Log, env: bundle.Env{TimeScale: o.TimeScale}}
+				tr := &Transport{opts: o, log: o.Log, env: conn.Env{TimeScale: o.TimeScale}}
 				begun := time.Now()
 				_, err := tr.awaitPorts(func() (*topology.Node, error) {
 					n := topology.Node{Ports: slices.Clone(tt.node.Ports), Plain: slices.Clone(tt.node.Plain)}

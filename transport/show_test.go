@@ -9,7 +9,7 @@ import (
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
-	"ncclmesh/transport/message"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/stats"
 	"ncclmesh/transport/window"
 )
@@ -53,7 +53,7 @@ func TestShown(t *testing.T) {
 			rm, _ := transporttest.Memory(t, size)
 			sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
 			for range messages {
-				rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: size, Region: rg})
+				rq := transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr(), Size: size, Region: rg})
 				transporttest.Both(t, "message", transporttest.Isend(t, s, sm, 0, size, 0, sg), rq)
 			}
 			shown := func(t *testing.T, tr *transport.Transport) *stats.Snapshot {
@@ -119,7 +119,7 @@ func TestNotShown(t *testing.T) {
 			}
 		}
 		s, r := transporttest.Connect(t, silent, failing)
-		if b := s.Bundle(); !strings.Contains(b.String(), " conn ") || b.Count.Bytes.Value() != 0 {
+		if b := &s.Conn; !strings.Contains(b.String(), " conn ") || b.Count.Bytes.Value() != 0 {
 			t.Errorf("%v", b)
 		}
 		transporttest.CloseBoth(t, s, r)

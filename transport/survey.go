@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/hail"
 	"ncclmesh/transport/lane"
@@ -19,8 +19,8 @@ type Survey struct {
 	Ports  []handshake.Port // the peer's
 	RDMA   []path.Way       // that are proved, whatever else works
 	TCP    []path.Way
-	Failed []bundle.Finding // what did not work
-	Errs   []error          // what kept a kind from being tried at all
+	Failed []conn.Finding // what did not work
+	Errs   []error        // what kept a kind from being tried at all
 }
 
 // Survey tries every direct way to the process that h describes, over RDMA and over TCP.
@@ -78,12 +78,12 @@ func (t *Transport) Node() handshake.NodeID { return t.node }
 
 // DialOver is Dial over those ways alone, which a Survey of the same peer has proved.
 func (t *Transport) DialOver(h handshake.Handle, ways []path.Way) *Dialing {
-	return t.dial(h, func(ctx context.Context, b *bundle.Bundle) ([]lane.Plan, error) {
+	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Plan, error) {
 		plan := t.paths.Over(ways)
 		if len(plan) == 0 {
-			return nil, fmt.Errorf("%w: %v: no path to dial over", fault.ErrUsage, b)
+			return nil, fmt.Errorf("%w: %v: no path to dial over", fault.ErrUsage, c)
 		}
-		b.Confine()
+		c.Confine()
 		return plan, nil
 	})
 }

@@ -47,11 +47,11 @@ func TestSurvey(t *testing.T) {
 					return false
 				}
 				var got []string
-				for _, k := range transporttest.Kinds(send.Bundle()) {
+				for _, k := range transporttest.Kinds(&send.Conn) {
 					got = append(got, k.String())
 				}
 				want := []string{a.Ports()[ways[0].Local].Kind().String()}
-				if n := len(send.Bundle().Lanes()); !slices.Equal(got, want) || want[0] != "socket" && n != len(ways) {
+				if n := len(send.Lanes()); !slices.Equal(got, want) || want[0] != "socket" && n != len(ways) {
 					t.Errorf("%d lanes of %v over %d ways of %v", n, got, len(ways), want)
 				}
 				transporttest.Await(t, "its other half", func() bool {

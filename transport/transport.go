@@ -15,7 +15,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/dataport"
@@ -64,7 +64,7 @@ type Transport struct {
 	engine  *engine.Engine
 	retire  atomic.Bool   // nothing more is carried for others
 	carries chan struct{} // a token says that what is carried for others has changed
-	env     bundle.Env
+	env     conn.Env
 
 	ctx               context.Context // ends at Close
 	cancel            context.CancelFunc
@@ -74,7 +74,7 @@ type Transport struct {
 	lastID            atomic.Uint32 // of connections this side sends on
 
 	mu        sync.Mutex // a leaf
-	bundles   map[connKey]*bundle.Bundle
+	conns     map[connKey]*conn.Conn
 	listeners map[uint32]*Listener
 	mending   map[*control.Session]chan struct{} // sessions whose connections lack lanes; a token has them looked at at once
 	warned    map[string]bool
@@ -96,7 +96,7 @@ func (k connKey) compare(other connKey) int {
 // New finds the node's ports, opens their devices and starts the control plane.
 func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
-		opts: o.withDefaults(), bundles: map[connKey]*bundle.Bundle{},
+		opts: o.withDefaults(), conns: map[connKey]*conn.Conn{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{}, lately: map[string]time.Time{},
 		mending: map[*control.Session]chan struct{}{}, over: map[lane.Port]lane.Port{},
 		carries: make(chan struct{}, 1),
@@ -123,12 +123,12 @@ func New(o Options) (_ *Transport, err error) {
 	t.process = handshake.NewProcessID(t.opts.Machine.Random)
 	t.openPage()
 	t.log = slog.New(teller{t.opts.Log.Handler(), t.page})
-	t.env = bundle.Env{
+	t.env = conn.Env{
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock, Page: t.page,
 		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, SayOnce: t.sayOnce, Forget: t.forget,
 		Lacks: t.lacks, Again: t.again,
-		Plan: func(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
-			return t.paths.PlanFor(b, offered)
+		Plan: func(c *conn.Conn, offered []handshake.Lane) ([]lane.Plan, error) {
+			return t.paths.PlanFor(c, offered)
 		},
 	}
 	found, err := t.awaitPorts(t.opts.Machine.Source.Discover)
@@ -210,7 +210,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 // needs reports whether the peer of a session is still needed: by connections, by what is
 // carried for others, and by whoever listens here, as the peer may be about to connect.
 func (t *Transport) needs(s *control.Session) bool {
-	if len(t.bundlesOf(s)) > 0 || t.met.Load() && t.relay.Uses(s) {
+	if len(t.connsOf(s)) > 0 || t.met.Load() && t.relay.Uses(s) {
 		return true
 	}
 	t.mu.Lock()
@@ -280,13 +280,13 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 		return
 	}
 	t.mu.Lock()
-	b := t.bundles[connKey{s, id}]
+	c := t.conns[connKey{s, id}]
 	t.mu.Unlock()
-	if b == nil {
+	if c == nil {
 		t.log.Debug("message for a connection that has ended", "peer", s.Name(), "conn", id, "type", m.Type())
 		return
 	}
-	b.Deliver(m)
+	c.Deliver(m)
 }
 
 // connOf is the number of the connection that a message is about.
@@ -339,8 +339,8 @@ func (t *Transport) dead(s *control.Session, err error) {
 		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, %s: %w", kind, s.Peer().Process, s.Name(), s.LocalName(), what, err))
 	}
 	news := false
-	for _, b := range t.bundlesOf(s) {
-		if b.PeerGone(fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, b, s.Peer().Process, s.Name(), what, err)) {
+	for _, c := range t.connsOf(s) {
+		if c.PeerGone(fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, c, s.Peer().Process, s.Name(), what, err)) {
 			news = true
 		}
 	}
@@ -349,63 +349,63 @@ func (t *Transport) dead(s *control.Session, err error) {
 	}
 }
 
-// bundlesOf returns the bundles of a session.
-func (t *Transport) bundlesOf(s *control.Session) []*bundle.Bundle {
-	return t.bundlesWhere(func(k connKey) bool { return k.s == s })
+// connsOf returns the connections of a session.
+func (t *Transport) connsOf(s *control.Session) []*conn.Conn {
+	return t.connsWhere(func(k connKey) bool { return k.s == s })
 }
 
-// all is which bundles: all of them.
+// all is which connections: all of them.
 func all(connKey) bool { return true }
 
-// bundlesWhere returns some of the bundles, ordered by their names: what follows must not
+// connsWhere returns some of the connections, ordered by their names: what follows must not
 // depend on the order of a map.
-func (t *Transport) bundlesWhere(which func(connKey) bool) (some []*bundle.Bundle) {
+func (t *Transport) connsWhere(which func(connKey) bool) (some []*conn.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var keys []connKey
-	for k := range t.bundles {
+	for k := range t.conns {
 		if which(k) {
 			keys = append(keys, k)
 		}
 	}
 	slices.SortFunc(keys, connKey.compare)
 	for _, k := range keys {
-		some = append(some, t.bundles[k])
+		some = append(some, t.conns[k])
 	}
 	return some
 }
 
 // add makes messages reach b. It fails when the number is taken or the session
 // is dead.
-func (t *Transport) add(b *bundle.Bundle) error {
-	k := connKey{b.Session, b.ID}
-	b.Show(t.page)
+func (t *Transport) add(c *conn.Conn) error {
+	k := connKey{c.Session, c.ID}
+	c.Show(t.page)
 	t.mu.Lock()
-	_, taken := t.bundles[k]
+	_, taken := t.conns[k]
 	if !taken {
-		t.bundles[k] = b
+		t.conns[k] = c
 	}
 	t.mu.Unlock()
 	switch {
 	case taken:
-		b.Hide()
-		return fmt.Errorf("%w: connection %d of %s exists", fault.ErrProtocol, b.ID, b.Session.Name())
-	case !b.Session.Alive(): // checked after the entry is visible to dead
-		t.forget(b)
-		return fmt.Errorf("%w: process %v on %s ended its session", fault.ErrPeerGone, b.Session.Peer().Process, b.Session.Name())
+		c.Hide()
+		return fmt.Errorf("%w: connection %d of %s exists", fault.ErrProtocol, c.ID, c.Session.Name())
+	case !c.Session.Alive(): // checked after the entry is visible to dead
+		t.forget(c)
+		return fmt.Errorf("%w: process %v on %s ended its session", fault.ErrPeerGone, c.Session.Peer().Process, c.Session.Name())
 	}
 	return nil
 }
 
 // forget ends that.
-func (t *Transport) forget(b *bundle.Bundle) {
-	k := connKey{b.Session, b.ID}
+func (t *Transport) forget(c *conn.Conn) {
+	k := connKey{c.Session, c.ID}
 	t.mu.Lock()
-	if t.bundles[k] == b {
-		delete(t.bundles, k)
+	if t.conns[k] == c {
+		delete(t.conns, k)
 	}
 	t.mu.Unlock()
-	b.Hide()
+	c.Hide()
 }
 
 // guarded calls f; a panic in it becomes an error.
@@ -437,8 +437,8 @@ func (t *Transport) background(f func()) {
 
 // moved is a number that changes when a connection of a session moves data.
 func (t *Transport) moved(s *control.Session) (n uint64) {
-	for _, b := range t.bundlesOf(s) {
-		n += b.Half().Moved()
+	for _, c := range t.connsOf(s) {
+		n += c.Moved()
 	}
 	return n
 }
@@ -447,8 +447,8 @@ func (t *Transport) moved(s *control.Session) (n uint64) {
 func (t *Transport) traffic() (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, b := range t.bundles {
-		n += b.Half().Moved()
+	for _, c := range t.conns {
+		n += c.Moved()
 	}
 	return n
 }
@@ -458,8 +458,8 @@ func (t *Transport) traffic() (n uint64) {
 func (t *Transport) Settle() {
 	ctx, cancel := t.env.Clock.WithTimeout(context.Background(), t.env.Scaled(partingTime))
 	defer cancel()
-	for _, b := range t.bundlesWhere(all) {
-		b.AwaitSent(ctx)
+	for _, c := range t.connsWhere(all) {
+		c.AwaitSent(ctx)
 	}
 }
 
@@ -481,8 +481,8 @@ func (t *Transport) Close() error {
 		errs = append(errs, l.Close())
 	}
 	t.work.Wait() // set-ups end with the context, queue pairs stop lingering
-	for _, b := range t.bundlesWhere(all) {
-		errs = append(errs, b.Close())
+	for _, c := range t.connsWhere(all) {
+		errs = append(errs, c.Close())
 	}
 	if t.hail != nil { // who looks for a relay does not find this one any more
 		errs = append(errs, t.hail.Close())

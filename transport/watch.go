@@ -78,7 +78,7 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 			down = append(down, p)
 		}
 	}
-	for _, b := range t.bundlesWhere(all) {
+	for _, b := range t.connsWhere(all) {
 		for _, p := range down {
 			b.PortDown(p)
 			if c := t.over[p]; c != nil { // the same, to circuits

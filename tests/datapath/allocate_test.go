@@ -6,29 +6,29 @@ import (
 	"testing"
 
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // The data path allocates nothing, nor does it for who watches once it goes on.
 func TestNoAllocations(t *testing.T) {
-	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		sm, _ := transporttest.Memory(t, 1<<20)
 		rm, _ := transporttest.Memory(t, 1<<20)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
 		runs := 200
-		if slices.Contains(transporttest.Kinds(s.Bundle()), lane.Circuit) {
+		if slices.Contains(transporttest.Kinds(&s.Conn), lane.Circuit) {
 			runs = 20 // with one processor every frame waits for the relay's turn
 		}
 		for i, size := range []int{8, 64 << 10, 1 << 18, 1 << 20, 8, 1 << 20} {
 			if i >= 4 {
-				w := message.NewWatch(func(*message.Trace, bool) {})
+				w := conn.NewWatch(func(*conn.Trace, bool) {})
 				s.Watch(w)
 				r.Watch(w)
 			}
-			bufs := []message.Buffer{{Addr: rm.Addr(), Size: size, Tag: 1, Region: rg}}
+			bufs := []conn.Buffer{{Addr: rm.Addr(), Size: size, Tag: 1, Region: rg}}
 			n := transporttest.Allocations(runs, func() {
-				var rq, sq *message.Request
+				var rq, sq *conn.Request
 				var err error
 				for rq == nil && err == nil {
 					rq, err = r.Irecv(bufs)
@@ -60,14 +60,14 @@ func TestNoAllocations(t *testing.T) {
 
 // Messages that go eagerly allocate nothing, at either end.
 func TestEagerAllocatesNothing(t *testing.T) {
-	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		sm, _ := transporttest.Memory(t, 8)
 		rm, _ := transporttest.Memory(t, 8)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-		bufs := []message.Buffer{transporttest.Buffer(rm, 0, 8, 7, rg)}
-		waits := s.Bundle().Count.Waits.Value()
+		bufs := []conn.Buffer{transporttest.Buffer(rm, 0, 8, 7, rg)}
+		waits := s.Count.Waits.Value()
 		n := transporttest.Allocations(1000, func() {
-			var sq, rq *message.Request
+			var sq, rq *conn.Request
 			var err error
 			for sq == nil && err == nil {
 				sq, err = s.Isend(sm.Addr(), 8, 7, sg)
@@ -88,7 +88,7 @@ func TestEagerAllocatesNothing(t *testing.T) {
 		if n != 0 {
 			t.Errorf("%g allocations a message", n)
 		}
-		if waited := s.Bundle().Count.Waits.Value() - waits; waited != 0 {
+		if waited := s.Count.Waits.Value() - waits; waited != 0 {
 			t.Errorf("%d messages waited for grants", waited)
 		}
 		transporttest.CloseBoth(t, s, r)

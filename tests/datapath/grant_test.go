@@ -13,9 +13,9 @@ import (
 
 	"ncclmesh/ibv"
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // A receiver that changes its grants while they are read gets what was sent or an
@@ -47,11 +47,11 @@ func TestGrantChanges(t *testing.T) {
 			wg.Go(func() { flap(t, &at, tt.bytes, tt.flip, stop) })
 			for n := range 300 {
 				rq := transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, big, 1, rg))
-				entry := &s.Bundle().Wire.Slot(uint64(n) + 1)[0]
+				entry := &s.Wire.Slot(uint64(n) + 1)[0]
 				at.Store(ibv.AddrOf(entry) + tt.field)
 				seen := *entry
 				transporttest.Await(t, "a change", func() bool { return *entry != seen })
-				var sq *message.Request
+				var sq *conn.Request
 				var err error
 				for sq == nil && err == nil {
 					sq, err = s.Isend(sm.Addr(), size, 1, sg)

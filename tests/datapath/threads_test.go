@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // A thread sends and another receives, others register memory and look at the lanes, and a lane breaks, all at the same time. The race
 // detector sees it: a simulation, in which one goroutine follows another, shows it nothing.
 func TestThreads(t *testing.T) {
-	transporttest.OverLanes(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		const messages, room, outstanding = 400, 1 << 16, 8
 		sizes := []int{8, 3000, 0, room, 100}
 		sm, source := transporttest.Memory(t, room)
@@ -55,7 +55,7 @@ func TestThreads(t *testing.T) {
 			})
 		}
 		during(func() {
-			b := s.Bundle()
+			b := &s.Conn
 			b.Lock()
 			defer b.Unlock()
 			for _, l := range b.Lanes() {
@@ -64,18 +64,18 @@ func TestThreads(t *testing.T) {
 		})
 
 		traffic.Go(func() {
-			move(t, messages, outstanding, func(i int) (*message.Request, error) {
+			move(t, messages, outstanding, func(i int) (*conn.Request, error) {
 				if i == messages/2 {
 					breakOne(s)
 				}
 				return s.Isend(sm.Addr(), sizes[i%len(sizes)], 1, sg)
-			}, func(int, message.Sizes) {})
+			}, func(int, conn.Sizes) {})
 		})
 		traffic.Go(func() {
-			move(t, messages, outstanding, func(i int) (*message.Request, error) {
+			move(t, messages, outstanding, func(i int) (*conn.Request, error) {
 				to := rm.Addr() + uintptr(i%outstanding*room)
-				return r.Irecv([]message.Buffer{{Addr: to, Size: room, Tag: 1, Region: rg}})
-			}, func(i int, got message.Sizes) {
+				return r.Irecv([]conn.Buffer{{Addr: to, Size: room, Tag: 1, Region: rg}})
+			}, func(i int, got conn.Sizes) {
 				n, at := sizes[i%len(sizes)], i%outstanding*room
 				if int(got[0]) != n || !slices.Equal(source[:n], sink[at:at+n]) {
 					t.Errorf("message %d has %d bytes, want %d, or others than were sent", i, got[0], n)
@@ -90,8 +90,8 @@ func TestThreads(t *testing.T) {
 }
 
 // move posts messages in order, so many at a time, and calls done for each that is. It ends where the test has failed.
-func move(t *testing.T, messages, outstanding int, post func(int) (*message.Request, error), done func(int, message.Sizes)) {
-	var open []*message.Request
+func move(t *testing.T, messages, outstanding int, post func(int) (*conn.Request, error), done func(int, conn.Sizes)) {
+	var open []*conn.Request
 	for next, first := 0, 0; first < messages && !t.Failed(); runtime.Gosched() {
 		if next < messages && len(open) < outstanding {
 			q, err := post(next)
@@ -107,7 +107,7 @@ func move(t *testing.T, messages, outstanding int, post func(int) (*message.Requ
 		if len(open) == 0 {
 			continue
 		}
-		var sizes message.Sizes
+		var sizes conn.Sizes
 		ok, err := open[0].Test(&sizes)
 		if err != nil {
 			t.Errorf("message %d: %v", first, err)
@@ -122,8 +122,8 @@ func move(t *testing.T, messages, outstanding int, post func(int) (*message.Requ
 }
 
 // breakOne breaks the first of several lanes.
-func breakOne(s *message.SendConn) {
-	b := s.Bundle()
+func breakOne(s *conn.Sender) {
+	b := &s.Conn
 	b.Lock()
 	defer b.Unlock()
 	if all := b.Lanes(); len(all) > 1 && all[0].InService() {

@@ -174,7 +174,7 @@ func TestCompletionErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.name != "remote access" {
-				require.Full(t, "transport/message TestAllLanesFail")
+				require.Full(t, "transport/conn TestAllLanesFail")
 			}
 			t.Parallel()
 			f := newFabric(t, pair)

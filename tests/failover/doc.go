@@ -46,7 +46,7 @@
 //
 // # Where it is in the product
 //
-// S is message.SendConn, R message.RecvConn: the ring is lane.Grant's, what a part says of
+// S is conn.Sender, R conn.Receiver: the ring is lane.Grant's, what a part says of
 // itself lane.Imm, polling is Arrived, an acknowledgement Delivered. Ends, LaneDown and
 // draining are package bundle's. Left out are what a part's plain writes may touch before
 // its end comes, several buffers in a receive, sizes, keys, and set-up.

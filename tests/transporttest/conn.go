@@ -9,8 +9,8 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // Await calls f until it is true. In a simulation time goes on between two calls, at first a little and then more. Otherwise there is no
@@ -75,17 +75,17 @@ func Listen(t testing.TB, tr *transport.Transport) (*transport.Listener, handsha
 }
 
 // Connect sets up a connection between two transports.
-func Connect(t testing.TB, from, to *transport.Transport) (*message.SendConn, *message.RecvConn) {
+func Connect(t testing.TB, from, to *transport.Transport) (*conn.Sender, *conn.Receiver) {
 	t.Helper()
 	l, h := Listen(t, to)
 	return Join(t, from.Dial(h), l)
 }
 
 // Join waits for the connection that is dialled, and closes its listener.
-func Join(t testing.TB, d *transport.Dialing, l *transport.Listener) (*message.SendConn, *message.RecvConn) {
+func Join(t testing.TB, d *transport.Dialing, l *transport.Listener) (*conn.Sender, *conn.Receiver) {
 	t.Helper()
-	var s *message.SendConn
-	var r *message.RecvConn
+	var s *conn.Sender
+	var r *conn.Receiver
 	Await(t, "the connection", func() bool {
 		var err error
 		if s == nil {
@@ -149,7 +149,7 @@ func Register(t *testing.T, c interface {
 }
 
 // Done tests a request until it is.
-func Done(t *testing.T, what string, r *message.Request) (sizes message.Sizes) {
+func Done(t *testing.T, what string, r *conn.Request) (sizes conn.Sizes) {
 	t.Helper()
 	Await(t, what, func() (ok bool) {
 		var err error
@@ -162,14 +162,14 @@ func Done(t *testing.T, what string, r *message.Request) (sizes message.Sizes) {
 }
 
 // Buffer is size bytes of m from off, where a message of that tag goes.
-func Buffer(m *ibv.Memory, off, size int, tag int32, g *lane.Region) message.Buffer {
-	return message.Buffer{Addr: m.Addr() + uintptr(off), Size: size, Tag: tag, Region: g}
+func Buffer(m *ibv.Memory, off, size int, tag int32, g *lane.Region) conn.Buffer {
+	return conn.Buffer{Addr: m.Addr() + uintptr(off), Size: size, Tag: tag, Region: g}
 }
 
 // Isend sends when it can.
-func Isend(t *testing.T, s *message.SendConn, m *ibv.Memory, off, size int, tag int32, g *lane.Region) *message.Request {
+func Isend(t *testing.T, s *conn.Sender, m *ibv.Memory, off, size int, tag int32, g *lane.Region) *conn.Request {
 	t.Helper()
-	var q *message.Request
+	var q *conn.Request
 	Await(t, "a grant", func() bool {
 		var err error
 		if q, err = s.Isend(m.Addr()+uintptr(off), size, tag, g); err != nil {
@@ -181,9 +181,9 @@ func Isend(t *testing.T, s *message.SendConn, m *ibv.Memory, off, size int, tag 
 }
 
 // Irecv grants buffers when it can.
-func Irecv(t *testing.T, r *message.RecvConn, bufs ...message.Buffer) *message.Request {
+func Irecv(t *testing.T, r *conn.Receiver, bufs ...conn.Buffer) *conn.Request {
 	t.Helper()
-	var q *message.Request
+	var q *conn.Request
 	Await(t, "room for a receive", func() bool {
 		var err error
 		if q, err = r.Irecv(bufs); err != nil {
@@ -206,7 +206,7 @@ func Fill(b []byte, seed int) {
 }
 
 // CloseBoth closes both halves of a connection.
-func CloseBoth(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+func CloseBoth(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 	t.Helper()
 	if err := errors.Join(s.Close(), r.Close()); err != nil {
 		t.Error(err)

@@ -8,33 +8,32 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/tests/require"
 	"ncclmesh/transport"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/topology"
 )
 
 // OverLanes runs a test over lanes of every kind, alone and, unless FULL=1 says otherwise,
 // with some of the others. The changes are those of every transport.
-func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.RecvConn), change ...func(*transport.Options)) {
-	over := func(kinds ...lane.Kind) func(*testing.T) (*message.SendConn, *message.RecvConn) {
-		return func(t *testing.T) (*message.SendConn, *message.RecvConn) {
+func OverLanes(t *testing.T, f func(t *testing.T, s *conn.Sender, r *conn.Receiver), change ...func(*transport.Options)) {
+	over := func(kinds ...lane.Kind) func(*testing.T) (*conn.Sender, *conn.Receiver) {
+		return func(t *testing.T) (*conn.Sender, *conn.Receiver) {
 			return ConnectOver(t, New(t, change...), New(t, change...), kinds...)
 		}
 	}
-	sockets := func(streams int, more ...func(*transport.Options)) func(*testing.T) (*message.SendConn, *message.RecvConn) {
-		return func(t *testing.T) (*message.SendConn, *message.RecvConn) {
+	sockets := func(streams int, more ...func(*transport.Options)) func(*testing.T) (*conn.Sender, *conn.Receiver) {
+		return func(t *testing.T) (*conn.Sender, *conn.Receiver) {
 			return PairTCP(t, streams, slices.Concat(change, more)...)
 		}
 	}
 	for _, tt := range []struct {
 		name    string
 		kinds   []lane.Kind
-		connect func(*testing.T) (*message.SendConn, *message.RecvConn)
+		connect func(*testing.T) (*conn.Sender, *conn.Receiver)
 		sample  bool
 	}{
-		{"queue pairs", []lane.Kind{lane.Verbs}, func(t *testing.T) (*message.SendConn, *message.RecvConn) {
+		{"queue pairs", []lane.Kind{lane.Verbs}, func(t *testing.T) (*conn.Sender, *conn.Receiver) {
 			return Connect(t, New(t, change...), New(t, change...))
 		}, true},
 		{"sockets, 1 stream", []lane.Kind{lane.TCP}, sockets(1), false},
@@ -51,8 +50,8 @@ func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *messag
 			}
 			run(t, func(t *testing.T) {
 				s, r := tt.connect(t)
-				for _, b := range []*bundle.Bundle{s.Bundle(), r.Bundle()} {
-					if kinds := Kinds(b); !slices.Equal(kinds, tt.kinds) {
+				for _, c := range []*conn.Conn{&s.Conn, &r.Conn} {
+					if kinds := Kinds(c); !slices.Equal(kinds, tt.kinds) {
 						t.Fatalf("the lanes are %v, want %v", kinds, tt.kinds)
 					}
 				}
@@ -62,28 +61,28 @@ func OverLanes(t *testing.T, f func(t *testing.T, s *message.SendConn, r *messag
 	}
 }
 
-// Kinds are those of a bundle's lanes, in their order, each once for all that follow
+// Kinds are those of a connection's lanes, in their order, each once for all that follow
 // each other.
-func Kinds(b *bundle.Bundle) (kinds []lane.Kind) {
-	b.Lock()
-	defer b.Unlock()
-	for _, l := range b.Lanes() {
+func Kinds(c *conn.Conn) (kinds []lane.Kind) {
+	c.Lock()
+	defer c.Unlock()
+	for _, l := range c.Lanes() {
 		kinds = append(kinds, l.Port.Kind())
 	}
 	return slices.Compact(kinds)
 }
 
-// ComeBack reports whether lanes that fail come back: those of a bundle that package path
+// ComeBack reports whether lanes that fail come back: those of a connection that package path
 // has made.
-func ComeBack(b *bundle.Bundle) bool {
-	kinds := Kinds(b)
+func ComeBack(c *conn.Conn) bool {
+	kinds := Kinds(c)
 	return len(kinds) == 1 && kinds[0] != lane.Circuit
 }
 
 // Most is the largest message of a test: where all lanes are queue pairs one of them
 // makes writes of 4096 bytes, of which a part has 256. It is more than sockets take.
-func Most(s *message.SendConn) int {
-	if slices.Equal(Kinds(s.Bundle()), []lane.Kind{lane.Verbs}) {
+func Most(s *conn.Sender) int {
+	if slices.Equal(Kinds(&s.Conn), []lane.Kind{lane.Verbs}) {
 		return 2 << 20
 	}
 	if onFabric {
@@ -94,17 +93,17 @@ func Most(s *message.SendConn) int {
 
 // ConnectOver sets up a connection with one lane of each of those kinds, in that order
 // and of one weight, whatever package path would choose.
-func ConnectOver(t *testing.T, from, to *transport.Transport, kinds ...lane.Kind) (*message.SendConn, *message.RecvConn) {
+func ConnectOver(t *testing.T, from, to *transport.Transport, kinds ...lane.Kind) (*conn.Sender, *conn.Receiver) {
 	t.Helper()
 	return ConnectThrough(t, from, to, nil, kinds...)
 }
 
 // ConnectThrough is ConnectOver, with circuits through those relays; nil is one relay.
-func ConnectThrough(t *testing.T, from, to *transport.Transport, circuits *Circuits, kinds ...lane.Kind) (*message.SendConn, *message.RecvConn) {
+func ConnectThrough(t *testing.T, from, to *transport.Transport, circuits *Circuits, kinds ...lane.Kind) (*conn.Sender, *conn.Receiver) {
 	t.Helper()
 	s0, r0 := Connect(t, from, to)
 	defer CloseBoth(t, s0, r0) // until then the session stays
-	session, f := s0.Bundle().Session, from.Paths()
+	session, f := s0.Session, from.Paths()
 	ports, peer := path.Now(f.Ports), f.PortsOf(session)
 	candidates := topology.Candidates(ports, peer, f.GIDs)
 	var plan []lane.Plan
@@ -131,8 +130,8 @@ func ConnectThrough(t *testing.T, from, to *transport.Transport, circuits *Circu
 	}
 	l, h := Listen(t, to)
 	const threshold = 64 << 10 // as is the default
-	s := message.NewSend(f.Env, session, f.NewID(), threshold)
-	b := s.Bundle()
+	s := conn.NewSender(f.Env, session, f.NewID(), threshold)
+	b := &s.Conn
 	err := f.Add(b)
 	if err == nil {
 		_, err = b.Establish(context.Background(), plan, &handshake.Open{
@@ -142,7 +141,7 @@ func ConnectThrough(t *testing.T, from, to *transport.Transport, circuits *Circu
 	if err != nil {
 		t.Fatal(b.Abort(err))
 	}
-	var r *message.RecvConn
+	var r *conn.Receiver
 	Await(t, "the connection", func() bool {
 		if r, err = l.Accept(); err != nil {
 			t.Fatal(err)

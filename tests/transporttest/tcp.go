@@ -8,9 +8,9 @@ import (
 
 	"ncclmesh/tests/require"
 	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
-	"ncclmesh/transport/message"
 )
 
 // NewTCP makes a transport over the interfaces that there are, which ends with the
@@ -29,10 +29,10 @@ func NewTCP(t *testing.T, streams int, change ...func(*transport.Options)) *tran
 }
 
 // PairTCP connects two new transports.
-func PairTCP(t *testing.T, streams int, change ...func(*transport.Options)) (*message.SendConn, *message.RecvConn) {
+func PairTCP(t *testing.T, streams int, change ...func(*transport.Options)) (*conn.Sender, *conn.Receiver) {
 	t.Helper()
 	s, r := Connect(t, NewTCP(t, streams, change...), NewTCP(t, streams, change...))
-	if n := len(s.Bundle().Lanes()); n < streams || n%streams != 0 {
+	if n := len(s.Lanes()); n < streams || n%streams != 0 {
 		t.Fatalf("%d lanes; want %d streams on every path", n, streams)
 	}
 	return s, r
@@ -43,7 +43,7 @@ func Checked(o *transport.Options) { o.TCPCheck = tcp.CheckOn }
 
 // OverTCP runs a test with one and with four streams on a path, and with two that
 // are checked.
-func OverTCP(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.RecvConn)) {
+func OverTCP(t *testing.T, f func(t *testing.T, s *conn.Sender, r *conn.Receiver)) {
 	for _, tt := range []struct {
 		name    string
 		streams int
@@ -55,7 +55,7 @@ func OverTCP(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.
 			}
 			run(t, func(t *testing.T) {
 				s, r := PairTCP(t, tt.streams, tt.change...)
-				for _, l := range slices.Concat(s.Bundle().Lanes(), r.Bundle().Lanes()) {
+				for _, l := range slices.Concat(s.Lanes(), r.Lanes()) {
 					if l.Port.Kind() != lane.TCP || strings.HasSuffix(l.Carrier.Terms(), " checked") != (tt.change != nil) {
 						t.Fatalf("%v: %s", l, l.Carrier.Terms())
 					}
@@ -68,9 +68,9 @@ func OverTCP(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.
 
 // Both tests a send and its receive by turns until both are done, and returns their
 // sizes: over TCP neither gets there without the other.
-func Both(t *testing.T, what string, reqs ...*message.Request) []message.Sizes {
+func Both(t *testing.T, what string, reqs ...*conn.Request) []conn.Sizes {
 	t.Helper()
-	sizes, done := make([]message.Sizes, len(reqs)), make([]bool, len(reqs))
+	sizes, done := make([]conn.Sizes, len(reqs)), make([]bool, len(reqs))
 	left := len(reqs)
 	Await(t, what, func() bool {
 		for i, q := range reqs {

@@ -7,7 +7,7 @@ import (
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport/board"
-	"ncclmesh/transport/message"
+	"ncclmesh/transport/conn"
 )
 
 // words is the board of a connection, as C sees it.
@@ -21,7 +21,7 @@ func words(t *testing.T, c interface{ Board(uint64) uintptr }) *board.Words {
 }
 
 // take does what C does: it takes an answer that is there.
-func take(w *board.Words, q *message.Request) (sizes []uint32, ok bool) {
+func take(w *board.Words, q *conn.Request) (sizes []uint32, ok bool) {
 	i := q.Index()
 	state := w.Answers[i].State.Load()
 	if state != q.Generation()<<1|1 {
@@ -47,9 +47,9 @@ func TestAnswers(t *testing.T) {
 		}
 		const rounds, group = 3 * board.Requests, 4
 		for n := range rounds {
-			var recvs, sends [group]*message.Request
+			var recvs, sends [group]*conn.Request
 			for i := range group {
-				recvs[i] = transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg})
+				recvs[i] = transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg})
 				sends[i] = transporttest.Isend(t, s, sm, 0, n%64, 5, sg)
 			}
 			if head := sw.Head.Load(); head != uint64(n*group+group+1) {
@@ -57,12 +57,12 @@ func TestAnswers(t *testing.T) {
 			}
 			for _, half := range []struct {
 				w    *board.Words
-				reqs [group]*message.Request
+				reqs [group]*conn.Request
 			}{{sw, sends}, {rw, recvs}} {
 				// Only the last is tested in Go; nobody else asks for the others.
 				polls := half.w.Polls.Load()
 				sizes := transporttest.Done(t, "the last", half.reqs[group-1])
-				if sizes != (message.Sizes{uint32(n % 64)}) {
+				if sizes != (conn.Sizes{uint32(n % 64)}) {
 					t.Fatalf("sizes %v of %d bytes", sizes, n%64)
 				}
 				if half.w.Polls.Load() == polls {
@@ -98,7 +98,7 @@ func TestAnswersHold(t *testing.T) {
 		sm, _ := transporttest.Memory(t, 4096)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
 		rw := words(t, r)
-		buf := message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg}
+		buf := conn.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg}
 		first, second, third := transporttest.Irecv(t, r, buf), transporttest.Irecv(t, r, buf), transporttest.Irecv(t, r, buf)
 		for range 2 {
 			transporttest.Done(t, "a send", transporttest.Isend(t, s, sm, 0, 8, 5, sg))
@@ -131,7 +131,7 @@ func TestPassiveLanesHaveNoBoard(t *testing.T) {
 		sm, _ := transporttest.Memory(t, 4096)
 		rm, _ := transporttest.Memory(t, 4096)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-		rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg})
+		rq := transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr(), Size: 64, Tag: 5, Region: rg})
 		transporttest.Both(t, "the message", transporttest.Isend(t, s, sm, 0, 8, 5, sg), rq)
 	})
 }

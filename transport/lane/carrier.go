@@ -26,7 +26,7 @@ type Port interface {
 	Describe(*handshake.Port)
 	// Open makes a domain of a connection, at a place among them, for lanes to each of
 	// those ports of the peer.
-	Open(c *Conn, place int, to []handshake.Port) (Domain, error)
+	Open(c *Shared, place int, to []handshake.Port) (Domain, error)
 	// Close gives everything back. All domains have been closed.
 	Close() error
 }
@@ -174,9 +174,9 @@ type Sink interface {
 	Regranted(l *Lane, slot uint8)
 }
 
-// Bundle is what holds the lanes of a connection. Its methods may be called from any
+// Owner is what holds the lanes of a connection. Its methods may be called from any
 // goroutine, with or without the connection's mutex.
-type Bundle interface {
+type Owner interface {
 	// Fail ends the connection.
 	Fail(err error)
 	// Evidence says that a lane is broken: the connection goes on over the others.

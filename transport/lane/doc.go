@@ -10,7 +10,7 @@
 //	         pairs through other nodes (lane/circuit)
 //	Region   the user's memory, registered in every domain of a connection
 //	Sink     the messages above, to which lanes tell all they have to tell
-//	Bundle   what holds the lanes, and ends the connection
+//	Owner    what holds the lanes, and ends the connection
 //
 // A lane over something else, as shared memory, is a package beside those
 // that has a Port, a Domain and a Carrier; nothing above asks what kind a lane is of,
@@ -27,6 +27,6 @@
 //
 // Who calls a lane, a carrier or a domain holds the connection's mutex, except where a
 // method says otherwise. What they tell the sink they tell from inside such a call, but
-// for what [Bundle] takes from anywhere. A lane's weight is decided by package path, and what
+// for what [Owner] takes from anywhere. A lane's weight is decided by package path, and what
 // it has of that by how fast it is ([Lane.Rate]); its state changes as [State] shows.
 package lane

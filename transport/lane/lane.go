@@ -48,13 +48,13 @@ type Plan struct {
 
 // Conn is what its lanes know of a connection. It does not change once they are
 // connected.
-type Conn struct {
+type Shared struct {
 	ID      uint32
 	Sending bool
 	Trial   bool // the connection carries proofs only
 	Session *control.Session
 	Sink    Sink
-	Bundle  Bundle
+	Owner   Owner
 	Wire    *Wire // where the peer's device writes
 
 	PeerBase uint64             // of the peer's wire
@@ -62,7 +62,7 @@ type Conn struct {
 }
 
 // String names the connection by both nodes, sender first, and by the processes where both are of one node.
-func (c *Conn) String() string {
+func (c *Shared) String() string {
 	from, to := c.Session.Both()
 	if !c.Sending {
 		from, to = to, from
@@ -74,7 +74,7 @@ func (c *Conn) String() string {
 type Lane struct {
 	Carrier     Carrier
 	*stats.Lane // what it carries: bytes and parts, sent or arrived; the page's while it is in service
-	Conn        *Conn
+	Conn        *Shared
 	Index       uint8  // among the lanes of the connection
 	Epoch       uint32 // of the set-up that made it: 0 is the connection's own
 	Port        Port
@@ -102,7 +102,7 @@ type Lane struct {
 }
 
 // New makes a connection's lane, without a carrier.
-func New(c *Conn, index int, p Plan) *Lane {
+func New(c *Shared, index int, p Plan) *Lane {
 	l := &Lane{
 		Lane: new(stats.Lane), Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
 		Peer: p.Peer, Route: p.Route, Tier: p.Tier, Remote: handshake.Lane{Addr: p.To}, Weight: p.Weight,
@@ -163,10 +163,10 @@ func (l *Lane) Half() handshake.Lane {
 func (l *Lane) Break(err error) {
 	switch {
 	case errors.Is(err, fault.ErrUsage), errors.Is(err, fault.ErrProtocol), errors.Is(err, fault.ErrInternal):
-		l.Conn.Bundle.Fail(err)
+		l.Conn.Owner.Fail(err)
 	case l.state == Up:
 		l.Fail(err)
-		l.Conn.Bundle.Evidence(l, err)
+		l.Conn.Owner.Evidence(l, err)
 	}
 }
 

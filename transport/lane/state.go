@@ -15,9 +15,9 @@ import (
 //	                           ▼ │ (Up, Made, Connected, when the connection ends)
 //	                         Stopped
 //
-// The set-up of a bundle takes lanes from Made to Up, or Down. A carrier that finds
-// its lane broken takes it Down and tells the bundle, which stops it; nothing comes
-// up again: what takes its place is another lane. When the connection ends its bundle
+// The set-up of a connection takes lanes from Made to Up, or Down. A carrier that finds
+// its lane broken takes it Down and tells the connection, which stops it; nothing comes
+// up again: what takes its place is another lane. When the connection ends it
 // stops every lane.
 type State uint8
 

@@ -69,7 +69,7 @@ func TestStateAtFirst(t *testing.T) {
 	}
 }
 
-// told is what a bundle is told of its lane.
+// told is what a connection is told of its lane.
 type told struct{ said []string }
 
 func (b *told) Fail(err error)              { b.said = append(b.said, "fail: "+err.Error()) }
@@ -98,7 +98,7 @@ func TestBreak(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := &told{}
-			l := &Lane{Conn: &Conn{Bundle: b}, state: tt.from}
+			l := &Lane{Conn: &Shared{Owner: b}, state: tt.from}
 			for _, err := range tt.errs {
 				l.Break(err)
 			}
@@ -106,7 +106,7 @@ func TestBreak(t *testing.T) {
 				t.Errorf("%v for %v, want %v for %v", l.State(), l.Why(), tt.to, tt.why)
 			}
 			if diff := cmp.Diff(tt.said, b.said); diff != "" {
-				t.Errorf("the bundle was told (-want +got):\n%s", diff)
+				t.Errorf("the connection was told (-want +got):\n%s", diff)
 			}
 		})
 	}

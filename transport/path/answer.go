@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 )
 
@@ -24,7 +24,7 @@ type answers struct {
 }
 
 type waitingTrial struct {
-	b *bundle.Bundle // without lanes yet
+	b *conn.Conn // without lanes yet
 	m *handshake.Open
 }
 
@@ -32,7 +32,7 @@ type waitingTrial struct {
 // later or not at all. It does not block. It runs on the session's goroutine: what the
 // peer says next of the trial, as that it is over, reaches it from here on.
 func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
-	trial := waitingTrial{bundle.New(f.Env, s, m.Conn, false, nil), m}
+	trial := waitingTrial{conn.NewTrial(f.Env, s, m.Conn, false), m}
 	if err := f.Add(trial.b); err != nil {
 		f.Env.Log.Debug("a path validation was refused", "err", err)
 		return
@@ -54,8 +54,8 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 		a.waiting = append(a.waiting, trial)
 	}
 	f.mu.Unlock()
-	for _, b := range over {
-		f.Env.Forget(b)
+	for _, c := range over {
+		f.Env.Forget(c)
 	}
 	switch {
 	case begin:
@@ -69,7 +69,7 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 }
 
 // dropEnded takes out the trials that wait although the peer has ended them.
-func (a *answers) dropEnded() (over []*bundle.Bundle) {
+func (a *answers) dropEnded() (over []*conn.Conn) {
 	a.waiting = slices.DeleteFunc(a.waiting, func(w waitingTrial) bool {
 		ended := w.b.Ended() != nil
 		if ended {
@@ -98,22 +98,22 @@ func (f *Finder) answerTrials(key handshake.ProcessID, a *answers, next waitingT
 }
 
 // answerOne answers one trial.
-func (f *Finder) answerOne(b *bundle.Bundle, m *handshake.Open) {
-	err := f.guarded(b.String(), func() error {
-		if err := b.Ended(); err != nil { // while it waited
+func (f *Finder) answerOne(c *conn.Conn, m *handshake.Open) {
+	err := f.guarded(c.String(), func() error {
+		if err := c.Ended(); err != nil { // while it waited
 			return err
 		}
-		plan, err := f.PlanFor(b, m.Lanes)
+		plan, err := f.PlanFor(c, m.Lanes)
 		if err == nil {
-			_, err = b.Answer(f.Env.Context, plan, m)
+			_, err = c.Answer(f.Env.Context, plan, m)
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, bundle.ErrNoLane) {
-		b.Fail(err)
+	if err != nil && !errors.Is(err, conn.ErrNoLane) {
+		c.Fail(err)
 		f.Env.Log.Debug("a path validation failed", "err", err)
 	}
-	if err := b.Discard(); err != nil {
+	if err := c.Discard(); err != nil {
 		f.Env.Log.Warn("closing a path validation left something behind", "err", err)
 	}
 }

@@ -21,7 +21,7 @@ func TestAddressChange(t *testing.T) {
 				return x.Addr.Unmap() == address.Addr() && int(x.PrefixLen) == address.Bits()
 			})
 		}
-		sess := s.Bundle().Session
+		sess := s.Session
 		if !has(a.Paths().PortsOf(sess)) {
 			t.Fatalf("the peer does not tell of %v: %+v", address, a.Paths().PortsOf(sess))
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
@@ -165,9 +165,9 @@ func (f *Finder) joined(all []topology.Candidate, ends func() map[string]End) []
 // trials is the outcome of one or more of them.
 type trials struct {
 	found []path
-	tried []bundle.Finding // what failed, and why
-	slow  string           // why that may be no evidence; see bundle.Slowness
-	none  error            // why there is no way through other nodes
+	tried []conn.Finding // what failed, and why
+	slow  string         // why that may be no evidence; see conn.Slowness
+	none  error          // why there is no way through other nodes
 	err   error
 }
 

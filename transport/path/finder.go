@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
 	"ncclmesh/transport/clock"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -17,7 +17,7 @@ import (
 
 // Config is what a Finder works with.
 type Config struct {
-	Env   *bundle.Env
+	Env   *conn.Env
 	Ports []lane.Port             // of this node, by index
 	Told  func() []handshake.Port // what peers are told of them
 	// Circuits is the port for circuits of one for queue pairs; others it returns as they are.
@@ -43,8 +43,8 @@ type Config struct {
 	OnlyRelay bool          // no direct way to another node is tried
 	Node      handshake.NodeID
 
-	NewID func() uint32              // the number of a trial
-	Add   func(*bundle.Bundle) error // makes the peer's messages reach a trial
+	NewID func() uint32          // the number of a trial
+	Add   func(*conn.Conn) error // makes the peer's messages reach a trial
 }
 
 // Finder knows the ways to all peers. Its methods may be called from any goroutine.

@@ -4,21 +4,21 @@ import (
 	"fmt"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
 )
 
 // PlanFor finds this side's half of each lane that the sender offers.
-func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Plan, error) {
+func (f *Finder) PlanFor(c *conn.Conn, offered []handshake.Lane) ([]lane.Plan, error) {
 	if len(offered) == 0 || len(offered) > lane.MaxParts {
-		return nil, fmt.Errorf("%w: %v: the peer offers %d lanes; 1 to %d are allowed", fault.ErrProtocol, b, len(offered), lane.MaxParts)
+		return nil, fmt.Errorf("%w: %v: the peer offers %d lanes; 1 to %d are allowed", fault.ErrProtocol, c, len(offered), lane.MaxParts)
 	}
 	var plan []lane.Plan
 	for _, o := range offered {
 		if int(o.PeerPort) >= len(f.Ports) {
-			return nil, fmt.Errorf("%w: %v: the peer offers lane %d to our port %d, which does not exist", fault.ErrProtocol, b, o.Index, o.PeerPort)
+			return nil, fmt.Errorf("%w: %v: the peer offers lane %d to our port %d, which does not exist", fault.ErrProtocol, c, o.Index, o.PeerPort)
 		}
 		p := f.Ports[o.PeerPort]
 		if lane.Kind(o.Kind) == lane.Circuit && f.Circuits != nil {
@@ -26,11 +26,11 @@ func (f *Finder) PlanFor(b *bundle.Bundle, offered []handshake.Lane) ([]lane.Pla
 		}
 		now := p.Now()
 		if lane.Kind(o.Kind) != p.Kind() {
-			return nil, fmt.Errorf("%w: %v: the peer offers lane %d, a %v, to our %v", fault.ErrProtocol, b, o.Index, lane.Kind(o.Kind), now)
+			return nil, fmt.Errorf("%w: %v: the peer offers lane %d, a %v, to our %v", fault.ErrProtocol, c, o.Index, lane.Kind(o.Kind), now)
 		}
-		peer, addr, ok := portOf(f.PortsOf(b.Session), o)
+		peer, addr, ok := portOf(f.PortsOf(c.Session), o)
 		if !ok {
-			return nil, fmt.Errorf("%w: %v: the peer offers a lane from its port %d, which it has not described", fault.ErrProtocol, b, o.Port)
+			return nil, fmt.Errorf("%w: %v: the peer offers a lane from its port %d, which it has not described", fault.ErrProtocol, c, o.Port)
 		}
 		// A port may have changed on the way: such a lane fails by itself when it is connected.
 		var from topology.Address

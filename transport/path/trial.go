@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/lane"
 )
@@ -15,9 +15,9 @@ const trialPause = 100 * time.Millisecond // between two rounds
 // trial is a connection that carries nothing but its proofs, over all lanes of a
 // plan at once.
 type trial struct {
-	mask  uint32           // lanes that passed
-	tried []bundle.Finding // why the others did not
-	slow  string           // why that may be no evidence; see bundle.Slowness
+	mask  uint32         // lanes that passed
+	tried []conn.Finding // why the others did not
+	slow  string         // why that may be no evidence; see conn.Slowness
 	err   error
 }
 
@@ -50,21 +50,21 @@ func (f *Finder) pause(d time.Duration) bool {
 
 // round tries the lanes of a plan once. It returns how long this process ran.
 func (f *Finder) round(s *control.Session, plan []lane.Plan) (r trial, ran time.Duration) {
-	b := bundle.New(f.Env, s, f.NewID(), true, nil)
-	if err := f.Add(b); err != nil {
+	c := conn.NewTrial(f.Env, s, f.NewID(), true)
+	if err := f.Add(c); err != nil {
 		return trial{err: err}, 0
 	}
-	defer func() { r.err = errors.Join(r.err, b.Discard()) }()
-	r.mask, r.err = b.Establish(f.Env.Context, plan, &handshake.Open{Conn: b.ID})
-	if r.err != nil && !errors.Is(r.err, bundle.ErrNoLane) {
-		b.Fail(r.err)
-		return trial{err: &trialError{r.err, b.String()}}, b.Ran()
+	defer func() { r.err = errors.Join(r.err, c.Discard()) }()
+	r.mask, r.err = c.Establish(f.Env.Context, plan, &handshake.Open{Conn: c.ID})
+	if r.err != nil && !errors.Is(r.err, conn.ErrNoLane) {
+		c.Fail(r.err)
+		return trial{err: &trialError{r.err, c.String()}}, c.Ran()
 	}
 	r.err = nil
-	_ = s.Send(&handshake.Bye{Conn: b.ID}) // a dead session needs none
-	r.tried = b.Tried()
+	_ = s.Send(&handshake.Bye{Conn: c.ID}) // a dead session needs none
+	r.tried = c.Tried()
 	if r.mask == 0 {
-		r.slow = b.Slowness()
+		r.slow = c.Slowness()
 	}
-	return r, b.Ran()
+	return r, c.Ran()
 }

@@ -11,8 +11,8 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/path"
 )
 
@@ -23,9 +23,9 @@ func TestManyTrials(t *testing.T) {
 		var log transporttest.Log
 		a, b := transporttest.New(t), transporttest.New(t, log.Takes(slog.LevelDebug))
 		s, r := transporttest.Connect(t, a, b)
-		way := s.Bundle().Lanes()[0].Half() // whose queue pair no proof will come to
-		devs, peer := []handshake.Domain{{Port: way.Port, Kind: way.Kind}}, s.Bundle().Session
-		state := func() (running, waiting int) { return b.Paths().Answering(r.Bundle().Session.Peer().Process) }
+		way := s.Lanes()[0].Half() // whose queue pair no proof will come to
+		devs, peer := []handshake.Domain{{Port: way.Port, Kind: way.Kind}}, s.Session
+		state := func() (running, waiting int) { return b.Paths().Answering(r.Session.Peer().Process) }
 		before := ibv.Live()["queue pairs"]
 		for i := range uint32(opened) {
 			if err := peer.Send(&handshake.Open{Conn: first + i, Domains: devs, Lanes: []handshake.Lane{way}}); err != nil {
@@ -58,7 +58,7 @@ func TestTrialEndedAtOnce(t *testing.T) {
 		const first = 1 << 20
 		a, b := transporttest.New(t), transporttest.New(t)
 		s, r := transporttest.Connect(t, a, b)
-		way, peer := s.Bundle().Lanes()[0].Half(), s.Bundle().Session
+		way, peer := s.Lanes()[0].Half(), s.Session
 		for i := range uint32(path.MaxTrials + path.MaxQueued) {
 			open := &handshake.Open{Conn: first + i, Domains: []handshake.Domain{{Port: way.Port, Kind: way.Kind}}, Lanes: []handshake.Lane{way}}
 			if err := errors.Join(peer.Send(open), peer.Send(&handshake.Bye{Conn: first + i})); err != nil {
@@ -67,7 +67,7 @@ func TestTrialEndedAtOnce(t *testing.T) {
 		}
 		s2, r2 := transporttest.Connect(t, a, b) // what was sent before has come
 		transporttest.Await(t, "the end of the trials", func() bool {
-			running, waiting := b.Paths().Answering(r.Bundle().Session.Peer().Process)
+			running, waiting := b.Paths().Answering(r.Session.Peer().Process)
 			return running+waiting == 0
 		})
 		transporttest.CloseBoth(t, s2, r2)
@@ -128,8 +128,8 @@ func TestDeadPath(t *testing.T) {
 		transporttest.Stall(t, 1)
 		t.Cleanup(func() { transporttest.Heal(t) })
 		s, r := transporttest.Connect(t, a, b)
-		if len(s.Bundle().Lanes()) != 1 {
-			t.Errorf("%d lanes, want 1", len(s.Bundle().Lanes()))
+		if len(s.Lanes()) != 1 {
+			t.Errorf("%d lanes, want 1", len(s.Lanes()))
 		}
 		if log.Count("rdma1") == 0 || log.Count("no packet passed within")+log.Count("IBV_WC_RETRY_EXC_ERR") == 0 {
 			t.Error("nobody says why the other path is not used")
@@ -147,8 +147,8 @@ func TestTrialRepeated(t *testing.T) {
 		transporttest.Stall(t)
 		l, h := transporttest.Listen(t, b)
 		d := a.Dial(h)
-		var s *message.SendConn
-		accept := func() (r *message.RecvConn) {
+		var s *conn.Sender
+		accept := func() (r *conn.Receiver) {
 			transporttest.Await(t, "the receiver's half", func() bool {
 				var err error
 				if r, err = l.Accept(); err != nil {
@@ -173,7 +173,7 @@ func TestTrialRepeated(t *testing.T) {
 			}
 			if s != nil { // the answer had come by when it was looked for, and TCP was next: anew
 				transporttest.CloseBoth(t, s, accept())
-				a.Paths().Forget(s.Bundle().Session)
+				a.Paths().Forget(s.Session)
 				s, d = nil, a.Dial(h)
 			}
 			return false

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 )
 
 // A path is waited for as long as a connection waits that has lost its lanes: for LaneWait,
@@ -78,7 +78,7 @@ func TestWait(t *testing.T) {
 // Whoever waits gives up when he is told to, and looks at once when a port has changed.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := NewFinder(Config{Env: &bundle.Env{TimeScale: 2}})
+		f := NewFinder(Config{Env: &conn.Env{TimeScale: 2}})
 		begun, ticks := time.Now(), 0
 		rest := func() bool { return f.rest(t.Context(), time.Second, func() { ticks++ }) }
 		if on, at := rest(), time.Since(begun); !on || at != 2*time.Second || ticks < 39 {

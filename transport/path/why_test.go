@@ -9,26 +9,26 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 )
 
 // Of many ways that were tried the log has one, and their number.
 func TestFirstTried(t *testing.T) {
-	way := func(to string) bundle.Finding {
-		return bundle.Finding{
-			From: bundle.End{Node: "a", Port: "r0:1 (p0)", Addr: netip.MustParseAddr("10.0.0.1")},
-			To:   bundle.End{Node: "b", Port: to, Addr: netip.MustParseAddr("10.0.0.2")},
+	way := func(to string) conn.Finding {
+		return conn.Finding{
+			From: conn.End{Node: "a", Port: "r0:1 (p0)", Addr: netip.MustParseAddr("10.0.0.1")},
+			To:   conn.End{Node: "b", Port: to, Addr: netip.MustParseAddr("10.0.0.2")},
 			Why:  errors.New("no answer"),
 		}
 	}
 	const first = "tried r0:1 (p0) 10.0.0.1 on a -> r1:1 10.0.0.2 on b: no answer"
 	tests := []struct {
-		tried []bundle.Finding
+		tried []conn.Finding
 		want  string
 	}{
-		{[]bundle.Finding{way("r1:1")}, first},
-		{[]bundle.Finding{way("r1:1"), way("r2:1"), way("r3:1")}, first + "; and 2 more paths, which NCCL_MESH_DEBUG=debug lists"},
+		{[]conn.Finding{way("r1:1")}, first},
+		{[]conn.Finding{way("r1:1"), way("r2:1"), way("r3:1")}, first + "; and 2 more paths, which NCCL_MESH_DEBUG=debug lists"},
 	}
 	for _, tt := range tests {
 		if got := firstTried(tt.tried); got != tt.want {
@@ -76,9 +76,9 @@ func TestWhyNoPath(t *testing.T) {
 		}
 		return p
 	}
-	tried := []bundle.Finding{{
-		From: bundle.End{Node: "a", Port: "r0:1 (p0)", Addr: netip.MustParseAddr("10.0.0.1")},
-		To:   bundle.End{Node: "b", Port: "r0:1", Addr: netip.MustParseAddr("10.0.0.2")}, Why: errors.New("no answer"),
+	tried := []conn.Finding{{
+		From: conn.End{Node: "a", Port: "r0:1 (p0)", Addr: netip.MustParseAddr("10.0.0.1")},
+		To:   conn.End{Node: "b", Port: "r0:1", Addr: netip.MustParseAddr("10.0.0.2")}, Why: errors.New("no answer"),
 	}}
 	const first = "tried r0:1 (p0) 10.0.0.1 on a -> r0:1 10.0.0.2 on b: no answer"
 	ports := func(all ...handshake.Port) []handshake.Port { return all }
@@ -86,7 +86,7 @@ func TestWhyNoPath(t *testing.T) {
 		name         string
 		ours, theirs []handshake.Port
 		relays       bool
-		tried        []bundle.Finding
+		tried        []conn.Finding
 		slow         string
 		want         string
 	}{

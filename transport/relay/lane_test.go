@@ -13,11 +13,11 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/topology"
@@ -81,14 +81,14 @@ func session(t *testing.T, a, b *station) *control.Session {
 }
 
 // pair connects two transports by one socket through as many relays.
-func pair(t *testing.T, relays int, check string) (*message.SendConn, *message.RecvConn, []*station, *transporttest.Log) {
+func pair(t *testing.T, relays int, check string) (*conn.Sender, *conn.Receiver, []*station, *transporttest.Log) {
 	t.Helper()
 	var log transporttest.Log
 	from, to := transporttest.NewTCP(t, 1, log.Takes(slog.LevelInfo)), transporttest.NewTCP(t, 1)
 	f := from.Paths()
 	s0, r0 := transporttest.Connect(t, from, to)
 	defer transporttest.CloseBoth(t, s0, r0) // until then the session stays
-	peer := f.PortsOf(s0.Bundle().Session)
+	peer := f.PortsOf(s0.Session)
 
 	next := map[handshake.ProcessID]*control.Session{}
 	var stations []*station
@@ -113,8 +113,8 @@ func pair(t *testing.T, relays int, check string) (*message.SendConn, *message.R
 	port := tcp.NewPort(*own, 0, tcp.Options{Check: check, Data: stations[0].data, Circuits: stations[0].Relay})
 	plan := []lane.Plan{{Port: port, From: own.GIDs[0], Peer: peer[0], To: peer[0].Addrs[0].Addr, Weight: 1, Route: route}}
 
-	s := message.NewSend(f.Env, s0.Bundle().Session, f.NewID(), 64<<10)
-	b := s.Bundle()
+	s := conn.NewSender(f.Env, s0.Session, f.NewID(), 64<<10)
+	b := &s.Conn
 	err = f.Add(b)
 	if err == nil {
 		_, err = b.Establish(t.Context(), plan, &handshake.Open{
@@ -124,7 +124,7 @@ func pair(t *testing.T, relays int, check string) (*message.SendConn, *message.R
 	if err != nil {
 		t.Fatal(b.Abort(err), b.Lanes()[0].Why())
 	}
-	var r *message.RecvConn
+	var r *conn.Receiver
 	transporttest.Await(t, "the connection", func() bool {
 		if r, err = l.Accept(); err != nil {
 			t.Fatal(err)
@@ -150,8 +150,8 @@ func TestMessages(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.relays), func(t *testing.T) {
 			s, r, stations, _ := pair(t, tt.relays, tt.check)
-			terms := s.Bundle().Lanes()[0].Carrier.Terms()
-			theirs := r.Bundle().Lanes()[0].Carrier.Terms()
+			terms := s.Lanes()[0].Carrier.Terms()
+			theirs := r.Lanes()[0].Carrier.Terms()
 			if !strings.HasPrefix(terms, "tcp ") || !strings.HasSuffix(terms, tt.terms) || theirs != terms {
 				t.Errorf("the lane is %q, and %q to the receiver, want one %q", terms, theirs, tt.terms)
 			}
@@ -165,7 +165,7 @@ func TestMessages(t *testing.T) {
 				clear(rb)
 				recv := transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, most, 0, rg))
 				sizes := transporttest.Both(t, "a message", transporttest.Isend(t, s, sm, 0, size, 0, sg), recv)
-				if sizes[1] != (message.Sizes{uint32(size)}) || !bytes.Equal(rb[:size], sb[:size]) || slices.ContainsFunc(rb[size:], func(b byte) bool { return b != 0 }) {
+				if sizes[1] != (conn.Sizes{uint32(size)}) || !bytes.Equal(rb[:size], sb[:size]) || slices.ContainsFunc(rb[size:], func(b byte) bool { return b != 0 }) {
 					t.Fatalf("a message of %d bytes has not come as it was: %v", size, sizes)
 				}
 				total += size

@@ -20,7 +20,7 @@ var fixes = []mutant{
 		name:  "a lane that breaks in its first moment is not told of",
 		fix:   "32b697d",
 		wrong: "what it carried is never sent again, and its place goes to the next lane",
-		edits: []edit{{"transport/bundle/leave.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
+		edits: []edit{{"transport/conn/leave.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
 		tests: skewed,
 		not:   "not found within 100 seeds of TestSkewedCables",
 	},
@@ -36,7 +36,7 @@ var fixes = []mutant{
 		name:  "a first set-up without a lane ends the connection",
 		fix:   "75c5799",
 		wrong: "the job fails, although another way would have served",
-		edits: []edit{{"transport/bundle/setup.go", "\ts.lose()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
+		edits: []edit{{"transport/conn/setup.go", "\ts.lose()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
 		tests: set,
 		not:   "found by TestSkewedCables before jobs were scenarios, and by the corpus (no-lane-at-first); not within 25 seeds since",
 	},
@@ -44,16 +44,16 @@ var fixes = []mutant{
 		name:  "whether a set-up without a lane is a loss is settled after the peer was told",
 		fix:   "2888072",
 		wrong: "the peer goes on, and joins lanes to a connection that has not begun",
-		edits: []edit{{"transport/bundle/setup.go", `	if mask == 0 && err == nil {
+		edits: []edit{{"transport/conn/setup.go", `	if mask == 0 && err == nil {
 		err = s.noneWorks()
 	}
-	s.b.mu.Unlock()
-`, `	s.b.mu.Unlock()
+	s.c.mu.Unlock()
+`, `	s.c.mu.Unlock()
 	if mask == 0 && err == nil {
 		time.Sleep(2 * time.Millisecond)
-		s.b.mu.Lock()
+		s.c.mu.Lock()
 		err = s.noneWorks()
-		s.b.mu.Unlock()
+		s.c.mu.Unlock()
 	}
 `}},
 		tests: set,
@@ -63,20 +63,20 @@ var fixes = []mutant{
 		name:  "the peer hears that a lane is not in service before it hears which are",
 		fix:   "86aa07c",
 		wrong: "the sender puts a lane into service that is on its way out at the receiver",
-		edits: []edit{{"transport/bundle/setup.go", `	if !s.b.Sending {
-		err = s.b.send(s.verdict(proved & mask))
+		edits: []edit{{"transport/conn/setup.go", `	if !s.c.Sending {
+		err = s.c.send(s.verdict(proved & mask))
 	}
 	if mask == 0 && err == nil {
 		err = s.noneWorks()
 	}
-	s.b.mu.Unlock()
+	s.c.mu.Unlock()
 `, `	if mask == 0 && err == nil {
 		err = s.noneWorks()
 	}
-	s.b.mu.Unlock()
-	if !s.b.Sending && err == nil {
+	s.c.mu.Unlock()
+	if !s.c.Sending && err == nil {
 		time.Sleep(2 * time.Millisecond)
-		err = s.b.send(s.verdict(proved & mask))
+		err = s.c.send(s.verdict(proved & mask))
 	}
 `}},
 		tests: set,
@@ -94,7 +94,7 @@ var fixes = []mutant{
 		name:  "grants that went without keys are not granted again",
 		fix:   "f87d20c",
 		wrong: "parts that were lost wait for ever for a key",
-		edits: []edit{{"transport/message/failover.go", "(r.rekey(req) || req.bare)", "r.rekey(req)"}},
+		edits: []edit{{"transport/conn/failover.go", "(r.rekey(req) || req.bare)", "r.rekey(req)"}},
 		tests: detours,
 		found: job{"TestDetours", 12, true},
 	},
@@ -102,7 +102,7 @@ var fixes = []mutant{
 		name:  "memory is given back while a port that joins registers it",
 		fix:   "cc8d3ee",
 		wrong: "a registration has no holder, and its device does not close",
-		edits: []edit{{"transport/bundle/region.go", "\tb.AwaitJoining(r)\n\tif err := r.Release()", "\tif err := r.Release()"}},
+		edits: []edit{{"transport/conn/region.go", "\tc.awaitJoining(r)\n\tif err := r.Release()", "\tif err := r.Release()"}},
 		tests: late,
 		not:   "not found within 75 seeds of TestLatePorts",
 	},
@@ -118,7 +118,7 @@ var fixes = []mutant{
 		name:  "a grant is missed of a process that does not answer",
 		fix:   "97bc3be",
 		wrong: "a lane is accused of what a stopped process owes",
-		edits: []edit{{"transport/bundle/stall.go", "case b.Session.Silence() > b.env.Scaled(stallLook):", "case b.Session == nil:"}},
+		edits: []edit{{"transport/conn/stall.go", "case c.Session.Silence() > c.env.Scaled(stallLook):", "case c.Session == nil:"}},
 		tests: stopped,
 		not:   "not found within 400 seeds of TestStoppedIsWaitedFor, nor with a stop of 20 s at each of the 150th to the 600th call of both ends",
 	},
@@ -127,8 +127,8 @@ var fixes = []mutant{
 		fix:   "c62e096",
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{
-			{"transport/bundle/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.Ran()-p.heard >= p.s.b.env.Scaled(p.s.b.env.ProofWait))"},
-			{"transport/bundle/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.Ran()-p.first >= p.s.b.env.Scaled(p.s.b.env.ProofWait)"},
+			{"transport/conn/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.Ran()-p.heard >= p.s.c.env.Scaled(p.s.c.env.ProofWait))"},
+			{"transport/conn/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.Ran()-p.first >= p.s.c.env.Scaled(p.s.c.env.ProofWait)"},
 		},
 		tests: between,
 		found: job{"TestStoppedAtEachCall", 285, false},
@@ -137,7 +137,7 @@ var fixes = []mutant{
 		name:  "a socket does not wait for a peer that was stopped between two",
 		fix:   "f6db0a3",
 		wrong: "a lane is lost for the connection's life",
-		edits: []edit{{"transport/bundle/connect.go", "case first >= 0 && s.overdue(first), ran", "case first >= 0 && now-first >= proof, ran"}},
+		edits: []edit{{"transport/conn/connect.go", "case first >= 0 && s.overdue(first), ran", "case first >= 0 && now-first >= proof, ran"}},
 		tests: stopped,
 		found: job{"TestStoppedIsWaitedFor", 109, false},
 	},

@@ -1,9 +1,9 @@
 package mutants
 
 const (
-	failover = "transport/message/failover.go"
-	recv     = "transport/message/recv.go"
-	leave    = "transport/bundle/leave.go"
+	failover = "transport/conn/failover.go"
+	recv     = "transport/conn/receiver.go"
+	leave    = "transport/conn/leave.go"
 )
 
 // mistakes are those that tests/failover plants in its model, made in the code.
@@ -18,7 +18,7 @@ var mistakes = []mutant{
 	{
 		name:  "forgotten: a grant again is taken for landed when the receiver has drained its lane",
 		wrong: "a late grant overwrites one that the sender has not read",
-		edits: []edit{{recv, "!r.coming.has(req.index)", "!(r.coming.has(req.index) && r.b.Lanes()[req.lane].State() != lane.Stopped)"}},
+		edits: []edit{{recv, "!r.coming.has(req.index)", "!(r.coming.has(req.index) && r.lanes[req.lane].State() != lane.Stopped)"}},
 		tests: skewed,
 		not:   "found once, by seed 85 of TestSkewedCables as it was before jobs were scenarios; not within 50 seeds with a ring of 64",
 	},
@@ -40,8 +40,8 @@ var mistakes = []mutant{
 		name:  "earlyRewrite: grants again before the LaneDown of the sender",
 		wrong: "a late grant overwrites one that the sender has not read",
 		edits: []edit{
-			{leave, "\tv.rested = true\n", "\tif !b.Sending {\n\t\tv.report, b.owing = b.half.Report(v.Lane), true\n\t}\n\tv.rested = true\n"},
-			{leave, "m := b.half.Report(v.Lane)", "m := v.report"},
+			{leave, "\tv.rested = true\n", "\tif !c.Sending {\n\t\tv.report, c.owing = c.receiver.report(v.Lane), true\n\t}\n\tv.rested = true\n"},
+			{leave, "m := c.receiver.report(v.Lane)", "m := v.report"},
 		},
 		tests: skewed,
 		found: job{"TestSkewedCables", 2, true},
@@ -50,8 +50,8 @@ var mistakes = []mutant{
 		name:  "earlyLaneDown: LaneDown of the sender before its end is drained",
 		wrong: "a late grant overwrites one that the sender has not read",
 		edits: []edit{
-			{leave, "\tif err := b.guarded(\"stop a lane\", l.Carrier.Stop)", "\tif b.Sending {\n\t\tb.sayDown(l)\n\t\ttime.Sleep(2 * time.Millisecond)\n\t}\n\tif err := b.guarded(\"stop a lane\", l.Carrier.Stop)"},
-			{leave, "\tb.sayDown(v.Lane)\n", "\tif !b.Sending {\n\t\tb.sayDown(v.Lane)\n\t}\n"},
+			{leave, "\tif err := c.guarded(\"stop a lane\", l.Carrier.Stop)", "\tif c.Sending {\n\t\tc.sayDown(l)\n\t\ttime.Sleep(2 * time.Millisecond)\n\t}\n\tif err := c.guarded(\"stop a lane\", l.Carrier.Stop)"},
+			{leave, "\tc.sayDown(v.Lane)\n", "\tif !c.Sending {\n\t\tc.sayDown(v.Lane)\n\t}\n"},
 		},
 		tests: skewed,
 		found: job{"TestSkewedCables", 41, true},
@@ -61,8 +61,8 @@ var mistakes = []mutant{
 		wrong: "parts that have come are not in it, and are sent again",
 		edits: []edit{
 			{leave, "\trested bool  ", "\tearly  bool\n\trested bool  "},
-			{leave, "\t\tif !v.rested && b.comeToRest(v) {", "\t\tif !b.Sending && v.theirs && !v.early {\n\t\t\tv.early = b.settled(v)\n\t\t}\n\t\tif !v.rested && b.comeToRest(v) {"},
-			{leave, "if !v.rested || !b.settled(v) {", "if !v.rested || !v.early && !b.settled(v) {"},
+			{leave, "\t\tif !v.rested && c.comeToRest(v) {", "\t\tif !c.Sending && v.theirs && !v.early {\n\t\t\tv.early = c.settled(v)\n\t\t}\n\t\tif !v.rested && c.comeToRest(v) {"},
+			{leave, "if !v.rested || !c.settled(v) {", "if !v.rested || !v.early && !c.settled(v) {"},
 		},
 		tests: skewed,
 		found: job{"TestSkewedCables", 2, true},
@@ -70,7 +70,7 @@ var mistakes = []mutant{
 	{
 		name:  "deafReport: Report before the LaneDown of the sender",
 		wrong: "a send is done before its data is at the receiver",
-		edits: []edit{{leave, "case !v.theirs, b.Sending && v.report == nil:", "case b.Sending && (!v.theirs || v.report == nil):"}},
+		edits: []edit{{leave, "case !v.theirs, c.Sending && v.report == nil:", "case c.Sending && (!v.theirs || v.report == nil):"}},
 		tests: skewed,
 		found: job{"TestSkewedCables", 2, true},
 	},
@@ -78,9 +78,9 @@ var mistakes = []mutant{
 		name:  "earlyResend: parts are sent again before the Report",
 		wrong: "a part lands in a buffer that was given back, or is counted twice",
 		edits: []edit{
-			{leave, "\tv.rested = true\n", "\tif b.Sending {\n\t\tb.settleReport(v.Lane, &handshake.Report{Epoch: 1<<32 - 2, Again: 16})\n\t}\n\tv.rested = true\n"},
+			{leave, "\tv.rested = true\n", "\tif c.Sending {\n\t\tc.settleReport(v.Lane, &handshake.Report{Epoch: 1<<32 - 2, Again: 16})\n\t}\n\tv.rested = true\n"},
 			{failover, "\t\tif !named {\n", "\t\tif early := m.Epoch == 1<<32-2; early {\n\t\t\tif req.sent.lost |= req.left & over(req, l); req.sent.lost != 0 {\n\t\t\t\ts.lost = true\n\t\t\t}\n\t\t\tcontinue\n\t\t}\n\t\tif !named {\n"},
-			{failover, "// reported is what a report says", "func over(req *Request, l *lane.Lane) (parts uint32) {\n\tfor k := range int(req.sent.last) + 1 {\n\t\tif req.sent.lanes[k] == l.Index {\n\t\t\tparts |= 1 << k\n\t\t}\n\t}\n\treturn parts\n}\n\n// reported is what a report says"},
+			{failover, "// partsOf is what a report says", "func over(req *Request, l *lane.Lane) (parts uint32) {\n\tfor k := range int(req.sent.last) + 1 {\n\t\tif req.sent.lanes[k] == l.Index {\n\t\t\tparts |= 1 << k\n\t\t}\n\t}\n\treturn parts\n}\n\n// partsOf is what a report says"},
 		},
 		tests: skewed,
 		found: job{"TestSkewedCables", 6, true},

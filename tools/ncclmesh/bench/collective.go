@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"ncclmesh/transport/message"
+	"ncclmesh/transport/conn"
 )
 
 // Kinds of collectives.
@@ -21,8 +21,8 @@ const (
 // ring is a node's connections to all others, by rank.
 type ring struct {
 	rank  int
-	sends []*message.SendConn
-	recvs []*message.RecvConn
+	sends []*conn.Sender
+	recvs []*conn.Receiver
 	c     *connections
 }
 
@@ -46,7 +46,7 @@ func (a *agent) join(ctx context.Context, j *join) error {
 		c.close()
 		return err
 	}
-	a.ring = &ring{rank: j.Rank, sends: make([]*message.SendConn, n), recvs: make([]*message.RecvConn, n), c: c}
+	a.ring = &ring{rank: j.Rank, sends: make([]*conn.Sender, n), recvs: make([]*conn.Receiver, n), c: c}
 	for i, rank := 0, 0; rank < n; rank++ {
 		if rank != j.Rank {
 			a.ring.sends[rank], a.ring.recvs[rank] = c.sends[i], c.recvs[i]
@@ -146,7 +146,7 @@ const slice = 1 << 20 // bytes of a message of a step, so that sums are made whi
 // step sends a part of own to the next rank, and receives one from the one before; then is
 // called with each piece that has come.
 func (t *turn) step(ctx context.Context, sendOff, sendEnd int, into *memory, recvOff, recvEnd int, then func(off, end int)) error {
-	var in, out []*message.Request
+	var in, out []*conn.Request
 	for off := recvOff; off < recvEnd || off == recvOff; off += slice {
 		q, err := into.recvPart(ctx, t.recvs[t.prev()], off, min(slice, recvEnd-off))
 		if err != nil {
@@ -209,7 +209,7 @@ func (t *turn) add(off, end int) {
 
 // allToAll sends each rank its part of own; all are of one size.
 func (t *turn) allToAll(ctx context.Context) error {
-	var all []*message.Request
+	var all []*conn.Request
 	for d := 1; d < t.n; d++ {
 		from := (t.rank + t.n - d) % t.n
 		off, end := t.chunk(from, 1)

@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"ncclmesh/ibv"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/topology"
 )
 
@@ -85,7 +84,7 @@ func (m *memory) free() error {
 }
 
 // sendPart and recvPart begin to move bytes of the memory.
-func (m *memory) sendPart(ctx context.Context, s *message.SendConn, off, n int) (q *message.Request, err error) {
+func (m *memory) sendPart(ctx context.Context, s *conn.Sender, off, n int) (q *conn.Request, err error) {
 	err = await(ctx, func() (bool, error) {
 		q, err = s.Isend(m.Addr()+uintptr(off), n, 0, m.regions[s])
 		return q != nil, err
@@ -93,8 +92,8 @@ func (m *memory) sendPart(ctx context.Context, s *message.SendConn, off, n int) 
 	return q, err
 }
 
-func (m *memory) recvPart(ctx context.Context, r *message.RecvConn, off, n int) (q *message.Request, err error) {
-	buffers := []message.Buffer{{Addr: m.Addr() + uintptr(off), Size: n, Region: m.regions[r]}}
+func (m *memory) recvPart(ctx context.Context, r *conn.Receiver, off, n int) (q *conn.Request, err error) {
+	buffers := []conn.Buffer{{Addr: m.Addr() + uintptr(off), Size: n, Region: m.regions[r]}}
 	err = await(ctx, func() (bool, error) {
 		q, err = r.Irecv(buffers)
 		return q != nil, err
@@ -103,8 +102,8 @@ func (m *memory) recvPart(ctx context.Context, r *message.RecvConn, off, n int) 
 }
 
 // finish waits for a request, and returns the bytes that it has moved.
-func finish(ctx context.Context, q *message.Request) (n int, err error) {
-	var sizes message.Sizes
+func finish(ctx context.Context, q *conn.Request) (n int, err error) {
+	var sizes conn.Sizes
 	err = await(ctx, func() (bool, error) { return q.Test(&sizes) })
 	return int(sizes[0]), err
 }
@@ -127,12 +126,12 @@ func wrong(b []byte, seed int) (n int64) {
 }
 
 // carriers says what carries a connection, and what this side's ports allow, in Mb/s.
-func carriers(b *bundle.Bundle) (lanes string, allowed int) {
-	b.Lock()
-	defer b.Unlock()
+func carriers(c *conn.Conn) (lanes string, allowed int) {
+	c.Lock()
+	defer c.Unlock()
 	var ports []topology.Port
 	var names []string
-	for _, l := range b.Lanes() {
+	for _, l := range c.Lanes() {
 		if !l.InService() {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"ncclmesh/transport"
-	"ncclmesh/transport/message"
+	"ncclmesh/transport/conn"
 )
 
 const (
@@ -54,8 +54,8 @@ func (a *agent) run(ctx context.Context, r *run) (map[string]flow, error) {
 
 // connections are those of a run.
 type connections struct {
-	sends   []*message.SendConn
-	recvs   []*message.RecvConn
+	sends   []*conn.Sender
+	recvs   []*conn.Receiver
 	closers []func() error
 }
 
@@ -79,7 +79,7 @@ func (a *agent) connect(ctx context.Context, r *run) (c *connections, err error)
 		dials = append(dials, d)
 	}
 	for i, d := range dials {
-		var s *message.SendConn
+		var s *conn.Sender
 		if err := await(ctx, func() (bool, error) { s, err = d.Poll(); return s != nil, err }); err != nil {
 			return c, fmt.Errorf("connect for %s: %w", r.Sends[i].Flow, err)
 		}
@@ -92,7 +92,7 @@ func (a *agent) connect(ctx context.Context, r *run) (c *connections, err error)
 		}
 		delete(a.waiting, name)
 		c.closers = append(c.closers, l.Close)
-		var s *message.RecvConn
+		var s *conn.Receiver
 		if err := await(ctx, func() (bool, error) { s, err = l.Accept(); return s != nil, err }); err != nil {
 			return c, fmt.Errorf("accept %s: %w", name, err)
 		}
@@ -115,7 +115,7 @@ func slots(bytes int, c registrar) (*memory, error) {
 
 // sendFor sends messages until the time is up, and then an empty one, and counts what was
 // delivered after the warm-up.
-func sendFor(ctx context.Context, s *message.SendConn, r *run) (f flow, err error) {
+func sendFor(ctx context.Context, s *conn.Sender, r *run) (f flow, err error) {
 	m, err := slots(r.Bytes, s)
 	if err != nil {
 		return f, err
@@ -124,8 +124,8 @@ func sendFor(ctx context.Context, s *message.SendConn, r *run) (f flow, err erro
 	for i := range outstanding {
 		pattern(m.Bytes()[i*r.Bytes:(i+1)*r.Bytes], i)
 	}
-	f.Lanes, f.Allowed = carriers(s.Bundle())
-	var queue []*message.Request
+	f.Lanes, f.Allowed = carriers(&s.Conn)
+	var queue []*conn.Request
 	begun := time.Now()
 	var counted time.Time
 	for n := 0; ; n++ {
@@ -164,14 +164,14 @@ func sendFor(ctx context.Context, s *message.SendConn, r *run) (f flow, err erro
 }
 
 // recvAll receives messages until an empty one, and looks at what the last of them hold.
-func recvAll(ctx context.Context, s *message.RecvConn, r *run) (f flow, err error) {
+func recvAll(ctx context.Context, s *conn.Receiver, r *run) (f flow, err error) {
 	m, err := slots(r.Bytes, s)
 	if err != nil {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, m.free()) }()
-	f.Lanes, f.Allowed = carriers(s.Bundle())
-	var queue []*message.Request
+	f.Lanes, f.Allowed = carriers(&s.Conn)
+	var queue []*conn.Request
 	for n := 0; ; n++ {
 		if len(queue) == outstanding {
 			got, err := finish(ctx, queue[0])
@@ -215,7 +215,7 @@ func (c *connections) latency(ctx context.Context, r *run) (flows map[string]flo
 	}
 	defer func() { err = errors.Join(err, m.free()) }()
 	var f flow
-	f.Lanes, f.Allowed = carriers(s.Bundle())
+	f.Lanes, f.Allowed = carriers(&s.Conn)
 	times := make([]time.Duration, 0, maxRounds)
 	pattern(m.Bytes()[:r.Bytes], 0)
 	begun := time.Now()
@@ -243,7 +243,7 @@ func (c *connections) latency(ctx context.Context, r *run) (flows map[string]flo
 
 // round sends a message and receives its answer; who is not the first receives one, and
 // answers with as many bytes. Those that came are returned.
-func (m *memory) round(ctx context.Context, s *message.SendConn, t *message.RecvConn, r *run, bytes int) (got int, err error) {
+func (m *memory) round(ctx context.Context, s *conn.Sender, t *conn.Receiver, r *run, bytes int) (got int, err error) {
 	back, err := m.recvPart(ctx, t, r.Bytes, r.Bytes)
 	if err != nil {
 		return 0, err

@@ -188,12 +188,12 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 
 // dropped heeds that the circuit has ended from the other side.
 func (c *carrier) dropped(why error) {
-	c.lane.Conn.Bundle.Evidence(c.lane, c.wrap(why))
+	c.lane.Conn.Owner.Evidence(c.lane, c.wrap(why))
 }
 
 // silent heeds that a relay gives no sign of life.
 func (c *carrier) silent(why error) {
-	c.lane.Conn.Bundle.Doubt(c.lane, c.wrap(why))
+	c.lane.Conn.Owner.Doubt(c.lane, c.wrap(why))
 }
 
 // Lacked is nil: what an end lacks, Connect returns.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // Messages of every size arrive whole through one relay, two and four, many at once, small
@@ -27,7 +27,7 @@ func TestThroughRelays(t *testing.T) {
 			rg := transporttest.Register(t, r, rm)
 			for round := range 2 {
 				clear(rb)
-				var all []*message.Request
+				var all []*conn.Request
 				for i, size := range sizes {
 					all = append(all, transporttest.Irecv(t, r, transporttest.Buffer(rm, i*room, size+100, 0, rg)))
 				}
@@ -65,7 +65,7 @@ func TestRelayDrops(t *testing.T) {
 			sq := transporttest.Isend(t, s, sm, 0, size, 0, sg)
 			before := c.Engines[1].Bytes.Value()
 			transporttest.Await(t, "the middle of the message", func() bool {
-				for _, q := range []*message.Request{sq, rq} {
+				for _, q := range []*conn.Request{sq, rq} {
 					if done, err := q.Test(nil); done || err != nil {
 						t.Fatalf("in the middle of the message: %v, %v", done, err)
 					}
@@ -89,7 +89,7 @@ func TestManyCircuits(t *testing.T) {
 		from, to := transporttest.New(t), transporttest.New(t)
 		c := transporttest.NewCircuits(t, 1)
 		const size, conns = 300 << 10, 20
-		var all []*message.Request
+		var all []*conn.Request
 		var ends []func()
 		for i := range conns {
 			s, r := transporttest.ConnectThrough(t, from, to, c, lane.Circuit)

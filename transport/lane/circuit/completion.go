@@ -161,7 +161,7 @@ func (c *carrier) failed(wc *ibv.WC) {
 		cause = lane.Flushed{Cause: cause}
 	case ibv.IBV_WC_LOC_PROT_ERR, ibv.IBV_WC_LOC_ACCESS_ERR:
 		c.broken = fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, c.lane.Conn, c.lane, cause)
-		c.lane.Conn.Bundle.Fail(c.broken)
+		c.lane.Conn.Owner.Fail(c.broken)
 		return
 	case ibv.IBV_WC_RNR_RETRY_EXC_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR, ibv.IBV_WC_REM_OP_ERR, ibv.IBV_WC_LOC_LEN_ERR:
 	default:

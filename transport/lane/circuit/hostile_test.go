@@ -87,7 +87,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	t.Helper()
 	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
 	t.Cleanup(func() { transporttest.CloseBoth(t, s, r) })
-	l0 := s.Bundle().Lanes()[0]
+	l0 := s.Lanes()[0]
 	p := l0.Port.(*verbs.Port)
 	k := &relayed{above: &above{}}
 	must := func(err error) {
@@ -119,7 +119,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	half.Token = hop.Reads
 
 	to := &beside{ring: k.ring, half: half, from: l0.From}
-	conn := &lane.Conn{ID: 9, Sending: sending, Session: s.Bundle().Session, Sink: k.above, Bundle: k.above}
+	conn := &lane.Shared{ID: 9, Sending: sending, Session: s.Session, Sink: k.above, Owner: k.above}
 	k.domain, err = circuit.NewPort(p, circuit.Options{Circuits: to, GIDs: topology.AnyGID}).Open(conn, 0, nil)
 	must(err)
 	k.lane = lane.New(conn, 0, lane.Plan{Port: k.domain.Port(), From: l0.From, Peer: l0.Peer, Route: &lane.Route{Via: make([]handshake.Hop, 1), Names: []string{"b"}}})

@@ -37,7 +37,7 @@ func (p *Port) Kind() lane.Kind { return lane.Circuit }
 func (p *Port) Traits() lane.Traits { return lane.Traits{Passive: true, Cut: cut} }
 
 // Open makes a domain.
-func (p *Port) Open(c *lane.Conn, place int, _ []handshake.Port) (lane.Domain, error) {
+func (p *Port) Open(c *lane.Shared, place int, _ []handshake.Port) (lane.Domain, error) {
 	return &domain{port: p, conn: c, place: place}, nil
 }
 
@@ -58,7 +58,7 @@ func (p *Port) answer(relay handshake.Lane, otherwise topology.Address) topology
 // domain is the circuits of a connection over one port.
 type domain struct {
 	port     *Port
-	conn     *lane.Conn
+	conn     *lane.Shared
 	place    int // among the connection's domains
 	carriers []*carrier
 }

@@ -90,7 +90,7 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 // unmapped ends the connection: the user's memory is not there.
 func (c *carrier) unmapped(addr uintptr) error {
 	c.broken = fmt.Errorf("%w: %v: %v: the memory at %#x is registered but not mapped", fault.ErrUsage, c.lane.Conn, c.lane, addr)
-	c.lane.Conn.Bundle.Fail(c.broken)
+	c.lane.Conn.Owner.Fail(c.broken)
 	return nil
 }
 

@@ -59,7 +59,7 @@ func newVirtualEnd(t *testing.T, b *bus.Bus) (lane.Carrier, *expected, *adapter.
 	})
 	circuits := &expected{}
 	port := circuit.NewPort(p, circuit.Options{Circuits: circuits, GIDs: topology.AnyGID})
-	conn := &lane.Conn{ID: 1}
+	conn := &lane.Shared{ID: 1}
 	domain, err := port.Open(conn, 0, nil)
 	if err != nil {
 		t.Fatal(err)

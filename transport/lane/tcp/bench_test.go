@@ -8,8 +8,8 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/message"
 )
 
 // BenchmarkMessage is one message over a TCP lane, both ends on one thread: all that
@@ -18,14 +18,14 @@ func BenchmarkMessage(b *testing.B) {
 	for _, size := range []int{8, 64 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			s, r, sm, rm, sg, rg := benchPair(b, size)
-			bufs := []message.Buffer{{Addr: rm.Addr(), Size: size, Region: rg}}
+			bufs := []conn.Buffer{{Addr: rm.Addr(), Size: size, Region: rg}}
 			b.SetBytes(int64(size))
 			for b.Loop() {
 				rq, err := r.Irecv(bufs)
 				if rq == nil || err != nil {
 					b.Fatal(err)
 				}
-				var sq *message.Request
+				var sq *conn.Request
 				for sq == nil {
 					if sq, err = s.Isend(sm.Addr(), size, 0, sg); err != nil {
 						b.Fatal(err)
@@ -48,7 +48,7 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-func benchPair(b *testing.B, size int) (s *message.SendConn, r *message.RecvConn, sm, rm *ibv.Memory, sg, rg *lane.Region) {
+func benchPair(b *testing.B, size int) (s *conn.Sender, r *conn.Receiver, sm, rm *ibv.Memory, sg, rg *lane.Region) {
 	b.Helper()
 	var ts [2]*transport.Transport
 	for i := range ts {
@@ -86,14 +86,14 @@ func benchPair(b *testing.B, size int) (s *message.SendConn, r *message.RecvConn
 func BenchmarkPingPong(b *testing.B) {
 	s1, r2, sm1, rm2, sg1, rg2 := benchPair(b, 8)
 	s2, r1, sm2, rm1, sg2, rg1 := benchPair(b, 8)
-	post := func(r *message.RecvConn, m *ibv.Memory, g *lane.Region) *message.Request {
-		q, err := r.Irecv([]message.Buffer{{Addr: m.Addr(), Size: 8, Region: g}})
+	post := func(r *conn.Receiver, m *ibv.Memory, g *lane.Region) *conn.Request {
+		q, err := r.Irecv([]conn.Buffer{{Addr: m.Addr(), Size: 8, Region: g}})
 		if q == nil || err != nil {
 			b.Error(q, err)
 		}
 		return q
 	}
-	settle := func(q *message.Request) {
+	settle := func(q *conn.Request) {
 		for {
 			ok, err := q.Test(nil)
 			if err != nil {
@@ -104,7 +104,7 @@ func BenchmarkPingPong(b *testing.B) {
 			}
 		}
 	}
-	send := func(s *message.SendConn, m *ibv.Memory, g *lane.Region) {
+	send := func(s *conn.Sender, m *ibv.Memory, g *lane.Region) {
 		for {
 			q, err := s.Isend(m.Addr(), 8, 0, g)
 			if err != nil {

@@ -33,7 +33,7 @@ func AckFrame(count uint64) []byte {
 	return b[:]
 }
 
-// Socket is a lane's socket. Who changes it holds the bundle's lock.
+// Socket is a lane's socket. Who changes it holds the connection's lock.
 type Socket = socket
 
 // SocketOf is the socket that carries a lane.

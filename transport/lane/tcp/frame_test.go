@@ -147,7 +147,7 @@ func FuzzReturns(f *testing.F) {
 	f.Add(hexBytes(f, "01 01 000000000000 0100000000000000 04030201 08070605  01 01 000000000000 0100000000000000 04030201 08070605"), uint8(20))
 	f.Fuzz(func(t *testing.T, b []byte, cut uint8) {
 		sink := &sender{t: t}
-		c := &lane.Conn{Sending: true, Sink: sink}
+		c := &lane.Shared{Sending: true, Sink: sink}
 		l := lane.New(c, 0, lane.Plan{Port: NewPort(topology.Port{Netdev: "p0"}, 0, Options{})})
 		k := &socket{lane: l, outgoing: outgoing{accepted: 2}}
 		k.parts[0] = sentPart{request: 7, part: 9}

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
-	"ncclmesh/transport/message"
 )
 
 // pipe is a receiver's lane of which the test holds the sender's end.
-func pipe(t *testing.T) (r *message.RecvConn, send func([]byte)) {
+func pipe(t *testing.T) (r *conn.Receiver, send func([]byte)) {
 	t.Helper()
 	s, r := transporttest.PairTCP(t, 1)
 	t.Cleanup(func() { transporttest.CloseBoth(t, s, r) })
@@ -25,7 +25,7 @@ func pipe(t *testing.T) (r *message.RecvConn, send func([]byte)) {
 }
 
 // say sends bytes over the first socket of a connection.
-func say(t *testing.T, c conn, b []byte) {
+func say(t *testing.T, c end, b []byte) {
 	t.Helper()
 	m, out := transporttest.Memory(t, len(b))
 	copy(out, b)
@@ -81,18 +81,18 @@ func TestHostileParts(t *testing.T) {
 			r, send := pipe(t)
 			m, b := transporttest.Memory(t, 3*size)
 			g := transporttest.Register(t, r, m)
-			q := transporttest.Irecv(t, r, message.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
+			q := transporttest.Irecv(t, r, conn.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
 			send(tt.sent)
 			// What is wrong may only show after the receive itself is done.
 			transporttest.Await(t, "the end of the connection", func() bool {
 				if q == nil {
-					q = irecvOrNil(r, message.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
+					q = irecvOrNil(r, conn.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
 				} else if ok, _ := q.Test(nil); ok {
 					q = nil
 				}
-				return r.Bundle().Ended() != nil
+				return r.Ended() != nil
 			})
-			if err := r.Bundle().Ended(); !strings.Contains(err.Error(), tt.want) {
+			if err := r.Ended(); !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %q, want one about %q", err, tt.want)
 			}
 			if !bytes.Equal(b[:size], make([]byte, size)) || !bytes.Equal(b[2*size:], make([]byte, size)) {
@@ -102,8 +102,8 @@ func TestHostileParts(t *testing.T) {
 	}
 }
 
-func irecvOrNil(r *message.RecvConn, b message.Buffer) *message.Request {
-	q, err := r.Irecv([]message.Buffer{b})
+func irecvOrNil(r *conn.Receiver, b conn.Buffer) *conn.Request {
+	q, err := r.Irecv([]conn.Buffer{b})
 	if err != nil {
 		return nil
 	}
@@ -157,12 +157,12 @@ func TestHostileAcks(t *testing.T) {
 			s, r := transporttest.PairTCP(t, 2, oneCable)
 			m, _ := transporttest.Memory(t, 8)
 			sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
-			var sent []*message.Request
-			for range each * len(s.Bundle().Lanes()) {
-				transporttest.Irecv(t, r, message.Buffer{Addr: m.Addr(), Size: 8, Region: rg})
+			var sent []*conn.Request
+			for range each * len(s.Lanes()) {
+				transporttest.Irecv(t, r, conn.Buffer{Addr: m.Addr(), Size: 8, Region: rg})
 			}
 			settle(t)
-			for range each * len(s.Bundle().Lanes()) { // of which the receiver does not look at any
+			for range each * len(s.Lanes()) { // of which the receiver does not look at any
 				sent = append(sent, transporttest.Isend(t, s, m, 0, 8, 0, sg))
 			}
 			say(t, r, append(tcp.AckFrame(1), tcp.AckFrame(count)...))

@@ -16,9 +16,9 @@ import (
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane/tcp"
-	"ncclmesh/transport/message"
 )
 
 // leaks fails the test when it leaves something behind, apart from the descriptors that Go's poller keeps.
@@ -38,7 +38,7 @@ func leaks(t *testing.T) {
 const large = 16 << 20
 
 // overKernel runs a test over the kernel's sockets, plain ones and checked ones.
-func overKernel(t *testing.T, f func(t *testing.T, s *message.SendConn, r *message.RecvConn)) {
+func overKernel(t *testing.T, f func(t *testing.T, s *conn.Sender, r *conn.Receiver)) {
 	for name, change := range map[string][]func(*transport.Options){"plain": nil, "checked": {transporttest.Checked}} {
 		t.Run(name, func(t *testing.T) {
 			leaks(t)
@@ -50,7 +50,7 @@ func overKernel(t *testing.T, f func(t *testing.T, s *message.SendConn, r *messa
 
 // Memory that is registered and not there is an error of its connection alone.
 func TestUnmapped(t *testing.T) {
-	overKernel(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	overKernel(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		b := transporttest.Block(t, s, r, large)
 		for range 3 { // both sides are in the middle of parts
 			if ok, err := b.Recv.Test(nil); ok || err != nil {
@@ -78,11 +78,11 @@ func TestUnmapped(t *testing.T) {
 func TestUnmappedShort(t *testing.T) {
 	for _, sending := range []bool{true, false} {
 		t.Run(fmt.Sprintf("sending %v", sending), func(t *testing.T) {
-			overKernel(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+			overKernel(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 				sm, _ := transporttest.Memory(t, 64)
 				rm, _ := transporttest.Memory(t, 64)
 				sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-				rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 64, Region: rg})
+				rq := transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr(), Size: 64, Region: rg})
 				gone := rm
 				if sending {
 					gone = sm
@@ -113,7 +113,7 @@ func TestUnmappedShort(t *testing.T) {
 // A call moves so many bytes and no more, so that a busy connection leaves its
 // thread to the others.
 func TestShare(t *testing.T) {
-	overKernel(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	overKernel(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		b := transporttest.Block(t, s, r, large)
 		arrived := func() (all []int) {
 			for _, k := range sockets(r) {

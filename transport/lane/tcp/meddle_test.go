@@ -17,11 +17,10 @@ import (
 	"ncclmesh/tests/sim/internet"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/sock"
 )
 
@@ -62,7 +61,7 @@ type meddler struct {
 }
 
 // newMeddler makes one, which ends with the test.
-func newMeddler(t *testing.T, s *message.SendConn, alter func(frame) []frame) *meddler {
+func newMeddler(t *testing.T, s *conn.Sender, alter func(frame) []frame) *meddler {
 	t.Helper()
 	m := &meddler{process: transporttest.WorldOf(t).Machines[0].Process("meddler"), code: sockets(s)[0].CodeSize(), alter: alter}
 	t.Cleanup(func() {
@@ -75,7 +74,7 @@ func newMeddler(t *testing.T, s *message.SendConn, alter func(frame) []frame) *m
 }
 
 // meddle puts a meddler into the middle of a connection.
-func meddle(t *testing.T, s *message.SendConn, r *message.RecvConn, alter func(frame) []frame) {
+func meddle(t *testing.T, s *conn.Sender, r *conn.Receiver, alter func(frame) []frame) {
 	t.Helper()
 	m := newMeddler(t, s, alter)
 	for i := range sockets(s) {
@@ -86,7 +85,7 @@ func meddle(t *testing.T, s *message.SendConn, r *message.RecvConn, alter func(f
 }
 
 // take gives the socket of a lane another stream and returns its other end.
-func (m *meddler) take(t *testing.T, c conn, i int) sock.Conn {
+func (m *meddler) take(t *testing.T, c end, i int) sock.Conn {
 	t.Helper()
 	lo := netip.MustParseAddrPort("127.0.0.1:0")
 	ln, err := m.process.Listen(lo, "", sock.PortRange{})
@@ -108,8 +107,8 @@ func (m *meddler) take(t *testing.T, c conn, i int) sock.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Bundle().Lock()
-	defer c.Bundle().Unlock()
+	c.Lock()
+	defer c.Unlock()
 	if err := sockets(c)[i].Replace(stream); err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +268,7 @@ func TestMeddled(t *testing.T) {
 			if !strings.Contains(err.Error(), s.String()) && !strings.Contains(err.Error(), r.String()) { // each end has its own pid in it
 				t.Errorf("error %v names neither %v nor %v", err, s, r)
 			}
-			for _, want := range []string{tt.want, "lane ", s.Bundle().Session.LocalName(), r.Bundle().Session.LocalName()} {
+			for _, want := range []string{tt.want, "lane ", s.Session.LocalName(), r.Session.LocalName()} {
 				if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v\nwant %q in it", err, want)
 				}
@@ -296,7 +295,7 @@ func TestMeddledUnchecked(t *testing.T) {
 }
 
 // found is the damage that a side has found itself on one of its lanes, which takes that out of service.
-func found(b *bundle.Bundle, lanes []*lane.Lane) error {
+func found(b *conn.Conn, lanes []*lane.Lane) error {
 	b.Lock()
 	defer b.Unlock()
 	for _, l := range lanes {
@@ -311,10 +310,10 @@ func found(b *bundle.Bundle, lanes []*lane.Lane) error {
 // must hold what was sent, and of small ones that are not done nothing; unless the
 // lanes are not checked: then all come, and one must hold something else. It returns
 // the error of the side that found the damage.
-func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, size int, whole bool) error {
+func exchangeUntilError(t *testing.T, s *conn.Sender, r *conn.Receiver, size int, whole bool) error {
 	t.Helper()
 	const n = 4
-	here, there := slices.Clone(s.Bundle().Lanes()), slices.Clone(r.Bundle().Lanes()) // others take the places of those that fail
+	here, there := slices.Clone(s.Lanes()), slices.Clone(r.Lanes()) // others take the places of those that fail
 	per := len(here) * n
 	sm, sb := transporttest.Memory(t, per*size)
 	rm, rb := transporttest.Memory(t, per*size)
@@ -323,12 +322,12 @@ func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, 
 	for i := range sb {
 		sb[i] |= 1 // no byte is zero
 	}
-	var sent, got []*message.Request
+	var sent, got []*conn.Request
 	over := func() error {
-		if err := found(r.Bundle(), there); err != nil {
+		if err := found(&r.Conn, there); err != nil {
 			return err
 		}
-		return found(s.Bundle(), here)
+		return found(&s.Conn, here)
 	}
 	differ := 0
 	isSent, isDone := make([]bool, per), make([]bool, per)
@@ -342,7 +341,7 @@ func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, 
 		return ok
 	}
 	for range per {
-		if q := irecvOrNil(r, message.Buffer{Addr: rm.Addr() + uintptr(len(got)*size), Size: size, Region: rg}); q != nil {
+		if q := irecvOrNil(r, conn.Buffer{Addr: rm.Addr() + uintptr(len(got)*size), Size: size, Region: rg}); q != nil {
 			got = append(got, q)
 		}
 	}
@@ -368,17 +367,17 @@ func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, 
 		}
 		return over() != nil || !left && !whole
 	})
-	s.Bundle().Lock() // nothing is sent again: what lies there now is done, or never will be
-	r.Bundle().Lock()
+	s.Lock() // nothing is sent again: what lies there now is done, or never will be
+	r.Lock()
 	lies := bytes.Clone(rb)
-	r.Bundle().Unlock()
+	r.Unlock()
 	for i := range got {
 		if b := lies[i*size : (i+1)*size]; whole && size <= tcp.PieceSize && !isDone[i] && !bytes.Equal(b, make([]byte, size)) {
 			what := fmt.Sprintf("message %d, of which %d bytes are there, to be done", i, size-bytes.Count(b, []byte{0}))
 			transporttest.Await(t, what, func() bool { return test(i) })
 		}
 	}
-	s.Bundle().Unlock()
+	s.Unlock()
 	if (differ == 0) != whole {
 		t.Errorf("%d messages are done and differ from what was sent", differ)
 	}
@@ -388,7 +387,7 @@ func exchangeUntilError(t *testing.T, s *message.SendConn, r *message.RecvConn, 
 // An acknowledgement that the kernel does not take keeps its receive from being
 // done: nobody would send it later.
 func TestAcknowledgementWaits(t *testing.T) {
-	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		m := newMeddler(t, s, nil)
 		stuffed := make([]chan int, len(sockets(r))) // how much, once the way back may go on
 		t.Cleanup(func() {
@@ -416,7 +415,7 @@ func TestAcknowledgementWaits(t *testing.T) {
 		rm, rb := transporttest.Memory(t, 2000)
 		transporttest.Fill(sb, 4)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-		rq := transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: 2000, Region: rg})
+		rq := transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr(), Size: 2000, Region: rg})
 		sq := transporttest.Isend(t, s, sm, 0, 2000, 0, sg)
 		var full []int
 		for _, k := range sockets(r) {

@@ -54,7 +54,7 @@ func (p *Port) See(t topology.Port) (changed bool, err error) { return p.Local.S
 func (p *Port) Describe(*handshake.Port) {}
 
 // Open makes a domain.
-func (p *Port) Open(c *lane.Conn, _ int, _ []handshake.Port) (lane.Domain, error) {
+func (p *Port) Open(c *lane.Shared, _ int, _ []handshake.Port) (lane.Domain, error) {
 	return &domain{port: p, conn: c}, nil
 }
 
@@ -64,7 +64,7 @@ func (p *Port) Close() error { return nil }
 // domain is the sockets of a connection over one interface.
 type domain struct {
 	port    *Port
-	conn    *lane.Conn
+	conn    *lane.Shared
 	sockets []*socket
 }
 

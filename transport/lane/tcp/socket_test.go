@@ -6,36 +6,39 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
-	"ncclmesh/transport/bundle"
+	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
-	"ncclmesh/transport/message"
 	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 )
 
-// conn is either half of a connection.
-type conn interface{ Bundle() *bundle.Bundle }
+// end is either end of a connection.
+type end interface {
+	sync.Locker
+	Lanes() []*lane.Lane
+}
 
 // sockets are those of a connection, by lane.
-func sockets(c conn) (all []*tcp.Socket) {
-	for _, l := range c.Bundle().Lanes() {
+func sockets(c end) (all []*tcp.Socket) {
+	for _, l := range c.Lanes() {
 		all = append(all, tcp.SocketOf(l))
 	}
 	return all
 }
 
 // exit closes the sockets of a connection, as the kernel does for a process that ends.
-func exit(t *testing.T, c conn) {
+func exit(t *testing.T, c end) {
 	t.Helper()
-	c.Bundle().Lock()
-	defer c.Bundle().Unlock()
+	c.Lock()
+	defer c.Unlock()
 	for _, k := range sockets(c) {
 		if err := k.Replace(sock.None); err != nil {
 			t.Error(err)
@@ -55,9 +58,9 @@ func oneCable(o *transport.Options) {
 func settle(t *testing.T) { transporttest.WorldOf(t).Sleep(20 * time.Microsecond) }
 
 // rest takes lanes out of service.
-func rest(c conn, lanes ...*lane.Lane) {
-	c.Bundle().Lock()
-	defer c.Bundle().Unlock()
+func rest(c end, lanes ...*lane.Lane) {
+	c.Lock()
+	defer c.Unlock()
 	for _, l := range lanes {
 		l.Rest()
 	}
@@ -67,15 +70,15 @@ func rest(c conn, lanes ...*lane.Lane) {
 // hold: a sender whose process ends then, with grants unread, which makes its kernel
 // drop what it still has, takes nothing away.
 func TestDelivered(t *testing.T) {
-	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		const n, more, each = 12, 4, 8 << 10
 		sm, sb := transporttest.Memory(t, n*each)
 		rm, rb := transporttest.Memory(t, (n+more)*each)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
 		transporttest.Fill(sb, 9)
-		var sent, got []*message.Request
+		var sent, got []*conn.Request
 		post := func() {
-			got = append(got, transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr() + uintptr(len(got)*each), Size: each, Region: rg}))
+			got = append(got, transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr() + uintptr(len(got)*each), Size: each, Region: rg}))
 		}
 		for range n {
 			post()
@@ -94,12 +97,12 @@ func TestDelivered(t *testing.T) {
 				settle(t)
 			}
 		}
-		left := append(append([]*message.Request(nil), sent...), got[:n]...)
+		left := append(append([]*conn.Request(nil), sent...), got[:n]...)
 		transporttest.Await(t, "all messages", func() bool {
 			if ok, err := got[n].Test(nil); ok || err != nil {
 				t.Fatalf("a receive of nothing: done %v, error %v", ok, err)
 			}
-			left = slices.DeleteFunc(left, func(q *message.Request) bool {
+			left = slices.DeleteFunc(left, func(q *conn.Request) bool {
 				ok, err := q.Test(nil)
 				if err != nil {
 					t.Fatal(err)
@@ -112,14 +115,14 @@ func TestDelivered(t *testing.T) {
 		if !bytes.Equal(sb, rb[:n*each]) {
 			t.Error("the bytes differ")
 		}
-		rest(s, s.Bundle().Lanes()...)
+		rest(s, s.Lanes()...)
 		transporttest.CloseBoth(t, s, r)
 	})
 }
 
 // A slow receiver is no error, and a peer that acknowledges nothing is one.
 func TestSlow(t *testing.T) {
-	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
 		for _, k := range sockets(s) {
 			k.Hurry(time.Millisecond)
@@ -140,7 +143,7 @@ func TestSlow(t *testing.T) {
 func TestNoRoute(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 1)
-		lanes := slices.Clone(s.Bundle().Lanes()) // another takes the place of one that fails
+		lanes := slices.Clone(s.Lanes()) // another takes the place of one that fails
 		const size = 1 << 20
 		sm, _ := transporttest.Memory(t, size)
 		rm, _ := transporttest.Memory(t, size)
@@ -152,12 +155,12 @@ func TestNoRoute(t *testing.T) {
 		for _, k := range append(sockets(s), sockets(r)...) {
 			k.Hurry(time.Millisecond)
 		}
-		transporttest.Both(t, "the message", transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: size, Region: rg}), transporttest.Isend(t, s, sm, 0, size, 0, sg))
-		s.Bundle().Lock()
+		transporttest.Both(t, "the message", transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr(), Size: size, Region: rg}), transporttest.Isend(t, s, sm, 0, size, 0, sg))
+		s.Lock()
 		if lanes[1].InService() || !lanes[0].InService() {
 			t.Errorf("in service: %v is %v, %v is %v", lanes[0], lanes[0].State(), lanes[1], lanes[1].State())
 		}
-		s.Bundle().Unlock()
+		s.Unlock()
 		transporttest.CloseBoth(t, s, r)
 	})
 }
@@ -171,10 +174,10 @@ func TestTurns(t *testing.T) {
 		sm, _ := transporttest.Memory(t, size)
 		rm, _ := transporttest.Memory(t, size)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
-		for range turns * len(s.Bundle().Lanes()) {
-			transporttest.Both(t, "the message", transporttest.Irecv(t, r, message.Buffer{Addr: rm.Addr(), Size: size, Region: rg}), transporttest.Isend(t, s, sm, 0, size, 0, sg))
+		for range turns * len(s.Lanes()) {
+			transporttest.Both(t, "the message", transporttest.Irecv(t, r, conn.Buffer{Addr: rm.Addr(), Size: size, Region: rg}), transporttest.Isend(t, s, sm, 0, size, 0, sg))
 		}
-		for _, l := range s.Bundle().Lanes() {
+		for _, l := range s.Lanes() {
 			if want := uint64(turns * size); l.Bytes.Value() != want {
 				t.Errorf("%v carried %d bytes, want %d", l, l.Bytes.Value(), want)
 			}
@@ -196,17 +199,17 @@ func TestDmaBuf(t *testing.T) {
 
 // When the peer's process is gone the sockets say so at once: no lane stays in service.
 func TestPeerGone(t *testing.T) {
-	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
-		rest(r, r.Bundle().Lanes()...)
-		lanes := slices.Clone(s.Bundle().Lanes())
+		rest(r, r.Lanes()...)
+		lanes := slices.Clone(s.Lanes())
 		exit(t, r)
 		transporttest.Await(t, "the end of all lanes", func() bool {
 			if ok, err := b.Send.Test(nil); ok || err != nil {
 				t.Fatalf("done %v, error %v", ok, err)
 			}
-			s.Bundle().Lock()
-			defer s.Bundle().Unlock()
+			s.Lock()
+			defer s.Unlock()
 			for _, l := range lanes {
 				if l.InService() {
 					return false
@@ -223,7 +226,7 @@ func TestPeerGone(t *testing.T) {
 
 // What a peer sent before it closed its sockets is read, though they take no grants any more.
 func TestPeerGoneBehindMessages(t *testing.T) {
-	transporttest.OverTCP(t, func(t *testing.T, s *message.SendConn, r *message.RecvConn) {
+	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		const messages, size = 6, 24
 		sm, sb := transporttest.Memory(t, messages*size)
 		rm, rb := transporttest.Memory(t, messages*size)
@@ -232,9 +235,9 @@ func TestPeerGoneBehindMessages(t *testing.T) {
 		for i := range messages {
 			transporttest.Done(t, "a send", transporttest.Isend(t, s, sm, i*size, size, 0, sg))
 		}
-		exit(t, s)        // grants that come from here on have the kernel reset the connection
-		s.Bundle().Lock() // it is gone, and sends nothing again
-		var all []*message.Request
+		exit(t, s) // grants that come from here on have the kernel reset the connection
+		s.Lock()   // it is gone, and sends nothing again
+		var all []*conn.Request
 		for i := range messages {
 			all = append(all, transporttest.Irecv(t, r, transporttest.Buffer(rm, i*size, size, 0, rg)))
 			if i > 0 { // the second is the first of which the kernel says that nobody takes it
@@ -245,7 +248,7 @@ func TestPeerGoneBehindMessages(t *testing.T) {
 		if n := messages * size; !bytes.Equal(rb[:n], sb[:n]) {
 			t.Error("what came is not what was sent")
 		}
-		s.Bundle().Unlock()
+		s.Unlock()
 		transporttest.CloseBoth(t, s, r)
 	})
 }
@@ -256,13 +259,13 @@ func TestPeerGoneBehindMessages(t *testing.T) {
 func TestGrantsThenEnd(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 1)
-		for _, c := range []conn{s, r} { // one lane, however many interfaces this machine has
-			rest(c, c.Bundle().Lanes()[1:]...)
+		for _, c := range []end{s, r} { // one lane, however many interfaces this machine has
+			rest(c, c.Lanes()[1:]...)
 		}
 		from := sockets(s)[0]
 		m, _ := transporttest.Memory(t, 4096)
 		sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
-		b := message.Buffer{Addr: m.Addr(), Size: 64, Tag: 1, Region: rg}
+		b := conn.Buffer{Addr: m.Addr(), Size: 64, Tag: 1, Region: rg}
 		input, one := from.Input(), tcp.FrameHeader+tcp.GrantBuffer+2*from.CodeSize()
 		left := input
 		for ; left%one != 0; left -= one + tcp.GrantBuffer {

@@ -16,7 +16,7 @@ func (d *domain) complete(wc *ibv.WC) {
 		if d.undrained {
 			return // of a queue pair that was destroyed
 		}
-		d.conn.Bundle.Fail(fmt.Errorf("%w: %v: completion of unknown work request %#x on queue pair %d", fault.ErrInternal, d.conn, wc.WRID, wc.QPNum))
+		d.conn.Owner.Fail(fmt.Errorf("%w: %v: completion of unknown work request %#x on queue pair %d", fault.ErrInternal, d.conn, wc.WRID, wc.QPNum))
 		return
 	}
 	q := d.qps[index]
@@ -52,7 +52,7 @@ func (d *domain) complete(wc *ibv.WC) {
 func (q *queuePair) failed(wc *ibv.WC) {
 	switch wc.Status {
 	case ibv.IBV_WC_LOC_LEN_ERR, ibv.IBV_WC_LOC_PROT_ERR, ibv.IBV_WC_LOC_ACCESS_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR:
-		q.lane.Conn.Bundle.Fail(q.wcError(wc))
+		q.lane.Conn.Owner.Fail(q.wcError(wc))
 	default:
 		if q.lane.InService() {
 			q.lane.Break(q.wcError(wc))
@@ -63,7 +63,7 @@ func (q *queuePair) failed(wc *ibv.WC) {
 // arrived hands on a part whose last write has come.
 func (q *queuePair) arrived(wc *ibv.WC) {
 	if wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM {
-		q.lane.Conn.Bundle.Fail(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", fault.ErrProtocol, q.lane.Conn, q.lane, wc.Opcode))
+		q.lane.Conn.Owner.Fail(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", fault.ErrProtocol, q.lane.Conn, q.lane, wc.Opcode))
 		return
 	}
 	v := networkOrder(wc.Imm)

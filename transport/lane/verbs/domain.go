@@ -15,7 +15,7 @@ const pollBatch = 32 // completions taken at once
 // and the registration of the connection's wire.
 type domain struct {
 	port   *Port
-	conn   *lane.Conn
+	conn   *lane.Shared
 	place  int // among the connection's domains
 	writes int // most work requests of one part
 	most   int // queue pairs that the completion queue is for
@@ -30,7 +30,7 @@ type domain struct {
 }
 
 // Open makes the completion queue and the registration of the wire of a connection.
-func (p *Port) Open(c *lane.Conn, place int, to []handshake.Port) (_ lane.Domain, err error) {
+func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Domain, err error) {
 	d := &domain{port: p, conn: c, place: place, writes: 1, most: len(to)}
 	defer func() {
 		if err != nil {
@@ -122,7 +122,7 @@ func (d *domain) poll() {
 	for {
 		n, err := d.cq.Poll(d.wc)
 		if err != nil {
-			d.conn.Bundle.Fail(fmt.Errorf("%v: %v: %w", d.conn, d.port, err))
+			d.conn.Owner.Fail(fmt.Errorf("%v: %v: %w", d.conn, d.port, err))
 			return
 		}
 		for i := range n {

@@ -16,7 +16,7 @@ func (p *Port) guardedEvent(e ibv.Event) {
 	guard.Run(func() { p.event(e) }, func(g *guard.Panic) {
 		fault.Panicked(p.opts.Log, "event of "+p.String(), g)
 		if l := p.laneOf(e); l != nil {
-			l.Conn.Bundle.Fail(fmt.Errorf("%w: %v: %s: %w", fault.ErrInternal, l.Conn, e.Name, g))
+			l.Conn.Owner.Fail(fmt.Errorf("%w: %v: %s: %w", fault.ErrInternal, l.Conn, e.Name, g))
 		}
 	})
 }
@@ -45,14 +45,14 @@ func (p *Port) event(e ibv.Event) {
 		}
 		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
 		type of struct {
-			bundle lane.Bundle
-			port   lane.Port // the same, to circuits
+			owner lane.Owner
+			port  lane.Port // the same, to circuits
 		}
 		told := map[of]bool{}
 		for _, l := range p.watched() {
-			if b := (of{l.Conn.Bundle, l.Port}); !told[b] {
+			if b := (of{l.Conn.Owner, l.Port}); !told[b] {
 				told[b] = true
-				b.bundle.PortDown(b.port)
+				b.owner.PortDown(b.port)
 			}
 		}
 	case ibv.IBV_EVENT_DEVICE_FATAL:
@@ -68,7 +68,7 @@ func (p *Port) event(e ibv.Event) {
 
 // accuse tells a connection of an event that says that a lane's queue pair broke.
 func accuse(l *lane.Lane, event string) {
-	l.Conn.Bundle.Evidence(l, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, l.Conn, l, event))
+	l.Conn.Owner.Evidence(l, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, l.Conn, l, event))
 }
 
 // watched are the lanes with queue pairs of the port, by number of the queue pair.

@@ -1,0 +1,160 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// incoming is what a receiver's lanes tell it.
+type incoming struct{ *Receiver }
+
+var _ lane.Sink = incoming{}
+
+// Arrived accounts for a part that has arrived. Whatever the immediate says is
+// checked: a peer that breaks the protocol fails its connection, nothing else.
+func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
+	l.Parts.Add(1)
+	var m lane.Imm
+	req, s := r.outstanding(l, v, &m)
+	switch {
+	case s == nil:
+		return
+	case s.seen&(1<<m.Part) != 0:
+		r.bad(l, v, "that part has arrived before")
+		return
+	case int64(s.size)+size > int64(s.capacity):
+		r.bad(l, v, fmt.Sprintf("%d bytes for a buffer of %d", int64(s.size)+size, s.capacity))
+		return
+	}
+	if m.Again && !r.countAgain() {
+		r.bad(l, v, "more parts were sent again than allowed")
+		return
+	}
+	if req.trace != nil {
+		if s.begun&(1<<m.Part) == 0 {
+			req.trace.add(l, m.Sub, m.Part, int(size))
+		}
+		req.trace.end(m.Sub, m.Part)
+	}
+	s.seen |= 1 << m.Part
+	s.size += uint32(size)
+	l.Bytes.Add(uint64(size))
+	if !s.whole() {
+		return
+	}
+	r.Count.Bytes.Add(uint64(s.size))
+	r.Count.Messages.Add(1)
+	r.granted--
+	if req.left--; req.left == 0 {
+		req.complete()
+	}
+}
+
+// Place says where a part goes that is about to arrive. Everything is checked
+// before a byte of it is read: a peer that breaks the protocol fails its
+// connection, and nothing lands outside what was granted.
+func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (addr uintptr, g *lane.Region, ok bool) {
+	var m lane.Imm
+	req, s := r.outstanding(l, v, &m)
+	switch {
+	case s == nil:
+		return 0, nil, false
+	case m.Writes != 0:
+		r.bad(l, v, "plain writes of a part that is placed here")
+		return 0, nil, false
+	case (s.begun|s.seen)&(1<<m.Part) != 0:
+		r.bad(l, v, "that part has begun before")
+		return 0, nil, false
+	case s.gone && size > 0:
+		r.Fail(r.blame(fmt.Errorf("%v: %d bytes", l, size)))
+		return 0, nil, false
+	case offset > uint64(s.capacity) || uint64(size) > uint64(s.capacity)-offset:
+		r.bad(l, v, fmt.Sprintf("%d bytes at %d for a buffer of %d", size, offset, s.capacity))
+		return 0, nil, false
+	}
+	if req.trace != nil {
+		req.trace.add(l, m.Sub, m.Part, int(size))
+	}
+	s.begun |= 1 << m.Part
+	return s.addr + uintptr(offset), s.region, true
+}
+
+// outstanding finds the sub-receive that an immediate names, which it decodes into m, or
+// fails the connection and returns nil.
+func (r *Receiver) outstanding(l *lane.Lane, v uint32, m *lane.Imm) (*Request, *sub) {
+	ok := m.Decode(v)
+	req := &r.requests[m.Slot]
+	switch {
+	case !ok:
+		r.bad(l, v, "malformed")
+		return nil, nil
+	case !req.active || req.done:
+		r.bad(l, v, "no receive outstanding in that slot")
+		return nil, nil
+	case int(m.Sub) >= req.n:
+		r.bad(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
+		return nil, nil
+	}
+	s := &req.subs[m.Sub]
+	if s.seen|s.begun == 0 {
+		s.last = m.Last
+	}
+	if s.last != m.Last {
+		r.bad(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
+		return nil, nil
+	}
+	return req, s
+}
+
+// bad fails the connection over an immediate that the protocol does not allow.
+func (r *Receiver) bad(l *lane.Lane, v uint32, why string) {
+	r.Fail(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", fault.ErrProtocol, r, l, v, why))
+}
+
+// Dropped takes back that a part has begun to arrive: it will on another lane.
+func (r incoming) Dropped(_ *lane.Lane, v uint32) {
+	var m lane.Imm
+	m.Decode(v)
+	if req := &r.requests[m.Slot]; req.active && int(m.Sub) < req.n {
+		req.subs[m.Sub].begun &^= 1 << m.Part
+	}
+}
+
+func (r incoming) Delivered(l *lane.Lane, _, _ int) {
+	r.Fail(fmt.Errorf("%w: %v: %v: completion of a part at the receiver", fault.ErrInternal, r, l))
+}
+
+func (r incoming) Granted(uint64, []lane.Grant) error {
+	return errors.New("a grant came to the receiver")
+}
+
+// subsOf calls f with every outstanding sub-receive whose buffer lies in g.
+func (r *Receiver) subsOf(g *lane.Region, f func(*sub)) {
+	for i := range r.requests {
+		if q := &r.requests[i]; q.active && !q.done {
+			for k := range q.subs[:q.n] {
+				if s := &q.subs[k]; s.region == g {
+					f(s)
+				}
+			}
+		}
+	}
+}
+
+// settled reports whether no part for a buffer in g has begun to arrive and not ended.
+func (r *Receiver) untouched(g *lane.Region) bool {
+	some := false
+	r.subsOf(g, func(s *sub) { some = some || s.begun&^s.seen != 0 })
+	return !some
+}
+
+// giveUp takes the buffers in g from their sub-receives.
+func (r *Receiver) giveUp(g *lane.Region) {
+	r.subsOf(g, func(s *sub) {
+		s.region, s.gone = nil, true
+		g.InUse--
+	})
+}

@@ -1,0 +1,54 @@
+package conn
+
+import (
+	"fmt"
+
+	"ncclmesh/transport/lane"
+)
+
+// build makes the domains and lanes of a connection's first plan.
+func (s *setup) build(plan []lane.Plan) (err error) {
+	c := s.c
+	if c.Wire, err = lane.NewWire(); err != nil {
+		return err
+	}
+	ports, to := uses(plan)
+	c.growing.Lock()
+	for i, p := range ports {
+		if err == nil {
+			err = c.openDomain(p, to[i])
+		}
+	}
+	c.growing.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := c.openBoard(); err != nil {
+		return err
+	}
+	for i, p := range plan {
+		if err := s.make(p, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// make makes a lane of that index. One of the first is the connection's at once, which gives
+// it back whatever becomes of the set-up.
+func (s *setup) make(p lane.Plan, index int) error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	d := s.c.domainOf(p.Port)
+	l := lane.New(&s.c.Shared, index, p)
+	l.Epoch = s.epoch
+	c, err := d.NewLane(l)
+	if err != nil {
+		return fmt.Errorf("%v: %v: %w", s.c, p.Port.Now(), err)
+	}
+	l.Carrier = c
+	if s.own = append(s.own, l); s.epoch == 0 {
+		s.c.lanes = append(s.c.lanes, l)
+	}
+	return nil
+}

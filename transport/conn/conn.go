@@ -1,0 +1,251 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ncclmesh/transport/board"
+	"ncclmesh/transport/clock"
+	"ncclmesh/transport/control"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stats"
+	"ncclmesh/transport/turn"
+)
+
+// Conn is one end of a connection: its lanes, and what it sends or receives over them. A [Sender] and a [Receiver] are one; one that
+// is neither is a trial, whose lanes carry nothing but proofs.
+type Conn struct {
+	shown
+	lane.Shared // which lanes know, and does not change after the set-up
+
+	sender   *Sender     // that this is; nil of another
+	receiver *Receiver   // that this is; nil of another
+	board    board.Board // what C may read
+	env      *Env
+	glimpse  time.Duration // stallGap, scaled
+	watch    *Watch        // of requests, or nil
+	first    *setup
+	joining  atomic.Pointer[setup] // of more lanes; nil while there is none
+	joins    sync.WaitGroup
+	admits   atomic.Int32
+	growing  turn.Turn       // held while a domain joins; taken before mu
+	stopping turn.Turn       // held while lanes are stopped for good; taken before mu
+	life     context.Context // ends when the connection is to be closed
+	die      context.CancelFunc
+
+	ending    atomic.Pointer[ending] // nil while the connection is not over
+	peerTold  atomic.Bool            // the peer needs no word about the end
+	byeOnce   sync.Once
+	lossNoted atomic.Bool
+	bye       chan struct{}  // closed when the peer's Bye, or its end, is known
+	withdrawn atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
+
+	heed heeding // of what happens to lanes in service
+
+	mu       turn.Turn // guards everything below, and a sender's and receiver's own; may be held while verbs take long
+	closed   bool      // by its owner
+	quiet    bool      // its lanes have been stopped for good, or are being stopped: none comes into service
+	lanes    []*lane.Lane
+	domains  []lane.Domain
+	traits   lane.Traits             // the strictest of the lanes'
+	peers    int                     // domains of the peer
+	grown    bool                    // it has had fewer
+	regions  map[*lane.Region]uint64 // and in which order they were registered
+	kept     uint64                  // of them, so far
+	joined   sync.Cond               // on mu: a region is no longer being registered
+	leaving  []*leaving              // lanes that have failed and are not done with
+	owing    bool                    // something is to be sent again
+	gone     map[way]time.Time       // since when ways lack a lane that they had
+	most     map[way]int             // lanes of each way that were in service at a time
+	flaps    map[way]*flaps          // of ways whose lanes came back and failed again
+	unused   bool                    // its first lanes failed before they were in service, and none has been since
+	confined bool                    // to the ways of the first plan
+	last     uint32                  // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
+	doubted  map[*lane.Lane]uint64   // Lane.Delivered when they were doubted last
+	outage   clock.Watch             // without a lane in service, since one was of use
+	stalls   stalls
+
+	requests []Request // of a receiver by slot; a sender's copies of eager messages follow
+	pending  int       // requests not complete
+	asked    *Request  // that is being tested; nil while none is
+	traces   []*Trace  // not in use
+	begun    uint64    // requests, while there is a watch
+}
+
+var _ lane.Owner = (*Conn)(nil)
+
+// make makes a connection without lanes, whose lanes tell sink what they carry.
+func (c *Conn) make(env *Env, s *control.Session, id uint32, sending bool, sink lane.Sink) {
+	c.Shared = lane.Shared{ID: id, Sending: sending, Session: s, Sink: sink, Owner: c}
+	c.Count = new(stats.Conn)
+	c.env, c.glimpse, c.bye = env, env.Scaled(stallGap), make(chan struct{})
+	c.regions, c.doubted = map[*lane.Region]uint64{}, map[*lane.Lane]uint64{}
+	c.most, c.flaps, c.gone = map[way]int{}, map[way]*flaps{}, map[way]time.Time{}
+	c.heed.kick = make(chan struct{}, 1)
+	c.stalls.birth = time.Now()
+	c.joined.L = &c.mu
+	c.life, c.die = context.WithCancel(env.Context)
+	c.first = newSetup(c, 0)
+}
+
+// Lock locks the connection, TryLock does if nobody else has.
+func (c *Conn) Lock()         { c.mu.Lock() }
+func (c *Conn) TryLock() bool { return c.mu.TryLock() }
+func (c *Conn) Unlock()       { c.mu.Unlock() }
+
+// Lanes are the lanes, by index; not to be changed.
+//
+// Preconditions: c is locked.
+func (c *Conn) Lanes() []*lane.Lane { return c.lanes }
+
+// poll takes the news from every lane that may have some.
+//
+// Preconditions: c is locked.
+func (c *Conn) poll() {
+	receiving := c.awaits()
+	timed := c.Sending && len(c.lanes) > 1
+	if timed {
+		c.stalls.look(c.glimpse)
+	}
+	for _, d := range c.domains {
+		d.Poll(receiving)
+	}
+	if timed {
+		c.judge()
+	}
+	if c.owing {
+		c.resume()
+	}
+	if !c.traits.Passive { // else every call is Go's
+		c.board.Polled()
+		return
+	}
+	c.flush(!c.awaits())
+}
+
+// acknowledge tells the peer at once of parts that it waits to hear of.
+//
+// Preconditions: c is locked.
+func (c *Conn) acknowledge() { c.flush(true) }
+
+func (c *Conn) flush(idle bool) {
+	for _, d := range c.domains {
+		d.Flush(idle)
+	}
+}
+
+// glean takes what has come from a peer that has left, though nobody waits for it.
+//
+// Preconditions: c is locked.
+func (c *Conn) glean() {
+	for _, d := range c.domains {
+		d.Poll(true)
+	}
+}
+
+// awaits reports whether parts may arrive.
+func (c *Conn) awaits() bool { return c.receiver != nil && c.receiver.granted > 0 }
+
+// resume sends again what there is room for, of what is owed: parts, or grants. A call of the owner's polls the lanes, or else
+// the goroutine that heeds them, does so until that is all.
+func (c *Conn) resume() {
+	done := true
+	switch {
+	case c.sender != nil:
+		done = c.sender.resume()
+	case c.receiver != nil:
+		done = c.receiver.resume()
+	}
+	c.owing = !done
+}
+
+// Moved is a number that changes when data moves. It may be called from any goroutine.
+func (c *Conn) Moved() uint64 { return c.Count.Bytes.Value() + c.Count.Messages.Value() }
+
+// figures says what the connection carried.
+func (c *Conn) figures() string {
+	n := c.Count
+	text := fmt.Sprintf("%d messages, %d bytes, %d grants waited for", n.Messages.Value(), n.Bytes.Value(), n.Waits.Value())
+	if n := n.Resent.Value(); n > 0 {
+		text += fmt.Sprintf(", %d bytes sent again", n)
+	}
+	return text
+}
+
+// owes reports whether something has to go out, and nothing but this makes the
+// connection's owner call again: a receive is not reported done before its sender has been
+// told, nor an eager send before the kernel has it.
+//
+// Preconditions: c is locked.
+func (c *Conn) owes() bool {
+	if !c.traits.Passive || c.Ended() != nil || c.awaits() {
+		return false
+	}
+	for _, l := range c.lanes {
+		if l.Carrier.Owes() {
+			return true
+		}
+	}
+	return false
+}
+
+// openBoard makes the board of a connection that carries messages.
+func (c *Conn) openBoard() error {
+	if c.Trial {
+		return nil
+	}
+	var ring uintptr
+	if c.Sending {
+		ring = c.Wire.Base()
+	}
+	return c.board.Open(ring)
+}
+
+// destroy gives back all lanes, domains and memory; while a lane cannot be, what it
+// may use stays.
+func (c *Conn) destroy() error {
+	c.env.Forget(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.closeLanes(); err != nil {
+		return err
+	}
+	errs := []error{c.dropAll()}
+	for _, d := range c.domains {
+		errs = append(errs, d.Close())
+	}
+	c.lanes, c.domains = nil, nil
+	c.board.Close()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if c.Wire != nil {
+		c.Wire.Free()
+		c.Wire = nil
+	}
+	return nil
+}
+
+// Discard destroys a connection that nobody uses.
+func (c *Conn) Discard() error {
+	c.heed.close()
+	c.die()
+	c.joins.Wait()
+	return c.env.Making.Do(c.destroy)
+}
+
+// Abort ends a connection that did not come up.
+func (c *Conn) Abort(err error) error {
+	c.Fail(err)
+	return errors.Join(err, c.Discard())
+}
+
+// guarded calls f; a panic in it becomes an error.
+func (c *Conn) guarded(what string, f func() error) error {
+	return fault.Guarded(c.env.Log, what, f)
+}

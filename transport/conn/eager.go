@@ -1,0 +1,228 @@
+package conn
+
+import (
+	"fmt"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// Short messages over TCP do not wait for a grant: see lane.Eager. Their sender has
+// a copy until it is told that the receiver's program has them, so that a send is done once
+// the kernel has the message, whatever becomes of the lane. A receiver to which they come
+// keeps its grants back until the sender asks for them, which it does for a message that
+// cannot go so.
+
+// eager is the sender's side of eager messages.
+type eager struct {
+	sent  uint64 // so far
+	open  int    // of which it has not been told that they are in their buffers
+	asked uint64 // that were sent when grants were asked for last
+	want  uint64 // and when the receiver was told so by the session
+	known uint64 // a sequence: what is to be known of the receives before it is
+	what  lane.Eager
+}
+
+// hurries reports whether a message of size bytes may go eagerly.
+func (s *Sender) hurries(size int) bool {
+	return size <= lane.EagerSize && s.traits.Eager && !s.lost
+}
+
+// brisk reports whether there is no use in looking for grants, or word of eager messages,
+// before a message goes eagerly.
+func (s *Sender) brisk(tag int32) bool {
+	return s.eager.open > 0 && s.eager.open < lane.EagerWindow/2 && !s.copyOf(s.eager.sent+1).active && s.openCopy(tag) != nil
+}
+
+// openCopy is an eager message of that tag of which it is not known where it is, or nil.
+func (s *Sender) openCopy(tag int32) *Request {
+	if s.eager.open == 0 {
+		return nil
+	}
+	for i := range s.requests[lane.Window:] {
+		if q := &s.requests[lane.Window+i]; q.active && q.sent.tag == tag {
+			return q
+		}
+	}
+	return nil
+}
+
+// isendEager sends a message before its grant, or returns nil when it cannot now.
+func (s *Sender) isendEager(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
+	number := s.eager.sent + 1
+	q, l := s.copyOf(number), s.firstLane()
+	if q.active || l == nil || !s.reclaim() {
+		if q.active {
+			s.mustWait()
+			if q.sent.tag != tag { // whose receive may come after this one's
+				s.ask()
+			}
+		}
+		return nil, s.Ended()
+	}
+	room, _ := s.Wire.Eager(number)
+	if !lane.CopyIn(room[:size], addr) {
+		s.Fail(fmt.Errorf("%w: %v: send: the memory at %#x is registered but not mapped", fault.ErrUsage, s, addr))
+		return nil, s.Ended()
+	}
+	head := uint32(s.eager.known)
+	if other := s.openCopy(tag); other != nil {
+		head = other.sent.head
+	}
+	s.eager.sent = number
+	s.eager.open++
+	q.active, q.n, q.gen = true, 1, number
+	q.sent.last, q.sent.lost, q.sent.sizes[0], q.sent.tag, q.sent.head = 0, 0, uint32(size), tag, head
+	s.sendCopy(l, q)
+	req := s.take(size, 1, 0, r)
+	req.left = 0
+	if req.trace != nil {
+		req.trace.add(l, 0, 0, size)
+		req.trace.end(0, 0)
+	}
+	req.complete()
+	s.sentOne(size)
+	return s.show(req), nil
+}
+
+// copyOf is the request that stands for an eager message. Its owner is the connection, and
+// its generation the message's number.
+func (s *Sender) copyOf(number uint64) *Request {
+	return &s.requests[lane.Window+number%lane.EagerWindow]
+}
+
+// isCopy reports whether a send is one.
+func (r *Request) isCopy() bool { return r.index >= lane.Window }
+
+// sendCopy gives a lane an eager message, of which there is a copy.
+func (s *Sender) sendCopy(l *lane.Lane, q *Request) {
+	s.posted++
+	q.left, q.sent.number, q.sent.lanes[0] = 1, s.posted, l.Index
+	s.eager.what = lane.Eager{Number: uint32(q.gen) & (1<<lane.EagerBits - 1), Tag: q.sent.tag, Head: q.sent.head}
+	_, addr := s.Wire.Eager(q.gen)
+	s.part = lane.Part{Request: q.index, Eager: &s.eager.what, Local: addr, Size: int(q.sent.sizes[0])}
+	if err := l.Carrier.Send(&s.part); err != nil {
+		l.Break(err)
+	}
+	l.Bytes.Add(uint64(s.part.Size))
+	l.Parts.Add(1)
+}
+
+// deliveredCopy notes that an eager message has reached the peer. The copy stays until its
+// program has it; the lane is waited for no more.
+func (s *Sender) deliveredCopy(l *lane.Lane, request int) {
+	q := &s.requests[request]
+	q.left = 0
+	l.Delivered++
+	l.Latest = max(l.Latest, q.sent.number)
+}
+
+// ask asks for grants, where the receiver may keep them back.
+func (s *Sender) ask() {
+	if s.eager.sent == s.eager.asked || s.lost {
+		return
+	}
+	if l := s.firstLane(); l != nil {
+		s.eager.asked = s.eager.sent
+		s.eager.what = lane.Eager{Number: uint32(s.eager.sent) & (1<<lane.EagerBits - 1), Ask: true}
+		s.part = lane.Part{Request: lane.NoRequest, Eager: &s.eager.what}
+		if err := l.Carrier.Send(&s.part); err != nil {
+			l.Break(err)
+		}
+	}
+}
+
+// wantAfter is how long a message waits until the receiver is told by the session: it sees
+// what a lane brings only when its program looks at that connection, and that may wait for
+// another one.
+const wantAfter = time.Millisecond
+
+// insist tells the receiver that a message waits.
+func (s *Sender) insist() {
+	switch {
+	case s.eager.sent == s.eager.want:
+		return
+	case s.since.IsZero():
+		s.since = time.Now()
+		return
+	case time.Since(s.since) < wantAfter:
+		return
+	}
+	s.eager.want = s.eager.sent
+	s.sayNow(&handshake.Want{Conn: s.ID, Eager: s.eager.sent})
+}
+
+// first is the first lane in service, if it has room for a part: all eager messages go over
+// one lane while that lasts.
+func (s *Sender) firstLane() *lane.Lane {
+	for _, l := range s.lanes {
+		if !l.InService() {
+			continue
+		}
+		ok, err := l.Carrier.Room(0)
+		if err != nil {
+			l.Break(err)
+		}
+		if ok && err == nil {
+			return l
+		}
+		return nil
+	}
+	return nil
+}
+
+// Taken notes in which buffer an eager message is.
+func (s outgoing) Taken(t lane.Taken) error {
+	q, seq := s.copyOf(t.Number), lane.Sequence(t.Seq, s.head)
+	if q.active && q.gen == t.Number {
+		s.reach(seq)
+	}
+	m := &s.masks[lane.SlotOf(seq)]
+	switch {
+	case t.Number == 0 || t.Number > s.eager.sent:
+		return fmt.Errorf("eager message %d is reported in its buffer; only %d were sent", t.Number, s.eager.sent)
+	case !q.active || q.gen != t.Number: // said again, as a lane has failed
+		return nil
+	case seq >= s.head+lane.Window, seq+2*lane.Window < s.head, m.seq == seq && m.taken&(1<<t.Sub) != 0:
+		return fmt.Errorf("eager message %d is reported in buffer %d of receive %d, which has a message; receive %d is next", t.Number, t.Sub, seq, s.head)
+	}
+	q.active = false
+	if s.eager.open--; seq >= s.head { // else a grant has said so before
+		s.takes(seq, t.Sub, t.N)
+	}
+	return nil
+}
+
+// reach notes that the receiver speaks of a receive: the one before in its slot is complete.
+// What it says of eager messages may come later, or be lost with a lane.
+func (s *Sender) reach(seq uint64) {
+	if ahead := seq - s.head; s.eager.open > 0 && ahead >= lane.Window && ahead < lane.Window+lane.EagerWindow {
+		s.head = seq - lane.Window + 1
+	}
+}
+
+// reportedCopy settles an eager message that may have gone over a lane that is down at both
+// ends.
+func (s *Sender) reportedCopy(l *lane.Lane, m *handshake.Report, q *Request) {
+	ahead := q.gen - m.Eager - 1
+	arrived := q.gen <= m.Eager || ahead < lane.EagerWindow && m.Ahead&(1<<ahead) != 0
+	if q.sent.lanes[0] == l.Index && !arrived {
+		q.sent.lost, s.lost = 1, true
+	}
+}
+
+// sendCopyAgain sends a lost eager message again, and reports false when there is no lane
+// with room.
+func (s *Sender) sendCopyAgain(q *Request) bool {
+	l := s.firstLane()
+	if l == nil {
+		return false
+	}
+	q.sent.lost = 0
+	s.sendCopy(l, q)
+	l.Resent.Add(uint64(q.sent.sizes[0]))
+	s.Count.Resent.Add(uint64(q.sent.sizes[0]))
+	return true
+}

@@ -1,0 +1,159 @@
+package conn_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/ibv"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// number is that of a connection's first queue pair.
+//
+// Preconditions: c is locked.
+func number(b *conn.Conn) uint32 { return b.Lanes()[0].Half().QPN }
+
+// last are a connection's last two lanes.
+func last(b *conn.Conn) []*lane.Lane {
+	b.Lock()
+	defer b.Unlock()
+	return slices.Clone(b.Lanes()[len(b.Lanes())-2:]) // others take the places of those that fail
+}
+
+// While a connection's mutex is held, as it is when a lane is destroyed, an event of one of its
+// queue pairs is acknowledged, so that the queue pair can be destroyed; and the
+// session's messages reach other connections.
+func TestNewsNeedsNoMutex(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t), transporttest.New(t)
+		s, r := transporttest.Connect(t, a, b)
+		s.Lock()
+		transporttest.WorldOf(t).Fabric.Break(number(&s.Conn))
+		transporttest.Within(t, "the event", func() {
+			for s.Lanes()[0].Accused() == nil {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		transporttest.Within(t, "the queue pair's end", func() {
+			if err := s.Lanes()[0].Carrier.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := r.Close(); err != nil { // its last word goes to the connection whose mutex is held
+			t.Error(err)
+		}
+		s2, r2 := transporttest.Connect(t, a, b)
+		transporttest.CloseBoth(t, s2, r2)
+		s.Unlock()
+		transporttest.Await(t, "the peer's word", func() bool {
+			_, err := s.Isend(0, 0, 1, nil)
+			if err != nil && !errors.Is(err, fault.ErrPeer) {
+				t.Fatalf("isend after the peer's end: %v, want ErrPeer", err)
+			}
+			return err != nil
+		})
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Completions show late, the device declares the queue pair broken while it is
+// being drained, and so it has to be destroyed: DeregMR returns all the same.
+func TestEventInDrain(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 }), transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 })
+		s, r := transporttest.Connect(t, a, b)
+		m, _ := transporttest.Memory(t, 4096)
+		sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+		transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+		transporttest.CompleteLate(t, time.Minute)
+		t.Cleanup(func() { transporttest.Heal(t) })
+		transporttest.Isend(t, s, m, 128, 64, 1, sg)
+		s.Lock()
+		num, first := number(&s.Conn), s.Lanes()[0]
+		s.Unlock()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := s.DeregMR(sg); err != nil {
+				t.Error(err)
+			}
+		})
+		transporttest.Await(t, "the drain", func() bool {
+			s.Lock()
+			defer s.Unlock()
+			return first.State() == lane.Down
+		})
+		transporttest.WorldOf(t).Fabric.Break(num)
+		transporttest.Within(t, "DeregMR", wg.Wait)
+		transporttest.Heal(t)
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// Events come while connections of many queue pairs end.
+func TestEventsAroundClose(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		many := func(o *transport.Options) { o.QPsPerPath = 16 }
+		a, b := transporttest.New(t, many), transporttest.New(t, many)
+		w, rnd := transporttest.WorldOf(t), rand.New(rand.NewPCG(1, 1))
+		for range 40 {
+			s, r := transporttest.Connect(t, a, b)
+			var events, ends sync.WaitGroup
+			lanes := slices.Concat(last(&s.Conn), last(&r.Conn))
+			for _, l := range lanes {
+				after := time.Duration(rnd.IntN(1000)) * time.Microsecond
+				events.Go(func() {
+					w.Sleep(after)
+					w.Fabric.Break(l.Half().QPN) // which may be gone
+				})
+			}
+			transporttest.Await(t, "the first event", func() bool {
+				return slices.ContainsFunc(lanes, func(l *lane.Lane) bool { return l.Accused() != nil })
+			})
+			transporttest.Within(t, "the ends", func() {
+				ends.Go(func() { _ = s.Close() })
+				ends.Go(func() { _ = r.Close() })
+				ends.Wait()
+			})
+			events.Wait()
+		}
+		transporttest.Within(t, "what lingers", func() {
+			for ibv.Live()["queue pairs"] > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		})
+	})
+}
+
+// The last message and the sender's Bye come after a poll and before the verdict
+// on its receive: the message is found by the next one.
+func TestByeBehindPoll(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		a, b := transporttest.New(t), transporttest.New(t)
+		s, r := transporttest.Connect(t, a, b)
+		m, _ := transporttest.Memory(t, 4096)
+		sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+		rq := transporttest.Irecv(t, r, transporttest.Buffer(m, 0, 64, 1, rg))
+		transporttest.Done(t, "the send", transporttest.Isend(t, s, m, 128, 64, 1, sg))
+		c := &r.Conn
+		look := c.InsteadOfPoll(func() { c.Deliver(&handshake.Bye{Conn: c.ID}) })
+		if ok, err := rq.Test(nil); ok || err != nil {
+			t.Errorf("the test that the Bye came into: done %v, %v", ok, err)
+		}
+		look()
+		if ok, err := rq.Test(nil); !ok || err != nil {
+			t.Errorf("the test after it: done %v, %v", ok, err)
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}

@@ -1,0 +1,81 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/clock"
+	"ncclmesh/transport/fault"
+)
+
+// expect returns the peer's next message, which must be an M. What the peer says
+// of a lane's failure may come before it.
+func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
+	var none M
+	s.clock.Start()
+	for {
+		m, err := s.next(ctx)
+		if err != nil {
+			return none, err
+		}
+		if down, ok := m.(*handshake.LaneDown); ok {
+			s.accused(down.Lane, handshake.CausePath, down.Reason)
+			continue
+		}
+		if m, ok := m.(M); ok {
+			return m, nil
+		}
+		return none, s.c.outOfPlace(m, none.Type())
+	}
+}
+
+// next returns the peer's next set-up message. What it said before its end counts.
+func (s *setup) next(ctx context.Context) (handshake.Message, error) {
+	tick := s.c.env.Clock.NewTicker(clock.LookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case m := <-s.inbox:
+			return m, nil
+		default:
+		}
+		if err := s.c.Ended(); err != nil {
+			return nil, err
+		}
+		select {
+		case m := <-s.inbox:
+			return m, nil
+		case <-tick.C:
+			s.look()
+		case <-s.c.bye:
+		case <-ctx.Done():
+			return nil, s.c.abandoned()
+		}
+	}
+}
+
+// outOfPlace is the error of a message that the protocol does not have there.
+func (c *Conn) outOfPlace(m handshake.Message, want handshake.Type) error {
+	return fmt.Errorf("%w: %v: %v instead of %v", fault.ErrProtocol, c, m.Type(), want)
+}
+
+// post puts a message where the set-up finds it.
+func (s *setup) post(m handshake.Message) {
+	select {
+	case s.inbox <- m:
+	default:
+		s.c.Fail(fmt.Errorf("%w: %v: more messages than the protocol allows", fault.ErrProtocol, s.c))
+	}
+}
+
+func (c *Conn) abandoned() error {
+	return fmt.Errorf("%w: %v: given up during set-up", fault.ErrUsage, c)
+}
+
+// sayNow tells the peer something about messages. It does not block. A dead session is found by others.
+func (c *Conn) sayNow(m handshake.Message) {
+	if err := c.Session.Send(m); err != nil && c.Session.Alive() {
+		c.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, c, err))
+	}
+}

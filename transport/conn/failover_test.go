@@ -1,0 +1,351 @@
+package conn_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"ncclmesh/ibv"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// traffic is messages of random sizes over a connection, in groups and with tags, many
+// of them under way, each checked byte for byte.
+type traffic struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	s      *conn.Sender
+	r      *conn.Receiver
+	sm, rm *ibv.Memory
+	sb, rb []byte
+	sg, rg *lane.Region
+	each   int
+	places []place
+	count  int
+	groups uint64 // begun, and so the sequence of the last grant
+	hold   bool   // nothing is sent
+	deaf   bool   // the receiver does nothing
+}
+
+// place is where a group of messages goes.
+type place struct {
+	recv  *conn.Request
+	sends []*conn.Request
+	left  int // of both that are not done
+	sizes []int
+	seeds []int
+	to    int // sends begun
+}
+
+func newTraffic(t *testing.T, rnd *rand.Rand, s *conn.Sender, r *conn.Receiver, under, each int) *traffic {
+	f := &traffic{t: t, rnd: rnd, s: s, r: r, each: each, places: make([]place, under)}
+	n := under * lane.MaxSubs * each
+	f.sm, f.sb = transporttest.Memory(t, n)
+	f.rm, f.rb = transporttest.Memory(t, n)
+	f.sg, f.rg = transporttest.Register(t, s, f.sm), transporttest.Register(t, r, f.rm)
+	return f
+}
+
+// beyond is the size of a message with as many bytes after it as are looked at.
+func (f *traffic) beyond(size int) int { return min(size+256, f.each) }
+
+func (f *traffic) at(i, k int) int { return (i*lane.MaxSubs + k) * f.each }
+
+// step goes on wherever that is possible. It begins no more than most messages.
+func (f *traffic) step(most int) {
+	for i := range f.places {
+		p := &f.places[i]
+		if p.left == 0 && f.count < most && !f.deaf {
+			f.begin(i)
+		}
+		for !f.hold && p.left > 0 && p.to < len(p.sizes) {
+			q, err := f.s.Isend(f.sm.Addr()+uintptr(f.at(i, p.to)), p.sizes[p.to], int32(i*lane.MaxSubs+p.to), f.sg)
+			if err != nil {
+				f.t.Fatalf("send: %v", err)
+			}
+			if q == nil {
+				break
+			}
+			p.sends = append(p.sends, q)
+			p.to++
+		}
+		f.test(i)
+	}
+}
+
+// begin grants a group of random sizes.
+func (f *traffic) begin(i int) {
+	p := &f.places[i]
+	*p = place{}
+	var bufs []conn.Buffer
+	for k := range 1 + f.rnd.IntN(3) {
+		size := f.rnd.IntN(1 << f.rnd.IntN(17))
+		p.sizes, p.seeds = append(p.sizes, size), append(p.seeds, f.rnd.Int())
+		at := f.at(i, k)
+		transporttest.Fill(f.sb[at:at+size], p.seeds[k])
+		clear(f.rb[at : at+f.beyond(size)])
+		bufs = append(bufs, transporttest.Buffer(f.rm, at, f.each, int32(i*lane.MaxSubs+k), f.rg))
+	}
+	q, err := f.r.Irecv(bufs)
+	if err != nil {
+		f.t.Fatalf("receive: %v", err)
+	}
+	if q == nil {
+		return
+	}
+	p.recv, p.left = q, 1+len(bufs)
+	f.count += len(bufs)
+	f.groups++
+}
+
+// test asks for what is outstanding, and checks what has come.
+func (f *traffic) test(i int) {
+	p := &f.places[i]
+	if p.recv != nil && !f.deaf {
+		var sizes conn.Sizes
+		ok, err := p.recv.Test(&sizes)
+		if err != nil {
+			f.t.Fatalf("receive: %v", err)
+		}
+		if ok {
+			p.recv = nil
+			p.left--
+			for k, n := range p.sizes {
+				if int(sizes[k]) != n {
+					f.t.Fatalf("%d bytes came of a message of %d", sizes[k], n)
+				}
+				want := make([]byte, f.beyond(n))
+				transporttest.Fill(want[:n], p.seeds[k])
+				if at := f.at(i, k); !bytes.Equal(f.rb[at:at+len(want)], want) {
+					f.t.Fatalf("a message of %d bytes is not what was sent", n)
+				}
+			}
+		}
+	}
+	for k, q := range p.sends {
+		if q == nil {
+			continue
+		}
+		ok, err := q.Test(nil)
+		if err != nil {
+			f.t.Fatalf("send: %v", err)
+		}
+		if ok { // its memory is the user's again
+			p.sends[k] = nil
+			p.left--
+			at := f.at(i, k)
+			clear(f.sb[at : at+p.sizes[k]])
+		}
+	}
+}
+
+// idle reports whether nothing is outstanding.
+func (f *traffic) idle() bool {
+	for i := range f.places {
+		if f.places[i].left > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// granted reports whether every place has a grant, which the sender can use.
+func (f *traffic) granted() bool {
+	for i := range f.places {
+		seq := f.groups - uint64(i)
+		if f.places[i].left == 0 || lane.Acquire(&f.s.Wire.Slot(seq)[0].Seq) != seq {
+			return false
+		}
+	}
+	return true
+}
+
+// run sends that many messages more; now and then it calls now.
+func (f *traffic) run(messages int, now func()) {
+	f.t.Helper()
+	most := f.count + messages
+	next := f.count
+	transporttest.Await(f.t, "all messages", func() bool {
+		f.step(most)
+		if f.count >= next {
+			next += 1 + f.rnd.IntN(10)
+			now()
+		}
+		return f.count >= most && f.idle()
+	})
+}
+
+// up are the lanes in service at both ends, and not accused at either.
+func up(s *conn.Sender, r *conn.Receiver) (lanes [][2]*lane.Lane) {
+	for _, c := range []*conn.Conn{&s.Conn, &r.Conn} {
+		c.Lock()
+		defer c.Unlock()
+	}
+	there := r.Lanes()
+	for i, l := range s.Lanes()[:min(len(there), len(s.Lanes()))] {
+		if k := there[i]; l.InService() && k.InService() && l.Accused() == nil && k.Accused() == nil {
+			lanes = append(lanes, [2]*lane.Lane{l, k})
+		}
+	}
+	return lanes
+}
+
+// Lanes fail one after another, noticed at either end or both, and come back: no message
+// is lost, doubled or damaged, as long as one is left.
+func TestFailover(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		f := newTraffic(t, rnd, s, r, 12, 1<<16)
+		all := len(up(s, r))
+		f.run(1000, func() {
+			if lanes := up(s, r); len(lanes) > 1 {
+				fail(rnd, lanes[rnd.IntN(len(lanes))])
+			}
+		})
+		if transporttest.ComeBack(&s.Conn) {
+			transporttest.Await(t, "all lanes", func() bool { return len(up(s, r)) == all })
+		}
+		f.run(100, func() {})
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// A cable swallows what goes over it, grants, parts and acknowledgements, before its lane
+// fails: all of it is sent again, and nothing twice.
+func TestLostInFlight(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+		t.Cleanup(func() { transporttest.Heal(t) })
+		rnd := transporttest.Draws(t)
+		f := newTraffic(t, rnd, s, r, 12, 1<<16)
+		f.run(10, func() {})
+		for i := range 6 {
+			var lanes [][2]*lane.Lane
+			transporttest.Await(t, "both lanes", func() bool { lanes = up(s, r); return len(lanes) == 2 })
+			port, lose := i%2, []func(testing.TB, ...int){transporttest.Stall, transporttest.LoseAcks}[rnd.IntN(2)]
+			most := f.count + 40
+			if i == 0 { // the faster lane, on which a message is lost for certain: its grant has come
+				lose, f.hold = transporttest.Stall, true
+				transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
+			}
+			lose(t, port)
+			if f.hold = false; i == 0 {
+				transporttest.Await(t, "a message that is lost", func() bool { f.step(most); return backlog(lanes[port][0]) > 0 })
+			}
+			for range 50 + rnd.IntN(200) {
+				f.step(most)
+			}
+			fail(rnd, lanes[port]) // which its retries may have found out before
+			f.run(20, func() {})
+			transporttest.Heal(t)
+		}
+		if s.Count.Resent.Value() == 0 {
+			t.Error("nothing was sent again")
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// backlog is what a lane has not delivered.
+func backlog(l *lane.Lane) int64 {
+	b := l.Conn.Owner.(*conn.Conn)
+	b.Lock()
+	defer b.Unlock()
+	return l.Backlog
+}
+
+// fail has a lane accused at one of its ends, or both.
+func fail(rnd *rand.Rand, ends [2]*lane.Lane) {
+	for _, i := range [][]int{{0}, {1}, {0, 1}, {1, 0}}[rnd.IntN(4)] {
+		l := ends[i]
+		l.Conn.Owner.Evidence(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
+	}
+}
+
+// A connection takes in a port that it had not used, with grants outstanding that have no
+// key for it and memory that was registered without it, and lives on over that alone.
+func TestPortJoins(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond } // for the port that is stalled
+		s, r := transporttest.ConnectOver(t, transporttest.New(t, hurry), transporttest.New(t, hurry), lane.Verbs)
+		t.Cleanup(func() { transporttest.Heal(t) })
+		rnd := transporttest.Draws(t)
+		f := newTraffic(t, rnd, s, r, 12, 1<<16)
+		f.run(50, func() {})
+		f.hold = true // with grants outstanding
+		most := f.count + 40
+		transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
+		transporttest.Stall(t, 0)
+		fail(rnd, up(s, r)[0])
+		transporttest.Await(t, "the other port", func() bool {
+			lanes := up(s, r)
+			return len(lanes) == 1 && lanes[0][0].Port.Now().Device == "rdma1"
+		})
+		f.hold = false
+		f.run(200, func() {})
+		transporttest.Heal(t)
+		transporttest.Await(t, "both ports", func() bool { return len(up(s, r)) == 2 })
+		f.run(500, func() {
+			if lanes := up(s, r); len(lanes) > 1 {
+				fail(rnd, lanes[rnd.IntN(len(lanes))])
+			}
+		})
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// The last lane goes too, and comes back: nothing is lost.
+func TestAllLanesFail(t *testing.T) {
+	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
+		if !transporttest.ComeBack(&s.Conn) {
+			t.Skip("no connection of package path has such lanes, and they do not come back")
+		}
+		rnd := transporttest.Draws(t)
+		f := newTraffic(t, rnd, s, r, 12, 1<<16)
+		f.run(300, func() {
+			for _, ends := range up(s, r) {
+				fail(rnd, ends)
+			}
+		})
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// When there is no way any more the connection waits for one, and then ends with an error
+// that names every lane and why it failed.
+func TestNoWay(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		hurry := func(o *transport.Options) {
+			o.LaneWait, o.Transport = 300*time.Millisecond, transport.TransportRDMA
+			o.HostID = "n" // what the peer is told is cut to 500 bytes, of which a long name would take many
+		}
+		s, r := transporttest.Connect(t, transporttest.New(t, hurry), transporttest.New(t, hurry))
+		f := newTraffic(t, rand.New(rand.NewPCG(1, 1)), s, r, 2, 1<<16)
+		f.run(10, func() {})
+		transporttest.Stall(t)
+		t.Cleanup(func() { transporttest.Heal(t) })
+		for i, l := range s.Lanes() {
+			l.Conn.Owner.Evidence(l, fmt.Errorf("%w: %v: %v: reason %d", fault.ErrLane, l.Conn, l, i))
+		}
+		for _, c := range []*conn.Conn{&s.Conn, &r.Conn} {
+			transporttest.Await(t, "the end", func() bool { return c.Ended() != nil })
+			err := c.Ended()
+			for _, want := range []string{"no path to", "NCCL_MESH_LANE_WAIT", "reason 0", "reason 1", "rdma0:1", "rdma1:1"} {
+				if !errors.Is(err, fault.ErrPeer) || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want ErrPeer with %q", err, want)
+				}
+			}
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}

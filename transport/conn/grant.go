@@ -1,0 +1,201 @@
+package conn
+
+import (
+	"fmt"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// match returns the first granted buffer for a tag that no send has taken, or nil. It looks at
+// all grants in order up to one that has not come whole: that one may be for the tag too, and
+// comes before those behind it.
+func (s *Sender) match(tag int32) *lane.Grant {
+	if s.openCopy(tag) != nil {
+		return nil
+	}
+	for seq := s.head; ; seq++ {
+		m, taken := &s.masks[lane.SlotOf(seq)], uint8(0)
+		if m.seq == seq {
+			taken = m.taken
+		}
+		if m.seq == seq && m.full {
+			continue
+		}
+		n := 0
+		if seq-s.head < lane.Window {
+			n = s.readGrant(seq)
+		}
+		if n == 0 {
+			s.eager.known = seq
+			return nil
+		}
+		for i := range n {
+			if g := &s.granted[i]; taken&(1<<i) == 0 && int32(g.Tag) == tag {
+				return g
+			}
+		}
+	}
+}
+
+// readGrant copies the entries of the grant seq into s.granted once all are there, and returns
+// their number. The peer can write the ring at any time: the copy is what is checked and used,
+// and nothing is read from the ring again.
+func (s *Sender) readGrant(seq uint64) int {
+	slot, n := s.Wire.Slot(seq), 1
+	for i := 0; i < n; i++ {
+		g := &s.granted[i]
+		if !g.CopyFrom(&slot[i], seq) {
+			return 0
+		}
+		if i == 0 {
+			n = int(g.N)
+		}
+		if n < 1 || n > lane.MaxSubs || int(g.N) != n || int(g.Sub) != i {
+			s.Fail(fmt.Errorf("%w: %v: grant %d: entry %d says that it is %d of %d", fault.ErrProtocol, s, seq, i, g.Sub, g.N))
+			return 0
+		}
+	}
+	return n
+}
+
+// missing is the sequence of a grant that has not come though a later one has, and the index of the lane over which it was to; 0
+// is none.
+func (s *Sender) missing() (seq uint64, index int) {
+	wire, first := s.Wire, s.head
+	for first < s.head+lane.Window && lane.Acquire(&wire.Slot(first)[0].Seq) == first {
+		first++
+	}
+	for seq := first + 1; seq < s.head+lane.Window; seq++ {
+		if e := &wire.Slot(seq)[0]; lane.Acquire(&e.Seq) == seq && e.After > 0 {
+			return seq - 1, int(e.After) - 1
+		}
+	}
+	return 0, 0
+}
+
+// mask is what the sender knows of a receive's buffers.
+type mask struct {
+	seq   uint64
+	taken uint8 // a bit for each that has its message
+	full  bool  // all have
+}
+
+// use marks a granted buffer as taken by a send.
+func (s *Sender) use(g *lane.Grant) {
+	before := s.head
+	s.takes(g.Seq, g.Sub, g.N)
+	if s.head != before && !s.traits.Passive { // else every call is Go's
+		s.board.Next(s.head)
+	}
+}
+
+// takes notes that a buffer of a receive of n has its message. The head moves on to the first
+// receive that has a buffer without one.
+func (s *Sender) takes(seq uint64, sub, n uint8) {
+	m := &s.masks[lane.SlotOf(seq)]
+	if m.seq != seq {
+		*m = mask{seq: seq}
+	}
+	m.taken |= 1 << sub
+	m.full = m.taken == uint8(1<<n-1)
+	for m = &s.masks[lane.SlotOf(s.head)]; m.seq == s.head && m.full; m = &s.masks[lane.SlotOf(s.head)] {
+		s.head++
+	}
+}
+
+// fetch looks for grants where they do not come by themselves. They come over the
+// first lane in service; of the others one at a time is asked whether it still stands.
+func (s *Sender) fetch() {
+	lanes := s.lanes
+	if len(lanes) == 0 {
+		return
+	}
+	s.fetches++
+	other := int(s.fetches) % len(lanes)
+	first := true
+	for i, l := range lanes {
+		if !l.InService() || !first && i != other {
+			continue
+		}
+		first = false
+		l.Carrier.Fetch()
+		if s.Ended() != nil {
+			return
+		}
+	}
+}
+
+// outgoing is what a sender's lanes tell it.
+type outgoing struct{ *Sender }
+
+var _ lane.Sink = outgoing{}
+
+// Granted stores a grant as a device would have, sequence last. Once a lane has failed
+// grants may be sent again that have come before, and that of an eager message's receive
+// may come late.
+func (s outgoing) Granted(seq uint64, entries []lane.Grant) error {
+	slot := s.Wire.Slot(seq)
+	s.reach(seq)
+	before := seq < s.head || slot[0].Seq >= seq
+	switch {
+	case before && seq > 0 && (s.Count.Failures.Value() > 0 || s.eager.sent > 0):
+		return nil
+	case before, seq-s.head >= lane.Window:
+		return fmt.Errorf("grant %d is out of order; %d is next", seq, s.head)
+	}
+	for i := range entries {
+		slot[i] = entries[i]
+		slot[i].Seq = seq
+	}
+	return nil
+}
+
+// Delivered counts a part that has reached the peer.
+func (s outgoing) Delivered(l *lane.Lane, request, part int) {
+	if request >= lane.Window && s.eager.sent > 0 {
+		s.deliveredCopy(l, request)
+		return
+	}
+	if request >= len(s.requests) || !s.requests[request].active || part >= lane.MaxParts || s.requests[request].left&(1<<part) == 0 {
+		s.Fail(fmt.Errorf("%w: %v: completion for part %d of request %d, which is not outstanding", fault.ErrInternal, s, part, request))
+		return
+	}
+	req := &s.requests[request]
+	size := int(req.sent.sizes[part])
+	l.Backlog -= int64(size)
+	l.Delivered++
+	l.Latest = max(l.Latest, req.sent.number)
+	s.delivers()
+	if s.measured(l) && s.measure(l, size) {
+		lane.Compare(s.lanes)
+	}
+	s.deliver(req, part)
+}
+
+// deliver takes a part off those that a request waits for.
+func (s *Sender) deliver(r *Request, part int) {
+	if r.trace != nil {
+		r.trace.end(0, uint8(part))
+	}
+	if r.left &^= 1 << part; r.left == 0 {
+		r.complete()
+	}
+}
+
+func (s outgoing) Eager(l *lane.Lane, _ lane.Eager, _ []byte) { s.Arrived(l, 0, 0) }
+
+func (s outgoing) Arrived(l *lane.Lane, v uint32, _ int64) {
+	s.Fail(fmt.Errorf("%w: %v: %v: data arrived at the sender, immediate %#08x", fault.ErrProtocol, s, l, v))
+}
+
+func (s outgoing) Place(l *lane.Lane, v uint32, _ uint64, _ uint32) (uintptr, *lane.Region, bool) {
+	s.Arrived(l, v, 0)
+	return 0, nil, false
+}
+
+func (s outgoing) Dropped(*lane.Lane, uint32) {} // nothing comes to a sender
+
+func (s outgoing) Regranted(l *lane.Lane, slot uint8) {
+	s.Fail(fmt.Errorf("%w: %v: %v: completion of grant %d at the sender", fault.ErrInternal, s, l, slot))
+}

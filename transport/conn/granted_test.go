@@ -1,0 +1,50 @@
+package conn
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"testing"
+
+	"ncclmesh/transport/lane"
+)
+
+// FuzzGranted: whatever grants a carrier hands on, in whatever order, the ring has
+// those of the next sequences only, each once.
+func FuzzGranted(f *testing.F) {
+	word := func(seqs ...uint64) (b []byte) {
+		for _, s := range seqs {
+			b = binary.LittleEndian.AppendUint64(b, s)
+		}
+		return b
+	}
+	f.Add(word(1, 2, 3), uint64(1), uint8(1))
+	f.Add(word(1, 1, lane.Window+1), uint64(1), uint8(8))
+	f.Add(word(0, 300, 301, 299+lane.Window, 300+lane.Window, ^uint64(0)), uint64(300), uint8(3))
+	f.Fuzz(func(t *testing.T, b []byte, head uint64, n uint8) {
+		s := NewSender(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, 0)
+		wire, err := lane.NewWire()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer wire.Free()
+		head = max(head, 1) % (1 << 60)
+		s.Wire, s.head = wire, head
+		entries := make([]lane.Grant, 1+n%lane.MaxSubs)
+		taken := map[uint64]bool{}
+		for ; len(b) >= 8; b = b[8:] {
+			seq := binary.LittleEndian.Uint64(b)
+			next := seq >= head && seq-head < lane.Window && !taken[seq]
+			if err := (outgoing{s}).Granted(seq, entries); (err == nil) != next {
+				t.Fatalf("grant %d of %d buffers, head %d: error %v", seq, len(entries), head, err)
+			}
+			taken[seq] = taken[seq] || next
+		}
+		for seq := head; seq < head+lane.Window; seq++ {
+			for i := range entries {
+				if g := &wire.Slot(seq)[i]; g.Seq != 0 && g.Seq != seq || (g.Seq == seq) != taken[seq] {
+					t.Fatalf("buffer %d of slot %d has %+v", i, lane.SlotOf(seq), g)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package conn_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/conn"
+	"ncclmesh/transport/lane"
+)
+
+// A lane that breaks in its first moments in service, before its set-up knows that it is,
+// leaves as any other does: what it carried is sent again.
+func TestBreaksAtOnce(t *testing.T) {
+	for at, which := range []string{"sender", "receiver"} {
+		t.Run(which, transporttest.Simulated(func(t *testing.T) {
+			s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
+			ends := []*conn.Conn{&s.Conn, &r.Conn}
+			broken := make([]*lane.Lane, len(ends)) // both halves
+			for i, end := range ends {
+				end.Lock()
+				broken[i] = end.Lanes()[1]
+				end.Unlock()
+			}
+			ends[at].ServeLate(func() {
+				ends[at].Lock()
+				defer ends[at].Unlock()
+				broken[at].Break(errors.New("said the test"))
+			})
+			for i, end := range ends {
+				transporttest.Await(t, fmt.Sprintf("half %d to leave", i), func() bool {
+					end.Lock()
+					defer end.Unlock()
+					return broken[i].State() == lane.Stopped
+				})
+			}
+			transporttest.CloseBoth(t, s, r)
+		}))
+	}
+}

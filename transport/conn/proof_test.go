@@ -1,0 +1,292 @@
+package conn_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"ncclmesh/handshake"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/path"
+	"ncclmesh/transport/sock"
+)
+
+// ends are the two ends of a connection whose lanes are built and, at the receiver, connected. No messages pass between
+// them but those that its set-up sends from then on.
+type ends struct {
+	from, to *conn.Conn
+	devs     []handshake.Domain
+	lanes    []handshake.Lane // what the sender is told
+}
+
+func newEnds(t *testing.T, a, b *transport.Transport, s *conn.Sender, r *conn.Receiver) *ends {
+	t.Helper()
+	id, session := a.Paths().NewID(), s.Session
+	e := &ends{
+		from: conn.NewTrial(a.Paths().Env, session, id, true), to: conn.NewTrial(b.Paths().Env, r.Session, id, false),
+	}
+	for b, f := range map[*conn.Conn]*path.Finder{e.from: a.Paths(), e.to: b.Paths()} {
+		if err := f.Add(b); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := b.Discard(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	plan, err := a.Paths().To(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.from.Build(plan); err != nil {
+		t.Fatal(err)
+	}
+	devs, lanes := e.from.Offers(1<<len(plan) - 1)
+	answer, err := b.Paths().PlanFor(e.to, lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.to.Adopt(uint64(e.from.Wire.Base()), devs), e.to.Build(answer)); err != nil {
+		t.Fatal(err)
+	}
+	e.devs, e.lanes = e.to.Offers(e.to.ConnectLanes(t.Context(), devs, lanes))
+	if err := e.from.Adopt(uint64(e.to.Wire.Base()), e.devs); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.lanes) != 2 {
+		t.Fatalf("%d lanes, want two", len(e.lanes))
+	}
+	return e
+}
+
+// connected are both ends, connected and not proved.
+func connected(t *testing.T, a, b *transport.Transport, s *conn.Sender, r *conn.Receiver) (from, to *conn.Conn) {
+	t.Helper()
+	e := newEnds(t, a, b, s, r)
+	if mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes); mask != 3 {
+		t.Fatalf("lanes %b are connected, want two", mask)
+	}
+	return e.from, e.to
+}
+
+// A socket whose peer's kernel has answered waits for the peer's process.
+func TestSlowSocket(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		laneWait time.Duration
+		want     uint32
+	}{
+		{"after several times ProofWait", time.Hour, 3},
+		{"never", 300 * time.Millisecond, 0},
+	} {
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
+			short := func(o *transport.Options) { o.ProofWait, o.LaneWait = 100*time.Millisecond, tt.laneWait }
+			a, b := transporttest.NewTCP(t, 1, short), transporttest.NewTCP(t, 1, short)
+			s, r := transporttest.Connect(t, a, b)
+			e := newEnds(t, a, b, s, r)
+			w := transporttest.WorldOf(t)
+			w.Clock.After(0, "the receiver's process stops", func() { w.Process(b).Halt(true) })
+			if tt.want != 0 {
+				w.Clock.After(3*e.from.Env().Scaled(e.from.Env().ProofWait), "it goes on", func() { w.Process(b).Halt(false) })
+			}
+			w.Sleep(time.Microsecond)
+			mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
+			if tt.want == 0 {
+				w.Clock.After(0, "it goes on", func() { w.Process(b).Halt(false) })
+			}
+			if mask != tt.want || mask == 0 && e.from.Slowness() == "" {
+				t.Errorf("lanes %b are connected, want %b; %q", mask, tt.want, e.from.Slowness())
+			}
+			transporttest.CloseBoth(t, s, r)
+		}))
+	}
+}
+
+// Where strangers crowd the receiver's data port no cable is blamed, at either end.
+func TestCrowdedDataPort(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		short := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond }
+		a, b := transporttest.NewTCP(t, 1, short), transporttest.NewTCP(t, 1, short)
+		s, r := transporttest.Connect(t, a, b)
+		e := newEnds(t, a, b, s, r)
+		first := e.lanes[0]
+		w, own := transporttest.WorldOf(t), e.from.Lanes()[0].Port.Now()
+		stranger, at := w.Machines[0].Start().Sockets, sock.From{Addr: own.GIDs[0].Addr.Unmap(), Netdev: own.Netdev}
+		for i := 0; e.to.Lanes()[0].Carrier.Lacked() == nil; i++ {
+			if i == 4096 {
+				t.Fatal("the data port took as many strangers as came")
+			}
+			c, err := stranger.Dial(t.Context(), at, netip.AddrPortFrom(first.Addr.Unmap(), first.TCPPort))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		for i := range e.lanes {
+			e.lanes[i].TCPPort = 1 // where nobody listens: chance turns the sender out each time
+		}
+		over := make(chan error, 1)
+		go func() {
+			proved, theirs, err := e.to.Prove(t.Context(), 0)
+			if err == nil {
+				_, err = e.to.Agree(proved, theirs)
+			}
+			over <- err
+		}()
+		mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
+		proved, _, err := e.from.Prove(t.Context(), mask)
+		if err := errors.Join(err, e.from.SendMessage(e.from.OwnProved(proved))); err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := e.from.ExpectProved(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = e.from.Agree(proved, theirs)
+		for _, side := range []struct {
+			name  string
+			b     *conn.Conn
+			paths *path.Finder
+			err   error
+		}{{"the sender", e.from, a.Paths(), err}, {"the receiver", e.to, b.Paths(), <-over}} {
+			if !errors.Is(side.err, conn.ErrNoLane) {
+				t.Fatalf("%s: %v, want no lane", side.name, side.err)
+			}
+			if text := side.paths.NoPath(side.b.Session, side.b.Tried(), side.b.Slowness()).Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.Session.LocalName()+": the data port has too many connections") {
+				t.Errorf("%s says %q, want the crowd and no cables", side.name, text)
+			}
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// A connection none of whose first lanes comes into service waits for a path, also where a
+// process seemed slow meanwhile: a cable that goes between two proofs looks like that. Of a
+// trial it is the outcome.
+func TestNoneWorks(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		trial bool
+		want  error
+	}{{"connection", false, nil}, {"trial", true, conn.ErrNoLane}} {
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
+			var log transporttest.Log
+			a, b := transporttest.New(t, log.Takes(slog.LevelInfo)), transporttest.New(t)
+			s, r := transporttest.Connect(t, a, b)
+			env, session, id := a.Paths().Env, s.Session, a.Paths().NewID()
+			from := conn.NewTrial(env, session, id, true)
+			if !tt.trial {
+				from = &conn.NewSender(env, session, id, 0).Conn
+			}
+			plan, err := a.Paths().To(t.Context(), session)
+			if err == nil {
+				err = errors.Join(a.Paths().Add(from), from.Build(plan))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			from.SeemSlow()
+			if from.Slowness() == "" {
+				t.Error("nothing is said of a slow process")
+			}
+			if mask, err := from.Agree(0, &handshake.Proved{Conn: id}); mask != 0 || !errors.Is(err, tt.want) {
+				t.Errorf("lanes %b in service, %v; want none, %v", mask, err, tt.want)
+			}
+			if n := log.Count("no lane is left: waiting for a path"); (n == 0) != tt.trial {
+				t.Errorf("it says %d times that it waits for a path", n)
+			}
+			end := errors.New("the test is over")
+			if err := from.Abort(end); !errors.Is(err, end) {
+				t.Error(err)
+			}
+			transporttest.CloseBoth(t, s, r)
+		}))
+	}
+}
+
+// mute is a carrier that cannot send its proof.
+type mute struct{ lane.Carrier }
+
+func (mute) PostProof() error { return errors.New("it broke") }
+
+// said is the reason against a lane, "" while there is none.
+func said(l *lane.Lane) string {
+	if l.Why() == nil {
+		return ""
+	}
+	return l.Why().Error()
+}
+
+// What a process has not done is waited for; what a carrier says counts at once.
+func TestProve(t *testing.T) {
+	tests := []struct {
+		name     string
+		laneWait time.Duration
+		peer     func(ctx context.Context, from, to *conn.Conn)
+		want     uint32
+		reason   string // of lane 1
+		slow     bool   // is evidence of that
+	}{
+		{"at once", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
+			_, _, _ = to.Prove(ctx, 3)
+		}, 3, "", false},
+		{"after several times ProofWait", time.Hour, func(ctx context.Context, from, to *conn.Conn) {
+			time.Sleep(2 * from.Env().Scaled(from.Env().ProofWait))
+			_, _, _ = to.Prove(ctx, 3)
+		}, 3, "", false},
+		{"one lane never", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
+			_, _, _ = to.Prove(ctx, 1)
+		}, 1, "a packet arrived there and none came back within ", true},
+		{"one lane failed there", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
+			_ = to.SendMessage(&handshake.LaneDown{Conn: to.ID, Lane: 1, Reason: "it broke"})
+			_, _, _ = to.Prove(ctx, 1)
+		}, 1, ": it broke", false},
+		{"all failed there", time.Hour, func(_ context.Context, _, to *conn.Conn) {
+			for i := range uint8(2) {
+				_ = to.SendMessage(&handshake.LaneDown{Conn: to.ID, Lane: i, Reason: "it broke"})
+			}
+		}, 0, ": it broke", false},
+		{"never", 300 * time.Millisecond, func(context.Context, *conn.Conn, *conn.Conn) {}, 0,
+			"a packet arrived there and none came back within ", true},
+		{"one lane failed here", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
+			_, _, _ = to.Prove(ctx, 3)
+		}, 1, "it broke", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
+			short := func(o *transport.Options) { o.ProofWait, o.LaneWait = 100*time.Millisecond, tt.laneWait }
+			a, b := transporttest.New(t, short), transporttest.New(t, short)
+			s, r := transporttest.Connect(t, a, b)
+			from, to := connected(t, a, b, s, r)
+			if tt.name == "one lane failed here" {
+				from.Lanes()[1].Carrier = mute{from.Lanes()[1].Carrier}
+			}
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				tt.peer(t.Context(), from, to)
+			}()
+			got, _, err := from.Prove(t.Context(), 3)
+			if err != nil || got != tt.want {
+				t.Errorf("proved %b, %v; want %b", got, err, tt.want)
+			}
+			_ = from.SendMessage(from.OwnProved(got))
+			<-over
+			if reason := said(from.Lanes()[1]); !strings.Contains(reason, tt.reason) || (reason == "") != (tt.reason == "") {
+				t.Errorf("lane 1: %q, want %q", reason, tt.reason)
+			}
+			if slow := from.Slowness(); tt.slow && slow == "" { // on a busy machine there may be other evidence of it
+				t.Error("nothing is said of a slow process")
+			}
+			transporttest.CloseBoth(t, s, r)
+		}))
+	}
+}

@@ -1,0 +1,53 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+)
+
+// A process that ends tells the peers of connections that it is setting up: its sessions may live on, because it relays.
+// A connection that has been set up has reasons of its own.
+func TestRefuseSaysThatTheProcessEnds(t *testing.T) {
+	why := errors.New("why")
+	for _, tt := range []struct {
+		name     string
+		ends, up bool
+		want     uint8
+	}{
+		{"being set up", false, false, handshake.RefuseFailed},
+		{"being set up, and the process ends", true, false, handshake.RefuseEnding},
+		{"set up", false, true, handshake.RefuseFailed},
+		{"set up, and the process ends", true, true, handshake.RefuseFailed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := NewTrial(&Env{Context: ctx, TimeScale: 1}, nil, 7, true)
+			c.first.over.Store(tt.up)
+			if tt.ends {
+				cancel()
+			}
+			if diff := cmp.Diff(handshake.Message(&handshake.Refuse{Conn: 7, Code: tt.want, Text: "why"}), c.endMessage(false, why)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(handshake.Message(&handshake.Bye{Conn: 7}), c.endMessage(true, nil)); diff != "" {
+				t.Errorf("in good order (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a Refuse says of the peer; a code that is not known says no more than that it refuses.
+func TestKindOfRefuse(t *testing.T) {
+	for code, want := range map[uint8]error{handshake.RefuseFailed: fault.ErrPeerRefused, handshake.RefuseEnding: fault.ErrPeerGone, 255: fault.ErrPeerRefused} {
+		if got := kindOfRefuse(code); got != want {
+			t.Errorf("code %d: %v, want %v", code, got, want)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package conn
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// RegMR registers host memory for the connection, in every domain. It may be
+// called while other threads send and receive.
+func (c *Conn) RegMR(addr, length uintptr) (*lane.Region, error) {
+	r := &lane.Region{Addr: addr, Length: length}
+	return c.register(r, func(d lane.Domain) (lane.Registration, error) {
+		g, err := d.Register(addr, length)
+		if err != nil {
+			err = fmt.Errorf("register %d bytes at %#x on %v: %w", length, addr, d.Port().Now(), err)
+		}
+		return g, err
+	})
+}
+
+// RegDmaBufMR registers the memory of a DMA-BUF that the process sees at addr. Its
+// descriptor is not kept: no domain can join the connection as long as it is registered.
+func (c *Conn) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
+	r := &lane.Region{Addr: addr, Length: length, Fixed: true}
+	return c.register(r, func(d lane.Domain) (lane.Registration, error) {
+		g, err := d.RegisterDmaBuf(addr, length, offset, fd)
+		if err != nil {
+			err = fmt.Errorf("%v: register DMA-BUF %d, %d bytes at %#x on %v: %w", c, fd, length, addr, d.Port().Now(), err)
+		}
+		return g, err
+	})
+}
+
+// register registers r in every domain there is, those that join meanwhile included.
+// Nothing but empty messages fit an empty one.
+func (c *Conn) register(r *lane.Region, in func(lane.Domain) (lane.Registration, error)) (*lane.Region, error) {
+	for place := 0; ; place++ {
+		c.mu.Lock()
+		if r.Length == 0 || place == len(c.domains) {
+			defer c.mu.Unlock()
+			return r, c.keep(r)
+		}
+		d := c.domains[place]
+		c.mu.Unlock()
+		g, err := in(d)
+		if err != nil {
+			return nil, errors.Join(err, r.Release())
+		}
+		r.Hold(place, g)
+	}
+}
+
+// keep makes r the connection's.
+//
+// Preconditions: c is locked.
+func (c *Conn) keep(r *lane.Region) error {
+	if c.closed {
+		return errors.Join(fmt.Errorf("%w: register memory on a closed connection", fault.ErrUsage), r.Release())
+	}
+	c.kept++
+	c.regions[r] = c.kept
+	return nil
+}
+
+// DeregMR ends a registration: after it has returned nil nothing touches the
+// memory. Receives that use it and that nothing has come for yet may stay
+// outstanding; the connection fails when data comes for them. When other requests
+// use it, or the registration is shared, the connection is stopped first. After an
+// error the memory is registered as before.
+func (c *Conn) DeregMR(r *lane.Region) error {
+	if r == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.holds(r) {
+		return fmt.Errorf("%w: the memory handle belongs to another connection", fault.ErrUsage)
+	}
+	c.awaitJoining(r)
+	if r.InUse > 0 {
+		c.poll()
+	}
+	switch n := r.InUse; {
+	case n == 0:
+	case c.receiver != nil && c.receiver.untouched(r) && c.withdraw(r):
+		c.receiver.giveUp(r)
+	default:
+		c.Fail(fmt.Errorf("%w: %v: memory at %#x was deregistered with %d requests outstanding", fault.ErrUsage, c, r.Addr, n))
+		if err := c.quiesce(); err != nil {
+			return fmt.Errorf("memory at %#x stays registered: %w", r.Addr, err)
+		}
+		if !c.holds(r) { // closed meanwhile, which has released it
+			return nil
+		}
+	}
+	return c.drop(r)
+}
+
+// holds reports whether r is registered for this connection.
+//
+// Preconditions: c is locked.
+func (c *Conn) holds(r *lane.Region) bool {
+	_, ok := c.regions[r]
+	return ok
+}
+
+// drop ends a registration that no request uses, once no domain that joins is at it.
+// After an error the memory is registered as before.
+//
+// Preconditions: c is locked, and it is again after.
+func (c *Conn) drop(r *lane.Region) error {
+	c.awaitJoining(r)
+	if err := r.Release(); err != nil {
+		return err
+	}
+	delete(c.regions, r)
+	return nil
+}
+
+// withdraw ends a registration that outstanding receives use, and reports whether
+// nothing can touch the memory any more. That takes no more than the end of its
+// registration, unless another connection holds that too.
+//
+// Preconditions: c is locked, and no carrier is about to write the memory itself.
+func (c *Conn) withdraw(r *lane.Region) bool {
+	if !r.ReleaseAlone() {
+		return false
+	}
+	c.withdrawn.Store(r.Addr)
+	return true
+}
+
+// blame completes an error that data for withdrawn memory may have caused. It may be
+// called from any goroutine.
+func (c *Conn) blame(err error) error {
+	addr := c.withdrawn.Load()
+	if addr == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %v: memory at %#x was deregistered with a receive outstanding, for which data seems to have come: %w", fault.ErrUsage, c, addr, err)
+}
+
+// registered returns the regions in the order in which they were registered.
+//
+// Preconditions: c is locked.
+func (c *Conn) registered() []*lane.Region {
+	return slices.SortedFunc(maps.Keys(c.regions), func(x, y *lane.Region) int { return cmp.Compare(c.regions[x], c.regions[y]) })
+}
+
+// dropAll gives back what is still registered.
+func (c *Conn) dropAll() error {
+	var errs []error
+	for _, r := range c.registered() {
+		errs = append(errs, c.drop(r))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,44 @@
+package conn
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+
+	"ncclmesh/transport/lane"
+)
+
+// noted is a registration that notes in which order it is released.
+type noted struct {
+	lane.Registration
+	number   int
+	released *[]int
+}
+
+func (n noted) Keys() (local, remote uint32) { return 0, 0 }
+func (n noted) Release() error {
+	*n.released = append(*n.released, n.number)
+	return nil
+}
+
+// What is still registered when a connection is closed is given back in the order in which it was registered, each time.
+func TestDropAllInOrder(t *testing.T) {
+	c := NewTrial(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, true)
+	var released, want []int
+	c.Lock()
+	defer c.Unlock()
+	for i := range 100 {
+		r := &lane.Region{Addr: uintptr(1000 - i), Length: 1}
+		r.Hold(0, noted{number: i, released: &released})
+		if err := c.keep(r); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, i)
+	}
+	if err := c.dropAll(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(released, want) {
+		t.Errorf("released: %v", released)
+	}
+}

@@ -1,0 +1,165 @@
+package conn
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+const (
+	stallTime = 500 * time.Millisecond // that a lane may deliver nothing while others do; scaled, as what follows
+	stallLook = 50 * time.Millisecond  // between two judgements
+	stallGap  = 10 * time.Millisecond  // the most that counts of the time between two polls
+	clockEach = 8                      // polls, at one of which at least the clock is read
+)
+
+// stalls finds lanes on which nothing moves, at the sender: one on which a part waits
+// while another lane has delivered what was posted with it or later, or over which a grant
+// does not come that later ones have overtaken, of a process that answers on the session. It
+// goes by the time in which the connection was polled: a process that is stopped, starved or
+// busy with something else has not seen what its lanes delivered.
+type stalls struct {
+	birth  time.Time     // of the connection
+	now    time.Duration // of the last poll at which the clock was read
+	gap    time.Duration // between the last two of those
+	polled time.Duration // so far: no more than stallGap of each gap
+	judged time.Duration // when polled was that
+	unread int           // polls since the last at which the clock was read
+	news   bool          // parts were delivered since the last poll began
+	lanes  [lane.MaxParts]suspect
+
+	missing uint64        // grant that has not come
+	missed  time.Duration // when that was first seen, and polled was that
+}
+
+// suspect is what is known of a lane in some place.
+type suspect struct {
+	lane      *lane.Lane
+	delivered uint64        // parts
+	overtaken bool          // when it was last judged
+	since     time.Duration // when that was first seen, and that it had delivered those; polled was that
+}
+
+// now is the time for intervals of one connection; it is never 0.
+func (c *Conn) now() time.Duration { return c.stalls.clock() }
+
+func (s *stalls) clock() time.Duration { return time.Since(s.birth) + 1 }
+
+// polled is when the connection was polled last, and how long after the time before, while
+// it sends over several lanes. It is called as lanes are polled.
+//
+// Preconditions: c is locked.
+func (c *Conn) polled() (now, gap time.Duration) {
+	if c.stalls.unread > 0 {
+		c.stalls.tick(c.glimpse)
+	}
+	return c.stalls.now, c.stalls.gap
+}
+
+// delivers notes that a part was delivered.
+//
+// Preconditions: c is locked.
+func (c *Conn) delivers() { c.stalls.news = true }
+
+// look notes that lanes are about to be polled. While each poll brings something the clock,
+// which costs as much, is not read at all of them.
+func (s *stalls) look(gap time.Duration) {
+	if s.news && s.unread+1 < clockEach {
+		s.unread++
+		s.news = false
+		return
+	}
+	s.tick(gap)
+}
+
+// tick reads the clock.
+func (s *stalls) tick(gap time.Duration) {
+	now := s.clock()
+	s.gap, s.now = now-s.now, now
+	s.polled += min(s.gap, gap)
+	s.unread, s.news = 0, false
+}
+
+// judge accuses lanes that have stalled, right after they were polled: what they had
+// delivered is known.
+//
+// Preconditions: c is locked.
+func (c *Conn) judge() {
+	s := &c.stalls
+	if s.polled-s.judged < c.env.Scaled(stallLook) {
+		return
+	}
+	var first [lane.MaxParts]uint64
+	c.sender.waits(&first)
+	i := s.awaited(c.sender.missing())
+	switch {
+	case i < 0:
+	case c.Session.Silence() > c.env.Scaled(stallLook): // a process that is stopped may owe it
+		s.missed = s.polled
+	case i < len(c.lanes) && stands(c.lanes[i]) && c.inService() > 1 && s.polled-s.missed >= c.env.Scaled(stallTime):
+		l := c.lanes[i]
+		c.Evidence(l, fmt.Errorf("%w: %v: %s: no grant arrived over it for %v, while later ones arrived over other lanes; check the cable and both ports",
+			fault.ErrLane, c, l.Way(), (s.polled-s.missed).Round(10*time.Millisecond)))
+	}
+	for stalled := s.find(c.lanes, &first, c.env.Scaled(stallTime)); stalled != 0; stalled &= stalled - 1 {
+		i := bits.TrailingZeros32(stalled)
+		l, quiet := c.lanes[i], s.polled-s.lanes[i].since
+		c.Evidence(l, fmt.Errorf("%w: %v: %s: nothing was delivered for %v, while later messages were delivered over other lanes; check the cable and both ports",
+			fault.ErrLane, c, l.Way(), quiet.Round(10*time.Millisecond)))
+	}
+}
+
+// awaited notes which grant is missing, and returns over which lane it was to come; -1
+// when none is that was before.
+func (s *stalls) awaited(seq uint64, index int) int {
+	if seq == 0 || seq != s.missing {
+		s.missing, s.missed = seq, s.polled
+		return -1
+	}
+	return index
+}
+
+// find returns the lanes, a bit for each, that have stalled for limit. first is the number
+// of the message that was posted first of those that wait on each lane.
+func (s *stalls) find(lanes []*lane.Lane, first *[lane.MaxParts]uint64, limit time.Duration) (stalled uint32) {
+	s.judged = s.polled
+	for i, l := range lanes {
+		was := &s.lanes[i]
+		now := overtaken(l, first[i], lanes)
+		if was.lane != l || was.delivered != l.Delivered || !now || !was.overtaken {
+			*was = suspect{l, l.Delivered, now, s.polled}
+			continue
+		}
+		if s.polled-was.since >= limit+patience(l) && l.Carrier.Stalled() {
+			stalled |= 1 << i
+		}
+	}
+	return stalled
+}
+
+// overtaken reports whether another lane in service has delivered message first, which is
+// the first that waits on l, or a later one; 0 is none.
+func overtaken(l *lane.Lane, first uint64, lanes []*lane.Lane) bool {
+	if first == 0 || !stands(l) {
+		return false
+	}
+	for _, other := range lanes {
+		if other != l && stands(other) && other.Latest >= first {
+			return true
+		}
+	}
+	return false
+}
+
+// stands reports whether a lane is in service, and nothing is said against it.
+func stands(l *lane.Lane) bool { return l.InService() && l.Accused() == nil }
+
+// patience is how long what is under way on a lane takes at a sixteenth of its speed: one
+// that is slow has not stalled.
+func patience(l *lane.Lane) time.Duration {
+	const bitsOfByte, mega, slow = 8, 1e6, 16
+	return time.Duration(float64(l.Backlog) * bitsOfByte * slow / (l.Weight * mega) * float64(time.Second))
+}
