@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // die: the rank on node c kills itself in mid-transfer. The other two are told in time: a second on real machines.
@@ -98,44 +97,49 @@ echo reached $n times
 	return errors.Join(err, <-job)
 }
 
-// cableUnderLoad: a cable goes out for a moment and in again while a soak runs: where it is the only one the kernel's queue pairs send
+// cableUnderLoad: a cable goes out and in again while a soak runs: where it is the only one the kernel's queue pairs send
 // again, or others take their places; what each of its two nodes sends itself goes over its other port and comes back; and the job
 // ends with nothing wrong.
 func (s *session) cableUnderLoad(t *testing.T, ctx context.Context, l *Lab) error {
-	port := s.nextPort()
+	const said, enough = "/tmp/soak.log", "/tmp/soak.enough"
 	type outcome struct {
 		results []Result
 		err     error
 	}
-	job := make(chan outcome, 1)
+	port, job := s.nextPort(), make(chan outcome, 1)
 	go func() {
-		results, err := s.driverAt(t, ctx, l, port, "--work", "soak", "--duration", "30", "--max", "1M")
+		d := DriverJob{Port: port, Args: []string{"--work", "soak", "--until", enough, "--progress", "1", "--reopen", "1000000000", "--max", "1M", "--timeout", "240"}}
+		results, err := run(ctx, l, "exec > >(tee "+said+") 2>&1\n"+d.Script(s.mesh))
 		job <- outcome{results, err}
 	}()
-	// Its own meeting point and the plugin's port: the ranks have begun.
-	r, err := l.Machine("a").Run(ctx, `
-for i in $(seq 600); do
-	[ "$(ss -Htnp state established | grep -c netdriver)" -ge 6 ] && exit 0
+	// await waits until a node has said something once more than it had.
+	await := func(node, what string, had int) error {
+		r, err := l.Machine(node).Run(ctx, fmt.Sprintf(`
+for i in $(seq 1200); do
+	[ "$(grep -cs %s %s)" -gt %d ] && exit 0
 	sleep 0.1
 done
-ss -Htnp; exit 1`)
-	err = errors.Join(err, failed([]Result{r}))
-	for range 2 {
-		time.Sleep(4 * time.Second) // of traffic
-		err = errors.Join(err, l.SetCable("ab", false))
-		time.Sleep(2 * time.Second)
-		err = errors.Join(err, l.SetCable("ab", true))
+cat %[2]s; exit 1`, quote(what), said, had))
+		return errors.Join(err, failed([]Result{r}))
 	}
-	o := <-job
-	if err = errors.Join(err, o.err); err != nil {
-		return err
-	}
-	for _, m := range []int{0, 1} { // nodes a and b
-		for _, want := range []string{"went down; check the cable; its traffic goes over", "has come back"} {
-			if !strings.Contains(o.results[m].Output, want) {
-				return fmt.Errorf("node %s does not say %q:\n%s", o.results[m].Machine, want, outputs(o.results))
-			}
+	const round, left, back = "^# soak: .* messages", "went down; check the cable; its traffic goes over", "has come back"
+	err := await("a", round, 0) // "# soak: 3 ranks ..." is none
+	for _, step := range []struct {
+		plugged bool
+		says    string
+	}{{false, left}, {true, back}} {
+		err = errors.Join(err, l.SetCable("ab", step.plugged))
+		for _, node := range []string{"a", "b"} {
+			err = errors.Join(err, await(node, step.says, 0))
 		}
+		r, failure := l.Machine("a").Run(ctx, fmt.Sprintf("grep -c %s %s", quote(round), said))
+		rounds, _ := strconv.Atoi(strings.TrimSpace(r.Output))
+		err = errors.Join(err, failure, await("a", round, rounds+1)) // one that has begun since, and is over
+	}
+	_, failure := l.Machine("a").Run(ctx, ": >"+enough) // which rank 0 is on
+	o := <-job
+	if err = errors.Join(err, failure, o.err, ranksRight(o.results, len(s.mesh.Machines))); err != nil {
+		return err
 	}
 	t.Log(o.results[0].Output)
 	return nil
