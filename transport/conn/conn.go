@@ -33,23 +33,22 @@ type Conn struct {
 	joining  atomic.Pointer[setup] // of more lanes; nil while there is none
 	joins    sync.WaitGroup
 	admits   atomic.Int32
-	growing  turn.Turn       // held while a domain joins; taken before mu
-	stopping turn.Turn       // held while lanes are stopped for good; taken before mu
-	life     context.Context // ends when the connection is to be closed
+	growing  turn.Turn // held while a domain joins; taken before mu
+	stopping turn.Turn // held while lanes are stopped for good; taken before mu
+	life     life
+	joinable context.Context // ends when lanes are to join no more
 	die      context.CancelFunc
 
 	ending    atomic.Pointer[ending] // nil while the connection is not over
 	peerTold  atomic.Bool            // the peer needs no word about the end
 	byeOnce   sync.Once
 	lossNoted atomic.Bool
-	bye       chan struct{}  // closed when the peer's Bye, or its end, is known
+	bye       chan struct{}  // closed when the peer has closed the connection, or is gone
 	withdrawn atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
 
 	heed heeding // of what happens to lanes in service
 
 	mu       turn.Turn // guards everything below, and a sender's and receiver's own; may be held while verbs take long
-	closed   bool      // by its owner
-	quiet    bool      // its lanes have been stopped for good, or are being stopped: none comes into service
 	lanes    []*lane.Lane
 	domains  []lane.Domain
 	traits   lane.Traits             // the strictest of the lanes'
@@ -89,7 +88,7 @@ func (c *Conn) make(env *Env, s *control.Session, id uint32, sending bool, sink 
 	c.heed.kick = make(chan struct{}, 1)
 	c.stalls.birth = time.Now()
 	c.joined.L = &c.mu
-	c.life, c.die = context.WithCancel(env.Context)
+	c.joinable, c.die = context.WithCancel(env.Context)
 	c.first = newSetup(c, 0)
 }
 

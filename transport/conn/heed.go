@@ -57,7 +57,7 @@ func (c *Conn) Evidence(l *lane.Lane, err error) {
 // Doubt says that a lane may carry nothing now. It does not block, and may be called
 // from any goroutine.
 func (c *Conn) Doubt(l *lane.Lane, err error) {
-	if c.serves() {
+	if c.life.is() == Open {
 		c.tell(news{lane: l, doubt: err})
 	}
 }
@@ -65,7 +65,7 @@ func (c *Conn) Doubt(l *lane.Lane, err error) {
 // PortDown says that a port has lost its carrier. It does not block, and may be called
 // from any goroutine.
 func (c *Conn) PortDown(p lane.Port) {
-	if c.serves() {
+	if c.life.is() == Open {
 		c.tell(news{port: p})
 	}
 }
@@ -173,8 +173,8 @@ func (c *Conn) heedAll() {
 func (c *Conn) attend() (more, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	over := c.closed || c.quiet || c.over()
-	all, done := c.heed.next(!over && (len(c.leaving) > 0 || c.owing || c.serves() && c.inService() == 0))
+	over := c.life.is() >= Stopped || c.over()
+	all, done := c.heed.next(!over && (len(c.leaving) > 0 || c.owing || c.life.is() == Open && c.inService() == 0))
 	switch {
 	case done:
 		return false, false
@@ -191,9 +191,6 @@ func (c *Conn) attend() (more, moved bool) {
 	}
 	return true, moved || len(all) > 0
 }
-
-// serves reports whether the connection has been put into service.
-func (c *Conn) serves() bool { return c.first.over.Load() }
 
 // over reports whether no lane matters any more. A sender whose peer has closed in good
 // order may have sends that are done, and that it does not know of.

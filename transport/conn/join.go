@@ -15,7 +15,7 @@ import (
 // Wants are the lanes of a plan that the connection lacks and can take in. What a path
 // carries already is none of them, nor are those of paths that it avoids.
 func (c *Conn) Wants(plan []lane.Plan) (wanted []lane.Plan) {
-	if !c.serves() {
+	if c.life.is() != Open {
 		return nil // its first lanes are being set up
 	}
 	c.mu.Lock()
@@ -71,7 +71,7 @@ func (c *Conn) ways() map[way]int {
 func (c *Conn) Lacking() (lacks, dark bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.Ended() != nil {
+	if c.life.is() == Closed || c.Ended() != nil {
 		return false, false
 	}
 	now := c.ways()
@@ -119,7 +119,7 @@ func (c *Conn) Join(wanted []lane.Plan) error {
 		if err != nil || len(s.own) == 0 {
 			return err
 		}
-		_, err = s.offer(c.life, &handshake.Open{Conn: c.ID})
+		_, err = s.offer(c.joinable, &handshake.Open{Conn: c.ID})
 		return err
 	})
 }
@@ -155,7 +155,7 @@ func (s *setup) admit(m *handshake.Open) {
 	err := s.c.guarded("join lanes", func() error {
 		defer s.c.joining.CompareAndSwap(s, nil)
 		defer s.giveBack()
-		if s.c.life.Err() != nil {
+		if s.c.joinable.Err() != nil {
 			return s.c.abandoned()
 		}
 		return s.admitted(m)
@@ -177,7 +177,7 @@ func (s *setup) admitted(m *handshake.Open) error {
 	if err != nil {
 		m.Lanes = nil
 	}
-	_, answered := s.answer(s.c.life, m)
+	_, answered := s.answer(s.c.joinable, m)
 	return errors.Join(err, answered)
 }
 

@@ -57,7 +57,7 @@ func (c *Conn) endMessage(clean bool, why error) handshake.Message {
 		loss = ""
 	}
 	m := &handshake.Refuse{Conn: c.ID, Text: text, Loss: loss}
-	if c.env.Context.Err() != nil && !c.serves() { // its sessions may live on for what this process relays
+	if c.env.Context.Err() != nil && !c.first.over.Load() { // its sessions may live on for what this process relays
 		m.Code = handshake.RefuseEnding
 	}
 	return m
