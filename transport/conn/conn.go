@@ -13,6 +13,7 @@ import (
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stage"
 	"ncclmesh/transport/stats"
 	"ncclmesh/transport/turn"
 )
@@ -35,7 +36,7 @@ type Conn struct {
 	admits   atomic.Int32
 	growing  turn.Turn // held while a domain joins; taken before mu
 	stopping turn.Turn // held while lanes are stopped for good; taken before mu
-	life     life
+	life     stage.Stage[State]
 	joinable context.Context // ends when lanes are to join no more
 	die      context.CancelFunc
 

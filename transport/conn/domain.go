@@ -92,7 +92,7 @@ func (c *Conn) registerAll(d lane.Domain, place int) (err error) {
 				c.board.ComeIn()
 			}
 			return nil
-		case c.life.is() == Closed:
+		case c.life.At() == Closed:
 			err = c.abandoned()
 		case r.Fixed:
 			err = fmt.Errorf("%w: memory at %#x is a GPU's, and was registered before", fault.ErrUsage, r.Addr)

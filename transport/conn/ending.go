@@ -60,7 +60,7 @@ func kindOfRefuse(code uint8) error {
 // Preconditions: c is locked.
 func (c *Conn) left() bool {
 	e := c.ending.Load()
-	return c.life.is() != Closed && e != nil && !e.leftAt.IsZero()
+	return c.life.At() != Closed && e != nil && !e.leftAt.IsZero()
 }
 
 // Deliver hands the connection a message of its peer. It runs on the session's
@@ -181,7 +181,7 @@ func (c *Conn) usable(op string) error {
 	if err := c.Ended(); err != nil {
 		return c.failed(err)
 	}
-	if c.life.is() == Closed {
+	if c.life.At() == Closed {
 		return fmt.Errorf("%w: %v: %s on a closed connection", fault.ErrUsage, c, op)
 	}
 	return nil

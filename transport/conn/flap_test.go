@@ -101,7 +101,7 @@ func TestWants(t *testing.T) {
 			c.most[wayOf(l)] = 1
 		}
 		c.traits = lane.Traits{Passive: true, Blind: true}
-		c.life.enter(Open)
+		c.life.Enter(Open)
 		serves := func(i int) func() { return func() { c.lanes[i] = inService(lane.New(&c.Shared, i, plan[i])) } }
 		stops := func(i int) func() { return func() { c.lanes[i].Rest(); c.lanes[i].Enter(lane.Stopped) } }
 		fail := func(i int) {

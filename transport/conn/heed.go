@@ -57,7 +57,7 @@ func (c *Conn) Evidence(l *lane.Lane, err error) {
 // Doubt says that a lane may carry nothing now. It does not block, and may be called
 // from any goroutine.
 func (c *Conn) Doubt(l *lane.Lane, err error) {
-	if c.life.is() == Open {
+	if c.life.At() == Open {
 		c.tell(news{lane: l, doubt: err})
 	}
 }
@@ -65,7 +65,7 @@ func (c *Conn) Doubt(l *lane.Lane, err error) {
 // PortDown says that a port has lost its carrier. It does not block, and may be called
 // from any goroutine.
 func (c *Conn) PortDown(p lane.Port) {
-	if c.life.is() == Open {
+	if c.life.At() == Open {
 		c.tell(news{port: p})
 	}
 }
@@ -173,8 +173,8 @@ func (c *Conn) heedAll() {
 func (c *Conn) attend() (more, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	over := c.life.is() >= Stopped || c.over()
-	all, done := c.heed.next(!over && (len(c.leaving) > 0 || c.owing || c.life.is() == Open && c.inService() == 0))
+	over := c.life.At() >= Stopped || c.over()
+	all, done := c.heed.next(!over && (len(c.leaving) > 0 || c.owing || c.life.At() == Open && c.inService() == 0))
 	switch {
 	case done:
 		return false, false

@@ -15,7 +15,7 @@ import (
 // Wants are the lanes of a plan that the connection lacks and can take in. What a path
 // carries already is none of them, nor are those of paths that it avoids.
 func (c *Conn) Wants(plan []lane.Plan) (wanted []lane.Plan) {
-	if c.life.is() != Open {
+	if c.life.At() != Open {
 		return nil // its first lanes are being set up
 	}
 	c.mu.Lock()
@@ -71,7 +71,7 @@ func (c *Conn) ways() map[way]int {
 func (c *Conn) Lacking() (lacks, dark bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.life.is() == Closed || c.Ended() != nil {
+	if c.life.At() == Closed || c.Ended() != nil {
 		return false, false
 	}
 	now := c.ways()

@@ -349,7 +349,7 @@ func (c *Conn) settled(v *leaving) bool {
 // down already.
 func (s *setup) serve(mask uint32) {
 	s.over.Store(true)
-	s.c.life.enter(Open)
+	s.c.life.Enter(Open)
 	s.heedInbox()
 	for _, l := range s.own {
 		switch err := l.Accused(); {

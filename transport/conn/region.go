@@ -60,7 +60,7 @@ func (c *Conn) register(r *lane.Region, in func(lane.Domain) (lane.Registration,
 //
 // Preconditions: c is locked.
 func (c *Conn) keep(r *lane.Region) error {
-	if c.life.is() == Closed {
+	if c.life.At() == Closed {
 		return errors.Join(fmt.Errorf("%w: register memory on a closed connection", fault.ErrUsage), r.Release())
 	}
 	c.kept++

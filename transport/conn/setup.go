@@ -204,7 +204,7 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	}
 	s.c.mu.Lock()
 	missing := fmt.Errorf("%s could not connect its end of the lane", s.c.Session.Name())
-	if s.c.life.is() >= Stopped {
+	if s.c.life.At() >= Stopped {
 		mask, missing = 0, s.c.abandoned()
 	}
 	for _, l := range s.own {

@@ -1,9 +1,6 @@
 package conn
 
-import (
-	"fmt"
-	"sync/atomic"
-)
+import "fmt"
 
 // State is how far a connection has come.
 //
@@ -14,7 +11,7 @@ import (
 //	   │                             │                              │
 //	   └─────────────────────────────┴──── its owner closed it ─────┴────► Closed
 //
-// Why a connection is over is another matter, its ending: that may be known in each of them, and no state says so.
+// Why a connection is over is another matter: its ending may be known in each of them.
 type State uint32
 
 const (
@@ -36,23 +33,4 @@ func (s State) String() string {
 		return "closed"
 	}
 	return fmt.Sprintf("state %d", uint32(s))
-}
-
-// life is the state of a connection. It may be read without the mutex.
-type life struct{ state atomic.Uint32 }
-
-// is returns the state.
-func (l *life) is() State { return State(l.state.Load()) }
-
-// enter takes a connection on to a state, and reports whether this call did: no arrow leads back, nor to where it is.
-func (l *life) enter(to State) bool {
-	for {
-		from := l.state.Load()
-		if from >= uint32(to) {
-			return false
-		}
-		if l.state.CompareAndSwap(from, uint32(to)) {
-			return true
-		}
-	}
 }

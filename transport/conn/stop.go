@@ -35,7 +35,7 @@ func (c *Conn) quiesce() error {
 // Preconditions: c.stopping and c are locked and the connection has ended. quiesce
 // unlocks c while the lanes come to rest, and locks c again.
 func (c *Conn) quiesceHeld() error {
-	c.life.enter(Stopped)
+	c.life.Enter(Stopped)
 	var errs []error
 	destroy := func(l *lane.Lane, why error) {
 		if err := l.Carrier.Close(); err != nil {
@@ -102,7 +102,7 @@ func (c *Conn) unlocked(f func()) {
 func (c *Conn) Close() error {
 	c.stopping.Lock()
 	c.mu.Lock()
-	if !c.life.enter(Closed) {
+	if !c.life.Enter(Closed) {
 		c.mu.Unlock()
 		c.stopping.Unlock()
 		return nil

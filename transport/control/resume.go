@@ -142,7 +142,7 @@ func (s *Session) redialled(won *answer) {
 func (s *Session) helloAgain(x *handshake.Exchange) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link != nil || s.over {
+	if s.link != nil || s.life.At() == Over {
 		return nil, errAbandoned
 	}
 	raw, err := x.SayHello(s.resume[:], &handshake.Hello{

@@ -14,6 +14,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/sock"
+	"ncclmesh/transport/stage"
 )
 
 const (
@@ -30,13 +31,7 @@ type Peer struct {
 	Settings []handshake.Setting
 }
 
-// Session is an authenticated channel to one process.
-//
-//	           cut                     refused, or silent for too long
-//	linked ──────────► unlinked ──────────────────────────────► ended
-//	  │  ◄────────────    │                                       ▲
-//	  │      resumed      │                                       │
-//	  └───────────────────┴──────────── Bye, both ways ───────────┘
+// Session is an authenticated channel to one process: its messages go over a link, and over another one when that is cut.
 type Session struct {
 	e       *Endpoint
 	id      handshake.SessionID
@@ -47,7 +42,7 @@ type Session struct {
 	owed    atomic.Uint32 // see Owed
 	peer    Peer
 	ended   chan struct{} // closed after Dead has returned
-	alive   atomic.Bool   // false once a Bye was said or heard, or the session is over
+	life    stage.Stage[State]
 
 	mu    sync.Mutex
 	event sync.Cond // on mu: inbox and state have changed
@@ -69,7 +64,6 @@ type Session struct {
 
 	byeSaid  bool
 	byeHeard bool
-	over     bool
 	err      error // why it is over
 }
 
@@ -94,7 +88,6 @@ func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, netdev string, 
 		e.mu.Unlock()
 	}
 	e.names.note(peer.Hostname, peer.Node)
-	s.alive.Store(true)
 	return s
 }
 
@@ -144,7 +137,7 @@ func (s *Session) RemoteAddr() netip.AddrPort {
 }
 
 // Alive reports whether messages can still be sent. A session whose link is cut is alive until it is given up.
-func (s *Session) Alive() bool { return s.alive.Load() }
+func (s *Session) Alive() bool { return s.life.At() == Open }
 
 // Unanswered is how long the peer's process has owed the acknowledgement of a message, 0 when it owes none. It
 // acknowledges what its Config.Message, which does not block, has returned from: a process that does not is stopped,
@@ -179,7 +172,7 @@ func (s *Session) Send(m handshake.Message) error {
 	switch {
 	case s.err != nil:
 		return fmt.Errorf("control: %v to process %.8v on node %s: the session is over: %w", m.Type(), s.peer.Process, s.peer.Hostname, s.err)
-	case !s.alive.Load():
+	case !s.Alive():
 		return fmt.Errorf("control: %v to node %s: the session is over: %w", m.Type(), s.peer.Hostname, net.ErrClosed)
 	case len(s.queue) >= maxQueue:
 		return fmt.Errorf("control: %v to node %s: %d messages already wait for it", m.Type(), s.peer.Hostname, len(s.queue))
@@ -201,7 +194,7 @@ func (s *Session) bye() {
 	body, err := (&handshake.Bye{}).AppendTo(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && s.alive.Swap(false) {
+	if err == nil && s.life.Enter(Leaving) {
 		s.byeSaid = true
 		s.queueLocked(handshake.TypeBye, body)
 	}
@@ -259,7 +252,7 @@ func (s *Session) hear(l *link, f *handshake.Frame) (current bool, err error) {
 	s.received++
 	if b, ok := m.(*handshake.Bye); ok && b.Conn == 0 {
 		s.byeHeard = true
-		s.alive.Store(false)
+		s.life.Enter(Leaving)
 	} else if _, ask := m.(*handshake.Ask); !ask && !s.byeHeard {
 		s.inbox = append(s.inbox, m)
 	}
@@ -287,12 +280,12 @@ func (s *Session) dispatch() {
 		if s.handled = received; s.link != nil {
 			s.link.poke()
 		}
-		for s.handled == s.received && !s.over {
+		for s.handled == s.received && s.life.At() != Over {
 			s.event.Wait()
 		}
 		messages, err := s.inbox, s.err
 		received = s.received
-		over := s.over && len(messages) == 0
+		over := s.life.At() == Over && len(messages) == 0
 		s.inbox = nil
 		s.event.Broadcast()
 		s.mu.Unlock()
@@ -334,7 +327,7 @@ func (s *Session) attach(l *link, received uint64) {
 
 // attachLocked is attach; it returns the link that the caller has to close.
 func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) {
-	if s.over {
+	if s.life.At() == Over {
 		return l, nil
 	}
 	if received > s.sent || received < s.acked {
@@ -368,7 +361,7 @@ func (e *Endpoint) patience() sock.Patience {
 // readmit continues the session over a connection whose dialler has proved to be its peer.
 func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, received uint64) (handshake.RejectCode, error) {
 	s.mu.Lock()
-	if s.over || s.byeHeard {
+	if s.life.At() == Over || s.byeHeard {
 		s.mu.Unlock()
 		return handshake.RejectSession, errors.New("the session is over")
 	}
@@ -424,13 +417,12 @@ func (s *Session) lost(l *link, cause error) {
 // end ends the session; err is nil when that was agreed. Only the first call counts.
 func (s *Session) end(err error) {
 	s.mu.Lock()
-	if s.over {
+	if !s.life.Enter(Over) {
 		s.mu.Unlock()
 		return
 	}
 	l := s.link
-	s.alive.Store(false)
-	s.over, s.err, s.link, s.queue = true, err, nil, nil
+	s.err, s.link, s.queue = err, nil, nil
 	if s.stopRedial != nil {
 		s.stopRedial()
 		s.stopRedial = nil

@@ -11,6 +11,7 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stage"
 )
 
 // Reasons of refusals, as counted and logged.
@@ -31,9 +32,6 @@ const (
 )
 
 // circuit is one that this process carries for others.
-//
-//	begun ──Carried──► stands ──► over        its slot is free when it is over and its set-up has returned
-//	  └──────────────────────────►
 type circuit struct {
 	key
 	r      *Relay
@@ -43,11 +41,10 @@ type circuit struct {
 	cancel context.CancelFunc
 
 	// guarded by Relay.mu
+	life    stage.Stage[CircuitState]
 	setting bool // the set-up runs
 	next    *hop
 	joint   Joint
-	stood   bool
-	over    bool
 }
 
 // take begins a circuit that a peer asks for, or refuses.
@@ -289,7 +286,7 @@ func (c *circuit) reach(s session) (*hop, error) {
 		return nil, err
 	}
 	c.r.mu.Lock()
-	over := c.over
+	over := c.life.At().over()
 	if !over {
 		c.next = h
 	}
@@ -305,20 +302,20 @@ func (c *circuit) reach(s session) (*hop, error) {
 func (c *circuit) keep(j Joint) bool {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	if !c.over {
+	over := c.life.At().over()
+	if !over {
 		c.joint = j
 	}
-	return !c.over
+	return !over
 }
 
 // stand notes that the circuit stands, unless it is over.
 func (c *circuit) stand() bool {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	if c.over {
+	if !c.life.Enter(Carrying) {
 		return false
 	}
-	c.stood = true
 	c.r.cfg.Counts.Carried.Add(1)
 	c.r.cfg.Counts.Circuits.Add(1)
 	if len(c.r.askers) < maxAskers {
@@ -342,15 +339,19 @@ var errCarried = errors.New("both ends have closed the circuit")
 // end ends the circuit: the other side is told, or both, and what it has goes.
 func (c *circuit) end(why error, heard bool) {
 	c.r.mu.Lock()
-	if c.over {
+	to := Ended
+	switch at := c.life.At(); {
+	case at.over():
 		c.r.mu.Unlock()
 		return
+	case at == Making:
+		to = Failed
 	}
-	c.over = true
+	c.life.Enter(to)
 	if c.r.held[c.key] == c {
 		delete(c.r.held, c.key)
 	}
-	if !c.stood {
+	if to == Failed {
 		c.r.cfg.Counts.Failed.Add(1)
 	}
 	next, joint := c.next, c.joint
@@ -381,10 +382,10 @@ func (c *circuit) settle() {
 
 // freeLocked gives the slot back once nothing of the circuit is left.
 func (c *circuit) freeLocked() {
-	if !c.over || c.setting {
+	if !c.life.At().over() || c.setting {
 		return
 	}
-	if c.stood {
+	if c.life.At() == Ended {
 		c.r.cfg.Counts.Circuits.Add(^uint64(0))
 	}
 	if c.r.slots[c.s]--; c.r.slots[c.s] <= 0 {

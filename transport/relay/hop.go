@@ -9,14 +9,12 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/stage"
 	"ncclmesh/transport/topology"
 )
 
 // hop is a hop that this process has asked for, for a lane of its own or for a circuit
 // that it carries.
-//
-//	asked ──Carried──► stands ──► over        dropped is called when it comes from the other side
-//	  └───────────── a Drop ──────►
 type hop struct {
 	key
 	r       *Relay
@@ -25,10 +23,9 @@ type hop struct {
 	done    chan struct{} // closed once it is answered, or over
 
 	// guarded by Relay.mu
-	sent   bool
-	answer *handshake.Carried
-	over   bool
-	why    error
+	life   stage.Stage[HopState]
+	answer *handshake.Carried // of one that stands, or did
+	why    error              // it is over
 }
 
 // newHop gives a hop its number.
@@ -60,9 +57,7 @@ func (k key) name() handshake.LaneName {
 
 // ask sends what asks for the hop, and waits for the answer.
 func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried, error) {
-	h.r.mu.Lock()
-	h.sent = true
-	h.r.mu.Unlock()
+	h.life.Enter(Asked)
 	if err := h.s.Send(m); err != nil { // also of a session that ended before Gone could know the hop
 		h.lost(err)
 		return nil, err
@@ -94,9 +89,10 @@ func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried,
 func (h *hop) answered(m *handshake.Carried) bool {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
-	if h.over || !h.sent || h.answer != nil {
+	if h.life.At() != Asked {
 		return false
 	}
+	h.life.Enter(Standing)
 	h.answer = m
 	close(h.done)
 	return true
@@ -120,15 +116,16 @@ func (h *hop) drop(why string) {
 func (h *hop) finish(why error) (stood, sent, first bool) {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
-	if h.over {
+	before := h.life.At()
+	if !h.life.Enter(HopOver) {
 		return false, false, false
 	}
-	h.over, h.why = true, why
+	h.why = why
 	delete(h.r.asked, h.key)
-	if h.answer == nil {
+	if before != Standing {
 		close(h.done)
 	}
-	return h.answer != nil, h.sent, true
+	return before == Standing, before >= Asked, true
 }
 
 // Carry asks for a circuit; see [lane.Circuits].
