@@ -1,8 +1,7 @@
 /*
  * Two processes, one on each of two nodes, that measure a network between them. The work is the
- * same over four networks that are chosen at link time: verbs.c drives libibverbs itself, as well as
- * can be, netib.c as NCCL's own transport does, and tcp.c sockets, which are the limits; plugin.c
- * drives an NCCL network plugin as NCCL does.
+ * same over three networks that are chosen at link time: verbs.c drives libibverbs itself, as well as
+ * can be, and tcp.c sockets, which are limits; plugin.c drives an NCCL network plugin as NCCL does.
  */
 #ifndef BENCH_H
 #define BENCH_H

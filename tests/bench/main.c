@@ -19,8 +19,8 @@ static const char usage[] =
 	"  --pause US       pingpong: this long before each message nothing happens (0)\n"
 	"  --sleep          verbs: who has waited a millisecond for a message sleeps until the device wakes it\n"
 	"  --plugin FILE    plugin: the library\n"
-	"  --device NAME    verbs, netib: the RDMA device; tcp: the interface\n"
-	"  --gid INDEX      verbs, netib: index of the GID (3)\n";
+	"  --device NAME    verbs: the RDMA device; tcp: the interface\n"
+	"  --gid INDEX      verbs: index of the GID (3)\n";
 
 void die(const char *fmt, ...)
 {

@@ -33,11 +33,34 @@ func Build(fetched, build string, settings ...string) (rank string, err error) {
 		return "", err
 	}
 	defer unlock()
-	args := append([]string{"-s", "-C", filepath.Join(fabric.Root(), "tests/nccl"), "NCCL=" + fetched, "OUT=" + out, "-j2"}, settings...)
+	return filepath.Join(out, "rank"), makeIn(out, fetched, settings...)
+}
+
+// NetIB returns the path of NCCL's own transport over verbs, as a plugin: what NCCL uses where it finds no other. What it makes lies
+// below build, which is the caller's own.
+func NetIB(ctx context.Context, build string) (plugin string, err error) {
+	v := Versions[len(Versions)-1]
+	dir, err := Fetch(ctx, v)
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(build, "nccl", filepath.Base(dir))
+	unlock, err := fabric.Lock(out)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	plugin = filepath.Join(out, "libnccl-net-ib.so")
+	return plugin, makeIn(out, dir, plugin)
+}
+
+// makeIn runs this directory's Makefile, with targets and settings. Nobody else may be at out.
+func makeIn(out, fetched string, args ...string) error {
+	args = append([]string{"-s", "-C", filepath.Join(fabric.Root(), "tests/nccl"), "NCCL=" + fetched, "OUT=" + out, "-j2"}, args...)
 	cmd := exec.Command("make", args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") })
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
+		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 	}
-	return filepath.Join(out, "rank"), nil
+	return nil
 }

@@ -12,6 +12,7 @@ type figure struct {
 	name   string
 	links  []link
 	shared bool // the ranks share a processor: what counts is what it costs, not what it takes
+	netIB  bool // its limit is NCCL\'s own transport
 	rows   []row
 	ours   side // over a plugin
 	limit  side // what it is measured beside
@@ -72,7 +73,7 @@ func figures(scale, seconds float64) []figure {
 		},
 	}
 	all = append(all, relayFigures(rate)...)
-	all = append(all, calls()...)
+	all = append(all, besideNetIB()...)
 	all = append(all, costs()...)
 	all = append(all, []figure{
 		{
@@ -111,36 +112,52 @@ func figures(scale, seconds float64) []figure {
 	return append(all, tcpFigures(seconds)...)
 }
 
-// calls is what messages take of a processor, beside the calls that NCCL's own
-// transport makes for them. Both ranks are on it.
-func calls() []figure {
-	vain := []string{"vain", "--depth", "8"}
-	small := []string{"stream", "--turns", "--sizes", "8", "--depth", "32"}
-	beside := func(of func(sample) float64, args []string, r row) figure {
-		r.limit = "net_ib's calls, in C"
-		return figure{
-			name: r.name, links: fast, shared: true, rows: []row{r},
-			ours: ours(of, args...), limit: loop("netib", of, args...),
-		}
+// besideNetIB is what messages take beside NCCL's own transport, over one cable: where a processor's time counts both ranks are on it.
+func besideNetIB() []figure {
+	beside := func(shared bool, of func(sample) float64, args []string, r row) figure {
+		r.limit = "NCCL's own net_ib"
+		return figure{name: r.name, links: fast, shared: shared, netIB: true, rows: []row{r}, ours: ours(of, args...), limit: netIB(of, args...)}
 	}
-	large := func(name string, size int) figure {
-		return beside(perCore, []string{"stream", "--turns", "--sizes", strconv.Itoa(size)}, row{
-			name: name, about: bytesText(size) + ", 8 outstanding, by the processor time that they take", unit: "MB/s", atLeast: 0.95,
+	large := func(name string, size int, least float64) figure {
+		return beside(true, perCore, []string{"stream", "--turns", "--sizes", strconv.Itoa(size)}, row{
+			name: name, about: bytesText(size) + ", 8 outstanding, by the processor time that they take", unit: "MB/s", atLeast: least,
 		})
 	}
+	vain := []string{"vain", "--depth", "1"}
 	return []figure{
-		beside(func(s sample) float64 { return s.Isend }, vain, row{
-			name: "isend-in-vain", about: "isend without a receive", unit: "ns", atMost: 2.2,
+		beside(true, func(s sample) float64 { return s.Isend }, vain, row{
+			name: "isend-in-vain", about: "isend without a receive", unit: "ns", atMost: 1.2,
 		}),
-		beside(func(s sample) float64 { return s.Test }, vain, row{
-			name: "test-in-vain", about: "test of a receive that nothing has come for, over 8 of them", unit: "ns", atMost: 4.6,
+		beside(true, func(s sample) float64 { return s.Test }, vain, row{
+			name: "test-in-vain", about: "test of one receive that nothing has come for", unit: "ns", atMost: 2,
 		}),
-		beside(cost, small, row{
+		beside(true, cost, []string{"stream", "--turns", "--sizes", "8", "--depth", "32"}, row{
 			name: "calls-8B", about: "processor time of an 8 B message, 32 outstanding", unit: "ns", atMost: 1.1,
 		}),
-		large("calls-64KiB", 64*kib),
-		large("calls-1MiB", mib),
+		beside(true, cost, []string{"stream", "--turns", "--sizes", "8", "--depth", "2", "--conns", "16"}, row{
+			name: "calls-8B-16", about: "the same, 16 connections in turn, 2 outstanding on each", unit: "ns", atMost: 1,
+		}),
+		large("calls-64KiB", 64*kib, 0.95),
+		large("calls-1MiB", mib, 0.97),
+		beside(false, micros, []string{"pingpong", "--sizes", "8"}, row{
+			name: "ib-latency-8B", about: "8 B, isend to test done", unit: "us", atMost: 1,
+		}),
+		beside(false, func(s sample) float64 { return s.Micros99 }, []string{"pingpong", "--sizes", "8"}, row{
+			name: "ib-latency-8B-99", about: "the same, the slowest of a hundred", unit: "us", atMost: 1.1,
+		}),
+		{
+			name: "ib-setup-64", links: fast, netIB: true,
+			rows:  []row{{name: "ib-setup-64", about: "64 connections set up at once", limit: "NCCL's own net_ib", unit: "ms", atMost: 0.9}},
+			ours:  side{whole: setup64},
+			limit: side{whole: func(b *bench, _ string) ([]float64, error) { return setup64(b, b.ib) }},
+		},
 	}
+}
+
+// setup64 opens connections.
+func setup64(b *bench, plugin string) ([]float64, error) {
+	s, err := b.run(b.over(plugin, nil, "setup", "--conns", "64"))
+	return []float64{s.Seconds * 1e3}, err
 }
 
 // costs is what messages take of processors, beside what their writes do.
@@ -179,6 +196,11 @@ func ours(of func(sample) float64, args ...string) side {
 
 func loop(program string, of func(sample) float64, args ...string) side {
 	return side{of: of, work: func(b *bench, _ string) work { return b.loop(program, 0, args...) }}
+}
+
+// netIB is what a work gives over NCCL's own transport, for a figure that says so.
+func netIB(of func(sample) float64, args ...string) side {
+	return side{of: of, work: func(b *bench, _ string) work { return b.over(b.ib, nil, args...) }}
 }
 
 // stream is the figure of messages of one size over lanes of those rates. Its

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/nccl"
 )
 
 const (
@@ -33,6 +34,8 @@ type bench struct {
 	out      io.Writer // for people
 	terminal bool      // stderr is one
 	at       string    // how far it is
+
+	ib string // NCCL's own transport, once it is needed
 
 	links []link // of the fabric that is up
 	up    *fabric.Fabric
@@ -63,12 +66,21 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	if info, err := os.Stderr.Stat(); err == nil {
 		b.terminal = info.Mode()&os.ModeCharDevice != 0
 	}
-	for _, need := range []string{b.plugin(), b.program("verbs"), b.program("netib"), b.program("tcp"), b.program("plugin"), b.driver(), filepath.Join(b.tools(), "fakenet")} {
+	for _, need := range []string{b.plugin(), b.program("verbs"), b.program("tcp"), b.program("plugin"), b.driver(), filepath.Join(b.tools(), "fakenet")} {
 		if _, err := os.Stat(need); err != nil {
 			return nil, fmt.Errorf("%w: run make bench, which builds it", err)
 		}
 	}
 	return b, nil
+}
+
+// needNetIB has NCCL's own transport, as a plugin. It is fetched and linked once.
+func (b *bench) needNetIB() (err error) {
+	if b.ib == "" {
+		b.progress("fetching and linking NCCL")
+		b.ib, err = nccl.NetIB(b.ctx, b.build)
+	}
+	return err
 }
 
 func (b *bench) plugin() string             { return filepath.Join(b.build, library) }
@@ -153,6 +165,7 @@ type sample struct {
 	Rate      float64 `json:"rate"`   // bytes a second
 	CPU       float64 `json:"cpu_ns"` // of both processes, for a message
 	Micros    float64 `json:"us"`
+	Micros99  float64 `json:"us_99"`    // all but a hundredth take no longer
 	Isend     float64 `json:"isend_ns"` // that finds no receive
 	Test      float64 `json:"test_ns"`  // that finds nothing
 	Seconds   float64 `json:"seconds"`

@@ -158,6 +158,11 @@ func (b *bench) results(f figure, value, beside contender) ([]result, error) {
 
 // figure measures f beside its limit.
 func (b *bench) figure(f figure) ([]result, error) {
+	if f.netIB {
+		if err := b.needNetIB(); err != nil {
+			return nil, err
+		}
+	}
 	rs, err := b.results(f, contender{f.ours, b.plugin()}, contender{f.limit, b.plugin()})
 	for _, r := range rs {
 		fmt.Fprintln(b.out, r.line())
