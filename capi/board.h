@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define MESH_BOARD_REQUESTS 256
+#define MESH_BOARD_SOURCES 8
 
 /* A grant in the ring, as Grant in package transport/lane: only whose turn it is counts here. */
 #define MESH_RING_SLOTS 256
@@ -26,13 +27,23 @@
 #define MESH_KIND_RECV 5
 #define MESH_KIND_REQUEST 8 /* added to its connection's */
 
+/* A completion queue, as Source in package transport/board: who looks at it holds it, and has left `found` entries there. */
+struct mesh_source {
+	uint32_t held, found;
+	uint64_t poll, queue, at; /* int (*poll)(queue, most, at) */
+	uint32_t most;
+	uint32_t unused[7];
+};
+
 struct mesh_board {
 	/* Go's */
-	uint64_t comm, come, polls, head, ring;
-	uint64_t unused[3];
+	uint64_t comm, come, polls, head, ring, sources;
+	uint64_t unused[2];
 	/* C's */
-	uint64_t misses;
-	uint64_t unused2[7];
+	uint64_t misses, looks;
+	uint64_t unused2[6];
+	/* Go's */
+	uint64_t source[MESH_BOARD_SOURCES];
 	struct mesh_answer {
 		uint64_t state;
 		uint32_t n;

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -65,6 +66,30 @@ static void in_child(void)
 			if (set & 1)
 				close(word * 64 + bit);
 	}
+}
+
+/*
+ * Go's monitor thread looks every 20 microseconds at what threads do that are in C, as NCCL's are between two calls, and each look
+ * that finds one takes something from it which the thread's next call has to get back. That is an eighth of what a message costs
+ * where both share a processor. No timer of the plugin needs to be as exact as that: those of Go's threads may be late by a
+ * millisecond. Threads inherit how late their timers may be from the one that starts them, which the thread that loads the
+ * library does with Go's first between these two constructors. It has its own back then.
+ */
+#define GO_TIMER_SLACK 1000000 /* ns */
+
+static int own_slack;
+
+__attribute__((constructor(101))) static void let_timers_be_late(void)
+{
+	own_slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+	if (own_slack > 0 && own_slack < GO_TIMER_SLACK)
+		prctl(PR_SET_TIMERSLACK, GO_TIMER_SLACK, 0, 0, 0);
+}
+
+__attribute__((constructor)) static void keep_own_timers(void)
+{
+	if (own_slack > 0)
+		prctl(PR_SET_TIMERSLACK, own_slack, 0, 0, 0);
 }
 
 static pid_t owner; /* who loaded the library */

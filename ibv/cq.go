@@ -172,6 +172,15 @@ func (cq *CQ) Context() *Context { return cq.ctx }
 // Entries is the capacity as granted.
 func (cq *CQ) Entries() int { return cq.info.Entries }
 
+// Raw returns what C calls to take completions as Poll does: the function, and the queue to give it; both 0 where a simulation has
+// replaced libibverbs. They hold until the queue is closed.
+func (cq *CQ) Raw() (poll, queue uintptr) {
+	if cq.info.Queue != nil {
+		return 0, 0
+	}
+	return cq.pollFn, cq.info.Handle
+}
+
 // Poll takes up to len(wc) completions and returns how many there were.
 func (cq *CQ) Poll(wc []WC) (int, error) {
 	if cq.life.ended.Load() {

@@ -260,6 +260,36 @@ func TestLoads(t *testing.T) {
 	})
 }
 
+// The timers of Go's threads may be late, so that its monitor costs NCCL's threads little; those of the thread that loads the library
+// may not.
+func TestTimersOfGoMayBeLate(t *testing.T) {
+	if os.Getuid() != 0 {
+		require.Skip(t, require.Netns, "only root is told of another thread's timers")
+	}
+	program := filepath.Join(t.TempDir(), "slack")
+	if out, err := exec.Command(targets[0].cc, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/slack.c", "-ldl").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command(program, targets[0].build(t)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var before, after, others int
+	for line := range strings.Lines(string(out)) {
+		var ns int
+		if _, err := fmt.Sscanf(line, "own %d %d", &before, &after); err == nil {
+			continue
+		}
+		if _, err := fmt.Sscanf(line, "other %d", &ns); err != nil || ns != 1e6 {
+			t.Errorf("a thread of the library: %q, want 1 ms", line)
+		}
+		others++
+	}
+	if before == 0 || after != before || others == 0 {
+		t.Errorf("the loading thread had %d ns and has %d; %d other threads", before, after, others)
+	}
+}
+
 // tree makes a directory of files; a name that ends in a slash is a directory.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()

@@ -14,6 +14,8 @@ import (
 const (
 	Requests = 256 // of a connection that can be outstanding
 	MaxSizes = 8   // messages of one request
+
+	MaxSources = 8 // completion queues of a connection
 )
 
 // Words is a board. A generation counts the uses of a request, from 1, and never comes
@@ -27,11 +29,16 @@ type Words struct {
 	Polls atomic.Uint64 // of the connection
 	Head  atomic.Uint64 // sequence of the grant that the next send needs
 	Ring  atomic.Uint64 // where grants come, 0 at a receiver
-	_     [24]byte
+
+	Sources atomic.Uint64 // how many of Source there are; 0: C looks at none
+	_       [16]byte
 
 	// C's.
 	Misses atomic.Uint64 // sends that found no grant
-	_      [56]byte
+	Looks  atomic.Uint64 // at the completion queues, that found nothing
+	_      [48]byte
+
+	Source [MaxSources]atomic.Uint64 // Go's: where each lies
 
 	Answers [Requests]Answer
 	Notes   [Requests]Note

@@ -203,7 +203,26 @@ func (c *Conn) openBoard() error {
 	if c.Sending {
 		ring = c.Wire.Base()
 	}
-	return c.board.Open(ring)
+	if err := c.board.Open(ring); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.showSources()
+	return nil
+}
+
+const _ = uint(board.MaxSources - lane.MaxDomains)
+
+// showSources tells C which completion queues there are.
+//
+// Preconditions: c is locked.
+func (c *Conn) showSources() {
+	sources := make([]*board.Source, len(c.domains))
+	for i, d := range c.domains {
+		sources[i] = d.Source()
+	}
+	c.board.Look(sources...)
 }
 
 // destroy gives back all lanes, domains and memory; while a lane cannot be, what it

@@ -85,6 +85,7 @@ func (c *Conn) registerAll(d lane.Domain, place int) (err error) {
 		switch {
 		case r == nil:
 			c.domains = append(c.domains, d)
+			c.showSources()
 			t := d.Port().Traits()
 			c.grown = c.grown || place > 0 && t.Passive != c.traits.Passive // grants over those have no keys
 			c.traits = lane.Traits{Passive: c.traits.Passive || t.Passive, Blind: c.traits.Blind || t.Blind, Eager: (place == 0 || c.traits.Eager) && t.Eager, Cut: max(c.traits.Cut, t.Cut)}

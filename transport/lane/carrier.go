@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/board"
 	"ncclmesh/transport/topology"
 )
 
@@ -59,6 +60,8 @@ type Domain interface {
 	Key() uint32
 	// Poll takes the news of the lanes. receiving says that parts may arrive.
 	Poll(receiving bool)
+	// Source is the completion queue from which all that Poll takes comes; nil where there is more.
+	Source() *board.Source
 	// Flush tells the sender what has arrived, where that does not go by itself;
 	// idle says that no receive is outstanding: nobody may call again.
 	Flush(idle bool)

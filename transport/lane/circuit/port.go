@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/board"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/topology"
@@ -86,6 +87,9 @@ func (d *domain) Poll(bool) {
 		c.poll()
 	}
 }
+
+// Source is none: frames come too, in rings.
+func (d *domain) Source() *board.Source { return nil }
 
 // Flush does nothing: Poll has told of what has arrived.
 func (d *domain) Flush(bool) {}

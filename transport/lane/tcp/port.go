@@ -6,6 +6,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/board"
 	"ncclmesh/transport/clock"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/fault"
@@ -84,6 +85,9 @@ func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 	d.sockets = append(d.sockets, k)
 	return k, nil
 }
+
+// Source is none: sockets have to be read.
+func (d *domain) Source() *board.Source { return nil }
 
 // Poll moves what can be moved over every socket, at most pollBytes each way.
 func (d *domain) Poll(receiving bool) {

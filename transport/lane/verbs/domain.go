@@ -6,6 +6,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
+	"ncclmesh/transport/board"
 	"ncclmesh/transport/lane"
 )
 
@@ -23,6 +24,7 @@ type domain struct {
 	cq     *ibv.CQ
 	wire   *ibv.MR
 	wc     []ibv.WC
+	source *board.Source             // of the completion queue, whose entries come to wc
 	sends  int                       // signalled sends whose completion has not been polled
 	qps    [lane.MaxParts]*queuePair // by lane; nil for lanes of other domains
 
@@ -42,7 +44,7 @@ func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Doma
 			d.writes = max(d.writes, mostWrites(chunkOf(p.attr.Load().MaxMsgSz, to[i].MaxMsgSize)))
 		}
 	}
-	if d.mem, err = ibv.Alloc(pollBatch * 64); err != nil {
+	if d.mem, err = ibv.Alloc(pollBatch*64 + board.SourceSize); err != nil {
 		return nil, err
 	}
 	d.wc = ibv.Carve[ibv.WC](d.mem, pollBatch)
@@ -60,6 +62,8 @@ func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Doma
 	if d.cq, err = p.ctx.CreateCQ(depth, nil); err != nil {
 		return nil, err
 	}
+	poll, queue := d.cq.Raw()
+	d.source = board.NewSource(d.mem, poll, queue, d.mem.Addr(), len(d.wc))
 	d.wire, err = p.pd.RegMR(c.Wire.Base(), lane.WireSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
 	return d, err
 }
@@ -115,21 +119,35 @@ func (d *domain) Poll(receiving bool) {
 	}
 }
 
+// Source is the completion queue.
+func (d *domain) Source() *board.Source { return d.source }
+
 // Flush does nothing: the device acknowledges by itself.
 func (d *domain) Flush(bool) {}
 
+// poll takes all completions there are, what C has found first. It takes none while C looks: that calls then.
 func (d *domain) poll() {
+	if !d.source.Hold() {
+		return
+	}
+	defer d.source.Release()
+	d.take(d.source.Take())
 	for {
 		n, err := d.cq.Poll(d.wc)
 		if err != nil {
 			d.conn.Owner.Fail(fmt.Errorf("%v: %v: %w", d.conn, d.port, err))
 			return
 		}
-		for i := range n {
-			d.complete(&d.wc[i])
-		}
+		d.take(n)
 		if n < len(d.wc) {
 			return
 		}
+	}
+}
+
+// take dispatches the first n completions.
+func (d *domain) take(n int) {
+	for i := range n {
+		d.complete(&d.wc[i])
 	}
 }
