@@ -77,7 +77,7 @@ func TestBoardIsOrderedOnArm64(t *testing.T) {
 		function         string
 		acquire, release int // that there are at least
 	}{
-		{"mesh_board_waits", 3, 0},   // come, head, the grant's sequence
+		{"mesh_board_waits", 3, 0},   // ring, head, the grant's sequence
 		{"mesh_board_answers", 3, 1}, // state, come, polls; taken
 		{"mesh_board_asked", 1, 0},   // polls
 		{"mesh_board_hang", 0, 1},

@@ -29,10 +29,11 @@ func (b *Board) Open(ring uintptr) error {
 		return err
 	}
 	w := of(m)
-	w.Ring.Store(uint64(ring))
 	w.Head.Store(1)
 	if b.come {
 		w.Come.Store(1)
+	} else {
+		w.Ring.Store(uint64(ring))
 	}
 	b.mem = m
 	b.words.Store(w)
@@ -70,6 +71,7 @@ func (b *Board) ComeIn() {
 	b.come = true
 	if w := b.words.Load(); w != nil {
 		w.Come.Store(1)
+		w.Ring.Store(0)
 	}
 }
 

@@ -28,7 +28,7 @@ type Words struct {
 	Come  atomic.Uint64 // not 0: every call is Go's
 	Polls atomic.Uint64 // of the connection
 	Head  atomic.Uint64 // sequence of the grant that the next send needs
-	Ring  atomic.Uint64 // where grants come, 0 at a receiver
+	Ring  atomic.Uint64 // where grants come; 0 at a receiver, and where every call is Go's
 
 	Sources atomic.Uint64 // how many of Source there are; 0: C looks at none
 	_       [16]byte

@@ -247,7 +247,7 @@ static void crossings(void)
 	for (int i = 0; i < 640; i++)
 		crossed += !mesh_board_waits(SENDER);
 	want(crossed == 10, "sends without a grant that are not answered by the board, of 640,", crossed);
-	sender.come = 1;
+	sender.ring = 0;
 	want(!mesh_board_waits(SENDER), "no send of a connection that says come", 0);
 	want(!mesh_board_waits(0) && !mesh_board_waits(COMM), "what cannot send", 0);
 }
