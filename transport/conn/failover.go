@@ -21,6 +21,11 @@ func (s *slots) remove(i int)   { s[i/64] &^= 1 << (i % 64) }
 func (s *slots) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 func (s *slots) none() bool     { return *s == slots{} }
 
+// counts is a number for each slot of the ring.
+type counts [lane.Window]uint16
+
+func (c *counts) has(i int) bool { return c[i] > 0 }
+
 // report says what has arrived of each outstanding receive, now that a lane is down at
 // both ends. Grants that went over it, and that no part has come for, may not have
 // come: they are to be sent again.
@@ -33,9 +38,9 @@ func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 	r.grantKept()
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
-		over := req.lane == l.Index
+		over, again := req.lane == l.Index, r.coming.has(req.index)
 		if over {
-			r.coming.remove(req.index) // nothing of the lane comes any more
+			r.coming[req.index] = 0 // nothing of the lane comes any more
 		}
 		if !req.active || req.done {
 			continue
@@ -50,7 +55,8 @@ func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 			}
 		}
 		m.Receives = append(m.Receives, got)
-		if over && (!begun || r.stash.used()) { // a part may have come before its grant
+		// A part may have come before its grant, and before one that was sent again because it takes a key along.
+		if over && (!begun || again || r.stash.used()) {
 			r.again.add(req.index)
 		}
 	}
@@ -91,26 +97,41 @@ const noEpoch = 1<<32 - 1
 // resume grants again what there is room for, in order.
 func (r *Receiver) resume() (done bool) {
 	r.tellTaken()
+	done = true
 	for seq := r.oldest(); seq < r.next && !r.again.none(); seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
 		if !r.again.has(req.index) {
 			continue
 		}
 		if req.active && !req.done {
-			l := r.grantLane()
+			l := r.againLane(req)
 			if l == nil {
-				return false
+				done = false
+				continue
 			}
 			r.rekey(req)
 			for i := range req.n {
 				r.Wire.Slot(seq)[i].After = r.after(seq)
 			}
-			r.coming.add(req.index)
+			r.coming[req.index]++
 			r.sendGrant(l, req, r.Wire.Slot(seq)[:req.n], true)
 		}
 		r.again.remove(req.index)
 	}
-	return true
+	return done
+}
+
+// againLane is the lane that may carry the grant of a receive again, or nil while there is none: the one that carried it before,
+// unless nothing of that lands any more. Over another the grant would overtake the first, and a device would then write the
+// first into the slot of a later receive. The sender's processor does not.
+func (r *Receiver) againLane(req *Request) *lane.Lane {
+	switch l := r.lanes[req.lane]; {
+	case l.Port.Traits().Passive, r.accounted(l):
+		return r.grantLane()
+	case l.InService() && l.Carrier.Grantable():
+		return l
+	}
+	return nil
 }
 
 // widened has every receive granted again whose grant lacks a key that its memory has by
@@ -137,9 +158,13 @@ func (r *Receiver) rekey(req *Request) (lacked bool) {
 	return lacked
 }
 
-func (r incoming) Regranted(_ *lane.Lane, slot uint8) { r.coming.remove(int(slot)) }
+func (r incoming) Regranted(_ *lane.Lane, slot uint8) {
+	if r.coming.has(int(slot)) {
+		r.coming[slot]--
+	}
+}
 
-// reported settles what went over a lane that is down at both ends: of the parts that
+// settleLost settles what went over a lane that is down at both ends: of the parts that
 // are not known to have been delivered those that have arrived are, and the others are to
 // be sent again. A receive that is not named is complete.
 func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
@@ -202,20 +227,29 @@ func (s *Sender) lostAtPeer(l *lane.Lane, seq uint64) error {
 }
 
 // resume sends lost parts again, as they were cut, as far as there is room. The receiver
-// counts what arrives: a part that is lost once more is not charged again.
+// counts what arrives: a part that is lost once more is not charged again. Parts that have no
+// leave yet do not hold up those that have: the receiver gives more once these have arrived.
 func (s *Sender) resume() (done bool) {
 	if !s.lost {
 		return s.isOut()
 	}
+	waits := false // for leave
 	for i := range s.requests {
 		req := &s.requests[i]
-		for req.active && !req.done && req.sent.lost != 0 {
-			k := bits.TrailingZeros32(req.sent.lost)
+		if !req.active || req.done {
+			continue
+		}
+		for lost := req.sent.lost; lost != 0; lost &= req.sent.lost {
+			k := bits.TrailingZeros32(lost)
+			lost &^= 1 << k
 			charged := req.sent.again&(1<<k) != 0
 			switch {
 			case req.isCopy() && s.sendCopyAgain(req):
 				continue
-			case req.isCopy(), !charged && s.resends == 0, !s.sendAgain(req, k):
+			case !req.isCopy() && !charged && s.resends == 0:
+				waits = true
+				continue
+			case req.isCopy(), !s.sendAgain(req, k):
 				return false
 			}
 			req.sent.lost &^= 1 << k
@@ -224,7 +258,9 @@ func (s *Sender) resume() (done bool) {
 			}
 		}
 	}
-	s.lost = false
+	if s.lost = waits; waits {
+		return false
+	}
 	return s.isOut()
 }
 

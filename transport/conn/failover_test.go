@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -251,6 +252,69 @@ func TestLostInFlight(t *testing.T) {
 		}
 		if s.Count.Resent.Value() == 0 {
 			t.Error("nothing was sent again")
+		}
+		transporttest.CloseBoth(t, s, r)
+	})
+}
+
+// More parts are lost at once than may be sent again at once, and some were sent again before and have leave. Those go on, whatever
+// waits for leave: the receiver gives none before they have arrived.
+func TestMoreIsLostThanMayBeSentAgain(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		split := func(o *transport.Options) { o.Transport, o.StripeThreshold = transport.TransportRDMA, 1024 }
+		s, r := transporttest.Connect(t, transporttest.New(t, split), transporttest.New(t, split))
+		const early, size, room = 100, 64, 2048 // messages before; bytes of a message in one part, and of one in two
+		const all = early + lane.Window
+		m, bytes := transporttest.Memory(t, 2*all*room)
+		transporttest.Fill(bytes[:all*room], 1)
+		sg, rg := transporttest.Register(t, s, m), transporttest.Register(t, r, m)
+		var sends, receives []*conn.Request
+		receive := func(n int) {
+			for range n {
+				receives = append(receives, transporttest.Irecv(t, r, transporttest.Buffer(m, (all+len(receives))*room, room, 1, rg)))
+			}
+		}
+		send := func(n, size int) {
+			for range n {
+				sends = append(sends, transporttest.Isend(t, s, m, len(sends)*room, size, 1, sg))
+			}
+		}
+		done := func(what string, all []*conn.Request) {
+			for i, q := range all {
+				transporttest.Done(t, fmt.Sprintf("%s %d", what, i), q)
+			}
+		}
+		lose := func() { // what is under way
+			for _, ends := range up(s, r) {
+				for _, l := range ends {
+					l.Conn.Owner.Evidence(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
+				}
+			}
+			transporttest.Await(t, "both lanes", func() bool { return len(up(s, r)) == 2 })
+		}
+
+		receive(early)
+		send(early, size) // whose requests are those of the last messages too
+		done("receive", receives)
+		receive(lane.Window)
+		transporttest.Settle(t)
+		transporttest.Late(t, 50*time.Millisecond)
+		send(lane.Window-early, size)
+		lose() // all of them, and they are sent again
+		done("send", sends[:early])
+		send(early, room)
+		lose() // these, and those that were sent again
+		transporttest.Heal(t)
+		done("receive", receives[early:]) // which gives leave
+		done("send", sends[early:])
+		for i := range receives {
+			n := size
+			if i >= lane.Window {
+				n = room
+			}
+			if from, to := i*room, (all+i)*room; !slices.Equal(bytes[from:from+n], bytes[to:to+n]) {
+				t.Errorf("message %d differs", i)
+			}
 		}
 		transporttest.CloseBoth(t, s, r)
 	})

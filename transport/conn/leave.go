@@ -173,6 +173,13 @@ func (c *Conn) leavingOf(l *lane.Lane) *leaving {
 	return nil
 }
 
+// accounted reports whether a lane is down at both ends, and what it carried is accounted for.
+//
+// Preconditions: c is locked.
+func (c *Conn) accounted(l *lane.Lane) bool {
+	return l.State() == lane.Stopped && c.leavingOf(l) == nil
+}
+
 // inService is how many lanes carry messages.
 //
 // Preconditions: c is locked.

@@ -26,9 +26,9 @@ type Receiver struct {
 
 	stash stash
 
-	again   slots // of receives that are to be granted again
-	coming  slots // whose grant was sent again and may not have come
-	resends int   // parts that may yet arrive again
+	again   slots  // of receives that are to be granted again
+	coming  counts // of grants that were sent again and may not have come, by slot
+	resends int    // parts that may yet arrive again
 }
 
 // NewReceiver makes a receiver that has no lanes yet.

@@ -214,6 +214,6 @@ func (c *Conn) abandon() {
 		}
 	}
 	if r := c.receiver; r != nil {
-		r.granted, r.again, r.coming = 0, slots{}, slots{}
+		r.granted, r.again, r.coming = 0, slots{}, counts{}
 	}
 }

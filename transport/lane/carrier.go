@@ -111,7 +111,7 @@ type Carrier interface {
 	// Prepare makes the lane ready to receive what the next grant asks for.
 	Prepare() error
 	// SendGrant puts the entries of seq into the sender's ring. Of a grant that was sent
-	// before, over another lane, again is true: Sink.Regranted says when it has come.
+	// before again is true: Sink.Regranted says when it has come.
 	SendGrant(seq uint64, entries []Grant, again bool) error
 	// Fetch looks for grants that do not come by themselves, and sends on what has not gone
 	// out: the receiver may need that before it grants more.

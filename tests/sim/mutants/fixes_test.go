@@ -3,9 +3,13 @@ package mutants
 // The tests of tests/sim/mesh that have mutants to find.
 var (
 	skewed  = []string{"TestSkewedCables"}
+	window  = []string{"TestPortsJoinFullWindow", "TestCablesGoAsPortJoins"}
+	stutter = []string{"TestLinesStutter"}
+	last    = []string{"TestCablesFailAtLastMessages"}
+	begin   = []string{"TestCablesFailInSetUp"}
 	set     = []string{"TestSkewedCables", "TestSkewedRelays", "TestRDMACablesFail"}
 	relayed = []string{"TestSkewedRelays", "TestRDMACablesFail"}
-	late    = []string{"TestLatePorts"}
+	memory  = []string{"TestMemoryComesAndGoes"}
 	detours = []string{"TestDetours"}
 	quiet   = []string{"TestNoFault", "TestSkewedRelays"}
 	stopped = []string{"TestStoppedIsWaitedFor", "TestStoppedInSetUp", "TestProcessIsStopped"}
@@ -21,24 +25,24 @@ var fixes = []mutant{
 		fix:   "32b697d",
 		wrong: "what it carried is never sent again, and its place goes to the next lane",
 		edits: []edit{{"transport/conn/leave.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
-		tests: skewed,
-		not:   "not found within 100 seeds of TestSkewedCables",
+		tests: stutter,
+		found: job{"TestLinesStutter", 159, true},
 	},
 	{
 		name:  "a credit counts as told when it is posted",
 		fix:   "19aa66f",
 		wrong: "a credit that fails goes unseen, and the sender waits for ever",
 		edits: []edit{{"transport/relay/hop/half.go", "return !h.credit && h.freed == freed", "return h.freed == freed"}},
-		tests: relayed,
-		not:   "not found within 100 seeds of TestSkewedRelays and TestRDMACablesFail",
+		tests: last,
+		found: job{"TestCablesFailAtLastMessages", 118, false},
 	},
 	{
 		name:  "a first set-up without a lane ends the connection",
 		fix:   "75c5799",
 		wrong: "the job fails, although another way would have served",
 		edits: []edit{{"transport/conn/setup.go", "\ts.lose()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
-		tests: set,
-		not:   "found by TestSkewedCables before jobs were scenarios, and by the corpus (no-lane-at-first); not within 25 seeds since",
+		tests: begin,
+		found: job{"TestCablesFailInSetUp", 61, false},
 	},
 	{
 		name:  "whether a set-up without a lane is a loss is settled after the peer was told",
@@ -102,9 +106,12 @@ var fixes = []mutant{
 		name:  "memory is given back while a port that joins registers it",
 		fix:   "cc8d3ee",
 		wrong: "a registration has no holder, and its device does not close",
-		edits: []edit{{"transport/conn/region.go", "\tc.awaitJoining(r)\n\tif err := r.Release()", "\tif err := r.Release()"}},
-		tests: late,
-		not:   "not found within 75 seeds of TestLatePorts",
+		edits: []edit{
+			{"transport/conn/region.go", "\tc.awaitJoining(r)\n\tif err := r.Release()", "\tif err := r.Release()"},
+			{"transport/conn/region.go", "\tc.awaitJoining(r)\n\tif r.InUse > 0 {", "\tif r.InUse > 0 {"},
+		},
+		tests: memory,
+		found: job{"TestMemoryComesAndGoes", 1, false},
 	},
 	{
 		name:  "who is asked for a circuit to a neighbour that it has not heard does not ask for it",

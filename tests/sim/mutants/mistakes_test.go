@@ -6,7 +6,7 @@ const (
 	leave    = "transport/conn/leave.go"
 )
 
-// mistakes are those that tests/failover plants in its model, made in the code.
+// mistakes are those that tests/failover plants in its model, made in the code, and the like.
 var mistakes = []mutant{
 	{
 		name:  "untracked: a slot is granted while a grant again into it is under way",
@@ -32,7 +32,7 @@ var mistakes = []mutant{
 	{
 		name:  "allAgain: what was granted over other lanes is granted again too",
 		wrong: "a late grant overwrites one that the sender has not read",
-		edits: []edit{{failover, "if over && (!begun || r.stash.used())", "if !begun || r.stash.used()"}},
+		edits: []edit{{failover, "if over && (!begun || again || r.stash.used())", "if !begun || again || r.stash.used()"}},
 		tests: skewed,
 		found: job{"TestSkewedCables", 6, false},
 	},
@@ -105,9 +105,37 @@ var mistakes = []mutant{
 	{
 		name:  "heedless: parts are sent again without leave",
 		wrong: "more parts sent again are under way than receives were posted for",
-		edits: []edit{{failover, "!charged && s.resends == 0, !s.sendAgain", "!s.sendAgain"}},
+		edits: []edit{{failover, "case !req.isCopy() && !charged && s.resends == 0:", "case false:"}},
 		tests: skewed,
 		not:   "not within 50 seeds with leave for 16 parts: the receiver has receives for the messages themselves, which the parts take",
+	},
+	{
+		name:  "elsewhere: grants that lack a key are granted again over another lane while the first may land",
+		wrong: "a late grant overwrites one that the sender has not read",
+		edits: []edit{{failover, "case l.Port.Traits().Passive, r.accounted(l):", "case true:"}},
+		tests: window,
+		found: job{"TestPortsJoinFullWindow", 13, false},
+	},
+	{
+		name:  "uncounted: of two grants again into a slot the first to land stands for both",
+		wrong: "a late grant overwrites one that the sender has not read",
+		edits: []edit{{failover, "r.coming[req.index]++", "r.coming[req.index] = 1"}},
+		tests: window,
+		found: job{"TestPortsJoinFullWindow", 50, false},
+	},
+	{
+		name:  "keyless: a grant again that takes along a key is not repeated when its lane fails",
+		wrong: "parts that were lost wait for ever for a key",
+		edits: []edit{{failover, "(!begun || again || r.stash.used()", "(!begun || again && false || r.stash.used()"}},
+		tests: window,
+		found: job{"TestCablesGoAsPortJoins", 87, false},
+	},
+	{
+		name:  "heldUp: parts that have leave wait for those before them that have none",
+		wrong: "the leave is with parts that are not sent, and nothing goes on",
+		edits: []edit{{failover, "\t\t\t\twaits = true\n\t\t\t\tcontinue\n", "\t\t\t\treturn false\n"}},
+		tests: skewed,
+		found: job{"TestSkewedCables", 89, false},
 	},
 	{
 		name:  "chargedTwice: a part that is lost twice needs leave twice",
