@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"time"
@@ -150,6 +151,7 @@ type outflow struct {
 	r        *Rank
 	comm, mr ncclnet.Handle
 	buf      *buffers
+	ranges   ranges
 	requests []ncclnet.Handle // by number
 	begun    func()           // called when the first message is posted
 	posted   int
@@ -162,6 +164,9 @@ func (f *outflow) String() string { return "sender of " + f.name }
 func (f *outflow) step() (moved, over bool, err error) {
 	if f.comm == 0 {
 		return f.connect()
+	}
+	if err := f.ranges.step(f.r, f.comm); err != nil {
+		return false, false, err
 	}
 	for f.posted < len(f.messages) && f.posted-f.done < f.window {
 		m := f.messages[f.posted]
@@ -227,7 +232,7 @@ func (f *outflow) connect() (moved, over bool, err error) {
 }
 
 func (f *outflow) close() error {
-	return f.r.closeHalf("closeSend", f.comm, f.mr, f.buf, f.r.net.CloseSend)
+	return f.r.closeHalf("closeSend", f.comm, f.mr, f.buf, &f.ranges, f.r.net.CloseSend)
 }
 
 func (f *outflow) ready() bool { return f.comm != 0 }
@@ -241,6 +246,7 @@ type inflow struct {
 	listen       ncclnet.Handle
 	comm, mr     ncclnet.Handle
 	buf          *buffers
+	ranges       ranges
 	requests     []received // outstanding, in the order of their posting
 	next, posted int        // next group to post; messages posted
 	done         int
@@ -261,6 +267,9 @@ func (f *inflow) String() string { return "receiver of " + f.name }
 func (f *inflow) step() (moved, over bool, err error) {
 	if f.comm == 0 {
 		return f.accept()
+	}
+	if err := f.ranges.step(f.r, f.comm); err != nil {
+		return false, false, err
 	}
 	for f.next < len(f.groups) && f.posted-f.done+f.groups[f.next] <= f.window {
 		n := f.groups[f.next]
@@ -343,7 +352,7 @@ func (f *inflow) accept() (moved, over bool, err error) {
 }
 
 func (f *inflow) close() error {
-	return f.r.closeHalf("closeRecv", f.comm, f.mr, f.buf, f.r.net.CloseRecv)
+	return f.r.closeHalf("closeRecv", f.comm, f.mr, f.buf, &f.ranges, f.r.net.CloseRecv)
 }
 
 // test calls test for a request.
@@ -366,7 +375,7 @@ func (r *Rank) register(comm ncclnet.Handle, window, most int) (*buffers, ncclne
 }
 
 // closeHalf deregisters and frees the buffers of a sender or receiver, and closes it. It does nothing where comm is 0.
-func (r *Rank) closeHalf(call string, comm, mr ncclnet.Handle, b *buffers, closing func(ncclnet.Handle) ncclnet.Result) error {
+func (r *Rank) closeHalf(call string, comm, mr ncclnet.Handle, b *buffers, g *ranges, closing func(ncclnet.Handle) ncclnet.Result) error {
 	if comm == 0 {
 		return nil
 	}
@@ -376,5 +385,5 @@ func (r *Rank) closeHalf(call string, comm, mr ncclnet.Handle, b *buffers, closi
 	if err := r.failed(call, closing(comm)); err != nil {
 		return err
 	}
-	return b.mem.Free()
+	return errors.Join(b.mem.Free(), g.free())
 }

@@ -64,6 +64,9 @@ func (c *Connection) String() string {
 	if c.Group != group {
 		text += fmt.Sprintf(" group %d", c.Group)
 	}
+	if c.Ranges != 0 {
+		text += fmt.Sprintf(" ranges %d", c.Ranges)
+	}
 	return text
 }
 

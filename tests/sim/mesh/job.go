@@ -106,9 +106,12 @@ func (j *Job) Connect(d Connection) {
 		j.world.T.FailNow()
 	}
 	c.handle = &handle
-	receiver.flows = append(receiver.flows, &inflow{connection: c, r: receiver, listen: listen})
+	memory := func(end string) ranges {
+		return ranges{most: d.Ranges, draws: j.world.Bus.Source("memory of the " + end + " of connection " + name).Stream}
+	}
+	receiver.flows = append(receiver.flows, &inflow{connection: c, r: receiver, listen: listen, ranges: memory("receiver")})
 	j.quiet.Add(1)
-	sender.flows = append(sender.flows, &outflow{connection: c, r: sender, requests: make([]ncclnet.Handle, c.window), begun: j.flows})
+	sender.flows = append(sender.flows, &outflow{connection: c, r: sender, requests: make([]ncclnet.Handle, c.window), ranges: memory("sender"), begun: j.flows})
 }
 
 // rank returns the rank on a machine, or nil.

@@ -16,6 +16,7 @@ const (
 	mostCables   = 251
 	mostMessages = 1_000_000
 	mostWindow   = 256
+	mostRanges   = 1000
 	longestTime  = 24 * time.Hour
 	started      = 60 * time.Millisecond // by when all processes have started
 )
@@ -307,6 +308,11 @@ func (p *parser) readConnection() error {
 	}
 	if p.take("group") {
 		if c.Group, err = p.number("group", 1, group); err != nil {
+			return err
+		}
+	}
+	if p.take("ranges") {
+		if c.Ranges, err = p.number("number of ranges", 0, mostRanges); err != nil {
 			return err
 		}
 	}

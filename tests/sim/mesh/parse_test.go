@@ -86,6 +86,7 @@ func TestMistakesAreRefused(t *testing.T) {
 		{base + "connect na nb 9 messages", `line 8: "connect na nb 9 messages": accepted is a line like: connect na nb 200 messages to 1MiB`},
 		{base + "connect na nb 9 messages to 1GiB", `line 8: "connect na nb 9 messages to 1GiB": "1GiB" is no amount like 1MiB`},
 		{base + "connect na nb 9 messages to 1KiB pauses 101%", `line 8: "connect na nb 9 messages to 1KiB pauses 101%": "101%" is no share of messages: accepted is 0% to 100%`},
+		{base + "connect na nb 9 messages to 1KiB ranges 1001", `line 8: "connect na nb 9 messages to 1KiB ranges 1001": "1001" is no number of ranges: accepted is a number from 0 to 1000`},
 		{base + "connect na nb 9 messages to 1KiB window 2 group 4", `line 8: "connect na nb 9 messages to 1KiB window 2 group 4": a group of 4 is larger than the window of 2: accepted is a smaller one`},
 		{base + "at noon cable 0 cut", `line 8: "at noon cable 0 cut": "noon" is no time: accepted is one like 1.5s or 300ms, from 0s to 24h0m0s`},
 		{base + "at 1s for 0s cable 0 cut", `line 8: "at 1s for 0s cable 0 cut": "0s" is no time: accepted is one like 1.5s or 300ms, from 1ns to 24h0m0s`},

@@ -90,6 +90,7 @@ func (r *shrinking) messages() (smaller bool) {
 			{"messages of half the size", func(c *Connection) { c.Largest /= 2 }},
 			{"no pauses", func(c *Connection) { c.Pauses = 0 }},
 			{"groups of one", func(c *Connection) { c.Group = 1 }},
+			{"no ranges", func(c *Connection) { c.Ranges = 0 }},
 		} {
 			for r.try(name+" with "+part.what, func(s *Scenario) { part.change(&s.Connections[k]) }) {
 				smaller = true

@@ -102,6 +102,7 @@ func TestLatePorts(t *testing.T) {
 		transport := []string{"auto", "rdma"}[k.d.Uint64N(2)]
 		k.Settings = waiting(transport)
 		k.faults = int(k.d.Uint64N(8))
+		k.Expect.Grants = true
 		late := k.Cables
 		if transport == "rdma" {
 			late = late[1:]
