@@ -80,7 +80,7 @@ func command(sys *system) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
-	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), envCommand(sys), explainCommand(sys), manCommand(sys), metricsCommand(sys), netplanCommand(sys),
+	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), envCommand(sys), explainCommand(sys), loadCommand(), manCommand(sys), metricsCommand(sys), netplanCommand(sys),
 		relayCommand(sys), reportCommand(sys), runCommand(sys), statusCommand(sys), topoCommand(sys), versionCommand(sys))
 	return root
 }

@@ -25,7 +25,7 @@ const asCommand = "TEST_AS_NCCLMESH"
 
 // TestMain is the command too, where it is started as an agent or as a rank: on nodes this program is ncclmesh.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "agent" || os.Getenv(asCommand) != "" {
+	if len(os.Args) == 2 && os.Args[1] == "agent" || len(os.Args) == 3 && os.Args[1] == "load" || os.Getenv(asCommand) != "" {
 		os.Exit(run(&system{os.Environ(), os.Stdout, os.Stderr}, os.Args[1:]))
 	}
 	os.Exit(m.Run())

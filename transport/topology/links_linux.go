@@ -33,7 +33,7 @@ func kernelLinks() ([]Link, error) {
 	for i, l := range found {
 		a := l.Attrs()
 		links[i] = Link{
-			Name: a.Name, Index: a.Index, MTU: a.MTU, Kind: l.Type(), Parent: a.ParentIndex,
+			Name: a.Name, Index: a.Index, MTU: a.MTU, Kind: l.Type(), Parent: a.ParentIndex, Master: a.MasterIndex,
 			Up: a.RawFlags&unix.IFF_UP != 0, Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, Loopback: a.RawFlags&unix.IFF_LOOPBACK != 0,
 		}
 		if len(a.HardwareAddr) == len(links[i].MAC) { // IPoIB has 20 bytes

@@ -95,6 +95,7 @@ type Link struct {
 	MTU      int
 	Kind     string // "device", "vlan", "bond", "bridge", "veth" …
 	Parent   int    // index of the interface that a VLAN or macvlan stands on, 0 when there is none
+	Master   int    // index of the bridge, bond or the like that the interface is a port of, 0 when there is none
 	MAC      [6]byte
 	Up       bool // administratively
 	Carrier  bool

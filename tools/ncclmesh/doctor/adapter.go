@@ -113,40 +113,94 @@ func uverbsDenied(n *facts.Node, v *verdict) {
 }
 
 // portDown knows a port that should be up by its twin, or by an address that somebody gave it.
-func portDown(n *facts.Node, v *verdict) {
-	ports, ok := rdmaPorts(n, v)
-	if !ok {
-		return
+func portDown(v *verdict) {
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		if ports, ok := rdmaPorts(n, v); ok {
+			v.rdmaDown(n, ports)
+			v.wiredDown(n)
+		}
 	}
+}
+
+// rdmaDown looks at RDMA ports.
+func (v *verdict) rdmaDown(n *facts.Node, ports []topology.Port) {
 	anyUp := slices.ContainsFunc(ports, func(p topology.Port) bool { return p.Active })
-	for _, p := range ports {
-		if what, remedy := p.Absent(); what != "" && p.Active {
-			v.fail(on(n, facts.PortName(&p)), remedy, "%s", what)
+	for i, p := range ports {
+		at, state := on(n, facts.PortName(&p)), p.State
+		if what, remedy := p.Absent(); what != "" {
+			v.fail(at, remedy+"; without a container, move it back (ip link set "+p.Outside+" netns 1, in its namespace)", "%s", what)
 			continue
 		}
 		if p.Active && (p.Carrier || p.Netdev == "") {
 			continue
 		}
 		if p.State == "" {
-			v.unknown(on(n, facts.PortName(&p)), p.String()+" does not say its state")
+			v.unknown(at, p.String()+" does not say its state")
 			continue
 		}
-		at, state := on(n, facts.PortName(&p)), p.State
 		if p.Active {
 			state = "without a carrier"
 		}
-		twinUp := slices.ContainsFunc(ports, func(t topology.Port) bool { return t.Active && t.Cage() == p.Cage() })
-		switch link := linkOf(n, p.Netdev); {
+		twinUp := false
+		for k, t := range ports {
+			twinUp = twinUp || k != i && t.Active && (t.Carrier || t.Netdev == "") && t.Cage() == p.Cage()
+		}
+		what := fmt.Sprintf("%s%s is %s", p.String(), cage(&p), state)
+		switch link, other := linkOf(n, p.Netdev), v.otherEnd(n, &p); {
 		case link != nil && !link.Up:
-			v.fail(at, "run ip link set "+p.Netdev+" up, and find out what switched it off", "%s%s is %s: the interface is switched off", p.String(), cage(&p), state)
+			v.fail(at, "run ip link set "+p.Netdev+" up, and find out what switched it off", "%s: the interface is switched off", what)
+		case other != "":
+			v.fail(at, "switch on the interface at the other end, "+other, "%s", what)
 		case twinUp:
-			v.fail(at, "reseat the cable at both ends; the other half of the cage is up", "%s%s is %s", p.String(), cage(&p), state)
+			v.fail(at, "reseat the cable at both ends; the other half of the cage is up", "%s", what)
 		case configured(p.Addrs) || !anyUp:
-			v.fail(at, "reseat the cable at both ends, and check that the node at the other end is on", "%s%s is %s", p.String(), cage(&p), state)
+			v.fail(at, "reseat the cable at both ends, and check that the node at the other end is on", "%s", what)
 		default:
-			v.info(at, "", "%s%s is %s, and seems unused: it has no address, and no half of its cage is up", p.String(), cage(&p), state)
+			v.info(at, "", "%s, and seems unused: it has no address, and no half of its cage is up", what)
 		}
 	}
+}
+
+// wiredDown looks at interfaces without an RDMA device that have an address. Where no other node has one in the same subnet, it
+// may be of use to nobody.
+func (v *verdict) wiredDown(n *facts.Node) {
+	for _, p := range wired(n) {
+		link := linkOf(n, p.Netdev)
+		if p.Active || !configured(p.Addrs) {
+			continue
+		}
+		at, severity := on(n, p.Netdev), Info
+		for _, h := range v.pairs(func(*topology.Port) bool { return true }) {
+			if e := (facts.End{Node: n.Name, Port: p.Netdev}); h.a == e || h.b == e {
+				severity = Fail
+			}
+		}
+		switch other := v.otherEnd(n, &p); {
+		case !link.Up:
+			v.add(severity, at, "run ip link set "+p.Netdev+" up, and find out what switched it off", "%s is switched off", p.Netdev)
+		case other != "":
+			v.add(severity, at, "switch on the interface at the other end, "+other, "%s has no carrier", p.Netdev)
+		default:
+			v.add(severity, at, "reseat the cable at both ends, and check that the node at the other end is on", "%s has no carrier", p.Netdev)
+		}
+	}
+}
+
+// otherEnd is the port at the other end of a port's cable by their addresses, where that is switched off; "" where it is not, or
+// is not known.
+func (v *verdict) otherEnd(n *facts.Node, p *topology.Port) string {
+	for _, h := range v.pairs(func(*topology.Port) bool { return true }) {
+		for _, e := range [][2]facts.End{{h.a, h.b}, {h.b, h.a}} {
+			if e[0] != (facts.End{Node: n.Name, Port: facts.PortName(p)}) {
+				continue
+			}
+			if l := linkOf(v.node(e[1].Node), e[1].Port); l != nil && !l.Up {
+				return e[1].Port + " on " + e[1].Node
+			}
+		}
+	}
+	return ""
 }
 
 // cage is how people find a port's connector.

@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -50,7 +52,10 @@ func bootstrapWifi(n *facts.Node, v *verdict) {
 	}
 }
 
+// bootstrapReach looks at connections of all nodes to all others: ranks make some of them, between neighbours by rank.
 func bootstrapReach(v *verdict) {
+	failed := map[string]map[string]facts.Dial{} // by whom they were to reach, and who dialled
+	reached := map[string]bool{}                 // by somebody
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		dials, ok := n.Dials.Get()
@@ -58,15 +63,93 @@ func bootstrapReach(v *verdict) {
 			v.unknown(on(n), n.Dials.Because())
 			continue
 		}
-		passed := map[string]bool{}
 		for _, d := range dials {
-			passed[d.Node] = passed[d.Node] || d.Try.OK()
-		}
-		for _, d := range dials {
-			if d.Try.Failed() && !passed[d.Node] {
-				v.fail(both(n.Name, d.Node), "name an interface that all nodes share in NCCL_SOCKET_IFNAME, and let TCP pass there", "%s cannot be reached from %s: %s", d.Node, n.Name, d.Try.Error)
-				passed[d.Node] = true // once for each
+			switch {
+			case d.Try.OK():
+				reached[d.Node] = true
+			case d.Try.Failed():
+				if failed[d.Node] == nil {
+					failed[d.Node] = map[string]facts.Dial{}
+				}
+				failed[d.Node][n.Name] = d
+			default:
+				v.unknown(on(n), d.Try.Why)
 			}
 		}
+	}
+	const remedy = "name an interface that all nodes share in NCCL_SOCKET_IFNAME, and let TCP pass there"
+	for _, to := range slices.Sorted(maps.Keys(failed)) {
+		from := slices.Sorted(maps.Keys(failed[to]))
+		first := failed[to][from[0]]
+		if len(from) > 1 && !reached[to] { // what they share is the node that they dial
+			v.fail(both(append([]string{to}, from...)...), remedy, "%s cannot be reached at %s from any other node: %s", to, first.To, first.Try.Error)
+			continue
+		}
+		for _, f := range from {
+			d := failed[to][f]
+			v.fail(both(f, to), remedy, "%s cannot be reached at %s from %s: %s", to, d.To, f, d.Try.Error)
+		}
+	}
+}
+
+// nameLoopback looks at nodes whose own name leads back to themselves alone, as installers of Debian and Ubuntu leave it.
+func nameLoopback(n *facts.Node, v *verdict) {
+	host, ok := n.HostName.Get()
+	if !ok {
+		v.unknown(on(n), n.HostName.Because())
+		return
+	}
+	if len(host.Addrs) == 0 || slices.ContainsFunc(host.Addrs, func(a netip.Addr) bool { return !a.IsLoopback() }) {
+		return
+	}
+	env, _ := n.Process.Env.Get()
+	remedy := fmt.Sprintf("put the node's address beside %s in /etc/hosts, or export GLOO_SOCKET_IFNAME with the interface that all nodes share", host.Name)
+	if env["MASTER_ADDR"] == host.Name {
+		v.warn(on(n), remedy+", and an address in MASTER_ADDR", "MASTER_ADDR=%[1]s, and %[1]s is %[2]s in its /etc/hosts: rank 0 listens where no other node gets to", host.Name, host.Addrs[0])
+	} else if env["GLOO_SOCKET_IFNAME"] == "" {
+		v.info(on(n), remedy, "%s is %s in its /etc/hosts: Gloo, and whatever else tells other nodes the address of its own name, tells them that one", host.Name, host.Addrs[0])
+	}
+}
+
+// frameworks are the variables by which frameworks are told the address that they tell other nodes.
+var frameworks = []string{"VLLM_HOST_IP", "SGLANG_HOST_IP", "HOST_IP"}
+
+// hostIP looks at the address that vLLM and SGLang tell other nodes, which NCCL_SOCKET_IFNAME does not choose: the one that they
+// are told, or else that of the way to the world.
+func hostIP(n *facts.Node, v *verdict) {
+	env, _ := told(n, v)
+	outward, ok := n.Outward.Get()
+	if !ok {
+		v.unknown(on(n), n.Outward.Because())
+	}
+	radios, known := n.Wireless.Get()
+	if !known {
+		v.unknown(on(n), n.Wireless.Because())
+	}
+	found, _ := n.Topology.Get()
+	at := func(a netip.Addr) string {
+		for _, l := range found.Links {
+			if slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a }) {
+				return l.Name
+			}
+		}
+		return ""
+	}
+	named := false
+	for _, name := range frameworks {
+		a, err := netip.ParseAddr(env[name])
+		if err != nil {
+			continue // unset, or a host name
+		}
+		named = true
+		switch dev := at(a); {
+		case dev == "" && len(found.Links) > 0:
+			v.fail(on(n), "set it to an address of this node", "%s=%s is no address of the node: other nodes look for it elsewhere", name, a)
+		case slices.Contains(radios, dev):
+			v.warn(on(n, dev), "set it to an address of a wired interface", "%s=%s is the address of %s, a wireless interface", name, a, dev)
+		}
+	}
+	if dev := at(outward); !named && slices.Contains(radios, dev) {
+		v.info(on(n, dev), "export VLLM_HOST_IP and SGLANG_HOST_IP with the address of a wired interface before they start", "vLLM and SGLang tell other nodes %s, of the wireless interface %s, whatever NCCL_SOCKET_IFNAME says", outward, dev)
 	}
 }

@@ -1,9 +1,8 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -88,21 +87,81 @@ func (v *verdict) named(e topo.End) bool {
 	return false
 }
 
+// noCommonCable looks at nodes between which others relay, or should: it names the relays that settings do not forbid. No packet
+// has tried them.
 func noCommonCable(v *verdict) {
 	m, _ := proved(v)
+	dead := v.dead(&m)
 	for _, a := range m.Apart {
 		if len(a.Through) == 0 {
-			if v.apart(a.Nodes[0], a.Nodes[1]) {
-				continue // which port-left-out reports
+			failed := func(h half) bool {
+				return h.a.Node == a.Nodes[0] && h.b.Node == a.Nodes[1] || h.a.Node == a.Nodes[1] && h.b.Node == a.Nodes[0]
+			}
+			if v.apart(a.Nodes[0], a.Nodes[1]) || slices.ContainsFunc(dead, failed) {
+				continue // which port-left-out or cable-dead reports
 			}
 			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between one of them and a node with a cable to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
 			continue
 		}
-		var ways []string
+		var open, closed []string
 		for _, w := range a.Through {
-			ways = append(ways, strings.Join(w, " and "))
+			if why := v.blocked(slices.Concat(a.Nodes[:1], w, a.Nodes[1:])); why == "" {
+				open = append(open, strings.Join(w, " and "))
+			} else if !slices.Contains(closed, why) {
+				closed = append(closed, why)
+			}
 		}
-		v.info(both(a.Nodes[:]...), "", "they share no cable, and talk through %s", strings.Join(ways, ", or "))
+		switch {
+		case len(open) == 0:
+			v.fail(both(a.Nodes[:]...), fmt.Sprintf("unset %s, or set it to auto, and give all nodes the same %s; or put a cable between %s and %s", relayVariable, keyVariable, a.Nodes[0], a.Nodes[1]),
+				"they share no cable, and no node between them relays: %s", strings.Join(closed, "; "))
+		case len(closed) == 0:
+			v.info(both(a.Nodes[:]...), "", "they share no cable, and talk through %s, which settings allow", strings.Join(open, ", or "))
+		default:
+			v.info(both(a.Nodes[:]...), "", "they share no cable, and talk through %s, which settings allow, and not through others: %s", strings.Join(open, ", or "), strings.Join(closed, "; "))
+		}
+	}
+	v.uncabled(&m, dead)
+}
+
+// blocked says why nothing is relayed along a path of nodes, from its first to its last, by their settings; "" where something is.
+func (v *verdict) blocked(path []string) string {
+	for i := 1; i < len(path)-1; i++ {
+		for _, other := range []string{path[i-1], path[i+1]} {
+			if why := v.closed(path[i], other); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// uncabled looks at nodes without any cable that works, in a mesh that has cables: what they send takes other networks.
+func (v *verdict) uncabled(m *topo.Map, dead []half) {
+	mesh := slices.ContainsFunc(halves(m), func(h half) bool { return h.state == topo.RDMA || h.state == topo.TCP })
+	for _, n := range m.Nodes {
+		reported := slices.ContainsFunc(slices.Concat(halves(m), dead), func(h half) bool { return h.a.Node == n.Name || h.b.Node == n.Name })
+		if mesh && n.Error == "" && !reported {
+			v.warn(both(n.Name), "put a cable between it and one of the others", "no cable leads to it: what it sends goes over other networks, if at all")
+		}
+	}
+}
+
+// nodeSilent looks at nodes all of whose cables fail together.
+func nodeSilent(v *verdict) {
+	m, ok := proved(v)
+	if !ok {
+		return
+	}
+	for _, c := range v.culprits(&m, v.dead(&m)) {
+		at := both(c.nodes...)
+		where := strings.Join(c.nodes, " or ")
+		remedy := fmt.Sprintf("look for what drops packets on %s: nft list ruleset, iptables -S; the cables are the last to suspect", where)
+		if len(c.nodes) == 1 {
+			v.fail(at, remedy, "no packet passes over any of the %d cables of %s, to %s, although the ports at both ends are up: what they share is %s", c.cables, where, strings.Join(c.peers, " and "), where)
+		} else {
+			v.fail(at, remedy, "no packet passes over any of the %d cables of %s, although the ports at both ends are up", c.cables, strings.Join(c.nodes, " and "))
+		}
 	}
 }
 
@@ -113,38 +172,35 @@ func cableDead(v *verdict) {
 	if !ok {
 		return
 	}
-	alive := map[facts.End]bool{}
+	for _, h := range v.dead(&m) {
+		v.fail(h.spot(),
+			fmt.Sprintf("look for a firewall on both nodes (nft list ruleset); then switch one port off (ip link set %s down on %s) and see whether the other goes down: if not, they are not the ends of one cable; else reseat or replace the cable", h.a.Port, h.a.Node),
+			"both are up and in %s, and no packet passes between them, over RDMA or TCP", h.subnet)
+	}
+}
+
+// tcpFiltered looks at halves whose ends hear each other, while no path works over them.
+func tcpFiltered(v *verdict) {
+	m, ok := proved(v)
+	if !ok {
+		return
+	}
+	var failed []half
 	for _, h := range halves(&m) {
-		if h.state != topo.None {
-			alive[h.a], alive[h.b] = true, true
+		carries := slices.ContainsFunc(halvesOf(h.cable), func(t half) bool { return t.state == topo.RDMA || t.state == topo.TCP })
+		if h.state == topo.Heard && !carries { // half-unused reports one of two
+			failed = append(failed, h)
 		}
 	}
-	for _, n := range m.Networks {
-		for _, e := range n.Ends {
-			for _, at := range v.portsIn(e) {
-				alive[facts.End(at)] = true
+	culprits := v.culprits(&m, failed)
+	for _, h := range failed {
+		remedy := fmt.Sprintf("let TCP pass over %s on %s and %s on %s (nft list ruleset)", h.a.Port, h.a.Node, h.b.Port, h.b.Node)
+		for _, c := range culprits {
+			if slices.Contains(c.ends, Place(h.a)) {
+				remedy = fmt.Sprintf("let TCP pass on %s, whose cables all fail so (nft list ruleset)", strings.Join(c.nodes, " or "))
 			}
 		}
-	}
-	in := map[netip.Prefix][]facts.End{}
-	for i := range v.Nodes {
-		found, _ := v.Nodes[i].Topology.Get()
-		for _, p := range roce(found.Ports) {
-			for _, a := range given(p.Addrs) {
-				in[a.Masked()] = append(in[a.Masked()], facts.End{Node: v.Nodes[i].Name, Port: facts.PortName(&p)})
-			}
-		}
-	}
-	for _, subnet := range slices.SortedFunc(maps.Keys(in), comparePrefix) {
-		ends := in[subnet]
-		if len(ends) != 2 || ends[0].Node == ends[1].Node || alive[ends[0]] || alive[ends[1]] {
-			continue
-		}
-		a, b := ends[0], ends[1]
-		alive[a] = true // which is said once
-		v.fail(spot{[]Place{Place(a), Place(b)}, a.String() + " ═ " + b.String()},
-			fmt.Sprintf("switch one off (ip link set %s down on %s) and see whether the other goes down: if not, they are not the ends of one cable; else reseat or replace the cable", a.Port, a.Node),
-			"both are up and in %s, and no packet passes between them, over RDMA or TCP", subnet)
+		v.fail(h.spot(), remedy, "%s and %s hear each other, and neither TCP nor RDMA passes: %s", h.a, h.b, cmp.Or(h.cable.Why, "the reason is not known"))
 	}
 }
 
@@ -174,11 +230,7 @@ func roceFiltered(v *verdict) {
 		if _, by, _ := v.notOverRDMA(h); by[0] != none && by[1] != none {
 			continue // the settings of both nodes ask for it
 		}
-		why := h.cable.Why
-		if why == "" {
-			why = "the reason is not known"
-		}
-		v.warn(h.spot(), "let UDP port 4791 pass on both nodes (nft list ruleset); without a firewall, go by the reason", "TCP passes between %s and %s, and RDMA does not: %s", h.a, h.b, why)
+		v.warn(h.spot(), "let UDP port 4791 pass on both nodes (nft list ruleset); without a firewall, go by the reason", "TCP passes between %s and %s, and RDMA does not: %s", h.a, h.b, cmp.Or(h.cable.Why, "the reason is not known"))
 	}
 }
 

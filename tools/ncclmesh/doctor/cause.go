@@ -21,9 +21,10 @@ func causes(c Check) []string {
 	return all
 }
 
-// hide gives each finding that another explains its cause: one of a check that comes before,
-// at a place that covers one of its own. The first of the checks in the order of Checks is
-// the cause that people see, as it is nobody's consequence itself: Checks has causes first.
+// hide gives each finding that another explains its cause: one of a check that comes before, at a place that covers one of its
+// own, and that is no less bad. A warning about a node as a whole explains nothing at its ports: that something is not as it
+// should be somewhere on the node is no proof of where else it shows. The first of the checks in the order of Checks is the cause
+// that people see, as it is nobody's consequence itself: Checks has causes first.
 func hide(found []Finding) {
 	before := map[string][]string{}
 	for _, c := range Checks {
@@ -33,7 +34,7 @@ func hide(found []Finding) {
 		f := &found[i]
 		for j := range found {
 			g := &found[j]
-			if (g.Severity == Fail || g.Severity == Warn) && g.Cause == "" && slices.Contains(before[f.Check], g.Check) && overlap(g.Places, f.Places) {
+			if (g.Severity == Fail || g.Severity == Warn && f.Severity != Fail) && g.Cause == "" && slices.Contains(before[f.Check], g.Check) && g.explains(f) {
 				f.Cause = g.Check
 				break
 			}
@@ -41,7 +42,9 @@ func hide(found []Finding) {
 	}
 }
 
-// overlap reports whether what is at some places may explain what is at others.
-func overlap(cause, consequence []Place) bool {
-	return slices.ContainsFunc(cause, func(p Place) bool { return slices.ContainsFunc(consequence, p.covers) })
+// explains reports whether what is found at some places may be why the other is found at its own.
+func (f *Finding) explains(other *Finding) bool {
+	return slices.ContainsFunc(f.Places, func(p Place) bool {
+		return slices.ContainsFunc(other.Places, func(q Place) bool { return p.covers(q) && (f.Severity == Fail || p.Port != "" || q.Port == "") })
+	})
 }

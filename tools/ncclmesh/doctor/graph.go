@@ -1,6 +1,10 @@
 package doctor
 
 import (
+	"maps"
+	"net/netip"
+	"slices"
+
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport/topology"
@@ -12,6 +16,8 @@ type half struct {
 	mtu   [2]int
 	state topo.State
 	cable *topo.Cable
+
+	subnet netip.Prefix // of a pair of ports by their addresses
 }
 
 // spot is where the half is.
@@ -48,7 +54,7 @@ func halves(m *topo.Map) (all []half) {
 func halvesOf(c *topo.Cable) (all []half) {
 	for _, h := range c.Halves {
 		all = append(all, half{
-			facts.End{Node: c.Ends[0].Node, Port: h.Ports[0]}, facts.End{Node: c.Ends[1].Node, Port: h.Ports[1]}, h.MTU, h.State, c,
+			a: facts.End{Node: c.Ends[0].Node, Port: h.Ports[0]}, b: facts.End{Node: c.Ends[1].Node, Port: h.Ports[1]}, mtu: h.MTU, state: h.State, cable: c,
 		})
 	}
 	return all
@@ -76,4 +82,161 @@ func (v *verdict) port(e facts.End) *topology.Port {
 func (v *verdict) isRDMA(e facts.End) bool {
 	p := v.port(e)
 	return p != nil && p.Device != "" && p.Active
+}
+
+// notCables are kinds of interfaces that no cable is plugged into.
+var notCables = []string{"bridge", "dummy", "gre", "gretap", "ifb", "ipip", "sit", "tun", "tuntap", "vti", "vxlan", "wireguard"}
+
+// wired are the interfaces without an RDMA device that may have a cable of the mesh, whatever their state. Those that lead to
+// other networks have a default route, or are the ones that the user names for setting connections up.
+func wired(n *facts.Node) (all []topology.Port) {
+	found, _ := n.Topology.Get()
+	setUp, every := choiceOf(n).setUp, topology.IfFilter{}
+	for _, p := range append(every.Select(found.Plain), every.Waiting(found.Plain)...) {
+		l := linkOf(n, p.Netdev)
+		rdma := slices.ContainsFunc(found.Ports, func(r topology.Port) bool { return r.Netdev == p.Netdev })
+		if l != nil && !rdma && l.Master == 0 && !p.Loopback && !p.Default && !p.Wireless && !slices.Contains(notCables, l.Kind) && !(setUp.Named() && setUp.Match(p.Netdev)) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// node is one by its name, nil where it is not known.
+func (v *verdict) node(name string) *facts.Node {
+	for i := range v.Nodes {
+		if v.Nodes[i].Name == name {
+			return &v.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// pairs are the ports that may have a cable and are alone in a subnet with a port of another node, as far as ok says that
+// they count, each pair once.
+func (v *verdict) pairs(ok func(*topology.Port) bool) (all []half) {
+	in := map[netip.Prefix][]facts.End{}
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		found, _ := n.Topology.Get()
+		for _, p := range append(slices.Clone(found.Ports), wired(n)...) {
+			for _, a := range given(p.Addrs) {
+				if e := (facts.End{Node: n.Name, Port: facts.PortName(&p)}); ok(&p) && !slices.Contains(in[a.Masked()], e) {
+					in[a.Masked()] = append(in[a.Masked()], e)
+				}
+			}
+		}
+	}
+	done := map[[2]facts.End]bool{} // by another subnet
+	for _, subnet := range slices.SortedFunc(maps.Keys(in), comparePrefix) {
+		ends := in[subnet]
+		if len(ends) != 2 || ends[0].Node == ends[1].Node || done[[2]facts.End(ends)] {
+			continue
+		}
+		done[[2]facts.End(ends)] = true
+		c := &topo.Cable{Ends: [2]topo.End{{Node: ends[0].Node, Cage: ends[0].Port}, {Node: ends[1].Node, Cage: ends[1].Port}}}
+		all = append(all, half{a: ends[0], b: ends[1], state: topo.None, subnet: subnet, cable: c})
+	}
+	return all
+}
+
+// alive are the ports over which something has come from another node.
+func (v *verdict) alive(m *topo.Map) map[facts.End]bool {
+	alive := map[facts.End]bool{}
+	for _, h := range halves(m) {
+		if h.state != topo.None {
+			alive[h.a], alive[h.b] = true, true
+		}
+	}
+	for _, n := range m.Networks {
+		for _, e := range n.Ends {
+			for _, at := range v.portsIn(e) {
+				alive[facts.End(at)] = true
+			}
+		}
+	}
+	return alive
+}
+
+// dead are the pairs of ports that are up and alone in a subnet, and over which nothing has come, neither from each other nor
+// from anybody else. Of nodes whose cables were not tried nothing is known.
+func (v *verdict) dead(m *topo.Map) []half {
+	alive := v.alive(m)
+	tried := map[string]bool{}
+	for _, n := range m.Nodes {
+		tried[n.Name] = n.Error == ""
+	}
+	return slices.DeleteFunc(v.pairs(func(p *topology.Port) bool { return p.Active }), func(h half) bool {
+		return alive[h.a] || alive[h.b] || !tried[h.a.Node] || !tried[h.b.Node]
+	})
+}
+
+// works reports whether packets pass over any cable of a node.
+func works(m *topo.Map, node string) bool {
+	return slices.ContainsFunc(halves(m), func(h half) bool {
+		return (h.a.Node == node || h.b.Node == node) && (h.state == topo.RDMA || h.state == topo.TCP)
+	})
+}
+
+// A culprit is nodes that share the failure of all their cables: of several at a node one cable each is less likely to blame
+// than the node. It is more than one node where each of them may be the one.
+type culprit struct {
+	nodes  []string
+	peers  []string // at the other ends
+	cables int
+	ends   []Place // of all the cables, at both ends
+}
+
+// culprits are the nodes that halves of cables which carry nothing have in common: those with two or more such cables, of
+// which none works.
+func (v *verdict) culprits(m *topo.Map, failed []half) (all []culprit) {
+	cages := map[string]map[string]bool{} // of each node, with a failure
+	for _, h := range failed {
+		for _, e := range []facts.End{h.a, h.b} {
+			if cages[e.Node] == nil {
+				cages[e.Node] = map[string]bool{}
+			}
+			cages[e.Node][v.cageOf(e)] = true
+		}
+	}
+	suspect := func(node string) bool { return len(cages[node]) > 1 && !works(m, node) }
+	for _, node := range slices.Sorted(maps.Keys(cages)) {
+		if !suspect(node) || slices.ContainsFunc(all, func(c culprit) bool { return slices.Contains(c.nodes, node) }) {
+			continue
+		}
+		c := culprit{nodes: []string{node}}
+		for i := 0; i < len(c.nodes); i++ { // it grows
+			for _, h := range failed {
+				for _, e := range [][2]string{{h.a.Node, h.b.Node}, {h.b.Node, h.a.Node}} {
+					if e[0] == c.nodes[i] && suspect(e[1]) && !slices.Contains(c.nodes, e[1]) {
+						c.nodes = append(c.nodes, e[1])
+					}
+				}
+			}
+		}
+		joined := map[[2]string]bool{}
+		for _, h := range failed {
+			if !slices.Contains(c.nodes, h.a.Node) && !slices.Contains(c.nodes, h.b.Node) {
+				continue
+			}
+			c.ends = append(c.ends, Place(h.a), Place(h.b))
+			joined[[2]string{v.cageOf(h.a), v.cageOf(h.b)}] = true
+			for _, e := range []facts.End{h.a, h.b} {
+				if !slices.Contains(c.nodes, e.Node) && !slices.Contains(c.peers, e.Node) {
+					c.peers = append(c.peers, e.Node)
+				}
+			}
+		}
+		c.cables = len(joined)
+		all = append(all, c)
+	}
+	return all
+}
+
+// cageOf identifies the cage of a port among all nodes'.
+func (v *verdict) cageOf(e facts.End) string {
+	if p := v.port(e); p != nil {
+		return e.Node + " " + p.Cage()
+	}
+	return e.String()
 }

@@ -180,6 +180,20 @@ func pluginOther(n *facts.Node, v *verdict) {
 	}
 }
 
+// pluginUnloadable looks at what came of loading what a job would.
+func pluginUnloadable(n *facts.Node, v *verdict) {
+	switch l, ok := n.Process.Loaded.Get(); {
+	case !ok:
+		v.unknown(on(n), n.Process.Loaded.Because())
+	case l.Try.Failed():
+		remedy := "read the error, and install what it misses, or a library that was built for this system"
+		if strings.Contains(l.Try.Error, "GLIBC") {
+			remedy = "take a library that was built for this system or an older one, or a newer system or container: the C library here is too old for it"
+		}
+		v.fail(on(n), remedy, "%s cannot be loaded: %s", l.Path, l.Try.Error)
+	}
+}
+
 // pluginOfJob looks at what a running job has loaded.
 func pluginOfJob(n *facts.Node, v *verdict) {
 	const remedy = pluginPath

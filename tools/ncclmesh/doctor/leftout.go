@@ -2,8 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -21,11 +19,10 @@ type choice struct {
 
 // choice returns what a node selects. A value that the plugin does not accept selects everything here: env-invalid reports it.
 func (v *verdict) choice(node string) choice {
-	i := slices.IndexFunc(v.Nodes, func(n facts.Node) bool { return n.Name == node })
-	if i < 0 {
-		return choice{}
+	if n := v.node(node); n != nil {
+		return choiceOf(n)
 	}
-	return choiceOf(&v.Nodes[i])
+	return choice{}
 }
 
 func choiceOf(n *facts.Node) choice {
@@ -161,8 +158,7 @@ func consequence(h half) (Severity, string) {
 }
 
 // silent returns pairs of ports that are up and alone in a subnet, of nodes between which no packet passes: a cable over
-// which nothing was heard is not on the map. Interfaces with a default route, and those that NCCL_SOCKET_IFNAME names, belong
-// to other networks.
+// which nothing was heard is not on the map.
 func (v *verdict) silent(m *topo.Map) (all []half) {
 	known := map[facts.End]bool{}
 	joined := map[[2]string]bool{}
@@ -172,28 +168,9 @@ func (v *verdict) silent(m *topo.Map) (all []half) {
 			joined[[2]string{h.a.Node, h.b.Node}], joined[[2]string{h.b.Node, h.a.Node}] = true, true
 		}
 	}
-	in := map[netip.Prefix][]facts.End{}
-	for i := range v.Nodes {
-		found, _ := v.Nodes[i].Topology.Get()
-		setUp := choiceOf(&v.Nodes[i]).setUp
-		for _, l := range found.Links {
-			if !l.Up || !l.Carrier || l.Loopback || l.Default || l.Kind == "bridge" || setUp.Named() && setUp.Match(l.Name) {
-				continue
-			}
-			for _, a := range given(l.Addrs) {
-				in[a.Masked()] = append(in[a.Masked()], facts.End{Node: v.Nodes[i].Name, Port: l.Name})
-			}
-		}
-	}
-	for _, subnet := range slices.SortedFunc(maps.Keys(in), comparePrefix) {
-		ends := in[subnet]
-		if len(ends) != 2 || known[ends[0]] || known[ends[1]] || ends[0].Node == ends[1].Node || joined[[2]string{ends[0].Node, ends[1].Node}] {
-			continue
-		}
-		c := &topo.Cable{Ends: [2]topo.End{{Node: ends[0].Node, Cage: ends[0].Port}, {Node: ends[1].Node, Cage: ends[1].Port}}}
-		all = append(all, half{a: ends[0], b: ends[1], state: topo.None, cable: c})
-	}
-	return all
+	return slices.DeleteFunc(v.pairs(func(p *topology.Port) bool { return p.Carrier }), func(h half) bool {
+		return known[h.a] || known[h.b] || joined[[2]string{h.a.Node, h.b.Node}]
+	})
 }
 
 // apart reports whether a setting is why nothing passes between two nodes.

@@ -47,6 +47,9 @@ func TestSettingsThatLeavePortsOut(t *testing.T) {
 	bareCable := func(m *facts.Mesh) { // nothing was heard on the first cable, and no other is there
 		m.Map.Value.Cables = nil
 		m.Map.Value.Apart = []topo.Apart{{Nodes: [2]string{"a", "b"}}}
+		for i := range m.Nodes { // they have other addresses than the healthy ones
+			m.Nodes[i].Ways = facts.Known([]facts.Way{})
+		}
 	}
 	noRDMA := func(env ...string) func(a, b *machine) {
 		return func(a, b *machine) {

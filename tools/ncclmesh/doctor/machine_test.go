@@ -34,6 +34,14 @@ type machine struct {
 	pid       int
 	rise      map[string]string // files as they are when the counters are read again
 	echo      func([]int) ([][2]int, error)
+
+	flaps      map[string]uint64 // changes of carriers; an odd number rises whenever it is asked for
+	neighbours []facts.Neighbour
+	shapers    []facts.Shaper
+	outward    netip.Addr
+	shared     uint64 // bytes that are free in /dev/shm
+	load       error  // of the plugin
+	err        error  // of whatever else the kernel is asked for
 }
 
 // A half is one function of a cage.
@@ -74,6 +82,7 @@ func healthy(t *testing.T, node int) *machine {
 		},
 		routes: []facts.Route{{Dst: netip.MustParsePrefix("10.0.0.0/24"), Dev: "enP7s7"}},
 		rise:   map[string]string{},
+		shared: 60 << 30, outward: netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", node+1)),
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -83,9 +92,12 @@ func healthy(t *testing.T, node int) *machine {
 		"proc/sys/kernel/osrelease": "6.17.0-1008-nvidia",
 		"proc/meminfo":              "MemTotal:  125829120 kB\nMemAvailable: 104857600 kB\nCmaTotal: 65536 kB\n",
 		"proc/modules":              "mlx5_ib 1 0 - Live 0x0\nmlx5_core 1 1 mlx5_ib, Live 0x0\n",
-		"proc/self/limits":          "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  unlimited  unlimited  bytes\n",
+		"proc/sys/kernel/hostname":  m.name,
+		"proc/uptime":               "360000.17 1400000.00",
+		"etc/hosts":                 "127.0.0.1 localhost\n127.0.1.1 spark\n",
+		"proc/self/limits":          "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  unlimited  unlimited  bytes\nMax open files  1024  1048576  files\n",
 		"proc/self/root":            "-> ../..",
-		"proc/4711/limits":          "Max locked memory  unlimited  unlimited  bytes\n",
+		"proc/4711/limits":          "Max locked memory  unlimited  unlimited  bytes\nMax open files  1024  1048576  files\n",
 		"proc/4711/root":            "-> ../..",
 		"proc/4711/environ":         "NCCL_NET_PLUGIN=/opt/libnccl-net-mesh.so\x00HOME=/home/u\x00",
 		"proc/4711/maps": "7f00-7f01 r-xp 00000000 08:02 17   /opt/libnccl-net-mesh.so\n7f02-7f03 r-xp 00000000 08:02 18   /usr/lib/libnccl.so.2\n" +
@@ -255,7 +267,23 @@ func (m *machine) look(t *testing.T) facts.Node {
 		Name: m.name, Root: root, Sysfs: filepath.Join(root, "sys"), Environ: m.env, Home: "/home/u", PID: m.pid,
 		Links:  func() ([]topology.Link, error) { return slices.Clone(m.links), m.linksErr },
 		Routes: func() ([]facts.Route, error) { return m.routes, m.routesErr },
-		Verbs:  m.verbs, Echo: m.hear, Sample: time.Second, Sleep: func(time.Duration) { write(t, root, m.rise) },
+		Carrier: func() (map[string]uint64, error) {
+			counts := map[string]uint64{}
+			for _, l := range m.links {
+				counts[l.Name] = 2
+			}
+			for name, n := range m.flaps {
+				counts[name] = n
+				m.flaps[name] += 2 * (n % 2)
+			}
+			return counts, m.err
+		},
+		Neighbours: func() ([]facts.Neighbour, error) { return append([]facts.Neighbour{}, m.neighbours...), m.err },
+		Shapers:    func() ([]facts.Shaper, error) { return append([]facts.Shaper{}, m.shapers...), m.err },
+		Outward:    func() (netip.Addr, error) { return m.outward, m.err },
+		Free:       func(string) (uint64, error) { return m.shared, m.err },
+		Load:       func(string) error { return m.load },
+		Verbs:      m.verbs, Echo: m.hear, Sample: time.Second, Sleep: func(time.Duration) { write(t, root, m.rise) },
 	})
 }
 
@@ -314,7 +342,14 @@ func twoNodes(t *testing.T, edit func(a, b *machine)) *facts.Mesh {
 	m.Flows = facts.Known(flows)
 	m.Map = facts.Known(cabled("a", "b"))
 	for i := range m.Nodes {
-		m.Nodes[i].Dials = facts.Known([]facts.Dial{{Node: "a", To: "10.0.0.1:1234", Try: done}})
+		n, o := &m.Nodes[i], 1-i
+		n.Dials = facts.Known([]facts.Dial{{Node: m.Nodes[o].Name, To: fmt.Sprintf("10.0.0.%d:1234", o+1), Try: done}})
+		n.Ahead = facts.Known(facts.Ahead{Least: -time.Second, Most: 50 * time.Millisecond})
+		var ways []facts.Way
+		for k := range halves {
+			ways = append(ways, facts.Way{Node: m.Nodes[o].Name, Addr: address(o, k).Addr(), Dev: halves[(k+2)%4].netdev, Try: done})
+		}
+		n.Ways = facts.Known(ways)
 	}
 	return m
 }

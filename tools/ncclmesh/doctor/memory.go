@@ -34,7 +34,7 @@ func locked(n *facts.Node) (facts.Limit, bool) {
 
 // limited reports whether a limit may be why a registration failed.
 func limited(l facts.Limit, t facts.Try) bool {
-	return !l.Unlimited && (l.Bytes < ample || uint64(t.Bytes) > l.Bytes)
+	return !l.Unlimited && (l.Most < ample || uint64(t.Bytes) > l.Most)
 }
 
 // refused is the registration of a device that failed, the smaller one first.
@@ -58,7 +58,7 @@ func memlock(n *facts.Node, v *verdict) {
 		return
 	}
 	if n.Process.PID != 0 && !limit.Unlimited {
-		v.warn(on(n), remedy, "process %d may lock %s of memory", n.Process.PID, size(limit.Bytes))
+		v.warn(on(n), remedy, "process %d may lock %s of memory", n.Process.PID, size(limit.Most))
 		return
 	}
 	for i := range n.Adapters {
@@ -66,7 +66,7 @@ func memlock(n *facts.Node, v *verdict) {
 		t, failed := refused(a)
 		switch {
 		case failed && limited(limit, t):
-			v.fail(on(n), remedy, "%s: registering %s failed (%s); %s may be locked", a.Device, size(uint64(t.Bytes)), t.Error, size(limit.Bytes))
+			v.fail(on(n), remedy, "%s: registering %s failed (%s); %s may be locked", a.Device, size(uint64(t.Bytes)), t.Error, size(limit.Most))
 			return // the others are no better
 		case !failed && !a.Large.Done && !limit.Unlimited:
 			v.unknown(on(n, portsOf(n, a.Device)...), "registering memory was not tried: "+a.Large.Why)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 )
@@ -49,6 +50,33 @@ func machineIDCloned(v *verdict) {
 	for _, id := range slices.Sorted(maps.Keys(by)) {
 		if at := by[id]; len(at) > 1 {
 			v.warn(both(at[1:]...), "run rm /etc/machine-id && systemd-machine-id-setup, and reboot", "the machine id is the same as that of %s: DHCP and IPv6 may give both the same address", at[0])
+		}
+	}
+}
+
+// clocksApart is how much clocks may differ before it matters: certificates and logs go by them.
+const clocksApart = 30 * time.Second
+
+func clockDiffers(v *verdict) {
+	var first *facts.Node
+	var before facts.Ahead
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		now, ok := n.Ahead.Get()
+		if !ok {
+			v.unknown(on(n), n.Ahead.Because())
+			continue
+		}
+		if first == nil {
+			first, before = n, now
+			continue
+		}
+		least, direction := now.Least-before.Most, "ahead of"
+		if most := now.Most - before.Least; most < 0 {
+			least, direction = -most, "behind"
+		}
+		if least > clocksApart {
+			v.warn(both(n.Name), "set the clocks by a time server: timedatectl set-ntp true", "its clock is %s or more %s that of %s", since(least), direction, first.Name)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -63,6 +64,33 @@ var cableRows = []row{
 	}},
 	{"no-common-cable", "no way was tried", unknown, nil, noMap},
 	{"no-common-cable", "a node that was lost", unknown, nil, lost},
+
+	{"no-common-cable", "the one between does not relay", fail, func(_, b *machine) { b.env = append(b.env, "NCCL_MESH_RELAY=0") }, between},
+	{"no-common-cable", "one of two relays has another key", info, nil, func(m *facts.Mesh) {
+		between(m)
+		d := m.Nodes[1]
+		d.Name, d.Process.Key = "d", "another"
+		m.Nodes = append(m.Nodes, d)
+		m.Map.Value.Apart[0].Through = [][]string{{"b"}, {"d"}}
+	}},
+	{"no-common-cable", "two relays in a row have different keys", fail, nil, func(m *facts.Mesh) {
+		between(m)
+		d := m.Nodes[1]
+		d.Name, d.Process.Key = "d", "another"
+		m.Nodes = append(m.Nodes, d)
+		m.Map.Value.Apart[0].Through = [][]string{{"b", "d"}}
+	}},
+	{"no-common-cable", "a node without any", warn, nil, func(m *facts.Mesh) {
+		m.Map.Value.Nodes = append(m.Map.Value.Nodes, topo.Node{Name: "c", ID: "c"})
+	}},
+
+	{"node-silent", "all cables between two nodes", fail, nil, func(m *facts.Mesh) { m.Map.Value.Cables = nil }},
+	{"node-silent", "one cable of two", "", nil, func(m *facts.Mesh) { m.Map.Value.Cables = m.Map.Value.Cables[1:] }},
+	{"node-silent", "no way was tried", unknown, nil, noMap},
+
+	{"tcp-filtered", "one cable", fail, nil, pass(topo.Heard, topo.Heard)},
+	{"tcp-filtered", "one half, which half-unused reports", "", nil, pass(topo.RDMA, topo.Heard)},
+	{"tcp-filtered", "no way was tried", unknown, nil, noMap},
 
 	{"cable-dead", "nothing passes", fail, nil, func(m *facts.Mesh) { m.Map.Value.Cables = nil }},
 	{"cable-dead", "nothing passes over one half, nor is anything heard", fail, nil, func(m *facts.Mesh) {
@@ -131,6 +159,14 @@ var cableRows = []row{
 	{"counters-rising", "packets out of order", warn, func(a, _ *machine) { a.rise[h0.ib()+"/ports/1/hw_counters/out_of_sequence"] = "19" }, nil},
 	{"counters-rising", "nothing moved", unknown, func(a, _ *machine) { a.rise = map[string]string{} }, nil},
 	{"counters-rising", "no counters", unknown, noCounters, nil},
+}
+
+// between are nodes without a common cable, with b between a and c.
+func between(m *facts.Mesh) {
+	c := m.Nodes[0]
+	c.Name = "c"
+	m.Nodes = append(m.Nodes, c)
+	m.Map.Value.Apart = []topo.Apart{{Nodes: [2]string{"a", "c"}, Through: [][]string{{"b"}}}}
 }
 
 func noCounters(a, _ *machine) {
@@ -231,6 +267,31 @@ var jobRows = []row{
 	{"plugin-other", "a job without NCCL", unknown, func(a, _ *machine) { a.job(); a.set("proc/4711/maps", "") }, nil},
 	{"plugin-other", "a job that cannot be read", unknown, otherUsersJob, nil},
 
+	{"plugin-unloadable", "a C library that is too old", fail, func(a, _ *machine) {
+		a.load = errors.New("/lib/libc.so.6: version `GLIBC_2.38' not found (required by /opt/libnccl-net-mesh.so)")
+	}, nil},
+	{"plugin-unloadable", "a library that it needs", fail, func(a, _ *machine) { a.load = errors.New("libcudart.so.13: cannot open shared object file") }, nil},
+	{"plugin-unloadable", "installed, and not named", fail, func(a, _ *machine) { a.env, a.load = nil, errGone; a.install() }, nil},
+	{"plugin-unloadable", "none", "", func(a, _ *machine) { a.env, a.load = nil, errGone }, nil},
+	{"plugin-unloadable", "a job", "", func(a, _ *machine) { a.load = errGone; a.job() }, nil},
+	{"plugin-unloadable", "a job that cannot be read", unknown, otherUsersJob, nil},
+
+	{"settings-differ", "the tuner", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_TOPOLOGY=ring") }, nil},
+	{"settings-differ", "an algorithm, in one node's file", fail, func(a, _ *machine) { a.set("etc/nccl.conf", "NCCL_ALGO=Ring\n") }, nil},
+	{"settings-differ", "the same in a file and in the environment", "", func(a, b *machine) {
+		a.set("etc/nccl.conf", "NCCL_ALGO=ring\n")
+		b.env = append(b.env, "NCCL_ALGO=Ring")
+	}, nil},
+	{"settings-differ", "keys", warn, func(a, b *machine) {
+		a.env, b.env = append(a.env, "NCCL_MESH_KEY=correct horse battery"), append(b.env, "NCCL_MESH_KEY=battery staple correct")
+	}, nil},
+	{"settings-differ", "a key on one node", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_KEY=correct horse battery") }, nil},
+	{"settings-differ", "the same key", "", func(a, b *machine) {
+		a.env, b.env = append(a.env, "NCCL_MESH_KEY=correct horse battery"), append(b.env, "NCCL_MESH_KEY=correct horse battery")
+	}, nil},
+	{"settings-differ", "relaying", info, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_RELAY=0") }, nil},
+	{"settings-differ", "a job that cannot be read", unknown, otherUsersJob, nil},
+
 	{"debug-file", "a directory that is not there", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_DEBUG_FILE=/logs/nccl.%h.%p") }, nil},
 	{"debug-file", "one that is", "", func(a, _ *machine) { a.env = append(a.env, "NCCL_DEBUG_FILE=/opt/nccl.%h.%p") }, nil},
 	{"debug-file", "a job that cannot be read", unknown, otherUsersJob, nil},
@@ -242,6 +303,24 @@ func (m *machine) install() { m.set("usr/lib/libnccl-net-mesh.so", m.files["opt/
 // nccl is the version of NCCL's library on the machine.
 func (m *machine) nccl(version string) {
 	m.set("usr/lib/libnccl.so.2", "\x7fELF NCCL version "+version+"+cuda12.4\x00")
+}
+
+// dialling are nodes of which all reach all, but for some: "from to".
+func dialling(names string, not ...string) (nodes []facts.Node) {
+	for _, from := range names {
+		var dials []facts.Dial
+		for _, to := range names {
+			try := facts.Try{Done: true}
+			if slices.Contains(not, string(from)+" "+string(to)) {
+				try = facts.Tried(0, syscall.ETIMEDOUT)
+			}
+			if from != to {
+				dials = append(dials, facts.Dial{Node: string(to), To: "10.0.0.9:1", Try: try})
+			}
+		}
+		nodes = append(nodes, facts.Node{Name: string(from), Dials: facts.Known(dials)})
+	}
+	return nodes
 }
 
 var bootstrapRows = []row{
@@ -261,11 +340,45 @@ var bootstrapRows = []row{
 	}, nil},
 	{"bootstrap-wifi", "netlink does not answer", unknown, noTopology, nil},
 
-	{"bootstrap-reach", "no address of rank 0", fail, nil, func(m *facts.Mesh) {
-		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", To: "10.0.0.1:9", Try: facts.Tried(0, syscall.ECONNREFUSED)}, {Node: "a", To: "10.1.0.1:9", Try: facts.Tried(0, syscall.EHOSTUNREACH)}})
+	{"host-ip", "the way to the world is a radio", info, func(a, _ *machine) {
+		a.set("sys/class/net/enP7s7/phy80211", "!")
+		a.env = append(a.env, "NCCL_SOCKET_IFNAME=enp1s0f0np0")
+	}, nil},
+	{"host-ip", "named, of a radio", warn, func(a, _ *machine) {
+		a.set("sys/class/net/enP7s7/phy80211", "!")
+		a.env = append(a.env, "VLLM_HOST_IP=10.0.0.1")
+	}, nil},
+	{"host-ip", "of another node", fail, func(a, _ *machine) { a.env = append(a.env, "SGLANG_HOST_IP=10.0.0.2") }, nil},
+	{"host-ip", "named, of a wire, and the way to the world is a radio", "", func(a, _ *machine) {
+		a.set("sys/class/net/enP7s7/phy80211", "!")
+		a.env = append(a.env, "VLLM_HOST_IP=192.168.100.1")
+	}, nil},
+	{"host-ip", "no way to the world", "", func(a, _ *machine) { a.outward = netip.Addr{} }, nil},
+	{"host-ip", "the kernel does not answer", unknown, func(a, _ *machine) { a.err = errGone }, nil},
+
+	{"name-loopback", "as Debian's installer leaves it", info, func(a, _ *machine) { a.set("etc/hosts", "127.0.0.1 localhost\n127.0.1.1 a.lan a # by the installer\n") }, nil},
+	{"name-loopback", "rank 0 listens there", warn, func(a, _ *machine) {
+		a.set("etc/hosts", "127.0.1.1\ta\n")
+		a.env = append(a.env, "MASTER_ADDR=a")
+	}, nil},
+	{"name-loopback", "Gloo is told", "", func(a, _ *machine) {
+		a.set("etc/hosts", "127.0.1.1 a\n")
+		a.env = append(a.env, "GLOO_SOCKET_IFNAME=enP7s7")
+	}, nil},
+	{"name-loopback", "beside an address", "", func(a, _ *machine) { a.set("etc/hosts", "127.0.1.1 a\n10.0.0.1 a\n") }, nil},
+	{"name-loopback", "no file of hosts", "", func(a, _ *machine) { a.drop("etc/hosts") }, nil},
+	{"name-loopback", "a file that cannot be read", unknown, func(a, _ *machine) { a.set("etc/hosts", "!") }, nil},
+
+	{"bootstrap-reach", "the first from the second", fail, nil, func(m *facts.Mesh) {
+		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", To: "10.0.0.1:9", Try: facts.Tried(0, syscall.ECONNREFUSED)}})
 	}},
-	{"bootstrap-reach", "one of two addresses", "", nil, func(m *facts.Mesh) {
-		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", Try: facts.Tried(0, syscall.ECONNREFUSED)}, {Node: "a", Try: facts.Try{Done: true}}})
+	{"bootstrap-reach", "the second from the first", fail, nil, func(m *facts.Mesh) {
+		m.Nodes[0].Dials = facts.Known([]facts.Dial{{Node: "b", To: "10.0.0.2:9", Try: facts.Tried(0, syscall.EHOSTUNREACH)}})
+	}},
+	{"bootstrap-reach", "one of four from all others", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "b d", "c d", "a d") }},
+	{"bootstrap-reach", "one of four by two of them", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "b d", "c d") }},
+	{"bootstrap-reach", "one listened nowhere", unknown, nil, func(m *facts.Mesh) {
+		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", Try: facts.Try{Why: "a listened nowhere, for the ranks to meet at"}}})
 	}},
 	{"bootstrap-reach", "nobody listened", unknown, nil, func(m *facts.Mesh) { m.Nodes[1].Dials = facts.Unknown[[]facts.Dial]("node a did not listen") }},
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"ncclmesh/tools/ncclmesh/doctor"
 	"ncclmesh/tools/ncclmesh/doctor/facts"
@@ -61,6 +62,59 @@ var adapterRows = []row{
 	{"uverbs-denied", "a container without the devices", fail, func(a, _ *machine) { a.verbs.open = syscall.EACCES }, nil},
 	{"uverbs-denied", "no library", unknown, func(a, _ *machine) { a.verbs.err = errGone }, nil},
 
+	{"port-enslaved", "of a bridge", fail, func(a, _ *machine) {
+		a.link(h0.netdev).Master = 20
+		addrs := a.link(h0.netdev).Addrs[:1]
+		a.link(h0.netdev).Addrs = a.link(h0.netdev).Addrs[1:]
+		a.links = append(a.links, topology.Link{Name: "br0", Index: 20, Kind: "bridge", Up: true, Carrier: true, Addrs: addrs})
+	}, nil},
+	{"port-enslaved", "of Open vSwitch", fail, func(a, _ *machine) {
+		a.link(h0.netdev).Master = 20
+		a.links = append(a.links, topology.Link{Name: "ovs-system", Index: 20, Kind: "openvswitch"})
+	}, nil},
+	{"port-enslaved", "of a routing domain", "", func(a, _ *machine) {
+		a.link(h0.netdev).Master = 20
+		a.links = append(a.links, topology.Link{Name: "red", Index: 20, Kind: "vrf"})
+	}, nil},
+	{"port-enslaved", "netlink does not answer", unknown, noTopology, nil},
+
+	{"port-flapping", "while it was looked at", warn, func(a, _ *machine) { a.flaps = map[string]uint64{h0.netdev: 3} }, nil},
+	{"port-flapping", "since boot", warn, func(a, _ *machine) { a.flaps = map[string]uint64{h0.netdev: 2000} }, nil},
+	{"port-flapping", "once a day", "", func(a, _ *machine) { a.flaps = map[string]uint64{h0.netdev: 22} }, nil},
+	{"port-flapping", "an interface of no cable", "", func(a, _ *machine) { a.flaps = map[string]uint64{"enP7s7": 2000} }, nil},
+	{"port-flapping", "the kernel does not answer", unknown, func(a, _ *machine) { a.err = errGone }, nil},
+	{"port-flapping", "no uptime", unknown, func(a, _ *machine) { a.drop("proc/uptime") }, nil},
+
+	{"port-shaped", "an interface alone", warn, func(a, _ *machine) {
+		a.noAdapter()
+		a.shapers = []facts.Shaper{{Dev: h0.netdev, Kind: "htb"}, {Dev: h0.netdev, Kind: "netem"}, {Dev: "enP7s7", Kind: "tbf"}}
+	}, nil},
+	{"port-shaped", "of RDMA", "", func(a, _ *machine) { a.shapers = []facts.Shaper{{Dev: h0.netdev, Kind: "htb"}} }, nil},
+	{"port-shaped", "the kernel does not answer", unknown, func(a, _ *machine) { a.err = errGone }, nil},
+
+	{"shm-small", "64 KiB", fail, func(a, _ *machine) { a.shared = 64 << 10 }, nil},
+	{"shm-small", "nearly full", warn, func(a, _ *machine) { a.shared = 20 << 20 }, nil},
+	{"shm-small", "as Docker has it", "", func(a, _ *machine) { a.shared = 64 << 20 }, nil},
+	{"shm-small", "not there", unknown, func(a, _ *machine) { a.err = syscall.ENOENT }, nil},
+
+	{"files-low", "64", fail, func(a, _ *machine) { a.openFiles("64", "64") }, nil},
+	{"files-low", "64 of a job", fail, func(a, _ *machine) { a.openFiles("64", "64"); a.job() }, nil},
+	{"files-low", "512", warn, func(a, _ *machine) { a.openFiles("512", "512") }, nil},
+	{"files-low", "the soft limit alone, which the plugin raises", "", func(a, _ *machine) { a.openFiles("64", "524288") }, nil},
+	{"files-low", "none", "", func(a, _ *machine) { a.openFiles("64", "unlimited") }, nil},
+	{"files-low", "not in /proc", unknown, func(a, _ *machine) { a.set("proc/self/limits", "Max open files\n") }, nil},
+
+	{"clock-differs", "ahead", warn, nil, func(m *facts.Mesh) {
+		m.Nodes[1].Ahead = facts.Known(facts.Ahead{Least: 5 * time.Minute, Most: 5*time.Minute + time.Second})
+	}},
+	{"clock-differs", "behind", warn, nil, func(m *facts.Mesh) {
+		m.Nodes[1].Ahead = facts.Known(facts.Ahead{Least: -26 * time.Hour, Most: -26 * time.Hour})
+	}},
+	{"clock-differs", "nobody knows, as the answer took a minute", "", nil, func(m *facts.Mesh) {
+		m.Nodes[1].Ahead = facts.Known(facts.Ahead{Least: -time.Second, Most: time.Minute})
+	}},
+	{"clock-differs", "not told", unknown, nil, func(m *facts.Mesh) { m.Nodes[1].Ahead = facts.Fact[facts.Ahead]{} }},
+
 	{"port-down", "one half", fail, func(a, _ *machine) { a.down(h0) }, nil},
 	{"port-down", "a cage with addresses", fail, func(a, _ *machine) { a.down(h0); a.down(h1) }, nil},
 	{"port-down", "switched off", fail, func(a, _ *machine) { a.down(h0); a.link(h0.netdev).Up = false }, nil},
@@ -78,6 +132,31 @@ var adapterRows = []row{
 		}
 	}, nil},
 	{"port-down", "an interface outside of the container", fail, func(a, _ *machine) { a.link(h0.netdev).Name = "eth0" }, nil},
+	{"port-down", "both halves, which are up to the adapter", fail, func(a, _ *machine) { a.link(h0.netdev).Carrier, a.link(h1.netdev).Carrier = false, false }, nil},
+	{"port-down", "switched off at the other end", fail, func(a, b *machine) {
+		a.down(h0)
+		b.down(halves[2])
+		b.link(halves[2].netdev).Up = false
+	}, nil},
+	{"port-down", "an interface that was moved away, and is down", fail, func(a, _ *machine) {
+		a.down(h0)
+		a.links = append(a.links[:2], a.links[3:]...)
+	}, nil},
+	{"port-down", "an interface alone without a carrier", fail, func(a, b *machine) {
+		a.noAdapter()
+		b.noAdapter()
+		a.link(h0.netdev).Carrier = false
+	}, nil},
+	{"port-down", "an interface alone switched off", fail, func(a, b *machine) {
+		a.noAdapter()
+		b.noAdapter()
+		a.link(h0.netdev).Up, a.link(h0.netdev).Carrier = false, false
+		b.link(halves[2].netdev).Carrier = false
+	}, nil},
+	{"port-down", "an interface alone that no other node shares a subnet with", info, func(a, _ *machine) {
+		a.noAdapter()
+		a.links = append(a.links, topology.Link{Name: "eno2", Index: 21, Kind: "device", MAC: [6]byte{2, 1}, Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.31.0.1/24")}})
+	}, nil},
 	{"port-down", "no state", unknown, func(a, _ *machine) { a.set(h0.ib()+"/ports/1/state", "") }, nil},
 
 	{"pcie-narrow", "half the lanes", warn, func(a, _ *machine) { a.set(h1.fn()+"/current_link_width", "2") }, nil},
@@ -108,7 +187,7 @@ func (m *machine) down(h half) {
 // limit sets the limit of locked memory.
 func (m *machine) limit(bytes string) {
 	for _, who := range []string{"self", "4711"} {
-		m.set("proc/"+who+"/limits", "Max locked memory         "+bytes+"              "+bytes+"              bytes\n")
+		m.set("proc/"+who+"/limits", "Max locked memory         "+bytes+"              "+bytes+"              bytes\nMax open files  1024  1048576  files\n")
 	}
 }
 
@@ -153,6 +232,27 @@ func (m *machine) bare(h half) {
 var addressRows = []row{
 	{"addr-none", "one port", info, func(a, _ *machine) { a.bare(h0) }, nil},
 	{"addr-none", "netlink does not answer", unknown, noTopology, nil},
+
+	{"route-wrong", "a blackhole", fail, nil, func(m *facts.Mesh) {
+		w := &(*m.Nodes[0].Ways.Value)[2]
+		w.Dev, w.Try = "", facts.Tried(0, syscall.EINVAL)
+	}},
+	{"route-wrong", "a tunnel", warn, nil, func(m *facts.Mesh) { (*m.Nodes[0].Ways.Value)[2].Dev = "wg0" }},
+	{"route-wrong", "not asked", unknown, nil, func(m *facts.Mesh) { m.Nodes[0].Ways = facts.Fact[[]facts.Way]{} }},
+
+	{"neighbour-wrong", "an entry that somebody made", fail, func(a, _ *machine) {
+		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 9, 9}, Permanent: true}}
+	}, nil},
+	{"neighbour-wrong", "another machine answers", warn, func(a, _ *machine) {
+		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 9, 9}}}
+	}, nil},
+	{"neighbour-wrong", "another interface of the node answers", "", func(a, _ *machine) {
+		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 1, 3}}}
+	}, nil},
+	{"neighbour-wrong", "an entry that is right", "", func(a, _ *machine) {
+		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 1, 2}, Permanent: true}}
+	}, nil},
+	{"neighbour-wrong", "the kernel does not answer", unknown, func(a, _ *machine) { a.err = errGone }, nil},
 
 	{"addr-volatile", "under /run alone", warn, func(a, _ *machine) {
 		a.set("run/NetworkManager/system-connections/Wired.nmconnection", "[connection]\ninterface-name=enp1s0f1np1\n")
@@ -210,6 +310,13 @@ var addressRows = []row{
 
 	{"gid-pinned-empty", "emptied", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_GID_INDEX=") }, nil},
 	{"gid-pinned-empty", "a job that cannot be read", unknown, otherUsersJob, nil},
+}
+
+// openFiles sets the limits of open files, soft and hard.
+func (m *machine) openFiles(soft, hard string) {
+	for _, who := range []string{"self", "4711"} {
+		m.set("proc/"+who+"/limits", "Max locked memory unlimited unlimited bytes\nMax open files            "+soft+"                 "+hard+"              files\n")
+	}
 }
 
 func otherUsersJob(a, _ *machine) {

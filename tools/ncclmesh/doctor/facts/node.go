@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,27 +21,35 @@ type Node struct {
 	Schema string `json:"schema"`
 	Name   string `json:"name"` // what people call it, the same in all findings
 
-	Build     string         `json:"build"` // of the command that looked
-	Arch      string         `json:"arch"`  // as Go calls it
-	Kernel    Fact[string]   `json:"kernel"`
-	MachineID Fact[string]   `json:"machine_id"`
-	DMI       Fact[[]string] `json:"dmi"`     // what the maker calls the machine
-	Modules   Fact[[]string] `json:"modules"` // of the kernel, that are loaded
-	Memory    Memory         `json:"memory"`
+	Build     string              `json:"build"` // of the command that looked
+	Arch      string              `json:"arch"`  // as Go calls it
+	Kernel    Fact[string]        `json:"kernel"`
+	Uptime    Fact[time.Duration] `json:"uptime"`
+	MachineID Fact[string]        `json:"machine_id"`
+	DMI       Fact[[]string]      `json:"dmi"`     // what the maker calls the machine
+	Modules   Fact[[]string]      `json:"modules"` // of the kernel, that are loaded
+	Memory    Memory              `json:"memory"`
 
 	Topology  Fact[topology.Node]     `json:"topology"`  // ports and interfaces
 	Functions Fact[[]string]          `json:"functions"` // PCI addresses of adapters of a maker whose adapters do RDMA
 	Adapters  []Adapter               `json:"adapters"`  // of Topology's RDMA ports
 	Library   Fact[string]            `json:"library"`   // libibverbs: what it is, once it was loaded
 	Wireless  Fact[[]string]          `json:"wireless"`  // interfaces that are radios
+	Carrier   Fact[map[string]Flaps]  `json:"carrier"`   // of ports' interfaces
 	Routes    Fact[[]Route]           `json:"routes"`    // of all tables
+	Neighbour Fact[[]Neighbour]       `json:"neighbour"` // the hardware addresses that the kernel sends to
+	Shapers   Fact[[]Shaper]          `json:"shapers"`   // queueing disciplines that hold traffic back, or lose some of it
+	HostName  Fact[HostName]          `json:"host_name"`
+	Outward   Fact[netip.Addr]        `json:"outward"`   // the node's address towards the world, which frameworks tell other nodes; none: no such route
 	Owners    Fact[map[string][]File] `json:"owners"`    // who configures which interface
 	Bootstrap Fact[[]netip.Addr]      `json:"bootstrap"` // where others may reach the node, the best first
 
 	Process Process `json:"process"` // whose environment counts
 
-	Loops  Fact[[][2]string] `json:"loops"`  // interfaces of the node that hear one another, and are not of one cage
-	Dials  Fact[[]Dial]      `json:"dials"`  // of rank 0's node
+	Loops  Fact[[][2]string] `json:"loops"` // interfaces of the node that hear one another, and are not of one cage
+	Dials  Fact[[]Dial]      `json:"dials"` // of all other nodes
+	Ways   Fact[[]Way]       `json:"ways"`  // to the addresses of other nodes' interfaces in subnets of this one's
+	Ahead  Fact[Ahead]       `json:"ahead"`
 	Sample Fact[Sample]      `json:"sample"` // of counters, while data moved
 }
 
@@ -92,6 +101,46 @@ func (t Try) Failed() bool { return t.Done && t.Error != "" }
 type Route struct {
 	Dst netip.Prefix `json:"dst"`
 	Dev string       `json:"dev"`
+}
+
+// Way is where the kernel would send packets to an address of another node.
+type Way struct {
+	Node string     `json:"node"`
+	Addr netip.Addr `json:"addr"`
+	Dev  string     `json:"dev"` // "": nowhere, for the reason in Try
+	Try  Try        `json:"try"`
+}
+
+// Neighbour is an entry of the kernel's table of hardware addresses.
+type Neighbour struct {
+	Dev       string     `json:"dev"`
+	Addr      netip.Addr `json:"addr"`
+	MAC       [6]byte    `json:"mac"`
+	Permanent bool       `json:"permanent"` // somebody put it there; others are as the neighbour answered a moment ago
+}
+
+// Shaper is a queueing discipline of an interface that holds packets back or drops them.
+type Shaper struct {
+	Dev  string `json:"dev"`
+	Kind string `json:"kind"` // as tc calls it
+}
+
+// HostName is the node's name for itself, and what its file of hosts has for it.
+type HostName struct {
+	Name  string       `json:"name"`
+	Addrs []netip.Addr `json:"addrs"`
+}
+
+// Flaps are how often an interface gained or lost its carrier.
+type Flaps struct {
+	Total uint64 `json:"total"` // since the interface is there
+	Now   uint64 `json:"now"`   // of them while the node was looked at
+}
+
+// Ahead is how far a node's clock is ahead of that of the node that asks: no less and no more than that.
+type Ahead struct {
+	Least time.Duration `json:"least"`
+	Most  time.Duration `json:"most"`
 }
 
 // File is a file that configures an interface.

@@ -96,8 +96,8 @@ func (l *looker) try(a *facts.Adapter, limit facts.Limit) {
 	defer d.Close()
 	a.Small = facts.Tried(small, d.Register(small))
 	large := maxTrial
-	if !limit.Unlimited && limit.Bytes < maxTrial/2 {
-		large = max(int(limit.Bytes)*2, 1<<20)
+	if !limit.Unlimited && limit.Most < maxTrial/2 {
+		large = max(int(limit.Most)*2, 1<<20)
 	}
 	if available, ok := l.node.Memory.Available.Get(); ok && available < 4*maxTrial {
 		a.Large = facts.Try{Why: "too little memory is available to try it"}

@@ -2,10 +2,12 @@ package gather
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,20 +22,33 @@ const Do = "doctor"
 type Asked struct {
 	Name   string        `json:"name"`   // what the node is to be called
 	Sample time.Duration `json:"sample"` // see Source
-	Listen bool          `json:"listen"` // others are to dial the node, as ranks dial rank 0
+	Salt   string        `json:"salt"`   // see Source
 }
 
-// answer is one line of an agent: first the node, then what came of dialling.
+// answer is one line of an agent: first the node, then what came of trying the others.
 type answer struct {
-	Node   *facts.Node  `json:"node,omitempty"`
-	Listen string       `json:"listen,omitempty"` // address and port
-	Dials  []facts.Dial `json:"dials,omitempty"`
+	Node   *facts.Node `json:"node,omitempty"`
+	Listen string      `json:"listen,omitempty"` // address and port where others dial the node
+	Tried  *tried      `json:"tried,omitempty"`
 }
 
-// rank0 is where the node is that all are to reach.
-type rank0 struct {
-	Node string `json:"node"`
-	At   string `json:"at"` // "": nowhere, or it is this node
+// others are the nodes that a node is to try.
+type others struct {
+	Peers []peer `json:"peers"`
+}
+
+// peer is one of them.
+type peer struct {
+	Node  string       `json:"node"`
+	At    string       `json:"at"`    // where it listens; "": nowhere
+	Addrs []netip.Addr `json:"addrs"` // of its interfaces
+}
+
+// tried is what came of it.
+type tried struct {
+	Clock time.Time    `json:"clock"` // of the node, when it was told to
+	Dials []facts.Dial `json:"dials"`
+	Ways  []facts.Way  `json:"ways"`
 }
 
 // Agent returns the handler of an agent, which looks at the node of a Source.
@@ -44,11 +59,12 @@ func Agent(s func() Source) fleet.Handler {
 			return err
 		}
 		source := s()
-		source.Name, source.Sample = asked.Name, asked.Sample
+		source.Name, source.Sample, source.Salt = asked.Name, asked.Sample, asked.Salt
+		source.defaults()
 		n := Node(source)
 		a := answer{Node: &n}
 		// NCCL listens at the first of the node's addresses.
-		if addrs, _ := n.Bootstrap.Get(); asked.Listen && len(addrs) > 0 {
+		if addrs, _ := n.Bootstrap.Get(); len(addrs) > 0 {
 			if l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(addrs[0], 0))); err == nil {
 				defer l.Close()
 				a.Listen = l.Addr().String()
@@ -57,11 +73,13 @@ func Agent(s func() Source) fleet.Handler {
 		if err := q.Answer(a); err != nil {
 			return err
 		}
-		var to rank0
+		var to others
 		if err := q.Hear(&to); err != nil {
 			return err
 		}
-		if err := q.Answer(answer{Dials: dial(ctx, to)}); err != nil {
+		t := tried{Clock: time.Now(), Ways: ways(&n, to.Peers, source.Way)}
+		t.Dials = dial(ctx, to.Peers)
+		if err := q.Answer(answer{Tried: &t}); err != nil {
 			return err
 		}
 		var over struct{}
@@ -69,25 +87,59 @@ func Agent(s func() Source) fleet.Handler {
 	}
 }
 
-// dialWait is how long rank 0 may take to answer.
+// dialWait is how long a node may take to answer.
 const dialWait = 3 * time.Second
 
-func dial(ctx context.Context, to rank0) []facts.Dial {
-	if to.At == "" {
-		return nil
+// dial connects to all others at once, as the ranks of a job do with some of them.
+func dial(ctx context.Context, to []peer) []facts.Dial {
+	dials := make([]facts.Dial, len(to))
+	var wg sync.WaitGroup
+	for i, p := range to {
+		dials[i] = facts.Dial{Node: p.Node, To: p.At}
+		if p.At == "" {
+			dials[i].Try.Why = p.Node + " listened nowhere, for the ranks to meet at"
+			continue
+		}
+		wg.Go(func() {
+			d := net.Dialer{Timeout: dialWait}
+			c, err := d.DialContext(ctx, "tcp", p.At)
+			if err == nil {
+				_ = c.Close()
+			}
+			dials[i].Try = facts.Tried(0, err)
+		})
 	}
-	d := net.Dialer{Timeout: dialWait}
-	c, err := d.DialContext(ctx, "tcp", to.At)
-	if err == nil {
-		_ = c.Close()
+	wg.Wait()
+	return dials
+}
+
+// ways asks the kernel for its ways to others' addresses in subnets of the node's own interfaces, and sends nothing. An address
+// that the node has itself leads nowhere else.
+func ways(n *facts.Node, to []peer, way func(netip.Addr) (string, error)) []facts.Way {
+	all := []facts.Way{}
+	found, _ := n.Topology.Get()
+	for _, p := range to {
+		for _, a := range p.Addrs {
+			own, near := false, false
+			for _, l := range found.Links {
+				for _, at := range l.Addrs {
+					own = own || at.Addr() == a
+					near = near || !l.Loopback && at.Contains(a)
+				}
+			}
+			if near && !own {
+				dev, err := way(a)
+				all = append(all, facts.Way{Node: p.Node, Addr: a, Dev: dev, Try: facts.Tried(0, err)})
+			}
+		}
 	}
-	return []facts.Dial{{Node: to.Node, To: to.At, Try: facts.Tried(0, err)}}
+	return all
 }
 
 // silence is how long an agent may take to look.
 const silence = 30 * time.Second
 
-// Fleet has agents look at all hosts at once. The first is rank 0's node.
+// Fleet has agents look at all hosts at once, and try each other.
 func Fleet(ctx context.Context, f *fleet.Fleet, hosts []string, sample time.Duration) (nodes []facts.Node, lost []facts.Lost, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,17 +155,25 @@ func Fleet(ctx context.Context, f *fleet.Fleet, hosts []string, sample time.Dura
 		}
 		wg.Wait()
 	}
+	salt := rand.Text()
 	for i, host := range hosts {
 		v := &visits[i]
 		if v.name = host; host == fleet.Here {
 			v.name = own
 		}
-		v.call = f.Start(ctx, host, fleet.Request{Do: Do, With: Asked{v.name, sample, i == 0}, Silence: silence + sample})
+		v.call = f.Start(ctx, host, fleet.Request{Do: Do, With: Asked{v.name, sample, salt}, Silence: silence + sample})
 	}
 	defer all(func(v *visit) { v.call.Close() })
 	all((*visit).look)
-	first := rank0{Node: visits[0].name, At: visits[0].listens}
-	all(func(v *visit) { v.dial(first, v == &visits[0]) })
+	var peers []peer
+	for i := range visits {
+		if visits[i].err == nil {
+			peers = append(peers, visits[i].peer())
+		}
+	}
+	all(func(v *visit) {
+		v.try(slices.DeleteFunc(slices.Clone(peers), func(p peer) bool { return p.Node == v.name }))
+	})
 	all(func(v *visit) {
 		if v.err == nil {
 			_ = v.call.Say(struct{}{}) // it ends anyhow when it is not told
@@ -151,22 +211,39 @@ func (v *visit) look() {
 	}
 }
 
-// dial has the node dial rank 0's.
-func (v *visit) dial(to rank0, self bool) {
+// peer is the node for others to try.
+func (v *visit) peer() peer {
+	p := peer{Node: v.name, At: v.listens}
+	found, _ := v.node.Topology.Get()
+	for _, l := range found.Links {
+		for _, a := range l.Addrs {
+			if !l.Loopback && !a.Addr().IsLinkLocalUnicast() {
+				p.Addrs = append(p.Addrs, a.Addr())
+			}
+		}
+	}
+	return p
+}
+
+// try has the node try others.
+func (v *visit) try(peers []peer) {
 	if v.err != nil {
 		return
 	}
-	if self {
-		to = rank0{}
-	}
+	begun := time.Now()
 	var a answer
-	if v.err = v.call.Say(to); v.err == nil {
+	if v.err = v.call.Say(others{peers}); v.err == nil {
 		v.err = v.call.Next(&a)
 	}
-	v.node.Dials = facts.Known(a.Dials)
-	if !self && to.At == "" {
-		v.node.Dials = facts.Unknown[[]facts.Dial](to.Node + " listened nowhere, for the ranks to meet at")
+	if v.err == nil && a.Tried == nil {
+		v.err = fleet.ErrGarbled
 	}
+	if v.err != nil {
+		return
+	}
+	v.node.Dials, v.node.Ways = facts.Known(a.Tried.Dials), facts.Known(a.Tried.Ways)
+	// By the wall clock, without Go's monotonic one: the node has looked at its own between begun and now.
+	v.node.Ahead = facts.Known(facts.Ahead{Least: a.Tried.Clock.Sub(time.Now().Round(0)), Most: a.Tried.Clock.Sub(begun.Round(0))})
 }
 
 // reason is why a host told nothing, without its name.

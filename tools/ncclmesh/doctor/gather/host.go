@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 )
@@ -16,10 +19,46 @@ import (
 func (l *looker) host() {
 	n := l.node
 	n.Kernel = facts.Of(text(l.path("proc/sys/kernel/osrelease")))
+	n.Uptime = l.uptime()
+	n.HostName = l.hostName()
 	n.MachineID = facts.Of(text(l.path("etc/machine-id")))
 	n.DMI = l.dmi()
 	n.Modules = facts.Of(firstWords(l.path("proc/modules")))
 	n.Memory = l.memory()
+}
+
+// uptime is how long the kernel runs.
+func (l *looker) uptime() facts.Fact[time.Duration] {
+	s, err := text(l.path("proc/uptime"))
+	if err != nil {
+		return facts.Unknown[time.Duration](err.Error())
+	}
+	first, _, _ := strings.Cut(s, " ")
+	return facts.Of(time.ParseDuration(first + "s"))
+}
+
+// hostName is what the node calls itself, and the addresses that its file of hosts has for that.
+func (l *looker) hostName() facts.Fact[facts.HostName] {
+	name, err := text(l.path("proc/sys/kernel/hostname"))
+	if err != nil {
+		return facts.Unknown[facts.HostName](err.Error())
+	}
+	b, err := os.ReadFile(l.path("etc/hosts"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return facts.Unknown[facts.HostName](plain(err).Error())
+	}
+	host := facts.HostName{Name: name}
+	for line := range strings.Lines(string(b)) {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) < 2 || !slices.Contains(words[1:], name) {
+			continue
+		}
+		if a, err := netip.ParseAddr(words[0]); err == nil {
+			host.Addrs = append(host.Addrs, a)
+		}
+	}
+	return facts.Known(host)
 }
 
 // dmi is what the maker calls the machine.

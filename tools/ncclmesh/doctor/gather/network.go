@@ -4,9 +4,6 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/transport/topology"
 )
@@ -25,6 +22,9 @@ func (l *looker) network() {
 		n.Bootstrap = l.bootstrap(found)
 	}
 	n.Routes = facts.Of(l.Routes())
+	n.Neighbour = facts.Of(l.Neighbours())
+	n.Shapers = facts.Of(l.Shapers())
+	n.Outward = facts.Of(l.Outward())
 	n.Functions = l.functions()
 }
 
@@ -60,34 +60,19 @@ func (l *looker) bootstrap(found *topology.Node) facts.Fact[[]netip.Addr] {
 	return facts.Known(topology.BootstrapAddrs(found.Links, filter, family, mesh))
 }
 
-// kernelRoutes are the routes of all tables in the network namespace of the calling thread,
-// but for default routes and those that the kernel keeps for itself.
-func kernelRoutes() ([]facts.Route, error) {
-	names := map[int]string{}
-	links, err := netlink.LinkList()
+// flaps are the changes of the carriers of all interfaces, some of them since before.
+func (l *looker) flaps(before map[string]uint64) facts.Fact[map[string]facts.Flaps] {
+	now, err := l.Carrier()
 	if err != nil {
-		return nil, err
+		return facts.Unknown[map[string]facts.Flaps](err.Error())
 	}
-	for _, l := range links {
-		names[l.Attrs().Index] = l.Attrs().Name
-	}
-	all := []facts.Route{}
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return nil, err
+	all := map[string]facts.Flaps{}
+	for netdev, total := range now {
+		f := facts.Flaps{Total: total}
+		if at, ok := before[netdev]; ok {
+			f.Now = rise(at, total)
 		}
-		for _, r := range routes {
-			if r.Dst == nil || r.Type != unix.RTN_UNICAST || r.Table == unix.RT_TABLE_LOCAL {
-				continue
-			}
-			addr, ok := netip.AddrFromSlice(r.Dst.IP)
-			bits, size := r.Dst.Mask.Size()
-			if !ok || size == 0 || bits == 0 {
-				continue
-			}
-			all = append(all, facts.Route{Dst: netip.PrefixFrom(addr.Unmap(), bits), Dev: names[r.LinkIndex]})
-		}
+		all[netdev] = f
 	}
-	return all, nil
+	return facts.Known(all)
 }

@@ -2,6 +2,9 @@ package gather
 
 import (
 	"bufio"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,8 +23,12 @@ import (
 // secret is the variable whose value does not leave the node.
 const secret = "NCCL_MESH_KEY"
 
-// told are the variables that are looked at beside those of NCCL.
-var told = []string{"LD_PRELOAD", "LD_LIBRARY_PATH", "VLLM_NCCL_SO_PATH"}
+// told are the variables that are looked at beside those of NCCL: the loader's, and those by which frameworks say where a node
+// is to be reached.
+var told = []string{
+	"LD_PRELOAD", "LD_LIBRARY_PATH", "VLLM_NCCL_SO_PATH",
+	"MASTER_ADDR", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "VLLM_HOST_IP", "SGLANG_HOST_IP",
+}
 
 // process is the one whose environment is judged.
 func (l *looker) process() {
@@ -31,25 +38,65 @@ func (l *looker) process() {
 	if l.PID != 0 {
 		environ, err = l.environ()
 	}
-	p.Env = facts.Of(relevant(environ), err)
-	p.Locked = l.locked()
+	p.Locked, p.Files = l.limit("Max locked memory", 0), l.limit("Max open files", 1)
 	p.Exempt = l.exempt()
+	p.Shared = l.shared()
 	p.Mapped = l.mapped()
 	if err != nil {
+		p.Env = facts.Unknown[map[string]string](err.Error())
 		why := p.Env.Because()
 		p.Plugin, p.NCCL, p.Preload = facts.Unknown[facts.Library](why), facts.Unknown[[]facts.Library](why), facts.Unknown[[]facts.Library](why)
-		p.Installed = facts.Unknown[facts.Library](why)
+		p.Installed, p.Loaded = facts.Unknown[facts.Library](why), facts.Unknown[facts.Loaded](why)
 		p.Conf, p.DebugTo = facts.Unknown[[]facts.Line](why), facts.Unknown[facts.Library](why)
 		return
 	}
-	p.Refused, p.Unheard = refused(environ), config.Unknown(environ)
-	env, _ := p.Env.Get()
-	p.Conf = l.conf(env, environ)
+	lines, err := l.conf(environ)
+	p.Conf = facts.Of(lines, err)
+	environ, p.Origin = filled(environ, lines)
+	for i := range lines {
+		lines[i].Value = shown(lines[i].Name, lines[i].Value)
+	}
+	env := relevant(environ)
+	p.Env = facts.Known(env)
+	p.Refused, p.Unheard = refused(environ, p.Origin), config.Unknown(environ)
+	p.Told, p.Key = config.Told(getenv(environ)), l.print(getenv(environ)(secret))
 	p.Preload = facts.Known(l.preload(env["LD_PRELOAD"]))
 	p.DebugTo = facts.Known(l.debugTo(env["NCCL_DEBUG_FILE"]))
 	p.Plugin = facts.Known(l.plugin(env))
 	p.Installed = facts.Known(l.named(env, "mesh"))
 	p.NCCL = l.nccl(env)
+	p.Loaded = l.load()
+}
+
+// filled returns an environment with what NCCL's files add to it, and which file a variable of theirs is in: the first that
+// names it, where the environment does not.
+func filled(environ []string, lines []facts.Line) (all []string, origin map[string]string) {
+	all, origin = slices.Clone(environ), map[string]string{}
+	for _, l := range lines {
+		set := slices.ContainsFunc(all, func(kv string) bool { return strings.HasPrefix(kv, l.Name+"=") })
+		if !set && strings.HasPrefix(l.Name, "NCCL_") {
+			all, origin[l.Name] = append(all, l.Name+"="+l.Value), l.File
+		}
+	}
+	return all, origin
+}
+
+// shown is a variable's value as it may leave the node.
+func shown(name, value string) string {
+	if name == secret && value != "" {
+		return "(set)"
+	}
+	return value
+}
+
+// print returns what equal keys of two nodes have in common, and nothing else does, in one run of the command; "" for none.
+func (l *looker) print(key string) string {
+	if key == "" {
+		return ""
+	}
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(l.Salt))
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // proc is a file of the process that is looked at.
@@ -81,46 +128,57 @@ func relevant(environ []string) map[string]string {
 		if !ok || !strings.HasPrefix(name, "NCCL_") && !slices.Contains(told, name) {
 			continue
 		}
-		if name == secret && value != "" {
-			value = "(set)"
-		}
-		env[name] = value
+		env[name] = shown(name, value)
 	}
 	return env
 }
 
 // refused are the values that the plugin does not accept, and what it wants instead.
-func refused(environ []string) (said []string) {
+func refused(environ []string, origin map[string]string) (said []string) {
 	for _, s := range config.Settings(getenv(environ)) {
-		if s.Err != nil {
-			said = append(said, fmt.Sprintf("%s=%q: %v", s.Err.Name, s.Err.Value, s.Err.Err))
+		if s.Err == nil {
+			continue
 		}
+		line := fmt.Sprintf("%s=%q: %v", s.Err.Name, s.Err.Value, s.Err.Err)
+		if file := origin[s.Err.Name]; file != "" {
+			line = file + " sets " + line
+		}
+		said = append(said, line)
 	}
 	return said
 }
 
-// locked is the limit of locked memory.
-func (l *looker) locked() facts.Fact[facts.Limit] {
+// limit is one of a process, by its name in /proc: the soft one (column 0), which a process may have to keep to, or the hard one.
+func (l *looker) limit(name string, column int) facts.Fact[facts.Limit] {
 	b, err := os.ReadFile(l.proc("limits"))
 	if err != nil {
 		return facts.Unknown[facts.Limit](plain(err).Error())
 	}
 	for line := range strings.Lines(string(b)) {
-		rest, ok := strings.CutPrefix(line, "Max locked memory")
+		rest, ok := strings.CutPrefix(line, name)
 		if !ok {
 			continue
 		}
 		words := strings.Fields(rest)
-		if len(words) == 0 {
+		if len(words) <= column {
 			break
 		}
-		if words[0] == "unlimited" {
+		if words[column] == "unlimited" {
 			return facts.Known(facts.Limit{Unlimited: true})
 		}
-		n, err := strconv.ParseUint(words[0], 10, 64)
-		return facts.Of(facts.Limit{Bytes: n}, err)
+		n, err := strconv.ParseUint(words[column], 10, 64)
+		return facts.Of(facts.Limit{Most: n}, err)
 	}
-	return facts.Unknown[facts.Limit]("/proc shows no limit of locked memory")
+	return facts.Unknown[facts.Limit](fmt.Sprintf("/proc shows no %q", name))
+}
+
+// shared is how much the process can put into /dev/shm.
+func (l *looker) shared() facts.Fact[uint64] {
+	free, err := l.Free(l.seen("/dev/shm"))
+	if err != nil {
+		return facts.Unknown[uint64](plain(&fs.PathError{Op: "statfs", Path: "/dev/shm", Err: err}).Error())
+	}
+	return facts.Known(free)
 }
 
 // exempt reports whether the kernel lets the process lock more memory than its limit: it does where the process has
@@ -176,18 +234,19 @@ func (l *looker) mapped() facts.Fact[[]facts.Library] {
 	return facts.Known(all)
 }
 
-// conf are the lines of NCCL's configuration files: settings that every process on the node has.
-func (l *looker) conf(env map[string]string, environ []string) facts.Fact[[]facts.Line] {
-	home := l.Home
+// conf are the lines of the files that NCCL reads: the one that NCCL_CONF_FILE names or else the user's, then the node's. What
+// the environment does not set, the first of them that does sets for every job.
+func (l *looker) conf(environ []string) ([]facts.Line, error) {
+	get, home := getenv(environ), l.Home
 	if l.PID != 0 {
-		home = getenv(environ)("HOME")
+		home = get("HOME")
 	}
-	files := []string{env["NCCL_CONF_FILE"], filepath.Join(home, ".nccl.conf"), "/etc/nccl.conf"}
-	if home == "" {
-		files[1] = ""
+	user := get("NCCL_CONF_FILE")
+	if user == "" && home != "" {
+		user = filepath.Join(home, ".nccl.conf")
 	}
 	lines := []facts.Line{}
-	for _, name := range files {
+	for _, name := range []string{user, "/etc/nccl.conf"} {
 		if name == "" {
 			continue
 		}
@@ -196,29 +255,25 @@ func (l *looker) conf(env map[string]string, environ []string) facts.Fact[[]fact
 			continue
 		}
 		if err == nil && !info.Mode().IsRegular() { // a pipe would be waited for
-			return facts.Unknown[[]facts.Line](name + " is no regular file")
+			return nil, errors.New(name + " is no regular file")
 		}
 		var b []byte
 		if err == nil {
 			b, err = os.ReadFile(l.seen(name))
 		}
 		if err != nil {
-			return facts.Unknown[[]facts.Line](plain(err).Error())
+			return nil, plain(err)
 		}
 		n := 0
 		for line := range strings.Lines(string(b)) {
 			n++
 			key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-			if key = strings.TrimSpace(key); !ok || strings.HasPrefix(key, "#") {
-				continue
+			if key = strings.TrimSpace(key); ok && !strings.HasPrefix(key, "#") {
+				lines = append(lines, facts.Line{File: name, Line: n, Name: key, Value: strings.TrimSpace(value)})
 			}
-			if key == secret {
-				value = "(set)"
-			}
-			lines = append(lines, facts.Line{File: name, Line: n, Name: key, Value: strings.TrimSpace(value)})
 		}
 	}
-	return facts.Known(lines)
+	return lines, nil
 }
 
 // seen is where a file is that the judged process calls so: a job in a container has a root

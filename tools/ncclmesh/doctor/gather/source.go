@@ -1,15 +1,19 @@
 package gather
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ncclmesh/handshake"
 	"ncclmesh/ncclnet/config"
@@ -19,15 +23,29 @@ import (
 
 // Source is where Node looks. Zero values mean the machine that it runs on.
 type Source struct {
-	Name    string                          // what people call the node; its host name
-	Root    string                          // of /proc, /etc, /run and /dev; "/"
-	Sysfs   string                          // what NCCL_MESH_SYSFS says, or "/sys"
-	Links   func() ([]topology.Link, error) // the kernel's
-	Routes  func() ([]facts.Route, error)   // the kernel's
-	Verbs   Verbs                           // libibverbs, as NCCL_MESH_IBVERBS says
-	Environ []string                        // "NAME=value"; the process's is its caller's to give
-	Home    string                          // of the user
-	PID     int                             // of a job, whose environment is judged instead of Environ; 0: none
+	Name   string                          // what people call the node; its host name
+	Root   string                          // of /proc, /etc, /run and /dev; "/"
+	Sysfs  string                          // what NCCL_MESH_SYSFS says, or "/sys"
+	Links  func() ([]topology.Link, error) // the kernel's
+	Routes func() ([]facts.Route, error)   // the kernel's
+	// Carrier is how often each interface gained or lost its carrier; nil: the kernel is asked.
+	Carrier func() (map[string]uint64, error)
+	// Neighbours and Shapers are what the kernel has of them; nil: it is asked.
+	Neighbours func() ([]facts.Neighbour, error)
+	Shapers    func() ([]facts.Shaper, error)
+	// Way returns the interface by which the kernel sends to an address; nil: it is asked.
+	Way func(netip.Addr) (dev string, err error)
+	// Outward returns the node's address towards the world; nil: the kernel is asked.
+	Outward func() (netip.Addr, error)
+	Verbs   Verbs    // libibverbs, as NCCL_MESH_IBVERBS says
+	Environ []string // "NAME=value"; the process's is its caller's to give
+	Home    string   // of the user
+	PID     int      // of a job, whose environment is judged instead of Environ; 0: none
+	Salt    string   // the same on all nodes that are compared, and another at each run
+	// Load loads a library, and returns the error of that; nil: in a child process, which is this program with the arguments load FILE.
+	Load func(path string) error
+	// Free returns how many bytes are free in a file system; nil: as the kernel says.
+	Free func(path string) (uint64, error)
 	// Sample is how long counters are watched; 0: they are not.
 	Sample time.Duration
 	// Sleep waits; time.Sleep.
@@ -40,55 +58,69 @@ type Source struct {
 // looker is a Source at work.
 type looker struct {
 	Source
-	own  config.Config // as Environ says
 	node *facts.Node
 }
 
 // Node looks at everything. What fails is part of the answer.
 func Node(s Source) facts.Node {
 	l := &looker{Source: s, node: &facts.Node{Schema: facts.Schema, Build: handshake.Build(), Arch: runtime.GOARCH}}
-	own, err := config.Read(getenv(s.Environ))
-	if err == nil {
-		l.own = own
-	}
 	l.defaults()
 	n := l.node
 	n.Name = l.Name
 	l.process()
 	l.host()
 	l.network()
+	before, _ := l.Carrier()
 	l.adapters()
 	l.owners()
 	l.loops()
 	l.counters()
+	n.Carrier = l.flaps(before)
 	return *n
 }
 
-func (l *looker) defaults() {
-	if l.Root == "" {
-		l.Root = "/"
+func (s *Source) defaults() {
+	own, _ := config.Read(getenv(s.Environ)) // what it does not accept is a finding
+	s.Name, s.Root, s.Sysfs = cmp.Or(s.Name, hostname()), cmp.Or(s.Root, "/"), cmp.Or(s.Sysfs, own.Transport.Sysfs)
+	s.Sysfs = cmp.Or(s.Sysfs, filepath.Join(s.Root, "sys"))
+	if s.Verbs == nil {
+		s.Verbs = &libibverbs{names: own.Transport.Libraries}
 	}
-	if l.Sysfs == "" {
-		l.Sysfs = l.own.Transport.Sysfs
+	if s.Routes == nil {
+		s.Routes = kernelRoutes
 	}
-	if l.Sysfs == "" {
-		l.Sysfs = filepath.Join(l.Root, "sys")
+	if s.Carrier == nil {
+		s.Carrier = kernelCarrier
 	}
-	if l.Routes == nil {
-		l.Routes = kernelRoutes
+	if s.Neighbours == nil {
+		s.Neighbours = kernelNeighbours
 	}
-	if l.Verbs == nil {
-		l.Verbs = &libibverbs{names: l.own.Transport.Libraries}
+	if s.Shapers == nil {
+		s.Shapers = kernelShapers
 	}
-	if l.Echo == nil {
-		l.Echo = echo
+	if s.Way == nil {
+		s.Way = kernelWay
 	}
-	if l.Sleep == nil {
-		l.Sleep = time.Sleep
+	if s.Outward == nil {
+		s.Outward = outward
 	}
-	if l.Name == "" {
-		l.Name, _ = os.Hostname()
+	if s.Load == nil {
+		s.Load = s.loadInChild
 	}
+	if s.Free == nil {
+		s.Free = free
+	}
+	if s.Echo == nil {
+		s.Echo = echo
+	}
+	if s.Sleep == nil {
+		s.Sleep = time.Sleep
+	}
+}
+
+func hostname() string {
+	name, _ := os.Hostname()
+	return name
 }
 
 // getenv looks variables up in an environment, where the last of a name holds.
@@ -140,4 +172,13 @@ func plain(err error) error {
 		return fmt.Errorf("%s: %w", p.Path, p.Err)
 	}
 	return err
+}
+
+// free is how many bytes are free in the file system of a path.
+func free(path string) (uint64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return 0, err
+	}
+	return s.Bavail * uint64(s.Bsize), nil
 }

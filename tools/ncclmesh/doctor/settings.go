@@ -1,0 +1,114 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ncclmesh/handshake"
+	"ncclmesh/tools/ncclmesh/doctor/facts"
+)
+
+// Settings by which nodes relay for each other.
+const (
+	keyVariable   = "NCCL_MESH_KEY" // its value does not leave a node
+	relayVariable = "NCCL_MESH_RELAY"
+)
+
+// holds returns the value that a setting has on a node, and whether the node tells of it. Of the key it is a print.
+func holds(n *facts.Node, name string) (string, handshake.Rule, bool) {
+	i := slices.IndexFunc(n.Process.Told, func(t handshake.Setting) bool { return t.Name == name })
+	if i < 0 {
+		return "", handshake.RuleOwn, false
+	}
+	s := n.Process.Told[i]
+	if name == keyVariable {
+		s.Value = n.Process.Key
+	}
+	return s.Value, s.Rule, true
+}
+
+// settingsDiffer compares the settings that are meant to be the same on all nodes.
+func settingsDiffer(v *verdict) {
+	var all []*facts.Node
+	for i := range v.Nodes {
+		if _, ok := told(&v.Nodes[i], v); ok {
+			all = append(all, &v.Nodes[i])
+		}
+	}
+	if len(all) > 0 {
+		for _, s := range all[0].Process.Told {
+			v.compare(s.Name, all)
+		}
+	}
+}
+
+// compare compares one setting. A node of another build may not tell of it.
+func (v *verdict) compare(name string, all []*facts.Node) {
+	type group struct {
+		value string
+		nodes []string
+	}
+	var groups []group
+	strictest := handshake.RuleOwn
+	for _, n := range all {
+		value, rule, ok := holds(n, name)
+		if !ok {
+			continue
+		}
+		strictest = max(strictest, rule)
+		i := slices.IndexFunc(groups, func(g group) bool { return g.value == value })
+		if i < 0 {
+			i, groups = len(groups), append(groups, group{value: value})
+		}
+		groups[i].nodes = append(groups[i].nodes, n.Name)
+	}
+	if len(groups) < 2 {
+		return
+	}
+	var said, nodes []string
+	keys := 0
+	for _, g := range groups {
+		shown := cmp.Or(g.value, "unset")
+		if name == keyVariable && g.value != "" {
+			keys++
+			shown = fmt.Sprintf("key %d", keys)
+		}
+		said, nodes = append(said, shown+" on "+strings.Join(g.nodes, ", ")), append(nodes, g.nodes...)
+	}
+	what := name + " is " + strings.Join(said, ", ")
+	switch {
+	case strictest == handshake.RuleSame:
+		v.fail(both(nodes...), "set it to the same on all nodes, or unset it: ranks that differ in it wait for each other for ever", "%s", what)
+	case name == keyVariable:
+		v.warn(both(nodes...), "give all nodes the same key: nodes do not relay for those with another", "%s", what)
+	default:
+		v.info(both(nodes...), "", "%s: each node goes by its own", what)
+	}
+}
+
+// closed says why a node does not relay what comes from another, by their settings; "" where they are not against it. Of a
+// node that is not known it is "", too.
+func (v *verdict) closed(relay, other string) string {
+	r, o := v.node(relay), v.node(other)
+	if r == nil || o == nil {
+		return ""
+	}
+	for _, n := range []*facts.Node{r, o} {
+		if value, _, _ := holds(n, relayVariable); value == "0" {
+			return fmt.Sprintf("%s has %s=0", n.Name, relayVariable)
+		}
+	}
+	a, _, _ := holds(r, keyVariable)
+	b, _, _ := holds(o, keyVariable)
+	switch {
+	case a == b:
+		return ""
+	case a == "":
+		return fmt.Sprintf("%s has no %s, and %s has one", relay, keyVariable, other)
+	case b == "":
+		return fmt.Sprintf("%s has a %s, and %s has none", relay, keyVariable, other)
+	}
+	return fmt.Sprintf("%s and %s have different values of %s", relay, other, keyVariable)
+}
