@@ -60,14 +60,14 @@ func measure(ctx context.Context, f *fleet.Fleet, hosts []string, m *facts.Mesh)
 	flows := []facts.Flow{}
 	for _, l := range r.Links {
 		if l.Ports[0] == "" {
-			continue // of several halves, over others, or TCP
+			continue // of several halves, or through others
 		}
 		var ends [2]facts.End
 		for i, e := range l.Ends {
 			node := e[:max(0, strings.LastIndexByte(e, ':'))] // the cage stands after it
 			ends[i] = facts.End{Node: node, Port: l.Ports[i]}
 		}
-		flows = append(flows, facts.Flow{From: ends[0], To: ends[1], Forth: l.Forth, Back: l.Back, Both: l.Both, Allowed: l.Allowed, Error: l.Error})
+		flows = append(flows, facts.Flow{From: ends[0], To: ends[1], Forth: l.Forth, Back: l.Back, Both: l.Both, Allowed: l.Allowed, RDMA: l.RDMA, Crowded: l.Crowded, Error: l.Error})
 	}
 	return facts.Known(flows)
 }

@@ -34,6 +34,7 @@ func Serve(options func() (transport.Options, error)) fleet.Handler {
 
 // agent is one, while it is asked.
 type agent struct {
+	host      host
 	t         *transport.Transport
 	ways      map[string][]path.Way // that are proved, by the peer's id
 	peerPorts map[string][]handshake.Port
@@ -52,7 +53,7 @@ func serve(ctx context.Context, q *fleet.Question, o transport.Options, s setup)
 	if len(hello.Busy) > 0 && !s.WhileBusy {
 		return q.Answer(hello)
 	}
-	a := &agent{ways: map[string][]path.Way{}, peerPorts: map[string][]handshake.Port{}, waiting: map[string]*transport.Listener{}}
+	a := &agent{host: h, ways: map[string][]path.Way{}, peerPorts: map[string][]handshake.Port{}, waiting: map[string]*transport.Listener{}}
 	if a.t, err = transport.New(o); err != nil {
 		return err
 	}
@@ -96,7 +97,9 @@ func (a *agent) obey(ctx context.Context, o order) (d done, err error) {
 	case o.Listen != nil:
 		d.Handles, err = a.listen(o.Listen)
 	case o.Run != nil:
+		before := a.host.processor()
 		d.Flows, err = a.run(ctx, o.Run)
+		d.Crowded = a.host.processor().crowded(before)
 	case o.Join != nil:
 		err = a.join(ctx, o.Join)
 	case o.Play != nil:

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -61,6 +63,25 @@ func TestBusy(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Other programs' part of the processors is told where hardly any is idle.
+func TestCrowded(t *testing.T) {
+	for text, want := range map[string]float64{
+		"cpu  200 0 0 1000 0 0 0 0 0 0\ncpu0 1 1 1 1": 0, // half of 200 was idle
+		"cpu  150 80 10 908 2 5 5 0 900 0\n":          0.75,
+		"":                                            0,
+	} {
+		before := host{tree(t, map[string]string{"stat": "cpu  100 0 0 900 0 0 0 0 0 0\n"}), ""}.processor()
+		after := host{tree(t, map[string]string{"stat": text}), ""}.processor()
+		if before.all != 10*time.Second || before.idle != 9*time.Second {
+			t.Errorf("%+v", before)
+		}
+		before.own, after.own = 0, 300*time.Millisecond
+		if got := after.crowded(before); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
 	}
 }
 

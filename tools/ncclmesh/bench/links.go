@@ -33,7 +33,8 @@ type LinkReport struct {
 type Link struct {
 	Ends    [2]string `json:"ends"`         // node:cage, or nodes alone
 	Over    string    `json:"over"`         // its functions, or the nodes that it goes through
-	Ports   [2]string `json:"ports"`        // of a half over RDMA; "" of others
+	Ports   [2]string `json:"ports"`        // of a half; "" of several together, and of paths through other nodes
+	RDMA    bool      `json:"rdma"`         // of a half
 	Forth   float64   `json:"forth"`        // Gb/s, one way alone
 	Back    float64   `json:"back"`         // Gb/s
 	Both    float64   `json:"both"`         // Gb/s, both ways at once, together
@@ -42,7 +43,9 @@ type Link struct {
 	P99     float64   `json:"p99Micros"`    // likewise
 	Lanes   string    `json:"lanes"`        // that carried it, from the first end
 	Wrong   int64     `json:"wrong"`        // bytes
-	Error   string    `json:"error,omitempty"`
+	// Crowded is the share of the processors of each end that other programs took meanwhile, where hardly any was idle.
+	Crowded [2]float64 `json:"crowded"`
+	Error   string     `json:"error,omitempty"`
 
 	nodes [2]int // in the crew
 	ways  [2][]Way
@@ -116,9 +119,7 @@ func links(m *topo.Map) (all []Link) {
 			}
 			half := l
 			half.Over = h.Ports[0] + " – " + h.Ports[1]
-			if best == topo.RDMA {
-				half.Ports = h.Ports
-			}
+			half.Ports, half.RDMA = h.Ports, best == topo.RDMA
 			half.ways = [2][]Way{{{h.Ports[0], h.Ports[1], best == topo.RDMA}}, {{h.Ports[1], h.Ports[0], best == topo.RDMA}}}
 			all = append(all, half)
 			for side := range whole.ways {
@@ -240,6 +241,9 @@ func (b *linkBench) run(l *Link, sides []int, r run) ([]through, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	for side := range answers {
+		l.Crowded[side] = max(l.Crowded[side], answers[side].Crowded)
 	}
 	var all []through
 	for i, side := range sides {

@@ -337,7 +337,7 @@ func twoNodes(t *testing.T, edit func(a, b *machine)) *facts.Mesh {
 	var flows []facts.Flow
 	for i, h := range halves {
 		from, to := end("a", h), end("b", halves[(i+2)%4])
-		flows = append(flows, facts.Flow{From: from, To: to, Forth: 111.9, Back: 111.7, Both: 194, Allowed: 123})
+		flows = append(flows, facts.Flow{RDMA: true, From: from, To: to, Forth: 111.9, Back: 111.7, Both: 194, Allowed: 123})
 	}
 	m.Flows = facts.Known(flows)
 	m.Map = facts.Known(cabled("a", "b"))

@@ -28,32 +28,87 @@ func flows(v *verdict) []facts.Flow {
 // flow is where one was.
 func (v *verdict) flow(f facts.Flow) spot { return v.across(f.From, f.To) }
 
+// crowd is the share of a node's processors that other programs have to take before they are to blame for what was measured.
+const crowd = 0.6
+
+// crowded says what other programs took of the processors, where it is so much that nothing can be told; else "".
+func (v *verdict) crowded(f facts.Flow) string {
+	for i, e := range []facts.End{f.From, f.To} {
+		if f.Crowded[i] >= crowd {
+			return fmt.Sprintf("other programs took %.0f %% of the processors of %s, and hardly any was idle: measure again without them", 100*f.Crowded[i], e.Node)
+		}
+	}
+	return ""
+}
+
+// sure is what TCP does over one cable on any processor that runs such jobs, Gb/s.
+const sure = 5
+
+// wanted is what a half is to carry one way, in Gb/s, and where that is known from. What TCP carries depends on the processor: it
+// is held beside the best of the other cables.
+func wanted(all []facts.Flow, f facts.Flow) (want float64, from string) {
+	if f.RDMA {
+		return f.Allowed, fmt.Sprintf("link and PCIe allow %.4g", f.Allowed)
+	}
+	best := 0.0
+	for _, o := range all {
+		if !o.RDMA && o.Error == "" && (o.From != f.From || o.To != f.To) {
+			best = max(best, min(o.Forth, o.Back))
+		}
+	}
+	switch {
+	case best == 0:
+		best, from = sure, fmt.Sprintf("TCP does %.4g and more on any processor", float64(sure))
+	default:
+		from = fmt.Sprintf("TCP does %.4g over another cable", best)
+	}
+	if f.Allowed > 0 && f.Allowed < best {
+		return f.Allowed, fmt.Sprintf("the link allows %.4g", f.Allowed)
+	}
+	return best, from
+}
+
 func cableSlow(v *verdict) {
-	for _, f := range flows(v) {
+	all := flows(v)
+	for _, f := range all {
 		slower := min(f.Forth, f.Back)
-		switch {
+		want, from := wanted(all, f)
+		least, remedy := want*lowShare/100, fmt.Sprintf("shut %s and %s down, unplug their power for 90 s, and measure again", f.From.Node, f.To.Node)
+		if !f.RDMA {
+			least, remedy = want*slowShare/100, fmt.Sprintf("look at the speed of %s and at its queueing discipline (tc qdisc show) on both nodes; then reseat or replace the cable", f.From.Port)
+		}
+		busy := v.crowded(f)
+		switch said := fmt.Sprintf("%.4g Gb/s one way over %s; %s", slower, f.From.Port, from); {
 		case f.Error != "":
 			v.unknown(v.flow(f), fmt.Sprintf("%s could not be measured: %s", f.From.Port, f.Error))
-		case f.Allowed <= 0 || slower <= 0:
+		case want <= 0 || slower <= 0:
 			v.unknown(v.flow(f), "not measured")
-		case slower < f.Allowed*slowShare/100:
-			v.fail(v.flow(f), fmt.Sprintf("shut %s and %s down, unplug their power for 90 s, and measure again", f.From.Node, f.To.Node), "%.4g Gb/s one way over %s; link and PCIe allow %.4g", slower, f.From.Port, f.Allowed)
-		case slower < f.Allowed*lowShare/100:
-			v.warn(v.flow(f), "measure again without other traffic; then reseat the cable", "%.4g Gb/s one way over %s; link and PCIe allow %.4g", slower, f.From.Port, f.Allowed)
+		case slower < least && busy != "":
+			v.unknown(v.flow(f), said+"; "+busy)
+		case slower < want*slowShare/100:
+			v.fail(v.flow(f), remedy, "%s", said)
+		case slower < least:
+			v.warn(v.flow(f), "measure again without other traffic; then reseat the cable", "%s", said)
 		}
 	}
 }
 
+// cableSlowBothWays looks at what RDMA carries in both directions at once. What is as slow one way is cable-slow's.
 func cableSlowBothWays(v *verdict) {
 	for _, f := range flows(v) {
 		want := 2 * f.Allowed * bothWaysShare / 100
-		switch {
+		oneWay := min(f.Forth, f.Back) < f.Allowed*lowShare/100 && f.Both >= (f.Forth+f.Back)*bothWaysShare/100
+		switch said := fmt.Sprintf("%.4g of ≥ %.4g Gb/s over %s in both directions at once (%.4g one way)", f.Both, want, f.From.Port, min(f.Forth, f.Back)); {
+		case !f.RDMA:
 		case f.Error != "":
 			v.unknown(v.flow(f), fmt.Sprintf("%s could not be measured: %s", f.From.Port, f.Error))
 		case f.Allowed <= 0 || f.Both <= 0:
 			v.unknown(v.flow(f), "not measured in both directions")
-		case f.Both < want:
-			v.fail(v.flow(f), fmt.Sprintf("reboot both %s and %s, measure again, then reseat", f.From.Node, f.To.Node), "%.4g of ≥ %.4g Gb/s over %s in both directions at once (%.4g one way)", f.Both, want, f.From.Port, min(f.Forth, f.Back))
+		case f.Both >= want || oneWay:
+		case v.crowded(f) != "":
+			v.unknown(v.flow(f), said+"; "+v.crowded(f))
+		default:
+			v.fail(v.flow(f), fmt.Sprintf("reboot both %s and %s, measure again, then reseat", f.From.Node, f.To.Node), "%s", said)
 		}
 	}
 }

@@ -55,7 +55,8 @@ func linksTo(n *facts.Node, a netip.Addr) (names []string) {
 	return names
 }
 
-// neighbourWrong holds the hardware addresses that nodes send to beside those of the interfaces that have the addresses.
+// neighbourWrong holds the hardware addresses that nodes send to over cables beside those of the interfaces that have the
+// addresses. In other networks a router may be between.
 func neighbourWrong(v *verdict) {
 	type owner struct {
 		node *facts.Node
@@ -79,9 +80,11 @@ func neighbourWrong(v *verdict) {
 			v.unknown(on(n), n.Neighbour.Because())
 			continue
 		}
+		ports := meshPorts(n, v)
 		for _, e := range entries {
 			o := owners[e.Addr]
-			if len(o) != 1 || o[0].node == n { // addr-duplicate reports several
+			cable := slices.ContainsFunc(ports, func(p topology.Port) bool { return p.Netdev == e.Dev })
+			if !cable || len(o) != 1 || o[0].node == n { // addr-duplicate reports several
 				continue
 			}
 			found, _ := o[0].node.Topology.Get()

@@ -16,6 +16,15 @@ func cable(m *facts.Mesh) *topo.Cable { return &m.Map.Value.Cables[0] }
 // flow is the measurement of its first half.
 func flow(m *facts.Mesh) *facts.Flow { return &(*m.Flows.Value)[0] }
 
+// overTCP makes the flows TCP's, of these speeds.
+func overTCP(m *facts.Mesh, speeds ...float64) {
+	all := (*m.Flows.Value)[:len(speeds)]
+	for i, s := range speeds {
+		all[i].RDMA, all[i].Forth, all[i].Back, all[i].Both = false, s, s, s
+	}
+	m.Flows = facts.Known(all)
+}
+
 func noMap(m *facts.Mesh) { m.Map = facts.Unknown[topo.Map]("no host was named") }
 
 // lost is a node whose agent says nothing, of which the others do not know the cables.
@@ -136,12 +145,32 @@ var cableRows = []row{
 	{"half-unused", "no way was tried", unknown, nil, noMap},
 
 	{"cable-slow", "13 Gb/s", fail, nil, func(m *facts.Mesh) { flow(m).Back = 13 }},
+	{"cable-slow", "13 Gb/s beside a small MTU, which explains nothing of it", fail, func(a, b *machine) {
+		for i, h := range halves {
+			a.link(h.netdev).MTU, b.link(halves[i].netdev).MTU = 1500, 1500
+		}
+	}, func(m *facts.Mesh) { flow(m).Back = 13 }},
+	{"cable-slow", "beside a busy processor", unknown, nil, func(m *facts.Mesh) { flow(m).Back, flow(m).Crowded = 13, [2]float64{0.1, 0.84} }},
+	{"cable-slow", "full speed beside a busy processor", "", nil, func(m *facts.Mesh) { flow(m).Crowded = [2]float64{0.9, 0.84} }},
+	{"cable-slow", "TCP, a tenth of the others", fail, nil, func(m *facts.Mesh) { overTCP(m, 17, 1.7, 16, 12) }},
+	{"cable-slow", "TCP, half of the others", "", nil, func(m *facts.Mesh) { overTCP(m, 17, 8, 16, 12) }},
+	{"cable-slow", "TCP, over the only cable", fail, nil, func(m *facts.Mesh) { overTCP(m, 0.5) }},
+	{"cable-slow", "TCP, over slow links", "", nil, func(m *facts.Mesh) {
+		overTCP(m, 0.94, 0.93)
+		for i := range *m.Flows.Value {
+			(*m.Flows.Value)[i].Allowed = 0.95
+		}
+	}},
 	{"cable-slow", "half", warn, nil, func(m *facts.Mesh) { flow(m).Forth = 60 }},
 	{"cable-slow", "not measured", unknown, nil, noFlows},
 	{"cable-slow", "not this one", unknown, nil, func(m *facts.Mesh) { flow(m).Forth = 0 }},
 	{"cable-slow", "failed", unknown, nil, func(m *facts.Mesh) { flow(m).Error = "closed by the peer" }},
 
 	{"cable-slow-both-ways", "119 Gb/s", fail, nil, func(m *facts.Mesh) { flow(m).Both = 118.7 }},
+	{"cable-slow-both-ways", "as slow one way, which cable-slow reports", "", nil, func(m *facts.Mesh) { flow(m).Forth, flow(m).Back, flow(m).Both = 13, 13, 25 }},
+	{"cable-slow-both-ways", "slow one way, and slower both ways", fail, nil, func(m *facts.Mesh) { flow(m).Forth, flow(m).Back, flow(m).Both = 60, 60, 40 }},
+	{"cable-slow-both-ways", "beside a busy processor", unknown, nil, func(m *facts.Mesh) { flow(m).Both, flow(m).Crowded = 118.7, [2]float64{0.7, 0.2} }},
+	{"cable-slow-both-ways", "TCP", "", nil, func(m *facts.Mesh) { overTCP(m, 17, 8) }},
 	{"cable-slow-both-ways", "not measured", unknown, nil, noFlows},
 	{"cable-slow-both-ways", "failed", unknown, nil, func(m *facts.Mesh) { flow(m).Error = "closed by the peer" }},
 	{"cable-slow-both-ways", "one way only", unknown, nil, func(m *facts.Mesh) { flow(m).Both = 0 }},

@@ -52,15 +52,18 @@ type Counter struct {
 	Rise uint64 `json:"rise"`
 }
 
-// Flow is what was measured of a half of a cable over RDMA, in Gb/s of payload.
+// Flow is what was measured of a half of a cable, in Gb/s of payload.
 type Flow struct {
+	RDMA    bool    `json:"rdma"` // else TCP
 	From    End     `json:"from"`
 	To      End     `json:"to"`
 	Forth   float64 `json:"forth"` // one way alone
 	Back    float64 `json:"back"`
 	Both    float64 `json:"both"`    // both ways at once, together
 	Allowed float64 `json:"allowed"` // one way, by link and PCIe; 0: not known
-	Error   string  `json:"error,omitempty"`
+	// Crowded is the share of the processors of each end that other programs took meanwhile, where hardly any was idle.
+	Crowded [2]float64 `json:"crowded"`
+	Error   string     `json:"error,omitempty"`
 }
 
 // PortName is how findings and ends of cables call a port.
