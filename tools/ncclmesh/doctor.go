@@ -172,7 +172,7 @@ func (f *doctorFlags) write(sys *system, r *doctor.Report) error {
 	if f.json {
 		return r.WriteJSON(sys.stdout)
 	}
-	return r.WriteText(sys.stdout, colourful(sys))
+	return r.WriteText(sys.stdout, colourful(sys), width(sys))
 }
 
 func writeFile(path string, write func(io.Writer) error) error {
@@ -181,6 +181,16 @@ func writeFile(path string, write func(io.Writer) error) error {
 		return err
 	}
 	return errors.Join(write(file), file.Close())
+}
+
+// width is that of the terminal that the output goes to, at least 40; 80 where it goes elsewhere.
+func width(sys *system) int {
+	if f, ok := sys.stdout.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
+			return max(columns, 40)
+		}
+	}
+	return 80
 }
 
 // colourful reports whether the output is a terminal whose user wants colours.

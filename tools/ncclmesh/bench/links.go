@@ -65,6 +65,9 @@ func (r *LinkReport) Err() error {
 	return errors.Join(errs...)
 }
 
+// errNoLinks is what there is to say where nothing can be measured.
+var errNoLinks = errors.New("no cable joins the hosts, and no path leads through others: see ncclmesh topo, and ncclmesh doctor for the reason")
+
 // Links measures every cable between hosts, half by half and whole, and the ways between those
 // that share none, one after the other.
 func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (*LinkReport, error) {
@@ -76,6 +79,10 @@ func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (
 	if err != nil {
 		return nil, err
 	}
+	all := links(m)
+	if len(all) == 0 {
+		return nil, errNoLinks
+	}
 	o.say("starting agents")
 	c, err := muster(ctx, f, hosts, &o.Options)
 	if err != nil {
@@ -86,7 +93,7 @@ func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (
 	if most := int(c.memory() / (4 * outstanding)); b.o.Bytes > most {
 		b.o.Bytes = max(most, 4096)
 	}
-	r := &LinkReport{Schema: LinkSchema, Bytes: b.o.Bytes, Links: links(m)}
+	r := &LinkReport{Schema: LinkSchema, Bytes: b.o.Bytes, Links: all}
 	for i := range r.Links {
 		if err := ctx.Err(); err != nil {
 			return nil, err

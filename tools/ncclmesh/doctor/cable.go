@@ -200,7 +200,11 @@ func tcpFiltered(v *verdict) {
 				remedy = fmt.Sprintf("let TCP pass on %s, whose cables all fail so (nft list ruleset)", strings.Join(c.nodes, " or "))
 			}
 		}
-		v.fail(h.spot(), remedy, "%s and %s hear each other, and neither TCP nor RDMA passes: %s", h.a, h.b, cmp.Or(h.cable.Why, "the reason is not known"))
+		why := ""
+		if v.isRDMA(h.a) && v.isRDMA(h.b) && h.cable.Why != "" { // else it is why RDMA was not tried
+			why = ": " + h.cable.Why
+		}
+		v.fail(h.spot(), remedy, "%s and %s hear each other, and neither TCP nor RDMA passes%s", h.a, h.b, why)
 	}
 }
 

@@ -44,6 +44,8 @@ type Finding struct {
 	Remedy   string   `json:"remedy,omitempty"`
 	Cause    string   `json:"cause,omitempty"`   // the check that explains it; it is not shown then
 	Ignored  bool     `json:"ignored,omitempty"` // as the user asked; it is not shown, and does not count
+
+	setting blamed // that is the fault; none: the zero value
 }
 
 // Shown reports whether people are to see it.

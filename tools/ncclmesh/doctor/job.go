@@ -30,7 +30,7 @@ func envInvalid(n *facts.Node, v *verdict) {
 	}
 	if c := choiceOf(n); c.transport != "tcp" {
 		if found, _ := n.Topology.Get(); len(found.Ports) > 0 && len(c.hca.Select(found.Ports)) == 0 {
-			v.fail(on(n), refused, "NCCL_IB_HCA=%v matches none of the RDMA ports of the node, which are %s", c.hca, strings.Join(topology.Names(found.Ports), ", "))
+			v.fail(on(n), refused, "%s matches none of the RDMA ports of the node, which are %s", c.setting("NCCL_IB_HCA", c.hca.String()), strings.Join(topology.Names(found.Ports), ", "))
 		}
 	}
 	for _, said := range n.Process.Unheard {
@@ -65,14 +65,21 @@ var recipe = map[string]string{
 	"NCCL_IB_ROUTABLE_FLID_GID_INDEX": "has no effect",
 }
 
-func envRecipe(n *facts.Node, v *verdict) {
-	env, ok := told(n, v)
-	if !ok {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if does, listed := recipe[name]; listed && env[name] != "" {
-			v.info(on(n), "", "%s=%s is not needed here: it %s", name, env[name], does)
+// envRecipe says nothing of settings that port-left-out reports.
+func envRecipe(v *verdict) {
+	leftOut := v.leftOut()
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		env, ok := told(n, v)
+		if !ok {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(env)) {
+			does, listed := recipe[name]
+			fault := slices.ContainsFunc(leftOut, func(f Finding) bool { return f.setting == blamed{n.Name, name} })
+			if listed && !fault && env[name] != "" {
+				v.info(on(n), "", "%s=%s%s is not needed here: it %s", name, env[name], in(n.Process.Origin[name]), does)
+			}
 		}
 	}
 }
@@ -135,10 +142,10 @@ func pluginDisabled(n *facts.Node, v *verdict) {
 	}
 	const remedy = "see what to set: ncclmesh env"
 	if env["NCCL_NET_PLUGIN"] == "none" {
-		v.fail(on(n), remedy, "NCCL_NET_PLUGIN=none: NCCL loads no plugin")
+		v.fail(on(n), remedy, "NCCL_NET_PLUGIN=none%s: NCCL loads no plugin", in(n.Process.Origin["NCCL_NET_PLUGIN"]))
 	}
 	if net := env["NCCL_NET"]; net != "" && !strings.EqualFold(net, "mesh") {
-		v.fail(on(n), remedy, "NCCL_NET=%s: NCCL takes that network, not this plugin's, which is Mesh", net)
+		v.fail(on(n), remedy, "NCCL_NET=%s%s: NCCL takes that network, not this plugin's, which is Mesh", net, in(n.Process.Origin["NCCL_NET"]))
 	}
 }
 

@@ -15,6 +15,7 @@ type choice struct {
 	transport    string
 	hca          topology.HCAFilter
 	setUp, lanes topology.IfFilter
+	origin       map[string]string // see facts.Process
 }
 
 // choice returns what a node selects. A value that the plugin does not accept selects everything here: env-invalid reports it.
@@ -27,17 +28,38 @@ func (v *verdict) choice(node string) choice {
 
 func choiceOf(n *facts.Node) choice {
 	env, _ := n.Process.Env.Get()
-	c := choice{transport: strings.ToLower(strings.TrimSpace(env["NCCL_MESH_TRANSPORT"]))}
+	c := choice{origin: n.Process.Origin, transport: strings.ToLower(strings.TrimSpace(env["NCCL_MESH_TRANSPORT"]))}
 	c.hca, _ = topology.ParseHCA(env["NCCL_IB_HCA"])
 	c.setUp, _ = topology.ParseInterfaces(env["NCCL_SOCKET_IFNAME"])
 	c.lanes, _ = topology.ParseInterfaces(env["NCCL_MESH_IFNAME"])
 	return c
 }
 
-// setting is a variable with its value.
-type setting struct{ name, value string }
+// setting is a variable with its value, and the file that it is set in; "" for the environment.
+type setting struct{ name, value, file string }
 
-func (s setting) String() string { return s.name + "=" + s.value }
+func (s setting) String() string { return s.name + "=" + s.value + in(s.file) }
+
+// in names the file that a variable is set in, where it is one.
+func in(file string) string {
+	if file == "" {
+		return ""
+	}
+	return " (in " + file + ")"
+}
+
+// unset says how to get rid of a setting of a node.
+func (s setting) unset(node string) string {
+	if s.file != "" {
+		return fmt.Sprintf("remove %s from %s on %s", s.name, s.file, node)
+	}
+	return fmt.Sprintf("unset %s on %s", s.name, node)
+}
+
+func (c choice) setting(name, value string) setting { return setting{name, value, c.origin[name]} }
+
+// blamed is a variable of a node that a finding is about.
+type blamed struct{ node, name string }
 
 // none is that nothing leaves a port out.
 var none setting
@@ -46,9 +68,9 @@ var none setting
 func (c choice) overRDMA(p *topology.Port) setting {
 	switch {
 	case c.transport == "tcp":
-		return setting{"NCCL_MESH_TRANSPORT", c.transport}
+		return c.setting("NCCL_MESH_TRANSPORT", c.transport)
 	case !c.hca.Match(p.Device, p.Num):
-		return setting{"NCCL_IB_HCA", c.hca.String()}
+		return c.setting("NCCL_IB_HCA", c.hca.String())
 	}
 	return none
 }
@@ -58,11 +80,11 @@ func (c choice) overRDMA(p *topology.Port) setting {
 func (c choice) overTCP(p *topology.Port) setting {
 	switch {
 	case c.transport == "rdma":
-		return setting{"NCCL_MESH_TRANSPORT", c.transport}
+		return c.setting("NCCL_MESH_TRANSPORT", c.transport)
 	case !c.setUp.Named() && !c.setUp.Match(p.Netdev):
-		return setting{"NCCL_SOCKET_IFNAME", c.setUp.String()}
+		return c.setting("NCCL_SOCKET_IFNAME", c.setUp.String())
 	case !c.lanes.Match(p.Netdev):
-		return setting{"NCCL_MESH_IFNAME", c.lanes.String()}
+		return c.setting("NCCL_MESH_IFNAME", c.lanes.String())
 	}
 	return none
 }
@@ -71,11 +93,11 @@ func (c choice) overTCP(p *topology.Port) setting {
 func (s setting) remedy(node, port string) string {
 	switch {
 	case s.name == "NCCL_MESH_TRANSPORT" && s.value == "tcp":
-		return fmt.Sprintf("unset %s on %s, or set it to tcp on all nodes", s.name, node)
+		return s.unset(node) + ", or set it to tcp on all nodes"
 	case s.name == "NCCL_MESH_TRANSPORT":
-		return fmt.Sprintf("unset %s on %s", s.name, node)
+		return s.unset(node)
 	}
-	return fmt.Sprintf("unset %s on %s, or let it select %s", s.name, node, port)
+	return s.unset(node) + ", or let it select " + port
 }
 
 // portLeftOut looks at halves of cables that a setting of one node leaves out and the other node uses.
@@ -111,6 +133,7 @@ func (v *verdict) leftOverRDMA(h half) {
 		}
 		severity, effect := consequence(h)
 		v.add(severity, h.spot(), s.remedy(at[i].Node, p.Short()), "%s on %s leaves out %s, %s: %s", s, at[i].Node, p.String(), other, effect)
+		v.found[len(v.found)-1].setting = blamed{at[i].Node, s.name}
 	}
 }
 
@@ -173,11 +196,18 @@ func (v *verdict) silent(m *topo.Map) (all []half) {
 	})
 }
 
+// leftOut is what port-left-out finds.
+func (v *verdict) leftOut() []Finding {
+	other := &verdict{Mesh: v.Mesh, id: v.id}
+	if _, ok := v.Map.Get(); ok {
+		portLeftOut(other)
+	}
+	return other.found
+}
+
 // apart reports whether a setting is why nothing passes between two nodes.
 func (v *verdict) apart(a, b string) bool {
-	other := &verdict{Mesh: v.Mesh, id: v.id}
-	portLeftOut(other)
-	return slices.ContainsFunc(other.found, func(f Finding) bool {
+	return slices.ContainsFunc(v.leftOut(), func(f Finding) bool {
 		return f.Severity == Fail && len(f.Places) == 2 &&
 			(f.Places[0].Node == a && f.Places[1].Node == b || f.Places[0].Node == b && f.Places[1].Node == a)
 	})

@@ -87,6 +87,11 @@ func TestSettingsThatLeavePortsOut(t *testing.T) {
 			"warn port-left-out a:p0 ═ b:p1", "NCCL_MESH_TRANSPORT=tcp on a leaves out rocep1s0f0:1", "unset NCCL_MESH_TRANSPORT on a, or set it to tcp on all nodes",
 			"warn port-left-out a:p0 ═ b:p1", "NCCL_MESH_TRANSPORT=tcp on a leaves out roceP2p1s0f0:1",
 		}},
+		{"NCCL_IB_HCA in a file of NCCL's", func(a, _ *machine) { a.set("etc/nccl.conf", "NCCL_IB_HCA=rocep1s0f0,rocep1s0f1,roceP2p1s0f1\n") }, pass(topo.RDMA, topo.TCP), []string{
+			"warn port-left-out a:p0 ═ b:p1", "NCCL_IB_HCA=rocep1s0f0,rocep1s0f1,roceP2p1s0f1 (in /etc/nccl.conf) on a leaves out roceP2p1s0f0:1",
+			"remove NCCL_IB_HCA from /etc/nccl.conf on a, or let it select roceP2p1s0f0:1",
+			"warn nccl-conf a",
+		}},
 		{"NCCL_MESH_TRANSPORT=tcp on both nodes", func(a, b *machine) {
 			a.env, b.env = append(a.env, "NCCL_MESH_TRANSPORT=tcp"), append(b.env, "NCCL_MESH_TRANSPORT=tcp")
 		}, pass(topo.TCP, topo.TCP), nil},
@@ -121,6 +126,9 @@ func TestSettingsThatLeavePortsOut(t *testing.T) {
 			var heads, wantHeads []string
 			text := ""
 			for _, f := range found {
+				if f.Check == "env-recipe" && f.Shown() && strings.Contains(strings.Join(tt.want, " "), "port-left-out") {
+					t.Errorf("beside port-left-out it says %q", f.Evidence)
+				}
 				if f.Shown() && (f.Severity == doctor.Fail || f.Severity == doctor.Warn) {
 					heads = append(heads, string(f.Severity)+" "+f.Check+" "+f.Where())
 					text += f.Evidence + "\n" + f.Remedy + "\n"

@@ -5,8 +5,10 @@ import (
 	"encoding/xml"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -38,8 +40,8 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	r := troubled(t)
 	outputs := map[string]func(*bytes.Buffer) error{
-		"report.txt":  func(b *bytes.Buffer) error { return r.WriteText(b, false) },
-		"colour.txt":  func(b *bytes.Buffer) error { return r.WriteText(b, true) },
+		"report.txt":  func(b *bytes.Buffer) error { return r.WriteText(b, false, 80) },
+		"colour.txt":  func(b *bytes.Buffer) error { return r.WriteText(b, true, 120) },
 		"report.json": func(b *bytes.Buffer) error { return r.WriteJSON(b) },
 		"report.xml":  func(b *bytes.Buffer) error { return r.WriteJUnit(b) },
 	}
@@ -62,6 +64,30 @@ func TestReport(t *testing.T) {
 		}
 		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("%s: run go test ./ncclmesh/doctor -update, and read what changed (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Lines are broken between words, and no line but that of a word without room for it is wider than it may be.
+func TestWidth(t *testing.T) {
+	t.Parallel()
+	r := troubled(t)
+	var words string
+	for _, width := range []int{40, 60, 80, 100, 1000} {
+		var b bytes.Buffer
+		if err := r.WriteText(&b, false, width); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			line = strings.TrimRight(line, "\n")
+			if n := utf8.RuneCountInString(line); n > width && strings.Contains(strings.TrimSpace(line), " ") && width >= 60 || strings.HasSuffix(line, " ") {
+				t.Errorf("%d of %d columns: %q", n, width, line)
+			}
+		}
+		if got := strings.Join(strings.Fields(b.String()), " "); words == "" {
+			words = got
+		} else if diff := cmp.Diff(words, got); diff != "" {
+			t.Errorf("%d columns (-want +got):\n%s", width, diff)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/transport/topology"
@@ -27,12 +28,27 @@ func routeWrong(v *verdict) {
 			}
 			remedy := fmt.Sprintf("find the route or the rule and delete it: ip route get %[1]s; ip route show match %[1]s; ip rule", w.Addr)
 			if w.Try.Failed() {
-				v.fail(on(n, near...), remedy, "packets to %s of %s go nowhere, and not out of %s: %s", w.Addr, w.Node, strings.Join(near, " or "), w.Try.Error)
+				v.fail(on(n, near...), remedy, "packets to %s of %s go nowhere, and not out of %s: %s", w.Addr, w.Node, strings.Join(near, " or "), dropped(w.Try))
 			} else {
 				v.warn(on(n, near...), remedy, "packets to %s of %s go out of %s, and not out of %s, which is in its subnet", w.Addr, w.Node, w.Dev, strings.Join(near, " or "))
 			}
 		}
 	}
+}
+
+// dropped is why the kernel has no way: the error that a route of such a type is for.
+func dropped(t facts.Try) string {
+	switch syscall.Errno(t.Errno) {
+	case syscall.EINVAL:
+		return "a blackhole route"
+	case syscall.EHOSTUNREACH:
+		return "an unreachable route"
+	case syscall.EACCES:
+		return "a prohibit route"
+	case syscall.ENETUNREACH:
+		return "no route"
+	}
+	return t.Error
 }
 
 // linksTo are the interfaces that are up in the smallest subnet that an address is in.

@@ -212,6 +212,11 @@ var jobRows = []row{
 	{"env-invalid", "ports of another node", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_HCA=mlx5_0") }, nil},
 	{"env-invalid", "every port excluded", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_HCA=^roce") }, nil},
 	{"env-invalid", "ports of another node, where RDMA is not used", "", func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_HCA=mlx5_0", "NCCL_MESH_TRANSPORT=tcp") }, nil},
+	{"env-invalid", "a value in a file of NCCL's", fail, func(a, _ *machine) { a.set("etc/nccl.conf", "NCCL_MESH_TRANSPORT=ether\n") }, nil},
+	{"env-invalid", "a value in a file of NCCL's, which the environment overrides", "", func(a, _ *machine) {
+		a.set("etc/nccl.conf", "NCCL_MESH_TRANSPORT=ether\n")
+		a.env = append(a.env, "NCCL_MESH_TRANSPORT=auto")
+	}, nil},
 	{"env-invalid", "a name", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_LANES=2") }, nil},
 	{"env-invalid", "a job that cannot be read", unknown, otherUsersJob, nil},
 
@@ -223,6 +228,10 @@ var jobRows = []row{
 	{"nccl-conf", "named", warn, func(a, _ *machine) {
 		a.env = append(a.env, "NCCL_CONF_FILE=/etc/mine.conf")
 		a.set("etc/mine.conf", "NCCL_NET = IB\n")
+	}, nil},
+	{"nccl-conf", "of the user, who has named another", "", func(a, _ *machine) {
+		a.env = append(a.env, "NCCL_CONF_FILE=/etc/mine.conf")
+		a.set("home/u/.nccl.conf", "NCCL_NET=IB\n")
 	}, nil},
 	{"nccl-conf", "cannot be read", unknown, func(a, _ *machine) { a.set("etc/nccl.conf", "!") }, nil},
 
@@ -251,6 +260,7 @@ var jobRows = []row{
 
 	{"plugin-disabled", "none", fail, func(a, _ *machine) { a.env = []string{"NCCL_NET_PLUGIN=none"} }, nil},
 	{"plugin-disabled", "another network, in a job", fail, func(a, _ *machine) { a.job("NCCL_NET=IB") }, nil},
+	{"plugin-disabled", "another network, in a file of NCCL's", fail, func(a, _ *machine) { a.set("home/u/.nccl.conf", "NCCL_NET=Socket\n") }, nil},
 	{"plugin-disabled", "a job that cannot be read", unknown, otherUsersJob, nil},
 
 	{"plugin-other", "of a job", fail, func(a, _ *machine) {

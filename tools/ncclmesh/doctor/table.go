@@ -59,7 +59,7 @@ var Checks = []Check{
 	{ID: "counters-rising", judge: each(countersRising)},
 
 	// What a job is told.
-	{ID: "env-recipe", judge: each(envRecipe)},
+	{ID: "env-recipe", judge: envRecipe},
 	{ID: "nccl-conf", judge: each(ncclConf)},
 	{ID: "nccl-preload", judge: each(ncclPreload)},
 	{ID: "nccl-version", judge: ncclVersion},

@@ -15,19 +15,42 @@ import (
 // colours of severities on a terminal.
 var colours = map[Severity]string{Fail: "\x1b[31;1m", Warn: "\x1b[33;1m", Info: "\x1b[36m", Unknown: "\x1b[35m"}
 
-// WriteText writes the report for people: findings of a check that have one remedy are one
+// WriteText writes the report for people, in lines of a width: findings of a check that have one remedy are one
 // block, and what is not known one line for each reason, which holds for all nodes where it
 // names none.
-func (r *Report) WriteText(w io.Writer, colour bool) error {
+func (r *Report) WriteText(w io.Writer, colour bool, width int) error {
 	b := bufio.NewWriter(w)
 	for _, block := range r.blocks() {
-		block.write(b, colour)
+		block.write(b, colour, width)
 	}
 	for _, u := range r.unknowns() {
-		fmt.Fprintf(b, "%s %s\n", head(Unknown, colour), u)
+		fmt.Fprintf(b, "%s %s\n", head(Unknown, colour), wrap(u, margin, margin+2, width))
 	}
-	fmt.Fprintln(b, r.summary())
+	fmt.Fprintln(b, wrap(r.summary(), 0, 2, width))
 	return b.Flush()
+}
+
+// margin is where all but the heads of lines begin.
+const margin = len("FAIL ")
+
+// wrap breaks a text at spaces, so that each line ends before the width where a word allows it. The first line begins in the
+// column at, the others are indented to the column hang.
+func wrap(text string, at, hang, width int) string {
+	var b strings.Builder
+	for text != "" {
+		word := strings.TrimLeft(text, " ")
+		gap := len(text) - len(word)
+		word, _, _ = strings.Cut(word, " ")
+		text = text[gap+len(word):]
+		n := utf8.RuneCountInString(word)
+		if at+gap+n > width && at > hang {
+			b.WriteString("\n" + strings.Repeat(" ", hang))
+			at, gap = hang, 0
+		}
+		b.WriteString(strings.Repeat(" ", gap) + word)
+		at += gap + n
+	}
+	return b.String()
 }
 
 // block is findings that are read as one.
@@ -59,22 +82,33 @@ func head(s Severity, colour bool) string {
 	return word
 }
 
-func (b block) write(w io.Writer, colour bool) {
+func (b block) write(w io.Writer, colour bool, width int) {
 	lines := b.lines()
 	wide := 0
 	for _, l := range lines {
 		wide = max(wide, utf8.RuneCountInString(l.where))
 	}
-	indent := strings.Repeat(" ", len("FAIL ")+len(b[0].Check)+2)
+	indent := margin + len(b[0].Check) + 2
+	if indent+wide > width/2 {
+		wide = 0 // in columns there would be no room for the evidence
+	}
 	for i, l := range lines {
-		start := indent
+		start := strings.Repeat(" ", indent)
 		if i == 0 {
 			start = head(b[0].Severity, colour) + " " + b[0].Check + "  "
 		}
-		fmt.Fprintf(w, "%s%s%s  %s\n", start, l.where, strings.Repeat(" ", wide-utf8.RuneCountInString(l.where)), l.evidence)
+		pad := strings.Repeat(" ", max(0, wide-utf8.RuneCountInString(l.where)))
+		fmt.Fprintln(w, start+wrap(l.where+pad+"  "+l.evidence, indent, margin+2, width))
 	}
 	if b[0].Remedy != "" {
-		fmt.Fprintf(w, "     %s.   ncclmesh explain %s\n", sentence(b[0].Remedy), b[0].Check)
+		said := wrap(sentence(b[0].Remedy)+".", margin, margin, width)
+		explain := "ncclmesh explain " + b[0].Check
+		if last := said[strings.LastIndexByte(said, '\n')+1:]; strings.Contains(said, "\n") || margin+utf8.RuneCountInString(last)+3+len(explain) > width {
+			explain = "\n" + strings.Repeat(" ", margin) + explain
+		} else {
+			explain = "   " + explain
+		}
+		fmt.Fprintln(w, strings.Repeat(" ", margin)+said+explain)
 	}
 }
 

@@ -101,8 +101,12 @@ func (p *probe) describe(found *topology.Node, own error) error {
 		rdma[port.Netdev] = true
 		p.own.Ports = append(p.own.Ports, d)
 	}
+	masters := map[int]bool{} // bridges and the like of RDMA ports, whose cables they share
+	for _, l := range found.Links {
+		masters[l.Master] = masters[l.Master] || rdma[l.Name]
+	}
 	for _, port := range found.Plain {
-		if d := describe(&port, used); !rdma[port.Netdev] && cables[port.Netdev] {
+		if d := describe(&port, used); !rdma[port.Netdev] && cables[port.Netdev] && !masters[port.IfIndex] {
 			d.Cable = true
 			p.own.Ports = append(p.own.Ports, d)
 		}
