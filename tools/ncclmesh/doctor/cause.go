@@ -23,28 +23,31 @@ func causes(c Check) []string {
 
 // hide gives each finding that another explains its cause: one of a check that comes before, at a place that covers one of its
 // own, and that is no less bad. A warning about a node as a whole explains nothing at its ports: that something is not as it
-// should be somewhere on the node is no proof of where else it shows. The first of the checks in the order of Checks is the cause
-// that people see, as it is nobody's consequence itself: Checks has causes first.
+// should be somewhere on the node is no proof of where else it shows. What explains a finding may be explained itself: then people
+// see the first cause. The findings are in the order of Checks, which has causes first.
 func hide(found []Finding) {
-	before := map[string][]string{}
+	after := map[string][]string{}
 	for _, c := range Checks {
-		before[c.ID] = causes(c)
+		after[c.ID] = c.After
 	}
+	first := make([]int, len(found)) // cause of each, itself where it has none
 	for i := range found {
 		f := &found[i]
-		for j := range found {
-			g := &found[j]
-			if (g.Severity == Fail || g.Severity == Warn && f.Severity != Fail) && g.Cause == "" && slices.Contains(before[f.Check], g.Check) && g.explains(f) {
-				f.Cause = g.Check
+		first[i] = i
+		for j := range found[:i] {
+			g, root := &found[j], &found[first[j]]
+			bad := root.Severity == Fail || root.Severity == Warn && f.Severity != Fail
+			if bad && slices.Contains(after[f.Check], g.Check) && g.explains(f, root.Severity) {
+				first[i], f.Cause = first[j], root.Check
 				break
 			}
 		}
 	}
 }
 
-// explains reports whether what is found at some places may be why the other is found at its own.
-func (f *Finding) explains(other *Finding) bool {
+// explains reports whether what is found at some places, and is as bad as that, may be why the other is found at its own.
+func (f *Finding) explains(other *Finding, bad Severity) bool {
 	return slices.ContainsFunc(f.Places, func(p Place) bool {
-		return slices.ContainsFunc(other.Places, func(q Place) bool { return p.covers(q) && (f.Severity == Fail || p.Port != "" || q.Port == "") })
+		return slices.ContainsFunc(other.Places, func(q Place) bool { return p.covers(q) && (bad == Fail || p.Port != "" || q.Port == "") })
 	})
 }

@@ -347,7 +347,7 @@ func twoNodes(t *testing.T, edit func(a, b *machine)) *facts.Mesh {
 		n.Ahead = facts.Known(facts.Ahead{Least: -time.Second, Most: 50 * time.Millisecond})
 		var ways []facts.Way
 		for k := range halves {
-			ways = append(ways, facts.Way{Node: m.Nodes[o].Name, Addr: address(o, k).Addr(), Dev: halves[(k+2)%4].netdev, Try: done})
+			ways = append(ways, facts.Way{Node: m.Nodes[o].Name, Addr: address(o, k).Addr(), Dev: halves[(k+2)%4].netdev, Try: done, Dial: done})
 		}
 		n.Ways = facts.Known(ways)
 	}

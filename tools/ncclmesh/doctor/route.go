@@ -72,7 +72,7 @@ func linksTo(n *facts.Node, a netip.Addr) (names []string) {
 }
 
 // neighbourWrong holds the hardware addresses that nodes send to over cables beside those of the interfaces that have the
-// addresses. In other networks a router may be between.
+// addresses. Where connections come about all the same, something between the two knows better.
 func neighbourWrong(v *verdict) {
 	type owner struct {
 		node *facts.Node
@@ -97,10 +97,12 @@ func neighbourWrong(v *verdict) {
 			continue
 		}
 		ports := meshPorts(n, v)
+		ways, _ := n.Ways.Get()
 		for _, e := range entries {
 			o := owners[e.Addr]
 			cable := slices.ContainsFunc(ports, func(p topology.Port) bool { return p.Netdev == e.Dev })
-			if !cable || len(o) != 1 || o[0].node == n { // addr-duplicate reports several
+			passes := slices.ContainsFunc(ways, func(w facts.Way) bool { return w.Addr == e.Addr && w.Dial.OK() })
+			if !cable || passes || len(o) != 1 || o[0].node == n { // addr-duplicate reports several
 				continue
 			}
 			found, _ := o[0].node.Topology.Get()

@@ -242,16 +242,19 @@ var addressRows = []row{
 
 	{"neighbour-wrong", "an entry that somebody made", fail, func(a, _ *machine) {
 		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 9, 9}, Permanent: true}}
+	}, noDial},
+	{"neighbour-wrong", "an entry that somebody made, and that leads to the node", "", func(a, _ *machine) {
+		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 9, 9}, Permanent: true}}
 	}, nil},
 	{"neighbour-wrong", "another machine answers", warn, func(a, _ *machine) {
 		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 9, 9}}}
-	}, nil},
+	}, noDial},
 	{"neighbour-wrong", "another interface of the node answers", "", func(a, _ *machine) {
 		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 1, 3}}}
-	}, nil},
+	}, noDial},
 	{"neighbour-wrong", "an entry that is right", "", func(a, _ *machine) {
 		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 1, 2}, Permanent: true}}
-	}, nil},
+	}, noDial},
 	{"neighbour-wrong", "the kernel does not answer", unknown, func(a, _ *machine) { a.err = errGone }, nil},
 
 	{"addr-volatile", "under /run alone", warn, func(a, _ *machine) {
@@ -310,6 +313,15 @@ var addressRows = []row{
 
 	{"gid-pinned-empty", "emptied", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_GID_INDEX=") }, nil},
 	{"gid-pinned-empty", "a job that cannot be read", unknown, otherUsersJob, nil},
+}
+
+// noDial is that no connection to an address of the other node comes about.
+func noDial(m *facts.Mesh) {
+	for i := range m.Nodes {
+		for k := range *m.Nodes[i].Ways.Value {
+			(*m.Nodes[i].Ways.Value)[k].Dial = facts.Tried(0, syscall.ETIMEDOUT)
+		}
+	}
 }
 
 // openFiles sets the limits of open files, soft and hard.

@@ -109,6 +109,7 @@ type Way struct {
 	Addr netip.Addr `json:"addr"`
 	Dev  string     `json:"dev"` // "": nowhere, for the reason in Try
 	Try  Try        `json:"try"`
+	Dial Try        `json:"dial"` // a connection to it
 }
 
 // Neighbour is an entry of the kernel's table of hardware addresses.

@@ -27,9 +27,9 @@ type Asked struct {
 
 // answer is one line of an agent: first the node, then what came of trying the others.
 type answer struct {
-	Node   *facts.Node `json:"node,omitempty"`
-	Listen string      `json:"listen,omitempty"` // address and port where others dial the node
-	Tried  *tried      `json:"tried,omitempty"`
+	Node   *facts.Node    `json:"node,omitempty"`
+	Listen netip.AddrPort `json:"listen,omitzero"` // where others dial the node
+	Tried  *tried         `json:"tried,omitempty"`
 }
 
 // others are the nodes that a node is to try.
@@ -39,9 +39,9 @@ type others struct {
 
 // peer is one of them.
 type peer struct {
-	Node  string       `json:"node"`
-	At    string       `json:"at"`    // where it listens; "": nowhere
-	Addrs []netip.Addr `json:"addrs"` // of its interfaces
+	Node  string         `json:"node"`
+	At    netip.AddrPort `json:"at"`    // where it listens, at its port of all its addresses; the zero value: nowhere
+	Addrs []netip.Addr   `json:"addrs"` // of its interfaces
 }
 
 // tried is what came of it.
@@ -63,11 +63,11 @@ func Agent(s func() Source) fleet.Handler {
 		source.defaults()
 		n := Node(source)
 		a := answer{Node: &n}
-		// NCCL listens at the first of the node's addresses.
+		// NCCL listens at the first of the node's addresses; at the others the paths to them are tried.
 		if addrs, _ := n.Bootstrap.Get(); len(addrs) > 0 {
-			if l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(addrs[0], 0))); err == nil {
+			if l, err := net.Listen("tcp", ":0"); err == nil {
 				defer l.Close()
-				a.Listen = l.Addr().String()
+				a.Listen = netip.AddrPortFrom(addrs[0], uint16(l.Addr().(*net.TCPAddr).Port))
 			}
 		}
 		if err := q.Answer(a); err != nil {
@@ -77,8 +77,8 @@ func Agent(s func() Source) fleet.Handler {
 		if err := q.Hear(&to); err != nil {
 			return err
 		}
-		t := tried{Clock: time.Now(), Ways: ways(&n, to.Peers, source.Way)}
-		t.Dials = dial(ctx, to.Peers)
+		t := tried{Clock: time.Now()}
+		t.try(ctx, &n, to.Peers, source.Way)
 		if err := q.Answer(answer{Tried: &t}); err != nil {
 			return err
 		}
@@ -90,27 +90,38 @@ func Agent(s func() Source) fleet.Handler {
 // dialWait is how long a node may take to answer.
 const dialWait = 3 * time.Second
 
-// dial connects to all others at once, as the ranks of a job do with some of them.
-func dial(ctx context.Context, to []peer) []facts.Dial {
-	dials := make([]facts.Dial, len(to))
+// try connects to all others at once, as the ranks of a job do with some of them, and to their addresses in subnets of the
+// node's own interfaces.
+func (t *tried) try(ctx context.Context, n *facts.Node, to []peer, way func(netip.Addr) (string, error)) {
+	t.Dials, t.Ways = make([]facts.Dial, len(to)), ways(n, to, way)
 	var wg sync.WaitGroup
+	ports := map[string]uint16{}
 	for i, p := range to {
-		dials[i] = facts.Dial{Node: p.Node, To: p.At}
-		if p.At == "" {
-			dials[i].Try.Why = p.Node + " listened nowhere, for the ranks to meet at"
+		d := &t.Dials[i]
+		d.Node = p.Node
+		if !p.At.IsValid() {
+			d.Try.Why = p.Node + " listened nowhere, for the ranks to meet at"
 			continue
 		}
-		wg.Go(func() {
-			d := net.Dialer{Timeout: dialWait}
-			c, err := d.DialContext(ctx, "tcp", p.At)
-			if err == nil {
-				_ = c.Close()
-			}
-			dials[i].Try = facts.Tried(0, err)
-		})
+		ports[p.Node], d.To = p.At.Port(), p.At.String()
+		wg.Go(func() { d.Try = dial(ctx, p.At) })
+	}
+	for i := range t.Ways {
+		if w := &t.Ways[i]; ports[w.Node] != 0 && w.Try.OK() {
+			wg.Go(func() { w.Dial = dial(ctx, netip.AddrPortFrom(w.Addr, ports[w.Node])) })
+		}
 	}
 	wg.Wait()
-	return dials
+}
+
+// dial connects, and does no more.
+func dial(ctx context.Context, to netip.AddrPort) facts.Try {
+	d := net.Dialer{Timeout: dialWait}
+	c, err := d.DialContext(ctx, "tcp", to.String())
+	if err == nil {
+		_ = c.Close()
+	}
+	return facts.Tried(0, err)
 }
 
 // ways asks the kernel for its ways to others' addresses in subnets of the node's own interfaces, and sends nothing. An address
@@ -194,7 +205,7 @@ type visit struct {
 	name    string
 	call    *fleet.Call
 	node    facts.Node
-	listens string
+	listens netip.AddrPort
 	err     error
 }
 
