@@ -22,7 +22,7 @@ func lookAtHosts(ctx context.Context, sys *system, f doctorFlags, hosts []string
 	if err != nil {
 		return nil, err
 	}
-	m := &facts.Mesh{Flows: facts.Unknown[[]facts.Flow](notMeasured)}
+	m := &facts.Mesh{Flows: facts.Unknown[[]facts.Flow](notMeasured), Relayed: facts.Unknown[[]facts.Relayed](notMeasured)}
 	var proved *topo.Map
 	var failed error
 	var wg sync.WaitGroup
@@ -40,7 +40,7 @@ func lookAtHosts(ctx context.Context, sys *system, f doctorFlags, hosts []string
 		m.Map = facts.Known(*proved)
 	}
 	if f.bench {
-		m.Flows = measure(ctx, fl, hosts, m)
+		m.Flows, m.Relayed = measure(ctx, fl, hosts, m)
 	}
 	return m, nil
 }
@@ -48,17 +48,20 @@ func lookAtHosts(ctx context.Context, sys *system, f doctorFlags, hosts []string
 // benchTime is how long each measurement lasts: what is a fraction is seen at once.
 const benchTime = 300 * time.Millisecond
 
-// measure measures the halves of cables between the hosts that told something.
-func measure(ctx context.Context, f *fleet.Fleet, hosts []string, m *facts.Mesh) facts.Fact[[]facts.Flow] {
+// measure measures the halves of cables between the hosts that told something, and the paths between hosts without a common one.
+func measure(ctx context.Context, f *fleet.Fleet, hosts []string, m *facts.Mesh) (facts.Fact[[]facts.Flow], facts.Fact[[]facts.Relayed]) {
 	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
 		return slices.ContainsFunc(m.Lost, func(l facts.Lost) bool { return l.Name == h })
 	})
 	r, err := bench.Links(ctx, f, hosts, bench.LinkOptions{Bytes: 1 << 20, For: benchTime})
 	if err != nil {
-		return facts.Unknown[[]facts.Flow](err.Error())
+		return facts.Unknown[[]facts.Flow](err.Error()), facts.Unknown[[]facts.Relayed](err.Error())
 	}
-	flows := []facts.Flow{}
+	flows, relayed := []facts.Flow{}, []facts.Relayed{}
 	for _, l := range r.Links {
+		if !strings.Contains(l.Ends[0], ":") {
+			relayed = append(relayed, facts.Relayed{Nodes: l.Ends, By: l.Relayed(), Lanes: l.Lanes, Error: l.Error})
+		}
 		if l.Ports[0] == "" {
 			continue // of several halves, or through others
 		}
@@ -69,5 +72,5 @@ func measure(ctx context.Context, f *fleet.Fleet, hosts []string, m *facts.Mesh)
 		}
 		flows = append(flows, facts.Flow{From: ends[0], To: ends[1], Forth: l.Forth, Back: l.Back, Both: l.Both, Allowed: l.Allowed, RDMA: l.RDMA, Crowded: l.Crowded, Error: l.Error})
 	}
-	return facts.Known(flows)
+	return facts.Known(flows), facts.Known(relayed)
 }

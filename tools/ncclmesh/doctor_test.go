@@ -26,14 +26,30 @@ link a:r0 b:r0
 link a:r1 b:r1
 `
 
-// found is what a report shows, but for notes and what is not known: check and where.
-func found(t *testing.T, stdout string) (said []string) {
+// read is what a run has written as JSON.
+func read(t *testing.T, stdout string) (r doctor.Report) {
 	t.Helper()
-	var r doctor.Report
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Schema != doctor.Schema {
 		t.Fatalf("%v: %s", err, stdout)
 	}
-	for _, f := range r.Findings {
+	return r
+}
+
+// evidence is what a report shows: severity, where and evidence.
+func evidence(t *testing.T, stdout string) (said []string) {
+	t.Helper()
+	for _, f := range read(t, stdout).Findings {
+		if f.Shown() {
+			said = append(said, string(f.Severity)+" "+f.Where()+": "+f.Evidence)
+		}
+	}
+	return said
+}
+
+// found is what a report shows, but for notes and what is not known: check and where.
+func found(t *testing.T, stdout string) (said []string) {
+	t.Helper()
+	for _, f := range read(t, stdout).Findings {
 		if f.Shown() && (f.Severity == doctor.Fail || f.Severity == doctor.Warn) {
 			said = append(said, string(f.Severity)+" "+f.Check+" "+f.Where())
 		}

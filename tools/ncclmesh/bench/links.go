@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"ncclmesh/tools/ncclmesh/fleet"
@@ -50,6 +51,9 @@ type Link struct {
 	nodes [2]int // in the crew
 	ways  [2][]Way
 }
+
+// Relayed reports whether other nodes relayed what was measured of a pair of nodes without a common cable.
+func (l *Link) Relayed() bool { return strings.Contains(l.Lanes, " through ") }
 
 // Err is what went wrong: links that could not be measured, or carried wrong bytes.
 func (r *LinkReport) Err() error {
@@ -181,6 +185,9 @@ func (b *linkBench) measure(l *Link) error {
 				l.Allowed = allowed
 			}
 		}
+	}
+	if len(l.ways[0]) == 0 && !l.Relayed() {
+		l.Over = "another network"
 	}
 	b.o.say("%s, latency", b.at)
 	flows, err := b.run(l, []int{0, 1}, run{Bytes: 8, For: b.o.For / 2, Latency: true})

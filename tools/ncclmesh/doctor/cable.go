@@ -87,8 +87,7 @@ func (v *verdict) named(e topo.End) bool {
 	return false
 }
 
-// noCommonCable looks at nodes between which others relay, or should: it names the relays that settings do not forbid. No packet
-// has tried them.
+// noCommonCable looks at nodes between which others relay, or should.
 func noCommonCable(v *verdict) {
 	m, _ := proved(v)
 	dead := v.dead(&m)
@@ -103,25 +102,43 @@ func noCommonCable(v *verdict) {
 			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between one of them and a node with a cable to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
 			continue
 		}
-		var open, closed []string
-		for _, w := range a.Through {
-			if why := v.blocked(slices.Concat(a.Nodes[:1], w, a.Nodes[1:])); why == "" {
-				open = append(open, strings.Join(w, " and "))
-			} else if !slices.Contains(closed, why) {
-				closed = append(closed, why)
-			}
-		}
-		switch {
-		case len(open) == 0:
-			v.fail(both(a.Nodes[:]...), fmt.Sprintf("unset %s, or set it to auto, and give all nodes the same %s; or put a cable between %s and %s", relayVariable, keyVariable, a.Nodes[0], a.Nodes[1]),
-				"they share no cable, and no node between them relays: %s", strings.Join(closed, "; "))
-		case len(closed) == 0:
-			v.info(both(a.Nodes[:]...), "", "they share no cable, and talk through %s, which settings allow", strings.Join(open, ", or "))
-		default:
-			v.info(both(a.Nodes[:]...), "", "they share no cable, and talk through %s, which settings allow, and not through others: %s", strings.Join(open, ", or "), strings.Join(closed, "; "))
-		}
+		v.relayed(a)
 	}
 	v.uncabled(&m, dead)
+}
+
+// relayed says through which nodes two others talk: what packets have shown, or else what settings do not forbid.
+func (v *verdict) relayed(a topo.Apart) {
+	at := both(a.Nodes[:]...)
+	remedy := fmt.Sprintf("unset %s, or set it to auto, and give all nodes the same %s; or put a cable between %s and %s", relayVariable, keyVariable, a.Nodes[0], a.Nodes[1])
+	var open, closed []string
+	for _, w := range a.Through {
+		if why := v.blocked(slices.Concat(a.Nodes[:1], w, a.Nodes[1:])); why == "" {
+			open = append(open, strings.Join(w, " and "))
+		} else if !slices.Contains(closed, why) {
+			closed = append(closed, why)
+		}
+	}
+	if len(open) == 0 {
+		v.fail(at, remedy, "they share no cable, and no node between them relays: %s", strings.Join(closed, "; "))
+		return
+	}
+	not := ""
+	if len(closed) > 0 {
+		not = "; not through others, as " + strings.Join(closed, "; ")
+	}
+	all, _ := v.Relayed.Get()
+	i := slices.IndexFunc(all, func(r facts.Relayed) bool { return r.Nodes == a.Nodes })
+	switch {
+	case i < 0:
+		v.info(at, "", "they share no cable, and talk through %s, by their settings: no packet has tried it (--bench does)%s", strings.Join(open, ", or "), not)
+	case all[i].Error != "":
+		v.fail(at, remedy, "they share no cable, and nothing is relayed between them: %s", all[i].Error)
+	case !all[i].By:
+		v.fail(at, remedy, "they share no cable, and no node relays between them: packets went over %s", all[i].Lanes)
+	default:
+		v.info(at, "", "they share no cable, and talk over %s", all[i].Lanes)
+	}
 }
 
 // blocked says why nothing is relayed along a path of nodes, from its first to its last, by their settings; "" where something is.

@@ -75,6 +75,18 @@ var cableRows = []row{
 	{"no-common-cable", "a node that was lost", unknown, nil, lost},
 
 	{"no-common-cable", "the one between does not relay", fail, func(_, b *machine) { b.env = append(b.env, "NCCL_MESH_RELAY=0") }, between},
+	{"no-common-cable", "measured over another network", fail, nil, func(m *facts.Mesh) {
+		between(m)
+		m.Relayed = facts.Known([]facts.Relayed{{Nodes: [2]string{"a", "c"}, Lanes: "TCP enP7s7"}})
+	}},
+	{"no-common-cable", "measured through a relay", info, nil, func(m *facts.Mesh) {
+		between(m)
+		m.Relayed = facts.Known([]facts.Relayed{{Nodes: [2]string{"a", "c"}, By: true, Lanes: "RDMA rocep1s0f0:1 through b"}})
+	}},
+	{"no-common-cable", "could not be measured", fail, nil, func(m *facts.Mesh) {
+		between(m)
+		m.Relayed = facts.Known([]facts.Relayed{{Nodes: [2]string{"a", "c"}, Error: "the other side does not connect"}})
+	}},
 	{"no-common-cable", "one of two relays has another key", info, nil, func(m *facts.Mesh) {
 		between(m)
 		d := m.Nodes[1]

@@ -9,12 +9,13 @@ import (
 
 // Mesh is what is known of several nodes, or of one.
 type Mesh struct {
-	Nodes    []Node         `json:"nodes"`
-	Lost     []Lost         `json:"lost"`     // nodes that told nothing
-	Map      Fact[topo.Map] `json:"map"`      // the cables, as packets have proved them
-	Expected *topo.Expected `json:"expected"` // as the user says; nil: no word
-	Flows    Fact[[]Flow]   `json:"flows"`    // measured
-	Plan     Fact[int64]    `json:"plan"`     // bytes that a test would take on each node
+	Nodes    []Node          `json:"nodes"`
+	Lost     []Lost          `json:"lost"`     // nodes that told nothing
+	Map      Fact[topo.Map]  `json:"map"`      // the cables, as packets have proved them
+	Expected *topo.Expected  `json:"expected"` // as the user says; nil: no word
+	Flows    Fact[[]Flow]    `json:"flows"`    // measured
+	Relayed  Fact[[]Relayed] `json:"relayed"`  // measured, between nodes without a common cable
+	Plan     Fact[int64]     `json:"plan"`     // bytes that a test would take on each node
 }
 
 // Lost is a node that could not be asked.
@@ -64,6 +65,14 @@ type Flow struct {
 	// Crowded is the share of the processors of each end that other programs took meanwhile, where hardly any was idle.
 	Crowded [2]float64 `json:"crowded"`
 	Error   string     `json:"error,omitempty"`
+}
+
+// Relayed is what carried a measurement between two nodes without a common cable.
+type Relayed struct {
+	Nodes [2]string `json:"nodes"`
+	By    bool      `json:"by"`    // nodes between them; else another network
+	Lanes string    `json:"lanes"` // for people
+	Error string    `json:"error,omitempty"`
 }
 
 // PortName is how findings and ends of cables call a port.
