@@ -75,6 +75,11 @@ var cableRows = []row{
 	{"no-common-cable", "a node that was lost", unknown, nil, lost},
 
 	{"no-common-cable", "the one between does not relay", fail, func(_, b *machine) { b.env = append(b.env, "NCCL_MESH_RELAY=0") }, between},
+	{"no-common-cable", "many pairs", info, nil, func(m *facts.Mesh) {
+		for _, names := range [][2]string{{"a", "c"}, {"b", "d"}, {"a", "d"}} {
+			m.Map.Value.Apart = append(m.Map.Value.Apart, topo.Apart{Nodes: names, Through: [][]string{{"e"}}})
+		}
+	}},
 	{"no-common-cable", "measured over another network", fail, nil, func(m *facts.Mesh) {
 		between(m)
 		m.Relayed = facts.Known([]facts.Relayed{{Nodes: [2]string{"a", "c"}, Lanes: "TCP enP7s7"}})

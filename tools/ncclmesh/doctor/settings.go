@@ -10,12 +10,6 @@ import (
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 )
 
-// Settings by which nodes relay for each other.
-const (
-	keyVariable   = "NCCL_MESH_KEY" // its value does not leave a node
-	relayVariable = "NCCL_MESH_RELAY"
-)
-
 // holds returns the value that a setting has on a node, and whether the node tells of it. Of the key it is a print.
 func holds(n *facts.Node, name string) (string, handshake.Rule, bool) {
 	i := slices.IndexFunc(n.Process.Told, func(t handshake.Setting) bool { return t.Name == name })
@@ -86,29 +80,4 @@ func (v *verdict) compare(name string, all []*facts.Node) {
 	default:
 		v.info(both(nodes...), "", "%s: each node goes by its own", what)
 	}
-}
-
-// closed says why a node does not relay what comes from another, by their settings; "" where they are not against it. Of a
-// node that is not known it is "", too.
-func (v *verdict) closed(relay, other string) string {
-	r, o := v.node(relay), v.node(other)
-	if r == nil || o == nil {
-		return ""
-	}
-	for _, n := range []*facts.Node{r, o} {
-		if value, _, _ := holds(n, relayVariable); value == "0" {
-			return fmt.Sprintf("%s has %s=0", n.Name, relayVariable)
-		}
-	}
-	a, _, _ := holds(r, keyVariable)
-	b, _, _ := holds(o, keyVariable)
-	switch {
-	case a == b:
-		return ""
-	case a == "":
-		return fmt.Sprintf("%s has no %s, and %s has one", relay, keyVariable, other)
-	case b == "":
-		return fmt.Sprintf("%s has a %s, and %s has none", relay, keyVariable, other)
-	}
-	return fmt.Sprintf("%s and %s have different values of %s", relay, other, keyVariable)
 }

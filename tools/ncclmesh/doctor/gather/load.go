@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"time"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/tools/ncclmesh/procgroup"
@@ -31,16 +30,13 @@ func (l *looker) load() facts.Fact[facts.Loaded] {
 	return facts.Known(facts.Loaded{Path: lib.Path, Try: facts.Tried(0, l.Load(l.seen(lib.Path)))})
 }
 
-// loadWait is how long a library may take to load; it takes some ten milliseconds.
-const loadWait = 20 * time.Second
-
 // loadInChild loads a library in a child process, which it may end or hold up.
 func (s *Source) loadInChild(path string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), loadWait)
+	ctx, cancel := context.WithTimeout(context.Background(), s.LoadWait)
 	defer cancel()
 	c := exec.Command(self, "load", path)
 	c.Env = s.Environ
@@ -58,7 +54,7 @@ func (s *Source) loadInChild(path string) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("it does not come back from being loaded within %v", loadWait)
+		return fmt.Errorf("it does not come back from being loaded within %v", s.LoadWait)
 	case !errors.As(err, &ended):
 		return err
 	case !ended.Exited():

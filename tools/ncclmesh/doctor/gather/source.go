@@ -43,7 +43,8 @@ type Source struct {
 	PID     int      // of a job, whose environment is judged instead of Environ; 0: none
 	Salt    string   // the same on all nodes that are compared, and another at each run
 	// Load loads a library, and returns the error of that; nil: in a child process, which is this program with the arguments load FILE.
-	Load func(path string) error
+	Load     func(path string) error
+	LoadWait time.Duration // how long that may take; 0: 20 s, where some ten milliseconds are usual
 	// Free returns how many bytes are free in a file system; nil: as the kernel says.
 	Free func(path string) (uint64, error)
 	// Sample is how long counters are watched; 0: they are not.
@@ -104,6 +105,7 @@ func (s *Source) defaults() {
 	if s.Outward == nil {
 		s.Outward = outward
 	}
+	s.LoadWait = cmp.Or(s.LoadWait, 20*time.Second)
 	if s.Load == nil {
 		s.Load = s.loadInChild
 	}
