@@ -48,7 +48,7 @@ func TestSettingsThatLeavePortsOut(t *testing.T) {
 		m.Map.Value.Cables = nil
 		m.Map.Value.Apart = []topo.Apart{{Nodes: [2]string{"a", "b"}}}
 		for i := range m.Nodes { // they have other addresses than the healthy ones
-			m.Nodes[i].Ways = facts.Known([]facts.Way{})
+			m.Nodes[i].Lookups = facts.Known([]facts.Lookup{})
 		}
 	}
 	noRDMA := func(env ...string) func(a, b *machine) {

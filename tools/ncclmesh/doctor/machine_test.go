@@ -345,11 +345,11 @@ func twoNodes(t *testing.T, edit func(a, b *machine)) *facts.Mesh {
 		n, o := &m.Nodes[i], 1-i
 		n.Dials = facts.Known([]facts.Dial{{Node: m.Nodes[o].Name, To: fmt.Sprintf("10.0.0.%d:1234", o+1), Try: done}})
 		n.Ahead = facts.Known(facts.Ahead{Least: -time.Second, Most: 50 * time.Millisecond})
-		var ways []facts.Way
+		var ways []facts.Lookup
 		for k := range halves {
-			ways = append(ways, facts.Way{Node: m.Nodes[o].Name, Addr: address(o, k).Addr(), Dev: halves[(k+2)%4].netdev, Try: done, Dial: done})
+			ways = append(ways, facts.Lookup{Node: m.Nodes[o].Name, Addr: address(o, k).Addr(), Dev: halves[(k+2)%4].netdev, Try: done, Dial: done})
 		}
-		n.Ways = facts.Known(ways)
+		n.Lookups = facts.Known(ways)
 	}
 	return m
 }

@@ -16,12 +16,12 @@ import (
 func routeWrong(v *verdict) {
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
-		ways, ok := n.Ways.Get()
+		lookups, ok := n.Lookups.Get()
 		if !ok {
-			v.unknown(on(n), n.Ways.Because())
+			v.unknown(on(n), n.Lookups.Because())
 			continue
 		}
-		for _, w := range ways {
+		for _, w := range lookups {
 			near := linksTo(n, w.Addr)
 			if len(near) == 0 || slices.Contains(near, w.Dev) {
 				continue
@@ -36,7 +36,7 @@ func routeWrong(v *verdict) {
 	}
 }
 
-// dropped is why the kernel has no way: the error that a route of such a type is for.
+// dropped is why the kernel has no route: the error that a route of such a type is for.
 func dropped(t facts.Try) string {
 	switch syscall.Errno(t.Errno) {
 	case syscall.EINVAL:
@@ -97,11 +97,11 @@ func neighbourWrong(v *verdict) {
 			continue
 		}
 		ports := meshPorts(n, v)
-		ways, _ := n.Ways.Get()
+		lookups, _ := n.Lookups.Get()
 		for _, e := range entries {
 			o := owners[e.Addr]
 			cable := slices.ContainsFunc(ports, func(p topology.Port) bool { return p.Netdev == e.Dev })
-			passes := slices.ContainsFunc(ways, func(w facts.Way) bool { return w.Addr == e.Addr && w.Dial.OK() })
+			passes := slices.ContainsFunc(lookups, func(w facts.Lookup) bool { return w.Addr == e.Addr && w.Dial.OK() })
 			if !cable || passes || len(o) != 1 || o[0].node == n { // addr-duplicate reports several
 				continue
 			}

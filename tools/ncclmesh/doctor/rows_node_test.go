@@ -234,11 +234,11 @@ var addressRows = []row{
 	{"addr-none", "netlink does not answer", unknown, noTopology, nil},
 
 	{"route-wrong", "a blackhole", fail, nil, func(m *facts.Mesh) {
-		w := &(*m.Nodes[0].Ways.Value)[2]
+		w := &(*m.Nodes[0].Lookups.Value)[2]
 		w.Dev, w.Try = "", facts.Tried(0, syscall.EINVAL)
 	}},
-	{"route-wrong", "a tunnel", warn, nil, func(m *facts.Mesh) { (*m.Nodes[0].Ways.Value)[2].Dev = "wg0" }},
-	{"route-wrong", "not asked", unknown, nil, func(m *facts.Mesh) { m.Nodes[0].Ways = facts.Fact[[]facts.Way]{} }},
+	{"route-wrong", "a tunnel", warn, nil, func(m *facts.Mesh) { (*m.Nodes[0].Lookups.Value)[2].Dev = "wg0" }},
+	{"route-wrong", "not asked", unknown, nil, func(m *facts.Mesh) { m.Nodes[0].Lookups = facts.Fact[[]facts.Lookup]{} }},
 
 	{"neighbour-wrong", "an entry that somebody made", fail, func(a, _ *machine) {
 		a.neighbours = []facts.Neighbour{{Dev: h0.netdev, Addr: address(1, 2).Addr(), MAC: [6]byte{2, 0, 0, 0, 9, 9}, Permanent: true}}
@@ -318,8 +318,8 @@ var addressRows = []row{
 // noDial is that no connection to an address of the other node comes about.
 func noDial(m *facts.Mesh) {
 	for i := range m.Nodes {
-		for k := range *m.Nodes[i].Ways.Value {
-			(*m.Nodes[i].Ways.Value)[k].Dial = facts.Tried(0, syscall.ETIMEDOUT)
+		for k := range *m.Nodes[i].Lookups.Value {
+			(*m.Nodes[i].Lookups.Value)[k].Dial = facts.Tried(0, syscall.ETIMEDOUT)
 		}
 	}
 }

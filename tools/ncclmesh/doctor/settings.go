@@ -12,11 +12,11 @@ import (
 
 // holds returns the value that a setting has on a node, and whether the node tells of it. Of the key it is a print.
 func holds(n *facts.Node, name string) (string, handshake.Rule, bool) {
-	i := slices.IndexFunc(n.Process.Told, func(t handshake.Setting) bool { return t.Name == name })
+	i := slices.IndexFunc(n.Process.Compared, func(t handshake.Setting) bool { return t.Name == name })
 	if i < 0 {
 		return "", handshake.RuleOwn, false
 	}
-	s := n.Process.Told[i]
+	s := n.Process.Compared[i]
 	if name == keyVariable {
 		s.Value = n.Process.Key
 	}
@@ -32,7 +32,7 @@ func settingsDiffer(v *verdict) {
 		}
 	}
 	if len(all) > 0 {
-		for _, s := range all[0].Process.Told {
+		for _, s := range all[0].Process.Compared {
 			v.compare(s.Name, all)
 		}
 	}

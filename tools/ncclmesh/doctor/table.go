@@ -74,7 +74,7 @@ var Checks = []Check{
 	{ID: "bootstrap-wifi", judge: each(bootstrapWifi), After: []string{"bootstrap-iface"}},
 	{ID: "bootstrap-reach", judge: bootstrapReach, Several: true, After: []string{"bootstrap-iface"}},
 	{ID: "host-ip", judge: each(hostIP)},
-	{ID: "name-loopback", judge: each(nameLoopback)},
+	{ID: "name-loopback", judge: each(nameLoopback), Several: true},
 
 	// Nodes beside each other.
 	{ID: "machine-id-cloned", judge: machineIDCloned, Several: true},

@@ -46,11 +46,11 @@ type Node struct {
 
 	Process Process `json:"process"` // whose environment counts
 
-	Loops  Fact[[][2]string] `json:"loops"` // interfaces of the node that hear one another, and are not of one cage
-	Dials  Fact[[]Dial]      `json:"dials"` // of all other nodes
-	Ways   Fact[[]Way]       `json:"ways"`  // to the addresses of other nodes' interfaces in subnets of this one's
-	Ahead  Fact[Ahead]       `json:"ahead"`
-	Sample Fact[Sample]      `json:"sample"` // of counters, while data moved
+	Loops   Fact[[][2]string] `json:"loops"`   // interfaces of the node that hear one another, and are not of one cage
+	Dials   Fact[[]Dial]      `json:"dials"`   // of all other nodes
+	Lookups Fact[[]Lookup]    `json:"lookups"` // to the addresses of other nodes' interfaces in subnets of this one's
+	Ahead   Fact[Ahead]       `json:"ahead"`
+	Sample  Fact[Sample]      `json:"sample"` // of counters, while data moved
 }
 
 // Memory is the node's, in bytes.
@@ -103,8 +103,8 @@ type Route struct {
 	Dev string       `json:"dev"`
 }
 
-// Way is where the kernel would send packets to an address of another node.
-type Way struct {
+// Lookup is where the kernel would send packets to an address of another node.
+type Lookup struct {
 	Node string     `json:"node"`
 	Addr netip.Addr `json:"addr"`
 	Dev  string     `json:"dev"` // "": nowhere, for the reason in Try

@@ -4,17 +4,17 @@ import "ncclmesh/handshake"
 
 // Process is the one whose environment is judged: a job's, or the command's own.
 type Process struct {
-	PID     int                     `json:"pid,omitempty"` // 0: the command's own environment
-	Env     Fact[map[string]string] `json:"env"`           // what NCCL, the loader and frameworks read, as the environment or else NCCL's files say; secrets left out
-	Origin  map[string]string       `json:"origin"`        // the file that a variable of Env is set in; none where the environment sets it
-	Refused []string                `json:"refused"`       // values that the plugin does not accept
-	Unheard []string                `json:"unheard"`       // names like its own that it does not know
-	Locked  Fact[Limit]             `json:"locked"`        // RLIMIT_MEMLOCK
-	Exempt  Fact[bool]              `json:"exempt"`        // from Locked: it has CAP_IPC_LOCK, and not in a user namespace alone
-	Files   Fact[Limit]             `json:"files"`         // open files: the hard limit of RLIMIT_NOFILE, to which the plugin raises the soft one
-	Shared  Fact[uint64]            `json:"shared"`        // bytes that are free in /dev/shm
-	Told    []handshake.Setting     `json:"told"`          // settings that are meant to be the same on all nodes
-	Key     string                  `json:"key,omitempty"` // equal keys of two nodes have equal prints; "" without NCCL_MESH_KEY
+	PID      int                     `json:"pid,omitempty"` // 0: the command's own environment
+	Env      Fact[map[string]string] `json:"env"`           // what NCCL, the loader and frameworks read, as the environment or else NCCL's files say; secrets left out
+	Origin   map[string]string       `json:"origin"`        // the file that a variable of Env is set in; none where the environment sets it
+	Refused  []string                `json:"refused"`       // values that the plugin does not accept
+	Unheard  []string                `json:"unheard"`       // names like its own that it does not know
+	Locked   Fact[Limit]             `json:"locked"`        // RLIMIT_MEMLOCK
+	Exempt   Fact[bool]              `json:"exempt"`        // from Locked: it has CAP_IPC_LOCK, and not in a user namespace alone
+	Files    Fact[Limit]             `json:"files"`         // open files: the hard limit of RLIMIT_NOFILE, to which the plugin raises the soft one
+	Shared   Fact[uint64]            `json:"shared"`        // bytes that are free in /dev/shm
+	Compared []handshake.Setting     `json:"compared"`      // settings that are meant to be the same on all nodes
+	Key      string                  `json:"key,omitempty"` // equal keys of two nodes have equal prints; "" without NCCL_MESH_KEY
 
 	Mapped Fact[[]Library] `json:"mapped"` // NCCL and its network plugins, in a job
 	Plugin Fact[Library]   `json:"plugin"` // what a job would load; Path "" where it would find none

@@ -46,9 +46,9 @@ type peer struct {
 
 // tried is what came of it.
 type tried struct {
-	Clock time.Time    `json:"clock"` // of the node, when it was told to
-	Dials []facts.Dial `json:"dials"`
-	Ways  []facts.Way  `json:"ways"`
+	Clock   time.Time      `json:"clock"` // of the node, when it was told to
+	Dials   []facts.Dial   `json:"dials"`
+	Lookups []facts.Lookup `json:"lookups"`
 }
 
 // Agent returns the handler of an agent, which looks at the node of a Source.
@@ -78,7 +78,7 @@ func Agent(s func() Source) fleet.Handler {
 			return err
 		}
 		t := tried{Clock: time.Now()}
-		t.try(ctx, &n, to.Peers, source.Way)
+		t.try(ctx, &n, to.Peers, source.Lookup)
 		if err := q.Answer(answer{Tried: &t}); err != nil {
 			return err
 		}
@@ -92,8 +92,8 @@ const dialWait = 3 * time.Second
 
 // try connects to all others at once, as the ranks of a job do with some of them, and to their addresses in subnets of the
 // node's own interfaces.
-func (t *tried) try(ctx context.Context, n *facts.Node, to []peer, way func(netip.Addr) (string, error)) {
-	t.Dials, t.Ways = make([]facts.Dial, len(to)), ways(n, to, way)
+func (t *tried) try(ctx context.Context, n *facts.Node, to []peer, lookup func(netip.Addr) (string, error)) {
+	t.Dials, t.Lookups = make([]facts.Dial, len(to)), lookups(n, to, lookup)
 	var wg sync.WaitGroup
 	ports := map[string]uint16{}
 	for i, p := range to {
@@ -106,8 +106,8 @@ func (t *tried) try(ctx context.Context, n *facts.Node, to []peer, way func(neti
 		ports[p.Node], d.To = p.At.Port(), p.At.String()
 		wg.Go(func() { d.Try = dial(ctx, p.At) })
 	}
-	for i := range t.Ways {
-		if w := &t.Ways[i]; ports[w.Node] != 0 && w.Try.OK() {
+	for i := range t.Lookups {
+		if w := &t.Lookups[i]; ports[w.Node] != 0 && w.Try.OK() {
 			wg.Go(func() { w.Dial = dial(ctx, netip.AddrPortFrom(w.Addr, ports[w.Node])) })
 		}
 	}
@@ -124,10 +124,10 @@ func dial(ctx context.Context, to netip.AddrPort) facts.Try {
 	return facts.Tried(0, err)
 }
 
-// ways asks the kernel for its ways to others' addresses in subnets of the node's own interfaces, and sends nothing. An address
+// lookups asks the kernel where it sends packets for others' addresses in subnets of the node's own interfaces, and sends nothing. An address
 // that the node has itself leads nowhere else.
-func ways(n *facts.Node, to []peer, way func(netip.Addr) (string, error)) []facts.Way {
-	all := []facts.Way{}
+func lookups(n *facts.Node, to []peer, lookup func(netip.Addr) (string, error)) []facts.Lookup {
+	all := []facts.Lookup{}
 	found, _ := n.Topology.Get()
 	for _, p := range to {
 		for _, a := range p.Addrs {
@@ -139,8 +139,8 @@ func ways(n *facts.Node, to []peer, way func(netip.Addr) (string, error)) []fact
 				}
 			}
 			if near && !own {
-				dev, err := way(a)
-				all = append(all, facts.Way{Node: p.Node, Addr: a, Dev: dev, Try: facts.Tried(0, err)})
+				dev, err := lookup(a)
+				all = append(all, facts.Lookup{Node: p.Node, Addr: a, Dev: dev, Try: facts.Tried(0, err)})
 			}
 		}
 	}
@@ -252,7 +252,7 @@ func (v *visit) try(peers []peer) {
 	if v.err != nil {
 		return
 	}
-	v.node.Dials, v.node.Ways = facts.Known(a.Tried.Dials), facts.Known(a.Tried.Ways)
+	v.node.Dials, v.node.Lookups = facts.Known(a.Tried.Dials), facts.Known(a.Tried.Lookups)
 	// By the wall clock, without Go's monotonic one: the node has looked at its own between begun and now.
 	v.node.Ahead = facts.Known(facts.Ahead{Least: a.Tried.Clock.Sub(time.Now().Round(0)), Most: a.Tried.Clock.Sub(begun.Round(0))})
 }

@@ -129,14 +129,14 @@ func kernelShapers() ([]facts.Shaper, error) {
 	return all, nil
 }
 
-// kernelWay is the interface by which the kernel sends to an address.
-func kernelWay(to netip.Addr) (string, error) {
+// kernelLookup is the interface by which the kernel sends to an address.
+func kernelLookup(to netip.Addr) (string, error) {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil {
 		return "", err
 	}
 	if len(routes) == 0 {
-		return "", fmt.Errorf("the kernel has no way to %s", to)
+		return "", fmt.Errorf("the kernel has no route to %s", to)
 	}
 	names, err := interfaces()
 	return names[routes[0].LinkIndex], err

@@ -59,7 +59,7 @@ func (l *looker) process() {
 	env := relevant(environ)
 	p.Env = facts.Known(env)
 	p.Refused, p.Unheard = refused(environ, p.Origin), config.Unknown(environ)
-	p.Told, p.Key = config.Told(getenv(environ)), l.print(getenv(environ)(secret))
+	p.Compared, p.Key = config.Told(getenv(environ)), l.print(getenv(environ)(secret))
 	p.Preload = facts.Known(l.preload(env["LD_PRELOAD"]))
 	p.DebugTo = facts.Known(l.debugTo(env["NCCL_DEBUG_FILE"]))
 	p.Plugin = facts.Known(l.plugin(env))

@@ -33,8 +33,8 @@ type Source struct {
 	// Neighbours and Shapers are what the kernel has of them; nil: it is asked.
 	Neighbours func() ([]facts.Neighbour, error)
 	Shapers    func() ([]facts.Shaper, error)
-	// Way returns the interface by which the kernel sends to an address; nil: it is asked.
-	Way func(netip.Addr) (dev string, err error)
+	// Lookup returns the interface by which the kernel sends to an address; nil: it is asked.
+	Lookup func(netip.Addr) (dev string, err error)
 	// Outward returns the node's address towards the world; nil: the kernel is asked.
 	Outward func() (netip.Addr, error)
 	Verbs   Verbs    // libibverbs, as NCCL_MESH_IBVERBS says
@@ -99,8 +99,8 @@ func (s *Source) defaults() {
 	if s.Shapers == nil {
 		s.Shapers = kernelShapers
 	}
-	if s.Way == nil {
-		s.Way = kernelWay
+	if s.Lookup == nil {
+		s.Lookup = kernelLookup
 	}
 	if s.Outward == nil {
 		s.Outward = outward
