@@ -51,7 +51,6 @@ func TestDoctorOfSockets(t *testing.T) {
 		name             string
 		node, harm, mend string
 		settings         string // of b
-		args             string
 		want             []string
 	}
 	tests := []test{

@@ -67,8 +67,11 @@ func eachOwned(n *facts.Node, v *verdict, f func(netdev string, files []facts.Fi
 		v.unknown(on(n), n.Owners.Because())
 		return
 	}
+	ports := meshPorts(n, v)
 	for _, netdev := range slices.Sorted(maps.Keys(owners)) {
-		f(netdev, owners[netdev])
+		if slices.ContainsFunc(ports, func(p topology.Port) bool { return p.Netdev == netdev }) {
+			f(netdev, owners[netdev])
+		}
 	}
 }
 
@@ -108,10 +111,7 @@ func addrDuplicate(v *verdict) {
 }
 
 func subnetShared(n *facts.Node, v *verdict) {
-	ports, ok := rdmaPorts(n, v)
-	if !ok {
-		return
-	}
+	ports := meshPorts(n, v)
 	in := map[netip.Prefix][]string{}
 	for _, p := range ports {
 		for _, a := range p.Addrs {
@@ -137,10 +137,7 @@ func comparePrefix(a, b netip.Prefix) int {
 }
 
 func subnetOverlap(n *facts.Node, v *verdict) {
-	ports, ok := rdmaPorts(n, v)
-	if !ok {
-		return
-	}
+	ports := meshPorts(n, v)
 	routes, ok := n.Routes.Get()
 	if !ok {
 		v.unknown(on(n), n.Routes.Because())

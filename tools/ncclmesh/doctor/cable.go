@@ -8,16 +8,35 @@ import (
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/tools/ncclmesh/topo"
+	"ncclmesh/transport/topology"
 )
 
+// cableLoop looks at ports of one node that hear each other. Interfaces without RDMA may be at a switch, where other nodes are
+// heard, too.
 func cableLoop(n *facts.Node, v *verdict) {
 	loops, ok := n.Loops.Get()
 	if !ok {
 		v.unknown(on(n), n.Loops.Because())
 		return
 	}
+	m, tried := v.Map.Get()
+	alive := v.alive(&m)
+	found, _ := n.Topology.Get()
 	for _, l := range loops {
-		v.fail(on(n, l[0], l[1]), "move one end of the cable to another node", "what %s sends comes in at %s: a cable joins two cages of the node, or both are at one switch", l[0], l[1])
+		severity := Fail
+		for _, name := range l {
+			is := func(p topology.Port) bool { return p.Netdev == name }
+			switch {
+			case slices.ContainsFunc(found.Ports, is):
+			case !slices.ContainsFunc(wired(n), is), alive[facts.End{Node: n.Name, Port: name}]:
+				severity = "" // of another network
+			case severity == Fail && !tried:
+				severity = Info
+			}
+		}
+		if severity != "" {
+			v.add(severity, on(n, l[0], l[1]), "move one end of the cable to another node", "what %s sends comes in at %s: a cable joins two cages of the node, or both are at one switch", l[0], l[1])
+		}
 	}
 }
 

@@ -2,8 +2,10 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
+	"ncclmesh/transport/topology"
 )
 
 // Shares of what link and PCIe allow, in percent, of which less is a finding. On a GB10, whose
@@ -113,15 +115,20 @@ func cableSlowBothWays(v *verdict) {
 	}
 }
 
-// sample is what happened while the counters were watched, and whether anything did.
+// sample is what happened to ports that may have a cable while the counters were watched, and whether anything did.
 func sample(n *facts.Node, v *verdict) (facts.Sample, bool) {
 	s, ok := n.Sample.Get()
 	if !ok {
 		v.unknown(on(n), n.Sample.Because())
 		return s, false
 	}
-	for _, moved := range s.Moved {
-		if moved > 0 {
+	ports := meshPorts(n, v)
+	of := func(name string) bool {
+		return slices.ContainsFunc(ports, func(p topology.Port) bool { return facts.PortName(&p) == name })
+	}
+	s.Rising = slices.DeleteFunc(slices.Clone(s.Rising), func(c facts.Counter) bool { return !of(c.Port) })
+	for port, moved := range s.Moved {
+		if moved > 0 && of(port) {
 			return s, true
 		}
 	}

@@ -42,6 +42,9 @@ var cableRows = []row{
 			return [][2]int{{3, 5}, {5, 3}, {3, 4}}, nil // the last are of one cage
 		}
 	}, nil},
+	{"cable-loop", "interfaces alone", fail, looped, func(m *facts.Mesh) { m.Map.Value.Cables = nil }},
+	{"cable-loop", "interfaces alone, at a switch with other nodes", "", looped, nil},
+	{"cable-loop", "interfaces alone of a node alone", info, looped, noMap},
 	{"cable-loop", "no IPv6", unknown, func(a, _ *machine) { a.echo = func([]int) ([][2]int, error) { return nil, errGone } }, nil},
 
 	{"cabling-differs", "crosswise", fail, nil, func(m *facts.Mesh) {
@@ -203,8 +206,23 @@ var cableRows = []row{
 	{"half-idle", "no counters", unknown, noCounters, nil},
 
 	{"counters-rising", "packets out of order", warn, func(a, _ *machine) { a.rise[h0.ib()+"/ports/1/hw_counters/out_of_sequence"] = "19" }, nil},
+	{"counters-rising", "damaged packets at an interface alone", warn, func(a, _ *machine) {
+		a.noAdapter()
+		for _, dir := range []string{h0.net(), "sys/class/net/enP7s7"} {
+			for counter, rise := range map[string]string{"rx_bytes": "9000000", "rx_crc_errors": "17"} {
+				a.set(dir+"/statistics/"+counter, "5")
+				a.rise[dir+"/statistics/"+counter] = rise
+			}
+		}
+	}, nil},
 	{"counters-rising", "nothing moved", unknown, func(a, _ *machine) { a.rise = map[string]string{} }, nil},
 	{"counters-rising", "no counters", unknown, noCounters, nil},
+}
+
+// looped has a cable between two interfaces of a, which has no RDMA device.
+func looped(a, _ *machine) {
+	a.noAdapter()
+	a.echo = func([]int) ([][2]int, error) { return [][2]int{{3, 5}, {5, 3}}, nil }
 }
 
 // between are nodes without a common cable, with b between a and c.

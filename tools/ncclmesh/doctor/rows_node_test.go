@@ -260,6 +260,13 @@ var addressRows = []row{
 	{"addr-volatile", "under /run alone", warn, func(a, _ *machine) {
 		a.set("run/NetworkManager/system-connections/Wired.nmconnection", "[connection]\ninterface-name=enp1s0f1np1\n")
 	}, nil},
+	{"addr-volatile", "under /run alone, without RDMA", warn, func(a, _ *machine) {
+		a.noAdapter()
+		a.set("run/NetworkManager/system-connections/Wired.nmconnection", "[connection]\ninterface-name=enp1s0f1np1\n")
+	}, nil},
+	{"addr-volatile", "of the management network", "", func(a, _ *machine) {
+		a.set("run/NetworkManager/system-connections/Wired.nmconnection", "[connection]\ninterface-name=enP7s7\n")
+	}, nil},
 	{"addr-volatile", "netplan's under /run", "", func(a, _ *machine) {
 		a.set("run/NetworkManager/system-connections/netplan-enp1s0f0np0.nmconnection", "[connection]\ninterface-name=enp1s0f0np0\n")
 	}, nil},
@@ -286,6 +293,10 @@ var addressRows = []row{
 	}, nil},
 	{"subnet-shared", "netlink does not answer", unknown, noTopology, nil},
 
+	{"subnet-overlap", "a tunnel, without RDMA", warn, func(a, _ *machine) {
+		a.noAdapter()
+		a.routes = append(a.routes, facts.Route{Dst: netip.MustParsePrefix("192.168.0.0/16"), Dev: "wg0"})
+	}, nil},
 	{"subnet-overlap", "a tunnel", warn, func(a, _ *machine) {
 		a.routes = append(a.routes, facts.Route{Dst: netip.MustParsePrefix("192.168.0.0/16"), Dev: "wg0"})
 	}, nil},

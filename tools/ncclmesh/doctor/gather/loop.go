@@ -18,8 +18,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// loops finds interfaces of RDMA ports that hear each other. Functions of one cage share its
-// connector, and may.
+// loops finds interfaces that hear each other. Functions of one cage share its connector, and may.
 func (l *looker) loops() {
 	n := l.node
 	found, ok := n.Topology.Get()
@@ -29,20 +28,25 @@ func (l *looker) loops() {
 	}
 	cage := map[int]*topology.Port{}
 	var indices []int
-	for i := range found.Ports {
-		if p := &found.Ports[i]; p.IfIndex > 0 && p.Carrier && cage[p.IfIndex] == nil {
-			cage[p.IfIndex] = p
-			if slices.ContainsFunc(p.Addrs, linkLocal) {
-				indices = append(indices, p.IfIndex)
-			}
+	lacking := false
+	for i, p := range slices.Concat(found.Ports, found.Plain) {
+		rdma := i < len(found.Ports)
+		speaks := slices.ContainsFunc(p.Addrs, linkLocal)
+		if p.IfIndex <= 0 || !p.Carrier || cage[p.IfIndex] != nil || !rdma && (!speaks || p.Loopback || p.Default || p.Wireless) {
+			continue
 		}
+		cage[p.IfIndex] = &p
+		if speaks {
+			indices = append(indices, p.IfIndex)
+		}
+		lacking = lacking || !speaks
 	}
 	pairs := [][2]string{}
 	switch {
 	case len(cage) < 2:
 		n.Loops = facts.Known(pairs)
 		return
-	case len(indices) < len(cage):
+	case lacking:
 		n.Loops = facts.Unknown[[][2]string]("not all ports that are up have an IPv6 link-local address, over which a loop would be noticed")
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
@@ -28,7 +27,7 @@ var owners = []owner{
 	{"ifupdown", []string{"etc/network/interfaces", "etc/network/interfaces.d/*"}, false, ""},
 }
 
-// owners finds the files that name an interface of the mesh.
+// owners finds the files that name an interface of the node.
 func (l *looker) owners() {
 	found, ok := l.node.Topology.Get()
 	if !ok {
@@ -36,9 +35,9 @@ func (l *looker) owners() {
 		return
 	}
 	var netdevs []string
-	for _, p := range found.Ports {
-		if p.Netdev != "" && !slices.Contains(netdevs, p.Netdev) {
-			netdevs = append(netdevs, p.Netdev)
+	for _, l := range found.Links {
+		if !l.Loopback {
+			netdevs = append(netdevs, l.Name)
 		}
 	}
 	all := map[string][]facts.File{}
