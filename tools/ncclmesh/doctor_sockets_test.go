@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -94,6 +95,21 @@ func TestDoctorOfSockets(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", status, want, stderr)
 			}
 		})
+	}
+}
+
+// A cable that is held back to a tenth is measured as that, or, where other programs take the processors, it is not known.
+func TestDoctorMeasuresSockets(t *testing.T) {
+	require.Full(t, "tools/ncclmesh/doctor TestFindings")
+	t.Parallel()
+	f, command := nodes(t, sockets)
+	if out, err := f.Command(t.Context(), "a", "tc", strings.Fields("qdisc add dev e1 root tbf rate 500mbit burst 64k latency 50ms")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	_, stdout, stderr := command("doctor", "a", "b", "c", "--bench", "--only", "cable-slow", "--json")
+	said := strings.Join(evidence(t, stdout), "\n")
+	if !regexp.MustCompile(`(?m)^(fail|unknown) a:e1 ═ b:e1: 0\.\d+ Gb/s one way over e1; `).MatchString(said) {
+		t.Errorf("it says %q: %s", said, stderr)
 	}
 }
 

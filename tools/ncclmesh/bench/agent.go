@@ -99,7 +99,7 @@ func (a *agent) obey(ctx context.Context, o order) (d done, err error) {
 	case o.Run != nil:
 		before := a.host.processor()
 		d.Flows, err = a.run(ctx, o.Run)
-		d.Crowded = a.host.processor().crowded(before)
+		d.Usage = a.host.processor().since(before, a.host.boot())
 	case o.Join != nil:
 		err = a.join(ctx, o.Join)
 	case o.Play != nil:

@@ -66,21 +66,28 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// Other programs' part of the processors is told where hardly any is idle.
+// What other programs take of the processors is told where hardly any is idle. The agents at both ends of a flow are no others, be
+// they on one machine or on two.
 func TestCrowded(t *testing.T) {
-	for text, want := range map[string]float64{
-		"cpu  200 0 0 1000 0 0 0 0 0 0\ncpu0 1 1 1 1": 0, // half of 200 was idle
-		"cpu  150 80 10 908 2 5 5 0 900 0\n":          0.75,
-		"":                                            0,
+	for _, tt := range []struct {
+		name, stat, boot string
+		want             float64
+	}{
+		{"half is idle", "cpu  200 0 0 1000 0 0 0 0 0 0\ncpu0 1 1 1 1", "b", 0},
+		{"none is idle", "cpu  150 80 10 908 2 5 5 0 900 0\n", "b", 0.75},
+		{"none is idle, and the peer is here", "cpu  150 80 10 908 2 5 5 0 900 0\n", "a", 0.25},
+		{"nothing is known", "", "b", 0},
 	} {
 		before := host{tree(t, map[string]string{"stat": "cpu  100 0 0 900 0 0 0 0 0 0\n"}), ""}.processor()
-		after := host{tree(t, map[string]string{"stat": text}), ""}.processor()
+		h := host{tree(t, map[string]string{"stat": tt.stat, "sys/kernel/random/boot_id": "a\n"}), ""}
+		after := h.processor()
 		if before.all != 10*time.Second || before.idle != 9*time.Second {
 			t.Errorf("%+v", before)
 		}
 		before.own, after.own = 0, 300*time.Millisecond
-		if got := after.crowded(before); math.Abs(got-want) > 1e-9 {
-			t.Errorf("%q: %v, want %v", text, got, want)
+		got := after.since(before, h.boot()).crowded(usage{Own: 0.5, Boot: tt.boot})
+		if math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

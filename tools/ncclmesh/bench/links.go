@@ -257,7 +257,7 @@ func (b *linkBench) run(l *Link, sides []int, r run) ([]through, error) {
 		return nil, err
 	}
 	for side := range answers {
-		l.Crowded[side] = max(l.Crowded[side], answers[side].Crowded)
+		l.Crowded[side] = max(l.Crowded[side], answers[side].Usage.crowded(answers[1-side].Usage))
 	}
 	var all []through
 	for i, side := range sides {

@@ -34,7 +34,7 @@ type done struct {
 	Handles map[string][]byte `json:"handles,omitempty"` // by flow
 	Flows   map[string]flow   `json:"flows,omitempty"`   // that were sent or received here
 	Played  *played           `json:"played,omitempty"`
-	Crowded float64           `json:"crowded,omitempty"` // share of this node's processors that other processes took during a run, if none was idle
+	Usage   usage             `json:"usage"` // during a run
 	Error   string            `json:"error,omitempty"`
 }
 

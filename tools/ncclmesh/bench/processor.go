@@ -41,14 +41,40 @@ func (h host) processor() (p processor) {
 	return p
 }
 
-// crowdedBelow is the share of idle time below which processors are taken to be the limit of what was measured.
-const crowdedBelow = 0.1
+// boot identifies the machine since it was started, "" where the kernel does not tell.
+func (h host) boot() string {
+	text, _ := os.ReadFile(filepath.Join(h.proc, "sys/kernel/random/boot_id"))
+	return strings.TrimSpace(string(text))
+}
 
-// crowded is the share of the processors' time that other processes took since before, if hardly any was left idle; else 0.
-func (p processor) crowded(before processor) float64 {
-	all := p.all - before.all
-	if all <= 0 || float64(p.idle-before.idle) > crowdedBelow*float64(all) {
+// usage is the shares of a machine's processors that were used during a run.
+type usage struct {
+	Own    float64 `json:"own"`    // by the agent
+	Others float64 `json:"others"` // by other processes
+	Boot   string  `json:"boot"`   // the machine: agents in containers of one have the same
+}
+
+// since is what was used since before.
+func (p processor) since(before processor, boot string) usage {
+	all := float64(p.all - before.all)
+	if all <= 0 {
+		return usage{Boot: boot}
+	}
+	own, idle := float64(p.own-before.own), float64(p.idle-before.idle)
+	return usage{Own: own / all, Others: max(0, all-idle-own) / all, Boot: boot}
+}
+
+// fewIdle is the share of idle time below which processors are taken to be the limit of what was measured.
+const fewIdle = 0.1
+
+// crowded is the share of the processors that processes of neither end of a flow took, if hardly any was left idle; else 0.
+func (u usage) crowded(peer usage) float64 {
+	others := u.Others
+	if peer.Boot == u.Boot && u.Boot != "" {
+		others = max(0, others-peer.Own)
+	}
+	if u.Own+u.Others < 1-fewIdle {
 		return 0
 	}
-	return max(0, float64(all-(p.idle-before.idle)-(p.own-before.own))/float64(all))
+	return others
 }
