@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/transport/topology"
@@ -52,44 +54,100 @@ func bootstrapWifi(n *facts.Node, v *verdict) {
 	}
 }
 
-// bootstrapReach looks at connections of all nodes to all others: ranks make some of them, between neighbours by rank.
+// bootstrapReach looks at connections of all nodes to all others: ranks make some of them, between neighbours by rank. Where all
+// that lead to a node fail, or all from it, the node is named.
 func bootstrapReach(v *verdict) {
-	failed := map[string]map[string]facts.Dial{} // by whom they were to reach, and who dialled
-	reached := map[string]bool{}                 // by somebody
+	failed := map[[2]string]facts.Dial{} // from and to
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		dials, ok := n.Dials.Get()
 		if !ok {
 			v.unknown(on(n), n.Dials.Because())
-			continue
 		}
 		for _, d := range dials {
-			switch {
-			case d.Try.OK():
-				reached[d.Node] = true
-			case d.Try.Failed():
-				if failed[d.Node] == nil {
-					failed[d.Node] = map[string]facts.Dial{}
-				}
-				failed[d.Node][n.Name] = d
-			default:
+			if d.Try.Failed() {
+				failed[[2]string{n.Name, d.Node}] = d
+			} else if !d.Try.Done {
 				v.unknown(on(n), d.Try.Why)
 			}
 		}
 	}
 	const remedy = "name an interface that all nodes share in NCCL_SOCKET_IFNAME, and let TCP pass there"
-	for _, to := range slices.Sorted(maps.Keys(failed)) {
-		from := slices.Sorted(maps.Keys(failed[to]))
-		first := failed[to][from[0]]
-		if len(from) > 1 && !reached[to] { // what they share is the node that they dial
-			v.fail(both(append([]string{to}, from...)...), remedy, "%s cannot be reached at %s from any other node: %s", to, first.To, first.Try.Error)
-			continue
+	// take removes the failures to a node or from it, and returns the first of them.
+	take := func(of string, to bool) (first facts.Dial) {
+		for _, n := range v.Nodes {
+			pair := [2]string{of, n.Name}
+			if to {
+				pair = [2]string{n.Name, of}
+			}
+			if d, ok := failed[pair]; ok {
+				if delete(failed, pair); first.Node == "" {
+					first = d
+				}
+			}
 		}
-		for _, f := range from {
-			d := failed[to][f]
-			v.fail(both(f, to), remedy, "%s cannot be reached at %s from %s: %s", to, d.To, f, d.Try.Error)
+		return first
+	}
+	for _, name := range byFailures(failed) {
+		var to, from int
+		for pair := range failed {
+			if pair[1] == name {
+				to++
+			} else if pair[0] == name {
+				from++
+			}
+		}
+		others := len(v.Nodes) - 1
+		at := on(v.node(name))
+		for _, n := range v.Nodes {
+			if n.Name != name {
+				at.places = append(at.places, Place{Node: n.Name})
+			}
+		}
+		switch {
+		case others < 2:
+		case to == others && from == others:
+			d := take(name, true)
+			take(name, false)
+			v.fail(at, remedy, "%s cannot be reached at %s from any other node (%s), nor does it reach any of them", name, d.To, d.Try.Error)
+		case to == others:
+			d := take(name, true)
+			v.fail(at, remedy, "%s cannot be reached at %s from any other node: %s", name, d.To, d.Try.Error)
+		case from == others:
+			d := take(name, false)
+			v.fail(at, remedy, "%s reaches no other node: %s at %s: %s", name, d.Node, d.To, d.Try.Error)
 		}
 	}
+	for _, n := range v.Nodes {
+		for _, to := range v.Nodes {
+			if d, ok := failed[[2]string{n.Name, to.Name}]; ok {
+				v.fail(both(n.Name, to.Name), remedy, "%s cannot be reached at %s from %s: %s", to.Name, d.To, n.Name, d.Try.Error)
+			}
+		}
+	}
+}
+
+// byFailures are the nodes of connections that failed, those with the most first.
+func byFailures(failed map[[2]string]facts.Dial) []string {
+	count := map[string]int{}
+	for pair := range failed {
+		count[pair[0]]++
+		count[pair[1]]++
+	}
+	return slices.SortedFunc(maps.Keys(count), func(a, b string) int { return cmp.Or(cmp.Compare(count[b], count[a]), strings.Compare(a, b)) })
+}
+
+// unreached reports whether two nodes cannot reach each other to set connections up: then no path between them was tried.
+func (v *verdict) unreached(a, b string) bool {
+	for _, pair := range [][2]string{{a, b}, {b, a}} {
+		if n := v.node(pair[0]); n != nil {
+			dials, _ := n.Dials.Get()
+			if slices.ContainsFunc(dials, func(d facts.Dial) bool { return d.Node == pair[1] && d.Try.Failed() }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // nameLoopback looks at nodes whose own name leads back to themselves alone, as installers of Debian and Ubuntu leave it.

@@ -164,6 +164,9 @@ func tcpFiltered(v *verdict) {
 			why = ": " + h.cable.Why
 		}
 		v.fail(h.spot(), remedy, "%s and %s hear each other, and neither TCP nor RDMA passes%s", h.a, h.b, why)
+		if v.unreached(h.a.Node, h.b.Node) {
+			v.found[len(v.found)-1].Cause = "bootstrap-reach"
+		}
 	}
 }
 

@@ -34,6 +34,9 @@ func hide(found []Finding) {
 	for i := range found {
 		f := &found[i]
 		first[i] = i
+		if f.Cause != "" { // which the check itself has found out
+			continue
+		}
 		for j := range found[:i] {
 			g, root := &found[j], &found[first[j]]
 			bad := root.Severity == Fail || root.Severity == Warn && f.Severity != Fail

@@ -19,14 +19,15 @@ const (
 func noCommonCable(v *verdict) {
 	m, _ := proved(v)
 	dead := v.dead(&m)
+	heard := slices.DeleteFunc(halves(&m), func(h half) bool { return h.state != topo.Heard })
 	var talks []talk
 	for _, a := range m.Apart {
 		if len(a.Through) == 0 {
 			failed := func(h half) bool {
 				return h.a.Node == a.Nodes[0] && h.b.Node == a.Nodes[1] || h.a.Node == a.Nodes[1] && h.b.Node == a.Nodes[0]
 			}
-			if v.apart(a.Nodes[0], a.Nodes[1]) || slices.ContainsFunc(dead, failed) {
-				continue // which port-left-out or cable-dead reports
+			if v.apart(a.Nodes[0], a.Nodes[1]) || slices.ContainsFunc(slices.Concat(dead, heard), failed) {
+				continue // which port-left-out, cable-dead or tcp-filtered reports
 			}
 			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between one of them and a node with a cable to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
 			continue

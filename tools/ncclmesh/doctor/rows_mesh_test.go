@@ -118,6 +118,10 @@ var cableRows = []row{
 	{"node-silent", "no way was tried", unknown, nil, noMap},
 
 	{"tcp-filtered", "one cable", fail, nil, pass(topo.Heard, topo.Heard)},
+	{"tcp-filtered", "nodes that do not reach each other for the bootstrap", fail, nil, func(m *facts.Mesh) {
+		pass(topo.Heard, topo.Heard)(m)
+		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", To: "10.0.0.1:9", Try: facts.Tried(0, syscall.ECONNREFUSED)}})
+	}},
 	{"tcp-filtered", "one half, which half-unused reports", "", nil, pass(topo.RDMA, topo.Heard)},
 	{"tcp-filtered", "no way was tried", unknown, nil, noMap},
 
@@ -450,6 +454,8 @@ var bootstrapRows = []row{
 		m.Nodes[0].Dials = facts.Known([]facts.Dial{{Node: "b", To: "10.0.0.2:9", Try: facts.Tried(0, syscall.EHOSTUNREACH)}})
 	}},
 	{"bootstrap-reach", "one of four from all others", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "b d", "c d", "a d") }},
+	{"bootstrap-reach", "one of four, and it reaches none", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "a b", "c b", "d b", "b a", "b c", "b d") }},
+	{"bootstrap-reach", "one of four reaches none", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "b a", "b c", "b d") }},
 	{"bootstrap-reach", "one of four by two of them", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "b d", "c d") }},
 	{"bootstrap-reach", "one listened nowhere", unknown, nil, func(m *facts.Mesh) {
 		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", Try: facts.Try{Why: "a listened nowhere, for the ranks to meet at"}}})

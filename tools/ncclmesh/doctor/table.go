@@ -41,12 +41,17 @@ var Checks = []Check{
 	{ID: "gid-pinned-empty", judge: each(gidPinnedEmpty)},
 	{ID: "gid-pinned", judge: each(gidPinned), After: []string{"port-down", "gid-none"}},
 
+	// The bootstrap.
+	{ID: "bootstrap-iface", judge: each(bootstrapIface)},
+	{ID: "bootstrap-wifi", judge: each(bootstrapWifi), After: []string{"bootstrap-iface"}},
+	{ID: "bootstrap-reach", judge: bootstrapReach, Several: true, After: []string{"bootstrap-iface"}},
+
 	// Cables.
 	{ID: "port-left-out", judge: portLeftOut, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "port-enslaved"}},
 	{ID: "cable-loop", judge: each(cableLoop), After: []string{"port-down"}},
 	{ID: "node-silent", judge: nodeSilent, Several: true, After: []string{"ssh-failed", "env-invalid", "port-left-out", "cable-loop"}},
 	{ID: "cable-dead", judge: cableDead, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "port-enslaved", "port-left-out", "addr-duplicate", "route-wrong", "neighbour-wrong", "cable-loop", "node-silent"}},
-	{ID: "tcp-filtered", judge: tcpFiltered, Several: true, After: []string{"ssh-failed", "env-invalid", "port-down", "port-enslaved", "port-left-out", "addr-duplicate", "route-wrong", "neighbour-wrong"}},
+	{ID: "tcp-filtered", judge: tcpFiltered, Several: true, After: []string{"ssh-failed", "bootstrap-reach", "env-invalid", "port-down", "port-enslaved", "port-left-out", "addr-duplicate", "route-wrong", "neighbour-wrong"}},
 	{ID: "cabling-differs", judge: cablingDiffers, After: []string{"ssh-failed", "env-invalid", "port-down", "cable-loop", "node-silent", "cable-dead"}},
 	{ID: "cabling-same-port", judge: cablingSamePort, Several: true, After: []string{"ssh-failed", "env-invalid"}},
 	{ID: "rdma-one-end", judge: rdmaOneEnd, Several: true, After: []string{"ssh-failed", "env-invalid", "rdma-absent", "nic-unplugged"}},
@@ -69,10 +74,7 @@ var Checks = []Check{
 	{ID: "debug-file", judge: each(debugFile)},
 	{ID: "settings-differ", judge: settingsDiffer, Several: true, After: []string{"ssh-failed"}},
 
-	// The bootstrap.
-	{ID: "bootstrap-iface", judge: each(bootstrapIface)},
-	{ID: "bootstrap-wifi", judge: each(bootstrapWifi), After: []string{"bootstrap-iface"}},
-	{ID: "bootstrap-reach", judge: bootstrapReach, Several: true, After: []string{"bootstrap-iface"}},
+	// What frameworks tell other nodes.
 	{ID: "host-ip", judge: each(hostIP)},
 	{ID: "name-loopback", judge: each(nameLoopback), Several: true},
 

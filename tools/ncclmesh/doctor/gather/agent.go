@@ -121,6 +121,10 @@ func dial(ctx context.Context, to netip.AddrPort) facts.Try {
 	if err == nil {
 		_ = c.Close()
 	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err // what was dialled is said anyhow
+	}
 	return facts.Tried(0, err)
 }
 
