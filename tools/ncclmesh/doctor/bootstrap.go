@@ -98,10 +98,10 @@ func bootstrapReach(v *verdict) {
 			}
 		}
 		others := len(v.Nodes) - 1
-		at := on(v.node(name))
+		at, first := on(v.node(name)), ""
 		for _, n := range v.Nodes {
 			if n.Name != name {
-				at.places = append(at.places, Place{Node: n.Name})
+				at.places, first = append(at.places, Place{Node: n.Name}), cmp.Or(first, n.Name)
 			}
 		}
 		switch {
@@ -109,10 +109,10 @@ func bootstrapReach(v *verdict) {
 		case to == others && from == others:
 			d := take(name, true)
 			take(name, false)
-			v.fail(at, remedy, "%s cannot be reached at %s from any other node (%s), nor does it reach any of them", name, d.To, d.Try.Error)
+			v.fail(at, remedy, "%s cannot be reached at %s%s from any other node (%s), nor does it reach any of them", name, d.To, v.selected(name, first), d.Try.Error)
 		case to == others:
 			d := take(name, true)
-			v.fail(at, remedy, "%s cannot be reached at %s from any other node: %s", name, d.To, d.Try.Error)
+			v.fail(at, remedy, "%s cannot be reached at %s%s from any other node: %s", name, d.To, v.selected(name, first), d.Try.Error)
 		case from == others:
 			d := take(name, false)
 			v.fail(at, remedy, "%s reaches no other node: %s at %s: %s", name, d.Node, d.To, d.Try.Error)
@@ -121,10 +121,19 @@ func bootstrapReach(v *verdict) {
 	for _, n := range v.Nodes {
 		for _, to := range v.Nodes {
 			if d, ok := failed[[2]string{n.Name, to.Name}]; ok {
-				v.fail(both(n.Name, to.Name), remedy, "%s cannot be reached at %s from %s: %s", to.Name, d.To, n.Name, d.Try.Error)
+				v.fail(both(n.Name, to.Name), remedy, "%s cannot be reached at %s%s from %s: %s", to.Name, d.To, v.selected(to.Name, n.Name), n.Name, d.Try.Error)
 			}
 		}
 	}
+}
+
+// selected names the setting that selects a node's address, where another node has a different one.
+func (v *verdict) selected(node, other string) string {
+	c := v.choice(node)
+	if named := c.setUp.String(); c.setUp.Named() && named != v.choice(other).setUp.String() {
+		return fmt.Sprintf(", which %s on %s selects,", c.setting("NCCL_SOCKET_IFNAME", named), node)
+	}
+	return ""
 }
 
 // byFailures are the nodes of connections that failed, those with the most first.

@@ -453,6 +453,9 @@ var bootstrapRows = []row{
 	{"bootstrap-reach", "the second from the first", fail, nil, func(m *facts.Mesh) {
 		m.Nodes[0].Dials = facts.Known([]facts.Dial{{Node: "b", To: "10.0.0.2:9", Try: facts.Tried(0, syscall.EHOSTUNREACH)}})
 	}},
+	{"bootstrap-reach", "an interface that one node selects", fail, set("NCCL_SOCKET_IFNAME=enp1s0f0np0"), func(m *facts.Mesh) {
+		m.Nodes[1].Dials = facts.Known([]facts.Dial{{Node: "a", To: "192.168.100.1:9", Try: facts.Tried(0, syscall.ENETUNREACH)}})
+	}},
 	{"bootstrap-reach", "one of four from all others", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "b d", "c d", "a d") }},
 	{"bootstrap-reach", "one of four, and it reaches none", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "a b", "c b", "d b", "b a", "b c", "b d") }},
 	{"bootstrap-reach", "one of four reaches none", fail, nil, func(m *facts.Mesh) { m.Nodes = dialling("abcd", "b a", "b c", "b d") }},
