@@ -24,15 +24,54 @@ func given(addrs []netip.Prefix) (some []netip.Prefix) {
 
 func configured(addrs []netip.Prefix) bool { return len(given(addrs)) > 0 }
 
-func addrNone(n *facts.Node, v *verdict) {
-	ports, ok := rdmaPorts(n, v)
-	if !ok {
-		return
+func addrNone(v *verdict) {
+	for i := range v.Nodes {
+		if ports, ok := rdmaPorts(&v.Nodes[i], v); ok {
+			v.addrNone(&v.Nodes[i], ports)
+		}
 	}
+	v.addrMissing()
+}
+
+// addrNone looks at RDMA ports.
+func (v *verdict) addrNone(n *facts.Node, ports []topology.Port) {
 	for _, p := range roce(ports) {
 		v4 := slices.ContainsFunc(p.Addrs, func(a netip.Prefix) bool { return a.Addr().Is4() })
 		if !v4 && !configured(p.Addrs) {
 			v.info(on(n, facts.PortName(&p)), "", "%s has only the address that every interface gets: this plugin needs no other, other tools do", p.String())
+		}
+	}
+}
+
+// addrMissing looks at interfaces without an RDMA device that are up and have no address at all, not even the one that every
+// interface gets: nothing passes over them. With a port of another node over which nothing comes either, and which shares no subnet
+// with a port, they may be the two ends of one cable.
+func (v *verdict) addrMissing() {
+	m, _ := v.Map.Get()
+	alive := v.alive(&m)
+	for _, h := range v.pairs(func(*topology.Port) bool { return true }) {
+		alive[h.a], alive[h.b] = true, true
+	}
+	var loose []string
+	for i := range v.Nodes {
+		for _, p := range wired(&v.Nodes[i]) {
+			if e := (facts.End{Node: v.Nodes[i].Name, Port: p.Netdev}); p.Usable() && !alive[e] {
+				loose = append(loose, e.String())
+			}
+		}
+	}
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		for _, p := range wired(n) {
+			if !p.Active || len(p.Addrs) > 0 {
+				continue
+			}
+			others := slices.DeleteFunc(slices.Clone(loose), func(e string) bool { return strings.HasPrefix(e, n.Name+":") })
+			if len(others) == 0 {
+				continue
+			}
+			v.warn(on(n, p.Netdev), fmt.Sprintf("enable IPv6 on it (sysctl net.ipv6.conf.%s.disable_ipv6=0), or give it an address", p.Netdev),
+				"%s is up and has no address, not even the one that every interface gets, and nothing comes over %s of other nodes either", p.Netdev, strings.Join(others, ", "))
 		}
 	}
 }

@@ -112,7 +112,7 @@ func nodeSilent(v *verdict) {
 	if !ok {
 		return
 	}
-	for _, c := range v.culprits(&m, v.dead(&m)) {
+	for _, c := range v.culprits(v.dead(&m), passes(&m, topo.RDMA, topo.TCP)) {
 		at := both(c.nodes...)
 		where := strings.Join(c.nodes, " or ")
 		remedy := fmt.Sprintf("look for what drops packets on %s: nft list ruleset, iptables -S; the cables are the last to suspect", where)
@@ -151,13 +151,11 @@ func tcpFiltered(v *verdict) {
 			failed = append(failed, h)
 		}
 	}
-	culprits := v.culprits(&m, failed)
+	culprits := v.culprits(failed, passes(&m, topo.RDMA, topo.TCP))
 	for _, h := range failed {
 		remedy := fmt.Sprintf("let TCP pass over %s on %s and %s on %s (nft list ruleset)", h.a.Port, h.a.Node, h.b.Port, h.b.Node)
-		for _, c := range culprits {
-			if slices.Contains(c.ends, Place(h.a)) {
-				remedy = fmt.Sprintf("let TCP pass on %s, whose cables all fail so (nft list ruleset)", strings.Join(c.nodes, " or "))
-			}
+		if nodes := shared(culprits, h); nodes != "" {
+			remedy = fmt.Sprintf("let TCP pass on %s, whose cables all fail so (nft list ruleset)", nodes)
 		}
 		why := ""
 		if v.isRDMA(h.a) && v.isRDMA(h.b) && h.cable.Why != "" { // else it is why RDMA was not tried
@@ -189,6 +187,7 @@ func rdmaOneEnd(v *verdict) {
 // roceFiltered looks at halves that carry TCP, between RDMA ports that are up.
 func roceFiltered(v *verdict) {
 	m, _ := proved(v)
+	var failed []half
 	for _, h := range halves(&m) {
 		if h.state != topo.TCP || !v.isRDMA(h.a) || !v.isRDMA(h.b) {
 			continue
@@ -196,7 +195,15 @@ func roceFiltered(v *verdict) {
 		if _, by, _ := v.notOverRDMA(h); by[0] != none && by[1] != none {
 			continue // the settings of both nodes ask for it
 		}
-		v.warn(h.spot(), "let UDP port 4791 pass on both nodes (nft list ruleset); without a firewall, go by the reason", "TCP passes between %s and %s, and RDMA does not: %s", h.a, h.b, cmp.Or(h.cable.Why, "the reason is not known"))
+		failed = append(failed, h)
+	}
+	culprits := v.culprits(failed, passes(&m, topo.RDMA))
+	for _, h := range failed {
+		where := "both nodes"
+		if nodes := shared(culprits, h); nodes != "" {
+			where = nodes + ", whose cables all fail so"
+		}
+		v.warn(h.spot(), fmt.Sprintf("let UDP port 4791 pass on %s (nft list ruleset); without a firewall, go by the reason", where), "TCP passes between %s and %s, and RDMA does not: %s", h.a, h.b, cmp.Or(h.cable.Why, "the reason is not known"))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/tools/ncclmesh/topo"
@@ -171,11 +172,11 @@ func (v *verdict) dead(m *topo.Map) []half {
 	})
 }
 
-// works reports whether packets pass over any cable of a node.
-func works(m *topo.Map, node string) bool {
-	return slices.ContainsFunc(halves(m), func(h half) bool {
-		return (h.a.Node == node || h.b.Node == node) && (h.state == topo.RDMA || h.state == topo.TCP)
-	})
+// passes returns whether packets pass over any cable of a node, in one of the ways.
+func passes(m *topo.Map, ways ...topo.State) func(node string) bool {
+	return func(node string) bool {
+		return slices.ContainsFunc(halves(m), func(h half) bool { return (h.a.Node == node || h.b.Node == node) && slices.Contains(ways, h.state) })
+	}
 }
 
 // A culprit is nodes that share the failure of all their cables: of several at a node one cable each is less likely to blame
@@ -187,9 +188,8 @@ type culprit struct {
 	ends   []Place // of all the cables, at both ends
 }
 
-// culprits are the nodes that halves of cables which carry nothing have in common: those with two or more such cables, of
-// which none works.
-func (v *verdict) culprits(m *topo.Map, failed []half) (all []culprit) {
+// culprits are the nodes that halves of cables which fail have in common: those with two or more such cables, of which none works.
+func (v *verdict) culprits(failed []half, works func(node string) bool) (all []culprit) {
 	cages := map[string]map[string]bool{} // of each node, with a failure
 	for _, h := range failed {
 		for _, e := range []facts.End{h.a, h.b} {
@@ -199,7 +199,7 @@ func (v *verdict) culprits(m *topo.Map, failed []half) (all []culprit) {
 			cages[e.Node][v.cageOf(e)] = true
 		}
 	}
-	suspect := func(node string) bool { return len(cages[node]) > 1 && !works(m, node) }
+	suspect := func(node string) bool { return len(cages[node]) > 1 && !works(node) }
 	for _, node := range slices.Sorted(maps.Keys(cages)) {
 		if !suspect(node) || slices.ContainsFunc(all, func(c culprit) bool { return slices.Contains(c.nodes, node) }) {
 			continue
@@ -231,6 +231,16 @@ func (v *verdict) culprits(m *topo.Map, failed []half) (all []culprit) {
 		all = append(all, c)
 	}
 	return all
+}
+
+// shared returns the nodes that a half's failure shares with all their other cables, for people; "" where there are none.
+func shared(culprits []culprit, h half) string {
+	for _, c := range culprits {
+		if slices.Contains(c.ends, Place(h.a)) {
+			return strings.Join(c.nodes, " or ")
+		}
+	}
+	return ""
 }
 
 // cageOf identifies the cage of a port among all nodes'.

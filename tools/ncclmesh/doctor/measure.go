@@ -70,13 +70,33 @@ func wanted(all []facts.Flow, f facts.Flow) (want float64, from string) {
 	return best, from
 }
 
+// slow are the halves that carry less than a share of what they are to carry, and reports whether one of a node's does not.
+func slow(all []facts.Flow) (failed []half, works func(node string) bool) {
+	fast := map[string]bool{}
+	for _, f := range all {
+		share := float64(lowShare)
+		if !f.RDMA {
+			share = slowShare
+		}
+		if want, _ := wanted(all, f); min(f.Forth, f.Back) < want*share/100 {
+			failed = append(failed, half{a: f.From, b: f.To})
+		} else {
+			fast[f.From.Node], fast[f.To.Node] = true, true
+		}
+	}
+	return failed, func(node string) bool { return fast[node] }
+}
+
 func cableSlow(v *verdict) {
 	all := flows(v)
+	culprits := v.culprits(slow(all))
 	for _, f := range all {
 		slower := min(f.Forth, f.Back)
 		want, from := wanted(all, f)
 		least, remedy := want*lowShare/100, fmt.Sprintf("shut %s and %s down, unplug their power for 90 s, and measure again", f.From.Node, f.To.Node)
-		if !f.RDMA {
+		if nodes := shared(culprits, half{a: f.From, b: f.To}); nodes != "" {
+			remedy = fmt.Sprintf("look at %s first, whose cables are all slow: what else runs there, and its power supply; then shut it down, unplug its power for 90 s, and measure again", nodes)
+		} else if !f.RDMA {
 			least, remedy = want*slowShare/100, fmt.Sprintf("look at the speed of %s and at its queueing discipline (tc qdisc show) on both nodes; then reseat or replace the cable", f.From.Port)
 		}
 		busy := v.crowded(f)

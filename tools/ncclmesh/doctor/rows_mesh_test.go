@@ -151,6 +151,12 @@ var cableRows = []row{
 		c := cable(m)
 		c.Halves[0].State, c.Why = topo.TCP, "rocep1s0f0:1 192.168.100.1 on a -> rocep1s0f1:1 192.168.100.2 on b: transport retry counter exceeded"
 	}},
+	{"roce-filtered", "all cables of the node between", warn, nil, func(m *facts.Mesh) {
+		threeNodes(m)
+		for i := range m.Map.Value.Cables {
+			m.Map.Value.Cables[i].Halves[0].State, m.Map.Value.Cables[i].Halves[1].State = topo.TCP, topo.TCP
+		}
+	}},
 	{"roce-filtered", "no RDMA at one end", "", func(a, _ *machine) { a.noAdapter() }, func(m *facts.Mesh) { cable(m).Halves[0].State = topo.TCP }},
 	{"roce-filtered", "no way was tried", unknown, nil, noMap},
 
@@ -184,6 +190,18 @@ var cableRows = []row{
 		for i := range *m.Flows.Value {
 			(*m.Flows.Value)[i].Allowed = 0.95
 		}
+	}},
+	{"cable-slow", "all cables of one node of three", fail, nil, func(m *facts.Mesh) {
+		for i := range *m.Flows.Value {
+			f := &(*m.Flows.Value)[i]
+			f.Forth = 13
+			if i > 1 {
+				f.From.Node = "c"
+			}
+		}
+		fast := *flow(m)
+		fast.From.Node, fast.To.Node, fast.Forth = "a", "c", 112
+		m.Flows = facts.Known(append(*m.Flows.Value, fast))
 	}},
 	{"cable-slow", "half", warn, nil, func(m *facts.Mesh) { flow(m).Forth = 60 }},
 	{"cable-slow", "not measured", unknown, nil, noFlows},
@@ -221,6 +239,15 @@ var cableRows = []row{
 	}, nil},
 	{"counters-rising", "nothing moved", unknown, func(a, _ *machine) { a.rise = map[string]string{} }, nil},
 	{"counters-rising", "no counters", unknown, noCounters, nil},
+}
+
+// threeNodes has the second cable lead from b to c, which is as a is.
+func threeNodes(m *facts.Mesh) {
+	c := m.Nodes[0]
+	c.Name = "c"
+	m.Nodes = append(m.Nodes, c)
+	m.Map.Value.Nodes = append(m.Map.Value.Nodes, topo.Node{Name: "c", ID: "c"})
+	m.Map.Value.Cables[1].Ends[0].Node = "c"
 }
 
 // looped has a cable between two interfaces of a, which has no RDMA device.

@@ -230,6 +230,8 @@ func (m *machine) bare(h half) {
 }
 
 var addressRows = []row{
+	{"addr-none", "an interface alone without any, beside one over which nothing comes", warn, noAddress, func(m *facts.Mesh) { m.Map.Value.Cables = m.Map.Value.Cables[1:] }},
+	{"addr-none", "an interface alone without any, where all others have their cables", "", noAddress, nil},
 	{"addr-none", "one port", info, func(a, _ *machine) { a.bare(h0) }, nil},
 	{"addr-none", "netlink does not answer", unknown, noTopology, nil},
 
@@ -324,6 +326,13 @@ var addressRows = []row{
 
 	{"gid-pinned-empty", "emptied", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_IB_GID_INDEX=") }, nil},
 	{"gid-pinned-empty", "a job that cannot be read", unknown, otherUsersJob, nil},
+}
+
+// noAddress takes all addresses of an interface of a node without RDMA.
+func noAddress(a, b *machine) {
+	a.noAdapter()
+	b.noAdapter()
+	a.link(h0.netdev).Addrs = nil
 }
 
 // noDial is that no connection to an address of the other node comes about.

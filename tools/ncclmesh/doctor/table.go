@@ -27,7 +27,7 @@ var Checks = []Check{
 	{ID: "files-low", judge: each(filesLow)},
 
 	// Addresses.
-	{ID: "addr-none", judge: each(addrNone), After: []string{"port-down", "port-enslaved"}},
+	{ID: "addr-none", judge: addrNone, After: []string{"port-down", "port-enslaved"}},
 	{ID: "addr-volatile", judge: each(addrVolatile)},
 	{ID: "addr-owner-clash", judge: each(addrOwnerClash)},
 	{ID: "addr-duplicate", judge: addrDuplicate},
