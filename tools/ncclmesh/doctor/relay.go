@@ -7,6 +7,7 @@ import (
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/tools/ncclmesh/topo"
+	"ncclmesh/transport/topology"
 )
 
 // Settings by which nodes relay for each other.
@@ -37,7 +38,7 @@ func noCommonCable(v *verdict) {
 		}
 	}
 	v.talk(talks)
-	v.uncabled(&m, dead)
+	v.uncabled(&m)
 }
 
 // talk is how two nodes without a common cable talk, where nothing is wrong with it.
@@ -118,10 +119,11 @@ func (v *verdict) blocked(path []string) string {
 }
 
 // uncabled looks at nodes without any cable that works, in a mesh that has cables: what they send takes other networks.
-func (v *verdict) uncabled(m *topo.Map, dead []half) {
+func (v *verdict) uncabled(m *topo.Map) {
+	meant := v.pairs(func(*topology.Port) bool { return true }) // of which others report what is wrong
 	mesh := slices.ContainsFunc(halves(m), func(h half) bool { return h.state == topo.RDMA || h.state == topo.TCP })
 	for _, n := range m.Nodes {
-		reported := slices.ContainsFunc(slices.Concat(halves(m), dead), func(h half) bool { return h.a.Node == n.Name || h.b.Node == n.Name })
+		reported := slices.ContainsFunc(slices.Concat(halves(m), meant), func(h half) bool { return h.a.Node == n.Name || h.b.Node == n.Name })
 		if mesh && n.Error == "" && !reported {
 			v.warn(both(n.Name), "put a cable between it and one of the others", "no cable leads to it: what it sends goes over other networks, if at all")
 		}
