@@ -14,7 +14,7 @@ import (
 )
 
 // Schema names the shape of a Node.
-const Schema = "ncclmesh.facts/1"
+const Schema = "ncclmesh.facts/2"
 
 // Node is what one node knows of itself.
 type Node struct {

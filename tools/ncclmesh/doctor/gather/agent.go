@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"ncclmesh/handshake"
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/tools/ncclmesh/fleet"
 )
@@ -219,7 +221,10 @@ func (v *visit) look() {
 	v.err = v.call.Next(&a)
 	switch {
 	case v.err != nil:
-	case a.Node == nil || a.Node.Schema != facts.Schema || a.Node.Name != v.name:
+	case a.Node != nil && a.Node.Schema != facts.Schema:
+		v.err = fmt.Errorf("%w: build %s there has facts of the form %s, this one, build %s, %s; install the same on both, or give --push",
+			fleet.ErrVersion, a.Node.Build, a.Node.Schema, handshake.Build(), facts.Schema)
+	case a.Node == nil || a.Node.Name != v.name:
 		v.err = fleet.ErrGarbled
 	default:
 		v.node, v.listens = *a.Node, a.Listen
