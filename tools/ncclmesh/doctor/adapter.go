@@ -174,6 +174,9 @@ func (v *verdict) wiredDown(n *facts.Node) {
 		for _, h := range v.pairs(func(*topology.Port) bool { return true }) {
 			if e := (facts.End{Node: n.Name, Port: p.Netdev}); h.a == e || h.b == e {
 				severity = Fail
+				if v.hasRDMA(n.Name) { // it may be no cable of the mesh
+					severity = Warn
+				}
 			}
 		}
 		switch other := v.otherEnd(n, &p); {

@@ -63,7 +63,7 @@ func (v *verdict) addrMissing() {
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		for _, p := range wired(n) {
-			if !p.Active || len(p.Addrs) > 0 {
+			if !p.Active || len(p.Addrs) > 0 || v.hasRDMA(n.Name) {
 				continue
 			}
 			others := slices.DeleteFunc(slices.Clone(loose), func(e string) bool { return strings.HasPrefix(e, n.Name+":") })

@@ -145,6 +145,7 @@ func tcpFiltered(v *verdict) {
 		return
 	}
 	var failed []half
+	joined := joined(&m)
 	for _, h := range halves(&m) {
 		carries := slices.ContainsFunc(halvesOf(h.cable), func(t half) bool { return t.state == topo.RDMA || t.state == topo.TCP })
 		if h.state == topo.Heard && !carries { // half-unused reports one of two
@@ -161,7 +162,11 @@ func tcpFiltered(v *verdict) {
 		if v.isRDMA(h.a) && v.isRDMA(h.b) && h.cable.Why != "" { // else it is why RDMA was not tried
 			why = ": " + h.cable.Why
 		}
-		v.fail(h.spot(), remedy, "%s and %s hear each other, and neither TCP nor RDMA passes%s", h.a, h.b, why)
+		severity := Fail
+		if joined(h.a.Node, h.b.Node) && !(v.isRDMA(h.a) && v.isRDMA(h.b)) { // it may be no cable of the mesh
+			severity = Warn
+		}
+		v.add(severity, h.spot(), remedy, "%s and %s hear each other, and neither TCP nor RDMA passes%s", h.a, h.b, why)
 		if v.unreached(h.a.Node, h.b.Node) {
 			v.found[len(v.found)-1].Cause = "bootstrap-reach"
 		}

@@ -86,7 +86,7 @@ func (v *verdict) isRDMA(e facts.End) bool {
 }
 
 // notCables are kinds of interfaces that no cable is plugged into.
-var notCables = []string{"bridge", "dummy", "gre", "gretap", "ifb", "ipip", "sit", "tun", "tuntap", "vti", "vxlan", "wireguard"}
+var notCables = []string{"bridge", "dummy", "gre", "gretap", "ifb", "ipip", "openvswitch", "sit", "tun", "tuntap", "vti", "vxlan", "wireguard", "xfrm"}
 
 // wired are the interfaces without an RDMA device that may have a cable of the mesh, whatever their state. Those that lead to
 // other networks have a default route, or are the ones that the user names for setting connections up.
@@ -159,16 +159,39 @@ func (v *verdict) alive(m *topo.Map) map[facts.End]bool {
 	return alive
 }
 
+// joined returns whether packets pass over a cable of two nodes.
+func joined(m *topo.Map) func(a, b string) bool {
+	pairs := map[[2]string]bool{}
+	for _, h := range halves(m) {
+		if h.state == topo.RDMA || h.state == topo.TCP {
+			pairs[[2]string{h.a.Node, h.b.Node}], pairs[[2]string{h.b.Node, h.a.Node}] = true, true
+		}
+	}
+	return func(a, b string) bool { return pairs[[2]string{a, b}] }
+}
+
+// hasRDMA reports whether a node has RDMA ports: then its other interfaces are less likely to have cables of the mesh.
+func (v *verdict) hasRDMA(node string) bool {
+	n := v.node(node)
+	if n == nil {
+		return false
+	}
+	found, _ := n.Topology.Get()
+	return len(found.Ports) > 0
+}
+
 // dead are the pairs of ports that are up and alone in a subnet, and over which nothing has come, neither from each other nor
-// from anybody else. Of nodes whose cables were not tried nothing is known.
+// from anybody else. Of nodes whose cables were not tried nothing is known. Interfaces alone of nodes with RDMA count only where
+// the nodes have no other cable in common: they may be at networks that are none of the mesh's.
 func (v *verdict) dead(m *topo.Map) []half {
-	alive := v.alive(m)
+	alive, joined := v.alive(m), joined(m)
 	tried := map[string]bool{}
 	for _, n := range m.Nodes {
 		tried[n.Name] = n.Error == ""
 	}
 	return slices.DeleteFunc(v.pairs(func(p *topology.Port) bool { return p.Active }), func(h half) bool {
-		return alive[h.a] || alive[h.b] || !tried[h.a.Node] || !tried[h.b.Node]
+		mesh := v.isRDMA(h.a) && v.isRDMA(h.b) || !v.hasRDMA(h.a.Node) && !v.hasRDMA(h.b.Node) || !joined(h.a.Node, h.b.Node)
+		return alive[h.a] || alive[h.b] || !tried[h.a.Node] || !tried[h.b.Node] || !mesh
 	})
 }
 

@@ -184,15 +184,12 @@ func consequence(h half) (Severity, string) {
 // which nothing was heard is not on the map.
 func (v *verdict) silent(m *topo.Map) (all []half) {
 	known := map[facts.End]bool{}
-	joined := map[[2]string]bool{}
 	for _, h := range halves(m) {
 		known[h.a], known[h.b] = true, true
-		if h.state == topo.RDMA || h.state == topo.TCP {
-			joined[[2]string{h.a.Node, h.b.Node}], joined[[2]string{h.b.Node, h.a.Node}] = true, true
-		}
 	}
+	joined := joined(m)
 	return slices.DeleteFunc(v.pairs(func(p *topology.Port) bool { return p.Carrier }), func(h half) bool {
-		return known[h.a] || known[h.b] || joined[[2]string{h.a.Node, h.b.Node}]
+		return known[h.a] || known[h.b] || joined(h.a.Node, h.b.Node)
 	})
 }
 

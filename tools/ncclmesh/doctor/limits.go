@@ -25,9 +25,10 @@ func filesLow(n *facts.Node, v *verdict) {
 	}
 }
 
-// What NCCL puts into /dev/shm: files of each rank, of some 10 MB at least. With less than that a job does not start.
+// What NCCL puts into /dev/shm: files of each rank, of some 10 MB at least. With less than that a job does not start. Docker's
+// default is 64 MiB, of which other programs may have taken some.
 const (
-	usualShared = 64 << 20
+	usualShared = 48 << 20
 	leastShared = 10 << 20
 )
 

@@ -8,6 +8,7 @@ import (
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
 	"ncclmesh/tools/ncclmesh/topo"
+	"ncclmesh/transport/topology"
 )
 
 // cable is the first of the healthy nodes: of a's p0 and b's p1.
@@ -126,6 +127,13 @@ var cableRows = []row{
 	{"tcp-filtered", "no way was tried", unknown, nil, noMap},
 
 	{"cable-dead", "nothing passes", fail, nil, func(m *facts.Mesh) { m.Map.Value.Cables = nil }},
+	{"cable-dead", "a second network of nodes with RDMA", "", second, nil},
+	{"cable-dead", "a second network of nodes whose cables are gone", fail, second, func(m *facts.Mesh) {
+		for i := range m.Map.Value.Cables {
+			c := &m.Map.Value.Cables[i]
+			c.Halves[0].State, c.Halves[1].State = topo.Heard, topo.Heard
+		}
+	}},
 	{"cable-dead", "nothing passes over one half, nor is anything heard", fail, nil, func(m *facts.Mesh) {
 		c := cable(m)
 		c.Halves[1].State, c.Why = topo.None, "transport retry counter exceeded"
@@ -239,6 +247,14 @@ var cableRows = []row{
 	}, nil},
 	{"counters-rising", "nothing moved", unknown, func(a, _ *machine) { a.rise = map[string]string{} }, nil},
 	{"counters-rising", "no counters", unknown, noCounters, nil},
+}
+
+// second is a network of both nodes beside their cables and the way to the world.
+func second(a, b *machine) {
+	for i, m := range []*machine{a, b} {
+		addr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 7, 0, byte(1 + i)}), 24)
+		m.links = append(m.links, topology.Link{Name: "eno2", Index: 21, Kind: "device", MAC: [6]byte{2, 1, byte(i)}, Up: true, Carrier: true, Addrs: []netip.Prefix{addr}})
+	}
 }
 
 // threeNodes has the second cable lead from b to c, which is as a is.
@@ -382,6 +398,11 @@ var jobRows = []row{
 	{"plugin-unloadable", "a job that cannot be read", unknown, otherUsersJob, nil},
 
 	{"settings-differ", "the tuner", fail, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_TOPOLOGY=ring") }, nil},
+	{"settings-differ", "exported in the shell that runs the command", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_ALGO=tree") }, func(m *facts.Mesh) { m.Nodes[0].Shell = true }},
+	{"settings-differ", "exported in the shell that runs the command, beside a default", warn, func(a, _ *machine) { a.env = append(a.env, "NCCL_MESH_TOPOLOGY=ring") }, func(m *facts.Mesh) { m.Nodes[0].Shell = true }},
+	{"settings-differ", "not as the shell that runs the command has it", fail, func(a, b *machine) {
+		a.env, b.env = append(a.env, "NCCL_ALGO=tree"), append(b.env, "NCCL_ALGO=ring")
+	}, func(m *facts.Mesh) { m.Nodes[0].Shell = true }},
 	{"settings-differ", "an algorithm, in one node's file", fail, func(a, _ *machine) { a.set("etc/nccl.conf", "NCCL_ALGO=Ring\n") }, nil},
 	{"settings-differ", "the same in a file and in the environment", "", func(a, b *machine) {
 		a.set("etc/nccl.conf", "NCCL_ALGO=ring\n")

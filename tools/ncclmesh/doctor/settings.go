@@ -43,6 +43,8 @@ func (v *verdict) compare(name string, all []*facts.Node) {
 	type group struct {
 		value string
 		nodes []string
+		unset bool // on all of them
+		shell bool // it is set in the command's own environment, and on no other node
 	}
 	var groups []group
 	strictest := handshake.RuleOwn
@@ -54,9 +56,13 @@ func (v *verdict) compare(name string, all []*facts.Node) {
 		strictest = max(strictest, rule)
 		i := slices.IndexFunc(groups, func(g group) bool { return g.value == value })
 		if i < 0 {
-			i, groups = len(groups), append(groups, group{value: value})
+			i, groups = len(groups), append(groups, group{value: value, unset: true})
 		}
-		groups[i].nodes = append(groups[i].nodes, n.Name)
+		env, _ := n.Process.Env.Get()
+		g := &groups[i]
+		g.nodes = append(g.nodes, n.Name)
+		g.unset = g.unset && env[name] == ""
+		g.shell = n.Shell && len(g.nodes) == 1 && !g.unset
 	}
 	if len(groups) < 2 {
 		return
@@ -72,7 +78,10 @@ func (v *verdict) compare(name string, all []*facts.Node) {
 		said, nodes = append(said, shown+" on "+strings.Join(g.nodes, ", ")), append(nodes, g.nodes...)
 	}
 	what := name + " is " + strings.Join(said, ", ")
+	i := slices.IndexFunc(groups, func(g group) bool { return g.shell })
 	switch {
+	case strictest == handshake.RuleSame && len(groups) == 2 && i >= 0 && groups[1-i].unset:
+		v.warn(both(nodes...), "have the launcher pass it on to all nodes, or unset it: ranks that differ in it wait for each other for ever", "%s: it is exported where this command runs, and ssh passes nothing on", what)
 	case strictest == handshake.RuleSame:
 		v.fail(both(nodes...), "set it to the same on all nodes, or unset it: ranks that differ in it wait for each other for ever", "%s", what)
 	case name == keyVariable:

@@ -45,6 +45,7 @@ type Node struct {
 	Bootstrap Fact[[]netip.Addr]      `json:"bootstrap"` // where others may reach the node, the best first
 
 	Process Process `json:"process"` // whose environment counts
+	Shell   bool    `json:"shell"`   // that is the environment of the command itself, while other nodes have what ssh gives them
 
 	Loops   Fact[[][2]string] `json:"loops"`   // interfaces of the node that hear one another, and are not of one cage
 	Dials   Fact[[]Dial]      `json:"dials"`   // of all other nodes

@@ -176,7 +176,7 @@ func Fleet(ctx context.Context, f *fleet.Fleet, hosts []string, sample time.Dura
 	for i, host := range hosts {
 		v := &visits[i]
 		if v.name = host; host == fleet.Here {
-			v.name = own
+			v.name, v.shell = own, f.Dial == nil
 		}
 		v.call = f.Start(ctx, host, fleet.Request{Do: Do, With: Asked{v.name, sample, salt}, Silence: silence + sample})
 	}
@@ -209,6 +209,7 @@ func Fleet(ctx context.Context, f *fleet.Fleet, hosts []string, sample time.Dura
 // visit is one host being asked.
 type visit struct {
 	name    string
+	shell   bool // see facts.Node
 	call    *fleet.Call
 	node    facts.Node
 	listens netip.AddrPort
@@ -228,6 +229,7 @@ func (v *visit) look() {
 		v.err = fleet.ErrGarbled
 	default:
 		v.node, v.listens = *a.Node, a.Listen
+		v.node.Shell = v.shell
 	}
 }
 
