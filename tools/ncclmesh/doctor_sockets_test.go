@@ -130,4 +130,8 @@ func TestDoctorOfRelays(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s%s", tt.settings, diff, stderr)
 		}
 	}
+	// Without the node between there is nothing to measure, which is no success.
+	if status, stdout, stderr := command("bench", "link", "a", "c"); status == 0 || stdout != "" || !strings.Contains(stderr, "no cable joins the hosts") {
+		t.Errorf("status %d, %s%s", status, stdout, stderr)
+	}
 }

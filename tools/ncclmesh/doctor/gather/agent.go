@@ -48,7 +48,7 @@ type peer struct {
 
 // tried is what came of it.
 type tried struct {
-	Clock   time.Time      `json:"clock"` // of the node, when it was told to
+	Clock   time.Time      `json:"clock"` // of the node, between the question and the answer
 	Dials   []facts.Dial   `json:"dials"`
 	Lookups []facts.Lookup `json:"lookups"`
 }
@@ -130,8 +130,8 @@ func dial(ctx context.Context, to netip.AddrPort) facts.Try {
 	return facts.Tried(0, err)
 }
 
-// lookups asks the kernel where it sends packets for others' addresses in subnets of the node's own interfaces, and sends nothing. An address
-// that the node has itself leads nowhere else.
+// lookups asks the kernel where it sends packets for others' addresses in subnets of the node's own interfaces, and sends
+// nothing. An address that the node has itself leads nowhere else.
 func lookups(n *facts.Node, to []peer, lookup func(netip.Addr) (string, error)) []facts.Lookup {
 	all := []facts.Lookup{}
 	found, _ := n.Topology.Get()

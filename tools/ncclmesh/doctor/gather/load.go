@@ -46,8 +46,8 @@ func (s *Source) loadInChild(path string) error {
 	if err != nil {
 		return err
 	}
-	over := context.AfterFunc(ctx, func() { g.Signal(syscall.SIGKILL) })
-	defer over()
+	stop := context.AfterFunc(ctx, func() { g.Signal(syscall.SIGKILL) })
+	defer stop()
 	err = g.Wait(nil)
 	var ended *exec.ExitError
 	switch {
