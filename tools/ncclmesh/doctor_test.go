@@ -120,6 +120,11 @@ func TestDoctorFindsFaults(t *testing.T) {
 			{"registrations", fault("verb", "name=reg_mr", "errno=ENOMEM", "node=b"), fault("clear"), []string{"fail regmr-enomem b"}},
 			{"the device", fault("verb", "name=open_device", "errno=EACCES", "node=b"), fault("clear"), []string{"fail uverbs-denied b:f0", "fail uverbs-denied b:g0"}},
 			{"an MTU with which RDMA has its full packets", all(ip("a", "link set f0 mtu 4200"), ip("b", "link set f0 mtu 4200")), all(ip("a", "link set f0 mtu 9000"), ip("b", "link set f0 mtu 9000")), nil},
+			{"both halves of a cage", all(ip("a", "link set f0 down"), ip("a", "link set g0 down")), all(ip("a", "link set f0 up"), ip("a", "link set g0 up"), carrier("a", "b")),
+				[]string{"fail port-down a:f0", "fail port-down a:g0", "fail port-down b:f0", "fail port-down b:g0"}},
+			{"a bridge", all(ip("a", "link add br0 type bridge"), ip("a", "link set br0 up"), ip("a", "link set f0 master br0"), ip("a", "addr del 192.168.1.1/24 dev f0"), ip("a", "addr add 192.168.1.1/24 dev br0")),
+				all(ip("a", "link del br0"), ip("a", "addr add 192.168.1.1/24 dev f0")), []string{"fail port-enslaved a:f0"}},
+			{"a route to nowhere", ip("a", "route add blackhole 192.168.1.2/32"), ip("a", "route del blackhole 192.168.1.2/32"), []string{"fail route-wrong a:f0"}},
 			{"the MTU of one end", ip("a", "link set f0 mtu 1500"), ip("a", "link set f0 mtu 9000"),
 				[]string{"warn mtu-small a:f0", "warn mtu-mismatch a:p0 ═ b:p1"}},
 		}...)
@@ -139,6 +144,23 @@ func TestDoctorFindsFaults(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", status, want, stderr)
 			}
 		})
+	}
+}
+
+// Rings of nodes with which nothing is wrong are silent, with RDMA and without.
+func TestDoctorOfHealthyMeshes(t *testing.T) {
+	require.Full(t, "tools/ncclmesh TestDoctorFindsFaults, TestDoctorOfSockets")
+	t.Parallel()
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	for _, n := range []int{2, 3, 4, 8} {
+		ring := fabric.Ring(names[:n]...)
+		for kind, mesh := range map[string]fabric.Mesh{"RDMA": ring, "sockets": ring.Plain()} {
+			_, command := nodes(t, mesh.Topology())
+			status, stdout, stderr := command(append([]string{"doctor", "--json", "--ignore", "machine-id-cloned,memlock,mem-low"}, names[:n]...)...)
+			if said := found(t, stdout); status != 0 || said != nil {
+				t.Errorf("%d nodes, %s: status %d, %q, %s", n, kind, status, said, stderr)
+			}
+		}
 	}
 }
 

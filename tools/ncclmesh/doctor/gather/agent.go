@@ -130,8 +130,8 @@ func dial(ctx context.Context, to netip.AddrPort) facts.Try {
 	return facts.Tried(0, err)
 }
 
-// lookups asks the kernel where it sends packets for others' addresses in subnets of the node's own interfaces, and sends
-// nothing. An address that the node has itself leads nowhere else.
+// lookups asks the kernel where it sends packets for others' addresses in subnets of the node's own interfaces that are up, and
+// sends nothing. An address that the node has itself leads nowhere else.
 func lookups(n *facts.Node, to []peer, lookup func(netip.Addr) (string, error)) []facts.Lookup {
 	all := []facts.Lookup{}
 	found, _ := n.Topology.Get()
@@ -141,7 +141,7 @@ func lookups(n *facts.Node, to []peer, lookup func(netip.Addr) (string, error)) 
 			for _, l := range found.Links {
 				for _, at := range l.Addrs {
 					own = own || at.Addr() == a
-					near = near || !l.Loopback && at.Contains(a)
+					near = near || l.Up && l.Carrier && !l.Loopback && at.Contains(a)
 				}
 			}
 			if near && !own {
