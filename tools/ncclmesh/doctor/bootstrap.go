@@ -217,6 +217,10 @@ func hostIP(n *facts.Node, v *verdict) {
 		}
 	}
 	if dev := at(outward); !named && slices.Contains(radios, dev) {
-		v.info(on(n, dev), "export VLLM_HOST_IP and SGLANG_HOST_IP with the address of a wired interface before they start", "vLLM and SGLang tell other nodes %s, of the wireless interface %s, whatever NCCL_SOCKET_IFNAME says", outward, dev)
+		severity := Info
+		if n.Process.Serves {
+			severity = Warn
+		}
+		v.add(severity, on(n, dev), "export VLLM_HOST_IP and SGLANG_HOST_IP with the address of a wired interface before they start", "vLLM and SGLang tell other nodes %s, of the wireless interface %s, whatever NCCL_SOCKET_IFNAME says", outward, dev)
 	}
 }

@@ -470,6 +470,14 @@ var bootstrapRows = []row{
 		a.set("sys/class/net/enP7s7/phy80211", "!")
 		a.env = append(a.env, "NCCL_SOCKET_IFNAME=enp1s0f0np0")
 	}, nil},
+	{"host-ip", "the way to the world is a radio, for a job of vLLM", warn, func(a, _ *machine) {
+		a.job()
+		a.set("sys/class/net/enP7s7/phy80211", "!", "proc/4711/cmdline", "python3\x00-m\x00vllm.entrypoints.openai.api_server\x00")
+	}, nil},
+	{"host-ip", "the way to the world is a radio, with a variable of SGLang", warn, func(a, _ *machine) {
+		a.set("sys/class/net/enP7s7/phy80211", "!")
+		a.env = append(a.env, "SGLANG_LOG_MS=1")
+	}, nil},
 	{"host-ip", "named, of a radio", warn, func(a, _ *machine) {
 		a.set("sys/class/net/enP7s7/phy80211", "!")
 		a.env = append(a.env, "VLLM_HOST_IP=10.0.0.1")

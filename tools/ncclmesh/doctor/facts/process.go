@@ -7,6 +7,7 @@ type Process struct {
 	PID      int                     `json:"pid,omitempty"` // 0: the command's own environment
 	Env      Fact[map[string]string] `json:"env"`           // what NCCL, the loader and frameworks read, as the environment or else NCCL's files say; secrets left out
 	Origin   map[string]string       `json:"origin"`        // the file that a variable of Env is set in; none where the environment sets it
+	Serves   bool                    `json:"serves"`        // it is vLLM's or SGLang's, by its variables or command line
 	Refused  []string                `json:"refused"`       // values that the plugin does not accept
 	Unheard  []string                `json:"unheard"`       // names like its own that it does not know
 	Locked   Fact[Limit]             `json:"locked"`        // RLIMIT_MEMLOCK

@@ -2,6 +2,7 @@ package gather
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -58,6 +59,7 @@ func (l *looker) process() {
 	}
 	env := relevant(environ)
 	p.Env = facts.Known(env)
+	p.Serves = l.serves(environ)
 	p.Refused, p.Unheard = refused(environ, p.Origin), config.Unknown(environ)
 	p.Compared, p.Key = config.Told(getenv(environ)), l.print(getenv(environ)(secret))
 	p.Preload = facts.Known(l.preload(env["LD_PRELOAD"]))
@@ -66,6 +68,16 @@ func (l *looker) process() {
 	p.Installed = facts.Known(l.named(env, "mesh"))
 	p.NCCL = l.nccl(env)
 	p.Loaded = l.load()
+}
+
+// serves reports whether an environment has variables of vLLM or SGLang, or a job's command line names one of them.
+func (l *looker) serves(environ []string) bool {
+	of := func(kv string) bool { return strings.HasPrefix(kv, "VLLM_") || strings.HasPrefix(kv, "SGLANG_") }
+	if l.PID == 0 || slices.ContainsFunc(environ, of) {
+		return slices.ContainsFunc(environ, of)
+	}
+	line, _ := os.ReadFile(l.proc("cmdline")) // which tells no more where it cannot be read
+	return bytes.Contains(line, []byte("vllm")) || bytes.Contains(line, []byte("sglang"))
 }
 
 // filled returns an environment with what NCCL's files add to it, and which file a variable of theirs is in: the first that
