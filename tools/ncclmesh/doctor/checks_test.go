@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/docs/checks"
 	"ncclmesh/tools/ncclmesh/doctor"
+	"ncclmesh/tools/ncclmesh/doctor/facts"
 )
 
 // root is the directory that stands for the machine's.
@@ -39,6 +40,7 @@ func judged(t *testing.T, r row) (lines []string, worst doctor.Severity) {
 	if r.mesh != nil {
 		r.mesh(m)
 	}
+	proved(t, m)
 	found, _ := doctor.Judge(m, doctor.Selection{Only: []string{r.check}})
 	for i, f := range found {
 		if i == 0 {
@@ -54,6 +56,19 @@ func judged(t *testing.T, r row) (lines []string, worst doctor.Severity) {
 		lines = append(lines, line)
 	}
 	return lines, worst
+}
+
+// proved fails the test if a finding is hidden that is worse than its cause, or whose cause is hidden itself.
+func proved(t *testing.T, m *facts.Mesh) {
+	t.Helper()
+	found, _ := doctor.Judge(m, doctor.Selection{})
+	for _, f := range found {
+		if f.Cause != "" && !slices.ContainsFunc(found, func(g doctor.Finding) bool {
+			return g.Check == f.Cause && g.Cause == "" && (g.Severity == fail || g.Severity == warn && f.Severity != fail)
+		}) {
+			t.Errorf("%s %s %s (%s) is hidden by %s, which is not shown, or not as bad", f.Severity, f.Check, f.Where(), f.Evidence, f.Cause)
+		}
+	}
 }
 
 // Each check finds what is wrong, and says where nobody could look. What it says, word for

@@ -127,6 +127,11 @@ var cableRows = []row{
 	{"tcp-filtered", "no way was tried", unknown, nil, noMap},
 
 	{"cable-dead", "nothing passes", fail, nil, func(m *facts.Mesh) { m.Map.Value.Cables = nil }},
+	{"cable-dead", "beside a misspelt variable, which explains nothing", fail, set("NCCL_MESH_LANES=2"), func(m *facts.Mesh) { m.Map.Value.Cables = m.Map.Value.Cables[1:] }},
+	{"cable-dead", "beside a value with which the plugin does not start", fail, set("NCCL_MESH_TRANSPORT=ether"), func(m *facts.Mesh) { m.Map.Value.Cables = m.Map.Value.Cables[1:] }},
+	{"cable-dead", "of a node whose cables were not tried", unknown, nil, func(m *facts.Mesh) {
+		m.Map.Value.Cables, m.Map.Value.Nodes[0].Error = nil, "the plugin does not start"
+	}},
 	{"cable-dead", "a second network of nodes with RDMA", "", second, nil},
 	{"cable-dead", "a second network of nodes whose cables are gone", fail, second, func(m *facts.Mesh) {
 		for i := range m.Map.Value.Cables {
@@ -165,6 +170,7 @@ var cableRows = []row{
 			m.Map.Value.Cables[i].Halves[0].State, m.Map.Value.Cables[i].Halves[1].State = topo.TCP, topo.TCP
 		}
 	}},
+	{"roce-filtered", "beside a misspelt variable, which explains nothing", warn, set("NCCL_MESH_LANES=2"), pass(topo.TCP, topo.TCP)},
 	{"roce-filtered", "no RDMA at one end", "", func(a, _ *machine) { a.noAdapter() }, func(m *facts.Mesh) { cable(m).Halves[0].State = topo.TCP }},
 	{"roce-filtered", "no way was tried", unknown, nil, noMap},
 
@@ -326,6 +332,10 @@ var jobRows = []row{
 
 	{"nccl-version", "two of them", warn, func(a, _ *machine) { a.nccl("2.31.2") }, nil},
 	{"nccl-version", "loses errors", warn, func(a, b *machine) { a.nccl("2.27.3"); b.nccl("2.27.3") }, nil},
+	{"nccl-version", "too old, beside a path that is not there", fail, func(a, _ *machine) {
+		a.nccl("2.11.4")
+		a.env = append(a.env, "LD_PRELOAD=/opt/nccl/libnccl.so.2")
+	}, nil},
 	{"nccl-version", "too old", fail, func(a, b *machine) { a.nccl("2.11.4"); b.nccl("2.11.4") }, nil},
 	{"nccl-version", "forgets the plugin", warn, func(a, b *machine) { a.nccl("2.29.7"); b.nccl("2.29.7") }, nil},
 	{"nccl-version", "told not to forget", "", func(a, b *machine) {
