@@ -30,7 +30,7 @@
 //
 //	where is a lane's weight decided        path, share.go
 //	who may change a lane's state           lane, state.go
-//	what happens when a completion is bad   lane/verbs, completion.go; then heed.go and leave.go in conn
+//	what happens when a completion is bad   lane/verbs, completion.go; then events.go and drain.go in conn
 //	what was lost with a lane               conn, failover.go
 //	who looks for a way that lacks          mend.go; the lanes join by conn's join.go
 //	which goroutine may call this           below; lane and conn say it of themselves

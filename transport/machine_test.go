@@ -101,7 +101,7 @@ func TestMachine(t *testing.T) {
 
 	port := tr.Ports()[0]
 	source.change("127.0.0.2/8", false)
-	if !port.Dark() {
+	if !port.NoCarrier() {
 		t.Error("the port has a carrier")
 	}
 	transporttest.Await(t, "the change", func() bool { return log.Count("port 0 changed: ") == 1 })

@@ -90,7 +90,7 @@ func (t *Transport) mended(s *control.Session, kick chan struct{}) bool {
 func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 	var sending []*conn.Conn
 	for _, c := range t.connsOf(s) {
-		if c.Sending && !c.Trial {
+		if c.Sending && !c.Probe {
 			sending = append(sending, c)
 		}
 	}
@@ -104,7 +104,7 @@ func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, mostJoins)
 	for _, c := range sending {
-		wanted := c.Wants(plan)
+		wanted := c.LanesToAdd(plan)
 		if len(wanted) == 0 {
 			continue
 		}
@@ -119,8 +119,8 @@ func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 	}
 	all.Wait()
 	for _, c := range sending {
-		c.Relieve(plan)
-		less, none := c.Lacking()
+		c.FailBack(plan)
+		less, none := c.NeedsRepair()
 		lacking, dark = lacking || less, dark || none
 	}
 	return lacking, dark

@@ -87,7 +87,7 @@ func TestPanicInBackground(t *testing.T) {
 		transporttest.WorldOf(t).Cables[0].Adapters[0].Raise(ibv.IBV_EVENT_GID_CHANGE)
 		l := s.Lanes()[0]
 		transporttest.WorldOf(t).Fabric.Break(l.Half().QPN)
-		transporttest.Await(t, "the next event", func() bool { return l.Accused() != nil })
+		transporttest.Await(t, "the next event", func() bool { return l.Failure() != nil })
 		_, _ = s.Close(), r.Close()
 	}))
 	t.Run("session", transporttest.Simulated(func(t *testing.T) {

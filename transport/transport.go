@@ -126,7 +126,7 @@ func New(o Options) (_ *Transport, err error) {
 	t.env = conn.Env{
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock, Page: t.page,
 		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, SayOnce: t.sayOnce, Forget: t.forget,
-		Lacks: t.lacks, Again: t.again,
+		RequestRepair: t.lacks, Again: t.again,
 		Plan: func(c *conn.Conn, offered []handshake.Lane) ([]lane.Plan, error) {
 			return t.paths.PlanFor(c, offered)
 		},

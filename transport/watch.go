@@ -61,9 +61,9 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 		if p.Now().Netdev != netdev {
 			continue
 		}
-		was := p.Dark()
+		was := p.NoCarrier()
 		p.Carrier(carrier)
-		switch now := p.Dark(); {
+		switch now := p.NoCarrier(); {
 		case now:
 			down = append(down, p)
 			if t.relay != nil {
@@ -74,7 +74,7 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 		}
 	}
 	for _, p := range t.ports {
-		if lit && p.Dark() && !slices.Contains(down, p) {
+		if lit && p.NoCarrier() && !slices.Contains(down, p) {
 			down = append(down, p)
 		}
 	}

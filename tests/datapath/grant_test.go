@@ -47,7 +47,7 @@ func TestGrantChanges(t *testing.T) {
 			wg.Go(func() { flap(t, &at, tt.bytes, tt.flip, stop) })
 			for n := range 300 {
 				rq := transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, big, 1, rg))
-				entry := &s.Wire.Slot(uint64(n) + 1)[0]
+				entry := &s.Ring.Slot(uint64(n) + 1)[0]
 				at.Store(ibv.AddrOf(entry) + tt.field)
 				seen := *entry
 				transporttest.Await(t, "a change", func() bool { return *entry != seen })

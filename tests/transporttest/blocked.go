@@ -31,7 +31,7 @@ func Block(t *testing.T, s *conn.Sender, r *conn.Receiver, size int) (b Blocked)
 			if q, err := s.Isend(b.From.Addr(), 1, other, b.FromRegion); q != nil || err != nil {
 				t.Fatalf("a send with a tag nobody waits for: %v, %v", q, err)
 			}
-			return lane.Acquire(&s.Wire.Slot(1)[0].Seq) == 1
+			return lane.Acquire(&s.Ring.Slot(1)[0].Seq) == 1
 		})
 		Stall(t)
 		t.Cleanup(func() { Heal(t) })

@@ -9,7 +9,7 @@ import (
 // build makes the domains and lanes of a connection's first plan.
 func (s *setup) build(plan []lane.Plan) (err error) {
 	c := s.c
-	if c.Wire, err = lane.NewWire(); err != nil {
+	if c.Ring, err = lane.NewControlRing(); err != nil {
 		return err
 	}
 	ports, to := uses(plan)

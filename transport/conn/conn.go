@@ -24,21 +24,21 @@ type Conn struct {
 	shown
 	lane.Shared // which lanes know, and does not change after the set-up
 
-	sender   *Sender     // that this is; nil of another
-	receiver *Receiver   // that this is; nil of another
-	board    board.Board // what C may read
-	env      *Env
-	glimpse  time.Duration // stallGap, scaled
-	watch    *Watch        // of requests, or nil
-	first    *setup
-	joining  atomic.Pointer[setup] // of more lanes; nil while there is none
-	joins    sync.WaitGroup
-	admits   atomic.Int32
-	growing  turn.Turn // held while a domain joins; taken before mu
-	stopping turn.Turn // held while lanes are stopped for good; taken before mu
-	life     stage.Stage[State]
-	joinable context.Context // ends when lanes are to join no more
-	die      context.CancelFunc
+	sender     *Sender     // that this is; nil of another
+	receiver   *Receiver   // that this is; nil of another
+	board      board.Board // what C may read
+	env        *Env
+	maxPollGap time.Duration // stallGap, scaled
+	watch      *Watch        // of requests, or nil
+	first      *setup
+	joining    atomic.Pointer[setup] // of more lanes; nil while there is none
+	joins      sync.WaitGroup
+	admits     atomic.Int32
+	growing    turn.Turn // held while a domain joins; taken before mu
+	stopping   turn.Turn // held while lanes are stopped for good; taken before mu
+	life       stage.Stage[State]
+	joinable   context.Context // ends when lanes are to join no more
+	die        context.CancelFunc
 
 	ending    atomic.Pointer[ending] // nil while the connection is not over
 	peerTold  atomic.Bool            // the peer needs no word about the end
@@ -47,28 +47,28 @@ type Conn struct {
 	bye       chan struct{}  // closed when the peer has closed the connection, or is gone
 	withdrawn atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
 
-	heed heeding // of what happens to lanes in service
+	events eventQueue // of what happens to lanes in service
 
-	mu       turn.Turn // guards everything below, and a sender's and receiver's own; may be held while verbs take long
-	lanes    []*lane.Lane
-	domains  []lane.Domain
-	traits   lane.Traits             // the strictest of the lanes'
-	peers    int                     // domains of the peer
-	grown    bool                    // it has had fewer
-	regions  map[*lane.Region]uint64 // and in which order they were registered
-	kept     uint64                  // of them, so far
-	joined   sync.Cond               // on mu: a region is no longer being registered
-	leaving  []*leaving              // lanes that have failed and are not done with
-	owing    bool                    // something is to be sent again
-	gone     map[way]time.Time       // since when ways lack a lane that they had
-	most     map[way]int             // lanes of each way that were in service at a time
-	flaps    map[way]*flaps          // of ways whose lanes came back and failed again
-	unused   bool                    // its first lanes failed before they were in service, and none has been since
-	confined bool                    // to the ways of the first plan
-	last     uint32                  // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
-	doubted  map[*lane.Lane]uint64   // Lane.Delivered when they were doubted last
-	outage   clock.Watch             // without a lane in service, since one was of use
-	stalls   stalls
+	mu            turn.Turn // guards everything below, and a sender's and receiver's own; may be held while verbs take long
+	lanes         []*lane.Lane
+	domains       []lane.Domain
+	traits        lane.Traits             // the strictest of the lanes'
+	peers         int                     // domains of the peer
+	grown         bool                    // it has had fewer
+	regions       map[*lane.Region]uint64 // and in which order they were registered
+	kept          uint64                  // of them, so far
+	joined        sync.Cond               // on mu: a region is no longer being registered
+	drains        []*draining             // lanes that have failed and are not done with
+	resumePending bool                    // something is to be sent again
+	lostSince     map[pathKey]time.Time   // since when ways lack a lane that they had
+	target        map[pathKey]int         // lanes of each way that were in service at a time
+	flaps         map[pathKey]*flaps      // of ways whose lanes came back and failed again
+	neverServed   bool                    // its first lanes failed before they were in service, and none has been since
+	confined      bool                    // to the ways of the first plan
+	last          uint32                  // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
+	suspected     map[*lane.Lane]uint64   // Lane.Delivered when they were doubted last
+	outage        clock.Watch             // without a lane in service, since one was of use
+	stalls        stalls
 
 	requests []Request // of a receiver by slot; a sender's copies of eager messages follow
 	pending  int       // requests not complete
@@ -83,10 +83,10 @@ var _ lane.Owner = (*Conn)(nil)
 func (c *Conn) make(env *Env, s *control.Session, id uint32, sending bool, sink lane.Sink) {
 	c.Shared = lane.Shared{ID: id, Sending: sending, Session: s, Sink: sink, Owner: c}
 	c.Count = new(stats.Conn)
-	c.env, c.glimpse, c.bye = env, env.Scaled(stallGap), make(chan struct{})
-	c.regions, c.doubted = map[*lane.Region]uint64{}, map[*lane.Lane]uint64{}
-	c.most, c.flaps, c.gone = map[way]int{}, map[way]*flaps{}, map[way]time.Time{}
-	c.heed.kick = make(chan struct{}, 1)
+	c.env, c.maxPollGap, c.bye = env, env.Scaled(stallGap), make(chan struct{})
+	c.regions, c.suspected = map[*lane.Region]uint64{}, map[*lane.Lane]uint64{}
+	c.target, c.flaps, c.lostSince = map[pathKey]int{}, map[pathKey]*flaps{}, map[pathKey]time.Time{}
+	c.events.kick = make(chan struct{}, 1)
 	c.stalls.birth = time.Now()
 	c.joined.L = &c.mu
 	c.joinable, c.die = context.WithCancel(env.Context)
@@ -107,25 +107,25 @@ func (c *Conn) Lanes() []*lane.Lane { return c.lanes }
 //
 // Preconditions: c is locked.
 func (c *Conn) poll() {
-	receiving := c.awaits()
+	receiving := c.expectsData()
 	timed := c.Sending && len(c.lanes) > 1
 	if timed {
-		c.stalls.look(c.glimpse)
+		c.stalls.look(c.maxPollGap)
 	}
 	for _, d := range c.domains {
 		d.Poll(receiving)
 	}
 	if timed {
-		c.judge()
+		c.checkStalls()
 	}
-	if c.owing {
+	if c.resumePending {
 		c.resume()
 	}
-	if !c.traits.Passive { // else every call is Go's
+	if !c.traits.Polled { // else every call is Go's
 		c.board.Polled()
 		return
 	}
-	c.flush(!c.awaits())
+	c.flush(!c.expectsData())
 }
 
 // acknowledge tells the peer at once of parts that it waits to hear of.
@@ -139,17 +139,17 @@ func (c *Conn) flush(idle bool) {
 	}
 }
 
-// glean takes what has come from a peer that has left, though nobody waits for it.
+// pollAll takes what has come from a peer that has left, though nobody waits for it.
 //
 // Preconditions: c is locked.
-func (c *Conn) glean() {
+func (c *Conn) pollAll() {
 	for _, d := range c.domains {
 		d.Poll(true)
 	}
 }
 
-// awaits reports whether parts may arrive.
-func (c *Conn) awaits() bool { return c.receiver != nil && c.receiver.granted > 0 }
+// expectsData reports whether parts may arrive.
+func (c *Conn) expectsData() bool { return c.receiver != nil && c.receiver.granted > 0 }
 
 // resume sends again what there is room for, of what is owed: parts, or grants. A call of the owner's polls the lanes, or else
 // the goroutine that heeds them, does so until that is all.
@@ -161,7 +161,7 @@ func (c *Conn) resume() {
 	case c.receiver != nil:
 		done = c.receiver.resume()
 	}
-	c.owing = !done
+	c.resumePending = !done
 }
 
 // Moved is a number that changes when data moves. It may be called from any goroutine.
@@ -177,13 +177,13 @@ func (c *Conn) figures() string {
 	return text
 }
 
-// owes reports whether something has to go out, and nothing but this makes the
+// hasUnsent reports whether something has to go out, and nothing but this makes the
 // connection's owner call again: a receive is not reported done before its sender has been
 // told, nor an eager send before the kernel has it.
 //
 // Preconditions: c is locked.
-func (c *Conn) owes() bool {
-	if !c.traits.Passive || c.Ended() != nil || c.awaits() {
+func (c *Conn) hasUnsent() bool {
+	if !c.traits.Polled || c.Ended() != nil || c.expectsData() {
 		return false
 	}
 	for _, l := range c.lanes {
@@ -196,12 +196,12 @@ func (c *Conn) owes() bool {
 
 // openBoard makes the board of a connection that carries messages.
 func (c *Conn) openBoard() error {
-	if c.Trial {
+	if c.Probe {
 		return nil
 	}
 	var ring uintptr
 	if c.Sending {
-		ring = c.Wire.Base()
+		ring = c.Ring.Base()
 	}
 	if err := c.board.Open(ring); err != nil {
 		return err
@@ -243,16 +243,16 @@ func (c *Conn) destroy() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if c.Wire != nil {
-		c.Wire.Free()
-		c.Wire = nil
+	if c.Ring != nil {
+		c.Ring.Free()
+		c.Ring = nil
 	}
 	return nil
 }
 
 // Discard destroys a connection that nobody uses.
 func (c *Conn) Discard() error {
-	c.heed.close()
+	c.events.close()
 	c.die()
 	c.joins.Wait()
 	return c.env.Making.Do(c.destroy)

@@ -14,7 +14,7 @@ import (
 // connectLanes connects each lane for which the peer gave its half, in parallel,
 // and returns those that are ready to send.
 func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, remote []handshake.Lane) uint32 {
-	calls := &calls{s: s, open: map[*lane.Lane]context.CancelCauseFunc{}, over: make(chan *lane.Lane, len(remote))}
+	calls := &dials{s: s, open: map[*lane.Lane]context.CancelCauseFunc{}, over: make(chan *lane.Lane, len(remote))}
 	for i := range remote {
 		r := &remote[i]
 		l := s.lane(r.Index)
@@ -50,11 +50,11 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 // needless reports whether a lane would be left as soon as it were in service: its port has
 // no carrier, and there are lanes over ports that have. offered are those of the peer.
 func (s *setup) needless(l *lane.Lane, offered []handshake.Lane) bool {
-	if s.c.Trial || !l.Port.Dark() {
+	if s.c.Probe || !l.Port.NoCarrier() {
 		return false
 	}
 	for i := range offered {
-		if o := s.lane(offered[i].Index); o != nil && !o.Port.Dark() {
+		if o := s.lane(offered[i].Index); o != nil && !o.Port.NoCarrier() {
 			return true
 		}
 	}
@@ -67,18 +67,18 @@ func (s *setup) needless(l *lane.Lane, offered []handshake.Lane) bool {
 // relay answers: what is behind that may be dead, and another route stand.
 const detours = 4
 
-// calls are lanes being connected. Sockets, whose connection is their proof, are
+// dials are lanes being connected. Sockets, whose connection is their proof, are
 // given up by the rules of proofs: one whose peer's kernel does not answer after
 // ProofWait; all others ProofWait after the first, and as much later as the peer's process
 // does not run, or LaneWait after the beginning.
-type calls struct {
+type dials struct {
 	s    *setup
 	open map[*lane.Lane]context.CancelCauseFunc
 	over chan *lane.Lane
 }
 
 // begin connects a lane.
-func (c *calls) begin(ctx context.Context, l *lane.Lane, place int) {
+func (c *dials) begin(ctx context.Context, l *lane.Lane, place int) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.open[l] = cancel
 	go func() {
@@ -98,7 +98,7 @@ func (c *calls) begin(ctx context.Context, l *lane.Lane, place int) {
 }
 
 // wait waits until every lane is connected or given up.
-func (c *calls) wait() {
+func (c *dials) wait() {
 	s := c.s
 	proof, patience := s.c.env.Scaled(s.c.env.ProofWait), s.patience()
 	s.clock.Start()
@@ -133,7 +133,7 @@ func (c *calls) wait() {
 }
 
 // cancel gives lanes up.
-func (c *calls) cancel(ran time.Duration, which func(*lane.Lane) bool) {
+func (c *dials) cancel(ran time.Duration, which func(*lane.Lane) bool) {
 	for _, l := range c.s.own {
 		if cancel := c.open[l]; cancel != nil && which(l) {
 			c.s.mute = c.s.mute || l.Reached.Load()

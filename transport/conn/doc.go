@@ -3,10 +3,10 @@
 //
 // What happens, and where it is written:
 //
-//	set-up      setup.go, build.go, exchange.go, connect.go, proof.go; join.go for lanes that come later
-//	messages    sender.go, receiver.go, request.go; grant.go and arrive.go for what lanes tell; split.go and speed.go for
-//	            which lane carries what; eager.go and stash.go for messages that go before their grant
-//	failover    heed.go for news of lanes, leave.go for a lane on its way out, failover.go for what it carried; stall.go finds
+//	set-up      setup.go, build.go, exchange.go, connect.go, validate.go; join.go for lanes that come later
+//	messages    sender.go, receiver.go, request.go; grant.go and incoming.go for what lanes report; split.go and speed.go for
+//	            which lane carries what; eager.go and unexpected.go for messages that go before their grant
+//	failover    events.go for events of lanes, drain.go for a lane that has failed, failover.go for what it carried; stall.go finds
 //	            lanes on which nothing moves, flap.go leaves alone those that fail again and again
 //	memory      region.go, and domain.go for ports that join
 //	the end     ending.go, stop.go, loss.go
@@ -63,7 +63,7 @@
 // with a lane can go over another.
 //
 // Evidence is what a carrier, a device or the peer says of a lane; and, at the sender, that
-// a lane has delivered nothing for long while others delivered what came later: see judge.
+// a lane has delivered nothing for long while others delivered what came later: see checkStalls.
 // It is never that a peer is slow.
 //
 // # Threads and locks
@@ -78,5 +78,5 @@
 // to two seconds, and while they are destroyed, which waits until the events that have been
 // read of them are acknowledged. So whoever may be waited for takes none: a device's events
 // and a session's messages end a connection with [Conn.Fail] or [Conn.Deliver], which set its
-// ending without it, and accuse a lane with [Conn.Evidence].
+// ending without it, and accuse a lane with [Conn.ReportFailure].
 package conn

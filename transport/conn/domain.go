@@ -42,7 +42,7 @@ func (c *Conn) domainOf(p lane.Port) lane.Domain {
 //
 // Preconditions: c is locked.
 func (c *Conn) mayUse(p lane.Port) bool {
-	if blind := p.Traits().Blind; blind != c.traits.Blind && !(blind && c.unused) {
+	if blind := p.Traits().NoRKeys; blind != c.traits.NoRKeys && !(blind && c.neverServed) {
 		return false
 	}
 	if d := c.domainOf(p); d != nil {
@@ -87,9 +87,9 @@ func (c *Conn) registerAll(d lane.Domain, place int) (err error) {
 			c.domains = append(c.domains, d)
 			c.showSources()
 			t := d.Port().Traits()
-			c.grown = c.grown || place > 0 && t.Passive != c.traits.Passive // grants over those have no keys
-			c.traits = lane.Traits{Passive: c.traits.Passive || t.Passive, Blind: c.traits.Blind || t.Blind, Eager: (place == 0 || c.traits.Eager) && t.Eager, Cut: max(c.traits.Cut, t.Cut)}
-			if t.Passive { // somebody must look at the lanes: every call is Go's
+			c.grown = c.grown || place > 0 && t.Polled != c.traits.Polled // grants over those have no keys
+			c.traits = lane.Traits{Polled: c.traits.Polled || t.Polled, NoRKeys: c.traits.NoRKeys || t.NoRKeys, Eager: (place == 0 || c.traits.Eager) && t.Eager, MinPart: max(c.traits.MinPart, t.MinPart)}
+			if t.Polled { // somebody must look at the lanes: every call is Go's
 				c.board.ComeIn()
 			}
 			return nil

@@ -25,19 +25,19 @@ type eager struct {
 	what  lane.Eager
 }
 
-// hurries reports whether a message of size bytes may go eagerly.
-func (s *Sender) hurries(size int) bool {
+// canSendEager reports whether a message of size bytes may go eagerly.
+func (s *Sender) canSendEager(size int) bool {
 	return size <= lane.EagerSize && s.traits.Eager && !s.lost
 }
 
-// brisk reports whether there is no use in looking for grants, or word of eager messages,
+// canSkipGrants reports whether there is no use in looking for grants, or word of eager messages,
 // before a message goes eagerly.
-func (s *Sender) brisk(tag int32) bool {
-	return s.eager.open > 0 && s.eager.open < lane.EagerWindow/2 && !s.copyOf(s.eager.sent+1).active && s.openCopy(tag) != nil
+func (s *Sender) canSkipGrants(tag int32) bool {
+	return s.eager.open > 0 && s.eager.open < lane.EagerWindow/2 && !s.eagerRequest(s.eager.sent+1).active && s.openEager(tag) != nil
 }
 
-// openCopy is an eager message of that tag of which it is not known where it is, or nil.
-func (s *Sender) openCopy(tag int32) *Request {
+// openEager is an eager message of that tag of which it is not known where it is, or nil.
+func (s *Sender) openEager(tag int32) *Request {
 	if s.eager.open == 0 {
 		return nil
 	}
@@ -52,30 +52,30 @@ func (s *Sender) openCopy(tag int32) *Request {
 // isendEager sends a message before its grant, or returns nil when it cannot now.
 func (s *Sender) isendEager(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
 	number := s.eager.sent + 1
-	q, l := s.copyOf(number), s.firstLane()
+	q, l := s.eagerRequest(number), s.firstLane()
 	if q.active || l == nil || !s.reclaim() {
 		if q.active {
-			s.mustWait()
+			s.noteWait()
 			if q.sent.tag != tag { // whose receive may come after this one's
-				s.ask()
+				s.requestGrants()
 			}
 		}
 		return nil, s.Ended()
 	}
-	room, _ := s.Wire.Eager(number)
+	room, _ := s.Ring.Eager(number)
 	if !lane.CopyIn(room[:size], addr) {
 		s.Fail(fmt.Errorf("%w: %v: send: the memory at %#x is registered but not mapped", fault.ErrUsage, s, addr))
 		return nil, s.Ended()
 	}
 	head := uint32(s.eager.known)
-	if other := s.openCopy(tag); other != nil {
+	if other := s.openEager(tag); other != nil {
 		head = other.sent.head
 	}
 	s.eager.sent = number
 	s.eager.open++
 	q.active, q.n, q.gen = true, 1, number
 	q.sent.last, q.sent.lost, q.sent.sizes[0], q.sent.tag, q.sent.head = 0, 0, uint32(size), tag, head
-	s.sendCopy(l, q)
+	s.sendEager(l, q)
 	req := s.take(size, 1, 0, r)
 	req.left = 0
 	if req.trace != nil {
@@ -87,21 +87,21 @@ func (s *Sender) isendEager(addr uintptr, size int, tag int32, r *lane.Region) (
 	return s.show(req), nil
 }
 
-// copyOf is the request that stands for an eager message. Its owner is the connection, and
+// eagerRequest is the request that stands for an eager message. Its owner is the connection, and
 // its generation the message's number.
-func (s *Sender) copyOf(number uint64) *Request {
+func (s *Sender) eagerRequest(number uint64) *Request {
 	return &s.requests[lane.Window+number%lane.EagerWindow]
 }
 
-// isCopy reports whether a send is one.
-func (r *Request) isCopy() bool { return r.index >= lane.Window }
+// isEager reports whether a send is one.
+func (r *Request) isEager() bool { return r.index >= lane.Window }
 
-// sendCopy gives a lane an eager message, of which there is a copy.
-func (s *Sender) sendCopy(l *lane.Lane, q *Request) {
+// sendEager gives a lane an eager message, of which there is a copy.
+func (s *Sender) sendEager(l *lane.Lane, q *Request) {
 	s.posted++
 	q.left, q.sent.number, q.sent.lanes[0] = 1, s.posted, l.Index
 	s.eager.what = lane.Eager{Number: uint32(q.gen) & (1<<lane.EagerBits - 1), Tag: q.sent.tag, Head: q.sent.head}
-	_, addr := s.Wire.Eager(q.gen)
+	_, addr := s.Ring.Eager(q.gen)
 	s.part = lane.Part{Request: q.index, Eager: &s.eager.what, Local: addr, Size: int(q.sent.sizes[0])}
 	if err := l.Carrier.Send(&s.part); err != nil {
 		l.Break(err)
@@ -110,17 +110,17 @@ func (s *Sender) sendCopy(l *lane.Lane, q *Request) {
 	l.Parts.Add(1)
 }
 
-// deliveredCopy notes that an eager message has reached the peer. The copy stays until its
+// eagerDelivered notes that an eager message has reached the peer. The copy stays until its
 // program has it; the lane is waited for no more.
-func (s *Sender) deliveredCopy(l *lane.Lane, request int) {
+func (s *Sender) eagerDelivered(l *lane.Lane, request int) {
 	q := &s.requests[request]
 	q.left = 0
 	l.Delivered++
 	l.Latest = max(l.Latest, q.sent.number)
 }
 
-// ask asks for grants, where the receiver may keep them back.
-func (s *Sender) ask() {
+// requestGrants asks for grants, where the receiver may keep them back.
+func (s *Sender) requestGrants() {
 	if s.eager.sent == s.eager.asked || s.lost {
 		return
 	}
@@ -139,8 +139,8 @@ func (s *Sender) ask() {
 // another one.
 const wantAfter = time.Millisecond
 
-// insist tells the receiver that a message waits.
-func (s *Sender) insist() {
+// requestGrantsBySession tells the receiver that a message waits.
+func (s *Sender) requestGrantsBySession() {
 	switch {
 	case s.eager.sent == s.eager.want:
 		return
@@ -154,7 +154,7 @@ func (s *Sender) insist() {
 	s.sayNow(&handshake.Want{Conn: s.ID, Eager: s.eager.sent})
 }
 
-// first is the first lane in service, if it has room for a part: all eager messages go over
+// firstLane is the first lane in service, if it has room for a part: all eager messages go over
 // one lane while that lasts.
 func (s *Sender) firstLane() *lane.Lane {
 	for _, l := range s.lanes {
@@ -173,11 +173,11 @@ func (s *Sender) firstLane() *lane.Lane {
 	return nil
 }
 
-// Taken notes in which buffer an eager message is.
-func (s outgoing) Taken(t lane.Taken) error {
-	q, seq := s.copyOf(t.Number), lane.Sequence(t.Seq, s.head)
+// EagerMatched notes in which buffer an eager message is.
+func (s outgoing) EagerMatched(t lane.EagerMatch) error {
+	q, seq := s.eagerRequest(t.Number), lane.Sequence(t.Seq, s.head)
 	if q.active && q.gen == t.Number {
-		s.reach(seq)
+		s.advanceTo(seq)
 	}
 	m := &s.masks[lane.SlotOf(seq)]
 	switch {
@@ -195,17 +195,17 @@ func (s outgoing) Taken(t lane.Taken) error {
 	return nil
 }
 
-// reach notes that the receiver speaks of a receive: the one before in its slot is complete.
+// advanceTo notes that the receiver speaks of a receive: the one before in its slot is complete.
 // What it says of eager messages may come later, or be lost with a lane.
-func (s *Sender) reach(seq uint64) {
+func (s *Sender) advanceTo(seq uint64) {
 	if ahead := seq - s.head; s.eager.open > 0 && ahead >= lane.Window && ahead < lane.Window+lane.EagerWindow {
 		s.head = seq - lane.Window + 1
 	}
 }
 
-// reportedCopy settles an eager message that may have gone over a lane that is down at both
+// settleEager settles an eager message that may have gone over a lane that is down at both
 // ends.
-func (s *Sender) reportedCopy(l *lane.Lane, m *handshake.Report, q *Request) {
+func (s *Sender) settleEager(l *lane.Lane, m *handshake.Report, q *Request) {
 	ahead := q.gen - m.Eager - 1
 	arrived := q.gen <= m.Eager || ahead < lane.EagerWindow && m.Ahead&(1<<ahead) != 0
 	if q.sent.lanes[0] == l.Index && !arrived {
@@ -213,15 +213,15 @@ func (s *Sender) reportedCopy(l *lane.Lane, m *handshake.Report, q *Request) {
 	}
 }
 
-// sendCopyAgain sends a lost eager message again, and reports false when there is no lane
+// resendEager sends a lost eager message again, and reports false when there is no lane
 // with room.
-func (s *Sender) sendCopyAgain(q *Request) bool {
+func (s *Sender) resendEager(q *Request) bool {
 	l := s.firstLane()
 	if l == nil {
 		return false
 	}
 	q.sent.lost = 0
-	s.sendCopy(l, q)
+	s.sendEager(l, q)
 	l.Resent.Add(uint64(q.sent.sizes[0]))
 	s.Count.Resent.Add(uint64(q.sent.sizes[0]))
 	return true

@@ -224,7 +224,7 @@ func loseEager(t *testing.T, s *conn.Sender, r *conn.Receiver, rounds int) {
 			h.send(i, 100+i, 7)
 		}
 		l := up(s, r)[0][1]
-		l.Conn.Owner.Evidence(l, fmt.Errorf("%w: said the test in round %d", fault.ErrLane, round))
+		l.Conn.Owner.ReportFailure(l, fmt.Errorf("%w: said the test in round %d", fault.ErrLane, round))
 		transporttest.Await(t, "its end", func() bool {
 			r.Lock()
 			defer r.Unlock()

@@ -39,7 +39,7 @@ func (c *Conn) Fail(err error) {
 	}
 	c.publish(err)
 	m := c.endMessage(false, err)
-	c.noteLoss(err.Error())
+	c.recordLoss(err.Error())
 	c.board.ComeIn()
 	if !c.peerTold.Swap(true) {
 		_ = c.Session.Send(m) // a dead session is what we report anyway
@@ -54,11 +54,11 @@ func kindOfRefuse(code uint8) error {
 	return fault.ErrPeerRefused
 }
 
-// left reports whether the peer has closed the connection in good order, or its process has
+// peerClosed reports whether the peer has closed the connection in good order, or its process has
 // ended, and this side has not closed it.
 //
 // Preconditions: c is locked.
-func (c *Conn) left() bool {
+func (c *Conn) peerClosed() bool {
 	e := c.ending.Load()
 	return c.life.At() != Closed && e != nil && !e.leftAt.IsZero()
 }
@@ -75,9 +75,9 @@ func (c *Conn) Deliver(m handshake.Message) {
 	case *handshake.LaneDown:
 		c.laneDown(m)
 	case *handshake.Report:
-		c.tell(news{report: m})
+		c.enqueue(event{report: m})
 	case *handshake.Want:
-		c.tell(news{want: m})
+		c.enqueue(event{want: m})
 	case *handshake.Open:
 		c.join(m)
 	case *handshake.Accept:
@@ -115,12 +115,12 @@ func (c *Conn) setUp(m handshake.Message, epoch uint32) {
 func (c *Conn) laneDown(m *handshake.LaneDown) {
 	s := c.setupOf(m.Epoch)
 	if s == nil || s.over.Load() {
-		c.tell(news{down: m})
+		c.enqueue(event{down: m})
 		return
 	}
 	s.post(m)
 	if s.over.Load() {
-		s.heedInbox()
+		s.forwardInbox()
 	}
 }
 
@@ -136,22 +136,22 @@ func (c *Conn) end(e ending, loss string) (news bool) {
 	c.peerTold.Store(true)
 	e.heard = true
 	if news = c.ending.CompareAndSwap(nil, &e); news && loss != "" {
-		c.noteLoss(loss)
+		c.recordLoss(loss)
 	}
 	c.board.ComeIn()
 	c.byeOnce.Do(func() { close(c.bye) })
-	c.heed.poke()
+	c.events.wake()
 	return news
 }
 
-// verdict is the error of a request that is not complete, or nil while it may
+// outcome is the error of a request that is not complete, or nil while it may
 // still be: a receiver's Bye, and over TCP its end, can overtake the
 // acknowledgement of the last send, and its queue pairs linger for that. before is
 // the connection's ending from before the last poll: what the peer said since may
 // have overtaken what the next poll finds.
 //
 // Preconditions: c is locked.
-func (c *Conn) verdict(before *ending) error {
+func (c *Conn) outcome(before *ending) error {
 	e := c.ending.Load()
 	switch {
 	case e == nil, e.heard && e != before:
@@ -159,7 +159,7 @@ func (c *Conn) verdict(before *ending) error {
 	case c.Sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < c.env.Scaled(lingerTime) && (c.closedCleanly() || c.delivering(e.gone)):
 		return nil
 	}
-	return c.failed(e.Err) // also where the peer closed the connection, which is a failure only of one in use
+	return c.recordFailure(e.Err) // also where the peer closed the connection, which is a failure only of one in use
 }
 
 // delivering reports whether a peer that has closed the connection may still
@@ -179,7 +179,7 @@ func (c *Conn) delivering(gone bool) bool {
 // Preconditions: c is locked.
 func (c *Conn) usable(op string) error {
 	if err := c.Ended(); err != nil {
-		return c.failed(err)
+		return c.recordFailure(err)
 	}
 	if c.life.At() == Closed {
 		return fmt.Errorf("%w: %v: %s on a closed connection", fault.ErrUsage, c, op)

@@ -39,7 +39,7 @@ func TestNewsNeedsNoMutex(t *testing.T) {
 		s.Lock()
 		transporttest.WorldOf(t).Fabric.Break(number(&s.Conn))
 		transporttest.Within(t, "the event", func() {
-			for s.Lanes()[0].Accused() == nil {
+			for s.Lanes()[0].Failure() == nil {
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -118,7 +118,7 @@ func TestEventsAroundClose(t *testing.T) {
 				})
 			}
 			transporttest.Await(t, "the first event", func() bool {
-				return slices.ContainsFunc(lanes, func(l *lane.Lane) bool { return l.Accused() != nil })
+				return slices.ContainsFunc(lanes, func(l *lane.Lane) bool { return l.Failure() != nil })
 			})
 			transporttest.Within(t, "the ends", func() {
 				ends.Go(func() { _ = s.Close() })

@@ -34,7 +34,7 @@ type Env struct {
 	// Plan is a receiver's half of each lane that a sender offers.
 	Plan func(c *Conn, offered []handshake.Lane) ([]lane.Plan, error)
 	// Lacks is told of a sender that has lost a lane. It does not block.
-	Lacks func(*Conn)
+	RequestRepair func(*Conn)
 }
 
 // Scaled is d stretched by the time scale.

@@ -20,7 +20,7 @@ func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 			return none, err
 		}
 		if down, ok := m.(*handshake.LaneDown); ok {
-			s.accused(down.Lane, handshake.CausePath, down.Reason)
+			s.laneFailed(down.Lane, handshake.CausePath, down.Reason)
 			continue
 		}
 		if m, ok := m.(M); ok {

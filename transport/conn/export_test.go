@@ -23,14 +23,14 @@ func (c *Conn) ConnectLanes(ctx context.Context, devs []handshake.Domain, remote
 }
 
 func (c *Conn) Prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
-	return c.first.prove(ctx, mask)
+	return c.first.validate(ctx, mask)
 }
 
 // OwnProved is what this side tells of its proofs.
-func (c *Conn) OwnProved(proved uint32) *handshake.Proved { return c.first.verdict(proved) }
+func (c *Conn) OwnProved(proved uint32) *handshake.Proved { return c.first.validatedMessage(proved) }
 
 func (c *Conn) Agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
-	return c.first.agree(proved, theirs)
+	return c.first.putInService(proved, theirs)
 }
 
 // ServeLate has something happen after the first lanes have come into service, and before
@@ -83,7 +83,7 @@ func Asked(s *Sender) bool {
 func Keeps(r *Receiver) bool {
 	r.Lock()
 	defer r.Unlock()
-	return !r.stash.kept.none()
+	return !r.unexpected.deferred.none()
 }
 
 // Waits says for each lane which message was posted first of those that wait on it.

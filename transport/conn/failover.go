@@ -32,10 +32,10 @@ func (c *counts) has(i int) bool { return c[i] > 0 }
 func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 	r.prepare()
 	m := &handshake.Report{Again: uint16(lane.Resends - r.resends)}
-	m.Eager, m.Ahead = r.stash.arrived()
+	m.Eager, m.Ahead = r.unexpected.arrived()
 	r.resends = lane.Resends
-	r.stash.tellAgain()
-	r.grantKept()
+	r.unexpected.reportAgain()
+	r.sendDeferredGrants()
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
 		over, again := req.lane == l.Index, r.coming.has(req.index)
@@ -56,7 +56,7 @@ func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 		}
 		m.Receives = append(m.Receives, got)
 		// A part may have come before its grant, and before one that was sent again because it takes a key along.
-		if over && (!begun || again || r.stash.used()) {
+		if over && (!begun || again || r.unexpected.used()) {
 			r.again.add(req.index)
 		}
 	}
@@ -96,7 +96,7 @@ const noEpoch = 1<<32 - 1
 
 // resume grants again what there is room for, in order.
 func (r *Receiver) resume() (done bool) {
-	r.tellTaken()
+	r.reportMatched()
 	done = true
 	for seq := r.oldest(); seq < r.next && !r.again.none(); seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
@@ -111,10 +111,10 @@ func (r *Receiver) resume() (done bool) {
 			}
 			r.rekey(req)
 			for i := range req.n {
-				r.Wire.Slot(seq)[i].After = r.after(seq)
+				r.Ring.Slot(seq)[i].After = r.after(seq)
 			}
 			r.coming[req.index]++
-			r.sendGrant(l, req, r.Wire.Slot(seq)[:req.n], true)
+			r.sendGrant(l, req, r.Ring.Slot(seq)[:req.n], true)
 		}
 		r.again.remove(req.index)
 	}
@@ -126,7 +126,7 @@ func (r *Receiver) resume() (done bool) {
 // first into the slot of a later receive. The sender's processor does not.
 func (r *Receiver) againLane(req *Request) *lane.Lane {
 	switch l := r.lanes[req.lane]; {
-	case l.Port.Traits().Passive, r.accounted(l):
+	case l.Port.Traits().Polled, r.accounted(l):
 		return r.grantLane()
 	case l.InService() && l.Carrier.Grantable():
 		return l
@@ -149,7 +149,7 @@ func (r *Receiver) widened() {
 // rekey gives a receive's entries the keys of its memory, and reports whether they lacked
 // one.
 func (r *Receiver) rekey(req *Request) (lacked bool) {
-	slot := r.Wire.Slot(req.seq)
+	slot := r.Ring.Slot(req.seq)
 	for i := range req.n {
 		if g := req.subs[i].region; g != nil && slot[i].RKeys != g.RKeys {
 			slot[i].RKeys, lacked = g.RKeys, true
@@ -178,8 +178,8 @@ func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
 		if !req.active || req.done {
 			continue
 		}
-		if req.isCopy() {
-			s.reportedCopy(l, m, req)
+		if req.isEager() {
+			s.settleEager(l, m, req)
 			continue
 		}
 		parts, named := partsOf(m, req)
@@ -219,7 +219,7 @@ func partsOf(m *handshake.Report, req *Request) (parts uint32, named bool) {
 	return m.Receives[i].Parts[req.sent.sub], true
 }
 
-// gone is the error of a part that is delivered as far as this side knows, and that the
+// lostAtPeer is the error of a part that is delivered as far as this side knows, and that the
 // receiver lacks: its memory may have been used again.
 func (s *Sender) lostAtPeer(l *lane.Lane, seq uint64) error {
 	return fmt.Errorf("%w: %v: %v: data of receive %d was acknowledged to %s and has not reached the program on %s: it is lost with the lane",
@@ -244,12 +244,12 @@ func (s *Sender) resume() (done bool) {
 			lost &^= 1 << k
 			charged := req.sent.again&(1<<k) != 0
 			switch {
-			case req.isCopy() && s.sendCopyAgain(req):
+			case req.isEager() && s.resendEager(req):
 				continue
-			case !req.isCopy() && !charged && s.resends == 0:
+			case !req.isEager() && !charged && s.resends == 0:
 				waits = true
 				continue
-			case req.isCopy(), !s.sendAgain(req, k):
+			case req.isEager(), !s.sendAgain(req, k):
 				return false
 			}
 			req.sent.lost &^= 1 << k
@@ -267,7 +267,7 @@ func (s *Sender) resume() (done bool) {
 // isOut gives the kernel the rest of each message of which it has a part, where nobody waits for that message, and reports whether
 // the kernel has all of them. An eager message that was sent again has no request whose test would do so.
 func (s *Sender) isOut() bool {
-	if !s.owes() {
+	if !s.hasUnsent() {
 		return true
 	}
 	for _, l := range s.lanes {
@@ -275,14 +275,14 @@ func (s *Sender) isOut() bool {
 			l.Carrier.Fetch()
 		}
 	}
-	return !s.owes()
+	return !s.hasUnsent()
 }
 
 // sendAgain sends a part over the lane that would deliver it first, and reports false
 // when that has no room.
 func (s *Sender) sendAgain(req *Request, k int) bool {
 	q := req.sent
-	g := s.Wire.Slot(req.seq)[q.sub]
+	g := s.Ring.Slot(req.seq)[q.sub]
 	l := soonest(s.lanes, int(q.sizes[k]), &g)
 	if l == nil {
 		return false

@@ -162,7 +162,7 @@ func (f *traffic) idle() bool {
 func (f *traffic) granted() bool {
 	for i := range f.places {
 		seq := f.groups - uint64(i)
-		if f.places[i].left == 0 || lane.Acquire(&f.s.Wire.Slot(seq)[0].Seq) != seq {
+		if f.places[i].left == 0 || lane.Acquire(&f.s.Ring.Slot(seq)[0].Seq) != seq {
 			return false
 		}
 	}
@@ -192,7 +192,7 @@ func up(s *conn.Sender, r *conn.Receiver) (lanes [][2]*lane.Lane) {
 	}
 	there := r.Lanes()
 	for i, l := range s.Lanes()[:min(len(there), len(s.Lanes()))] {
-		if k := there[i]; l.InService() && k.InService() && l.Accused() == nil && k.Accused() == nil {
+		if k := there[i]; l.InService() && k.InService() && l.Failure() == nil && k.Failure() == nil {
 			lanes = append(lanes, [2]*lane.Lane{l, k})
 		}
 	}
@@ -287,7 +287,7 @@ func TestMoreIsLostThanMayBeSentAgain(t *testing.T) {
 		lose := func() { // what is under way
 			for _, ends := range up(s, r) {
 				for _, l := range ends {
-					l.Conn.Owner.Evidence(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
+					l.Conn.Owner.ReportFailure(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
 				}
 			}
 			transporttest.Await(t, "both lanes", func() bool { return len(up(s, r)) == 2 })
@@ -332,7 +332,7 @@ func backlog(l *lane.Lane) int64 {
 func fail(rnd *rand.Rand, ends [2]*lane.Lane) {
 	for _, i := range [][]int{{0}, {1}, {0, 1}, {1, 0}}[rnd.IntN(4)] {
 		l := ends[i]
-		l.Conn.Owner.Evidence(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
+		l.Conn.Owner.ReportFailure(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
 	}
 }
 
@@ -399,7 +399,7 @@ func TestNoWay(t *testing.T) {
 		transporttest.Stall(t)
 		t.Cleanup(func() { transporttest.Heal(t) })
 		for i, l := range s.Lanes() {
-			l.Conn.Owner.Evidence(l, fmt.Errorf("%w: %v: %v: reason %d", fault.ErrLane, l.Conn, l, i))
+			l.Conn.Owner.ReportFailure(l, fmt.Errorf("%w: %v: %v: reason %d", fault.ErrLane, l.Conn, l, i))
 		}
 		for _, c := range []*conn.Conn{&s.Conn, &r.Conn} {
 			transporttest.Await(t, "the end", func() bool { return c.Ended() != nil })

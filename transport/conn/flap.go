@@ -67,7 +67,7 @@ func (f *flaps) text(now time.Time, scale float64) string {
 // flapsOf are those of a path.
 //
 // Preconditions: c is locked.
-func (c *Conn) flapsOf(w way) *flaps {
+func (c *Conn) flapsOf(w pathKey) *flaps {
 	f := c.flaps[w]
 	if f == nil {
 		f = &flaps{}
@@ -82,6 +82,6 @@ func (c *Conn) flapsOf(w way) *flaps {
 // is loose, are better than nothing.
 //
 // Preconditions: c is locked.
-func (c *Conn) avoids(w way) bool {
-	return w.port.Dark() && c.spared(w.port) || c.flapsOf(w).held(time.Now()) && c.inService() > 0
+func (c *Conn) avoids(w pathKey) bool {
+	return w.port.NoCarrier() && c.spared(w.port) || c.flapsOf(w).held(time.Now()) && c.inService() > 0
 }

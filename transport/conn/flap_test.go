@@ -98,15 +98,15 @@ func TestWants(t *testing.T) {
 			plan = append(plan, lane.Plan{Port: p, Peer: handshake.Port{Index: i}})
 			l := lane.New(&c.Shared, int(i), plan[i])
 			c.lanes = append(c.lanes, inService(l))
-			c.most[wayOf(l)] = 1
+			c.target[pathOf(l)] = 1
 		}
-		c.traits = lane.Traits{Passive: true, Blind: true}
+		c.traits = lane.Traits{Polled: true, NoRKeys: true}
 		c.life.Enter(Open)
 		serves := func(i int) func() { return func() { c.lanes[i] = inService(lane.New(&c.Shared, i, plan[i])) } }
 		stops := func(i int) func() { return func() { c.lanes[i].Rest(); c.lanes[i].Enter(lane.Stopped) } }
 		fail := func(i int) {
 			stops(i)()
-			c.flapsOf(wayOf(c.lanes[i])).failed(time.Now(), 1)
+			c.flapsOf(pathOf(c.lanes[i])).failed(time.Now(), 1)
 		}
 		for _, tt := range []at{
 			{"all serve", func() {}, nil},
@@ -117,14 +117,14 @@ func TestWants(t *testing.T) {
 			{"one over a good one", serves(0), []uint8{2}},
 			{"the dark one goes", stops(1), []uint8{2}},
 			{"the carrier is back", func() { plan[1].Port.Carrier(true) }, []uint8{1, 2}},
-			{"a lane flaps", func() { c.flapsOf(wayTo(plan[1])).joined(time.Now()); fail(1) }, []uint8{2}},
+			{"a lane flaps", func() { c.flapsOf(pathTo(plan[1])).joined(time.Now()); fail(1) }, []uint8{2}},
 			{"no other serves", stops(0), []uint8{0, 1, 2}},
 			{"one does", serves(2), []uint8{0}},
 			{"a moment later", func() { time.Sleep(shortestHold) }, []uint8{0, 1}},
 		} {
 			tt.do()
 			var got []uint8
-			for _, p := range c.Wants(plan) {
+			for _, p := range c.LanesToAdd(plan) {
 				got = append(got, p.Port.Index())
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

@@ -11,7 +11,7 @@ import (
 // all grants in order up to one that has not come whole: that one may be for the tag too, and
 // comes before those behind it.
 func (s *Sender) match(tag int32) *lane.Grant {
-	if s.openCopy(tag) != nil {
+	if s.openEager(tag) != nil {
 		return nil
 	}
 	for seq := s.head; ; seq++ {
@@ -42,7 +42,7 @@ func (s *Sender) match(tag int32) *lane.Grant {
 // their number. The peer can write the ring at any time: the copy is what is checked and used,
 // and nothing is read from the ring again.
 func (s *Sender) readGrant(seq uint64) int {
-	slot, n := s.Wire.Slot(seq), 1
+	slot, n := s.Ring.Slot(seq), 1
 	for i := 0; i < n; i++ {
 		g := &s.granted[i]
 		if !g.CopyFrom(&slot[i], seq) {
@@ -62,7 +62,7 @@ func (s *Sender) readGrant(seq uint64) int {
 // missing is the sequence of a grant that has not come though a later one has, and the index of the lane over which it was to; 0
 // is none.
 func (s *Sender) missing() (seq uint64, index int) {
-	wire, first := s.Wire, s.head
+	wire, first := s.Ring, s.head
 	for first < s.head+lane.Window && lane.Acquire(&wire.Slot(first)[0].Seq) == first {
 		first++
 	}
@@ -85,7 +85,7 @@ type mask struct {
 func (s *Sender) use(g *lane.Grant) {
 	before := s.head
 	s.takes(g.Seq, g.Sub, g.N)
-	if s.head != before && !s.traits.Passive { // else every call is Go's
+	if s.head != before && !s.traits.Polled { // else every call is Go's
 		s.board.Next(s.head)
 	}
 }
@@ -135,8 +135,8 @@ var _ lane.Sink = outgoing{}
 // grants may be sent again that have come before, and that of an eager message's receive
 // may come late.
 func (s outgoing) Granted(seq uint64, entries []lane.Grant) error {
-	slot := s.Wire.Slot(seq)
-	s.reach(seq)
+	slot := s.Ring.Slot(seq)
+	s.advanceTo(seq)
 	before := seq < s.head || slot[0].Seq >= seq
 	switch {
 	case before && seq > 0 && (s.Count.Failures.Value() > 0 || s.eager.sent > 0):
@@ -154,7 +154,7 @@ func (s outgoing) Granted(seq uint64, entries []lane.Grant) error {
 // Delivered counts a part that has reached the peer.
 func (s outgoing) Delivered(l *lane.Lane, request, part int) {
 	if request >= lane.Window && s.eager.sent > 0 {
-		s.deliveredCopy(l, request)
+		s.eagerDelivered(l, request)
 		return
 	}
 	if request >= len(s.requests) || !s.requests[request].active || part >= lane.MaxParts || s.requests[request].left&(1<<part) == 0 {

@@ -22,13 +22,13 @@ func FuzzGranted(f *testing.F) {
 	f.Add(word(0, 300, 301, 299+lane.Window, 300+lane.Window, ^uint64(0)), uint64(300), uint8(3))
 	f.Fuzz(func(t *testing.T, b []byte, head uint64, n uint8) {
 		s := NewSender(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, 0)
-		wire, err := lane.NewWire()
+		wire, err := lane.NewControlRing()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer wire.Free()
 		head = max(head, 1) % (1 << 60)
-		s.Wire, s.head = wire, head
+		s.Ring, s.head = wire, head
 		entries := make([]lane.Grant, 1+n%lane.MaxSubs)
 		taken := map[uint64]bool{}
 		for ; len(b) >= 8; b = b[8:] {

@@ -12,21 +12,21 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Wants are the lanes of a plan that the connection lacks and can take in. What a path
+// LanesToAdd are the lanes of a plan that the connection lacks and can take in. What a path
 // carries already is none of them, nor are those of paths that it avoids.
-func (c *Conn) Wants(plan []lane.Plan) (wanted []lane.Plan) {
+func (c *Conn) LanesToAdd(plan []lane.Plan) (wanted []lane.Plan) {
 	if c.life.At() != Open {
 		return nil // its first lanes are being set up
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	have := c.ways()
+	have := c.pathCounts()
 	for _, p := range plan {
-		w := wayTo(p)
+		w := pathTo(p)
 		switch {
 		case have[w] > 0:
 			have[w]-- // each serves for one
-		case c.confined && c.most[w] == 0, c.avoids(w):
+		case c.confined && c.target[w] == 0, c.avoids(w):
 		case c.mayUse(p.Port):
 			wanted = append(wanted, p)
 		}
@@ -42,40 +42,40 @@ func (c *Conn) Confine() {
 	c.mu.Unlock()
 }
 
-// way is what a lane leads over: a port here, one at the peer, and relays.
-type way struct {
+// pathKey is what a lane leads over: a port here, one at the peer, and relays.
+type pathKey struct {
 	port  lane.Port
 	peer  uint8
 	route string
 	tier  int
 }
 
-func wayOf(l *lane.Lane) way { return way{l.Port, l.Peer.Index, l.Route.String(), l.Tier} }
-func wayTo(p lane.Plan) way  { return way{p.Port, p.Peer.Index, p.Route.String(), p.Tier} }
+func pathOf(l *lane.Lane) pathKey { return pathKey{l.Port, l.Peer.Index, l.Route.String(), l.Tier} }
+func pathTo(p lane.Plan) pathKey  { return pathKey{p.Port, p.Peer.Index, p.Route.String(), p.Tier} }
 
-// ways counts the lanes in service of each way.
+// pathCounts counts the lanes in service of each way.
 //
 // Preconditions: c is locked.
-func (c *Conn) ways() map[way]int {
-	n := map[way]int{}
+func (c *Conn) pathCounts() map[pathKey]int {
+	n := map[pathKey]int{}
 	for _, l := range c.lanes {
 		if l.InService() {
-			n[wayOf(l)]++
+			n[pathOf(l)]++
 		}
 	}
 	return n
 }
 
-// Lacking reports whether a way has fewer lanes than it had, and whether no lane is in
+// NeedsRepair reports whether a way has fewer lanes than it had, and whether no lane is in
 // service.
-func (c *Conn) Lacking() (lacks, dark bool) {
+func (c *Conn) NeedsRepair() (lacks, dark bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life.At() == Closed || c.Ended() != nil {
 		return false, false
 	}
-	now := c.ways()
-	for w, n := range c.most {
+	now := c.pathCounts()
+	for w, n := range c.target {
 		lacks = lacks || now[w] < n
 	}
 	return lacks, len(now) == 0
@@ -99,13 +99,13 @@ func (c *Conn) isVacant(i int) bool {
 		return i < lane.MaxParts
 	}
 	l := c.lanes[i]
-	return !l.InService() && c.leavingOf(l) == nil
+	return !l.InService() && c.drainOf(l) == nil
 }
 
 // Join takes lanes into service that the connection wants, from the sender's side. Only
 // one call at a time may be made.
 func (c *Conn) Join(wanted []lane.Plan) error {
-	if !c.heed.mayJoin(&c.joins) {
+	if !c.events.mayJoin(&c.joins) {
 		return c.abandoned()
 	}
 	defer c.joins.Done()
@@ -131,10 +131,10 @@ const maxJoins = 4
 // join begins to take in the lanes that a sender wants. It does not block.
 func (c *Conn) join(m *handshake.Open) {
 	switch {
-	case c.Sending || c.Trial || m.Epoch == 0:
+	case c.Sending || c.Probe || m.Epoch == 0:
 		c.Fail(fmt.Errorf("%w: %v: it is already set up", fault.ErrProtocol, c))
 		return
-	case !c.heed.mayJoin(&c.joins):
+	case !c.events.mayJoin(&c.joins):
 		return
 	case c.admits.Add(1) > maxJoins:
 		c.admits.Add(-1)
@@ -235,44 +235,44 @@ func (s *setup) takeIn() {
 			continue
 		}
 		for len(c.lanes) <= int(l.Index) {
-			c.lanes = append(c.lanes, absentBefore(l, len(c.lanes)))
+			c.lanes = append(c.lanes, emptySlotAt(l, len(c.lanes)))
 		}
 		was := c.lanes[l.Index]
 		c.lanes[l.Index] = l
 		c.hideLane(was)
 		_ = c.guarded("close", was.Carrier.Close) // which it is, as a rule
 		l.Carried = c.carried()
-		c.flapsOf(wayOf(l)).joined(time.Now())
+		c.flapsOf(pathOf(l)).joined(time.Now())
 		c.sayJoined(l, was)
-		devices = devices || !l.Port.Traits().Passive
+		devices = devices || !l.Port.Traits().Polled
 	}
-	if c.unused && c.inService() > 0 { // if it became blind, it has lost the others for good
-		c.unused = false
-		maps.DeleteFunc(c.most, func(w way, _ int) bool { return w.port.Traits().Blind != c.traits.Blind })
+	if c.neverServed && c.inService() > 0 { // if it became blind, it has lost the others for good
+		c.neverServed = false
+		maps.DeleteFunc(c.target, func(w pathKey, _ int) bool { return w.port.Traits().NoRKeys != c.traits.NoRKeys })
 	}
-	for w, n := range c.ways() {
-		c.most[w] = max(c.most[w], n)
+	for w, n := range c.pathCounts() {
+		c.target[w] = max(c.target[w], n)
 	}
 	if c.inService() > 0 {
 		c.outage.Stop()
 	}
-	c.tellOfDark()
+	c.enqueueNoCarrier()
 	if devices && c.receiver != nil {
 		c.receiver.widened()
 	}
-	c.owing = c.owing || s.epoch > 0
+	c.resumePending = c.resumePending || s.epoch > 0
 }
 
-// tellOfDark has lanes heeded whose port has no carrier: they were spared while no other
+// enqueueNoCarrier has lanes heeded whose port has no carrier: they were spared while no other
 // one stood.
 //
 // Preconditions: c is locked.
-func (c *Conn) tellOfDark() {
+func (c *Conn) enqueueNoCarrier() {
 	told := map[lane.Port]bool{}
 	for _, l := range c.lanes {
-		if l.InService() && l.Port.Dark() && !told[l.Port] {
+		if l.InService() && l.Port.NoCarrier() && !told[l.Port] {
 			told[l.Port] = true
-			c.tell(news{port: l.Port})
+			c.enqueue(event{port: l.Port})
 		}
 	}
 }
@@ -280,21 +280,21 @@ func (c *Conn) tellOfDark() {
 // sayJoined logs that a lane has joined, in the place of one that there was: its way is one
 // that had lost a lane, or one that is taken for want of that, or in addition.
 func (c *Conn) sayJoined(l, was *lane.Lane) {
-	w := wayOf(l)
-	left, back := c.gone[w]
+	w := pathOf(l)
+	left, back := c.lostSince[w]
 	now := "has come back after"
 	switch {
 	case back:
-		delete(c.gone, w)
-	case was.Left.IsZero(), isBetter(was.Why()):
-		c.env.Log.Info(fmt.Sprintf("%v: %v has joined", c, l.Way()))
+		delete(c.lostSince, w)
+	case was.Left.IsZero(), isFailBack(was.Why()):
+		c.env.Log.Info(fmt.Sprintf("%v: %v has joined", c, l.Path()))
 		return
 	default:
-		left, now = was.Left, fmt.Sprintf("takes the place of %v after", was.Way())
+		left, now = was.Left, fmt.Sprintf("takes the place of %v after", was.Path())
 	}
 	away := time.Since(left)
 	c.Count.Away.Add(uint64(away))
-	c.warn("back", l, c.flapsOf(w).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", c, l.Way(), now, away.Round(time.Millisecond), count(c.inService(), "lane")))
+	c.warn("back", l, c.flapsOf(w).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", c, l.Path(), now, away.Round(time.Millisecond), count(c.inService(), "lane")))
 }
 
 // carried is what a lane that joins counts as having carried for its weight: as much as

@@ -26,18 +26,18 @@ func (l *Loss) String() string {
 	return ""
 }
 
-// noteLoss keeps the failure of a connection, once for each. Trials fail without harm.
-func (c *Conn) noteLoss(why string) {
-	if !c.lossNoted.Swap(true) && !c.Trial {
+// recordLoss keeps the failure of a connection, once for each. Trials fail without harm.
+func (c *Conn) recordLoss(why string) {
+	if !c.lossNoted.Swap(true) && !c.Probe {
 		c.env.Loss.Note(printable.Line(why, maxLoss))
 	}
 }
 
-// failed keeps the error that an operation on a connection returns, unless its failure has been kept. It allocates nothing
+// recordFailure keeps the error that an operation on a connection returns, unless its failure has been kept. It allocates nothing
 // then, as callers may go on for long.
-func (c *Conn) failed(err error) error {
+func (c *Conn) recordFailure(err error) error {
 	if !c.lossNoted.Load() {
-		c.noteLoss(err.Error())
+		c.recordLoss(err.Error())
 	}
 	return err
 }

@@ -24,7 +24,7 @@ type Receiver struct {
 	granted int    // sub-receives outstanding
 	waiting bool   // the next receive has been counted in waits
 
-	stash stash
+	unexpected unexpected
 
 	again   slots  // of receives that are to be granted again
 	coming  counts // of grants that were sent again and may not have come, by slot
@@ -50,7 +50,7 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	defer r.Unlock()
 	left := false
 	if err := r.usable("receive"); err != nil {
-		if left = r.leftBehind(); !left {
+		if left = r.hasEagerLeft(); !left {
 			return nil, err
 		}
 	}
@@ -59,10 +59,10 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	}
 	n := len(bufs)
 	req := &r.requests[lane.SlotOf(r.next)]
-	l, keep := r.grantLane(), left || r.stash.lazy && n == 1
+	l, keep := r.grantLane(), left || r.unexpected.deferGrants && n == 1
 	if l == nil && !keep || !r.free(req, n) {
 		r.poll()
-		if l, keep = r.grantLane(), left || r.stash.lazy && n == 1; l == nil && !keep || !r.free(req, n) {
+		if l, keep = r.grantLane(), left || r.unexpected.deferGrants && n == 1; l == nil && !keep || !r.free(req, n) {
 			if !r.waiting {
 				r.waiting = true
 				r.Count.Waits.Add(1)
@@ -75,41 +75,41 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	entries := r.grant(req, bufs)
 	r.next++
 	r.granted += n
-	if r.stash.some() {
-		r.takeEarly(nil)
+	if r.unexpected.some() {
+		r.matchEager(nil)
 	}
 	switch {
 	case req.done:
 	case keep:
-		r.keepBack(req)
+		r.deferGrant(req)
 	default:
-		r.tellTaken()
+		r.reportMatched()
 		r.sendGrant(l, req, entries, false)
 	}
 	return r.show(req), nil
 }
 
-// keep keeps the grant of a receive back. What that would have taken along, an
+// deferGrant keeps the grant of a receive back. What that would have taken along, an
 // acknowledgement of parts that came over grants, goes without it.
-func (r *Receiver) keepBack(req *Request) {
+func (r *Receiver) deferGrant(req *Request) {
 	req.bare = true
-	r.stash.kept.add(req.index)
+	r.unexpected.deferred.add(req.index)
 	r.acknowledge()
 }
 
-// leftBehind reports whether a peer that has closed the connection, or has ended, has left
+// hasEagerLeft reports whether a peer that has closed the connection, or has ended, has left
 // eager messages behind.
-func (r *Receiver) leftBehind() bool {
-	if !r.traits.Eager || !r.left() {
+func (r *Receiver) hasEagerLeft() bool {
+	if !r.traits.Eager || !r.peerClosed() {
 		return false
 	}
-	if !r.stash.some() {
-		r.glean()
+	if !r.unexpected.some() {
+		r.pollAll()
 	}
-	return r.stash.some()
+	return r.unexpected.some()
 }
 
-// first is the first lane in service, or nil.
+// firstLane is the first lane in service, or nil.
 func (r *Receiver) firstLane() *lane.Lane {
 	lanes := r.lanes
 	if i := slices.IndexFunc(lanes, (*lane.Lane).InService); i >= 0 {
@@ -136,9 +136,9 @@ func (r *Receiver) prepare() {
 	}
 }
 
-// send gives a lane the grant of a receive. One that it does not take is lost with it.
+// sendGrant gives a lane the grant of a receive. One that it does not take is lost with it.
 func (r *Receiver) sendGrant(l *lane.Lane, req *Request, entries []lane.Grant, again bool) {
-	req.lane, req.bare = l.Index, r.traits.Passive && l.Port.Traits().Passive
+	req.lane, req.bare = l.Index, r.traits.Polled && l.Port.Traits().Polled
 	if err := l.Carrier.SendGrant(req.seq, entries, again); err != nil {
 		l.Break(err)
 	}
@@ -163,7 +163,7 @@ func (r *Receiver) grant(req *Request, bufs []Buffer) []lane.Grant {
 	n := len(bufs)
 	r.begin(req, n)
 	req.left, req.seq = uint32(n), r.next
-	slot := r.Wire.Slot(r.next)
+	slot := r.Ring.Slot(r.next)
 	for i := range bufs {
 		b, g := &bufs[i], &slot[i]
 		g.Addr, g.Capacity, g.Tag = uint64(b.Addr), uint32(b.Size), uint32(b.Tag)
@@ -201,7 +201,7 @@ func (r *Receiver) grantLane() *lane.Lane {
 	devices := false
 	for i := range lanes {
 		l := lanes[(int(r.next)+i)%len(lanes)]
-		if !l.InService() || l.Port.Traits().Passive {
+		if !l.InService() || l.Port.Traits().Polled {
 			continue
 		}
 		if devices = true; l.Carrier.Grantable() {

@@ -23,7 +23,7 @@ func (n noted) Release() error {
 
 // What is still registered when a connection is closed is given back in the order in which it was registered, each time.
 func TestDropAllInOrder(t *testing.T) {
-	c := NewTrial(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, true)
+	c := NewProbe(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, true)
 	var released, want []int
 	c.Lock()
 	defer c.Unlock()

@@ -123,15 +123,15 @@ func (r *Request) Test(sizes *Sizes) (done bool, err error) {
 func (r *Request) answer(sizes *Sizes) (done bool, err error) {
 	c := r.c
 	before := c.ending.Load() // what came before the end is found
-	if !r.done || c.owes() {
+	if !r.done || c.hasUnsent() {
 		c.asked = r
 		c.poll()
 		c.asked = nil
 	}
 	switch {
 	case !r.done:
-		return false, c.verdict(before)
-	case c.owes():
+		return false, c.outcome(before)
+	case c.hasUnsent():
 		return false, nil
 	}
 	if sizes != nil {
@@ -171,8 +171,8 @@ func (r *Request) busy() bool {
 	return r.active
 }
 
-// settle drops r's hold on its buffers: no device uses them any more.
-func (r *Request) settle() {
+// releaseBuffers drops r's hold on its buffers: no device uses them any more.
+func (r *Request) releaseBuffers() {
 	for i := range r.n {
 		if s := &r.subs[i]; s.region != nil {
 			s.region.InUse--
@@ -187,9 +187,9 @@ func (r *Request) settle() {
 func (r *Request) complete() {
 	r.done = true
 	r.c.pending--
-	r.settle()
+	r.releaseBuffers()
 	c := r.c
-	if r == r.c.asked || c.traits.Passive || r.trace != nil {
+	if r == r.c.asked || c.traits.Polled || r.trace != nil {
 		return
 	}
 	sizes := c.board.Sizes(r.index, r.n)
@@ -210,7 +210,7 @@ func (c *Conn) recycle(r *Request) {
 func (c *Conn) abandon() {
 	for i := range c.requests {
 		if r := &c.requests[i]; r.active && !r.done {
-			r.settle()
+			r.releaseBuffers()
 		}
 	}
 	if r := c.receiver; r != nil {

@@ -103,7 +103,7 @@ func (s *Sender) isendLost() (*Request, error) {
 
 // isend is Isend on a connection that has not ended.
 func (s *Sender) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
-	if s.hurries(size) && s.brisk(tag) {
+	if s.canSendEager(size) && s.canSkipGrants(tag) {
 		if q, err := s.isendEager(addr, size, tag, r); q != nil || err != nil {
 			return q, err
 		}
@@ -112,12 +112,12 @@ func (s *Sender) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 	switch {
 	case err != nil:
 		return nil, err
-	case g == nil && s.hurries(size):
+	case g == nil && s.canSendEager(size):
 		return s.isendEager(addr, size, tag, r)
 	case g == nil:
-		s.mustWait()
+		s.noteWait()
 		if s.traits.Eager {
-			s.ask()
+			s.requestGrants()
 		}
 		return nil, nil
 	case !s.reclaim(), s.lost: // of what was sent before some comes first
@@ -144,7 +144,7 @@ func (s *Sender) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 
 // sentOne counts a message.
 func (s *Sender) sentOne(size int) {
-	s.counted()
+	s.endWait()
 	s.Count.Bytes.Add(uint64(size))
 	s.Count.Messages.Add(1)
 }
@@ -155,7 +155,7 @@ func (s *Sender) find(tag int32) (*lane.Grant, error) {
 	g := s.match(tag)
 	switch {
 	case g != nil:
-	case s.traits.Passive:
+	case s.traits.Polled:
 		s.fetch()
 		g = s.match(tag)
 	case len(s.lanes) > 1: // it may be lost
@@ -164,18 +164,18 @@ func (s *Sender) find(tag int32) (*lane.Grant, error) {
 	return g, s.Ended() // which it may have been in looking for it
 }
 
-// wait notes that the next message has to wait.
-func (s *Sender) mustWait() {
+// noteWait notes that the next message has to wait.
+func (s *Sender) noteWait() {
 	if !s.waiting {
 		s.waiting = true
 		s.Count.Waits.Add(1)
 		s.since = time.Time{}
 	}
-	s.insist()
+	s.requestGrantsBySession()
 }
 
-// counted ends the count of a message's waits: the board may have answered all of them.
-func (s *Sender) counted() {
+// endWait ends the count of a message's waits: the board may have answered all of them.
+func (s *Sender) endWait() {
 	if m := s.board.Misses(); m != s.misses {
 		if s.misses = m; !s.waiting {
 			s.Count.Waits.Add(1)
@@ -243,7 +243,7 @@ func (s *Sender) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
 	}
 }
 
-// send gives a lane a part. One that it does not take is lost with the lane.
+// sendPart gives a lane a part. One that it does not take is lost with the lane.
 func (s *Sender) sendPart(l *lane.Lane, p *lane.Part) {
 	if l.Backlog == 0 && s.measured(l) {
 		s.start(l, p.Size)
@@ -274,7 +274,7 @@ func (s *Sender) cut(size int, g *lane.Grant) (n, which int) {
 		s.split[0] = size
 		return 1, 0
 	}
-	if least := s.traits.Cut; least > 0 {
+	if least := s.traits.MinPart; least > 0 {
 		threshold = len(lanes) * max(threshold, least)
 		if which = inTurn(lanes, size, g); size < threshold && which >= 0 {
 			clear(s.split[:])

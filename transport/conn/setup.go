@@ -110,7 +110,7 @@ func (c *Conn) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) 
 
 // offer takes lanes that have been made into service, from the sender's side.
 func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error) {
-	open.Epoch, open.Base = s.epoch, uint64(s.c.Wire.Base())
+	open.Epoch, open.Base = s.epoch, uint64(s.c.Ring.Base())
 	open.Domains, open.Lanes = s.offers(s.all())
 	if err := s.c.send(open); err != nil {
 		return 0, err
@@ -126,24 +126,24 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 	if err := s.c.send(&handshake.Connected{Conn: s.c.ID, Epoch: s.epoch, Lanes: connected}); err != nil {
 		return 0, err
 	}
-	proved, _, err := s.prove(ctx, connected)
+	proved, _, err := s.validate(ctx, connected)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.c.send(s.verdict(proved)); err != nil {
+	if err := s.c.send(s.validatedMessage(proved)); err != nil {
 		return 0, err
 	}
 	theirs, err := expect[*handshake.Proved](ctx, s)
 	if err != nil {
 		return 0, err
 	}
-	return s.agree(proved, theirs)
+	return s.putInService(proved, theirs)
 }
 
 // answer takes lanes that have been made into service, from the receiver's side.
 func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	connected := s.connectLanes(ctx, m.Domains, m.Lanes)
-	acc := &handshake.Accept{Conn: s.c.ID, Epoch: s.epoch, Base: uint64(s.c.Wire.Base())}
+	acc := &handshake.Accept{Conn: s.c.ID, Epoch: s.epoch, Base: uint64(s.c.Ring.Base())}
 	acc.Domains, acc.Lanes = s.offers(connected)
 	if err := s.c.send(acc); err != nil {
 		return 0, err
@@ -152,11 +152,11 @@ func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	proved, theirs, err := s.prove(ctx, connected&reached.Lanes)
+	proved, theirs, err := s.validate(ctx, connected&reached.Lanes)
 	if err != nil {
 		return 0, err
 	}
-	return s.agree(proved, theirs)
+	return s.putInService(proved, theirs)
 }
 
 // send gives the peer a set-up message.
@@ -176,8 +176,8 @@ func (c *Conn) unsentKind() error {
 	return fault.ErrPeerGone
 }
 
-// verdict is what this side tells of its proofs.
-func (s *setup) verdict(proved uint32) *handshake.Proved {
+// validatedMessage is what this side tells of its proofs.
+func (s *setup) validatedMessage(proved uint32) *handshake.Proved {
 	m := &handshake.Proved{Conn: s.c.ID, Epoch: s.epoch, Lanes: proved}
 	for _, l := range s.own {
 		if proved&(1<<l.Index) == 0 && l.Why() != nil {
@@ -193,14 +193,14 @@ func (s *setup) verdict(proved uint32) *handshake.Proved {
 	return m
 }
 
-// agree puts the lanes into service that both sides have proved, and gives the
+// putInService puts the lanes into service that both sides have proved, and gives the
 // others back. A receiver has done so before it tells the sender, whose first write may come
 // at once, and tells it before anybody can say that one of them has failed since: the sender
 // would take that, too early, for word of a lane that is not to be.
-func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
+func (s *setup) putInService(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	mask := proved & theirs.Lanes
 	for _, f := range theirs.Failed {
-		s.accused(f.Index, f.Cause, f.Reason)
+		s.laneFailed(f.Index, f.Cause, f.Reason)
 	}
 	s.c.mu.Lock()
 	missing := fmt.Errorf("%s could not connect its end of the lane", s.c.Session.Name())
@@ -226,10 +226,10 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	s.takeIn()
 	var err error
 	if !s.c.Sending {
-		err = s.c.send(s.verdict(proved & mask))
+		err = s.c.send(s.validatedMessage(proved & mask))
 	}
 	if mask == 0 && err == nil {
-		err = s.noneWorks()
+		err = s.noLaneUp()
 	}
 	s.c.mu.Unlock()
 	if err != nil {
@@ -239,23 +239,23 @@ func (s *setup) agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
 	return mask, nil
 }
 
-// noneWorks is the outcome where no lane can be put into service. A connection whose first
+// noLaneUp is the outcome where no lane can be put into service. A connection whose first
 // lanes all fail, though their paths were proved before, is one that has lost them, and
 // waits for a way like any other: also where a process seemed slow, as one does that the
 // loss of a cable has cut off between two proofs. A node that lacks something ends it.
 //
 // Preconditions: the connection is locked.
-func (s *setup) noneWorks() error {
+func (s *setup) noLaneUp() error {
 	for _, l := range s.own {
 		if why := l.Why(); limit.IsOwn(why) {
 			return fmt.Errorf("%w: %v: %v: %w", fault.ErrOwn, s.c, l, why)
 		}
 	}
 	lacked := slices.ContainsFunc(s.own, func(l *lane.Lane) bool { return isNodeFault(l.Why()) })
-	if s.epoch > 0 || s.c.Trial || lacked {
+	if s.epoch > 0 || s.c.Probe || lacked {
 		return ErrNoLane
 	}
-	s.lose()
+	s.loseAll()
 	return nil
 }
 

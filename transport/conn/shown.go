@@ -15,7 +15,7 @@ type shown struct {
 
 // Show puts the connection on the process's page. Nobody else may know it yet.
 func (c *Conn) Show(p *stats.Page) {
-	if c.Trial {
+	if c.Probe {
 		return
 	}
 	c.page = p
@@ -54,20 +54,20 @@ func (c *Conn) hideLane(l *lane.Lane) {
 	}
 }
 
-// leaveShown counts a lane that goes out of service before the connection ends: failed
+// countDrain counts a lane that goes out of service before the connection ends: failed
 // says that it is for a fault of its own.
 //
 // Preconditions: c is locked.
-func (c *Conn) leaveShown(l *lane.Lane, failed bool) {
+func (c *Conn) countDrain(l *lane.Lane, failed bool) {
 	c.Count.Failures.Add(1)
 	if c.page != nil {
 		c.page.Leave(l.Lane, failed)
 	}
 }
 
-// say keeps for people what has become of the connection.
+// publish keeps for people what has become of the connection.
 func (c *Conn) publish(err error) {
-	if c.env.Page != nil && !c.Trial {
+	if c.env.Page != nil && !c.Probe {
 		c.env.Page.Say(err.Error())
 	}
 }

@@ -12,7 +12,7 @@ const (
 // measured reports whether a lane's speed is: of a passive one the peer's process would be
 // measured with it.
 func (s *Sender) measured(l *lane.Lane) bool {
-	return len(s.lanes) > 1 && !l.Port.Traits().Passive
+	return len(s.lanes) > 1 && !l.Port.Traits().Polled
 }
 
 // start notes that a part of size bytes is posted on an idle lane.

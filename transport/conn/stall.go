@@ -54,7 +54,7 @@ func (s *stalls) clock() time.Duration { return time.Since(s.birth) + 1 }
 // Preconditions: c is locked.
 func (c *Conn) polled() (now, gap time.Duration) {
 	if c.stalls.unread > 0 {
-		c.stalls.tick(c.glimpse)
+		c.stalls.tick(c.maxPollGap)
 	}
 	return c.stalls.now, c.stalls.gap
 }
@@ -83,11 +83,11 @@ func (s *stalls) tick(gap time.Duration) {
 	s.unread, s.news = 0, false
 }
 
-// judge accuses lanes that have stalled, right after they were polled: what they had
+// checkStalls accuses lanes that have stalled, right after they were polled: what they had
 // delivered is known.
 //
 // Preconditions: c is locked.
-func (c *Conn) judge() {
+func (c *Conn) checkStalls() {
 	s := &c.stalls
 	if s.polled-s.judged < c.env.Scaled(stallLook) {
 		return
@@ -99,16 +99,16 @@ func (c *Conn) judge() {
 	case i < 0:
 	case c.Session.Silence() > c.env.Scaled(stallLook): // a process that is stopped may owe it
 		s.missed = s.polled
-	case i < len(c.lanes) && stands(c.lanes[i]) && c.inService() > 1 && s.polled-s.missed >= c.env.Scaled(stallTime):
+	case i < len(c.lanes) && isHealthy(c.lanes[i]) && c.inService() > 1 && s.polled-s.missed >= c.env.Scaled(stallTime):
 		l := c.lanes[i]
-		c.Evidence(l, fmt.Errorf("%w: %v: %s: no grant arrived over it for %v, while later ones arrived over other lanes; check the cable and both ports",
-			fault.ErrLane, c, l.Way(), (s.polled-s.missed).Round(10*time.Millisecond)))
+		c.ReportFailure(l, fmt.Errorf("%w: %v: %s: no grant arrived over it for %v, while later ones arrived over other lanes; check the cable and both ports",
+			fault.ErrLane, c, l.Path(), (s.polled-s.missed).Round(10*time.Millisecond)))
 	}
 	for stalled := s.find(c.lanes, &first, c.env.Scaled(stallTime)); stalled != 0; stalled &= stalled - 1 {
 		i := bits.TrailingZeros32(stalled)
 		l, quiet := c.lanes[i], s.polled-s.lanes[i].since
-		c.Evidence(l, fmt.Errorf("%w: %v: %s: nothing was delivered for %v, while later messages were delivered over other lanes; check the cable and both ports",
-			fault.ErrLane, c, l.Way(), quiet.Round(10*time.Millisecond)))
+		c.ReportFailure(l, fmt.Errorf("%w: %v: %s: nothing was delivered for %v, while later messages were delivered over other lanes; check the cable and both ports",
+			fault.ErrLane, c, l.Path(), quiet.Round(10*time.Millisecond)))
 	}
 }
 
@@ -143,19 +143,19 @@ func (s *stalls) find(lanes []*lane.Lane, first *[lane.MaxParts]uint64, limit ti
 // overtaken reports whether another lane in service has delivered message first, which is
 // the first that waits on l, or a later one; 0 is none.
 func overtaken(l *lane.Lane, first uint64, lanes []*lane.Lane) bool {
-	if first == 0 || !stands(l) {
+	if first == 0 || !isHealthy(l) {
 		return false
 	}
 	for _, other := range lanes {
-		if other != l && stands(other) && other.Latest >= first {
+		if other != l && isHealthy(other) && other.Latest >= first {
 			return true
 		}
 	}
 	return false
 }
 
-// stands reports whether a lane is in service, and nothing is said against it.
-func stands(l *lane.Lane) bool { return l.InService() && l.Accused() == nil }
+// isHealthy reports whether a lane is in service, and nothing is said against it.
+func isHealthy(l *lane.Lane) bool { return l.InService() && l.Failure() == nil }
 
 // patience is how long what is under way on a lane takes at a sixteenth of its speed: one
 // that is slow has not stalled.

@@ -73,7 +73,7 @@ func TestStalls(t *testing.T) {
 			{0, [2]uint64{1, 0}, [2]uint64{0, 2}, 0},
 			{10 * limit, [2]uint64{1, 0}, [2]uint64{}, 0},
 		}},
-		{"the other is accused", func(lanes []*lane.Lane) { lanes[1].Accuse(errors.New("a cable")) }, []step{
+		{"the other is accused", func(lanes []*lane.Lane) { lanes[1].MarkFailed(errors.New("a cable")) }, []step{
 			{0, [2]uint64{1, 0}, [2]uint64{0, 2}, 0},
 			{10 * limit, [2]uint64{1, 0}, [2]uint64{}, 0},
 		}},

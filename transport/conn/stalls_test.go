@@ -48,7 +48,7 @@ func TestStalledLane(t *testing.T) {
 			tt.stall(t, f)
 			most := f.count + tt.more
 			transporttest.Await(t, "the lane to be left", func() bool { f.step(most); return len(up(s, r)) == 1 })
-			if err := lanes[0][0].Accused(); err == nil || !strings.Contains(err.Error(), tt.says) {
+			if err := lanes[0][0].Failure(); err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("the lane is accused of %v", err)
 			}
 			f.run(50, func() {})

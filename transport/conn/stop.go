@@ -14,7 +14,7 @@ import (
 // drainTime is how long a stopped lane may take to come to rest.
 const drainTime = 2 * time.Second
 
-// stopLanes stops all lanes and waits until they have come to rest: afterwards no
+// quiesce stops all lanes and waits until they have come to rest: afterwards no
 // device touches a buffer of the connection's requests, and those are abandoned. A
 // lane that cannot be stopped, or does not rest, is destroyed, which ends all access
 // through it too. The error says that not even that could be done: the requests then
@@ -30,7 +30,7 @@ func (c *Conn) quiesce() error {
 	return c.quiesceHeld()
 }
 
-// quiesce is Quiesce for one who holds c.stopping.
+// quiesceHeld is Quiesce for one who holds c.stopping.
 //
 // Preconditions: c.stopping and c are locked and the connection has ended. quiesce
 // unlocks c while the lanes come to rest, and locks c again.
@@ -108,7 +108,7 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	c.board.ComeIn()
-	clean, err := c.settle()
+	clean, err := c.finishRequests()
 	if err == nil {
 		err = c.dropAll()
 	}
@@ -142,12 +142,12 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// settle takes the last news. When there are requests all the same it stops the
+// finishRequests takes the last news. When there are requests all the same it stops the
 // lanes: nothing uses a buffer once it has returned without an error.
 //
 // Preconditions: c.stopping and c are locked. settle unlocks c while lanes come to rest,
 // and locks c again.
-func (c *Conn) settle() (clean bool, err error) {
+func (c *Conn) finishRequests() (clean bool, err error) {
 	err = fault.Guarded(c.env.Log, c.String(), func() error {
 		c.poll()
 		n := c.pending

@@ -93,7 +93,7 @@ func TestGroup(t *testing.T) {
 					if q, err := s.Isend(om.Addr(), lane.EagerSize+1, 99, og); q != nil || err != nil {
 						t.Fatalf("a send with a tag nobody waits for: %v, %v", q, err)
 					}
-					return lane.Acquire(&s.Wire.Slot(seq)[0].Seq) == seq
+					return lane.Acquire(&s.Ring.Slot(seq)[0].Seq) == seq
 				})
 				if q, err := s.Isend(om.Addr(), lane.EagerSize+1, 99, og); q != nil || err != nil {
 					t.Fatalf("a send with a tag nobody waits for: %v, %v", q, err)

@@ -20,7 +20,7 @@ type Port interface {
 	// carrier or has none; Dark reports whether by that the port has lost its link. They may
 	// be called from any goroutine.
 	Carrier(has bool)
-	Dark() bool
+	NoCarrier() bool
 	// See takes note of the port's present state and reports whether it has changed.
 	See(topology.Port) (changed bool, err error)
 	// Describe completes what peers are told of the port.
@@ -36,17 +36,17 @@ type Port interface {
 type Traits struct {
 	// Passive lanes move nothing between calls: somebody must look for grants, and
 	// acknowledge what has arrived.
-	Passive bool
+	Polled bool
 	// Blind lanes carry grants that say nothing of where a buffer lies, which a device
 	// must know.
-	Blind bool
+	NoRKeys bool
 	// Eager lanes carry short messages before their grants, where all of a connection's do:
 	// see Eager.
 	Eager bool
 	// Cut is how many bytes a part should have at least: a message of fewer, times
 	// its lanes, stays whole. The lanes take turns with those: how much such a lane
 	// has not delivered says little.
-	Cut int
+	MinPart int
 }
 
 // Domain is what the lanes of a connection over one port share.
@@ -85,12 +85,12 @@ type Carrier interface {
 	Connect(ctx context.Context, remote handshake.Lane, place int) error
 	// Lacked is what this node lacked for a lane that was not connected in time, or
 	// nil.
-	Lacked() error
+	LocalError() error
 	// PostProof sends the peer what proves that packets pass.
-	PostProof() error
+	PostProbe() error
 	// Proved reports whether this side's proof has been acknowledged and whether
 	// the peer's has come; an error says that one of them never will.
-	Proved() (sent, came bool, err error)
+	Probed() (sent, came bool, err error)
 	// Number is what the device or the kernel calls the half: the number of a queue pair,
 	// or of a descriptor; 0 while there is none.
 	Number() int
@@ -169,7 +169,7 @@ type Sink interface {
 	Eager(l *Lane, e Eager, b []byte)
 	// Taken says that an eager message has gone to its buffer. An error says that it cannot
 	// have.
-	Taken(t Taken) error
+	EagerMatched(t EagerMatch) error
 	// Granted says that a grant has come that no device writes into the ring. An
 	// error says that it must not.
 	Granted(seq uint64, entries []Grant) error
@@ -183,10 +183,10 @@ type Owner interface {
 	// Fail ends the connection.
 	Fail(err error)
 	// Evidence says that a lane is broken: the connection goes on over the others.
-	Evidence(l *Lane, err error)
+	ReportFailure(l *Lane, err error)
 	// Doubt says that a lane may carry nothing now, as a relay is silent: it is left where
 	// another way is in service and it delivers nothing until it is doubted again.
-	Doubt(l *Lane, err error)
+	Suspect(l *Lane, err error)
 	// PortDown says that a port has lost its carrier: its lanes are left where there are
 	// others.
 	PortDown(p Port)

@@ -16,19 +16,19 @@ type Eager struct {
 	Ask bool
 }
 
-// Taken is a receiver's word on an eager message that has gone to its buffer.
-type Taken struct {
+// EagerMatch is a receiver's word on an eager message that has gone to its buffer.
+type EagerMatch struct {
 	Number uint64 // of the message
 	Seq    uint32 // lower half of the sequence of the receive
 	Sub    uint8  // number of the buffer
 	N      uint8  // buffers of the receive
 }
 
-// Taker is a carrier of eager messages, at a receiver.
-type Taker interface {
+// EagerMatcher is a carrier of eager messages, at a receiver.
+type EagerMatcher interface {
 	// PutTaken queues word for the sender, for FlushTaken.
-	PutTaken(t Taken) error
-	FlushTaken() error
+	PutMatch(t EagerMatch) error
+	FlushMatches() error
 }
 
 const (

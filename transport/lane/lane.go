@@ -46,16 +46,16 @@ type Plan struct {
 	Tier   int        // how good the way is: of the first of package path's that there was, 0 is the best
 }
 
-// Conn is what its lanes know of a connection. It does not change once they are
+// Shared is what its lanes know of a connection. It does not change once they are
 // connected.
 type Shared struct {
 	ID      uint32
 	Sending bool
-	Trial   bool // the connection carries proofs only
+	Probe   bool // the connection carries proofs only
 	Session *control.Session
 	Sink    Sink
 	Owner   Owner
-	Wire    *Wire // where the peer's device writes
+	Ring    *ControlRing // where the peer's device writes
 
 	PeerBase uint64             // of the peer's wire
 	PeerKeys [MaxDomains]uint32 // to it, by place of the peer's domain
@@ -96,7 +96,7 @@ type Lane struct {
 	Reached atomic.Bool // the peer's kernel has answered, and its process may be slow to
 
 	speed   speed
-	accused atomic.Pointer[error] // evidence against the lane
+	failure atomic.Pointer[error] // evidence against the lane
 	state   State
 	why     error
 }
@@ -122,8 +122,8 @@ func (l *Lane) String() string {
 	return fmt.Sprintf("lane %d %s -> %s", l.Index, from, to)
 }
 
-// Way is the lane with the nodes that it goes through, as far as this side knows them.
-func (l *Lane) Way() string { return fmt.Sprintf("%v%v", l, l.Route) }
+// Path is the lane with the nodes that it goes through, as far as this side knows them.
+func (l *Lane) Path() string { return fmt.Sprintf("%v%v", l, l.Route) }
 
 // Name names this half of the lane: no other half that a process has at the time has the same name.
 func (l *Lane) Name() Name {
@@ -166,17 +166,17 @@ func (l *Lane) Break(err error) {
 		l.Conn.Owner.Fail(err)
 	case l.state == Up:
 		l.Fail(err)
-		l.Conn.Owner.Evidence(l, err)
+		l.Conn.Owner.ReportFailure(l, err)
 	}
 }
 
-// Accuse notes evidence against the lane. It may be called from any goroutine.
-func (l *Lane) Accuse(err error) { l.accused.CompareAndSwap(nil, &err) }
+// MarkFailed notes evidence against the lane. It may be called from any goroutine.
+func (l *Lane) MarkFailed(err error) { l.failure.CompareAndSwap(nil, &err) }
 
-// Accused is the first evidence against the lane, or nil. It may be called from any
+// Failure is the first evidence against the lane, or nil. It may be called from any
 // goroutine.
-func (l *Lane) Accused() error {
-	if e := l.accused.Load(); e != nil {
+func (l *Lane) Failure() error {
+	if e := l.failure.Load(); e != nil {
 		return *e
 	}
 	return nil

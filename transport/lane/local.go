@@ -18,7 +18,7 @@ type Local struct {
 func (p *Local) Set(index uint8, t topology.Port) {
 	p.index = index
 	p.seen.Store(&t)
-	p.dark.Store(t.Dark())
+	p.dark.Store(t.NoCarrier())
 }
 
 // Index is the port's number in what peers are told.
@@ -30,7 +30,7 @@ func (p *Local) Now() *topology.Port { return p.seen.Load() }
 // See takes note of the port's present state and reports whether it has changed.
 func (p *Local) See(t topology.Port) (changed bool) {
 	old := p.seen.Swap(&t)
-	p.dark.Store(t.Dark())
+	p.dark.Store(t.NoCarrier())
 	return !reflect.DeepEqual(*old, t)
 }
 
@@ -39,11 +39,11 @@ func (p *Local) See(t topology.Port) (changed bool) {
 func (p *Local) Carrier(has bool) {
 	t := *p.Now()
 	t.Carrier = has
-	p.dark.Store(t.Dark())
+	p.dark.Store(t.NoCarrier())
 }
 
-// Dark is [topology.Port.Dark] by the latest news.
-func (p *Local) Dark() bool { return p.dark.Load() }
+// NoCarrier is [topology.Port.Dark] by the latest news.
+func (p *Local) NoCarrier() bool { return p.dark.Load() }
 
 // String names the port.
 func (p *Local) String() string { return p.Now().String() }

@@ -72,10 +72,10 @@ func TestStateAtFirst(t *testing.T) {
 // told is what a connection is told of its lane.
 type told struct{ said []string }
 
-func (b *told) Fail(err error)              { b.said = append(b.said, "fail: "+err.Error()) }
-func (b *told) Doubt(_ *Lane, err error)    { b.said = append(b.said, "doubt: "+err.Error()) }
-func (b *told) Evidence(_ *Lane, err error) { b.said = append(b.said, "evidence: "+err.Error()) }
-func (b *told) PortDown(Port)               { b.said = append(b.said, "port down") }
+func (b *told) Fail(err error)                   { b.said = append(b.said, "fail: "+err.Error()) }
+func (b *told) Suspect(_ *Lane, err error)       { b.said = append(b.said, "doubt: "+err.Error()) }
+func (b *told) ReportFailure(_ *Lane, err error) { b.said = append(b.said, "evidence: "+err.Error()) }
+func (b *told) PortDown(Port)                    { b.said = append(b.said, "port down") }
 
 // A lane in service that breaks goes out of it and says so once: what follows is a
 // consequence. What is no fault of the lane ends the connection, and the lane stays.
@@ -115,14 +115,14 @@ func TestBreak(t *testing.T) {
 // The first evidence against a lane counts.
 func TestAccuse(t *testing.T) {
 	l := &Lane{}
-	if l.Accused() != nil {
-		t.Errorf("a new lane is accused: %v", l.Accused())
+	if l.Failure() != nil {
+		t.Errorf("a new lane is accused: %v", l.Failure())
 	}
 	first := errors.New("queue pair fatal")
-	l.Accuse(first)
-	l.Accuse(errors.New("device fatal"))
-	if l.Accused() != first {
-		t.Errorf("accused of %v, want %v", l.Accused(), first)
+	l.MarkFailed(first)
+	l.MarkFailed(errors.New("device fatal"))
+	if l.Failure() != first {
+		t.Errorf("accused of %v, want %v", l.Failure(), first)
 	}
 }
 

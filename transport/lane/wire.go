@@ -12,14 +12,14 @@ const (
 	proofIn   = ringSize                // where the peer's proof words land
 )
 
-// Wire is the memory that the peer's device writes, outside the Go heap: the grant
+// ControlRing is the memory that the peer's device writes, outside the Go heap: the grant
 // ring and the proof words that land here, and the words that this side sends. Both
 // halves of a connection lay it out alike; at the receiver the ring is the shadow from
 // which groups of grants are gathered. Behind them, where no device writes, lie eager
 // messages: those that the sender may have to send again, those that came to the receiver
 // before their receives. It stays mapped when it is freed: C looks at the ring of a
 // connection that may just be closing.
-type Wire struct {
+type ControlRing struct {
 	Ring  []Grant  // Window × MaxSubs
 	In    []uint64 // proof words from the peer, one to a lane
 	Out   []uint64 // proof words to the peer
@@ -29,13 +29,13 @@ type Wire struct {
 
 var wires = ibv.NewPool(WireSize + eagerSize)
 
-// NewWire makes a wire, zeroed.
-func NewWire() (*Wire, error) {
+// NewControlRing makes a wire, zeroed.
+func NewControlRing() (*ControlRing, error) {
 	m, err := wires.Get()
 	if err != nil {
 		return nil, err
 	}
-	return &Wire{
+	return &ControlRing{
 		Ring:  ibv.Carve[Grant](m, Window*MaxSubs),
 		In:    ibv.Carve[uint64](m, MaxParts),
 		Out:   ibv.Carve[uint64](m, MaxParts),
@@ -45,24 +45,24 @@ func NewWire() (*Wire, error) {
 }
 
 // Base is where the wire begins.
-func (w *Wire) Base() uintptr { return w.mem.Addr() }
+func (w *ControlRing) Base() uintptr { return w.mem.Addr() }
 
 // Free gives the memory back. No device may write it any more.
-func (w *Wire) Free() {
+func (w *ControlRing) Free() {
 	if w.mem != nil {
 		wires.Put(w.mem)
 	}
-	*w = Wire{}
+	*w = ControlRing{}
 }
 
 // Slot returns the entries of seq.
-func (w *Wire) Slot(seq uint64) []Grant {
+func (w *ControlRing) Slot(seq uint64) []Grant {
 	i := int(SlotOf(seq)) * MaxSubs
 	return w.Ring[i : i+MaxSubs : i+MaxSubs]
 }
 
 // Eager is the room of the eager message of that number, and where that lies.
-func (w *Wire) Eager(number uint64) ([]byte, uintptr) {
+func (w *ControlRing) Eager(number uint64) ([]byte, uintptr) {
 	i := int(number%EagerWindow) * EagerSize
 	return w.eager[i : i+EagerSize : i+EagerSize], ibv.AddrOf(&w.eager[i])
 }

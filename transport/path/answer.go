@@ -32,7 +32,7 @@ type waitingTrial struct {
 // later or not at all. It does not block. It runs on the session's goroutine: what the
 // peer says next of the trial, as that it is over, reaches it from here on.
 func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
-	trial := waitingTrial{conn.NewTrial(f.Env, s, m.Conn, false), m}
+	trial := waitingTrial{conn.NewProbe(f.Env, s, m.Conn, false), m}
 	if err := f.Add(trial.b); err != nil {
 		f.Env.Log.Debug("a path validation was refused", "err", err)
 		return

@@ -50,7 +50,7 @@ func (f *Finder) pause(d time.Duration) bool {
 
 // round tries the lanes of a plan once. It returns how long this process ran.
 func (f *Finder) round(s *control.Session, plan []lane.Plan) (r trial, ran time.Duration) {
-	c := conn.NewTrial(f.Env, s, f.NewID(), true)
+	c := conn.NewProbe(f.Env, s, f.NewID(), true)
 	if err := f.Add(c); err != nil {
 		return trial{err: err}, 0
 	}

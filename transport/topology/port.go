@@ -132,10 +132,10 @@ func (p *Port) Assumed() bool { return p.LinkMbps <= 0 && p.PCIMbps <= 0 }
 // Usable reports whether the port may carry something now: it is up, and an interface alone has an address.
 func (p *Port) Usable() bool { return p.Active && (p.Device != "" || len(p.Addrs) > 0) }
 
-// Dark reports whether the port has lost its link as far as its network interface tells: the interface is an Ethernet's, is
+// NoCarrier reports whether the port has lost its link as far as its network interface tells: the interface is an Ethernet's, is
 // in this network namespace, and has no carrier. Of an InfiniBand port the interface (IP over InfiniBand) says nothing: it
 // may be down while the port carries RDMA.
-func (p *Port) Dark() bool {
+func (p *Port) NoCarrier() bool {
 	return p.LinkLayer == handshake.IBV_LINK_LAYER_ETHERNET && p.IfIndex != 0 && !p.Carrier
 }
 

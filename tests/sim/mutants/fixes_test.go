@@ -24,7 +24,7 @@ var fixes = []mutant{
 		name:  "a lane that breaks in its first moment is not told of",
 		fix:   "32b697d",
 		wrong: "what it carried is never sent again, and its place goes to the next lane",
-		edits: []edit{{"transport/conn/leave.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
+		edits: []edit{{"transport/conn/drain.go", "case err != nil && mask&(1<<l.Index) != 0:", "case err != nil && mask&(1<<l.Index) != 0 && l.InService():"}},
 		tests: stutter,
 		found: job{"TestLinesStutter", 159, true},
 	},
@@ -40,7 +40,7 @@ var fixes = []mutant{
 		name:  "a first set-up without a lane ends the connection",
 		fix:   "75c5799",
 		wrong: "the job fails, although another way would have served",
-		edits: []edit{{"transport/conn/setup.go", "\ts.lose()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
+		edits: []edit{{"transport/conn/setup.go", "\ts.loseAll()\n\treturn nil\n", "\treturn ErrNoLane\n"}},
 		tests: begin,
 		found: job{"TestCablesFailInSetUp", 61, false},
 	},
@@ -49,14 +49,14 @@ var fixes = []mutant{
 		fix:   "2888072",
 		wrong: "the peer goes on, and joins lanes to a connection that has not begun",
 		edits: []edit{{"transport/conn/setup.go", `	if mask == 0 && err == nil {
-		err = s.noneWorks()
+		err = s.noLaneUp()
 	}
 	s.c.mu.Unlock()
 `, `	s.c.mu.Unlock()
 	if mask == 0 && err == nil {
 		time.Sleep(2 * time.Millisecond)
 		s.c.mu.Lock()
-		err = s.noneWorks()
+		err = s.noLaneUp()
 		s.c.mu.Unlock()
 	}
 `}},
@@ -68,19 +68,19 @@ var fixes = []mutant{
 		fix:   "86aa07c",
 		wrong: "the sender puts a lane into service that is on its way out at the receiver",
 		edits: []edit{{"transport/conn/setup.go", `	if !s.c.Sending {
-		err = s.c.send(s.verdict(proved & mask))
+		err = s.c.send(s.validatedMessage(proved & mask))
 	}
 	if mask == 0 && err == nil {
-		err = s.noneWorks()
+		err = s.noLaneUp()
 	}
 	s.c.mu.Unlock()
 `, `	if mask == 0 && err == nil {
-		err = s.noneWorks()
+		err = s.noLaneUp()
 	}
 	s.c.mu.Unlock()
 	if !s.c.Sending && err == nil {
 		time.Sleep(2 * time.Millisecond)
-		err = s.c.send(s.verdict(proved & mask))
+		err = s.c.send(s.validatedMessage(proved & mask))
 	}
 `}},
 		tests: set,
@@ -134,8 +134,8 @@ var fixes = []mutant{
 		fix:   "c62e096",
 		wrong: "a lane is lost for the connection's life",
 		edits: []edit{
-			{"transport/conn/proof.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.Ran()-p.heard >= p.s.c.env.Scaled(p.s.c.env.ProofWait))"},
-			{"transport/conn/proof.go", "return p.s.overdue(p.first)", "return p.s.clock.Ran()-p.first >= p.s.c.env.Scaled(p.s.c.env.ProofWait)"},
+			{"transport/conn/validate.go", "p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))", "p.theirs != nil && (p.pending == 0 || p.s.clock.Ran()-p.heard >= p.s.c.env.Scaled(p.s.c.env.ProofWait))"},
+			{"transport/conn/validate.go", "return p.s.overdue(p.first)", "return p.s.clock.Ran()-p.first >= p.s.c.env.Scaled(p.s.c.env.ProofWait)"},
 		},
 		tests: between,
 		found: job{"TestStoppedAtEachCall", 285, false},

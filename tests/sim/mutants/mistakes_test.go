@@ -3,7 +3,7 @@ package mutants
 const (
 	failover = "transport/conn/failover.go"
 	recv     = "transport/conn/receiver.go"
-	leave    = "transport/conn/leave.go"
+	leave    = "transport/conn/drain.go"
 )
 
 // mistakes are those that tests/failover plants in its model, made in the code, and the like.
@@ -32,7 +32,7 @@ var mistakes = []mutant{
 	{
 		name:  "allAgain: what was granted over other lanes is granted again too",
 		wrong: "a late grant overwrites one that the sender has not read",
-		edits: []edit{{failover, "if over && (!begun || again || r.stash.used())", "if !begun || again || r.stash.used()"}},
+		edits: []edit{{failover, "if over && (!begun || again || r.unexpected.used())", "if !begun || again || r.unexpected.used()"}},
 		tests: skewed,
 		found: job{"TestSkewedCables", 6, false},
 	},
@@ -40,7 +40,7 @@ var mistakes = []mutant{
 		name:  "earlyRewrite: grants again before the LaneDown of the sender",
 		wrong: "a late grant overwrites one that the sender has not read",
 		edits: []edit{
-			{leave, "\tv.rested = true\n", "\tif !c.Sending {\n\t\tv.report, c.owing = c.receiver.report(v.Lane), true\n\t}\n\tv.rested = true\n"},
+			{leave, "\tv.drained = true\n", "\tif !c.Sending {\n\t\tv.report, c.owing = c.receiver.report(v.Lane), true\n\t}\n\tv.drained = true\n"},
 			{leave, "m := c.receiver.report(v.Lane)", "m := v.report"},
 		},
 		tests: skewed,
@@ -60,9 +60,9 @@ var mistakes = []mutant{
 		name:  "earlyReport: Report before the end of the receiver is drained",
 		wrong: "parts that have come are not in it, and are sent again",
 		edits: []edit{
-			{leave, "\trested bool  ", "\tearly  bool\n\trested bool  "},
-			{leave, "\t\tif !v.rested && c.comeToRest(v) {", "\t\tif !c.Sending && v.theirs && !v.early {\n\t\t\tv.early = c.settled(v)\n\t\t}\n\t\tif !v.rested && c.comeToRest(v) {"},
-			{leave, "if !v.rested || !c.settled(v) {", "if !v.rested || !v.early && !c.settled(v) {"},
+			{leave, "\tdrained     bool  ", "\tearly  bool\n\tdrained     bool  "},
+			{leave, "\t\tif !v.drained && c.checkDrained(v) {", "\t\tif !c.Sending && v.peerDrained && !v.early {\n\t\t\tv.early = c.settled(v)\n\t\t}\n\t\tif !v.drained && c.checkDrained(v) {"},
+			{leave, "if !v.drained || !c.settled(v) {", "if !v.drained || !v.early && !c.settled(v) {"},
 		},
 		tests: skewed,
 		found: job{"TestSkewedCables", 2, true},
@@ -70,7 +70,7 @@ var mistakes = []mutant{
 	{
 		name:  "deafReport: Report before the LaneDown of the sender",
 		wrong: "a send is done before its data is at the receiver",
-		edits: []edit{{leave, "case !v.theirs, c.Sending && v.report == nil:", "case c.Sending && (!v.theirs || v.report == nil):"}},
+		edits: []edit{{leave, "case !v.peerDrained, c.Sending && v.report == nil:", "case c.Sending && (!v.peerDrained || v.report == nil):"}},
 		tests: skewed,
 		found: job{"TestSkewedCables", 2, true},
 	},
@@ -78,7 +78,7 @@ var mistakes = []mutant{
 		name:  "earlyResend: parts are sent again before the Report",
 		wrong: "a part lands in a buffer that was given back, or is counted twice",
 		edits: []edit{
-			{leave, "\tv.rested = true\n", "\tif c.Sending {\n\t\tc.settleReport(v.Lane, &handshake.Report{Epoch: 1<<32 - 2, Again: 16})\n\t}\n\tv.rested = true\n"},
+			{leave, "\tv.drained = true\n", "\tif c.Sending {\n\t\tc.settleReport(v.Lane, &handshake.Report{Epoch: 1<<32 - 2, Again: 16})\n\t}\n\tv.drained = true\n"},
 			{failover, "\t\tif !named {\n", "\t\tif early := m.Epoch == 1<<32-2; early {\n\t\t\tif req.sent.lost |= req.left & over(req, l); req.sent.lost != 0 {\n\t\t\t\ts.lost = true\n\t\t\t}\n\t\t\tcontinue\n\t\t}\n\t\tif !named {\n"},
 			{failover, "// partsOf is what a report says", "func over(req *Request, l *lane.Lane) (parts uint32) {\n\tfor k := range int(req.sent.last) + 1 {\n\t\tif req.sent.lanes[k] == l.Index {\n\t\t\tparts |= 1 << k\n\t\t}\n\t}\n\treturn parts\n}\n\n// partsOf is what a report says"},
 		},
@@ -105,14 +105,14 @@ var mistakes = []mutant{
 	{
 		name:  "heedless: parts are sent again without leave",
 		wrong: "more parts sent again are under way than receives were posted for",
-		edits: []edit{{failover, "case !req.isCopy() && !charged && s.resends == 0:", "case false:"}},
+		edits: []edit{{failover, "case !req.isEager() && !charged && s.resends == 0:", "case false:"}},
 		tests: skewed,
 		not:   "not within 50 seeds with leave for 16 parts: the receiver has receives for the messages themselves, which the parts take",
 	},
 	{
 		name:  "elsewhere: grants that lack a key are granted again over another lane while the first may land",
 		wrong: "a late grant overwrites one that the sender has not read",
-		edits: []edit{{failover, "case l.Port.Traits().Passive, r.accounted(l):", "case true:"}},
+		edits: []edit{{failover, "case l.Port.Traits().Polled, r.accounted(l):", "case true:"}},
 		tests: window,
 		found: job{"TestPortsJoinFullWindow", 13, false},
 	},
@@ -126,7 +126,7 @@ var mistakes = []mutant{
 	{
 		name:  "keyless: a grant again that takes along a key is not repeated when its lane fails",
 		wrong: "parts that were lost wait for ever for a key",
-		edits: []edit{{failover, "(!begun || again || r.stash.used()", "(!begun || again && false || r.stash.used()"}},
+		edits: []edit{{failover, "(!begun || again || r.unexpected.used()", "(!begun || again && false || r.unexpected.used()"}},
 		tests: window,
 		found: job{"TestCablesGoAsPortJoins", 87, false},
 	},

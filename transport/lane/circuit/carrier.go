@@ -151,7 +151,7 @@ func (c *carrier) carried(a *lane.Asked) error {
 	if from == (topology.Address{}) {
 		from = c.lane.From
 	}
-	if err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, Trial: c.lane.Conn.Trial, Begun: 1, Answered: 1}); err != nil {
+	if err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, Trial: c.lane.Conn.Probe, Begun: 1, Answered: 1}); err != nil {
 		return err
 	}
 	c.drop = a.Drop
@@ -174,7 +174,7 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 	c.out = hop.NewWindow(m.Write, hop.Back, hop.BackUndelivered)
 	reads, _ := c.port.Reads(min(hop.Reads, max(1, int(m.Half.Token))))
 	c.reads = int(reads)
-	err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, Trial: c.lane.Conn.Trial, Begun: reads, Answered: 1})
+	err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, Trial: c.lane.Conn.Probe, Begun: reads, Answered: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -188,16 +188,16 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 
 // dropped heeds that the circuit has ended from the other side.
 func (c *carrier) dropped(why error) {
-	c.lane.Conn.Owner.Evidence(c.lane, c.wrap(why))
+	c.lane.Conn.Owner.ReportFailure(c.lane, c.wrap(why))
 }
 
 // silent heeds that a relay gives no sign of life.
 func (c *carrier) silent(why error) {
-	c.lane.Conn.Owner.Doubt(c.lane, c.wrap(why))
+	c.lane.Conn.Owner.Suspect(c.lane, c.wrap(why))
 }
 
-// Lacked is nil: what an end lacks, Connect returns.
-func (c *carrier) Lacked() error { return nil }
+// LocalError is nil: what an end lacks, Connect returns.
+func (c *carrier) LocalError() error { return nil }
 
 // Number is the queue pair's.
 func (c *carrier) Number() int { return int(c.half.Num()) }
@@ -208,8 +208,8 @@ func (c *carrier) Terms() string { return "relayed" + c.lane.Route.String() }
 // Remark has nothing to say.
 func (c *carrier) Remark() string { return "" }
 
-// PostProof sends what proves that frames pass: the peer's token.
-func (c *carrier) PostProof() error {
+// PostProbe sends what proves that frames pass: the peer's token.
+func (c *carrier) PostProbe() error {
 	if !c.joined.Load() {
 		return fmt.Errorf("%w: %v: %v: the circuit is not up", fault.ErrLane, c.lane.Conn, c.lane)
 	}
@@ -223,7 +223,7 @@ func (c *carrier) PostProof() error {
 	return c.flush()
 }
 
-func (c *carrier) Proved() (sent, came bool, err error) {
+func (c *carrier) Probed() (sent, came bool, err error) {
 	c.poll()
 	if c.broken != nil {
 		return false, false, c.broken

@@ -51,15 +51,15 @@ func (a *above) Granted(seq uint64, _ []lane.Grant) error {
 }
 func (a *above) Regranted(*lane.Lane, uint8)          {}
 func (a *above) Eager(*lane.Lane, lane.Eager, []byte) {}
-func (a *above) Taken(lane.Taken) error               { return nil }
+func (a *above) EagerMatched(lane.EagerMatch) error   { return nil }
 func (a *above) PortDown(lane.Port)                   {}
-func (a *above) Doubt(*lane.Lane, error)              {}
+func (a *above) Suspect(*lane.Lane, error)            {}
 func (a *above) Fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.failed = errors.Join(a.failed, err)
 }
-func (a *above) Evidence(_ *lane.Lane, err error) {
+func (a *above) ReportFailure(_ *lane.Lane, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.evidence == nil {

@@ -35,7 +35,7 @@ func NewPort(p *verbs.Port, o Options) *Port { return &Port{Port: p, opts: o} }
 func (p *Port) Kind() lane.Kind { return lane.Circuit }
 
 // Traits: nothing moves between calls.
-func (p *Port) Traits() lane.Traits { return lane.Traits{Passive: true, Cut: cut} }
+func (p *Port) Traits() lane.Traits { return lane.Traits{Polled: true, MinPart: cut} }
 
 // Open makes a domain.
 func (p *Port) Open(c *lane.Shared, place int, _ []handshake.Port) (lane.Domain, error) {

@@ -194,7 +194,7 @@ func (s *sender) Delivered(_ *lane.Lane, request, part int) {
 	s.delivered = append(s.delivered, request)
 }
 
-func (s *sender) Taken(m lane.Taken) error {
+func (s *sender) EagerMatched(m lane.EagerMatch) error {
 	if m.N < 1 || m.N > lane.MaxSubs || m.Sub >= m.N {
 		s.t.Fatalf("an eager message in buffer %d of %d", m.Sub, m.N)
 	}

@@ -45,7 +45,7 @@ func (p *Port) Kind() lane.Kind { return lane.TCP }
 
 // Traits: a part should be what a system call moves.
 func (p *Port) Traits() lane.Traits {
-	return lane.Traits{Passive: true, Blind: true, Eager: true, Cut: pollBytes}
+	return lane.Traits{Polled: true, NoRKeys: true, Eager: true, MinPart: pollBytes}
 }
 
 // See takes note of the interface's present state.

@@ -35,8 +35,8 @@ func (k *socket) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 	return k.flushReturns()
 }
 
-// PutTaken queues word of an eager message, behind an acknowledgement of what has arrived.
-func (k *socket) PutTaken(t lane.Taken) error {
+// PutMatch queues word of an eager message, behind an acknowledgement of what has arrived.
+func (k *socket) PutMatch(t lane.EagerMatch) error {
 	if err := k.reserve(); err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func (k *socket) PutTaken(t lane.Taken) error {
 	return nil
 }
 
-// FlushTaken gives the kernel what it takes.
-func (k *socket) FlushTaken() error { return k.flushReturns() }
+// FlushMatches gives the kernel what it takes.
+func (k *socket) FlushMatches() error { return k.flushReturns() }
 
 // reserve makes room for two returns. There is none when the sender does not read, and
 // sends more than it may.
@@ -215,7 +215,7 @@ func (k *socket) takeReturns(b []byte) (used int, err error) {
 		case kindAck:
 			err = k.acknowledged(f.number)
 		case kindTaken:
-			err = k.lane.Conn.Sink.Taken(lane.Taken{Number: f.number, Seq: f.seq, Sub: f.sub, N: f.n})
+			err = k.lane.Conn.Sink.EagerMatched(lane.EagerMatch{Number: f.number, Seq: f.seq, Sub: f.sub, N: f.n})
 		default:
 			err = k.granted(f, rest)
 		}

@@ -158,8 +158,8 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 	return nil
 }
 
-// Lacked is what this node ran out of while the peer's call was waited for.
-func (k *socket) Lacked() error {
+// LocalError is what this node ran out of while the peer's call was waited for.
+func (k *socket) LocalError() error {
 	if k.call == nil {
 		return nil
 	}
@@ -208,11 +208,11 @@ func (k *socket) Number() int {
 // Remark has nothing to say.
 func (k *socket) Remark() string { return "" }
 
-// PostProof does nothing: the exchange that connected the socket has proved the path
+// PostProbe does nothing: the exchange that connected the socket has proved the path
 // both ways.
-func (k *socket) PostProof() error { return nil }
+func (k *socket) PostProbe() error { return nil }
 
-func (k *socket) Proved() (sent, came bool, err error) {
+func (k *socket) Probed() (sent, came bool, err error) {
 	there := k.attached()
 	return there, there, nil
 }
@@ -264,7 +264,7 @@ var errEnd = errors.New("the peer closed the lane")
 
 func (k *socket) wrapEnd() error {
 	if k.lane.Route != nil {
-		return fmt.Errorf("%w: %v: %s: %w, or a relay ended", fault.ErrPeerClosed, k.lane.Conn, k.lane.Way(), errEnd)
+		return fmt.Errorf("%w: %v: %s: %w, or a relay ended", fault.ErrPeerClosed, k.lane.Conn, k.lane.Path(), errEnd)
 	}
 	return fmt.Errorf("%w: %v: %v: %w", fault.ErrPeerClosed, k.lane.Conn, k.lane, errEnd)
 }
@@ -295,7 +295,7 @@ func (k *socket) missed() error {
 	}
 	if d := k.silence.Look(info, now, minLost); d > 0 && d >= k.port.opts.Silence {
 		return fmt.Errorf("%w: %v: %s: nothing was acknowledged for %v; check the cable, both ports and the peer",
-			fault.ErrUnreachable, k.lane.Conn, k.lane.Way(), d.Round(time.Second))
+			fault.ErrUnreachable, k.lane.Conn, k.lane.Path(), d.Round(time.Second))
 	}
 	return nil
 }

@@ -70,9 +70,9 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 	asked, err := circuits.Carry(ctx, k.port.Index(), ask, func(why error) {
 		t.why = k.wrapCircuit(why)
 		close(t.lost)
-		k.lane.Conn.Owner.Evidence(k.lane, t.why)
+		k.lane.Conn.Owner.ReportFailure(k.lane, t.why)
 	}, func(why error) {
-		k.lane.Conn.Owner.Doubt(k.lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, k.lane.Conn, k.lane, k.lane.Route, why))
+		k.lane.Conn.Owner.Suspect(k.lane, fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, k.lane.Conn, k.lane, k.lane.Route, why))
 	})
 	if err != nil {
 		return nil, k.wrapCircuit(err)

@@ -39,7 +39,7 @@ func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Doma
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	if c.Sending && !c.Trial {
+	if c.Sending && !c.Probe {
 		for i := range to {
 			d.writes = max(d.writes, mostWrites(chunkOf(p.attr.Load().MaxMsgSz, to[i].MaxMsgSize)))
 		}
@@ -50,7 +50,7 @@ func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Doma
 	d.wc = ibv.Carve[ibv.WC](d.mem, pollBatch)
 	depth := sendSlack + recvDepth
 	switch {
-	case c.Trial:
+	case c.Probe:
 		depth = trialDepth
 	case c.Sending:
 		depth = 2 * (lane.Window + d.writes)
@@ -64,7 +64,7 @@ func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Doma
 	}
 	poll, queue := d.cq.Raw()
 	d.source = board.NewSource(d.mem, poll, queue, d.mem.Addr(), len(d.wc))
-	d.wire, err = p.pd.RegMR(c.Wire.Base(), lane.WireSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
+	d.wire, err = p.pd.RegMR(c.Ring.Base(), lane.WireSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
 	return d, err
 }
 

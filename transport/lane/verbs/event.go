@@ -68,7 +68,7 @@ func (p *Port) event(e ibv.Event) {
 
 // accuse tells a connection of an event that says that a lane's queue pair broke.
 func accuse(l *lane.Lane, event string) {
-	l.Conn.Owner.Evidence(l, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, l.Conn, l, event))
+	l.Conn.Owner.ReportFailure(l, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, l.Conn, l, event))
 }
 
 // watched are the lanes with queue pairs of the port, by number of the queue pair.

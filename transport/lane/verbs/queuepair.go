@@ -107,7 +107,7 @@ func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
 	}
 	q.wr = ibv.Carve[ibv.SendWR](q.mem, d.writes)
 	q.sge = ibv.Carve[ibv.SGE](q.mem, d.writes)
-	if !l.Conn.Sending && !l.Conn.Trial {
+	if !l.Conn.Sending && !l.Conn.Probe {
 		q.chainReceives(ibv.Carve[ibv.RecvWR](q.mem, recvBatch))
 		if err := q.fillReceives(); err != nil {
 			return nil, err
@@ -122,7 +122,7 @@ func (q *queuePair) create() (err error) {
 	d, c := q.domain, q.lane.Conn
 	init := ibv.QPInit{SendCQ: d.cq, RecvCQ: d.cq, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineBytes, Type: ibv.IBV_QPT_RC}
 	switch {
-	case c.Trial:
+	case c.Probe:
 		q.credits, init.MaxRecvWR = trialDepth, 1
 	case c.Sending:
 		q.credits = min(2*(lane.Window+d.writes), d.port.maxQPWR-1)
@@ -157,11 +157,11 @@ func (q *queuePair) Offer(h *handshake.Lane) {
 func (q *queuePair) Connect(_ context.Context, remote handshake.Lane, place int) error {
 	q.place = place
 	q.chunk = chunkOf(q.domain.port.attr.Load().MaxMsgSz, remote.MaxMsg)
-	return q.domain.port.Join(q.qp, Link{From: q.lane.From, Remote: remote, PSN: q.psn, Trial: q.lane.Conn.Trial, Begun: 1, Answered: 1})
+	return q.domain.port.Join(q.qp, Link{From: q.lane.From, Remote: remote, PSN: q.psn, Trial: q.lane.Conn.Probe, Begun: 1, Answered: 1})
 }
 
-// Lacked is nil: what a queue pair lacks, Connect returns.
-func (q *queuePair) Lacked() error { return nil }
+// LocalError is nil: what a queue pair lacks, Connect returns.
+func (q *queuePair) LocalError() error { return nil }
 
 // Number is the queue pair's.
 func (q *queuePair) Number() int { return int(q.qp.Num()) }
@@ -189,12 +189,12 @@ func (q *queuePair) Remark() string {
 // mtuBytes is the number of bytes of an ibv_mtu.
 func mtuBytes(mtu uint32) int { return 128 << mtu }
 
-// PostProof writes the peer's token into its memory: the lane's first packet,
+// PostProbe writes the peer's token into its memory: the lane's first packet,
 // and the only evidence of a path that counts.
-func (q *queuePair) PostProof() error {
+func (q *queuePair) PostProbe() error {
 	c := q.lane.Conn
-	c.Wire.Out[q.lane.Index] = q.lane.Remote.Token
-	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&c.Wire.Out[q.lane.Index])), Length: 8, LKey: q.domain.wire.LKey()}
+	c.Ring.Out[q.lane.Index] = q.lane.Remote.Token
+	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&c.Ring.Out[q.lane.Index])), Length: 8, LKey: q.domain.wire.LKey()}
 	q.wr[0] = ibv.SendWR{
 		WRID: wrID(wrProof, q.lane.Index, 0, 1), SGList: ibv.AddrOf(&q.sge[0]), NumSGE: 1,
 		Opcode: ibv.IBV_WR_RDMA_WRITE, SendFlags: ibv.IBV_SEND_SIGNALED,
@@ -209,12 +209,12 @@ func (q *queuePair) PostProof() error {
 	return nil
 }
 
-func (q *queuePair) Proved() (sent, came bool, err error) {
+func (q *queuePair) Probed() (sent, came bool, err error) {
 	q.domain.poll()
 	if q.proof == proofFailed {
 		return false, false, q.proofErr
 	}
-	return q.proof == proofDone, lane.Acquire(&q.lane.Conn.Wire.In[q.lane.Index]) == q.token, nil
+	return q.proof == proofDone, lane.Acquire(&q.lane.Conn.Ring.In[q.lane.Index]) == q.token, nil
 }
 
 // Stop takes the queue pair to ERR: the device sends and accepts nothing more

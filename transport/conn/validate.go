@@ -11,7 +11,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// proofs finds out which lanes of a connection work.
+// validation finds out which lanes of a connection work.
 //
 // A lane is proved when this side's proof has been acknowledged and the peer's
 // has arrived. It is down when its carrier has failed, here or, as LaneDown tells,
@@ -31,7 +31,7 @@ import (
 // counts; see clock. When no lane of a trial was proved and either process did
 // not run for a while, or lacked something, the lanes may have failed for that
 // reason, and the trial is made again, until LaneWait has passed; see Slowness.
-type proofs struct {
+type validation struct {
 	s       *setup
 	pending uint32
 	proved  uint32
@@ -42,10 +42,10 @@ type proofs struct {
 	heard   time.Duration     // when the sender's word came
 }
 
-// prove sends this side's proof over the lanes in mask and waits for the outcome.
+// validate sends this side's proof over the lanes in mask and waits for the outcome.
 // At the receiver it returns what the sender says, too.
-func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
-	p := &proofs{s: s, pending: mask}
+func (s *setup) validate(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
+	p := &validation{s: s, pending: mask}
 	s.clock.Start()
 	p.begun, s.asked = s.clock.Ran(), false
 	p.post()
@@ -63,7 +63,7 @@ func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Prov
 		timer.Reset(wait)
 		select {
 		case m := <-s.inbox:
-			if err := p.hear(m); err != nil {
+			if err := p.handle(m); err != nil {
 				return 0, nil, err
 			}
 			wait = 20 * time.Microsecond
@@ -76,7 +76,7 @@ func (s *setup) prove(ctx context.Context, mask uint32) (uint32, *handshake.Prov
 }
 
 // rest is how long to sleep at most between two looks.
-func (p *proofs) rest() time.Duration {
+func (p *validation) rest() time.Duration {
 	switch {
 	case p.pending == 0:
 		return clock.LookEvery
@@ -87,12 +87,12 @@ func (p *proofs) rest() time.Duration {
 }
 
 // post sends this side's proofs.
-func (p *proofs) post() {
+func (p *validation) post() {
 	p.s.c.mu.Lock()
 	defer p.s.c.mu.Unlock()
 	for _, l := range p.s.own {
 		if p.pending&(1<<l.Index) != 0 {
-			if err := p.s.c.guarded("proof", l.Carrier.PostProof); err != nil {
+			if err := p.s.c.guarded("proof", l.Carrier.PostProbe); err != nil {
 				p.down(l, err)
 			}
 		}
@@ -100,7 +100,7 @@ func (p *proofs) post() {
 }
 
 // look notes what has become of the pending lanes.
-func (p *proofs) look() {
+func (p *validation) look() {
 	s := p.s
 	now := s.look()
 	s.c.mu.Lock()
@@ -111,9 +111,9 @@ func (p *proofs) look() {
 			continue
 		}
 		var sent, came bool
-		err := s.c.guarded("proof", func() (err error) { sent, came, err = l.Carrier.Proved(); return err })
+		err := s.c.guarded("proof", func() (err error) { sent, came, err = l.Carrier.Probed(); return err })
 		if err == nil {
-			err = l.Accused()
+			err = l.Failure()
 		}
 		if sent {
 			p.sent |= bit
@@ -134,18 +134,18 @@ func (p *proofs) look() {
 // down gives a lane up on this side's evidence.
 //
 // Preconditions: the connection is locked.
-func (p *proofs) down(l *lane.Lane, err error) {
+func (p *validation) down(l *lane.Lane, err error) {
 	l.Fail(err)
 	p.pending &^= 1 << l.Index
 	p.s.c.sayDown(l)
 }
 
-// hear takes a message of the peer's.
-func (p *proofs) hear(m handshake.Message) error {
+// handle takes a message of the peer's.
+func (p *validation) handle(m handshake.Message) error {
 	s := p.s
 	switch m := m.(type) {
 	case *handshake.LaneDown:
-		s.accused(m.Lane, handshake.CausePath, m.Reason)
+		s.laneFailed(m.Lane, handshake.CausePath, m.Reason)
 		p.pending &^= 1 << m.Lane
 		p.proved &^= 1 << m.Lane
 		return nil
@@ -153,7 +153,7 @@ func (p *proofs) hear(m handshake.Message) error {
 		if !s.c.Sending {
 			p.theirs, p.heard = m, s.clock.Ran()
 			s.c.mu.Lock()
-			p.lacking(^m.Lanes)
+			p.recordLocalErrors(^m.Lanes)
 			s.c.mu.Unlock()
 			p.pending &= m.Lanes
 			return nil
@@ -163,7 +163,7 @@ func (p *proofs) hear(m handshake.Message) error {
 }
 
 // over reports whether nothing more is waited for.
-func (p *proofs) over() bool {
+func (p *validation) over() bool {
 	switch {
 	case !p.s.c.Sending:
 		return p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))
@@ -176,7 +176,7 @@ func (p *proofs) over() bool {
 }
 
 // giveUp says of the lanes still pending what is known.
-func (p *proofs) giveUp() {
+func (p *validation) giveUp() {
 	s := p.s
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -193,26 +193,26 @@ func (p *proofs) giveUp() {
 		}
 		l.Fail(why)
 	}
-	p.lacking(p.pending)
+	p.recordLocalErrors(p.pending)
 }
 
-// lacking says of lanes that have not come what this side lacked for them.
+// recordLocalErrors says of lanes that have not come what this side lacked for them.
 //
 // Preconditions: the connection is locked.
-func (p *proofs) lacking(lanes uint32) {
+func (p *validation) recordLocalErrors(lanes uint32) {
 	for _, l := range p.s.own {
 		if lanes&(1<<l.Index) == 0 {
 			continue
 		}
-		if err := l.Carrier.Lacked(); err != nil {
+		if err := l.Carrier.LocalError(); err != nil {
 			l.Fail(&lane.NodeFault{Node: p.s.c.Session.LocalName(), Err: err})
 		}
 	}
 }
 
-// accused notes why a lane has failed at the peer. What the peer lacked explains what
+// laneFailed notes why a lane has failed at the peer. What the peer lacked explains what
 // has been seen here.
-func (s *setup) accused(index uint8, cause handshake.Cause, why string) {
+func (s *setup) laneFailed(index uint8, cause handshake.Cause, why string) {
 	l, node := s.lane(index), s.c.Session.Name()
 	if l == nil {
 		return

@@ -30,7 +30,7 @@ func newEnds(t *testing.T, a, b *transport.Transport, s *conn.Sender, r *conn.Re
 	t.Helper()
 	id, session := a.Paths().NewID(), s.Session
 	e := &ends{
-		from: conn.NewTrial(a.Paths().Env, session, id, true), to: conn.NewTrial(b.Paths().Env, r.Session, id, false),
+		from: conn.NewProbe(a.Paths().Env, session, id, true), to: conn.NewProbe(b.Paths().Env, r.Session, id, false),
 	}
 	for b, f := range map[*conn.Conn]*path.Finder{e.from: a.Paths(), e.to: b.Paths()} {
 		if err := f.Add(b); err != nil {
@@ -54,11 +54,11 @@ func newEnds(t *testing.T, a, b *transport.Transport, s *conn.Sender, r *conn.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(e.to.Adopt(uint64(e.from.Wire.Base()), devs), e.to.Build(answer)); err != nil {
+	if err := errors.Join(e.to.Adopt(uint64(e.from.Ring.Base()), devs), e.to.Build(answer)); err != nil {
 		t.Fatal(err)
 	}
 	e.devs, e.lanes = e.to.Offers(e.to.ConnectLanes(t.Context(), devs, lanes))
-	if err := e.from.Adopt(uint64(e.to.Wire.Base()), e.devs); err != nil {
+	if err := e.from.Adopt(uint64(e.to.Ring.Base()), e.devs); err != nil {
 		t.Fatal(err)
 	}
 	if len(e.lanes) != 2 {
@@ -120,7 +120,7 @@ func TestCrowdedDataPort(t *testing.T) {
 		first := e.lanes[0]
 		w, own := transporttest.WorldOf(t), e.from.Lanes()[0].Port.Now()
 		stranger, at := w.Machines[0].Start().Sockets, sock.From{Addr: own.GIDs[0].Addr.Unmap(), Netdev: own.Netdev}
-		for i := 0; e.to.Lanes()[0].Carrier.Lacked() == nil; i++ {
+		for i := 0; e.to.Lanes()[0].Carrier.LocalError() == nil; i++ {
 			if i == 4096 {
 				t.Fatal("the data port took as many strangers as came")
 			}
@@ -182,7 +182,7 @@ func TestNoneWorks(t *testing.T) {
 			a, b := transporttest.New(t, log.Takes(slog.LevelInfo)), transporttest.New(t)
 			s, r := transporttest.Connect(t, a, b)
 			env, session, id := a.Paths().Env, s.Session, a.Paths().NewID()
-			from := conn.NewTrial(env, session, id, true)
+			from := conn.NewProbe(env, session, id, true)
 			if !tt.trial {
 				from = &conn.NewSender(env, session, id, 0).Conn
 			}
@@ -215,7 +215,7 @@ func TestNoneWorks(t *testing.T) {
 // mute is a carrier that cannot send its proof.
 type mute struct{ lane.Carrier }
 
-func (mute) PostProof() error { return errors.New("it broke") }
+func (mute) PostProbe() error { return errors.New("it broke") }
 
 // said is the reason against a lane, "" while there is none.
 func said(l *lane.Lane) string {

@@ -12,7 +12,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// leaving is a lane that has failed, on its way out of a connection that lives on:
+// draining is a lane that has failed, on its way out of a connection that lives on:
 //
 //   - its half here is stopped, and comes to rest: what had arrived is found;
 //   - the peer is told, and so is this side of the peer's half: nothing is under way;
@@ -21,34 +21,34 @@ import (
 //
 // Then its half is given back. The order is what keeps late writes from memory that was
 // given back, or granted again.
-type leaving struct {
+type draining struct {
 	*lane.Lane
-	since  time.Time         // when its half was stopped
-	rested bool              // its half has come to rest, and the peer was told
-	theirs bool              // so has the peer's
-	report *handshake.Report // the receiver's
+	since       time.Time         // when its half was stopped
+	drained     bool              // its half has come to rest, and the peer was told
+	peerDrained bool              // so has the peer's
+	report      *handshake.Report // the receiver's
 }
 
-// leave takes a lane out of service, if it is not on its way out already.
+// startDrain takes a lane out of service, if it is not on its way out already.
 //
 // Preconditions: c is locked.
-func (c *Conn) leave(l *lane.Lane, err error) *leaving {
-	if v := c.leavingOf(l); v != nil {
+func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
+	if v := c.drainOf(l); v != nil {
 		return v
 	}
 	l.Fail(err)
-	c.leaveShown(l, !isBetter(err))
-	delete(c.doubted, l)
+	c.countDrain(l, !isFailBack(err))
+	delete(c.suspected, l)
 	if l.Parts.Value() > 0 && (!c.Sending || l.Backlog < int64(l.Bytes.Value())) {
 		c.outage.Reset() // it was of use
 	}
-	v := &leaving{Lane: l, since: time.Now()}
-	c.leaving = append(c.leaving, v)
+	v := &draining{Lane: l, since: time.Now()}
+	c.drains = append(c.drains, v)
 	c.redial(l, err)
-	f, text := c.flapsOf(wayOf(l)), err.Error()
+	f, text := c.flapsOf(pathOf(l)), err.Error()
 	flap := false
-	if !isBetter(err) {
-		c.gone[wayOf(l)] = v.since
+	if !isFailBack(err) {
+		c.lostSince[pathOf(l)] = v.since
 		if flap = f.failed(v.since, c.env.TimeScale); flap {
 			text += "; " + f.text(v.since, c.env.TimeScale)
 		}
@@ -56,10 +56,10 @@ func (c *Conn) leave(l *lane.Lane, err error) *leaving {
 	left := c.inService()
 	switch {
 	case c.closedCleanly():
-	case isBetter(err):
+	case isFailBack(err):
 		c.env.Log.Info(err.Error())
 	case left == 0:
-		c.warn("left", l, !flap && f.quiet(), c.darkText(text))
+		c.warn("left", l, !flap && f.quiet(), c.outageText(text))
 	default:
 		c.warn("left", l, !flap && f.quiet(), fmt.Sprintf("%s; its traffic goes over the %s left", text, count(left, "lane")))
 	}
@@ -69,32 +69,32 @@ func (c *Conn) leave(l *lane.Lane, err error) *leaving {
 	if err := c.guarded("stop a lane", l.Carrier.Stop); err != nil {
 		c.destroyLane(v, err)
 	}
-	if c.Sending && c.env.Lacks != nil {
-		c.env.Lacks(c)
+	if c.Sending && c.env.RequestRepair != nil {
+		c.env.RequestRepair(c)
 	}
 	return v
 }
 
-// lose leaves all lanes of a first set-up, none of which has come into service.
+// loseAll leaves all lanes of a first set-up, none of which has come into service.
 //
 // Preconditions: the connection is locked.
-func (s *setup) lose() {
+func (s *setup) loseAll() {
 	c, now := s.c, time.Now()
-	c.unused = true
+	c.neverServed = true
 	for _, l := range s.own {
-		c.most[wayOf(l)]++
-		c.gone[wayOf(l)] = now
+		c.target[pathOf(l)]++
+		c.lostSince[pathOf(l)] = now
 		c.redial(l, l.Why())
 	}
-	c.env.Log.Warn(c.darkText(fmt.Sprintf("%v: %v: the validated paths do not work", fault.ErrLane, c)))
+	c.env.Log.Warn(c.outageText(fmt.Sprintf("%v: %v: the validated paths do not work", fault.ErrLane, c)))
 	c.outage.Look()
-	if c.Sending && c.env.Lacks != nil {
-		c.env.Lacks(c)
+	if c.Sending && c.env.RequestRepair != nil {
+		c.env.RequestRepair(c)
 	}
 }
 
-// darkText says that no lane is in service, and why.
-func (c *Conn) darkText(why string) string {
+// outageText says that no lane is in service, and why.
+func (c *Conn) outageText(why string) string {
 	return fmt.Sprintf("%s; no lane is left: waiting for a path to %s for up to %v (NCCL_MESH_LANE_WAIT)", why, c.Session.Name(), c.env.LaneWait)
 }
 
@@ -114,27 +114,27 @@ func (c *Conn) warn(what string, l *lane.Lane, noNews bool, text string) {
 	say(text)
 }
 
-// errBetter is why a lane goes that nothing is wrong with.
-type errBetter struct{ text string }
+// errFailBack is why a lane goes that nothing is wrong with.
+type errFailBack struct{ text string }
 
-func (e errBetter) Error() string { return e.text }
+func (e errFailBack) Error() string { return e.text }
 
-func isBetter(err error) bool {
-	var e errBetter
+func isFailBack(err error) bool {
+	var e errFailBack
 	return errors.As(err, &e)
 }
 
-// Relieve takes lanes over worse ways than a plan's out of service where one of the plan's is
+// FailBack takes lanes over worse ways than a plan's out of service where one of the plan's is
 // in it, from the sender's side: those through other nodes when a cable works again, those
 // over another network when one does, or a node relays. The plan's ways were proved: one in
 // service may be broken, and nobody have noticed.
-func (c *Conn) Relieve(plan []lane.Plan) {
+func (c *Conn) FailBack(plan []lane.Plan) {
 	if len(plan) == 0 {
 		return
 	}
-	proved := map[way]bool{}
+	proved := map[pathKey]bool{}
 	for _, p := range plan {
-		proved[wayTo(p)] = true
+		proved[pathTo(p)] = true
 	}
 	c.mu.Lock()
 	var worse []*lane.Lane
@@ -145,27 +145,27 @@ func (c *Conn) Relieve(plan []lane.Plan) {
 		case l.Tier > plan[0].Tier:
 			worse = append(worse, l)
 		default:
-			better = better || proved[wayOf(l)]
+			better = better || proved[pathOf(l)]
 		}
 	}
 	if better {
-		for w := range c.most {
+		for w := range c.target {
 			if w.tier > plan[0].Tier {
-				delete(c.most, w)
+				delete(c.target, w)
 			}
 		}
 	}
 	c.mu.Unlock()
 	for _, l := range worse {
 		if better {
-			c.tell(news{lane: l, evidence: errBetter{fmt.Sprintf("%v: %s is no longer needed: a better path between the two nodes works again", c, l.Way())}})
+			c.enqueue(event{lane: l, failure: errFailBack{fmt.Sprintf("%v: %s is no longer needed: a better path between the two nodes works again", c, l.Path())}})
 		}
 	}
 }
 
-// leavingOf is the leaving of a lane, or nil.
-func (c *Conn) leavingOf(l *lane.Lane) *leaving {
-	for _, v := range c.leaving {
+// drainOf is the leaving of a lane, or nil.
+func (c *Conn) drainOf(l *lane.Lane) *draining {
+	for _, v := range c.drains {
 		if v.Lane == l {
 			return v
 		}
@@ -177,7 +177,7 @@ func (c *Conn) leavingOf(l *lane.Lane) *leaving {
 //
 // Preconditions: c is locked.
 func (c *Conn) accounted(l *lane.Lane) bool {
-	return l.State() == lane.Stopped && c.leavingOf(l) == nil
+	return l.State() == lane.Stopped && c.drainOf(l) == nil
 }
 
 // inService is how many lanes carry messages.
@@ -204,10 +204,10 @@ func (c *Conn) redial(l *lane.Lane, err error) {
 	}
 }
 
-// wait ends a connection that has had no lane in service for too long.
+// checkOutage ends a connection that has had no lane in service for too long.
 //
 // Preconditions: c is locked.
-func (c *Conn) awaitWay() {
+func (c *Conn) checkOutage() {
 	if c.inService() > 0 {
 		c.outage.Stop()
 		return
@@ -230,20 +230,20 @@ func (c *Conn) allLost(spent time.Duration) error {
 		fault.ErrLane, c, c.Session.Name(), spent.Round(10*time.Millisecond), strings.Join(why, "; "))
 }
 
-// peerLeft heeds that the peer's half of a lane has come to rest.
+// peerDrains heeds that the peer's half of a lane has come to rest.
 //
 // Preconditions: c is locked.
-func (c *Conn) peerLeft(l *lane.Lane, why string, better bool) {
-	if l.State() == lane.Stopped && c.leavingOf(l) == nil {
+func (c *Conn) peerDrains(l *lane.Lane, why string, better bool) {
+	if l.State() == lane.Stopped && c.drainOf(l) == nil {
 		return
 	}
-	err := fmt.Errorf("%w: %v: %s: %s says: %s", fault.ErrLane, c, l.Way(), c.Session.Name(), why)
+	err := fmt.Errorf("%w: %v: %s: %s says: %s", fault.ErrLane, c, l.Path(), c.Session.Name(), why)
 	if better {
-		err = errBetter{c.Session.Name() + " says: " + why}
+		err = errFailBack{c.Session.Name() + " says: " + why}
 	}
 	var flushed lane.Flushed
-	v := c.leave(l, err)
-	if v.theirs = true; errors.As(l.Why(), &flushed) {
+	v := c.startDrain(l, err)
+	if v.peerDrained = true; errors.As(l.Why(), &flushed) {
 		l.Fail(err) // which explains it
 	}
 }
@@ -252,7 +252,7 @@ func (c *Conn) peerLeft(l *lane.Lane, why string, better bool) {
 //
 // Preconditions: c is locked.
 func (c *Conn) reported(m *handshake.Report) {
-	for _, v := range c.leaving {
+	for _, v := range c.drains {
 		if v.Index == m.Lane && v.Epoch == m.Epoch && v.report == nil {
 			v.report = m
 			return
@@ -266,22 +266,22 @@ func (c *Conn) settleReport(l *lane.Lane, m *handshake.Report) {
 	if err := c.sender.settleLost(l, m); err != nil {
 		c.Fail(err)
 	}
-	c.owing = true
+	c.resumePending = true
 }
 
-// takeLeave takes every lane that is leaving as far as it goes, and reports whether one
+// advanceDrains takes every lane that is leaving as far as it goes, and reports whether one
 // has moved on.
 //
 // Preconditions: c is locked.
-func (c *Conn) takeLeave() (moved bool) {
-	c.leaving = slices.DeleteFunc(c.leaving, func(v *leaving) bool {
+func (c *Conn) advanceDrains() (moved bool) {
+	c.drains = slices.DeleteFunc(c.drains, func(v *draining) bool {
 		if c.over() {
 			return false // whoever closes the connection does the rest
 		}
-		if !v.rested && c.comeToRest(v) {
+		if !v.drained && c.checkDrained(v) {
 			moved = true
 		}
-		if !v.rested || !c.settled(v) {
+		if !v.drained || !c.settled(v) {
 			return false
 		}
 		moved = true
@@ -293,50 +293,50 @@ func (c *Conn) takeLeave() (moved bool) {
 	return moved
 }
 
-// comeToRest reports whether a lane's half has come to rest, and tells the peer. One
+// checkDrained reports whether a lane's half has come to rest, and tells the peer. One
 // that takes too long is destroyed, which ends all access through it too.
-func (c *Conn) comeToRest(v *leaving) bool {
+func (c *Conn) checkDrained(v *draining) bool {
 	if !v.Carrier.Drained() {
 		if time.Since(v.since) < c.env.Scaled(drainTime) {
 			return false
 		}
 		c.destroyLane(v, errors.New("it did not drain"))
-		return v.rested
+		return v.drained
 	}
-	c.rest(v)
+	c.localDrained(v)
 	return true
 }
 
-// rest notes that nothing of a lane touches memory here any more, and tells the peer.
-func (c *Conn) rest(v *leaving) {
-	v.rested = true
+// localDrained notes that nothing of a lane touches memory here any more, and tells the peer.
+func (c *Conn) localDrained(v *draining) {
+	v.drained = true
 	v.Enter(lane.Stopped)
 	c.sayDown(v.Lane)
 }
 
 // sayDown tells the peer that a lane is down, and why.
 func (c *Conn) sayDown(l *lane.Lane) {
-	_ = c.Session.Send(&handshake.LaneDown{Conn: c.ID, Lane: l.Index, Epoch: l.Epoch, Better: isBetter(l.Why()), Reason: l.Why().Error()}) // a dead session needs none
+	_ = c.Session.Send(&handshake.LaneDown{Conn: c.ID, Lane: l.Index, Epoch: l.Epoch, Better: isFailBack(l.Why()), Reason: l.Why().Error()}) // a dead session needs none
 }
 
 // destroyLane stops a lane that cannot be stopped otherwise.
-func (c *Conn) destroyLane(v *leaving, why error) {
+func (c *Conn) destroyLane(v *draining, why error) {
 	if err := c.guarded("close a lane", v.Carrier.Close); err != nil {
 		c.Fail(fmt.Errorf("%w: %v: %v can neither be stopped nor destroyed: %w; %w", fault.ErrDevice, c, v, why, err))
 		return
 	}
 	c.env.Log.Debug("a lane was destroyed to stop it", "conn", c.String(), "lane", v.String(), "err", why)
-	c.rest(v)
+	c.localDrained(v)
 }
 
 // settled reports whether what a lane carried is accounted for at this side: at the
 // receiver that is when both halves have come to rest, at the sender when it has the
 // report too. A receiver that has closed in good order has all.
-func (c *Conn) settled(v *leaving) bool {
+func (c *Conn) settled(v *draining) bool {
 	switch {
 	case c.closedCleanly():
 		c.settleReport(v.Lane, &handshake.Report{})
-	case !v.theirs, c.Sending && v.report == nil:
+	case !v.peerDrained, c.Sending && v.report == nil:
 		return false
 	case c.Sending:
 		c.settleReport(v.Lane, v.report)
@@ -346,7 +346,7 @@ func (c *Conn) settled(v *leaving) bool {
 		if err := c.send(m); err != nil {
 			c.Fail(err)
 		}
-		c.owing = true
+		c.resumePending = true
 	}
 	return true
 }
@@ -357,24 +357,24 @@ func (c *Conn) settled(v *leaving) bool {
 func (s *setup) serve(mask uint32) {
 	s.over.Store(true)
 	s.c.life.Enter(Open)
-	s.heedInbox()
+	s.forwardInbox()
 	for _, l := range s.own {
-		switch err := l.Accused(); {
+		switch err := l.Failure(); {
 		case mask == 0: // which is known, and has the wait for a way begin
-			s.c.tell(news{lane: l, evidence: l.Why()})
+			s.c.enqueue(event{lane: l, failure: l.Why()})
 		case err != nil && mask&(1<<l.Index) != 0:
-			s.c.tell(news{lane: l, evidence: err})
+			s.c.enqueue(event{lane: l, failure: err})
 		}
 	}
 }
 
-// heedInbox heeds what came for the set-up of lanes that are in service.
-func (s *setup) heedInbox() {
+// forwardInbox heeds what came for the set-up of lanes that are in service.
+func (s *setup) forwardInbox() {
 	for {
 		select {
 		case m := <-s.inbox:
 			if down, ok := m.(*handshake.LaneDown); ok {
-				s.c.tell(news{down: down})
+				s.c.enqueue(event{down: down})
 				continue
 			}
 			s.c.Fail(s.c.outOfPlace(m, handshake.TypeLaneDown))

@@ -14,25 +14,25 @@ import (
 
 // maxNews is how much may happen to a connection's lanes before it is heeded: more than
 // both sides can say of all lanes.
-const maxNews = 8 * lane.MaxParts
+const maxEvents = 8 * lane.MaxParts
 
-// heeding is how word of a lane comes to the goroutine that heeds it. That runs while
+// eventQueue is how word of a lane comes to the goroutine that heeds it. That runs while
 // a lane is on its way out, and takes the connection's mutex, which those who bring the
 // word must not.
-type heeding struct {
+type eventQueue struct {
 	kick chan struct{} // holds a token when there is news
 
 	mu     sync.Mutex // a leaf
 	closed bool       // no more lanes may join
 	runs   bool       // the goroutine
-	news   []news
+	queue  []event
 }
 
-// news is what has happened to a lane: one of these.
-type news struct {
-	evidence error // that lane is broken
-	doubt    error // whether it carries anything
-	lane     *lane.Lane
+// event is what has happened to a lane: one of these.
+type event struct {
+	failure   error // that lane is broken
+	suspicion error // whether it carries anything
+	lane      *lane.Lane
 
 	port lane.Port // has lost its carrier: its lanes may be broken
 
@@ -41,24 +41,24 @@ type news struct {
 	want   *handshake.Want
 }
 
-// Evidence says that a lane is broken. It does not block, and may be called from any
+// ReportFailure says that a lane is broken. It does not block, and may be called from any
 // goroutine.
-func (c *Conn) Evidence(l *lane.Lane, err error) {
+func (c *Conn) ReportFailure(l *lane.Lane, err error) {
 	if c.withdrawn.Load() != 0 { // which explains it, and would break every lane
 		c.Fail(c.blame(err))
 		return
 	}
-	l.Accuse(err) // before the look: a set-up that ends now sees one or the other
+	l.MarkFailed(err) // before the look: a set-up that ends now sees one or the other
 	if s := c.setupOf(l.Epoch); s == nil || s.over.Load() {
-		c.tell(news{lane: l, evidence: err})
+		c.enqueue(event{lane: l, failure: err})
 	}
 }
 
-// Doubt says that a lane may carry nothing now. It does not block, and may be called
+// Suspect says that a lane may carry nothing now. It does not block, and may be called
 // from any goroutine.
-func (c *Conn) Doubt(l *lane.Lane, err error) {
+func (c *Conn) Suspect(l *lane.Lane, err error) {
 	if c.life.At() == Open {
-		c.tell(news{lane: l, doubt: err})
+		c.enqueue(event{lane: l, suspicion: err})
 	}
 }
 
@@ -66,42 +66,42 @@ func (c *Conn) Doubt(l *lane.Lane, err error) {
 // from any goroutine.
 func (c *Conn) PortDown(p lane.Port) {
 	if c.life.At() == Open {
-		c.tell(news{port: p})
+		c.enqueue(event{port: p})
 	}
 }
 
-// tell has news heeded. Of a trial the outcome is known, and the peer may be done with it.
-func (c *Conn) tell(n news) {
-	if c.Trial {
+// enqueue has news heeded. Of a trial the outcome is known, and the peer may be done with it.
+func (c *Conn) enqueue(n event) {
+	if c.Probe {
 		return
 	}
-	fits, begin := c.heed.add(n)
+	fits, begin := c.events.add(n)
 	if !fits {
 		c.Fail(fmt.Errorf("%w: %v: too many lane events from the peer", fault.ErrProtocol, c))
 	}
 	if begin { // on a goroutine of its own, as Background may run it at once
-		go guard.Run(func() { c.env.Background(c.heedAll) }, c.panicked)
+		go guard.Run(func() { c.env.Background(c.runEvents) }, c.panicked)
 	}
 }
 
 // add notes news. begin says that the goroutine has to be started.
-func (h *heeding) add(n news) (fits, begin bool) {
+func (h *eventQueue) add(n event) (fits, begin bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.news) >= maxNews {
+	if len(h.queue) >= maxEvents {
 		return false, false
 	}
-	h.news = append(h.news, n)
+	h.queue = append(h.queue, n)
 	if h.runs {
-		h.poke()
+		h.wake()
 		return true, false
 	}
 	h.runs = true
 	return true, true
 }
 
-// poke has the goroutine look, if it runs.
-func (h *heeding) poke() {
+// wake has the goroutine look, if it runs.
+func (h *eventQueue) wake() {
 	select {
 	case h.kick <- struct{}{}:
 	default:
@@ -115,14 +115,14 @@ func (c *Conn) panicked(p *guard.Panic) {
 }
 
 // close ends the joining of lanes.
-func (h *heeding) close() {
+func (h *eventQueue) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
 }
 
 // mayJoin reports whether lanes may join, and then counts the one who has them.
-func (h *heeding) mayJoin(joins *sync.WaitGroup) bool {
+func (h *eventQueue) mayJoin(joins *sync.WaitGroup) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed {
@@ -132,24 +132,24 @@ func (h *heeding) mayJoin(joins *sync.WaitGroup) bool {
 }
 
 // next takes the news, and ends the goroutine when there is none and none is needed.
-func (h *heeding) next(needed bool) (all []news, done bool) {
+func (h *eventQueue) next(needed bool) (all []event, done bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all, h.news = h.news, nil
+	all, h.queue = h.queue, nil
 	if len(all) == 0 && !needed {
 		h.runs = false
 	}
 	return all, !h.runs
 }
 
-// heedAll heeds what happens to lanes until all that have failed are done with.
-func (c *Conn) heedAll() {
+// runEvents heeds what happens to lanes until all that have failed are done with.
+func (c *Conn) runEvents() {
 	guard.Run(func() {
 		const least, most = 10 * time.Microsecond, 50 * time.Millisecond
 		timer := c.env.Clock.NewTimer(0)
 		defer timer.Stop()
 		for wait := least; ; wait = min(2*wait, most) {
-			more, moved := c.attend()
+			more, moved := c.stepEvents()
 			if !more {
 				return
 			}
@@ -158,7 +158,7 @@ func (c *Conn) heedAll() {
 			}
 			timer.Reset(wait)
 			select {
-			case <-c.heed.kick:
+			case <-c.events.kick:
 				wait = least
 			case <-timer.C:
 			case <-c.env.Context.Done(): // and all connections are closed
@@ -168,13 +168,13 @@ func (c *Conn) heedAll() {
 	}, c.panicked)
 }
 
-// attend heeds the news and takes each lane on that is leaving. more says that there
+// stepEvents heeds the news and takes each lane on that is leaving. more says that there
 // will be something to do, moved that there was.
-func (c *Conn) attend() (more, moved bool) {
+func (c *Conn) stepEvents() (more, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	over := c.life.At() >= Stopped || c.over()
-	all, done := c.heed.next(!over && (len(c.leaving) > 0 || c.owing || c.life.At() == Open && c.inService() == 0))
+	all, done := c.events.next(!over && (len(c.drains) > 0 || c.resumePending || c.life.At() == Open && c.inService() == 0))
 	switch {
 	case done:
 		return false, false
@@ -182,11 +182,11 @@ func (c *Conn) attend() (more, moved bool) {
 		return true, false // to take what is still said
 	}
 	for _, n := range all {
-		c.heedOne(n)
+		c.handleEvent(n)
 	}
-	moved = c.takeLeave()
-	c.awaitWay()
-	if c.owing {
+	moved = c.advanceDrains()
+	c.checkOutage()
+	if c.resumePending {
 		c.resume()
 	}
 	return true, moved || len(all) > 0
@@ -209,23 +209,23 @@ func (c *Conn) closedCleanly() bool {
 	return c.Sending && e != nil && !e.leftAt.IsZero() && !e.gone
 }
 
-// heedOne heeds one piece of news. What it says of a lane that is no more comes late,
+// handleEvent heeds one piece of news. What it says of a lane that is no more comes late,
 // and means nothing.
 //
 // Preconditions: c is locked.
-func (c *Conn) heedOne(n news) {
+func (c *Conn) handleEvent(n event) {
 	switch {
 	case n.port != nil && !c.spared(n.port):
 		c.env.Log.Debug("a port went down and no lane uses another port", "conn", c.String(), "port", n.port.Now().String())
 	case n.port != nil:
 		for _, l := range c.lanes {
 			if l.Port == n.port && l.InService() {
-				c.leave(l, fmt.Errorf("%w: %v: %s: %v went down; check the cable", fault.ErrLane, c, l.Way(), n.port.Now()))
+				c.startDrain(l, fmt.Errorf("%w: %v: %s: %v went down; check the cable", fault.ErrLane, c, l.Path(), n.port.Now()))
 			}
 		}
 	case n.down != nil:
 		if l := c.laneOf(n.down.Lane, n.down.Epoch); l != nil {
-			c.peerLeft(l, n.down.Reason, n.down.Better)
+			c.peerDrains(l, n.down.Reason, n.down.Better)
 		}
 	case n.report != nil && !c.Sending:
 		c.Fail(fmt.Errorf("%w: %v: the receiver was sent a Report, which is for senders", fault.ErrProtocol, c))
@@ -235,29 +235,29 @@ func (c *Conn) heedOne(n news) {
 		c.Fail(fmt.Errorf("%w: %v: the sender was sent a Want, which is for receivers", fault.ErrProtocol, c))
 	case n.want != nil:
 		c.poll()
-		c.receiver.wanted(n.want.Eager)
+		c.receiver.grantsRequested(n.want.Eager)
 	case c.laneOf(n.lane.Index, n.lane.Epoch) != n.lane, n.lane.State() == lane.Stopped:
-	case n.doubt != nil:
-		c.doubt(n.lane, n.doubt)
+	case n.suspicion != nil:
+		c.suspect(n.lane, n.suspicion)
 	default:
-		c.leave(n.lane, n.evidence)
+		c.startDrain(n.lane, n.failure)
 	}
 }
 
-// doubt leaves a lane that is doubted, unless it has delivered something since it was
+// suspect leaves a lane that is doubted, unless it has delivered something since it was
 // before, or no other way is in service: who is silent may only be slow.
 //
 // Preconditions: c is locked.
-func (c *Conn) doubt(l *lane.Lane, err error) {
+func (c *Conn) suspect(l *lane.Lane, err error) {
 	another := func(o *lane.Lane) bool { return o.InService() && o.Route.String() != l.Route.String() }
 	if !l.InService() || !slices.ContainsFunc(c.lanes, another) {
 		return
 	}
-	if before, again := c.doubted[l]; again && before == l.Delivered {
-		c.leave(l, err)
+	if before, again := c.suspected[l]; again && before == l.Delivered {
+		c.startDrain(l, err)
 		return
 	}
-	c.doubted[l] = l.Delivered
+	c.suspected[l] = l.Delivered
 }
 
 // laneOf is the lane of that index and epoch, or nil.
@@ -273,5 +273,5 @@ func (c *Conn) laneOf(index uint8, epoch uint32) *lane.Lane {
 //
 // Preconditions: c is locked.
 func (c *Conn) spared(p lane.Port) bool {
-	return slices.ContainsFunc(c.lanes, func(l *lane.Lane) bool { return l.InService() && l.Port != p && !l.Port.Dark() })
+	return slices.ContainsFunc(c.lanes, func(l *lane.Lane) bool { return l.InService() && l.Port != p && !l.Port.NoCarrier() })
 }

@@ -23,14 +23,14 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 	case s == nil:
 		return
 	case s.seen&(1<<m.Part) != 0:
-		r.bad(l, v, "that part has arrived before")
+		r.failImmediate(l, v, "that part has arrived before")
 		return
 	case int64(s.size)+size > int64(s.capacity):
-		r.bad(l, v, fmt.Sprintf("%d bytes for a buffer of %d", int64(s.size)+size, s.capacity))
+		r.failImmediate(l, v, fmt.Sprintf("%d bytes for a buffer of %d", int64(s.size)+size, s.capacity))
 		return
 	}
 	if m.Again && !r.countAgain() {
-		r.bad(l, v, "more parts were sent again than allowed")
+		r.failImmediate(l, v, "more parts were sent again than allowed")
 		return
 	}
 	if req.trace != nil {
@@ -63,16 +63,16 @@ func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (add
 	case s == nil:
 		return 0, nil, false
 	case m.Writes != 0:
-		r.bad(l, v, "plain writes of a part that is placed here")
+		r.failImmediate(l, v, "plain writes of a part that is placed here")
 		return 0, nil, false
 	case (s.begun|s.seen)&(1<<m.Part) != 0:
-		r.bad(l, v, "that part has begun before")
+		r.failImmediate(l, v, "that part has begun before")
 		return 0, nil, false
 	case s.gone && size > 0:
 		r.Fail(r.blame(fmt.Errorf("%v: %d bytes", l, size)))
 		return 0, nil, false
 	case offset > uint64(s.capacity) || uint64(size) > uint64(s.capacity)-offset:
-		r.bad(l, v, fmt.Sprintf("%d bytes at %d for a buffer of %d", size, offset, s.capacity))
+		r.failImmediate(l, v, fmt.Sprintf("%d bytes at %d for a buffer of %d", size, offset, s.capacity))
 		return 0, nil, false
 	}
 	if req.trace != nil {
@@ -89,13 +89,13 @@ func (r *Receiver) outstanding(l *lane.Lane, v uint32, m *lane.Imm) (*Request, *
 	req := &r.requests[m.Slot]
 	switch {
 	case !ok:
-		r.bad(l, v, "malformed")
+		r.failImmediate(l, v, "malformed")
 		return nil, nil
 	case !req.active || req.done:
-		r.bad(l, v, "no receive outstanding in that slot")
+		r.failImmediate(l, v, "no receive outstanding in that slot")
 		return nil, nil
 	case int(m.Sub) >= req.n:
-		r.bad(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
+		r.failImmediate(l, v, fmt.Sprintf("the receive has %d buffers", req.n))
 		return nil, nil
 	}
 	s := &req.subs[m.Sub]
@@ -103,14 +103,14 @@ func (r *Receiver) outstanding(l *lane.Lane, v uint32, m *lane.Imm) (*Request, *
 		s.last = m.Last
 	}
 	if s.last != m.Last {
-		r.bad(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
+		r.failImmediate(l, v, fmt.Sprintf("the number of parts changed from %d", s.last+1))
 		return nil, nil
 	}
 	return req, s
 }
 
-// bad fails the connection over an immediate that the protocol does not allow.
-func (r *Receiver) bad(l *lane.Lane, v uint32, why string) {
+// failImmediate fails the connection over an immediate that the protocol does not allow.
+func (r *Receiver) failImmediate(l *lane.Lane, v uint32, why string) {
 	r.Fail(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", fault.ErrProtocol, r, l, v, why))
 }
 
@@ -144,7 +144,7 @@ func (r *Receiver) subsOf(g *lane.Region, f func(*sub)) {
 	}
 }
 
-// settled reports whether no part for a buffer in g has begun to arrive and not ended.
+// untouched reports whether no part for a buffer in g has begun to arrive and not ended.
 func (r *Receiver) untouched(g *lane.Region) bool {
 	some := false
 	r.subsOf(g, func(s *sub) { some = some || s.begun&^s.seen != 0 })

@@ -8,30 +8,30 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// stash is the receiver's side of eager messages: those that have come and are not in
+// unexpected is the receiver's side of eager messages: those that have come and are not in
 // their buffers, whose bytes lie in the connection's wire, and those of which the sender
 // may have to be told.
-type stash struct {
-	taken uint64                  // all up to this number have gone to their buffers
-	tells int                     // of those that have, of which the sender has not been told
-	asked uint64                  // number of the last before the sender asked for grants
-	early [lane.EagerWindow]early // by number
+type unexpected struct {
+	taken      uint64                         // all up to this number have gone to their buffers
+	unreported int                            // of those that have, of which the sender has not been told
+	asked      uint64                         // number of the last before the sender asked for grants
+	messages   [lane.EagerWindow]eagerMessage // by number
 
-	done uint64 // a sequence: all receives before it are
-	lazy bool   // grants are kept back: the sender does not wait for them
-	kept slots  // of receives whose grant was
+	done        uint64 // a sequence: all receives before it are
+	deferGrants bool   // grants are kept back: the sender does not wait for them
+	deferred    slots  // of receives whose grant was
 
 	clamped bool // a message was larger than its buffer, and that was said
 }
 
-// early is an eager message that has come.
-type early struct {
+// eagerMessage is an eager message that has come.
+type eagerMessage struct {
 	number uint64 // 0: none has
 	size   int
 	tag    int32
 	head   uint64 // its buffer is not before that receive
 	gone   bool   // to its buffer, which is
-	where  lane.Taken
+	where  lane.EagerMatch
 	told   bool // the sender
 }
 
@@ -40,10 +40,10 @@ type early struct {
 const lazyAfter = 4
 
 // place is where the message of that number is noted.
-func (s *stash) place(number uint64) *early { return &s.early[number%lane.EagerWindow] }
+func (s *unexpected) place(number uint64) *eagerMessage { return &s.messages[number%lane.EagerWindow] }
 
 // next is the first message behind number, if it has come.
-func (s *stash) next(number uint64) *early {
+func (s *unexpected) next(number uint64) *eagerMessage {
 	if e := s.place(number + 1); e.number == number+1 {
 		return e
 	}
@@ -51,13 +51,13 @@ func (s *stash) next(number uint64) *early {
 }
 
 // used reports whether an eager message has ever come.
-func (s *stash) used() bool { return s.place(s.taken).number > 0 || s.some() }
+func (s *unexpected) used() bool { return s.place(s.taken).number > 0 || s.some() }
 
 // some reports whether messages wait for their receives.
-func (s *stash) some() bool { return s.next(s.taken) != nil }
+func (s *unexpected) some() bool { return s.next(s.taken) != nil }
 
 // arrived are the messages that have come, as a report says it.
-func (s *stash) arrived() (all uint64, ahead uint16) {
+func (s *unexpected) arrived() (all uint64, ahead uint16) {
 	for n := s.taken + 1; n <= s.taken+lane.EagerWindow; n++ {
 		if s.place(n).number == n {
 			ahead |= 1 << (n - s.taken - 1)
@@ -69,81 +69,81 @@ func (s *stash) arrived() (all uint64, ahead uint16) {
 // Eager takes in an eager message, or that the sender asks for grants. Whatever it says is
 // checked: a peer that breaks the protocol fails its connection, nothing else.
 func (r incoming) Eager(l *lane.Lane, m lane.Eager, b []byte) {
-	s := &r.stash
+	s := &r.unexpected
 	n, head := lane.EagerNumber(m.Number, s.taken), lane.Sequence(m.Head, r.next)
 	switch {
 	case m.Ask:
-		r.wanted(n)
+		r.grantsRequested(n)
 		return
 	case n <= s.taken, n > s.taken+lane.EagerWindow, s.place(n).number == n:
-		r.wrong(l, "eager message %d arrived after %d were received: it is out of order, or arrived twice", n, s.taken)
+		r.failEager(l, "eager message %d arrived after %d were received: it is out of order, or arrived twice", n, s.taken)
 		return
 	case head == 0, head > r.next:
-		r.wrong(l, "eager message %d is for a receive from %d on; %d is next", n, head, r.next)
+		r.failEager(l, "eager message %d is for a receive from %d on; %d is next", n, head, r.next)
 		return
 	}
-	*s.place(n) = early{number: n, size: len(b), tag: m.Tag, head: head}
-	room, _ := r.Wire.Eager(n)
+	*s.place(n) = eagerMessage{number: n, size: len(b), tag: m.Tag, head: head}
+	room, _ := r.Ring.Eager(n)
 	copy(room, b)
-	s.lazy = s.lazy || n >= s.asked+lazyAfter
-	r.takeEarly(l)
+	s.deferGrants = s.deferGrants || n >= s.asked+lazyAfter
+	r.matchEager(l)
 }
 
-// wanted gives the sender, whose last eager message was n, the grants that were kept back and
+// grantsRequested gives the sender, whose last eager message was n, the grants that were kept back and
 // word of those that are in their buffers. Who has sent another since asks again when it needs
 // them. It is called too when this side's program looks at no receive, as it waits for something
 // else.
-func (r *Receiver) wanted(n uint64) {
-	s := &r.stash
+func (r *Receiver) grantsRequested(n uint64) {
+	s := &r.unexpected
 	s.asked = max(s.asked, n)
-	for i := range s.early {
-		if s.early[i].number > s.asked {
+	for i := range s.messages {
+		if s.messages[i].number > s.asked {
 			return
 		}
 	}
-	r.tellTaken()
-	r.grantKept()
+	r.reportMatched()
+	r.sendDeferredGrants()
 }
 
-// grantKept has the grants sent that were kept back, and keeps none back from now on.
-func (r *Receiver) grantKept() {
-	r.stash.lazy = false
+// sendDeferredGrants has the grants sent that were kept back, and keeps none back from now on.
+func (r *Receiver) sendDeferredGrants() {
+	r.unexpected.deferGrants = false
 	for i := range r.requests {
-		if req := &r.requests[i]; r.stash.kept.has(i) && req.active && !req.done {
+		if req := &r.requests[i]; r.unexpected.deferred.has(i) && req.active && !req.done {
 			r.again.add(i)
-			r.owing = true
+			r.resumePending = true
 		}
 	}
-	r.stash.kept = slots{}
+	r.unexpected.deferred = slots{}
 }
 
-// takeEarly puts messages that have come into the buffers of their receives. l is the lane
+// matchEager puts messages that have come into the buffers of their receives. l is the lane
 // by which the last came, or nil.
-func (r *Receiver) takeEarly(l *lane.Lane) {
-	s := &r.stash
+func (r *Receiver) matchEager(l *lane.Lane) {
+	s := &r.unexpected
 	for n := s.taken; ; n++ {
 		e := s.next(n)
 		if e == nil {
 			break
 		}
-		if req, i := r.bufferOf(e); req != nil && !r.put(l, req, i, e) {
+		if req, i := r.bufferOf(e); req != nil && !r.deliverEager(l, req, i, e) {
 			return
 		}
 	}
 	for e := s.next(s.taken); e != nil && e.gone; e = s.next(s.taken) {
 		s.taken++
 	}
-	if s.tells >= lane.EagerWindow/2 || !s.lazy {
-		r.tellTaken()
+	if s.unreported >= lane.EagerWindow/2 || !s.deferGrants {
+		r.reportMatched()
 	}
 }
 
 // bufferOf is the buffer that a message is for, or nil while there is none.
-func (r *Receiver) bufferOf(e *early) (*Request, int) {
+func (r *Receiver) bufferOf(e *eagerMessage) (*Request, int) {
 	if e.gone {
 		return nil, 0
 	}
-	s := &r.stash
+	s := &r.unexpected
 	for s.done = max(s.done, r.oldest()); s.done < r.next; s.done++ {
 		if req := &r.requests[lane.SlotOf(s.done)]; req.seq == s.done && !req.done {
 			break
@@ -154,7 +154,7 @@ func (r *Receiver) bufferOf(e *early) (*Request, int) {
 		if req.seq != seq || req.done || !req.active {
 			continue
 		}
-		slot := r.Wire.Slot(seq)
+		slot := r.Ring.Slot(seq)
 		for i := range req.n {
 			if b := &req.subs[i]; b.begun|b.seen == 0 && int32(slot[i].Tag) == e.tag {
 				return req, i
@@ -164,8 +164,8 @@ func (r *Receiver) bufferOf(e *early) (*Request, int) {
 	return nil, 0
 }
 
-// put copies a message into a buffer, and reports whether it could.
-func (r *Receiver) put(l *lane.Lane, req *Request, i int, e *early) bool {
+// deliverEager copies a message into a buffer, and reports whether it could.
+func (r *Receiver) deliverEager(l *lane.Lane, req *Request, i int, e *eagerMessage) bool {
 	if l == nil {
 		l = r.lanes[0] // for the figures
 	}
@@ -175,13 +175,13 @@ func (r *Receiver) put(l *lane.Lane, req *Request, i int, e *early) bool {
 	if !ok {
 		return false
 	}
-	room, _ := r.Wire.Eager(e.number)
+	room, _ := r.Ring.Eager(e.number)
 	if !lane.CopyOut(addr, room[:size]) {
 		r.Fail(fmt.Errorf("%w: %v: %v: receive: the memory at %#x is registered but not mapped", fault.ErrUsage, r, l, addr))
 		return false
 	}
-	e.gone, e.where = true, lane.Taken{Number: e.number, Seq: uint32(req.seq), Sub: uint8(i), N: uint8(req.n)}
-	r.stash.tells++
+	e.gone, e.where = true, lane.EagerMatch{Number: e.number, Seq: uint32(req.seq), Sub: uint8(i), N: uint8(req.n)}
+	r.unexpected.unreported++
 	incoming{r}.Arrived(l, v, int64(size))
 	return true
 }
@@ -191,59 +191,59 @@ func (r *Receiver) clamp(size int, s *sub) int {
 	if size <= int(s.capacity) {
 		return size
 	}
-	if !r.stash.clamped {
-		r.stash.clamped = true
+	if !r.unexpected.clamped {
+		r.unexpected.clamped = true
 		r.env.Log.Warn("a message is larger than the buffer the receiver posted and was cut", "conn", r.String(), "size", size, "capacity", s.capacity)
 	}
 	return int(s.capacity)
 }
 
-// tell tells the sender which messages are in their buffers, over the lane by which grants
+// reportMatched tells the sender which messages are in their buffers, over the lane by which grants
 // go: those say what is left.
-func (r *Receiver) tellTaken() {
-	s := &r.stash
+func (r *Receiver) reportMatched() {
+	s := &r.unexpected
 	l := r.firstLane()
-	if l == nil || s.tells == 0 {
+	if l == nil || s.unreported == 0 {
 		return // a lane that joins has it told
 	}
-	t, ok := l.Carrier.(lane.Taker)
+	t, ok := l.Carrier.(lane.EagerMatcher)
 	if !ok {
 		return
 	}
-	s.tells = 0
-	for i := range s.early {
-		e := &s.early[i]
+	s.unreported = 0
+	for i := range s.messages {
+		e := &s.messages[i]
 		if !e.gone || e.told {
 			continue
 		}
 		e.told = true
-		if err := t.PutTaken(e.where); err != nil {
+		if err := t.PutMatch(e.where); err != nil {
 			l.Break(err)
 			return
 		}
 	}
-	if err := t.FlushTaken(); err != nil {
+	if err := t.FlushMatches(); err != nil {
 		l.Break(err)
 	}
 }
 
-// tellAgain has the sender told of all that it may not have been told of, as a lane has
+// reportAgain has the sender told of all that it may not have been told of, as a lane has
 // failed that may have carried it.
-func (s *stash) tellAgain() {
-	s.tells = 0
-	for i := range s.early {
-		if e := &s.early[i]; e.gone {
+func (s *unexpected) reportAgain() {
+	s.unreported = 0
+	for i := range s.messages {
+		if e := &s.messages[i]; e.gone {
 			e.told = false
-			s.tells++
+			s.unreported++
 		}
 	}
 }
 
-// wrong fails the connection over an eager message that the protocol does not allow.
-func (r *Receiver) wrong(l *lane.Lane, format string, args ...any) {
+// failEager fails the connection over an eager message that the protocol does not allow.
+func (r *Receiver) failEager(l *lane.Lane, format string, args ...any) {
 	r.Fail(fmt.Errorf("%w: %v: %v: %s", fault.ErrProtocol, r, l, fmt.Sprintf(format, args...)))
 }
 
-func (r incoming) Taken(lane.Taken) error {
+func (r incoming) EagerMatched(lane.EagerMatch) error {
 	return errors.New("the receiver was sent word of eager messages, which is for senders")
 }
