@@ -72,9 +72,6 @@ func (c *Context) QueryPort(port uint8) (PortAttr, error) {
 	return attr, newError("query_port", c.device.info.Name, port, errno, "")
 }
 
-// PortStateString spells PortAttr.State.
-func PortStateString(state uint32) string { return nameOf(portStateNames, "IBV_PORT", state) }
-
 // QueryPKey returns a partition key in host byte order.
 func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
 	if err := c.life.check(); err != nil {

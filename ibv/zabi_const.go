@@ -42,15 +42,6 @@ const (
 	IBV_PORT_ACTIVE_DEFER = 0x5
 )
 
-var portStateNames = map[uint32]string{
-	IBV_PORT_NOP:          "IBV_PORT_NOP",
-	IBV_PORT_DOWN:         "IBV_PORT_DOWN",
-	IBV_PORT_INIT:         "IBV_PORT_INIT",
-	IBV_PORT_ARMED:        "IBV_PORT_ARMED",
-	IBV_PORT_ACTIVE:       "IBV_PORT_ACTIVE",
-	IBV_PORT_ACTIVE_DEFER: "IBV_PORT_ACTIVE_DEFER",
-}
-
 // Link layers of a port
 const (
 	IBV_LINK_LAYER_UNSPECIFIED = 0x0

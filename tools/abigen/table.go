@@ -253,7 +253,7 @@ var constantGroups = []constants{
 	{comment: "enum ibv_transport_type", list: []string{"IBV_TRANSPORT_IB", "IBV_TRANSPORT_IWARP", "IBV_TRANSPORT_UNSPECIFIED"}},
 	{comment: "enum ibv_gid_type", list: []string{"IBV_GID_TYPE_IB", "IBV_GID_TYPE_ROCE_V1", "IBV_GID_TYPE_ROCE_V2"}},
 	{comment: "enum ibv_mtu", list: []string{"IBV_MTU_256", "IBV_MTU_512", "IBV_MTU_1024", "IBV_MTU_2048", "IBV_MTU_4096"}},
-	{comment: "enum ibv_port_state", names: "portStateNames", list: []string{
+	{comment: "enum ibv_port_state", list: []string{
 		"IBV_PORT_NOP", "IBV_PORT_DOWN", "IBV_PORT_INIT", "IBV_PORT_ARMED", "IBV_PORT_ACTIVE", "IBV_PORT_ACTIVE_DEFER"}},
 	{comment: "Link layers of a port", list: []string{
 		"IBV_LINK_LAYER_UNSPECIFIED", "IBV_LINK_LAYER_INFINIBAND", "IBV_LINK_LAYER_ETHERNET"}},

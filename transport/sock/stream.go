@@ -33,9 +33,6 @@ func Simulated(m StreamModel) *Stream { return &Stream{fd: -1, model: m} }
 // None is a stream that is closed: every call fails with EBADF, but Close, which does nothing.
 var None = &Stream{fd: -1}
 
-// Adopt makes a stream of a connected, marked TCP socket that no poller knows, and takes it over.
-func Adopt(fd int) *Stream { return &Stream{fd: fd} }
-
 // Send sends up to n bytes at addr, and returns how many the network has taken.
 //
 // Preconditions: addr lies outside the Go heap.
