@@ -32,7 +32,8 @@ type stalls struct {
 	lanes  [lane.MaxParts]suspect
 
 	missing uint64        // grant that has not come
-	missed  time.Duration // when that was first seen, and polled was that
+	over    *lane.Lane    // over which it was to come
+	missed  time.Duration // when that was first seen of the two, and polled was that
 }
 
 // suspect is what is known of a lane in some place.
@@ -96,10 +97,10 @@ func (c *Conn) checkStalls() {
 	c.sender.waits(&first)
 	i := s.awaited(c.sender.missing())
 	switch {
-	case i < 0:
+	case i < 0 || i >= len(c.lanes):
 	case c.Session.Silence() > c.env.Scaled(stallLook): // a process that is stopped may owe it
 		s.missed = s.polled
-	case i < len(c.lanes) && isHealthy(c.lanes[i]) && c.inService() > 1 && s.polled-s.missed >= c.env.Scaled(stallTime):
+	case s.overdue(c.lanes[i]) >= c.env.Scaled(stallTime) && c.inService() > 1:
 		l := c.lanes[i]
 		c.ReportFailure(l, fmt.Errorf("%w: %v: %s: no grant arrived over it for %v, while later ones arrived over other lanes; check the cable and both ports",
 			fault.ErrLane, c, l.Path(), (s.polled-s.missed).Round(10*time.Millisecond)))
@@ -120,6 +121,15 @@ func (s *stalls) awaited(seq uint64, index int) int {
 		return -1
 	}
 	return index
+}
+
+// overdue is how long the missing grant has been awaited over a lane that stands. Over one that does not, or that has taken the
+// place of such a one, it does not come: it goes again.
+func (s *stalls) overdue(l *lane.Lane) time.Duration {
+	if l != s.over || !isHealthy(l) {
+		s.over, s.missed = l, s.polled
+	}
+	return s.polled - s.missed
 }
 
 // find returns the lanes, a bit for each, that have stalled for limit. first is the number

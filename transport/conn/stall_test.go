@@ -171,3 +171,31 @@ func TestStallsAwaited(t *testing.T) {
 		}
 	}
 }
+
+// A grant is not overdue over a lane that has just taken the place of another, nor over one that does not stand.
+func TestStallsOverdue(t *testing.T) {
+	old, fresh := &lane.Lane{}, &lane.Lane{}
+	inService(old)
+	inService(fresh)
+	var s stalls
+	for i, step := range []struct {
+		after time.Duration
+		lane  *lane.Lane
+		fails bool
+		want  time.Duration
+	}{
+		{1, old, false, 0},
+		{2, old, false, 2},
+		{3, old, true, 0},
+		{4, old, false, 0},
+		{5, fresh, false, 0},
+		{6, fresh, false, 6},
+	} {
+		if s.polled += step.after; step.fails {
+			step.lane.Fail(errors.New("a cable"))
+		}
+		if got := s.overdue(step.lane); got != step.want {
+			t.Errorf("step %d: overdue for %d, want %d", i, got, step.want)
+		}
+	}
+}
