@@ -72,6 +72,25 @@ func TestNoFault(t *testing.T) {
 	})
 }
 
+// So does one whose connections all lead through other machines. Its processes end one after the other.
+func TestNoFaultThroughRelays(t *testing.T) {
+	each(t, func(seed uint64) *mesh.Scenario {
+		s, d := mesh.NewScenario(seed)
+		s.Row(3+int(d.Uint64N(3)), 1+int(d.Uint64N(2)), true)
+		s.Settings["NCCL_MESH_TRANSPORT"] = []string{"auto", "rdma"}[d.Uint64N(2)]
+		c := mesh.Traffic(1+int(d.Uint64N(20)), 1<<d.Uint64N(18))
+		last := len(s.Machines) - 1
+		for range 1 + d.Uint64N(4) {
+			s.Connect(0, last, c)
+			if d.Chance(0.5) {
+				s.Connect(last, 0, c)
+			}
+		}
+		s.Expect.Calm, s.Expect.Within = true, time.Minute
+		return s
+	})
+}
+
 // cablesFail draws the machines, the cables, what talks to whom, and the faults. No outage lasts as long as lanes are waited
 // for, so that no rank may fail.
 func cablesFail(t *testing.T, transports ...string) {

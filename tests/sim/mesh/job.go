@@ -187,7 +187,7 @@ func (j *Job) End() {
 	for _, r := range j.ranks {
 		j.over.Go(func() {
 			if !together {
-				r.wait(time.Duration(r.source.LogUniform(0, 200_000)) * time.Microsecond)
+				r.source.Sleep(time.Duration(r.source.LogUniform(0, 200_000)) * time.Microsecond) // news of its sockets does not end that
 			}
 			r.err = r.end()
 		})
