@@ -21,7 +21,8 @@ the name of the host before each.
 Each process has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, NNODES,
 MASTER_ADDR and MASTER_PORT, as torch.distributed and others read them, and what
 ncclmesh env says on that host. The command is started everywhere or nowhere: a host
-that cannot be reached, or has no plugin, ends the job before it begins.
+that cannot be reached, has no plugin, or has settings that keep NCCL from using it,
+ends the job before it begins.
 
 The first process that fails ends the others: they get SIGTERM, and are killed
 --grace later. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on; a second
@@ -36,7 +37,7 @@ const runExample = `  ncclmesh run spark-1 spark-2 -- python3 train.py
 type runFlags struct {
 	hosts      hostFlags
 	order      launch.Order
-	env        []string
+	setting    settingFlags
 	masterAddr string
 	masterPort int
 	grace      time.Duration
@@ -54,9 +55,7 @@ func runCommand(sys *system) *cobra.Command {
 	f.hosts.add(c)
 	c.Flags().IntVar(&f.order.Processes, "per-host", 1, "how many processes each host has")
 	c.Flags().StringVar(&f.order.Directory, "dir", "", "start it in `DIRECTORY`; by default where ssh leads to")
-	c.Flags().StringVar(&f.order.Library, "library", "", "the plugin is `FILE` on every host, instead of looking for it")
-	c.Flags().BoolVar(&f.order.NoPlugin, "no-plugin", false, "do not set the plugin's variables, to compare")
-	c.Flags().StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE`, or pass NAME on, for every process")
+	f.setting.add(c)
 	c.Flags().StringVar(&f.masterAddr, "master-addr", "", "what MASTER_ADDR is (default where ssh has reached the first host, or its address on the bootstrap interface)")
 	c.Flags().IntVar(&f.masterPort, "master-port", 0, "what MASTER_PORT is (default one that is free there)")
 	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the other processes may take to end after the first failure")
@@ -102,23 +101,45 @@ func (f *runFlags) job(sys *system, dash int, args []string) (*launch.Job, []str
 			return nil, nil, fmt.Errorf("--master-addr %s: %w", f.masterAddr, err)
 		}
 	}
-	if f.order.NoPlugin && f.order.Library != "" {
-		return nil, nil, errors.New("--no-plugin and --library are both given; leave one out")
+	var err error
+	if f.order.Setting, err = f.setting.setting(sys); err != nil {
+		return nil, nil, err
 	}
 	f.order.Command = args[dash:]
-	j := &launch.Job{Order: f.order, MasterAddress: f.masterAddr, MasterPort: f.masterPort, Grace: f.grace, Stdout: sys.stdout, Stderr: sys.stderr}
+	return &launch.Job{Order: f.order, MasterAddress: f.masterAddr, MasterPort: f.masterPort, Grace: f.grace, Stdout: sys.stdout, Stderr: sys.stderr}, args[:dash], nil
+}
+
+// settingFlags say how processes on hosts use the plugin.
+type settingFlags struct {
+	launch.Setting
+	env []string
+}
+
+func (f *settingFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.Library, "library", "", "the plugin is `FILE` on every host, instead of looking for it")
+	c.Flags().BoolVar(&f.NoPlugin, "no-plugin", false, "do not set the plugin's variables, to compare")
+	c.Flags().BoolVar(&f.Anyway, "anyway", false, "start also where settings keep NCCL from using the plugin")
+	c.Flags().StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE`, or pass NAME on, for every process")
+}
+
+// setting is what the flags say.
+func (f *settingFlags) setting(sys *system) (launch.Setting, error) {
+	s := f.Setting
+	if s.NoPlugin && s.Library != "" {
+		return s, errors.New("--no-plugin and --library are both given; leave one out")
+	}
 	for _, e := range f.env {
 		name, _, given := strings.Cut(e, "=")
 		if name == "" {
-			return nil, nil, fmt.Errorf("--env %s: want NAME=VALUE or NAME", e)
+			return s, fmt.Errorf("--env %s: want NAME=VALUE or NAME", e)
 		}
 		if !given {
 			if !slices.ContainsFunc(sys.environ, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }) {
-				return nil, nil, fmt.Errorf("--env %s: it is not set here, so there is no value to pass on", name)
+				return s, fmt.Errorf("--env %s: it is not set here, so there is no value to pass on", name)
 			}
 			e = name + "=" + sys.getenv(name)
 		}
-		j.Env = append(j.Env, e)
+		s.Env = append(s.Env, e)
 	}
-	return j, args[:dash], nil
+	return s, nil
 }

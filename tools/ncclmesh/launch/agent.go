@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -77,44 +78,70 @@ func (s *Start) env() [][]string {
 
 // ready looks for what the processes need.
 func (n Node) ready(o Order) (*Ready, error) {
-	environ := jobenv.Variables{}
-	all, err := jobenv.Read(n.Environ, "/")
 	r := &Ready{}
-	if err != nil {
-		r.Against = append(r.Against, err.Error())
-	}
-	if !o.NoPlugin {
-		found := library.Find(all.Getenv)
-		if o.Library != "" {
-			l, err := library.Named(o.Library)
-			if err != nil {
-				return nil, err
-			}
-			found = []library.Library{l}
-		}
-		if environ, err = jobenv.Exports(found); err != nil {
-			return nil, err
-		}
-		node, err := n.Look()
-		if err != nil {
-			return nil, err
-		}
-		for _, objection := range jobenv.Against(environ.Over(all), node) {
-			if objection.Severity != jobenv.Idle {
-				r.Against = append(r.Against, objection.String())
-			}
-		}
-	}
-	for _, v := range environ {
-		r.Env = append(r.Env, v.Name+"="+v.Value)
+	var err error
+	if r.Env, r.Against, err = n.Variables(o.Setting); err != nil {
+		return nil, err
 	}
 	if r.Port, err = freePort(); err != nil {
 		return nil, err
 	}
+	all, _ := jobenv.Read(n.Environ, "/") // the error is among the objections
 	if r.Address, err = n.address(o, all.Getenv); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// ErrBlocked marks hosts on which NCCL would not use the plugin.
+var ErrBlocked = errors.New("NCCL would not use the plugin there")
+
+// Variables returns the variables that a process on this node has over those of the environment, and what in both works against
+// the plugin. It is an [ErrBlocked] where NCCL would not use the plugin, unless the setting is to start anyway.
+func (n Node) Variables(s Setting) (env, against []string, err error) {
+	given, _ := jobenv.Read(append(slices.Clip(n.Environ), s.Env...), "/")
+	var blocks []string
+	if !s.NoPlugin {
+		found := library.Find(given.Getenv)
+		if s.Library != "" {
+			l, err := library.Named(s.Library)
+			if err != nil {
+				return nil, nil, err
+			}
+			found = []library.Library{l}
+		}
+		exports, err := jobenv.Exports(found)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, v := range exports {
+			env = append(env, v.Name+"="+v.Value)
+		}
+	}
+	env = append(env, s.Env...)
+	all, err := jobenv.Read(append(slices.Clip(n.Environ), env...), "/")
+	if err != nil {
+		against = append(against, err.Error())
+	}
+	if s.NoPlugin {
+		return env, against, nil
+	}
+	node, err := n.Look()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, o := range jobenv.Against(all, node) {
+		switch {
+		case o.Severity == jobenv.Blocks && !s.Anyway:
+			blocks = append(blocks, o.String())
+		case o.Severity != jobenv.Idle:
+			against = append(against, o.String())
+		}
+	}
+	if blocks != nil {
+		return nil, nil, fmt.Errorf("%w: %s; --anyway starts all the same", ErrBlocked, strings.Join(blocks, "; "))
+	}
+	return env, against, nil
 }
 
 // address returns where the other nodes reach this one. Its name is the last resort, because many machines have it for a

@@ -21,9 +21,8 @@ import (
 type Job struct {
 	Order
 	Hosts         []string
-	Env           []string // of all processes, NAME=value
-	MasterAddress string   // none: that at which the first host is reached, by ssh or over the network of the bootstrap
-	MasterPort    int      // 0: one that is free there
+	MasterAddress string // none: that at which the first host is reached, by ssh or over the network of the bootstrap
+	MasterPort    int    // 0: one that is free there
 	Stdout        io.Writer
 	Stderr        io.Writer
 	Signals       <-chan os.Signal // what the processes are signalled
@@ -213,7 +212,7 @@ func (h *host) write(l *Line) {
 }
 
 // variables are those of the host's processes: by which torch.distributed and its like find each other, and what the host
-// itself says NCCL needs. What was given on the command line is last, and so holds.
+// itself says its processes need, which is last, and so holds.
 func (h *host) variables(hosts []*host) [][]string {
 	first := hosts[0].ready
 	address, port := h.MasterAddress, h.MasterPort
@@ -236,7 +235,7 @@ func (h *host) variables(hosts []*host) [][]string {
 		set("NNODES", len(hosts))
 		set("MASTER_PORT", port)
 		env[i] = append(env[i], "MASTER_ADDR="+address)
-		env[i] = append(append(env[i], h.ready.Env...), h.Env...)
+		env[i] = append(env[i], h.ready.Env...)
 	}
 	return env
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -108,7 +109,7 @@ func TestRun(t *testing.T) {
 		status int
 		err    string
 	}{
-		{"two hosts", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 1}, Hosts: []string{"a", "b"}, MasterPort: 29500, Env: []string{"MORE=x y"}},
+		{"two hosts", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 1, Setting: Setting{Env: []string{"MORE=x y"}}}, Hosts: []string{"a", "b"}, MasterPort: 29500},
 			[]string{"a: 0 2 0 1 0 2 10.0.0.1 29500 a x y", "b: 1 2 0 1 1 2 10.0.0.1 29500 b x y"}, "", 0, ""},
 		{"two processes each", Job{Order: Order{Command: []string{"sh", "-c", variables}, Processes: 2}, Hosts: []string{"a", "b"}, MasterPort: 1, MasterAddress: "head"},
 			[]string{"a:0: 0 4 0 2 0 2 head 1 a", "a:1: 1 4 1 2 0 2 head 1 a", "b:0: 2 4 0 2 1 2 head 1 b", "b:1: 3 4 1 2 1 2 head 1 b"}, "", 0, ""},
@@ -129,7 +130,7 @@ func TestRun(t *testing.T) {
 		{"ended by a signal", Job{Order: Order{Command: []string{"sh", "-c", "kill -KILL $$"}, Processes: 1}, Hosts: []string{"a"}}, []string{""}, "", 137, "a was ended by killed"},
 		{"no such command", Job{Order: Order{Command: []string{"no-such-command"}, Processes: 1}, Hosts: []string{"a"}}, []string{""}, "", 0, "a: start no-such-command:"},
 		{"a host that cannot be reached", Job{Order: Order{Command: []string{"echo", "started"}, Processes: 1}, Hosts: []string{"a", "refused", "b"}}, []string{""}, "", 0, "refused: cannot be reached"},
-		{"no plugin", Job{Order: Order{Command: []string{"echo", "started"}, Processes: 1, Library: "/no/such.so"}, Hosts: []string{"a"}}, []string{""}, "", 0, "a: /no/such.so does not exist"},
+		{"no plugin", Job{Order: Order{Command: []string{"echo", "started"}, Processes: 1, Setting: Setting{Library: "/no/such.so"}}, Hosts: []string{"a"}}, []string{""}, "", 0, "a: /no/such.so does not exist"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -175,7 +176,7 @@ func TestSignals(t *testing.T) {
 			signals := make(chan os.Signal)
 			seen := make(chan struct{})
 			stdout := output{seen: seen, want: "up "}
-			j := Job{Order: Order{Command: []string{"sh", "-c", tt.script}, Processes: 1, NoPlugin: true}, Hosts: []string{"a"},
+			j := Job{Order: Order{Command: []string{"sh", "-c", tt.script}, Processes: 1, Setting: Setting{NoPlugin: true}}, Hosts: []string{"a"},
 				Stdout: &stdout, Stderr: io.Discard, Signals: signals, Grace: time.Minute}
 			ended := make(chan error, 1)
 			go func() { ended <- j.Run(t.Context(), testFleet(t)) }()
@@ -215,11 +216,66 @@ func gone(pid int) bool {
 }
 
 func TestVariables(t *testing.T) {
-	j := &Job{Order: Order{Processes: 1}, Env: []string{"NCCL_NET=IB"}}
-	h := &host{Job: j, ready: &Ready{Address: "here", Port: 7, Env: []string{"NCCL_NET=mesh"}}}
+	j := &Job{Order: Order{Processes: 1}}
+	h := &host{Job: j, ready: &Ready{Address: "here", Port: 7, Env: []string{"NCCL_NET=mesh", "NCCL_NET=IB"}}}
 	env := h.variables([]*host{h})[0]
 	if last := env[len(env)-1]; last != "NCCL_NET=IB" || !slices.Contains(env, "NCCL_NET=mesh") || !slices.Contains(env, "MASTER_PORT=7") {
-		t.Errorf("%v: what was given on the command line is not the last word", env)
+		t.Errorf("%v: what the host says is not the last word", env)
+	}
+}
+
+// plugin builds a file that passes for the plugin.
+func plugin(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module ncclmesh\n", "capi/main.go": "package main\n\nfunc main() {}\n"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", "plugin.so", "./capi")
+	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return filepath.Join(dir, "plugin.so")
+}
+
+// A job does not start where NCCL would not use the plugin, whether the host or the command line says so, unless it is told to.
+func TestBlocked(t *testing.T) {
+	library := plugin(t)
+	tests := []struct {
+		name    string
+		environ []string
+		setting Setting
+		blocked string // in the error
+		against string
+		last    string // variable
+	}{
+		{"nothing is in the way", []string{"NCCL_NET=IB"}, Setting{}, "", "", "NCCL_NET_PLUGIN_REF_COUNT=1"},
+		{"the host", []string{"NCCL_MESH_TRANSPORT=ether"}, Setting{}, "NCCL_MESH_TRANSPORT=ether blocks: ", "", ""},
+		{"what the command line says holds", []string{"NCCL_MESH_TRANSPORT=ether"}, Setting{Env: []string{"NCCL_MESH_TRANSPORT=tcp"}}, "", "", "NCCL_MESH_TRANSPORT=tcp"},
+		{"the command line", nil, Setting{Env: []string{"NCCL_NET=IB"}}, "NCCL_NET=IB blocks: ", "", ""},
+		{"anyway", nil, Setting{Env: []string{"NCCL_NET=IB"}, Anyway: true}, "", "NCCL_NET=IB blocks: ", "NCCL_NET=IB"},
+		{"without the plugin", nil, Setting{Env: []string{"NCCL_NET=IB"}, NoPlugin: true}, "", "", "NCCL_NET=IB"},
+		{"hindered", nil, Setting{Env: []string{"NCCL_ALGO=Ring"}}, "", "NCCL_ALGO=Ring hinders: ", "NCCL_ALGO=Ring"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := Node{Environ: tt.environ, Look: func() (jobenv.Node, error) { return jobenv.Node{Identify: func(string) error { return nil }}, nil }}
+			tt.setting.Library = library
+			env, against, err := n.Variables(tt.setting)
+			if errors.Is(err, ErrBlocked) != (tt.blocked != "") || err != nil && !strings.Contains(err.Error(), tt.blocked) {
+				t.Fatalf("error %v, want %q", err, tt.blocked)
+			}
+			if text := strings.Join(against, "\n"); !strings.Contains(text, tt.against) || (text == "") != (tt.against == "") {
+				t.Errorf("against it: %q, want %q", text, tt.against)
+			}
+			if len(env) > 0 && env[len(env)-1] != tt.last || len(env) == 0 && tt.last != "" {
+				t.Errorf("%v, want the last to be %s", env, tt.last)
+			}
+		})
 	}
 }
 

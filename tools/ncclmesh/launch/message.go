@@ -10,9 +10,16 @@ type Order struct {
 	Command   []string `json:"command"`
 	Directory string   `json:"directory,omitempty"` // none: where the agent is, with ssh the user's home
 	Processes int      `json:"processes"`
-	Library   string   `json:"library,omitempty"` // the plugin there; none: it is looked for
-	NoPlugin  bool     `json:"noPlugin,omitempty"`
 	Local     bool     `json:"local,omitempty"` // the host is the one that the command runs on, and is not reached over ssh
+	Setting
+}
+
+// A Setting says how processes on a host use the plugin.
+type Setting struct {
+	Library  string   `json:"library,omitempty"` // the plugin there; none: it is looked for
+	NoPlugin bool     `json:"noPlugin,omitempty"`
+	Env      []string `json:"env,omitempty"`    // NAME=value, which hold over all others
+	Anyway   bool     `json:"anyway,omitempty"` // also where NCCL would not use the plugin
 }
 
 // A Word is what an agent is told after its order: first to start, then signals.
@@ -37,8 +44,8 @@ type Report struct {
 type Ready struct {
 	Address string   `json:"address"` // at which ssh reached it, or else the other nodes can; its name where neither is known
 	Port    int      `json:"port"`    // of TCP, that nobody has
-	Env     []string `json:"env"`     // by which NCCL uses the plugin there
-	Against []string `json:"against"` // what in the environment there works against it
+	Env     []string `json:"env"`     // of each process, beside those that tell them apart
+	Against []string `json:"against"` // what in the environment there works against the plugin
 }
 
 // A Line is what a process has written, without its end.

@@ -55,7 +55,7 @@ func TestHelperReuse(t *testing.T) {
 // reuses runs two processes, gives the number of the first, when it has ended, to another group, and has both signalled. It
 // reports whether the other group got the number.
 func reuses(t *testing.T) bool {
-	a := askAgent(t, Order{Command: []string{"sh", "-c", `echo $$; test $RANK = 1 || exit 0; trap "exit 9" USR1; sleep 600 & echo up; wait`}, Processes: 2, NoPlugin: true})
+	a := askAgent(t, Order{Command: []string{"sh", "-c", `echo $$; test $RANK = 1 || exit 0; trap "exit 9" USR1; sleep 600 & echo up; wait`}, Processes: 2, Setting: Setting{NoPlugin: true}})
 	a.say(t, Word{Start: &Start{Env: [][]string{{"RANK=0"}, {"RANK=1"}}}})
 	ended, up, number := false, false, 0
 	for !ended || !up {
