@@ -54,6 +54,22 @@ func NetIB(ctx context.Context, build string) (plugin string, err error) {
 	return plugin, makeIn(out, dir, plugin)
 }
 
+// Libraries returns a directory with libnccl.so.2, which is that version of NCCL, libcuda.so.1 and libnvidia-ml.so.1, for a
+// program that loads them. What it makes lies below build, which is the caller's own.
+func Libraries(ctx context.Context, v Version, build string) (dir string, err error) {
+	fetched, err := Fetch(ctx, v)
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(build, "nccl", filepath.Base(fetched))
+	unlock, err := fabric.Lock(out)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return filepath.Join(out, "lib"), makeIn(out, fetched, "lib")
+}
+
 // makeIn runs this directory's Makefile, with targets and settings. Nobody else may be at out.
 func makeIn(out, fetched string, args ...string) error {
 	args = append([]string{"-s", "-C", filepath.Join(fabric.Root(), "tests/nccl"), "NCCL=" + fetched, "OUT=" + out, "-j2"}, args...)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,6 +47,9 @@ var base = []string{
 	"NCCL_NET_PLUGIN_REF_COUNT=1", // 2.28.3 to 2.29.7 forget the plugin's name
 	"NCCL_DEBUG=WARN",
 }
+
+// Settings returns the settings that NCCL needs on the pretend GPU, NAME=value.
+func Settings() []string { return slices.Clone(base) }
 
 // with are the settings that choose the network.
 func (j *Job) with() []string {

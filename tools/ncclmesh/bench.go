@@ -45,7 +45,7 @@ func (f *benchFlags) add(sys *system, c *cobra.Command, schema string) {
 
 func benchCommand(sys *system) *cobra.Command {
 	c := &cobra.Command{Use: "bench", Short: "Measure cables and collectives between nodes", Long: benchLong}
-	c.AddCommand(benchLinkCommand(sys), benchCollCommand(sys))
+	c.AddCommand(benchLinkCommand(sys), benchCollCommand(sys), benchNCCLCommand(sys))
 	return c
 }
 
@@ -95,7 +95,7 @@ func (f *benchFlags) link(c *cobra.Command, sys *system, hosts []string, o bench
 func benchCollCommand(sys *system) *cobra.Command {
 	var f benchFlags
 	var ops []string
-	var least, most string
+	var sizes sizeFlags
 	o := bench.CollOptions{}
 	c := &cobra.Command{
 		Use:     "coll HOST...",
@@ -110,31 +110,50 @@ func benchCollCommand(sys *system) *cobra.Command {
 				}
 			}
 			o.Kinds, o.WhileBusy = ops, f.busy
-			if o.Least, err = sizeOf("--minbytes", least); err != nil {
+			if err := sizes.read(&o); err != nil {
 				return err
-			}
-			if o.Most, err = sizeOf("--maxbytes", most); err != nil {
-				return err
-			}
-			switch {
-			case o.Least > o.Most:
-				return fmt.Errorf("--minbytes %s is more than --maxbytes %s", least, most)
-			case o.Factor < 2:
-				return fmt.Errorf("--stepfactor %d: want 2 or more", o.Factor)
-			case o.Times < 1 || o.Warm < 0:
-				return fmt.Errorf("--iters %d, --warmup_iters %d: want 1 or more, and 0 or more", o.Times, o.Warm)
 			}
 			return f.coll(c, sys, hosts, o)
 		},
 	}
 	f.add(sys, c, bench.CollSchema)
 	c.Flags().StringSliceVar(&ops, "op", bench.Kinds, "collectives, separated by commas")
-	c.Flags().StringVarP(&least, "minbytes", "b", "8", "`BYTES` to begin with; K, M and G may follow")
-	c.Flags().StringVarP(&most, "maxbytes", "e", "64M", "`BYTES` to end with, if memory leaves room")
-	c.Flags().IntVarP(&o.Factor, "stepfactor", "f", 8, "factor from one size to the next")
-	c.Flags().IntVarP(&o.Times, "iters", "n", 20, "timed repetitions")
-	c.Flags().IntVarP(&o.Warm, "warmup_iters", "w", 5, "repetitions before those")
+	sizes.add(c, "64M", 8)
 	return c
+}
+
+// sizeFlags say which sizes of a collective are measured, and how often.
+type sizeFlags struct {
+	least, most         string
+	factor, times, warm int
+}
+
+// add adds the flags, with the largest size and the factor that hold by default.
+func (f *sizeFlags) add(c *cobra.Command, most string, factor int) {
+	c.Flags().StringVarP(&f.least, "minbytes", "b", "8", "`BYTES` to begin with; K, M and G may follow")
+	c.Flags().StringVarP(&f.most, "maxbytes", "e", most, "`BYTES` to end with, if memory leaves room")
+	c.Flags().IntVarP(&f.factor, "stepfactor", "f", factor, "factor from one size to the next")
+	c.Flags().IntVarP(&f.times, "iters", "n", 20, "timed repetitions")
+	c.Flags().IntVarP(&f.warm, "warmup_iters", "w", 5, "repetitions before those")
+}
+
+func (f *sizeFlags) read(o *bench.CollOptions) (err error) {
+	o.Factor, o.Times, o.Warm = f.factor, f.times, f.warm
+	if o.Least, err = sizeOf("--minbytes", f.least); err != nil {
+		return err
+	}
+	if o.Most, err = sizeOf("--maxbytes", f.most); err != nil {
+		return err
+	}
+	switch {
+	case o.Least > o.Most:
+		return fmt.Errorf("--minbytes %s is more than --maxbytes %s", f.least, f.most)
+	case o.Factor < 2:
+		return fmt.Errorf("--stepfactor %d: want 2 or more", o.Factor)
+	case o.Times < 1 || o.Warm < 0:
+		return fmt.Errorf("--iters %d, --warmup_iters %d: want 1 or more, and 0 or more", o.Times, o.Warm)
+	}
+	return nil
 }
 
 func (f *benchFlags) coll(c *cobra.Command, sys *system, hosts []string, o bench.CollOptions) error {
@@ -149,9 +168,7 @@ func (f *benchFlags) coll(c *cobra.Command, sys *system, hosts []string, o bench
 	if err != nil {
 		return failure{err}
 	}
-	if r.Most > 0 {
-		fmt.Fprintf(sys.stderr, "ncclmesh: sizes end at %d bytes, for which there is memory on every node\n", r.Most)
-	}
+	sayMost(sys, r.Most)
 	return f.tell(sys, r)
 }
 

@@ -211,6 +211,10 @@ func TestHostsWrongly(t *testing.T) {
 		{"bench coll a b -b 2M -e 1M", "--minbytes 2M is more than --maxbytes 1M"},
 		{"bench coll a b -f 1", "--stepfactor 1: want 2 or more"},
 		{"bench coll a b -n 0", "--iters 0"},
+		{"bench nccl a b --op alltoall", "--op alltoall: want of all_reduce, all_gather, reduce_scatter, broadcast"},
+		{"bench nccl a b --gpus -1", "--gpus -1: want 1 or more, or 0 for all"},
+		{"bench nccl a b --no-plugin --library x", "--no-plugin and --library are both given"},
+		{"bench nccl a b -f 1", "--stepfactor 1: want 2 or more"},
 	}
 	for _, tt := range tests {
 		var stdout, stderr bytes.Buffer

@@ -31,7 +31,7 @@ SIGINT, SIGTERM or SIGHUP kills them. Standard input is not passed on.
 ` + launchStatus
 
 const runExample = `  ncclmesh run spark-1 spark-2 -- python3 train.py
-  ncclmesh run spark-1 spark-2 --env NCCL_DEBUG=INFO -- all_reduce_perf -b 8 -e 1G -f 2`
+  ncclmesh run spark-1 spark-2 --env NCCL_DEBUG=INFO --per-host 2 -- ./worker`
 
 // runFlags are those of ncclmesh run.
 type runFlags struct {

@@ -56,7 +56,7 @@ func (r *CollReport) Err() error {
 // Collectives measures collectives with a rank on each host, in their order.
 func Collectives(ctx context.Context, f *fleet.Fleet, hosts []string, o CollOptions) (*CollReport, error) {
 	o.say("starting agents")
-	c, err := muster(ctx, f, hosts, &o.Options)
+	c, err := muster(ctx, f, hosts, &o.Options, o.request)
 	if err != nil {
 		return nil, err
 	}

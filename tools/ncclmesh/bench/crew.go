@@ -40,15 +40,15 @@ type member struct {
 // crew are the agents of all hosts, in their order.
 type crew []*member
 
-// muster starts the agents. It fails when one does not come, or is busy and must not be disturbed.
-func muster(ctx context.Context, f *fleet.Fleet, hosts []string, o *Options) (c crew, err error) {
+// muster starts the agents with a request each. It fails when one does not come, or is busy and must not be disturbed.
+func muster(ctx context.Context, f *fleet.Fleet, hosts []string, o *Options, request func(host string) fleet.Request) (c crew, err error) {
 	defer func() {
 		if err != nil {
 			c.dismiss()
 		}
 	}()
 	for _, host := range hosts {
-		c = append(c, &member{name: host, call: f.Start(ctx, host, fleet.Request{Do: Do, With: setup{o.WhileBusy}, Silence: silence})})
+		c = append(c, &member{name: host, call: f.Start(ctx, host, request(host))})
 	}
 	errs := c.each(func(_ int, m *member) error {
 		if err := m.call.Next(&m.started); err != nil {
@@ -67,6 +67,11 @@ func muster(ctx context.Context, f *fleet.Fleet, hosts []string, o *Options) (c 
 		return nil
 	})
 	return c, errs
+}
+
+// request is that for agents of the plugin's own transport.
+func (o *Options) request(string) fleet.Request {
+	return fleet.Request{Do: Do, With: setup{o.WhileBusy}, Silence: silence}
 }
 
 // parting is how long agents may take to close their connections.
@@ -95,6 +100,25 @@ func (c crew) each(do func(rank int, m *member) error) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// together does something with all agents at once for which each waits for the others. The first that fails ends all, and is
+// what is told.
+func (c crew) together(do func(rank int, m *member) error) error {
+	var first error
+	var once sync.Once
+	_ = c.each(func(i int, m *member) error {
+		if err := do(i, m); err != nil {
+			once.Do(func() {
+				first = err
+				for _, other := range c {
+					go other.call.Close()
+				}
+			})
+		}
+		return nil
+	})
+	return first
 }
 
 // do gives an order. An error of the order itself leaves the agent ready for the next, which

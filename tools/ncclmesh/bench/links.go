@@ -88,7 +88,7 @@ func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (
 		return nil, errNoLinks
 	}
 	o.say("starting agents")
-	c, err := muster(ctx, f, hosts, &o.Options)
+	c, err := muster(ctx, f, hosts, &o.Options, o.request)
 	if err != nil {
 		return nil, err
 	}

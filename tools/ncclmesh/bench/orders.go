@@ -1,13 +1,28 @@
 package bench
 
-import "time"
+import (
+	"time"
 
-// Do is the name of Serve among an agent's handlers.
-const Do = "bench"
+	"ncclmesh/tools/ncclmesh/launch"
+)
+
+// Do and DoNCCL are the names of Serve and of ServeNCCL among an agent's handlers.
+const (
+	Do     = "bench"
+	DoNCCL = "bench nccl"
+)
 
 // setup is what an agent is asked first.
 type setup struct {
 	WhileBusy bool `json:"whileBusy"` // also where a job runs
+}
+
+// ncclSetup is what an agent that runs NCCL is asked first.
+type ncclSetup struct {
+	WhileBusy bool           `json:"whileBusy"`
+	GPUs      int            `json:"gpus,omitempty"` // 0: all
+	File      string         `json:"file,omitempty"` // NCCL's library; "": it is looked for
+	Setting   launch.Setting `json:"setting"`
 }
 
 // started is what it answers.
@@ -17,6 +32,11 @@ type started struct {
 	Handle   []byte   `json:"handle"`   // to survey this node by
 	MemBytes int64    `json:"memBytes"` // that may be used for buffers
 	Busy     []string `json:"busy,omitempty"`
+
+	GPUs    []string `json:"gpus,omitempty"` // names, of an agent that runs NCCL
+	NCCL    string   `json:"nccl,omitempty"`
+	Network string   `json:"network,omitempty"`
+	Against []string `json:"against,omitempty"` // the plugin
 }
 
 // order is one thing to do. One of its members is there.
@@ -27,6 +47,11 @@ type order struct {
 	Run    *run     `json:"run,omitempty"`
 	Join   *join    `json:"join,omitempty"`
 	Play   *playing `json:"play,omitempty"`
+
+	Allocate int         `json:"allocate,omitempty"` // bytes of each GPU's buffers
+	Unique   bool        `json:"unique,omitempty"`   // make NCCL's unique id
+	Meet     *meeting    `json:"meet,omitempty"`
+	GPUPlay  *gpuPlaying `json:"gpuPlay,omitempty"`
 }
 
 // done answers an order.
@@ -35,7 +60,10 @@ type done struct {
 	Flows   map[string]flow   `json:"flows,omitempty"`   // that were sent or received here
 	Played  *played           `json:"played,omitempty"`
 	Usage   usage             `json:"usage"` // during a run
-	Error   string            `json:"error,omitempty"`
+
+	Unique    []byte   `json:"unique,omitempty"`
+	GPUPlayed []played `json:"gpuPlayed,omitempty"` // by GPU
+	Error     string   `json:"error,omitempty"`
 }
 
 // Way is one that is proved, by its two ports' names.
@@ -93,4 +121,20 @@ type playing struct {
 type played struct {
 	Each  time.Duration `json:"each"`
 	Wrong int64         `json:"wrong"` // elements
+}
+
+// meeting has a host's GPUs become ranks of a communicator.
+type meeting struct {
+	ID    []byte `json:"id"` // NCCL's unique one
+	Ranks int    `json:"ranks"`
+	First int    `json:"first"` // rank of the host's first GPU
+}
+
+// gpuPlaying has a host's GPUs take part in a collective of NCCL.
+type gpuPlaying struct {
+	Kind    string `json:"kind"`
+	Bytes   int    `json:"bytes"`
+	InPlace bool   `json:"inPlace"`
+	Warm    int    `json:"warm"`
+	Times   int    `json:"times"`
 }

@@ -64,37 +64,62 @@ func (r *LinkReport) WriteSVG(w io.Writer) error {
 	return write(p, vg.Length(max(12, 4*len(names)))*vg.Centimeter, w)
 }
 
+// A curve is bus bandwidth by size.
+type curve struct {
+	name   string
+	points plotter.XYs
+}
+
 // WriteSVG draws a curve for each collective: bus bandwidth by size.
 func (r *CollReport) WriteSVG(w io.Writer) error {
-	if len(r.Rows) == 0 {
+	var all []curve
+	for _, row := range r.Rows {
+		all = appendPoint(all, row.Kind, row.Bytes, row.Bus)
+	}
+	return drawCurves("Collectives in host memory", all, w)
+}
+
+// WriteSVG draws a curve for each collective, out of place: bus bandwidth by size.
+func (r *NCCLReport) WriteSVG(w io.Writer) error {
+	var all []curve
+	for _, row := range r.Rows {
+		all = appendPoint(all, row.Kind, row.Bytes, row.OutPlace.Bus)
+	}
+	return drawCurves("NCCL's collectives on GPUs", all, w)
+}
+
+// appendPoint adds a point to the last curve, or to a new one where that has another name.
+func appendPoint(all []curve, name string, bytes int, bus float64) []curve {
+	if len(all) == 0 || all[len(all)-1].name != name {
+		all = append(all, curve{name: name})
+	}
+	last := &all[len(all)-1]
+	last.points = append(last.points, plotter.XY{X: float64(bytes), Y: bus})
+	return all
+}
+
+func drawCurves(title string, all []curve, w io.Writer) error {
+	if len(all) == 0 {
 		return errNothing
 	}
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "Collectives", "bytes", "bus bandwidth, GB/s"
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "bytes", "bus bandwidth, GB/s"
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
-	for i, kind := range Kinds {
-		var points plotter.XYs
-		for _, row := range r.Rows {
-			if row.Kind == kind {
-				points = append(points, plotter.XY{X: float64(row.Bytes), Y: row.Bus})
-			}
-		}
-		if len(points) == 0 {
-			continue
-		}
-		line, marks, err := plotter.NewLinePoints(points)
+	for i, c := range all {
+		line, marks, err := plotter.NewLinePoints(c.points)
 		if err != nil {
 			return err
 		}
-		line.Color, marks.Color, line.Width = colours[i], colours[i], vg.Points(1.5)
+		colour := colours[i%len(colours)]
+		line.Color, marks.Color, line.Width = colour, colour, vg.Points(1.5)
 		p.Add(line, marks)
-		p.Legend.Add(kind, line, marks)
+		p.Legend.Add(c.name, line, marks)
 	}
 	p.Y.Min = 0
-	if first := r.Rows[0].Bytes; len(r.Rows) == 1 { // a scale needs two ends
-		p.X.Min, p.X.Max = float64(first)/2, float64(first)*2
+	if p.X.Min == p.X.Max { // a scale needs two ends
+		p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
 	}
 	return write(p, 16*vg.Centimeter, w)
 }

@@ -68,7 +68,7 @@ func (r *CollReport) WriteText(w io.Writer) error {
 		}
 		lines = append(lines, row.line())
 	}
-	_, err := fmt.Fprintf(w, "%s\n%s\n", strings.Join(lines, "\n"), r.summary())
+	_, err := fmt.Fprintf(w, "%s\n%s", strings.Join(lines, "\n"), r.summary())
 	return err
 }
 
@@ -107,9 +107,73 @@ func (r *CollReport) summary() string {
 	for _, w := range r.Rows {
 		sum, wrong = sum+w.Bus, wrong+w.Wrong
 	}
+	return ending(wrong, sum/float64(max(len(r.Rows), 1)))
+}
+
+// WriteText writes the report under the columns of nccl-tests.
+func (r *NCCLReport) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for _, note := range r.Notes {
+		fmt.Fprintf(&b, "# %s\n", note)
+	}
+	for i, gpu := range r.Ranks {
+		network := "NCCL's choice"
+		if gpu.Network != "" {
+			network = gpu.Network
+		}
+		fmt.Fprintf(&b, "#  Rank %2d on %10s: %s, NCCL %s, network %s\n", i, gpu.Host, gpu.Name, gpu.NCCL, network)
+	}
+	fmt.Fprintf(&b, "#\n#%54s%29s%34s\n", "", "out-of-place", "in-place")
+	fmt.Fprintf(&b, "#%11s %13s %9s %7s %7s", "size", "count", "type", "redop", "root")
+	for range 2 {
+		fmt.Fprintf(&b, " %8s %7s %7s %6s", "time", "algbw", "busbw", "#wrong")
+	}
+	fmt.Fprintf(&b, "\n#%11s %13s %9s %7s %7s", "(B)", "(elements)", "", "", "")
+	fmt.Fprintf(&b, " %8s %7s %7s %6s %8s %7s %7s\n", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)")
+	kind := ""
+	for _, row := range r.Rows {
+		if row.Kind != kind {
+			kind = row.Kind
+			b.WriteString("# " + kind + "\n")
+		}
+		b.WriteString(row.line() + "\n")
+	}
+	b.WriteString(r.summary())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// line is the row under those columns.
+func (r *NCCLRow) line() string {
+	redop, from := "none", -1
+	switch r.Kind {
+	case AllReduce, ReduceScatter:
+		redop = "sum"
+	case Broadcast:
+		from = root
+	}
+	line := fmt.Sprintf("%12d %13d %9s %7s %7d", r.Bytes, r.Count, "float", redop, from)
+	for _, f := range []Figures{r.OutPlace, r.InPlace} {
+		line += fmt.Sprintf(" %8s %7.2f %7.2f %6d", figure(f.Micros), f.Alg, f.Bus, f.Wrong)
+	}
+	return line
+}
+
+// summary is what nccl-tests ends with.
+func (r *NCCLReport) summary() string {
+	sum, wrong := 0.0, int64(0)
+	for _, w := range r.Rows {
+		sum += w.OutPlace.Bus + w.InPlace.Bus
+		wrong += w.OutPlace.Wrong + w.InPlace.Wrong
+	}
+	return ending(wrong, sum/float64(max(2*len(r.Rows), 1)))
+}
+
+// ending are the last two lines of nccl-tests.
+func ending(wrong int64, bus float64) string {
 	verdict := "OK"
 	if wrong > 0 {
 		verdict = "FAILED"
 	}
-	return fmt.Sprintf("# Out of bounds values : %d %s\n# Avg bus bandwidth    : %.4g", wrong, verdict, sum/float64(max(len(r.Rows), 1)))
+	return fmt.Sprintf("# Out of bounds values : %d %s\n# Avg bus bandwidth    : %.4g\n", wrong, verdict, bus)
 }

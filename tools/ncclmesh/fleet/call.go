@@ -33,7 +33,7 @@ func (f *Fleet) Start(ctx context.Context, host string, r Request) *Call {
 		fleet: f, host: host, request: r, cancel: cancel,
 		greeted: make(chan struct{}), asked: make(chan struct{}), answers: make(chan json.RawMessage), over: make(chan struct{}),
 	}
-	c.program, c.begun = f.start(ctx, host)
+	c.program, c.begun = f.start(ctx, host, r.Log)
 	go func() {
 		c.err = c.run(ctx)
 		if c.hello.Schema == "" {

@@ -91,4 +91,5 @@ type Request struct {
 	With    any           // its argument, as JSON; nil: none
 	Silence time.Duration // the longest wait for one answer; 30 s
 	Limit   int           // of the bytes of one host's answers; 64 MiB
+	Log     io.Writer     // gets what the host writes on standard error, while it is asked; nil: only an error tells the last of it
 }

@@ -81,6 +81,7 @@ var testHandlers = Handlers{
 const hosts = `
 case $0 in
 good*) exec "$SELF" "$2" ;;
+prompt) printf 'host$ '; exec "$SELF" "$2" ;;
 motd) echo Welcome; echo '{"not": "a hello"}'; exec "$SELF" "$2" ;;
 refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255 ;;
 mute) exit 255 ;;
@@ -115,6 +116,7 @@ func TestTroubles(t *testing.T) {
 	}{
 		{"good1", nil, nil},
 		{"motd", nil, nil},
+		{"prompt", nil, nil},
 		{Here, nil, nil},
 		{"refused", ErrUnreachable, []string{"refused: cannot be reached", "Connection refused", "255"}},
 		{"mute", ErrUnreachable, []string{"and no message"}},

@@ -155,8 +155,8 @@ func (l *lines) hello() (h Hello, noise []byte, err error) {
 		if err != nil {
 			return h, noise, err
 		}
-		if bytes.HasPrefix(line, []byte(`{"hello"`)) {
-			m, err := parseAgent(line)
+		if at := bytes.Index(line, []byte(`{"hello"`)); at >= 0 { // behind a prompt, which does not end its line
+			m, err := parseAgent(line[at:])
 			if err == nil && m.Hello == nil {
 				err = errNotOne
 			}

@@ -31,14 +31,15 @@ type program struct {
 	mu     sync.Mutex     // over what goes to in
 }
 
-// start starts what leads to a host's agent. When the context ends its input does, and it
+// start starts what leads to a host's agent, and logs what it writes on standard error. When the context ends, its input does, and it
 // itself when it takes too long.
-func (f *Fleet) start(ctx context.Context, host string) (*program, error) {
+func (f *Fleet) start(ctx context.Context, host string, log io.Writer) (*program, error) {
 	if f.Dial != nil && host != Here {
 		return f.dial(ctx, host), nil
 	}
 	words := f.command(host)
 	p := &program{ended: make(chan struct{}), pushes: f.Push != "" && host != Here}
+	p.said.log = log
 	var load io.ReadCloser
 	if p.pushes {
 		var err error
@@ -144,8 +145,9 @@ func (p *program) lastWords() string {
 	return ""
 }
 
-// tail keeps the last words of a program.
+// tail keeps the last words of a program, and hands all of them on.
 type tail struct {
+	log  io.Writer // or nil
 	mu   sync.Mutex
 	kept []byte
 }
@@ -155,6 +157,9 @@ const tailSize = 4 << 10
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.log != nil {
+		_, _ = t.log.Write(p) // a log that is gone ends nothing
+	}
 	t.kept = append(t.kept, p...)
 	if n := len(t.kept) - tailSize; n > 0 {
 		t.kept = append(t.kept[:0], t.kept[n:]...)

@@ -1,0 +1,87 @@
+// libcuda.so.1 of the pretend GPU, for programs that load it: the driver's names for what the runtime does here.
+#include <stdio.h>
+#include "gpu.h"
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaMemcpy(void *to, const void *from, size_t size, int kind);
+cudaError_t cudaDeviceSynchronize(void);
+
+EXPORT CUresult cuInit(unsigned flags) {
+	return flags ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+EXPORT CUresult cuDeviceGetCount(int *count) {
+	return cudaGetDeviceCount(count);
+}
+
+EXPORT CUresult cuDeviceGet(int *device, int ordinal) {
+	*device = 0;
+	return ordinal == 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+EXPORT CUresult cuDeviceGetName(char *name, int size, int device) {
+	(void)device;
+	return snprintf(name, (size_t)size, "pretend GB10") < size ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+EXPORT CUresult cuGetErrorString(CUresult error, const char **text) {
+	*text = cudaGetErrorString(error);
+	return cudaSuccess;
+}
+
+static char context; // the device's, the only one
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(void **retained, int device) {
+	*retained = &context;
+	return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(int device) {
+	return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static _Thread_local void *current; // a call before cuCtxSetCurrent on its thread fails, as the driver's do
+
+EXPORT CUresult cuCtxSetCurrent(void *to) {
+	current = to;
+	return to == &context ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+enum { NO_CONTEXT = 201 }; // CUDA_ERROR_INVALID_CONTEXT
+
+EXPORT CUresult cuCtxSynchronize(void) {
+	return current ? cudaDeviceSynchronize() : NO_CONTEXT;
+}
+
+EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+	*total = *available = (size_t)1 << 30;
+	return current ? cudaSuccess : NO_CONTEXT;
+}
+
+EXPORT CUresult cuMemAlloc_v2(void **ptr, size_t size) {
+	return current ? cudaMalloc(ptr, size) : NO_CONTEXT;
+}
+
+EXPORT CUresult cuMemFree_v2(void *ptr) {
+	return current ? cudaFree(ptr) : NO_CONTEXT;
+}
+
+EXPORT CUresult cuMemcpyHtoD_v2(void *to, const void *from, size_t size) {
+	return current ? cudaMemcpy(to, from, size, 1) : NO_CONTEXT;
+}
+
+EXPORT CUresult cuMemcpyDtoH_v2(void *to, const void *from, size_t size) {
+	return current ? cudaMemcpy(to, from, size, 2) : NO_CONTEXT;
+}
+
+EXPORT CUresult cuStreamCreate(cudaStream_t *stream, unsigned flags) {
+	return current ? cudaStreamCreateWithFlags(stream, flags) : NO_CONTEXT;
+}
+
+EXPORT CUresult cuStreamQuery(cudaStream_t stream) {
+	return current ? cudaStreamQuery(stream) : NO_CONTEXT;
+}
+
+EXPORT CUresult cuStreamDestroy_v2(cudaStream_t stream) {
+	return current ? cudaStreamDestroy(stream) : NO_CONTEXT;
+}
