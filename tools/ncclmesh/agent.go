@@ -14,6 +14,7 @@ import (
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/jobenv"
 	"ncclmesh/tools/ncclmesh/launch"
+	"ncclmesh/tools/ncclmesh/setup"
 	"ncclmesh/tools/ncclmesh/topo"
 	"ncclmesh/transport"
 )
@@ -22,6 +23,7 @@ import (
 func handlers(sys *system) fleet.Handlers {
 	all := questions(sys)
 	all[launch.Do] = launchNode(sys).Serve
+	all[setup.Do] = setup.Serve(sys.getenv)
 	return all
 }
 
@@ -29,7 +31,7 @@ func launchNode(sys *system) launch.Node {
 	return launch.Node{Environ: sys.environ, Look: func() (jobenv.Node, error) { return thisNode(sys.getenv) }, Address: bootstrapAddress}
 }
 
-// questions are those of them that start no processes.
+// questions are those of them that neither start processes nor change anything.
 func questions(sys *system) fleet.Handlers {
 	options := func() (transport.Options, error) {
 		c, err := config.Read(sys.getenv)

@@ -60,7 +60,7 @@ func doctorCommand(sys *system) *cobra.Command {
 	c.Flags().StringVar(&f.junit, "junit", "", "write it as JUnit's XML into `FILE` too")
 	c.Flags().StringSliceVar(&f.pick.Only, "only", nil, "make only these checks, by `ID`")
 	c.Flags().StringSliceVar(&f.pick.Ignore, "ignore", nil, "do not count what these checks find, by `ID`")
-	c.Flags().BoolVar(&f.strict, "strict", false, "count unknowns as findings")
+	c.Flags().BoolVar(&f.strict, "strict", false, "count unknowns as findings, and list them")
 	c.Flags().IntVar(&f.pid, "pid", 0, "check the environment, limits and libraries of process `N`, of a job on this node")
 	c.Flags().DurationVar(&f.sample, "sample", 0, "watch the error counters for this long, while data moves")
 	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat until nothing is found, for this long at most")
@@ -106,6 +106,7 @@ func runDoctor(ctx context.Context, sys *system, f doctorFlags, hosts []string) 
 		}
 		mesh.Expected = expected
 		r := doctor.NewReport(mesh, f.pick, time.Since(begun))
+		r.Strict = f.strict
 		fine := r.Fine(f.strict)
 		if fine || !time.Now().Before(until) {
 			if err := f.write(sys, r); err != nil || fine {

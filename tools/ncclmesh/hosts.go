@@ -25,8 +25,10 @@ type hostFlags struct {
 	meeting *meet.Meeting
 }
 
+const sshUsage = "`COMMAND` that runs a program on a host, whose name is appended (default NCCLMESH_SSH, or \"" + fleet.DefaultSSH + "\")"
+
 func (h *hostFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&h.ssh, "ssh", "", "`COMMAND` that runs a program on a host, whose name is appended (default NCCLMESH_SSH, or \""+fleet.DefaultSSH+"\")")
+	c.Flags().StringVar(&h.ssh, "ssh", "", sshUsage)
 	c.Flags().BoolVar(&h.push, "push", false, "copy this program to the hosts, instead of using theirs, and remove it afterwards")
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
+	"ncclmesh/tools/ncclmesh/topo"
 )
 
 // Schema names the shape of a Report.
@@ -17,21 +18,31 @@ type Report struct {
 	Schema   string           `json:"schema"`
 	Nodes    []string         `json:"nodes"`
 	Cables   int              `json:"cables"` // that were proved or heard at
+	Halves   int              `json:"halves"` // of those cables, over which packets have passed in both directions
 	Checks   []string         `json:"checks"` // that were made
 	Seconds  float64          `json:"seconds"`
 	Counts   map[Severity]int `json:"counts"` // of checks with such a finding that is shown
 	Findings []Finding        `json:"findings"`
+
+	Strict bool `json:"-"` // what could not be told counts as a finding
 }
 
 // NewReport judges a mesh.
 func NewReport(m *facts.Mesh, s Selection, took time.Duration) *Report {
 	found, made := Judge(m, s)
-	cables := 0
+	cables, halves := 0, 0
 	if proved, ok := m.Map.Get(); ok {
 		cables = len(proved.Cables)
+		for _, c := range proved.Cables {
+			for _, h := range c.Halves {
+				if h.State == topo.RDMA || h.State == topo.TCP {
+					halves++
+				}
+			}
+		}
 	}
 	r := &Report{
-		Schema: Schema, Nodes: []string{}, Cables: cables, Checks: made, Seconds: took.Seconds(),
+		Schema: Schema, Nodes: []string{}, Cables: cables, Halves: halves, Checks: made, Seconds: took.Seconds(),
 		Counts: map[Severity]int{}, Findings: found,
 	}
 	if r.Findings == nil {

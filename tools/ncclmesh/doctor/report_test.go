@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"bytes"
 	"encoding/xml"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,6 +141,34 @@ func TestFine(t *testing.T) {
 		r := doctor.Report{Findings: []doctor.Finding{tt.finding}}
 		if got := [2]bool{r.Fine(false), r.Fine(true)}; got != [2]bool{tt.fine, tt.strict} {
 			t.Errorf("%s: fine %v", tt.name, got)
+		}
+	}
+}
+
+// Where nothing was found one line says so; what could not be looked at is listed where it counts.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	m := twoNodes(t, func(a, _ *machine) { a.drop("sys/class/dmi") })
+	checks := fmt.Sprint(len(doctor.Checks))
+	tests := []struct {
+		name   string
+		strict bool
+		ignore []string
+		want   string
+	}{
+		{"quiet", false, nil, "all is well: 2 nodes, 2 cables, 4 halves validated in 2.1 s\n1 of " + checks + " checks could not be made: --strict lists them\n"},
+		{"strict", true, nil, "?    nic-unplugged  a  sysfs does not say which machine this is\n2 nodes, 2 cables, " + checks + " checks in 2.1 s: 1 unknown\n"},
+		{"ignored", false, []string{"nic-unplugged"}, "all is well: 2 nodes, 2 cables, 4 halves validated in 2.1 s\n1 ignored\n"},
+	}
+	for _, tt := range tests {
+		r := doctor.NewReport(m, doctor.Selection{Ignore: tt.ignore}, 2100*time.Millisecond)
+		r.Strict = tt.strict
+		var b bytes.Buffer
+		if err := r.WriteText(&b, false, 80); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, b.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }

@@ -23,6 +23,10 @@ func (r *Report) WriteText(w io.Writer, colour bool, width int) error {
 	for _, block := range r.blocks() {
 		block.write(b, colour, width)
 	}
+	if r.Fine(r.Strict) {
+		fmt.Fprintln(b, r.Verdict())
+		return b.Flush()
+	}
 	for _, u := range r.unknowns() {
 		fmt.Fprintf(b, "%s %s\n", head(Unknown, colour), wrap(u, margin, margin+2, width))
 	}
@@ -51,6 +55,42 @@ func wrap(text string, at, hang, width int) string {
 		at += gap + n
 	}
 	return b.String()
+}
+
+// Verdict is what people read of a report in which nothing was found: one line, and a second where checks could not be made.
+func (r *Report) Verdict() string {
+	what := []string{plural(len(r.Nodes), "node")}
+	if r.Cables > 0 {
+		halves := "halves"
+		if r.Halves == 1 {
+			halves = "half"
+		}
+		what = append(what, plural(r.Cables, "cable"), fmt.Sprintf("%d %s validated", r.Halves, halves))
+	}
+	said := []string{fmt.Sprintf("all is well: %s in %.1f s", strings.Join(what, ", "), r.Seconds)}
+	if n := len(r.unknowns()); n > 0 {
+		root := ""
+		if r.needsRoot() {
+			root = " (some need root)"
+		}
+		said = append(said, fmt.Sprintf("%d of %s could not be made%s: --strict lists them", r.Counts[Unknown], plural(len(r.Checks), "check"), root))
+	}
+	if _, ignored := r.notShown(); ignored > 0 {
+		said = append(said, fmt.Sprintf("%d ignored", ignored))
+	}
+	return strings.Join(said, "\n")
+}
+
+// notShown counts the findings that follow from others, and those that the user has ignored.
+func (r *Report) notShown() (hidden, ignored int) {
+	for _, f := range r.Findings {
+		if f.Ignored {
+			ignored++
+		} else if f.Cause != "" {
+			hidden++
+		}
+	}
+	return hidden, ignored
 }
 
 // block is findings that are read as one.
@@ -189,14 +229,7 @@ func (r *Report) summary() string {
 			counts[len(counts)-1] += " (some need root)"
 		}
 	}
-	hidden, ignored := 0, 0
-	for _, f := range r.Findings {
-		if f.Ignored {
-			ignored++
-		} else if f.Cause != "" {
-			hidden++
-		}
-	}
+	hidden, ignored := r.notShown()
 	if hidden > 0 {
 		counts = append(counts, fmt.Sprintf("%d more follow from these", hidden))
 	}

@@ -32,10 +32,14 @@ type Library struct {
 }
 
 // Find returns what there is under the plugin's name: in the order in which the dynamic linker looks for it, then what
-// lies where it looks only after ldconfig, then with the program that runs, as in a build directory or an unpacked tarball.
+// lies where it looks only after ldconfig, then in the user's own directory, then with the program that runs, as in a build
+// directory or an unpacked tarball.
 // A file is found once.
 func Find(getenv func(string) string) []Library {
 	others := []string{"/usr/local/lib/" + triplet(), "/usr/local/lib"}
+	if home := getenv("HOME"); filepath.IsAbs(home) {
+		others = append(others, filepath.Join(home, ".local/lib"))
+	}
 	if self, err := os.Executable(); err == nil {
 		others = append(others, filepath.Dir(self), filepath.Join(filepath.Dir(self), "../lib"))
 	}
