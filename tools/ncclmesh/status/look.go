@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"ncclmesh/printable"
@@ -59,17 +61,19 @@ func lookAll(ctx context.Context, find func() ([]string, error)) (seen []look, t
 	if err != nil {
 		return nil, nil, err
 	}
-	var all []look
-	for _, name := range names {
-		l := look{name: name}
-		var f *os.File
-		if f, l.who, l.err = window.Look(ctx, name); l.err == nil {
-			l.snap, l.err = stats.Read(f)
-			f.Close()
-		}
-		all = append(all, l)
+	// At once, because any user of this machine may show a window that does not answer.
+	all := make([]look, len(names))
+	room := make(chan struct{}, atOnce)
+	var looks sync.WaitGroup
+	for i, name := range names {
+		room <- struct{}{}
+		looks.Go(func() {
+			all[i] = lookAt(ctx, name)
+			<-room
+		})
 	}
-	slices.SortStableFunc(all, func(a, b look) int { return a.pid() - b.pid() })
+	looks.Wait()
+	slices.SortStableFunc(all, func(a, b look) int { return cmp.Or(a.rank()-b.rank(), a.pid()-b.pid()) })
 	for _, l := range all {
 		switch {
 		case l.gone():
@@ -80,6 +84,27 @@ func lookAll(ctx context.Context, find func() ([]string, error)) (seen []look, t
 		}
 	}
 	return seen, troubles, nil
+}
+
+// atOnce is how many windows are looked at at the same time. Each takes a descriptor.
+const atOnce = 256
+
+func lookAt(ctx context.Context, name string) look {
+	l := look{name: name}
+	var f *os.File
+	if f, l.who, l.err = window.Look(ctx, name); l.err == nil {
+		l.snap, l.err = stats.Read(f)
+		f.Close()
+	}
+	return l
+}
+
+// rank puts root's processes and one's own before those of others.
+func (l *look) rank() int {
+	if l.who.UID == 0 && l.who.PID != 0 || l.who.UID == os.Geteuid() {
+		return 0
+	}
+	return 1
 }
 
 // pid is the process's number, as this command sees it, or else as the process does.

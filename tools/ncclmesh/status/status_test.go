@@ -5,10 +5,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,6 +74,51 @@ func job(t *testing.T) *exhibit {
 	e.lanes[0].Parts.Add(5)
 	e.lanes[0].Resent.Add(7)
 	return e
+}
+
+// Windows that do not answer before all others have been looked at, as any user can make them, hold nobody up.
+func TestLooksAtOnce(t *testing.T) {
+	const n = 40
+	var names []string
+	var came sync.WaitGroup
+	came.Add(n)
+	for i := range n {
+		name := fmt.Sprintf("@ncclmesh-test-%d-%d", os.Getpid(), i)
+		l, err := net.Listen("unixpacket", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		names = append(names, name)
+		go func() {
+			c, err := l.Accept()
+			came.Done()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			came.Wait()
+			_, _ = c.Write([]byte("nothing"))
+		}()
+	}
+	seen, troubles, err := lookAll(t.Context(), func() ([]string, error) { return names, nil })
+	if len(seen) != 0 || len(troubles) != n || err != nil {
+		t.Fatalf("%d seen, %d troubles, %v", len(seen), len(troubles), err)
+	}
+	for _, trouble := range troubles {
+		if !strings.HasPrefix(trouble.Error, "it sent \"nothing\"") {
+			t.Errorf("%s: %s", trouble.Name, trouble.Error)
+		}
+	}
+}
+
+func TestOwnFirst(t *testing.T) {
+	own := look{who: window.Owner{PID: 9, UID: os.Geteuid()}}
+	other := look{who: window.Owner{PID: 1, UID: os.Geteuid() + 1}}
+	root := look{who: window.Owner{PID: 5}}
+	if own.rank() != 0 || root.rank() != 0 || other.rank() != 1 {
+		t.Errorf("own %d, root's %d, another's %d", own.rank(), root.rank(), other.rank())
+	}
 }
 
 // seen is what two looks through these windows say.
