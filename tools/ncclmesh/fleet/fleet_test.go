@@ -353,3 +353,10 @@ func TestLeaves(t *testing.T) {
 		}
 	}
 }
+
+// The agent's input is what it is told alone, however much of the script a shell reads at once.
+func TestNothingFollowsTheAgent(t *testing.T) {
+	if _, behind, ok := strings.Cut(pushRun, `"$d/ncclmesh" agent`); !ok || strings.Index(behind, "\n") != len(behind)-1 {
+		t.Errorf("%q follows the start of the agent", behind)
+	}
+}

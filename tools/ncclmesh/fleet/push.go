@@ -22,11 +22,12 @@ trap 'exit 1' HUP INT TERM PIPE
 base64 -d >"$d/ncclmesh" <<'.' || exit 126
 `
 
+// pushRun ends with the line that starts the agent, which a shell starts when it has read all of it: of a line behind, the agent
+// could read a part.
 const pushRun = `
 .
 chmod 700 "$d/ncclmesh" || exit 126
-"$d/ncclmesh" agent
-exit $?
+"$d/ncclmesh" agent; exit $?
 `
 
 // machines are what uname says of what ELF says.
