@@ -3,14 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"ncclmesh/tools/ncclmesh/bench"
 )
@@ -56,7 +54,7 @@ func benchLinkCommand(sys *system) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "link HOST...",
 		Short:   "Measure bandwidth and latency of every cable, and of paths through other nodes",
-		Long:    "Measures every cable between the hosts: each function of it alone and all together, in one\ndirection and in both at once, and the latency of 8 bytes; and the paths through other\nnodes between hosts that share no cable. The column ALLOWED is what link and PCIe allow.\n\n" + benchLong,
+		Long:    "Measures every cable between the hosts: each function of it alone and all together, in one\ndirection and in both at once, and the latency of 8 bytes; and the paths through other\nnodes between hosts that share no cable. The column ALLOWED is what link and PCIe allow;\na rate over RDMA below three quarters of it is marked with ↓, and the status is 1 then.\n\n" + benchLong,
 		Example: linkExample,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, hosts []string) error {
@@ -82,7 +80,7 @@ func (f *benchFlags) link(c *cobra.Command, sys *system, hosts []string, o bench
 	if err != nil {
 		return err
 	}
-	p := newProgress(sys)
+	p := newProgress(sys, "starting agents")
 	o.Progress = p.say
 	r, err := bench.Links(c.Context(), fl, hosts, o)
 	p.end()
@@ -118,6 +116,7 @@ func benchCollCommand(sys *system) *cobra.Command {
 	}
 	f.add(sys, c, bench.CollSchema)
 	c.Flags().StringSliceVar(&ops, "op", bench.Kinds, "collectives, separated by commas")
+	complete(c, "op", bench.AllReduce+"\tsums on the processor, round a ring", bench.AllToAll+"\tevery rank sends to every other", bench.SendRecv+"\tto the next rank")
 	sizes.add(c, "64M", 8)
 	return c
 }
@@ -161,7 +160,7 @@ func (f *benchFlags) coll(c *cobra.Command, sys *system, hosts []string, o bench
 	if err != nil {
 		return err
 	}
-	p := newProgress(sys)
+	p := newProgress(sys, "starting agents")
 	o.Progress = p.say
 	r, err := bench.Collectives(c.Context(), fl, hosts, o)
 	p.end()
@@ -217,30 +216,4 @@ func sizeOf(flag, text string) (int, error) {
 		return 0, fmt.Errorf("%s %s: want a number of bytes from 1 to 64G, as 8, 64K, 4M or 1G", flag, text)
 	}
 	return n << shift, nil
-}
-
-// progress tells a person at a terminal what goes on, in a line of its own.
-type progress struct {
-	to io.Writer // nil: nobody looks
-}
-
-func newProgress(sys *system) *progress {
-	if f, ok := sys.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return &progress{f}
-	}
-	return &progress{}
-}
-
-const clearLine = "\r\x1b[K"
-
-func (p *progress) say(text string) {
-	if p.to != nil {
-		fmt.Fprint(p.to, clearLine+text+" …")
-	}
-}
-
-func (p *progress) end() {
-	if p.to != nil {
-		fmt.Fprint(p.to, clearLine)
-	}
 }

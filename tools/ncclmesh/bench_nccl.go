@@ -62,6 +62,7 @@ func benchNCCLCommand(sys *system) *cobra.Command {
 	setting.add(c)
 	sizes.add(c, "1G", 2)
 	c.Flags().StringSliceVar(&ops, "op", []string{bench.AllReduce}, "collectives, separated by commas: "+strings.Join(bench.NCCLKinds, ", "))
+	complete(c, "op", bench.AllReduce+"\tsums, to all ranks", bench.AllGather+"\tparts of all ranks, to all", bench.ReduceScatter+"\tsums, a part to each rank", bench.Broadcast+"\tfrom rank 0 to all")
 	c.Flags().IntVar(&o.GPUs, "gpus", 0, "how many GPUs of each host take part; 0 for all")
 	c.Flags().StringVar(&o.File, "nccl", "", "NCCL is `FILE` on every host, as PyTorch's .../site-packages/nvidia/nccl/lib/libnccl.so.2, instead of looking for it")
 	return c
@@ -72,7 +73,7 @@ func (f *benchFlags) nccl(c *cobra.Command, sys *system, hosts []string, o bench
 	if err != nil {
 		return err
 	}
-	p := newProgress(sys)
+	p := newProgress(sys, "starting agents")
 	o.Progress = p.say
 	r, err := bench.NCCL(c.Context(), fl, hosts, o)
 	p.end()

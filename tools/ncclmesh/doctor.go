@@ -67,6 +67,9 @@ func doctorCommand(sys *system) *cobra.Command {
 	c.Flags().StringVar(&f.expect, "expect", "", "compare the cables with `FILE`: see ncclmesh topo")
 	c.Flags().BoolVar(&f.bench, "bench", false, "also measure each half of each cable, unless a job runs")
 	f.hosts.addRanks(sys, c)
+	for _, flag := range []string{"only", "ignore"} {
+		_ = c.RegisterFlagCompletionFunc(flag, completeChecks) // the flag is there
+	}
 	return c
 }
 
@@ -100,7 +103,9 @@ func runDoctor(ctx context.Context, sys *system, f doctorFlags, hosts []string) 
 	until := time.Now().Add(f.wait)
 	for {
 		begun := time.Now()
+		p := newProgress(sys, "looking for faults")
 		mesh, err := look(ctx, sys, f, hosts)
+		p.end()
 		if err != nil {
 			return err
 		}

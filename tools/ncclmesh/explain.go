@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -15,14 +16,13 @@ func explainCommand(sys *system) *cobra.Command {
 	return &cobra.Command{
 		Use:               "explain ID",
 		Short:             "Print what a check of doctor looks for, how, and what to do",
-		Long:              "Prints the page of one of doctor's checks. Without an ID it lists them all.",
+		Long:              "Prints the page of one of doctor's checks. Without an ID it lists all of them,\nwith what people see.",
 		Example:           "  ncclmesh explain port-down",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(checks.IDs(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: completeChecks,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				_, err := fmt.Fprintln(sys.stdout, strings.Join(checks.IDs(), "\n"))
-				return err
+				return listChecks(sys.stdout)
 			}
 			page, ok := checks.Page(args[0])
 			if !ok {
@@ -32,6 +32,50 @@ func explainCommand(sys *system) *cobra.Command {
 			return err
 		},
 	}
+}
+
+// listChecks writes the checks and their titles.
+func listChecks(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, id := range checks.IDs() {
+		fmt.Fprintf(t, "%s\t%s\n", id, title(id, 80-24))
+	}
+	return t.Flush()
+}
+
+// title is what people see of a fault, from the page of its check: the first sentence, cut after so many letters.
+func title(id string, most int) string {
+	page, _ := checks.Page(id)
+	_, symptom, _ := strings.Cut(page, "## Symptom\n\n")
+	symptom, _, _ = strings.Cut(symptom, "\n\n")
+	symptom = strings.ReplaceAll(strings.Join(strings.Fields(symptom), " "), "`", "")
+	for _, end := range []string{". ", "; "} {
+		symptom, _, _ = strings.Cut(symptom, end)
+	}
+	symptom = strings.TrimSuffix(symptom, ".")
+	if letters := []rune(symptom); len(letters) > most {
+		cut := string(letters[:most-2])
+		symptom = cut[:max(strings.LastIndexByte(cut, ' '), 1)] + " …"
+	}
+	return symptom
+}
+
+// completeChecks offers a shell the checks, with their titles.
+func completeChecks(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 && c.Name() == "explain" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	before := typed[:strings.LastIndexByte(typed, ',')+1] // of a list
+	var all []cobra.Completion
+	for _, id := range checks.IDs() {
+		all = append(all, cobra.CompletionWithDesc(before+id, title(id, 60)))
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+// complete offers a shell fixed values for a flag; each is a value, a tab and what it means.
+func complete(c *cobra.Command, flag string, values ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
 // noCheck is the error for a name that is no check's.

@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"ncclmesh/docs/checks"
 )
 
 // What is wrong with a call or the environment is one clear line, and status 2.
@@ -97,6 +100,28 @@ func TestKeyFile(t *testing.T) {
 	c, err := settings(&system{environ: []string{"NCCL_MESH_LANE_WAIT=3"}}, path)
 	if err != nil || c.Transport.Key != "the one of all nodes" || !c.Transport.Dedicated || c.Transport.LaneWait.Seconds() != 3 {
 		t.Errorf("%+v, %v", c.Transport, err)
+	}
+}
+
+// Shells are offered the checks with their titles, also in a list; so does the list of all of them.
+func TestTitles(t *testing.T) {
+	tests := []struct{ args, want string }{
+		{"explain", "\nport-down             A tool reports PORT_DOWN, or a cable carries nothing\n"},
+		{"__complete explain port", "\nport-down\tA tool reports PORT_DOWN, or a cable carries nothing\n"},
+		{"__complete doctor --only memlock,port", "\nmemlock,port-down\tA tool reports PORT_DOWN, or a cable carries nothing\n"},
+		{"__complete bench nccl --op all", "all_reduce\tsums, to all ranks\n"},
+	}
+	for _, tt := range tests {
+		var stdout, stderr bytes.Buffer
+		status := run(&system{nil, &stdout, &stderr}, strings.Fields(tt.args))
+		if status != 0 || !strings.Contains("\n"+stdout.String(), tt.want) {
+			t.Errorf("%s: status %d, %s, no %q in\n%s", tt.args, status, &stderr, tt.want, &stdout)
+		}
+	}
+	for _, id := range checks.IDs() {
+		if text := title(id, 56); text == "" || utf8.RuneCountInString(text) > 56 {
+			t.Errorf("%s has the title %q", id, text)
+		}
 	}
 }
 

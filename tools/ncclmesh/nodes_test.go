@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -146,7 +147,9 @@ func TestBenchLink(t *testing.T) {
 	_, command := nodes(t, line)
 	status, stdout, stderr := command("bench", "link", "a", "b", "c", "--time", "20ms", "--size", "64K", "--json")
 	var r bench.LinkReport
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 || stderr != "" {
+	err := json.Unmarshal([]byte(stdout), &r)
+	below := slices.ContainsFunc(r.Links, func(l bench.Link) bool { return len(l.Below) > 0 }) // as on most machines that run this
+	if err != nil || (status != 0) != below || strings.Contains(stderr, "are below 75 %") != below {
 		t.Fatalf("status %d, %v, %s%s", status, err, stdout, stderr)
 	}
 	var got []string

@@ -87,7 +87,9 @@ func runReport(ctx context.Context, sys *system, f reportFlags, more []report.So
 	r := report.New(secrets(variables), f.addresses, node)
 	now := time.Now()
 	top := "ncclmesh-report-" + now.UTC().Format("20060102T150405Z")
+	p := newProgress(sys, "gathering")
 	archive, err := report.Gather(ctx, top, handshake.Build(), now, append(sources(sys, f, variables), more...), r)
+	p.end()
 	if err != nil {
 		return failure{err}
 	}

@@ -76,6 +76,9 @@ func runRun(c *cobra.Command, sys *system, f runFlags, args []string) error {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	j.Signals = signals
+	p := newProgress(sys, "waiting for "+count(len(hosts), "host"))
+	defer p.end()
+	j.Ready = p.end
 	if err := j.Run(c.Context(), fleet); err != nil {
 		return failure{err}
 	}

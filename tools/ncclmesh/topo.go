@@ -73,7 +73,9 @@ func runTopo(c *cobra.Command, sys *system, f topoFlags, hosts []string) error {
 	if err != nil {
 		return err
 	}
+	p := newProgress(sys, "sending packets over the cables of "+count(len(hosts), "host"))
 	m, err := topo.Survey(c.Context(), fleet, hosts)
+	p.end()
 	if err != nil {
 		return failure{err}
 	}

@@ -67,6 +67,7 @@ func upCommand(sys *system) *cobra.Command {
 	c.Flags().BoolVar(&f.yes, "yes", false, "change what is shown, without a question")
 	c.Flags().BoolVar(&f.user, "user", false, "install below ~/.local of the user there, also where root can be had")
 	c.Flags().StringSliceVar(&f.pick.Ignore, "ignore", nil, "do not count what these checks of doctor find, by `ID`")
+	_ = c.RegisterFlagCompletionFunc("ignore", completeChecks) // the flag is there
 	c.MarkFlagsMutuallyExclusive("plan", "yes")
 	return c
 }
@@ -80,8 +81,7 @@ func (f *upFlags) run(ctx context.Context, sys *system, names []string) error {
 	if err != nil {
 		return err
 	}
-	p := newProgress(sys)
-	p.say("looking at " + count(len(names), "host"))
+	p := newProgress(sys, "looking at "+count(len(names), "host"))
 	hosts, err := setup.Hosts(ctx, fl, names, setup.Request{User: f.user})
 	p.end()
 	defer func() {
@@ -149,8 +149,7 @@ func (f *upFlags) apply(sys *system, hosts []*setup.Host) error {
 			return failure{errors.New("nothing was changed")}
 		}
 	}
-	p := newProgress(sys)
-	p.say("changing " + count(len(hosts), "host"))
+	p := newProgress(sys, "changing "+count(len(hosts), "host"))
 	begun := time.Now()
 	err := setup.Apply(hosts, own)
 	p.end()
@@ -171,8 +170,7 @@ func (f *upFlags) prove(ctx context.Context, sys *system, hosts []*setup.Host, n
 			gpus++
 		}
 	}
-	p := newProgress(sys)
-	p.say("looking for faults, and measuring every cable")
+	p := newProgress(sys, "looking for faults, and measuring every cable")
 	begun := time.Now()
 	mesh, err := look(ctx, sys, d, names)
 	p.end()

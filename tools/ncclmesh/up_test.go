@@ -13,12 +13,12 @@ import (
 	"ncclmesh/tools/ncclmesh/library"
 )
 
-// bare are two nodes with a cable of two halves, slow enough for any machine that runs the tests to fill.
+// bare are two nodes with a cable of two halves.
 const bare = `
-port a r0 netdev f0 addr 192.168.3.1/24 cage p0 image A speed 100M
-port a r1 netdev g0 addr 192.168.4.1/24 cage p0 image A speed 100M
-port b r0 netdev f0 addr 192.168.3.2/24 cage p1 image B speed 100M
-port b r1 netdev g0 addr 192.168.4.2/24 cage p1 image B speed 100M
+port a r0 netdev f0 addr 192.168.3.1/24 cage p0 image A
+port a r1 netdev g0 addr 192.168.4.1/24 cage p0 image A
+port b r0 netdev f0 addr 192.168.3.2/24 cage p1 image B
+port b r1 netdev g0 addr 192.168.4.2/24 cage p1 image B
 link a:r0 b:r0 mtu 9000
 link a:r1 b:r1 mtu 9000
 `
@@ -46,7 +46,7 @@ func TestUp(t *testing.T) {
 	if out, err := f.Command(t.Context(), "b", "ip", "link", "set", "g0", "down").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	args := []string{"up", "a", "b", "--user", "--ignore", "machine-id-cloned,mtu-small,speed-low,plugin-other"}
+	args := []string{"up", "a", "b", "--user", "--ignore", "machine-id-cloned,mtu-small,speed-low,plugin-other,cable-slow,cable-slow-both-ways"}
 	for _, more := range []string{"--plan", ""} { // without a terminal nobody can be asked
 		status, stdout, stderr := command(append(args, strings.Fields(more)...)...)
 		for _, want := range []string{"copy the command to " + homes["a"], "copy the library to " + homes["b"], "switch the interface g0 on"} {

@@ -92,6 +92,39 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
+// Over RDMA it is known what a cable should carry; what is below is marked, and fails the call.
+func TestBelow(t *testing.T) {
+	way := func(rdma bool) [2][]Way { return [2][]Way{{{RDMA: rdma}}, {{RDMA: rdma}}} }
+	tests := []struct {
+		name string
+		link Link
+		want []string
+	}{
+		{"fine", Link{Forth: 80, Back: 76, Both: 151, Allowed: 100, ways: way(true)}, []string{}},
+		{"one way", Link{Forth: 80, Back: 74, Both: 151, Allowed: 100, ways: way(true)}, []string{"back"}},
+		{"both ways", Link{Forth: 80, Back: 76, Both: 140, Allowed: 100, ways: way(true)}, []string{"both"}},
+		{"all", Link{Forth: 8, Back: 7, Both: 14, Allowed: 100, ways: way(true)}, []string{"forth", "back", "both"}},
+		{"not known", Link{Forth: 8, Back: 7, Both: 14, ways: way(true)}, []string{}},
+		{"sockets", Link{Forth: 8, Back: 7, Both: 14, Allowed: 100, ways: way(false)}, []string{}},
+		{"other programs take the processors", Link{Forth: 8, Back: 7, Both: 14, Allowed: 100, Crowded: [2]float64{0, 0.7}, ways: way(true)}, []string{}},
+		{"through others", Link{Forth: 8, Back: 7, Both: 14, Allowed: 100}, []string{}},
+	}
+	for _, tt := range tests {
+		tt.link.judge()
+		if diff := cmp.Diff(tt.want, tt.link.Below); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		r := LinkReport{Links: []Link{tt.link}}
+		var b strings.Builder
+		if err := r.WriteText(&b); err != nil || strings.Count(b.String(), mark) != len(tt.want) {
+			t.Errorf("%s: %v\n%s", tt.name, err, &b)
+		}
+		if err := r.Err(); (err == nil) != (len(tt.want) == 0) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
 // Ports count in words of four bytes, both ways together; a counter that cannot be read does not count.
 func TestTraffic(t *testing.T) {
 	h := host{"", tree(t, map[string]string{

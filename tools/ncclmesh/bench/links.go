@@ -44,6 +44,7 @@ type Link struct {
 	P99     float64   `json:"p99Micros"`    // likewise
 	Lanes   string    `json:"lanes"`        // that carried it, from the first end
 	Wrong   int64     `json:"wrong"`        // bytes
+	Below   []string  `json:"below"`        // of forth, back and both: what is less than it should be by what is allowed
 	// Crowded is the share of the processors of each end that other programs took meanwhile, where hardly any was idle.
 	Crowded [2]float64 `json:"crowded"`
 	Error   string     `json:"error,omitempty"`
@@ -58,19 +59,47 @@ func (l *Link) Relayed() bool { return strings.Contains(l.Lanes, " through ") }
 // Err is what went wrong: links that could not be measured, or carried wrong bytes.
 func (r *LinkReport) Err() error {
 	var errs []error
+	slow := 0
 	for _, l := range r.Links {
 		switch {
 		case l.Error != "":
 			errs = append(errs, fmt.Errorf("%s – %s over %s: %s", l.Ends[0], l.Ends[1], l.Over, l.Error))
 		case l.Wrong > 0:
 			errs = append(errs, fmt.Errorf("%s – %s over %s: %d bytes arrived wrong", l.Ends[0], l.Ends[1], l.Over, l.Wrong))
+		case len(l.Below) > 0:
+			slow++
 		}
+	}
+	if slow > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d rows are below %d %% of what link and PCIe allow, marked with %s: see ncclmesh explain cable-slow", slow, len(r.Links), lowShare, mark))
 	}
 	return errors.Join(errs...)
 }
 
 // errNoLinks is what there is to say where nothing can be measured.
 var errNoLinks = errors.New("no cable joins the hosts, and no path leads through others: see ncclmesh topo, and ncclmesh doctor for the reason")
+
+// lowShare is how many percent of what link and PCIe allow a healthy cable carries at least, as ncclmesh doctor has it.
+const lowShare = 75
+
+// crowd is the share of an end's processors that other programs take from which a rate says nothing of the cable.
+const crowd = 0.6
+
+// judge says what is below that. Of sockets nobody knows what they should carry, nor of paths through other nodes.
+func (l *Link) judge() {
+	l.Below = []string{}
+	if len(l.ways[0]) == 0 || !l.ways[0][0].RDMA || l.Allowed <= 0 || max(l.Crowded[0], l.Crowded[1]) > crowd {
+		return
+	}
+	for _, m := range []struct {
+		name       string
+		rate, most float64
+	}{{"forth", l.Forth, l.Allowed}, {"back", l.Back, l.Allowed}, {"both", l.Both, 2 * l.Allowed}} {
+		if m.rate < m.most*lowShare/100 {
+			l.Below = append(l.Below, m.name)
+		}
+	}
+}
 
 // Links measures every cable between hosts, half by half and whole, and the ways between those
 // that share none, one after the other.
@@ -104,8 +133,11 @@ func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (
 		}
 		l := &r.Links[i]
 		b.at = fmt.Sprintf("%d of %d, %s – %s over %s", i+1, len(r.Links), l.Ends[0], l.Ends[1], l.Over)
+		l.Below = []string{}
 		if err := b.measure(l); err != nil {
 			l.Error = path.OneLine(err)
+		} else {
+			l.judge()
 		}
 	}
 	return r, nil

@@ -3,9 +3,21 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
+
+// mark stands after a rate that is below what is allowed.
+const mark = "↓"
+
+// rate is one of the link for people, marked where it is too low.
+func (l *Link) rate(name string, gbits float64) string {
+	if slices.Contains(l.Below, name) {
+		return fmt.Sprintf("%.2f%s", gbits, mark)
+	}
+	return fmt.Sprintf("%.2f", gbits)
+}
 
 // WriteText writes the report for people, rates in Gb/s.
 func (r *LinkReport) WriteText(w io.Writer) error {
@@ -17,7 +29,7 @@ func (r *LinkReport) WriteText(w io.Writer) error {
 			if l.Allowed > 0 {
 				allowed = fmt.Sprintf("%.1f", l.Allowed)
 			}
-			row = append(row[:2], fmt.Sprintf("%.2f", l.Forth), fmt.Sprintf("%.2f", l.Back), fmt.Sprintf("%.2f", l.Both), allowed,
+			row = append(row[:2], l.rate("forth", l.Forth), l.rate("back", l.Back), l.rate("both", l.Both), allowed,
 				fmt.Sprintf("%.1f", l.Median), fmt.Sprintf("%.1f", l.P99), fmt.Sprint(l.Wrong))
 		}
 		rows = append(rows, row)

@@ -26,6 +26,7 @@ type Job struct {
 	Stdout        io.Writer
 	Stderr        io.Writer
 	Signals       <-chan os.Signal // what the processes are signalled
+	Ready         func()           // is called when all hosts are ready; nil: nothing is
 	Grace         time.Duration    // how long the others have after the first failure
 }
 
@@ -65,6 +66,9 @@ func (j *Job) Run(ctx context.Context, f *fleet.Fleet) error {
 	}
 	if err := each(hosts, (*host).prepare); err != nil {
 		return err
+	}
+	if j.Ready != nil {
+		j.Ready()
 	}
 	for _, h := range hosts {
 		for _, line := range h.ready.Against {
