@@ -60,7 +60,7 @@ func run(sys *system, args []string) int {
 	if ended := endedError(0); errors.As(err, &ended) {
 		return int(ended)
 	}
-	fmt.Fprintf(sys.stderr, "ncclmesh: %s\n", lines(err.Error()))
+	fmt.Fprintln(sys.stderr, hang("ncclmesh: "+lines(err.Error()), columns(sys.stderr)))
 	if ended := (*launch.StatusError)(nil); errors.As(err, &ended) {
 		return ended.Status
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -47,7 +49,7 @@ func statusCommand(sys *system) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return runStatus(sys, f) },
 	}
-	c.Flags().BoolVar(&f.watch, "watch", false, "repeat it")
+	c.Flags().BoolVar(&f.watch, "watch", false, "repeat it; on a terminal in its place, until Ctrl-C")
 	c.Flags().BoolVar(&f.json, "json", false, "write JSON ("+status.Schema+"); with --watch a document on each line")
 	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two looks")
 	return c
@@ -60,7 +62,18 @@ func runStatus(sys *system, f statusFlags) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	out, isFile := sys.stdout.(*os.File)
-	v := &viewer{sys: sys, flags: f, seen: status.Viewer{Find: windows(sys)}, screen: isFile && term.IsTerminal(int(out.Fd()))}
+	v := &viewer{sys: sys, flags: f, seen: status.Viewer{Find: windows(sys)}}
+	if f.watch && !f.json && isFile && term.IsTerminal(int(out.Fd())) {
+		v.size = func() (int, int) {
+			columns, rows, err := term.GetSize(int(out.Fd()))
+			if err != nil {
+				return 80, 24
+			}
+			return columns, rows
+		}
+		fmt.Fprint(sys.stdout, screenBegins)
+		defer fmt.Fprint(sys.stdout, screenEnds)
+	}
 	return v.run(ctx)
 }
 
@@ -71,10 +84,10 @@ func windows(sys *system) func() ([]string, error) {
 
 // viewer shows looks one after another.
 type viewer struct {
-	sys    *system
-	flags  statusFlags
-	seen   status.Viewer
-	screen bool // the output is a terminal
+	sys   *system
+	flags statusFlags
+	seen  status.Viewer
+	size  func() (columns, rows int) // of the terminal that is filled with each look; nil: looks follow each other
 }
 
 func (v *viewer) run(ctx context.Context) error {
@@ -108,11 +121,42 @@ func (v *viewer) show(r *status.Report) error {
 		}
 		return e.Encode(r)
 	}
-	if v.screen && v.flags.watch {
-		fmt.Fprint(v.sys.stdout, "\x1b[H\x1b[2J")
+	if v.size == nil {
+		for _, t := range r.Errors {
+			fmt.Fprintf(v.sys.stderr, "ncclmesh: %v\n", t)
+		}
+		return r.WriteText(v.sys.stdout)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "ncclmesh status  %s  every %v, Ctrl-C ends\n\n", r.Time.Local().Format(time.TimeOnly), v.flags.interval)
+	if err := r.WriteText(&b); err != nil {
+		return err
 	}
 	for _, t := range r.Errors {
-		fmt.Fprintf(v.sys.stderr, "ncclmesh: %v\n", t)
+		fmt.Fprintf(&b, "ncclmesh: %v\n", t)
 	}
-	return r.WriteText(v.sys.stdout)
+	columns, rows := v.size()
+	_, err := io.WriteString(v.sys.stdout, frame(b.String(), columns, rows))
+	return err
+}
+
+// What begins and ends a view that fills the terminal: it leaves what was on it before, and shows no cursor.
+const (
+	screenBegins = "\x1b[?1049h\x1b[?25l"
+	screenEnds   = "\x1b[?25h\x1b[?1049l"
+)
+
+// frame writes a text over what is on a terminal, without a flicker: lines are cut at its width, and at its height.
+func frame(text string, columns, rows int) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > rows {
+		lines = append(lines[:max(rows-1, 0)], fmt.Sprintf("… and %d lines more", len(lines)-rows+1))
+	}
+	for i, line := range lines {
+		if letters := []rune(line); len(letters) > columns {
+			line = string(letters[:max(columns-1, 0)]) + "…"
+		}
+		lines[i] = line + "\x1b[K"
+	}
+	return "\x1b[H" + strings.Join(lines, "\r\n") + "\x1b[J"
 }

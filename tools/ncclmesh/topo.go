@@ -116,7 +116,10 @@ func (f *topoFlags) write(sys *system, m *topo.Map, d *topo.Difference) error {
 	case f.dot:
 		errs = append(errs, m.WriteDOT(sys.stdout))
 	case f.svg != "-":
-		errs = append(errs, m.WriteText(sys.stdout))
+		var b strings.Builder
+		errs = append(errs, m.WriteText(&b))
+		_, err := io.WriteString(sys.stdout, hang(b.String(), columns(sys.stdout)))
+		errs = append(errs, err)
 	}
 	if d != nil && f.svg != "-" && !f.dot {
 		_, err := fmt.Fprintln(sys.stdout, strings.Join(d.Lines(), "\n"))

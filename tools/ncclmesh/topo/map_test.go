@@ -53,6 +53,40 @@ func (v view) with(s sights) view {
 	return v
 }
 
+// Of many pairs that reach each other through others there is one line; those that do not reach each other have one each.
+func TestManyApart(t *testing.T) {
+	ring := func(n int, gap bool) (views []view) {
+		name := func(i int) string { return string(rune('a' + i%n)) }
+		for i := range n {
+			v := host(name(i), rdma("f0", "p0"), rdma("f1", "p1"))
+			if !gap || i%4 != 0 {
+				v = v.with(sights{RDMA: see("f0 " + strings.ToUpper(name(i+1)) + " f1")})
+			}
+			views = append(views, v)
+		}
+		return views
+	}
+	tests := []struct {
+		name  string
+		views []view
+		want  []string
+	}{
+		{"four", ring(4, false), []string{"a ↔ c share no cable: through b, or d", "b ↔ d share no cable: through a, or c"}},
+		{"eight", ring(8, false), []string{"20 of 28 pairs of nodes share no cable: through the nodes between, which --json lists"}},
+	}
+	for _, tt := range tests {
+		m := newMap(tt.views)
+		got := m.apartLines()
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	got := newMap(ring(8, true)).apartLines() // b c d e, and f g h a
+	if last := got[len(got)-1]; len(got) != 16+1 || !strings.HasPrefix(last, "6 of 28 pairs of nodes share no cable: through") || !strings.HasSuffix(got[0], "and nothing leads from one to the other") {
+		t.Errorf("%d lines:\n%s", len(got), strings.Join(got, "\n"))
+	}
+}
+
 func TestText(t *testing.T) {
 	lost := host("c")
 	lost.ID, lost.err = "", &fleet.HostError{Host: "c", Err: errors.New("cannot be reached: refused")}

@@ -24,8 +24,8 @@ func (m *Map) WriteText(w io.Writer) error {
 	for _, n := range m.Networks {
 		fmt.Fprintf(out, "%s meet at a switch: that is no cable\n", list(n.Ends))
 	}
-	for _, a := range m.Apart {
-		fmt.Fprintf(out, "%s ↔ %s share no cable: %s\n", a.Nodes[0], a.Nodes[1], a.Ways())
+	for _, line := range m.apartLines() {
+		fmt.Fprintln(out, line)
 	}
 	for _, r := range m.Rings {
 		fmt.Fprintf(out, "ring of %d: %s – %s\n", len(r), strings.Join(r, " – "), r[0])
@@ -39,6 +39,29 @@ func (m *Map) WriteText(w io.Writer) error {
 		}
 	}
 	return out.err
+}
+
+// fewPairs is how many pairs of nodes without a common cable have a line each.
+const fewPairs = 4
+
+// apartLines say which nodes share no cable, and through whom they reach each other: those that do in one line where they are many.
+func (m *Map) apartLines() (lines []string) {
+	reached := 0
+	for _, a := range m.Apart {
+		if len(a.Through) > 0 {
+			reached++
+		}
+	}
+	for _, a := range m.Apart {
+		if len(a.Through) == 0 || reached <= fewPairs {
+			lines = append(lines, fmt.Sprintf("%s ↔ %s share no cable: %s", a.Nodes[0], a.Nodes[1], a.Ways()))
+		}
+	}
+	if reached > fewPairs {
+		n := len(m.Nodes)
+		lines = append(lines, fmt.Sprintf("%d of %d pairs of nodes share no cable: through the nodes between, which --json lists", reached, n*(n-1)/2))
+	}
+	return lines
 }
 
 // lineWriter writes without blanks at the ends of lines, and keeps the first error.

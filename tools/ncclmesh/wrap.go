@@ -1,0 +1,51 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// columns is how wide the terminal is that a writer leads to; 0 where it leads to none, where lines stay as they are.
+func columns(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	n, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 80
+	}
+	return max(n, 40)
+}
+
+// hang breaks the lines of a text at spaces, so that none is wider than the columns unless a word is. What is broken off is
+// indented by two. 0 columns break nothing.
+func hang(text string, columns int) string {
+	if columns == 0 {
+		return text
+	}
+	all := strings.Split(text, "\n")
+	for i, line := range all {
+		var b strings.Builder
+		at, begins := 0, 0
+		for word := range strings.SplitSeq(line, " ") {
+			n := utf8.RuneCountInString(word)
+			switch {
+			case at > begins && at+1+n > columns && word != "":
+				b.WriteString("\n  ")
+				at, begins = 2, 2
+			case b.Len() > 0 || at > 0:
+				b.WriteString(" ")
+				at++
+			}
+			b.WriteString(word)
+			at += n
+		}
+		all[i] = b.String()
+	}
+	return strings.Join(all, "\n")
+}

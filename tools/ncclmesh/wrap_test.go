@@ -1,0 +1,24 @@
+package main
+
+import "testing"
+
+func TestHang(t *testing.T) {
+	tests := []struct {
+		name, text string
+		columns    int
+		want       string
+	}{
+		{"no terminal", "one two three", 0, "one two three"},
+		{"fits", "one two", 7, "one two"},
+		{"breaks", "one two three\nfour", 8, "one two\n  three\nfour"},
+		{"again", "one two three four", 8, "one two\n  three\n  four"},
+		{"a word that is too wide", "a /usr/lib/libnccl.so b", 8, "a\n  /usr/lib/libnccl.so\n  b"},
+		{"letters, not bytes", "ä ↔ ö üüü", 9, "ä ↔ ö üüü"},
+		{"columns of a table", "a   b", 9, "a   b"},
+	}
+	for _, tt := range tests {
+		if got := hang(tt.text, tt.columns); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
