@@ -66,7 +66,7 @@ func runStatus(sys *system, f statusFlags) error {
 	if f.watch && !f.json && isFile && term.IsTerminal(int(out.Fd())) {
 		v.size = func() (int, int) {
 			columns, rows, err := term.GetSize(int(out.Fd()))
-			if err != nil {
+			if err != nil || columns == 0 || rows == 0 { // as of some that are no screens
 				return 80, 24
 			}
 			return columns, rows
