@@ -192,6 +192,10 @@ func TestBenchColl(t *testing.T) {
 	if diff := cmp.Diff([]string{"4", "2048", "1048576", "3", "2046", "1048575", "4", "2048", "1048576"}, sizes); diff != "" {
 		t.Errorf("%s\nsizes (-want +got):\n%s", stdout, diff)
 	}
+	// Messages that do not fit into what is on the way at once, all at the same time.
+	if status, stdout, stderr := command("bench", "coll", "a", "b", "c", "--op", "alltoall", "-b", "3M", "-e", "3M", "-n", "1", "-w", "0"); status != 0 {
+		t.Errorf("status %d, %s%s", status, stdout, stderr)
+	}
 }
 
 // What is wrong with a call of these commands is one clear line, and nobody is asked.

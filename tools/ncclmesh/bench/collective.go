@@ -228,10 +228,8 @@ func (t *turn) allToAll(ctx context.Context) error {
 		}
 		all = append(all, q)
 	}
-	for _, q := range all {
-		if _, err := finish(ctx, q); err != nil {
-			return err
-		}
+	if err := finishAll(ctx, all); err != nil {
+		return err
 	}
 	off, end := t.chunk(t.rank, 1)
 	copy(t.other.Bytes()[off:end], t.own.Bytes()[off:end])

@@ -108,6 +108,25 @@ func finish(ctx context.Context, q *conn.Request) (n int, err error) {
 	return int(sizes[0]), err
 }
 
+// finishAll waits for all requests, and asks for each of them again and again: a send that nobody asks for may not go on, and the
+// other side waits for it.
+func finishAll(ctx context.Context, all []*conn.Request) error {
+	var sizes conn.Sizes
+	left := slices.Clone(all)
+	return await(ctx, func() (bool, error) {
+		var err error
+		left = slices.DeleteFunc(left, func(q *conn.Request) bool {
+			if err != nil {
+				return false
+			}
+			var done bool
+			done, err = q.Test(&sizes)
+			return done
+		})
+		return len(left) == 0, err
+	})
+}
+
 // pattern writes what a message of that number holds.
 func pattern(b []byte, seed int) {
 	for i := range b {
