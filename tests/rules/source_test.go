@@ -64,7 +64,7 @@ var imports = map[string][]string{
 	"tools/ncclmesh/doctor":         {"github.com/agnivade/levenshtein", "handshake", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/topo", "transport/topology"},
 	"tools/ncclmesh/doctor/facts":   {"handshake", "tools/ncclmesh/topo", "transport/topology", sysUnix},
 	"tools/ncclmesh/doctor/gather":  {"handshake", "ibv", "ncclnet/config", "tools/ncclmesh/doctor/facts", "tools/ncclmesh/fleet", "tools/ncclmesh/procgroup", "transport/topology", sysUnix, netlink, netlink + "/nl"},
-	"tools/ncclmesh/bench":          {"handshake", "ibv", "printable", "tools/ncclmesh/fleet", "tools/ncclmesh/launch", "tools/ncclmesh/nccl", "tools/ncclmesh/topo", "transport", "transport/conn", "transport/lane", "transport/path", "transport/topology", "transport/window", sysUnix, plot, plot + "/plotter", plot + "/vg"},
+	"tools/ncclmesh/bench":          {"handshake", "ibv", "printable", "tools/ncclmesh/fleet", "tools/ncclmesh/launch", "tools/ncclmesh/nccl", "tools/ncclmesh/topo", "transport", "transport/conn", "transport/lane", "transport/path", "transport/topology", "transport/window", sysUnix},
 	"tools/ncclmesh/fleet":          {"handshake", "printable", "tools/ncclmesh/procgroup"},
 	"tools/ncclmesh/jobenv":         {"ncclnet/config", "tools/ncclmesh/library", "tools/ncclmesh/secret", "transport/topology"},
 	"tools/ncclmesh/launch":         {"tools/ncclmesh/fleet", "tools/ncclmesh/jobenv", "tools/ncclmesh/library", "tools/ncclmesh/procgroup"},
