@@ -30,7 +30,7 @@ tested = -shuffle=on -count=1 -timeout 2h -vet=off# vet is part of `make check`
 comma = ,
 space = $() $()
 
-.PHONY: build ncclmesh arm64 packages generate test test-mesh test-parts soak check lab nccl demo bench bench-ibv netdriver fakeverbs dist deps clean name help
+.PHONY: build ncclmesh arm64 packages dist generate test test-mesh test-parts soak check lab nccl demo bench bench-ibv netdriver fakeverbs gpu-pack deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
@@ -45,6 +45,8 @@ arm64: ## the plugin and the command for arm64 (Grace, GB10), in build/arm64
 	GOOS=linux GOARCH=arm64 $(command) -o $(abspath $(BUILD))/arm64/ncclmesh ./ncclmesh
 packages: build ncclmesh arm64 ## .deb, .rpm and .tar.gz of both, for this machine and for arm64, in build/packages
 	@GO=$(GO) tools/packages/pack $(BUILD) $(NAME) $(shell $(GO) env GOARCH):$(BUILD) arm64:$(BUILD)/arm64
+dist: packages ## one file to copy: those packages and a script that installs the right ones, build/ncclmesh-<version>.tar
+	@tools/packages/dist $(BUILD)
 generate: ## write the generated files again
 	$(need) gcc:gcc $(headers) $(cross)
 	$(GO) generate ./...
@@ -96,7 +98,7 @@ netdriver: ## the program that stands in for NCCL, build/netdriver
 fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
 	$(need) gcc:gcc make:make $(headers)
 	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs $(FAKE)
-dist: build ncclmesh netdriver fakeverbs ## what is carried to a machine with a GPU, build/ncclmesh-<arch>.tar.gz
+gpu-pack: build ncclmesh netdriver fakeverbs ## the tests for a machine with a GPU, build/ncclmesh-<arch>.tar.gz
 	$(need) strip:binutils
 	@tests/gpu/pack $(BUILD)
 

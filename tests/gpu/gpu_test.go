@@ -29,7 +29,7 @@ const patience = time.Hour
 // newestGlibc is that of the oldest system which what is packed has to run on: Ubuntu 22.04 has 2.35, RHEL 9 2.34.
 var newestGlibc = []int{2, 34}
 
-// dist is the directory that make dist packed, moved away from where it was built.
+// dist is the directory that make gpu-pack packed, moved away from where it was built.
 var dist string
 
 // Why there is no dist: what a machine may lack, or what went wrong.
@@ -54,13 +54,13 @@ func pack(dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	away := filepath.Join(dir, "away")
-	build, err := fabric.Make("dist")
+	build, err := fabric.Make("gpu-pack")
 	if err != nil {
 		return "", err
 	}
 	archives, err := filepath.Glob(filepath.Join(build, "ncclmesh-*.tar.gz"))
 	if err != nil || len(archives) != 1 {
-		return "", fmt.Errorf("make dist left the archives %q, want one", archives)
+		return "", fmt.Errorf("make gpu-pack left the archives %q, want one", archives)
 	}
 	if err := os.Mkdir(away, 0o755); err != nil {
 		return "", err

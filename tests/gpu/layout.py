@@ -1,4 +1,4 @@
-"""Where the plugin, the driver and the fake lie: the same in a checkout and in what `make dist` packs."""
+"""Where the plugin, the driver and the fake lie: the same in a checkout and in what `make gpu-pack` packs."""
 
 import os
 from pathlib import Path

@@ -2,7 +2,10 @@ package main
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -34,5 +37,43 @@ func TestPackagesAreDescribed(t *testing.T) {
 		if library := description("libnccl-net-mesh.yaml"); !names(library, c) {
 			t.Errorf("the description of the package libnccl-net-mesh does not mention %s", c)
 		}
+	}
+}
+
+// The script that lies with the packages installs what is for this machine, for a user alone without root.
+func TestInstallForUser(t *testing.T) {
+	dir, home := t.TempDir(), t.TempDir()
+	for _, arch := range []string{"amd64", "arm64"} {
+		top := filepath.Join(dir, "ncclmesh-1-linux-"+arch)
+		if err := os.MkdirAll(filepath.Join(top, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(top, "bin/ncclmesh"), []byte(arch), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("tar", "-C", dir, "-czf", top+".tar.gz", filepath.Base(top)).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	script, err := os.ReadFile("../packages/install")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "install"), script, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		args   []string
+		status int
+	}{{[]string{"--user"}, 0}, {[]string{"--system"}, 2}}
+	for _, tt := range tests {
+		cmd := exec.Command(filepath.Join(dir, "install"), tt.args...)
+		cmd.Env = append(os.Environ(), "HOME="+home)
+		if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != tt.status {
+			t.Errorf("%v: %v\n%s", tt.args, err, out)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(home, ".local/bin/ncclmesh")); err != nil || string(got) != runtime.GOARCH {
+		t.Errorf("it has installed %q, %v", got, err)
 	}
 }

@@ -16,6 +16,8 @@ const (
 	topoStatus   = "The status is 0 if all hosts have answered and all is as expected, 1 if not, 2 if\nnothing could be tried."
 	envStatus    = "The status is 1 if the plugin is not found, or if something keeps NCCL from using it\nthat these lines do not correct."
 	launchStatus = "The status is that of the first process that failed, and 1 where a host did. 128 and\nthe number of a signal is that of a process which the signal ended."
+	linkStatus   = "The status is 0 if everything was measured, 1 if something was not, carried wrong bytes, or\nis below three quarters of what link and PCIe allow, and 2 if the command line is wrong."
+	upStatus     = "The status is 0 if all is well, 1 if something was found or could not be done, and 2 if\nthe command line is wrong or nobody could be asked."
 	relayStatus  = "The status is 0 after a signal, 1 if relaying could not begin, and 2 if the command\nline or the environment is wrong."
 )
 
@@ -40,7 +42,9 @@ func pages() map[string]manual.Page {
 		"ncclmesh":            {Status: usualStatus + " The pages of the commands say where\nit is more.", Environment: allVariables()},
 		"ncclmesh bench":      {Status: usualStatus},
 		"ncclmesh bench coll": {Status: usualStatus, Environment: rankVariables},
-		"ncclmesh bench link": {Status: usualStatus, Environment: rankVariables},
+		"ncclmesh bench link": {Status: linkStatus, Environment: rankVariables},
+		"ncclmesh bench nccl": {Status: usualStatus, Environment: append(slices.Clone(rankVariables), libraryPath,
+			manual.Variable{Name: "VIRTUAL_ENV, CONDA_PREFIX, HOME", Meaning: "on the hosts: where Python's packages are, among which NCCL is looked for"})},
 		"ncclmesh doctor": {Status: doctorStatus, Environment: append(slices.Clone(rankVariables),
 			manual.Variable{Name: "HOME", Meaning: "where .nccl.conf is looked for"},
 			manual.Variable{Name: "NO_COLOR, TERM", Meaning: "the output has no colours if NO_COLOR is set, or if TERM is dumb"})},
@@ -56,6 +60,7 @@ func pages() map[string]manual.Page {
 			manual.Variable{Name: "SSH_CONNECTION", Meaning: "on the first host, as sshd sets it: the address at which ssh reached it, which MASTER_ADDR is then"})},
 		"ncclmesh status":  {Status: usualStatus, Environment: []manual.Variable{statusSockets}},
 		"ncclmesh topo":    {Status: topoStatus, Environment: rankVariables},
+		"ncclmesh up":      {Status: upStatus, Environment: append(slices.Clone(hostVariables), libraryPath)},
 		"ncclmesh version": {Status: usualStatus, Environment: []manual.Variable{libraryPath}},
 	}
 }

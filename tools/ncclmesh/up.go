@@ -31,7 +31,9 @@ host, or sudo without a password, the files go below /usr/local; else, or with -
 below ~/.local. Nothing that is installed is replaced, and nothing else is configured.
 
 The hosts must be reachable by ssh without a password, and have the same processor as
-this node: for others install the packages there, which up finds.`
+this node: for others install the packages there, which up finds.
+
+` + upStatus
 
 const upExample = `  ncclmesh up spark-2 --plan        # show what would be done
   ncclmesh up spark-2               # this node and another

@@ -1,4 +1,4 @@
-"""The whole of run, with a stand-in for PyTorch. Needs what `make dist` packs; MESH_GPU_BUILD names its build directory."""
+"""The whole of run, with a stand-in for PyTorch. Needs what `make gpu-pack` packs; MESH_GPU_BUILD names its build directory."""
 
 import json
 import os
