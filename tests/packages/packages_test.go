@@ -204,7 +204,7 @@ func installed(t *testing.T, root string) []string {
 func contents(lib, zsh, licence string) []string {
 	files := []string{
 		"/etc/ncclmesh/relay.env", "/usr/bin/ncclmesh", "/usr/lib/ncclmesh/compat/libnccl-net.so", lib + "/libnccl-net-mesh.so",
-		"/usr/lib/systemd/system/ncclmesh-relay.service", "/usr/share/bash-completion/completions/ncclmesh",
+		"/usr/lib/systemd/system/ncclmesh-relay.service", "/usr/lib/systemd/system/ncclmesh-metrics.service", "/usr/lib/systemd/system/ncclmesh-metrics.timer", "/usr/share/bash-completion/completions/ncclmesh",
 		"/usr/share/fish/vendor_completions.d/ncclmesh.fish", "/usr/share/zsh/" + zsh + "/_ncclmesh",
 		fmt.Sprintf(licence, "ncclmesh"), fmt.Sprintf(licence, "libnccl-net-mesh"),
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -67,26 +68,33 @@ func TestLogTime(t *testing.T) {
 	}
 }
 
-// systemd takes the unit, but for the program, which may not be installed here.
-func TestUnit(t *testing.T) {
-	text, err := os.ReadFile("ncclmesh-relay.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+// systemd takes the units, but for the program, which may not be installed here.
+func TestUnits(t *testing.T) {
 	const installed = "ExecStart=/usr/bin/ncclmesh "
-	if !bytes.Contains(text, []byte(installed)) {
-		t.Fatalf("the unit has no %q", installed)
-	}
-	require.Tools(t, require.Systemd, "systemd-analyze")
+	dir := t.TempDir()
+	var units []string
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	unit := filepath.Join(t.TempDir(), "ncclmesh-relay.service")
-	if err := os.WriteFile(unit, bytes.ReplaceAll(text, []byte(installed), []byte("ExecStart="+self+" ")), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"ncclmesh-relay.service", "ncclmesh-metrics.service", "ncclmesh-metrics.timer"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, ".service") && !bytes.Contains(text, []byte(installed)) {
+			t.Fatalf("%s has no %q", name, installed)
+		}
+		unit := filepath.Join(dir, name)
+		text = bytes.ReplaceAll(text, []byte(installed), []byte("ExecStart="+self+" "))
+		text = regexp.MustCompile(`(?m)^Documentation=.*\n`).ReplaceAll(text, nil) // the manual is not installed either
+		if err := os.WriteFile(unit, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		units = append(units, unit)
 	}
-	if out, err := exec.Command("systemd-analyze", "verify", unit).CombinedOutput(); err != nil || len(out) > 0 {
+	require.Tools(t, require.Systemd, "systemd-analyze")
+	if out, err := exec.Command("systemd-analyze", append([]string{"verify"}, units...)...).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 }

@@ -30,6 +30,14 @@ var families = []struct{ name, kind, help string }{
 	{"ncclmesh_unreadable_processes", "gauge", "Processes whose counters could not be read: other users', older ones."},
 }
 
+// Metrics returns the names of all metrics.
+func Metrics() (names []string) {
+	for _, f := range families {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // Exposition looks at all processes and writes what they count in Prometheus' text format. The troubles are those that
 // could not be looked at, which it counts.
 func Exposition(ctx context.Context, find func() ([]string, error)) (text []byte, troubles []Trouble, err error) {
