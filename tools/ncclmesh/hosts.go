@@ -32,6 +32,17 @@ func (h *hostFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&h.push, "push", false, "copy this program to the hosts, instead of using theirs, and remove it afterwards")
 }
 
+// args are the flags as another command takes them.
+func (h *hostFlags) args() (args []string) {
+	if h.ssh != "" {
+		args = append(args, "--ssh", h.ssh)
+	}
+	if h.push {
+		args = append(args, "--push")
+	}
+	return args
+}
+
 // addRanks adds those of the commands that may run as a job's ranks.
 func (h *hostFlags) addRanks(sys *system, c *cobra.Command) {
 	h.add(c)

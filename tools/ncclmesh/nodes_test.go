@@ -79,7 +79,7 @@ func nodes(t *testing.T, topology string) (f *fabric.Fabric, command func(args .
 	if err := os.WriteFile(reach, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	environ := append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0",
+	environ := append(os.Environ(), asCommand+"=1", "PATH="+bin+":"+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0",
 		"NCCLMESH_SSH="+reach,
 		"NCCL_SOCKET_IFNAME="+fabric.ManagementIface, "NCCL_MESH_PROOF_WAIT=3000")
 	return f, func(args ...string) (int, string, string) {
@@ -195,6 +195,26 @@ func TestBenchColl(t *testing.T) {
 	// Messages that do not fit into what is on the way at once, all at the same time.
 	if status, stdout, stderr := command("bench", "coll", "a", "b", "c", "--op", "alltoall", "-b", "3M", "-e", "3M", "-n", "1", "-w", "0"); status != 0 {
 		t.Errorf("status %d, %s%s", status, stdout, stderr)
+	}
+}
+
+// With hosts a report has a page with the findings, the cables and the rates, and nothing of that is missing.
+func TestReportOfHosts(t *testing.T) {
+	t.Parallel()
+	_, command := nodes(t, line)
+	page := filepath.Join(t.TempDir(), "mesh.html")
+	status, stdout, stderr := command("report", "a", "b", "--bench", "--html", page, "--list")
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "\npage.html ") {
+		t.Fatalf("status %d, %s%s", status, stderr, stdout)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<h1>a, b</h1>", "machine-id-cloned", "<h2>Cables</h2>\n<svg", "<h2>Measured</h2>\n<svg", "what link and PCIe allow"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
 	}
 }
 

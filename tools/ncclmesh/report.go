@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,9 +23,12 @@ import (
 	"ncclmesh/tools/ncclmesh/secret"
 )
 
-const reportLong = `Writes an archive for a bug report about this node: versions, ports, addresses,
-counters, kernel and memory, the variables that NCCL, the plugin, launchers and CUDA
-read, NCCL's files, the output of the other commands, and logs that you name.
+const reportLong = `Writes an archive for a bug report about this node, with a page for a browser; with hosts
+the page also has the faults, the cables and, with --bench, the rates between them.
+
+The archive has versions, ports, addresses, counters, kernel and memory, the variables
+that NCCL, the plugin, launchers and CUDA read, NCCL's files, the output of the other
+commands, and logs that you name.
 
 All other variables are left out, with their names. Keys, tokens and passwords are
 replaced by (redacted): after a name such as DB_PASS or an option such as --password,
@@ -40,6 +45,7 @@ send it all the same: a password without a name cannot be recognised.`
 
 const reportExample = `  ncclmesh report --list --log nccl.log
   ncclmesh report --log nccl.log
+  ncclmesh report node-a node-b --bench --html mesh.html
   ncclmesh report --redact-addresses --output - | tar -tz`
 
 // reportFlags are those of ncclmesh report.
@@ -48,24 +54,32 @@ type reportFlags struct {
 	logs      []string
 	addresses bool
 	list      bool
+	html      string
+	bench     bool
+	hosts     hostFlags
 	root      string // "/" but in tests
 }
 
 func reportCommand(sys *system) *cobra.Command {
 	f := reportFlags{root: "/"}
 	c := &cobra.Command{
-		Use:     "report",
+		Use:     "report [HOST...]",
 		Short:   "Write an archive for a bug report, without secrets",
 		Long:    reportLong,
 		Example: reportExample,
-		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return runReport(c.Context(), sys, f, said(sys, c.Root()))
+		RunE: func(c *cobra.Command, hosts []string) error {
+			if f.bench && len(hosts) == 0 {
+				return errors.New("--bench measures cables between nodes, and no host is named")
+			}
+			return runReport(c.Context(), sys, f, said(c.Context(), sys, f, hosts))
 		},
 	}
 	c.Flags().StringVar(&f.output, "output", "", "write `FILE`; - is standard output (default ncclmesh-report-TIME.tar.gz)")
 	c.Flags().StringArrayVar(&f.logs, "log", nil, "add this `FILE`, as NCCL_DEBUG_FILE has made it; its end if it is long")
 	c.Flags().BoolVar(&f.addresses, "redact-addresses", false, "leave out addresses and this node's name too")
+	c.Flags().StringVar(&f.html, "html", "", "write the archive's page into `FILE` too; with --list it alone is written")
+	c.Flags().BoolVar(&f.bench, "bench", false, "also measure every cable between the hosts, unless a job runs")
+	f.hosts.add(c)
 	c.Flags().BoolVar(&f.list, "list", false, "print what the archive would hold, and write none")
 	return c
 }
@@ -92,6 +106,15 @@ func runReport(ctx context.Context, sys *system, f reportFlags, more []report.So
 	p.end()
 	if err != nil {
 		return failure{err}
+	}
+	if f.html != "" {
+		page, ok := archive.Text(pageName)
+		if !ok {
+			return failure{errors.New("--html: the page could not be made: see the table of files")}
+		}
+		if err := os.WriteFile(f.html, page, 0o600); err != nil {
+			return failure{fmt.Errorf("--html: %w", err)}
+		}
 	}
 	if err := output(sys, f, archive, top+".tar.gz"); err != nil {
 		return failure{err}
@@ -195,32 +218,54 @@ const maxVariable = 4096
 // commandTime is how long another command may take.
 const commandTime = time.Minute
 
-// said are what the commands say that know more of the node, as far as this build has them.
-func said(sys *system, root *cobra.Command) []report.Source {
-	var list []report.Source
-	for _, name := range []string{"doctor", "status"} {
-		if c, _, err := root.Find([]string{name}); err != nil || c.Name() != name {
-			continue
-		}
-		list = append(list, report.Source{Name: name + ".json", Holds: "the output of ncclmesh " + name + " --json", Read: func(ctx context.Context) ([]byte, error) {
-			self, err := os.Executable()
-			if err != nil {
-				return nil, err
-			}
-			ctx, cancel := context.WithTimeout(ctx, commandTime)
-			defer cancel()
-			var stdout, stderr bytes.Buffer
-			cmd := exec.CommandContext(ctx, self, name, "--json")
-			cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = sys.environ, &stdout, &stderr, time.Second
-			err = cmd.Run()
-			if exited := (*exec.ExitError)(nil); errors.As(err, &exited) && exited.ExitCode() == statusFailed {
-				err = nil // it has found something, which is what is wanted
-			}
-			if err != nil {
-				err = fmt.Errorf("ncclmesh %s --json: %w: %s", name, err, bytes.TrimSpace(stderr.Bytes()))
-			}
-			return stdout.Bytes(), err
-		}})
+// said are what the commands say that know more of the node, or of the hosts, and a page of that for people.
+func said(ctx context.Context, sys *system, f reportFlags, hosts []string) []report.Source {
+	ask := func(args ...string) answer {
+		return sync.OnceValues(func() ([]byte, error) { return askSelf(ctx, sys, append(args, "--json")) })
 	}
-	return list
+	of := slices.Clone(hosts)
+	if len(hosts) > 0 {
+		of = append(of, f.hosts.args()...)
+	}
+	checks := append([]string{"doctor"}, of...)
+	if f.bench {
+		checks = append(checks, "--bench")
+	}
+	findings := ask(checks...)
+	list := []report.Source{
+		findings.source("doctor.json", "the output of ncclmesh doctor --json"),
+		ask("status").source("status.json", "the output of ncclmesh status --json"),
+	}
+	var cables, rates answer
+	if len(hosts) > 0 {
+		cables = ask(append([]string{"topo"}, of...)...)
+		list = append(list, cables.source("topo.json", "the output of ncclmesh topo --json"))
+	}
+	if f.bench {
+		rates = ask(append([]string{"bench", "link"}, of...)...)
+		list = append(list, rates.source("bench-link.json", "the output of ncclmesh bench link --json"))
+	}
+	return append(list, report.Source{Name: pageName, Holds: "findings and pictures, for a browser",
+		Read: func(context.Context) ([]byte, error) { return pageOf(time.Now(), findings, cables, rates) }})
+}
+
+// askSelf runs this program with other arguments, and returns what it has written. That it has found something is no error.
+func askSelf(ctx context.Context, sys *system, args []string) ([]byte, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = sys.environ, &stdout, &stderr, time.Second
+	err = cmd.Run()
+	if exited := (*exec.ExitError)(nil); errors.As(err, &exited) && exited.ExitCode() == statusFailed && stdout.Len() > 0 {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("ncclmesh %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.Bytes(), err
 }

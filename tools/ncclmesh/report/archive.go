@@ -145,6 +145,16 @@ func Gather(ctx context.Context, top, build string, now time.Time, sources []Sou
 	return a, nil
 }
 
+// Text returns a file of the archive, and whether it is there.
+func (a *Archive) Text(name string) ([]byte, bool) {
+	for _, f := range a.files {
+		if f.name == name {
+			return f.text, true
+		}
+	}
+	return nil, false
+}
+
 // List writes a table of the archive's files, of what they hold, and of what was taken out of them.
 func (a *Archive) List(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
