@@ -63,7 +63,7 @@ func (v *verdict) talk(all []talk) {
 	}
 	if len(all) > fewPairs {
 		slices.Sort(nodes)
-		v.info(both(nodes...), "", "%d pairs of them share no cable, and talk through others%s; ncclmesh topo lists them", len(all), proof)
+		v.info(both(nodes...), "", "%d pairs of them share no cable, and talk through others%s; ncclmesh topo --json lists them", len(all), proof)
 		return
 	}
 	for _, t := range all {
