@@ -26,9 +26,14 @@ func ServeNCCL(variables func(launch.Setting) (env, against []string, err error)
 		if err := q.With(&s); err != nil {
 			return err
 		}
+		returned := make(chan struct{})
+		defer close(returned)
 		stop := context.AfterFunc(ctx, func() {
-			time.Sleep(parting)
-			os.Exit(1) // NCCL waits for ranks that are gone, and nobody is there to be told
+			select {
+			case <-returned:
+			case <-time.After(parting):
+				os.Exit(1) // NCCL waits for ranks that are gone, and nobody is there to be told
+			}
 		})
 		defer stop()
 		env, against, err := variables(s.Setting)

@@ -25,14 +25,26 @@ type Host struct {
 	call *fleet.Call
 }
 
-// Hosts looks at all hosts at once. Who looks closes each, and gets those that could be looked at with the error too.
+// Hosts looks at all hosts at once. The fleet carries this program there; where that does not run, as on another processor, the
+// one that is installed is asked. The caller closes all hosts, also where there is an error.
 func Hosts(ctx context.Context, f *fleet.Fleet, hosts []string, r Request) ([]*Host, error) {
 	all := make([]*Host, len(hosts))
+	request := fleet.Request{Do: Do, With: r, Silence: silence}
 	for i, name := range hosts {
-		all[i] = &Host{Name: name, call: f.Start(ctx, name, fleet.Request{Do: Do, With: r, Silence: silence})}
+		all[i] = &Host{Name: name, call: f.Start(ctx, name, request)}
 	}
 	err := each(all, func(h *Host) error {
-		if err := h.call.Next(&h.State); err != nil {
+		err := h.call.Next(&h.State)
+		if errors.Is(err, fleet.ErrNoAgent) && f.Push != "" {
+			h.call.Close()
+			installed := *f
+			installed.Push = ""
+			h.call = installed.Start(ctx, h.Name, request)
+			if h.call.Next(&h.State) == nil {
+				err = nil
+			}
+		}
+		if err != nil {
 			return err
 		}
 		if h.Name == fleet.Here {

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -8,7 +9,47 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ncclmesh/tools/ncclmesh/fleet"
 )
+
+// TestMain is an agent too: hosts of these tests are this program.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "agent" {
+		if err := fleet.Serve(context.Background(), os.Stdin, os.Stdout, fleet.Handlers{Do: Serve(os.Getenv)}); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// Where the program that is carried there does not run, the installed one is asked; what is wrong there is told of the former.
+func TestHosts(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const hosts = `
+case $0.$1 in
+other.sh|bare.sh) echo "--push: the program is for x86_64, this host is riscv64" >&2; exit 126 ;;
+bare.*) echo "ncclmesh: not found" >&2; exit 127 ;;
+*) exec "$SELF" agent ;;
+esac`
+	f := &fleet.Fleet{SSH: []string{"sh", "-c", hosts}, Push: self, Env: append(os.Environ(), "SELF="+self, "HOME="+t.TempDir(), "GORACE=atexit_sleep_ms=0")}
+	for name, want := range map[string]string{"other": "", "bare": "this host is riscv64"} {
+		all, err := Hosts(t.Context(), f, []string{name}, Request{User: true})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+		if err == nil && (all[0].Machine != runtime.GOARCH || !strings.HasSuffix(all[0].Prefix, "/.local")) {
+			t.Errorf("%s: %+v", name, all[0].State)
+		}
+		for _, h := range all {
+			h.Close()
+		}
+	}
+}
 
 // A host gets what it lacks and no more, in the way that its rights allow.
 func TestSteps(t *testing.T) {
