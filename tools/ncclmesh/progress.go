@@ -34,7 +34,7 @@ func newProgress(sys *system, text string) *progress {
 	if f, ok := sys.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.begin(f, func() int {
 			columns, _, err := term.GetSize(int(f.Fd()))
-			if err != nil {
+			if err != nil || columns == 0 {
 				return 80
 			}
 			return columns
