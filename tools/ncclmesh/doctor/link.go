@@ -59,7 +59,7 @@ func portFlapping(n *facts.Node, v *verdict) {
 		const remedy = "reseat the cable at both ends, or replace it; then read the kernel's log: journalctl -k -g 'link|carrier'"
 		switch f := changes[p.Netdev]; {
 		case p.Netdev == "":
-		case f.Now > 0:
+		case f.Now > 1: // once is a cable that somebody pulls, or plugs in
 			v.warn(on(n, p.Netdev), remedy, "%s gained or lost its link %d times while it was looked at, and %d times in all", p.Netdev, f.Now, f.Total)
 		case ok && f.Total >= manyFlaps && float64(f.Total) > up.Hours():
 			v.warn(on(n, p.Netdev), remedy, "%s gained or lost its link %d times in %s", p.Netdev, f.Total, since(up))
