@@ -131,7 +131,7 @@ var fixes = []mutant{
 			{"transport/conn/validate.go", "return p.s.overdue(p.first)", "return p.s.clock.Ran()-p.first >= p.s.c.env.Scaled(p.s.c.env.ProofWait)"},
 		},
 		tests: between,
-		found: job{"TestStoppedAtEachCall", 285, false},
+		found: job{"TestStoppedAtEachCall", 305, false},
 	},
 	{
 		name:  "a socket does not wait for a peer that was stopped between two",
