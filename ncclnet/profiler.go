@@ -72,8 +72,8 @@ func (p *profiler) tell(t *conn.Trace, over bool) {
 	for i := range t.Parts {
 		part := &t.Parts[i]
 		events[part.Message]++
-		if !part.Told {
-			part.Told = true
+		if !part.Notified {
+			part.Notified = true
 			if step := t.Steps[part.Message]; step != 0 && events[part.Message] <= maxEvents {
 				part.Event = p.start(t, part, step)
 			}
@@ -99,7 +99,7 @@ func (p *profiler) start(t *conn.Trace, part *conn.TracedPart, step uintptr) (ev
 		p.refused.Store(0)
 		p.watch.All()
 	} else if p.refused.Add(1) == manyRefusals {
-		p.watch.Seldom()
+		p.watch.Sample()
 	}
 	return event
 }

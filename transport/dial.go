@@ -120,14 +120,14 @@ func (t *Transport) establish(ctx context.Context, c *conn.Conn, h handshake.Han
 // settled is the outcome of a set-up, for the log or the user.
 func (t *Transport) settled(c *conn.Conn, err error) error {
 	if errors.Is(err, conn.ErrNoLane) {
-		tried := c.Tried()
+		tried := c.Failures()
 		for _, way := range tried {
 			t.log.Debug("no path", "path", way.String())
 		}
 		return fmt.Errorf("%v: %w", c, t.paths.NoPath(c.Session, tried, c.Slowness()))
 	}
 	if err == nil {
-		t.env.Loss.Forget()
+		t.env.FirstFailure.Forget()
 		t.paths.WhyTCP(c)
 		c.Announce()
 	}

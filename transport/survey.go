@@ -19,8 +19,8 @@ type Survey struct {
 	Ports  []handshake.Port // the peer's
 	RDMA   []path.Way       // that are proved, whatever else works
 	TCP    []path.Way
-	Failed []conn.Finding // what did not work
-	Errs   []error        // what kept a kind from being tried at all
+	Failed []conn.LaneFailure // what did not work
+	Errs   []error            // what kept a kind from being tried at all
 }
 
 // Survey tries every direct way to the process that h describes, over RDMA and over TCP.

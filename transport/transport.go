@@ -125,8 +125,8 @@ func New(o Options) (_ *Transport, err error) {
 	t.log = slog.New(teller{t.opts.Log.Handler(), t.page})
 	t.env = conn.Env{
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock, Page: t.page,
-		Making: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, SayOnce: t.sayOnce, Forget: t.forget,
-		RequestRepair: t.lacks, Again: t.again,
+		LanePool: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, InfoOnce: t.sayOnce, Forget: t.forget,
+		RequestRepair: t.lacks, WarnedRecently: t.again,
 		Plan: func(c *conn.Conn, offered []handshake.Lane) ([]lane.Plan, error) {
 			return t.paths.PlanFor(c, offered)
 		},
@@ -438,7 +438,7 @@ func (t *Transport) background(f func()) {
 // moved is a number that changes when a connection of a session moves data.
 func (t *Transport) moved(s *control.Session) (n uint64) {
 	for _, c := range t.connsOf(s) {
-		n += c.Moved()
+		n += c.Progress()
 	}
 	return n
 }
@@ -448,7 +448,7 @@ func (t *Transport) traffic() (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.conns {
-		n += c.Moved()
+		n += c.Progress()
 	}
 	return n
 }

@@ -12,14 +12,14 @@ func (s *setup) build(plan []lane.Plan) (err error) {
 	if c.Ring, err = lane.NewControlRing(); err != nil {
 		return err
 	}
-	ports, to := uses(plan)
-	c.growing.Lock()
+	ports, to := portsOf(plan)
+	c.domainMu.Lock()
 	for i, p := range ports {
 		if err == nil {
 			err = c.openDomain(p, to[i])
 		}
 	}
-	c.growing.Unlock()
+	c.domainMu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (s *setup) build(plan []lane.Plan) (err error) {
 		return err
 	}
 	for i, p := range plan {
-		if err := s.make(p, i); err != nil {
+		if err := s.makeLane(p, i); err != nil {
 			return err
 		}
 	}
@@ -36,7 +36,7 @@ func (s *setup) build(plan []lane.Plan) (err error) {
 
 // make makes a lane of that index. One of the first is the connection's at once, which gives
 // it back whatever becomes of the set-up.
-func (s *setup) make(p lane.Plan, index int) error {
+func (s *setup) makeLane(p lane.Plan, index int) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	d := s.c.domainOf(p.Port)
@@ -47,7 +47,7 @@ func (s *setup) make(p lane.Plan, index int) error {
 		return fmt.Errorf("%v: %v: %w", s.c, p.Port.Now(), err)
 	}
 	l.Carrier = c
-	if s.own = append(s.own, l); s.epoch == 0 {
+	if s.lanes = append(s.lanes, l); s.epoch == 0 {
 		s.c.lanes = append(s.c.lanes, l)
 	}
 	return nil

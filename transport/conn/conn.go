@@ -21,76 +21,76 @@ import (
 // Conn is one end of a connection: its lanes, and what it sends or receives over them. A [Sender] and a [Receiver] are one; one that
 // is neither is a trial, whose lanes carry nothing but proofs.
 type Conn struct {
-	shown
+	statsEntry
 	lane.Shared // which lanes know, and does not change after the set-up
 
-	sender     *Sender     // that this is; nil of another
-	receiver   *Receiver   // that this is; nil of another
-	board      board.Board // what C may read
-	env        *Env
-	maxPollGap time.Duration // stallGap, scaled
-	watch      *Watch        // of requests, or nil
-	first      *setup
-	joining    atomic.Pointer[setup] // of more lanes; nil while there is none
-	joins      sync.WaitGroup
-	admits     atomic.Int32
-	growing    turn.Turn // held while a domain joins; taken before mu
-	stopping   turn.Turn // held while lanes are stopped for good; taken before mu
-	life       stage.Stage[State]
-	joinable   context.Context // ends when lanes are to join no more
-	die        context.CancelFunc
+	sender      *Sender     // that this is; nil of another
+	receiver    *Receiver   // that this is; nil of another
+	board       board.Board // what C may read
+	env         *Env
+	maxPollGap  time.Duration // stallGap, scaled
+	watch       *Watch        // of requests, or nil
+	firstSetup  *setup
+	joining     atomic.Pointer[setup] // of more lanes; nil while there is none
+	joins       sync.WaitGroup
+	admits      atomic.Int32
+	domainMu    turn.Turn // held while a domain joins; taken before mu
+	stopMu      turn.Turn // held while lanes are stopped for good; taken before mu
+	state       stage.Stage[State]
+	joinContext context.Context // ends when lanes are to join no more
+	cancelJoins context.CancelFunc
 
-	ending    atomic.Pointer[ending] // nil while the connection is not over
-	peerTold  atomic.Bool            // the peer needs no word about the end
-	byeOnce   sync.Once
-	lossNoted atomic.Bool
-	bye       chan struct{}  // closed when the peer has closed the connection, or is gone
-	withdrawn atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
+	ending          atomic.Pointer[ending] // nil while the connection is not over
+	peerNotified    atomic.Bool            // the peer needs no word about the end
+	peerDoneOnce    sync.Once
+	failureRecorded atomic.Bool
+	peerDone        chan struct{}  // closed when the peer has closed the connection, or is gone
+	withdrawn       atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
 
 	events eventQueue // of what happens to lanes in service
 
-	mu            turn.Turn // guards everything below, and a sender's and receiver's own; may be held while verbs take long
-	lanes         []*lane.Lane
-	domains       []lane.Domain
-	traits        lane.Traits             // the strictest of the lanes'
-	peers         int                     // domains of the peer
-	grown         bool                    // it has had fewer
-	regions       map[*lane.Region]uint64 // and in which order they were registered
-	kept          uint64                  // of them, so far
-	joined        sync.Cond               // on mu: a region is no longer being registered
-	drains        []*draining             // lanes that have failed and are not done with
-	resumePending bool                    // something is to be sent again
-	lostSince     map[pathKey]time.Time   // since when ways lack a lane that they had
-	target        map[pathKey]int         // lanes of each way that were in service at a time
-	flaps         map[pathKey]*flaps      // of ways whose lanes came back and failed again
-	neverServed   bool                    // its first lanes failed before they were in service, and none has been since
-	confined      bool                    // to the ways of the first plan
-	last          uint32                  // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
-	suspected     map[*lane.Lane]uint64   // Lane.Delivered when they were doubted last
-	outage        clock.Watch             // without a lane in service, since one was of use
-	stalls        stalls
+	mu             turn.Turn // guards everything below, and a sender's and receiver's own; may be held while verbs take long
+	lanes          []*lane.Lane
+	domains        []lane.Domain
+	traits         lane.Traits             // the strictest of the lanes'
+	peerDomains    int                     // domains of the peer
+	domainsAdded   bool                    // it has had fewer
+	regions        map[*lane.Region]uint64 // and in which order they were registered
+	registrations  uint64                  // of them, so far
+	regionJoined   sync.Cond               // on mu: a region is no longer being registered
+	drains         []*draining             // lanes that have failed and are not done with
+	resumePending  bool                    // something is to be sent again
+	lostSince      map[pathKey]time.Time   // since when ways lack a lane that they had
+	target         map[pathKey]int         // lanes of each way that were in service at a time
+	flapRecords    map[pathKey]*flapRecord // of ways whose lanes came back and failed again
+	neverInService bool                    // its first lanes failed before they were in service, and none has been since
+	confined       bool                    // to the ways of the first plan
+	lastEpoch      uint32                  // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
+	suspected      map[*lane.Lane]uint64   // Lane.Delivered when they were doubted last
+	outage         clock.Watch             // without a lane in service, since one was of use
+	stalls         stalls
 
-	requests []Request // of a receiver by slot; a sender's copies of eager messages follow
-	pending  int       // requests not complete
-	asked    *Request  // that is being tested; nil while none is
-	traces   []*Trace  // not in use
-	begun    uint64    // requests, while there is a watch
+	requests      []Request // of a receiver by slot; a sender's copies of eager messages follow
+	pending       int       // requests not complete
+	testing       *Request  // that is being tested; nil while none is
+	freeTraces    []*Trace  // not in use
+	requestsBegun uint64    // requests, while there is a watch
 }
 
 var _ lane.Owner = (*Conn)(nil)
 
 // make makes a connection without lanes, whose lanes tell sink what they carry.
-func (c *Conn) make(env *Env, s *control.Session, id uint32, sending bool, sink lane.Sink) {
+func (c *Conn) init(env *Env, s *control.Session, id uint32, sending bool, sink lane.Sink) {
 	c.Shared = lane.Shared{ID: id, Sending: sending, Session: s, Sink: sink, Owner: c}
 	c.Count = new(stats.Conn)
-	c.env, c.maxPollGap, c.bye = env, env.Scaled(stallGap), make(chan struct{})
+	c.env, c.maxPollGap, c.peerDone = env, env.Scaled(pollGapLimit), make(chan struct{})
 	c.regions, c.suspected = map[*lane.Region]uint64{}, map[*lane.Lane]uint64{}
-	c.target, c.flaps, c.lostSince = map[pathKey]int{}, map[pathKey]*flaps{}, map[pathKey]time.Time{}
-	c.events.kick = make(chan struct{}, 1)
-	c.stalls.birth = time.Now()
-	c.joined.L = &c.mu
-	c.joinable, c.die = context.WithCancel(env.Context)
-	c.first = newSetup(c, 0)
+	c.target, c.flapRecords, c.lostSince = map[pathKey]int{}, map[pathKey]*flapRecord{}, map[pathKey]time.Time{}
+	c.events.wakeup = make(chan struct{}, 1)
+	c.stalls.start = time.Now()
+	c.regionJoined.L = &c.mu
+	c.joinContext, c.cancelJoins = context.WithCancel(env.Context)
+	c.firstSetup = newSetup(c, 0)
 }
 
 // Lock locks the connection, TryLock does if nobody else has.
@@ -110,7 +110,7 @@ func (c *Conn) poll() {
 	receiving := c.expectsData()
 	timed := c.Sending && len(c.lanes) > 1
 	if timed {
-		c.stalls.look(c.maxPollGap)
+		c.stalls.beforePoll(c.maxPollGap)
 	}
 	for _, d := range c.domains {
 		d.Poll(receiving)
@@ -165,10 +165,10 @@ func (c *Conn) resume() {
 }
 
 // Moved is a number that changes when data moves. It may be called from any goroutine.
-func (c *Conn) Moved() uint64 { return c.Count.Bytes.Value() + c.Count.Messages.Value() }
+func (c *Conn) Progress() uint64 { return c.Count.Bytes.Value() + c.Count.Messages.Value() }
 
 // figures says what the connection carried.
-func (c *Conn) figures() string {
+func (c *Conn) summary() string {
 	n := c.Count
 	text := fmt.Sprintf("%d messages, %d bytes, %d grants waited for", n.Messages.Value(), n.Bytes.Value(), n.Waits.Value())
 	if n := n.Resent.Value(); n > 0 {
@@ -208,7 +208,7 @@ func (c *Conn) openBoard() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.showSources()
+	c.publishSources()
 	return nil
 }
 
@@ -217,7 +217,7 @@ const _ = uint(board.MaxSources - lane.MaxDomains)
 // showSources tells C which completion queues there are.
 //
 // Preconditions: c is locked.
-func (c *Conn) showSources() {
+func (c *Conn) publishSources() {
 	sources := make([]*board.Source, len(c.domains))
 	for i, d := range c.domains {
 		sources[i] = d.Source()
@@ -234,7 +234,7 @@ func (c *Conn) destroy() error {
 	if err := c.closeLanes(); err != nil {
 		return err
 	}
-	errs := []error{c.dropAll()}
+	errs := []error{c.removeRegions()}
 	for _, d := range c.domains {
 		errs = append(errs, d.Close())
 	}
@@ -253,9 +253,9 @@ func (c *Conn) destroy() error {
 // Discard destroys a connection that nobody uses.
 func (c *Conn) Discard() error {
 	c.events.close()
-	c.die()
+	c.cancelJoins()
 	c.joins.Wait()
-	return c.env.Making.Do(c.destroy)
+	return c.env.LanePool.Do(c.destroy)
 }
 
 // Abort ends a connection that did not come up.

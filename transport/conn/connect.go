@@ -14,21 +14,21 @@ import (
 // connectLanes connects each lane for which the peer gave its half, in parallel,
 // and returns those that are ready to send.
 func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, remote []handshake.Lane) uint32 {
-	calls := &dials{s: s, open: map[*lane.Lane]context.CancelCauseFunc{}, over: make(chan *lane.Lane, len(remote))}
+	calls := &dials{s: s, pending: map[*lane.Lane]context.CancelCauseFunc{}, done: make(chan *lane.Lane, len(remote))}
 	for i := range remote {
 		r := &remote[i]
 		l := s.lane(r.Index)
-		if l == nil || calls.open[l] != nil {
+		if l == nil || calls.pending[l] != nil {
 			continue
 		}
-		place, ok := placeOf(domains, r.Port, r.Kind)
+		place, ok := domainIndex(domains, r.Port, r.Kind)
 		if !ok || lane.Kind(r.Kind) != l.Port.Kind() || r.Port != l.Peer.Index || r.PeerPort != l.Port.Index() {
 			s.c.mu.Lock()
 			l.Fail(fmt.Errorf("the peer's end of the lane does not match: its port %d to our port %d", r.Port, r.PeerPort))
 			s.c.mu.Unlock()
 			continue
 		}
-		if s.needless(l, remote) {
+		if s.redundant(l, remote) {
 			s.c.mu.Lock()
 			l.Fail(fmt.Errorf("%v has no carrier, and other ports of %s have one", l.Port.Now(), s.c.Session.LocalName()))
 			s.c.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 	}
 	calls.wait()
 	var mask uint32
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		if l.State() == lane.Connected {
 			mask |= 1 << l.Index
 		}
@@ -49,7 +49,7 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 
 // needless reports whether a lane would be left as soon as it were in service: its port has
 // no carrier, and there are lanes over ports that have. offered are those of the peer.
-func (s *setup) needless(l *lane.Lane, offered []handshake.Lane) bool {
+func (s *setup) redundant(l *lane.Lane, offered []handshake.Lane) bool {
 	if s.c.Probe || !l.Port.NoCarrier() {
 		return false
 	}
@@ -60,83 +60,83 @@ func (s *setup) needless(l *lane.Lane, offered []handshake.Lane) bool {
 	}
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	return s.c.spared(l.Port)
+	return s.c.otherPortInService(l.Port)
 }
 
 // detours is how many times ProofWait a lane through other nodes may take, whose first
 // relay answers: what is behind that may be dead, and another route stand.
-const detours = 4
+const relayedTimeouts = 4
 
 // dials are lanes being connected. Sockets, whose connection is their proof, are
 // given up by the rules of proofs: one whose peer's kernel does not answer after
 // ProofWait; all others ProofWait after the first, and as much later as the peer's process
 // does not run, or LaneWait after the beginning.
 type dials struct {
-	s    *setup
-	open map[*lane.Lane]context.CancelCauseFunc
-	over chan *lane.Lane
+	s       *setup
+	pending map[*lane.Lane]context.CancelCauseFunc
+	done    chan *lane.Lane
 }
 
 // begin connects a lane.
-func (c *dials) begin(ctx context.Context, l *lane.Lane, place int) {
+func (d *dials) begin(ctx context.Context, l *lane.Lane, place int) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c.open[l] = cancel
+	d.pending[l] = cancel
 	go func() {
-		err := c.s.c.guarded("connect a lane", func() error { return l.Carrier.Connect(ctx, l.Remote, place) })
-		c.s.c.mu.Lock()
+		err := d.s.c.guarded("connect a lane", func() error { return l.Carrier.Connect(ctx, l.Remote, place) })
+		d.s.c.mu.Lock()
 		switch {
 		case err == nil:
 			l.Enter(lane.Connected) // a lane that was stopped meanwhile stays so
 		case limit.IsOwn(err):
-			l.Fail(&lane.NodeFault{Node: c.s.c.Session.LocalName(), Err: err})
+			l.Fail(&lane.NodeFault{Node: d.s.c.Session.LocalName(), Err: err})
 		default:
 			l.Fail(err)
 		}
-		c.s.c.mu.Unlock()
-		c.over <- l
+		d.s.c.mu.Unlock()
+		d.done <- l
 	}()
 }
 
 // wait waits until every lane is connected or given up.
-func (c *dials) wait() {
-	s := c.s
-	proof, patience := s.c.env.Scaled(s.c.env.ProofWait), s.patience()
+func (d *dials) wait() {
+	s := d.s
+	proof, patience := s.c.env.Scaled(s.c.env.ProofWait), s.firstLaneTimeout()
 	s.clock.Start()
 	begun, first := s.clock.Ran(), time.Duration(-1)
 	tick := s.c.env.Clock.NewTicker(clock.LookEvery / 5)
 	defer tick.Stop()
-	bye := s.c.bye
-	for len(c.open) > 0 {
+	bye := s.c.peerDone
+	for len(d.pending) > 0 {
 		select {
-		case l := <-c.over:
-			c.open[l](nil)
-			delete(c.open, l)
+		case l := <-d.done:
+			d.pending[l](nil)
+			delete(d.pending, l)
 			if l.State() == lane.Connected && first < 0 {
-				first = s.look()
+				first = s.checkClock()
 			}
 			continue
 		case <-bye:
 			bye = nil
-			c.cancel(0, func(*lane.Lane) bool { return true })
+			d.cancel(0, func(*lane.Lane) bool { return true })
 		case <-tick.C:
 		}
-		now := s.look()
+		now := s.checkClock()
 		switch ran := now - begun; {
 		case first >= 0 && s.overdue(first), ran >= patience:
-			c.cancel(ran, func(*lane.Lane) bool { return true })
-		case ran >= detours*proof:
-			c.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() || l.Route != nil })
+			d.cancel(ran, func(*lane.Lane) bool { return true })
+		case ran >= relayedTimeouts*proof:
+			d.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() || l.Route != nil })
 		case ran >= proof:
-			c.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() })
+			d.cancel(ran, func(l *lane.Lane) bool { return !l.Reached.Load() })
 		}
 	}
 }
 
 // cancel gives lanes up.
-func (c *dials) cancel(ran time.Duration, which func(*lane.Lane) bool) {
-	for _, l := range c.s.own {
-		if cancel := c.open[l]; cancel != nil && which(l) {
-			c.s.mute = c.s.mute || l.Reached.Load()
+func (d *dials) cancel(ran time.Duration, which func(*lane.Lane) bool) {
+	for _, l := range d.s.lanes {
+		if cancel := d.pending[l]; cancel != nil && which(l) {
+			d.s.onlyKernelAnswered = d.s.onlyKernelAnswered || l.Reached.Load()
 			cancel(fmt.Errorf("within %v", ran.Round(time.Millisecond)))
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // uses are the ports that lanes of a plan use, in order, and the peer's ports that those
 // lanes lead to.
-func uses(plan []lane.Plan) (ports []lane.Port, to [][]handshake.Port) {
+func portsOf(plan []lane.Plan) (ports []lane.Port, to [][]handshake.Port) {
 	for _, p := range plan {
 		i := slices.Index(ports, p.Port)
 		if i < 0 {
@@ -42,7 +42,7 @@ func (c *Conn) domainOf(p lane.Port) lane.Domain {
 //
 // Preconditions: c is locked.
 func (c *Conn) mayUse(p lane.Port) bool {
-	if blind := p.Traits().NoRKeys; blind != c.traits.NoRKeys && !(blind && c.neverServed) {
+	if blind := p.Traits().NoRKeys; blind != c.traits.NoRKeys && !(blind && c.neverInService) {
 		return false
 	}
 	if d := c.domainOf(p); d != nil {
@@ -81,19 +81,19 @@ func (c *Conn) registerAll(d lane.Domain, place int) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		r := c.unheld(place)
+		r := c.unregisteredAt(place)
 		switch {
 		case r == nil:
 			c.domains = append(c.domains, d)
-			c.showSources()
+			c.publishSources()
 			t := d.Port().Traits()
-			c.grown = c.grown || place > 0 && t.Polled != c.traits.Polled // grants over those have no keys
+			c.domainsAdded = c.domainsAdded || place > 0 && t.Polled != c.traits.Polled // grants over those have no keys
 			c.traits = lane.Traits{Polled: c.traits.Polled || t.Polled, NoRKeys: c.traits.NoRKeys || t.NoRKeys, Eager: (place == 0 || c.traits.Eager) && t.Eager, MinPart: max(c.traits.MinPart, t.MinPart)}
 			if t.Polled { // somebody must look at the lanes: every call is Go's
 				c.board.ComeIn()
 			}
 			return nil
-		case c.life.At() == Closed:
+		case c.state.At() == Closed:
 			err = c.abandoned()
 		case r.Fixed:
 			err = fmt.Errorf("%w: memory at %#x is a GPU's, and was registered before", fault.ErrUsage, r.Addr)
@@ -105,7 +105,7 @@ func (c *Conn) registerAll(d lane.Domain, place int) (err error) {
 			g, err = d.Register(r.Addr, r.Length)
 			c.mu.Lock()
 			r.Joining = false
-			c.joined.Broadcast()
+			c.regionJoined.Broadcast()
 		}
 		if err != nil {
 			return errors.Join(err, c.unregister(place))
@@ -115,7 +115,7 @@ func (c *Conn) registerAll(d lane.Domain, place int) (err error) {
 }
 
 // unheld is the first region that the domain at a place does not know, or nil.
-func (c *Conn) unheld(place int) *lane.Region {
+func (c *Conn) unregisteredAt(place int) *lane.Region {
 	for _, r := range c.registered() {
 		if r.Length > 0 && !r.Held(place) {
 			return r
@@ -138,6 +138,6 @@ func (c *Conn) unregister(place int) error {
 // Preconditions: c is locked, and it is again after.
 func (c *Conn) awaitJoining(r *lane.Region) {
 	for r.Joining {
-		c.joined.Wait()
+		c.regionJoined.Wait()
 	}
 }

@@ -45,7 +45,7 @@ func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
 	v := &draining{Lane: l, since: time.Now()}
 	c.drains = append(c.drains, v)
 	c.redial(l, err)
-	f, text := c.flapsOf(pathOf(l)), err.Error()
+	f, text := c.flapRecordOf(pathOf(l)), err.Error()
 	flap := false
 	if !isFailBack(err) {
 		c.lostSince[pathOf(l)] = v.since
@@ -61,7 +61,7 @@ func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
 	case left == 0:
 		c.warn("left", l, !flap && f.quiet(), c.outageText(text))
 	default:
-		c.warn("left", l, !flap && f.quiet(), fmt.Sprintf("%s; its traffic goes over the %s left", text, count(left, "lane")))
+		c.warn("left", l, !flap && f.quiet(), fmt.Sprintf("%s; its traffic goes over the %s left", text, plural(left, "lane")))
 	}
 	if left == 0 {
 		c.outage.Look()
@@ -78,10 +78,10 @@ func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
 // loseAll leaves all lanes of a first set-up, none of which has come into service.
 //
 // Preconditions: the connection is locked.
-func (s *setup) loseAll() {
+func (s *setup) markAllLost() {
 	c, now := s.c, time.Now()
-	c.neverServed = true
-	for _, l := range s.own {
+	c.neverInService = true
+	for _, l := range s.lanes {
 		c.target[pathOf(l)]++
 		c.lostSince[pathOf(l)] = now
 		c.redial(l, l.Why())
@@ -108,7 +108,7 @@ func (c *Conn) warn(what string, l *lane.Lane, noNews bool, text string) {
 	}
 	say := c.env.Log.Warn
 	subject := fmt.Sprintf("%s: %v - %s %v%v", what, l.Port.Now().Short(), c.Session.Name(), lane.PeerPort(l.Peer).Short(), l.Route)
-	if c.env.Again != nil && c.env.Again(subject) {
+	if c.env.WarnedRecently != nil && c.env.WarnedRecently(subject) {
 		say = c.env.Log.Info
 	}
 	say(text)
@@ -176,7 +176,7 @@ func (c *Conn) drainOf(l *lane.Lane) *draining {
 // accounted reports whether a lane is down at both ends, and what it carried is accounted for.
 //
 // Preconditions: c is locked.
-func (c *Conn) accounted(l *lane.Lane) bool {
+func (c *Conn) isSettled(l *lane.Lane) bool {
 	return l.State() == lane.Stopped && c.drainOf(l) == nil
 }
 
@@ -233,7 +233,7 @@ func (c *Conn) allLost(spent time.Duration) error {
 // peerDrains heeds that the peer's half of a lane has come to rest.
 //
 // Preconditions: c is locked.
-func (c *Conn) peerDrains(l *lane.Lane, why string, better bool) {
+func (c *Conn) handlePeerDrained(l *lane.Lane, why string, better bool) {
 	if l.State() == lane.Stopped && c.drainOf(l) == nil {
 		return
 	}
@@ -251,7 +251,7 @@ func (c *Conn) peerDrains(l *lane.Lane, why string, better bool) {
 // reported heeds the receiver's report.
 //
 // Preconditions: c is locked.
-func (c *Conn) reported(m *handshake.Report) {
+func (c *Conn) handleReport(m *handshake.Report) {
 	for _, v := range c.drains {
 		if v.Index == m.Lane && v.Epoch == m.Epoch && v.report == nil {
 			v.report = m
@@ -275,13 +275,13 @@ func (c *Conn) settleReport(l *lane.Lane, m *handshake.Report) {
 // Preconditions: c is locked.
 func (c *Conn) advanceDrains() (moved bool) {
 	c.drains = slices.DeleteFunc(c.drains, func(v *draining) bool {
-		if c.over() {
+		if c.isOver() {
 			return false // whoever closes the connection does the rest
 		}
 		if !v.drained && c.checkDrained(v) {
 			moved = true
 		}
-		if !v.drained || !c.settled(v) {
+		if !v.drained || !c.settle(v) {
 			return false
 		}
 		moved = true
@@ -311,11 +311,11 @@ func (c *Conn) checkDrained(v *draining) bool {
 func (c *Conn) localDrained(v *draining) {
 	v.drained = true
 	v.Enter(lane.Stopped)
-	c.sayDown(v.Lane)
+	c.sendLaneDown(v.Lane)
 }
 
 // sayDown tells the peer that a lane is down, and why.
-func (c *Conn) sayDown(l *lane.Lane) {
+func (c *Conn) sendLaneDown(l *lane.Lane) {
 	_ = c.Session.Send(&handshake.LaneDown{Conn: c.ID, Lane: l.Index, Epoch: l.Epoch, Better: isFailBack(l.Why()), Reason: l.Why().Error()}) // a dead session needs none
 }
 
@@ -332,7 +332,7 @@ func (c *Conn) destroyLane(v *draining, why error) {
 // settled reports whether what a lane carried is accounted for at this side: at the
 // receiver that is when both halves have come to rest, at the sender when it has the
 // report too. A receiver that has closed in good order has all.
-func (c *Conn) settled(v *draining) bool {
+func (c *Conn) settle(v *draining) bool {
 	switch {
 	case c.closedCleanly():
 		c.settleReport(v.Lane, &handshake.Report{})
@@ -354,11 +354,11 @@ func (c *Conn) settled(v *draining) bool {
 // serve puts the lanes in mask into service: from here on one that fails is left, and
 // what was said of one before is heeded. One that broke in a call of the owner's has gone
 // down already.
-func (s *setup) serve(mask uint32) {
-	s.over.Store(true)
-	s.c.life.Enter(Open)
+func (s *setup) finish(mask uint32) {
+	s.finished.Store(true)
+	s.c.state.Enter(Open)
 	s.forwardInbox()
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		switch err := l.Failure(); {
 		case mask == 0: // which is known, and has the wait for a way begin
 			s.c.enqueue(event{lane: l, failure: l.Why()})
@@ -377,7 +377,7 @@ func (s *setup) forwardInbox() {
 				s.c.enqueue(event{down: down})
 				continue
 			}
-			s.c.Fail(s.c.outOfPlace(m, handshake.TypeLaneDown))
+			s.c.Fail(s.c.unexpectedMessage(m, handshake.TypeLaneDown))
 		default:
 			return
 		}
@@ -385,7 +385,7 @@ func (s *setup) forwardInbox() {
 }
 
 // count is so many of a thing, in words.
-func count(n int, what string) string {
+func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -23,7 +23,7 @@ func TestBreaksAtOnce(t *testing.T) {
 				broken[i] = end.Lanes()[1]
 				end.Unlock()
 			}
-			ends[at].ServeLate(func() {
+			ends[at].FinishLate(func() {
 				ends[at].Lock()
 				defer ends[at].Unlock()
 				broken[at].Break(errors.New("said the test"))

@@ -17,28 +17,28 @@ import (
 
 // eager is the sender's side of eager messages.
 type eager struct {
-	sent  uint64 // so far
-	open  int    // of which it has not been told that they are in their buffers
-	asked uint64 // that were sent when grants were asked for last
-	want  uint64 // and when the receiver was told so by the session
-	known uint64 // a sequence: what is to be known of the receives before it is
-	what  lane.Eager
+	sent              uint64 // so far
+	unmatched         int    // of which it has not been told that they are in their buffers
+	grantsRequestedAt uint64 // that were sent when grants were asked for last
+	wantSentAt        uint64 // and when the receiver was told so by the session
+	knownBefore       uint64 // a sequence: what is to be known of the receives before it is
+	header            lane.Eager
 }
 
 // canSendEager reports whether a message of size bytes may go eagerly.
 func (s *Sender) canSendEager(size int) bool {
-	return size <= lane.EagerSize && s.traits.Eager && !s.lost
+	return size <= lane.EagerSize && s.traits.Eager && !s.resendPending
 }
 
 // canSkipGrants reports whether there is no use in looking for grants, or word of eager messages,
 // before a message goes eagerly.
 func (s *Sender) canSkipGrants(tag int32) bool {
-	return s.eager.open > 0 && s.eager.open < lane.EagerWindow/2 && !s.eagerRequest(s.eager.sent+1).active && s.openEager(tag) != nil
+	return s.eager.unmatched > 0 && s.eager.unmatched < lane.EagerWindow/2 && !s.eagerRequest(s.eager.sent+1).active && s.openEager(tag) != nil
 }
 
 // openEager is an eager message of that tag of which it is not known where it is, or nil.
 func (s *Sender) openEager(tag int32) *Request {
-	if s.eager.open == 0 {
+	if s.eager.unmatched == 0 {
 		return nil
 	}
 	for i := range s.requests[lane.Window:] {
@@ -67,23 +67,23 @@ func (s *Sender) isendEager(addr uintptr, size int, tag int32, r *lane.Region) (
 		s.Fail(fmt.Errorf("%w: %v: send: the memory at %#x is registered but not mapped", fault.ErrUsage, s, addr))
 		return nil, s.Ended()
 	}
-	head := uint32(s.eager.known)
+	head := uint32(s.eager.knownBefore)
 	if other := s.openEager(tag); other != nil {
 		head = other.sent.head
 	}
 	s.eager.sent = number
-	s.eager.open++
+	s.eager.unmatched++
 	q.active, q.n, q.gen = true, 1, number
 	q.sent.last, q.sent.lost, q.sent.sizes[0], q.sent.tag, q.sent.head = 0, 0, uint32(size), tag, head
 	s.sendEager(l, q)
-	req := s.take(size, 1, 0, r)
-	req.left = 0
+	req := s.startRequest(size, 1, 0, r)
+	req.remaining = 0
 	if req.trace != nil {
 		req.trace.add(l, 0, 0, size)
 		req.trace.end(0, 0)
 	}
 	req.complete()
-	s.sentOne(size)
+	s.countSent(size)
 	return s.show(req), nil
 }
 
@@ -99,10 +99,10 @@ func (r *Request) isEager() bool { return r.index >= lane.Window }
 // sendEager gives a lane an eager message, of which there is a copy.
 func (s *Sender) sendEager(l *lane.Lane, q *Request) {
 	s.posted++
-	q.left, q.sent.number, q.sent.lanes[0] = 1, s.posted, l.Index
-	s.eager.what = lane.Eager{Number: uint32(q.gen) & (1<<lane.EagerBits - 1), Tag: q.sent.tag, Head: q.sent.head}
+	q.remaining, q.sent.number, q.sent.lanes[0] = 1, s.posted, l.Index
+	s.eager.header = lane.Eager{Number: uint32(q.gen) & (1<<lane.EagerBits - 1), Tag: q.sent.tag, Head: q.sent.head}
 	_, addr := s.Ring.Eager(q.gen)
-	s.part = lane.Part{Request: q.index, Eager: &s.eager.what, Local: addr, Size: int(q.sent.sizes[0])}
+	s.part = lane.Part{Request: q.index, Eager: &s.eager.header, Local: addr, Size: int(q.sent.sizes[0])}
 	if err := l.Carrier.Send(&s.part); err != nil {
 		l.Break(err)
 	}
@@ -114,20 +114,20 @@ func (s *Sender) sendEager(l *lane.Lane, q *Request) {
 // program has it; the lane is waited for no more.
 func (s *Sender) eagerDelivered(l *lane.Lane, request int) {
 	q := &s.requests[request]
-	q.left = 0
+	q.remaining = 0
 	l.Delivered++
 	l.Latest = max(l.Latest, q.sent.number)
 }
 
 // requestGrants asks for grants, where the receiver may keep them back.
 func (s *Sender) requestGrants() {
-	if s.eager.sent == s.eager.asked || s.lost {
+	if s.eager.sent == s.eager.grantsRequestedAt || s.resendPending {
 		return
 	}
 	if l := s.firstLane(); l != nil {
-		s.eager.asked = s.eager.sent
-		s.eager.what = lane.Eager{Number: uint32(s.eager.sent) & (1<<lane.EagerBits - 1), Ask: true}
-		s.part = lane.Part{Request: lane.NoRequest, Eager: &s.eager.what}
+		s.eager.grantsRequestedAt = s.eager.sent
+		s.eager.header = lane.Eager{Number: uint32(s.eager.sent) & (1<<lane.EagerBits - 1), Ask: true}
+		s.part = lane.Part{Request: lane.NoRequest, Eager: &s.eager.header}
 		if err := l.Carrier.Send(&s.part); err != nil {
 			l.Break(err)
 		}
@@ -142,16 +142,16 @@ const wantAfter = time.Millisecond
 // requestGrantsBySession tells the receiver that a message waits.
 func (s *Sender) requestGrantsBySession() {
 	switch {
-	case s.eager.sent == s.eager.want:
+	case s.eager.sent == s.eager.wantSentAt:
 		return
-	case s.since.IsZero():
-		s.since = time.Now()
+	case s.waitingSince.IsZero():
+		s.waitingSince = time.Now()
 		return
-	case time.Since(s.since) < wantAfter:
+	case time.Since(s.waitingSince) < wantAfter:
 		return
 	}
-	s.eager.want = s.eager.sent
-	s.sayNow(&handshake.Want{Conn: s.ID, Eager: s.eager.sent})
+	s.eager.wantSentAt = s.eager.sent
+	s.sendOrFail(&handshake.Want{Conn: s.ID, Eager: s.eager.sent})
 }
 
 // firstLane is the first lane in service, if it has room for a part: all eager messages go over
@@ -189,8 +189,8 @@ func (s outgoing) EagerMatched(t lane.EagerMatch) error {
 		return fmt.Errorf("eager message %d is reported in buffer %d of receive %d, which has a message; receive %d is next", t.Number, t.Sub, seq, s.head)
 	}
 	q.active = false
-	if s.eager.open--; seq >= s.head { // else a grant has said so before
-		s.takes(seq, t.Sub, t.N)
+	if s.eager.unmatched--; seq >= s.head { // else a grant has said so before
+		s.markTaken(seq, t.Sub, t.N)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (s outgoing) EagerMatched(t lane.EagerMatch) error {
 // advanceTo notes that the receiver speaks of a receive: the one before in its slot is complete.
 // What it says of eager messages may come later, or be lost with a lane.
 func (s *Sender) advanceTo(seq uint64) {
-	if ahead := seq - s.head; s.eager.open > 0 && ahead >= lane.Window && ahead < lane.Window+lane.EagerWindow {
+	if ahead := seq - s.head; s.eager.unmatched > 0 && ahead >= lane.Window && ahead < lane.Window+lane.EagerWindow {
 		s.head = seq - lane.Window + 1
 	}
 }
@@ -209,7 +209,7 @@ func (s *Sender) settleEager(l *lane.Lane, m *handshake.Report, q *Request) {
 	ahead := q.gen - m.Eager - 1
 	arrived := q.gen <= m.Eager || ahead < lane.EagerWindow && m.Ahead&(1<<ahead) != 0
 	if q.sent.lanes[0] == l.Index && !arrived {
-		q.sent.lost, s.lost = 1, true
+		q.sent.lost, s.resendPending = 1, true
 	}
 }
 

@@ -130,20 +130,20 @@ func TestEagerAsks(t *testing.T) {
 			h.receive(i, 8, 7)
 		}
 		q := transporttest.Irecv(t, r, transporttest.Buffer(h.rm, 0, large, 7, h.rg))
-		if !conn.Keeps(r) {
+		if !conn.DefersGrants(r) {
 			t.Fatal("the grant was not kept back")
 		}
 		transporttest.Await(t, "the sender's asking", func() bool {
 			if sq, err := s.Isend(h.sm.Addr(), large, 7, h.sg); sq != nil || err != nil {
 				t.Fatalf("a send without a grant: %v, %v", sq, err)
 			}
-			return conn.Asked(s)
+			return conn.GrantsRequested(s)
 		})
 		transporttest.Await(t, "the grant", func() bool { // while the sender does nothing
 			if done, err := q.Test(nil); done || err != nil {
 				t.Fatalf("a receive of what was not sent: done %v, error %v", done, err)
 			}
-			return !conn.Keeps(r)
+			return !conn.DefersGrants(r)
 		})
 		transporttest.Both(t, "the message", q, transporttest.Isend(t, s, h.sm, 0, large, 7, h.sg))
 		transporttest.CloseBoth(t, s, r)
@@ -301,7 +301,7 @@ func TestEagerIsDelivered(t *testing.T) {
 			l.Carrier.Fetch()
 			return l.Latest == messages
 		})
-		if waits := conn.Waits(s); waits != [lane.MaxParts]uint64{} {
+		if waits := conn.OldestInFlight(s); waits != [lane.MaxParts]uint64{} {
 			t.Errorf("messages %v are waited for", waits)
 		}
 		transporttest.CloseBoth(t, s, r)

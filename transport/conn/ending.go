@@ -16,10 +16,10 @@ const lingerTime = 2 * time.Second
 // any goroutine and without the connection's mutex: its holder may be destroying a queue
 // pair, and waiting for the very event that is being handled.
 type ending struct {
-	Err    error
-	leftAt time.Time // when the peer closed in good order, or its process ended; else zero
-	gone   bool      // its process ended
-	heard  bool      // from the peer, or of it
+	Err          error
+	closedAt     time.Time // when the peer closed in good order, or its process ended; else zero
+	processEnded bool      // its process ended
+	fromPeer     bool      // from the peer, or of it
 }
 
 // Ended is why the connection is over; nil while it is not. It may be called from any
@@ -39,15 +39,15 @@ func (c *Conn) Fail(err error) {
 	}
 	c.publish(err)
 	m := c.endMessage(false, err)
-	c.recordLoss(err.Error())
+	c.recordFirstFailure(err.Error())
 	c.board.ComeIn()
-	if !c.peerTold.Swap(true) {
+	if !c.peerNotified.Swap(true) {
 		_ = c.Session.Send(m) // a dead session is what we report anyway
 	}
 }
 
 // kindOfRefuse returns the kind of error that a Refuse with a code is to this side.
-func kindOfRefuse(code uint8) error {
+func refuseKind(code uint8) error {
 	if code == handshake.RefuseEnding {
 		return fault.ErrPeerGone
 	}
@@ -60,7 +60,7 @@ func kindOfRefuse(code uint8) error {
 // Preconditions: c is locked.
 func (c *Conn) peerClosed() bool {
 	e := c.ending.Load()
-	return c.life.At() != Closed && e != nil && !e.leftAt.IsZero()
+	return c.state.At() != Closed && e != nil && !e.closedAt.IsZero()
 }
 
 // Deliver hands the connection a message of its peer. It runs on the session's
@@ -68,10 +68,10 @@ func (c *Conn) peerClosed() bool {
 func (c *Conn) Deliver(m handshake.Message) {
 	switch m := m.(type) {
 	case *handshake.Bye:
-		c.end(ending{Err: fmt.Errorf("%w: %v: %s closed the connection%s", fault.ErrPeerClosed, c, c.Session.Name(), because(m.Loss)), leftAt: time.Now()}, m.Loss)
+		c.end(ending{Err: fmt.Errorf("%w: %v: %s closed the connection%s", fault.ErrPeerClosed, c, c.Session.Name(), afterFailure(m.Loss)), closedAt: time.Now()}, m.Loss)
 	case *handshake.Refuse:
-		err := fmt.Errorf("%w: %v: %s says: %s%s", kindOfRefuse(m.Code), c, c.Session.Name(), m.Text, because(m.Loss))
-		c.end(ending{Err: c.blame(err)}, cmp.Or(m.Loss, err.Error()))
+		err := fmt.Errorf("%w: %v: %s says: %s%s", refuseKind(m.Code), c, c.Session.Name(), m.Text, afterFailure(m.Loss))
+		c.end(ending{Err: c.explainWithdrawn(err)}, cmp.Or(m.Loss, err.Error()))
 	case *handshake.LaneDown:
 		c.laneDown(m)
 	case *handshake.Report:
@@ -94,7 +94,7 @@ func (c *Conn) Deliver(m handshake.Message) {
 // setupOf is the set-up of that epoch, or nil when there is none any more.
 func (c *Conn) setupOf(epoch uint32) *setup {
 	if epoch == 0 {
-		return c.first
+		return c.firstSetup
 	}
 	if s := c.joining.Load(); s != nil && s.epoch == epoch {
 		return s
@@ -105,7 +105,7 @@ func (c *Conn) setupOf(epoch uint32) *setup {
 // setUp hands a message to the set-up that it is of.
 func (c *Conn) setUp(m handshake.Message, epoch uint32) {
 	if s := c.setupOf(epoch); s != nil {
-		s.post(m)
+		s.put(m)
 		return
 	}
 	c.env.Log.Debug("message for a set-up that has ended", "conn", c.String(), "epoch", epoch, "type", m.Type())
@@ -114,12 +114,12 @@ func (c *Conn) setUp(m handshake.Message, epoch uint32) {
 // laneDown heeds that a lane is down at the peer: one that is being set up, or in service.
 func (c *Conn) laneDown(m *handshake.LaneDown) {
 	s := c.setupOf(m.Epoch)
-	if s == nil || s.over.Load() {
+	if s == nil || s.finished.Load() {
 		c.enqueue(event{down: m})
 		return
 	}
-	s.post(m)
-	if s.over.Load() {
+	s.put(m)
+	if s.finished.Load() {
 		s.forwardInbox()
 	}
 }
@@ -127,19 +127,19 @@ func (c *Conn) laneDown(m *handshake.LaneDown) {
 // PeerGone notes that the peer's process has ended, or can be talked to no more, and reports whether that is what ends the
 // connection: it is not where the peer has closed it before. It does not block.
 func (c *Conn) PeerGone(err error) (news bool) {
-	return c.end(ending{Err: err, leftAt: time.Now(), gone: true}, err.Error())
+	return c.end(ending{Err: err, closedAt: time.Now(), processEnded: true}, err.Error())
 }
 
 // end notes that the peer is done with the connection, and what it has lost, "" for nothing. Requests that its
 // last writes completed are still found done. It reports whether the connection had not ended before.
 func (c *Conn) end(e ending, loss string) (news bool) {
-	c.peerTold.Store(true)
-	e.heard = true
+	c.peerNotified.Store(true)
+	e.fromPeer = true
 	if news = c.ending.CompareAndSwap(nil, &e); news && loss != "" {
-		c.recordLoss(loss)
+		c.recordFirstFailure(loss)
 	}
 	c.board.ComeIn()
-	c.byeOnce.Do(func() { close(c.bye) })
+	c.peerDoneOnce.Do(func() { close(c.peerDone) })
 	c.events.wake()
 	return news
 }
@@ -151,12 +151,12 @@ func (c *Conn) end(e ending, loss string) (news bool) {
 // have overtaken what the next poll finds.
 //
 // Preconditions: c is locked.
-func (c *Conn) outcome(before *ending) error {
+func (c *Conn) requestError(before *ending) error {
 	e := c.ending.Load()
 	switch {
-	case e == nil, e.heard && e != before:
+	case e == nil, e.fromPeer && e != before:
 		return nil
-	case c.Sending && !e.leftAt.IsZero() && time.Since(e.leftAt) < c.env.Scaled(lingerTime) && (c.closedCleanly() || c.delivering(e.gone)):
+	case c.Sending && !e.closedAt.IsZero() && time.Since(e.closedAt) < c.env.Scaled(lingerTime) && (c.closedCleanly() || c.mayDeliver(e.processEnded)):
 		return nil
 	}
 	return c.recordFailure(e.Err) // also where the peer closed the connection, which is a failure only of one in use
@@ -164,7 +164,7 @@ func (c *Conn) outcome(before *ending) error {
 
 // delivering reports whether a peer that has closed the connection may still
 // acknowledge what was sent.
-func (c *Conn) delivering(gone bool) bool {
+func (c *Conn) mayDeliver(gone bool) bool {
 	for _, l := range c.lanes {
 		if l.Carrier.Delivering(gone) {
 			return true
@@ -177,11 +177,11 @@ func (c *Conn) delivering(gone bool) bool {
 // has closed; nil on one that lives.
 //
 // Preconditions: c is locked.
-func (c *Conn) usable(op string) error {
+func (c *Conn) checkUsable(op string) error {
 	if err := c.Ended(); err != nil {
 		return c.recordFailure(err)
 	}
-	if c.life.At() == Closed {
+	if c.state.At() == Closed {
 		return fmt.Errorf("%w: %v: %s on a closed connection", fault.ErrUsage, c, op)
 	}
 	return nil

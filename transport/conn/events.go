@@ -20,12 +20,12 @@ const maxEvents = 8 * lane.MaxParts
 // a lane is on its way out, and takes the connection's mutex, which those who bring the
 // word must not.
 type eventQueue struct {
-	kick chan struct{} // holds a token when there is news
+	wakeup chan struct{} // holds a token when there is news
 
-	mu     sync.Mutex // a leaf
-	closed bool       // no more lanes may join
-	runs   bool       // the goroutine
-	queue  []event
+	mu      sync.Mutex // a leaf
+	closed  bool       // no more lanes may join
+	running bool       // the goroutine
+	queue   []event
 }
 
 // event is what has happened to a lane: one of these.
@@ -45,11 +45,11 @@ type event struct {
 // goroutine.
 func (c *Conn) ReportFailure(l *lane.Lane, err error) {
 	if c.withdrawn.Load() != 0 { // which explains it, and would break every lane
-		c.Fail(c.blame(err))
+		c.Fail(c.explainWithdrawn(err))
 		return
 	}
 	l.MarkFailed(err) // before the look: a set-up that ends now sees one or the other
-	if s := c.setupOf(l.Epoch); s == nil || s.over.Load() {
+	if s := c.setupOf(l.Epoch); s == nil || s.finished.Load() {
 		c.enqueue(event{lane: l, failure: err})
 	}
 }
@@ -57,7 +57,7 @@ func (c *Conn) ReportFailure(l *lane.Lane, err error) {
 // Suspect says that a lane may carry nothing now. It does not block, and may be called
 // from any goroutine.
 func (c *Conn) Suspect(l *lane.Lane, err error) {
-	if c.life.At() == Open {
+	if c.state.At() == Open {
 		c.enqueue(event{lane: l, suspicion: err})
 	}
 }
@@ -65,7 +65,7 @@ func (c *Conn) Suspect(l *lane.Lane, err error) {
 // PortDown says that a port has lost its carrier. It does not block, and may be called
 // from any goroutine.
 func (c *Conn) PortDown(p lane.Port) {
-	if c.life.At() == Open {
+	if c.state.At() == Open {
 		c.enqueue(event{port: p})
 	}
 }
@@ -85,25 +85,25 @@ func (c *Conn) enqueue(n event) {
 }
 
 // add notes news. begin says that the goroutine has to be started.
-func (h *eventQueue) add(n event) (fits, begin bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.queue) >= maxEvents {
+func (q *eventQueue) add(n event) (fits, begin bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) >= maxEvents {
 		return false, false
 	}
-	h.queue = append(h.queue, n)
-	if h.runs {
-		h.wake()
+	q.queue = append(q.queue, n)
+	if q.running {
+		q.wake()
 		return true, false
 	}
-	h.runs = true
+	q.running = true
 	return true, true
 }
 
 // wake has the goroutine look, if it runs.
-func (h *eventQueue) wake() {
+func (q *eventQueue) wake() {
 	select {
-	case h.kick <- struct{}{}:
+	case q.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -115,31 +115,31 @@ func (c *Conn) panicked(p *guard.Panic) {
 }
 
 // close ends the joining of lanes.
-func (h *eventQueue) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
+func (q *eventQueue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
 }
 
 // mayJoin reports whether lanes may join, and then counts the one who has them.
-func (h *eventQueue) mayJoin(joins *sync.WaitGroup) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
+func (q *eventQueue) mayJoin(joins *sync.WaitGroup) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
 		joins.Add(1)
 	}
-	return !h.closed
+	return !q.closed
 }
 
 // next takes the news, and ends the goroutine when there is none and none is needed.
-func (h *eventQueue) next(needed bool) (all []event, done bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all, h.queue = h.queue, nil
+func (q *eventQueue) next(needed bool) (all []event, done bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, q.queue = q.queue, nil
 	if len(all) == 0 && !needed {
-		h.runs = false
+		q.running = false
 	}
-	return all, !h.runs
+	return all, !q.running
 }
 
 // runEvents heeds what happens to lanes until all that have failed are done with.
@@ -158,7 +158,7 @@ func (c *Conn) runEvents() {
 			}
 			timer.Reset(wait)
 			select {
-			case <-c.events.kick:
+			case <-c.events.wakeup:
 				wait = least
 			case <-timer.C:
 			case <-c.env.Context.Done(): // and all connections are closed
@@ -173,8 +173,8 @@ func (c *Conn) runEvents() {
 func (c *Conn) stepEvents() (more, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	over := c.life.At() >= Stopped || c.over()
-	all, done := c.events.next(!over && (len(c.drains) > 0 || c.resumePending || c.life.At() == Open && c.inService() == 0))
+	over := c.state.At() >= Stopped || c.isOver()
+	all, done := c.events.next(!over && (len(c.drains) > 0 || c.resumePending || c.state.At() == Open && c.inService() == 0))
 	switch {
 	case done:
 		return false, false
@@ -196,7 +196,7 @@ func (c *Conn) stepEvents() (more, moved bool) {
 // order may have sends that are done, and that it does not know of.
 //
 // Preconditions: c is locked.
-func (c *Conn) over() bool {
+func (c *Conn) isOver() bool {
 	return c.Ended() != nil && !(c.closedCleanly() && c.pending > 0)
 }
 
@@ -206,7 +206,7 @@ func (c *Conn) over() bool {
 // Preconditions: c is locked.
 func (c *Conn) closedCleanly() bool {
 	e := c.ending.Load()
-	return c.Sending && e != nil && !e.leftAt.IsZero() && !e.gone
+	return c.Sending && e != nil && !e.closedAt.IsZero() && !e.processEnded
 }
 
 // handleEvent heeds one piece of news. What it says of a lane that is no more comes late,
@@ -215,7 +215,7 @@ func (c *Conn) closedCleanly() bool {
 // Preconditions: c is locked.
 func (c *Conn) handleEvent(n event) {
 	switch {
-	case n.port != nil && !c.spared(n.port):
+	case n.port != nil && !c.otherPortInService(n.port):
 		c.env.Log.Debug("a port went down and no lane uses another port", "conn", c.String(), "port", n.port.Now().String())
 	case n.port != nil:
 		for _, l := range c.lanes {
@@ -225,12 +225,12 @@ func (c *Conn) handleEvent(n event) {
 		}
 	case n.down != nil:
 		if l := c.laneOf(n.down.Lane, n.down.Epoch); l != nil {
-			c.peerDrains(l, n.down.Reason, n.down.Better)
+			c.handlePeerDrained(l, n.down.Reason, n.down.Better)
 		}
 	case n.report != nil && !c.Sending:
 		c.Fail(fmt.Errorf("%w: %v: the receiver was sent a Report, which is for senders", fault.ErrProtocol, c))
 	case n.report != nil:
-		c.reported(n.report)
+		c.handleReport(n.report)
 	case n.want != nil && c.Sending:
 		c.Fail(fmt.Errorf("%w: %v: the sender was sent a Want, which is for receivers", fault.ErrProtocol, c))
 	case n.want != nil:
@@ -272,6 +272,6 @@ func (c *Conn) laneOf(index uint8, epoch uint32) *lane.Lane {
 // carrier: lanes over p are not needed.
 //
 // Preconditions: c is locked.
-func (c *Conn) spared(p lane.Port) bool {
+func (c *Conn) otherPortInService(p lane.Port) bool {
 	return slices.ContainsFunc(c.lanes, func(l *lane.Lane) bool { return l.InService() && l.Port != p && !l.Port.NoCarrier() })
 }

@@ -26,7 +26,7 @@ func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 		if m, ok := m.(M); ok {
 			return m, nil
 		}
-		return none, s.c.outOfPlace(m, none.Type())
+		return none, s.c.unexpectedMessage(m, none.Type())
 	}
 }
 
@@ -47,8 +47,8 @@ func (s *setup) next(ctx context.Context) (handshake.Message, error) {
 		case m := <-s.inbox:
 			return m, nil
 		case <-tick.C:
-			s.look()
-		case <-s.c.bye:
+			s.checkClock()
+		case <-s.c.peerDone:
 		case <-ctx.Done():
 			return nil, s.c.abandoned()
 		}
@@ -56,12 +56,12 @@ func (s *setup) next(ctx context.Context) (handshake.Message, error) {
 }
 
 // outOfPlace is the error of a message that the protocol does not have there.
-func (c *Conn) outOfPlace(m handshake.Message, want handshake.Type) error {
+func (c *Conn) unexpectedMessage(m handshake.Message, want handshake.Type) error {
 	return fmt.Errorf("%w: %v: %v instead of %v", fault.ErrProtocol, c, m.Type(), want)
 }
 
 // post puts a message where the set-up finds it.
-func (s *setup) post(m handshake.Message) {
+func (s *setup) put(m handshake.Message) {
 	select {
 	case s.inbox <- m:
 	default:
@@ -74,7 +74,7 @@ func (c *Conn) abandoned() error {
 }
 
 // sayNow tells the peer something about messages. It does not block. A dead session is found by others.
-func (c *Conn) sayNow(m handshake.Message) {
+func (c *Conn) sendOrFail(m handshake.Message) {
 	if err := c.Session.Send(m); err != nil && c.Session.Alive() {
 		c.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, c, err))
 	}

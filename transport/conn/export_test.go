@@ -10,48 +10,52 @@ import (
 
 // The steps of a set-up, each by itself.
 
-func (c *Conn) Build(plan []lane.Plan) error { return c.first.build(plan) }
+func (c *Conn) Build(plan []lane.Plan) error { return c.firstSetup.build(plan) }
 
-func (c *Conn) Offers(mask uint32) ([]handshake.Domain, []handshake.Lane) {
-	return c.first.offers(mask)
+func (c *Conn) DomainsAndLanes(mask uint32) ([]handshake.Domain, []handshake.Lane) {
+	return c.firstSetup.domainsAndLanes(mask)
 }
 
-func (c *Conn) Adopt(base uint64, devs []handshake.Domain) error { return c.adopt(base, devs) }
+func (c *Conn) SetPeerDomains(base uint64, devs []handshake.Domain) error {
+	return c.setPeerDomains(base, devs)
+}
 
 func (c *Conn) ConnectLanes(ctx context.Context, devs []handshake.Domain, remote []handshake.Lane) uint32 {
-	return c.first.connectLanes(ctx, devs, remote)
+	return c.firstSetup.connectLanes(ctx, devs, remote)
 }
 
-func (c *Conn) Prove(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
-	return c.first.validate(ctx, mask)
+func (c *Conn) Validate(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
+	return c.firstSetup.validate(ctx, mask)
 }
 
 // OwnProved is what this side tells of its proofs.
-func (c *Conn) OwnProved(proved uint32) *handshake.Proved { return c.first.validatedMessage(proved) }
+func (c *Conn) ValidatedMessage(proved uint32) *handshake.Proved {
+	return c.firstSetup.validatedMessage(proved)
+}
 
-func (c *Conn) Agree(proved uint32, theirs *handshake.Proved) (uint32, error) {
-	return c.first.putInService(proved, theirs)
+func (c *Conn) PutInService(proved uint32, theirs *handshake.Proved) (uint32, error) {
+	return c.firstSetup.putInService(proved, theirs)
 }
 
 // ServeLate has something happen after the first lanes have come into service, and before
 // their set-up knows of it.
-func (c *Conn) ServeLate(what func()) {
-	c.first.over.Store(false)
+func (c *Conn) FinishLate(what func()) {
+	c.firstSetup.finished.Store(false)
 	what()
-	c.first.serve(c.first.all())
+	c.firstSetup.finish(c.firstSetup.laneMask())
 }
 
 // SeemSlow has the set-up of the first lanes find that this process did not run for long.
 func (c *Conn) SeemSlow() {
-	c.first.clock.StartAt(time.Now().Add(-time.Hour))
-	c.first.clock.Look()
+	c.firstSetup.clock.StartAt(time.Now().Add(-time.Hour))
+	c.firstSetup.clock.Look()
 }
 
-func (c *Conn) SendMessage(m handshake.Message) error { return c.first.c.send(m) }
+func (c *Conn) SendMessage(m handshake.Message) error { return c.firstSetup.c.send(m) }
 
 // ExpectProved waits for the peer's word on its proofs.
-func (c *Conn) ExpectProved(ctx context.Context) (*handshake.Proved, error) {
-	return expect[*handshake.Proved](ctx, c.first)
+func (c *Conn) ExpectValidated(ctx context.Context) (*handshake.Proved, error) {
+	return expect[*handshake.Proved](ctx, c.firstSetup)
 }
 
 // Env is what the connections of its process have in common.
@@ -73,24 +77,24 @@ func (d instead) Poll(bool)  { d.f() }
 func (d instead) Flush(bool) {}
 
 // Asked reports whether a sender has asked for grants over a lane since its last eager message.
-func Asked(s *Sender) bool {
+func GrantsRequested(s *Sender) bool {
 	s.Lock()
 	defer s.Unlock()
-	return s.eager.sent > 0 && s.eager.asked == s.eager.sent
+	return s.eager.sent > 0 && s.eager.grantsRequestedAt == s.eager.sent
 }
 
 // Keeps reports whether a receiver keeps a grant back.
-func Keeps(r *Receiver) bool {
+func DefersGrants(r *Receiver) bool {
 	r.Lock()
 	defer r.Unlock()
 	return !r.unexpected.deferred.none()
 }
 
 // Waits says for each lane which message was posted first of those that wait on it.
-func Waits(s *Sender) (first [lane.MaxParts]uint64) {
+func OldestInFlight(s *Sender) (first [lane.MaxParts]uint64) {
 	s.Lock()
 	defer s.Unlock()
-	s.waits(&first)
+	s.oldestInFlight(&first)
 	return first
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // complete, in a report, stands for all parts of a message.
-const complete = 1<<32 - 1
+const allParts = 1<<32 - 1
 
 // slots is a set of slots of the ring.
 type slots [lane.Window / 64]uint64
@@ -31,16 +31,16 @@ func (c *counts) has(i int) bool { return c[i] > 0 }
 // come: they are to be sent again.
 func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 	r.prepare()
-	m := &handshake.Report{Again: uint16(lane.Resends - r.resends)}
+	m := &handshake.Report{Again: uint16(lane.Resends - r.resendCredit)}
 	m.Eager, m.Ahead = r.unexpected.arrived()
-	r.resends = lane.Resends
-	r.unexpected.reportAgain()
+	r.resendCredit = lane.Resends
+	r.unexpected.markUnreported()
 	r.sendDeferredGrants()
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
-		over, again := req.lane == l.Index, r.coming.has(req.index)
+		over, again := req.lane == l.Index, r.regrantsInFlight.has(req.index)
 		if over {
-			r.coming[req.index] = 0 // nothing of the lane comes any more
+			r.regrantsInFlight[req.index] = 0 // nothing of the lane comes any more
 		}
 		if !req.active || req.done {
 			continue
@@ -50,14 +50,14 @@ func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 		for i := range req.n {
 			s := &req.subs[i]
 			begun = begun || s.seen|s.begun != 0
-			if got.Parts[i] = s.seen; s.whole() {
-				got.Parts[i] = complete
+			if got.Parts[i] = s.seen; s.isComplete() {
+				got.Parts[i] = allParts
 			}
 		}
 		m.Receives = append(m.Receives, got)
 		// A part may have come before its grant, and before one that was sent again because it takes a key along.
-		if over && (!begun || again || r.unexpected.used()) {
-			r.again.add(req.index)
+		if over && (!begun || again || r.unexpected.everUsed()) {
+			r.regrants.add(req.index)
 		}
 	}
 	return m
@@ -72,51 +72,51 @@ func (r *Receiver) oldest() uint64 {
 }
 
 // whole reports whether all parts of a message have arrived.
-func (s *sub) whole() bool {
+func (s *sub) isComplete() bool {
 	return s.seen != 0 && bits.OnesCount32(s.seen) > int(s.last)
 }
 
 // countAgain counts a part that was sent again, and reports whether it may have been.
 // The sender may send more when there is room for half of what there can be.
-func (r *Receiver) countAgain() bool {
-	if r.resends == 0 {
+func (r *Receiver) useResendCredit() bool {
+	if r.resendCredit == 0 {
 		return false
 	}
-	if r.resends--; r.resends == lane.Resends/2 {
+	if r.resendCredit--; r.resendCredit == lane.Resends/2 {
 		r.prepare()
-		more := lane.Resends - r.resends
-		r.resends = lane.Resends
-		r.sayNow(&handshake.Report{Conn: r.ID, Again: uint16(more), Epoch: noEpoch})
+		more := lane.Resends - r.resendCredit
+		r.resendCredit = lane.Resends
+		r.sendOrFail(&handshake.Report{Conn: r.ID, Again: uint16(more), Epoch: noLaneEpoch})
 	}
 	return true
 }
 
 // noEpoch is no lane's: such a report is about none.
-const noEpoch = 1<<32 - 1
+const noLaneEpoch = 1<<32 - 1
 
 // resume grants again what there is room for, in order.
 func (r *Receiver) resume() (done bool) {
 	r.reportMatched()
 	done = true
-	for seq := r.oldest(); seq < r.next && !r.again.none(); seq++ {
+	for seq := r.oldest(); seq < r.next && !r.regrants.none(); seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
-		if !r.again.has(req.index) {
+		if !r.regrants.has(req.index) {
 			continue
 		}
 		if req.active && !req.done {
-			l := r.againLane(req)
+			l := r.regrantLane(req)
 			if l == nil {
 				done = false
 				continue
 			}
 			r.rekey(req)
 			for i := range req.n {
-				r.Ring.Slot(seq)[i].After = r.after(seq)
+				r.Ring.Slot(seq)[i].After = r.laneBefore(seq)
 			}
-			r.coming[req.index]++
+			r.regrantsInFlight[req.index]++
 			r.sendGrant(l, req, r.Ring.Slot(seq)[:req.n], true)
 		}
-		r.again.remove(req.index)
+		r.regrants.remove(req.index)
 	}
 	return done
 }
@@ -124,9 +124,9 @@ func (r *Receiver) resume() (done bool) {
 // againLane is the lane that may carry the grant of a receive again, or nil while there is none: the one that carried it before,
 // unless nothing of that lands any more. Over another the grant would overtake the first, and a device would then write the
 // first into the slot of a later receive. The sender's processor does not.
-func (r *Receiver) againLane(req *Request) *lane.Lane {
+func (r *Receiver) regrantLane(req *Request) *lane.Lane {
 	switch l := r.lanes[req.lane]; {
-	case l.Port.Traits().Polled, r.accounted(l):
+	case l.Port.Traits().Polled, r.isSettled(l):
 		return r.grantLane()
 	case l.InService() && l.Carrier.Grantable():
 		return l
@@ -137,11 +137,11 @@ func (r *Receiver) againLane(req *Request) *lane.Lane {
 // widened has every receive granted again whose grant lacks a key that its memory has by
 // now, or went over a lane that takes none along: what is sent, or sent again, from here
 // on may go over the lanes that need it.
-func (r *Receiver) widened() {
+func (r *Receiver) regrantForNewKeys() {
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
-		if req.active && !req.done && (r.rekey(req) || req.bare) {
-			r.again.add(req.index)
+		if req.active && !req.done && (r.rekey(req) || req.noKeys) {
+			r.regrants.add(req.index)
 		}
 	}
 }
@@ -159,8 +159,8 @@ func (r *Receiver) rekey(req *Request) (lacked bool) {
 }
 
 func (r incoming) Regranted(_ *lane.Lane, slot uint8) {
-	if r.coming.has(int(slot)) {
-		r.coming[slot]--
+	if r.regrantsInFlight.has(int(slot)) {
+		r.regrantsInFlight[slot]--
 	}
 }
 
@@ -168,11 +168,11 @@ func (r incoming) Regranted(_ *lane.Lane, slot uint8) {
 // are not known to have been delivered those that have arrived are, and the others are to
 // be sent again. A receive that is not named is complete.
 func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
-	s.resends += int(m.Again)
+	s.resendCredit += int(m.Again)
 	if l == nil {
 		return nil
 	}
-	s.eager.asked = 0 // the lane may have carried that
+	s.eager.grantsRequestedAt = 0 // the lane may have carried that
 	for i := range s.requests {
 		req := &s.requests[i]
 		if !req.active || req.done {
@@ -184,16 +184,16 @@ func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
 		}
 		parts, named := partsOf(m, req)
 		if !named {
-			parts = complete
+			parts = allParts
 		}
 		for k := range int(req.sent.last) + 1 {
 			bit := uint32(1) << k
 			switch over := req.sent.lanes[k] == l.Index; {
-			case over && req.left&bit != 0 && parts&bit != 0:
-				s.deliver(req, k)
-			case over && req.left&bit != 0:
+			case over && req.remaining&bit != 0 && parts&bit != 0:
+				s.partDelivered(req, k)
+			case over && req.remaining&bit != 0:
 				req.sent.lost |= bit
-				s.lost = true
+				s.resendPending = true
 			case over && parts&bit == 0:
 				return s.lostAtPeer(l, req.seq)
 			}
@@ -230,8 +230,8 @@ func (s *Sender) lostAtPeer(l *lane.Lane, seq uint64) error {
 // counts what arrives: a part that is lost once more is not charged again. Parts that have no
 // leave yet do not hold up those that have: the receiver gives more once these have arrived.
 func (s *Sender) resume() (done bool) {
-	if !s.lost {
-		return s.isOut()
+	if !s.resendPending {
+		return s.flushUnsent()
 	}
 	waits := false // for leave
 	for i := range s.requests {
@@ -242,31 +242,31 @@ func (s *Sender) resume() (done bool) {
 		for lost := req.sent.lost; lost != 0; lost &= req.sent.lost {
 			k := bits.TrailingZeros32(lost)
 			lost &^= 1 << k
-			charged := req.sent.again&(1<<k) != 0
+			charged := req.sent.resent&(1<<k) != 0
 			switch {
 			case req.isEager() && s.resendEager(req):
 				continue
-			case !req.isEager() && !charged && s.resends == 0:
+			case !req.isEager() && !charged && s.resendCredit == 0:
 				waits = true
 				continue
-			case req.isEager(), !s.sendAgain(req, k):
+			case req.isEager(), !s.resendPart(req, k):
 				return false
 			}
 			req.sent.lost &^= 1 << k
-			if req.sent.again |= 1 << k; !charged {
-				s.resends--
+			if req.sent.resent |= 1 << k; !charged {
+				s.resendCredit--
 			}
 		}
 	}
-	if s.lost = waits; waits {
+	if s.resendPending = waits; waits {
 		return false
 	}
-	return s.isOut()
+	return s.flushUnsent()
 }
 
 // isOut gives the kernel the rest of each message of which it has a part, where nobody waits for that message, and reports whether
 // the kernel has all of them. An eager message that was sent again has no request whose test would do so.
-func (s *Sender) isOut() bool {
+func (s *Sender) flushUnsent() bool {
 	if !s.hasUnsent() {
 		return true
 	}
@@ -280,10 +280,10 @@ func (s *Sender) isOut() bool {
 
 // sendAgain sends a part over the lane that would deliver it first, and reports false
 // when that has no room.
-func (s *Sender) sendAgain(req *Request, k int) bool {
+func (s *Sender) resendPart(req *Request, k int) bool {
 	q := req.sent
 	g := s.Ring.Slot(req.seq)[q.sub]
-	l := soonest(s.lanes, int(q.sizes[k]), &g)
+	l := soonestLane(s.lanes, int(q.sizes[k]), &g)
 	if l == nil {
 		return false
 	}
@@ -317,7 +317,7 @@ func (s *Sender) sendAgain(req *Request, k int) bool {
 
 // soonest is the lane in service that would deliver so many bytes first to the buffer of a
 // grant, or nil.
-func soonest(lanes []*lane.Lane, size int, g *lane.Grant) (best *lane.Lane) {
+func soonestLane(lanes []*lane.Lane, size int, g *lane.Grant) (best *lane.Lane) {
 	var least float64
 	for _, l := range lanes {
 		if !l.InService() || !l.Carrier.Reaches(g) {

@@ -11,67 +11,67 @@ import (
 // in service for longer than steady when it fails starts the count anew. A connection that
 // has no lane in service takes the path back at once all the same.
 const (
-	steady       = 10 * time.Second
-	shortestHold = 100 * time.Millisecond
-	longestHold  = 10 * time.Second
+	stableTime  = 10 * time.Second
+	minHoldDown = 100 * time.Millisecond
+	maxHoldDown = 10 * time.Second
 
 	doublings = 7 // shortestHold to longestHold
 )
 
 // flapping is how many flaps in a row make the log call a path flapping.
-const flapping = 2
+const flapsToReport = 2
 
 // flaps counts how often in a row the lanes of one path have failed soon after they came
 // back. The zero value is that of a path whose lanes have not.
-type flaps struct {
-	back  time.Time // when a lane came back last; zero once one has failed since
-	n     int       // flaps in a row
-	until time.Time // when the path may have a lane again
+type flapRecord struct {
+	returned  time.Time // when a lane came back last; zero once one has failed since
+	count     int       // flaps in a row
+	holdUntil time.Time // when the path may have a lane again
 }
 
 // joined notes that a lane of the path has come back.
-func (f *flaps) joined(now time.Time) { f.back = now }
+func (r *flapRecord) joined(now time.Time) { r.returned = now }
 
 // failed notes that a lane of the path has failed: of several that came back together the
 // first counts. scale multiplies the durations of the schedule. It reports whether the
 // user is to be told of the flaps: when they become flapping, and when they are twice as
 // many as when that was told before.
-func (f *flaps) failed(now time.Time, scale float64) (tell bool) {
+func (r *flapRecord) failed(now time.Time, scale float64) (tell bool) {
 	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) * scale) }
-	switch back := f.back; {
+	switch back := r.returned; {
 	case back.IsZero():
 		return false
-	case now.Sub(back) > scaled(steady):
-		*f = flaps{}
+	case now.Sub(back) > scaled(stableTime):
+		*r = flapRecord{}
 		return false
 	}
-	f.back = time.Time{}
-	f.n++
-	f.until = now.Add(scaled(min(shortestHold<<min(f.n-1, doublings), longestHold)))
-	return f.n >= flapping && f.n&(f.n-1) == 0
+	r.returned = time.Time{}
+	r.count++
+	r.holdUntil = now.Add(scaled(min(minHoldDown<<min(r.count-1, doublings), maxHoldDown)))
+	return r.count >= flapsToReport && r.count&(r.count-1) == 0
 }
 
 // held reports whether the path is to be left alone.
-func (f *flaps) held(now time.Time) bool { return now.Before(f.until) }
+func (r *flapRecord) held(now time.Time) bool { return now.Before(r.holdUntil) }
 
 // quiet reports whether the user has been told that the path flaps: what happens to each
 // lane of it is no news.
-func (f *flaps) quiet() bool { return f.n >= flapping }
+func (r *flapRecord) quiet() bool { return r.count >= flapsToReport }
 
 // text says for people that the path flaps, at the time of a failure.
-func (f *flaps) text(now time.Time, scale float64) string {
+func (r *flapRecord) text(now time.Time, scale float64) string {
 	return fmt.Sprintf("it flaps: it has failed %d times, each within %v of its return, and now stays out for %v, after each further failure for longer, up to %v; check the cable and its plugs",
-		f.n, time.Duration(float64(steady)*scale), f.until.Sub(now), time.Duration(float64(longestHold)*scale))
+		r.count, time.Duration(float64(stableTime)*scale), r.holdUntil.Sub(now), time.Duration(float64(maxHoldDown)*scale))
 }
 
 // flapsOf are those of a path.
 //
 // Preconditions: c is locked.
-func (c *Conn) flapsOf(w pathKey) *flaps {
-	f := c.flaps[w]
+func (c *Conn) flapRecordOf(w pathKey) *flapRecord {
+	f := c.flapRecords[w]
 	if f == nil {
-		f = &flaps{}
-		c.flaps[w] = f
+		f = &flapRecord{}
+		c.flapRecords[w] = f
 	}
 	return f
 }
@@ -83,5 +83,5 @@ func (c *Conn) flapsOf(w pathKey) *flaps {
 //
 // Preconditions: c is locked.
 func (c *Conn) avoids(w pathKey) bool {
-	return w.port.NoCarrier() && c.spared(w.port) || c.flapsOf(w).held(time.Now()) && c.inService() > 0
+	return w.port.NoCarrier() && c.otherPortInService(w.port) || c.flapRecordOf(w).held(time.Now()) && c.inService() > 0
 }

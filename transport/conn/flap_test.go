@@ -40,7 +40,7 @@ func TestFlaps(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var f flaps
+				var f flapRecord
 				if f.failed(time.Now(), tt.scale) || f.held(time.Now()) {
 					t.Error("the first failure is a flap")
 				}
@@ -68,7 +68,7 @@ func TestFlaps(t *testing.T) {
 // What is told of a path that flaps has the number of its failures.
 func TestFlapsText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f flaps
+		var f flapRecord
 		f.failed(time.Now(), 1)
 		for !f.quiet() {
 			f.joined(time.Now())
@@ -91,7 +91,7 @@ func TestWants(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := &NewSender(&Env{TimeScale: 1, Context: t.Context()}, nil, 1, 0).Conn
-		defer c.die()
+		defer c.cancelJoins()
 		var plan []lane.Plan
 		for i := range uint8(3) {
 			p := tcp.NewPort(topology.Port{Netdev: "p", IfIndex: 1 + int(i), LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Carrier: true}, i, tcp.Options{})
@@ -101,12 +101,12 @@ func TestWants(t *testing.T) {
 			c.target[pathOf(l)] = 1
 		}
 		c.traits = lane.Traits{Polled: true, NoRKeys: true}
-		c.life.Enter(Open)
+		c.state.Enter(Open)
 		serves := func(i int) func() { return func() { c.lanes[i] = inService(lane.New(&c.Shared, i, plan[i])) } }
 		stops := func(i int) func() { return func() { c.lanes[i].Rest(); c.lanes[i].Enter(lane.Stopped) } }
 		fail := func(i int) {
 			stops(i)()
-			c.flapsOf(pathOf(c.lanes[i])).failed(time.Now(), 1)
+			c.flapRecordOf(pathOf(c.lanes[i])).failed(time.Now(), 1)
 		}
 		for _, tt := range []at{
 			{"all serve", func() {}, nil},
@@ -117,10 +117,10 @@ func TestWants(t *testing.T) {
 			{"one over a good one", serves(0), []uint8{2}},
 			{"the dark one goes", stops(1), []uint8{2}},
 			{"the carrier is back", func() { plan[1].Port.Carrier(true) }, []uint8{1, 2}},
-			{"a lane flaps", func() { c.flapsOf(pathTo(plan[1])).joined(time.Now()); fail(1) }, []uint8{2}},
+			{"a lane flaps", func() { c.flapRecordOf(pathTo(plan[1])).joined(time.Now()); fail(1) }, []uint8{2}},
 			{"no other serves", stops(0), []uint8{0, 1, 2}},
 			{"one does", serves(2), []uint8{0}},
-			{"a moment later", func() { time.Sleep(shortestHold) }, []uint8{0, 1}},
+			{"a moment later", func() { time.Sleep(minHoldDown) }, []uint8{0, 1}},
 		} {
 			tt.do()
 			var got []uint8

@@ -27,7 +27,7 @@ func (s *Sender) match(tag int32) *lane.Grant {
 			n = s.readGrant(seq)
 		}
 		if n == 0 {
-			s.eager.known = seq
+			s.eager.knownBefore = seq
 			return nil
 		}
 		for i := range n {
@@ -61,7 +61,7 @@ func (s *Sender) readGrant(seq uint64) int {
 
 // missing is the sequence of a grant that has not come though a later one has, and the index of the lane over which it was to; 0
 // is none.
-func (s *Sender) missing() (seq uint64, index int) {
+func (s *Sender) missingGrant() (seq uint64, index int) {
 	wire, first := s.Ring, s.head
 	for first < s.head+lane.Window && lane.Acquire(&wire.Slot(first)[0].Seq) == first {
 		first++
@@ -82,9 +82,9 @@ type mask struct {
 }
 
 // use marks a granted buffer as taken by a send.
-func (s *Sender) use(g *lane.Grant) {
+func (s *Sender) consumeGrant(g *lane.Grant) {
 	before := s.head
-	s.takes(g.Seq, g.Sub, g.N)
+	s.markTaken(g.Seq, g.Sub, g.N)
 	if s.head != before && !s.traits.Polled { // else every call is Go's
 		s.board.Next(s.head)
 	}
@@ -92,7 +92,7 @@ func (s *Sender) use(g *lane.Grant) {
 
 // takes notes that a buffer of a receive of n has its message. The head moves on to the first
 // receive that has a buffer without one.
-func (s *Sender) takes(seq uint64, sub, n uint8) {
+func (s *Sender) markTaken(seq uint64, sub, n uint8) {
 	m := &s.masks[lane.SlotOf(seq)]
 	if m.seq != seq {
 		*m = mask{seq: seq}
@@ -111,8 +111,8 @@ func (s *Sender) fetch() {
 	if len(lanes) == 0 {
 		return
 	}
-	s.fetches++
-	other := int(s.fetches) % len(lanes)
+	s.fetchCount++
+	other := int(s.fetchCount) % len(lanes)
 	first := true
 	for i, l := range lanes {
 		if !l.InService() || !first && i != other {
@@ -157,7 +157,7 @@ func (s outgoing) Delivered(l *lane.Lane, request, part int) {
 		s.eagerDelivered(l, request)
 		return
 	}
-	if request >= len(s.requests) || !s.requests[request].active || part >= lane.MaxParts || s.requests[request].left&(1<<part) == 0 {
+	if request >= len(s.requests) || !s.requests[request].active || part >= lane.MaxParts || s.requests[request].remaining&(1<<part) == 0 {
 		s.Fail(fmt.Errorf("%w: %v: completion for part %d of request %d, which is not outstanding", fault.ErrInternal, s, part, request))
 		return
 	}
@@ -166,19 +166,19 @@ func (s outgoing) Delivered(l *lane.Lane, request, part int) {
 	l.Backlog -= int64(size)
 	l.Delivered++
 	l.Latest = max(l.Latest, req.sent.number)
-	s.delivers()
+	s.noteDelivered()
 	if s.measured(l) && s.measure(l, size) {
 		lane.Compare(s.lanes)
 	}
-	s.deliver(req, part)
+	s.partDelivered(req, part)
 }
 
 // deliver takes a part off those that a request waits for.
-func (s *Sender) deliver(r *Request, part int) {
+func (s *Sender) partDelivered(r *Request, part int) {
 	if r.trace != nil {
 		r.trace.end(0, uint8(part))
 	}
-	if r.left &^= 1 << part; r.left == 0 {
+	if r.remaining &^= 1 << part; r.remaining == 0 {
 		r.complete()
 	}
 }

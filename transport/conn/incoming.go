@@ -29,7 +29,7 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 		r.failImmediate(l, v, fmt.Sprintf("%d bytes for a buffer of %d", int64(s.size)+size, s.capacity))
 		return
 	}
-	if m.Again && !r.countAgain() {
+	if m.Again && !r.useResendCredit() {
 		r.failImmediate(l, v, "more parts were sent again than allowed")
 		return
 	}
@@ -42,13 +42,13 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 	s.seen |= 1 << m.Part
 	s.size += uint32(size)
 	l.Bytes.Add(uint64(size))
-	if !s.whole() {
+	if !s.isComplete() {
 		return
 	}
 	r.Count.Bytes.Add(uint64(s.size))
 	r.Count.Messages.Add(1)
 	r.granted--
-	if req.left--; req.left == 0 {
+	if req.remaining--; req.remaining == 0 {
 		req.complete()
 	}
 }
@@ -68,8 +68,8 @@ func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (add
 	case (s.begun|s.seen)&(1<<m.Part) != 0:
 		r.failImmediate(l, v, "that part has begun before")
 		return 0, nil, false
-	case s.gone && size > 0:
-		r.Fail(r.blame(fmt.Errorf("%v: %d bytes", l, size)))
+	case s.deregistered && size > 0:
+		r.Fail(r.explainWithdrawn(fmt.Errorf("%v: %d bytes", l, size)))
 		return 0, nil, false
 	case offset > uint64(s.capacity) || uint64(size) > uint64(s.capacity)-offset:
 		r.failImmediate(l, v, fmt.Sprintf("%d bytes at %d for a buffer of %d", size, offset, s.capacity))
@@ -145,16 +145,16 @@ func (r *Receiver) subsOf(g *lane.Region, f func(*sub)) {
 }
 
 // untouched reports whether no part for a buffer in g has begun to arrive and not ended.
-func (r *Receiver) untouched(g *lane.Region) bool {
+func (r *Receiver) noneInProgress(g *lane.Region) bool {
 	some := false
 	r.subsOf(g, func(s *sub) { some = some || s.begun&^s.seen != 0 })
 	return !some
 }
 
 // giveUp takes the buffers in g from their sub-receives.
-func (r *Receiver) giveUp(g *lane.Region) {
+func (r *Receiver) detachBuffers(g *lane.Region) {
 	r.subsOf(g, func(s *sub) {
-		s.region, s.gone = nil, true
+		s.region, s.deregistered = nil, true
 		g.InUse--
 	})
 }

@@ -15,7 +15,7 @@ import (
 // LanesToAdd are the lanes of a plan that the connection lacks and can take in. What a path
 // carries already is none of them, nor are those of paths that it avoids.
 func (c *Conn) LanesToAdd(plan []lane.Plan) (wanted []lane.Plan) {
-	if c.life.At() != Open {
+	if c.state.At() != Open {
 		return nil // its first lanes are being set up
 	}
 	c.mu.Lock()
@@ -31,7 +31,7 @@ func (c *Conn) LanesToAdd(plan []lane.Plan) (wanted []lane.Plan) {
 			wanted = append(wanted, p)
 		}
 	}
-	return wanted[:min(len(wanted), len(c.vacant()))]
+	return wanted[:min(len(wanted), len(c.vacantIndices()))]
 }
 
 // Confine keeps a connection to the ways of its first plan: others do not join. It is called
@@ -71,7 +71,7 @@ func (c *Conn) pathCounts() map[pathKey]int {
 func (c *Conn) NeedsRepair() (lacks, dark bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.life.At() == Closed || c.Ended() != nil {
+	if c.state.At() == Closed || c.Ended() != nil {
 		return false, false
 	}
 	now := c.pathCounts()
@@ -85,7 +85,7 @@ func (c *Conn) NeedsRepair() (lacks, dark bool) {
 // with, and of none.
 //
 // Preconditions: c is locked.
-func (c *Conn) vacant() (free []int) {
+func (c *Conn) vacantIndices() (free []int) {
 	for i := range lane.MaxParts {
 		if c.isVacant(i) {
 			free = append(free, i)
@@ -109,17 +109,17 @@ func (c *Conn) Join(wanted []lane.Plan) error {
 		return c.abandoned()
 	}
 	defer c.joins.Done()
-	c.last++
-	s := newSetup(c, c.last)
+	c.lastEpoch++
+	s := newSetup(c, c.lastEpoch)
 	c.joining.Store(s)
 	defer c.joining.Store(nil)
 	return s.c.guarded("join lanes", func() error {
-		defer s.giveBack()
-		err := c.env.Making.Do(func() error { return s.makeJoining(wanted, nil) })
-		if err != nil || len(s.own) == 0 {
+		defer s.closeUnused()
+		err := c.env.LanePool.Do(func() error { return s.makeJoining(wanted, nil) })
+		if err != nil || len(s.lanes) == 0 {
 			return err
 		}
-		_, err = s.offer(c.joinable, &handshake.Open{Conn: c.ID})
+		_, err = s.offer(c.joinContext, &handshake.Open{Conn: c.ID})
 		return err
 	})
 }
@@ -154,11 +154,11 @@ func (s *setup) admit(m *handshake.Open) {
 	defer s.c.admits.Add(-1)
 	err := s.c.guarded("join lanes", func() error {
 		defer s.c.joining.CompareAndSwap(s, nil)
-		defer s.giveBack()
-		if s.c.joinable.Err() != nil {
+		defer s.closeUnused()
+		if s.c.joinContext.Err() != nil {
 			return s.c.abandoned()
 		}
-		return s.admitted(m)
+		return s.answerJoin(m)
 	})
 	if err != nil && !errors.Is(err, ErrNoLane) {
 		s.c.env.Log.Debug("lanes did not join", "conn", s.c.String(), "err", err)
@@ -166,18 +166,18 @@ func (s *setup) admit(m *handshake.Open) {
 }
 
 // admitted answers a sender. What this side cannot make is left out.
-func (s *setup) admitted(m *handshake.Open) error {
+func (s *setup) answerJoin(m *handshake.Open) error {
 	plan, err := s.c.env.Plan(s.c, m.Lanes)
 	if err == nil {
-		err = s.c.adopt(m.Base, m.Domains)
+		err = s.c.setPeerDomains(m.Base, m.Domains)
 	}
 	if err == nil {
-		err = s.c.env.Making.Do(func() error { return s.makeJoining(plan, m.Lanes) })
+		err = s.c.env.LanePool.Do(func() error { return s.makeJoining(plan, m.Lanes) })
 	}
 	if err != nil {
 		m.Lanes = nil
 	}
-	_, answered := s.answer(s.c.joinable, m)
+	_, answered := s.answer(s.c.joinContext, m)
 	return errors.Join(err, answered)
 }
 
@@ -186,7 +186,7 @@ func (s *setup) admitted(m *handshake.Open) error {
 func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 	s.openDomains(plan)
 	s.c.mu.Lock()
-	free := s.c.vacant()
+	free := s.c.vacantIndices()
 	s.c.mu.Unlock()
 	for i, p := range plan[:min(len(plan), len(free))] {
 		index := free[i]
@@ -199,7 +199,7 @@ func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 		if !vacant || d == nil || !d.HasRoom() { // not yet
 			continue
 		}
-		if err := s.make(p, index); err != nil {
+		if err := s.makeLane(p, index); err != nil {
 			return err
 		}
 	}
@@ -208,9 +208,9 @@ func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 
 // openDomains opens those that a plan lacks, as far as the connection may use them.
 func (s *setup) openDomains(plan []lane.Plan) {
-	s.c.growing.Lock()
-	defer s.c.growing.Unlock()
-	ports, to := uses(plan)
+	s.c.domainMu.Lock()
+	defer s.c.domainMu.Unlock()
+	ports, to := portsOf(plan)
 	for i, p := range ports {
 		s.c.mu.Lock()
 		may := s.c.mayUse(p)
@@ -227,10 +227,10 @@ func (s *setup) openDomains(plan []lane.Plan) {
 // takeIn puts lanes that joined into their places.
 //
 // Preconditions: c is locked.
-func (s *setup) takeIn() {
+func (s *setup) installLanes() {
 	c := s.c
 	devices := false
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		if s.epoch == 0 || !l.InService() {
 			continue
 		}
@@ -241,13 +241,13 @@ func (s *setup) takeIn() {
 		c.lanes[l.Index] = l
 		c.hideLane(was)
 		_ = c.guarded("close", was.Carrier.Close) // which it is, as a rule
-		l.Carried = c.carried()
-		c.flapsOf(pathOf(l)).joined(time.Now())
-		c.sayJoined(l, was)
+		l.Carried = c.maxCarried()
+		c.flapRecordOf(pathOf(l)).joined(time.Now())
+		c.logJoined(l, was)
 		devices = devices || !l.Port.Traits().Polled
 	}
-	if c.neverServed && c.inService() > 0 { // if it became blind, it has lost the others for good
-		c.neverServed = false
+	if c.neverInService && c.inService() > 0 { // if it became blind, it has lost the others for good
+		c.neverInService = false
 		maps.DeleteFunc(c.target, func(w pathKey, _ int) bool { return w.port.Traits().NoRKeys != c.traits.NoRKeys })
 	}
 	for w, n := range c.pathCounts() {
@@ -258,7 +258,7 @@ func (s *setup) takeIn() {
 	}
 	c.enqueueNoCarrier()
 	if devices && c.receiver != nil {
-		c.receiver.widened()
+		c.receiver.regrantForNewKeys()
 	}
 	c.resumePending = c.resumePending || s.epoch > 0
 }
@@ -279,7 +279,7 @@ func (c *Conn) enqueueNoCarrier() {
 
 // sayJoined logs that a lane has joined, in the place of one that there was: its way is one
 // that had lost a lane, or one that is taken for want of that, or in addition.
-func (c *Conn) sayJoined(l, was *lane.Lane) {
+func (c *Conn) logJoined(l, was *lane.Lane) {
 	w := pathOf(l)
 	left, back := c.lostSince[w]
 	now := "has come back after"
@@ -294,14 +294,14 @@ func (c *Conn) sayJoined(l, was *lane.Lane) {
 	}
 	away := time.Since(left)
 	c.Count.Away.Add(uint64(away))
-	c.warn("back", l, c.flapsOf(w).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", c, l.Path(), now, away.Round(time.Millisecond), count(c.inService(), "lane")))
+	c.warn("back", l, c.flapRecordOf(w).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", c, l.Path(), now, away.Round(time.Millisecond), plural(c.inService(), "lane")))
 }
 
 // carried is what a lane that joins counts as having carried for its weight: as much as
 // the others, or all messages would be its turn.
 //
 // Preconditions: c is locked.
-func (c *Conn) carried() (most float64) {
+func (c *Conn) maxCarried() (most float64) {
 	for _, l := range c.lanes {
 		if l.InService() {
 			most = max(most, l.Carried+float64(l.Bytes.Value())/l.Rate())
@@ -311,10 +311,10 @@ func (c *Conn) carried() (most float64) {
 }
 
 // giveBack closes the lanes that did not come into service.
-func (s *setup) giveBack() {
+func (s *setup) closeUnused() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		if int(l.Index) < len(s.c.lanes) && s.c.lanes[l.Index] == l {
 			continue
 		}

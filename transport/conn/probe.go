@@ -10,7 +10,7 @@ import (
 // NewProbe makes a connection that carries nothing but the proofs of its lanes.
 func NewProbe(env *Env, s *control.Session, id uint32, sending bool) *Conn {
 	c := &Conn{}
-	c.make(env, s, id, sending, noMessages{})
+	c.init(env, s, id, sending, noMessages{})
 	c.Probe = true
 	return c
 }

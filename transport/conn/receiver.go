@@ -26,15 +26,15 @@ type Receiver struct {
 
 	unexpected unexpected
 
-	again   slots  // of receives that are to be granted again
-	coming  counts // of grants that were sent again and may not have come, by slot
-	resends int    // parts that may yet arrive again
+	regrants         slots  // of receives that are to be granted again
+	regrantsInFlight counts // of grants that were sent again and may not have come, by slot
+	resendCredit     int    // parts that may yet arrive again
 }
 
 // NewReceiver makes a receiver that has no lanes yet.
 func NewReceiver(env *Env, s *control.Session, id uint32) *Receiver {
 	r := &Receiver{next: 1}
-	r.make(env, s, id, false, incoming{r})
+	r.init(env, s, id, false, incoming{r})
 	r.receiver = r
 	r.requests = r.newRequests(lane.Window, lane.MaxSubs)
 	return r
@@ -49,8 +49,8 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	}
 	defer r.Unlock()
 	left := false
-	if err := r.usable("receive"); err != nil {
-		if left = r.hasEagerLeft(); !left {
+	if err := r.checkUsable("receive"); err != nil {
+		if left = r.hasEagerAfterClose(); !left {
 			return nil, err
 		}
 	}
@@ -60,9 +60,9 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	n := len(bufs)
 	req := &r.requests[lane.SlotOf(r.next)]
 	l, keep := r.grantLane(), left || r.unexpected.deferGrants && n == 1
-	if l == nil && !keep || !r.free(req, n) {
+	if l == nil && !keep || !r.canGrant(req, n) {
 		r.poll()
-		if l, keep = r.grantLane(), left || r.unexpected.deferGrants && n == 1; l == nil && !keep || !r.free(req, n) {
+		if l, keep = r.grantLane(), left || r.unexpected.deferGrants && n == 1; l == nil && !keep || !r.canGrant(req, n) {
 			if !r.waiting {
 				r.waiting = true
 				r.Count.Waits.Add(1)
@@ -75,7 +75,7 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	entries := r.grant(req, bufs)
 	r.next++
 	r.granted += n
-	if r.unexpected.some() {
+	if r.unexpected.hasAny() {
 		r.matchEager(nil)
 	}
 	switch {
@@ -92,21 +92,21 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 // deferGrant keeps the grant of a receive back. What that would have taken along, an
 // acknowledgement of parts that came over grants, goes without it.
 func (r *Receiver) deferGrant(req *Request) {
-	req.bare = true
+	req.noKeys = true
 	r.unexpected.deferred.add(req.index)
 	r.acknowledge()
 }
 
 // hasEagerLeft reports whether a peer that has closed the connection, or has ended, has left
 // eager messages behind.
-func (r *Receiver) hasEagerLeft() bool {
+func (r *Receiver) hasEagerAfterClose() bool {
 	if !r.traits.Eager || !r.peerClosed() {
 		return false
 	}
-	if !r.unexpected.some() {
+	if !r.unexpected.hasAny() {
 		r.pollAll()
 	}
-	return r.unexpected.some()
+	return r.unexpected.hasAny()
 }
 
 // firstLane is the first lane in service, or nil.
@@ -121,8 +121,8 @@ func (r *Receiver) firstLane() *lane.Lane {
 // free reports whether a receive of n buffers can be granted as req. Receives that are
 // to be granted again come first, and a slot whose grant may yet be written again is
 // not used: that would land on the new one.
-func (r *Receiver) free(req *Request, n int) bool {
-	return !req.busy() && r.granted+n <= lane.Window && r.again.none() && !r.coming.has(req.index)
+func (r *Receiver) canGrant(req *Request, n int) bool {
+	return !req.busy() && r.granted+n <= lane.Window && r.regrants.none() && !r.regrantsInFlight.has(req.index)
 }
 
 // prepare makes the lanes ready to receive what the next grant, or report, asks for.
@@ -138,7 +138,7 @@ func (r *Receiver) prepare() {
 
 // sendGrant gives a lane the grant of a receive. One that it does not take is lost with it.
 func (r *Receiver) sendGrant(l *lane.Lane, req *Request, entries []lane.Grant, again bool) {
-	req.lane, req.bare = l.Index, r.traits.Polled && l.Port.Traits().Polled
+	req.lane, req.noKeys = l.Index, r.traits.Polled && l.Port.Traits().Polled
 	if err := l.Carrier.SendGrant(req.seq, entries, again); err != nil {
 		l.Break(err)
 	}
@@ -162,15 +162,15 @@ func (r *Receiver) check(bufs []Buffer) error {
 func (r *Receiver) grant(req *Request, bufs []Buffer) []lane.Grant {
 	n := len(bufs)
 	r.begin(req, n)
-	req.left, req.seq = uint32(n), r.next
+	req.remaining, req.seq = uint32(n), r.next
 	slot := r.Ring.Slot(r.next)
 	for i := range bufs {
 		b, g := &bufs[i], &slot[i]
 		g.Addr, g.Capacity, g.Tag = uint64(b.Addr), uint32(b.Size), uint32(b.Tag)
-		g.N, g.Sub, g.After, g.Seq = uint8(n), uint8(i), r.after(r.next), r.next
+		g.N, g.Sub, g.After, g.Seq = uint8(n), uint8(i), r.laneBefore(r.next), r.next
 		s := &req.subs[i]
 		s.addr, s.capacity = b.Addr, uint32(b.Size)
-		s.size, s.begun, s.seen, s.last, s.gone = 0, 0, 0, 0, false
+		s.size, s.begun, s.seen, s.last, s.deregistered = 0, 0, 0, 0, false
 		if b.Size > 0 {
 			g.RKeys = b.Region.RKeys
 			b.Region.InUse++
@@ -184,9 +184,9 @@ func (r *Receiver) grant(req *Request, bufs []Buffer) []lane.Grant {
 }
 
 // after says over which lane the grant before seq went: if it does not come, that is why.
-func (r *Receiver) after(seq uint64) uint8 {
+func (r *Receiver) laneBefore(seq uint64) uint8 {
 	before := &r.requests[lane.SlotOf(seq-1)]
-	if before.seq != seq-1 || before.seq == 0 || before.bare {
+	if before.seq != seq-1 || before.seq == 0 || before.noKeys {
 		return 0
 	}
 	return before.lane + 1

@@ -29,7 +29,7 @@ func TestRefuseSaysThatTheProcessEnds(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			c := NewProbe(&Env{Context: ctx, TimeScale: 1}, nil, 7, true)
-			c.first.over.Store(tt.up)
+			c.firstSetup.finished.Store(tt.up)
 			if tt.ends {
 				cancel()
 			}
@@ -46,7 +46,7 @@ func TestRefuseSaysThatTheProcessEnds(t *testing.T) {
 // What a Refuse says of the peer; a code that is not known says no more than that it refuses.
 func TestKindOfRefuse(t *testing.T) {
 	for code, want := range map[uint8]error{handshake.RefuseFailed: fault.ErrPeerRefused, handshake.RefuseEnding: fault.ErrPeerGone, 255: fault.ErrPeerRefused} {
-		if got := kindOfRefuse(code); got != want {
+		if got := refuseKind(code); got != want {
 			t.Errorf("code %d: %v, want %v", code, got, want)
 		}
 	}

@@ -44,7 +44,7 @@ func (c *Conn) register(r *lane.Region, in func(lane.Domain) (lane.Registration,
 		c.mu.Lock()
 		if r.Length == 0 || place == len(c.domains) {
 			defer c.mu.Unlock()
-			return r, c.keep(r)
+			return r, c.addRegion(r)
 		}
 		d := c.domains[place]
 		c.mu.Unlock()
@@ -59,12 +59,12 @@ func (c *Conn) register(r *lane.Region, in func(lane.Domain) (lane.Registration,
 // keep makes r the connection's.
 //
 // Preconditions: c is locked.
-func (c *Conn) keep(r *lane.Region) error {
-	if c.life.At() == Closed {
+func (c *Conn) addRegion(r *lane.Region) error {
+	if c.state.At() == Closed {
 		return errors.Join(fmt.Errorf("%w: register memory on a closed connection", fault.ErrUsage), r.Release())
 	}
-	c.kept++
-	c.regions[r] = c.kept
+	c.registrations++
+	c.regions[r] = c.registrations
 	return nil
 }
 
@@ -79,7 +79,7 @@ func (c *Conn) DeregMR(r *lane.Region) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.holds(r) {
+	if !c.hasRegion(r) {
 		return fmt.Errorf("%w: the memory handle belongs to another connection", fault.ErrUsage)
 	}
 	c.awaitJoining(r)
@@ -88,24 +88,24 @@ func (c *Conn) DeregMR(r *lane.Region) error {
 	}
 	switch n := r.InUse; {
 	case n == 0:
-	case c.receiver != nil && c.receiver.untouched(r) && c.withdraw(r):
-		c.receiver.giveUp(r)
+	case c.receiver != nil && c.receiver.noneInProgress(r) && c.withdraw(r):
+		c.receiver.detachBuffers(r)
 	default:
 		c.Fail(fmt.Errorf("%w: %v: memory at %#x was deregistered with %d requests outstanding", fault.ErrUsage, c, r.Addr, n))
 		if err := c.quiesce(); err != nil {
 			return fmt.Errorf("memory at %#x stays registered: %w", r.Addr, err)
 		}
-		if !c.holds(r) { // closed meanwhile, which has released it
+		if !c.hasRegion(r) { // closed meanwhile, which has released it
 			return nil
 		}
 	}
-	return c.drop(r)
+	return c.removeRegion(r)
 }
 
 // holds reports whether r is registered for this connection.
 //
 // Preconditions: c is locked.
-func (c *Conn) holds(r *lane.Region) bool {
+func (c *Conn) hasRegion(r *lane.Region) bool {
 	_, ok := c.regions[r]
 	return ok
 }
@@ -114,7 +114,7 @@ func (c *Conn) holds(r *lane.Region) bool {
 // After an error the memory is registered as before.
 //
 // Preconditions: c is locked, and it is again after.
-func (c *Conn) drop(r *lane.Region) error {
+func (c *Conn) removeRegion(r *lane.Region) error {
 	c.awaitJoining(r)
 	if err := r.Release(); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (c *Conn) withdraw(r *lane.Region) bool {
 
 // blame completes an error that data for withdrawn memory may have caused. It may be
 // called from any goroutine.
-func (c *Conn) blame(err error) error {
+func (c *Conn) explainWithdrawn(err error) error {
 	addr := c.withdrawn.Load()
 	if addr == 0 {
 		return err
@@ -154,10 +154,10 @@ func (c *Conn) registered() []*lane.Region {
 }
 
 // dropAll gives back what is still registered.
-func (c *Conn) dropAll() error {
+func (c *Conn) removeRegions() error {
 	var errs []error
 	for _, r := range c.registered() {
-		errs = append(errs, c.drop(r))
+		errs = append(errs, c.removeRegion(r))
 	}
 	return errors.Join(errs...)
 }

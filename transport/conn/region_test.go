@@ -30,12 +30,12 @@ func TestDropAllInOrder(t *testing.T) {
 	for i := range 100 {
 		r := &lane.Region{Addr: uintptr(1000 - i), Length: 1}
 		r.Hold(0, noted{number: i, released: &released})
-		if err := c.keep(r); err != nil {
+		if err := c.addRegion(r); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, i)
 	}
-	if err := c.dropAll(); err != nil {
+	if err := c.removeRegions(); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(released, want) {

@@ -12,16 +12,16 @@ import (
 // uses it again once Test has reported it done, or C has taken its answer from the
 // connection's board.
 type Request struct {
-	c      *Conn
-	index  int
-	active bool   // busy says whether it still is
-	gen    uint64 // counts its uses
-	done   bool
-	n      int    // messages: 1 for a send
-	left   uint32 // sub-receives that are not complete; of a send a bit for each part
-	seq    uint64 // of the receive
-	lane   uint8  // of a receive: that last carried its grant
-	bare   bool   // of a receive: its grant said nothing of where the buffers lie
+	c         *Conn
+	index     int
+	active    bool   // busy says whether it still is
+	gen       uint64 // counts its uses
+	done      bool
+	n         int    // messages: 1 for a send
+	remaining uint32 // sub-receives that are not complete; of a send a bit for each part
+	seq       uint64 // of the receive
+	lane      uint8  // of a receive: that last carried its grant
+	noKeys    bool   // of a receive: its grant said nothing of where the buffers lie
 
 	subs  []sub  // of each message; as many as a request of this end can have
 	sent  *sent  // nil of a receive
@@ -35,7 +35,7 @@ type sent struct {
 	sub    uint8   // of the receive
 	last   uint8   // number of its last part
 	lost   uint32  // a bit for each part that is to be sent again
-	again  uint32  // a bit for each that was, and is charged to what may be
+	resent uint32  // a bit for each that was, and is charged to what may be
 	tag    int32   // of an eager message
 	head   uint32  // see lane.Eager
 	lanes  [lane.MaxParts]uint8
@@ -51,14 +51,14 @@ const (
 // sub is one message of a request: what is sent, or what has arrived of a
 // sub-receive. A connection has two thousand of them.
 type sub struct {
-	addr     uintptr      // of a receive's buffer
-	region   *lane.Region // that it lies in, while a device may use it
-	capacity uint32
-	size     uint32 // bytes sent, or of the parts seen
-	begun    uint32 // parts that have begun to arrive, where the carrier places them
-	seen     uint32 // parts that have arrived
-	last     uint8  // number of the last part, once one has arrived
-	gone     bool   // the buffer was deregistered
+	addr         uintptr      // of a receive's buffer
+	region       *lane.Region // that it lies in, while a device may use it
+	capacity     uint32
+	size         uint32 // bytes sent, or of the parts seen
+	begun        uint32 // parts that have begun to arrive, where the carrier places them
+	seen         uint32 // parts that have arrived
+	last         uint8  // number of the last part, once one has arrived
+	deregistered bool   // the buffer was deregistered
 }
 
 // newRequests makes n requests, each of up to subs messages.
@@ -114,7 +114,7 @@ func (r *Request) Test(sizes *Sizes) (done bool, err error) {
 	}
 	done, err = r.answer(sizes)
 	if r.trace != nil {
-		r.told(done || err != nil)
+		r.notifyWatch(done || err != nil)
 	}
 	return done, err
 }
@@ -124,13 +124,13 @@ func (r *Request) answer(sizes *Sizes) (done bool, err error) {
 	c := r.c
 	before := c.ending.Load() // what came before the end is found
 	if !r.done || c.hasUnsent() {
-		c.asked = r
+		c.testing = r
 		c.poll()
-		c.asked = nil
+		c.testing = nil
 	}
 	switch {
 	case !r.done:
-		return false, c.outcome(before)
+		return false, c.requestError(before)
 	case c.hasUnsent():
 		return false, nil
 	}
@@ -150,7 +150,7 @@ func (r *Request) answer(sizes *Sizes) (done bool, err error) {
 func (c *Conn) begin(r *Request, n int) {
 	r.active, r.done, r.n = true, false, n
 	r.gen++
-	r.trace = c.traced()
+	r.trace = c.newTrace()
 	c.pending++
 }
 
@@ -189,7 +189,7 @@ func (r *Request) complete() {
 	r.c.pending--
 	r.releaseBuffers()
 	c := r.c
-	if r == r.c.asked || c.traits.Polled || r.trace != nil {
+	if r == r.c.testing || c.traits.Polled || r.trace != nil {
 		return
 	}
 	sizes := c.board.Sizes(r.index, r.n)
@@ -214,6 +214,6 @@ func (c *Conn) abandon() {
 		}
 	}
 	if r := c.receiver; r != nil {
-		r.granted, r.again, r.coming = 0, slots{}, counts{}
+		r.granted, r.regrants, r.regrantsInFlight = 0, slots{}, counts{}
 	}
 }

@@ -16,8 +16,8 @@ type Sender struct {
 	threshold int      // bytes; a message of fewer goes over one lane
 	free      []uint16 // indices of requests not in use
 
-	posted uint64 // number of the message that was posted last
-	cuts   uint   // messages so far that were cut
+	posted   uint64 // number of the message that was posted last
+	cutCount uint   // messages so far that were cut
 
 	head    uint64                   // sequence of the first receive that has a buffer without a message
 	masks   [lane.Window]mask        // of the receives from there on, by slot
@@ -26,22 +26,22 @@ type Sender struct {
 	split   [lane.MaxParts]int
 	part    lane.Part // that is being sent
 
-	lost    bool // parts are to be sent again
-	resends int  // that may be
+	resendPending bool // parts are to be sent again
+	resendCredit  int  // that may be
 
 	eager eager
 
-	waiting bool      // the next message has been counted in waits
-	since   time.Time // and waits since; zero until that matters
-	misses  uint64    // sends without a grant, answered by the board, until the last message
-	fetches uint      // times that lanes were asked for grants
-	clamped bool      // a message was larger than its grant, and that was said
+	waiting      bool      // the next message has been counted in waits
+	waitingSince time.Time // and waits since; zero until that matters
+	boardMisses  uint64    // sends without a grant, answered by the board, until the last message
+	fetchCount   uint      // times that lanes were asked for grants
+	clampLogged  bool      // a message was larger than its grant, and that was said
 }
 
 // NewSender makes a sender that has no lanes yet. A message of fewer bytes than threshold goes over one lane.
 func NewSender(env *Env, session *control.Session, id uint32, threshold int) *Sender {
 	s := &Sender{threshold: threshold, head: 1, free: make([]uint16, 0, lane.Window)}
-	s.make(env, session, id, true, outgoing{s})
+	s.init(env, session, id, true, outgoing{s})
 	s.sender = s
 	s.requests = s.newRequests(lane.Window+lane.EagerWindow, 1)
 	parts := make([]sent, len(s.requests))
@@ -75,7 +75,7 @@ func (s *Sender) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 	if size < 0 || size > 0 && !r.Covers(addr, size) {
 		return nil, fmt.Errorf("%w: %v: send of %d bytes at %#x is outside the registered memory", fault.ErrUsage, s, size, addr)
 	}
-	if s.usable("send") == nil {
+	if s.checkUsable("send") == nil {
 		if q, err := s.isend(addr, size, tag, r); q != nil || s.Ended() == nil {
 			return q, err
 		}
@@ -91,13 +91,13 @@ func (s *Sender) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 // It returns the error itself when the receiver closed cleanly, and so has granted nothing else,
 // when the receiver broke the protocol, or this side failed, and when no request is free.
 func (s *Sender) isendLost() (*Request, error) {
-	err := s.usable("send")
+	err := s.checkUsable("send")
 	lost := errors.Is(err, fault.ErrPeer) && !errors.Is(err, fault.ErrProtocol) && !s.closedCleanly()
 	if !lost || !s.reclaim() {
 		return nil, err
 	}
-	req := s.take(0, 1, 0, nil)
-	req.left, req.sent.last, req.sent.lost = 0, 0, 0
+	req := s.startRequest(0, 1, 0, nil)
+	req.remaining, req.sent.last, req.sent.lost = 0, 0, 0
 	return s.show(req), nil
 }
 
@@ -108,7 +108,7 @@ func (s *Sender) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 			return q, err
 		}
 	}
-	g, err := s.find(tag)
+	g, err := s.findGrant(tag)
 	switch {
 	case err != nil:
 		return nil, err
@@ -120,7 +120,7 @@ func (s *Sender) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 			s.requestGrants()
 		}
 		return nil, nil
-	case !s.reclaim(), s.lost: // of what was sent before some comes first
+	case !s.reclaim(), s.resendPending: // of what was sent before some comes first
 		s.poll()
 		return nil, s.Ended()
 	}
@@ -129,21 +129,21 @@ func (s *Sender) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 	if n == 0 { // no lane is in service, or none that the grant as it was read has a key for
 		return nil, nil
 	}
-	if !s.room(which) {
+	if !s.hasRoom(which) {
 		s.poll()
-		if err := s.Ended(); err != nil || !s.room(which) {
+		if err := s.Ended(); err != nil || !s.hasRoom(which) {
 			return nil, err
 		}
 	}
-	req := s.take(size, n, g.Seq, r)
+	req := s.startRequest(size, n, g.Seq, r)
 	s.post(req, g, addr, n, which)
-	s.use(g)
-	s.sentOne(size)
+	s.consumeGrant(g)
+	s.countSent(size)
 	return s.show(req), nil
 }
 
 // sentOne counts a message.
-func (s *Sender) sentOne(size int) {
+func (s *Sender) countSent(size int) {
 	s.endWait()
 	s.Count.Bytes.Add(uint64(size))
 	s.Count.Messages.Add(1)
@@ -151,7 +151,7 @@ func (s *Sender) sentOne(size int) {
 
 // find returns the grant for the next message, or nil when there is none yet; then every lane
 // that moves nothing between calls has had its turn, or will have it in one of the next calls.
-func (s *Sender) find(tag int32) (*lane.Grant, error) {
+func (s *Sender) findGrant(tag int32) (*lane.Grant, error) {
 	g := s.match(tag)
 	switch {
 	case g != nil:
@@ -169,15 +169,15 @@ func (s *Sender) noteWait() {
 	if !s.waiting {
 		s.waiting = true
 		s.Count.Waits.Add(1)
-		s.since = time.Time{}
+		s.waitingSince = time.Time{}
 	}
 	s.requestGrantsBySession()
 }
 
 // endWait ends the count of a message's waits: the board may have answered all of them.
 func (s *Sender) endWait() {
-	if m := s.board.Misses(); m != s.misses {
-		if s.misses = m; !s.waiting {
+	if m := s.board.Misses(); m != s.boardMisses {
+		if s.boardMisses = m; !s.waiting {
 			s.Count.Waits.Add(1)
 		}
 	}
@@ -200,19 +200,19 @@ func (s *Sender) clamp(size int, g *lane.Grant) int {
 	if size <= int(g.Capacity) {
 		return size
 	}
-	if !s.clamped {
-		s.clamped = true
+	if !s.clampLogged {
+		s.clampLogged = true
 		s.env.Log.Warn("a message is larger than the buffer the receiver posted and was cut", "conn", s.String(), "size", size, "capacity", g.Capacity)
 	}
 	return int(g.Capacity)
 }
 
 // take makes a request outstanding, of a message of n parts for the receive seq.
-func (s *Sender) take(size, n int, seq uint64, r *lane.Region) *Request {
+func (s *Sender) startRequest(size, n int, seq uint64, r *lane.Region) *Request {
 	req := &s.requests[s.free[len(s.free)-1]]
 	s.free = s.free[:len(s.free)-1]
 	s.begin(req, 1)
-	req.left = 1<<n - 1
+	req.remaining = 1<<n - 1
 	req.seq = seq
 	req.subs[0].size = uint32(size)
 	if size > 0 {
@@ -227,7 +227,7 @@ func (s *Sender) take(size, n int, seq uint64, r *lane.Region) *Request {
 func (s *Sender) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
 	q, p := req.sent, &s.part
 	s.posted++
-	q.addr, q.number, q.sub, q.last, q.lost, q.again = addr, s.posted, g.Sub, uint8(n-1), 0, 0
+	q.addr, q.number, q.sub, q.last, q.lost, q.resent = addr, s.posted, g.Sub, uint8(n-1), 0, 0
 	p.Request, p.Eager, p.Grant, p.Region, p.Offset = req.index, nil, g, req.subs[0].region, 0
 	p.Imm.Slot, p.Imm.Sub, p.Imm.Part, p.Imm.Last, p.Imm.Again = lane.SlotOf(g.Seq), g.Sub, 0, q.last, false
 	for i, l := range s.lanes {
@@ -246,7 +246,7 @@ func (s *Sender) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
 // sendPart gives a lane a part. One that it does not take is lost with the lane.
 func (s *Sender) sendPart(l *lane.Lane, p *lane.Part) {
 	if l.Backlog == 0 && s.measured(l) {
-		s.start(l, p.Size)
+		s.startMeasure(l, p.Size)
 	}
 	if err := l.Carrier.Send(p); err != nil {
 		l.Break(err)
@@ -264,7 +264,7 @@ func (s *Sender) sendPart(l *lane.Lane, p *lane.Part) {
 // It returns 0 when no lane is in service that reaches the buffer of the grant.
 func (s *Sender) cut(size int, g *lane.Grant) (n, which int) {
 	lanes, threshold := s.lanes, s.threshold
-	if !s.grown { // then every lane does
+	if !s.domainsAdded { // then every lane does
 		g = nil
 	}
 	if len(lanes) == 1 { // nothing to choose
@@ -293,7 +293,7 @@ func (s *Sender) cut(size int, g *lane.Grant) (n, which int) {
 		return 0, 0
 	}
 	if size >= threshold {
-		s.probe(size)
+		s.remeasure(size)
 	}
 	return split(size, s.shares[:len(lanes)], threshold, s.split[:])
 }
@@ -320,7 +320,7 @@ func inTurn(lanes []*lane.Lane, size int, g *lane.Grant) int {
 }
 
 // room reports whether every lane can take its part.
-func (s *Sender) room(which int) bool {
+func (s *Sender) hasRoom(which int) bool {
 	for i, l := range s.lanes {
 		if b := s.split[i]; b > 0 || i == which {
 			ok, err := l.Carrier.Room(b)

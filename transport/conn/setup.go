@@ -22,17 +22,17 @@ var ErrNoLane = errors.New("no lane works")
 
 // setup is how lanes of a connection come into service: the first, or more that join them.
 type setup struct {
-	c     *Conn
-	epoch uint32                 // of the lanes: 0 of the first
-	own   []*lane.Lane           // that are being set up
-	inbox chan handshake.Message // what the peer says meanwhile
-	over  atomic.Bool            // they are in service: lanes may fail, and the connection live on
+	c        *Conn
+	epoch    uint32                 // of the lanes: 0 of the first
+	lanes    []*lane.Lane           // that are being set up
+	inbox    chan handshake.Message // what the peer says meanwhile
+	finished atomic.Bool            // they are in service: lanes may fail, and the connection live on
 
 	// Whether the two processes run.
-	clock clock.Watch
-	late  time.Duration // longest that the peer has owed an answer on the session
-	asked bool          // it for a sign of life, while a lane is missing
-	mute  bool          // a lane's proof was acknowledged and the peer sent none
+	clock              clock.Watch
+	longestSilence     time.Duration // longest that the peer has owed an answer on the session
+	livenessProbed     bool          // it for a sign of life, while a lane is missing
+	onlyKernelAnswered bool          // a lane's proof was acknowledged and the peer sent none
 }
 
 func newSetup(c *Conn, epoch uint32) *setup {
@@ -44,19 +44,19 @@ func newSetup(c *Conn, epoch uint32) *setup {
 
 // patience is how long a set-up waits for its first lane. Those that join are of paths that have just been proved: they have
 // as long as the proof had.
-func (s *setup) patience() time.Duration {
+func (s *setup) firstLaneTimeout() time.Duration {
 	switch {
 	case s.epoch == 0:
 		return s.c.env.Scaled(s.c.env.LaneWait)
-	case slices.ContainsFunc(s.own, func(l *lane.Lane) bool { return l.Route != nil }):
-		return detours * s.c.env.Scaled(s.c.env.ProofWait)
+	case slices.ContainsFunc(s.lanes, func(l *lane.Lane) bool { return l.Route != nil }):
+		return relayedTimeouts * s.c.env.Scaled(s.c.env.ProofWait)
 	}
 	return s.c.env.Scaled(s.c.env.ProofWait)
 }
 
 // lane is the lane of that index that is being set up, or nil.
 func (s *setup) lane(index uint8) *lane.Lane {
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		if l.Index == index {
 			return l
 		}
@@ -65,8 +65,8 @@ func (s *setup) lane(index uint8) *lane.Lane {
 }
 
 // all has a bit for each lane that is being set up.
-func (s *setup) all() (mask uint32) {
-	for _, l := range s.own {
+func (s *setup) laneMask() (mask uint32) {
+	for _, l := range s.lanes {
 		mask |= 1 << l.Index
 	}
 	return mask
@@ -77,11 +77,11 @@ func (s *setup) all() (mask uint32) {
 // are none each lane has its reason, and the error is ErrNoLane of a trial, and where a node
 // lacked something, else nil: the connection waits for another way.
 func (c *Conn) Establish(ctx context.Context, plan []lane.Plan, open *handshake.Open) (uint32, error) {
-	s := c.first
+	s := c.firstSetup
 	if ctx.Err() != nil { // and who closes it may be at work
 		return 0, c.abandoned()
 	}
-	if err := c.env.Making.Do(func() error { return s.build(plan) }); err != nil {
+	if err := c.env.LanePool.Do(func() error { return s.build(plan) }); err != nil {
 		return 0, err
 	}
 	return s.offer(ctx, open)
@@ -90,7 +90,7 @@ func (c *Conn) Establish(ctx context.Context, plan []lane.Plan, open *handshake.
 // Answer sets up from the receiver's side what the sender has opened: plan is this
 // side's half of each lane that m offers.
 func (c *Conn) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) (uint32, error) {
-	s := c.first
+	s := c.firstSetup
 	if ctx.Err() != nil { // and who closes it may be at work
 		return 0, c.abandoned()
 	}
@@ -99,10 +99,10 @@ func (c *Conn) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) 
 			return 0, fmt.Errorf("%w: %v: peer offers lane %d as its number %d", fault.ErrProtocol, c, m.Lanes[i].Index, i)
 		}
 	}
-	if err := c.adopt(m.Base, m.Domains); err != nil {
+	if err := c.setPeerDomains(m.Base, m.Domains); err != nil {
 		return 0, err
 	}
-	if err := c.env.Making.Do(func() error { return s.build(plan) }); err != nil {
+	if err := c.env.LanePool.Do(func() error { return s.build(plan) }); err != nil {
 		return 0, err
 	}
 	return s.answer(ctx, m)
@@ -111,7 +111,7 @@ func (c *Conn) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) 
 // offer takes lanes that have been made into service, from the sender's side.
 func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error) {
 	open.Epoch, open.Base = s.epoch, uint64(s.c.Ring.Base())
-	open.Domains, open.Lanes = s.offers(s.all())
+	open.Domains, open.Lanes = s.domainsAndLanes(s.laneMask())
 	if err := s.c.send(open); err != nil {
 		return 0, err
 	}
@@ -119,7 +119,7 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.c.adopt(acc.Base, acc.Domains); err != nil {
+	if err := s.c.setPeerDomains(acc.Base, acc.Domains); err != nil {
 		return 0, err
 	}
 	connected := s.connectLanes(ctx, acc.Domains, acc.Lanes)
@@ -144,7 +144,7 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	connected := s.connectLanes(ctx, m.Domains, m.Lanes)
 	acc := &handshake.Accept{Conn: s.c.ID, Epoch: s.epoch, Base: uint64(s.c.Ring.Base())}
-	acc.Domains, acc.Lanes = s.offers(connected)
+	acc.Domains, acc.Lanes = s.domainsAndLanes(connected)
 	if err := s.c.send(acc); err != nil {
 		return 0, err
 	}
@@ -162,14 +162,14 @@ func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 // send gives the peer a set-up message.
 func (c *Conn) send(m handshake.Message) error {
 	if err := c.Session.Send(m); err != nil {
-		return fmt.Errorf("%w: %v: %w", c.unsentKind(), c, err)
+		return fmt.Errorf("%w: %v: %w", c.sendErrorKind(), c, err)
 	}
 	return nil
 }
 
 // unsentKind is the kind of a message's failure: only a live session may be to blame
 // for it.
-func (c *Conn) unsentKind() error {
+func (c *Conn) sendErrorKind() error {
 	if c.Session.Alive() {
 		return fault.ErrInternal
 	}
@@ -179,7 +179,7 @@ func (c *Conn) unsentKind() error {
 // validatedMessage is what this side tells of its proofs.
 func (s *setup) validatedMessage(proved uint32) *handshake.Proved {
 	m := &handshake.Proved{Conn: s.c.ID, Epoch: s.epoch, Lanes: proved}
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		if proved&(1<<l.Index) == 0 && l.Why() != nil {
 			f, why := handshake.LaneFailure{Index: l.Index}, l.Why()
 			var node *lane.NodeFault
@@ -204,10 +204,10 @@ func (s *setup) putInService(proved uint32, theirs *handshake.Proved) (uint32, e
 	}
 	s.c.mu.Lock()
 	missing := fmt.Errorf("%s could not connect its end of the lane", s.c.Session.Name())
-	if s.c.life.At() >= Stopped {
+	if s.c.state.At() >= Stopped {
 		mask, missing = 0, s.c.abandoned()
 	}
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		bit := uint32(1) << l.Index
 		if mask&bit != 0 && l.Enter(lane.Up) {
 			s.c.showLane(l)
@@ -223,7 +223,7 @@ func (s *setup) putInService(proved uint32, theirs *handshake.Proved) (uint32, e
 		}
 		l.Enter(lane.Stopped)
 	}
-	s.takeIn()
+	s.installLanes()
 	var err error
 	if !s.c.Sending {
 		err = s.c.send(s.validatedMessage(proved & mask))
@@ -235,7 +235,7 @@ func (s *setup) putInService(proved uint32, theirs *handshake.Proved) (uint32, e
 	if err != nil {
 		return 0, err
 	}
-	s.serve(mask)
+	s.finish(mask)
 	return mask, nil
 }
 
@@ -246,27 +246,27 @@ func (s *setup) putInService(proved uint32, theirs *handshake.Proved) (uint32, e
 //
 // Preconditions: the connection is locked.
 func (s *setup) noLaneUp() error {
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		if why := l.Why(); limit.IsOwn(why) {
 			return fmt.Errorf("%w: %v: %v: %w", fault.ErrOwn, s.c, l, why)
 		}
 	}
-	lacked := slices.ContainsFunc(s.own, func(l *lane.Lane) bool { return isNodeFault(l.Why()) })
+	lacked := slices.ContainsFunc(s.lanes, func(l *lane.Lane) bool { return isNodeFault(l.Why()) })
 	if s.epoch > 0 || s.c.Probe || lacked {
 		return ErrNoLane
 	}
-	s.loseAll()
+	s.markAllLost()
 	return nil
 }
 
 // offers returns what the peer is told: the domains and the lanes in mask.
-func (s *setup) offers(mask uint32) (domains []handshake.Domain, lanes []handshake.Lane) {
+func (s *setup) domainsAndLanes(mask uint32) (domains []handshake.Domain, lanes []handshake.Lane) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	for _, d := range s.c.domains {
 		domains = append(domains, handshake.Domain{Port: d.Port().Index(), Kind: uint8(d.Port().Kind()), RKey: d.Key()})
 	}
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		if mask&(1<<l.Index) != 0 {
 			lanes = append(lanes, l.Half())
 		}
@@ -275,15 +275,15 @@ func (s *setup) offers(mask uint32) (domains []handshake.Domain, lanes []handsha
 }
 
 // adopt takes over the peer's domains and memory.
-func (c *Conn) adopt(base uint64, domains []handshake.Domain) error {
+func (c *Conn) setPeerDomains(base uint64, domains []handshake.Domain) error {
 	if len(domains) > lane.MaxDomains {
 		return fmt.Errorf("%w: %v: the peer names %d domains; at most %d are allowed", fault.ErrProtocol, c, len(domains), lane.MaxDomains)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.PeerBase = base
-	c.grown = c.grown || c.peers > 0 && len(domains) > c.peers
-	c.peers = len(domains)
+	c.domainsAdded = c.domainsAdded || c.peerDomains > 0 && len(domains) > c.peerDomains
+	c.peerDomains = len(domains)
 	for i, d := range domains {
 		c.PeerKeys[i] = d.RKey
 	}
@@ -291,7 +291,7 @@ func (c *Conn) adopt(base uint64, domains []handshake.Domain) error {
 }
 
 // placeOf is the place of a peer's port, for that kind of lanes, among its domains.
-func placeOf(domains []handshake.Domain, port, kind uint8) (int, bool) {
+func domainIndex(domains []handshake.Domain, port, kind uint8) (int, bool) {
 	for i, d := range domains {
 		if d.Port == port && d.Kind == kind {
 			return i, true
@@ -308,7 +308,7 @@ func (c *Conn) Announce() {
 	var used []string
 	for _, l := range c.lanes {
 		if !l.InService() {
-			f := c.finding(l)
+			f := c.failureOf(l)
 			c.env.WarnOnce(fmt.Sprintf("not used: %v -> %v", f.From, f.To), "not used: "+f.String()) // numbers of queue pairs differ
 			continue
 		}
@@ -323,4 +323,4 @@ func (c *Conn) Announce() {
 }
 
 // Ran is how long this process has run while the connection was set up.
-func (c *Conn) Ran() time.Duration { return c.first.clock.Ran() }
+func (c *Conn) Ran() time.Duration { return c.firstSetup.clock.Ran() }

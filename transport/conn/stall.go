@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	stallTime = 500 * time.Millisecond // that a lane may deliver nothing while others do; scaled, as what follows
-	stallLook = 50 * time.Millisecond  // between two judgements
-	stallGap  = 10 * time.Millisecond  // the most that counts of the time between two polls
-	clockEach = 8                      // polls, at one of which at least the clock is read
+	stallTime       = 500 * time.Millisecond // that a lane may deliver nothing while others do; scaled, as what follows
+	stallCheckEvery = 50 * time.Millisecond  // between two judgements
+	pollGapLimit    = 10 * time.Millisecond  // the most that counts of the time between two polls
+	pollsPerClock   = 8                      // polls, at one of which at least the clock is read
 )
 
 // stalls finds lanes on which nothing moves, at the sender: one on which a part waits
@@ -22,39 +22,39 @@ const (
 // goes by the time in which the connection was polled: a process that is stopped, starved or
 // busy with something else has not seen what its lanes delivered.
 type stalls struct {
-	birth  time.Time     // of the connection
-	now    time.Duration // of the last poll at which the clock was read
-	gap    time.Duration // between the last two of those
-	polled time.Duration // so far: no more than stallGap of each gap
-	judged time.Duration // when polled was that
-	unread int           // polls since the last at which the clock was read
-	news   bool          // parts were delivered since the last poll began
-	lanes  [lane.MaxParts]suspect
+	start     time.Time     // of the connection
+	now       time.Duration // of the last poll at which the clock was read
+	gap       time.Duration // between the last two of those
+	polled    time.Duration // so far: no more than pollGapLimit of each gap
+	checked   time.Duration // when polled was that
+	skipped   int           // polls since the last at which the clock was read
+	delivered bool          // parts were delivered since the last poll began
+	lanes     [lane.MaxParts]laneProgress
 
-	missing uint64        // grant that has not come
-	over    *lane.Lane    // over which it was to come
-	missed  time.Duration // when that was first seen of the two, and polled was that
+	missing      uint64        // grant that has not come
+	missingLane  *lane.Lane    // over which it was to come
+	missingSince time.Duration // when that was first seen of the two, and polled was that
 }
 
-// suspect is what is known of a lane in some place.
-type suspect struct {
+// laneProgress is what is known of a lane in some place.
+type laneProgress struct {
 	lane      *lane.Lane
 	delivered uint64        // parts
-	overtaken bool          // when it was last judged
+	overtaken bool          // when it was last checked
 	since     time.Duration // when that was first seen, and that it had delivered those; polled was that
 }
 
 // now is the time for intervals of one connection; it is never 0.
-func (c *Conn) now() time.Duration { return c.stalls.clock() }
+func (c *Conn) now() time.Duration { return c.stalls.elapsed() }
 
-func (s *stalls) clock() time.Duration { return time.Since(s.birth) + 1 }
+func (s *stalls) elapsed() time.Duration { return time.Since(s.start) + 1 }
 
 // polled is when the connection was polled last, and how long after the time before, while
 // it sends over several lanes. It is called as lanes are polled.
 //
 // Preconditions: c is locked.
-func (c *Conn) polled() (now, gap time.Duration) {
-	if c.stalls.unread > 0 {
+func (c *Conn) lastPoll() (now, gap time.Duration) {
+	if c.stalls.skipped > 0 {
 		c.stalls.tick(c.maxPollGap)
 	}
 	return c.stalls.now, c.stalls.gap
@@ -63,14 +63,14 @@ func (c *Conn) polled() (now, gap time.Duration) {
 // delivers notes that a part was delivered.
 //
 // Preconditions: c is locked.
-func (c *Conn) delivers() { c.stalls.news = true }
+func (c *Conn) noteDelivered() { c.stalls.delivered = true }
 
 // look notes that lanes are about to be polled. While each poll brings something the clock,
 // which costs as much, is not read at all of them.
-func (s *stalls) look(gap time.Duration) {
-	if s.news && s.unread+1 < clockEach {
-		s.unread++
-		s.news = false
+func (s *stalls) beforePoll(gap time.Duration) {
+	if s.delivered && s.skipped+1 < pollsPerClock {
+		s.skipped++
+		s.delivered = false
 		return
 	}
 	s.tick(gap)
@@ -78,10 +78,10 @@ func (s *stalls) look(gap time.Duration) {
 
 // tick reads the clock.
 func (s *stalls) tick(gap time.Duration) {
-	now := s.clock()
+	now := s.elapsed()
 	s.gap, s.now = now-s.now, now
 	s.polled += min(s.gap, gap)
-	s.unread, s.news = 0, false
+	s.skipped, s.delivered = 0, false
 }
 
 // checkStalls accuses lanes that have stalled, right after they were polled: what they had
@@ -90,20 +90,20 @@ func (s *stalls) tick(gap time.Duration) {
 // Preconditions: c is locked.
 func (c *Conn) checkStalls() {
 	s := &c.stalls
-	if s.polled-s.judged < c.env.Scaled(stallLook) {
+	if s.polled-s.checked < c.env.Scaled(stallCheckEvery) {
 		return
 	}
 	var first [lane.MaxParts]uint64
-	c.sender.waits(&first)
-	i := s.awaited(c.sender.missing())
+	c.sender.oldestInFlight(&first)
+	i := s.noteMissing(c.sender.missingGrant())
 	switch {
 	case i < 0 || i >= len(c.lanes):
-	case c.Session.Silence() > c.env.Scaled(stallLook): // a process that is stopped may owe it
-		s.missed = s.polled
+	case c.Session.Silence() > c.env.Scaled(stallCheckEvery): // a process that is stopped may owe it
+		s.missingSince = s.polled
 	case s.overdue(c.lanes[i]) >= c.env.Scaled(stallTime) && c.inService() > 1:
 		l := c.lanes[i]
 		c.ReportFailure(l, fmt.Errorf("%w: %v: %s: no grant arrived over it for %v, while later ones arrived over other lanes; check the cable and both ports",
-			fault.ErrLane, c, l.Path(), (s.polled-s.missed).Round(10*time.Millisecond)))
+			fault.ErrLane, c, l.Path(), (s.polled-s.missingSince).Round(10*time.Millisecond)))
 	}
 	for stalled := s.find(c.lanes, &first, c.env.Scaled(stallTime)); stalled != 0; stalled &= stalled - 1 {
 		i := bits.TrailingZeros32(stalled)
@@ -115,9 +115,9 @@ func (c *Conn) checkStalls() {
 
 // awaited notes which grant is missing, and returns over which lane it was to come; -1
 // when none is that was before.
-func (s *stalls) awaited(seq uint64, index int) int {
+func (s *stalls) noteMissing(seq uint64, index int) int {
 	if seq == 0 || seq != s.missing {
-		s.missing, s.missed = seq, s.polled
+		s.missing, s.missingSince = seq, s.polled
 		return -1
 	}
 	return index
@@ -126,24 +126,24 @@ func (s *stalls) awaited(seq uint64, index int) int {
 // overdue is how long the missing grant has been awaited over a lane that stands. Over one that does not, or that has taken the
 // place of such a one, it does not come: it goes again.
 func (s *stalls) overdue(l *lane.Lane) time.Duration {
-	if l != s.over || !isHealthy(l) {
-		s.over, s.missed = l, s.polled
+	if l != s.missingLane || !isHealthy(l) {
+		s.missingLane, s.missingSince = l, s.polled
 	}
-	return s.polled - s.missed
+	return s.polled - s.missingSince
 }
 
 // find returns the lanes, a bit for each, that have stalled for limit. first is the number
 // of the message that was posted first of those that wait on each lane.
 func (s *stalls) find(lanes []*lane.Lane, first *[lane.MaxParts]uint64, limit time.Duration) (stalled uint32) {
-	s.judged = s.polled
+	s.checked = s.polled
 	for i, l := range lanes {
 		was := &s.lanes[i]
 		now := overtaken(l, first[i], lanes)
 		if was.lane != l || was.delivered != l.Delivered || !now || !was.overtaken {
-			*was = suspect{l, l.Delivered, now, s.polled}
+			*was = laneProgress{l, l.Delivered, now, s.polled}
 			continue
 		}
-		if s.polled-was.since >= limit+patience(l) && l.Carrier.Stalled() {
+		if s.polled-was.since >= limit+slowTransferTime(l) && l.Carrier.Stalled() {
 			stalled |= 1 << i
 		}
 	}
@@ -169,7 +169,7 @@ func isHealthy(l *lane.Lane) bool { return l.InService() && l.Failure() == nil }
 
 // patience is how long what is under way on a lane takes at a sixteenth of its speed: one
 // that is slow has not stalled.
-func patience(l *lane.Lane) time.Duration {
+func slowTransferTime(l *lane.Lane) time.Duration {
 	const bitsOfByte, mega, slow = 8, 1e6, 16
 	return time.Duration(float64(l.Backlog) * bitsOfByte * slow / (l.Weight * mega) * float64(time.Second))
 }

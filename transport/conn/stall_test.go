@@ -117,7 +117,7 @@ func TestStalls(t *testing.T) {
 func TestStallsPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const gap, most = 20 * time.Millisecond, time.Millisecond
-		s := stalls{birth: time.Now()}
+		s := stalls{start: time.Now()}
 		s.tick(0)
 		before := s.polled
 		time.Sleep(gap)
@@ -130,18 +130,18 @@ func TestStallsPolled(t *testing.T) {
 
 // The clock is read at one poll of several while each brings something, and at once where one brought nothing.
 func TestStallsLook(t *testing.T) {
-	s := stalls{birth: time.Now()}
+	s := stalls{start: time.Now()}
 	reads := func(polls int, news bool) (n int) {
 		for range polls {
-			s.news = news
-			if s.look(stallGap); s.unread == 0 {
+			s.delivered = news
+			if s.beforePoll(pollGapLimit); s.skipped == 0 {
 				n++
 			}
 		}
 		return n
 	}
-	s.tick(stallGap)
-	got := []int{reads(3*clockEach, true), reads(3, true), reads(3, false)}
+	s.tick(pollGapLimit)
+	got := []int{reads(3*pollsPerClock, true), reads(3, true), reads(3, false)}
 	if diff := cmp.Diff([]int{3, 0, 3}, got); diff != "" {
 		t.Errorf("reads of the clock (-want +got):\n%s", diff)
 	}
@@ -166,8 +166,8 @@ func TestStallsAwaited(t *testing.T) {
 		{7, 0, 0, -1, 7},
 	} {
 		s.polled = step.polled
-		if got := s.awaited(step.seq, step.index); got != step.want || s.missed != step.missed {
-			t.Errorf("step %d: lane %d since %v, want %d since %v", i, got, s.missed, step.want, step.missed)
+		if got := s.noteMissing(step.seq, step.index); got != step.want || s.missingSince != step.missed {
+			t.Errorf("step %d: lane %d since %v, want %d since %v", i, got, s.missingSince, step.want, step.missed)
 		}
 	}
 }

@@ -24,18 +24,18 @@ const drainTime = 2 * time.Second
 // waits, for the lanes and for another call of it, and locks c again.
 func (c *Conn) quiesce() error {
 	c.mu.Unlock()
-	c.stopping.Lock()
-	defer c.stopping.Unlock()
+	c.stopMu.Lock()
+	defer c.stopMu.Unlock()
 	c.mu.Lock()
-	return c.quiesceHeld()
+	return c.quiesceLocked()
 }
 
 // quiesceHeld is Quiesce for one who holds c.stopping.
 //
 // Preconditions: c.stopping and c are locked and the connection has ended. quiesce
 // unlocks c while the lanes come to rest, and locks c again.
-func (c *Conn) quiesceHeld() error {
-	c.life.Enter(Stopped)
+func (c *Conn) quiesceLocked() error {
+	c.state.Enter(Stopped)
 	var errs []error
 	destroy := func(l *lane.Lane, why error) {
 		if err := l.Carrier.Close(); err != nil {
@@ -57,7 +57,7 @@ func (c *Conn) quiesceHeld() error {
 		}
 		left = append(left, l)
 	}
-	for _, l := range c.drain(left) {
+	for _, l := range c.awaitDrained(left) {
 		destroy(l, errors.New("it did not drain"))
 	}
 	if len(errs) > 0 {
@@ -70,7 +70,7 @@ func (c *Conn) quiesceHeld() error {
 // drain waits for stopped lanes to come to rest and returns those that do not.
 //
 // Preconditions: c is locked. drain unlocks c between two looks, and locks c again.
-func (c *Conn) drain(left []*lane.Lane) []*lane.Lane {
+func (c *Conn) awaitDrained(left []*lane.Lane) []*lane.Lane {
 	deadline := time.Now().Add(c.env.Scaled(drainTime))
 	for wait := 10 * time.Microsecond; ; wait = min(2*wait, time.Millisecond) {
 		left = slices.DeleteFunc(left, func(l *lane.Lane) bool {
@@ -100,39 +100,39 @@ func (c *Conn) unlocked(f func()) {
 // memory still registered is released. Lanes linger in the background until the peer
 // closes too. It may be called again: a call waits for one that has come before.
 func (c *Conn) Close() error {
-	c.stopping.Lock()
+	c.stopMu.Lock()
 	c.mu.Lock()
-	if !c.life.Enter(Closed) {
+	if !c.state.Enter(Closed) {
 		c.mu.Unlock()
-		c.stopping.Unlock()
+		c.stopMu.Unlock()
 		return nil
 	}
 	c.board.ComeIn()
 	clean, err := c.finishRequests()
 	if err == nil {
-		err = c.dropAll()
+		err = c.removeRegions()
 	}
-	over, why := c.peerTold.Swap(true), c.Ended()
+	over, why := c.peerNotified.Swap(true), c.Ended()
 	unsent := clean && !over && c.unsent() > 0
-	c.logFigures()
+	c.logSummary()
 	c.mu.Unlock()
-	c.stopping.Unlock()
+	c.stopMu.Unlock()
 	if !unsent {
-		c.sayEnd(clean, why)
+		c.sendEnd(clean, why)
 	}
 	c.env.Background(func() {
 		if unsent { // a Bye must not overtake it
 			c.awaitDelivery()
-			c.sayEnd(clean, why)
+			c.sendEnd(clean, why)
 		}
 		if clean && !over {
 			wait := c.env.Clock.NewTimer(c.env.Scaled(lingerTime))
 			defer wait.Stop()
 			select {
-			case <-c.bye:
+			case <-c.peerDone:
 			case <-wait.C:
 			case <-c.env.Context.Done():
-				c.awaitHeard()
+				c.awaitAnswered()
 			}
 		}
 		if err := c.Discard(); err != nil {
@@ -155,7 +155,7 @@ func (c *Conn) finishRequests() (clean bool, err error) {
 			return nil
 		}
 		c.ending.CompareAndSwap(nil, &ending{Err: fmt.Errorf("%w: %v: closed with %d requests outstanding", fault.ErrUsage, c, n)})
-		return c.quiesceHeld()
+		return c.quiesceLocked()
 	})
 	if errors.Is(err, fault.ErrInternal) { // as when a call of NCCL had panicked before
 		clean = false
@@ -178,7 +178,7 @@ func (c *Conn) closeLanes() error {
 }
 
 // sayEnd tells the peer that this side has closed: in good order, or why not.
-func (c *Conn) sayEnd(clean bool, why error) {
+func (c *Conn) sendEnd(clean bool, why error) {
 	_ = c.Session.Send(c.endMessage(clean, why)) // a dead session needs none
 }
 
@@ -218,7 +218,7 @@ func (c *Conn) AwaitSent(ctx context.Context) {
 		case <-ctx.Done():
 			next.Stop()
 			return
-		case <-c.bye:
+		case <-c.peerDone:
 			next.Stop()
 			return
 		}
@@ -228,7 +228,7 @@ func (c *Conn) AwaitSent(ctx context.Context) {
 // awaitHeard waits until the peer's process has what the session has sent, the Bye among it:
 // the relays tell it of the end of their circuits, and would tell it first of what it would
 // take for a failure. It gives up soon.
-func (c *Conn) awaitHeard() {
+func (c *Conn) awaitAnswered() {
 	c.mu.Lock()
 	relayed := slices.ContainsFunc(c.lanes, func(l *lane.Lane) bool { return l.Route != nil })
 	c.mu.Unlock()
@@ -242,10 +242,10 @@ func (c *Conn) awaitHeard() {
 }
 
 // logFigures writes the connection's lines of figures.
-func (c *Conn) logFigures() {
-	text := fmt.Sprintf("%v: closed after %s", c, c.figures())
+func (c *Conn) logSummary() {
+	text := fmt.Sprintf("%v: closed after %s", c, c.summary())
 	if failed := c.Count.Failures.Value(); failed > 0 {
-		text += fmt.Sprintf(", lanes failed %s and were away for %v", count(int(failed), "time"), time.Duration(c.Count.Away.Value()).Round(time.Millisecond))
+		text += fmt.Sprintf(", lanes failed %s and were away for %v", plural(int(failed), "time"), time.Duration(c.Count.Away.Value()).Round(time.Millisecond))
 	}
 	c.env.Log.Info(text)
 	for _, l := range c.lanes {

@@ -107,10 +107,10 @@ func TestStoppingTakesLong(t *testing.T) {
 				var work, wg sync.WaitGroup
 				memory := &lane.Region{} // of a request
 				s := NewSender(&Env{
-					Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: ctx, Making: crew.New(1, clock.Clock{}, ctx.Done()),
+					Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: ctx, LanePool: crew.New(1, clock.Clock{}, ctx.Done()),
 					Background: func(f func()) { work.Go(f) }, Forget: func(*Conn) {},
 				}, session, 1, 0)
-				s.take(8, 1, 0, memory)
+				s.startRequest(8, 1, 0, memory)
 				b := &s.Conn
 				lanes := []*slow{{drains: tt.drains, destroys: tt.destroys, refuse: tt.refuse}, {drains: tt.drains, destroys: tt.destroys, refuse: tt.refuse}}
 				for i, c := range lanes {
@@ -167,7 +167,7 @@ func TestNoLaneJoinsAfterTheEnd(t *testing.T) {
 	s := newSetup(c, 1)
 	l := lane.New(&c.Shared, 0, lane.Plan{Port: slowPort{}, Weight: 1})
 	l.Carrier, l.Epoch = &slow{}, 1
-	s.own = append(s.own, l)
+	s.lanes = append(s.lanes, l)
 	l.Enter(lane.Connected)
 	c.Lock()
 	c.Fail(fault.ErrUsage)

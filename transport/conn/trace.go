@@ -9,27 +9,27 @@ import (
 // Watch is whoever wants to know of the parts of requests, such as NCCL's profiler. One
 // Watch may be that of many connections. A new one is told of all requests.
 type Watch struct {
-	tell   func(t *Trace, over bool)
-	passed atomic.Uint64 // bits that are 0 in the number of a request that is told of
+	notify   func(t *Trace, over bool)
+	skipMask atomic.Uint64 // bits that are 0 in the number of a request that is told of
 }
 
 // NewWatch makes a Watch. tell is called by Test, in its caller's thread and with the
 // connection locked, so that it may not call the connection, with what is
 // known by now; over says that Test is to report the request done, or failed, and the
 // trace is not told again.
-func NewWatch(tell func(t *Trace, over bool)) *Watch { return &Watch{tell: tell} }
+func NewWatch(tell func(t *Trace, over bool)) *Watch { return &Watch{notify: tell} }
 
 // Seldom is for a Watch that has no use for what it is told: it is told of one request
 // in 256 of each connection, to see whether that is still so. All ends it.
-func (w *Watch) Seldom() { w.passed.Store(1<<8 - 1) }
+func (w *Watch) Sample() { w.skipMask.Store(1<<8 - 1) }
 func (w *Watch) All() {
-	if w.passed.Load() != 0 {
-		w.passed.Store(0)
+	if w.skipMask.Load() != 0 {
+		w.skipMask.Store(0)
 	}
 }
 
 // Wants reports whether the watch is told of a connection's request of that number.
-func (w *Watch) Wants(n uint64) bool { return n&w.passed.Load() == 0 }
+func (w *Watch) Wants(n uint64) bool { return n&w.skipMask.Load() == 0 }
 
 // Trace is what is known of the parts of one request. C never has the answer of such a
 // request: its Test is always Go's. It is its connection's, which uses it again.
@@ -48,8 +48,8 @@ type TracedPart struct {
 	Part    uint8 // of the message
 	Ended   bool
 
-	Told  bool    // the watch's: it knows of the part,
-	Event uintptr // and what it calls it
+	Notified bool    // the watch's: it knows of the part,
+	Event    uintptr // and what it calls it
 }
 
 // Watch sets who is told of requests from now on. It is called before the first.
@@ -61,29 +61,29 @@ func (r *Request) Trace() *Trace { return r.trace }
 
 // traced is a trace for a request that begins, or nil. Where nobody watches that costs
 // a load and a branch.
-func (c *Conn) traced() *Trace {
+func (c *Conn) newTrace() *Trace {
 	if c.watch == nil {
 		return nil
 	}
-	if c.begun++; !c.watch.Wants(c.begun) {
+	if c.requestsBegun++; !c.watch.Wants(c.requestsBegun) {
 		return nil
 	}
-	if len(c.traces) == 0 {
+	if len(c.freeTraces) == 0 {
 		return &Trace{Sending: c.Sending}
 	}
-	t := c.traces[len(c.traces)-1]
-	c.traces = c.traces[:len(c.traces)-1]
+	t := c.freeTraces[len(c.freeTraces)-1]
+	c.freeTraces = c.freeTraces[:len(c.freeTraces)-1]
 	*t = Trace{Sending: t.Sending, Parts: t.Parts[:0]}
 	return t
 }
 
 // told tells of a request in its Test.
-func (r *Request) told(over bool) {
+func (r *Request) notifyWatch(over bool) {
 	t := r.trace
-	r.c.watch.tell(t, over)
+	r.c.watch.notify(t, over)
 	if over {
 		r.trace = nil
-		r.c.traces = append(r.c.traces, t)
+		r.c.freeTraces = append(r.c.freeTraces, t)
 	}
 }
 

@@ -30,10 +30,10 @@ func TestTrace(t *testing.T) {
 				if p.Lane.Conn.Sending != tr.Sending || p.Lane.Carrier.Number() <= 0 {
 					t.Errorf("a part on %v, whose number is %d", p.Lane, p.Lane.Carrier.Number())
 				}
-				if over && !p.Ended || p.Told != (p.Event != 0) {
+				if over && !p.Ended || p.Notified != (p.Event != 0) {
 					t.Errorf("over: %v, and %+v", over, *p)
 				}
-				p.Told, p.Event = true, 7
+				p.Notified, p.Event = true, 7
 			}
 			if _, again := got[tr.Name]; again {
 				t.Errorf("told again of request %d", tr.Name)
@@ -102,7 +102,7 @@ func TestSeldom(t *testing.T) {
 			name  string
 			begin func()
 			want  int
-		}{{"at first", func() {}, messages}, {"seldom", w.Seldom, messages / 256}, {"all", w.All, messages}} {
+		}{{"at first", func() {}, messages}, {"seldom", w.Sample, messages / 256}, {"all", w.All, messages}} {
 			clear(requests)
 			tt.begin()
 			for range messages {

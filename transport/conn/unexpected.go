@@ -12,80 +12,80 @@ import (
 // their buffers, whose bytes lie in the connection's wire, and those of which the sender
 // may have to be told.
 type unexpected struct {
-	taken      uint64                         // all up to this number have gone to their buffers
-	unreported int                            // of those that have, of which the sender has not been told
-	asked      uint64                         // number of the last before the sender asked for grants
-	messages   [lane.EagerWindow]eagerMessage // by number
+	matchedThrough    uint64                         // all up to this number have gone to their buffers
+	unreported        int                            // of those that have, of which the sender has not been told
+	grantsRequestedAt uint64                         // number of the last before the sender asked for grants
+	messages          [lane.EagerWindow]eagerMessage // by number
 
-	done        uint64 // a sequence: all receives before it are
+	doneBefore  uint64 // a sequence: all receives before it are
 	deferGrants bool   // grants are kept back: the sender does not wait for them
 	deferred    slots  // of receives whose grant was
 
-	clamped bool // a message was larger than its buffer, and that was said
+	clampLogged bool // a message was larger than its buffer, and that was said
 }
 
 // eagerMessage is an eager message that has come.
 type eagerMessage struct {
-	number uint64 // 0: none has
-	size   int
-	tag    int32
-	head   uint64 // its buffer is not before that receive
-	gone   bool   // to its buffer, which is
-	where  lane.EagerMatch
-	told   bool // the sender
+	number       uint64 // 0: none has
+	size         int
+	tag          int32
+	firstReceive uint64 // its buffer is not before that receive
+	matched      bool   // to its buffer, which is
+	match        lane.EagerMatch
+	reported     bool // the sender
 }
 
 // lazyAfter is how many eager messages have to come, since the sender last asked for grants,
 // until those are kept back.
-const lazyAfter = 4
+const deferAfter = 4
 
 // place is where the message of that number is noted.
-func (s *unexpected) place(number uint64) *eagerMessage { return &s.messages[number%lane.EagerWindow] }
+func (s *unexpected) entry(number uint64) *eagerMessage { return &s.messages[number%lane.EagerWindow] }
 
 // next is the first message behind number, if it has come.
 func (s *unexpected) next(number uint64) *eagerMessage {
-	if e := s.place(number + 1); e.number == number+1 {
+	if e := s.entry(number + 1); e.number == number+1 {
 		return e
 	}
 	return nil
 }
 
 // used reports whether an eager message has ever come.
-func (s *unexpected) used() bool { return s.place(s.taken).number > 0 || s.some() }
+func (s *unexpected) everUsed() bool { return s.entry(s.matchedThrough).number > 0 || s.hasAny() }
 
 // some reports whether messages wait for their receives.
-func (s *unexpected) some() bool { return s.next(s.taken) != nil }
+func (s *unexpected) hasAny() bool { return s.next(s.matchedThrough) != nil }
 
 // arrived are the messages that have come, as a report says it.
 func (s *unexpected) arrived() (all uint64, ahead uint16) {
-	for n := s.taken + 1; n <= s.taken+lane.EagerWindow; n++ {
-		if s.place(n).number == n {
-			ahead |= 1 << (n - s.taken - 1)
+	for n := s.matchedThrough + 1; n <= s.matchedThrough+lane.EagerWindow; n++ {
+		if s.entry(n).number == n {
+			ahead |= 1 << (n - s.matchedThrough - 1)
 		}
 	}
-	return s.taken, ahead
+	return s.matchedThrough, ahead
 }
 
 // Eager takes in an eager message, or that the sender asks for grants. Whatever it says is
 // checked: a peer that breaks the protocol fails its connection, nothing else.
 func (r incoming) Eager(l *lane.Lane, m lane.Eager, b []byte) {
 	s := &r.unexpected
-	n, head := lane.EagerNumber(m.Number, s.taken), lane.Sequence(m.Head, r.next)
+	n, head := lane.EagerNumber(m.Number, s.matchedThrough), lane.Sequence(m.Head, r.next)
 	switch {
 	case m.Ask:
 		r.grantsRequested(n)
 		return
-	case n <= s.taken, n > s.taken+lane.EagerWindow, s.place(n).number == n:
-		r.failEager(l, "eager message %d arrived after %d were received: it is out of order, or arrived twice", n, s.taken)
+	case n <= s.matchedThrough, n > s.matchedThrough+lane.EagerWindow, s.entry(n).number == n:
+		r.failEager(l, "eager message %d arrived after %d were received: it is out of order, or arrived twice", n, s.matchedThrough)
 		return
 	case head == 0, head > r.next:
 		r.failEager(l, "eager message %d is for a receive from %d on; %d is next", n, head, r.next)
 		return
 	}
-	*s.place(n) = eagerMessage{number: n, size: len(b), tag: m.Tag, head: head}
+	*s.entry(n) = eagerMessage{number: n, size: len(b), tag: m.Tag, firstReceive: head}
 	room, _ := r.Ring.Eager(n)
 	copy(room, b)
-	s.deferGrants = s.deferGrants || n >= s.asked+lazyAfter
+	s.deferGrants = s.deferGrants || n >= s.grantsRequestedAt+deferAfter
 	r.matchEager(l)
 }
 
@@ -95,9 +95,9 @@ func (r incoming) Eager(l *lane.Lane, m lane.Eager, b []byte) {
 // else.
 func (r *Receiver) grantsRequested(n uint64) {
 	s := &r.unexpected
-	s.asked = max(s.asked, n)
+	s.grantsRequestedAt = max(s.grantsRequestedAt, n)
 	for i := range s.messages {
-		if s.messages[i].number > s.asked {
+		if s.messages[i].number > s.grantsRequestedAt {
 			return
 		}
 	}
@@ -110,7 +110,7 @@ func (r *Receiver) sendDeferredGrants() {
 	r.unexpected.deferGrants = false
 	for i := range r.requests {
 		if req := &r.requests[i]; r.unexpected.deferred.has(i) && req.active && !req.done {
-			r.again.add(i)
+			r.regrants.add(i)
 			r.resumePending = true
 		}
 	}
@@ -121,17 +121,17 @@ func (r *Receiver) sendDeferredGrants() {
 // by which the last came, or nil.
 func (r *Receiver) matchEager(l *lane.Lane) {
 	s := &r.unexpected
-	for n := s.taken; ; n++ {
+	for n := s.matchedThrough; ; n++ {
 		e := s.next(n)
 		if e == nil {
 			break
 		}
-		if req, i := r.bufferOf(e); req != nil && !r.deliverEager(l, req, i, e) {
+		if req, i := r.findBuffer(e); req != nil && !r.deliverEager(l, req, i, e) {
 			return
 		}
 	}
-	for e := s.next(s.taken); e != nil && e.gone; e = s.next(s.taken) {
-		s.taken++
+	for e := s.next(s.matchedThrough); e != nil && e.matched; e = s.next(s.matchedThrough) {
+		s.matchedThrough++
 	}
 	if s.unreported >= lane.EagerWindow/2 || !s.deferGrants {
 		r.reportMatched()
@@ -139,17 +139,17 @@ func (r *Receiver) matchEager(l *lane.Lane) {
 }
 
 // bufferOf is the buffer that a message is for, or nil while there is none.
-func (r *Receiver) bufferOf(e *eagerMessage) (*Request, int) {
-	if e.gone {
+func (r *Receiver) findBuffer(e *eagerMessage) (*Request, int) {
+	if e.matched {
 		return nil, 0
 	}
 	s := &r.unexpected
-	for s.done = max(s.done, r.oldest()); s.done < r.next; s.done++ {
-		if req := &r.requests[lane.SlotOf(s.done)]; req.seq == s.done && !req.done {
+	for s.doneBefore = max(s.doneBefore, r.oldest()); s.doneBefore < r.next; s.doneBefore++ {
+		if req := &r.requests[lane.SlotOf(s.doneBefore)]; req.seq == s.doneBefore && !req.done {
 			break
 		}
 	}
-	for seq := max(e.head, s.done); seq < r.next; seq++ {
+	for seq := max(e.firstReceive, s.doneBefore); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
 		if req.seq != seq || req.done || !req.active {
 			continue
@@ -180,7 +180,7 @@ func (r *Receiver) deliverEager(l *lane.Lane, req *Request, i int, e *eagerMessa
 		r.Fail(fmt.Errorf("%w: %v: %v: receive: the memory at %#x is registered but not mapped", fault.ErrUsage, r, l, addr))
 		return false
 	}
-	e.gone, e.where = true, lane.EagerMatch{Number: e.number, Seq: uint32(req.seq), Sub: uint8(i), N: uint8(req.n)}
+	e.matched, e.match = true, lane.EagerMatch{Number: e.number, Seq: uint32(req.seq), Sub: uint8(i), N: uint8(req.n)}
 	r.unexpected.unreported++
 	incoming{r}.Arrived(l, v, int64(size))
 	return true
@@ -191,8 +191,8 @@ func (r *Receiver) clamp(size int, s *sub) int {
 	if size <= int(s.capacity) {
 		return size
 	}
-	if !r.unexpected.clamped {
-		r.unexpected.clamped = true
+	if !r.unexpected.clampLogged {
+		r.unexpected.clampLogged = true
 		r.env.Log.Warn("a message is larger than the buffer the receiver posted and was cut", "conn", r.String(), "size", size, "capacity", s.capacity)
 	}
 	return int(s.capacity)
@@ -213,11 +213,11 @@ func (r *Receiver) reportMatched() {
 	s.unreported = 0
 	for i := range s.messages {
 		e := &s.messages[i]
-		if !e.gone || e.told {
+		if !e.matched || e.reported {
 			continue
 		}
-		e.told = true
-		if err := t.PutMatch(e.where); err != nil {
+		e.reported = true
+		if err := t.PutMatch(e.match); err != nil {
 			l.Break(err)
 			return
 		}
@@ -229,11 +229,11 @@ func (r *Receiver) reportMatched() {
 
 // reportAgain has the sender told of all that it may not have been told of, as a lane has
 // failed that may have carried it.
-func (s *unexpected) reportAgain() {
+func (s *unexpected) markUnreported() {
 	s.unreported = 0
 	for i := range s.messages {
-		if e := &s.messages[i]; e.gone {
-			e.told = false
+		if e := &s.messages[i]; e.matched {
+			e.reported = false
 			s.unreported++
 		}
 	}

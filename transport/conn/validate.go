@@ -32,14 +32,14 @@ import (
 // not run for a while, or lacked something, the lanes may have failed for that
 // reason, and the trial is made again, until LaneWait has passed; see Slowness.
 type validation struct {
-	s       *setup
-	pending uint32
-	proved  uint32
-	sent    uint32            // lanes whose proof has been acknowledged
-	theirs  *handshake.Proved // the sender's last word
-	begun   time.Duration     // on the connection's clock
-	first   time.Duration     // when the first lane was proved
-	heard   time.Duration     // when the sender's word came
+	s              *setup
+	pending        uint32
+	validated      uint32
+	acknowledged   uint32            // lanes whose proof has been acknowledged
+	peerResult     *handshake.Proved // the sender's last word
+	started        time.Duration     // on the connection's clock
+	firstValidated time.Duration     // when the first lane was proved
+	peerResultAt   time.Duration     // when the sender's word came
 }
 
 // validate sends this side's proof over the lanes in mask and waits for the outcome.
@@ -47,18 +47,18 @@ type validation struct {
 func (s *setup) validate(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
 	p := &validation{s: s, pending: mask}
 	s.clock.Start()
-	p.begun, s.asked = s.clock.Ran(), false
-	p.post()
+	p.started, s.livenessProbed = s.clock.Ran(), false
+	p.sendProbes()
 	timer := s.c.env.Clock.NewTimer(0)
 	defer timer.Stop()
-	for wait := 20 * time.Microsecond; ; wait = min(2*wait, p.rest()) {
-		p.look()
+	for wait := 20 * time.Microsecond; ; wait = min(2*wait, p.maxSleep()) {
+		p.checkLanes()
 		if err := s.c.Ended(); err != nil {
 			return 0, nil, err
 		}
-		if p.over() {
-			p.giveUp()
-			return p.proved, p.theirs, nil
+		if p.isOver() {
+			p.failPending()
+			return p.validated, p.peerResult, nil
 		}
 		timer.Reset(wait)
 		select {
@@ -68,7 +68,7 @@ func (s *setup) validate(ctx context.Context, mask uint32) (uint32, *handshake.P
 			}
 			wait = 20 * time.Microsecond
 		case <-timer.C:
-		case <-s.c.bye:
+		case <-s.c.peerDone:
 		case <-ctx.Done():
 			return 0, nil, s.c.abandoned()
 		}
@@ -76,38 +76,38 @@ func (s *setup) validate(ctx context.Context, mask uint32) (uint32, *handshake.P
 }
 
 // rest is how long to sleep at most between two looks.
-func (p *validation) rest() time.Duration {
+func (v *validation) maxSleep() time.Duration {
 	switch {
-	case p.pending == 0:
+	case v.pending == 0:
 		return clock.LookEvery
-	case p.s.clock.Ran()-p.begun < p.s.c.env.Scaled(p.s.c.env.ProofWait):
+	case v.s.clock.Ran()-v.started < v.s.c.env.Scaled(v.s.c.env.ProofWait):
 		return 2 * time.Millisecond
 	}
 	return 20 * time.Millisecond
 }
 
 // post sends this side's proofs.
-func (p *validation) post() {
-	p.s.c.mu.Lock()
-	defer p.s.c.mu.Unlock()
-	for _, l := range p.s.own {
-		if p.pending&(1<<l.Index) != 0 {
-			if err := p.s.c.guarded("proof", l.Carrier.PostProbe); err != nil {
-				p.down(l, err)
+func (v *validation) sendProbes() {
+	v.s.c.mu.Lock()
+	defer v.s.c.mu.Unlock()
+	for _, l := range v.s.lanes {
+		if v.pending&(1<<l.Index) != 0 {
+			if err := v.s.c.guarded("proof", l.Carrier.PostProbe); err != nil {
+				v.markFailed(l, err)
 			}
 		}
 	}
 }
 
 // look notes what has become of the pending lanes.
-func (p *validation) look() {
-	s := p.s
-	now := s.look()
+func (v *validation) checkLanes() {
+	s := v.s
+	now := s.checkClock()
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		bit := uint32(1) << l.Index
-		if p.pending&bit == 0 {
+		if v.pending&bit == 0 {
 			continue
 		}
 		var sent, came bool
@@ -116,17 +116,17 @@ func (p *validation) look() {
 			err = l.Failure()
 		}
 		if sent {
-			p.sent |= bit
+			v.acknowledged |= bit
 		}
 		switch {
 		case err != nil:
-			p.down(l, err)
+			v.markFailed(l, err)
 		case sent && came:
-			if p.proved == 0 {
-				p.first = now
+			if v.validated == 0 {
+				v.firstValidated = now
 			}
-			p.proved |= bit
-			p.pending &^= bit
+			v.validated |= bit
+			v.pending &^= bit
 		}
 	}
 }
@@ -134,78 +134,78 @@ func (p *validation) look() {
 // down gives a lane up on this side's evidence.
 //
 // Preconditions: the connection is locked.
-func (p *validation) down(l *lane.Lane, err error) {
+func (v *validation) markFailed(l *lane.Lane, err error) {
 	l.Fail(err)
-	p.pending &^= 1 << l.Index
-	p.s.c.sayDown(l)
+	v.pending &^= 1 << l.Index
+	v.s.c.sendLaneDown(l)
 }
 
 // handle takes a message of the peer's.
-func (p *validation) handle(m handshake.Message) error {
-	s := p.s
+func (v *validation) handle(m handshake.Message) error {
+	s := v.s
 	switch m := m.(type) {
 	case *handshake.LaneDown:
 		s.laneFailed(m.Lane, handshake.CausePath, m.Reason)
-		p.pending &^= 1 << m.Lane
-		p.proved &^= 1 << m.Lane
+		v.pending &^= 1 << m.Lane
+		v.validated &^= 1 << m.Lane
 		return nil
 	case *handshake.Proved:
 		if !s.c.Sending {
-			p.theirs, p.heard = m, s.clock.Ran()
+			v.peerResult, v.peerResultAt = m, s.clock.Ran()
 			s.c.mu.Lock()
-			p.recordLocalErrors(^m.Lanes)
+			v.recordLocalErrors(^m.Lanes)
 			s.c.mu.Unlock()
-			p.pending &= m.Lanes
+			v.pending &= m.Lanes
 			return nil
 		}
 	}
-	return s.c.outOfPlace(m, handshake.TypeProved)
+	return s.c.unexpectedMessage(m, handshake.TypeProved)
 }
 
 // over reports whether nothing more is waited for.
-func (p *validation) over() bool {
+func (v *validation) isOver() bool {
 	switch {
-	case !p.s.c.Sending:
-		return p.theirs != nil && (p.pending == 0 || p.s.overdue(p.heard))
-	case p.pending == 0:
+	case !v.s.c.Sending:
+		return v.peerResult != nil && (v.pending == 0 || v.s.overdue(v.peerResultAt))
+	case v.pending == 0:
 		return true
-	case p.proved != 0:
-		return p.s.overdue(p.first)
+	case v.validated != 0:
+		return v.s.overdue(v.firstValidated)
 	}
-	return p.s.clock.Ran()-p.begun >= p.s.patience()
+	return v.s.clock.Ran()-v.started >= v.s.firstLaneTimeout()
 }
 
 // giveUp says of the lanes still pending what is known.
-func (p *validation) giveUp() {
-	s := p.s
+func (v *validation) failPending() {
+	s := v.s
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		bit := uint32(1) << l.Index
-		if p.pending&bit == 0 {
+		if v.pending&bit == 0 {
 			continue
 		}
-		wait := (s.clock.Ran() - p.begun).Round(time.Millisecond)
+		wait := (s.clock.Ran() - v.started).Round(time.Millisecond)
 		why := fmt.Errorf("no packet passed within %v", wait)
-		if p.sent&bit != 0 {
+		if v.acknowledged&bit != 0 {
 			why = fmt.Errorf("a packet arrived there and none came back within %v", wait)
-			s.mute = true
+			s.onlyKernelAnswered = true
 		}
 		l.Fail(why)
 	}
-	p.recordLocalErrors(p.pending)
+	v.recordLocalErrors(v.pending)
 }
 
 // recordLocalErrors says of lanes that have not come what this side lacked for them.
 //
 // Preconditions: the connection is locked.
-func (p *validation) recordLocalErrors(lanes uint32) {
-	for _, l := range p.s.own {
+func (v *validation) recordLocalErrors(lanes uint32) {
+	for _, l := range v.s.lanes {
 		if lanes&(1<<l.Index) == 0 {
 			continue
 		}
 		if err := l.Carrier.LocalError(); err != nil {
-			l.Fail(&lane.NodeFault{Node: p.s.c.Session.LocalName(), Err: err})
+			l.Fail(&lane.NodeFault{Node: v.s.c.Session.LocalName(), Err: err})
 		}
 	}
 }
@@ -239,16 +239,16 @@ func isNodeFault(err error) bool {
 // nothing could not be told from one that is stopped.
 func (s *setup) overdue(since time.Duration) bool {
 	wait, ran := s.c.env.Scaled(s.c.env.ProofWait), s.clock.Ran()-since
-	if ran >= wait/4 && !s.asked {
-		s.asked = true
+	if ran >= wait/4 && !s.livenessProbed {
+		s.livenessProbed = true
 		s.c.Session.Silence()
 	}
-	return ran >= wait+min(s.late, s.c.env.Scaled(s.c.env.LaneWait))
+	return ran >= wait+min(s.longestSilence, s.c.env.Scaled(s.c.env.LaneWait))
 }
 
 // look looks at the clock of a set-up, and whether the peer answers on the session.
-func (s *setup) look() time.Duration {
-	s.late = max(s.late, s.c.Session.Unanswered())
+func (s *setup) checkClock() time.Duration {
+	s.longestSilence = max(s.longestSilence, s.c.Session.Unanswered())
 	return s.clock.Look()
 }
 
@@ -256,10 +256,10 @@ func (s *setup) look() time.Duration {
 // one of the two processes did not run while they were tried, or lacked something.
 // It is empty when neither is known.
 func (c *Conn) Slowness() string {
-	s := c.first
+	s := c.firstSetup
 	prompt := c.env.Scaled(c.env.ProofWait) / 4
 	peer := c.Session.Name()
-	for _, l := range s.own {
+	for _, l := range s.lanes {
 		if isNodeFault(l.Why()) {
 			return l.Why().Error()
 		}
@@ -267,9 +267,9 @@ func (c *Conn) Slowness() string {
 	switch {
 	case s.clock.Lost() > prompt:
 		return fmt.Sprintf("this process on %s did not run for %v: it was stopped, or the processors are overloaded", c.Session.LocalName(), s.clock.Lost().Round(time.Millisecond))
-	case s.late > prompt:
-		return fmt.Sprintf("the process on %s did not answer for %v: it is slow or stopped, or its processors are overloaded", peer, s.late.Round(time.Millisecond))
-	case s.mute:
+	case s.longestSilence > prompt:
+		return fmt.Sprintf("the process on %s did not answer for %v: it is slow or stopped, or its processors are overloaded", peer, s.longestSilence.Round(time.Millisecond))
+	case s.onlyKernelAnswered:
 		return fmt.Sprintf("%s is up, but the process on it makes no progress: it is slow or stopped", peer)
 	}
 	return ""

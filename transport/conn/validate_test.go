@@ -49,16 +49,16 @@ func newEnds(t *testing.T, a, b *transport.Transport, s *conn.Sender, r *conn.Re
 	if err := e.from.Build(plan); err != nil {
 		t.Fatal(err)
 	}
-	devs, lanes := e.from.Offers(1<<len(plan) - 1)
+	devs, lanes := e.from.DomainsAndLanes(1<<len(plan) - 1)
 	answer, err := b.Paths().PlanFor(e.to, lanes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(e.to.Adopt(uint64(e.from.Ring.Base()), devs), e.to.Build(answer)); err != nil {
+	if err := errors.Join(e.to.SetPeerDomains(uint64(e.from.Ring.Base()), devs), e.to.Build(answer)); err != nil {
 		t.Fatal(err)
 	}
-	e.devs, e.lanes = e.to.Offers(e.to.ConnectLanes(t.Context(), devs, lanes))
-	if err := e.from.Adopt(uint64(e.to.Ring.Base()), e.devs); err != nil {
+	e.devs, e.lanes = e.to.DomainsAndLanes(e.to.ConnectLanes(t.Context(), devs, lanes))
+	if err := e.from.SetPeerDomains(uint64(e.to.Ring.Base()), e.devs); err != nil {
 		t.Fatal(err)
 	}
 	if len(e.lanes) != 2 {
@@ -135,22 +135,22 @@ func TestCrowdedDataPort(t *testing.T) {
 		}
 		over := make(chan error, 1)
 		go func() {
-			proved, theirs, err := e.to.Prove(t.Context(), 0)
+			proved, theirs, err := e.to.Validate(t.Context(), 0)
 			if err == nil {
-				_, err = e.to.Agree(proved, theirs)
+				_, err = e.to.PutInService(proved, theirs)
 			}
 			over <- err
 		}()
 		mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
-		proved, _, err := e.from.Prove(t.Context(), mask)
-		if err := errors.Join(err, e.from.SendMessage(e.from.OwnProved(proved))); err != nil {
+		proved, _, err := e.from.Validate(t.Context(), mask)
+		if err := errors.Join(err, e.from.SendMessage(e.from.ValidatedMessage(proved))); err != nil {
 			t.Fatal(err)
 		}
-		theirs, err := e.from.ExpectProved(t.Context())
+		theirs, err := e.from.ExpectValidated(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = e.from.Agree(proved, theirs)
+		_, err = e.from.PutInService(proved, theirs)
 		for _, side := range []struct {
 			name  string
 			b     *conn.Conn
@@ -160,7 +160,7 @@ func TestCrowdedDataPort(t *testing.T) {
 			if !errors.Is(side.err, conn.ErrNoLane) {
 				t.Fatalf("%s: %v, want no lane", side.name, side.err)
 			}
-			if text := side.paths.NoPath(side.b.Session, side.b.Tried(), side.b.Slowness()).Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.Session.LocalName()+": the data port has too many connections") {
+			if text := side.paths.NoPath(side.b.Session, side.b.Failures(), side.b.Slowness()).Error(); strings.Contains(text, "Check the cables") || !strings.Contains(text, r.Session.LocalName()+": the data port has too many connections") {
 				t.Errorf("%s says %q, want the crowd and no cables", side.name, text)
 			}
 		}
@@ -197,7 +197,7 @@ func TestNoneWorks(t *testing.T) {
 			if from.Slowness() == "" {
 				t.Error("nothing is said of a slow process")
 			}
-			if mask, err := from.Agree(0, &handshake.Proved{Conn: id}); mask != 0 || !errors.Is(err, tt.want) {
+			if mask, err := from.PutInService(0, &handshake.Proved{Conn: id}); mask != 0 || !errors.Is(err, tt.want) {
 				t.Errorf("lanes %b in service, %v; want none, %v", mask, err, tt.want)
 			}
 			if n := log.Count("no lane is left: waiting for a path"); (n == 0) != tt.trial {
@@ -236,18 +236,18 @@ func TestProve(t *testing.T) {
 		slow     bool   // is evidence of that
 	}{
 		{"at once", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
-			_, _, _ = to.Prove(ctx, 3)
+			_, _, _ = to.Validate(ctx, 3)
 		}, 3, "", false},
 		{"after several times ProofWait", time.Hour, func(ctx context.Context, from, to *conn.Conn) {
 			time.Sleep(2 * from.Env().Scaled(from.Env().ProofWait))
-			_, _, _ = to.Prove(ctx, 3)
+			_, _, _ = to.Validate(ctx, 3)
 		}, 3, "", false},
 		{"one lane never", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
-			_, _, _ = to.Prove(ctx, 1)
+			_, _, _ = to.Validate(ctx, 1)
 		}, 1, "a packet arrived there and none came back within ", true},
 		{"one lane failed there", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
 			_ = to.SendMessage(&handshake.LaneDown{Conn: to.ID, Lane: 1, Reason: "it broke"})
-			_, _, _ = to.Prove(ctx, 1)
+			_, _, _ = to.Validate(ctx, 1)
 		}, 1, ": it broke", false},
 		{"all failed there", time.Hour, func(_ context.Context, _, to *conn.Conn) {
 			for i := range uint8(2) {
@@ -257,7 +257,7 @@ func TestProve(t *testing.T) {
 		{"never", 300 * time.Millisecond, func(context.Context, *conn.Conn, *conn.Conn) {}, 0,
 			"a packet arrived there and none came back within ", true},
 		{"one lane failed here", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
-			_, _, _ = to.Prove(ctx, 3)
+			_, _, _ = to.Validate(ctx, 3)
 		}, 1, "it broke", false},
 	}
 	for _, tt := range tests {
@@ -274,11 +274,11 @@ func TestProve(t *testing.T) {
 				defer close(over)
 				tt.peer(t.Context(), from, to)
 			}()
-			got, _, err := from.Prove(t.Context(), 3)
+			got, _, err := from.Validate(t.Context(), 3)
 			if err != nil || got != tt.want {
 				t.Errorf("proved %b, %v; want %b", got, err, tt.want)
 			}
-			_ = from.SendMessage(from.OwnProved(got))
+			_ = from.SendMessage(from.ValidatedMessage(got))
 			<-over
 			if reason := said(from.Lanes()[1]); !strings.Contains(reason, tt.reason) || (reason == "") != (tt.reason == "") {
 				t.Errorf("lane 1: %q, want %q", reason, tt.reason)

@@ -165,9 +165,9 @@ func (f *Finder) joined(all []topology.Candidate, ends func() map[string]End) []
 // trials is the outcome of one or more of them.
 type trials struct {
 	found []path
-	tried []conn.Finding // what failed, and why
-	slow  string         // why that may be no evidence; see conn.Slowness
-	none  error          // why there is no way through other nodes
+	tried []conn.LaneFailure // what failed, and why
+	slow  string             // why that may be no evidence; see conn.Slowness
+	none  error              // why there is no way through other nodes
 	err   error
 }
 

@@ -127,7 +127,7 @@ func (f *Finder) sayRelayed(s *control.Session, found []path) {
 	for _, p := range found {
 		ways = append(ways, fmt.Sprintf("%v%v (%s)", p.Port.Now(), p.Route, hops(len(p.Route.Via))))
 	}
-	f.Env.SayOnce("relay to "+s.Name(), fmt.Sprintf("no cable joins %s and %s: they talk over %s", s.LocalName(), s.Name(), strings.Join(ways, " and over ")))
+	f.Env.InfoOnce("relay to "+s.Name(), fmt.Sprintf("no cable joins %s and %s: they talk over %s", s.LocalName(), s.Name(), strings.Join(ways, " and over ")))
 }
 
 func hops(relays int) string {

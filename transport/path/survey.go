@@ -17,7 +17,7 @@ type Way struct {
 // Survey tries every direct way of a kind, queue pairs or sockets, to a session's peer, also
 // where another kind would be used. failed is what did not work, and why. All nodes may be
 // tried at once, and so take longer: what else there is to try waits for that.
-func (f *Finder) Survey(s *control.Session, kind lane.Kind) (ways []Way, failed []conn.Finding, err error) {
+func (f *Finder) Survey(s *control.Session, kind lane.Kind) (ways []Way, failed []conn.LaneFailure, err error) {
 	ports, peer := f.now(), f.PortsOf(s)
 	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
 	candidates, some := f.candidates(ports, peer)

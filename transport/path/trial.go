@@ -15,9 +15,9 @@ const trialPause = 100 * time.Millisecond // between two rounds
 // trial is a connection that carries nothing but its proofs, over all lanes of a
 // plan at once.
 type trial struct {
-	mask  uint32         // lanes that passed
-	tried []conn.Finding // why the others did not
-	slow  string         // why that may be no evidence; see conn.Slowness
+	mask  uint32             // lanes that passed
+	tried []conn.LaneFailure // why the others did not
+	slow  string             // why that may be no evidence; see conn.Slowness
 	err   error
 }
 
@@ -62,7 +62,7 @@ func (f *Finder) round(s *control.Session, plan []lane.Plan) (r trial, ran time.
 	}
 	r.err = nil
 	_ = s.Send(&handshake.Bye{Conn: c.ID}) // a dead session needs none
-	r.tried = c.Tried()
+	r.tried = c.Failures()
 	if r.mask == 0 {
 		r.slow = c.Slowness()
 	}

@@ -32,7 +32,7 @@ func (f *Finder) others(s *control.Session) bool {
 }
 
 // NoPath is the error of two nodes between which nothing passed.
-func (f *Finder) NoPath(s *control.Session, tried []conn.Finding, slow string) error {
+func (f *Finder) NoPath(s *control.Session, tried []conn.LaneFailure, slow string) error {
 	n := f.with(s)
 	joint, why := n.why(tried, slow, func() string { return topology.Explain(f.now(), n.theirs, f.GIDs) })
 	return fmt.Errorf("%w: no path between %s and %s%s%s%s", fault.ErrUnreachable, n.here, n.there, joint, f.leftOut(s, false), why)
@@ -40,7 +40,7 @@ func (f *Finder) NoPath(s *control.Session, tried []conn.Finding, slow string) e
 
 // why says for people why there is no path, and what to do, behind what joins that to the names of the two
 // nodes. explain lists the addresses of both.
-func (n two) why(tried []conn.Finding, slow string, explain func() string) (joint, text string) {
+func (n two) why(tried []conn.LaneFailure, slow string, explain func() string) (joint, text string) {
 	down := strings.Join(n.down(), ", ")
 	if rdma, tcp, differ := n.differ(); differ {
 		return ": ", fmt.Sprintf("%s offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and %s TCP only, as with NCCL_MESH_TRANSPORT=tcp or without an RDMA device. "+
@@ -161,7 +161,7 @@ func (f *Finder) firstWith(reason, peer string) bool {
 }
 
 // firstTried is what was tried, in a line: on a large mesh it is a great deal.
-func firstTried(tried []conn.Finding) string {
+func firstTried(tried []conn.LaneFailure) string {
 	if len(tried) == 1 {
 		return "tried " + tried[0].String()
 	}

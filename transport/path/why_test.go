@@ -15,8 +15,8 @@ import (
 
 // Of many ways that were tried the log has one, and their number.
 func TestFirstTried(t *testing.T) {
-	way := func(to string) conn.Finding {
-		return conn.Finding{
+	way := func(to string) conn.LaneFailure {
+		return conn.LaneFailure{
 			From: conn.End{Node: "a", Port: "r0:1 (p0)", Addr: netip.MustParseAddr("10.0.0.1")},
 			To:   conn.End{Node: "b", Port: to, Addr: netip.MustParseAddr("10.0.0.2")},
 			Why:  errors.New("no answer"),
@@ -24,11 +24,11 @@ func TestFirstTried(t *testing.T) {
 	}
 	const first = "tried r0:1 (p0) 10.0.0.1 on a -> r1:1 10.0.0.2 on b: no answer"
 	tests := []struct {
-		tried []conn.Finding
+		tried []conn.LaneFailure
 		want  string
 	}{
-		{[]conn.Finding{way("r1:1")}, first},
-		{[]conn.Finding{way("r1:1"), way("r2:1"), way("r3:1")}, first + "; and 2 more paths, which NCCL_MESH_DEBUG=debug lists"},
+		{[]conn.LaneFailure{way("r1:1")}, first},
+		{[]conn.LaneFailure{way("r1:1"), way("r2:1"), way("r3:1")}, first + "; and 2 more paths, which NCCL_MESH_DEBUG=debug lists"},
 	}
 	for _, tt := range tests {
 		if got := firstTried(tt.tried); got != tt.want {
@@ -76,7 +76,7 @@ func TestWhyNoPath(t *testing.T) {
 		}
 		return p
 	}
-	tried := []conn.Finding{{
+	tried := []conn.LaneFailure{{
 		From: conn.End{Node: "a", Port: "r0:1 (p0)", Addr: netip.MustParseAddr("10.0.0.1")},
 		To:   conn.End{Node: "b", Port: "r0:1", Addr: netip.MustParseAddr("10.0.0.2")}, Why: errors.New("no answer"),
 	}}
@@ -86,7 +86,7 @@ func TestWhyNoPath(t *testing.T) {
 		name         string
 		ours, theirs []handshake.Port
 		relays       bool
-		tried        []conn.Finding
+		tried        []conn.LaneFailure
 		slow         string
 		want         string
 	}{

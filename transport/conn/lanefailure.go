@@ -8,7 +8,7 @@ import (
 )
 
 // Finding is what has been found of a lane that did not come into service.
-type Finding struct {
+type LaneFailure struct {
 	From, To End
 	Why      error // a *lane.NodeFault where it is no evidence against the path
 }
@@ -22,22 +22,22 @@ type End struct {
 
 func (e End) String() string { return fmt.Sprintf("%s %v on %s", e.Port, e.Addr, e.Node) }
 
-func (f Finding) String() string { return fmt.Sprintf("%v -> %v: %v", f.From, f.To, f.Why) }
+func (f LaneFailure) String() string { return fmt.Sprintf("%v -> %v: %v", f.From, f.To, f.Why) }
 
 // Tried are the findings of all lanes that did not come into service.
-func (c *Conn) Tried() (tried []Finding) {
+func (c *Conn) Failures() (tried []LaneFailure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.lanes {
 		if !l.InService() {
-			tried = append(tried, c.finding(l))
+			tried = append(tried, c.failureOf(l))
 		}
 	}
 	return tried
 }
 
-func (c *Conn) finding(l *lane.Lane) Finding {
-	return Finding{
+func (c *Conn) failureOf(l *lane.Lane) LaneFailure {
+	return LaneFailure{
 		From: End{c.Session.LocalName(), l.Port.Now().String(), l.From.Addr.Unmap()},
 		To:   End{c.Session.Name(), lane.PeerPort(l.Peer).Short(), l.Remote.Addr.Unmap()},
 		Why:  l.Why(),

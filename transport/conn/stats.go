@@ -6,7 +6,7 @@ import (
 )
 
 // shown is what other processes see of a connection.
-type shown struct {
+type statsEntry struct {
 	// Count counts for the connection. Its owner adds to it, but for what only this package
 	// knows; anybody may read it.
 	Count *stats.Conn
@@ -41,7 +41,7 @@ func (c *Conn) Hide() {
 // Preconditions: c is locked.
 func (c *Conn) showLane(l *lane.Lane) {
 	if c.page != nil {
-		l.Lane = c.page.Serve(c.Count, int(l.Index), shownWay(l))
+		l.Lane = c.page.Serve(c.Count, int(l.Index), pathStats(l))
 	}
 }
 
@@ -73,7 +73,7 @@ func (c *Conn) publish(err error) {
 }
 
 // shownWay is what a lane leads over, as the page has it.
-func shownWay(l *lane.Lane) stats.Way {
+func pathStats(l *lane.Lane) stats.Way {
 	w := stats.Way{
 		Peer: l.Conn.Session.Name(), Port: int(l.Port.Index()), PeerPort: int(l.Peer.Index),
 		PeerDevice: l.Peer.Device, PeerNetdev: l.Peer.Netdev, Tier: l.Tier,

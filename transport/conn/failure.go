@@ -10,16 +10,16 @@ import (
 // Loss is the first failure that a connection of this process has had, in words for people. A program whose connection
 // fails closes its others, whose peers then close theirs: they are told the failure from which all of that came. The zero
 // value is no failure. Its methods do not block.
-type Loss struct{ first atomic.Pointer[string] }
+type FirstFailure struct{ first atomic.Pointer[string] }
 
 // Note keeps a failure, unless there is an earlier one.
-func (l *Loss) Note(why string) { l.first.CompareAndSwap(nil, &why) }
+func (l *FirstFailure) Note(why string) { l.first.CompareAndSwap(nil, &why) }
 
 // Forget forgets the failure: the program goes on in spite of it.
-func (l *Loss) Forget() { l.first.Store(nil) }
+func (l *FirstFailure) Forget() { l.first.Store(nil) }
 
 // String returns the failure, or "".
-func (l *Loss) String() string {
+func (l *FirstFailure) String() string {
 	if why := l.first.Load(); why != nil {
 		return *why
 	}
@@ -27,44 +27,44 @@ func (l *Loss) String() string {
 }
 
 // recordLoss keeps the failure of a connection, once for each. Trials fail without harm.
-func (c *Conn) recordLoss(why string) {
-	if !c.lossNoted.Swap(true) && !c.Probe {
-		c.env.Loss.Note(printable.Line(why, maxLoss))
+func (c *Conn) recordFirstFailure(why string) {
+	if !c.failureRecorded.Swap(true) && !c.Probe {
+		c.env.FirstFailure.Note(printable.Line(why, maxFailureText))
 	}
 }
 
 // recordFailure keeps the error that an operation on a connection returns, unless its failure has been kept. It allocates nothing
 // then, as callers may go on for long.
 func (c *Conn) recordFailure(err error) error {
-	if !c.lossNoted.Load() {
-		c.recordLoss(err.Error())
+	if !c.failureRecorded.Load() {
+		c.recordFirstFailure(err.Error())
 	}
 	return err
 }
 
 // maxLoss is how many bytes of a failure others are told.
-const maxLoss = 500
+const maxFailureText = 500
 
 // endMessage returns what tells the peer that this side has closed the connection, in good order or else why not, and what
 // this process has lost.
 func (c *Conn) endMessage(clean bool, why error) handshake.Message {
-	loss := c.env.Loss.String()
+	loss := c.env.FirstFailure.String()
 	if clean {
 		return &handshake.Bye{Conn: c.ID, Loss: loss}
 	}
-	text := printable.Line(why.Error(), maxLoss)
+	text := printable.Line(why.Error(), maxFailureText)
 	if text == loss { // it is this connection's own
 		loss = ""
 	}
 	m := &handshake.Refuse{Conn: c.ID, Text: text, Loss: loss}
-	if c.env.Context.Err() != nil && !c.first.over.Load() { // its sessions may live on for what this process relays
+	if c.env.Context.Err() != nil && !c.firstSetup.finished.Load() { // its sessions may live on for what this process relays
 		m.Code = handshake.RefuseEnding
 	}
 	return m
 }
 
 // because returns what an error says of the peer's loss.
-func because(loss string) string {
+func afterFailure(loss string) string {
 	if loss == "" {
 		return ""
 	}
