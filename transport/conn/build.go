@@ -6,7 +6,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// build makes the domains and lanes of a connection's first plan.
+// build opens the domains and makes the lanes of the connection's first plan.
 func (s *setup) build(plan []lane.Plan) (err error) {
 	c := s.c
 	if c.Ring, err = lane.NewControlRing(); err != nil {
@@ -34,8 +34,8 @@ func (s *setup) build(plan []lane.Plan) (err error) {
 	return nil
 }
 
-// make makes a lane of that index. One of the first is the connection's at once, which gives
-// it back whatever becomes of the set-up.
+// makeLane makes a lane of that index. A lane of the first set-up is added to the connection at once, so that
+// closing the connection closes it however the set-up ends.
 func (s *setup) makeLane(p lane.Plan, index int) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()

@@ -18,68 +18,68 @@ import (
 	"ncclmesh/transport/turn"
 )
 
-// Conn is one end of a connection: its lanes, and what it sends or receives over them. A [Sender] and a [Receiver] are one; one that
-// is neither is a trial, whose lanes carry nothing but proofs.
+// Conn is one end of a connection: its lanes and the messages that they carry. A [Sender] or a [Receiver]
+// embeds it. A Conn without either is a probe: its lanes carry validation packets only.
 type Conn struct {
 	statsEntry
-	lane.Shared // which lanes know, and does not change after the set-up
+	lane.Shared // what lanes read; fixed after set-up
 
-	sender      *Sender     // that this is; nil of another
-	receiver    *Receiver   // that this is; nil of another
-	board       board.Board // what C may read
+	sender      *Sender     // the sender that embeds this Conn; nil at a receiver and in a probe
+	receiver    *Receiver   // the receiver that embeds this Conn; nil at a sender and in a probe
+	board       board.Board // shared with C, which reads and writes it
 	env         *Env
-	maxPollGap  time.Duration // stallGap, scaled
-	watch       *Watch        // of requests, or nil
-	firstSetup  *setup
-	joining     atomic.Pointer[setup] // of more lanes; nil while there is none
-	joins       sync.WaitGroup
-	admits      atomic.Int32
-	domainMu    turn.Turn // held while a domain joins; taken before mu
-	stopMu      turn.Turn // held while lanes are stopped for good; taken before mu
+	maxPollGap  time.Duration         // pollGapLimit, scaled
+	watch       *Watch                // receives traces of requests; nil: nobody watches
+	firstSetup  *setup                // set-up of the first lanes
+	joining     atomic.Pointer[setup] // set-up of the lanes that join now; nil while none do
+	joins       sync.WaitGroup        // goroutines that set up joining lanes
+	admits      atomic.Int32          // joins of the peer's that are in progress
+	domainMu    turn.Turn             // serialises the opening of domains; locked before mu
+	stopMu      turn.Turn             // serialises the final stop of the lanes; locked before mu
 	state       stage.Stage[State]
-	joinContext context.Context // ends when lanes are to join no more
+	joinContext context.Context // cancelled when no more lanes may join
 	cancelJoins context.CancelFunc
 
-	ending          atomic.Pointer[ending] // nil while the connection is not over
-	peerNotified    atomic.Bool            // the peer needs no word about the end
+	ending          atomic.Pointer[ending] // nil while the connection has not ended
+	peerNotified    atomic.Bool            // the peer knows that the connection has ended, or was sent the message
 	peerDoneOnce    sync.Once
-	failureRecorded atomic.Bool
+	failureRecorded atomic.Bool    // this connection's failure is in Env.FirstFailure or came after it
 	peerDone        chan struct{}  // closed when the peer has closed the connection, or is gone
-	withdrawn       atomic.Uintptr // memory that was deregistered with a receive outstanding, or 0
+	withdrawn       atomic.Uintptr // address of memory that was deregistered with a receive outstanding, or 0
 
-	events eventQueue // of what happens to lanes in service
+	events eventQueue // about lanes in service
 
-	mu             turn.Turn // guards everything below, and a sender's and receiver's own; may be held while verbs take long
+	mu             turn.Turn // guards all fields below, and those of Sender and Receiver; may be held while verbs take long
 	lanes          []*lane.Lane
 	domains        []lane.Domain
-	traits         lane.Traits             // the strictest of the lanes'
-	peerDomains    int                     // domains of the peer
-	domainsAdded   bool                    // it has had fewer
-	regions        map[*lane.Region]uint64 // and in which order they were registered
-	registrations  uint64                  // of them, so far
-	regionJoined   sync.Cond               // on mu: a region is no longer being registered
-	drains         []*draining             // lanes that have failed and are not done with
-	resumePending  bool                    // something is to be sent again
-	lostSince      map[pathKey]time.Time   // since when ways lack a lane that they had
-	target         map[pathKey]int         // lanes of each way that were in service at a time
-	flapRecords    map[pathKey]*flapRecord // of ways whose lanes came back and failed again
-	neverInService bool                    // its first lanes failed before they were in service, and none has been since
-	confined       bool                    // to the ways of the first plan
-	lastEpoch      uint32                  // epoch of the lanes that joined last, at the sender; of the goroutine that calls Join
-	suspected      map[*lane.Lane]uint64   // Lane.Delivered when they were doubted last
-	outage         clock.Watch             // without a lane in service, since one was of use
+	traits         lane.Traits             // the strictest of all domains' traits
+	peerDomains    int                     // number of the peer's domains
+	domainsAdded   bool                    // a domain was added here or at the peer, so that older grants may lack its keys
+	regions        map[*lane.Region]uint64 // each with its sequence number of registration
+	registrations  uint64                  // sequence number of the last registration
+	regionJoined   sync.Cond               // on mu; signalled when a joining domain has registered a region
+	drains         []*draining             // lanes that have failed and are being drained
+	resumePending  bool                    // parts or grants are to be sent again
+	lostSince      map[pathKey]time.Time   // when each path with fewer lanes than its target lost one
+	target         map[pathKey]int         // for each path, the most lanes that were in service at one time
+	flapRecords    map[pathKey]*flapRecord // of paths whose lanes have failed soon after they came back
+	neverInService bool                    // all lanes of the first set-up failed, and no lane has been in service since
+	confined       bool                    // lanes join only over paths of the first plan
+	lastEpoch      uint32                  // epoch of the last Join; only the goroutine that calls Join uses it
+	suspected      map[*lane.Lane]uint64   // Lane.Delivered of each suspected lane at its last suspicion
+	outage         clock.Watch             // how long no lane has been in service, since a lane last carried data
 	stalls         stalls
 
-	requests      []Request // of a receiver by slot; a sender's copies of eager messages follow
-	pending       int       // requests not complete
-	testing       *Request  // that is being tested; nil while none is
-	freeTraces    []*Trace  // not in use
-	requestsBegun uint64    // requests, while there is a watch
+	requests      []Request // a receiver's are indexed by slot; a sender's end with its copies of eager messages
+	pending       int       // number of requests that are not complete
+	testing       *Request  // the request whose Test is polling; nil while none is
+	freeTraces    []*Trace  // for reuse
+	requestsBegun uint64    // counted while there is a watch
 }
 
 var _ lane.Owner = (*Conn)(nil)
 
-// make makes a connection without lanes, whose lanes tell sink what they carry.
+// init initialises a connection without lanes. Its lanes report to sink.
 func (c *Conn) init(env *Env, s *control.Session, id uint32, sending bool, sink lane.Sink) {
 	c.Shared = lane.Shared{ID: id, Sending: sending, Session: s, Sink: sink, Owner: c}
 	c.Count = new(stats.Conn)
@@ -93,17 +93,19 @@ func (c *Conn) init(env *Env, s *control.Session, id uint32, sending bool, sink 
 	c.firstSetup = newSetup(c, 0)
 }
 
-// Lock locks the connection, TryLock does if nobody else has.
+// Lock locks the connection. TryLock locks it if it is unlocked, and reports whether it did. Unlock unlocks
+// it.
 func (c *Conn) Lock()         { c.mu.Lock() }
 func (c *Conn) TryLock() bool { return c.mu.TryLock() }
 func (c *Conn) Unlock()       { c.mu.Unlock() }
 
-// Lanes are the lanes, by index; not to be changed.
+// Lanes returns the lanes by index. The caller must not change the slice.
 //
 // Preconditions: c is locked.
 func (c *Conn) Lanes() []*lane.Lane { return c.lanes }
 
-// poll takes the news from every lane that may have some.
+// poll handles the completions and incoming data of every lane, checks for stalled lanes, and resends what a
+// failed lane lost.
 //
 // Preconditions: c is locked.
 func (c *Conn) poll() {
@@ -121,25 +123,30 @@ func (c *Conn) poll() {
 	if c.resumePending {
 		c.resume()
 	}
-	if !c.traits.Polled { // else every call is Go's
+	if !c.traits.Polled { // with polled lanes C asks Go in every call
 		c.board.Polled()
 		return
 	}
 	c.flush(!c.expectsData())
 }
 
-// acknowledge tells the peer at once of parts that it waits to hear of.
+// acknowledge sends delayed acknowledgements now.
 //
 // Preconditions: c is locked.
 func (c *Conn) acknowledge() { c.flush(true) }
 
+// flush sends what the domains hold back. idle says that no more data is expected, so that there is no use in
+// waiting for it.
+//
+// Preconditions: c is locked.
 func (c *Conn) flush(idle bool) {
 	for _, d := range c.domains {
 		d.Flush(idle)
 	}
 }
 
-// pollAll takes what has come from a peer that has left, though nobody waits for it.
+// pollAll polls every lane for data from a peer that has closed the connection, even if no receive is
+// outstanding.
 //
 // Preconditions: c is locked.
 func (c *Conn) pollAll() {
@@ -148,11 +155,15 @@ func (c *Conn) pollAll() {
 	}
 }
 
-// expectsData reports whether parts may arrive.
+// expectsData reports whether a granted receive is incomplete, so that parts may arrive.
+//
+// Preconditions: c is locked.
 func (c *Conn) expectsData() bool { return c.receiver != nil && c.receiver.granted > 0 }
 
-// resume sends again what there is room for, of what is owed: parts, or grants. A call of the owner's polls the lanes, or else
-// the goroutine that heeds them, does so until that is all.
+// resume sends lost parts or grants again, as far as the lanes have room. While some remain it sets
+// resumePending, and poll or the event goroutine calls resume again.
+//
+// Preconditions: c is locked.
 func (c *Conn) resume() {
 	done := true
 	switch {
@@ -164,10 +175,10 @@ func (c *Conn) resume() {
 	c.resumePending = !done
 }
 
-// Moved is a number that changes when data moves. It may be called from any goroutine.
+// Progress returns a number that changes whenever data moves. It may be called from any goroutine.
 func (c *Conn) Progress() uint64 { return c.Count.Bytes.Value() + c.Count.Messages.Value() }
 
-// figures says what the connection carried.
+// summary returns the connection's counters as text for the log.
 func (c *Conn) summary() string {
 	n := c.Count
 	text := fmt.Sprintf("%d messages, %d bytes, %d grants waited for", n.Messages.Value(), n.Bytes.Value(), n.Waits.Value())
@@ -177,9 +188,9 @@ func (c *Conn) summary() string {
 	return text
 }
 
-// hasUnsent reports whether something has to go out, and nothing but this makes the
-// connection's owner call again: a receive is not reported done before its sender has been
-// told, nor an eager send before the kernel has it.
+// hasUnsent reports whether a request that is otherwise complete must wait, because a lane has yet to hand
+// data to the kernel and only calls of Test make it do so: a receive is not reported done before the sender
+// has its acknowledgement, nor an eager send before the kernel has the message.
 //
 // Preconditions: c is locked.
 func (c *Conn) hasUnsent() bool {
@@ -194,7 +205,7 @@ func (c *Conn) hasUnsent() bool {
 	return false
 }
 
-// openBoard makes the board of a connection that carries messages.
+// openBoard opens the board, which C reads. A probe has none, because it carries no messages.
 func (c *Conn) openBoard() error {
 	if c.Probe {
 		return nil
@@ -214,7 +225,7 @@ func (c *Conn) openBoard() error {
 
 const _ = uint(board.MaxSources - lane.MaxDomains)
 
-// showSources tells C which completion queues there are.
+// publishSources writes to the board which completion queues C may look at.
 //
 // Preconditions: c is locked.
 func (c *Conn) publishSources() {
@@ -225,8 +236,8 @@ func (c *Conn) publishSources() {
 	c.board.Look(sources...)
 }
 
-// destroy gives back all lanes, domains and memory; while a lane cannot be, what it
-// may use stays.
+// destroy closes all lanes and domains and releases all memory. If a lane cannot be closed, the domains and
+// memory that it may use stay.
 func (c *Conn) destroy() error {
 	c.env.Forget(c)
 	c.mu.Lock()
@@ -250,7 +261,7 @@ func (c *Conn) destroy() error {
 	return nil
 }
 
-// Discard destroys a connection that nobody uses.
+// Discard destroys a connection that nobody uses any more. It waits for lanes that are joining.
 func (c *Conn) Discard() error {
 	c.events.close()
 	c.cancelJoins()
@@ -258,13 +269,14 @@ func (c *Conn) Discard() error {
 	return c.env.LanePool.Do(c.destroy)
 }
 
-// Abort ends a connection that did not come up.
+// Abort ends and destroys a connection whose set-up failed. It returns err, joined with errors of the
+// clean-up.
 func (c *Conn) Abort(err error) error {
 	c.Fail(err)
 	return errors.Join(err, c.Discard())
 }
 
-// guarded calls f; a panic in it becomes an error.
+// guarded calls f and returns its error. A panic in f is logged as a panic in what and returned as an error.
 func (c *Conn) guarded(what string, f func() error) error {
 	return fault.Guarded(c.env.Log, what, f)
 }

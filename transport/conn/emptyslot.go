@@ -9,13 +9,13 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// emptySlot is the carrier of a place among a connection's lanes that no lane has had yet. It holds nothing, and it carries
-// nothing: its lane is Stopped from the beginning, so that nobody asks it to.
+// emptySlot is the carrier of an index that no lane has had yet. Its lane is Stopped from the beginning, so
+// that nothing is sent over it.
 type emptySlot struct{}
 
 var _ lane.Carrier = emptySlot{}
 
-var errEmptySlot = fmt.Errorf("%w: no lane has had this place yet", fault.ErrInternal)
+var errEmptySlot = fmt.Errorf("%w: no lane has had this index yet", fault.ErrInternal)
 
 func (emptySlot) Offer(*handshake.Lane)                              {}
 func (emptySlot) Connect(context.Context, handshake.Lane, int) error { return errEmptySlot }
@@ -40,7 +40,7 @@ func (emptySlot) Stop() error                                        { return ni
 func (emptySlot) Drained() bool                                      { return true }
 func (emptySlot) Close() error                                       { return nil }
 
-// emptySlotAt fills a place before l that no lane has had yet.
+// emptySlotAt returns a lane that fills an unused index below that of l.
 func emptySlotAt(l *lane.Lane, index int) *lane.Lane {
 	a := lane.New(l.Conn, index, lane.Plan{Port: l.Port, From: l.From, Peer: l.Peer, Weight: l.Weight})
 	a.Carrier = emptySlot{}

@@ -12,32 +12,32 @@ import (
 	"ncclmesh/transport/stats"
 )
 
-// Env is what the connections of a process have in common.
+// Env holds what all connections of a process share.
 type Env struct {
 	Log          *slog.Logger
-	LaneWait     time.Duration // how long a silent peer is waited for, and a way to it
-	ProofWait    time.Duration // how long lanes may take to prove themselves once one has
+	LaneWait     time.Duration // how long to wait for a silent peer, or for a path to it
+	ProofWait    time.Duration // how long other lanes may take to validate after the first
 	TimeScale    float64       // multiplies every deadline
 	Clock        clock.Clock   // makes the timers
-	Page         *stats.Page   // where connections are shown; nil: nowhere
+	Page         *stats.Page   // publishes connections to other processes; nil: they are not published
 	FirstFailure FirstFailure  // of all connections
 
-	LanePool   *crew.Crew                 // makes and destroys lanes
-	Background func(func())               // runs a function on a goroutine that the process's end waits for
-	Context    context.Context            // ends then
+	LanePool   *crew.Crew                 // threads that make and destroy lanes
+	Background func(func())               // runs a function on a goroutine that the end of the process waits for
+	Context    context.Context            // cancelled when the process ends
 	WarnOnce   func(subject, text string) // logs the first warning about a subject
-	InfoOnce   func(subject, text string) // logs the first news about a subject
-	// Again reports whether the user was warned of a subject a moment ago: what happens to a
-	// cable happens to every connection. Nil: never.
+	InfoOnce   func(subject, text string) // logs the first message about a subject
+	// WarnedRecently reports whether the user was warned about a subject a moment ago: every
+	// connection sees the failure of a cable, and one warning is enough. Nil: never.
 	WarnedRecently func(subject string) bool
-	Forget         func(*Conn) // the connection is to hear no more messages
-	// Plan is a receiver's half of each lane that a sender offers.
+	Forget         func(*Conn) // stops the delivery of messages to a connection
+	// Plan returns the receiver's end of each lane that a sender offers.
 	Plan func(c *Conn, offered []handshake.Lane) ([]lane.Plan, error)
-	// Lacks is told of a sender that has lost a lane. It does not block.
+	// RequestRepair asks for replacement of the lanes that a sender has lost. It does not block.
 	RequestRepair func(*Conn)
 }
 
-// Scaled is d stretched by the time scale.
+// Scaled returns d multiplied by the time scale.
 func (e *Env) Scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * e.TimeScale)
 }

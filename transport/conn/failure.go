@@ -7,15 +7,15 @@ import (
 	"ncclmesh/printable"
 )
 
-// Loss is the first failure that a connection of this process has had, in words for people. A program whose connection
-// fails closes its others, whose peers then close theirs: they are told the failure from which all of that came. The zero
-// value is no failure. Its methods do not block.
+// FirstFailure is the text of the first failure of any connection of this process. When a connection fails,
+// the program closes its other connections, and their peers close theirs. Each peer is sent the first
+// failure, so that its error names the cause. The zero value means no failure. The methods do not block.
 type FirstFailure struct{ first atomic.Pointer[string] }
 
-// Note keeps a failure, unless there is an earlier one.
+// Note stores a failure, unless an earlier one is stored.
 func (l *FirstFailure) Note(why string) { l.first.CompareAndSwap(nil, &why) }
 
-// Forget forgets the failure: the program goes on in spite of it.
+// Forget clears the failure, because the program goes on in spite of it.
 func (l *FirstFailure) Forget() { l.first.Store(nil) }
 
 // String returns the failure, or "".
@@ -26,15 +26,16 @@ func (l *FirstFailure) String() string {
 	return ""
 }
 
-// recordLoss keeps the failure of a connection, once for each. Trials fail without harm.
+// recordFirstFailure stores a failure of the connection as the process's first one, unless an earlier one is
+// stored. It does so once for each connection. Failures of probes are not stored, because they do no harm.
 func (c *Conn) recordFirstFailure(why string) {
 	if !c.failureRecorded.Swap(true) && !c.Probe {
 		c.env.FirstFailure.Note(printable.Line(why, maxFailureText))
 	}
 }
 
-// recordFailure keeps the error that an operation on a connection returns, unless its failure has been kept. It allocates nothing
-// then, as callers may go on for long.
+// recordFailure records the error that an operation on a connection returns, and returns it. It does not
+// allocate once a failure of the connection is recorded, because callers may repeat the operation for long.
 func (c *Conn) recordFailure(err error) error {
 	if !c.failureRecorded.Load() {
 		c.recordFirstFailure(err.Error())
@@ -42,28 +43,29 @@ func (c *Conn) recordFailure(err error) error {
 	return err
 }
 
-// maxLoss is how many bytes of a failure others are told.
+// maxFailureText is the most bytes of a failure's text that are sent to a peer.
 const maxFailureText = 500
 
-// endMessage returns what tells the peer that this side has closed the connection, in good order or else why not, and what
-// this process has lost.
+// endMessage returns the message that tells the peer of the end of the connection: a Bye if clean, else a
+// Refuse with the reason why. Both carry the first failure of this process.
 func (c *Conn) endMessage(clean bool, why error) handshake.Message {
 	loss := c.env.FirstFailure.String()
 	if clean {
 		return &handshake.Bye{Conn: c.ID, Loss: loss}
 	}
 	text := printable.Line(why.Error(), maxFailureText)
-	if text == loss { // it is this connection's own
+	if text == loss { // the first failure is this connection's own
 		loss = ""
 	}
 	m := &handshake.Refuse{Conn: c.ID, Text: text, Loss: loss}
-	if c.env.Context.Err() != nil && !c.firstSetup.finished.Load() { // its sessions may live on for what this process relays
+	if c.env.Context.Err() != nil && !c.firstSetup.finished.Load() { // the session may stay open, because this process may relay for others
 		m.Code = handshake.RefuseEnding
 	}
 	return m
 }
 
-// because returns what an error says of the peer's loss.
+// afterFailure returns the part of an error text that names the peer's first failure, or "" if there was
+// none.
 func afterFailure(loss string) string {
 	if loss == "" {
 		return ""

@@ -7,10 +7,10 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Finding is what has been found of a lane that did not come into service.
+// LaneFailure says why a lane did not come into service.
 type LaneFailure struct {
 	From, To End
-	Why      error // a *lane.NodeFault where it is no evidence against the path
+	Why      error // a *lane.NodeFault if a node lacked a resource, so that the path itself may work
 }
 
 // End is one end of a lane.
@@ -24,7 +24,7 @@ func (e End) String() string { return fmt.Sprintf("%s %v on %s", e.Port, e.Addr,
 
 func (f LaneFailure) String() string { return fmt.Sprintf("%v -> %v: %v", f.From, f.To, f.Why) }
 
-// Tried are the findings of all lanes that did not come into service.
+// Failures returns a LaneFailure for each lane that is not in service.
 func (c *Conn) Failures() (tried []LaneFailure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,6 +36,7 @@ func (c *Conn) Failures() (tried []LaneFailure) {
 	return tried
 }
 
+// failureOf returns the failure of a lane that is not in service.
 func (c *Conn) failureOf(l *lane.Lane) LaneFailure {
 	return LaneFailure{
 		From: End{c.Session.LocalName(), l.Port.Now().String(), l.From.Addr.Unmap()},

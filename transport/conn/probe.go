@@ -7,7 +7,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// NewProbe makes a connection that carries nothing but the proofs of its lanes.
+// NewProbe makes a connection that only validates paths: its lanes carry validation packets and no messages.
 func NewProbe(env *Env, s *control.Session, id uint32, sending bool) *Conn {
 	c := &Conn{}
 	c.init(env, s, id, sending, noMessages{})
@@ -15,7 +15,7 @@ func NewProbe(env *Env, s *control.Session, id uint32, sending bool) *Conn {
 	return c
 }
 
-// noMessages is what the lanes of a trial carry: no messages.
+// noMessages is the sink of a probe's lanes. It refuses messages.
 type noMessages struct{}
 
 var _ lane.Sink = noMessages{}

@@ -2,23 +2,23 @@ package conn
 
 import "fmt"
 
-// State is how far a connection has come.
+// State is the phase of a connection's life.
 //
-//	         the first lanes serve          memory was taken away
-//	Opening ──────────────────────► Open ──────────────────────► Stopped
-//	   │                             │                              │
-//	   ├─── memory was taken away ───┼──────────────────────────►   │
-//	   │                             │                              │
-//	   └─────────────────────────────┴──── its owner closed it ─────┴────► Closed
+//	         set-up of the first lanes ended     the lanes are stopped
+//	Opening ───────────────────────────► Open ──────────────────────► Stopped
+//	   │                                  │                              │
+//	   ├──── the lanes are stopped ───────┼────────────────────────────► │
+//	   │                                  │                              │
+//	   └──────────────────────────────────┴──── the owner called Close ──┴────► Closed
 //
-// Why a connection is over is another matter: its ending may be known in each of them.
+// The state does not say whether the connection has ended: Conn.Ended may return an error in each state.
 type State uint32
 
 const (
-	Opening State = 0 // its first lanes are being set up
-	Open    State = 1 // they have been in service, or are lost: lanes fail and join
-	Stopped State = 2 // its lanes are stopped for good, or are being stopped: none comes into service
-	Closed  State = 3 // and so they are, or linger until the peer has closed too: its owner is done with it
+	Opening State = 0 // the first lanes are being set up
+	Open    State = 1 // the first set-up is over; lanes may fail and join
+	Stopped State = 2 // all lanes are stopped or being stopped; no lane comes into service
+	Closed  State = 3 // the owner has called Close; lanes may linger until the peer closes too
 )
 
 func (s State) String() string {
