@@ -11,8 +11,8 @@ import (
 	"ncclmesh/transport/limit"
 )
 
-// connectLanes connects each lane for which the peer gave its half, in parallel,
-// and returns those that are ready to send.
+// connectLanes connects each lane for which the peer sent its end, in parallel. It returns a mask of the
+// lanes that are connected.
 func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, remote []handshake.Lane) uint32 {
 	calls := &dials{s: s, pending: map[*lane.Lane]context.CancelCauseFunc{}, done: make(chan *lane.Lane, len(remote))}
 	for i := range remote {
@@ -21,7 +21,7 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 		if l == nil || calls.pending[l] != nil {
 			continue
 		}
-		place, ok := domainIndex(domains, r.Port, r.Kind)
+		domain, ok := domainIndex(domains, r.Port, r.Kind)
 		if !ok || lane.Kind(r.Kind) != l.Port.Kind() || r.Port != l.Peer.Index || r.PeerPort != l.Port.Index() {
 			s.c.mu.Lock()
 			l.Fail(fmt.Errorf("the peer's end of the lane does not match: its port %d to our port %d", r.Port, r.PeerPort))
@@ -35,7 +35,7 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 			continue
 		}
 		l.Remote = *r
-		calls.begin(ctx, l, place)
+		calls.begin(ctx, l, domain)
 	}
 	calls.wait()
 	var mask uint32
@@ -47,8 +47,8 @@ func (s *setup) connectLanes(ctx context.Context, domains []handshake.Domain, re
 	return mask
 }
 
-// needless reports whether a lane would be left as soon as it were in service: its port has
-// no carrier, and there are lanes over ports that have. offered are those of the peer.
+// redundant reports whether a lane would be removed as soon as it came into service, because its port has no
+// carrier and there are lanes over ports that have one. offered are the peer's lanes.
 func (s *setup) redundant(l *lane.Lane, offered []handshake.Lane) bool {
 	if s.c.Probe || !l.Port.NoCarrier() {
 		return false
@@ -63,30 +63,29 @@ func (s *setup) redundant(l *lane.Lane, offered []handshake.Lane) bool {
 	return s.c.otherPortInService(l.Port)
 }
 
-// detours is how many times ProofWait a lane through other nodes may take, whose first
-// relay answers: what is behind that may be dead, and another route stand.
+// relayedTimeouts is how many times ProofWait a relayed lane may take whose first relay answers. The path
+// behind that relay may be dead, and the set-up may try another route.
 const relayedTimeouts = 4
 
-// dials are lanes being connected. Sockets, whose connection is their proof, are
-// given up by the rules of proofs: one whose peer's kernel does not answer after
-// ProofWait; all others ProofWait after the first, and as much later as the peer's process
-// does not run, or LaneWait after the beginning.
+// dials are the lanes that are being connected. The connection of a socket validates its lane, so that the
+// time limits are those of validation: ProofWait if the peer's kernel does not answer; else ProofWait after
+// the first lane was connected, longer if the peer's process does not respond; and LaneWait in total.
 type dials struct {
 	s       *setup
-	pending map[*lane.Lane]context.CancelCauseFunc
-	done    chan *lane.Lane
+	pending map[*lane.Lane]context.CancelCauseFunc // cancel functions of the lanes that are not connected yet
+	done    chan *lane.Lane                        // lanes that are connected or have failed
 }
 
-// begin connects a lane.
-func (d *dials) begin(ctx context.Context, l *lane.Lane, place int) {
+// begin connects a lane in the background. domain is the index of its domain at the peer.
+func (d *dials) begin(ctx context.Context, l *lane.Lane, domain int) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	d.pending[l] = cancel
 	go func() {
-		err := d.s.c.guarded("connect a lane", func() error { return l.Carrier.Connect(ctx, l.Remote, place) })
+		err := d.s.c.guarded("connect a lane", func() error { return l.Carrier.Connect(ctx, l.Remote, domain) })
 		d.s.c.mu.Lock()
 		switch {
 		case err == nil:
-			l.Enter(lane.Connected) // a lane that was stopped meanwhile stays so
+			l.Enter(lane.Connected) // no effect if the lane was stopped meanwhile
 		case limit.IsOwn(err):
 			l.Fail(&lane.NodeFault{Node: d.s.c.Session.LocalName(), Err: err})
 		default:
@@ -97,7 +96,7 @@ func (d *dials) begin(ctx context.Context, l *lane.Lane, place int) {
 	}()
 }
 
-// wait waits until every lane is connected or given up.
+// wait waits until every lane is connected, has failed or has run out of time.
 func (d *dials) wait() {
 	s := d.s
 	proof, patience := s.c.env.Scaled(s.c.env.ProofWait), s.firstLaneTimeout()
@@ -132,7 +131,7 @@ func (d *dials) wait() {
 	}
 }
 
-// cancel gives lanes up.
+// cancel cancels the pending lanes for which which returns true. ran is how long they have had.
 func (d *dials) cancel(ran time.Duration, which func(*lane.Lane) bool) {
 	for _, l := range d.s.lanes {
 		if cancel := d.pending[l]; cancel != nil && which(l) {

@@ -1,82 +1,74 @@
-// Package conn is one end of a connection: its lanes and the messages that they carry. A [Sender] sends, a [Receiver] receives;
-// an end that does neither is a trial, which finds out which paths work.
+// Package conn implements one end of a connection: its lanes, and the messages that they carry. A [Sender] sends, a [Receiver]
+// receives, and a probe, a [Conn] without either, only validates paths.
 //
-// What happens, and where it is written:
+// Where to find what:
 //
-//	set-up      setup.go, build.go, exchange.go, connect.go, validate.go; join.go for lanes that come later
-//	messages    sender.go, receiver.go, request.go; grant.go and incoming.go for what lanes report; split.go and speed.go for
-//	            which lane carries what; eager.go and unexpected.go for messages that go before their grant
-//	failover    events.go for events of lanes, drain.go for a lane that has failed, failover.go for what it carried; stall.go finds
-//	            lanes on which nothing moves, flap.go leaves alone those that fail again and again
-//	memory      region.go, and domain.go for ports that join
-//	the end     ending.go, stop.go, loss.go
-//	shown       shown.go, finding.go, trace.go
+//	set-up      setup.go, build.go, exchange.go, connect.go, validate.go; join.go for lanes that join later
+//	messages    sender.go, receiver.go, request.go; grant.go and incoming.go are called by lanes; split.go and speed.go choose
+//	            the lanes of a message; eager.go and unexpected.go handle messages that are sent before their grant
+//	failover    events.go queues events of lanes, drain.go drains a lane that has failed, failover.go resends what it lost;
+//	            stall.go finds lanes on which nothing moves, flap.go delays the return of paths that fail again and again
+//	memory      region.go; domain.go for ports that join
+//	the end     ending.go, stop.go, failure.go
+//	reporting   stats.go, lanefailure.go, trace.go
 //
-// The kind of a lane is not known here: the domains that its ports opened are polled.
+// The package does not depend on the kind of a lane. It polls the domains that the lanes' ports opened.
 //
 // # Set-up
 //
 //	sender                                   receiver
-//	lanes made                       (Establish)
-//	Open{lanes}                      ──►     lanes made, receives posted, connected (Answer)
-//	connected                        ◄──     Accept{lanes}
-//	Connected{lanes}, proofs         ──►     proofs
-//	                               ◄─ ─►     LaneDown{lane} of those that fail
+//	makes lanes                      (Establish)
+//	Open{lanes}                      ──►     makes lanes, posts receives, connects (Answer)
+//	connects                         ◄──     Accept{lanes}
+//	Connected{lanes}, packets        ──►     validation packets
+//	                               ◄─ ─►     LaneDown{lane} for each lane that fails
 //	Proved{lanes}                    ──►
 //	in service                       ◄──     in service, Proved{lanes}
 //
-// A lane that fails on the way is left out; those that both sides have proved are used. When
-// none is, a trial has its outcome, and a connection, whose paths a trial has proved, waits
-// for a way as if it had lost its lanes, unless a node lacked something.
-// Lanes that join a connection later come by the same exchange, with an epoch of their
-// own.
+// A lane that fails during set-up is left out. The lanes that both sides have validated come into service. If there is none, a
+// probe has its result. A connection, whose paths a probe has validated before, then waits for a path as if it had lost its
+// lanes, unless a node lacked a resource. Lanes that join a connection later come into service by the same exchange, with an
+// epoch of their own.
 //
 // # Messages
 //
-// The receiver grants a buffer; the sender writes only into what was granted, splitting
-// a message into parts, one part to a lane; the immediate of a part's end names slot,
-// sub-receive and part. A send is done when the lanes have delivered its parts. What a
-// lane has of the traffic is its weight, as package path has decided, or less while it
-// is measured to be slower than that promises beside the others.
+// The receiver grants a buffer, and the sender writes only into granted buffers. It splits a message into parts, at most one for
+// each lane. The immediate at the end of a part names slot, sub-receive and part. A send is done when the lanes have delivered
+// all its parts. Package path decides the weight of a lane, which sets the lane's share of the traffic. The share is smaller
+// while the lane is measured to be slower, compared with the other lanes, than its weight promises.
 //
-// Where all lanes allow it, a short message goes before its grant, and the receiver finds its
-// buffer: see [lane.Eager]. What the receiver would send then waits, if need be until the sender
-// says that it is missed: over the lane, for a receiver that looks, and over the session, for one
-// whose program waits for something else.
+// If all lanes allow it, the sender sends a short message before its grant, and the receiver finds the buffer: see [lane.Eager].
+// The receiver then defers grants until the sender asks for them. The sender asks over a lane, which is read when the program
+// tests a receive, and over the session, because the program may be waiting for something else.
 //
-// Who wants to know which lane carried what is a [Watch]: Test tells it of the parts of
-// its request, before it reports that done.
+// A [Watch] is told which lane carried which part of a request. Test tells it before it reports the request done.
 //
 // # Failover
 //
-//	either side                              the other
-//	evidence; its half stopped, at rest
-//	LaneDown{lane, epoch}            ──►     its half stopped, at rest
+//	one side                                 the other
+//	failure; stops and drains its end
+//	LaneDown{lane, epoch}            ──►     stops and drains its end
 //	                                 ◄──     LaneDown
-//	receiver: what has arrived, and grants again what went over the lane
-//	Report{lane, epoch}              ──►     sender: sends the rest again
+//	receiver: reports what has arrived, and repeats the grants that went over the lane
+//	Report{lane, epoch}              ──►     sender: resends the rest
 //
-// Whoever finds evidence tells it without the mutex; a goroutine that runs while a lane
-// is leaving heeds it. When none is in service the connection waits for one. Why in this
-// order, and what goes wrong in others, is searched by tests/failover. A part remembers the
-// lane that carries it, and a receive the one that carried its grant, so that what was lost
-// with a lane can go over another.
+// The code that finds a failure queues an event without locking mu. The event goroutine, which runs while a lane drains, handles
+// the event. If no lane is in service, the connection waits for one. tests/failover searches why the steps come in this order,
+// and what goes wrong in others. A part records the lane that carries it, and a receive the lane that carried its grant, so that
+// what was lost with a lane can be sent over another.
 //
-// Evidence is what a carrier, a device or the peer says of a lane; and, at the sender, that
-// a lane has delivered nothing for long while others delivered what came later: see checkStalls.
-// It is never that a peer is slow.
+// A lane fails if a carrier, a device or the peer reports a failure; or if, at the sender, it has delivered nothing for long
+// while other lanes delivered what was posted later: see checkStalls. A slow peer is never a failure of a lane.
 //
 // # Threads and locks
 //
-// Isend, Irecv and Test never block: nil, or false, means "not yet, call again". They
-// run on the caller's thread with the connection locked by TryLock: when the control
-// side holds it they answer "not yet". They allocate nothing, but for the word to a peer
-// that a message has waited a millisecond for it. A panic in them passes through, with
-// the connection unlocked, to whoever recovers it, who calls Fail.
+// Isend, Irecv and Test do not block: nil, or false, means "not yet, call again". They run on the caller's thread and lock the
+// connection with TryLock. If another goroutine has locked it they answer "not yet". They do not allocate, except for the message
+// to a peer for which a message has waited a millisecond. A panic in them unlocks the connection and passes through to the
+// caller, which recovers it and calls Fail.
 //
-// The mutex guards lanes, domains and requests. It is held while queue pairs drain, for up
-// to two seconds, and while they are destroyed, which waits until the events that have been
-// read of them are acknowledged. So whoever may be waited for takes none: a device's events
-// and a session's messages end a connection with [Conn.Fail] or [Conn.Deliver], which set its
-// ending without it, and accuse a lane with [Conn.ReportFailure].
+// mu guards lanes, domains and requests. It is held while queue pairs drain, for up to two seconds, and while they are destroyed,
+// which waits until the events that have been read from them are acknowledged. Code that a holder of mu may wait for must
+// therefore not lock mu: handlers of device events and of session messages end a connection with [Conn.Fail] or [Conn.Deliver],
+// which store the ending without mu, and report a failed lane with [Conn.ReportFailure].
 package conn

@@ -10,8 +10,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// uses are the ports that lanes of a plan use, in order, and the peer's ports that those
-// lanes lead to.
+// portsOf returns the local ports of a plan's lanes, in order and each once, and for each the peer's ports
+// that its lanes lead to.
 func portsOf(plan []lane.Plan) (ports []lane.Port, to [][]handshake.Port) {
 	for _, p := range plan {
 		i := slices.Index(ports, p.Port)
@@ -24,7 +24,7 @@ func portsOf(plan []lane.Plan) (ports []lane.Port, to [][]handshake.Port) {
 	return ports, to
 }
 
-// domainOf is the connection's domain over a port, or nil.
+// domainOf returns the connection's domain over a port, or nil.
 //
 // Preconditions: c is locked.
 func (c *Conn) domainOf(p lane.Port) lane.Domain {
@@ -36,13 +36,13 @@ func (c *Conn) domainOf(p lane.Port) lane.Domain {
 	return nil
 }
 
-// mayUse reports whether lanes over a port may join. Those of devices do not join where
-// lanes are blind, nor the other way round: grants that went over those lack what a device
-// must know. Where none has gone yet it may become blind.
+// mayUse reports whether lanes over a port may join. Lanes that need remote keys and lanes that do not cannot
+// be mixed, because grants sent over the latter lack the keys. A connection that has had no lane in service
+// may change from the former to the latter.
 //
 // Preconditions: c is locked.
 func (c *Conn) mayUse(p lane.Port) bool {
-	if blind := p.Traits().NoRKeys; blind != c.traits.NoRKeys && !(blind && c.neverInService) {
+	if noRKeys := p.Traits().NoRKeys; noRKeys != c.traits.NoRKeys && !(noRKeys && c.neverInService) {
 		return false
 	}
 	if d := c.domainOf(p); d != nil {
@@ -51,45 +51,46 @@ func (c *Conn) mayUse(p lane.Port) bool {
 	return len(c.domains) < lane.MaxDomains
 }
 
-// openDomain opens a domain over a port that the connection does not use yet, for lanes to
-// those ports of the peer. All memory that is registered is registered there too; while
-// that takes its time the mutex is free.
+// openDomain opens a domain over a port, for lanes to the ports to of the peer, and registers all memory of
+// the connection in it. It does nothing if the connection has a domain over the port. It does not hold mu
+// while it registers memory, because that may take long.
 //
-// Preconditions: c.growing is locked.
+// Preconditions: c.domainMu is locked.
 func (c *Conn) openDomain(p lane.Port, to []handshake.Port) error {
 	c.mu.Lock()
-	place, used := len(c.domains), c.domainOf(p) != nil
+	index, used := len(c.domains), c.domainOf(p) != nil
 	c.mu.Unlock()
 	switch {
 	case used:
 		return nil
-	case place == lane.MaxDomains:
+	case index == lane.MaxDomains:
 		return fmt.Errorf("%w: %v: the offered lanes use more than %d of our ports", fault.ErrProtocol, c, lane.MaxDomains)
 	}
-	d, err := p.Open(&c.Shared, place, to)
+	d, err := p.Open(&c.Shared, index, to)
 	if err != nil {
 		return err
 	}
-	if err := c.registerAll(d, place); err != nil {
+	if err := c.registerAll(d, index); err != nil {
 		return errors.Join(fmt.Errorf("%v: %v cannot be used too: %w", c, p.Now(), err), d.Close())
 	}
 	return nil
 }
 
-// registerAll registers in a domain what the others know, and makes it the connection's.
-func (c *Conn) registerAll(d lane.Domain, place int) (err error) {
+// registerAll registers in a new domain all memory that is registered in the others, and adds the domain to
+// the connection. index is the index that the domain will have.
+func (c *Conn) registerAll(d lane.Domain, index int) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		r := c.unregisteredAt(place)
+		r := c.unregisteredAt(index)
 		switch {
 		case r == nil:
 			c.domains = append(c.domains, d)
 			c.publishSources()
 			t := d.Port().Traits()
-			c.domainsAdded = c.domainsAdded || place > 0 && t.Polled != c.traits.Polled // grants over those have no keys
-			c.traits = lane.Traits{Polled: c.traits.Polled || t.Polled, NoRKeys: c.traits.NoRKeys || t.NoRKeys, Eager: (place == 0 || c.traits.Eager) && t.Eager, MinPart: max(c.traits.MinPart, t.MinPart)}
-			if t.Polled { // somebody must look at the lanes: every call is Go's
+			c.domainsAdded = c.domainsAdded || index > 0 && t.Polled != c.traits.Polled // grants over polled lanes have no keys
+			c.traits = lane.Traits{Polled: c.traits.Polled || t.Polled, NoRKeys: c.traits.NoRKeys || t.NoRKeys, Eager: (index == 0 || c.traits.Eager) && t.Eager, MinPart: max(c.traits.MinPart, t.MinPart)}
+			if t.Polled { // C must ask Go in every call, because only Go can poll these lanes
 				c.board.ComeIn()
 			}
 			return nil
@@ -108,34 +109,38 @@ func (c *Conn) registerAll(d lane.Domain, place int) (err error) {
 			c.regionJoined.Broadcast()
 		}
 		if err != nil {
-			return errors.Join(err, c.unregister(place))
+			return errors.Join(err, c.unregister(index))
 		}
-		r.Hold(place, g)
+		r.Hold(index, g)
 	}
 }
 
-// unheld is the first region that the domain at a place does not know, or nil.
-func (c *Conn) unregisteredAt(place int) *lane.Region {
+// unregisteredAt returns the first region that is not registered in the domain of that index, or nil.
+//
+// Preconditions: c is locked.
+func (c *Conn) unregisteredAt(index int) *lane.Region {
 	for _, r := range c.registered() {
-		if r.Length > 0 && !r.Held(place) {
+		if r.Length > 0 && !r.Held(index) {
 			return r
 		}
 	}
 	return nil
 }
 
-// unregister gives back what a domain knows that did not join.
-func (c *Conn) unregister(place int) error {
+// unregister ends all registrations in the domain of that index, which is not added to the connection.
+//
+// Preconditions: c is locked.
+func (c *Conn) unregister(index int) error {
 	var errs []error
 	for _, r := range c.registered() {
-		errs = append(errs, r.ReleaseAt(place))
+		errs = append(errs, r.ReleaseAt(index))
 	}
 	return errors.Join(errs...)
 }
 
-// awaitJoining waits until no domain that joins is registering r.
+// awaitJoining waits until no joining domain is registering r.
 //
-// Preconditions: c is locked, and it is again after.
+// Preconditions: c is locked. awaitJoining unlocks c while it waits, and locks it again.
 func (c *Conn) awaitJoining(r *lane.Region) {
 	for r.Joining {
 		c.regionJoined.Wait()

@@ -9,8 +9,8 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// expect returns the peer's next message, which must be an M. What the peer says
-// of a lane's failure may come before it.
+// expect returns the peer's next set-up message, which must be an M. It handles LaneDown messages that come
+// before it.
 func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 	var none M
 	s.clock.Start()
@@ -30,7 +30,8 @@ func expect[M handshake.Message](ctx context.Context, s *setup) (M, error) {
 	}
 }
 
-// next returns the peer's next set-up message. What it said before its end counts.
+// next returns the peer's next set-up message. A message that came before the end of the connection is
+// returned before the connection's error.
 func (s *setup) next(ctx context.Context) (handshake.Message, error) {
 	tick := s.c.env.Clock.NewTicker(clock.LookEvery)
 	defer tick.Stop()
@@ -55,12 +56,12 @@ func (s *setup) next(ctx context.Context) (handshake.Message, error) {
 	}
 }
 
-// outOfPlace is the error of a message that the protocol does not have there.
+// unexpectedMessage returns the error for a message that the protocol does not allow at this point.
 func (c *Conn) unexpectedMessage(m handshake.Message, want handshake.Type) error {
 	return fmt.Errorf("%w: %v: %v instead of %v", fault.ErrProtocol, c, m.Type(), want)
 }
 
-// post puts a message where the set-up finds it.
+// put adds a message to the set-up's inbox. It does not block: a full inbox fails the connection.
 func (s *setup) put(m handshake.Message) {
 	select {
 	case s.inbox <- m:
@@ -69,11 +70,13 @@ func (s *setup) put(m handshake.Message) {
 	}
 }
 
+// abandoned returns the error of a set-up that was cancelled.
 func (c *Conn) abandoned() error {
 	return fmt.Errorf("%w: %v: given up during set-up", fault.ErrUsage, c)
 }
 
-// sayNow tells the peer something about messages. It does not block. A dead session is found by others.
+// sendOrFail sends the peer a message, or fails the connection if the live session does not take it. It does
+// not block. The session reports its own end, so that a dead session is ignored here.
 func (c *Conn) sendOrFail(m handshake.Message) {
 	if err := c.Session.Send(m); err != nil && c.Session.Alive() {
 		c.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, c, err))

@@ -5,37 +5,36 @@ import (
 	"time"
 )
 
-// A lane that fails within steady of its return has flapped, as over a cable that is loose.
-// The first return of a lane is at once. After the n-th flap in a row its path is left alone
-// for shortestHold times two to the power of n-1, longestHold at most; a lane that has been
-// in service for longer than steady when it fails starts the count anew. A connection that
-// has no lane in service takes the path back at once all the same.
+// A lane that fails within stableTime of its return has flapped, for example because a cable is
+// loose. After its first failure a path is used again at once. After the n-th flap in a row it is
+// held down for minHoldDown times two to the power of n-1, at most maxHoldDown. A lane that fails
+// later than stableTime after its return resets the count. A connection without a lane in service
+// ignores the hold-down.
 const (
 	stableTime  = 10 * time.Second
 	minHoldDown = 100 * time.Millisecond
 	maxHoldDown = 10 * time.Second
 
-	doublings = 7 // shortestHold to longestHold
+	doublings = 7 // from minHoldDown to maxHoldDown
 )
 
-// flapping is how many flaps in a row make the log call a path flapping.
+// flapsToReport is the number of flaps in a row from which the log says that a path flaps.
 const flapsToReport = 2
 
-// flaps counts how often in a row the lanes of one path have failed soon after they came
-// back. The zero value is that of a path whose lanes have not.
+// flapRecord counts how often in a row the lanes of one path have failed soon after they came back. The zero
+// value belongs to a path that has not flapped.
 type flapRecord struct {
-	returned  time.Time // when a lane came back last; zero once one has failed since
+	returned  time.Time // when a lane last came back; zero once a lane has failed since
 	count     int       // flaps in a row
-	holdUntil time.Time // when the path may have a lane again
+	holdUntil time.Time // end of the hold-down
 }
 
 // joined notes that a lane of the path has come back.
 func (r *flapRecord) joined(now time.Time) { r.returned = now }
 
-// failed notes that a lane of the path has failed: of several that came back together the
-// first counts. scale multiplies the durations of the schedule. It reports whether the
-// user is to be told of the flaps: when they become flapping, and when they are twice as
-// many as when that was told before.
+// failed notes that a lane of the path has failed. If several lanes came back together, only the first
+// failure counts. scale multiplies the durations. failed reports whether to tell the user that the path
+// flaps: when the count reaches flapsToReport, and whenever it has doubled since the last report.
 func (r *flapRecord) failed(now time.Time, scale float64) (tell bool) {
 	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) * scale) }
 	switch back := r.returned; {
@@ -51,20 +50,20 @@ func (r *flapRecord) failed(now time.Time, scale float64) (tell bool) {
 	return r.count >= flapsToReport && r.count&(r.count-1) == 0
 }
 
-// held reports whether the path is to be left alone.
+// held reports whether the path is held down.
 func (r *flapRecord) held(now time.Time) bool { return now.Before(r.holdUntil) }
 
-// quiet reports whether the user has been told that the path flaps: what happens to each
-// lane of it is no news.
+// quiet reports whether the user knows already that the path flaps, so that failures of its lanes need no
+// warning.
 func (r *flapRecord) quiet() bool { return r.count >= flapsToReport }
 
-// text says for people that the path flaps, at the time of a failure.
+// text returns the log text which says that the path flaps. now is the time of the failure.
 func (r *flapRecord) text(now time.Time, scale float64) string {
 	return fmt.Sprintf("it flaps: it has failed %d times, each within %v of its return, and now stays out for %v, after each further failure for longer, up to %v; check the cable and its plugs",
 		r.count, time.Duration(float64(stableTime)*scale), r.holdUntil.Sub(now), time.Duration(float64(maxHoldDown)*scale))
 }
 
-// flapsOf are those of a path.
+// flapRecordOf returns the flap record of a path, and makes one if there is none.
 //
 // Preconditions: c is locked.
 func (c *Conn) flapRecordOf(w pathKey) *flapRecord {
@@ -76,10 +75,9 @@ func (c *Conn) flapRecordOf(w pathKey) *flapRecord {
 	return f
 }
 
-// avoids reports whether lanes of a path would not stay in service, or not for long, while
-// others carry the connection's messages: it flaps, or its port has no carrier. Without
-// another lane it is as good as any: a carrier that is gone for a moment, and a cable that
-// is loose, are better than nothing.
+// avoids reports whether a lane over a path would soon go out of service again while other lanes carry the
+// messages: the path is held down, or its port has no carrier. If no other lane is in service no path is
+// avoided, because an unstable path is better than none.
 //
 // Preconditions: c is locked.
 func (c *Conn) avoids(w pathKey) bool {

@@ -8,13 +8,13 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// incoming is what a receiver's lanes tell it.
+// incoming handles what the lanes of a receiver report.
 type incoming struct{ *Receiver }
 
 var _ lane.Sink = incoming{}
 
-// Arrived accounts for a part that has arrived. Whatever the immediate says is
-// checked: a peer that breaks the protocol fails its connection, nothing else.
+// Arrived handles the arrival of a part of size bytes, whose immediate is v. A peer that breaks the protocol
+// fails its own connection only.
 func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 	l.Parts.Add(1)
 	var m lane.Imm
@@ -53,9 +53,9 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 	}
 }
 
-// Place says where a part goes that is about to arrive. Everything is checked
-// before a byte of it is read: a peer that breaks the protocol fails its
-// connection, and nothing lands outside what was granted.
+// Place returns the address and region for a part that is about to arrive: size bytes at an offset in its
+// message. It checks everything before a byte is read, so that nothing is written outside a granted buffer: a
+// peer that breaks the protocol fails its own connection only.
 func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (addr uintptr, g *lane.Region, ok bool) {
 	var m lane.Imm
 	req, s := r.outstanding(l, v, &m)
@@ -82,8 +82,8 @@ func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (add
 	return s.addr + uintptr(offset), s.region, true
 }
 
-// outstanding finds the sub-receive that an immediate names, which it decodes into m, or
-// fails the connection and returns nil.
+// outstanding decodes an immediate into m and returns the receive and sub-receive that it names. If there is
+// none it fails the connection and returns nil.
 func (r *Receiver) outstanding(l *lane.Lane, v uint32, m *lane.Imm) (*Request, *sub) {
 	ok := m.Decode(v)
 	req := &r.requests[m.Slot]
@@ -109,12 +109,13 @@ func (r *Receiver) outstanding(l *lane.Lane, v uint32, m *lane.Imm) (*Request, *
 	return req, s
 }
 
-// failImmediate fails the connection over an immediate that the protocol does not allow.
+// failImmediate fails the connection because the peer sent an immediate that the protocol does not allow.
 func (r *Receiver) failImmediate(l *lane.Lane, v uint32, why string) {
 	r.Fail(fmt.Errorf("%w: %v: %v: immediate %#08x: %s", fault.ErrProtocol, r, l, v, why))
 }
 
-// Dropped takes back that a part has begun to arrive: it will on another lane.
+// Dropped notes that a part which has begun to arrive will not end on this lane. It will be sent again over
+// another.
 func (r incoming) Dropped(_ *lane.Lane, v uint32) {
 	var m lane.Imm
 	m.Decode(v)
@@ -123,15 +124,19 @@ func (r incoming) Dropped(_ *lane.Lane, v uint32) {
 	}
 }
 
+// Delivered fails the connection, because a receiver sends no parts.
 func (r incoming) Delivered(l *lane.Lane, _, _ int) {
 	r.Fail(fmt.Errorf("%w: %v: %v: completion of a part at the receiver", fault.ErrInternal, r, l))
 }
 
+// Granted returns an error, because a receiver gets no grants.
 func (r incoming) Granted(uint64, []lane.Grant) error {
-	return errors.New("a grant came to the receiver")
+	return errors.New("the receiver was sent a grant")
 }
 
-// subsOf calls f with every outstanding sub-receive whose buffer lies in g.
+// subsOf calls f with every incomplete sub-receive whose buffer lies in g.
+//
+// Preconditions: r is locked.
 func (r *Receiver) subsOf(g *lane.Region, f func(*sub)) {
 	for i := range r.requests {
 		if q := &r.requests[i]; q.active && !q.done {
@@ -144,14 +149,19 @@ func (r *Receiver) subsOf(g *lane.Region, f func(*sub)) {
 	}
 }
 
-// untouched reports whether no part for a buffer in g has begun to arrive and not ended.
+// noneInProgress reports whether no part for a buffer in g is arriving now.
+//
+// Preconditions: r is locked.
 func (r *Receiver) noneInProgress(g *lane.Region) bool {
 	some := false
 	r.subsOf(g, func(s *sub) { some = some || s.begun&^s.seen != 0 })
 	return !some
 }
 
-// giveUp takes the buffers in g from their sub-receives.
+// detachBuffers removes the buffers in g from their sub-receives. The connection fails if data comes for one
+// of them.
+//
+// Preconditions: r is locked.
 func (r *Receiver) detachBuffers(g *lane.Region) {
 	r.subsOf(g, func(s *sub) {
 		s.region, s.deregistered = nil, true

@@ -40,19 +40,19 @@ func (c *Conn) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.R
 // register registers r in every domain there is, those that join meanwhile included.
 // Nothing but empty messages fit an empty one.
 func (c *Conn) register(r *lane.Region, in func(lane.Domain) (lane.Registration, error)) (*lane.Region, error) {
-	for place := 0; ; place++ {
+	for index := 0; ; index++ {
 		c.mu.Lock()
-		if r.Length == 0 || place == len(c.domains) {
+		if r.Length == 0 || index == len(c.domains) {
 			defer c.mu.Unlock()
 			return r, c.addRegion(r)
 		}
-		d := c.domains[place]
+		d := c.domains[index]
 		c.mu.Unlock()
 		g, err := in(d)
 		if err != nil {
 			return nil, errors.Join(err, r.Release())
 		}
-		r.Hold(place, g)
+		r.Hold(index, g)
 	}
 }
 

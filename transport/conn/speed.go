@@ -5,17 +5,17 @@ import (
 )
 
 const (
-	remeasureEvery = 64                      // messages that are cut, after which a lane that has become slow has a part
-	remeasureSize  = 5 * lane.Measurable / 4 // of it at least, rounded as it may be
+	remeasureEvery = 64                      // split messages after which each slow lane gets a part to measure it with
+	remeasureSize  = 5 * lane.Measurable / 4 // bytes of that part: lane.Measurable even after rounding
 )
 
-// measured reports whether a lane's speed is: of a passive one the peer's process would be
-// measured with it.
+// measured reports whether the speed of a lane is measured. It is not if the lane is polled, because the
+// measurement would include the peer's process.
 func (s *Sender) measured(l *lane.Lane) bool {
 	return len(s.lanes) > 1 && !l.Port.Traits().Polled
 }
 
-// start notes that a part of size bytes is posted on an idle lane.
+// startMeasure notes that a part of size bytes is posted on an idle lane.
 func (s *Sender) startMeasure(l *lane.Lane, size int) {
 	if size < lane.Measurable {
 		l.Begin(0)
@@ -26,16 +26,17 @@ func (s *Sender) startMeasure(l *lane.Lane, size int) {
 	}
 }
 
-// measure notes that a part was found delivered, and reports whether that said something.
+// measure notes that a part was found delivered, and reports whether that changed the lane's speed.
 func (s *Sender) measure(l *lane.Lane, size int) bool {
-	if size < lane.Measurable { // no time is wanted
+	if size < lane.Measurable { // too small to need the time
 		return l.Measure(0, 0, size)
 	}
 	now, gap := s.lastPoll()
 	return l.Measure(now, gap, size)
 }
 
-// probe has each lane that has become slow get a part now and then that tells its speed.
+// remeasure changes the shares of every remeasureEvery-th message of size bytes so that each slow lane gets a
+// part that is large enough to measure.
 func (s *Sender) remeasure(size int) {
 	if s.cutCount++; s.cutCount%remeasureEvery != 0 {
 		return
@@ -55,8 +56,8 @@ func (s *Sender) remeasure(size int) {
 	lane.Compare(lanes)
 }
 
-// waits says for each lane, by index, which message was posted first of those of which a part is under way on it; 0 is none. It
-// scans what is outstanding, and is asked for now and then.
+// oldestInFlight stores, for each lane by index, the number of the oldest message with a part in flight on
+// it; 0 means none. It scans all requests, so that it should be called rarely.
 func (s *Sender) oldestInFlight(first *[lane.MaxParts]uint64) {
 	for i := range s.requests {
 		req := &s.requests[i]

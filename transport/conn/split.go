@@ -2,20 +2,19 @@ package conn
 
 import "ncclmesh/transport/lane"
 
-// share is what the splitter knows of a lane.
+// share is the splitter's view of a lane.
 type share struct {
-	weight  float64 // bytes the lane carries in a unit of time, relative to its siblings
-	backlog int64   // bytes posted on it and not yet delivered
+	weight  float64 // relative speed; 0 if the lane is not to be used
+	backlog int64   // bytes posted on the lane and not yet delivered
 }
 
-// split cuts size bytes into parts over lanes so that, with the work already
-// queued, all lanes finish together; parts[i] receives the bytes of lane i. A
-// message below threshold stays whole on the lane that would deliver it first.
-// Cuts fall on multiples of lane.PartAlign from the message's start. It returns the
-// number of lanes used; an empty message uses one lane with no byte, reported
-// by which.
+// split cuts size bytes into parts such that all lanes, with their backlogs, finish at the same time. It
+// stores the bytes for lane i in parts[i] and returns the number of lanes used. A message of fewer than
+// threshold bytes is not cut: it goes to the lane that would deliver it first. Cuts are at multiples of
+// lane.PartAlign from the start of the message. An empty message uses one lane with no bytes; which is its
+// index.
 //
-// Shares of weight 0 get nothing; at least one must have more.
+// Lanes of weight 0 get nothing. At least one weight must be positive.
 func split(size int, shares []share, threshold int, parts []int) (n, which int) {
 	which = -1
 	var best float64
@@ -53,12 +52,12 @@ func split(size int, shares []share, threshold int, parts []int) (n, which int) 
 	if n == 0 {
 		n = 1
 	}
-	parts[which] += left // what rounding left over
+	parts[which] += left // the remainder of rounding
 	return n, which
 }
 
-// level fills lanes to a common finishing time: those whose backlog alone lasts longer
-// than that are left out, and the time computed again. It returns the time and those.
+// level returns the time at which all lanes finish size bytes and their backlogs, and a bit in skip for each
+// lane whose backlog alone takes longer. Such a lane gets nothing, and the time is computed without it.
 func level(size int, shares []share) (finish float64, skip uint64) {
 	for {
 		work, rate := float64(size), 0.0

@@ -5,15 +5,17 @@ import (
 	"ncclmesh/transport/stats"
 )
 
-// shown is what other processes see of a connection.
+// statsEntry holds the counters of a connection, which other processes may read.
 type statsEntry struct {
-	// Count counts for the connection. Its owner adds to it, but for what only this package
-	// knows; anybody may read it.
+	// Count holds the connection's counters. The owner counts what this package does not see.
+	// They may be read from any goroutine.
 	Count *stats.Conn
-	page  *stats.Page // nil where the connection is on none; guarded by Conn.mu
+	page  *stats.Page // nil if the connection is not published; guarded by Conn.mu
 }
 
-// Show puts the connection on the process's page. Nobody else may know it yet.
+// Show publishes the connection on a page of the process.
+//
+// Preconditions: no other goroutine uses c.
 func (c *Conn) Show(p *stats.Page) {
 	if c.Probe {
 		return
@@ -22,7 +24,7 @@ func (c *Conn) Show(p *stats.Page) {
 	c.Count = p.Connect(stats.Connection{ID: c.ID, Sending: c.Sending, Peer: c.Session.Name(), Process: c.Session.Peer().Process})
 }
 
-// Hide takes it off again, with its lanes. It may be called again.
+// Hide removes the connection and its lanes from the page. Further calls do nothing.
 func (c *Conn) Hide() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +38,7 @@ func (c *Conn) Hide() {
 	c.page = nil
 }
 
-// showLane shows a lane that is put into service.
+// showLane publishes a lane that comes into service.
 //
 // Preconditions: c is locked.
 func (c *Conn) showLane(l *lane.Lane) {
@@ -45,7 +47,7 @@ func (c *Conn) showLane(l *lane.Lane) {
 	}
 }
 
-// hideLane takes a lane off that is no more.
+// hideLane removes a lane from the page.
 //
 // Preconditions: c is locked.
 func (c *Conn) hideLane(l *lane.Lane) {
@@ -54,8 +56,8 @@ func (c *Conn) hideLane(l *lane.Lane) {
 	}
 }
 
-// countDrain counts a lane that goes out of service before the connection ends: failed
-// says that it is for a fault of its own.
+// countDrain counts a lane that goes out of service before the connection ends. failed says that the lane
+// failed, and is not removed for a better path.
 //
 // Preconditions: c is locked.
 func (c *Conn) countDrain(l *lane.Lane, failed bool) {
@@ -65,14 +67,14 @@ func (c *Conn) countDrain(l *lane.Lane, failed bool) {
 	}
 }
 
-// publish keeps for people what has become of the connection.
+// publish writes the error that ended the connection to the page of the process.
 func (c *Conn) publish(err error) {
 	if c.env.Page != nil && !c.Probe {
 		c.env.Page.Say(err.Error())
 	}
 }
 
-// shownWay is what a lane leads over, as the page has it.
+// pathStats returns the path of a lane in the form that the page has.
 func pathStats(l *lane.Lane) stats.Way {
 	w := stats.Way{
 		Peer: l.Conn.Session.Name(), Port: int(l.Port.Index()), PeerPort: int(l.Peer.Index),

@@ -6,21 +6,21 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Watch is whoever wants to know of the parts of requests, such as NCCL's profiler. One
-// Watch may be that of many connections. A new one is told of all requests.
+// Watch receives traces of requests, which tell which lane carried which part. NCCL's profiler uses one.
+// Connections may share a Watch. A new Watch receives traces of all requests.
 type Watch struct {
 	notify   func(t *Trace, over bool)
-	skipMask atomic.Uint64 // bits that are 0 in the number of a request that is told of
+	skipMask atomic.Uint64 // a request is traced if its number has none of these bits
 }
 
-// NewWatch makes a Watch. tell is called by Test, in its caller's thread and with the
-// connection locked, so that it may not call the connection, with what is
-// known by now; over says that Test is to report the request done, or failed, and the
-// trace is not told again.
-func NewWatch(tell func(t *Trace, over bool)) *Watch { return &Watch{notify: tell} }
+// NewWatch returns a Watch. Test calls notify on its caller's thread with what is known so far. The
+// connection is then locked, so that notify must not call it. over says that Test is about to report the
+// request done or failed, and that this is the last call for the trace.
+func NewWatch(notify func(t *Trace, over bool)) *Watch { return &Watch{notify: notify} }
 
-// Seldom is for a Watch that has no use for what it is told: it is told of one request
-// in 256 of each connection, to see whether that is still so. All ends it.
+// Sample makes connections trace one request in 256. A watch that does not need traces at the
+// moment calls it, and sees from the sample when it needs them again. All makes them trace all
+// requests.
 func (w *Watch) Sample() { w.skipMask.Store(1<<8 - 1) }
 func (w *Watch) All() {
 	if w.skipMask.Load() != 0 {
@@ -28,39 +28,39 @@ func (w *Watch) All() {
 	}
 }
 
-// Wants reports whether the watch is told of a connection's request of that number.
+// Wants reports whether a connection traces its request of number n.
 func (w *Watch) Wants(n uint64) bool { return n&w.skipMask.Load() == 0 }
 
-// Trace is what is known of the parts of one request. C never has the answer of such a
-// request: its Test is always Go's. It is its connection's, which uses it again.
+// Trace records the parts of one request. C never answers for a traced request: its Test always calls Go. The
+// connection reuses the Trace after the last notification.
 type Trace struct {
 	Sending bool
-	Name    uint64                // the watch's, for the request
-	Steps   [lane.MaxSubs]uintptr // and for each of its messages
-	Parts   []TracedPart          // in the order they were sent, or arrived
+	Name    uint64                // for use by the watch
+	Steps   [lane.MaxSubs]uintptr // for use by the watch: one for each message
+	Parts   []TracedPart          // in the order in which they were sent, or arrived
 }
 
-// TracedPart is a part of a message that a lane carries, or has.
+// TracedPart records the lane of one part of a message.
 type TracedPart struct {
 	Lane    *lane.Lane
 	Bytes   int
-	Message uint8 // of the request
-	Part    uint8 // of the message
-	Ended   bool
+	Message uint8 // index in the request
+	Part    uint8 // index in the message
+	Ended   bool  // delivered, or arrived
 
-	Notified bool    // the watch's: it knows of the part,
-	Event    uintptr // and what it calls it
+	Notified bool    // for use by the watch: it knows the part
+	Event    uintptr // for use by the watch: its name for the part
 }
 
-// Watch sets who is told of requests from now on. It is called before the first.
+// Watch sets the watch of all further requests. It must be called before the first request.
 func (c *Conn) Watch(w *Watch) { c.watch = w }
 
-// Trace is the request's, or nil. Its owner may ask for it, and fill in what is the
-// watch's, between posting a request and its first Test.
+// Trace returns the trace of the request, or nil. The owner may fill in the fields for the watch between
+// posting the request and its first Test.
 func (r *Request) Trace() *Trace { return r.trace }
 
-// traced is a trace for a request that begins, or nil. Where nobody watches that costs
-// a load and a branch.
+// newTrace returns a trace for a request that begins, or nil if the request is not traced. Without a watch
+// that costs a load and a branch.
 func (c *Conn) newTrace() *Trace {
 	if c.watch == nil {
 		return nil
@@ -77,7 +77,8 @@ func (c *Conn) newTrace() *Trace {
 	return t
 }
 
-// told tells of a request in its Test.
+// notifyWatch hands the trace of a request to the watch, from its Test. over says that the request is done or
+// failed.
 func (r *Request) notifyWatch(over bool) {
 	t := r.trace
 	r.c.watch.notify(t, over)
@@ -87,14 +88,14 @@ func (r *Request) notifyWatch(over bool) {
 	}
 }
 
-// add notes a part that goes, or comes, over a lane. One that goes again has ended on
-// the lane it was on.
+// add records that a part is sent, or arrives, over a lane. The part may have been on another lane before,
+// which has failed: that entry is marked as ended.
 func (t *Trace) add(l *lane.Lane, message, part uint8, bytes int) {
 	t.end(message, part)
 	t.Parts = append(t.Parts, TracedPart{Lane: l, Message: message, Part: part, Bytes: bytes})
 }
 
-// end notes that a part is through.
+// end marks a part as delivered, or arrived.
 func (t *Trace) end(message, part uint8) {
 	for i := range t.Parts {
 		if p := &t.Parts[i]; p.Message == message && p.Part == part {
