@@ -9,21 +9,21 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// lingerTime is how long queue pairs outlive a close, for a lost last acknowledgement.
+// lingerTime is how long queue pairs stay open after Close, because the peer may still need an
+// acknowledgement that was lost.
 const lingerTime = 2 * time.Second
 
-// ending is why a connection is over. Whoever finds that out first sets it, from
-// any goroutine and without the connection's mutex: its holder may be destroying a queue
-// pair, and waiting for the very event that is being handled.
+// ending says why a connection has ended. The first goroutine that finds a reason stores it without the
+// connection's mutex, because the holder of the mutex may be destroying a queue pair, and waiting for the
+// very event that is being handled.
 type ending struct {
 	Err          error
-	closedAt     time.Time // when the peer closed in good order, or its process ended; else zero
-	processEnded bool      // its process ended
-	fromPeer     bool      // from the peer, or of it
+	closedAt     time.Time // when the peer closed the connection cleanly or its process ended; else zero
+	processEnded bool      // the peer's process has ended
+	fromPeer     bool      // the peer sent the reason, or is gone
 }
 
-// Ended is why the connection is over; nil while it is not. It may be called from any
-// goroutine.
+// Ended returns why the connection has ended, or nil if it has not. It may be called from any goroutine.
 func (c *Conn) Ended() error {
 	if e := c.ending.Load(); e != nil {
 		return e.Err
@@ -31,8 +31,8 @@ func (c *Conn) Ended() error {
 	return nil
 }
 
-// Fail ends the connection and tells the peer why. It does not block, and may be
-// called from any goroutine, with or without the connection locked.
+// Fail ends the connection with an error, and sends the peer the reason. It does nothing if the connection
+// has ended. It does not block. It may be called from any goroutine, whether or not the connection is locked.
 func (c *Conn) Fail(err error) {
 	if !c.ending.CompareAndSwap(nil, &ending{Err: err}) {
 		return
@@ -42,11 +42,11 @@ func (c *Conn) Fail(err error) {
 	c.recordFirstFailure(err.Error())
 	c.board.ComeIn()
 	if !c.peerNotified.Swap(true) {
-		_ = c.Session.Send(m) // a dead session is what we report anyway
+		_ = c.Session.Send(m) // if the session is dead the peer learns of the end from that
 	}
 }
 
-// kindOfRefuse returns the kind of error that a Refuse with a code is to this side.
+// refuseKind returns the kind of error that a Refuse with a code causes on this side.
 func refuseKind(code uint8) error {
 	if code == handshake.RefuseEnding {
 		return fault.ErrPeerGone
@@ -54,8 +54,8 @@ func refuseKind(code uint8) error {
 	return fault.ErrPeerRefused
 }
 
-// peerClosed reports whether the peer has closed the connection in good order, or its process has
-// ended, and this side has not closed it.
+// peerClosed reports whether the peer has closed the connection cleanly, or its process has ended, while this
+// side has not called Close.
 //
 // Preconditions: c is locked.
 func (c *Conn) peerClosed() bool {
@@ -63,8 +63,8 @@ func (c *Conn) peerClosed() bool {
 	return c.state.At() != Closed && e != nil && !e.closedAt.IsZero()
 }
 
-// Deliver hands the connection a message of its peer. It runs on the session's
-// goroutine, which serves many connections, and does not block.
+// Deliver handles a message from the peer. It is called by the session's goroutine, which serves many
+// connections, and does not block.
 func (c *Conn) Deliver(m handshake.Message) {
 	switch m := m.(type) {
 	case *handshake.Bye:
@@ -91,7 +91,7 @@ func (c *Conn) Deliver(m handshake.Message) {
 	}
 }
 
-// setupOf is the set-up of that epoch, or nil when there is none any more.
+// setupOf returns the set-up of an epoch, or nil if it is over and forgotten.
 func (c *Conn) setupOf(epoch uint32) *setup {
 	if epoch == 0 {
 		return c.firstSetup
@@ -102,7 +102,7 @@ func (c *Conn) setupOf(epoch uint32) *setup {
 	return nil
 }
 
-// setUp hands a message to the set-up that it is of.
+// setUp hands a message to the set-up of its epoch. A message for a set-up that is over is dropped.
 func (c *Conn) setUp(m handshake.Message, epoch uint32) {
 	if s := c.setupOf(epoch); s != nil {
 		s.put(m)
@@ -111,7 +111,8 @@ func (c *Conn) setUp(m handshake.Message, epoch uint32) {
 	c.env.Log.Debug("message for a set-up that has ended", "conn", c.String(), "epoch", epoch, "type", m.Type())
 }
 
-// laneDown heeds that a lane is down at the peer: one that is being set up, or in service.
+// laneDown handles a LaneDown of the peer. If the lane is being set up the set-up gets it, else the event
+// queue.
 func (c *Conn) laneDown(m *handshake.LaneDown) {
 	s := c.setupOf(m.Epoch)
 	if s == nil || s.finished.Load() {
@@ -124,31 +125,31 @@ func (c *Conn) laneDown(m *handshake.LaneDown) {
 	}
 }
 
-// PeerGone notes that the peer's process has ended, or can be talked to no more, and reports whether that is what ends the
-// connection: it is not where the peer has closed it before. It does not block.
-func (c *Conn) PeerGone(err error) (news bool) {
+// PeerGone notes that the peer's process has ended, or cannot be reached any more. It reports whether that
+// ends the connection, which it does not if the connection has ended before. It does not block.
+func (c *Conn) PeerGone(err error) (ended bool) {
 	return c.end(ending{Err: err, closedAt: time.Now(), processEnded: true}, err.Error())
 }
 
-// end notes that the peer is done with the connection, and what it has lost, "" for nothing. Requests that its
-// last writes completed are still found done. It reports whether the connection had not ended before.
-func (c *Conn) end(e ending, loss string) (news bool) {
+// end ends the connection because of the peer, whose first failure is loss, "" for none. Requests that were
+// completed by the peer's last writes are still reported done. It reports whether the connection had not
+// ended before.
+func (c *Conn) end(e ending, loss string) (ended bool) {
 	c.peerNotified.Store(true)
 	e.fromPeer = true
-	if news = c.ending.CompareAndSwap(nil, &e); news && loss != "" {
+	if ended = c.ending.CompareAndSwap(nil, &e); ended && loss != "" {
 		c.recordFirstFailure(loss)
 	}
 	c.board.ComeIn()
 	c.peerDoneOnce.Do(func() { close(c.peerDone) })
 	c.events.wake()
-	return news
+	return ended
 }
 
-// outcome is the error of a request that is not complete, or nil while it may
-// still be: a receiver's Bye, and over TCP its end, can overtake the
-// acknowledgement of the last send, and its queue pairs linger for that. before is
-// the connection's ending from before the last poll: what the peer said since may
-// have overtaken what the next poll finds.
+// requestError returns the error of a request that is not complete, or nil while it may still complete: a
+// receiver's Bye, or over TCP its close, may overtake the acknowledgement of the last send, for which queue
+// pairs linger. before is the ending as it was before the last poll: an ending that the peer caused since
+// then may have overtaken data that the next poll finds.
 //
 // Preconditions: c is locked.
 func (c *Conn) requestError(before *ending) error {
@@ -159,22 +160,22 @@ func (c *Conn) requestError(before *ending) error {
 	case c.Sending && !e.closedAt.IsZero() && time.Since(e.closedAt) < c.env.Scaled(lingerTime) && (c.closedCleanly() || c.mayDeliver(e.processEnded)):
 		return nil
 	}
-	return c.recordFailure(e.Err) // also where the peer closed the connection, which is a failure only of one in use
+	return c.recordFailure(e.Err) // a clean close by the peer is a failure too while a request is outstanding
 }
 
-// delivering reports whether a peer that has closed the connection may still
-// acknowledge what was sent.
-func (c *Conn) mayDeliver(gone bool) bool {
+// mayDeliver reports whether a lane may still acknowledge what was sent to a peer that has closed the
+// connection, or whose process has ended.
+func (c *Conn) mayDeliver(processEnded bool) bool {
 	for _, l := range c.lanes {
-		if l.Carrier.Delivering(gone) {
+		if l.Carrier.Delivering(processEnded) {
 			return true
 		}
 	}
 	return false
 }
 
-// usable is the error of an operation on a connection that has ended, or that its owner
-// has closed; nil on one that lives.
+// checkUsable returns an error if the connection has ended, or if its owner has closed it. op names the
+// operation that needs it.
 //
 // Preconditions: c is locked.
 func (c *Conn) checkUsable(op string) error {

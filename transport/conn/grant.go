@@ -7,9 +7,9 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// match returns the first granted buffer for a tag that no send has taken, or nil. It looks at
-// all grants in order up to one that has not come whole: that one may be for the tag too, and
-// comes before those behind it.
+// match returns the first granted buffer for a tag that no send has taken, or nil. It reads the grants in
+// order and stops at the first that has not arrived completely, because that grant may be for the tag too and
+// comes first.
 func (s *Sender) match(tag int32) *lane.Grant {
 	if s.openEager(tag) != nil {
 		return nil
@@ -38,9 +38,9 @@ func (s *Sender) match(tag int32) *lane.Grant {
 	}
 }
 
-// readGrant copies the entries of the grant seq into s.granted once all are there, and returns
-// their number. The peer can write the ring at any time: the copy is what is checked and used,
-// and nothing is read from the ring again.
+// readGrant copies the entries of the grant with sequence seq into s.granted and returns their number; 0 if
+// some have not arrived. The peer can write to the ring at any time, so that only the copy is checked and
+// used.
 func (s *Sender) readGrant(seq uint64) int {
 	slot, n := s.Ring.Slot(seq), 1
 	for i := 0; i < n; i++ {
@@ -59,8 +59,8 @@ func (s *Sender) readGrant(seq uint64) int {
 	return n
 }
 
-// missing is the sequence of a grant that has not come though a later one has, and the index of the lane over which it was to; 0
-// is none.
+// missingGrant returns the sequence of a grant that has not arrived though a later one has, and the index of
+// the lane over which it was sent. A sequence of 0 means none.
 func (s *Sender) missingGrant() (seq uint64, index int) {
 	wire, first := s.Ring, s.head
 	for first < s.head+lane.Window && lane.Acquire(&wire.Slot(first)[0].Seq) == first {
@@ -74,23 +74,23 @@ func (s *Sender) missingGrant() (seq uint64, index int) {
 	return 0, 0
 }
 
-// mask is what the sender knows of a receive's buffers.
+// mask says which buffers of a receive the sender has used.
 type mask struct {
-	seq   uint64
-	taken uint8 // a bit for each that has its message
-	full  bool  // all have
+	seq   uint64 // sequence of the receive
+	taken uint8  // bit i: buffer i has its message
+	full  bool   // all buffers have one
 }
 
-// use marks a granted buffer as taken by a send.
+// consumeGrant marks a granted buffer as taken by a send.
 func (s *Sender) consumeGrant(g *lane.Grant) {
 	before := s.head
 	s.markTaken(g.Seq, g.Sub, g.N)
-	if s.head != before && !s.traits.Polled { // else every call is Go's
+	if s.head != before && !s.traits.Polled { // with polled lanes C asks Go in every call
 		s.board.Next(s.head)
 	}
 }
 
-// takes notes that a buffer of a receive of n has its message. The head moves on to the first
+// markTaken notes that buffer sub of a receive of n buffers has its message. It advances head to the first
 // receive that has a buffer without one.
 func (s *Sender) markTaken(seq uint64, sub, n uint8) {
 	m := &s.masks[lane.SlotOf(seq)]
@@ -104,8 +104,8 @@ func (s *Sender) markTaken(seq uint64, sub, n uint8) {
 	}
 }
 
-// fetch looks for grants where they do not come by themselves. They come over the
-// first lane in service; of the others one at a time is asked whether it still stands.
+// fetch polls lanes whose grants arrive only when they are polled: the first lane in service, over which
+// grants are sent, and one other lane in turn, to see whether it still works.
 func (s *Sender) fetch() {
 	lanes := s.lanes
 	if len(lanes) == 0 {
@@ -126,14 +126,14 @@ func (s *Sender) fetch() {
 	}
 }
 
-// outgoing is what a sender's lanes tell it.
+// outgoing handles what the lanes of a sender report.
 type outgoing struct{ *Sender }
 
 var _ lane.Sink = outgoing{}
 
-// Granted stores a grant as a device would have, sequence last. Once a lane has failed
-// grants may be sent again that have come before, and that of an eager message's receive
-// may come late.
+// Granted stores a grant in the ring as a device would, the sequence last. Repeated grants are ignored if a
+// lane has failed, because the receiver then sends grants again, or if eager messages were sent, because the
+// grant of such a message may arrive after it.
 func (s outgoing) Granted(seq uint64, entries []lane.Grant) error {
 	slot := s.Ring.Slot(seq)
 	s.advanceTo(seq)
@@ -151,7 +151,7 @@ func (s outgoing) Granted(seq uint64, entries []lane.Grant) error {
 	return nil
 }
 
-// Delivered counts a part that has reached the peer.
+// Delivered handles the delivery of a part to the peer.
 func (s outgoing) Delivered(l *lane.Lane, request, part int) {
 	if request >= lane.Window && s.eager.sent > 0 {
 		s.eagerDelivered(l, request)
@@ -173,7 +173,7 @@ func (s outgoing) Delivered(l *lane.Lane, request, part int) {
 	s.partDelivered(req, part)
 }
 
-// deliver takes a part off those that a request waits for.
+// partDelivered marks a part of a request as delivered, and completes the request after the last.
 func (s *Sender) partDelivered(r *Request, part int) {
 	if r.trace != nil {
 		r.trace.end(0, uint8(part))
@@ -183,19 +183,24 @@ func (s *Sender) partDelivered(r *Request, part int) {
 	}
 }
 
+// Eager fails the connection, because a sender receives no data.
 func (s outgoing) Eager(l *lane.Lane, _ lane.Eager, _ []byte) { s.Arrived(l, 0, 0) }
 
+// Arrived fails the connection, because a sender receives no data.
 func (s outgoing) Arrived(l *lane.Lane, v uint32, _ int64) {
 	s.Fail(fmt.Errorf("%w: %v: %v: data arrived at the sender, immediate %#08x", fault.ErrProtocol, s, l, v))
 }
 
+// Place fails the connection, because a sender receives no data.
 func (s outgoing) Place(l *lane.Lane, v uint32, _ uint64, _ uint32) (uintptr, *lane.Region, bool) {
 	s.Arrived(l, v, 0)
 	return 0, nil, false
 }
 
-func (s outgoing) Dropped(*lane.Lane, uint32) {} // nothing comes to a sender
+// Dropped does nothing, because a sender receives no data.
+func (s outgoing) Dropped(*lane.Lane, uint32) {}
 
+// Regranted fails the connection, because a sender sends no grants.
 func (s outgoing) Regranted(l *lane.Lane, slot uint8) {
 	s.Fail(fmt.Errorf("%w: %v: %v: completion of grant %d at the sender", fault.ErrInternal, s, l, slot))
 }

@@ -9,7 +9,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Buffer is where one message of a receive goes.
+// Buffer is the place for one message of a receive.
 type Buffer struct {
 	Addr   uintptr
 	Size   int
@@ -21,17 +21,17 @@ type Buffer struct {
 type Receiver struct {
 	Conn
 	next    uint64 // sequence of the next receive
-	granted int    // sub-receives outstanding
-	waiting bool   // the next receive has been counted in waits
+	granted int    // number of incomplete sub-receives
+	waiting bool   // the wait of the next receive has been counted
 
 	unexpected unexpected
 
-	regrants         slots  // of receives that are to be granted again
-	regrantsInFlight counts // of grants that were sent again and may not have come, by slot
-	resendCredit     int    // parts that may yet arrive again
+	regrants         slots  // receives whose grants are to be sent again
+	regrantsInFlight counts // by slot: grants that were sent again and may not have landed
+	resendCredit     int    // how many more parts the sender may send again
 }
 
-// NewReceiver makes a receiver that has no lanes yet.
+// NewReceiver makes a receiver without lanes.
 func NewReceiver(env *Env, s *control.Session, id uint32) *Receiver {
 	r := &Receiver{next: 1}
 	r.init(env, s, id, false, incoming{r})
@@ -40,17 +40,16 @@ func NewReceiver(env *Env, s *control.Session, id uint32) *Receiver {
 	return r
 }
 
-// Irecv grants bufs, at most 8, to the sender: one message each, matched by tag.
-// It returns nil when the window of 256 is full; the caller tests what is
-// outstanding and tries again.
+// Irecv grants bufs to the sender, 1 to 8 buffers for one message each, which are matched by tag. It returns
+// nil if the window of 256 is full; the caller then tests outstanding requests and tries again.
 func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	if !r.TryLock() {
 		return nil, nil
 	}
 	defer r.Unlock()
-	left := false
+	eagerOnly := false // the peer has closed, and only its eager messages can be received
 	if err := r.checkUsable("receive"); err != nil {
-		if left = r.hasEagerAfterClose(); !left {
+		if eagerOnly = r.hasEagerAfterClose(); !eagerOnly {
 			return nil, err
 		}
 	}
@@ -59,10 +58,10 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	}
 	n := len(bufs)
 	req := &r.requests[lane.SlotOf(r.next)]
-	l, keep := r.grantLane(), left || r.unexpected.deferGrants && n == 1
-	if l == nil && !keep || !r.canGrant(req, n) {
+	l, deferred := r.grantLane(), eagerOnly || r.unexpected.deferGrants && n == 1
+	if l == nil && !deferred || !r.canGrant(req, n) {
 		r.poll()
-		if l, keep = r.grantLane(), left || r.unexpected.deferGrants && n == 1; l == nil && !keep || !r.canGrant(req, n) {
+		if l, deferred = r.grantLane(), eagerOnly || r.unexpected.deferGrants && n == 1; l == nil && !deferred || !r.canGrant(req, n) {
 			if !r.waiting {
 				r.waiting = true
 				r.Count.Waits.Add(1)
@@ -80,7 +79,7 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	}
 	switch {
 	case req.done:
-	case keep:
+	case deferred:
 		r.deferGrant(req)
 	default:
 		r.reportMatched()
@@ -89,16 +88,16 @@ func (r *Receiver) Irecv(bufs []Buffer) (*Request, error) {
 	return r.show(req), nil
 }
 
-// deferGrant keeps the grant of a receive back. What that would have taken along, an
-// acknowledgement of parts that came over grants, goes without it.
+// deferGrant does not send the grant of a receive yet. It sends acknowledgements, which would have been sent
+// along with the grant, without it.
 func (r *Receiver) deferGrant(req *Request) {
 	req.noKeys = true
 	r.unexpected.deferred.add(req.index)
 	r.acknowledge()
 }
 
-// hasEagerLeft reports whether a peer that has closed the connection, or has ended, has left
-// eager messages behind.
+// hasEagerAfterClose reports whether eager messages wait for their receives from a peer that has closed the
+// connection or whose process has ended.
 func (r *Receiver) hasEagerAfterClose() bool {
 	if !r.traits.Eager || !r.peerClosed() {
 		return false
@@ -109,7 +108,7 @@ func (r *Receiver) hasEagerAfterClose() bool {
 	return r.unexpected.hasAny()
 }
 
-// firstLane is the first lane in service, or nil.
+// firstLane returns the first lane in service, or nil.
 func (r *Receiver) firstLane() *lane.Lane {
 	lanes := r.lanes
 	if i := slices.IndexFunc(lanes, (*lane.Lane).InService); i >= 0 {
@@ -118,14 +117,14 @@ func (r *Receiver) firstLane() *lane.Lane {
 	return nil
 }
 
-// free reports whether a receive of n buffers can be granted as req. Receives that are
-// to be granted again come first, and a slot whose grant may yet be written again is
-// not used: that would land on the new one.
+// canGrant reports whether a receive of n buffers can be granted as req. Grants that are to be sent again
+// must go first. A slot into which a repeated grant may still be written is not used, because that grant
+// would overwrite the new one.
 func (r *Receiver) canGrant(req *Request, n int) bool {
 	return !req.busy() && r.granted+n <= lane.Window && r.regrants.none() && !r.regrantsInFlight.has(req.index)
 }
 
-// prepare makes the lanes ready to receive what the next grant, or report, asks for.
+// prepare makes all lanes ready to receive the parts that the next grant, or report, asks for.
 func (r *Receiver) prepare() {
 	for _, k := range r.lanes {
 		if k.InService() {
@@ -136,7 +135,8 @@ func (r *Receiver) prepare() {
 	}
 }
 
-// sendGrant gives a lane the grant of a receive. One that it does not take is lost with it.
+// sendGrant sends the grant of a receive over a lane. If the lane does not take it, the lane fails, and the
+// grant is sent again after that.
 func (r *Receiver) sendGrant(l *lane.Lane, req *Request, entries []lane.Grant, again bool) {
 	req.lane, req.noKeys = l.Index, r.traits.Polled && l.Port.Traits().Polled
 	if err := l.Carrier.SendGrant(req.seq, entries, again); err != nil {
@@ -144,7 +144,7 @@ func (r *Receiver) sendGrant(l *lane.Lane, req *Request, entries []lane.Grant, a
 	}
 }
 
-// check reports what is wrong with the buffers of a receive.
+// check returns an error if the buffers of a receive are not valid.
 func (r *Receiver) check(bufs []Buffer) error {
 	if n := len(bufs); n < 1 || n > lane.MaxSubs {
 		return fmt.Errorf("%w: %v: receive of %d buffers; 1 to %d are allowed", fault.ErrUsage, r, n, lane.MaxSubs)
@@ -158,7 +158,7 @@ func (r *Receiver) check(bufs []Buffer) error {
 	return nil
 }
 
-// grant makes req outstanding and writes its buffers into the shadow of the ring.
+// grant makes req outstanding and writes its buffers into the local copy of the ring.
 func (r *Receiver) grant(req *Request, bufs []Buffer) []lane.Grant {
 	n := len(bufs)
 	r.begin(req, n)
@@ -183,7 +183,8 @@ func (r *Receiver) grant(req *Request, bufs []Buffer) []lane.Grant {
 	return slot[:n]
 }
 
-// after says over which lane the grant before seq went: if it does not come, that is why.
+// laneBefore returns the index of the lane that carried the grant before seq, plus 1, or 0 if no lane is
+// known. From it the sender knows which lane to suspect if that grant does not arrive.
 func (r *Receiver) laneBefore(seq uint64) uint8 {
 	before := &r.requests[lane.SlotOf(seq-1)]
 	if before.seq != seq-1 || before.seq == 0 || before.noKeys {
@@ -192,10 +193,9 @@ func (r *Receiver) laneBefore(seq uint64) uint8 {
 	return before.lane + 1
 }
 
-// grantLane is the lane that carries the next grant, or nil. Lanes of devices take
-// turns. Where there are none it is a passive lane, of which the sender looks at the
-// first: a grant over one says nothing of where the buffer lies, which a device must
-// know.
+// grantLane returns the lane that carries the next grant, or nil. Lanes that are not polled take turns. If
+// there are none it returns the first polled lane, which the sender polls most. A grant over a polled lane
+// has no keys, which the other lanes need.
 func (r *Receiver) grantLane() *lane.Lane {
 	lanes := r.lanes
 	devices := false

@@ -11,8 +11,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// RegMR registers host memory for the connection, in every domain. It may be
-// called while other threads send and receive.
+// RegMR registers host memory in every domain of the connection. It may be called while other threads send
+// and receive.
 func (c *Conn) RegMR(addr, length uintptr) (*lane.Region, error) {
 	r := &lane.Region{Addr: addr, Length: length}
 	return c.register(r, func(d lane.Domain) (lane.Registration, error) {
@@ -24,8 +24,8 @@ func (c *Conn) RegMR(addr, length uintptr) (*lane.Region, error) {
 	})
 }
 
-// RegDmaBufMR registers the memory of a DMA-BUF that the process sees at addr. Its
-// descriptor is not kept: no domain can join the connection as long as it is registered.
+// RegDmaBufMR registers the memory of a DMA-BUF that the process sees at addr. The descriptor fd is not kept,
+// so that no domain can join the connection while the memory is registered.
 func (c *Conn) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
 	r := &lane.Region{Addr: addr, Length: length, Fixed: true}
 	return c.register(r, func(d lane.Domain) (lane.Registration, error) {
@@ -37,8 +37,8 @@ func (c *Conn) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.R
 	})
 }
 
-// register registers r in every domain there is, those that join meanwhile included.
-// Nothing but empty messages fit an empty one.
+// register calls in for every domain of the connection, also for domains that join meanwhile, and adds r to
+// the connection. An empty region is registered in no domain.
 func (c *Conn) register(r *lane.Region, in func(lane.Domain) (lane.Registration, error)) (*lane.Region, error) {
 	for index := 0; ; index++ {
 		c.mu.Lock()
@@ -56,7 +56,7 @@ func (c *Conn) register(r *lane.Region, in func(lane.Domain) (lane.Registration,
 	}
 }
 
-// keep makes r the connection's.
+// addRegion adds a registered region to the connection.
 //
 // Preconditions: c is locked.
 func (c *Conn) addRegion(r *lane.Region) error {
@@ -68,11 +68,10 @@ func (c *Conn) addRegion(r *lane.Region) error {
 	return nil
 }
 
-// DeregMR ends a registration: after it has returned nil nothing touches the
-// memory. Receives that use it and that nothing has come for yet may stay
-// outstanding; the connection fails when data comes for them. When other requests
-// use it, or the registration is shared, the connection is stopped first. After an
-// error the memory is registered as before.
+// DeregMR ends a registration. Once it has returned nil no device touches the memory. Receives that use it
+// and for which no data has arrived may stay outstanding; the connection fails if data comes for them. If
+// other requests use the memory, or if another connection shares the registration, the lanes are stopped
+// first and the connection fails. After an error the memory is still registered.
 func (c *Conn) DeregMR(r *lane.Region) error {
 	if r == nil {
 		return nil
@@ -95,14 +94,14 @@ func (c *Conn) DeregMR(r *lane.Region) error {
 		if err := c.quiesce(); err != nil {
 			return fmt.Errorf("memory at %#x stays registered: %w", r.Addr, err)
 		}
-		if !c.hasRegion(r) { // closed meanwhile, which has released it
+		if !c.hasRegion(r) { // Close was called meanwhile and has released it
 			return nil
 		}
 	}
 	return c.removeRegion(r)
 }
 
-// holds reports whether r is registered for this connection.
+// hasRegion reports whether r is registered for this connection.
 //
 // Preconditions: c is locked.
 func (c *Conn) hasRegion(r *lane.Region) bool {
@@ -110,10 +109,10 @@ func (c *Conn) hasRegion(r *lane.Region) bool {
 	return ok
 }
 
-// drop ends a registration that no request uses, once no domain that joins is at it.
-// After an error the memory is registered as before.
+// removeRegion ends a registration that no request uses. It waits for a joining domain that is registering r.
+// After an error the memory is still registered.
 //
-// Preconditions: c is locked, and it is again after.
+// Preconditions: c is locked. removeRegion may unlock c while it waits, and locks it again.
 func (c *Conn) removeRegion(r *lane.Region) error {
 	c.awaitJoining(r)
 	if err := r.Release(); err != nil {
@@ -123,11 +122,10 @@ func (c *Conn) removeRegion(r *lane.Region) error {
 	return nil
 }
 
-// withdraw ends a registration that outstanding receives use, and reports whether
-// nothing can touch the memory any more. That takes no more than the end of its
-// registration, unless another connection holds that too.
+// withdraw ends a registration that outstanding receives use, and reports whether it did, so that no device
+// can touch the memory any more. It does nothing if another connection shares the registration.
 //
-// Preconditions: c is locked, and no carrier is about to write the memory itself.
+// Preconditions: c is locked, and no carrier is writing to the memory itself.
 func (c *Conn) withdraw(r *lane.Region) bool {
 	if !r.ReleaseAlone() {
 		return false
@@ -136,8 +134,8 @@ func (c *Conn) withdraw(r *lane.Region) bool {
 	return true
 }
 
-// blame completes an error that data for withdrawn memory may have caused. It may be
-// called from any goroutine.
+// explainWithdrawn returns err, wrapped in a usage error if memory was deregistered with a receive
+// outstanding, because data for that memory is then the likely cause. It may be called from any goroutine.
 func (c *Conn) explainWithdrawn(err error) error {
 	addr := c.withdrawn.Load()
 	if addr == 0 {
@@ -153,7 +151,9 @@ func (c *Conn) registered() []*lane.Region {
 	return slices.SortedFunc(maps.Keys(c.regions), func(x, y *lane.Region) int { return cmp.Compare(c.regions[x], c.regions[y]) })
 }
 
-// dropAll gives back what is still registered.
+// removeRegions ends all registrations.
+//
+// Preconditions: c is locked.
 func (c *Conn) removeRegions() error {
 	var errs []error
 	for _, r := range c.registered() {

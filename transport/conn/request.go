@@ -8,60 +8,58 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Request is an outstanding send or receive. It belongs to its connection, which
-// uses it again once Test has reported it done, or C has taken its answer from the
-// connection's board.
+// Request is a send or receive. It belongs to its connection, which reuses it once Test has reported it done,
+// or C has taken its result from the connection's board.
 type Request struct {
 	c         *Conn
 	index     int
-	active    bool   // busy says whether it still is
-	gen       uint64 // counts its uses
-	done      bool
-	n         int    // messages: 1 for a send
-	remaining uint32 // sub-receives that are not complete; of a send a bit for each part
-	seq       uint64 // of the receive
-	lane      uint8  // of a receive: that last carried its grant
-	noKeys    bool   // of a receive: its grant said nothing of where the buffers lie
+	active    bool   // outstanding, unless C has taken the result; see busy
+	gen       uint64 // generation: counts the uses
+	done      bool   // complete
+	n         int    // number of messages: 1 in a send
+	remaining uint32 // receive: number of incomplete sub-receives; send: a bit for each undelivered part
+	seq       uint64 // sequence of the receive
+	lane      uint8  // receive: index of the lane that last carried the grant
+	noKeys    bool   // receive: the grant was sent without keys, or not at all
 
-	subs  []sub  // of each message; as many as a request of this end can have
-	sent  *sent  // nil of a receive
-	trace *Trace // or nil
+	subs  []sub  // one for each message
+	sent  *sent  // nil in a receive
+	trace *Trace // nil if the request is not traced
 }
 
-// sent is what is known of a send's parts until they are delivered.
+// sent describes the parts of a send until they are delivered.
 type sent struct {
 	addr   uintptr // of the message
-	number uint64  // in the order in which messages are posted, or parts of them again
-	sub    uint8   // of the receive
-	last   uint8   // number of its last part
+	number uint64  // sequence in which messages, and parts again, are posted
+	sub    uint8   // index of the buffer in the receive
+	last   uint8   // index of the last part
 	lost   uint32  // a bit for each part that is to be sent again
-	resent uint32  // a bit for each that was, and is charged to what may be
-	tag    int32   // of an eager message
-	head   uint32  // see lane.Eager
+	resent uint32  // a bit for each part that was sent again, and has used up a resend credit
+	tag    int32   // eager: of the message
+	head   uint32  // eager: see lane.Eager
 	lanes  [lane.MaxParts]uint8
 	sizes  [lane.MaxParts]uint32
 }
 
-// A board has room for all of them.
+// A board has room for all requests and their sizes.
 const (
 	_ = uint(board.Requests - lane.Window)
 	_ = uint(board.MaxSizes - lane.MaxSubs)
 )
 
-// sub is one message of a request: what is sent, or what has arrived of a
-// sub-receive. A connection has two thousand of them.
+// sub is one message of a request: one that is sent, or a sub-receive. A connection has two thousand.
 type sub struct {
-	addr         uintptr      // of a receive's buffer
-	region       *lane.Region // that it lies in, while a device may use it
+	addr         uintptr      // receive: of the buffer
+	region       *lane.Region // of the buffer, while a device may use it
 	capacity     uint32
-	size         uint32 // bytes sent, or of the parts seen
-	begun        uint32 // parts that have begun to arrive, where the carrier places them
+	size         uint32 // bytes sent, or arrived
+	begun        uint32 // parts that have begun to arrive, over carriers that write them piece by piece
 	seen         uint32 // parts that have arrived
-	last         uint8  // number of the last part, once one has arrived
+	last         uint8  // index of the last part, once a part has begun to arrive
 	deregistered bool   // the buffer was deregistered
 }
 
-// newRequests makes n requests, each of up to subs messages.
+// newRequests makes n requests of up to subs messages each.
 func (c *Conn) newRequests(n, subs int) []Request {
 	all := make([]Request, n)
 	s := make([]sub, n*subs)
@@ -71,7 +69,7 @@ func (c *Conn) newRequests(n, subs int) []Request {
 	return all
 }
 
-// Request returns the connection's request of that index.
+// Request returns the connection's request of index i, or nil.
 func (c *Conn) Request(i int) *Request {
 	if i < 0 || i >= lane.Window {
 		return nil
@@ -79,29 +77,28 @@ func (c *Conn) Request(i int) *Request {
 	return &c.requests[i]
 }
 
-// Board puts the connection's handle on its board and returns where that lies for C, or
-// 0 when there is none.
+// Board writes the connection's handle to its board and returns the address of the board for C, or 0 if there
+// is none.
 func (c *Conn) Board(comm uint64) uintptr { return c.board.Enter(comm) }
 
-// Index is a number below 512 that no other outstanding request of the
-// connection has.
+// Index returns a number below 512 that no other outstanding request of the connection has.
 func (r *Request) Index() int { return r.index }
 
-// Generation is the number of the request's present use. Its owner may ask for it until
-// it is done.
+// Generation returns the number of the request's present use. The owner may call it until the request is
+// done.
 func (r *Request) Generation() uint64 { return r.gen }
 
-// Outstanding is the generation in which the request is outstanding, or 0. It may be
+// Outstanding returns the generation of the outstanding request, or 0 if it is not outstanding. It may be
 // called from any goroutine.
 func (r *Request) Outstanding() uint64 { return r.c.board.Outstanding(r.index) }
 
-// Sizes are the bytes of a request's messages: that were sent, or received into each
-// buffer. They are laid out as NCCL's own, which may end with the request's last message.
+// Sizes are the bytes of a request's messages that were sent, or received into each buffer. The layout is
+// that of NCCL's array, which may end after the request's last message.
 type Sizes [lane.MaxSubs]uint32
 
-// Test reports whether the request is done, and then writes the sizes of its messages and
-// no others, unless sizes is nil: under the lock, as the request may serve another message
-// at once. It takes the lanes' news. Once it has returned true, or an error, the request
+// Test polls the connection and reports whether the request is done. It then writes the sizes of the
+// request's messages, and no other elements, to sizes unless that is nil. It does so with the connection
+// locked, because the request may be reused at once. Once Test has returned true, or an error, the request
 // must not be used again.
 func (r *Request) Test(sizes *Sizes) (done bool, err error) {
 	c := r.c
@@ -119,10 +116,12 @@ func (r *Request) Test(sizes *Sizes) (done bool, err error) {
 	return done, err
 }
 
-// answer is Test of a request that is outstanding.
+// answer is Test of an outstanding request.
+//
+// Preconditions: the connection is locked.
 func (r *Request) answer(sizes *Sizes) (done bool, err error) {
 	c := r.c
-	before := c.ending.Load() // what came before the end is found
+	before := c.ending.Load() // loaded before the poll, which then finds all that came before this ending
 	if !r.done || c.hasUnsent() {
 		c.testing = r
 		c.poll()
@@ -145,8 +144,7 @@ func (r *Request) answer(sizes *Sizes) (done bool, err error) {
 	return true, nil
 }
 
-// begin makes r outstanding with n buffers. Its owner and C know nothing of it before
-// show.
+// begin makes r outstanding, with n messages. C does not see it before show.
 func (c *Conn) begin(r *Request, n int) {
 	r.active, r.done, r.n = true, false, n
 	r.gen++
@@ -154,15 +152,13 @@ func (c *Conn) begin(r *Request, n int) {
 	c.pending++
 }
 
-// show says on the board that r is outstanding, once what it needs is on its way: the
-// store waits for all before it.
+// show publishes on the board that r is outstanding. It must be called after the request was posted.
 func (c *Conn) show(r *Request) *Request {
 	c.board.Begin(r.index, r.gen)
 	return r
 }
 
-// busy reports whether r is outstanding: nobody has had its answer. It is free again
-// when C has.
+// busy reports whether r is outstanding. If C has taken the result from the board, it recycles r.
 func (r *Request) busy() bool {
 	if r.active && r.done && r.c.board.Taken(r.index, r.gen) {
 		r.active = false
@@ -171,7 +167,7 @@ func (r *Request) busy() bool {
 	return r.active
 }
 
-// releaseBuffers drops r's hold on its buffers: no device uses them any more.
+// releaseBuffers ends r's use of its regions, because no device uses the buffers any more.
 func (r *Request) releaseBuffers() {
 	for i := range r.n {
 		if s := &r.subs[i]; s.region != nil {
@@ -181,9 +177,9 @@ func (r *Request) releaseBuffers() {
 	}
 }
 
-// complete marks r done, and says so on the board, but for one whose Test is waiting for
-// that. Over passive lanes only Test may say so: it acknowledges before; and of a request
-// that is watched: it tells before.
+// complete marks r as done, and publishes the sizes on the board. It does not publish them if Test is polling
+// for r, if a lane is polled, because Test must send acknowledgements first, or if r is traced, because Test
+// must notify the watch first.
 func (r *Request) complete() {
 	r.done = true
 	r.c.pending--
@@ -199,14 +195,16 @@ func (r *Request) complete() {
 	c.board.Done(r.index, r.gen)
 }
 
-// recycle makes a request free that nobody uses. A receive's slot is free with it.
+// recycle frees a request that is not used any more. A receive needs nothing, because its slot is then free.
 func (c *Conn) recycle(r *Request) {
 	if c.sender != nil {
 		c.sender.free = append(c.sender.free, uint16(r.index))
 	}
 }
 
-// abandon ends every outstanding request: nothing uses its buffers any more.
+// abandon releases the buffers of all outstanding requests.
+//
+// Preconditions: c is locked and all lanes are stopped.
 func (c *Conn) abandon() {
 	for i := range c.requests {
 		if r := &c.requests[i]; r.active && !r.done {

@@ -9,48 +9,51 @@ import (
 	"ncclmesh/transport/lane"
 )
 
+// The limits of stall detection. Durations are multiplied by the time scale.
 const (
-	stallTime       = 500 * time.Millisecond // that a lane may deliver nothing while others do; scaled, as what follows
-	stallCheckEvery = 50 * time.Millisecond  // between two judgements
+	stallTime       = 500 * time.Millisecond // how long a lane may deliver nothing while others do
+	stallCheckEvery = 50 * time.Millisecond  // between two checks
 	pollGapLimit    = 10 * time.Millisecond  // the most that counts of the time between two polls
-	pollsPerClock   = 8                      // polls, at one of which at least the clock is read
+	pollsPerClock   = 8                      // the clock is read at least once in so many polls
 )
 
-// stalls finds lanes on which nothing moves, at the sender: one on which a part waits
-// while another lane has delivered what was posted with it or later, or over which a grant
-// does not come that later ones have overtaken, of a process that answers on the session. It
-// goes by the time in which the connection was polled: a process that is stopped, starved or
-// busy with something else has not seen what its lanes delivered.
+// stalls finds lanes of a sender on which nothing moves. A lane stalls if a part waits on it while another
+// lane has delivered parts that were posted at the same time or later; or if a grant has not arrived over it
+// while later grants have, and the peer's process answers on the session. Time counts only while the
+// connection is polled, because a process that is stopped, starved or busy elsewhere does not see what its
+// lanes have delivered.
 type stalls struct {
 	start     time.Time     // of the connection
-	now       time.Duration // of the last poll at which the clock was read
-	gap       time.Duration // between the last two of those
-	polled    time.Duration // so far: no more than pollGapLimit of each gap
-	checked   time.Duration // when polled was that
-	skipped   int           // polls since the last at which the clock was read
-	delivered bool          // parts were delivered since the last poll began
+	now       time.Duration // time of the last poll that read the clock, since start
+	gap       time.Duration // time between the last two polls that read the clock
+	polled    time.Duration // sum of all gaps, of which each counts pollGapLimit at most; the clock of the fields below
+	checked   time.Duration // value of polled at the last check
+	skipped   int           // polls since the clock was read
+	delivered bool          // a part was delivered since the last poll began
 	lanes     [lane.MaxParts]laneProgress
 
-	missing      uint64        // grant that has not come
-	missingLane  *lane.Lane    // over which it was to come
-	missingSince time.Duration // when that was first seen of the two, and polled was that
+	missing      uint64        // sequence of a grant that has not arrived though a later one has; 0: none
+	missingLane  *lane.Lane    // lane over which that grant was sent, at the last check
+	missingSince time.Duration // value of polled from which the wait for that grant over that lane counts
 }
 
-// laneProgress is what is known of a lane in some place.
+// laneProgress is what the last check saw of the lane with some index.
 type laneProgress struct {
 	lane      *lane.Lane
-	delivered uint64        // parts
-	overtaken bool          // when it was last checked
-	since     time.Duration // when that was first seen, and that it had delivered those; polled was that
+	delivered uint64        // number of parts
+	overtaken bool          // another lane has delivered what was posted later
+	since     time.Duration // value of stalls.polled when the other fields last changed
 }
 
-// now is the time for intervals of one connection; it is never 0.
+// now returns the time since the connection was made. It is never 0. It is meant for intervals on one
+// connection.
 func (c *Conn) now() time.Duration { return c.stalls.elapsed() }
 
+// elapsed returns the time since start. It is never 0.
 func (s *stalls) elapsed() time.Duration { return time.Since(s.start) + 1 }
 
-// polled is when the connection was polled last, and how long after the time before, while
-// it sends over several lanes. It is called as lanes are polled.
+// lastPoll returns the time of the poll that is running, and how long after the previous one it began. It is
+// called while lanes are polled, by a sender with several lanes.
 //
 // Preconditions: c is locked.
 func (c *Conn) lastPoll() (now, gap time.Duration) {
@@ -60,13 +63,14 @@ func (c *Conn) lastPoll() (now, gap time.Duration) {
 	return c.stalls.now, c.stalls.gap
 }
 
-// delivers notes that a part was delivered.
+// noteDelivered notes that a part was delivered.
 //
 // Preconditions: c is locked.
 func (c *Conn) noteDelivered() { c.stalls.delivered = true }
 
-// look notes that lanes are about to be polled. While each poll brings something the clock,
-// which costs as much, is not read at all of them.
+// beforePoll must be called before lanes are polled. While each poll finds delivered parts it does not read
+// the clock in all of them, because reading it costs as much as the poll. gap is the most that counts of the
+// time between two polls.
 func (s *stalls) beforePoll(gap time.Duration) {
 	if s.delivered && s.skipped+1 < pollsPerClock {
 		s.skipped++
@@ -84,8 +88,8 @@ func (s *stalls) tick(gap time.Duration) {
 	s.skipped, s.delivered = 0, false
 }
 
-// checkStalls accuses lanes that have stalled, right after they were polled: what they had
-// delivered is known.
+// checkStalls reports lanes that have stalled as failed. It must be called right after the lanes were polled,
+// because it relies on what they have delivered.
 //
 // Preconditions: c is locked.
 func (c *Conn) checkStalls() {
@@ -98,7 +102,7 @@ func (c *Conn) checkStalls() {
 	i := s.noteMissing(c.sender.missingGrant())
 	switch {
 	case i < 0 || i >= len(c.lanes):
-	case c.Session.Silence() > c.env.Scaled(stallCheckEvery): // a process that is stopped may owe it
+	case c.Session.Silence() > c.env.Scaled(stallCheckEvery): // the grant may be late because the peer's process is stopped
 		s.missingSince = s.polled
 	case s.overdue(c.lanes[i]) >= c.env.Scaled(stallTime) && c.inService() > 1:
 		l := c.lanes[i]
@@ -113,8 +117,8 @@ func (c *Conn) checkStalls() {
 	}
 }
 
-// awaited notes which grant is missing, and returns over which lane it was to come; -1
-// when none is that was before.
+// noteMissing notes the sequence of the missing grant, 0 for none. index is the index of the lane over which
+// it was sent. noteMissing returns index if the same grant was missing before, else -1.
 func (s *stalls) noteMissing(seq uint64, index int) int {
 	if seq == 0 || seq != s.missing {
 		s.missing, s.missingSince = seq, s.polled
@@ -123,8 +127,9 @@ func (s *stalls) noteMissing(seq uint64, index int) int {
 	return index
 }
 
-// overdue is how long the missing grant has been awaited over a lane that stands. Over one that does not, or that has taken the
-// place of such a one, it does not come: it goes again.
+// overdue returns for how long the missing grant has not arrived over lane l, and l has been healthy. A grant
+// that was sent over a lane that has failed since, or has been replaced by l, is sent again, so that its time
+// starts anew.
 func (s *stalls) overdue(l *lane.Lane) time.Duration {
 	if l != s.missingLane || !isHealthy(l) {
 		s.missingLane, s.missingSince = l, s.polled
@@ -132,8 +137,8 @@ func (s *stalls) overdue(l *lane.Lane) time.Duration {
 	return s.polled - s.missingSince
 }
 
-// find returns the lanes, a bit for each, that have stalled for limit. first is the number
-// of the message that was posted first of those that wait on each lane.
+// find returns a mask of the lanes that have stalled for limit. first has, for each lane, the number of the
+// oldest message that waits on it.
 func (s *stalls) find(lanes []*lane.Lane, first *[lane.MaxParts]uint64, limit time.Duration) (stalled uint32) {
 	s.checked = s.polled
 	for i, l := range lanes {
@@ -150,8 +155,8 @@ func (s *stalls) find(lanes []*lane.Lane, first *[lane.MaxParts]uint64, limit ti
 	return stalled
 }
 
-// overtaken reports whether another lane in service has delivered message first, which is
-// the first that waits on l, or a later one; 0 is none.
+// overtaken reports whether another lane in service has delivered message number first, or a later one. first
+// is the oldest message that waits on l; 0 means none.
 func overtaken(l *lane.Lane, first uint64, lanes []*lane.Lane) bool {
 	if first == 0 || !isHealthy(l) {
 		return false
@@ -164,11 +169,11 @@ func overtaken(l *lane.Lane, first uint64, lanes []*lane.Lane) bool {
 	return false
 }
 
-// isHealthy reports whether a lane is in service, and nothing is said against it.
+// isHealthy reports whether a lane is in service and no failure of it is known.
 func isHealthy(l *lane.Lane) bool { return l.InService() && l.Failure() == nil }
 
-// patience is how long what is under way on a lane takes at a sixteenth of its speed: one
-// that is slow has not stalled.
+// slowTransferTime returns how long the backlog of a lane takes at a sixteenth of the lane's speed. A lane
+// gets that time in addition, because a slow lane has not stalled.
 func slowTransferTime(l *lane.Lane) time.Duration {
 	const bitsOfByte, mega, slow = 8, 1e6, 16
 	return time.Duration(float64(l.Backlog) * bitsOfByte * slow / (l.Weight * mega) * float64(time.Second))
