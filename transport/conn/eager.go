@@ -9,34 +9,34 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Short messages over TCP do not wait for a grant: see lane.Eager. Their sender has
-// a copy until it is told that the receiver's program has them, so that a send is done once
-// the kernel has the message, whatever becomes of the lane. A receiver to which they come
-// keeps its grants back until the sender asks for them, which it does for a message that
-// cannot go so.
+// Short messages over TCP do not wait for a grant: see lane.Eager. The sender keeps a copy of each
+// until the receiver reports it matched, so that a send is done once the kernel has the message,
+// even if the lane fails. A receiver of eager messages defers its grants until the sender requests
+// them, which it does for a message that cannot be sent eagerly.
 
-// eager is the sender's side of eager messages.
+// eager is the sender's state of eager messages.
 type eager struct {
-	sent              uint64 // so far
-	unmatched         int    // of which it has not been told that they are in their buffers
-	grantsRequestedAt uint64 // that were sent when grants were asked for last
-	wantSentAt        uint64 // and when the receiver was told so by the session
-	knownBefore       uint64 // a sequence: what is to be known of the receives before it is
-	header            lane.Eager
+	sent              uint64     // number of the last message
+	unmatched         int        // messages that the receiver has not reported matched
+	grantsRequestedAt uint64     // value of sent when grants were last requested over a lane
+	wantSentAt        uint64     // value of sent when grants were last requested over the session
+	knownBefore       uint64     // sequence of a receive: match has seen the grants of all receives before it
+	header            lane.Eager // scratch space for sendEager and requestGrants
 }
 
-// canSendEager reports whether a message of size bytes may go eagerly.
+// canSendEager reports whether a message of size bytes may be sent eagerly.
 func (s *Sender) canSendEager(size int) bool {
 	return size <= lane.EagerSize && s.traits.Eager && !s.resendPending
 }
 
-// canSkipGrants reports whether there is no use in looking for grants, or word of eager messages,
-// before a message goes eagerly.
+// canSkipGrants reports whether an eager message can be sent without polling for grants and match reports
+// first: match finds no grant while an unmatched message of the same tag is in flight, and there are enough
+// free copies.
 func (s *Sender) canSkipGrants(tag int32) bool {
 	return s.eager.unmatched > 0 && s.eager.unmatched < lane.EagerWindow/2 && !s.eagerRequest(s.eager.sent+1).active && s.openEager(tag) != nil
 }
 
-// openEager is an eager message of that tag of which it is not known where it is, or nil.
+// openEager returns an unmatched eager message of that tag, or nil.
 func (s *Sender) openEager(tag int32) *Request {
 	if s.eager.unmatched == 0 {
 		return nil
@@ -49,14 +49,14 @@ func (s *Sender) openEager(tag int32) *Request {
 	return nil
 }
 
-// isendEager sends a message before its grant, or returns nil when it cannot now.
+// isendEager sends a message before its grant. It returns nil if that is not possible now.
 func (s *Sender) isendEager(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
 	number := s.eager.sent + 1
 	q, l := s.eagerRequest(number), s.firstLane()
 	if q.active || l == nil || !s.reclaim() {
 		if q.active {
 			s.noteWait()
-			if q.sent.tag != tag { // whose receive may come after this one's
+			if q.sent.tag != tag { // the program may post the receive of q only after that of this message
 				s.requestGrants()
 			}
 		}
@@ -87,16 +87,16 @@ func (s *Sender) isendEager(addr uintptr, size int, tag int32, r *lane.Region) (
 	return s.show(req), nil
 }
 
-// eagerRequest is the request that stands for an eager message. Its owner is the connection, and
-// its generation the message's number.
+// eagerRequest returns the request that represents eager message number, whose copy it keeps. Only the
+// connection sees it. Its generation is the message's number.
 func (s *Sender) eagerRequest(number uint64) *Request {
 	return &s.requests[lane.Window+number%lane.EagerWindow]
 }
 
-// isEager reports whether a send is one.
+// isEager reports whether a request represents an eager message.
 func (r *Request) isEager() bool { return r.index >= lane.Window }
 
-// sendEager gives a lane an eager message, of which there is a copy.
+// sendEager sends the copy of an eager message over a lane.
 func (s *Sender) sendEager(l *lane.Lane, q *Request) {
 	s.posted++
 	q.remaining, q.sent.number, q.sent.lanes[0] = 1, s.posted, l.Index
@@ -110,8 +110,8 @@ func (s *Sender) sendEager(l *lane.Lane, q *Request) {
 	l.Parts.Add(1)
 }
 
-// eagerDelivered notes that an eager message has reached the peer. The copy stays until its
-// program has it; the lane is waited for no more.
+// eagerDelivered notes that an eager message has reached the peer's kernel. The copy is kept until the
+// receiver reports the message matched.
 func (s *Sender) eagerDelivered(l *lane.Lane, request int) {
 	q := &s.requests[request]
 	q.remaining = 0
@@ -119,7 +119,7 @@ func (s *Sender) eagerDelivered(l *lane.Lane, request int) {
 	l.Latest = max(l.Latest, q.sent.number)
 }
 
-// requestGrants asks for grants, where the receiver may keep them back.
+// requestGrants asks the receiver over a lane for deferred grants, once for each eager message.
 func (s *Sender) requestGrants() {
 	if s.eager.sent == s.eager.grantsRequestedAt || s.resendPending {
 		return
@@ -134,12 +134,13 @@ func (s *Sender) requestGrants() {
 	}
 }
 
-// wantAfter is how long a message waits until the receiver is told by the session: it sees
-// what a lane brings only when its program looks at that connection, and that may wait for
-// another one.
+// wantAfter is how long a message waits before the sender requests grants over the session too. The receiver
+// reads a lane only while its program tests a request of that connection, and the program may be waiting for
+// another connection.
 const wantAfter = time.Millisecond
 
-// requestGrantsBySession tells the receiver that a message waits.
+// requestGrantsBySession asks the receiver over the session for deferred grants, if the next message has
+// waited for wantAfter, once for each eager message.
 func (s *Sender) requestGrantsBySession() {
 	switch {
 	case s.eager.sent == s.eager.wantSentAt:
@@ -154,8 +155,8 @@ func (s *Sender) requestGrantsBySession() {
 	s.sendOrFail(&handshake.Want{Conn: s.ID, Eager: s.eager.sent})
 }
 
-// firstLane is the first lane in service, if it has room for a part: all eager messages go over
-// one lane while that lasts.
+// firstLane returns the first lane in service, or nil if there is none or it has no room. All eager messages
+// use the same lane while it is in service.
 func (s *Sender) firstLane() *lane.Lane {
 	for _, l := range s.lanes {
 		if !l.InService() {
@@ -173,7 +174,7 @@ func (s *Sender) firstLane() *lane.Lane {
 	return nil
 }
 
-// EagerMatched notes in which buffer an eager message is.
+// EagerMatched handles the receiver's report that an eager message is in its buffer.
 func (s outgoing) EagerMatched(t lane.EagerMatch) error {
 	q, seq := s.eagerRequest(t.Number), lane.Sequence(t.Seq, s.head)
 	if q.active && q.gen == t.Number {
@@ -183,28 +184,28 @@ func (s outgoing) EagerMatched(t lane.EagerMatch) error {
 	switch {
 	case t.Number == 0 || t.Number > s.eager.sent:
 		return fmt.Errorf("eager message %d is reported in its buffer; only %d were sent", t.Number, s.eager.sent)
-	case !q.active || q.gen != t.Number: // said again, as a lane has failed
+	case !q.active || q.gen != t.Number: // repeated, because a lane has failed
 		return nil
 	case seq >= s.head+lane.Window, seq+2*lane.Window < s.head, m.seq == seq && m.taken&(1<<t.Sub) != 0:
 		return fmt.Errorf("eager message %d is reported in buffer %d of receive %d, which has a message; receive %d is next", t.Number, t.Sub, seq, s.head)
 	}
 	q.active = false
-	if s.eager.unmatched--; seq >= s.head { // else a grant has said so before
+	if s.eager.unmatched--; seq >= s.head { // a later grant may have advanced head already
 		s.markTaken(seq, t.Sub, t.N)
 	}
 	return nil
 }
 
-// advanceTo notes that the receiver speaks of a receive: the one before in its slot is complete.
-// What it says of eager messages may come later, or be lost with a lane.
+// advanceTo advances head because the receiver has used the slot of receive seq: the receive before it in
+// that slot is complete. The report of its eager message may arrive later, or be lost with a lane.
 func (s *Sender) advanceTo(seq uint64) {
 	if ahead := seq - s.head; s.eager.unmatched > 0 && ahead >= lane.Window && ahead < lane.Window+lane.EagerWindow {
 		s.head = seq - lane.Window + 1
 	}
 }
 
-// settleEager settles an eager message that may have gone over a lane that is down at both
-// ends.
+// settleEager marks an eager message as lost if it was sent over l and has not arrived. l is drained at both
+// ends, and m is the receiver's report about it.
 func (s *Sender) settleEager(l *lane.Lane, m *handshake.Report, q *Request) {
 	ahead := q.gen - m.Eager - 1
 	arrived := q.gen <= m.Eager || ahead < lane.EagerWindow && m.Ahead&(1<<ahead) != 0
@@ -213,8 +214,7 @@ func (s *Sender) settleEager(l *lane.Lane, m *handshake.Report, q *Request) {
 	}
 }
 
-// resendEager sends a lost eager message again, and reports false when there is no lane
-// with room.
+// resendEager sends a lost eager message again. It returns false if no lane has room.
 func (s *Sender) resendEager(q *Request) bool {
 	l := s.firstLane()
 	if l == nil {

@@ -11,17 +11,16 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// drainTime is how long a stopped lane may take to come to rest.
+// drainTime is how long a stopped lane may take to drain.
 const drainTime = 2 * time.Second
 
-// quiesce stops all lanes and waits until they have come to rest: afterwards no
-// device touches a buffer of the connection's requests, and those are abandoned. A
-// lane that cannot be stopped, or does not rest, is destroyed, which ends all access
-// through it too. The error says that not even that could be done: the requests then
-// keep their hold on their buffers, and a later call tries again.
+// quiesce stops all lanes, waits until they have drained, and abandons all requests: afterwards no device
+// uses the requests' buffers. A lane that cannot be stopped, or does not drain, is destroyed, which ends its
+// access to memory too. quiesce returns an error if not even that is possible. The requests then still hold
+// their buffers, and a later call tries again.
 //
-// Preconditions: c is locked and the connection has ended. Quiesce unlocks c while it
-// waits, for the lanes and for another call of it, and locks c again.
+// Preconditions: c is locked and the connection has ended. quiesce unlocks c while it waits for the lanes and
+// for other calls, and locks it again.
 func (c *Conn) quiesce() error {
 	c.mu.Unlock()
 	c.stopMu.Lock()
@@ -30,10 +29,10 @@ func (c *Conn) quiesce() error {
 	return c.quiesceLocked()
 }
 
-// quiesceHeld is Quiesce for one who holds c.stopping.
+// quiesceLocked is quiesce for a caller that has locked stopMu.
 //
-// Preconditions: c.stopping and c are locked and the connection has ended. quiesce
-// unlocks c while the lanes come to rest, and locks c again.
+// Preconditions: c.stopMu and c are locked and the connection has ended. quiesceLocked unlocks c while the
+// lanes drain, and locks it again.
 func (c *Conn) quiesceLocked() error {
 	c.state.Enter(Stopped)
 	var errs []error
@@ -45,7 +44,7 @@ func (c *Conn) quiesceLocked() error {
 		l.Enter(lane.Stopped)
 		c.env.Log.Debug("a lane was destroyed to stop it", "conn", c.String(), "lane", l.String(), "err", why)
 	}
-	left := make([]*lane.Lane, 0, len(c.lanes))
+	stopped := make([]*lane.Lane, 0, len(c.lanes))
 	for _, l := range c.lanes {
 		if l.State() == lane.Stopped {
 			continue
@@ -55,9 +54,9 @@ func (c *Conn) quiesceLocked() error {
 			destroy(l, err)
 			continue
 		}
-		left = append(left, l)
+		stopped = append(stopped, l)
 	}
-	for _, l := range c.awaitDrained(left) {
+	for _, l := range c.awaitDrained(stopped) {
 		destroy(l, errors.New("it did not drain"))
 	}
 	if len(errs) > 0 {
@@ -67,38 +66,39 @@ func (c *Conn) quiesceLocked() error {
 	return nil
 }
 
-// drain waits for stopped lanes to come to rest and returns those that do not.
+// awaitDrained waits until the lanes, which are stopped, have drained, for drainTime at most. It returns the
+// lanes that have not.
 //
-// Preconditions: c is locked. drain unlocks c between two looks, and locks c again.
-func (c *Conn) awaitDrained(left []*lane.Lane) []*lane.Lane {
+// Preconditions: c is locked. awaitDrained unlocks c between checks, and locks it again.
+func (c *Conn) awaitDrained(lanes []*lane.Lane) []*lane.Lane {
 	deadline := time.Now().Add(c.env.Scaled(drainTime))
 	for wait := 10 * time.Microsecond; ; wait = min(2*wait, time.Millisecond) {
-		left = slices.DeleteFunc(left, func(l *lane.Lane) bool {
+		lanes = slices.DeleteFunc(lanes, func(l *lane.Lane) bool {
 			if !l.Carrier.Drained() {
 				return false
 			}
 			l.Enter(lane.Stopped)
 			return true
 		})
-		if len(left) == 0 || time.Now().After(deadline) {
-			return left
+		if len(lanes) == 0 || time.Now().After(deadline) {
+			return lanes
 		}
 		c.unlocked(func() { c.env.Clock.Sleep(wait) })
 	}
 }
 
-// unlocked calls f without the lock.
+// unlocked calls f with c unlocked.
 //
-// Preconditions: c is locked, and it is again after.
+// Preconditions: c is locked. It is locked again when unlocked returns.
 func (c *Conn) unlocked(f func()) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	f()
 }
 
-// Close ends the connection from this side. Outstanding requests are abandoned,
-// memory still registered is released. Lanes linger in the background until the peer
-// closes too. It may be called again: a call waits for one that has come before.
+// Close ends the connection from this side. It abandons outstanding requests and releases all registered
+// memory. The lanes linger in the background until the peer closes too. Further calls wait for the first and
+// do nothing.
 func (c *Conn) Close() error {
 	c.stopMu.Lock()
 	c.mu.Lock()
@@ -121,7 +121,7 @@ func (c *Conn) Close() error {
 		c.sendEnd(clean, why)
 	}
 	c.env.Background(func() {
-		if unsent { // a Bye must not overtake it
+		if unsent { // the Bye must not overtake the data
 			c.awaitDelivery()
 			c.sendEnd(clean, why)
 		}
@@ -142,11 +142,11 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// finishRequests takes the last news. When there are requests all the same it stops the
-// lanes: nothing uses a buffer once it has returned without an error.
+// finishRequests polls once more. If requests are still outstanding it ends the connection and stops the
+// lanes. After it has returned without an error nothing uses a request's buffer. clean says that no request
+// was outstanding.
 //
-// Preconditions: c.stopping and c are locked. settle unlocks c while lanes come to rest,
-// and locks c again.
+// Preconditions: c.stopMu and c are locked. finishRequests unlocks c while lanes drain, and locks it again.
 func (c *Conn) finishRequests() (clean bool, err error) {
 	err = fault.Guarded(c.env.Log, c.String(), func() error {
 		c.poll()
@@ -157,7 +157,7 @@ func (c *Conn) finishRequests() (clean bool, err error) {
 		c.ending.CompareAndSwap(nil, &ending{Err: fmt.Errorf("%w: %v: closed with %d requests outstanding", fault.ErrUsage, c, n)})
 		return c.quiesceLocked()
 	})
-	if errors.Is(err, fault.ErrInternal) { // as when a call of NCCL had panicked before
+	if errors.Is(err, fault.ErrInternal) { // for example because state is inconsistent after a panic
 		clean = false
 		c.ending.CompareAndSwap(nil, &ending{Err: err})
 		err = c.closeLanes()
@@ -165,7 +165,7 @@ func (c *Conn) finishRequests() (clean bool, err error) {
 	return clean, err
 }
 
-// closeLanes destroys all lanes, each whatever becomes of the others.
+// closeLanes destroys all lanes. An error with one does not stop it from destroying the others.
 //
 // Preconditions: c is locked.
 func (c *Conn) closeLanes() error {
@@ -177,13 +177,13 @@ func (c *Conn) closeLanes() error {
 	return errors.Join(errs...)
 }
 
-// sayEnd tells the peer that this side has closed: in good order, or why not.
+// sendEnd tells the peer that this side has closed the connection: cleanly, or why not.
 func (c *Conn) sendEnd(clean bool, why error) {
-	_ = c.Session.Send(c.endMessage(clean, why)) // a dead session needs none
+	_ = c.Session.Send(c.endMessage(clean, why)) // an error means that the session is dead, which ends the connection at the peer too
 }
 
-// unsent is how many bytes wait for the peer's kernel: of a receiver its
-// acknowledgements; a sender has had them all.
+// unsent returns how many bytes the peer's kernel has not acknowledged. At a receiver these are
+// acknowledgements. At a sender without outstanding requests there are none.
 //
 // Preconditions: c is locked.
 func (c *Conn) unsent() (n int) {
@@ -193,8 +193,8 @@ func (c *Conn) unsent() (n int) {
 	return n
 }
 
-// awaitDelivery waits until the peer's kernel has everything that this side has
-// sent. It gives up when the peer is gone, and soon once the process ends.
+// awaitDelivery waits until the peer's kernel has all data of this side. It returns early if the peer is
+// gone, and lingerTime after the process begins to end.
 func (c *Conn) awaitDelivery() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -202,14 +202,13 @@ func (c *Conn) awaitDelivery() {
 	c.AwaitSent(ctx)
 }
 
-// AwaitSent waits until the peer's kernel has everything that this side has sent, the peer
-// is gone, or ctx ends.
+// AwaitSent waits until the peer's kernel has all data of this side, the peer is gone, or ctx ends.
 func (c *Conn) AwaitSent(ctx context.Context) {
 	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		c.mu.Lock()
-		left := c.unsent()
+		unsent := c.unsent()
 		c.mu.Unlock()
-		if left == 0 {
+		if unsent == 0 {
 			return
 		}
 		next := c.env.Clock.NewTimer(wait)
@@ -225,9 +224,9 @@ func (c *Conn) AwaitSent(ctx context.Context) {
 	}
 }
 
-// awaitHeard waits until the peer's process has what the session has sent, the Bye among it:
-// the relays tell it of the end of their circuits, and would tell it first of what it would
-// take for a failure. It gives up soon.
+// awaitAnswered waits until the peer's process has received all messages of the session, including the Bye,
+// if a lane is relayed: otherwise a relay may report the end of the circuit first, which the peer would take
+// for a failure. It waits for lingerTime at most.
 func (c *Conn) awaitAnswered() {
 	c.mu.Lock()
 	relayed := slices.ContainsFunc(c.lanes, func(l *lane.Lane) bool { return l.Route != nil })
@@ -235,13 +234,13 @@ func (c *Conn) awaitAnswered() {
 	if !relayed {
 		return
 	}
-	patience := c.env.Scaled(lingerTime)
-	for begun := time.Now(); c.Session.Alive() && c.Session.Unanswered() > 0 && time.Since(begun) < patience; {
+	timeout := c.env.Scaled(lingerTime)
+	for start := time.Now(); c.Session.Alive() && c.Session.Unanswered() > 0 && time.Since(start) < timeout; {
 		c.env.Clock.Sleep(time.Millisecond)
 	}
 }
 
-// logFigures writes the connection's lines of figures.
+// logSummary logs the counters of the connection and of each lane.
 func (c *Conn) logSummary() {
 	text := fmt.Sprintf("%v: closed after %s", c, c.summary())
 	if failed := c.Count.Failures.Value(); failed > 0 {

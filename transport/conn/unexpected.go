@@ -8,41 +8,40 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// unexpected is the receiver's side of eager messages: those that have come and are not in
-// their buffers, whose bytes lie in the connection's wire, and those of which the sender
-// may have to be told.
+// unexpected is the receiver's state of eager messages. It holds those that have arrived before their
+// receives, whose bytes lie in the control ring, and those that were matched and not reported to the sender
+// yet.
 type unexpected struct {
-	matchedThrough    uint64                         // all up to this number have gone to their buffers
-	unreported        int                            // of those that have, of which the sender has not been told
-	grantsRequestedAt uint64                         // number of the last before the sender asked for grants
-	messages          [lane.EagerWindow]eagerMessage // by number
+	matchedThrough    uint64                         // all messages up to this number are matched
+	unreported        int                            // number of matched messages that were not reported to the sender
+	grantsRequestedAt uint64                         // number of the last message before the sender's last request for grants
+	messages          [lane.EagerWindow]eagerMessage // indexed by number modulo lane.EagerWindow
 
-	doneBefore  uint64 // a sequence: all receives before it are
-	deferGrants bool   // grants are kept back: the sender does not wait for them
-	deferred    slots  // of receives whose grant was
+	doneBefore  uint64 // sequence: all receives before it are complete
+	deferGrants bool   // the sender does not wait for grants, so that they are not sent
+	deferred    slots  // receives whose grants were not sent
 
-	clampLogged bool // a message was larger than its buffer, and that was said
+	clampLogged bool // the log has the warning of clamp
 }
 
-// eagerMessage is an eager message that has come.
+// eagerMessage is an eager message that has arrived.
 type eagerMessage struct {
-	number       uint64 // 0: none has
+	number       uint64 // 0: empty
 	size         int
 	tag          int32
-	firstReceive uint64 // its buffer is not before that receive
-	matched      bool   // to its buffer, which is
+	firstReceive uint64 // sequence of the first receive that it may match
+	matched      bool   // copied to its buffer, which is match
 	match        lane.EagerMatch
-	reported     bool // the sender
+	reported     bool // the match was sent to the sender
 }
 
-// lazyAfter is how many eager messages have to come, since the sender last asked for grants,
-// until those are kept back.
+// deferAfter is how many eager messages must arrive after a request for grants before grants are deferred.
 const deferAfter = 4
 
-// place is where the message of that number is noted.
+// entry returns the entry for a message number.
 func (s *unexpected) entry(number uint64) *eagerMessage { return &s.messages[number%lane.EagerWindow] }
 
-// next is the first message behind number, if it has come.
+// next returns the message that follows number, or nil if it has not arrived.
 func (s *unexpected) next(number uint64) *eagerMessage {
 	if e := s.entry(number + 1); e.number == number+1 {
 		return e
@@ -50,13 +49,14 @@ func (s *unexpected) next(number uint64) *eagerMessage {
 	return nil
 }
 
-// used reports whether an eager message has ever come.
+// everUsed reports whether an eager message has ever arrived.
 func (s *unexpected) everUsed() bool { return s.entry(s.matchedThrough).number > 0 || s.hasAny() }
 
-// some reports whether messages wait for their receives.
+// hasAny reports whether a message waits for its receive.
 func (s *unexpected) hasAny() bool { return s.next(s.matchedThrough) != nil }
 
-// arrived are the messages that have come, as a report says it.
+// arrived returns which messages have arrived, in the form of a Report: all up to number all, and a bit in
+// ahead for each later one.
 func (s *unexpected) arrived() (all uint64, ahead uint16) {
 	for n := s.matchedThrough + 1; n <= s.matchedThrough+lane.EagerWindow; n++ {
 		if s.entry(n).number == n {
@@ -66,8 +66,8 @@ func (s *unexpected) arrived() (all uint64, ahead uint16) {
 	return s.matchedThrough, ahead
 }
 
-// Eager takes in an eager message, or that the sender asks for grants. Whatever it says is
-// checked: a peer that breaks the protocol fails its connection, nothing else.
+// Eager handles an eager message, or the sender's request for grants. A peer that breaks the protocol fails
+// its own connection only.
 func (r incoming) Eager(l *lane.Lane, m lane.Eager, b []byte) {
 	s := &r.unexpected
 	n, head := lane.EagerNumber(m.Number, s.matchedThrough), lane.Sequence(m.Head, r.next)
@@ -89,10 +89,9 @@ func (r incoming) Eager(l *lane.Lane, m lane.Eager, b []byte) {
 	r.matchEager(l)
 }
 
-// grantsRequested gives the sender, whose last eager message was n, the grants that were kept back and
-// word of those that are in their buffers. Who has sent another since asks again when it needs
-// them. It is called too when this side's program looks at no receive, as it waits for something
-// else.
+// grantsRequested sends deferred grants and reports matched messages, as the sender has requested after its
+// eager message n. If a later message has arrived it does nothing, because the sender requests again when it
+// needs grants. It is called for requests over a lane and over the session.
 func (r *Receiver) grantsRequested(n uint64) {
 	s := &r.unexpected
 	s.grantsRequestedAt = max(s.grantsRequestedAt, n)
@@ -105,7 +104,7 @@ func (r *Receiver) grantsRequested(n uint64) {
 	r.sendDeferredGrants()
 }
 
-// sendDeferredGrants has the grants sent that were kept back, and keeps none back from now on.
+// sendDeferredGrants queues the deferred grants to be sent by resume, and defers no further ones.
 func (r *Receiver) sendDeferredGrants() {
 	r.unexpected.deferGrants = false
 	for i := range r.requests {
@@ -117,8 +116,8 @@ func (r *Receiver) sendDeferredGrants() {
 	r.unexpected.deferred = slots{}
 }
 
-// matchEager puts messages that have come into the buffers of their receives. l is the lane
-// by which the last came, or nil.
+// matchEager copies messages to the buffers of their receives, as far as there are any. l is the lane over
+// which the last message arrived, or nil.
 func (r *Receiver) matchEager(l *lane.Lane) {
 	s := &r.unexpected
 	for n := s.matchedThrough; ; n++ {
@@ -138,7 +137,8 @@ func (r *Receiver) matchEager(l *lane.Lane) {
 	}
 }
 
-// bufferOf is the buffer that a message is for, or nil while there is none.
+// findBuffer returns the receive that a message matches and the index of the buffer, or nil if there is none
+// yet.
 func (r *Receiver) findBuffer(e *eagerMessage) (*Request, int) {
 	if e.matched {
 		return nil, 0
@@ -164,10 +164,10 @@ func (r *Receiver) findBuffer(e *eagerMessage) (*Request, int) {
 	return nil, 0
 }
 
-// deliverEager copies a message into a buffer, and reports whether it could.
+// deliverEager copies a message to buffer i of a receive. It returns false if that has failed the connection.
 func (r *Receiver) deliverEager(l *lane.Lane, req *Request, i int, e *eagerMessage) bool {
 	if l == nil {
-		l = r.lanes[0] // for the figures
+		l = r.lanes[0] // counts the bytes
 	}
 	size := r.clamp(e.size, &req.subs[i])
 	v := lane.Imm{Slot: lane.SlotOf(req.seq), Sub: uint8(i)}.Encode()
@@ -186,7 +186,7 @@ func (r *Receiver) deliverEager(l *lane.Lane, req *Request, i int, e *eagerMessa
 	return true
 }
 
-// clamp cuts a message to its buffer, as its sender does where it knows that.
+// clamp returns the bytes of a message that fit its buffer. The first message that is too large is logged.
 func (r *Receiver) clamp(size int, s *sub) int {
 	if size <= int(s.capacity) {
 		return size
@@ -198,13 +198,13 @@ func (r *Receiver) clamp(size int, s *sub) int {
 	return int(s.capacity)
 }
 
-// reportMatched tells the sender which messages are in their buffers, over the lane by which grants
-// go: those say what is left.
+// reportMatched sends the sender a report of the matched messages. It uses the lane that carries grants,
+// because grants must follow the reports that they rely on.
 func (r *Receiver) reportMatched() {
 	s := &r.unexpected
 	l := r.firstLane()
 	if l == nil || s.unreported == 0 {
-		return // a lane that joins has it told
+		return // without a lane: resume reports them when one has joined
 	}
 	t, ok := l.Carrier.(lane.EagerMatcher)
 	if !ok {
@@ -227,8 +227,8 @@ func (r *Receiver) reportMatched() {
 	}
 }
 
-// reportAgain has the sender told of all that it may not have been told of, as a lane has
-// failed that may have carried it.
+// markUnreported marks all matched messages as unreported, because a lane has failed that may have lost the
+// report.
 func (s *unexpected) markUnreported() {
 	s.unreported = 0
 	for i := range s.messages {
@@ -239,11 +239,12 @@ func (s *unexpected) markUnreported() {
 	}
 }
 
-// failEager fails the connection over an eager message that the protocol does not allow.
+// failEager fails the connection because the peer sent an eager message that the protocol does not allow.
 func (r *Receiver) failEager(l *lane.Lane, format string, args ...any) {
 	r.Fail(fmt.Errorf("%w: %v: %v: %s", fault.ErrProtocol, r, l, fmt.Sprintf(format, args...)))
 }
 
+// EagerMatched returns an error, because a receiver sends no eager messages.
 func (r incoming) EagerMatched(lane.EagerMatch) error {
-	return errors.New("the receiver was sent word of eager messages, which is for senders")
+	return errors.New("the receiver was sent a report of matched eager messages, which is for senders")
 }
