@@ -12,86 +12,82 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// maxNews is how much may happen to a connection's lanes before it is heeded: more than
-// both sides can say of all lanes.
+// maxEvents is the most events that may be queued: more than both sides can report about all lanes.
 const maxEvents = 8 * lane.MaxParts
 
-// eventQueue is how word of a lane comes to the goroutine that heeds it. That runs while
-// a lane is on its way out, and takes the connection's mutex, which those who bring the
-// word must not.
+// eventQueue is a queue of lane events, read by the connection's event goroutine. The goroutine runs while a
+// lane drains. It locks the connection, which the code that queues an event must not do.
 type eventQueue struct {
-	wakeup chan struct{} // holds a token when there is news
+	wakeup chan struct{} // holds a token if the goroutine has something to do
 
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // no other lock is taken while it is held
 	closed  bool       // no more lanes may join
-	running bool       // the goroutine
+	running bool       // the event goroutine runs
 	queue   []event
 }
 
-// event is what has happened to a lane: one of these.
+// event is an event of a lane or port. One group of fields is set.
 type event struct {
-	failure   error // that lane is broken
-	suspicion error // whether it carries anything
+	failure   error // lane has failed
+	suspicion error // lane may have failed
 	lane      *lane.Lane
 
-	port lane.Port // has lost its carrier: its lanes may be broken
+	port lane.Port // has lost its carrier, so that its lanes may have failed
 
 	down   *handshake.LaneDown
 	report *handshake.Report
 	want   *handshake.Want
 }
 
-// ReportFailure says that a lane is broken. It does not block, and may be called from any
-// goroutine.
+// ReportFailure reports that a lane has failed. It does not block, and may be called from any goroutine.
 func (c *Conn) ReportFailure(l *lane.Lane, err error) {
-	if c.withdrawn.Load() != 0 { // which explains it, and would break every lane
+	if c.withdrawn.Load() != 0 { // access to deregistered memory is the likely cause, and fails on every lane
 		c.Fail(c.explainWithdrawn(err))
 		return
 	}
-	l.MarkFailed(err) // before the look: a set-up that ends now sees one or the other
+	l.MarkFailed(err) // before finished is read: a set-up that ends now either sees the mark or gets the event
 	if s := c.setupOf(l.Epoch); s == nil || s.finished.Load() {
 		c.enqueue(event{lane: l, failure: err})
 	}
 }
 
-// Suspect says that a lane may carry nothing now. It does not block, and may be called
-// from any goroutine.
+// Suspect reports that a lane may have failed. It does not block, and may be called from any goroutine.
 func (c *Conn) Suspect(l *lane.Lane, err error) {
 	if c.state.At() == Open {
 		c.enqueue(event{lane: l, suspicion: err})
 	}
 }
 
-// PortDown says that a port has lost its carrier. It does not block, and may be called
-// from any goroutine.
+// PortDown reports that a port has lost its carrier. It does not block, and may be called from any goroutine.
 func (c *Conn) PortDown(p lane.Port) {
 	if c.state.At() == Open {
 		c.enqueue(event{port: p})
 	}
 }
 
-// enqueue has news heeded. Of a trial the outcome is known, and the peer may be done with it.
-func (c *Conn) enqueue(n event) {
+// enqueue queues an event and starts or wakes the event goroutine. A probe ignores events, because its result
+// is known by then. Too many events fail the connection.
+func (c *Conn) enqueue(e event) {
 	if c.Probe {
 		return
 	}
-	fits, begin := c.events.add(n)
+	fits, start := c.events.add(e)
 	if !fits {
 		c.Fail(fmt.Errorf("%w: %v: too many lane events from the peer", fault.ErrProtocol, c))
 	}
-	if begin { // on a goroutine of its own, as Background may run it at once
+	if start { // on a new goroutine, because Background may run the function before it returns
 		go guard.Run(func() { c.env.Background(c.runEvents) }, c.panicked)
 	}
 }
 
-// add notes news. begin says that the goroutine has to be started.
-func (q *eventQueue) add(n event) (fits, begin bool) {
+// add adds an event. fits is false if the queue is full. start says that the caller must start the goroutine.
+func (q *eventQueue) add(e event) (fits, start bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.queue) >= maxEvents {
 		return false, false
 	}
-	q.queue = append(q.queue, n)
+	q.queue = append(q.queue, e)
 	if q.running {
 		q.wake()
 		return true, false
@@ -100,7 +96,7 @@ func (q *eventQueue) add(n event) (fits, begin bool) {
 	return true, true
 }
 
-// wake has the goroutine look, if it runs.
+// wake wakes the event goroutine if it sleeps.
 func (q *eventQueue) wake() {
 	select {
 	case q.wakeup <- struct{}{}:
@@ -108,20 +104,20 @@ func (q *eventQueue) wake() {
 	}
 }
 
-// panicked ends the connection over a panic in a goroutine of its own.
+// panicked ends the connection because one of its goroutines has panicked.
 func (c *Conn) panicked(p *guard.Panic) {
 	fault.Panicked(c.env.Log, c.String(), p)
 	c.Fail(fmt.Errorf("%w: %v: %w", fault.ErrInternal, c, p))
 }
 
-// close ends the joining of lanes.
+// close makes mayJoin return false from now on.
 func (q *eventQueue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 }
 
-// mayJoin reports whether lanes may join, and then counts the one who has them.
+// mayJoin reports whether lanes may join. If so it adds 1 to joins, for which the caller must call Done.
 func (q *eventQueue) mayJoin(joins *sync.WaitGroup) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,7 +127,8 @@ func (q *eventQueue) mayJoin(joins *sync.WaitGroup) bool {
 	return !q.closed
 }
 
-// next takes the news, and ends the goroutine when there is none and none is needed.
+// next removes and returns all events. If there are none, and needed is false, the goroutine must end: done
+// is then true.
 func (q *eventQueue) next(needed bool) (all []event, done bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,34 +139,34 @@ func (q *eventQueue) next(needed bool) (all []event, done bool) {
 	return all, !q.running
 }
 
-// runEvents heeds what happens to lanes until all that have failed are done with.
+// runEvents is the event goroutine. It handles events until all lanes that failed are drained and settled.
 func (c *Conn) runEvents() {
 	guard.Run(func() {
-		const least, most = 10 * time.Microsecond, 50 * time.Millisecond
+		const minWait, maxWait = 10 * time.Microsecond, 50 * time.Millisecond
 		timer := c.env.Clock.NewTimer(0)
 		defer timer.Stop()
-		for wait := least; ; wait = min(2*wait, most) {
+		for wait := minWait; ; wait = min(2*wait, maxWait) {
 			more, moved := c.stepEvents()
 			if !more {
 				return
 			}
 			if moved {
-				wait = least
+				wait = minWait
 			}
 			timer.Reset(wait)
 			select {
 			case <-c.events.wakeup:
-				wait = least
+				wait = minWait
 			case <-timer.C:
-			case <-c.env.Context.Done(): // and all connections are closed
+			case <-c.env.Context.Done(): // the process ends and closes all connections
 				return
 			}
 		}
 	}, c.panicked)
 }
 
-// stepEvents heeds the news and takes each lane on that is leaving. more says that there
-// will be something to do, moved that there was.
+// stepEvents handles all queued events and advances the draining of lanes. more says that the event goroutine
+// must call it again, moved that it has changed something.
 func (c *Conn) stepEvents() (more, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,10 +176,10 @@ func (c *Conn) stepEvents() (more, moved bool) {
 	case done:
 		return false, false
 	case over:
-		return true, false // to take what is still said
+		return true, false // the next call empties the queue
 	}
-	for _, n := range all {
-		c.handleEvent(n)
+	for _, e := range all {
+		c.handleEvent(e)
 	}
 	moved = c.advanceDrains()
 	c.checkOutage()
@@ -192,16 +189,17 @@ func (c *Conn) stepEvents() (more, moved bool) {
 	return true, moved || len(all) > 0
 }
 
-// over reports whether no lane matters any more. A sender whose peer has closed in good
-// order may have sends that are done, and that it does not know of.
+// isOver reports whether the connection has ended and its lanes need no attention. A sender with outstanding
+// requests whose receiver has closed cleanly is not over, because those sends are done and their
+// acknowledgements may still come.
 //
 // Preconditions: c is locked.
 func (c *Conn) isOver() bool {
 	return c.Ended() != nil && !(c.closedCleanly() && c.pending > 0)
 }
 
-// closedCleanly reports whether this side sends and the receiver has closed the connection with
-// nothing outstanding: it has all that was ever sent, and has granted nothing else.
+// closedCleanly reports whether c is a sender and the receiver has closed the connection with no receive
+// outstanding: the receiver has all messages that were ever sent, and has granted nothing else.
 //
 // Preconditions: c is locked.
 func (c *Conn) closedCleanly() bool {
@@ -209,43 +207,42 @@ func (c *Conn) closedCleanly() bool {
 	return c.Sending && e != nil && !e.closedAt.IsZero() && !e.processEnded
 }
 
-// handleEvent heeds one piece of news. What it says of a lane that is no more comes late,
-// and means nothing.
+// handleEvent handles one event. It ignores an event of a lane that is not part of the connection any more.
 //
 // Preconditions: c is locked.
-func (c *Conn) handleEvent(n event) {
+func (c *Conn) handleEvent(e event) {
 	switch {
-	case n.port != nil && !c.otherPortInService(n.port):
-		c.env.Log.Debug("a port went down and no lane uses another port", "conn", c.String(), "port", n.port.Now().String())
-	case n.port != nil:
+	case e.port != nil && !c.otherPortInService(e.port):
+		c.env.Log.Debug("a port went down and no lane uses another port", "conn", c.String(), "port", e.port.Now().String())
+	case e.port != nil:
 		for _, l := range c.lanes {
-			if l.Port == n.port && l.InService() {
-				c.startDrain(l, fmt.Errorf("%w: %v: %s: %v went down; check the cable", fault.ErrLane, c, l.Path(), n.port.Now()))
+			if l.Port == e.port && l.InService() {
+				c.startDrain(l, fmt.Errorf("%w: %v: %s: %v went down; check the cable", fault.ErrLane, c, l.Path(), e.port.Now()))
 			}
 		}
-	case n.down != nil:
-		if l := c.laneOf(n.down.Lane, n.down.Epoch); l != nil {
-			c.handlePeerDrained(l, n.down.Reason, n.down.Better)
+	case e.down != nil:
+		if l := c.laneOf(e.down.Lane, e.down.Epoch); l != nil {
+			c.handlePeerDrained(l, e.down.Reason, e.down.Better)
 		}
-	case n.report != nil && !c.Sending:
+	case e.report != nil && !c.Sending:
 		c.Fail(fmt.Errorf("%w: %v: the receiver was sent a Report, which is for senders", fault.ErrProtocol, c))
-	case n.report != nil:
-		c.handleReport(n.report)
-	case n.want != nil && c.Sending:
+	case e.report != nil:
+		c.handleReport(e.report)
+	case e.want != nil && c.Sending:
 		c.Fail(fmt.Errorf("%w: %v: the sender was sent a Want, which is for receivers", fault.ErrProtocol, c))
-	case n.want != nil:
+	case e.want != nil:
 		c.poll()
-		c.receiver.grantsRequested(n.want.Eager)
-	case c.laneOf(n.lane.Index, n.lane.Epoch) != n.lane, n.lane.State() == lane.Stopped:
-	case n.suspicion != nil:
-		c.suspect(n.lane, n.suspicion)
+		c.receiver.grantsRequested(e.want.Eager)
+	case c.laneOf(e.lane.Index, e.lane.Epoch) != e.lane, e.lane.State() == lane.Stopped:
+	case e.suspicion != nil:
+		c.suspect(e.lane, e.suspicion)
 	default:
-		c.startDrain(n.lane, n.failure)
+		c.startDrain(e.lane, e.failure)
 	}
 }
 
-// suspect leaves a lane that is doubted, unless it has delivered something since it was
-// before, or no other way is in service: who is silent may only be slow.
+// suspect drains a lane that is suspected for the second time without a delivery in between, unless no lane
+// of another route is in service. Once is not enough, because a peer that does not answer may only be slow.
 //
 // Preconditions: c is locked.
 func (c *Conn) suspect(l *lane.Lane, err error) {
@@ -260,7 +257,9 @@ func (c *Conn) suspect(l *lane.Lane, err error) {
 	c.suspected[l] = l.Delivered
 }
 
-// laneOf is the lane of that index and epoch, or nil.
+// laneOf returns the lane of that index and epoch, or nil.
+//
+// Preconditions: c is locked.
 func (c *Conn) laneOf(index uint8, epoch uint32) *lane.Lane {
 	if int(index) >= len(c.lanes) || c.lanes[index].Epoch != epoch {
 		return nil
@@ -268,8 +267,8 @@ func (c *Conn) laneOf(index uint8, epoch uint32) *lane.Lane {
 	return c.lanes[index]
 }
 
-// spared reports whether a lane is in service over another port, and that port has a
-// carrier: lanes over p are not needed.
+// otherPortInService reports whether a lane over another port than p is in service, and that port has a
+// carrier, so that lanes over p are not needed.
 //
 // Preconditions: c is locked.
 func (c *Conn) otherPortInService(p lane.Port) bool {

@@ -12,37 +12,37 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// LanesToAdd are the lanes of a plan that the connection lacks and can take in. What a path
-// carries already is none of them, nor are those of paths that it avoids.
-func (c *Conn) LanesToAdd(plan []lane.Plan) (wanted []lane.Plan) {
+// LanesToAdd returns the lanes of a plan that the connection lacks and has room for. It leaves out paths that
+// the connection avoids.
+func (c *Conn) LanesToAdd(plan []lane.Plan) (missing []lane.Plan) {
 	if c.state.At() != Open {
-		return nil // its first lanes are being set up
+		return nil // still in its first set-up, or stopped
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	have := c.pathCounts()
 	for _, p := range plan {
-		w := pathTo(p)
+		k := pathTo(p)
 		switch {
-		case have[w] > 0:
-			have[w]-- // each serves for one
-		case c.confined && c.target[w] == 0, c.avoids(w):
+		case have[k] > 0:
+			have[k]-- // this lane exists
+		case c.confined && c.target[k] == 0, c.avoids(k):
 		case c.mayUse(p.Port):
-			wanted = append(wanted, p)
+			missing = append(missing, p)
 		}
 	}
-	return wanted[:min(len(wanted), len(c.vacantIndices()))]
+	return missing[:min(len(missing), len(c.vacantIndices()))]
 }
 
-// Confine keeps a connection to the ways of its first plan: others do not join. It is called
-// before those are set up.
+// Confine keeps the connection to the paths of its first plan: lanes over other paths do not join. It must be
+// called before the first set-up.
 func (c *Conn) Confine() {
 	c.mu.Lock()
 	c.confined = true
 	c.mu.Unlock()
 }
 
-// pathKey is what a lane leads over: a port here, one at the peer, and relays.
+// pathKey identifies the path of a lane: the port here, the port at the peer, and the relays between them.
 type pathKey struct {
 	port  lane.Port
 	peer  uint8
@@ -53,7 +53,7 @@ type pathKey struct {
 func pathOf(l *lane.Lane) pathKey { return pathKey{l.Port, l.Peer.Index, l.Route.String(), l.Tier} }
 func pathTo(p lane.Plan) pathKey  { return pathKey{p.Port, p.Peer.Index, p.Route.String(), p.Tier} }
 
-// pathCounts counts the lanes in service of each way.
+// pathCounts returns how many lanes in service each path has.
 //
 // Preconditions: c is locked.
 func (c *Conn) pathCounts() map[pathKey]int {
@@ -66,23 +66,23 @@ func (c *Conn) pathCounts() map[pathKey]int {
 	return n
 }
 
-// NeedsRepair reports whether a way has fewer lanes than it had, and whether no lane is in
-// service.
-func (c *Conn) NeedsRepair() (lacks, dark bool) {
+// NeedsRepair reports whether a path has fewer lanes than its target, and whether no lane is in service. It
+// returns false for a connection that has ended.
+func (c *Conn) NeedsRepair() (lanesMissing, outage bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state.At() == Closed || c.Ended() != nil {
 		return false, false
 	}
 	now := c.pathCounts()
-	for w, n := range c.target {
-		lacks = lacks || now[w] < n
+	for k, n := range c.target {
+		lanesMissing = lanesMissing || now[k] < n
 	}
-	return lacks, len(now) == 0
+	return lanesMissing, len(now) == 0
 }
 
-// vacant are the indices that lanes may have that join: of those that failed and are done
-// with, and of none.
+// vacantIndices returns the indices that joining lanes may use: those of lanes that have failed and are
+// settled, and those that no lane has had.
 //
 // Preconditions: c is locked.
 func (c *Conn) vacantIndices() (free []int) {
@@ -94,6 +94,9 @@ func (c *Conn) vacantIndices() (free []int) {
 	return free
 }
 
+// isVacant reports whether a joining lane may use index i.
+//
+// Preconditions: c is locked.
 func (c *Conn) isVacant(i int) bool {
 	if i >= len(c.lanes) {
 		return i < lane.MaxParts
@@ -102,9 +105,8 @@ func (c *Conn) isVacant(i int) bool {
 	return !l.InService() && c.drainOf(l) == nil
 }
 
-// Join takes lanes into service that the connection wants, from the sender's side. Only
-// one call at a time may be made.
-func (c *Conn) Join(wanted []lane.Plan) error {
+// Join makes lanes and takes them into service, from the sender's side. Only one call at a time may be made.
+func (c *Conn) Join(plan []lane.Plan) error {
 	if !c.events.mayJoin(&c.joins) {
 		return c.abandoned()
 	}
@@ -115,7 +117,7 @@ func (c *Conn) Join(wanted []lane.Plan) error {
 	defer c.joining.Store(nil)
 	return s.c.guarded("join lanes", func() error {
 		defer s.closeUnused()
-		err := c.env.LanePool.Do(func() error { return s.makeJoining(wanted, nil) })
+		err := c.env.LanePool.Do(func() error { return s.makeJoining(plan, nil) })
 		if err != nil || len(s.lanes) == 0 {
 			return err
 		}
@@ -124,11 +126,11 @@ func (c *Conn) Join(wanted []lane.Plan) error {
 	})
 }
 
-// maxJoins is how many joinings a receiver may be at: one that ends may be followed by the
-// next before this side is done with it.
+// maxJoins is how many joins of the sender's a receiver handles at a time. The sender makes one at a time,
+// but the next may begin before this side is done with the last.
 const maxJoins = 4
 
-// join begins to take in the lanes that a sender wants. It does not block.
+// join begins to take in the lanes that a sender offers. It does not block.
 func (c *Conn) join(m *handshake.Open) {
 	switch {
 	case c.Sending || c.Probe || m.Epoch == 0:
@@ -144,11 +146,11 @@ func (c *Conn) join(m *handshake.Open) {
 	}
 	s := newSetup(c, m.Epoch)
 	c.joining.Store(s)
-	// On a goroutine of its own, as Background may run it at once.
+	// On a new goroutine, because Background may run the function before it returns.
 	go guard.Run(func() { c.env.Background(func() { s.admit(m) }) }, c.panicked)
 }
 
-// admit takes in the lanes that a sender wants.
+// admit takes in the lanes that a sender offers. It runs on a goroutine of its own.
 func (s *setup) admit(m *handshake.Open) {
 	defer s.c.joins.Done()
 	defer s.c.admits.Add(-1)
@@ -165,7 +167,8 @@ func (s *setup) admit(m *handshake.Open) {
 	}
 }
 
-// admitted answers a sender. What this side cannot make is left out.
+// answerJoin makes the receiver's ends of the lanes that a sender offers, and answers. Lanes that cannot be
+// made are left out of the answer.
 func (s *setup) answerJoin(m *handshake.Open) error {
 	plan, err := s.c.env.Plan(s.c, m.Lanes)
 	if err == nil {
@@ -181,8 +184,8 @@ func (s *setup) answerJoin(m *handshake.Open) error {
 	return errors.Join(err, answered)
 }
 
-// makeJoining makes the lanes that join: at the sender with indices of its choice, at the
-// receiver those that were offered.
+// makeJoining makes the lanes that join. A sender, for which offered is nil, chooses the indices. A receiver
+// uses those of the lanes that were offered.
 func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 	s.openDomains(plan)
 	s.c.mu.Lock()
@@ -206,7 +209,8 @@ func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 	return nil
 }
 
-// openDomains opens those that a plan lacks, as far as the connection may use them.
+// openDomains opens the domains that a plan needs and the connection has not, as far as the connection may
+// use the ports.
 func (s *setup) openDomains(plan []lane.Plan) {
 	s.c.domainMu.Lock()
 	defer s.c.domainMu.Unlock()
@@ -224,7 +228,8 @@ func (s *setup) openDomains(plan []lane.Plan) {
 	}
 }
 
-// takeIn puts lanes that joined into their places.
+// installLanes stores the lanes that have joined in the connection and updates the state that depends on
+// lanes.
 //
 // Preconditions: c is locked.
 func (s *setup) installLanes() {
@@ -240,18 +245,18 @@ func (s *setup) installLanes() {
 		was := c.lanes[l.Index]
 		c.lanes[l.Index] = l
 		c.hideLane(was)
-		_ = c.guarded("close", was.Carrier.Close) // which it is, as a rule
+		_ = c.guarded("close", was.Carrier.Close) // no effect if draining has closed it, which is the rule
 		l.Carried = c.maxCarried()
 		c.flapRecordOf(pathOf(l)).joined(time.Now())
 		c.logJoined(l, was)
 		devices = devices || !l.Port.Traits().Polled
 	}
-	if c.neverInService && c.inService() > 0 { // if it became blind, it has lost the others for good
+	if c.neverInService && c.inService() > 0 { // if the lanes carry no keys now, lanes that need keys cannot come back
 		c.neverInService = false
-		maps.DeleteFunc(c.target, func(w pathKey, _ int) bool { return w.port.Traits().NoRKeys != c.traits.NoRKeys })
+		maps.DeleteFunc(c.target, func(k pathKey, _ int) bool { return k.port.Traits().NoRKeys != c.traits.NoRKeys })
 	}
-	for w, n := range c.pathCounts() {
-		c.target[w] = max(c.target[w], n)
+	for k, n := range c.pathCounts() {
+		c.target[k] = max(c.target[k], n)
 	}
 	if c.inService() > 0 {
 		c.outage.Stop()
@@ -263,42 +268,44 @@ func (s *setup) installLanes() {
 	c.resumePending = c.resumePending || s.epoch > 0
 }
 
-// enqueueNoCarrier has lanes heeded whose port has no carrier: they were spared while no other
-// one stood.
+// enqueueNoCarrier queues an event for each port that has lanes in service and no carrier. Such lanes stay in
+// service while there is no other, and may be drained now.
 //
 // Preconditions: c is locked.
 func (c *Conn) enqueueNoCarrier() {
-	told := map[lane.Port]bool{}
+	queued := map[lane.Port]bool{}
 	for _, l := range c.lanes {
-		if l.InService() && l.Port.NoCarrier() && !told[l.Port] {
-			told[l.Port] = true
+		if l.InService() && l.Port.NoCarrier() && !queued[l.Port] {
+			queued[l.Port] = true
 			c.enqueue(event{port: l.Port})
 		}
 	}
 }
 
-// sayJoined logs that a lane has joined, in the place of one that there was: its way is one
-// that had lost a lane, or one that is taken for want of that, or in addition.
+// logJoined logs that lane l has joined at the index of lane was: it restores a path that had lost a lane,
+// replaces a lost lane over another path, or is an additional lane.
+//
+// Preconditions: c is locked.
 func (c *Conn) logJoined(l, was *lane.Lane) {
-	w := pathOf(l)
-	left, back := c.lostSince[w]
-	now := "has come back after"
+	k := pathOf(l)
+	lost, restored := c.lostSince[k]
+	text := "has come back after"
 	switch {
-	case back:
-		delete(c.lostSince, w)
+	case restored:
+		delete(c.lostSince, k)
 	case was.Left.IsZero(), isFailBack(was.Why()):
 		c.env.Log.Info(fmt.Sprintf("%v: %v has joined", c, l.Path()))
 		return
 	default:
-		left, now = was.Left, fmt.Sprintf("takes the place of %v after", was.Path())
+		lost, text = was.Left, fmt.Sprintf("takes the place of %v after", was.Path())
 	}
-	away := time.Since(left)
+	away := time.Since(lost)
 	c.Count.Away.Add(uint64(away))
-	c.warn("back", l, c.flapRecordOf(w).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", c, l.Path(), now, away.Round(time.Millisecond), plural(c.inService(), "lane")))
+	c.warn("back", l, c.flapRecordOf(k).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", c, l.Path(), text, away.Round(time.Millisecond), plural(c.inService(), "lane")))
 }
 
-// carried is what a lane that joins counts as having carried for its weight: as much as
-// the others, or all messages would be its turn.
+// maxCarried returns the most that a lane in service has carried for its weight. A lane that joins starts
+// from that value, because it would get all messages otherwise.
 //
 // Preconditions: c is locked.
 func (c *Conn) maxCarried() (most float64) {
@@ -310,7 +317,7 @@ func (c *Conn) maxCarried() (most float64) {
 	return most
 }
 
-// giveBack closes the lanes that did not come into service.
+// closeUnused closes the lanes that did not come into service.
 func (s *setup) closeUnused() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()

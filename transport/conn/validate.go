@@ -11,59 +11,57 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// validation finds out which lanes of a connection work.
+// validation finds out which lanes of a set-up work.
 //
-// A lane is proved when this side's proof has been acknowledged and the peer's
-// has arrived. It is down when its carrier has failed, here or, as LaneDown tells,
-// there: adapters and kernels answer for processes that do not run, so that their
-// silence is evidence of a dead path. A proof that a process has not sent yet is
-// evidence of nothing but that the process is slow, and is waited for.
+// A lane is validated when this side's validation packet has been acknowledged and the peer's has arrived. It
+// has failed when its carrier has failed, here or, as a LaneDown reports, at the peer. Adapters and kernels
+// acknowledge packets even while a process does not run, so that a missing acknowledgement means a dead path.
+// A packet that the peer's process has not sent yet only means that the process is slow, and is waited for.
 //
-// The sender says when it is over:
+// The sender ends the validation:
 //
-//   - when every lane is proved or down,
-//   - ProofWait after the first lane was proved, and as much later as the peer's process
-//     has not answered on the session: it may have been stopped between two proofs,
-//   - LaneWait after the beginning, when none was; ProofWait where lanes join others.
+//   - when every lane is validated or has failed,
+//   - ProofWait after the first lane was validated, and later by the time for which the peer's process has
+//     not answered on the session, because the process may have been stopped between two packets,
+//   - LaneWait after the start if no lane was validated; ProofWait if the lanes join others.
 //
-// Its Proved says so to the receiver, which has no limit of its own but for the
-// lanes that the sender names: ProofWait, and as much later. Only time in which this process ran
-// counts; see clock. When no lane of a trial was proved and either process did
-// not run for a while, or lacked something, the lanes may have failed for that
-// reason, and the trial is made again, until LaneWait has passed; see Slowness.
+// It sends Proved to the receiver. The receiver has no time limit before that, and then the same limit for
+// the lanes that Proved names. Only time in which this process ran counts; see package clock. If no lane of a
+// probe was validated, and one of the processes did not run for a while or lacked a resource, the lanes may
+// have failed for that reason, and the caller repeats the probe until LaneWait has passed; see Slowness.
 type validation struct {
 	s              *setup
-	pending        uint32
+	pending        uint32 // lanes that are neither validated nor failed
 	validated      uint32
-	acknowledged   uint32            // lanes whose proof has been acknowledged
-	peerResult     *handshake.Proved // the sender's last word
-	started        time.Duration     // on the connection's clock
-	firstValidated time.Duration     // when the first lane was proved
-	peerResultAt   time.Duration     // when the sender's word came
+	acknowledged   uint32            // lanes whose packet the peer's adapter or kernel has acknowledged
+	peerResult     *handshake.Proved // receiver: the sender's result; nil until it arrives
+	started        time.Duration     // on the set-up's clock, as are the fields below
+	firstValidated time.Duration     // when the first lane was validated
+	peerResultAt   time.Duration     // when peerResult arrived
 }
 
-// validate sends this side's proof over the lanes in mask and waits for the outcome.
-// At the receiver it returns what the sender says, too.
+// validate sends validation packets over the lanes in mask and returns a mask of those that were validated.
+// At the receiver it also returns the sender's result.
 func (s *setup) validate(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
-	p := &validation{s: s, pending: mask}
+	v := &validation{s: s, pending: mask}
 	s.clock.Start()
-	p.started, s.livenessProbed = s.clock.Ran(), false
-	p.sendProbes()
+	v.started, s.livenessProbed = s.clock.Ran(), false
+	v.sendProbes()
 	timer := s.c.env.Clock.NewTimer(0)
 	defer timer.Stop()
-	for wait := 20 * time.Microsecond; ; wait = min(2*wait, p.maxSleep()) {
-		p.checkLanes()
+	for wait := 20 * time.Microsecond; ; wait = min(2*wait, v.maxSleep()) {
+		v.checkLanes()
 		if err := s.c.Ended(); err != nil {
 			return 0, nil, err
 		}
-		if p.isOver() {
-			p.failPending()
-			return p.validated, p.peerResult, nil
+		if v.isOver() {
+			v.failPending()
+			return v.validated, v.peerResult, nil
 		}
 		timer.Reset(wait)
 		select {
 		case m := <-s.inbox:
-			if err := p.handle(m); err != nil {
+			if err := v.handle(m); err != nil {
 				return 0, nil, err
 			}
 			wait = 20 * time.Microsecond
@@ -75,7 +73,7 @@ func (s *setup) validate(ctx context.Context, mask uint32) (uint32, *handshake.P
 	}
 }
 
-// rest is how long to sleep at most between two looks.
+// maxSleep returns how long to sleep at most between two checks of the lanes.
 func (v *validation) maxSleep() time.Duration {
 	switch {
 	case v.pending == 0:
@@ -86,20 +84,20 @@ func (v *validation) maxSleep() time.Duration {
 	return 20 * time.Millisecond
 }
 
-// post sends this side's proofs.
+// sendProbes sends this side's validation packets.
 func (v *validation) sendProbes() {
 	v.s.c.mu.Lock()
 	defer v.s.c.mu.Unlock()
 	for _, l := range v.s.lanes {
 		if v.pending&(1<<l.Index) != 0 {
-			if err := v.s.c.guarded("proof", l.Carrier.PostProbe); err != nil {
+			if err := v.s.c.guarded("send a validation packet", l.Carrier.PostProbe); err != nil {
 				v.markFailed(l, err)
 			}
 		}
 	}
 }
 
-// look notes what has become of the pending lanes.
+// checkLanes notes which pending lanes are validated or have failed.
 func (v *validation) checkLanes() {
 	s := v.s
 	now := s.checkClock()
@@ -110,18 +108,18 @@ func (v *validation) checkLanes() {
 		if v.pending&bit == 0 {
 			continue
 		}
-		var sent, came bool
-		err := s.c.guarded("proof", func() (err error) { sent, came, err = l.Carrier.Probed(); return err })
+		var acknowledged, arrived bool
+		err := s.c.guarded("check the validation of a lane", func() (err error) { acknowledged, arrived, err = l.Carrier.Probed(); return err })
 		if err == nil {
 			err = l.Failure()
 		}
-		if sent {
+		if acknowledged {
 			v.acknowledged |= bit
 		}
 		switch {
 		case err != nil:
 			v.markFailed(l, err)
-		case sent && came:
+		case acknowledged && arrived:
 			if v.validated == 0 {
 				v.firstValidated = now
 			}
@@ -131,7 +129,7 @@ func (v *validation) checkLanes() {
 	}
 }
 
-// down gives a lane up on this side's evidence.
+// markFailed marks a lane as failed by an error of this side, and tells the peer.
 //
 // Preconditions: the connection is locked.
 func (v *validation) markFailed(l *lane.Lane, err error) {
@@ -140,7 +138,7 @@ func (v *validation) markFailed(l *lane.Lane, err error) {
 	v.s.c.sendLaneDown(l)
 }
 
-// handle takes a message of the peer's.
+// handle handles a message of the peer.
 func (v *validation) handle(m handshake.Message) error {
 	s := v.s
 	switch m := m.(type) {
@@ -162,7 +160,7 @@ func (v *validation) handle(m handshake.Message) error {
 	return s.c.unexpectedMessage(m, handshake.TypeProved)
 }
 
-// over reports whether nothing more is waited for.
+// isOver reports whether the validation waits for nothing more.
 func (v *validation) isOver() bool {
 	switch {
 	case !v.s.c.Sending:
@@ -175,7 +173,7 @@ func (v *validation) isOver() bool {
 	return v.s.clock.Ran()-v.started >= v.s.firstLaneTimeout()
 }
 
-// giveUp says of the lanes still pending what is known.
+// failPending marks the lanes that are still pending as failed.
 func (v *validation) failPending() {
 	s := v.s
 	s.c.mu.Lock()
@@ -196,7 +194,8 @@ func (v *validation) failPending() {
 	v.recordLocalErrors(v.pending)
 }
 
-// recordLocalErrors says of lanes that have not come what this side lacked for them.
+// recordLocalErrors marks the given lanes as failed for lack of a resource on this node, if their carriers
+// report such an error.
 //
 // Preconditions: the connection is locked.
 func (v *validation) recordLocalErrors(lanes uint32) {
@@ -210,8 +209,8 @@ func (v *validation) recordLocalErrors(lanes uint32) {
 	}
 }
 
-// laneFailed notes why a lane has failed at the peer. What the peer lacked explains what
-// has been seen here.
+// laneFailed records why a lane has failed at the peer. A lack of a resource at the peer replaces the reason
+// that this side has seen, because it is the cause.
 func (s *setup) laneFailed(index uint8, cause handshake.Cause, why string) {
 	l, node := s.lane(index), s.c.Session.Name()
 	if l == nil {
@@ -228,15 +227,16 @@ func (s *setup) laneFailed(index uint8, cause handshake.Cause, why string) {
 	}
 }
 
+// isNodeFault reports whether a lane failed because a node lacked a resource.
 func isNodeFault(err error) bool {
 	var f *lane.NodeFault
 	return errors.As(err, &f)
 }
 
-// overdue reports whether lanes that are missing have had their time, which began at since,
-// on the set-up's clock: ProofWait, and as long as the peer's process has not answered,
-// LaneWait at most. Meanwhile it asks the peer for a sign of life, once: one that owes
-// nothing could not be told from one that is stopped.
+// overdue reports whether missing lanes have had their time, which began at since on the set-up's clock:
+// ProofWait, plus the longest time for which the peer's process has not answered, LaneWait at most. After a
+// quarter of ProofWait it makes the session ask the peer for an answer, once, because the silence of an idle
+// peer cannot be told from that of a stopped one.
 func (s *setup) overdue(since time.Duration) bool {
 	wait, ran := s.c.env.Scaled(s.c.env.ProofWait), s.clock.Ran()-since
 	if ran >= wait/4 && !s.livenessProbed {
@@ -246,15 +246,15 @@ func (s *setup) overdue(since time.Duration) bool {
 	return ran >= wait+min(s.longestSilence, s.c.env.Scaled(s.c.env.LaneWait))
 }
 
-// look looks at the clock of a set-up, and whether the peer answers on the session.
+// checkClock returns how long this process has run since the clock was started, and notes for how long the
+// peer has not answered on the session.
 func (s *setup) checkClock() time.Duration {
 	s.longestSilence = max(s.longestSilence, s.c.Session.Unanswered())
 	return s.clock.Look()
 }
 
-// Slowness says why the failure of lanes may be no evidence against their paths:
-// one of the two processes did not run while they were tried, or lacked something.
-// It is empty when neither is known.
+// Slowness says why lanes may have failed although their paths work: one of the two processes did not run
+// during the set-up, or lacked a resource. It returns "" if no such reason is known.
 func (c *Conn) Slowness() string {
 	s := c.firstSetup
 	prompt := c.env.Scaled(c.env.ProofWait) / 4
