@@ -12,24 +12,25 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// draining is a lane that has failed, on its way out of a connection that lives on:
+// draining is a lane that has failed, while it is removed from a connection that lives on:
 //
-//   - its half here is stopped, and comes to rest: what had arrived is found;
-//   - the peer is told, and so is this side of the peer's half: nothing is under way;
-//   - the receiver reports what has arrived, and grants again what went over the lane;
-//   - the sender, once it has the report, sends the rest again.
+//   - this side stops its end and waits until the end is drained: it then knows what has arrived;
+//   - it sends LaneDown, and so does the peer: nothing is in flight any more;
+//   - the receiver reports what has arrived, and repeats the grants that went over the lane;
+//   - the sender, once it has the report, resends the rest.
 //
-// Then its half is given back. The order is what keeps late writes from memory that was
-// given back, or granted again.
+// Then this side closes its end. The order ensures that no late write reaches memory that was deregistered,
+// or granted again.
 type draining struct {
 	*lane.Lane
-	since       time.Time         // when its half was stopped
-	drained     bool              // its half has come to rest, and the peer was told
-	peerDrained bool              // so has the peer's
-	report      *handshake.Report // the receiver's
+	since       time.Time         // when this end was stopped
+	drained     bool              // this end is drained, and LaneDown was sent
+	peerDrained bool              // the peer's LaneDown has arrived
+	report      *handshake.Report // sender: the receiver's report; nil until it arrives
 }
 
-// startDrain takes a lane out of service, if it is not on its way out already.
+// startDrain takes a lane out of service because of err and returns its draining. If the lane is being
+// drained already, it does nothing but return that draining.
 //
 // Preconditions: c is locked.
 func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
@@ -40,7 +41,7 @@ func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
 	c.countDrain(l, !isFailBack(err))
 	delete(c.suspected, l)
 	if l.Parts.Value() > 0 && (!c.Sending || l.Backlog < int64(l.Bytes.Value())) {
-		c.outage.Reset() // it was of use
+		c.outage.Reset() // the lane has carried data, so that this is a new outage
 	}
 	v := &draining{Lane: l, since: time.Now()}
 	c.drains = append(c.drains, v)
@@ -53,17 +54,17 @@ func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
 			text += "; " + f.text(v.since, c.env.TimeScale)
 		}
 	}
-	left := c.inService()
+	remaining := c.inService()
 	switch {
 	case c.closedCleanly():
 	case isFailBack(err):
 		c.env.Log.Info(err.Error())
-	case left == 0:
+	case remaining == 0:
 		c.warn("left", l, !flap && f.quiet(), c.outageText(text))
 	default:
-		c.warn("left", l, !flap && f.quiet(), fmt.Sprintf("%s; its traffic goes over the %s left", text, plural(left, "lane")))
+		c.warn("left", l, !flap && f.quiet(), fmt.Sprintf("%s; its traffic goes over the %s left", text, plural(remaining, "lane")))
 	}
-	if left == 0 {
+	if remaining == 0 {
 		c.outage.Look()
 	}
 	if err := c.guarded("stop a lane", l.Carrier.Stop); err != nil {
@@ -75,7 +76,8 @@ func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
 	return v
 }
 
-// loseAll leaves all lanes of a first set-up, none of which has come into service.
+// markAllLost records the lanes of a first set-up, none of which came into service, as lost, so that the
+// connection waits for a path.
 //
 // Preconditions: the connection is locked.
 func (s *setup) markAllLost() {
@@ -93,48 +95,48 @@ func (s *setup) markAllLost() {
 	}
 }
 
-// outageText says that no lane is in service, and why.
+// outageText returns the log text which says that no lane is in service because of why.
 func (c *Conn) outageText(why string) string {
 	return fmt.Sprintf("%s; no lane is left: waiting for a path to %s for up to %v (NCCL_MESH_LANE_WAIT)", why, c.Session.Name(), c.env.LaneWait)
 }
 
-// warn tells the user what has become of a lane: of those over one way of all connections
-// the first warns, and the others say so in the log. What is no news, as the lane flaps, is
-// there only for those who look for it.
-func (c *Conn) warn(what string, l *lane.Lane, noNews bool, text string) {
-	if noNews {
+// warn logs what happened to a lane. The first connection warns about a path, and the others log it at level
+// info. known says that the user has been told that the lane flaps: it is then logged at level debug only.
+func (c *Conn) warn(what string, l *lane.Lane, known bool, text string) {
+	if known {
 		c.env.Log.Debug(text)
 		return
 	}
-	say := c.env.Log.Warn
+	log := c.env.Log.Warn
 	subject := fmt.Sprintf("%s: %v - %s %v%v", what, l.Port.Now().Short(), c.Session.Name(), lane.PeerPort(l.Peer).Short(), l.Route)
 	if c.env.WarnedRecently != nil && c.env.WarnedRecently(subject) {
-		say = c.env.Log.Info
+		log = c.env.Log.Info
 	}
-	say(text)
+	log(text)
 }
 
-// errFailBack is why a lane goes that nothing is wrong with.
+// errFailBack is the reason for removing a healthy lane: a better path is up.
 type errFailBack struct{ text string }
 
 func (e errFailBack) Error() string { return e.text }
 
+// isFailBack reports whether a lane is removed for a better path, and has not failed.
 func isFailBack(err error) bool {
 	var e errFailBack
 	return errors.As(err, &e)
 }
 
-// FailBack takes lanes over worse ways than a plan's out of service where one of the plan's is
-// in it, from the sender's side: those through other nodes when a cable works again, those
-// over another network when one does, or a node relays. The plan's ways were proved: one in
-// service may be broken, and nobody have noticed.
+// FailBack drops lower-tier lanes of a sender once a lane of the plan's tier is up: relayed lanes if a cable
+// works again, and lanes over another network if a cable or a relay works. It does so only if a lane in
+// service is on a path of the plan, which was validated just before, because other lanes in service may have
+// failed unnoticed.
 func (c *Conn) FailBack(plan []lane.Plan) {
 	if len(plan) == 0 {
 		return
 	}
-	proved := map[pathKey]bool{}
+	validated := map[pathKey]bool{}
 	for _, p := range plan {
-		proved[pathTo(p)] = true
+		validated[pathTo(p)] = true
 	}
 	c.mu.Lock()
 	var worse []*lane.Lane
@@ -145,13 +147,13 @@ func (c *Conn) FailBack(plan []lane.Plan) {
 		case l.Tier > plan[0].Tier:
 			worse = append(worse, l)
 		default:
-			better = better || proved[pathOf(l)]
+			better = better || validated[pathOf(l)]
 		}
 	}
 	if better {
-		for w := range c.target {
-			if w.tier > plan[0].Tier {
-				delete(c.target, w)
+		for k := range c.target {
+			if k.tier > plan[0].Tier {
+				delete(c.target, k)
 			}
 		}
 	}
@@ -163,7 +165,9 @@ func (c *Conn) FailBack(plan []lane.Plan) {
 	}
 }
 
-// drainOf is the leaving of a lane, or nil.
+// drainOf returns the draining of a lane, or nil.
+//
+// Preconditions: c is locked.
 func (c *Conn) drainOf(l *lane.Lane) *draining {
 	for _, v := range c.drains {
 		if v.Lane == l {
@@ -173,14 +177,14 @@ func (c *Conn) drainOf(l *lane.Lane) *draining {
 	return nil
 }
 
-// accounted reports whether a lane is down at both ends, and what it carried is accounted for.
+// isSettled reports whether a lane has failed, is drained at both ends, and what it carried is settled.
 //
 // Preconditions: c is locked.
 func (c *Conn) isSettled(l *lane.Lane) bool {
 	return l.State() == lane.Stopped && c.drainOf(l) == nil
 }
 
-// inService is how many lanes carry messages.
+// inService returns the number of lanes in service.
 //
 // Preconditions: c is locked.
 func (c *Conn) inService() (n int) {
@@ -192,8 +196,8 @@ func (c *Conn) inService() (n int) {
 	return n
 }
 
-// redial has the session look for another way when it goes over the port of a lane that
-// has failed: it may be the cable.
+// redial makes the session look for another path if it uses the port of a lane that has failed, because the
+// cable may have failed.
 func (c *Conn) redial(l *lane.Lane, err error) {
 	local := c.Session.LocalAddr().Addr().Unmap().WithZone("")
 	for _, a := range l.Port.Now().Addrs {
@@ -204,7 +208,7 @@ func (c *Conn) redial(l *lane.Lane, err error) {
 	}
 }
 
-// checkOutage ends a connection that has had no lane in service for too long.
+// checkOutage fails a connection that has had no lane in service for LaneWait.
 //
 // Preconditions: c is locked.
 func (c *Conn) checkOutage() {
@@ -217,8 +221,8 @@ func (c *Conn) checkOutage() {
 	}
 }
 
-// allLost is the error of a connection that has no lane and finds none: what it had, and
-// why each failed.
+// allLost returns the error of a connection that has found no path for the time spent. It names the last
+// lanes and why each failed.
 func (c *Conn) allLost(spent time.Duration) error {
 	var why []string
 	for _, l := range c.lanes {
@@ -230,7 +234,8 @@ func (c *Conn) allLost(spent time.Duration) error {
 		fault.ErrLane, c, c.Session.Name(), spent.Round(10*time.Millisecond), strings.Join(why, "; "))
 }
 
-// peerDrains heeds that the peer's half of a lane has come to rest.
+// handlePeerDrained handles a LaneDown: the peer has drained its end of a lane because of why. better says
+// that it removes the lane for a better path.
 //
 // Preconditions: c is locked.
 func (c *Conn) handlePeerDrained(l *lane.Lane, why string, better bool) {
@@ -244,11 +249,12 @@ func (c *Conn) handlePeerDrained(l *lane.Lane, why string, better bool) {
 	var flushed lane.Flushed
 	v := c.startDrain(l, err)
 	if v.peerDrained = true; errors.As(l.Why(), &flushed) {
-		l.Fail(err) // which explains it
+		l.Fail(err) // the peer's reason explains why the queue pair was flushed
 	}
 }
 
-// reported heeds the receiver's report.
+// handleReport handles a Report of the receiver. It stores the report if it is about a lane that is draining.
+// Otherwise the report only grants resend credit.
 //
 // Preconditions: c is locked.
 func (c *Conn) handleReport(m *handshake.Report) {
@@ -261,7 +267,9 @@ func (c *Conn) handleReport(m *handshake.Report) {
 	c.settleReport(nil, m)
 }
 
-// settleReport has the sender settle what a report says.
+// settleReport settles at the sender what a report says about lane l; nil if it is about none.
+//
+// Preconditions: c is locked.
 func (c *Conn) settleReport(l *lane.Lane, m *handshake.Report) {
 	if err := c.sender.settleLost(l, m); err != nil {
 		c.Fail(err)
@@ -269,14 +277,14 @@ func (c *Conn) settleReport(l *lane.Lane, m *handshake.Report) {
 	c.resumePending = true
 }
 
-// advanceDrains takes every lane that is leaving as far as it goes, and reports whether one
-// has moved on.
+// advanceDrains advances every lane that is draining as far as possible without waiting, and reports whether
+// one has advanced.
 //
 // Preconditions: c is locked.
 func (c *Conn) advanceDrains() (moved bool) {
 	c.drains = slices.DeleteFunc(c.drains, func(v *draining) bool {
 		if c.isOver() {
-			return false // whoever closes the connection does the rest
+			return false // Close closes the lane
 		}
 		if !v.drained && c.checkDrained(v) {
 			moved = true
@@ -293,8 +301,10 @@ func (c *Conn) advanceDrains() (moved bool) {
 	return moved
 }
 
-// checkDrained reports whether a lane's half has come to rest, and tells the peer. One
-// that takes too long is destroyed, which ends all access through it too.
+// checkDrained reports whether this end of a lane is drained, and then sends LaneDown. A lane that takes
+// longer than drainTime is destroyed, which ends its access to memory too.
+//
+// Preconditions: c is locked.
 func (c *Conn) checkDrained(v *draining) bool {
 	if !v.Carrier.Drained() {
 		if time.Since(v.since) < c.env.Scaled(drainTime) {
@@ -307,19 +317,23 @@ func (c *Conn) checkDrained(v *draining) bool {
 	return true
 }
 
-// localDrained notes that nothing of a lane touches memory here any more, and tells the peer.
+// localDrained notes that the lane does not touch memory here any more, and sends LaneDown.
+//
+// Preconditions: c is locked.
 func (c *Conn) localDrained(v *draining) {
 	v.drained = true
 	v.Enter(lane.Stopped)
 	c.sendLaneDown(v.Lane)
 }
 
-// sayDown tells the peer that a lane is down, and why.
+// sendLaneDown tells the peer that this end of a lane is down, and why.
 func (c *Conn) sendLaneDown(l *lane.Lane) {
-	_ = c.Session.Send(&handshake.LaneDown{Conn: c.ID, Lane: l.Index, Epoch: l.Epoch, Better: isFailBack(l.Why()), Reason: l.Why().Error()}) // a dead session needs none
+	_ = c.Session.Send(&handshake.LaneDown{Conn: c.ID, Lane: l.Index, Epoch: l.Epoch, Better: isFailBack(l.Why()), Reason: l.Why().Error()}) // an error means that the session is dead, which ends the connection
 }
 
-// destroyLane stops a lane that cannot be stopped otherwise.
+// destroyLane destroys a lane that cannot be stopped because of why, or does not drain.
+//
+// Preconditions: c is locked.
 func (c *Conn) destroyLane(v *draining, why error) {
 	if err := c.guarded("close a lane", v.Carrier.Close); err != nil {
 		c.Fail(fmt.Errorf("%w: %v: %v can neither be stopped nor destroyed: %w; %w", fault.ErrDevice, c, v, why, err))
@@ -329,9 +343,11 @@ func (c *Conn) destroyLane(v *draining, why error) {
 	c.localDrained(v)
 }
 
-// settled reports whether what a lane carried is accounted for at this side: at the
-// receiver that is when both halves have come to rest, at the sender when it has the
-// report too. A receiver that has closed in good order has all.
+// settle settles what a lane carried, and reports whether it could. A receiver settles it when both ends are
+// drained. A sender also needs the receiver's report, unless the receiver has closed cleanly and so has all
+// messages.
+//
+// Preconditions: c is locked.
 func (c *Conn) settle(v *draining) bool {
 	switch {
 	case c.closedCleanly():
@@ -351,16 +367,16 @@ func (c *Conn) settle(v *draining) bool {
 	return true
 }
 
-// serve puts the lanes in mask into service: from here on one that fails is left, and
-// what was said of one before is heeded. One that broke in a call of the owner's has gone
-// down already.
+// finish ends a set-up whose lanes in mask are in service. Events of the set-up that came before are queued.
+// A lane that has failed since, before finished was set, gets an event, because ReportFailure did not queue
+// one.
 func (s *setup) finish(mask uint32) {
 	s.finished.Store(true)
 	s.c.state.Enter(Open)
 	s.forwardInbox()
 	for _, l := range s.lanes {
 		switch err := l.Failure(); {
-		case mask == 0: // which is known, and has the wait for a way begin
+		case mask == 0: // no lane is up; the event starts the goroutine, which waits for a path
 			s.c.enqueue(event{lane: l, failure: l.Why()})
 		case err != nil && mask&(1<<l.Index) != 0:
 			s.c.enqueue(event{lane: l, failure: err})
@@ -368,7 +384,8 @@ func (s *setup) finish(mask uint32) {
 	}
 }
 
-// forwardInbox heeds what came for the set-up of lanes that are in service.
+// forwardInbox moves LaneDown messages that came for the set-up to the event queue, because the lanes are in
+// service now. Any other message fails the connection.
 func (s *setup) forwardInbox() {
 	for {
 		select {
@@ -384,7 +401,7 @@ func (s *setup) forwardInbox() {
 	}
 }
 
-// count is so many of a thing, in words.
+// plural returns n and a noun, which gets an s unless n is 1.
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

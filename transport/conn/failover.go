@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// complete, in a report, stands for all parts of a message.
+// allParts, in a Report, says that all parts of a message have arrived.
 const allParts = 1<<32 - 1
 
 // slots is a set of slots of the ring.
@@ -21,14 +21,15 @@ func (s *slots) remove(i int)   { s[i/64] &^= 1 << (i % 64) }
 func (s *slots) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 func (s *slots) none() bool     { return *s == slots{} }
 
-// counts is a number for each slot of the ring.
+// counts has a number for each slot of the ring.
 type counts [lane.Window]uint16
 
 func (c *counts) has(i int) bool { return c[i] > 0 }
 
-// report says what has arrived of each outstanding receive, now that a lane is down at
-// both ends. Grants that went over it, and that no part has come for, may not have
-// come: they are to be sent again.
+// report returns what has arrived of each incomplete receive, after lane l was drained at both ends. It
+// queues the grants that went over l to be sent again if they may not have arrived.
+//
+// Preconditions: r is locked.
 func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 	r.prepare()
 	m := &handshake.Report{Again: uint16(lane.Resends - r.resendCredit)}
@@ -40,7 +41,7 @@ func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 		req := &r.requests[lane.SlotOf(seq)]
 		over, again := req.lane == l.Index, r.regrantsInFlight.has(req.index)
 		if over {
-			r.regrantsInFlight[req.index] = 0 // nothing of the lane comes any more
+			r.regrantsInFlight[req.index] = 0 // the lane is drained: its grants have landed or are lost
 		}
 		if !req.active || req.done {
 			continue
@@ -55,7 +56,8 @@ func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 			}
 		}
 		m.Receives = append(m.Receives, got)
-		// A part may have come before its grant, and before one that was sent again because it takes a key along.
+		// A part that has arrived usually proves that the grant has too. It does not if the grant was sent
+		// again to add a key, or if the part was an eager message.
 		if over && (!begun || again || r.unexpected.everUsed()) {
 			r.regrants.add(req.index)
 		}
@@ -63,7 +65,7 @@ func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 	return m
 }
 
-// oldest is a sequence before which no receive is outstanding, nor its slot waited for.
+// oldest returns a sequence such that all receives before it are complete and their slots reused.
 func (r *Receiver) oldest() uint64 {
 	if r.next > lane.Window {
 		return r.next - lane.Window
@@ -71,13 +73,13 @@ func (r *Receiver) oldest() uint64 {
 	return 1
 }
 
-// whole reports whether all parts of a message have arrived.
+// isComplete reports whether all parts of a message have arrived.
 func (s *sub) isComplete() bool {
 	return s.seen != 0 && bits.OnesCount32(s.seen) > int(s.last)
 }
 
-// countAgain counts a part that was sent again, and reports whether it may have been.
-// The sender may send more when there is room for half of what there can be.
+// useResendCredit uses up the credit for a part that was sent again, and reports whether there was any. When
+// half of the credit is used, it posts receives and sends the sender new credit.
 func (r *Receiver) useResendCredit() bool {
 	if r.resendCredit == 0 {
 		return false
@@ -91,10 +93,12 @@ func (r *Receiver) useResendCredit() bool {
 	return true
 }
 
-// noEpoch is no lane's: such a report is about none.
+// noLaneEpoch is the epoch of a Report that only grants resend credit and is about no lane.
 const noLaneEpoch = 1<<32 - 1
 
-// resume grants again what there is room for, in order.
+// resume sends grants again, in order, as far as the lanes have room. It returns false if some are left.
+//
+// Preconditions: r is locked.
 func (r *Receiver) resume() (done bool) {
 	r.reportMatched()
 	done = true
@@ -121,9 +125,11 @@ func (r *Receiver) resume() (done bool) {
 	return done
 }
 
-// againLane is the lane that may carry the grant of a receive again, or nil while there is none: the one that carried it before,
-// unless nothing of that lands any more. Over another the grant would overtake the first, and a device would then write the
-// first into the slot of a later receive. The sender's processor does not.
+// regrantLane returns the lane that can carry the grant of a receive again, or nil if there is none yet.
+// Until its writes are known to have landed or are lost, that is the lane that carried the grant before. Over
+// another lane the repeated grant could overtake the first, and a device would then write the first into the
+// slot of a later receive. With a polled lane, the sender's processor writes the grant and ignores an old
+// one.
 func (r *Receiver) regrantLane(req *Request) *lane.Lane {
 	switch l := r.lanes[req.lane]; {
 	case l.Port.Traits().Polled, r.isSettled(l):
@@ -134,9 +140,8 @@ func (r *Receiver) regrantLane(req *Request) *lane.Lane {
 	return nil
 }
 
-// widened has every receive granted again whose grant lacks a key that its memory has by
-// now, or went over a lane that takes none along: what is sent, or sent again, from here
-// on may go over the lanes that need it.
+// regrantForNewKeys queues the grants of all receives whose entries lack a key that their memory has now, or
+// that were sent without keys: parts that are sent from now on may go over lanes that need the keys.
 func (r *Receiver) regrantForNewKeys() {
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
@@ -146,33 +151,36 @@ func (r *Receiver) regrantForNewKeys() {
 	}
 }
 
-// rekey gives a receive's entries the keys of its memory, and reports whether they lacked
-// one.
-func (r *Receiver) rekey(req *Request) (lacked bool) {
+// rekey writes the present keys of a receive's memory into its entries, and reports whether they lacked one.
+func (r *Receiver) rekey(req *Request) (changed bool) {
 	slot := r.Ring.Slot(req.seq)
 	for i := range req.n {
 		if g := req.subs[i].region; g != nil && slot[i].RKeys != g.RKeys {
-			slot[i].RKeys, lacked = g.RKeys, true
+			slot[i].RKeys, changed = g.RKeys, true
 		}
 	}
-	return lacked
+	return changed
 }
 
+// Regranted notes that a repeated grant has landed in the sender's ring.
 func (r incoming) Regranted(_ *lane.Lane, slot uint8) {
 	if r.regrantsInFlight.has(int(slot)) {
 		r.regrantsInFlight[slot]--
 	}
 }
 
-// settleLost settles what went over a lane that is down at both ends: of the parts that
-// are not known to have been delivered those that have arrived are, and the others are to
-// be sent again. A receive that is not named is complete.
+// settleLost settles the parts that went over lane l, which is drained at both ends. Parts without
+// acknowledgement are delivered if the receiver's report m has them, and else lost and to be sent again. A
+// receive that m does not name is complete. If l is nil, m only grants resend credit. settleLost returns an
+// error if an acknowledged part has not arrived.
+//
+// Preconditions: s is locked.
 func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
 	s.resendCredit += int(m.Again)
 	if l == nil {
 		return nil
 	}
-	s.eager.grantsRequestedAt = 0 // the lane may have carried that
+	s.eager.grantsRequestedAt = 0 // the lane may have lost the request
 	for i := range s.requests {
 		req := &s.requests[i]
 		if !req.active || req.done {
@@ -202,7 +210,8 @@ func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
 	return nil
 }
 
-// partsOf is what a report says of the receive that a send is for.
+// partsOf returns the parts that have arrived for a send, as a report says, and whether the report names the
+// receive.
 func partsOf(m *handshake.Report, req *Request) (parts uint32, named bool) {
 	i, ok := slices.BinarySearchFunc(m.Receives, req.seq, func(v handshake.Received, seq uint64) int {
 		switch {
@@ -219,21 +228,24 @@ func partsOf(m *handshake.Report, req *Request) (parts uint32, named bool) {
 	return m.Receives[i].Parts[req.sent.sub], true
 }
 
-// lostAtPeer is the error of a part that is delivered as far as this side knows, and that the
-// receiver lacks: its memory may have been used again.
+// lostAtPeer returns the error for a part that was acknowledged and has not reached the receiver. It cannot
+// be sent again, because the program may have reused its memory.
 func (s *Sender) lostAtPeer(l *lane.Lane, seq uint64) error {
 	return fmt.Errorf("%w: %v: %v: data of receive %d was acknowledged to %s and has not reached the program on %s: it is lost with the lane",
 		fault.ErrLane, s, l, seq, s.Session.LocalName(), s.Session.Name())
 }
 
-// resume sends lost parts again, as they were cut, as far as there is room. The receiver
-// counts what arrives: a part that is lost once more is not charged again. Parts that have no
-// leave yet do not hold up those that have: the receiver gives more once these have arrived.
+// resume sends lost parts again, cut as before, as far as the lanes have room. A part that is lost again
+// needs no further resend credit, because the receiver counts parts that arrive. Parts that wait for credit
+// do not hold up others, because the receiver gives new credit only after those have arrived. resume returns
+// false if some parts are left.
+//
+// Preconditions: s is locked.
 func (s *Sender) resume() (done bool) {
 	if !s.resendPending {
 		return s.flushUnsent()
 	}
-	waits := false // for leave
+	needsCredit := false
 	for i := range s.requests {
 		req := &s.requests[i]
 		if !req.active || req.done {
@@ -247,7 +259,7 @@ func (s *Sender) resume() (done bool) {
 			case req.isEager() && s.resendEager(req):
 				continue
 			case !req.isEager() && !charged && s.resendCredit == 0:
-				waits = true
+				needsCredit = true
 				continue
 			case req.isEager(), !s.resendPart(req, k):
 				return false
@@ -258,14 +270,14 @@ func (s *Sender) resume() (done bool) {
 			}
 		}
 	}
-	if s.resendPending = waits; waits {
+	if s.resendPending = needsCredit; needsCredit {
 		return false
 	}
 	return s.flushUnsent()
 }
 
-// isOut gives the kernel the rest of each message of which it has a part, where nobody waits for that message, and reports whether
-// the kernel has all of them. An eager message that was sent again has no request whose test would do so.
+// flushUnsent makes the lanes hand partly sent messages to the kernel, and reports whether the kernel has
+// them all. A call of Test usually does so, but an eager message that was sent again has no request to test.
 func (s *Sender) flushUnsent() bool {
 	if !s.hasUnsent() {
 		return true
@@ -278,8 +290,8 @@ func (s *Sender) flushUnsent() bool {
 	return !s.hasUnsent()
 }
 
-// sendAgain sends a part over the lane that would deliver it first, and reports false
-// when that has no room.
+// resendPart sends part k of a request again, over the lane that would deliver it first. It returns false if
+// that lane has no room, or if there is none.
 func (s *Sender) resendPart(req *Request, k int) bool {
 	q := req.sent
 	g := s.Ring.Slot(req.seq)[q.sub]
@@ -293,8 +305,8 @@ func (s *Sender) resendPart(req *Request, k int) bool {
 		}
 		return false
 	}
-	// The ring's entry stays until the receive is complete. What it says may have
-	// changed since it was checked.
+	// The ring's entry is valid until the receive is complete. The peer may have changed it since it
+	// was checked.
 	if g.Seq != req.seq || g.Capacity < req.subs[0].size {
 		s.Fail(fmt.Errorf("%w: %v: grant %d changed while its message was sent", fault.ErrProtocol, s, req.seq))
 		return false
@@ -308,15 +320,15 @@ func (s *Sender) resendPart(req *Request, k int) bool {
 	}
 	p.Local = q.addr + uintptr(p.Offset)
 	s.posted++
-	q.number, q.lanes[k] = s.posted, l.Index // the number of all its parts: those that wait elsewhere count as later than they are
+	q.number, q.lanes[k] = s.posted, l.Index // the number applies to all parts of the message, so that its other parts count as posted now
 	s.sendPart(l, p)
 	l.Resent.Add(uint64(p.Size))
 	s.Count.Resent.Add(uint64(p.Size))
 	return true
 }
 
-// soonest is the lane in service that would deliver so many bytes first to the buffer of a
-// grant, or nil.
+// soonestLane returns the lane in service that would deliver size bytes first to the buffer of a grant, or
+// nil.
 func soonestLane(lanes []*lane.Lane, size int, g *lane.Grant) (best *lane.Lane) {
 	var least float64
 	for _, l := range lanes {

@@ -13,32 +13,32 @@ import (
 // Sender is the end of a connection that sends.
 type Sender struct {
 	Conn
-	threshold int      // bytes; a message of fewer goes over one lane
-	free      []uint16 // indices of requests not in use
+	threshold int      // a message of fewer bytes is not split
+	free      []uint16 // indices of free requests
 
-	posted   uint64 // number of the message that was posted last
-	cutCount uint   // messages so far that were cut
+	posted   uint64 // number of the last message posted
+	cutCount uint   // messages that were large enough to split
 
 	head    uint64                   // sequence of the first receive that has a buffer without a message
-	masks   [lane.Window]mask        // of the receives from there on, by slot
+	masks   [lane.Window]mask        // by slot, of the receives from head on
 	granted [lane.MaxSubs]lane.Grant // the grant that was read last
 	shares  [lane.MaxParts]share
 	split   [lane.MaxParts]int
-	part    lane.Part // that is being sent
+	part    lane.Part // scratch space for the part that is being sent
 
 	resendPending bool // parts are to be sent again
-	resendCredit  int  // that may be
+	resendCredit  int  // how many parts may be sent again
 
 	eager eager
 
-	waiting      bool      // the next message has been counted in waits
-	waitingSince time.Time // and waits since; zero until that matters
-	boardMisses  uint64    // sends without a grant, answered by the board, until the last message
-	fetchCount   uint      // times that lanes were asked for grants
-	clampLogged  bool      // a message was larger than its grant, and that was said
+	waiting      bool      // the wait of the next message has been counted
+	waitingSince time.Time // since when the next message waits; zero until requestGrantsBySession sets it
+	boardMisses  uint64    // value of board.Misses at the last message: sends without a grant that C has answered
+	fetchCount   uint      // calls of fetch
+	clampLogged  bool      // the log has the warning of clamp
 }
 
-// NewSender makes a sender that has no lanes yet. A message of fewer bytes than threshold goes over one lane.
+// NewSender makes a sender without lanes. A message of fewer bytes than threshold is not split.
 func NewSender(env *Env, session *control.Session, id uint32, threshold int) *Sender {
 	s := &Sender{threshold: threshold, head: 1, free: make([]uint16, 0, lane.Window)}
 	s.init(env, session, id, true, outgoing{s})
@@ -54,19 +54,18 @@ func NewSender(env *Env, session *control.Session, id uint32, threshold int) *Se
 	return s
 }
 
-// Isend sends size bytes at addr, which lie in r, into the buffer that the
-// receiver has granted for tag. It returns nil when there is no such grant yet
-// or no room to post; the caller tries again. A message larger than the grant is
-// cut to its capacity, as NCCL's own transport does, and that is logged once. A short
-// one does not wait for its grant where lanes can do without: see eager.go.
+// Isend sends size bytes at addr, which lie in r, to the buffer that the receiver has granted for tag. It
+// returns nil if there is no such grant yet or no room; the caller then tries again. A message that is larger
+// than the buffer is cut to its capacity, as by NCCL's own transport, and the first is logged. A short
+// message does not wait for its grant if all lanes allow that: see eager.go.
 //
-// On a connection that has failed a send may still be accepted; its Test returns the error.
+// On a connection that has failed Isend may still return a request; its Test returns the error.
 //
-// A call that returns nil has moved on what was sent before as far as that goes: the caller may
-// call nothing else until a send succeeds.
+// A call that returns nil has polled the lanes, because the caller may call nothing else until a send
+// succeeds.
 //
-// The messages of a tag go to the buffers of that tag, both in order, whatever else has been
-// granted before and has no message yet.
+// The messages of a tag go to the buffers of that tag, both in order, whatever buffers of other tags have
+// been granted before.
 func (s *Sender) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Request, error) {
 	if !s.TryLock() {
 		return nil, nil
@@ -83,13 +82,13 @@ func (s *Sender) Isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 	return s.isendLost()
 }
 
-// isendLost is Isend on a connection that has ended, perhaps in the call. NCCL's own transport
-// accepts a send that was granted before the receiver closed, and fails it in test. Whether this
-// one was granted is not known here: the last grants may be lost with the lanes. So a receiver
-// that closed with receives outstanding, or died, or cannot be reached, may have granted it:
-// isendLost returns a request that uses no memory and no lane, and whose Test returns the error.
-// It returns the error itself when the receiver closed cleanly, and so has granted nothing else,
-// when the receiver broke the protocol, or this side failed, and when no request is free.
+// isendLost is Isend on a connection that has ended, perhaps during the call. NCCL's own transport accepts a
+// send that was granted before the receiver closed, and fails it in test. Whether this send was granted is
+// unknown, because the last grants may be lost with the lanes. If the receiver closed with receives
+// outstanding, died or is unreachable, it may have granted the send. isendLost then returns a request that
+// uses no memory and no lane, and whose Test returns the error. It returns the error itself if the receiver
+// closed cleanly, and so has granted nothing else, if the receiver broke the protocol, if this side failed,
+// or if no request is free.
 func (s *Sender) isendLost() (*Request, error) {
 	err := s.checkUsable("send")
 	lost := errors.Is(err, fault.ErrPeer) && !errors.Is(err, fault.ErrProtocol) && !s.closedCleanly()
@@ -120,13 +119,13 @@ func (s *Sender) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 			s.requestGrants()
 		}
 		return nil, nil
-	case !s.reclaim(), s.resendPending: // of what was sent before some comes first
+	case !s.reclaim(), s.resendPending: // lost parts of earlier messages go first
 		s.poll()
 		return nil, s.Ended()
 	}
 	size = s.clamp(size, g)
 	n, which := s.cut(size, g)
-	if n == 0 { // no lane is in service, or none that the grant as it was read has a key for
+	if n == 0 { // no lane is in service for which the grant has a key
 		return nil, nil
 	}
 	if !s.hasRoom(which) {
@@ -142,15 +141,15 @@ func (s *Sender) isend(addr uintptr, size int, tag int32, r *lane.Region) (*Requ
 	return s.show(req), nil
 }
 
-// sentOne counts a message.
+// countSent counts a message of size bytes.
 func (s *Sender) countSent(size int) {
 	s.endWait()
 	s.Count.Bytes.Add(uint64(size))
 	s.Count.Messages.Add(1)
 }
 
-// find returns the grant for the next message, or nil when there is none yet; then every lane
-// that moves nothing between calls has had its turn, or will have it in one of the next calls.
+// findGrant returns the grant for the next message, or nil if there is none yet. If it returns nil it has
+// polled, or polls in one of the next calls, every lane that moves data only when it is polled.
 func (s *Sender) findGrant(tag int32) (*lane.Grant, error) {
 	g := s.match(tag)
 	switch {
@@ -158,13 +157,14 @@ func (s *Sender) findGrant(tag int32) (*lane.Grant, error) {
 	case s.traits.Polled:
 		s.fetch()
 		g = s.match(tag)
-	case len(s.lanes) > 1: // it may be lost
+	case len(s.lanes) > 1: // to find a lane that has lost the grant
 		s.poll()
 	}
-	return g, s.Ended() // which it may have been in looking for it
+	return g, s.Ended() // polling may have ended the connection
 }
 
-// noteWait notes that the next message has to wait.
+// noteWait counts that the next message waits for a grant, once, and requests deferred grants over the
+// session if it waits for long.
 func (s *Sender) noteWait() {
 	if !s.waiting {
 		s.waiting = true
@@ -174,7 +174,8 @@ func (s *Sender) noteWait() {
 	s.requestGrantsBySession()
 }
 
-// endWait ends the count of a message's waits: the board may have answered all of them.
+// endWait ends the wait of the message that is sent. It counts a wait that only C has seen, because the board
+// answered all calls.
 func (s *Sender) endWait() {
 	if m := s.board.Misses(); m != s.boardMisses {
 		if s.boardMisses = m; !s.waiting {
@@ -184,7 +185,7 @@ func (s *Sender) endWait() {
 	s.waiting = false
 }
 
-// reclaim reports whether a request is free, after a look for answers that C has taken.
+// reclaim reports whether a request is free. If none is, it first frees requests whose results C has taken.
 func (s *Sender) reclaim() bool {
 	if len(s.free) > 0 {
 		return true
@@ -195,7 +196,8 @@ func (s *Sender) reclaim() bool {
 	return len(s.free) > 0
 }
 
-// clamp cuts a message to its grant.
+// clamp returns the bytes of a message that fit the buffer of a grant. The first message that is too large is
+// logged.
 func (s *Sender) clamp(size int, g *lane.Grant) int {
 	if size <= int(g.Capacity) {
 		return size
@@ -207,7 +209,7 @@ func (s *Sender) clamp(size int, g *lane.Grant) int {
 	return int(g.Capacity)
 }
 
-// take makes a request outstanding, of a message of n parts for the receive seq.
+// startRequest makes a free request outstanding, for a message of size bytes in n parts to receive seq.
 func (s *Sender) startRequest(size, n int, seq uint64, r *lane.Region) *Request {
 	req := &s.requests[s.free[len(s.free)-1]]
 	s.free = s.free[:len(s.free)-1]
@@ -222,8 +224,8 @@ func (s *Sender) startRequest(size, n int, seq uint64, r *lane.Region) *Request 
 	return req
 }
 
-// post sends the parts of a message as it was cut. The part is written field by field: what is
-// made elsewhere and copied here would wait for its own stores.
+// post sends the n parts of a message, as cut has divided it. which is the lane of an empty message. The part
+// is filled field by field, because a struct built elsewhere and copied here would stall on its own stores.
 func (s *Sender) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
 	q, p := req.sent, &s.part
 	s.posted++
@@ -243,7 +245,8 @@ func (s *Sender) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
 	}
 }
 
-// sendPart gives a lane a part. One that it does not take is lost with the lane.
+// sendPart sends a part over a lane. If the lane does not take it, the lane fails, and the part is sent again
+// after that.
 func (s *Sender) sendPart(l *lane.Lane, p *lane.Part) {
 	if l.Backlog == 0 && s.measured(l) {
 		s.startMeasure(l, p.Size)
@@ -259,23 +262,24 @@ func (s *Sender) sendPart(l *lane.Lane, p *lane.Part) {
 	l.Parts.Add(1)
 }
 
-// cut divides a message over the lanes as split does. Where a part should have a least
-// size, a message stays whole as long as they would have less, and lanes take turns.
-// It returns 0 when no lane is in service that reaches the buffer of the grant.
+// cut divides a message over the lanes with split, and stores the bytes of each lane in s.split. It returns
+// the number of parts, and the lane of an empty message. If parts should have a least size, a message that is
+// too small for that is not divided, and lanes take turns. cut returns 0 if no lane in service reaches the
+// buffer of the grant.
 func (s *Sender) cut(size int, g *lane.Grant) (n, which int) {
 	lanes, threshold := s.lanes, s.threshold
-	if !s.domainsAdded { // then every lane does
+	if !s.domainsAdded { // then every lane reaches every buffer
 		g = nil
 	}
-	if len(lanes) == 1 { // nothing to choose
+	if len(lanes) == 1 {
 		if !serves(lanes[0], g) {
 			return 0, 0
 		}
 		s.split[0] = size
 		return 1, 0
 	}
-	if least := s.traits.MinPart; least > 0 {
-		threshold = len(lanes) * max(threshold, least)
+	if minPart := s.traits.MinPart; minPart > 0 {
+		threshold = len(lanes) * max(threshold, minPart)
 		if which = inTurn(lanes, size, g); size < threshold && which >= 0 {
 			clear(s.split[:])
 			s.split[which] = size
@@ -298,14 +302,14 @@ func (s *Sender) cut(size int, g *lane.Grant) (n, which int) {
 	return split(size, s.shares[:len(lanes)], threshold, s.split[:])
 }
 
-// serves reports whether a lane can carry to the buffer of a grant; nil is one that all in
-// service reach.
+// serves reports whether a lane is in service and reaches the buffer of a grant. A nil grant stands for one
+// that all lanes reach.
 func serves(l *lane.Lane, g *lane.Grant) bool {
 	return l.InService() && (g == nil || l.Carrier.Reaches(g))
 }
 
-// inTurn returns the lane without a backlog that will then have carried the least
-// for its weight, or -1.
+// inTurn returns the index of the lane without a backlog that will have carried the least for its weight
+// after a message of size bytes, or -1 if all have a backlog.
 func inTurn(lanes []*lane.Lane, size int, g *lane.Grant) int {
 	which, least := -1, 0.0
 	for i, l := range lanes {
@@ -319,7 +323,8 @@ func inTurn(lanes []*lane.Lane, size int, g *lane.Grant) int {
 	return which
 }
 
-// room reports whether every lane can take its part.
+// hasRoom reports whether every lane has room for its part, as cut has divided the message. which is the lane
+// of an empty message.
 func (s *Sender) hasRoom(which int) bool {
 	for i, l := range s.lanes {
 		if b := s.split[i]; b > 0 || i == which {

@@ -16,25 +16,26 @@ import (
 	"ncclmesh/transport/limit"
 )
 
-// ErrNoLane is the end of a trial, or of lanes that were to join, of which none proved itself;
-// and of a connection's first ones where a node lacked something for them.
+// ErrNoLane is the error of a probe, or of lanes that were to join a connection, if no lane was validated. It
+// is also the error of a connection's first set-up if no lane was validated because a node lacked a resource.
 var ErrNoLane = errors.New("no lane works")
 
-// setup is how lanes of a connection come into service: the first, or more that join them.
+// setup brings lanes of a connection into service: the first ones, or lanes that join later.
 type setup struct {
 	c        *Conn
-	epoch    uint32                 // of the lanes: 0 of the first
-	lanes    []*lane.Lane           // that are being set up
-	inbox    chan handshake.Message // what the peer says meanwhile
-	finished atomic.Bool            // they are in service: lanes may fail, and the connection live on
+	epoch    uint32                 // of the lanes; 0 for the first set-up
+	lanes    []*lane.Lane           // being set up
+	inbox    chan handshake.Message // messages of the peer for this set-up
+	finished atomic.Bool            // the lanes are in service: a lane that fails now is drained
 
-	// Whether the two processes run.
+	// To tell a process that does not run from a path that does not work.
 	clock              clock.Watch
-	longestSilence     time.Duration // longest that the peer has owed an answer on the session
-	livenessProbed     bool          // it for a sign of life, while a lane is missing
-	onlyKernelAnswered bool          // a lane's proof was acknowledged and the peer sent none
+	longestSilence     time.Duration // longest time for which the peer has not answered on the session
+	livenessProbed     bool          // the peer was asked for an answer during this validation; see overdue
+	onlyKernelAnswered bool          // the peer's adapter or kernel answered on a lane, and its process did not
 }
 
+// newSetup returns a set-up without lanes.
 func newSetup(c *Conn, epoch uint32) *setup {
 	return &setup{
 		c: c, epoch: epoch, inbox: make(chan handshake.Message, 4+lane.MaxParts),
@@ -42,8 +43,8 @@ func newSetup(c *Conn, epoch uint32) *setup {
 	}
 }
 
-// patience is how long a set-up waits for its first lane. Those that join are of paths that have just been proved: they have
-// as long as the proof had.
+// firstLaneTimeout returns how long the set-up waits for its first lane. The paths of lanes that join were
+// validated just before, so that they get no more time than that validation.
 func (s *setup) firstLaneTimeout() time.Duration {
 	switch {
 	case s.epoch == 0:
@@ -54,7 +55,7 @@ func (s *setup) firstLaneTimeout() time.Duration {
 	return s.c.env.Scaled(s.c.env.ProofWait)
 }
 
-// lane is the lane of that index that is being set up, or nil.
+// lane returns the lane of that index which is being set up, or nil.
 func (s *setup) lane(index uint8) *lane.Lane {
 	for _, l := range s.lanes {
 		if l.Index == index {
@@ -64,7 +65,7 @@ func (s *setup) lane(index uint8) *lane.Lane {
 	return nil
 }
 
-// all has a bit for each lane that is being set up.
+// laneMask returns a mask of the lanes that are being set up.
 func (s *setup) laneMask() (mask uint32) {
 	for _, l := range s.lanes {
 		mask |= 1 << l.Index
@@ -72,13 +73,13 @@ func (s *setup) laneMask() (mask uint32) {
 	return mask
 }
 
-// Establish sets the lanes of plan up from the sender's side. open is what the
-// peer is told, but for the lanes. It returns the lanes in service. When there
-// are none each lane has its reason, and the error is ErrNoLane of a trial, and where a node
-// lacked something, else nil: the connection waits for another way.
+// Establish sets up the lanes of plan from the sender's side. open is the message to the peer; Establish adds
+// the lanes to it. It returns a mask of the lanes in service. If there are none, each lane has its reason.
+// The error is then ErrNoLane for a probe, or if a node lacked a resource; otherwise it is nil, and the
+// connection waits for another path.
 func (c *Conn) Establish(ctx context.Context, plan []lane.Plan, open *handshake.Open) (uint32, error) {
 	s := c.firstSetup
-	if ctx.Err() != nil { // and who closes it may be at work
+	if ctx.Err() != nil { // the connection may be closing
 		return 0, c.abandoned()
 	}
 	if err := c.env.LanePool.Do(func() error { return s.build(plan) }); err != nil {
@@ -87,11 +88,11 @@ func (c *Conn) Establish(ctx context.Context, plan []lane.Plan, open *handshake.
 	return s.offer(ctx, open)
 }
 
-// Answer sets up from the receiver's side what the sender has opened: plan is this
-// side's half of each lane that m offers.
+// Answer sets up the lanes that a sender's Open offers, from the receiver's side. plan has this side's end of
+// each lane in m. It returns what Establish returns.
 func (c *Conn) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) (uint32, error) {
 	s := c.firstSetup
-	if ctx.Err() != nil { // and who closes it may be at work
+	if ctx.Err() != nil { // the connection may be closing
 		return 0, c.abandoned()
 	}
 	for i := range m.Lanes {
@@ -108,7 +109,7 @@ func (c *Conn) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) 
 	return s.answer(ctx, m)
 }
 
-// offer takes lanes that have been made into service, from the sender's side.
+// offer brings lanes that have been made into service, from the sender's side.
 func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error) {
 	open.Epoch, open.Base = s.epoch, uint64(s.c.Ring.Base())
 	open.Domains, open.Lanes = s.domainsAndLanes(s.laneMask())
@@ -126,21 +127,21 @@ func (s *setup) offer(ctx context.Context, open *handshake.Open) (uint32, error)
 	if err := s.c.send(&handshake.Connected{Conn: s.c.ID, Epoch: s.epoch, Lanes: connected}); err != nil {
 		return 0, err
 	}
-	proved, _, err := s.validate(ctx, connected)
+	validated, _, err := s.validate(ctx, connected)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.c.send(s.validatedMessage(proved)); err != nil {
+	if err := s.c.send(s.validatedMessage(validated)); err != nil {
 		return 0, err
 	}
-	theirs, err := expect[*handshake.Proved](ctx, s)
+	peerResult, err := expect[*handshake.Proved](ctx, s)
 	if err != nil {
 		return 0, err
 	}
-	return s.putInService(proved, theirs)
+	return s.putInService(validated, peerResult)
 }
 
-// answer takes lanes that have been made into service, from the receiver's side.
+// answer brings lanes that have been made into service, from the receiver's side.
 func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	connected := s.connectLanes(ctx, m.Domains, m.Lanes)
 	acc := &handshake.Accept{Conn: s.c.ID, Epoch: s.epoch, Base: uint64(s.c.Ring.Base())}
@@ -152,14 +153,14 @@ func (s *setup) answer(ctx context.Context, m *handshake.Open) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	proved, theirs, err := s.validate(ctx, connected&reached.Lanes)
+	validated, peerResult, err := s.validate(ctx, connected&reached.Lanes)
 	if err != nil {
 		return 0, err
 	}
-	return s.putInService(proved, theirs)
+	return s.putInService(validated, peerResult)
 }
 
-// send gives the peer a set-up message.
+// send sends the peer a message. It returns an error if the session does not take it.
 func (c *Conn) send(m handshake.Message) error {
 	if err := c.Session.Send(m); err != nil {
 		return fmt.Errorf("%w: %v: %w", c.sendErrorKind(), c, err)
@@ -167,8 +168,8 @@ func (c *Conn) send(m handshake.Message) error {
 	return nil
 }
 
-// unsentKind is the kind of a message's failure: only a live session may be to blame
-// for it.
+// sendErrorKind returns the kind of error that a failed send is. If the session is dead the peer is gone; a
+// live session takes every message that is correct.
 func (c *Conn) sendErrorKind() error {
 	if c.Session.Alive() {
 		return fault.ErrInternal
@@ -176,11 +177,12 @@ func (c *Conn) sendErrorKind() error {
 	return fault.ErrPeerGone
 }
 
-// validatedMessage is what this side tells of its proofs.
-func (s *setup) validatedMessage(proved uint32) *handshake.Proved {
-	m := &handshake.Proved{Conn: s.c.ID, Epoch: s.epoch, Lanes: proved}
+// validatedMessage returns the message which tells the peer which lanes this side has validated, and why the
+// others failed.
+func (s *setup) validatedMessage(validated uint32) *handshake.Proved {
+	m := &handshake.Proved{Conn: s.c.ID, Epoch: s.epoch, Lanes: validated}
 	for _, l := range s.lanes {
-		if proved&(1<<l.Index) == 0 && l.Why() != nil {
+		if validated&(1<<l.Index) == 0 && l.Why() != nil {
 			f, why := handshake.LaneFailure{Index: l.Index}, l.Why()
 			var node *lane.NodeFault
 			if errors.As(why, &node) {
@@ -193,13 +195,15 @@ func (s *setup) validatedMessage(proved uint32) *handshake.Proved {
 	return m
 }
 
-// putInService puts the lanes into service that both sides have proved, and gives the
-// others back. A receiver has done so before it tells the sender, whose first write may come
-// at once, and tells it before anybody can say that one of them has failed since: the sender
-// would take that, too early, for word of a lane that is not to be.
-func (s *setup) putInService(proved uint32, theirs *handshake.Proved) (uint32, error) {
-	mask := proved & theirs.Lanes
-	for _, f := range theirs.Failed {
+// putInService puts the lanes that both sides have validated into service, and closes the others. It returns
+// a mask of the lanes in service.
+//
+// A receiver does so before it tells the sender, because the sender's first write may come at once. It tells
+// the sender before the connection is unlocked, because a LaneDown for one of the lanes must not reach the
+// sender first: the sender would take it for a lane that never came into service.
+func (s *setup) putInService(validated uint32, peerResult *handshake.Proved) (uint32, error) {
+	mask := validated & peerResult.Lanes
+	for _, f := range peerResult.Failed {
 		s.laneFailed(f.Index, f.Cause, f.Reason)
 	}
 	s.c.mu.Lock()
@@ -226,7 +230,7 @@ func (s *setup) putInService(proved uint32, theirs *handshake.Proved) (uint32, e
 	s.installLanes()
 	var err error
 	if !s.c.Sending {
-		err = s.c.send(s.validatedMessage(proved & mask))
+		err = s.c.send(s.validatedMessage(validated & mask))
 	}
 	if mask == 0 && err == nil {
 		err = s.noLaneUp()
@@ -239,10 +243,11 @@ func (s *setup) putInService(proved uint32, theirs *handshake.Proved) (uint32, e
 	return mask, nil
 }
 
-// noLaneUp is the outcome where no lane can be put into service. A connection whose first
-// lanes all fail, though their paths were proved before, is one that has lost them, and
-// waits for a way like any other: also where a process seemed slow, as one does that the
-// loss of a cable has cut off between two proofs. A node that lacks something ends it.
+// noLaneUp decides what follows if no lane can be put into service. If the connection's first lanes all fail,
+// their paths worked a moment before, when a probe validated them: the connection has lost them and waits for
+// a path like any other that has lost its lanes. That also holds if a process seemed slow, because a process
+// looks slow when a cable fails between two packets. A lack of a resource ends the connection. noLaneUp
+// returns nil if the connection waits.
 //
 // Preconditions: the connection is locked.
 func (s *setup) noLaneUp() error {
@@ -259,7 +264,8 @@ func (s *setup) noLaneUp() error {
 	return nil
 }
 
-// offers returns what the peer is told: the domains and the lanes in mask.
+// domainsAndLanes returns what the peer needs to connect the lanes in mask: all domains, and this side's end
+// of each lane.
 func (s *setup) domainsAndLanes(mask uint32) (domains []handshake.Domain, lanes []handshake.Lane) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -274,7 +280,7 @@ func (s *setup) domainsAndLanes(mask uint32) (domains []handshake.Domain, lanes 
 	return domains, lanes
 }
 
-// adopt takes over the peer's domains and memory.
+// setPeerDomains stores the address of the peer's ring and the keys of its domains.
 func (c *Conn) setPeerDomains(base uint64, domains []handshake.Domain) error {
 	if len(domains) > lane.MaxDomains {
 		return fmt.Errorf("%w: %v: the peer names %d domains; at most %d are allowed", fault.ErrProtocol, c, len(domains), lane.MaxDomains)
@@ -290,7 +296,8 @@ func (c *Conn) setPeerDomains(base uint64, domains []handshake.Domain) error {
 	return nil
 }
 
-// placeOf is the place of a peer's port, for that kind of lanes, among its domains.
+// domainIndex returns the index of the domain of a peer's port and kind of lane among its domains, and
+// whether there is one.
 func domainIndex(domains []handshake.Domain, port, kind uint8) (int, bool) {
 	for i, d := range domains {
 		if d.Port == port && d.Kind == kind {
@@ -300,8 +307,8 @@ func domainIndex(domains []handshake.Domain, port, kind uint8) (int, bool) {
 	return 0, false
 }
 
-// Announce logs the connection as NCCL's own transport would, and the lanes that
-// failed it although their paths had been proved.
+// Announce logs the lanes of the connection in the form of NCCL's own transport, and warns of lanes that
+// failed although their paths had been validated.
 func (c *Conn) Announce() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -309,7 +316,7 @@ func (c *Conn) Announce() {
 	for _, l := range c.lanes {
 		if !l.InService() {
 			f := c.failureOf(l)
-			c.env.WarnOnce(fmt.Sprintf("not used: %v -> %v", f.From, f.To), "not used: "+f.String()) // numbers of queue pairs differ
+			c.env.WarnOnce(fmt.Sprintf("not used: %v -> %v", f.From, f.To), "not used: "+f.String()) // the subject leaves out the numbers of queue pairs, which differ between connections
 			continue
 		}
 		used = append(used, fmt.Sprintf("%v %s", l, l.Carrier.Terms()))
@@ -322,5 +329,5 @@ func (c *Conn) Announce() {
 	}
 }
 
-// Ran is how long this process has run while the connection was set up.
+// Ran returns for how long this process has run during the first set-up of the connection.
 func (c *Conn) Ran() time.Duration { return c.firstSetup.clock.Ran() }

@@ -69,7 +69,7 @@ var fixes = []mutant{
 		fix:   "86aa07c",
 		wrong: "the sender puts a lane into service that is on its way out at the receiver",
 		edits: []edit{{"transport/conn/setup.go", `	if !s.c.Sending {
-		err = s.c.send(s.validatedMessage(proved & mask))
+		err = s.c.send(s.validatedMessage(validated & mask))
 	}
 	if mask == 0 && err == nil {
 		err = s.noLaneUp()
@@ -81,7 +81,7 @@ var fixes = []mutant{
 	s.c.mu.Unlock()
 	if !s.c.Sending && err == nil {
 		time.Sleep(2 * time.Millisecond)
-		err = s.c.send(s.validatedMessage(proved & mask))
+		err = s.c.send(s.validatedMessage(validated & mask))
 	}
 `}},
 		tests: set,

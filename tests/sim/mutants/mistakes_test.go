@@ -76,7 +76,7 @@ var mistakes = []mutant{
 		edits: []edit{
 			{leave, "\tv.drained = true\n", "\tif c.Sending {\n\t\tc.settleReport(v.Lane, &handshake.Report{Epoch: 1<<32 - 2, Again: 16})\n\t}\n\tv.drained = true\n"},
 			{failover, "\t\tif !named {\n", "\t\tif early := m.Epoch == 1<<32-2; early {\n\t\t\tif req.sent.lost |= req.remaining & over(req, l); req.sent.lost != 0 {\n\t\t\t\ts.resendPending = true\n\t\t\t}\n\t\t\tcontinue\n\t\t}\n\t\tif !named {\n"},
-			{failover, "// partsOf is what a report says", "func over(req *Request, l *lane.Lane) (parts uint32) {\n\tfor k := range int(req.sent.last) + 1 {\n\t\tif req.sent.lanes[k] == l.Index {\n\t\t\tparts |= 1 << k\n\t\t}\n\t}\n\treturn parts\n}\n\n// partsOf is what a report says"},
+			{failover, "// partsOf returns the parts", "func over(req *Request, l *lane.Lane) (parts uint32) {\n\tfor k := range int(req.sent.last) + 1 {\n\t\tif req.sent.lanes[k] == l.Index {\n\t\t\tparts |= 1 << k\n\t\t}\n\t}\n\treturn parts\n}\n\n// partsOf returns the parts"},
 		},
 		tests: skewed,
 		found: job{"TestSkewedCables", 6, true},
@@ -129,7 +129,7 @@ var mistakes = []mutant{
 	{
 		name:  "heldUp: parts that have leave wait for those before them that have none",
 		wrong: "the leave is with parts that are not sent, and nothing goes on",
-		edits: []edit{{failover, "\t\t\t\twaits = true\n\t\t\t\tcontinue\n", "\t\t\t\treturn false\n"}},
+		edits: []edit{{failover, "\t\t\t\tneedsCredit = true\n\t\t\t\tcontinue\n", "\t\t\t\treturn false\n"}},
 		tests: skewed,
 		found: job{"TestSkewedCables", 89, false},
 	},
