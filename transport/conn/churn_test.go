@@ -14,8 +14,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Memory is registered and given back while a port joins, which registers all that there
-// is: nothing waits for ever, and nothing stays behind.
+// Memory is registered and deregistered while a port joins, which registers all memory of the connection: no
+// call blocks for ever, and nothing stays registered.
 func TestPortJoinsWhileMemoryComesAndGoes(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond } // for the port that is stalled
@@ -70,8 +70,8 @@ func TestPortJoinsWhileMemoryComesAndGoes(t *testing.T) {
 	})
 }
 
-// A connection is closed while a port joins it and registers its memory: all of that is
-// given back, or the transports do not close.
+// A connection is closed while a port joins it and registers its memory: everything is released, because the
+// transports would not close otherwise.
 func TestCloseWhilePortJoins(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond }

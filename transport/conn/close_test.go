@@ -9,8 +9,8 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// Close in the middle of a transfer: the other side hears of it, nobody touches
-// memory that is gone.
+// One side closes in the middle of a transfer: the other side's requests fail, and no device touches memory
+// that was released.
 func TestCloseOutstanding(t *testing.T) {
 	for _, side := range []string{"sender", "receiver"} {
 		t.Run(side, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// After DeregMR nothing touches the memory, whatever is outstanding: it is taken
-// away altogether, and both sides go on testing.
+// After DeregMR nothing touches the memory, whatever requests are outstanding: the test unmaps the memory,
+// and both sides go on testing.
 func TestDeregOutstanding(t *testing.T) {
 	forever := func(o *transport.Options) { o.Timeout = 0 } // of the queue pairs, for lost packets
 	for _, side := range []string{"sender", "receiver"} {
@@ -56,7 +56,7 @@ func TestDeregOutstanding(t *testing.T) {
 	}
 }
 
-// A region may go while another's requests are outstanding.
+// A region may be deregistered while requests that use another are outstanding.
 func TestDeregOther(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		sm, _ := transporttest.Memory(t, 4096)

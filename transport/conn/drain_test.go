@@ -10,14 +10,14 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// A lane that breaks in its first moments in service, before its set-up knows that it is,
-// leaves as any other does: what it carried is sent again.
+// A lane that fails after it came into service and before its set-up is finished is drained like any other:
+// what it carried is sent again.
 func TestBreaksAtOnce(t *testing.T) {
 	for at, which := range []string{"sender", "receiver"} {
 		t.Run(which, transporttest.Simulated(func(t *testing.T) {
 			s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
 			ends := []*conn.Conn{&s.Conn, &r.Conn}
-			broken := make([]*lane.Lane, len(ends)) // both halves
+			broken := make([]*lane.Lane, len(ends)) // one for each end
 			for i, end := range ends {
 				end.Lock()
 				broken[i] = end.Lanes()[1]

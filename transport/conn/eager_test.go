@@ -16,8 +16,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// halves are both ends of a connection over TCP, and memory of each.
-type halves struct {
+// endPair is both ends of a connection over TCP, with memory of each.
+type endPair struct {
 	*testing.T
 	s      *conn.Sender
 	r      *conn.Receiver
@@ -26,10 +26,10 @@ type halves struct {
 	sg, rg *lane.Region
 }
 
-const room = 1 << 16 // bytes of memory of an end
+const room = 1 << 16 // bytes of memory of each end
 
-func newHalves(t *testing.T, s *conn.Sender, r *conn.Receiver) *halves {
-	h := &halves{T: t, s: s, r: r}
+func newEndPair(t *testing.T, s *conn.Sender, r *conn.Receiver) *endPair {
+	h := &endPair{T: t, s: s, r: r}
 	h.sm, h.sb = transporttest.Memory(t, room)
 	h.rm, h.rb = transporttest.Memory(t, room)
 	h.sg, h.rg = transporttest.Register(t, s, h.sm), transporttest.Register(t, r, h.rm)
@@ -37,8 +37,8 @@ func newHalves(t *testing.T, s *conn.Sender, r *conn.Receiver) *halves {
 	return h
 }
 
-// send sends size bytes from off, and is done without the receiver's doing.
-func (h *halves) send(off, size int, tag int32) {
+// send sends size bytes from offset off. The send is done although the receiver does nothing.
+func (h *endPair) send(off, size int, tag int32) {
 	h.Helper()
 	sizes := transporttest.Done(h.T, "send", transporttest.Isend(h.T, h.s, h.sm, off, size, tag, h.sg))
 	if int(sizes[0]) != size {
@@ -46,8 +46,8 @@ func (h *halves) send(off, size int, tag int32) {
 	}
 }
 
-// receive waits for size bytes that were sent from off.
-func (h *halves) receive(off, size int, tag int32) {
+// receive waits for size bytes that were sent from offset off.
+func (h *endPair) receive(off, size int, tag int32) {
 	h.Helper()
 	q := transporttest.Irecv(h.T, h.r, transporttest.Buffer(h.rm, 0, room, tag, h.rg))
 	got := transporttest.Done(h.T, fmt.Sprintf("receive of %d bytes", size), q)
@@ -56,8 +56,8 @@ func (h *halves) receive(off, size int, tag int32) {
 	}
 }
 
-// exchange sends and receives size bytes from off.
-func (h *halves) exchange(off, size int, tag int32) {
+// exchange sends and receives size bytes from offset off.
+func (h *endPair) exchange(off, size int, tag int32) {
 	h.Helper()
 	q := transporttest.Irecv(h.T, h.r, transporttest.Buffer(h.rm, 0, room, tag, h.rg))
 	got := transporttest.Both(h.T, "a large one", q, transporttest.Isend(h.T, h.s, h.sm, off, size, tag, h.sg))[0]
@@ -66,14 +66,14 @@ func (h *halves) exchange(off, size int, tag int32) {
 	}
 }
 
-// Short messages go before their receives, as many as the receiver has room for, and are in
-// the buffers in the order in which they were sent.
+// Short messages are sent before their receives, as many as the receiver has room for, and go to the buffers
+// in the order in which they were sent.
 func TestEager(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
-		h := newHalves(t, s, r)
+		h := newEndPair(t, s, r)
 		size := func(i int) int { return []int{0, 1, 8, 300, lane.EagerSize}[i%5] }
 		for round := range 20 {
-			transporttest.WorldOf(t).Sleep(time.Millisecond) // for word of what was received
+			transporttest.WorldOf(t).Sleep(time.Millisecond) // until the reports of matched messages have arrived
 			n := 0
 			for ; ; n++ {
 				q, err := s.Isend(h.sm.Addr()+uintptr(round*100+n), size(round+n), 7, h.sg)
@@ -85,7 +85,7 @@ func TestEager(t *testing.T) {
 				}
 				transporttest.Done(t, "send", q)
 			}
-			if n < 1 || n > lane.EagerWindow { // of some the sender may not have been told
+			if n < 1 || n > lane.EagerWindow { // some reports of matched messages may not have arrived
 				t.Fatalf("%d messages went before their receives, want 1 to %d", n, lane.EagerWindow)
 			}
 			for i := range n {
@@ -96,14 +96,14 @@ func TestEager(t *testing.T) {
 	})
 }
 
-// A receive whose grant is kept back acknowledges what that would have: who waits for a send
-// tests no other receive.
+// A receive whose grant is deferred sends the acknowledgements that the grant would have taken along, because
+// a program that waits for a send may test no other receive.
 func TestEagerAcknowledges(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
-		h := newHalves(t, s, r)
-		const large, short, shorts = 2000, 8, 4 // enough that grants are kept back, too few to be acknowledged for their number
+		h := newEndPair(t, s, r)
+		const large, short, shorts = 2000, 8, 4 // enough short messages that grants are deferred, too few that their number causes an acknowledgement
 		q := transporttest.Irecv(t, r, transporttest.Buffer(h.rm, 0, large, 1, h.rg))
-		second := transporttest.Irecv(t, r, transporttest.Buffer(h.rm, 0, large, 2, h.rg)) // its message would be waited for
+		second := transporttest.Irecv(t, r, transporttest.Buffer(h.rm, 0, large, 2, h.rg)) // not complete until the end of the test
 		sq := transporttest.Isend(t, s, h.sm, 0, large, 1, h.sg)
 		for range shorts {
 			h.send(0, short, 7)
@@ -119,11 +119,11 @@ func TestEagerAcknowledges(t *testing.T) {
 	})
 }
 
-// A receiver that looks learns from the lane that a grant is missed: the session is not waited
-// for.
+// A receiver that tests its receive gets the request for deferred grants over the lane, and need not wait for
+// the session.
 func TestEagerAsks(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
-		h := newHalves(t, s, r)
+		h := newEndPair(t, s, r)
 		const large = 2000
 		for i := range lane.EagerWindow {
 			h.send(i, 8, 7)
@@ -131,7 +131,7 @@ func TestEagerAsks(t *testing.T) {
 		}
 		q := transporttest.Irecv(t, r, transporttest.Buffer(h.rm, 0, large, 7, h.rg))
 		if !conn.DefersGrants(r) {
-			t.Fatal("the grant was not kept back")
+			t.Fatal("the grant was not deferred")
 		}
 		transporttest.Await(t, "the sender's asking", func() bool {
 			if sq, err := s.Isend(h.sm.Addr(), large, 7, h.sg); sq != nil || err != nil {
@@ -150,13 +150,13 @@ func TestEagerAsks(t *testing.T) {
 	})
 }
 
-// Who waits until a send has begun may look at no receive before: a kept grant goes out all
-// the same, and short messages go to the receives that are there.
+// A program may test no receive until its sends have begun: deferred grants are sent all the same, and short
+// messages go to the receives that are posted.
 func TestEagerUnattended(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
-		h := newHalves(t, s, r)
+		h := newEndPair(t, s, r)
 		const large, short, shorts = 2000, 8, 3 * lane.EagerWindow
-		for i := range shorts { // from here on grants are kept back
+		for i := range shorts { // afterwards grants are deferred
 			h.send(i, short, 7)
 			h.receive(i, short, 7)
 		}
@@ -178,18 +178,18 @@ func TestEagerUnattended(t *testing.T) {
 	})
 }
 
-// What is sent eagerly is the receiver's though the sender closes before it is asked for,
-// and nothing comes after.
+// Messages that were sent eagerly are received even if the sender closes before their receives are posted. No
+// other message is.
 func TestEagerThenClose(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
-		h := newHalves(t, s, r)
+		h := newEndPair(t, s, r)
 		for i := range lane.EagerWindow {
 			h.send(i, lane.EagerSize-i, 7)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		transporttest.Await(t, "the word of it", func() bool { return r.Ended() != nil })
+		transporttest.Await(t, "the end of the connection", func() bool { return r.Ended() != nil })
 		for i := range lane.EagerWindow {
 			h.receive(i, lane.EagerSize-i, 7)
 		}
@@ -202,13 +202,14 @@ func TestEagerThenClose(t *testing.T) {
 	})
 }
 
-// Messages that were lost with a lane come over another, though their sender, which is done
-// with them, does not call again.
+// Eager messages that were lost with a lane are sent again over another, though the sender, whose sends are
+// done, does not call again.
 func TestEagerLost(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) { loseEager(t, s, r, 4) })
 }
 
-// So are they where a kernel takes a piece of what is sent again, and nobody calls for the rest of it.
+// Eager messages that were lost with a lane are sent again even if the kernel takes them in pieces, though
+// the sender does not call again.
 func TestEagerLostInPieces(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		transporttest.WorldOf(t).Net.Even(0) // from the first lane that takes another's place
@@ -216,9 +217,9 @@ func TestEagerLostInPieces(t *testing.T) {
 	})
 }
 
-// loseEager has lanes break, one after the other, after short messages were sent.
+// loseEager makes lanes fail, one after the other, after short messages were sent over them.
 func loseEager(t *testing.T, s *conn.Sender, r *conn.Receiver, rounds int) {
-	h := newHalves(t, s, r)
+	h := newEndPair(t, s, r)
 	for round := range rounds { // both lanes, there and back
 		for i := range 5 {
 			h.send(i, 100+i, 7)
@@ -241,12 +242,12 @@ func loseEager(t *testing.T, s *conn.Sender, r *conn.Receiver, rounds int) {
 	transporttest.CloseBoth(t, s, r)
 }
 
-// A message that is not short does not wait for short ones of another tag, whose receives
-// come later: the receiver may wait for it.
+// A long message is not delayed by short ones of another tag whose receives come later, because the receiver
+// may wait for the long one first.
 func TestEagerOfAnotherTag(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
-		h := newHalves(t, s, r)
-		for range 4 { // from here on grants are kept back
+		h := newEndPair(t, s, r)
+		for range 4 { // afterwards grants are deferred
 			h.send(0, 8, 7)
 			h.receive(0, 8, 7)
 		}
@@ -263,7 +264,7 @@ func TestEagerOfAnotherTag(t *testing.T) {
 		h.receive(1, 8, 7)
 		h.receive(2, 8, 7)
 		n := 0
-		for ; ; n++ { // nor does a short one, where there is no room for more
+		for ; ; n++ { // a short message is not delayed either if there is no room for more eager ones
 			if q, err := s.Isend(h.sm.Addr()+uintptr(n), 8, 7, h.sg); q == nil || err != nil {
 				break
 			}
@@ -272,7 +273,7 @@ func TestEagerOfAnotherTag(t *testing.T) {
 		for i := range n {
 			h.receive(i, 8, 7)
 		}
-		for i := range 3 { // and the order is kept from there on, whichever way they go
+		for i := range 3 { // the order is kept, whether messages are eager or not
 			h.exchange(i, large, 7)
 			h.send(i, 8, 7)
 			h.receive(i, 8, 7)
@@ -281,11 +282,11 @@ func TestEagerOfAnotherTag(t *testing.T) {
 	})
 }
 
-// An eager message of which there is word is what its lane has delivered, and waits on it no
-// more: a lane that stalls is found by what others deliver.
+// An eager message that is reported matched counts as delivered by its lane and is not in flight any more, so
+// that a stalled lane is found by what others deliver.
 func TestEagerIsDelivered(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
-		h := newHalves(t, s, r)
+		h := newEndPair(t, s, r)
 		const messages = 3
 		for range messages {
 			h.send(0, 8, 7)
@@ -293,7 +294,7 @@ func TestEagerIsDelivered(t *testing.T) {
 		for range messages {
 			h.receive(0, 8, 7)
 		}
-		transporttest.Await(t, "word of all", func() bool {
+		transporttest.Await(t, "the reports of all messages", func() bool {
 			b := &s.Conn
 			b.Lock()
 			defer b.Unlock()
@@ -308,12 +309,12 @@ func TestEagerIsDelivered(t *testing.T) {
 	})
 }
 
-// A message that is longer than its buffer is cut, as over a grant, and that is logged once.
+// A message that is longer than its buffer is cut, as one sent over a grant is, and that is logged once.
 func TestEagerIsCut(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		log := new(transporttest.Log)
 		s, r := transporttest.PairTCP(t, 1, log.Takes(slog.LevelWarn))
-		h := newHalves(t, s, r)
+		h := newEndPair(t, s, r)
 		for i := range 3 {
 			h.send(i, 100, 7)
 			q := transporttest.Irecv(t, r, transporttest.Buffer(h.rm, 0, 60, 7, h.rg))
@@ -328,11 +329,11 @@ func TestEagerIsCut(t *testing.T) {
 	})
 }
 
-// A message for a buffer that was deregistered ends the connection; nothing lands there.
+// A message for a buffer that was deregistered fails the connection, and nothing is written there.
 func TestEagerForMemoryThatIsGone(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
-		h := newHalves(t, s, r)
-		for range 4 { // from here on grants are kept back
+		h := newEndPair(t, s, r)
+		for range 4 { // afterwards grants are deferred
 			h.send(0, 8, 7)
 			h.receive(0, 8, 7)
 		}

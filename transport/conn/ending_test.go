@@ -17,22 +17,22 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// number is that of a connection's first queue pair.
+// number returns the number of a connection's first queue pair.
 //
 // Preconditions: c is locked.
 func number(b *conn.Conn) uint32 { return b.Lanes()[0].Half().QPN }
 
-// last are a connection's last two lanes.
+// last returns a connection's last two lanes.
 func last(b *conn.Conn) []*lane.Lane {
 	b.Lock()
 	defer b.Unlock()
-	return slices.Clone(b.Lanes()[len(b.Lanes())-2:]) // others take the places of those that fail
+	return slices.Clone(b.Lanes()[len(b.Lanes())-2:]) // cloned, because joining lanes replace those that fail
 }
 
-// While a connection's mutex is held, as it is when a lane is destroyed, an event of one of its
-// queue pairs is acknowledged, so that the queue pair can be destroyed; and the
-// session's messages reach other connections.
-func TestNewsNeedsNoMutex(t *testing.T) {
+// While a connection is locked, as it is while a lane is destroyed, an event of one of its queue pairs is
+// acknowledged, so that the queue pair can be destroyed; and the session delivers messages to other
+// connections.
+func TestEventsNeedNoMutex(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
 		s, r := transporttest.Connect(t, a, b)
@@ -48,13 +48,13 @@ func TestNewsNeedsNoMutex(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err := r.Close(); err != nil { // its last word goes to the connection whose mutex is held
+		if err := r.Close(); err != nil { // sends a Bye to the connection that is locked
 			t.Error(err)
 		}
 		s2, r2 := transporttest.Connect(t, a, b)
 		transporttest.CloseBoth(t, s2, r2)
 		s.Unlock()
-		transporttest.Await(t, "the peer's word", func() bool {
+		transporttest.Await(t, "the peer's Bye", func() bool {
 			_, err := s.Isend(0, 0, 1, nil)
 			if err != nil && !errors.Is(err, fault.ErrPeer) {
 				t.Fatalf("isend after the peer's end: %v, want ErrPeer", err)
@@ -67,8 +67,8 @@ func TestNewsNeedsNoMutex(t *testing.T) {
 	})
 }
 
-// Completions show late, the device declares the queue pair broken while it is
-// being drained, and so it has to be destroyed: DeregMR returns all the same.
+// Completions are late, and the device declares the queue pair broken while it drains, so that it must be
+// destroyed: DeregMR returns all the same.
 func TestEventInDrain(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 }), transporttest.New(t, func(o *transport.Options) { o.TimeScale = 0.5 })
@@ -100,7 +100,7 @@ func TestEventInDrain(t *testing.T) {
 	})
 }
 
-// Events come while connections of many queue pairs end.
+// Events arrive while connections with many queue pairs end.
 func TestEventsAroundClose(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		many := func(o *transport.Options) { o.QPsPerPath = 16 }
@@ -114,7 +114,7 @@ func TestEventsAroundClose(t *testing.T) {
 				after := time.Duration(rnd.IntN(1000)) * time.Microsecond
 				events.Go(func() {
 					w.Sleep(after)
-					w.Fabric.Break(l.Half().QPN) // which may be gone
+					w.Fabric.Break(l.Half().QPN) // the queue pair may be destroyed
 				})
 			}
 			transporttest.Await(t, "the first event", func() bool {
@@ -135,8 +135,8 @@ func TestEventsAroundClose(t *testing.T) {
 	})
 }
 
-// The last message and the sender's Bye come after a poll and before the verdict
-// on its receive: the message is found by the next one.
+// The last message and the sender's Bye arrive after a poll and before Test decides on the receive: the next
+// poll finds the message.
 func TestByeBehindPoll(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)

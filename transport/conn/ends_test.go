@@ -11,8 +11,8 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// All queue pairs stop in mid-transfer: the message that was delivered before is done
-// once, and the one that was not gets there over those that take their places.
+// All queue pairs stop in the middle of a transfer: the message that was delivered before is done once, and
+// the other is delivered over the lanes that replace them.
 func TestBrokenLanes(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
@@ -36,7 +36,7 @@ func TestBrokenLanes(t *testing.T) {
 	})
 }
 
-// A closed peer is an error of the next operation, not before.
+// That the peer has closed is an error of the next operation, and not before.
 func TestPeerCloses(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
@@ -63,8 +63,8 @@ func TestPeerCloses(t *testing.T) {
 	})
 }
 
-// The receiver's Bye may overtake the acknowledgement of the last send: that send
-// is done all the same, and the next one is refused.
+// The receiver's Bye may overtake the acknowledgement of the last send: that send is done all the same, and
+// the next one is refused.
 func TestByeOvertakes(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)

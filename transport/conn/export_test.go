@@ -8,60 +8,64 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// The steps of a set-up, each by itself.
-
+// Build runs only the first step of a set-up: domains and lanes.
 func (c *Conn) Build(plan []lane.Plan) error { return c.firstSetup.build(plan) }
 
+// DomainsAndLanes returns what the peer needs to connect the lanes in mask.
 func (c *Conn) DomainsAndLanes(mask uint32) ([]handshake.Domain, []handshake.Lane) {
 	return c.firstSetup.domainsAndLanes(mask)
 }
 
+// SetPeerDomains stores the address of the peer's ring and the keys of its domains.
 func (c *Conn) SetPeerDomains(base uint64, devs []handshake.Domain) error {
 	return c.setPeerDomains(base, devs)
 }
 
+// ConnectLanes runs only the step of the first set-up that connects lanes.
 func (c *Conn) ConnectLanes(ctx context.Context, devs []handshake.Domain, remote []handshake.Lane) uint32 {
 	return c.firstSetup.connectLanes(ctx, devs, remote)
 }
 
+// Validate runs only the step of the first set-up that validates the lanes in mask.
 func (c *Conn) Validate(ctx context.Context, mask uint32) (uint32, *handshake.Proved, error) {
 	return c.firstSetup.validate(ctx, mask)
 }
 
-// OwnProved is what this side tells of its proofs.
-func (c *Conn) ValidatedMessage(proved uint32) *handshake.Proved {
-	return c.firstSetup.validatedMessage(proved)
+// ValidatedMessage returns the message with the result of this side's validation.
+func (c *Conn) ValidatedMessage(validated uint32) *handshake.Proved {
+	return c.firstSetup.validatedMessage(validated)
 }
 
-func (c *Conn) PutInService(proved uint32, theirs *handshake.Proved) (uint32, error) {
-	return c.firstSetup.putInService(proved, theirs)
+// PutInService runs only the last step of the first set-up.
+func (c *Conn) PutInService(validated uint32, peerResult *handshake.Proved) (uint32, error) {
+	return c.firstSetup.putInService(validated, peerResult)
 }
 
-// ServeLate has something happen after the first lanes have come into service, and before
-// their set-up knows of it.
+// FinishLate calls what after the first lanes have come into service, and before their set-up is finished.
 func (c *Conn) FinishLate(what func()) {
 	c.firstSetup.finished.Store(false)
 	what()
 	c.firstSetup.finish(c.firstSetup.laneMask())
 }
 
-// SeemSlow has the set-up of the first lanes find that this process did not run for long.
+// SeemSlow makes the first set-up find that this process did not run for an hour.
 func (c *Conn) SeemSlow() {
 	c.firstSetup.clock.StartAt(time.Now().Add(-time.Hour))
 	c.firstSetup.clock.Look()
 }
 
+// SendMessage sends the peer a message.
 func (c *Conn) SendMessage(m handshake.Message) error { return c.firstSetup.c.send(m) }
 
-// ExpectProved waits for the peer's word on its proofs.
+// ExpectValidated waits for the result of the peer's validation.
 func (c *Conn) ExpectValidated(ctx context.Context) (*handshake.Proved, error) {
 	return expect[*handshake.Proved](ctx, c.firstSetup)
 }
 
-// Env is what the connections of its process have in common.
+// Env returns what the connections of its process share.
 func (c *Conn) Env() *Env { return c.env }
 
-// InsteadOfPoll has what f does come when the connection looks at its lanes, which it does not until undo is called.
+// InsteadOfPoll makes the connection call f instead of polling its lanes until undo is called.
 func (c *Conn) InsteadOfPoll(f func()) (undo func()) {
 	domains := c.domains
 	c.domains = []lane.Domain{instead{f: f}}
@@ -76,21 +80,21 @@ type instead struct {
 func (d instead) Poll(bool)  { d.f() }
 func (d instead) Flush(bool) {}
 
-// Asked reports whether a sender has asked for grants over a lane since its last eager message.
+// GrantsRequested reports whether a sender has requested grants over a lane since its last eager message.
 func GrantsRequested(s *Sender) bool {
 	s.Lock()
 	defer s.Unlock()
 	return s.eager.sent > 0 && s.eager.grantsRequestedAt == s.eager.sent
 }
 
-// Keeps reports whether a receiver keeps a grant back.
+// DefersGrants reports whether a receiver has deferred a grant.
 func DefersGrants(r *Receiver) bool {
 	r.Lock()
 	defer r.Unlock()
 	return !r.unexpected.deferred.none()
 }
 
-// Waits says for each lane which message was posted first of those that wait on it.
+// OldestInFlight returns the number of the oldest message with a part in flight on each lane.
 func OldestInFlight(s *Sender) (first [lane.MaxParts]uint64) {
 	s.Lock()
 	defer s.Unlock()
@@ -98,7 +102,7 @@ func OldestInFlight(s *Sender) (first [lane.MaxParts]uint64) {
 	return first
 }
 
-// IsEager reports whether a sender's short messages go before their grants.
+// IsEager reports whether a sender may send short messages before their grants.
 func IsEager(s *Sender) bool {
 	s.Lock()
 	defer s.Unlock()

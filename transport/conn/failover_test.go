@@ -18,8 +18,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// traffic is messages of random sizes over a connection, in groups and with tags, many
-// of them under way, each checked byte for byte.
+// traffic sends messages of random sizes over a connection, in groups and with tags, many at a time, and
+// compares each byte.
 type traffic struct {
 	t      *testing.T
 	rnd    *rand.Rand
@@ -31,19 +31,19 @@ type traffic struct {
 	each   int
 	places []place
 	count  int
-	groups uint64 // begun, and so the sequence of the last grant
-	hold   bool   // nothing is sent
-	deaf   bool   // the receiver does nothing
+	groups uint64 // groups begun, which is the sequence of the last grant
+	hold   bool   // do not send
+	deaf   bool   // do not receive
 }
 
-// place is where a group of messages goes.
+// place is the memory of one group of messages.
 type place struct {
 	recv  *conn.Request
 	sends []*conn.Request
-	left  int // of both that are not done
+	left  int // number of its requests that are not done
 	sizes []int
 	seeds []int
-	to    int // sends begun
+	to    int // number of sends begun
 }
 
 func newTraffic(t *testing.T, rnd *rand.Rand, s *conn.Sender, r *conn.Receiver, under, each int) *traffic {
@@ -55,12 +55,12 @@ func newTraffic(t *testing.T, rnd *rand.Rand, s *conn.Sender, r *conn.Receiver, 
 	return f
 }
 
-// beyond is the size of a message with as many bytes after it as are looked at.
+// beyond returns the bytes of a message and of the memory after it that are compared.
 func (f *traffic) beyond(size int) int { return min(size+256, f.each) }
 
 func (f *traffic) at(i, k int) int { return (i*lane.MaxSubs + k) * f.each }
 
-// step goes on wherever that is possible. It begins no more than most messages.
+// step does what is possible without waiting. It begins at most most messages.
 func (f *traffic) step(most int) {
 	for i := range f.places {
 		p := &f.places[i]
@@ -82,7 +82,7 @@ func (f *traffic) step(most int) {
 	}
 }
 
-// begin grants a group of random sizes.
+// begin grants a group of messages of random sizes.
 func (f *traffic) begin(i int) {
 	p := &f.places[i]
 	*p = place{}
@@ -107,7 +107,7 @@ func (f *traffic) begin(i int) {
 	f.groups++
 }
 
-// test asks for what is outstanding, and checks what has come.
+// test tests the outstanding requests of a group, and checks what has arrived.
 func (f *traffic) test(i int) {
 	p := &f.places[i]
 	if p.recv != nil && !f.deaf {
@@ -139,7 +139,7 @@ func (f *traffic) test(i int) {
 		if err != nil {
 			f.t.Fatalf("send: %v", err)
 		}
-		if ok { // its memory is the user's again
+		if ok { // the test may overwrite the memory now
 			p.sends[k] = nil
 			p.left--
 			at := f.at(i, k)
@@ -158,7 +158,7 @@ func (f *traffic) idle() bool {
 	return true
 }
 
-// granted reports whether every place has a grant, which the sender can use.
+// granted reports whether every place has a grant that the sender can use.
 func (f *traffic) granted() bool {
 	for i := range f.places {
 		seq := f.groups - uint64(i)
@@ -169,7 +169,7 @@ func (f *traffic) granted() bool {
 	return true
 }
 
-// run sends that many messages more; now and then it calls now.
+// run sends that many more messages, and calls now from time to time.
 func (f *traffic) run(messages int, now func()) {
 	f.t.Helper()
 	most := f.count + messages
@@ -184,7 +184,7 @@ func (f *traffic) run(messages int, now func()) {
 	})
 }
 
-// up are the lanes in service at both ends, and not accused at either.
+// up returns the lanes in service at both ends that neither end has marked as failed.
 func up(s *conn.Sender, r *conn.Receiver) (lanes [][2]*lane.Lane) {
 	for _, c := range []*conn.Conn{&s.Conn, &r.Conn} {
 		c.Lock()
@@ -199,8 +199,8 @@ func up(s *conn.Sender, r *conn.Receiver) (lanes [][2]*lane.Lane) {
 	return lanes
 }
 
-// Lanes fail one after another, noticed at either end or both, and come back: no message
-// is lost, doubled or damaged, as long as one is left.
+// Lanes fail one after another, noticed at one end or both, and come back: no message is lost, doubled or
+// damaged as long as one lane is left.
 func TestFailover(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		seed := rand.Uint64()
@@ -221,8 +221,8 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// A cable swallows what goes over it, grants, parts and acknowledgements, before its lane
-// fails: all of it is sent again, and nothing twice.
+// A cable loses grants, parts and acknowledgements before its lane fails: all of them are sent again, and no
+// message is received twice.
 func TestLostInFlight(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
@@ -235,7 +235,7 @@ func TestLostInFlight(t *testing.T) {
 			transporttest.Await(t, "both lanes", func() bool { lanes = up(s, r); return len(lanes) == 2 })
 			port, lose := i%2, []func(testing.TB, ...int){transporttest.Stall, transporttest.LoseAcks}[rnd.IntN(2)]
 			most := f.count + 40
-			if i == 0 { // the faster lane, on which a message is lost for certain: its grant has come
+			if i == 0 { // the faster lane, on which a message is certainly lost, because its grant has arrived
 				lose, f.hold = transporttest.Stall, true
 				transporttest.Await(t, "all grants", func() bool { f.step(most); return f.granted() })
 			}
@@ -246,7 +246,7 @@ func TestLostInFlight(t *testing.T) {
 			for range 50 + rnd.IntN(200) {
 				f.step(most)
 			}
-			fail(rnd, lanes[port]) // which its retries may have found out before
+			fail(rnd, lanes[port]) // retransmission may have found the failure before
 			f.run(20, func() {})
 			transporttest.Heal(t)
 		}
@@ -257,9 +257,10 @@ func TestLostInFlight(t *testing.T) {
 	})
 }
 
-// More parts are lost at once than may be sent again at once, and some were sent again before and have leave. Those go on, whatever
-// waits for leave: the receiver gives none before they have arrived.
-func TestMoreIsLostThanMayBeSentAgain(t *testing.T) {
+// More parts are lost at once than the resend credit allows to send again, and some of them were sent again
+// before, which has used their credit. Those are sent again while others wait for credit, because the
+// receiver gives new credit only after they have arrived.
+func TestMoreIsLostThanResendCredit(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		split := func(o *transport.Options) { o.Transport, o.StripeThreshold = transport.TransportRDMA, 1024 }
 		s, r := transporttest.Connect(t, transporttest.New(t, split), transporttest.New(t, split))
@@ -284,7 +285,7 @@ func TestMoreIsLostThanMayBeSentAgain(t *testing.T) {
 				transporttest.Done(t, fmt.Sprintf("%s %d", what, i), q)
 			}
 		}
-		lose := func() { // what is under way
+		lose := func() { // all parts in flight
 			for _, ends := range up(s, r) {
 				for _, l := range ends {
 					l.Conn.Owner.ReportFailure(l, fmt.Errorf("%w: %v: %v: said the test", fault.ErrLane, l.Conn, l))
@@ -294,18 +295,18 @@ func TestMoreIsLostThanMayBeSentAgain(t *testing.T) {
 		}
 
 		receive(early)
-		send(early, size) // whose requests are those of the last messages too
+		send(early, size) // the last messages reuse these requests
 		done("receive", receives)
 		receive(lane.Window)
 		transporttest.Settle(t)
 		transporttest.Late(t, 50*time.Millisecond)
 		send(lane.Window-early, size)
-		lose() // all of them, and they are sent again
+		lose() // all of them; they are sent again
 		done("send", sends[:early])
 		send(early, room)
-		lose() // these, and those that were sent again
+		lose() // these, and the parts that were sent again
 		transporttest.Heal(t)
-		done("receive", receives[early:]) // which gives leave
+		done("receive", receives[early:]) // gives credit
 		done("send", sends[early:])
 		for i := range receives {
 			n := size
@@ -320,7 +321,7 @@ func TestMoreIsLostThanMayBeSentAgain(t *testing.T) {
 	})
 }
 
-// backlog is what a lane has not delivered.
+// backlog returns the bytes that a lane has not delivered.
 func backlog(l *lane.Lane) int64 {
 	b := l.Conn.Owner.(*conn.Conn)
 	b.Lock()
@@ -328,7 +329,7 @@ func backlog(l *lane.Lane) int64 {
 	return l.Backlog
 }
 
-// fail has a lane accused at one of its ends, or both.
+// fail reports a lane as failed at one of its ends, or both.
 func fail(rnd *rand.Rand, ends [2]*lane.Lane) {
 	for _, i := range [][]int{{0}, {1}, {0, 1}, {1, 0}}[rnd.IntN(4)] {
 		l := ends[i]
@@ -336,8 +337,8 @@ func fail(rnd *rand.Rand, ends [2]*lane.Lane) {
 	}
 }
 
-// A connection takes in a port that it had not used, with grants outstanding that have no
-// key for it and memory that was registered without it, and lives on over that alone.
+// A new port joins a connection, whose outstanding grants lack a key for it and whose memory was registered
+// without it. The connection lives on when only that port is left.
 func TestPortJoins(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		hurry := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond } // for the port that is stalled
@@ -368,7 +369,7 @@ func TestPortJoins(t *testing.T) {
 	})
 }
 
-// The last lane goes too, and comes back: nothing is lost.
+// The last lane fails too, and comes back: nothing is lost.
 func TestAllLanesFail(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		if !transporttest.ComeBack(&s.Conn) {
@@ -385,13 +386,13 @@ func TestAllLanesFail(t *testing.T) {
 	})
 }
 
-// When there is no way any more the connection waits for one, and then ends with an error
-// that names every lane and why it failed.
-func TestNoWay(t *testing.T) {
+// If there is no path any more the connection waits for one, and then ends with an error that names every
+// lane and why it failed.
+func TestNoPath(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		hurry := func(o *transport.Options) {
 			o.LaneWait, o.Transport = 300*time.Millisecond, transport.TransportRDMA
-			o.HostID = "n" // what the peer is told is cut to 500 bytes, of which a long name would take many
+			o.HostID = "n" // short, because the text to the peer is cut to 500 bytes
 		}
 		s, r := transporttest.Connect(t, transporttest.New(t, hurry), transporttest.New(t, hurry))
 		f := newTraffic(t, rand.New(rand.NewPCG(1, 1)), s, r, 2, 1<<16)

@@ -12,9 +12,10 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// Of a process that dies, those that it had no connection with hear too: whoever closes a connection after that says so,
-// and whoever hears that says the same. Once a connection has been set up again, it is no reason any more.
-func TestLossIsPassedOn(t *testing.T) {
+// When a process dies, processes without a connection to it learn of it too: a process that closes a
+// connection afterwards sends the first failure, and its peers pass it on. Once a new connection has been set
+// up, the old failure is not sent any more.
+func TestFirstFailureIsPassedOn(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		node := func(name string) *transport.Transport {
 			return transporttest.NewTCP(t, 1, func(o *transport.Options) { o.HostID = name })
@@ -27,7 +28,7 @@ func TestLossIsPassedOn(t *testing.T) {
 			transporttest.Await(t, "the end of "+b.String(), func() bool { return b.Ended() != nil })
 			return b.Ended()
 		}
-		toC.PeerGone(fmt.Errorf("%w: %v: its process is gone", fault.ErrPeerGone, &toC.Conn)) // as of a session that has died
+		toC.PeerGone(fmt.Errorf("%w: %v: its process is gone", fault.ErrPeerGone, &toC.Conn)) // as when the session has died
 		closing := func(c interface{ Close() error }) {
 			if err := c.Close(); err != nil {
 				t.Error(err)
@@ -53,7 +54,7 @@ func TestLossIsPassedOn(t *testing.T) {
 
 		var s *conn.Sender
 		var r *conn.Receiver
-		for range 2 { // both ends of which have lost something, and nothing after the first
+		for range 2 { // both processes have a first failure before the first round, and none after it
 			s, r = transporttest.Connect(t, na, nd)
 			closing(r)
 			if err := ended(&s.Conn); strings.Contains(err.Error(), "nc") || !errors.Is(err, fault.ErrPeerClosed) {
@@ -64,8 +65,8 @@ func TestLossIsPassedOn(t *testing.T) {
 	})
 }
 
-// A peer that closes a connection is a failure only where the program goes on using it.
-func TestLossOfAClosedConnection(t *testing.T) {
+// That a peer closes a connection is a failure only if the program goes on using the connection.
+func TestPeerClosedIsAFailureOnlyInUse(t *testing.T) {
 	for _, used := range []bool{true, false} {
 		t.Run(fmt.Sprintf("used %v", used), transporttest.Simulated(func(t *testing.T) {
 			node := func(name string) *transport.Transport {

@@ -14,8 +14,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// A path whose lanes fail soon after each return is left alone for longer each time, and the
-// user hears of it ever less often; one that has held for a while begins anew.
+// A path whose lanes fail soon after each return is held down for longer each time, and the user is told of
+// it ever less often. A path that has been stable for a while starts anew.
 func TestFlaps(t *testing.T) {
 	type step struct {
 		Held time.Duration
@@ -65,7 +65,7 @@ func TestFlaps(t *testing.T) {
 	}
 }
 
-// What is told of a path that flaps has the number of its failures.
+// The log text about a path that flaps has the number of its failures.
 func TestFlapsText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f flapRecord
@@ -81,9 +81,9 @@ func TestFlapsText(t *testing.T) {
 	})
 }
 
-// A connection wants no lane over a port without a carrier, nor over a path that flaps, while
-// another lane serves it; a moment later, or without another, it does.
-func TestWants(t *testing.T) {
+// A connection adds no lane over a port without a carrier, nor over a path that is held down, while it has
+// another lane in service. It does when the hold-down is over, or without another lane.
+func TestLanesToAdd(t *testing.T) {
 	type at struct {
 		name string
 		do   func()
@@ -134,7 +134,7 @@ func TestWants(t *testing.T) {
 	})
 }
 
-// inService takes a lane through its set-up.
+// inService puts a lane into service.
 func inService(l *lane.Lane) *lane.Lane {
 	l.Enter(lane.Connected)
 	l.Enter(lane.Up)

@@ -8,8 +8,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// FuzzGranted: whatever grants a carrier hands on, in whatever order, the ring has
-// those of the next sequences only, each once.
+// FuzzGranted hands grants in any order to a sender: the ring has only those of the next sequences, each
+// once.
 func FuzzGranted(f *testing.F) {
 	word := func(seqs ...uint64) (b []byte) {
 		for _, s := range seqs {

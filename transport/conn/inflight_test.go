@@ -12,16 +12,16 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// A receiver deregisters its memory and closes with receives outstanding, while the sender still
-// posts. Every send that was granted is accepted, whether the sender has the grant by then or
-// not, and is done or fails. Nothing lands in the memory, which is taken away.
+// A receiver deregisters its memory and closes with receives outstanding, while the sender still posts. Every
+// send that was granted is accepted, whether or not the grant has reached the sender, and is done or fails.
+// Nothing is written to the memory, which is unmapped.
 func TestCloseInFlight(t *testing.T) {
 	const receives, tag = 32, 1
 	for _, tt := range []struct {
 		name   string
 		size   int
 		before int  // sends before the close
-		heard  bool // the sender has heard of it when it posts the others
+		heard  bool // the sender knows of the close when it posts the others
 	}{
 		{"none sent", 2 << 10, 0, false},
 		{"short messages", 64, 5, false},
@@ -46,9 +46,9 @@ func TestCloseInFlight(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tt.heard {
-					transporttest.Await(t, "the word of it", func() bool { return s.Ended() != nil })
+					transporttest.Await(t, "the end of the connection", func() bool { return s.Ended() != nil })
 				}
-				for len(sends) < receives { // Isend fails the test where a send is refused
+				for len(sends) < receives { // Isend fails the test if a send is refused
 					sends = append(sends, transporttest.Isend(t, s, sm, 0, tt.size, tag, sg))
 				}
 				failed := 0
@@ -76,8 +76,9 @@ func TestCloseInFlight(t *testing.T) {
 	}
 }
 
-// On a connection that failed a send is refused once no request is free, so that a program that
-// tests none is told too; on one that the receiver closed cleanly, or that broke otherwise, at once.
+// On a connection that has failed a send is refused only once no request is free, so that a program that
+// tests no request gets the error too. On a connection that the receiver closed cleanly, or that failed
+// otherwise, a send is refused at once.
 func TestIsendAfterTheEnd(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -144,7 +145,7 @@ func TestIsendAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A send that is accepted after the end allocates nothing.
+// A send that is accepted after the end of the connection allocates nothing.
 func TestIsendAfterTheEndAllocatesNothing(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))

@@ -245,7 +245,7 @@ func (s *setup) installLanes() {
 		was := c.lanes[l.Index]
 		c.lanes[l.Index] = l
 		c.hideLane(was)
-		_ = c.guarded("close", was.Carrier.Close) // no effect if draining has closed it, which is the rule
+		_ = c.guarded("close a lane", was.Carrier.Close) // no effect if draining has closed it, which is the rule
 		l.Carried = c.maxCarried()
 		c.flapRecordOf(pathOf(l)).joined(time.Now())
 		c.logJoined(l, was)

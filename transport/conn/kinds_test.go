@@ -10,9 +10,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// One connection may have lanes of both kinds: messages of up to a mebibyte, of which
-// many are under way at once, are shared between a queue pair and a socket of one
-// weight, and arrive whole.
+// One connection may have lanes of both kinds: messages of up to a mebibyte, many at a time, are shared
+// between a queue pair and a socket of the same weight, and arrive whole.
 func TestBothKinds(t *testing.T) {
 	for _, kinds := range [][]lane.Kind{{lane.Verbs, lane.TCP}, {lane.TCP, lane.Verbs}} {
 		t.Run(fmt.Sprint(kinds), transporttest.Simulated(func(t *testing.T) {

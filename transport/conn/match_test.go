@@ -11,10 +11,10 @@ import (
 	"ncclmesh/transport/conn"
 )
 
-// A message goes to the first buffer of its tag that has none, of any receive that was granted,
-// while receives before it have buffers that no message has come for.
+// A message goes to the first buffer of its tag without a message, in any granted receive, even if earlier
+// receives have buffers without messages.
 func TestTagsMatchAllThatIsGranted(t *testing.T) {
-	const small, large = 64, 3000 // short ones go before their grants over TCP
+	const small, large = 64, 3000 // over TCP short messages are eager
 	tests := []struct {
 		name     string
 		receives [][]int32 // tags of the buffers of each, in order
@@ -39,7 +39,7 @@ func TestTagsMatchAllThatIsGranted(t *testing.T) {
 	})
 }
 
-// Any receives, groups or not, and sends of their tags in any order.
+// Random receives, with one or more buffers, match sends of their tags in any order.
 func TestTagsMatchInAnyOrder(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		const most, rounds = 3000, 100
@@ -62,29 +62,29 @@ func TestTagsMatchInAnyOrder(t *testing.T) {
 	})
 }
 
-// tagged is both halves of a connection and memory for as many messages as a round has.
+// tagged is both ends of a connection and memory for the messages of a round.
 type tagged struct {
-	*halves
-	most int // bytes of a message
+	*endPair
+	most int // the most bytes of a message
 }
 
 const mostTagged = 96
 
 func newTagged(t *testing.T, s *conn.Sender, r *conn.Receiver, most int) *tagged {
-	h := &tagged{&halves{T: t, s: s, r: r}, most}
+	h := &tagged{&endPair{T: t, s: s, r: r}, most}
 	h.sm, h.sb = transporttest.Memory(t, mostTagged*most)
 	h.rm, h.rb = transporttest.Memory(t, mostTagged*most)
 	h.sg, h.rg = transporttest.Register(t, s, h.sm), transporttest.Register(t, r, h.rm)
 	return h
 }
 
-// exchange posts receives, sends a message for each of their buffers, and checks which is where:
-// message k of a tag in buffer k of that tag.
+// exchange posts receives, sends a message for each of their buffers, and checks that message k of a tag is
+// in buffer k of that tag.
 func (h *tagged) exchange(receives [][]int32, sends []int32, size func() int) {
 	h.Helper()
 	type got struct {
 		Size    uint32
-		Message uint16 // its number; 0 where it has no byte
+		Message uint16 // number of the message; 0 if it is empty
 	}
 	var requests []*conn.Request
 	buffers := map[int32][]int{} // of each tag, by number

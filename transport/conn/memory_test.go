@@ -17,8 +17,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// A refused registration is this node's own failure, says what and why, and ends
-// nothing.
+// A refused registration is an error of this node, names what was refused and why, and ends nothing.
 func TestRegistrationRefused(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
@@ -37,7 +36,7 @@ func TestRegistrationRefused(t *testing.T) {
 	})
 }
 
-// refusal tests a request, which must not be done, until it has an error.
+// refusal tests a request, which must not be done, until it returns an error.
 func refusal(t *testing.T, what string, q *conn.Request) (err error) {
 	t.Helper()
 	transporttest.Await(t, what, func() bool {
@@ -50,9 +49,8 @@ func refusal(t *testing.T, what string, q *conn.Request) (err error) {
 	return err
 }
 
-// Memory of a receive that nothing has come for may be deregistered: what came
-// before still arrives, and the connection fails when data comes for it, of which
-// none lands.
+// The memory of a receive for which no data has arrived may be deregistered: earlier data still arrives, and
+// the connection fails if data comes for the receive. Nothing is written to the memory.
 func TestDeregReceive(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -98,7 +96,7 @@ func TestDeregReceive(t *testing.T) {
 				t.Errorf("the receiver sees %v, want ErrUsage that says why", err)
 			}
 			var err error
-			sent := false // a socket may have taken it all
+			sent := false // the send may be done, because the socket has taken it all
 			transporttest.Await(t, "the sender's error", func() bool {
 				if !sent {
 					sent, err = sq.Test(nil)
@@ -118,8 +116,8 @@ func TestDeregReceive(t *testing.T) {
 	}
 }
 
-// Where another connection has registered the same memory the key stays good, so
-// that the connection has to be stopped.
+// If another connection has registered the same memory the key stays valid, so that DeregMR must stop the
+// connection.
 func TestDeregShared(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
@@ -152,8 +150,8 @@ func TestDeregShared(t *testing.T) {
 	})
 }
 
-// A device is in the middle of writing a message when its buffer is deregistered:
-// nothing lands once DeregMR has returned.
+// A device is writing a message when its buffer is deregistered: nothing is written once DeregMR has
+// returned.
 func TestDeregInMidCopy(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		const size = 8 << 20
@@ -187,8 +185,8 @@ func TestDeregInMidCopy(t *testing.T) {
 	})
 }
 
-// A queue pair that can neither be stopped nor destroyed may still use the memory:
-// DeregMR says so, and leaves it registered until it can be.
+// A queue pair that can neither be stopped nor destroyed may still use the memory: DeregMR returns an error
+// and leaves the memory registered until one of both is possible.
 func TestDeregUnstoppable(t *testing.T) {
 	for _, side := range []string{"sender", "receiver"} {
 		t.Run(side, transporttest.Simulated(func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// broken is a carrier that panics where it is told to.
+// broken is a carrier that panics in the method that in names.
 type broken struct {
 	lane.Carrier
 	in string
@@ -39,7 +39,7 @@ func (b *broken) Stop() error {
 	return b.Carrier.Stop()
 }
 
-// boundary calls f as NCCL does: a panic ends there, and with it the connection.
+// boundary calls f as the C boundary does: it recovers a panic and fails the connection.
 func boundary(c interface{ Fail(error) }, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -50,8 +50,8 @@ func boundary(c interface{ Fail(error) }, f func() error) (err error) {
 	return f()
 }
 
-// A panic in a call ends the connection, on both sides, and nothing else: every
-// later call returns, and Close gives everything back.
+// A panic in a call ends the connection, on both sides, and nothing else: every later call returns, and Close
+// releases everything.
 func TestPanicInCall(t *testing.T) {
 	for _, in := range []string{"Send", "SendGrant", "Stop"} {
 		t.Run(in, transporttest.Simulated(func(t *testing.T) {

@@ -8,14 +8,14 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// A program that calls nothing but isend, of which no call succeeds, gets the messages through
-// that it sent before: what the kernel did not take at once goes out in those calls.
+// A program that calls only isend, and for which no call succeeds, still gets its earlier messages through:
+// these calls hand the rest of them to the kernel.
 func TestIsendMovesWhatWasSent(t *testing.T) {
 	const size, tag, other = 2000, 1, 2
 	tests := []struct {
 		name   string
-		size   int // of the messages that are tried
-		before int // messages that went before the large one, and were not tested
+		size   int // of the messages that Isend does not take
+		before int // short messages that were sent before the large one, and were not tested
 	}{
 		{"no grant", size, 0},
 		{"short messages, until as many are under way as may be", 8, 0},
@@ -36,7 +36,7 @@ func TestIsendMovesWhatWasSent(t *testing.T) {
 				}
 				rq := transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, large, tag, rg))
 				all = append(all, transporttest.Isend(t, s, sm, 0, large, tag, sg))
-				if tt.before > 0 { // a grant is there, but nothing to send with
+				if tt.before > 0 { // there is a grant, but no lane has room
 					all = append(all, transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, size, other, rg)))
 				}
 				transporttest.Await(t, "the large message", func() bool {
@@ -54,7 +54,7 @@ func TestIsendMovesWhatWasSent(t *testing.T) {
 					return done
 				})
 				if tt.before == 0 {
-					for range len(all) - 1 { // the short messages that went before their receives
+					for range len(all) - 1 { // the eager messages
 						all = append(all, transporttest.Irecv(t, r, transporttest.Buffer(rm, 0, size, other, rg)))
 					}
 				} else {
@@ -68,8 +68,8 @@ func TestIsendMovesWhatWasSent(t *testing.T) {
 	}
 }
 
-// A program that calls nothing but irecv, of which no call succeeds, gets what was sent to the
-// receives that it posted before.
+// A program that calls only irecv, and for which no call succeeds, still receives the messages for its
+// earlier receives.
 func TestIrecvMovesWhatComes(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		large := transporttest.Most(s)

@@ -11,8 +11,8 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// A process that ends tells the peers of connections that it is setting up: its sessions may live on, because it relays.
-// A connection that has been set up has reasons of its own.
+// A process that ends says so in the Refuse of a connection that is being set up, because its session may
+// stay open while it relays. The Refuse of a connection that was set up has the connection's own reason.
 func TestRefuseSaysThatTheProcessEnds(t *testing.T) {
 	why := errors.New("why")
 	for _, tt := range []struct {
@@ -43,8 +43,8 @@ func TestRefuseSaysThatTheProcessEnds(t *testing.T) {
 	}
 }
 
-// What a Refuse says of the peer; a code that is not known says no more than that it refuses.
-func TestKindOfRefuse(t *testing.T) {
+// A Refuse is an error of the kind that its code says. An unknown code only says that the peer refuses.
+func TestRefuseKind(t *testing.T) {
 	for code, want := range map[uint8]error{handshake.RefuseFailed: fault.ErrPeerRefused, handshake.RefuseEnding: fault.ErrPeerGone, 255: fault.ErrPeerRefused} {
 		if got := refuseKind(code); got != want {
 			t.Errorf("code %d: %v, want %v", code, got, want)

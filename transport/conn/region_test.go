@@ -8,7 +8,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// noted is a registration that notes in which order it is released.
+// noted is a registration that records the order of releases.
 type noted struct {
 	lane.Registration
 	number   int
@@ -21,8 +21,9 @@ func (n noted) Release() error {
 	return nil
 }
 
-// What is still registered when a connection is closed is given back in the order in which it was registered, each time.
-func TestDropAllInOrder(t *testing.T) {
+// When a connection is closed, regions that are still registered are released in the order of their
+// registration, in every run.
+func TestRemoveRegionsInOrder(t *testing.T) {
 	c := NewProbe(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, true)
 	var released, want []int
 	c.Lock()

@@ -221,7 +221,7 @@ func (s *setup) putInService(validated uint32, peerResult *handshake.Proved) (ui
 		if l.Why() == nil {
 			l.Fail(missing)
 		}
-		if err := s.c.guarded("close", l.Carrier.Close); err != nil {
+		if err := s.c.guarded("close a lane", l.Carrier.Close); err != nil {
 			s.c.env.Log.Debug("an unused lane did not close", "lane", l.String(), "err", err)
 			continue
 		}

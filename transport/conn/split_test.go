@@ -49,7 +49,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// Whatever the lanes, a split is complete, aligned, and uses working lanes only.
+// With any lanes, a split is complete and aligned, and uses only lanes of positive weight.
 func TestSplitInvariants(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {

@@ -11,7 +11,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// excuse is a carrier that knows whose fault it is that nothing is delivered.
+// excuse is a carrier that says whether its path may be the reason why nothing is delivered.
 type excuse struct {
 	lane.Carrier
 	ways bool
@@ -19,15 +19,15 @@ type excuse struct {
 
 func (e excuse) Stalled() bool { return e.ways }
 
-// A lane has stalled when the time in which its sender polled, and it delivered nothing
-// though others had delivered what came later, was long enough.
+// A lane has stalled if its sender has polled for long enough while the lane delivered nothing and others
+// delivered what was posted later.
 func TestStalls(t *testing.T) {
 	const limit = 100 * time.Millisecond
 	const first, second = 1, 2 // bits
 	type step struct {
-		after     time.Duration // of polling
-		waits     [2]uint64     // message that is the first to wait on each lane
-		delivered [2]uint64     // message that each delivers, 0: none
+		after     time.Duration // time of polling before the step
+		waits     [2]uint64     // oldest message in flight on each lane; 0: none
+		delivered [2]uint64     // message that each lane delivers; 0: none
 		want      uint32
 	}
 	tests := []struct {
@@ -113,7 +113,7 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// Of the time in which a process was stopped, or did something else, little counts.
+// Time in which a process was stopped, or did not poll, hardly counts.
 func TestStallsPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const gap, most = 20 * time.Millisecond, time.Millisecond
@@ -128,8 +128,9 @@ func TestStallsPolled(t *testing.T) {
 	})
 }
 
-// The clock is read at one poll of several while each brings something, and at once where one brought nothing.
-func TestStallsLook(t *testing.T) {
+// While each poll finds deliveries the clock is read in one poll of several. It is read at once after a poll
+// that has found none.
+func TestStallsClock(t *testing.T) {
 	s := stalls{start: time.Now()}
 	reads := func(polls int, news bool) (n int) {
 		for range polls {
@@ -147,8 +148,8 @@ func TestStallsLook(t *testing.T) {
 	}
 }
 
-// A grant that is missing is awaited from when that was first seen.
-func TestStallsAwaited(t *testing.T) {
+// The wait for a missing grant counts from when it was first found missing.
+func TestStallsMissingGrant(t *testing.T) {
 	var s stalls
 	for i, step := range []struct {
 		polled time.Duration
@@ -160,7 +161,7 @@ func TestStallsAwaited(t *testing.T) {
 		{1, 0, 0, -1, 1},
 		{2, 7, 1, -1, 2},
 		{3, 7, 1, 1, 2},
-		{4, 8, 0, -1, 4}, // that one has come
+		{4, 8, 0, -1, 4}, // the missing grant has arrived
 		{5, 8, 0, 0, 4},
 		{6, 0, 0, -1, 6},
 		{7, 0, 0, -1, 7},

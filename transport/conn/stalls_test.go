@@ -10,27 +10,27 @@ import (
 	"ncclmesh/transport/conn"
 )
 
-// soon has a lane stall after 100 ms, and hurries nothing else.
+// soon makes a lane stall after 100 ms, and shortens no other time.
 func soon(o *transport.Options) {
 	o.TimeScale, o.LaneWait, o.ProofWait = 0.2, 100*time.Second, 50*time.Second
 }
 
-// A lane over which no part comes through, or no grant, while others do is left long before
-// its queue pairs give up, and comes back: nothing is lost.
+// A lane over which no part, or no grant, comes through while other lanes deliver is drained long before its
+// queue pairs give up, and comes back: nothing is lost.
 func TestStalledLane(t *testing.T) {
 	tests := []struct {
 		name  string
 		stall func(t *testing.T, f *traffic)
-		more  int // groups that are received while it is
+		more  int // groups that are received while the lane is stalled
 		says  string
 	}{
-		{"a part", func(t *testing.T, f *traffic) { // all grants have come
+		{"a part", func(t *testing.T, f *traffic) { // all grants have arrived
 			f.hold = true
 			transporttest.Await(t, "all grants", func() bool { f.step(f.count + 40); return f.granted() })
 			transporttest.Stall(t, 0)
 			f.hold = false
 		}, 0, "nothing was delivered for "},
-		{"a grant", func(t *testing.T, f *traffic) { // the next goes over the lane, and nothing is sent before it comes
+		{"a grant", func(t *testing.T, f *traffic) { // the next goes over the lane, and nothing is sent before it arrives
 			for f.groups%2 == 0 {
 				f.run(1, func() {})
 			}
@@ -60,8 +60,8 @@ func TestStalledLane(t *testing.T) {
 	}
 }
 
-// A receiver that does nothing for long, while its sender waits for it, costs no lane of
-// any kind.
+// A receiver that does nothing for long, while its sender waits for it, does not make a lane of any kind
+// fail.
 func TestSlowReceiver(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		f := newTraffic(t, transporttest.Draws(t), s, r, 12, 1<<16)

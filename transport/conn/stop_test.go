@@ -19,8 +19,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// newSession is a session of two processes over real sockets, for the names of a connection's ends. It is made outside of
-// bubbles.
+// newSession returns a session of two processes over real sockets, which names the ends of a connection. It
+// must be called outside of synctest bubbles.
 func newSession(t *testing.T) *control.Session {
 	t.Helper()
 	endpoint := func(host string) *control.Endpoint {
@@ -59,13 +59,13 @@ func (slowPort) Now() *topology.Port { return &topology.Port{Netdev: "p0"} }
 func (slowPort) Index() uint8        { return 0 }
 func (slowPort) Traits() lane.Traits { return lane.Traits{} }
 
-// slow is a carrier that takes its time, of which it needs some to come to rest, and some to be destroyed.
+// slow is a carrier that takes some time to drain and some to be destroyed.
 type slow struct {
 	lane.Carrier
 	drains, destroys time.Duration
 
 	stopped, closed time.Time
-	refuse          error // to stop
+	refuse          error // error of Stop
 }
 
 func (s *slow) Unsent() int { return 0 }
@@ -84,16 +84,16 @@ func (s *slow) Close() error {
 	return nil
 }
 
-// While lanes are drained or destroyed, others that want the connection do not hold up the process: in a bubble virtual time
-// goes on, which it does not while a goroutine waits for a mutex whose holder waits for time. A drain leaves the connection
-// to others.
+// While lanes are drained or destroyed, goroutines that wait for the connection do not stop the clock: in a
+// synctest bubble virtual time stands still while a goroutine waits for a sync.Mutex. While lanes drain other
+// goroutines can lock the connection.
 func TestStoppingTakesLong(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
 		drains, destroys time.Duration
 		refuse           error
-		looked           time.Duration // when another goroutine had the connection
-		over             time.Duration // when no request was outstanding any more
+		looked           time.Duration // when another goroutine has locked the connection
+		over             time.Duration // when no request is outstanding any more
 	}{
 		{"drains", time.Second, 0, nil, 0, time.Second},
 		{"never drains", time.Hour, 0, nil, 0, drainTime},
@@ -105,7 +105,7 @@ func TestStoppingTakesLong(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var work, wg sync.WaitGroup
-				memory := &lane.Region{} // of a request
+				memory := &lane.Region{} // used by a request
 				s := NewSender(&Env{
 					Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: ctx, LanePool: crew.New(1, clock.Clock{}, ctx.Done()),
 					Background: func(f func()) { work.Go(f) }, Forget: func(*Conn) {},
@@ -161,7 +161,7 @@ func TestStoppingTakesLong(t *testing.T) {
 	}
 }
 
-// A lane that was joining while all others were stopped for good does not come into service.
+// A lane that joins while all others are stopped for good does not come into service.
 func TestNoLaneJoinsAfterTheEnd(t *testing.T) {
 	c := &NewSender(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, newSession(t), 1, 0).Conn
 	s := newSetup(c, 1)

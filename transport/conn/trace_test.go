@@ -17,8 +17,8 @@ type told struct {
 	Bytes   [lane.MaxSubs]int
 }
 
-// A watch is told of every part of every message, with the lane that carries it, and the
-// last time that all are through; what it writes into a trace stays there until then.
+// A watch is notified of every part of every message, with the lane that carries it, and in the last
+// notification all parts have ended. What the watch writes into a trace stays there until then.
 func TestTrace(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		got := map[uint64]told{}
@@ -81,8 +81,8 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// A watch that has no use for it is told of one request in 256 of a connection, until it has.
-func TestSeldom(t *testing.T) {
+// A watch gets the traces of one request in 256 of a connection after Sample, and of all after All.
+func TestSample(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
 		defer transporttest.CloseBoth(t, s, r)
@@ -102,7 +102,7 @@ func TestSeldom(t *testing.T) {
 			name  string
 			begin func()
 			want  int
-		}{{"at first", func() {}, messages}, {"seldom", w.Sample, messages / 256}, {"all", w.All, messages}} {
+		}{{"at first", func() {}, messages}, {"a sample", w.Sample, messages / 256}, {"all", w.All, messages}} {
 			clear(requests)
 			tt.begin()
 			for range messages {

@@ -1,6 +1,6 @@
 package conn_test
 
-// The tests of messages run over lanes of every kind.
+// The tests in this file run over lanes of every kind.
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Every size arrives whole and nothing beyond it is touched; all lanes carry the large
-// ones, one of them, where they are queue pairs, in writes of 4096 bytes.
+// Messages of every size arrive whole, and nothing after them is written. All lanes carry the large ones. Over
+// queue pairs, one of these is sent in writes of 4096 bytes.
 func TestSizes(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		room := 9 << 20 // enough for all lanes to carry some of it
@@ -53,7 +53,7 @@ func TestSizes(t *testing.T) {
 	})
 }
 
-// A group's messages go where their tags say, in whatever order they are sent.
+// The messages of a group go to the buffers of their tags, in whatever order they are sent.
 func TestGroup(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		seq := uint64(0)
@@ -118,8 +118,8 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// A full window of receives, messages of every size up to 96 KiB, all under way at once
-// in random order of testing.
+// A full window of receives gets messages of every size up to 96 KiB, all in flight at the same time, whose
+// requests are tested in random order.
 func TestMany(t *testing.T) {
 	transporttest.OverLanes(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		rng := rand.New(rand.NewPCG(1, 2))

@@ -18,12 +18,12 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// ends are the two ends of a connection whose lanes are built and, at the receiver, connected. No messages pass between
-// them but those that its set-up sends from then on.
+// ends are the two ends of a probe whose lanes are made and, at the receiver, connected. The ends exchange no
+// messages but those that their set-ups send from then on.
 type ends struct {
 	from, to *conn.Conn
 	devs     []handshake.Domain
-	lanes    []handshake.Lane // what the sender is told
+	lanes    []handshake.Lane // the receiver's ends of the lanes
 }
 
 func newEnds(t *testing.T, a, b *transport.Transport, s *conn.Sender, r *conn.Receiver) *ends {
@@ -67,7 +67,7 @@ func newEnds(t *testing.T, a, b *transport.Transport, s *conn.Sender, r *conn.Re
 	return e
 }
 
-// connected are both ends, connected and not proved.
+// connected returns both ends of a probe, connected and not validated.
 func connected(t *testing.T, a, b *transport.Transport, s *conn.Sender, r *conn.Receiver) (from, to *conn.Conn) {
 	t.Helper()
 	e := newEnds(t, a, b, s, r)
@@ -110,7 +110,7 @@ func TestSlowSocket(t *testing.T) {
 	}
 }
 
-// Where strangers crowd the receiver's data port no cable is blamed, at either end.
+// If connections of other programs fill the receiver's data port, neither end blames a cable.
 func TestCrowdedDataPort(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		short := func(o *transport.Options) { o.ProofWait = 50 * time.Millisecond }
@@ -119,38 +119,38 @@ func TestCrowdedDataPort(t *testing.T) {
 		e := newEnds(t, a, b, s, r)
 		first := e.lanes[0]
 		w, own := transporttest.WorldOf(t), e.from.Lanes()[0].Port.Now()
-		stranger, at := w.Machines[0].Start().Sockets, sock.From{Addr: own.GIDs[0].Addr.Unmap(), Netdev: own.Netdev}
+		intruder, at := w.Machines[0].Start().Sockets, sock.From{Addr: own.GIDs[0].Addr.Unmap(), Netdev: own.Netdev}
 		for i := 0; e.to.Lanes()[0].Carrier.LocalError() == nil; i++ {
 			if i == 4096 {
-				t.Fatal("the data port took as many strangers as came")
+				t.Fatal("the data port accepted every connection")
 			}
-			c, err := stranger.Dial(t.Context(), at, netip.AddrPortFrom(first.Addr.Unmap(), first.TCPPort))
+			c, err := intruder.Dial(t.Context(), at, netip.AddrPortFrom(first.Addr.Unmap(), first.TCPPort))
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = c.Close() })
 		}
 		for i := range e.lanes {
-			e.lanes[i].TCPPort = 1 // where nobody listens: chance turns the sender out each time
+			e.lanes[i].TCPPort = 1 // no listener: the receiver always evicts the sender's connection
 		}
 		over := make(chan error, 1)
 		go func() {
-			proved, theirs, err := e.to.Validate(t.Context(), 0)
+			validated, peerResult, err := e.to.Validate(t.Context(), 0)
 			if err == nil {
-				_, err = e.to.PutInService(proved, theirs)
+				_, err = e.to.PutInService(validated, peerResult)
 			}
 			over <- err
 		}()
 		mask := e.from.ConnectLanes(t.Context(), e.devs, e.lanes)
-		proved, _, err := e.from.Validate(t.Context(), mask)
-		if err := errors.Join(err, e.from.SendMessage(e.from.ValidatedMessage(proved))); err != nil {
+		validated, _, err := e.from.Validate(t.Context(), mask)
+		if err := errors.Join(err, e.from.SendMessage(e.from.ValidatedMessage(validated))); err != nil {
 			t.Fatal(err)
 		}
-		theirs, err := e.from.ExpectValidated(t.Context())
+		peerResult, err := e.from.ExpectValidated(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = e.from.PutInService(proved, theirs)
+		_, err = e.from.PutInService(validated, peerResult)
 		for _, side := range []struct {
 			name  string
 			b     *conn.Conn
@@ -168,22 +168,22 @@ func TestCrowdedDataPort(t *testing.T) {
 	})
 }
 
-// A connection none of whose first lanes comes into service waits for a path, also where a
-// process seemed slow meanwhile: a cable that goes between two proofs looks like that. Of a
-// trial it is the outcome.
+// A connection of which no first lane comes into service waits for a path, even if a process seemed slow
+// meanwhile, because a cable that fails between two packets looks like a slow process. A probe returns the
+// error.
 func TestNoneWorks(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		trial bool
+		probe bool
 		want  error
-	}{{"connection", false, nil}, {"trial", true, conn.ErrNoLane}} {
+	}{{"connection", false, nil}, {"probe", true, conn.ErrNoLane}} {
 		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
 			var log transporttest.Log
 			a, b := transporttest.New(t, log.Takes(slog.LevelInfo)), transporttest.New(t)
 			s, r := transporttest.Connect(t, a, b)
 			env, session, id := a.Paths().Env, s.Session, a.Paths().NewID()
 			from := conn.NewProbe(env, session, id, true)
-			if !tt.trial {
+			if !tt.probe {
 				from = &conn.NewSender(env, session, id, 0).Conn
 			}
 			plan, err := a.Paths().To(t.Context(), session)
@@ -200,7 +200,7 @@ func TestNoneWorks(t *testing.T) {
 			if mask, err := from.PutInService(0, &handshake.Proved{Conn: id}); mask != 0 || !errors.Is(err, tt.want) {
 				t.Errorf("lanes %b in service, %v; want none, %v", mask, err, tt.want)
 			}
-			if n := log.Count("no lane is left: waiting for a path"); (n == 0) != tt.trial {
+			if n := log.Count("no lane is left: waiting for a path"); (n == 0) != tt.probe {
 				t.Errorf("it says %d times that it waits for a path", n)
 			}
 			end := errors.New("the test is over")
@@ -212,28 +212,28 @@ func TestNoneWorks(t *testing.T) {
 	}
 }
 
-// mute is a carrier that cannot send its proof.
-type mute struct{ lane.Carrier }
+// brokenProbe is a carrier that cannot send its validation packet.
+type brokenProbe struct{ lane.Carrier }
 
-func (mute) PostProbe() error { return errors.New("it broke") }
+func (brokenProbe) PostProbe() error { return errors.New("it broke") }
 
-// said is the reason against a lane, "" while there is none.
-func said(l *lane.Lane) string {
+// whyFailed returns why a lane failed, or "".
+func whyFailed(l *lane.Lane) string {
 	if l.Why() == nil {
 		return ""
 	}
 	return l.Why().Error()
 }
 
-// What a process has not done is waited for; what a carrier says counts at once.
-func TestProve(t *testing.T) {
+// A peer's process that is slow is waited for; a failure that a carrier reports counts at once.
+func TestValidate(t *testing.T) {
 	tests := []struct {
 		name     string
 		laneWait time.Duration
 		peer     func(ctx context.Context, from, to *conn.Conn)
 		want     uint32
-		reason   string // of lane 1
-		slow     bool   // is evidence of that
+		reason   string // why lane 1 failed
+		slow     bool   // Slowness names a process
 	}{
 		{"at once", time.Hour, func(ctx context.Context, _, to *conn.Conn) {
 			_, _, _ = to.Validate(ctx, 3)
@@ -267,7 +267,7 @@ func TestProve(t *testing.T) {
 			s, r := transporttest.Connect(t, a, b)
 			from, to := connected(t, a, b, s, r)
 			if tt.name == "one lane failed here" {
-				from.Lanes()[1].Carrier = mute{from.Lanes()[1].Carrier}
+				from.Lanes()[1].Carrier = brokenProbe{from.Lanes()[1].Carrier}
 			}
 			over := make(chan struct{})
 			go func() {
@@ -276,15 +276,15 @@ func TestProve(t *testing.T) {
 			}()
 			got, _, err := from.Validate(t.Context(), 3)
 			if err != nil || got != tt.want {
-				t.Errorf("proved %b, %v; want %b", got, err, tt.want)
+				t.Errorf("validated %b, %v; want %b", got, err, tt.want)
 			}
 			_ = from.SendMessage(from.ValidatedMessage(got))
 			<-over
-			if reason := said(from.Lanes()[1]); !strings.Contains(reason, tt.reason) || (reason == "") != (tt.reason == "") {
+			if reason := whyFailed(from.Lanes()[1]); !strings.Contains(reason, tt.reason) || (reason == "") != (tt.reason == "") {
 				t.Errorf("lane 1: %q, want %q", reason, tt.reason)
 			}
-			if slow := from.Slowness(); tt.slow && slow == "" { // on a busy machine there may be other evidence of it
-				t.Error("nothing is said of a slow process")
+			if slow := from.Slowness(); tt.slow && slow == "" { // on a busy machine it may be set in the other cases too
+				t.Error("Slowness does not name a slow process")
 			}
 			transporttest.CloseBoth(t, s, r)
 		}))

@@ -11,7 +11,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// 256 sub-receives may be outstanding, then Irecv says "later"; likewise sends.
+// 256 sub-receives may be outstanding, then Irecv returns nil; sends are limited in the same way.
 func TestWindow(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
@@ -41,7 +41,7 @@ func TestWindow(t *testing.T) {
 			if q, err := s.Isend(sm.Addr(), 16, 1, sg); q != nil || err != nil {
 				t.Fatalf("a send without a grant: %v, %v", q, err)
 			}
-			for i := range lane.Window { // any order
+			for i := range lane.Window { // in an arbitrary order
 				transporttest.Done(t, "send", sends[lane.Window-1-i])
 				transporttest.Done(t, "receive", recvs[(i*3)%lane.Window])
 			}
@@ -55,7 +55,7 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// What is wrong in a call is said, and does not end the connection.
+// A wrong call returns an error that says what is wrong, and does not end the connection.
 func TestMisuse(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
