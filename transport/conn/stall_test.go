@@ -173,7 +173,7 @@ func TestStallsMissingGrant(t *testing.T) {
 	}
 }
 
-// A grant is not overdue over a lane that has just taken the place of another, nor over one that does not stand.
+// A grant is not overdue over a lane that has just replaced another, nor over one that has failed.
 func TestStallsOverdue(t *testing.T) {
 	old, fresh := &lane.Lane{}, &lane.Lane{}
 	inService(old)
