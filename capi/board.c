@@ -17,12 +17,12 @@ static uint64_t acquire(const uint64_t *word)
 }
 
 /* What this side alone writes is ordered by nothing, unless it is released. */
-static uint64_t own(const uint64_t *word)
+static uint64_t load_own(const uint64_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
-static void note(uint64_t *word, uint64_t value)
+static void store_relaxed(uint64_t *word, uint64_t value)
 {
 	__atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
@@ -36,13 +36,13 @@ static struct mesh_board **place(uint64_t comm)
 	return &boards[kind - MESH_KIND_SEND][comm >> MESH_HANDLE_SLOT_SHIFT & MASK(MESH_HANDLE_SLOT_BITS)];
 }
 
-void mesh_board_hang(uintptr_t comm, uintptr_t board)
+void mesh_board_publish(uintptr_t comm, uintptr_t board)
 {
 	__atomic_store_n(place(comm), (struct mesh_board *)board, __ATOMIC_RELEASE);
 }
 
 /* The place may be another's by now. */
-void mesh_board_take(uintptr_t comm, uintptr_t board)
+void mesh_board_unpublish(uintptr_t comm, uintptr_t board)
 {
 	struct mesh_board *b = (struct mesh_board *)board;
 
@@ -75,8 +75,8 @@ int mesh_board_waits(uintptr_t comm)
 	slot = (const char *)(uintptr_t)ring + head % MESH_RING_SLOTS * MESH_RING_STRIDE;
 	if (acquire((const uint64_t *)(slot + MESH_RING_SEQ)) == head)
 		return 0;
-	misses = own(&b->misses);
-	note(&b->misses, misses + 1);
+	misses = load_own(&b->grant_misses);
+	store_relaxed(&b->grant_misses, misses + 1);
 	return misses % MISSES_BETWEEN_CALLS != 0;
 }
 
@@ -84,7 +84,7 @@ int mesh_board_waits(uintptr_t comm)
 struct request {
 	struct mesh_board *board;
 	struct mesh_answer *answer;
-	struct mesh_note *note;
+	struct mesh_consumer *consumer;
 };
 
 static int resolve(uint64_t handle, struct request *r)
@@ -98,7 +98,7 @@ static int resolve(uint64_t handle, struct request *r)
 	if (!r->board)
 		return 0;
 	r->answer = &r->board->answers[index];
-	r->note = &r->board->notes[index];
+	r->consumer = &r->board->consumers[index];
 	return 1;
 }
 
@@ -113,12 +113,12 @@ static uint64_t generation(uint64_t handle)
  */
 static int nothing_new(struct mesh_board *b)
 {
-	uint64_t n = acquire(&b->sources), looks = own(&b->looks), i;
+	uint64_t n = acquire(&b->sources), empty = load_own(&b->empty_polls), i;
 
 	if (n == 0)
 		return 0;
-	note(&b->looks, looks + 1);
-	if (looks % MISSES_BETWEEN_CALLS == 0)
+	store_relaxed(&b->empty_polls, empty + 1);
+	if (empty % MISSES_BETWEEN_CALLS == 0)
 		return 0;
 	for (i = 0; i < n; i++) {
 		struct mesh_source *s = (struct mesh_source *)(uintptr_t)acquire(&b->source[i]);
@@ -152,21 +152,21 @@ int mesh_board_answers(uintptr_t handle, int *done, int *sizes)
 	if (!resolve(handle, &r))
 		return 0;
 	state = acquire(&r.answer->state);
-	if ((state >> 1 & MASK(MESH_HANDLE_GENERATION_BITS)) != generation(handle) || own(&r.note->taken) == state >> 1)
+	if ((state >> 1 & MASK(MESH_HANDLE_GENERATION_BITS)) != generation(handle) || load_own(&r.consumer->taken) == state >> 1)
 		return 0;
 	if (state & 1) {
 		for (i = 0; sizes && i < r.answer->n; i++)
 			sizes[i] = (int)r.answer->sizes[i];
-		__atomic_store_n(&r.note->taken, state >> 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&r.consumer->taken, state >> 1, __ATOMIC_RELEASE);
 		*done = 1;
 		return 1;
 	}
-	if (acquire(&r.board->come))
+	if (acquire(&r.board->disabled))
 		return 0;
 	polls = acquire(&r.board->polls);
-	if (polls == own(&r.note->asked))
+	if (polls == load_own(&r.consumer->last_poll))
 		return nothing_new(r.board);
-	note(&r.note->asked, polls);
+	store_relaxed(&r.consumer->last_poll, polls);
 	return 1;
 }
 
@@ -175,5 +175,5 @@ void mesh_board_asked(uintptr_t handle)
 	struct request r;
 
 	if (resolve(handle, &r))
-		note(&r.note->asked, acquire(&r.board->polls));
+		store_relaxed(&r.consumer->last_poll, acquire(&r.board->polls));
 }

@@ -37,10 +37,10 @@ struct mesh_source {
 
 struct mesh_board {
 	/* Go's */
-	uint64_t comm, come, polls, head, ring, sources;
+	uint64_t comm, disabled, polls, head, ring, sources;
 	uint64_t unused[2];
 	/* C's */
-	uint64_t misses, looks;
+	uint64_t grant_misses, empty_polls;
 	uint64_t unused2[6];
 	/* Go's */
 	uint64_t source[MESH_BOARD_SOURCES];
@@ -50,16 +50,16 @@ struct mesh_board {
 		uint32_t sizes[8];
 		uint32_t unused[5];
 	} answers[MESH_BOARD_REQUESTS];
-	struct mesh_note {
-		uint64_t taken, asked;
-	} notes[MESH_BOARD_REQUESTS];
+	struct mesh_consumer {
+		uint64_t taken, last_poll;
+	} consumers[MESH_BOARD_REQUESTS];
 };
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
 /* Go shows the board of a connection that has been opened, and hides it before it is closed. */
-HIDDEN void mesh_board_hang(uintptr_t comm, uintptr_t board);
-HIDDEN void mesh_board_take(uintptr_t comm, uintptr_t board);
+HIDDEN void mesh_board_publish(uintptr_t comm, uintptr_t board);
+HIDDEN void mesh_board_unpublish(uintptr_t comm, uintptr_t board);
 
 /*
  * mesh_board_waits reports whether a send has to wait for its grant; mesh_board_answers whether

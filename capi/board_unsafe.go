@@ -14,30 +14,34 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-func hangBoard(comm ncclnet.Handle, b uintptr) { C.mesh_board_hang(C.uintptr_t(comm), C.uintptr_t(b)) }
-func takeBoard(comm ncclnet.Handle, b uintptr) { C.mesh_board_take(C.uintptr_t(comm), C.uintptr_t(b)) }
+func publishBoard(comm ncclnet.Handle, b uintptr) {
+	C.mesh_board_publish(C.uintptr_t(comm), C.uintptr_t(b))
+}
+func unpublishBoard(comm ncclnet.Handle, b uintptr) {
+	C.mesh_board_unpublish(C.uintptr_t(comm), C.uintptr_t(b))
+}
 
 // What both sides lay out alike; what is not does not compile.
 func _() {
 	var (
 		w board.Words
 		a board.Answer
-		n board.Note
+		n board.Consumer
 		b C.struct_mesh_board
 		x C.struct_mesh_answer
-		y C.struct_mesh_note
+		y C.struct_mesh_consumer
 		g lane.Grant
 	)
 
 	_ = [1]bool{unsafe.Sizeof(w) - unsafe.Sizeof(b): true}
 	_ = [1]bool{unsafe.Offsetof(w.Comm) - unsafe.Offsetof(b.comm): true}
-	_ = [1]bool{unsafe.Offsetof(w.Come) - unsafe.Offsetof(b.come): true}
+	_ = [1]bool{unsafe.Offsetof(w.Disabled) - unsafe.Offsetof(b.disabled): true}
 	_ = [1]bool{unsafe.Offsetof(w.Polls) - unsafe.Offsetof(b.polls): true}
 	_ = [1]bool{unsafe.Offsetof(w.Head) - unsafe.Offsetof(b.head): true}
 	_ = [1]bool{unsafe.Offsetof(w.Ring) - unsafe.Offsetof(b.ring): true}
-	_ = [1]bool{unsafe.Offsetof(w.Misses) - unsafe.Offsetof(b.misses): true}
+	_ = [1]bool{unsafe.Offsetof(w.GrantMisses) - unsafe.Offsetof(b.grant_misses): true}
 	_ = [1]bool{unsafe.Offsetof(w.Answers) - unsafe.Offsetof(b.answers): true}
-	_ = [1]bool{unsafe.Offsetof(w.Notes) - unsafe.Offsetof(b.notes): true}
+	_ = [1]bool{unsafe.Offsetof(w.Consumers) - unsafe.Offsetof(b.consumers): true}
 	_ = [1]bool{unsafe.Sizeof(a) - unsafe.Sizeof(x): true}
 	_ = [1]bool{unsafe.Offsetof(a.State) - unsafe.Offsetof(x.state): true}
 	_ = [1]bool{unsafe.Offsetof(a.N) - unsafe.Offsetof(x.n): true}
@@ -45,7 +49,7 @@ func _() {
 	_ = [1]bool{unsafe.Sizeof(a.Sizes) - unsafe.Sizeof(x.sizes): true}
 	_ = [1]bool{unsafe.Sizeof(n) - unsafe.Sizeof(y): true}
 	_ = [1]bool{unsafe.Offsetof(n.Taken) - unsafe.Offsetof(y.taken): true}
-	_ = [1]bool{unsafe.Offsetof(n.Asked) - unsafe.Offsetof(y.asked): true}
+	_ = [1]bool{unsafe.Offsetof(n.LastPoll) - unsafe.Offsetof(y.last_poll): true}
 	_ = [1]bool{board.Requests - C.MESH_BOARD_REQUESTS: true}
 
 	_ = [1]bool{lane.Window - C.MESH_RING_SLOTS: true}

@@ -14,7 +14,7 @@ type comm struct {
 	ctx      Handle
 	handle   Handle
 	memory   memory
-	board    uintptr   // hung up for C; or 0
+	board    uintptr   // address of the published board; or 0
 	profiler *profiler // or nil
 	failure  failure
 }
@@ -61,11 +61,11 @@ func (n *Net) opened(c *comm) {
 		c.profiler = ctx.profiler
 		c.memory.Watch(c.profiler.watch)
 	}
-	if n.process.host.HangBoard == nil {
+	if n.process.host.PublishBoard == nil {
 		return
 	}
 	if c.board = c.memory.Board(uint64(c.handle)); c.board != 0 {
-		n.process.host.HangBoard(c.handle, c.board)
+		n.process.host.PublishBoard(c.handle, c.board)
 	}
 }
 
@@ -176,7 +176,7 @@ func (n *Net) CloseRecv(h Handle) Result {
 // not deregister the user's buffers.
 func (n *Net) closeComm(c *comm) error {
 	if c.board != 0 {
-		n.process.host.TakeBoard(c.handle, c.board)
+		n.process.host.UnpublishBoard(c.handle, c.board)
 	}
 	var errs []error
 	for _, r := range n.regions.take(func(r *region) bool { return r.comm == c.handle }) {

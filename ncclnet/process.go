@@ -21,9 +21,9 @@ type Host struct {
 	Environ func() []string
 	Machine transport.Machine // that the process is on
 
-	// HangBoard shows C the board of a connection, TakeBoard ends that. Nil: C asks for
-	// everything.
-	HangBoard, TakeBoard func(comm Handle, board uintptr)
+	// PublishBoard makes the board of a connection known to C, UnpublishBoard undoes that. They are nil if C passes
+	// every call to Go.
+	PublishBoard, UnpublishBoard func(comm Handle, board uintptr)
 
 	// StartEvent tells NCCL's profiler, through its callback, of a part of a message that it
 	// knows as step, and returns what it calls that, or 0: nobody listens. StopEvent says

@@ -25,7 +25,7 @@ type Dialing struct {
 
 // Dial starts to connect to the listener that h describes.
 func (t *Transport) Dial(h handshake.Handle) *Dialing {
-	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Plan, error) {
+	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Spec, error) {
 		plan, err := t.paths.Await(ctx, c.Session)
 		if err == nil {
 			t.paths.SayWhy(c.Session)
@@ -35,7 +35,7 @@ func (t *Transport) Dial(h handshake.Handle) *Dialing {
 }
 
 // planner chooses the lanes of a connection.
-type planner func(context.Context, *conn.Conn) ([]lane.Plan, error)
+type planner func(context.Context, *conn.Conn) ([]lane.Spec, error)
 
 func (t *Transport) dial(h handshake.Handle, plan planner) *Dialing {
 	ctx, cancel := context.WithCancel(t.ctx)

@@ -77,7 +77,7 @@ func TestProvedWaysDoNotHold(t *testing.T) {
 			a, b := transporttest.New(t, over, log.Takes(slog.LevelInfo)), transporttest.New(t, over)
 			l, h := transporttest.Listen(t, b)
 			t.Cleanup(func() { transporttest.Heal(t) })
-			s, r := transporttest.Join(t, a.DialSpoiled(h, func(plan []lane.Plan) {
+			s, r := transporttest.Join(t, a.DialSpoiled(h, func(plan []lane.Spec) {
 				for i := range plan {
 					plan[i].From.Addr = nowhere
 				}

@@ -26,8 +26,8 @@ func (l *Listener) Up() []*conn.Receiver {
 }
 
 // DialSpoiled dials as Dial does, and has spoil change the plan that was proved.
-func (t *Transport) DialSpoiled(h handshake.Handle, spoil func([]lane.Plan)) *Dialing {
-	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Plan, error) {
+func (t *Transport) DialSpoiled(h handshake.Handle, spoil func([]lane.Spec)) *Dialing {
+	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Spec, error) {
 		plan, err := t.paths.To(ctx, c.Session)
 		spoil(plan)
 		return plan, err

@@ -236,7 +236,7 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 	found, err := t.mesh.Routes(ctx, s.Peer().Node, rdma)
 	var all []path.Route
 	for _, r := range found {
-		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Cables: r.Cables, Spare: r.Spare, Way: &lane.Route{Via: r.Via, Names: r.Names}})
+		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Cables: r.Cables, Spare: r.Spare, Through: &lane.Route{Via: r.Via, Names: r.Names}})
 	}
 	if at := t.hail.Foreign(); err != nil && len(at) > 0 {
 		err = fmt.Errorf("%w. A node at %s has another NCCL_MESH_KEY, or none: all nodes must have the same", err, strings.Join(at, ", "))
@@ -247,7 +247,7 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 // circuits are what lanes ask relays through. Ports are made before it.
 type circuits struct{ t *Transport }
 
-func (c circuits) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.Asked, error) {
+func (c circuits) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.OpenedCircuit, error) {
 	if c.t.relay == nil {
 		return nil, path.ErrNoRelay
 	}

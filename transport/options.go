@@ -158,11 +158,11 @@ func (o *Options) ownTimeout() int {
 func (o *Options) verbs(resolving *crew.Crew) verbs.Options {
 	v := verbs.Options{
 		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel, PKeyIndex: o.PKeyIndex,
-		Timeout: o.Timeout, TrialTimeout: o.Timeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
+		Timeout: o.Timeout, ProbeTimeout: o.Timeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
 		RelaxedOrdering: o.RelaxedOrdering != 0, Resolving: resolving, Random: o.Machine.Random, Log: o.Log,
 	}
 	if own := o.ownTimeout(); o.Timeout == 0 || o.Timeout > own {
-		v.TrialTimeout = own
+		v.ProbeTimeout = own
 	}
 	return v
 }

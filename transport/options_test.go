@@ -16,7 +16,7 @@ func TestAckTimeout(t *testing.T) {
 	} {
 		o := Options{Timeout: tt.set, TimeScale: tt.scale}.withDefaults()
 		v := o.verbs(nil)
-		if trial, conn := v.TrialTimeout, v.Timeout; trial != tt.trial || conn != tt.conn {
+		if trial, conn := v.ProbeTimeout, v.Timeout; trial != tt.trial || conn != tt.conn {
 			t.Errorf("%s: %d for a trial and %d for a connection, want %d and %d", fmt.Sprint(tt.set, " scaled by ", tt.scale), trial, conn, tt.trial, tt.conn)
 		}
 	}

@@ -98,7 +98,7 @@ func (h teller) Handle(ctx context.Context, r slog.Record) error {
 			fmt.Fprintf(&b, ", %s", a)
 			return true
 		})
-		h.page.Say(b.String())
+		h.page.AddNotice(b.String())
 	}
 	return h.Handler.Handle(ctx, r)
 }

@@ -73,9 +73,9 @@ func TestShown(t *testing.T) {
 				t.Errorf("%+v of version %d, connection %+v", sent.Process, sent.Vtable, sent.Conns)
 			}
 			transporttest.CloseBoth(t, s, r)
-			check := func(what string, s *stats.Snapshot, of func(stats.WayState) (this, other stats.Volume)) {
+			check := func(what string, s *stats.Snapshot, of func(stats.PathState) (this, other stats.Volume)) {
 				var all, others stats.Volume
-				for _, w := range s.Ways {
+				for _, w := range s.Paths {
 					this, other := of(w)
 					all.Bytes, others.Bytes = all.Bytes+this.Bytes, others.Bytes+other.Bytes
 					if w.Kind != tt.kind || w.Failures > 0 {
@@ -91,8 +91,8 @@ func TestShown(t *testing.T) {
 					transporttest.Await(t, "the connection's end", func() bool { return len(shown(t, from).Conns)+len(shown(t, to).Conns) == 0 })
 					sent, received = shown(t, from), shown(t, to)
 				}
-				check(when+", sent", sent, func(w stats.WayState) (a, b stats.Volume) { return w.Sent, w.Received })
-				check(when+", received", received, func(w stats.WayState) (a, b stats.Volume) { return w.Received, w.Sent })
+				check(when+", sent", sent, func(w stats.PathState) (a, b stats.Volume) { return w.Sent, w.Received })
+				check(when+", received", received, func(w stats.PathState) (a, b stats.Volume) { return w.Received, w.Sent })
 			}
 			if len(sent.Lanes)+len(received.Lanes) > 0 {
 				t.Errorf("lanes are left: %+v, %+v", sent.Lanes, received.Lanes)
@@ -147,7 +147,7 @@ func TestWarningsAreShown(t *testing.T) {
 	log := tr.Log().With("node", "a")
 	log.Info("not that")
 	log.Warn("a port is not used", "err", os.ErrPermission)
-	words := shown(t, tr).Words
+	words := shown(t, tr).Notices
 	if n := len(words); n == 0 || words[n-1].Text != "a port is not used, err=permission denied" || words[n-1].At.IsZero() {
 		t.Errorf("%+v", words)
 	}

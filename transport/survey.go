@@ -33,7 +33,7 @@ func (t *Transport) Survey(ctx context.Context, h handshake.Handle) (s Survey, e
 	s.Peer, s.Ports = sess.Peer().Node, t.paths.PortsOf(sess)
 	for _, k := range []struct {
 		kind lane.Kind
-		ways *[]path.Way
+		ways *[]path.Path
 	}{{lane.Verbs, &s.RDMA}, {lane.TCP, &s.TCP}} {
 		ways, failed, err := t.paths.Survey(sess, k.kind)
 		*k.ways, s.Failed = ways, append(s.Failed, failed...)
@@ -77,8 +77,8 @@ func (t *Transport) GPUs() []topology.Slot { return t.opts.Machine.Source.GPUs()
 func (t *Transport) Node() handshake.NodeID { return t.node }
 
 // DialOver is Dial over those ways alone, which a Survey of the same peer has proved.
-func (t *Transport) DialOver(h handshake.Handle, ways []path.Way) *Dialing {
-	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Plan, error) {
+func (t *Transport) DialOver(h handshake.Handle, ways []path.Path) *Dialing {
+	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Spec, error) {
 		plan := t.paths.Over(ways)
 		if len(plan) == 0 {
 			return nil, fmt.Errorf("%w: %v: no path to dial over", fault.ErrUsage, c)

@@ -23,7 +23,7 @@ func TestSurvey(t *testing.T) {
 		if err != nil || len(s.Errs) > 0 {
 			t.Fatal(err, s.Errs)
 		}
-		names := func(ways []path.Way) (all []string) {
+		names := func(ways []path.Path) (all []string) {
 			for _, w := range ways {
 				all = append(all, a.Ports()[w.Local].Now().Short()+" "+cmp.Or(s.Ports[w.Remote].Device, s.Ports[w.Remote].Netdev))
 			}
@@ -36,7 +36,7 @@ func TestSurvey(t *testing.T) {
 		if s.Peer != b.Node() || len(s.TCP) == 0 {
 			t.Errorf("of %v, over TCP %v, failed %v", s.Peer, names(s.TCP), s.Failed)
 		}
-		for _, ways := range [][]path.Way{s.RDMA[:1], s.RDMA, s.TCP[:1]} {
+		for _, ways := range [][]path.Path{s.RDMA[:1], s.RDMA, s.TCP[:1]} {
 			d := a.DialOver(h, ways)
 			transporttest.Await(t, "both halves", func() bool {
 				send, err := d.Poll()

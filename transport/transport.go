@@ -159,7 +159,7 @@ func New(o Options) (_ *Transport, err error) {
 // newPaths is who chooses the lanes of connections. The ports are open.
 func (t *Transport) newPaths(left []handshake.Setting) *path.Finder {
 	paths := path.NewFinder(path.Config{
-		Env: &t.env, Ports: t.ports, Told: func() []handshake.Port { return *t.told.Load() },
+		Env: &t.env, Ports: t.ports, Advertised: func() []handshake.Port { return *t.told.Load() },
 		GIDs: t.opts.GIDs, LeftOut: left, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
 		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
 		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
@@ -345,7 +345,7 @@ func (t *Transport) dead(s *control.Session, err error) {
 		}
 	}
 	if news { // else both have closed their connections: that is how a job ends
-		t.page.Say(fmt.Sprintf("process %v on %s %s: %v", s.Peer().Process, s.Name(), what, err))
+		t.page.AddNotice(fmt.Sprintf("process %v on %s %s: %v", s.Peer().Process, s.Name(), what, err))
 	}
 }
 

@@ -78,9 +78,9 @@ func TestBoardIsOrderedOnArm64(t *testing.T) {
 		acquire, release int // that there are at least
 	}{
 		{"mesh_board_waits", 3, 0},   // ring, head, the grant's sequence
-		{"mesh_board_answers", 3, 1}, // state, come, polls; taken
+		{"mesh_board_answers", 3, 1}, // state, disabled, polls; taken
 		{"mesh_board_asked", 1, 0},   // polls
-		{"mesh_board_hang", 0, 1},
+		{"mesh_board_publish", 0, 1},
 		{"find", 2, 0}, // the place, comm
 	}
 	got, none := count(), count(relaxed...)

@@ -94,7 +94,7 @@ func (k *Carried) silence(why string) {
 }
 
 // Carry makes a circuit through all relays.
-func (c *Circuits) Carry(ctx context.Context, _ uint8, m *handshake.Carry, dropped, _ func(error)) (*lane.Asked, error) {
+func (c *Circuits) Carry(ctx context.Context, _ uint8, m *handshake.Carry, dropped, _ func(error)) (*lane.OpenedCircuit, error) {
 	k := &Carried{sender: dropped}
 	answer, err := c.carry(ctx, k, m, 0)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *Circuits) Carry(ctx context.Context, _ uint8, m *handshake.Carry, dropp
 	c.mu.Lock()
 	c.carried = append(c.carried, k)
 	c.mu.Unlock()
-	return &lane.Asked{Carried: answer, From: c.from, Drop: k.silence}, nil
+	return &lane.OpenedCircuit{Carried: answer, From: c.from, Drop: k.silence}, nil
 }
 
 // carry makes the part of a relay, and what is behind it.
@@ -165,7 +165,7 @@ func (c *Circuits) Cancel(token uint64) {
 
 // plan makes the sender's half of a circuit of one over a queue pair, and has the receiver
 // make the other.
-func (c *Circuits) plan(p lane.Plan, to *transport.Transport, gids topology.GIDPolicy) lane.Plan {
+func (c *Circuits) plan(p lane.Spec, to *transport.Transport, gids topology.GIDPolicy) lane.Spec {
 	c.port, c.from, c.to = p.Port, p.From, p.To
 	o := circuit.Options{Circuits: c, GIDs: gids}
 	ports := map[lane.Port]lane.Port{}

@@ -106,7 +106,7 @@ func ConnectThrough(t *testing.T, from, to *transport.Transport, circuits *Circu
 	session, f := s0.Session, from.Paths()
 	ports, peer := path.Now(f.Ports), f.PortsOf(session)
 	candidates := topology.Candidates(ports, peer, f.GIDs)
-	var plan []lane.Plan
+	var plan []lane.Spec
 	for _, k := range kinds {
 		carried := k
 		if k == lane.Circuit {
@@ -117,7 +117,7 @@ func ConnectThrough(t *testing.T, from, to *transport.Transport, circuits *Circu
 			t.Fatalf("there is no way for a %v", k)
 		}
 		c := candidates[i]
-		plan = append(plan, lane.Plan{
+		plan = append(plan, lane.Spec{
 			Port: f.Ports[c.Local], From: ports[c.Local].GIDs[c.LocalGID],
 			Peer: peer[c.Remote], To: peer[c.Remote].Addrs[c.RemoteGID].Addr, Weight: 1,
 		})

@@ -13,9 +13,9 @@ import (
 type Board struct {
 	words atomic.Pointer[Words] // while it has memory
 
-	mu   sync.Mutex // guards what follows, and the words Comm and Come
-	mem  *ibv.Memory
-	come bool
+	mu       sync.Mutex // guards what follows, and the words Comm and Come
+	mem      *ibv.Memory
+	disabled bool
 }
 
 var memories = ibv.NewPool(size)
@@ -28,10 +28,10 @@ func (b *Board) Open(ring uintptr) error {
 	if err != nil {
 		return err
 	}
-	w := of(m)
+	w := wordsOf(m)
 	w.Head.Store(1)
-	if b.come {
-		w.Come.Store(1)
+	if b.disabled {
+		w.Disabled.Store(1)
 	} else {
 		w.Ring.Store(uint64(ring))
 	}
@@ -53,11 +53,11 @@ func (b *Board) Close() {
 
 // Enter puts the connection's handle on the board and returns where it lies, or 0 where C
 // need not look: every call is Go's.
-func (b *Board) Enter(comm uint64) uintptr {
+func (b *Board) Publish(comm uint64) uintptr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.words.Load()
-	if w == nil || b.come {
+	if w == nil || b.disabled {
 		return 0
 	}
 	w.Comm.Store(comm)
@@ -65,34 +65,34 @@ func (b *Board) Enter(comm uint64) uintptr {
 }
 
 // ComeIn makes every further call Go's.
-func (b *Board) ComeIn() {
+func (b *Board) Disable() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.come = true
+	b.disabled = true
 	if w := b.words.Load(); w != nil {
-		w.Come.Store(1)
+		w.Disabled.Store(1)
 		w.Ring.Store(0)
 	}
 }
 
 // Polled says that the connection has been polled: what that found is on the board.
-func (b *Board) Polled() {
+func (b *Board) NotePoll() {
 	if w := b.words.Load(); w != nil {
 		w.Polls.Store(w.Polls.Load() + 1)
 	}
 }
 
 // Next says which grant the next send needs.
-func (b *Board) Next(seq uint64) {
+func (b *Board) SetHead(seq uint64) {
 	if w := b.words.Load(); w != nil {
 		w.Head.Store(seq)
 	}
 }
 
 // Misses is how many sends have found no grant.
-func (b *Board) Misses() uint64 {
+func (b *Board) GrantMisses() uint64 {
 	if w := b.words.Load(); w != nil {
-		return w.Misses.Load()
+		return w.GrantMisses.Load()
 	}
 	return 0
 }
@@ -132,7 +132,7 @@ func (b *Board) End(request int) {
 // Taken reports whether C has the answer of a request; it looks at it no more.
 func (b *Board) Taken(request int, generation uint64) bool {
 	w := b.words.Load()
-	return w != nil && w.Notes[request].Taken.Load() == generation
+	return w != nil && w.Consumers[request].Taken.Load() == generation
 }
 
 // Outstanding is the generation in which a request is outstanding, or 0.
@@ -142,7 +142,7 @@ func (b *Board) Outstanding(request int) uint64 {
 		return 0
 	}
 	g := w.Answers[request].State.Load() >> 1
-	if w.Notes[request].Taken.Load() == g {
+	if w.Consumers[request].Taken.Load() == g {
 		return 0
 	}
 	return g

@@ -20,7 +20,7 @@ func TestGenerationsDoNotComeAgain(t *testing.T) {
 	w := b.words.Load()
 	b.Begin(9, 5)
 	b.Done(9, 5)
-	w.Notes[9].Taken.Store(w.Answers[9].State.Load() >> 1)
+	w.Consumers[9].Taken.Store(w.Answers[9].State.Load() >> 1)
 	if !b.Taken(9, 5) || b.Outstanding(9) != 0 {
 		t.Errorf("taken: %v, outstanding in generation %d", b.Taken(9, 5), b.Outstanding(9))
 	}
@@ -47,10 +47,10 @@ func TestBoardsRest(t *testing.T) {
 	if err := a.Open(0x1000); err != nil {
 		t.Fatal(err)
 	}
-	addr := a.Enter(42)
+	addr := a.Publish(42)
 	w := a.words.Load()
-	if addr == 0 || w.Comm.Load() != 42 || w.Ring.Load() != 0x1000 || w.Head.Load() != 1 || w.Come.Load() != 0 {
-		t.Errorf("board at %#x: comm %d, ring %#x, head %d, come %d", addr, w.Comm.Load(), w.Ring.Load(), w.Head.Load(), w.Come.Load())
+	if addr == 0 || w.Comm.Load() != 42 || w.Ring.Load() != 0x1000 || w.Head.Load() != 1 || w.Disabled.Load() != 0 {
+		t.Errorf("board at %#x: comm %d, ring %#x, head %d, come %d", addr, w.Comm.Load(), w.Ring.Load(), w.Head.Load(), w.Disabled.Load())
 	}
 	copy(a.Sizes(3, 2), []uint32{7, 8})
 	a.Done(3, 1)
@@ -66,17 +66,17 @@ func TestBoardsRest(t *testing.T) {
 	if err := b.Open(0); err != nil {
 		t.Fatal(err)
 	}
-	a.ComeIn()
-	a.Polled()
-	a.Next(2)
+	a.Disable()
+	a.NotePoll()
+	a.SetHead(2)
 	a.Begin(1, 1)
 	a.Done(1, 1)
 	a.End(1)
-	if a.Enter(43) != 0 || a.Outstanding(1) != 0 || a.Taken(1, 0) || a.Sizes(1, 1) != nil || a.Misses() != 0 {
+	if a.Publish(43) != 0 || a.Outstanding(1) != 0 || a.Taken(1, 0) || a.Sizes(1, 1) != nil || a.GrantMisses() != 0 {
 		t.Error("a closed board answers")
 	}
 	o := b.words.Load()
-	if o.Come.Load() != 0 || o.Polls.Load() != 0 || o.Head.Load() != 1 || o.Comm.Load() != 0 {
+	if o.Disabled.Load() != 0 || o.Polls.Load() != 0 || o.Head.Load() != 1 || o.Comm.Load() != 0 {
 		t.Error("somebody else's board was written on")
 	}
 	b.Close()
@@ -88,12 +88,12 @@ func TestBoardsRest(t *testing.T) {
 // What says come in before there is memory says so when there is.
 func TestComeInEarly(t *testing.T) {
 	var b Board
-	b.ComeIn()
+	b.Disable()
 	if err := b.Open(0); err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if b.words.Load().Come.Load() == 0 {
+	if b.words.Load().Disabled.Load() == 0 {
 		t.Error("C may answer")
 	}
 }

@@ -28,7 +28,7 @@ func take(w *board.Words, q *conn.Request) (sizes []uint32, ok bool) {
 		return nil, false
 	}
 	sizes = append(sizes, w.Answers[i].Sizes[:w.Answers[i].N]...)
-	w.Notes[i].Taken.Store(state >> 1)
+	w.Consumers[i].Taken.Store(state >> 1)
 	return sizes, true
 }
 
@@ -42,8 +42,8 @@ func TestAnswers(t *testing.T) {
 		rm, _ := transporttest.Memory(t, 4096)
 		sg, rg := transporttest.Register(t, s, sm), transporttest.Register(t, r, rm)
 		sw, rw := words(t, s), words(t, r)
-		if sw.Come.Load() != 0 || rw.Come.Load() != 0 || sw.Ring.Load() == 0 || rw.Ring.Load() != 0 {
-			t.Fatalf("come %d and %d, rings %#x and %#x", sw.Come.Load(), rw.Come.Load(), sw.Ring.Load(), rw.Ring.Load())
+		if sw.Disabled.Load() != 0 || rw.Disabled.Load() != 0 || sw.Ring.Load() == 0 || rw.Ring.Load() != 0 {
+			t.Fatalf("come %d and %d, rings %#x and %#x", sw.Disabled.Load(), rw.Disabled.Load(), sw.Ring.Load(), rw.Ring.Load())
 		}
 		const rounds, group = 3 * board.Requests, 4
 		for n := range rounds {
@@ -105,7 +105,7 @@ func TestAnswersHold(t *testing.T) {
 		}
 		transporttest.Done(t, "the second", second)
 		r.Fail(errors.New("a test broke the connection"))
-		if rw.Come.Load() == 0 {
+		if rw.Disabled.Load() == 0 {
 			t.Error("C may answer for a connection that has failed")
 		}
 		if _, ok := take(rw, first); !ok {

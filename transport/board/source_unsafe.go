@@ -33,7 +33,7 @@ func NewSource(m *ibv.Memory, poll, queue, at uintptr, most int) *Source {
 }
 
 // Hold takes hold of the queue, and reports whether it could: nobody else looks at it now.
-func (s *Source) Hold() bool { return s.held.CompareAndSwap(0, 1) }
+func (s *Source) TryAcquire() bool { return s.held.CompareAndSwap(0, 1) }
 
 // Release lets others look.
 func (s *Source) Release() { s.held.Store(0) }
@@ -49,7 +49,7 @@ func (s *Source) Take() int {
 
 // Look tells C at which queues to look: those of all the connection's domains. Where one of them is nil, or C cannot look, it
 // looks at none.
-func (b *Board) Look(sources ...*Source) {
+func (b *Board) SetSources(sources ...*Source) {
 	w := b.words.Load()
 	if w == nil {
 		return

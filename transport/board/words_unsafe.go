@@ -24,24 +24,24 @@ type Words struct {
 	_ structs.HostLayout
 
 	// Go's.
-	Comm  atomic.Uint64 // handle of the connection, 0 when it has none
-	Come  atomic.Uint64 // not 0: every call is Go's
-	Polls atomic.Uint64 // of the connection
-	Head  atomic.Uint64 // sequence of the grant that the next send needs
-	Ring  atomic.Uint64 // where grants come; 0 at a receiver, and where every call is Go's
+	Comm     atomic.Uint64 // handle of the connection, 0 when it has none
+	Disabled atomic.Uint64 // not 0: every call is Go's
+	Polls    atomic.Uint64 // of the connection
+	Head     atomic.Uint64 // sequence of the grant that the next send needs
+	Ring     atomic.Uint64 // where grants come; 0 at a receiver, and where every call is Go's
 
 	Sources atomic.Uint64 // how many of Source there are; 0: C looks at none
 	_       [16]byte
 
 	// C's.
-	Misses atomic.Uint64 // sends that found no grant
-	Looks  atomic.Uint64 // at the completion queues, that found nothing
-	_      [48]byte
+	GrantMisses atomic.Uint64 // sends that found no grant
+	EmptyPolls  atomic.Uint64 // at the completion queues, that found nothing
+	_           [48]byte
 
 	Source [MaxSources]atomic.Uint64 // Go's: where each lies
 
-	Answers [Requests]Answer
-	Notes   [Requests]Note
+	Answers   [Requests]Answer
+	Consumers [Requests]Consumer
 }
 
 // Answer is what Go says of a request.
@@ -54,10 +54,10 @@ type Answer struct {
 }
 
 // Note is what C says of a request.
-type Note struct {
-	_     structs.HostLayout
-	Taken atomic.Uint64 // the generation whose answer it has
-	Asked atomic.Uint64 // Polls when it was last asked for
+type Consumer struct {
+	_        structs.HostLayout
+	Taken    atomic.Uint64 // the generation whose answer it has
+	LastPoll atomic.Uint64 // Polls when it was last asked for
 }
 
 const size = int(unsafe.Sizeof(Words{}))
@@ -66,7 +66,7 @@ const size = int(unsafe.Sizeof(Words{}))
 const _ = uint(64-unsafe.Sizeof(Answer{})) + uint(unsafe.Sizeof(Answer{})-64)
 
 // Of is a memory's board.
-func of(m *ibv.Memory) *Words { return &ibv.Carve[Words](m, 1)[0] }
+func wordsOf(m *ibv.Memory) *Words { return &ibv.Carve[Words](m, 1)[0] }
 
 // Addr is where a board lies.
 func (w *Words) Addr() uintptr { return uintptr(unsafe.Pointer(w)) }

@@ -198,7 +198,7 @@ func (c *Conn) hasUnsent() bool {
 		return false
 	}
 	for _, l := range c.lanes {
-		if l.Carrier.Owes() {
+		if l.Carrier.HasPendingOutput() {
 			return true
 		}
 	}
@@ -233,7 +233,7 @@ func (c *Conn) publishSources() {
 	for i, d := range c.domains {
 		sources[i] = d.Source()
 	}
-	c.board.Look(sources...)
+	c.board.SetSources(sources...)
 }
 
 // destroy closes all lanes and domains and releases all memory. If a lane cannot be closed, the domains and

@@ -32,7 +32,7 @@ func (emptySlot) Grantable() bool                                    { return fa
 func (emptySlot) Prepare() error                                     { return errEmptySlot }
 func (emptySlot) SendGrant(uint64, []lane.Grant, bool) error         { return errEmptySlot }
 func (emptySlot) Fetch()                                             {}
-func (emptySlot) Owes() bool                                         { return false }
+func (emptySlot) HasPendingOutput() bool                             { return false }
 func (emptySlot) Delivering(bool) bool                               { return false }
 func (emptySlot) Stalled() bool                                      { return false }
 func (emptySlot) Unsent() int                                        { return 0 }
@@ -42,9 +42,9 @@ func (emptySlot) Close() error                                       { return ni
 
 // emptySlotAt returns a lane that fills an unused index below that of l.
 func emptySlotAt(l *lane.Lane, index int) *lane.Lane {
-	a := lane.New(l.Conn, index, lane.Plan{Port: l.Port, From: l.From, Peer: l.Peer, Weight: l.Weight})
+	a := lane.New(l.Conn, index, lane.Spec{Port: l.Port, From: l.From, Peer: l.Peer, Weight: l.Weight})
 	a.Carrier = emptySlot{}
-	a.Rest()
+	a.Deactivate()
 	a.Enter(lane.Stopped)
 	return a
 }

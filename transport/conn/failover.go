@@ -283,7 +283,7 @@ func (s *Sender) flushUnsent() bool {
 		return true
 	}
 	for _, l := range s.lanes {
-		if l.Carrier.Owes() {
+		if l.Carrier.HasPendingOutput() {
 			l.Carrier.Fetch()
 		}
 	}

@@ -95,7 +95,7 @@ func TestLanesToAdd(t *testing.T) {
 		var plan []lane.Plan
 		for i := range uint8(3) {
 			p := tcp.NewPort(topology.Port{Netdev: "p", IfIndex: 1 + int(i), LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Carrier: true}, i, tcp.Options{})
-			plan = append(plan, lane.Plan{Port: p, Peer: handshake.Port{Index: i}})
+			plan = append(plan, lane.Spec{Port: p, Peer: handshake.Port{Index: i}})
 			l := lane.New(&c.Shared, int(i), plan[i])
 			c.lanes = append(c.lanes, inService(l))
 			c.target[pathOf(l)] = 1
@@ -103,7 +103,7 @@ func TestLanesToAdd(t *testing.T) {
 		c.traits = lane.Traits{Polled: true, NoRKeys: true}
 		c.state.Enter(Open)
 		serves := func(i int) func() { return func() { c.lanes[i] = inService(lane.New(&c.Shared, i, plan[i])) } }
-		stops := func(i int) func() { return func() { c.lanes[i].Rest(); c.lanes[i].Enter(lane.Stopped) } }
+		stops := func(i int) func() { return func() { c.lanes[i].Deactivate(); c.lanes[i].Enter(lane.Stopped) } }
 		fail := func(i int) {
 			stops(i)()
 			c.flapRecordOf(pathOf(c.lanes[i])).failed(time.Now(), 1)

@@ -51,7 +51,7 @@ type pathKey struct {
 }
 
 func pathOf(l *lane.Lane) pathKey { return pathKey{l.Port, l.Peer.Index, l.Route.String(), l.Tier} }
-func pathTo(p lane.Plan) pathKey  { return pathKey{p.Port, p.Peer.Index, p.Route.String(), p.Tier} }
+func pathTo(p lane.Spec) pathKey  { return pathKey{p.Port, p.Peer.Index, p.Route.String(), p.Tier} }
 
 // pathCounts returns how many lanes in service each path has.
 //
@@ -325,7 +325,7 @@ func (s *setup) closeUnused() {
 		if int(l.Index) < len(s.c.lanes) && s.c.lanes[l.Index] == l {
 			continue
 		}
-		l.Rest()
+		l.Deactivate()
 		if err := l.Carrier.Close(); err != nil {
 			s.c.env.Log.Warn("a lane that did not join did not close", "lane", l.String(), "err", err)
 		}

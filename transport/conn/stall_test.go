@@ -69,7 +69,7 @@ func TestStalls(t *testing.T) {
 			{0, [2]uint64{1, 0}, [2]uint64{0, 2}, 0},
 			{10 * limit, [2]uint64{1, 0}, [2]uint64{}, 0},
 		}},
-		{"the other is out of service", func(lanes []*lane.Lane) { lanes[1].Rest() }, []step{
+		{"the other is out of service", func(lanes []*lane.Lane) { lanes[1].Deactivate() }, []step{
 			{0, [2]uint64{1, 0}, [2]uint64{0, 2}, 0},
 			{10 * limit, [2]uint64{1, 0}, [2]uint64{}, 0},
 		}},

@@ -32,7 +32,7 @@ func (c *Conn) Hide() {
 		return
 	}
 	for _, l := range c.lanes {
-		c.page.Remove(l.Lane)
+		c.page.RemoveLane(l.Lane)
 	}
 	c.page.Disconnect(c.Count)
 	c.page = nil
@@ -52,7 +52,7 @@ func (c *Conn) showLane(l *lane.Lane) {
 // Preconditions: c is locked.
 func (c *Conn) hideLane(l *lane.Lane) {
 	if c.page != nil {
-		c.page.Remove(l.Lane)
+		c.page.RemoveLane(l.Lane)
 	}
 }
 
@@ -63,14 +63,14 @@ func (c *Conn) hideLane(l *lane.Lane) {
 func (c *Conn) countDrain(l *lane.Lane, failed bool) {
 	c.Count.Failures.Add(1)
 	if c.page != nil {
-		c.page.Leave(l.Lane, failed)
+		c.page.LaneDown(l.Lane, failed)
 	}
 }
 
 // publish writes the error that ended the connection to the page of the process.
 func (c *Conn) publish(err error) {
 	if c.env.Page != nil && !c.Probe {
-		c.env.Page.Say(err.Error())
+		c.env.Page.AddNotice(err.Error())
 	}
 }
 

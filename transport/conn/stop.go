@@ -49,7 +49,7 @@ func (c *Conn) quiesceLocked() error {
 		if l.State() == lane.Stopped {
 			continue
 		}
-		l.Rest()
+		l.Deactivate()
 		if err := l.Carrier.Stop(); err != nil {
 			destroy(l, err)
 			continue
@@ -107,7 +107,7 @@ func (c *Conn) Close() error {
 		c.stopMu.Unlock()
 		return nil
 	}
-	c.board.ComeIn()
+	c.board.Disable()
 	clean, err := c.finishRequests()
 	if err == nil {
 		err = c.removeRegions()
@@ -171,7 +171,7 @@ func (c *Conn) finishRequests() (clean bool, err error) {
 func (c *Conn) closeLanes() error {
 	var errs []error
 	for _, l := range c.lanes {
-		l.Rest()
+		l.Deactivate()
 		errs = append(errs, fault.Guarded(c.env.Log, c.String(), l.Carrier.Close))
 	}
 	return errors.Join(errs...)

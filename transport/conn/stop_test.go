@@ -114,7 +114,7 @@ func TestStoppingTakesLong(t *testing.T) {
 				b := &s.Conn
 				lanes := []*slow{{drains: tt.drains, destroys: tt.destroys, refuse: tt.refuse}, {drains: tt.drains, destroys: tt.destroys, refuse: tt.refuse}}
 				for i, c := range lanes {
-					l := lane.New(&b.Shared, i, lane.Plan{Port: slowPort{}, Weight: 1})
+					l := lane.New(&b.Shared, i, lane.Spec{Port: slowPort{}, Weight: 1})
 					l.Carrier = c
 					inService(l)
 					b.lanes = append(b.lanes, l)
@@ -165,7 +165,7 @@ func TestStoppingTakesLong(t *testing.T) {
 func TestNoLaneJoinsAfterTheEnd(t *testing.T) {
 	c := &NewSender(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, newSession(t), 1, 0).Conn
 	s := newSetup(c, 1)
-	l := lane.New(&c.Shared, 0, lane.Plan{Port: slowPort{}, Weight: 1})
+	l := lane.New(&c.Shared, 0, lane.Spec{Port: slowPort{}, Weight: 1})
 	l.Carrier, l.Epoch = &slow{}, 1
 	s.lanes = append(s.lanes, l)
 	l.Enter(lane.Connected)

@@ -119,7 +119,7 @@ type Carrier interface {
 	// Owes reports whether something has to go out that does not unless the connection's
 	// owner calls again: word of parts that have arrived, or an eager message, whose sender
 	// does not wait for such word.
-	Owes() bool
+	HasPendingOutput() bool
 	// Delivering reports whether a peer that has closed the connection may still
 	// acknowledge what was sent; gone says that its process has ended.
 	Delivering(gone bool) bool

@@ -36,7 +36,7 @@ func (k Kind) String() string {
 }
 
 // Plan is a lane that a connection will try.
-type Plan struct {
+type Spec struct {
 	Port   Port
 	From   topology.Address // address of the port
 	Peer   handshake.Port
@@ -90,8 +90,8 @@ type Lane struct {
 	Delivered uint64 // parts that the peer has
 	Latest    uint64 // number of the message that was posted last of theirs
 
-	Carried float64   // bytes for its weight that the others had carried when it joined
-	Left    time.Time // when it went out of service
+	Carried   float64   // bytes for its weight that the others had carried when it joined
+	DownSince time.Time // when it went out of service
 
 	Reached atomic.Bool // the peer's kernel has answered, and its process may be slow to
 
@@ -102,7 +102,7 @@ type Lane struct {
 }
 
 // New makes a connection's lane, without a carrier.
-func New(c *Shared, index int, p Plan) *Lane {
+func New(c *Shared, index int, p Spec) *Lane {
 	l := &Lane{
 		Lane: new(stats.Lane), Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
 		Peer: p.Peer, Route: p.Route, Tier: p.Tier, Remote: handshake.Lane{Addr: p.To}, Weight: p.Weight,

@@ -48,7 +48,7 @@ type Circuits interface {
 	// returned a circuit, dropped is called at most once, from any goroutine and never
 	// from inside Drop, when it ends from the other side; silent is when a relay on the
 	// way gives no sign of life, and again as long as that is so: the circuit may go on.
-	Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*Asked, error)
+	Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*OpenedCircuit, error)
 	// Expect has arrive take the circuit that comes with a token, once, on a goroutine
 	// on which it may block until the context ends: it connects this end and returns
 	// what the last relay has to know, or why there is no circuit. The numbers of
@@ -63,7 +63,7 @@ type Circuits interface {
 type Arrive func(ctx context.Context, m *handshake.Arrive, drop func(why string)) (*handshake.Carried, error)
 
 // Asked is a circuit that stands, at the process that asked for it.
-type Asked struct {
+type OpenedCircuit struct {
 	*handshake.Carried                  // the first relay's answer
 	From               topology.Address // this side's address of the first hop
 	Hop                handshake.LaneName

@@ -6,11 +6,11 @@ const (
 	// Measurable is the size of the least part that says something of a lane's speed.
 	Measurable = 128 << 10
 
-	slowest   = 1.0 / 16 // pace
-	healthy   = 0.8      // pace from which on a lane is as fast as the others
-	smoothing = 8        // spans that a rate is smoothed over
-	sharpness = 8        // times that a span is longer than what is not known of it
-	doubt     = 1.25     // by how much a lane may be faster that was not measured for long
+	minPace      = 1.0 / 16 // pace
+	fullPace     = 0.8      // pace from which on a lane is as fast as the others
+	smoothing    = 8        // spans that a rate is smoothed over
+	minSpanRatio = 8        // times that a span is longer than what is not known of it
+	retryGain    = 1.25     // by how much a lane may be faster that was not measured for long
 )
 
 // speed is how fast a lane has been of late while it had work, and so how much of its
@@ -68,7 +68,7 @@ func (l *Lane) Measure(now, gap time.Duration, size int) (said bool) {
 // finish reports whether a span says something, and begins the next one where it ended.
 func (s *speed) finish() bool {
 	took := s.ended - s.began
-	if s.began == 0 || s.bytes == 0 || took < sharpness*s.error || took == 0 {
+	if s.began == 0 || s.bytes == 0 || took < minSpanRatio*s.error || took == 0 {
 		return false
 	}
 	rate := float64(s.bytes) / float64(took)
@@ -84,7 +84,7 @@ func (s *speed) finish() bool {
 // have become so.
 func (l *Lane) Forget() {
 	if s := &l.speed; s.pace != 0 && !s.measured {
-		s.rate *= doubt
+		s.rate *= retryGain
 	}
 	l.speed.measured = false
 }
@@ -99,8 +99,8 @@ func Compare(lanes []*Lane) {
 		}
 	}
 	for _, l := range lanes {
-		pace := max(l.speed.rate/l.Weight/best, slowest)
-		if l.speed.rate == 0 || pace >= healthy {
+		pace := max(l.speed.rate/l.Weight/best, minPace)
+		if l.speed.rate == 0 || pace >= fullPace {
 			pace = 0
 		}
 		l.setPace(pace)

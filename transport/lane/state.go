@@ -55,12 +55,12 @@ func (l *Lane) InService() bool { return l.state == Up }
 func (l *Lane) Why() error { return l.why }
 
 // comesFrom is the state from which a lane is taken on to another: the arrows of the drawing that are nobody's failure.
-var comesFrom = map[State]State{Connected: Made, Up: Connected, Stopped: Down}
+var predecessor = map[State]State{Connected: Made, Up: Connected, Stopped: Down}
 
 // Enter takes the lane on to Connected, Up or Stopped, and reports whether it is there now. Where no arrow leads there the lane stays as it
 // is: one that has failed, or that its connection has stopped, while it was connected or proved is not to come up again.
 func (l *Lane) Enter(s State) bool {
-	if from, known := comesFrom[s]; known && l.state == from {
+	if from, known := predecessor[s]; known && l.state == from {
 		l.state = s
 	}
 	return l.state == s
@@ -70,7 +70,7 @@ func (l *Lane) Enter(s State) bool {
 func (l *Lane) Fail(why error) {
 	l.why = why
 	if l.state == Up {
-		l.Left = time.Now()
+		l.DownSince = time.Now()
 	}
 	if l.state != Stopped {
 		l.state = Down
@@ -78,7 +78,7 @@ func (l *Lane) Fail(why error) {
 }
 
 // Rest takes the lane out of service for no fault of its own: its connection ends.
-func (l *Lane) Rest() {
+func (l *Lane) Deactivate() {
 	if l.state != Stopped {
 		l.state = Down
 	}

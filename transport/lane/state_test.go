@@ -35,7 +35,7 @@ func TestStateTransitions(t *testing.T) {
 		{"proved", enters(Up), map[State]State{Connected: Up, Up: Up}, before},
 		{"down", enters(Down), map[State]State{Down: Down}, before},
 		{"failed", func(l *Lane) bool { l.Fail(now); return true }, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, now},
-		{"at rest", func(l *Lane) bool { l.Rest(); return true }, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, before},
+		{"at rest", func(l *Lane) bool { l.Deactivate(); return true }, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, before},
 		{"stopped", enters(Stopped), map[State]State{Down: Stopped, Stopped: Stopped}, before},
 	}
 	for _, tt := range steps {

@@ -13,17 +13,17 @@ import (
 // maxTrials at a time are answered for a peer, and maxQueued wait: this package opens
 // two at most for each time that it looks for paths.
 const (
-	maxTrials = 4
+	maxProbes = 4
 	maxQueued = 16
 )
 
 // answers are the trials of a peer that this side answers.
 type answers struct {
 	running int
-	waiting []waitingTrial
+	waiting []waitingProbe
 }
 
-type waitingTrial struct {
+type waitingProbe struct {
 	b *conn.Conn // without lanes yet
 	m *handshake.Open
 }
@@ -32,7 +32,7 @@ type waitingTrial struct {
 // later or not at all. It does not block. It runs on the session's goroutine: what the
 // peer says next of the trial, as that it is over, reaches it from here on.
 func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
-	trial := waitingTrial{conn.NewProbe(f.Env, s, m.Conn, false), m}
+	trial := waitingProbe{conn.NewProbe(f.Env, s, m.Conn, false), m}
 	if err := f.Add(trial.b); err != nil {
 		f.Env.Log.Debug("a path validation was refused", "err", err)
 		return
@@ -45,7 +45,7 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 		f.answers[key] = a
 	}
 	over := a.dropEnded()
-	begin := a.running < maxTrials
+	begin := a.running < maxProbes
 	refused := !begin && len(a.waiting) >= maxQueued
 	switch {
 	case begin:
@@ -59,10 +59,10 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 	}
 	switch {
 	case begin:
-		f.Env.Background(func() { f.answerTrials(key, a, trial) })
+		f.Env.Background(func() { f.answerProbes(key, a, trial) })
 	case refused:
 		f.Env.Forget(trial.b)
-		text := fmt.Sprintf("%d path validations of %s are being answered and %d wait: it opens too many", maxTrials, s.Name(), maxQueued)
+		text := fmt.Sprintf("%d path validations of %s are being answered and %d wait: it opens too many", maxProbes, s.Name(), maxQueued)
 		f.Env.Log.Debug("a path validation was refused", "why", text)
 		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: text}) // a dead session needs none
 	}
@@ -70,7 +70,7 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 
 // dropEnded takes out the trials that wait although the peer has ended them.
 func (a *answers) dropEnded() (over []*conn.Conn) {
-	a.waiting = slices.DeleteFunc(a.waiting, func(w waitingTrial) bool {
+	a.waiting = slices.DeleteFunc(a.waiting, func(w waitingProbe) bool {
 		ended := w.b.Ended() != nil
 		if ended {
 			over = append(over, w.b)
@@ -81,7 +81,7 @@ func (a *answers) dropEnded() (over []*conn.Conn) {
 }
 
 // answerTrials answers a trial, and then those that wait.
-func (f *Finder) answerTrials(key handshake.ProcessID, a *answers, next waitingTrial) {
+func (f *Finder) answerProbes(key handshake.ProcessID, a *answers, next waitingProbe) {
 	for {
 		_ = f.guarded("answer a path validation", func() error { f.answerOne(next.b, next.m); return nil }) // it has been logged
 		f.mu.Lock()

@@ -87,8 +87,8 @@ func TestCandidates(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("interfaces of the lanes (-want +got):\n%s", diff)
 			}
-			if doubt := got[0] == nil && slices.Contains(got[1], "vir"); sorted.doubt != doubt {
-				t.Errorf("doubt %v, want %v: only an interface of unknown speed at which nobody answers may be a cable yet", sorted.doubt, doubt)
+			if doubt := got[0] == nil && slices.Contains(got[1], "vir"); sorted.uncertain != doubt {
+				t.Errorf("doubt %v, want %v: only an interface of unknown speed at which nobody answers may be a cable yet", sorted.uncertain, doubt)
 			}
 		})
 	}

@@ -3,7 +3,7 @@ package path
 import "ncclmesh/handshake"
 
 const (
-	MaxTrials = maxTrials
+	MaxProbes = maxProbes
 	MaxQueued = maxQueued
 )
 

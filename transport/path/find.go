@@ -16,9 +16,9 @@ import (
 
 // find validates the paths to a peer, of the first tier in which there are any. say, unless it is nil, tells the user
 // why that is not the first tier.
-func (f *Finder) find(s *control.Session) (found []path, say func(), err error) {
+func (f *Finder) find(s *control.Session) (found []validated, say func(), err error) {
 	ports := f.now()
-	var all, rdma trials // rdma: why TCP is used
+	var all, rdma outcome // rdma: why TCP is used
 	for i, tier := range f.tiers(s, ports) {
 		through := i%2 == 1
 		if !through && f.OnlyRelay && s.Peer().Node != f.Node {
@@ -68,30 +68,30 @@ func (f *Finder) find(s *control.Session) (found []path, say func(), err error) 
 // through other nodes; sockets over cables, in the same order; sockets over networks that other nodes share; sockets
 // through other nodes over such networks; sockets over the network that is named for setting connections up. Those with
 // an odd index lead through other nodes.
-func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() trials {
+func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() outcome {
 	peer := f.PortsOf(s)
 	queuePairs, some := f.candidates(ports, peer)
 	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
 	sorted := sync.OnceValue(func() sockets { return f.sockets(s, some, ports, peer, ends) })
-	direct := func(candidates []topology.Candidate) trials {
+	direct := func(candidates []topology.Candidate) outcome {
 		return f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait/4)
 	}
 	// Relays come before a network that other nodes share when they need nothing but cables.
-	cablesFirst := func() bool { return len(sorted().shared) > 0 && meshed(ends()) }
-	return []func() trials{
-		func() trials { return direct(queuePairs) },
-		func() trials { return f.relayed(s, true, func(Route) bool { return true }) },
-		func() trials { return direct(sorted().cables) },
-		func() (t trials) {
+	cablesFirst := func() bool { return len(sorted().shared) > 0 && anyCable(ends()) }
+	return []func() outcome{
+		func() outcome { return direct(queuePairs) },
+		func() outcome { return f.relayed(s, true, func(Route) bool { return true }) },
+		func() outcome { return direct(sorted().cables) },
+		func() (t outcome) {
 			if cablesFirst() {
 				t = f.relayed(s, false, func(r Route) bool { return r.Cables })
 				t.none = nil // the other ways through nodes are still to come
 			}
 			return t
 		},
-		func() trials { return direct(sorted().shared) },
-		func() trials { return f.relayed(s, false, func(r Route) bool { return !r.Cables || !cablesFirst() }) },
-		func() trials { return direct(sorted().setup) },
+		func() outcome { return direct(sorted().shared) },
+		func() outcome { return f.relayed(s, false, func(r Route) bool { return !r.Cables || !cablesFirst() }) },
+		func() outcome { return direct(sorted().setup) },
 	}
 }
 
@@ -100,9 +100,9 @@ func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() trial
 // have no address of their own, and for all when nothing else works: they are
 // tried as well when the first have not been proved after patience, unless another node
 // is heard at a port's cable.
-func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, ends func() map[string]End, patience time.Duration) trials {
+func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, ends func() map[string]End, patience time.Duration) outcome {
 	if len(candidates) == 0 {
-		return trials{}
+		return outcome{}
 	}
 	var subnet, other []topology.Candidate
 	for _, c := range candidates {
@@ -112,15 +112,15 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 			other = append(other, c)
 		}
 	}
-	first := make(chan trials, 1)
+	first := make(chan outcome, 1)
 	f.Env.Background(func() {
-		var r trials
+		var r outcome
 		if err := f.guarded("try paths", func() error { r = f.tryAll(s, ports, peer, subnet); return nil }); err != nil {
 			r.err = err
 		}
 		first <- r
 	})
-	var done trials
+	var done outcome
 	timer := f.Env.Clock.NewTimer(f.Env.Scaled(patience))
 	defer timer.Stop()
 	waited := false
@@ -134,17 +134,17 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 			return done.has(c) || hasOwnAddress(ports[c.Local]) && hasAddress(peer[c.Remote])
 		})
 	}
-	rest := f.tryAll(s, ports, peer, f.joined(other, ends))
+	rest := f.tryAll(s, ports, peer, f.maybeCabled(other, ends))
 	if waited {
 		done = <-first
 	}
 	if len(done.found) > 0 {
 		// What a common subnet has proved needs no second reason.
-		rest.found = slices.DeleteFunc(rest.found, func(p path) bool {
-			return slices.ContainsFunc(done.found, func(q path) bool { return p.pair == q.pair })
+		rest.found = slices.DeleteFunc(rest.found, func(p validated) bool {
+			return slices.ContainsFunc(done.found, func(q validated) bool { return p.pair == q.pair })
 		})
 	}
-	return trials{
+	return outcome{
 		found: append(done.found, rest.found...),
 		tried: append(done.tried, rest.tried...),
 		slow:  cmp.Or(done.slow, rest.slow),
@@ -154,7 +154,7 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 
 // joined are those of some candidates that a cable may join: it is not known of their ports
 // that theirs leads to another node. That costs a moment; a way that leads nowhere, seconds.
-func (f *Finder) joined(all []topology.Candidate, ends func() map[string]End) []topology.Candidate {
+func (f *Finder) maybeCabled(all []topology.Candidate, ends func() map[string]End) []topology.Candidate {
 	if len(all) == 0 {
 		return all
 	}
@@ -171,23 +171,23 @@ type trials struct {
 	err   error
 }
 
-func (r *trials) has(c topology.Candidate) bool {
-	return slices.ContainsFunc(r.found, func(p path) bool { return p.pair == [2]int{c.Local, c.Remote} })
+func (r *outcome) has(c topology.Candidate) bool {
+	return slices.ContainsFunc(r.found, func(p validated) bool { return p.pair == [2]int{c.Local, c.Remote} })
 }
 
 // tryAll tries candidates, as many at once as a connection can have.
-func (f *Finder) tryAll(s *control.Session, ports []topology.Port, peer []handshake.Port, rest []topology.Candidate) (all trials) {
+func (f *Finder) tryAll(s *control.Session, ports []topology.Port, peer []handshake.Port, rest []topology.Candidate) (all outcome) {
 	for len(rest) > 0 && all.err == nil {
 		n := batch(rest)
-		var plan []lane.Plan
+		var plan []lane.Spec
 		for _, c := range rest[:n] {
 			from, to := ports[c.Local].GIDs[c.LocalGID], peer[c.Remote].Addrs[c.RemoteGID].Addr
-			plan = append(plan, lane.Plan{Port: f.Ports[c.Local], From: from, Peer: peer[c.Remote], To: to})
+			plan = append(plan, lane.Spec{Port: f.Ports[c.Local], From: from, Peer: peer[c.Remote], To: to})
 		}
-		r := f.trial(s, plan)
+		r := f.probe(s, plan)
 		for i, c := range rest[:n] {
 			if r.mask&(1<<i) != 0 {
-				all.found = append(all.found, path{plan[i], [2]int{c.Local, c.Remote}})
+				all.found = append(all.found, validated{plan[i], [2]int{c.Local, c.Remote}})
 			}
 		}
 		all.tried, all.slow, all.err = append(all.tried, r.tried...), cmp.Or(all.slow, r.slow), r.err

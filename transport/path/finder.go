@@ -17,9 +17,9 @@ import (
 
 // Config is what a Finder works with.
 type Config struct {
-	Env   *conn.Env
-	Ports []lane.Port             // of this node, by index
-	Told  func() []handshake.Port // what peers are told of them
+	Env        *conn.Env
+	Ports      []lane.Port             // of this node, by index
+	Advertised func() []handshake.Port // what peers are told of them
 	// Circuits is the port for circuits of one for queue pairs; others it returns as they are.
 	// nil: no circuits.
 	Circuits   func(lane.Port) lane.Port
@@ -113,7 +113,7 @@ func (f *Finder) PeerChanged(s *control.Session, ports []handshake.Port) {
 	f.peerPorts[s] = ports
 	if s.Dialled() { // paths are known of these
 		delete(f.known, s.Peer().Process)
-		f.anew()
+		f.wakeWaiters()
 	}
 	f.mu.Unlock()
 }
@@ -132,14 +132,14 @@ func (f *Finder) PeerGone(s *control.Session) {
 func (f *Finder) Changed() {
 	f.mu.Lock()
 	clear(f.known)
-	f.anew()
+	f.wakeWaiters()
 	f.mu.Unlock()
 }
 
 // path is a way between a local and a remote port over which packets have been
 // seen to pass in both directions.
-type path struct {
-	lane.Plan
+type validated struct {
+	lane.Spec
 	pair [2]int // indices of the ports at both ends
 }
 
@@ -149,7 +149,7 @@ type path struct {
 type pathSet struct {
 	done  chan struct{} // closed when the trial is over
 	over  time.Time     // when it was; read after that
-	paths []path
+	paths []validated
 	say   func() // tells the user why they are not direct, or TCP's
 	err   error
 }
@@ -157,7 +157,7 @@ type pathSet struct {
 // To returns the lanes that a connection to the session's peer should have.
 // The first caller starts the trial, the others wait for it. A failed trial is
 // made again by the next caller, but for those who call a moment later.
-func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Plan, error) {
+func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Spec, error) {
 	return f.to(ctx, s, func() {})
 }
 
@@ -172,7 +172,7 @@ func (s *pathSet) failed(patience time.Duration) bool {
 }
 
 // to is To. It calls tick while it waits.
-func (f *Finder) to(ctx context.Context, s *control.Session, tick func()) ([]lane.Plan, error) {
+func (f *Finder) to(ctx context.Context, s *control.Session, tick func()) ([]lane.Spec, error) {
 	key := s.Peer().Process
 	f.mu.Lock()
 	set := f.known[key]

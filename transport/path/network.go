@@ -29,10 +29,10 @@ func (f *Finder) ends(s *control.Session, thorough bool) map[string]End {
 
 // sockets are the pairs of ports for sockets, by what their packets pass. Each kind counts only where none before it works.
 type sockets struct {
-	cables []topology.Candidate
-	shared []topology.Candidate // networks that other nodes share, unless the user says what lanes go over
-	setup  []topology.Candidate // the network that the user names for setting connections up
-	doubt  bool                 // no cable was found, and among what is shared may be one at whose end nobody has answered yet
+	cables    []topology.Candidate
+	shared    []topology.Candidate // networks that other nodes share, unless the user says what lanes go over
+	setup     []topology.Candidate // the network that the user names for setting connections up
+	uncertain bool                 // no cable was found, and among what is shared may be one at whose end nobody has answered yet
 }
 
 // sockets finds out what the packets of sockets to a session's peer would pass. Before it takes a way for a network that
@@ -43,7 +43,7 @@ func (f *Finder) sockets(s *control.Session, all []topology.Candidate, ports []t
 	}
 	sameNode := s.Peer().Node == f.Node
 	found := f.sort(all, ports, peer, ends(), sameNode)
-	if found.doubt && meshed(ends()) {
+	if found.uncertain && anyCable(ends()) {
 		found = f.sort(all, ports, peer, f.ends(s, true), sameNode)
 	}
 	return found
@@ -64,12 +64,12 @@ func (f *Finder) sort(all []topology.Candidate, ports []topology.Port, peer []ha
 		case end != EndUnknown, p.Default:
 			found.shared = append(found.shared, c)
 		case p.Assumed():
-			found.shared, found.doubt = append(found.shared, c), true
+			found.shared, found.uncertain = append(found.shared, c), true
 		default:
 			found.cables = append(found.cables, c)
 		}
 	}
-	found.doubt = found.doubt && len(found.cables) == 0
+	found.uncertain = found.uncertain && len(found.cables) == 0
 	// A slow network beside a fast one would only hold its messages up.
 	speed := func(c topology.Candidate) int { return min(ports[c.Local].Mbps(), int(peer[c.Remote].SpeedMbps)) }
 	for _, some := range []*[]topology.Candidate{&found.cables, &found.shared} {
@@ -95,7 +95,7 @@ func (f *Finder) candidates(ports []topology.Port, peer []handshake.Port) (queue
 }
 
 // meshed reports whether some interface has a cable to one node.
-func meshed(ends map[string]End) bool {
+func anyCable(ends map[string]End) bool {
 	for _, e := range ends {
 		if e == EndPeer || e == EndOther {
 			return true

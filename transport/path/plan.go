@@ -11,11 +11,11 @@ import (
 )
 
 // PlanFor finds this side's half of each lane that the sender offers.
-func (f *Finder) PlanFor(c *conn.Conn, offered []handshake.Lane) ([]lane.Plan, error) {
+func (f *Finder) PlanFor(c *conn.Conn, offered []handshake.Lane) ([]lane.Spec, error) {
 	if len(offered) == 0 || len(offered) > lane.MaxParts {
 		return nil, fmt.Errorf("%w: %v: the peer offers %d lanes; 1 to %d are allowed", fault.ErrProtocol, c, len(offered), lane.MaxParts)
 	}
-	var plan []lane.Plan
+	var plan []lane.Spec
 	for _, o := range offered {
 		if int(o.PeerPort) >= len(f.Ports) {
 			return nil, fmt.Errorf("%w: %v: the peer offers lane %d to our port %d, which does not exist", fault.ErrProtocol, c, o.Index, o.PeerPort)
@@ -39,7 +39,7 @@ func (f *Finder) PlanFor(c *conn.Conn, offered []handshake.Lane) ([]lane.Plan, e
 		} else if len(now.GIDs) > 0 {
 			from = now.GIDs[0]
 		}
-		plan = append(plan, lane.Plan{Port: p, From: from, Peer: peer, To: o.Addr, Route: lane.RouteOf(o)})
+		plan = append(plan, lane.Spec{Port: p, From: from, Peer: peer, To: o.Addr, Route: lane.RouteOf(o)})
 	}
 	return plan, nil
 }

@@ -22,18 +22,18 @@ func (r reasons) Error() string {
 func (r reasons) Unwrap() []error { return r }
 
 // trialError is the error of a trial, whose number means nothing to people.
-type trialError struct {
+type probeError struct {
 	error
-	trial string
+	probe string
 }
 
-func (e *trialError) Unwrap() error { return e.error }
+func (e *probeError) Unwrap() error { return e.error }
 
 // reason is what an error says, but for the name of the trial.
 func reason(err error) string {
-	var e *trialError
+	var e *probeError
 	if errors.As(err, &e) {
-		return strings.ReplaceAll(err.Error(), e.trial, "")
+		return strings.ReplaceAll(err.Error(), e.probe, "")
 	}
 	return err.Error()
 }

@@ -11,7 +11,7 @@ import (
 func TestDistinct(t *testing.T) {
 	trial := func(n int, why error) error {
 		name := fmt.Sprintf("na -> nc conn %d", n)
-		return &trialError{fmt.Errorf("%s: nc says: %w", name, why), name}
+		return &probeError{fmt.Errorf("%s: nc says: %w", name, why), name}
 	}
 	full := errors.New("no descriptors left")
 	tests := []struct {

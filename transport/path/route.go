@@ -15,12 +15,12 @@ import (
 
 // Route is a way to a peer's node through others.
 type Route struct {
-	Port   uint8       // of this node, by index: the way begins there
-	Peer   string      // network interface of the peer's node: it ends there
-	Mbps   uint32      // of its slowest cable
-	Cables bool        // no network that more than two nodes share is on the way
-	Spare  bool        // longer than others: of use when those fail
-	Way    *lane.Route // the nodes between
+	Port    uint8       // of this node, by index: the way begins there
+	Peer    string      // network interface of the peer's node: it ends there
+	Mbps    uint32      // of its slowest cable
+	Cables  bool        // no network that more than two nodes share is on the way
+	Spare   bool        // longer than others: of use when those fail
+	Through *lane.Route // the nodes between
 }
 
 // ErrNoRelay says why nobody was asked.
@@ -28,20 +28,20 @@ var ErrNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
 
 // relayed proves the ways to a peer through other nodes that are wanted: those that are of use
 // together, and when none of them works the longer ones.
-func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool) (r trials) {
+func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool) (r outcome) {
 	kind := lane.TCP
 	if rdma {
 		kind = lane.Verbs
 	}
 	switch {
 	case f.Routes == nil:
-		return trials{none: ErrNoRelay}
-	case s.Peer().Node == f.Node, !offer(f.Told(), kind), !offer(f.PortsOf(s), kind):
-		return trials{}
+		return outcome{none: ErrNoRelay}
+	case s.Peer().Node == f.Node, !offer(f.Advertised(), kind), !offer(f.PortsOf(s), kind):
+		return outcome{}
 	}
 	routes, err := f.Routes(f.Env.Context, s, rdma)
 	if err != nil {
-		return trials{none: err}
+		return outcome{none: err}
 	}
 	for _, spare := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(routes), func(r Route) bool { return r.Spare != spare || !wanted(r) })
@@ -55,8 +55,8 @@ func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool)
 }
 
 // tryRoutes proves routes, all at once.
-func (f *Finder) tryRoutes(s *control.Session, routes []Route, rdma bool) (r trials) {
-	var plan []lane.Plan
+func (f *Finder) tryRoutes(s *control.Session, routes []Route, rdma bool) (r outcome) {
+	var plan []lane.Spec
 	var pairs [][2]int
 	peer := f.PortsOf(s)
 	for _, way := range routes {
@@ -65,19 +65,19 @@ func (f *Finder) tryRoutes(s *control.Session, routes []Route, rdma bool) (r tri
 		if !ok || i < 0 || len(peer[i].Addrs) == 0 || len(plan) == lane.MaxDomains {
 			continue
 		}
-		plan = append(plan, lane.Plan{
-			Port: own, From: from, Peer: peer[i], To: bestAddr(peer[i]), Route: way.Way,
+		plan = append(plan, lane.Spec{
+			Port: own, From: from, Peer: peer[i], To: bestAddr(peer[i]), Route: way.Through,
 			Weight: float64(min(int(way.Mbps), own.Now().Mbps(), int(max(1, peer[i].SpeedMbps)))),
 		})
 		pairs = append(pairs, [2]int{int(own.Index()), i})
 	}
 	if len(plan) == 0 {
-		return trials{}
+		return outcome{}
 	}
-	t := f.trial(s, plan)
+	t := f.probe(s, plan)
 	for i := range plan {
 		if t.mask&(1<<i) != 0 {
-			r.found = append(r.found, path{plan[i], pairs[i]})
+			r.found = append(r.found, validated{plan[i], pairs[i]})
 		}
 	}
 	r.tried, r.slow, r.err = t.tried, t.slow, t.err
@@ -112,7 +112,7 @@ func bestAddr(p handshake.Port) netip.Addr {
 }
 
 // sayWhy tells the user, once for each peer, why a connection goes through others, or over TCP.
-func (f *Finder) sayWhy(s *control.Session, tcp, through bool, found []path, before trials) {
+func (f *Finder) sayWhy(s *control.Session, tcp, through bool, found []validated, before outcome) {
 	if through {
 		f.sayRelayed(s, found)
 	}
@@ -122,7 +122,7 @@ func (f *Finder) sayWhy(s *control.Session, tcp, through bool, found []path, bef
 }
 
 // sayRelayed tells the user, once for each peer, through whom a connection goes.
-func (f *Finder) sayRelayed(s *control.Session, found []path) {
+func (f *Finder) sayRelayed(s *control.Session, found []validated) {
 	var ways []string
 	for _, p := range found {
 		ways = append(ways, fmt.Sprintf("%v%v (%s)", p.Port.Now(), p.Route, hops(len(p.Route.Via))))

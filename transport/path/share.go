@@ -8,14 +8,14 @@ import (
 // to use both nodes' ports up, none twice as long as there are others. Two halves
 // of a cable in one subnet give four paths and two lanes. The weight of a lane, what it
 // may take of both ports, is decided here.
-func (f *Finder) share(paths []path) []lane.Plan {
+func (f *Finder) share(paths []validated) []lane.Spec {
 	local, remote := map[int]float64{}, map[int]float64{}
 	for _, p := range paths {
 		local[p.pair[0]] = float64(p.Port.Now().Mbps())
 		remote[p.pair[1]] = float64(max(1, p.Peer.SpeedMbps))
 	}
 	from, to := map[int]bool{}, map[int]bool{} // ports in use
-	var lanes []lane.Plan
+	var lanes []lane.Spec
 	for _, p := range paths {
 		a, b := local[p.pair[0]], remote[p.pair[1]]
 		full := min(float64(p.Port.Now().Mbps()), float64(max(1, p.Peer.SpeedMbps)))
@@ -31,7 +31,7 @@ func (f *Finder) share(paths []path) []lane.Plan {
 		if len(from) > lane.MaxDomains || len(to) > lane.MaxDomains {
 			break
 		}
-		l := p.Plan
+		l := p.Spec
 		n := f.streams(p)
 		l.Weight = w / float64(n)
 		for range n {
@@ -45,7 +45,7 @@ func (f *Finder) share(paths []path) []lane.Plan {
 
 // streams is how many lanes a connection has on a path: one processor moves about
 // 10 Gb/s through a socket without effort, and more streams use more of them.
-func (f *Finder) streams(p path) int {
+func (f *Finder) streams(p validated) int {
 	switch p.Port.Kind() {
 	case lane.Verbs:
 		return f.QPsPerPath

@@ -9,8 +9,8 @@ import (
 )
 
 // Way is a direct way to a peer over which packets were seen to pass.
-type Way struct {
-	lane.Plan
+type Path struct {
+	lane.Spec
 	Local, Remote int // ports, by index
 }
 
@@ -29,16 +29,16 @@ func (f *Finder) Survey(s *control.Session, kind lane.Kind) (ways []Way, failed 
 	}
 	t := f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait)
 	for _, p := range t.found {
-		ways = append(ways, Way{p.Plan, p.pair[0], p.pair[1]})
+		ways = append(ways, Path{p.Spec, p.pair[0], p.pair[1]})
 	}
 	return ways, t.tried, t.err
 }
 
 // Over are the lanes of a connection over some ways: as many as use their ports up.
-func (f *Finder) Over(ways []Way) []lane.Plan {
-	var paths []path
+func (f *Finder) Over(ways []Path) []lane.Spec {
+	var paths []validated
 	for _, w := range ways {
-		paths = append(paths, path{w.Plan, [2]int{w.Local, w.Remote}})
+		paths = append(paths, validated{w.Spec, [2]int{w.Local, w.Remote}})
 	}
 	return f.share(paths)
 }

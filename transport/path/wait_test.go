@@ -46,9 +46,9 @@ func TestWait(t *testing.T) {
 				begun, says, looks := time.Now(), 0, 0
 				w := wait{
 					laneWait: laneWait, routeWait: routeWait,
-					others:   func() bool { at := time.Since(begun); return at >= tt.known[0] && at < tt.known[1] },
-					hopeless: func(err error) bool { return errors.Is(err, refused) },
-					say:      func(error) { says++ },
+					relayKnown: func() bool { at := time.Since(begun); return at >= tt.known[0] && at < tt.known[1] },
+					hopeless:   func(err error) bool { return errors.Is(err, refused) },
+					say:        func(error) { says++ },
 					pause: func(d time.Duration, tick func()) bool {
 						for ; d > 0; d -= 50 * time.Millisecond {
 							time.Sleep(min(d, 50*time.Millisecond))
@@ -80,7 +80,7 @@ func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFinder(Config{Env: &conn.Env{TimeScale: 2}})
 		begun, ticks := time.Now(), 0
-		rest := func() bool { return f.rest(t.Context(), time.Second, func() { ticks++ }) }
+		rest := func() bool { return f.waitForChange(t.Context(), time.Second, func() { ticks++ }) }
 		if on, at := rest(), time.Since(begun); !on || at != 2*time.Second || ticks < 39 {
 			t.Errorf("it rests for %v with %d ticks and goes on %v, want 2s, ticks each 50ms, true", at, ticks, on)
 		}
@@ -90,7 +90,7 @@ func TestRest(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if f.rest(ctx, time.Second, func() {}) {
+		if f.waitForChange(ctx, time.Second, func() {}) {
 			t.Error("it goes on though nobody waits any more")
 		}
 	})

@@ -15,14 +15,14 @@ import (
 
 // two are two nodes between which a path is looked for, this one and a peer: their names, and
 // the ports that each tells the other of.
-type two struct {
+type nodePair struct {
 	here, there  string
 	ours, theirs []handshake.Port
 	relays       bool // other nodes are known that may relay between them
 }
 
-func (f *Finder) with(s *control.Session) two {
-	return two{s.LocalName(), s.Name(), f.Told(), f.PortsOf(s), f.others(s)}
+func (f *Finder) nodes(s *control.Session) nodePair {
+	return nodePair{s.LocalName(), s.Name(), f.Advertised(), f.PortsOf(s), f.others(s)}
 }
 
 // others reports whether a node has been heard of that may relay some day between this one
@@ -65,7 +65,7 @@ func (n two) why(tried []conn.LaneFailure, slow string, explain func() string) (
 
 // differ reports whether the two nodes have no kind of lane in common, and which of them has
 // queue pairs only, and which sockets only. A port that is down is one all the same.
-func (n two) differ() (rdma, tcp string, ok bool) {
+func (n nodePair) differ() (rdma, tcp string, ok bool) {
 	switch {
 	case !has(n.ours, lane.TCP) && !has(n.theirs, lane.Verbs):
 		return n.here, n.there, true
@@ -77,7 +77,7 @@ func (n two) differ() (rdma, tcp string, ok bool) {
 
 // down names the ports that carry nothing now, for people: those of RDMA where both nodes
 // have some, else those for TCP.
-func (n two) down() (names []string) {
+func (n nodePair) down() (names []string) {
 	kind := lane.TCP
 	if has(n.ours, lane.Verbs) && has(n.theirs, lane.Verbs) {
 		kind = lane.Verbs
@@ -115,7 +115,7 @@ func offer(ports []handshake.Port, kind lane.Kind) bool {
 
 // sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA might have been, and what became of the
 // trials of RDMA. Of the peers that share a reason it warns of the first only: on a large mesh they are many.
-func (f *Finder) sayWhyTCP(s *control.Session, rdma trials) {
+func (f *Finder) sayWhyTCP(s *control.Session, rdma outcome) {
 	here := slices.DeleteFunc(f.now(), func(p topology.Port) bool { return p.Device == "" || !p.Active })
 	if len(here) == 0 {
 		return
@@ -134,7 +134,7 @@ func (f *Finder) sayWhyTCP(s *control.Session, rdma trials) {
 }
 
 // whyTCP returns why there is no RDMA to a peer, which offers it or not, directly or through other nodes.
-func whyTCP(peer string, offers bool, rdma trials) string {
+func whyTCP(peer string, offers bool, rdma outcome) string {
 	reason := "no two of their RDMA ports share a cable or a subnet"
 	switch {
 	case len(rdma.tried) > 0:
@@ -187,6 +187,6 @@ func (f *Finder) WhyTCP(c *conn.Conn) {
 	tcp := slices.ContainsFunc(c.Lanes(), func(l *lane.Lane) bool { return l.Port.Kind() == lane.TCP })
 	c.Unlock()
 	if tcp && !offer(f.PortsOf(c.Session), lane.Verbs) { // else it is the sender who knows why
-		f.sayWhyTCP(c.Session, trials{})
+		f.sayWhyTCP(c.Session, outcome{})
 	}
 }

@@ -44,15 +44,15 @@ func TestWhyTCP(t *testing.T) {
 	tests := []struct {
 		name   string
 		offers bool
-		rdma   trials
+		rdma   outcome
 		want   string
 	}{
-		{"nothing to try", true, trials{}, "no two of their RDMA ports share a cable or a subnet"},
-		{"nor a route", true, trials{none: none}, "no two of their RDMA ports share a cable or a subnet" + through},
-		{"relaying is off", true, trials{none: ErrNoRelay}, "no two of their RDMA ports share a cable or a subnet; and through other nodes there is no RDMA: relaying is off (NCCL_MESH_RELAY=0)"},
-		{"trials failed", true, trials{err: errors.New("no queue pair"), none: none}, "no queue pair" + through},
-		{"the peer has none", false, trials{}, "c offers no RDMA port; its log says why"},
-		{"the peer has none, and relaying is off", false, trials{none: ErrNoRelay}, "c offers no RDMA port; its log says why"},
+		{"nothing to try", true, outcome{}, "no two of their RDMA ports share a cable or a subnet"},
+		{"nor a route", true, outcome{none: none}, "no two of their RDMA ports share a cable or a subnet" + through},
+		{"relaying is off", true, outcome{none: ErrNoRelay}, "no two of their RDMA ports share a cable or a subnet; and through other nodes there is no RDMA: relaying is off (NCCL_MESH_RELAY=0)"},
+		{"trials failed", true, outcome{err: errors.New("no queue pair"), none: none}, "no queue pair" + through},
+		{"the peer has none", false, outcome{}, "c offers no RDMA port; its log says why"},
+		{"the peer has none, and relaying is off", false, outcome{none: ErrNoRelay}, "c offers no RDMA port; its log says why"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestWhyNoPath(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			n := two{"a", "b", tt.ours, tt.theirs, tt.relays}
+			n := nodePair{"a", "b", tt.ours, tt.theirs, tt.relays}
 			joint, text := n.why(tt.tried, tt.slow, func() string { return "the addresses" })
 			if diff := cmp.Diff(tt.want, joint+text); diff != "" {
 				t.Errorf("what is said (-want +got):\n%s", diff)

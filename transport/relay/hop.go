@@ -129,7 +129,7 @@ func (h *hop) finish(why error) (stood, sent, first bool) {
 }
 
 // Carry asks for a circuit; see [lane.Circuits].
-func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.Asked, error) {
+func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.OpenedCircuit, error) {
 	if len(m.Route) == 0 || int(port) >= len(r.cfg.Ports) {
 		return nil, fmt.Errorf("no route for a circuit: port %d of %d, %d relays", port, len(r.cfg.Ports), len(m.Route))
 	}
@@ -158,5 +158,5 @@ func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropp
 	if err != nil {
 		return nil, err
 	}
-	return &lane.Asked{Carried: answer, From: from, Hop: h.name(), Key: s.HopKey(), Drop: h.drop}, nil
+	return &lane.OpenedCircuit{Carried: answer, From: from, Hop: h.name(), Key: s.HopKey(), Drop: h.drop}, nil
 }

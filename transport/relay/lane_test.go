@@ -111,7 +111,7 @@ func pair(t *testing.T, relays int, check string) (*conn.Sender, *conn.Receiver,
 	next[last.Peer().Process] = last
 	own := f.Ports[0].Now()
 	port := tcp.NewPort(*own, 0, tcp.Options{Check: check, Data: stations[0].data, Circuits: stations[0].Relay})
-	plan := []lane.Plan{{Port: port, From: own.GIDs[0], Peer: peer[0], To: peer[0].Addrs[0].Addr, Weight: 1, Route: route}}
+	plan := []lane.Spec{{Port: port, From: own.GIDs[0], Peer: peer[0], To: peer[0].Addrs[0].Addr, Weight: 1, Route: route}}
 
 	s := conn.NewSender(f.Env, s0.Session, f.NewID(), 64<<10)
 	b := &s.Conn

@@ -708,7 +708,7 @@ func TestAsking(t *testing.T) {
 				b := newBench(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				dropped, failed, got := make(chan error, 8), make(chan error, 1), make(chan *lane.Asked, 1)
+				dropped, failed, got := make(chan error, 8), make(chan error, 1), make(chan *lane.OpenedCircuit, 1)
 				m := ask(0)
 				m.Half, m.Route = handshake.Lane{Token: 4}, m.Route[1:]
 				go func() {
@@ -724,7 +724,7 @@ func TestAsking(t *testing.T) {
 				if !ok || c.Half != want || c.Circuit != 1 {
 					t.Fatalf("asked for %+v, want the half %+v", c, want)
 				}
-				var a *lane.Asked
+				var a *lane.OpenedCircuit
 				if tt.answer {
 					b.message(b.c, &handshake.Carried{Circuit: 1, Room: 7, Half: handshake.Lane{Kind: handshake.LaneVerbs}})
 					a = wait(t, "the circuit", got)
@@ -761,7 +761,7 @@ func TestDropOwn(t *testing.T) {
 		b := newBench(t)
 		m := ask(0)
 		m.Route = m.Route[1:]
-		got := make(chan *lane.Asked, 1)
+		got := make(chan *lane.OpenedCircuit, 1)
 		go func() {
 			a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, nil)
 			if err != nil {

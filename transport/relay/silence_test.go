@@ -72,7 +72,7 @@ func TestSilenceOfOwn(t *testing.T) {
 		b := newBench(t)
 		m := ask(0)
 		m.Route = m.Route[1:]
-		got, silent := make(chan *lane.Asked, 1), make(chan error, 1<<16)
+		got, silent := make(chan *lane.OpenedCircuit, 1), make(chan error, 1<<16)
 		go func() {
 			a, err := b.Carry(t.Context(), 1, m, func(err error) { t.Errorf("dropped: %v", err) }, func(err error) { silent <- err })
 			if err != nil {
@@ -135,8 +135,8 @@ func TestVigilPanics(t *testing.T) {
 		b := newBench(t)
 		m := ask(0)
 		m.Route = m.Route[1:]
-		stand := func(n uint32, silent func(error)) *lane.Asked {
-			got := make(chan *lane.Asked, 1)
+		stand := func(n uint32, silent func(error)) *lane.OpenedCircuit {
+			got := make(chan *lane.OpenedCircuit, 1)
 			go func() {
 				a, err := b.Carry(t.Context(), 1, m, func(error) {}, silent)
 				if err != nil {

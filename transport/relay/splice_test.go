@@ -146,7 +146,7 @@ func (l *line) route() (via []handshake.Hop) {
 
 // way is a lane from a line's first node to its last, as sockets of both.
 type way struct {
-	asked   *lane.Asked
+	asked   *lane.OpenedCircuit
 	dropped chan error
 	a, z    sock.Conn
 }

@@ -13,41 +13,41 @@ const (
 
 // How much there can be of everything on a page.
 const (
-	maxPorts = 64
-	maxWays  = 256
-	maxConns = 1024
-	maxLanes = 4096
-	maxWords = 32 // the last ones
+	maxPorts   = 64
+	maxPaths   = 256
+	maxConns   = 1024
+	maxLanes   = 4096
+	maxNotices = 32 // the last ones
 )
 
 // The lists, in the order of the header's tables.
 const (
-	listPorts = 0
-	listWays  = 1
-	listConns = 2
-	listLanes = 3
-	listWords = 4
-	lists     = 5
+	listPorts   = 0
+	listPaths   = 1
+	listConns   = 2
+	listLanes   = 3
+	listNotices = 4
+	lists       = 5
 )
 
 // Texts of 64, 128 and 448 bytes.
 type (
-	name [8]atomic.Uint64
-	path [16]atomic.Uint64
-	line [56]atomic.Uint64
+	text8  [8]atomic.Uint64
+	text16 [16]atomic.Uint64
+	text56 [56]atomic.Uint64
 )
 
 // page is the whole of it. Every field is a multiple of 8 bytes, and every slot one of 64: no two counters of different
 // writers share a cache line.
 type page struct {
-	_      structs.HostLayout
-	header header
-	relay  Relay
-	ports  [maxPorts]port
-	ways   [maxWays]way
-	conns  [maxConns]Conn
-	lanes  [maxLanes]Lane
-	words  [maxWords]word
+	_       structs.HostLayout
+	header  header
+	relay   Relay
+	ports   [maxPorts]port
+	paths   [maxPaths]pathSlot
+	conns   [maxConns]Conn
+	lanes   [maxLanes]Lane
+	notices [maxNotices]noticeSlot
 }
 
 // table is where a list lies.
@@ -60,17 +60,17 @@ type header struct {
 	magic, version, size atomic.Uint64
 	seq                  atomic.Uint64 // odd while names or lists change
 	tables               [lists]table
-	moreWays, moreConns  atomic.Uint64 // that there are, and no room is for
+	morePaths, moreConns atomic.Uint64 // that there are, and no room is for
 	moreLanes            atomic.Uint64
-	said                 atomic.Uint64 // words so far
+	notices              atomic.Uint64 // words so far
 
 	pid, started     atomic.Uint64 // started: nanoseconds since 1970
 	protocol, vtable atomic.Uint64 // vtable: version of NCCL's, 0 while it is not known
 	kind             atomic.Uint64
 	process          [2]atomic.Uint64
 	_                [5]atomic.Uint64
-	command, build   name
-	node             name
+	command, build   text8
+	node             text8
 }
 
 // Relay is what the process carries for others. Its counters may be added to by any goroutine.
@@ -89,24 +89,24 @@ type port struct {
 	up, rdma        atomic.Uint64
 	link, pci       atomic.Uint64 // Mb/s, 0 when not known
 	_               [2]atomic.Uint64
-	device, netdev  name
-	cage, connector name
-	state           name
+	device, netdev  text8
+	cage, connector text8
+	state           text8
 }
 
-type way struct {
+type pathSlot struct {
 	port, peerPort atomic.Uint64
 	kind, tier     atomic.Uint64
 	up             atomic.Uint64 // lanes in service
 	down           atomic.Uint64 // since when none is that had been: nanoseconds since 1970, 0 while one is
 	lost           atomic.Uint64 // times that happened
 	failures       atomic.Uint64 // of lanes
-	away           atomic.Uint64 // nanoseconds without a lane, until one came back
+	outage         atomic.Uint64 // nanoseconds without a lane, until one came back
 	past           [2]Carried    // of lanes that are no more: received, sent
 	_              atomic.Uint64
-	peer           name
-	device, netdev name // the peer's
-	route          path
+	peer           text8
+	device, netdev text8 // the peer's
+	route          text16
 	_              [8]atomic.Uint64
 }
 
@@ -135,11 +135,11 @@ type Conn struct {
 	Waits    Counter // messages that waited: for a grant, or for room
 	Resent   Counter // bytes sent again
 	Failures Counter // lanes that failed, or were needed no more
-	Away     Counter // nanoseconds that lanes were away until they came back, or others took their places
+	Outage   Counter // nanoseconds that lanes were away until they came back, or others took their places
 	process  [2]atomic.Uint64
 	place    atomic.Uint64 // 1 and its index; 0: it is not on the page
 	_        [4]atomic.Uint64
-	peer     name
+	peer     text8
 	_        [8]atomic.Uint64
 }
 
@@ -147,7 +147,7 @@ type Conn struct {
 type Lane struct {
 	_ structs.HostLayout
 	Carried
-	way   atomic.Uint64 // 1 and its index; 0: the slot is free
+	path  atomic.Uint64 // 1 and its index; 0: the slot is free
 	conn  atomic.Uint64 // likewise
 	index atomic.Uint64 // among the connection's lanes
 	state atomic.Uint64
@@ -163,8 +163,8 @@ const (
 	laneDown = 2
 )
 
-type word struct {
+type noticeSlot struct {
 	number, at atomic.Uint64 // from 1; nanoseconds since 1970
 	_          [6]atomic.Uint64
-	text       line
+	text       text56
 }

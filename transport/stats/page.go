@@ -17,10 +17,10 @@ type Page struct {
 	*page
 	readonly *os.File // nil where nobody else sees the page
 
-	mu    sync.Mutex // a leaf
-	ways  map[Way]int
-	conns places
-	lanes places
+	mu        sync.Mutex // a leaf
+	pathIndex map[Path]int
+	conns     slots
+	lanes     slots
 }
 
 // Open makes a page that other processes can be shown.
@@ -36,7 +36,7 @@ func Open(who Process) (*Page, error) {
 func Private(who Process) *Page { return newPage(new(page), nil, who) }
 
 func newPage(memory *page, readonly *os.File, who Process) *Page {
-	p := &Page{page: memory, readonly: readonly, ways: map[Way]int{}, conns: places{room: maxConns}, lanes: places{room: maxLanes}}
+	p := &Page{page: memory, readonly: readonly, pathIndex: map[Path]int{}, conns: slots{room: maxConns}, lanes: slots{room: maxLanes}}
 	h := &p.header
 	h.version.Store(version)
 	h.size.Store(uint64(pageSize))
@@ -111,23 +111,23 @@ func (p *Page) SetPorts(ports []Port) {
 }
 
 // Say keeps what people should know, for as long as no more than 31 others have been said.
-func (p *Page) Say(text string) {
+func (p *Page) AddNotice(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.change()()
-	n := p.header.said.Add(1)
-	w := &p.words[(n-1)%maxWords]
+	n := p.header.notices.Add(1)
+	w := &p.notices[(n-1)%maxNotices]
 	w.number.Store(n)
 	w.at.Store(now())
 	store(w.text[:], text)
-	p.use(listWords, int(min(n, maxWords)))
+	p.use(listNotices, int(min(n, maxNotices)))
 }
 
 // Connect shows a half of a connection. Where there is no room for it, it is counted only.
 func (p *Page) Connect(c Connection) *Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, ok := p.conns.take()
+	i, ok := p.conns.acquire()
 	if !ok {
 		p.header.moreConns.Add(1)
 		to := new(Conn)
@@ -137,7 +137,7 @@ func (p *Page) Connect(c Connection) *Conn {
 	}
 	defer p.change()()
 	to := &p.page.conns[i]
-	for _, n := range []*Counter{&to.Bytes, &to.Messages, &to.Waits, &to.Resent, &to.Failures, &to.Away} {
+	for _, n := range []*Counter{&to.Bytes, &to.Messages, &to.Waits, &to.Resent, &to.Failures, &to.Outage} {
 		set(&n.n, 0)
 	}
 	to.place.Store(uint64(i) + 1)
@@ -164,16 +164,16 @@ func (p *Page) Disconnect(c *Conn) {
 	}
 	defer p.change()()
 	c.used.Store(0)
-	p.conns.give(int(i) - 1)
+	p.conns.release(int(i) - 1)
 }
 
 // Serve shows a lane of a connection that is put into service.
-func (p *Page) Serve(c *Conn, index int, w Way) *Lane {
+func (p *Page) AddLane(c *Conn, index int, w Path) *Lane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.change()()
 	l := new(Lane)
-	if i, ok := p.lanes.take(); ok {
+	if i, ok := p.lanes.acquire(); ok {
 		l = &p.page.lanes[i]
 		for _, n := range []*Counter{&l.Bytes, &l.Parts, &l.Resent} {
 			set(&n.n, 0)
@@ -188,30 +188,30 @@ func (p *Page) Serve(c *Conn, index int, w Way) *Lane {
 	l.sends.Store(c.sending.Load())
 	l.state.Store(laneUp)
 	l.since.Store(now())
-	l.way.Store(p.wayLocked(w))
-	if y := p.wayOf(l); y != nil {
+	l.path.Store(p.pathLocked(w))
+	if y := p.pathOf(l); y != nil {
 		y.up.Add(1)
 		if since := y.down.Swap(0); since > 0 {
-			y.away.Add(l.since.Load() - min(since, l.since.Load()))
+			y.outage.Add(l.since.Load() - min(since, l.since.Load()))
 		}
 	}
 	return l
 }
 
 // Leave says that a lane is out of service: failed says that it is for a fault of its own.
-func (p *Page) Leave(l *Lane, failed bool) {
+func (p *Page) LaneDown(l *Lane, failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.change()()
-	p.leaveLocked(l, failed)
+	p.laneDownLocked(l, failed)
 }
 
-func (p *Page) leaveLocked(l *Lane, failed bool) {
+func (p *Page) laneDownLocked(l *Lane, failed bool) {
 	if l.state.Swap(laneDown) != laneUp {
 		return
 	}
 	l.since.Store(now())
-	y := p.wayOf(l)
+	y := p.pathOf(l)
 	if y == nil {
 		return
 	}
@@ -227,46 +227,46 @@ func (p *Page) leaveLocked(l *Lane, failed bool) {
 }
 
 // Remove takes a lane off the page. What it has carried stays with its way.
-func (p *Page) Remove(l *Lane) {
+func (p *Page) RemoveLane(l *Lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.state.Load() == 0 {
 		return
 	}
 	defer p.change()()
-	p.leaveLocked(l, false)
-	if y := p.wayOf(l); y != nil {
+	p.laneDownLocked(l, false)
+	if y := p.pathOf(l); y != nil {
 		past := &y.past[l.sends.Load()]
 		past.Bytes.Add(l.Bytes.Value())
 		past.Parts.Add(l.Parts.Value())
 		past.Resent.Add(l.Resent.Value())
 	}
 	l.state.Store(0)
-	l.way.Store(0)
+	l.path.Store(0)
 	if i := l.place.Swap(0); i > 0 {
-		p.lanes.give(int(i) - 1)
+		p.lanes.release(int(i) - 1)
 	} else {
 		p.header.moreLanes.Add(^uint64(0))
 	}
 }
 
 // wayLocked is 1 and the index of a way, which is put on the page if it is new; 0 where there is no room.
-func (p *Page) wayLocked(w Way) uint64 {
+func (p *Page) pathLocked(w Path) uint64 {
 	tier := uint64(w.Tier)
 	w.Tier = 0 // which the receiver does not know
-	if i, ok := p.ways[w]; ok {
-		if old := &p.page.ways[i].tier; old.Load() < tier {
+	if i, ok := p.pathIndex[w]; ok {
+		if old := &p.page.paths[i].tier; old.Load() < tier {
 			old.Store(tier)
 		}
 		return uint64(i) + 1
 	}
-	i := len(p.ways)
-	if i >= maxWays {
-		p.header.moreWays.Store(1) // or more of them: they are not remembered
+	i := len(p.pathIndex)
+	if i >= maxPaths {
+		p.header.morePaths.Store(1) // or more of them: they are not remembered
 		return 0
 	}
-	p.ways[w] = i
-	to := &p.page.ways[i]
+	p.pathIndex[w] = i
+	to := &p.page.paths[i]
 	to.port.Store(uint64(w.Port))
 	to.peerPort.Store(uint64(w.PeerPort))
 	to.kind.Store(uint64(w.Kind))
@@ -275,13 +275,13 @@ func (p *Page) wayLocked(w Way) uint64 {
 	store(to.device[:], w.PeerDevice)
 	store(to.netdev[:], w.PeerNetdev)
 	store(to.route[:], w.Route)
-	p.use(listWays, i+1)
+	p.use(listPaths, i+1)
 	return uint64(i) + 1
 }
 
-func (p *Page) wayOf(l *Lane) *way {
-	if i := l.way.Load(); i > 0 {
-		return &p.page.ways[i-1]
+func (p *Page) pathOf(l *Lane) *pathSlot {
+	if i := l.path.Load(); i > 0 {
+		return &p.page.paths[i-1]
 	}
 	return nil
 }
@@ -295,16 +295,16 @@ func (p *Page) use(list, n int) {
 
 // places are the slots of a list that are free. One that was given back rests before it is taken again, so that who looks
 // late finds what was there.
-type places struct {
+type slots struct {
 	room, next int
 	free       []int // oldest first
 }
 
-const restingSlots = 32
+const quarantine = 32
 
-func (f *places) take() (i int, ok bool) {
+func (f *slots) acquire() (i int, ok bool) {
 	switch {
-	case len(f.free) > restingSlots, f.next == f.room && len(f.free) > 0:
+	case len(f.free) > quarantine, f.next == f.room && len(f.free) > 0:
 		i = f.free[0]
 		f.free = slices.Delete(f.free, 0, 1)
 	case f.next < f.room:
@@ -316,7 +316,7 @@ func (f *places) take() (i int, ok bool) {
 	return i, true
 }
 
-func (f *places) give(i int) { f.free = append(f.free, i) }
+func (f *slots) release(i int) { f.free = append(f.free, i) }
 
 // store writes a text, or as much of it as there is room for, and zeros.
 func store(to []atomic.Uint64, text string) {

@@ -27,8 +27,8 @@ var (
 		{Number: 0, Device: "rocep1s0f0", Num: 1, Netdev: "enp1s0f0np0", Cage: "0011/p0", Connector: "p0", Up: true, RDMA: true, State: "ACTIVE", LinkMbps: 200000, PCIMbps: 126000},
 		{Number: 1, Netdev: "wüst", State: "DOWN"},
 	}
-	cable = Way{Peer: "node-b", Port: 0, PeerPort: 2, PeerDevice: "rocep1s0f1", PeerNetdev: "enp1s0f1np1", Kind: RDMA}
-	round = Way{Peer: "node-b", Port: 1, PeerPort: 3, PeerNetdev: "enp2", Kind: Relayed, Route: "node-c and node-d", Tier: 1}
+	cable = Path{Peer: "node-b", Port: 0, PeerPort: 2, PeerDevice: "rocep1s0f1", PeerNetdev: "enp1s0f1np1", Kind: RDMA}
+	round = Path{Peer: "node-b", Port: 1, PeerPort: 3, PeerNetdev: "enp2", Kind: Relayed, Route: "node-c and node-d", Tier: 1}
 )
 
 // fill puts something of everything on a page, and returns what a reader is to see.
@@ -49,8 +49,8 @@ func fill(p *Page) *Snapshot {
 	s.Waits.Add(3)
 	s.Resent.Add(200)
 	s.Failures.Add(1)
-	s.Away.Add(5e9)
-	gone, l0, l1, l2 := p.Serve(s, 0, cable), p.Serve(s, 1, cable), p.Serve(r, 0, cable), p.Serve(r, 1, round)
+	s.Outage.Add(5e9)
+	gone, l0, l1, l2 := p.AddLane(s, 0, cable), p.AddLane(s, 1, cable), p.AddLane(r, 0, cable), p.AddLane(r, 1, round)
 	carry := func(l *Lane, bytes, parts, resent uint64) {
 		l.Bytes.Add(bytes)
 		l.Parts.Add(parts)
@@ -60,31 +60,31 @@ func fill(p *Page) *Snapshot {
 	carry(l0, 900, 7, 200)
 	carry(l1, 40, 1, 0)
 	carry(l2, 2, 2, 0)
-	p.Leave(gone, true)
-	p.Remove(gone)
-	p.Leave(l2, true)
-	p.Say("first")
-	p.Say("lane 1 is down: …")
+	p.LaneDown(gone, true)
+	p.RemoveLane(gone)
+	p.LaneDown(l2, true)
+	p.AddNotice("first")
+	p.AddNotice("lane 1 is down: …")
 	return &Snapshot{
 		Process: somebody, Vtable: 12, Ports: some, Relay: RelayCounts{1, 2, 3, 150},
-		Ways: []WayState{
-			{Way: cable, Up: 2, Failures: 1, Sent: Volume{1200, 10, 200}, Received: Volume{40, 1, 0}},
-			{Way: round, Lost: 1, Failures: 1, Received: Volume{2, 2, 0}},
+		Paths: []PathState{
+			{Path: cable, Up: 2, Failures: 1, Sent: Volume{1200, 10, 200}, Received: Volume{40, 1, 0}},
+			{Path: round, Lost: 1, Failures: 1, Received: Volume{2, 2, 0}},
 		},
-		Conns: []ConnState{{Connection: to, Bytes: 1000, Messages: 10, Waits: 3, Resent: 200, Failures: 1, Away: 5 * time.Second}, {Connection: from}},
+		Conns: []ConnState{{Connection: to, Bytes: 1000, Messages: 10, Waits: 3, Resent: 200, Failures: 1, Outage: 5 * time.Second}, {Connection: from}},
 		Lanes: []LaneState{
-			{Volume: Volume{900, 7, 200}, Conn: 0, Way: 0, Index: 1, Up: true},
-			{Volume: Volume{40, 1, 0}, Conn: 1, Way: 0, Index: 0, Up: true},
-			{Volume: Volume{2, 2, 0}, Conn: 1, Way: 1, Index: 1},
+			{Volume: Volume{900, 7, 200}, Conn: 0, Path: 0, Index: 1, Up: true},
+			{Volume: Volume{40, 1, 0}, Conn: 1, Path: 0, Index: 0, Up: true},
+			{Volume: Volume{2, 2, 0}, Conn: 1, Path: 1, Index: 1},
 		},
-		Words: []Word{{Text: "first", number: 1}, {Text: "lane 1 is down: …", number: 2}},
+		Notices: []Notice{{Text: "first", number: 1}, {Text: "lane 1 is down: …", number: 2}},
 	}
 }
 
 // but leaves out when things happened.
 var but = cmp.Options{
-	cmpopts.IgnoreFields(Snapshot{}, "At"), cmpopts.IgnoreFields(WayState{}, "Down"), cmpopts.IgnoreFields(LaneState{}, "Since"),
-	cmpopts.IgnoreFields(Word{}, "At"), cmp.AllowUnexported(Word{}), cmpopts.EquateEmpty(),
+	cmpopts.IgnoreFields(Snapshot{}, "At"), cmpopts.IgnoreFields(PathState{}, "Down"), cmpopts.IgnoreFields(LaneState{}, "Since"),
+	cmpopts.IgnoreFields(Notice{}, "At"), cmp.AllowUnexported(Notice{}), cmpopts.EquateEmpty(),
 }
 
 // What is counted is what another process reads, from memory that it can neither write nor resize.
@@ -107,8 +107,8 @@ func TestSharedPage(t *testing.T) {
 	if diff := cmp.Diff(want, got, but); diff != "" {
 		t.Errorf("to the process itself (-want +got):\n%s", diff)
 	}
-	if since, down := got.Down(&got.Ways[1]); !down || time.Since(since) > time.Hour || got.Ways[0].Down != (time.Time{}) {
-		t.Errorf("down since %v, %v; the other since %v", since, down, got.Ways[0].Down)
+	if since, down := got.Down(&got.Paths[1]); !down || time.Since(since) > time.Hour || got.Paths[0].Down != (time.Time{}) {
+		t.Errorf("down since %v, %v; the other since %v", since, down, got.Paths[0].Down)
 	}
 	if _, err := p.File().WriteAt([]byte("x"), 0); err == nil {
 		t.Error("the descriptor can be written")
@@ -131,8 +131,8 @@ func TestSharedPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	late.Bytes.Add(1)
-	p.Say("too late")
-	if got, err := Read(again); err != nil || len(got.Words) != 2 {
+	p.AddNotice("too late")
+	if got, err := Read(again); err != nil || len(got.Notices) != 2 {
 		t.Errorf("what another process holds: %v", err)
 	}
 	if err := p.Close(); err != nil {
@@ -143,7 +143,7 @@ func TestSharedPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	if got, err := Read(next.File()); err != nil || len(got.Conns) > 0 || len(got.Words) > 0 {
+	if got, err := Read(next.File()); err != nil || len(got.Conns) > 0 || len(got.Notices) > 0 {
 		t.Errorf("a new page at the old place: %+v, %v", got, err)
 	}
 }
@@ -156,7 +156,7 @@ func TestGoldenPage(t *testing.T) {
 	want := fill(p)
 	p.stopClock()
 	words := wordsOf(p.page)
-	b, err := copied(words)
+	b, err := copyPage(words)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,13 +195,13 @@ func (p *Page) stopClock() {
 			l.since.Store(at)
 		}
 	}
-	for i := range p.page.ways[:2] {
-		if w := &p.page.ways[i]; w.down.Load() > 0 {
+	for i := range p.page.paths[:2] {
+		if w := &p.page.paths[i]; w.down.Load() > 0 {
 			w.down.Store(at)
 		}
 	}
-	for i := range p.page.words[:2] {
-		p.page.words[i].at.Store(at)
+	for i := range p.page.notices[:2] {
+		p.page.notices[i].at.Store(at)
 	}
 }
 
@@ -241,12 +241,12 @@ func TestReadWhileLanesComeAndGo(t *testing.T) {
 		wg.Go(func() {
 			for {
 				c := p.Connect(Connection{ID: uint32(i), Sending: true, Peer: "node-b"})
-				l := p.Serve(c, i, cable)
+				l := p.AddLane(c, i, cable)
 				for range 100 {
 					l.Bytes.Add(1)
 				}
-				p.Leave(l, i == 0)
-				p.Remove(l)
+				p.LaneDown(l, i == 0)
+				p.RemoveLane(l)
 				p.Disconnect(c)
 				select {
 				case <-over:
@@ -262,8 +262,8 @@ func TestReadWhileLanesComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(s.Ways) > 0 {
-			if now := s.Ways[0].Sent.Bytes; now < last {
+		if len(s.Paths) > 0 {
+			if now := s.Paths[0].Sent.Bytes; now < last {
 				t.Fatalf("%d bytes after %d", now, last)
 			} else {
 				last = now
@@ -273,7 +273,7 @@ func TestReadWhileLanesComeAndGo(t *testing.T) {
 	close(over)
 	wg.Wait()
 	s, err := snapshot(words)
-	if err != nil || len(s.Conns)+len(s.Lanes) > 0 || s.Ways[0].Up != 0 || s.Ways[0].Sent.Bytes < last || s.MoreLanes+s.MoreConns > 0 {
+	if err != nil || len(s.Conns)+len(s.Lanes) > 0 || s.Paths[0].Up != 0 || s.Paths[0].Sent.Bytes < last || s.MoreLanes+s.MoreConns > 0 {
 		t.Errorf("at the end %+v, %v", s, err)
 	}
 }
@@ -289,8 +289,8 @@ func TestMore(t *testing.T) {
 		conns = append(conns, c)
 		for k := range 5 {
 			w := cable
-			w.PeerPort = (5*i + k) % (maxWays + 10)
-			lanes = append(lanes, p.Serve(c, k, w))
+			w.PeerPort = (5*i + k) % (maxPaths + 10)
+			lanes = append(lanes, p.AddLane(c, k, w))
 			lanes[len(lanes)-1].Bytes.Add(1)
 		}
 	}
@@ -298,36 +298,36 @@ func TestMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Conns) != maxConns || s.MoreConns != 3 || s.MoreLanes != 5*(maxConns+3)-maxLanes || len(s.Ways) != maxWays || !s.MoreWays {
-		t.Errorf("%d connections and %d more, %d lanes and %d more, %d ways, more %v", len(s.Conns), s.MoreConns, len(s.Lanes), s.MoreLanes, len(s.Ways), s.MoreWays)
+	if len(s.Conns) != maxConns || s.MoreConns != 3 || s.MoreLanes != 5*(maxConns+3)-maxLanes || len(s.Paths) != maxPaths || !s.MorePaths {
+		t.Errorf("%d connections and %d more, %d lanes and %d more, %d ways, more %v", len(s.Conns), s.MoreConns, len(s.Lanes), s.MoreLanes, len(s.Paths), s.MorePaths)
 	}
 	if got := s.Conns[0].Peer; got != strings.Repeat("ü", 32) {
 		t.Errorf("a long name becomes %q", got)
 	}
 	for _, l := range lanes {
-		p.Leave(l, false)
-		p.Remove(l)
-		p.Remove(l)
+		p.LaneDown(l, false)
+		p.RemoveLane(l)
+		p.RemoveLane(l)
 	}
 	for _, c := range conns {
 		p.Disconnect(c)
 		p.Disconnect(c)
 	}
-	for range 2 * maxWords {
-		p.Say(strings.Repeat("x", 1000))
+	for range 2 * maxNotices {
+		p.AddNotice(strings.Repeat("x", 1000))
 	}
 	s, err = snapshot(wordsOf(p.page))
 	if err != nil || len(s.Conns)+len(s.Lanes) > 0 || s.MoreConns+s.MoreLanes > 0 {
 		t.Errorf("when all have gone: %d connections, %d lanes, %d and %d more, %v", len(s.Conns), len(s.Lanes), s.MoreConns, s.MoreLanes, err)
 	}
 	var all uint64
-	for _, w := range s.Ways {
+	for _, w := range s.Paths {
 		all += w.Received.Bytes
 	}
-	if want := uint64(len(lanes) * maxWays / (maxWays + 10)); all < want-5 || all > uint64(len(lanes)) {
+	if want := uint64(len(lanes) * maxPaths / (maxPaths + 10)); all < want-5 || all > uint64(len(lanes)) {
 		t.Errorf("%d bytes, want about %d", all, want)
 	}
-	if len(s.Words) != maxWords || s.Words[0].number != maxWords+1 || len(s.Words[0].Text) != 448 {
-		t.Errorf("%d words, from the %dth, of %d bytes", len(s.Words), s.Words[0].number, len(s.Words[0].Text))
+	if len(s.Notices) != maxNotices || s.Notices[0].number != maxNotices+1 || len(s.Notices[0].Text) != 448 {
+		t.Errorf("%d words, from the %dth, of %d bytes", len(s.Notices), s.Notices[0].number, len(s.Notices[0].Text))
 	}
 }

@@ -19,37 +19,37 @@ const pageSize = int(unsafe.Sizeof(page{}))
 // Sizes are part of the layout, and slots share no cache line.
 const (
 	_ = -(unsafe.Sizeof(header{}) % 64) - (unsafe.Sizeof(Relay{}) % 64) - (unsafe.Sizeof(port{}) % 64)
-	_ = -(unsafe.Sizeof(way{}) % 64) - (unsafe.Sizeof(Conn{}) % 64) - (unsafe.Sizeof(Lane{}) % 64) - (unsafe.Sizeof(word{}) % 64)
+	_ = -(unsafe.Sizeof(pathSlot{}) % 64) - (unsafe.Sizeof(Conn{}) % 64) - (unsafe.Sizeof(Lane{}) % 64) - (unsafe.Sizeof(noticeSlot{}) % 64)
 )
 
 // resting are the address ranges of pages that were closed.
-var resting struct {
+var retired struct {
 	sync.Mutex
 	at []unsafe.Pointer
 }
 
 // reserve finds addresses for a page.
 func reserve() (unsafe.Pointer, error) {
-	resting.Lock()
-	defer resting.Unlock()
-	if n := len(resting.at); n > 0 {
-		at := resting.at[n-1]
-		resting.at = resting.at[:n-1]
+	retired.Lock()
+	defer retired.Unlock()
+	if n := len(retired.at); n > 0 {
+		at := retired.at[n-1]
+		retired.at = retired.at[:n-1]
 		return at, nil
 	}
 	return unix.MmapPtr(-1, 0, nil, uintptr(pageSize), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 }
 
 // rest takes the memory from a page and keeps its addresses, where zeros may be read and writes are lost.
-func rest(at unsafe.Pointer) {
+func retire(at unsafe.Pointer) {
 	_, err := unix.MmapPtr(-1, 0, at, uintptr(pageSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED)
 	if err != nil {
 		return // what is there stays, and its addresses are not used again
 	}
 	_ = dontFork(at)
-	resting.Lock()
-	defer resting.Unlock()
-	resting.at = append(resting.at, at)
+	retired.Lock()
+	defer retired.Unlock()
+	retired.at = append(retired.at, at)
 }
 
 func dontFork(at unsafe.Pointer) error {
@@ -75,7 +75,7 @@ func share() (_ *page, readonly *os.File, err error) {
 	}
 	defer func() {
 		if err != nil {
-			rest(at)
+			retire(at)
 		}
 	}()
 	if _, err := unix.MmapPtr(fd, 0, at, uintptr(pageSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
@@ -117,7 +117,7 @@ func memfd() (fd int, err error) {
 }
 
 // unshare gives a shared page's memory back.
-func unshare(p *page) { rest(unsafe.Pointer(p)) }
+func unshare(p *page) { retire(unsafe.Pointer(p)) }
 
 // mapped are the words of a file that is mapped for reading, and what ends that.
 func mapped(fd int, size int) (words []atomic.Uint64, unmap func(), err error) {
@@ -136,10 +136,10 @@ func (p *page) memory() []atomic.Uint64 {
 // Offsets and sizes of the lists.
 func (p *page) tables() [lists][3]uint64 {
 	return [lists][3]uint64{
-		listPorts: {uint64(unsafe.Offsetof(p.ports)), uint64(unsafe.Sizeof(port{})), maxPorts},
-		listWays:  {uint64(unsafe.Offsetof(p.ways)), uint64(unsafe.Sizeof(way{})), maxWays},
-		listConns: {uint64(unsafe.Offsetof(p.conns)), uint64(unsafe.Sizeof(Conn{})), maxConns},
-		listLanes: {uint64(unsafe.Offsetof(p.lanes)), uint64(unsafe.Sizeof(Lane{})), maxLanes},
-		listWords: {uint64(unsafe.Offsetof(p.words)), uint64(unsafe.Sizeof(word{})), maxWords},
+		listPorts:   {uint64(unsafe.Offsetof(p.ports)), uint64(unsafe.Sizeof(port{})), maxPorts},
+		listPaths:   {uint64(unsafe.Offsetof(p.paths)), uint64(unsafe.Sizeof(pathSlot{})), maxPaths},
+		listConns:   {uint64(unsafe.Offsetof(p.conns)), uint64(unsafe.Sizeof(Conn{})), maxConns},
+		listLanes:   {uint64(unsafe.Offsetof(p.lanes)), uint64(unsafe.Sizeof(Lane{})), maxLanes},
+		listNotices: {uint64(unsafe.Offsetof(p.notices)), uint64(unsafe.Sizeof(noticeSlot{})), maxNotices},
 	}
 }

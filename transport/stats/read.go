@@ -17,9 +17,9 @@ import (
 
 // Limits of what is read, and how often a page that changes is tried again.
 const (
-	maxPage   = 64 << 20
-	tries     = 200
-	betweenIt = time.Millisecond
+	maxPage    = 64 << 20
+	maxTries   = 200
+	retryPause = time.Millisecond
 )
 
 // ErrTorn says that a page was being changed all the time: its process has died, or stands still, in the middle of that.
@@ -70,10 +70,10 @@ func readFile(fd int) (*Snapshot, error) {
 func snapshot(words []atomic.Uint64) (*Snapshot, error) {
 	var s *Snapshot
 	err := ErrTorn
-	for range tries {
+	for range maxTries {
 		if before := words[wordSeq].Load(); before%2 == 0 {
 			var taken []byte
-			taken, err = copied(words)
+			taken, err = copyPage(words)
 			if words[wordSeq].Load() == before {
 				if err != nil {
 					return nil, err
@@ -86,7 +86,7 @@ func snapshot(words []atomic.Uint64) (*Snapshot, error) {
 			}
 			err = ErrTorn
 		}
-		time.Sleep(betweenIt)
+		time.Sleep(retryPause)
 	}
 	return nil, err
 }
@@ -106,7 +106,7 @@ const (
 )
 
 // copied is the used part of a page, each list in its place. What was never used is not touched: that would give it memory.
-func copied(words []atomic.Uint64) ([]byte, error) {
+func copyPage(words []atomic.Uint64) ([]byte, error) {
 	to := make([]byte, 8*len(words))
 	take := func(from, n int) {
 		for i := from; i < from+n; i++ {
@@ -128,7 +128,7 @@ func copied(words []atomic.Uint64) ([]byte, error) {
 type listed struct{ offset, slot, used int }
 
 // least is how long a slot of each list is at least: newer pages may have longer ones.
-var least = [lists]int{listPorts: 384, listWays: 512, listConns: 256, listLanes: 128, listWords: 512}
+var minSlot = [lists]int{listPorts: 384, listPaths: 512, listConns: 256, listLanes: 128, listNotices: 512}
 
 // tablesOf checks a page's header.
 func tablesOf(b []byte) (all [lists]listed, err error) {
@@ -148,7 +148,7 @@ func tablesOf(b []byte) (all [lists]listed, err error) {
 		t := w[8*(wordTables+4*i):]
 		offset, slot, room, used := t.u(0), t.u(1), t.u(2), t.u(3)
 		size := uint64(len(b))
-		if offset%8 != 0 || slot%8 != 0 || offset > size || slot < uint64(least[i]) || slot > size || room > size/slot || used > room || room*slot > size-offset {
+		if offset%8 != 0 || slot%8 != 0 || offset > size || slot < uint64(minSlot[i]) || slot > size || room > size/slot || used > room || room*slot > size-offset {
 			return all, fmt.Errorf("its counters are garbled: list %d lies at %d, %d of %d slots of %d bytes, in %d", i, offset, used, room, slot, size)
 		}
 		all[i] = listed{int(offset), int(slot), int(used)}
@@ -202,7 +202,7 @@ func parse(b []byte) (*Snapshot, error) {
 		return nil, fmt.Errorf("its counters are garbled: the process is of %v", k)
 	}
 	s.Vtable = who.in(3, math.MaxInt32)
-	s.MoreWays, s.MoreConns, s.MoreLanes = w.u(wordMore) > 0, w.u(wordMore+1), w.u(wordMore+2)
+	s.MorePaths, s.MoreConns, s.MoreLanes = w.u(wordMore) > 0, w.u(wordMore+1), w.u(wordMore+2)
 	r := w[headerSize:]
 	s.Relay = RelayCounts{Circuits: r.u(0), Carried: r.u(1), Failed: r.u(2), Bytes: r.u(3) + r.u(4) + r.u(5)}
 	slots := func(list int, f func(i int, c cells) error) {
@@ -212,14 +212,14 @@ func parse(b []byte) (*Snapshot, error) {
 		}
 	}
 	slots(listPorts, s.port)
-	slots(listWays, s.way)
+	slots(listPaths, s.path)
 	conns := map[uint64]int{}
 	slots(listConns, func(i int, c cells) error { return s.conn(uint64(i)+1, c, conns) })
 	slots(listLanes, func(_ int, c cells) error { return s.lane(c, conns) })
-	slots(listWords, s.word)
+	slots(listNotices, s.notice)
 	if err != nil {
 		return nil, fmt.Errorf("its counters are garbled: %w", err)
 	}
-	s.sortWords()
+	s.sortNotices()
 	return s, nil
 }

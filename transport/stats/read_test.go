@@ -70,7 +70,7 @@ func TestGarbled(t *testing.T) {
 	t.Parallel()
 	p := Private(somebody)
 	fill(p)
-	good, err := copied(wordsOf(p.page))
+	good, err := copyPage(wordsOf(p.page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,9 +96,9 @@ func TestGarbled(t *testing.T) {
 		{"no slots", wordTables + 13, 0, "list 3"},
 		{"long slots", wordTables + 13, huge, "list 3"},
 		{"many slots", wordTables + 18, huge, "list 4"},
-		{"more in use than there are", wordTables + 19, maxWords + 1, "list 4"},
+		{"more in use than there are", wordTables + 19, maxNotices + 1, "list 4"},
 		{"a process of no kind", wordWho + 4, 9, "kind 9"},
-		{"a way of no kind", at(listWays, 0, 2), 200, "path 0 is of carrier 200"},
+		{"a way of no kind", at(listPaths, 0, 2), 200, "path 0 is of carrier 200"},
 		{"a lane over no way", at(listLanes, 1, 3), 3, "path 3 of 2"},
 	}
 	for _, tt := range tests {
@@ -131,7 +131,7 @@ func FuzzParse(f *testing.F) {
 	p := Private(somebody)
 	fill(p)
 	words := wordsOf(p.page)
-	good, err := copied(words)
+	good, err := copyPage(words)
 	if err != nil {
 		f.Fatal(err)
 	}

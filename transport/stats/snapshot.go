@@ -72,7 +72,7 @@ func (c Carrier) String() string {
 }
 
 // Way is what lanes lead over.
-type Way struct {
+type Path struct {
 	Peer                   string // node
 	Port                   int    // here
 	PeerPort               int
@@ -104,13 +104,13 @@ type Snapshot struct {
 	Vtable  int // version of NCCL's interface, 0 while it is not known
 	Relay   RelayCounts
 	Ports   []Port
-	Ways    []WayState
+	Paths   []PathState
 	Conns   []ConnState
 	Lanes   []LaneState
-	Words   []Word // oldest first
+	Notices []Notice // oldest first
 
 	MoreConns, MoreLanes uint64 // that there are, and the page has no room for
-	MoreWays             bool
+	MorePaths            bool
 }
 
 // RelayCounts is what the process carries for others.
@@ -120,11 +120,11 @@ type RelayCounts struct {
 }
 
 // WayState is a way, and what lanes over it have carried, those that are no more among them.
-type WayState struct {
-	Way
+type PathState struct {
+	Path
 	Up             int           // lanes in service
 	Lost, Failures uint64        // times that the last lane failed, and that one did
-	Away           time.Duration // without a lane, until one came back
+	Outage         time.Duration // without a lane, until one came back
 	Down           time.Time     // since when there is none, for a fault; zero where there is one
 	Sent, Received Volume
 }
@@ -133,20 +133,20 @@ type WayState struct {
 type ConnState struct {
 	Connection
 	Bytes, Messages, Waits, Resent, Failures uint64
-	Away                                     time.Duration
+	Outage                                   time.Duration
 }
 
 // LaneState is a lane of a connection.
 type LaneState struct {
 	Volume
-	Conn, Way int // indices into the snapshot's lists; Conn is -1 of a connection that the page has no room for
-	Index     int
-	Up        bool
-	Since     time.Time
+	Conn, Path int // indices into the snapshot's lists; Conn is -1 of a connection that the page has no room for
+	Index      int
+	Up         bool
+	Since      time.Time
 }
 
 // Word is something that people should know.
-type Word struct {
+type Notice struct {
 	At   time.Time
 	Text string
 
@@ -154,7 +154,7 @@ type Word struct {
 }
 
 // Down reports how long a way has had no lane, though its peer is still talked to.
-func (s *Snapshot) Down(w *WayState) (since time.Time, down bool) {
+func (s *Snapshot) Down(w *PathState) (since time.Time, down bool) {
 	if w.Up > 0 || w.Down.IsZero() {
 		return time.Time{}, false
 	}
@@ -167,7 +167,7 @@ func (s *Snapshot) Down(w *WayState) (since time.Time, down bool) {
 }
 
 // Same reports whether two ways lead over the same.
-func (w Way) Same(o Way) bool {
+func (w Path) Same(o Path) bool {
 	w.Tier, o.Tier = 0, 0
 	return w == o
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long a process may take to answer who looks.
-const patience = 2 * time.Second
+const answerTimeout = 2 * time.Second
 
 // ErrForeign says that the process belongs to another user.
 var ErrForeign = errors.New("only that user and root may look at its counters")
@@ -46,7 +46,7 @@ func Find(list io.Reader) ([]string, error) {
 
 // Look asks a window for its file. The owner is known even where it refuses.
 func Look(ctx context.Context, name string) (file *os.File, who Owner, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	c, err := dial(ctx, name)
 	if err != nil {
@@ -89,7 +89,7 @@ func dial(ctx context.Context, name string) (*net.UnixConn, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("it does not answer within %v", patience)
+			return nil, fmt.Errorf("it does not answer within %v", answerTimeout)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -100,7 +100,7 @@ func receive(c *net.UnixConn) (*os.File, error) {
 	text, control := make([]byte, 64), make([]byte, unix.CmsgSpace(4))
 	n, m, _, _, err := c.ReadMsgUnix(text, control)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("it does not answer within %v", patience)
+		return nil, fmt.Errorf("it does not answer within %v", answerTimeout)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err

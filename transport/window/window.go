@@ -25,9 +25,9 @@ const (
 )
 
 const (
-	backlog = 16
-	pace    = time.Millisecond // between two that look: whoever asks without end costs little
-	trouble = time.Second      // until it is tried again to accept when there are too many descriptors
+	backlog     = 16
+	acceptPause = time.Millisecond // between two that look: whoever asks without end costs little
+	retryPause  = time.Second      // until it is tried again to accept when there are too many descriptors
 )
 
 // A Window shows one file.
@@ -36,14 +36,14 @@ type Window struct {
 	file   *os.File
 	path   string // of the socket, "" where its name is abstract
 	closed atomic.Bool
-	over   chan struct{}
+	done   chan struct{}
 }
 
 // Open shows a file to whoever is of this process's user, or root. It is for the process of that id, at a path, in a
 // directory, or, where that is "", under its abstract name. A socket file that nobody listens at any more is replaced. caught
 // hears of a panic.
 func Open(at string, id [16]byte, file *os.File, caught func(*guard.Panic)) (*Window, error) {
-	w := &Window{file: file, path: at, over: make(chan struct{})}
+	w := &Window{file: file, path: at, done: make(chan struct{})}
 	name := at
 	if at == "" {
 		name = Prefix + hex.EncodeToString(id[:])
@@ -97,7 +97,7 @@ func abandoned(path string) bool {
 
 // run answers whoever looks, until Close.
 func (w *Window) run() {
-	defer close(w.over)
+	defer close(w.done)
 	for {
 		fd, err := w.accept()
 		switch {
@@ -109,12 +109,12 @@ func (w *Window) run() {
 		case errors.Is(err, os.ErrClosed):
 			return
 		case err != nil:
-			time.Sleep(trouble)
+			time.Sleep(retryPause)
 			continue
 		}
 		w.answer(fd)
 		discard(fd)
-		time.Sleep(pace)
+		time.Sleep(acceptPause)
 	}
 }
 
@@ -167,6 +167,6 @@ func (w *Window) Close() error {
 		_ = os.Remove(w.path)
 	}
 	err := forkfd.Close(w.socket)
-	<-w.over
+	<-w.done
 	return err
 }

@@ -47,7 +47,7 @@ static void *completes(void *unused)
 			a->sizes[i] = (uint32_t)(g * 8 + i);
 		release(&a->state, g << 1 | 1);
 		release(&receiver.polls, receiver.polls + 1);
-		while (acquire(&receiver.notes[INDEX].taken) != g)
+		while (acquire(&receiver.consumers[INDEX].taken) != g)
 			sched_yield();
 	}
 	return unused;
@@ -99,11 +99,11 @@ static void sends(void)
 static void *closes(void *unused)
 {
 	for (int i = 0; i < ROUNDS; i++) {
-		mesh_board_take(COMM, (uintptr_t)&receiver);
-		mesh_board_hang(COMM + (1ull << 44), (uintptr_t)&other);
-		mesh_board_take(COMM, (uintptr_t)&receiver); /* hangs there no more */
-		mesh_board_take(COMM + (1ull << 44), (uintptr_t)&other);
-		mesh_board_hang(COMM, (uintptr_t)&receiver);
+		mesh_board_unpublish(COMM, (uintptr_t)&receiver);
+		mesh_board_publish(COMM + (1ull << 44), (uintptr_t)&other);
+		mesh_board_unpublish(COMM, (uintptr_t)&receiver); /* is no longer published there */
+		mesh_board_unpublish(COMM + (1ull << 44), (uintptr_t)&other);
+		mesh_board_publish(COMM, (uintptr_t)&receiver);
 	}
 	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
 	return unused;
@@ -239,8 +239,8 @@ static void crossings(void)
 	want(!mesh_board_answers(handle(COMM, g) | 256, &done, NULL), "a request that was never posted", 0);
 	want(!mesh_board_answers(handle(COMM + (1ull << 44), g), &done, NULL), "another connection's request", 0);
 	want(!mesh_board_answers(COMM, &done, NULL), "a connection", 0);
-	receiver.come = 1;
-	want(!mesh_board_answers(handle(COMM, g), &done, NULL), "no call of a connection that says come", 0);
+	receiver.disabled = 1;
+	want(!mesh_board_answers(handle(COMM, g), &done, NULL), "no call of a connection that is disabled", 0);
 	a->state |= 1;
 	want(mesh_board_answers(handle(COMM, g), &done, NULL) && done, "no answer although it is known", 0);
 
@@ -248,7 +248,7 @@ static void crossings(void)
 		crossed += !mesh_board_waits(SENDER);
 	want(crossed == 10, "sends without a grant that are not answered by the board, of 640,", crossed);
 	sender.ring = 0;
-	want(!mesh_board_waits(SENDER), "no send of a connection that says come", 0);
+	want(!mesh_board_waits(SENDER), "no send of a connection that is disabled", 0);
 	want(!mesh_board_waits(0) && !mesh_board_waits(COMM), "what cannot send", 0);
 }
 
@@ -259,12 +259,12 @@ int main(void)
 	sender.comm = SENDER;
 	sender.head = 1;
 	sender.ring = (uint64_t)(uintptr_t)ring;
-	mesh_board_hang(COMM, (uintptr_t)&receiver);
-	mesh_board_hang(SENDER, (uintptr_t)&sender);
+	mesh_board_publish(COMM, (uintptr_t)&receiver);
+	mesh_board_publish(SENDER, (uintptr_t)&sender);
 	beside(completes, takes);
 	beside(grants, sends);
 	beside(closes, asks);
-	sender.misses = 0;
+	sender.grant_misses = 0;
 	stop = 0;
 	looks();
 	beside(takes_now_and_then, looks_beside);

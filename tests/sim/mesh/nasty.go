@@ -101,11 +101,11 @@ func (p *Process) states(c *Cable, end int) (all []State) {
 	}
 	s := p.Shown()
 	over := func(way int) bool {
-		port := s.Port(s.Ways[way].Port)
+		port := s.Port(s.Paths[way].Port)
 		return port != nil && port.Netdev == c.Ends[end].Name()
 	}
 	for _, l := range s.Lanes {
-		if l.Way < 0 || !over(l.Way) {
+		if l.Path < 0 || !over(l.Path) {
 			continue
 		}
 		switch {

@@ -32,12 +32,12 @@ func (p *Process) Shown() *stats.Snapshot {
 // Troubles are the warnings of a process, and the ways whose lanes have failed.
 func (p *Process) Troubles() (all []string) {
 	s := p.Shown()
-	for _, w := range s.Words {
+	for _, w := range s.Notices {
 		all = append(all, w.Text)
 	}
-	for _, w := range s.Ways {
+	for _, w := range s.Paths {
 		if w.Failures > 0 {
-			all = append(all, fmt.Sprintf("%d lanes failed over %v", w.Failures, w.Way))
+			all = append(all, fmt.Sprintf("%d lanes failed over %v", w.Failures, w.Path))
 		}
 	}
 	return all
@@ -89,8 +89,8 @@ func (j *Job) hurt() (all []string) {
 	up := map[ends][2]int{}
 	for _, r := range j.ranks {
 		s := r.Shown()
-		for i := range s.Ways {
-			w := &s.Ways[i]
+		for i := range s.Paths {
+			w := &s.Paths[i]
 			if since, down := s.Down(w); down && w.Kind != stats.Relayed { // a detour may be no longer needed
 				all = append(all, fmt.Sprintf("%s has no lane to %s over its port %d and port %d there (%v), for %v", r.Name, w.Peer, w.Port, w.PeerPort, w.Kind, s.At.Sub(since)))
 			}
@@ -123,7 +123,7 @@ func (j *Job) overRDMA() {
 	for _, r := range j.ranks {
 		s := r.Shown()
 		for _, l := range s.Lanes {
-			if way := &s.Ways[l.Way]; l.Up && way.Kind == stats.TCP {
+			if way := &s.Paths[l.Path]; l.Up && way.Kind == stats.TCP {
 				j.world.Errorf("%s has a lane to %s over TCP", r.Name, way.Peer)
 			}
 		}

@@ -36,7 +36,7 @@ func Serve(options func() (transport.Options, error)) fleet.Handler {
 type agent struct {
 	host      host
 	t         *transport.Transport
-	ways      map[string][]path.Way // that are proved, by the peer's id
+	ways      map[string][]path.Path // that are proved, by the peer's id
 	peerPorts map[string][]handshake.Port
 	waiting   map[string]*transport.Listener // by flow
 	open      *connections                   // of the last run: the other side may not have seen their end before the next order
@@ -53,7 +53,7 @@ func serve(ctx context.Context, q *fleet.Question, o transport.Options, s setup)
 	if len(hello.Busy) > 0 && !s.WhileBusy {
 		return q.Answer(hello)
 	}
-	a := &agent{host: h, ways: map[string][]path.Way{}, peerPorts: map[string][]handshake.Port{}, waiting: map[string]*transport.Listener{}}
+	a := &agent{host: h, ways: map[string][]path.Path{}, peerPorts: map[string][]handshake.Port{}, waiting: map[string]*transport.Listener{}}
 	if a.t, err = transport.New(o); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (a *agent) survey(ctx context.Context, raw []byte) error {
 }
 
 // name is a way by the names of its ports.
-func (a *agent) name(peer string, w path.Way) Way {
+func (a *agent) name(peer string, w path.Path) Way {
 	own, there := a.t.Ports()[w.Local], a.peerPorts[peer][w.Remote]
 	return Way{Port: topo.PortName(own.Now()), PeerPort: topo.PortName(lane.PeerPort(there)), RDMA: own.Kind() == lane.Verbs}
 }
@@ -160,7 +160,7 @@ func (a *agent) dial(s *send) (*transport.Dialing, error) {
 	if len(s.Ways) == 0 {
 		return a.t.Dial(h), nil
 	}
-	var ways []path.Way
+	var ways []path.Path
 	for _, want := range s.Ways {
 		found := false
 		for _, w := range a.ways[s.Peer] {

@@ -100,15 +100,15 @@ func (x *exposition) process(l *look) {
 	}
 	x.add("ncclmesh_relay_circuits", id, float64(s.Relay.Circuits))
 	x.add("ncclmesh_relay_bytes_total", id, float64(s.Relay.Bytes))
-	for i := range s.Ways {
-		x.way(s, &s.Ways[i], id)
+	for i := range s.Paths {
+		x.way(s, &s.Paths[i], id)
 	}
 	for i := range s.Ports {
 		x.port(s, &s.Ports[i])
 	}
 }
 
-func (x *exposition) way(s *stats.Snapshot, w *stats.WayState, id labels) {
+func (x *exposition) way(s *stats.Snapshot, w *stats.PathState, id labels) {
 	device, num := deviceName(s, w), 0
 	if p := s.Port(w.Port); p != nil && p.RDMA {
 		device, num = p.Device, p.Num
@@ -122,7 +122,7 @@ func (x *exposition) way(s *stats.Snapshot, w *stats.WayState, id labels) {
 	x.add("ncclmesh_lane_resent_bytes_total", l, float64(w.Sent.Resent))
 	x.add("ncclmesh_lane_failures_total", l, float64(w.Failures))
 	x.add("ncclmesh_lane_lost_total", l, float64(w.Lost))
-	x.add("ncclmesh_lane_away_seconds_total", l, w.Away.Seconds())
+	x.add("ncclmesh_lane_away_seconds_total", l, w.Outage.Seconds())
 	up := 0.0
 	if w.Up > 0 || x.samples["ncclmesh_lane_up"][l.String()] > 0 {
 		up = 1
@@ -143,7 +143,7 @@ func (x *exposition) port(s *stats.Snapshot, p *stats.Port) {
 	}
 	x.set("ncclmesh_port_up", l, up)
 	peers := []string{""}
-	for _, w := range s.Ways {
+	for _, w := range s.Paths {
 		if w.Port == p.Number && !slices.Contains(peers, w.Peer) {
 			peers = append(peers, w.Peer)
 		}

@@ -162,10 +162,10 @@ func processOf(before *stats.Snapshot, l *look) Process {
 		PID: l.pid(), Command: now.Process.Command, Kind: now.Process.Kind.String(), Node: now.Process.Node, Build: now.Process.Build,
 		Protocol: now.Process.Protocol, Vtable: now.Vtable, ID: fmt.Sprintf("%x", now.Process.ID), Started: now.Process.Started,
 		Ports: []Port{}, Cables: cablesOf(before, now), Connections: connectionsOf(now), Words: []Word{},
-		Relay: Relay(now.Relay), More: More{now.MoreConns, now.MoreLanes, now.MoreWays},
+		Relay: Relay(now.Relay), More: More{now.MoreConns, now.MoreLanes, now.MorePaths},
 	}
 	lanes, peers := map[int]int{}, map[string]bool{}
-	for _, w := range now.Ways {
+	for _, w := range now.Paths {
 		lanes[w.Port] += w.Up
 	}
 	for _, c := range now.Conns {
@@ -175,7 +175,7 @@ func processOf(before *stats.Snapshot, l *look) Process {
 	for _, o := range now.Ports {
 		p.Ports = append(p.Ports, Port{o.Device, o.Num, o.Netdev, o.Cage, o.Connector, o.State, o.Up, o.LinkMbps, o.PCIMbps, lanes[o.Number]})
 	}
-	for _, w := range now.Words {
+	for _, w := range now.Notices {
 		p.Words = append(p.Words, Word{w.At, w.Text})
 	}
 	return p
@@ -186,14 +186,14 @@ func connectionsOf(s *stats.Snapshot) []Connection {
 	for _, c := range s.Conns {
 		all = append(all, Connection{
 			ID: c.ID, Peer: c.Peer, Process: fmt.Sprintf("%x", c.Process), Sending: c.Sending, Bytes: c.Bytes, Messages: c.Messages,
-			Waits: c.Waits, Resent: c.Resent, Failures: c.Failures, AwaySeconds: c.Away.Seconds(), Lanes: []Lane{},
+			Waits: c.Waits, Resent: c.Resent, Failures: c.Failures, AwaySeconds: c.Outage.Seconds(), Lanes: []Lane{},
 		})
 	}
 	for _, l := range s.Lanes {
 		if l.Conn < 0 {
 			continue
 		}
-		w := &s.Ways[l.Way]
+		w := &s.Paths[l.Path]
 		c := &all[l.Conn]
 		c.Lanes = append(c.Lanes, Lane{l.Index, deviceName(s, w), peerName(w), w.Kind.String(), w.Route, l.Up, l.Since, volumeOf(l.Volume)})
 	}
@@ -206,7 +206,7 @@ type ends struct {
 	here, there int
 }
 
-func endsOf(w *stats.WayState) ends { return ends{w.Peer, w.Port, w.PeerPort} }
+func endsOf(w *stats.PathState) ends { return ends{w.Peer, w.Port, w.PeerPort} }
 
 // cablesOf groups the ways to each peer by the connector here.
 func cablesOf(before, now *stats.Snapshot) []Cable {
@@ -215,8 +215,8 @@ func cablesOf(before, now *stats.Snapshot) []Cable {
 		kind       stats.Carrier
 	}
 	all, at := []Cable{}, map[key]int{}
-	for i := range now.Ways {
-		w := &now.Ways[i]
+	for i := range now.Paths {
+		w := &now.Paths[i]
 		k := key{w.Peer, "", w.Kind}
 		if p := now.Port(w.Port); p != nil {
 			k.cage = p.Cage
@@ -247,7 +247,7 @@ func cablesOf(before, now *stats.Snapshot) []Cable {
 }
 
 // add adds a way to its cable. What goes between two ports is one way, whichever end began it.
-func (c *Cable) add(before, now *stats.Snapshot, w *stats.WayState) {
+func (c *Cable) add(before, now *stats.Snapshot, w *stats.PathState) {
 	i := slices.IndexFunc(c.Ways, func(y Way) bool { return y.ends == endsOf(w) })
 	if i < 0 {
 		i = len(c.Ways)
@@ -264,7 +264,7 @@ func (c *Cable) add(before, now *stats.Snapshot, w *stats.WayState) {
 	y.Sent, y.Received = y.Sent.plus(w.Sent), y.Received.plus(w.Received)
 	y.Failures += w.Failures
 	y.Lost += w.Lost
-	y.AwaySeconds += w.Away.Seconds()
+	y.AwaySeconds += w.Outage.Seconds()
 	if since, down := now.Down(w); down {
 		y.DownSeconds = max(y.DownSeconds, now.At.Sub(since).Seconds())
 		y.down = true
@@ -279,13 +279,13 @@ func (c *Cable) add(before, now *stats.Snapshot, w *stats.WayState) {
 }
 
 // rate adds what went over a way between two looks.
-func (c *Cable) rate(before, now *stats.Snapshot, w *stats.WayState) {
+func (c *Cable) rate(before, now *stats.Snapshot, w *stats.PathState) {
 	if before == nil || !now.At.After(before.At) {
 		return
 	}
-	var was stats.WayState
-	if i := slices.IndexFunc(before.Ways, func(b stats.WayState) bool { return b.Same(w.Way) }); i >= 0 {
-		was = before.Ways[i]
+	var was stats.PathState
+	if i := slices.IndexFunc(before.Paths, func(b stats.PathState) bool { return b.Same(w.Path) }); i >= 0 {
+		was = before.Paths[i]
 	}
 	seconds := now.At.Sub(before.At).Seconds()
 	c.SentPerSec += since(was.Sent.Bytes, w.Sent.Bytes) / seconds
@@ -318,7 +318,7 @@ func (v Volume) plus(o stats.Volume) Volume {
 }
 
 // deviceName is the port of a way here, as people know it: by its interface.
-func deviceName(s *stats.Snapshot, w *stats.WayState) string {
+func deviceName(s *stats.Snapshot, w *stats.PathState) string {
 	p := s.Port(w.Port)
 	if p == nil {
 		return fmt.Sprintf("port %d", w.Port)
@@ -326,14 +326,14 @@ func deviceName(s *stats.Snapshot, w *stats.WayState) string {
 	return cmp.Or(p.Netdev, p.Device)
 }
 
-func peerName(w *stats.WayState) string { return cmp.Or(w.PeerNetdev, w.PeerDevice) }
+func peerName(w *stats.PathState) string { return cmp.Or(w.PeerNetdev, w.PeerDevice) }
 
 // connectorIn finds the connector that systemd has put into an interface's name: enp1s0f0np0 is at p0.
 var connectorIn = regexp.MustCompile(`n(p\d+)$`)
 
 // cableName is both ends of a cable. Of the peer's the interface's name has to do: what its driver calls the connector
 // nobody tells.
-func cableName(s *stats.Snapshot, w *stats.WayState) string {
+func cableName(s *stats.Snapshot, w *stats.PathState) string {
 	here, there := deviceName(s, w), peerName(w)
 	if p := s.Port(w.Port); p != nil && p.Connector != "" {
 		here = p.Connector

@@ -67,9 +67,9 @@ func job(t *testing.T) *exhibit {
 	e.send = e.Connect(stats.Connection{ID: 1, Sending: true, Peer: "b"})
 	far := e.Connect(stats.Connection{ID: 2, Sending: true, Peer: "d"})
 	for i, netdev := range []string{"enp1s0f1np1", "enP2p1s0f1np1"} {
-		e.lanes = append(e.lanes, e.Serve(e.send, i, stats.Way{Peer: "b", Port: i, PeerPort: 2 + i, PeerNetdev: netdev, Kind: stats.RDMA}))
+		e.lanes = append(e.lanes, e.AddLane(e.send, i, stats.Path{Peer: "b", Port: i, PeerPort: 2 + i, PeerNetdev: netdev, Kind: stats.RDMA}))
 	}
-	e.lanes = append(e.lanes, e.Serve(far, 0, stats.Way{Peer: "d", Port: 0, PeerPort: 1, PeerNetdev: "eth1", Kind: stats.Relayed, Route: "b", Tier: 1}))
+	e.lanes = append(e.lanes, e.AddLane(far, 0, stats.Path{Peer: "d", Port: 0, PeerPort: 1, PeerNetdev: "eth1", Kind: stats.Relayed, Route: "b", Tier: 1}))
 	e.lanes[0].Bytes.Add(1e9)
 	e.lanes[0].Parts.Add(5)
 	e.lanes[0].Resent.Add(7)
@@ -154,12 +154,12 @@ func TestStatusText(t *testing.T) {
 	t.Parallel()
 	e := job(t)
 	began := time.Now()
-	e.Say("it was all fine")
+	e.AddNotice("it was all fine")
 	relay := exhibited(t, stats.Relaying)
 	relay.Relay().Carried.Add(3)
 	relay.Relay().Circuits.Add(2)
 	relay.Relay().Forth.Add(3 << 30)
-	r := seen(t, func() { e.Leave(e.lanes[1], true) }, e.name, relay.name)
+	r := seen(t, func() { e.LaneDown(e.lanes[1], true) }, e.name, relay.name)
 	down, said := &r.Processes[0].Cables[0].Ways[1].DownSeconds, &r.Processes[0].Words[0].Time
 	ago := r.Time.Sub(*said).Seconds()
 	if passed := time.Since(began).Seconds(); *down <= 0 || *down > passed || ago <= 0 || ago > passed {
@@ -185,10 +185,10 @@ relays for others: 2 now, 3 in all, 3.2 GB
 // Rates are those between two looks; a counter that is gone is none.
 func TestRates(t *testing.T) {
 	t.Parallel()
-	way := stats.Way{Peer: "b", Kind: stats.RDMA}
+	way := stats.Path{Peer: "b", Kind: stats.RDMA}
 	at := time.Unix(1_800_000_000, 0)
 	look := func(after time.Duration, sent, received uint64) *stats.Snapshot {
-		return &stats.Snapshot{At: at.Add(after), Ways: []stats.WayState{{Way: way, Up: 1, Sent: stats.Volume{Bytes: sent}, Received: stats.Volume{Bytes: received}}}}
+		return &stats.Snapshot{At: at.Add(after), Paths: []stats.PathState{{Path: way, Up: 1, Sent: stats.Volume{Bytes: sent}, Received: stats.Volume{Bytes: received}}}}
 	}
 	tests := []struct {
 		name           string
@@ -224,17 +224,17 @@ func TestSpareWays(t *testing.T) {
 	t.Parallel()
 	conns := []stats.ConnState{{Connection: stats.Connection{Peer: "b"}}}
 	down := time.Unix(1_800_000_000, 0)
-	direct, spare := stats.Way{Peer: "b", PeerNetdev: "x", Kind: stats.RDMA}, stats.Way{Peer: "b", PeerNetdev: "y", Kind: stats.Relayed, Route: "c", Tier: 1}
-	states := func(a, b stats.WayState) (all []string) {
-		for _, c := range cablesOf(nil, &stats.Snapshot{At: down.Add(41 * time.Second), Conns: conns, Ways: []stats.WayState{a, b}}) {
+	direct, spare := stats.Path{Peer: "b", PeerNetdev: "x", Kind: stats.RDMA}, stats.Path{Peer: "b", PeerNetdev: "y", Kind: stats.Relayed, Route: "c", Tier: 1}
+	states := func(a, b stats.PathState) (all []string) {
+		for _, c := range cablesOf(nil, &stats.Snapshot{At: down.Add(41 * time.Second), Conns: conns, Paths: []stats.PathState{a, b}}) {
 			all = append(all, c.Cable+" "+c.State)
 		}
 		return all
 	}
 	for want, got := range map[string][]string{
-		"port 0═x ok": states(stats.WayState{Way: direct, Up: 1}, stats.WayState{Way: spare, Down: down}),
-		"port 0═x  down 00:41, port 0═y ok, through c": states(stats.WayState{Way: direct, Down: down}, stats.WayState{Way: spare, Up: 2}),
-		"port 0═x not in use, port 0═y  down 00:41":    states(stats.WayState{Way: direct}, stats.WayState{Way: spare, Down: down}),
+		"port 0═x ok": states(stats.PathState{Path: direct, Up: 1}, stats.PathState{Path: spare, Down: down}),
+		"port 0═x  down 00:41, port 0═y ok, through c": states(stats.PathState{Path: direct, Down: down}, stats.PathState{Path: spare, Up: 2}),
+		"port 0═x not in use, port 0═y  down 00:41":    states(stats.PathState{Path: direct}, stats.PathState{Path: spare, Down: down}),
 	} {
 		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -246,16 +246,16 @@ func TestSpareWays(t *testing.T) {
 func TestBothEndsAreOneWay(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_800_000_000, 0)
-	out := stats.Way{Peer: "c", PeerPort: 3, PeerNetdev: "x", Kind: stats.Relayed, Route: "b", Tier: 1}
-	in := stats.Way{Peer: "c", PeerPort: 3, PeerNetdev: "x", Kind: stats.Relayed}
-	look := func(out, in stats.WayState) []Cable {
-		return cablesOf(nil, &stats.Snapshot{At: at.Add(time.Minute), Conns: []stats.ConnState{{Connection: stats.Connection{Peer: "c"}}}, Ways: []stats.WayState{in, out}})
+	out := stats.Path{Peer: "c", PeerPort: 3, PeerNetdev: "x", Kind: stats.Relayed, Route: "b", Tier: 1}
+	in := stats.Path{Peer: "c", PeerPort: 3, PeerNetdev: "x", Kind: stats.Relayed}
+	look := func(out, in stats.PathState) []Cable {
+		return cablesOf(nil, &stats.Snapshot{At: at.Add(time.Minute), Conns: []stats.ConnState{{Connection: stats.Connection{Peer: "c"}}}, Paths: []stats.PathState{in, out}})
 	}
-	got := look(stats.WayState{Way: out, Up: 2, Sent: stats.Volume{Bytes: 7}}, stats.WayState{Way: in, Down: at, Lost: 1, Received: stats.Volume{Bytes: 5}})
+	got := look(stats.PathState{Path: out, Up: 2, Sent: stats.Volume{Bytes: 7}}, stats.PathState{Path: in, Down: at, Lost: 1, Received: stats.Volume{Bytes: 5}})
 	if len(got) != 1 || got[0].lanes() != "1 relayed" || got[0].State != "ok, through b" || got[0].Lost != 1 || got[0].Ways[0].Sent.Bytes != 7 || got[0].Ways[0].Received.Bytes != 5 {
 		t.Errorf("%+v", got)
 	}
-	got = look(stats.WayState{Way: out}, stats.WayState{Way: in, Down: at})
+	got = look(stats.PathState{Path: out}, stats.PathState{Path: in, Down: at})
 	if len(got) != 1 || got[0].lanes() != "0/1 relayed" || !strings.HasSuffix(got[0].State, " down 01:00") {
 		t.Errorf("%+v", got)
 	}
@@ -347,7 +347,7 @@ func TestWindowsInFiles(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	e, relay := job(t), exhibited(t, stats.Relaying)
-	e.Leave(e.lanes[1], true)
+	e.LaneDown(e.lanes[1], true)
 	relay.Relay().Device.Add(12345)
 	text, troubles, err := Exposition(t.Context(), func() ([]string, error) { return []string{e.name, relay.name}, nil })
 	if err != nil || len(troubles) > 0 {

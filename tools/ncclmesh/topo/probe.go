@@ -173,7 +173,7 @@ func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
 // take adds what was found of one peer.
 func (s *sights) take(found transport.Survey, ports []lane.Port) {
 	peer := found.Peer.String()
-	name := func(w path.Way) sight {
+	name := func(w path.Path) sight {
 		return sight{Port: PortName(ports[w.Local].Now()), Peer: peer, PeerPort: PortName(lane.PeerPort(found.Ports[w.Remote]))}
 	}
 	for _, w := range found.RDMA {

@@ -38,17 +38,17 @@ type carrier struct {
 	cq    *ibv.CQ
 	half  *hop.Half
 
-	mu     turn.Turn // held while the circuit that has come is connected, or the queue pair is destroyed
-	closed bool
-	drop   func(why string) // ends the circuit; nil while there is none
-	joined atomic.Bool      // the queue pair sends; what follows is not touched before
+	mu           turn.Turn // held while the circuit that has come is connected, or the queue pair is destroyed
+	closed       bool
+	closeCircuit func(why string) // ends the circuit; nil while there is none
+	joined       atomic.Bool      // the queue pair sends; what follows is not touched before
 
-	out     hop.Window // of what this side writes
-	next    uint64     // frame that is to come
-	came    bool       // the peer's proof has
-	proof   uint64     // this side's, by its sequence; 0 while it was not sent
-	broken  error      // the first that was met
-	stopped bool
+	out           hop.Window // of what this side writes
+	next          uint64     // frame that is to come
+	probeReceived bool       // the peer's proof has
+	probeSeq      uint64     // this side's, by its sequence; 0 while it was not sent
+	broken        error      // the first that was met
+	stopped       bool
 
 	outgoing
 	incoming
@@ -107,7 +107,7 @@ func (c *carrier) Offer(h *handshake.Lane) {
 func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) error {
 	circuits := c.port.opts.Circuits
 	if !c.lane.Conn.Sending {
-		return circuits.Expect(c.token, c.arrive, c.dropped)
+		return circuits.Expect(c.token, c.accept, c.circuitClosed)
 	}
 	if c.lane.Route == nil || len(c.lane.Route.Via) == 0 {
 		return fmt.Errorf("%w: %v: %v: a circuit without a route", fault.ErrInternal, c.lane.Conn, c.lane)
@@ -120,11 +120,11 @@ func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) err
 	c.port.Half(&ask.Half, topology.Address{}, c.half.Num(), c.psn)
 	ask.Half.Kind = handshake.LaneVerbs
 	c.lane.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
-	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.dropped, c.silent)
+	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.circuitClosed, c.circuitStalled)
 	if err != nil {
 		return err
 	}
-	if err := c.carried(a); err != nil {
+	if err := c.circuitOpened(a); err != nil {
 		a.Drop(err.Error())
 		return err
 	}
@@ -132,7 +132,7 @@ func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) err
 }
 
 // carried connects the sender's end to the first relay.
-func (c *carrier) carried(a *lane.Asked) error {
+func (c *carrier) circuitOpened(a *lane.OpenedCircuit) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	room := a.Write.Size
@@ -145,25 +145,25 @@ func (c *carrier) carried(a *lane.Asked) error {
 	if room < hop.MinRing || room > hop.MaxRing {
 		return fmt.Errorf("%w: %v: %v: the relays offer a ring of %d bytes; %d to %d are allowed", fault.ErrLane, c.lane.Conn, c.lane, room, hop.MinRing, hop.MaxRing)
 	}
-	c.most = hop.MostPayload(room)
+	c.maxPayload = hop.MostPayload(room)
 	c.out = hop.NewWindow(a.Write, hop.Forth, hop.ForthUndelivered)
 	from := a.From
 	if from == (topology.Address{}) {
 		from = c.lane.From
 	}
-	if err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, Trial: c.lane.Conn.Probe, Begun: 1, Answered: 1}); err != nil {
+	if err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, Probe: c.lane.Conn.Probe, Begun: 1, Answered: 1}); err != nil {
 		return err
 	}
-	c.drop = a.Drop
+	c.closeCircuit = a.Drop
 	c.joined.Store(true)
 	return nil
 }
 
 // arrive takes the circuit that has come to the receiver's end, from the last relay.
-func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
+func (c *carrier) accept(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.drop != nil {
+	if c.closed || c.closeCircuit != nil {
 		return nil, errors.New("the lane has been closed")
 	}
 	if m.Read.Size < hop.MinRing || m.Read.Size > hop.MaxRing || m.Write.Size < hop.BackRing {
@@ -173,26 +173,26 @@ func (c *carrier) arrive(_ context.Context, m *handshake.Arrive, drop func(strin
 	c.ring = m.Read
 	c.out = hop.NewWindow(m.Write, hop.Back, hop.BackUndelivered)
 	reads, _ := c.port.Reads(min(hop.Reads, max(1, int(m.Half.Token))))
-	c.reads = int(reads)
-	err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, Trial: c.lane.Conn.Probe, Begun: reads, Answered: 1})
+	c.maxReads = int(reads)
+	err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, Probe: c.lane.Conn.Probe, Begun: reads, Answered: 1})
 	if err != nil {
 		return nil, err
 	}
 	answer := &handshake.Carried{Room: m.Read.Size}
 	c.port.Half(&answer.Half, from, c.half.Num(), c.psn)
 	answer.Half.Kind = handshake.LaneVerbs
-	c.drop = drop
+	c.closeCircuit = drop
 	c.joined.Store(true)
 	return answer, nil
 }
 
 // dropped heeds that the circuit has ended from the other side.
-func (c *carrier) dropped(why error) {
+func (c *carrier) circuitClosed(why error) {
 	c.lane.Conn.Owner.ReportFailure(c.lane, c.wrap(why))
 }
 
 // silent heeds that a relay gives no sign of life.
-func (c *carrier) silent(why error) {
+func (c *carrier) circuitStalled(why error) {
 	c.lane.Conn.Owner.Suspect(c.lane, c.wrap(why))
 }
 
@@ -214,12 +214,12 @@ func (c *carrier) PostProbe() error {
 		return fmt.Errorf("%w: %v: %v: the circuit is not up", fault.ErrLane, c.lane.Conn, c.lane)
 	}
 	h := hop.Header{Kind: hop.Proof, Socket: [2]uint64{c.lane.Remote.Token}}
-	c.proof = c.out.Sent + 1
+	c.probeSeq = c.out.Sent + 1
 	if c.lane.Conn.Sending {
 		_, err := c.frame(&h, hop.Piece{})
 		return err
 	}
-	c.put(&h, nil)
+	c.queueBack(&h, nil)
 	return c.flush()
 }
 
@@ -228,11 +228,11 @@ func (c *carrier) Probed() (sent, came bool, err error) {
 	if c.broken != nil {
 		return false, false, c.broken
 	}
-	return c.proof > 0 && c.out.Arrived() >= c.proof, c.came, nil
+	return c.probeSeq > 0 && c.out.Arrived() >= c.probeSeq, c.probeReceived, nil
 }
 
 // Delivering reports whether parts are outstanding: their credits may be on the way.
-func (c *carrier) Delivering(bool) bool { return c.lane.InService() && c.waiting() }
+func (c *carrier) Delivering(bool) bool { return c.lane.InService() && c.undelivered() }
 
 // Stalled is false: the peer's process may be slow, and of relays package relay knows.
 func (c *carrier) Stalled() bool { return false }
@@ -255,7 +255,7 @@ func (c *carrier) Drained() bool {
 	if !c.half.Drained() {
 		return false
 	}
-	c.abandon()
+	c.dropUnfinished()
 	return true
 }
 
@@ -272,11 +272,11 @@ func (c *carrier) Close() error {
 		if err := c.half.Close(); err != nil {
 			return err
 		}
-		c.abandon()
+		c.dropUnfinished()
 	}
-	if c.drop != nil {
-		c.drop("the lane has ended")
-		c.drop = nil
+	if c.closeCircuit != nil {
+		c.closeCircuit("the lane has ended")
+		c.closeCircuit = nil
 	}
 	var errs []error
 	if c.cq != nil {
@@ -293,6 +293,6 @@ func (c *carrier) Close() error {
 			errs = append(errs, m.Free())
 		}
 	}
-	c.domain.forget(c)
+	c.domain.remove(c)
 	return errors.Join(errs...)
 }

@@ -65,26 +65,26 @@ func (c *carrier) complete(wc *ibv.WC) {
 	}
 	if wc.Status != ibv.IBV_WC_SUCCESS {
 		if !c.stopped {
-			c.failed(wc)
+			c.handleError(wc)
 		}
 		return
 	}
 	switch {
 	case work == hop.WorkRead: // also of a lane that was stopped: it has arrived
-		c.read(number)
+		c.finishRead(number)
 	case !c.alive():
 	case work == hop.WorkFrame:
 		c.out.Complete()
-		c.settle()
+		c.completeParts()
 	case work == hop.WorkRecv:
-		if err := c.received(wc, number); err != nil {
+		if err := c.handleReceive(wc, number); err != nil {
 			c.fail(c.wrap(err))
 		}
 	}
 }
 
 // received heeds what has come into a receive, and posts that again.
-func (c *carrier) received(wc *ibv.WC, number uint32) error {
+func (c *carrier) handleReceive(wc *ibv.WC, number uint32) error {
 	imm, ok := hop.Imm(wc)
 	if !ok {
 		return fmt.Errorf("%d bytes arrived without an immediate", wc.ByteLen)
@@ -96,7 +96,7 @@ func (c *carrier) received(wc *ibv.WC, number uint32) error {
 		if err := c.out.Heed(imm); err != nil {
 			return err
 		}
-		c.settle()
+		c.completeParts()
 		return c.half.PostReceive(number)
 	}
 	slot := c.half.Slot(number)
@@ -113,9 +113,9 @@ func (c *carrier) received(wc *ibv.WC, number uint32) error {
 	c.next++
 	switch {
 	case h.Kind == hop.Proof:
-		err = c.proved(&h)
+		err = c.handleProbe(&h)
 	case h.Kind == hop.Grant && c.lane.Conn.Sending:
-		err = c.granted(&h, slot[hop.HeaderSize:])
+		err = c.handleGrant(&h, slot[hop.HeaderSize:])
 	case h.Kind != hop.Grant && !c.lane.Conn.Sending:
 		err = c.place(&h, imm, slot[hop.HeaderSize:])
 	default:
@@ -128,11 +128,11 @@ func (c *carrier) received(wc *ibv.WC, number uint32) error {
 }
 
 // proved heeds the peer's proof.
-func (c *carrier) proved(h *hop.Header) error {
-	if h.Socket != [2]uint64{c.token} || h.Length != 0 || c.came {
+func (c *carrier) handleProbe(h *hop.Header) error {
+	if h.Socket != [2]uint64{c.token} || h.Length != 0 || c.probeReceived {
 		return fmt.Errorf("a validation packet of another lane")
 	}
-	c.came = true
+	c.probeReceived = true
 	if !c.lane.Conn.Sending {
 		c.arrivals[h.Seq%hop.Forth] = arrival{done: true}
 		c.advance()
@@ -151,7 +151,7 @@ func (c *carrier) fail(err error) {
 // failed heeds a completion in error. What this side's adapter refused to do with the
 // user's memory would be refused on any lane, and ends the connection; all else says that
 // this lane is broken.
-func (c *carrier) failed(wc *ibv.WC) {
+func (c *carrier) handleError(wc *ibv.WC) {
 	kind, hint := error(fault.ErrLane), ""
 	cause := wc.Err("the relay next to this node")
 	switch wc.Status {

@@ -34,15 +34,15 @@ func (c *carrier) SendGrant(seq uint64, entries []lane.Grant, again bool) error 
 		c.lane.Conn.Sink.Regranted(c.lane, lane.SlotOf(seq))
 	}
 	h := hop.Header{Kind: hop.Grant, Length: uint32(len(entries)) * grantBuffer, Socket: [2]uint64{kindGrant | uint64(len(entries))<<8, seq}}
-	c.put(&h, entries)
+	c.queueBack(&h, entries)
 	return c.flushGrants()
 }
 
 // put appends a frame to what goes back.
-func (c *carrier) put(h *hop.Header, entries []lane.Grant) {
+func (c *carrier) queueBack(h *hop.Header, entries []lane.Grant) {
 	c.total++
 	h.Seq = c.total
-	b := c.back(h.Seq)
+	b := c.backFrame(h.Seq)
 	h.Encode(b)
 	for i := range entries {
 		at := b[hop.HeaderSize+i*grantBuffer:]
@@ -52,12 +52,12 @@ func (c *carrier) put(h *hop.Header, entries []lane.Grant) {
 }
 
 // back is where a frame lies that goes back.
-func (c *carrier) back(seq uint64) []byte { return c.heads[seq%backQueue*backSize:][:backSize] }
+func (c *carrier) backFrame(seq uint64) []byte { return c.heads[seq%backQueue*backSize:][:backSize] }
 
 // flushGrants sends the frames back that there is room for.
 func (c *carrier) flushGrants() error {
 	for c.out.Sent < c.total {
-		b := c.back(c.out.Sent + 1)
+		b := c.backFrame(c.out.Sent + 1)
 		size := hop.HeaderSize + int(binary.LittleEndian.Uint32(b[8:]))
 		place, ok := c.out.Take(size)
 		if !ok {
@@ -71,7 +71,7 @@ func (c *carrier) flushGrants() error {
 }
 
 // granted hands a grant on.
-func (c *carrier) granted(h *hop.Header, payload []byte) error {
+func (c *carrier) handleGrant(h *hop.Header, payload []byte) error {
 	n := uint8(h.Socket[0] >> 8)
 	if h.Socket[0] != kindGrant|uint64(n)<<8 || n < 1 || n > lane.MaxSubs || h.Length != uint32(n)*grantBuffer {
 		return fmt.Errorf("a grant %#x of %d bytes", h.Socket[0], h.Length)

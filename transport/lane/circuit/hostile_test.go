@@ -122,7 +122,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	conn := &lane.Shared{ID: 9, Sending: sending, Session: s.Session, Sink: k.above, Owner: k.above}
 	k.domain, err = circuit.NewPort(p, circuit.Options{Circuits: to, GIDs: topology.AnyGID}).Open(conn, 0, nil)
 	must(err)
-	k.lane = lane.New(conn, 0, lane.Plan{Port: k.domain.Port(), From: l0.From, Peer: l0.Peer, Route: &lane.Route{Via: make([]handshake.Hop, 1), Names: []string{"b"}}})
+	k.lane = lane.New(conn, 0, lane.Spec{Port: k.domain.Port(), From: l0.From, Peer: l0.Peer, Route: &lane.Route{Via: make([]handshake.Hop, 1), Names: []string{"b"}}})
 	k.lane.Carrier, err = k.domain.NewLane(k.lane)
 	must(err)
 	must(k.lane.Carrier.Connect(t.Context(), handshake.Lane{Token: 5}, 0))
@@ -137,7 +137,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	k.lane.Enter(lane.Connected)
 	k.lane.Enter(lane.Up)
 	t.Cleanup(func() {
-		k.lane.Rest()
+		k.lane.Deactivate()
 		if err := errors.Join(k.lane.Carrier.Close(), k.domain.Close(), k.half.Close(), k.cq.Close(), k.mr.Close(), k.mem.Free()); err != nil {
 			t.Error(err)
 		}
@@ -154,9 +154,9 @@ type beside struct {
 	arrive lane.Arrive
 }
 
-func (b *beside) Carry(_ context.Context, _ uint8, m *handshake.Carry, _, _ func(error)) (*lane.Asked, error) {
+func (b *beside) Carry(_ context.Context, _ uint8, m *handshake.Carry, _, _ func(error)) (*lane.OpenedCircuit, error) {
 	b.theirs = m.Half
-	return &lane.Asked{Carried: &handshake.Carried{Room: b.ring.Size, Half: b.half, Write: b.ring}, From: b.from, Drop: func(string) {}}, nil
+	return &lane.OpenedCircuit{Carried: &handshake.Carried{Room: b.ring.Size, Half: b.half, Write: b.ring}, From: b.from, Drop: func(string) {}}, nil
 }
 
 func (b *beside) Expect(_ uint64, arrive lane.Arrive, _ func(error)) error {
@@ -291,13 +291,13 @@ func TestOwes(t *testing.T) {
 			if deaf {
 				for range 100 {
 					transporttest.WorldOf(t).Sleep(time.Microsecond)
-					if k.domain.Poll(true); !k.lane.Carrier.Owes() && k.evidence == nil { // the adapter may have given up by now
+					if k.domain.Poll(true); !k.lane.Carrier.HasPendingOutput() && k.evidence == nil { // the adapter may have given up by now
 						t.Fatal("a relay that is deaf has been told")
 					}
 				}
 				continue
 			}
-			transporttest.Await(t, "that nothing is owed", func() bool { k.domain.Poll(true); return !k.lane.Carrier.Owes() })
+			transporttest.Await(t, "that nothing is owed", func() bool { k.domain.Poll(true); return !k.lane.Carrier.HasPendingOutput() })
 			if k.evidence != nil {
 				t.Errorf("the lane broke: %v", k.evidence)
 			}

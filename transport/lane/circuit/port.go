@@ -11,7 +11,7 @@ import (
 )
 
 // cut is how many bytes a part should have at least: four frames that keep hops busy.
-const cut = 64 << 10
+const minPart = 64 << 10
 
 // Options are those of all circuits.
 type Options struct {
@@ -35,7 +35,7 @@ func NewPort(p *verbs.Port, o Options) *Port { return &Port{Port: p, opts: o} }
 func (p *Port) Kind() lane.Kind { return lane.Circuit }
 
 // Traits: nothing moves between calls.
-func (p *Port) Traits() lane.Traits { return lane.Traits{Polled: true, MinPart: cut} }
+func (p *Port) Traits() lane.Traits { return lane.Traits{Polled: true, MinPart: minPart} }
 
 // Open makes a domain.
 func (p *Port) Open(c *lane.Shared, place int, _ []handshake.Port) (lane.Domain, error) {
@@ -108,6 +108,6 @@ func (d *domain) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (la
 func (d *domain) Close() error { return nil }
 
 // forget takes a carrier out.
-func (d *domain) forget(c *carrier) {
+func (d *domain) remove(c *carrier) {
 	d.carriers = slices.DeleteFunc(d.carriers, func(o *carrier) bool { return o == c })
 }

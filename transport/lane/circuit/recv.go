@@ -12,8 +12,8 @@ import (
 // incoming is the receiver's side of a circuit: the part that is arriving, and the frames
 // that have come and are not at their places yet.
 type incoming struct {
-	ring  handshake.Ring // of the last relay, where large frames lie
-	reads int            // that may be under way
+	ring     handshake.Ring // of the last relay, where large frames lie
+	maxReads int            // that may be under way
 
 	part   bool      // one is arriving
 	socket [2]uint64 // its header
@@ -21,10 +21,10 @@ type incoming struct {
 	rest   int       // bytes to come
 	lkey   uint32
 
-	arrivals  [hop.Forth]arrival // by sequence
-	delivered uint64             // frames that are at their places
-	asked     uint64             // frames that need no READ, or have one
-	reading   int                // READs under way
+	arrivals     [hop.Forth]arrival // by sequence
+	delivered    uint64             // frames that are at their places
+	readsStarted uint64             // frames that need no READ, or have one
+	reading      int                // READs under way
 
 	grants
 }
@@ -54,7 +54,7 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	case h.Kind == hop.Begin:
 		addr, r, ok := c.lane.Conn.Sink.Place(c.lane, imm, h.Socket[1], size)
 		if !ok { // and the connection has ended
-			c.lane.Rest()
+			c.lane.Deactivate()
 			return nil
 		}
 		c.part, c.socket, c.at, c.rest, c.lkey = true, h.Socket, addr, int(size), 0
@@ -80,7 +80,7 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	c.at += uintptr(n)
 	c.rest -= n
 	c.part = !a.ends
-	if err := c.readOn(); err != nil {
+	if err := c.startReads(); err != nil {
 		return err
 	}
 	c.advance()
@@ -95,16 +95,16 @@ func (c *carrier) unmapped(addr uintptr) error {
 }
 
 // readOn has as much read as may be at a time.
-func (c *carrier) readOn() error {
-	for ; c.asked < c.next-1; c.asked++ {
-		a := &c.arrivals[(c.asked+1)%hop.Forth]
+func (c *carrier) startReads() error {
+	for ; c.readsStarted < c.next-1; c.readsStarted++ {
+		a := &c.arrivals[(c.readsStarted+1)%hop.Forth]
 		if a.done {
 			continue
 		}
-		if c.reading == c.reads {
+		if c.reading == c.maxReads {
 			return nil
 		}
-		if err := c.half.Read(uint32(c.asked+1), a.to, a.from, c.ring.Key); err != nil {
+		if err := c.half.Read(uint32(c.readsStarted+1), a.to, a.from, c.ring.Key); err != nil {
 			return err
 		}
 		c.reading++
@@ -113,11 +113,11 @@ func (c *carrier) readOn() error {
 }
 
 // read heeds that a frame's bytes have been read.
-func (c *carrier) read(number uint32) {
+func (c *carrier) finishRead(number uint32) {
 	c.reading--
 	c.arrivals[uint64(number)%hop.Forth].done = true
 	if c.alive() {
-		if err := c.readOn(); err != nil {
+		if err := c.startReads(); err != nil {
 			c.fail(c.wrap(err))
 		}
 	}
@@ -140,7 +140,7 @@ func (c *carrier) advance() {
 
 // abandon says of the parts that have begun to arrive that they will not end here: the
 // adapter is done with them.
-func (c *carrier) abandon() {
+func (c *carrier) dropUnfinished() {
 	if c.lane.Conn.Sending {
 		return
 	}
@@ -158,6 +158,6 @@ func (c *carrier) abandon() {
 // Owes reports whether the last relay may not have been told of all that has arrived: the
 // sender would not hear of it before somebody calls again. A credit that is under way may
 // fail, and the lane with it, which only a look shows.
-func (c *carrier) Owes() bool {
+func (c *carrier) HasPendingOutput() bool {
 	return !c.lane.Conn.Sending && c.lane.InService() && c.alive() && !c.half.Told(c.delivered, c.delivered)
 }

@@ -7,17 +7,17 @@ import (
 )
 
 // leastFrame is what parts are not cut below to keep idle hops busy.
-const leastFrame = 16 << 10
+const minFrame = 16 << 10
 
 // outgoing is the sender's side of a circuit: its parts, from when they are posted until
 // they are delivered.
 type outgoing struct {
-	parts  [lane.Window]sentPart // a ring
-	oldest int                   // of the ring: the first part that is not delivered
-	framed int                   // parts from there of which every frame has been sent
-	queued int                   // parts behind those
-	most   int                   // bytes of a frame's payload
-	heads  []byte                // of the frames under way; at the receiver frames that go back
+	parts      [lane.Window]sentPart // a ring
+	oldest     int                   // of the ring: the first part that is not delivered
+	framed     int                   // parts from there of which every frame has been sent
+	queued     int                   // parts behind those
+	maxPayload int                   // bytes of a frame's payload
+	heads      []byte                // of the frames under way; at the receiver frames that go back
 }
 
 // sentPart is a part that is not delivered.
@@ -38,14 +38,14 @@ func (c *carrier) Reaches(*lane.Grant) bool { return true }
 func (c *carrier) Room(int) (bool, error) { return c.framed+c.queued < lane.Window, nil }
 
 // waiting reports whether parts are not delivered.
-func (c *carrier) waiting() bool { return c.framed+c.queued > 0 }
+func (c *carrier) undelivered() bool { return c.framed+c.queued > 0 }
 
 // Send queues a part, and sends what there is room for. While nothing is under way it is
 // cut small, so that hops work at the same time.
 func (c *carrier) Send(p *lane.Part) error {
 	q := &c.parts[(c.oldest+c.framed+c.queued)%lane.Window]
 	*q = sentPart{
-		request: p.Request, part: int(p.Imm.Part), local: p.Local, size: p.Size, frame: c.most,
+		request: p.Request, part: int(p.Imm.Part), local: p.Local, size: p.Size, frame: c.maxPayload,
 		socket: [2]uint64{uint64(p.Imm.Encode()) | uint64(p.Size)<<32, p.Offset},
 	}
 	if p.Size > 0 {
@@ -53,7 +53,7 @@ func (c *carrier) Send(p *lane.Part) error {
 	}
 	if c.queued == 0 && c.out.Sent == c.out.Delivered {
 		quarter := (p.Size/4 + lane.PartAlign - 1) &^ (lane.PartAlign - 1)
-		q.frame = min(c.most, max(quarter, leastFrame))
+		q.frame = min(c.maxPayload, max(quarter, minFrame))
 	}
 	c.queued++
 	return c.flushParts()
@@ -97,7 +97,7 @@ func (c *carrier) frame(h *hop.Header, payload hop.Piece) (ok bool, err error) {
 }
 
 // settle tells of the parts that have been delivered.
-func (c *carrier) settle() {
+func (c *carrier) completeParts() {
 	if !c.lane.Conn.Sending {
 		return
 	}

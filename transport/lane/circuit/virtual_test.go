@@ -64,7 +64,7 @@ func newVirtualEnd(t *testing.T, b *bus.Bus) (lane.Carrier, *expected, *adapter.
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := lane.New(conn, 0, lane.Plan{Port: port, From: from, Weight: 1})
+	l := lane.New(conn, 0, lane.Spec{Port: port, From: from, Weight: 1})
 	if l.Carrier, err = domain.NewLane(l); err != nil {
 		t.Fatal(err)
 	}

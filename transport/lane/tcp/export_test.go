@@ -29,7 +29,7 @@ func PartFrame(m lane.Imm, length uint32, offset uint64) []byte {
 
 func AckFrame(count uint64) []byte {
 	var b [frameHeader]byte
-	returnFrame{kind: kindAck, number: count}.encode(&b)
+	reverseFrame{kind: kindAck, number: count}.encode(&b)
 	return b[:]
 }
 

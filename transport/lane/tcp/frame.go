@@ -41,16 +41,16 @@ import (
 // Where the lane is checked a code of 16 bytes follows every header, and every
 // 64 KiB of what follows a header, the last of which may be fewer: see coder.
 const (
-	frameHeader = 16
-	grantBuffer = 8
-	maxReturn   = frameHeader + codeSize + lane.MaxSubs*grantBuffer + codeSize
+	frameHeader     = 16
+	grantBuffer     = 8
+	maxReverseFrame = frameHeader + codeSize + lane.MaxSubs*grantBuffer + codeSize
 )
 
 // Values of returnFrame.kind.
 const (
-	kindGrant = 1
-	kindAck   = 2
-	kindTaken = 3
+	kindGrant   = 1
+	kindAck     = 2
+	kindMatched = 3
 )
 
 // dataFrame is the header of a part.
@@ -108,7 +108,7 @@ func decodeData(b *[frameHeader]byte) dataFrame {
 }
 
 // returnFrame is the header of what a receiver sends.
-type returnFrame struct {
+type reverseFrame struct {
 	kind   uint8
 	n      uint8
 	sub    uint8
@@ -116,30 +116,30 @@ type returnFrame struct {
 	number uint64
 }
 
-func (f returnFrame) encode(b *[frameHeader]byte) {
+func (f reverseFrame) encode(b *[frameHeader]byte) {
 	*b = [frameHeader]byte{f.kind, f.n, f.sub}
 	binary.LittleEndian.PutUint32(b[4:], f.seq)
 	binary.LittleEndian.PutUint64(b[8:], f.number)
 }
 
 // buffers is how many buffers follow.
-func (f returnFrame) buffers() int {
+func (f reverseFrame) buffers() int {
 	if f.kind == kindGrant {
 		return int(f.n)
 	}
 	return 0
 }
 
-func decodeReturn(b *[frameHeader]byte) (returnFrame, error) {
-	f := returnFrame{b[0], b[1], b[2], binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])}
+func decodeReverse(b *[frameHeader]byte) (reverseFrame, error) {
+	f := reverseFrame{b[0], b[1], b[2], binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])}
 	switch {
-	case f.kind < kindGrant || f.kind > kindTaken:
-		return f, fmt.Errorf("frame of kind %d; %d to %d are known", f.kind, kindGrant, kindTaken)
-	case b[3] != 0, f.kind != kindTaken && (f.sub != 0 || f.seq != 0):
+	case f.kind < kindGrant || f.kind > kindMatched:
+		return f, fmt.Errorf("frame of kind %d; %d to %d are known", f.kind, kindGrant, kindMatched)
+	case b[3] != 0, f.kind != kindMatched && (f.sub != 0 || f.seq != 0):
 		return f, fmt.Errorf("frame of kind %d has %x where zeros belong", f.kind, b[2:8])
 	case f.kind == kindAck && f.n != 0:
 		return f, fmt.Errorf("acknowledgement %d names %d buffers", f.number, f.n)
-	case f.kind == kindTaken && (f.n < 1 || f.n > lane.MaxSubs || f.sub >= f.n):
+	case f.kind == kindMatched && (f.n < 1 || f.n > lane.MaxSubs || f.sub >= f.n):
 		return f, fmt.Errorf("eager message %d is reported in buffer %d of %d; 1 to %d are allowed", f.number, f.sub+1, f.n, lane.MaxSubs)
 	case f.kind == kindGrant && (f.n < 1 || f.n > lane.MaxSubs):
 		return f, fmt.Errorf("grant %d names %d buffers; 1 to %d are allowed", f.number, f.n, lane.MaxSubs)

@@ -60,26 +60,26 @@ func TestFrames(t *testing.T) {
 	}
 	returns := []struct {
 		name    string
-		frame   returnFrame
+		frame   reverseFrame
 		entries []lane.Grant
 		want    string
 	}{
-		{"acknowledgement", returnFrame{kind: kindAck, number: 0x1112131415161718}, nil, "02 00 000000000000 1817161514131211"},
-		{"taken", returnFrame{kindTaken, 8, 7, 0x01020304, 0x1112131415161718}, nil, "03 08 07 00 04030201 1817161514131211"},
-		{"grant of one", returnFrame{kind: kindGrant, n: 1, number: 1}, []lane.Grant{{Capacity: 0x01020304, Tag: 0x05060708}},
+		{"acknowledgement", reverseFrame{kind: kindAck, number: 0x1112131415161718}, nil, "02 00 000000000000 1817161514131211"},
+		{"taken", reverseFrame{kindMatched, 8, 7, 0x01020304, 0x1112131415161718}, nil, "03 08 07 00 04030201 1817161514131211"},
+		{"grant of one", reverseFrame{kind: kindGrant, n: 1, number: 1}, []lane.Grant{{Capacity: 0x01020304, Tag: 0x05060708}},
 			"01 01 000000000000 0100000000000000 04030201 08070605"},
-		{"grant of three", returnFrame{kind: kindGrant, n: 3, number: 0x1112131415161718}, []lane.Grant{{Capacity: 1, Tag: 2}, {}, {Capacity: 0xffffffff, Tag: 0xffffffff}},
+		{"grant of three", reverseFrame{kind: kindGrant, n: 3, number: 0x1112131415161718}, []lane.Grant{{Capacity: 1, Tag: 2}, {}, {Capacity: 0xffffffff, Tag: 0xffffffff}},
 			"01 03 000000000000 1817161514131211 01000000 02000000 00000000 00000000 ffffffff ffffffff"},
 	}
 	for _, tt := range returns {
 		t.Run(tt.name, func(t *testing.T) {
-			var b [maxReturn]byte
+			var b [maxReverseFrame]byte
 			tt.frame.encode((*[frameHeader]byte)(b[:]))
 			n := frameHeader + encodeBuffers(b[frameHeader:], tt.entries)
 			if diff := cmp.Diff(hexBytes(t, tt.want), b[:n]); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}
-			got, err := decodeReturn((*[frameHeader]byte)(b[:]))
+			got, err := decodeReverse((*[frameHeader]byte)(b[:]))
 			if err != nil || got != tt.frame {
 				t.Fatalf("decoded %+v, error %v; want %+v", got, err, tt.frame)
 			}
@@ -102,7 +102,7 @@ func FuzzReturn(f *testing.F) {
 		if len(b) < frameHeader {
 			return
 		}
-		r, err := decodeReturn((*[frameHeader]byte)(b))
+		r, err := decodeReverse((*[frameHeader]byte)(b))
 		if err != nil {
 			return
 		}
@@ -148,22 +148,22 @@ func FuzzReturns(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, cut uint8) {
 		sink := &sender{t: t}
 		c := &lane.Shared{Sending: true, Sink: sink}
-		l := lane.New(c, 0, lane.Plan{Port: NewPort(topology.Port{Netdev: "p0"}, 0, Options{})})
+		l := lane.New(c, 0, lane.Spec{Port: NewPort(topology.Port{Netdev: "p0"}, 0, Options{})})
 		k := &socket{lane: l, outgoing: outgoing{accepted: 2}}
 		k.parts[0] = sentPart{request: 7, part: 9}
 		k.parts[1] = sentPart{request: 8, part: 10}
 		have := b[:min(int(cut), len(b))]
-		used, err := k.takeReturns(have)
+		used, err := k.handleReverse(have)
 		if err == nil {
 			have = b[used:]
 			var more int
-			more, err = k.takeReturns(have)
+			more, err = k.handleReverse(have)
 			used += more
 		}
 		if k.delivered > 2 || k.accepted < 0 || k.accepted+int(k.delivered) != 2 || !slices.Equal(sink.delivered, []int{7, 8}[:k.delivered]) {
 			t.Fatalf("%d delivered, requests %d, %d accepted of 2", k.delivered, sink.delivered, k.accepted)
 		}
-		if err == nil && used < len(b) && len(b)-used >= maxReturn {
+		if err == nil && used < len(b) && len(b)-used >= maxReverseFrame {
 			t.Fatalf("%d bytes are left of %d", len(b)-used, len(b))
 		}
 		if sent := bytes.Join(sink.granted, nil); len(sent) > len(b) {
@@ -213,8 +213,8 @@ func (s *sender) Granted(seq uint64, entries []lane.Grant) error {
 	if seq != uint64(len(s.granted))+1 {
 		return errors.New("out of turn")
 	}
-	var b [maxReturn]byte
-	returnFrame{kind: kindGrant, n: uint8(len(entries)), number: seq}.encode((*[frameHeader]byte)(b[:]))
+	var b [maxReverseFrame]byte
+	reverseFrame{kind: kindGrant, n: uint8(len(entries)), number: seq}.encode((*[frameHeader]byte)(b[:]))
 	s.granted = append(s.granted, b[:frameHeader+encodeBuffers(b[frameHeader:], entries)])
 	return nil
 }

@@ -23,7 +23,7 @@ type incoming struct {
 // readParts reads what has arrived: the rest of a piece straight to where it
 // goes, and behind it, or alone, the next header with a little of what follows.
 func (k *socket) readParts() error {
-	k.quiet = false
+	k.nothingToRead = false
 	for budget := pollBytes; budget > 0; {
 		body := min(k.left, budget)
 		var n, asked int
@@ -42,9 +42,9 @@ func (k *socket) readParts() error {
 			k.mem.msg.Set(&k.mem.iov[0], 2)
 			n, errno = k.stream.ReceiveMessage(&k.mem.msg, asked)
 		}
-		if again(errno) {
-			k.quiet = budget == pollBytes
-			return k.missed()
+		if isTransient(errno) {
+			k.nothingToRead = budget == pollBytes
+			return k.noteIdlePoll()
 		}
 		if k.refused != nil && n <= 0 {
 			return k.refused
@@ -53,13 +53,13 @@ func (k *socket) readParts() error {
 			return k.wrap("receive", errno, k.at)
 		}
 		if n == 0 {
-			return k.wrapEnd()
+			return k.wrapClosed()
 		}
-		k.moved()
+		k.noteProgress()
 		budget -= n
 		k.fill(min(n, body))
 		k.have += max(n-body, 0)
-		if err := k.digest(); err != nil || n < asked || !k.lane.InService() {
+		if err := k.parse(); err != nil || n < asked || !k.lane.InService() {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (k *socket) fill(n int) {
 
 // digest takes in what was read ahead: headers, codes, and pieces that are short
 // enough to have come with theirs.
-func (k *socket) digest() error {
+func (k *socket) parse() error {
 	in, used := k.mem.in[:k.have], 0
 	for k.lane.InService() {
 		if n := min(k.left, len(in)-used); n > 0 {
@@ -124,7 +124,7 @@ func (k *socket) begin(unit []byte) error {
 	}
 	addr, _, ok := k.lane.Conn.Sink.Place(k.lane, f.imm, f.offset, f.length)
 	if !ok { // and the connection has ended
-		k.lane.Rest()
+		k.lane.Deactivate()
 		return nil
 	}
 	k.incoming = incoming{part: true, in: f, at: addr, rest: int(f.length)}
@@ -138,7 +138,7 @@ func (k *socket) begin(unit []byte) error {
 // beginEager starts an eager message, or what asks for grants.
 func (k *socket) beginEager(f dataFrame) error {
 	if _, err := f.eager(); err != nil {
-		return k.wrapReturn(err)
+		return k.wrapProtocol(err)
 	}
 	k.incoming = incoming{part: true, in: f, at: ibv.AddrOf(&k.mem.stage), rest: int(f.length)}
 	k.nextPiece()
@@ -180,6 +180,6 @@ func (k *socket) nextPiece() {
 		k.lane.Conn.Sink.Eager(k.lane, e, k.mem.stage[:k.in.length])
 		return
 	}
-	k.due = true
+	k.ackDue = true
 	k.lane.Conn.Sink.Arrived(k.lane, k.in.imm, int64(k.in.length))
 }

@@ -18,14 +18,14 @@ const shortFrame = frameHeader + codeSize + shortPart + codeSize
 // outgoing is the sender's side of a socket: its parts, from when they are posted
 // until they are delivered.
 type outgoing struct {
-	parts     [lane.Window]sentPart // a ring
-	oldest    int                   // of the ring: the first part that is not delivered
-	accepted  int                   // parts from there of which the kernel has every byte
-	queued    int                   // parts behind those
-	sent      int                   // bytes of the first of them, and its frame, that the kernel has
-	delivered uint64                // parts so far
-	sealed    uint64                // number of the last piece that has its code, and one
-	hasty     int                   // eager messages among those queued
+	parts       [lane.Window]sentPart // a ring
+	oldest      int                   // of the ring: the first part that is not delivered
+	accepted    int                   // parts from there of which the kernel has every byte
+	queued      int                   // parts behind those
+	sent        int                   // bytes of the first of them, and its frame, that the kernel has
+	delivered   uint64                // parts so far
+	nextSealed  uint64                // number of the last piece that has its code, and one
+	eagerQueued int                   // eager messages among those queued
 }
 
 // sentPart is a part that is not delivered.
@@ -47,7 +47,7 @@ func (k *socket) Send(p *lane.Part) error {
 	f := dataFrame{p.Imm.Encode(), uint32(p.Size), p.Offset}
 	if p.Eager != nil {
 		f = eagerFrame(p.Eager, p.Size)
-		k.hasty++
+		k.eagerQueued++
 	}
 	f.encode((*[frameHeader]byte)(head[:]))
 	if k.sealer.on() {
@@ -72,14 +72,14 @@ func (k *socket) Delivering(bool) bool { return k.lane.InService() && k.accepted
 // flushParts gives the kernel what it takes.
 func (k *socket) flushParts() error {
 	for budget := pollBytes; k.queued > 0 && budget > 0; {
-		total, n, errno := k.give(budget)
-		if again(errno) {
-			return k.missed()
+		total, n, errno := k.sendSome(budget)
+		if isTransient(errno) {
+			return k.noteIdlePoll()
 		}
 		if errno != 0 {
 			return k.wrap("send", errno, k.first().local)
 		}
-		k.moved()
+		k.noteProgress()
 		budget -= n
 		k.accept(n)
 		if n < total {
@@ -90,7 +90,7 @@ func (k *socket) flushParts() error {
 }
 
 // give gives the kernel the next bytes to send, about limit at most: n of total.
-func (k *socket) give(limit int) (total, n int, errno unix.Errno) {
+func (k *socket) sendSome(limit int) (total, n int, errno unix.Errno) {
 	var ok bool
 	if k.queued == 1 && k.sent == 0 && k.first().size <= shortPart {
 		if total, ok = k.join(); ok {
@@ -122,11 +122,11 @@ func (k *socket) join() (total int, ok bool) {
 	if code > 0 && p.size > 0 {
 		number := p.code + 1
 		sealed := &k.mem.codes[number%pieceCodes]
-		if number >= k.sealed {
+		if number >= k.nextSealed {
 			if !k.sealer.seal(sealed, number, body) {
 				return 0, false
 			}
-			k.sealed = number + 1
+			k.nextSealed = number + 1
 		}
 		total += copy(b[total:], sealed[:])
 	}
@@ -171,11 +171,11 @@ func (k *socket) gatherBody(iov []sock.Vector, p *sentPart, skip, limit int, tot
 		}
 		addr, b := p.local+uintptr(j*piece), min(p.size-j*piece, piece)
 		number := p.code + 1 + uint64(j)
-		if code > 0 && number >= k.sealed {
+		if code > 0 && number >= k.nextSealed {
 			if !k.sealer.seal(&k.mem.codes[number%pieceCodes], number, bytesAt(addr, b)) {
 				return iov, false, false
 			}
-			k.sealed = number + 1
+			k.nextSealed = number + 1
 		}
 		if n := min(b-skip, limit-*total); n > 0 {
 			iov = append(iov, sock.Vector{Base: addr + uintptr(skip), Length: uint64(n)})
@@ -206,7 +206,7 @@ func (k *socket) accept(n int) {
 		}
 		k.sent -= frame
 		if k.first().eager {
-			k.hasty--
+			k.eagerQueued--
 		}
 		k.accepted++
 		k.queued--

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	pollBytes   = 512 << 10               // most bytes that one poll moves over a socket: half as many cost a fifth of the speed, twice as many a tenth
-	sendBatch   = 8                       // parts that one system call may send
-	returnQueue = lane.Window * maxReturn // more than the grants that can be outstanding
-	returnInput = 1024                    // bytes of grants and acknowledgements read at once
-	shortPart   = 1024                    // most bytes of a part that is copied behind its header, as two stretches of memory cost the kernel more
-	readAhead   = 256                     // most bytes read with a header: copying them costs less than a system call
-	ackEvery    = 8                       // parts that arrive before the sender is told, at the latest
-	checkEvery  = time.Second             // between two looks at a silent socket
-	checkMisses = 64                      // fruitless polls between two looks at the clock
-	minLost     = 2                       // retransmissions, or probes, in a row before a peer may count as lost
+	pollBytes     = 512 << 10                     // most bytes that one poll moves over a socket: half as many cost a fifth of the speed, twice as many a tenth
+	sendBatch     = 8                             // parts that one system call may send
+	reverseQueue  = lane.Window * maxReverseFrame // more than the grants that can be outstanding
+	reverseInput  = 1024                          // bytes of grants and acknowledgements read at once
+	shortPart     = 1024                          // most bytes of a part that is copied behind its header, as two stretches of memory cost the kernel more
+	readAhead     = 256                           // most bytes read with a header: copying them costs less than a system call
+	ackEvery      = 8                             // parts that arrive before the sender is told, at the latest
+	checkEvery    = time.Second                   // between two looks at a silent socket
+	checkPolls    = 64                            // fruitless polls between two looks at the clock
+	minUnanswered = 2                             // retransmissions, or probes, in a row before a peer may count as lost
 )
 
 // socket carries a lane over TCP. All its work is done inside calls of the
@@ -58,8 +58,8 @@ type socket struct {
 	tcpPort  uint16 // where this side listens, if it receives
 	check    bool   // this side wants the lane to be checked
 	call     *dataport.Call
-	openErr  error    // why this half cannot work
-	through  *through // guarded by streamMu
+	openErr  error           // why this half cannot work
+	circuit  *relayedCircuit // guarded by streamMu
 	closed   bool
 
 	room           *ibv.Memory
@@ -67,13 +67,13 @@ type socket struct {
 	sealer, opener coder         // of what goes out, and of what comes in
 	outgoing
 	incoming
-	returns
+	reverseStream
 	grant [lane.MaxSubs]lane.Grant // that is being handed on
 	have  int                      // bytes in mem.in, read and not taken
 
-	misses  int
-	checked time.Time    // when the kernel was last asked about the peer
-	silence sock.Silence // of the peer
+	idlePolls int
+	checked   time.Time    // when the kernel was last asked about the peer
+	silence   sock.Silence // of the peer
 }
 
 var _ lane.Carrier = (*socket)(nil)
@@ -86,8 +86,8 @@ type socketMemory struct {
 	codes [pieceCodes][codeSize]byte                // of pieces to send, by number
 	heads [lane.Window][frameHeader + codeSize]byte // of the parts to send
 	short [shortFrame]byte                          // a part that goes out behind its header
-	in    [returnInput]byte                         // what is read ahead at the receiver, returns at the sender
-	out   [returnQueue]byte                         // returns to send
+	in    [reverseInput]byte                        // what is read ahead at the receiver, returns at the sender
+	out   [reverseQueue]byte                        // returns to send
 	stage [pieceSize]byte                           // a part that waits for its code, or an eager message
 }
 
@@ -228,12 +228,12 @@ func (k *socket) poll(receiving bool) error {
 			}
 		}
 		if k.queued+k.accepted > 0 {
-			return k.readReturns()
+			return k.readReverse()
 		}
 		return nil
 	}
 	if k.outHead < k.outTail {
-		if err := k.flushReturns(); err != nil {
+		if err := k.flushReverse(); err != nil {
 			return err
 		}
 	}
@@ -260,28 +260,28 @@ func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 }
 
 // errEnd is what a socket says when the peer has closed it.
-var errEnd = errors.New("the peer closed the lane")
+var errClosed = errors.New("the peer closed the lane")
 
-func (k *socket) wrapEnd() error {
+func (k *socket) wrapClosed() error {
 	if k.lane.Route != nil {
-		return fmt.Errorf("%w: %v: %s: %w, or a relay ended", fault.ErrPeerClosed, k.lane.Conn, k.lane.Path(), errEnd)
+		return fmt.Errorf("%w: %v: %s: %w, or a relay ended", fault.ErrPeerClosed, k.lane.Conn, k.lane.Path(), errClosed)
 	}
-	return fmt.Errorf("%w: %v: %v: %w", fault.ErrPeerClosed, k.lane.Conn, k.lane, errEnd)
+	return fmt.Errorf("%w: %v: %v: %w", fault.ErrPeerClosed, k.lane.Conn, k.lane, errClosed)
 }
 
 // again reports whether a system call did nothing for a reason that passes.
-func again(errno unix.Errno) bool {
+func isTransient(errno unix.Errno) bool {
 	return errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOBUFS || errno == unix.ENOMEM
 }
 
 // moved notes that the socket lives.
-func (k *socket) moved() { k.misses, k.silence = 0, sock.Silence{} }
+func (k *socket) noteProgress() { k.idlePolls, k.silence = 0, sock.Silence{} }
 
 // missed notes a poll in vain. Now and then it asks the kernel whether the peer
 // acknowledges: one that does may be as slow as it likes. Where there is no route any
 // more the kernel sends nothing, and only probes.
-func (k *socket) missed() error {
-	if k.misses++; k.misses%checkMisses != 0 {
+func (k *socket) noteIdlePoll() error {
+	if k.idlePolls++; k.idlePolls%checkPolls != 0 {
 		return nil
 	}
 	now := time.Now()
@@ -293,7 +293,7 @@ func (k *socket) missed() error {
 	if err != nil {
 		return fmt.Errorf("%w: %v: %v: %w", fault.ErrDevice, k.lane.Conn, k.lane, err)
 	}
-	if d := k.silence.Look(info, now, minLost); d > 0 && d >= k.port.opts.Silence {
+	if d := k.silence.Look(info, now, minUnanswered); d > 0 && d >= k.port.opts.Silence {
 		return fmt.Errorf("%w: %v: %s: nothing was acknowledged for %v; check the cable, both ports and the peer",
 			fault.ErrUnreachable, k.lane.Conn, k.lane.Path(), d.Round(time.Second))
 	}
@@ -304,12 +304,12 @@ func (k *socket) missed() error {
 // process merely does not read it would.
 func (k *socket) Stalled() bool {
 	info, err := k.stream.Info()
-	return err == nil && info.Unheard(minLost)
+	return err == nil && info.Unheard(minUnanswered)
 }
 
 // Stop forgets what was to be sent and received: nothing happens between calls.
 func (k *socket) Stop() error {
-	k.accepted, k.queued, k.hasty = 0, 0, 0
+	k.accepted, k.queued, k.eagerQueued = 0, 0, 0
 	if k.part && k.in.kind() == kindPart {
 		k.lane.Conn.Sink.Dropped(k.lane, k.in.imm)
 	}
@@ -339,7 +339,7 @@ func (k *socket) Close() error {
 		}
 	}
 	k.streamMu.Lock()
-	stream, through := k.stream, k.through
+	stream, through := k.stream, k.circuit
 	k.stream, k.closed = sock.None, true
 	k.streamMu.Unlock()
 	var errs []error

@@ -62,7 +62,7 @@ func rest(c end, lanes ...*lane.Lane) {
 	c.Lock()
 	defer c.Unlock()
 	for _, l := range lanes {
-		l.Rest()
+		l.Deactivate()
 	}
 }
 

@@ -31,25 +31,25 @@ func (d *domain) complete(wc *ibv.WC) {
 	}
 	switch {
 	case kind == wrMarker:
-		q.marks++
-	case kind == wrProof && ok:
-		q.proof = proofDone
-	case kind == wrProof:
-		q.proof, q.proofErr = proofFailed, q.wcError(wc)
+		q.markersFlushed++
+	case kind == wrProbe && ok:
+		q.probe = probeDone
+	case kind == wrProbe:
+		q.probe, q.probeErr = probeFailed, q.wcError(wc)
 	case !ok:
-		q.failed(wc)
+		q.handleError(wc)
 	case kind == wrPart:
 		d.conn.Sink.Delivered(q.lane, request, part)
 	case kind == wrGrantAgain:
 		d.conn.Sink.Regranted(q.lane, uint8(request))
 	case kind == wrRecv:
-		q.arrived(wc)
+		q.handleArrival(wc)
 	}
 }
 
 // failed heeds a completion in error. What the adapters refused to do would be refused
 // on any lane, and ends the connection; all else says that this lane is broken.
-func (q *queuePair) failed(wc *ibv.WC) {
+func (q *queuePair) handleError(wc *ibv.WC) {
 	switch wc.Status {
 	case ibv.IBV_WC_LOC_LEN_ERR, ibv.IBV_WC_LOC_PROT_ERR, ibv.IBV_WC_LOC_ACCESS_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR:
 		q.lane.Conn.Owner.Fail(q.wcError(wc))
@@ -61,7 +61,7 @@ func (q *queuePair) failed(wc *ibv.WC) {
 }
 
 // arrived hands on a part whose last write has come.
-func (q *queuePair) arrived(wc *ibv.WC) {
+func (q *queuePair) handleArrival(wc *ibv.WC) {
 	if wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM {
 		q.lane.Conn.Owner.Fail(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", fault.ErrProtocol, q.lane.Conn, q.lane, wc.Opcode))
 		return

@@ -15,25 +15,25 @@ const pollBatch = 32 // completions taken at once
 // domain is what a connection's queue pairs on one device share: the completion queue
 // and the registration of the connection's wire.
 type domain struct {
-	port   *Port
-	conn   *lane.Shared
-	place  int // among the connection's domains
-	writes int // most work requests of one part
-	most   int // queue pairs that the completion queue is for
-	mem    *ibv.Memory
-	cq     *ibv.CQ
-	wire   *ibv.MR
-	wc     []ibv.WC
-	source *board.Source             // of the completion queue, whose entries come to wc
-	sends  int                       // signalled sends whose completion has not been polled
-	qps    [lane.MaxParts]*queuePair // by lane; nil for lanes of other domains
+	port     *Port
+	conn     *lane.Shared
+	place    int // among the connection's domains
+	writes   int // most work requests of one part
+	capacity int // queue pairs that the completion queue is for
+	mem      *ibv.Memory
+	cq       *ibv.CQ
+	wire     *ibv.MR
+	wc       []ibv.WC
+	source   *board.Source             // of the completion queue, whose entries come to wc
+	sends    int                       // signalled sends whose completion has not been polled
+	qps      [lane.MaxParts]*queuePair // by lane; nil for lanes of other domains
 
 	undrained bool // a queue pair was destroyed that had not come to rest: completions of it may come
 }
 
 // Open makes the completion queue and the registration of the wire of a connection.
 func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Domain, err error) {
-	d := &domain{port: p, conn: c, place: place, writes: 1, most: len(to)}
+	d := &domain{port: p, conn: c, place: place, writes: 1, capacity: len(to)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -51,7 +51,7 @@ func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Doma
 	depth := sendSlack + recvDepth
 	switch {
 	case c.Probe:
-		depth = trialDepth
+		depth = probeDepth
 	case c.Sending:
 		depth = 2 * (lane.Window + d.writes)
 	}
@@ -64,7 +64,7 @@ func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Doma
 	}
 	poll, queue := d.cq.Raw()
 	d.source = board.NewSource(d.mem, poll, queue, d.mem.Addr(), len(d.wc))
-	d.wire, err = p.pd.RegMR(c.Ring.Base(), lane.WireSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
+	d.wire, err = p.pd.RegMR(c.Ring.Base(), lane.ControlRingSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
 	return d, err
 }
 
@@ -80,7 +80,7 @@ func (d *domain) HasRoom() bool {
 			n++
 		}
 	}
-	return n < d.most
+	return n < d.capacity
 }
 
 // NewLane makes the queue pair that carries l, in INIT.
@@ -127,18 +127,18 @@ func (d *domain) Flush(bool) {}
 
 // poll takes all completions there are, what C has found first. It takes none while C looks: that calls then.
 func (d *domain) poll() {
-	if !d.source.Hold() {
+	if !d.source.TryAcquire() {
 		return
 	}
 	defer d.source.Release()
-	d.take(d.source.Take())
+	d.dispatch(d.source.Take())
 	for {
 		n, err := d.cq.Poll(d.wc)
 		if err != nil {
 			d.conn.Owner.Fail(fmt.Errorf("%v: %v: %w", d.conn, d.port, err))
 			return
 		}
-		d.take(n)
+		d.dispatch(n)
 		if n < len(d.wc) {
 			return
 		}
@@ -146,7 +146,7 @@ func (d *domain) poll() {
 }
 
 // take dispatches the first n completions.
-func (d *domain) take(n int) {
+func (d *domain) dispatch(n int) {
 	for i := range n {
 		d.complete(&d.wc[i])
 	}

@@ -37,7 +37,7 @@ func (p *Port) event(e ibv.Event) {
 	switch e.Type {
 	case ibv.IBV_EVENT_QP_FATAL, ibv.IBV_EVENT_QP_REQ_ERR, ibv.IBV_EVENT_QP_ACCESS_ERR:
 		if l := p.laneOf(e); l != nil {
-			accuse(l, e.Name)
+			reportFailure(l, e.Name)
 		}
 	case ibv.IBV_EVENT_PORT_ERR:
 		if e.Port != p.Now().Num {
@@ -58,7 +58,7 @@ func (p *Port) event(e ibv.Event) {
 	case ibv.IBV_EVENT_DEVICE_FATAL:
 		lanes := p.watched()
 		for _, l := range lanes {
-			accuse(l, e.Name)
+			reportFailure(l, e.Name)
 		}
 		log.Warn("device failed", "port", p.String(), "event", e.Name, "queue pairs", len(lanes))
 	default:
@@ -67,7 +67,7 @@ func (p *Port) event(e ibv.Event) {
 }
 
 // accuse tells a connection of an event that says that a lane's queue pair broke.
-func accuse(l *lane.Lane, event string) {
+func reportFailure(l *lane.Lane, event string) {
 	l.Conn.Owner.ReportFailure(l, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, l.Conn, l, event))
 }
 

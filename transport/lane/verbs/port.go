@@ -26,7 +26,7 @@ type Options struct {
 	ServiceLevel    int
 	PKeyIndex       int
 	Timeout         int  // ack timeout, 4.096 µs · 2^n
-	TrialTimeout    int  // of queue pairs that carry proofs only
+	ProbeTimeout    int  // of queue pairs that carry proofs only
 	RetryCount      int  // transport retries
 	RNRRetry        int  // receiver-not-ready retries
 	RelaxedOrdering bool // of writes into the user's memory, where the device can
@@ -89,11 +89,11 @@ func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Opt
 	if p.pd, err = p.ctx.AllocPD(); err != nil {
 		return nil, err
 	}
-	return p, p.hear()
+	return p, p.watchEvents()
 }
 
 // hear begins to listen to the device's asynchronous events.
-func (p *Port) hear() (err error) {
+func (p *Port) watchEvents() (err error) {
 	forkfd.Do(func() {
 		caught := func(g *guard.Panic) {
 			p.opts.Log.Error(fmt.Sprintf("events of %v are no longer received: %s", p, g.Report()))

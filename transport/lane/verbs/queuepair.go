@@ -17,7 +17,7 @@ const (
 	recvBatch   = 64                                     // receives are posted again in chains of at most this many
 	grantSignal = 64                                     // one grant in this many is signalled
 	inlineBytes = lane.EntrySize                         // a single grant fits
-	trialDepth  = 4                                      // send queue of a trial, which posts one proof
+	probeDepth  = 4                                      // send queue of a trial, which posts one proof
 )
 
 // Work request ids: kind 8 | lane 8 | request 16 | credits 16 | part 16. Of a grant that
@@ -25,7 +25,7 @@ const (
 const (
 	wrPart       = 1
 	wrGrant      = 2
-	wrProof      = 3
+	wrProbe      = 3
 	wrRecv       = 4
 	wrMarker     = 5
 	wrGrantAgain = 6
@@ -45,14 +45,14 @@ type queuePair struct {
 	psn    uint32
 	token  uint64 // what the peer writes here as its proof
 
-	proof    proof  // how far this side's proof write has come
-	proofErr error  // why it failed
-	chunk    uint32 // most bytes of one write
-	credits  int    // free send-queue entries
-	unsig    int    // grants since the last signalled one
-	posted   int    // receives posted and not polled
-	marked   int    // markers posted
-	marks    int    // markers flushed
+	probe          probeState // how far this side's proof write has come
+	probeErr       error      // why it failed
+	chunk          uint32     // most bytes of one write
+	credits        int        // free send-queue entries
+	unsignalled    int        // grants since the last signalled one
+	posted         int        // receives posted and not polled
+	markersPosted  int        // markers posted
+	markersFlushed int        // markers flushed
 
 	wr   []ibv.SendWR
 	sge  []ibv.SGE
@@ -61,13 +61,13 @@ type queuePair struct {
 
 var _ lane.Carrier = (*queuePair)(nil)
 
-type proof uint8
+type probeState uint8
 
 const (
-	proofNone   proof = 0
-	proofPosted proof = 1
-	proofDone   proof = 2
-	proofFailed proof = 3
+	probeNone   probeState = 0
+	probePosted probeState = 1
+	probeDone   probeState = 2
+	probeFailed probeState = 3
 )
 
 // chunkOf is the most bytes of one write between two ports: the smaller
@@ -123,7 +123,7 @@ func (q *queuePair) create() (err error) {
 	init := ibv.QPInit{SendCQ: d.cq, RecvCQ: d.cq, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineBytes, Type: ibv.IBV_QPT_RC}
 	switch {
 	case c.Probe:
-		q.credits, init.MaxRecvWR = trialDepth, 1
+		q.credits, init.MaxRecvWR = probeDepth, 1
 	case c.Sending:
 		q.credits = min(2*(lane.Window+d.writes), d.port.maxQPWR-1)
 		init.MaxRecvWR = 1
@@ -157,7 +157,7 @@ func (q *queuePair) Offer(h *handshake.Lane) {
 func (q *queuePair) Connect(_ context.Context, remote handshake.Lane, place int) error {
 	q.place = place
 	q.chunk = chunkOf(q.domain.port.attr.Load().MaxMsgSz, remote.MaxMsg)
-	return q.domain.port.Join(q.qp, Link{From: q.lane.From, Remote: remote, PSN: q.psn, Trial: q.lane.Conn.Probe, Begun: 1, Answered: 1})
+	return q.domain.port.Join(q.qp, Link{From: q.lane.From, Remote: remote, PSN: q.psn, Probe: q.lane.Conn.Probe, Begun: 1, Answered: 1})
 }
 
 // LocalError is nil: what a queue pair lacks, Connect returns.
@@ -196,14 +196,14 @@ func (q *queuePair) PostProbe() error {
 	c.Ring.Out[q.lane.Index] = q.lane.Remote.Token
 	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&c.Ring.Out[q.lane.Index])), Length: 8, LKey: q.domain.wire.LKey()}
 	q.wr[0] = ibv.SendWR{
-		WRID: wrID(wrProof, q.lane.Index, 0, 1), SGList: ibv.AddrOf(&q.sge[0]), NumSGE: 1,
+		WRID: wrID(wrProbe, q.lane.Index, 0, 1), SGList: ibv.AddrOf(&q.sge[0]), NumSGE: 1,
 		Opcode: ibv.IBV_WR_RDMA_WRITE, SendFlags: ibv.IBV_SEND_SIGNALED,
-		RemoteAddr: c.PeerBase + lane.ProofOffset(q.lane.Index), RKey: c.PeerKeys[q.place],
+		RemoteAddr: c.PeerBase + lane.ProbeOffset(q.lane.Index), RKey: c.PeerKeys[q.place],
 	}
 	if _, err := q.qp.PostSend(&q.wr[0]); err != nil {
 		return err
 	}
-	q.proof = proofPosted
+	q.probe = probePosted
 	q.credits--
 	q.domain.sends++
 	return nil
@@ -211,10 +211,10 @@ func (q *queuePair) PostProbe() error {
 
 func (q *queuePair) Probed() (sent, came bool, err error) {
 	q.domain.poll()
-	if q.proof == proofFailed {
-		return false, false, q.proofErr
+	if q.probe == probeFailed {
+		return false, false, q.probeErr
 	}
-	return q.proof == proofDone, lane.Acquire(&q.lane.Conn.Ring.In[q.lane.Index]) == q.token, nil
+	return q.probe == probeDone, lane.Acquire(&q.lane.Conn.Ring.In[q.lane.Index]) == q.token, nil
 }
 
 // Stop takes the queue pair to ERR: the device sends and accepts nothing more
@@ -230,14 +230,14 @@ func (q *queuePair) Stop() error {
 	if _, err := q.qp.PostSend(&q.wr[0]); err != nil {
 		return err
 	}
-	q.marked++
+	q.markersPosted++
 	return nil
 }
 
 // Drained polls for what is left.
 func (q *queuePair) Drained() bool {
 	q.domain.poll()
-	return q.marks == q.marked && q.posted == 0
+	return q.markersFlushed == q.markersPosted && q.posted == 0
 }
 
 // Close destroys the queue pair.
@@ -249,7 +249,7 @@ func (q *queuePair) Close() error {
 		}
 		if d := q.domain; d.qps[q.lane.Index] == q {
 			d.qps[q.lane.Index] = nil
-			d.undrained = d.undrained || q.marks != q.marked || q.marked == 0 || q.posted > 0
+			d.undrained = d.undrained || q.markersFlushed != q.markersPosted || q.markersPosted == 0 || q.posted > 0
 		}
 	}
 	if q.mem == nil {

@@ -73,7 +73,7 @@ type Link struct {
 	From     topology.Address // of the port
 	Remote   handshake.Lane   // the peer's half
 	PSN      uint32           // this side's
-	Trial    bool             // it carries proofs only
+	Probe    bool             // it carries proofs only
 	Begun    uint8            // READs that it may have outstanding, at least 1
 	Answered uint8            // and of the peer's
 }
@@ -104,8 +104,8 @@ func (p *Port) join(qp *ibv.QP, k Link) error {
 		return err
 	}
 	timeout := o.Timeout
-	if k.Trial {
-		timeout = o.TrialTimeout
+	if k.Probe {
+		timeout = o.ProbeTimeout
 	}
 	return qp.Modify(&ibv.QPAttr{
 		QPState: ibv.IBV_QPS_RTS, SQPSN: k.PSN, MaxRdAtomic: k.Begun,

@@ -95,21 +95,21 @@ func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant, again bool) erro
 	if length <= q.qp.MaxInline() {
 		w.SendFlags = ibv.IBV_SEND_INLINE
 	}
-	q.unsig++
-	signal := again || q.unsig == grantSignal
+	q.unsignalled++
+	signal := again || q.unsignalled == grantSignal
 	if signal {
 		w.SendFlags |= ibv.IBV_SEND_SIGNALED
-		w.WRID = wrID(wrGrant, q.lane.Index, 0, q.unsig)
+		w.WRID = wrID(wrGrant, q.lane.Index, 0, q.unsignalled)
 	}
 	if again {
-		w.WRID = wrID(wrGrantAgain, q.lane.Index, int(lane.SlotOf(seq)), q.unsig)
+		w.WRID = wrID(wrGrantAgain, q.lane.Index, int(lane.SlotOf(seq)), q.unsignalled)
 	}
 	if _, err := q.qp.PostSend(w); err != nil {
 		return fmt.Errorf("%v: %v: %w", c, q.lane, err)
 	}
 	q.credits--
 	if signal {
-		q.unsig = 0
+		q.unsignalled = 0
 		q.domain.sends++
 	}
 	return nil
@@ -148,7 +148,7 @@ func (q *queuePair) fillReceives() error {
 func (q *queuePair) Fetch() {}
 
 // Owes is false: the device acknowledges by itself.
-func (q *queuePair) Owes() bool { return false }
+func (q *queuePair) HasPendingOutput() bool { return false }
 
 // Delivering is true while the peer's process is there: its queue pairs linger for that.
 func (q *queuePair) Delivering(gone bool) bool { return !gone }

@@ -12,11 +12,11 @@ import (
 
 // returns is what the receiver's side of a socket sends: grants, and
 // acknowledgements of what has arrived.
-type returns struct {
+type reverseStream struct {
 	arrived          uint64 // parts so far
-	told             uint64 // of which there is an acknowledgement
-	due              bool   // the sender waits for the next: a part has arrived since that is no eager message
-	quiet            bool   // the last poll found nothing to read
+	acked            uint64 // of which there is an acknowledgement
+	ackDue           bool   // the sender waits for the next: a part has arrived since that is no eager message
+	nothingToRead    bool   // the last poll found nothing to read
 	outHead, outTail int    // of mem.out: what the kernel does not have yet
 	refused          error  // why the peer takes none any more
 }
@@ -31,8 +31,8 @@ func (k *socket) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 		return err
 	}
 	k.putAck()
-	k.put(returnFrame{kind: kindGrant, n: uint8(len(entries)), number: seq}, entries)
-	return k.flushReturns()
+	k.put(reverseFrame{kind: kindGrant, n: uint8(len(entries)), number: seq}, entries)
+	return k.flushReverse()
 }
 
 // PutMatch queues word of an eager message, behind an acknowledgement of what has arrived.
@@ -41,23 +41,23 @@ func (k *socket) PutMatch(t lane.EagerMatch) error {
 		return err
 	}
 	k.putAck()
-	k.put(returnFrame{kindTaken, t.N, t.Sub, t.Seq, t.Number}, nil)
+	k.put(reverseFrame{kindMatched, t.N, t.Sub, t.Seq, t.Number}, nil)
 	return nil
 }
 
 // FlushMatches gives the kernel what it takes.
-func (k *socket) FlushMatches() error { return k.flushReturns() }
+func (k *socket) FlushMatches() error { return k.flushReverse() }
 
 // reserve makes room for two returns. There is none when the sender does not read, and
 // sends more than it may.
 func (k *socket) reserve() error {
 	out := k.mem.out[:]
-	if len(out)-k.outTail < 2*maxReturn {
+	if len(out)-k.outTail < 2*maxReverseFrame {
 		k.outTail = copy(out, out[k.outHead:k.outTail])
 		k.outHead = 0
 	}
-	if n := len(out) - k.outTail; n < 2*maxReturn {
-		return k.wrapReturn(fmt.Errorf("%d bytes of grants and acknowledgements wait for the sender to read them", k.outTail))
+	if n := len(out) - k.outTail; n < 2*maxReverseFrame {
+		return k.wrapProtocol(fmt.Errorf("%d bytes of grants and acknowledgements wait for the sender to read them", k.outTail))
 	}
 	return nil
 }
@@ -66,23 +66,23 @@ func (k *socket) reserve() error {
 // parts, when no more come at present, and at once when no receive is outstanding,
 // as nobody may call again. Otherwise the next grant may take it along.
 func (k *socket) acknowledge(idle bool) error {
-	if !k.lane.InService() || !k.due || k.outHead < k.outTail || !idle && !k.quiet && k.arrived-k.told < ackEvery {
+	if !k.lane.InService() || !k.ackDue || k.outHead < k.outTail || !idle && !k.nothingToRead && k.arrived-k.acked < ackEvery {
 		return nil
 	}
 	k.putAck()
 	if k.outHead == k.outTail {
 		return nil
 	}
-	return k.flushReturns()
+	return k.flushReverse()
 }
 
 // Owes reports whether the peer has to be told of parts, or a part is to go out that nobody
 // waits for, and the kernel does not take it.
-func (k *socket) Owes() bool {
+func (k *socket) HasPendingOutput() bool {
 	if k.lane.Conn.Sending {
-		return k.hasty > 0 && k.lane.InService()
+		return k.eagerQueued > 0 && k.lane.InService()
 	}
-	return k.lane.InService() && (k.due || k.outHead < k.outTail)
+	return k.lane.InService() && (k.ackDue || k.outHead < k.outTail)
 }
 
 // Grantable is true: there is room for all grants that can be outstanding.
@@ -96,7 +96,7 @@ func (k *socket) Prepare() error { return nil }
 func (k *socket) Fetch() {
 	err := k.flushParts()
 	if err == nil {
-		err = k.readReturns()
+		err = k.readReverse()
 	}
 	if err != nil {
 		k.lane.Break(err)
@@ -106,14 +106,14 @@ func (k *socket) Fetch() {
 // putAck queues the acknowledgement of what has arrived, unless the peer has been
 // told, or one waits already: the queue has room for one beside all grants.
 func (k *socket) putAck() {
-	if k.told != k.arrived && k.outHead == k.outTail {
-		k.told, k.due = k.arrived, false
-		k.put(returnFrame{kind: kindAck, number: k.told}, nil)
+	if k.acked != k.arrived && k.outHead == k.outTail {
+		k.acked, k.ackDue = k.arrived, false
+		k.put(reverseFrame{kind: kindAck, number: k.acked}, nil)
 	}
 }
 
 // put appends a frame to what goes out.
-func (k *socket) put(f returnFrame, entries []lane.Grant) {
+func (k *socket) put(f reverseFrame, entries []lane.Grant) {
 	out := k.mem.out[k.outTail:]
 	f.encode((*[frameHeader]byte)(out))
 	n := k.putCode(out, 0, frameHeader)
@@ -136,14 +136,14 @@ func (k *socket) putCode(b []byte, from, to int) int {
 
 // flushReturns gives the kernel the returns that wait. A peer that has closed the lane takes
 // none, and may have sent messages before that nobody has read: the lane ends behind those.
-func (k *socket) flushReturns() error {
+func (k *socket) flushReverse() error {
 	if k.refused != nil {
 		k.outHead, k.outTail = 0, 0
 		return nil
 	}
 	n, errno := k.stream.Send(ibv.AddrOf(&k.mem.out[k.outHead]), k.outTail-k.outHead)
-	if again(errno) {
-		return k.missed()
+	if isTransient(errno) {
+		return k.noteIdlePoll()
 	}
 	if errno == unix.ECONNRESET || errno == unix.EPIPE {
 		k.refused = k.wrap("send a grant", errno, 0)
@@ -153,7 +153,7 @@ func (k *socket) flushReturns() error {
 	if errno != 0 {
 		return k.wrap("send a grant", errno, 0)
 	}
-	k.moved()
+	k.noteProgress()
 	if k.outHead += n; k.outHead == k.outTail {
 		k.outHead, k.outTail = 0, 0
 	}
@@ -161,22 +161,22 @@ func (k *socket) flushReturns() error {
 }
 
 // readReturns takes in what the receiver has sent.
-func (k *socket) readReturns() error {
+func (k *socket) readReverse() error {
 	for {
 		in := k.mem.in[:]
 		n, errno := k.stream.Receive(ibv.AddrOf(&in[k.have]), len(in)-k.have)
-		if again(errno) {
-			return k.missed()
+		if isTransient(errno) {
+			return k.noteIdlePoll()
 		}
 		if errno != 0 {
 			return k.wrap("receive", errno, 0)
 		}
 		if n == 0 {
-			return k.wrapEnd()
+			return k.wrapClosed()
 		}
-		k.moved()
+		k.noteProgress()
 		k.have += n
-		used, err := k.takeReturns(in[:k.have])
+		used, err := k.handleReverse(in[:k.have])
 		if err != nil {
 			return err
 		}
@@ -189,23 +189,23 @@ func (k *socket) readReturns() error {
 }
 
 // takeReturns acts on the whole frames in b and returns how many bytes they are.
-func (k *socket) takeReturns(b []byte) (used int, err error) {
+func (k *socket) handleReverse(b []byte) (used int, err error) {
 	code := k.opener.size()
 	for len(b)-used >= frameHeader+code {
 		head, rest := (*[frameHeader]byte)(b[used:]), b[used+frameHeader+code:]
-		if !k.fits(k.opener.next, head[:], b[used+frameHeader:]) {
+		if !k.codeMatches(k.opener.next, head[:], b[used+frameHeader:]) {
 			return used, k.wrapForged("a grant's or acknowledgement's header")
 		}
-		f, err := decodeReturn(head)
+		f, err := decodeReverse(head)
 		if err != nil {
-			return used, k.wrapReturn(err)
+			return used, k.wrapProtocol(err)
 		}
 		used += frameHeader + code
 		if size := f.buffers() * grantBuffer; size > 0 {
 			if len(rest) < size+code {
 				return used - frameHeader - code, nil // all of it will be looked at again
 			}
-			if !k.fits(k.opener.next+1, rest[:size], rest[size:]) {
+			if !k.codeMatches(k.opener.next+1, rest[:size], rest[size:]) {
 				return used, k.wrapForged("a grant")
 			}
 			used += size + code
@@ -214,20 +214,20 @@ func (k *socket) takeReturns(b []byte) (used int, err error) {
 		switch f.kind {
 		case kindAck:
 			err = k.acknowledged(f.number)
-		case kindTaken:
+		case kindMatched:
 			err = k.lane.Conn.Sink.EagerMatched(lane.EagerMatch{Number: f.number, Seq: f.seq, Sub: f.sub, N: f.n})
 		default:
 			err = k.granted(f, rest)
 		}
 		if err != nil {
-			return used, k.wrapReturn(err)
+			return used, k.wrapProtocol(err)
 		}
 	}
 	return used, nil
 }
 
 // fits reports whether b fits the code that follows it, where there is one.
-func (k *socket) fits(number uint64, b, code []byte) bool {
+func (k *socket) codeMatches(number uint64, b, code []byte) bool {
 	if !k.opener.on() {
 		return true
 	}
@@ -235,12 +235,12 @@ func (k *socket) fits(number uint64, b, code []byte) bool {
 	return right
 }
 
-func (k *socket) wrapReturn(err error) error {
+func (k *socket) wrapProtocol(err error) error {
 	return fmt.Errorf("%w: %v: %v: %w", fault.ErrProtocol, k.lane.Conn, k.lane, err)
 }
 
 // granted hands on a grant.
-func (k *socket) granted(f returnFrame, buffers []byte) error {
+func (k *socket) granted(f reverseFrame, buffers []byte) error {
 	for i := range f.n {
 		k.grant[i] = decodeBuffer(buffers, i, f.n)
 	}

@@ -4,12 +4,12 @@ import "ncclmesh/ibv"
 
 // The layout of a wire.
 const (
-	slotSize  = MaxSubs * EntrySize // bytes of a slot of the ring
-	ringSize  = Window * slotSize
-	proofSize = MaxParts * 8            // bytes of one set of proof words
-	eagerSize = EagerWindow * EagerSize // bytes of eager messages
-	WireSize  = ringSize + 2*proofSize  // bytes registered for the peer
-	proofIn   = ringSize                // where the peer's proof words land
+	slotSize        = MaxSubs * EntrySize // bytes of a slot of the ring
+	ringSize        = Window * slotSize
+	probeSize       = MaxParts * 8            // bytes of one set of proof words
+	eagerSize       = EagerWindow * EagerSize // bytes of eager messages
+	ControlRingSize = ringSize + 2*probeSize  // bytes registered for the peer
+	probeIn         = ringSize                // where the peer's proof words land
 )
 
 // ControlRing is the memory that the peer's device writes, outside the Go heap: the grant
@@ -27,11 +27,11 @@ type ControlRing struct {
 	mem   *ibv.Memory
 }
 
-var wires = ibv.NewPool(WireSize + eagerSize)
+var controlRings = ibv.NewPool(ControlRingSize + eagerSize)
 
 // NewControlRing makes a wire, zeroed.
 func NewControlRing() (*ControlRing, error) {
-	m, err := wires.Get()
+	m, err := controlRings.Get()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (w *ControlRing) Base() uintptr { return w.mem.Addr() }
 // Free gives the memory back. No device may write it any more.
 func (w *ControlRing) Free() {
 	if w.mem != nil {
-		wires.Put(w.mem)
+		controlRings.Put(w.mem)
 	}
 	*w = ControlRing{}
 }
@@ -70,4 +70,4 @@ func (w *ControlRing) Eager(number uint64) ([]byte, uintptr) {
 // GrantOffset and ProofOffset are where a peer's wire has the slot of seq and a lane's
 // proof word, from its base.
 func GrantOffset(seq uint64) uint64 { return uint64(SlotOf(seq)) * slotSize }
-func ProofOffset(lane uint8) uint64 { return proofIn + uint64(lane)*8 }
+func ProbeOffset(lane uint8) uint64 { return probeIn + uint64(lane)*8 }

@@ -22,23 +22,23 @@ import (
 const reasonWait = 200 * time.Millisecond
 
 // through is the circuit that leads a socket through other nodes.
-type through struct {
+type relayedCircuit struct {
 	lost chan struct{} // closed when the circuit has ended from the other side
 
-	mu    sync.Mutex // a leaf
-	why   error      // guarded until lost is closed
-	over  bool       // this side wants no circuit any more
-	asked *lane.Asked
+	mu     sync.Mutex // a leaf
+	why    error      // guarded until lost is closed
+	closed bool       // this side wants no circuit any more
+	opened *lane.OpenedCircuit
 }
 
 // drop ends the circuit, if there is one.
-func (t *through) drop(why string) {
+func (t *relayedCircuit) drop(why string) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
-	t.over = true
-	asked := t.asked
+	t.closed = true
+	asked := t.opened
 	t.mu.Unlock()
 	if asked != nil {
 		asked.Drop(why)
@@ -46,11 +46,11 @@ func (t *through) drop(why string) {
 }
 
 // keep takes a circuit over; it reports false when none is wanted any more.
-func (t *through) keep(a *lane.Asked) bool {
+func (t *relayedCircuit) store(a *lane.OpenedCircuit) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asked = a
-	return !t.over
+	t.opened = a
+	return !t.closed
 }
 
 // dialThrough asks for a circuit along the lane's route, and dials through it.
@@ -64,8 +64,8 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 		Kind: handshake.LaneTCP, Route: k.lane.Route.Via, Half: handshake.Lane{Token: k.port.opts.Random.For(k.lane.Name()).Uint64("token of the first hop")},
 		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: k.lane.Peer.Index, Token: remote.Token},
 	}
-	t := &through{lost: make(chan struct{})}
-	k.setThrough(t)
+	t := &relayedCircuit{lost: make(chan struct{})}
+	k.setCircuit(t)
 	k.lane.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
 	asked, err := circuits.Carry(ctx, k.port.Index(), ask, func(why error) {
 		t.why = k.wrapCircuit(why)
@@ -77,7 +77,7 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 	if err != nil {
 		return nil, k.wrapCircuit(err)
 	}
-	if !t.keep(asked) {
+	if !t.store(asked) {
 		asked.Drop("the lane has been closed")
 		return nil, context.Canceled
 	}
@@ -91,15 +91,15 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 }
 
 // setThrough makes Close know the circuit.
-func (k *socket) setThrough(t *through) {
+func (k *socket) setCircuit(t *relayedCircuit) {
 	k.streamMu.Lock()
 	defer k.streamMu.Unlock()
-	t.over = k.closed
-	k.through = t
+	t.closed = k.closed
+	k.circuit = t
 }
 
 // firstHop is this side of the hop to the first relay.
-func (k *socket) firstHop(a *lane.Asked, token uint64) dataport.End {
+func (k *socket) firstHop(a *lane.OpenedCircuit, token uint64) dataport.End {
 	netdev := k.port.Now().Netdev
 	return dataport.End{
 		Name: a.Hop, Key: a.Key, Tokens: handshake.LaneTokens{Dialler: token, Listener: a.Half.Token},
@@ -108,7 +108,7 @@ func (k *socket) firstHop(a *lane.Asked, token uint64) dataport.End {
 }
 
 // firstRelay is where the first relay listens.
-func (k *socket) firstRelay(a *lane.Asked) netip.AddrPort {
+func (k *socket) firstRelay(a *lane.OpenedCircuit) netip.AddrPort {
 	return netip.AddrPortFrom(topology.OnLink(a.Half.Addr, k.port.Now().Netdev), a.Half.TCPPort)
 }
 
@@ -118,12 +118,12 @@ func (k *socket) expectCircuit() error {
 	if circuits == nil {
 		return fmt.Errorf("%w: %v: %v%v: circuits are not supported here", fault.ErrInternal, k.lane.Conn, k.lane, k.lane.Route)
 	}
-	return circuits.Expect(k.token, k.arrive, func(error) {})
+	return circuits.Expect(k.token, k.answerRelay, func(error) {})
 }
 
 // arrive tells the last relay of a circuit where this side's half of the lane listens. The
 // socket itself says when it ends.
-func (k *socket) arrive(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
+func (k *socket) answerRelay(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
 	h := handshake.Lane{Kind: handshake.LaneTCP, Port: k.port.Index()}
 	k.Offer(&h)
 	return &handshake.Carried{Half: handshake.Lane{Kind: h.Kind, Port: h.Port, Addr: h.Addr, TCPPort: h.TCPPort}}, nil
@@ -131,7 +131,7 @@ func (k *socket) arrive(context.Context, *handshake.Arrive, func(string)) (*hand
 
 // explain is why a circuit broke while it was dialled through: what the relays say, where
 // they say it in time.
-func (t *through) explain(ctx context.Context, clock clock.Clock, err error) error {
+func (t *relayedCircuit) explain(ctx context.Context, clock clock.Clock, err error) error {
 	wait := clock.NewTimer(reasonWait)
 	defer wait.Stop()
 	select {

@@ -33,14 +33,14 @@ func TestManyTrials(t *testing.T) {
 			}
 		}
 		const refusals = "it opens too many"
-		transporttest.Await(t, "the refusals", func() bool { return log.Count(refusals) == opened-path.MaxTrials-path.MaxQueued })
-		if running, waiting := state(); running != path.MaxTrials || waiting != path.MaxQueued {
-			t.Errorf("%d trials are answered and %d wait, want %d and %d", running, waiting, path.MaxTrials, path.MaxQueued)
+		transporttest.Await(t, "the refusals", func() bool { return log.Count(refusals) == opened-path.MaxProbes-path.MaxQueued })
+		if running, waiting := state(); running != path.MaxProbes || waiting != path.MaxQueued {
+			t.Errorf("%d trials are answered and %d wait, want %d and %d", running, waiting, path.MaxProbes, path.MaxQueued)
 		}
-		if n := ibv.Live()["queue pairs"] - before; n > path.MaxTrials {
-			t.Errorf("%d queue pairs answer trials, want %d at most", n, path.MaxTrials)
+		if n := ibv.Live()["queue pairs"] - before; n > path.MaxProbes {
+			t.Errorf("%d queue pairs answer trials, want %d at most", n, path.MaxProbes)
 		}
-		for i := range uint32(path.MaxTrials + path.MaxQueued) {
+		for i := range uint32(path.MaxProbes + path.MaxQueued) {
 			if err := peer.Send(&handshake.Bye{Conn: first + i}); err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestTrialEndedAtOnce(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
 		s, r := transporttest.Connect(t, a, b)
 		way, peer := s.Lanes()[0].Half(), s.Session
-		for i := range uint32(path.MaxTrials + path.MaxQueued) {
+		for i := range uint32(path.MaxProbes + path.MaxQueued) {
 			open := &handshake.Open{Conn: first + i, Domains: []handshake.Domain{{Port: way.Port, Kind: way.Kind}}, Lanes: []handshake.Lane{way}}
 			if err := errors.Join(peer.Send(open), peer.Send(&handshake.Bye{Conn: first + i})); err != nil {
 				t.Fatal(err)

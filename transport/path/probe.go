@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-const trialPause = 100 * time.Millisecond // between two rounds
+const probePause = 100 * time.Millisecond // between two rounds
 
 // trial is a connection that carries nothing but its proofs, over all lanes of a
 // plan at once.
@@ -23,16 +23,16 @@ type trial struct {
 
 // trial tries the lanes of a plan, again while none passes and one of the two
 // processes is slow.
-func (f *Finder) trial(s *control.Session, plan []lane.Plan) (r trial) {
+func (f *Finder) probe(s *control.Session, plan []lane.Spec) (r probe) {
 	for spent := time.Duration(0); ; {
 		var ran time.Duration
 		r, ran = f.round(s, plan)
-		spent += ran + f.Env.Scaled(trialPause)
+		spent += ran + f.Env.Scaled(probePause)
 		if r.err != nil || r.mask != 0 || r.slow == "" || spent >= f.Env.Scaled(f.Env.LaneWait) {
 			return r
 		}
 		f.Env.Log.Debug("a path validation is repeated", "peer", s.Name(), "because", r.slow, "tried", r.tried)
-		f.pause(trialPause) // cut short by the end, at which the next round fails
+		f.pause(probePause) // cut short by the end, at which the next round fails
 	}
 }
 
@@ -49,16 +49,16 @@ func (f *Finder) pause(d time.Duration) bool {
 }
 
 // round tries the lanes of a plan once. It returns how long this process ran.
-func (f *Finder) round(s *control.Session, plan []lane.Plan) (r trial, ran time.Duration) {
+func (f *Finder) round(s *control.Session, plan []lane.Spec) (r probe, ran time.Duration) {
 	c := conn.NewProbe(f.Env, s, f.NewID(), true)
 	if err := f.Add(c); err != nil {
-		return trial{err: err}, 0
+		return probe{err: err}, 0
 	}
 	defer func() { r.err = errors.Join(r.err, c.Discard()) }()
 	r.mask, r.err = c.Establish(f.Env.Context, plan, &handshake.Open{Conn: c.ID})
 	if r.err != nil && !errors.Is(r.err, conn.ErrNoLane) {
 		c.Fail(r.err)
-		return trial{err: &trialError{r.err, c.String()}}, c.Ran()
+		return probe{err: &probeError{r.err, c.String()}}, c.Ran()
 	}
 	r.err = nil
 	_ = s.Send(&handshake.Bye{Conn: c.ID}) // a dead session needs none
