@@ -1,14 +1,14 @@
-/* The C side of the boards. It copies answers and decides nothing. */
+/* Answers NCCL's calls from the boards, on which Go publishes results. It decides nothing. */
 #include "board.h"
 
 #include <stddef.h>
 
-/* A send without a grant, and a test of what has not come, are Go's business every so many times. */
+/* One in this many calls goes to Go although the board has no grant, or the completion queues have no entry. */
 #define MISSES_BETWEEN_CALLS 64
 
 #define MASK(bits) ((1ull << (bits)) - 1)
 
-/* By the kind of a connection and the slot of its handle. */
+/* The published boards, by the kind of the connection and the slot of its handle. */
 static struct mesh_board *boards[2][1 << MESH_HANDLE_SLOT_BITS];
 
 static uint64_t acquire(const uint64_t *word)
@@ -16,7 +16,7 @@ static uint64_t acquire(const uint64_t *word)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* What this side alone writes is ordered by nothing, unless it is released. */
+/* Loads a word that only C writes: it needs no ordering, unless it is stored with release. */
 static uint64_t load_own(const uint64_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -27,6 +27,7 @@ static void store_relaxed(uint64_t *word, uint64_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
+/* The slot of a connection's board, or NULL if the handle is no connection's. */
 static struct mesh_board **place(uint64_t comm)
 {
 	uint64_t kind = comm >> MESH_HANDLE_KIND_SHIFT & MASK(MESH_HANDLE_KIND_BITS);
@@ -41,7 +42,7 @@ void mesh_board_publish(uintptr_t comm, uintptr_t board)
 	__atomic_store_n(place(comm), (struct mesh_board *)board, __ATOMIC_RELEASE);
 }
 
-/* The place may be another's by now. */
+/* Compares before it clears the slot, because another connection may have the slot by now. */
 void mesh_board_unpublish(uintptr_t comm, uintptr_t board)
 {
 	struct mesh_board *b = (struct mesh_board *)board;
@@ -49,7 +50,7 @@ void mesh_board_unpublish(uintptr_t comm, uintptr_t board)
 	__atomic_compare_exchange_n(place(comm), &b, NULL, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* The board of a connection, or NULL when it hangs nowhere, or is another's. */
+/* The board of a connection, or NULL if it is not published or the slot belongs to another connection. */
 static struct mesh_board *find(uint64_t comm)
 {
 	struct mesh_board **p = place(comm), *b;
@@ -68,7 +69,7 @@ int mesh_board_waits(uintptr_t comm)
 
 	if (!b)
 		return 0;
-	ring = acquire(&b->ring); /* once: a connection may be closing, and then there is none */
+	ring = acquire(&b->ring); /* load it once, because Go clears it when the connection closes */
 	if (!ring)
 		return 0;
 	head = acquire(&b->head);
@@ -80,7 +81,7 @@ int mesh_board_waits(uintptr_t comm)
 	return misses % MISSES_BETWEEN_CALLS != 0;
 }
 
-/* A request by its handle. */
+/* A request that was found by its handle. */
 struct request {
 	struct mesh_board *board;
 	struct mesh_answer *answer;
@@ -108,17 +109,17 @@ static uint64_t generation(uint64_t handle)
 }
 
 /*
- * Whether the connection's completion queues have nothing new, as far as C can tell. What a look finds stays where Go
- * takes it from.
+ * Polls the connection's completion queues. Returns 1 if they have no new entry, and 0 if they have or if only
+ * Go can tell. Entries stay in the source until Go takes them.
  */
 static int nothing_new(struct mesh_board *b)
 {
-	uint64_t n = acquire(&b->sources), empty = load_own(&b->empty_polls), i;
+	uint64_t n = acquire(&b->sources), polls = load_own(&b->queue_polls), i;
 
 	if (n == 0)
 		return 0;
-	store_relaxed(&b->empty_polls, empty + 1);
-	if (empty % MISSES_BETWEEN_CALLS == 0)
+	store_relaxed(&b->queue_polls, polls + 1);
+	if (polls % MISSES_BETWEEN_CALLS == 0)
 		return 0;
 	for (i = 0; i < n; i++) {
 		struct mesh_source *s = (struct mesh_source *)(uintptr_t)acquire(&b->source[i]);
@@ -131,7 +132,7 @@ static int nothing_new(struct mesh_board *b)
 			int polled = ((int (*)(uintptr_t, int, uintptr_t))(uintptr_t)s->poll)((uintptr_t)s->queue, (int)s->most,
 											   (uintptr_t)s->at);
 
-			/* An error comes again when Go looks. */
+			/* An error is not kept: Go gets it again when it polls. */
 			found = polled > 0 ? (uint32_t)polled : (uint32_t)(polled < 0);
 			if (polled > 0)
 				__atomic_store_n(&s->found, found, __ATOMIC_RELAXED);

@@ -1,7 +1,7 @@
 /*
- * The board of a connection: what Go has decided, for C to read without a call of Go.
- * Package transport/board has the same layout and says what the words mean. Each word
- * has one writer, who releases it; the other side acquires it.
+ * The board of a connection: memory in which Go publishes results that C reads without
+ * calling Go. Package transport/board has the same layout and documents the words. Each word
+ * has one writer, which stores it with release; the other side loads it with acquire.
  */
 #ifndef MESH_BOARD_H
 #define MESH_BOARD_H
@@ -11,12 +11,12 @@
 #define MESH_BOARD_REQUESTS 256
 #define MESH_BOARD_SOURCES 8
 
-/* A grant in the ring, as Grant in package transport/lane: only whose turn it is counts here. */
+/* A grant in the ring, laid out as Grant in package transport/lane. C reads its sequence only. */
 #define MESH_RING_SLOTS 256
 #define MESH_RING_STRIDE 512
 #define MESH_RING_SEQ 56
 
-/* The parts of a handle, as in ncclnet/handle.go. */
+/* The fields of a handle, as in ncclnet/handle.go. */
 #define MESH_HANDLE_INDEX_BITS 9
 #define MESH_HANDLE_GENERATION_BITS 11
 #define MESH_HANDLE_SLOT_BITS 20
@@ -25,9 +25,12 @@
 #define MESH_HANDLE_KIND_BITS 4
 #define MESH_KIND_SEND 4
 #define MESH_KIND_RECV 5
-#define MESH_KIND_REQUEST 8 /* added to its connection's */
+#define MESH_KIND_REQUEST 8 /* added to the kind of the request's connection */
 
-/* A completion queue, as Source in package transport/board: who looks at it holds it, and has left `found` entries there. */
+/*
+ * A completion queue, as Source in package transport/board. A poller holds the lock `held`; C has left `found`
+ * entries.
+ */
 struct mesh_source {
 	uint32_t held, found;
 	uint64_t poll, queue, at; /* int (*poll)(queue, most, at) */
@@ -36,13 +39,13 @@ struct mesh_source {
 };
 
 struct mesh_board {
-	/* Go's */
+	/* written by Go */
 	uint64_t comm, disabled, polls, head, ring, sources;
 	uint64_t unused[2];
-	/* C's */
-	uint64_t grant_misses, empty_polls;
+	/* written by C */
+	uint64_t grant_misses, queue_polls;
 	uint64_t unused2[6];
-	/* Go's */
+	/* written by Go */
 	uint64_t source[MESH_BOARD_SOURCES];
 	struct mesh_answer {
 		uint64_t state;
@@ -57,15 +60,15 @@ struct mesh_board {
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-/* Go shows the board of a connection that has been opened, and hides it before it is closed. */
+/* Go publishes the board of an open connection, and unpublishes it before the connection closes. */
 HIDDEN void mesh_board_publish(uintptr_t comm, uintptr_t board);
 HIDDEN void mesh_board_unpublish(uintptr_t comm, uintptr_t board);
 
 /*
- * mesh_board_waits reports whether a send has to wait for its grant; mesh_board_answers whether
- * the answer to test is known, and then is *done, which was 0, and the sizes. Where they return 0
- * it is for Go to say; mesh_board_asked notes that it has just said "not yet", or posted it. None may be called in a
- * forked child.
+ * mesh_board_waits reports whether a send has to wait for its grant. mesh_board_answers reports
+ * whether the board answers a test of the request; it then sets *done, which must be 0 before, and the sizes.
+ * If one of them returns 0 the caller has to call Go. mesh_board_asked records that Go has just posted the request
+ * or found it not done. None of them may be called in a forked child.
  */
 HIDDEN int mesh_board_waits(uintptr_t comm);
 HIDDEN int mesh_board_answers(uintptr_t request, int *done, int *sizes);

@@ -1,5 +1,5 @@
-// This file isolates the boards: C finds one by its connection's handle, and reads it
-// by the layout in board.h, which is Go's.
+// This file isolates the boards: C finds a board by its connection's handle, and reads it
+// by the layout in board.h, which equals that of package board.
 
 package main
 
@@ -21,7 +21,7 @@ func unpublishBoard(comm ncclnet.Handle, b uintptr) {
 	C.mesh_board_unpublish(C.uintptr_t(comm), C.uintptr_t(b))
 }
 
-// What both sides lay out alike; what is not does not compile.
+// Compile-time checks that both sides have the same layout.
 func _() {
 	var (
 		w board.Words

@@ -2,10 +2,10 @@
 // loads. It exports the vtables ncclNetPlugin_v5 to ncclNetPlugin_v12 and
 // nothing else.
 //
-// The C half (abi.h, vtable.c, host.c, profiler.c) has the memory layouts of NCCL's
-// interface, the vtables, a guard that turns forked children away, and the few
-// things of the C library that Go cannot see. The Go half converts the calls and
-// hands them to package ncclnet. Neither decides anything.
+// The C half (abi.h, vtable.c, host.c, profiler.c, board.c, tuner.c) contains the memory layouts of NCCL's
+// interface, the vtables, a check that refuses calls in forked children, the functions of the C library
+// that Go cannot call, and the answers that need no call of Go. The Go half converts the calls and
+// passes them to package ncclnet. Neither half decides anything.
 //
 // A panic does not leave the library: every exported function recovers, logs the
 // stack and returns ncclInternalError.

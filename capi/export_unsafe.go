@@ -1,5 +1,5 @@
-// This file isolates the arrays that NCCL passes: they are the caller's, of the
-// length the caller says, and are not used after the call.
+// This file isolates the arrays that NCCL passes: they belong to the caller, have the
+// length that the caller passes, and are not used after the call.
 
 package main
 
@@ -12,12 +12,12 @@ import (
 	"ncclmesh/ncclnet"
 )
 
-// What both sides count alike, and NCCL with them.
+// Constants that are equal in C, in Go and in NCCL.
 const (
 	_ = uint(C.NCCL_NET_HANDLE_MAXSIZE-ncclnet.HandleSize) + uint(ncclnet.HandleSize-C.NCCL_NET_HANDLE_MAXSIZE)
 	_ = uint(C.MESH_MAX_RECVS-ncclnet.MaxRecvs) + uint(ncclnet.MaxRecvs-C.MESH_MAX_RECVS)
 	_ = uint(C.NCCL_PTR_HOST-ncclnet.NCCL_PTR_HOST) + uint(ncclnet.NCCL_PTR_HOST-C.NCCL_PTR_HOST)
-	_ = uint(-1 - C.NCCL_NET_TRAFFIC_CLASS_UNDEF) // none, as any below 0 is to Init
+	_ = uint(-1 - C.NCCL_NET_TRAFFIC_CLASS_UNDEF) // undefined is negative, which Init treats as no traffic class
 )
 
 //export meshListen

@@ -1,4 +1,4 @@
-/* What the plugin needs of the process it is loaded into. */
+/* Functions that the plugin needs from the process that loads it. */
 #define _GNU_SOURCE /* dladdr */
 #include "plugin.h"
 
@@ -11,11 +11,11 @@ extern char **environ;
 
 int mesh_forked;
 
-/* The descriptors that the plugin holds, one bit each. */
+/* The file descriptors of the plugin, one bit each. */
 static const volatile uint64_t *fork_bitmap;
 static int fork_bits;
 
-/* Go opens and marks descriptors while inside is above 0, and keeps out while forking is. */
+/* Go opens and marks descriptors while `inside` is above 0, and waits before it does so while `forking` is. */
 static struct fork_gate {
 	int32_t inside, forking;
 } *fork_gate;
@@ -28,8 +28,8 @@ void mesh_fork_table(uintptr_t bitmap, int bits, uintptr_t gate)
 }
 
 /*
- * A child of a fork that falls between a socket's opening and its mark would
- * keep the socket. What Go does there takes microseconds; a fork is held up
+ * A child that is forked between the opening of a socket and its mark would
+ * keep the socket. Go needs microseconds from one to the other; a fork is delayed
  * for a tenth of a second at most.
  */
 static void before_fork(void)
@@ -50,9 +50,9 @@ static void in_parent(void)
 }
 
 /*
- * A forked child has no Go runtime to speak of, only the copy of one. It must
- * not enter the plugin, and must not keep the parent's sockets and queue pairs
- * alive after the parent has died.
+ * A forked child has a copy of Go's memory but none of its threads. It must
+ * not call the plugin, and must not keep the parent's sockets and queue pairs
+ * open after the parent has ended.
  */
 static void in_child(void)
 {
@@ -69,11 +69,11 @@ static void in_child(void)
 }
 
 /*
- * Go's monitor thread looks every 20 microseconds at what threads do that are in C, as NCCL's are between two calls, and each look
- * that finds one takes something from it which the thread's next call has to get back. That is an eighth of what a message costs
- * where both share a processor. No timer of the plugin needs to be as exact as that: those of Go's threads may be late by a
- * millisecond. Threads inherit how late their timers may be from the one that starts them, which the thread that loads the
- * library does with Go's first between these two constructors. It has its own back then.
+ * Go's monitor thread (sysmon) checks every 20 microseconds for threads that are in C, as NCCL's are between two calls, and
+ * takes the P of each such thread, which the thread's next call has to acquire again. That costs an eighth of the time of a
+ * message if both threads share a processor. No timer of the plugin needs that precision: the timers of Go's threads may be
+ * late by a millisecond. A thread inherits its timer slack from the thread that starts it. The thread that loads the library
+ * starts Go's first thread between these two constructors; the first one raises the slack and the second one restores it.
  */
 #define GO_TIMER_SLACK 1000000 /* ns */
 
@@ -92,7 +92,7 @@ __attribute__((constructor)) static void keep_own_timers(void)
 		prctl(PR_SET_TIMERSLACK, own_slack, 0, 0, 0);
 }
 
-static pid_t owner; /* who loaded the library */
+static pid_t owner; /* the process that loaded the library */
 
 __attribute__((constructor)) static void watch_forks(void)
 {
@@ -101,22 +101,22 @@ __attribute__((constructor)) static void watch_forks(void)
 }
 
 /*
- * A process that ends has its sockets reset where there is something in them that it has not
- * read, and what they have not sent yet is lost, though the sends are done: it leaves first.
+ * When a process ends, the kernel resets each socket that has unread input, and discards output that
+ * it has not sent, although NCCL's sends are done. The plugin therefore flushes its connections first.
  */
-__attribute__((destructor)) static void settle(void)
+__attribute__((destructor)) static void flush_before_exit(void)
 {
 	if (!mesh_forked && getpid() == owner)
 		meshSettle();
 }
 
-/* The logger is variadic, which Go cannot call. */
+/* The logger is a variadic function, which Go cannot call. */
 void mesh_log(ncclDebugLogger_t logger, int level, unsigned long flags, char *file, int line, char *text)
 {
 	logger(level, flags, file, line, "%s", text);
 }
 
-/* The i-th NAME=value, or NULL after the last. */
+/* The i-th NAME=value of the environment, or NULL after the last. */
 char *mesh_environ(int i)
 {
 	return environ ? environ[i] : NULL;
@@ -130,8 +130,8 @@ static uintptr_t base_of(uintptr_t address)
 }
 
 /*
- * The version of the NCCL that the logger belongs to, or 0 when that does not
- * export the function which says so. A process may have more than one NCCL.
+ * The version of the NCCL that the logger belongs to, or 0 if that NCCL does not
+ * export ncclGetVersion. A process may have loaded more than one NCCL.
  */
 int mesh_nccl_version(ncclDebugLogger_t logger)
 {

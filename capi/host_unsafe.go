@@ -14,13 +14,14 @@ import (
 	"ncclmesh/ncclnet"
 )
 
-// getenv reads C's environment, which the host may have changed since it started.
+// getenv reads C's environment, because the host may have changed it since the process started.
 func getenv(name string) string {
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
 	return C.GoString(C.getenv(c)) // "" for NULL
 }
 
+// environ returns C's environment as a list of NAME=value.
 func environ() []string {
 	var list []string
 	for i := C.int(0); ; i++ {
@@ -50,8 +51,8 @@ var interned struct {
 	strings map[string]*C.char
 }
 
-// intern returns s as a C string that is never freed: NCCL keeps the names in
-// the properties. The same text is the same pointer. Empty is NULL.
+// intern returns s as a C string that is never freed, because NCCL keeps the names in the properties. Equal
+// strings have the same pointer. The pointer of "" is NULL.
 func intern(s string) *C.char {
 	if s == "" {
 		return nil

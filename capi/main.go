@@ -18,15 +18,15 @@ var plugin = ncclnet.New(ncclnet.NewProcess(ncclnet.Host{
 }))
 
 const (
-	// minProcs: a thread of NCCL that is inside Go holds a P, and keeps it for a
-	// while after it left. With fewer than there are threads, calls wait for
+	// minProcs is the least number of Ps. A thread of NCCL that calls Go holds a P, and keeps it for a
+	// while after the call. If there are fewer Ps than threads, calls wait for
 	// milliseconds.
 	minProcs = 32
 
-	// memoryLimit stands in for the garbage collector's usual pace: nothing
-	// allocates steadily, and what set-ups and closes leave behind package
-	// transport collects when no data moves. Only where data moves without a
-	// pause for very many set-ups does the limit start a collection beside it.
+	// memoryLimit replaces the garbage collector's usual trigger. The data path does not
+	// allocate, and package transport collects the garbage of set-ups and closes while no data
+	// moves. The limit starts a collection during traffic only if data moves without a
+	// pause for very many set-ups.
 	memoryLimit = 256 << 20
 )
 
@@ -38,8 +38,8 @@ func init() {
 	C.mesh_fork_table(C.uintptr_t(addr), C.int(bits), C.uintptr_t(gate))
 }
 
-// caught ends a panic at the boundary, and the connection, if it is one or one's
-// request, that the call was about. It is deferred by every export.
+// caught recovers a panic in an exported function, sets the result to an internal error, and fails the
+// connection that h names, or whose request it names. Every exported function defers it.
 func caught(call string, h C.uintptr_t, r *C.ncclResult_t) {
 	if v := recover(); v != nil {
 		*r = C.ncclResult_t(plugin.Panicked(call, ncclnet.Handle(h), v, debug.Stack()))

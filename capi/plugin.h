@@ -1,6 +1,6 @@
 /*
- * What the C and the Go half of the plugin call in each other. Handles are
- * numbers; pointers are the caller's and are not kept.
+ * The functions that the C and the Go half of the plugin call in each other. Handles are
+ * numbers; pointers belong to the caller and are not kept.
  */
 #ifndef MESH_PLUGIN_H
 #define MESH_PLUGIN_H
@@ -18,14 +18,14 @@
 
 #define MESH_MAX_RECVS 8
 
-/* What is known of the NCCL that opens the network. */
+/* The NCCL that initialises the network. */
 struct mesh_caller {
 	int interface_version;
-	int nccl_version; /* or 0 */
+	int nccl_version; /* 0 if unknown */
 	uintptr_t profiler; /* an ncclProfilerCallback_t, or 0 */
 };
 
-/* ncclNetProperties without a version. */
+/* The members of all versions of ncclNetProperties. */
 struct mesh_properties {
 	char *name;
 	char *pciPath; /* or NULL */
@@ -47,33 +47,33 @@ struct mesh_properties {
 	int16_t planeId;
 };
 
-/* A part of a message that a lane carries, as Event in package ncclnet. */
+/* A part of a message on a lane, as Event in package ncclnet. */
 struct mesh_event {
-	int socket; /* else a queue pair */
+	int socket; /* 1: a socket, 0: a queue pair */
 	int sending;
 	int lane;
-	int number; /* the queue pair's, or the descriptor */
+	int number; /* of the queue pair or of the file descriptor */
 	uint64_t request;
 	size_t length;
 };
 
-/* The tuner's answers for one mesh, as Table in package tuner. Once made they stay as they are. */
+/* The tuner's answers for one mesh, as Table in package tuner. They do not change once they are made. */
 #define MESH_TUNER_FUNCS 5
 #define MESH_TUNER_CLASSES 160
 #define MESH_TUNER_CHOICES 6
 
 struct mesh_tuner {
-	int last_resorts; /* NCCL may have marked some choices as such */
+	int last_resorts; /* NCCL may have marked some choices as last resorts */
 	struct mesh_tuner_row {
 		uint8_t n;
-		uint8_t cell[MESH_TUNER_CHOICES]; /* of NCCL's table of costs, fastest first */
+		uint8_t cell[MESH_TUNER_CHOICES]; /* indices in NCCL's table of costs, fastest first */
 		uint8_t channels[MESH_TUNER_CHOICES];
 		uint8_t pad[3];
 	} rows[MESH_TUNER_FUNCS][MESH_TUNER_CLASSES];
-	uint32_t chunks[MESH_TUNER_FUNCS][MESH_TUNER_CLASSES]; /* or 0 */
+	uint32_t chunks[MESH_TUNER_FUNCS][MESH_TUNER_CLASSES]; /* chunk sizes; 0: NCCL's */
 };
 
-/* In Go. Each writes its result arguments on success only. */
+/* In Go. Each function writes its result arguments on success only. */
 ncclResult_t meshInit(uintptr_t *ctx, struct mesh_caller caller, int trafficClass, ncclDebugLogger_t logger);
 ncclResult_t meshInitShared(struct mesh_caller caller, ncclDebugLogger_t logger);
 ncclResult_t meshFinalize(uintptr_t ctx);
@@ -95,8 +95,8 @@ ncclResult_t meshTest(uintptr_t request, int *done, int *sizes);
 ncclResult_t meshCloseSend(uintptr_t sendComm);
 ncclResult_t meshCloseRecv(uintptr_t recvComm);
 ncclResult_t meshCloseListen(uintptr_t listenComm);
-void meshSettle(void); /* waits a moment at most until what has been sent is on its way */
-/* A struct mesh_tuner that stays, or 0: NCCL is left alone. */
+void meshSettle(void); /* waits for a short time until queued output is sent */
+/* Returns a struct mesh_tuner that is never freed, or 0 if NCCL decides alone. */
 uintptr_t meshTuner(size_t ranks, size_t nodes, ncclDebugLogger_t logger, int masked);
 
 /* In C (host.c). */

@@ -1,13 +1,13 @@
-/* NCCL's profiler: parts of messages, in NCCL's own descriptions. */
+/* Reports parts of messages to NCCL's profiler, in NCCL's own event descriptions. */
 #include "plugin.h"
 
-/* Of libibverbs: what a lane posts, and what a receiver's device completes. */
+/* From libibverbs: the opcode that a lane posts, and the one that a receiver's device completes. */
 #define IBV_WR_RDMA_WRITE_WITH_IMM 1
 #define IBV_WC_RECV_RDMA_WITH_IMM 129
 
 /*
- * The descriptions are read during the call, and NCCL writes the event's handle only
- * then, and only where a profiler took the event.
+ * NCCL reads the description during the call only. It writes the event's handle during the call,
+ * and only if a profiler has accepted the event.
  */
 uintptr_t mesh_event_start(uintptr_t profiler, uintptr_t phandle, struct mesh_event e)
 {

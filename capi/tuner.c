@@ -1,14 +1,14 @@
 /*
- * The tuner as NCCL sees it. Init asks Go for the answers to everything that NCCL
- * can ask; after that no call leaves this file, waits or allocates. An error would
- * end the job: there is none, but in a forked child.
+ * NCCL's tuner interface. Init gets the answers to all possible queries from Go;
+ * later calls run in this file only and neither wait nor allocate. An error would
+ * end the job, so no call returns one except in a forked child.
  */
 #include "plugin.h"
 #include "tuner_abi.h"
 
 /*
- * NCCL multiplies what it wants taken last by 1024 (rings of more than 8 ranks that
- * sum up 8-bit floats). Nothing else makes two of its costs differ that much.
+ * NCCL multiplies the cost of a last resort by 1024 (rings of more than 8 ranks that
+ * sum up 8-bit floats). No other two of its costs differ that much.
  */
 #define LAST_RESORT 64
 
@@ -18,7 +18,7 @@ static inline unsigned size_class(size_t bytes)
 	unsigned shift, c;
 
 	bytes = bytes < 4 ? 4 : bytes;
-	shift = 61 - (unsigned)__builtin_clzl(bytes); /* leaves three bits, of which the first is set */
+	shift = 61 - (unsigned)__builtin_clzl(bytes); /* keeps the three highest bits, of which the first is set */
 	c = 4 * shift + ((bytes >> shift) & 3);
 	return c < MESH_TUNER_CLASSES ? c : MESH_TUNER_CLASSES - 1;
 }
@@ -28,7 +28,7 @@ static inline const struct mesh_tuner_row *row(const struct mesh_tuner *t, int c
 	return &t->rows[coll][size_class(bytes)];
 }
 
-/* What passes as tuned has its rows. */
+/* Every operation for which tuned returns 1 has rows. */
 _Static_assert(NCCL_NUM_FUNCTIONS == MESH_TUNER_FUNCS, "the tuner has other operations than NCCL");
 
 static inline int tuned(const struct mesh_tuner *t, int coll)
@@ -37,9 +37,9 @@ static inline int tuned(const struct mesh_tuner *t, int coll)
 }
 
 /*
- * The first choice that NCCL has costs nothing from here on, which wins. A cell
- * below 0 is not possible and stays as it is. Where NCCL has none of the choices,
- * the user wants something else: nothing is changed.
+ * Sets the cost of the first choice that NCCL offers to 0, so that NCCL takes it. A negative
+ * cost marks an impossible choice and is not changed. If NCCL offers none of the choices,
+ * the user has excluded them, and nothing is changed.
  */
 static inline void choose(const struct mesh_tuner_row *r, float *cells, unsigned known, const float *most,
 			  int *nChannels)
@@ -56,7 +56,7 @@ static inline void choose(const struct mesh_tuner_row *r, float *cells, unsigned
 	}
 }
 
-/* Where NCCL has marked choices as the last ones, they are taken last. */
+/* As choose, but takes a choice that NCCL has marked as a last resort only if there is no other. */
 __attribute__((noinline)) static void choose_last(const struct mesh_tuner_row *r, float *cells, unsigned known,
 						  int *nChannels)
 {
@@ -71,8 +71,8 @@ __attribute__((noinline)) static void choose_last(const struct mesh_tuner_row *r
 }
 
 /*
- * Operations that go out together have their latencies one after the other, and
- * the channels of one operation of them all.
+ * Operations that NCCL launches together have their latencies one after the other, and
+ * share the channels of one operation.
  */
 __attribute__((noinline)) static void choose_together(const struct mesh_tuner *t, int coll, size_t nBytes, int ops,
 						      float *cells, unsigned known, int *nChannels)
@@ -105,9 +105,9 @@ static ncclResult_t get_coll_info_v4(void *ctx, int coll, size_t nBytes, int num
 }
 
 /*
- * From 2.29 on NCCL asks for a group of broadcasts as it does for an all-gather,
- * takes the number of channels as it is, and crashes if the communicator has
- * fewer. It has one; more than that are left to NCCL.
+ * Since 2.29 NCCL queries a group of broadcasts like an all-gather,
+ * uses the number of channels unchecked, and crashes if the communicator has
+ * fewer. Every communicator has one; for more NCCL decides.
  */
 static ncclResult_t get_coll_info_v5(void *ctx, int coll, size_t nBytes, int numPipeOps, float **table, int numAlgo,
 				     int numProto, int regBuff, int *nChannels)
@@ -127,8 +127,8 @@ static ncclResult_t get_coll_info_v3(void *ctx, int coll, size_t nBytes, int num
 }
 
 /*
- * Version 2 has no table: NCCL takes the answer as it is. Rings and trees are
- * always possible where no switch computes.
+ * Version 2 has no table: NCCL uses the answer unchecked. Rings and trees are
+ * always possible if no switch computes (CollNet).
  */
 static ncclResult_t get_coll_info_v2(void *ctx, int coll, size_t nBytes, int collNetSupport, UNUSED int nvlsSupport,
 				     int numPipeOps, int *algo, int *proto, int *nChannels)
@@ -150,7 +150,7 @@ static ncclResult_t get_coll_info_v2(void *ctx, int coll, size_t nBytes, int col
 	return result;
 }
 
-/* Only ever smaller than NCCL's, and never less than the 512 bytes that it rounds to. */
+/* The chunk size is only ever reduced, and never below the 512 bytes to which NCCL rounds it. */
 static ncclResult_t get_chunk_size_v6(void *ctx, int coll, size_t nBytes, int algo, int proto, int nChannels,
 				      size_t *chunkSize)
 {
@@ -174,7 +174,7 @@ static ncclResult_t init(void **ctx, size_t nRanks, size_t nNodes, ncclDebugLogg
 	return ncclSuccess;
 }
 
-/* What version 2 is asked says nothing of what the user has excluded. */
+/* A query of version 2 does not say which choices the user has excluded. */
 static ncclResult_t init_v2(size_t nRanks, size_t nNodes, ncclDebugLogger_t logger, void **ctx)
 {
 	return init(ctx, nRanks, nNodes, logger, 0);
@@ -191,7 +191,7 @@ static ncclResult_t init_v5(void **ctx, UNUSED uint64_t commId, size_t nRanks, s
 	return init(ctx, nRanks, nNodes, logger, 1);
 }
 
-/* The answers stay: another communicator may have the same. */
+/* The answers are not freed, because another communicator may use the same ones. */
 static ncclResult_t destroy_v2(UNUSED void *ctx)
 {
 	REFUSE_IN_CHILD();

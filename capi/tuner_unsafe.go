@@ -1,6 +1,6 @@
 // This file isolates the tuner's answers in C memory, where NCCL's threads look
-// them up without a call of Go. They are written before NCCL sees them, and never
-// again; there is one for each kind of mesh, and it is kept for ever.
+// them up without calling Go. They are written once, before NCCL gets their address.
+// There is one table for each kind of mesh, and it is never freed.
 
 package main
 
@@ -18,13 +18,13 @@ import (
 	"ncclmesh/tuner"
 )
 
-// What both sides count alike.
+// Constants that are equal in C and in Go.
 const (
 	_ = uint(C.MESH_TUNER_FUNCS-tuner.NumFuncs) + uint(tuner.NumFuncs-C.MESH_TUNER_FUNCS)
 	_ = uint(C.MESH_TUNER_CLASSES-tuner.NumClasses) + uint(tuner.NumClasses-C.MESH_TUNER_CLASSES)
 	_ = uint(C.MESH_TUNER_CHOICES-tuner.NumChoices) + uint(tuner.NumChoices-C.MESH_TUNER_CHOICES)
 
-	// A cell is a number in NCCL's table of costs.
+	// A cell is an index in NCCL's table of costs.
 	_ = uint(C.NCCL_NUM_PROTOCOLS-tuner.NumProtos) + uint(tuner.NumProtos-C.NCCL_NUM_PROTOCOLS)
 	_ = uint(C.NCCL_ALGO_TREE-tuner.Tree) + uint(tuner.Tree-C.NCCL_ALGO_TREE)
 	_ = uint(C.NCCL_ALGO_RING-tuner.Ring) + uint(tuner.Ring-C.NCCL_ALGO_RING)
@@ -34,8 +34,8 @@ const (
 	_ = uint(math.MaxUint8 - (tuner.PAT*tuner.NumProtos + tuner.NumProtos - 1))
 )
 
-// precisionRanks is up to how many ranks NCCL lets a ring sum up 8-bit floats as
-// it does everything else.
+// precisionRanks is the largest number of ranks for which NCCL does not treat a ring
+// that sums up 8-bit floats as a last resort.
 const precisionRanks = 8
 
 var tuners struct {
@@ -43,7 +43,7 @@ var tuners struct {
 	known map[*tuner.Table]*C.struct_mesh_tuner
 }
 
-// An error, as any other entry returns when it panics, would end the job.
+// meshTuner recovers a panic and returns 0, because an error would end the job.
 //
 //export meshTuner
 func meshTuner(ranks, nodes C.size_t, logger C.ncclDebugLogger_t, masked C.int) (t C.uintptr_t) {
@@ -68,9 +68,9 @@ func meshTuner(ranks, nodes C.size_t, logger C.ncclDebugLogger_t, masked C.int) 
 	return C.uintptr_t(uintptr(unsafe.Pointer(tuners.known[table])))
 }
 
-// newTuner copies the table into memory of C.
+// newTuner copies the table into C memory.
 func newTuner(table *tuner.Table, ranks int) *C.struct_mesh_tuner {
-	t := (*C.struct_mesh_tuner)(C.malloc(C.sizeof_struct_mesh_tuner)) // cgo's does not return NULL
+	t := (*C.struct_mesh_tuner)(C.malloc(C.sizeof_struct_mesh_tuner)) // cgo's malloc does not return NULL
 	*t = C.struct_mesh_tuner{}
 	t.last_resorts = flag(ranks > precisionRanks)
 	for f := range table.Choices {

@@ -1,15 +1,15 @@
 /*
- * The plugin as NCCL sees it: one vtable for each version, and the functions in
- * them. A function is named for the earliest version with its signature, and
- * serves all later ones. No decisions are made here, but for three that belong
- * to the boundary: a forked child goes no further, every output is written, and
- * version 5 does not speak of remote errors. What Go has decided already is read
+ * NCCL's network interface: one vtable for each version, and the functions in
+ * them. A function is named after the earliest version with its signature, and
+ * serves all later ones. This file makes three decisions only: a call in
+ * a forked child fails, every output argument is written, and
+ * version 5 returns no remote errors. Results that Go has published are read
  * from the connection's board.
  */
 #include "board.h"
 #include "plugin.h"
 
-/* The shared context of versions that know none. */
+/* The shared context of the versions without contexts. */
 #define NO_CONTEXT 0
 
 static uintptr_t number(void *handle)
@@ -22,7 +22,7 @@ static struct mesh_caller caller(int interface_version, ncclDebugLogger_t logger
 	return (struct mesh_caller){ interface_version, mesh_nccl_version(logger), (uintptr_t)profiler };
 }
 
-/* What NCCL is shown depends on its version, so each has its own. */
+/* Each version has its own function, because the plugin's properties depend on the version. */
 #define INIT_V5(version)                                                                                             \
 	static ncclResult_t init_v##version(ncclDebugLogger_t logger)                                                \
 	{                                                                                                            \
@@ -74,8 +74,8 @@ static ncclResult_t devices_v5(int *ndev)
 }
 
 /*
- * NCCL's structure is uninitialised: every member is assigned. The versions have
- * their members in different places, not with different meanings.
+ * NCCL passes an uninitialised structure, so every member is assigned. The versions order
+ * the members differently; their meanings are the same.
  */
 #define PROPERTIES_V5(to, from)                                                                                      \
 	do {                                                                                                         \
@@ -159,7 +159,7 @@ static ncclResult_t listen_v5(int dev, void *handle, void **listenComm)
 	return listen_v11(NO_CONTEXT, dev, handle, listenComm);
 }
 
-/* The device handles of connect and accept stay unwritten: the pointers to them may be NULL. */
+/* connect and accept do not write the device handles, because the pointers to them may be NULL. */
 static ncclResult_t connect_v11(void *ctx, int dev, void *handle, void **sendComm,
 				UNUSED ncclNetDeviceHandle_t **sendDevComm)
 {
@@ -168,7 +168,7 @@ static ncclResult_t connect_v11(void *ctx, int dev, void *handle, void **sendCom
 	return meshConnect(number(ctx), dev, handle, (uintptr_t *)sendComm);
 }
 
-/* The configuration names a traffic class, which the process has chosen by now. */
+/* The configuration contains a traffic class, which the process has already chosen. */
 static ncclResult_t connect_v10(int dev, UNUSED ncclNetCommConfig_v10_t *config, void *handle, void **sendComm,
 				ncclNetDeviceHandle_t **sendDevComm)
 {
@@ -223,7 +223,7 @@ static ncclResult_t dereg_mr_v5(void *comm, void *mhandle)
 	return meshDeregMr(number(comm), number(mhandle));
 }
 
-/* What was posted now is asked for from now on. */
+/* Records that Go has just posted the request, so that the next tests are answered from the board. */
 static ncclResult_t posted(ncclResult_t result, void **request)
 {
 	if (*request)
@@ -249,7 +249,7 @@ static ncclResult_t isend_v9(void *sendComm, void *data, size_t size, int tag, v
 	return isend_v10(sendComm, data, size, tag, mhandle, NULL, request);
 }
 
-/* A negative size becomes one that no message has, and is refused in Go. */
+/* A negative size becomes one that is too large for a message; Go refuses it. */
 static ncclResult_t isend_v6(void *sendComm, void *data, int size, int tag, void *mhandle, void **request)
 {
 	return isend_v10(sendComm, data, (size_t)size, tag, mhandle, NULL, request);

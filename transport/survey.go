@@ -17,8 +17,8 @@ import (
 type Survey struct {
 	Peer   handshake.NodeID
 	Ports  []handshake.Port // the peer's
-	RDMA   []path.Way       // that are proved, whatever else works
-	TCP    []path.Way
+	RDMA   []path.Path      // that are proved, whatever else works
+	TCP    []path.Path
 	Failed []conn.LaneFailure // what did not work
 	Errs   []error            // what kept a kind from being tried at all
 }

@@ -127,7 +127,7 @@ func New(o Options) (_ *Transport, err error) {
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock, Page: t.page,
 		LanePool: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, InfoOnce: t.sayOnce, Forget: t.forget,
 		RequestRepair: t.lacks, WarnedRecently: t.again,
-		Plan: func(c *conn.Conn, offered []handshake.Lane) ([]lane.Plan, error) {
+		Plan: func(c *conn.Conn, offered []handshake.Lane) ([]lane.Spec, error) {
 			return t.paths.PlanFor(c, offered)
 		},
 	}

@@ -7,20 +7,20 @@ import (
 	"ncclmesh/ibv"
 )
 
-// Board is the board of one connection. The zero Board has no memory: what is written
-// on it is lost. ComeIn, Enter and Outstanding may be called from any goroutine,
-// all else by one at a time.
+// Board is the completion page of one connection. The zero Board has no memory, and writes to it have no
+// effect. Disable, Publish and Outstanding may be called from any goroutine; the other methods must not be
+// called concurrently.
 type Board struct {
-	words atomic.Pointer[Words] // while it has memory
+	words atomic.Pointer[Words] // nil while the board has no memory
 
-	mu       sync.Mutex // guards what follows, and the words Comm and Come
+	mu       sync.Mutex // guards the fields below, and the words Comm and Disabled
 	mem      *ibv.Memory
 	disabled bool
 }
 
 var memories = ibv.NewPool(size)
 
-// Open gives the board memory. ring is where grants come, 0 at a receiver.
+// Open allocates the board's memory. ring is the address of the grant ring, 0 at a receiver.
 func (b *Board) Open(ring uintptr) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -40,7 +40,7 @@ func (b *Board) Open(ring uintptr) error {
 	return nil
 }
 
-// Close gives the memory back. It may be called again.
+// Close frees the board's memory. It may be called again.
 func (b *Board) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,8 +51,8 @@ func (b *Board) Close() {
 	}
 }
 
-// Enter puts the connection's handle on the board and returns where it lies, or 0 where C
-// need not look: every call is Go's.
+// Publish stores the connection's handle on the board and returns the board's address for C. It returns 0 if
+// the board has no memory or is disabled, so that every call goes to Go.
 func (b *Board) Publish(comm uint64) uintptr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *Board) Publish(comm uint64) uintptr {
 	return w.Addr()
 }
 
-// ComeIn makes every further call Go's.
+// Disable makes C pass every further call for the connection to Go.
 func (b *Board) Disable() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,21 +75,21 @@ func (b *Board) Disable() {
 	}
 }
 
-// Polled says that the connection has been polled: what that found is on the board.
+// NotePoll counts a poll of the connection, after its results were stored on the board.
 func (b *Board) NotePoll() {
 	if w := b.words.Load(); w != nil {
 		w.Polls.Store(w.Polls.Load() + 1)
 	}
 }
 
-// Next says which grant the next send needs.
+// SetHead stores the sequence of the grant that the next send needs.
 func (b *Board) SetHead(seq uint64) {
 	if w := b.words.Load(); w != nil {
 		w.Head.Store(seq)
 	}
 }
 
-// Misses is how many sends have found no grant.
+// GrantMisses returns the number of sends for which C found no grant.
 func (b *Board) GrantMisses() uint64 {
 	if w := b.words.Load(); w != nil {
 		return w.GrantMisses.Load()
@@ -97,14 +97,15 @@ func (b *Board) GrantMisses() uint64 {
 	return 0
 }
 
-// Begin says that a request is outstanding.
+// Begin marks a request as outstanding.
 func (b *Board) Begin(request int, generation uint64) {
 	if w := b.words.Load(); w != nil {
 		w.Answers[request].State.Store(generation << 1)
 	}
 }
 
-// Sizes is where the sizes of a request go before Done says that they are there.
+// Sizes returns the slice for the sizes of a request's n messages. The caller fills it before it calls Done.
+// The slice is nil if the board has no memory.
 func (b *Board) Sizes(request, n int) []uint32 {
 	w := b.words.Load()
 	if w == nil {
@@ -115,27 +116,27 @@ func (b *Board) Sizes(request, n int) []uint32 {
 	return a.Sizes[:n]
 }
 
-// Done says that a request is done.
+// Done marks a request as done.
 func (b *Board) Done(request int, generation uint64) {
 	if w := b.words.Load(); w != nil {
 		w.Answers[request].State.Store(generation<<1 | 1)
 	}
 }
 
-// End says that a request is no more: its answer was given in Go.
+// End marks a request as not outstanding, after Go has returned its result to NCCL.
 func (b *Board) End(request int) {
 	if w := b.words.Load(); w != nil {
 		w.Answers[request].State.Store(0)
 	}
 }
 
-// Taken reports whether C has the answer of a request; it looks at it no more.
+// Taken reports whether C has returned the result of a request to NCCL; C does not read it again.
 func (b *Board) Taken(request int, generation uint64) bool {
 	w := b.words.Load()
 	return w != nil && w.Consumers[request].Taken.Load() == generation
 }
 
-// Outstanding is the generation in which a request is outstanding, or 0.
+// Outstanding returns the generation in which a request is outstanding, or 0.
 func (b *Board) Outstanding(request int) uint64 {
 	w := b.words.Load()
 	if w == nil {

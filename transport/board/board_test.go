@@ -8,8 +8,8 @@ import (
 	"ncclmesh/ibv"
 )
 
-// A request's handle has the lower bits of its generation, which come again; what C has
-// taken long ago is no answer of today.
+// A request's handle contains the lower bits of its generation, which recur. A result that C took long ago does
+// not count as the result of a later generation with the same bits.
 func TestGenerationsDoNotComeAgain(t *testing.T) {
 	var b Board
 	if err := b.Open(0); err != nil {
@@ -40,7 +40,7 @@ func TestGenerationsDoNotComeAgain(t *testing.T) {
 	}
 }
 
-// A board that is closed stays where it is, blank, and is another connection's later.
+// The memory of a closed board stays mapped, zeroed, until another connection uses it.
 func TestBoardsRest(t *testing.T) {
 	before := ibv.Live()
 	var a, b Board
@@ -62,7 +62,7 @@ func TestBoardsRest(t *testing.T) {
 	if w.Comm.Load() != 0 || w.Answers[3].State.Load() != 0 {
 		t.Errorf("comm %d, state %d of a board that is closed", w.Comm.Load(), w.Answers[3].State.Load())
 	}
-	// What comes late is written on nobody's board.
+	// Late writes go to no board.
 	if err := b.Open(0); err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +85,8 @@ func TestBoardsRest(t *testing.T) {
 	}
 }
 
-// What says come in before there is memory says so when there is.
-func TestComeInEarly(t *testing.T) {
+// A board that is disabled before it has memory is disabled when it is opened.
+func TestDisableEarly(t *testing.T) {
 	var b Board
 	b.Disable()
 	if err := b.Open(0); err != nil {

@@ -1,12 +1,13 @@
-// Package board lays out the board of a connection: what Go has decided, in memory
-// that C reads without a call of Go. It holds answers, no rules of the protocol.
+// Package board implements completion pages, called boards: memory in which Go publishes the results of a
+// connection's requests, so that C can answer NCCL's calls without calling Go. A board holds results
+// only; the protocol is implemented in Go.
 //
-// Go writes which grant is next and where the ring of grants lies, how often the
-// connection has been polled, and for each request whether it is done and what its
-// sizes are. C writes which answers it has taken, and what it has asked before. Each
-// word has one writer; who reads a word of the other side acquires it, who writes one
-// releases it.
+// Go writes the sequence of the next grant, the address of the grant ring, the number of times that the
+// connection has been polled, and for each request whether it is done and the
+// sizes of its messages. C writes which results it has returned to NCCL, and at which poll it last
+// answered "not done". Each word has one writer, which stores it with release; the other
+// side loads it with acquire.
 //
-// The memory stays mapped for as long as the process lives, so that C may look at the
-// board of a connection that is just closing. A forked child does not have it.
+// The memory stays mapped as long as the process lives, because C may read the
+// board of a connection that is just closing. It is not mapped in a forked child.
 package board

@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/conn"
 )
 
-// words is the board of a connection, as C sees it.
+// words returns the board of a connection, as C reads it.
 func words(t *testing.T, c interface{ Board(uint64) uintptr }) *board.Words {
 	t.Helper()
 	addr := c.Board(1 << 44)
@@ -20,7 +20,7 @@ func words(t *testing.T, c interface{ Board(uint64) uintptr }) *board.Words {
 	return *(**board.Words)(unsafe.Pointer(&addr))
 }
 
-// take does what C does: it takes an answer that is there.
+// take takes a result from the board, as C does.
 func take(w *board.Words, q *conn.Request) (sizes []uint32, ok bool) {
 	i := q.Index()
 	state := w.Answers[i].State.Load()
@@ -32,8 +32,8 @@ func take(w *board.Words, q *conn.Request) (sizes []uint32, ok bool) {
 	return sizes, true
 }
 
-// A poll writes on the board whatever it has found; what C has taken is free again,
-// without a call.
+// A poll writes all results onto the board. A request whose result C has taken is free again without a call of
+// Go.
 func TestAnswers(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
@@ -59,7 +59,7 @@ func TestAnswers(t *testing.T) {
 				w    *board.Words
 				reqs [group]*conn.Request
 			}{{sw, sends}, {rw, recvs}} {
-				// Only the last is tested in Go; nobody else asks for the others.
+				// Only the last request is tested in Go; the others are not.
 				polls := half.w.Polls.Load()
 				sizes := transporttest.Done(t, "the last", half.reqs[group-1])
 				if sizes != (conn.Sizes{uint32(n % 64)}) {
@@ -88,8 +88,8 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// An answer that is there holds when the connection has failed; for all else the board
-// says come in.
+// A result that is on the board stays valid when the connection fails; all other calls go to Go, because the
+// board is disabled.
 func TestAnswersHold(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
@@ -120,7 +120,7 @@ func TestAnswersHold(t *testing.T) {
 	})
 }
 
-// Over lanes that nobody moves between calls every call is Go's: C has no board.
+// Over polled lanes every call goes to Go: C has no board.
 func TestPassiveLanesHaveNoBoard(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 1)

@@ -8,37 +8,42 @@ import (
 	"ncclmesh/ibv"
 )
 
-// SourceSize is how many bytes of memory a Source takes.
+// SourceSize is the size of a Source in bytes.
 const SourceSize = int(unsafe.Sizeof(Source{}))
 
-// Source is a completion queue at which C looks where it would else call Go only to hear that nothing has come. It lies in memory that
-// is not Go's. Whoever looks at the queue holds it; what C finds it leaves there, and calls Go.
+// Source is a completion queue that C polls, so that it need not call Go if no completion has arrived. It lies
+// outside the Go heap. A poller, in C or in Go, holds the source's lock; C leaves the entries that it has
+// polled in place and calls Go, which handles them.
 type Source struct {
 	_     structs.HostLayout
 	held  atomic.Uint32
-	found atomic.Uint32 // entries that C has found, and nobody has taken; written by who holds it
-	poll  uint64        // of libibverbs: int (*)(queue, most, entries)
+	found atomic.Uint32 // entries that C has polled and Go has not taken; written by the holder of the lock
+	poll  uint64        // address of libibverbs' int (*)(queue, most, entries)
 	queue uint64
-	at    uint64 // where entries go
-	most  uint32 // of them
+	at    uint64 // address for the entries
+	most  uint32 // number of entries that there is room for
 	_     [28]byte
 }
 
-// NewSource makes a source of a completion queue in memory of at least SourceSize. poll is what C calls with the queue, a number of
-// entries and where they go: at, with room for most. Where it is 0 C does not look.
+// NewSource creates the source of a completion queue in memory of at least SourceSize bytes. poll is the
+// address of the function that C calls with the queue, a number of entries and the address at, where there is
+// room for most entries. If poll is 0, C does not poll the queue.
 func NewSource(m *ibv.Memory, poll, queue, at uintptr, most int) *Source {
 	s := &ibv.Carve[Source](m, 1)[0]
 	s.poll, s.queue, s.at, s.most = uint64(poll), uint64(queue), uint64(at), uint32(most)
 	return s
 }
 
-// Hold takes hold of the queue, and reports whether it could: nobody else looks at it now.
+// TryAcquire locks the source. It returns false if another thread holds the lock.
 func (s *Source) TryAcquire() bool { return s.held.CompareAndSwap(0, 1) }
 
-// Release lets others look.
+// Release unlocks the source.
 func (s *Source) Release() { s.held.Store(0) }
 
-// Take returns how many entries C has found, which lie where they go. The caller holds the source, and has them now.
+// Take returns the number of entries that C has polled and resets it to 0. The entries are in the memory that
+// was passed to NewSource.
+//
+// Preconditions: the caller holds the lock.
 func (s *Source) Take() int {
 	n := s.found.Load()
 	if n != 0 {
@@ -47,8 +52,8 @@ func (s *Source) Take() int {
 	return int(n)
 }
 
-// Look tells C at which queues to look: those of all the connection's domains. Where one of them is nil, or C cannot look, it
-// looks at none.
+// SetSources sets the completion queues that C polls: one for each of the connection's domains. If one of them
+// is nil, cannot be polled by C, or there are more than MaxSources, C polls none.
 func (b *Board) SetSources(sources ...*Source) {
 	w := b.words.Load()
 	if w == nil {

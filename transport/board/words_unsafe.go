@@ -1,6 +1,6 @@
 package board
 
-// Isolates the words of a board, and where they lie for C: capi/board.h has the same
+// This file isolates the memory layout of a board. capi/board.h has the same
 // layout.
 
 import (
@@ -12,61 +12,61 @@ import (
 )
 
 const (
-	Requests = 256 // of a connection that can be outstanding
+	Requests = 256 // requests of a connection that can be outstanding
 	MaxSizes = 8   // messages of one request
 
 	MaxSources = 8 // completion queues of a connection
 )
 
-// Words is a board. A generation counts the uses of a request, from 1, and never comes
-// again: a request's handle has its lower bits.
+// Words is the memory of a board. A generation counts the uses of a request slot, from 1, and is never used
+// again; a request's handle contains its lower bits.
 type Words struct {
 	_ structs.HostLayout
 
-	// Go's.
+	// Written by Go.
 	Comm     atomic.Uint64 // handle of the connection, 0 when it has none
-	Disabled atomic.Uint64 // not 0: every call is Go's
-	Polls    atomic.Uint64 // of the connection
+	Disabled atomic.Uint64 // not 0: C passes every call to Go
+	Polls    atomic.Uint64 // number of polls of the connection
 	Head     atomic.Uint64 // sequence of the grant that the next send needs
-	Ring     atomic.Uint64 // where grants come; 0 at a receiver, and where every call is Go's
+	Ring     atomic.Uint64 // address of the grant ring; 0 at a receiver, and if the board is disabled
 
-	Sources atomic.Uint64 // how many of Source there are; 0: C looks at none
+	Sources atomic.Uint64 // number of entries of Source; 0: C polls no queue
 	_       [16]byte
 
-	// C's.
+	// Written by C.
 	GrantMisses atomic.Uint64 // sends that found no grant
-	EmptyPolls  atomic.Uint64 // at the completion queues, that found nothing
+	QueuePolls  atomic.Uint64 // times that C has polled the completion queues
 	_           [48]byte
 
-	Source [MaxSources]atomic.Uint64 // Go's: where each lies
+	Source [MaxSources]atomic.Uint64 // written by Go: address of each Source
 
 	Answers   [Requests]Answer
 	Consumers [Requests]Consumer
 }
 
-// Answer is what Go says of a request.
+// Answer is the result of a request, written by Go.
 type Answer struct {
 	_     structs.HostLayout
-	State atomic.Uint64    // twice the generation, and 1 when it is done; 0 when nothing is outstanding
-	N     uint32           // messages
+	State atomic.Uint64    // twice the generation, plus 1 when the request is done; 0 when it is not outstanding
+	N     uint32           // number of messages
 	Sizes [MaxSizes]uint32 // bytes of each
 	_     [20]byte
 }
 
-// Note is what C says of a request.
+// Consumer holds the words of a request that C writes.
 type Consumer struct {
 	_        structs.HostLayout
-	Taken    atomic.Uint64 // the generation whose answer it has
-	LastPoll atomic.Uint64 // Polls when it was last asked for
+	Taken    atomic.Uint64 // generation whose result C has returned
+	LastPoll atomic.Uint64 // value of Polls when NCCL was last told "not done"
 }
 
 const size = int(unsafe.Sizeof(Words{}))
 
-// Answers share no cache line.
+// Each Answer fills one cache line.
 const _ = uint(64-unsafe.Sizeof(Answer{})) + uint(unsafe.Sizeof(Answer{})-64)
 
-// Of is a memory's board.
+// wordsOf returns the board in m.
 func wordsOf(m *ibv.Memory) *Words { return &ibv.Carve[Words](m, 1)[0] }
 
-// Addr is where a board lies.
+// Addr returns the board's address.
 func (w *Words) Addr() uintptr { return uintptr(unsafe.Pointer(w)) }

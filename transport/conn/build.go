@@ -7,7 +7,7 @@ import (
 )
 
 // build opens the domains and makes the lanes of the connection's first plan.
-func (s *setup) build(plan []lane.Plan) (err error) {
+func (s *setup) build(plan []lane.Spec) (err error) {
 	c := s.c
 	if c.Ring, err = lane.NewControlRing(); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (s *setup) build(plan []lane.Plan) (err error) {
 
 // makeLane makes a lane of that index. A lane of the first set-up is added to the connection at once, so that
 // closing the connection closes it however the set-up ends.
-func (s *setup) makeLane(p lane.Plan, index int) error {
+func (s *setup) makeLane(p lane.Spec, index int) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	d := s.c.domainOf(p.Port)

@@ -124,7 +124,7 @@ func (c *Conn) poll() {
 		c.resume()
 	}
 	if !c.traits.Polled { // with polled lanes C asks Go in every call
-		c.board.Polled()
+		c.board.NotePoll()
 		return
 	}
 	c.flush(!c.expectsData())

@@ -12,7 +12,7 @@ import (
 
 // portsOf returns the local ports of a plan's lanes, in order and each once, and for each the peer's ports
 // that its lanes lead to.
-func portsOf(plan []lane.Plan) (ports []lane.Port, to [][]handshake.Port) {
+func portsOf(plan []lane.Spec) (ports []lane.Port, to [][]handshake.Port) {
 	for _, p := range plan {
 		i := slices.Index(ports, p.Port)
 		if i < 0 {
@@ -91,7 +91,7 @@ func (c *Conn) registerAll(d lane.Domain, index int) (err error) {
 			c.domainsAdded = c.domainsAdded || index > 0 && t.Polled != c.traits.Polled // grants over polled lanes have no keys
 			c.traits = lane.Traits{Polled: c.traits.Polled || t.Polled, NoRKeys: c.traits.NoRKeys || t.NoRKeys, Eager: (index == 0 || c.traits.Eager) && t.Eager, MinPart: max(c.traits.MinPart, t.MinPart)}
 			if t.Polled { // C must ask Go in every call, because only Go can poll these lanes
-				c.board.ComeIn()
+				c.board.Disable()
 			}
 			return nil
 		case c.state.At() == Closed:

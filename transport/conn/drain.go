@@ -130,7 +130,7 @@ func isFailBack(err error) bool {
 // works again, and lanes over another network if a cable or a relay works. It does so only if a lane in
 // service is on a path of the plan, which was validated just before, because other lanes in service may have
 // failed unnoticed.
-func (c *Conn) FailBack(plan []lane.Plan) {
+func (c *Conn) FailBack(plan []lane.Spec) {
 	if len(plan) == 0 {
 		return
 	}

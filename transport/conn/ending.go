@@ -40,7 +40,7 @@ func (c *Conn) Fail(err error) {
 	c.publish(err)
 	m := c.endMessage(false, err)
 	c.recordFirstFailure(err.Error())
-	c.board.ComeIn()
+	c.board.Disable()
 	if !c.peerNotified.Swap(true) {
 		_ = c.Session.Send(m) // if the session is dead the peer learns of the end from that
 	}
@@ -140,7 +140,7 @@ func (c *Conn) end(e ending, loss string) (ended bool) {
 	if ended = c.ending.CompareAndSwap(nil, &e); ended && loss != "" {
 		c.recordFirstFailure(loss)
 	}
-	c.board.ComeIn()
+	c.board.Disable()
 	c.peerDoneOnce.Do(func() { close(c.peerDone) })
 	c.events.wake()
 	return ended

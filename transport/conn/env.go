@@ -32,7 +32,7 @@ type Env struct {
 	WarnedRecently func(subject string) bool
 	Forget         func(*Conn) // stops the delivery of messages to a connection
 	// Plan returns the receiver's end of each lane that a sender offers.
-	Plan func(c *Conn, offered []handshake.Lane) ([]lane.Plan, error)
+	Plan func(c *Conn, offered []handshake.Lane) ([]lane.Spec, error)
 	// RequestRepair asks for replacement of the lanes that a sender has lost. It does not block.
 	RequestRepair func(*Conn)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Build runs only the first step of a set-up: domains and lanes.
-func (c *Conn) Build(plan []lane.Plan) error { return c.firstSetup.build(plan) }
+func (c *Conn) Build(plan []lane.Spec) error { return c.firstSetup.build(plan) }
 
 // DomainsAndLanes returns what the peer needs to connect the lanes in mask.
 func (c *Conn) DomainsAndLanes(mask uint32) ([]handshake.Domain, []handshake.Lane) {

@@ -92,7 +92,7 @@ func TestLanesToAdd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &NewSender(&Env{TimeScale: 1, Context: t.Context()}, nil, 1, 0).Conn
 		defer c.cancelJoins()
-		var plan []lane.Plan
+		var plan []lane.Spec
 		for i := range uint8(3) {
 			p := tcp.NewPort(topology.Port{Netdev: "p", IfIndex: 1 + int(i), LinkLayer: handshake.IBV_LINK_LAYER_ETHERNET, Carrier: true}, i, tcp.Options{})
 			plan = append(plan, lane.Spec{Port: p, Peer: handshake.Port{Index: i}})

@@ -86,7 +86,7 @@ func (s *Sender) consumeGrant(g *lane.Grant) {
 	before := s.head
 	s.markTaken(g.Seq, g.Sub, g.N)
 	if s.head != before && !s.traits.Polled { // with polled lanes C asks Go in every call
-		s.board.Next(s.head)
+		s.board.SetHead(s.head)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // LanesToAdd returns the lanes of a plan that the connection lacks and has room for. It leaves out paths that
 // the connection avoids.
-func (c *Conn) LanesToAdd(plan []lane.Plan) (missing []lane.Plan) {
+func (c *Conn) LanesToAdd(plan []lane.Spec) (missing []lane.Spec) {
 	if c.state.At() != Open {
 		return nil // still in its first set-up, or stopped
 	}
@@ -106,7 +106,7 @@ func (c *Conn) isVacant(i int) bool {
 }
 
 // Join makes lanes and takes them into service, from the sender's side. Only one call at a time may be made.
-func (c *Conn) Join(plan []lane.Plan) error {
+func (c *Conn) Join(plan []lane.Spec) error {
 	if !c.events.mayJoin(&c.joins) {
 		return c.abandoned()
 	}
@@ -186,7 +186,7 @@ func (s *setup) answerJoin(m *handshake.Open) error {
 
 // makeJoining makes the lanes that join. A sender, for which offered is nil, chooses the indices. A receiver
 // uses those of the lanes that were offered.
-func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
+func (s *setup) makeJoining(plan []lane.Spec, offered []handshake.Lane) error {
 	s.openDomains(plan)
 	s.c.mu.Lock()
 	free := s.c.vacantIndices()
@@ -211,7 +211,7 @@ func (s *setup) makeJoining(plan []lane.Plan, offered []handshake.Lane) error {
 
 // openDomains opens the domains that a plan needs and the connection has not, as far as the connection may
 // use the ports.
-func (s *setup) openDomains(plan []lane.Plan) {
+func (s *setup) openDomains(plan []lane.Spec) {
 	s.c.domainMu.Lock()
 	defer s.c.domainMu.Unlock()
 	ports, to := portsOf(plan)
@@ -293,14 +293,14 @@ func (c *Conn) logJoined(l, was *lane.Lane) {
 	switch {
 	case restored:
 		delete(c.lostSince, k)
-	case was.Left.IsZero(), isFailBack(was.Why()):
+	case was.DownSince.IsZero(), isFailBack(was.Why()):
 		c.env.Log.Info(fmt.Sprintf("%v: %v has joined", c, l.Path()))
 		return
 	default:
-		lost, text = was.Left, fmt.Sprintf("takes the place of %v after", was.Path())
+		lost, text = was.DownSince, fmt.Sprintf("takes the place of %v after", was.Path())
 	}
 	away := time.Since(lost)
-	c.Count.Away.Add(uint64(away))
+	c.Count.Outage.Add(uint64(away))
 	c.warn("back", l, c.flapRecordOf(k).quiet(), fmt.Sprintf("%v: %v %s %v; traffic goes over %s", c, l.Path(), text, away.Round(time.Millisecond), plural(c.inService(), "lane")))
 }
 

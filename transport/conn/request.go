@@ -79,7 +79,7 @@ func (c *Conn) Request(i int) *Request {
 
 // Board writes the connection's handle to its board and returns the address of the board for C, or 0 if there
 // is none.
-func (c *Conn) Board(comm uint64) uintptr { return c.board.Enter(comm) }
+func (c *Conn) Board(comm uint64) uintptr { return c.board.Publish(comm) }
 
 // Index returns a number below 512 that no other outstanding request of the connection has.
 func (r *Request) Index() int { return r.index }

@@ -177,7 +177,7 @@ func (s *Sender) noteWait() {
 // endWait ends the wait of the message that is sent. It counts a wait that only C has seen, because the board
 // answered all calls.
 func (s *Sender) endWait() {
-	if m := s.board.Misses(); m != s.boardMisses {
+	if m := s.board.GrantMisses(); m != s.boardMisses {
 		if s.boardMisses = m; !s.waiting {
 			s.Count.Waits.Add(1)
 		}

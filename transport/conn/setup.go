@@ -77,7 +77,7 @@ func (s *setup) laneMask() (mask uint32) {
 // the lanes to it. It returns a mask of the lanes in service. If there are none, each lane has its reason.
 // The error is then ErrNoLane for a probe, or if a node lacked a resource; otherwise it is nil, and the
 // connection waits for another path.
-func (c *Conn) Establish(ctx context.Context, plan []lane.Plan, open *handshake.Open) (uint32, error) {
+func (c *Conn) Establish(ctx context.Context, plan []lane.Spec, open *handshake.Open) (uint32, error) {
 	s := c.firstSetup
 	if ctx.Err() != nil { // the connection may be closing
 		return 0, c.abandoned()
@@ -90,7 +90,7 @@ func (c *Conn) Establish(ctx context.Context, plan []lane.Plan, open *handshake.
 
 // Answer sets up the lanes that a sender's Open offers, from the receiver's side. plan has this side's end of
 // each lane in m. It returns what Establish returns.
-func (c *Conn) Answer(ctx context.Context, plan []lane.Plan, m *handshake.Open) (uint32, error) {
+func (c *Conn) Answer(ctx context.Context, plan []lane.Spec, m *handshake.Open) (uint32, error) {
 	s := c.firstSetup
 	if ctx.Err() != nil { // the connection may be closing
 		return 0, c.abandoned()

@@ -43,7 +43,7 @@ func (c *Conn) Hide() {
 // Preconditions: c is locked.
 func (c *Conn) showLane(l *lane.Lane) {
 	if c.page != nil {
-		l.Lane = c.page.Serve(c.Count, int(l.Index), pathStats(l))
+		l.Lane = c.page.AddLane(c.Count, int(l.Index), pathStats(l))
 	}
 }
 
@@ -75,8 +75,8 @@ func (c *Conn) publish(err error) {
 }
 
 // pathStats returns the path of a lane in the form that the page has.
-func pathStats(l *lane.Lane) stats.Way {
-	w := stats.Way{
+func pathStats(l *lane.Lane) stats.Path {
+	w := stats.Path{
 		Peer: l.Conn.Session.Name(), Port: int(l.Port.Index()), PeerPort: int(l.Peer.Index),
 		PeerDevice: l.Peer.Device, PeerNetdev: l.Peer.Netdev, Tier: l.Tier,
 	}

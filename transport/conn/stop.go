@@ -244,7 +244,7 @@ func (c *Conn) awaitAnswered() {
 func (c *Conn) logSummary() {
 	text := fmt.Sprintf("%v: closed after %s", c, c.summary())
 	if failed := c.Count.Failures.Value(); failed > 0 {
-		text += fmt.Sprintf(", lanes failed %s and were away for %v", plural(int(failed), "time"), time.Duration(c.Count.Away.Value()).Round(time.Millisecond))
+		text += fmt.Sprintf(", lanes failed %s and were away for %v", plural(int(failed), "time"), time.Duration(c.Count.Outage.Value()).Round(time.Millisecond))
 	}
 	c.env.Log.Info(text)
 	for _, l := range c.lanes {

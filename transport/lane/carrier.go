@@ -12,188 +12,184 @@ import (
 type Port interface {
 	Kind() Kind
 	Traits() Traits
-	// Index is the port's number in what peers are told.
+	// Index is the number by which handshake messages name the port.
 	Index() uint8
-	// Now is the port as it was last seen; not to be changed.
+	// Now returns the port as it was last seen. The caller must not change it.
 	Now() *topology.Port
-	// Carrier takes note, before the port is seen again, that its network interface has a
-	// carrier or has none; Dark reports whether by that the port has lost its link. They may
-	// be called from any goroutine.
+	// Carrier records that the port's network interface has gained or lost its carrier, as the kernel reports
+	// it before the port is seen again. NoCarrier reports whether the port has no link by the latest such
+	// report.
 	Carrier(has bool)
 	NoCarrier() bool
-	// See takes note of the port's present state and reports whether it has changed.
+	// See records the port's present state and reports whether it differs from the previous one.
 	See(topology.Port) (changed bool, err error)
-	// Describe completes what peers are told of the port.
+	// Describe adds to a port's description for peers the fields that only this kind of port knows.
 	Describe(*handshake.Port)
-	// Open makes a domain of a connection, at a place among them, for lanes to each of
-	// those ports of the peer.
+	// Open creates the domain of a connection, at index place among the connection's domains, with room for a
+	// lane to each of the peer's ports in to.
 	Open(c *Shared, place int, to []handshake.Port) (Domain, error)
-	// Close gives everything back. All domains have been closed.
+	// Close releases the port's resources. All domains must have been closed.
 	Close() error
 }
 
-// Traits are what messages heed of a kind of lanes.
+// Traits are the properties of a kind of lane that the message layer takes into account.
 type Traits struct {
-	// Passive lanes move nothing between calls: somebody must look for grants, and
-	// acknowledge what has arrived.
+	// Polled lanes move nothing between calls: the connection has to poll them for grants, and has to
+	// acknowledge parts that have arrived.
 	Polled bool
-	// Blind lanes carry grants that say nothing of where a buffer lies, which a device
-	// must know.
+	// NoRKeys lanes carry grants without the address and the remote keys of a buffer, so a device cannot write
+	// by them.
 	NoRKeys bool
-	// Eager lanes carry short messages before their grants, where all of a connection's do:
-	// see Eager.
+	// Eager lanes can carry short messages before their grants, if all lanes of the connection can: see Eager.
 	Eager bool
-	// Cut is how many bytes a part should have at least: a message of fewer, times
-	// its lanes, stays whole. The lanes take turns with those: how much such a lane
-	// has not delivered says little.
+	// MinPart is the least number of bytes that a part should have. A message shorter than MinPart times the
+	// number of its lanes is not split; such lanes take turns in carrying whole messages, because the number of
+	// undelivered bytes says little about their load.
 	MinPart int
 }
 
-// Domain is what the lanes of a connection over one port share.
+// Domain holds the resources that a connection's lanes over one port share.
 type Domain interface {
 	Port() Port
-	// HasRoom reports whether another lane can be made.
+	// HasRoom reports whether the domain has room for another lane.
 	HasRoom() bool
-	// NewLane makes the carrier of l.
+	// NewLane creates the carrier of l.
 	NewLane(l *Lane) (Carrier, error)
-	// Key is what the peer needs to write into the connection's wire.
+	// Key returns the remote key with which the peer writes into the connection's control ring.
 	Key() uint32
-	// Poll takes the news of the lanes. receiving says that parts may arrive.
+	// Poll handles the events of the domain's lanes. receiving says that parts may arrive.
 	Poll(receiving bool)
-	// Source is the completion queue from which all that Poll takes comes; nil where there is more.
+	// Source returns the completion queue that delivers every event that Poll handles, or nil if there are
+	// other events too.
 	Source() *board.Source
-	// Flush tells the sender what has arrived, where that does not go by itself;
-	// idle says that no receive is outstanding: nobody may call again.
+	// Flush acknowledges parts that have arrived, on lanes whose device does not acknowledge by itself. idle
+	// says that no receive is outstanding, so that NCCL may not call again.
 	Flush(idle bool)
-	// Register makes a range of memory known; a nil Registration says that there
-	// is no need to. It may be called without the connection's mutex.
+	// Register registers a range of memory. It returns a nil Registration if the domain needs none. It may be
+	// called without the connection's mutex.
 	Register(addr, length uintptr) (Registration, error)
-	// RegisterDmaBuf does so for the memory of a DMA-BUF that the process sees at
-	// addr. It may be called without the connection's mutex.
+	// RegisterDmaBuf registers the memory of a DMA-BUF that the process sees at addr. It may be called without
+	// the connection's mutex.
 	RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (Registration, error)
-	// Close gives everything back. All lanes have been closed.
+	// Close releases the domain's resources. All lanes must have been closed.
 	Close() error
 }
 
-// Carrier moves a lane's bytes.
+// Carrier moves the bytes of a lane. Its methods need the connection's mutex, except where they say otherwise.
 type Carrier interface {
-	// Offer completes what the peer is told of this half.
+	// Offer fills in this half's addresses and tokens for the handshake message to the peer.
 	Offer(*handshake.Lane)
-	// Connect makes this half ready to send, given the peer's half and the place
-	// of its port among the peer's domains. It may block, until the context ends:
-	// the mutex is not held.
+	// Connect makes this half ready to send, given the peer's half and the index of the peer's port among the
+	// peer's domains. It is called without the mutex and may block until ctx ends.
 	Connect(ctx context.Context, remote handshake.Lane, place int) error
-	// Lacked is what this node lacked for a lane that was not connected in time, or
-	// nil.
+	// LocalError returns the local resource error that kept the lane from being connected in time, or nil.
 	LocalError() error
-	// PostProof sends the peer what proves that packets pass.
+	// PostProbe sends the peer a packet that validates the path in this direction.
 	PostProbe() error
-	// Proved reports whether this side's proof has been acknowledged and whether
-	// the peer's has come; an error says that one of them never will.
+	// Probed reports whether this side's probe packet has been acknowledged (sent) and whether the peer's has
+	// arrived (came). err says that one of them can no longer succeed.
 	Probed() (sent, came bool, err error)
-	// Number is what the device or the kernel calls the half: the number of a queue pair,
-	// or of a descriptor; 0 while there is none.
+	// Number returns the number of the queue pair or of the file descriptor; 0 if there is none yet.
 	Number() int
-	// Terms describes the half for people, Remark what of it they should know; ""
-	// when there is nothing.
+	// Terms describes the half for logs. Remark returns a warning for the user, or "".
 	Terms() string
 	Remark() string
 
-	// Reaches reports whether the lane can carry a part to the buffer of a grant: a device
-	// needs a key that grants lack which are older than the connection's use of it.
+	// Reaches reports whether the lane can carry a part into the buffer of g. A device needs a remote key,
+	// which a grant does not have if it was sent before the receiver registered the buffer for this lane's
+	// port.
 	Reaches(g *Grant) bool
 	// Room reports whether a part of that many bytes can be sent now.
 	Room(bytes int) (bool, error)
-	// Send sends a part.
+	// Send queues a part for transmission. Room must have returned true.
 	Send(p *Part) error
 	// Grantable reports whether a grant can be sent now.
 	Grantable() bool
-	// Prepare makes the lane ready to receive what the next grant asks for.
+	// Prepare posts the receives that the next grant relies on.
 	Prepare() error
-	// SendGrant puts the entries of seq into the sender's ring. Of a grant that was sent
-	// before again is true: Sink.Regranted says when it has come.
+	// SendGrant puts the entries of receive seq into the sender's grant ring. again says that the grant was
+	// sent before on another lane; the carrier then calls Sink.Regranted once the grant has arrived.
 	SendGrant(seq uint64, entries []Grant, again bool) error
-	// Fetch looks for grants that do not come by themselves, and sends on what has not gone
-	// out: the receiver may need that before it grants more.
+	// Fetch reads grants that no device writes into the ring, and sends parts that are still queued, because
+	// the receiver may need those before it grants more.
 	Fetch()
-	// Owes reports whether something has to go out that does not unless the connection's
-	// owner calls again: word of parts that have arrived, or an eager message, whose sender
-	// does not wait for such word.
+	// HasPendingOutput reports whether the lane has output that only a further call can send: an
+	// acknowledgement, or an eager message, for whose acknowledgement the sender does not wait.
 	HasPendingOutput() bool
-	// Delivering reports whether a peer that has closed the connection may still
-	// acknowledge what was sent; gone says that its process has ended.
+	// Delivering reports whether a peer that has closed the connection may still acknowledge parts. gone says
+	// that the peer's process has ended.
 	Delivering(gone bool) bool
-	// Stalled reports whether it is the way's fault that nothing which was sent has been
-	// delivered for long, and not the peer's process, as far as this side can tell.
+	// Stalled reports whether the network, and not the peer's process, appears to be the reason that nothing
+	// has been delivered for long.
 	Stalled() bool
-	// Unsent is how many bytes wait for the peer's kernel.
+	// Unsent returns the number of bytes that the peer's kernel has not acknowledged.
 	Unsent() int
 
-	// Stop ends all transfers, begun or posted; Drained reports whether nothing of
-	// them touches memory any more, and what had arrived has been told of.
+	// Stop ends all transfers. Drained reports whether none of them can touch memory any longer and all parts
+	// that had arrived have been reported to the Sink.
 	Stop() error
 	Drained() bool
-	// Close gives everything back. It may be called again.
+	// Close releases the carrier's resources. It may be called again.
 	Close() error
 }
 
 // Part is a part of a message to send.
 type Part struct {
-	Request int    // whose part it is; NoRequest: nobody's
-	Eager   *Eager // of a part that goes before its grant, and is a whole message; else nil
+	Request int    // the request that the part belongs to, or NoRequest
+	Eager   *Eager // of a part that is a whole message sent before its grant; nil otherwise
 	Grant   *Grant
-	Local   uintptr // where its bytes lie
-	Offset  uint64  // where they go in the granted buffer
+	Local   uintptr // address of its bytes
+	Offset  uint64  // offset in the granted buffer
 	Size    int
 	Imm     Imm
-	Region  *Region // that the bytes lie in
+	Region  *Region // the registered region that holds the bytes
 }
 
-// NoRequest is the request of a part that nobody waits for.
+// NoRequest is the request of a part whose delivery no request waits for.
 const NoRequest = -1
 
-// Sink is the messages of a connection, to its lanes.
+// Sink is the message layer of a connection, as its lanes call it, with the connection's mutex held.
 type Sink interface {
-	// Delivered says that the peer has a part of a request.
+	// Delivered reports that the peer has received a part of a request.
 	Delivered(l *Lane, request, part int)
-	// Place asks where a part goes that begins to arrive on a lane whose carrier
-	// places it itself, and in which region; nil where nothing goes. It reports false
-	// when the peer must not send it: the connection has ended.
+	// Place returns the address for a part that begins to arrive on a lane whose carrier copies or reads the
+	// bytes itself, and the region of that address; nil if the part is empty. It returns false, and has ended
+	// the connection, if the peer must not send the part.
 	Place(l *Lane, v uint32, offset uint64, size uint32) (addr uintptr, r *Region, ok bool)
-	// Dropped says that the part which began to arrive last will not end on the lane.
+	// Dropped reports that the part which began to arrive last on the lane will not be completed there.
 	Dropped(l *Lane, v uint32)
-	// Arrived says that a part has arrived, whole.
+	// Arrived reports that a part has arrived completely.
 	Arrived(l *Lane, v uint32, size int64)
-	// Eager says that an eager message has come, whole, or that the sender asks for grants.
-	// b is used again.
+	// Eager reports that an eager message has arrived completely, or that the sender requests grants. The
+	// carrier reuses b after the call.
 	Eager(l *Lane, e Eager, b []byte)
-	// Taken says that an eager message has gone to its buffer. An error says that it cannot
-	// have.
+	// EagerMatched reports that an eager message has been copied into its buffer at the receiver. It returns an
+	// error if the report contradicts what was sent.
 	EagerMatched(t EagerMatch) error
-	// Granted says that a grant has come that no device writes into the ring. An
-	// error says that it must not.
+	// Granted reports that a grant has arrived which no device writes into the ring. It returns an error if the
+	// grant breaks the protocol.
 	Granted(seq uint64, entries []Grant) error
-	// Regranted says that a grant that was sent again is in the sender's ring.
+	// Regranted reports that a grant that was sent again is in the sender's ring.
 	Regranted(l *Lane, slot uint8)
 }
 
-// Owner is what holds the lanes of a connection. Its methods may be called from any
-// goroutine, with or without the connection's mutex.
+// Owner is the connection that holds the lanes. Its methods may be called from any goroutine, with or without
+// the connection's mutex.
 type Owner interface {
 	// Fail ends the connection.
 	Fail(err error)
-	// Evidence says that a lane is broken: the connection goes on over the others.
+	// ReportFailure reports that a lane is broken. The connection continues on the others.
 	ReportFailure(l *Lane, err error)
-	// Doubt says that a lane may carry nothing now, as a relay is silent: it is left where
-	// another way is in service and it delivers nothing until it is doubted again.
+	// Suspect reports that a lane may carry nothing at present, because a relay does not answer. The connection
+	// stops using it if another path is in service and the lane delivers nothing until the next such report.
 	Suspect(l *Lane, err error)
-	// PortDown says that a port has lost its carrier: its lanes are left where there are
+	// PortDown reports that a port has lost its carrier. The connection stops using the port's lanes if it has
 	// others.
 	PortDown(p Port)
 }
 
-// Flushed marks the error of what was outstanding on a lane that had failed before, for
-// a reason that is not known here.
+// Flushed marks the error of a work request that was flushed because its lane had failed before, for a reason
+// that this error does not know.
 type Flushed struct{ Cause error }
 
 func (f Flushed) Error() string { return f.Cause.Error() }

@@ -2,34 +2,34 @@ package lane
 
 import "ncclmesh/ibv"
 
-// The layout of a wire.
+// The layout of a control ring.
 const (
 	slotSize        = MaxSubs * EntrySize // bytes of a slot of the ring
 	ringSize        = Window * slotSize
-	probeSize       = MaxParts * 8            // bytes of one set of proof words
+	probeSize       = MaxParts * 8            // bytes of one set of probe words
 	eagerSize       = EagerWindow * EagerSize // bytes of eager messages
 	ControlRingSize = ringSize + 2*probeSize  // bytes registered for the peer
-	probeIn         = ringSize                // where the peer's proof words land
+	probeIn         = ringSize                // offset of the probe words that the peer writes
 )
 
-// ControlRing is the memory that the peer's device writes, outside the Go heap: the grant
-// ring and the proof words that land here, and the words that this side sends. Both
-// halves of a connection lay it out alike; at the receiver the ring is the shadow from
-// which groups of grants are gathered. Behind them, where no device writes, lie eager
-// messages: those that the sender may have to send again, those that came to the receiver
-// before their receives. It stays mapped when it is freed: C looks at the ring of a
-// connection that may just be closing.
+// ControlRing is the memory that the peer's device writes, outside the Go heap: the grant ring and the probe
+// words of the peer; it also holds the probe words that this side sends. Both halves of a connection use the
+// same layout. At the receiver the ring is a copy of the sender's, from which groups of grants are sent.
+//
+// Behind them, in memory that is not registered, are eager messages: at the sender those that may have to be
+// sent again, at the receiver those that arrived before their receives. The memory stays mapped after Free,
+// because C may read the ring of a connection that is just closing.
 type ControlRing struct {
 	Ring  []Grant  // Window × MaxSubs
-	In    []uint64 // proof words from the peer, one to a lane
-	Out   []uint64 // proof words to the peer
+	In    []uint64 // probe words from the peer, one per lane
+	Out   []uint64 // probe words to the peer, one per lane
 	eager []byte   // EagerWindow × EagerSize
 	mem   *ibv.Memory
 }
 
 var controlRings = ibv.NewPool(ControlRingSize + eagerSize)
 
-// NewControlRing makes a wire, zeroed.
+// NewControlRing allocates a zeroed control ring.
 func NewControlRing() (*ControlRing, error) {
 	m, err := controlRings.Get()
 	if err != nil {
@@ -44,10 +44,10 @@ func NewControlRing() (*ControlRing, error) {
 	}, nil
 }
 
-// Base is where the wire begins.
+// Base returns the address of the control ring.
 func (w *ControlRing) Base() uintptr { return w.mem.Addr() }
 
-// Free gives the memory back. No device may write it any more.
+// Free returns the memory to the pool. No device may write it any more.
 func (w *ControlRing) Free() {
 	if w.mem != nil {
 		controlRings.Put(w.mem)
@@ -55,19 +55,19 @@ func (w *ControlRing) Free() {
 	*w = ControlRing{}
 }
 
-// Slot returns the entries of seq.
+// Slot returns the entries of receive seq.
 func (w *ControlRing) Slot(seq uint64) []Grant {
 	i := int(SlotOf(seq)) * MaxSubs
 	return w.Ring[i : i+MaxSubs : i+MaxSubs]
 }
 
-// Eager is the room of the eager message of that number, and where that lies.
+// Eager returns the buffer of the eager message with that number, and its address.
 func (w *ControlRing) Eager(number uint64) ([]byte, uintptr) {
 	i := int(number%EagerWindow) * EagerSize
 	return w.eager[i : i+EagerSize : i+EagerSize], ibv.AddrOf(&w.eager[i])
 }
 
-// GrantOffset and ProofOffset are where a peer's wire has the slot of seq and a lane's
-// proof word, from its base.
+// GrantOffset returns the offset of receive seq's slot in a control ring, ProbeOffset that of a lane's probe
+// word.
 func GrantOffset(seq uint64) uint64 { return uint64(SlotOf(seq)) * slotSize }
 func ProbeOffset(lane uint8) uint64 { return probeIn + uint64(lane)*8 }

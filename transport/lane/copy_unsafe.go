@@ -1,15 +1,15 @@
 package lane
 
-// Isolates the copying of what is short into the user's memory, and out of it.
+// This file isolates the copying of short messages into and out of the user's memory.
 
 import (
 	"runtime/debug"
 	"unsafe"
 )
 
-// CopyOut copies b to the user's memory at addr, 8 bytes at a store where both lie on such a
-// boundary: a GPU may watch for words of 8 bytes. It reports false when the memory is not
-// mapped, as the kernel would.
+// CopyOut copies b to the user's memory at addr. It stores 8 bytes at a time where both are aligned to 8,
+// because a GPU may poll words of 8 bytes. It returns false if the memory is not mapped, as a system call
+// would.
 //
 // Preconditions: addr lies outside the Go heap.
 func CopyOut(addr uintptr, b []byte) (ok bool) {
@@ -32,8 +32,8 @@ func CopyOut(addr uintptr, b []byte) (ok bool) {
 	return
 }
 
-// CopyIn copies the user's memory at addr to b. It reports false when that is not mapped, as
-// the kernel would.
+// CopyIn copies len(b) bytes of the user's memory at addr to b. It returns false if the memory is not mapped,
+// as a system call would.
 //
 // Preconditions: addr lies outside the Go heap.
 func CopyIn(b []byte, addr uintptr) (ok bool) {
@@ -46,8 +46,8 @@ func CopyIn(b []byte, addr uintptr) (ok bool) {
 	return
 }
 
-// Mapped reports whether what was recovered is no fault at an address; any other panic
-// goes on.
+// Mapped reports whether a recovered value is nil, and false for a fault at an address. It panics again with
+// any other value.
 func Mapped(recovered any) bool {
 	if recovered == nil {
 		return true

@@ -1,32 +1,31 @@
-// Package lane is what a connection uses of one path between a port of this node and
-// one of the peer's, whatever carries it.
+// Package lane defines lanes: what a connection uses of one path between a port of this node and one of
+// the peer's, independent of the transport that carries it.
 //
-// # Who is who
+// # Types
 //
-//	Port     a port of this node on which lanes of one kind begin, of the whole process
+//	Port     a port of this node at which lanes of one kind begin; one for the whole process
 //	Domain   what the lanes of one connection over one port share
-//	Lane     one of them: its names, its state, its share of the traffic
-//	Carrier  what moves the lane's bytes: a queue pair (lane/verbs), a socket (lane/tcp), queue
-//	         pairs through other nodes (lane/circuit)
+//	Lane     one lane: its names, its state, its share of the traffic
+//	Carrier  the transport of one lane: a queue pair (lane/verbs), a socket (lane/tcp), queue
+//	         pairs through relays (lane/circuit)
 //	Region   the user's memory, registered in every domain of a connection
-//	Sink     the messages above, to which lanes tell all they have to tell
-//	Owner    what holds the lanes, and ends the connection
+//	Sink     the message layer, which lanes notify of deliveries, arrivals and grants
+//	Owner    the connection, which lanes notify of failures
 //
-// A lane over something else, as shared memory, is a package beside those
-// that has a Port, a Domain and a Carrier; nothing above asks what kind a lane is of,
-// but for package path, which chooses.
+// A further transport, such as shared memory, would be another package with a Port, a Domain and a Carrier.
+// Only package path, which selects paths, depends on the kind of a lane.
 //
-// # What goes over a lane
+// # Traffic
 //
 // The receiver grants buffers: entries of a ring that lies at the sender ([Grant]). The
-// sender sends parts of a message into what was granted; the end of a part carries an
-// immediate ([Imm]) that says what it was. A lane says when bytes were taken (Send
-// returns) and, apart from that, when the peer has them (Sink.Delivered).
+// sender sends parts of a message into granted buffers; the last write of a part carries an
+// immediate ([Imm]) that identifies it. Send returns once the lane has queued a part;
+// Sink.Delivered is called once the peer has received it.
 //
 // # Threads
 //
-// Who calls a lane, a carrier or a domain holds the connection's mutex, except where a
-// method says otherwise. What they tell the sink they tell from inside such a call, but
-// for what [Owner] takes from anywhere. A lane's weight is decided by package path, and what
-// it has of that by how fast it is ([Lane.Rate]); its state changes as [State] shows.
+// The caller of a lane, a carrier or a domain holds the connection's mutex, except where a
+// method says otherwise. They call the Sink from inside such a call; the methods of [Owner] may
+// be called from any goroutine. Package path decides a lane's weight; the lane's measured speed decides
+// its share of that ([Lane.Rate]). [State] shows how its state changes.
 package lane

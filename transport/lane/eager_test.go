@@ -6,7 +6,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// A number is the nearest that has the bits which came, before or behind what is known.
+// EagerNumber and Sequence return the number with the given lower bits that is nearest to the base, before or
+// behind it.
 func TestNearest(t *testing.T) {
 	const numbers, sequences = 1 << lane.EagerBits, 1 << 32
 	for _, base := range []uint64{0, 1, 15, numbers/2 + 3, numbers - 1, numbers, sequences - 7, sequences, 5 * sequences, 1<<63 + 12345} {

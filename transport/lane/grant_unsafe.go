@@ -1,20 +1,19 @@
 package lane
 
-// Isolates the size check of the grant's layout and the atomic reads of words
-// that a device writes.
+// This file isolates the size check of the grant's layout and the atomic reads of words that a device writes.
 
 import (
 	"sync/atomic"
 	"unsafe"
 )
 
-// A grant's layout is the protocol's.
+// The layout of a grant is part of the protocol.
 const (
 	_ = uint(EntrySize - unsafe.Sizeof(Grant{}))
 	_ = uint(unsafe.Sizeof(Grant{}) - EntrySize)
 	_ = uint(unsafe.Offsetof(Grant{}.Seq) - (EntrySize - 8))
 )
 
-// Acquire reads a word that a device writes: what was written before it is
-// visible after it.
+// Acquire loads a word that a device writes. Everything that the device wrote before it is visible after the
+// load.
 func Acquire(p *uint64) uint64 { return atomic.LoadUint64(p) }

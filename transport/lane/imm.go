@@ -19,7 +19,7 @@ type Imm struct {
 
 const immAgain = 1 << 2
 
-// Encode is the immediate as a number.
+// Encode returns the immediate as a number, in host byte order.
 func (m Imm) Encode() uint32 {
 	var again uint32
 	if m.Again {
@@ -28,7 +28,7 @@ func (m Imm) Encode() uint32 {
 	return uint32(m.Slot)<<24 | uint32(m.Sub&7)<<21 | uint32(m.Part&31)<<16 | uint32(m.Last&31)<<11 | uint32(m.Writes)<<3 | again
 }
 
-// Decode makes m what v says, and reports whether that is a well-formed immediate.
+// Decode sets m from v and reports whether v is a well-formed immediate.
 func (m *Imm) Decode(v uint32) bool {
 	m.Slot = uint8(v >> 24)
 	m.Sub = uint8(v>>21) & 7

@@ -14,7 +14,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Kind is what carries a lane. Its values are those of the set-up messages.
+// Kind says what carries a lane. Its values are those of the handshake messages.
 type Kind uint8
 
 const (
@@ -35,33 +35,32 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Plan is a lane that a connection will try.
+// Spec describes a lane that a connection tries to establish.
 type Spec struct {
 	Port   Port
 	From   topology.Address // address of the port
 	Peer   handshake.Port
 	To     netip.Addr // address of the peer's port
-	Weight float64    // its share of the traffic, in Mb/s; 0 is what its ports can do
-	Route  *Route     // through which other nodes it goes; nil: none
-	Tier   int        // how good the way is: of the first of package path's that there was, 0 is the best
+	Weight float64    // speed in Mb/s for the division of traffic; 0 means what both ports can do
+	Route  *Route     // the relays on the path; nil for a direct path
+	Tier   int        // index of the path's tier in package path; 0 is the best
 }
 
-// Shared is what its lanes know of a connection. It does not change once they are
-// connected.
+// Shared is the part of a connection that its lanes use. It does not change once they are connected.
 type Shared struct {
 	ID      uint32
 	Sending bool
-	Probe   bool // the connection carries proofs only
+	Probe   bool // the connection only validates paths and carries no messages
 	Session *control.Session
 	Sink    Sink
 	Owner   Owner
-	Ring    *ControlRing // where the peer's device writes
+	Ring    *ControlRing // the memory that the peer's device writes
 
-	PeerBase uint64             // of the peer's wire
-	PeerKeys [MaxDomains]uint32 // to it, by place of the peer's domain
+	PeerBase uint64             // address of the peer's control ring
+	PeerKeys [MaxDomains]uint32 // remote keys of it, by index of the peer's domain
 }
 
-// String names the connection by both nodes, sender first, and by the processes where both are of one node.
+// String names the connection by both nodes, the sender first, and by the processes if both are on one node.
 func (c *Shared) String() string {
 	from, to := c.Session.Both()
 	if !c.Sending {
@@ -73,35 +72,35 @@ func (c *Shared) String() string {
 // Lane is one lane of a connection.
 type Lane struct {
 	Carrier     Carrier
-	*stats.Lane // what it carries: bytes and parts, sent or arrived; the page's while it is in service
+	*stats.Lane // counters of bytes and parts, sent or received; on the statistics page while the lane is in service
 	Conn        *Shared
 	Index       uint8  // among the lanes of the connection
-	Epoch       uint32 // of the set-up that made it: 0 is the connection's own
+	Epoch       uint32 // epoch of the set-up that made the lane; 0 is the connection's first
 	Port        Port
 	From        topology.Address // address of the port
 	Peer        handshake.Port
-	Route       *Route         // through which other nodes it goes; nil: none
-	Tier        int            // how good its way is, as that side knows; the best is 0
-	Remote      handshake.Lane // the peer's half; of one that is not known yet, the address
+	Route       *Route         // the relays on the path; nil for a direct path
+	Tier        int            // tier of its path, if this side knows it; 0 is the best
+	Remote      handshake.Lane // the peer's half; only its address until the peer has answered
 
-	Weight  float64 // its speed beside the others', as far as package path knows it; see Rate
-	Backlog int64   // bytes handed to it and not delivered, as package message counts them
+	Weight  float64 // estimated speed of its path in Mb/s, set by package path; see Rate
+	Backlog int64   // bytes sent and not delivered, counted by package conn
 
-	Delivered uint64 // parts that the peer has
-	Latest    uint64 // number of the message that was posted last of theirs
+	Delivered uint64 // parts that the peer has received
+	Latest    uint64 // number of the message that was posted last among those
 
-	Carried   float64   // bytes for its weight that the others had carried when it joined
-	DownSince time.Time // when it went out of service
+	Carried   float64   // bytes per weight that the other lanes had carried when this one joined
+	DownSince time.Time // time at which it went out of service
 
-	Reached atomic.Bool // the peer's kernel has answered, and its process may be slow to
+	Reached atomic.Bool // the peer's kernel has answered; its process may still be slow
 
 	speed   speed
-	failure atomic.Pointer[error] // evidence against the lane
+	failure atomic.Pointer[error] // the first failure report
 	state   State
 	why     error
 }
 
-// New makes a connection's lane, without a carrier.
+// New creates a lane of a connection, without a carrier.
 func New(c *Shared, index int, p Spec) *Lane {
 	l := &Lane{
 		Lane: new(stats.Lane), Conn: c, Index: uint8(index), Port: p.Port, From: p.From,
@@ -113,7 +112,7 @@ func New(c *Shared, index int, p Spec) *Lane {
 	return l
 }
 
-// String names the path: the sender's port, the receiver's.
+// String names the lane by its index, the sender's port and the receiver's port.
 func (l *Lane) String() string {
 	from, to := l.Port.Now().Short(), PeerPort(l.Peer).Short()
 	if !l.Conn.Sending {
@@ -122,10 +121,11 @@ func (l *Lane) String() string {
 	return fmt.Sprintf("lane %d %s -> %s", l.Index, from, to)
 }
 
-// Path is the lane with the nodes that it goes through, as far as this side knows them.
+// Path returns the lane's name and the relays of its path, as far as this side knows them.
 func (l *Lane) Path() string { return fmt.Sprintf("%v%v", l, l.Route) }
 
-// Name names this half of the lane: no other half that a process has at the time has the same name.
+// Name returns the identity of this half of the lane. It is unique among the halves that a process has at a
+// time.
 func (l *Lane) Name() Name {
 	n := Name{Conn: l.Conn.ID, Sending: l.Conn.Sending, Epoch: l.Epoch, Lane: l.Index}
 	if l.Conn.Session != nil {
@@ -134,7 +134,7 @@ func (l *Lane) Name() Name {
 	return n
 }
 
-// Name is that of a half of a lane.
+// Name identifies one half of a lane within a process.
 type Name struct {
 	Session handshake.SessionID
 	Conn    uint32
@@ -143,12 +143,12 @@ type Name struct {
 	Lane    uint8
 }
 
-// PeerPort is as much of a peer's port as names it.
+// PeerPort returns a port with the fields of the peer's description that name it.
 func PeerPort(p handshake.Port) *topology.Port {
 	return &topology.Port{Device: p.Device, Num: p.Num, Netdev: p.Netdev}
 }
 
-// Half is what the peer must know to connect its half.
+// Half returns the description of this half that the peer needs to connect its own.
 func (l *Lane) Half() handshake.Lane {
 	h := handshake.Lane{Index: l.Index, Kind: uint8(l.Port.Kind()), Port: l.Port.Index(), PeerPort: l.Peer.Index}
 	if l.Conn.Sending {
@@ -158,8 +158,8 @@ func (l *Lane) Half() handshake.Lane {
 	return h
 }
 
-// Break hands on an error that the lane's carrier met. A lane that is broken goes out
-// of service and its connection lives on; what is no fault of the lane ends that.
+// Break handles an error of the lane's carrier. A lane in service goes out of service and is reported to the
+// connection. An error that is not the lane's fault (invalid use, protocol, internal) ends the connection.
 func (l *Lane) Break(err error) {
 	switch {
 	case errors.Is(err, fault.ErrUsage), errors.Is(err, fault.ErrProtocol), errors.Is(err, fault.ErrInternal):
@@ -170,11 +170,10 @@ func (l *Lane) Break(err error) {
 	}
 }
 
-// MarkFailed notes evidence against the lane. It may be called from any goroutine.
+// MarkFailed records the first failure report of the lane. It may be called from any goroutine.
 func (l *Lane) MarkFailed(err error) { l.failure.CompareAndSwap(nil, &err) }
 
-// Failure is the first evidence against the lane, or nil. It may be called from any
-// goroutine.
+// Failure returns the first failure report of the lane, or nil. It may be called from any goroutine.
 func (l *Lane) Failure() error {
 	if e := l.failure.Load(); e != nil {
 		return *e

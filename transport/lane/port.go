@@ -2,8 +2,8 @@ package lane
 
 import "slices"
 
-// PortAt is the index, among a node's ports, of the one for lanes of a kind on the cable of
-// another, or -1: an interface that is an RDMA port's may be a port of its own, too.
+// PortAt returns the index of the port for lanes of kind k that uses the same network interface as port index,
+// or -1 if there is none. It may be another port, because an RDMA port's interface can also be a TCP port.
 func PortAt(ports []Port, index uint8, k Kind) int {
 	if int(index) >= len(ports) {
 		return -1

@@ -2,37 +2,37 @@ package lane
 
 import "errors"
 
-// Registration is a range of memory that one domain knows.
+// Registration is a range of memory that one domain has registered.
 type Registration interface {
-	// Keys are what this side's device and the peer's need to use it.
+	// Keys returns the keys with which this side's device and the peer's device use the memory.
 	Keys() (local, remote uint32)
-	// Release gives it back: nothing touches the memory through it any more, unless
-	// others share it.
+	// Release drops this reference to the registration. The last reference deregisters the memory, after which
+	// no device touches it.
 	Release() error
-	// ReleaseAlone does so if nobody shares it, and reports false if somebody does.
+	// ReleaseAlone deregisters the memory if this is the only reference, and returns false if there are others.
 	ReleaseAlone() (alone bool, err error)
 }
 
-// Region is memory registered for one connection, in every domain of it.
+// Region is memory that is registered in every domain of one connection.
 type Region struct {
 	Addr, Length uintptr
-	LKeys, RKeys [MaxDomains]uint32 // by place of the domain
-	Fixed        bool               // no domain that joins later can register it
+	LKeys, RKeys [MaxDomains]uint32 // by index of the domain
+	Fixed        bool               // a domain that is added later cannot register it
 
 	// Guarded by the connection's mutex.
-	InUse   int  // requests that use it
-	Joining bool // a domain that joins is registering it
+	InUse   int  // requests that use the region
+	Joining bool // a domain that is being added is registering it
 
 	held  [MaxDomains]Registration
-	known [MaxDomains]bool // to the domain, which may have no need to register it
+	known [MaxDomains]bool // the domain has been asked to register it; it may need no registration
 }
 
-// Covers reports whether b bytes at addr lie in the region; nil covers nothing.
+// Covers reports whether the region contains the b bytes at addr. A nil region contains nothing.
 func (r *Region) Covers(addr uintptr, b int) bool {
 	return r != nil && addr >= r.Addr && addr+uintptr(b) <= r.Addr+r.Length
 }
 
-// Hold adds the registration of a domain.
+// Hold adds the registration of the domain at index place; g is nil if the domain needs none.
 func (r *Region) Hold(place int, g Registration) {
 	r.known[place] = true
 	if g != nil {
@@ -41,10 +41,10 @@ func (r *Region) Hold(place int, g Registration) {
 	}
 }
 
-// Held reports whether the domain at a place knows the region.
+// Held reports whether Hold has been called for the domain at index place.
 func (r *Region) Held(place int) bool { return r.known[place] }
 
-// ReleaseAt gives back what a domain knows.
+// ReleaseAt releases the registration of the domain at index place.
 func (r *Region) ReleaseAt(place int) error {
 	g := r.held[place]
 	r.held[place], r.known[place], r.LKeys[place], r.RKeys[place] = nil, false, 0, 0
@@ -54,7 +54,8 @@ func (r *Region) ReleaseAt(place int) error {
 	return g.Release()
 }
 
-// Release gives back whatever is registered. What cannot be given back stays.
+// Release releases all registrations. A registration that fails to be released stays in the region, so that
+// Release can be called again.
 func (r *Region) Release() error {
 	var errs []error
 	for i, g := range r.held {
@@ -70,8 +71,8 @@ func (r *Region) Release() error {
 	return errors.Join(errs...)
 }
 
-// ReleaseAlone gives back what is registered, as long as no other connection shares
-// it, and reports whether that was all.
+// ReleaseAlone deregisters the memory in every domain in which no other connection shares it. It returns false
+// at the first registration that is shared or fails to be deregistered.
 func (r *Region) ReleaseAlone() bool {
 	for i, g := range r.held {
 		if g == nil {

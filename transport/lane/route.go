@@ -8,14 +8,15 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Route is a lane's way through other nodes, seen from the sender, who asks for it. It
-// does not change.
+// Route is the path of a lane through relays, from the sender's side, which requests the circuit. It does not
+// change.
 type Route struct {
 	Via   []handshake.Hop // the relays, in order, as the sender knows them
-	Names []string        // of their nodes, for people
+	Names []string        // names of the relays' nodes
 }
 
-// RouteOf is a lane's way as the receiver knows it: by the names that the sender gives.
+// RouteOf returns the route that the receiver knows, which is the names in the sender's handshake message; nil
+// for a direct lane.
 func RouteOf(half handshake.Lane) *Route {
 	if half.Through == "" {
 		return nil
@@ -23,7 +24,7 @@ func RouteOf(half handshake.Lane) *Route {
 	return &Route{Names: []string{half.Through}}
 }
 
-// String says through whom it goes; nothing of no route.
+// String returns " through " and the names of the relays, or "" for a nil route.
 func (r *Route) String() string {
 	if r == nil {
 		return ""
@@ -31,7 +32,7 @@ func (r *Route) String() string {
 	return " through " + r.Through()
 }
 
-// Through names the nodes; nothing of no route.
+// Through returns the names of the relays, joined with " and ", or "" for a nil route.
 func (r *Route) Through() string {
 	if r == nil {
 		return ""
@@ -39,34 +40,34 @@ func (r *Route) Through() string {
 	return strings.Join(r.Names, " and ")
 }
 
-// Circuits is who has other processes carry lanes: package relay. Its methods may be
-// called from any goroutine.
+// Circuits makes circuits through relays; package relay implements it. Its methods may be called from any
+// goroutine.
 type Circuits interface {
-	// Carry asks the first relay of m.Route, a neighbour at a port of this node, for a
-	// circuit, and waits until that stands or the context ends. It chooses m.Circuit,
-	// and m.Half's ports and address where m.Half.Addr is the zero value. Once it has
-	// returned a circuit, dropped is called at most once, from any goroutine and never
-	// from inside Drop, when it ends from the other side; silent is when a relay on the
-	// way gives no sign of life, and again as long as that is so: the circuit may go on.
+	// Carry requests a circuit from the first relay of m.Route, a neighbour at a port of this node, and waits
+	// until the circuit is open or ctx ends. It sets m.Circuit, and the ports and the address of m.Half if
+	// m.Half.Addr is the zero value.
+	//
+	// After Carry has returned a circuit, dropped is called at most once, when the other side closes it: from
+	// any goroutine, and never from inside Drop. silent is called each time a relay on the path gives no sign
+	// of life; the circuit may recover.
 	Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*OpenedCircuit, error)
-	// Expect has arrive take the circuit that comes with a token, once, on a goroutine
-	// on which it may block until the context ends: it connects this end and returns
-	// what the last relay has to know, or why there is no circuit. The numbers of
-	// the circuit are filled in. drop ends the circuit; dropped is as Carry's.
+	// Expect registers arrive for the circuit that will come with a token. arrive is called once, on a
+	// goroutine on which it may block until its context ends; it connects this end and returns the answer to
+	// the last relay, or the reason that it refuses the circuit. Circuits fills in the circuit's numbers. drop
+	// closes the circuit; dropped is called when the other side closes it.
 	Expect(token uint64, arrive Arrive, dropped func(error)) error
-	// Cancel withdraws an expectation that has not been met; arrive may be running,
-	// or about to.
+	// Cancel removes a registration that no circuit has used. arrive may already be running or about to run.
 	Cancel(token uint64)
 }
 
-// Arrive takes a circuit at its last process.
+// Arrive accepts a circuit at its last process.
 type Arrive func(ctx context.Context, m *handshake.Arrive, drop func(why string)) (*handshake.Carried, error)
 
-// Asked is a circuit that stands, at the process that asked for it.
+// OpenedCircuit is an open circuit, at the process that requested it.
 type OpenedCircuit struct {
 	*handshake.Carried                  // the first relay's answer
-	From               topology.Address // this side's address of the first hop
+	From               topology.Address // this side's address on the first hop
 	Hop                handshake.LaneName
-	Key                handshake.Key    // with Hop, what the preface of a socket's first hop is made of
-	Drop               func(why string) // ends it; may be called again, never blocks
+	Key                handshake.Key    // with Hop, authenticates the preface of a socket's first hop
+	Drop               func(why string) // closes the circuit; may be called again, never blocks
 }

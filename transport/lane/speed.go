@@ -3,31 +3,31 @@ package lane
 import "time"
 
 const (
-	// Measurable is the size of the least part that says something of a lane's speed.
+	// Measurable is the least size in bytes of a part that is used to measure a lane's speed.
 	Measurable = 128 << 10
 
-	minPace      = 1.0 / 16 // pace
-	fullPace     = 0.8      // pace from which on a lane is as fast as the others
-	smoothing    = 8        // spans that a rate is smoothed over
-	minSpanRatio = 8        // times that a span is longer than what is not known of it
-	retryGain    = 1.25     // by how much a lane may be faster that was not measured for long
+	minPace      = 1.0 / 16 // lower limit of a pace
+	fullPace     = 0.8      // a pace from this value on counts as 1
+	smoothing    = 8        // number of spans over which the rate is averaged
+	minSpanRatio = 8        // a span must be this many times longer than the error of its end
+	retryGain    = 1.25     // factor by which the rate of an unmeasured slow lane is raised
 )
 
-// speed is how fast a lane has been of late while it had work, and so how much of its
-// weight it is to have. It is measured over spans: from when a part is posted on an idle
-// lane, or the last span ended, until parts are found delivered.
+// speed is the measured speed of a lane while it had work. It decides the share of its weight that the lane
+// gets. It is measured over spans: from the time at which a part is posted on an idle lane, or at which the
+// last span ended, until parts are found delivered.
 type speed struct {
-	rate float64 // bytes in a nanosecond, smoothed; 0 while it was not measured
-	pace float64 // what part of its weight that is beside its siblings; 0 is all of it
+	rate float64 // bytes per nanosecond, smoothed; 0 while unmeasured
+	pace float64 // the rate per weight, as a fraction of the fastest lane's; 0 means 1
 
-	began, ended time.Duration // of the span; began is 0 while there is none
-	error        time.Duration // by how much it may have ended before
-	bytes        int64         // delivered in it
-	measured     bool          // since the last call of Forget
+	began, ended time.Duration // of the span; began is 0 if there is none
+	error        time.Duration // the span may have ended earlier by this much
+	bytes        int64         // delivered in the span
+	measured     bool          // a span was measured since the last call of Forget
 }
 
-// Rate is what the lane can carry beside its siblings: its weight, or less while it is
-// slower than that promises.
+// Rate returns the speed that the lane can carry beside the connection's other lanes: its weight, or less if it
+// was measured to be slower than its weight promises.
 func (l *Lane) Rate() float64 {
 	if l.speed.pace == 0 {
 		return l.Weight
@@ -35,37 +35,38 @@ func (l *Lane) Rate() float64 {
 	return l.Weight * l.speed.pace
 }
 
-// Slow reports whether that is less than its weight.
+// Slow reports whether the rate is less than the lane's weight.
 func (l *Lane) Slow() bool { return l.speed.pace != 0 }
 
-// Begin begins a span, as a part is posted on an idle lane: at now, or at 0, which is
-// none, when it is less than Measurable. It reports whether the last one said something.
-func (l *Lane) Begin(now time.Duration) (said bool) {
-	said = l.speed.finish()
+// Begin starts a span when a part is posted on an idle lane. now is 0, which starts no span, if the part is
+// smaller than Measurable. Begin reports whether the previous span gave a measurement.
+func (l *Lane) Begin(now time.Duration) (measured bool) {
+	measured = l.speed.finish()
 	l.speed.began, l.speed.ended, l.speed.bytes = now, now, 0
-	return said
+	return measured
 }
 
-// Measure notes that a part was found delivered now, and was not a gap before. It reports
-// whether what was found before said something.
-func (l *Lane) Measure(now, gap time.Duration, size int) (said bool) {
+// Measure records that a part of size bytes was found delivered at now and was not yet delivered gap before. It
+// reports whether the previous span gave a measurement.
+func (l *Lane) Measure(now, gap time.Duration, size int) (measured bool) {
 	s := &l.speed
 	if size < Measurable {
 		s.began = 0
 		return false
 	}
 	if now != s.ended {
-		said = s.finish()
+		measured = s.finish()
 		s.ended, s.error = now, gap
 	}
 	s.bytes += int64(size)
-	if s.began == 0 { // since when is not known
+	if s.began == 0 { // the start is unknown
 		s.began, s.bytes = now, 0
 	}
-	return said
+	return measured
 }
 
-// finish reports whether a span says something, and begins the next one where it ended.
+// finish computes the rate of the span and starts the next one at its end. It returns false if the span gives
+// no measurement.
 func (s *speed) finish() bool {
 	took := s.ended - s.began
 	if s.began == 0 || s.bytes == 0 || took < minSpanRatio*s.error || took == 0 {
@@ -80,8 +81,8 @@ func (s *speed) finish() bool {
 	return true
 }
 
-// Forget takes a slow lane to be faster that was not measured since the last call: it may
-// have become so.
+// Forget raises the assumed speed of a slow lane that was not measured since the last call, because it may have
+// become faster.
 func (l *Lane) Forget() {
 	if s := &l.speed; s.pace != 0 && !s.measured {
 		s.rate *= retryGain
@@ -89,8 +90,8 @@ func (l *Lane) Forget() {
 	l.speed.measured = false
 }
 
-// Compare gives each of a connection's lanes its pace, by the fastest for its weight: what
-// links could do at best nobody knows, and only the ratios count.
+// Compare sets the pace of each of a connection's lanes, relative to the lane that is fastest for its weight.
+// Only ratios are compared, because the highest possible speed of a link is unknown.
 func Compare(lanes []*Lane) {
 	best := 0.0
 	for _, l := range lanes {
@@ -107,7 +108,7 @@ func Compare(lanes []*Lane) {
 	}
 }
 
-// setPace has the lane keep the turns that it has had.
+// setPace sets the pace and adjusts Carried, so that the lane's turn does not change.
 func (l *Lane) setPace(pace float64) {
 	if pace == l.speed.pace {
 		return

@@ -8,17 +8,17 @@ import (
 	"ncclmesh/transport/stats"
 )
 
-// work has a lane deliver parts one after another, each found after a poll that takes gap, and tells
-// of each.
-func work(l *Lane, now *time.Duration, parts, size int, each, gap time.Duration) (said bool) {
+// work makes a lane deliver parts one after another; each is found by a poll that comes gap after the last, and
+// is passed to Measure.
+func work(l *Lane, now *time.Duration, parts, size int, each, gap time.Duration) (measured bool) {
 	for range parts {
 		*now += each
-		said = l.Measure(*now, gap, size) || said
+		measured = l.Measure(*now, gap, size) || measured
 	}
-	return said
+	return measured
 }
 
-// fresh makes lanes in service of those weights, which have begun to work.
+// fresh creates lanes in service with the given weights, each of which has started a span.
 func fresh(weights ...float64) (lanes []*Lane, now time.Duration) {
 	now = time.Second
 	for _, w := range weights {
@@ -31,8 +31,8 @@ func fresh(weights ...float64) (lanes []*Lane, now time.Duration) {
 	return lanes, now
 }
 
-// A lane has what it carries beside its siblings, by their weights, between a sixteenth and
-// all of its own.
+// The rate of a lane is its speed relative to the other lanes by their weights, between a sixteenth and
+// the whole of its weight.
 func TestSpeed(t *testing.T) {
 	const part = 1 << 20
 	const us = time.Microsecond
@@ -66,7 +66,7 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// What says nothing of a lane's speed is no measure of it.
+// Only spans that can be timed exactly enough give a measurement.
 func TestSpeedUnknown(t *testing.T) {
 	const part, gap = 1 << 20, time.Microsecond
 	tests := []struct {
@@ -98,8 +98,8 @@ func TestSpeedUnknown(t *testing.T) {
 	}
 }
 
-// A slow lane gets its share back when it is found to be faster, and when it was not
-// measured for long; its turns go on from where they were.
+// A slow lane gets its share back when it is measured to be faster, and when it was not measured for long; its
+// turns continue from where they were.
 func TestSpeedRecovers(t *testing.T) {
 	const part = 1 << 20
 	slow := func() []*Lane {

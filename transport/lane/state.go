@@ -5,20 +5,18 @@ import (
 	"time"
 )
 
-// State is how far a lane has come.
+// State is the state of a lane.
 //
-//	        Connect      both sides proved it
-//	Made ──────────► Connected ──────────► Up
-//	  │                  │                 │
-//	  └──── a failure ───┴──► Down ◄───────┘
-//	                           │ ▲
-//	                           ▼ │ (Up, Made, Connected, when the connection ends)
-//	                         Stopped
+//	      Connect      both sides validated it//	Made ──────────► Connected ──────────► Up
+//	│                  │                 │
+//	└──── a failure ───┴──► Down ◄───────┘
+//	                         │ ▲
+//	                         ▼ │ (Up, Made, Connected, when the connection ends)
+//	                       Stopped
 //
-// The set-up of a connection takes lanes from Made to Up, or Down. A carrier that finds
-// its lane broken takes it Down and tells the connection, which stops it; nothing comes
-// up again: what takes its place is another lane. When the connection ends it
-// stops every lane.
+// The set-up of a connection takes lanes from Made to Up, or Down. A carrier whose lane breaks takes
+// the lane Down and reports that to the connection, which stops it. A lane that is Down never comes up
+// again: a new lane replaces it. When a connection ends it stops all of its lanes.
 type State uint8
 
 const (
@@ -26,7 +24,7 @@ const (
 	Connected State = 1 // it can send to the peer's half
 	Up        State = 2 // in service
 	Down      State = 3 // out of service, for the reason that Why gives
-	Stopped   State = 4 // and nothing that it carried touches memory any more
+	Stopped   State = 4 // no transfer of the lane touches memory any longer
 )
 
 func (s State) String() string {
@@ -45,20 +43,21 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// State is how far the lane has come.
+// State returns the state of the lane.
 func (l *Lane) State() State { return l.state }
 
 // InService reports whether the lane carries messages.
 func (l *Lane) InService() bool { return l.state == Up }
 
-// Why is what has kept the lane from service, or taken it out; nil while nothing has.
+// Why returns the reason that the lane was not taken into service or went out of it; nil if there is none.
 func (l *Lane) Why() error { return l.why }
 
-// comesFrom is the state from which a lane is taken on to another: the arrows of the drawing that are nobody's failure.
+// predecessor holds the state before each state that Enter accepts: the arrows of the drawing that are not
+// failures.
 var predecessor = map[State]State{Connected: Made, Up: Connected, Stopped: Down}
 
-// Enter takes the lane on to Connected, Up or Stopped, and reports whether it is there now. Where no arrow leads there the lane stays as it
-// is: one that has failed, or that its connection has stopped, while it was connected or proved is not to come up again.
+// Enter changes the state to Connected, Up or Stopped if the lane is in the state before that. It reports
+// whether the lane is in state s now. A lane that has failed or was stopped meanwhile does not come up again.
 func (l *Lane) Enter(s State) bool {
 	if from, known := predecessor[s]; known && l.state == from {
 		l.state = s
@@ -66,7 +65,7 @@ func (l *Lane) Enter(s State) bool {
 	return l.state == s
 }
 
-// Fail takes the lane out of service; why replaces an earlier reason.
+// Fail takes the lane out of service. why replaces an earlier reason.
 func (l *Lane) Fail(why error) {
 	l.why = why
 	if l.state == Up {
@@ -77,15 +76,15 @@ func (l *Lane) Fail(why error) {
 	}
 }
 
-// Rest takes the lane out of service for no fault of its own: its connection ends.
+// Deactivate takes a healthy lane out of service, because its connection ends.
 func (l *Lane) Deactivate() {
 	if l.state != Stopped {
 		l.state = Down
 	}
 }
 
-// NodeFault is a reason against a lane that is no evidence against its path: what a
-// node lacked for it.
+// NodeFault is a local resource error of a node that kept a lane from service. It does not count against the
+// lane's path.
 type NodeFault struct {
 	Node string
 	Err  error

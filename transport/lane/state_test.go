@@ -20,8 +20,8 @@ func TestStateString(t *testing.T) {
 	}
 }
 
-// What takes a lane from each state to which; from where nothing leads it stays as it was, and says so. A lane that has
-// stopped stays so, whatever is said against it, and only what is said gives it a reason.
+// Each step leads from some states to another; in any other state the lane stays as it was and the step returns false. A lane
+// that has stopped stays stopped, and only a failure changes its reason.
 func TestStateTransitions(t *testing.T) {
 	before, now := errors.New("what was known"), errors.New("what is known now")
 	steps := []struct {
@@ -32,7 +32,7 @@ func TestStateTransitions(t *testing.T) {
 	}{
 		{"made", enters(Made), map[State]State{Made: Made}, before},
 		{"connected", enters(Connected), map[State]State{Made: Connected, Connected: Connected}, before},
-		{"proved", enters(Up), map[State]State{Connected: Up, Up: Up}, before},
+		{"validated", enters(Up), map[State]State{Connected: Up, Up: Up}, before},
 		{"down", enters(Down), map[State]State{Down: Down}, before},
 		{"failed", func(l *Lane) bool { l.Fail(now); return true }, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, now},
 		{"at rest", func(l *Lane) bool { l.Deactivate(); return true }, map[State]State{Made: Down, Connected: Down, Up: Down, Down: Down, Stopped: Stopped}, before},
@@ -58,10 +58,10 @@ func TestStateTransitions(t *testing.T) {
 	}
 }
 
-// enters takes a lane on to a state.
+// enters returns a step that calls Enter.
 func enters(s State) func(*Lane) bool { return func(l *Lane) bool { return l.Enter(s) } }
 
-// A new lane has no reason against it and carries nothing yet.
+// A new lane is in state Made and has no reason.
 func TestStateAtFirst(t *testing.T) {
 	l := &Lane{}
 	if l.State() != Made || l.InService() || l.Why() != nil {
@@ -69,35 +69,37 @@ func TestStateAtFirst(t *testing.T) {
 	}
 }
 
-// told is what a connection is told of its lane.
-type told struct{ said []string }
+// recorder is a connection that records the calls of its lane.
+type recorder struct{ calls []string }
 
-func (b *told) Fail(err error)                   { b.said = append(b.said, "fail: "+err.Error()) }
-func (b *told) Suspect(_ *Lane, err error)       { b.said = append(b.said, "doubt: "+err.Error()) }
-func (b *told) ReportFailure(_ *Lane, err error) { b.said = append(b.said, "evidence: "+err.Error()) }
-func (b *told) PortDown(Port)                    { b.said = append(b.said, "port down") }
+func (b *recorder) Fail(err error)             { b.calls = append(b.calls, "fail: "+err.Error()) }
+func (b *recorder) Suspect(_ *Lane, err error) { b.calls = append(b.calls, "suspect: "+err.Error()) }
+func (b *recorder) ReportFailure(_ *Lane, err error) {
+	b.calls = append(b.calls, "failure: "+err.Error())
+}
+func (b *recorder) PortDown(Port) { b.calls = append(b.calls, "port down") }
 
-// A lane in service that breaks goes out of it and says so once: what follows is a
-// consequence. What is no fault of the lane ends the connection, and the lane stays.
+// A lane in service that breaks goes out of service and is reported once, because later errors are
+// consequences. An error that is not the lane's fault ends the connection, and the lane stays.
 func TestBreak(t *testing.T) {
 	cable, flushed := errors.New("the cable"), errors.New("a flushed write")
 	usage := fmt.Errorf("%w: memory", fault.ErrUsage)
 	for _, tt := range []struct {
-		name string
-		from State
-		errs []error
-		to   State
-		why  error
-		said []string
+		name  string
+		from  State
+		errs  []error
+		to    State
+		why   error
+		calls []string
 	}{
-		{"in service", Up, []error{cable, flushed}, Down, cable, []string{"evidence: the cable"}},
+		{"in service", Up, []error{cable, flushed}, Down, cable, []string{"failure: the cable"}},
 		{"being set up", Connected, []error{cable}, Connected, nil, nil},
 		{"stopped", Stopped, []error{cable}, Stopped, nil, nil},
 		{"the user's fault", Up, []error{usage}, Up, nil, []string{"fail: invalid use: memory"}},
 		{"the peer's fault, of a lane that failed", Down, []error{fault.ErrProtocol}, Down, nil, []string{"fail: peer broke the protocol"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := &told{}
+			b := &recorder{}
 			l := &Lane{Conn: &Shared{Owner: b}, state: tt.from}
 			for _, err := range tt.errs {
 				l.Break(err)
@@ -105,28 +107,28 @@ func TestBreak(t *testing.T) {
 			if l.State() != tt.to || l.Why() != tt.why {
 				t.Errorf("%v for %v, want %v for %v", l.State(), l.Why(), tt.to, tt.why)
 			}
-			if diff := cmp.Diff(tt.said, b.said); diff != "" {
-				t.Errorf("the connection was told (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.calls, b.calls); diff != "" {
+				t.Errorf("calls of the connection (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// The first evidence against a lane counts.
-func TestAccuse(t *testing.T) {
+// A lane keeps its first failure report.
+func TestMarkFailed(t *testing.T) {
 	l := &Lane{}
 	if l.Failure() != nil {
-		t.Errorf("a new lane is accused: %v", l.Failure())
+		t.Errorf("a new lane has failed: %v", l.Failure())
 	}
 	first := errors.New("queue pair fatal")
 	l.MarkFailed(first)
 	l.MarkFailed(errors.New("device fatal"))
 	if l.Failure() != first {
-		t.Errorf("accused of %v, want %v", l.Failure(), first)
+		t.Errorf("failure is %v, want %v", l.Failure(), first)
 	}
 }
 
-// What a node lacked is found in a reason, and says which node.
+// A local resource error is found in a lane's reason, with the node's name.
 func TestNodeFault(t *testing.T) {
 	cause := errors.New("too many open files")
 	var err error = &NodeFault{Node: "spark1", Err: cause}

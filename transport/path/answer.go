@@ -10,30 +10,30 @@ import (
 	"ncclmesh/transport/control"
 )
 
-// maxTrials at a time are answered for a peer, and maxQueued wait: this package opens
-// two at most for each time that it looks for paths.
+// This side answers at most maxProbes probe connections of a peer at a time, and queues at most maxQueued. A Finder
+// opens at most two for each search for paths.
 const (
 	maxProbes = 4
 	maxQueued = 16
 )
 
-// answers are the trials of a peer that this side answers.
+// answers holds the probe connections of one peer that this side answers.
 type answers struct {
 	running int
 	waiting []waitingProbe
 }
 
 type waitingProbe struct {
-	b *conn.Conn // without lanes yet
+	b *conn.Conn // without lanes
 	m *handshake.Open
 }
 
-// Answer is the other side of a trial, now or, when the peer has too many,
-// later or not at all. It does not block. It runs on the session's goroutine: what the
-// peer says next of the trial, as that it is over, reaches it from here on.
+// Answer starts the answer to a peer's probe connection. If maxProbes are being answered it queues the answer,
+// and if the queue is full it refuses the connection. It does not block. It runs on the session's goroutine, so
+// that later messages about the connection, such as its end, find it.
 func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
-	trial := waitingProbe{conn.NewProbe(f.Env, s, m.Conn, false), m}
-	if err := f.Add(trial.b); err != nil {
+	pending := waitingProbe{conn.NewProbe(f.Env, s, m.Conn, false), m}
+	if err := f.Add(pending.b); err != nil {
 		f.Env.Log.Debug("a path validation was refused", "err", err)
 		return
 	}
@@ -51,7 +51,7 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 	case begin:
 		a.running++
 	case !refused:
-		a.waiting = append(a.waiting, trial)
+		a.waiting = append(a.waiting, pending)
 	}
 	f.mu.Unlock()
 	for _, c := range over {
@@ -59,16 +59,16 @@ func (f *Finder) Answer(s *control.Session, m *handshake.Open) {
 	}
 	switch {
 	case begin:
-		f.Env.Background(func() { f.answerProbes(key, a, trial) })
+		f.Env.Background(func() { f.answerProbes(key, a, pending) })
 	case refused:
-		f.Env.Forget(trial.b)
+		f.Env.Forget(pending.b)
 		text := fmt.Sprintf("%d path validations of %s are being answered and %d wait: it opens too many", maxProbes, s.Name(), maxQueued)
 		f.Env.Log.Debug("a path validation was refused", "why", text)
-		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: text}) // a dead session needs none
+		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: text}) // ignore the error: a session that has ended needs no answer
 	}
 }
 
-// dropEnded takes out the trials that wait although the peer has ended them.
+// dropEnded removes queued probe connections that the peer has ended, and returns them.
 func (a *answers) dropEnded() (over []*conn.Conn) {
 	a.waiting = slices.DeleteFunc(a.waiting, func(w waitingProbe) bool {
 		ended := w.b.Ended() != nil
@@ -80,10 +80,10 @@ func (a *answers) dropEnded() (over []*conn.Conn) {
 	return over
 }
 
-// answerTrials answers a trial, and then those that wait.
+// answerProbes answers a probe connection, and then the queued ones.
 func (f *Finder) answerProbes(key handshake.ProcessID, a *answers, next waitingProbe) {
 	for {
-		_ = f.guarded("answer a path validation", func() error { f.answerOne(next.b, next.m); return nil }) // it has been logged
+		_ = f.guarded("answer a path validation", func() error { f.answerOne(next.b, next.m); return nil }) // the error has been logged
 		f.mu.Lock()
 		if len(a.waiting) == 0 {
 			if a.running--; a.running == 0 {
@@ -97,10 +97,10 @@ func (f *Finder) answerProbes(key handshake.ProcessID, a *answers, next waitingP
 	}
 }
 
-// answerOne answers one trial.
+// answerOne answers one probe connection.
 func (f *Finder) answerOne(c *conn.Conn, m *handshake.Open) {
 	err := f.guarded(c.String(), func() error {
-		if err := c.Ended(); err != nil { // while it waited
+		if err := c.Ended(); err != nil { // it may have ended while it was queued
 			return err
 		}
 		plan, err := f.PlanFor(c, m.Lanes)

@@ -13,9 +13,9 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// A network that is not a cable to the peer alone carries lanes only when nothing else does,
-// or when the user says so, and the one that sets connections up last. The ports are those that package transport opens then;
-// see its TestLaneInterfaces.
+// A network that is not a cable to the peer only carries lanes only if nothing else works or the user has named
+// it, and the network of the control plane is the last choice. The ports are those that package transport opens
+// in each case; see its TestLaneInterfaces.
 func TestCandidates(t *testing.T) {
 	plain := func(name, addr string, mbps int) topology.Port {
 		p := netip.MustParsePrefix(addr)

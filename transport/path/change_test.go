@@ -9,7 +9,7 @@ import (
 	"ncclmesh/tests/transporttest"
 )
 
-// A change of an address reaches the peers, and paths are proved anew.
+// A change of an address reaches the peers, and the paths are validated again.
 func TestAddressChange(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)

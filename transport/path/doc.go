@@ -1,11 +1,10 @@
-// Package path finds the ways to a peer process and shares them among connections.
+// Package path finds the paths to a peer process and chooses lanes for its connections.
 //
 // Candidates are pairs of ports that might reach each other (package topology). A
-// trial, a connection without messages, tries them all at once; a pair over which packets
-// were seen to pass in both directions is a path. What was found is kept until a port
-// changes, here or there, or a lane over it fails. A connection gets a share of the
-// paths: as many lanes as use both nodes' ports up, with their weights.
+// probe is a connection without messages that tests many candidates at once. A path is a candidate over which packets
+// have passed in both directions. The paths to a peer are kept until a port of either node
+// changes or a lane fails. A connection gets as many lanes over the
+// paths as are needed to use the full speed of both nodes' ports; each lane has a weight.
 //
-// RDMA is used where it works, TCP between two nodes where it does not, and people are
-// told why.
+// RDMA is used where it works. Where it does not, TCP is used, and a warning for the user gives the reason.
 package path

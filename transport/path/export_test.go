@@ -7,7 +7,7 @@ const (
 	MaxQueued = maxQueued
 )
 
-// Answering is how many trials of a peer are being answered, and how many wait.
+// Answering returns how many probe connections of a peer are being answered, and how many are queued.
 func (f *Finder) Answering(p handshake.ProcessID) (running, waiting int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -17,7 +17,7 @@ func (f *Finder) Answering(p handshake.ProcessID) (running, waiting int) {
 	return 0, 0
 }
 
-// Knows reports whether the ways to a peer are known, or being looked for.
+// Knows reports whether the paths to a peer are known or are being searched.
 func (f *Finder) Knows(p handshake.ProcessID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

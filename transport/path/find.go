@@ -14,11 +14,11 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// find validates the paths to a peer, of the first tier in which there are any. say, unless it is nil, tells the user
-// why that is not the first tier.
+// find validates the paths to a peer, in the first tier that has any. say is nil or warns the user why it is
+// not the best tier.
 func (f *Finder) find(s *control.Session) (found []validated, say func(), err error) {
 	ports := f.now()
-	var all, rdma outcome // rdma: why TCP is used
+	var all, rdma outcome // rdma: of the RDMA tiers, which explains why TCP is used
 	for i, tier := range f.tiers(s, ports) {
 		through := i%2 == 1
 		if !through && f.OnlyRelay && s.Peer().Node != f.Node {
@@ -64,10 +64,10 @@ func (f *Finder) find(s *control.Session) (found []validated, say func(), err er
 	return nil, nil, err
 }
 
-// tiers returns functions that validate the paths of a tier each, the best tier first: queue pairs, directly and then
-// through other nodes; sockets over cables, in the same order; sockets over networks that other nodes share; sockets
-// through other nodes over such networks; sockets over the network that is named for setting connections up. Those with
-// an odd index lead through other nodes.
+// tiers returns functions that validate the paths of one tier each, the best tier first: RDMA, direct and then
+// relayed; TCP over cables, direct and then relayed; TCP over networks that other nodes share; TCP relayed over
+// such networks; TCP over the network that the user has named for the control plane. Tiers with an odd index
+// are relayed.
 func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() outcome {
 	peer := f.PortsOf(s)
 	queuePairs, some := f.candidates(ports, peer)
@@ -76,7 +76,7 @@ func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() outco
 	direct := func(candidates []topology.Candidate) outcome {
 		return f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait/4)
 	}
-	// Relays come before a network that other nodes share when they need nothing but cables.
+	// Relayed paths over cables only are better than a direct path over a shared network.
 	cablesFirst := func() bool { return len(sorted().shared) > 0 && anyCable(ends()) }
 	return []func() outcome{
 		func() outcome { return direct(queuePairs) },
@@ -85,7 +85,7 @@ func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() outco
 		func() (t outcome) {
 			if cablesFirst() {
 				t = f.relayed(s, false, func(r Route) bool { return r.Cables })
-				t.none = nil // the other ways through nodes are still to come
+				t.none = nil // relayed paths over other networks have not been tried yet
 			}
 			return t
 		},
@@ -95,11 +95,10 @@ func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() outco
 	}
 }
 
-// findAmong proves ways. Pairs of ports in one subnet come first. Other
-// reasons to try a pair, link-local addresses and RoCE v1, count for ports that
-// have no address of their own, and for all when nothing else works: they are
-// tried as well when the first have not been proved after patience, unless another node
-// is heard at a port's cable.
+// findAmong validates candidates. Pairs of ports in a common subnet are tried first. The other candidates, with
+// link-local addresses or RoCE v1, are tried as well if the first have not finished after patience, or when
+// they have finished. If one of the first is a path by then, a candidate is skipped whose ports both have an address in a
+// subnet. A candidate is also skipped if another node than the peer answers on its port's cable.
 func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, ends func() map[string]End, patience time.Duration) outcome {
 	if len(candidates) == 0 {
 		return outcome{}
@@ -139,7 +138,7 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 		done = <-first
 	}
 	if len(done.found) > 0 {
-		// What a common subnet has proved needs no second reason.
+		// Skip pairs that were also validated by addresses in a common subnet.
 		rest.found = slices.DeleteFunc(rest.found, func(p validated) bool {
 			return slices.ContainsFunc(done.found, func(q validated) bool { return p.pair == q.pair })
 		})
@@ -152,8 +151,8 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 	}
 }
 
-// joined are those of some candidates that a cable may join: it is not known of their ports
-// that theirs leads to another node. That costs a moment; a way that leads nowhere, seconds.
+// maybeCabled removes the candidates whose local port is known to lead to another node than the peer. Asking
+// the neighbours takes a moment, while a probe over a path that leads nowhere takes seconds.
 func (f *Finder) maybeCabled(all []topology.Candidate, ends func() map[string]End) []topology.Candidate {
 	if len(all) == 0 {
 		return all
@@ -162,12 +161,12 @@ func (f *Finder) maybeCabled(all []topology.Candidate, ends func() map[string]En
 	return slices.DeleteFunc(all, func(c topology.Candidate) bool { return at[f.Ports[c.Local].Now().Netdev] == EndOther })
 }
 
-// trials is the outcome of one or more of them.
-type trials struct {
-	found []path
-	tried []conn.LaneFailure // what failed, and why
-	slow  string             // why that may be no evidence; see conn.Slowness
-	none  error              // why there is no way through other nodes
+// outcome is the result of one or more probes.
+type outcome struct {
+	found []validated
+	tried []conn.LaneFailure // candidates that failed, and why
+	slow  string             // why the failures may not be the network's fault; see conn.Slowness
+	none  error              // why there is no relayed path
 	err   error
 }
 
@@ -175,7 +174,7 @@ func (r *outcome) has(c topology.Candidate) bool {
 	return slices.ContainsFunc(r.found, func(p validated) bool { return p.pair == [2]int{c.Local, c.Remote} })
 }
 
-// tryAll tries candidates, as many at once as a connection can have.
+// tryAll validates candidates, as many at once as a connection can have lanes.
 func (f *Finder) tryAll(s *control.Session, ports []topology.Port, peer []handshake.Port, rest []topology.Candidate) (all outcome) {
 	for len(rest) > 0 && all.err == nil {
 		n := batch(rest)
@@ -196,8 +195,7 @@ func (f *Finder) tryAll(s *control.Session, ports []topology.Port, peer []handsh
 	return all
 }
 
-// batch is how many of the candidates one trial takes: as many as a connection
-// may have lanes and devices.
+// batch returns how many of the candidates one probe takes, limited by the lanes and domains of a connection.
 func batch(candidates []topology.Candidate) int {
 	local, remote := map[int]bool{}, map[int]bool{}
 	for i, c := range candidates {
@@ -209,13 +207,14 @@ func batch(candidates []topology.Candidate) int {
 	return len(candidates)
 }
 
-// hasOwnAddress reports whether the port has an address that a person or a server
-// gave it, and so belongs to a subnet.
+// hasOwnAddress reports whether the port has an address that was configured, statically or by DHCP, and so
+// belongs to a subnet.
 func hasOwnAddress(p topology.Port) bool { return slices.ContainsFunc(p.GIDs, ownAddress) }
 
 func hasAddress(p handshake.Port) bool { return slices.ContainsFunc(p.Addrs, peersAddress) }
 
-// ownAddress and peersAddress report whether an address is such a one.
+// ownAddress and peersAddress report whether an address was configured: it has a prefix length and is not
+// link-local.
 func ownAddress(a topology.Address) bool {
 	return a.PrefixLen > 0 && !a.Addr.Unmap().IsLinkLocalUnicast()
 }

@@ -15,51 +15,51 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Config is what a Finder works with.
+// Config holds the dependencies and the options of a Finder.
 type Config struct {
 	Env        *conn.Env
 	Ports      []lane.Port             // of this node, by index
-	Advertised func() []handshake.Port // what peers are told of them
-	// Circuits is the port for circuits of one for queue pairs; others it returns as they are.
-	// nil: no circuits.
+	Advertised func() []handshake.Port // the descriptions of the ports that peers receive
+	// Circuits returns the port for circuits that belongs to a port for queue pairs, and any other port
+	// unchanged. It is nil if there are no circuits.
 	Circuits   func(lane.Port) lane.Port
 	GIDs       topology.GIDPolicy
-	LeftOut    []handshake.Setting // those of this node that leave out ports, for people
+	LeftOut    []handshake.Setting // settings of this node that exclude ports, for messages to the user
 	Interfaces topology.IfFilter   // of the control plane
 	LaneIfs    topology.IfFilter   // of TCP lanes
 	QPsPerPath int
-	TCPStreams int // sockets per path; 0 is by its speed
+	TCPStreams int // sockets per path; 0 chooses the number by the path's speed
 
-	// Routes are the ways to a peer's node through others, for queue pairs or for sockets, the
-	// best first. It may take seconds. Nil: relaying is off.
+	// Routes returns the relayed paths to a session's peer, for queue pairs or for sockets, the best first. It
+	// may take seconds. It is nil if relaying is off.
 	Routes func(ctx context.Context, s *control.Session, rdma bool) ([]Route, error)
-	// Ends are who answers at the other ends of this node's interfaces, by name, in view of a
-	// session's peer. It may block for a moment; if it is thorough, until nobody is asked any more,
-	// which may take seconds. Nil: nobody is asked.
+	// Ends returns which nodes answer on the cables of this node's interfaces, by interface name, relative to a
+	// session's peer. It may block for a moment; if thorough is true, until all queries have ended, which may
+	// take seconds. It is nil if there is no neighbour discovery.
 	Ends func(s *control.Session, thorough bool) map[string]End
-	// Others reports whether a node has been heard of that may relay some day.
+	// Others reports whether a node has been discovered that may become a relay to the session's peer.
 	Others    func(s *control.Session) bool
-	RouteWait time.Duration // how long such a node is waited for
-	OnlyRelay bool          // no direct way to another node is tried
+	RouteWait time.Duration // how long to wait for such a node to become a relay
+	OnlyRelay bool          // do not try direct paths to other nodes
 	Node      handshake.NodeID
 
-	NewID func() uint32          // the number of a trial
-	Add   func(*conn.Conn) error // makes the peer's messages reach a trial
+	NewID func() uint32          // returns the number of the next probe connection
+	Add   func(*conn.Conn) error // registers a probe connection, so that the peer's messages reach it
 }
 
-// Finder knows the ways to all peers. Its methods may be called from any goroutine.
+// Finder knows the paths to all peers. Its methods may be called from any goroutine.
 type Finder struct {
 	Config
 
 	mu        sync.Mutex // a leaf
 	known     map[handshake.ProcessID]*pathSet
 	answers   map[handshake.ProcessID]*answers
-	peerPorts map[*control.Session][]handshake.Port // of peers whose ports have changed
-	overTCP   map[string]string                     // by reason, the first peer to which TCP is used for it
-	changed   chan struct{}                         // closed, and another one, when a port has changed
+	peerPorts map[*control.Session][]handshake.Port // of peers that have sent a changed description
+	overTCP   map[string]string                     // for each reason to use TCP, the first peer to which it applied
+	changed   chan struct{}                         // closed and replaced when a port changes
 }
 
-// NewFinder makes a Finder that knows no way yet.
+// NewFinder creates a Finder that knows no path yet.
 func NewFinder(c Config) *Finder {
 	return &Finder{
 		Config: c, known: map[handshake.ProcessID]*pathSet{},
@@ -68,10 +68,10 @@ func NewFinder(c Config) *Finder {
 	}
 }
 
-// now are the node's ports as they are.
+// now returns the present state of the node's ports.
 func (f *Finder) now() []topology.Port { return Now(f.Ports) }
 
-// Now are ports as they were last seen.
+// Now returns the last seen state of ports.
 func Now(ports []lane.Port) []topology.Port {
 	now := make([]topology.Port, len(ports))
 	for i, p := range ports {
@@ -84,8 +84,8 @@ func (f *Finder) guarded(what string, do func() error) error {
 	return fault.Guarded(f.Env.Log, what, do)
 }
 
-// PortsOf are the ports of a session's peer, as it last described them. Loopback addresses count only of a peer on this
-// machine: those of another machine would lead back to this one.
+// PortsOf returns the ports of a session's peer, as the peer last described them. It keeps loopback addresses
+// only for a peer on this machine, because those of another machine would lead back to this one.
 func (f *Finder) PortsOf(s *control.Session) []handshake.Port {
 	f.mu.Lock()
 	ports, changed := f.peerPorts[s]
@@ -107,28 +107,28 @@ func onThisMachine(s *control.Session) bool {
 	return local == s.RemoteAddr().Addr() || local.IsLoopback()
 }
 
-// PeerChanged takes note of what a peer says of its ports. It does not block.
+// PeerChanged stores a peer's new description of its ports. It does not block.
 func (f *Finder) PeerChanged(s *control.Session, ports []handshake.Port) {
 	f.mu.Lock()
 	f.peerPorts[s] = ports
-	if s.Dialled() { // paths are known of these
+	if s.Dialled() { // only for dialled sessions are paths kept
 		delete(f.known, s.Peer().Process)
 		f.wakeWaiters()
 	}
 	f.mu.Unlock()
 }
 
-// PeerGone forgets a peer whose session has ended. It does not block.
+// PeerGone discards the state of a peer whose session has ended. It does not block.
 func (f *Finder) PeerGone(s *control.Session) {
 	f.mu.Lock()
 	delete(f.peerPorts, s)
-	if s.Dialled() { // else whose paths they are is only what the peer said
+	if s.Dialled() { // the process id of any other session is only the peer's claim
 		delete(f.known, s.Peer().Process)
 	}
 	f.mu.Unlock()
 }
 
-// Changed says that a port of this node has changed: all paths are to be proved anew.
+// Changed discards all paths, because a port of this node has changed.
 func (f *Finder) Changed() {
 	f.mu.Lock()
 	clear(f.known)
@@ -136,32 +136,30 @@ func (f *Finder) Changed() {
 	f.mu.Unlock()
 }
 
-// path is a way between a local and a remote port over which packets have been
-// seen to pass in both directions.
+// validated is a path between a local and a remote port over which packets have passed in both directions.
 type validated struct {
 	lane.Spec
-	pair [2]int // indices of the ports at both ends
+	pair [2]int // indices of the local and of the remote port
 }
 
-// pathSet is what is known of the ways to one peer process. A trial finds them
-// before the first connection; later ones use them at no cost. What it has not found is to
-// be looked for again.
+// pathSet holds the paths to one peer process. A search fills it before the first connection; later connections
+// use it without a search.
 type pathSet struct {
-	done  chan struct{} // closed when the trial is over
-	over  time.Time     // when it was; read after that
+	done  chan struct{} // closed when the search has ended
+	over  time.Time     // when the search ended; may be read once done is closed
 	paths []validated
-	say   func() // tells the user why they are not direct, or TCP's
+	say   func() // warns the user why the paths are relayed or over TCP
 	err   error
 }
 
-// To returns the lanes that a connection to the session's peer should have.
-// The first caller starts the trial, the others wait for it. A failed trial is
-// made again by the next caller, but for those who call a moment later.
+// To returns the lanes that a connection to the session's peer should have. The first caller starts a search
+// and further callers wait for it. After a failed search, the next caller that comes more than a moment later
+// starts another one.
 func (f *Finder) To(ctx context.Context, s *control.Session) ([]lane.Spec, error) {
 	return f.to(ctx, s, func() {})
 }
 
-// failed reports whether a trial is over, and may be made again as it has failed.
+// failed reports whether the search has failed, at least patience ago.
 func (s *pathSet) failed(patience time.Duration) bool {
 	select {
 	case <-s.done:
@@ -171,7 +169,7 @@ func (s *pathSet) failed(patience time.Duration) bool {
 	}
 }
 
-// to is To. It calls tick while it waits.
+// to implements To. It calls tick while it waits.
 func (f *Finder) to(ctx context.Context, s *control.Session, tick func()) ([]lane.Spec, error) {
 	key := s.Peer().Process
 	f.mu.Lock()
@@ -209,8 +207,8 @@ func (f *Finder) to(ctx context.Context, s *control.Session, tick func()) ([]lan
 	return f.share(set.paths), nil
 }
 
-// SayWhy tells the user, once for each peer, why a new connection of the session goes
-// over TCP, if it does and might not, and through whom.
+// SayWhy warns the user, once for each peer, if the paths of the session's connections are relayed, or use TCP
+// although RDMA was possible, and why.
 func (f *Finder) SayWhy(s *control.Session) {
 	f.mu.Lock()
 	set := f.known[s.Peer().Process]
@@ -227,7 +225,7 @@ func (f *Finder) SayWhy(s *control.Session) {
 	}
 }
 
-// Forget makes the next connection to the session's peer look anew.
+// Forget discards the paths to the session's peer, so that the next connection searches again.
 func (f *Finder) Forget(s *control.Session) {
 	f.mu.Lock()
 	delete(f.known, s.Peer().Process)

@@ -9,13 +9,14 @@ import (
 	"ncclmesh/transport/control"
 )
 
-// leftOut names the settings of this node and of a peer that leave ports out, or only those that leave out RDMA ports, with
-// the ports. It ends with "; ", as more follows; "" where there are none.
+// leftOut returns the settings of this node and of a peer that exclude ports, with those ports, for a message
+// to the user; with rdma only the settings that exclude RDMA ports. It ends with "; ", because more text
+// follows. It returns "" if there are none.
 func (f *Finder) leftOut(s *control.Session, rdma bool) string {
 	return namesLeftOut(f.LeftOut, s.Peer().Settings, s.LocalName(), s.Name(), rdma)
 }
 
-// namesLeftOut is leftOut for the settings of two nodes.
+// namesLeftOut implements leftOut for the settings of two nodes.
 func namesLeftOut(ours, theirs []handshake.Setting, local, peer string, rdma bool) string {
 	var b strings.Builder
 	for i, s := range slices.Concat(ours, theirs) {
@@ -26,7 +27,7 @@ func namesLeftOut(ours, theirs []handshake.Setting, local, peer string, rdma boo
 		case s.LeftOut == "" || rdma && !ofRDMA:
 			continue
 		case i >= len(ours) && slices.ContainsFunc(ours, same):
-			continue // named with ours
+			continue // it is listed with this node's
 		case i >= len(ours):
 			node = peer
 		case slices.ContainsFunc(theirs, same):

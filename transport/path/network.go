@@ -9,17 +9,17 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// End is who answers at the other end of an interface's cable.
+// End says which nodes answer on an interface's cable.
 type End uint8
 
 const (
-	EndUnknown End = iota // nobody, or nobody was asked
-	EndPeer               // the peer's node alone
-	EndOther              // one other node alone
+	EndUnknown End = iota // no node answers, or none was asked
+	EndPeer               // only the peer's node
+	EndOther              // exactly one other node
 	EndSeveral            // more than one node, as on a switch
 )
 
-// ends are the ends of interfaces by name, as Config.Ends tells them.
+// ends returns Config.Ends for a session, or nil if there is no discovery or the peer is on this node.
 func (f *Finder) ends(s *control.Session, thorough bool) map[string]End {
 	if f.Ends == nil || s.Peer().Node == f.Node {
 		return nil
@@ -27,16 +27,18 @@ func (f *Finder) ends(s *control.Session, thorough bool) map[string]End {
 	return f.Ends(s, thorough)
 }
 
-// sockets are the pairs of ports for sockets, by what their packets pass. Each kind counts only where none before it works.
+// sockets holds the candidates for sockets, by the kind of network. Each kind is used only if no kind before it
+// works.
 type sockets struct {
 	cables    []topology.Candidate
-	shared    []topology.Candidate // networks that other nodes share, unless the user says what lanes go over
-	setup     []topology.Candidate // the network that the user names for setting connections up
-	uncertain bool                 // no cable was found, and among what is shared may be one at whose end nobody has answered yet
+	shared    []topology.Candidate // networks that other nodes share, unless the user has named the interfaces for lanes
+	setup     []topology.Candidate // the network that the user has named for the control plane
+	uncertain bool                 // there are no cables, and a shared candidate may be a cable whose far end has not answered yet
 }
 
-// sockets finds out what the packets of sockets to a session's peer would pass. Before it takes a way for a network that
-// other nodes share, while this node has cables and none of them is known to lead to the peer, it waits for all answers.
+// sockets sorts the candidates for sockets to a session's peer by network. It waits for all neighbours' answers
+// before it treats an interface as a shared network, if this node has cables and none of them is known to lead
+// to the peer.
 func (f *Finder) sockets(s *control.Session, all []topology.Candidate, ports []topology.Port, peer []handshake.Port, ends func() map[string]End) sockets {
 	if len(all) == 0 {
 		return sockets{}
@@ -49,9 +51,9 @@ func (f *Finder) sockets(s *control.Session, all []topology.Candidate, ports []t
 	return found
 }
 
-// sort finds out what the packets of sockets would pass, given the ends of interfaces: a network that other nodes share where
-// another node than the peer answers; or where nobody does, and a default route leads out of the interface or nothing tells
-// its speed, as of a tunnel.
+// sort sorts candidates for sockets by network, given the ends of interfaces. A candidate's network is shared
+// if another node than the peer answers on it; or if no node answers and a default route uses the interface, or
+// its speed is unknown, as that of a tunnel.
 func (f *Finder) sort(all []topology.Candidate, ports []topology.Port, peer []handshake.Port, ends map[string]End, sameNode bool) (found sockets) {
 	for _, c := range all {
 		p := ports[c.Local]
@@ -70,7 +72,7 @@ func (f *Finder) sort(all []topology.Candidate, ports []topology.Port, peer []ha
 		}
 	}
 	found.uncertain = found.uncertain && len(found.cables) == 0
-	// A slow network beside a fast one would only hold its messages up.
+	// A slow network beside a fast one would only delay messages.
 	speed := func(c topology.Candidate) int { return min(ports[c.Local].Mbps(), int(peer[c.Remote].SpeedMbps)) }
 	for _, some := range []*[]topology.Candidate{&found.cables, &found.shared} {
 		fastest := 0
@@ -82,7 +84,7 @@ func (f *Finder) sort(all []topology.Candidate, ports []topology.Port, peer []ha
 	return found
 }
 
-// candidates are the pairs of ports that may reach a peer, for queue pairs and for sockets.
+// candidates returns the pairs of ports that may reach a peer, for queue pairs and for sockets.
 func (f *Finder) candidates(ports []topology.Port, peer []handshake.Port) (queuePairs, sockets []topology.Candidate) {
 	for _, c := range topology.Candidates(ports, peer, f.GIDs) {
 		if f.Ports[c.Local].Kind() == lane.TCP {
@@ -94,7 +96,7 @@ func (f *Finder) candidates(ports []topology.Port, peer []handshake.Port) (queue
 	return queuePairs, sockets
 }
 
-// meshed reports whether some interface has a cable to one node.
+// anyCable reports whether any interface has a cable to exactly one node.
 func anyCable(ends map[string]End) bool {
 	for _, e := range ends {
 		if e == EndPeer || e == EndOther {

@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// PlanFor finds this side's half of each lane that the sender offers.
+// PlanFor returns this side's specification of each lane that the sender offers.
 func (f *Finder) PlanFor(c *conn.Conn, offered []handshake.Lane) ([]lane.Spec, error) {
 	if len(offered) == 0 || len(offered) > lane.MaxParts {
 		return nil, fmt.Errorf("%w: %v: the peer offers %d lanes; 1 to %d are allowed", fault.ErrProtocol, c, len(offered), lane.MaxParts)
@@ -32,7 +32,7 @@ func (f *Finder) PlanFor(c *conn.Conn, offered []handshake.Lane) ([]lane.Spec, e
 		if !ok {
 			return nil, fmt.Errorf("%w: %v: the peer offers a lane from its port %d, which it has not described", fault.ErrProtocol, c, o.Port)
 		}
-		// A port may have changed on the way: such a lane fails by itself when it is connected.
+		// If the port has changed since the offer, the lane fails later, when it is connected.
 		var from topology.Address
 		if gid, ok := now.Answer(addr, f.GIDs); ok {
 			from = now.GIDs[gid]
@@ -44,8 +44,8 @@ func (f *Finder) PlanFor(c *conn.Conn, offered []handshake.Lane) ([]lane.Spec, e
 	return plan, nil
 }
 
-// portOf finds the port and the address of the peer that a lane begins at. An address that
-// it has told of no more, or not yet, is what it says now.
+// portOf finds the peer's port and address from which an offered lane starts. If the peer's description does
+// not contain the address, because one of the two messages is older, the offered address is used.
 func portOf(ports []handshake.Port, o handshake.Lane) (handshake.Port, handshake.PortAddr, bool) {
 	for _, p := range ports {
 		if p.Index != o.Port {

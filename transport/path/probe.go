@@ -12,16 +12,15 @@ import (
 
 const probePause = 100 * time.Millisecond // between two rounds
 
-// trial is a connection that carries nothing but its proofs, over all lanes of a
-// plan at once.
-type trial struct {
-	mask  uint32             // lanes that passed
-	tried []conn.LaneFailure // why the others did not
-	slow  string             // why that may be no evidence; see conn.Slowness
+// probe is the result of a connection that only validates the lanes of a plan, all at once.
+type probe struct {
+	mask  uint32             // bit i: lane i was validated
+	tried []conn.LaneFailure // the other lanes, and why they failed
+	slow  string             // why the failures may not be the network's fault; see conn.Slowness
 	err   error
 }
 
-// trial tries the lanes of a plan, again while none passes and one of the two
+// probe validates the lanes of a plan. It repeats the probe while no lane is validated and one of the two
 // processes is slow.
 func (f *Finder) probe(s *control.Session, plan []lane.Spec) (r probe) {
 	for spent := time.Duration(0); ; {
@@ -32,11 +31,11 @@ func (f *Finder) probe(s *control.Session, plan []lane.Spec) (r probe) {
 			return r
 		}
 		f.Env.Log.Debug("a path validation is repeated", "peer", s.Name(), "because", r.slow, "tried", r.tried)
-		f.pause(probePause) // cut short by the end, at which the next round fails
+		f.pause(probePause) // if the process ends, the next round fails
 	}
 }
 
-// pause waits; it reports false when the process ended meanwhile.
+// pause waits for d. It returns false if the process ends meanwhile.
 func (f *Finder) pause(d time.Duration) bool {
 	t := f.Env.Clock.NewTimer(f.Env.Scaled(d))
 	defer t.Stop()
@@ -48,7 +47,7 @@ func (f *Finder) pause(d time.Duration) bool {
 	}
 }
 
-// round tries the lanes of a plan once. It returns how long this process ran.
+// round makes one attempt to validate the lanes of a plan. ran is the time for which this process was running.
 func (f *Finder) round(s *control.Session, plan []lane.Spec) (r probe, ran time.Duration) {
 	c := conn.NewProbe(f.Env, s, f.NewID(), true)
 	if err := f.Add(c); err != nil {
@@ -61,7 +60,7 @@ func (f *Finder) round(s *control.Session, plan []lane.Spec) (r probe, ran time.
 		return probe{err: &probeError{r.err, c.String()}}, c.Ran()
 	}
 	r.err = nil
-	_ = s.Send(&handshake.Bye{Conn: c.ID}) // a dead session needs none
+	_ = s.Send(&handshake.Bye{Conn: c.ID}) // ignore the error: a session that has ended needs no message
 	r.tried = c.Failures()
 	if r.mask == 0 {
 		r.slow = c.Slowness()

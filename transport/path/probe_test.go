@@ -16,7 +16,8 @@ import (
 	"ncclmesh/transport/path"
 )
 
-// However many trials a peer opens and leaves, few are answered at a time and few wait; those that it ends make room.
+// However many probe connections a peer opens, few are answered at a time and few are queued; those that it
+// ends make room.
 func TestManyTrials(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		const opened, first = 1000, 1 << 20
@@ -52,7 +53,7 @@ func TestManyTrials(t *testing.T) {
 	})
 }
 
-// A trial that the peer ends as soon as it has opened it is over, however soon.
+// A probe connection that the peer ends immediately after it has opened it is over.
 func TestTrialEndedAtOnce(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		const first = 1 << 20
@@ -75,8 +76,8 @@ func TestTrialEndedAtOnce(t *testing.T) {
 	})
 }
 
-// Of cables over which nothing passes the user hears long before LaneWait, when both processes run; the connection comes up
-// once something does, and after LaneWait there is an error.
+// If no packets pass over any cable the user is warned long before LaneWait while both processes run; the
+// connection comes up as soon as packets pass, and fails after LaneWait.
 func TestDeadPaths(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -119,7 +120,8 @@ func TestDeadPaths(t *testing.T) {
 	}
 }
 
-// A dead path beside a good one is waited for no longer than ProofWait, though its queue pair would try for longer.
+// A search waits for a dead path beside a good one no longer than ProofWait, although its queue pair would
+// retry for longer.
 func TestDeadPath(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		var log transporttest.Log
@@ -138,7 +140,8 @@ func TestDeadPath(t *testing.T) {
 	})
 }
 
-// A trial in which nothing passed is repeated while a process is slow, as then the queue pairs may have failed for that.
+// A probe that validated nothing is repeated while a process is slow, because the queue pairs may have failed
+// for that reason.
 func TestTrialRepeated(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		var log transporttest.Log
@@ -188,7 +191,7 @@ func TestTrialRepeated(t *testing.T) {
 	})
 }
 
-// A peer that ends while it is looked for is the one reason that is given, in a line, whatever was tried and would have been.
+// If a peer ends during the search, its end is the only reason in the error, in one line, whatever was tried.
 func TestPeerEndsMeanwhile(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		var log transporttest.Log

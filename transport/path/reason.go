@@ -7,10 +7,10 @@ import (
 	"ncclmesh/transport/control"
 )
 
-// reasons are the errors of several trials, each of which is given once.
+// reasons is a list of errors with different texts.
 type reasons []error
 
-// Error returns the errors in one line.
+// Error returns all texts in one line.
 func (r reasons) Error() string {
 	said := make([]string, len(r))
 	for i, err := range r {
@@ -21,7 +21,8 @@ func (r reasons) Error() string {
 
 func (r reasons) Unwrap() []error { return r }
 
-// trialError is the error of a trial, whose number means nothing to people.
+// probeError is the error of a probe connection. Messages to the user omit the name of that connection,
+// because the user cannot do anything with it.
 type probeError struct {
 	error
 	probe string
@@ -29,7 +30,7 @@ type probeError struct {
 
 func (e *probeError) Unwrap() error { return e.error }
 
-// reason is what an error says, but for the name of the trial.
+// reason returns the text of an error without the name of the probe connection.
 func reason(err error) string {
 	var e *probeError
 	if errors.As(err, &e) {
@@ -38,9 +39,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// join returns one error for two of what was tried to reach the peer of a session, either of which may be nil. A reason
-// that both give is given once. Where the session has ended, everything that is tried later fails for that, and the first
-// error says why.
+// join joins the errors of two attempts to reach the peer of a session; either may be nil. If the session has
+// ended it returns the first only, because the end of the session causes all later errors.
 func join(s *control.Session, first, second error) error {
 	switch {
 	case first == nil:
@@ -51,7 +51,7 @@ func join(s *control.Session, first, second error) error {
 	return distinct(first, second)
 }
 
-// distinct returns one error for several, each reason once; nil ones are left out.
+// distinct joins errors with different texts. It ignores nil errors.
 func distinct(errs ...error) error {
 	var all reasons
 	known := map[string]bool{}

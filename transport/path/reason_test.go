@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestDistinct: what several trials fail for alike is said once, whatever their numbers.
+// TestDistinct checks that an error which several probes have in common is given once, whatever the numbers of
+// the probes.
 func TestDistinct(t *testing.T) {
 	trial := func(n int, why error) error {
 		name := fmt.Sprintf("na -> nc conn %d", n)

@@ -13,21 +13,21 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Route is a way to a peer's node through others.
+// Route is a relayed path to a peer's node.
 type Route struct {
-	Port    uint8       // of this node, by index: the way begins there
-	Peer    string      // network interface of the peer's node: it ends there
-	Mbps    uint32      // of its slowest cable
-	Cables  bool        // no network that more than two nodes share is on the way
-	Spare   bool        // longer than others: of use when those fail
-	Through *lane.Route // the nodes between
+	Port    uint8       // index of the local port at which the path starts
+	Peer    string      // network interface of the peer's node at which the path ends
+	Mbps    uint32      // speed of its slowest cable
+	Cables  bool        // no network on the path is shared by more than two nodes
+	Spare   bool        // longer than other paths; used only if those fail
+	Through *lane.Route // the relays
 }
 
-// ErrNoRelay says why nobody was asked.
+// ErrNoRelay says that there are no relayed paths because relaying is off.
 var ErrNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
 
-// relayed proves the ways to a peer through other nodes that are wanted: those that are of use
-// together, and when none of them works the longer ones.
+// relayed validates the relayed paths to a peer for which wanted returns true: first the short ones together,
+// and if none of them works the spare ones.
 func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool) (r outcome) {
 	kind := lane.TCP
 	if rdma {
@@ -54,20 +54,20 @@ func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool)
 	return r
 }
 
-// tryRoutes proves routes, all at once.
+// tryRoutes validates relayed paths, all at once.
 func (f *Finder) tryRoutes(s *control.Session, routes []Route, rdma bool) (r outcome) {
 	var plan []lane.Spec
 	var pairs [][2]int
 	peer := f.PortsOf(s)
-	for _, way := range routes {
-		own, from, ok := f.portAt(way.Port, rdma)
-		i := slices.IndexFunc(peer, func(p handshake.Port) bool { return p.Netdev == way.Peer && (p.Device != "") == rdma })
+	for _, route := range routes {
+		own, from, ok := f.portAt(route.Port, rdma)
+		i := slices.IndexFunc(peer, func(p handshake.Port) bool { return p.Netdev == route.Peer && (p.Device != "") == rdma })
 		if !ok || i < 0 || len(peer[i].Addrs) == 0 || len(plan) == lane.MaxDomains {
 			continue
 		}
 		plan = append(plan, lane.Spec{
-			Port: own, From: from, Peer: peer[i], To: bestAddr(peer[i]), Route: way.Through,
-			Weight: float64(min(int(way.Mbps), own.Now().Mbps(), int(max(1, peer[i].SpeedMbps)))),
+			Port: own, From: from, Peer: peer[i], To: bestAddr(peer[i]), Route: route.Through,
+			Weight: float64(min(int(route.Mbps), own.Now().Mbps(), int(max(1, peer[i].SpeedMbps)))),
 		})
 		pairs = append(pairs, [2]int{int(own.Index()), i})
 	}
@@ -84,8 +84,7 @@ func (f *Finder) tryRoutes(s *control.Session, routes []Route, rdma bool) (r out
 	return r
 }
 
-// portAt is this node's port for lanes through others that begin at the cable of a port,
-// and its address there.
+// portAt returns this node's port for relayed lanes on the interface of port index, and its address there.
 func (f *Finder) portAt(index uint8, rdma bool) (lane.Port, topology.Address, bool) {
 	kind := lane.TCP
 	if rdma {
@@ -106,12 +105,12 @@ func (f *Finder) portAt(index uint8, rdma bool) (lane.Port, topology.Address, bo
 	return p, gids[max(0, slices.IndexFunc(gids, ownAddress))], true
 }
 
-// bestAddr is a port's address that somebody gave it, or any.
+// bestAddr returns a configured address of a port, or any if it has none.
 func bestAddr(p handshake.Port) netip.Addr {
 	return p.Addrs[max(0, slices.IndexFunc(p.Addrs, peersAddress))].Addr
 }
 
-// sayWhy tells the user, once for each peer, why a connection goes through others, or over TCP.
+// sayWhy tells the user, once for each peer, that connections are relayed (through), or why they use TCP (tcp).
 func (f *Finder) sayWhy(s *control.Session, tcp, through bool, found []validated, before outcome) {
 	if through {
 		f.sayRelayed(s, found)
@@ -121,13 +120,13 @@ func (f *Finder) sayWhy(s *control.Session, tcp, through bool, found []validated
 	}
 }
 
-// sayRelayed tells the user, once for each peer, through whom a connection goes.
+// sayRelayed tells the user, once for each peer, which relays a connection uses.
 func (f *Finder) sayRelayed(s *control.Session, found []validated) {
-	var ways []string
+	var paths []string
 	for _, p := range found {
-		ways = append(ways, fmt.Sprintf("%v%v (%s)", p.Port.Now(), p.Route, hops(len(p.Route.Via))))
+		paths = append(paths, fmt.Sprintf("%v%v (%s)", p.Port.Now(), p.Route, hops(len(p.Route.Via))))
 	}
-	f.Env.InfoOnce("relay to "+s.Name(), fmt.Sprintf("no cable joins %s and %s: they talk over %s", s.LocalName(), s.Name(), strings.Join(ways, " and over ")))
+	f.Env.InfoOnce("relay to "+s.Name(), fmt.Sprintf("no cable joins %s and %s: they talk over %s", s.LocalName(), s.Name(), strings.Join(paths, " and over ")))
 }
 
 func hops(relays int) string {

@@ -4,10 +4,9 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// share chooses among proved paths the lanes of a connection: as many as it takes
-// to use both nodes' ports up, none twice as long as there are others. Two halves
-// of a cable in one subnet give four paths and two lanes. The weight of a lane, what it
-// may take of both ports, is decided here.
+// share chooses the lanes of a connection among validated paths, until they use the full speed of both nodes'
+// ports. It uses no port twice as long as there are unused ones: a cable with two ports in one subnet gives
+// four paths and two lanes. The weight of a lane is the speed that is left of both of its ports.
 func (f *Finder) share(paths []validated) []lane.Spec {
 	local, remote := map[int]float64{}, map[int]float64{}
 	for _, p := range paths {
@@ -24,7 +23,7 @@ func (f *Finder) share(paths []validated) []lane.Spec {
 		}
 		w := min(a, b, full)
 		if w < full/8 {
-			continue // what is left is not worth a lane
+			continue // the remaining speed is too low for a lane
 		}
 		local[p.pair[0]], remote[p.pair[1]] = a-w, b-w
 		from[p.pair[0]], to[p.pair[1]] = true, true
@@ -43,8 +42,8 @@ func (f *Finder) share(paths []validated) []lane.Spec {
 	return lanes
 }
 
-// streams is how many lanes a connection has on a path: one processor moves about
-// 10 Gb/s through a socket without effort, and more streams use more of them.
+// streams returns how many lanes a connection has on a path. One processor moves about 10 Gb/s through a
+// socket, so a faster path has several sockets.
 func (f *Finder) streams(p validated) int {
 	switch p.Port.Kind() {
 	case lane.Verbs:

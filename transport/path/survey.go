@@ -8,16 +8,16 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Way is a direct way to a peer over which packets were seen to pass.
+// Path is a direct path to a peer over which packets have passed in both directions.
 type Path struct {
 	lane.Spec
-	Local, Remote int // ports, by index
+	Local, Remote int // indices of the ports
 }
 
-// Survey tries every direct way of a kind, queue pairs or sockets, to a session's peer, also
-// where another kind would be used. failed is what did not work, and why. All nodes may be
-// tried at once, and so take longer: what else there is to try waits for that.
-func (f *Finder) Survey(s *control.Session, kind lane.Kind) (ways []Way, failed []conn.LaneFailure, err error) {
+// Survey tests every direct path of a kind, queue pairs or sockets, to a session's peer, even if connections
+// use another kind. failed lists the candidates that did not work. It waits as long for the preferred
+// candidates as a probe may take, because many nodes may be surveyed at the same time.
+func (f *Finder) Survey(s *control.Session, kind lane.Kind) (paths []Path, failed []conn.LaneFailure, err error) {
 	ports, peer := f.now(), f.PortsOf(s)
 	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
 	candidates, some := f.candidates(ports, peer)
@@ -29,16 +29,16 @@ func (f *Finder) Survey(s *control.Session, kind lane.Kind) (ways []Way, failed 
 	}
 	t := f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait)
 	for _, p := range t.found {
-		ways = append(ways, Path{p.Spec, p.pair[0], p.pair[1]})
+		paths = append(paths, Path{p.Spec, p.pair[0], p.pair[1]})
 	}
-	return ways, t.tried, t.err
+	return paths, t.tried, t.err
 }
 
-// Over are the lanes of a connection over some ways: as many as use their ports up.
-func (f *Finder) Over(ways []Path) []lane.Spec {
+// Over returns the lanes of a connection over some paths: as many as use the full speed of their ports.
+func (f *Finder) Over(chosen []Path) []lane.Spec {
 	var paths []validated
-	for _, w := range ways {
-		paths = append(paths, validated{w.Spec, [2]int{w.Local, w.Remote}})
+	for _, p := range chosen {
+		paths = append(paths, validated{p.Spec, [2]int{p.Local, p.Remote}})
 	}
 	return f.share(paths)
 }

@@ -12,19 +12,18 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Pauses between two looks for a path that is waited for, and how long what a look has not
-// found counts for everybody who asks.
+// minPause and maxPause limit the pause between two searches for a path. The result of a failed search is
+// returned to all callers for lookAgain.
 const (
 	minPause  = 20 * time.Millisecond
 	maxPause  = time.Second
 	lookAgain = minPause
 )
 
-// Await is To for a connection that is being set up: while no path to the session's peer is
-// found it waits for one, as a connection does that has lost its lanes. It gives up when none
-// has been found for LaneWait of time in which this process ran; where nodes have been heard
-// of that may relay some day for RouteWait, and for LaneWait after the last of them; and at
-// once when ctx or the session ends, or the settings of the two nodes exclude one another.
+// Await is To for a connection that is being set up. It repeats the search until there is a path. It gives up
+// when it has found none for LaneWait, of which only the time counts in which this process was running. While
+// nodes are known that may become relays it goes on for RouteWait, and for LaneWait after the last of them has
+// gone. It gives up at once if ctx or the session ends, or if the settings of the two nodes exclude each other.
 func (f *Finder) Await(ctx context.Context, s *control.Session) (plan []lane.Spec, err error) {
 	w := wait{
 		laneWait: f.Env.Scaled(f.Env.LaneWait), routeWait: f.Env.Scaled(f.RouteWait),
@@ -45,20 +44,20 @@ func (f *Finder) Await(ctx context.Context, s *control.Session) (plan []lane.Spe
 	return plan, err
 }
 
-// wait is how long paths are looked for.
+// wait repeats a search for paths.
 type wait struct {
 	laneWait, routeWait time.Duration
-	relayKnown          func() bool                                  // whether a node is known that may relay some day
-	hopeless            func(error) bool                             // whether another look cannot find more
-	pause               func(d time.Duration, tick func()) (on bool) // calls tick often; false: the caller has given up
-	say                 func(error)                                  // tells the user that there is no path yet, once that has lasted
+	relayKnown          func() bool                                  // whether a node is known that may become a relay
+	hopeless            func(error) bool                             // whether another search cannot succeed
+	pause               func(d time.Duration, tick func()) (on bool) // waits, and calls tick often; false: the caller has given up
+	say                 func(error)                                  // warns the user that there is no path yet
 
 	outage    clock.Watch
-	relaySeen time.Duration // of the outage when others were known last
+	relaySeen time.Duration // length of the outage when a possible relay was last known
 }
 
-// until calls look, which calls tick often, until it returns no error or it is no use to go
-// on. It returns what look did.
+// until calls look until it succeeds or a further attempt is useless, and returns its last result. look has to
+// call tick often.
 func (w *wait) until(look func(tick func()) error) error {
 	tick := func() { w.outage.Look() }
 	tick()
@@ -67,7 +66,7 @@ func (w *wait) until(look func(tick func()) error) error {
 		if err == nil || w.hopeless(err) || !w.more() {
 			return err
 		}
-		if !said && w.relaySeen == 0 && w.outage.Look() >= maxPause { // else package mesh says who is missing
+		if !said && w.relaySeen == 0 && w.outage.Look() >= maxPause { // otherwise package mesh warns about the missing node
 			w.say(err)
 			said = true
 		}
@@ -77,7 +76,7 @@ func (w *wait) until(look func(tick func()) error) error {
 	}
 }
 
-// more reports whether to look again.
+// more reports whether to search again.
 func (w *wait) more() bool {
 	spent := w.outage.Look()
 	if w.relayKnown() {
@@ -87,8 +86,8 @@ func (w *wait) more() bool {
 	return spent-w.relaySeen < w.laneWait
 }
 
-// rest waits for so long, or until a port has changed here or at a peer, and calls tick
-// meanwhile. It reports false when ctx has ended.
+// waitForChange waits for d, or until a port of this node or of a peer has changed, and calls tick meanwhile.
+// It returns false if ctx has ended.
 func (f *Finder) waitForChange(ctx context.Context, d time.Duration, tick func()) bool {
 	f.mu.Lock()
 	changed := f.changed
@@ -111,7 +110,7 @@ func (f *Finder) waitForChange(ctx context.Context, d time.Duration, tick func()
 	}
 }
 
-// anew has whoever waits for a path look at once.
+// wakeWaiters makes all waiting callers search again at once.
 //
 // Preconditions: f.mu is locked.
 func (f *Finder) wakeWaiters() {

@@ -10,9 +10,9 @@ import (
 	"ncclmesh/transport/conn"
 )
 
-// A path is waited for as long as a connection waits that has lost its lanes: for LaneWait,
-// of time in which this process ran; as long as a node is known that may relay some day for
-// RouteWait, and for LaneWait after the last was; and not at all where that is no use.
+// Await waits as long as a connection that has lost its lanes: for LaneWait of time in which this process ran;
+// while a node is known that may become a relay for RouteWait, and for LaneWait after the last such node has
+// gone; and not at all if waiting is useless.
 func TestWait(t *testing.T) {
 	const laneWait, routeWait = 10 * time.Second, time.Minute
 	never := time.Duration(1<<63 - 1)
@@ -75,7 +75,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// Whoever waits gives up when he is told to, and looks at once when a port has changed.
+// A caller that waits gives up when its context ends, and searches again at once when a port has changed.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFinder(Config{Env: &conn.Env{TimeScale: 2}})

@@ -13,34 +13,33 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// two are two nodes between which a path is looked for, this one and a peer: their names, and
-// the ports that each tells the other of.
+// nodePair holds what decides whether there is a path between this node (here) and a peer's (there): their
+// names and the ports that each has described to the other.
 type nodePair struct {
 	here, there  string
 	ours, theirs []handshake.Port
-	relays       bool // other nodes are known that may relay between them
+	relays       bool // nodes are known that may become relays between them
 }
 
 func (f *Finder) nodes(s *control.Session) nodePair {
 	return nodePair{s.LocalName(), s.Name(), f.Advertised(), f.PortsOf(s), f.others(s)}
 }
 
-// others reports whether a node has been heard of that may relay some day between this one
-// and a peer.
+// others reports whether a node is known that may become a relay to the session's peer.
 func (f *Finder) others(s *control.Session) bool {
 	return f.Routes != nil && f.Others != nil && f.Others(s)
 }
 
-// NoPath is the error of two nodes between which nothing passed.
+// NoPath returns the error of a search that has validated no path.
 func (f *Finder) NoPath(s *control.Session, tried []conn.LaneFailure, slow string) error {
-	n := f.with(s)
+	n := f.nodes(s)
 	joint, why := n.why(tried, slow, func() string { return topology.Explain(f.now(), n.theirs, f.GIDs) })
 	return fmt.Errorf("%w: no path between %s and %s%s%s%s", fault.ErrUnreachable, n.here, n.there, joint, f.leftOut(s, false), why)
 }
 
-// why says for people why there is no path, and what to do, behind what joins that to the names of the two
-// nodes. explain lists the addresses of both.
-func (n two) why(tried []conn.LaneFailure, slow string, explain func() string) (joint, text string) {
+// why explains to the user why there is no path, and what to do. text follows the names of the two nodes,
+// separated by joint. explain lists the addresses of both nodes.
+func (n nodePair) why(tried []conn.LaneFailure, slow string, explain func() string) (joint, text string) {
 	down := strings.Join(n.down(), ", ")
 	if rdma, tcp, differ := n.differ(); differ {
 		return ": ", fmt.Sprintf("%s offers RDMA only, as with NCCL_MESH_TRANSPORT=rdma, and %s TCP only, as with NCCL_MESH_TRANSPORT=tcp or without an RDMA device. "+
@@ -63,8 +62,8 @@ func (n two) why(tried []conn.LaneFailure, slow string, explain func() string) (
 	return "; ", fmt.Sprintf("%s. Check the cables between the two nodes, and that both ends of each have addresses in one subnet", firstTried(tried))
 }
 
-// differ reports whether the two nodes have no kind of lane in common, and which of them has
-// queue pairs only, and which sockets only. A port that is down is one all the same.
+// differ reports whether the two nodes have no kind of lane in common; rdma is the name of the node that has
+// queue pairs only, tcp that of the other. Ports that are down count.
 func (n nodePair) differ() (rdma, tcp string, ok bool) {
 	switch {
 	case !has(n.ours, lane.TCP) && !has(n.theirs, lane.Verbs):
@@ -75,8 +74,8 @@ func (n nodePair) differ() (rdma, tcp string, ok bool) {
 	return "", "", false
 }
 
-// down names the ports that carry nothing now, for people: those of RDMA where both nodes
-// have some, else those for TCP.
+// down returns the names of the ports that have no address, because they are down, for the user: RDMA ports if
+// both nodes have some, else TCP ports.
 func (n nodePair) down() (names []string) {
 	kind := lane.TCP
 	if has(n.ours, lane.Verbs) && has(n.theirs, lane.Verbs) {
@@ -94,7 +93,7 @@ func (n nodePair) down() (names []string) {
 	return names
 }
 
-// kindOf is the kind of lanes that a port is for, circuits apart.
+// kindOf returns the kind of lane that a port is described for, other than circuits.
 func kindOf(p handshake.Port) lane.Kind {
 	if p.Device == "" {
 		return lane.TCP
@@ -102,19 +101,20 @@ func kindOf(p handshake.Port) lane.Kind {
 	return lane.Verbs
 }
 
-// has reports whether any of the ports that a peer is told of is for a kind of lane.
+// has reports whether any of the described ports is for a kind of lane.
 func has(ports []handshake.Port, kind lane.Kind) bool {
 	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return kindOf(p) == kind })
 }
 
-// offer reports whether any of the ports that a peer is told of can carry a kind
-// of lane: it has no address of one that is down.
+// offer reports whether any of the described ports can carry a kind of lane at present; a port that is down has
+// no address.
 func offer(ports []handshake.Port, kind lane.Kind) bool {
 	return slices.ContainsFunc(ports, func(p handshake.Port) bool { return len(p.Addrs) > 0 && kindOf(p) == kind })
 }
 
-// sayWhyTCP tells the user, once for each peer, that TCP is used although RDMA might have been, and what became of the
-// trials of RDMA. Of the peers that share a reason it warns of the first only: on a large mesh they are many.
+// sayWhyTCP warns the user, once for each peer, that TCP is used although this node has RDMA ports, and why the
+// RDMA probes failed. If a reason applies to several peers it warns about the first only, because a large mesh
+// has many.
 func (f *Finder) sayWhyTCP(s *control.Session, rdma outcome) {
 	here := slices.DeleteFunc(f.now(), func(p topology.Port) bool { return p.Device == "" || !p.Active })
 	if len(here) == 0 {
@@ -133,24 +133,25 @@ func (f *Finder) sayWhyTCP(s *control.Session, rdma outcome) {
 	}
 }
 
-// whyTCP returns why there is no RDMA to a peer, which offers it or not, directly or through other nodes.
+// whyTCP returns why there is neither a direct nor a relayed RDMA path to a peer. offers says that the peer has
+// RDMA ports.
 func whyTCP(peer string, offers bool, rdma outcome) string {
 	reason := "no two of their RDMA ports share a cable or a subnet"
 	switch {
 	case len(rdma.tried) > 0:
-		reason = firstTried(rdma.tried) // find lists them all
+		reason = firstTried(rdma.tried) // find logs all of them
 	case rdma.err != nil:
 		reason = OneLine(rdma.err)
 	case !offers:
 		reason = peer + " offers no RDMA port; its log says why"
 	}
-	if rdma.none != nil && offers { // a peer without RDMA has none through other nodes either
+	if rdma.none != nil && offers { // a peer without RDMA ports has no relayed RDMA either
 		reason += "; and through other nodes there is no RDMA: " + strings.TrimPrefix(OneLine(rdma.none), fault.ErrUnreachable.Error()+": ")
 	}
 	return reason
 }
 
-// firstWith reports whether a peer is the first to which TCP is used for a reason.
+// firstWith reports whether a peer is the first to which a reason for TCP applies.
 func (f *Finder) firstWith(reason, peer string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +161,8 @@ func (f *Finder) firstWith(reason, peer string) bool {
 	return f.overTCP[reason] == peer
 }
 
-// firstTried is what was tried, in a line: on a large mesh it is a great deal.
+// firstTried names the first failed candidate and the number of the others, because a large mesh has too many
+// for one line.
 func firstTried(tried []conn.LaneFailure) string {
 	if len(tried) == 1 {
 		return "tried " + tried[0].String()
@@ -168,7 +170,7 @@ func firstTried(tried []conn.LaneFailure) string {
 	return fmt.Sprintf("tried %v; and %d more paths, which NCCL_MESH_DEBUG=debug lists", tried[0], len(tried)-1)
 }
 
-// PortNames lists ports for people.
+// PortNames returns the names of ports, joined for the user.
 func PortNames(ports []topology.Port) string {
 	var names []string
 	for _, p := range ports {
@@ -177,16 +179,15 @@ func PortNames(ports []topology.Port) string {
 	return strings.Join(names, ", ")
 }
 
-// OneLine is what several errors say, joined as those of one cause.
+// OneLine returns the text of an error in one line.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// WhyTCP tells the user why a connection that the peer has set up runs over TCP, where
-// it is for this side to say.
+// WhyTCP warns the user if a connection that the peer has set up uses TCP because the peer has no RDMA ports.
 func (f *Finder) WhyTCP(c *conn.Conn) {
 	c.Lock()
 	tcp := slices.ContainsFunc(c.Lanes(), func(l *lane.Lane) bool { return l.Port.Kind() == lane.TCP })
 	c.Unlock()
-	if tcp && !offer(f.PortsOf(c.Session), lane.Verbs) { // else it is the sender who knows why
+	if tcp && !offer(f.PortsOf(c.Session), lane.Verbs) { // in the other cases the sender knows the reason and warns
 		f.sayWhyTCP(c.Session, outcome{})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// Of many ways that were tried the log has one, and their number.
+// The log names one of many failed candidates, and the number of the others.
 func TestFirstTried(t *testing.T) {
 	way := func(to string) conn.LaneFailure {
 		return conn.LaneFailure{
@@ -37,7 +37,7 @@ func TestFirstTried(t *testing.T) {
 	}
 }
 
-// What became of RDMA through other nodes is said beside why there is none directly.
+// The message says why there is no relayed RDMA, beside the reason that there is no direct RDMA.
 func TestWhyTCP(t *testing.T) {
 	none := fmt.Errorf("%w: no way through other nodes: asked b (at p0), and no cable is known that leads there; the node at p1 did not answer", fault.ErrUnreachable)
 	const through = "; and through other nodes there is no RDMA: no way through other nodes: asked b (at p0), and no cable is known that leads there; the node at p1 did not answer"
@@ -63,8 +63,8 @@ func TestWhyTCP(t *testing.T) {
 	}
 }
 
-// What is said of two nodes without a path is true of them: a port that is down is no port
-// that is left out, and nodes that others lie between need share no subnet.
+// The advice for two nodes without a path is correct: a port that is down is not called excluded by a setting,
+// and nodes with relays between them need no common subnet.
 func TestWhyNoPath(t *testing.T) {
 	port := func(device string, addrs ...string) handshake.Port {
 		p := handshake.Port{Device: device, Netdev: "p0"}
@@ -120,7 +120,7 @@ func TestWhyNoPath(t *testing.T) {
 	}
 }
 
-// A reason is a warning of one peer, again and again.
+// A reason is a warning for the first peer only, however often it occurs.
 func TestFirstWith(t *testing.T) {
 	f := NewFinder(Config{})
 	var got []bool

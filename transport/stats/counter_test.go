@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// A reader sees a counter grow and never more than was counted.
+// A reader sees a counter increase and never more than was added.
 func TestCounter(t *testing.T) {
 	t.Parallel()
 	const rounds, each = 10000, 3

@@ -32,7 +32,7 @@ func (s *Snapshot) path(i int, c cells) error {
 	return nil
 }
 
-// conn takes a connection; at is where it lies, from 1.
+// conn decodes a connection. at is 1 + the index of its slot.
 func (s *Snapshot) conn(at uint64, c cells, conns map[uint64]int) error {
 	if c.u(0) != shown {
 		return nil
@@ -45,20 +45,20 @@ func (s *Snapshot) conn(at uint64, c cells, conns map[uint64]int) error {
 	return nil
 }
 
-// lane takes a lane, and adds what it has carried to its way.
+// lane decodes a lane and adds its traffic to its path's.
 func (s *Snapshot) lane(c cells, conns map[uint64]int) error {
-	way := c.u(3)
-	if way == 0 {
+	path := c.u(3)
+	if path == 0 {
 		return nil
 	}
-	if way > uint64(len(s.Paths)) {
-		return fmt.Errorf("a lane uses path %d of %d", way, len(s.Paths))
+	if path > uint64(len(s.Paths)) {
+		return fmt.Errorf("a lane uses path %d of %d", path, len(s.Paths))
 	}
 	at, ok := conns[c.u(4)]
 	if !ok {
 		at = -1
 	}
-	l := LaneState{Volume: c.volume(0), Conn: at, Path: int(way) - 1, Index: c.in(5, math.MaxUint8), Up: c.u(6) == laneUp, Since: c.time(7)}
+	l := LaneState{Volume: c.volume(0), Conn: at, Path: int(path) - 1, Index: c.in(5, math.MaxUint8), Up: c.u(6) == laneUp, Since: c.time(7)}
 	s.Lanes = append(s.Lanes, l)
 	if w := &s.Paths[l.Path]; c.u(9) > 0 {
 		w.Sent = w.Sent.plus(l.Volume)
@@ -68,13 +68,13 @@ func (s *Snapshot) lane(c cells, conns map[uint64]int) error {
 	return nil
 }
 
-// word takes a word; it may be empty.
+// notice decodes a notice, whose text may be empty.
 func (s *Snapshot) notice(_ int, c cells) error {
 	s.Notices = append(s.Notices, Notice{number: c.u(0), At: c.time(1), Text: c.text(8, 56)})
 	return nil
 }
 
-// sortWords puts what was said into its order.
+// sortNotices sorts the notices by number.
 func (s *Snapshot) sortNotices() {
 	slices.SortStableFunc(s.Notices, func(a, b Notice) int { return cmp.Compare(a.number, b.number) })
 }

@@ -11,11 +11,11 @@ import (
 	"ncclmesh/transport/forkfd"
 )
 
-// A Page is what one end of the mesh shows of itself. Its methods may be called from any goroutine. They take a mutex that
-// is held for as long as some words take to be written, and are no part of the data path: that adds to the counters.
+// A Page publishes the statistics of one process. Its methods may be called from any goroutine. They hold a
+// mutex while they write a few words, and are not called on the data path, which only adds to the counters.
 type Page struct {
 	*page
-	readonly *os.File // nil where nobody else sees the page
+	readonly *os.File // nil if the page is private
 
 	mu        sync.Mutex // a leaf
 	pathIndex map[Path]int
@@ -23,19 +23,19 @@ type Page struct {
 	lanes     slots
 }
 
-// Open makes a page that other processes can be shown.
-func Open(who Process) (*Page, error) {
+// Open creates a page in shared memory, for other processes to read.
+func Open(process Process) (*Page, error) {
 	shared, readonly, err := share()
 	if err != nil {
 		return nil, err
 	}
-	return newPage(shared, readonly, who), nil
+	return newPage(shared, readonly, process), nil
 }
 
-// Private makes one that nobody else sees.
-func Private(who Process) *Page { return newPage(new(page), nil, who) }
+// Private creates a page that only this process can read.
+func Private(process Process) *Page { return newPage(new(page), nil, process) }
 
-func newPage(memory *page, readonly *os.File, who Process) *Page {
+func newPage(memory *page, readonly *os.File, process Process) *Page {
 	p := &Page{page: memory, readonly: readonly, pathIndex: map[Path]int{}, conns: slots{room: maxConns}, lanes: slots{room: maxLanes}}
 	h := &p.header
 	h.version.Store(version)
@@ -45,25 +45,26 @@ func newPage(memory *page, readonly *os.File, who Process) *Page {
 		h.tables[i].slot.Store(t[1])
 		h.tables[i].room.Store(t[2])
 	}
-	h.pid.Store(uint64(who.PID))
-	h.started.Store(uint64(who.Started.UnixNano()))
-	h.protocol.Store(uint64(who.Protocol))
-	h.kind.Store(uint64(who.Kind))
-	storeID(&h.process, who.ID)
-	store(h.command[:], who.Command)
-	store(h.build[:], who.Build)
-	store(h.node[:], who.Node)
-	h.magic.Store(magic) // a page without it is not ready
+	h.pid.Store(uint64(process.PID))
+	h.started.Store(uint64(process.Started.UnixNano()))
+	h.protocol.Store(uint64(process.Protocol))
+	h.kind.Store(uint64(process.Kind))
+	storeID(&h.process, process.ID)
+	store(h.command[:], process.Command)
+	store(h.build[:], process.Build)
+	store(h.node[:], process.Node)
+	h.magic.Store(magic) // stored last: a page without it is not ready
 	return p
 }
 
-// Snapshot is what the page says now.
+// Snapshot reads the page.
 func (p *Page) Snapshot() (*Snapshot, error) { return snapshot(p.page.memory()) }
 
-// File is a descriptor of the page that can only be read; nil where nobody else sees it. It is the page's.
+// File returns a read-only descriptor of the page, nil if the page is private. The page closes it.
 func (p *Page) File() *os.File { return p.readonly }
 
-// Close takes the page from those to come. What is counted from here on is lost. It may be called again.
+// Close frees the page's memory for the next page. Later additions to its counters have no effect. It may be
+// called again.
 func (p *Page) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,19 +77,21 @@ func (p *Page) Close() error {
 	return err
 }
 
-// change is called with p locked around whatever is more than one word.
+// change starts a change of more than one word; the function that it returns ends the change.
+//
+// Preconditions: mu is held until the change has ended.
 func (p *Page) change() (done func()) {
 	p.header.seq.Add(1)
 	return func() { p.header.seq.Add(1) }
 }
 
-// SetInterface says which version of NCCL's interface the process is used by.
+// SetInterface sets the version of NCCL's interface that the process uses.
 func (p *Page) SetInterface(version int) { p.header.vtable.Store(uint64(version)) }
 
-// Relay is where to count what is carried for others.
+// Relay returns the counters of relayed traffic.
 func (p *Page) Relay() *Relay { return &p.page.relay }
 
-// SetPorts shows the ports as they are now.
+// SetPorts sets the present state of the node's ports.
 func (p *Page) SetPorts(ports []Port) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +113,7 @@ func (p *Page) SetPorts(ports []Port) {
 	p.use(listPorts, min(len(ports), maxPorts))
 }
 
-// Say keeps what people should know, for as long as no more than 31 others have been said.
+// AddNotice adds a notice for the user. The page keeps the latest 32 notices.
 func (p *Page) AddNotice(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +126,7 @@ func (p *Page) AddNotice(text string) {
 	p.use(listNotices, int(min(n, maxNotices)))
 }
 
-// Connect shows a half of a connection. Where there is no room for it, it is counted only.
+// Connect adds a half of a connection. If the page has no room for it, the connection is only counted.
 func (p *Page) Connect(c Connection) *Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,8 +153,8 @@ func (p *Page) Connect(c Connection) *Conn {
 	return to
 }
 
-// Disconnect takes a connection off the page, once all of its lanes are. Its counters may still be read, until another takes
-// its place.
+// Disconnect removes a connection, after all of its lanes. Its counters may still be read until another
+// connection uses the slot.
 func (p *Page) Disconnect(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +170,7 @@ func (p *Page) Disconnect(c *Conn) {
 	p.conns.release(int(i) - 1)
 }
 
-// Serve shows a lane of a connection that is put into service.
+// AddLane adds a lane of connection c that comes into service. index is its index among the connection's lanes.
 func (p *Page) AddLane(c *Conn, index int, w Path) *Lane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +201,7 @@ func (p *Page) AddLane(c *Conn, index int, w Path) *Lane {
 	return l
 }
 
-// Leave says that a lane is out of service: failed says that it is for a fault of its own.
+// LaneDown records that a lane has gone out of service; failed says that the lane has failed.
 func (p *Page) LaneDown(l *Lane, failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,6 +209,7 @@ func (p *Page) LaneDown(l *Lane, failed bool) {
 	p.laneDownLocked(l, failed)
 }
 
+// laneDownLocked is LaneDown for a caller that holds mu and has started a change.
 func (p *Page) laneDownLocked(l *Lane, failed bool) {
 	if l.state.Swap(laneDown) != laneUp {
 		return
@@ -226,7 +230,7 @@ func (p *Page) laneDownLocked(l *Lane, failed bool) {
 	}
 }
 
-// Remove takes a lane off the page. What it has carried stays with its way.
+// RemoveLane removes a lane. Its traffic is added to its path's counters.
 func (p *Page) RemoveLane(l *Lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,10 +254,12 @@ func (p *Page) RemoveLane(l *Lane) {
 	}
 }
 
-// wayLocked is 1 and the index of a way, which is put on the page if it is new; 0 where there is no room.
+// pathLocked returns 1 + the index of a path, which it adds to the page if it is new; 0 if there is no room.
+//
+// Preconditions: mu is held and a change has started.
 func (p *Page) pathLocked(w Path) uint64 {
 	tier := uint64(w.Tier)
-	w.Tier = 0 // which the receiver does not know
+	w.Tier = 0 // not part of the key, because a receiver does not know the tier
 	if i, ok := p.pathIndex[w]; ok {
 		if old := &p.page.paths[i].tier; old.Load() < tier {
 			old.Store(tier)
@@ -262,7 +268,7 @@ func (p *Page) pathLocked(w Path) uint64 {
 	}
 	i := len(p.pathIndex)
 	if i >= maxPaths {
-		p.header.morePaths.Store(1) // or more of them: they are not remembered
+		p.header.morePaths.Store(1) // 1 means at least one, because paths without a slot are not remembered
 		return 0
 	}
 	p.pathIndex[w] = i
@@ -279,6 +285,7 @@ func (p *Page) pathLocked(w Path) uint64 {
 	return uint64(i) + 1
 }
 
+// pathOf returns the slot of a lane's path, nil if the path has none.
 func (p *Page) pathOf(l *Lane) *pathSlot {
 	if i := l.path.Load(); i > 0 {
 		return &p.page.paths[i-1]
@@ -286,22 +293,24 @@ func (p *Page) pathOf(l *Lane) *pathSlot {
 	return nil
 }
 
-// use says that so many slots of a list have been in use.
+// use records that the first n slots of a list have been used.
 func (p *Page) use(list, n int) {
 	if used := &p.header.tables[list].used; used.Load() < uint64(n) {
 		used.Store(uint64(n))
 	}
 }
 
-// places are the slots of a list that are free. One that was given back rests before it is taken again, so that who looks
-// late finds what was there.
+// slots manages the free slots of a list. A slot that was released is not used again at once, so that a reader
+// that comes late still finds the old contents.
 type slots struct {
 	room, next int
 	free       []int // oldest first
 }
 
+// quarantine is the number of released slots that are kept free while unused slots are left.
 const quarantine = 32
 
+// acquire returns a free slot, or false if there is none.
 func (f *slots) acquire() (i int, ok bool) {
 	switch {
 	case len(f.free) > quarantine, f.next == f.room && len(f.free) > 0:
@@ -316,12 +325,13 @@ func (f *slots) acquire() (i int, ok bool) {
 	return i, true
 }
 
+// release makes a slot free.
 func (f *slots) release(i int) { f.free = append(f.free, i) }
 
-// store writes a text, or as much of it as there is room for, and zeros.
+// store writes a text, cut to the available room, and pads it with zeros.
 func store(to []atomic.Uint64, text string) {
 	if room := 8 * len(to); len(text) > room {
-		text = strings.ToValidUTF8(text[:room], "") // not half a letter
+		text = strings.ToValidUTF8(text[:room], "") // remove a character that was cut
 	}
 	for i := range to {
 		var w uint64

@@ -31,7 +31,7 @@ var (
 	round = Path{Peer: "node-b", Port: 1, PeerPort: 3, PeerNetdev: "enp2", Kind: Relayed, Route: "node-c and node-d", Tier: 1}
 )
 
-// fill puts something of everything on a page, and returns what a reader is to see.
+// fill puts entries of every kind on a page, and returns the snapshot that a reader should get.
 func fill(p *Page) *Snapshot {
 	p.SetInterface(12)
 	p.SetPorts(some)
@@ -81,13 +81,13 @@ func fill(p *Page) *Snapshot {
 	}
 }
 
-// but leaves out when things happened.
+// but are options for cmp that ignore times.
 var but = cmp.Options{
 	cmpopts.IgnoreFields(Snapshot{}, "At"), cmpopts.IgnoreFields(PathState{}, "Down"), cmpopts.IgnoreFields(LaneState{}, "Since"),
 	cmpopts.IgnoreFields(Notice{}, "At"), cmp.AllowUnexported(Notice{}), cmpopts.EquateEmpty(),
 }
 
-// What is counted is what another process reads, from memory that it can neither write nor resize.
+// Another process reads exactly what was counted, from memory that it can neither write nor resize.
 func TestSharedPage(t *testing.T) {
 	p, err := Open(somebody)
 	if err != nil {
@@ -148,7 +148,7 @@ func TestSharedPage(t *testing.T) {
 	}
 }
 
-// The layout is what readers of the version know. A change of it is another version.
+// Readers rely on the layout of a version. A change of the layout needs another version.
 func TestGoldenPage(t *testing.T) {
 	t.Parallel()
 	const path = "testdata/page.hex"
@@ -182,12 +182,12 @@ func TestGoldenPage(t *testing.T) {
 	}
 }
 
-// wordsOf is a page as words.
+// wordsOf returns the words of a page.
 func wordsOf(p *page) []atomic.Uint64 {
 	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(p)), pageSize/8)
 }
 
-// stopClock makes every time on a page the same.
+// stopClock sets every time on a page to the same value.
 func (p *Page) stopClock() {
 	const at = 1_800_000_001_000_000_000
 	for i := range p.page.lanes[:4] {
@@ -205,7 +205,7 @@ func (p *Page) stopClock() {
 	}
 }
 
-// dump writes the words of a page that are not zero, a line each.
+// dump writes the words of a page that are not zero, one per line.
 func dump(b []byte) string {
 	var s strings.Builder
 	for i := 0; i < len(b); i += 8 {
@@ -230,7 +230,7 @@ func undump(t *testing.T, text string, size int) []byte {
 	return b
 }
 
-// A way's traffic never goes back, whatever lanes come and go while it is read.
+// A path's traffic never decreases while it is read, whatever lanes are added and removed.
 func TestReadWhileLanesComeAndGo(t *testing.T) {
 	t.Parallel()
 	p := Private(somebody)
@@ -278,7 +278,7 @@ func TestReadWhileLanesComeAndGo(t *testing.T) {
 	}
 }
 
-// What there is no room for is counted, and said.
+// Entries without a slot are counted, and the snapshot says so.
 func TestMore(t *testing.T) {
 	t.Parallel()
 	p := Private(somebody)

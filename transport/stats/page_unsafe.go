@@ -1,6 +1,6 @@
 package stats
 
-// Isolates the memory that other processes see, and how it is found again.
+// This file isolates the memory that other processes map.
 
 import (
 	"fmt"
@@ -16,19 +16,19 @@ import (
 
 const pageSize = int(unsafe.Sizeof(page{}))
 
-// Sizes are part of the layout, and slots share no cache line.
+// The sizes are part of the layout. They are multiples of 64, so that slots share no cache line.
 const (
 	_ = -(unsafe.Sizeof(header{}) % 64) - (unsafe.Sizeof(Relay{}) % 64) - (unsafe.Sizeof(port{}) % 64)
 	_ = -(unsafe.Sizeof(pathSlot{}) % 64) - (unsafe.Sizeof(Conn{}) % 64) - (unsafe.Sizeof(Lane{}) % 64) - (unsafe.Sizeof(noticeSlot{}) % 64)
 )
 
-// resting are the address ranges of pages that were closed.
+// retired holds the addresses of closed pages, for later pages.
 var retired struct {
 	sync.Mutex
 	at []unsafe.Pointer
 }
 
-// reserve finds addresses for a page.
+// reserve returns addresses for a page.
 func reserve() (unsafe.Pointer, error) {
 	retired.Lock()
 	defer retired.Unlock()
@@ -40,11 +40,12 @@ func reserve() (unsafe.Pointer, error) {
 	return unix.MmapPtr(-1, 0, nil, uintptr(pageSize), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 }
 
-// rest takes the memory from a page and keeps its addresses, where zeros may be read and writes are lost.
+// retire replaces the memory of a page by private zeros, where late writes do no harm, and keeps the addresses
+// for the next page.
 func retire(at unsafe.Pointer) {
 	_, err := unix.MmapPtr(-1, 0, at, uintptr(pageSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED)
 	if err != nil {
-		return // what is there stays, and its addresses are not used again
+		return // the old memory stays mapped, and its addresses are not used again
 	}
 	_ = dontFork(at)
 	retired.Lock()
@@ -56,7 +57,7 @@ func dontFork(at unsafe.Pointer) error {
 	return unix.Madvise(unsafe.Slice((*byte)(at), pageSize), unix.MADV_DONTFORK)
 }
 
-// share makes a page in a sealed memfd, and a descriptor that can only be read.
+// share creates a page in a sealed memfd, and a read-only descriptor of it.
 func share() (_ *page, readonly *os.File, err error) {
 	fd, err := memfd()
 	if err != nil {
@@ -88,7 +89,7 @@ func share() (_ *page, readonly *os.File, err error) {
 		return nil, nil, fmt.Errorf("seal shared memory (Linux 5.1 and later can): %w", err)
 	}
 	forkfd.Do(func() {
-		// Opened anew: a duplicate could be written.
+		// Opened again, because a duplicate of the descriptor could be written.
 		if readonly, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY, 0); err == nil {
 			forkfd.MarkConn(readonly)
 		}
@@ -99,10 +100,12 @@ func share() (_ *page, readonly *os.File, err error) {
 	return (*page)(at), readonly, nil
 }
 
-// seals are what a reader relies on: nobody but who has it mapped writes, and it stays as long as it is.
+// seals guarantee to a reader that only processes which have already mapped the page can write it, and that its
+// size does not change.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
 
-// memfd makes an empty one, marked. Kernels before 6.3 do not know that memory may have to be marked as no program.
+// memfd creates an empty memfd, marked for forkfd. Kernels before 6.3 do not support MFD_NOEXEC_SEAL, so memfd
+// tries again without that flag.
 func memfd() (fd int, err error) {
 	forkfd.Do(func() {
 		const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
@@ -116,10 +119,10 @@ func memfd() (fd int, err error) {
 	return fd, err
 }
 
-// unshare gives a shared page's memory back.
+// unshare frees the memory of a shared page.
 func unshare(p *page) { retire(unsafe.Pointer(p)) }
 
-// mapped are the words of a file that is mapped for reading, and what ends that.
+// mapped maps a file for reading and returns its words, and a function that unmaps it.
 func mapped(fd int, size int) (words []atomic.Uint64, unmap func(), err error) {
 	b, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -128,12 +131,12 @@ func mapped(fd int, size int) (words []atomic.Uint64, unmap func(), err error) {
 	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&b[0])), size/8), func() { _ = unix.Munmap(b) }, nil
 }
 
-// memory is the page as its readers have it.
+// memory returns the page's words, as a reader maps them.
 func (p *page) memory() []atomic.Uint64 {
 	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(p)), pageSize/8)
 }
 
-// Offsets and sizes of the lists.
+// tables returns the offset of each list, the size of its slots, and their number.
 func (p *page) tables() [lists][3]uint64 {
 	return [lists][3]uint64{
 		listPorts:   {uint64(unsafe.Offsetof(p.ports)), uint64(unsafe.Sizeof(port{})), maxPorts},

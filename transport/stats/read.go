@@ -15,24 +15,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of what is read, and how often a page that changes is tried again.
+// The largest page that is read, and how often a read is repeated while the page changes.
 const (
 	maxPage    = 64 << 20
 	maxTries   = 200
 	retryPause = time.Millisecond
 )
 
-// ErrTorn says that a page was being changed all the time: its process has died, or stands still, in the middle of that.
+// ErrTorn says that a page was being changed at each attempt to read it, because its process died or was
+// stopped during a change.
 var ErrTorn = errors.New("its names were being written at each look: the process died, or was stopped, while it wrote them")
 
-// VersionError says that a page is laid out in another way.
+// VersionError says that a page has another version of the layout.
 type VersionError struct{ Theirs uint64 }
 
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("its counters are laid out by version %d, this command reads version %d: use the command of the plugin's build", e.Theirs, version)
 }
 
-// Read reads the page that a descriptor leads to. Whatever the file is, nothing but an error comes of it.
+// Read reads the page that a descriptor refers to. It returns an error if the file is not a page; it does not
+// trust the contents.
 func Read(f *os.File) (*Snapshot, error) {
 	rc, err := f.SyscallConn()
 	if err != nil {
@@ -46,8 +48,8 @@ func Read(f *os.File) (*Snapshot, error) {
 }
 
 func readFile(fd int) (*Snapshot, error) {
-	// What may shrink cannot be mapped in peace. That nothing else has seals is asked before it is looked at: it may be of a
-	// file system that hangs.
+	// Without F_SEAL_SHRINK the file could shrink while it is mapped, and a read would raise SIGBUS. The seals are checked
+	// first, because only a memfd has any, and other calls may block on a file of a file system that does not answer.
 	if got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil || got&unix.F_SEAL_SHRINK == 0 {
 		return nil, fmt.Errorf("its counters are not a page: they are not sealed (%#x, %v)", got, err)
 	}
@@ -66,7 +68,7 @@ func readFile(fd int) (*Snapshot, error) {
 	return snapshot(words)
 }
 
-// snapshot reads a page between two changes.
+// snapshot copies and decodes a page, and repeats the copy until no change happened during it.
 func snapshot(words []atomic.Uint64) (*Snapshot, error) {
 	var s *Snapshot
 	err := ErrTorn
@@ -91,7 +93,7 @@ func snapshot(words []atomic.Uint64) (*Snapshot, error) {
 	return nil, err
 }
 
-// Words of the header.
+// Indices of the words in the header, and sizes in bytes.
 const (
 	headerSize = 512
 	wordMagic  = 0
@@ -105,7 +107,8 @@ const (
 	relaySize  = 64
 )
 
-// copied is the used part of a page, each list in its place. What was never used is not touched: that would give it memory.
+// copyPage returns a copy of the page, with zeros for slots that were never used. It does not read those,
+// because the kernel would allocate memory for them.
 func copyPage(words []atomic.Uint64) ([]byte, error) {
 	to := make([]byte, 8*len(words))
 	take := func(from, n int) {
@@ -124,13 +127,13 @@ func copyPage(words []atomic.Uint64) ([]byte, error) {
 	return to, nil
 }
 
-// listed is where a list lies, and how much of it is in use.
+// listed is the position of a list in bytes, and the number of slots that have been used.
 type listed struct{ offset, slot, used int }
 
-// least is how long a slot of each list is at least: newer pages may have longer ones.
+// minSlot holds the least size of a slot of each list. Newer pages may have larger slots.
 var minSlot = [lists]int{listPorts: 384, listPaths: 512, listConns: 256, listLanes: 128, listNotices: 512}
 
-// tablesOf checks a page's header.
+// tablesOf checks a page's header and returns its lists.
 func tablesOf(b []byte) (all [lists]listed, err error) {
 	if len(b) < headerSize+relaySize {
 		return all, fmt.Errorf("its counters are garbled: %d bytes", len(b))
@@ -156,12 +159,12 @@ func tablesOf(b []byte) (all [lists]listed, err error) {
 	return all, nil
 }
 
-// cells are bytes that are read as words.
+// cells is a sequence of bytes that is read as 64-bit words.
 type cells []byte
 
 func (c cells) u(i int) uint64 { return binary.LittleEndian.Uint64(c[8*i:]) }
 
-// text is that of so many words, as it can be shown to people: on one line.
+// text returns the text in the given number of words from word i on, as one printable line.
 func (c cells) text(i, words int) string {
 	b := c[8*i : 8*(i+words)]
 	if n := bytes.IndexByte(b, 0); n >= 0 {
@@ -172,7 +175,7 @@ func (c cells) text(i, words int) string {
 
 func (c cells) id(i int) [16]byte { return [16]byte(c[8*i:]) }
 
-// in is a number that has a limit.
+// in returns word i, limited to most.
 func (c cells) in(i, most int) int { return int(min(c.u(i), uint64(most))) }
 
 func (c cells) time(i int) time.Time {
@@ -186,22 +189,22 @@ func (c cells) duration(i int) time.Duration { return time.Duration(min(c.u(i), 
 
 func (c cells) volume(i int) Volume { return Volume{c.u(i), c.u(i + 1), c.u(i + 2)} }
 
-// parse makes a snapshot of a page's bytes. It takes no word of them on trust.
+// parse decodes the bytes of a page. It checks every value, because the page may come from a faulty process.
 func parse(b []byte) (*Snapshot, error) {
 	lists, err := tablesOf(b)
 	if err != nil {
 		return nil, err
 	}
 	w, s := cells(b), &Snapshot{}
-	who, texts := w[8*wordWho:], w[8*wordTexts:]
+	process, texts := w[8*wordWho:], w[8*wordTexts:]
 	s.Process = Process{
-		PID: who.in(0, math.MaxInt32), Started: who.time(1), Protocol: who.in(2, math.MaxInt32), Kind: Kind(who.in(4, math.MaxUint8)),
-		ID: who.id(5), Command: texts.text(0, 8), Build: texts.text(8, 8), Node: texts.text(16, 8),
+		PID: process.in(0, math.MaxInt32), Started: process.time(1), Protocol: process.in(2, math.MaxInt32), Kind: Kind(process.in(4, math.MaxUint8)),
+		ID: process.id(5), Command: texts.text(0, 8), Build: texts.text(8, 8), Node: texts.text(16, 8),
 	}
 	if k := s.Process.Kind; k < 1 || k > knownKinds {
 		return nil, fmt.Errorf("its counters are garbled: the process is of %v", k)
 	}
-	s.Vtable = who.in(3, math.MaxInt32)
+	s.Vtable = process.in(3, math.MaxInt32)
 	s.MorePaths, s.MoreConns, s.MoreLanes = w.u(wordMore) > 0, w.u(wordMore+1), w.u(wordMore+2)
 	r := w[headerSize:]
 	s.Relay = RelayCounts{Circuits: r.u(0), Carried: r.u(1), Failed: r.u(2), Bytes: r.u(3) + r.u(4) + r.u(5)}

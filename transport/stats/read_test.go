@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that dies in the middle of a change leaves a page that nobody can read, and nobody waits for.
+// If a process dies during a change its page cannot be read, and a reader gives up.
 func TestTorn(t *testing.T) {
 	t.Parallel()
 	p := Private(somebody)
@@ -21,7 +21,7 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// What is no page is one error that says so.
+// Reading a file that is no page returns one error that says so.
 func TestNoPage(t *testing.T) {
 	t.Parallel()
 	memory := func(size int64, seals int) *os.File {
@@ -65,7 +65,7 @@ func TestNoPage(t *testing.T) {
 	}
 }
 
-// garble is what may be wrong with a page, by word.
+// garble lists changes of single words that make a page invalid.
 func TestGarbled(t *testing.T) {
 	t.Parallel()
 	p := Private(somebody)
@@ -117,7 +117,7 @@ func TestGarbled(t *testing.T) {
 	}
 }
 
-// Text that is none, or does more to a terminal than say something, is shown as what it is not.
+// Control characters and bytes that are not UTF-8 are replaced in a text.
 func TestTextIsOneLine(t *testing.T) {
 	t.Parallel()
 	p := Private(Process{Kind: Job, Command: "a\x1b[2J\nb\xff", Node: "\u202e"})

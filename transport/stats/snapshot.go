@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// Process says whose page it is.
+// Process describes the process that a page belongs to.
 type Process struct {
-	PID      int // in its own name space
+	PID      int // in the process's own PID namespace
 	Started  time.Time
-	Protocol int // version of what plugins speak with each other
+	Protocol int // version of the protocol between plugins
 	Kind     Kind
-	ID       [16]byte // of the mesh
+	ID       [16]byte // id on the mesh
 	Command  string
 	Build    string
 	Node     string
 }
 
-// Kind is what a process is there for.
+// Kind is the purpose of a process.
 type Kind uint8
 
 const (
 	Job        Kind = 1 // a rank of a job, with the plugin in it
-	Relaying   Kind = 2 // to carry for others, and nothing else
+	Relaying   Kind = 2 // a process that only relays
 	knownKinds      = 2
 )
 
@@ -38,24 +38,24 @@ func (k Kind) String() string {
 
 // Port is a port of the process's node.
 type Port struct {
-	Number            int // as ways name it
+	Number            int // the number by which paths name the port
 	Device            string
 	Num               int
 	Netdev            string
-	Cage              string // ports with the same share a cable
-	Connector         string // what the driver calls that, as p0
+	Cage              string // ports with equal cages share a cable
+	Connector         string // the driver's name of the connector, such as p0
 	Up, RDMA          bool
 	State             string
-	LinkMbps, PCIMbps int // 0 when not known
+	LinkMbps, PCIMbps int // 0 when unknown
 }
 
-// Carrier is what carries lanes of a way.
+// Carrier is the transport of the lanes of a path.
 type Carrier uint8
 
 const (
 	RDMA          Carrier = 1
 	TCP           Carrier = 2
-	Relayed       Carrier = 3 // through other nodes
+	Relayed       Carrier = 3 // through relays
 	knownCarriers         = 3
 )
 
@@ -71,18 +71,18 @@ func (c Carrier) String() string {
 	return fmt.Sprintf("carrier %d", uint8(c))
 }
 
-// Way is what lanes lead over.
+// Path identifies the path of lanes.
 type Path struct {
-	Peer                   string // node
-	Port                   int    // here
+	Peer                   string // name of the peer's node
+	Port                   int    // local port
 	PeerPort               int
 	PeerDevice, PeerNetdev string
 	Kind                   Carrier
-	Route                  string // names of the nodes between, where this side asks for it
-	Tier                   int    // how good the way is, as far as senders know: 0 is the best
+	Route                  string // names of the relays, if this side requested the circuit
+	Tier                   int    // tier of the path, as far as senders know it; 0 is the best
 }
 
-// Connection names a half of one.
+// Connection identifies a half of a connection.
 type Connection struct {
 	ID      uint32
 	Sending bool
@@ -90,18 +90,18 @@ type Connection struct {
 	Process [16]byte // of the peer
 }
 
-// Volume is what was carried.
+// Volume is an amount of traffic.
 type Volume struct{ Bytes, Parts, Resent uint64 }
 
 func (v Volume) plus(o Volume) Volume {
 	return Volume{v.Bytes + o.Bytes, v.Parts + o.Parts, v.Resent + o.Resent}
 }
 
-// A Snapshot is what a page said at one moment. Its counters are some microseconds apart.
+// A Snapshot is the state of a page at one time. Its counters were read within some microseconds.
 type Snapshot struct {
 	At      time.Time // when it was read
 	Process Process
-	Vtable  int // version of NCCL's interface, 0 while it is not known
+	Vtable  int // version of NCCL's interface, 0 while unknown
 	Relay   RelayCounts
 	Ports   []Port
 	Paths   []PathState
@@ -109,43 +109,43 @@ type Snapshot struct {
 	Lanes   []LaneState
 	Notices []Notice // oldest first
 
-	MoreConns, MoreLanes uint64 // that there are, and the page has no room for
+	MoreConns, MoreLanes uint64 // number of entries for which the page has no room
 	MorePaths            bool
 }
 
-// RelayCounts is what the process carries for others.
+// RelayCounts counts the traffic that a process relays for other nodes.
 type RelayCounts struct {
-	Circuits, Carried, Failed uint64 // that stand, that have stood, that could not be made
-	Bytes                     uint64 // both directions together
+	Circuits, Carried, Failed uint64 // open circuits, circuits that have been opened, circuits that could not be opened
+	Bytes                     uint64 // sum of both directions
 }
 
-// WayState is a way, and what lanes over it have carried, those that are no more among them.
+// PathState is a path with its counters, which include the traffic of its former lanes.
 type PathState struct {
 	Path
 	Up             int           // lanes in service
-	Lost, Failures uint64        // times that the last lane failed, and that one did
-	Outage         time.Duration // without a lane, until one came back
-	Down           time.Time     // since when there is none, for a fault; zero where there is one
+	Lost, Failures uint64        // number of outages, and of failures of lanes
+	Outage         time.Duration // total length of the outages that are over
+	Down           time.Time     // start of the present outage; zero if there is none
 	Sent, Received Volume
 }
 
-// ConnState is a half of a connection.
+// ConnState is a half of a connection with its counters.
 type ConnState struct {
 	Connection
 	Bytes, Messages, Waits, Resent, Failures uint64
 	Outage                                   time.Duration
 }
 
-// LaneState is a lane of a connection.
+// LaneState is a lane with its counters.
 type LaneState struct {
 	Volume
-	Conn, Path int // indices into the snapshot's lists; Conn is -1 of a connection that the page has no room for
+	Conn, Path int // indices into the snapshot's lists; Conn is -1 if the page has no room for the connection
 	Index      int
 	Up         bool
 	Since      time.Time
 }
 
-// Word is something that people should know.
+// Notice is a text for the user.
 type Notice struct {
 	At   time.Time
 	Text string
@@ -153,7 +153,7 @@ type Notice struct {
 	number uint64
 }
 
-// Down reports how long a way has had no lane, though its peer is still talked to.
+// Down reports whether a path is in an outage although its peer still has connections, and since when.
 func (s *Snapshot) Down(w *PathState) (since time.Time, down bool) {
 	if w.Up > 0 || w.Down.IsZero() {
 		return time.Time{}, false
@@ -166,13 +166,13 @@ func (s *Snapshot) Down(w *PathState) (since time.Time, down bool) {
 	return time.Time{}, false
 }
 
-// Same reports whether two ways lead over the same.
+// Same reports whether two paths are equal apart from their tiers.
 func (w Path) Same(o Path) bool {
 	w.Tier, o.Tier = 0, 0
 	return w == o
 }
 
-// Port is the port of that number, or nil.
+// Port returns the port with the given number, or nil.
 func (s *Snapshot) Port(number int) *Port {
 	for i := range s.Ports {
 		if s.Ports[i].Number == number {

@@ -16,19 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a process may take to answer who looks.
+// answerTimeout is how long a process may take to answer a reader.
 const answerTimeout = 2 * time.Second
 
 // ErrForeign says that the process belongs to another user.
 var ErrForeign = errors.New("only that user and root may look at its counters")
 
-// An Owner is who shows something.
+// An Owner is the process that serves a window.
 type Owner struct {
-	PID int // as this process numbers others, 0 where it cannot see it
+	PID int // in the reader's PID namespace; 0 if it is not visible there
 	UID int
 }
 
-// Find reads the names of all windows from the kernel's list of sockets (/proc/net/unix), in their order.
+// Find returns the names of all abstract windows in the kernel's list of sockets (/proc/net/unix), sorted.
 func Find(list io.Reader) ([]string, error) {
 	const listening = "00010000"
 	var names []string
@@ -44,39 +44,39 @@ func Find(list io.Reader) ([]string, error) {
 	}
 }
 
-// Look asks a window for its file. The owner is known even where it refuses.
-func Look(ctx context.Context, name string) (file *os.File, who Owner, err error) {
+// Look requests the file of a window. It returns the owner even if the owner refuses.
+func Look(ctx context.Context, name string) (file *os.File, owner Owner, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	c, err := dial(ctx, name)
 	if err != nil {
-		return nil, who, err
+		return nil, owner, err
 	}
 	defer c.Close()
 	rc, err := c.SyscallConn()
 	if err != nil {
-		return nil, who, err
+		return nil, owner, err
 	}
 	if e := rc.Control(func(fd uintptr) {
 		var cred *unix.Ucred
 		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			who = Owner{int(cred.Pid), int(cred.Uid)}
+			owner = Owner{int(cred.Pid), int(cred.Uid)}
 		}
 	}); errors.Join(e, err) != nil {
-		return nil, who, fmt.Errorf("read its owner: %w", errors.Join(e, err))
+		return nil, owner, fmt.Errorf("read its owner: %w", errors.Join(e, err))
 	}
-	if me := os.Geteuid(); me != 0 && me != who.UID {
-		return nil, who, ErrForeign // and whatever it would hand out is not looked at
+	if me := os.Geteuid(); me != 0 && me != owner.UID {
+		return nil, owner, ErrForeign // do not read a descriptor that another user's process passes
 	}
 	end, _ := ctx.Deadline()
 	if err := c.SetDeadline(end); err != nil {
-		return nil, who, err
+		return nil, owner, err
 	}
 	file, err = receive(c)
-	return file, who, err
+	return file, owner, err
 }
 
-// dial connects. Where many look at once the kernel turns some away for a moment.
+// dial connects to a window. It tries again while the kernel refuses because many readers connect at once.
 func dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	for {
 		var d net.Dialer
@@ -95,7 +95,7 @@ func dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	}
 }
 
-// receive takes the answer.
+// receive reads the answer.
 func receive(c *net.UnixConn) (*os.File, error) {
 	text, control := make([]byte, 64), make([]byte, unix.CmsgSpace(4))
 	n, m, _, _, err := c.ReadMsgUnix(text, control)

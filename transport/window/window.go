@@ -15,10 +15,10 @@ import (
 	"ncclmesh/transport/forkfd"
 )
 
-// Prefix begins the abstract name of every window.
+// Prefix is the start of the abstract name of every window.
 const Prefix = "@ncclmesh/"
 
-// What is sent.
+// The answers.
 const (
 	granted = "ncclmesh 1"
 	refused = "ncclmesh 0"
@@ -26,22 +26,22 @@ const (
 
 const (
 	backlog     = 16
-	acceptPause = time.Millisecond // between two that look: whoever asks without end costs little
-	retryPause  = time.Second      // until it is tried again to accept when there are too many descriptors
+	acceptPause = time.Millisecond // after each reader, to limit the cost of one that connects without end
+	retryPause  = time.Second      // before accept is called again after an error, such as too many open descriptors
 )
 
-// A Window shows one file.
+// A Window serves one file.
 type Window struct {
 	socket *os.File // non-blocking, in Go's poller
 	file   *os.File
-	path   string // of the socket, "" where its name is abstract
+	path   string // path of the socket file, "" if the name is abstract
 	closed atomic.Bool
 	done   chan struct{}
 }
 
-// Open shows a file to whoever is of this process's user, or root. It is for the process of that id, at a path, in a
-// directory, or, where that is "", under its abstract name. A socket file that nobody listens at any more is replaced. caught
-// hears of a panic.
+// Open serves a file to processes of this user and of root. at is the path of the socket, or a directory in
+// which the socket is named by id; if at is "" the socket has an abstract name made of id. A socket file on
+// which no process listens is replaced. caught is called with a panic of the window's goroutine.
 func Open(at string, id [16]byte, file *os.File, caught func(*guard.Panic)) (*Window, error) {
 	w := &Window{file: file, path: at, done: make(chan struct{})}
 	name := at
@@ -71,7 +71,7 @@ func (w *Window) listen(name string) (err error) {
 	w.socket = os.NewFile(uintptr(fd), name)
 	at := &unix.SockaddrUnix{Name: name}
 	if err = unix.Bind(fd, at); err == unix.EADDRINUSE && w.path != "" && abandoned(name) {
-		_ = os.Remove(name) // what is wrong with that the next call says
+		_ = os.Remove(name) // the following bind returns an error if this failed
 		err = unix.Bind(fd, at)
 	}
 	if err != nil {
@@ -85,7 +85,7 @@ func (w *Window) listen(name string) (err error) {
 	return err
 }
 
-// abandoned reports whether nobody listens at a socket file.
+// abandoned reports whether no process listens on a socket file.
 func abandoned(path string) bool {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func abandoned(path string) bool {
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: path}) == unix.ECONNREFUSED
 }
 
-// run answers whoever looks, until Close.
+// run answers readers until Close.
 func (w *Window) run() {
 	defer close(w.done)
 	for {
@@ -118,7 +118,7 @@ func (w *Window) run() {
 	}
 }
 
-// accept waits for somebody, whose marked socket it returns.
+// accept waits for a reader and returns its socket, which is marked for forkfd.
 func (w *Window) accept() (fd int, err error) {
 	rc, err := w.socket.SyscallConn()
 	if err != nil {
@@ -135,11 +135,12 @@ func (w *Window) accept() (fd int, err error) {
 	return fd, errors.Join(waited, os.NewSyscallError("accept4", err))
 }
 
-// answer gives the descriptor to who may have it. It does not block: the socket is new, and what is sent fits.
+// answer passes the descriptor to a reader that is allowed to have it. It does not block, because the socket is
+// new and its buffer has room for the answer.
 func (w *Window) answer(fd int) {
-	who, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil || who.Uid != 0 && int(who.Uid) != os.Geteuid() {
-		_ = unix.Sendmsg(fd, []byte(refused), nil, nil, unix.MSG_NOSIGNAL) // who is gone needs no answer
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
+		_ = unix.Sendmsg(fd, []byte(refused), nil, nil, unix.MSG_NOSIGNAL) // ignore the error: the reader may have closed the socket
 		return
 	}
 	rc, err := w.file.SyscallConn()
@@ -158,7 +159,7 @@ func discard(fd int) {
 	})
 }
 
-// Close ends it, and returns when nobody looks any more. The file is its owner's.
+// Close stops serving and returns when no reader is being answered. It does not close the file.
 func (w *Window) Close() error {
 	if w.closed.Swap(true) {
 		return nil

@@ -22,8 +22,7 @@ import (
 	"ncclmesh/handshake"
 )
 
-// looker is the environment variable that makes the test's program look at a window, and
-// say what came of it.
+// looker is the environment variable that makes the test's program read a window and print the result.
 const looker = "MESH_TEST_LOOK"
 
 func TestMain(m *testing.M) {
@@ -33,7 +32,7 @@ func TestMain(m *testing.M) {
 		if err == nil {
 			text, err = io.ReadAll(f)
 		}
-		// The process asks who it is by itself, whatever this side does.
+		// The serving process checks the user itself, whatever this side does.
 		c, e := dial(context.Background(), name)
 		if e != nil {
 			panic(e)
@@ -45,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shown is a file with some text, and the id of who shows it.
+// shown returns a file with some text, and the id of the process that serves it.
 func shown(t *testing.T) (*os.File, [16]byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shown")
@@ -75,7 +74,7 @@ func open(t *testing.T, at string) (w *Window, id [16]byte) {
 	return w, id
 }
 
-// A window is found and looked through, wherever it is, and gone when it is closed.
+// A window of every kind is found and can be read, and has gone when it is closed.
 func TestLook(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "socket")
 	tests := []struct {
@@ -132,7 +131,7 @@ func listed(t *testing.T, name string) bool {
 	return slices.Contains(names, name)
 }
 
-// Another user is turned away by the process, and does not look at what it would hand out.
+// The process refuses another user, and another user's Look does not read the descriptor.
 func TestAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to be somebody else")
@@ -164,7 +163,7 @@ func TestAnotherUser(t *testing.T) {
 	}
 }
 
-// A socket file that a dead process left behind is replaced; one that is in use is not.
+// A socket file of a dead process is replaced; one that is in use is not.
 func TestSocketFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	left, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -183,7 +182,7 @@ func TestSocketFile(t *testing.T) {
 	}
 }
 
-// Whatever is at the other end, looking ends, and says what it was.
+// Look ends, with an error that describes the answer, whatever the other end does.
 func TestStrangers(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -18,9 +18,9 @@ import (
 
 const (
 	pollBatch = 32                         // completions taken at once
-	slotSize  = hop.HeaderSize + hop.Small // of a receiver's receives
+	slotSize  = hop.HeaderSize + hop.Small // bytes of each receive that a receiver posts
 	backSize  = hop.HeaderSize + lane.MaxSubs*grantBuffer
-	backQueue = 2 * lane.Window // grants that may wait, more than can be outstanding
+	backQueue = 2 * lane.Window // grants that can be queued, more than can be outstanding
 )
 
 // carrier is this side's end of a circuit.
@@ -28,26 +28,26 @@ type carrier struct {
 	lane   *lane.Lane
 	domain *domain
 	port   *Port
-	token  uint64 // which the peer's proof carries
+	token  uint64 // the value of the peer's probe packet
 	psn    uint32
 
-	mem   *ibv.Memory // registered: what is sent from, and received into, beside user memory
+	mem   *ibv.Memory // registered: frame headers and receive buffers
 	mr    *ibv.MR
 	wc    []ibv.WC
 	cqMem *ibv.Memory
 	cq    *ibv.CQ
 	half  *hop.Half
 
-	mu           turn.Turn // held while the circuit that has come is connected, or the queue pair is destroyed
+	mu           turn.Turn // held while the circuit is connected to the queue pair, and while the queue pair is destroyed
 	closed       bool
-	closeCircuit func(why string) // ends the circuit; nil while there is none
-	joined       atomic.Bool      // the queue pair sends; what follows is not touched before
+	closeCircuit func(why string) // closes the circuit; nil while there is none
+	joined       atomic.Bool      // the queue pair can send; the fields below are not used before
 
-	out           hop.Window // of what this side writes
-	next          uint64     // frame that is to come
-	probeReceived bool       // the peer's proof has
-	probeSeq      uint64     // this side's, by its sequence; 0 while it was not sent
-	broken        error      // the first that was met
+	out           hop.Window // window of the frames that this side writes
+	next          uint64     // sequence of the next incoming frame
+	probeReceived bool       // the peer's probe packet has arrived
+	probeSeq      uint64     // sequence of this side's probe packet; 0 before it is sent
+	broken        error      // the first error
 	stopped       bool
 
 	outgoing
@@ -56,7 +56,7 @@ type carrier struct {
 
 var _ lane.Carrier = (*carrier)(nil)
 
-// newCarrier makes an end, in INIT.
+// newCarrier creates this side's end of a circuit, with its queue pair in state INIT.
 func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
 	c := &carrier{lane: l, domain: d, port: d.port, next: 1}
 	defer func() {
@@ -103,7 +103,7 @@ func (c *carrier) Offer(h *handshake.Lane) {
 	h.Token = c.token
 }
 
-// Connect has the relays make the circuit, or makes it known that it will come.
+// Connect requests the circuit from the relays at the sender, and registers for it at the receiver.
 func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) error {
 	circuits := c.port.opts.Circuits
 	if !c.lane.Conn.Sending {
@@ -119,7 +119,7 @@ func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) err
 	}
 	c.port.Half(&ask.Half, topology.Address{}, c.half.Num(), c.psn)
 	ask.Half.Kind = handshake.LaneVerbs
-	c.lane.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
+	c.lane.Reached.Store(true) // relays answer over sessions; one that has not answered yet is only slow
 	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.circuitClosed, c.circuitStalled)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) err
 	return nil
 }
 
-// carried connects the sender's end to the first relay.
+// circuitOpened connects the sender's queue pair to the first relay's.
 func (c *carrier) circuitOpened(a *lane.OpenedCircuit) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func (c *carrier) circuitOpened(a *lane.OpenedCircuit) error {
 	return nil
 }
 
-// arrive takes the circuit that has come to the receiver's end, from the last relay.
+// accept connects the receiver's queue pair to the last relay's and returns the answer for the relay.
 func (c *carrier) accept(_ context.Context, m *handshake.Arrive, drop func(string)) (*handshake.Carried, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,29 +186,29 @@ func (c *carrier) accept(_ context.Context, m *handshake.Arrive, drop func(strin
 	return answer, nil
 }
 
-// dropped heeds that the circuit has ended from the other side.
+// circuitClosed reports to the connection that the other side has closed the circuit.
 func (c *carrier) circuitClosed(why error) {
 	c.lane.Conn.Owner.ReportFailure(c.lane, c.wrap(why))
 }
 
-// silent heeds that a relay gives no sign of life.
+// circuitStalled reports to the connection that a relay gives no sign of life.
 func (c *carrier) circuitStalled(why error) {
 	c.lane.Conn.Owner.Suspect(c.lane, c.wrap(why))
 }
 
-// LocalError is nil: what an end lacks, Connect returns.
+// LocalError returns nil, because Connect returns local resource errors.
 func (c *carrier) LocalError() error { return nil }
 
-// Number is the queue pair's.
+// Number returns the queue pair number.
 func (c *carrier) Number() int { return int(c.half.Num()) }
 
-// Terms says through whom the circuit goes.
+// Terms returns the relays of the circuit.
 func (c *carrier) Terms() string { return "relayed" + c.lane.Route.String() }
 
-// Remark has nothing to say.
+// Remark returns "": circuits need no warning.
 func (c *carrier) Remark() string { return "" }
 
-// PostProbe sends what proves that frames pass: the peer's token.
+// PostProbe sends a frame with the peer's token, which validates the path.
 func (c *carrier) PostProbe() error {
 	if !c.joined.Load() {
 		return fmt.Errorf("%w: %v: %v: the circuit is not up", fault.ErrLane, c.lane.Conn, c.lane)
@@ -231,17 +231,17 @@ func (c *carrier) Probed() (sent, came bool, err error) {
 	return c.probeSeq > 0 && c.out.Arrived() >= c.probeSeq, c.probeReceived, nil
 }
 
-// Delivering reports whether parts are outstanding: their credits may be on the way.
+// Delivering reports whether parts are outstanding, because their credits may still arrive.
 func (c *carrier) Delivering(bool) bool { return c.lane.InService() && c.undelivered() }
 
-// Stalled is false: the peer's process may be slow, and of relays package relay knows.
+// Stalled returns false, because the peer's process may be slow, and package relay detects relays that do not
+// answer.
 func (c *carrier) Stalled() bool { return false }
 
-// Unsent is 0: nothing waits for a kernel.
+// Unsent returns 0, because no kernel buffers the data.
 func (c *carrier) Unsent() int { return 0 }
 
-// Stop ends all transfers, and waits for the end of the circuit to be connected, if that is
-// being done.
+// Stop ends all transfers. It waits for accept or circuitOpened if one of them is running.
 func (c *carrier) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +249,7 @@ func (c *carrier) Stop() error {
 	return c.half.Stop()
 }
 
-// Drained polls for what is left.
+// Drained polls and reports whether all posted requests have been flushed.
 func (c *carrier) Drained() bool {
 	c.poll()
 	if !c.half.Drained() {
@@ -259,7 +259,7 @@ func (c *carrier) Drained() bool {
 	return true
 }
 
-// Close ends the circuit and destroys the queue pair.
+// Close closes the circuit and destroys the queue pair.
 func (c *carrier) Close() error {
 	if !c.lane.Conn.Sending {
 		c.port.opts.Circuits.Cancel(c.token)

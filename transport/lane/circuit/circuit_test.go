@@ -11,8 +11,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Messages of every size arrive whole through one relay, two and four, many at once, small
-// and large by turns.
+// Messages of every size arrive completely through one, two and four relays, many at once, small and large
+// alternating.
 func TestThroughRelays(t *testing.T) {
 	for _, relays := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint(relays), transporttest.Simulated(func(t *testing.T) {
@@ -47,8 +47,7 @@ func TestThroughRelays(t *testing.T) {
 	}
 }
 
-// A relay that drops a circuit in the middle of a message costs no byte, where there is
-// another lane.
+// A relay that closes a circuit in the middle of a message costs no byte if there is another lane.
 func TestRelayDrops(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		from, to := transporttest.New(t), transporttest.New(t)
@@ -83,7 +82,7 @@ func TestRelayDrops(t *testing.T) {
 	})
 }
 
-// Many connections go through one relay at a time, and leave nothing there.
+// Many connections use one relay at a time, and leave no state there.
 func TestManyCircuits(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		from, to := transporttest.New(t), transporttest.New(t)

@@ -9,12 +9,12 @@ import (
 	"ncclmesh/transport/relay/hop"
 )
 
-// alive reports whether the lane may do anything new.
+// alive reports whether the lane may post new requests.
 func (c *carrier) alive() bool {
 	return c.broken == nil && !c.stopped && c.joined.Load() && c.lane.State() != lane.Down && c.lane.State() != lane.Stopped
 }
 
-// poll takes the news, and moves on what waits.
+// poll handles completions, sends queued frames, and returns credits to the relay.
 func (c *carrier) poll() {
 	if !c.joined.Load() && !c.stopped || c.half == nil {
 		return
@@ -48,7 +48,7 @@ func (c *carrier) poll() {
 	}
 }
 
-// flush moves on what waits for room.
+// flush sends the queued frames that the window has room for.
 func (c *carrier) flush() error {
 	if c.lane.Conn.Sending {
 		return c.flushParts()
@@ -56,7 +56,7 @@ func (c *carrier) flush() error {
 	return c.flushGrants()
 }
 
-// complete heeds a completion.
+// complete handles a completion.
 func (c *carrier) complete(wc *ibv.WC) {
 	work, _, number := hop.WorkOf(wc.WRID)
 	c.half.Polled(work)
@@ -70,7 +70,7 @@ func (c *carrier) complete(wc *ibv.WC) {
 		return
 	}
 	switch {
-	case work == hop.WorkRead: // also of a lane that was stopped: it has arrived
+	case work == hop.WorkRead: // also after Stop, because the bytes have arrived
 		c.finishRead(number)
 	case !c.alive():
 	case work == hop.WorkFrame:
@@ -83,7 +83,7 @@ func (c *carrier) complete(wc *ibv.WC) {
 	}
 }
 
-// received heeds what has come into a receive, and posts that again.
+// handleReceive handles an incoming frame or credit and posts its receive again.
 func (c *carrier) handleReceive(wc *ibv.WC, number uint32) error {
 	imm, ok := hop.Imm(wc)
 	if !ok {
@@ -127,7 +127,7 @@ func (c *carrier) handleReceive(wc *ibv.WC, number uint32) error {
 	return c.half.PostReceive(number)
 }
 
-// proved heeds the peer's proof.
+// handleProbe handles the peer's probe packet.
 func (c *carrier) handleProbe(h *hop.Header) error {
 	if h.Socket != [2]uint64{c.token} || h.Length != 0 || c.probeReceived {
 		return fmt.Errorf("a validation packet of another lane")
@@ -148,9 +148,8 @@ func (c *carrier) fail(err error) {
 	c.lane.Break(err)
 }
 
-// failed heeds a completion in error. What this side's adapter refused to do with the
-// user's memory would be refused on any lane, and ends the connection; all else says that
-// this lane is broken.
+// handleError handles a completion in error. An access error of this side's adapter on user memory ends the
+// connection, because the adapter would refuse the request on any lane; any other error breaks this lane.
 func (c *carrier) handleError(wc *ibv.WC) {
 	kind, hint := error(fault.ErrLane), ""
 	cause := wc.Err("the relay next to this node")
@@ -170,7 +169,7 @@ func (c *carrier) handleError(wc *ibv.WC) {
 	c.fail(fmt.Errorf("%w: %v: %v: %w%s", kind, c.lane.Conn, c.lane, cause, hint))
 }
 
-// wrap says of an error which lane it broke.
+// wrap returns err with the name of the lane that it broke.
 func (c *carrier) wrap(err error) error {
 	return fmt.Errorf("%w: %v: %v%v: %w", fault.ErrLane, c.lane.Conn, c.lane, c.lane.Route, err)
 }

@@ -9,28 +9,28 @@ import (
 	"ncclmesh/transport/relay/hop"
 )
 
-// A grant on its way is as a socket's: kind 1 | n 1 | zero 6 | sequence 8, and for each of
+// A grant has the format of package tcp: kind 1 | n 1 | zero 6 | sequence 8, and for each of
 // n buffers capacity 4 | tag 4.
 const (
 	grantBuffer = 8
 	kindGrant   = 1
 )
 
-// grants are the frames that a receiver sends back: a ring in heads, by sequence.
+// grants holds the frames that a receiver sends back, in a ring in heads, by sequence.
 type grants struct {
-	total   uint64                   // frames so far
-	entries [lane.MaxSubs]lane.Grant // of the grant that has come, at the sender
+	total   uint64                   // frames queued so far
+	entries [lane.MaxSubs]lane.Grant // of the grant that has arrived, at the sender
 }
 
-// Grantable reports whether another grant can wait.
+// Grantable reports whether another grant can be queued.
 func (c *carrier) Grantable() bool { return c.total-c.out.Arrived() < backQueue }
 
-// Prepare has nothing to do.
+// Prepare does nothing: receives are posted again as frames are handled.
 func (c *carrier) Prepare() error { return nil }
 
-// SendGrant queues a grant, and sends what there is room for.
+// SendGrant queues a grant and sends the frames that the window has room for.
 func (c *carrier) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
-	if again { // the sender's processor sees that it comes too late, if it does
+	if again { // the sender's processor detects a grant that comes too late
 		c.lane.Conn.Sink.Regranted(c.lane, lane.SlotOf(seq))
 	}
 	h := hop.Header{Kind: hop.Grant, Length: uint32(len(entries)) * grantBuffer, Socket: [2]uint64{kindGrant | uint64(len(entries))<<8, seq}}
@@ -38,7 +38,7 @@ func (c *carrier) SendGrant(seq uint64, entries []lane.Grant, again bool) error 
 	return c.flushGrants()
 }
 
-// put appends a frame to what goes back.
+// queueBack appends a frame to those that are sent back.
 func (c *carrier) queueBack(h *hop.Header, entries []lane.Grant) {
 	c.total++
 	h.Seq = c.total
@@ -51,10 +51,10 @@ func (c *carrier) queueBack(h *hop.Header, entries []lane.Grant) {
 	}
 }
 
-// back is where a frame lies that goes back.
+// backFrame returns the buffer of a frame that is sent back.
 func (c *carrier) backFrame(seq uint64) []byte { return c.heads[seq%backQueue*backSize:][:backSize] }
 
-// flushGrants sends the frames back that there is room for.
+// flushGrants sends back the queued frames that the window has room for.
 func (c *carrier) flushGrants() error {
 	for c.out.Sent < c.total {
 		b := c.backFrame(c.out.Sent + 1)
@@ -70,7 +70,7 @@ func (c *carrier) flushGrants() error {
 	return nil
 }
 
-// granted hands a grant on.
+// handleGrant passes a grant to the message layer.
 func (c *carrier) handleGrant(h *hop.Header, payload []byte) error {
 	n := uint8(h.Socket[0] >> 8)
 	if h.Socket[0] != kindGrant|uint64(n)<<8 || n < 1 || n > lane.MaxSubs || h.Length != uint32(n)*grantBuffer {
@@ -86,5 +86,5 @@ func (c *carrier) handleGrant(h *hop.Header, payload []byte) error {
 	return c.lane.Conn.Sink.Granted(h.Socket[1], c.entries[:n])
 }
 
-// Fetch takes in grants.
+// Fetch polls for grants.
 func (c *carrier) Fetch() { c.poll() }

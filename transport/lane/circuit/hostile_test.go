@@ -19,7 +19,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// above is what stands above a lane: it notes what it is told.
+// above is the message layer and the owner of a lane. It records the calls.
 type above struct {
 	memory   uintptr // where parts go, 4 KiB of it
 	region   *lane.Region
@@ -67,7 +67,7 @@ func (a *above) ReportFailure(_ *lane.Lane, err error) {
 	}
 }
 
-// relayed is a lane's end, and the relay beside it, which says whatever a test has it say.
+// relayed is a lane's end and the relay next to it, which sends whatever a test makes it send.
 type relayed struct {
 	*above
 	lane   *lane.Lane
@@ -82,7 +82,7 @@ type relayed struct {
 	out    hop.Window
 }
 
-// newRelayed makes an end, the sender's or the receiver's, in service.
+// newRelayed creates an end in service, the sender's or the receiver's.
 func newRelayed(t *testing.T, sending bool) *relayed {
 	t.Helper()
 	s, r := transporttest.Connect(t, transporttest.New(t), transporttest.New(t))
@@ -145,7 +145,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	return k
 }
 
-// beside is the relay that a lane's end asks, or hears of.
+// beside is the relay from which a lane's end requests a circuit, or which opens one to it.
 type beside struct {
 	ring   handshake.Ring
 	half   handshake.Lane
@@ -165,14 +165,14 @@ func (b *beside) Expect(_ uint64, arrive lane.Arrive, _ func(error)) error {
 }
 func (b *beside) Cancel(uint64) {}
 
-// say sends the end a frame that a test has made: so many bytes.
+// say sends the end a frame of so many bytes, and polls.
 func (k *relayed) say(t *testing.T, place uint32, h hop.Header, bytes int) {
 	t.Helper()
 	k.send(t, place, h, bytes)
 	k.poll(t)
 }
 
-// send is say, of which the end does not take news yet.
+// send sends the end a frame without polling the end.
 func (k *relayed) send(t *testing.T, place uint32, h hop.Header, bytes int) {
 	t.Helper()
 	h.Encode(k.frame)
@@ -182,14 +182,14 @@ func (k *relayed) send(t *testing.T, place uint32, h hop.Header, bytes int) {
 	transporttest.Settle(t)
 }
 
-// poll has both take their news.
+// poll polls both sides.
 func (k *relayed) poll(t *testing.T) {
 	t.Helper()
 	k.look(t)
 	k.domain.Poll(true)
 }
 
-// look has the relay take its news, and reports whether there was some.
+// look polls the relay, and reports whether there were events.
 func (k *relayed) look(t *testing.T) bool {
 	t.Helper()
 	n, err := k.cq.Poll(k.wc)
@@ -203,13 +203,13 @@ func (k *relayed) look(t *testing.T) bool {
 	return n > 0
 }
 
-// part is the header of a part's frame.
+// part returns the header of a part's frame.
 func part(seq uint64, kind hop.Kind, length, size uint32) hop.Header {
 	return hop.Header{Seq: seq, Kind: kind, Length: length, Socket: [2]uint64{uint64(size) << 32, 0}}
 }
 
-// What a relay, or the sender through it, must not say to a receiver breaks the lane, and
-// not the connection.
+// A frame that a relay, or the sender through it, must not send to a receiver breaks the lane and not the
+// connection.
 func TestHostileToReceiver(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -255,8 +255,8 @@ func TestHostileToReceiver(t *testing.T) {
 	}
 }
 
-// A part that has begun to arrive when its lane breaks is told of, once nothing of it can
-// land any more.
+// A part that has begun to arrive when its lane breaks is reported as dropped, once none of its bytes can
+// arrive any more.
 func TestDropped(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		k := newRelayed(t, false)
@@ -274,9 +274,9 @@ func TestDropped(t *testing.T) {
 	})
 }
 
-// Until the last relay has what it is told of, the owner is needed: only a look shows that
-// it could not be told.
-func TestOwes(t *testing.T) {
+// HasPendingOutput stays true until the last relay has the credit, because only a poll detects that the credit
+// has failed.
+func TestHasPendingOutput(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		for _, deaf := range []bool{false, true} {
 			k := newRelayed(t, false)
@@ -305,7 +305,7 @@ func TestOwes(t *testing.T) {
 	})
 }
 
-// The same to a sender.
+// A frame that must not be sent to a sender breaks the lane and not the connection.
 func TestHostileToSender(t *testing.T) {
 	grant := func(seq, first uint64, length uint32) hop.Header {
 		return hop.Header{Seq: seq, Kind: hop.Grant, Length: length, Socket: [2]uint64{first, 1}}

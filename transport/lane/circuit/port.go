@@ -10,17 +10,18 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// cut is how many bytes a part should have at least: four frames that keep hops busy.
+// minPart is the least number of bytes that a part should have: four frames, so that several hops work at the
+// same time.
 const minPart = 64 << 10
 
-// Options are those of all circuits.
+// Options are the options of all circuits.
 type Options struct {
 	Circuits lane.Circuits
 	GIDs     topology.GIDPolicy
 }
 
-// Port is an RDMA port at which circuits begin and end. Its device, its protection domain
-// and its registrations are those of the port's queue pairs, and so is its number.
+// Port is an RDMA port at which circuits begin and end. It shares the device, the protection domain, the
+// registrations and the number of the port for queue pairs.
 type Port struct {
 	*verbs.Port
 	opts Options
@@ -28,24 +29,25 @@ type Port struct {
 
 var _ lane.Port = (*Port)(nil)
 
-// NewPort makes a port for circuits of one for queue pairs, which outlives it.
+// NewPort creates the port for circuits of an RDMA port, which must outlive it.
 func NewPort(p *verbs.Port, o Options) *Port { return &Port{Port: p, opts: o} }
 
-// Kind is [lane.Circuit].
+// Kind returns [lane.Circuit].
 func (p *Port) Kind() lane.Kind { return lane.Circuit }
 
-// Traits: nothing moves between calls.
+// Traits returns the properties of circuits, which move nothing between calls.
 func (p *Port) Traits() lane.Traits { return lane.Traits{Polled: true, MinPart: minPart} }
 
-// Open makes a domain.
+// Open creates a domain.
 func (p *Port) Open(c *lane.Shared, place int, _ []handshake.Port) (lane.Domain, error) {
 	return &domain{port: p, conn: c, place: place}, nil
 }
 
-// Close has nothing to give back.
+// Close does nothing: the RDMA port holds the resources.
 func (p *Port) Close() error { return nil }
 
-// answer is the address with which to answer a relay at another; a relay chooses alike.
+// answer returns the local address for a queue pair to a relay's address, or otherwise if no address fits. A
+// relay selects its address by the same rule.
 func (p *Port) answer(relay handshake.Lane, otherwise topology.Address) topology.Address {
 	now := p.Now()
 	for _, t := range []topology.GIDType{topology.GIDTypeRoCEv2, topology.GIDTypeIB, topology.GIDTypeRoCEv1} {
@@ -56,11 +58,11 @@ func (p *Port) answer(relay handshake.Lane, otherwise topology.Address) topology
 	return otherwise
 }
 
-// domain is the circuits of a connection over one port.
+// domain holds the circuits of a connection over one port.
 type domain struct {
 	port     *Port
 	conn     *lane.Shared
-	place    int // among the connection's domains
+	place    int // index among the connection's domains
 	carriers []*carrier
 }
 
@@ -68,10 +70,10 @@ func (d *domain) Key() uint32 { return 0 }
 
 func (d *domain) Port() lane.Port { return d.port }
 
-// HasRoom is true: circuits share nothing.
+// HasRoom returns true, because circuits share no resource.
 func (d *domain) HasRoom() bool { return true }
 
-// NewLane makes this end of the circuit that carries l, to be connected.
+// NewLane creates this end of the circuit that carries l, not yet connected.
 func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 	c, err := newCarrier(d, l)
 	if err != nil {
@@ -81,20 +83,20 @@ func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 	return c, nil
 }
 
-// Poll moves what can be moved.
+// Poll polls every circuit.
 func (d *domain) Poll(bool) {
 	for _, c := range d.carriers {
 		c.poll()
 	}
 }
 
-// Source is none: frames come too, in rings.
+// Source returns nil, because C cannot handle the frames that arrive with the completions.
 func (d *domain) Source() *board.Source { return nil }
 
-// Flush does nothing: Poll has told of what has arrived.
+// Flush does nothing, because Poll returns credits.
 func (d *domain) Flush(bool) {}
 
-// Register registers host memory, for queue pairs and circuits alike.
+// Register registers host memory; queue pairs and circuits share the registration.
 func (d *domain) Register(addr, length uintptr) (lane.Registration, error) {
 	return d.port.Register(addr, length)
 }
@@ -104,10 +106,10 @@ func (d *domain) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (la
 	return d.port.RegisterDmaBuf(addr, length, offset, fd)
 }
 
-// Close has nothing to give back: the carriers have been closed.
+// Close does nothing: the carriers have been closed.
 func (d *domain) Close() error { return nil }
 
-// forget takes a carrier out.
+// remove removes a carrier from the domain.
 func (d *domain) remove(c *carrier) {
 	d.carriers = slices.DeleteFunc(d.carriers, func(o *carrier) bool { return o == c })
 }

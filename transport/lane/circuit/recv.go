@@ -9,38 +9,38 @@ import (
 	"ncclmesh/transport/relay/hop"
 )
 
-// incoming is the receiver's side of a circuit: the part that is arriving, and the frames
-// that have come and are not at their places yet.
+// incoming is the receiver's side of a circuit: the part that is arriving, and the frames whose bytes are not
+// in the user's buffer yet.
 type incoming struct {
-	ring     handshake.Ring // of the last relay, where large frames lie
-	maxReads int            // that may be under way
+	ring     handshake.Ring // the last relay's ring, which holds large frames
+	maxReads int            // READs that may be outstanding
 
-	part   bool      // one is arriving
-	socket [2]uint64 // its header
-	at     uintptr   // where its next byte goes
-	rest   int       // bytes to come
+	part   bool      // a part is arriving
+	socket [2]uint64 // the part's header
+	at     uintptr   // address of the part's next byte
+	rest   int       // bytes of the part that have not arrived
 	lkey   uint32
 
 	arrivals     [hop.Forth]arrival // by sequence
-	delivered    uint64             // frames that are at their places
-	readsStarted uint64             // frames that need no READ, or have one
-	reading      int                // READs under way
+	delivered    uint64             // frames whose bytes are in the user's buffer
+	readsStarted uint64             // frames that need no READ or whose READ was posted
+	reading      int                // READs outstanding
 
 	grants
 }
 
-// arrival is a frame that has come.
+// arrival is a frame that has arrived.
 type arrival struct {
-	done bool   // its bytes are where they belong
-	from uint64 // else where they lie in the last relay's memory
+	done bool   // its bytes are in the user's buffer
+	from uint64 // address of its bytes in the last relay's memory, if not done
 	to   hop.Piece
-	ends bool // a part, of that immediate and size
+	ends bool // the frame completes a part, with the immediate and size below
 	imm  uint32
 	size uint32
 }
 
-// place heeds a frame of a part: checks where it goes, copies what has come with it, and
-// has the rest read.
+// place handles a frame of a part: it checks the frame against the grants, copies a small frame's bytes, and
+// starts a READ of a large frame's bytes.
 func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	if h.Seq-c.delivered > hop.Forth {
 		return fmt.Errorf("frame %d arrived while %d before it are not freed", h.Seq, h.Seq-1-c.delivered)
@@ -53,7 +53,7 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 		return fmt.Errorf("frame %d, %d bytes, continues a part that was not begun", h.Seq, h.Length)
 	case h.Kind == hop.Begin:
 		addr, r, ok := c.lane.Conn.Sink.Place(c.lane, imm, h.Socket[1], size)
-		if !ok { // and the connection has ended
+		if !ok { // Place has ended the connection
 			c.lane.Deactivate()
 			return nil
 		}
@@ -87,14 +87,14 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	return nil
 }
 
-// unmapped ends the connection: the user's memory is not there.
+// unmapped ends the connection, because the user's memory at addr is not mapped.
 func (c *carrier) unmapped(addr uintptr) error {
 	c.broken = fmt.Errorf("%w: %v: %v: the memory at %#x is registered but not mapped", fault.ErrUsage, c.lane.Conn, c.lane, addr)
 	c.lane.Conn.Owner.Fail(c.broken)
 	return nil
 }
 
-// readOn has as much read as may be at a time.
+// startReads posts READs for the frames that need one, up to maxReads at a time.
 func (c *carrier) startReads() error {
 	for ; c.readsStarted < c.next-1; c.readsStarted++ {
 		a := &c.arrivals[(c.readsStarted+1)%hop.Forth]
@@ -112,7 +112,7 @@ func (c *carrier) startReads() error {
 	return nil
 }
 
-// read heeds that a frame's bytes have been read.
+// finishRead handles the completion of a frame's READ.
 func (c *carrier) finishRead(number uint32) {
 	c.reading--
 	c.arrivals[uint64(number)%hop.Forth].done = true
@@ -124,7 +124,7 @@ func (c *carrier) finishRead(number uint32) {
 	c.advance()
 }
 
-// advance tells of the parts that are whole, in order.
+// advance reports completed parts to the message layer, in the order of their frames.
 func (c *carrier) advance() {
 	for c.delivered < c.next-1 {
 		a := &c.arrivals[(c.delivered+1)%hop.Forth]
@@ -138,8 +138,8 @@ func (c *carrier) advance() {
 	}
 }
 
-// abandon says of the parts that have begun to arrive that they will not end here: the
-// adapter is done with them.
+// dropUnfinished reports to the message layer that the parts which have begun to arrive will not be completed
+// on this lane. The adapter must have finished with them.
 func (c *carrier) dropUnfinished() {
 	if c.lane.Conn.Sending {
 		return
@@ -155,9 +155,9 @@ func (c *carrier) dropUnfinished() {
 	}
 }
 
-// Owes reports whether the last relay may not have been told of all that has arrived: the
-// sender would not hear of it before somebody calls again. A credit that is under way may
-// fail, and the lane with it, which only a look shows.
+// HasPendingOutput reports whether the last relay may not have received the credit for all frames that were
+// delivered, because the credit is not sent or not completed. The sender would wait for it until the next call;
+// and a credit that fails breaks the lane, which only a poll detects.
 func (c *carrier) HasPendingOutput() bool {
 	return !c.lane.Conn.Sending && c.lane.InService() && c.alive() && !c.half.Told(c.delivered, c.delivered)
 }

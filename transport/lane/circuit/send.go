@@ -6,18 +6,18 @@ import (
 	"ncclmesh/transport/relay/hop"
 )
 
-// leastFrame is what parts are not cut below to keep idle hops busy.
+// minFrame is the least size in bytes of the frames into which a part is divided to keep idle hops busy.
 const minFrame = 16 << 10
 
-// outgoing is the sender's side of a circuit: its parts, from when they are posted until
-// they are delivered.
+// outgoing holds the parts on the sender's side of a circuit, from when they are posted until they are
+// delivered.
 type outgoing struct {
 	parts      [lane.Window]sentPart // a ring
-	oldest     int                   // of the ring: the first part that is not delivered
-	framed     int                   // parts from there of which every frame has been sent
+	oldest     int                   // index in the ring of the first part that is not delivered
+	framed     int                   // parts from oldest on whose frames have all been sent
 	queued     int                   // parts behind those
-	maxPayload int                   // bytes of a frame's payload
-	heads      []byte                // of the frames under way; at the receiver frames that go back
+	maxPayload int                   // bytes of a frame's payload, at most
+	heads      []byte                // headers of the frames in flight; at the receiver the frames that are sent back
 }
 
 // sentPart is a part that is not delivered.
@@ -26,22 +26,22 @@ type sentPart struct {
 	local         uintptr
 	lkey          uint32
 	size, sent    int
-	frame         int       // bytes of each
-	socket        [2]uint64 // the header of a socket's frame
+	frame         int       // payload bytes of each frame
+	socket        [2]uint64 // the part's header in the format of package tcp
 	last          uint64    // sequence of its last frame
 }
 
-// Reaches is true: the receiver places what comes.
+// Reaches returns true, because the receiver places arriving parts itself.
 func (c *carrier) Reaches(*lane.Grant) bool { return true }
 
-// Room reports whether there is a place for another part.
+// Room reports whether another part can be queued.
 func (c *carrier) Room(int) (bool, error) { return c.framed+c.queued < lane.Window, nil }
 
-// waiting reports whether parts are not delivered.
+// undelivered reports whether any part is not delivered.
 func (c *carrier) undelivered() bool { return c.framed+c.queued > 0 }
 
-// Send queues a part, and sends what there is room for. While nothing is under way it is
-// cut small, so that hops work at the same time.
+// Send queues a part and sends the frames that the window has room for. If nothing is in flight the part is
+// divided into small frames, so that several hops work at the same time.
 func (c *carrier) Send(p *lane.Part) error {
 	q := &c.parts[(c.oldest+c.framed+c.queued)%lane.Window]
 	*q = sentPart{
@@ -59,7 +59,7 @@ func (c *carrier) Send(p *lane.Part) error {
 	return c.flushParts()
 }
 
-// flushParts sends the frames that there is room for.
+// flushParts sends the queued frames that the window has room for.
 func (c *carrier) flushParts() error {
 	for c.queued > 0 {
 		q := &c.parts[(c.oldest+c.framed)%lane.Window]
@@ -81,7 +81,7 @@ func (c *carrier) flushParts() error {
 	return nil
 }
 
-// frame sends a frame if there is room for it.
+// frame sends a frame. It returns false if the window has no room.
 func (c *carrier) frame(h *hop.Header, payload hop.Piece) (ok bool, err error) {
 	place, ok := c.out.Take(hop.HeaderSize + payload.Length)
 	if !ok {
@@ -96,7 +96,7 @@ func (c *carrier) frame(h *hop.Header, payload hop.Piece) (ok bool, err error) {
 	return true, nil
 }
 
-// settle tells of the parts that have been delivered.
+// completeParts reports delivered parts to the message layer.
 func (c *carrier) completeParts() {
 	if !c.lane.Conn.Sending {
 		return

@@ -20,7 +20,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// expected has the circuit that an end waits for.
+// expected holds the registration of an end that waits for a circuit.
 type expected struct {
 	lane.Circuits
 	arrive lane.Arrive
@@ -32,7 +32,7 @@ func (e *expected) Expect(_ uint64, arrive lane.Arrive, _ func(error)) error {
 }
 func (e *expected) Cancel(uint64) {}
 
-// newVirtualEnd is the receiver's end of a circuit that has not come yet, on a simulated adapter.
+// newVirtualEnd creates the receiver's end of a circuit that has not been opened yet, on a simulated adapter.
 func newVirtualEnd(t *testing.T, b *bus.Bus) (lane.Carrier, *expected, *adapter.Device) {
 	t.Helper()
 	addr := netip.MustParseAddr("::ffff:10.0.0.1")
@@ -74,8 +74,8 @@ func newVirtualEnd(t *testing.T, b *bus.Bus) (lane.Carrier, *expected, *adapter.
 	return l.Carrier, circuits, d
 }
 
-// While a circuit that has come is connected, or an end is destroyed, which may take long, another that stops or closes the
-// end waits for it, and time goes on.
+// A goroutine that stops or closes an end waits while another one connects the end to a circuit or destroys it,
+// which may take long; virtual time goes on meanwhile.
 func TestSlowVerbs(t *testing.T) {
 	const slow = time.Second
 	for _, tt := range []struct {

@@ -17,21 +17,21 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// reasonWait is how long a relay may take, over its session, to say why a circuit has
-// ended whose socket has.
+// reasonWait is how long this side waits, after a socket through relays broke, for a relay to report the reason
+// over its session.
 const reasonWait = 200 * time.Millisecond
 
-// through is the circuit that leads a socket through other nodes.
+// relayedCircuit is the circuit through relays that a socket uses.
 type relayedCircuit struct {
-	lost chan struct{} // closed when the circuit has ended from the other side
+	lost chan struct{} // closed when the other side has closed the circuit
 
 	mu     sync.Mutex // a leaf
-	why    error      // guarded until lost is closed
-	closed bool       // this side wants no circuit any more
+	why    error      // the reason; may be read once lost is closed
+	closed bool       // this side needs no circuit any more
 	opened *lane.OpenedCircuit
 }
 
-// drop ends the circuit, if there is one.
+// drop closes the circuit if it has been opened, and lets store refuse it otherwise. t may be nil.
 func (t *relayedCircuit) drop(why string) {
 	if t == nil {
 		return
@@ -45,7 +45,7 @@ func (t *relayedCircuit) drop(why string) {
 	}
 }
 
-// keep takes a circuit over; it reports false when none is wanted any more.
+// store records an opened circuit. It returns false if drop has been called.
 func (t *relayedCircuit) store(a *lane.OpenedCircuit) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *relayedCircuit) store(a *lane.OpenedCircuit) bool {
 	return !t.closed
 }
 
-// dialThrough asks for a circuit along the lane's route, and dials through it.
+// dialThrough opens a circuit along the lane's route and dials through it.
 func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote handshake.Lane) (*sock.Stream, error) {
 	circuits := k.port.opts.Circuits
 	if circuits == nil {
@@ -66,7 +66,7 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 	}
 	t := &relayedCircuit{lost: make(chan struct{})}
 	k.setCircuit(t)
-	k.lane.Reached.Store(true) // relays answer over sessions: one that does not yet is slow
+	k.lane.Reached.Store(true) // relays answer over sessions; one that has not answered yet is only slow
 	asked, err := circuits.Carry(ctx, k.port.Index(), ask, func(why error) {
 		t.why = k.wrapCircuit(why)
 		close(t.lost)
@@ -90,7 +90,7 @@ func (k *socket) dialThrough(ctx context.Context, end dataport.End, remote hands
 	return stream, nil
 }
 
-// setThrough makes Close know the circuit.
+// setCircuit stores the circuit, so that Close drops it.
 func (k *socket) setCircuit(t *relayedCircuit) {
 	k.streamMu.Lock()
 	defer k.streamMu.Unlock()
@@ -98,7 +98,7 @@ func (k *socket) setCircuit(t *relayedCircuit) {
 	k.circuit = t
 }
 
-// firstHop is this side of the hop to the first relay.
+// firstHop returns this side's end of the hop to the first relay.
 func (k *socket) firstHop(a *lane.OpenedCircuit, token uint64) dataport.End {
 	netdev := k.port.Now().Netdev
 	return dataport.End{
@@ -107,12 +107,12 @@ func (k *socket) firstHop(a *lane.OpenedCircuit, token uint64) dataport.End {
 	}
 }
 
-// firstRelay is where the first relay listens.
+// firstRelay returns the address on which the first relay listens.
 func (k *socket) firstRelay(a *lane.OpenedCircuit) netip.AddrPort {
 	return netip.AddrPortFrom(topology.OnLink(a.Half.Addr, k.port.Now().Netdev), a.Half.TCPPort)
 }
 
-// expectCircuit has the last relay told where to dial.
+// expectCircuit registers for the circuit's token, so that the last relay learns which address to dial.
 func (k *socket) expectCircuit() error {
 	circuits := k.port.opts.Circuits
 	if circuits == nil {
@@ -121,16 +121,16 @@ func (k *socket) expectCircuit() error {
 	return circuits.Expect(k.token, k.answerRelay, func(error) {})
 }
 
-// arrive tells the last relay of a circuit where this side's half of the lane listens. The
-// socket itself says when it ends.
+// answerRelay returns the address on which this side listens, for the last relay of a circuit. It needs no
+// close callback, because the socket itself reports its end.
 func (k *socket) answerRelay(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
 	h := handshake.Lane{Kind: handshake.LaneTCP, Port: k.port.Index()}
 	k.Offer(&h)
 	return &handshake.Carried{Half: handshake.Lane{Kind: h.Kind, Port: h.Port, Addr: h.Addr, TCPPort: h.TCPPort}}, nil
 }
 
-// explain is why a circuit broke while it was dialled through: what the relays say, where
-// they say it in time.
+// explain returns the reason that a circuit broke while it was being dialled: the relays' reason if they report
+// one within reasonWait, else err.
 func (t *relayedCircuit) explain(ctx context.Context, clock clock.Clock, err error) error {
 	wait := clock.NewTimer(reasonWait)
 	defer wait.Stop()
@@ -143,7 +143,7 @@ func (t *relayedCircuit) explain(ctx context.Context, clock clock.Clock, err err
 	return err
 }
 
-// wrapCircuit makes what a relay says the lane's.
+// wrapCircuit returns a relay's error with the name of the lane.
 func (k *socket) wrapCircuit(err error) error {
 	kind := fault.ErrLane
 	if errors.Is(err, context.DeadlineExceeded) {

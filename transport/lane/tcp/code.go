@@ -17,9 +17,9 @@ import (
 
 // Values of Options.Check.
 const (
-	CheckAuto = "auto" // lanes that may leave the cable are checked
-	CheckOff  = "0"    // no lane is checked for this side's sake
-	CheckOn   = "1"    // every lane is checked
+	CheckAuto = "auto" // lanes that may leave the cable are authenticated
+	CheckOff  = "0"    // this side requires authentication of no lane
+	CheckOn   = "1"    // every lane is authenticated
 )
 
 const (
@@ -27,13 +27,12 @@ const (
 	pieceSize = 64 << 10 // most bytes that one code covers
 )
 
-// coder makes or checks the codes of one direction of a lane: GMAC, AES in Galois
-// counter mode over no text, with a key of its own.
+// coder computes or verifies the authentication codes of one direction of a lane. They are GMAC (AES-GCM
+// without plaintext), with a key for this direction only.
 //
-// Every code has a number, which is its nonce: they count from 0 in the order of
-// the bytes that they cover. So no nonce comes twice, bytes that are repeated, left
-// out or moved do not fit their code, and 2^64 codes outlast any lane. The zero
-// coder is that of a lane which is not checked.
+// Each code has a number, which is its nonce; numbers count from 0 in the order of the bytes. Therefore no
+// nonce is used twice, and bytes that are repeated, omitted or moved do not match their code. 2^64 codes are
+// more than any lane needs. The zero coder belongs to a lane without authentication.
 type coder struct {
 	aead  cipher.AEAD
 	nonce [12]byte
@@ -48,10 +47,10 @@ func newCoder(key handshake.Key) (c coder, err error) {
 	return c, err
 }
 
-// on reports whether the lane is checked.
+// on reports whether the lane is authenticated.
 func (c *coder) on() bool { return c.aead != nil }
 
-// size is the length of a code: 0 where there is none.
+// size returns the length of a code, 0 if the lane is not authenticated.
 func (c *coder) size() int {
 	if c.on() {
 		return codeSize
@@ -59,7 +58,7 @@ func (c *coder) size() int {
 	return 0
 }
 
-// piece is how many bytes one code covers at most.
+// piece returns the number of bytes that one code covers, at most.
 func (c *coder) piece() int {
 	if c.on() {
 		return pieceSize
@@ -67,7 +66,7 @@ func (c *coder) piece() int {
 	return 1 << 62
 }
 
-// codes is how many codes a frame has that carries so many bytes.
+// codes returns the number of codes in a frame with a payload of size bytes.
 func (c *coder) codes(size int) int {
 	if !c.on() {
 		return 0
@@ -75,8 +74,7 @@ func (c *coder) codes(size int) int {
 	return 1 + (size+pieceSize-1)/pieceSize
 }
 
-// seal writes the code of b that has a number. It reports false when b is the
-// user's and not mapped.
+// seal computes the code of b with the given number. It returns false if b is user memory that is not mapped.
 func (c *coder) seal(code *[codeSize]byte, number uint64, b []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { ok = lane.Mapped(recover()) }()
@@ -85,8 +83,8 @@ func (c *coder) seal(code *[codeSize]byte, number uint64, b []byte) (ok bool) {
 	return
 }
 
-// open reports whether the code of b with that number is the given one, and
-// whether b, which may be the user's, is mapped.
+// open reports whether code is the code of b with the given number (right), and whether b, which may be user
+// memory, is mapped (ok).
 func (c *coder) open(code *[codeSize]byte, number uint64, b []byte) (right, ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { ok = lane.Mapped(recover()) }()
@@ -95,7 +93,7 @@ func (c *coder) open(code *[codeSize]byte, number uint64, b []byte) (right, ok b
 	return err == nil, true
 }
 
-// useCodes makes the coders of a lane that is checked.
+// useCodes creates the coders of an authenticated lane.
 func (k *socket) useCodes(end dataport.End) error {
 	ours, theirs, err := end.Key.CodeKeys(end.Name, end.Tokens)
 	if err != nil {
@@ -111,16 +109,15 @@ func (k *socket) useCodes(end dataport.End) error {
 	return err
 }
 
-// wrapForged is the error of bytes that do not fit their code.
+// wrapForged returns the error of bytes that do not match their code.
 func (k *socket) wrapForged(what string) error {
 	return fmt.Errorf("%w: %v: %v, %s: the authentication code of %s is wrong: bytes were altered, lost, repeated or inserted between %s and %s; check the adapters and switches between them, and which machines can reach them",
 		fault.ErrLane, k.lane.Conn, k.lane, k.Terms(), what, k.lane.Conn.Session.LocalName(), k.lane.Conn.Session.Name())
 }
 
-// wantsCheck reports whether this side wants the bytes of a lane between own and
-// peer to be authenticated. A lane that does not leave its cable, as far as this
-// side can see, is trusted like one of RDMA: both addresses are in the subnet of
-// the interface, and no default route leads out of it.
+// wantsCheck reports whether this side requires authentication of a lane between the addresses own and peer on
+// port p. With CheckAuto, a lane that stays on its cable, as far as this side can see, is trusted like an RDMA
+// lane: both addresses are in a subnet of the interface, and no default route leads out of it.
 func wantsCheck(policy string, own, peer netip.Addr, p *topology.Port) bool {
 	if policy != CheckAuto {
 		return policy == CheckOn

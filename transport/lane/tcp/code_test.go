@@ -12,8 +12,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// The codes of a lane are GMAC over a header, or 64 KiB at most, with the number of
-// the code as nonce: the bytes of a checked stream are fixed.
+// The codes of a lane are GMAC over a header, or over at most 64 KiB of a payload, with the number of the code
+// as nonce: the bytes of an authenticated stream are fixed.
 func TestCodes(t *testing.T) {
 	var key handshake.Key
 	for i := range key {
@@ -24,7 +24,7 @@ func TestCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := bytes.Repeat([]byte{0xa5}, pieceSize)
-	// By AES-256-GCM of another implementation: no text, these additional data.
+	// Computed by another implementation of AES-256-GCM, without plaintext, with these additional data.
 	for _, tt := range []struct {
 		number uint64
 		b      []byte
@@ -50,7 +50,7 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// Numbers of codes never repeat: a frame has as many as it says.
+// The number of a code is never used twice: a frame has exactly as many codes as codes returns.
 func TestCodeNumbers(t *testing.T) {
 	var on, off coder
 	on, err := newCoder(handshake.Key{})

@@ -7,8 +7,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// What a lane's socket carries: frames, in little endian, each a header of 16
-// bytes and what it says that follows.
+// A lane's socket carries frames. Integers are little endian. Each frame has a header of 16
+// bytes and a payload whose length follows from the header.
 //
 // From the sender, for each part:
 //
@@ -17,8 +17,8 @@ import (
 //	8  offset in the granted buffer 8
 //	16 the bytes
 //
-// for each eager message, a part of its own, and with kind 2, where what follows the
-// number is 0, to ask for grants:
+// for each eager message, which is a part of its own; and with kind 2, and zeros behind the
+// number, to request grants:
 //
 //	0  kind 2 bits, 1; number 30 bits
 //	4  length 4, up to 1024
@@ -26,27 +26,27 @@ import (
 //	12 head 4: lower half of a sequence, see lane.Eager
 //	16 the bytes
 //
-// From the receiver, a grant for each receive, acknowledgements, and word of eager messages
-// that have gone to their buffers:
+// From the receiver, on the reverse stream: a grant for each receive, acknowledgements, and reports of
+// eager messages that have been copied into their buffers:
 //
 //	0  kind 1
 //	1  n 1: buffers of the receive, 1 to 8; of an acknowledgement 0
-//	2  sub 1: of an eager message, see lane.Taken; else 0
+//	2  sub 1: of an eager message, see lane.EagerMatch; else 0
 //	3  zero 1
 //	4  receive 4: of an eager message; else 0
 //	8  number 8: the grant's sequence; how many parts have arrived on the lane; the eager
 //	   message's
 //	16 n times, of a grant: capacity 4, tag 4
 //
-// Where the lane is checked a code of 16 bytes follows every header, and every
-// 64 KiB of what follows a header, the last of which may be fewer: see coder.
+// On an authenticated lane a code of 16 bytes follows every header and every
+// 64 KiB of a payload; the last block of a payload may be shorter: see coder.
 const (
 	frameHeader     = 16
 	grantBuffer     = 8
 	maxReverseFrame = frameHeader + codeSize + lane.MaxSubs*grantBuffer + codeSize
 )
 
-// Values of returnFrame.kind.
+// Values of reverseFrame.kind.
 const (
 	kindGrant   = 1
 	kindAck     = 2
@@ -69,7 +69,7 @@ const (
 	kindAsk   = 2
 )
 
-// eagerFrame is the header of an eager message.
+// eagerFrame returns the header of an eager message, or of a request for grants.
 func eagerFrame(e *lane.Eager, size int) dataFrame {
 	if e.Ask {
 		return dataFrame{imm: e.Number<<kindBits | kindAsk}
@@ -79,7 +79,7 @@ func eagerFrame(e *lane.Eager, size int) dataFrame {
 
 func (f dataFrame) kind() uint32 { return f.imm & kindMask }
 
-// eager is what the header of an eager message, or of what asks for grants, says.
+// eager decodes the header of an eager message or of a request for grants.
 func (f dataFrame) eager() (lane.Eager, error) {
 	e := lane.Eager{Number: f.imm >> kindBits, Tag: int32(uint32(f.offset)), Head: uint32(f.offset >> 32), Ask: f.kind() == kindAsk}
 	switch {
@@ -107,7 +107,7 @@ func decodeData(b *[frameHeader]byte) dataFrame {
 	}
 }
 
-// returnFrame is the header of what a receiver sends.
+// reverseFrame is the header of a frame from the receiver.
 type reverseFrame struct {
 	kind   uint8
 	n      uint8
@@ -122,7 +122,7 @@ func (f reverseFrame) encode(b *[frameHeader]byte) {
 	binary.LittleEndian.PutUint64(b[8:], f.number)
 }
 
-// buffers is how many buffers follow.
+// buffers returns the number of buffers that follow the header.
 func (f reverseFrame) buffers() int {
 	if f.kind == kindGrant {
 		return int(f.n)
@@ -147,8 +147,8 @@ func decodeReverse(b *[frameHeader]byte) (reverseFrame, error) {
 	return f, nil
 }
 
-// encodeBuffers writes the buffers of a grant into b, which is large enough, and
-// returns their length.
+// encodeBuffers writes the buffers of a grant into b, which must be large enough, and returns the number of
+// bytes.
 func encodeBuffers(b []byte, entries []lane.Grant) (n int) {
 	for i := range entries {
 		binary.LittleEndian.PutUint32(b[n:], entries[i].Capacity)
@@ -158,7 +158,7 @@ func encodeBuffers(b []byte, entries []lane.Grant) (n int) {
 	return n
 }
 
-// decodeBuffer reads buffer i of n that b begins with, without its sequence.
+// decodeBuffer decodes buffer i of the n buffers in b, without its sequence number.
 func decodeBuffer(b []byte, i, n uint8) lane.Grant {
 	at := b[int(i)*grantBuffer:]
 	return lane.Grant{

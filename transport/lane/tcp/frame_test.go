@@ -23,7 +23,7 @@ func hexBytes(t testing.TB, s string) []byte {
 	return b
 }
 
-// The bytes on a lane's socket are fixed.
+// The bytes of each frame are fixed.
 func TestFrames(t *testing.T) {
 	t.Run("part", func(t *testing.T) {
 		f := dataFrame{imm: lane.Imm{Slot: 0x12, Sub: 3, Part: 1, Last: 4}.Encode(), length: 0x01020304, offset: 0x1112131415161718}
@@ -93,7 +93,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// FuzzReturn: a header that is understood is one that would have been written so.
+// FuzzReturn checks that a header which can be decoded encodes to the same bytes.
 func FuzzReturn(f *testing.F) {
 	f.Add(hexBytes(f, "01 01 000000000000 0100000000000000"))
 	f.Add(hexBytes(f, "02 00 000000000000 ffffffffffffffff"))
@@ -113,8 +113,7 @@ func FuzzReturn(f *testing.F) {
 	})
 }
 
-// FuzzEager: the header of an eager message that is understood is one that would have been
-// written so.
+// FuzzEager checks that the header of an eager message which can be decoded encodes to the same bytes.
 func FuzzEager(f *testing.F) {
 	f.Add(hexBytes(f, "a9aaaaaa 00040000 feffffff 04030201"))
 	f.Add(hexBytes(f, "16000000 00000000 00000000 00000000"))
@@ -138,9 +137,8 @@ func FuzzEager(f *testing.F) {
 	})
 }
 
-// FuzzReturns: whatever a receiver sends, in whatever pieces, its sender takes it
-// or refuses it: it hands on whole grants, as they came, and counts parts that were
-// sent, in their order, once.
+// FuzzReturns checks that a sender accepts or refuses any bytes on the reverse stream, however they are
+// divided: it passes on complete grants unchanged, and counts each part that was sent once, in order.
 func FuzzReturns(f *testing.F) {
 	f.Add(hexBytes(f, "01 01 000000000000 0100000000000000 04030201 08070605  02 00 000000000000 0100000000000000"), uint8(0))
 	f.Add(hexBytes(f, "03 02 01 00 05000000 0100000000000000  02 00 000000000000 0100000000000000"), uint8(9))
@@ -179,7 +177,7 @@ func FuzzReturns(f *testing.F) {
 	})
 }
 
-// sender is the messages of a sender, which takes grants in their turn.
+// sender is the message layer of a sender. It accepts grants in order.
 type sender struct {
 	lane.Sink
 	t         *testing.T

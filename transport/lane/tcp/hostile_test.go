@@ -16,7 +16,7 @@ import (
 	"ncclmesh/transport/lane/tcp"
 )
 
-// pipe is a receiver's lane of which the test holds the sender's end.
+// pipe is a receiver's lane whose sender's end the test holds.
 func pipe(t *testing.T) (r *conn.Receiver, send func([]byte)) {
 	t.Helper()
 	s, r := transporttest.PairTCP(t, 1)
@@ -40,8 +40,7 @@ func say(t *testing.T, c end, b []byte) {
 	})
 }
 
-// Whatever a peer says, nothing lands outside what was granted, and what is wrong
-// is the connection's end.
+// Whatever a peer sends, no byte is written outside a granted buffer, and a wrong frame ends the connection.
 func TestHostileParts(t *testing.T) {
 	const size = 4096
 	good := lane.Imm{Slot: 1, Last: 1}
@@ -83,7 +82,7 @@ func TestHostileParts(t *testing.T) {
 			g := transporttest.Register(t, r, m)
 			q := transporttest.Irecv(t, r, conn.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
 			send(tt.sent)
-			// What is wrong may only show after the receive itself is done.
+			// A wrong frame may be detected only after the receive itself is done.
 			transporttest.Await(t, "the end of the connection", func() bool {
 				if q == nil {
 					q = irecvOrNil(r, conn.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
@@ -110,7 +109,7 @@ func irecvOrNil(r *conn.Receiver, b conn.Buffer) *conn.Request {
 	return q
 }
 
-// A sender believes no grant that is out of turn, and no acknowledgement of what it has not sent.
+// A sender refuses a grant that is out of order, and an acknowledgement of parts that it has not sent.
 func TestHostileReturns(t *testing.T) {
 	tests := []struct {
 		name, sent, want string
@@ -148,8 +147,8 @@ func TestHostileReturns(t *testing.T) {
 	}
 }
 
-// A count of parts that falls, stays or exceeds what was sent ends the lane: what is
-// delivered stays so, and nothing else becomes it.
+// An acknowledgement whose count decreases, stays equal or exceeds the parts that were sent ends the lane; it
+// changes no part's delivery.
 func TestHostileAcks(t *testing.T) {
 	const each = 3 // parts on every lane
 	for _, count := range []uint64{0, 1, each + 1, 1<<64 - 1} {

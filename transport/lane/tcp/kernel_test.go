@@ -1,7 +1,7 @@
 package tcp_test
 
-// What is about the kernel and this process's memory and goroutines: two transports of this process connect over the interfaces that
-// there are.
+// Tests of the kernel and of this process's memory and goroutines: two transports of this process connect over
+// the existing interfaces.
 
 import (
 	"errors"
@@ -21,7 +21,8 @@ import (
 	"ncclmesh/transport/lane/tcp"
 )
 
-// leaks fails the test when it leaves something behind, apart from the descriptors that Go's poller keeps.
+// leaks fails the test if it leaves goroutines or descriptors behind, apart from the descriptors of Go's
+// network poller.
 func leaks(t *testing.T) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0") // which starts the poller
@@ -34,10 +35,10 @@ func leaks(t *testing.T) {
 	transporttest.Leaks(t)
 }
 
-// large is the size of a message that the kernel's buffers do not hold, however far they have grown.
+// large is the size of a message that is larger than the kernel's buffers can grow.
 const large = 16 << 20
 
-// overKernel runs a test over the kernel's sockets, plain ones and checked ones.
+// overKernel runs a test over the kernel's sockets, without and with authentication.
 func overKernel(t *testing.T, f func(t *testing.T, s *conn.Sender, r *conn.Receiver)) {
 	for name, change := range map[string][]func(*transport.Options){"plain": nil, "checked": {transporttest.Checked}} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +49,7 @@ func overKernel(t *testing.T, f func(t *testing.T, s *conn.Sender, r *conn.Recei
 	}
 }
 
-// Memory that is registered and not there is an error of its connection alone.
+// Memory that is registered but not mapped is an error of its connection only.
 func TestUnmapped(t *testing.T) {
 	overKernel(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		b := transporttest.Block(t, s, r, large)
@@ -74,7 +75,8 @@ func TestUnmapped(t *testing.T) {
 	})
 }
 
-// The same when a short message is copied, not read, to where it should go, or from where it lies.
+// Memory that is registered but not mapped is an error of its connection only, if a short message is copied to
+// or from it.
 func TestUnmappedShort(t *testing.T) {
 	for _, sending := range []bool{true, false} {
 		t.Run(fmt.Sprintf("sending %v", sending), func(t *testing.T) {
@@ -110,8 +112,7 @@ func TestUnmappedShort(t *testing.T) {
 	}
 }
 
-// A call moves so many bytes and no more, so that a busy connection leaves its
-// thread to the others.
+// A call moves a limited number of bytes, so that a busy connection leaves time on its thread to the others.
 func TestShare(t *testing.T) {
 	overKernel(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		b := transporttest.Block(t, s, r, large)
@@ -138,7 +139,7 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// A connection that is not called does nothing, as nothing runs for it.
+// A connection does nothing between calls, because no goroutine works for it.
 func TestIdle(t *testing.T) {
 	leaks(t)
 	a, b := transporttest.NewTCP(t, 2), transporttest.NewTCP(t, 2)

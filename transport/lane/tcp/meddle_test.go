@@ -24,7 +24,7 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// One side's wish is enough, whichever it is, and the log says so.
+// A lane is authenticated if either side requires it, and the log says so.
 func TestCheckAgreed(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -42,15 +42,15 @@ func TestCheckAgreed(t *testing.T) {
 	})
 }
 
-// frame is what one side of a lane has sent: a header with its code, and what
-// follows it, piece by piece.
+// frame is a frame that one side of a lane has sent: a header with its code, and the pieces of the payload with
+// theirs.
 type frame struct {
 	kind  string // "part", "grant" or "ack"
 	units [][]byte
 }
 
-// meddler sits in the middle of every lane of a connection. It hands each frame to
-// alter, which returns what goes on.
+// meddler is a proxy in the middle of every lane of a connection. It passes each frame to alter, which returns
+// the frames to forward.
 type meddler struct {
 	process *internet.Process
 	code    int // bytes of a code
@@ -60,7 +60,7 @@ type meddler struct {
 	ends    []sock.Conn
 }
 
-// newMeddler makes one, which ends with the test.
+// newMeddler creates a meddler, which ends with the test.
 func newMeddler(t *testing.T, s *conn.Sender, alter func(frame) []frame) *meddler {
 	t.Helper()
 	m := &meddler{process: transporttest.WorldOf(t).Machines[0].Process("meddler"), code: sockets(s)[0].CodeSize(), alter: alter}
@@ -164,7 +164,7 @@ func (m *meddler) readReturn(in io.Reader) (frame, error) {
 	return f, err
 }
 
-// first applies a change to the first frame of a kind, and lets all others be.
+// first applies a change to the first frame of a kind only.
 func first(kind string, change func(f frame) []frame) func() func(frame) []frame {
 	return func() func(frame) []frame {
 		done := false
@@ -178,8 +178,7 @@ func first(kind string, change func(f frame) []frame) func() func(frame) []frame
 	}
 }
 
-// flip changes one bit of a unit of the first frame of a kind; a negative unit or
-// byte counts from the end.
+// flip changes one bit of a unit of the first frame of a kind; a negative unit or byte counts from the end.
 func flip(kind string, unit, at int) func() func(frame) []frame {
 	return first(kind, func(f frame) []frame {
 		u := f.units[(unit+len(f.units))%len(f.units)]
@@ -207,9 +206,9 @@ func swap(kind string) func() func(frame) []frame {
 	}
 }
 
-// Whatever is done to the bytes of a checked lane between its ends, it fails, with
-// an error that names the lane and both ends, and no message is done that is not
-// what was sent; of one of up to 64 KiB not a byte has reached the user.
+// An authenticated lane whose bytes are changed on the way fails with an error that names the lane and both
+// ends. No receive is done with other bytes than were sent; of a message of up to 64 KiB no byte reaches the
+// user's buffer.
 func TestMeddled(t *testing.T) {
 	drop := func(frame) []frame { return nil }
 	twice := func(f frame) []frame { return []frame{f, f} }
@@ -281,8 +280,8 @@ func TestMeddled(t *testing.T) {
 	}
 }
 
-// Where lanes are not checked, the same hands make a receive done that holds other
-// bytes: what TestMeddled shows is the codes' doing.
+// Without authentication the same changes complete a receive with other bytes, which shows that TestMeddled
+// passes because of the codes.
 func TestMeddledUnchecked(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 1)
@@ -294,7 +293,8 @@ func TestMeddledUnchecked(t *testing.T) {
 	})
 }
 
-// found is the damage that a side has found itself on one of its lanes, which takes that out of service.
+// found returns the damage that a side has detected itself on one of its lanes, and that took the lane out of
+// service.
 func found(b *conn.Conn, lanes []*lane.Lane) error {
 	b.Lock()
 	defer b.Unlock()
@@ -306,10 +306,10 @@ func found(b *conn.Conn, lanes []*lane.Lane) error {
 	return nil
 }
 
-// exchangeUntilError sends messages of one size, of which every receive that is done
-// must hold what was sent, and of small ones that are not done nothing; unless the
-// lanes are not checked: then all come, and one must hold something else. It returns
-// the error of the side that found the damage.
+// exchangeUntilError sends messages of one size. It checks that every receive which is done holds the bytes
+// that were sent, and that a small one which is not done is unchanged. Without authentication it checks that
+// all messages arrive and that one of them holds other bytes. It returns the error of the side that found the
+// damage.
 func exchangeUntilError(t *testing.T, s *conn.Sender, r *conn.Receiver, size int, whole bool) error {
 	t.Helper()
 	const n = 4
@@ -384,8 +384,7 @@ func exchangeUntilError(t *testing.T, s *conn.Sender, r *conn.Receiver, size int
 	return over()
 }
 
-// An acknowledgement that the kernel does not take keeps its receive from being
-// done: nobody would send it later.
+// A receive is not done before the kernel accepts its acknowledgement, because no later call might send it.
 func TestAcknowledgementWaits(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		m := newMeddler(t, s, nil)
@@ -439,7 +438,7 @@ func TestAcknowledgementWaits(t *testing.T) {
 	})
 }
 
-// stuff fills a stream's way out, which nobody reads, and returns how much it took.
+// stuff fills the output buffer of a stream that is not read, and returns how much it accepted.
 func stuff(t *testing.T, s *sock.Stream) (n int) {
 	t.Helper()
 	m, b := transporttest.Memory(t, 1<<10)

@@ -2,12 +2,12 @@ package tcp
 
 import "unsafe"
 
-// This file isolates the size of the memory of a socket, and the look at memory by its address. Addresses are plain numbers,
-// because what they point at is never Go heap.
+// This file isolates the size of a socket's memory and the access to memory by address. Addresses are plain numbers,
+// because they never point into the Go heap.
 
 const socketMemorySize = int(unsafe.Sizeof(socketMemory{}))
 
-// bytesAt are the n bytes of memory at addr.
+// bytesAt returns the n bytes of memory at addr.
 //
 // Preconditions: addr lies outside the Go heap.
 func bytesAt(addr uintptr, n int) []byte {

@@ -14,18 +14,18 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Options are those of all sockets.
+// Options are the options of all sockets.
 type Options struct {
 	Check   string        // CheckAuto, CheckOff or CheckOn
-	Silence time.Duration // how long the peer's kernel may acknowledge nothing
+	Silence time.Duration // how long the peer's kernel may acknowledge nothing before the lane fails
 	Data    *dataport.Endpoint
 	Clock   clock.Clock   // makes the timers
-	Random  random.Source // of what the two ends prove themselves with
+	Random  random.Source // source of the tokens by which the two ends authenticate each other
 
-	Circuits lane.Circuits // who is asked for lanes through other nodes; nil: nobody
+	Circuits lane.Circuits // makes circuits through relays; nil: not supported
 }
 
-// Port is a network interface. Open is all that it takes: sockets need no device.
+// Port is a network interface. Sockets need no device.
 type Port struct {
 	lane.Local
 	opts Options
@@ -33,36 +33,36 @@ type Port struct {
 
 var _ lane.Port = (*Port)(nil)
 
-// NewPort makes a port of an interface, with that number among the node's.
+// NewPort creates the port of an interface; index is its number among the node's ports.
 func NewPort(t topology.Port, index uint8, o Options) *Port {
 	p := &Port{opts: o}
 	p.Set(index, t)
 	return p
 }
 
-// Kind is [lane.TCP].
+// Kind returns [lane.TCP].
 func (p *Port) Kind() lane.Kind { return lane.TCP }
 
-// Traits: a part should be what a system call moves.
+// Traits returns the properties of sockets. A part should have as many bytes as one poll moves.
 func (p *Port) Traits() lane.Traits {
 	return lane.Traits{Polled: true, NoRKeys: true, Eager: true, MinPart: pollBytes}
 }
 
-// See takes note of the interface's present state.
+// See records the interface's present state and reports whether it has changed.
 func (p *Port) See(t topology.Port) (changed bool, err error) { return p.Local.See(t), nil }
 
-// Describe has nothing to add.
+// Describe does nothing: sockets have no further fields.
 func (p *Port) Describe(*handshake.Port) {}
 
-// Open makes a domain.
+// Open creates a domain.
 func (p *Port) Open(c *lane.Shared, _ int, _ []handshake.Port) (lane.Domain, error) {
 	return &domain{port: p, conn: c}, nil
 }
 
-// Close has nothing to give back.
+// Close does nothing: a TCP port holds no resources.
 func (p *Port) Close() error { return nil }
 
-// domain is the sockets of a connection over one interface.
+// domain holds the sockets of a connection over one interface.
 type domain struct {
 	port    *Port
 	conn    *lane.Shared
@@ -73,10 +73,10 @@ func (d *domain) Key() uint32 { return 0 }
 
 func (d *domain) Port() lane.Port { return d.port }
 
-// HasRoom is true: sockets share nothing.
+// HasRoom returns true, because sockets share no resource.
 func (d *domain) HasRoom() bool { return true }
 
-// NewLane makes the socket that carries l, to be connected.
+// NewLane creates the socket that carries l, not yet connected.
 func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 	k, err := newSocket(d, l)
 	if err != nil {
@@ -86,10 +86,10 @@ func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 	return k, nil
 }
 
-// Source is none: sockets have to be read.
+// Source returns nil, because sockets have no completion queue.
 func (d *domain) Source() *board.Source { return nil }
 
-// Poll moves what can be moved over every socket, at most pollBytes each way.
+// Poll sends and receives on every socket, at most pollBytes in each direction.
 func (d *domain) Poll(receiving bool) {
 	for _, k := range d.sockets {
 		if err := k.poll(receiving); err != nil {
@@ -98,7 +98,7 @@ func (d *domain) Poll(receiving bool) {
 	}
 }
 
-// Flush acknowledges what has arrived.
+// Flush acknowledges parts that have arrived.
 func (d *domain) Flush(idle bool) {
 	if d.conn.Sending {
 		return
@@ -110,13 +110,13 @@ func (d *domain) Flush(idle bool) {
 	}
 }
 
-// Register needs to do nothing: the kernel copies.
+// Register does nothing, because the kernel copies.
 func (d *domain) Register(_, _ uintptr) (lane.Registration, error) { return nil, nil }
 
-// RegisterDmaBuf refuses: the kernel does not copy from a GPU.
+// RegisterDmaBuf returns an error, because the kernel does not copy from GPU memory.
 func (d *domain) RegisterDmaBuf(_, _ uintptr, _ uint64, _ int) (lane.Registration, error) {
 	return nil, fmt.Errorf("%w: a connection over TCP takes host memory only", fault.ErrUsage)
 }
 
-// Close has nothing to give back: the sockets have been closed.
+// Close does nothing: the sockets have been closed.
 func (d *domain) Close() error { return nil }

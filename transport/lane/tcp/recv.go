@@ -8,20 +8,20 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// incoming is the receiver's side of a socket: the part that is arriving. It
-// arrives in pieces; where the lane is not checked it is one piece.
+// incoming is the part that is arriving on the receiver's side of a socket. On an authenticated lane the part
+// is divided into pieces, each with its own code; otherwise it is one piece.
 type incoming struct {
-	part bool      // there is one
+	part bool      // a part is arriving
 	in   dataFrame // its header
-	size int       // of the present piece
-	left int       // bytes of it to come
-	at   uintptr   // where the next byte goes
+	size int       // bytes of the present piece
+	left int       // bytes of the piece that have not arrived
+	at   uintptr   // address of the next byte
 	rest int       // bytes of the part behind the piece
-	to   uintptr   // where a part goes that is kept back until its code is right, else 0
+	to   uintptr   // final address of a part that is staged until its code is verified; else 0
 }
 
-// readParts reads what has arrived: the rest of a piece straight to where it
-// goes, and behind it, or alone, the next header with a little of what follows.
+// readParts reads from the socket: the rest of a piece directly to its address, and the next header with up to
+// readAhead bytes behind it.
 func (k *socket) readParts() error {
 	k.nothingToRead = false
 	for budget := pollBytes; budget > 0; {
@@ -66,14 +66,14 @@ func (k *socket) readParts() error {
 	return nil
 }
 
-// fill notes that the piece's next n bytes have arrived.
+// fill records that the next n bytes of the piece have arrived.
 func (k *socket) fill(n int) {
 	k.at += uintptr(n)
 	k.left -= n
 }
 
-// digest takes in what was read ahead: headers, codes, and pieces that are short
-// enough to have come with theirs.
+// parse handles the bytes that were read ahead: headers, codes, and pieces short enough to have arrived with
+// their header.
 func (k *socket) parse() error {
 	in, used := k.mem.in[:k.have], 0
 	for k.lane.InService() {
@@ -107,8 +107,7 @@ func (k *socket) parse() error {
 	return nil
 }
 
-// begin starts a part, if its header is right and there is a buffer for it;
-// otherwise the lane is out of service.
+// begin starts a part. It breaks the lane if the header is wrong or no buffer was granted for it.
 func (k *socket) begin(unit []byte) error {
 	head := (*[frameHeader]byte)(unit)
 	if k.opener.on() {
@@ -123,7 +122,7 @@ func (k *socket) begin(unit []byte) error {
 		return k.beginEager(f)
 	}
 	addr, _, ok := k.lane.Conn.Sink.Place(k.lane, f.imm, f.offset, f.length)
-	if !ok { // and the connection has ended
+	if !ok { // Place has ended the connection
 		k.lane.Deactivate()
 		return nil
 	}
@@ -135,7 +134,7 @@ func (k *socket) begin(unit []byte) error {
 	return nil
 }
 
-// beginEager starts an eager message, or what asks for grants.
+// beginEager starts an eager message or a request for grants.
 func (k *socket) beginEager(f dataFrame) error {
 	if _, err := f.eager(); err != nil {
 		return k.wrapProtocol(err)
@@ -145,7 +144,7 @@ func (k *socket) beginEager(f dataFrame) error {
 	return nil
 }
 
-// endPiece checks a piece that has arrived, and goes on to the next.
+// endPiece verifies the code of a piece that has arrived, and starts the next piece.
 func (k *socket) endPiece(code []byte) error {
 	if k.opener.on() {
 		b := bytesAt(k.at-uintptr(k.size), k.size)
@@ -165,7 +164,7 @@ func (k *socket) endPiece(code []byte) error {
 	return nil
 }
 
-// nextPiece goes on to the part's next piece, or ends the part after its last.
+// nextPiece starts the part's next piece, or completes the part if there is none.
 func (k *socket) nextPiece() {
 	if k.rest > 0 {
 		k.size = min(k.rest, k.opener.piece())
@@ -176,7 +175,7 @@ func (k *socket) nextPiece() {
 	k.part = false
 	k.arrived++
 	if k.in.kind() != kindPart {
-		e, _ := k.in.eager() // which was looked at before
+		e, _ := k.in.eager() // beginEager has checked the error
 		k.lane.Conn.Sink.Eager(k.lane, e, k.mem.stage[:k.in.length])
 		return
 	}

@@ -10,21 +10,21 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// returns is what the receiver's side of a socket sends: grants, and
-// acknowledgements of what has arrived.
+// reverseStream is the receiver's output: grants, acknowledgements of parts, and reports of matched eager
+// messages.
 type reverseStream struct {
-	arrived          uint64 // parts so far
-	acked            uint64 // of which there is an acknowledgement
-	ackDue           bool   // the sender waits for the next: a part has arrived since that is no eager message
+	arrived          uint64 // parts that have arrived
+	acked            uint64 // parts that have been acknowledged
+	ackDue           bool   // a part that is not an eager message has arrived and is not acknowledged
 	nothingToRead    bool   // the last poll found nothing to read
-	outHead, outTail int    // of mem.out: what the kernel does not have yet
-	refused          error  // why the peer takes none any more
+	outHead, outTail int    // bounds of the bytes in mem.out that the kernel has not accepted
+	refused          error  // why the peer accepts no further frames
 }
 
-// SendGrant queues a grant, behind an acknowledgement of what has arrived, and
-// gives the kernel what it takes.
+// SendGrant queues a grant, behind an acknowledgement of the parts that have arrived, and sends what the kernel
+// accepts.
 func (k *socket) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
-	if again { // the sender's processor sees that it comes too late, if it does
+	if again { // the sender's processor detects a grant that comes too late
 		k.lane.Conn.Sink.Regranted(k.lane, lane.SlotOf(seq))
 	}
 	if err := k.reserve(); err != nil {
@@ -35,7 +35,7 @@ func (k *socket) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 	return k.flushReverse()
 }
 
-// PutMatch queues word of an eager message, behind an acknowledgement of what has arrived.
+// PutMatch queues the report of an eager message, behind an acknowledgement of the parts that have arrived.
 func (k *socket) PutMatch(t lane.EagerMatch) error {
 	if err := k.reserve(); err != nil {
 		return err
@@ -45,11 +45,11 @@ func (k *socket) PutMatch(t lane.EagerMatch) error {
 	return nil
 }
 
-// FlushMatches gives the kernel what it takes.
+// FlushMatches sends what the kernel accepts.
 func (k *socket) FlushMatches() error { return k.flushReverse() }
 
-// reserve makes room for two returns. There is none when the sender does not read, and
-// sends more than it may.
+// reserve makes room for two frames. It fails if the sender does not read the reverse stream but sends more
+// than it was granted.
 func (k *socket) reserve() error {
 	out := k.mem.out[:]
 	if len(out)-k.outTail < 2*maxReverseFrame {
@@ -62,9 +62,9 @@ func (k *socket) reserve() error {
 	return nil
 }
 
-// acknowledge tells the sender what has arrived, if it is time to: after some
-// parts, when no more come at present, and at once when no receive is outstanding,
-// as nobody may call again. Otherwise the next grant may take it along.
+// acknowledge sends an acknowledgement of the parts that have arrived if one is due: after ackEvery parts, when
+// no further bytes can be read, and at once when no receive is outstanding, because NCCL may not call again. In
+// other cases the next grant may carry the acknowledgement.
 func (k *socket) acknowledge(idle bool) error {
 	if !k.lane.InService() || !k.ackDue || k.outHead < k.outTail || !idle && !k.nothingToRead && k.arrived-k.acked < ackEvery {
 		return nil
@@ -76,8 +76,8 @@ func (k *socket) acknowledge(idle bool) error {
 	return k.flushReverse()
 }
 
-// Owes reports whether the peer has to be told of parts, or a part is to go out that nobody
-// waits for, and the kernel does not take it.
+// HasPendingOutput reports whether an acknowledgement is due, or bytes are queued that the kernel has not
+// accepted and that no request waits for.
 func (k *socket) HasPendingOutput() bool {
 	if k.lane.Conn.Sending {
 		return k.eagerQueued > 0 && k.lane.InService()
@@ -85,14 +85,14 @@ func (k *socket) HasPendingOutput() bool {
 	return k.lane.InService() && (k.ackDue || k.outHead < k.outTail)
 }
 
-// Grantable is true: there is room for all grants that can be outstanding.
+// Grantable returns true, because the queue has room for all grants that can be outstanding.
 func (k *socket) Grantable() bool { return true }
 
-// Prepare has nothing to do.
+// Prepare does nothing: sockets post no receives.
 func (k *socket) Prepare() error { return nil }
 
-// Fetch takes in grants and acknowledgements, and sends what waits: the receiver may need that
-// before it grants more.
+// Fetch sends queued parts, because the receiver may need them before it grants more, and reads the reverse
+// stream.
 func (k *socket) Fetch() {
 	err := k.flushParts()
 	if err == nil {
@@ -103,8 +103,8 @@ func (k *socket) Fetch() {
 	}
 }
 
-// putAck queues the acknowledgement of what has arrived, unless the peer has been
-// told, or one waits already: the queue has room for one beside all grants.
+// putAck queues an acknowledgement, unless all parts are acknowledged or frames are already queued: beside all
+// grants the queue has room for one acknowledgement.
 func (k *socket) putAck() {
 	if k.acked != k.arrived && k.outHead == k.outTail {
 		k.acked, k.ackDue = k.arrived, false
@@ -112,7 +112,7 @@ func (k *socket) putAck() {
 	}
 }
 
-// put appends a frame to what goes out.
+// put appends a frame to the queue.
 func (k *socket) put(f reverseFrame, entries []lane.Grant) {
 	out := k.mem.out[k.outTail:]
 	f.encode((*[frameHeader]byte)(out))
@@ -123,8 +123,8 @@ func (k *socket) put(f reverseFrame, entries []lane.Grant) {
 	k.outTail += n
 }
 
-// putCode appends the code of b from one place to another, where there is one, and
-// returns where it ends.
+// putCode writes the code of b[from:to] at b[to:] and returns the end of the code; it returns to if the lane is
+// not authenticated.
 func (k *socket) putCode(b []byte, from, to int) int {
 	if !k.sealer.on() {
 		return to
@@ -134,8 +134,9 @@ func (k *socket) putCode(b []byte, from, to int) int {
 	return to + codeSize
 }
 
-// flushReturns gives the kernel the returns that wait. A peer that has closed the lane takes
-// none, and may have sent messages before that nobody has read: the lane ends behind those.
+// flushReverse sends the queued frames. If the peer has closed the lane it discards them and keeps the error in
+// refused: the peer may have sent parts before it closed the lane, and the lane fails only when those have been
+// read.
 func (k *socket) flushReverse() error {
 	if k.refused != nil {
 		k.outHead, k.outTail = 0, 0
@@ -160,7 +161,7 @@ func (k *socket) flushReverse() error {
 	return nil
 }
 
-// readReturns takes in what the receiver has sent.
+// readReverse reads the receiver's frames.
 func (k *socket) readReverse() error {
 	for {
 		in := k.mem.in[:]
@@ -188,7 +189,7 @@ func (k *socket) readReverse() error {
 	}
 }
 
-// takeReturns acts on the whole frames in b and returns how many bytes they are.
+// handleReverse handles the complete frames in b and returns their length.
 func (k *socket) handleReverse(b []byte) (used int, err error) {
 	code := k.opener.size()
 	for len(b)-used >= frameHeader+code {
@@ -203,7 +204,7 @@ func (k *socket) handleReverse(b []byte) (used int, err error) {
 		used += frameHeader + code
 		if size := f.buffers() * grantBuffer; size > 0 {
 			if len(rest) < size+code {
-				return used - frameHeader - code, nil // all of it will be looked at again
+				return used - frameHeader - code, nil // the header is decoded again with the rest of the frame
 			}
 			if !k.codeMatches(k.opener.next+1, rest[:size], rest[size:]) {
 				return used, k.wrapForged("a grant")
@@ -226,7 +227,8 @@ func (k *socket) handleReverse(b []byte) (used int, err error) {
 	return used, nil
 }
 
-// fits reports whether b fits the code that follows it, where there is one.
+// codeMatches reports whether code is the code of b with the given number. It returns true if the lane is not
+// authenticated.
 func (k *socket) codeMatches(number uint64, b, code []byte) bool {
 	if !k.opener.on() {
 		return true
@@ -235,11 +237,12 @@ func (k *socket) codeMatches(number uint64, b, code []byte) bool {
 	return right
 }
 
+// wrapProtocol returns err as a breach of the protocol by the peer on this lane.
 func (k *socket) wrapProtocol(err error) error {
 	return fmt.Errorf("%w: %v: %v: %w", fault.ErrProtocol, k.lane.Conn, k.lane, err)
 }
 
-// granted hands on a grant.
+// granted passes a grant to the message layer.
 func (k *socket) granted(f reverseFrame, buffers []byte) error {
 	for i := range f.n {
 		k.grant[i] = decodeBuffer(buffers, i, f.n)
@@ -247,7 +250,7 @@ func (k *socket) granted(f reverseFrame, buffers []byte) error {
 	return k.lane.Conn.Sink.Granted(f.number, k.grant[:f.n])
 }
 
-// acknowledged notes that count parts in all have arrived at the receiver.
+// acknowledged handles an acknowledgement: count parts have arrived at the receiver in all.
 func (k *socket) acknowledged(count uint64) error {
 	n := count - k.delivered
 	if n == 0 || n > uint64(k.accepted) {

@@ -8,24 +8,24 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// pieceCodes is how many codes of pieces are kept: more than lie between the first
-// that the kernel does not have and the last that one system call can name.
+// pieceCodes is the number of codes of pieces that are kept: more than can lie between the first piece that the
+// kernel has not accepted and the last that one system call can send.
 const pieceCodes = 8 * sendBatch
 
-// shortFrame is a part of shortPart with its header, and the codes of both.
+// shortFrame is the length of a part of shortPart bytes with its header and the codes of both.
 const shortFrame = frameHeader + codeSize + shortPart + codeSize
 
-// outgoing is the sender's side of a socket: its parts, from when they are posted
-// until they are delivered.
+// outgoing holds the parts on the sender's side of a socket, from when they are posted until they are
+// delivered.
 type outgoing struct {
 	parts       [lane.Window]sentPart // a ring
-	oldest      int                   // of the ring: the first part that is not delivered
-	accepted    int                   // parts from there of which the kernel has every byte
+	oldest      int                   // index in the ring of the first part that is not delivered
+	accepted    int                   // parts from oldest on that the kernel has accepted completely
 	queued      int                   // parts behind those
-	sent        int                   // bytes of the first of them, and its frame, that the kernel has
-	delivered   uint64                // parts so far
-	nextSealed  uint64                // number of the last piece that has its code, and one
-	eagerQueued int                   // eager messages among those queued
+	sent        int                   // bytes of the first queued part's frame that the kernel has accepted
+	delivered   uint64                // parts that have been delivered
+	nextSealed  uint64                // 1 + number of the last code of a piece that has been computed
+	eagerQueued int                   // eager messages among the queued parts
 }
 
 // sentPart is a part that is not delivered.
@@ -38,7 +38,7 @@ type sentPart struct {
 	eager   bool
 }
 
-// Send queues a part. When nothing waits before it the kernel is given it at once.
+// Send queues a part, and sends it at once if no other part is queued before it.
 func (k *socket) Send(p *lane.Part) error {
 	i := (k.oldest + k.accepted + k.queued) % lane.Window
 	k.parts[i] = sentPart{p.Request, int(p.Imm.Part), p.Local, p.Size, k.sealer.next, p.Eager != nil}
@@ -59,17 +59,17 @@ func (k *socket) Send(p *lane.Part) error {
 	return k.flushParts()
 }
 
-// Reaches is true: the receiver places what comes.
+// Reaches returns true, because the receiver copies arriving parts itself.
 func (k *socket) Reaches(*lane.Grant) bool { return true }
 
-// Room reports whether the window has a place.
+// Room reports whether the window has a free place.
 func (k *socket) Room(int) (bool, error) { return k.accepted+k.queued < lane.Window, nil }
 
-// Delivering reports whether parts are outstanding: over a socket, acknowledgements
-// come before its end.
+// Delivering reports whether parts are outstanding, because acknowledgements on a socket arrive before its end
+// of file.
 func (k *socket) Delivering(bool) bool { return k.lane.InService() && k.accepted+k.queued > 0 }
 
-// flushParts gives the kernel what it takes.
+// flushParts sends queued parts until the kernel accepts no more or pollBytes are sent.
 func (k *socket) flushParts() error {
 	for budget := pollBytes; k.queued > 0 && budget > 0; {
 		total, n, errno := k.sendSome(budget)
@@ -83,13 +83,14 @@ func (k *socket) flushParts() error {
 		budget -= n
 		k.accept(n)
 		if n < total {
-			return nil // its buffer is full
+			return nil // the kernel's buffer is full
 		}
 	}
 	return nil
 }
 
-// give gives the kernel the next bytes to send, about limit at most: n of total.
+// sendSome makes one system call that sends about limit bytes at most. It returns how many bytes it offered
+// (total) and how many the kernel accepted (n).
 func (k *socket) sendSome(limit int) (total, n int, errno unix.Errno) {
 	var ok bool
 	if k.queued == 1 && k.sent == 0 && k.first().size <= shortPart {
@@ -105,11 +106,11 @@ func (k *socket) sendSome(limit int) (total, n int, errno unix.Errno) {
 	return total, n, errno
 }
 
-// first is the first part of which the kernel lacks bytes.
+// first returns the first part that the kernel has not accepted completely.
 func (k *socket) first() *sentPart { return &k.parts[(k.oldest+k.accepted)%lane.Window] }
 
-// join copies the first part behind its header, and their codes, and returns how many
-// bytes that is. It reports false when the part is not mapped.
+// join copies the first part behind its header, with both codes, into mem.short and returns the length. It
+// returns false if the part's memory is not mapped.
 func (k *socket) join() (total int, ok bool) {
 	at, code := (k.oldest+k.accepted)%lane.Window, k.sealer.size()
 	p, b := &k.parts[at], &k.mem.short
@@ -133,9 +134,8 @@ func (k *socket) join() (total int, ok bool) {
 	return total, true
 }
 
-// gather points the message at the next bytes to send, about limit at most, and
-// returns their number. It reports false when some of them are not mapped, where it
-// is the one who would read them.
+// gather points mem.msg at the next bytes to send, about limit at most, and returns their number. It returns
+// false if it has to compute a code over memory that is not mapped.
 func (k *socket) gather(limit int) (total int, ok bool) {
 	iov, skip := k.mem.iov[:0], k.sent
 	head := frameHeader + k.sealer.size()
@@ -159,8 +159,8 @@ func (k *socket) gather(limit int) (total int, ok bool) {
 	return total, true
 }
 
-// gatherBody appends the bytes of a part and their codes, but for the first skip,
-// as long as there is room, and reports whether that is all of them.
+// gatherBody appends the bytes of a part and their codes, without the first skip bytes, to iov as long as there
+// is room. whole reports whether all of them were appended; ok is false if memory is not mapped.
 func (k *socket) gatherBody(iov []sock.Vector, p *sentPart, skip, limit int, total *int) (_ []sock.Vector, whole, ok bool) {
 	piece, code := k.sealer.piece(), k.sealer.size()
 	j := skip / (piece + code)
@@ -195,7 +195,7 @@ func (k *socket) gatherBody(iov []sock.Vector, p *sentPart, skip, limit int, tot
 	return iov, true, true
 }
 
-// accept notes that the kernel has the next n bytes.
+// accept records that the kernel has accepted the next n bytes.
 func (k *socket) accept(n int) {
 	k.sent += n
 	for k.queued > 0 {

@@ -21,78 +21,78 @@ import (
 )
 
 const (
-	pollBytes     = 512 << 10                     // most bytes that one poll moves over a socket: half as many cost a fifth of the speed, twice as many a tenth
-	sendBatch     = 8                             // parts that one system call may send
-	reverseQueue  = lane.Window * maxReverseFrame // more than the grants that can be outstanding
-	reverseInput  = 1024                          // bytes of grants and acknowledgements read at once
-	shortPart     = 1024                          // most bytes of a part that is copied behind its header, as two stretches of memory cost the kernel more
-	readAhead     = 256                           // most bytes read with a header: copying them costs less than a system call
-	ackEvery      = 8                             // parts that arrive before the sender is told, at the latest
-	checkEvery    = time.Second                   // between two looks at a silent socket
-	checkPolls    = 64                            // fruitless polls between two looks at the clock
-	minUnanswered = 2                             // retransmissions, or probes, in a row before a peer may count as lost
+	pollBytes     = 512 << 10                     // most bytes that one poll moves over a socket: with half as many it is a fifth slower, with twice as many a tenth
+	sendBatch     = 8                             // parts that one system call sends, at most
+	reverseQueue  = lane.Window * maxReverseFrame // room for more than the grants that can be outstanding
+	reverseInput  = 1024                          // bytes of the reverse stream read at once
+	shortPart     = 1024                          // most bytes of a part that is copied behind its header, because two vectors cost the kernel more time
+	readAhead     = 256                           // most bytes read with a header, because copying them costs less than a system call
+	ackEvery      = 8                             // an acknowledgement is sent after this many parts at the latest
+	checkEvery    = time.Second                   // least time between two checks of a silent socket
+	checkPolls    = 64                            // idle polls between two checks of the clock
+	minUnanswered = 2                             // consecutive retransmissions or probes without an answer after which a peer may be lost
 )
 
-// socket carries a lane over TCP. All its work is done inside calls of the
-// connection's owner, with system calls that do not block, from and into the
-// user's buffers: an idle socket costs nothing, and a stopped one touches no
+// socket carries a lane over TCP. It works only inside calls of the
+// connection's owner, with system calls that do not block and that read and write the
+// user's buffers directly. An idle socket costs nothing, and a stopped one touches no
 // buffer.
 //
-// Nothing is copied but parts of up to shortPart that go out alone, eager messages, what
-// comes in with a header, less than readAhead bytes, and, where the lane is checked, parts
-// of up to pieceSize: not a byte of those reaches the user before its code has been found
-// right.
+// The socket copies only parts of up to shortPart bytes that are sent alone, eager messages, the bytes
+// that are read with a header (at most readAhead), and, on an authenticated lane, parts
+// of up to pieceSize bytes, because their bytes must not reach the user's buffer before their code
+// is verified.
 //
 // A part is accepted when the kernel has its last byte, and delivered when the
-// receiver says that it has arrived. Grants and acknowledgements come over the
-// socket in the other direction; grants are put into the ring where a device would
+// receiver has acknowledged it. Grants and acknowledgements arrive over the
+// socket in the reverse direction; grants are stored in the ring where a device would
 // have written them.
 type socket struct {
 	lane     *lane.Lane
 	domain   *domain
 	port     *Port
-	stream   *sock.Stream // sock.None until connected, and once closed; guarded by streamMu
+	stream   *sock.Stream // sock.None before it is connected and after it is closed; guarded by streamMu
 	streamMu sync.Mutex
 	addr     netip.Addr
-	token    uint64 // this side's
-	tcpPort  uint16 // where this side listens, if it receives
-	check    bool   // this side wants the lane to be checked
+	token    uint64 // this side's token
+	tcpPort  uint16 // port on which the receiver listens
+	check    bool   // this side requires authentication
 	call     *dataport.Call
-	openErr  error           // why this half cannot work
+	openErr  error           // why this half cannot be connected
 	circuit  *relayedCircuit // guarded by streamMu
 	closed   bool
 
 	room           *ibv.Memory
-	mem            *socketMemory // in room
-	sealer, opener coder         // of what goes out, and of what comes in
+	mem            *socketMemory // at the start of room
+	sealer, opener coder         // of outgoing and incoming bytes
 	outgoing
 	incoming
 	reverseStream
-	grant [lane.MaxSubs]lane.Grant // that is being handed on
-	have  int                      // bytes in mem.in, read and not taken
+	grant [lane.MaxSubs]lane.Grant // the grant that is being passed on
+	have  int                      // bytes in mem.in that were read and not handled
 
 	idlePolls int
-	checked   time.Time    // when the kernel was last asked about the peer
-	silence   sock.Silence // of the peer
+	checked   time.Time    // time of the last query of the kernel about the peer
+	silence   sock.Silence // how long the peer has not answered
 }
 
 var _ lane.Carrier = (*socket)(nil)
 
-// socketMemory is what system calls are given addresses of, beside user buffers.
-// Where a half or a lane has no use for a part of it, that costs addresses only.
+// socketMemory holds the data structures whose addresses are passed to system calls, beside user buffers. A
+// field that a lane does not use costs address space only, because its pages are never touched.
 type socketMemory struct {
 	msg   sock.Message
 	iov   [4 * sendBatch]sock.Vector
 	codes [pieceCodes][codeSize]byte                // of pieces to send, by number
-	heads [lane.Window][frameHeader + codeSize]byte // of the parts to send
-	short [shortFrame]byte                          // a part that goes out behind its header
-	in    [reverseInput]byte                        // what is read ahead at the receiver, returns at the sender
-	out   [reverseQueue]byte                        // returns to send
-	stage [pieceSize]byte                           // a part that waits for its code, or an eager message
+	heads [lane.Window][frameHeader + codeSize]byte // headers of the parts to send
+	short [shortFrame]byte                          // a short part behind its header
+	in    [reverseInput]byte                        // input: read ahead at the receiver, the reverse stream at the sender
+	out   [reverseQueue]byte                        // frames of the reverse stream to send
+	stage [pieceSize]byte                           // a part whose code is not verified yet, or an eager message
 }
 
-// newSocket makes the socket that carries l, to be connected. What is wrong with
-// the local address is this lane's failure alone, and comes out when it connects.
+// newSocket creates the socket that carries l, not yet connected. An error of the local address fails this lane
+// only; Connect returns it.
 func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 	p := d.port
 	k := &socket{lane: l, domain: d, port: p, stream: sock.None, addr: topology.OnLink(l.From.Addr, p.Now().Netdev)}
@@ -102,7 +102,7 @@ func newSocket(d *domain, l *lane.Lane) (_ *socket, err error) {
 	k.mem = &ibv.Carve[socketMemory](k.room, 1)[0]
 	k.token = p.opts.Random.For(l.Name()).Uint64("token")
 	k.check = wantsCheck(p.opts.Check, k.addr, l.Remote.Addr.Unmap(), p.Now())
-	if l.Route != nil && p.opts.Check == CheckAuto { // whoever relays could alter it
+	if l.Route != nil && p.opts.Check == CheckAuto { // a relay could alter the bytes
 		k.check = true
 	}
 	if !l.Conn.Sending {
@@ -116,7 +116,7 @@ func (k *socket) Offer(h *handshake.Lane) {
 	h.Token, h.TCPPort, h.Check = k.token, k.tcpPort, k.check
 }
 
-// Connect dials the receiver's half, or makes it known that the sender's will.
+// Connect dials the receiver's half, or registers for the sender's connection.
 func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) error {
 	if k.openErr != nil {
 		return k.openErr
@@ -158,7 +158,8 @@ func (k *socket) Connect(ctx context.Context, remote handshake.Lane, _ int) erro
 	return nil
 }
 
-// LocalError is what this node ran out of while the peer's call was waited for.
+// LocalError returns the local resource error that occurred while this side waited for the peer's connection,
+// or nil.
 func (k *socket) LocalError() error {
 	if k.call == nil {
 		return nil
@@ -166,26 +167,27 @@ func (k *socket) LocalError() error {
 	return k.port.opts.Data.Why(k.call)
 }
 
-// attach takes over a connected stream. It may be called from any goroutine.
+// attach stores a connected stream, or closes it if the lane has been closed. It may be called from any
+// goroutine.
 func (k *socket) attach(s *sock.Stream) {
 	k.streamMu.Lock()
 	defer k.streamMu.Unlock()
 	if k.closed || k.stream != sock.None {
-		_ = s.Close() // nobody waits for it any more
+		_ = s.Close() // the lane has been closed or is connected
 		return
 	}
 	k.stream = s
 }
 
-// attached reports whether there is a stream. Once there is, it stays until Close,
-// which like all else but attach is called with the connection's mutex held.
+// attached reports whether the lane has a stream. A stream stays until Close, which is called with the
+// connection's mutex held.
 func (k *socket) attached() bool {
 	k.streamMu.Lock()
 	defer k.streamMu.Unlock()
 	return k.stream != sock.None
 }
 
-// Terms says which addresses the socket joins, and through whom.
+// Terms returns both addresses of the socket, whether it is authenticated, and the relays.
 func (k *socket) Terms() string {
 	own, peer := k.addr.WithZone(""), k.lane.Remote.Addr.Unmap()
 	if !k.lane.Conn.Sending {
@@ -198,18 +200,18 @@ func (k *socket) Terms() string {
 	return fmt.Sprintf("tcp %v -> %v%s%v", own, peer, checked, k.lane.Route)
 }
 
-// Number is that of the stream, 0 until there is one.
+// Number returns the stream's file descriptor, 0 before there is one.
 func (k *socket) Number() int {
 	k.streamMu.Lock()
 	defer k.streamMu.Unlock()
 	return max(k.stream.Number(), 0)
 }
 
-// Remark has nothing to say.
+// Remark returns "": sockets need no warning.
 func (k *socket) Remark() string { return "" }
 
-// PostProbe does nothing: the exchange that connected the socket has proved the path
-// both ways.
+// PostProbe does nothing, because the exchange that connected the socket has validated the path in both
+// directions.
 func (k *socket) PostProbe() error { return nil }
 
 func (k *socket) Probed() (sent, came bool, err error) {
@@ -243,8 +245,8 @@ func (k *socket) poll(receiving bool) error {
 	return nil
 }
 
-// wrap makes an error of a system call one that names both ends. buffer is the
-// user's memory that the call was given.
+// wrap returns the error of a system call with the names of both ends. buffer is the address of the user's
+// memory that was passed to the call.
 func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 	switch errno {
 	case unix.EFAULT:
@@ -259,7 +261,7 @@ func (k *socket) wrap(call string, errno unix.Errno, buffer uintptr) error {
 	return fmt.Errorf("%w: %v: %v: %s: %w", fault.ErrLane, k.lane.Conn, k.lane, call, errno)
 }
 
-// errEnd is what a socket says when the peer has closed it.
+// errClosed is the error of a socket that the peer has closed.
 var errClosed = errors.New("the peer closed the lane")
 
 func (k *socket) wrapClosed() error {
@@ -269,17 +271,17 @@ func (k *socket) wrapClosed() error {
 	return fmt.Errorf("%w: %v: %v: %w", fault.ErrPeerClosed, k.lane.Conn, k.lane, errClosed)
 }
 
-// again reports whether a system call did nothing for a reason that passes.
+// isTransient reports whether a system call did nothing for a reason that passes.
 func isTransient(errno unix.Errno) bool {
 	return errno == unix.EAGAIN || errno == unix.EINTR || errno == unix.ENOBUFS || errno == unix.ENOMEM
 }
 
-// moved notes that the socket lives.
+// noteProgress records that bytes were sent or received.
 func (k *socket) noteProgress() { k.idlePolls, k.silence = 0, sock.Silence{} }
 
-// missed notes a poll in vain. Now and then it asks the kernel whether the peer
-// acknowledges: one that does may be as slow as it likes. Where there is no route any
-// more the kernel sends nothing, and only probes.
+// noteIdlePoll records a poll that moved no bytes. From time to time it asks the kernel whether the peer's
+// kernel acknowledges; a peer that does so may be slow for any length of time. If there is no route to the peer
+// any more, the kernel sends nothing, and only keepalive probes detect it.
 func (k *socket) noteIdlePoll() error {
 	if k.idlePolls++; k.idlePolls%checkPolls != 0 {
 		return nil
@@ -300,14 +302,15 @@ func (k *socket) noteIdlePoll() error {
 	return nil
 }
 
-// Stalled reports whether the kernel sends again and hears nothing, as of a peer whose
-// process merely does not read it would.
+// Stalled reports whether the kernel retransmits without an answer. A peer whose process merely does not read
+// still answers.
 func (k *socket) Stalled() bool {
 	info, err := k.stream.Info()
 	return err == nil && info.Unheard(minUnanswered)
 }
 
-// Stop forgets what was to be sent and received: nothing happens between calls.
+// Stop discards all queued output and the part that is arriving. The socket then touches no memory, because it
+// only works inside calls.
 func (k *socket) Stop() error {
 	k.accepted, k.queued, k.eagerQueued = 0, 0, 0
 	if k.part && k.in.kind() == kindPart {
@@ -318,10 +321,10 @@ func (k *socket) Stop() error {
 	return nil
 }
 
-// Drained is true: nothing happens between calls.
+// Drained returns true, because the socket only works inside calls.
 func (k *socket) Drained() bool { return true }
 
-// Unsent is what the kernel has accepted and the peer's kernel has not acknowledged.
+// Unsent returns the number of bytes that the kernel has accepted and the peer's kernel has not acknowledged.
 func (k *socket) Unsent() int {
 	if !k.lane.InService() {
 		return 0
@@ -329,7 +332,7 @@ func (k *socket) Unsent() int {
 	return k.stream.Unsent()
 }
 
-// Close gives the stream back; what the kernel has accepted still goes out.
+// Close closes the stream; the kernel still sends the bytes that it has accepted.
 func (k *socket) Close() error {
 	if k.call != nil {
 		k.port.opts.Data.Cancel(k.call)

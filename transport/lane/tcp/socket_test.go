@@ -26,7 +26,7 @@ type end interface {
 	Lanes() []*lane.Lane
 }
 
-// sockets are those of a connection, by lane.
+// sockets returns the sockets of a connection, by lane.
 func sockets(c end) (all []*tcp.Socket) {
 	for _, l := range c.Lanes() {
 		all = append(all, tcp.SocketOf(l))
@@ -46,7 +46,7 @@ func exit(t *testing.T, c end) {
 	}
 }
 
-// oneCable has lanes use one of the two cables, so that all have one speed.
+// oneCable makes lanes use one of the two cables, so that all have the same speed.
 func oneCable(o *transport.Options) {
 	var err error
 	if o.LaneIfs, err = topology.ParseInterfaces("=p0"); err != nil {
@@ -54,7 +54,7 @@ func oneCable(o *transport.Options) {
 	}
 }
 
-// settle lets what was sent arrive, and be acknowledged.
+// settle waits until all parts have arrived and are acknowledged.
 func settle(t *testing.T) { transporttest.WorldOf(t).Sleep(20 * time.Microsecond) }
 
 // rest takes lanes out of service.
@@ -66,9 +66,9 @@ func rest(c end, lanes ...*lane.Lane) {
 	}
 }
 
-// A send is done when the receiver has its bytes, however many of them the kernels
-// hold: a sender whose process ends then, with grants unread, which makes its kernel
-// drop what it still has, takes nothing away.
+// A send is done when the receiver has its bytes, however many of them the kernels buffer. If the sender's
+// process ends then, with unread grants, its kernel discards its buffer, and the receiver still gets every
+// message that was done.
 func TestDelivered(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		const n, more, each = 12, 4, 8 << 10
@@ -120,7 +120,7 @@ func TestDelivered(t *testing.T) {
 	})
 }
 
-// A slow receiver is no error, and a peer that acknowledges nothing is one.
+// A slow receiver is no error; a peer whose kernel acknowledges nothing is one.
 func TestSlow(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
@@ -138,8 +138,8 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// A lane whose address is taken away while nothing is under way fails: the kernel sends
-// nothing of what comes then, and so has nothing that could be acknowledged.
+// A lane whose address is removed while nothing is in flight fails: the kernel then sends no new data, so there
+// is nothing that could be acknowledged.
 func TestNoRoute(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 1)
@@ -165,8 +165,8 @@ func TestNoRoute(t *testing.T) {
 	})
 }
 
-// The kernel takes small messages as they come, so no lane ever has a backlog:
-// they go over all lanes by turns.
+// The kernel accepts small messages at once, so that no lane ever has a backlog; they are sent over all lanes
+// in turn.
 func TestTurns(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 4, oneCable)
@@ -186,7 +186,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// A region of memory that only a device can reach is refused.
+// A region of memory that only a device can access is refused.
 func TestDmaBuf(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 1)
@@ -197,7 +197,7 @@ func TestDmaBuf(t *testing.T) {
 	})
 }
 
-// When the peer's process is gone the sockets say so at once: no lane stays in service.
+// When the peer's process has ended its sockets report that at once: no lane stays in service.
 func TestPeerGone(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		b := transporttest.Block(t, s, r, transporttest.Most(s))
@@ -224,7 +224,8 @@ func TestPeerGone(t *testing.T) {
 	})
 }
 
-// What a peer sent before it closed its sockets is read, though they take no grants any more.
+// Messages that a peer sent before it closed its sockets are read, although the sockets accept no grants any
+// more.
 func TestPeerGoneBehindMessages(t *testing.T) {
 	transporttest.OverTCP(t, func(t *testing.T, s *conn.Sender, r *conn.Receiver) {
 		const messages, size = 6, 24
@@ -253,9 +254,8 @@ func TestPeerGoneBehindMessages(t *testing.T) {
 	})
 }
 
-// The last lane breaks while grants are read from it, which fill what is read at
-// once to its last byte: nothing is sent over it, although the grant is there, but over
-// the lane that takes its place.
+// The last lane breaks while grants are read from it that fill the read buffer exactly. The message is not sent
+// over it, although its grant has arrived, but over the lane that replaces it.
 func TestGrantsThenEnd(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 1)

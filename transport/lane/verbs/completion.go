@@ -8,13 +8,13 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// complete dispatches one completion to what it belongs to. A bad one takes its
-// queue pair's lane out of service.
+// complete dispatches one completion to its queue pair. A completion in error takes the queue pair's lane out
+// of service.
 func (d *domain) complete(wc *ibv.WC) {
 	kind, index := uint8(wc.WRID>>56), int(uint8(wc.WRID>>48))
 	if index >= len(d.qps) || d.qps[index] == nil || d.qps[index].qp.Num() != wc.QPNum {
 		if d.undrained {
-			return // of a queue pair that was destroyed
+			return // the completion belongs to a queue pair that was destroyed
 		}
 		d.conn.Owner.Fail(fmt.Errorf("%w: %v: completion of unknown work request %#x on queue pair %d", fault.ErrInternal, d.conn, wc.WRID, wc.QPNum))
 		return
@@ -47,8 +47,8 @@ func (d *domain) complete(wc *ibv.WC) {
 	}
 }
 
-// failed heeds a completion in error. What the adapters refused to do would be refused
-// on any lane, and ends the connection; all else says that this lane is broken.
+// handleError handles a completion in error. An access or length error ends the connection, because the
+// adapters would refuse the request on any lane; any other error breaks this lane.
 func (q *queuePair) handleError(wc *ibv.WC) {
 	switch wc.Status {
 	case ibv.IBV_WC_LOC_LEN_ERR, ibv.IBV_WC_LOC_PROT_ERR, ibv.IBV_WC_LOC_ACCESS_ERR, ibv.IBV_WC_REM_ACCESS_ERR, ibv.IBV_WC_REM_INV_REQ_ERR:
@@ -60,7 +60,7 @@ func (q *queuePair) handleError(wc *ibv.WC) {
 	}
 }
 
-// arrived hands on a part whose last write has come.
+// handleArrival reports a part to the message layer when its last write has arrived.
 func (q *queuePair) handleArrival(wc *ibv.WC) {
 	if wc.Opcode != ibv.IBV_WC_RECV_RDMA_WITH_IMM {
 		q.lane.Conn.Owner.Fail(fmt.Errorf("%w: %v: %v: unexpected completion %d on the receive queue", fault.ErrProtocol, q.lane.Conn, q.lane, wc.Opcode))
@@ -72,8 +72,8 @@ func (q *queuePair) handleArrival(wc *ibv.WC) {
 	q.lane.Conn.Sink.Arrived(q.lane, v, int64(m.Writes)*int64(q.chunk)+int64(wc.ByteLen))
 }
 
-// wcError turns a failed completion into an error that names both ends. What was
-// flushed is the consequence of something else: see [lane.Flushed].
+// wcError returns the error of a failed completion, with the names of both ends. The error of a flushed request
+// is wrapped in [lane.Flushed], because another failure has caused it.
 func (q *queuePair) wcError(wc *ibv.WC) error {
 	kind, hint := error(fault.ErrLane), ""
 	cause := wc.Err(q.lane.Conn.Session.Name())

@@ -1,12 +1,11 @@
-// Package verbs carries lanes over reliable connections of RDMA: a lane is a queue
-// pair.
+// Package verbs carries lanes over RDMA reliable connections: each lane is a queue pair.
 //
-// A part is plain RDMA writes of a chunk each, and one with immediate for the rest,
-// straight into the buffer that was granted; a grant is a write into the sender's
-// ring. Receives are posted before the grant that relies on them, so a receiver is
-// never not-ready. A part is delivered when its last write has completed.
+// A part is sent as plain RDMA writes of one chunk each, and a write with immediate for the rest,
+// directly into the granted buffer; a grant is a write into the sender's
+// ring. Receives are posted before the grant that relies on them, so that no receiver-not-ready
+// error can occur. A part is delivered when its last write has completed.
 //
-// The protection domain and the registrations of a port are shared by all connections
-// of the process; a connection's lanes over one port share a completion queue. Memory
-// that a device may use lies outside the Go heap.
+// All connections of the process share the protection domain and the registrations of a port;
+// a connection's lanes over one port share a completion queue. Memory that a device may access
+// is outside the Go heap.
 package verbs

@@ -10,28 +10,30 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-const pollBatch = 32 // completions taken at once
+const pollBatch = 32 // completions polled at once
 
-// domain is what a connection's queue pairs on one device share: the completion queue
-// and the registration of the connection's wire.
+// domain holds the resources that a connection's queue pairs on one device share: the completion queue and the
+// registration of the connection's control ring.
 type domain struct {
 	port     *Port
 	conn     *lane.Shared
-	place    int // among the connection's domains
-	writes   int // most work requests of one part
-	capacity int // queue pairs that the completion queue is for
+	place    int // index among the connection's domains
+	writes   int // work requests of one part, at most
+	capacity int // queue pairs that the completion queue has room for
 	mem      *ibv.Memory
 	cq       *ibv.CQ
-	wire     *ibv.MR
+	ringMR   *ibv.MR // registration of the control ring
 	wc       []ibv.WC
-	source   *board.Source             // of the completion queue, whose entries come to wc
+	source   *board.Source             // the completion queue, as C polls it; C puts the entries into wc
 	sends    int                       // signalled sends whose completion has not been polled
 	qps      [lane.MaxParts]*queuePair // by lane; nil for lanes of other domains
 
+	// undrained says that a queue pair was destroyed before it was drained, so that completions of it may still
+	// arrive.
 	undrained bool // a queue pair was destroyed that had not come to rest: completions of it may come
 }
 
-// Open makes the completion queue and the registration of the wire of a connection.
+// Open creates a connection's completion queue and registers its control ring.
 func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Domain, err error) {
 	d := &domain{port: p, conn: c, place: place, writes: 1, capacity: len(to)}
 	defer func() {
@@ -64,15 +66,15 @@ func (p *Port) Open(c *lane.Shared, place int, to []handshake.Port) (_ lane.Doma
 	}
 	poll, queue := d.cq.Raw()
 	d.source = board.NewSource(d.mem, poll, queue, d.mem.Addr(), len(d.wc))
-	d.wire, err = p.pd.RegMR(c.Ring.Base(), lane.ControlRingSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
+	d.ringMR, err = p.pd.RegMR(c.Ring.Base(), lane.ControlRingSize, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
 	return d, err
 }
 
-func (d *domain) Key() uint32 { return d.wire.RKey() }
+func (d *domain) Key() uint32 { return d.ringMR.RKey() }
 
 func (d *domain) Port() lane.Port { return d.port }
 
-// HasRoom reports whether the completion queue is for another queue pair.
+// HasRoom reports whether the completion queue has room for another queue pair.
 func (d *domain) HasRoom() bool {
 	n := 0
 	for _, q := range d.qps {
@@ -83,7 +85,7 @@ func (d *domain) HasRoom() bool {
 	return n < d.capacity
 }
 
-// NewLane makes the queue pair that carries l, in INIT.
+// NewLane creates the queue pair that carries l, in state INIT.
 func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 	q, err := newQueuePair(d, l)
 	if err != nil {
@@ -93,17 +95,17 @@ func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 	return q, nil
 }
 
-// Close gives the completion queue and the registration back.
+// Close destroys the completion queue and the registration.
 func (d *domain) Close() error {
 	var errs []error
 	if d.cq != nil {
 		errs = append(errs, d.cq.Close())
 	}
-	if d.wire != nil {
-		errs = append(errs, d.wire.Close())
+	if d.ringMR != nil {
+		errs = append(errs, d.ringMR.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err // and the device may write completions yet
+		return err // the device may still write completions
 	}
 	if d.mem != nil {
 		errs = append(errs, d.mem.Free())
@@ -112,20 +114,21 @@ func (d *domain) Close() error {
 	return errors.Join(errs...)
 }
 
-// Poll takes what completions there are, if there may be some.
+// Poll handles the completions that have arrived. It does nothing if none can have arrived.
 func (d *domain) Poll(receiving bool) {
 	if d.sends > 0 || receiving {
 		d.poll()
 	}
 }
 
-// Source is the completion queue.
+// Source returns the completion queue, for C to poll.
 func (d *domain) Source() *board.Source { return d.source }
 
-// Flush does nothing: the device acknowledges by itself.
+// Flush does nothing, because the device acknowledges writes.
 func (d *domain) Flush(bool) {}
 
-// poll takes all completions there are, what C has found first. It takes none while C looks: that calls then.
+// poll handles all completions that have arrived, first those that C has polled. It returns at once if C is
+// polling the queue, because C then calls Go.
 func (d *domain) poll() {
 	if !d.source.TryAcquire() {
 		return
@@ -145,7 +148,7 @@ func (d *domain) poll() {
 	}
 }
 
-// take dispatches the first n completions.
+// dispatch handles the first n completions in wc.
 func (d *domain) dispatch(n int) {
 	for i := range n {
 		d.complete(&d.wc[i])

@@ -11,7 +11,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// guardedEvent is event. A panic in it fails the connection that the event is about.
+// guardedEvent calls event. A panic fails the connection that the event belongs to.
 func (p *Port) guardedEvent(e ibv.Event) {
 	guard.Run(func() { p.event(e) }, func(g *guard.Panic) {
 		fault.Panicked(p.opts.Log, "event of "+p.String(), g)
@@ -21,17 +21,16 @@ func (p *Port) guardedEvent(e ibv.Event) {
 	})
 }
 
-// laneOf is the lane whose queue pair an event is about, or nil.
+// laneOf returns the lane of the queue pair that an event names, or nil.
 func (p *Port) laneOf(e ibv.Event) *lane.Lane {
 	p.queueMu.Lock()
 	defer p.queueMu.Unlock()
 	return p.queues[e.QPN]
 }
 
-// event handles an asynchronous event of the device. Until it returns, the queue
-// pair that the event speaks of cannot be destroyed, and who destroys it holds its
-// connection's mutex: so it takes none of those. A port that goes down alone ends
-// nothing: the lanes on it are left where there are others.
+// event handles an asynchronous event of the device. It takes no connection's mutex: a goroutine that destroys
+// the event's queue pair holds that mutex and waits for event to return. A port that goes down breaks no lane
+// by itself; connections stop using its lanes if they have others.
 func (p *Port) event(e ibv.Event) {
 	log := p.opts.Log
 	switch e.Type {
@@ -41,17 +40,17 @@ func (p *Port) event(e ibv.Event) {
 		}
 	case ibv.IBV_EVENT_PORT_ERR:
 		if e.Port != p.Now().Num {
-			return // another's
+			return // the event is about another port
 		}
 		log.Warn("port went down; check the cable", "port", p.String(), "event", e.Name)
-		type of struct {
+		type target struct {
 			owner lane.Owner
-			port  lane.Port // the same, to circuits
+			port  lane.Port // the circuit port if the lane is a circuit
 		}
-		told := map[of]bool{}
+		notified := map[target]bool{}
 		for _, l := range p.watched() {
-			if b := (of{l.Conn.Owner, l.Port}); !told[b] {
-				told[b] = true
+			if b := (target{l.Conn.Owner, l.Port}); !notified[b] {
+				notified[b] = true
 				b.owner.PortDown(b.port)
 			}
 		}
@@ -66,12 +65,12 @@ func (p *Port) event(e ibv.Event) {
 	}
 }
 
-// accuse tells a connection of an event that says that a lane's queue pair broke.
+// reportFailure reports to a connection that a lane's queue pair failed, by the name of the event.
 func reportFailure(l *lane.Lane, event string) {
 	l.Conn.Owner.ReportFailure(l, fmt.Errorf("%w: %v: %v: the queue pair failed: %s", fault.ErrLane, l.Conn, l, event))
 }
 
-// watched are the lanes with queue pairs of the port, by number of the queue pair.
+// watched returns the lanes that have a queue pair on the port, in the order of the queue pairs' numbers.
 func (p *Port) watched() (all []*lane.Lane) {
 	p.queueMu.Lock()
 	defer p.queueMu.Unlock()
@@ -81,14 +80,14 @@ func (p *Port) watched() (all []*lane.Lane) {
 	return all
 }
 
-// Watch makes asynchronous events of a queue pair reach its lane.
+// Watch makes the asynchronous events of a queue pair reach its lane, until Unwatch.
 func (p *Port) Watch(qpn uint32, l *lane.Lane) {
 	p.queueMu.Lock()
 	p.queues[qpn] = l
 	p.queueMu.Unlock()
 }
 
-// Unwatch ends that.
+// Unwatch undoes Watch.
 func (p *Port) Unwatch(qpn uint32, l *lane.Lane) {
 	p.queueMu.Lock()
 	if p.queues[qpn] == l {

@@ -6,7 +6,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// What happens to a port is told to its lanes in the order of their queue pairs' numbers, each time.
+// The lanes of a port are notified of its events in the order of their queue pair numbers.
 func TestWatchedInOrder(t *testing.T) {
 	p := &Port{queues: map[uint32]*lane.Lane{}}
 	for i := range uint32(100) {

@@ -22,16 +22,16 @@ import (
 
 // Options are the attributes of queue pairs and registrations.
 type Options struct {
-	TrafficClass    int // of RoCE
+	TrafficClass    int // RoCE traffic class
 	ServiceLevel    int
 	PKeyIndex       int
-	Timeout         int  // ack timeout, 4.096 µs · 2^n
-	ProbeTimeout    int  // of queue pairs that carry proofs only
+	Timeout         int  // local ACK timeout, 4.096 µs · 2^n
+	ProbeTimeout    int  // the same for queue pairs that only carry probe packets
 	RetryCount      int  // transport retries
 	RNRRetry        int  // receiver-not-ready retries
-	RelaxedOrdering bool // of writes into the user's memory, where the device can
+	RelaxedOrdering bool // for writes into user memory, if the device supports it
 
-	Resolving *crew.Crew // takes queue pairs to RTR, which may wait a second in the kernel
+	Resolving *crew.Crew // runs the transition to RTR, which may block in the kernel for a second
 	Random    random.Source
 	Log       *slog.Logger
 }
@@ -43,23 +43,23 @@ type Port struct {
 	attr    atomic.Pointer[ibv.PortAttr] // as last seen
 	maxQPWR int
 	maxCQE  int
-	// READs of a queue pair that the device has outstanding, and answers, at most.
+	// READs of a queue pair that the device may have outstanding as requester and as responder.
 	maxReads, maxReadsIn int
 	ctx                  *ibv.Context
 	pd                   *ibv.PD
-	stop                 func() // ends the event watcher
-	fds                  []int  // that a forked child closes
+	stop                 func() // stops the event goroutine
+	fds                  []int  // descriptors that a forked child closes
 
-	regMu turn.Turn // held while memory is registered and deregistered, which may take long
+	regMu turn.Turn // held during registration and deregistration, which may take long
 	regs  map[regKey]*registration
 
-	queueMu sync.Mutex            // a leaf: the event handler takes it
+	queueMu sync.Mutex            // a leaf lock: the event handler takes it
 	queues  map[uint32]*lane.Lane // by number of the queue pair
 }
 
 var _ lane.Port = (*Port)(nil)
 
-// Open opens the device of t, which gets that number among the node's ports.
+// Open opens the device of port t. index is the port's number among the node's ports.
 func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Options) (_ *Port, err error) {
 	p := &Port{opts: o, regs: map[regKey]*registration{}, queues: map[uint32]*lane.Lane{}}
 	p.Set(index, t)
@@ -92,7 +92,7 @@ func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Opt
 	return p, p.watchEvents()
 }
 
-// hear begins to listen to the device's asynchronous events.
+// watchEvents starts the goroutine that receives the device's asynchronous events.
 func (p *Port) watchEvents() (err error) {
 	forkfd.Do(func() {
 		caught := func(g *guard.Panic) {
@@ -105,8 +105,8 @@ func (p *Port) watchEvents() (err error) {
 	return err
 }
 
-// closedInChild makes a forked child close the device's descriptors, so that it
-// does not keep the queue pairs alive that this process leaves.
+// closedInChild makes a forked child close the device's descriptors, because an open descriptor would keep this
+// process's queue pairs alive after it ends.
 func (p *Port) closedInChild(fds ...int) {
 	for _, fd := range fds {
 		if fd >= 0 { // a simulated device has none
@@ -116,14 +116,14 @@ func (p *Port) closedInChild(fds ...int) {
 	}
 }
 
-// Kind is [lane.Verbs].
+// Kind returns [lane.Verbs].
 func (p *Port) Kind() lane.Kind { return lane.Verbs }
 
-// Traits: the device does all by itself.
+// Traits returns no special properties, because the device does all of a lane's work.
 func (p *Port) Traits() lane.Traits { return lane.Traits{} }
 
-// See takes note of the port's present state, completed with what only the device
-// knows, and reports whether it has changed.
+// See records the port's present state, with the attributes that only the device knows, and reports whether it
+// has changed.
 func (p *Port) See(t topology.Port) (changed bool, err error) {
 	attr, err := p.ctx.QueryPort(t.Num)
 	if err != nil {
@@ -137,13 +137,13 @@ func (p *Port) See(t topology.Port) (changed bool, err error) {
 	return changed || old == nil || !reflect.DeepEqual(*old, attr), nil
 }
 
-// Describe completes what the peer is told with what only the device knows.
+// Describe adds the MTU and the largest message size to the port's description for peers.
 func (p *Port) Describe(h *handshake.Port) {
 	attr := p.attr.Load()
 	h.MTU, h.MaxMsgSize = uint8(attr.ActiveMTU), attr.MaxMsgSz
 }
 
-// Close closes the device.
+// Close closes the device. All domains and registrations must have been closed.
 func (p *Port) Close() error {
 	var errs []error
 	if p.stop != nil {

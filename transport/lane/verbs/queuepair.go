@@ -14,14 +14,14 @@ import (
 const (
 	sendSlack   = 2 * lane.Window                        // send queue of a receiver's queue pair
 	recvDepth   = lane.Window + lane.Resends + recvBatch // receives of every queue pair of a receiver
-	recvBatch   = 64                                     // receives are posted again in chains of at most this many
+	recvBatch   = 64                                     // most receives posted in one chain
 	grantSignal = 64                                     // one grant in this many is signalled
 	inlineBytes = lane.EntrySize                         // a single grant fits
-	probeDepth  = 4                                      // send queue of a trial, which posts one proof
+	probeDepth  = 4                                      // send queue of a connection that only validates paths; it posts one probe packet
 )
 
-// Work request ids: kind 8 | lane 8 | request 16 | credits 16 | part 16. Of a grant that
-// is sent again the request is its slot.
+// Work request ids: kind 8 | lane 8 | request 16 | credits 16 | part 16. The request of a grant that
+// is sent again is the grant's slot.
 const (
 	wrPart       = 1
 	wrGrant      = 2
@@ -39,15 +39,15 @@ func wrID(kind, lane uint8, request, credits int) uint64 {
 type queuePair struct {
 	lane   *lane.Lane
 	domain *domain
-	place  int // of the peer's port among its domains
+	place  int // index of the peer's port among the peer's domains
 	mem    *ibv.Memory
 	qp     *ibv.QP
 	psn    uint32
-	token  uint64 // what the peer writes here as its proof
+	token  uint64 // the value of the peer's probe packet
 
-	probe          probeState // how far this side's proof write has come
-	probeErr       error      // why it failed
-	chunk          uint32     // most bytes of one write
+	probe          probeState // state of this side's probe write
+	probeErr       error      // the error of a failed probe write
+	chunk          uint32     // bytes of one write, at most
 	credits        int        // free send-queue entries
 	unsignalled    int        // grants since the last signalled one
 	posted         int        // receives posted and not polled
@@ -70,8 +70,8 @@ const (
 	probeFailed probeState = 3
 )
 
-// chunkOf is the most bytes of one write between two ports: the smaller
-// max_msg_sz in whole cuts.
+// chunkOf returns the most bytes of one write between two ports: the smaller of their max_msg_sz, rounded down
+// to a multiple of lane.PartAlign.
 func chunkOf(a, b uint32) uint32 {
 	c := min(a, b, lane.MaxChunk)
 	if c == 0 {
@@ -80,13 +80,13 @@ func chunkOf(a, b uint32) uint32 {
 	return max(c&^(lane.PartAlign-1), lane.PartAlign)
 }
 
-// mostWrites is the number of writes that the largest message of NCCL, 1 GiB,
-// takes when it is one part.
+// mostWrites returns the number of writes of a part of 1 GiB, NCCL's largest message, limited to
+// lane.MaxWrites.
 func mostWrites(chunk uint32) int {
 	return min((lane.MaxChunk+int(chunk)-1)/int(chunk), lane.MaxWrites)
 }
 
-// newQueuePair makes the queue pair that carries l, in INIT.
+// newQueuePair creates the queue pair that carries l, in state INIT.
 func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
 	q := &queuePair{lane: l, domain: d}
 	q.chunk = chunkOf(d.port.attr.Load().MaxMsgSz, l.Peer.MaxMsgSize)
@@ -117,7 +117,7 @@ func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
 	return q, nil
 }
 
-// create makes the queue pair itself, with queues as its connection needs them.
+// create creates the verbs queue pair with queues of the lengths that its connection needs.
 func (q *queuePair) create() (err error) {
 	d, c := q.domain, q.lane.Conn
 	init := ibv.QPInit{SendCQ: d.cq, RecvCQ: d.cq, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineBytes, Type: ibv.IBV_QPT_RC}
@@ -134,10 +134,10 @@ func (q *queuePair) create() (err error) {
 		}
 		init.MaxRecvWR = recvDepth
 	}
-	init.MaxSendWR = uint32(q.credits + 1) // and the marker
+	init.MaxSendWR = uint32(q.credits + 1) // one more for the marker
 	q.qp, err = d.port.pd.CreateQP(init)
 	if err != nil {
-		init.MaxInline = 0 // a device without inline data refuses it
+		init.MaxInline = 0 // a device without inline data refuses the first call
 		var again error
 		if q.qp, again = d.port.pd.CreateQP(init); again != nil {
 			return err
@@ -151,19 +151,18 @@ func (q *queuePair) Offer(h *handshake.Lane) {
 	h.Token = q.token
 }
 
-// Connect takes the queue pair to RTS. RTR may block in the kernel for a second
-// while it resolves the peer's address, so that lanes are connected in parallel
-// and never on NCCL's threads.
+// Connect takes the queue pair to RTS. The transition to RTR may block in the kernel for a second while it
+// resolves the peer's address; for that reason lanes are connected in parallel and never on a thread of NCCL.
 func (q *queuePair) Connect(_ context.Context, remote handshake.Lane, place int) error {
 	q.place = place
 	q.chunk = chunkOf(q.domain.port.attr.Load().MaxMsgSz, remote.MaxMsg)
 	return q.domain.port.Join(q.qp, Link{From: q.lane.From, Remote: remote, PSN: q.psn, Probe: q.lane.Conn.Probe, Begun: 1, Answered: 1})
 }
 
-// LocalError is nil: what a queue pair lacks, Connect returns.
+// LocalError returns nil, because Connect returns local resource errors.
 func (q *queuePair) LocalError() error { return nil }
 
-// Number is the queue pair's.
+// Number returns the queue pair number.
 func (q *queuePair) Number() int { return int(q.qp.Num()) }
 
 func (q *queuePair) Terms() string {
@@ -175,7 +174,7 @@ func (q *queuePair) Terms() string {
 	return fmt.Sprintf("mtu %d gid %d", mtu, q.lane.From.Index)
 }
 
-// Remark says when a cable works at less than one of its ends could.
+// Remark returns a warning if the two ends of a cable have different MTUs.
 func (q *queuePair) Remark() string {
 	p, s := q.domain.port, q.lane.Conn.Session
 	ours, theirs := p.attr.Load().ActiveMTU, uint32(q.lane.Remote.MTU)
@@ -186,15 +185,15 @@ func (q *queuePair) Remark() string {
 		p, s.LocalName(), mtuBytes(ours), lane.PeerPort(q.lane.Peer), s.Name(), mtuBytes(theirs), mtuBytes(min(ours, theirs)))
 }
 
-// mtuBytes is the number of bytes of an ibv_mtu.
+// mtuBytes converts an ibv_mtu to bytes.
 func mtuBytes(mtu uint32) int { return 128 << mtu }
 
-// PostProbe writes the peer's token into its memory: the lane's first packet,
-// and the only evidence of a path that counts.
+// PostProbe writes the peer's token into the peer's control ring. Its arrival and its completion validate the
+// path, because it is a real packet on the lane.
 func (q *queuePair) PostProbe() error {
 	c := q.lane.Conn
 	c.Ring.Out[q.lane.Index] = q.lane.Remote.Token
-	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&c.Ring.Out[q.lane.Index])), Length: 8, LKey: q.domain.wire.LKey()}
+	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&c.Ring.Out[q.lane.Index])), Length: 8, LKey: q.domain.ringMR.LKey()}
 	q.wr[0] = ibv.SendWR{
 		WRID: wrID(wrProbe, q.lane.Index, 0, 1), SGList: ibv.AddrOf(&q.sge[0]), NumSGE: 1,
 		Opcode: ibv.IBV_WR_RDMA_WRITE, SendFlags: ibv.IBV_SEND_SIGNALED,
@@ -217,11 +216,10 @@ func (q *queuePair) Probed() (sent, came bool, err error) {
 	return q.probe == probeDone, lane.Acquire(&q.lane.Conn.Ring.In[q.lane.Index]) == q.token, nil
 }
 
-// Stop takes the queue pair to ERR: the device sends and accepts nothing more
-// and flushes what was posted. A marker shows when the send queue has been
-// flushed: of its requests, only those that fail complete unasked. Receives are
-// counted; one posted now might wait for ever, as rxe's providers do not tell the
-// kernel of it.
+// Stop takes the queue pair to ERR: the device then sends and accepts nothing more and flushes all posted
+// requests. A marker request shows when the send queue has been flushed, because successful unsignalled
+// requests give no completion. Posted receives are counted instead; a marker receive might never complete,
+// because rxe's provider does not tell the kernel about a receive that is posted in ERR.
 func (q *queuePair) Stop() error {
 	if err := q.qp.Modify(&ibv.QPAttr{QPState: ibv.IBV_QPS_ERR}, ibv.IBV_QP_STATE); err != nil {
 		return err
@@ -234,7 +232,7 @@ func (q *queuePair) Stop() error {
 	return nil
 }
 
-// Drained polls for what is left.
+// Drained polls and reports whether all posted requests have been flushed.
 func (q *queuePair) Drained() bool {
 	q.domain.poll()
 	return q.markersFlushed == q.markersPosted && q.posted == 0

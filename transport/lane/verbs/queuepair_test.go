@@ -6,7 +6,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// On the wire an immediate is big endian, whatever the machine.
+// An immediate is big endian in packets, on any machine.
 func TestNetworkOrder(t *testing.T) {
 	if got := networkOrder(networkOrder(0x12345678)); got != 0x12345678 {
 		t.Errorf("there and back: %#x", got)

@@ -5,13 +5,13 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// regKey is what makes two registrations the same.
+// regKey identifies a registration. Requests with equal keys share one memory region.
 type regKey struct {
 	addr, length uintptr
 	access       uint32
 }
 
-// registration is a memory region shared by those that registered the same range.
+// registration is a memory region with the number of its holders.
 type registration struct {
 	port *Port
 	key  regKey
@@ -19,7 +19,7 @@ type registration struct {
 	refs int // guarded by port.regMu
 }
 
-// access is how user memory is registered.
+// access returns the access flags for user memory.
 func (p *Port) access() uint32 {
 	a := uint32(ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE)
 	if p.opts.RelaxedOrdering {
@@ -28,7 +28,7 @@ func (p *Port) access() uint32 {
 	return a
 }
 
-// register returns the registration of a range, shared with others that hold it.
+// register returns the registration of a range, a shared one if the range is already registered.
 func (p *Port) register(k regKey) (*registration, error) {
 	p.regMu.Lock()
 	defer p.regMu.Unlock()
@@ -47,7 +47,7 @@ func (p *Port) register(k regKey) (*registration, error) {
 
 func (r *registration) Keys() (local, remote uint32) { return r.mr.LKey(), r.mr.RKey() }
 
-// Release gives the registration back; the last holder's ends it.
+// Release drops a reference. The last one deregisters the memory.
 func (r *registration) Release() error {
 	r.port.regMu.Lock()
 	defer r.port.regMu.Unlock()
@@ -58,7 +58,7 @@ func (r *registration) Release() error {
 	return r.endLocked()
 }
 
-// ReleaseAlone ends a registration that nobody else holds.
+// ReleaseAlone deregisters the memory if the caller has the only reference, and returns false otherwise.
 func (r *registration) ReleaseAlone() (alone bool, err error) {
 	r.port.regMu.Lock()
 	defer r.port.regMu.Unlock()
@@ -68,8 +68,9 @@ func (r *registration) ReleaseAlone() (alone bool, err error) {
 	return true, r.endLocked()
 }
 
-// endLocked ends a registration with its last holder. One that does not end stays
-// with the holder.
+// endLocked deregisters the memory. If that fails, the registration stays with its last holder.
+//
+// Preconditions: port.regMu is held.
 func (r *registration) endLocked() error {
 	if err := r.mr.Close(); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (r *registration) endLocked() error {
 	return nil
 }
 
-// dmaBuf is the registration of a DMA-BUF, which is not shared.
+// dmaBuf is the registration of a DMA-BUF. It is never shared.
 type dmaBuf struct{ mr *ibv.MR }
 
 func (r dmaBuf) Keys() (local, remote uint32)        { return r.mr.LKey(), r.mr.RKey() }

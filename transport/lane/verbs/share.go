@@ -7,24 +7,24 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// What circuits share with the queue pairs of a port.
+// This file holds the methods of a Port that package circuit uses as well.
 
-// Context is the port's device.
+// Context returns the port's open device.
 func (p *Port) Context() *ibv.Context { return p.ctx }
 
-// PD is the protection domain that user memory is registered in.
+// PD returns the protection domain in which user memory is registered.
 func (p *Port) PD() *ibv.PD { return p.pd }
 
-// Attr is the port as last seen.
+// Attr returns the port attributes as last queried.
 func (p *Port) Attr() *ibv.PortAttr { return p.attr.Load() }
 
-// Reads is how many READs a queue pair may have outstanding on the device, and how many
-// of a peer's it answers; at most most.
+// Reads returns how many READs a queue pair may have outstanding as requester (begun) and as responder
+// (answered), each limited to most.
 func (p *Port) Reads(most int) (begun, answered uint8) {
 	return uint8(min(most, p.maxReads)), uint8(min(most, p.maxReadsIn))
 }
 
-// Register registers host memory, shared with all that register the same range.
+// Register registers host memory. Callers that register the same range share a registration.
 func (p *Port) Register(addr, length uintptr) (lane.Registration, error) {
 	r, err := p.register(regKey{addr, length, p.access()})
 	if err != nil {
@@ -42,15 +42,16 @@ func (p *Port) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (lane
 	return dmaBuf{mr}, nil
 }
 
-// PSN draws where the packets of a queue pair begin to count, which whose names.
+// PSN returns a random first packet sequence number for the queue pair named by whose.
 func (p *Port) PSN(whose any) uint32 {
 	return uint32(p.opts.Random.For(whose).Uint64("first packet")) & 0xffffff
 }
 
-// Token draws what a peer proves itself with to the queue pair that whose names. It is never 0, with which memory starts.
+// Token returns a random value for the peer's probe packet to the queue pair named by whose. It is never 0,
+// because memory starts as 0.
 func (p *Port) Token(whose any) uint64 { return p.opts.Random.For(whose).Uint64("token") | 1 }
 
-// Half completes what a peer is told of a queue pair at that address.
+// Half fills in the description of a queue pair at address from for the peer.
 func (p *Port) Half(h *handshake.Lane, from topology.Address, qpn, psn uint32) {
 	attr := p.attr.Load()
 	h.QPN, h.PSN = qpn, psn
@@ -58,7 +59,7 @@ func (p *Port) Half(h *handshake.Lane, from topology.Address, qpn, psn uint32) {
 	h.LID, h.MTU, h.MaxMsg = attr.LID, uint8(attr.ActiveMTU), attr.MaxMsgSz
 }
 
-// Init takes a queue pair to INIT. access is what the peer may do to memory.
+// Init takes a queue pair to INIT. access says what the peer may do to memory.
 func (p *Port) Init(qp *ibv.QP, access uint32) error {
 	return qp.Modify(&ibv.QPAttr{
 		QPState:       ibv.IBV_QPS_INIT,
@@ -68,18 +69,18 @@ func (p *Port) Init(qp *ibv.QP, access uint32) error {
 	}, ibv.IBV_QP_STATE|ibv.IBV_QP_PKEY_INDEX|ibv.IBV_QP_PORT|ibv.IBV_QP_ACCESS_FLAGS)
 }
 
-// Link is what takes a queue pair to its peer.
+// Link holds the parameters that connect a queue pair to its peer.
 type Link struct {
-	From     topology.Address // of the port
+	From     topology.Address // address of the local port
 	Remote   handshake.Lane   // the peer's half
 	PSN      uint32           // this side's
-	Probe    bool             // it carries proofs only
-	Begun    uint8            // READs that it may have outstanding, at least 1
-	Answered uint8            // and of the peer's
+	Probe    bool             // the queue pair only carries probe packets
+	Begun    uint8            // READs that it may have outstanding as requester, at least 1
+	Answered uint8            // READs that it may have outstanding as responder
 }
 
-// Join takes a queue pair to RTS. RTR may block in the kernel for a second while it
-// resolves the peer's address.
+// Join takes a queue pair to RTS. The transition to RTR may block in the kernel for a second while it resolves
+// the peer's address.
 func (p *Port) Join(qp *ibv.QP, k Link) error {
 	return p.opts.Resolving.Do(func() error { return p.join(qp, k) })
 }

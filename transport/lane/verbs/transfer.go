@@ -9,15 +9,15 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// writes is the number of work requests of a part of b bytes.
+// writes returns the number of work requests of a part of b bytes.
 func (q *queuePair) writes(b int) int {
 	return max(1, (b+int(q.chunk)-1)/int(q.chunk))
 }
 
-// Reaches reports whether a grant has a key for the device at the other end.
+// Reaches reports whether a grant has a remote key for the peer's device, which a non-empty buffer needs.
 func (q *queuePair) Reaches(g *lane.Grant) bool { return g.Capacity == 0 || g.RKeys[q.place] != 0 }
 
-// Room reports whether the send queue takes the writes of a part.
+// Room reports whether the send queue has room for the writes of a part.
 func (q *queuePair) Room(b int) (bool, error) {
 	w := q.writes(b)
 	if w > len(q.wr) {
@@ -67,11 +67,11 @@ func (q *queuePair) Send(p *lane.Part) error {
 	return nil
 }
 
-// Grantable reports whether the send queue takes a write.
+// Grantable reports whether the send queue has room for a write.
 func (q *queuePair) Grantable() bool { return q.credits > 0 }
 
-// Prepare posts receives again. The grant relies on them: there are always more
-// than sub-receives that can be outstanding.
+// Prepare posts receives. The grant relies on them: there are always more posted receives than sub-receives can
+// be outstanding.
 func (q *queuePair) Prepare() error {
 	if q.posted > recvDepth-recvBatch {
 		return nil
@@ -82,11 +82,11 @@ func (q *queuePair) Prepare() error {
 	return nil
 }
 
-// SendGrant writes entries, a slot of the shadow, into the sender's ring.
+// SendGrant writes entries, which are a slot of this side's copy of the ring, into the sender's ring.
 func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant, again bool) error {
 	c := q.lane.Conn
 	length := uint32(len(entries)) * lane.EntrySize
-	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&entries[0])), Length: length, LKey: q.domain.wire.LKey()}
+	q.sge[0] = ibv.SGE{Addr: uint64(ibv.AddrOf(&entries[0])), Length: length, LKey: q.domain.ringMR.LKey()}
 	w := &q.wr[0]
 	w.SGList, w.NumSGE, w.Next = ibv.AddrOf(&q.sge[0]), 1, 0
 	w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE, 0
@@ -115,8 +115,8 @@ func (q *queuePair) SendGrant(seq uint64, entries []lane.Grant, again bool) erro
 	return nil
 }
 
-// chainReceives prepares the receive work requests, which never change: they
-// carry no buffer, as a write with immediate consumes one for its completion.
+// chainReceives prepares the chain of receive work requests, which never changes. They have no buffer, because
+// a write with immediate only consumes a receive for its completion.
 func (q *queuePair) chainReceives(recv []ibv.RecvWR) {
 	for i := range recv {
 		recv[i] = ibv.RecvWR{WRID: wrID(wrRecv, q.lane.Index, 0, 0)}
@@ -127,7 +127,7 @@ func (q *queuePair) chainReceives(recv []ibv.RecvWR) {
 	q.recv = recv
 }
 
-// fillReceives brings the queue pair's receives back to recvDepth.
+// fillReceives posts receives until recvDepth are posted.
 func (q *queuePair) fillReceives() error {
 	for q.posted < recvDepth {
 		n := min(recvDepth-q.posted, len(q.recv))
@@ -144,23 +144,24 @@ func (q *queuePair) fillReceives() error {
 	return nil
 }
 
-// Fetch does nothing: the device puts grants into the ring.
+// Fetch does nothing, because the device writes grants into the ring.
 func (q *queuePair) Fetch() {}
 
-// Owes is false: the device acknowledges by itself.
+// HasPendingOutput returns false, because the device acknowledges writes.
 func (q *queuePair) HasPendingOutput() bool { return false }
 
-// Delivering is true while the peer's process is there: its queue pairs linger for that.
+// Delivering returns true until the peer's process has ended, because the peer keeps its queue pairs open for a
+// while after closing the connection.
 func (q *queuePair) Delivering(gone bool) bool { return !gone }
 
-// Stalled is true: no process has a part in what a device delivers.
+// Stalled returns true, because devices deliver without the help of a process.
 func (q *queuePair) Stalled() bool { return true }
 
-// Unsent is 0: nothing waits for a kernel.
+// Unsent returns 0, because no kernel buffers the data.
 func (q *queuePair) Unsent() int { return 0 }
 
-// networkOrder converts between a number and the word that a work request or a
-// completion stores: the immediate's bytes in network order.
+// networkOrder converts a number to the word that a work request or a completion stores, with the immediate's
+// bytes in network order, and back.
 func networkOrder(v uint32) uint32 {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], v)
