@@ -1,11 +1,9 @@
-// Package lobby holds the connections that have not proved themselves, within
-// limits.
+// Package lobby limits the connections that have not authenticated yet, as sshd's MaxStartups does.
 //
-// A listener that is open to everyone lets each connection into its [Lobby], and
-// takes it out once that has shown who it is or is refused. Whoever comes gets in:
-// when an address has its share, one of its own strangers has to go; when all
-// places are taken, one of the address that has most of them. Which one is left to
-// chance, among those that have not said all they have to: a peer needs
-// milliseconds for that, and neither a silent crowd nor a flood, though they come
-// from the peer's own address, can foresee which of its attempts to push out.
+// A listener that accepts connections from any address registers each with its [Lobby], and removes it after the handshake
+// has authenticated or refused the peer. A new connection is admitted even at a limit: if its address has too many pending
+// connections, the Lobby evicts one of them; if all places are taken, it evicts one of the address with the most. It
+// chooses at random among the connections that have not sent their whole handshake. A peer needs only milliseconds to
+// send it, so that neither a crowd of silent connections nor a flood, even from the peer's own address, can choose which
+// of the peer's attempts is evicted.
 package lobby

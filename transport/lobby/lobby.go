@@ -10,10 +10,10 @@ import (
 	"ncclmesh/random"
 )
 
-// Lobby is where strangers wait, who have connections of type C. The limits are set before its first use.
+// Lobby limits pending connections of type C. The limits are set before its first use.
 type Lobby[C io.Closer] struct {
-	Max       int // strangers at once
-	PerSource int // of them from one address
+	Max       int // pending connections at once
+	PerSource int // pending connections from one address
 	Random    random.Source
 
 	mu     sync.Mutex
@@ -22,34 +22,33 @@ type Lobby[C io.Closer] struct {
 	crowds map[netip.Addr]*crowd[C]
 }
 
-// crowd is the strangers of one address.
+// source is the pending connections of one address.
 type crowd[C io.Closer] struct {
-	size   int            // all of them
-	silent []*Stranger[C] // who may have to go, in no order
+	size   int            // number of all of them
+	silent []*Stranger[C] // those that may be evicted, in no order
 }
 
-// Stranger is a connection that has not proved itself.
+// Stranger is a pending connection: one that has not authenticated yet.
 type Stranger[C io.Closer] struct {
 	Conn   C
 	Source netip.AddrPort
 
-	place int  // in its crowd's silent ones; -1 once it has been heard. Guarded by Lobby.mu
+	place int  // index in source.evictable; -1 if it may not be evicted. Guarded by Lobby.mu
 	fate  Fate // guarded by Lobby.mu
 }
 
-// Fate is why a stranger's connection was closed by its Lobby.
+// Fate is the reason why a Lobby evicted a pending connection.
 type Fate uint8
 
 const (
-	Stayed     Fate = 0 // it was not
-	OverShare  Fate = 1 // for another one of its address
-	OverCrowd  Fate = 2 // for one of any address
+	Stayed     Fate = 0 // it was not evicted
+	OverShare  Fate = 1 // evicted for another connection of its address
+	OverCrowd  Fate = 2 // evicted for a connection of any address
 	LobbyEnded Fate = 3
 )
 
-// Enter admits a connection that comes from source, if another has to go for it. Nil: it cannot come in,
-// as all who would have to go have been heard. In a closed Lobby the newcomer is
-// turned out at once.
+// Enter admits a connection from a source, and evicts another one if a limit requires it. It returns nil if a limit is
+// reached and no connection may be evicted. A closed Lobby evicts the new connection at once.
 func (l *Lobby[C]) Enter(c C, source netip.AddrPort) *Stranger[C] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +67,7 @@ func (l *Lobby[C]) Enter(c C, source netip.AddrPort) *Stranger[C] {
 			return nil
 		}
 	}
-	if own = l.crowds[s.Source.Addr()]; own == nil { // also if its last one has just gone
+	if own = l.crowds[s.Source.Addr()]; own == nil { // also if its last connection was just evicted
 		own = &crowd[C]{}
 		l.crowds[s.Source.Addr()] = own
 	}
@@ -82,7 +81,7 @@ func (l *Lobby[C]) Enter(c C, source netip.AddrPort) *Stranger[C] {
 	return s
 }
 
-// largestLocked is the crowd with most who may have to go; one of several by chance.
+// largestLocked returns the source with the most evictable connections, or a random one of several. It needs Lobby.mu.
 func (l *Lobby[C]) largestLocked() *crowd[C] {
 	most := 0
 	var equal []netip.Addr
@@ -97,11 +96,11 @@ func (l *Lobby[C]) largestLocked() *crowd[C] {
 	if most == 0 {
 		return &crowd[C]{}
 	}
-	slices.SortFunc(equal, netip.Addr.Compare) // for chance alone to decide, and not the order of a map
+	slices.SortFunc(equal, netip.Addr.Compare) // a fixed order, so that the result depends on Random only and not on the order of a map
 	return l.crowds[equal[random.N(l.Random, len(equal), "address of an unauthenticated connection to close")]]
 }
 
-// thinLocked turns one of a crowd out, if one may have to go.
+// evictOneLocked evicts a random connection of a source. It returns false if none may be evicted. It needs Lobby.mu.
 func (l *Lobby[C]) thinLocked(c *crowd[C], why Fate) bool {
 	if len(c.silent) == 0 {
 		return false
@@ -110,9 +109,8 @@ func (l *Lobby[C]) thinLocked(c *crowd[C], why Fate) bool {
 	return true
 }
 
-// Heard says that a stranger has said all that it has to, and only waits to be
-// judged: it need not go for another any more. It reports false when the stranger
-// was turned out before.
+// Heard marks a connection whose peer has sent its whole handshake, so that it is not evicted any more. It returns
+// false if the connection was evicted before.
 func (l *Lobby[C]) Heard(s *Stranger[C]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,8 +133,8 @@ func (l *Lobby[C]) hearLocked(s *Stranger[C]) {
 	s.place = -1
 }
 
-// Leave takes a stranger out, and says why it was turned out, its connection
-// closed, if it was. It may be called again.
+// Leave removes a connection from the Lobby. If the connection was evicted, and so closed, it returns the reason. It
+// may be called again.
 func (l *Lobby[C]) Leave(s *Stranger[C]) Fate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +160,7 @@ func (l *Lobby[C]) evictLocked(s *Stranger[C], why Fate) {
 	_ = s.Conn.Close()
 }
 
-// Close turns out whoever is inside and whoever comes.
+// Close evicts all pending connections, and all that enter later.
 func (l *Lobby[C]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +170,7 @@ func (l *Lobby[C]) Close() {
 	}
 }
 
-// Len is the number of strangers inside.
+// Len returns the number of pending connections.
 func (l *Lobby[C]) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
