@@ -9,34 +9,33 @@ import (
 	"ncclmesh/transport/clock"
 )
 
-// rest is how long a thread waits for work before it ends.
+// idleTimeout is how long a thread waits for a task before it ends.
 const rest = time.Second
 
-// Crew is a few threads. Its methods may be called from any goroutine.
+// Pool is a limited number of threads. Its methods may be called from any goroutine.
 type Crew struct {
 	jobs    chan func()
-	left    chan struct{} // holds a token when somebody has left
+	left    chan struct{} // holds a token after a thread has ended
 	closing <-chan struct{}
 	clock   clock.Clock
 
 	mu   sync.Mutex
-	free int // places
+	free int // number of threads that may still be started
 }
 
-// New makes a crew of at most n threads, which rest no more once closing is closed.
+// New makes a pool of at most n threads. After closing is closed, a thread without a task ends without waiting.
 func New(n int, clock clock.Clock, closing <-chan struct{}) *Crew {
 	return &Crew{clock: clock, jobs: make(chan func()), left: make(chan struct{}, 1), closing: closing, free: n}
 }
 
-// Do does f on a thread of the crew's and waits for it. If f panics, the error is
-// a *guard.Panic.
+// Do runs f on a thread of the pool, and returns its error when it is done. If f panics, the error is a *guard.Panic.
 func (c *Crew) Do(f func() error) error {
 	done := make(chan error, 1)
 	c.give(func() { done <- guard.Do(f) })
 	return <-done
 }
 
-// give finds somebody for a job.
+// submit passes a task to an idle thread, to a new thread, or to the next thread that is free.
 func (c *Crew) give(job func()) {
 	for {
 		select {
@@ -51,7 +50,7 @@ func (c *Crew) give(job func()) {
 		}
 		c.mu.Unlock()
 		if hire {
-			go guard.Run(func() { c.work(job) }, func(*guard.Panic) {}) // jobs are guarded
+			go guard.Run(func() { c.work(job) }, func(*guard.Panic) {}) // tasks catch their own panics
 			return
 		}
 		select {
@@ -62,7 +61,7 @@ func (c *Crew) give(job func()) {
 	}
 }
 
-// work does jobs on a thread that ends with it.
+// run runs tasks on a locked thread, which ends with this goroutine.
 func (c *Crew) work(job func()) {
 	runtime.LockOSThread()
 	idle := c.clock.NewTimer(rest)

@@ -1,5 +1,4 @@
-// Package crew does work that blocks, on a few threads of its own. Go gives a thread
-// to every call that blocks and keeps it for ever, and the C library an arena of
-// memory to every thread: hundreds of set-ups at once would leave both behind. The
-// threads of a crew end when there is nothing to do.
+// Package crew is a thread pool for calls that block. Go starts a thread for every blocking call and keeps it for ever,
+// and the C library keeps a memory arena for every thread. Hundreds of concurrent set-ups would leave both behind. A
+// [Pool] limits the number of threads, and its idle threads end.
 package crew
