@@ -19,13 +19,14 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// door is where questions are listened for on one interface.
+// listener receives queries on one interface.
 type door struct {
-	ears     [2]*socket // for IPv4 and IPv6; nil where the interface does without
+	ears     [2]*socket // for IPv4 and IPv6; nil if the socket of that family is not open
 	answered fair
 }
 
-// listen has a door open at every place, and at no other. The keeper calls it, and New.
+// openListeners opens listeners on all existing interfaces of ports, and closes all others. Only New and the goroutine
+// of run call it.
 func (h *Hailer) listen() {
 	all, _ := h.places()
 	stand := make(map[place]bool)
@@ -52,7 +53,7 @@ func (h *Hailer) listen() {
 	h.closeDoors(func(at place) bool { return !stand[at] })
 }
 
-// closeDoors closes some of the doors, in the order of their interfaces.
+// closeListeners closes the listeners on the interfaces for which the function returns true, ordered by interface.
 func (h *Hailer) closeDoors(which func(place) bool) {
 	for _, at := range slices.SortedFunc(maps.Keys(h.doors), comparePlaces) {
 		if which(at) {
@@ -74,7 +75,8 @@ func (d *door) close() {
 	}
 }
 
-// deaf logs why questions cannot be heard on an interface. An interface may do without one of the families.
+// logListenFailed logs why this process cannot receive queries on an interface. An error that is normal for an
+// interface without that address family is logged at level Debug.
 func (h *Hailer) deaf(at place, six bool, err error) {
 	what := "not listening for IPv4"
 	if six {
@@ -95,8 +97,9 @@ func (h *Hailer) deaf(at place, six bool, err error) {
 	}
 }
 
-// each calls f for the datagrams that come to a socket, until that is closed. When there are too many it pauses briefly
-// again and again, and the kernel drops those for which it has no room: any, and not all that come after the first.
+// receive calls f for each datagram that arrives at a socket, until the socket is closed. Above the rate limit it
+// pauses briefly and repeatedly. During a pause the kernel drops datagrams when the socket's buffer is full, so that
+// the dropped ones are spread over the second.
 func (h *Hailer) each(s *socket, f func(*sock.Datagram)) {
 	d := newDatagram()
 	allowed := rate.NewLimiter(maxHeard, maxBurst)
@@ -120,7 +123,7 @@ func (h *Hailer) each(s *socket, f func(*sock.Datagram)) {
 	}
 }
 
-// hear answers the questions that come to an ear.
+// serve answers the queries that arrive at a receive socket, until the socket is closed.
 func (h *Hailer) hear(d *door, ear *socket) {
 	h.each(ear, func(q *sock.Datagram) {
 		nonce, reason, err := h.question(ear, q)
@@ -139,7 +142,8 @@ func (h *Hailer) hear(d *door, ear *socket) {
 	})
 }
 
-// arrived says why a datagram cannot be of a neighbour by this place, whatever it says.
+// check returns the reason for refusing a datagram that cannot come from a neighbour on this interface, or "". It does
+// not look at the contents.
 func (at place) arrived(d *sock.Datagram) (reason string) {
 	switch {
 	case d.Index != at.index:
@@ -152,8 +156,8 @@ func (at place) arrived(d *sock.Datagram) (reason string) {
 	return ""
 }
 
-// question returns what an answer has to repeat, if the datagram is a question to answer. One of this node has neither
-// that nor a reason.
+// parseQuery returns the nonce to repeat in the reply if the datagram is a valid query of another node, or the reason
+// for refusing it. Both are empty for a query of this node.
 func (h *Hailer) question(ear *socket, d *sock.Datagram) (nonce *handshake.HailNonce, reason string, err error) {
 	if reason := ear.at.arrived(d); reason != "" {
 		return nil, reason, nil
@@ -171,12 +175,13 @@ func (h *Hailer) question(ear *socket, d *sock.Datagram) (nonce *handshake.HailN
 	return &m.Nonce, "", nil
 }
 
-// own reports whether this process, or another of its node, is speaking: by a second function of an adapter, say.
+// own reports whether this process or another process of this node sent a message. Such messages arrive, for example,
+// through a second function of the same adapter.
 func (h *Hailer) own(n handshake.NodeID, p handshake.ProcessID) bool {
 	return n == h.cfg.Node || p == h.cfg.Process
 }
 
-// answer tells who this is, in a while.
+// answer waits a random time of at most answerWait and sends a reply to an address.
 func (h *Hailer) answer(ear *socket, to netip.AddrPort, nonce handshake.HailNonce) {
 	if !h.cfg.Clock.Pause(h.ctx, random.N(h.cfg.Random.For(to), answerWait, "wait before an answer")) {
 		return
@@ -201,7 +206,7 @@ func (h *Hailer) answer(ear *socket, to netip.AddrPort, nonce handshake.HailNonc
 	h.count.add(func(s *Stats) { s.Answered++ })
 }
 
-// mute logs why a datagram could not be sent, if that is not because the interface is down or has no address.
+// logSendFailed logs why a datagram could not be sent, except if the interface is down or has no address.
 func (h *Hailer) mute(at place, err error) {
 	for _, e := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ENODEV, unix.ENXIO, unix.EAGAIN, net.ErrClosed} {
 		if errors.Is(err, e) {

@@ -11,13 +11,13 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// asking is one under way. All of it but done is the keeper's.
+// round is one series of queries. Only the goroutine of run uses its fields, except done.
 type asking struct {
 	done    chan struct{}
 	begun   bool
-	left    int // questions
+	left    int // queries that are still to be sent
 	asked   int
-	changes uint64 // of the ports so far
+	changes uint64 // value of Discovery.changes when the round began
 	mouths  map[mouthKey]*mouth
 }
 
@@ -36,16 +36,16 @@ func (k mouthKey) compare(other mouthKey) int {
 	return 1
 }
 
-// mouth asks on one interface.
+// querySocket sends queries on one interface, and receives the replies.
 type mouth struct {
 	*socket
-	source  netip.Addr // for IPv4
+	source  netip.Addr // source address of IPv4 queries
 	nonce   handshake.HailNonce
-	raw     []byte // the question
-	changes uint64 // of the ports before it was opened
+	raw     []byte // the encoded query
+	changes uint64 // value of Discovery.changes before the socket was opened
 }
 
-// keep is the goroutine that opens and closes sockets, and asks.
+// run is the goroutine that opens and closes sockets and sends queries.
 func (h *Hailer) keep() {
 	next := h.cfg.Clock.NewTimer(time.Hour)
 	next.Stop()
@@ -54,7 +54,7 @@ func (h *Hailer) keep() {
 	defer func() {
 		h.closeDoors(func(place) bool { return true })
 		h.mu.Lock()
-		h.closed = true // if it ends by a panic
+		h.closed = true // also if this goroutine ends because of a panic
 		a, h.asking = h.asking, nil
 		h.mu.Unlock()
 		if a != nil {
@@ -91,7 +91,7 @@ func (h *Hailer) keep() {
 	}
 }
 
-// hush closes the sockets of an asking.
+// stop closes the query sockets of a round.
 func (a *asking) hush() {
 	for _, k := range slices.SortedFunc(maps.Keys(a.mouths), mouthKey.compare) {
 		a.mouths[k].close()
@@ -99,7 +99,7 @@ func (a *asking) hush() {
 	a.mouths = nil
 }
 
-// ask asks once on every interface; false when the asking is over.
+// query sends one query on every interface. It returns false when the round is over.
 func (h *Hailer) ask(a *asking) bool {
 	_, places := h.places()
 	all := h.heardAt(places)
@@ -121,7 +121,7 @@ func (h *Hailer) ask(a *asking) bool {
 	return true
 }
 
-// over ends an asking, unless the ports have changed meanwhile.
+// finish ends a round and reports true, unless the ports have changed since run last looked at them.
 func (h *Hailer) over(a *asking, all bool) bool {
 	h.mu.Lock()
 	over := !h.changed
@@ -136,7 +136,8 @@ func (h *Hailer) over(a *asking, all bool) bool {
 	return over
 }
 
-// heardAt reports whether somebody has been heard at each of some places, and there is one.
+// answeredAll reports whether a neighbour has answered on each of the interfaces. It is false if there are no
+// interfaces.
 func (h *Hailer) heardAt(places []place) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -148,7 +149,8 @@ func (h *Hailer) heardAt(places []place) bool {
 	return len(places) > 0
 }
 
-// mouth returns the socket of an asking for a place, if it can have one.
+// querySocketOn returns the query socket of a round for an interface and address family. It opens one if needed, and
+// returns nil if it cannot.
 func (h *Hailer) mouth(a *asking, k mouthKey) *mouth {
 	if m := a.mouths[k]; m != nil {
 		return m
@@ -180,7 +182,7 @@ func (h *Hailer) mouth(a *asking, k mouthKey) *mouth {
 	return m
 }
 
-// told takes what comes to a mouth.
+// handleReply handles a datagram that arrived at a query socket.
 func (h *Hailer) told(m *mouth, d *sock.Datagram) {
 	answer, reason, err := h.judge(m, d)
 	fresh := false
@@ -200,7 +202,7 @@ func (h *Hailer) told(m *mouth, d *sock.Datagram) {
 	}
 }
 
-// judge returns the answer that a datagram is. One of this node is neither that nor refused.
+// parseReply returns the reply in a datagram, or the reason for refusing it. Both are empty for a reply of this node.
 func (h *Hailer) judge(m *mouth, d *sock.Datagram) (answer *handshake.HailAnswer, reason string, err error) {
 	if reason := m.at.arrived(d); reason != "" {
 		return nil, reason, nil
@@ -220,7 +222,7 @@ func (h *Hailer) judge(m *mouth, d *sock.Datagram) (answer *handshake.HailAnswer
 	return &said, "", nil
 }
 
-// heard takes down who has answered from an address. fresh says that he was not known by this place.
+// record adds the sender of a reply to the neighbours. fresh reports whether it was not known on this interface before.
 func (h *Hailer) heard(m *mouth, said *handshake.HailAnswer, from netip.Addr) (fresh bool, reason string) {
 	at := m.at
 	if from.Is6() {
@@ -240,7 +242,8 @@ func (h *Hailer) heard(m *mouth, said *handshake.HailAnswer, from netip.Addr) (f
 	return fresh, reason
 }
 
-// enter adds a neighbour, unless he is known, the ports have changed since he was asked, or there are too many.
+// add adds a neighbour, unless it is known, the ports have changed since the query, or the port has too many
+// neighbours. tooMany reports that this neighbour exceeded the number of nodes.
 func (h *Hailer) enter(changes uint64, n Neighbour) (fresh, crowd bool, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -257,7 +260,7 @@ func (h *Hailer) enter(changes uint64, n Neighbour) (fresh, crowd bool, reason s
 	}
 	if old := c.processes[n.Process]; old != nil {
 		if old.Node == n.Node && old.Control.Addr().Is4() && n.Control.Addr().Is6() {
-			old.Control = n.Control // an address of IPv4 may be that of several cables
+			old.Control = n.Control // an IPv4 address may be reachable over several cables; a link-local IPv6 address belongs to one
 		}
 		return false, false, ""
 	}

@@ -1,26 +1,27 @@
-// Package hail finds out who is at the other end of each cable.
+// Package hail discovers the processes at the other ends of this node's cables (neighbour discovery, as NDP or LLDP do it).
 //
-// A [Hailer] asks on the interface of each port by multicast that stays on the link, over IPv6 and, where there is an IPv4
-// address, over that: one small datagram, again and again for a while. Every process at the other end answers by unicast,
-// and is a [Neighbour] then. Nothing is sent that nobody asked for.
+// A [Discovery] multicasts small queries on each port's interface, with link-local scope: over IPv6 and, if the interface
+// has an IPv4 address, over IPv4 too. It repeats the query for a while. Every process that receives a query answers by
+// unicast, and so becomes a [Neighbour] of the process that sent the query. No process announces itself without a query.
 //
-//	door    where a port's interface is listened at for questions; open as long as the port is there
-//	mouth   the socket that asks on an interface and hears the answers; open while an asking goes on
+//	listener        receives queries on a port's interface; open as long as the interface exists
+//	query socket    sends queries on an interface and receives the replies; open during a round of queries
 //
-// # Strangers
+// # Untrusted datagrams
 //
-// A datagram counts if it carries a MAC under the hail secret, has come in by a port's interface with a hop limit of 255,
-// so that no router has passed it on, and is from another node; a question, if it was sent to the group; an answer, if it
-// repeats what was asked there just now. All others are counted by their reason, and logged once for each interface and
-// reason. A question costs no more than its answer and a count until the second is over.
+// A datagram is accepted if it carries a MAC under the discovery secret, arrived on the port's interface with a hop limit
+// of 255 (so no router forwarded it), and comes from another node. A query must also be addressed to the multicast group. A
+// reply must repeat the nonce of a query that this process just sent. All other datagrams are counted by reason, and logged
+// once for each interface and reason. A query makes this process send one reply and keep one counter until the second ends.
 //
-// In a second an interface gives at most 20 answers to one socket, 500 to one address and 1,000 in all, so that a flood
-// leaves others theirs. A flood from many sockets of a node can still crowd the other processes of that node out, and one
-// from many addresses everybody on that interface.
+// Each second an interface sends at most 20 replies to one socket, 500 to one address and 1,000 in total, so that a flood
+// from one socket or address does not use up the replies of the others. A flood from many sockets of one node can still
+// deprive the other processes of that node, and a flood from many addresses can deprive all nodes on that interface.
 //
-// More than 16 nodes on one interface are a switch, and no neighbours.
+// If more than 16 nodes answer on one interface, the interface leads to a switch, and none of them is a neighbour.
 //
 // # Threads
 //
-// No method blocks, except Close, which waits for calls of Config's functions. Those are called without locks held.
+// No method blocks, except Close, which waits until calls of Config's functions have returned. The Discovery calls those
+// functions without holding a lock.
 package hail

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Limits of the answers that an interface gives in a second. A socket or a node that asks more often uses up a limit of
-// its own, so that others are still answered: a socket gets as many answers as an asking has questions, and an address as
-// many as the askings of 25 processes have.
+// Limits of the replies that one interface sends in a second. Each socket and each address has a limit of its own, so
+// that a flood from one does not use up the replies of the others: a socket gets as many replies as a round has
+// queries, and an address gets enough for the rounds of 25 processes.
 const (
 	maxOfSocket  = questions
 	maxOfAddress = 25 * questions
 	maxAnswers   = 2 * maxOfAddress
 )
 
-// fair divides the answers of an interface among those that ask there.
+// rateLimit limits the replies of one interface in each second.
 type fair struct {
-	mu    sync.Mutex // a leaf
-	start time.Time  // of this second
-	all   int        // answers in it
+	mu    sync.Mutex // a leaf lock
+	start time.Time  // of the current second
+	all   int        // replies in the current second
 	to    map[netip.AddrPort]int
 }
 
-// allow reports whether a question that came from an address at a time is answered, and counts the answer.
+// allow reports whether a query that arrived from an address at a time may be answered, and counts the reply.
 func (f *fair) allow(now time.Time, from netip.AddrPort) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

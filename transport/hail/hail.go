@@ -19,79 +19,80 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// UDPPort is where questions are sent to.
+// UDPPort is the destination port of queries.
 const UDPPort = 20045
 
-// What is sent to on a link: an address that IANA keeps for experiments, and one of the transient ones.
+// Multicast groups for queries: IPv4 224.0.0.254, which IANA reserves for experiments, and a transient link-local IPv6
+// group.
 var (
 	group4 = netip.AddrFrom4([4]byte{224, 0, 0, 254})
 	group6 = netip.MustParseAddr("ff12::4e4d")
 )
 
 const (
-	questions  = 20                     // of the first asking since the ports changed; a later one has one
-	fewest     = 3                      // before an asking ends because everybody has been heard
-	askEvery   = 100 * time.Millisecond // before TimeScale
-	askAgain   = time.Second            // from the end of an asking to the next, before TimeScale
-	answerWait = 20 * time.Millisecond  // at most, so that not all answer at once
+	questions  = 20                     // queries in the first round after the ports changed; later rounds have one query
+	fewest     = 3                      // queries before a round may end early because a neighbour has answered on every port
+	askEvery   = 100 * time.Millisecond // between queries, before TimeScale
+	askAgain   = time.Second            // from the end of a round to the next, before TimeScale
+	answerWait = 20 * time.Millisecond  // maximum random delay of a reply, so that not all processes answer at once
 
-	maxNodes     = 16 // on one port; more are a switch
+	maxNodes     = 16 // on one port; if there are more, the port leads to a switch
 	maxProcesses = 16 // of one node on one port
 
-	maxHeard = 5000                  // datagrams a second that are read from one socket; the kernel drops the rest
-	maxBurst = maxHeard / 20         // as the kernel keeps about so many
-	minPause = 10 * time.Millisecond // so that a flood wakes a goroutine rarely
+	maxHeard = 5000                  // datagrams per second that are read from one socket; the kernel drops the rest
+	maxBurst = maxHeard / 20         // about the number of datagrams that the kernel's socket buffer holds
+	minPause = 10 * time.Millisecond // shorter pauses are skipped, so that a flood rarely wakes a goroutine
 )
 
-// Port is one that may be hailed on.
+// Port is a port of this node on which neighbours may be discovered.
 type Port struct {
 	Index  uint8
-	Netdev string // its network interface; a port without one is left out
-	RDMA   bool   // an RDMA device's; it speaks for its interface if another port has the same
+	Netdev string // name of its network interface; "": the port is left out
+	RDMA   bool   // port of an RDMA device; preferred if several ports share an interface
 }
 
-// Neighbour is a process at the other end of a cable. Only who has the hail secret can have said so; the rest of it are
-// the neighbour's own words.
+// Neighbour is a process at the other end of a cable. A process without the discovery secret cannot become a neighbour,
+// but nothing else verifies the fields that the neighbour reports about itself.
 type Neighbour struct {
-	Port      uint8  // own, Port.Index
-	Name      string // of its interface
+	Port      uint8  // Port.Index of this node's port
+	Name      string // name of this node's interface
 	Process   handshake.ProcessID
 	Node      handshake.NodeID
-	Dedicated bool           // it is there for nothing but relaying
-	PeerPort  uint8          // Port.Index there
-	PeerName  string         // of the interface there
-	Control   netip.AddrPort // of its control port, over this cable; a link-local address has its zone
+	Dedicated bool           // the process only relays
+	PeerPort  uint8          // Port.Index of the neighbour's port
+	PeerName  string         // name of the neighbour's interface
+	Control   netip.AddrPort // address of its control port, over this cable; a link-local address has a zone
 }
 
-// Config says who this process is, and where it may ask.
+// Config configures a Discovery.
 type Config struct {
 	Process     handshake.ProcessID
 	Node        handshake.NodeID
 	ControlPort uint16
 	Dedicated   bool
-	Key         []byte // that all nodes share; none: whoever is at the other end of a cable is trusted
+	Key         []byte // shared by all nodes; nil: every process at the other end of a cable is trusted
 
-	// Ports returns the ports there are now. It is called on the Hailer's goroutine, and by New.
+	// Ports returns the current ports. New calls it, and later the Discovery's goroutine.
 	Ports func() []Port
-	// Heard is called when a new neighbour was heard. Nil: nobody is told.
+	// OnNeighbour is called after a new neighbour was found. May be nil.
 	Heard func()
 
-	// PortRange is the UDP ports to ask from, which answers come back to. The zero value: any.
+	// PortRange is the range of UDP source ports for queries. Replies arrive at these ports. The zero value: any port.
 	PortRange sock.PortRange
-	// Network is where the sockets and the interfaces are. Nil: the kernel's.
+	// Network provides sockets and interfaces. Nil: those of the kernel.
 	Network sock.Network
 
-	// TimeScale multiplies every deadline. 0: 1.
+	// TimeScale multiplies every wait. 0: 1.
 	TimeScale float64
 	// Clock makes the timers.
 	Clock clock.Clock
-	// Random is what nonces, and waits before answers, are drawn from.
+	// Random is the source of nonces and of the delays of replies.
 	Random random.Source
-	// Log is told what happens. Nil: nobody is.
+	// Log receives the log lines. Nil: they are discarded.
 	Log *slog.Logger
 }
 
-// Hailer asks and answers for a process.
+// Discovery sends queries and replies for one process. Its methods may be called from any goroutine.
 type Hailer struct {
 	cfg     Config
 	log     *slog.Logger
@@ -101,29 +102,29 @@ type Hailer struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	count   counters
-	wake    chan struct{} // holds a token when the keeper has to look
+	wake    chan struct{} // holds a token when run has to look at the ports or at the round
 
-	doors map[place]*door // the keeper's
+	doors map[place]*door // used by New, and then only by run
 
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // a leaf lock
 	closed  bool
-	changes uint64
-	changed bool // the keeper has not looked at the ports since they changed
+	changes uint64 // number of times that the ports changed
+	changed bool   // the ports changed, and run has not looked at them yet
 	known   map[uint8]*cable
-	asking  *asking   // nil: none
-	full    bool      // one has ended since the ports changed,
-	all     bool      // which heard somebody on every port,
-	ended   time.Time // then
+	asking  *asking   // the round in progress; nil: none
+	full    bool      // a round has ended since the ports changed
+	all     bool      // a neighbour answered on every port in the last round
+	ended   time.Time // when the last round ended
 }
 
-// cable is who was heard on a port.
+// cable is the set of neighbours on one port.
 type cable struct {
 	processes map[handshake.ProcessID]*Neighbour
-	nodes     map[handshake.NodeID]int // and how many of their processes
-	crowd     bool                     // more nodes than a cable has ends: nobody is reported
+	nodes     map[handshake.NodeID]int // number of processes of each node
+	crowd     bool                     // more nodes than maxNodes answered: none is reported as a neighbour
 }
 
-// New makes a Hailer, which answers from now on wherever a port is.
+// New makes a Discovery. It answers queries on the interfaces of all ports until it is closed.
 func New(cfg Config) (*Hailer, error) {
 	switch {
 	case cfg.ControlPort == 0:
@@ -152,15 +153,16 @@ func New(cfg Config) (*Hailer, error) {
 	return h, nil
 }
 
-// caught logs a panic: what it served is lost.
+// caught logs a panic. The goroutine that panicked has ended.
 func (h *Hailer) caught(p *guard.Panic) { h.log.Error("neighbour discovery: " + p.Report()) }
 
 func (h *Hailer) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * h.cfg.TimeScale)
 }
 
-// Hail begins to ask: 20 times if the ports have changed since it was last done, else once. It does nothing while that
-// goes on, and a second after; nor when somebody has been heard on every port, until the ports change or one is forgotten.
+// Solicit starts a round of queries: 20 queries if no round has ended since the ports changed, otherwise one. It does
+// nothing during a round and for one second after it. It also does nothing if a neighbour has answered on every port,
+// until the ports change or Forget or ExpectMore is called.
 func (h *Hailer) Hail() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,7 +176,8 @@ func (h *Hailer) Hail() {
 	h.poke()
 }
 
-// Done is closed when nothing is being asked (any more).
+// Done returns a channel that is closed when the round in progress ends. It is closed already if no round is in
+// progress.
 func (h *Hailer) Done() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,7 +189,7 @@ func (h *Hailer) Done() <-chan struct{} {
 	return over
 }
 
-// Neighbours returns who has been heard, by port.
+// Neighbours returns the discovered neighbours, ordered by port.
 func (h *Hailer) Neighbours() []Neighbour {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,7 +208,7 @@ func (h *Hailer) Neighbours() []Neighbour {
 	return all
 }
 
-// Switches returns the ports at which so many nodes answer that Neighbours leaves them out.
+// Switches returns the ports on which more than 16 nodes answered. Neighbours leaves these ports out.
 func (h *Hailer) Switches() (ports []uint8) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,8 +221,8 @@ func (h *Hailer) Switches() (ports []uint8) {
 	return ports
 }
 
-// Forget takes back that a process was heard: it could not be dialled, or has ended. The next Hail asks again, at once. It
-// reports whether the process was known.
+// Forget removes a process from the neighbours because it could not be dialled or has ended. The next Solicit starts a
+// round without delay. Forget reports whether the process was known.
 func (h *Hailer) Forget(p handshake.ProcessID) (known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,15 +238,16 @@ func (h *Hailer) Forget(p handshake.ProcessID) (known bool) {
 	return known
 }
 
-// Lacks says that somebody may be at a cable who was not heard, as a process of a later job: the next Hail asks, also
-// where every port has somebody.
+// ExpectMore tells the Discovery that a neighbour may be missing, for example a process of a job that started later.
+// The next Solicit then starts a round even if a neighbour has answered on every port.
 func (h *Hailer) Lacks() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.all = false
 }
 
-// Changed says that the ports have: what is known is forgotten, and an asking begins anew.
+// Changed tells the Discovery that the ports have changed. It forgets all neighbours, and a round in progress starts
+// again.
 func (h *Hailer) Changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -263,7 +267,7 @@ func (h *Hailer) poke() {
 	}
 }
 
-// Close ends asking and answering. What has been heard stays known.
+// Close stops queries and replies. The discovered neighbours stay known.
 func (h *Hailer) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -273,7 +277,7 @@ func (h *Hailer) Close() error {
 	return nil
 }
 
-// Stats returns the counters.
+// Stats returns a copy of the counters.
 func (h *Hailer) Stats() Stats {
 	h.count.mu.Lock()
 	defer h.count.mu.Unlock()

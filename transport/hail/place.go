@@ -6,16 +6,17 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// place is a port's interface, as the network has it.
+// iface is a port and its network interface.
 type place struct {
 	Port
-	index int
+	index int // index of the network interface
 }
 
-// on is the interface.
+// sock returns the interface in the form that sockets need.
 func (at place) on() sock.Interface { return sock.Interface{Name: at.Netdev, Index: at.index} }
 
-// places returns the ports whose interface there is, and of which of these somebody may be heard now.
+// ifaces returns the ports whose interface exists, and those among them whose interface is up with a carrier. If
+// several ports share an interface, it returns the port of an RDMA device.
 func (h *Hailer) places() (all, running []place) {
 	interfaces, err := h.network.Interfaces()
 	if err != nil {
@@ -53,8 +54,8 @@ func (h *Hailer) places() (all, running []place) {
 	return all, running
 }
 
-// source is the IPv4 address of a place to speak to an address from; to none, the first. It is invalid where there is
-// none.
+// source returns the IPv4 source address on an interface for a destination, or the first address if none is in the
+// destination's subnet. It is invalid if the interface has no IPv4 address.
 func (h *Hailer) source(at place, to netip.Addr) netip.Addr {
 	var first netip.Addr
 	for _, p := range h.network.Prefixes(at.index) {

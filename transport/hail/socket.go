@@ -8,14 +8,14 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// socket is one for one address family at a place.
+// socket is a UDP socket for one address family on one interface.
 type socket struct {
 	packets sock.Packets
 	at      place
 	six     bool
 }
 
-// group is what questions are sent to.
+// group returns the multicast group that queries are sent to.
 func group(six bool) netip.Addr {
 	if six {
 		return group6
@@ -23,7 +23,8 @@ func group(six bool) netip.Addr {
 	return group4
 }
 
-// openEar makes a socket that hears the questions on an interface; other processes of the node may have the like.
+// openReceive opens a socket that receives the queries on an interface. Other processes of the node may open such
+// sockets too.
 func (h *Hailer) openEar(at place, six bool) (*socket, error) {
 	p, err := h.network.Hear(at.on(), netip.AddrPortFrom(group(six), UDPPort))
 	if err != nil {
@@ -32,7 +33,8 @@ func (h *Hailer) openEar(at place, six bool) (*socket, error) {
 	return &socket{p, at, six}, nil
 }
 
-// openMouth makes a socket to ask from, and to hear the answers; for IPv4 at an address of the interface.
+// openQuery opens a socket that sends queries and receives replies. For IPv4 it is bound to an address of the
+// interface.
 func (h *Hailer) openMouth(at place, six bool, source netip.Addr) (*socket, error) {
 	p, err := h.network.Ask(at.on(), source, h.cfg.PortRange)
 	if err != nil {
@@ -43,5 +45,5 @@ func (h *Hailer) openMouth(at place, six bool, source netip.Addr) (*socket, erro
 
 func (s *socket) close() { _ = s.packets.Close() }
 
-// newDatagram makes room for one of the protocol.
+// newDatagram returns a buffer for one message of the protocol.
 func newDatagram() *sock.Datagram { return &sock.Datagram{Room: make([]byte, handshake.MaxHailSize)} }

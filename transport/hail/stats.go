@@ -9,7 +9,7 @@ import (
 	"ncclmesh/handshake"
 )
 
-// Reasons of refusals, as counted and logged.
+// Reasons for refusing a datagram, as they are counted and logged.
 const (
 	reasonMalformed = "malformed datagram"
 	reasonVersion   = "wrong version"
@@ -22,17 +22,17 @@ const (
 	reasonMany      = "too many processes of one node"
 )
 
-// Stats are counts since the Hailer was made.
+// Stats are counters since the Discovery was made.
 type Stats struct {
-	Asked    uint64            // questions sent
-	Answered uint64            // and those of others answered
-	Heard    uint64            // answers that counted, again and again from the same process too
-	Own      uint64            // datagrams of this node
+	Asked    uint64            // queries sent
+	Answered uint64            // replies sent
+	Heard    uint64            // valid replies received, also repeated ones of the same process
+	Own      uint64            // datagrams of this node received
 	Refused  map[string]uint64 // datagrams refused, by reason
 }
 
-// counters counts, and remembers what has been logged: no more than there are reasons, for each interface.
-type counters struct {
+// counters holds the statistics, and remembers what has been logged: at most one entry for each interface and reason.
+type counters struct { // a leaf lock
 	mu     sync.Mutex // a leaf
 	stats  Stats
 	logged map[said]bool
@@ -46,7 +46,7 @@ func (c *counters) add(f func(*Stats)) {
 	f(&c.stats)
 }
 
-// first reports whether something is to be logged of an interface, and is not any more.
+// first reports whether this is its first call for an interface and a reason, so that each is logged once.
 func (c *counters) first(netdev, what string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,8 @@ func (c *counters) first(netdev, what string) bool {
 	return true
 }
 
-// Foreign are the interfaces at which somebody was heard who has another key, or none where this process has one.
+// Foreign returns the interfaces on which a datagram with a wrong MAC arrived: from a node with another key, or with no
+// key while this process has one.
 func (h *Hailer) Foreign() (all []string) {
 	h.count.mu.Lock()
 	defer h.count.mu.Unlock()
@@ -73,7 +74,7 @@ func (h *Hailer) Foreign() (all []string) {
 	return all
 }
 
-// refuse counts a datagram, and logs the first of its kind on an interface.
+// refuse counts a refused datagram, and logs the first one for each interface and reason.
 func (h *Hailer) refuse(at place, from netip.AddrPort, reason string, err error) {
 	h.count.add(func(s *Stats) {
 		if s.Refused == nil {
@@ -91,7 +92,7 @@ func (h *Hailer) refuse(at place, from netip.AddrPort, reason string, err error)
 	h.log.Warn("neighbour discovery: refused a datagram; more of this kind on this interface are only counted", args...)
 }
 
-// explain sorts what can be wrong with a datagram's bytes.
+// explain returns the reason for refusing a datagram that could not be decoded.
 func explain(err error) (reason string) {
 	var version *handshake.VersionError
 	switch {
