@@ -9,19 +9,20 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// Limits of what others may ask. A node of a mesh has as many questions under way as nodes ask at once.
+// Limits of the queries of other nodes. A node may have as many forwarded queries in progress as there are nodes with a
+// query in progress.
 const (
-	maxOpen = handshake.MaxMapNodes     // of one session
-	maxJobs = 4 * handshake.MaxMapNodes // that are passed on for one cable, besides those that wait for the same answer
-	maxCurt = 256                       // that are answered with this node alone, once it knows its neighbours
-	maxSeen = 256
+	maxOpen = handshake.MaxMapNodes     // unanswered queries of one session
+	maxJobs = 4 * handshake.MaxMapNodes // forwarded queries of one limitKey; queries that wait for the reply to another one do not count
+	maxCurt = 256                       // queries that wait to be answered with this node alone, until this node knows its neighbours
+	maxSeen = 256                       // query IDs that are remembered
 )
 
-// share identifies what has one limit of jobs: all sessions of one cable's neighbours, so that those of another cable keep
-// theirs, or one session that came over no cable.
+// limitKey identifies the holder of one limit of forwarded queries: all sessions that came over one cable share a
+// limit, so that they cannot use up the limit of another cable. A session that came over no cable has its own.
 type share struct {
 	cable   string
-	session Session // nil where there is a cable
+	session Session // nil if cable is set
 }
 
 func (m *Mesh) shareOf(s Session) share {
@@ -31,17 +32,18 @@ func (m *Mesh) shareOf(s Session) share {
 	return share{session: s}
 }
 
-// job is a question of somebody else that is passed on. Others of the same kind, as of several processes of a node, wait
-// for the same answer.
+// forward is a query of another node that this node forwards. Further queries that list the same nodes, for example
+// from several processes of one node, wait for the same reply.
 type job struct {
 	*asking
 	key  string
 	from share
-	to   []awaited // under Mesh.mu: who wants to know
+	to   []awaited // under Mesh.mu: the sessions and queries to reply to
 }
 
-// Asked answers a question, later, as neighbours are asked before. One that has come before, and so goes round, is answered
-// with nothing but this node; so is one too many of its session or its cable.
+// HandleQuery answers a query, after it has forwarded the query to the neighbours. It answers with this node alone if
+// the query was received before, because then it has run in a circle, or if its session or its cable has too many
+// queries open. It does not block.
 func (m *Mesh) Asked(s Session, q *handshake.AskMap) {
 	own, to, from, key := m.Own(), awaited{s, q.Query}, m.shareOf(s), kind(q.Asked)
 	m.mu.Lock()
@@ -78,7 +80,7 @@ func (m *Mesh) Asked(s Session, q *handshake.AskMap) {
 	}
 }
 
-// kind is the same for questions that are put to the same nodes.
+// queryKey returns a key that is equal for queries that list the same nodes.
 func kind(asked []handshake.NodeID) string {
 	sorted := slices.Clone(asked)
 	slices.SortFunc(sorted, func(a, b handshake.NodeID) int { return bytes.Compare(a[:], b[:]) })
@@ -89,7 +91,7 @@ func kind(asked []handshake.NodeID) string {
 	return string(b)
 }
 
-// rememberLocked reports whether a question was seen before.
+// rememberLocked stores the ID of a query, and reports whether it was stored before. It needs Mesh.mu.
 func (m *Mesh) rememberLocked(query [16]byte) (again bool) {
 	if slices.Contains(m.seen[:], query) {
 		return true
@@ -99,7 +101,7 @@ func (m *Mesh) rememberLocked(query [16]byte) (again bool) {
 	return false
 }
 
-// do asks the neighbours and answers with what has come in time.
+// serve queries the neighbours, and replies with the nodes that were reported in time.
 func (j *job) do(asked int) {
 	m := j.mesh
 	ctx, cancel := m.Clock.WithTimeout(m.Context, m.patience(asked))
@@ -112,7 +114,7 @@ func (j *job) do(asked int) {
 	}
 }
 
-// end returns what was answered, and to whom to pass it on.
+// finish removes the query from the tables, and returns the reported nodes and the sessions to reply to.
 func (j *job) end() (told []handshake.MapNode, to []awaited) {
 	m := j.mesh
 	m.mu.Lock()
@@ -134,8 +136,8 @@ func (j *job) end() (told []handshake.MapNode, to []awaited) {
 	return j.toldLocked(), j.to
 }
 
-// patience is how long others may take: less for each node that was asked before, so that an answer reaches those who
-// asked while they still wait.
+// forwardTimeout returns the time for a forwarded query. It is shorter for each node that the query lists, so that the
+// reply arrives while the nodes before this one still wait.
 func (m *Mesh) patience(asked int) time.Duration {
 	left := max(handshake.MaxMapNodes+1-asked, 1)
 	return m.scaled(answerWait) * time.Duration(left) / (handshake.MaxMapNodes + 1)

@@ -13,31 +13,31 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// asking is one question for the map, put to neighbours: this process's own, or one that it passes on.
+// query is one query for the map that is sent to the neighbours: this process's own, or a forwarded one.
 type asking struct {
 	mesh  *Mesh
 	query [16]byte
 	own   handshake.NodeID
-	quiet bool // asks nobody: waits until this node knows its neighbours
+	quiet bool // queries no neighbour; only waits until this node knows its neighbours
 
 	// Under Mesh.mu.
-	asked     []handshake.NodeID // who is not to be asked, or was
-	questions []*question        // by node
-	settled   bool               // who can be a neighbour most likely is one
-	over      time.Time          // since when nobody is waited for; zero while somebody is
-	stale     bool               // neighbours have come since
-	forgotten bool               // nobody wants to know any more
+	asked     []handshake.NodeID // nodes that are not to be queried: the list of the query, this node, and those queried since
+	questions []*question        // ordered by node
+	settled   bool               // it is unlikely that further neighbours are discovered
+	over      time.Time          // when the process stopped waiting for replies; zero while it waits
+	stale     bool               // a new neighbour was discovered after the query was over
+	forgotten bool               // no caller needs the replies any more
 }
 
-// question is what one neighbour is asked.
+// neighbourQuery is the part of a query that goes to one neighbour node.
 type question struct {
 	of     *asking
-	peer   Neighbour           // the last that was asked of the node
-	answer []handshake.MapNode // nil until it has come
-	err    error               // why none will
+	peer   Neighbour           // the process that was queried last on that node
+	answer []handshake.MapNode // nil until the reply has arrived
+	err    error               // reason why no reply will arrive
 }
 
-// awaited names an answer that is to come.
+// replyKey identifies an expected reply.
 type awaited struct {
 	session Session
 	query   [16]byte
@@ -56,12 +56,13 @@ func newAsking(m *Mesh, query [16]byte, own handshake.NodeID, asked []handshake.
 	return a
 }
 
-// answeredLocked reports whether all who were asked have answered, or never will.
+// answeredLocked reports whether each queried node has replied or failed. It needs Mesh.mu.
 func (a *asking) answeredLocked() bool {
 	return !slices.ContainsFunc(a.questions, func(q *question) bool { return q.answer == nil && q.err == nil })
 }
 
-// toldLocked is what was answered: what a node says of itself, then what others say of nodes that have not.
+// nodesLocked returns the reported nodes: first each queried node's report about itself, then reports about nodes that
+// have not replied themselves. It needs Mesh.mu.
 func (a *asking) toldLocked() []handshake.MapNode {
 	var told, others []handshake.MapNode
 	asked := map[handshake.NodeID]bool{a.own: true}
@@ -75,13 +76,13 @@ func (a *asking) toldLocked() []handshake.MapNode {
 	return append(told, slices.DeleteFunc(others, func(n handshake.MapNode) bool { return asked[n.Node] })...)
 }
 
-// forgetLocked ends the waiting for answers.
+// cancelLocked stops waiting for replies. It needs Mesh.mu.
 func (a *asking) forgetLocked() {
 	a.forgotten = true
 	maps.DeleteFunc(a.mesh.waiting, func(_ awaited, q *question) bool { return q.of == a })
 }
 
-// survey asks on this process's own behalf. Answers that come when it is over are still of use.
+// survey runs this process's own query for the map. Replies that arrive after it has ended are still used.
 func (a *asking) survey() {
 	m := a.mesh
 	ctx, cancel := m.Clock.WithTimeout(m.Context, m.scaled(surveyWait))
@@ -93,8 +94,8 @@ func (a *asking) survey() {
 	m.mu.Unlock()
 }
 
-// run asks the neighbours, also those that are heard meanwhile, until all have answered and either hailing is over or,
-// if thorough is false, those that are there have had their time.
+// run queries the neighbours, including those discovered meanwhile. It returns when all have replied and neighbour
+// discovery has ended. If thorough is false, it does not wait for the end of discovery longer than settleWait.
 func (a *asking) run(ctx context.Context, thorough bool) {
 	m := a.mesh
 	began := m.hail()
@@ -102,10 +103,10 @@ func (a *asking) run(ctx context.Context, thorough bool) {
 	settle, cancel := m.Clock.WithDeadline(ctx, began.Add(m.scaled(settleWait)))
 	defer cancel()
 	for ctx.Err() == nil {
-		m.hail() // anew, if a port has changed
+		m.hail() // solicits again if a port has changed
 		news := m.events()
 		done, late := m.Hail.Done(), settle.Done()
-		heardAll, settled := closed(done), closed(late) // before it is looked who was heard
+		heardAll, settled := closed(done), closed(late) // read before queryNew looks at the neighbours
 		if heardAll {
 			done = nil
 		}
@@ -125,8 +126,8 @@ func (a *asking) run(ctx context.Context, thorough bool) {
 	}
 }
 
-// check takes note of whether more neighbours are likely, and reports whether those that were asked were all and have
-// answered.
+// check sets settled, and reports whether the query is over: it was cancelled, or all is true and each queried node has
+// replied or failed.
 func (a *asking) check(settled, all bool) (end bool) {
 	m := a.mesh
 	m.mu.Lock()
@@ -138,8 +139,9 @@ func (a *asking) check(settled, all bool) (end bool) {
 	return a.forgotten || all && a.answeredLocked()
 }
 
-// pause waits, unless the channel is closed before. A context serves as its timer, as everywhere here: of a channel's timer
-// that is due several goroutines may take note at once, which the race detector in a bubble of synctest does not survive.
+// pause waits until a time, or until the channel is closed or the context is done. It uses a context as its timer, as
+// this package does everywhere: when a channel timer is due, several goroutines may receive from it at once, and the
+// race detector reports that in a synctest bubble.
 func (m *Mesh) pause(ctx context.Context, c <-chan struct{}, until time.Time) {
 	ctx, cancel := m.Clock.WithDeadline(ctx, until)
 	defer cancel()
@@ -158,7 +160,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// more asks the neighbours that nobody has asked yet, one process of each node.
+// queryNew queries the neighbours that are not in the list yet, one process of each node.
 func (a *asking) more(ctx context.Context) {
 	m := a.mesh
 	if a.quiet {
@@ -183,7 +185,7 @@ func (a *asking) more(ctx context.Context) {
 	}
 }
 
-// put asks the first process of a node that can be reached.
+// send queries the first process of a node that can be reached.
 func (q *question) put(ctx context.Context, processes []Neighbour, ask *handshake.AskMap) {
 	m := q.of.mesh
 	var errs []error
@@ -202,7 +204,7 @@ func (q *question) put(ctx context.Context, processes []Neighbour, ask *handshak
 	m.mu.Unlock()
 }
 
-// try asks one process.
+// sendTo queries one process.
 func (q *question) try(ctx context.Context, n Neighbour, ask *handshake.AskMap) error {
 	m := q.of.mesh
 	if ctx.Err() != nil {
@@ -214,7 +216,7 @@ func (q *question) try(ctx context.Context, n Neighbour, ask *handshake.AskMap) 
 	}
 	key := awaited{s, ask.Query}
 	m.mu.Lock()
-	wanted := m.waiting[key] == nil && !q.of.forgotten // one session leads to one node
+	wanted := m.waiting[key] == nil && !q.of.forgotten // a session leads to one node, so that one reply is expected from it
 	if wanted {
 		q.peer = n
 		m.waiting[key] = q
@@ -232,7 +234,8 @@ func (q *question) try(ctx context.Context, n Neighbour, ask *handshake.AskMap) 
 	return nil
 }
 
-// Told takes an answer. It counts once, and from whom was asked.
+// HandleReply stores a reply to a query. It ignores a reply that this process does not expect from that session, and a
+// second one.
 func (m *Mesh) Told(s Session, a *handshake.Map) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,12 +1,11 @@
-// Package mesh finds ways to nodes that no cable joins to this one.
+// Package mesh finds routes through relays to nodes that share no cable with this one, with a link-state protocol.
 //
-// A map is what nodes tell of their cables. Whoever needs a way asks the nodes at the
-// other ends of its own cables, its neighbours, which ask theirs; a question names
-// those who have been asked, so that it goes to nobody twice. From the map the asker
-// computes routes: through the fewest relays, then the widest, no two over one cable.
-// A cable counts only where both ends tell of it; that anything passes over it is for
-// the lane that uses it to prove. What a map says is believed no further: a lie
-// costs a route that is not found, or one over which no lane comes up.
+// A map is a list of nodes with the cables that each reports. A process that needs a route queries the nodes at the other
+// ends of its own cables, its neighbours, and these query theirs. A query lists the nodes that were already queried, so that
+// no node gets it twice. From the replies the process computes routes: first those through the fewest relays, then the
+// widest, no two over one cable. A cable is used only if both of its ends report it. The map does not prove that the cable
+// works; the lane that uses it validates that. A false map can therefore only hide a route, or yield a route on which
+// no lane comes up.
 //
-// One map serves all targets, and is kept until a port changes here.
+// One map serves all targets. It is kept until a port of this node changes.
 package mesh

@@ -7,29 +7,30 @@ import (
 	"ncclmesh/handshake"
 )
 
-// graph is the nodes that cables join to this one.
+// graph is the nodes that cables connect to this one, directly or through others.
 type graph struct {
-	nodes   []*handshake.MapNode // this node, then the others, the nearest first
-	cables  [][]cable            // of each node, by name
+	nodes   []*handshake.MapNode // this node first, then the others, the nearest first
+	cables  [][]cable            // of each node, ordered by name
 	entries map[handshake.NodeID]*handshake.MapNode
 }
 
-// cable is one, from one end.
+// cable is a cable, seen from its near end.
 type cable struct {
 	near, far end
 	mbps      uint32 // of the slower end
 	rdma      bool   // at both ends
 }
 
-// end is where a cable is plugged in. A port that meets several others, behind a switch or as one function of an adapter
-// among two, has as many cables, which share what it carries.
+// end is an end of a cable. A port with several neighbours, because it leads to a switch or its adapter shows two
+// functions, has one cable for each of them. They share the port's bandwidth.
 type end struct {
 	node int // index in graph.nodes
 	port uint8
 	name string
 }
 
-// newGraph makes a graph of what this node and others tell. Of this node, only its own word counts.
+// newGraph makes a graph of the report of this node and the reports of others. A report of another node about this node
+// is ignored.
 func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
 	entries := map[handshake.NodeID]*handshake.MapNode{own.Node: own}
 	for i := range told {
@@ -38,7 +39,7 @@ func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
 			entries[n.Node] = n
 		}
 	}
-	links := map[handshake.NodeID][]handshake.MapLink{} // by name, of the nodes looked at
+	links := map[handshake.NodeID][]handshake.MapLink{} // ordered by name, of the nodes looked at so far
 	sorted := func(n *handshake.MapNode) []handshake.MapLink {
 		if _, ok := links[n.Node]; !ok {
 			links[n.Node] = sortLinks(n.Links)
@@ -77,8 +78,8 @@ func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
 	return g
 }
 
-// better reports whether what is told of a node once more counts instead of what was told before: the word of a process
-// that does nothing but relay does, and of the same process that which knows more, as it was asked later.
+// supersedes reports whether a report about a node replaces an older one: the report of a process that only relays
+// does, and a report of the same process with more links, because that is newer.
 func better(n, old *handshake.MapNode) bool {
 	if n.Dedicated != old.Dedicated {
 		return n.Dedicated
@@ -86,12 +87,12 @@ func better(n, old *handshake.MapNode) bool {
 	return n.Process == old.Process && len(n.Links) > len(old.Links)
 }
 
-// index is a node's in the graph, -1 if no cable leads to it.
+// index returns the index of a node in the graph, or -1 if no cable leads to it.
 func (g *graph) index(id handshake.NodeID) int {
 	return slices.IndexFunc(g.nodes, func(n *handshake.MapNode) bool { return n.Node == id })
 }
 
-// sortLinks returns links by name, each once.
+// sortLinks returns the links ordered by name, without duplicates.
 func sortLinks(links []handshake.MapLink) []handshake.MapLink {
 	sorted := slices.Clone(links)
 	slices.SortStableFunc(sorted, compareLinks)
@@ -102,7 +103,7 @@ func compareLinks(a, b handshake.MapLink) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.PeerName, b.PeerName), slices.Compare(a.Peer[:], b.Peer[:]))
 }
 
-// find returns the link of that name to a peer's of that name.
+// find returns the link with that name that leads to that interface of a peer.
 func find(sorted []handshake.MapLink, name string, peer handshake.NodeID, peerName string) (handshake.MapLink, bool) {
 	i, ok := slices.BinarySearchFunc(sorted, handshake.MapLink{Name: name, Peer: peer, PeerName: peerName}, compareLinks)
 	if !ok {
@@ -111,8 +112,8 @@ func find(sorted []handshake.MapLink, name string, peer handshake.NodeID, peerNa
 	return sorted[i], true
 }
 
-// nearest cuts what was told to as many nodes as a map holds, this node first, and those to which cables lead before
-// those that nobody else knows.
+// nearest returns at most as many nodes as a map may hold: this node first, then the nodes that cables lead to, then
+// other reported nodes.
 func nearest(own handshake.MapNode, told []handshake.MapNode) []handshake.MapNode {
 	var nodes []handshake.MapNode
 	has := map[handshake.NodeID]bool{}

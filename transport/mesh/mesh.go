@@ -20,82 +20,82 @@ import (
 
 // Waits, before TimeScale.
 const (
-	gatherWait = 25 * time.Millisecond  // for the neighbours that answer at once, which are asked together
-	settleWait = 150 * time.Millisecond // for those that were hailed once more: who has not answered then is not waited for by others
-	enoughWait = 400 * time.Millisecond // for more routes than there are: a connection keeps to those that it begins with
-	surveyWait = 2 * time.Second        // for the first
+	gatherWait = 25 * time.Millisecond  // for replies of neighbour discovery, so that the nodes that answer at once are queried together
+	settleWait = 150 * time.Millisecond // for neighbours in a repeated round of discovery; forwarded queries do not wait longer
+	enoughWait = 400 * time.Millisecond // for further routes after the first, because a connection keeps the routes it starts with
+	surveyWait = 2 * time.Second        // for the first route
 	answerWait = 1500 * time.Millisecond
-	lackWait   = time.Second // before it is asked again for a node to which no route was found, doubled each time up to
+	lackWait   = time.Second // before the map is queried again for a node without a route; doubled each time, up to maxRetryWait
 	lackMost   = 10 * time.Second
 )
 
 // Neighbour is a process at the other end of a cable.
 type Neighbour = hail.Neighbour
 
-// Hailer knows the neighbours.
+// Discovery discovers the neighbours of this process.
 type Hailer interface {
-	Hail()                   // begins to ask who they are, unless that is known; does not block
-	Done() <-chan struct{}   // closed when that is over
-	Neighbours() []Neighbour // that have answered so far
+	Hail()                   // starts a round of discovery, unless all neighbours are known; does not block
+	Done() <-chan struct{}   // returns a channel that is closed when the round is over
+	Neighbours() []Neighbour // returns the neighbours that have answered so far
 }
 
-// Session carries messages to another process. Sessions are compared: there is one value of each.
+// Session sends messages to another process. Sessions are compared with ==: each session has one value.
 type Session interface {
 	Send(handshake.Message) error // does not block
 }
 
 // Port is a port of this node that may have a cable.
 type Port struct {
-	Index uint8 // Port.Index
+	Index uint8 // hail.Port.Index
 	Name  string
 	Mbps  uint32
 	RDMA  bool
 }
 
-// Config is what a Mesh works with. None of its functions is called with a lock held.
+// Config configures a Mesh. The Mesh calls none of its functions with a lock held.
 type Config struct {
-	Own        func() handshake.MapNode // this process and node; the Mesh adds the cables
+	Own        func() handshake.MapNode // returns this process and node, without cables; the Mesh adds these
 	Ports      func() []Port
 	Hail       Hailer
-	Session    func(context.Context, Neighbour) (Session, error) // with a neighbour; may block until the context is done
-	Known      func(handshake.ProcessID) bool                    // whether there is a session with the process already; nil: with none
-	Cable      func(Session) string                              // the interface of the cable that the session of a neighbour came over, or ""; nil: ""
-	Background func(func())                                      // runs a function on a goroutine, at once when the process ends
+	Session    func(context.Context, Neighbour) (Session, error) // returns a session with a neighbour; may block until the context is done
+	Known      func(handshake.ProcessID) bool                    // reports whether a session with the process exists; nil: none does
+	Cable      func(Session) string                              // returns the interface of the cable that a neighbour's session came over, or ""; nil: ""
+	Background func(func())                                      // runs a function on a goroutine that ends when the process does
 	Context    context.Context                                   // done when the process ends
 	TimeScale  float64                                           // multiplies every wait; 0: 1
 	Clock      clock.Clock                                       // makes the timers
-	Random     random.Source                                     // of the numbers of queries
-	Log        *slog.Logger                                      // nil: nobody is told
+	Random     random.Source                                     // source of query IDs
+	Log        *slog.Logger                                      // nil: log lines are discarded
 }
 
-// Mesh is what this process knows of the mesh. Its methods may be called from any goroutine; but for Routes they do not
-// block.
+// Mesh finds routes through relays, and answers the queries of other nodes. Its methods may be called from any
+// goroutine. Only Routes blocks.
 type Mesh struct {
 	Config
 
-	mu      sync.Mutex            // a leaf
-	news    chan struct{}         // closed, and made anew, when anything below has changed
-	hailed  time.Time             // since when neighbours answer; zero when nobody has hailed them
-	survey  *asking               // this process's own, nil when the map is not known
-	lacks   int                   // times that it was asked for anew
-	jobs    map[string]*job       // questions of others, by the nodes that were asked
-	curt    *job                  // those of them that are not passed on, nil when there is none
-	waiting map[awaited]*question // answers that are to come
-	open    map[Session]int       // questions of others to which they wait for an answer
-	begun   map[share]int         // and jobs, by those for whom they were begun
-	seen    [maxSeen][16]byte     // the last questions
-	turn    int                   // of them
-	counts  Counts                // what was asked and answered
+	mu      sync.Mutex            // a leaf lock
+	news    chan struct{}         // closed and replaced when a field below changes
+	hailed  time.Time             // when discovery of the current neighbours began; zero: it has not begun
+	survey  *asking               // this process's own query; nil: the map is not known
+	lacks   int                   // repeated queries since a port or a neighbour changed
+	jobs    map[string]*job       // forwarded queries, by the nodes that they list
+	curt    *job                  // query that is answered with this node alone; nil: none
+	waiting map[awaited]*question // expected replies
+	open    map[Session]int       // unanswered queries of each session
+	begun   map[share]int         // forwarded queries in progress
+	seen    [maxSeen][16]byte     // IDs of the last queries
+	turn    int                   // number of IDs that were stored in seen
+	counts  Counts
 }
 
-// Counts are figures of a Mesh.
+// Counts are statistics of a Mesh.
 type Counts struct {
-	Asked   uint64 // questions of others
-	Curt    uint64 // of these, answered with this node alone: asked twice, or too many at once
-	Unasked uint64 // answers that nobody had asked for, and false ones
+	Asked   uint64 // queries of other nodes
+	Curt    uint64 // those that were answered with this node alone: received twice, or too many at once
+	Unasked uint64 // unexpected and false replies
 }
 
-// New makes a Mesh that knows nothing yet.
+// New makes a Mesh without a map.
 func New(c Config) *Mesh {
 	if c.TimeScale == 0 {
 		c.TimeScale = 1
@@ -119,14 +119,15 @@ func (m *Mesh) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * m.TimeScale)
 }
 
-// Counts returns what was counted so far.
+// Counts returns a copy of the statistics.
 func (m *Mesh) Counts() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.counts
 }
 
-// Changed forgets the map: a port of this node has changed. The Hailer was told before.
+// Changed tells the Mesh that a port of this node has changed, and drops the map. The caller must have called the
+// Discovery's Changed before.
 func (m *Mesh) Changed() {
 	m.mu.Lock()
 	m.hailed, m.lacks = time.Time{}, 0
@@ -135,7 +136,8 @@ func (m *Mesh) Changed() {
 	m.mu.Unlock()
 }
 
-// Heard says that a neighbour has answered that was not known before.
+// NeighbourFound tells the Mesh that a new neighbour was discovered. If the map has no route, the next Routes then
+// queries it again.
 func (m *Mesh) Heard() {
 	m.mu.Lock()
 	if m.survey != nil && !m.survey.over.IsZero() {
@@ -145,7 +147,7 @@ func (m *Mesh) Heard() {
 	m.mu.Unlock()
 }
 
-// Gone says that a session has ended: nothing more is answered over it.
+// SessionEnded tells the Mesh that a session has ended. Expected replies from that session fail.
 func (m *Mesh) Gone(s Session) {
 	m.mu.Lock()
 	for k, q := range m.waiting {
@@ -163,20 +165,21 @@ func (m *Mesh) wakeLocked() {
 	m.news = make(chan struct{})
 }
 
-// events returns a channel that is closed when anything has changed after the call.
+// events returns a channel that is closed when the state of the Mesh changes after the call.
 func (m *Mesh) events() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.news
 }
 
-// Routes returns the ways to a node through others, the one to prefer first, and asks for the map if it is not known.
-// rdma asks for queue pairs all the way. The error says who lacks.
+// Routes returns the routes to a node through relays, in order of preference, and queries the map if it is not known.
+// With rdma, it returns only routes with RDMA on every cable. If there is no route, the error names the nodes and ports
+// that did not answer.
 //
-// It returns when all neighbours have answered, or some time after the first way was found; when none is found, once
-// everybody has answered who is likely to. Who asks meanwhile waits for the same answers.
+// It returns a route when all neighbours have replied, or some time after the first route was found. Without a route it
+// returns an error as soon as all likely neighbours have replied. Concurrent calls share one query.
 func (m *Mesh) Routes(ctx context.Context, target handshake.NodeID, rdma bool) ([]Route, error) {
-	enough := ctx // until there are routes
+	enough := ctx // set to a deadline once there is a route
 	var asked *asking
 	for first := true; ; first = false {
 		a, state := m.current()
@@ -210,16 +213,16 @@ func (m *Mesh) Routes(ctx context.Context, target handshake.NodeID, rdma bool) (
 	}
 }
 
-// state is what a survey has come to.
+// state is the result of a survey so far.
 type state struct {
 	told     []handshake.MapNode
-	complete bool // everybody asked has answered, and hardly anybody is left to ask
-	over     bool // nobody is waited for any more
-	stale    bool // it is worth while to ask again
+	complete bool // each queried node has replied or failed, and further neighbours are unlikely
+	over     bool // the survey does not wait for replies any more
+	stale    bool // another survey may find more
 	news     <-chan struct{}
 }
 
-// current returns the survey, which it begins if there is none.
+// current returns the current survey and its state. It starts a survey if there is none.
 func (m *Mesh) current() (*asking, state) {
 	own := m.Own()
 	m.mu.Lock()
@@ -240,7 +243,7 @@ func (m *Mesh) current() (*asking, state) {
 	return a, st
 }
 
-// renew forgets a survey, unless somebody else has.
+// renew drops a survey, unless another caller has done so.
 func (m *Mesh) renew(a *asking) {
 	m.mu.Lock()
 	if m.survey == a {
@@ -258,7 +261,7 @@ func (m *Mesh) dropSurveyLocked() {
 	}
 }
 
-// hail makes the neighbours known, and returns since when they answer.
+// solicit starts neighbour discovery if needed, and returns when it began.
 func (m *Mesh) hail() time.Time {
 	m.Hail.Hail()
 	m.mu.Lock()
@@ -269,15 +272,15 @@ func (m *Mesh) hail() time.Time {
 	return m.hailed
 }
 
-// own is what this node tells of itself.
+// own returns this node's report about itself, with its cables.
 func (m *Mesh) own() handshake.MapNode {
 	n := m.Own()
 	n.Links = links(n.Node, m.Ports(), m.Hail.Neighbours())
 	return n
 }
 
-// links are the cables to neighbours, of each port one to each port that it meets. When there are too many, those count
-// whose port meets few: it has a cable, and no switch.
+// links returns the cables to neighbours, one for each pair of ports. If there are more than a map may hold, it keeps
+// those whose port has few neighbours, because such a port has a cable and does not lead to a switch.
 func links(own handshake.NodeID, ports []Port, neighbours []Neighbour) []handshake.MapLink {
 	var all []handshake.MapLink
 	for _, n := range neighbours {
@@ -300,13 +303,14 @@ func links(own handshake.NodeID, ports []Port, neighbours []Neighbour) []handsha
 	return all
 }
 
-// meet is a node at the other end of a cable or more, with its processes there, the one to ask first.
+// neighbourNode is a neighbour node with its processes, in the order in which to query them.
 type meet struct {
 	node      handshake.NodeID
-	processes []Neighbour // one of them for each port
+	processes []Neighbour // one for each pair of process and port
 }
 
-// met sorts neighbours by node, and in it those first that live longest, then those to whom there is a session.
+// neighbourNodes groups the neighbours by node. On each node, processes that only relay come first, because they live
+// longest, then those with an existing session.
 func (m *Mesh) met(own handshake.NodeID) []meet {
 	var all []meet
 	for _, n := range m.Hail.Neighbours() {
@@ -333,7 +337,7 @@ func (m *Mesh) met(own handshake.NodeID) []meet {
 	return all
 }
 
-// before compares so that true comes before false.
+// trueFirst compares so that true comes before false.
 func before(a, b bool) int {
 	switch {
 	case a == b:

@@ -6,22 +6,23 @@ import (
 	"ncclmesh/handshake"
 )
 
-// maxTogether is how many routes a connection uses at once.
+// maxTogether is the number of routes that a connection uses at once.
 const maxTogether = 4
 
-// Route is a way to a node through others.
+// Route is a path to a node through relays.
 type Route struct {
-	Port     uint8           // own, Port.Index, at which it begins
+	Port     uint8           // Port.Index of this node's port at which the route begins
 	Via      []handshake.Hop // the relays, at least one
-	PeerName string          // the target's interface, at which it ends
+	PeerName string          // the target's interface at which the route ends
 	Mbps     uint32          // of the slowest cable
-	Names    []string        // host names of the relays, for people
-	Cables   bool            // every cable of it joins two nodes alone: none is a network that more nodes share
-	Spare    bool            // for when others fail: it is longer than they are, or one too many
+	Names    []string        // host names of the relays, for log lines and errors
+	Cables   bool            // every cable connects exactly two nodes: no part of the route is a network that more nodes share
+	Spare    bool            // used only if other routes fail: it is longer than those, or exceeds maxTogether
 }
 
-// routes returns the ways to a node, the one to prefer first: through the fewest relays, then the widest, then through
-// those that no other route goes through. No two share a port of any node. rdma asks for queue pairs all the way.
+// routes returns the routes to a node, in order of preference: through the fewest relays, then the widest, then through
+// relays that no other route uses. No two routes share a port of any node. With rdma, every cable must be RDMA at both
+// ends.
 func (g *graph) routes(target handshake.NodeID, rdma bool) []Route {
 	goal := g.index(target)
 	if goal <= 0 {
@@ -37,7 +38,7 @@ func (g *graph) routes(target handshake.NodeID, rdma bool) []Route {
 	return all
 }
 
-// route describes a way from this node.
+// route returns the description of a path that starts at this node.
 func (g *graph) route(way []cable) Route {
 	last := way[len(way)-1]
 	r := Route{Port: way[0].near.port, PeerName: last.far.name, Mbps: last.mbps, Cables: true}
@@ -53,7 +54,7 @@ func (g *graph) route(way []cable) Route {
 	return r
 }
 
-// alone reports whether a port meets one other node only.
+// pointToPoint reports whether a port has only one neighbour node.
 func (g *graph) alone(e end) bool {
 	met := -1
 	for _, c := range g.cables[e.node] {
@@ -67,22 +68,23 @@ func (g *graph) alone(e end) bool {
 	return true
 }
 
-// search finds one way after the other.
+// search finds one path after the other.
 type search struct {
 	*graph
 	goal   int
 	rdma   bool
-	used   map[end]bool // by the ways that were found
-	relays []bool       // that they go through
+	used   map[end]bool // ends of the cables of the paths that were found
+	relays []bool       // nodes that these paths pass through
 }
 
-// usable reports whether a way may go over a cable. Those between the two nodes themselves are no matter of relays.
+// usable reports whether a path may use a cable. It excludes the direct cables between the two nodes, because these
+// need no relay.
 func (s *search) usable(c cable) bool {
 	direct := min(c.near.node, c.far.node) == 0 && max(c.near.node, c.far.node) == s.goal
 	return !direct && (c.rdma || !s.rdma) && !s.used[c.near] && !s.used[c.far]
 }
 
-// next returns the next best way, and nil when there is none.
+// next returns the next best path, or nil if there is none.
 func (s *search) next() []cable {
 	order, far, width := s.measure()
 	if far[0] < 0 {
@@ -116,8 +118,8 @@ func (s *search) next() []cable {
 	return way
 }
 
-// measure returns the nodes from which the goal can be reached, the nearest to it first; of each node how many cables
-// away that is, -1 if it cannot be; and widths, of which only the goal's is known.
+// measure returns the nodes from which the goal can be reached, nearest first; the distance of each node from the goal
+// in cables, or -1 if it cannot be reached; and the widths, with only the goal's filled in.
 func (s *search) measure() (order, far []int, width []uint32) {
 	far, width = make([]int, len(s.nodes)), make([]uint32, len(s.nodes))
 	for i := range far {

@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/hail"
 )
 
-// noRoute is the error of a node to which nobody knows a way.
+// noRoute returns the error for a node to which the map has no route.
 func (m *Mesh) noRoute(a *asking, target handshake.NodeID, rdma bool) error {
 	own := m.own()
 	m.mu.Lock()
@@ -42,7 +42,7 @@ func (m *Mesh) noRoute(a *asking, target handshake.NodeID, rdma bool) error {
 	return fmt.Errorf("%w: no route through other nodes: %s. Check the cables, that each node between runs a rank or ncclmesh relay, that all have NCCL_MESH_RELAY=auto and the same NCCL_MESH_KEY or none, and that no firewall blocks UDP port %d", fault.ErrUnreachable, strings.Join(say, "; "), hail.UDPPort)
 }
 
-// lack says what the map has too little of.
+// missing returns the reason why the map yields no route.
 func (g *graph) lack(target handshake.NodeID, rdma bool) string {
 	switch {
 	case rdma && len(g.routes(target, false)) > 0:
@@ -53,7 +53,7 @@ func (g *graph) lack(target handshake.NodeID, rdma bool) string {
 	return "and no known cable leads there"
 }
 
-// deaf are the ports on which nobody was heard.
+// silentPorts returns the names of the ports without a neighbour.
 func deaf(ports []Port, links []handshake.MapLink) []string {
 	var names []string
 	for _, p := range ports {
