@@ -16,7 +16,7 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// Limits of connections that are not yet authenticated; fewer in all where descriptors are few.
+// Limits of connections that are not yet authenticated. The total is lower if the process may have few descriptors.
 const (
 	maxStrangers = 256
 	maxPerSource = 64
@@ -45,10 +45,10 @@ const (
 	reasonCable      = "a neighbour that came over no cable"
 )
 
-// stranger is a connection that is not yet authenticated.
+// pendingConn is a connection that is not yet authenticated.
 type stranger = lobby.Stranger[sock.Conn]
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (e *Endpoint) accept() {
 	for {
 		c, err := e.ln.Accept()
@@ -56,7 +56,7 @@ func (e *Endpoint) accept() {
 			return
 		}
 		if err != nil {
-			// The queue of the kernel keeps the peers waiting.
+			// Peers stay in the kernel's queue meanwhile.
 			e.refuse(reasonAccept, netip.AddrPort{}, limit.Own(err))
 			if !e.cfg.Clock.Pause(e.ctx, e.scaled(maxPause)) {
 				return
@@ -76,13 +76,13 @@ func (e *Endpoint) accept() {
 	}
 }
 
-// receive runs the listener's side of the exchange with a stranger.
+// receive runs the listener's side of the handshake on a pending connection.
 func (e *Endpoint) receive(s *stranger) {
 	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
 	reason, reject, err := e.exchange(s)
 	fate := e.lobby.Leave(s)
 	if err == nil {
-		return // the connection belongs to a session
+		return // the connection belongs to a session now
 	}
 	switch {
 	case e.ctx.Err() != nil:
@@ -99,8 +99,8 @@ func (e *Endpoint) receive(s *stranger) {
 	_ = s.Conn.Close()
 }
 
-// exchange returns nil when the connection has become a session's link; otherwise the reason to count, if it is one,
-// and what to tell the dialler, if anything.
+// exchange returns nil if the connection has become a session's link. Otherwise it returns the reason to count, or "",
+// and the code to send to the dialler, or 0.
 func (e *Endpoint) exchange(s *stranger) (reason string, reject handshake.RejectCode, err error) {
 	x, challenge := handshake.NewListener(e.cfg.Process, e.cfg.Random.For(s.Source))
 	if _, err := s.Conn.Write(challenge); err != nil {
@@ -125,8 +125,8 @@ func (e *Endpoint) exchange(s *stranger) (reason string, reject handshake.Reject
 	return e.welcome(s, x, hello, in)
 }
 
-// explain sorts what can go wrong while a Hello is read. A dialler that leaves without a word has merely found a better
-// address.
+// explain returns the reason and the code for an error while a Hello was read. A dialler that closes the connection
+// without sending anything has found a better address, which is no reason.
 func explain(err error) (reason string, reject handshake.RejectCode) {
 	var version *handshake.VersionError
 	var network net.Error
@@ -146,7 +146,7 @@ func explain(err error) (reason string, reject handshake.RejectCode) {
 	}
 }
 
-// welcome makes a new session.
+// acceptNew completes the handshake of a new session.
 func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
 	netdev, reason, reject, err := e.admit(v, x, hello)
 	if err != nil {
@@ -170,14 +170,14 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 	peer := Peer{Process: hello.Process, Node: hello.Node, Hostname: hello.Hostname, Ports: hello.Ports, Settings: hello.Settings}
 	if err := e.agree(&peer, netdev, v.Conn); err != nil {
 		e.count.refuse(reasonSettings)
-		_, _ = v.Conn.Write(raw) // by which the dialler comes to the same
+		_, _ = v.Conn.Write(raw) // so that the dialler finds the same differences
 		if e.cfg.Differ != nil {
 			e.cfg.Differ(hello.Listen, err)
 		}
 		return "", 0, err
 	}
-	// A dialler that has turned to another address meanwhile must not displace the session that it made there: only its
-	// first frame shows that this is the one it uses.
+	// If the dialler has chosen another address meanwhile, this session must not displace the one that it made there.
+	// Its first frame shows that it uses this one.
 	l := newLink(v.Conn, in, keys, nil)
 	o := &offer{keys: keys, peer: peer, hello: hello, source: v.Source.Addr()}
 	if netdev == "" {
@@ -198,14 +198,14 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 	if err != nil {
 		return "", 0, err
 	}
-	entered = true // from here on the place is the session's
+	entered = true // from here on the session owns the slot
 	s.attach(l, 0)
 	e.log.Debug("control: accepted a session", "session", s.id, "peer", s.peer.Hostname, "remote", v.Source)
 	return "", 0, nil
 }
 
-// admit checks a Hello that asks for a new session. netdev is the interface that a neighbour has come by, with a place
-// taken there. Otherwise it returns what to count, and to tell the dialler.
+// admit checks a Hello that requests a new session. For a neighbour, netdev is the interface that it arrived on, with a
+// slot reserved there. On an error it returns the reason to count, and the code to send to the dialler.
 func (e *Endpoint) admit(v *stranger, x *handshake.Exchange, hello *handshake.Hello) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if hello.Listen == neighbourListen {
 		return e.admitNeighbour(v, x)
@@ -220,7 +220,7 @@ func (e *Endpoint) admit(v *stranger, x *handshake.Exchange, hello *handshake.He
 	return "", "", 0, nil
 }
 
-// welcomeBack continues a session over a new link.
+// acceptResume continues a session over a new link.
 func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
 	s, resume := e.session(hello.Session, hello.Accepted), handshake.Key{}
 	o := e.offerOf(hello.Session)

@@ -18,13 +18,13 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// target is whom to dial: a process, by a handle, or as the neighbour at the other end of the cable at netdev.
+// target is the process to dial: by a handle, or as the neighbour at the other end of the cable at netdev.
 type target struct {
 	process handshake.ProcessID
-	netdev  string // "" by a handle
+	netdev  string // "" if dialled by a handle
 }
 
-// invitation is what a session is dialled with.
+// dialSpec is what is needed to dial a session.
 type invitation struct {
 	target
 	secret handshake.Secret
@@ -32,17 +32,17 @@ type invitation struct {
 	addrs  []netip.AddrPort
 }
 
-// attempt is one to make a session, which everybody waits for who wants the same.
+// attempt is an attempt to dial a session. All callers that want the same session wait for it.
 type attempt struct {
 	done chan struct{}
 	s    *Session // set before done is closed
 	err  error
-	own  bool // err concerns only the one who tried: its listen id, its context
+	own  bool // err concerns only the caller that made the attempt: its listen ID or its context
 }
 
-// Dial returns the session with the process that made the handle, new or old. It gives up when ctx ends, when every
-// address that answers refuses, or when none has answered for LaneWait; the error is then a *PeerError. It is a *SettingsError
-// where the process has settings with which the two cannot work together.
+// Dial returns the session with the process that made the handle, an existing or a new one. It fails if ctx ends, if
+// every address that answers refuses, or if none has answered for LaneWait; the error is then a *PeerError. It is a
+// *SettingsError if settings of the two processes are incompatible.
 func (e *Endpoint) Dial(ctx context.Context, h handshake.Handle) (*Session, error) {
 	in := &invitation{target: target{process: h.Process}, secret: h.Secret, listen: h.Listen}
 	for _, a := range h.Addrs {
@@ -84,7 +84,7 @@ func (e *Endpoint) dial(ctx context.Context, in *invitation) (*Session, error) {
 	}
 }
 
-// lead makes the attempt d.
+// runAttempt makes the attempt d, and publishes its result.
 func (e *Endpoint) lead(ctx context.Context, in *invitation, d *attempt) {
 	d.s, d.err = e.newDialled(ctx, in)
 	if d.err != nil {
@@ -108,7 +108,7 @@ func refusedListen(err error) bool {
 	return errors.Is(err, handshake.ErrMAC)
 }
 
-// newDialled makes a new session.
+// newDialled dials a new session.
 func (e *Endpoint) newDialled(caller context.Context, in *invitation) (*Session, error) {
 	ctx, cancel := e.cfg.Clock.WithTimeout(caller, e.scaled(e.cfg.LaneWait))
 	defer cancel()
@@ -150,8 +150,8 @@ func (e *Endpoint) newDialled(caller context.Context, in *invitation) (*Session,
 	}
 }
 
-// silent reports whether some address may still answer. One to which there is no route from here says nothing about a
-// process that all others refuse.
+// silent reports whether some address may still answer. An address without a route does not count if all others have
+// refused.
 func silent(tries []Try) bool {
 	refused := slices.ContainsFunc(tries, func(t Try) bool { return answered(t.Err) })
 	return slices.ContainsFunc(tries, func(t Try) bool {
@@ -159,8 +159,8 @@ func silent(tries []Try) bool {
 	})
 }
 
-// begin turns a completed exchange into a session. The error is a *SettingsError where the two processes cannot work
-// together.
+// startSession makes a session of a completed handshake. The error is a *SettingsError if the settings of the two
+// processes are incompatible.
 func (e *Endpoint) begin(in *invitation, won *answer) (*Session, error) {
 	w := won.welcome
 	peer := Peer{Process: w.Process, Node: w.Node, Hostname: w.Hostname, Ports: w.Ports, Settings: w.Settings}
@@ -183,17 +183,17 @@ func (e *Endpoint) begin(in *invitation, won *answer) (*Session, error) {
 	return s, nil
 }
 
-// search is one way to find a process.
+// search describes how to find a process.
 type search struct {
 	target
 	addrs   []address
 	stagger time.Duration
-	known   bool // the process has been seen; see Try.final
+	known   bool // the process was seen before; see Try.final
 	hello   func(*handshake.Exchange) ([]byte, error)
-	failed  func() // called when a Hello was sent in vain; may be nil
+	failed  func() // called after a Hello got no Welcome; may be nil
 }
 
-// answer is what dialling one address brought.
+// dialResult is the result of dialling one address.
 type answer struct {
 	addr address
 	err  error
@@ -202,14 +202,14 @@ type answer struct {
 	x    *handshake.Exchange
 	mesh bool
 
-	// once the exchange is complete
+	// set once the handshake is complete
 	welcome *handshake.Welcome
 	keys    handshake.Keys
 	link    *link
 }
 
-// round tries every address once, in parallel: it dials them all, and says Hello on one after the other of those that
-// answer, until a Welcome makes the link.
+// round dials every address once, in parallel. It sends a Hello to one after the other of those that answer, until a
+// Welcome completes the link.
 func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []Try) {
 	calls, cancel := e.cfg.Clock.WithTimeout(ctx, e.scaled(answerWait)+time.Duration(len(sr.addrs))*sr.stagger)
 	r := &round{
@@ -247,24 +247,24 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 	}
 }
 
-// A round is one search over all addresses under way. It belongs to the goroutine that runs it.
+// A round is a search over all addresses in progress. Only the goroutine that runs it uses it.
 type round struct {
 	e *Endpoint
 	*search
 	left    []address     // not dialled yet
-	stagger time.Duration // between two of them
-	pending int           // dialled, and not heard of
+	stagger time.Duration // between two dials
+	pending int           // dials without a result
 	answers chan *answer
-	ready   []*answer // answered, to be tried now
-	held    []*answer // answered over the mesh, while another address may still answer off it
-	tries   []Try     // what failed
+	ready   []*answer // have answered, and are tried next
+	held    []*answer // have answered over the mesh; kept while an address outside the mesh may still answer
+	tries   []Try     // failures
 
 	next *clock.Timer // dials the next address
-	hold *clock.Timer // set once an answer is held
-	dead *clock.Timer // set once the process is gone, unless another address knows better
+	hold *clock.Timer // runs after a result was held
+	dead *clock.Timer // runs after a final failure, while another address may still answer
 }
 
-// close waits for what has been dialled, and closes what was not chosen.
+// close waits for the results of all dials, and closes the connections that are not used.
 func (r *round) close() {
 	for _, t := range []*clock.Timer{r.next, r.hold, r.dead} {
 		t.Stop()
@@ -280,13 +280,13 @@ func (r *round) close() {
 	}
 }
 
-// hurry dials what is left at once.
+// dialRest dials the remaining addresses at once.
 func (r *round) hurry() {
 	r.stagger = 0
 	r.next.Reset(0)
 }
 
-// dial calls the next address, if there is one.
+// dial dials the next address, if there is one.
 func (r *round) dial(ctx context.Context) {
 	if len(r.left) == 0 {
 		return
@@ -301,7 +301,7 @@ func (r *round) dial(ctx context.Context) {
 	r.next.Reset(r.stagger)
 }
 
-// heard sorts what came of a call.
+// handleResult handles the result of a dial.
 func (r *round) heard(a *answer) {
 	r.pending--
 	switch {
@@ -319,7 +319,7 @@ func (r *round) heard(a *answer) {
 	}
 }
 
-// fail is the end of one address.
+// fail records the failure of one address.
 func (r *round) fail(a *answer) {
 	if a.conn != nil {
 		_ = a.conn.Close()
@@ -328,16 +328,16 @@ func (r *round) fail(a *answer) {
 	r.tries = append(r.tries, t)
 	if t.final(r.known) {
 		r.dead.Reset(r.e.scaled(deadGrace))
-		r.hurry() // the others get the whole of it
+		r.hurry() // so that the others have the whole grace period
 	}
 }
 
-// from is where this process dials from: with an interface, to somebody on its link.
+// from returns the local end to dial from. With an interface, it reaches only peers on the same link.
 func (e *Endpoint) from(netdev string) sock.From {
 	return sock.From{Netdev: netdev, OnLink: netdev != "", Ports: e.cfg.PortRange}
 }
 
-// call dials one address and reads what its listener says first.
+// dialAddr dials one address and reads the listener's challenge.
 func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 	a := &answer{addr: addr}
 	if a.conn, a.err = e.network.Dial(ctx, e.from(to.netdev), addr.AddrPort); a.err != nil {
@@ -353,7 +353,7 @@ func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 	if err != nil {
 		var version *handshake.VersionError
 		if errors.As(err, &version) {
-			_, _ = a.conn.Write(handshake.Reject(handshake.RejectVersion)) // for its log to name this build
+			_, _ = a.conn.Write(handshake.Reject(handshake.RejectVersion)) // so that the listener's log names this build
 		}
 		a.err = cause(ctx, err)
 		return a
@@ -362,7 +362,7 @@ func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 	return a
 }
 
-// converse completes the exchange on an address that has answered.
+// exchangeHello completes the handshake with an address that has answered. It reports success.
 func (e *Endpoint) converse(ctx context.Context, sr *search, a *answer) bool {
 	a.err = func() error {
 		hello, err := sr.hello(a.x)
@@ -398,7 +398,7 @@ func (e *Endpoint) converse(ctx context.Context, sr *search, a *answer) bool {
 	return true
 }
 
-// onDone interrupts the connection's I/O when the context ends, until the function it returns is called.
+// onDone makes the connection's I/O fail when the context ends, until the returned function is called.
 func onDone(ctx context.Context, c sock.Conn) (stop func()) {
 	done := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -412,7 +412,8 @@ func onDone(ctx context.Context, c sock.Conn) (stop func()) {
 	}
 }
 
-// cause returns why the context ended, if that is what an I/O error comes from.
+// cause returns the context's error if the context has ended, because the I/O error follows from that. Otherwise it
+// returns err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -23,35 +23,36 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// Config says who this process is and whom to tell what happens.
+// Config configures an Endpoint.
 type Config struct {
 	Process  handshake.ProcessID
-	PID      int // by which people know the process on its machine
+	PID      int // the process's ID on its machine, for log lines
 	Node     handshake.NodeID
 	Hostname string
 
-	// Addrs are this process's addresses, the most preferred first. Those that mean nothing to another node are left
-	// out: IPv6 link-local ones, and loopback unless there is nothing else.
+	// Addrs are this process's addresses, the most preferred first. Addresses without meaning on another node are
+	// ignored: IPv6 link-local ones, and loopback unless there are no others.
 	Addrs []netip.Addr
-	// Ports returns the ports to tell a new peer. Nil: none.
+	// Ports returns the ports to report to a new peer. Nil: none.
 	Ports func() []handshake.Port
-	// Settings returns the settings to tell a new peer of, neighbours apart, and to compare with the peer's. Nil: none.
+	// Settings returns the settings to send to a new peer that is no neighbour, and to compare with its settings. Nil:
+	// none.
 	Settings func() []handshake.Setting
-	// Mesh reports whether a local address lies on a mesh interface. When a peer answers on several addresses, one that
-	// does not is preferred: the cable that fails must not carry the talk about it. Nil: no address does.
+	// Mesh reports whether a local address is on a mesh interface. If a peer answers on several addresses, one outside
+	// the mesh is preferred, because the control plane must survive the failure of a mesh cable. Nil: no address is.
 	Mesh func(netip.Addr) bool
 
-	// LaneWait is how long a peer that stays silent is dialled before it counts as dead. 0: 10 s.
+	// LaneWait is how long a silent peer is dialled before it counts as dead. 0: 10 s.
 	LaneWait time.Duration
 	// Clock makes the timers.
 	Clock clock.Clock
 	// TimeScale multiplies every deadline, for emulated machines. 0: 1.
 	TimeScale float64
-	// Descriptors is how many descriptors the process may ever have. 0: as many as the kernel says.
+	// Descriptors is the limit of the process's descriptors. 0: the kernel's limit.
 	Descriptors uint64
-	// Random is what secrets, nonces and numbers are drawn from.
+	// Random is the source of secrets, nonces and IDs.
 	Random random.Source
-	// Log is told what happens. Nil: nobody is.
+	// Log receives the log lines. Nil: they are discarded.
 	Log *slog.Logger
 
 	// Message is called for each message of a session, in order, on the session's own goroutine.
@@ -59,44 +60,45 @@ type Config struct {
 	// Dead is called once for each session, after its last message. err is nil after an orderly end. It may be called
 	// before the Dial that made the session returns it.
 	Dead func(s *Session, err error)
-	// Differ is called when a process that holds the handle of a listen has dialled and is turned away, because its
-	// settings and those of this process must be the same and are not. err is a *SettingsError.
+	// Differ is called after a process that has the handle of a listen has dialled and was refused, because settings
+	// that must be equal differ. err is a *SettingsError.
 	Differ func(listen uint32, err error)
-	// Busy reports whether connections of the session still need its peer. While they do, a silent peer is dialled
-	// until LaneWait; otherwise it is given up after one round. Nil: they always do.
+	// Busy reports whether the peer of the session is still needed. While it is, a silent peer is dialled until
+	// LaneWait; otherwise it is given up after one round. Nil: it always is.
 	Busy func(s *Session) bool
-	// Moved is a number that changes when connections of the session move data. As long as it does a silent peer is not
-	// given up: what is lost is the network between the two processes, and not the cables. Nil: it never does.
+	// Moved returns a number that changes when connections of the session move data. While it changes, a silent peer is
+	// not given up, because then only the control network between the two processes has failed, and not the cables.
+	// Nil: it never changes.
 	Moved func(s *Session) uint64
 
 	// NeighbourSecret authenticates the sessions of neighbours. Nil: they are refused.
 	NeighbourSecret *handshake.Secret
-	// Cable reports whether neighbours may dial by an interface. It keeps those out who are not at the other end of a cable,
-	// where the secret does not. Nil: by none.
+	// Cable reports whether neighbours may connect on an interface. It excludes peers that are not at the other end of
+	// a cable, which a public secret cannot exclude. Nil: on no interface.
 	Cable func(netdev string) bool
 
-	// PortRange is the TCP ports to listen at and to dial from. The zero value: any.
+	// PortRange is the range of TCP ports to listen on and to dial from. The zero value: any port.
 	PortRange sock.PortRange
-	// Network is where the endpoint listens and dials. Nil: the kernel's.
+	// Network is the network to listen and dial on. Nil: the kernel's.
 	Network sock.Network
 
-	bind netip.AddrPort // where to listen; tests choose, the zero value is a port of PortRange everywhere
+	bind netip.AddrPort // address to listen on, set by tests; the zero value: all addresses, a port of PortRange
 }
 
 // Deadlines and pauses, before TimeScale.
 const (
 	laneWait    = 10 * time.Second       // default of Config.LaneWait
-	strangerTTL = 10 * time.Second       // for a connection to authenticate itself
-	answerWait  = 2 * time.Second        // for a dialled address to connect and speak; for a Welcome
-	dialStagger = 100 * time.Millisecond // between the addresses of a new peer
-	meshHold    = 100 * time.Millisecond // for an address off the mesh to answer as well
-	backStagger = 20 * time.Millisecond  // between the addresses of a known peer
-	backGrace   = 150 * time.Millisecond // for the dialling side of a session to come back by itself
+	strangerTTL = 10 * time.Second       // for a connection to authenticate
+	answerWait  = 2 * time.Second        // for a dialled address to connect and send its challenge; for a Welcome
+	dialStagger = 100 * time.Millisecond // between dialling two addresses of a new peer
+	meshHold    = 100 * time.Millisecond // for an address outside the mesh to answer too
+	backStagger = 20 * time.Millisecond  // between dialling two addresses of a known peer
+	backGrace   = 150 * time.Millisecond // for the dialling side of a session to resume it first
 	deadGrace   = 200 * time.Millisecond // for another address to contradict a refusal
 	minPause    = 20 * time.Millisecond  // between two rounds of dialling, doubled up to
 	maxPause    = 320 * time.Millisecond
 	byeWait     = time.Second     // for the peer to confirm the end of a session
-	silenceWait = 2 * time.Second // for sent bytes to be acknowledged by the peer's kernel (TCP_USER_TIMEOUT)
+	silenceWait = 2 * time.Second // for the peer's kernel to acknowledge sent bytes (TCP_USER_TIMEOUT)
 	probeEvery  = time.Second     // on an idle link (TCP_KEEPIDLE, TCP_KEEPINTVL)
 )
 
@@ -115,31 +117,32 @@ type Endpoint struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	firstListen uint32 // the number before that of the first listen
+	firstListen uint32 // ID of the first listen, minus 1
 
 	mu       sync.Mutex // taken after Session.mu when both are held
-	closing  bool       // nothing new begins
-	closed   bool       // no goroutine starts any more
+	closing  bool       // no new session or listen is made
+	closed   bool       // no goroutine is started
 	listens  map[uint32]*Listen
-	made     uint32 // listens so far; they are numbered in turn from a random start
+	made     uint32 // listens made so far; their IDs count up from a random start
 	dials    map[target]*attempt
-	dialled  map[target]*Session // by whom they lead to, who has proved it with the secret of his listen; neighbours apart
+	dialled  map[target]*Session // sessions that this side dialled, by the process that they lead to, which the handshake has authenticated
 	sessions map[sessionKey]*Session
-	offers   map[handshake.SessionID]*offer // whose first frame has not come
-	settled  []handshake.Difference         // those that were logged
-	cables   map[string]*cable              // by the interfaces over which neighbours have come, or were dialled
+	offers   map[handshake.SessionID]*offer // offers whose first frame has not arrived
+	settled  []handshake.Difference         // differences that were logged
+	cables   map[string]*cable              // by the interfaces on which neighbours have connected or were dialled
 }
 
-// sessionKey names an end of a session: of one with itself a process holds both.
+// sessionKey identifies one end of a session. A process that has a session with itself holds both ends.
 //
-// Whom an accepted session leads to is only what its peer says. So nothing is looked up by that: a process that has lost
-// a session and dials anew has two here until the old one is found dead, and one that lies has one more of its own.
+// The Process of an accepted session's peer is not verified. Therefore accepted sessions are not looked up by it. A
+// process that has lost a session and dials a new one has two here until the old one is found dead, and a process that
+// lies only has one more of its own.
 type sessionKey struct {
 	id      handshake.SessionID
 	dialled bool
 }
 
-// New opens the listener.
+// New opens the listener and starts to accept connections.
 func New(cfg Config) (*Endpoint, error) {
 	if cfg.LaneWait == 0 {
 		cfg.LaneWait = laneWait
@@ -181,7 +184,7 @@ func New(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// reachable leaves out what other nodes cannot use, and what exceeds a Hello.
+// reachable returns the addresses that other nodes can use, at most as many as fit a Hello.
 func reachable(addrs []netip.Addr) []netip.Addr {
 	var far, near []netip.Addr
 	for _, a := range addrs {
@@ -203,7 +206,7 @@ func reachable(addrs []netip.Addr) []netip.Addr {
 // Port returns the port of the listener.
 func (e *Endpoint) Port() uint16 { return e.port }
 
-// scaled stretches a deadline on a slow machine.
+// scaled multiplies a deadline by TimeScale, for slow machines.
 func (e *Endpoint) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * e.cfg.TimeScale)
 }
@@ -215,7 +218,7 @@ func (e *Endpoint) ports() []handshake.Port {
 	return e.cfg.Ports()
 }
 
-// spawn starts a goroutine that Close waits for; it reports false when the endpoint is closed.
+// spawn starts a goroutine that Close waits for. It returns false if the endpoint is closed.
 func (e *Endpoint) spawn(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -226,10 +229,11 @@ func (e *Endpoint) spawn(f func()) bool {
 	return true
 }
 
-// caught logs a panic, of which nothing but the loss of a stranger comes.
+// caught logs a panic. The pending connection that the goroutine served is lost.
 func (e *Endpoint) caught(p *guard.Panic) { e.log.Error("control: " + p.Report()) }
 
-// addrsFor is where a peer may dial this process: a neighbour only at the address that the session has.
+// addrsFor returns the addresses at which a peer may dial this process. A neighbour gets none, because it may use only
+// the address of the session.
 func (e *Endpoint) addrsFor(netdev string) []netip.Addr {
 	if netdev != "" {
 		return nil
@@ -237,7 +241,7 @@ func (e *Endpoint) addrsFor(netdev string) []netip.Addr {
 	return e.addrs
 }
 
-// add enters a new session.
+// add registers a new session and starts its goroutine.
 func (e *Endpoint) add(s *Session) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,14 +256,14 @@ func (e *Endpoint) add(s *Session) error {
 	return nil
 }
 
-// session returns a session of this endpoint, which dialled it or accepted it, or nil.
+// session returns the end of a session that this process dialled or accepted, or nil.
 func (e *Endpoint) session(id handshake.SessionID, dialled bool) *Session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.sessions[sessionKey{id, dialled}]
 }
 
-// remove forgets a session that has ended.
+// remove unregisters a session that has ended.
 func (e *Endpoint) remove(s *Session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -275,8 +279,8 @@ func (e *Endpoint) remove(s *Session) {
 	}
 }
 
-// Close says Bye on every session, once the messages sent before have arrived, and returns when nothing is left. A peer
-// that does not confirm delays it by a second.
+// Close sends Bye on every session after the messages that were sent before, and returns when all sessions and
+// goroutines have ended. It waits at most a second for peers that do not confirm.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	if e.closing {
@@ -316,21 +320,19 @@ func (e *Endpoint) Close() error {
 
 var errUnconfirmed = errors.New("closed before the peer confirmed the end of the session")
 
-// Sessions returns the sessions there are now, of either direction, those with neighbours too, in the order of
-// [CompareSessions].
+// Sessions returns all current sessions, of either direction and with neighbours too, ordered by [CompareSessions].
 func (e *Endpoint) Sessions() []*Session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.SortedFunc(maps.Values(e.sessions), CompareSessions)
 }
 
-// CompareSessions orders the sessions of a process, such that what goes through several of them does so in an order that does
-// not change.
+// CompareSessions defines a fixed order of the sessions of a process.
 func CompareSessions(a, b *Session) int {
 	if c := bytes.Compare(a.id[:], b.id[:]); c != 0 || a.dialled == b.dialled {
 		return c
 	}
-	if a.dialled { // a session of a process with itself has both ends here
+	if a.dialled { // a process that has a session with itself holds both ends
 		return -1
 	}
 	return 1

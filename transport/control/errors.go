@@ -16,21 +16,21 @@ import (
 	"ncclmesh/transport/limit"
 )
 
-// ErrProtocol says that an authentic peer said what it must not: a fault of the program at the other end.
+// ErrProtocol reports that an authenticated peer violated the protocol: a fault of the program at the other end.
 var ErrProtocol = errors.New("protocol error")
 
-// PeerError says that a process cannot be reached, and what each of its addresses said.
+// PeerError reports that a process cannot be reached, and the failure of each of its addresses.
 type PeerError struct {
-	Local   string // this node
-	Peer    string // the other one, if its name is known
+	Local   string // name of this node
+	Peer    string // name of the other node, or "" if it is not known
 	Process handshake.ProcessID
-	Netdev  string // at whose cable it is a neighbour; "" if a handle leads to it
-	Dead    bool   // there was a definite no, rather than silence
-	Cause   error  // what came before: why the last link broke, why the caller gave up; may be nil
+	Netdev  string // interface of the cable that leads to the neighbour; "" if the process was dialled by a handle
+	Dead    bool   // an address refused, as opposed to no answer
+	Cause   error  // the error before: of the last link, or of the caller's context; may be nil
 	Tries   []Try
 }
 
-// Try is an address that was dialled in vain, and what it said.
+// Try is an address that was dialled without success, and its error.
 type Try struct {
 	Addr netip.AddrPort
 	Err  error
@@ -60,7 +60,7 @@ func (e *PeerError) Error() string {
 		fmt.Fprintf(&b, "; check the cable at %s, and that no firewall is in the way", e.Netdev)
 	case !e.Dead:
 		b.WriteString("; check that both nodes are up and that one of these addresses can be reached from here (NCCL_SOCKET_IFNAME chooses the interface)")
-	case e.Refused(): // and has said why
+	case e.Refused(): // the error of the address tells why
 	case errors.Is(e, handshake.ErrOtherProcess):
 		b.WriteString("; these addresses belong to another machine, or the process has ended and another has its port")
 	case errors.Is(e, syscall.ECONNREFUSED):
@@ -69,7 +69,7 @@ func (e *PeerError) Error() string {
 	return b.String()
 }
 
-// Refused reports whether the process was found, lives, and does not want to talk.
+// Refused reports whether the process is alive and refused the session.
 func (e *PeerError) Refused() bool {
 	var version *handshake.VersionError
 	return errors.As(e, &version) || slices.ContainsFunc(e.Tries, func(t Try) bool {
@@ -78,7 +78,7 @@ func (e *PeerError) Refused() bool {
 	})
 }
 
-// ownFault is what this node lacked to dial at all, if that may be why nobody answered.
+// ownFault returns the error of a resource that this node ran out of while dialling, or nil.
 func ownFault(tries []Try) error {
 	for _, t := range tries {
 		if limit.IsOwn(t.Err) {
@@ -88,7 +88,7 @@ func ownFault(tries []Try) error {
 	return nil
 }
 
-// Unwrap returns what each address said.
+// Unwrap returns the error of each address.
 func (e *PeerError) Unwrap() []error {
 	var errs []error
 	for _, t := range e.Tries {
@@ -97,7 +97,7 @@ func (e *PeerError) Unwrap() []error {
 	return errs
 }
 
-// saying puts an address's error into a user's words.
+// describeError returns an address's error as text for users.
 func saying(err error) string {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
@@ -110,14 +110,15 @@ func saying(err error) string {
 	return err.Error()
 }
 
-// final reports whether a try settles the matter, unless another address contradicts it at once. What rejects us is the
-// process itself, and so was what refuses where a known process has been seen.
+// final reports whether a try decides that the process cannot be reached, unless another address contradicts it at
+// once. A rejection comes from the process itself. A refused connection is final only at an address where the process
+// has been seen before.
 func (t Try) final(known bool) bool {
 	var reject *handshake.RejectError
 	return errors.As(t.Err, &reject) && reject.Code != handshake.RejectBusy || known && t.sure && answered(t.Err)
 }
 
-// answered reports whether an error is a definite no, from whoever has the address, rather than silence.
+// answered reports whether an error is an answer from the host at the address, as opposed to silence.
 func answered(err error) bool {
 	var reject *handshake.RejectError
 	if errors.As(err, &reject) {

@@ -10,25 +10,25 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// link is the TCP connection that a session uses at present. Its fields other than the once are used by its two
-// goroutines only, or with Session.mu held.
+// link is the TCP connection that a session uses at present. Its fields other than once are used only by its two
+// goroutines, or with Session.mu held.
 type link struct {
 	conn   sock.Conn
 	in     *bufio.Reader
-	opener *handshake.Opener // reader's
-	sealer *handshake.Sealer // writer's
-	first  []byte            // what the writer sends before any frame: a Welcome, or nothing
-	early  *handshake.Frame  // what the reader has already: the first frame, or nothing
+	opener *handshake.Opener // used by the reader
+	sealer *handshake.Sealer // used by the writer
+	first  []byte            // bytes to send before any frame: a Welcome, or none
+	early  *handshake.Frame  // first frame, if it was read before the link was attached
 	local  netip.AddrPort
 	remote netip.AddrPort
 
 	next  uint64 // number of the next message to send; guarded by Session.mu
 	acked uint64 // number of the last message acknowledged to the peer; guarded by Session.mu
-	quiet bool   // this side has not spoken yet, and is to speak first; guarded by Session.mu
+	quiet bool   // this side must send a frame even if it has no message, because it has to send first; guarded by Session.mu
 
-	wake chan struct{} // holds a token when the writer has to look
+	wake chan struct{} // holds a token when the writer has work
 	once sync.Once
-	done chan struct{} // closed with the connection
+	done chan struct{} // closed when the connection is
 }
 
 func newLink(c sock.Conn, in *bufio.Reader, keys handshake.Keys, first []byte) *link {
@@ -45,7 +45,7 @@ func newLink(c sock.Conn, in *bufio.Reader, keys handshake.Keys, first []byte) *
 	}
 }
 
-// addrOf is one end of a connection, without the zone of a link-local one: what is kept of it is compared.
+// addrOf returns an address without its zone, because the result is compared.
 func addrOf(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port())
 }
@@ -64,7 +64,7 @@ func (l *link) close() {
 	})
 }
 
-// read is the goroutine that takes frames from a link.
+// read is the goroutine that receives frames from a link.
 func (s *Session) read(l *link) {
 	f, err := l.early, error(nil)
 	for ; ; f = nil {
@@ -90,7 +90,7 @@ func (s *Session) read(l *link) {
 	}
 }
 
-// paced counts a frame of a neighbour that has to wait, and logs the first one over each cable.
+// paced counts a frame of a neighbour that was delayed, and logs the first one for each cable.
 func (s *Session) paced() {
 	if first, _ := s.e.count.first(refusal{"paced over " + s.netdev, netip.Addr{}}); first {
 		s.e.log.Warn("control: processes at the other end of a cable send more messages than this process accepts from one cable: the rest has to wait",
@@ -99,10 +99,10 @@ func (s *Session) paced() {
 	s.e.count.add(func(st *Stats) { st.Paced++ })
 }
 
-// batch is how many messages go into one write.
+// batch is the largest number of messages in one write.
 const batch = 64
 
-// write is the goroutine that puts frames on a link.
+// write is the goroutine that sends frames on a link.
 func (s *Session) write(l *link) {
 	out := l.first
 	for {
@@ -121,7 +121,8 @@ func (s *Session) write(l *link) {
 			continue
 		}
 		if last {
-			// The peer has said Bye and knows that we heard it. It closes; we wait for that, but not for long.
+			// The peer has sent Bye and knows that this side received it. It closes the connection; wait for that, but
+			// not for long.
 			_ = l.conn.CloseWrite()
 			_ = l.conn.SetReadDeadline(time.Now().Add(s.e.scaled(byeWait)))
 			return

@@ -7,7 +7,7 @@ import (
 	"ncclmesh/handshake"
 )
 
-// Listen is an invitation for connections, which every peer that is given its handle may ask for.
+// Listen is a permission to request connections. Each peer that has its handle may use it.
 type Listen struct {
 	ID     uint32
 	Secret handshake.Secret
@@ -17,7 +17,7 @@ type Listen struct {
 	used   map[[32]byte]struct{} // proofs that were accepted; guarded by Endpoint.mu
 }
 
-// Listen makes an invitation. It stands until it is closed.
+// Listen makes a Listen. It is valid until it is closed.
 func (e *Endpoint) Listen() (*Listen, error) {
 	l := &Listen{Secret: handshake.NewSecret(e.cfg.Random), e: e, used: make(map[[32]byte]struct{})}
 	e.mu.Lock()
@@ -38,10 +38,10 @@ func (e *Endpoint) Listen() (*Listen, error) {
 	return l, nil
 }
 
-// Handle returns what the connecting side must be given.
+// Handle returns the bytes that the connecting side needs.
 func (l *Listen) Handle() [handshake.HandleSize]byte { return l.handle }
 
-// Close withdraws the invitation. Connections that it has brought are not touched.
+// Close invalidates the Listen. Connections that were made with it stay open.
 func (l *Listen) Close() {
 	l.e.mu.Lock()
 	defer l.e.mu.Unlock()
@@ -50,8 +50,8 @@ func (l *Listen) Close() {
 	}
 }
 
-// Redeem checks that the peer of a session holds the handle of a listen and may have its connection conn for it. A proof
-// holds for one session, listen and connection, and once.
+// Redeem checks that the peer of a session has the handle of a listen, and may have its connection conn for it. A proof
+// is valid once, for one session, listen and connection.
 func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,18 +73,19 @@ func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte
 	return nil
 }
 
-// standingLocked returns a listen that stands, or the reason to count and an error that tells what has become of it.
+// listenLocked returns an open listen, or the reason to count and an error that tells why it is not open. It needs
+// Endpoint.mu.
 func (e *Endpoint) standingLocked(listen uint32) (l *Listen, reason string, err error) {
 	if l = e.listens[listen]; l != nil {
 		return l, "", nil
 	}
-	if n := listen - e.firstListen; n != 0 && n <= e.made { // they are numbered in turn
+	if n := listen - e.firstListen; n != 0 && n <= e.made { // because their IDs count up
 		return nil, reasonClosed, fmt.Errorf("listen %#x has been closed here", listen)
 	}
 	return nil, reasonListen, fmt.Errorf("listen %#x was never made here", listen)
 }
 
-// secret returns the secret of a listen that stands, or what to count, and to tell the peer.
+// secret returns the secret of an open listen, or the reason to count and the code to send to the peer.
 func (e *Endpoint) secret(listen uint32) (_ handshake.Secret, reason string, code handshake.RejectCode, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,17 +7,17 @@ import (
 	"ncclmesh/handshake"
 )
 
-// maxNames is how many host names are remembered: a mesh has far fewer, and neighbours may invent them.
+// maxNames is how many host names are remembered. A mesh has far fewer, but neighbours may invent names.
 const maxNames = 4096
 
-// names knows which host names more than one node has.
+// names records which host names belong to more than one node.
 type names struct {
-	mu     sync.Mutex // a leaf
+	mu     sync.Mutex // a leaf lock
 	nodes  map[string]handshake.NodeID
 	shared map[string]bool
 }
 
-// note takes down who has a name.
+// add records that a node has a host name.
 func (n *names) note(host string, node handshake.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -39,8 +39,8 @@ func (n *names) ambiguous(host string) bool {
 	return n.shared[host]
 }
 
-// Name is what the peer's node is called in lines for people: its host name, and where another node has that too, also
-// the address at which the session reaches it.
+// Name returns the name of the peer's node for log lines and errors: its host name, and if another node has the same,
+// also the address at which the session reaches it.
 func (s *Session) Name() string {
 	if !s.e.names.ambiguous(s.peer.Hostname) {
 		return s.peer.Hostname
@@ -48,7 +48,8 @@ func (s *Session) Name() string {
 	return s.peer.Hostname + " (" + s.RemoteAddr().Addr().String() + ")"
 }
 
-// LocalName is what this node is called beside that.
+// LocalName returns the name of this node for log lines and errors: its host name, and if another node has the same,
+// also this side's address of the session.
 func (s *Session) LocalName() string {
 	if !s.e.names.ambiguous(s.e.cfg.Hostname) {
 		return s.e.cfg.Hostname
@@ -56,8 +57,8 @@ func (s *Session) LocalName() string {
 	return s.e.cfg.Hostname + " (" + s.LocalAddr().Addr().String() + ")"
 }
 
-// Both returns the names of this process and the peer for a line that names both: LocalName and Name. To the names of two
-// processes of one node it adds their ids, and the pid of this one.
+// Both returns the names of this process and the peer for a text that names both: LocalName and Name. If both processes
+// are on one node, it adds their IDs, and the PID of this one.
 func (s *Session) Both() (local, remote string) {
 	local, remote = s.LocalName(), s.Name()
 	if s.peer.Node == s.e.cfg.Node && s.peer.Process != s.e.cfg.Process {

@@ -14,23 +14,23 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// Limits of the neighbours at the other end of one cable, of all their sessions together. Nothing limits the cables
-// together, because they are no more than this node has ports: whatever comes over one of them leaves the others theirs.
+// Limits of all sessions of the neighbours at the other end of one cable. There is no limit over all cables, because a
+// node has few ports, and so the neighbours of one cable do not use up what is left for another.
 const (
 	maxOfCable = 64   // sessions that neighbours have dialled
 	cableRate  = 1000 // frames a second that this process reads from neighbours, before TimeScale
-	cableBurst = 8192 // frames that it reads from them at once, after it has read few
-	frameUnit  = 512  // bytes of a message that count as a frame more
+	cableBurst = 8192 // frames that it reads from them at once after a quiet time
+	frameUnit  = 512  // bytes of a message that count as one more frame
 )
 
-// cable is what the neighbours at the other end of one cable use of this process.
+// cable is the use that the neighbours at the other end of one cable make of this process.
 type cable struct {
-	accepted int           // sessions that were accepted, or are being accepted; guarded by Endpoint.mu
-	pace     *rate.Limiter // of the frames of every session, whichever side has dialled it
+	accepted int           // sessions that are accepted or in handshake; guarded by Endpoint.mu
+	pace     *rate.Limiter // limits the frames of all sessions, whichever side dialled
 }
 
-// cableLocked returns the cable at an interface. It makes the entry at the first call, and keeps it for good, because a
-// neighbour that dials again must not begin with a new allowance.
+// cableLocked returns the cable at an interface. It makes the entry at the first call and never deletes it, so that a
+// neighbour that dials again does not get a new allowance. It needs Endpoint.mu.
 func (e *Endpoint) cableLocked(netdev string) *cable {
 	c := e.cables[netdev]
 	if c == nil {
@@ -40,8 +40,8 @@ func (e *Endpoint) cableLocked(netdev string) *cable {
 	return c
 }
 
-// takePlace reserves the place of one more session that a neighbour has dialled over the cable at netdev. It reports
-// false when the cable has all its places taken. The place is given back by leavePlace.
+// reserveSlot reserves a slot for one more session that a neighbour has dialled over the cable at netdev. It returns
+// false if all slots of the cable are taken. releaseSlot releases the slot.
 func (e *Endpoint) takePlace(netdev string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -59,8 +59,8 @@ func (e *Endpoint) leavePlace(netdev string) {
 	e.cableLocked(netdev).accepted--
 }
 
-// wait returns once a frame with a body of size bytes may be handled, or false when done is closed before. waited is
-// called when the frame has to wait.
+// wait returns true once a frame with a body of size bytes may be handled, and false if done is closed before. It calls
+// waited if the frame has to wait.
 func (c *cable) wait(clock clock.Clock, size int, done <-chan struct{}, waited func()) bool {
 	r := c.pace.ReserveN(time.Now(), 1+size/frameUnit)
 	d := r.Delay()
@@ -79,12 +79,12 @@ func (c *cable) wait(clock clock.Clock, size int, done <-chan struct{}, waited f
 	}
 }
 
-// neighbourListen is the number that a neighbour's Hello has in place of a listen's; no listen has it.
+// neighbourListen is the listen ID in a neighbour's Hello. No listen has it.
 const neighbourListen = 0
 
-// DialNeighbour returns the session that this side has dialled with a process over the cable at netdev, new or old. It is
-// dialled, and resumed, from that interface and at the address given only, which is the one that answered a hail there.
-// Errors are as of Dial.
+// DialNeighbour returns the session that this side has dialled with a process over the cable at netdev, an existing or
+// a new one. The session is dialled, and resumed, only from that interface and to the given address, which has answered
+// neighbour discovery there. It returns the errors that Dial returns.
 func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessID, secret handshake.Secret, at netip.AddrPort, netdev string) (*Session, error) {
 	if netdev == "" || !at.IsValid() || at.Port() == 0 {
 		return nil, fmt.Errorf("control: dialling a neighbour needs an address and an interface, not %v and %q", at, netdev)
@@ -95,8 +95,8 @@ func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessI
 	})
 }
 
-// admitNeighbour checks the Hello of a neighbour, and returns the interface that it has come by, with a place taken there
-// ([Endpoint.takePlace]). Otherwise it returns what to count, and to tell the dialler.
+// admitNeighbour checks the Hello of a neighbour, and returns the interface that it arrived on, with a slot reserved
+// there ([Endpoint.reserveSlot]). On an error it returns the reason to count, and the code to send to the dialler.
 func (e *Endpoint) admitNeighbour(v *stranger, x *handshake.Exchange) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if e.cfg.NeighbourSecret == nil {
 		return "", reasonNeighbour, handshake.RejectNeighbour, errors.New("this process does not relay")
@@ -113,9 +113,9 @@ func (e *Endpoint) admitNeighbour(v *stranger, x *handshake.Exchange) (netdev, r
 	return netdev, "", 0, nil
 }
 
-// cable returns the interface that an accepted connection has come by, if neighbours may, and ties the connection to it:
-// from now on the kernel takes nothing for it that came by another one, or through a router. What the dialler can say only
-// after that shows that it is at the other end of the cable.
+// cable returns the interface that an accepted connection arrived on, if neighbours may connect there, and binds the
+// connection to it: from then on the kernel drops packets for it that arrive on another interface or through a router.
+// A message that the dialler can send only after that proves that it is at the other end of the cable.
 func (e *Endpoint) cable(c sock.Conn) (netdev string, err error) {
 	local := c.Local().Addr()
 	if netdev = local.Zone(); netdev == "" {

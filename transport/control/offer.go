@@ -7,20 +7,21 @@ import (
 	"ncclmesh/transport/clock"
 )
 
-// maxOffers is how many offers are remembered at a time. A dialler beyond them begins anew.
+// maxOffers is how many offers are remembered at a time. A dialler beyond them has to start a new session.
 const maxOffers = 256
 
-// An offer is a session that a dialler, who has a handle, has been welcomed to, and whose first frame has not come. A dialler
-// whose stream breaks in that moment may have the Welcome, and then it continues the session over another.
+// An offer is a session whose Welcome was sent to a dialler that has a handle, and whose first frame has not arrived.
+// If the TCP connection breaks at that moment, the dialler may have the Welcome, and then it continues the session over
+// another connection.
 type offer struct {
 	keys   handshake.Keys
 	peer   Peer
 	hello  *handshake.Hello
 	source netip.Addr
-	over   *clock.Timer // when it is forgotten
+	over   *clock.Timer // removes the offer when it expires
 }
 
-// offered remembers an offer, for as long as a peer looks for another link.
+// addOffer remembers an offer for as long as a peer tries to make another link.
 func (e *Endpoint) offered(o *offer) {
 	id := o.keys.Session
 	e.mu.Lock()
@@ -32,14 +33,15 @@ func (e *Endpoint) offered(o *offer) {
 	e.offers[id] = o
 }
 
-// offerOf is the offer of a session, or nil.
+// offerOf returns the offer of a session, or nil.
 func (e *Endpoint) offerOf(id handshake.SessionID) *offer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.offers[id]
 }
 
-// takeUp forgets the offer of a session, and reports whether there was one: whoever took it up before has the session.
+// removeOffer removes the offer of a session, and reports whether there was one. Only the caller that gets true may
+// make the session.
 func (e *Endpoint) takeUp(id handshake.SessionID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,7 +54,7 @@ func (e *Endpoint) takeUp(id handshake.SessionID) bool {
 	return true
 }
 
-// forgetOffers forgets all offers: the endpoint closes.
+// forgetOffers removes all offers, because the endpoint closes.
 //
 // Preconditions: e.mu is locked.
 func (e *Endpoint) forgetOffers() {
@@ -62,7 +64,7 @@ func (e *Endpoint) forgetOffers() {
 	clear(e.offers)
 }
 
-// accepted makes the session of an offer that was taken up. It has no link yet.
+// newAccepted makes the session of an offer that was removed. The session has no link yet.
 func (e *Endpoint) accepted(o *offer, netdev string) (*Session, error) {
 	s := e.newSession(o.keys, false, netdev, o.peer)
 	s.owed.Store(o.hello.Listen)

@@ -8,19 +8,19 @@ import (
 	"ncclmesh/transport/clock"
 )
 
-// An outage measures for how long a session has been without a link while this process ran. A process that was stopped finds
-// all its deadlines passed when it goes on, although its peer may be there.
+// An outage measures how long a session has been without a link while this process was running. The time while the
+// process was stopped does not count, because the peer may be alive although all deadlines have passed.
 type outage struct {
 	mu    sync.Mutex // a leaf
 	watch clock.Watch
 }
 
-// newOutage returns one that measures until ctx ends.
+// newOutage returns an outage that begins now and is measured until ctx ends.
 func (e *Endpoint) newOutage(ctx context.Context) *outage {
 	every := e.scaled(clock.LookEvery)
 	o := &outage{watch: clock.Watch{Most: 2 * every}}
 	o.watch.Start()
-	e.spawn(func() { // a closed endpoint starts nothing: then nobody waits for the outage to end
+	e.spawn(func() { // spawn starts nothing if the endpoint is closed: then no goroutine uses the outage
 		tick := e.cfg.Clock.NewTicker(every)
 		defer tick.Stop()
 		for {
@@ -35,14 +35,14 @@ func (e *Endpoint) newOutage(ctx context.Context) *outage {
 	return o
 }
 
-// lasts returns how long the outage has lasted so far.
+// duration returns how long the outage has lasted so far.
 func (o *outage) lasts() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.watch.Look()
 }
 
-// again makes the outage begin now.
+// restart makes the outage begin now.
 func (o *outage) again() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

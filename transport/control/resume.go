@@ -11,7 +11,7 @@ import (
 	"ncclmesh/handshake"
 )
 
-// know remembers an address of the peer's listener, the sure ones first. A neighbour's may mean something only on its link.
+// addAddress remembers an address of the peer's listener, sure ones first. A neighbour's address may be link-local.
 func (s *Session) know(a netip.Addr, port uint16, sure bool) {
 	if port == 0 || s.netdev == "" && handshake.Dialable(a) != nil {
 		return
@@ -30,7 +30,7 @@ func (s *Session) know(a netip.Addr, port uint16, sure bool) {
 	}
 }
 
-// redialLocked starts the goroutine that looks for a new link.
+// redialLocked starts the goroutine that dials a new link. It needs Session.mu.
 func (s *Session) redialLocked(cause error) {
 	s.e.count.add(func(st *Stats) { st.Cut++ })
 	s.e.log.Debug("control: a session's link broke", "session", s.id, "peer", s.peer.Hostname, "remote", s.remote, "error", cause)
@@ -41,8 +41,8 @@ func (s *Session) redialLocked(cause error) {
 	}
 }
 
-// Redial drops the link in use and looks for another at once, over all addresses of the peer: for a caller who knows that
-// the cable under it has failed (see LocalAddr) before TCP does. Nothing is lost.
+// Redial closes the current link and dials another at once, over all addresses of the peer. It is for a caller that
+// knows before TCP does that the cable under the link has failed (see LocalAddr). No message is lost.
 func (s *Session) Redial(cause error) {
 	s.mu.Lock()
 	l := s.link
@@ -52,7 +52,7 @@ func (s *Session) Redial(cause error) {
 	}
 }
 
-// errAbandoned says that the session has a link again, or is over.
+// errAbandoned reports that the session has a link again, or is over.
 var errAbandoned = errors.New("no longer needed")
 
 // redial dials the peer until the session has a link, the peer is known to be dead, or it has been silent for too long.
@@ -107,7 +107,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 	}
 }
 
-// moved is Config.Moved.
+// moved returns Config.Moved of the session, or 0 if that is nil.
 func (s *Session) moved() uint64 {
 	if s.e.cfg.Moved == nil {
 		return 0
@@ -115,7 +115,7 @@ func (s *Session) moved() uint64 {
 	return s.e.cfg.Moved(s)
 }
 
-// redialled makes the link that was found the session's, unless the peer has come back meanwhile.
+// redialled makes a new link the session's link, unless the peer has resumed the session meanwhile.
 func (s *Session) redialled(won *answer) {
 	s.mu.Lock()
 	var old *link
@@ -137,8 +137,8 @@ func (s *Session) redialled(won *answer) {
 	}
 }
 
-// helloAgain makes the Hello that resumes the session. While it waits for its answer the peer's own attempts are refused
-// if this side dialled the session, and win if the peer did.
+// helloAgain makes the Hello that resumes the session. While this side waits for the reply, it refuses the peer's own
+// attempts if this side dialled the session; otherwise they win.
 func (s *Session) helloAgain(x *handshake.Exchange) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,8 @@ func (s *Session) helloFailed() {
 	s.helloSent = false
 }
 
-// resumeLocked makes l the session's link, and counts it before anybody can hear over it.
+// resumeLocked makes l the session's link. It counts the link before any message can arrive over it. It needs
+// Session.mu.
 func (s *Session) resumeLocked(l *link, received uint64) (old *link, err error) {
 	if old, err = s.attachLocked(l, received); err == nil && s.link == l {
 		s.e.count.add(func(st *Stats) { st.Resumed++ })
@@ -169,7 +170,8 @@ func (s *Session) resumeLocked(l *link, received uint64) (old *link, err error) 
 	return old, err
 }
 
-// giveUp ends a session whose peer cannot be reached; that is in order if only the confirmation of our Bye is missing.
+// giveUp ends a session whose peer cannot be reached. That is an orderly end if only the confirmation of this side's
+// Bye is missing.
 func (s *Session) giveUp(err *PeerError) {
 	s.mu.Lock()
 	bye := s.byeSaid && err.Dead

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	maxQueue = 1 << 16 // messages that wait for the peer
-	maxInbox = 1 << 10 // messages that wait for Config.Message; then the peer has to wait
+	maxQueue = 1 << 16 // messages that the peer has not acknowledged
+	maxInbox = 1 << 10 // messages that wait for Config.Message; above that, this side stops reading
 )
 
-// Peer is the process at the other end of a session, in its own words.
+// Peer is the process at the other end of a session, as it describes itself.
 type Peer struct {
 	Process  handshake.ProcessID
 	Node     handshake.NodeID
@@ -31,43 +31,44 @@ type Peer struct {
 	Settings []handshake.Setting
 }
 
-// Session is an authenticated channel to one process: its messages go over a link, and over another one when that is cut.
+// Session is an authenticated message channel to one process. It uses one link at a time, and a new one after a link
+// breaks.
 type Session struct {
 	e       *Endpoint
 	id      handshake.SessionID
 	resume  handshake.Key
 	dialled bool
-	netdev  string        // of the cable to a neighbour; "" of a session that a handle made
-	cable   *cable        // at netdev; nil of a session that a handle made
-	owed    atomic.Uint32 // see Owed
+	netdev  string        // interface of the cable to a neighbour; "" if dialled by a handle
+	cable   *cable        // the cable at netdev; nil if dialled by a handle
+	owed    atomic.Uint32 // see PendingListen
 	peer    Peer
-	ended   chan struct{} // closed after Dead has returned
+	ended   chan struct{} // closed after Config.Dead has returned
 	life    stage.Stage[State]
 
 	mu    sync.Mutex
-	event sync.Cond // on mu: inbox and state have changed
+	event sync.Cond // on mu: inbox or state has changed
 
 	addrs []address // of the peer's listener
 
-	link          *link // nil while unlinked
+	link          *link // nil while there is none
 	local, remote netip.AddrPort
-	stopRedial    func() // ends the goroutine that redials; nil when there is none
-	helloSent     bool   // our attempt to resume awaits its Welcome
+	stopRedial    func() // ends the goroutine that redials; nil if there is none
+	helloSent     bool   // this side's attempt to resume waits for its Welcome
 
-	queue []outgoing // messages that the peer does not yet have
+	queue []outgoing // messages that the peer has not acknowledged
 	sent  uint64     // number of the last message queued
-	acked uint64     // number of the last message that the peer has
+	acked uint64     // number of the last message that the peer has acknowledged
 
 	inbox    []handshake.Message
 	received uint64 // number of the last message received
-	handled  uint64 // number of the last message that Config.Message was done with: the one acknowledged
+	handled  uint64 // number of the last message that Config.Message has handled; it is sent as the acknowledgement
 
 	byeSaid  bool
 	byeHeard bool
-	err      error // why it is over
+	err      error // reason of the end; nil after an orderly one
 }
 
-// address is one address of a peer's listener. A sure one has proved to be the peer's own.
+// address is one address of a peer's listener. At a sure one the peer has authenticated before.
 type address struct {
 	netip.AddrPort
 	sure bool
@@ -91,7 +92,7 @@ func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, netdev string, 
 	return s
 }
 
-// ID returns what both ends call the session.
+// ID returns the session's ID, which is the same at both ends.
 func (s *Session) ID() handshake.SessionID { return s.id }
 
 // LaneKey returns the key that authenticates the TCP connections of the session's lanes.
@@ -100,68 +101,68 @@ func (s *Session) LaneKey() handshake.Key { return s.resume.LaneKey() }
 // HopKey returns the key that authenticates the TCP connections of hops between the session's two processes.
 func (s *Session) HopKey() handshake.Key { return s.resume.HopKey() }
 
-// Peer returns who is at the other end.
+// Peer returns the process at the other end.
 func (s *Session) Peer() Peer { return s.peer }
 
-// Owed is the ID of the listen whose handle the peer dialled the session with, until it has asked for a connection there;
-// then, and if this side dialled, 0.
+// PendingListen returns the ID of the listen whose handle the peer used to dial the session, until the peer has
+// requested a connection there. After that, or if this side dialled, it returns 0.
 func (s *Session) Owed() uint32 { return s.owed.Load() }
 
 // Dialled reports whether this side dialled the session.
 func (s *Session) Dialled() bool { return s.dialled }
 
-// Neighbour reports whether the session is with a neighbour, as such: with whoever is at the other end of a cable, and
-// knows the key if there is one. No handle has invited it.
+// Neighbour reports whether the session was made without a handle, with a process at the other end of a cable that
+// knows the key if there is one.
 func (s *Session) Neighbour() bool { return s.netdev != "" }
 
-// Cable returns the interface at whose cable the neighbour is, or "" of a session that a handle has made.
+// Cable returns the interface of the cable that leads to the neighbour, or "" if the session was dialled by a handle.
 func (s *Session) Cable() string { return s.netdev }
 
-// String names the peer for people.
+// String returns the peer's name and address for log lines and errors.
 func (s *Session) String() string {
 	return fmt.Sprintf("node %s (%v, process %.8v)", s.peer.Hostname, s.RemoteAddr(), s.peer.Process)
 }
 
-// LocalAddr returns this side's address of the link in use, or of the last one.
+// LocalAddr returns this side's address of the current link, or of the last one.
 func (s *Session) LocalAddr() netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.local
 }
 
-// RemoteAddr returns the peer's address of the link in use, or of the last one.
+// RemoteAddr returns the peer's address of the current link, or of the last one.
 func (s *Session) RemoteAddr() netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.remote
 }
 
-// Alive reports whether messages can still be sent. A session whose link is cut is alive until it is given up.
+// Alive reports whether messages can still be sent. A session whose link broke stays alive until it is given up.
 func (s *Session) Alive() bool { return s.life.At() == Open }
 
-// Unanswered is how long the peer's process has owed the acknowledgement of a message, 0 when it owes none. It
-// acknowledges what its Config.Message, which does not block, has returned from: a process that does not is stopped,
-// starved or cut off, and what is acknowledged has had its effect there.
+// Unanswered returns how long the oldest unacknowledged message has waited, or 0 if there is none. A process
+// acknowledges a message after its Config.Message, which does not block, has returned. Therefore a process that does
+// not acknowledge is stopped, starved or cut off, and an acknowledged message has had its effect there.
 func (s *Session) Unanswered() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
 		return 0
 	}
-	return max(1, time.Since(s.queue[0].at)) // also at the instant at which it was sent
+	return max(1, time.Since(s.queue[0].at)) // not 0 even at the instant of the sending
 }
 
-// Silence is Unanswered; a peer that owes nothing is asked for a sign of life, so that the next call can tell.
+// Silence returns Unanswered. If that is 0, it sends an Ask message, so that the next call has a result.
 func (s *Session) Silence() time.Duration {
 	d := s.Unanswered()
 	if d == 0 {
-		_ = s.Send(&handshake.Ask{}) // a dead session needs none
+		_ = s.Send(&handshake.Ask{}) // the error means that the session has ended
 	}
 	return d
 }
 
-// Send queues a message. It arrives once, in order, unless the session dies. Send never blocks; it fails when the message
-// does not fit the wire, and when the session is over.
+// Send queues a message. The message arrives once and in order, unless the session ends before. Send never blocks. It
+// fails if the message does not fit the wire format, if too many messages wait, or if the session is over.
 func (s *Session) Send(m handshake.Message) error {
 	body, err := m.AppendTo(nil)
 	if err != nil {
@@ -200,8 +201,8 @@ func (s *Session) bye() {
 	}
 }
 
-// say appends to out the frames that the link's writer has to send. last means that nothing will follow; current is false
-// when the session no longer uses the link.
+// nextFrames appends to out the frames that the link's writer has to send. last reports that no frame will follow.
+// current is false if the session does not use the link any more.
 func (s *Session) say(l *link, out []byte) (_ []byte, last, current bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +222,8 @@ func (s *Session) say(l *link, out []byte) (_ []byte, last, current bool) {
 	return out, s.byeHeard && l.next > s.sent && s.handled == s.received, true
 }
 
-// hear takes one frame. current is false when the session no longer uses the link. The peer is authentic, so an error is
-// a fault of the program at the other end, and the end of the session.
+// receiveFrame handles one frame. current is false if the session does not use the link any more. An error ends the
+// session: because the peer is authenticated, it is a fault of the program at the other end.
 func (s *Session) hear(l *link, f *handshake.Frame) (current bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,8 +271,8 @@ func (s *Session) ackLocked(n uint64) {
 	}
 }
 
-// dispatch is the goroutine that hands messages to Config.Message and lets them be acknowledged, and at last hands the end
-// to Config.Dead.
+// dispatch is the goroutine that passes messages to Config.Message and lets them be acknowledged. At the end it calls
+// Config.Dead.
 func (s *Session) dispatch() {
 	defer close(s.ended)
 	var received uint64
@@ -290,7 +291,7 @@ func (s *Session) dispatch() {
 		s.event.Broadcast()
 		s.mu.Unlock()
 		if over {
-			s.e.remove(s) // before Dead, which may dial the peer anew
+			s.e.remove(s) // before Dead, because Dead may dial the peer again
 			if s.e.cfg.Dead != nil {
 				s.e.cfg.Dead(s, err)
 			}
@@ -306,13 +307,13 @@ func (s *Session) dispatch() {
 	}
 }
 
-// caught ends the session over a panic in one of its goroutines.
+// caught ends the session after a panic in one of its goroutines.
 func (s *Session) caught(p *guard.Panic) {
 	s.e.caught(p)
 	s.end(fmt.Errorf("control: internal error: %w", p))
 }
 
-// attach makes l the session's link; received is the number of the last message that the peer has.
+// attach makes l the session's link. received is the number of the last message that the peer has received.
 func (s *Session) attach(l *link, received uint64) {
 	s.mu.Lock()
 	old, err := s.attachLocked(l, received)
@@ -325,7 +326,7 @@ func (s *Session) attach(l *link, received uint64) {
 	}
 }
 
-// attachLocked is attach; it returns the link that the caller has to close.
+// attachLocked does what attach does, and returns the link that the caller has to close. It needs Session.mu.
 func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) {
 	if s.life.At() == Over {
 		return l, nil
@@ -352,13 +353,13 @@ func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) 
 	return old, nil
 }
 
-// patience makes the network notice a peer that has vanished without a word.
+// patience returns the TCP timeouts that detect a peer that has vanished without closing the connection.
 func (e *Endpoint) patience() sock.Patience {
 	probe := e.scaled(probeEvery)
 	return sock.Patience{Idle: probe, Interval: probe, Count: 3, Silence: e.scaled(silenceWait)}
 }
 
-// readmit continues the session over a connection whose dialler has proved to be its peer.
+// readmit continues the session over a connection whose dialler has authenticated as its peer.
 func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, received uint64) (handshake.RejectCode, error) {
 	s.mu.Lock()
 	if s.life.At() == Over || s.byeHeard {
@@ -373,7 +374,7 @@ func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, 
 		s.mu.Unlock()
 		return 0, errors.New("replaced by a later attempt to resume")
 	}
-	// From here on received does not move: frames of the old link are no longer taken.
+	// From here on received does not change, because frames of the old link are not accepted any more.
 	raw, keys, err := x.SayWelcome(&handshake.Welcome{
 		Process: s.e.cfg.Process, Node: s.e.cfg.Node, Hostname: s.e.cfg.Hostname, Received: s.received,
 	})
@@ -394,7 +395,7 @@ func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, 
 	return 0, nil
 }
 
-// lost is told that a link has failed.
+// linkLost handles the failure of a link: it starts to redial, or ends the session if its end was agreed.
 func (s *Session) lost(l *link, cause error) {
 	l.close()
 	s.mu.Lock()
@@ -414,7 +415,7 @@ func (s *Session) lost(l *link, cause error) {
 	}
 }
 
-// end ends the session; err is nil when that was agreed. Only the first call counts.
+// end ends the session. err is nil if the end was agreed. Only the first call has an effect.
 func (s *Session) end(err error) {
 	s.mu.Lock()
 	if !s.life.Enter(Over) {

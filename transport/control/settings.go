@@ -9,9 +9,9 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// SettingsError says that two processes of one job differ in settings that must be the same on all its ranks.
+// SettingsError reports that two processes of one job differ in settings that must be equal on all ranks.
 type SettingsError struct {
-	Local, Peer string // what is on the two sides: "node a", and beside another process of it "this process on node a"
+	Local, Peer string // names of the two sides: "node a", or "this process on node a" if both are on one node
 	Differences []handshake.Difference
 }
 
@@ -19,7 +19,7 @@ func (e *SettingsError) Error() string {
 	return describe(e.Local, e.Peer, e.Differences) + ". All ranks of a job must have the same, or NCCL waits for ever: set one value everywhere, or unset it everywhere"
 }
 
-// describe names the settings in which two sides differ, and the values of both.
+// describe returns a text with the settings in which two sides differ, and both values of each.
 func describe(local, peer string, differences []handshake.Difference) string {
 	var list []string
 	for _, d := range differences {
@@ -28,7 +28,7 @@ func describe(local, peer string, differences []handshake.Difference) string {
 	return strings.Join(list, "; ")
 }
 
-// value puts the value of a setting into words.
+// value returns the value of a setting as text.
 func value(v string) string {
 	if v == "" {
 		return "not set"
@@ -36,10 +36,11 @@ func value(v string) string {
 	return v
 }
 
-// agree compares the settings of a peer at the other end of a connection, at netdev if it is a neighbour, with those of this
-// process. Differences with which both can work are logged, each once. The error is a *SettingsError.
+// agree compares the settings of a peer with those of this process. netdev is the interface of a neighbour, whose
+// settings are not compared. Differences that both sides can work with are logged, each once. The error is a
+// *SettingsError.
 func (e *Endpoint) agree(peer *Peer, netdev string, c sock.Conn) error {
-	if netdev != "" { // its job may be another
+	if netdev != "" { // a neighbour may belong to another job
 		return nil
 	}
 	differences := handshake.Differences(e.settings(), peer.Settings)
@@ -59,7 +60,7 @@ func (e *Endpoint) agree(peer *Peer, netdev string, c sock.Conn) error {
 	return &SettingsError{local, remote, fatal}
 }
 
-// sides names this side and a peer at the other end of a connection, so that people can tell one from the other.
+// sides returns names of this side and of a peer at the other end of a connection that differ from each other.
 func (e *Endpoint) sides(peer *Peer, c sock.Conn) (local, remote string) {
 	switch {
 	case peer.Hostname != e.cfg.Hostname:
@@ -70,7 +71,7 @@ func (e *Endpoint) sides(peer *Peer, c sock.Conn) (local, remote string) {
 	return fmt.Sprintf("node %s (%v)", e.cfg.Hostname, addrOf(c.Local()).Addr()), fmt.Sprintf("node %s (%v)", peer.Hostname, addrOf(c.Remote()).Addr())
 }
 
-// firstDifference reports whether a difference has not been seen before, with whatever peer.
+// firstDifference reports whether a difference with any peer is the first of its kind.
 func (e *Endpoint) firstDifference(d handshake.Difference) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +82,7 @@ func (e *Endpoint) firstDifference(d handshake.Difference) bool {
 	return true
 }
 
-// settings is what a peer is told that a handle has led to.
+// settings returns the settings that are sent to a peer that has a handle.
 func (e *Endpoint) settings() []handshake.Setting {
 	if e.cfg.Settings == nil {
 		return nil
@@ -89,7 +90,8 @@ func (e *Endpoint) settings() []handshake.Setting {
 	return e.cfg.Settings()
 }
 
-// settingsFor is what a peer is told; a neighbour, whose job may be another, nothing.
+// settingsFor returns the settings that are sent to a peer. A neighbour gets none, because it may belong to another
+// job.
 func (e *Endpoint) settingsFor(netdev string) []handshake.Setting {
 	if netdev != "" {
 		return nil

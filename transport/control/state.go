@@ -2,20 +2,20 @@ package control
 
 import "fmt"
 
-// State is how far a session has come.
+// State is the state of a session.
 //
-//	      a Bye is said, or heard           both have said it, and know
+//	      a Bye is sent, or received        both have sent it, and know
 //	Open ───────────────────────► Leaving ─────────────────────────────► Over
 //	  │                              │                                     ▲
 //	  └──────────────────────────────┴── refused, silent for too long, ────┘
-//	                                     a broken protocol
+//	                                     protocol violation
 //
-// A session whose link is cut stays what it is, and looks for another.
+// A session whose link broke keeps its state, and dials another link.
 type State uint32
 
 const (
 	Open    State = 0 // messages can be sent
-	Leaving State = 1 // no more are accepted; those that were are still delivered
+	Leaving State = 1 // no more are accepted; accepted ones are still delivered
 	Over    State = 2
 )
 

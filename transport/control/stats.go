@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-const maxLogged = 256 // distinct refusals that are logged; later ones are only counted
+const maxLogged = 256 // distinct refusals that are logged; further ones are only counted
 
-// Stats are counts since the endpoint was opened, and what is open now.
+// Stats are counters since the endpoint was opened, and the numbers of what is open now.
 type Stats struct {
 	Refused   map[string]uint64 // connections and requests refused, by reason
 	Dialled   uint64            // sessions this side has dialled
@@ -19,13 +19,13 @@ type Stats struct {
 	Cut       uint64            // links that broke
 	Resumed   uint64            // links that continued a session
 	Dead      uint64            // sessions that ended without a Bye
-	Paced     uint64            // frames of neighbours that had to wait, because others had come over their cable
+	Paced     uint64            // frames of neighbours that were delayed, because their cable was over its limit
 	Sessions  int               // sessions now
 	Listens   int               // listens that are not closed
 	Strangers int               // connections not yet authenticated
 }
 
-// String is the figures in a line for people.
+// String returns the statistics as one line of text.
 func (s Stats) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d sessions dialled, %d accepted, %d links cut, %d resumed, %d peers died", s.Dialled, s.Accepted, s.Cut, s.Resumed, s.Dead)
@@ -49,9 +49,9 @@ type refusal struct {
 	source netip.Addr
 }
 
-// counters counts, and remembers what has been logged.
+// counters holds the statistics, and remembers which refusals have been logged.
 type counters struct {
-	mu     sync.Mutex // a leaf
+	mu     sync.Mutex // a leaf lock
 	stats  Stats
 	logged map[refusal]struct{}
 }
@@ -71,7 +71,7 @@ func (c *counters) refuse(reason string) {
 	})
 }
 
-// first reports whether this refusal is to be logged, and whether it is the last that will be.
+// first reports whether a refusal is to be logged, and whether it is the last one that will be.
 func (c *counters) first(r refusal) (first, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,8 +85,8 @@ func (c *counters) first(r refusal) (first, last bool) {
 	return true, len(c.logged) == maxLogged
 }
 
-// refuse counts a refusal and logs it once for its address, which is not known of one that could not be accepted, and
-// reason.
+// refuse counts a refusal, and logs it once for its reason and address. The address is not known if the connection
+// could not be accepted.
 func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
 	e.count.refuse(reason)
 	first, last := e.count.first(refusal{reason, from.Addr()})
