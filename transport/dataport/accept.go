@@ -16,17 +16,16 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// Limits of connections that have not proved themselves; fewer in all where
-// descriptors are few. A peer sets the lanes of all its connections up at once, so
-// that one address may have many.
+// Limits of connections that have not authenticated yet. The total is lower if the process may have few descriptors.
+// One address may have many, because a peer sets up the lanes of all its connections at once.
 const (
 	maxStrangers = 512
 	maxPerSource = 256
 )
 
 const (
-	strangerTTL = 5 * time.Second       // for a connection to prove itself, before TimeScale
-	acceptPause = 50 * time.Millisecond // when there is no descriptor left
+	strangerTTL = 5 * time.Second       // for a connection to authenticate, before TimeScale
+	acceptPause = 50 * time.Millisecond // after no descriptor was left
 )
 
 // Reasons of refusals, as counted and logged.
@@ -41,14 +40,14 @@ const (
 	reasonMAC       = "wrong MAC"
 )
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (e *Endpoint) accept(ln sock.Listener) {
 	for {
 		c, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // the kernel's queue keeps the peers waiting
+		if err != nil { // peers stay in the kernel's queue meanwhile
 			e.refuse(reasonAccept, netip.AddrPort{}, limit.Own(err))
 			select {
 			case <-e.ctx.Done():
@@ -67,12 +66,12 @@ func (e *Endpoint) accept(ln sock.Listener) {
 	}
 }
 
-// receive is the listener's side of the proof.
+// receive runs the listener's side of the handshake.
 func (e *Endpoint) receive(s *lobby.Stranger[sock.Conn]) {
 	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
 	call, welcome, reason, err := e.hear(s)
 	fate := e.lobby.Leave(s)
-	given := false // the connection belongs to who expected it
+	given := false // the connection was passed to its owner
 	defer func() {
 		if !given {
 			_ = s.Conn.Close()
@@ -100,8 +99,8 @@ func (e *Endpoint) receive(s *lobby.Stranger[sock.Conn]) {
 	}
 }
 
-// giveLane gives the stream of a connection that has proved to be a lane to who expects it. The stream is made before the
-// expectation is met, so that it stands where this node has no descriptor for it.
+// deliverLane passes the stream of an authenticated lane to the caller of Expect. It makes the stream before it claims
+// the expectation, so that the expectation remains if this node has no descriptor for the stream.
 func (e *Endpoint) giveLane(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) {
 	stream, err := e.stream(s.Conn)
 	if err != nil {
@@ -113,13 +112,13 @@ func (e *Endpoint) giveLane(call *Call, s *lobby.Stranger[sock.Conn], welcome []
 		_ = stream.Close()
 		return
 	}
-	// The lane counts as this side's before the dialler hears so.
+	// This side has the lane before the dialler receives the welcome.
 	call.lane(stream)
-	_, _ = s.Conn.Write(welcome) // on an error the lane finds out for itself
+	_, _ = s.Conn.Write(welcome) // on an error the lane fails by itself
 }
 
-// giveHop gives a connection that has proved to be a hop to who expects it, and reports whether it did. The welcome goes out
-// first: behind it come the bytes of the circuit.
+// deliverHop passes the connection of an authenticated hop to the caller of ExpectHop, and reports whether it did. It
+// sends the welcome first, because the bytes of the circuit follow it on the connection.
 func (e *Endpoint) giveHop(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) bool {
 	if err := s.Conn.SetPatience(e.patience()); err != nil {
 		e.refuse(reasonAccept, s.Source, limit.Own(err))
@@ -129,15 +128,15 @@ func (e *Endpoint) giveHop(call *Call, s *lobby.Stranger[sock.Conn], welcome []b
 		e.refuse(reasonUnknown, s.Source, nil)
 		return false
 	}
-	_, _ = s.Conn.Write(welcome) // on an error the hop finds out for itself
+	_, _ = s.Conn.Write(welcome) // on an error the hop fails by itself
 	_ = s.Conn.SetDeadline(time.Time{})
 	call.hop(s.Conn)
 	return true
 }
 
-// patience is what lanes and hops have with a silent end: all questions for a sign of life fit the time that it has, where
-// that is more than a second. Sent bytes may stay unacknowledged for ever, because that would also end a connection whose
-// peer lives and does not read, and a slow peer is no error.
+// patience returns the TCP keep-alive settings of lanes and hops. If KeepAlive is more than a second, all keep-alive
+// probes fit into it. Unacknowledged bytes have no time limit, because such a limit would also end a connection whose
+// peer is alive and does not read, and a slow peer is no error.
 func (e *Endpoint) patience() sock.Patience {
 	silence := e.scaled(e.cfg.KeepAlive)
 	idle, interval := max(time.Second, silence/2), max(time.Second, silence/6)
@@ -145,7 +144,7 @@ func (e *Endpoint) patience() sock.Patience {
 	return sock.Patience{Idle: idle, Interval: interval, Count: min(max(1, int((silence-idle)/interval)), 3)}
 }
 
-// stream returns the stream of a connection, which is still to be closed.
+// stream returns the stream of a connection. The caller still has to close the connection.
 func (e *Endpoint) stream(c sock.Conn) (*sock.Stream, error) {
 	if err := c.SetPatience(e.patience()); err != nil {
 		return nil, err
@@ -153,7 +152,7 @@ func (e *Endpoint) stream(c sock.Conn) (*sock.Stream, error) {
 	return c.Stream()
 }
 
-// hear reads and checks what a stranger says.
+// readHello reads and verifies the hello of a pending connection.
 func (e *Endpoint) hear(s *lobby.Stranger[sock.Conn]) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
 	var hello [handshake.LaneHelloSize]byte
 	if n, err := io.ReadFull(s.Conn, hello[:]); err != nil {
@@ -165,7 +164,7 @@ func (e *Endpoint) hear(s *lobby.Stranger[sock.Conn]) (call *Call, welcome [hand
 		}
 		return nil, welcome, reason, err
 	}
-	e.lobby.Heard(s) // if it was turned out before, Leave says so
+	e.lobby.Heard(s) // if the connection was evicted before, Leave returns the reason
 	name, err := handshake.HearLaneHello(hello)
 	if err != nil {
 		return nil, welcome, reasonMalformed, err
@@ -182,8 +181,8 @@ func (e *Endpoint) hear(s *lobby.Stranger[sock.Conn]) (call *Call, welcome [hand
 
 const maxLogged = 64 // refusals that are logged; later ones are only counted
 
-// refuse counts a refusal, and logs the first of each reason. Of one that could not
-// be accepted the address is not known.
+// refuse counts a refusal, and logs the first one of each reason. The address is not known if the connection could not
+// be accepted.
 func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
 	e.mu.Lock()
 	if e.stats.Refused == nil {

@@ -18,26 +18,24 @@ import (
 )
 
 const (
-	minPause = 10 * time.Millisecond // between two attempts, before TimeScale, doubled up to
+	minPause = 10 * time.Millisecond // between two attempts, before TimeScale; doubled up to maxPause
 	maxPause = 200 * time.Millisecond
 )
 
-// Dial connects a lane to its other side, which listens at to, and returns its
-// stream. Attempts are repeated until the context ends, except when the
-// other side is there and is the wrong one.
+// Dial connects a lane to its other side, which listens on to, and returns its stream. It repeats attempts until the
+// context ends, unless the process that answers is not the lane's other side.
 func (e *Endpoint) Dial(ctx context.Context, end End, to netip.AddrPort) (*sock.Stream, error) {
 	return e.lane(ctx, to, end)
 }
 
-// DialThrough connects a lane through a circuit: hop is that of its first hop, to a
-// relay which listens at to, and says where this side is. A relay takes a hop
-// once, so that only that is tried again.
+// DialThrough connects a lane through a circuit: hop is the circuit's first hop, to a relay that listens on to, and
+// contains this side's address. A relay accepts a hop only once; therefore only the connection of the hop is retried.
 func (e *Endpoint) DialThrough(ctx context.Context, hop End, to netip.AddrPort, end End) (*sock.Stream, error) {
 	return e.lane(ctx, to, hop, end)
 }
 
-// DialHop connects a circuit's hop to its other side, which listens at to: the next relay, or, where the end has no
-// name, the receiver of the lane, to which the two sides of the lane prove themselves.
+// DialHop connects a circuit's hop to its other side, which listens on to: the next relay or, if the end has no name,
+// the receiver of the lane. In the latter case the two sides of the lane authenticate each other.
 func (e *Endpoint) DialHop(ctx context.Context, end End, to netip.AddrPort) (c sock.Conn, err error) {
 	err = e.again(ctx, func(ctx context.Context) error {
 		var err error
@@ -47,7 +45,7 @@ func (e *Endpoint) DialHop(ctx context.Context, end End, to netip.AddrPort) (c s
 	return c, err
 }
 
-// lane connects a lane over one end behind the other.
+// lane connects a lane. With two ends, the lane's end is behind the hop's.
 func (e *Endpoint) lane(ctx context.Context, to netip.AddrPort, ends ...End) (s *sock.Stream, err error) {
 	err = e.again(ctx, func(ctx context.Context) error {
 		c, err := e.try(ctx, to, ends...)
@@ -63,7 +61,7 @@ func (e *Endpoint) lane(ctx context.Context, to netip.AddrPort, ends ...End) (s 
 	return s, err
 }
 
-// again repeats an attempt while that may do better, until the context ends.
+// retry repeats an attempt while its error is temporary, until the context ends.
 func (e *Endpoint) again(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,7 +76,7 @@ func (e *Endpoint) again(ctx context.Context, try func(context.Context) error) e
 			return nil
 		}
 		if last == nil || ctx.Err() == nil {
-			last = err // the end of the context explains less than what was before
+			last = err // the error of the last attempt explains more than the end of the context
 		}
 		if !temporary(err) {
 			return last
@@ -96,7 +94,7 @@ func (e *Endpoint) again(ctx context.Context, try func(context.Context) error) e
 	}
 }
 
-// beyond is an error of what lies behind a hop that stood.
+// beyondHop is an error behind a hop that was connected. It hides the cause, so that the attempt is not repeated.
 type beyond struct{ error }
 
 // temporary reports whether another attempt may do better: the other side closed
@@ -113,8 +111,8 @@ func temporary(err error) bool {
 	return false
 }
 
-// try makes one attempt: it connects from where the first end is, and proves itself
-// to the other side of each that has a name, one behind the other.
+// attempt makes one attempt: it connects from the address of the first end, and authenticates with the other side of
+// each end that has a name, one behind the other.
 func (e *Endpoint) try(ctx context.Context, to netip.AddrPort, ends ...End) (_ sock.Conn, err error) {
 	first := ends[0]
 	c, err := e.connect(ctx, first, to)
@@ -167,7 +165,7 @@ func (e *Endpoint) connect(ctx context.Context, end End, to netip.AddrPort) (soc
 	return nil, fmt.Errorf("connect from %v on %s to %v: %w", end.Addr, end.Netdev, to, err)
 }
 
-// prove is the dialler's side of the proof.
+// authenticate runs the dialler's side of the handshake.
 func prove(ctx context.Context, c sock.Conn, end End, who string) error {
 	hello, err := handshake.LaneHello(end.Key, end.Name, end.Tokens)
 	if err != nil {

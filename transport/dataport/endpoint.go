@@ -20,41 +20,41 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// Config says how an Endpoint behaves.
+// Config configures an Endpoint.
 type Config struct {
-	// KeepAlive is how long the kernel waits for signs of life of an idle peer.
+	// KeepAlive is how long the kernel tolerates an idle peer that does not answer keep-alive probes.
 	KeepAlive time.Duration
-	// PortRange is the TCP ports to listen at and to dial from. The zero value: any.
+	// PortRange is the range of TCP ports to listen on and to dial from. The zero value: any port.
 	PortRange sock.PortRange
-	// Network is where the endpoint listens and dials. Nil: the kernel's.
+	// Network is the network to listen and dial on. Nil: the kernel's.
 	Network sock.Network
 	// Clock makes the timers.
 	Clock clock.Clock
 	// TimeScale multiplies every deadline. 0: 1.
 	TimeScale float64
-	// Descriptors is how many descriptors the process may ever have. 0: as many as the kernel says.
+	// Descriptors is the limit of the process's descriptors. 0: the kernel's limit.
 	Descriptors uint64
-	// Random decides whom a crowd of strangers costs a place.
+	// Random decides which unauthenticated connection is evicted.
 	Random random.Source
-	// Log is told what happens. Nil: nobody is.
+	// Log receives the log lines. Nil: they are discarded.
 	Log *slog.Logger
 }
 
-// End is one end of a lane: what its two sides have agreed on over the session,
-// and where this one is.
+// End is one end of a lane: the parameters that its two sides have agreed on over the session, and the address of this
+// side.
 type End struct {
 	Name   handshake.LaneName
 	Key    handshake.Key
 	Tokens handshake.LaneTokens
-	Addr   netip.Addr // own address; a link-local one with its zone
-	Netdev string     // own interface; "" is any
+	Addr   netip.Addr // own address; a link-local one has a zone
+	Netdev string     // own interface; "": any
 
-	// Reached, if not nil, is told by Dial when the other side's kernel has
-	// answered, so that only its process is waited for, and when that was in vain.
+	// Reached is called by Dial with true after the other side's kernel has answered, because from then on only the
+	// other process is waited for, and with false if the attempt fails after that. May be nil.
 	Reached func(bool)
 }
 
-// Endpoint is a process's end of all its TCP lanes.
+// Endpoint makes all TCP connections of a process's lanes.
 type Endpoint struct {
 	cfg     Config
 	log     *slog.Logger
@@ -69,26 +69,26 @@ type Endpoint struct {
 	listeners map[place]sock.Listener
 	expected  map[handshake.LaneName]*Call
 	stats     Stats
-	lacked    error  // what this node ran out of last, and
-	lacks     uint64 // how often it has
+	lacked    error  // last error about a resource that this node ran out of
+	lacks     uint64 // number of such errors
 }
 
-// place is where a listener is.
+// listenAddr is the address and interface of a listener.
 type place struct {
 	addr   netip.Addr
 	netdev string
 }
 
-// Stats are counts since the Endpoint was made, and what is open now.
+// Stats are counters since the Endpoint was made, and the numbers of what is open now.
 type Stats struct {
 	Dialled  uint64            // lanes dialled
 	Accepted uint64            // lanes accepted
 	Refused  map[string]uint64 // connections refused, by reason
-	Expected int               // lanes that have not come yet
-	Inside   int               // connections that have not proved themselves
+	Expected int               // lanes that have not connected yet
+	Inside   int               // connections that have not authenticated yet
 }
 
-// New makes an Endpoint. It listens nowhere yet.
+// New makes an Endpoint. It does not listen yet.
 func New(cfg Config) *Endpoint {
 	if cfg.TimeScale == 0 {
 		cfg.TimeScale = 1
@@ -108,8 +108,8 @@ func New(cfg Config) *Endpoint {
 	return e
 }
 
-// Listen returns the TCP port at which lanes to an address of an interface are
-// accepted. The first call for an address opens the listener, which stays.
+// Listen returns the TCP port on which lanes to an address of an interface are accepted. The first call for an address
+// opens the listener, which stays open until Close.
 func (e *Endpoint) Listen(addr netip.Addr, netdev string) (uint16, error) {
 	at := place{addr.Unmap(), netdev}
 	e.mu.Lock()
@@ -129,21 +129,20 @@ func (e *Endpoint) Listen(addr netip.Addr, netdev string) (uint16, error) {
 	return ln.Addr().Port(), nil
 }
 
-// caught logs a panic: the connection or the listener that it served is lost.
+// caught logs a panic. The connection or the listener that the goroutine served is lost.
 func (e *Endpoint) caught(p *guard.Panic) { e.log.Error("data port: " + p.Report()) }
 
-// Call is a lane that the other side will dial.
+// Call is a lane, or a hop, that the other side is expected to dial.
 type Call struct {
 	end  End
-	lane func(*sock.Stream) // one of these is nil
+	lane func(*sock.Stream) // either lane or hop is nil
 	hop  func(sock.Conn)
 
-	lacks, crowded uint64 // of the Endpoint when the lane began to be expected
+	lacks, crowded uint64 // counts of the Endpoint when the Call was made
 }
 
-// Why says what of this side may have kept a lane from coming since it was
-// expected: this node ran out of something, or its port was crowded. Nil if
-// nothing did.
+// Why returns the cause on this side that may have prevented a lane from connecting since it was expected: this node
+// ran out of a resource, or had too many unauthenticated connections. It returns nil if there is none.
 func (e *Endpoint) Why(c *Call) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,14 +159,14 @@ func (e *Endpoint) crowdedLocked() uint64 {
 	return e.stats.Refused[reasonCrowded] + e.stats.Refused[reasonSource]
 }
 
-// Expect makes the Endpoint take the connection that proves to be the other end
-// of a lane, once. got is given its stream, on another goroutine.
+// Expect announces a lane. Once a connection authenticates as its other end, got is called once with the stream, on
+// another goroutine.
 func (e *Endpoint) Expect(end End, got func(*sock.Stream)) (*Call, error) {
 	return e.expect(&Call{end: end, lane: got})
 }
 
-// ExpectHop makes the Endpoint take the connection that proves to be the other end
-// of a circuit's hop, once. got is given it, on another goroutine.
+// ExpectHop announces a circuit's hop. Once a connection authenticates as its other end, got is called once with the
+// connection, on another goroutine.
 func (e *Endpoint) ExpectHop(end End, got func(sock.Conn)) (*Call, error) {
 	return e.expect(&Call{end: end, hop: got})
 }
@@ -187,8 +186,7 @@ func (e *Endpoint) expect(c *Call) (*Call, error) {
 	return c, nil
 }
 
-// Cancel withdraws an expectation that has not been met. got may be running, or
-// about to.
+// Cancel withdraws an expectation that was not claimed. got may still be running, or about to run.
 func (e *Endpoint) Cancel(c *Call) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -197,15 +195,14 @@ func (e *Endpoint) Cancel(c *Call) {
 	}
 }
 
-// look returns who waits for a lane.
+// lookUp returns the expectation for a lane, or nil.
 func (e *Endpoint) look(n handshake.LaneName) *Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.expected[n]
 }
 
-// meet takes an expectation off the list. It reports false when somebody else
-// has, or it was withdrawn.
+// claim removes an expectation. It returns false if the expectation was claimed or withdrawn before.
 func (e *Endpoint) meet(c *Call) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -217,7 +214,7 @@ func (e *Endpoint) meet(c *Call) bool {
 	return true
 }
 
-// scaled stretches a deadline on a slow machine.
+// scaled multiplies a deadline by TimeScale, for slow machines.
 func (e *Endpoint) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * e.cfg.TimeScale)
 }
@@ -233,8 +230,8 @@ func (e *Endpoint) Stats() Stats {
 	return s
 }
 
-// Close ends listening and every exchange in progress. Streams and connections that
-// were given out belong to those who have them.
+// Close closes the listeners and ends every handshake in progress. Streams and connections that were passed on stay
+// open.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	if e.closed {
