@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// told is what a peer has told of a port of its own; of one that it has not, the index.
+// peerPort returns a port of a session's peer as the peer described it, or only its index if the peer did not.
 func (r *Relay) told(s session, port uint8) handshake.Port {
 	for _, p := range r.portsOf(s) {
 		if p.Index == port {
@@ -20,8 +20,8 @@ func (r *Relay) told(s session, port uint8) handshake.Port {
 	return handshake.Port{Index: port}
 }
 
-// pair finds the addresses of a hop between a port of this node and one of a peer's. An
-// address of the peer's that is given, not zero, is used; both ends choose alike.
+// hopAddrs returns the addresses of a hop between a port of this node and one of a peer. If to is not zero, it is used
+// as the peer's address. Both ends choose by the same rules.
 func (r *Relay) pair(port uint8, peer handshake.Port, to netip.Addr) (topology.Address, netip.Addr, error) {
 	own := r.cfg.Ports[port]
 	now := own.Now()
@@ -49,9 +49,8 @@ func (r *Relay) pair(port uint8, peer handshake.Port, to netip.Addr) (topology.A
 	return topology.Address{}, netip.Addr{}, fmt.Errorf("%s and %s have no addresses that reach each other", now.Short(), lane.PeerPort(peer).Short())
 }
 
-// near is the address of an interface from which TCP is most likely to reach another one,
-// of which no more is known: one whose subnet has it, else a link-local one for a
-// link-local one, else any of its family.
+// nearestAddr returns the address of an interface from which TCP is most likely to reach another address: one whose
+// subnet contains it, or else a link-local one for a link-local one, or else any of its family.
 func near(p *topology.Port, to netip.Addr) (best topology.Address, ok bool) {
 	to = to.Unmap()
 	most := 0

@@ -11,13 +11,13 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// expectation is a circuit that will end at this process.
+// expectation is a circuit that is expected to end at this process.
 type expectation struct {
 	arrive  lane.Arrive
 	dropped func(error)
 }
 
-// arrival is a circuit that does.
+// incoming is a circuit that ends at this process.
 type arrival struct {
 	key
 	expectation
@@ -28,10 +28,10 @@ type arrival struct {
 	// guarded by Relay.mu
 	stood bool
 	over  bool
-	lost  error // why it was over from the other side before it stood
+	lost  error // the error if the other side ended it before it was up
 }
 
-// Expect has a circuit taken; see [lane.Circuits].
+// Expect registers a circuit that will end at this process; see [lane.Circuits].
 func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,10 +45,10 @@ func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) er
 	return nil
 }
 
-// maxLate is how many tokens are known that are expected no more.
+// maxCancelled is how many tokens of cancelled expectations are remembered.
 const maxLate = 256
 
-// Cancel withdraws an expectation.
+// Cancel removes an expectation.
 func (r *Relay) Cancel(token uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func (r *Relay) Cancel(token uint64) {
 	r.late = append(r.late, token)
 }
 
-// arrived takes a circuit's arrival.
+// handleArrive handles an Arrive message, which requests a circuit that ends here.
 func (r *Relay) arrived(s session, m *handshake.Arrive) {
 	a := &arrival{key: key{s, m.Circuit}, r: r}
 	a.ctx, a.cancel = r.cfg.Clock.WithTimeout(r.begin, r.scaled(setUpWait))
@@ -77,7 +77,7 @@ func (r *Relay) arrived(s session, m *handshake.Arrive) {
 	}
 	r.mu.Unlock()
 	switch {
-	case late: // nobody's fault: the lane was given up while it was asked for
+	case late: // no fault: the lane was given up while its circuit was requested
 		a.cancel()
 		r.count(reasonLate)
 		decline(s, m.Circuit, errors.New(reasonLate))
@@ -92,7 +92,7 @@ func (r *Relay) arrived(s session, m *handshake.Arrive) {
 	}
 }
 
-// setUp connects the end that is here, and tells the last relay.
+// setUp connects this end of the circuit, and replies to the last relay.
 func (a *arrival) setUp(m *handshake.Arrive) {
 	defer a.cancel()
 	answer, err := a.arrive(a.ctx, m, a.drop)

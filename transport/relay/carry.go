@@ -14,7 +14,7 @@ import (
 	"ncclmesh/transport/stage"
 )
 
-// Reasons of refusals, as counted and logged.
+// Reasons for refusing a circuit, as they are counted and logged.
 const (
 	reasonOff     = "relaying is off"
 	reasonSelf    = "the relay named is another process"
@@ -31,23 +31,23 @@ const (
 	reasonClosed  = "the process ends"
 )
 
-// circuit is one that this process carries for others.
+// circuit is a circuit that this process relays for other nodes.
 type circuit struct {
 	key
 	r      *Relay
-	cable  cable // that it comes in by
+	cable  cable // that the request arrived on
 	ask    *handshake.Carry
 	ctx    context.Context // of the set-up
 	cancel context.CancelFunc
 
 	// guarded by Relay.mu
 	life    stage.Stage[CircuitState]
-	setting bool // the set-up runs
+	setting bool // the set-up is running
 	next    *hop
 	joint   Joint
 }
 
-// take begins a circuit that a peer asks for, or refuses.
+// open starts the circuit that a peer requests, or refuses it.
 func (r *Relay) take(s session, m *handshake.Carry) {
 	reason, err := r.check(s, m)
 	if reason != "" {
@@ -58,7 +58,7 @@ func (r *Relay) take(s session, m *handshake.Carry) {
 	c.ctx, c.cancel = r.cfg.Clock.WithTimeout(r.begin, r.scaled(setUpWait))
 	if reason := r.admit(c); reason != "" {
 		c.cancel()
-		if reason == reasonTwice { // the one who asks has lost count: of which of them would a Drop be?
+		if reason == reasonTwice { // the peer has used a number twice, so that a Drop would be ambiguous
 			r.mu.Lock()
 			first := r.held[c.key]
 			r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *Relay) take(s session, m *handshake.Carry) {
 	}
 }
 
-// check finds what is wrong with a circuit that is asked for, but for how many there are.
+// check returns the reason for refusing a request, except for the number of circuits.
 func (r *Relay) check(s session, m *handshake.Carry) (reason string, err error) {
 	self, rest := m.Route[0], m.Route[1:]
 	from := s.Peer()
@@ -114,7 +114,7 @@ func (r *Relay) check(s session, m *handshake.Carry) (reason string, err error) 
 	return "", nil
 }
 
-// admit gives a circuit its slot, or says why not.
+// admit reserves a slot for a circuit, or returns the reason why there is none.
 func (r *Relay) admit(c *circuit) (reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,7 @@ func (r *Relay) admit(c *circuit) (reason string) {
 	return ""
 }
 
-// refuse tells who asked, and logs the first refusal of each reason.
+// refuse sends a refusal, counts it, and logs the first one of each reason.
 func (r *Relay) refuse(s session, circuit uint32, reason string, err error) {
 	why := errors.New(reason)
 	if err != nil {
@@ -155,12 +155,12 @@ func (r *Relay) refuse(s session, circuit uint32, reason string, err error) {
 	decline(s, circuit, why)
 }
 
-// decline tells who asked for a circuit that there is none, or no more.
+// decline sends a Drop to the side that requested a circuit, because it cannot be made or has ended.
 func decline(s session, circuit uint32, why error) {
-	_ = s.Send(&handshake.Drop{Circuit: circuit, Reason: reasonOf(s.LocalName(), why)}) // a dead session needs none
+	_ = s.Send(&handshake.Drop{Circuit: circuit, Reason: reasonOf(s.LocalName(), why)}) // the error means that the session has ended
 }
 
-// count counts a refusal and reports whether it is the first of that reason.
+// count counts a refusal, and reports whether it is the first with that reason.
 func (r *Relay) count(reason string) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,11 +171,12 @@ func (r *Relay) count(reason string) (first bool) {
 	return r.stats.Refused[reason] == 1
 }
 
-// cable is what circuits come in by: the interface of a neighbour's session, or, where a handle has made the session, the
-// port that the asker names. What a neighbour names does not count, because it could name another's.
+// cable identifies the cable that requests arrive on: the interface of a neighbour's session or, for a session that was
+// dialled by a handle, the port in the request. For a neighbour's session the port in the request is ignored, because
+// the neighbour could name the port of another cable.
 type cable struct {
 	netdev string
-	port   uint8 // where netdev is ""
+	port   uint8 // used if netdev is ""
 }
 
 func cableOf(s session, m *handshake.Carry) cable {
@@ -185,8 +186,8 @@ func cableOf(s session, m *handshake.Carry) cable {
 	return cable{port: m.Route[0].In}
 }
 
-// pace returns what limits how fast circuits are set up that come in by a cable. It keeps them for good, as there are no
-// more than ports.
+// pace returns the rate limiter of the circuits that are requested over a cable. It is never deleted, because there are
+// at most as many as ports.
 func (r *Relay) pace(in cable) *rate.Limiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,7 +199,7 @@ func (r *Relay) pace(in cable) *rate.Limiter {
 	return l
 }
 
-// setUp makes the circuit, from here to its receiver, and tells who asked for it.
+// setUp makes the circuit, from here to its receiver, and replies to the side that requested it.
 func (c *circuit) setUp() error {
 	if err := c.r.pace(c.cable).Wait(c.ctx); errors.Is(err, context.Canceled) {
 		return err
@@ -234,8 +235,8 @@ func (c *circuit) setUp() error {
 	return err
 }
 
-// joining finds where the circuit's two hops at this relay begin and end, and, where the
-// next process is to be asked, gives the hop to it its number.
+// hopPair returns the description of the circuit's two hops at this relay, and the hop to the next process, which gets
+// its number here.
 func (c *circuit) joining() (next *hop, j Joining, err error) {
 	r, self, final := c.r, c.ask.Route[0], &c.ask.Final
 	j = Joining{Last: len(c.ask.Route) == 1, Ended: c.ended, Moved: r.moved}
@@ -261,7 +262,7 @@ func (c *circuit) joining() (next *hop, j Joining, err error) {
 	return next, j, err
 }
 
-// onward is what asks the next process.
+// nextRequest returns the message that requests the circuit from the next process.
 func (c *circuit) onward(next *hop, o Offer) handshake.Message {
 	o.Half.Kind, o.Half.Port = c.ask.Kind, c.ask.Route[0].Out
 	if len(c.ask.Route) == 1 {
@@ -275,10 +276,10 @@ func (c *circuit) onward(next *hop, o Offer) handshake.Message {
 	}
 }
 
-// reach gives the hop to the next process its number, unless the circuit is over.
+// newNextHop makes the hop to the next process, unless the circuit is over.
 func (c *circuit) reach(s session) (*hop, error) {
 	var silent func(error)
-	if len(c.ask.Route) > 1 { // of the receiver it is for the sender to judge, who may only be slow
+	if len(c.ask.Route) > 1 { // a receiver is not checked here, because it may only be slow; the sender decides
 		silent = c.passOn
 	}
 	h, err := c.r.newHop(s, func(why error) { c.end(why, false) }, silent)
@@ -298,7 +299,7 @@ func (c *circuit) reach(s session) (*hop, error) {
 	return h, nil
 }
 
-// keep gives the circuit its joint, unless it is over.
+// setRelayed stores the circuit's forwarding part, unless the circuit is over.
 func (c *circuit) keep(j Joint) bool {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
@@ -309,7 +310,7 @@ func (c *circuit) keep(j Joint) bool {
 	return !over
 }
 
-// stand notes that the circuit stands, unless it is over.
+// markUp records that the circuit is up, unless it is over.
 func (c *circuit) stand() bool {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
@@ -325,7 +326,7 @@ func (c *circuit) stand() bool {
 	return true
 }
 
-// ended is told by the joint that it is over.
+// ended handles the end of the circuit that its forwarding part reports.
 func (c *circuit) ended(why error) {
 	if why == nil {
 		why = errCarried
@@ -333,10 +334,11 @@ func (c *circuit) ended(why error) {
 	c.end(why, false)
 }
 
-// errCarried is why a circuit ends that has carried all there was.
+// errFinished is the reason if a circuit ends after both ends have closed it.
 var errCarried = errors.New("both ends have closed the circuit")
 
-// end ends the circuit: the other side is told, or both, and what it has goes.
+// end ends the circuit and releases its resources. It notifies the next process and, unless fromPeer is true, the
+// previous one.
 func (c *circuit) end(why error, heard bool) {
 	c.r.mu.Lock()
 	to := Ended
@@ -359,7 +361,7 @@ func (c *circuit) end(why error, heard bool) {
 	c.r.mu.Unlock()
 	reason := reasonOf(c.s.LocalName(), why)
 	if !heard {
-		_ = c.s.Send(&handshake.Drop{Circuit: c.n, Reason: reason}) // a dead session needs none
+		_ = c.s.Send(&handshake.Drop{Circuit: c.n, Reason: reason}) // the error means that the session has ended
 	}
 	if next != nil {
 		next.drop(reason)
@@ -371,7 +373,7 @@ func (c *circuit) end(why error, heard bool) {
 	c.r.log.Debug("a relayed circuit has ended", "for", c.s.Name(), "circuit", c.n, "why", reason)
 }
 
-// settle notes that the set-up has returned.
+// setUpDone records that the set-up has returned.
 func (c *circuit) settle() {
 	c.cancel()
 	c.r.mu.Lock()
@@ -380,7 +382,7 @@ func (c *circuit) settle() {
 	c.freeLocked()
 }
 
-// freeLocked gives the slot back once nothing of the circuit is left.
+// freeLocked releases the slot once the circuit is over and its set-up has returned. It needs Relay.mu.
 func (c *circuit) freeLocked() {
 	if !c.life.At().over() || c.setting {
 		return
@@ -397,7 +399,7 @@ func (c *circuit) freeLocked() {
 	c.r.cfg.Changed()
 }
 
-// moved counts bytes.
+// moved counts forwarded bytes.
 func (r *Relay) moved(forth, back uint64) {
 	r.cfg.Counts.Forth.Add(forth)
 	r.cfg.Counts.Back.Add(back)

@@ -1,35 +1,35 @@
-// Package relay makes circuits: a lane's way through other nodes, hop by hop.
+// Package relay makes circuits: paths of a lane through other nodes, hop by hop.
 //
-//	asker ──Carry──► relay ──Carry──► relay ──Arrive──► receiver      Carried says where to dial, or write
-//	      ◄─Carried─       ◄─Carried─       ◄──Carried─
+//	sender ──Carry──► relay ──Carry──► relay ──Arrive──► receiver      Carried contains the address to dial, or the ring to write
+//	       ◄─Carried─       ◄─Carried─       ◄──Carried─
 //
-// A process asks for circuits ([Relay.Carry]), takes those that end at it
-// ([Relay.Expect]), and carries them for others, whichever is asked of it over the
+// A process requests circuits ([Relay.Carry]), accepts those that end at it
+// ([Relay.Expect]), and relays them for other nodes, as requested over the
 // sessions with its neighbours. Each hop of a circuit belongs to one session, in which
-// its asker has numbered it; a relay joins two. What the hops are made of is a [Maker]'s:
-// sockets, joined by the kernel, are here; queue pairs are in relay/engine.
+// the requesting side has chosen its number. A relay connects two hops. A [Maker] makes them:
+// that of sockets, spliced by the kernel, is here; that of queue pairs is in relay/engine.
 //
 // # Ends
 //
-// A circuit ends when a Drop comes from either side, when the session of one of its hops
-// ends, or when what joins the hops says so. Each process on the way tells the other side,
-// once, and gives back what it has. Nothing is repeated: who still wants to go that way
-// asks for another circuit.
+// A circuit ends when a Drop arrives from either side, when the session of one of its hops
+// ends, or when a hop fails. Each process on the path sends one Drop to its other side
+// and releases its resources. Nothing is retried: a lane that still needs the path
+// requests another circuit.
 //
-// # Silence
+// # Stalled relays
 //
-// A relay that is stopped ends nothing: its kernel and its adapter answer. So each process
-// asks the relays next after it for signs of life, while circuits stand, and passes word of
-// one that gives none to the asker, whose lane is left where it has another way.
+// A relay whose process is stopped ends nothing, because its kernel and its adapter still answer. Therefore each process
+// checks the next relays on its circuits for signs of life, and reports
+// one that gives none towards the sender, which drains the lane if it has another path.
 //
-// # Strangers
+// # Limits
 //
-// Who has a session with this process may ask. What that costs is bounded: so many
-// circuits for a session, for a cable, and in all. Messages about circuits that there are not are
-// counted and ignored, as both ends may drop one at a time.
+// Any process that has a session with this one may request circuits. Their number is limited for
+// each session, for each cable, and in total. Messages about unknown circuits are
+// counted and ignored, because both ends may drop a circuit at the same time.
 //
 // # Threads
 //
-// Message and Gone never block: what takes time runs in the background. The mutex is a
-// leaf. Callbacks are called without it.
+// Message and Gone never block: long work runs in the background. The mutex is a
+// leaf lock. Callbacks are called without it.
 package relay

@@ -13,22 +13,21 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// hop is a hop that this process has asked for, for a lane of its own or for a circuit
-// that it carries.
+// hop is a hop that this process has requested, for a lane of its own or for a circuit that it relays.
 type hop struct {
 	key
 	r       *Relay
 	dropped func(error)
-	silent  func(error)   // told of a relay on the way that gives no sign of life, again while it does; nil: it leads to no relay
-	done    chan struct{} // closed once it is answered, or over
+	silent  func(error)   // called repeatedly while a relay on the path is stalled; nil: the hop does not lead to a relay
+	done    chan struct{} // closed once the hop is up, or over
 
 	// guarded by Relay.mu
 	life   stage.Stage[HopState]
-	answer *handshake.Carried // of one that stands, or did
-	why    error              // it is over
+	answer *handshake.Carried // the reply; nil before the hop is up
+	why    error              // reason why the hop is over
 }
 
-// newHop gives a hop its number.
+// newHop makes a hop with a new number.
 func (r *Relay) newHop(s session, dropped, silent func(error)) (*hop, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,15 +49,15 @@ func (r *Relay) hopOf(k key) *hop {
 	return r.asked[k]
 }
 
-// name is what the hop's sockets prove themselves with.
+// name returns the name by which the hop's sockets authenticate.
 func (k key) name() handshake.LaneName {
 	return handshake.LaneName{Session: k.s.ID(), Conn: k.n, Lane: handshake.HopLane}
 }
 
-// ask sends what asks for the hop, and waits for the answer.
+// request sends the message that requests the hop, and waits for the reply.
 func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried, error) {
 	h.life.Enter(Asked)
-	if err := h.s.Send(m); err != nil { // also of a session that ended before Gone could know the hop
+	if err := h.s.Send(m); err != nil { // also for a session that ended before Gone could see the hop
 		h.lost(err)
 		return nil, err
 	}
@@ -85,7 +84,7 @@ func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried,
 	return answer, nil
 }
 
-// answered takes the answer; it reports false when none is waited for.
+// handleReply stores the reply. It returns false if no reply is expected.
 func (h *hop) answered(m *handshake.Carried) bool {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
@@ -98,7 +97,7 @@ func (h *hop) answered(m *handshake.Carried) bool {
 	return true
 }
 
-// lost ends the hop from the other side.
+// endedByPeer ends the hop after a Drop of the other side, or after the session has ended.
 func (h *hop) lost(why error) {
 	if stood, _, first := h.finish(why); first && stood {
 		h.dropped(why)
@@ -108,11 +107,11 @@ func (h *hop) lost(why error) {
 // drop ends the hop from this side. It may be called again.
 func (h *hop) drop(why string) {
 	if _, sent, first := h.finish(errors.New(why)); first && sent {
-		_ = h.s.Send(&handshake.Drop{Circuit: h.n, Asker: true, Reason: why}) // a dead session needs none
+		_ = h.s.Send(&handshake.Drop{Circuit: h.n, Asker: true, Reason: why}) // the error means that the session has ended
 	}
 }
 
-// finish ends the hop; first says that it was not over yet.
+// finish ends the hop. first reports whether it was not over yet.
 func (h *hop) finish(why error) (stood, sent, first bool) {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
@@ -128,7 +127,7 @@ func (h *hop) finish(why error) (stood, sent, first bool) {
 	return before == Standing, before >= Asked, true
 }
 
-// Carry asks for a circuit; see [lane.Circuits].
+// Carry requests a circuit; see [lane.Circuits].
 func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.OpenedCircuit, error) {
 	if len(m.Route) == 0 || int(port) >= len(r.cfg.Ports) {
 		return nil, fmt.Errorf("no route for a circuit: port %d of %d, %d relays", port, len(r.cfg.Ports), len(m.Route))

@@ -26,91 +26,90 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Limits of what is carried for others.
+// Limits of the circuits that are relayed for other nodes.
 const (
 	maxOfSession = 256
-	maxOfCable   = 768 // however many sessions there are over it: others keep a place
+	maxOfCable   = 768 // over all sessions of the cable, so that the circuits of other cables have room
 	maxCircuits  = 1024
-	maxAskers    = 64 // that are told of
+	maxAskers    = 64 // names that Stats returns
 
-	setUpRate  = 200         // circuits a second that are set up for one cable, before TimeScale
-	setUpBurst = maxCircuits // at once, after few
+	setUpRate  = 200         // circuits per second that are set up for one cable, before TimeScale
+	setUpBurst = maxCircuits // at once, after a quiet time
 )
 
 // Waits, before TimeScale.
 const (
-	setUpWait  = 10 * time.Second       // for a circuit to stand, from one relay on
-	comeWait   = 10 * time.Second       // for the asker of one that stands to use it
-	grace      = time.Second            // for what is under way when it is dropped
-	reasonWait = 100 * time.Millisecond // for another node to say why a socket broke
+	setUpWait  = 10 * time.Second       // for a circuit to come up, from one relay on
+	comeWait   = 10 * time.Second       // for the previous process to connect to a circuit that is up
+	grace      = time.Second            // for data in flight when a circuit is dropped
+	reasonWait = 100 * time.Millisecond // for another node's reason, after a socket broke
 )
 
-// Config says who this process is, and what it carries with.
+// Config configures a Relay.
 type Config struct {
-	Log       *slog.Logger // nil: nobody is told
+	Log       *slog.Logger // nil: log lines are discarded
 	Process   handshake.ProcessID
 	Node      handshake.NodeID
 	Ports     []lane.Port // by index
 	GIDs      topology.GIDPolicy
-	Data      *dataport.Endpoint // what sockets are carried with; nil: they are not
-	Verbs     Maker              // what queue pairs are; nil: they are not
-	Silence   time.Duration      // how long a socket's other end may acknowledge nothing; 0: for ever
+	Data      *dataport.Endpoint // makes circuits of sockets; nil: they are refused
+	Verbs     Maker              // makes circuits of queue pairs; nil: they are refused
+	Silence   time.Duration      // how long a socket's peer may acknowledge nothing; 0: no limit
 	TimeScale float64            // multiplies every deadline; 0: 1
 	Clock     clock.Clock        // makes the timers
-	Random    random.Source      // of what sockets prove themselves with
-	Context   context.Context    // nothing is asked or set up once it has ended; nil: until Close
+	Random    random.Source      // source of the tokens that authenticate sockets
+	Context   context.Context    // no circuit is requested or set up after it is done; nil: until Close
 
-	// Neighbour is the session with a process at the other end of a port's cable. It may
-	// block until the context ends.
+	// Neighbour returns the session with a process at the other end of a port's cable. It may block until the context
+	// ends.
 	Neighbour func(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error)
-	// PortsOf is what the peer of a session has told of its ports. Nil: as it did at first.
+	// PortsOf returns the current ports of a session's peer. Nil: those that the peer reported when the session began.
 	PortsOf func(*control.Session) []handshake.Port
-	// Worked is called when something has ended that left garbage behind, descriptors among
-	// it: the pipes of splices are kept until they are collected. Nil: nobody collects.
+	// NoteWork is called after a circuit that left garbage has ended. The garbage includes descriptors, because the
+	// pipes of splices are closed by the collector. Nil: no notification.
 	Worked func()
-	// Refuse says why nothing is carried for others now, or nil; nil: it always is.
+	// Refuse returns the reason why this process relays no circuits now, or nil. Nil: it always relays.
 	Refuse func() error
-	// Changed is called when a circuit that is carried for others stands or is gone, with
-	// mutexes held: it may not block. Nil: nobody is told.
+	// Changed is called after a relayed circuit came up or ended. It is called with locks held and must not block. Nil:
+	// no notification.
 	Changed func()
-	// Counts is where to count; nil: where only Stats looks.
+	// Counts are the counters to use. Nil: only Stats shows the counts.
 	Counts *stats.Relay
 }
 
-// Relay is a process's part in circuits: its own and others'. Its methods may be called
-// from any goroutine.
+// Relay manages the circuits of a process: its own and those it relays. Its methods may be called from any goroutine.
 type Relay struct {
 	cfg       Config
 	log       *slog.Logger
-	makers    map[uint8]Maker // by the kind of hops
+	makers    map[uint8]Maker // by the kind of circuit
 	neighbour func(ctx context.Context, process handshake.ProcessID, port uint8) (session, error)
 	portsOf   func(session) []handshake.Port
-	ctx       context.Context // until Close, for what is carried
+	ctx       context.Context // of relayed circuits; done at Close
 	cancel    context.CancelFunc
-	begin     context.Context // of what is asked and set up
+	begin     context.Context // of requests and set-ups
 	noMore    context.CancelFunc
 	wg        sync.WaitGroup
 
-	splices atomic.Int64 // that are not through yet, also of circuits that have ended
+	splices atomic.Int64 // splices whose goroutine has not ended, also of circuits that are over
 
-	mu       sync.Mutex // a leaf
+	mu       sync.Mutex // a leaf lock
 	closed   bool
-	vigil    bool            // relays are asked for signs of life
-	last     uint32          // number of a hop
-	asked    map[key]*hop    // of others
-	held     map[key]holder  // for others, by the numbers that they have given
-	slots    map[session]int // circuits of each session that take a place
-	cables   map[cable]int   // and of each cable over which they come in
+	vigil    bool            // checkLiveness runs
+	last     uint32          // number of the last hop
+	asked    map[key]*hop    // hops that this process has requested
+	held     map[key]holder  // circuits that peers have requested from this process, by their numbers
+	slots    map[session]int // slots in use by each session
+	cables   map[cable]int   // slots in use by each cable
 	paces    map[cable]*rate.Limiter
-	askers   map[string]bool        // by name, of those that stand, and that have since there was none
+	askers   map[string]bool        // names of the neighbours whose circuits have come up since the last time there was none
 	expected map[uint64]expectation // by token
-	late     []uint64               // tokens of the last maxLate lanes that were given up: what was asked for then may yet come
-	stats    Stats                  // but for what Config.Counts counts
+	late     []uint64               // tokens of the last cancelled expectations, because their Arrive may still come
+	stats    Stats                  // except what Config.Counts counts
 }
 
 var _ lane.Circuits = (*Relay)(nil)
 
-// session is as much of a control.Session as circuits need.
+// session is the part of control.Session that circuits need.
 type session interface {
 	ID() handshake.SessionID
 	HopKey() handshake.Key
@@ -122,7 +121,7 @@ type session interface {
 	Silence() time.Duration
 }
 
-// key names a hop: its session, and the number that its asker has given it there.
+// key identifies a hop: its session, and its number, which the requesting side has chosen.
 type key struct {
 	s session
 	n uint32
@@ -133,11 +132,11 @@ func (k key) compare(other key) int {
 	return cmp.Or(bytes.Compare(a[:], b[:]), cmp.Compare(k.n, other.n))
 }
 
-// every is which keys: all.
+// anyKey is a condition for sorted that selects all keys.
 func every(key) bool { return true }
 
-// inOrder returns those of some hops or circuits whose keys are wanted, ordered by their keys: what follows must not depend on
-// the order of a map.
+// sorted returns the hops or circuits whose keys satisfy the condition, ordered by key, because callers must not depend
+// on the order of a map.
 func inOrder[V any](m map[key]V, which func(key) bool) (some []V) {
 	for _, k := range slices.SortedFunc(maps.Keys(m), key.compare) {
 		if which(k) {
@@ -147,21 +146,21 @@ func inOrder[V any](m map[key]V, which func(key) bool) (some []V) {
 	return some
 }
 
-// holder is this process's part of a circuit that a peer has asked for.
+// inbound is this process's part of a circuit that a peer has requested.
 type holder interface {
-	// end ends it; heard says that the peer has said so, or cannot be told.
+	// end ends it. fromPeer reports that the peer ended it, or cannot be notified.
 	end(why error, heard bool)
 }
 
-// Stats are counts since the Relay was made, and what there is now.
+// Stats are counters since the Relay was made, and the number of current circuits.
 type Stats struct {
-	Now         int               // circuits that this process carries for others, or begins to, or whose last bytes are under way
-	Carried     uint64            // that have stood
-	Askers      []string          // the neighbours that asked for those there are, and have since there was none
-	Failed      uint64            // that could not be made
-	Refused     map[string]uint64 // that were not begun, by reason
-	Strange     uint64            // messages about circuits that there are not
-	Forth, Back uint64            // bytes of sockets, from the asker and to it
+	Now         int               // relayed circuits that are in set-up, up, or still forward their last bytes
+	Carried     uint64            // circuits that came up
+	Askers      []string          // neighbours whose circuits have come up since the last time there was none
+	Failed      uint64            // circuits that could not be made
+	Refused     map[string]uint64 // requests that were refused, by reason
+	Strange     uint64            // messages about unknown circuits
+	Forth, Back uint64            // bytes of circuits of sockets, from the sender and towards it
 }
 
 // New makes a Relay.
@@ -196,7 +195,7 @@ func New(cfg Config) *Relay {
 	r.neighbour = func(ctx context.Context, process handshake.ProcessID, port uint8) (session, error) {
 		s, err := cfg.Neighbour(ctx, process, port)
 		if err != nil {
-			return nil, err // not a session that is no nil
+			return nil, err // returning s would make a non-nil interface that holds a nil *Session
 		}
 		return s, nil
 	}
@@ -209,8 +208,7 @@ func New(cfg Config) *Relay {
 	return r
 }
 
-// Message takes a message about circuits; it reports false when it is about something
-// else. It does not block.
+// Message handles a message about circuits. It returns false for any other message. It does not block.
 func (r *Relay) Message(s *control.Session, m handshake.Message) bool { return r.message(s, m) }
 
 func (r *Relay) message(s session, m handshake.Message) bool {
@@ -233,7 +231,7 @@ func (r *Relay) message(s session, m handshake.Message) bool {
 	return true
 }
 
-// drop takes a Drop.
+// drop handles a Drop message.
 func (r *Relay) drop(s session, m *handshake.Drop) {
 	k, why := key{s, m.Circuit}, &saidError{m.Reason}
 	if m.Asker {
@@ -251,19 +249,19 @@ func (r *Relay) drop(s session, m *handshake.Drop) {
 	r.strange()
 }
 
-// strange counts a message about a circuit that there is not.
+// countUnknown counts a message about an unknown circuit.
 func (r *Relay) strange() {
 	r.mu.Lock()
 	r.stats.Strange++
 	r.mu.Unlock()
 }
 
-// saidError is a reason that another node has given: it names that node.
+// peerError is a reason that another node has sent. Its text names that node.
 type saidError struct{ reason string }
 
 func (e *saidError) Error() string { return e.reason }
 
-// reasonOf is what others are told of an error: of this node's own, with its name.
+// reasonOf returns the text of an error for other nodes. An error of this node gets the node's name in front.
 func reasonOf(local string, err error) string {
 	var said *saidError
 	if errors.As(err, &said) {
@@ -289,7 +287,7 @@ func (r *Relay) gone(s session) {
 	}
 }
 
-// Uses reports whether a circuit goes over a session.
+// Uses reports whether a circuit uses a session.
 func (r *Relay) Uses(s *control.Session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,7 +304,7 @@ func (r *Relay) Uses(s *control.Session) bool {
 	return false
 }
 
-// PortDown ends every circuit that is carried for others over a port.
+// PortDown ends every relayed circuit that uses a port.
 func (r *Relay) PortDown(port uint8, why error) {
 	r.mu.Lock()
 	held := inOrder(r.held, every)
@@ -318,7 +316,7 @@ func (r *Relay) PortDown(port uint8, why error) {
 	}
 }
 
-// Stats returns the counters.
+// Stats returns a copy of the counters.
 func (r *Relay) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -334,7 +332,7 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
-// Close ends every circuit, and returns when nothing of them is left.
+// Close ends every circuit, and returns when all their resources are released.
 func (r *Relay) Close() error {
 	r.mu.Lock()
 	r.closed = true
@@ -342,7 +340,7 @@ func (r *Relay) Close() error {
 	r.held, r.asked = map[key]holder{}, map[key]*hop{}
 	clear(r.expected)
 	r.mu.Unlock()
-	for _, c := range held { // before their set-ups are cancelled, which would give another reason
+	for _, c := range held { // before their set-ups are cancelled, because that would give another reason
 		c.end(errClosed, false)
 	}
 	for _, h := range asked {
@@ -354,10 +352,10 @@ func (r *Relay) Close() error {
 	return nil
 }
 
-// errClosed is why everything ends.
+// errClosed is the reason for the end of a circuit when the process ends.
 var errClosed = errors.New("its process ends")
 
-// cause returns why a set-up failed with an error: what has cancelled it is the end of the process, where that has begun.
+// cause returns errClosed if a set-up was cancelled because the process ends, otherwise err.
 func (r *Relay) cause(err error) error {
 	if r.begin.Err() != nil && errors.Is(err, context.Canceled) {
 		return errClosed
@@ -365,8 +363,8 @@ func (r *Relay) cause(err error) error {
 	return err
 }
 
-// spawn starts a goroutine that Close waits for; it reports false once Close has begun.
-// A panic in f becomes caught's.
+// spawn starts a goroutine that Close waits for. It returns false after Close has begun. A panic in f is logged and
+// passed to caught.
 func (r *Relay) spawn(f func(), caught func(*guard.Panic)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -385,7 +383,7 @@ func (r *Relay) spawn(f func(), caught func(*guard.Panic)) bool {
 	return true
 }
 
-// scaled stretches a deadline on a slow machine.
+// scaled multiplies a deadline by TimeScale, for slow machines.
 func (r *Relay) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * r.cfg.TimeScale)
 }

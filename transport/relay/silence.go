@@ -12,19 +12,19 @@ import (
 
 // Waits, before TimeScale.
 const (
-	askEvery   = 500 * time.Millisecond // each relay is asked for a sign of life
-	silenceFor = 2 * time.Second        // it may last until those are told whose lanes go through it
+	askEvery   = 500 * time.Millisecond // between two checks of a relay
+	silenceFor = 2 * time.Second        // after this long without a sign of life a relay is reported as stalled
 )
 
-// vigil is what is known of how long the relays have been silent that this process has asked
-// for hops: those at the other ends of the hops, as each relay looks after the next one.
+// liveness records how long each next relay, at the other end of a hop that this process has requested, has been
+// silent. Each relay checks the one after it.
 type vigil struct {
 	watch  clock.Watch
 	silent map[session]time.Duration
 }
 
-// awake begins to ask relays for signs of life, if nobody does. It is asked when the first
-// hop to one stands, and goes on until none does.
+// startLivenessChecks starts checkLiveness, if it is not running. It is called after a hop to a relay came up. The
+// checks continue until no such hop is up.
 func (r *Relay) awake() {
 	r.mu.Lock()
 	begin := !r.vigil && !r.closed
@@ -33,14 +33,14 @@ func (r *Relay) awake() {
 	if !begin {
 		return
 	}
-	r.spawn(r.keepVigil, func(*guard.Panic) { // the next hop begins anew
+	r.spawn(r.keepVigil, func(*guard.Panic) { // the next hop starts it again
 		r.mu.Lock()
 		r.vigil = false
 		r.mu.Unlock()
 	})
 }
 
-// keepVigil asks, and has those told who asked for hops to relays that stay silent.
+// checkLiveness checks the relays, and calls stalled of the hops to relays that stay silent.
 func (r *Relay) keepVigil() {
 	v := vigil{watch: clock.Watch{Most: r.scaled(2 * askEvery)}, silent: map[session]time.Duration{}}
 	v.watch.Start()
@@ -65,8 +65,8 @@ func (r *Relay) keepVigil() {
 	}
 }
 
-// relayHops are the hops to relays that stand, those of a session together. With the last it
-// ends the vigil and returns nil.
+// relayHops returns the hops to relays that are up, ordered by session. If there are none, it marks the checks as ended
+// and returns nil.
 func (r *Relay) relayHops() []*hop {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *Relay) relayHops() []*hop {
 	return hops
 }
 
-// look asks each relay for a sign of life, and returns how long each has owed one, of the
+// check sends a request for a sign of life to each relay, and returns how long each has been silent. It counts only the
 // time in which this process ran.
 func (v *vigil) look(hops []*hop) map[session]time.Duration {
 	before := v.watch.Ran()
@@ -90,7 +90,7 @@ func (v *vigil) look(hops []*hop) map[session]time.Duration {
 	return v.silent
 }
 
-// heard takes word of a silent relay further on.
+// handleStalled handles a Silent message: it reports a stalled relay further along the path.
 func (r *Relay) heard(s session, m *handshake.Silent) {
 	r.mu.Lock()
 	h := r.asked[key{s, m.Circuit}]
@@ -103,7 +103,7 @@ func (r *Relay) heard(s session, m *handshake.Silent) {
 	h.silent(&saidError{m.Reason})
 }
 
-// passOn tells who asked for a circuit of a relay that is silent.
+// forwardStalled reports a stalled relay to the side that requested the circuit.
 func (c *circuit) passOn(why error) {
-	_ = c.s.Send(&handshake.Silent{Circuit: c.n, Reason: reasonOf(c.s.LocalName(), why)}) // a dead session needs none
+	_ = c.s.Send(&handshake.Silent{Circuit: c.n, Reason: reasonOf(c.s.LocalName(), why)}) // the error means that the session has ended
 }

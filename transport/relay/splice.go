@@ -17,8 +17,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// splicer makes circuits of sockets: two of them at each relay, between which the kernel
-// moves the bytes.
+// splicer makes circuits of sockets: two of them at each relay, between which the kernel moves the bytes.
 type splicer struct {
 	r    *Relay
 	data *dataport.Endpoint
@@ -26,32 +25,32 @@ type splicer struct {
 
 // splice is a relay's part of a circuit of sockets.
 //
-//	made ──Connect──► waits for the asker's socket ──► dials the next ──► carries ──► over
+//	made ──Connect──► waits for the previous socket ──► dials the next ──► forwards ──► over
 //
-// One goroutine takes it all the way; Drop only ends its context. If that is because an
-// end, or another relay, has said so, what was sent before has a moment to get through.
+// One goroutine goes through all states; Drop only cancels its context. If an end of the circuit or another
+// relay has dropped it, data in flight gets the time flushWait to arrive.
 type splice struct {
 	Joining
 	m      *splicer
 	ask    *handshake.Carry
-	port   uint16 // where the asker's socket comes in
+	port   uint16 // where the previous process connects
 	tokens [2]uint64
 	call   *dataport.Call
 	ctx    context.Context
 	cancel context.CancelFunc
 	begun  chan struct{} // closed by Connect
-	came   chan struct{} // closed when the asker's socket has come
+	came   chan struct{} // closed when the previous process has connected
 
-	mu   sync.Mutex // a leaf
-	in   sock.Conn  // the asker's socket, nil when there is none
+	mu   sync.Mutex // a leaf lock
+	in   sock.Conn  // socket of the previous process; nil: none
 	over bool
-	said bool               // that it is over, by another node
-	next *handshake.Carried // guarded by begun
+	said bool               // another node has dropped the circuit
+	next *handshake.Carried // written before connected is closed
 }
 
 var _ Maker = (*splicer)(nil)
 
-// Begin listens for the asker.
+// Begin listens for the socket of the previous process.
 func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
 	s := &splice{Joining: j, m: m, ask: ask, begun: make(chan struct{}), came: make(chan struct{})}
 	for i := range s.tokens {
@@ -82,14 +81,14 @@ func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
 	return s, nil
 }
 
-// Next is who will dial.
+// Next returns the address that this relay dials from.
 func (s *splice) Next() Offer {
 	return Offer{Half: handshake.Lane{Addr: s.Out.From.Addr, GIDIndex: uint16(s.Out.From.Index), Token: s.tokens[1]}}
 }
 
-// Connect takes note of whom to dial, once the asker has come. The last relay dials nothing
-// but what the receiver has named, at an address of the receiver's port: an asker that nobody
-// knows must not choose what this node connects to.
+// Connect stores the address to dial once the previous process has connected. The last relay dials only an address of
+// the receiver's port as the receiver described it, because the sender, which is unknown here, must not choose what
+// this node connects to.
 func (s *splice) Connect(_ context.Context, next *handshake.Carried) (err error) {
 	if s.Last {
 		own := slices.ContainsFunc(s.Out.Told.Addrs, func(a handshake.PortAddr) bool { return a.Addr == next.Half.Addr })
@@ -105,12 +104,12 @@ func (s *splice) Connect(_ context.Context, next *handshake.Carried) (err error)
 	return nil
 }
 
-// Prev is where the asker has to dial.
+// Prev returns the address that the previous process has to dial.
 func (s *splice) Prev() Offer {
 	return Offer{Half: handshake.Lane{Addr: s.In.From.Addr, GIDIndex: uint16(s.In.From.Index), Token: s.tokens[0], TCPPort: s.port}}
 }
 
-// Drop ends it.
+// Drop ends the splice.
 func (s *splice) Drop(why error) {
 	var said *saidError
 	s.mu.Lock()
@@ -119,7 +118,7 @@ func (s *splice) Drop(why error) {
 	s.cancel()
 }
 
-// last is when what is under way when it is dropped is given up.
+// deadline returns the time at which data in flight is given up after a Drop.
 func (s *splice) last() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +128,8 @@ func (s *splice) last() time.Time {
 	return time.Now().Add(s.m.r.scaled(grace))
 }
 
-// ended tells of the end, unless that is a Drop: of one that breaks the sockets too, which
-// may be faster, the reason comes over a session.
+// reportEnd reports the end, except after a Drop. It waits briefly, because a Drop that also broke the sockets may
+// arrive later, and it contains the reason.
 func (s *splice) ended(err error) {
 	if err != nil {
 		wait := s.m.r.cfg.Clock.NewTimer(s.m.r.scaled(reasonWait))
@@ -145,7 +144,7 @@ func (s *splice) ended(err error) {
 	}
 }
 
-// met takes the asker's socket over.
+// accepted stores the socket of the previous process.
 func (s *splice) met(c sock.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *splice) met(c sock.Conn) {
 	close(s.came)
 }
 
-// finish gives back what is left.
+// finish releases the remaining resources.
 func (s *splice) finish() {
 	s.cancel()
 	s.m.data.Cancel(s.call)
@@ -172,7 +171,7 @@ func (s *splice) finish() {
 	s.m.r.cfg.Changed()
 }
 
-// carry takes the circuit from its beginning to its end.
+// run goes through the circuit's states, from the wait for the previous process to the end.
 func (s *splice) carry() (err error) {
 	select {
 	case <-s.begun:
@@ -201,7 +200,7 @@ func (s *splice) carry() (err error) {
 	return s.join(in, out)
 }
 
-// late is the error of an asker that has not come.
+// notConnected returns the error if the previous process has not connected.
 func (s *splice) late() error {
 	err := fmt.Errorf("%s asked for the circuit and has not connected to %s", s.In.Name, netip.AddrPortFrom(s.In.From.Addr.Unmap(), s.port))
 	if why := s.m.data.Why(s.call); why != nil {
@@ -210,8 +209,8 @@ func (s *splice) late() error {
 	return err
 }
 
-// dial connects the next hop: to another relay, or to the receiver, to whom the asker then
-// proves itself.
+// dial connects the next hop: to another relay, or to the receiver. The receiver then authenticates the sender over the
+// circuit.
 func (s *splice) dial() (sock.Conn, error) {
 	ctx, cancel := s.m.r.cfg.Clock.WithTimeout(s.ctx, s.m.r.scaled(setUpWait))
 	defer cancel()
@@ -226,8 +225,7 @@ func (s *splice) dial() (sock.Conn, error) {
 	return s.m.data.DialHop(ctx, end, to)
 }
 
-// join carries both ways until both are over, one of them has failed, or the circuit is
-// dropped.
+// forward forwards both directions until both have ended, one has failed, or the circuit is dropped.
 func (s *splice) join(in, out sock.Conn) error {
 	over := make(chan error, 2)
 	for _, way := range []struct {
@@ -249,7 +247,7 @@ func (s *splice) join(in, out sock.Conn) error {
 	return s.attend(in, out, over)
 }
 
-// attend waits for both ways.
+// wait waits until both directions have ended.
 func (s *splice) attend(in, out sock.Conn, over <-chan error) (err error) {
 	look := s.m.r.cfg.Clock.NewTicker(s.m.r.scaled(lookEvery))
 	defer look.Stop()
@@ -277,7 +275,7 @@ func (s *splice) attend(in, out sock.Conn, over <-chan error) (err error) {
 	return err
 }
 
-// pump carries one way until its end, which it passes on.
+// pump forwards one direction until its end, and then closes the write side of to.
 func pump(to, from sock.Conn, moved func(uint64)) error {
 	if err := from.Pump(to, func(n int) { moved(uint64(n)) }); err != nil {
 		return err
@@ -285,7 +283,7 @@ func pump(to, from sock.Conn, moved func(uint64)) error {
 	return to.CloseWrite()
 }
 
-// errnoOf is what the kernel said, without the calls that it was said to.
+// errnoOf returns the kernel's error without the names of the calls that failed.
 func errnoOf(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -294,7 +292,7 @@ func errnoOf(err error) error {
 	return err
 }
 
-// hangUp closes a connection, as what it was part of has ended.
+// closeConn closes a connection, with a reset if the circuit failed.
 func hangUp(c sock.Conn, err error) {
 	if err != nil {
 		_ = c.Reset()

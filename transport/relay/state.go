@@ -2,17 +2,17 @@ package relay
 
 import "fmt"
 
-// HopState is how far a hop has come that this process has asked for.
+// HopState is the state of a hop that this process has requested.
 //
-//	Numbered ──► Asked ── answered ──► Standing ──► HopOver    dropped is called where that comes from the other side
+//	Numbered ──► Asked ── answered ──► Standing ──► HopOver    dropped is called if the other side ended it
 //	    │          │                                  ▲
 //	    └──────────┴──────── a Drop, from either ─────┘
 type HopState uint32
 
 const (
 	Numbered HopState = 0
-	Asked    HopState = 1 // the peer is to answer
-	Standing HopState = 2
+	Asked    HopState = 1 // the reply is pending
+	Standing HopState = 2 // up
 	HopOver  HopState = 3
 )
 
@@ -20,24 +20,24 @@ func (s HopState) String() string {
 	return name(uint32(s), "numbered", "asked", "standing", "over")
 }
 
-// CircuitState is how far a circuit has come that this process carries for others.
+// CircuitState is the state of a circuit that this process relays.
 //
-//	Making ── answered ──► Carrying ──► Ended     its slot is free when it is over, and its set-up has returned
+//	Making ── answered ──► Carrying ──► Ended     its slot is released when it is over and its set-up has returned
 //	   └──────────────────────────────► Failed
 type CircuitState uint32
 
 const (
 	Making   CircuitState = 0
 	Carrying CircuitState = 1
-	Ended    CircuitState = 2 // after it was carried
-	Failed   CircuitState = 3 // before
+	Ended    CircuitState = 2 // after it was up
+	Failed   CircuitState = 3 // before it was up
 )
 
 func (s CircuitState) String() string {
 	return name(uint32(s), "making", "carrying", "ended", "failed")
 }
 
-// over reports whether nothing more is to come of the circuit.
+// over reports whether the circuit has ended or failed.
 func (s CircuitState) over() bool { return s >= Ended }
 
 func name(s uint32, names ...string) string {

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	lookEvery = time.Second // at what a socket's other end acknowledges
-	minLost   = 3           // packets in a row, for it to be silent
+	lookEvery = time.Second // between two checks
+	minLost   = 3           // consecutive lost packets before a peer counts as silent
 )
 
-// witness tells whether a socket's other end acknowledges anything. One that does may be
-// as slow as it likes; of one that does not the kernel would say so after many minutes.
+// ackMonitor detects that a socket's peer acknowledges nothing. A peer that acknowledges may be as slow as it likes.
+// Without this check the kernel would report a silent peer only after many minutes.
 type witness struct {
 	conn    sock.Conn
 	who     string
 	silence sock.Silence
 }
 
-// look returns an error when that has lasted as long as it may; 0 is for ever.
+// check returns an error if the peer has acknowledged nothing for the duration silence. 0 means no limit.
 func (w *witness) look(silence time.Duration) error {
 	if silence == 0 {
 		return nil
 	}
 	info, err := w.conn.Info()
 	if err != nil {
-		return nil // the pumps hear of it
+		return nil // the pumps report the error
 	}
 	if d := w.silence.Look(info, time.Now(), minLost); d > 0 && d >= silence {
 		return fmt.Errorf("nothing was acknowledged by %s for %v; check the cable and both its ports", w.name(), d.Round(time.Second))
@@ -35,7 +35,7 @@ func (w *witness) look(silence time.Duration) error {
 	return nil
 }
 
-// name is the node at the other end, or its address where that is not known.
+// name returns the name of the peer's node, or its address if the name is not known.
 func (w *witness) name() string {
 	if w.who != "" {
 		return w.who

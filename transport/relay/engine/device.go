@@ -9,11 +9,11 @@ import (
 	"ncclmesh/transport/relay/hop"
 )
 
-// perQueue is how many halves share a completion queue.
+// endpointsPerQueue is how many endpoints share a completion queue.
 const perQueue = 16
 
-// device is what the halves on one device share: a completion channel, and completion
-// queues, of which there are more as there are more halves. The engine's making guards it.
+// device is the objects that the endpoints on one device share: a completion channel, and as many completion queues as
+// needed. Forwarder.makeTurn guards it.
 type device struct {
 	ctx    *ibv.Context
 	ch     *ibv.CompChannel
@@ -24,10 +24,10 @@ type device struct {
 type queue struct {
 	*ibv.CQ
 	dev    *device
-	halves int // guarded by the engine's mutex
+	halves int // guarded by Forwarder.mu
 }
 
-// queueOn takes a place in a completion queue of a device.
+// reserveQueue reserves room for an endpoint in a completion queue of a device.
 func (e *Engine) queueOn(ctx *ibv.Context) (*queue, error) {
 	e.making.Lock()
 	defer e.making.Unlock()
@@ -56,7 +56,7 @@ func (e *Engine) queueOn(ctx *ibv.Context) (*queue, error) {
 	return q, nil
 }
 
-// vacancy takes a place in a completion queue that there is; nil: none has one.
+// reserveIn reserves room in an existing completion queue of a device. It returns nil if all are full.
 func (e *Engine) vacancy(d *device) *queue {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,7 +69,7 @@ func (e *Engine) vacancy(d *device) *queue {
 	return nil
 }
 
-// leaveQueue gives a place back.
+// releaseQueue releases the room of one endpoint.
 func (e *Engine) leaveQueue(q *queue) {
 	e.mu.Lock()
 	q.halves--

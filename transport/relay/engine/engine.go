@@ -22,52 +22,51 @@ import (
 	"ncclmesh/transport/turn"
 )
 
-// maxJoints is how many circuits there can be at a time; who admits them has a lower
-// limit.
+// maxCircuits is how many circuits there can be at a time. Package relay admits fewer.
 const maxJoints = 512
 
-// Config is what the engine goes by.
+// Config configures a Forwarder.
 type Config struct {
 	Log    *slog.Logger
 	Clock  clock.Clock  // makes the timers
-	Memory int64        // of all rings
-	Counts *stats.Relay // where to count bytes; nil: where only this package looks
+	Memory int64        // limit of all rings, in bytes
+	Counts *stats.Relay // counters of bytes; nil: only this package's fields count
 }
 
-// Engine carries circuits for others. Its methods may be called from any goroutine.
+// Forwarder forwards circuits over RDMA for other nodes. Its methods may be called from any goroutine.
 type Engine struct {
 	cfg    Config
 	slots  [maxJoints]atomic.Pointer[joint]
 	queues atomic.Pointer[[]*queue] // of all devices; only grows
 
-	making  turn.Turn // held while something of these is made or destroyed; taken before mu
+	making  turn.Turn // held while an object of this group is made or destroyed; taken before mu
 	devices []*device
-	waiter  ibv.Waiter // of the thread; nil while there is none
+	waiter  ibv.Waiter // used by the thread; nil before it starts
 
 	mu      sync.Mutex
-	taken   [maxJoints]bool // slots
-	used    int64           // bytes of rings
+	taken   [maxJoints]bool // slots in use
+	used    int64           // bytes of rings in use
 	over    chan struct{}
 	closing bool
 	broken  error
 
-	asleep atomic.Bool // the thread waits, or is about to
-	leave  atomic.Bool // the thread ends once none is left
+	asleep atomic.Bool // the thread waits, or is about to wait
+	leave  atomic.Bool // the thread ends once there is no circuit
 
-	lowerers *crew.Crew    // stop and destroy what circuits have
-	freed    chan struct{} // holds a token when a circuit is down and the engine closes
+	lowerers *crew.Crew    // threads that stop and destroy verbs objects
+	freed    chan struct{} // holds a token after a circuit was torn down while the Forwarder closes
 	closed   chan struct{} // closed when Close returns
-	rest     func()        // closes it, once
+	rest     func()        // closes the channel closed, once
 
-	// Carried so far.
+	// Counters of what was forwarded.
 	Bytes     *stats.Counter
 	Frames    stats.Counter
-	Processor stats.Counter // nanoseconds of the thread
+	Processor stats.Counter // processor time of the thread in nanoseconds
 }
 
 var _ relay.Maker = (*Engine)(nil)
 
-// New makes an engine. It has no thread before the first circuit.
+// New makes a Forwarder. Its thread starts with the first circuit.
 func New(c Config) *Engine {
 	if c.Counts == nil {
 		c.Counts = new(stats.Relay)
@@ -79,7 +78,7 @@ func New(c Config) *Engine {
 	return e
 }
 
-// Begin makes both halves of a circuit here.
+// Begin makes the endpoints of both hops of a circuit.
 func (e *Engine) Begin(ask *handshake.Carry, j relay.Joining) (relay.Joint, error) {
 	in, ok := j.In.Port.(port)
 	if !ok {
@@ -91,7 +90,7 @@ func (e *Engine) Begin(ask *handshake.Carry, j relay.Joining) (relay.Joint, erro
 	return newJoint(e, ask, j)
 }
 
-// run starts the thread, once. All devices are of one library.
+// run starts the thread, if it is not running. All devices must belong to one library.
 func (e *Engine) run(lib *ibv.Library) (err error) {
 	e.making.Lock()
 	defer e.making.Unlock()
@@ -112,7 +111,7 @@ func (e *Engine) run(lib *ibv.Library) (err error) {
 	e.mu.Unlock()
 	go guard.Run(func() {
 		defer close(over)
-		runtime.LockOSThread() // and the thread ends with it
+		runtime.LockOSThread() // so that the thread ends with this goroutine
 		t := &thread{engine: e}
 		if err := t.begin(); err != nil {
 			e.fail(err)
@@ -127,7 +126,7 @@ func (e *Engine) run(lib *ibv.Library) (err error) {
 	return nil
 }
 
-// runs reports whether the thread was started; the error says why it may not be.
+// runs reports whether the thread was started. The error tells why it must not be started.
 func (e *Engine) runs() (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,7 +136,7 @@ func (e *Engine) runs() (bool, error) {
 	return e.over != nil, e.broken
 }
 
-// fail ends every circuit, over an error of the thread's. What they have is lost.
+// fail ends every circuit because of an error of the thread. Their resources are not released.
 func (e *Engine) fail(err error) {
 	e.mu.Lock()
 	e.broken = fmt.Errorf("%w: the relay's thread has ended: %w", fault.ErrInternal, err)
@@ -149,28 +148,28 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// wake has the thread look for what it has to do.
+// wake makes the thread look for work.
 func (e *Engine) wake() {
 	if e.asleep.Load() {
 		e.waiter.Wake()
 	}
 }
 
-// mark makes a forked child close a descriptor, where there is one.
+// mark makes a forked child close a descriptor. It ignores negative ones.
 func mark(fd int) {
 	if fd >= 0 {
 		forkfd.Mark(fd)
 	}
 }
 
-// unmark ends that, before the descriptor is closed.
+// unmark reverts mark, before the descriptor is closed.
 func unmark(fd int) {
 	if fd >= 0 {
 		forkfd.Clear(fd)
 	}
 }
 
-// take finds a slot for a joint, which is put there once it is made.
+// reserveSlot reserves a slot for a circuit. The caller stores the circuit there once it is made.
 func (e *Engine) take() (slot int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -183,7 +182,7 @@ func (e *Engine) take() (slot int, err error) {
 	return -1, fmt.Errorf("%d circuits are already relayed", maxJoints)
 }
 
-// free gives a slot back, and memory of a ring.
+// release releases a slot, and the memory of a ring of that many bytes.
 func (e *Engine) free(slot, ring int) {
 	e.mu.Lock()
 	if slot >= 0 {
@@ -192,7 +191,7 @@ func (e *Engine) free(slot, ring int) {
 	}
 	e.used -= int64(ring)
 	e.mu.Unlock()
-	if e.leave.Load() { // it may have been the last
+	if e.leave.Load() { // this may have been the last circuit
 		e.wake()
 		select {
 		case e.freed <- struct{}{}:
@@ -201,8 +200,9 @@ func (e *Engine) free(slot, ring int) {
 	}
 }
 
-// lend takes memory for a ring whose frames may be so long: a mebibyte, or less as the memory
-// fills; most, where it is not 0, is as much as the hops before have.
+// allocRing reserves memory for a ring, and returns its size: for up to a mebibyte of payloads, less as the memory
+// fills up. longest is the longest message that the ports can transfer. most is the smallest ring of the hops before;
+// 0: there are none.
 func (e *Engine) lend(most uint32, longest uint32) (size int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -228,7 +228,7 @@ func (e *Engine) lend(most uint32, longest uint32) (size int, err error) {
 	return ring, nil
 }
 
-// Circuits is how many there are.
+// Circuits returns the number of circuits.
 func (e *Engine) Circuits() (n int) {
 	for i := range e.slots {
 		if e.slots[i].Load() != nil {
@@ -238,10 +238,10 @@ func (e *Engine) Circuits() (n int) {
 	return n
 }
 
-// closeTime is how long no circuit may come down before Close gives up.
+// closeTime is how long Close waits without any circuit being torn down before it gives up.
 const closeTime = 10 * time.Second
 
-// Close ends all circuits and gives everything back. It waits for as long as circuits come down.
+// Close ends all circuits and releases all resources. It waits as long as circuits are still being torn down.
 func (e *Engine) Close() error {
 	defer e.rest()
 	over := e.close()
@@ -279,8 +279,8 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// await waits until all circuits are down and the thread has ended, and reports whether they are. It gives up when no circuit
-// has come down for a while.
+// await waits until all circuits are torn down and the thread has ended, and reports whether they are. It gives up when
+// no circuit was torn down for closeTime.
 func (e *Engine) await(over <-chan struct{}) bool {
 	late := e.cfg.Clock.NewTimer(closeTime)
 	defer late.Stop()
@@ -297,9 +297,10 @@ func (e *Engine) await(over <-chan struct{}) bool {
 	return true
 }
 
-// close has nothing more made, and returns what is closed when the thread has ended; nil where there is none.
+// close stops the making of circuits, and returns a channel that is closed when the thread has ended; nil if there is
+// no thread.
 func (e *Engine) close() <-chan struct{} {
-	e.making.Lock() // what is being made is there after this
+	e.making.Lock() // circuits in the making are stored when this returns
 	defer e.making.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// port is what a circuit needs of an RDMA port: both those for queue pairs and those for
-// circuits have it.
+// port is the part of an RDMA port that a circuit needs. Verbs ports and circuit ports have it.
 type port interface {
 	Context() *ibv.Context
 	Attr() *ibv.PortAttr
@@ -30,13 +29,13 @@ type port interface {
 
 var _ port = (*verbs.Port)(nil)
 
-// The sides of a joint.
+// Sides of a circuit at the relay.
 const (
 	before = 0 // towards the sender
 	behind = 1 // towards the receiver
 )
 
-// side is one hop, as the relay has it.
+// side is the endpoint of one hop, with its resources.
 type side struct {
 	*hop.Half
 	leg   relay.Leg
@@ -47,7 +46,7 @@ type side struct {
 	mrs   []*ibv.MR
 }
 
-// joint is a circuit at a relay.
+// circuit is a circuit at a relay.
 type joint struct {
 	engine *Engine
 	how    relay.Joining
@@ -57,23 +56,23 @@ type joint struct {
 	reads  uint8
 	mem    *ibv.Memory
 	sides  [2]side
-	room   uint32 // bytes of the smallest ring from here on
+	room   uint32 // bytes of the smallest ring from here to the receiver
 
 	mu      sync.Mutex
-	streams [2]stream // by the side that they come from
-	busy    bool      // Connect is at work
+	streams [2]stream // by the side from which their frames arrive
+	busy    bool      // Connect is running
 	begun   bool      // Connect has been called
-	dropped error     // it is to come down
-	told    bool      // Ended has been called, or need not be
+	dropped error     // reason for the teardown; nil: none
+	told    bool      // Ended was called, or is not needed
 
-	// The way down. Each of these is set once, in this order.
-	lowering bool          // a goroutine takes it down
+	// Progress of the teardown. Each of these is set once, in this order.
+	lowering bool          // the teardown goroutine runs
 	stopped  bool          // its queue pairs are in ERR
-	drained  chan struct{} // holds a token when what was posted to them has been polled since
+	drained  chan struct{} // holds a token after all requests that were posted to them have been polled
 	down     bool          // its queue pairs are destroyed, or are about to be
 }
 
-// newJoint makes the halves of a circuit, its memory and its keys.
+// newCircuit makes the endpoints of a circuit, its memory and its keys.
 func newJoint(e *Engine, ask *handshake.Carry, how relay.Joining) (_ *joint, err error) {
 	j := &joint{engine: e, how: how, ask: ask, slot: -1, drained: make(chan struct{}, 1)}
 	defer func() {
@@ -117,7 +116,7 @@ func newJoint(e *Engine, ask *handshake.Carry, how relay.Joining) (_ *joint, err
 	return j, nil
 }
 
-// makeSide makes the half of a hop.
+// makeSide makes the endpoint of a hop.
 func (j *joint) makeSide(i int) (err error) {
 	s := &j.sides[i]
 	s.psn = s.port.PSN(fmt.Sprintf("side %d of %v", i, j.how.In.Hop))
@@ -132,7 +131,7 @@ func (j *joint) makeSide(i int) (err error) {
 	return err
 }
 
-// carve divides the memory: the ring, the one for what comes back, and copies of headers.
+// carve divides the memory into the two rings and the copies of headers.
 func (j *joint) carve() {
 	sizes := [2]int{before: j.ring, behind: hop.BackRing}
 	for i := range j.streams {
@@ -145,8 +144,8 @@ func (j *joint) carve() {
 	}
 }
 
-// register makes each ring known to both hops: to the one that it comes from for writing, to
-// the other for sending on, and for reading where that leads to the receiver.
+// register registers each ring for both hops: for writing by the peer that its frames come from, for sending on the
+// other side, and for remote reads if that side leads to the receiver.
 func (j *joint) register() error {
 	for i := range j.streams {
 		s, from, to := &j.streams[i], &j.sides[i], &j.sides[1-i]
@@ -181,7 +180,7 @@ func (s *side) register(addr uintptr, size int, access uint32) (*ibv.MR, error) 
 	return mr, err
 }
 
-// offer is what the process at the other end of a side has to know.
+// offer returns the parameters that the process at the other end of a side needs.
 func (j *joint) offer(i int) (o relay.Offer) {
 	s := &j.sides[i]
 	s.port.Half(&o.Half, s.leg.From, s.Num(), s.psn)
@@ -190,22 +189,21 @@ func (j *joint) offer(i int) (o relay.Offer) {
 	return o
 }
 
-// Next is the half of the hop behind, and the rings that the process there writes, and
-// reads.
+// Next returns the endpoint of the next hop, and the rings that the process there writes and reads.
 func (j *joint) Next() relay.Offer {
 	o := j.offer(behind)
 	if j.how.Last {
 		o.Read = j.streams[before].read
 		_, j.reads = j.sides[behind].port.Reads(hop.Reads)
-		o.Half.Token = uint64(j.reads) // that are answered
+		o.Half.Token = uint64(j.reads) // number of READs that are answered
 	}
 	return o
 }
 
-// Prev is the half of the hop before, and the ring that the process there writes.
+// Prev returns the endpoint of the previous hop, and the ring that the process there writes.
 func (j *joint) Prev() relay.Offer { return j.offer(before) }
 
-// Connect connects both halves.
+// Connect connects both endpoints.
 func (j *joint) Connect(_ context.Context, next *handshake.Carried) error {
 	if next == nil {
 		return fmt.Errorf("%w: a circuit over RDMA without the next hop", fault.ErrInternal)
@@ -227,9 +225,9 @@ func (j *joint) Connect(_ context.Context, next *handshake.Carried) error {
 	return err
 }
 
-// connecting makes the circuit ready for what comes once it is connected.
+// prepare makes the circuit ready for frames that arrive once it is connected.
 func (j *joint) connecting(next *handshake.Carried) error {
-	if err := j.engine.run(j.sides[before].port.Context().Library()); err != nil { // it may have ended meanwhile
+	if err := j.engine.run(j.sides[before].port.Context().Library()); err != nil { // the thread may have ended meanwhile
 		return err
 	}
 	j.mu.Lock()
@@ -244,7 +242,7 @@ func (j *joint) connecting(next *handshake.Carried) error {
 	write := next.Write
 	switch {
 	case j.how.Last:
-		write = handshake.Ring{} // it has posted receives
+		write = handshake.Ring{} // the receiver has posted receives instead
 	case write.Size < hop.MinRing || write.Size > hop.MaxRing:
 		return fmt.Errorf("the next relay offers a ring of %d bytes", write.Size)
 	default:
@@ -266,7 +264,7 @@ func (j *joint) connecting(next *handshake.Carried) error {
 	return nil
 }
 
-// join takes the half of a hop to its peer's.
+// join connects the endpoint of a hop with that of its peer.
 func (j *joint) join(i int, remote handshake.Lane, answered uint8) error {
 	s := &j.sides[i]
 	if !remote.Addr.IsValid() || remote.Addr.IsUnspecified() {
@@ -285,7 +283,7 @@ func (j *joint) Drop(why error) {
 	j.mu.Unlock()
 }
 
-// tellEnded says, once, that the circuit is over by itself.
+// reportEnd calls Ended, if it was not called before.
 func (j *joint) tellEnded(why error) {
 	j.mu.Lock()
 	told := j.told || !j.begun
@@ -296,7 +294,7 @@ func (j *joint) tellEnded(why error) {
 	}
 }
 
-// name says which hop is meant.
+// name returns a name of a hop for errors.
 func (j *joint) name(i int) string {
 	leg := &j.sides[i].leg
 	peer := leg.Name

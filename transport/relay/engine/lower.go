@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// drainTime is how long queue pairs in ERR may take to be flushed, before they are destroyed all the same.
+	// drainTime is how long queue pairs in ERR may take to be flushed. After that they are destroyed anyway.
 	drainTime = 2 * time.Second
 
-	// lowerers is how many threads stop and destroy what circuits have.
+	// destroyers is how many threads stop and destroy verbs objects.
 	lowerers = 8
 
-	// What cannot be destroyed is tried again after a pause, which grows.
+	// Pauses between attempts to destroy a circuit after an error; they grow.
 	shortestPause, longestPause = 10 * time.Millisecond, time.Second
 )
 
-// beginToLower starts the goroutine that takes a dropped circuit down, once. Stopping and destroying a queue pair may take long,
-// and the thread serves other circuits meanwhile. While Connect is at work nothing is started: Connect calls it at its end.
-// Preconditions: j.mu is locked.
+// startTeardown starts the goroutine that tears down a dropped circuit, once. A separate goroutine is needed because
+// stopping and destroying a queue pair may take long, and the thread serves other circuits meanwhile. While Connect
+// runs it starts nothing; Connect calls it at its end. Preconditions: c.mu is locked.
 func (j *joint) beginToLower() {
 	if j.dropped == nil || j.busy || j.lowering {
 		return
@@ -30,8 +30,8 @@ func (j *joint) beginToLower() {
 	go guard.Run(j.lower, func(g *guard.Panic) { fault.Panicked(j.engine.cfg.Log, "a circuit's end", g) })
 }
 
-// lower takes a circuit down: it stops both queue pairs, waits until the thread has polled what they flush, and gives back what
-// the circuit has. Nobody else uses a queue pair of a circuit that was dropped.
+// teardown tears down a circuit: it stops both queue pairs, waits until the thread has polled what they flush, and
+// releases the circuit's resources. No other goroutine uses the queue pairs of a dropped circuit.
 func (j *joint) lower() {
 	e := j.engine
 	err := e.lowerers.Do(func() error {
@@ -41,7 +41,7 @@ func (j *joint) lower() {
 		}
 		return errors.Join(errs...)
 	})
-	if err == nil && !j.setStopped() { // what could not be stopped is destroyed at once
+	if err == nil && !j.setStopped() { // a queue pair that could not be stopped is destroyed at once
 		late := e.cfg.Clock.NewTimer(drainTime)
 		select {
 		case <-j.drained:
@@ -68,7 +68,7 @@ func (j *joint) lower() {
 	}
 }
 
-// setStopped notes that both queue pairs are in ERR, and reports whether all that they flush was polled.
+// setStopped records that both queue pairs are in ERR, and reports whether all that they flush was polled.
 func (j *joint) setStopped() (drained bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -76,11 +76,10 @@ func (j *joint) setStopped() (drained bool) {
 	return j.rests()
 }
 
-// rests reports whether everything that was posted to both queue pairs was polled.
-// Preconditions: j.mu is locked.
+// allPolled reports whether everything that was posted to both queue pairs was polled. Preconditions: c.mu is locked.
 func (j *joint) rests() bool { return j.sides[before].Drained() && j.sides[behind].Drained() }
 
-// destroy gives everything back. It may be called again after an error.
+// destroy releases all resources. It may be called again after an error.
 func (j *joint) destroy() error {
 	var errs []error
 	for i := range j.sides {
@@ -99,7 +98,7 @@ func (j *joint) destroy() error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err // and an adapter may use the memory yet
+		return err // an adapter may still use the memory
 	}
 	if j.mem != nil {
 		if err := j.mem.Free(); err != nil {

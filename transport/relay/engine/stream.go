@@ -10,35 +10,35 @@ import (
 	"ncclmesh/transport/relay/hop"
 )
 
-// stream is one direction of a circuit: frames come from one side and go on at the other.
+// stream is one direction of a circuit: frames arrive on one side and are sent on the other.
 type stream struct {
 	joint *joint
-	forth bool // from the sender
+	forth bool // from the sender towards the receiver
 
-	ring             []byte // where they come
+	ring             []byte // where frames arrive
 	heads            [][hop.HeaderSize]byte
-	lent             handshake.Ring // to who writes it
-	read             handshake.Ring // to who reads it
-	ringKey, headKey uint32         // of where they go on
+	lent             handshake.Ring // for the process that writes the ring
+	read             handshake.Ring // for the process that reads the ring
+	ringKey, headKey uint32         // for sending on the other side
 
-	next   uint64            // that is to come
-	frames [hop.Back]passing // that are not freed, by sequence
+	next   uint64            // sequence number of the next frame to arrive
+	frames [hop.Back]passing // frames that are not freed, by sequence number
 	out    hop.Window
 }
 
-// passing is a frame at the relay.
+// frame is a frame at the relay.
 type passing struct {
-	place  uint32
-	length int // of the payload
+	place  uint32 // place in the ring, in units
+	length int    // bytes of the payload
 }
 
-// complete heeds a completion of the circuit's.
+// complete handles a completion of the circuit.
 func (j *joint) complete(wc *ibv.WC, work hop.Work, i int, number uint32) {
 	j.mu.Lock()
 	h := j.sides[i].Half
 	if j.down || h.Num() != wc.QPNum {
 		j.mu.Unlock()
-		return // of one that is destroyed
+		return // of a queue pair that is destroyed
 	}
 	h.Polled(work)
 	if j.stopped && j.rests() {
@@ -73,7 +73,7 @@ func (j *joint) complete(wc *ibv.WC, work hop.Work, i int, number uint32) {
 	}
 }
 
-// received heeds what has come from a side, and posts the receive again.
+// received handles a message that arrived on a side, and posts the receive again.
 func (j *joint) received(wc *ibv.WC, i int, number uint32) error {
 	imm, ok := hop.Imm(wc)
 	if !ok {
@@ -85,7 +85,7 @@ func (j *joint) received(wc *ibv.WC, i int, number uint32) error {
 		err = j.streams[i].came(imm, wc.ByteLen)
 	case wc.ByteLen != 0:
 		err = fmt.Errorf("a credit has %d bytes", wc.ByteLen)
-	default: // it is of what goes there
+	default: // a credit for the frames of the opposite direction, which were sent on this side
 		s := &j.streams[1-i]
 		if err = s.out.Heed(imm); err == nil {
 			err = s.goOn()
@@ -97,7 +97,7 @@ func (j *joint) received(wc *ibv.WC, i int, number uint32) error {
 	return j.sides[i].PostReceive(number)
 }
 
-// came takes in a frame: copies its header, checks that, and sends it on.
+// frameArrived accepts a frame: it copies and checks the header, and sends the frame on.
 func (s *stream) came(place, bytes uint32) error {
 	at := uint64(place) * hop.Unit
 	if bytes < hop.HeaderSize || at+uint64(bytes) > uint64(len(s.ring)) {
@@ -123,7 +123,7 @@ func (s *stream) came(place, bytes uint32) error {
 	return s.goOn()
 }
 
-// most is how many frames may come that have not been freed.
+// most returns how many frames may be in the ring without being freed.
 func (s *stream) most() int {
 	if s.forth {
 		return hop.Forth
@@ -131,8 +131,8 @@ func (s *stream) most() int {
 	return hop.Back
 }
 
-// freed is how many frames are of no more use here: that have gone on, and that the receiver
-// has read where it does.
+// freed returns how many frames do not need their ring space any more: they were sent on, and the receiver has read
+// those that it reads from the ring.
 func (s *stream) freed() uint64 {
 	if s.forth && s.joint.how.Last {
 		return min(s.out.Done, s.out.Freed)
@@ -140,7 +140,7 @@ func (s *stream) freed() uint64 {
 	return s.out.Done
 }
 
-// to is the side at which the stream goes on.
+// to returns the side on which the stream's frames are sent on.
 func (s *stream) to() *side {
 	if s.forth {
 		return &s.joint.sides[behind]
@@ -148,8 +148,8 @@ func (s *stream) to() *side {
 	return &s.joint.sides[before]
 }
 
-// goOn sends on what there is room for: into the next ring, or whole, or the header of
-// what the receiver reads.
+// sendFrames sends on the frames that the window has room for: written into the next ring, sent whole to the receiver,
+// or only the header if the receiver reads the payload.
 func (s *stream) goOn() error {
 	for s.out.Sent < s.next-1 {
 		seq := s.out.Sent + 1
@@ -173,7 +173,7 @@ func (s *stream) goOn() error {
 	return nil
 }
 
-// sent heeds that a frame has gone on.
+// sent handles the completion of a frame that was sent on.
 func (s *stream) sent() error {
 	s.out.Complete()
 	length := s.frames[s.out.Done%hop.Back].length
@@ -190,7 +190,7 @@ func (s *stream) sent() error {
 	return s.goOn()
 }
 
-// tell credits both sides with what has moved.
+// sendCredits sends credits on both sides for the frames that were freed or delivered.
 func (j *joint) tell() error {
 	for i := range j.streams {
 		s := &j.streams[i]

@@ -10,15 +10,15 @@ import (
 const (
 	pollBatch = 32
 
-	accountEvery = 1 << 16 // looks between two at the processor's time
+	accountEvery = 1 << 16 // polls between two readings of the processor time
 )
 
-// thread is what serves the circuits. Only its own goroutine uses it.
+// thread is the thread that serves the circuits. Only its own goroutine uses it.
 type thread struct {
 	engine   *Engine
 	mem      *ibv.Memory
 	wc       []ibv.WC
-	channels []*ibv.CompChannel // that it waits for
+	channels []*ibv.CompChannel // that it waits on
 }
 
 func (t *thread) begin() (err error) {
@@ -31,7 +31,7 @@ func (t *thread) begin() (err error) {
 
 func (t *thread) end() { _ = t.mem.Free() }
 
-// loop serves circuits until the engine is closed.
+// loop serves circuits until the Forwarder is closed.
 func (t *thread) loop() {
 	for {
 		t.spin()
@@ -43,7 +43,7 @@ func (t *thread) loop() {
 	}
 }
 
-// spin looks for as long as the waiter finds that better than to wait.
+// spin polls as long as the waiter prefers polling to waiting.
 func (t *thread) spin() {
 	for looks := 0; ; looks++ {
 		if looks%accountEvery == 0 {
@@ -55,13 +55,13 @@ func (t *thread) spin() {
 	}
 }
 
-// look takes what completions there are, and reports whether something has come.
+// poll handles all available completions, and reports whether there were any.
 func (t *thread) look() (some bool) {
 	e := t.engine
 	for _, q := range *e.queues.Load() {
 		n, err := q.Poll(t.wc)
 		if err != nil {
-			panic(err) // the device is gone, or what is counted here is wrong
+			panic(err) // the device has failed, or this package has miscounted
 		}
 		for i := range n {
 			t.complete(&t.wc[i])
@@ -71,7 +71,7 @@ func (t *thread) look() (some bool) {
 	return some
 }
 
-// account counts the processor's time.
+// account updates the counter of processor time.
 func (t *thread) account() {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) == nil {
@@ -79,7 +79,7 @@ func (t *thread) account() {
 	}
 }
 
-// complete hands a completion to the circuit that it is of.
+// complete passes a completion to its circuit.
 func (t *thread) complete(wc *ibv.WC) {
 	work, tag, number := hop.WorkOf(wc.WRID)
 	j := t.engine.slots[tag/2%maxJoints].Load()
@@ -89,7 +89,7 @@ func (t *thread) complete(wc *ibv.WC) {
 	j.complete(wc, work, int(tag%2), number)
 }
 
-// sleep waits for completions, or to be woken.
+// sleep waits for completions, or for wake.
 func (t *thread) sleep() {
 	e := t.engine
 	e.asleep.Store(true)
@@ -109,7 +109,7 @@ func (t *thread) sleep() {
 			t.channels = append(t.channels, q.dev.ch)
 		}
 	}
-	e.waiter.Wait(t.channels, -1) // what woke it is seen by looking
+	e.waiter.Wait(t.channels, -1) // the caller polls, and so sees what ended the wait
 	for _, ch := range t.channels {
 		if err := ch.Drain(); err != nil {
 			panic(err)

@@ -1,31 +1,30 @@
-// Package hop is one hop of a circuit over RDMA: what both ends of a cable, each the
-// sender, a relay or the receiver, have to agree on.
+// Package hop is one hop of a circuit over RDMA: the protocol between the two ends of a cable, each of which is the
+// sender, a relay or the receiver.
 //
 //	writer                                   reader
 //	frame: header, payload  ──────────────►  ring, or posted receives
-//	[Window] what may go    ◄── credit ────  {freed, delivered}
+//	[Window] of frames      ◄── credit ────  {freed, delivered}
 //
-// The same goes on, smaller, in the other direction of the same queue pairs: what comes
-// back are grants.
+// The same queue pairs carry a smaller flow in the other direction: grants.
 //
 // # Frames
 //
-// A frame is a header of 64 bytes and a payload. A relay before the last, or the first,
-// has it written into its ring, where the writer chooses: in units of 64 bytes, never
-// across the end. The immediate is the place. An end has it sent into a posted receive;
-// of one from the last relay with more than [Small] bytes only the header is sent, and
-// the immediate says where in that relay's ring the rest is to be read.
+// A frame is a header of 64 bytes and a payload. At a relay, except towards the receiver,
+// the writer writes it into the relay's ring, at a place that the writer chooses: a multiple of 64 bytes, without wrapping
+// around the end. The immediate contains the place. At an end of the circuit the frame is sent into a posted receive.
+// If the last relay has more than [Small] bytes for the receiver, it sends only the header, and
+// the immediate contains the place in the relay's ring from which the receiver reads the payload.
 //
 // # Credits
 //
-// A credit is a message without a byte: its immediate says how many frames of the other
-// direction have been freed, and how many have been delivered at the circuit's end. One
-// at a time is under way. Frames are freed in their order, so a number is enough: the
-// writer knows how long they were. As frames are limited, so are the credits that can
-// come unasked, and every receive that either takes is posted before.
+// A credit is a message without payload. Its immediate contains how many frames of the other
+// direction have been freed, and how many have been delivered at the circuit's end. Only one credit
+// is in flight at a time. Frames are freed in order, so a count is enough: the
+// writer knows their lengths. Because the number of frames is limited, so is the number of credits that can
+// arrive unrequested, and all receives for both are posted in advance.
 //
 // # Trust
 //
-// Nothing that comes is used before it is checked, headers only once they are copied:
-// the other side may write the ring at any time.
+// Everything that arrives is checked before it is used, and headers are checked only after they were copied,
+// because the peer may write the ring at any time.
 package hop

@@ -7,55 +7,54 @@ import (
 	"ncclmesh/ibv"
 )
 
-// What a work request is, in its id: kind 8 | tag 24 | number 32.
+// Work is the kind of a work request. The ID of a work request is: kind 8 | tag 24 | number 32.
 type Work uint8
 
 const (
-	WorkFrame  Work = 1 // a frame that is sent or written
+	WorkFrame  Work = 1 // a frame that was sent or written
 	WorkCredit Work = 2
-	WorkRead   Work = 3 // its number is the frame's
-	WorkRecv   Work = 4 // its number is the receive's
+	WorkRead   Work = 3 // the number is that of the frame
+	WorkRecv   Work = 4 // the number is that of the receive
 	WorkMarker Work = 5
 )
 
-// WorkOf is what a completion is of.
+// WorkOf returns the parts of a work request's ID.
 func WorkOf(wrid uint64) (w Work, tag, number uint32) {
 	return Work(wrid >> 56), uint32(wrid>>32) & (1<<24 - 1), uint32(wrid)
 }
 
-// Reads is how many READs a receiver has under way, at most.
+// Reads is the maximum number of READs that a receiver has in flight.
 const Reads = 16
 
-// sends is how long a send queue is: frames, a credit, READs and the marker.
+// sends is the length of a send queue: frames, a credit, READs and the marker.
 const sends = Back + 1 + Reads + 1
 
-// Half is this process's half of a hop: a queue pair, its receives and its credit. Who
-// calls it holds what guards it.
+// Endpoint is this process's end of a hop: a queue pair, its receives and its credit. The caller holds the lock that
+// guards it.
 type Half struct {
 	*ibv.QP
 	tag    uint32
-	posted int // receives posted and not polled
-	marked bool
-	marks  bool // the marker has been flushed
-	credit bool // one is under way
+	posted int  // receives that were posted and not polled
+	marked bool // the marker was posted
+	marks  bool // the marker was flushed
+	credit bool // a credit is in flight
 
-	freed, delivered uint64 // that the last one told
+	freed, delivered uint64 // counts in the last credit
 
 	mem  *ibv.Memory
 	wr   []ibv.SendWR
-	sge  []ibv.SGE // two of a send, one of a receive
+	sge  []ibv.SGE // two for a send, one for a receive
 	recv []ibv.RecvWR
 
-	slots    []byte // memory of the receives, if they have some
+	slots    []byte // memory of the receives; nil: they have none
 	slotSize int
 	slotKey  uint32
 }
 
-// Completions is how many completions a half with so many receives can have.
+// Completions returns the maximum number of completions of an endpoint with that many receives.
 func Completions(receives int) int { return receives + sends }
 
-// NewHalf makes a half in RESET, with so many receives. tag is in the ids of its work
-// requests.
+// NewEndpoint makes an endpoint in RESET with that many receives. The IDs of its work requests contain tag.
 func NewHalf(pd *ibv.PD, cq *ibv.CQ, receives int, tag uint32) (h *Half, err error) {
 	h = &Half{tag: tag}
 	if h.mem, err = ibv.Alloc(1024); err != nil {
@@ -72,12 +71,12 @@ func NewHalf(pd *ibv.PD, cq *ibv.CQ, receives int, tag uint32) (h *Half, err err
 	return h, nil
 }
 
-// Into gives the receives memory, of that size each.
+// SetReceiveMemory sets the memory of the receives, size bytes each.
 func (h *Half) Into(slots []byte, size int, lkey uint32) {
 	h.slots, h.slotSize, h.slotKey = slots, size, lkey
 }
 
-// Slot is the memory of a receive.
+// Slot returns the memory of a receive.
 func (h *Half) Slot(number uint32) []byte {
 	at := int(number) * h.slotSize
 	return h.slots[at : at+h.slotSize]
@@ -98,7 +97,7 @@ func (h *Half) PostReceive(number uint32) error {
 	return nil
 }
 
-// PostReceives posts the first receives.
+// PostReceives posts the receives 0 to n-1.
 func (h *Half) PostReceives(n int) error {
 	for i := range n {
 		if err := h.PostReceive(uint32(i)); err != nil {
@@ -112,15 +111,15 @@ func (h *Half) id(w Work, number uint32) uint64 {
 	return uint64(w)<<56 | uint64(h.tag)<<32 | uint64(number)
 }
 
-// Piece is memory that a frame is gathered from.
+// Piece is a piece of memory that is part of a frame.
 type Piece struct {
 	Addr   uintptr
 	Length int
 	Key    uint32
 }
 
-// Frame sends a frame, or writes it at a place of the window's ring. Of two pieces the
-// second may be empty. imm is for a reader that has no ring.
+// Frame sends a frame that consists of the pieces a and b, or writes it to a place of the window's ring. b may be
+// empty. imm is the immediate if the reader has no ring.
 func (h *Half) Frame(w *Window, place, imm uint32, a, b Piece) error {
 	r := &h.wr[0]
 	h.sge[0] = ibv.SGE{Addr: uint64(a.Addr), Length: uint32(a.Length), LKey: a.Key}
@@ -140,7 +139,7 @@ func (h *Half) Frame(w *Window, place, imm uint32, a, b Piece) error {
 	return err
 }
 
-// Read reads what lies at an address of the peer's into memory.
+// Read reads from an address of the peer into memory.
 func (h *Half) Read(number uint32, to Piece, from uint64, key uint32) error {
 	r := &h.wr[0]
 	h.sge[0] = ibv.SGE{Addr: uint64(to.Addr), Length: uint32(to.Length), LKey: to.Key}
@@ -152,8 +151,8 @@ func (h *Half) Read(number uint32, to Piece, from uint64, key uint32) error {
 	return err
 }
 
-// Tell sends a credit if one of the counts has moved by so much since the last, or for
-// the first time, unless one is under way.
+// SendCredit sends a credit if one of the counts has grown by at least every since the last credit, or delivered for
+// the first time, unless a credit is in flight.
 func (h *Half) Tell(freed, delivered, every uint64) error {
 	due := freed-h.freed >= every || delivered-h.delivered >= every || h.delivered == 0 && delivered > 0
 	if h.credit || !due || h.Told(freed, delivered) {
@@ -168,12 +167,12 @@ func (h *Half) Tell(freed, delivered, every uint64) error {
 	return nil
 }
 
-// Told reports whether the peer has been told so much: its adapter has the credit.
+// CreditSent reports whether the peer's adapter has acknowledged a credit with these counts.
 func (h *Half) Told(freed, delivered uint64) bool {
 	return !h.credit && h.freed == freed && h.delivered == delivered
 }
 
-// Polled takes note of a completion, good or bad.
+// Polled records a completion, successful or not.
 func (h *Half) Polled(w Work) {
 	switch w {
 	case WorkRecv:
@@ -185,9 +184,8 @@ func (h *Half) Polled(w Work) {
 	}
 }
 
-// Stop takes the queue pair to ERR: the adapter sends and accepts nothing more and
-// flushes what was posted. A marker shows when the send queue has been flushed; receives
-// are counted, and none may be posted from here on.
+// Stop moves the queue pair to ERR: the adapter then sends and accepts nothing more, and flushes what was posted. A
+// marker request shows when the send queue has been flushed. Receives are counted, and none may be posted from then on.
 func (h *Half) Stop() error {
 	if h.marked {
 		return nil
@@ -206,7 +204,7 @@ func (h *Half) Stop() error {
 // Drained reports whether everything that was posted has been polled since Stop.
 func (h *Half) Drained() bool { return h.marks && h.posted == 0 }
 
-// Close destroys the queue pair. It may be called again.
+// Close destroys the queue pair. It may be called again after an error.
 func (h *Half) Close() error {
 	if err := h.QP.Close(); err != nil {
 		return err
@@ -214,15 +212,15 @@ func (h *Half) Close() error {
 	return h.mem.Free()
 }
 
-// networkOrder converts between a number and the word that a work request or a
-// completion stores: the immediate's bytes in network order.
+// networkOrder converts between a number and the word that a work request or a completion stores, which contains the
+// immediate's bytes in network order.
 func networkOrder(v uint32) uint32 {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], v)
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// Imm is the immediate of what has come; ok says that there is one.
+// Imm returns the immediate of a completion. ok reports whether it has one.
 func Imm(wc *ibv.WC) (imm uint32, ok bool) {
 	return networkOrder(wc.Imm), wc.WCFlags&ibv.IBV_WC_WITH_IMM != 0
 }

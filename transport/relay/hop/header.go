@@ -9,25 +9,25 @@ import (
 const (
 	HeaderSize = 64
 	Unit       = 64      // places in a ring are multiples of this
-	Small      = 2 << 10 // bytes of payload that come whole to a receiver, at most
+	Small      = 2 << 10 // maximum bytes of a payload that is sent whole to a receiver
 )
 
-// Kind is what a frame is for.
+// Kind is the kind of a frame.
 type Kind uint32
 
 const (
-	Begin Kind = 1 // the first of a part, or all of it
-	More  Kind = 2 // what follows of a part
+	Begin Kind = 1 // the first frame of a part, or the only one
+	More  Kind = 2 // a further frame of a part
 	Grant Kind = 3
 	Proof Kind = 4
 )
 
-// Header begins a frame, in little endian:
+// Header is at the start of a frame, in little endian:
 //
-//	0  sequence 8, of the direction, from 1
+//	0  sequence 8, counted for each direction, from 1
 //	8  length 4 of the payload
 //	12 kind 4
-//	16 the header of a socket's frame 16: what a part or a grant is; of a proof a token
+//	16 the header of a TCP lane's frame 16, for a part or a grant; a token, for a probe
 //	32 zeros 32
 type Header struct {
 	Seq    uint64
@@ -36,7 +36,7 @@ type Header struct {
 	Socket [2]uint64
 }
 
-// Encode writes the header to where b begins. The zeros are there already.
+// Encode writes the header to the start of b. The zeros must be there already.
 func (h *Header) Encode(b []byte) {
 	_ = b[HeaderSize-1]
 	binary.LittleEndian.PutUint64(b[0:], h.Seq)
@@ -46,7 +46,7 @@ func (h *Header) Encode(b []byte) {
 	binary.LittleEndian.PutUint64(b[24:], h.Socket[1])
 }
 
-// Decode reads a header that has been copied.
+// Decode decodes a header. b must be a copy that the peer cannot write.
 func Decode(b *[HeaderSize]byte) (h Header, err error) {
 	h = Header{
 		Seq:    binary.LittleEndian.Uint64(b[0:]),
@@ -63,12 +63,12 @@ func Decode(b *[HeaderSize]byte) (h Header, err error) {
 	return h, err
 }
 
-// units is how many units a frame of so many bytes takes in a ring.
+// units returns how many units of a ring a frame of that many bytes occupies.
 func units(bytes int) uint32 { return uint32((bytes + Unit - 1) / Unit) }
 
-// Check reports what is wrong with a frame of which so many bytes have come, header and
-// all: it must be the next, and lie in a ring of that size where the immediate says. whole
-// is how long the payload of one is at most that comes with its header.
+// Check returns an error if the header does not match the frame that arrived with it: it must have the sequence number
+// next, and lie inside the ring at place; a ring of size 0 is not checked. came is the number of bytes that arrived,
+// including the header. whole is the maximum length of a payload that arrives together with its header.
 func (h *Header) Check(next uint64, place, ring, came uint32, whole uint32) error {
 	want := uint64(HeaderSize)
 	if h.Length <= whole {
