@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// BootstrapAddrs returns the addresses at which a peer may reach this process over TCP, most preferred first and each
-// once: those of the bootstrap interface, then the IPv4 addresses of mesh interfaces, then those of other interfaces,
-// then global IPv6 addresses.
+// BootstrapAddrs returns the addresses at which a peer may reach this process over TCP, most preferred first and
+// without duplicates: those of the bootstrap interface, then the IPv4 addresses of mesh interfaces, then those of other
+// interfaces, then global IPv6 addresses.
 //
-// The bootstrap interface is the one that NCCL takes: the first that filter names, else the first that neither is in
-// the mesh (mesh has the names of its interfaces) nor leads to containers of this host. Family 4 or 6 restricts its
-// addresses; 0 does not. Interfaces outside the mesh that filter excludes are not used at all. Link-local IPv6
-// addresses mean nothing without an interface and are never returned; 169.254/16 comes last in its group; loopback
-// only when it is named or there is nothing else.
+// The bootstrap interface is the one that NCCL uses: the first that filter names, or else the first that is not in the
+// mesh (mesh contains the names of its interfaces) and does not lead to containers of this host. Family 4 or 6
+// restricts its addresses; 0 does not. Interfaces outside the mesh that filter excludes are not used. Link-local IPv6
+// addresses are never returned, because they have no meaning without an interface. 169.254/16 comes last in its group.
+// Loopback addresses are returned only if the interface is named or there are no others.
 func BootstrapAddrs(links []Link, filter IfFilter, family int, mesh map[string]bool) []netip.Addr {
 	named := filter.list.named()
 	var first, meshed, others, lo []Link
@@ -45,7 +45,7 @@ func BootstrapAddrs(links []Link, filter IfFilter, family int, mesh map[string]b
 	})
 }
 
-// addrsOf returns the addresses of the links in a family, 0 for both, that mean something to another machine;
+// addrsOf returns the addresses of the links in a family, 0 for both, that have a meaning on another machine;
 // link-local ones last.
 func addrsOf(links []Link, family int) []netip.Addr {
 	var global, local []netip.Addr

@@ -10,12 +10,12 @@ import (
 	"ncclmesh/handshake"
 )
 
-// Tier says how good a reason there is to try a candidate; a lower tier is tried first.
+// Tier ranks the reasons to try a candidate; lower tiers are tried first.
 type Tier uint8
 
 const (
 	TierSubnet    Tier = 0 // addresses in one subnet, with the preferred RoCE version; or one InfiniBand subnet
-	TierLinkLocal Tier = 1 // link-local IPv6 addresses that both interfaces have, preferred RoCE version
+	TierLinkLocal Tier = 1 // link-local IPv6 addresses that are on both interfaces, preferred RoCE version
 	TierBare      Tier = 2 // link-local default GIDs whose address is not on the interface, preferred RoCE version
 	TierOther     Tier = 3 // the other RoCE version, for any of these reasons
 )
@@ -26,12 +26,13 @@ type Candidate struct {
 	LocalGID      int // index into the local port's GIDs
 	RemoteGID     int // index into the remote port's Addrs
 	Tier          Tier
-	Why           string // for people
+	Why           string // the reason, for log lines
 }
 
-// Describe is what a peer is told of the ports, one entry each and in their order, with the addresses that the policy
-// allows, best first. A port that is not active has none, and 127.0.0.0/8 and ::1, which lead to no other machine, are told
-// only when no port has another address. MTU and MaxMsgSize are known to verbs only: the caller fills them in.
+// Describe returns the description of the ports that is sent to peers, one entry for each and in their order, with the
+// addresses that the policy allows, best first. A port that is not active has no addresses. Addresses in 127.0.0.0/8
+// and ::1, which lead to no other machine, are included only if no port has another address. The caller fills in MTU
+// and MaxMsgSize, because only verbs reports these.
 func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
 	told := make([]handshake.Port, 0, len(ports))
 	far := slices.ContainsFunc(ports, func(p Port) bool {
@@ -59,7 +60,7 @@ func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
 	return told
 }
 
-// Far returns a peer's ports without the addresses that lead to no other machine, for a peer that is on another one.
+// Far returns a peer's ports without their loopback addresses, for a peer on another machine.
 func Far(peer []handshake.Port) []handshake.Port {
 	loopback := func(a handshake.PortAddr) bool { return a.Addr.Unmap().IsLoopback() }
 	if !slices.ContainsFunc(peer, func(p handshake.Port) bool { return slices.ContainsFunc(p.Addrs, loopback) }) {
@@ -72,17 +73,17 @@ func Far(peer []handshake.Port) []handshake.Port {
 	return far
 }
 
-// maxTold keeps the description of a port with very many addresses short.
+// maxAddrs limits the description of a port with very many addresses.
 const maxTold = min(16, handshake.MaxPortAddrs)
 
 func clip(name string) string { return name[:min(len(name), handshake.MaxName)] }
 
-// Candidates pairs ports of this node with a peer's, in the order to try them: by tier, then the smallest subnet
-// first, then so that the first few use as many different ports as there are. A pair of ports occurs at most once in
-// each tier. Both interfaces must have the other's address in their own subnet, so where the prefix lengths differ the
-// longer one decides.
+// Candidates pairs ports of this node with a peer's, in the order in which to try them: by tier, then the smallest
+// subnet first, then so that the first few use as many different ports as possible. A pair of ports occurs at most once
+// in each tier. Both interfaces must have the other's address in their own subnet, so that the longer prefix decides if
+// the two lengths differ.
 //
-// When the ports are this node's own, in this process or another, each port is paired with itself alone.
+// If the remote ports are this node's own, in this process or another, each port is paired only with itself.
 func Candidates(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidate {
 	ranked := make([][]int, len(local))
 	for i := range local {
@@ -108,7 +109,7 @@ func Candidates(local []Port, remote []handshake.Port, pol GIDPolicy) []Candidat
 	return spread(found, len(local), len(remote))
 }
 
-// reason is a candidate with what orders it among others: the size of the subnet, and the two addresses.
+// reason is a candidate with the values that order it among others: the size of the subnet, and the two addresses.
 type reason struct {
 	Candidate
 	bare     bool // an interface does not have the address
@@ -116,8 +117,8 @@ type reason struct {
 	low, hi  netip.Addr
 }
 
-// reasons returns the best reason of each tier to try a pair of ports, given the local GIDs to consider. Which is best
-// does not depend on the side that asks, as long as both prefer the same family.
+// reasons returns the best reason of each tier to try a pair of ports, given the local GIDs to consider. Both sides
+// find the same best reason if they prefer the same address family.
 func reasons(gids []Address, allowed []int, addrs []handshake.PortAddr, pol GIDPolicy) []reason {
 	var best []reason
 	for _, lg := range allowed {
@@ -156,9 +157,9 @@ func compareReasons(a, b reason, pol GIDPolicy) int {
 	)
 }
 
-// Answer returns the GID, as an index into p.GIDs, with which to answer a peer that has chosen this port and the given
-// one of its own addresses: the other half of the peer's candidate. It need not be among Candidates, as the peer's
-// policy may prefer another pair.
+// Answer returns the GID, as an index into p.GIDs, with which to answer a peer that has chosen this port and an address
+// of its own: the other half of the peer's candidate. It need not be one of Candidates, because the peer's policy may
+// prefer another pair.
 func (p *Port) Answer(addr handshake.PortAddr, pol GIDPolicy) (int, bool) {
 	allowed := p.rank(pol)
 	for _, i := range allowed { // the peer is this node
@@ -173,8 +174,9 @@ func (p *Port) Answer(addr handshake.PortAddr, pol GIDPolicy) (int, bool) {
 	return slices.MinFunc(found, func(a, b reason) int { return compareReasons(a, b, pol) }).LocalGID, true
 }
 
-// match says whether a local GID may reach an address of a peer, whether that is although an interface does not have the address,
-// and the size of the subnet that both are in. RoCE v1's default GID needs no address on an interface.
+// match reports whether a local GID may reach an address of a peer. bare reports that an interface does not have the
+// address. hostBits is the size of the subnet that contains both. RoCE v1's default GID needs no address on an
+// interface.
 func match(g Address, r handshake.PortAddr, pol GIDPolicy) (tier Tier, bare bool, hostBits int, ok bool) {
 	a, b := g.Addr.Unmap(), r.Addr.Unmap()
 	if uint8(g.Type) != r.GIDType || a.BitLen() != b.BitLen() || a == b || a.IsLoopback() || b.IsLoopback() {
@@ -200,7 +202,7 @@ func match(g Address, r handshake.PortAddr, pol GIDPolicy) (tier Tier, bare bool
 	return tier, bare, a.BitLen() - bits, err == nil && subnet.Contains(b)
 }
 
-// because puts a match into words.
+// explainMatch returns the reason for a match as text.
 func because(g Address, r handshake.PortAddr, bare bool, hostBits int) string {
 	a, b := g.Addr.Unmap(), r.Addr.Unmap()
 	subnet, _ := a.Prefix(a.BitLen() - hostBits)
@@ -215,7 +217,7 @@ func because(g Address, r handshake.PortAddr, bare bool, hostBits int) string {
 	return fmt.Sprintf("%s and %s are in %s, %s", a, b, subnet, g.Type)
 }
 
-// spread orders candidates. Of equally good ones the next is always one whose ports have been used least.
+// spread orders candidates. Among equally good ones the next is always one whose ports have been used least.
 func spread(found []reason, locals, remotes int) []Candidate {
 	slices.SortStableFunc(found, func(a, b reason) int {
 		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.hostBits, b.hostBits))
@@ -241,7 +243,7 @@ func spread(found []reason, locals, remotes int) []Candidate {
 	return ordered
 }
 
-// ownPorts pairs each port with itself when the peer's ports are this node's own.
+// ownPorts pairs each port with itself if the peer's ports are this node's own.
 func ownPorts(local []Port, remote []handshake.Port, ranked [][]int) []Candidate {
 	var own []Candidate
 	for i := range local {
@@ -258,8 +260,9 @@ func ownPorts(local []Port, remote []handshake.Port, ranked [][]int) []Candidate
 	return own
 }
 
-// sameGID returns the best GID that both have, if they are one port. Two nodes may use the same private address, but
-// a link-local IPv6 address or an InfiniBand GID, where there is one, is made from the adapter's own number.
+// sameGID returns the best GID that both ports have, if they are the same port. Equal private addresses do not prove
+// that, because two nodes may use the same ones. Link-local IPv6 addresses and InfiniBand GIDs do, because they are
+// made from the adapter's own number.
 func sameGID(gids []Address, ranked []int, addrs []handshake.PortAddr) (lg, rg int, ok bool) {
 	shared, differ := false, false
 	for _, a := range addrs {
@@ -281,7 +284,8 @@ func sameGID(gids []Address, ranked []int, addrs []handshake.PortAddr) (lg, rg i
 	return 0, 0, false
 }
 
-// Explain says for people why there may be no candidate: the addresses of both nodes, port by port.
+// Explain returns a text for users with the addresses of both nodes, port by port, for the error when there is no
+// candidate.
 func Explain(local []Port, remote []handshake.Port, pol GIDPolicy) string {
 	return fmt.Sprintf("this node has %s; the peer has %s", listAddrs(Describe(local, pol)), listAddrs(remote))
 }

@@ -1,40 +1,42 @@
 package topology
 
-// Device is what NCCL is told of the node: one network device, whatever the number of ports.
+// Device is the description of the node for NCCL: one network device, regardless of the number of ports.
 type Device struct {
 	Name    string
 	Mbps    int
-	PCIPath string // "" when the fastest port is virtual
+	PCIPath string // "" if the fastest port is virtual
 	GUID    uint64
-	Payload int    // of Mbps, what is left for data
-	Slots   []Slot // that the usable ports are in
-	TCP     bool   // a port has no RDMA device
-	// LatencyUs is what a message takes longer than over the RDMA network that NCCL's own cost model has in mind.
+	Payload int    // data rate in Mb/s, without headers
+	Slots   []Slot // slots of the usable ports
+	TCP     bool   // at least one port has no RDMA device
+	// LatencyUs is the latency to report to NCCL in microseconds: how much longer a message takes than over the RDMA
+	// network of NCCL's cost model.
 	LatencyUs float32
 }
 
-// A Slot is where a device is attached.
+// A Slot is the location of a device.
 type Slot struct {
-	PCIPath string // of a function in it, "" when it is virtual
-	NUMA    int    // -1 when unknown
+	PCIPath string // of a function in it; "" if it is virtual
+	NUMA    int    // -1 if unknown
 }
 
-// What headers leave of a PCIe link's rate and of a cable's, in thousandths. A function of a GB10's adapter was
-// measured to carry 111.7 of 126 Gb/s, two behind a cable of 200 Gb/s 196.
+// Shares of the rate of a PCIe link, and of a cable, that remain for data after headers, in thousandths. In a
+// measurement, a function of a GB10's adapter transferred 111.7 of 126 Gb/s, and two functions behind a cable of 200
+// Gb/s transferred 196.
 const (
 	pciPayload   = 886
 	cablePayload = 980
 )
 
-// Latency of a message over TCP beyond RDMA's: 8 bytes take 7.8 µs where they take 3.6 over verbs (make bench). Unmodified
-// NCCL's 8-byte all-reduce over TCP on three nodes agrees: 49 to 64 µs with LL, 72 to 78 with Simple; its model makes 43
-// and 96 of it. With 30 it stayed with LL up to 512 KiB.
+// Additional latency of a message over TCP, compared with RDMA: 8 bytes take 7.8 µs over TCP and 3.6 over verbs (make
+// bench). The 8-byte all-reduce of unmodified NCCL over TCP on three nodes agrees: it takes 49 to 64 µs with LL, and 72
+// to 78 with Simple; NCCL's model computes 43 and 96 from this value. With 30 it used LL up to 512 KiB.
 const tcpLatencyUs = 4
 
-// Aggregate describes the ports as one device, with the speed that all of its usable ports carry together. Functions
-// in one PCIe slot share the slot, and functions of one connector share the cable, so the speed is the smaller of the
-// two sums: over the slots, each limited by its PCIe link, and over the connectors, each as fast as its link. With no
-// usable port it is what the ports could carry. The GUID does not depend on which ports are.
+// Aggregate describes the ports as one device, with the combined speed of all usable ports. Functions in one PCIe slot
+// share the slot, and functions of one connector share the cable. Therefore the speed is the smaller of two sums: over
+// the slots, each limited by its PCIe link, and over the connectors, each limited by its cable. If no port is usable,
+// the result is for all ports. The GUID does not depend on which ports are usable.
 func Aggregate(ports []Port) Device {
 	dev := Device{Name: "mesh0"}
 	active := filter(ports, (*Port).Usable)

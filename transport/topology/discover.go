@@ -15,14 +15,14 @@ import (
 	"ncclmesh/handshake"
 )
 
-// Source is where Discover looks.
+// Source is the data source of Discover.
 type Source struct {
-	Sysfs string                 // "" means /sys
-	Links func() ([]Link, error) // nil means the kernel's, in the caller's network namespace
+	Sysfs string                 // "": /sys
+	Links func() ([]Link, error) // nil: the kernel's links, in the caller's network namespace
 }
 
-// Discover takes stock of the node. A node without any RDMA device is no error, nor is a device that says nothing
-// useful about itself: what cannot be used and why is in Node.Warnings.
+// Discover returns the ports and links of the node. A node without RDMA devices is no error, and neither is a device
+// without useful attributes: Node.Warnings contains the devices that cannot be used, with the reasons.
 func Discover(src Source) (*Node, error) {
 	root, err := openSysfs(cmp.Or(src.Sysfs, "/sys"))
 	if err != nil {
@@ -57,7 +57,7 @@ func Discover(src Source) (*Node, error) {
 	return n, nil
 }
 
-// comparePorts orders by PCI address, virtual ports last, then by name and number.
+// comparePorts orders ports by PCI address, virtual ports last, then by name and number.
 func comparePorts(a, b Port) int {
 	if (a.PCIPath == "") != (b.PCIPath == "") {
 		return strings.Compare(b.PCIPath, a.PCIPath)
@@ -136,8 +136,8 @@ func (d *discovery) port(dev, devDir, s string, num uint8) (Port, bool) {
 	return p, true
 }
 
-// gids returns the entries of the GID table that are in use. Unused ones are zero and have no type; the address of one
-// may be there before its type is, and such an entry cannot be used either.
+// gids returns the entries of the GID table that are in use. Unused ones are zero and have no type. The kernel may set
+// the address of an entry before its type; such an entry cannot be used yet.
 func (d *discovery) gids(dir string, linkLayer uint8) []Address {
 	names, _ := d.list(dir, "gids")
 	var gids []Address
@@ -161,14 +161,15 @@ func (d *discovery) gids(dir string, linkLayer uint8) []Address {
 	return gids
 }
 
-// emptyInterfaceID reports whether a GID is a subnet prefix alone, as unused InfiniBand entries are.
+// emptyInterfaceID reports whether a GID is only a subnet prefix, as unused InfiniBand entries are.
 func emptyInterfaceID(a netip.Addr) bool {
 	raw := a.As16()
 	return [8]byte(raw[8:]) == [8]byte{}
 }
 
-// netdev returns the network interface of an RDMA port. The GID table knows it best: it is right for bonds and for
-// devices without a PCI function. VLANs have GIDs in the same table, so the interface that the others stand on wins.
+// netdev returns the network interface of an RDMA port. It prefers the GID table, which is right for bonds and for
+// devices without a PCI function. Because VLANs have GIDs in the same table, it prefers the interface that the others
+// are stacked on.
 func (d *discovery) netdev(devDir string, p *Port) string {
 	var names []string
 	for _, g := range p.GIDs {
@@ -190,9 +191,9 @@ func (d *discovery) netdev(devDir string, p *Port) string {
 	return d.pciNetdev(devDir, p.Num)
 }
 
-// here reports whether an interface that a port names is in this network namespace. Sysfs tells the names of interfaces
-// that are not, and one of this namespace may have the same name: then the GIDs that the port has for its interface, of
-// which the first are made from its MAC address, are of another one.
+// inNamespace reports whether an interface that a port names is in this network namespace. Sysfs also shows the names
+// of interfaces in other namespaces, and an interface of this namespace may have the same name. In that case the GIDs
+// of the port, the first of which are made from a MAC address, do not match the interface.
 func (d *discovery) here(name string, gids []Address) bool {
 	l := d.links[name]
 	if l == nil || l.MAC == [6]byte{} {
@@ -213,13 +214,13 @@ func (d *discovery) here(name string, gids []Address) bool {
 	return !other
 }
 
-// standsOn reports whether the link is a VLAN or the like on one of the others.
+// stackedOn reports whether the link is a VLAN or a similar interface on one of the others.
 func (d *discovery) standsOn(l *Link, others []string) bool {
 	lower := d.lower(l)
 	return lower != l && slices.Contains(others, lower.Name)
 }
 
-// lower returns the interface that a VLAN, macvlan or ipvlan stands on, else the link itself.
+// lower returns the interface below a VLAN, macvlan or ipvlan, or the link itself.
 func (d *discovery) lower(l *Link) *Link {
 	switch l.Kind {
 	case "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap":
@@ -234,8 +235,8 @@ func (d *discovery) lower(l *Link) *Link {
 	return l
 }
 
-// pciNetdev returns the network interface of the same PCI function. A function with several has them numbered by port
-// (dev_port counts from 0), and one in switchdev mode has its uplink, pN, among the representors.
+// pciNetdev returns the network interface of the same PCI function. If a function has several, they are numbered by
+// port (dev_port counts from 0). In switchdev mode the uplink, pN, is among the representors.
 func (d *discovery) pciNetdev(devDir string, num uint8) string {
 	names, _ := d.list(devDir, "device/net")
 	best, bestScore := "", -1
@@ -254,7 +255,8 @@ func (d *discovery) pciNetdev(devDir string, num uint8) string {
 	return best
 }
 
-// attach fills in what the network interface knows: index, MTU, addresses and their prefix lengths, the connector.
+// attach fills in the attributes of the network interface: index, MTU, addresses with their prefix lengths, the
+// connector.
 func (d *discovery) attach(p *Port) {
 	if l := d.links[p.Netdev]; l != nil {
 		p.IfIndex, p.NetdevMTU, p.Carrier, p.Addrs, p.Default = l.Index, l.MTU, l.Carrier, l.Addrs, l.Default
@@ -282,7 +284,8 @@ func prefixLen(addrs []netip.Prefix, a netip.Addr) int {
 	return -1
 }
 
-// plain returns a network interface as a port of its own. What an RDMA port on it knows of the adapter holds for it.
+// plain returns a network interface as a port of its own. It copies the adapter's attributes from an RDMA port on the
+// interface.
 func (d *discovery) plain(l *Link) Port {
 	base := d.lower(l)
 	dir := path.Join("class/net", base.Name)
@@ -306,7 +309,7 @@ func (d *discovery) plain(l *Link) Port {
 			Index: len(p.GIDs), Addr: netip.AddrFrom16(raw), Type: GIDTypeNone, Netdev: l.Name, PrefixLen: a.Bits(),
 		})
 	}
-	// In a network namespace without a sysfs of its own the name may be another interface's.
+	// In a network namespace without its own sysfs the name may be that of another interface.
 	if index, ok := d.number(32, dir, "ifindex"); !ok || int(index) != base.Index {
 		return p
 	}

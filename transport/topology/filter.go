@@ -12,8 +12,8 @@ import (
 // HCAFilter selects RDMA ports as NCCL_IB_HCA does. The zero value selects all.
 type HCAFilter struct{ list nameList }
 
-// ParseHCA reads [^][=]name[:port[:rail[:plane]]],… A name selects every device that begins with it; = asks for whole
-// names, ^ selects everything else. Rails and planes are accepted, as NCCL 2.30 has them, and have no meaning here.
+// ParseHCA parses [^][=]name[:port[:rail[:plane]]],… A name selects every device that begins with it; = requires whole
+// names, ^ selects everything else. Rails and planes are accepted, because NCCL 2.30 has them, and ignored.
 func ParseHCA(s string) (HCAFilter, error) {
 	l, err := parseNames(s)
 	if err != nil {
@@ -22,16 +22,16 @@ func ParseHCA(s string) (HCAFilter, error) {
 	return HCAFilter{l}, nil
 }
 
-// String returns the filter as it was written; "" is that of all ports.
+// String returns the filter as it was written; "" selects all ports.
 func (f HCAFilter) String() string { return f.list.text }
 
-// Named reports whether the filter says which ports to use, rather than which not to.
+// Named reports whether the filter lists the ports to use, and not those to exclude.
 func (f HCAFilter) Named() bool { return f.list.named() }
 
 // Match reports whether the port is selected.
 func (f HCAFilter) Match(device string, port uint8) bool { return f.list.match(device, int(port)) }
 
-// Select returns the ports that are selected, whatever their state.
+// Select returns the selected ports, regardless of their state.
 func (f HCAFilter) Select(ports []Port) []Port {
 	return filter(ports, func(p *Port) bool { return f.Match(p.Device, p.Num) })
 }
@@ -39,7 +39,7 @@ func (f HCAFilter) Select(ports []Port) []Port {
 // IfFilter selects network interfaces as NCCL_SOCKET_IFNAME does. The zero value selects all.
 type IfFilter struct{ list nameList }
 
-// ParseInterfaces reads [^][=]name,… A name selects every interface that begins with it; = asks for whole names, ^
+// ParseInterfaces parses [^][=]name,… A name selects every interface that begins with it; = requires whole names, ^
 // selects everything else.
 func ParseInterfaces(s string) (IfFilter, error) {
 	l, err := parseNames(s)
@@ -49,15 +49,15 @@ func ParseInterfaces(s string) (IfFilter, error) {
 	return IfFilter{l}, nil
 }
 
-// String returns the filter as it was written; "" is that of all interfaces.
+// String returns the filter as it was written; "" selects all interfaces.
 func (f IfFilter) String() string { return f.list.text }
 
 // Match reports whether the interface is selected.
 func (f IfFilter) Match(name string) bool { return f.list.match(name, anyPort) }
 
-// Select returns the plain ports (Node.Plain) to use for TCP: those selected by name that are up and have an address.
-// Unless interfaces were asked for by name, those that only lead to containers of this host are left out, and the loopback
-// interface, whatever addresses it has, is kept only when nothing else is there.
+// Select returns the plain ports (Node.Plain) to use for TCP: the selected ones that are up and have an address. If the
+// filter names no interfaces, it excludes those that only lead to containers of this host, and returns the loopback
+// interface only if there is no other.
 func (f IfFilter) Select(plain []Port) []Port {
 	usable := filter(plain, func(p *Port) bool { return p.Usable() && f.Match(p.Netdev) })
 	if f.list.named() {
@@ -70,16 +70,16 @@ func (f IfFilter) Select(plain []Port) []Port {
 	return filter(usable, func(p *Port) bool { return p.Loopback })
 }
 
-// Waiting returns the plain ports that Select would, were they up and had they an address: of interfaces that were not
-// asked for by name, those that have a hardware address and do not only lead to containers of this host.
+// Waiting returns the plain ports that Select would return if they were up and had an address. If the filter names no
+// interfaces, these must have a hardware address and must not only lead to containers of this host.
 func (f IfFilter) Waiting(plain []Port) []Port {
 	return filter(plain, func(p *Port) bool {
 		return !p.Usable() && f.Match(p.Netdev) && (f.list.named() || p.NodeGUID != 0 && !hostLocal(p.Netdev))
 	})
 }
 
-// hostLocal reports whether an interface by its name is a bridge to containers or virtual machines of this host. They
-// tend to have the same address on every host.
+// hostLocal reports whether an interface is, by its name, a bridge to containers or virtual machines of this host. Such
+// interfaces often have the same address on every host.
 func hostLocal(name string) bool {
 	for _, prefix := range []string{"docker", "br-", "virbr", "lxcbr", "lxdbr", "cni", "podman"} {
 		if strings.HasPrefix(name, prefix) {
@@ -99,7 +99,7 @@ func filter(ports []Port, keep func(*Port) bool) []Port {
 	return kept
 }
 
-// nameList is NCCL's syntax for choosing devices and interfaces.
+// nameList is a list of devices or interfaces in NCCL's syntax.
 type nameList struct {
 	text           string // as it was written
 	exclude, exact bool
@@ -129,7 +129,7 @@ func parseNames(s string) (nameList, error) {
 	list, exact := strings.CutPrefix(rest, "=")
 	l.exact = exact
 	for token := range strings.SplitSeq(list, ",") {
-		if token == "" { // NCCL forgives a doubled or final comma
+		if token == "" { // NCCL ignores a doubled or final comma
 			continue
 		}
 		n, err := parseNamePort(token)
@@ -168,10 +168,10 @@ func parseNamePort(token string) (namePort, error) {
 	return n, nil
 }
 
-// Named reports whether the filter says which interfaces to use, rather than which not to.
+// Named reports whether the filter lists the interfaces to use, and not those to exclude.
 func (f IfFilter) Named() bool { return f.list.named() }
 
-// named reports whether the list says what to use, rather than what not to.
+// named reports whether the list contains what to use, and not what to exclude.
 func (l nameList) named() bool { return len(l.names) > 0 && !l.exclude }
 
 func (l nameList) match(name string, port int) bool {

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// GIDPolicy is what the user said about GIDs.
+// GIDPolicy is the user's selection of GIDs.
 type GIDPolicy struct {
-	Index  int          // use this entry of the table only; -1 to choose
-	Family int          // 4 or 6: the address family to prefer; 0 means 4
-	Range  netip.Prefix // use addresses in it only; the zero value allows all
-	RoCE   int          // 1 or 2: the version to prefer; 0 means 2
+	Index  int          // use only this entry of the table; -1: choose
+	Family int          // preferred address family, 4 or 6; 0 means 4
+	Range  netip.Prefix // use only addresses in this range; the zero value allows all
+	RoCE   int          // preferred version, 1 or 2; 0 means 2
 }
 
-// AnyGID is the policy of a user who said nothing.
+// AnyGID is the default policy.
 var AnyGID = GIDPolicy{Index: -1, Family: 4, RoCE: 2}
 
 func (pol GIDPolicy) prefers(t GIDType) bool {
@@ -23,11 +23,11 @@ func (pol GIDPolicy) prefers(t GIDType) bool {
 
 func (pol GIDPolicy) wantsV6() bool { return pol.Family == 6 }
 
-// RankGIDs returns the GIDs that the policy allows, best first. On Ethernet that is: the preferred RoCE version before
-// the other; addresses of the interface before its link-local ones, those before RoCE v1's default GID, which needs no
-// address, and GIDs whose address is on no interface last, as packets to them may find nobody to answer for them; the port's
-// own interface before VLANs on it; then the preferred family. On InfiniBand, where ports go by LID, the table's order
-// stands and only Range applies.
+// RankGIDs returns the GIDs that the policy allows, best first. On Ethernet the order is: the preferred RoCE version
+// before the other; addresses of the interface before its link-local ones, those before RoCE v1's default GID, which
+// needs no address, and GIDs whose address is on no interface last, because the network may not resolve that address;
+// the port's own interface before VLANs on it; then the preferred family. On InfiniBand, where ports are addressed by
+// LID, the table's order is kept and only Range applies.
 func (p *Port) RankGIDs(pol GIDPolicy) []Address {
 	var ranked []Address
 	for _, i := range p.rank(pol) {
@@ -36,7 +36,7 @@ func (p *Port) RankGIDs(pol GIDPolicy) []Address {
 	return ranked
 }
 
-// rank is RankGIDs with indices into p.GIDs.
+// rank returns the result of RankGIDs as indices into p.GIDs.
 func (p *Port) rank(pol GIDPolicy) []int {
 	var ranked []int
 	for i, g := range p.GIDs {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// nvidia is the PCI vendor.
+// nvidia is NVIDIA's PCI vendor ID.
 const nvidia = "0x10de"
 
-// GPUs returns where the node's GPUs are that NCCL can use, none when sysfs does not say.
+// GPUs returns the locations of the node's NVIDIA GPUs, or none if sysfs does not show them.
 func GPUs(root string) []Slot {
 	s, err := openSysfs(cmp.Or(root, "/sys"))
 	if err != nil {
@@ -29,13 +29,13 @@ func GPUs(root string) []Slot {
 	return gpus
 }
 
-// OnlyCPU reports whether what is in two slots meets nowhere below the processor.
+// OnlyCPU reports whether the devices in two slots are connected only through the processor.
 func (s Slot) OnlyCPU(other Slot) bool {
 	a, b := rootPort(s.PCIPath), rootPort(other.PCIPath)
 	return a != "" && b != "" && a != b
 }
 
-// rootPort is the highest PCI function on the way to another.
+// rootPort returns the highest PCI function above another.
 func rootPort(function string) string {
 	top := ""
 	for dir := function; isPCIAddr(filepath.Base(dir)); dir = filepath.Dir(dir) {

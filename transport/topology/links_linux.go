@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelLinks takes a snapshot over netlink, in the network namespace of the calling thread.
+// kernelLinks reads the links over netlink, in the network namespace of the calling thread.
 func kernelLinks() ([]Link, error) {
 	found, err := dump(netlink.LinkList)
 	if err != nil {
@@ -43,7 +43,7 @@ func kernelLinks() ([]Link, error) {
 	}
 	for _, a := range addrs {
 		i, ok := at[a.LinkIndex]
-		if !ok || a.IPNet == nil || a.Flags&unix.IFA_F_DADFAILED != 0 { // an address that another machine has
+		if !ok || a.IPNet == nil || a.Flags&unix.IFA_F_DADFAILED != 0 { // a duplicate of another machine's address
 			continue
 		}
 		ip, ok := netip.AddrFromSlice(a.IP)
@@ -63,14 +63,14 @@ func kernelLinks() ([]Link, error) {
 	return links, nil
 }
 
-// defaultLinks are the links out of which a route leads that is a default route.
+// defaultLinks returns the links of a route if it is a default route.
 func defaultLinks(r netlink.Route) []int {
 	if r.Dst != nil {
 		if bits, _ := r.Dst.Mask.Size(); bits > 0 {
 			return nil
 		}
 	}
-	if r.Type != unix.RTN_UNICAST { // "unreachable default" leads nowhere
+	if r.Type != unix.RTN_UNICAST { // an "unreachable default" has no link
 		return nil
 	}
 	links := []int{r.LinkIndex}
@@ -80,8 +80,8 @@ func defaultLinks(r netlink.Route) []int {
 	return links
 }
 
-// dump repeats a listing that changed while the kernel was writing it. The last try's result is good enough: a change
-// after it would have been missed as well.
+// dump repeats a listing that changed while the kernel was writing it. It returns the result of the last try even if
+// that was interrupted, because a change after a complete listing would be missed too.
 func dump[T any](list func() ([]T, error)) ([]T, error) {
 	var all []T
 	var err error

@@ -10,22 +10,22 @@ import (
 	"ncclmesh/handshake"
 )
 
-// The parsers of what the kernel writes into sysfs. They take the contents of a file without the newline.
+// Parsers of sysfs attributes. Their argument is the content of a file without the newline.
 
-// parseRate reads ports/N/rate, such as "200 Gb/sec (4X HDR)", in Mb/s.
+// parseRate parses ports/N/rate, such as "200 Gb/sec (4X HDR)", and returns Mb/s.
 func parseRate(s string) (int, error) {
 	f := strings.Fields(s)
 	if len(f) < 2 || f[1] != "Gb/sec" {
 		return 0, fmt.Errorf("rate %q: want a number and Gb/sec", s)
 	}
 	gbps, err := strconv.ParseFloat(f[0], 64)
-	if err != nil || !(gbps > 0 && gbps <= 1e6) { // not a number compares false
+	if err != nil || !(gbps > 0 && gbps <= 1e6) { // NaN compares false
 		return 0, fmt.Errorf("rate %q: want a number of Gb/sec above 0", s)
 	}
 	return int(math.Round(gbps * 1000)), nil
 }
 
-// parseGID reads ports/N/gids/I: eight groups of four hexadecimal digits.
+// parseGID parses ports/N/gids/I: eight groups of four hexadecimal digits.
 func parseGID(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || !a.Is6() || a.Zone() != "" {
@@ -34,7 +34,7 @@ func parseGID(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// parseGUID reads node_guid and sys_image_guid: four groups of four hexadecimal digits.
+// parseGUID parses node_guid and sys_image_guid: four groups of four hexadecimal digits.
 func parseGUID(s string) (uint64, error) {
 	groups := strings.Split(s, ":")
 	var guid uint64
@@ -48,7 +48,7 @@ func parseGUID(s string) (uint64, error) {
 	return guid, nil
 }
 
-// parseGIDType reads ports/N/gid_attrs/types/I. The kernel has one name for InfiniBand and RoCE v1.
+// parseGIDType parses ports/N/gid_attrs/types/I. The kernel has one name for InfiniBand and RoCE v1.
 func parseGIDType(s string, linkLayer uint8) (GIDType, error) {
 	switch {
 	case linkLayer == handshake.IBV_LINK_LAYER_INFINIBAND:
@@ -61,7 +61,7 @@ func parseGIDType(s string, linkLayer uint8) (GIDType, error) {
 	return 0, fmt.Errorf("GID type %q: want %q or %q", s, "IB/RoCE v1", "RoCE v2")
 }
 
-// parseState reads ports/N/state, such as "4: ACTIVE".
+// parseState parses ports/N/state, such as "4: ACTIVE".
 func parseState(s string) (state string, active bool) {
 	num, name, ok := strings.Cut(s, ": ")
 	if !ok {
@@ -70,7 +70,7 @@ func parseState(s string) (state string, active bool) {
 	return name, num == "4"
 }
 
-// parseLinkLayer reads ports/N/link_layer.
+// parseLinkLayer parses ports/N/link_layer.
 func parseLinkLayer(s string) uint8 {
 	switch s {
 	case "InfiniBand":
@@ -81,9 +81,9 @@ func parseLinkLayer(s string) uint8 {
 	return handshake.IBV_LINK_LAYER_UNSPECIFIED
 }
 
-// parsePCILink reads current_link_speed, such as "32.0 GT/s PCIe", and current_link_width, and returns Mb/s in one
-// direction without the line encoding: 8b/10b up to 5 GT/s, 128b/130b up to 32, from 64 on 242 of the 256 bytes of a
-// flit. Transaction layer headers are not taken off: they depend on the payload size.
+// parsePCILink parses current_link_speed, such as "32.0 GT/s PCIe", and current_link_width, and returns Mb/s in one
+// direction after the line encoding: 8b/10b up to 5 GT/s, 128b/130b up to 32, from 64 on 242 of the 256 bytes of a
+// flit. It does not subtract the headers of the transaction layer, because these depend on the payload size.
 func parsePCILink(speed, width string) (int, error) {
 	f := strings.Fields(speed)
 	if len(f) < 2 || f[1] != "GT/s" {

@@ -10,38 +10,38 @@ import (
 	"ncclmesh/handshake"
 )
 
-// DefaultMbps is the speed of a port that does not say how fast it is: what NCCL itself assumes of such a device.
+// DefaultMbps is the assumed speed of a port that reports none, which is also NCCL's assumption.
 const DefaultMbps = 10000
 
-// Port is one RDMA port with the network interface that carries its addresses, or, when Device is empty, a network
-// interface alone, which only TCP can use.
+// Port is an RDMA port with its network interface or, if Device is empty, a plain port: a network interface alone,
+// which only TCP can use.
 type Port struct {
-	Device string // RDMA device, "" for a network interface alone
-	Num    uint8  // port of the device, from 1; 0 for a network interface alone
+	Device string // RDMA device; "" for a plain port
+	Num    uint8  // port number of the device, from 1; 0 for a plain port
 
-	Netdev    string // network interface, "" when there is none here
-	Outside   string // name of the network interface where that is in another network namespace, as of a container's host
-	Lower     string // of a network interface alone: what it stands on when it is a VLAN or the like
+	Netdev    string // network interface; "" if there is none in this namespace
+	Outside   string // name of the network interface if it is in another network namespace, for example that of a container's host
+	Lower     string // for a plain port: the interface below it, if it is a VLAN or similar
 	IfIndex   int
 	NetdevMTU int
 	Carrier   bool
 	Addrs     []netip.Prefix // addresses of the network interface, both families
-	Default   bool           // a default route leads out of the network interface
-	Loopback  bool           // the network interface is the loopback, which leads to no other machine
-	Wireless  bool           // of a network interface alone: it is a radio, no cable of a mesh, and its speed is anybody's guess
+	Default   bool           // a default route uses the network interface
+	Loopback  bool           // the network interface is the loopback interface, which leads to no other machine
+	Wireless  bool           // for a plain port: it is a wireless interface, which is no cable of a mesh and has no reliable speed
 
-	GIDs      []Address // the GIDs in use, in table order; for a network interface alone its addresses, with type GIDTypeNone
+	GIDs      []Address // the GIDs in use, in table order; for a plain port its addresses, with type GIDTypeNone
 	LinkLayer uint8     // IBV_LINK_LAYER_INFINIBAND or IBV_LINK_LAYER_ETHERNET
 	LID       uint16
 	Active    bool
-	State     string // as sysfs has it: "ACTIVE", "DOWN", "INIT", "ARMED"; "UP" or "DOWN" for a network interface alone
+	State     string // as in sysfs: "ACTIVE", "DOWN", "INIT", "ARMED"; "UP" or "DOWN" for a plain port
 
-	LinkMbps int // of the cable, 0 when unknown
-	PCIMbps  int // of the slowest PCIe link on the way to it, net of the line encoding, 0 when unknown
+	LinkMbps int // of the cable; 0 if unknown
+	PCIMbps  int // of the slowest PCIe link between the port and the root, after the line encoding; 0 if unknown
 
-	PCIPath      string // real path of its PCI function in sysfs, as NCCL wants it, "" when it is virtual
-	NUMA         int    // -1 when unknown
-	SysImageGUID uint64 // the same for all functions of one adapter
+	PCIPath      string // real path of its PCI function in sysfs, as NCCL needs it; "" if it is virtual
+	NUMA         int    // -1 if unknown
+	SysImageGUID uint64 // equal for all functions of one adapter
 	NodeGUID     uint64
 	PhysPort     string // name that the driver gives the connector, such as "p0"
 }
@@ -53,7 +53,7 @@ const (
 	GIDTypeIB     GIDType = handshake.GIDTypeIB
 	GIDTypeRoCEv1 GIDType = handshake.GIDTypeRoCEv1
 	GIDTypeRoCEv2 GIDType = handshake.GIDTypeRoCEv2
-	GIDTypeNone   GIDType = handshake.GIDTypeNone // an address of a network interface, of use to TCP only
+	GIDTypeNone   GIDType = handshake.GIDTypeNone // an address of a network interface, usable only for TCP
 )
 
 func (t GIDType) String() string {
@@ -70,17 +70,17 @@ func (t GIDType) String() string {
 	return fmt.Sprintf("GID type %d", uint8(t))
 }
 
-// Address is one address of a port: an entry of its GID table, or of a network interface alone an address of it.
+// Address is one address of a port: an entry of its GID table, or an address of a plain port's interface.
 type Address struct {
 	Index     int
-	Addr      netip.Addr // 16 byte form; an IPv4 address is recognised by Is4In6
+	Addr      netip.Addr // in 16 byte form; Is4In6 recognises an IPv4 address
 	Raw       [16]byte
 	Type      GIDType
-	Netdev    string // interface that the GID belongs to; a VLAN's differs from the port's
-	PrefixLen int    // of this address on Netdev, in bits of its own family; -1 when Netdev does not have the address
+	Netdev    string // interface that the GID belongs to; for a VLAN it differs from the port's
+	PrefixLen int    // of this address on Netdev, in bits of its own family; -1 if Netdev does not have the address
 }
 
-// String returns the address as a person knows it, with type and index.
+// String returns the address in its usual form, with type and index.
 func (g Address) String() string {
 	if g.Type == GIDTypeNone {
 		return g.Addr.Unmap().String()
@@ -88,32 +88,32 @@ func (g Address) String() string {
 	return fmt.Sprintf("%s (%s, GID index %d)", g.Addr.Unmap(), g.Type, g.Index)
 }
 
-// Link is a network interface in a snapshot.
+// Link is a network interface at the time of a snapshot.
 type Link struct {
 	Name     string
 	Index    int
 	MTU      int
 	Kind     string // "device", "vlan", "bond", "bridge", "veth" …
-	Parent   int    // index of the interface that a VLAN or macvlan stands on, 0 when there is none
-	Master   int    // index of the bridge, bond or the like that the interface is a port of, 0 when there is none
+	Parent   int    // index of the interface below a VLAN or macvlan; 0 if there is none
+	Master   int    // index of the bridge, bond or similar that the interface is a port of; 0 if there is none
 	MAC      [6]byte
 	Up       bool // administratively
 	Carrier  bool
 	Loopback bool
-	Default  bool           // a default route, of either family and of any table, leads out of it
-	Addrs    []netip.Prefix // not masked: the address itself with its prefix length
+	Default  bool           // a default route, of either family and in any table, uses it
+	Addrs    []netip.Prefix // not masked: each address with its prefix length
 }
 
-// Node is what Discover found.
+// Node is the result of Discover.
 type Node struct {
-	Ports    []Port   // RDMA ports, whatever their state
-	Plain    []Port   // the node without RDMA: a port for every network interface
-	Links    []Link   // all network interfaces, in order of their index
-	Warnings []string // RDMA devices that cannot be used and why, for people
+	Ports    []Port   // RDMA ports, regardless of their state
+	Plain    []Port   // a plain port for every network interface
+	Links    []Link   // all network interfaces, ordered by index
+	Warnings []string // RDMA devices that cannot be used, with the reasons, for log lines
 }
 
-// Mbps is the speed that the port can really carry: the smaller of link and PCIe speed, the one that is known when
-// the other is not, DefaultMbps when neither is.
+// Mbps returns the usable speed of the port: the smaller of link and PCIe speed, the known one if the other is unknown,
+// DefaultMbps if both are unknown.
 func (p *Port) Mbps() int {
 	switch {
 	case p.LinkMbps <= 0 && p.PCIMbps <= 0:
@@ -126,22 +126,22 @@ func (p *Port) Mbps() int {
 	return min(p.LinkMbps, p.PCIMbps)
 }
 
-// Assumed reports whether the port's speed is DefaultMbps for want of a better one.
+// Assumed reports whether the port's speed is DefaultMbps because no speed is known.
 func (p *Port) Assumed() bool { return p.LinkMbps <= 0 && p.PCIMbps <= 0 }
 
-// Usable reports whether the port may carry something now: it is up, and an interface alone has an address.
+// Usable reports whether the port can carry traffic now: it is up, and a plain port also has an address.
 func (p *Port) Usable() bool { return p.Active && (p.Device != "" || len(p.Addrs) > 0) }
 
-// NoCarrier reports whether the port has lost its link as far as its network interface tells: the interface is an Ethernet's, is
-// in this network namespace, and has no carrier. Of an InfiniBand port the interface (IP over InfiniBand) says nothing: it
-// may be down while the port carries RDMA.
+// NoCarrier reports whether the port has lost its link according to its network interface: an Ethernet interface in
+// this network namespace that has no carrier. For an InfiniBand port it returns false, because the interface (IP over
+// InfiniBand) may be down while the port carries RDMA.
 func (p *Port) NoCarrier() bool {
 	return p.LinkLayer == handshake.IBV_LINK_LAYER_ETHERNET && p.IfIndex != 0 && !p.Carrier
 }
 
-// Cage identifies the connector of the port on this node; ports with the same Cage share a cable. The adapter is known
-// by its system image GUID, as functions of one connector may sit in different PCIe slots. A driver that does not name
-// its connectors has one for each port.
+// Cage identifies the connector of the port on this node. Ports with the same Cage share a cable. The adapter is
+// identified by its system image GUID, because functions of one connector may be in different PCIe slots. If the driver
+// does not name the connectors, each port has its own.
 func (p *Port) Cage() string {
 	switch {
 	case p.SysImageGUID != 0 && p.PhysPort != "":
@@ -154,8 +154,8 @@ func (p *Port) Cage() string {
 	return p.virtual()
 }
 
-// Attachment identifies what the port shares its PCIe bandwidth with: the functions below one PCIe link. A port that
-// is not on PCIe is its own.
+// Attachment identifies the PCIe bandwidth that the port shares: that of all functions below one PCIe link. A port that
+// is not on PCIe shares none.
 func (p *Port) Attachment() string {
 	if p.PCIPath == "" {
 		return p.virtual()
@@ -167,7 +167,7 @@ func (p *Port) Attachment() string {
 	return p.PCIPath[:function]
 }
 
-// virtual identifies a port that is not on PCIe.
+// virtual returns an identifier for a port that is not on PCIe.
 func (p *Port) virtual() string {
 	if p.Lower != "" {
 		return p.Lower
@@ -175,7 +175,7 @@ func (p *Port) virtual() string {
 	return p.String()
 }
 
-// String names the port: "rocep1s0f0:1 (enp1s0f0np0)", or just the interface when there is no RDMA device.
+// String returns the name of the port: "rocep1s0f0:1 (enp1s0f0np0)", or only the interface of a plain port.
 func (p *Port) String() string {
 	name := cmp.Or(p.Netdev, p.Outside)
 	switch {
@@ -187,7 +187,7 @@ func (p *Port) String() string {
 	return fmt.Sprintf("%s:%d (%s)", p.Device, p.Num, name)
 }
 
-// Names returns what people call each of the ports, as String does.
+// Names returns the String of each of the ports.
 func Names(ports []Port) []string {
 	names := make([]string, len(ports))
 	for i := range ports {
@@ -196,8 +196,8 @@ func Names(ports []Port) []string {
 	return names
 }
 
-// Absent says, for people, that the network interface of a RoCE port is in another network namespace, and what to do about
-// it; "" when it is not. The interface of an InfiniBand port does not matter.
+// Absent returns the text of a warning, and a remedy, if the network interface of a RoCE port is in another network
+// namespace, and "" otherwise. The interface of an InfiniBand port does not matter.
 func (p *Port) Absent() (what, remedy string) {
 	if p.Outside == "" || p.LinkLayer != handshake.IBV_LINK_LAYER_ETHERNET {
 		return "", ""
@@ -205,7 +205,7 @@ func (p *Port) Absent() (what, remedy string) {
 	return fmt.Sprintf("interface %s of %s is not in this network namespace", p.Outside, p.Device), "run the container with --network host"
 }
 
-// Short names the port in messages that name many.
+// Short returns a short name of the port, for messages that name many.
 func (p *Port) Short() string {
 	if p.Device == "" {
 		return p.Netdev
@@ -213,7 +213,7 @@ func (p *Port) Short() string {
 	return fmt.Sprintf("%s:%d", p.Device, p.Num)
 }
 
-// Summary describes the port in one line, with the GID that comes first under the policy.
+// Summary describes the port in one line, with its best GID under the policy.
 func (p *Port) Summary(pol GIDPolicy) string {
 	var b strings.Builder
 	b.WriteString(p.String())

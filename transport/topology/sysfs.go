@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysfs is the root of a sysfs tree, with its own symbolic links resolved.
+// sysfs is the root of a sysfs tree, after the symbolic links in it were resolved.
 type sysfs string
 
 func openSysfs(root string) (sysfs, error) {
@@ -18,9 +18,9 @@ func openSysfs(root string) (sysfs, error) {
 	return sysfs(real), err
 }
 
-// read returns the contents of a file without the newline. Entries that exist but are not in use answer EINVAL;
-// callers take every failure for "not there". A GID table alone is a thousand files, hence the plain system calls: the
-// kernel hands an attribute, a page at most, to one read.
+// read returns the content of a file without the newline. Reading an entry that is not in use fails with EINVAL;
+// callers treat every error as a missing entry. It uses plain system calls because a GID table alone has a thousand
+// files. One read is enough, because the kernel returns a whole attribute, at most a page, at once.
 func (s sysfs) read(elem ...string) (string, error) {
 	name := s.path(elem...)
 	fd, err := uninterrupted(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
@@ -44,25 +44,25 @@ func uninterrupted(call func() (int, error)) (int, error) {
 	}
 }
 
-// text is read for what may be missing.
+// text returns the content of a file that may be missing, or "".
 func (s sysfs) text(elem ...string) string {
 	t, _ := s.read(elem...)
 	return t
 }
 
-// exists reports whether there is a file or a directory.
+// exists reports whether a file or a directory exists.
 func (s sysfs) exists(elem ...string) bool {
 	_, err := os.Stat(s.path(elem...))
 	return err == nil
 }
 
-// number reads a decimal number, or one with a 0x prefix.
+// number reads a decimal number, or a hexadecimal one with a 0x prefix.
 func (s sysfs) number(bits int, elem ...string) (int64, bool) {
 	n, err := strconv.ParseInt(s.text(elem...), 0, bits)
 	return n, err == nil
 }
 
-// guid reads a GUID, 0 when there is none.
+// guid reads a GUID, and returns 0 if there is none.
 func (s sysfs) guid(elem ...string) uint64 {
 	g, _ := parseGUID(s.text(elem...))
 	return g
@@ -82,8 +82,8 @@ func (s sysfs) path(elem ...string) string {
 	return filepath.Join(string(s), filepath.Join(elem...))
 }
 
-// pciFunction returns the real path of the PCI function that a class device belongs to, "" when it belongs to none.
-// The device may be a child of the function: of an auxiliary bus, or virtio.
+// pciFunction returns the real path of the PCI function that a class device belongs to, or "" if there is none. The
+// device may be a child of the function, on an auxiliary bus or on virtio.
 func (s sysfs) pciFunction(elem ...string) string {
 	real, err := filepath.EvalSymlinks(s.path(append(elem, "device")...))
 	if err != nil {
@@ -97,8 +97,8 @@ func (s sysfs) pciFunction(elem ...string) string {
 	return ""
 }
 
-// pciMbps returns the speed of the slowest PCIe link between a function and the root, 0 when none is known. Bridges
-// that do not know their own speed are passed over.
+// pciMbps returns the speed of the slowest PCIe link between a function and the root in Mb/s, or 0 if none is known. It
+// ignores bridges that do not report a speed.
 func (s sysfs) pciMbps(function string) int {
 	slowest := 0
 	for dir := function; s.contains(dir) && isPCIAddr(filepath.Base(dir)); dir = filepath.Dir(dir) {
@@ -111,12 +111,12 @@ func (s sysfs) pciMbps(function string) int {
 	return slowest
 }
 
-// contains reports whether dir is below the root, which a link in a broken tree need not be.
+// contains reports whether dir is below the root. In a broken tree a symbolic link may lead outside.
 func (s sysfs) contains(dir string) bool {
 	return len(dir) > len(s) && strings.HasPrefix(dir, strings.TrimSuffix(string(s), "/")+"/")
 }
 
-// numa returns the NUMA node of a PCI function, -1 when unknown.
+// numa returns the NUMA node of a PCI function, or -1 if it is unknown.
 func (s sysfs) numa(function string) int {
 	rel, err := filepath.Rel(string(s), function)
 	if function == "" || err != nil {
