@@ -7,18 +7,18 @@ import (
 	"ncclmesh/handshake"
 )
 
-// agreements are the variables of this plugin that are meant to be the same on all ranks, and what it means that they are
-// not. Without the same tuning two ranks choose different algorithms, and wait for each other for ever.
+// agreements are the variables of this plugin that should be equal on all ranks, and the rule for a difference. With
+// different tuning, two ranks choose different algorithms and wait for each other for ever.
 var agreements = map[string]handshake.Rule{
 	"NCCL_MESH_TUNER":    handshake.RuleSame,
 	"NCCL_MESH_TOPOLOGY": handshake.RuleSame,
 	"NCCL_MESH_RELAY":    handshake.RuleSettled,
-	"NCCL_MESH_KEY":      handshake.RuleSettled, // of which only is told whether there is one
+	"NCCL_MESH_KEY":      handshake.RuleSettled, // compared only by whether it is set
 }
 
-// sameToNCCL are variables of NCCL by which every rank for itself decides the algorithm and protocol of a collective, the
-// number of channels, the sizes of the chunks, or when connections are made. NCCL does not compare them, and a job hangs
-// whose ranks differ in one.
+// sameToNCCL are variables of NCCL by which every rank decides independently on the algorithm and protocol of a
+// collective, the number of channels, the sizes of chunks, or when connections are made. NCCL does not compare them,
+// and a job hangs if its ranks differ in one of them.
 var sameToNCCL = []string{
 	"NCCL_TUNER_PLUGIN", "NCCL_ALGO", "NCCL_PROTO", "NCCL_PAT_ENABLE", "NCCL_RUNTIME_CONNECT",
 	"NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS",
@@ -27,8 +27,8 @@ var sameToNCCL = []string{
 	"NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS", "NCCL_NCHANNELS_PER_NET_PEER", "NCCL_P2P_NET_CHUNKSIZE",
 }
 
-// Told returns what a process tells its peers of its settings, to be compared with theirs. A variable that is unset and one
-// that is set to its default are the same.
+// Told returns the settings that a process sends to its peers for comparison with theirs. A variable that is unset and
+// one that is set to its default have the same value.
 func Told(getenv func(string) string) []handshake.Setting {
 	var all []handshake.Setting
 	for _, s := range Settings(getenv) {
@@ -55,8 +55,8 @@ func Told(getenv func(string) string) []handshake.Setting {
 	return all
 }
 
-// tunerOf returns which tuner NCCL_TUNER_PLUGIN names, whatever folder it is in on this node; "" where it is this
-// plugin's, which NCCL takes where none is named.
+// tunerOf returns the name of the tuner in NCCL_TUNER_PLUGIN, without its folder, which may differ between nodes. It
+// returns "" for this plugin's tuner, which NCCL also uses if the variable is unset.
 func tunerOf(value string) string {
 	name := strings.TrimSuffix(filepath.Base(value), ".so")
 	switch name {

@@ -11,23 +11,23 @@ import (
 	"ncclmesh/tuner"
 )
 
-// A Config is what the environment says.
+// A Config is the configuration in the environment.
 type Config struct {
 	Transport transport.Options
 	Tuning    Tuning
 	Level     slog.Level
 }
 
-// A Tuning is the part of the configuration that decides what NCCL's tuner answers. It has to be the same on all ranks.
+// A Tuning is the part of the configuration that determines the tuner's answers. It must be equal on all ranks.
 type Tuning struct {
 	Off      bool
 	Topology tuner.Topology
 }
 
-// LevelTrace is below slog's lowest: what happens on the data path.
+// LevelTrace is below slog's lowest level. It is for events on the data path.
 const LevelTrace = slog.LevelDebug - 4
 
-// Default is what holds with an empty environment. Fields left at zero or -1 take the transport's default.
+// Default returns the configuration for an empty environment. Fields with 0 or -1 take the transport's default.
 func Default() Config {
 	return Config{
 		Level: slog.LevelInfo,
@@ -43,18 +43,18 @@ func Default() Config {
 	}
 }
 
-// A Setting is what holds for one variable.
+// A Setting is the value in effect for one variable.
 type Setting struct {
 	Variable
-	Value  string // as it was written, or the default
-	Origin string // the variable that it was read from, which may be an older name; "" for the default
-	Err    *Error // nil where the value is accepted
+	Value  string // as it was written, or the default; a secret is not shown
+	Origin string // the variable that was read, which may be an older name; "" for the default
+	Err    *Error // nil if the value is accepted
 }
 
 // An Error is a value that is not accepted.
 type Error struct {
-	Name, Value string // as in Setting: a secret is not shown
-	Err         error  // says what is accepted
+	Name, Value string // as in Setting
+	Err         error  // tells which values are accepted
 }
 
 func (e *Error) Error() string {
@@ -63,8 +63,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Read reads every variable. An empty value counts as unset. All values that are not accepted are named in one error,
-// an [Error] each.
+// Read reads every variable. An empty value counts as unset. If values are not accepted, the error joins an [Error] for
+// each of them.
 func Read(getenv func(string) string) (Config, error) {
 	c, settings := read(getenv)
 	var errs []error
@@ -79,13 +79,13 @@ func Read(getenv func(string) string) (Config, error) {
 	return c, nil
 }
 
-// Settings returns what holds for every variable, in the order of the table.
+// Settings returns the value in effect for every variable, in the order of the table.
 func Settings(getenv func(string) string) []Setting {
 	_, settings := read(getenv)
 	return settings
 }
 
-// secret is the variable whose value nobody is shown.
+// secret is the variable whose value is never shown.
 const secret = "NCCL_MESH_KEY"
 
 func read(getenv func(string) string) (Config, []Setting) {
@@ -124,8 +124,8 @@ func quoted(value string) bool {
 	return n > 1 && value[0] == value[n-1] && strings.ContainsRune("\"'`", rune(value[0]))
 }
 
-// OfCommunicator returns the options of the transport, with the traffic class that a communicator asks for, or -1,
-// where the environment names none. NCCL uses the one number for both fields.
+// OfCommunicator returns the options of the transport. If the environment sets no traffic class or service level, they
+// contain trafficClass, which is the communicator's or -1. NCCL uses this number for both fields.
 func (c Config) OfCommunicator(trafficClass int) transport.Options {
 	o := c.Transport
 	if trafficClass < 0 {

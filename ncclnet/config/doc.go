@@ -1,7 +1,7 @@
-// Package config is the table of environment variables that the plugin reads: each
-// one's name, default, unit, meaning and parser, in one place.
+// Package config is the table of environment variables that the plugin reads: the
+// name, default, unit, meaning and parser of each.
 //
-// It knows neither NCCL nor C: the environment is handed in as a function, since Go's own copy lacks what the host set
-// after it started. What it returns is complete: the options of package transport, what the tuner goes by, and how
-// much is logged. [Settings] says the same to people, with where each value comes from.
+// It does not depend on NCCL or C: the caller passes the environment as a function, because Go's own copy lacks variables
+// that the host has set after its start. The result is complete: the options of package transport, the options of the tuner,
+// and the log level. [Settings] returns the values for users, with the origin of each.
 package config

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// names are all variables that are read, older names just before the present ones.
+// names returns all variables that are read, each older name before the present one.
 func names() []string {
 	var list []string
 	for _, v := range variables {
@@ -19,8 +19,8 @@ func names() []string {
 	return list
 }
 
-// Unknown returns a line for every variable of an environment ("NAME=value") that is named as if this plugin, or NCCL's
-// own transports, read it, and that neither does.
+// Unknown returns a line for every variable in an environment ("NAME=value") that has one of prefixes and that neither
+// this plugin nor NCCL's own transports read.
 func Unknown(environ []string) []string {
 	known := slices.DeleteFunc(names(), func(name string) bool { return prefixOf(name) == "" })
 	var lines []string
@@ -34,14 +34,14 @@ func Unknown(environ []string) []string {
 		if prefix != prefixes[0] {
 			readers += " or of NCCL"
 		}
-		// A name of this plugin before one that it does not read, where both are as near.
+		// Prefer a name of this plugin over one that it does not read, if both are equally near.
 		nearest := slices.MinFunc(slices.Concat(known, ofNCCL), func(a, b string) int { return distance(name, a) - distance(name, b) })
 		lines = append(lines, fmt.Sprintf("%s is not a setting of %s and has no effect; did you mean %s?", name, readers, nearest))
 	}
 	return lines
 }
 
-// prefixOf returns which of prefixes a name has, or "".
+// prefixOf returns the element of prefixes that a name begins with, or "".
 func prefixOf(name string) string {
 	for _, p := range prefixes {
 		if strings.HasPrefix(name, p) {
@@ -51,8 +51,8 @@ func prefixOf(name string) string {
 	return ""
 }
 
-// distance is how far a name that is not known is from one that is. A wrong prefix counts as one wrong letter, because
-// people know that a setting exists and not whose it is.
+// distance returns the distance between an unknown name and a known one. A wrong prefix counts as one wrong letter,
+// because users often remember a setting without its prefix.
 //
 // Preconditions: both names have one of prefixes.
 func distance(name, known string) int {
@@ -60,7 +60,7 @@ func distance(name, known string) int {
 	rest, end := name[len(prefix):], known[len(other):]
 	d := 2 * editDistance(rest, end)
 	if rest != "" && rest != end && strings.HasPrefix(end, rest) {
-		d = 2 // cut short
+		d = 2 // abbreviated
 	}
 	if prefix != other {
 		d++
@@ -68,7 +68,7 @@ func distance(name, known string) int {
 	return d
 }
 
-// WriteTable writes the variables as the table that docs/configuration.md shows.
+// WriteTable writes the variables as the table in docs/configuration.md.
 func WriteTable(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| Variable | Default | Unit | Meaning |\n|---|---|---|---|\n")
@@ -82,8 +82,7 @@ func WriteTable(w io.Writer) error {
 	return err
 }
 
-// editDistance is the least number of letters to insert, delete or replace to
-// turn a into b.
+// editDistance returns the least number of letters to insert, delete or replace to turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -2,12 +2,12 @@ package config
 
 import "strings"
 
-// prefixes are those of the variables whose names are checked: this plugin's, and the two under which it reads some that
-// NCCL's own transports read too.
+// prefixes are those of the variables whose names are checked: this plugin's prefix, and two that this plugin's and
+// NCCL's own transports share.
 var prefixes = []string{"NCCL_MESH_", "NCCL_IB_", "NCCL_SOCKET_"}
 
-// ofNCCL are the variables with these prefixes that a release of NCCL reads, from 2.3 to 2.31, or of RCCL (the last
-// three), and this plugin does not. They are right in a job's environment, whatever they mean to this plugin.
+// ofNCCL are the variables with these prefixes that a release of NCCL from 2.3 to 2.31, or of RCCL (the last three),
+// reads and this plugin does not. They may be set for other reasons, so that there is no warning about them.
 var ofNCCL = strings.Fields(`
 NCCL_IB_ADAPTIVE_ROUTING
 NCCL_IB_AR_THRESHOLD

@@ -14,7 +14,7 @@ import (
 	"ncclmesh/transport/lane/tcp"
 )
 
-// integer sets a whole number, decimal, octal or hexadecimal as in C.
+// integer returns a parser of whole numbers, decimal, octal or hexadecimal as in C.
 func integer(lo, hi int, field func(*Config) *int) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		n, err := strconv.ParseInt(v, 0, 64)
@@ -26,7 +26,7 @@ func integer(lo, hi int, field func(*Config) *int) func(*Config, string) error {
 	}
 }
 
-// duration sets a length of time given in units, fractions allowed.
+// duration returns a parser of durations in a unit, with fractions.
 func duration(unit time.Duration, field func(*Config) *time.Duration) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		most := float64(24*time.Hour) / float64(unit)
@@ -100,14 +100,14 @@ func parsePrefix(v string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// MinKey is the least number of characters of NCCL_MESH_KEY. What a node hails lets everybody on a cable check guesses of
-// the key at leisure, so that a short one is none.
+// MinKey is the minimum length of NCCL_MESH_KEY in characters. The MACs of neighbour discovery let any machine on a
+// cable check guesses of the key offline, so that a short key gives no protection.
 const MinKey = 16
 
 // MakeKey is a command that prints a good key.
 const MakeKey = "openssl rand -base64 24"
 
-// CheckKey returns an error that says what is accepted where a key is too short. It does not repeat the key.
+// CheckKey returns an error that tells what is accepted if a key is too short. The error does not contain the key.
 func CheckKey(key string) error {
 	if n := utf8.RuneCountInString(key); n < MinKey {
 		return fmt.Errorf("it has %d characters, and anybody at a cable could guess it: want %d or more, the same on all nodes, as this command makes them: %s", n, MinKey, MakeKey)

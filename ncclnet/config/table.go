@@ -11,23 +11,23 @@ import (
 	"ncclmesh/tuner"
 )
 
-// A Variable is one environment variable that the plugin reads, in words for people.
+// A Variable is one environment variable that the plugin reads, as it is shown to users.
 type Variable struct {
 	Name    string
-	Default string // what holds when it is unset
+	Default string // the value when it is unset
 	Unit    string
 	Meaning string
 
-	set func(c *Config, value string) error // the error says what is accepted
+	set func(c *Config, value string) error // the error tells which values are accepted
 }
 
-// What the fields of a queue pair hold.
+// Limits of the fields of a queue pair.
 const (
 	maxTrafficClass = 255
 	maxServiceLevel = 15
 )
 
-// older are the names that variables once had. They are read where the present one is unset.
+// oldNames are former names of variables. They are read if the present name is unset.
 var older = map[string]string{"NCCL_IB_GID_INDEX": "NCCL_MESH_GID_INDEX"}
 
 // variables is the whole configuration.
