@@ -11,18 +11,18 @@ import (
 	"ncclmesh/transport/clock"
 )
 
-// aloneFor is how long a listener waits for its connection before the log says so.
+// noPeerWait is how long a listener waits for its connection before a warning is logged.
 const aloneFor = time.Minute
 
-// alone warns of a listener to which nobody connects.
+// noPeerWarning warns about a listener without a connection.
 //
-// From NCCL 2.22 on two ranks that choose different algorithms for their first operation never get as far as connect: each
-// listens, and then waits in NCCL's own network for the other to come to the same algorithm. No session tells them of each
-// other's settings.
+// From NCCL 2.22 on, two ranks that choose different algorithms for their first operation never call connect: each
+// listens, and then waits in NCCL's own network until the other chooses the same algorithm. There is no session in
+// which the ranks could compare their settings.
 type alone struct{ said atomic.Bool }
 
-// watch starts the wait of one listener. The timer it returns has to be stopped when a connection has come, or the listener
-// is closed.
+// watch starts the wait of one listener. The caller stops the returned timer when a connection has arrived, or the
+// listener is closed.
 func (a *alone) watch(n *Net, settings []handshake.Setting) *clock.Timer {
 	return n.process.host.Machine.Clock.AfterFunc(aloneFor, func() {
 		guard.Run(func() {
@@ -33,7 +33,7 @@ func (a *alone) watch(n *Net, settings []handshake.Setting) *clock.Timer {
 	})
 }
 
-// waiting says what may be the matter.
+// noPeerText returns the text of the warning, with the possible reasons.
 func waiting(settings []handshake.Setting) string {
 	var list []string
 	for _, s := range settings {

@@ -9,13 +9,13 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// A comm is what the two halves of a connection have in common.
+// A comm is the common part of the two ends of a connection.
 type comm struct {
 	ctx      Handle
 	handle   Handle
 	memory   memory
-	board    uintptr   // address of the published board; or 0
-	profiler *profiler // or nil
+	board    uintptr   // published for C; 0: none
+	profiler *profiler // may be nil
 	failure  failure
 }
 
@@ -28,17 +28,17 @@ type recvComm struct {
 	comm
 	conn receiver
 
-	mu   sync.Mutex // TryLock: busy means "try again"
+	mu   sync.Mutex // only TryLock is used; if it fails, the caller returns "try again"
 	bufs [MaxRecvs]conn.Buffer
 }
 
-// A region is memory registered with one connection.
+// A region is memory that is registered with one connection.
 type region struct {
 	comm Handle
 	mr   *lane.Region
 }
 
-// comm resolves a connection of either direction.
+// comm returns the connection of a handle, of either direction.
 func (n *Net) comm(h Handle) (*comm, error) {
 	if h.kind() == kindRecv {
 		c, err := n.recvs.find(h)
@@ -54,18 +54,17 @@ func (n *Net) comm(h Handle) (*comm, error) {
 	return &c.comm, nil
 }
 
-// opened lets C see the board of a connection that has its handle, and the profiler its
-// messages.
+// activate publishes the board of a connection that has its handle to C, and starts the profiler's watch.
 func (n *Net) opened(c *comm) {
 	if ctx := n.contexts.get(c.ctx); ctx != nil && ctx.profiler != nil {
 		c.profiler = ctx.profiler
 		c.memory.Watch(c.profiler.watch)
 	}
-	if n.process.host.PublishBoard == nil {
+	if n.process.host.HangBoard == nil {
 		return
 	}
 	if c.board = c.memory.Board(uint64(c.handle)); c.board != 0 {
-		n.process.host.PublishBoard(c.handle, c.board)
+		n.process.host.HangBoard(c.handle, c.board)
 	}
 }
 
@@ -77,8 +76,8 @@ func (n *Net) RegMr(comm Handle, addr, length uintptr, ptrType int) (Handle, Res
 	return h, n.result("regMr", err)
 }
 
-// RegMrDmaBuf is RegMr for memory that a DMA-BUF descriptor stands for. The
-// descriptor is not used after the call.
+// RegMrDmaBuf registers the memory of a DMA-BUF descriptor for use with one connection. The descriptor is not used
+// after the call.
 func (n *Net) RegMrDmaBuf(comm Handle, addr, length uintptr, ptrType int, offset uint64, fd int) (Handle, Result) {
 	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*lane.Region, error) {
 		return m.RegDmaBufMR(addr, length, offset, fd)
@@ -111,9 +110,8 @@ func (n *Net) register(h Handle, addr, length uintptr, ptrType int,
 	return mh, err
 }
 
-// DeregMr undoes a registration. When it returns, nothing touches the memory any
-// more. A NULL mr is accepted, and one that was deregistered before, alone or with its
-// connection: see table.close.
+// DeregMr undoes a registration. After it has returned, no device accesses the memory any more. It accepts NULL, and an
+// mr that was deregistered before, alone or with its connection: see table.close.
 func (n *Net) DeregMr(comm, mr Handle) Result {
 	return n.result("deregMr", n.deregister(comm, mr))
 }
@@ -127,13 +125,13 @@ func (n *Net) deregister(h, mr Handle) error {
 		return err
 	}
 	c, err := n.comm(h)
-	if err != nil { // it is being closed, which releases the region
+	if err != nil { // the connection is being closed, which releases the region
 		return err
 	}
 	return c.memory.DeregMR(r.mr)
 }
 
-// region resolves memory that h may use. Messages without bytes need none.
+// region returns the memory of mr if h may use it. A message without bytes needs none.
 func (n *Net) region(h, mr Handle, size int) (*lane.Region, error) {
 	if r := n.regions.get(mr); r != nil && r.comm == h {
 		return r.mr, nil
@@ -152,8 +150,8 @@ func errForeignRegion(mr, owner, user Handle) error {
 	return fmt.Errorf("%w: mhandle %s was registered with connection %s, not %s", errArgument, mr, owner, user)
 }
 
-// CloseSend closes the sending half of a connection. NULL, and a connection that was closed
-// before, are accepted: see table.close.
+// CloseSend closes the sender of a connection. It accepts NULL, and a connection that was closed before: see
+// table.close.
 func (n *Net) CloseSend(h Handle) Result {
 	c, err := n.sends.close(h)
 	if c != nil {
@@ -162,8 +160,8 @@ func (n *Net) CloseSend(h Handle) Result {
 	return n.result("closeSend", err)
 }
 
-// CloseRecv closes the receiving half of a connection. NULL, and a connection that was closed
-// before, are accepted: see table.close.
+// CloseRecv closes the receiver of a connection. It accepts NULL, and a connection that was closed before: see
+// table.close.
 func (n *Net) CloseRecv(h Handle) Result {
 	c, err := n.recvs.close(h)
 	if c != nil {
@@ -172,11 +170,11 @@ func (n *Net) CloseRecv(h Handle) Result {
 	return n.result("closeRecv", err)
 }
 
-// closeComm closes c and what is still registered with it: before 2.29 NCCL does
-// not deregister the user's buffers.
+// closeComm closes c and deregisters the memory that is still registered with it, because NCCL before 2.29 does not
+// deregister the user's buffers.
 func (n *Net) closeComm(c *comm) error {
 	if c.board != 0 {
-		n.process.host.UnpublishBoard(c.handle, c.board)
+		n.process.host.TakeBoard(c.handle, c.board)
 	}
 	var errs []error
 	for _, r := range n.regions.take(func(r *region) bool { return r.comm == c.handle }) {

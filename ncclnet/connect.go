@@ -7,7 +7,7 @@ import (
 	"ncclmesh/transport/clock"
 )
 
-// HandleSize is how many bytes NCCL carries from listen to connect.
+// HandleSize is the number of bytes that NCCL passes from listen to connect.
 const HandleSize = handshake.HandleSize
 
 // A listenComm waits for one connection.
@@ -15,7 +15,7 @@ type listenComm struct {
 	ctx      Handle
 	attempt  uint64
 	listener listener
-	alone    *clock.Timer // until a connection has come
+	alone    *clock.Timer // runs until a connection has arrived
 }
 
 func (l *listenComm) close() error {
@@ -23,15 +23,15 @@ func (l *listenComm) close() error {
 	return l.listener.Close()
 }
 
-// A dial is a connect that has not finished. NCCL calls connect again with the
-// same handle buffer, in which the listener left room for our key.
+// A dial is a connect that has not finished. NCCL calls connect again with the same handle buffer, in which the
+// listener has left room for the dial's key.
 type dial struct {
 	ctx     Handle
 	attempt uint64
 	dialing dialing
 }
 
-// Listen returns a listener and the handle that the peer connects to.
+// Listen returns a listener, and the handle for the peer's connect.
 func (n *Net) Listen(ctx Handle, dev int) (Handle, [HandleSize]byte, Result) {
 	h, wire, err := n.listen(ctx, dev)
 	return h, wire, n.result("listen", err)
@@ -59,8 +59,8 @@ func (n *Net) listen(ctx Handle, dev int) (Handle, [HandleSize]byte, error) {
 	return h, l.Handle(), nil
 }
 
-// Connect starts or continues a connection to the listener that wire came from.
-// Zero means: call again with the same buffer.
+// Connect starts or continues a connection to the listener that made the handle wire. Zero means: call again with the
+// same buffer.
 func (n *Net) Connect(ctx Handle, dev int, wire *[HandleSize]byte) (Handle, Result) {
 	d, key, err := n.dial(ctx, dev, wire)
 	if err != nil {
@@ -91,8 +91,7 @@ func (n *Net) connect(d *dial, key Handle) (Handle, error) {
 	return c.handle, nil
 }
 
-// dial returns the connect that wire is used for, and the key to it. It starts one where there
-// is none.
+// dial returns the connect in progress for the buffer wire, and its key. It starts one if there is none.
 func (n *Net) dial(ctx Handle, dev int, wire *[HandleSize]byte) (*dial, Handle, error) {
 	if wire == nil {
 		return nil, 0, fmt.Errorf("%w: the handle is NULL", errArgument)
@@ -122,7 +121,7 @@ func (n *Net) dial(ctx Handle, dev int, wire *[HandleSize]byte) (*dial, Handle, 
 	return d, key, nil
 }
 
-// Accept returns the connection that arrived at a listener, or zero: call again.
+// Accept returns the connection that arrived at a listener. Zero means: call again.
 func (n *Net) Accept(listen Handle) (Handle, Result) {
 	l, err := n.listens.find(listen)
 	if err != nil {
@@ -147,8 +146,8 @@ func (n *Net) accept(l *listenComm) (Handle, error) {
 	return c.handle, nil
 }
 
-// CloseListen closes a listener, accepted from or not. NULL, and a listener that was closed
-// before, are accepted: see table.close.
+// CloseListen closes a listener, with or without an accepted connection. It accepts NULL, and a listener that was
+// closed before: see table.close.
 func (n *Net) CloseListen(h Handle) Result {
 	l, err := n.listens.close(h)
 	if l != nil {

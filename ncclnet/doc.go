@@ -1,21 +1,21 @@
-// Package ncclnet gives NCCL's network-plugin calls their meaning over a
+// Package ncclnet implements NCCL's network-plugin calls with a
 // transport: devices and properties, listen, connect and accept, memory
-// handles, requests, and NCCL's log. It follows no particular version of the
-// plugin interface and knows nothing of C; package capi turns the calls of each
-// version into calls of [Net]. NCCL's profiler hears from it too.
+// handles, requests, and NCCL's log. It depends on no particular version of the
+// plugin interface and on no C code; package capi translates the calls of each
+// version into calls of [Net]. It also emits events for NCCL's profiler.
 //
-// What all communicators of a process share, and others may hold with them, is a
-// [Process]: the transport, open while it has a holder.
+// All communicators of a process share one
+// [Process], which holds the transport. The transport is open while the Process has a reference.
 //
-// Rules that hold throughout:
+// Rules for the whole package:
 //
 //   - No call blocks. A zero [Handle] with ncclSuccess means "not yet, call
 //     again", as NCCL expects of connect, accept, isend and irecv.
-//   - What NCCL is given to keep is a [Handle], a number that is looked up and
-//     checked on every call, never a pointer. A stale or foreign one is an
+//   - NCCL gets a [Handle] to keep, which is a number that is looked up and
+//     checked on every call, and never a pointer. A stale or foreign one is an
 //     error, not a crash.
 //   - Calls may come from any thread. The lookups on the data path take no
-//     lock, and Isend, Irecv and Test allocate nothing.
-//   - Errors are logged here, once, and nowhere below; what goes back to NCCL
-//     is the [Result] that the error stands for.
+//     lock, and Isend, Irecv and Test allocate no memory.
+//   - Errors are logged here, once, and nowhere below. NCCL gets
+//     the [Result] for the kind of error.
 package ncclnet

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// goesOn is how long NCCL may go on using a connection that has failed. It should
-// stop, or be stopped, long before.
+// useAfterFailure is how long NCCL may continue to use a connection that has failed before a warning is logged. NCCL
+// normally stops, or is stopped, long before.
 const goesOn = 10 * time.Second
 
-// lostErrors is what the log says then.
+// lostErrors is the text of that warning.
 const lostErrors = "NCCL goes on using a connection that has failed, as 2.26.2 to 2.27.7 do, which lose the errors of their network " +
 	"(NVIDIA/nccl#1822): the job will hang. End it; use an older or a newer NCCL"
 
-// A failure is what the log has said of a connection. NCCL may call many times
-// until somebody stops it, and gets the same answer each time.
+// A failure records which errors of a connection have been logged. NCCL may call many times until it is stopped, and
+// gets the same result each time.
 type failure struct {
 	mu      sync.Mutex
 	said    string // the last error that was logged
 	since   time.Time
-	goingOn bool // that was logged too
+	goingOn bool // lostErrors was logged
 }
 
-// news reports whether an error is to be logged, and whether NCCL has gone on for
-// too long, each once.
+// record reports whether an error has to be logged, and whether lostErrors has to be logged because NCCL has continued
+// for too long. It returns true once for each.
 func (f *failure) news(text string, now time.Time) (isNew, goingOn bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,7 +38,7 @@ func (f *failure) news(text string, now time.Time) (isNew, goingOn bool) {
 	return isNew, goingOn
 }
 
-// failed is result for an error of a connection: it is logged once.
+// failed logs an error of a connection, once, and returns its Result.
 func (n *Net) failed(c *comm, call string, err error) Result {
 	if err == nil {
 		return ncclSuccess
@@ -53,22 +53,21 @@ func (n *Net) failed(c *comm, call string, err error) Result {
 	return n.resultTo(n.log, 1, call, err)
 }
 
-// attempts counts the connects and listens of the process, and knows of what the log has said
-// that one failed.
+// attempts counts the connects and listens of the process, and records which of their errors have been logged.
 type attempts struct {
 	begun atomic.Uint64
 
 	mu   sync.Mutex
 	said string // the last error that was logged
-	upTo uint64 // how many attempts had begun by then
+	upTo uint64 // number of attempts that had begun by then
 }
 
-// begin returns the number of a new attempt, which is not 0.
+// begin returns the number of a new attempt, from 1.
 func (a *attempts) begin() uint64 { return a.begun.Add(1) }
 
-// news reports whether the error of an attempt is to be logged. NCCL opens many connections to a
-// peer at once, which fail alike: that is logged once for all that had begun by then. An attempt
-// that begins later may be another communicator's, whose user asks for the reason anew.
+// record reports whether the error of an attempt has to be logged. NCCL opens many connections to a peer at once, which
+// fail with the same error. That error is logged once for all attempts that had begun by then. A later attempt may
+// belong to another communicator, whose user needs the reason again.
 func (a *attempts) news(text string, attempt uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,7 +78,8 @@ func (a *attempts) news(text string, attempt uint64) bool {
 	return true
 }
 
-// notSetUp is result for an error of connect or accept that ended that attempt; 0 is none.
+// notSetUp logs an error of connect or accept, and returns its Result. attempt is the attempt that the error ended, or
+// 0.
 func (n *Net) notSetUp(call string, attempt uint64, err error) Result {
 	if err == nil {
 		return ncclSuccess

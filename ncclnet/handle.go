@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// A Handle is what NCCL holds instead of a pointer: of a context, a listener, a
-// dialling, a connection, a memory region, or a request of a connection. Zero
-// is no handle; one is never a handle either, since NCCL gives that value a
+// A Handle identifies an object for NCCL, in place of a pointer: a context, a listener, a
+// connect in progress, a connection, a memory region, or a request of a connection. Zero
+// is no handle. One is never a handle either, because NCCL gives that value a
 // meaning of its own in irecv.
 //
 //	63      44 43  40 39     20 19       9 8     0
@@ -32,7 +32,7 @@ const (
 	slots       = 1 << slotBits    // of one kind
 )
 
-// What C takes handles apart by, to find a connection's board.
+// Layout of handles for the C code, which finds a connection's board with it.
 const (
 	HandleIndexBits      = requestBits
 	HandleGenerationBits = requestGenBits
@@ -45,7 +45,7 @@ const (
 	KindRequest = int(kindRequest)
 )
 
-// The parts of a handle fill it exactly.
+// Compile-time check: the parts of a handle are exactly 64 bits.
 const (
 	_ = uint(64 - (genShift + genBits))
 	_ = uint((genShift + genBits) - 64)
@@ -61,7 +61,7 @@ const (
 	kindRecv    kind = 5
 	kindRegion  kind = 6
 
-	// kindRequest is added to the kind of the connection a request belongs to.
+	// kindRequest is added to the kind of the connection that a request belongs to.
 	kindRequest kind = 8
 )
 
@@ -94,18 +94,18 @@ func newHandle(k kind, slot, gen uint32) Handle {
 func (h Handle) kind() kind   { return kind(h >> kindShift & (1<<kindBits - 1)) }
 func (h Handle) slot() uint32 { return uint32(h >> slotShift & (slots - 1)) }
 
-// request returns the handle of request index of the connection h.
+// request returns the handle of a request of the connection h.
 func (h Handle) request(index int, gen uint64) Handle {
 	return h | Handle(kindRequest)<<kindShift |
 		Handle(gen&(1<<requestGenBits-1))<<requestGenShift | Handle(index)
 }
 
-// comm returns the connection that a request's handle names.
+// comm returns the handle of the connection that a request belongs to.
 func (h Handle) comm() Handle {
 	return h &^ (Handle(kindRequest)<<kindShift | (1<<slotShift - 1))
 }
 
-// names reports whether a request's handle is of that generation; 0 is none.
+// hasGeneration reports whether a request's handle has that generation. 0 means no generation.
 func (h Handle) names(gen uint64) bool {
 	const mask = 1<<requestGenBits - 1
 	return gen != 0 && uint64(h>>requestGenShift)&mask == gen&mask
@@ -115,14 +115,14 @@ func (h Handle) requestIndex() int { return int(h & (maxRequests - 1)) }
 
 func (h Handle) String() string { return fmt.Sprintf("%#x", uint64(h)) }
 
-// A table resolves the handles of one kind. Reading takes no lock.
+// A table maps handles of one kind to objects. Lookups take no lock.
 type table[T any] struct {
 	kind   kind
 	chunks [slots / chunkSlots]atomic.Pointer[[chunkSlots]atomic.Pointer[entry[T]]]
 
 	mu   sync.Mutex
-	gens []uint32 // of each slot ever used
-	free []uint32 // oldest first, so that a slot rests before it is used again
+	gens []uint32 // last generation of each slot that was ever used
+	free []uint32 // oldest first, so that a slot is reused as late as possible
 }
 
 const chunkSlots = 1024
@@ -159,7 +159,7 @@ func (t *table[T]) put(v *T) (Handle, error) {
 	return h, nil
 }
 
-// get returns what h stands for, or nil.
+// get returns the object of h, or nil.
 func (t *table[T]) get(h Handle) *T {
 	chunk := t.chunks[h.slot()/chunkSlots].Load()
 	if chunk == nil {
@@ -172,7 +172,7 @@ func (t *table[T]) get(h Handle) *T {
 	return e.value
 }
 
-// find is get with an error that says what was wrong with h.
+// find returns the object of h, or an error that tells what is wrong with h.
 func (t *table[T]) find(h Handle) (*T, error) {
 	if v := t.get(h); v != nil {
 		return v, nil
@@ -186,8 +186,7 @@ func (t *table[T]) find(h Handle) (*T, error) {
 	return nil, fmt.Errorf("%w: %s %s is closed or was never opened", errArgument, t.kind, h)
 }
 
-// remove forgets h and returns what it stood for: to exactly one of several
-// callers.
+// remove deletes h from the table and returns its object. If several callers remove h, only one succeeds.
 func (t *table[T]) remove(h Handle) (*T, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,10 +199,9 @@ func (t *table[T]) remove(h Handle) (*T, error) {
 	return v, nil
 }
 
-// close is remove for a call that ends what h stands for. There is nothing to end for a NULL
-// handle and for one that was closed before, by its owner or with its context: close returns
-// nil and no error then, because NCCL makes such calls while it cleans up after a failure. An
-// error would replace the reason of the failure in ncclGetLastError, and end the cleaning up.
+// close removes h for a call that closes the object. It returns nil without an error if h is NULL or was closed before,
+// by its owner or with its context, because NCCL makes such calls while it cleans up after a failure. An error would
+// replace the reason of the failure in ncclGetLastError, and stop the clean-up.
 func (t *table[T]) close(h Handle) (*T, error) {
 	v, err := t.remove(h)
 	if err != nil && (h == 0 || t.issued(h)) {
@@ -212,14 +210,14 @@ func (t *table[T]) close(h Handle) (*T, error) {
 	return v, err
 }
 
-// issued reports whether put has returned h, or has used its slot since.
+// issued reports whether put has returned h before, even if its slot has been reused since.
 func (t *table[T]) issued(h Handle) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return h.kind() == t.kind && h>>genShift > 0 && int(h.slot()) < len(t.gens) && h&(1<<slotShift-1) == 0
 }
 
-// take removes and returns all values that match.
+// take removes and returns all objects that match.
 func (t *table[T]) take(match func(*T) bool) []*T {
 	t.mu.Lock()
 	defer t.mu.Unlock()

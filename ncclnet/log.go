@@ -13,7 +13,7 @@ import (
 	"ncclmesh/printable"
 )
 
-// A Logger takes one line for NCCL's log. It is called from any goroutine.
+// A Logger writes one line to NCCL's log. It is called from any goroutine.
 type Logger func(level, subsystems int, file string, line int, text string)
 
 // NCCL's log levels and subsystems (ncclDebugLogLevel, ncclDebugLogSubSys).
@@ -27,18 +27,18 @@ const (
 
 const (
 	logPrefix = "NET/Mesh : "
-	// maxLogLine is what a line may have after the prefix: NCCL formats into a
-	// buffer of 1024 bytes, its own prefix included, and drops the rest.
+	// maxLogLine is the maximum length of a line in bytes, without the prefix: NCCL formats it into a buffer of 1024
+	// bytes, which also holds NCCL's own prefix, and drops the rest.
 	maxLogLine = 800
 )
 
-// logHandler writes slog records into NCCL's log. Debug and trace go out at
-// NCCL's INFO: its own TRACE is compiled out of the libraries people have.
+// logHandler writes slog records to NCCL's log. It writes debug and trace records at NCCL's level INFO, because
+// released NCCL libraries are compiled without TRACE.
 type logHandler struct {
 	logger Logger
 	level  slog.Leveler
-	attrs  string // rendered, each with a space before it
-	group  string // with a dot after it
+	attrs  string // rendered, each with a leading space
+	group  string // with a trailing dot
 }
 
 func (h *logHandler) Enabled(_ context.Context, l slog.Level) bool {
@@ -83,8 +83,7 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return &c
 }
 
-// appendAttr writes " key=value", the value quoted where it would not read as
-// one word.
+// appendAttr writes " key=value", and quotes a value that is not one word.
 func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	v := a.Value.Resolve()
 	if v.Kind() == slog.KindGroup {
@@ -106,8 +105,8 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	fmt.Fprintf(b, " %s%s=%s", group, a.Key, text)
 }
 
-// logLines splits a message at its newlines and where a line gets too long. It makes each line fit for a terminal,
-// because some of the text may come from another node.
+// logLines splits a message at its newlines and where a line gets too long. It replaces unprintable characters, because
+// parts of the text may come from another node.
 func logLines(message string) []string {
 	var lines []string
 	for line := range strings.SplitSeq(strings.TrimRight(message, "\n"), "\n") {

@@ -18,7 +18,7 @@ import (
 // Name is the network's name, as in NCCL_NET=mesh.
 const Name = "Mesh"
 
-// A Net is the network plugin, and the tuner's, of one process.
+// A Net is the network plugin and the tuner plugin of one process.
 type Net struct {
 	process *Process
 	log     *slog.Logger
@@ -31,26 +31,26 @@ type Net struct {
 	regions  table[region]
 
 	sharing turn.Turn     // held while the shared context is made
-	shared  atomic.Uint64 // the context of callers that have none, or 0
+	shared  atomic.Uint64 // the context of callers without one; 0: none
 
-	attempts attempts // to set up a connection
-	alone    alone    // what the log has said of listeners to which nobody connects
+	attempts attempts // connects and listens, with their logged errors
+	alone    alone    // warns about listeners without a connection
 
 	tables tables
 
-	showing sync.Mutex // held while shown is settled
+	showing sync.Mutex // held while shown is set
 	shown   atomic.Pointer[shown]
 }
 
-// A netContext is one communicator's view: what it opened ends with it.
+// A netContext is the state of one communicator. Objects that were opened in it are closed with it.
 type netContext struct {
 	*Hold
-	logger   Logger // the one it came with
-	devices  int    // that NCCL was shown
+	logger   Logger // the logger that init passed
+	devices  int    // number of devices that were reported to NCCL
 	profiler *profiler
 }
 
-// New returns a plugin that holds nothing of the process yet.
+// New returns a plugin that does not hold a reference to the process's transport yet.
 func New(p *Process) *Net {
 	return &Net{
 		process:  p,
@@ -64,16 +64,14 @@ func New(p *Process) *Net {
 	}
 }
 
-// Init opens a context for one communicator (v11 and later). trafficClass is
-// the communicator's, or -1.
+// Init opens a context for one communicator (interface v11 and later). trafficClass is the communicator's, or -1.
 func (n *Net) Init(logger Logger, caller Caller, trafficClass int) (Handle, Result) {
 	h, err := n.init(logger, caller, trafficClass)
 	return h, n.resultTo(n.process.logTo(logger), 0, "init", err)
 }
 
-// InitShared opens the one context of a process (before v11), which stays open:
-// these versions never say that they are done. Later calls change only the
-// logger.
+// InitShared opens the shared context of a process (interface before v11). The context stays open, because these
+// versions have no finalize. Later calls change only the logger.
 func (n *Net) InitShared(logger Logger, caller Caller) Result {
 	n.sharing.Lock()
 	defer n.sharing.Unlock()
@@ -99,26 +97,24 @@ func (n *Net) init(logger Logger, caller Caller, trafficClass int) (Handle, erro
 	return h, err
 }
 
-// Finalize closes a context and whatever it left open: an aborted communicator
-// leaves its half-open connections behind. The last context takes the transport
-// with it, unless somebody else holds it. When it returns, the context's logger is
-// not called any more: it belongs to a library that may now be unloaded. NULL is
-// accepted, because some releases finalize what they failed to init, and so is a
-// context that was finalized before: see table.close.
+// Finalize closes a context and all objects that are still open in it, because an aborted communicator leaves half-open
+// connections behind. With the last context it closes the transport, unless there is another reference. After it has
+// returned, the context's logger is not called any more, because its library may be unloaded. It accepts NULL, because
+// some releases finalize a context whose init failed, and a context that was finalized before: see table.close.
 func (n *Net) Finalize(h Handle) Result {
 	c, err := n.contexts.close(h)
 	if c == nil {
 		return n.result("finalize", err)
 	}
-	n.reap(h) // before the release: the transport is needed for it
+	n.reap(h) // before the release, because it needs the transport
 	return n.resultTo(n.process.logTo(c.logger), 0, "finalize", c.Release())
 }
 
-// Settle is for a process that is about to end, and may not have finalized: it waits, a
-// moment at most, until the peers have what was sent.
+// FlushBeforeExit waits until the peers have received the sent data, for a limited time. It is for a process that is
+// about to end without having called Finalize.
 func (n *Net) Settle() { n.process.settle() }
 
-// reap closes all that was opened under the context h.
+// reap closes all objects that were opened in the context h.
 func (n *Net) reap(h Handle) {
 	var leftovers int
 	closed := func(what string, err error) {
@@ -144,7 +140,7 @@ func (n *Net) reap(h Handle) {
 	}
 }
 
-// context resolves a context; zero is the shared one.
+// context returns the context of a handle. Zero is the shared context.
 func (n *Net) context(h Handle) (Handle, *netContext, error) {
 	if h == 0 {
 		if h = Handle(n.shared.Load()); h == 0 {
@@ -155,11 +151,10 @@ func (n *Net) context(h Handle) (Handle, *netContext, error) {
 	return h, c, err
 }
 
-// result is where an error is logged, under its caller's name and line, and
-// becomes NCCL's.
+// result logs an error with the name and line of its caller, and returns NCCL's result for it.
 func (n *Net) result(call string, err error) Result { return n.resultTo(n.log, 1, call, err) }
 
-// resultTo is result for a caller so many calls up, and a log of its own.
+// resultTo does what result does, for a caller further up the stack and with another log.
 func (n *Net) resultTo(log *slog.Logger, up int, call string, err error) Result {
 	if err == nil {
 		return ncclSuccess
@@ -171,13 +166,12 @@ func (n *Net) resultTo(log *slog.Logger, up int, call string, err error) Result 
 	var pc [1]uintptr
 	runtime.Callers(2+up, pc[:])
 	record := slog.NewRecord(time.Now(), slog.LevelWarn, fmt.Sprintf("%s: %v (%v)", call, err, r), pc[0])
-	_ = log.Handler().Handle(context.Background(), record) // it never fails
+	_ = log.Handler().Handle(context.Background(), record) // Handle never fails
 	return r
 }
 
-// Panicked reports a panic that was caught in a call about h. If that is a
-// connection, or a request of one, it ends with it: what the panic left half done
-// is not gone on with.
+// Panicked reports a panic that was caught in a call for h. If h is a connection, or a request of one, the connection
+// fails, because the panic may have left its state inconsistent.
 func (n *Net) Panicked(call string, h Handle, value any, stack []byte) Result {
 	p := &guard.Panic{Value: value, Stack: stack}
 	if k := h.kind() &^ kindRequest; k == kindSend || k == kindRecv {

@@ -14,67 +14,66 @@ import (
 	"ncclmesh/transport/turn"
 )
 
-// A Host is what the surrounding process lends the plugin. Go's own copy of the
-// environment lacks what the host set after it started.
+// A Host is the part of the surrounding process that the plugin needs. It includes the environment, because Go's own
+// copy lacks variables that the host has set after its start.
 type Host struct {
 	Getenv  func(name string) string
 	Environ func() []string
-	Machine transport.Machine // that the process is on
+	Machine transport.Machine // the machine that the process runs on
 
-	// PublishBoard makes the board of a connection known to C, UnpublishBoard undoes that. They are nil if C passes
-	// every call to Go.
-	PublishBoard, UnpublishBoard func(comm Handle, board uintptr)
+	// PublishBoard gives C access to the board of a connection, and UnpublishBoard ends it. Nil: C calls Go for every
+	// request.
+	HangBoard, TakeBoard func(comm Handle, board uintptr)
 
-	// StartEvent tells NCCL's profiler, through its callback, of a part of a message that it
-	// knows as step, and returns what it calls that, or 0: nobody listens. StopEvent says
-	// that the part is through. Nil: there is no profiler.
+	// StartEvent starts an event of NCCL's profiler, through its callback, for a part of a message that the profiler
+	// knows as step. It returns the event, or 0 if the profiler made none. StopEvent ends the event. Nil: there is no
+	// profiler.
 	StartEvent func(callback, step uintptr, e Event) uintptr
 	StopEvent  func(callback, event uintptr)
 }
 
-// A Process is the one end of the mesh that a process has, open while somebody
-// holds it.
+// A Process is the shared transport of a process, open while there is a reference to it.
 //
-// Who loads this package makes one and keeps it for good. What it opens belongs to
-// all holders together: each context of a [Net], the tuner while it looks at the
-// mesh, a command for as long as it runs. The first Hold reads the environment and
-// opens, the last Release closes, and a Hold after that opens anew. An opening that
-// failed leaves nothing behind, and the next Hold tries again.
+// The program that loads this package makes one and keeps it for good. The transport is shared by
+// all references: of each context of a [Net], of the tuner while it reads the
+// mesh, of a command while it runs. The first Acquire reads the environment and
+// opens the transport, the last Release closes it, and a later Acquire opens it again. After an error
+// of Acquire nothing stays open, and the next Acquire tries again.
 //
-// Hold and Release may be called from any goroutine. They wait for an opening or a
-// closing under way, so that two ends never overlap, and so may not be called
-// out of a Logger or by what is being opened or closed. Whoever holds needs no lock.
+// Acquire and Release may be called from any goroutine. They wait while another call opens or
+// closes the transport, so that two transports never overlap. Therefore they must not be called
+// from a Logger, or by code that is being opened or closed. A caller that has a reference needs no lock.
 type Process struct {
 	host  Host
 	open  func(transport.Options) (network, error)
-	log   *slog.Logger // to the latest holder that has a logger
+	log   *slog.Logger // writes to the logger of the latest reference that has one
 	level slog.LevelVar
 
-	mesh atomic.Pointer[mesh] // what is open, or nil; written under mu
+	mesh atomic.Pointer[mesh] // nil: not open; written under mu
 
-	mu    turn.Turn // above saying; held while opening and closing
-	holds []*Hold   // in the order they came
+	mu    turn.Turn // taken before logMu; held while opening and closing
+	holds []*Hold   // in the order in which they were acquired
 
-	saying sync.Mutex // a leaf, held while any logger is called: who waits for its turn inside C keeps a thread
-	logger Logger     // the log's; guarded by saying
+	saying sync.Mutex // a leaf lock, held while any logger is called; a waiter inside C would block a thread
+	logger Logger     // the logger of log; guarded by logMu
 }
 
-// A mesh is what a Process opened, and stays as it is.
+// A mesh is an open transport with its configuration. It does not change.
 type mesh struct {
 	net    network
 	device topology.Device
 	tuning config.Tuning
-	told   []handshake.Setting // what peers are told of the settings
+	told   []handshake.Setting // settings that are sent to peers
 }
 
-// A Hold is one user's share of a Process.
+// A Reference keeps the transport of a Process open.
 type Hold struct {
 	*mesh
 	process *Process
 	logger  Logger // guarded by process.mu
 }
 
-// NewProcess returns one that nobody holds yet.
+// NewProcess returns a Process without a reference.
 func NewProcess(host Host) *Process { return newProcess(host, openTransport) }
 
 func newProcess(host Host, open func(transport.Options) (network, error)) *Process {
@@ -83,9 +82,9 @@ func newProcess(host Host, open func(transport.Options) (network, error)) *Proce
 	return p
 }
 
-// Hold opens the mesh, if it is not open, and keeps it so until Release. The log
-// goes to logger, unless that is nil, until another holder comes or this one is
-// gone. trafficClass is a communicator's, or -1; that of who opens holds for all.
+// Acquire opens the transport, if it is not open, and keeps it open until Release. The log goes to logger, unless that
+// is nil, until a later reference has another logger or this one is released. trafficClass is a communicator's, or -1;
+// the value of the caller that opens the transport holds for all.
 func (p *Process) Hold(logger Logger, trafficClass int) (*Hold, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +92,7 @@ func (p *Process) Hold(logger Logger, trafficClass int) (*Hold, error) {
 	p.holds = append(p.holds, h)
 	p.logToLatestLocked()
 	defer func() {
-		if h.mesh == nil { // refused, or a panic passes
+		if h.mesh == nil { // an error, or a panic
 			p.leaveLocked(h)
 		}
 	}()
@@ -108,8 +107,7 @@ func (p *Process) Hold(logger Logger, trafficClass int) (*Hold, error) {
 	return h, nil
 }
 
-// HoldOpen is Hold for who has no use for a mesh that nobody else has opened: nil
-// where that is so.
+// AcquireIfOpen returns a reference if the transport is open, and otherwise nil. It never opens it.
 func (p *Process) HoldOpen() *Hold {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,9 +120,8 @@ func (p *Process) HoldOpen() *Hold {
 	return h
 }
 
-// Release ends a hold, and closes the mesh if it was the last: it returns when that
-// has been done, and the holder's logger is not called any more. Ending it again
-// does nothing.
+// Release releases a reference. If it was the last, Release closes the transport and returns when it is closed. After
+// that the reference's logger is not called any more. Further calls have no effect.
 func (h *Hold) Release() error {
 	p := h.process
 	p.mu.Lock()
@@ -140,7 +137,7 @@ func (h *Hold) Release() error {
 	return h.net.Close()
 }
 
-// LogTo makes logger the holder's, as if it had come just now with it.
+// LogTo sets the reference's logger, and makes the reference the latest one.
 func (h *Hold) LogTo(logger Logger) {
 	p := h.process
 	p.mu.Lock()
@@ -157,8 +154,8 @@ func (p *Process) leaveLocked(h *Hold) {
 	p.logToLatestLocked()
 }
 
-// logToLatestLocked settles where the log goes. When it returns, no other logger is
-// being called.
+// logToLatestLocked sets the logger of the log. After it has returned, no other logger is being called. It needs
+// Process.mu.
 func (p *Process) logToLatestLocked() {
 	var latest Logger
 	for _, h := range p.holds {
@@ -191,8 +188,7 @@ func (p *Process) openMesh(trafficClass int) (*mesh, error) {
 	return &mesh{net, net.Device(), c.Tuning, options.Settings}, nil
 }
 
-// logTo is a log of this process that goes to one logger, for the length of a call
-// that brought it.
+// logTo returns a log that writes to one logger, for the duration of the call that passed the logger.
 func (p *Process) logTo(logger Logger) *slog.Logger {
 	handler := &logHandler{level: &p.level}
 	if logger != nil {
@@ -213,7 +209,7 @@ func (p *Process) write(level, subsystems int, file string, line int, text strin
 	}
 }
 
-// settle is the open end's Settle, if there is one.
+// flushBeforeExit calls FlushBeforeExit of the transport, if it is open.
 func (p *Process) settle() {
 	if m := p.mesh.Load(); m != nil {
 		m.net.Settle()

@@ -7,44 +7,42 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// A profiler is the one of a context's NCCL. Each part that a lane carries of a message
-// becomes one of its network events, emitted in test, on NCCL's own thread: it starts
-// in the first test that sees the part under way and stops in the first that finds it
-// through. NCCL's descriptors have no room for times. A queue pair's receiver sees a
-// part only once it is there: such an event has no length in time.
+// A profiler emits events to the profiler of a context's NCCL. Each part of a message that a lane transfers becomes one
+// of its network events. Events are emitted in test, on NCCL's own thread: an event starts in the first test that sees
+// the part in progress, and stops in the first test that sees it completed, because NCCL's descriptors have no room for
+// times. The receiver of a queue pair sees a part only after it has arrived, so that its event has no duration.
 //
-// NCCL calls back whether or not a profiler is loaded and wants such events, which only
-// an event that is not made tells, and a profiler may refuse any one of them. So after
-// many refusals in a row parts are only followed for a request now and then, until one
-// is taken. All other requests go as they do without a profiler.
+// NCCL sets the callback even if no profiler is loaded or the profiler does not want such events. That shows only when
+// an event is not made, and a profiler may also refuse any single event. Therefore, after many consecutive refusals,
+// only an occasional request is traced, until an event is made. All other requests are then handled as without a
+// profiler.
 //
-// The callback takes events in test from 2.28 on (interface 11). In 2.26 it finds the
-// step that they belong to only while isend runs; in 2.27 it follows a pointer that is
-// NULL where the profiler did not want the step.
+// The callback accepts events in test from NCCL 2.28 on (interface 11). In 2.26 it finds the step of an event only
+// while isend runs; in 2.27 it follows a pointer that is NULL if the profiler did not want the step.
 type profiler struct {
 	host     *Host
 	callback uintptr
 	watch    *conn.Watch
-	refused  atomic.Int64 // events, since one was made
+	refused  atomic.Int64 // consecutive refused events
 }
 
-// An Event is a part of a message, as NCCL's descriptors of network events have it.
+// An Event is a part of a message, with the fields of NCCL's descriptors of network events.
 type Event struct {
-	Socket  bool // else a queue pair
+	Socket  bool // a socket, otherwise a queue pair
 	Sending bool
-	Lane    int    // in the connection
-	Number  int    // the queue pair's, or the descriptor
-	Request Handle // that it is a part of
+	Lane    int    // index in the connection
+	Number  int    // number of the queue pair, or descriptor of the socket
+	Request Handle // the request that the part belongs to
 	Bytes   int
 }
 
 const (
-	profilerInterface = 11   // from which on events may be emitted in test
-	manyRefusals      = 1024 // more than steps of an operation that a profiler has no room for
-	maxEvents         = 8    // of a message: as many as NCCL's own network has, and profilers have room for
+	profilerInterface = 11   // first interface with which events may be emitted in test
+	manyRefusals      = 1024 // more than the number of steps of an operation that a profiler may have no room for
+	maxEvents         = 8    // per message: as many as NCCL's own network emits, which profilers have room for
 )
 
-// newProfiler returns the caller's, or nil.
+// newProfiler returns the caller's profiler, or nil.
 func newProfiler(host *Host, caller Caller) *profiler {
 	if caller.Profiler == 0 || caller.Interface < profilerInterface || host.StartEvent == nil {
 		return nil
@@ -54,7 +52,7 @@ func newProfiler(host *Host, caller Caller) *profiler {
 	return p
 }
 
-// posted notes by what names NCCL knows a request that may be watched.
+// track stores the names by which NCCL knows a request, if the request is traced.
 func (p *profiler) posted(q request, h Handle, bufs ...Buffer) {
 	t := q.Trace()
 	if t == nil {
@@ -66,7 +64,7 @@ func (p *profiler) posted(q request, h Handle, bufs ...Buffer) {
 	}
 }
 
-// tell emits what a test has found.
+// report emits the events for what a test has found.
 func (p *profiler) tell(t *conn.Trace, over bool) {
 	var events [MaxRecvs]int
 	for i := range t.Parts {
@@ -85,7 +83,7 @@ func (p *profiler) tell(t *conn.Trace, over bool) {
 	}
 }
 
-// start emits that a part moves.
+// start starts the event of a part.
 func (p *profiler) start(t *conn.Trace, part *conn.TracedPart, step uintptr) (event uintptr) {
 	event = p.host.StartEvent(p.callback, step, Event{
 		Socket:  part.Lane.Port.Kind() == lane.TCP,

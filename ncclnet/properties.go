@@ -6,30 +6,30 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// What NCCL is told of the one device, beside what the node's ports say.
+// Fixed properties of the devices that are reported to NCCL.
 const (
 	NCCL_PTR_HOST = 1
 
-	MaxRecvs = 8 // receives that one irecv may group
+	MaxRecvs = 8 // maximum number of receives that one irecv may group
 
 	maxComms            = 65536
-	maxP2pBytes         = 1 << 30 // NCCL never asks for more in one isend or irecv
+	maxP2pBytes         = 1 << 30 // NCCL never requests more in one isend or irecv
 	maxCollBytes        = 1 << 30
 	maxMultiRequestSize = 1
 	unspecified         = -1 // rail and plane
 )
 
-// What NCCL is promised is what connections can do.
+// Compile-time check: connections support what the properties promise.
 const (
 	_ = uint(lane.MaxSubs-MaxRecvs) + uint(MaxRecvs-lane.MaxSubs)
 	_ = uint(lane.MaxChunk-maxP2pBytes) + uint(maxP2pBytes-lane.MaxChunk)
 	_ = uint(maxRequests - lane.Window)
 )
 
-// Properties describes a device in the terms of NCCL's ncclNetProperties.
+// Properties describes a device with the fields of NCCL's ncclNetProperties.
 type Properties struct {
 	Name                string
-	PCIPath             string // "" when there is none
+	PCIPath             string // "" if there is none
 	GUID                uint64
 	PtrSupport          int
 	RegIsGlobal         bool
@@ -47,8 +47,8 @@ type Properties struct {
 	RailID, PlaneID     int16
 }
 
-// Devices returns how many devices there are. Each is the whole mesh: NCCL chooses
-// devices without regard to the peer; here the peer decides the ports.
+// Devices returns the number of devices. Each device is the whole mesh: NCCL chooses a device without regard to the
+// peer, while in a mesh the peer determines the ports.
 func (n *Net) Devices() (int, Result) {
 	rails := n.railsShown()
 	if rails == nil {
@@ -57,7 +57,7 @@ func (n *Net) Devices() (int, Result) {
 	return len(rails), ncclSuccess
 }
 
-// Properties describes device dev.
+// Properties returns the properties of device dev.
 func (n *Net) Properties(dev int) (Properties, Result) {
 	m, rails := n.process.mesh.Load(), n.railsShown()
 	if m == nil || rails == nil {
@@ -70,17 +70,16 @@ func (n *Net) Properties(dev int) (Properties, Result) {
 		Name:    rails[dev].name,
 		PCIPath: rails[dev].pciPath,
 		GUID:    m.device.GUID,
-		// Host memory only. On GB10 the GPU's memory is not coherent with the
-		// network adapter, and elsewhere GPUDirect is yet to be proved.
+		// Only host memory. On GB10 the GPU's memory is not coherent with the network adapter, and elsewhere GPUDirect
+		// has not been validated yet.
 		PtrSupport: NCCL_PTR_HOST,
 		Speed:      rails[dev].mbps,
-		Port:       dev + 1, // devices with the same share one speed
-		// What NCCL adds to its own model of a step between nodes: 5 µs with LL and 14
-		// with Simple, fitted to InfiniBand. It decides where no tuner does. Over RDMA on
-		// a cable a step takes less, 3.1 and 5.4 by published figures (tuner.Spark): 0,
-		// since less cannot be said, and more would draw NCCL further to trees and to LL,
-		// which it holds on to for too long as it is (docs/tuner.md, the second table). TCP
-		// adds to it. NCCL 2.26.6 and later cut it to whole µs; it counts twice for Simple.
+		Port:       dev + 1, // devices with the same port number would share one speed
+		// NCCL adds this value to its own model of a step between nodes, which is 5 µs with LL and 14 with Simple,
+		// fitted to InfiniBand. It matters where no tuner is used. Over RDMA on a cable a step takes less, 3.1 and 5.4
+		// by published figures (tuner.Spark). The value is 0 because it cannot be negative, and a higher one would make
+		// NCCL prefer trees and LL, which it already uses for too large messages (docs/tuner.md, the second table). For
+		// TCP a value is added. NCCL 2.26.6 and later truncate it to whole µs, and count it twice for Simple.
 		Latency:             m.device.LatencyUs,
 		MaxComms:            maxComms,
 		MaxRecvs:            MaxRecvs,

@@ -6,31 +6,28 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// A Caller is what is known of the NCCL that opens the network.
+// A Caller describes the NCCL that opens the network.
 type Caller struct {
-	Interface int     // version of the interface that it speaks
-	Version   int     // as ncclGetVersion has it, 0 when it cannot be asked
-	Profiler  uintptr // where it takes its profiler's events; or 0
+	Interface int     // version of the plugin interface that it uses
+	Version   int     // as ncclGetVersion returns it; 0 if that is not available
+	Profiler  uintptr // its callback for profiler events; or 0
 }
 
-// A rail is the mesh as one of the devices that NCCL is shown. All carry whatever
-// they are given over all ports: they are a way of speaking to NCCL's topology
-// search.
+// A vDevice is the mesh as one of the virtual devices that are reported to NCCL. Each one transfers data over all
+// ports: virtual devices only influence NCCL's topology search.
 //
-// The search makes one channel of a device unless it is faster than 25 GB/s, and
-// doubles that. Two channels are no upper limit for a tuner to choose below, since
-// a channel's kernel copies a quarter of what two functions of a GB10's adapter
-// carry. So where a tuner of ours chooses, and only there, NCCL sees a device for
-// each 3 GB/s, which is a step of its scale of speeds, up to the eight that make 16
-// channels: without a tuner as many slow middle sizes down. Two devices of the same
-// GUID and port would count as one.
+// The search makes one channel for a device unless it is faster than 25 GB/s, and doubles that number. Two channels are
+// too few as the upper limit for a tuner, because a channel's kernel copies a quarter of the bandwidth of two functions
+// of a GB10's adapter. So if this plugin's tuner is used, and only then, NCCL gets a device for each 3 GB/s, which is a
+// step of its scale of speeds, up to the eight that make 16 channels. Without a tuner, that many channels make medium
+// sizes slower. Two devices with the same GUID and port would count as one.
 //
-// The path is of the device that a channel is taken to pass. Where the ports are in
-// several slots none is true, and the one slot's four lanes would be NCCL's limit for
-// all; without a path the device is at the processor, as the slots are.
+// The path is that of the device that NCCL assumes for a channel. If the ports are in several slots, no path is right,
+// and the four PCIe lanes of one slot would be NCCL's limit for all. Without a path NCCL attaches the device to the
+// processor, where the slots are attached too.
 type rail struct {
 	name    string
-	pciPath string // "" when it is at the processor
+	pciPath string // "": attached to the processor
 	mbps    int
 }
 
@@ -38,20 +35,19 @@ const (
 	railMbps = 24000 // 3 GB/s
 	maxRails = 8
 
-	// nearer makes the first rail the nearest in NCCL's eyes, by 1 MB/s.
+	// nearestBonus makes the first virtual device the nearest for NCCL's search, by 1 MB/s.
 	nearer = 8
 
 	nccl2_21 = 22100
 	nccl2_29 = 22902
 )
 
-// single is the mesh as one device.
+// singleDevice returns the mesh as one device.
 func single(d topology.Device) []rail { return []rail{{d.Name, d.PCIPath, d.Mbps}} }
 
-// railsFor says how the mesh is shown to a caller that has our tuner, when it has,
-// on a node with these GPUs. Over TCP the processor is the limit, and a device is
-// enough; which of several GPUs the rank will have nobody knows yet; and one that is
-// on another NUMA node than a port is not beside it.
+// vDevicesFor returns the virtual devices to report to a caller, on a node with these GPUs. tuned reports that the
+// caller uses this plugin's tuner. There is only one device over TCP, because the processor is the limit; with several
+// GPUs, because the rank's GPU is not known yet; and if the GPU is on another NUMA node than a port.
 func railsFor(d topology.Device, gpus []topology.Slot, tuned bool, c Caller) []rail {
 	n := min(d.Payload/railMbps, maxRails)
 	if !tuned || d.TCP || len(gpus) != 1 || n < 2 {
@@ -78,23 +74,22 @@ func railsFor(d topology.Device, gpus []topology.Slot, tuned bool, c Caller) []r
 	return rails
 }
 
-// agrees reports whether the ranks agree on how many channels a send and its receive
-// have. They do from 2.29.2 on; before, each rank goes by its own devices, as many as
-// are the nearest, and hangs if its peer has others. One device that is nearer than
-// the rest leaves that number at what it is with a single one.
+// agreesOnChannels reports whether both ranks of a send and its receive use the same number of channels. They do from
+// NCCL 2.29.2 on. Before, each rank uses the number of its own nearest devices, and hangs if its peer has another
+// number. If one device is nearer than the rest, that number is the one of a single device.
 func (c Caller) agrees() bool { return c.Interface >= 12 || c.Version >= nccl2_29 }
 
-// looksForTuner reports whether NCCL looks for a tuner in the network's library:
-// from 2.21 on, which has version 8 of the interface, as 2.19 and 2.20 do.
+// looksForTuner reports whether NCCL looks for a tuner in the network's library: from 2.21 on. Interface version 8 is
+// not enough, because 2.19 and 2.20 have it too.
 func (c Caller) looksForTuner() bool { return c.Interface >= 9 || c.Version >= nccl2_21 }
 
-// shown is what NCCL sees of a mesh.
+// shown is the virtual devices that are reported for a mesh.
 type shown struct {
 	of    *mesh
 	rails []rail
 }
 
-// show settles how a mesh is shown, once for as long as it is open.
+// show returns the virtual devices of a mesh. It determines them once while the mesh is open.
 func (n *Net) show(m *mesh, c Caller) []rail {
 	n.showing.Lock()
 	defer n.showing.Unlock()
@@ -104,7 +99,7 @@ func (n *Net) show(m *mesh, c Caller) []rail {
 	other := n.process.host.Getenv("NCCL_TUNER_PLUGIN")
 	tuned := c.looksForTuner() && !m.tuning.Off && (other == "" || other == n.process.host.Getenv("NCCL_NET_PLUGIN"))
 	var gpus []topology.Slot
-	if tuned && !m.device.TCP { // else they decide nothing
+	if tuned && !m.device.TCP { // otherwise the GPUs have no effect
 		gpus = m.net.GPUs()
 	}
 	rails := railsFor(m.device, gpus, tuned, c)
@@ -115,7 +110,7 @@ func (n *Net) show(m *mesh, c Caller) []rail {
 	return rails
 }
 
-// railsShown are those of the mesh that is open, nil when NCCL has not opened it.
+// openVDevices returns the virtual devices of the open mesh, or nil if NCCL has not opened it.
 func (n *Net) railsShown() []rail {
 	m, s := n.process.mesh.Load(), n.shown.Load()
 	if m == nil || s == nil || s.of != m {

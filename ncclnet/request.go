@@ -9,17 +9,17 @@ import (
 // A Buffer is one of the receives that an irecv groups.
 type Buffer struct {
 	Addr uintptr
-	Size int // room for the message, which may be shorter
+	Size int // maximum size of the message in bytes
 	Tag  int32
 	MR   Handle
-	Step uintptr // by which NCCL's profiler knows the message; or 0
+	Step uintptr // identifies the message for NCCL's profiler; or 0
 }
 
-// Sizes are the bytes of a request's messages, in NCCL's layout.
+// Sizes are the sizes of a request's messages in bytes, in NCCL's layout.
 type Sizes = conn.Sizes
 
-// Isend sends size bytes. Zero means that the receiver is not ready or too much
-// is outstanding: call again. step is by which NCCL's profiler knows the message, or 0.
+// Isend sends size bytes. Zero means: call again, because the receiver is not ready or too many requests are
+// outstanding. step identifies the message for NCCL's profiler, or is 0.
 func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle, step uintptr) (Handle, Result) {
 	c, err := n.sends.find(comm)
 	if err != nil {
@@ -43,8 +43,8 @@ func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle, s
 	return h, ncclSuccess
 }
 
-// Irecv makes up to MaxRecvs buffers ready for as many messages; one request
-// covers them all. Zero means: too much is outstanding, call again.
+// Irecv posts up to MaxRecvs buffers for as many messages, all covered by one request. Zero means: call again, because
+// too many requests are outstanding.
 func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 	c, err := n.recvs.find(comm)
 	if err != nil {
@@ -80,8 +80,8 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 	return h, ncclSuccess
 }
 
-// Test reports whether a request is done and then writes, unless sizes is nil, the bytes of
-// each of its messages, and no more entries than those. After that the request is no more.
+// Test reports whether a request is done. If it is done and sizes is not nil, Test writes the size of each of its
+// messages, and no further entries. After that the request does not exist any more.
 func (n *Net) Test(h Handle, sizes *Sizes) (done bool, r Result) {
 	q, c, err := n.request(h)
 	if err != nil {
@@ -93,14 +93,14 @@ func (n *Net) Test(h Handle, sizes *Sizes) (done bool, r Result) {
 	return done, ncclSuccess
 }
 
-// Iflush makes received data visible to a GPU. Host memory needs none, so there
-// is never a request; only the connection is checked.
+// Iflush makes received data visible to a GPU. Host memory needs no flush, so that it never returns a request; it only
+// checks the connection.
 func (n *Net) Iflush(comm Handle) Result {
 	_, err := n.recvs.find(comm)
 	return n.result("iflush", err)
 }
 
-// request resolves the handle of an outstanding request.
+// request returns the outstanding request of a handle, and its connection.
 func (n *Net) request(h Handle) (request, *comm, error) {
 	var q request
 	var c *comm
@@ -126,7 +126,7 @@ func (n *Net) request(h Handle) (request, *comm, error) {
 	return q, c, nil
 }
 
-// posted gives a request of the transport its handle.
+// posted returns the handle of a request of the transport.
 func (c *comm) posted(q request) Handle { return c.handle.request(q.Index(), q.Generation()) }
 
 func errSize(size int) error {

@@ -9,8 +9,7 @@ import (
 // A Result is NCCL's ncclResult_t.
 type Result int32
 
-// Of NCCL's results these are returned. ncclInProgress never is: NCCL's proxy
-// takes it for a failure.
+// The results that this plugin returns. It never returns ncclInProgress, because NCCL's proxy treats that as a failure.
 const (
 	ncclSuccess         Result = 0
 	ncclSystemError     Result = 2
@@ -39,31 +38,30 @@ func (r Result) String() string {
 }
 
 var (
-	// errArgument: an argument of the call is wrong, whatever came before.
+	// errArgument: an argument of the call is wrong in any state.
 	errArgument = errors.New("invalid argument")
-	// errUsage: the call or a setting is not acceptable here and now.
+	// errUsage: the call is not allowed in the current state, or a setting is not acceptable.
 	errUsage = errors.New("invalid usage")
 )
 
-// resultOf is the one place where errors become results.
+// resultOf returns the result for an error. No other function converts errors to results.
 func resultOf(err error) Result {
 	switch {
 	case err == nil:
 		return ncclSuccess
 	case errors.Is(err, errArgument):
-		// NCCL, or what was loaded as NCCL, passed something we never gave it.
+		// NCCL, or a library loaded as NCCL, passed a value that this plugin never returned.
 		return ncclInvalidArgument
 	case errors.Is(err, errUsage), errors.Is(err, fault.ErrUsage):
-		// A setting that does not parse, a call out of order: the user or the
-		// caller can change it.
+		// A setting that cannot be parsed, or a call out of order: the user or the caller can correct it.
 		return ncclInvalidUsage
 	case errors.Is(err, fault.ErrPeer):
-		// The other node is the one to look at; frameworks restart on this.
+		// The problem is on the other node. Frameworks restart after this result.
 		return ncclRemoteError
 	case errors.Is(err, fault.ErrInternal):
-		// A promise of our own was broken: a bug.
+		// A bug in this plugin.
 		return ncclInternalError
 	}
-	// Everything else is this machine: a system call, the driver, the hardware.
+	// Every other error is of this machine: a system call, the driver, the hardware.
 	return ncclSystemError
 }

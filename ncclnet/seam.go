@@ -8,17 +8,17 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// What this package uses of the transport. Tests put another one behind it; a
-// nil result with a nil error means "not yet" throughout.
+// The interfaces of the transport that this package uses. Tests replace the implementation. A nil result with a nil
+// error always means "not yet".
 type (
 	network interface {
 		Device() topology.Device
 		GPUs() []topology.Slot
 		Listen() (listener, error)
 		Dial(handshake.Handle) dialing
-		// UsedBy says which version of its interface NCCL uses.
+		// UsedBy records which version of the plugin interface NCCL uses.
 		UsedBy(version int)
-		// Settle waits, a moment at most, until the peers' kernels have what was sent.
+		// FlushBeforeExit waits until the peers' kernels have received the sent data, for a limited time.
 		Settle()
 		Close() error
 	}
@@ -31,13 +31,13 @@ type (
 		Poll() (sender, error)
 		Close() error
 	}
-	// memory is what both halves of a connection have in common.
+	// memory is the common part of the two ends of a connection.
 	memory interface {
 		RegMR(addr, length uintptr) (*lane.Region, error)
 		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error)
 		DeregMR(*lane.Region) error
 		Watch(*conn.Watch)
-		Board(comm uint64) uintptr // where C may read its answers, once comm is on it; or 0
+		Board(comm uint64) uintptr // publishes the board for comm and returns its address, from which C may answer requests; or 0
 		Fail(error)
 		Close() error
 	}
@@ -52,15 +52,15 @@ type (
 		Request(index int) request
 	}
 	request interface {
-		Index() int          // below maxRequests, unique among a connection's outstanding ones
+		Index() int          // below maxRequests, unique among the outstanding requests of a connection
 		Generation() uint64  // counts the uses of the index
-		Outstanding() uint64 // that generation while it is outstanding, or 0
+		Outstanding() uint64 // the generation while the request is outstanding, otherwise 0
 		Trace() *conn.Trace
 		Test(*conn.Sizes) (done bool, err error)
 	}
 )
 
-// The real one. These types turn nil pointers into nil interfaces.
+// The real implementation. These types turn nil pointers into nil interfaces.
 type (
 	meshNetwork  struct{ *transport.Transport }
 	meshListener struct{ *transport.Listener }

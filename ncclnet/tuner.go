@@ -10,24 +10,22 @@ import (
 )
 
 const (
-	// relaying: the model may choose what needs nodes to carry for others. They do carry
-	// it, but what that costs has not been measured on an adapter.
+	// useRelays: the model may choose algorithms that need relays. It is off because the cost of relaying has not been
+	// measured on an adapter.
 	relaying = false
 
-	// maxTunedNodes is beyond any mesh of cables.
+	// maxTunedNodes is more than any mesh of cables has.
 	maxTunedNodes = 64
 )
 
-// Tuner returns the answers for a communicator, always the same ones for the same
-// mesh, or nil where the choice is left to NCCL: the settings say so, nodes have
-// several ranks, or the communicator does not run over this network. That is so
-// when the network is not open, since NCCL opens it first; a rank that is alone in
-// this has no connection to the others.
+// Tuner returns the table of answers for a communicator, always the same one for the same mesh. It returns nil if the
+// choice is left to NCCL: because of the settings, because nodes have several ranks, or because the communicator does
+// not use this network. The latter is the case when the network is not open, because NCCL opens it first. A single rank
+// for which that is so has no connection to the others.
 //
-// masked: what NCCL_ALGO and NCCL_PROTO exclude is marked as such in what NCCL asks.
+// masked reports that NCCL has marked the algorithms and protocols that NCCL_ALGO and NCCL_PROTO exclude.
 //
-// There is no error: NCCL would abort. A setting that does not parse has failed
-// the network's init.
+// There is no error, because NCCL would abort. A setting that cannot be parsed has already failed the network's init.
 func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
 	log := n.process.logTo(logger)
 	hold := n.process.HoldOpen()
@@ -36,7 +34,7 @@ func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
 		return nil
 	}
 	defer func() {
-		if err := hold.Release(); err != nil { // who ended meanwhile left the closing to this call
+		if err := hold.Release(); err != nil { // all other references were released meanwhile, so that this call closed the network
 			log.Warn("tuner: closing the network", "error", err)
 		}
 	}()
@@ -52,13 +50,13 @@ func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
 	return table
 }
 
-// tables are those made so far, one for each kind of mesh.
+// tables holds the tables made so far, one for each kind of mesh.
 type tables struct {
 	mu   sync.Mutex
 	made map[tuner.Mesh]*tuner.Table
 }
 
-// of returns the table of a mesh, and whether this call made it.
+// get returns the table of a mesh, and whether this call made it.
 func (t *tables) of(m tuner.Mesh) (_ *tuner.Table, made bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +70,7 @@ func (t *tables) of(m tuner.Mesh) (_ *tuner.Table, made bool) {
 	return t.made[m], true
 }
 
-// untuned says why a communicator is left to NCCL; "": it is not.
+// whyUntuned returns the reason why a communicator is left to NCCL, or "".
 func (n *Net) untuned(t config.Tuning, ranks, nodes int, masked bool) string {
 	switch {
 	case t.Off:
