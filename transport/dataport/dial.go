@@ -97,8 +97,8 @@ func (e *Endpoint) again(ctx context.Context, try func(context.Context) error) e
 // beyondHop is an error behind a hop that was connected. It hides the cause, so that the attempt is not repeated.
 type beyond struct{ error }
 
-// temporary reports whether another attempt may do better: the other side closed
-// before it answered, or has not begun to listen; or this node has what it lacks.
+// temporary reports whether another attempt may succeed: the other side closed the connection before it answered, or
+// does not listen yet, or this node ran out of a resource.
 func temporary(err error) bool {
 	if limit.IsOwn(err) {
 		return true
