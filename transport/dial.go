@@ -13,17 +13,17 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Dialing is a connection being set up by the sender.
+// Dialing is a connection that the sender is setting up.
 type Dialing struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	conn   *conn.Sender // set once, and taken by Poll
+	conn   *conn.Sender // set once; Poll returns it and sets it to nil
 	err    error
 	closed bool
 }
 
-// Dial starts to connect to the listener that h describes.
+// Dial starts to connect to the listener that h describes. It does not block.
 func (t *Transport) Dial(h handshake.Handle) *Dialing {
 	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Spec, error) {
 		plan, err := t.paths.Await(ctx, c.Session)
@@ -48,19 +48,19 @@ func (t *Transport) dial(h handshake.Handle, plan planner) *Dialing {
 			return err
 		})
 		d.mu.Lock()
-		abandoned := d.closed || ctx.Err() != nil // Close of either
+		abandoned := d.closed || ctx.Err() != nil // Close of the Dialing or of the Transport
 		if !abandoned {
 			d.conn, d.err = s, err
 		}
 		d.mu.Unlock()
 		if abandoned && s != nil {
-			_ = s.Close() // nobody is left to hear of it
+			_ = s.Close() // no caller is left to return the error to
 		}
 	})
 	return d
 }
 
-// Poll returns the connection once it is up. Nil means not yet.
+// Poll returns the connection once it is up. Nil without an error means not yet.
 func (d *Dialing) Poll() (*conn.Sender, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +69,7 @@ func (d *Dialing) Poll() (*conn.Sender, error) {
 	return s, d.err
 }
 
-// Close gives the set-up up. A connection that Poll has returned is not touched.
+// Close cancels the set-up. A connection that Poll has returned stays open.
 func (d *Dialing) Close() error {
 	d.cancel()
 	d.mu.Lock()
@@ -82,7 +82,7 @@ func (d *Dialing) Close() error {
 	return nil
 }
 
-// connect sets a connection up from the sender's side.
+// connect sets up a connection from the sender's side.
 func (t *Transport) connect(ctx context.Context, h handshake.Handle, plan planner) (*conn.Sender, error) {
 	sess, err := t.ep.Dial(ctx, h)
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *Transport) connect(ctx context.Context, h handshake.Handle, plan planne
 	return s, nil
 }
 
-// establish gives a connection its lanes.
+// establish sets up the lanes of a connection.
 func (t *Transport) establish(ctx context.Context, c *conn.Conn, h handshake.Handle, choose planner) error {
 	plan, err := choose(ctx, c)
 	if err != nil {
@@ -112,12 +112,12 @@ func (t *Transport) establish(ctx context.Context, c *conn.Conn, h handshake.Han
 		Conn: c.ID, Listen: h.Listen, Proof: handshake.Proof(h.Secret, c.Session.ID(), h.Listen, c.ID),
 	})
 	if lanes := bits.OnesCount32(mask); lanes < len(plan) {
-		t.paths.Forget(c.Session) // what was proved once does not hold now
+		t.paths.Forget(c.Session) // some paths that were validated before do not work now
 	}
 	return t.settled(c, err)
 }
 
-// settled is the outcome of a set-up, for the log or the user.
+// outcome logs the result of a set-up. If no lane came up, it returns an error that explains why.
 func (t *Transport) settled(c *conn.Conn, err error) error {
 	if errors.Is(err, conn.ErrNoLane) {
 		tried := c.Failures()

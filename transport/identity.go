@@ -7,8 +7,8 @@ import (
 	"ncclmesh/handshake"
 )
 
-// hostName is what the node is called in messages: the host's name, or what the user
-// gave instead.
+// hostName returns the name of the node in messages: NCCL_HOSTID if it is set, otherwise the host name up to the first
+// dot.
 func (o *Options) hostName() (string, error) {
 	if o.HostID != "" {
 		return o.HostID, nil
@@ -18,8 +18,8 @@ func (o *Options) hostName() (string, error) {
 	return name, err
 }
 
-// nodeID identifies the node: by its boot and network namespace, or by what the user
-// gave instead.
+// nodeID returns the identifier of the node: a hash of its boot ID and network namespace, or of NCCL_HOSTID if it is
+// set.
 func (o *Options) nodeID() (handshake.NodeID, error) {
 	text := "host " + o.HostID
 	if o.HostID == "" {

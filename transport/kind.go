@@ -9,9 +9,9 @@ import (
 	"ncclmesh/transport/limit"
 )
 
-// kindOf says what has happened to a peer that a session ended with this error,
-// nil included, or could not be made with. What this node lacked itself is no
-// peer's fault.
+// kindOf returns the kind of error to report for a session that ended with err, or that could not be made because of
+// err. A nil err means that the peer ended the session. An error caused by a lack of resources on this node is not
+// attributed to the peer.
 func kindOf(err error) error {
 	var peer *control.PeerError
 	var own *guard.Panic

@@ -11,8 +11,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// leftOut returns the settings that leave ports of a node out, or addresses of them, and names those: first those that
-// bear on RDMA. Peers are told of them, and people where no path is found.
+// leftOut returns the settings that exclude ports or addresses of a node, with the names of those, first the settings
+// that concern RDMA. They are sent to peers, and named in the error when no path is found.
 func (o *Options) leftOut(n *topology.Node) []handshake.Setting {
 	var all []handshake.Setting
 	add := func(name, value string, ports []string) {
@@ -44,8 +44,8 @@ func (o *Options) leftOut(n *topology.Node) []handshake.Setting {
 	return all
 }
 
-// leaveAddressesOut tells add what the policy about GIDs leaves out of ports that are used: whole ports, or those addresses
-// that one on the interface would be preferred for.
+// leftOutAddresses passes to add what the GID policy excludes from ports in use: whole ports, or addresses that rank
+// above the one in use.
 func (o *Options) leaveAddressesOut(ports []topology.Port, add func(name, value string, ports []string)) {
 	var byIndex, byRange []string
 	for i := range ports {
@@ -75,8 +75,8 @@ func (o *Options) leaveAddressesOut(ports []topology.Port, add func(name, value 
 	add("NCCL_IB_ADDR_RANGE", o.GIDs.Range.String(), byRange)
 }
 
-// checkFilters refuses a filter that leaves out every RDMA port, which nobody means who sets one, and warns of one that names
-// what this node does not have.
+// checkFilters returns an error for a filter that excludes every RDMA port, because that is surely a mistake. It logs a
+// warning about a filter that names nothing that this node has.
 func (t *Transport) checkFilters(n *topology.Node) error {
 	hca, ifs := t.opts.HCA, t.opts.LaneIfs
 	switch {
@@ -93,7 +93,7 @@ func (t *Transport) checkFilters(n *topology.Node) error {
 	return nil
 }
 
-// setUpAddrs returns the addresses of the control plane; mesh has the names of interfaces of RDMA ports.
+// setUpAddrs returns the addresses of the control plane. mesh contains the interfaces of RDMA ports.
 func (o *Options) setUpAddrs(n *topology.Node, mesh map[string]bool) ([]netip.Addr, error) {
 	addrs := topology.BootstrapAddrs(n.Links, o.Interfaces, o.SocketFamily, mesh)
 	if len(addrs) == 0 && o.Interfaces.String() != "" {
@@ -103,7 +103,8 @@ func (o *Options) setUpAddrs(n *topology.Node, mesh map[string]bool) ([]netip.Ad
 	return addrs, nil
 }
 
-// noInterface says that no interface of a node is of use to TCP, and which settings choose among them.
+// noInterface returns the text of an error: no interface of the node can be used for TCP, with the settings that select
+// among them.
 func (o *Options) noInterface(plain []topology.Port) string {
 	var by []string
 	if s := o.Interfaces.String(); s != "" {
@@ -119,7 +120,7 @@ func (o *Options) noInterface(plain []topology.Port) string {
 	return none + ", has an address and is selected by " + strings.Join(by, " and ")
 }
 
-// without returns the ports that are not among some others.
+// without returns the ports that are not in others.
 func without(ports, others []topology.Port) (rest []topology.Port) {
 	for _, p := range ports {
 		if !slices.ContainsFunc(others, func(o topology.Port) bool { return o.String() == p.String() }) {
@@ -129,7 +130,7 @@ func without(ports, others []topology.Port) (rest []topology.Port) {
 	return rest
 }
 
-// few lists names for people, the first of very many.
+// summary returns the names as one text: at most eight of them, and the number of the rest.
 func few(names []string) string {
 	const most = 8
 	if len(names) <= most {

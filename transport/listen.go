@@ -14,11 +14,10 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// maxWaiting is how many connections of a listener may be set up, or wait for
-// Accept, at a time.
+// maxWaiting is how many connections of a listener may be in set-up or wait for Accept.
 const maxWaiting = 1024
 
-// Listener waits for connections of the peers that have its handle.
+// Listener accepts connections of peers that have its handle.
 type Listener struct {
 	t      *Transport
 	l      *control.Listen
@@ -26,13 +25,13 @@ type Listener struct {
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	setups int              // connections being set up
-	up     []*conn.Receiver // not yet accepted, in their order
-	failed []error          // of connections that did not come up, not yet told; at most maxWaiting of all three
+	setups int              // connections in set-up
+	up     []*conn.Receiver // connections that wait for Accept, oldest first
+	failed []error          // errors of failed set-ups that Accept has not returned yet; setups, up and failed together are at most maxWaiting
 	closed bool
 }
 
-// Listen makes a handle that peers can dial.
+// Listen makes a listener with a handle that peers can dial.
 func (t *Transport) Listen() (*Listener, error) {
 	cl, err := t.ep.Listen()
 	if err != nil {
@@ -46,13 +45,12 @@ func (t *Transport) Listen() (*Listener, error) {
 	return l, nil
 }
 
-// Handle is what NCCL carries to the peers.
+// Handle returns the bytes that NCCL passes to the peers.
 func (l *Listener) Handle() [handshake.HandleSize]byte { return l.l.Handle() }
 
-// Accept returns the connection that has waited longest. Nil means not yet. While
-// there is none it returns, once each, the errors of those that did not come up:
-// a peer that fails, or ends before it has asked for its connection, costs one
-// Accept.
+// Accept returns the connection that has waited longest. Nil without an error means not yet. If none waits, it returns
+// the errors of failed set-ups, each once. A peer that fails, or ends before it has requested its connection, causes
+// one such error.
 func (l *Listener) Accept() (*conn.Receiver, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,8 +67,7 @@ func (l *Listener) Accept() (*conn.Receiver, error) {
 	return nil, nil
 }
 
-// Close ends the listener. Connections that were set up and not accepted are
-// closed; accepted ones are not touched.
+// Close closes the listener and the connections that wait for Accept. Accepted connections stay open.
 func (l *Listener) Close() error {
 	l.cancel()
 	l.t.mu.Lock()
@@ -88,11 +85,10 @@ func (l *Listener) Close() error {
 	return errors.Join(errs...)
 }
 
-// opened handles a peer's request for a connection, or, without a listen, for a
-// trial of paths.
+// opened handles a peer's Open message: a request for a connection or, if Listen is 0, for a probe of paths.
 func (t *Transport) opened(s *control.Session, m *handshake.Open) {
-	if s.Neighbour() { // who may ask for the map and for circuits only
-		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: "a neighbour's session has no connections"}) // a dead session needs none
+	if s.Neighbour() { // a neighbour may request only the map and circuits
+		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: "a neighbour's session has no connections"}) // the error means that the session has ended
 		return
 	}
 	if m.Listen == 0 {
@@ -101,12 +97,12 @@ func (t *Transport) opened(s *control.Session, m *handshake.Open) {
 	}
 	if err := t.open(s, m); err != nil {
 		t.log.Warn("a connection was refused", "peer", s.Name(), "err", err)
-		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: printable.Line(err.Error(), 500)}) // a dead session needs none
+		_ = s.Send(&handshake.Refuse{Conn: m.Conn, Text: printable.Line(err.Error(), 500)}) // the error means that the session has ended
 	}
 }
 
-// open begins to set up what a peer has asked for. An error is of no concern to
-// whoever accepts.
+// open starts the set-up of the connection that a peer requested. An error refuses the request; Accept does not return
+// it.
 func (t *Transport) open(s *control.Session, m *handshake.Open) error {
 	if err := t.ep.Redeem(m.Listen, s, m.Conn, m.Proof); err != nil {
 		return err
@@ -136,7 +132,7 @@ func (t *Transport) open(s *control.Session, m *handshake.Open) error {
 	return nil
 }
 
-// begin takes a place among those that wait.
+// begin reserves a place among the waiting connections. It fails if maxWaiting are taken.
 func (l *Listener) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +143,7 @@ func (l *Listener) begin() error {
 	return nil
 }
 
-// finish hands the outcome of a set-up to Accept.
+// finish passes the result of a set-up to Accept.
 func (l *Listener) finish(r *conn.Receiver, err error) {
 	l.mu.Lock()
 	l.setups--
@@ -161,19 +157,18 @@ func (l *Listener) finish(r *conn.Receiver, err error) {
 	}
 	l.mu.Unlock()
 	if closed && r != nil {
-		_ = r.Close() // nobody is left to hear of it
+		_ = r.Close() // no caller is left to return the error to
 	}
 }
 
-// orphan tells Accept of a peer that held the handle, and is gone before it has
-// asked for its connection.
+// peerLost makes Accept return the error of a peer that had the handle and ended before it requested its connection.
 func (l *Listener) orphan(err error) {
 	if l.begin() == nil {
 		l.finish(nil, err)
 	}
 }
 
-// differ tells Accept of a peer that holds the handle, and whose settings rule it out.
+// settingsDiffer makes Accept return the error of a peer that has the handle and whose settings are incompatible.
 func (t *Transport) differ(listen uint32, err error) {
 	t.mu.Lock()
 	l := t.listeners[listen]
@@ -183,7 +178,7 @@ func (t *Transport) differ(listen uint32, err error) {
 	}
 }
 
-// answer gives a connection the lanes that its sender asks for.
+// answer sets up the lanes that the sender of a connection requested.
 func (t *Transport) answer(ctx context.Context, c *conn.Conn, m *handshake.Open) error {
 	plan, err := t.paths.PlanFor(c, m.Lanes)
 	if err == nil {

@@ -16,44 +16,44 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// A Machine is what a transport runs on. The zero value is the machine that the process is on; a simulation sets others, so
-// that one process plays those of many machines.
+// A Machine is the environment of a transport. The zero value is the machine that the process runs on. A simulation
+// replaces its parts, so that one process simulates many machines.
 type Machine struct {
 	Verbs    ibv.Driver   // nil: libibverbs
 	Network  sock.Network // nil: the kernel's
-	Source   Source       // nil: what the kernel tells, with the files below Options.Sysfs
-	Identity *Identity    // nil: what the kernel calls the process and its machine
+	Source   Source       // nil: the kernel, with the files below Options.Sysfs
+	Identity *Identity    // nil: the identity that the kernel reports
 	Random   random.Source
-	Clock    clock.Clock // makes all timers but those of what only the real machine has
+	Clock    clock.Clock // makes all timers, except those of functions that only a real machine has
 
-	Descriptors uint64 // that the process may ever have; 0: as many as the kernel says
+	Descriptors uint64 // limit of the process's descriptors; 0: the kernel's limit
 
-	// KeepGarbage leaves the memory of what was set up and closed to Go's collector. Otherwise the transport collects it while
-	// nothing moves, as the collector does not run by itself in NCCL's process.
+	// KeepGarbage leaves the memory of closed connections to Go's collector. Otherwise the transport runs a collection
+	// while no data moves, because the collector does not run by itself in NCCL's process.
 	KeepGarbage bool
-	// Page makes the page that everything counts on, in place of one that Options.Status shows other processes; nil: as that says.
+	// Page makes the page of counters. Nil: a page that other processes can read as Options.Status says.
 	Page func(who stats.Process) *stats.Page
 }
 
-// A Source tells what devices and network interfaces a machine has. Its methods may be called from any goroutine.
+// A Source reports the devices and network interfaces of a machine. Its methods may be called from any goroutine.
 type Source interface {
-	// Discover takes stock of them.
+	// Discover returns the current devices and interfaces.
 	Discover() (*topology.Node, error)
-	// Watch tells of their changes until done is closed, as [topology.Watch] does.
+	// Watch calls the functions on changes until done is closed, as [topology.Watch] does.
 	Watch(done <-chan struct{}, changed func(), link func(netdev string, carrier bool), caught func(*guard.Panic)) error
 	// GPUs returns where the GPUs are that NCCL can use.
-	GPUs() []topology.Slot
+	GPUs() []topology.Slot // GPUs returns the PCI locations of the GPUs that NCCL can use.
 }
 
-// Identity is what a process and its machine are called.
+// Identity is the identity of a process and its machine.
 type Identity struct {
 	Hostname string
-	Boot     string // no other machine, boot of this one, or network namespace has the same
+	Boot     string // unique to this machine, its boot, and its network namespace
 	PID      int
-	Command  string // what the process calls itself
+	Command  string // the name that the process has given itself
 }
 
-// library opens what does the verbs: the driver of the machine, else the first of the named libraries that is found.
+// library opens the verbs library: the driver of the machine, or else the first of the named libraries that is found.
 func (m *Machine) library(names []string) (*ibv.Library, error) {
 	if m.Verbs != nil {
 		return ibv.Use(m.Verbs), nil
@@ -61,7 +61,7 @@ func (m *Machine) library(names []string) (*ibv.Library, error) {
 	return ibv.Load(names...)
 }
 
-// kernel is the Source of the machine that the process is on.
+// kernel is the Source of the machine that the process runs on.
 type kernel struct{ sysfs string }
 
 func (k kernel) Discover() (*topology.Node, error) {
@@ -74,7 +74,7 @@ func (k kernel) Watch(done <-chan struct{}, changed func(), link func(string, bo
 
 func (k kernel) GPUs() []topology.Slot { return topology.GPUs(k.sysfs) }
 
-// collector returns what gives memory back that is not in use any more; nil where that is left to Go's runtime.
+// collector returns the function that frees unused memory, or nil if Go's runtime does that.
 func (m *Machine) collector() func() {
 	if m.KeepGarbage {
 		return nil
@@ -94,7 +94,7 @@ func (m *Machine) hostname() (string, error) {
 	return name, nil
 }
 
-// boot returns what tells the machine, its boot and the network namespace of the process from others.
+// boot returns a text that is unique to the machine, its boot, and the network namespace of the process.
 func (m *Machine) boot() (string, error) {
 	if m.Identity != nil {
 		return m.Identity.Boot, nil
@@ -110,7 +110,7 @@ func (m *Machine) boot() (string, error) {
 	return fmt.Sprintf("boot %s net %d", strings.TrimSpace(string(boot)), st.Ino), nil
 }
 
-// pid returns the number of the process.
+// pid returns the process ID.
 func (m *Machine) pid() int {
 	if m.Identity != nil {
 		return m.Identity.PID
@@ -118,7 +118,7 @@ func (m *Machine) pid() int {
 	return os.Getpid()
 }
 
-// command returns what the process calls itself, which programs may set; "" where the kernel does not say.
+// command returns the name that the process has given itself, or "" if the kernel does not report it.
 func (m *Machine) command() string {
 	if m.Identity != nil {
 		return m.Identity.Command

@@ -9,8 +9,8 @@ import (
 	"ncclmesh/transport/control"
 )
 
-// Pauses between two looks for ways to a peer, the longest also while a connection has no
-// lane at all, and how many connections take lanes in at once.
+// Pauses between two searches for paths to a peer, the longest pause while a connection has no lane at all, and how
+// many connections add lanes at once.
 const (
 	leastPause = 20 * time.Millisecond
 	mostPause  = 10 * time.Second
@@ -18,14 +18,15 @@ const (
 	mostJoins  = 16
 )
 
-// lacks has a connection's lost lanes replaced. It does not block.
+// requestRepair starts the replacement of a connection's lost lanes. It does not block.
 func (t *Transport) lacks(c *conn.Conn) {
-	t.paths.Forget(c.Session) // what was proved once does not hold now
+	t.paths.Forget(c.Session) // paths that were validated before may not work now
 	t.mend(c.Session)
 }
 
-// mend has ways looked for that connections of a session lack, or could use. Whoever
-// dialled the session sends on its connections, and so it is for this side to say.
+// repair starts a search for paths for the connections of a session that lack lanes or could use more. It does nothing
+// on the side that accepted the session, because the dialling side sends on its connections and so chooses their lanes.
+// It does not block.
 func (t *Transport) mend(s *control.Session) {
 	if !s.Dialled() {
 		return
@@ -41,13 +42,13 @@ func (t *Transport) mend(s *control.Session) {
 	default:
 	}
 	t.mu.Unlock()
-	if !runs { // on a goroutine of its own, as background may run it at once
+	if !runs { // on a separate goroutine, because background may run the function at once
 		go guard.Run(func() { t.background(func() { t.mendAll(s, kick) }) }, t.caught)
 	}
 }
 
-// mendAll looks for ways until no connection of the session lacks any, at once when it is
-// kicked, and else with growing pauses.
+// repairAll searches for paths until no connection of the session lacks lanes: at once when it receives from trigger,
+// otherwise with growing pauses.
 func (t *Transport) mendAll(s *control.Session, kick chan struct{}) {
 	timer := t.env.Clock.NewTimer(0)
 	defer timer.Stop()
@@ -74,7 +75,7 @@ func (t *Transport) mendAll(s *control.Session, kick chan struct{}) {
 	}
 }
 
-// mended ends the looking, unless there is more to look for.
+// repairDone ends the repair of a session and returns true, unless another search was requested.
 func (t *Transport) mended(s *control.Session, kick chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,8 +86,8 @@ func (t *Transport) mended(s *control.Session, kick chan struct{}) bool {
 	return true
 }
 
-// mendOnce gives the connections of a session what lanes they want of the ways that there
-// are, and reports whether one still lacks some, and whether one has none.
+// repairOnce searches for paths once, and adds lanes over them to the connections of a session. It reports whether one
+// of these still lacks lanes, and whether one has none.
 func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 	var sending []*conn.Conn
 	for _, c := range t.connsOf(s) {

@@ -19,8 +19,7 @@ import (
 	"ncclmesh/transport/relay/engine"
 )
 
-// meet begins to answer who asks at the other ends of cables, to know the mesh, and to
-// carry for others.
+// startOverlay starts relaying, the map of the mesh, and neighbour discovery, unless relaying is off.
 func (t *Transport) meet() error {
 	if t.opts.Relay == RelayOff {
 		return nil
@@ -44,7 +43,7 @@ func (t *Transport) meet() error {
 		Session: func(ctx context.Context, n mesh.Neighbour) (mesh.Session, error) {
 			s, err := t.sessionWith(ctx, n)
 			if err != nil {
-				return nil, err // not a session that is no nil
+				return nil, err // returning s would make a non-nil interface that holds a nil *Session
 			}
 			return s, nil
 		},
@@ -60,14 +59,14 @@ func (t *Transport) meet() error {
 	return err
 }
 
-// hailer is the hailing, to the map, which is made before it.
+// overlayDiscovery passes the map's calls to neighbour discovery, which is made after the map.
 type hailer struct{ t *Transport }
 
 func (h hailer) Hail()                        { h.t.hail.Hail() }
 func (h hailer) Done() <-chan struct{}        { return h.t.hail.Done() }
 func (h hailer) Neighbours() []hail.Neighbour { return h.t.hail.Neighbours() }
 
-// part ends circuits, own and others'.
+// stopOverlay ends all circuits, those of this process and those relayed for others.
 func (t *Transport) part() error {
 	if t.relay == nil {
 		return nil
@@ -75,14 +74,14 @@ func (t *Transport) part() error {
 	return errors.Join(t.relay.Close(), t.engine.Close())
 }
 
-// others reports whether another node than a session's peer has been heard of.
+// otherNodes reports whether neighbour discovery has found a node other than the session's peer.
 func (t *Transport) others(s *control.Session) bool {
 	return slices.ContainsFunc(t.hail.Neighbours(), func(n hail.Neighbour) bool { return n.Node != s.Peer().Node })
 }
 
-// ends are who answers at the other ends of cables, by interface, in view of a session's peer. It asks there, and waits for
-// answers for a moment: for one at each cable, and for as long again as others need who were asked at the same time. If it
-// is thorough it waits as long as somebody is asked.
+// linkEnds returns what is at the other ends of the cables, by interface, relative to a session's peer. It starts a
+// round of discovery and waits for replies: until every cable has one, and then for one more tick, so that replies to
+// the same query arrive too, but not longer than neighbourWait. If thorough is true, it waits until the round ends.
 func (t *Transport) ends(s *control.Session, thorough bool) map[string]path.End {
 	if t.hail == nil {
 		return nil
@@ -119,8 +118,8 @@ func (t *Transport) ends(s *control.Session, thorough bool) map[string]path.End 
 	}
 }
 
-// endsOf are who is at the other ends of interfaces, by name, in view of a peer's node, given who has answered there and at
-// which interfaces more have than are named.
+// classifyEnds returns what is at the other ends of interfaces, by name, relative to a peer's node. answered are the
+// discovered neighbours, and switches the interfaces with too many of them.
 func endsOf(answered []hail.Neighbour, switches []string, peer handshake.NodeID) map[string]path.End {
 	first, at := map[string]handshake.NodeID{}, map[string]path.End{}
 	for _, n := range answered {
@@ -141,14 +140,14 @@ func endsOf(answered []hail.Neighbour, switches []string, peer handshake.NodeID)
 	return at
 }
 
-// hailed are the ports that cables may be at: those of RDMA, and interfaces that are no
-// way to other networks, unless the user says that they are the mesh.
+// meshPorts returns the ports that may have a cable: RDMA ports, and interfaces without a default route, or all
+// interfaces if the user declares them to be the mesh.
 func (t *Transport) hailed() (all []hail.Port) {
 	for _, p := range t.ports {
 		now := p.Now()
 		rdma := p.Kind() == lane.Verbs
 		mesh := rdma || t.opts.LaneIfs.Named() || t.opts.Key != "" || !now.Default && !(t.opts.Interfaces.Named() && t.opts.Interfaces.Match(now.Netdev))
-		again := slices.ContainsFunc(all, func(h hail.Port) bool { return h.Netdev == now.Netdev }) // its interface is a port of its own too
+		again := slices.ContainsFunc(all, func(h hail.Port) bool { return h.Netdev == now.Netdev }) // the interface of an RDMA port is a TCP port too
 		if mesh && now.Netdev != "" && now.Carrier && now.Usable() && !again {
 			all = append(all, hail.Port{Index: p.Index(), Netdev: now.Netdev, RDMA: rdma})
 		}
@@ -156,12 +155,12 @@ func (t *Transport) hailed() (all []hail.Port) {
 	return all
 }
 
-// isCable reports whether an interface is one of those.
+// isCable reports whether an interface is one of a port that may have a cable.
 func (t *Transport) isCable(netdev string) bool {
 	return slices.ContainsFunc(t.hailed(), func(p hail.Port) bool { return p.Netdev == netdev })
 }
 
-// meshPorts are those, as the map has them.
+// mapPorts returns the ports that may have a cable, in the form that the map needs.
 func (t *Transport) meshPorts() (all []mesh.Port) {
 	for _, h := range t.hailed() {
 		all = append(all, mesh.Port{Index: h.Index, Name: h.Netdev, Mbps: uint32(t.ports[h.Index].Now().Mbps()), RDMA: h.RDMA})
@@ -169,8 +168,9 @@ func (t *Transport) meshPorts() (all []mesh.Port) {
 	return all
 }
 
-// neighbour is the session with a process at the other end of a port's cable. Who is not known there, as
-// after a port has changed or when it is of a later job, is asked for: whoever wants a circuit knows of it.
+// neighbour returns the session with a process at the other end of a port's cable, and dials one if needed. If the
+// process is not a known neighbour, because a port has changed or its job started later, it starts discovery and waits
+// for the process: the node that requests the circuit knows it.
 func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error) {
 	at := t.ports[port].Now()
 	heard := func() (hail.Neighbour, bool) {
@@ -204,12 +204,12 @@ func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, 
 }
 
 const (
-	heardEvery = 25 * time.Millisecond  // between two looks whether a neighbour that is waited for has answered, before TimeScale
-	heardSoon  = 250 * time.Millisecond // for those who answer without being waited for
+	heardEvery = 25 * time.Millisecond  // between two checks whether an expected neighbour has answered, before TimeScale
+	heardSoon  = 250 * time.Millisecond // for the first reply of each cable, before TimeScale
 )
 
-// sessionWith is the session with a neighbour: the one that its handle has made, or one of
-// neighbours.
+// sessionWith returns a session with a neighbour: one that was dialled with the neighbour's handle, or else one over
+// the cable.
 func (t *Transport) sessionWith(ctx context.Context, n hail.Neighbour) (*control.Session, error) {
 	if s := t.dialled(n.Process); s != nil {
 		return s, nil
@@ -221,7 +221,7 @@ func (t *Transport) sessionWith(ctx context.Context, n hail.Neighbour) (*control
 	return s, err
 }
 
-// dialled is the session with a process that its handle has made, or nil.
+// dialled returns the session with a process that was dialled with its handle, or nil.
 func (t *Transport) dialled(process handshake.ProcessID) *control.Session {
 	for _, s := range t.ep.Sessions() {
 		if s.Dialled() && !s.Neighbour() && s.Alive() && s.Peer().Process == process {
@@ -231,7 +231,7 @@ func (t *Transport) dialled(process handshake.ProcessID) *control.Session {
 	return nil
 }
 
-// routes are the ways to a peer's node through others.
+// routes returns the routes through relays to a peer's node.
 func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) ([]path.Route, error) {
 	found, err := t.mesh.Routes(ctx, s.Peer().Node, rdma)
 	var all []path.Route
@@ -244,7 +244,7 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 	return all, err
 }
 
-// circuits are what lanes ask relays through. Ports are made before it.
+// circuits opens circuits for lanes. It passes calls to the relay, which is made after the ports.
 type circuits struct{ t *Transport }
 
 func (c circuits) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropped, silent func(error)) (*lane.OpenedCircuit, error) {
@@ -267,7 +267,7 @@ func (c circuits) Cancel(token uint64) {
 	}
 }
 
-// circuitPort is the port for circuits of one for queue pairs; others are as they are.
+// circuitPort returns the circuit port that belongs to a verbs port. It returns other ports unchanged.
 func (t *Transport) circuitPort(p lane.Port) lane.Port {
 	if c := t.over[p]; c != nil {
 		return c

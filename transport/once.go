@@ -2,7 +2,7 @@ package transport
 
 import "time"
 
-// warnOnce logs the first warning about a subject, sayOnce the first news.
+// warnOnce logs a warning, and infoOnce an information, if it is the first on its subject.
 func (t *Transport) warnOnce(subject, text string) { t.once(t.log.Warn, subject, text) }
 func (t *Transport) sayOnce(subject, text string)  { t.once(t.log.Info, subject, text) }
 
@@ -16,11 +16,10 @@ func (t *Transport) once(say func(string, ...any), subject, text string) {
 	}
 }
 
-// afresh is when the user is warned again of what happens again.
+// warnInterval is the time after which a repeated event is logged again.
 const afresh = 2 * time.Second
 
-// again reports whether the user was warned of a subject less than that before; if not, that
-// happens now.
+// recently reports whether the user was warned about a subject within warnInterval. If not, it records a warning now.
 func (t *Transport) again(subject string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,10 +14,9 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Options is the configuration of a Transport. Where a default stands beside a
-// field, its zero value means that.
+// Options configures a Transport. The comment of a field ends with the default that its zero value means.
 type Options struct {
-	Machine Machine // what it runs on; the machine that the process is on
+	Machine Machine // the environment; the machine that the process runs on
 
 	Sysfs     string   // root of sysfs; "/sys"
 	Libraries []string // file names of libibverbs; the loader's default names
@@ -26,7 +25,7 @@ type Options struct {
 	Interfaces   topology.IfFilter  // interfaces of the control plane; all
 	LaneIfs      topology.IfFilter  // interfaces of TCP lanes; all, those named in Interfaces only when there are no others
 	SocketFamily int                // 4 or 6; 0 is both
-	PortRange    sock.PortRange     // TCP ports to listen at and to dial from, UDP ports to ask neighbours from; any
+	PortRange    sock.PortRange     // TCP ports to listen on and to dial from, UDP ports to query neighbours from; any
 	GIDs         topology.GIDPolicy // which GID of a RoCE port is used; topology.AnyGID
 
 	TrafficClass    int // RoCE traffic class; below 0 is 0
@@ -43,38 +42,38 @@ type Options struct {
 	TCPCheck   string // tcp.CheckAuto, tcp.CheckOff or tcp.CheckOn; the first
 
 	Relay       string        // RelayAuto, RelayOff or RelayOnly; the first
-	Key         string        // that all nodes share, who relay for each other; none
-	RouteWait   time.Duration // how long a way through other nodes is waited for; 60 s
-	RelayMemory int           // MiB that circuits of others may use; 256
-	Dedicated   bool          // the process is there for nothing but relaying: Close ends what it carries
-	Observes    bool          // the process is there to look: it answers who asks at a cable, and carries nothing for others
+	Key         string        // shared by all nodes that relay for each other; none
+	RouteWait   time.Duration // how long to wait for a route through relays; 60 s
+	RelayMemory int           // MiB that relayed circuits may use; 256
+	Dedicated   bool          // the process only relays: Close ends the circuits it relays
+	Observes    bool          // the process only examines the mesh: it answers neighbour discovery, and relays nothing
 
-	LaneWait  time.Duration // how long a silent peer is waited for; 10 s
-	ProofWait time.Duration // how long lanes may take to prove themselves once one has; 1 s
+	LaneWait  time.Duration // how long a silent peer is tolerated; 10 s
+	ProofWait time.Duration // how long further lanes may take to be validated after the first; 1 s
 	TimeScale float64       // multiplies every deadline (emulation); 1
 
-	StripeThreshold int // bytes; a message of fewer, over TCP of fewer (512 KiB at least) for each lane, goes over one lane; 64 KiB
+	StripeThreshold int // bytes; a shorter message uses one lane; over TCP the threshold is at least 512 KiB for each lane; 64 KiB
 
-	Status string // where others may look at the counters: a path, or StatusOff; an abstract name of the process's own
+	Status string // where other processes can read the counters: a path, or StatusOff; an abstract name of this process
 
-	Settings []handshake.Setting // that peers are told of, and some of which have to be the same there; none
+	Settings []handshake.Setting // sent to peers; some must be equal there; none
 
 	HostID string // replaces boot id and network namespace as the node's identity
 
 	Log *slog.Logger // discards
 }
 
-// StatusOff is the value of Options.Status that shows nobody anything.
+// StatusOff is the value of Options.Status that hides the counters from other processes.
 const StatusOff = "0"
 
 // Values of Options.Relay.
 const (
-	RelayAuto = "auto" // nodes without a common cable talk through others, and this process carries for others
+	RelayAuto = "auto" // use routes through relays to nodes without a common cable, and relay for others
 	RelayOff  = "0"
-	RelayOnly = "only" // other nodes are reached through others alone
+	RelayOnly = "only" // use routes through relays only
 )
 
-// The defaults of design: see the field of the same name.
+// Defaults of the options with the same names.
 const (
 	defaultTimeout         = 14
 	defaultRetryCount      = 7
@@ -147,14 +146,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ownTimeout is the ack timeout that this package chooses. A slow host answers
-// late: the queue pair's own timer must follow.
+// ownTimeout returns the default ack timeout. It grows with TimeScale, because a slow host acknowledges late.
 func (o *Options) ownTimeout() int {
 	return min(defaultTimeout+int(math.Ceil(math.Log2(max(1, o.TimeScale)))), maxTimeout)
 }
 
-// verbs are the options of queue pairs. One of a trial fails in time to tell whether
-// its path works, however patient the user wants the others.
+// verbs returns the options of queue pairs. A probe's queue pair has at most the default timeout, so that the probe
+// fails in time even if the user has set a longer one.
 func (o *Options) verbs(resolving *crew.Crew) verbs.Options {
 	v := verbs.Options{
 		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel, PKeyIndex: o.PKeyIndex,

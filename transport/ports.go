@@ -25,7 +25,7 @@ const (
 	TransportTCP  = "tcp"  // TCP only
 )
 
-// openPlain adds the network interfaces as ports for TCP, after those of RDMA: first those that can be used, then those
+// openPlain adds the network interfaces as ports for TCP, after the RDMA ports: first those that are usable, then those
 // that may come up.
 func (t *Transport) openPlain(n *topology.Node) error {
 	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Circuits: circuits{t}}
@@ -40,8 +40,8 @@ func (t *Transport) openPlain(n *topology.Node) error {
 	return nil
 }
 
-// selectPlain returns the network interfaces that the configuration selects for TCP: those that can be used, and
-// those that may come up.
+// selectPlain returns the network interfaces that the configuration selects for TCP: those that are usable, and those
+// that may come up.
 func (t *Transport) selectPlain(n *topology.Node) (usable, waiting []topology.Port) {
 	usable, waiting = t.opts.allowed(t.opts.LaneIfs.Select(n.Plain)), t.opts.allowed(t.opts.LaneIfs.Waiting(n.Plain))
 	radio := func(p topology.Port) bool { return p.Wireless }
@@ -96,7 +96,8 @@ func (t *Transport) allDown(n *topology.Node) (down []topology.Port) {
 	return down
 }
 
-// allowed are interfaces for lanes less those that the control plane may not use: what is excluded from one is from both.
+// allowed removes the interfaces that the control plane may not use, because what NCCL_SOCKET_IFNAME excludes is
+// excluded for lanes too.
 func (o *Options) allowed(plain []topology.Port) []topology.Port {
 	if o.Interfaces.Named() {
 		return plain
@@ -104,9 +105,8 @@ func (o *Options) allowed(plain []topology.Port) []topology.Port {
 	return slices.DeleteFunc(slices.Clone(plain), func(p topology.Port) bool { return !o.Interfaces.Match(p.Netdev) })
 }
 
-// openPorts finds the ports that the configuration selects: those of RDMA, and
-// after them the interfaces that TCP can use. A port that is down waits to come up;
-// one at least has to be of use.
+// openPorts opens the ports that the configuration selects: first RDMA ports, then interfaces for TCP. A port that is
+// down is used once it comes up. It fails if no port can be used now.
 func (t *Transport) openPorts(n *topology.Node) error {
 	var noRDMA, noTCP error
 	if err := t.checkFilters(n); err != nil {
@@ -148,8 +148,7 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	return nil
 }
 
-// selectDevices are the RDMA ports that the configuration selects. Beside them there is
-// an error when none of them is up.
+// selectDevices returns the RDMA ports that the configuration selects. It also returns an error if none of them is up.
 func (t *Transport) selectDevices(n *topology.Node) (selected []topology.Port, err error) {
 	selected = t.opts.HCA.Select(n.Ports)
 	var seen []string
@@ -168,8 +167,8 @@ func (t *Transport) selectDevices(n *topology.Node) (selected []topology.Port, e
 	return selected, fmt.Errorf("%w: %s; check cables and drivers with ibv_devinfo", fault.ErrNoPorts, strings.Join(seen, ", "))
 }
 
-// openDevices opens the devices of all RDMA ports that the configuration selects. It
-// fails when no port of those that it has opened is up.
+// openDevices opens the devices of all RDMA ports that the configuration selects. It fails if none of the ports that it
+// opened is up.
 func (t *Transport) openDevices(n *topology.Node) error {
 	selected, down := t.selectDevices(n)
 	if len(selected) == 0 {

@@ -6,7 +6,7 @@ import (
 	"ncclmesh/transport/relay"
 )
 
-// Relaying is what the process carries, and has carried, for others.
+// Relaying returns the statistics of the circuits that this process relays for others.
 func (t *Transport) Relaying() relay.Stats {
 	if t.relay == nil {
 		return relay.Stats{}
@@ -14,21 +14,20 @@ func (t *Transport) Relaying() relay.Stats {
 	return t.relay.Stats()
 }
 
-// RelayChanged has a token whenever a circuit that is carried for others stands or is
-// gone. It is for one reader.
+// RelayChanged returns a channel that holds a token after a relayed circuit has been set up or has ended. It is for one
+// reader.
 func (t *Transport) RelayChanged() <-chan struct{} { return t.carries }
 
-// relayed leaves that token.
+// noteRelayChange puts a token into the channel of RelayChanged.
 func (t *Transport) relayed() {
 	select {
 	case t.carries <- struct{}{}:
-	default: // there is one, and who takes it sees this change too
+	default: // the reader of the token in the channel will see this change too
 	}
 }
 
-// Retire has nothing more carried for others than is: who asks at the other end of a
-// cable is not answered any more, and a circuit is refused. Those that there are live on
-// until their ends close them, or until Close.
+// Retire stops this process from relaying new circuits: it stops answering neighbour discovery, and refuses requests
+// for circuits. Existing circuits continue until their endpoints close them, or until Close.
 func (t *Transport) Retire() error {
 	t.retire.Store(true)
 	if t.hail == nil {
@@ -37,7 +36,7 @@ func (t *Transport) Retire() error {
 	return t.hail.Close()
 }
 
-// retired is why nothing more is carried, or nil.
+// refuseCircuits returns the reason why this process relays no new circuits, or nil.
 func (t *Transport) retired() error {
 	switch {
 	case t.retire.Load():

@@ -14,8 +14,8 @@ import (
 	"ncclmesh/transport/window"
 )
 
-// openPage makes the page that everything counts on. A job does not fail over what it
-// shows: then nobody sees it.
+// openPage makes the page of counters. If other processes cannot read the page, it logs a warning and the job
+// continues.
 func (t *Transport) openPage() {
 	who := stats.Process{
 		PID: t.opts.Machine.pid(), Started: time.Now(), Protocol: handshake.Version, Kind: stats.Job, ID: t.process,
@@ -39,7 +39,7 @@ func (t *Transport) openPage() {
 	t.page = stats.Private(who)
 }
 
-// openWindow lets others look at the page.
+// openWindow lets other processes read the page.
 func (t *Transport) openWindow() {
 	if t.page.File() == nil {
 		return
@@ -52,7 +52,7 @@ func (t *Transport) openWindow() {
 	t.window = w
 }
 
-// hide ends that.
+// closePage closes the page, and the access of other processes.
 func (t *Transport) hide() error {
 	var errs []error
 	if t.window != nil {
@@ -68,7 +68,7 @@ func notShown(err error) string {
 	return fmt.Sprintf("ncclmesh status will not see this process; nothing else is affected (NCCL_MESH_STATUS): %v", err)
 }
 
-// showPorts shows the ports as they are now.
+// showPorts writes the current state of the ports to the page.
 func (t *Transport) showPorts() {
 	var ports []stats.Port
 	for _, p := range t.ports {
@@ -81,10 +81,10 @@ func (t *Transport) showPorts() {
 	t.page.SetPorts(ports)
 }
 
-// UsedBy says which version of its interface NCCL uses.
+// UsedBy records on the page which version of the plugin interface NCCL uses.
 func (t *Transport) UsedBy(version int) { t.page.SetInterface(version) }
 
-// A teller keeps warnings for those who look, and hands everything on.
+// A warningRecorder copies warnings to the page, and passes all records to its Handler.
 type teller struct {
 	slog.Handler
 	page *stats.Page

@@ -13,18 +13,18 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Survey is what was found of the direct ways to another process.
+// Survey is the result of testing the direct paths to another process.
 type Survey struct {
 	Peer   handshake.NodeID
 	Ports  []handshake.Port // the peer's
-	RDMA   []path.Path      // that are proved, whatever else works
+	RDMA   []path.Path      // validated paths, whether or not the other kind works
 	TCP    []path.Path
-	Failed []conn.LaneFailure // what did not work
-	Errs   []error            // what kept a kind from being tried at all
+	Failed []conn.LaneFailure // paths that do not work
+	Errs   []error            // reasons why a kind could not be tested at all
 }
 
-// Survey tries every direct way to the process that h describes, over RDMA and over TCP.
-// It blocks, for as long as a connection's set-up may.
+// Survey tests every direct path to the process that h describes, over RDMA and over TCP. It blocks for at most the
+// time of a connection's set-up.
 func (t *Transport) Survey(ctx context.Context, h handshake.Handle) (s Survey, err error) {
 	sess, err := t.ep.Dial(ctx, h)
 	if err != nil {
@@ -44,7 +44,7 @@ func (t *Transport) Survey(ctx context.Context, h handshake.Handle) (s Survey, e
 	return s, nil
 }
 
-// Cables are the interfaces that may have a cable.
+// Cables returns the interfaces that may have a cable.
 func (t *Transport) Cables() (names []string) {
 	for _, p := range t.hailed() {
 		names = append(names, p.Netdev)
@@ -52,8 +52,8 @@ func (t *Transport) Cables() (names []string) {
 	return names
 }
 
-// Neighbours asks there who is at the other end, and returns who has answered. It blocks for
-// some seconds.
+// Neighbours runs neighbour discovery on the interfaces that may have a cable, and returns the neighbours that
+// answered. It blocks for some seconds.
 func (t *Transport) Neighbours(ctx context.Context) ([]hail.Neighbour, error) {
 	if t.hail == nil {
 		return nil, path.ErrNoRelay
@@ -67,19 +67,19 @@ func (t *Transport) Neighbours(ctx context.Context) ([]hail.Neighbour, error) {
 	}
 }
 
-// Ports are this node's, as peers are told of them.
+// Ports returns this node's ports, in the order in which they are reported to peers.
 func (t *Transport) Ports() []lane.Port { return t.ports }
 
-// GPUs returns where the machine's GPUs are that NCCL can use.
+// GPUs returns the PCI locations of the GPUs that NCCL can use.
 func (t *Transport) GPUs() []topology.Slot { return t.opts.Machine.Source.GPUs() }
 
-// Node is who this is, to its peers.
+// Node returns this node's identifier.
 func (t *Transport) Node() handshake.NodeID { return t.node }
 
-// DialOver is Dial over those ways alone, which a Survey of the same peer has proved.
-func (t *Transport) DialOver(h handshake.Handle, ways []path.Path) *Dialing {
+// DialOver is Dial, but uses only paths that a Survey of the same peer has validated.
+func (t *Transport) DialOver(h handshake.Handle, paths []path.Path) *Dialing {
 	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Spec, error) {
-		plan := t.paths.Over(ways)
+		plan := t.paths.Over(paths)
 		if len(plan) == 0 {
 			return nil, fmt.Errorf("%w: %v: no path to dial over", fault.ErrUsage, c)
 		}

@@ -12,33 +12,31 @@ import (
 )
 
 const (
-	// tidyAfter is how long nothing must have moved before memory is collected.
+	// idleBefore is how long no data must have moved before memory is collected.
 	tidyAfter = 500 * time.Millisecond
-	// tidyRest is the longest pause between two looks while data moves.
+	// maxTick is the longest pause between two checks while data moves.
 	tidyRest = 2 * time.Second
-	// burstGarbage is how much may gather while connections come and go without
-	// a pause.
+	// burstGarbage is how many bytes of garbage may accumulate while connections are opened and closed without a pause.
 	burstGarbage = 16 << 20
-	// keptThreads is how many threads Go's runtime keeps after a burst.
+	// keptThreads is how many threads the Go runtime keeps after a burst.
 	keptThreads = 16
 )
 
-// tidier collects what set-ups and closes leave behind, as the garbage collector
-// does not run by itself inside NCCL's process: a collection beside traffic would
-// hold it up. It runs a goroutine from the first work to the collection after the
-// last, and none otherwise.
+// idleGC collects the garbage of set-ups and closes. It is needed because the garbage collector does not run by itself
+// inside NCCL's process, where a collection would delay traffic. Its goroutine runs from the first work until the
+// collection after the last work.
 type tidier struct {
 	clock   clock.Clock
-	traffic func() uint64 // a number that changes when data moves
-	collect func()        // nil: nothing is collected
+	traffic func() uint64 // returns a number that changes when data moves
+	collect func()        // nil: no collection
 	caught  func(*guard.Panic)
 
 	over, wake chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	running bool
-	last    time.Time // when there was work
-	drowsy  bool      // the next look is late, and work must wake for an earlier one
+	last    time.Time // time of the last work
+	drowsy  bool      // the next check is late: new work must wake the goroutine
 	ended   bool
 }
 
@@ -46,7 +44,7 @@ func newTidier(clock clock.Clock, traffic func() uint64, collect func(), caught 
 	return &tidier{clock: clock, traffic: traffic, collect: collect, caught: caught, over: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
-// worked notes that a set-up or a close has left something behind.
+// noteWork records that a set-up or a close has left garbage.
 func (d *tidier) worked() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,14 +58,14 @@ func (d *tidier) worked() {
 		d.drowsy = false
 		select {
 		case d.wake <- struct{}{}:
-		default: // it is awake
+		default: // a wake-up is already pending
 		}
 	}
 }
 
-// run collects once no data has moved and no work was done for a while, and, when
-// much has gathered, between two pieces of work. While data moves it looks ever less often,
-// but for the work that a job ends with.
+// run collects garbage after no data has moved and no work was done for idleBefore. If much garbage has accumulated, it
+// collects between two pieces of work. While data moves it checks less and less often, until new work arrives, because
+// a job ends with work.
 func (d *tidier) run() {
 	pause := d.clock.NewTimer(tidyAfter)
 	defer pause.Stop()
@@ -104,21 +102,22 @@ func (d *tidier) run() {
 	}
 }
 
-// rested is how long there has been no work.
+// idleFor returns how long there has been no work.
 func (d *tidier) rested() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Since(d.last)
 }
 
-// sleep notes that the next look is so far off.
+// setTick records the pause until the next check.
 func (d *tidier) sleep(next time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.drowsy = next > tidyAfter
 }
 
-// rest ends the goroutine unless there was work lately, or since the collection began.
+// stopIfIdle marks the goroutine as ended and returns true, unless there was work shortly before the collection began
+// or since.
 func (d *tidier) rest(began time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,7 +125,7 @@ func (d *tidier) rest(began time.Time) bool {
 	return !d.running
 }
 
-// close ends the goroutine, and collects what is left.
+// close ends the goroutine, and starts a last collection.
 func (d *tidier) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,9 +136,9 @@ func (d *tidier) close() {
 	}
 }
 
-// giveBack collects, twice, as what is pooled survives one collection, and returns free memory and threads to the system. A burst
-// has the runtime start a thread for each system call that the kernel made wait,
-// and none ends by itself; one to which an ending goroutine is locked does.
+// freeMemory runs the garbage collector, twice because pooled objects survive the first collection, and returns free
+// memory and surplus threads to the system. During a burst the runtime starts a thread for each system call that
+// blocks, and none of these ends by itself. A thread ends when a goroutine that is locked to it ends.
 func giveBack() {
 	runtime.GC()
 	debug.FreeOSMemory()
@@ -148,8 +147,8 @@ func giveBack() {
 	}
 }
 
-// inUse is the size of the heap's objects, dead ones with them. To measure it does
-// not stop the world.
+// inUse returns the size of the objects on the heap, including dead ones, in bytes. The measurement does not stop the
+// world.
 func inUse() uint64 { return measure("/memory/classes/heap/objects:bytes") }
 
 func measure(what string) uint64 {

@@ -31,17 +31,15 @@ import (
 	"ncclmesh/transport/window"
 )
 
-// How many set-ups and closes may be inside verbs at once, of all connections
-// together.
+// How many set-ups and closes may call verbs at once, over all connections.
 const (
-	makers    = 2  // that make and destroy, which takes microseconds to milliseconds
-	resolvers = 16 // that take queue pairs to RTR, which takes up to a second
+	makers    = 2  // for calls that create and destroy objects, which take microseconds to milliseconds
+	resolvers = 16 // for calls that move queue pairs to RTR, which take up to a second
 
-	lookers = 16 * resolvers // of a process that looks at the mesh: it tries all nodes at once, and ends
+	lookers = 16 * resolvers // in a process that only examines the mesh, because it tests all nodes at once
 )
 
-// Transport is this process's end of the mesh. Its methods may be called from
-// any thread.
+// Transport is this process's end of the mesh. Its methods may be called from any thread.
 type Transport struct {
 	opts    Options
 	log     *slog.Logger
@@ -49,41 +47,41 @@ type Transport struct {
 	process handshake.ProcessID
 	node    handshake.NodeID
 	ports   []lane.Port
-	page    *stats.Page                      // what other processes see
-	window  *window.Window                   // where they do; or nil
-	says    []handshake.Setting              // what peers are told of settings
-	told    atomic.Pointer[[]handshake.Port] // what peers are told of ports, same order
+	page    *stats.Page                      // counters that other processes can read
+	window  *window.Window                   // gives other processes access to page; nil if they have none
+	says    []handshake.Setting              // settings that are sent to peers
+	told    atomic.Pointer[[]handshake.Port] // ports that are sent to peers, in the same order
 	ep      *control.Endpoint
-	data    *dataport.Endpoint // where sockets of lanes come in
+	data    *dataport.Endpoint // accepts the sockets of lanes
 	paths   *path.Finder
-	over    map[lane.Port]lane.Port // ports for circuits, of those for queue pairs
-	met     atomic.Bool             // what follows is there: relaying is not off
+	over    map[lane.Port]lane.Port // circuit ports, by the verbs port that each belongs to
+	met     atomic.Bool             // the fields up to engine are set, because relaying is not off
 	hail    *hail.Hailer
 	mesh    *mesh.Mesh
 	relay   *relay.Relay
 	engine  *engine.Engine
-	retire  atomic.Bool   // nothing more is carried for others
-	carries chan struct{} // a token says that what is carried for others has changed
+	retire  atomic.Bool   // this process relays no new circuits
+	carries chan struct{} // holds a token after the relayed circuits have changed
 	env     conn.Env
 
-	ctx               context.Context // ends at Close
+	ctx               context.Context // done after Close
 	cancel            context.CancelFunc
 	work              sync.WaitGroup // goroutines of connections
 	tidy              *tidier
 	making, resolving *crew.Crew
-	lastID            atomic.Uint32 // of connections this side sends on
+	lastID            atomic.Uint32 // last ID of a connection on which this side sends
 
-	mu        sync.Mutex // a leaf
+	mu        sync.Mutex // a leaf lock
 	conns     map[connKey]*conn.Conn
 	listeners map[uint32]*Listener
-	mending   map[*control.Session]chan struct{} // sessions whose connections lack lanes; a token has them looked at at once
+	mending   map[*control.Session]chan struct{} // sessions with connections that lack lanes; a token starts the next search at once
 	warned    map[string]bool
-	lately    map[string]time.Time // when the user was warned of what happens again and again
+	lately    map[string]time.Time // time of the last warning about a repeated event, by subject
 	closed    bool
 }
 
-// connKey names a connection: its session, which also says which half this is,
-// and its number there.
+// connKey identifies a connection: its session, which also determines whether this side sends or receives, and its ID
+// in the session.
 type connKey struct {
 	s  *control.Session
 	id uint32
@@ -156,7 +154,7 @@ func New(o Options) (_ *Transport, err error) {
 	return t, nil
 }
 
-// newPaths is who chooses the lanes of connections. The ports are open.
+// newPaths makes the Finder that chooses the lanes of connections. The ports must be open.
 func (t *Transport) newPaths(left []handshake.Setting) *path.Finder {
 	paths := path.NewFinder(path.Config{
 		Env: &t.env, Ports: t.ports, Advertised: func() []handshake.Port { return *t.told.Load() },
@@ -175,7 +173,7 @@ func (t *Transport) newPaths(left []handshake.Setting) *path.Finder {
 func (t *Transport) listen(found *topology.Node) (err error) {
 	mesh := map[string]bool{}
 	for _, p := range t.ports {
-		if p.Kind() == lane.Verbs { // which of the others is the mesh is not known
+		if p.Kind() == lane.Verbs { // the configuration does not tell which plain interfaces belong to the mesh
 			mesh[p.Now().Netdev] = true
 		}
 	}
@@ -207,8 +205,8 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 	return err
 }
 
-// needs reports whether the peer of a session is still needed: by connections, by what is
-// carried for others, and by whoever listens here, as the peer may be about to connect.
+// needsPeer reports whether the peer of a session is still needed: by connections, by relayed circuits, or because a
+// listener is open here and the peer may be about to connect.
 func (t *Transport) needs(s *control.Session) bool {
 	if len(t.connsOf(s)) > 0 || t.met.Load() && t.relay.Uses(s) {
 		return true
@@ -225,7 +223,7 @@ func (t *Transport) onMesh(a netip.Addr) bool {
 	})
 }
 
-// describe writes down what peers are told of the ports.
+// describe stores the description of the ports that is sent to peers, and updates the page.
 func (t *Transport) describe() {
 	told := topology.Describe(path.Now(t.ports), t.opts.GIDs)
 	for i, p := range t.ports {
@@ -235,8 +233,7 @@ func (t *Transport) describe() {
 	t.showPorts()
 }
 
-// Device is what NCCL is told of the node: all its RDMA ports as one, or all its
-// interfaces when none of those is up.
+// Device returns the device to report to NCCL: all RDMA ports as one, or all plain interfaces if no RDMA port is up.
 func (t *Transport) Device() topology.Device {
 	ports := path.Now(t.ports)
 	rdma := slices.DeleteFunc(slices.Clone(ports), func(p topology.Port) bool { return p.Device == "" })
@@ -246,12 +243,11 @@ func (t *Transport) Device() topology.Device {
 	return topology.Aggregate(slices.DeleteFunc(ports, func(p topology.Port) bool { return p.Device != "" }))
 }
 
-// message routes a session's message. It runs on the session's goroutine and
-// does not block.
+// message routes a session's message. It runs on the session's goroutine and does not block.
 func (t *Transport) message(s *control.Session, m handshake.Message) {
 	switch m := m.(type) {
 	case *handshake.Open:
-		if m.Epoch == 0 { // else of a connection that there is
+		if m.Epoch == 0 { // another epoch concerns an existing connection
 			t.opened(s, m)
 			return
 		}
@@ -289,7 +285,7 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 	c.Deliver(m)
 }
 
-// connOf is the number of the connection that a message is about.
+// connOf returns the ID of the connection that a message concerns.
 func connOf(m handshake.Message) (uint32, bool) {
 	switch m := m.(type) {
 	case *handshake.Open:
@@ -314,8 +310,8 @@ func connOf(m handshake.Message) (uint32, bool) {
 	return 0, false
 }
 
-// dead ends all connections of a session whose peer is gone, and the wait for the
-// one that it was made for.
+// dead handles the end of a session: it ends all its connections, and the wait for the connection that the session was
+// dialled for.
 func (t *Transport) dead(s *control.Session, err error) {
 	kind, what := kindOf(err), "can no longer be reached"
 	if kind == fault.ErrPeerGone {
@@ -328,7 +324,7 @@ func (t *Transport) dead(s *control.Session, err error) {
 	if t.met.Load() {
 		t.relay.Gone(s)
 		t.mesh.Gone(s)
-		if t.hail.Forget(s.Peer().Process) { // whoever comes after it has to be asked for
+		if t.hail.Forget(s.Peer().Process) { // a successor of the process has to be discovered
 			t.mesh.Changed()
 		}
 	}
@@ -344,7 +340,7 @@ func (t *Transport) dead(s *control.Session, err error) {
 			news = true
 		}
 	}
-	if news { // else both have closed their connections: that is how a job ends
+	if news { // otherwise both sides have closed their connections, as they do when a job ends
 		t.page.AddNotice(fmt.Sprintf("process %v on %s %s: %v", s.Peer().Process, s.Name(), what, err))
 	}
 }
@@ -354,10 +350,10 @@ func (t *Transport) connsOf(s *control.Session) []*conn.Conn {
 	return t.connsWhere(func(k connKey) bool { return k.s == s })
 }
 
-// all is which connections: all of them.
+// all is a condition for connsWhere that selects all connections.
 func all(connKey) bool { return true }
 
-// connsWhere returns some of the connections, ordered by their names: what follows must not
+// connsWhere returns the connections for which the function returns true, ordered by key, because callers must not
 // depend on the order of a map.
 func (t *Transport) connsWhere(which func(connKey) bool) (some []*conn.Conn) {
 	t.mu.Lock()
@@ -375,8 +371,7 @@ func (t *Transport) connsWhere(which func(connKey) bool) (some []*conn.Conn) {
 	return some
 }
 
-// add makes messages reach b. It fails when the number is taken or the session
-// is dead.
+// add registers a connection, so that messages reach it. It fails if the ID is taken or the session has ended.
 func (t *Transport) add(c *conn.Conn) error {
 	k := connKey{c.Session, c.ID}
 	c.Show(t.page)
@@ -390,14 +385,14 @@ func (t *Transport) add(c *conn.Conn) error {
 	case taken:
 		c.Hide()
 		return fmt.Errorf("%w: connection %d of %s exists", fault.ErrProtocol, c.ID, c.Session.Name())
-	case !c.Session.Alive(): // checked after the entry is visible to dead
+	case !c.Session.Alive(): // checked after dead can see the new entry
 		t.forget(c)
 		return fmt.Errorf("%w: process %v on %s ended its session", fault.ErrPeerGone, c.Session.Peer().Process, c.Session.Name())
 	}
 	return nil
 }
 
-// forget ends that.
+// forget removes a connection that add registered.
 func (t *Transport) forget(c *conn.Conn) {
 	k := connKey{c.Session, c.ID}
 	t.mu.Lock()
@@ -408,17 +403,16 @@ func (t *Transport) forget(c *conn.Conn) {
 	c.Hide()
 }
 
-// guarded calls f; a panic in it becomes an error.
+// guarded calls f, and returns a panic in it as an error.
 func (t *Transport) guarded(what string, f func() error) error {
 	return fault.Guarded(t.log, what, f)
 }
 
-// caught logs a panic that nothing but a log line can come of.
+// caught logs a panic of a goroutine whose failure has no other effect.
 func (t *Transport) caught(p *guard.Panic) { fault.Panicked(t.log, "in the background", p) }
 
-// background runs f on a goroutine that Close waits for; once Close has begun,
-// at once. What f serves has to hear of a panic by f's own doing: here it is only
-// kept from ending the process.
+// background runs f on a goroutine that Close waits for. After Close has begun it runs f before it returns. A panic in
+// f is only logged, so that it does not end the process: f itself has to report it where needed.
 func (t *Transport) background(f func()) {
 	t.mu.Lock()
 	if t.closed {
@@ -435,7 +429,7 @@ func (t *Transport) background(f func()) {
 	}()
 }
 
-// moved is a number that changes when a connection of a session moves data.
+// moved returns a number that changes when a connection of a session moves data.
 func (t *Transport) moved(s *control.Session) (n uint64) {
 	for _, c := range t.connsOf(s) {
 		n += c.Progress()
@@ -443,7 +437,7 @@ func (t *Transport) moved(s *control.Session) (n uint64) {
 	return n
 }
 
-// traffic is a number that changes when a connection of the transport moves data.
+// traffic returns a number that changes when any connection moves data.
 func (t *Transport) traffic() (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -453,8 +447,8 @@ func (t *Transport) traffic() (n uint64) {
 	return n
 }
 
-// Settle waits, a moment at most, until the peers' kernels have what was sent over
-// connections, closed ones too: the process is about to end.
+// FlushBeforeExit waits until the peers' kernels have received the sent data of all connections, closed ones included,
+// for at most flushTimeout. It is called when the process is about to end.
 func (t *Transport) Settle() {
 	ctx, cancel := t.env.Clock.WithTimeout(context.Background(), t.env.Scaled(partingTime))
 	defer cancel()
@@ -463,13 +457,12 @@ func (t *Transport) Settle() {
 	}
 }
 
-// partingTime is how long a process that ends may wait for slow peers.
+// flushTimeout is how long a process that ends waits for slow peers.
 const partingTime = 2 * time.Second
 
-// Close ends everything: connections still open are closed, queue pairs no
-// longer linger, the control plane says goodbye. No goroutine, descriptor or
-// verbs object is left, unless the process carries for others and is not there for that
-// alone: that goes on in the background until they have ended it.
+// Close closes all open connections, destroys queue pairs without lingering, and ends all sessions with a Bye. No
+// goroutine, descriptor or verbs object is left, with one exception: if the process relays circuits and is not
+// dedicated to that, relaying continues in the background until the circuits have ended.
 func (t *Transport) Close() error {
 	t.cancel()
 	t.mu.Lock()
@@ -480,11 +473,11 @@ func (t *Transport) Close() error {
 	for _, l := range listeners {
 		errs = append(errs, l.Close())
 	}
-	t.work.Wait() // set-ups end with the context, queue pairs stop lingering
+	t.work.Wait() // set-ups end with the context, and queue pairs stop lingering
 	for _, c := range t.connsWhere(all) {
 		errs = append(errs, c.Close())
 	}
-	if t.hail != nil { // who looks for a relay does not find this one any more
+	if t.hail != nil { // so that other nodes do not choose this one as a relay any more
 		errs = append(errs, t.hail.Close())
 	}
 	if n := t.Relaying().Now; n > 0 && !t.opts.Dedicated {
@@ -495,17 +488,17 @@ func (t *Transport) Close() error {
 	return errors.Join(append(errs, t.end())...)
 }
 
-// outlive waits until nothing is carried for others any more, and ends the rest.
+// waitForCircuits waits until no circuit is relayed any more, and then shuts down.
 func (t *Transport) outlive() {
 	for t.Relaying().Now > 0 {
 		t.env.Clock.Sleep(t.env.Scaled(lookEvery))
 	}
-	_ = t.end() // nobody is left to hear of it
+	_ = t.end() // no caller is left to return the error to
 }
 
 const lookEvery = 100 * time.Millisecond
 
-// end ends what is left when the connections are closed.
+// shutDown closes the parts that remain after the connections are closed.
 func (t *Transport) end() error {
 	errs := []error{t.part()}
 	if t.ep != nil {
@@ -525,5 +518,5 @@ func (t *Transport) end() error {
 	return errors.Join(errs...)
 }
 
-// Paths are the ways to the peers, as far as they are known.
+// Paths returns the Finder, which knows the paths to the peers.
 func (t *Transport) Paths() *path.Finder { return t.paths }

@@ -12,12 +12,11 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// settleTime lets a burst of changes end before they are looked at: a plugged
-// cable brings a carrier, then addresses one by one, then GIDs.
+// settleTime is how long to wait after a change, so that a burst of changes ends before the ports are read: a plugged
+// cable first brings a carrier, then addresses one by one, then GIDs.
 const settleTime = 200 * time.Millisecond
 
-// watch keeps the ports' addresses and links up to date, and with them what is
-// known of paths, here and at the peers.
+// watch keeps the ports' addresses and links up to date, and so the paths known here and at the peers.
 func (t *Transport) watch() {
 	changed := make(chan struct{}, 1)
 	err := t.opts.Machine.Source.Watch(t.ctx.Done(), func() {
@@ -51,9 +50,9 @@ func (t *Transport) watch() {
 	})
 }
 
-// linkChanged notes that an interface has a carrier or has none, at once: what else has
-// changed may settle. It tells the connections of a port that has lost it; and, as lanes over
-// such ports were spared while no port had one, of all of those when another has it again.
+// linkChanged records at once that an interface has gained or lost its carrier. It notifies the connections of a port
+// that has lost it. When a port regains its carrier, it also notifies the connections of all other ports without one,
+// because their lanes were kept while no port had a carrier.
 func (t *Transport) linkChanged(netdev string, carrier bool) {
 	var down []lane.Port
 	lit := false
@@ -81,15 +80,14 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 	for _, b := range t.connsWhere(all) {
 		for _, p := range down {
 			b.PortDown(p)
-			if c := t.over[p]; c != nil { // the same, to circuits
+			if c := t.over[p]; c != nil { // the circuit port of the same interface
 				b.PortDown(c)
 			}
 		}
 	}
 }
 
-// refresh looks at the ports again. When one has changed, all paths are to be
-// proved anew, and the peers are told.
+// refresh reads the ports again. If one has changed, all paths have to be validated again, and the peers are notified.
 func (t *Transport) refresh() {
 	found, err := t.opts.Machine.Source.Discover()
 	if err != nil {
@@ -106,7 +104,7 @@ func (t *Transport) refresh() {
 			changed, err := p.See(now)
 			if err != nil {
 				t.log.Warn("cannot look at a port again", "port", was.String(), "err", err)
-			} else if changed && (was.Usable() || p.Now().Usable()) { // of one that stays down nobody need know more
+			} else if changed && (was.Usable() || p.Now().Usable()) { // a change of a port that stays down concerns no peer
 				any = true
 				t.log.Info(fmt.Sprintf("port %d changed: %s", i, news(p.Now(), was, t.opts.GIDs)))
 			}
@@ -122,15 +120,15 @@ func (t *Transport) refresh() {
 		t.mesh.Changed()
 	}
 	for _, s := range t.ep.Sessions() {
-		_ = s.Send(&handshake.Ports{Ports: *t.told.Load()}) // a dead session needs none
+		_ = s.Send(&handshake.Ports{Ports: *t.told.Load()}) // the error means that the session has ended
 		if !s.Neighbour() {
 			t.mend(s)
 		}
 	}
 }
 
-// news is what people are told of a port that is not as it was: its line, and what
-// has changed when that line does not show it.
+// changeText returns the log text for a port that has changed: its summary, and the changed fields if the summary is
+// the same as before.
 func news(now, was *topology.Port, pol topology.GIDPolicy) string {
 	text := now.Summary(pol)
 	if text != was.Summary(pol) {
