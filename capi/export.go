@@ -33,7 +33,7 @@ func meshFinalize(ctx C.uintptr_t) (r C.ncclResult_t) {
 func meshSettle() {
 	var r C.ncclResult_t
 	defer caught("exit", 0, &r)
-	plugin.Settle()
+	plugin.FlushBeforeExit()
 }
 
 //export meshDevices

@@ -55,16 +55,16 @@ func (n *Net) comm(h Handle) (*comm, error) {
 }
 
 // activate publishes the board of a connection that has its handle to C, and starts the profiler's watch.
-func (n *Net) opened(c *comm) {
+func (n *Net) activate(c *comm) {
 	if ctx := n.contexts.get(c.ctx); ctx != nil && ctx.profiler != nil {
 		c.profiler = ctx.profiler
 		c.memory.Watch(c.profiler.watch)
 	}
-	if n.process.host.HangBoard == nil {
+	if n.process.host.PublishBoard == nil {
 		return
 	}
 	if c.board = c.memory.Board(uint64(c.handle)); c.board != 0 {
-		n.process.host.HangBoard(c.handle, c.board)
+		n.process.host.PublishBoard(c.handle, c.board)
 	}
 }
 
@@ -174,7 +174,7 @@ func (n *Net) CloseRecv(h Handle) Result {
 // deregister the user's buffers.
 func (n *Net) closeComm(c *comm) error {
 	if c.board != 0 {
-		n.process.host.TakeBoard(c.handle, c.board)
+		n.process.host.UnpublishBoard(c.handle, c.board)
 	}
 	var errs []error
 	for _, r := range n.regions.take(func(r *region) bool { return r.comm == c.handle }) {

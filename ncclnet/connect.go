@@ -15,11 +15,11 @@ type listenComm struct {
 	ctx      Handle
 	attempt  uint64
 	listener listener
-	alone    *clock.Timer // runs until a connection has arrived
+	noPeer   *clock.Timer // runs until a connection has arrived
 }
 
 func (l *listenComm) close() error {
-	l.alone.Stop()
+	l.noPeer.Stop()
 	return l.listener.Close()
 }
 
@@ -50,7 +50,7 @@ func (n *Net) listen(ctx Handle, dev int) (Handle, [HandleSize]byte, error) {
 	if err != nil {
 		return 0, none, err
 	}
-	lc := &listenComm{ctx, n.attempts.begin(), l, n.alone.watch(n, c.told)}
+	lc := &listenComm{ctx, n.attempts.begin(), l, n.noPeer.watch(n, c.settings)}
 	h, err := n.listens.put(lc)
 	if err != nil {
 		_ = lc.close()
@@ -87,7 +87,7 @@ func (n *Net) connect(d *dial, key Handle) (Handle, error) {
 		_ = conn.Close()
 		return 0, err
 	}
-	n.opened(&c.comm)
+	n.activate(&c.comm)
 	return c.handle, nil
 }
 
@@ -136,13 +136,13 @@ func (n *Net) accept(l *listenComm) (Handle, error) {
 	if conn == nil || err != nil {
 		return 0, err
 	}
-	l.alone.Stop()
+	l.noPeer.Stop()
 	c := &recvComm{comm: comm{ctx: l.ctx, memory: conn}, conn: conn}
 	if c.handle, err = n.recvs.put(c); err != nil {
 		_ = conn.Close()
 		return 0, err
 	}
-	n.opened(&c.comm)
+	n.activate(&c.comm)
 	return c.handle, nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 // useAfterFailure is how long NCCL may continue to use a connection that has failed before a warning is logged. NCCL
 // normally stops, or is stopped, long before.
-const goesOn = 10 * time.Second
+const useAfterFailure = 10 * time.Second
 
 // lostErrors is the text of that warning.
 const lostErrors = "NCCL goes on using a connection that has failed, as 2.26.2 to 2.27.7 do, which lose the errors of their network " +
@@ -17,25 +17,25 @@ const lostErrors = "NCCL goes on using a connection that has failed, as 2.26.2 t
 // A failure records which errors of a connection have been logged. NCCL may call many times until it is stopped, and
 // gets the same result each time.
 type failure struct {
-	mu      sync.Mutex
-	said    string // the last error that was logged
-	since   time.Time
-	goingOn bool // lostErrors was logged
+	mu     sync.Mutex
+	logged string // the last error that was logged
+	since  time.Time
+	warned bool // lostErrors was logged
 }
 
 // record reports whether an error has to be logged, and whether lostErrors has to be logged because NCCL has continued
 // for too long. It returns true once for each.
-func (f *failure) news(text string, now time.Time) (isNew, goingOn bool) {
+func (f *failure) record(text string, now time.Time) (isNew, tooLong bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.since.IsZero() {
 		f.since = now
 	}
-	isNew = f.said != text
-	f.said = text
-	goingOn = !f.goingOn && now.Sub(f.since) > goesOn
-	f.goingOn = f.goingOn || goingOn
-	return isNew, goingOn
+	isNew = f.logged != text
+	f.logged = text
+	tooLong = !f.warned && now.Sub(f.since) > useAfterFailure
+	f.warned = f.warned || tooLong
+	return isNew, tooLong
 }
 
 // failed logs an error of a connection, once, and returns its Result.
@@ -43,8 +43,8 @@ func (n *Net) failed(c *comm, call string, err error) Result {
 	if err == nil {
 		return ncclSuccess
 	}
-	isNew, goingOn := c.failure.news(err.Error(), time.Now())
-	if goingOn {
+	isNew, tooLong := c.failure.record(err.Error(), time.Now())
+	if tooLong {
 		n.log.Warn(lostErrors)
 	}
 	if !isNew {
@@ -57,9 +57,9 @@ func (n *Net) failed(c *comm, call string, err error) Result {
 type attempts struct {
 	begun atomic.Uint64
 
-	mu   sync.Mutex
-	said string // the last error that was logged
-	upTo uint64 // number of attempts that had begun by then
+	mu     sync.Mutex
+	logged string // the last error that was logged
+	upTo   uint64 // number of attempts that had begun by then
 }
 
 // begin returns the number of a new attempt, from 1.
@@ -68,13 +68,13 @@ func (a *attempts) begin() uint64 { return a.begun.Add(1) }
 // record reports whether the error of an attempt has to be logged. NCCL opens many connections to a peer at once, which
 // fail with the same error. That error is logged once for all attempts that had begun by then. A later attempt may
 // belong to another communicator, whose user needs the reason again.
-func (a *attempts) news(text string, attempt uint64) bool {
+func (a *attempts) record(text string, attempt uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.said == text && attempt <= a.upTo {
+	if a.logged == text && attempt <= a.upTo {
 		return false
 	}
-	a.said, a.upTo = text, a.begun.Load()
+	a.logged, a.upTo = text, a.begun.Load()
 	return true
 }
 
@@ -84,7 +84,7 @@ func (n *Net) notSetUp(call string, attempt uint64, err error) Result {
 	if err == nil {
 		return ncclSuccess
 	}
-	if !n.attempts.news(call+err.Error(), attempt) {
+	if !n.attempts.record(call+err.Error(), attempt) {
 		return resultOf(err)
 	}
 	return n.resultTo(n.log, 1, call, err)

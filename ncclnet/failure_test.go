@@ -22,13 +22,13 @@ func TestNews(t *testing.T) {
 		{"peer lost", 0},
 		{"peer lost", time.Second},
 		{"another", time.Second},
-		{"another", goesOn},
-		{"another", goesOn + 1},
-		{"another", 2 * goesOn},
-		{"peer lost", 3 * goesOn},
+		{"another", useAfterFailure},
+		{"another", useAfterFailure + 1},
+		{"another", 2 * useAfterFailure},
+		{"peer lost", 3 * useAfterFailure},
 	} {
-		isNew, goingOn := f.news(call.text, start.Add(call.after))
-		got = append(got, answer{isNew, goingOn})
+		isNew, tooLong := f.record(call.text, start.Add(call.after))
+		got = append(got, answer{isNew, tooLong})
 	}
 	want := []answer{{true, false}, {false, false}, {true, false}, {false, false}, {false, true}, {false, false}, {true, false}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -36,9 +36,9 @@ func TestNews(t *testing.T) {
 	}
 }
 
-// Attempts that were under way when one failed, and fail alike, are one line of the log. An
-// attempt that begins later is another communicator's, and its reason is logged again, whether
-// a connection came up in between or not.
+// Attempts that were in progress when one failed, and fail with the same error, are logged in one line. An attempt that
+// begins later belongs to another communicator, and its error is logged again, whether or not a connection came up in
+// between.
 func TestSetUpsFailAlike(t *testing.T) {
 	n := newTestNet(t)
 	ctx := n.init()
@@ -75,8 +75,8 @@ func TestSetUpsFailAlike(t *testing.T) {
 	}
 }
 
-// A failed accept is told of as a failed connect is: once for a listener that is asked again and
-// again, and again for a later one.
+// The error of accept is logged like that of connect: once for a listener, although NCCL calls repeatedly, and again
+// for a later listener.
 func TestAcceptsFailAlike(t *testing.T) {
 	n := newTestNet(t)
 	ctx := n.init()

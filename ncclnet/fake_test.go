@@ -14,8 +14,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// fakeNetwork stands behind the seam: connections within one process, in memory,
-// that do what a test tells them.
+// fakeNetwork implements the transport's interfaces: connections within one process, in memory, that behave as a test
+// requires.
 type fakeNetwork struct {
 	mu        sync.Mutex
 	options   transport.Options
@@ -78,7 +78,7 @@ func (f *fakeNetwork) Dial(h handshake.Handle) dialing {
 
 func (f *fakeNetwork) UsedBy(version int) { f.usedBy.Store(int64(version)) }
 
-func (f *fakeNetwork) Settle() { f.settled++ }
+func (f *fakeNetwork) FlushBeforeExit() { f.settled++ }
 
 func (f *fakeNetwork) Close() error {
 	f.closed = true
@@ -162,7 +162,7 @@ func (m fakeMemory) Watch(*conn.Watch)          {}
 func (m fakeMemory) Fail(err error)             { m.f.count("failed", 1) }
 func (m fakeMemory) Close() error               { m.f.count(m.kind, -1); return m.f.refuse["closeComm"] }
 
-// fakePipe carries sizes only: a receive that is posted takes the next sends.
+// fakePipe transfers only sizes: a posted receive takes the next sends.
 type fakePipe struct {
 	err     error
 	granted []*fakeRequest

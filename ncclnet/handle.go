@@ -106,7 +106,7 @@ func (h Handle) comm() Handle {
 }
 
 // hasGeneration reports whether a request's handle has that generation. 0 means no generation.
-func (h Handle) names(gen uint64) bool {
+func (h Handle) hasGeneration(gen uint64) bool {
 	const mask = 1<<requestGenBits - 1
 	return gen != 0 && uint64(h>>requestGenShift)&mask == gen&mask
 }

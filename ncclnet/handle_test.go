@@ -20,7 +20,7 @@ func TestHandleParts(t *testing.T) {
 		0: false, 1: false, 1<<requestGenBits - 2: false, 1<<requestGenBits - 1: true, 1 << requestGenBits: false,
 		5<<requestGenBits - 1: true,
 	} {
-		if q.names(gen) != want {
+		if q.hasGeneration(gen) != want {
 			t.Errorf("request %v names generation %d: %v", q, gen, !want)
 		}
 	}
@@ -103,7 +103,7 @@ func TestTableConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// Whatever number NCCL passes, a lookup ends in a value or an error.
+// For any number that NCCL passes, a lookup returns an object or an error.
 func FuzzHandles(f *testing.F) {
 	f.Add(uint64(0))
 	f.Add(uint64(1))

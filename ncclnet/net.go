@@ -33,8 +33,8 @@ type Net struct {
 	sharing turn.Turn     // held while the shared context is made
 	shared  atomic.Uint64 // the context of callers without one; 0: none
 
-	attempts attempts // connects and listens, with their logged errors
-	alone    alone    // warns about listeners without a connection
+	attempts attempts      // connects and listens, with their logged errors
+	noPeer   noPeerWarning // warns about listeners without a connection
 
 	tables tables
 
@@ -44,7 +44,7 @@ type Net struct {
 
 // A netContext is the state of one communicator. Objects that were opened in it are closed with it.
 type netContext struct {
-	*Hold
+	*Reference
 	logger   Logger // the logger that init passed
 	devices  int    // number of devices that were reported to NCCL
 	profiler *profiler
@@ -85,7 +85,7 @@ func (n *Net) InitShared(logger Logger, caller Caller) Result {
 }
 
 func (n *Net) init(logger Logger, caller Caller, trafficClass int) (Handle, error) {
-	hold, err := n.process.Hold(logger, trafficClass)
+	hold, err := n.process.Acquire(logger, trafficClass)
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +112,7 @@ func (n *Net) Finalize(h Handle) Result {
 
 // FlushBeforeExit waits until the peers have received the sent data, for a limited time. It is for a process that is
 // about to end without having called Finalize.
-func (n *Net) Settle() { n.process.settle() }
+func (n *Net) FlushBeforeExit() { n.process.flushBeforeExit() }
 
 // reap closes all objects that were opened in the context h.
 func (n *Net) reap(h Handle) {

@@ -143,8 +143,8 @@ func TestContextsShareOneTransport(t *testing.T) {
 	}
 }
 
-// While one context's leftovers are closed another is finalized: the transport
-// stays until both are through.
+// While the objects of one context are closed, another context is finalized: the transport stays open until both are
+// done.
 func TestFinalizeTwoAtOnce(t *testing.T) {
 	n := newTestNet(t)
 	a, b := n.init(), n.init()
@@ -163,17 +163,17 @@ func TestFinalizeTwoAtOnce(t *testing.T) {
 	}
 }
 
-// A process that ends has what is open wait for what was sent, where something is.
-func TestSettle(t *testing.T) {
+// A process that is about to end waits for the sent data of an open transport.
+func TestFlushBeforeExit(t *testing.T) {
 	n := newTestNet(t)
-	n.Settle()
+	n.FlushBeforeExit()
 	a, b := n.init(), n.init()
 	f := n.f
-	n.Settle()
+	n.FlushBeforeExit()
 	n.ok("finalize", n.Finalize(a))
-	n.Settle()
+	n.FlushBeforeExit()
 	n.ok("finalize", n.Finalize(b))
-	n.Settle()
+	n.FlushBeforeExit()
 	if f.settled != 2 {
 		t.Errorf("settled %d times, want 2", f.settled)
 	}
@@ -199,8 +199,8 @@ func TestSharedContextStays(t *testing.T) {
 	}
 }
 
-// The first init of a process opens the transport, which may take long: another waits for it, and opens none. In a bubble
-// virtual time goes on meanwhile.
+// The first init of a process opens the transport, which may take long. Another init waits for it, and opens none. In a
+// synctest bubble virtual time advances meanwhile.
 func TestInitsTogether(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -357,7 +357,7 @@ func TestTrafficClassOfCommunicator(t *testing.T) {
 	}
 }
 
-// What peers are told of the settings is what holds when the network is opened.
+// The settings that are sent to peers are those at the time when the network was opened.
 func TestSettingsReachTheNetwork(t *testing.T) {
 	n := newTestNet(t)
 	n.env["NCCL_MESH_TOPOLOGY"], n.env["NCCL_ALGO"] = "full", "Ring"
@@ -373,8 +373,7 @@ func TestSettingsReachTheNetwork(t *testing.T) {
 	}
 }
 
-// A panic in a call is logged with its stack, and ends the connection that the call
-// was about and no other.
+// A panic in a call is logged with its stack, and fails the connection of the call and no other.
 func TestPanicked(t *testing.T) {
 	n := newTestNet(t)
 	ctx := n.init()
@@ -412,9 +411,9 @@ func TestPanicked(t *testing.T) {
 	}
 }
 
-// NCCL closes NULL after a failed connect or accept, and what its clean-up has closed already.
-// Nothing is logged, because ncclGetLastError returns what was logged last. Every other call
-// about what is gone fails, and nothing of it reaches another connection.
+// NCCL closes NULL after a failed connect or accept, and objects that its clean-up has closed already. Nothing is
+// logged then, because ncclGetLastError returns the last log line. Every other call for a closed object fails, and has
+// no effect on another connection.
 func TestCallsAboutWhatIsGone(t *testing.T) {
 	type calls struct {
 		ctx, listen, send, recv, smr, rmr, sendRequest, recvRequest Handle

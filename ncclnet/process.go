@@ -23,7 +23,7 @@ type Host struct {
 
 	// PublishBoard gives C access to the board of a connection, and UnpublishBoard ends it. Nil: C calls Go for every
 	// request.
-	HangBoard, TakeBoard func(comm Handle, board uintptr)
+	PublishBoard, UnpublishBoard func(comm Handle, board uintptr)
 
 	// StartEvent starts an event of NCCL's profiler, through its callback, for a part of a message that the profiler
 	// knows as step. It returns the event, or 0 if the profiler made none. StopEvent ends the event. Nil: there is no
@@ -51,23 +51,23 @@ type Process struct {
 
 	mesh atomic.Pointer[mesh] // nil: not open; written under mu
 
-	mu    turn.Turn // taken before logMu; held while opening and closing
-	holds []*Hold   // in the order in which they were acquired
+	mu         turn.Turn    // taken before logMu; held while opening and closing
+	references []*Reference // in the order in which they were acquired
 
-	saying sync.Mutex // a leaf lock, held while any logger is called; a waiter inside C would block a thread
+	logMu  sync.Mutex // a leaf lock, held while any logger is called; a waiter inside C would block a thread
 	logger Logger     // the logger of log; guarded by logMu
 }
 
 // A mesh is an open transport with its configuration. It does not change.
 type mesh struct {
-	net    network
-	device topology.Device
-	tuning config.Tuning
-	told   []handshake.Setting // settings that are sent to peers
+	net      network
+	device   topology.Device
+	tuning   config.Tuning
+	settings []handshake.Setting // settings that are sent to peers
 }
 
 // A Reference keeps the transport of a Process open.
-type Hold struct {
+type Reference struct {
 	*mesh
 	process *Process
 	logger  Logger // guarded by process.mu
@@ -85,15 +85,15 @@ func newProcess(host Host, open func(transport.Options) (network, error)) *Proce
 // Acquire opens the transport, if it is not open, and keeps it open until Release. The log goes to logger, unless that
 // is nil, until a later reference has another logger or this one is released. trafficClass is a communicator's, or -1;
 // the value of the caller that opens the transport holds for all.
-func (p *Process) Hold(logger Logger, trafficClass int) (*Hold, error) {
+func (p *Process) Acquire(logger Logger, trafficClass int) (*Reference, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := &Hold{process: p, logger: logger}
-	p.holds = append(p.holds, h)
+	h := &Reference{process: p, logger: logger}
+	p.references = append(p.references, h)
 	p.logToLatestLocked()
 	defer func() {
 		if h.mesh == nil { // an error, or a panic
-			p.leaveLocked(h)
+			p.dropLocked(h)
 		}
 	}()
 	if p.mesh.Load() == nil {
@@ -108,29 +108,29 @@ func (p *Process) Hold(logger Logger, trafficClass int) (*Hold, error) {
 }
 
 // AcquireIfOpen returns a reference if the transport is open, and otherwise nil. It never opens it.
-func (p *Process) HoldOpen() *Hold {
+func (p *Process) AcquireIfOpen() *Reference {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m := p.mesh.Load()
 	if m == nil {
 		return nil
 	}
-	h := &Hold{mesh: m, process: p}
-	p.holds = append(p.holds, h)
+	h := &Reference{mesh: m, process: p}
+	p.references = append(p.references, h)
 	return h
 }
 
 // Release releases a reference. If it was the last, Release closes the transport and returns when it is closed. After
 // that the reference's logger is not called any more. Further calls have no effect.
-func (h *Hold) Release() error {
+func (h *Reference) Release() error {
 	p := h.process
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !slices.Contains(p.holds, h) {
+	if !slices.Contains(p.references, h) {
 		return nil
 	}
-	defer p.leaveLocked(h) // after the closing, which logs
-	if len(p.holds) > 1 {
+	defer p.dropLocked(h) // after the closing, which logs
+	if len(p.references) > 1 {
 		return nil
 	}
 	p.mesh.Store(nil)
@@ -138,19 +138,19 @@ func (h *Hold) Release() error {
 }
 
 // LogTo sets the reference's logger, and makes the reference the latest one.
-func (h *Hold) LogTo(logger Logger) {
+func (h *Reference) LogTo(logger Logger) {
 	p := h.process
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.Index(p.holds, h); i >= 0 {
+	if i := slices.Index(p.references, h); i >= 0 {
 		h.logger = logger
-		p.holds = append(slices.Delete(p.holds, i, i+1), h)
+		p.references = append(slices.Delete(p.references, i, i+1), h)
 		p.logToLatestLocked()
 	}
 }
 
-func (p *Process) leaveLocked(h *Hold) {
-	p.holds = slices.DeleteFunc(p.holds, func(other *Hold) bool { return other == h })
+func (p *Process) dropLocked(h *Reference) {
+	p.references = slices.DeleteFunc(p.references, func(other *Reference) bool { return other == h })
 	p.logToLatestLocked()
 }
 
@@ -158,13 +158,13 @@ func (p *Process) leaveLocked(h *Hold) {
 // Process.mu.
 func (p *Process) logToLatestLocked() {
 	var latest Logger
-	for _, h := range p.holds {
+	for _, h := range p.references {
 		if h.logger != nil {
 			latest = h.logger
 		}
 	}
-	p.saying.Lock()
-	defer p.saying.Unlock()
+	p.logMu.Lock()
+	defer p.logMu.Unlock()
 	p.logger = latest
 }
 
@@ -193,8 +193,8 @@ func (p *Process) logTo(logger Logger) *slog.Logger {
 	handler := &logHandler{level: &p.level}
 	if logger != nil {
 		handler.logger = func(level, subsystems int, file string, line int, text string) {
-			p.saying.Lock()
-			defer p.saying.Unlock()
+			p.logMu.Lock()
+			defer p.logMu.Unlock()
 			logger(level, subsystems, file, line, text)
 		}
 	}
@@ -202,16 +202,16 @@ func (p *Process) logTo(logger Logger) *slog.Logger {
 }
 
 func (p *Process) write(level, subsystems int, file string, line int, text string) {
-	p.saying.Lock()
-	defer p.saying.Unlock()
+	p.logMu.Lock()
+	defer p.logMu.Unlock()
 	if p.logger != nil {
 		p.logger(level, subsystems, file, line, text)
 	}
 }
 
 // flushBeforeExit calls FlushBeforeExit of the transport, if it is open.
-func (p *Process) settle() {
+func (p *Process) flushBeforeExit() {
 	if m := p.mesh.Load(); m != nil {
-		m.net.Settle()
+		m.net.FlushBeforeExit()
 	}
 }

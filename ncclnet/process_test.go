@@ -13,8 +13,8 @@ import (
 	"ncclmesh/transport"
 )
 
-// One process may have two NCCLs loaded. When the one that came last goes, what is logged goes to the other, and never
-// again into a library that may be unloaded.
+// One process may have loaded two NCCLs. When the one that came last ends, the log goes to the other, and never again
+// to a library that may be unloaded.
 func TestLogStaysWithWhoStays(t *testing.T) {
 	n := newTestNet(t)
 	a := n.init()
@@ -44,7 +44,7 @@ func TestLogStaysWithWhoStays(t *testing.T) {
 	}
 }
 
-// A panic in a closing leaves nothing closed behind for the next to find.
+// A panic in a Close leaves no closed transport behind for the next caller.
 func TestInitAfterPanicInClosing(t *testing.T) {
 	n := newTestNet(t)
 	a, first := n.init(), n.f
@@ -59,7 +59,7 @@ func TestInitAfterPanicInClosing(t *testing.T) {
 	}
 }
 
-// testProcess opens networks that know how many of them are open.
+// testProcess opens networks and counts those that are open.
 type testProcess struct {
 	*Process
 	env    map[string]string
@@ -93,7 +93,7 @@ func newTestProcess(t *testing.T) *testProcess {
 	return p
 }
 
-func (c *countedNetwork) Settle() {}
+func (c *countedNetwork) FlushBeforeExit() {}
 
 func (c *countedNetwork) Close() error {
 	if c.closed.Swap(true) {
@@ -107,25 +107,25 @@ func (c *countedNetwork) Close() error {
 	return nil
 }
 
-func isClosed(h *Hold) bool { return h.net.(*countedNetwork).closed.Load() }
+func isClosed(h *Reference) bool { return h.net.(*countedNetwork).closed.Load() }
 
-func (p *testProcess) hold(t *testing.T) *Hold {
+func (p *testProcess) hold(t *testing.T) *Reference {
 	t.Helper()
-	h, err := p.Hold(nil, -1)
+	h, err := p.Acquire(nil, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h
 }
 
-func release(t *testing.T, h *Hold) {
+func release(t *testing.T, h *Reference) {
 	t.Helper()
 	if err := h.Release(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Steps of holders a, b and c: upper case holds, lower case releases, '?' holds what is open.
+// Steps of references a, b and c: upper case acquires, lower case releases, '?' acquires if the transport is open.
 func TestHolders(t *testing.T) {
 	tests := []struct {
 		steps        string
@@ -151,11 +151,11 @@ func TestHolders(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.steps, func(t *testing.T) {
 			p := newTestProcess(t)
-			holds := map[rune]*Hold{}
+			holds := map[rune]*Reference{}
 			for _, step := range tt.steps {
 				switch holder := unicode.ToUpper(step); {
 				case step == '?':
-					holds['C'] = p.HoldOpen()
+					holds['C'] = p.AcquireIfOpen()
 				case step == holder:
 					holds[holder] = p.hold(t)
 				default:
@@ -166,7 +166,7 @@ func TestHolders(t *testing.T) {
 				t.Errorf("opened %d, open %d; want %d, %d", p.opened.Load(), p.open.Load(), tt.opened, tt.open)
 			}
 			for _, h := range holds {
-				if h != nil && slices.Contains(p.holds, h) && isClosed(h) {
+				if h != nil && slices.Contains(p.references, h) && isClosed(h) {
 					t.Error("closed under a holder")
 				}
 			}
@@ -179,7 +179,7 @@ func TestHoldRefused(t *testing.T) {
 	p.refuse = errors.New("no port")
 	var said []string
 	logger := func(_, _ int, _ string, _ int, text string) { said = append(said, text) }
-	if h, err := p.Hold(logger, -1); h != nil || !errors.Is(err, p.refuse) {
+	if h, err := p.Acquire(logger, -1); h != nil || !errors.Is(err, p.refuse) {
 		t.Errorf("%v, %v", h, err)
 	}
 	if len(said) != 1 || !strings.Contains(said[0], "build ") {
@@ -190,14 +190,14 @@ func TestHoldRefused(t *testing.T) {
 		t.Errorf("said to who was refused: %q", said[1:])
 	}
 	p.env["NCCL_IB_TC"] = "x"
-	if _, err := p.Hold(nil, -1); !errors.Is(err, errUsage) {
+	if _, err := p.Acquire(nil, -1); !errors.Is(err, errUsage) {
 		t.Errorf("a bad setting: %v", err)
 	}
 	p.refuse, p.env = nil, nil
 	release(t, p.hold(t))
 }
 
-// Who comes while the last holder's release closes waits for that, and gets a mesh of its own.
+// Acquire waits while the last Release closes the transport, and then opens a new one.
 func TestHoldDuringLastRelease(t *testing.T) {
 	p := newTestProcess(t)
 	p.begun, p.end = make(chan struct{}), make(chan struct{})
@@ -209,10 +209,10 @@ func TestHoldDuringLastRelease(t *testing.T) {
 	if c, r := n.Devices(); c != 0 || r != ncclInvalidUsage { // waits for nobody
 		t.Errorf("devices while it closes: %d, %v", c, r)
 	}
-	var next *Hold
+	var next *Reference
 	wait.Go(func() { next = p.hold(t) })
 	wait.Go(func() {
-		if h := p.HoldOpen(); h != nil { // of next, if that came first
+		if h := p.AcquireIfOpen(); h != nil { // of next, if that came first
 			release(t, h)
 		}
 	})
@@ -226,7 +226,8 @@ func TestHoldDuringLastRelease(t *testing.T) {
 	release(t, next)
 }
 
-// Holders come and go at once: nobody sees a mesh closed that it holds, and no two are ever open.
+// References are acquired and released concurrently: no transport is closed while it has a reference, and no two are
+// ever open.
 func TestLastReleases(t *testing.T) {
 	p := newTestProcess(t)
 	var wait sync.WaitGroup
@@ -237,7 +238,7 @@ func TestLastReleases(t *testing.T) {
 		}
 		wait.Go(func() {
 			for range 200 {
-				h, err := p.Hold(logger, -1)
+				h, err := p.Acquire(logger, -1)
 				if err != nil {
 					t.Error(err)
 					return
@@ -246,7 +247,7 @@ func TestLastReleases(t *testing.T) {
 					t.Error("closed under a holder")
 				}
 				p.log.Warn("held")
-				if other := p.HoldOpen(); other == nil || other.mesh != h.mesh {
+				if other := p.AcquireIfOpen(); other == nil || other.mesh != h.mesh {
 					t.Error("what is held is not open")
 				} else {
 					release(t, other)
@@ -256,12 +257,12 @@ func TestLastReleases(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if p.open.Load() != 0 || p.mesh.Load() != nil || len(p.holds) != 0 || p.logger != nil {
-		t.Errorf("left: %d open, %d holds", p.open.Load(), len(p.holds))
+	if p.open.Load() != 0 || p.mesh.Load() != nil || len(p.references) != 0 || p.logger != nil {
+		t.Errorf("left: %d open, %d holds", p.open.Load(), len(p.references))
 	}
 }
 
-// A logger is not called after its holder's release, whoever logs.
+// A logger is not called after the release of its reference, whichever goroutine logs.
 func TestLoggerEndsWithItsHolder(t *testing.T) {
 	p := newTestProcess(t)
 	first := p.hold(t)
@@ -279,7 +280,7 @@ func TestLoggerEndsWithItsHolder(t *testing.T) {
 	})
 	for range 200 {
 		var said, gone atomic.Bool
-		h, err := p.Hold(func(int, int, string, int, string) {
+		h, err := p.Acquire(func(int, int, string, int, string) {
 			said.Store(true)
 			if gone.Load() {
 				t.Error("called after the release")
@@ -299,7 +300,7 @@ func TestLoggerEndsWithItsHolder(t *testing.T) {
 	release(t, first)
 }
 
-// Communicators begin and end at once, as those of several threads do.
+// Communicators begin and end concurrently, as those of several threads do.
 func TestContextsAtOnce(t *testing.T) {
 	p := newTestProcess(t)
 	n := New(p.Process)

@@ -48,12 +48,12 @@ func newProfiler(host *Host, caller Caller) *profiler {
 		return nil
 	}
 	p := &profiler{host: host, callback: caller.Profiler}
-	p.watch = conn.NewWatch(p.tell)
+	p.watch = conn.NewWatch(p.report)
 	return p
 }
 
 // track stores the names by which NCCL knows a request, if the request is traced.
-func (p *profiler) posted(q request, h Handle, bufs ...Buffer) {
+func (p *profiler) track(q request, h Handle, bufs ...Buffer) {
 	t := q.Trace()
 	if t == nil {
 		return
@@ -65,7 +65,7 @@ func (p *profiler) posted(q request, h Handle, bufs ...Buffer) {
 }
 
 // report emits the events for what a test has found.
-func (p *profiler) tell(t *conn.Trace, over bool) {
+func (p *profiler) report(t *conn.Trace, over bool) {
 	var events [MaxRecvs]int
 	for i := range t.Parts {
 		part := &t.Parts[i]

@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Events are emitted where NCCL can take them, and nowhere else.
+// Events are emitted only if NCCL can accept them.
 func TestProfilerOf(t *testing.T) {
 	emits := &Host{StartEvent: func(uintptr, uintptr, Event) uintptr { return 0 }, StopEvent: func(uintptr, uintptr) {}}
 	tests := []struct {
@@ -34,7 +34,7 @@ func TestProfilerOf(t *testing.T) {
 	}
 }
 
-// port is one of a lane, of a kind.
+// port is a lane's port of a kind.
 type port struct {
 	lane.Port
 	kind lane.Kind
@@ -42,12 +42,12 @@ type port struct {
 
 func (p port) Kind() lane.Kind { return p.kind }
 
-// numbered is what carries a lane.
+// numbered is a lane's carrier with a number.
 type numbered struct{ lane.Carrier }
 
 func (numbered) Number() int { return 17 }
 
-// recorder is a host that notes events, and refuses them while it is told to.
+// recorder is a host that records events, and refuses them while a test requires it.
 type recorder struct {
 	refuse bool
 	log    []string
@@ -66,7 +66,7 @@ func (r *recorder) host() *Host {
 	}
 }
 
-// What is emitted in the tests of one request.
+// The events that are emitted in the tests of one request.
 func TestTell(t *testing.T) {
 	on := func(k lane.Kind, index uint8) *lane.Lane {
 		return &lane.Lane{Carrier: numbered{}, Port: port{kind: k}, Index: index}
@@ -117,12 +117,12 @@ func TestTell(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := &recorder{refuse: tt.refuse}
 			p := newProfiler(r.host(), Caller{Interface: 12, Profiler: 1})
-			p.tell(&tt.trace, false)
+			p.report(&tt.trace, false)
 			r.log = append(r.log, "")
 			tt.then(&tt.trace)
-			p.tell(&tt.trace, false)
+			p.report(&tt.trace, false)
 			r.log = append(r.log, "")
-			p.tell(&tt.trace, true)
+			p.report(&tt.trace, true)
 			if diff := cmp.Diff(tt.want, r.log); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -130,12 +130,13 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// Who refuses many events in a row is asked seldom, and always again once one is taken.
+// After many consecutive refusals only an occasional request is traced, and every request again after an accepted
+// event.
 func TestRefusals(t *testing.T) {
 	r := &recorder{refuse: true}
 	p := newProfiler(r.host(), Caller{Interface: 12, Profiler: 1})
 	emit := func() {
-		p.tell(&conn.Trace{Steps: [8]uintptr{5}, Parts: []conn.TracedPart{{
+		p.report(&conn.Trace{Steps: [8]uintptr{5}, Parts: []conn.TracedPart{{
 			Lane: &lane.Lane{Carrier: numbered{}, Port: port{kind: lane.Verbs}}, Ended: true}}}, true)
 	}
 	wants := func(what string, one, every bool) {

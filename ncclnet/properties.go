@@ -50,30 +50,30 @@ type Properties struct {
 // Devices returns the number of devices. Each device is the whole mesh: NCCL chooses a device without regard to the
 // peer, while in a mesh the peer determines the ports.
 func (n *Net) Devices() (int, Result) {
-	rails := n.railsShown()
-	if rails == nil {
+	vDevices := n.openVDevices()
+	if vDevices == nil {
 		return 0, n.result("devices", errNotOpen)
 	}
-	return len(rails), ncclSuccess
+	return len(vDevices), ncclSuccess
 }
 
 // Properties returns the properties of device dev.
 func (n *Net) Properties(dev int) (Properties, Result) {
-	m, rails := n.process.mesh.Load(), n.railsShown()
-	if m == nil || rails == nil {
+	m, vDevices := n.process.mesh.Load(), n.openVDevices()
+	if m == nil || vDevices == nil {
 		return Properties{}, n.result("getProperties", errNotOpen)
 	}
-	if err := checkDevice(dev, len(rails)); err != nil {
+	if err := checkDevice(dev, len(vDevices)); err != nil {
 		return Properties{}, n.result("getProperties", err)
 	}
 	return Properties{
-		Name:    rails[dev].name,
-		PCIPath: rails[dev].pciPath,
+		Name:    vDevices[dev].name,
+		PCIPath: vDevices[dev].pciPath,
 		GUID:    m.device.GUID,
 		// Only host memory. On GB10 the GPU's memory is not coherent with the network adapter, and elsewhere GPUDirect
 		// has not been validated yet.
 		PtrSupport: NCCL_PTR_HOST,
-		Speed:      rails[dev].mbps,
+		Speed:      vDevices[dev].mbps,
 		Port:       dev + 1, // devices with the same port number would share one speed
 		// NCCL adds this value to its own model of a step between nodes, which is 5 µs with LL and 14 with Simple,
 		// fitted to InfiniBand. It matters where no tuner is used. Over RDMA on a cable a step takes less, 3.1 and 5.4

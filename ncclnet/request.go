@@ -38,7 +38,7 @@ func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle, s
 	}
 	h := c.posted(q)
 	if c.profiler != nil && step != 0 {
-		c.profiler.posted(q, h, Buffer{Step: step})
+		c.profiler.track(q, h, Buffer{Step: step})
 	}
 	return h, ncclSuccess
 }
@@ -75,7 +75,7 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 	}
 	h := c.posted(q)
 	if c.profiler != nil {
-		c.profiler.posted(q, h, bufs...)
+		c.profiler.track(q, h, bufs...)
 	}
 	return h, ncclSuccess
 }
@@ -120,7 +120,7 @@ func (n *Net) request(h Handle) (request, *comm, error) {
 	default:
 		return nil, nil, fmt.Errorf("%w: %s is not a request of this plugin", errArgument, h)
 	}
-	if q == nil || !h.names(q.Outstanding()) {
+	if q == nil || !h.hasGeneration(q.Outstanding()) {
 		return nil, nil, fmt.Errorf("%w: request %s is done, or was never posted", errArgument, h)
 	}
 	return q, c, nil

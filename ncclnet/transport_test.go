@@ -10,8 +10,8 @@ import (
 	"ncclmesh/tests/transporttest"
 )
 
-// The calls go through the real transport, on a simulated machine whose process connects to itself, leave nothing there in the end, and can
-// begin anew.
+// The calls go through the real transport, on a simulated machine whose process connects to itself. They leave no
+// resources behind, and the plugin can be initialised again.
 func TestOverTransport(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		n := &testNet{t: t}
@@ -72,14 +72,14 @@ func overTransport(t *testing.T, n *testNet) {
 		t.Error(err)
 	}
 
-	// Half-open objects go with their communicator.
+	// Half-open objects are closed with their communicator.
 	_, wire, r := n.Listen(ctx, 0)
 	n.ok("listen", r)
 	_, r = n.Connect(ctx, 0, &wire)
 	n.ok("connect", r)
 	n.ok("finalize", n.Finalize(ctx))
 	transporttest.Await(t, "the end of all verbs objects", func() bool { return len(ibv.Live()) == 0 })
-	// And the plugin starts over.
+	// The plugin can be initialised again.
 	n.ok("finalize", n.Finalize(n.init()))
 }
 

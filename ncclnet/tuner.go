@@ -12,7 +12,7 @@ import (
 const (
 	// useRelays: the model may choose algorithms that need relays. It is off because the cost of relaying has not been
 	// measured on an adapter.
-	relaying = false
+	useRelays = false
 
 	// maxTunedNodes is more than any mesh of cables has.
 	maxTunedNodes = 64
@@ -28,7 +28,7 @@ const (
 // There is no error, because NCCL would abort. A setting that cannot be parsed has already failed the network's init.
 func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
 	log := n.process.logTo(logger)
-	hold := n.process.HoldOpen()
+	hold := n.process.AcquireIfOpen()
 	if hold == nil {
 		log.Debug("tuner: left to NCCL: the communicator does not run over this network")
 		return nil
@@ -38,12 +38,12 @@ func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
 			log.Warn("tuner: closing the network", "error", err)
 		}
 	}()
-	if why := n.untuned(hold.tuning, ranks, nodes, masked); why != "" {
+	if why := n.whyUntuned(hold.tuning, ranks, nodes, masked); why != "" {
 		log.Debug("tuner: left to NCCL: " + why)
 		return nil
 	}
-	mesh := tuner.Mesh{Nodes: nodes, Topology: hold.tuning.Topology, Relay: relaying}
-	table, made := n.tables.of(mesh)
+	mesh := tuner.Mesh{Nodes: nodes, Topology: hold.tuning.Topology, Relay: useRelays}
+	table, made := n.tables.get(mesh)
 	if made {
 		log.Info(describeTuning(mesh, table))
 	}
@@ -57,7 +57,7 @@ type tables struct {
 }
 
 // get returns the table of a mesh, and whether this call made it.
-func (t *tables) of(m tuner.Mesh) (_ *tuner.Table, made bool) {
+func (t *tables) get(m tuner.Mesh) (_ *tuner.Table, made bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if table := t.made[m]; table != nil {
@@ -71,7 +71,7 @@ func (t *tables) of(m tuner.Mesh) (_ *tuner.Table, made bool) {
 }
 
 // whyUntuned returns the reason why a communicator is left to NCCL, or "".
-func (n *Net) untuned(t config.Tuning, ranks, nodes int, masked bool) string {
+func (n *Net) whyUntuned(t config.Tuning, ranks, nodes int, masked bool) string {
 	switch {
 	case t.Off:
 		return "NCCL_MESH_TUNER=0"

@@ -97,7 +97,7 @@ func TestTunersAtOnce(t *testing.T) {
 	}
 }
 
-// A garbled setting is one error, of the network's init; the tuner keeps out.
+// A malformed setting causes one error, of the network's init; the tuner is not used.
 func TestGarbledTopology(t *testing.T) {
 	n := newTestNet(t)
 	n.env["NCCL_MESH_TOPOLOGY"] = "circle"

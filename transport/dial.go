@@ -114,15 +114,15 @@ func (t *Transport) establish(ctx context.Context, c *conn.Conn, h handshake.Han
 	if lanes := bits.OnesCount32(mask); lanes < len(plan) {
 		t.paths.Forget(c.Session) // some paths that were validated before do not work now
 	}
-	return t.settled(c, err)
+	return t.outcome(c, err)
 }
 
 // outcome logs the result of a set-up. If no lane came up, it returns an error that explains why.
-func (t *Transport) settled(c *conn.Conn, err error) error {
+func (t *Transport) outcome(c *conn.Conn, err error) error {
 	if errors.Is(err, conn.ErrNoLane) {
 		tried := c.Failures()
-		for _, way := range tried {
-			t.log.Debug("no path", "path", way.String())
+		for _, p := range tried {
+			t.log.Debug("no path", "path", p.String())
 		}
 		return fmt.Errorf("%v: %w", c, t.paths.NoPath(c.Session, tried, c.Slowness()))
 	}

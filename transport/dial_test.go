@@ -15,7 +15,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Set-ups given up at any point leave nothing behind.
+// A set-up that is cancelled at any point leaves no resources behind.
 func TestAbandon(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
@@ -56,8 +56,8 @@ func TestSelf(t *testing.T) {
 	})
 }
 
-// A connection none of whose first lanes come into service, though their paths were proved,
-// waits for a way like one that has lost its lanes, and takes any.
+// A connection whose first lanes all fail, although their paths were validated, waits for any path, like a connection
+// that has lost its lanes.
 func TestProvedWaysDoNotHold(t *testing.T) {
 	nowhere := netip.MustParseAddr("::ffff:192.0.2.1")
 	tests := []struct {

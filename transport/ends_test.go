@@ -36,7 +36,7 @@ func TestEndsOf(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, endsOf(tt.answered, tt.switches, peer)); diff != "" {
+			if diff := cmp.Diff(tt.want, classifyEnds(tt.answered, tt.switches, peer)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

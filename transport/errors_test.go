@@ -12,7 +12,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// A node that is out of descriptors does not look for the fault at its peer.
+// A node without free descriptors does not blame its peer.
 func TestNoDescriptorForALane(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)

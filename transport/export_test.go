@@ -12,20 +12,20 @@ import (
 	"ncclmesh/transport/window"
 )
 
-// Sessions are the live sessions with the peers.
+// Sessions returns the live sessions.
 func (t *Transport) Sessions() []*control.Session { return t.ep.Sessions() }
 
-// Dead says that a session's peer can be talked to no more.
+// Dead handles the end of a session.
 func (t *Transport) Dead(s *control.Session, err error) { t.dead(s, err) }
 
-// Up are the connections that wait for Accept.
+// Up returns the connections that wait for Accept.
 func (l *Listener) Up() []*conn.Receiver {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]*conn.Receiver(nil), l.up...)
 }
 
-// DialSpoiled dials as Dial does, and has spoil change the plan that was proved.
+// DialSpoiled does what Dial does, and changes the validated plan with spoil.
 func (t *Transport) DialSpoiled(h handshake.Handle, spoil func([]lane.Spec)) *Dialing {
 	return t.dial(h, func(ctx context.Context, c *conn.Conn) ([]lane.Spec, error) {
 		plan, err := t.paths.To(ctx, c.Session)
@@ -34,14 +34,14 @@ func (t *Transport) DialSpoiled(h handshake.Handle, spoil func([]lane.Spec)) *Di
 	})
 }
 
-// Page is where the process shows what it counts; nil where it shows nothing.
+// Page returns the page of counters, or nil if there is none.
 func (t *Transport) Page() *os.File { return t.page.File() }
 
-// Window is the name of the socket where others are shown that.
+// Window returns the name of the socket through which other processes read the page.
 func (t *Transport) Window() string { return window.Prefix + t.process.String() }
 
-// Log is where the transport and all of its parts log.
+// Log returns the log of the transport and all its parts.
 func (t *Transport) Log() *slog.Logger { return t.log }
 
-// Host is what the transport calls its node.
+// Host returns the transport's name of its node.
 func (t *Transport) Host() string { return t.host }

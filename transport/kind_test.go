@@ -13,7 +13,7 @@ import (
 	"ncclmesh/transport/limit"
 )
 
-// The kind of an error is what a user reads first: it must be true of the peer.
+// The kind of an error must be right, because users read it first.
 func TestKindOf(t *testing.T) {
 	tries := func(err error, dead bool) error {
 		return fmt.Errorf("control: %w", &control.PeerError{Dead: dead, Tries: []control.Try{{Err: err}}})

@@ -17,7 +17,7 @@ func (o *Options) leftOut(n *topology.Node) []handshake.Setting {
 	var all []handshake.Setting
 	add := func(name, value string, ports []string) {
 		if len(ports) > 0 {
-			all = append(all, handshake.Setting{Name: name, Value: value, LeftOut: few(ports)})
+			all = append(all, handshake.Setting{Name: name, Value: value, LeftOut: summary(ports)})
 		}
 	}
 	rdma := n.Ports
@@ -34,7 +34,7 @@ func (o *Options) leftOut(n *topology.Node) []handshake.Setting {
 	}
 	allowed := o.allowed(used)
 	lanes := o.LaneIfs.Select(allowed)
-	o.leaveAddressesOut(slices.Concat(selected, lanes), add)
+	o.leftOutAddresses(slices.Concat(selected, lanes), add)
 
 	if o.Transport == TransportRDMA {
 		add("NCCL_MESH_TRANSPORT", TransportRDMA, []string{"TCP"})
@@ -46,7 +46,7 @@ func (o *Options) leftOut(n *topology.Node) []handshake.Setting {
 
 // leftOutAddresses passes to add what the GID policy excludes from ports in use: whole ports, or addresses that rank
 // above the one in use.
-func (o *Options) leaveAddressesOut(ports []topology.Port, add func(name, value string, ports []string)) {
+func (o *Options) leftOutAddresses(ports []topology.Port, add func(name, value string, ports []string)) {
 	var byIndex, byRange []string
 	for i := range ports {
 		p := &ports[i]
@@ -83,12 +83,12 @@ func (t *Transport) checkFilters(n *topology.Node) error {
 	case t.opts.Transport == TransportTCP || hca.String() == "":
 	case len(n.Ports) > 0 && len(hca.Select(n.Ports)) == 0:
 		return fmt.Errorf("%w: NCCL_IB_HCA=%v matches none of the RDMA ports of this node, which are %s: correct it, unset it to use all, or set NCCL_MESH_TRANSPORT=tcp to do without RDMA",
-			fault.ErrUsage, hca, few(topology.Names(n.Ports)))
+			fault.ErrUsage, hca, summary(topology.Names(n.Ports)))
 	case len(n.Ports) == 0 && hca.Named():
 		t.log.Warn(fmt.Sprintf("NCCL_IB_HCA=%v has no effect: this node has no RDMA port", hca))
 	}
 	if t.opts.Transport != TransportRDMA && ifs.Named() && !slices.ContainsFunc(n.Plain, func(p topology.Port) bool { return ifs.Match(p.Netdev) }) {
-		t.log.Warn(fmt.Sprintf("NCCL_MESH_IFNAME=%v matches none of the interfaces of this node, which are %s: nothing goes over TCP", ifs, few(topology.Names(n.Plain))))
+		t.log.Warn(fmt.Sprintf("NCCL_MESH_IFNAME=%v matches none of the interfaces of this node, which are %s: nothing goes over TCP", ifs, summary(topology.Names(n.Plain))))
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (o *Options) setUpAddrs(n *topology.Node, mesh map[string]bool) ([]netip.Ad
 	addrs := topology.BootstrapAddrs(n.Links, o.Interfaces, o.SocketFamily, mesh)
 	if len(addrs) == 0 && o.Interfaces.String() != "" {
 		return nil, fmt.Errorf("%w: NCCL_SOCKET_IFNAME=%v selects no interface that is up and has an address at which another node could reach this one; there are %s: correct it or unset it",
-			fault.ErrUsage, o.Interfaces, few(topology.Names(n.Plain)))
+			fault.ErrUsage, o.Interfaces, summary(topology.Names(n.Plain)))
 	}
 	return addrs, nil
 }
@@ -113,7 +113,7 @@ func (o *Options) noInterface(plain []topology.Port) string {
 	if s := o.LaneIfs.String(); s != "" {
 		by = append(by, "NCCL_MESH_IFNAME="+s)
 	}
-	none := "none of the network interfaces of this node (" + few(topology.Names(plain)) + ") is up"
+	none := "none of the network interfaces of this node (" + summary(topology.Names(plain)) + ") is up"
 	if len(by) == 0 {
 		return none + " and has an address"
 	}
@@ -131,7 +131,7 @@ func without(ports, others []topology.Port) (rest []topology.Port) {
 }
 
 // summary returns the names as one text: at most eight of them, and the number of the rest.
-func few(names []string) string {
+func summary(names []string) string {
 	const most = 8
 	if len(names) <= most {
 		return strings.Join(names, ", ")

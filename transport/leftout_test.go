@@ -60,7 +60,7 @@ func interfacesOf(t *testing.T, s string) topology.IfFilter {
 	return f
 }
 
-// Which settings leave ports of a node out, and which ports.
+// The settings that exclude ports of a node are reported with those ports.
 func TestLeftOut(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -107,7 +107,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// A filter that leaves out every RDMA port of a node is an error, and one on a node that has none a warning.
+// A filter that excludes every RDMA port of a node is an error; one on a node without RDMA ports is a warning.
 func TestFiltersThatMatchNothing(t *testing.T) {
 	const remedy = ": correct it, unset it to use all, or set NCCL_MESH_TRANSPORT=tcp to do without RDMA"
 	plain := &topology.Node{Plain: twoCages().Plain, Links: twoCages().Links}
@@ -148,7 +148,7 @@ func TestFiltersThatMatchNothing(t *testing.T) {
 	}
 }
 
-// An interface filter that leaves nothing to set connections up over is an error that names it and the interfaces.
+// An interface filter that leaves no interface for the control plane is an error that names it and the interfaces.
 func TestNoInterfaceForSetUp(t *testing.T) {
 	o := Options{Interfaces: interfacesOf(t, "=eth7")}
 	_, err := o.setUpAddrs(twoCages(), map[string]bool{"p0": true})

@@ -162,19 +162,19 @@ func (l *Listener) finish(r *conn.Receiver, err error) {
 }
 
 // peerLost makes Accept return the error of a peer that had the handle and ended before it requested its connection.
-func (l *Listener) orphan(err error) {
+func (l *Listener) peerLost(err error) {
 	if l.begin() == nil {
 		l.finish(nil, err)
 	}
 }
 
 // settingsDiffer makes Accept return the error of a peer that has the handle and whose settings are incompatible.
-func (t *Transport) differ(listen uint32, err error) {
+func (t *Transport) settingsDiffer(listen uint32, err error) {
 	t.mu.Lock()
 	l := t.listeners[listen]
 	t.mu.Unlock()
 	if l != nil {
-		l.orphan(fmt.Errorf("%w: %w", kindOf(err), err))
+		l.peerLost(fmt.Errorf("%w: %w", kindOf(err), err))
 	}
 }
 
@@ -184,5 +184,5 @@ func (t *Transport) answer(ctx context.Context, c *conn.Conn, m *handshake.Open)
 	if err == nil {
 		_, err = c.Answer(ctx, plan, m)
 	}
-	return t.settled(c, err)
+	return t.outcome(c, err)
 }

@@ -14,7 +14,7 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// newPeer is the control plane of a process elsewhere, which ends before the test does.
+// newPeer returns the control plane of another process, which is closed before the test ends.
 func newPeer(t *testing.T) *control.Endpoint {
 	t.Helper()
 	runs := transporttest.WorldOf(t).Machines[1].Start().Runs()
@@ -28,8 +28,7 @@ func newPeer(t *testing.T) *control.Endpoint {
 	return peer
 }
 
-// A peer that goes before it has asked for its connection ends the wait for it, and
-// no other wait.
+// A peer that ends before it has requested its connection ends the wait for that connection only.
 func TestPeerNeverConnects(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a := transporttest.NewTCP(t, 1)
@@ -65,7 +64,7 @@ func TestPeerNeverConnects(t *testing.T) {
 	})
 }
 
-// A connection that is up can be accepted although its peer has gone since.
+// A connection that is up can be accepted although its peer has ended since.
 func TestAcceptAfterTheEnd(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)
@@ -89,8 +88,7 @@ func TestAcceptAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A listener takes connections of many peers, and several of one. One that fails
-// costs one Accept.
+// A listener accepts connections of many peers, and several of one. A connection that fails causes one error of Accept.
 func TestListenerTakesMany(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b, c := transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1), transporttest.NewTCP(t, 1)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What waits to be accepted is bounded.
+// The number of connections that wait for Accept is limited.
 func TestListenerIsBounded(t *testing.T) {
 	l := &Listener{}
 	for i := range maxWaiting {
@@ -20,7 +20,7 @@ func TestListenerIsBounded(t *testing.T) {
 	if err := l.begin(); err == nil || !strings.Contains(err.Error(), "wait to be accepted") {
 		t.Errorf("one too many: %v", err)
 	}
-	l.orphan(errors.New("dropped"))
+	l.peerLost(errors.New("dropped"))
 	if _, err := l.Accept(); err == nil {
 		t.Error("no failure was told")
 	}

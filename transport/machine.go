@@ -79,7 +79,7 @@ func (m *Machine) collector() func() {
 	if m.KeepGarbage {
 		return nil
 	}
-	return giveBack
+	return freeMemory
 }
 
 // hostname returns the name of the machine.

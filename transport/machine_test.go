@@ -24,7 +24,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// madeUp is a source of one interface, which a test changes.
+// madeUp is a Source with one interface, which a test changes.
 type madeUp struct {
 	mu      sync.Mutex
 	addr    netip.Prefix
@@ -34,7 +34,7 @@ type madeUp struct {
 	link    func(string, bool)
 }
 
-// local has a transport know of one interface, at an address that each machine has.
+// local makes a transport see one interface, with an address that each machine has.
 func local(o *transport.Options) {
 	o.Machine.Source = &madeUp{addr: netip.MustParsePrefix("127.0.0.1/8"), carrier: true}
 }
@@ -71,7 +71,7 @@ func (m *madeUp) change(addr string, carrier bool) {
 	m.changed()
 }
 
-// A transport knows of its machine what that says: devices and interfaces, their changes, and what it is called.
+// A transport takes devices, interfaces, their changes and its identity from its Machine.
 func TestMachine(t *testing.T) {
 	transporttest.Leaks(t)
 	var log transporttest.Log
@@ -110,7 +110,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// Without a machine of its own a transport is on the one that its process is on.
+// Without a Machine a transport uses the machine that its process runs on.
 func TestKernelMachine(t *testing.T) {
 	transporttest.Leaks(t)
 	name, err := os.Hostname()
@@ -127,7 +127,7 @@ func TestKernelMachine(t *testing.T) {
 	}
 }
 
-// drawn is a source of random numbers that repeats itself, and what was drawn from it.
+// drawn is a source of random numbers that repeats itself and records what was drawn.
 type drawn struct {
 	mu    sync.Mutex
 	times map[string]int
@@ -146,7 +146,7 @@ func (d *drawn) fill(b []byte, what string) {
 	}
 }
 
-// has reports whether something was drawn whose name ends so.
+// has reports whether something with this suffix was drawn.
 func (d *drawn) has(end string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,8 +158,8 @@ func (d *drawn) has(end string) bool {
 	return false
 }
 
-// All that a transport draws comes from its machine: one that draws the same numbers is the same process with the same
-// secrets.
+// A transport draws all random numbers from its Machine: one that draws the same numbers is the same process with the
+// same secrets.
 func TestDraws(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		var handles [2]handshake.Handle

@@ -7,9 +7,8 @@ import (
 	"ncclmesh/transport/control"
 )
 
-// The process that dialled a session is needed while somebody listens here whom it may
-// connect to, though no connection of it is up: where the network is lost meanwhile, it is
-// waited for as long as one that has connections.
+// The process that dialled a session is needed while there is a listener here that it may connect to, even without a
+// connection. If the network fails meanwhile, it is waited for as long as one that has connections.
 func TestNeeds(t *testing.T) {
 	s, another := new(control.Session), new(control.Session)
 	tests := []struct {
@@ -26,7 +25,7 @@ func TestNeeds(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := &Transport{conns: tt.conns, listeners: tt.listeners}
-			if got := tr.needs(s); got != tt.want {
+			if got := tr.needsPeer(s); got != tt.want {
 				t.Errorf("needs says %v", got)
 			}
 		})

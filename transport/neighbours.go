@@ -20,26 +20,26 @@ import (
 )
 
 // startOverlay starts relaying, the map of the mesh, and neighbour discovery, unless relaying is off.
-func (t *Transport) meet() error {
+func (t *Transport) startOverlay() error {
 	if t.opts.Relay == RelayOff {
 		return nil
 	}
 	t.engine = engine.New(engine.Config{Log: t.log, Clock: t.opts.Machine.Clock, Memory: int64(t.opts.RelayMemory) << 20, Counts: t.page.Relay()})
 	var queuePairs relay.Maker
-	if len(t.over) > 0 {
+	if len(t.circuitPorts) > 0 {
 		queuePairs = t.engine
 	}
 	t.relay = relay.New(relay.Config{
 		Log: t.log, Process: t.process, Node: t.node, Ports: t.ports, GIDs: t.opts.GIDs, Data: t.data, Verbs: queuePairs,
-		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Context: t.ctx, Worked: t.tidy.worked,
+		Silence: t.env.Scaled(t.opts.LaneWait), TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Context: t.ctx, NoteWork: t.idleGC.noteWork,
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
-		Refuse: t.retired, Changed: t.relayed, Counts: t.page.Relay(),
+		Refuse: t.refuseCircuits, Changed: t.noteRelayChange, Counts: t.page.Relay(),
 	})
 	t.mesh = mesh.New(mesh.Config{
 		Own: func() handshake.MapNode {
 			return handshake.MapNode{Process: t.process, Node: t.node, Hostname: t.host, Dedicated: t.opts.Dedicated}
 		},
-		Ports: t.meshPorts, Hail: hailer{t}, Known: func(p handshake.ProcessID) bool { return t.dialled(p) != nil },
+		Ports: t.mapPorts, Discovery: overlayDiscovery{t}, Known: func(p handshake.ProcessID) bool { return t.dialled(p) != nil },
 		Session: func(ctx context.Context, n mesh.Neighbour) (mesh.Session, error) {
 			s, err := t.sessionWith(ctx, n)
 			if err != nil {
@@ -51,23 +51,23 @@ func (t *Transport) meet() error {
 		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
 	})
 	var err error
-	t.hail, err = hail.New(hail.Config{
+	t.discovery, err = hail.New(hail.Config{
 		Process: t.process, Node: t.node, ControlPort: t.ep.Port(), Dedicated: t.opts.Dedicated, Key: []byte(t.opts.Key),
-		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.hailed, Heard: t.mesh.Heard, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.meshPorts, OnNeighbour: t.mesh.NeighbourFound, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
 	})
-	t.met.Store(err == nil)
+	t.overlayUp.Store(err == nil)
 	return err
 }
 
 // overlayDiscovery passes the map's calls to neighbour discovery, which is made after the map.
-type hailer struct{ t *Transport }
+type overlayDiscovery struct{ t *Transport }
 
-func (h hailer) Hail()                        { h.t.hail.Hail() }
-func (h hailer) Done() <-chan struct{}        { return h.t.hail.Done() }
-func (h hailer) Neighbours() []hail.Neighbour { return h.t.hail.Neighbours() }
+func (h overlayDiscovery) Solicit()                     { h.t.discovery.Solicit() }
+func (h overlayDiscovery) Done() <-chan struct{}        { return h.t.discovery.Done() }
+func (h overlayDiscovery) Neighbours() []hail.Neighbour { return h.t.discovery.Neighbours() }
 
 // stopOverlay ends all circuits, those of this process and those relayed for others.
-func (t *Transport) part() error {
+func (t *Transport) stopOverlay() error {
 	if t.relay == nil {
 		return nil
 	}
@@ -75,34 +75,34 @@ func (t *Transport) part() error {
 }
 
 // otherNodes reports whether neighbour discovery has found a node other than the session's peer.
-func (t *Transport) others(s *control.Session) bool {
-	return slices.ContainsFunc(t.hail.Neighbours(), func(n hail.Neighbour) bool { return n.Node != s.Peer().Node })
+func (t *Transport) otherNodes(s *control.Session) bool {
+	return slices.ContainsFunc(t.discovery.Neighbours(), func(n hail.Neighbour) bool { return n.Node != s.Peer().Node })
 }
 
 // linkEnds returns what is at the other ends of the cables, by interface, relative to a session's peer. It starts a
 // round of discovery and waits for replies: until every cable has one, and then for one more tick, so that replies to
 // the same query arrive too, but not longer than neighbourWait. If thorough is true, it waits until the round ends.
-func (t *Transport) ends(s *control.Session, thorough bool) map[string]path.End {
-	if t.hail == nil {
+func (t *Transport) linkEnds(s *control.Session, thorough bool) map[string]path.End {
+	if t.discovery == nil {
 		return nil
 	}
-	asked := t.hailed()
-	if len(asked) == 0 {
+	ports := t.meshPorts()
+	if len(ports) == 0 {
 		return nil
 	}
-	t.hail.Hail()
-	over, look := t.hail.Done(), t.env.Clock.NewTicker(t.env.Scaled(heardEvery))
+	t.discovery.Solicit()
+	over, look := t.discovery.Done(), t.env.Clock.NewTicker(t.env.Scaled(neighbourPoll))
 	defer look.Stop()
-	late := t.env.Clock.NewTimer(t.env.Scaled(heardSoon))
+	late := t.env.Clock.NewTimer(t.env.Scaled(neighbourWait))
 	defer late.Stop()
 	for waits, all := true, false; ; {
 		var switches []string
-		for _, port := range t.hail.Switches() {
+		for _, port := range t.discovery.Switches() {
 			switches = append(switches, t.ports[port].Now().Netdev)
 		}
-		at := endsOf(t.hail.Neighbours(), switches, s.Peer().Node)
+		at := classifyEnds(t.discovery.Neighbours(), switches, s.Peer().Node)
 		before := all
-		all = !slices.ContainsFunc(asked, func(p hail.Port) bool { return at[p.Netdev] == path.EndUnknown })
+		all = !slices.ContainsFunc(ports, func(p hail.Port) bool { return at[p.Netdev] == path.EndUnknown })
 		if !waits || all && before {
 			return at
 		}
@@ -120,14 +120,14 @@ func (t *Transport) ends(s *control.Session, thorough bool) map[string]path.End 
 
 // classifyEnds returns what is at the other ends of interfaces, by name, relative to a peer's node. answered are the
 // discovered neighbours, and switches the interfaces with too many of them.
-func endsOf(answered []hail.Neighbour, switches []string, peer handshake.NodeID) map[string]path.End {
+func classifyEnds(answered []hail.Neighbour, switches []string, peer handshake.NodeID) map[string]path.End {
 	first, at := map[string]handshake.NodeID{}, map[string]path.End{}
 	for _, n := range answered {
-		node, again := first[n.Name]
+		node, known := first[n.Name]
 		switch {
-		case again && node != n.Node:
+		case known && node != n.Node:
 			at[n.Name] = path.EndSeveral
-		case again:
+		case known:
 		case n.Node == peer:
 			first[n.Name], at[n.Name] = n.Node, path.EndPeer
 		default:
@@ -142,13 +142,13 @@ func endsOf(answered []hail.Neighbour, switches []string, peer handshake.NodeID)
 
 // meshPorts returns the ports that may have a cable: RDMA ports, and interfaces without a default route, or all
 // interfaces if the user declares them to be the mesh.
-func (t *Transport) hailed() (all []hail.Port) {
+func (t *Transport) meshPorts() (all []hail.Port) {
 	for _, p := range t.ports {
 		now := p.Now()
 		rdma := p.Kind() == lane.Verbs
 		mesh := rdma || t.opts.LaneIfs.Named() || t.opts.Key != "" || !now.Default && !(t.opts.Interfaces.Named() && t.opts.Interfaces.Match(now.Netdev))
-		again := slices.ContainsFunc(all, func(h hail.Port) bool { return h.Netdev == now.Netdev }) // the interface of an RDMA port is a TCP port too
-		if mesh && now.Netdev != "" && now.Carrier && now.Usable() && !again {
+		known := slices.ContainsFunc(all, func(h hail.Port) bool { return h.Netdev == now.Netdev }) // the interface of an RDMA port is a TCP port too
+		if mesh && now.Netdev != "" && now.Carrier && now.Usable() && !known {
 			all = append(all, hail.Port{Index: p.Index(), Netdev: now.Netdev, RDMA: rdma})
 		}
 	}
@@ -157,12 +157,12 @@ func (t *Transport) hailed() (all []hail.Port) {
 
 // isCable reports whether an interface is one of a port that may have a cable.
 func (t *Transport) isCable(netdev string) bool {
-	return slices.ContainsFunc(t.hailed(), func(p hail.Port) bool { return p.Netdev == netdev })
+	return slices.ContainsFunc(t.meshPorts(), func(p hail.Port) bool { return p.Netdev == netdev })
 }
 
 // mapPorts returns the ports that may have a cable, in the form that the map needs.
-func (t *Transport) meshPorts() (all []mesh.Port) {
-	for _, h := range t.hailed() {
+func (t *Transport) mapPorts() (all []mesh.Port) {
+	for _, h := range t.meshPorts() {
 		all = append(all, mesh.Port{Index: h.Index, Name: h.Netdev, Mbps: uint32(t.ports[h.Index].Now().Mbps()), RDMA: h.RDMA})
 	}
 	return all
@@ -174,7 +174,7 @@ func (t *Transport) meshPorts() (all []mesh.Port) {
 func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error) {
 	at := t.ports[port].Now()
 	heard := func() (hail.Neighbour, bool) {
-		all := t.hail.Neighbours()
+		all := t.discovery.Neighbours()
 		i := slices.IndexFunc(all, func(n hail.Neighbour) bool { return n.Process == process && n.Name == at.Netdev })
 		if i < 0 {
 			return hail.Neighbour{}, false
@@ -183,12 +183,12 @@ func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, 
 	}
 	n, ok := heard()
 	if !ok {
-		t.hail.Lacks()
-		t.hail.Hail()
+		t.discovery.ExpectMore()
+		t.discovery.Solicit()
 	}
-	look := t.env.Clock.NewTicker(t.env.Scaled(heardEvery))
+	look := t.env.Clock.NewTicker(t.env.Scaled(neighbourPoll))
 	defer look.Stop()
-	for over := t.hail.Done(); !ok; {
+	for over := t.discovery.Done(); !ok; {
 		select {
 		case <-look.C:
 			n, ok = heard()
@@ -204,8 +204,8 @@ func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, 
 }
 
 const (
-	heardEvery = 25 * time.Millisecond  // between two checks whether an expected neighbour has answered, before TimeScale
-	heardSoon  = 250 * time.Millisecond // for the first reply of each cable, before TimeScale
+	neighbourPoll = 25 * time.Millisecond  // between two checks whether an expected neighbour has answered, before TimeScale
+	neighbourWait = 250 * time.Millisecond // for the first reply of each cable, before TimeScale
 )
 
 // sessionWith returns a session with a neighbour: one that was dialled with the neighbour's handle, or else one over
@@ -216,7 +216,7 @@ func (t *Transport) sessionWith(ctx context.Context, n hail.Neighbour) (*control
 	}
 	s, err := t.ep.DialNeighbour(ctx, n.Process, handshake.HailSecret([]byte(t.opts.Key)), n.Control, n.Name)
 	if err != nil {
-		t.hail.Forget(n.Process)
+		t.discovery.Forget(n.Process)
 	}
 	return s, err
 }
@@ -238,7 +238,7 @@ func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) (
 	for _, r := range found {
 		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Cables: r.Cables, Spare: r.Spare, Through: &lane.Route{Via: r.Via, Names: r.Names}})
 	}
-	if at := t.hail.Foreign(); err != nil && len(at) > 0 {
+	if at := t.discovery.Foreign(); err != nil && len(at) > 0 {
 		err = fmt.Errorf("%w. A node at %s has another NCCL_MESH_KEY, or none: all nodes must have the same", err, strings.Join(at, ", "))
 	}
 	return all, err
@@ -269,7 +269,7 @@ func (c circuits) Cancel(token uint64) {
 
 // circuitPort returns the circuit port that belongs to a verbs port. It returns other ports unchanged.
 func (t *Transport) circuitPort(p lane.Port) lane.Port {
-	if c := t.over[p]; c != nil {
+	if c := t.circuitPorts[p]; c != nil {
 		return c
 	}
 	return p

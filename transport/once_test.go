@@ -9,23 +9,23 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// What has just been warned of is not news; what has not for a while, or something else, is.
+// A warning is suppressed if the same one was logged a moment ago, and no other.
 func TestAgain(t *testing.T) {
-	tr := &Transport{lately: map[string]time.Time{"long ago": time.Now().Add(-time.Hour), "soon": time.Now().Add(time.Hour)}}
+	tr := &Transport{lastWarned: map[string]time.Time{"long ago": time.Now().Add(-time.Hour), "soon": time.Now().Add(time.Hour)}}
 	for _, tt := range []struct {
 		subject string
 		want    bool
 	}{{"first", false}, {"long ago", false}, {"soon", true}} {
-		if got := tr.again(tt.subject); got != tt.want {
+		if got := tr.recently(tt.subject); got != tt.want {
 			t.Errorf("%q was warned of: %v, want %v", tt.subject, got, tt.want)
 		}
-		if last := tr.lately[tt.subject]; !tt.want && time.Since(last) > time.Minute {
+		if last := tr.lastWarned[tt.subject]; !tt.want && time.Since(last) > time.Minute {
 			t.Errorf("%q was last warned of at %v", tt.subject, last)
 		}
 	}
 }
 
-// What is done to all connections is done in the order of their numbers, each time.
+// All connections are processed in the order of their numbers, every time.
 func TestConnsInOrder(t *testing.T) {
 	tr, s := &Transport{conns: map[connKey]*conn.Conn{}}, &control.Session{}
 	for i := range uint32(100) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A queue pair of a trial fails in time to tell, whatever the user has set for the others.
+// A queue pair of a probe fails in time, regardless of the user's timeout for the others.
 func TestAckTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		set         int

@@ -15,7 +15,7 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// panicLog panics when it is to write something.
+// panicLog panics when it writes a record.
 type panicLog struct {
 	slog.Handler
 	at string
@@ -34,7 +34,7 @@ func panicking(at string) func(*transport.Options) {
 	return func(o *transport.Options) { o.Log = slog.New(panicLog{o.Log.Handler(), at}) }
 }
 
-// A panic in a goroutine of ours is an error of what it serves.
+// A panic in a goroutine of the transport becomes an error of the object that it serves.
 func TestPanicInBackground(t *testing.T) {
 	t.Run("set-up at the sender", transporttest.Simulated(func(t *testing.T) {
 		a, b := transporttest.New(t, panicking("lane 0")), transporttest.New(t)

@@ -16,8 +16,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// Nodes with and without RDMA mix: each pair has the best lanes there are, and a
-// node that has RDMA and cannot use it says so once.
+// Nodes with and without RDMA may be mixed: each pair uses the best lanes that it can, and a node whose RDMA is not
+// used logs that once.
 func TestMixed(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		var log transporttest.Log
@@ -65,7 +65,7 @@ func TestMixed(t *testing.T) {
 	})
 }
 
-// A node that has RDMA and only receives, from one that has none, says so too.
+// A node with RDMA that only receives, from a node without, logs that too.
 func TestMixedReceiver(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		var log transporttest.Log
@@ -81,8 +81,7 @@ func TestMixedReceiver(t *testing.T) {
 	})
 }
 
-// Where the configuration wants RDMA only, there is no TCP, and both nodes say
-// what is the matter.
+// If the configuration requires RDMA, TCP is not used, and both nodes report the reason for the error.
 func TestRDMAOnly(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		rdma := transporttest.New(t, func(o *transport.Options) { o.Transport, o.HostID = transport.TransportRDMA, "rdma" })
@@ -110,8 +109,7 @@ func TestRDMAOnly(t *testing.T) {
 	})
 }
 
-// A node says at its start that it uses TCP although it has RDMA devices, and
-// why it can use nothing.
+// A node logs at its start that it uses TCP although it has RDMA devices, and why no port can be used.
 func TestTCPAlthoughRDMA(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -153,7 +153,7 @@ func (t *Transport) selectDevices(n *topology.Node) (selected []topology.Port, e
 	selected = t.opts.HCA.Select(n.Ports)
 	var seen []string
 	if left := without(n.Ports, selected); len(left) > 0 {
-		seen = append(seen, fmt.Sprintf("NCCL_IB_HCA=%v leaves out %s", t.opts.HCA, few(topology.Names(left))))
+		seen = append(seen, fmt.Sprintf("NCCL_IB_HCA=%v leaves out %s", t.opts.HCA, summary(topology.Names(left))))
 	}
 	for _, p := range selected {
 		if p.Active {
@@ -199,7 +199,7 @@ func (t *Transport) openDevices(n *topology.Node) error {
 		}
 		up = up || p.Active
 		t.ports = append(t.ports, o)
-		t.over[o] = circuit.NewPort(o, circuit.Options{Circuits: circuits{t}, GIDs: t.opts.GIDs})
+		t.circuitPorts[o] = circuit.NewPort(o, circuit.Options{Circuits: circuits{t}, GIDs: t.opts.GIDs})
 	}
 	if down == nil && !up {
 		return fmt.Errorf("%w: %w", fault.ErrNoPorts, errors.Join(errs...))

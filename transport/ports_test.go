@@ -18,9 +18,8 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// The interfaces that TCP may use are those that the configuration does not exclude,
-// for lanes or altogether. Which of them are used package path decides; see its
-// TestCandidates.
+// TCP may use the interfaces that the configuration does not exclude, for lanes or altogether. Package path decides
+// which of them are used; see its TestCandidates.
 func TestLaneInterfaces(t *testing.T) {
 	plain := func(name, addr string) topology.Port {
 		p := netip.MustParsePrefix(addr)
@@ -63,8 +62,8 @@ func TestLaneInterfaces(t *testing.T) {
 	}
 }
 
-// At its start a process waits for a port while all that it may use are down, no longer than
-// LaneWait, and not at all where none can come up.
+// A process waits at its start for a port while all selected ports are down, not longer than LaneWait, and not at all
+// if none can come up.
 func TestAwaitPorts(t *testing.T) {
 	const laneWait = 10 * time.Second
 	never := time.Duration(1<<63 - 1)

@@ -16,12 +16,12 @@ func (t *Transport) Relaying() relay.Stats {
 
 // RelayChanged returns a channel that holds a token after a relayed circuit has been set up or has ended. It is for one
 // reader.
-func (t *Transport) RelayChanged() <-chan struct{} { return t.carries }
+func (t *Transport) RelayChanged() <-chan struct{} { return t.relayChanged }
 
 // noteRelayChange puts a token into the channel of RelayChanged.
-func (t *Transport) relayed() {
+func (t *Transport) noteRelayChange() {
 	select {
-	case t.carries <- struct{}{}:
+	case t.relayChanged <- struct{}{}:
 	default: // the reader of the token in the channel will see this change too
 	}
 }
@@ -29,17 +29,17 @@ func (t *Transport) relayed() {
 // Retire stops this process from relaying new circuits: it stops answering neighbour discovery, and refuses requests
 // for circuits. Existing circuits continue until their endpoints close them, or until Close.
 func (t *Transport) Retire() error {
-	t.retire.Store(true)
-	if t.hail == nil {
+	t.retiring.Store(true)
+	if t.discovery == nil {
 		return nil
 	}
-	return t.hail.Close()
+	return t.discovery.Close()
 }
 
 // refuseCircuits returns the reason why this process relays no new circuits, or nil.
-func (t *Transport) retired() error {
+func (t *Transport) refuseCircuits() error {
 	switch {
-	case t.retire.Load():
+	case t.retiring.Load():
 		return errRetired
 	case t.opts.Observes:
 		return errObserves

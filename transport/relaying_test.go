@@ -2,15 +2,15 @@ package transport
 
 import "testing"
 
-// Who is there to look, or about to end, takes nothing on.
+// A process that only examines the mesh, or is about to end, relays no circuits.
 func TestRetired(t *testing.T) {
 	ending := &Transport{}
-	ending.retire.Store(true)
+	ending.retiring.Store(true)
 	for _, tt := range []struct {
 		t    *Transport
 		want error
 	}{{&Transport{}, nil}, {&Transport{opts: Options{Observes: true}}, errObserves}, {ending, errRetired}} {
-		if got := tt.t.retired(); got != tt.want {
+		if got := tt.t.refuseCircuits(); got != tt.want {
 			t.Errorf("%v, want %v", got, tt.want)
 		}
 	}

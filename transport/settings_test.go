@@ -11,8 +11,8 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// Where two processes differ in a setting that must be the same, connect fails on one and accept on the other, each with
-// both values: neither waits.
+// If two processes differ in a setting that must be equal, connect fails on one and accept on the other, both without
+// waiting, and each error contains both values.
 func TestOtherSettingsAtThePeer(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		topology := func(host, value string) func(*transport.Options) {

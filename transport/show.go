@@ -53,7 +53,7 @@ func (t *Transport) openWindow() {
 }
 
 // closePage closes the page, and the access of other processes.
-func (t *Transport) hide() error {
+func (t *Transport) closePage() error {
 	var errs []error
 	if t.window != nil {
 		errs = append(errs, t.window.Close())
@@ -85,12 +85,12 @@ func (t *Transport) showPorts() {
 func (t *Transport) UsedBy(version int) { t.page.SetInterface(version) }
 
 // A warningRecorder copies warnings to the page, and passes all records to its Handler.
-type teller struct {
+type warningRecorder struct {
 	slog.Handler
 	page *stats.Page
 }
 
-func (h teller) Handle(ctx context.Context, r slog.Record) error {
+func (h warningRecorder) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		var b strings.Builder
 		b.WriteString(r.Message)
@@ -103,7 +103,9 @@ func (h teller) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-func (h teller) WithAttrs(as []slog.Attr) slog.Handler {
-	return teller{h.Handler.WithAttrs(as), h.page}
+func (h warningRecorder) WithAttrs(as []slog.Attr) slog.Handler {
+	return warningRecorder{h.Handler.WithAttrs(as), h.page}
 }
-func (h teller) WithGroup(name string) slog.Handler { return teller{h.Handler.WithGroup(name), h.page} }
+func (h warningRecorder) WithGroup(name string) slog.Handler {
+	return warningRecorder{h.Handler.WithGroup(name), h.page}
+}

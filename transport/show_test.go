@@ -14,7 +14,7 @@ import (
 	"ncclmesh/transport/window"
 )
 
-// shown is what others see of a transport.
+// shown is the page of a transport as other processes see it.
 func shown(t *testing.T, tr *transport.Transport) *stats.Snapshot {
 	t.Helper()
 	f, who, err := window.Look(t.Context(), tr.Window())
@@ -32,7 +32,7 @@ func shown(t *testing.T, tr *transport.Transport) *stats.Snapshot {
 	return s
 }
 
-// What others see is what was sent and received, to the byte, while a connection lives and when it is gone.
+// The page shows exactly the bytes that were sent and received, while a connection is open and after it was closed.
 func TestShown(t *testing.T) {
 	kinds := []struct {
 		name string
@@ -101,7 +101,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// Nobody looks where nobody may; where it cannot be shown that is a warning, and the mesh works.
+// If the page is disabled there is none; if it cannot be opened there is a warning, and the mesh works.
 func TestNotShown(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		where := func(at string) func(*transport.Options) {
@@ -129,7 +129,7 @@ func TestNotShown(t *testing.T) {
 	})
 }
 
-// A process shows what it counts in the directory that it is told.
+// A process publishes its page in the directory of Options.Status.
 func TestShownInADirectory(t *testing.T) {
 	transporttest.Leaks(t)
 	dir := t.TempDir()
@@ -140,7 +140,7 @@ func TestShownInADirectory(t *testing.T) {
 	}
 }
 
-// Warnings are kept for those who look, with what they say beside their text.
+// Warnings are kept on the page with their attributes.
 func TestWarningsAreShown(t *testing.T) {
 	transporttest.Leaks(t)
 	tr := transporttest.NewTCP(t, 1, local)

@@ -46,7 +46,7 @@ func (t *Transport) Survey(ctx context.Context, h handshake.Handle) (s Survey, e
 
 // Cables returns the interfaces that may have a cable.
 func (t *Transport) Cables() (names []string) {
-	for _, p := range t.hailed() {
+	for _, p := range t.meshPorts() {
 		names = append(names, p.Netdev)
 	}
 	return names
@@ -55,13 +55,13 @@ func (t *Transport) Cables() (names []string) {
 // Neighbours runs neighbour discovery on the interfaces that may have a cable, and returns the neighbours that
 // answered. It blocks for some seconds.
 func (t *Transport) Neighbours(ctx context.Context) ([]hail.Neighbour, error) {
-	if t.hail == nil {
+	if t.discovery == nil {
 		return nil, path.ErrNoRelay
 	}
-	t.hail.Hail()
+	t.discovery.Solicit()
 	select {
-	case <-t.hail.Done():
-		return t.hail.Neighbours(), nil
+	case <-t.discovery.Done():
+		return t.discovery.Neighbours(), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

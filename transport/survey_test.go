@@ -13,8 +13,8 @@ import (
 	"ncclmesh/transport/path"
 )
 
-// A survey proves the ways of every kind, and says of those that fail why; a connection goes
-// over those that it is given, and over no other.
+// A survey validates the paths of every kind, and reports why others fail. A connection uses only the paths that it is
+// given.
 func TestSurvey(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a, b := transporttest.New(t), transporttest.New(t)
@@ -78,7 +78,7 @@ func TestSurvey(t *testing.T) {
 	})
 }
 
-// Who is there to look is known to no other, asks at every cable, and hears nobody of its own node.
+// A process that only examines the mesh is not found by others, queries on every cable, and ignores its own node.
 func TestNeighbours(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		a := transporttest.New(t, func(o *transport.Options) { o.Observes, o.TimeScale = true, 0.1 })

@@ -36,48 +36,48 @@ const (
 	makers    = 2  // for calls that create and destroy objects, which take microseconds to milliseconds
 	resolvers = 16 // for calls that move queue pairs to RTR, which take up to a second
 
-	lookers = 16 * resolvers // in a process that only examines the mesh, because it tests all nodes at once
+	surveyResolvers = 16 * resolvers // in a process that only examines the mesh, because it tests all nodes at once
 )
 
 // Transport is this process's end of the mesh. Its methods may be called from any thread.
 type Transport struct {
-	opts    Options
-	log     *slog.Logger
-	host    string
-	process handshake.ProcessID
-	node    handshake.NodeID
-	ports   []lane.Port
-	page    *stats.Page                      // counters that other processes can read
-	window  *window.Window                   // gives other processes access to page; nil if they have none
-	says    []handshake.Setting              // settings that are sent to peers
-	told    atomic.Pointer[[]handshake.Port] // ports that are sent to peers, in the same order
-	ep      *control.Endpoint
-	data    *dataport.Endpoint // accepts the sockets of lanes
-	paths   *path.Finder
-	over    map[lane.Port]lane.Port // circuit ports, by the verbs port that each belongs to
-	met     atomic.Bool             // the fields up to engine are set, because relaying is not off
-	hail    *hail.Hailer
-	mesh    *mesh.Mesh
-	relay   *relay.Relay
-	engine  *engine.Engine
-	retire  atomic.Bool   // this process relays no new circuits
-	carries chan struct{} // holds a token after the relayed circuits have changed
-	env     conn.Env
+	opts         Options
+	log          *slog.Logger
+	host         string
+	process      handshake.ProcessID
+	node         handshake.NodeID
+	ports        []lane.Port
+	page         *stats.Page                      // counters that other processes can read
+	window       *window.Window                   // gives other processes access to page; nil if they have none
+	settings     []handshake.Setting              // settings that are sent to peers
+	localPorts   atomic.Pointer[[]handshake.Port] // ports that are sent to peers, in the same order
+	ep           *control.Endpoint
+	data         *dataport.Endpoint // accepts the sockets of lanes
+	paths        *path.Finder
+	circuitPorts map[lane.Port]lane.Port // circuit ports, by the verbs port that each belongs to
+	overlayUp    atomic.Bool             // the fields up to engine are set, because relaying is not off
+	discovery    *hail.Discovery
+	mesh         *mesh.Mesh
+	relay        *relay.Relay
+	engine       *engine.Forwarder
+	retiring     atomic.Bool   // this process relays no new circuits
+	relayChanged chan struct{} // holds a token after the relayed circuits have changed
+	env          conn.Env
 
 	ctx               context.Context // done after Close
 	cancel            context.CancelFunc
 	work              sync.WaitGroup // goroutines of connections
-	tidy              *tidier
-	making, resolving *crew.Crew
+	idleGC            *idleGC
+	making, resolving *crew.Pool
 	lastID            atomic.Uint32 // last ID of a connection on which this side sends
 
-	mu        sync.Mutex // a leaf lock
-	conns     map[connKey]*conn.Conn
-	listeners map[uint32]*Listener
-	mending   map[*control.Session]chan struct{} // sessions with connections that lack lanes; a token starts the next search at once
-	warned    map[string]bool
-	lately    map[string]time.Time // time of the last warning about a repeated event, by subject
-	closed    bool
+	mu         sync.Mutex // a leaf lock
+	conns      map[connKey]*conn.Conn
+	listeners  map[uint32]*Listener
+	repairing  map[*control.Session]chan struct{} // sessions with connections that lack lanes; a token starts the next search at once
+	warned     map[string]bool
+	lastWarned map[string]time.Time // time of the last warning about a repeated event, by subject
+	closed     bool
 }
 
 // connKey identifies a connection: its session, which also determines whether this side sends or receives, and its ID
@@ -95,16 +95,16 @@ func (k connKey) compare(other connKey) int {
 func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), conns: map[connKey]*conn.Conn{},
-		listeners: map[uint32]*Listener{}, warned: map[string]bool{}, lately: map[string]time.Time{},
-		mending: map[*control.Session]chan struct{}{}, over: map[lane.Port]lane.Port{},
-		carries: make(chan struct{}, 1),
+		listeners: map[uint32]*Listener{}, warned: map[string]bool{}, lastWarned: map[string]time.Time{},
+		repairing: map[*control.Session]chan struct{}{}, circuitPorts: map[lane.Port]lane.Port{},
+		relayChanged: make(chan struct{}, 1),
 	}
 	t.log = t.opts.Log
-	t.tidy = newTidier(t.opts.Machine.Clock, t.traffic, t.opts.Machine.collector(), t.caught)
+	t.idleGC = newIdleGC(t.opts.Machine.Clock, t.traffic, t.opts.Machine.collector(), t.caught)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	resolving := resolvers
 	if t.opts.Observes {
-		resolving = lookers
+		resolving = surveyResolvers
 	}
 	t.making, t.resolving = crew.New(makers, t.opts.Machine.Clock, t.ctx.Done()), crew.New(resolving, t.opts.Machine.Clock, t.ctx.Done())
 	defer func() {
@@ -120,11 +120,11 @@ func New(o Options) (_ *Transport, err error) {
 	}
 	t.process = handshake.NewProcessID(t.opts.Machine.Random)
 	t.openPage()
-	t.log = slog.New(teller{t.opts.Log.Handler(), t.page})
+	t.log = slog.New(warningRecorder{t.opts.Log.Handler(), t.page})
 	t.env = conn.Env{
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock, Page: t.page,
-		LanePool: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, InfoOnce: t.sayOnce, Forget: t.forget,
-		RequestRepair: t.lacks, WarnedRecently: t.again,
+		LanePool: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, InfoOnce: t.infoOnce, Forget: t.forget,
+		RequestRepair: t.requestRepair, WarnedRecently: t.recently,
 		Plan: func(c *conn.Conn, offered []handshake.Lane) ([]lane.Spec, error) {
 			return t.paths.PlanFor(c, offered)
 		},
@@ -141,12 +141,12 @@ func New(o Options) (_ *Transport, err error) {
 		return nil, err
 	}
 	left := t.opts.leftOut(found)
-	t.says = slices.Concat(t.opts.Settings, left)
+	t.settings = slices.Concat(t.opts.Settings, left)
 	t.paths = t.newPaths(left)
 	if err := t.listen(found); err != nil {
 		return nil, err
 	}
-	if err := t.meet(); err != nil {
+	if err := t.startOverlay(); err != nil {
 		return nil, err
 	}
 	t.watch()
@@ -157,14 +157,14 @@ func New(o Options) (_ *Transport, err error) {
 // newPaths makes the Finder that chooses the lanes of connections. The ports must be open.
 func (t *Transport) newPaths(left []handshake.Setting) *path.Finder {
 	paths := path.NewFinder(path.Config{
-		Env: &t.env, Ports: t.ports, Advertised: func() []handshake.Port { return *t.told.Load() },
+		Env: &t.env, Ports: t.ports, Advertised: func() []handshake.Port { return *t.localPorts.Load() },
 		GIDs: t.opts.GIDs, LeftOut: left, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
 		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
 		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
-		Circuits: t.circuitPort, Others: t.others, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
+		Circuits: t.circuitPort, Others: t.otherNodes, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
 	})
 	if t.opts.Relay != RelayOff {
-		paths.Routes, paths.Ends = t.routes, t.ends
+		paths.Routes, paths.Ends = t.routes, t.linkEnds
 	}
 	return paths
 }
@@ -189,9 +189,9 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 	t.ep, err = control.New(control.Config{
 		Process: t.process, PID: t.opts.Machine.pid(), Node: t.node, Hostname: t.host, NeighbourSecret: secret, Cable: t.isCable,
 		Addrs:     addrs,
-		Ports:     func() []handshake.Port { return *t.told.Load() },
-		Settings:  func() []handshake.Setting { return t.says },
-		Differ:    t.differ,
+		Ports:     func() []handshake.Port { return *t.localPorts.Load() },
+		Settings:  func() []handshake.Setting { return t.settings },
+		Differ:    t.settingsDiffer,
 		Mesh:      t.onMesh,
 		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock,
 		LaneWait:  t.opts.LaneWait,
@@ -199,7 +199,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Log:       t.log,
 		Message:   t.message,
 		Dead:      t.dead,
-		Busy:      t.needs,
+		Busy:      t.needsPeer,
 		Moved:     t.moved,
 	})
 	return err
@@ -207,8 +207,8 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 
 // needsPeer reports whether the peer of a session is still needed: by connections, by relayed circuits, or because a
 // listener is open here and the peer may be about to connect.
-func (t *Transport) needs(s *control.Session) bool {
-	if len(t.connsOf(s)) > 0 || t.met.Load() && t.relay.Uses(s) {
+func (t *Transport) needsPeer(s *control.Session) bool {
+	if len(t.connsOf(s)) > 0 || t.overlayUp.Load() && t.relay.Uses(s) {
 		return true
 	}
 	t.mu.Lock()
@@ -225,11 +225,11 @@ func (t *Transport) onMesh(a netip.Addr) bool {
 
 // describe stores the description of the ports that is sent to peers, and updates the page.
 func (t *Transport) describe() {
-	told := topology.Describe(path.Now(t.ports), t.opts.GIDs)
+	described := topology.Describe(path.Now(t.ports), t.opts.GIDs)
 	for i, p := range t.ports {
-		p.Describe(&told[i])
+		p.Describe(&described[i])
 	}
-	t.told.Store(&told)
+	t.localPorts.Store(&described)
 	t.showPorts()
 }
 
@@ -252,23 +252,23 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 			return
 		}
 	case *handshake.AskMap:
-		if t.met.Load() {
-			t.mesh.Asked(s, m)
+		if t.overlayUp.Load() {
+			t.mesh.HandleQuery(s, m)
 		}
 		return
 	case *handshake.Map:
-		if t.met.Load() {
-			t.mesh.Told(s, m)
+		if t.overlayUp.Load() {
+			t.mesh.HandleReply(s, m)
 		}
 		return
 	case *handshake.Carry, *handshake.Arrive, *handshake.Carried, *handshake.Drop, *handshake.Silent:
-		if t.met.Load() {
+		if t.overlayUp.Load() {
 			t.relay.Message(s, m)
 		}
 		return
 	case *handshake.Ports:
 		t.paths.PeerChanged(s, m.Ports)
-		t.mend(s)
+		t.repair(s)
 		return
 	}
 	id, ok := connOf(m)
@@ -321,26 +321,26 @@ func (t *Transport) dead(s *control.Session, err error) {
 		err = errors.New("it ended its work")
 	}
 	t.paths.PeerGone(s)
-	if t.met.Load() {
+	if t.overlayUp.Load() {
 		t.relay.Gone(s)
-		t.mesh.Gone(s)
-		if t.hail.Forget(s.Peer().Process) { // a successor of the process has to be discovered
+		t.mesh.SessionEnded(s)
+		if t.discovery.Forget(s.Peer().Process) { // a successor of the process has to be discovered
 			t.mesh.Changed()
 		}
 	}
 	t.mu.Lock()
-	l := t.listeners[s.Owed()]
+	l := t.listeners[s.PendingListen()]
 	t.mu.Unlock()
 	if l != nil {
-		l.orphan(fmt.Errorf("%w: process %v on %s, which was to connect to %s, %s: %w", kind, s.Peer().Process, s.Name(), s.LocalName(), what, err))
+		l.peerLost(fmt.Errorf("%w: process %v on %s, which was to connect to %s, %s: %w", kind, s.Peer().Process, s.Name(), s.LocalName(), what, err))
 	}
-	news := false
+	unexpected := false
 	for _, c := range t.connsOf(s) {
 		if c.PeerGone(fmt.Errorf("%w: %v: process %v on %s %s: %w", kind, c, s.Peer().Process, s.Name(), what, err)) {
-			news = true
+			unexpected = true
 		}
 	}
-	if news { // otherwise both sides have closed their connections, as they do when a job ends
+	if unexpected { // otherwise both sides have closed their connections, as they do when a job ends
 		t.page.AddNotice(fmt.Sprintf("process %v on %s %s: %v", s.Peer().Process, s.Name(), what, err))
 	}
 }
@@ -424,7 +424,7 @@ func (t *Transport) background(f func()) {
 	t.mu.Unlock()
 	go func() {
 		defer t.work.Done()
-		defer t.tidy.worked()
+		defer t.idleGC.noteWork()
 		guard.Run(f, t.caught)
 	}()
 }
@@ -449,8 +449,8 @@ func (t *Transport) traffic() (n uint64) {
 
 // FlushBeforeExit waits until the peers' kernels have received the sent data of all connections, closed ones included,
 // for at most flushTimeout. It is called when the process is about to end.
-func (t *Transport) Settle() {
-	ctx, cancel := t.env.Clock.WithTimeout(context.Background(), t.env.Scaled(partingTime))
+func (t *Transport) FlushBeforeExit() {
+	ctx, cancel := t.env.Clock.WithTimeout(context.Background(), t.env.Scaled(flushTimeout))
 	defer cancel()
 	for _, c := range t.connsWhere(all) {
 		c.AwaitSent(ctx)
@@ -458,7 +458,7 @@ func (t *Transport) Settle() {
 }
 
 // flushTimeout is how long a process that ends waits for slow peers.
-const partingTime = 2 * time.Second
+const flushTimeout = 2 * time.Second
 
 // Close closes all open connections, destroys queue pairs without lingering, and ends all sessions with a Bye. No
 // goroutine, descriptor or verbs object is left, with one exception: if the process relays circuits and is not
@@ -477,30 +477,30 @@ func (t *Transport) Close() error {
 	for _, c := range t.connsWhere(all) {
 		errs = append(errs, c.Close())
 	}
-	if t.hail != nil { // so that other nodes do not choose this one as a relay any more
-		errs = append(errs, t.hail.Close())
+	if t.discovery != nil { // so that other nodes do not choose this one as a relay any more
+		errs = append(errs, t.discovery.Close())
 	}
 	if n := t.Relaying().Now; n > 0 && !t.opts.Dedicated {
 		t.log.Info(fmt.Sprintf("%d circuits of other nodes are relayed by this process, which continues until they end", n))
-		go guard.Run(t.outlive, t.caught)
+		go guard.Run(t.waitForCircuits, t.caught)
 		return errors.Join(errs...)
 	}
-	return errors.Join(append(errs, t.end())...)
+	return errors.Join(append(errs, t.shutDown())...)
 }
 
 // waitForCircuits waits until no circuit is relayed any more, and then shuts down.
-func (t *Transport) outlive() {
+func (t *Transport) waitForCircuits() {
 	for t.Relaying().Now > 0 {
-		t.env.Clock.Sleep(t.env.Scaled(lookEvery))
+		t.env.Clock.Sleep(t.env.Scaled(circuitPoll))
 	}
-	_ = t.end() // no caller is left to return the error to
+	_ = t.shutDown() // no caller is left to return the error to
 }
 
-const lookEvery = 100 * time.Millisecond
+const circuitPoll = 100 * time.Millisecond
 
 // shutDown closes the parts that remain after the connections are closed.
-func (t *Transport) end() error {
-	errs := []error{t.part()}
+func (t *Transport) shutDown() error {
+	errs := []error{t.stopOverlay()}
 	if t.ep != nil {
 		st := t.ep.Stats()
 		errs = append(errs, t.ep.Close())
@@ -513,8 +513,8 @@ func (t *Transport) end() error {
 		errs = append(errs, p.Close())
 	}
 	t.ports = nil
-	t.tidy.close()
-	errs = append(errs, t.hide())
+	t.idleGC.close()
+	errs = append(errs, t.closePage())
 	return errors.Join(errs...)
 }
 

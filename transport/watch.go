@@ -55,7 +55,7 @@ func (t *Transport) watch() {
 // because their lanes were kept while no port had a carrier.
 func (t *Transport) linkChanged(netdev string, carrier bool) {
 	var down []lane.Port
-	lit := false
+	restored := false
 	for _, p := range t.ports {
 		if p.Now().Netdev != netdev {
 			continue
@@ -69,18 +69,18 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 				t.relay.PortDown(p.Index(), fmt.Errorf("%v went down", p.Now()))
 			}
 		case was:
-			lit = true
+			restored = true
 		}
 	}
 	for _, p := range t.ports {
-		if lit && p.NoCarrier() && !slices.Contains(down, p) {
+		if restored && p.NoCarrier() && !slices.Contains(down, p) {
 			down = append(down, p)
 		}
 	}
 	for _, b := range t.connsWhere(all) {
 		for _, p := range down {
 			b.PortDown(p)
-			if c := t.over[p]; c != nil { // the circuit port of the same interface
+			if c := t.circuitPorts[p]; c != nil { // the circuit port of the same interface
 				b.PortDown(c)
 			}
 		}
@@ -106,7 +106,7 @@ func (t *Transport) refresh() {
 				t.log.Warn("cannot look at a port again", "port", was.String(), "err", err)
 			} else if changed && (was.Usable() || p.Now().Usable()) { // a change of a port that stays down concerns no peer
 				any = true
-				t.log.Info(fmt.Sprintf("port %d changed: %s", i, news(p.Now(), was, t.opts.GIDs)))
+				t.log.Info(fmt.Sprintf("port %d changed: %s", i, changeText(p.Now(), was, t.opts.GIDs)))
 			}
 		}
 	}
@@ -115,21 +115,21 @@ func (t *Transport) refresh() {
 	}
 	t.describe()
 	t.paths.Changed()
-	if t.hail != nil {
-		t.hail.Changed()
+	if t.discovery != nil {
+		t.discovery.Changed()
 		t.mesh.Changed()
 	}
 	for _, s := range t.ep.Sessions() {
-		_ = s.Send(&handshake.Ports{Ports: *t.told.Load()}) // the error means that the session has ended
+		_ = s.Send(&handshake.Ports{Ports: *t.localPorts.Load()}) // the error means that the session has ended
 		if !s.Neighbour() {
-			t.mend(s)
+			t.repair(s)
 		}
 	}
 }
 
 // changeText returns the log text for a port that has changed: its summary, and the changed fields if the summary is
 // the same as before.
-func news(now, was *topology.Port, pol topology.GIDPolicy) string {
+func changeText(now, was *topology.Port, pol topology.GIDPolicy) string {
 	text := now.Summary(pol)
 	if text != was.Summary(pol) {
 		return text

@@ -11,7 +11,7 @@ import (
 	"ncclmesh/handshake"
 )
 
-// How the settings of two ranks compare.
+// The comparison of two ranks' settings.
 func TestTold(t *testing.T) {
 	difference := func(name, ours, theirs string, rule handshake.Rule) []handshake.Difference {
 		return []handshake.Difference{{Name: name, Ours: ours, Theirs: theirs, Rule: rule}}
@@ -56,8 +56,8 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// What is told fits what the peer takes, and each variable that is meant to be the same is one that is read; the table says
-// of it that it is.
+// The settings fit the limits of the message, each variable that must be equal is one that is read, and the table says
+// that it must be equal.
 func TestAgreements(t *testing.T) {
 	if n := len(Told(envOf(nil))); n > handshake.MaxSettings/2 { // the other half is for ports
 		t.Errorf("%d settings are told", n)

@@ -94,7 +94,7 @@ func read(getenv func(string) string) (Config, []Setting) {
 	for i, v := range variables {
 		s := &settings[i]
 		*s = Setting{Variable: v, Value: v.Default}
-		for _, name := range []string{v.Name, older[v.Name]} {
+		for _, name := range []string{v.Name, oldNames[v.Name]} {
 			value := strings.TrimSpace(getenv(name))
 			if value == "" {
 				continue

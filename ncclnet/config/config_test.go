@@ -25,8 +25,7 @@ func envOf(env map[string]string) func(string) string {
 	return func(name string) string { return env[name] }
 }
 
-// compareOptions leaves out what has no comparable form: the filters are tested
-// where they are parsed.
+// compareOptions ignores the fields that cannot be compared: the tests of their parsers cover the filters.
 var compareOptions = cmp.Options{
 	cmpopts.IgnoreTypes(topology.HCAFilter{}, topology.IfFilter{}, &slog.Logger{}),
 	cmpopts.EquateComparable(netip.Prefix{}, clock.Clock{}),
@@ -157,7 +156,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A key that can be guessed is refused, and not repeated.
+// A key that can be guessed is refused, and the error does not contain it.
 func TestKey(t *testing.T) {
 	const short = `NCCL_MESH_KEY="(set)": it has 15 characters, and anybody at a cable could guess it: want 16 or more, the same on all nodes, ` +
 		"as this command makes them: openssl rand -base64 24; correct it or unset it"
@@ -172,7 +171,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// What a person is shown of a setting: what holds, where that comes from, and what is wrong with it.
+// A Setting contains the value, its origin and its error.
 func TestSettings(t *testing.T) {
 	const name = "NCCL_IB_GID_INDEX"
 	tests := []struct {
@@ -213,9 +212,9 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// An older name is one that was, of a variable that is.
+// An older name belongs to a present variable, and is not itself a present one.
 func TestOlderNames(t *testing.T) {
-	for name, old := range older {
+	for name, old := range oldNames {
 		if !slices.ContainsFunc(variables, func(v Variable) bool { return v.Name == name }) {
 			t.Errorf("%s is the older name of %s, which is not read", old, name)
 		}
@@ -290,7 +289,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// The names that are NCCL's alone are no names of the plugin's too, and each has a prefix that is looked at.
+// Variables of NCCL alone are not variables of the plugin, and each has one of the checked prefixes.
 func TestNamesOfNCCL(t *testing.T) {
 	own := names()
 	for i, name := range ofNCCL {
@@ -300,7 +299,7 @@ func TestNamesOfNCCL(t *testing.T) {
 	}
 }
 
-// The defaults that people read are the ones that hold.
+// The documented defaults are those in effect.
 func TestWrittenDefaultsParse(t *testing.T) {
 	for _, v := range variables {
 		c := Default()

@@ -11,7 +11,7 @@ import (
 func names() []string {
 	var list []string
 	for _, v := range variables {
-		if old := older[v.Name]; old != "" {
+		if old := oldNames[v.Name]; old != "" {
 			list = append(list, old)
 		}
 		list = append(list, v.Name)
@@ -73,7 +73,7 @@ func WriteTable(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| Variable | Default | Unit | Meaning |\n|---|---|---|---|\n")
 	for _, v := range variables {
-		if old := older[v.Name]; old != "" {
+		if old := oldNames[v.Name]; old != "" {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | Older name of `%s`. |\n", old, v.Default, v.Unit, v.Name)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.Name, v.Default, v.Unit, v.Meaning)

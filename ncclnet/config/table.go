@@ -28,7 +28,7 @@ const (
 )
 
 // oldNames are former names of variables. They are read if the present name is unset.
-var older = map[string]string{"NCCL_IB_GID_INDEX": "NCCL_MESH_GID_INDEX"}
+var oldNames = map[string]string{"NCCL_IB_GID_INDEX": "NCCL_MESH_GID_INDEX"}
 
 // variables is the whole configuration.
 var variables = []Variable{

@@ -42,7 +42,7 @@ func TestLeaves(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.name != "one stream" {
-				require.Full(t, "transport/lane/tcp TestGrantsThenEnd and ncclnet TestSettle")
+				require.Full(t, "transport/lane/tcp TestGrantsThenEnd and ncclnet TestFlushBeforeExit")
 			}
 			t.Parallel()
 			f := newFabric(t, `
@@ -116,7 +116,7 @@ func leave() error {
 	if err == nil && short() { // the kernel has them, and grants for them have come
 		err = awaitUnread()
 	}
-	n.Settle() // as the library does when a process of C ends
+	n.FlushBeforeExit() // as the library does when a process of C ends
 	return err
 }
 

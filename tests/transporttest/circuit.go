@@ -22,8 +22,8 @@ import (
 // Circuits makes circuits through relays of the test's own process, all on one port: what
 // package relay does by messages it does by calls.
 type Circuits struct {
-	Engines []*engine.Engine // one a relay, in order
-	port    lane.Port        // for queue pairs
+	Engines []*engine.Forwarder // one a relay, in order
+	port    lane.Port           // for queue pairs
 	from    topology.Address
 	to      netip.Addr // of the receiver
 	sender  lane.Port  // for circuits
@@ -40,7 +40,7 @@ type expectation struct {
 
 // Carried is a circuit that was made.
 type Carried struct {
-	Joints []relay.Joint
+	Joints []relay.Relayed
 
 	once           sync.Once
 	sender, arrive func(error) // dropped, of both ends
@@ -118,7 +118,7 @@ func (c *Circuits) carry(ctx context.Context, k *Carried, m *handshake.Carry, i 
 	if m.Half.Addr == (netip.Addr{}) || m.Half.Addr.IsUnspecified() {
 		m.Half.Addr = c.from.Addr
 	}
-	j, err := c.Engines[i].Begin(m, relay.Joining{In: leg, Out: out, Last: last, Ended: func(err error) { go k.Drop(err) }})
+	j, err := c.Engines[i].Begin(m, relay.HopPair{In: leg, Out: out, Last: last, Ended: func(err error) { go k.Drop(err) }})
 	if err != nil {
 		return nil, err
 	}

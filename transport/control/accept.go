@@ -18,7 +18,7 @@ import (
 
 // Limits of connections that are not yet authenticated. The total is lower if the process may have few descriptors.
 const (
-	maxStrangers = 256
+	maxPending   = 256
 	maxPerSource = 64
 )
 
@@ -46,7 +46,7 @@ const (
 )
 
 // pendingConn is a connection that is not yet authenticated.
-type stranger = lobby.Stranger[sock.Conn]
+type pendingConn = lobby.Stranger[sock.Conn]
 
 // accept accepts connections until the listener is closed.
 func (e *Endpoint) accept() {
@@ -77,18 +77,18 @@ func (e *Endpoint) accept() {
 }
 
 // receive runs the listener's side of the handshake on a pending connection.
-func (e *Endpoint) receive(s *stranger) {
-	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
+func (e *Endpoint) receive(s *pendingConn) {
+	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(authTimeout)))
 	reason, reject, err := e.exchange(s)
-	fate := e.lobby.Leave(s)
+	eviction := e.lobby.Leave(s)
 	if err == nil {
 		return // the connection belongs to a session now
 	}
 	switch {
 	case e.ctx.Err() != nil:
-	case fate == lobby.OverShare:
+	case eviction == lobby.OverShare:
 		e.refuse(reasonSource, s.Source, nil)
-	case fate == lobby.OverCrowd:
+	case eviction == lobby.OverCrowd:
 		e.refuse(reasonCrowded, s.Source, nil)
 	case reason != "":
 		e.refuse(reason, s.Source, err)
@@ -101,7 +101,7 @@ func (e *Endpoint) receive(s *stranger) {
 
 // exchange returns nil if the connection has become a session's link. Otherwise it returns the reason to count, or "",
 // and the code to send to the dialler, or 0.
-func (e *Endpoint) exchange(s *stranger) (reason string, reject handshake.RejectCode, err error) {
+func (e *Endpoint) exchange(s *pendingConn) (reason string, reject handshake.RejectCode, err error) {
 	x, challenge := handshake.NewListener(e.cfg.Process, e.cfg.Random.For(s.Source))
 	if _, err := s.Conn.Write(challenge); err != nil {
 		return "", 0, err
@@ -120,9 +120,9 @@ func (e *Endpoint) exchange(s *stranger) (reason string, reject handshake.Reject
 		return reasonMalformed, 0, err
 	}
 	if hello.Resume() {
-		return e.welcomeBack(s, x, hello, in)
+		return e.acceptResume(s, x, hello, in)
 	}
-	return e.welcome(s, x, hello, in)
+	return e.acceptNew(s, x, hello, in)
 }
 
 // explain returns the reason and the code for an error while a Hello was read. A dialler that closes the connection
@@ -147,7 +147,7 @@ func explain(err error) (reason string, reject handshake.RejectCode) {
 }
 
 // acceptNew completes the handshake of a new session.
-func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
+func (e *Endpoint) acceptNew(v *pendingConn, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
 	netdev, reason, reject, err := e.admit(v, x, hello)
 	if err != nil {
 		return reason, reject, err
@@ -156,7 +156,7 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 	if netdev != "" {
 		defer func() {
 			if !entered {
-				e.leavePlace(netdev)
+				e.releaseSlot(netdev)
 			}
 		}()
 	}
@@ -181,7 +181,7 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 	l := newLink(v.Conn, in, keys, nil)
 	o := &offer{keys: keys, peer: peer, hello: hello, source: v.Source.Addr()}
 	if netdev == "" {
-		e.offered(o)
+		e.addOffer(o)
 	}
 	if _, err := v.Conn.Write(raw); err != nil {
 		return "", 0, err
@@ -191,10 +191,10 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 		return reason, 0, err
 	}
 	e.lobby.Leave(v)
-	if o.over != nil && !e.takeUp(keys.Session) {
+	if o.expiry != nil && !e.removeOffer(keys.Session) {
 		return "", 0, errors.New("it continues over another link")
 	}
-	s, err := e.accepted(o, netdev)
+	s, err := e.newAccepted(o, netdev)
 	if err != nil {
 		return "", 0, err
 	}
@@ -206,7 +206,7 @@ func (e *Endpoint) welcome(v *stranger, x *handshake.Exchange, hello *handshake.
 
 // admit checks a Hello that requests a new session. For a neighbour, netdev is the interface that it arrived on, with a
 // slot reserved there. On an error it returns the reason to count, and the code to send to the dialler.
-func (e *Endpoint) admit(v *stranger, x *handshake.Exchange, hello *handshake.Hello) (netdev, reason string, reject handshake.RejectCode, err error) {
+func (e *Endpoint) admit(v *pendingConn, x *handshake.Exchange, hello *handshake.Hello) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if hello.Listen == neighbourListen {
 		return e.admitNeighbour(v, x)
 	}
@@ -221,7 +221,7 @@ func (e *Endpoint) admit(v *stranger, x *handshake.Exchange, hello *handshake.He
 }
 
 // acceptResume continues a session over a new link.
-func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
+func (e *Endpoint) acceptResume(v *pendingConn, x *handshake.Exchange, hello *handshake.Hello, in *bufio.Reader) (string, handshake.RejectCode, error) {
 	s, resume := e.session(hello.Session, hello.Accepted), handshake.Key{}
 	o := e.offerOf(hello.Session)
 	switch {
@@ -236,11 +236,11 @@ func (e *Endpoint) welcomeBack(v *stranger, x *handshake.Exchange, hello *handsh
 		return reasonSecret, 0, err
 	}
 	if s == nil {
-		if !e.takeUp(hello.Session) {
+		if !e.removeOffer(hello.Session) {
 			return reasonSession, handshake.RejectBusy, fmt.Errorf("session %v begins over another link", hello.Session)
 		}
 		var err error
-		if s, err = e.accepted(o, ""); err != nil {
+		if s, err = e.newAccepted(o, ""); err != nil {
 			return "", 0, err
 		}
 	}

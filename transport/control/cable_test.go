@@ -15,10 +15,10 @@ import (
 	"ncclmesh/tests/sim/internet"
 )
 
-// speed is of links on which things still take their time.
+// speed is the speed of links that are fast but take some time.
 var speed = internet.LinkConfig{Rate: 1e9, Latency: 10 * time.Microsecond, Jitter: time.Microsecond}
 
-// cabled are two nodes that a management network and a cable join: next at a, prev at b.
+// cabled is two nodes that are connected by a management network and by a cable: next at a, prev at b.
 type cabled struct {
 	t        *hosts.Test
 	a, b     *node
@@ -53,7 +53,7 @@ func newCabled(t *hosts.Test) *cabled {
 	return c
 }
 
-// dial makes a dial b as its neighbour by an interface.
+// dial makes a dial b as its neighbour over an interface.
 func (c *cabled) dial(to netip.Addr, netdev string, wait time.Duration) (*Session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
@@ -78,7 +78,7 @@ func (c *cabled) over(to netip.Addr) *Session {
 	return s
 }
 
-// TestCable dials a neighbour over a cable, and where there is none.
+// TestCable: a neighbour is dialled over a cable, and on an interface without one.
 func TestCable(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		c := newCabled(t)

@@ -28,7 +28,7 @@ func (n *node) kill() {
 	n.process.Kill()
 }
 
-// TestKilledPeer: both directions notice, since the peer's address is known and now refuses.
+// TestKilledPeer: sessions in both directions end, because the peer's address is known and now refuses.
 func TestKilledPeer(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		n, peer := newNode(t, nil), newNode(t, func(c *Config) { c.Hostname = "peer" })
@@ -54,7 +54,7 @@ func TestKilledPeer(t *testing.T) {
 	})
 }
 
-// TestStoppedPeer: a process that does not run for a while, as while it loads a model, is not dead.
+// TestStoppedPeer: a process that is stopped for a while, for example while it loads a model, is not dead.
 func TestStoppedPeer(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		n, peer := newNode(t, nil), newNode(t, nil)

@@ -25,7 +25,7 @@ type target struct {
 }
 
 // dialSpec is what is needed to dial a session.
-type invitation struct {
+type dialSpec struct {
 	target
 	secret handshake.Secret
 	listen uint32
@@ -44,14 +44,14 @@ type attempt struct {
 // every address that answers refuses, or if none has answered for LaneWait; the error is then a *PeerError. It is a
 // *SettingsError if settings of the two processes are incompatible.
 func (e *Endpoint) Dial(ctx context.Context, h handshake.Handle) (*Session, error) {
-	in := &invitation{target: target{process: h.Process}, secret: h.Secret, listen: h.Listen}
+	in := &dialSpec{target: target{process: h.Process}, secret: h.Secret, listen: h.Listen}
 	for _, a := range h.Addrs {
 		in.addrs = append(in.addrs, netip.AddrPortFrom(a.Unmap(), h.Port))
 	}
 	return e.dial(ctx, in)
 }
 
-func (e *Endpoint) dial(ctx context.Context, in *invitation) (*Session, error) {
+func (e *Endpoint) dial(ctx context.Context, in *dialSpec) (*Session, error) {
 	for {
 		e.mu.Lock()
 		if e.closing {
@@ -69,7 +69,7 @@ func (e *Endpoint) dial(ctx context.Context, in *invitation) (*Session, error) {
 			e.wg.Add(1)
 			e.mu.Unlock()
 			defer e.wg.Done()
-			e.lead(ctx, in, d)
+			e.runAttempt(ctx, in, d)
 			return d.s, d.err
 		}
 		e.mu.Unlock()
@@ -85,7 +85,7 @@ func (e *Endpoint) dial(ctx context.Context, in *invitation) (*Session, error) {
 }
 
 // runAttempt makes the attempt d, and publishes its result.
-func (e *Endpoint) lead(ctx context.Context, in *invitation, d *attempt) {
+func (e *Endpoint) runAttempt(ctx context.Context, in *dialSpec, d *attempt) {
 	d.s, d.err = e.newDialled(ctx, in)
 	if d.err != nil {
 		var peer *PeerError
@@ -109,7 +109,7 @@ func refusedListen(err error) bool {
 }
 
 // newDialled dials a new session.
-func (e *Endpoint) newDialled(caller context.Context, in *invitation) (*Session, error) {
+func (e *Endpoint) newDialled(caller context.Context, in *dialSpec) (*Session, error) {
 	ctx, cancel := e.cfg.Clock.WithTimeout(caller, e.scaled(e.cfg.LaneWait))
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
@@ -132,7 +132,7 @@ func (e *Endpoint) newDialled(caller context.Context, in *invitation) (*Session,
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		won, tries := e.round(ctx, sr)
 		if won != nil {
-			return e.begin(in, won)
+			return e.startSession(in, won)
 		}
 		if last == nil || ctx.Err() == nil {
 			last = tries
@@ -161,7 +161,7 @@ func silent(tries []Try) bool {
 
 // startSession makes a session of a completed handshake. The error is a *SettingsError if the settings of the two
 // processes are incompatible.
-func (e *Endpoint) begin(in *invitation, won *answer) (*Session, error) {
+func (e *Endpoint) startSession(in *dialSpec, won *dialResult) (*Session, error) {
 	w := won.welcome
 	peer := Peer{Process: w.Process, Node: w.Node, Hostname: w.Hostname, Ports: w.Ports, Settings: w.Settings}
 	if err := e.agree(&peer, in.netdev, won.conn); err != nil {
@@ -170,9 +170,9 @@ func (e *Endpoint) begin(in *invitation, won *answer) (*Session, error) {
 	}
 	s := e.newSession(won.keys, true, in.netdev, peer)
 	for _, a := range in.addrs {
-		s.know(a.Addr(), a.Port(), false)
+		s.addAddress(a.Addr(), a.Port(), false)
 	}
-	s.know(won.addr.Addr(), won.addr.Port(), true)
+	s.addAddress(won.addr.Addr(), won.addr.Port(), true)
 	if err := e.add(s); err != nil {
 		won.link.close()
 		return nil, fmt.Errorf("control: dial: %w", err)
@@ -194,7 +194,7 @@ type search struct {
 }
 
 // dialResult is the result of dialling one address.
-type answer struct {
+type dialResult struct {
 	addr address
 	err  error
 	conn sock.Conn
@@ -210,10 +210,10 @@ type answer struct {
 
 // round dials every address once, in parallel. It sends a Hello to one after the other of those that answer, until a
 // Welcome completes the link.
-func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []Try) {
-	calls, cancel := e.cfg.Clock.WithTimeout(ctx, e.scaled(answerWait)+time.Duration(len(sr.addrs))*sr.stagger)
+func (e *Endpoint) round(ctx context.Context, sr *search) (won *dialResult, tries []Try) {
+	calls, cancel := e.cfg.Clock.WithTimeout(ctx, e.scaled(replyTimeout)+time.Duration(len(sr.addrs))*sr.stagger)
 	r := &round{
-		e: e, search: sr, left: sr.addrs, stagger: sr.stagger, answers: make(chan *answer),
+		e: e, search: sr, left: sr.addrs, stagger: sr.stagger, answers: make(chan *dialResult),
 		next: e.cfg.Clock.NewTimer(0), hold: e.cfg.Clock.NewTimer(time.Hour), dead: e.cfg.Clock.NewTimer(time.Hour),
 	}
 	defer r.close()
@@ -222,7 +222,7 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 		for len(r.ready) > 0 {
 			a := r.ready[0]
 			r.ready = r.ready[1:]
-			if e.converse(ctx, sr, a) {
+			if e.exchangeHello(ctx, sr, a) {
 				return a, nil
 			}
 			r.fail(a)
@@ -238,7 +238,7 @@ func (e *Endpoint) round(ctx context.Context, sr *search) (won *answer, tries []
 		case <-r.next.C:
 			r.dial(calls)
 		case a := <-r.answers:
-			r.heard(a)
+			r.handleResult(a)
 		case <-r.hold.C:
 			r.ready, r.held = r.held, nil
 		case <-r.dead.C:
@@ -254,10 +254,10 @@ type round struct {
 	left    []address     // not dialled yet
 	stagger time.Duration // between two dials
 	pending int           // dials without a result
-	answers chan *answer
-	ready   []*answer // have answered, and are tried next
-	held    []*answer // have answered over the mesh; kept while an address outside the mesh may still answer
-	tries   []Try     // failures
+	answers chan *dialResult
+	ready   []*dialResult // have answered, and are tried next
+	held    []*dialResult // have answered over the mesh; kept while an address outside the mesh may still answer
+	tries   []Try         // failures
 
 	next *clock.Timer // dials the next address
 	hold *clock.Timer // runs after a result was held
@@ -281,7 +281,7 @@ func (r *round) close() {
 }
 
 // dialRest dials the remaining addresses at once.
-func (r *round) hurry() {
+func (r *round) dialRest() {
 	r.stagger = 0
 	r.next.Reset(0)
 }
@@ -294,15 +294,15 @@ func (r *round) dial(ctx context.Context) {
 	addr := r.left[0]
 	r.left = r.left[1:]
 	r.pending++
-	go guard.Run(func() { r.answers <- r.e.call(ctx, r.target, addr) }, func(p *guard.Panic) {
+	go guard.Run(func() { r.answers <- r.e.dialAddr(ctx, r.target, addr) }, func(p *guard.Panic) {
 		r.e.caught(p)
-		r.answers <- &answer{addr: addr, err: p}
+		r.answers <- &dialResult{addr: addr, err: p}
 	})
 	r.next.Reset(r.stagger)
 }
 
 // handleResult handles the result of a dial.
-func (r *round) heard(a *answer) {
+func (r *round) handleResult(a *dialResult) {
 	r.pending--
 	switch {
 	case a.err != nil:
@@ -311,7 +311,7 @@ func (r *round) heard(a *answer) {
 	case a.mesh:
 		if len(r.held) == 0 {
 			r.hold.Reset(r.e.scaled(meshHold))
-			r.hurry()
+			r.dialRest()
 		}
 		r.held = append(r.held, a)
 	default:
@@ -320,7 +320,7 @@ func (r *round) heard(a *answer) {
 }
 
 // fail records the failure of one address.
-func (r *round) fail(a *answer) {
+func (r *round) fail(a *dialResult) {
 	if a.conn != nil {
 		_ = a.conn.Close()
 	}
@@ -328,7 +328,7 @@ func (r *round) fail(a *answer) {
 	r.tries = append(r.tries, t)
 	if t.final(r.known) {
 		r.dead.Reset(r.e.scaled(deadGrace))
-		r.hurry() // so that the others have the whole grace period
+		r.dialRest() // so that the others have the whole grace period
 	}
 }
 
@@ -338,8 +338,8 @@ func (e *Endpoint) from(netdev string) sock.From {
 }
 
 // dialAddr dials one address and reads the listener's challenge.
-func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
-	a := &answer{addr: addr}
+func (e *Endpoint) dialAddr(ctx context.Context, to target, addr address) *dialResult {
+	a := &dialResult{addr: addr}
 	if a.conn, a.err = e.network.Dial(ctx, e.from(to.netdev), addr.AddrPort); a.err != nil {
 		a.err = limit.Own(a.err)
 		return a
@@ -363,13 +363,13 @@ func (e *Endpoint) call(ctx context.Context, to target, addr address) *answer {
 }
 
 // exchangeHello completes the handshake with an address that has answered. It reports success.
-func (e *Endpoint) converse(ctx context.Context, sr *search, a *answer) bool {
+func (e *Endpoint) exchangeHello(ctx context.Context, sr *search, a *dialResult) bool {
 	a.err = func() error {
 		hello, err := sr.hello(a.x)
 		if err != nil {
 			return err
 		}
-		_ = a.conn.SetDeadline(time.Now().Add(e.scaled(answerWait)))
+		_ = a.conn.SetDeadline(time.Now().Add(e.scaled(replyTimeout)))
 		stop := onDone(ctx, a.conn)
 		defer stop()
 		if _, err := a.conn.Write(hello); err != nil {
@@ -394,7 +394,7 @@ func (e *Endpoint) converse(ctx context.Context, sr *search, a *answer) bool {
 		return false
 	}
 	a.link = newLink(a.conn, a.in, a.keys, nil)
-	a.link.quiet = true
+	a.link.mustSend = true
 	return true
 }
 

@@ -22,7 +22,7 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// stand opens a listener at an address and hands its connections to serve until the test ends.
+// stand opens a listener at an address and passes its connections to serve until the test ends.
 func stand(t *hosts.Test, at netip.AddrPort, serve func(sock.Conn)) {
 	t.Helper()
 	ln, err := t.Process("host").Listen(at, "", sock.PortRange{})
@@ -55,8 +55,8 @@ func (n *node) at(last byte) netip.AddrPort { return netip.AddrPortFrom(local(la
 // only binds a node to 127.0.0.1, so that a test may put something else on the same port elsewhere.
 func only(c *Config) { c.bind = netip.MustParseAddrPort("127.0.0.1:0") }
 
-// wrongAddresses puts at the addresses from the second on all that may answer where a process does not live, and returns what Dial must
-// say of each.
+// wrongAddresses listens on the addresses from the second on with programs that may answer where a process does not
+// listen, and returns the error that Dial must report for each.
 func wrongAddresses(t *hosts.Test, b *node) (addrs []netip.Addr, want map[string]string) {
 	t.Helper()
 	want = make(map[string]string)
@@ -97,7 +97,7 @@ func wrongAddresses(t *hosts.Test, b *node) (addrs []netip.Addr, want map[string
 		if _, err := x.HearHello(raw); err != nil {
 			t.Error(err)
 		}
-		// It does not know the secret, and answers under another.
+		// It does not have the secret, and answers under another.
 		y, challenge := handshake.NewListener(b.cfg.Process, nil)
 		d, err := handshake.NewDialler(b.cfg.Process, challenge, nil)
 		if err != nil {
@@ -131,7 +131,7 @@ func TestDialFindsTheProcessAmongOthers(t *testing.T) {
 		a, b := newNode(t, nil), newNode(t, only)
 		_, h := b.invite()
 		wrong, _ := wrongAddresses(t, b)
-		// Two more that never come to an end by themselves.
+		// Two more that never end by themselves.
 		stand(t, b.at(8), func(c sock.Conn) { hold(t, c) })
 		stand(t, b.at(9), func(c sock.Conn) { _ = c.Close() })
 		h.Addrs = append(append(wrong, b.at(8).Addr(), b.at(9).Addr()), loopback)
@@ -157,7 +157,7 @@ func TestDialSaysWhatEveryAddressSaid(t *testing.T) {
 		}
 		got := make(map[string]string)
 		for _, try := range peer.Tries {
-			text := saying(try.Err)
+			text := describeError(try.Err)
 			if want := want[try.Addr.String()]; strings.Contains(text, want) {
 				text = want
 			}
@@ -183,7 +183,7 @@ func TestDialSaysWhatEveryAddressSaid(t *testing.T) {
 	})
 }
 
-// TestDialTakesARejectionForAnAnswer: the process says no, so a silent address besides changes nothing.
+// TestDialTakesARejectionForAnAnswer: a rejection by the process is final, even if another address is silent.
 func TestDialTakesARejectionForAnAnswer(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, func(c *Config) { c.LaneWait = 2 * hang }), newNode(t, only)
@@ -200,7 +200,7 @@ func TestDialTakesARejectionForAnAnswer(t *testing.T) {
 	})
 }
 
-// TestDialSilence: addresses that never speak are tried again until LaneWait; the caller may give up earlier.
+// TestDialSilence: addresses that never answer are tried again until LaneWait, or until the caller's context ends.
 func TestDialSilence(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, only)
@@ -252,7 +252,7 @@ func TestCloseEndsADial(t *testing.T) {
 	})
 }
 
-// TestAddressOffTheMeshIsPreferred: both answer, the one on the mesh first.
+// TestAddressOffTheMeshIsPreferred: both addresses answer, the one on the mesh first.
 func TestAddressOffTheMeshIsPreferred(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		six := netip.IPv6Loopback()
@@ -277,7 +277,8 @@ func TestAddressOffTheMeshIsPreferred(t *testing.T) {
 	})
 }
 
-// TestPeerErrorSaysWhatHappened: one cause, one sentence; a peer that lives and refuses has not ended.
+// TestPeerErrorSaysWhatHappened: each cause has one sentence, and an error about a peer that refuses does not claim
+// that it has ended.
 func TestPeerErrorSaysWhatHappened(t *testing.T) {
 	const ended, elsewhere, check = "the process has ended, or a firewall", "these addresses belong to another machine", "check that both nodes are up"
 	tests := []struct {
@@ -308,13 +309,14 @@ func TestPeerErrorSaysWhatHappened(t *testing.T) {
 	}
 }
 
-// scarce leaves the process of a node no more descriptors than it has, until what it returns is called.
+// scarce leaves a node's process no free descriptors, until the returned function is called.
 func (n *node) scarce() (enough func()) {
 	n.process.LimitDescriptors(0) // what is open stays
 	return func() { n.process.LimitDescriptors(1 << 20) }
 }
 
-// TestNoDescriptorIsNotThePeersFault: neither when a session is dialled nor when it is resumed, and it passes.
+// TestNoDescriptorIsNotThePeersFault: a lack of descriptors while a session is dialled or resumed is temporary and not
+// attributed to the peer.
 func TestNoDescriptorIsNotThePeersFault(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		short := func(c *Config) { c.LaneWait = 2 * time.Second } // more than a listener pauses that was out of descriptors
@@ -343,7 +345,7 @@ func TestNoDescriptorIsNotThePeersFault(t *testing.T) {
 	})
 }
 
-// TestAcceptWithoutDescriptor: the log names the limit, and no address, as nobody knows whose connection it was.
+// TestAcceptWithoutDescriptor: the log names the limit and no address, because the peer is not known.
 func TestAcceptWithoutDescriptor(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, nil)
@@ -390,7 +392,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestRefusalOverVersionsNamesBothBuilds: in the error of the side that dials, and in the log of the other.
+// TestRefusalOverVersionsNamesBothBuilds: in the dialler's error, and in the listener's log.
 func TestRefusalOverVersionsNamesBothBuilds(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, only)
@@ -427,7 +429,7 @@ func TestRefusalOverVersionsNamesBothBuilds(t *testing.T) {
 	})
 }
 
-// slurp reads what a connection says before it ends.
+// slurp reads everything from a connection until it ends.
 func slurp(c sock.Conn) []byte {
 	b, _ := io.ReadAll(c)
 	return b

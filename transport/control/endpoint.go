@@ -87,19 +87,19 @@ type Config struct {
 
 // Deadlines and pauses, before TimeScale.
 const (
-	laneWait    = 10 * time.Second       // default of Config.LaneWait
-	strangerTTL = 10 * time.Second       // for a connection to authenticate
-	answerWait  = 2 * time.Second        // for a dialled address to connect and send its challenge; for a Welcome
-	dialStagger = 100 * time.Millisecond // between dialling two addresses of a new peer
-	meshHold    = 100 * time.Millisecond // for an address outside the mesh to answer too
-	backStagger = 20 * time.Millisecond  // between dialling two addresses of a known peer
-	backGrace   = 150 * time.Millisecond // for the dialling side of a session to resume it first
-	deadGrace   = 200 * time.Millisecond // for another address to contradict a refusal
-	minPause    = 20 * time.Millisecond  // between two rounds of dialling, doubled up to
-	maxPause    = 320 * time.Millisecond
-	byeWait     = time.Second     // for the peer to confirm the end of a session
-	silenceWait = 2 * time.Second // for the peer's kernel to acknowledge sent bytes (TCP_USER_TIMEOUT)
-	probeEvery  = time.Second     // on an idle link (TCP_KEEPIDLE, TCP_KEEPINTVL)
+	laneWait          = 10 * time.Second       // default of Config.LaneWait
+	authTimeout       = 10 * time.Second       // for a connection to authenticate
+	replyTimeout      = 2 * time.Second        // for a dialled address to connect and send its challenge; for a Welcome
+	dialStagger       = 100 * time.Millisecond // between dialling two addresses of a new peer
+	meshHold          = 100 * time.Millisecond // for an address outside the mesh to answer too
+	redialStagger     = 20 * time.Millisecond  // between dialling two addresses of a known peer
+	redialGrace       = 150 * time.Millisecond // for the dialling side of a session to resume it first
+	deadGrace         = 200 * time.Millisecond // for another address to contradict a refusal
+	minPause          = 20 * time.Millisecond  // between two rounds of dialling, doubled up to
+	maxPause          = 320 * time.Millisecond
+	byeWait           = time.Second     // for the peer to confirm the end of a session
+	ackTimeout        = 2 * time.Second // for the peer's kernel to acknowledge sent bytes (TCP_USER_TIMEOUT)
+	keepAliveInterval = time.Second     // on an idle link (TCP_KEEPIDLE, TCP_KEEPINTVL)
 )
 
 // Endpoint is the control plane of one process.
@@ -119,17 +119,17 @@ type Endpoint struct {
 
 	firstListen uint32 // ID of the first listen, minus 1
 
-	mu       sync.Mutex // taken after Session.mu when both are held
-	closing  bool       // no new session or listen is made
-	closed   bool       // no goroutine is started
-	listens  map[uint32]*Listen
-	made     uint32 // listens made so far; their IDs count up from a random start
-	dials    map[target]*attempt
-	dialled  map[target]*Session // sessions that this side dialled, by the process that they lead to, which the handshake has authenticated
-	sessions map[sessionKey]*Session
-	offers   map[handshake.SessionID]*offer // offers whose first frame has not arrived
-	settled  []handshake.Difference         // differences that were logged
-	cables   map[string]*cable              // by the interfaces on which neighbours have connected or were dialled
+	mu          sync.Mutex // taken after Session.mu when both are held
+	closing     bool       // no new session or listen is made
+	closed      bool       // no goroutine is started
+	listens     map[uint32]*Listen
+	made        uint32 // listens made so far; their IDs count up from a random start
+	dials       map[target]*attempt
+	dialled     map[target]*Session // sessions that this side dialled, by the process that they lead to, which the handshake has authenticated
+	sessions    map[sessionKey]*Session
+	offers      map[handshake.SessionID]*offer // offers whose first frame has not arrived
+	differences []handshake.Difference         // differences that were logged
+	cables      map[string]*cable              // by the interfaces on which neighbours have connected or were dialled
 }
 
 // sessionKey identifies one end of a session. A process that has a session with itself holds both ends.
@@ -162,7 +162,7 @@ func New(cfg Config) (*Endpoint, error) {
 		log:      cfg.Log,
 		addrs:    addrs,
 		network:  sock.On(cfg.Network),
-		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
+		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxPending, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[target]*attempt),
 		offers:   make(map[handshake.SessionID]*offer),
@@ -177,7 +177,7 @@ func New(cfg Config) (*Endpoint, error) {
 	e.port = e.ln.Addr().Port()
 	var first [4]byte
 	cfg.Random.Fill(first[:], "number of the first listen")
-	e.names.note(cfg.Hostname, cfg.Node)
+	e.names.add(cfg.Hostname, cfg.Node)
 	e.firstListen = binary.BigEndian.Uint32(first[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.spawn(e.accept)

@@ -50,7 +50,7 @@ func (e *PeerError) Error() string {
 		if i == 0 {
 			sep = ": "
 		}
-		fmt.Fprintf(&b, "%s%v: %s", sep, t.Addr, saying(t.Err))
+		fmt.Fprintf(&b, "%s%v: %s", sep, t.Addr, describeError(t.Err))
 	}
 	if e.Cause != nil {
 		fmt.Fprintf(&b, " (after: %v)", e.Cause)
@@ -98,7 +98,7 @@ func (e *PeerError) Unwrap() []error {
 }
 
 // describeError returns an address's error as text for users.
-func saying(err error) string {
+func describeError(err error) string {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return "no answer"

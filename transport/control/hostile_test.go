@@ -21,7 +21,7 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// visitor is a connection to a node that is made by hand.
+// visitor is a hand-made connection to a node.
 type visitor struct {
 	sock.Conn
 	t         *hosts.Test
@@ -70,7 +70,8 @@ func (v *visitor) say(b []byte) {
 	}
 }
 
-// rejected reads what the node says to that and expects it to hang up: with a Reject of this code, or without a word.
+// rejected reads the node's reply and expects it to close the connection: after a Reject with this code, or without a
+// reply.
 func (v *visitor) rejected(code handshake.RejectCode) {
 	v.t.Helper()
 	raw, err := handshake.ReadWelcome(v.in)
@@ -94,7 +95,7 @@ func (v *visitor) rejected(code handshake.RejectCode) {
 	}
 }
 
-// TestHostileBytes gives the listener everything it must refuse while a session is at work.
+// TestHostileBytes sends the listener everything that it must refuse, while a session is in use.
 func TestHostileBytes(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, nil)
@@ -240,8 +241,8 @@ func TestSlowStrangers(t *testing.T) {
 	})
 }
 
-// TestSharedAddress: silent connections from a peer's own address, more than an address may have, do not keep it out, nor
-// does the peer's attempt push itself out.
+// TestSharedAddress: silent connections from a peer's own address, more than an address may have, do not keep the peer
+// out, and its attempt does not evict itself.
 func TestSharedAddress(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, nil)
@@ -261,15 +262,15 @@ func TestSharedAddress(t *testing.T) {
 	})
 }
 
-// TestCrowdOfStrangers: whoever is honest gets in although all places are taken.
-func TestCrowdOfStrangers(t *testing.T) {
+// TestManyUnauthenticated: a legitimate peer gets in although all places are taken.
+func TestManyUnauthenticated(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, nil)
-		for i := range maxStrangers {
+		for i := range maxPending {
 			visit(t, b, 100+byte(i/maxPerSource))
 		}
-		if got := b.Stats().Strangers; got != maxStrangers {
-			t.Fatalf("%d strangers are inside, want %d", got, maxStrangers)
+		if got := b.Stats().Strangers; got != maxPending {
+			t.Fatalf("%d strangers are inside, want %d", got, maxPending)
 		}
 		a := newNode(t, nil)
 		_, h := b.invite()
@@ -278,8 +279,8 @@ func TestCrowdOfStrangers(t *testing.T) {
 	})
 }
 
-// flood opens connections to an address from 127.0.0.1, four each 100 us, says nothing on them and keeps them for as long as
-// they are kept at the other end. It returns how many there were so far.
+// flood opens connections to an address from 127.0.0.1, four each 100 us, sends nothing on them and keeps them until
+// the other end closes them. It returns a function that returns how many there were so far.
 func flood(t *hosts.Test, to netip.AddrPort) (opened func() int64) {
 	t.Helper()
 	var n atomic.Int64
@@ -310,8 +311,8 @@ func flood(t *hosts.Test, to netip.AddrPort) (opened func() int64) {
 	return n.Load
 }
 
-// TestFlood: a link that is reset while connections pour in on both sides from their own address is made anew, time
-// after time.
+// TestFlood: a link that is reset while many connections arrive on both sides from their own address is replaced every
+// time.
 func TestFlood(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, nil)
@@ -360,7 +361,7 @@ func TestRefusalsAreLoggedWithinALimit(t *testing.T) {
 	})
 }
 
-// TestOvertakenHello: a dialler that gave a Hello up and made its session elsewhere keeps that session.
+// TestOvertakenHello: a dialler that gave up a Hello and made its session over another address keeps that session.
 func TestOvertakenHello(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, nil)
@@ -406,7 +407,8 @@ func peerByHand(t *hosts.Test, b *node, process handshake.ProcessID) (*visitor, 
 	return v, keys
 }
 
-// TestPeerThatBreaksTheProtocol: a fault of an authentic peer ends its session, with a message that says which.
+// TestPeerThatBreaksTheProtocol: a protocol violation of an authenticated peer ends its session with an error that
+// names it.
 func TestPeerThatBreaksTheProtocol(t *testing.T) {
 	ready, err := (&handshake.Connected{Conn: 1}).AppendTo(nil)
 	if err != nil {
@@ -447,8 +449,8 @@ func TestPeerThatBreaksTheProtocol(t *testing.T) {
 	}
 }
 
-// TestClaimedProcess: a second session whose peer says that it is the process of the first takes nothing from that. What
-// comes over either, and how either ends, is its own affair.
+// TestClaimedProcess: a second session whose peer claims to be the process of the first has no effect on the first,
+// neither by its messages nor by its end.
 func TestClaimedProcess(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, func(c *Config) { c.LaneWait = 500 * time.Millisecond })
@@ -488,8 +490,8 @@ func TestClaimedProcess(t *testing.T) {
 	})
 }
 
-// TestDiallerStartsAnew: a process that has lost its session, and whose link its peer still takes for alive, gets another
-// at once.
+// TestDiallerStartsAnew: a process that has lost its session, while its peer still considers the link alive, gets
+// another one at once.
 func TestDiallerStartsAnew(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, nil)
@@ -508,7 +510,7 @@ func TestDiallerStartsAnew(t *testing.T) {
 	})
 }
 
-// TestForgedFrames: bytes put into a live TCP connection cost the link, not the session.
+// TestForgedFrames: bytes injected into a live TCP connection end the link, not the session.
 func TestForgedFrames(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, only)

@@ -22,9 +22,9 @@ type link struct {
 	local  netip.AddrPort
 	remote netip.AddrPort
 
-	next  uint64 // number of the next message to send; guarded by Session.mu
-	acked uint64 // number of the last message acknowledged to the peer; guarded by Session.mu
-	quiet bool   // this side must send a frame even if it has no message, because it has to send first; guarded by Session.mu
+	next     uint64 // number of the next message to send; guarded by Session.mu
+	acked    uint64 // number of the last message acknowledged to the peer; guarded by Session.mu
+	mustSend bool   // this side must send a frame even if it has no message, because it has to send first; guarded by Session.mu
 
 	wake chan struct{} // holds a token when the writer has work
 	once sync.Once
@@ -50,7 +50,7 @@ func addrOf(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port())
 }
 
-func (l *link) poke() {
+func (l *link) signal() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -75,13 +75,13 @@ func (s *Session) read(l *link) {
 			if err == handshake.ErrFrameMAC {
 				s.e.refuse(reasonFrame, l.remote, err)
 			}
-			s.lost(l, err)
+			s.linkLost(l, err)
 			return
 		}
 		if s.cable != nil && !s.cable.wait(s.e.cfg.Clock, len(f.Body), l.done, s.paced) {
 			return
 		}
-		if current, err := s.hear(l, f); err != nil {
+		if current, err := s.receiveFrame(l, f); err != nil {
 			s.end(err)
 			return
 		} else if !current {
@@ -108,13 +108,13 @@ func (s *Session) write(l *link) {
 	for {
 		var last bool
 		var current bool
-		out, last, current = s.say(l, out)
+		out, last, current = s.nextFrames(l, out)
 		if !current {
 			return
 		}
 		if len(out) > 0 {
 			if _, err := l.conn.Write(out); err != nil {
-				s.lost(l, err)
+				s.linkLost(l, err)
 				return
 			}
 			out = out[:0]

@@ -55,7 +55,7 @@ func (l *Listen) Close() {
 func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l, reason, err := e.standingLocked(listen)
+	l, reason, err := e.listenLocked(listen)
 	if err == nil {
 		switch _, again := l.used[proof]; {
 		case !handshake.CheckProof(l.Secret, s.id, listen, conn, proof):
@@ -69,13 +69,13 @@ func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte
 		return fmt.Errorf("control: %v asks for a connection: %w", s, err)
 	}
 	l.used[proof] = struct{}{}
-	s.owed.CompareAndSwap(listen, 0)
+	s.pendingListen.CompareAndSwap(listen, 0)
 	return nil
 }
 
 // listenLocked returns an open listen, or the reason to count and an error that tells why it is not open. It needs
 // Endpoint.mu.
-func (e *Endpoint) standingLocked(listen uint32) (l *Listen, reason string, err error) {
+func (e *Endpoint) listenLocked(listen uint32) (l *Listen, reason string, err error) {
 	if l = e.listens[listen]; l != nil {
 		return l, "", nil
 	}
@@ -89,7 +89,7 @@ func (e *Endpoint) standingLocked(listen uint32) (l *Listen, reason string, err 
 func (e *Endpoint) secret(listen uint32) (_ handshake.Secret, reason string, code handshake.RejectCode, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l, reason, err := e.standingLocked(listen)
+	l, reason, err := e.listenLocked(listen)
 	switch {
 	case err == nil:
 		return l.Secret, "", 0, nil

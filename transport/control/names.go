@@ -18,7 +18,7 @@ type names struct {
 }
 
 // add records that a node has a host name.
-func (n *names) note(host string, node handshake.NodeID) {
+func (n *names) add(host string, node handshake.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.nodes == nil {

@@ -10,19 +10,19 @@ import (
 	"ncclmesh/tests/sim/hosts"
 )
 
-// TestInventedNames: neighbours that invent host names fill no more than a limit.
+// TestInventedNames: the host names that neighbours may invent are remembered only up to a limit.
 func TestInventedNames(t *testing.T) {
 	var n names
-	n.note("a", handshake.NodeID{1})
+	n.add("a", handshake.NodeID{1})
 	for i := range 2 * maxNames {
-		n.note(fmt.Sprint("invented ", i), handshake.NodeID{2})
+		n.add(fmt.Sprint("invented ", i), handshake.NodeID{2})
 	}
-	if n.note("a", handshake.NodeID{3}); !n.ambiguous("a") || len(n.nodes) != maxNames {
+	if n.add("a", handshake.NodeID{3}); !n.ambiguous("a") || len(n.nodes) != maxNames {
 		t.Errorf("%d names are kept, want %d", len(n.nodes), maxNames)
 	}
 }
 
-// TestNames: where two nodes have one host name, lines also say which of them is meant.
+// TestNames: if two nodes have the same host name, log lines contain an address too.
 func TestNames(t *testing.T) {
 	type node = struct {
 		host string
@@ -60,7 +60,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestBoth: of two processes of one node a line also says which is which.
+// TestBoth: a text about two processes of one node contains their IDs.
 func TestBoth(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		for _, one := range []bool{true, false} {

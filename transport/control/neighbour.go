@@ -42,7 +42,7 @@ func (e *Endpoint) cableLocked(netdev string) *cable {
 
 // reserveSlot reserves a slot for one more session that a neighbour has dialled over the cable at netdev. It returns
 // false if all slots of the cable are taken. releaseSlot releases the slot.
-func (e *Endpoint) takePlace(netdev string) bool {
+func (e *Endpoint) reserveSlot(netdev string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.cableLocked(netdev)
@@ -53,7 +53,7 @@ func (e *Endpoint) takePlace(netdev string) bool {
 	return true
 }
 
-func (e *Endpoint) leavePlace(netdev string) {
+func (e *Endpoint) releaseSlot(netdev string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.cableLocked(netdev).accepted--
@@ -89,7 +89,7 @@ func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessI
 	if netdev == "" || !at.IsValid() || at.Port() == 0 {
 		return nil, fmt.Errorf("control: dialling a neighbour needs an address and an interface, not %v and %q", at, netdev)
 	}
-	return e.dial(ctx, &invitation{
+	return e.dial(ctx, &dialSpec{
 		target: target{process, netdev}, secret: secret, listen: neighbourListen,
 		addrs: []netip.AddrPort{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())},
 	})
@@ -97,7 +97,7 @@ func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessI
 
 // admitNeighbour checks the Hello of a neighbour, and returns the interface that it arrived on, with a slot reserved
 // there ([Endpoint.reserveSlot]). On an error it returns the reason to count, and the code to send to the dialler.
-func (e *Endpoint) admitNeighbour(v *stranger, x *handshake.Exchange) (netdev, reason string, reject handshake.RejectCode, err error) {
+func (e *Endpoint) admitNeighbour(v *pendingConn, x *handshake.Exchange) (netdev, reason string, reject handshake.RejectCode, err error) {
 	if e.cfg.NeighbourSecret == nil {
 		return "", reasonNeighbour, handshake.RejectNeighbour, errors.New("this process does not relay")
 	}
@@ -107,7 +107,7 @@ func (e *Endpoint) admitNeighbour(v *stranger, x *handshake.Exchange) (netdev, r
 	if netdev, err = e.cable(v.Conn); err != nil {
 		return "", reasonCable, handshake.RejectNeighbour, err
 	}
-	if !e.takePlace(netdev) {
+	if !e.reserveSlot(netdev) {
 		return "", reasonNeighbours, 0, fmt.Errorf("neighbours have %d sessions here over %s, and may have no more", maxOfCable, netdev)
 	}
 	return netdev, "", 0, nil

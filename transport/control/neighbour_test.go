@@ -24,7 +24,7 @@ import (
 
 var public = handshake.HailSecret(nil)
 
-// wired makes the loopback interface a cable, over which neighbours with the public secret are served.
+// wired makes the loopback interface a cable, over which neighbours with the public secret may connect.
 func wired(c *Config) {
 	c.NeighbourSecret = &public
 	c.Cable = func(netdev string) bool { return netdev == "lo" }
@@ -66,8 +66,8 @@ func TestNeighbour(t *testing.T) {
 		}
 		b.send(r, &handshake.Connected{Conn: 1})
 		a.messages(s, 1)
-		if !s.Neighbour() || !r.Neighbour() || s.Owed() != 0 || r.Owed() != 0 || r.Peer().Process != a.cfg.Process || s.ID() != r.ID() {
-			t.Errorf("the two ends: %v %v, owing %d and %d", s.Neighbour(), r.Neighbour(), s.Owed(), r.Owed())
+		if !s.Neighbour() || !r.Neighbour() || s.PendingListen() != 0 || r.PendingListen() != 0 || r.Peer().Process != a.cfg.Process || s.ID() != r.ID() {
+			t.Errorf("the two ends: %v %v, owing %d and %d", s.Neighbour(), r.Neighbour(), s.PendingListen(), r.PendingListen())
 		}
 		if s.LocalAddr() != r.RemoteAddr() || s.RemoteAddr() != b.at(1) {
 			t.Errorf("addresses: %v-%v and %v", s.LocalAddr(), s.RemoteAddr(), r.RemoteAddr())
@@ -94,7 +94,7 @@ func TestNeighbour(t *testing.T) {
 	})
 }
 
-// TestNeighbourRefused says why.
+// TestNeighbourRefused: the refusal contains the reason.
 func TestNeighbourRefused(t *testing.T) {
 	other := handshake.HailSecret([]byte("k"))
 	tests := []struct {
@@ -150,7 +150,7 @@ func TestNeighbourNowhere(t *testing.T) {
 	})
 }
 
-// neighbourByHand says what a neighbour says, from an address that is on the link or that may lie behind a router.
+// neighbourByHand sends what a neighbour sends, from an address on the link or from one that may be behind a router.
 func neighbourByHand(t *hosts.Test, b *node, process handshake.ProcessID, onLink bool) *visitor {
 	t.Helper()
 	v := visitFrom(t, b, sock.From{Addr: loopback, OnLink: onLink})
@@ -167,7 +167,8 @@ func neighbourByHand(t *hosts.Test, b *node, process handshake.ProcessID, onLink
 	return v
 }
 
-// TestNeighbourBehindARouter: who is not at the other end of the cable knows the public secret, and gets no session.
+// TestNeighbourBehindARouter: a process that is not at the other end of the cable, and has the public secret, gets no
+// session.
 func TestNeighbourBehindARouter(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, wired)
@@ -189,7 +190,7 @@ func TestNeighbourBehindARouter(t *testing.T) {
 	})
 }
 
-// TestNeighbourDisplacesNobody: a session of a handle and one of a neighbour stand side by side, whichever came first.
+// TestNeighbourDisplacesNobody: a session by handle and one with a neighbour exist side by side, whichever was first.
 func TestNeighbourDisplacesNobody(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		t.Run(fmt.Sprintf("neighbour first %v", first), func(t *testing.T) {
@@ -219,11 +220,11 @@ func sideBySide(t *hosts.Test, first bool) {
 	b.until("both", func() bool { return len(b.seen) == 2 })
 	for _, r := range b.seen {
 		b.messages(r, 2)
-		if (r.Owed() != 0) == r.Neighbour() {
-			t.Errorf("neighbour %v owes %#x", r.Neighbour(), r.Owed())
+		if (r.PendingListen() != 0) == r.Neighbour() {
+			t.Errorf("neighbour %v owes %#x", r.Neighbour(), r.PendingListen())
 		}
 	}
-	// One that ends does not take the other along, nor its place.
+	// A session that ends does not end the other, or remove its entry.
 	n.end(nil)
 	if err := a.died(n); err != nil {
 		t.Error(err)
@@ -263,7 +264,7 @@ func TestNeighbourResumes(t *testing.T) {
 	})
 }
 
-// TestNeighbourResumedFromElsewhere: the key of the session does not do if it comes by another way.
+// TestNeighbourResumedFromElsewhere: a session cannot be resumed over another interface, even with its key.
 func TestNeighbourResumedFromElsewhere(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		var elsewhere atomic.Bool
@@ -283,8 +284,8 @@ func TestNeighbourResumedFromElsewhere(t *testing.T) {
 	})
 }
 
-// TestTooManyNeighbours: the sessions that neighbours may have over a cable are limited from the moment of admission, and
-// not only once they stand; one that ends leaves its place to the next.
+// TestTooManyNeighbours: the sessions of neighbours over a cable are limited from their admission on, and not only once
+// they are established. The end of one releases its slot.
 func TestTooManyNeighbours(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, wired)
@@ -318,19 +319,19 @@ func TestTooManyNeighbours(t *testing.T) {
 	})
 }
 
-// accepted is how many places the neighbours of a cable have.
+// accepted returns how many slots the neighbours of a cable use.
 func (n *node) accepted(netdev string) int {
 	n.Endpoint.mu.Lock()
 	defer n.Endpoint.mu.Unlock()
 	return n.cableLocked(netdev).accepted
 }
 
-// TestOtherCableFull: neighbours of one cable do not take the places of another's.
+// TestOtherCableFull: neighbours of one cable do not use the slots of another cable.
 func TestOtherCableFull(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, wired), newNode(t, wired)
 		for range 4 * maxOfCable {
-			b.takePlace("another")
+			b.reserveSlot("another")
 		}
 		a.send(a.mustNeighbour(b), &handshake.Connected{Conn: 1})
 		b.first()
@@ -340,7 +341,7 @@ func TestOtherCableFull(t *testing.T) {
 	})
 }
 
-// TestPace: of a cable's neighbours no more is read than its limit allows, whoever of them sends it; nobody else waits.
+// TestPace: the frames read from a cable's neighbours are limited, whichever of them sends; other sessions do not wait.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &Endpoint{cfg: Config{TimeScale: 1}, cables: map[string]*cable{}}
@@ -375,8 +376,8 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestPaceOfASession: a neighbour that sends too much has to wait, and loses nothing; sessions that a handle made do not
-// wait for it.
+// TestPaceOfASession: a neighbour that sends too much has to wait, and loses nothing. Sessions that were dialled by a
+// handle do not wait.
 func TestPaceOfASession(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, wired), newNode(t, wired)

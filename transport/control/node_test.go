@@ -13,12 +13,12 @@ import (
 	"ncclmesh/tests/sim/hosts"
 )
 
-// hang bounds every wait of these tests, in virtual time; it decides nothing else.
+// hang limits every wait of these tests, in virtual time.
 const hang = 5 * time.Minute
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// node is an endpoint that writes down what it is told.
+// node is an endpoint that records its callbacks.
 type node struct {
 	*Endpoint
 	t       *hosts.Test
@@ -33,13 +33,13 @@ type node struct {
 	cond *sync.Cond
 }
 
-// newNode makes an endpoint of a process of its own, on the host that those of all tests but few are on.
+// newNode makes an endpoint of a separate process, on the host that most tests use.
 func newNode(t *hosts.Test, change func(*Config)) *node {
 	t.Helper()
 	return newNodeOn(t, "host", change)
 }
 
-// newNodeOn makes an endpoint of a process of its own on a host.
+// newNodeOn makes an endpoint of a separate process on a host.
 func newNodeOn(t *hosts.Test, host string, change func(*Config)) *node {
 	t.Helper()
 	n := &node{t: t, process: t.Process(host), got: make(map[*Session][]handshake.Message), dead: make(map[*Session]error)}
@@ -104,7 +104,7 @@ func (n *node) logged() string {
 	return n.log.String()
 }
 
-// until waits for a condition on what the node was told.
+// until waits for a condition on the recorded callbacks.
 func (n *node) until(what string, f func() bool) {
 	n.t.Helper()
 	guard := time.AfterFunc(hang, n.cond.Broadcast)

@@ -18,18 +18,18 @@ type offer struct {
 	peer   Peer
 	hello  *handshake.Hello
 	source netip.Addr
-	over   *clock.Timer // removes the offer when it expires
+	expiry *clock.Timer // removes the offer when it expires
 }
 
 // addOffer remembers an offer for as long as a peer tries to make another link.
-func (e *Endpoint) offered(o *offer) {
+func (e *Endpoint) addOffer(o *offer) {
 	id := o.keys.Session
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing || len(e.offers) >= maxOffers {
 		return
 	}
-	o.over = e.cfg.Clock.AfterFunc(e.scaled(e.cfg.LaneWait), func() { e.takeUp(id) })
+	o.expiry = e.cfg.Clock.AfterFunc(e.scaled(e.cfg.LaneWait), func() { e.removeOffer(id) })
 	e.offers[id] = o
 }
 
@@ -42,14 +42,14 @@ func (e *Endpoint) offerOf(id handshake.SessionID) *offer {
 
 // removeOffer removes the offer of a session, and reports whether there was one. Only the caller that gets true may
 // make the session.
-func (e *Endpoint) takeUp(id handshake.SessionID) bool {
+func (e *Endpoint) removeOffer(id handshake.SessionID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	o := e.offers[id]
 	if o == nil {
 		return false
 	}
-	o.over.Stop()
+	o.expiry.Stop()
 	delete(e.offers, id)
 	return true
 }
@@ -59,19 +59,19 @@ func (e *Endpoint) takeUp(id handshake.SessionID) bool {
 // Preconditions: e.mu is locked.
 func (e *Endpoint) forgetOffers() {
 	for _, o := range e.offers {
-		o.over.Stop()
+		o.expiry.Stop()
 	}
 	clear(e.offers)
 }
 
 // newAccepted makes the session of an offer that was removed. The session has no link yet.
-func (e *Endpoint) accepted(o *offer, netdev string) (*Session, error) {
+func (e *Endpoint) newAccepted(o *offer, netdev string) (*Session, error) {
 	s := e.newSession(o.keys, false, netdev, o.peer)
-	s.owed.Store(o.hello.Listen)
-	s.know(o.source, o.hello.Port, true)
+	s.pendingListen.Store(o.hello.Listen)
+	s.addAddress(o.source, o.hello.Port, true)
 	if !s.Neighbour() {
 		for _, a := range o.hello.Addrs {
-			s.know(a, o.hello.Port, false)
+			s.addAddress(a, o.hello.Port, false)
 		}
 	}
 	if err := e.add(s); err != nil {

@@ -26,7 +26,7 @@ func (e *Endpoint) newOutage(ctx context.Context) *outage {
 		for {
 			select {
 			case <-tick.C:
-				o.lasts()
+				o.duration()
 			case <-ctx.Done():
 				return
 			}
@@ -36,14 +36,14 @@ func (e *Endpoint) newOutage(ctx context.Context) *outage {
 }
 
 // duration returns how long the outage has lasted so far.
-func (o *outage) lasts() time.Duration {
+func (o *outage) duration() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.watch.Look()
 }
 
 // restart makes the outage begin now.
-func (o *outage) again() {
+func (o *outage) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.watch.Look()

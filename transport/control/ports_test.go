@@ -13,7 +13,7 @@ import (
 // somePorts are some below those that a host chooses from.
 func somePorts(n uint16) sock.PortRange { return sock.PortRange{First: 20000, Last: 20000 + n - 1} }
 
-// A process listens at a port of its range and dials from one.
+// A process listens on a port of its range and dials from one.
 func TestPortRange(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		ports := somePorts(20)
@@ -34,7 +34,7 @@ func TestPortRange(t *testing.T) {
 	})
 }
 
-// A range that is used up is named, for the listener and for whoever dials, and is no fault of the peer.
+// The error of an exhausted range names it, for the listener and for the dialler, and does not blame the peer.
 func TestPortRangeUsedUp(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		ports := somePorts(1)

@@ -12,7 +12,7 @@ import (
 )
 
 // addAddress remembers an address of the peer's listener, sure ones first. A neighbour's address may be link-local.
-func (s *Session) know(a netip.Addr, port uint16, sure bool) {
+func (s *Session) addAddress(a netip.Addr, port uint16, sure bool) {
 	if port == 0 || s.netdev == "" && handshake.Dialable(a) != nil {
 		return
 	}
@@ -48,7 +48,7 @@ func (s *Session) Redial(cause error) {
 	l := s.link
 	s.mu.Unlock()
 	if l != nil {
-		s.lost(l, cause)
+		s.linkLost(l, cause)
 	}
 }
 
@@ -59,7 +59,7 @@ var errAbandoned = errors.New("no longer needed")
 func (s *Session) redial(ctx context.Context, cause error) {
 	e := s.e
 	outage, moved := e.newOutage(ctx), s.moved()
-	if !s.dialled && !s.e.cfg.Clock.Pause(ctx, e.scaled(backGrace)) {
+	if !s.dialled && !s.e.cfg.Clock.Pause(ctx, e.scaled(redialGrace)) {
 		return
 	}
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -69,7 +69,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 		won, tries := e.round(ctx, &search{
 			target:  target{s.peer.Process, s.netdev},
 			addrs:   addrs,
-			stagger: e.scaled(backStagger),
+			stagger: e.scaled(redialStagger),
 			known:   true,
 			hello:   s.helloAgain,
 			failed:  s.helloFailed,
@@ -87,13 +87,13 @@ func (s *Session) redial(ctx context.Context, cause error) {
 		}
 		if now := s.moved(); now != moved {
 			moved = now
-			outage.again()
+			outage.restart()
 		}
 		limit := e.scaled(e.cfg.LaneWait)
 		if e.cfg.Busy != nil && !e.cfg.Busy(s) {
-			limit = e.scaled(answerWait)
+			limit = e.scaled(replyTimeout)
 		}
-		if outage.lasts() >= limit {
+		if outage.duration() >= limit {
 			if own := ownFault(tries); own != nil {
 				s.end(fmt.Errorf("control: node %s cannot dial process %.8v on node %s: %w (after: %w)", s.LocalName(), s.peer.Process, s.Name(), own, cause))
 				return
@@ -116,7 +116,7 @@ func (s *Session) moved() uint64 {
 }
 
 // redialled makes a new link the session's link, unless the peer has resumed the session meanwhile.
-func (s *Session) redialled(won *answer) {
+func (s *Session) redialled(won *dialResult) {
 	s.mu.Lock()
 	var old *link
 	var err error
@@ -133,7 +133,7 @@ func (s *Session) redialled(won *answer) {
 	if err != nil {
 		s.end(err)
 	} else if current {
-		s.know(won.addr.Addr(), won.addr.Port(), true)
+		s.addAddress(won.addr.Addr(), won.addr.Port(), true)
 	}
 }
 
@@ -174,7 +174,7 @@ func (s *Session) resumeLocked(l *link, received uint64) (old *link, err error) 
 // Bye is missing.
 func (s *Session) giveUp(err *PeerError) {
 	s.mu.Lock()
-	bye := s.byeSaid && err.Dead
+	bye := s.byeSent && err.Dead
 	s.mu.Unlock()
 	if bye {
 		s.end(nil)

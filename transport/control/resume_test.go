@@ -19,8 +19,9 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// proxy stands between two nodes, at the second address and the port of the one it leads to. It dials from that address too, so that
-// one in front of each node is all that they know of each other.
+// proxy forwards connections between two nodes, at the second address and the port of the node that it leads to. It
+// also dials from that address, so that with one proxy in front of each node, the nodes know only the proxies'
+// addresses.
 type proxy struct {
 	t       *hosts.Test
 	process *hosts.Process
@@ -123,15 +124,15 @@ func (p *proxy) inject(b []byte) {
 	}
 }
 
-// hush makes the proxy take connections and nothing else.
-func (p *proxy) hush() {
+// stall makes the proxy accept connections and forward nothing.
+func (p *proxy) stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent = true
 }
 
-// speak makes the proxy lead on again.
-func (p *proxy) speak() {
+// resume makes the proxy forward again.
+func (p *proxy) resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent = false
@@ -151,7 +152,7 @@ func through(t *hosts.Test, a, b *node, p *proxy, others ...netip.Addr) (s, r *S
 	h.Addrs = []netip.Addr{p.addr.Addr()}
 	s = a.dial(h)
 	for _, o := range others {
-		s.know(o, h.Port, false)
+		s.addAddress(o, h.Port, false)
 	}
 	a.send(s, &handshake.Connected{Conn: 1})
 	r = b.first()
@@ -160,7 +161,7 @@ func through(t *hosts.Test, a, b *node, p *proxy, others ...netip.Addr) (s, r *S
 	return s, r
 }
 
-// TestResume cuts the link again and again under traffic both ways: every message arrives once, in order.
+// TestResume cuts the link repeatedly during traffic in both directions: every message arrives once, in order.
 func TestResume(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -236,8 +237,8 @@ func TestResumeOverAnotherAddress(t *testing.T) {
 	})
 }
 
-// TestHelloInVain: links that break in the middle of the exchange are not the last.
-func TestHelloInVain(t *testing.T) {
+// TestLinkBreaksDuringHello: links that break in the middle of the handshake are followed by others.
+func TestLinkBreaksDuringHello(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, only)
 		a.port = 0 // so that the other side does not come back first
@@ -260,7 +261,7 @@ func TestHelloInVain(t *testing.T) {
 	})
 }
 
-// TestResumeRefused: attempts that come at the wrong time change nothing.
+// TestResumeRefused: attempts to resume at the wrong time have no effect.
 func TestResumeRefused(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, nil)
@@ -300,7 +301,7 @@ func nthFrame(t *hosts.Test, n uint32) *handshake.Frame {
 	return &handshake.Frame{Type: m.Type(), Number: uint64(n), Body: body}
 }
 
-// TestResumedByHand: the right Hello takes the session over, and is told where to go on.
+// TestResumedByHand: a valid Hello resumes the session, and the Welcome contains the number of the next message.
 func TestResumedByHand(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, nil)
@@ -328,7 +329,7 @@ func TestResumedByHand(t *testing.T) {
 		if got := b.Stats(); got.Resumed != 1 || got.Cut != 0 || got.Accepted != 1 {
 			t.Errorf("stats: %+v", got)
 		}
-		// One who claims messages that were never sent is not to be dealt with.
+		// A peer that claims to have messages that were never sent violates the protocol.
 		resume(9)
 		if err := b.died(r); err == nil || !strings.Contains(err.Error(), "the peer has 9 messages, 0 were sent") {
 			t.Errorf("Dead: %v", err)
@@ -336,7 +337,7 @@ func TestResumedByHand(t *testing.T) {
 	})
 }
 
-// TestCountedBeforeHeard: whoever has a message of a new link finds the link counted.
+// TestCountedBeforeHeard: when a message of a new link is delivered, the link has been counted.
 func TestCountedBeforeHeard(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, nil)
@@ -363,13 +364,13 @@ func TestCountedBeforeHeard(t *testing.T) {
 	})
 }
 
-// TestRedial: the caller knows better than TCP that a link is of no use.
+// TestRedial: the caller knows before TCP that a link has failed.
 func TestRedial(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, only)
 		p := newProxy(t, b)
 		s, r := through(t, a, b, p, loopback)
-		p.hush() // the link stands, but a new one over this address does not come about
+		p.stall() // the link stands, but a new one over this address does not come about
 		s.Redial(errors.New("port rocep1s0f0 is down"))
 		a.send(s, &handshake.Connected{Conn: 2})
 		b.messages(r, 2)
@@ -379,13 +380,13 @@ func TestRedial(t *testing.T) {
 	})
 }
 
-// TestPeerDialsBack: the dialling side finds only silence; the other side comes back by itself.
+// TestPeerDialsBack: the dialling side gets no answers, and the other side resumes the session.
 func TestPeerDialsBack(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, only)
 		p := newProxy(t, b)
 		s, r := through(t, a, b, p)
-		p.hush()
+		p.stall()
 		p.cut(true)
 		a.send(s, &handshake.Connected{Conn: 2})
 		b.messages(r, 2)
@@ -396,7 +397,7 @@ func TestPeerDialsBack(t *testing.T) {
 	})
 }
 
-// TestByeOverABrokenLink: Close delivers what was sent even if the link breaks at that moment.
+// TestByeOverABrokenLink: Close delivers all sent messages even if the link breaks at that moment.
 func TestByeOverABrokenLink(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, only)
@@ -418,8 +419,8 @@ func TestByeOverABrokenLink(t *testing.T) {
 	})
 }
 
-// hushable is a node, and its session over a proxy with a peer that cannot come back.
-func hushable(t *hosts.Test, change func(*Config)) (a *node, s *Session, p *proxy) {
+// stallable is a node, and its session over a proxy with a peer that cannot come back.
+func stallable(t *hosts.Test, change func(*Config)) (a *node, s *Session, p *proxy) {
 	t.Helper()
 	a = newNode(t, change)
 	b := newNode(t, func(c *Config) { only(c); c.LaneWait = hang }) // so that it is a that gives up
@@ -429,29 +430,29 @@ func hushable(t *hosts.Test, change func(*Config)) (a *node, s *Session, p *prox
 	return a, s, p
 }
 
-// TestSilence: a peer that does not answer any more is given up after LaneWait, or at once when nothing needs it.
+// TestSilence: a peer that does not answer any more is given up after LaneWait, or at once if it is not needed.
 func TestSilence(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		t.Run(map[bool]string{true: "busy", false: "idle"}[busy], func(t *testing.T) {
 			hosts.Run(t, func(t *hosts.Test) {
 				var asked sync.Once
 				called := make(chan struct{})
-				a, s, p := hushable(t, func(c *Config) {
+				a, s, p := stallable(t, func(c *Config) {
 					c.Busy = func(*Session) bool { asked.Do(func() { close(called) }); return busy }
 				})
 				start := time.Now()
-				p.hush()
+				p.stall()
 				p.cut(false)
 				err := a.died(s)
 				var peer *PeerError
 				if !errors.As(err, &peer) || peer.Dead || peer.Cause == nil || !strings.Contains(err.Error(), p.addr.String()+": no answer") {
 					t.Errorf("Dead: %v, want a PeerError of a silent peer", err)
 				}
-				least := answerWait
+				least := replyTimeout
 				if busy {
 					least = laneWait
 				}
-				if waited := time.Since(start); waited < least || waited > least+answerWait+time.Second {
+				if waited := time.Since(start); waited < least || waited > least+replyTimeout+time.Second {
 					t.Errorf("the peer was given up after %v, want %v and at most a round more", waited, least)
 				}
 				<-called
@@ -463,12 +464,12 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestStoppedWhileRedialling: the time in which this process is stopped does not count for a peer that it looks for.
+// TestStoppedWhileRedialling: the time in which this process is stopped does not count as silence of the peer.
 func TestStoppedWhileRedialling(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
-		a, s, p := hushable(t, func(*Config) {})
+		a, s, p := stallable(t, func(*Config) {})
 		start := time.Now()
-		p.hush()
+		p.stall()
 		p.cut(false)
 		t.Sleep(laneWait / 2)
 		const stop = 10 * laneWait
@@ -478,23 +479,23 @@ func TestStoppedWhileRedialling(t *testing.T) {
 		if !errors.As(err, &peer) || peer.Dead {
 			t.Errorf("Dead: %v, want a PeerError of a silent peer", err)
 		}
-		if waited := time.Since(start) - stop; waited < laneWait-time.Second || waited > laneWait+answerWait+time.Second {
+		if waited := time.Since(start) - stop; waited < laneWait-time.Second || waited > laneWait+replyTimeout+time.Second {
 			t.Errorf("the peer was given up after %v in which this process ran, want %v", waited, laneWait)
 		}
 	})
 }
 
-// TestFoundAfterAStop: a peer that comes back while this process is stopped is found after it.
+// TestFoundAfterAStop: a peer that returns while this process is stopped is found after the stop.
 func TestFoundAfterAStop(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
-		a, s, p := hushable(t, func(*Config) {})
-		p.hush()
+		a, s, p := stallable(t, func(*Config) {})
+		p.stall()
 		p.cut(false)
 		t.Sleep(time.Second)
 		const stop = 10 * laneWait
 		a.process.Stop(stop)
 		t.Sleep(stop - time.Second)
-		p.speak()
+		p.resume()
 		t.Until("another link", func() bool { return a.Stats().Resumed > 0 || !s.Alive() })
 		if !s.Alive() {
 			t.Errorf("the peer was given up: %v", a.died(s))
@@ -502,17 +503,17 @@ func TestFoundAfterAStop(t *testing.T) {
 	})
 }
 
-// TestSilenceBesideData: a silent peer with which data moves is not given up before LaneWait has passed without any.
+// TestSilenceBesideData: a silent peer is not given up before LaneWait has passed without any data.
 func TestSilenceBesideData(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		var until atomic.Int64 // in nanoseconds of the clock; 0 before the link is cut
-		a, s, p := hushable(t, func(c *Config) {
+		a, s, p := stallable(t, func(c *Config) {
 			c.Moved = func(*Session) uint64 { return uint64(min(time.Now().UnixNano(), until.Load())) }
 		})
 		const wait = laneWait
 		start := time.Now()
 		until.Store(start.Add(3 * wait).UnixNano())
-		p.hush()
+		p.stall()
 		p.cut(false)
 		var peer *PeerError
 		if err := a.died(s); !errors.As(err, &peer) || peer.Dead {

@@ -34,16 +34,16 @@ type Peer struct {
 // Session is an authenticated message channel to one process. It uses one link at a time, and a new one after a link
 // breaks.
 type Session struct {
-	e       *Endpoint
-	id      handshake.SessionID
-	resume  handshake.Key
-	dialled bool
-	netdev  string        // interface of the cable to a neighbour; "" if dialled by a handle
-	cable   *cable        // the cable at netdev; nil if dialled by a handle
-	owed    atomic.Uint32 // see PendingListen
-	peer    Peer
-	ended   chan struct{} // closed after Config.Dead has returned
-	life    stage.Stage[State]
+	e             *Endpoint
+	id            handshake.SessionID
+	resume        handshake.Key
+	dialled       bool
+	netdev        string        // interface of the cable to a neighbour; "" if dialled by a handle
+	cable         *cable        // the cable at netdev; nil if dialled by a handle
+	pendingListen atomic.Uint32 // see PendingListen
+	peer          Peer
+	ended         chan struct{} // closed after Config.Dead has returned
+	life          stage.Stage[State]
 
 	mu    sync.Mutex
 	event sync.Cond // on mu: inbox or state has changed
@@ -63,9 +63,9 @@ type Session struct {
 	received uint64 // number of the last message received
 	handled  uint64 // number of the last message that Config.Message has handled; it is sent as the acknowledgement
 
-	byeSaid  bool
-	byeHeard bool
-	err      error // reason of the end; nil after an orderly one
+	byeSent     bool
+	byeReceived bool
+	err         error // reason of the end; nil after an orderly one
 }
 
 // address is one address of a peer's listener. At a sure one the peer has authenticated before.
@@ -88,7 +88,7 @@ func (e *Endpoint) newSession(keys handshake.Keys, dialled bool, netdev string, 
 		s.cable = e.cableLocked(netdev)
 		e.mu.Unlock()
 	}
-	e.names.note(peer.Hostname, peer.Node)
+	e.names.add(peer.Hostname, peer.Node)
 	return s
 }
 
@@ -106,7 +106,7 @@ func (s *Session) Peer() Peer { return s.peer }
 
 // PendingListen returns the ID of the listen whose handle the peer used to dial the session, until the peer has
 // requested a connection there. After that, or if this side dialled, it returns 0.
-func (s *Session) Owed() uint32 { return s.owed.Load() }
+func (s *Session) PendingListen() uint32 { return s.pendingListen.Load() }
 
 // Dialled reports whether this side dialled the session.
 func (s *Session) Dialled() bool { return s.dialled }
@@ -186,7 +186,7 @@ func (s *Session) queueLocked(kind handshake.Type, body []byte) {
 	s.sent++
 	s.queue = append(s.queue, outgoing{kind, body, time.Now()})
 	if s.link != nil {
-		s.link.poke()
+		s.link.signal()
 	}
 }
 
@@ -196,14 +196,14 @@ func (s *Session) bye() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && s.life.Enter(Leaving) {
-		s.byeSaid = true
+		s.byeSent = true
 		s.queueLocked(handshake.TypeBye, body)
 	}
 }
 
 // nextFrames appends to out the frames that the link's writer has to send. last reports that no frame will follow.
 // current is false if the session does not use the link any more.
-func (s *Session) say(l *link, out []byte) (_ []byte, last, current bool) {
+func (s *Session) nextFrames(l *link, out []byte) (_ []byte, last, current bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != l {
@@ -212,19 +212,19 @@ func (s *Session) say(l *link, out []byte) (_ []byte, last, current bool) {
 	for n := 0; n < batch && l.next <= s.sent; n++ {
 		m := s.queue[l.next-s.acked-1]
 		out = l.sealer.Append(out, &handshake.Frame{Type: m.kind, Number: l.next, Ack: s.handled, Body: m.body})
-		l.acked, l.quiet = s.handled, false
+		l.acked, l.mustSend = s.handled, false
 		l.next++
 	}
-	if l.acked != s.handled || l.quiet {
+	if l.acked != s.handled || l.mustSend {
 		out = l.sealer.Append(out, &handshake.Frame{Type: handshake.TypeAck, Number: l.next - 1, Ack: s.handled})
-		l.acked, l.quiet = s.handled, false
+		l.acked, l.mustSend = s.handled, false
 	}
-	return out, s.byeHeard && l.next > s.sent && s.handled == s.received, true
+	return out, s.byeReceived && l.next > s.sent && s.handled == s.received, true
 }
 
 // receiveFrame handles one frame. current is false if the session does not use the link any more. An error ends the
 // session: because the peer is authenticated, it is a fault of the program at the other end.
-func (s *Session) hear(l *link, f *handshake.Frame) (current bool, err error) {
+func (s *Session) receiveFrame(l *link, f *handshake.Frame) (current bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.link == l && len(s.inbox) >= maxInbox {
@@ -252,9 +252,9 @@ func (s *Session) hear(l *link, f *handshake.Frame) (current bool, err error) {
 	}
 	s.received++
 	if b, ok := m.(*handshake.Bye); ok && b.Conn == 0 {
-		s.byeHeard = true
+		s.byeReceived = true
 		s.life.Enter(Leaving)
-	} else if _, ask := m.(*handshake.Ask); !ask && !s.byeHeard {
+	} else if _, ask := m.(*handshake.Ask); !ask && !s.byeReceived {
 		s.inbox = append(s.inbox, m)
 	}
 	s.event.Broadcast()
@@ -279,7 +279,7 @@ func (s *Session) dispatch() {
 	for {
 		s.mu.Lock()
 		if s.handled = received; s.link != nil {
-			s.link.poke()
+			s.link.signal()
 		}
 		for s.handled == s.received && s.life.At() != Over {
 			s.event.Wait()
@@ -355,14 +355,14 @@ func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) 
 
 // patience returns the TCP timeouts that detect a peer that has vanished without closing the connection.
 func (e *Endpoint) patience() sock.Patience {
-	probe := e.scaled(probeEvery)
-	return sock.Patience{Idle: probe, Interval: probe, Count: 3, Silence: e.scaled(silenceWait)}
+	probe := e.scaled(keepAliveInterval)
+	return sock.Patience{Idle: probe, Interval: probe, Count: 3, Silence: e.scaled(ackTimeout)}
 }
 
 // readmit continues the session over a connection whose dialler has authenticated as its peer.
 func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, received uint64) (handshake.RejectCode, error) {
 	s.mu.Lock()
-	if s.life.At() == Over || s.byeHeard {
+	if s.life.At() == Over || s.byeReceived {
 		s.mu.Unlock()
 		return handshake.RejectSession, errors.New("the session is over")
 	}
@@ -396,7 +396,7 @@ func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, 
 }
 
 // linkLost handles the failure of a link: it starts to redial, or ends the session if its end was agreed.
-func (s *Session) lost(l *link, cause error) {
+func (s *Session) linkLost(l *link, cause error) {
 	l.close()
 	s.mu.Lock()
 	if s.link != l {
@@ -405,7 +405,7 @@ func (s *Session) lost(l *link, cause error) {
 	}
 	s.link = nil
 	s.event.Broadcast()
-	orderly := s.byeHeard || s.byeSaid && s.acked == s.sent
+	orderly := s.byeReceived || s.byeSent && s.acked == s.sent
 	if !orderly {
 		s.redialLocked(cause)
 	}

@@ -41,16 +41,16 @@ func TestMessagesBothWaysAndBye(t *testing.T) {
 		if s.LocalAddr() != r.RemoteAddr() || s.RemoteAddr() != r.LocalAddr() {
 			t.Errorf("addresses: %v-%v and %v-%v", s.LocalAddr(), s.RemoteAddr(), r.LocalAddr(), r.RemoteAddr())
 		}
-		if r.Owed() != l.ID || s.Owed() != 0 {
-			t.Errorf("the sessions owe %#x and %#x", r.Owed(), s.Owed())
+		if r.PendingListen() != l.ID || s.PendingListen() != 0 {
+			t.Errorf("the sessions owe %#x and %#x", r.PendingListen(), s.PendingListen())
 		}
-		if err := b.Redeem(l.ID, r, 7, handshake.Proof(h.Secret, s.ID(), h.Listen, 7)); err != nil || r.Owed() != 0 {
-			t.Errorf("Redeem = %v, owes %#x", err, r.Owed())
+		if err := b.Redeem(l.ID, r, 7, handshake.Proof(h.Secret, s.ID(), h.Listen, 7)); err != nil || r.PendingListen() != 0 {
+			t.Errorf("Redeem = %v, owes %#x", err, r.PendingListen())
 		}
 		b.send(r, &handshake.Refuse{Conn: 7, Text: "no"})
 		a.messages(s, 1)
 
-		// What was queued before Close still arrives.
+		// Messages that were queued before Close still arrive.
 		for _, m := range conns(501, 1000) {
 			a.send(s, m)
 		}
@@ -75,7 +75,7 @@ func TestMessagesBothWaysAndBye(t *testing.T) {
 	})
 }
 
-// TestAcknowledgedWhenHandled: who closes after the last acknowledgement knows that its messages have had their effect.
+// TestAcknowledgedWhenHandled: after the last acknowledgement all messages have had their effect at the peer.
 func TestAcknowledgedWhenHandled(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		entered, leave := make(chan struct{}), make(chan struct{})
@@ -161,7 +161,7 @@ func TestConcurrentDialsShareOneSession(t *testing.T) {
 	})
 }
 
-// TestOneBadHandleSpoilsNoOther: whoever dials first with a withdrawn invitation fails alone.
+// TestOneBadHandleSpoilsNoOther: a dialler with the handle of a closed listen fails, and other diallers do not.
 func TestOneBadHandleSpoilsNoOther(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, nil)
@@ -219,7 +219,7 @@ func TestDialSelf(t *testing.T) {
 	})
 }
 
-// TestRedeem: a listen stands for many connections, of many sessions, and each proof serves once.
+// TestRedeem: a listen is valid for many connections of many sessions, and each proof is valid once.
 func TestRedeem(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		a, b := newNode(t, nil), newNode(t, nil)
@@ -312,7 +312,7 @@ func TestBothSidesClose(t *testing.T) {
 	})
 }
 
-// TestSlowReader: messages wait for a Message function that takes its time, and Send does not.
+// TestSlowReader: messages wait while a Message function is slow, and Send does not block.
 func TestSlowReader(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		const count = 5000

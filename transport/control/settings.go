@@ -75,10 +75,10 @@ func (e *Endpoint) sides(peer *Peer, c sock.Conn) (local, remote string) {
 func (e *Endpoint) firstDifference(d handshake.Difference) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if slices.Contains(e.settled, d) || len(e.settled) >= handshake.MaxSettings {
+	if slices.Contains(e.differences, d) || len(e.differences) >= handshake.MaxSettings {
 		return false
 	}
-	e.settled = append(e.settled, d)
+	e.differences = append(e.differences, d)
 	return true
 }
 

@@ -12,13 +12,13 @@ import (
 	"ncclmesh/tests/sim/hosts"
 )
 
-// A differing is what Config.Differ was told.
+// A differing is a call of Config.Differ.
 type differing struct {
 	listen uint32
 	err    error
 }
 
-// withSettings makes a node's host name and settings those given, and hands what Config.Differ is told to told.
+// withSettings sets a node's host name and settings, and passes the calls of Config.Differ to told.
 func withSettings(host string, id byte, settings []handshake.Setting, told chan<- differing) func(*Config) {
 	return func(c *Config) {
 		c.Hostname, c.Node = host, handshake.NodeID{id}
@@ -27,8 +27,8 @@ func withSettings(host string, id byte, settings []handshake.Setting, told chan<
 	}
 }
 
-// Two processes that differ in a setting that must be the same have no session: the one that dialled and the one that
-// listens both hear which setting that is, and both values.
+// Two processes that differ in a setting that must be equal have no session. The errors on both sides contain the
+// setting and both values.
 func TestSettingsMustBeTheSame(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		topology := func(value string) handshake.Setting {
@@ -100,7 +100,7 @@ func TestSettingsMustBeTheSame(t *testing.T) {
 	})
 }
 
-// A difference with which both can work is logged once on each side, however many peers have it, and is no error.
+// A difference that both sides can work with is logged once on each side, however many peers have it, and is no error.
 func TestSettledSettings(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		relay := func(value string) []handshake.Setting {
@@ -123,7 +123,7 @@ func TestSettledSettings(t *testing.T) {
 	})
 }
 
-// A neighbour, whose job may be another, is told of no settings, and those that it tells of count for nothing.
+// A neighbour, which may belong to another job, gets no settings, and the settings that it sends are ignored.
 func TestSettingsOfNeighbours(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		told := make(chan differing, 1)

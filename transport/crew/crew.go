@@ -10,78 +10,78 @@ import (
 )
 
 // idleTimeout is how long a thread waits for a task before it ends.
-const rest = time.Second
+const idleTimeout = time.Second
 
 // Pool is a limited number of threads. Its methods may be called from any goroutine.
-type Crew struct {
-	jobs    chan func()
-	left    chan struct{} // holds a token after a thread has ended
+type Pool struct {
+	tasks   chan func()
+	ended   chan struct{} // holds a token after a thread has ended
 	closing <-chan struct{}
 	clock   clock.Clock
 
-	mu   sync.Mutex
-	free int // number of threads that may still be started
+	mu        sync.Mutex
+	available int // number of threads that may still be started
 }
 
 // New makes a pool of at most n threads. After closing is closed, a thread without a task ends without waiting.
-func New(n int, clock clock.Clock, closing <-chan struct{}) *Crew {
-	return &Crew{clock: clock, jobs: make(chan func()), left: make(chan struct{}, 1), closing: closing, free: n}
+func New(n int, clock clock.Clock, closing <-chan struct{}) *Pool {
+	return &Pool{clock: clock, tasks: make(chan func()), ended: make(chan struct{}, 1), closing: closing, available: n}
 }
 
 // Do runs f on a thread of the pool, and returns its error when it is done. If f panics, the error is a *guard.Panic.
-func (c *Crew) Do(f func() error) error {
+func (p *Pool) Do(f func() error) error {
 	done := make(chan error, 1)
-	c.give(func() { done <- guard.Do(f) })
+	p.submit(func() { done <- guard.Do(f) })
 	return <-done
 }
 
 // submit passes a task to an idle thread, to a new thread, or to the next thread that is free.
-func (c *Crew) give(job func()) {
+func (p *Pool) submit(task func()) {
 	for {
 		select {
-		case c.jobs <- job:
+		case p.tasks <- task:
 			return
 		default:
 		}
-		c.mu.Lock()
-		hire := c.free > 0
-		if hire {
-			c.free--
+		p.mu.Lock()
+		start := p.available > 0
+		if start {
+			p.available--
 		}
-		c.mu.Unlock()
-		if hire {
-			go guard.Run(func() { c.work(job) }, func(*guard.Panic) {}) // tasks catch their own panics
+		p.mu.Unlock()
+		if start {
+			go guard.Run(func() { p.run(task) }, func(*guard.Panic) {}) // tasks catch their own panics
 			return
 		}
 		select {
-		case c.jobs <- job:
+		case p.tasks <- task:
 			return
-		case <-c.left:
+		case <-p.ended:
 		}
 	}
 }
 
 // run runs tasks on a locked thread, which ends with this goroutine.
-func (c *Crew) work(job func()) {
+func (p *Pool) run(task func()) {
 	runtime.LockOSThread()
-	idle := c.clock.NewTimer(rest)
+	idle := p.clock.NewTimer(idleTimeout)
 	defer idle.Stop()
-	for job != nil {
-		job()
-		idle.Reset(rest)
+	for task != nil {
+		task()
+		idle.Reset(idleTimeout)
 		select {
-		case job = <-c.jobs:
+		case task = <-p.tasks:
 		case <-idle.C:
-			job = nil
-		case <-c.closing:
-			job = nil
+			task = nil
+		case <-p.closing:
+			task = nil
 		}
 	}
-	c.mu.Lock()
-	c.free++
-	c.mu.Unlock()
+	p.mu.Lock()
+	p.available++
+	p.mu.Unlock()
 	select {
-	case c.left <- struct{}{}:
+	case p.ended <- struct{}{}:
 	default:
 	}
 }

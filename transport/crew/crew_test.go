@@ -12,7 +12,7 @@ import (
 	"ncclmesh/transport/clock"
 )
 
-// A crew does so much at once and no more, hands errors and panics on, and goes when there is nothing to do.
+// A pool runs at most n tasks at once, returns errors and panics, and its threads end when there is no task.
 func TestCrew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing := make(chan struct{})
@@ -34,10 +34,10 @@ func TestCrew(t *testing.T) {
 		if most.Load() != 3 || all.Load() != 20 {
 			t.Errorf("%d at once, %d in all; want 3 and 20", most.Load(), all.Load())
 		}
-		time.Sleep(2 * rest)
+		time.Sleep(2 * idleTimeout)
 		synctest.Wait()
-		if c.free != 3 {
-			t.Errorf("%d places are free, want 3", c.free)
+		if c.available != 3 {
+			t.Errorf("%d places are free, want 3", c.available)
 		}
 		fault := errors.New("fault")
 		if err := c.Do(func() error { return fault }); err != fault {

@@ -19,12 +19,12 @@ import (
 // Limits of connections that have not authenticated yet. The total is lower if the process may have few descriptors.
 // One address may have many, because a peer sets up the lanes of all its connections at once.
 const (
-	maxStrangers = 512
+	maxPending   = 512
 	maxPerSource = 256
 )
 
 const (
-	strangerTTL = 5 * time.Second       // for a connection to authenticate, before TimeScale
+	authTimeout = 5 * time.Second       // for a connection to authenticate, before TimeScale
 	acceptPause = 50 * time.Millisecond // after no descriptor was left
 )
 
@@ -68,22 +68,22 @@ func (e *Endpoint) accept(ln sock.Listener) {
 
 // receive runs the listener's side of the handshake.
 func (e *Endpoint) receive(s *lobby.Stranger[sock.Conn]) {
-	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(strangerTTL)))
-	call, welcome, reason, err := e.hear(s)
-	fate := e.lobby.Leave(s)
-	given := false // the connection was passed to its owner
+	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(authTimeout)))
+	call, welcome, reason, err := e.readHello(s)
+	eviction := e.lobby.Leave(s)
+	delivered := false // the connection was passed to its owner
 	defer func() {
-		if !given {
+		if !delivered {
 			_ = s.Conn.Close()
 		}
 	}()
 	switch {
-	case fate == lobby.LobbyEnded:
+	case eviction == lobby.LobbyEnded:
 		return
-	case fate == lobby.OverShare:
+	case eviction == lobby.OverShare:
 		e.refuse(reasonSource, s.Source, nil)
 		return
-	case fate == lobby.OverCrowd:
+	case eviction == lobby.OverCrowd:
 		e.refuse(reasonCrowded, s.Source, nil)
 		return
 	case err != nil:
@@ -93,21 +93,21 @@ func (e *Endpoint) receive(s *lobby.Stranger[sock.Conn]) {
 		return
 	}
 	if call.hop != nil {
-		given = e.giveHop(call, s, welcome[:])
+		delivered = e.deliverHop(call, s, welcome[:])
 	} else {
-		e.giveLane(call, s, welcome[:])
+		e.deliverLane(call, s, welcome[:])
 	}
 }
 
 // deliverLane passes the stream of an authenticated lane to the caller of Expect. It makes the stream before it claims
 // the expectation, so that the expectation remains if this node has no descriptor for the stream.
-func (e *Endpoint) giveLane(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) {
+func (e *Endpoint) deliverLane(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) {
 	stream, err := e.stream(s.Conn)
 	if err != nil {
 		e.refuse(reasonAccept, s.Source, limit.Own(err))
 		return
 	}
-	if !e.meet(call) {
+	if !e.claim(call) {
 		e.refuse(reasonUnknown, s.Source, nil)
 		_ = stream.Close()
 		return
@@ -119,12 +119,12 @@ func (e *Endpoint) giveLane(call *Call, s *lobby.Stranger[sock.Conn], welcome []
 
 // deliverHop passes the connection of an authenticated hop to the caller of ExpectHop, and reports whether it did. It
 // sends the welcome first, because the bytes of the circuit follow it on the connection.
-func (e *Endpoint) giveHop(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) bool {
+func (e *Endpoint) deliverHop(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) bool {
 	if err := s.Conn.SetPatience(e.patience()); err != nil {
 		e.refuse(reasonAccept, s.Source, limit.Own(err))
 		return false
 	}
-	if !e.meet(call) {
+	if !e.claim(call) {
 		e.refuse(reasonUnknown, s.Source, nil)
 		return false
 	}
@@ -153,7 +153,7 @@ func (e *Endpoint) stream(c sock.Conn) (*sock.Stream, error) {
 }
 
 // readHello reads and verifies the hello of a pending connection.
-func (e *Endpoint) hear(s *lobby.Stranger[sock.Conn]) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
+func (e *Endpoint) readHello(s *lobby.Stranger[sock.Conn]) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
 	var hello [handshake.LaneHelloSize]byte
 	if n, err := io.ReadFull(s.Conn, hello[:]); err != nil {
 		switch {
@@ -169,7 +169,7 @@ func (e *Endpoint) hear(s *lobby.Stranger[sock.Conn]) (call *Call, welcome [hand
 	if err != nil {
 		return nil, welcome, reasonMalformed, err
 	}
-	call = e.look(name)
+	call = e.lookUp(name)
 	if call == nil {
 		return nil, welcome, reasonUnknown, fmt.Errorf("session %v connection %d lane %d", name.Session, name.Conn, name.Lane)
 	}
@@ -190,8 +190,8 @@ func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
 	}
 	e.stats.Refused[reason]++
 	if limit.IsOwn(err) {
-		e.lacked = err
-		e.lacks++
+		e.lastLimit = err
+		e.limitHits++
 	}
 	log := e.stats.Refused[reason] == 1 && len(e.stats.Refused) <= maxLogged
 	e.mu.Unlock()

@@ -40,7 +40,7 @@ func newEndpoint(t *hosts.Test, change ...func(*Config)) *Endpoint {
 	return e
 }
 
-// newProcess makes an endpoint of a process of its own, all of which are on one host.
+// newProcess makes an endpoint of a separate process; all are on one host.
 func newProcess(t *hosts.Test, change ...func(*Config)) (*Endpoint, *hosts.Process) {
 	t.Helper()
 	p := t.Process("host")
@@ -66,7 +66,7 @@ func listen(t testing.TB, e *Endpoint, a netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// expect announces a lane and returns where its stream will appear.
+// expect announces a lane and returns the channel that receives its stream.
 func expect(t testing.TB, e *Endpoint, x End) (*Call, chan *sock.Stream) {
 	t.Helper()
 	got := make(chan *sock.Stream, 1)
@@ -108,7 +108,7 @@ func closeAll(t testing.TB, streams ...*sock.Stream) {
 	}
 }
 
-// Many lanes at once, more than the strangers that are let in.
+// Many lanes connect at once, more than the limit of unauthenticated connections.
 func TestManyLanes(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		e := newEndpoint(t)
@@ -144,7 +144,7 @@ func TestManyLanes(t *testing.T) {
 	})
 }
 
-// intrude says something at a data port and returns the connection.
+// intrude sends bytes to a data port and returns the connection.
 func intrude(t *hosts.Test, to netip.AddrPort, said []byte) sock.Conn {
 	t.Helper()
 	return intrudeFrom(t, lo4, to, said)
@@ -173,7 +173,7 @@ func closedByPeer(t *hosts.Test, c sock.Conn) {
 	_ = c.Close()
 }
 
-// Strangers are closed and counted, and the lane that is expected still comes.
+// Connections that do not authenticate are closed and counted, and the expected lane still connects.
 func TestStrangers(t *testing.T) {
 	hello := func(change func(*End)) []byte {
 		x := end(lo4)
@@ -221,7 +221,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// What was once said on a lane is of no use to whoever has heard it.
+// A replayed hello of a lane is refused.
 func TestReplay(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		e := newEndpoint(t)
@@ -251,25 +251,25 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// A crowd that says nothing does not keep a peer out.
+// Many silent connections do not keep a peer out.
 func TestSilentCrowd(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		e := newEndpoint(t)
 		to := listen(t, e, lo4)
-		for i := range maxStrangers + 20 {
+		for i := range maxPending + 20 {
 			c := intrudeFrom(t, netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i%4)}), to, nil)
 			t.Cleanup(func() { _ = c.Close() })
 		}
 		_, got := expect(t, e, end(lo4))
 		closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
 		t.Until("one to be counted as too many", func() bool { return e.Stats().Refused[reasonCrowded] > 0 })
-		if s := e.Stats(); s.Inside > maxStrangers {
+		if s := e.Stats(); s.Inside > maxPending {
 			t.Errorf("%d inside", s.Inside)
 		}
 	})
 }
 
-// Nor does it stay.
+// Silent connections are closed after a while.
 func TestSilentStranger(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		e := newEndpoint(t)
@@ -282,8 +282,8 @@ func TestSilentStranger(t *testing.T) {
 	})
 }
 
-// Silent connections from a peer's own address, more than an address may have, do
-// not keep its lanes out until they are given up.
+// Silent connections from a peer's own address, more than an address may have, do not keep its lanes out until they
+// time out.
 func TestSharedAddress(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		e := newEndpoint(t)
@@ -309,7 +309,7 @@ func TestSharedAddress(t *testing.T) {
 	})
 }
 
-// A dialler is not taken in by somebody else's port, and says what it found.
+// A dialler detects another program's port, and reports it.
 func TestImpostor(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -376,7 +376,7 @@ func TestImpostor(t *testing.T) {
 	}
 }
 
-// Withdrawn and closed: nothing is given out any more.
+// After Cancel and Close no connection is delivered.
 func TestCancelAndClose(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		e := newEndpoint(t)
@@ -433,7 +433,7 @@ func TestListenErrors(t *testing.T) {
 	})
 }
 
-// A silent peer is lost no later than it has been promised, as far as whole seconds allow.
+// A silent peer is lost no later than KeepAlive promises, in whole seconds.
 func TestKeepAlive(t *testing.T) {
 	tests := []struct {
 		silence time.Duration
@@ -458,7 +458,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// What this node lacks is its own fault on both sides, and passes.
+// A lack of descriptors on this node is reported as its own on both sides, and is temporary.
 func TestNoDescriptor(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		said := make(lines, 16)
@@ -486,7 +486,7 @@ func TestNoDescriptor(t *testing.T) {
 	})
 }
 
-// lines are what is written into a log.
+// lines is the lines of a log.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) { l <- string(b); return len(b), nil }

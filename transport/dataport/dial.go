@@ -37,9 +37,9 @@ func (e *Endpoint) DialThrough(ctx context.Context, hop End, to netip.AddrPort, 
 // DialHop connects a circuit's hop to its other side, which listens on to: the next relay or, if the end has no name,
 // the receiver of the lane. In the latter case the two sides of the lane authenticate each other.
 func (e *Endpoint) DialHop(ctx context.Context, end End, to netip.AddrPort) (c sock.Conn, err error) {
-	err = e.again(ctx, func(ctx context.Context) error {
+	err = e.retry(ctx, func(ctx context.Context) error {
 		var err error
-		c, err = e.try(ctx, to, end)
+		c, err = e.attempt(ctx, to, end)
 		return err
 	})
 	return c, err
@@ -47,8 +47,8 @@ func (e *Endpoint) DialHop(ctx context.Context, end End, to netip.AddrPort) (c s
 
 // lane connects a lane. With two ends, the lane's end is behind the hop's.
 func (e *Endpoint) lane(ctx context.Context, to netip.AddrPort, ends ...End) (s *sock.Stream, err error) {
-	err = e.again(ctx, func(ctx context.Context) error {
-		c, err := e.try(ctx, to, ends...)
+	err = e.retry(ctx, func(ctx context.Context) error {
+		c, err := e.attempt(ctx, to, ends...)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (e *Endpoint) lane(ctx context.Context, to netip.AddrPort, ends ...End) (s 
 }
 
 // retry repeats an attempt while its error is temporary, until the context ends.
-func (e *Endpoint) again(ctx context.Context, try func(context.Context) error) error {
+func (e *Endpoint) retry(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
@@ -95,7 +95,7 @@ func (e *Endpoint) again(ctx context.Context, try func(context.Context) error) e
 }
 
 // beyondHop is an error behind a hop that was connected. It hides the cause, so that the attempt is not repeated.
-type beyond struct{ error }
+type beyondHop struct{ error }
 
 // temporary reports whether another attempt may succeed: the other side closed the connection before it answered, or
 // does not listen yet, or this node ran out of a resource.
@@ -113,7 +113,7 @@ func temporary(err error) bool {
 
 // attempt makes one attempt: it connects from the address of the first end, and authenticates with the other side of
 // each end that has a name, one behind the other.
-func (e *Endpoint) try(ctx context.Context, to netip.AddrPort, ends ...End) (_ sock.Conn, err error) {
+func (e *Endpoint) attempt(ctx context.Context, to netip.AddrPort, ends ...End) (_ sock.Conn, err error) {
 	first := ends[0]
 	c, err := e.connect(ctx, first, to)
 	if err != nil {
@@ -138,11 +138,11 @@ func (e *Endpoint) try(ctx context.Context, to netip.AddrPort, ends ...End) (_ s
 	for i, end := range ends {
 		switch {
 		case i > 0:
-			if err := prove(ctx, c, end, fmt.Sprintf("the lane's other end behind %v", to)); err != nil {
-				return nil, beyond{err}
+			if err := authenticate(ctx, c, end, fmt.Sprintf("the lane's other end behind %v", to)); err != nil {
+				return nil, beyondHop{err}
 			}
 		case end.Name != (handshake.LaneName{}):
-			if err := prove(ctx, c, end, to.String()); err != nil {
+			if err := authenticate(ctx, c, end, to.String()); err != nil {
 				return nil, err
 			}
 		}
@@ -166,7 +166,7 @@ func (e *Endpoint) connect(ctx context.Context, end End, to netip.AddrPort) (soc
 }
 
 // authenticate runs the dialler's side of the handshake.
-func prove(ctx context.Context, c sock.Conn, end End, who string) error {
+func authenticate(ctx context.Context, c sock.Conn, end End, who string) error {
 	hello, err := handshake.LaneHello(end.Key, end.Name, end.Tokens)
 	if err != nil {
 		return err

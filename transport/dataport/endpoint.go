@@ -66,15 +66,15 @@ type Endpoint struct {
 
 	mu        sync.Mutex
 	closed    bool
-	listeners map[place]sock.Listener
+	listeners map[listenAddr]sock.Listener
 	expected  map[handshake.LaneName]*Call
 	stats     Stats
-	lacked    error  // last error about a resource that this node ran out of
-	lacks     uint64 // number of such errors
+	lastLimit error  // last error about a resource that this node ran out of
+	limitHits uint64 // number of such errors
 }
 
 // listenAddr is the address and interface of a listener.
-type place struct {
+type listenAddr struct {
 	addr   netip.Addr
 	netdev string
 }
@@ -100,8 +100,8 @@ func New(cfg Config) *Endpoint {
 		cfg:       cfg,
 		log:       cfg.Log,
 		network:   sock.On(cfg.Network),
-		lobby:     lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxStrangers, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
-		listeners: map[place]sock.Listener{},
+		lobby:     lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxPending, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
+		listeners: map[listenAddr]sock.Listener{},
 		expected:  map[handshake.LaneName]*Call{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -111,7 +111,7 @@ func New(cfg Config) *Endpoint {
 // Listen returns the TCP port on which lanes to an address of an interface are accepted. The first call for an address
 // opens the listener, which stays open until Close.
 func (e *Endpoint) Listen(addr netip.Addr, netdev string) (uint16, error) {
-	at := place{addr.Unmap(), netdev}
+	at := listenAddr{addr.Unmap(), netdev}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -138,7 +138,7 @@ type Call struct {
 	lane func(*sock.Stream) // either lane or hop is nil
 	hop  func(sock.Conn)
 
-	lacks, crowded uint64 // counts of the Endpoint when the Call was made
+	limitHits, evictions uint64 // counts of the Endpoint when the Call was made
 }
 
 // Why returns the cause on this side that may have prevented a lane from connecting since it was expected: this node
@@ -146,16 +146,16 @@ type Call struct {
 func (e *Endpoint) Why(c *Call) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.lacks > c.lacks {
-		return e.lacked
+	if e.limitHits > c.limitHits {
+		return e.lastLimit
 	}
-	if n := e.crowdedLocked() - c.crowded; n > 0 {
+	if n := e.evictionsLocked() - c.evictions; n > 0 {
 		return fmt.Errorf("the data port has too many connections: %d unauthenticated ones were closed meanwhile; the log names the first", n)
 	}
 	return nil
 }
 
-func (e *Endpoint) crowdedLocked() uint64 {
+func (e *Endpoint) evictionsLocked() uint64 {
 	return e.stats.Refused[reasonCrowded] + e.stats.Refused[reasonSource]
 }
 
@@ -174,7 +174,7 @@ func (e *Endpoint) ExpectHop(end End, got func(sock.Conn)) (*Call, error) {
 func (e *Endpoint) expect(c *Call) (*Call, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c.lacks, c.crowded = e.lacks, e.crowdedLocked()
+	c.limitHits, c.evictions = e.limitHits, e.evictionsLocked()
 	end := c.end
 	if e.closed {
 		return nil, net.ErrClosed
@@ -196,14 +196,14 @@ func (e *Endpoint) Cancel(c *Call) {
 }
 
 // lookUp returns the expectation for a lane, or nil.
-func (e *Endpoint) look(n handshake.LaneName) *Call {
+func (e *Endpoint) lookUp(n handshake.LaneName) *Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.expected[n]
 }
 
 // claim removes an expectation. It returns false if the expectation was claimed or withdrawn before.
-func (e *Endpoint) meet(c *Call) bool {
+func (e *Endpoint) claim(c *Call) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || e.expected[c.end.Name] != c {

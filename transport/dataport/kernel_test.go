@@ -15,7 +15,7 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// leaks fails the test when it leaves descriptors or goroutines behind.
+// leaks fails the test if it leaves descriptors or goroutines behind.
 func leaks(t *testing.T) {
 	t.Helper()
 	fds := func() int {
@@ -44,8 +44,7 @@ func leaks(t *testing.T) {
 	})
 }
 
-// Two ends find each other over both families, and the descriptors carry bytes
-// without blocking.
+// Two ends connect over both address families, and their descriptors transfer bytes without blocking.
 func TestLane(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1", "::1"} {
 		t.Run(addr, func(t *testing.T) {

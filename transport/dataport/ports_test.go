@@ -7,7 +7,7 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// Lanes come to a port of the range and from one.
+// Lanes use a port of the range on both sides.
 func TestPortRange(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		ports := sock.PortRange{First: 20000, Last: 20019}

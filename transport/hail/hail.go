@@ -30,17 +30,17 @@ var (
 )
 
 const (
-	questions  = 20                     // queries in the first round after the ports changed; later rounds have one query
-	fewest     = 3                      // queries before a round may end early because a neighbour has answered on every port
-	askEvery   = 100 * time.Millisecond // between queries, before TimeScale
-	askAgain   = time.Second            // from the end of a round to the next, before TimeScale
-	answerWait = 20 * time.Millisecond  // maximum random delay of a reply, so that not all processes answer at once
+	maxQueries    = 20                     // queries in the first round after the ports changed; later rounds have one query
+	minQueries    = 3                      // queries before a round may end early because a neighbour has answered on every port
+	queryInterval = 100 * time.Millisecond // between queries, before TimeScale
+	roundInterval = time.Second            // from the end of a round to the next, before TimeScale
+	maxReplyDelay = 20 * time.Millisecond  // maximum random delay of a reply, so that not all processes answer at once
 
 	maxNodes     = 16 // on one port; if there are more, the port leads to a switch
 	maxProcesses = 16 // of one node on one port
 
-	maxHeard = 5000                  // datagrams per second that are read from one socket; the kernel drops the rest
-	maxBurst = maxHeard / 20         // about the number of datagrams that the kernel's socket buffer holds
+	maxRate  = 5000                  // datagrams per second that are read from one socket; the kernel drops the rest
+	maxBurst = maxRate / 20          // about the number of datagrams that the kernel's socket buffer holds
 	minPause = 10 * time.Millisecond // shorter pauses are skipped, so that a flood rarely wakes a goroutine
 )
 
@@ -75,7 +75,7 @@ type Config struct {
 	// Ports returns the current ports. New calls it, and later the Discovery's goroutine.
 	Ports func() []Port
 	// OnNeighbour is called after a new neighbour was found. May be nil.
-	Heard func()
+	OnNeighbour func()
 
 	// PortRange is the range of UDP source ports for queries. Replies arrive at these ports. The zero value: any port.
 	PortRange sock.PortRange
@@ -93,7 +93,7 @@ type Config struct {
 }
 
 // Discovery sends queries and replies for one process. Its methods may be called from any goroutine.
-type Hailer struct {
+type Discovery struct {
 	cfg     Config
 	log     *slog.Logger
 	network sock.Network
@@ -104,28 +104,28 @@ type Hailer struct {
 	count   counters
 	wake    chan struct{} // holds a token when run has to look at the ports or at the round
 
-	doors map[place]*door // used by New, and then only by run
+	listeners map[iface]*listener // used by New, and then only by run
 
-	mu      sync.Mutex // a leaf lock
-	closed  bool
-	changes uint64 // number of times that the ports changed
-	changed bool   // the ports changed, and run has not looked at them yet
-	known   map[uint8]*cable
-	asking  *asking   // the round in progress; nil: none
-	full    bool      // a round has ended since the ports changed
-	all     bool      // a neighbour answered on every port in the last round
-	ended   time.Time // when the last round ended
+	mu          sync.Mutex // a leaf lock
+	closed      bool
+	changes     uint64 // number of times that the ports changed
+	changed     bool   // the ports changed, and run has not looked at them yet
+	known       map[uint8]*cable
+	round       *round    // the round in progress; nil: none
+	roundDone   bool      // a round has ended since the ports changed
+	allAnswered bool      // a neighbour answered on every port in the last round
+	roundEnded  time.Time // when the last round ended
 }
 
 // cable is the set of neighbours on one port.
 type cable struct {
 	processes map[handshake.ProcessID]*Neighbour
 	nodes     map[handshake.NodeID]int // number of processes of each node
-	crowd     bool                     // more nodes than maxNodes answered: none is reported as a neighbour
+	tooMany   bool                     // more nodes than maxNodes answered: none is reported as a neighbour
 }
 
 // New makes a Discovery. It answers queries on the interfaces of all ports until it is closed.
-func New(cfg Config) (*Hailer, error) {
+func New(cfg Config) (*Discovery, error) {
 	switch {
 	case cfg.ControlPort == 0:
 		return nil, errors.New("neighbour discovery: no control port: neighbours could not dial this process")
@@ -138,51 +138,51 @@ func New(cfg Config) (*Hailer, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &Hailer{
-		cfg:     cfg,
-		log:     cfg.Log,
-		network: sock.On(cfg.Network),
-		secret:  handshake.HailSecret(cfg.Key),
-		wake:    make(chan struct{}, 1),
-		doors:   make(map[place]*door),
-		known:   make(map[uint8]*cable),
+	disc := &Discovery{
+		cfg:       cfg,
+		log:       cfg.Log,
+		network:   sock.On(cfg.Network),
+		secret:    handshake.HailSecret(cfg.Key),
+		wake:      make(chan struct{}, 1),
+		listeners: make(map[iface]*listener),
+		known:     make(map[uint8]*cable),
 	}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.listen()
-	h.wg.Go(func() { guard.Run(h.keep, h.caught) })
-	return h, nil
+	disc.ctx, disc.cancel = context.WithCancel(context.Background())
+	disc.openListeners()
+	disc.wg.Go(func() { guard.Run(disc.run, disc.caught) })
+	return disc, nil
 }
 
 // caught logs a panic. The goroutine that panicked has ended.
-func (h *Hailer) caught(p *guard.Panic) { h.log.Error("neighbour discovery: " + p.Report()) }
+func (disc *Discovery) caught(p *guard.Panic) { disc.log.Error("neighbour discovery: " + p.Report()) }
 
-func (h *Hailer) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * h.cfg.TimeScale)
+func (disc *Discovery) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * disc.cfg.TimeScale)
 }
 
 // Solicit starts a round of queries: 20 queries if no round has ended since the ports changed, otherwise one. It does
 // nothing during a round and for one second after it. It also does nothing if a neighbour has answered on every port,
 // until the ports change or Forget or ExpectMore is called.
-func (h *Hailer) Hail() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed || h.asking != nil || h.full && (h.all || time.Since(h.ended) < h.scaled(askAgain)) {
+func (disc *Discovery) Solicit() {
+	disc.mu.Lock()
+	defer disc.mu.Unlock()
+	if disc.closed || disc.round != nil || disc.roundDone && (disc.allAnswered || time.Since(disc.roundEnded) < disc.scaled(roundInterval)) {
 		return
 	}
-	h.asking = &asking{done: make(chan struct{}), left: 1}
-	if !h.full {
-		h.asking.left = questions
+	disc.round = &round{done: make(chan struct{}), left: 1}
+	if !disc.roundDone {
+		disc.round.left = maxQueries
 	}
-	h.poke()
+	disc.signal()
 }
 
 // Done returns a channel that is closed when the round in progress ends. It is closed already if no round is in
 // progress.
-func (h *Hailer) Done() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.asking != nil {
-		return h.asking.done
+func (disc *Discovery) Done() <-chan struct{} {
+	disc.mu.Lock()
+	defer disc.mu.Unlock()
+	if disc.round != nil {
+		return disc.round.done
 	}
 	over := make(chan struct{})
 	close(over)
@@ -190,12 +190,12 @@ func (h *Hailer) Done() <-chan struct{} {
 }
 
 // Neighbours returns the discovered neighbours, ordered by port.
-func (h *Hailer) Neighbours() []Neighbour {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (disc *Discovery) Neighbours() []Neighbour {
+	disc.mu.Lock()
+	defer disc.mu.Unlock()
 	var all []Neighbour
-	for _, c := range h.known {
-		if c.crowd {
+	for _, c := range disc.known {
+		if c.tooMany {
 			continue
 		}
 		for _, n := range c.processes {
@@ -209,11 +209,11 @@ func (h *Hailer) Neighbours() []Neighbour {
 }
 
 // Switches returns the ports on which more than 16 nodes answered. Neighbours leaves these ports out.
-func (h *Hailer) Switches() (ports []uint8) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for port, c := range h.known {
-		if c.crowd {
+func (disc *Discovery) Switches() (ports []uint8) {
+	disc.mu.Lock()
+	defer disc.mu.Unlock()
+	for port, c := range disc.known {
+		if c.tooMany {
 			ports = append(ports, port)
 		}
 	}
@@ -223,16 +223,16 @@ func (h *Hailer) Switches() (ports []uint8) {
 
 // Forget removes a process from the neighbours because it could not be dialled or has ended. The next Solicit starts a
 // round without delay. Forget reports whether the process was known.
-func (h *Hailer) Forget(p handshake.ProcessID) (known bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, c := range h.known {
+func (disc *Discovery) Forget(p handshake.ProcessID) (known bool) {
+	disc.mu.Lock()
+	defer disc.mu.Unlock()
+	for _, c := range disc.known {
 		if n := c.processes[p]; n != nil {
 			delete(c.processes, p)
 			if c.nodes[n.Node]--; c.nodes[n.Node] == 0 {
 				delete(c.nodes, n.Node)
 			}
-			h.all, h.ended, known = false, time.Time{}, true
+			disc.allAnswered, disc.roundEnded, known = false, time.Time{}, true
 		}
 	}
 	return known
@@ -240,48 +240,48 @@ func (h *Hailer) Forget(p handshake.ProcessID) (known bool) {
 
 // ExpectMore tells the Discovery that a neighbour may be missing, for example a process of a job that started later.
 // The next Solicit then starts a round even if a neighbour has answered on every port.
-func (h *Hailer) Lacks() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.all = false
+func (disc *Discovery) ExpectMore() {
+	disc.mu.Lock()
+	defer disc.mu.Unlock()
+	disc.allAnswered = false
 }
 
 // Changed tells the Discovery that the ports have changed. It forgets all neighbours, and a round in progress starts
 // again.
-func (h *Hailer) Changed() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
+func (disc *Discovery) Changed() {
+	disc.mu.Lock()
+	defer disc.mu.Unlock()
+	if disc.closed {
 		return
 	}
-	clear(h.known)
-	h.changes++
-	h.changed, h.full, h.all = true, false, false
-	h.poke()
+	clear(disc.known)
+	disc.changes++
+	disc.changed, disc.roundDone, disc.allAnswered = true, false, false
+	disc.signal()
 }
 
-func (h *Hailer) poke() {
+func (disc *Discovery) signal() {
 	select {
-	case h.wake <- struct{}{}:
+	case disc.wake <- struct{}{}:
 	default:
 	}
 }
 
 // Close stops queries and replies. The discovered neighbours stay known.
-func (h *Hailer) Close() error {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
-	h.cancel()
-	h.wg.Wait()
+func (disc *Discovery) Close() error {
+	disc.mu.Lock()
+	disc.closed = true
+	disc.mu.Unlock()
+	disc.cancel()
+	disc.wg.Wait()
 	return nil
 }
 
 // Stats returns a copy of the counters.
-func (h *Hailer) Stats() Stats {
-	h.count.mu.Lock()
-	defer h.count.mu.Unlock()
-	s := h.count.stats
+func (disc *Discovery) Stats() Stats {
+	disc.count.mu.Lock()
+	defer disc.count.mu.Unlock()
+	s := disc.count.stats
 	s.Refused = maps.Clone(s.Refused)
 	return s
 }

@@ -18,7 +18,7 @@ import (
 
 var equalAddrs = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
 
-// book is a log to look into.
+// book is a log that tests read.
 type book struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -42,14 +42,14 @@ func (b *book) count(s string) int {
 	return strings.Count(b.text.String(), s)
 }
 
-// newHailer makes one with a log, by default without a port.
-func newHailer(t *hosts.Test, change func(*Config)) (*Hailer, *book) {
+// newDiscovery makes a Discovery with a log, by default without ports.
+func newDiscovery(t *hosts.Test, change func(*Config)) (*Discovery, *book) {
 	t.Helper()
-	return newHailerOn(t, "host", change)
+	return newDiscoveryOn(t, "host", change)
 }
 
-// newHailerOn makes one of a process of its own on a host.
-func newHailerOn(t *hosts.Test, host string, change func(*Config)) (*Hailer, *book) {
+// newDiscoveryOn makes a Discovery of a separate process on a host.
+func newDiscoveryOn(t *hosts.Test, host string, change func(*Config)) (*Discovery, *book) {
 	t.Helper()
 	b, p := &book{}, t.Process(host)
 	cfg := Config{
@@ -61,20 +61,20 @@ func newHailerOn(t *hosts.Test, host string, change func(*Config)) (*Hailer, *bo
 	if change != nil {
 		change(&cfg)
 	}
-	h, err := New(cfg)
+	disc, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
+		if err := disc.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return h, b
+	return disc, b
 }
 
 var (
-	cableAt = place{Port{Index: 3, Netdev: "prev", RDMA: true}, 7}
+	cableAt = iface{Port{Index: 3, Netdev: "prev", RDMA: true}, 7}
 	ll      = netip.MustParseAddr("fe80::1")
 	peerLL  = netip.MustParseAddr("fe80::2")
 	peerV4  = netip.MustParseAddr("10.0.0.2")
@@ -88,16 +88,16 @@ func must(raw []byte, err error) []byte {
 	return raw
 }
 
-// TestQuestion says which datagrams are answered, and why not the others.
-func TestQuestion(t *testing.T) {
+// TestParseQuery: valid queries are answered, and others are refused with a reason.
+func TestParseQuery(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
-		h, _ := newHailer(t, func(c *Config) { c.Key = []byte("k") })
+		disc, _ := newDiscovery(t, func(c *Config) { c.Key = []byte("k") })
 		ask := func(change func(*handshake.Hail)) []byte {
 			m := &handshake.Hail{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Name: "next"}
 			if change != nil {
 				change(m)
 			}
-			return must(handshake.SealHail(h.secret, m))
+			return must(handshake.SealHail(disc.secret, m))
 		}
 		version := ask(nil)
 		version[2]++
@@ -124,10 +124,10 @@ func TestQuestion(t *testing.T) {
 				d.Bytes = must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Node: handshake.NodeID{2}}))
 			}, reasonMAC, false},
 			{"an answer", func(d *sock.Datagram) {
-				d.Bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{Node: handshake.NodeID{2}, Control: 1}))
+				d.Bytes = must(handshake.SealHailAnswer(disc.secret, &handshake.HailAnswer{Node: handshake.NodeID{2}, Control: 1}))
 			}, reasonMalformed, false},
-			{"of this node", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Node = h.cfg.Node }) }, "", true},
-			{"of this process", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Process = h.cfg.Process }) }, "", true},
+			{"of this node", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Node = disc.cfg.Node }) }, "", true},
+			{"of this process", func(d *sock.Datagram) { d.Bytes = ask(func(m *handshake.Hail) { m.Process = disc.cfg.Process }) }, "", true},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *hosts.Test) {
@@ -135,7 +135,7 @@ func TestQuestion(t *testing.T) {
 				if tt.change != nil {
 					tt.change(d)
 				}
-				nonce, reason, _ := h.question(&socket{at: cableAt, six: true}, d)
+				nonce, reason, _ := disc.parseQuery(&socket{at: cableAt, six: true}, d)
 				if reason != tt.reason || (nonce == nil) != (tt.own || tt.reason != "") {
 					t.Errorf("nonce %v, reason %q; want %q, own %v", nonce, reason, tt.reason, tt.own)
 				}
@@ -147,16 +147,16 @@ func TestQuestion(t *testing.T) {
 	})
 }
 
-// TestJudge says which answers count.
-func TestJudge(t *testing.T) {
+// TestParseReply: valid replies are accepted, and others are refused with a reason.
+func TestParseReply(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
-		h, _ := newHailer(t, nil)
+		disc, _ := newDiscovery(t, nil)
 		say := func(change func(*handshake.HailAnswer)) []byte {
 			m := &handshake.HailAnswer{Nonce: handshake.HailNonce{5}, Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 80}
 			if change != nil {
 				change(m)
 			}
-			return must(handshake.SealHailAnswer(h.secret, m))
+			return must(handshake.SealHailAnswer(disc.secret, m))
 		}
 		tests := []struct {
 			name   string
@@ -177,17 +177,17 @@ func TestJudge(t *testing.T) {
 			{"of an earlier question", false, func(d *sock.Datagram) {
 				d.Bytes = say(func(m *handshake.HailAnswer) { m.Nonce = handshake.HailNonce{4} })
 			}, reasonNonce, false},
-			{"a question", false, func(d *sock.Datagram) { d.Bytes = must(handshake.SealHail(h.secret, &handshake.Hail{})) }, reasonMalformed, false},
+			{"a question", false, func(d *sock.Datagram) { d.Bytes = must(handshake.SealHail(disc.secret, &handshake.Hail{})) }, reasonMalformed, false},
 			{"under another key", false, func(d *sock.Datagram) {
 				d.Bytes = must(handshake.SealHailAnswer(handshake.HailSecret([]byte("k")), &handshake.HailAnswer{Control: 1}))
 			}, reasonMAC, false},
 			{"of this node", false, func(d *sock.Datagram) {
-				d.Bytes = say(func(m *handshake.HailAnswer) { m.Node = h.cfg.Node })
+				d.Bytes = say(func(m *handshake.HailAnswer) { m.Node = disc.cfg.Node })
 			}, "", true},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *hosts.Test) {
-				m := &mouth{socket: &socket{at: cableAt, six: tt.six}, source: ownV4, nonce: handshake.HailNonce{5}}
+				m := &querySocket{socket: &socket{at: cableAt, six: tt.six}, source: ownV4, nonce: handshake.HailNonce{5}}
 				d := &sock.Datagram{Bytes: say(nil), From: netip.AddrPortFrom(peerV4, 9), To: ownV4, Index: 7, Hops: 255}
 				if tt.six {
 					d.From, d.To = netip.AddrPortFrom(peerLL, 9), ll
@@ -195,7 +195,7 @@ func TestJudge(t *testing.T) {
 				if tt.change != nil {
 					tt.change(d)
 				}
-				answer, reason, _ := h.judge(m, d)
+				answer, reason, _ := disc.parseReply(m, d)
 				if reason != tt.reason || (answer == nil) != (tt.own || tt.reason != "") {
 					t.Errorf("answer %v, reason %q; want %q, own %v", answer, reason, tt.reason, tt.own)
 				}
@@ -204,22 +204,22 @@ func TestJudge(t *testing.T) {
 	})
 }
 
-// TestHeard: who answers is known until the ports change, once, by the address that is sure to be on the cable.
-func TestHeard(t *testing.T) {
+// TestRecord: a process that replies is known once until the ports change, by the address that is surely on the cable.
+func TestRecord(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		told := 0
-		h, _ := newHailer(t, func(c *Config) { c.Heard = func() { told++ } })
-		m := &mouth{socket: &socket{at: cableAt, six: true}, source: ownV4, nonce: handshake.HailNonce{5}}
+		disc, _ := newDiscovery(t, func(c *Config) { c.OnNeighbour = func() { told++ } })
+		m := &querySocket{socket: &socket{at: cableAt, six: true}, source: ownV4, nonce: handshake.HailNonce{5}}
 		hear := func(process, node byte, from netip.Addr) {
 			m.six = from.Is6()
 			d := &sock.Datagram{From: netip.AddrPortFrom(from, 9), To: ownV4, Index: 7, Hops: 255}
 			if m.six {
 				d.To = ll
 			}
-			d.Bytes = must(handshake.SealHailAnswer(h.secret, &handshake.HailAnswer{
+			d.Bytes = must(handshake.SealHailAnswer(disc.secret, &handshake.HailAnswer{
 				Nonce: m.nonce, Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Control: 80, Port: 5, Name: "next", Dedicated: process == 4,
 			}))
-			h.told(m, d)
+			disc.handleReply(m, d)
 		}
 		want := func(process, node byte, control string) Neighbour {
 			return Neighbour{Port: 3, Name: "prev", Process: handshake.ProcessID{process}, Node: handshake.NodeID{node}, Dedicated: process == 4,
@@ -228,53 +228,53 @@ func TestHeard(t *testing.T) {
 		hear(3, 2, peerV4)
 		hear(4, 2, peerLL)
 		hear(4, 2, peerV4)
-		if diff := cmp.Diff([]Neighbour{want(3, 2, "10.0.0.2:80"), want(4, 2, "[fe80::2%prev]:80")}, h.Neighbours(), equalAddrs); diff != "" || told != 2 {
+		if diff := cmp.Diff([]Neighbour{want(3, 2, "10.0.0.2:80"), want(4, 2, "[fe80::2%prev]:80")}, disc.Neighbours(), equalAddrs); diff != "" || told != 2 {
 			t.Errorf("told %d times, want 2 (-want +got):\n%s", told, diff)
 		}
 		hear(3, 2, peerLL)
-		if diff := cmp.Diff(want(3, 2, "[fe80::2%prev]:80"), h.Neighbours()[0], equalAddrs); diff != "" || told != 2 {
+		if diff := cmp.Diff(want(3, 2, "[fe80::2%prev]:80"), disc.Neighbours()[0], equalAddrs); diff != "" || told != 2 {
 			t.Errorf("told %d times, want 2 (-want +got):\n%s", told, diff)
 		}
-		h.Forget(handshake.ProcessID{3})
-		h.Forget(handshake.ProcessID{9})
-		if diff := cmp.Diff([]Neighbour{want(4, 2, "[fe80::2%prev]:80")}, h.Neighbours(), equalAddrs); diff != "" {
+		disc.Forget(handshake.ProcessID{3})
+		disc.Forget(handshake.ProcessID{9})
+		if diff := cmp.Diff([]Neighbour{want(4, 2, "[fe80::2%prev]:80")}, disc.Neighbours(), equalAddrs); diff != "" {
 			t.Errorf("after one was forgotten (-want +got):\n%s", diff)
 		}
 		for p := range byte(maxProcesses) {
 			hear(100+p, 2, peerLL)
 		}
-		if got, refused := len(h.Neighbours()), h.Stats().Refused[reasonMany]; got != maxProcesses || refused != 1 {
+		if got, refused := len(disc.Neighbours()), disc.Stats().Refused[reasonMany]; got != maxProcesses || refused != 1 {
 			t.Errorf("%d processes of one node, %d refused; want %d and 1", got, refused, maxProcesses)
 		}
-		h.Changed()
+		disc.Changed()
 		hear(3, 2, peerLL) // an answer to what was asked before
-		if got := h.Neighbours(); len(got) != 0 {
+		if got := disc.Neighbours(); len(got) != 0 {
 			t.Errorf("after the ports changed: %v", got)
 		}
 	})
 }
 
-// TestSwitch: what leads to more nodes than a cable can is no cable, and that is said once.
+// TestSwitch: an interface with more nodes than a cable can have is no cable, and that is logged once.
 func TestSwitch(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
-		h, b := newHailer(t, nil)
-		m := &mouth{socket: &socket{at: cableAt}}
-		other := &mouth{socket: &socket{at: place{Port{Index: 4, Netdev: "next"}, 8}}}
-		h.heard(other, &handshake.HailAnswer{Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 1}, peerV4)
+		disc, b := newDiscovery(t, nil)
+		m := &querySocket{socket: &socket{at: cableAt}}
+		other := &querySocket{socket: &socket{at: iface{Port{Index: 4, Netdev: "next"}, 8}}}
+		disc.record(other, &handshake.HailAnswer{Process: handshake.ProcessID{2}, Node: handshake.NodeID{2}, Control: 1}, peerV4)
 		for n := range byte(maxNodes + 4) {
-			h.heard(m, &handshake.HailAnswer{Process: handshake.ProcessID{2 + n}, Node: handshake.NodeID{2 + n}, Control: 1}, peerV4)
+			disc.record(m, &handshake.HailAnswer{Process: handshake.ProcessID{2 + n}, Node: handshake.NodeID{2 + n}, Control: 1}, peerV4)
 			want := int(n) + 1
 			if want > maxNodes {
 				want = 0
 			}
-			if got := len(h.Neighbours()) - 1; got != want {
+			if got := len(disc.Neighbours()) - 1; got != want {
 				t.Errorf("%d neighbours of %d nodes", got, n+1)
 			}
 			var switches []uint8
 			if want == 0 {
 				switches = []uint8{cableAt.Index}
 			}
-			if diff := cmp.Diff(switches, h.Switches()); diff != "" {
+			if diff := cmp.Diff(switches, disc.Switches()); diff != "" {
 				t.Errorf("switches with %d nodes (-want +got):\n%s", n+1, diff)
 			}
 		}
@@ -284,20 +284,20 @@ func TestSwitch(t *testing.T) {
 	})
 }
 
-// TestPlaces: an interface stands once, for the device that has it.
-func TestPlaces(t *testing.T) {
+// TestInterfaces: an interface is listed once, for the device that has it.
+func TestInterfaces(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
 		for _, running := range []bool{true, false} {
 			t.Host("b").Interface("prev").SetUp(running)
-			h, _ := newHailerOn(t, "a", func(c *Config) {
+			disc, _ := newDiscoveryOn(t, "a", func(c *Config) {
 				c.Ports = func() []Port {
 					return []Port{{Index: 1}, {Index: 2, Netdev: "next"}, {Index: 3, Netdev: "none-such"}, {Index: 4, Netdev: "next", RDMA: true}, {Index: 5, Netdev: "next", RDMA: true}}
 				}
 			})
-			want := []place{{Port{Index: 4, Netdev: "next", RDMA: true}, t.Host("a").Interface("next").Index()}}
-			all, heard := h.places()
-			same := cmp.AllowUnexported(place{})
+			want := []iface{{Port{Index: 4, Netdev: "next", RDMA: true}, t.Host("a").Interface("next").Index()}}
+			all, heard := disc.ifaces()
+			same := cmp.AllowUnexported(iface{})
 			if diff := cmp.Diff(want, all, same); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -313,39 +313,39 @@ func TestPlaces(t *testing.T) {
 
 func TestRefusedConfig(t *testing.T) {
 	for _, cfg := range []Config{{Ports: func() []Port { return nil }}, {ControlPort: 1}} {
-		if h, err := New(cfg); err == nil {
+		if disc, err := New(cfg); err == nil {
 			t.Errorf("%+v was taken", cfg)
-			_ = h.Close()
+			_ = disc.Close()
 		}
 	}
 }
 
-// TestCloseLeavesNothing: while it asks, after, and again.
+// TestCloseLeavesNothing: Close during a round, after it, and again.
 func TestCloseLeavesNothing(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
 		for _, wait := range []bool{false, true} {
-			h, _ := newHailerOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
-			p := h.network.(*hosts.Process)
-			h.Changed()
-			h.Hail()
-			done := h.Done()
+			disc, _ := newDiscoveryOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
+			p := disc.network.(*hosts.Process)
+			disc.Changed()
+			disc.Solicit()
+			done := disc.Done()
 			if wait {
 				<-done
 			} else {
-				t.Sleep(askEvery)
+				t.Sleep(queryInterval)
 			}
-			if h.Stats().Asked == 0 || len(p.Open()) == 0 {
-				t.Errorf("it has not asked: %+v, open %v", h.Stats(), p.Open())
+			if disc.Stats().Asked == 0 || len(p.Open()) == 0 {
+				t.Errorf("it has not asked: %+v, open %v", disc.Stats(), p.Open())
 			}
 			for range 2 {
-				if err := h.Close(); err != nil {
+				if err := disc.Close(); err != nil {
 					t.Error(err)
 				}
 			}
 			<-done
-			h.Hail()
-			<-h.Done()
+			disc.Solicit()
+			<-disc.Done()
 			if left := p.Open(); len(left) != 0 {
 				t.Errorf("left open: %v", left)
 			}
@@ -353,7 +353,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestTakenPort: one line, that names the port.
+// TestTakenPort: a port in use by another program is logged in one line that names it.
 func TestTakenPort(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
@@ -363,21 +363,21 @@ func TestTakenPort(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		h, b := newHailerOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
-		h.Hail()
-		<-h.Done()
+		disc, b := newDiscoveryOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
+		disc.Solicit()
+		<-disc.Done()
 		if got := b.count(fmt.Sprintf("port=%d interface=next", UDPPort)); got != 1 || b.count("another program has this UDP port to itself") != 1 {
 			t.Errorf("%d lines name port %d:\n%s", got, UDPPort, b.String())
 		}
 	})
 }
 
-// TestSharedPort: processes of one node listen side by side.
+// TestSharedPort: processes of one node listen on the same port.
 func TestSharedPort(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
 		for range 3 {
-			_, b := newHailerOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
+			_, b := newDiscoveryOn(t, "a", func(c *Config) { c.Ports = func() []Port { return []Port{next} } })
 			if got := b.count("level=WARN"); got != 0 {
 				t.Errorf("warnings:\n%s", b.String())
 			}

@@ -17,7 +17,7 @@ var (
 	both = []Port{prev, next}
 )
 
-// who describes the neighbours without the address, which is that of the family that was heard first.
+// who describes the neighbours without the address, which depends on the family that was received first.
 func who(n *node) (all []string) {
 	n.t.Helper()
 	for _, n2 := range n.Neighbours() {
@@ -41,7 +41,7 @@ func check(n *node, want ...string) {
 	}
 }
 
-// TestRing: each of three nodes finds who is at the other end of its two cables, whoever asks first.
+// TestRing: each of three nodes discovers the nodes at the other ends of its two cables, in any order of queries.
 func TestRing(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		names := []string{"a", "b", "c"}
@@ -73,7 +73,7 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestTwoProcesses: both of one node are heard, by each of the other node.
+// TestTwoProcesses: each process of one node discovers both of the other node.
 func TestTwoProcesses(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
@@ -90,7 +90,7 @@ func TestTwoProcesses(t *testing.T) {
 	})
 }
 
-// TestLaterProcess: one that comes when every port has somebody is asked for only when it is known to lack.
+// TestLaterProcess: a process that starts when every port has a neighbour is queried for only after ExpectMore.
 func TestLaterProcess(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
@@ -101,18 +101,18 @@ func TestLaterProcess(t *testing.T) {
 		check(a, first)
 		asked := a.Stats().Asked
 		start(t, "b", spec{Process: 13, Node: 2, Control: 1003, Ports: both})
-		t.Sleep(2 * askAgain)
+		t.Sleep(2 * roundInterval)
 		a.asks()
 		if again := a.Stats().Asked; again != asked {
 			t.Errorf("%d questions more, as every port has somebody", again-asked)
 		}
-		a.Lacks()
+		a.ExpectMore()
 		a.asks()
 		check(a, first, "port 2 (next): process 13 node 2 port 1 (prev) control 1003")
 	})
 }
 
-// TestOwnNode: a cable from one port of a node to another is none.
+// TestOwnNode: a cable between two ports of one node yields no neighbour.
 func TestOwnNode(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
@@ -128,7 +128,7 @@ func TestOwnNode(t *testing.T) {
 	})
 }
 
-// TestStrays: what does not count is counted, and the next question is answered.
+// TestStrays: refused datagrams are counted, and the next query is answered.
 func TestStrays(t *testing.T) {
 	hail := func(key string) []byte {
 		return must(handshake.SealHail(handshake.HailSecret([]byte(key)), &handshake.Hail{Nonce: handshake.HailNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}, Name: "next"}))
@@ -164,7 +164,7 @@ func TestStrays(t *testing.T) {
 			t.Errorf("strays were answered: %+v", s)
 		}
 		from.says(hail("k"), 255) // a replay is answered as well, to no harm
-		t.Sleep(answerWait)
+		t.Sleep(maxReplyDelay)
 		if s := b.Stats(); s.Answered != 1 {
 			t.Errorf("a replay: %+v", s)
 		}
@@ -181,7 +181,7 @@ func TestStrays(t *testing.T) {
 	})
 }
 
-// TestFlood: questions without end get a bounded number of answers, and keep nobody away for ever.
+// TestFlood: endless queries get a limited number of replies, and do not exclude others for ever.
 func TestFlood(t *testing.T) {
 	hail := must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Nonce: handshake.HailNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}}))
 	hosts.Run(t, func(t *hosts.Test) {
@@ -193,7 +193,7 @@ func TestFlood(t *testing.T) {
 		for range seconds * 1000 {
 			from.says(hail, 255) // takes a millisecond
 		}
-		if s := b.Stats(); s.Refused[reasonFlood] == 0 || s.Answered == 0 || s.Answered > (seconds+1)*maxOfSocket {
+		if s := b.Stats(); s.Refused[reasonFlood] == 0 || s.Answered == 0 || s.Answered > (seconds+1)*maxToSocket {
 			t.Errorf("in %d s: %+v", seconds, s)
 		}
 		a.finds(1)
@@ -201,7 +201,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestInterfaceComesAndGoes: what is known ends with a change of the ports, and what is there then takes part.
+// TestInterfaceComesAndGoes: neighbours are forgotten when the ports change, and the new ports are used.
 func TestInterfaceComesAndGoes(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)

@@ -10,10 +10,10 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// fast is a link on which things still take their time.
+// fast is a fast link on which transmission still takes time.
 var fast = internet.LinkConfig{Rate: 1e9, Latency: 10 * time.Microsecond, Jitter: time.Microsecond}
 
-// spec is a Hailer on a node.
+// spec describes a Discovery on a node.
 type spec struct {
 	Process, Node byte
 	Control       uint16
@@ -22,14 +22,14 @@ type spec struct {
 	Ports         []Port
 }
 
-// node is a Hailer of a process of its own.
+// node is a Discovery of a separate process.
 type node struct {
-	*Hailer
+	*Discovery
 	*book
 	t *hosts.Test
 }
 
-// join joins two hosts by a cable, from next at one to prev at the other.
+// join connects two hosts by a cable, from next at one to prev at the other.
 func join(t *hosts.Test, number byte, from, to string) {
 	t.Helper()
 	addr := func(host byte) netip.Prefix {
@@ -44,20 +44,20 @@ func line(t *hosts.Test) { join(t, 1, "a", "b") }
 // start starts a process; it listens when start returns.
 func start(t *hosts.Test, host string, sp spec) *node {
 	t.Helper()
-	h, b := newHailerOn(t, host, func(c *Config) {
+	disc, b := newDiscoveryOn(t, host, func(c *Config) {
 		c.Process, c.Node, c.ControlPort, c.Dedicated, c.Key = handshake.ProcessID{sp.Process}, handshake.NodeID{sp.Node}, sp.Control, sp.Dedicated, sp.Key
 		c.Ports = func() []Port { return sp.Ports }
 	})
-	return &node{h, b, t}
+	return &node{disc, b, t}
 }
 
-// asks asks once, and waits for the end of that.
+// asks runs a round of queries, and waits for its end.
 func (n *node) asks() {
-	n.Hail()
+	n.Solicit()
 	<-n.Done()
 }
 
-// finds asks again and again until so many neighbours are known.
+// finds runs rounds of queries until that many neighbours are known.
 func (n *node) finds(neighbours int) {
 	n.t.Helper()
 	n.t.Until("neighbours", func() bool {
@@ -68,7 +68,7 @@ func (n *node) finds(neighbours int) {
 	})
 }
 
-// A stray is a socket from which datagrams are sent that no Hailer would send.
+// A stray is a socket that sends datagrams that no Discovery would send.
 type stray struct {
 	sock.Packets
 	t      *hosts.Test
@@ -76,7 +76,7 @@ type stray struct {
 	source netip.Addr
 }
 
-// newStray opens one at an interface of host a.
+// newStray opens a stray on an interface of host a.
 func newStray(t *hosts.Test, netdev string) *stray {
 	t.Helper()
 	p := t.Process("a")
@@ -90,7 +90,7 @@ func newStray(t *hosts.Test, netdev string) *stray {
 	return s
 }
 
-// says sends a datagram to the group, which arrives with a hop limit.
+// says sends a datagram to the multicast group with a hop limit.
 func (s *stray) says(b []byte, hops int) {
 	s.t.Helper()
 	s.on.Route(255 - hops)

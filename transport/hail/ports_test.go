@@ -8,19 +8,19 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// A port of the range is asked from, over either family, which a firewall lets answers pass to.
+// Queries are sent from a port of the range, over either family, so that a firewall can let the replies pass.
 func TestAskedFromRange(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
 		ports := sock.PortRange{First: 20000, Last: 20019}
-		h, _ := newHailerOn(t, "a", func(c *Config) { c.PortRange = ports })
-		at := place{next, t.Host("a").Interface("next").Index()}
+		disc, _ := newDiscoveryOn(t, "a", func(c *Config) { c.PortRange = ports })
+		at := iface{next, t.Host("a").Interface("next").Index()}
 		for _, six := range []bool{false, true} {
 			source := netip.MustParseAddr("192.168.1.1")
 			if six {
 				source = netip.Addr{}
 			}
-			s, err := h.openMouth(at, six, source)
+			s, err := disc.openQuery(at, six, source)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 // socket is a UDP socket for one address family on one interface.
 type socket struct {
 	packets sock.Packets
-	at      place
+	at      iface
 	six     bool
 }
 
@@ -25,8 +25,8 @@ func group(six bool) netip.Addr {
 
 // openReceive opens a socket that receives the queries on an interface. Other processes of the node may open such
 // sockets too.
-func (h *Hailer) openEar(at place, six bool) (*socket, error) {
-	p, err := h.network.Hear(at.on(), netip.AddrPortFrom(group(six), UDPPort))
+func (disc *Discovery) openReceive(at iface, six bool) (*socket, error) {
+	p, err := disc.network.Hear(at.sock(), netip.AddrPortFrom(group(six), UDPPort))
 	if err != nil {
 		return nil, limit.Own(err)
 	}
@@ -35,8 +35,8 @@ func (h *Hailer) openEar(at place, six bool) (*socket, error) {
 
 // openQuery opens a socket that sends queries and receives replies. For IPv4 it is bound to an address of the
 // interface.
-func (h *Hailer) openMouth(at place, six bool, source netip.Addr) (*socket, error) {
-	p, err := h.network.Ask(at.on(), source, h.cfg.PortRange)
+func (disc *Discovery) openQuery(at iface, six bool, source netip.Addr) (*socket, error) {
+	p, err := disc.network.Ask(at.sock(), source, disc.cfg.PortRange)
 	if err != nil {
 		return nil, limit.Own(err)
 	}

@@ -35,10 +35,10 @@ type Stats struct {
 type counters struct { // a leaf lock
 	mu     sync.Mutex // a leaf
 	stats  Stats
-	logged map[said]bool
+	logged map[logKey]bool
 }
 
-type said struct{ netdev, what string }
+type logKey struct{ netdev, what string }
 
 func (c *counters) add(f func(*Stats)) {
 	c.mu.Lock()
@@ -50,22 +50,22 @@ func (c *counters) add(f func(*Stats)) {
 func (c *counters) first(netdev, what string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.logged[said{netdev, what}] {
+	if c.logged[logKey{netdev, what}] {
 		return false
 	}
 	if c.logged == nil {
-		c.logged = make(map[said]bool)
+		c.logged = make(map[logKey]bool)
 	}
-	c.logged[said{netdev, what}] = true
+	c.logged[logKey{netdev, what}] = true
 	return true
 }
 
 // Foreign returns the interfaces on which a datagram with a wrong MAC arrived: from a node with another key, or with no
 // key while this process has one.
-func (h *Hailer) Foreign() (all []string) {
-	h.count.mu.Lock()
-	defer h.count.mu.Unlock()
-	for s := range h.count.logged {
+func (disc *Discovery) Foreign() (all []string) {
+	disc.count.mu.Lock()
+	defer disc.count.mu.Unlock()
+	for s := range disc.count.logged {
 		if s.what == reasonMAC {
 			all = append(all, s.netdev)
 		}
@@ -75,21 +75,21 @@ func (h *Hailer) Foreign() (all []string) {
 }
 
 // refuse counts a refused datagram, and logs the first one for each interface and reason.
-func (h *Hailer) refuse(at place, from netip.AddrPort, reason string, err error) {
-	h.count.add(func(s *Stats) {
+func (disc *Discovery) refuse(at iface, from netip.AddrPort, reason string, err error) {
+	disc.count.add(func(s *Stats) {
 		if s.Refused == nil {
 			s.Refused = make(map[string]uint64)
 		}
 		s.Refused[reason]++
 	})
-	if !h.count.first(at.Netdev, reason) {
+	if !disc.count.first(at.Netdev, reason) {
 		return
 	}
 	args := []any{"interface", at.Netdev, "from", from, "reason", reason}
 	if err != nil {
 		args = append(args, "error", err)
 	}
-	h.log.Warn("neighbour discovery: refused a datagram; more of this kind on this interface are only counted", args...)
+	disc.log.Warn("neighbour discovery: refused a datagram; more of this kind on this interface are only counted", args...)
 }
 
 // explain returns the reason for refusing a datagram that could not be decoded.

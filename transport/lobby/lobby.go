@@ -16,16 +16,16 @@ type Lobby[C io.Closer] struct {
 	PerSource int // pending connections from one address
 	Random    random.Source
 
-	mu     sync.Mutex
-	closed bool
-	inside map[*Stranger[C]]struct{}
-	crowds map[netip.Addr]*crowd[C]
+	mu      sync.Mutex
+	closed  bool
+	pending map[*Stranger[C]]struct{}
+	sources map[netip.Addr]*sourceConns[C]
 }
 
-// source is the pending connections of one address.
-type crowd[C io.Closer] struct {
-	size   int            // number of all of them
-	silent []*Stranger[C] // those that may be evicted, in no order
+// sourceConns is the pending connections of one address.
+type sourceConns[C io.Closer] struct {
+	size      int            // number of all of them
+	evictable []*Stranger[C] // those that may be evicted, in no order
 }
 
 // Stranger is a pending connection: one that has not authenticated yet.
@@ -33,8 +33,8 @@ type Stranger[C io.Closer] struct {
 	Conn   C
 	Source netip.AddrPort
 
-	place int  // index in source.evictable; -1 if it may not be evicted. Guarded by Lobby.mu
-	fate  Fate // guarded by Lobby.mu
+	index    int  // index in sourceConns.evictable; -1 if it may not be evicted. Guarded by Lobby.mu
+	eviction Fate // guarded by Lobby.mu
 }
 
 // Fate is the reason why a Lobby evicted a pending connection.
@@ -52,29 +52,29 @@ const (
 func (l *Lobby[C]) Enter(c C, source netip.AddrPort) *Stranger[C] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.inside == nil {
-		l.inside, l.crowds = map[*Stranger[C]]struct{}{}, map[netip.Addr]*crowd[C]{}
+	if l.pending == nil {
+		l.pending, l.sources = map[*Stranger[C]]struct{}{}, map[netip.Addr]*sourceConns[C]{}
 	}
 	s := &Stranger[C]{Conn: c, Source: source}
-	own := l.crowds[s.Source.Addr()]
+	own := l.sources[s.Source.Addr()]
 	switch {
 	case own != nil && own.size >= l.PerSource:
-		if !l.thinLocked(own, OverShare) {
+		if !l.evictOneLocked(own, OverShare) {
 			return nil
 		}
-	case len(l.inside) >= l.Max:
-		if !l.thinLocked(l.largestLocked(), OverCrowd) {
+	case len(l.pending) >= l.Max:
+		if !l.evictOneLocked(l.largestLocked(), OverCrowd) {
 			return nil
 		}
 	}
-	if own = l.crowds[s.Source.Addr()]; own == nil { // also if its last connection was just evicted
-		own = &crowd[C]{}
-		l.crowds[s.Source.Addr()] = own
+	if own = l.sources[s.Source.Addr()]; own == nil { // also if its last connection was just evicted
+		own = &sourceConns[C]{}
+		l.sources[s.Source.Addr()] = own
 	}
-	s.place = len(own.silent)
-	own.silent = append(own.silent, s)
+	s.index = len(own.evictable)
+	own.evictable = append(own.evictable, s)
 	own.size++
-	l.inside[s] = struct{}{}
+	l.pending[s] = struct{}{}
 	if l.closed {
 		l.evictLocked(s, LobbyEnded)
 	}
@@ -82,30 +82,30 @@ func (l *Lobby[C]) Enter(c C, source netip.AddrPort) *Stranger[C] {
 }
 
 // largestLocked returns the source with the most evictable connections, or a random one of several. It needs Lobby.mu.
-func (l *Lobby[C]) largestLocked() *crowd[C] {
+func (l *Lobby[C]) largestLocked() *sourceConns[C] {
 	most := 0
 	var equal []netip.Addr
-	for at, c := range l.crowds {
+	for at, c := range l.sources {
 		switch {
-		case len(c.silent) > most:
-			most, equal = len(c.silent), append(equal[:0], at)
-		case len(c.silent) == most:
+		case len(c.evictable) > most:
+			most, equal = len(c.evictable), append(equal[:0], at)
+		case len(c.evictable) == most:
 			equal = append(equal, at)
 		}
 	}
 	if most == 0 {
-		return &crowd[C]{}
+		return &sourceConns[C]{}
 	}
 	slices.SortFunc(equal, netip.Addr.Compare) // a fixed order, so that the result depends on Random only and not on the order of a map
-	return l.crowds[equal[random.N(l.Random, len(equal), "address of an unauthenticated connection to close")]]
+	return l.sources[equal[random.N(l.Random, len(equal), "address of an unauthenticated connection to close")]]
 }
 
 // evictOneLocked evicts a random connection of a source. It returns false if none may be evicted. It needs Lobby.mu.
-func (l *Lobby[C]) thinLocked(c *crowd[C], why Fate) bool {
-	if len(c.silent) == 0 {
+func (l *Lobby[C]) evictOneLocked(c *sourceConns[C], why Fate) bool {
+	if len(c.evictable) == 0 {
 		return false
 	}
-	l.evictLocked(c.silent[random.N(l.Random, len(c.silent), "unauthenticated connection to close")], why)
+	l.evictLocked(c.evictable[random.N(l.Random, len(c.evictable), "unauthenticated connection to close")], why)
 	return true
 }
 
@@ -114,23 +114,23 @@ func (l *Lobby[C]) thinLocked(c *crowd[C], why Fate) bool {
 func (l *Lobby[C]) Heard(s *Stranger[C]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.inside[s]; !ok {
+	if _, ok := l.pending[s]; !ok {
 		return false
 	}
-	l.hearLocked(s)
+	l.protectLocked(s)
 	return true
 }
 
-func (l *Lobby[C]) hearLocked(s *Stranger[C]) {
-	if s.place < 0 {
+func (l *Lobby[C]) protectLocked(s *Stranger[C]) {
+	if s.index < 0 {
 		return
 	}
-	c := l.crowds[s.Source.Addr()]
-	last := len(c.silent) - 1
-	c.silent[s.place] = c.silent[last]
-	c.silent[s.place].place = s.place
-	c.silent[last], c.silent = nil, c.silent[:last]
-	s.place = -1
+	c := l.sources[s.Source.Addr()]
+	last := len(c.evictable) - 1
+	c.evictable[s.index] = c.evictable[last]
+	c.evictable[s.index].index = s.index
+	c.evictable[last], c.evictable = nil, c.evictable[:last]
+	s.index = -1
 }
 
 // Leave removes a connection from the Lobby. If the connection was evicted, and so closed, it returns the reason. It
@@ -138,25 +138,25 @@ func (l *Lobby[C]) hearLocked(s *Stranger[C]) {
 func (l *Lobby[C]) Leave(s *Stranger[C]) Fate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leaveLocked(s)
-	return s.fate
+	l.releaseLocked(s)
+	return s.eviction
 }
 
-func (l *Lobby[C]) leaveLocked(s *Stranger[C]) {
-	if _, ok := l.inside[s]; !ok {
+func (l *Lobby[C]) releaseLocked(s *Stranger[C]) {
+	if _, ok := l.pending[s]; !ok {
 		return
 	}
-	l.hearLocked(s)
-	delete(l.inside, s)
-	c := l.crowds[s.Source.Addr()]
+	l.protectLocked(s)
+	delete(l.pending, s)
+	c := l.sources[s.Source.Addr()]
 	if c.size--; c.size == 0 {
-		delete(l.crowds, s.Source.Addr())
+		delete(l.sources, s.Source.Addr())
 	}
 }
 
 func (l *Lobby[C]) evictLocked(s *Stranger[C], why Fate) {
-	s.fate = why
-	l.leaveLocked(s)
+	s.eviction = why
+	l.releaseLocked(s)
 	_ = s.Conn.Close()
 }
 
@@ -165,7 +165,7 @@ func (l *Lobby[C]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	for _, s := range slices.SortedFunc(maps.Keys(l.inside), func(a, b *Stranger[C]) int { return a.Source.Compare(b.Source) }) {
+	for _, s := range slices.SortedFunc(maps.Keys(l.pending), func(a, b *Stranger[C]) int { return a.Source.Compare(b.Source) }) {
 		l.evictLocked(s, LobbyEnded)
 	}
 }
@@ -174,5 +174,5 @@ func (l *Lobby[C]) Close() {
 func (l *Lobby[C]) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.inside)
+	return len(l.pending)
 }

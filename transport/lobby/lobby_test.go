@@ -34,11 +34,11 @@ func pair(t *testing.T, last byte) (in *net.TCPConn, out net.Conn) {
 	return in, out
 }
 
-// source is where a connection comes from.
+// source is the address of a connection.
 func source(c net.Conn) netip.AddrPort { return c.RemoteAddr().(*net.TCPAddr).AddrPort() }
 
-// Strangers come from 127.0.0.1 and its neighbours. Who goes is left to chance, so that the outcome is how many of each
-// address went, and why.
+// Connections come from 127.0.0.1 and its neighbours. Which are evicted is random, so that the result is the number for
+// each address, with the reason.
 func TestLobby(t *testing.T) {
 	type went struct{ Share, Crowd, Ended int }
 	tests := []struct {
@@ -88,7 +88,7 @@ func TestLobby(t *testing.T) {
 					continue
 				}
 				from := s.Source.Addr().As4()[3]
-				if _, ok := l.inside[s]; ok {
+				if _, ok := l.pending[s]; ok {
 					inside[from]++
 				}
 				g := gone[from]
@@ -109,14 +109,14 @@ func TestLobby(t *testing.T) {
 			if diff := cmp.Diff([]any{tt.inside, tt.refused, tt.went}, []any{inside, refused, gone}, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("inside, refused, went (-want +got):\n%s", diff)
 			}
-			if l.Len() != 0 || len(l.crowds) != 0 {
-				t.Errorf("%d strangers and %d addresses are left", l.Len(), len(l.crowds))
+			if l.Len() != 0 || len(l.sources) != 0 {
+				t.Errorf("%d strangers and %d addresses are left", l.Len(), len(l.sources))
 			}
 		})
 	}
 }
 
-// Nobody can know who goes next: of a full share every one does, now and then.
+// Evictions are unpredictable: of a full share, every connection is evicted now and then.
 func TestWhoGoesIsChance(t *testing.T) {
 	const share = 4
 	in, _ := pair(t, 1)
@@ -139,7 +139,7 @@ func TestWhoGoesIsChance(t *testing.T) {
 	}
 }
 
-// The connection of a stranger that has to go is closed, and no other's.
+// Only the evicted connection is closed.
 func TestEvictedIsClosed(t *testing.T) {
 	l := &Lobby[net.Conn]{Max: 1, PerSource: 1}
 	in1, out1 := pair(t, 1)
@@ -161,12 +161,12 @@ func TestEvictedIsClosed(t *testing.T) {
 	}
 }
 
-// nothing is a connection that needs no socket.
+// nothing is a connection without a socket.
 type nothing struct{}
 
 func (nothing) Close() error { return nil }
 
-// Whom chance turns out is the same each time that the source of randomness draws the same.
+// With the same random numbers, the same connection is evicted every time.
 func TestChanceIsRepeated(t *testing.T) {
 	for _, drawn := range []byte{0, 0x80, 0xff} {
 		var first []netip.AddrPort

@@ -31,11 +31,11 @@ type end struct {
 
 // newGraph makes a graph of the report of this node and the reports of others. A report of another node about this node
 // is ignored.
-func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
+func newGraph(own *handshake.MapNode, reported []handshake.MapNode) *graph {
 	entries := map[handshake.NodeID]*handshake.MapNode{own.Node: own}
-	for i := range told {
-		n := &told[i]
-		if old := entries[n.Node]; old == nil || old != own && better(n, old) {
+	for i := range reported {
+		n := &reported[i]
+		if old := entries[n.Node]; old == nil || old != own && supersedes(n, old) {
 			entries[n.Node] = n
 		}
 	}
@@ -80,7 +80,7 @@ func newGraph(own *handshake.MapNode, told []handshake.MapNode) *graph {
 
 // supersedes reports whether a report about a node replaces an older one: the report of a process that only relays
 // does, and a report of the same process with more links, because that is newer.
-func better(n, old *handshake.MapNode) bool {
+func supersedes(n, old *handshake.MapNode) bool {
 	if n.Dedicated != old.Dedicated {
 		return n.Dedicated
 	}
@@ -114,7 +114,7 @@ func find(sorted []handshake.MapLink, name string, peer handshake.NodeID, peerNa
 
 // nearest returns at most as many nodes as a map may hold: this node first, then the nodes that cables lead to, then
 // other reported nodes.
-func nearest(own handshake.MapNode, told []handshake.MapNode) []handshake.MapNode {
+func nearest(own handshake.MapNode, reported []handshake.MapNode) []handshake.MapNode {
 	var nodes []handshake.MapNode
 	has := map[handshake.NodeID]bool{}
 	add := func(n *handshake.MapNode) {
@@ -123,12 +123,12 @@ func nearest(own handshake.MapNode, told []handshake.MapNode) []handshake.MapNod
 			nodes = append(nodes, *n)
 		}
 	}
-	g := newGraph(&own, told)
+	g := newGraph(&own, reported)
 	for _, n := range g.nodes {
 		add(n)
 	}
-	for i := range told {
-		add(g.entries[told[i].Node])
+	for i := range reported {
+		add(g.entries[reported[i].Node])
 	}
 	return nodes
 }

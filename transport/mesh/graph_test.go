@@ -14,8 +14,8 @@ import (
 	"ncclmesh/handshake"
 )
 
-// cabling says which nodes cables join, as "A-B B-C:50 C-A:t": two cables of 100 Gb/s, one of them plain, and one of 50.
-// The ports of a node are p0, p1, … in the order of its cables.
+// cabling describes cables between nodes, as "A-B B-C:50 C-A:t": two cables of 100 Gb/s, one of them plain, and one of
+// 50. The ports of a node are p0, p1, … in the order of its cables.
 func cabling(text string) (nodes []handshake.MapNode) {
 	at := func(name string) *handshake.MapNode {
 		i, ok := slices.BinarySearchFunc(nodes, name, func(n handshake.MapNode, s string) int { return strings.Compare(n.Hostname, s) })
@@ -49,7 +49,7 @@ func nodeID(name string) (id handshake.NodeID) {
 	return id
 }
 
-// words are routes as their own port and relays, with a star for a spare one.
+// words returns routes as text: own port and relays, with a star for a spare one.
 func words(routes []Route) []string {
 	var all []string
 	for _, r := range routes {
@@ -62,7 +62,7 @@ func words(routes []Route) []string {
 	return all
 }
 
-// without splits nodes into the one of that name and the others.
+// without splits nodes into the one with that name and the others.
 func without(nodes []handshake.MapNode, name string) (own handshake.MapNode, others []handshake.MapNode) {
 	for _, n := range nodes {
 		if n.Hostname == name {
@@ -121,25 +121,25 @@ func TestRoutes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			own, told := without(cabling(tt.cabling), tt.from)
-			if diff := cmp.Diff(tt.want, words(newGraph(&own, told).routes(nodeID(tt.to), tt.rdma))); diff != "" {
+			own, reported := without(cabling(tt.cabling), tt.from)
+			if diff := cmp.Diff(tt.want, words(newGraph(&own, reported).routes(nodeID(tt.to), tt.rdma))); diff != "" {
 				t.Errorf("routes (-want +got):\n%s", diff)
 			}
-			slices.Reverse(told)
-			for i := range told {
-				told[i].Links = slices.Clone(told[i].Links)
-				slices.Reverse(told[i].Links)
+			slices.Reverse(reported)
+			for i := range reported {
+				reported[i].Links = slices.Clone(reported[i].Links)
+				slices.Reverse(reported[i].Links)
 			}
-			if diff := cmp.Diff(tt.want, words(newGraph(&own, told).routes(nodeID(tt.to), tt.rdma))); diff != "" {
+			if diff := cmp.Diff(tt.want, words(newGraph(&own, reported).routes(nodeID(tt.to), tt.rdma))); diff != "" {
 				t.Errorf("routes, told in another order (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A route names processes, ports and interfaces.
+// A route contains processes, ports and interfaces.
 func TestRouteNames(t *testing.T) {
-	own, told := without(cabling("X-B B-C C-A C-D:40"), "D")
+	own, reported := without(cabling("X-B B-C C-A C-D:40"), "D")
 	want := []Route{{
 		Port: 0, PeerName: "p0", Mbps: 40, Cables: true, Names: []string{"C", "B"},
 		Via: []handshake.Hop{
@@ -147,12 +147,12 @@ func TestRouteNames(t *testing.T) {
 			{Process: handshake.ProcessID(nodeID("B")), Node: nodeID("B"), In: 1, Out: 0},
 		},
 	}}
-	if diff := cmp.Diff(want, newGraph(&own, told).routes(nodeID("X"), true)); diff != "" {
+	if diff := cmp.Diff(want, newGraph(&own, reported).routes(nodeID("X"), true)); diff != "" {
 		t.Errorf("routes (-want +got):\n%s", diff)
 	}
 }
 
-// switched adds a port, sw, to each of some nodes, at which all of them meet.
+// switched adds a port, sw, to each of some nodes, which connects all of them.
 func switched(nodes []handshake.MapNode, names string) []handshake.MapNode {
 	for i := range nodes {
 		n := &nodes[i]
@@ -165,7 +165,7 @@ func switched(nodes []handshake.MapNode, names string) []handshake.MapNode {
 	return nodes
 }
 
-// A route tells whether a network that more than two nodes share is on the way.
+// A route reports whether it uses a network that more than two nodes share.
 func TestRoutesOverCables(t *testing.T) {
 	tests := []struct {
 		name, cabling, network string
@@ -180,8 +180,8 @@ func TestRoutesOverCables(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			own, told := without(switched(cabling(tt.cabling), tt.network), "A")
-			routes := newGraph(&own, told).routes(nodeID("C"), false)
+			own, reported := without(switched(cabling(tt.cabling), tt.network), "A")
+			routes := newGraph(&own, reported).routes(nodeID("C"), false)
 			got := words(routes)
 			for i, r := range routes {
 				if r.Cables {
@@ -195,7 +195,7 @@ func TestRoutesOverCables(t *testing.T) {
 	}
 }
 
-// What contradicts itself is harmless.
+// Contradictory reports cause no error.
 func TestLies(t *testing.T) {
 	link := func(name, peer, peerName string) handshake.MapLink {
 		return handshake.MapLink{Name: name, Mbps: 1000, RDMA: true, Peer: nodeID(peer), PeerName: peerName}
@@ -233,13 +233,13 @@ func TestLies(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			own, told := without(cabling(tt.cabling), "A")
-			told = slices.Concat(tt.first, told, tt.last)
-			g := newGraph(&own, told)
+			own, reported := without(cabling(tt.cabling), "A")
+			reported = slices.Concat(tt.first, reported, tt.last)
+			g := newGraph(&own, reported)
 			if diff := cmp.Diff(tt.want, words(g.routes(nodeID("C"), true))); diff != "" {
 				t.Errorf("routes (-want +got):\n%s", diff)
 			}
-			nodes := nearest(own, told)
+			nodes := nearest(own, reported)
 			if len(nodes) > handshake.MaxMapNodes || nodes[0].Node != own.Node || len(nodes[0].Links) != len(own.Links) {
 				t.Errorf("%d nodes to tell of, the first of them %+v", len(nodes), nodes[0])
 			}
@@ -247,29 +247,29 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// A mesh has 16 nodes; the nearest count.
+// A map has at most 16 nodes, the nearest ones.
 func TestManyNodes(t *testing.T) {
 	var line []string
 	for i := range 40 {
 		line = append(line, fmt.Sprintf("n%02d-n%02d", i, i+1))
 	}
-	own, told := without(cabling(strings.Join(line, " ")), "n00")
-	slices.Reverse(told)
-	g := newGraph(&own, told)
+	own, reported := without(cabling(strings.Join(line, " ")), "n00")
+	slices.Reverse(reported)
+	g := newGraph(&own, reported)
 	if r := g.routes(nodeID("n15"), true); len(r) != 1 || len(r[0].Via) != 14 {
 		t.Errorf("to the sixteenth node: %v, want one route over 14 relays", words(r))
 	}
 	if r := g.routes(nodeID("n16"), true); r != nil {
 		t.Errorf("to the seventeenth node: %v, want none", words(r))
 	}
-	for i, n := range nearest(own, told) {
+	for i, n := range nearest(own, reported) {
 		if want := fmt.Sprintf("n%02d", i); n.Hostname != want {
 			t.Errorf("node %d to tell of is %s, want %s", i, n.Hostname, want)
 		}
 	}
 }
 
-// The first route has the fewest relays and is the widest of those; no two share a cable.
+// The first route has the fewest relays and is the widest of those; no two routes share a cable.
 func TestRoutesAgainstAllPaths(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 2000 {
@@ -281,8 +281,8 @@ func TestRoutesAgainstAllPaths(t *testing.T) {
 			}
 		}
 		text := strings.Join(cables, " ") + " A-B A-B"
-		own, told := without(cabling(text), "A")
-		g := newGraph(&own, told)
+		own, reported := without(cabling(text), "A")
+		g := newGraph(&own, reported)
 		for _, rdma := range []bool{true, false} {
 			routes := g.routes(nodeID("B"), rdma)
 			hops, mbps := shortest(g, g.index(nodeID("B")), rdma)
@@ -294,7 +294,7 @@ func TestRoutesAgainstAllPaths(t *testing.T) {
 	}
 }
 
-// shortest looks at every way between the first node and another.
+// shortest returns the shortest path between the first node and another, by exhaustive search.
 func shortest(g *graph, goal int, rdma bool) (relays int, mbps uint32) {
 	visited := make([]bool, len(g.nodes))
 	var walk func(at, cables int, width uint32)
@@ -317,7 +317,7 @@ func shortest(g *graph, goal int, rdma bool) (relays int, mbps uint32) {
 	return relays, mbps
 }
 
-// checkRoutes looks for what no routes may be.
+// checkRoutes checks the invariants of routes.
 func checkRoutes(t *testing.T, own, target handshake.NodeID, routes []Route) {
 	t.Helper()
 	type port struct {
@@ -351,7 +351,7 @@ func checkRoutes(t *testing.T, own, target handshake.NodeID, routes []Route) {
 	}
 }
 
-// Whatever a map says, routes visit nobody twice.
+// For any map, a route visits each node at most once.
 func FuzzMap(f *testing.F) {
 	for _, text := range []string{ring4, ring5, triangles, "A-B A-B B-C B-C"} {
 		b, err := (&handshake.Map{Nodes: cabling(text)}).AppendTo(nil)

@@ -20,21 +20,21 @@ import (
 
 // Waits, before TimeScale.
 const (
-	gatherWait = 25 * time.Millisecond  // for replies of neighbour discovery, so that the nodes that answer at once are queried together
-	settleWait = 150 * time.Millisecond // for neighbours in a repeated round of discovery; forwarded queries do not wait longer
-	enoughWait = 400 * time.Millisecond // for further routes after the first, because a connection keeps the routes it starts with
-	surveyWait = 2 * time.Second        // for the first route
-	answerWait = 1500 * time.Millisecond
-	lackWait   = time.Second // before the map is queried again for a node without a route; doubled each time, up to maxRetryWait
-	lackMost   = 10 * time.Second
+	gatherWait     = 25 * time.Millisecond  // for replies of neighbour discovery, so that the nodes that answer at once are queried together
+	settleWait     = 150 * time.Millisecond // for neighbours in a repeated round of discovery; forwarded queries do not wait longer
+	moreRoutesWait = 400 * time.Millisecond // for further routes after the first, because a connection keeps the routes it starts with
+	surveyWait     = 2 * time.Second        // for the first route
+	forwardWait    = 1500 * time.Millisecond
+	retryWait      = time.Second // before the map is queried again for a node without a route; doubled each time, up to maxRetryWait
+	maxRetryWait   = 10 * time.Second
 )
 
 // Neighbour is a process at the other end of a cable.
 type Neighbour = hail.Neighbour
 
 // Discovery discovers the neighbours of this process.
-type Hailer interface {
-	Hail()                   // starts a round of discovery, unless all neighbours are known; does not block
+type Discovery interface {
+	Solicit()                // starts a round of discovery, unless all neighbours are known; does not block
 	Done() <-chan struct{}   // returns a channel that is closed when the round is over
 	Neighbours() []Neighbour // returns the neighbours that have answered so far
 }
@@ -56,7 +56,7 @@ type Port struct {
 type Config struct {
 	Own        func() handshake.MapNode // returns this process and node, without cables; the Mesh adds these
 	Ports      func() []Port
-	Hail       Hailer
+	Discovery  Discovery
 	Session    func(context.Context, Neighbour) (Session, error) // returns a session with a neighbour; may block until the context is done
 	Known      func(handshake.ProcessID) bool                    // reports whether a session with the process exists; nil: none does
 	Cable      func(Session) string                              // returns the interface of the cable that a neighbour's session came over, or ""; nil: ""
@@ -73,26 +73,26 @@ type Config struct {
 type Mesh struct {
 	Config
 
-	mu      sync.Mutex            // a leaf lock
-	news    chan struct{}         // closed and replaced when a field below changes
-	hailed  time.Time             // when discovery of the current neighbours began; zero: it has not begun
-	survey  *asking               // this process's own query; nil: the map is not known
-	lacks   int                   // repeated queries since a port or a neighbour changed
-	jobs    map[string]*job       // forwarded queries, by the nodes that they list
-	curt    *job                  // query that is answered with this node alone; nil: none
-	waiting map[awaited]*question // expected replies
-	open    map[Session]int       // unanswered queries of each session
-	begun   map[share]int         // forwarded queries in progress
-	seen    [maxSeen][16]byte     // IDs of the last queries
-	turn    int                   // number of IDs that were stored in seen
-	counts  Counts
+	mu            sync.Mutex                   // a leaf lock
+	changed       chan struct{}                // closed and replaced when a field below changes
+	solicited     time.Time                    // when discovery of the current neighbours began; zero: it has not begun
+	survey        *query                       // this process's own query; nil: the map is not known
+	retries       int                          // repeated queries since a port or a neighbour changed
+	forwards      map[string]*forward          // forwarded queries, by the nodes that they list
+	localOnly     *forward                     // query that is answered with this node alone; nil: none
+	expected      map[replyKey]*neighbourQuery // expected replies
+	openBySession map[Session]int              // unanswered queries of each session
+	forwardsBy    map[limitKey]int             // forwarded queries in progress
+	seen          [maxSeen][16]byte            // IDs of the last queries
+	seenCount     int                          // number of IDs that were stored in seen
+	counts        Counts
 }
 
 // Counts are statistics of a Mesh.
 type Counts struct {
-	Asked   uint64 // queries of other nodes
-	Curt    uint64 // those that were answered with this node alone: received twice, or too many at once
-	Unasked uint64 // unexpected and false replies
+	Asked     uint64 // queries of other nodes
+	LocalOnly uint64 // those that were answered with this node alone: received twice, or too many at once
+	Unasked   uint64 // unexpected and false replies
 }
 
 // New makes a Mesh without a map.
@@ -110,8 +110,8 @@ func New(c Config) *Mesh {
 		c.Cable = func(Session) string { return "" }
 	}
 	return &Mesh{
-		Config: c, news: make(chan struct{}), jobs: map[string]*job{},
-		waiting: map[awaited]*question{}, open: map[Session]int{}, begun: map[share]int{},
+		Config: c, changed: make(chan struct{}), forwards: map[string]*forward{},
+		expected: map[replyKey]*neighbourQuery{}, openBySession: map[Session]int{}, forwardsBy: map[limitKey]int{},
 	}
 }
 
@@ -130,7 +130,7 @@ func (m *Mesh) Counts() Counts {
 // Discovery's Changed before.
 func (m *Mesh) Changed() {
 	m.mu.Lock()
-	m.hailed, m.lacks = time.Time{}, 0
+	m.solicited, m.retries = time.Time{}, 0
 	m.dropSurveyLocked()
 	m.wakeLocked()
 	m.mu.Unlock()
@@ -138,22 +138,22 @@ func (m *Mesh) Changed() {
 
 // NeighbourFound tells the Mesh that a new neighbour was discovered. If the map has no route, the next Routes then
 // queries it again.
-func (m *Mesh) Heard() {
+func (m *Mesh) NeighbourFound() {
 	m.mu.Lock()
 	if m.survey != nil && !m.survey.over.IsZero() {
-		m.survey.stale, m.lacks = true, 0
+		m.survey.stale, m.retries = true, 0
 	}
 	m.wakeLocked()
 	m.mu.Unlock()
 }
 
 // SessionEnded tells the Mesh that a session has ended. Expected replies from that session fail.
-func (m *Mesh) Gone(s Session) {
+func (m *Mesh) SessionEnded(s Session) {
 	m.mu.Lock()
-	for k, q := range m.waiting {
+	for k, q := range m.expected {
 		if k.session == s {
 			q.err = errors.New("the session with it has ended")
-			delete(m.waiting, k)
+			delete(m.expected, k)
 		}
 	}
 	m.wakeLocked()
@@ -161,15 +161,15 @@ func (m *Mesh) Gone(s Session) {
 }
 
 func (m *Mesh) wakeLocked() {
-	close(m.news)
-	m.news = make(chan struct{})
+	close(m.changed)
+	m.changed = make(chan struct{})
 }
 
 // events returns a channel that is closed when the state of the Mesh changes after the call.
 func (m *Mesh) events() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.news
+	return m.changed
 }
 
 // Routes returns the routes to a node through relays, in order of preference, and queries the map if it is not known.
@@ -180,14 +180,14 @@ func (m *Mesh) events() <-chan struct{} {
 // returns an error as soon as all likely neighbours have replied. Concurrent calls share one query.
 func (m *Mesh) Routes(ctx context.Context, target handshake.NodeID, rdma bool) ([]Route, error) {
 	enough := ctx // set to a deadline once there is a route
-	var asked *asking
+	var asked *query
 	for first := true; ; first = false {
 		a, state := m.current()
 		if a != asked {
 			asked, enough = a, ctx
 		}
 		own := m.own()
-		routes := newGraph(&own, state.told).routes(target, rdma)
+		routes := newGraph(&own, state.nodes).routes(target, rdma)
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("%w: given up while looking for a route", fault.ErrUsage)
@@ -201,12 +201,12 @@ func (m *Mesh) Routes(ctx context.Context, target handshake.NodeID, rdma bool) (
 		case len(routes) == 0 && state.over:
 			return nil, m.noRoute(a, target, rdma)
 		case len(routes) > 0 && enough == ctx:
-			patience, cancel := m.Clock.WithTimeout(ctx, m.scaled(enoughWait))
+			patience, cancel := m.Clock.WithTimeout(ctx, m.scaled(moreRoutesWait))
 			defer cancel()
 			enough = patience
 		}
 		select {
-		case <-state.news:
+		case <-state.changed:
 		case <-enough.Done():
 		case <-m.Context.Done():
 		}
@@ -215,39 +215,39 @@ func (m *Mesh) Routes(ctx context.Context, target handshake.NodeID, rdma bool) (
 
 // state is the result of a survey so far.
 type state struct {
-	told     []handshake.MapNode
+	nodes    []handshake.MapNode
 	complete bool // each queried node has replied or failed, and further neighbours are unlikely
 	over     bool // the survey does not wait for replies any more
 	stale    bool // another survey may find more
-	news     <-chan struct{}
+	changed  <-chan struct{}
 }
 
 // current returns the current survey and its state. It starts a survey if there is none.
-func (m *Mesh) current() (*asking, state) {
+func (m *Mesh) current() (*query, state) {
 	own := m.Own()
 	m.mu.Lock()
 	a, begin := m.survey, false
 	if begin = a == nil; begin {
-		a = newAsking(m, newQuery(m.Random), own.Node, nil)
+		a = newQuery(m, newQueryID(m.Random), own.Node, nil)
 		m.survey = a
-		m.rememberLocked(a.query)
+		m.rememberLocked(a.id)
 	}
-	st := state{
-		told: a.toldLocked(), complete: a.settled && a.answeredLocked(), over: !a.over.IsZero(), news: m.news,
-		stale: a.stale || time.Since(a.over) >= m.scaled(min(lackWait<<min(m.lacks, 4), lackMost)),
+	status := state{
+		nodes: a.nodesLocked(), complete: a.settled && a.answeredLocked(), over: !a.over.IsZero(), changed: m.changed,
+		stale: a.stale || time.Since(a.over) >= m.scaled(min(retryWait<<min(m.retries, 4), maxRetryWait)),
 	}
 	m.mu.Unlock()
 	if begin {
 		m.Background(func() { a.survey() })
 	}
-	return a, st
+	return a, status
 }
 
 // renew drops a survey, unless another caller has done so.
-func (m *Mesh) renew(a *asking) {
+func (m *Mesh) renew(a *query) {
 	m.mu.Lock()
 	if m.survey == a {
-		m.lacks++
+		m.retries++
 		m.dropSurveyLocked()
 		m.wakeLocked()
 	}
@@ -256,26 +256,26 @@ func (m *Mesh) renew(a *asking) {
 
 func (m *Mesh) dropSurveyLocked() {
 	if m.survey != nil {
-		m.survey.forgetLocked()
+		m.survey.cancelLocked()
 		m.survey = nil
 	}
 }
 
 // solicit starts neighbour discovery if needed, and returns when it began.
-func (m *Mesh) hail() time.Time {
-	m.Hail.Hail()
+func (m *Mesh) solicit() time.Time {
+	m.Discovery.Solicit()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.hailed.IsZero() {
-		m.hailed = time.Now()
+	if m.solicited.IsZero() {
+		m.solicited = time.Now()
 	}
-	return m.hailed
+	return m.solicited
 }
 
 // own returns this node's report about itself, with its cables.
 func (m *Mesh) own() handshake.MapNode {
 	n := m.Own()
-	n.Links = links(n.Node, m.Ports(), m.Hail.Neighbours())
+	n.Links = links(n.Node, m.Ports(), m.Discovery.Neighbours())
 	return n
 }
 
@@ -304,22 +304,22 @@ func links(own handshake.NodeID, ports []Port, neighbours []Neighbour) []handsha
 }
 
 // neighbourNode is a neighbour node with its processes, in the order in which to query them.
-type meet struct {
+type neighbourNode struct {
 	node      handshake.NodeID
 	processes []Neighbour // one for each pair of process and port
 }
 
 // neighbourNodes groups the neighbours by node. On each node, processes that only relay come first, because they live
 // longest, then those with an existing session.
-func (m *Mesh) met(own handshake.NodeID) []meet {
-	var all []meet
-	for _, n := range m.Hail.Neighbours() {
+func (m *Mesh) neighbourNodes(own handshake.NodeID) []neighbourNode {
+	var all []neighbourNode
+	for _, n := range m.Discovery.Neighbours() {
 		if n.Node == own {
 			continue
 		}
-		i, ok := slices.BinarySearchFunc(all, n.Node, func(x meet, id handshake.NodeID) int { return bytes.Compare(x.node[:], id[:]) })
+		i, ok := slices.BinarySearchFunc(all, n.Node, func(x neighbourNode, id handshake.NodeID) int { return bytes.Compare(x.node[:], id[:]) })
 		if !ok {
-			all = slices.Insert(all, i, meet{node: n.Node})
+			all = slices.Insert(all, i, neighbourNode{node: n.Node})
 		}
 		all[i].processes = append(all[i].processes, n)
 	}
@@ -331,14 +331,14 @@ func (m *Mesh) met(own handshake.NodeID) []meet {
 			}
 		}
 		slices.SortStableFunc(x.processes, func(a, b Neighbour) int {
-			return cmp.Or(before(a.Dedicated, b.Dedicated), before(known[a.Process], known[b.Process]), bytes.Compare(a.Process[:], b.Process[:]), cmp.Compare(a.Port, b.Port))
+			return cmp.Or(trueFirst(a.Dedicated, b.Dedicated), trueFirst(known[a.Process], known[b.Process]), bytes.Compare(a.Process[:], b.Process[:]), cmp.Compare(a.Port, b.Port))
 		})
 	}
 	return all
 }
 
 // trueFirst compares so that true comes before false.
-func before(a, b bool) int {
+func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0

@@ -16,7 +16,7 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// meshTest runs with nodes that cables join, and a clock that moves when all of them wait. What is left running fails it.
+// meshTest runs with nodes and cables, in virtual time. A goroutine that is left running fails the test.
 func meshTest(t *testing.T, cabling string, f func(t *testing.T, n *network)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -27,8 +27,8 @@ func meshTest(t *testing.T, cabling string, f func(t *testing.T, n *network)) {
 		synctest.Wait()
 		for name, h := range n.nodes {
 			h.Mesh.mu.Lock()
-			if len(h.jobs)+len(h.open)+len(h.begun) > 0 || h.curt != nil {
-				t.Errorf("%s still works at %d questions of %d sessions", name, len(h.jobs), len(h.open))
+			if len(h.forwards)+len(h.openBySession)+len(h.forwardsBy) > 0 || h.localOnly != nil {
+				t.Errorf("%s still works at %d questions of %d sessions", name, len(h.forwards), len(h.openBySession))
 			}
 			h.Mesh.mu.Unlock()
 		}
@@ -40,7 +40,7 @@ func (n *network) routes(from, to string) ([]string, error) {
 	return words(r), err
 }
 
-// want checks the routes between two nodes and how long they took.
+// want checks the routes between two nodes and the time to find them.
 func (n *network) want(from, to string, within time.Duration, want ...string) {
 	n.t.Helper()
 	began := time.Now()
@@ -56,7 +56,7 @@ func (n *network) want(from, to string, within time.Duration, want ...string) {
 	}
 }
 
-// All pairs find the routes that whoever sees the whole mesh would choose, all at once and on their own.
+// All pairs of nodes find the best routes of the whole mesh, concurrently and one by one.
 func TestAllPairs(t *testing.T) {
 	tests := []struct{ name, cabling string }{
 		{"ring of 3", "A-B B-C C-A"}, {"ring of 4", ring4}, {"ring of 5", ring5}, {"ring of 6", ring6},
@@ -71,8 +71,8 @@ func TestAllPairs(t *testing.T) {
 					var wg sync.WaitGroup
 					for from := range n.nodes {
 						for to := range n.nodes {
-							own, told := without(cabling(tt.cabling), from)
-							want := words(newGraph(&own, told).routes(nodeID(to), true))
+							own, reported := without(cabling(tt.cabling), from)
+							want := words(newGraph(&own, reported).routes(nodeID(to), true))
 							if want == nil {
 								continue
 							}
@@ -90,7 +90,7 @@ func TestAllPairs(t *testing.T) {
 	}
 }
 
-// One map serves all who ask, and all targets.
+// One map serves all callers and all targets.
 func TestOneMap(t *testing.T) {
 	meshTest(t, ring4, func(t *testing.T, n *network) {
 		var wg sync.WaitGroup
@@ -111,7 +111,7 @@ func TestOneMap(t *testing.T) {
 	})
 }
 
-// A cable that goes is in no map; one that comes back is.
+// A cable that is unplugged is in no map; one that is plugged in again is.
 func TestChanged(t *testing.T) {
 	meshTest(t, "A-B B-C C-A", func(t *testing.T, n *network) {
 		n.want("A", "B", time.Second, "p1 C")
@@ -123,7 +123,7 @@ func TestChanged(t *testing.T) {
 	})
 }
 
-// A change while routes are asked for begins anew.
+// A change while routes are searched starts a new search.
 func TestChangedMeanwhile(t *testing.T) {
 	meshTest(t, ring4, func(t *testing.T, n *network) {
 		n.nodes["D"].setAsked(func(*remote, *handshake.AskMap) {})
@@ -135,7 +135,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	})
 }
 
-// The error says who was asked, who was silent and where nobody was.
+// The error names the nodes that were queried, those that were silent, and the ports without a neighbour.
 func TestNoRoute(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -153,7 +153,7 @@ func TestNoRoute(t *testing.T) {
 		{"only beside it", "A-X", nil, "queried X (at p0), but only a cable of this node leads there. "},
 		{"gone", "A-B", func(n *network) {
 			b := n.nodes["B"]
-			b.asked = func(s *remote, _ *handshake.AskMap) { n.nodes["A"].Gone(n.nodes["A"].ends[b]) }
+			b.asked = func(s *remote, _ *handshake.AskMap) { n.nodes["A"].SessionEnded(n.nodes["A"].ends[b]) }
 		}, "the node at p0 could not be queried: the session with it has ended. "},
 		{"for another", "A-B", func(n *network) {
 			n.nodes["B"].asked = func(s *remote, q *handshake.AskMap) {
@@ -186,7 +186,7 @@ func TestNoRoute(t *testing.T) {
 	}
 }
 
-// What was not found is looked for again: later, or when somebody new is heard.
+// A missing route is searched again: after a while, or when a new neighbour was discovered.
 func TestAskAgain(t *testing.T) {
 	for _, heard := range []bool{false, true} {
 		t.Run(fmt.Sprintf("heard %v", heard), func(t *testing.T) {
@@ -196,9 +196,9 @@ func TestAskAgain(t *testing.T) {
 				n.plug(true, "B", "p1") // which A does not see
 				n.want("A", "C", 0)
 				if heard {
-					n.nodes["A"].Heard()
+					n.nodes["A"].NeighbourFound()
 				} else {
-					time.Sleep(lackWait)
+					time.Sleep(retryWait)
 				}
 				n.want("A", "C", time.Second, "p0 B")
 			})
@@ -206,7 +206,7 @@ func TestAskAgain(t *testing.T) {
 	}
 }
 
-// Who does not answer delays the others a little, and is believed when he does after all.
+// A node that does not reply delays the others a little, and a late reply is still used.
 func TestSilent(t *testing.T) {
 	for _, late := range []time.Duration{0, 500 * time.Millisecond, 5 * time.Second} {
 		t.Run(late.String(), func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestSilent(t *testing.T) {
 				d := n.nodes["D"]
 				d.asked = func(s *remote, q *handshake.AskMap) {
 					if late > 0 {
-						time.AfterFunc(late, func() { d.Asked(s, q) })
+						time.AfterFunc(late, func() { d.HandleQuery(s, q) })
 					}
 				}
 				n.want("A", "C", time.Second, "p0 B")
@@ -229,7 +229,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A node behind a silent one is found by those who wait longest first: nobody's answer comes too late.
+// A node behind a silent one is found, because each node on the path waits longer than the next one.
 func TestSilentFarAway(t *testing.T) {
 	meshTest(t, "A-B B-C C-D D-E", func(t *testing.T, n *network) {
 		n.nodes["E"].asked = func(*remote, *handshake.AskMap) {}
@@ -238,7 +238,7 @@ func TestSilentFarAway(t *testing.T) {
 	})
 }
 
-// The caller who gives up does not wait.
+// A caller whose context ends does not wait.
 func TestGivenUp(t *testing.T) {
 	meshTest(t, "A-B", func(t *testing.T, n *network) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -253,7 +253,8 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// Of the processes on a node the dedicated one is asked, then one that is known, then the first; another if that fails.
+// Of a node's processes the dedicated one is queried, or else one with a session, or else the first; another one if
+// that fails.
 func TestWhichProcess(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -292,14 +293,14 @@ func TestWhichProcess(t *testing.T) {
 	}
 }
 
-// What nobody has asked for is dropped, and lies about this node are not believed.
+// Unexpected replies are dropped, and false reports about this node are ignored.
 func TestUnasked(t *testing.T) {
 	meshTest(t, ring4, func(t *testing.T, n *network) {
 		a, b := n.nodes["A"], n.nodes["B"]
 		b.asked = func(s *remote, q *handshake.AskMap) {
 			lies := cabling("A-B A-X A-C")
 			lies[0], lies[1] = lies[1], lies[0]
-			_ = s.Send(&handshake.Map{Query: newQuery(nil), Nodes: lies})
+			_ = s.Send(&handshake.Map{Query: newQueryID(nil), Nodes: lies})
 			_ = s.Send(&handshake.Map{Query: q.Query, Nodes: lies})
 			_ = s.Send(&handshake.Map{Query: q.Query, Nodes: lies})
 		}
@@ -311,7 +312,7 @@ func TestUnasked(t *testing.T) {
 	})
 }
 
-// A node that asks all the time is answered, and costs little.
+// A node that queries all the time gets replies, and causes little load.
 func TestFlood(t *testing.T) {
 	meshTest(t, "A-B B-C", func(t *testing.T, n *network) {
 		a, b := n.nodes["A"], n.nodes["B"]
@@ -322,27 +323,28 @@ func TestFlood(t *testing.T) {
 		a.mu.Unlock()
 		for i := range 1000 {
 			asked := nodeID(fmt.Sprint(i % 100))
-			if err := s.Send(&handshake.AskMap{Query: newQuery(nil), Asked: []handshake.NodeID{asked}}); err != nil {
+			if err := s.Send(&handshake.AskMap{Query: newQueryID(nil), Asked: []handshake.NodeID{asked}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		n.want("C", "A", time.Second, "p0 B")
 		time.Sleep(2 * time.Second)
 		got := b.Counts()
-		got.Asked, got.Curt = got.Asked-before.Asked, got.Curt-before.Curt
-		if diff := cmp.Diff(Counts{Asked: 1001, Curt: 1000 - maxOpen}, got); diff != "" {
+		got.Asked, got.LocalOnly = got.Asked-before.Asked, got.LocalOnly-before.LocalOnly
+		if diff := cmp.Diff(Counts{Asked: 1001, LocalOnly: 1000 - maxPerSession}, got); diff != "" {
 			t.Errorf("counts (-want +got):\n%s", diff)
 		}
 		if got := a.Counts().Unasked - unasked; got != 1000 {
 			t.Errorf("%d answers, want 1000", got)
 		}
-		if got := n.count("AskMap"); got > 1000+2*maxOpen+2 {
+		if got := n.count("AskMap"); got > 1000+2*maxPerSession+2 {
 			t.Errorf("%d questions", got)
 		}
 	})
 }
 
-// Neighbours of one cable that ask all the time, over however many sessions, leave those of another cable theirs.
+// Neighbours of one cable that query all the time, over any number of sessions, do not use up the limit of another
+// cable.
 func TestFloodOverOneCable(t *testing.T) {
 	meshTest(t, "A-B B-C", func(t *testing.T, n *network) {
 		b := n.nodes["B"]
@@ -356,30 +358,30 @@ func TestFloodOverOneCable(t *testing.T) {
 		n.nodes["A"].setAsked(func(*remote, *handshake.AskMap) {}) // so that what is passed on to it takes long
 		before := b.Counts()
 		ask := func(s Session, i int) {
-			b.Asked(s, &handshake.AskMap{Query: newQuery(nil), Asked: []handshake.NodeID{nodeID(fmt.Sprint(i))}})
+			b.HandleQuery(s, &handshake.AskMap{Query: newQueryID(nil), Asked: []handshake.NodeID{nodeID(fmt.Sprint(i))}})
 		}
-		for i := range 2 * maxJobs / maxOpen {
+		for i := range 2 * maxForwards / maxPerSession {
 			s := &recorder{func(handshake.Message) {}}
 			flood[s] = true
-			for k := range maxOpen {
-				ask(s, i*maxOpen+k)
+			for k := range maxPerSession {
+				ask(s, i*maxPerSession+k)
 			}
 		}
 		other := &recorder{func(handshake.Message) {}}
-		for i := range maxOpen {
+		for i := range maxPerSession {
 			ask(other, -1-i)
 		}
-		if got := b.Counts().Curt - before.Curt; got != maxJobs {
-			t.Errorf("%d questions are not passed on, want %d: those over one cable that are too many", got, maxJobs)
+		if got := b.Counts().LocalOnly - before.LocalOnly; got != maxForwards {
+			t.Errorf("%d questions are not passed on, want %d: those over one cable that are too many", got, maxForwards)
 		}
-		time.Sleep(2 * answerWait)
+		time.Sleep(2 * forwardWait)
 	})
 }
 
-// A question that comes twice is answered with one node.
+// A query that arrives twice is answered with this node alone.
 func TestAskedTwice(t *testing.T) {
 	meshTest(t, "A-B B-C", func(t *testing.T, n *network) {
-		b, first := n.nodes["B"], newQuery(nil)
+		b, first := n.nodes["B"], newQueryID(nil)
 		var mu sync.Mutex
 		var got []int
 		s := &recorder{func(m handshake.Message) {
@@ -388,7 +390,7 @@ func TestAskedTwice(t *testing.T) {
 			mu.Unlock()
 		}}
 		for range 2 {
-			b.Asked(s, &handshake.AskMap{Query: first, Asked: []handshake.NodeID{nodeID("X")}})
+			b.HandleQuery(s, &handshake.AskMap{Query: first, Asked: []handshake.NodeID{nodeID("X")}})
 			time.Sleep(time.Second)
 		}
 		mu.Lock()
@@ -403,7 +405,7 @@ type recorder struct{ took func(handshake.Message) }
 
 func (r *recorder) Send(m handshake.Message) error { r.took(m); return nil }
 
-// All processes of a mesh with eight on each node ask at once.
+// All processes of a mesh with eight on each node query at once.
 func TestCrowd(t *testing.T) {
 	const text = "A-B B-C C-D D-E E-F F-G G-H H-A"
 	meshTest(t, text, func(t *testing.T, n *network) {
@@ -417,9 +419,9 @@ func TestCrowd(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for _, h := range all {
-			own, told := without(cabling(text), h.entry.Hostname)
-			for _, e := range told {
-				want := words(newGraph(&own, told).routes(e.Node, true))
+			own, reported := without(cabling(text), h.entry.Hostname)
+			for _, e := range reported {
+				want := words(newGraph(&own, reported).routes(e.Node, true))
 				wg.Go(func() {
 					got, err := h.Routes(t.Context(), e.Node, true)
 					if diff := cmp.Diff(want, words(got)); diff != "" {
@@ -431,13 +433,13 @@ func TestCrowd(t *testing.T) {
 		wg.Wait()
 		var curt uint64
 		for _, h := range all {
-			curt += h.Counts().Curt
+			curt += h.Counts().LocalOnly
 		}
 		t.Logf("%d questions, %d answered curtly", n.count("AskMap"), curt)
 	})
 }
 
-// What a node tells of its cables fits a message, and is sorted.
+// A node's report about its cables is sorted and fits a message.
 func TestLinks(t *testing.T) {
 	ports := []Port{{0, "p0", 100, true}, {1, "p1", 200, false}}
 	neighbour := func(port uint8, node string, process byte) Neighbour {

@@ -12,7 +12,7 @@ import (
 	"ncclmesh/handshake"
 )
 
-// network is nodes and cables in memory, for tests with a clock of their own.
+// network is nodes and cables in memory, for tests in virtual time.
 type network struct {
 	t     *testing.T
 	ctx   context.Context
@@ -24,7 +24,7 @@ type network struct {
 	sent map[string]int  // messages by kind and sender
 }
 
-// host is a node of it with one process.
+// host is a node of the network with one process.
 type host struct {
 	*Mesh
 	net    *network
@@ -65,24 +65,24 @@ func (n *network) add(entry handshake.MapNode, name string) *host {
 			}
 			return ports
 		},
-		Hail: h, Session: h.session, Background: func(f func()) { go f() }, Context: n.ctx,
+		Discovery: h, Session: h.session, Background: func(f func()) { go f() }, Context: n.ctx,
 	})
 	h.asked = h.answerNow
 	n.nodes[name] = h
 	return h
 }
 
-func (h *host) answerNow(s *remote, q *handshake.AskMap) { h.Asked(s, q) }
+func (h *host) answerNow(s *remote, q *handshake.AskMap) { h.HandleQuery(s, q) }
 
-// setAsked makes a node answer in another way while others ask.
+// setAsked replaces the function that handles queries on a node.
 func (h *host) setAsked(f func(*remote, *handshake.AskMap)) {
 	h.mu.Lock()
 	h.asked = f
 	h.mu.Unlock()
 }
 
-// Hail hears all neighbours after 15 ms, and is over after 2 s.
-func (h *host) Hail() {
+// Solicit discovers all neighbours after 15 ms, and ends after 2 s.
+func (h *host) Solicit() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.done != nil {
@@ -96,7 +96,7 @@ func (h *host) Hail() {
 		h.heard = h.heard || current
 		h.mu.Unlock()
 		if current {
-			h.Heard()
+			h.NeighbourFound()
 		}
 	})
 	time.AfterFunc(2*time.Second, func() { close(done) })
@@ -128,7 +128,7 @@ func (h *host) Neighbours() (all []Neighbour) {
 	return all
 }
 
-// changed is what a port event does.
+// changed handles a change of the ports.
 func (h *host) changed() {
 	h.mu.Lock()
 	h.done, h.heard = nil, false
@@ -136,7 +136,7 @@ func (h *host) changed() {
 	h.Changed()
 }
 
-// plug pulls a cable, or puts it back.
+// plug unplugs a cable, or plugs it in again.
 func (n *network) plug(in bool, name, port string) {
 	h := n.nodes[name]
 	i := slices.IndexFunc(h.entry.Links, func(l handshake.MapLink) bool { return l.Name == port })
@@ -197,13 +197,13 @@ func (e *remote) Send(m handshake.Message) error {
 		case *handshake.AskMap:
 			asked(back, m)
 		case *handshake.Map:
-			e.to.Told(back, m)
+			e.to.HandleReply(back, m)
 		}
 	})
 	return nil
 }
 
-// count is how many messages of a kind were sent since the last call, by anybody.
+// count returns how many messages of a kind all nodes have sent since the last call.
 func (n *network) count(kind string) (all int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

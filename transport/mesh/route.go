@@ -30,8 +30,8 @@ func (g *graph) routes(target handshake.NodeID, rdma bool) []Route {
 	}
 	s := search{graph: g, goal: goal, rdma: rdma, used: map[end]bool{}, relays: make([]bool, len(g.nodes))}
 	var all []Route
-	for way := s.next(); way != nil; way = s.next() {
-		r := g.route(way)
+	for path := s.next(); path != nil; path = s.next() {
+		r := g.route(path)
 		r.Spare = len(all) >= maxTogether || len(all) > 0 && len(r.Via) > len(all[0].Via)
 		all = append(all, r)
 	}
@@ -39,15 +39,15 @@ func (g *graph) routes(target handshake.NodeID, rdma bool) []Route {
 }
 
 // route returns the description of a path that starts at this node.
-func (g *graph) route(way []cable) Route {
-	last := way[len(way)-1]
-	r := Route{Port: way[0].near.port, PeerName: last.far.name, Mbps: last.mbps, Cables: true}
-	for _, c := range way {
-		r.Cables = r.Cables && g.alone(c.near) && g.alone(c.far)
+func (g *graph) route(path []cable) Route {
+	last := path[len(path)-1]
+	r := Route{Port: path[0].near.port, PeerName: last.far.name, Mbps: last.mbps, Cables: true}
+	for _, c := range path {
+		r.Cables = r.Cables && g.pointToPoint(c.near) && g.pointToPoint(c.far)
 	}
-	for i, c := range way[:len(way)-1] {
+	for i, c := range path[:len(path)-1] {
 		n := g.nodes[c.far.node]
-		r.Via = append(r.Via, handshake.Hop{Process: n.Process, Node: n.Node, In: c.far.port, Out: way[i+1].near.port})
+		r.Via = append(r.Via, handshake.Hop{Process: n.Process, Node: n.Node, In: c.far.port, Out: path[i+1].near.port})
 		r.Names = append(r.Names, n.Hostname)
 		r.Mbps = min(r.Mbps, c.mbps)
 	}
@@ -55,14 +55,14 @@ func (g *graph) route(way []cable) Route {
 }
 
 // pointToPoint reports whether a port has only one neighbour node.
-func (g *graph) alone(e end) bool {
-	met := -1
+func (g *graph) pointToPoint(e end) bool {
+	peer := -1
 	for _, c := range g.cables[e.node] {
-		if c.near == e && met != c.far.node {
-			if met >= 0 {
+		if c.near == e && peer != c.far.node {
+			if peer >= 0 {
 				return false
 			}
-			met = c.far.node
+			peer = c.far.node
 		}
 	}
 	return true
@@ -97,8 +97,8 @@ func (s *search) next() []cable {
 			}
 		}
 	}
-	var way []cable
-	for at := 0; at != s.goal; at = way[len(way)-1].far.node {
+	var path []cable
+	for at := 0; at != s.goal; at = path[len(path)-1].far.node {
 		var best *cable
 		for i := range s.cables[at] {
 			c := &s.cables[at][i]
@@ -109,13 +109,13 @@ func (s *search) next() []cable {
 				best = c
 			}
 		}
-		way = append(way, *best)
+		path = append(path, *best)
 	}
-	for _, c := range way {
+	for _, c := range path {
 		s.used[c.near], s.used[c.far] = true, true
 		s.relays[c.far.node] = c.far.node != s.goal
 	}
-	return way
+	return path
 }
 
 // measure returns the nodes from which the goal can be reached, nearest first; the distance of each node from the goal

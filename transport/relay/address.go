@@ -11,7 +11,7 @@ import (
 )
 
 // peerPort returns a port of a session's peer as the peer described it, or only its index if the peer did not.
-func (r *Relay) told(s session, port uint8) handshake.Port {
+func (r *Relay) peerPort(s session, port uint8) handshake.Port {
 	for _, p := range r.portsOf(s) {
 		if p.Index == port {
 			return p
@@ -22,7 +22,7 @@ func (r *Relay) told(s session, port uint8) handshake.Port {
 
 // hopAddrs returns the addresses of a hop between a port of this node and one of a peer. If to is not zero, it is used
 // as the peer's address. Both ends choose by the same rules.
-func (r *Relay) pair(port uint8, peer handshake.Port, to netip.Addr) (topology.Address, netip.Addr, error) {
+func (r *Relay) hopAddrs(port uint8, peer handshake.Port, to netip.Addr) (topology.Address, netip.Addr, error) {
 	own := r.cfg.Ports[port]
 	now := own.Now()
 	if to.IsValid() && !to.IsUnspecified() {
@@ -33,7 +33,7 @@ func (r *Relay) pair(port uint8, peer handshake.Port, to netip.Addr) (topology.A
 		if i, ok := now.Answer(addr, r.cfg.GIDs); ok {
 			return now.GIDs[i], to, nil
 		}
-		if a, ok := near(now, to); ok && own.Kind() == lane.TCP {
+		if a, ok := nearestAddr(now, to); ok && own.Kind() == lane.TCP {
 			return a, to, nil
 		}
 		return topology.Address{}, to, fmt.Errorf("%s has no address that reaches %v", now.Short(), to.Unmap())
@@ -42,7 +42,7 @@ func (r *Relay) pair(port uint8, peer handshake.Port, to netip.Addr) (topology.A
 		return now.GIDs[c.LocalGID], peer.Addrs[c.RemoteGID].Addr, nil
 	}
 	for _, a := range peer.Addrs {
-		if from, ok := near(now, a.Addr); ok && own.Kind() == lane.TCP {
+		if from, ok := nearestAddr(now, a.Addr); ok && own.Kind() == lane.TCP {
 			return from, a.Addr, nil
 		}
 	}
@@ -51,7 +51,7 @@ func (r *Relay) pair(port uint8, peer handshake.Port, to netip.Addr) (topology.A
 
 // nearestAddr returns the address of an interface from which TCP is most likely to reach another address: one whose
 // subnet contains it, or else a link-local one for a link-local one, or else any of its family.
-func near(p *topology.Port, to netip.Addr) (best topology.Address, ok bool) {
+func nearestAddr(p *topology.Port, to netip.Addr) (best topology.Address, ok bool) {
 	to = to.Unmap()
 	most := 0
 	for _, g := range p.GIDs {

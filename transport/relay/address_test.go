@@ -7,7 +7,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// TCP reaches another address from one of its subnet, else from one of its scope, and another machine never from a
+// TCP reaches an address from one in its subnet, or else from one of its scope. It never reaches another machine from a
 // loopback address.
 func TestNear(t *testing.T) {
 	tests := []struct {
@@ -31,7 +31,7 @@ func TestNear(t *testing.T) {
 				p.GIDs = append(p.GIDs, topology.Address{Addr: netip.AddrFrom16(a.Addr().As16()), Type: topology.GIDTypeNone, Netdev: "p0", PrefixLen: a.Bits()})
 			}
 			got := ""
-			if a, ok := near(&p, netip.MustParseAddr(tt.to)); ok {
+			if a, ok := nearestAddr(&p, netip.MustParseAddr(tt.to)); ok {
 				got = a.String()
 			}
 			if got != tt.want {

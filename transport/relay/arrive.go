@@ -18,7 +18,7 @@ type expectation struct {
 }
 
 // incoming is a circuit that ends at this process.
-type arrival struct {
+type incoming struct {
 	key
 	expectation
 	r      *Relay
@@ -26,9 +26,9 @@ type arrival struct {
 	cancel context.CancelFunc
 
 	// guarded by Relay.mu
-	stood bool
-	over  bool
-	lost  error // the error if the other side ended it before it was up
+	up   bool
+	over bool
+	err  error // the error if the other side ended it before it was up
 }
 
 // Expect registers a circuit that will end at this process; see [lane.Circuits].
@@ -46,7 +46,7 @@ func (r *Relay) Expect(token uint64, arrive lane.Arrive, dropped func(error)) er
 }
 
 // maxCancelled is how many tokens of cancelled expectations are remembered.
-const maxLate = 256
+const maxCancelled = 256
 
 // Cancel removes an expectation.
 func (r *Relay) Cancel(token uint64) {
@@ -56,24 +56,24 @@ func (r *Relay) Cancel(token uint64) {
 		return
 	}
 	delete(r.expected, token)
-	if len(r.late) == maxLate {
-		r.late = slices.Delete(r.late, 0, 1)
+	if len(r.cancelled) == maxCancelled {
+		r.cancelled = slices.Delete(r.cancelled, 0, 1)
 	}
-	r.late = append(r.late, token)
+	r.cancelled = append(r.cancelled, token)
 }
 
 // handleArrive handles an Arrive message, which requests a circuit that ends here.
-func (r *Relay) arrived(s session, m *handshake.Arrive) {
-	a := &arrival{key: key{s, m.Circuit}, r: r}
-	a.ctx, a.cancel = r.cfg.Clock.WithTimeout(r.begin, r.scaled(setUpWait))
+func (r *Relay) handleArrive(s session, m *handshake.Arrive) {
+	a := &incoming{key: key{s, m.Circuit}, r: r}
+	a.ctx, a.cancel = r.cfg.Clock.WithTimeout(r.setUpCtx, r.scaled(setUpWait))
 	r.mu.Lock()
 	x, ok := r.expected[m.Token]
-	late := slices.Contains(r.late, m.Token)
-	free := r.held[a.key] == nil && !r.closed
+	late := slices.Contains(r.cancelled, m.Token)
+	free := r.inbound[a.key] == nil && !r.closed
 	if ok && free {
 		delete(r.expected, m.Token)
 		a.expectation = x
-		r.held[a.key] = a
+		r.inbound[a.key] = a
 	}
 	r.mu.Unlock()
 	switch {
@@ -93,7 +93,7 @@ func (r *Relay) arrived(s session, m *handshake.Arrive) {
 }
 
 // setUp connects this end of the circuit, and replies to the last relay.
-func (a *arrival) setUp(m *handshake.Arrive) {
+func (a *incoming) setUp(m *handshake.Arrive) {
 	defer a.cancel()
 	answer, err := a.arrive(a.ctx, m, a.drop)
 	if err != nil {
@@ -101,8 +101,8 @@ func (a *arrival) setUp(m *handshake.Arrive) {
 		return
 	}
 	a.r.mu.Lock()
-	over, lost := a.over, a.lost
-	a.stood = !over
+	over, lost := a.over, a.err
+	a.up = !over
 	a.r.mu.Unlock()
 	switch {
 	case lost != nil:
@@ -116,28 +116,28 @@ func (a *arrival) setUp(m *handshake.Arrive) {
 }
 
 // drop ends the circuit from this end.
-func (a *arrival) drop(why string) { a.end(errors.New(why), false) }
+func (a *incoming) drop(why string) { a.end(errors.New(why), false) }
 
-func (a *arrival) end(why error, heard bool) {
+func (a *incoming) end(why error, fromPeer bool) {
 	a.r.mu.Lock()
 	if a.over {
 		a.r.mu.Unlock()
 		return
 	}
 	a.over = true
-	if a.r.held[a.key] == a {
-		delete(a.r.held, a.key)
+	if a.r.inbound[a.key] == a {
+		delete(a.r.inbound, a.key)
 	}
-	stood := a.stood
-	if heard && !stood {
-		a.lost = why
+	wasUp := a.up
+	if fromPeer && !wasUp {
+		a.err = why
 	}
 	a.r.mu.Unlock()
 	a.cancel()
 	switch {
-	case !heard:
+	case !fromPeer:
 		decline(a.s, a.n, why)
-	case stood:
+	case wasUp:
 		a.dropped(why)
 	}
 }

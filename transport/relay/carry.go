@@ -41,26 +41,26 @@ type circuit struct {
 	cancel context.CancelFunc
 
 	// guarded by Relay.mu
-	life    stage.Stage[CircuitState]
-	setting bool // the set-up is running
-	next    *hop
-	joint   Joint
+	life      stage.Stage[CircuitState]
+	settingUp bool // the set-up is running
+	next      *hop
+	relayed   Relayed
 }
 
 // open starts the circuit that a peer requests, or refuses it.
-func (r *Relay) take(s session, m *handshake.Carry) {
+func (r *Relay) open(s session, m *handshake.Carry) {
 	reason, err := r.check(s, m)
 	if reason != "" {
 		r.refuse(s, m.Circuit, reason, err)
 		return
 	}
-	c := &circuit{key: key{s, m.Circuit}, r: r, cable: cableOf(s, m), ask: m, setting: true}
-	c.ctx, c.cancel = r.cfg.Clock.WithTimeout(r.begin, r.scaled(setUpWait))
+	c := &circuit{key: key{s, m.Circuit}, r: r, cable: cableOf(s, m), ask: m, settingUp: true}
+	c.ctx, c.cancel = r.cfg.Clock.WithTimeout(r.setUpCtx, r.scaled(setUpWait))
 	if reason := r.admit(c); reason != "" {
 		c.cancel()
 		if reason == reasonTwice { // the peer has used a number twice, so that a Drop would be ambiguous
 			r.mu.Lock()
-			first := r.held[c.key]
+			first := r.inbound[c.key]
 			r.mu.Unlock()
 			if first != nil {
 				first.end(errors.New(reason), false)
@@ -72,14 +72,14 @@ func (r *Relay) take(s session, m *handshake.Carry) {
 		return
 	}
 	setUp := func() {
-		defer c.settle()
+		defer c.setUpDone()
 		if err := c.setUp(); err != nil {
 			c.end(r.cause(err), false)
 		}
 	}
 	if !r.spawn(setUp, func(p *guard.Panic) { c.end(p, false) }) {
 		c.end(errClosed, false)
-		c.settle()
+		c.setUpDone()
 	}
 }
 
@@ -125,7 +125,7 @@ func (r *Relay) admit(c *circuit) (reason string) {
 	switch {
 	case r.closed:
 		return reasonClosed
-	case r.held[c.key] != nil:
+	case r.inbound[c.key] != nil:
 		return reasonTwice
 	case r.slots[c.s] >= maxOfSession:
 		return reasonSession
@@ -137,7 +137,7 @@ func (r *Relay) admit(c *circuit) (reason string) {
 	if all == 0 {
 		clear(r.askers)
 	}
-	r.held[c.key] = c
+	r.inbound[c.key] = c
 	r.slots[c.s]++
 	r.cables[c.cable]++
 	return ""
@@ -207,28 +207,28 @@ func (c *circuit) setUp() error {
 		c.r.count(reasonPace)
 		return errors.New(reasonPace)
 	}
-	next, j, err := c.joining()
+	next, j, err := c.hopPair()
 	if err != nil {
 		return err
 	}
-	joint, err := c.r.makers[c.ask.Kind].Begin(c.ask, j)
+	relayed, err := c.r.makers[c.ask.Kind].Begin(c.ask, j)
 	if err != nil {
 		return err
 	}
-	if !c.keep(joint) {
-		joint.Drop(errors.New("it was dropped while it was made"))
+	if !c.setRelayed(relayed) {
+		relayed.Drop(errors.New("it was dropped while it was made"))
 		return nil
 	}
-	answer, err := next.ask(c.ctx, c.onward(next, joint.Next()))
+	answer, err := next.request(c.ctx, c.nextRequest(next, relayed.Next()))
 	if err != nil {
 		return err
 	}
-	if err := joint.Connect(c.ctx, answer); err != nil {
+	if err := relayed.Connect(c.ctx, answer); err != nil {
 		return err
 	}
-	p := joint.Prev()
+	p := relayed.Prev()
 	p.Half.Kind, p.Half.Port, p.Half.PeerPort = c.ask.Kind, c.ask.Route[0].In, c.ask.Half.Port
-	if c.stand() {
+	if c.markUp() {
 		c.r.log.Debug("a circuit is relayed", "for", c.s.Name(), "circuit", c.n, "from", j.In.Port.Now().Netdev, "to", j.Out.Port.Now().Netdev)
 		err = c.s.Send(&handshake.Carried{Circuit: c.n, Room: p.Room, Half: p.Half, Write: p.Write})
 	}
@@ -237,11 +237,11 @@ func (c *circuit) setUp() error {
 
 // hopPair returns the description of the circuit's two hops at this relay, and the hop to the next process, which gets
 // its number here.
-func (c *circuit) joining() (next *hop, j Joining, err error) {
+func (c *circuit) hopPair() (next *hop, j HopPair, err error) {
 	r, self, final := c.r, c.ask.Route[0], &c.ask.Final
-	j = Joining{Last: len(c.ask.Route) == 1, Ended: c.ended, Moved: r.moved}
+	j = HopPair{Last: len(c.ask.Route) == 1, Ended: c.ended, Moved: r.moved}
 	j.In = Leg{Port: r.cfg.Ports[self.In], Peer: c.ask.Half.Port, Name: c.s.Name(), Hop: c.name(), Key: c.s.HopKey()}
-	if j.In.From, j.In.To, err = r.pair(self.In, r.told(c.s, c.ask.Half.Port), c.ask.Half.Addr); err != nil {
+	if j.In.From, j.In.To, err = r.hopAddrs(self.In, r.peerPort(c.s, c.ask.Half.Port), c.ask.Half.Addr); err != nil {
 		return nil, j, err
 	}
 	j.Out = Leg{Port: r.cfg.Ports[self.Out], Peer: final.Port}
@@ -253,17 +253,17 @@ func (c *circuit) joining() (next *hop, j Joining, err error) {
 	if err != nil {
 		return nil, j, err
 	}
-	if next, err = c.reach(s); err != nil {
+	if next, err = c.newNextHop(s); err != nil {
 		return nil, j, err
 	}
 	j.Out.Name, j.Out.Hop, j.Out.Key = s.Name(), next.name(), s.HopKey()
-	j.Out.Told = r.told(s, j.Out.Peer)
-	j.Out.From, j.Out.To, err = r.pair(self.Out, j.Out.Told, netip.Addr{})
+	j.Out.Told = r.peerPort(s, j.Out.Peer)
+	j.Out.From, j.Out.To, err = r.hopAddrs(self.Out, j.Out.Told, netip.Addr{})
 	return next, j, err
 }
 
 // nextRequest returns the message that requests the circuit from the next process.
-func (c *circuit) onward(next *hop, o Offer) handshake.Message {
+func (c *circuit) nextRequest(next *hop, o Offer) handshake.Message {
 	o.Half.Kind, o.Half.Port = c.ask.Kind, c.ask.Route[0].Out
 	if len(c.ask.Route) == 1 {
 		o.Half.PeerPort = c.ask.Final.Port
@@ -277,10 +277,10 @@ func (c *circuit) onward(next *hop, o Offer) handshake.Message {
 }
 
 // newNextHop makes the hop to the next process, unless the circuit is over.
-func (c *circuit) reach(s session) (*hop, error) {
+func (c *circuit) newNextHop(s session) (*hop, error) {
 	var silent func(error)
 	if len(c.ask.Route) > 1 { // a receiver is not checked here, because it may only be slow; the sender decides
-		silent = c.passOn
+		silent = c.forwardStalled
 	}
 	h, err := c.r.newHop(s, func(why error) { c.end(why, false) }, silent)
 	if err != nil {
@@ -300,21 +300,21 @@ func (c *circuit) reach(s session) (*hop, error) {
 }
 
 // setRelayed stores the circuit's forwarding part, unless the circuit is over.
-func (c *circuit) keep(j Joint) bool {
+func (c *circuit) setRelayed(j Relayed) bool {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	over := c.life.At().over()
 	if !over {
-		c.joint = j
+		c.relayed = j
 	}
 	return !over
 }
 
 // markUp records that the circuit is up, unless it is over.
-func (c *circuit) stand() bool {
+func (c *circuit) markUp() bool {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	if !c.life.Enter(Carrying) {
+	if !c.life.Enter(Forwarding) {
 		return false
 	}
 	c.r.cfg.Counts.Carried.Add(1)
@@ -329,17 +329,17 @@ func (c *circuit) stand() bool {
 // ended handles the end of the circuit that its forwarding part reports.
 func (c *circuit) ended(why error) {
 	if why == nil {
-		why = errCarried
+		why = errFinished
 	}
 	c.end(why, false)
 }
 
 // errFinished is the reason if a circuit ends after both ends have closed it.
-var errCarried = errors.New("both ends have closed the circuit")
+var errFinished = errors.New("both ends have closed the circuit")
 
 // end ends the circuit and releases its resources. It notifies the next process and, unless fromPeer is true, the
 // previous one.
-func (c *circuit) end(why error, heard bool) {
+func (c *circuit) end(why error, fromPeer bool) {
 	c.r.mu.Lock()
 	to := Ended
 	switch at := c.life.At(); {
@@ -350,41 +350,41 @@ func (c *circuit) end(why error, heard bool) {
 		to = Failed
 	}
 	c.life.Enter(to)
-	if c.r.held[c.key] == c {
-		delete(c.r.held, c.key)
+	if c.r.inbound[c.key] == c {
+		delete(c.r.inbound, c.key)
 	}
 	if to == Failed {
 		c.r.cfg.Counts.Failed.Add(1)
 	}
-	next, joint := c.next, c.joint
+	next, relayed := c.next, c.relayed
 	c.freeLocked()
 	c.r.mu.Unlock()
 	reason := reasonOf(c.s.LocalName(), why)
-	if !heard {
+	if !fromPeer {
 		_ = c.s.Send(&handshake.Drop{Circuit: c.n, Reason: reason}) // the error means that the session has ended
 	}
 	if next != nil {
 		next.drop(reason)
 	}
-	if joint != nil {
-		joint.Drop(why)
+	if relayed != nil {
+		relayed.Drop(why)
 	}
 	c.cancel()
 	c.r.log.Debug("a relayed circuit has ended", "for", c.s.Name(), "circuit", c.n, "why", reason)
 }
 
 // setUpDone records that the set-up has returned.
-func (c *circuit) settle() {
+func (c *circuit) setUpDone() {
 	c.cancel()
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	c.setting = false
+	c.settingUp = false
 	c.freeLocked()
 }
 
 // freeLocked releases the slot once the circuit is over and its set-up has returned. It needs Relay.mu.
 func (c *circuit) freeLocked() {
-	if !c.life.At().over() || c.setting {
+	if !c.life.At().over() || c.settingUp {
 		return
 	}
 	if c.life.At() == Ended {

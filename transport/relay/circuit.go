@@ -13,11 +13,11 @@ import (
 type Maker interface {
 	// Begin makes this relay's endpoints of both hops, as the request ask says. It may block while memory and queue
 	// pairs are made, but does not wait for a peer. An error tells users why this node could not do it.
-	Begin(ask *handshake.Carry, j Joining) (Joint, error)
+	Begin(ask *handshake.Carry, j HopPair) (Relayed, error)
 }
 
 // HopPair describes the two hops that a relay connects.
-type Joining struct {
+type HopPair struct {
 	In, Out Leg
 	Last    bool // Out leads to the receiver, not to another relay
 	// Ended is called once, when the circuit ends by itself: with nil after all data was forwarded, otherwise with the
@@ -42,7 +42,7 @@ type Leg struct {
 
 // Relayed is the part of a circuit that forwards data between its two hops at this relay. The order of calls is Next,
 // Connect, Prev, Drop. Drop may be called at any time, also while Connect runs.
-type Joint interface {
+type Relayed interface {
 	// Next returns the parameters of Out that the next process needs.
 	Next() Offer
 	// Connect connects Out with the reply of the next process, and In with the endpoint of the previous one. It may

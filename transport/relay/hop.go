@@ -18,7 +18,7 @@ type hop struct {
 	key
 	r       *Relay
 	dropped func(error)
-	silent  func(error)   // called repeatedly while a relay on the path is stalled; nil: the hop does not lead to a relay
+	stalled func(error)   // called repeatedly while a relay on the path is stalled; nil: the hop does not lead to a relay
 	done    chan struct{} // closed once the hop is up, or over
 
 	// guarded by Relay.mu
@@ -34,19 +34,19 @@ func (r *Relay) newHop(s session, dropped, silent func(error)) (*hop, error) {
 	if r.closed {
 		return nil, net.ErrClosed
 	}
-	h := &hop{r: r, key: key{s: s}, dropped: dropped, silent: silent, done: make(chan struct{})}
-	for h.n == 0 || r.asked[h.key] != nil {
-		r.last++
-		h.n = r.last
+	h := &hop{r: r, key: key{s: s}, dropped: dropped, stalled: silent, done: make(chan struct{})}
+	for h.n == 0 || r.requested[h.key] != nil {
+		r.lastHop++
+		h.n = r.lastHop
 	}
-	r.asked[h.key] = h
+	r.requested[h.key] = h
 	return h, nil
 }
 
 func (r *Relay) hopOf(k key) *hop {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.asked[k]
+	return r.requested[k]
 }
 
 // name returns the name by which the hop's sockets authenticate.
@@ -55,10 +55,10 @@ func (k key) name() handshake.LaneName {
 }
 
 // request sends the message that requests the hop, and waits for the reply.
-func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried, error) {
-	h.life.Enter(Asked)
+func (h *hop) request(ctx context.Context, m handshake.Message) (*handshake.Carried, error) {
+	h.life.Enter(HopRequested)
 	if err := h.s.Send(m); err != nil { // also for a session that ended before Gone could see the hop
-		h.lost(err)
+		h.endedByPeer(err)
 		return nil, err
 	}
 	select {
@@ -66,7 +66,7 @@ func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried,
 	case <-ctx.Done():
 		err := fmt.Errorf("%s has not answered: %w", h.s.Name(), context.Cause(ctx))
 		why := errors.New("it did not wait any longer")
-		if h.r.begin.Err() != nil {
+		if h.r.setUpCtx.Err() != nil {
 			why = errClosed
 		}
 		h.drop(reasonOf(h.s.LocalName(), why))
@@ -78,28 +78,28 @@ func (h *hop) ask(ctx context.Context, m handshake.Message) (*handshake.Carried,
 	if answer == nil {
 		return nil, why
 	}
-	if h.silent != nil {
-		h.r.awake()
+	if h.stalled != nil {
+		h.r.startLivenessChecks()
 	}
 	return answer, nil
 }
 
 // handleReply stores the reply. It returns false if no reply is expected.
-func (h *hop) answered(m *handshake.Carried) bool {
+func (h *hop) handleReply(m *handshake.Carried) bool {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
-	if h.life.At() != Asked {
+	if h.life.At() != HopRequested {
 		return false
 	}
-	h.life.Enter(Standing)
+	h.life.Enter(HopUp)
 	h.answer = m
 	close(h.done)
 	return true
 }
 
 // endedByPeer ends the hop after a Drop of the other side, or after the session has ended.
-func (h *hop) lost(why error) {
-	if stood, _, first := h.finish(why); first && stood {
+func (h *hop) endedByPeer(why error) {
+	if wasUp, _, first := h.finish(why); first && wasUp {
 		h.dropped(why)
 	}
 }
@@ -112,7 +112,7 @@ func (h *hop) drop(why string) {
 }
 
 // finish ends the hop. first reports whether it was not over yet.
-func (h *hop) finish(why error) (stood, sent, first bool) {
+func (h *hop) finish(why error) (wasUp, sent, first bool) {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
 	before := h.life.At()
@@ -120,11 +120,11 @@ func (h *hop) finish(why error) (stood, sent, first bool) {
 		return false, false, false
 	}
 	h.why = why
-	delete(h.r.asked, h.key)
-	if before != Standing {
+	delete(h.r.requested, h.key)
+	if before != HopUp {
 		close(h.done)
 	}
-	return before == Standing, before >= Asked, true
+	return before == HopUp, before >= HopRequested, true
 }
 
 // Carry requests a circuit; see [lane.Circuits].
@@ -134,7 +134,7 @@ func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropp
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(r.begin, cancel)()
+	defer context.AfterFunc(r.setUpCtx, cancel)()
 	s, err := r.neighbour(ctx, m.Route[0].Process, port)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropp
 	ask.Half.Kind, ask.Half.Port, ask.Half.PeerPort = ask.Kind, port, ask.Route[0].In
 	var from topology.Address
 	if !ask.Half.Addr.IsValid() {
-		if from, _, err = r.pair(port, r.told(s, ask.Half.PeerPort), netip.Addr{}); err != nil {
+		if from, _, err = r.hopAddrs(port, r.peerPort(s, ask.Half.PeerPort), netip.Addr{}); err != nil {
 			return nil, err
 		}
 		ask.Half.Addr, ask.Half.GIDIndex = from.Addr, uint16(from.Index)
@@ -153,7 +153,7 @@ func (r *Relay) Carry(ctx context.Context, port uint8, m *handshake.Carry, dropp
 		return nil, err
 	}
 	ask.Circuit = h.n
-	answer, err := h.ask(ctx, &ask)
+	answer, err := h.request(ctx, &ask)
 	if err != nil {
 		return nil, err
 	}

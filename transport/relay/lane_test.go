@@ -32,7 +32,7 @@ type station struct {
 	node handshake.NodeID
 }
 
-// newStation makes one on this host, over the interfaces of a transport.
+// newStation makes a station on this host, over the interfaces of a transport.
 func newStation(t *testing.T, i int, f *path.Finder, neighbour func(context.Context, handshake.ProcessID, uint8) (*control.Session, error)) *station {
 	t.Helper()
 	s := &station{id: handshake.NewProcessID(nil), node: handshake.NodeID{0xee, byte(i)}, data: dataport.New(dataport.Config{})}
@@ -61,7 +61,7 @@ func newStation(t *testing.T, i int, f *path.Finder, neighbour func(context.Cont
 	return s
 }
 
-// session is one of a's with b.
+// session returns a session of a with b.
 func session(t *testing.T, a, b *station) *control.Session {
 	t.Helper()
 	l, err := b.ep.Listen()
@@ -80,7 +80,7 @@ func session(t *testing.T, a, b *station) *control.Session {
 	return s
 }
 
-// pair connects two transports by one socket through as many relays.
+// pair connects two transports by one socket through that many relays.
 func pair(t *testing.T, relays int, check string) (*conn.Sender, *conn.Receiver, []*station, *transporttest.Log) {
 	t.Helper()
 	var log transporttest.Log
@@ -137,8 +137,8 @@ func pair(t *testing.T, relays int, check string) (*conn.Sender, *conn.Receiver,
 	return s, r, stations, &log
 }
 
-// A connection of messages goes over a socket through relays: every byte is where it
-// belongs, the way is named, and the relays' circuits end with the connection.
+// The messages of a connection pass over a socket through relays: every byte arrives at its place, the path is shown,
+// and the circuits end with the connection.
 func TestMessages(t *testing.T) {
 	for _, tt := range []struct {
 		relays int
@@ -181,7 +181,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// What a relay says when it drops a circuit is said of the lane.
+// The reason with which a relay drops a circuit is reported for the lane.
 func TestDropped(t *testing.T) {
 	s, r, stations, log := pair(t, 2, tcp.CheckOff)
 	if err := stations[2].Close(); err != nil {

@@ -39,10 +39,10 @@ const (
 
 // Waits, before TimeScale.
 const (
-	setUpWait  = 10 * time.Second       // for a circuit to come up, from one relay on
-	comeWait   = 10 * time.Second       // for the previous process to connect to a circuit that is up
-	grace      = time.Second            // for data in flight when a circuit is dropped
-	reasonWait = 100 * time.Millisecond // for another node's reason, after a socket broke
+	setUpWait   = 10 * time.Second       // for a circuit to come up, from one relay on
+	connectWait = 10 * time.Second       // for the previous process to connect to a circuit that is up
+	flushWait   = time.Second            // for data in flight when a circuit is dropped
+	reasonWait  = 100 * time.Millisecond // for another node's reason, after a socket broke
 )
 
 // Config configures a Relay.
@@ -67,7 +67,7 @@ type Config struct {
 	PortsOf func(*control.Session) []handshake.Port
 	// NoteWork is called after a circuit that left garbage has ended. The garbage includes descriptors, because the
 	// pipes of splices are closed by the collector. Nil: no notification.
-	Worked func()
+	NoteWork func()
 	// Refuse returns the reason why this process relays no circuits now, or nil. Nil: it always relays.
 	Refuse func() error
 	// Changed is called after a relayed circuit came up or ended. It is called with locks held and must not block. Nil:
@@ -79,32 +79,32 @@ type Config struct {
 
 // Relay manages the circuits of a process: its own and those it relays. Its methods may be called from any goroutine.
 type Relay struct {
-	cfg       Config
-	log       *slog.Logger
-	makers    map[uint8]Maker // by the kind of circuit
-	neighbour func(ctx context.Context, process handshake.ProcessID, port uint8) (session, error)
-	portsOf   func(session) []handshake.Port
-	ctx       context.Context // of relayed circuits; done at Close
-	cancel    context.CancelFunc
-	begin     context.Context // of requests and set-ups
-	noMore    context.CancelFunc
-	wg        sync.WaitGroup
+	cfg          Config
+	log          *slog.Logger
+	makers       map[uint8]Maker // by the kind of circuit
+	neighbour    func(ctx context.Context, process handshake.ProcessID, port uint8) (session, error)
+	portsOf      func(session) []handshake.Port
+	ctx          context.Context // of relayed circuits; done at Close
+	cancel       context.CancelFunc
+	setUpCtx     context.Context // of requests and set-ups
+	cancelSetUps context.CancelFunc
+	wg           sync.WaitGroup
 
 	splices atomic.Int64 // splices whose goroutine has not ended, also of circuits that are over
 
-	mu       sync.Mutex // a leaf lock
-	closed   bool
-	vigil    bool            // checkLiveness runs
-	last     uint32          // number of the last hop
-	asked    map[key]*hop    // hops that this process has requested
-	held     map[key]holder  // circuits that peers have requested from this process, by their numbers
-	slots    map[session]int // slots in use by each session
-	cables   map[cable]int   // slots in use by each cable
-	paces    map[cable]*rate.Limiter
-	askers   map[string]bool        // names of the neighbours whose circuits have come up since the last time there was none
-	expected map[uint64]expectation // by token
-	late     []uint64               // tokens of the last cancelled expectations, because their Arrive may still come
-	stats    Stats                  // except what Config.Counts counts
+	mu        sync.Mutex // a leaf lock
+	closed    bool
+	checking  bool            // checkLiveness runs
+	lastHop   uint32          // number of the last hop
+	requested map[key]*hop    // hops that this process has requested
+	inbound   map[key]inbound // circuits that peers have requested from this process, by their numbers
+	slots     map[session]int // slots in use by each session
+	cables    map[cable]int   // slots in use by each cable
+	paces     map[cable]*rate.Limiter
+	askers    map[string]bool        // names of the neighbours whose circuits have come up since the last time there was none
+	expected  map[uint64]expectation // by token
+	cancelled []uint64               // tokens of the last cancelled expectations, because their Arrive may still come
+	stats     Stats                  // except what Config.Counts counts
 }
 
 var _ lane.Circuits = (*Relay)(nil)
@@ -133,11 +133,11 @@ func (k key) compare(other key) int {
 }
 
 // anyKey is a condition for sorted that selects all keys.
-func every(key) bool { return true }
+func anyKey(key) bool { return true }
 
 // sorted returns the hops or circuits whose keys satisfy the condition, ordered by key, because callers must not depend
 // on the order of a map.
-func inOrder[V any](m map[key]V, which func(key) bool) (some []V) {
+func sorted[V any](m map[key]V, which func(key) bool) (some []V) {
 	for _, k := range slices.SortedFunc(maps.Keys(m), key.compare) {
 		if which(k) {
 			some = append(some, m[k])
@@ -147,9 +147,9 @@ func inOrder[V any](m map[key]V, which func(key) bool) (some []V) {
 }
 
 // inbound is this process's part of a circuit that a peer has requested.
-type holder interface {
+type inbound interface {
 	// end ends it. fromPeer reports that the peer ended it, or cannot be notified.
-	end(why error, heard bool)
+	end(why error, fromPeer bool)
 }
 
 // Stats are counters since the Relay was made, and the number of current circuits.
@@ -182,10 +182,10 @@ func New(cfg Config) *Relay {
 	}
 	r := &Relay{
 		cfg: cfg, log: cfg.Log, makers: map[uint8]Maker{},
-		asked: map[key]*hop{}, held: map[key]holder{}, slots: map[session]int{}, cables: map[cable]int{}, paces: map[cable]*rate.Limiter{}, askers: map[string]bool{}, expected: map[uint64]expectation{},
+		requested: map[key]*hop{}, inbound: map[key]inbound{}, slots: map[session]int{}, cables: map[cable]int{}, paces: map[cable]*rate.Limiter{}, askers: map[string]bool{}, expected: map[uint64]expectation{},
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.begin, r.noMore = context.WithCancel(cfg.Context)
+	r.setUpCtx, r.cancelSetUps = context.WithCancel(cfg.Context)
 	if cfg.Data != nil {
 		r.makers[handshake.LaneTCP] = &splicer{r: r, data: cfg.Data}
 	}
@@ -214,15 +214,15 @@ func (r *Relay) Message(s *control.Session, m handshake.Message) bool { return r
 func (r *Relay) message(s session, m handshake.Message) bool {
 	switch m := m.(type) {
 	case *handshake.Carry:
-		r.take(s, m)
+		r.open(s, m)
 	case *handshake.Arrive:
-		r.arrived(s, m)
+		r.handleArrive(s, m)
 	case *handshake.Carried:
-		if h := r.hopOf(key{s, m.Circuit}); h == nil || !h.answered(m) {
-			r.strange()
+		if h := r.hopOf(key{s, m.Circuit}); h == nil || !h.handleReply(m) {
+			r.countUnknown()
 		}
 	case *handshake.Silent:
-		r.heard(s, m)
+		r.handleStalled(s, m)
 	case *handshake.Drop:
 		r.drop(s, m)
 	default:
@@ -233,37 +233,37 @@ func (r *Relay) message(s session, m handshake.Message) bool {
 
 // drop handles a Drop message.
 func (r *Relay) drop(s session, m *handshake.Drop) {
-	k, why := key{s, m.Circuit}, &saidError{m.Reason}
+	k, why := key{s, m.Circuit}, &peerError{m.Reason}
 	if m.Asker {
 		r.mu.Lock()
-		c := r.held[k]
+		c := r.inbound[k]
 		r.mu.Unlock()
 		if c != nil {
 			c.end(why, true)
 			return
 		}
 	} else if h := r.hopOf(k); h != nil {
-		h.lost(why)
+		h.endedByPeer(why)
 		return
 	}
-	r.strange()
+	r.countUnknown()
 }
 
 // countUnknown counts a message about an unknown circuit.
-func (r *Relay) strange() {
+func (r *Relay) countUnknown() {
 	r.mu.Lock()
 	r.stats.Strange++
 	r.mu.Unlock()
 }
 
 // peerError is a reason that another node has sent. Its text names that node.
-type saidError struct{ reason string }
+type peerError struct{ reason string }
 
-func (e *saidError) Error() string { return e.reason }
+func (e *peerError) Error() string { return e.reason }
 
 // reasonOf returns the text of an error for other nodes. An error of this node gets the node's name in front.
 func reasonOf(local string, err error) string {
-	var said *saidError
+	var said *peerError
 	if errors.As(err, &said) {
 		return err.Error()
 	}
@@ -276,14 +276,14 @@ func (r *Relay) Gone(s *control.Session) { r.gone(s) }
 func (r *Relay) gone(s session) {
 	of := func(k key) bool { return k.s == s }
 	r.mu.Lock()
-	held, asked := inOrder(r.held, of), inOrder(r.asked, of)
+	held, asked := sorted(r.inbound, of), sorted(r.requested, of)
 	r.mu.Unlock()
 	why := fmt.Errorf("its session with %s has ended", s.Name())
 	for _, c := range held {
 		c.end(why, true)
 	}
 	for _, h := range asked {
-		h.lost(why)
+		h.endedByPeer(why)
 	}
 }
 
@@ -291,12 +291,12 @@ func (r *Relay) gone(s session) {
 func (r *Relay) Uses(s *control.Session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for k := range r.held {
+	for k := range r.inbound {
 		if k.s == s {
 			return true
 		}
 	}
-	for k := range r.asked {
+	for k := range r.requested {
 		if k.s == s {
 			return true
 		}
@@ -307,7 +307,7 @@ func (r *Relay) Uses(s *control.Session) bool {
 // PortDown ends every relayed circuit that uses a port.
 func (r *Relay) PortDown(port uint8, why error) {
 	r.mu.Lock()
-	held := inOrder(r.held, every)
+	held := sorted(r.inbound, anyKey)
 	r.mu.Unlock()
 	for _, h := range held {
 		if c, ok := h.(*circuit); ok && (c.ask.Route[0].In == port || c.ask.Route[0].Out == port) {
@@ -336,8 +336,8 @@ func (r *Relay) Stats() Stats {
 func (r *Relay) Close() error {
 	r.mu.Lock()
 	r.closed = true
-	held, asked := inOrder(r.held, every), inOrder(r.asked, every)
-	r.held, r.asked = map[key]holder{}, map[key]*hop{}
+	held, asked := sorted(r.inbound, anyKey), sorted(r.requested, anyKey)
+	r.inbound, r.requested = map[key]inbound{}, map[key]*hop{}
 	clear(r.expected)
 	r.mu.Unlock()
 	for _, c := range held { // before their set-ups are cancelled, because that would give another reason
@@ -346,7 +346,7 @@ func (r *Relay) Close() error {
 	for _, h := range asked {
 		h.drop(reasonOf(h.s.LocalName(), errClosed))
 	}
-	r.noMore()
+	r.cancelSetUps()
 	r.cancel()
 	r.wg.Wait()
 	return nil
@@ -357,7 +357,7 @@ var errClosed = errors.New("its process ends")
 
 // cause returns errClosed if a set-up was cancelled because the process ends, otherwise err.
 func (r *Relay) cause(err error) error {
-	if r.begin.Err() != nil && errors.Is(err, context.Canceled) {
+	if r.setUpCtx.Err() != nil && errors.Is(err, context.Canceled) {
 		return errClosed
 	}
 	return err
@@ -372,8 +372,8 @@ func (r *Relay) spawn(f func(), caught func(*guard.Panic)) bool {
 		return false
 	}
 	r.wg.Go(func() {
-		if r.cfg.Worked != nil {
-			defer r.cfg.Worked()
+		if r.cfg.NoteWork != nil {
+			defer r.cfg.NoteWork()
 		}
 		guard.Run(f, func(p *guard.Panic) {
 			r.log.Error("relay: " + p.Report())

@@ -21,7 +21,7 @@ import (
 
 const hang = 2 * time.Minute
 
-// fakeSession is one end of a session. What is sent goes to sent, in order.
+// fakeSession is one end of a session. Sent messages are put into sent, in order.
 type fakeSession struct {
 	id     handshake.SessionID
 	local  string
@@ -74,14 +74,14 @@ func (s *fakeSession) Silence() time.Duration {
 	return s.silent
 }
 
-// silence has the process at the other end owe a sign of life for that long.
+// silence makes the process at the other end owe a sign of life for that long.
 func (s *fakeSession) silence(d time.Duration) {
 	s.mu.Lock()
 	s.silent = d
 	s.mu.Unlock()
 }
 
-// end ends a session, as its relay hears of it.
+// end ends a session, as its relay sees it.
 func (s *fakeSession) end(r *Relay) {
 	s.mu.Lock()
 	s.over = true
@@ -104,7 +104,7 @@ func hostPort(netdev string, at netip.Addr, kind lane.Kind, index uint8) lane.Po
 	return kindPort{p, kind}
 }
 
-// kindPort is a port that passes for another kind.
+// kindPort is a port that claims to be of another kind.
 type kindPort struct {
 	*tcp.Port
 	kind lane.Kind
@@ -112,7 +112,7 @@ type kindPort struct {
 
 func (p kindPort) Kind() lane.Kind { return p.kind }
 
-// told is what others hear of a node's two ports.
+// told is the description of a node's two ports for peers.
 func told(i int) (all []handshake.Port) {
 	for index := range 2 {
 		all = append(all, handshake.Port{
@@ -123,7 +123,7 @@ func told(i int) (all []handshake.Port) {
 	return all
 }
 
-// newSession is node i's end of a session with node j.
+// newSession returns node i's end of a session with node j.
 func newSession(i, j int) *fakeSession {
 	return &fakeSession{
 		id: handshake.SessionID{byte(min(i, j)), byte(max(i, j))}, local: host(i),
@@ -132,7 +132,7 @@ func newSession(i, j int) *fakeSession {
 	}
 }
 
-// next is the next message that was sent.
+// next returns the next message that was sent.
 func (s *fakeSession) next(t *hosts.Test) handshake.Message {
 	t.Helper()
 	select {
@@ -144,7 +144,7 @@ func (s *fakeSession) next(t *hosts.Test) handshake.Message {
 	}
 }
 
-// quiet fails the test when something more was sent.
+// quiet fails the test if another message was sent.
 func (s *fakeSession) quiet(t *hosts.Test) {
 	t.Helper()
 	select {
@@ -154,7 +154,7 @@ func (s *fakeSession) quiet(t *hosts.Test) {
 	}
 }
 
-// fakeMaker makes joints that write down what becomes of them.
+// fakeMaker makes forwarding parts that record their calls.
 type fakeMaker struct {
 	beginErr, connectErr error
 	hold                 chan struct{} // if not nil, Begin waits for it, and says that it does
@@ -162,20 +162,20 @@ type fakeMaker struct {
 	made                 chan *fakeJoint
 }
 
-// panics is a maker that does.
+// panics is a Maker that panics.
 type panics struct{}
 
-func (panics) Begin(*handshake.Carry, Joining) (Joint, error) { panic("a maker") }
+func (panics) Begin(*handshake.Carry, HopPair) (Relayed, error) { panic("a maker") }
 
 type fakeJoint struct {
-	Joining
+	HopPair
 	m       *fakeMaker
 	ask     *handshake.Carry
 	next    *handshake.Carried
 	dropped chan error
 }
 
-func (m *fakeMaker) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
+func (m *fakeMaker) Begin(ask *handshake.Carry, j HopPair) (Relayed, error) {
 	if m.hold != nil {
 		m.inside <- true
 		<-m.hold
@@ -183,7 +183,7 @@ func (m *fakeMaker) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
 	if m.beginErr != nil {
 		return nil, m.beginErr
 	}
-	f := &fakeJoint{Joining: j, m: m, ask: ask, dropped: make(chan error, 8)}
+	f := &fakeJoint{HopPair: j, m: m, ask: ask, dropped: make(chan error, 8)}
 	m.made <- f
 	return f, nil
 }
@@ -203,7 +203,7 @@ func (j *fakeJoint) Prev() Offer {
 
 func (j *fakeJoint) Drop(why error) { j.dropped <- why }
 
-// bench is relay B of a way A - B - C, with fake neighbours and makers.
+// bench is relay B on a path A - B - C, with fake neighbours and makers.
 type bench struct {
 	*Relay
 	a, c  *fakeSession
@@ -238,7 +238,7 @@ func newBench(t *hosts.Test, change ...func(*Config)) *bench {
 	return b
 }
 
-// ask is A's Carry: by B to C, who relays it to D, or takes it itself.
+// ask returns A's Carry: through B to C, which relays it to D or is the receiver.
 func ask(n uint32, change ...func(*handshake.Carry)) *handshake.Carry {
 	m := &handshake.Carry{
 		Circuit: n, Kind: handshake.LaneVerbs, Half: handshake.Lane{Kind: handshake.LaneVerbs, Port: 1, Addr: netip.AddrFrom16(addr(0).As16())},
@@ -275,7 +275,7 @@ func reasonSaid(t *hosts.Test, s *fakeSession, want handshake.Drop) {
 	}
 }
 
-// What is wrong with a Carry is said, by name and in words, and counted.
+// A wrong Carry is refused with the reason, and counted.
 func TestRefusals(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -319,8 +319,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A circuit is asked for further on, then told of, whether another relay or the receiver
-// comes next.
+// A circuit is requested from the next process, and then confirmed to the previous one, whether another relay or the
+// receiver is next.
 func TestSetUp(t *testing.T) {
 	half := func(own, peer uint8, qpn uint32) handshake.Lane {
 		return handshake.Lane{Kind: handshake.LaneVerbs, Port: own, PeerPort: peer, QPN: qpn, Addr: netip.AddrFrom16([16]byte{})}
@@ -329,15 +329,15 @@ func TestSetUp(t *testing.T) {
 		name   string
 		change func(*handshake.Carry)
 		onward handshake.Message
-		joint  Joining
+		joint  HopPair
 	}{
 		{"to a relay", func(*handshake.Carry) {}, &handshake.Carry{
 			Circuit: 1, Kind: handshake.LaneVerbs, Room: 1 << 16, Half: half(1, 1, 77), Back: handshake.Ring{Base: 1, Key: 2, Size: 3},
 			Route: ask(0).Route[1:], Final: ask(0).Final,
-		}, Joining{}},
+		}, HopPair{}},
 		{"to the receiver", toC, &handshake.Arrive{
 			Circuit: 1, Token: 99, Half: half(1, 1, 77), Write: handshake.Ring{Base: 1, Key: 2, Size: 3}, Read: handshake.Ring{Base: 4, Key: 5, Size: 6},
-		}, Joining{Last: true}},
+		}, HopPair{Last: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -382,7 +382,7 @@ func TestSetUp(t *testing.T) {
 	}
 }
 
-// Whoever ends a circuit, at whatever stage: the others are told, once, and it is gone.
+// If any process ends a circuit, in any state, the others are notified once, and it is removed.
 func TestEnds(t *testing.T) {
 	const (
 		making  = "while it is made"
@@ -464,8 +464,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Circuits that are being set up when the process ends, or when nothing more is to begin, end for that reason, also where a
-// set-up hears that it was cancelled before its circuit is ended.
+// Circuits in set-up when the process ends, or when new circuits are stopped, end with that reason, also if the set-up
+// is cancelled before its circuit is ended.
 func TestEndsWhileAsking(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -500,7 +500,7 @@ func TestEndsWhileAsking(t *testing.T) {
 	}
 }
 
-// What goes wrong here while a circuit is made is the asker's to know.
+// An error at this relay while a circuit is made is reported to the side that requested it.
 func TestFailures(t *testing.T) {
 	tests := []struct {
 		name string
@@ -533,8 +533,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// One neighbour that asks for a thousand circuits gets its share; another one still gets
-// some; and there is an end to all. What is over makes room.
+// One neighbour that requests a thousand circuits gets its share; another neighbour still gets some; and there is a
+// total limit. Circuits that have ended make room.
 func TestLimits(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newBench(t)
@@ -585,13 +585,13 @@ func TestLimits(t *testing.T) {
 		if n := b.Stats().Now; n != maxCircuits-maxOfSession+1 {
 			t.Errorf("%d circuits after another was asked for, want %d", n, maxCircuits-maxOfSession+1)
 		}
-		if len(b.held) != b.Stats().Now || len(b.slots) > maxCircuits || b.cables[cable{port: 0}]+b.cables[cable{port: 1}] != len(b.held) {
-			t.Errorf("%d held, %d slots, of cables %v", len(b.held), len(b.slots), b.cables)
+		if len(b.inbound) != b.Stats().Now || len(b.slots) > maxCircuits || b.cables[cable{port: 0}]+b.cables[cable{port: 1}] != len(b.inbound) {
+			t.Errorf("%d held, %d slots, of cables %v", len(b.inbound), len(b.slots), b.cables)
 		}
 	})
 }
 
-// A neighbour's circuits count for the cable that it is at, whichever port it names.
+// A neighbour's circuits count for its cable, whichever port it names.
 func TestCableIsTheNeighbours(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newBench(t)
@@ -612,8 +612,8 @@ func TestCableIsTheNeighbours(t *testing.T) {
 	})
 }
 
-// Set-ups that one cable's neighbours ask for have a rate; those of another cable do not wait for it, and what cannot be
-// made in time is refused at once.
+// The rate of set-ups for the neighbours of one cable is limited. Those of another cable do not wait, and set-ups that
+// cannot be made in time are refused at once.
 func TestPace(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newBench(t)
@@ -661,7 +661,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// Messages about nothing cost nothing.
+// Messages about unknown circuits have no effect.
 func TestStrange(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newBench(t)
@@ -678,13 +678,13 @@ func TestStrange(t *testing.T) {
 		if diff := cmp.Diff(want, b.Stats()); diff != "" {
 			t.Errorf("counters (-want +got):\n%s", diff)
 		}
-		if len(b.held)+len(b.asked)+len(b.slots) != 0 {
-			t.Errorf("%d held, %d asked, %d slots", len(b.held), len(b.asked), len(b.slots))
+		if len(b.inbound)+len(b.requested)+len(b.slots) != 0 {
+			t.Errorf("%d held, %d asked, %d slots", len(b.inbound), len(b.requested), len(b.slots))
 		}
 	})
 }
 
-// An asker is told of a refusal, of an end, and of the end of the session, once.
+// The process that requested a circuit is notified once of a refusal, of its end, and of the end of the session.
 func TestAsking(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -747,15 +747,15 @@ func TestAsking(t *testing.T) {
 					a.Drop("late")
 				}
 				b.c.quiet(t)
-				if len(dropped) != 0 || len(b.asked) != 0 {
-					t.Errorf("%d more drops, %d hops", len(dropped), len(b.asked))
+				if len(dropped) != 0 || len(b.requested) != 0 {
+					t.Errorf("%d more drops, %d hops", len(dropped), len(b.requested))
 				}
 			})
 		})
 	}
 }
 
-// A circuit that is dropped by its asker is not lost to him too.
+// A circuit that is dropped by the process that requested it is not reported to that process as lost.
 func TestDropOwn(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newBench(t)
@@ -780,7 +780,7 @@ func TestDropOwn(t *testing.T) {
 	})
 }
 
-// What arrives is taken once, by who expects it; its end is told to the other side.
+// A circuit that ends here is accepted once, by the caller that expects it, and its end is reported to the other side.
 func TestArrivals(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -851,15 +851,15 @@ func TestArrivals(t *testing.T) {
 				if diff := cmp.Diff(map[string]uint64{reasonLate: 1, reasonToken: 1}, b.Stats().Refused); diff != "" {
 					t.Errorf("refused (-want +got):\n%s", diff)
 				}
-				if len(dropped) != 0 || len(b.held) != 0 {
-					t.Errorf("%d more ends, %d held", len(dropped), len(b.held))
+				if len(dropped) != 0 || len(b.inbound) != 0 {
+					t.Errorf("%d more ends, %d held", len(dropped), len(b.inbound))
 				}
 			})
 		})
 	}
 }
 
-// Circuits that stand, and end together, do so in the order of their numbers, each time.
+// Circuits that end together end in the order of their numbers, every time.
 func TestEndInOrder(t *testing.T) {
 	const circuits = 40
 	for _, tt := range []struct {

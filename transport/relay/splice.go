@@ -30,29 +30,29 @@ type splicer struct {
 // One goroutine goes through all states; Drop only cancels its context. If an end of the circuit or another
 // relay has dropped it, data in flight gets the time flushWait to arrive.
 type splice struct {
-	Joining
-	m      *splicer
-	ask    *handshake.Carry
-	port   uint16 // where the previous process connects
-	tokens [2]uint64
-	call   *dataport.Call
-	ctx    context.Context
-	cancel context.CancelFunc
-	begun  chan struct{} // closed by Connect
-	came   chan struct{} // closed when the previous process has connected
+	HopPair
+	m         *splicer
+	ask       *handshake.Carry
+	port      uint16 // where the previous process connects
+	tokens    [2]uint64
+	call      *dataport.Call
+	ctx       context.Context
+	cancel    context.CancelFunc
+	connected chan struct{} // closed by Connect
+	arrived   chan struct{} // closed when the previous process has connected
 
-	mu   sync.Mutex // a leaf lock
-	in   sock.Conn  // socket of the previous process; nil: none
-	over bool
-	said bool               // another node has dropped the circuit
-	next *handshake.Carried // written before connected is closed
+	mu            sync.Mutex // a leaf lock
+	in            sock.Conn  // socket of the previous process; nil: none
+	over          bool
+	droppedByPeer bool               // another node has dropped the circuit
+	next          *handshake.Carried // written before connected is closed
 }
 
 var _ Maker = (*splicer)(nil)
 
 // Begin listens for the socket of the previous process.
-func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
-	s := &splice{Joining: j, m: m, ask: ask, begun: make(chan struct{}), came: make(chan struct{})}
+func (m *splicer) Begin(ask *handshake.Carry, j HopPair) (Relayed, error) {
+	s := &splice{HopPair: j, m: m, ask: ask, connected: make(chan struct{}), arrived: make(chan struct{})}
 	for i := range s.tokens {
 		s.tokens[i] = m.r.cfg.Random.For(j.In.Hop).Uint64(fmt.Sprint("token ", i))
 	}
@@ -65,16 +65,16 @@ func (m *splicer) Begin(ask *handshake.Carry, j Joining) (Joint, error) {
 	if s.port, err = m.data.Listen(end.Addr, netdev); err != nil {
 		return nil, err
 	}
-	if s.call, err = m.data.ExpectHop(end, s.met); err != nil {
+	if s.call, err = m.data.ExpectHop(end, s.accepted); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(m.r.ctx)
 	m.r.splices.Add(1)
 	run := func() {
 		defer s.finish()
-		s.ended(s.carry())
+		s.reportEnd(s.run())
 	}
-	if !m.r.spawn(run, func(p *guard.Panic) { s.ended(p) }) {
+	if !m.r.spawn(run, func(p *guard.Panic) { s.reportEnd(p) }) {
 		s.finish()
 		return nil, errClosed
 	}
@@ -95,12 +95,12 @@ func (s *splice) Connect(_ context.Context, next *handshake.Carried) (err error)
 		if !own || next.Half.TCPPort == 0 {
 			return fmt.Errorf("%s wants the lane at %v, TCP port %d, but its port %d has no such address, or no lane", s.Out.Name, next.Half.Addr.Unmap(), next.Half.TCPPort, s.Out.Peer)
 		}
-		if s.Out.From, s.Out.To, err = s.m.r.pair(s.Out.Port.Index(), s.Out.Told, next.Half.Addr); err != nil {
+		if s.Out.From, s.Out.To, err = s.m.r.hopAddrs(s.Out.Port.Index(), s.Out.Told, next.Half.Addr); err != nil {
 			return err
 		}
 	}
 	s.next = next
-	close(s.begun)
+	close(s.connected)
 	return nil
 }
 
@@ -111,26 +111,26 @@ func (s *splice) Prev() Offer {
 
 // Drop ends the splice.
 func (s *splice) Drop(why error) {
-	var said *saidError
+	var said *peerError
 	s.mu.Lock()
-	s.said = s.said || errors.As(why, &said)
+	s.droppedByPeer = s.droppedByPeer || errors.As(why, &said)
 	s.mu.Unlock()
 	s.cancel()
 }
 
 // deadline returns the time at which data in flight is given up after a Drop.
-func (s *splice) last() time.Time {
+func (s *splice) deadline() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.said || s.m.r.ctx.Err() != nil {
+	if !s.droppedByPeer || s.m.r.ctx.Err() != nil {
 		return time.Unix(1, 0)
 	}
-	return time.Now().Add(s.m.r.scaled(grace))
+	return time.Now().Add(s.m.r.scaled(flushWait))
 }
 
 // reportEnd reports the end, except after a Drop. It waits briefly, because a Drop that also broke the sockets may
 // arrive later, and it contains the reason.
-func (s *splice) ended(err error) {
+func (s *splice) reportEnd(err error) {
 	if err != nil {
 		wait := s.m.r.cfg.Clock.NewTimer(s.m.r.scaled(reasonWait))
 		defer wait.Stop()
@@ -145,7 +145,7 @@ func (s *splice) ended(err error) {
 }
 
 // accepted stores the socket of the previous process.
-func (s *splice) met(c sock.Conn) {
+func (s *splice) accepted(c sock.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -153,7 +153,7 @@ func (s *splice) met(c sock.Conn) {
 		return
 	}
 	s.in = c
-	close(s.came)
+	close(s.arrived)
 }
 
 // finish releases the remaining resources.
@@ -172,36 +172,36 @@ func (s *splice) finish() {
 }
 
 // run goes through the circuit's states, from the wait for the previous process to the end.
-func (s *splice) carry() (err error) {
+func (s *splice) run() (err error) {
 	select {
-	case <-s.begun:
+	case <-s.connected:
 	case <-s.ctx.Done():
 		return nil
 	}
-	late := s.m.r.cfg.Clock.NewTimer(s.m.r.scaled(comeWait))
+	late := s.m.r.cfg.Clock.NewTimer(s.m.r.scaled(connectWait))
 	defer late.Stop()
 	select {
-	case <-s.came:
+	case <-s.arrived:
 	case <-s.ctx.Done():
 		return nil
 	case <-late.C:
-		return s.late()
+		return s.notConnected()
 	}
 	s.mu.Lock()
 	in := s.in
 	s.in = nil
 	s.mu.Unlock()
-	defer func() { hangUp(in, err) }()
+	defer func() { closeConn(in, err) }()
 	out, err := s.dial()
 	if err != nil {
 		return err
 	}
-	defer func() { hangUp(out, err) }()
-	return s.join(in, out)
+	defer func() { closeConn(out, err) }()
+	return s.forward(in, out)
 }
 
 // notConnected returns the error if the previous process has not connected.
-func (s *splice) late() error {
+func (s *splice) notConnected() error {
 	err := fmt.Errorf("%s asked for the circuit and has not connected to %s", s.In.Name, netip.AddrPortFrom(s.In.From.Addr.Unmap(), s.port))
 	if why := s.m.data.Why(s.call); why != nil {
 		return fmt.Errorf("%w: %w", err, why)
@@ -226,7 +226,7 @@ func (s *splice) dial() (sock.Conn, error) {
 }
 
 // forward forwards both directions until both have ended, one has failed, or the circuit is dropped.
-func (s *splice) join(in, out sock.Conn) error {
+func (s *splice) forward(in, out sock.Conn) error {
 	over := make(chan error, 2)
 	for _, way := range []struct {
 		to, from sock.Conn
@@ -244,15 +244,15 @@ func (s *splice) join(in, out sock.Conn) error {
 		}
 		go guard.Run(carry, func(p *guard.Panic) { over <- p })
 	}
-	return s.attend(in, out, over)
+	return s.wait(in, out, over)
 }
 
 // wait waits until both directions have ended.
-func (s *splice) attend(in, out sock.Conn, over <-chan error) (err error) {
-	look := s.m.r.cfg.Clock.NewTicker(s.m.r.scaled(lookEvery))
+func (s *splice) wait(in, out sock.Conn, over <-chan error) (err error) {
+	look := s.m.r.cfg.Clock.NewTicker(s.m.r.scaled(ackInterval))
 	defer look.Stop()
 	dropped := s.ctx.Done()
-	ends := []witness{{conn: in, who: s.In.Name}, {conn: out, who: s.Out.Name}}
+	ends := []ackMonitor{{conn: in, who: s.In.Name}, {conn: out, who: s.Out.Name}}
 	for left := 2; left > 0; {
 		var failed error
 		select {
@@ -260,11 +260,11 @@ func (s *splice) attend(in, out sock.Conn, over <-chan error) (err error) {
 			left--
 		case <-look.C:
 			for i := range ends {
-				failed = errors.Join(failed, ends[i].look(s.m.r.cfg.Silence))
+				failed = errors.Join(failed, ends[i].check(s.m.r.cfg.Silence))
 			}
 		case <-dropped:
 			dropped = nil
-			last := s.last()
+			last := s.deadline()
 			_, _ = in.SetDeadline(last), out.SetDeadline(last)
 		}
 		if failed != nil && err == nil {
@@ -293,7 +293,7 @@ func errnoOf(err error) error {
 }
 
 // closeConn closes a connection, with a reset if the circuit failed.
-func hangUp(c sock.Conn, err error) {
+func closeConn(c sock.Conn, err error) {
 	if err != nil {
 		_ = c.Reset()
 		return

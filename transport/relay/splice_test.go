@@ -24,11 +24,10 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// loop is a node's address on loopback.
+// loop returns a node's loopback address.
 func loop(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}) }
 
-// line is nodes in a row, each with two ports, to the node before and to the one after,
-// and with sessions to both.
+// line is nodes in a row, each with two ports, to the node before and to the one after, and with sessions with both.
 type line struct {
 	relays   []*Relay
 	data     []*dataport.Endpoint
@@ -38,7 +37,7 @@ type line struct {
 	wg       sync.WaitGroup
 }
 
-// keeper is a network that keeps the last connection that has become a lane, for a test that half-closes it or resets it.
+// keeper is a network that keeps the last connection that has become a lane, for tests that half-close or reset it.
 type keeper struct {
 	sock.Network
 	last sock.Conn
@@ -52,7 +51,7 @@ func (k *keeper) Dial(ctx context.Context, from sock.From, to netip.AddrPort) (s
 	return &kept{c, k, false}, nil
 }
 
-// kept is a connection that the test closes once it has become a lane.
+// kept is a connection that the test closes after it has become a lane.
 type kept struct {
 	sock.Conn
 	by   *keeper
@@ -136,7 +135,7 @@ func (l *line) close(t *hosts.Test) {
 	l.wg.Wait()
 }
 
-// route leads from the first node through all between it and the last.
+// route returns the route from the first node through all others to the last.
 func (l *line) route() (via []handshake.Hop) {
 	for i := 1; i < len(l.relays)-1; i++ {
 		via = append(via, handshake.Hop{Process: process(i), Node: node(i), In: 0, Out: 1})
@@ -144,14 +143,14 @@ func (l *line) route() (via []handshake.Hop) {
 	return via
 }
 
-// way is a lane from a line's first node to its last, as sockets of both.
+// way is a lane from a line's first node to its last, as the sockets at both ends.
 type way struct {
 	asked   *lane.OpenedCircuit
 	dropped chan error
 	a, z    sock.Conn
 }
 
-// laneEnd is a lane of a session between the first node and the last.
+// laneEnd returns the end of a lane between the first node and the last.
 func laneEnd() dataport.End {
 	return dataport.End{
 		Name: handshake.LaneName{Session: handshake.SessionID{42}, Conn: 7, Lane: 3}, Key: handshake.Key{9}.LaneKey(),
@@ -159,7 +158,7 @@ func laneEnd() dataport.End {
 	}
 }
 
-// dial makes a way, or fails.
+// dial connects a lane, or returns the error.
 func (l *line) dial(t *hosts.Test, end dataport.End) (*way, error) {
 	t.Helper()
 	last := len(l.relays) - 1
@@ -202,7 +201,7 @@ func (l *line) dial(t *hosts.Test, end dataport.End) (*way, error) {
 	return w, nil
 }
 
-// expect has the last node take the circuit of a token, and say that its half is that.
+// expect makes the last node accept the circuit with a token, and reply with that end.
 func (l *line) expect(t *hosts.Test, token uint64, half handshake.Lane) {
 	t.Helper()
 	err := l.relays[len(l.relays)-1].Expect(token, func(context.Context, *handshake.Arrive, func(string)) (*handshake.Carried, error) {
@@ -222,7 +221,7 @@ func mustDial(t *hosts.Test, l *line) *way {
 	return w
 }
 
-// carried waits until no relay of the line carries anything.
+// carried waits until no relay of the line relays a circuit.
 func (l *line) idle(t *hosts.Test) {
 	t.Helper()
 	t.Until("the circuits' end", func() bool {
@@ -235,7 +234,7 @@ func (l *line) idle(t *hosts.Test) {
 	})
 }
 
-// stream sends n random bytes one way and returns whether they have come as they were.
+// stream sends n random bytes in one direction and reports whether they have arrived unchanged.
 func stream(from, to sock.Conn, n, seed int64) error {
 	sent, got := sha256.New(), sha256.New()
 	done := make(chan error, 1)
@@ -250,8 +249,8 @@ func stream(from, to sock.Conn, n, seed int64) error {
 	return err
 }
 
-// Bytes go both ways at once through one relay and through three, and are counted; a
-// half-close passes through, and the circuit ends with the second.
+// Bytes flow in both directions at once through one relay and through three, and are counted. A half-close passes
+// through, and the circuit ends after the second one.
 func TestSplice(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(host(n-1), func(t *testing.T) {
@@ -280,7 +279,7 @@ func TestSplice(t *testing.T) {
 					t.Errorf("after the other half-close: %d, %v; want its end", n, err)
 				}
 				l.idle(t)
-				if err := wait(t, "the end", w.dropped); !strings.Contains(err.Error(), errCarried.Error()) {
+				if err := wait(t, "the end", w.dropped); !strings.Contains(err.Error(), errFinished.Error()) {
 					t.Errorf("the circuit ended: %v", err)
 				}
 				hello := uint64(handshake.LaneHelloSize)
@@ -298,7 +297,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// However an end breaks, the other end hears that it broke.
+// If one end breaks in any way, the other end gets an error.
 func TestSpliceReset(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -339,8 +338,8 @@ func TestSpliceReset(t *testing.T) {
 	}
 }
 
-// A receiver that does not read holds the sender up, by what kernels hold; nothing is
-// lost, and what is under way when the asker closes and drops arrives.
+// A receiver that does not read stops the sender once the kernels' buffers are full. No data is lost, and data in
+// flight arrives when the sender closes and drops the circuit.
 func TestSpliceBackpressure(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		l := newLine(t, 3)
@@ -374,7 +373,7 @@ func TestSpliceBackpressure(t *testing.T) {
 	})
 }
 
-// What stands in a circuit's way is said by name.
+// The error of a circuit that cannot be made names the obstacle.
 func TestSpliceFailures(t *testing.T) {
 	wrong := laneEnd()
 	wrong.Tokens.Listener++
@@ -414,7 +413,7 @@ func TestSpliceFailures(t *testing.T) {
 	}
 }
 
-// A lane's key and name do not open a hop, nor a hop's a lane.
+// The key and name of a lane do not authenticate a hop, and those of a hop do not authenticate a lane.
 func TestHopIsNoLane(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		l := newLine(t, 3)
@@ -452,7 +451,7 @@ func TestHopIsNoLane(t *testing.T) {
 	})
 }
 
-// Whoever asks and does not come is dropped, by name.
+// A process that requests a circuit and does not connect is dropped, and named in the reason.
 func TestSpliceLate(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		l := newLine(t, 3)
@@ -472,7 +471,7 @@ func TestSpliceLate(t *testing.T) {
 	})
 }
 
-// The last relay connects to what the receiver has named, and that is the receiver's own: nobody else chooses.
+// The last relay connects only to the address that the receiver has named, which must be the receiver's own.
 func TestLastHop(t *testing.T) {
 	listening := func(a netip.Addr, port uint16) handshake.Lane {
 		return handshake.Lane{Kind: handshake.LaneTCP, Addr: netip.AddrFrom16(a.As16()), TCPPort: port}

@@ -34,7 +34,7 @@ type Candidate struct {
 // and ::1, which lead to no other machine, are included only if no port has another address. The caller fills in MTU
 // and MaxMsgSize, because only verbs reports these.
 func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
-	told := make([]handshake.Port, 0, len(ports))
+	described := make([]handshake.Port, 0, len(ports))
 	far := slices.ContainsFunc(ports, func(p Port) bool {
 		return p.Active && slices.ContainsFunc(p.RankGIDs(pol), func(g Address) bool { return !g.Addr.Unmap().IsLoopback() })
 	})
@@ -45,7 +45,7 @@ func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
 			NetdevMTU: uint32(max(p.NetdevMTU, 0)), SpeedMbps: uint32(p.Mbps()),
 		}
 		for _, g := range p.RankGIDs(pol) {
-			if !p.Active || len(h.Addrs) == maxTold {
+			if !p.Active || len(h.Addrs) == maxAddrs {
 				break
 			}
 			if far && g.Addr.Unmap().IsLoopback() {
@@ -55,9 +55,9 @@ func Describe(ports []Port, pol GIDPolicy) []handshake.Port {
 				Addr: g.Addr, GIDIndex: uint16(g.Index), GIDType: uint8(g.Type), PrefixLen: uint8(max(g.PrefixLen, 0)),
 			})
 		}
-		told = append(told, h)
+		described = append(described, h)
 	}
-	return told
+	return described
 }
 
 // Far returns a peer's ports without their loopback addresses, for a peer on another machine.
@@ -74,7 +74,7 @@ func Far(peer []handshake.Port) []handshake.Port {
 }
 
 // maxAddrs limits the description of a port with very many addresses.
-const maxTold = min(16, handshake.MaxPortAddrs)
+const maxAddrs = min(16, handshake.MaxPortAddrs)
 
 func clip(name string) string { return name[:min(len(name), handshake.MaxName)] }
 
@@ -141,7 +141,7 @@ func reasons(gids []Address, allowed []int, addrs []handshake.PortAddr, pol GIDP
 	}
 	for i := range best {
 		r := &best[i]
-		r.Why = because(gids[r.LocalGID], addrs[r.RemoteGID], r.bare, r.hostBits)
+		r.Why = explainMatch(gids[r.LocalGID], addrs[r.RemoteGID], r.bare, r.hostBits)
 	}
 	return best
 }
@@ -203,7 +203,7 @@ func match(g Address, r handshake.PortAddr, pol GIDPolicy) (tier Tier, bare bool
 }
 
 // explainMatch returns the reason for a match as text.
-func because(g Address, r handshake.PortAddr, bare bool, hostBits int) string {
+func explainMatch(g Address, r handshake.PortAddr, bare bool, hostBits int) string {
 	a, b := g.Addr.Unmap(), r.Addr.Unmap()
 	subnet, _ := a.Prefix(a.BitLen() - hostBits)
 	switch {

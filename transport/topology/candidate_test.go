@@ -178,7 +178,7 @@ func short(device, netdev string) string {
 	return device
 }
 
-// The GIDs of a candidate are those of the addresses that match, whatever their place in the tables.
+// The GIDs of a candidate are those of the addresses that match, wherever they are in the tables.
 func TestCandidateGIDs(t *testing.T) {
 	local := []Port{roce("a0", "fe80::a/64", "10.0.0.1/24", "10.7.0.1/24")}
 	remote := Describe([]Port{roce("b0", "10.7.0.2/24", "fe80::b/64")}, AnyGID)
@@ -226,7 +226,7 @@ func TestCandidatesOwnPorts(t *testing.T) {
 	}
 }
 
-// Both ends of a connection find the same pairs of addresses, whatever the order of their tables.
+// Both ends of a connection find the same pairs of addresses, in any order of their tables.
 func TestCandidatesSymmetric(t *testing.T) {
 	a := []Port{roce("a0", "10.0.0.1/24", "10.1.0.1/16", "fe80::a/64", "2001:db8::1/64"), roce("a1", "10.0.0.9/24", "fe80::aa")}
 	b := []Port{roce("b0", "2001:db8::2/64", "fe80::b/64", "10.1.0.2/16", "10.0.0.2/24"), roce("b1", "fe80::bb", "10.0.0.10/24")}
@@ -284,7 +284,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// The triangle of field practice: every function has a subnet, and cables run between unlike cages.
+// A triangle as it is cabled in practice: every function has a subnet, and cables connect unlike cages.
 func TestCandidatesGB10(t *testing.T) {
 	a := discover(t, "gb10").Ports
 	b := Describe([]Port{
@@ -337,7 +337,7 @@ func TestDescribeIsBounded(t *testing.T) {
 		t.Errorf("%d ports, want %d", len(got), handshake.MaxPorts)
 	}
 	for _, p := range got {
-		if len(p.Device) != handshake.MaxName || len(p.Netdev) != handshake.MaxName || len(p.Addrs) != maxTold {
+		if len(p.Device) != handshake.MaxName || len(p.Netdev) != handshake.MaxName || len(p.Addrs) != maxAddrs {
 			t.Fatalf("name of %d and interface of %d bytes, %d addresses", len(p.Device), len(p.Netdev), len(p.Addrs))
 		}
 	}
@@ -358,8 +358,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// FuzzCandidates gives what a peer could claim: whatever it is, candidates are in range, in order, and each pair of
-// ports is there once in a tier.
+// FuzzCandidates passes any description that a peer could send: candidates are in range, in order, and contain each
+// pair of ports at most once in a tier.
 func FuzzCandidates(f *testing.F) {
 	f.Add([]byte{2, 2, 24, 10, 0, 0, 2, 2, 64, 0xfe, 0x80, 0, 1}, int8(-1), uint8(4), uint8(2))
 	f.Add([]byte{1, 0, 64, 0xfe, 0x80, 0, 9}, int8(2), uint8(6), uint8(1))
@@ -411,7 +411,7 @@ func FuzzCandidates(f *testing.F) {
 	})
 }
 
-// 127.0.0.1 is told to a peer only when a node has no other address, and counts only of a peer on this machine.
+// 127.0.0.1 is sent to a peer only if a node has no other address, and used only for a peer on this machine.
 func TestLoopbackIsNotTold(t *testing.T) {
 	lo, routed := tcp("lo", "127.0.0.1/8", "::1/128"), tcp("lo", "127.0.0.1/8", "10.10.10.1/32")
 	tests := []struct {
@@ -436,14 +436,14 @@ func TestLoopbackIsNotTold(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			told := Describe(tt.ports, AnyGID)
-			if d := cmp.Diff(tt.told, addrs(told)); d != "" {
+			described := Describe(tt.ports, AnyGID)
+			if d := cmp.Diff(tt.told, addrs(described)); d != "" {
 				t.Errorf("told (-want +got)\n%s", d)
 			}
-			if d := cmp.Diff(tt.far, addrs(Far(told))); d != "" {
+			if d := cmp.Diff(tt.far, addrs(Far(described))); d != "" {
 				t.Errorf("of use to another machine (-want +got)\n%s", d)
 			}
-			if d := cmp.Diff(tt.told, addrs(told)); d != "" {
+			if d := cmp.Diff(tt.told, addrs(described)); d != "" {
 				t.Errorf("what was told has changed (-want +got)\n%s", d)
 			}
 		})

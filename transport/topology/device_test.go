@@ -71,10 +71,10 @@ func TestAggregate(t *testing.T) {
 	}
 }
 
-// besidesSpeed leaves out what TestPayload looks at.
+// besidesSpeed removes the fields that TestPayload checks.
 var besidesSpeed = cmpopts.IgnoreFields(Device{}, "Payload", "Slots")
 
-// What slots and cables carry of data.
+// The data rates of slots and cables.
 func TestPayload(t *testing.T) {
 	const first, second = "/sys/devices/pci0000:00/0000:00:00.0/0000:01:00.", "/sys/devices/pci0002:00/0002:00:00.0/0002:01:00."
 	tests := []struct {

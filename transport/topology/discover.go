@@ -127,7 +127,7 @@ func (d *discovery) port(dev, devDir, s string, num uint8) (Port, bool) {
 	p.PCIMbps = d.pciMbps(p.PCIPath)
 	p.NUMA = d.numa(p.PCIPath)
 	p.GIDs = d.gids(dir, p.LinkLayer)
-	if name := d.netdev(devDir, &p); d.here(name, p.GIDs) {
+	if name := d.netdev(devDir, &p); d.inNamespace(name, p.GIDs) {
 		p.Netdev = name
 	} else {
 		p.Outside = name
@@ -178,7 +178,7 @@ func (d *discovery) netdev(devDir string, p *Port) string {
 		}
 	}
 	for _, name := range names {
-		if l := d.links[name]; l != nil && !d.standsOn(l, names) {
+		if l := d.links[name]; l != nil && !d.stackedOn(l, names) {
 			return name
 		}
 	}
@@ -194,7 +194,7 @@ func (d *discovery) netdev(devDir string, p *Port) string {
 // inNamespace reports whether an interface that a port names is in this network namespace. Sysfs also shows the names
 // of interfaces in other namespaces, and an interface of this namespace may have the same name. In that case the GIDs
 // of the port, the first of which are made from a MAC address, do not match the interface.
-func (d *discovery) here(name string, gids []Address) bool {
+func (d *discovery) inNamespace(name string, gids []Address) bool {
 	l := d.links[name]
 	if l == nil || l.MAC == [6]byte{} {
 		return l != nil || name == ""
@@ -215,7 +215,7 @@ func (d *discovery) here(name string, gids []Address) bool {
 }
 
 // stackedOn reports whether the link is a VLAN or a similar interface on one of the others.
-func (d *discovery) standsOn(l *Link, others []string) bool {
+func (d *discovery) stackedOn(l *Link, others []string) bool {
 	lower := d.lower(l)
 	return lower != l && slices.Contains(others, lower.Name)
 }

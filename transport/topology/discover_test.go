@@ -24,7 +24,7 @@ func prefixes(list ...string) []netip.Prefix {
 	return p
 }
 
-// gid builds a GID from an address as a person writes it.
+// gid builds a GID from an address in its usual form.
 func gid(index int, addr string, typ GIDType, netdev string, prefixLen int) Address {
 	raw := netip.MustParseAddr(addr).As16()
 	return Address{Index: index, Addr: netip.AddrFrom16(raw), Type: typ, Netdev: netdev, PrefixLen: prefixLen}
@@ -259,7 +259,7 @@ func TestDiscoverPlain(t *testing.T) {
 	}
 }
 
-// A radio is known by what sysfs has of it.
+// A wireless interface is recognised by its entry in sysfs.
 func TestDiscoverRadio(t *testing.T) {
 	for _, p := range discover(t, "plain", "class/net/wlp2s0/phy80211/name: phy0").Plain {
 		if want := p.Netdev == "wlp2s0"; p.Wireless != want {
@@ -343,7 +343,7 @@ func TestDiscoverErrors(t *testing.T) {
 	check(t, 0, err, 0, "cannot list the RDMA devices: open "+src.Sysfs+"/class/infiniband: not a directory")
 }
 
-// Garbage in one file of one device costs that device at most, and never the others.
+// Garbage in one file of one device affects at most that device.
 func TestDiscoverGarbage(t *testing.T) {
 	src := fixture(t, "gb10")
 	whole, err := Discover(src)
@@ -394,8 +394,8 @@ func TestDiscoverGarbage(t *testing.T) {
 	}
 }
 
-// The interface of a RoCE port may be in another network namespace than this process, as of a container's host: sysfs tells
-// its name, and here may be none, or another one, of that name.
+// The interface of a RoCE port may be in another network namespace than this process, for example that of a container's
+// host. Sysfs shows its name, and in this namespace there may be no interface, or another one, with that name.
 func TestDiscoverOutside(t *testing.T) {
 	const absent = "interface r100 of rxe100 is not in this network namespace"
 	tests := []struct {

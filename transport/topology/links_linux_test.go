@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The machine that the test runs on, whatever it has. With Soft-RoCE or an adapter this is the real sysfs.
+// Discovery on the machine that the test runs on. With Soft-RoCE or an adapter this uses the real sysfs.
 func TestDiscoverThisMachine(t *testing.T) {
 	n, err := Discover(Source{})
 	if err != nil {

@@ -159,7 +159,7 @@ func TestIsPCIAddr(t *testing.T) {
 	}
 }
 
-// FuzzParse gives the same bytes to everything that reads a sysfs file.
+// FuzzParse passes the same bytes to every parser of a sysfs file.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"200 Gb/sec (4X HDR)", "32.0 GT/s PCIe", "16", "4: ACTIVE", "fe80:0000:0000:0000:5054:00ff:fe00:0a64",
 		"4cbb:4700:0000:0103", "IB/RoCE v1", "0000:01:00.0", "-1", ""} {

@@ -363,7 +363,7 @@ func TestHail(t *testing.T) {
 		w.cable(1, 0, 1)
 		w.cable(2, 1, 2)
 		w.ports[0].Lose(internet.Loss{Datagrams: 0.5})
-		var hailers []*hail.Hailer
+		var hailers []*hail.Discovery
 		for i, netdevs := range [][]string{{"eth1"}, {"eth1", "eth2"}, {"eth2"}} {
 			for _, netdev := range netdevs {
 				line := w.hosts[i].Interface(netdev)
@@ -381,7 +381,7 @@ func TestHail(t *testing.T) {
 			hailers = append(hailers, h)
 		}
 		for i, want := range []string{"eth1:02", "eth1:01 eth2:03", "eth2:02"} {
-			hailers[i].Hail()
+			hailers[i].Solicit()
 			w.until("the end of asking", func() bool {
 				select {
 				case <-hailers[i].Done():

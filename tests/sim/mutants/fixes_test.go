@@ -33,7 +33,7 @@ var fixes = []mutant{
 		name:  "a credit counts as told when it is posted",
 		fix:   "19aa66f",
 		wrong: "a credit that fails goes unseen, and the sender waits for ever",
-		edits: []edit{{"transport/relay/hop/half.go", "return !h.credit && h.freed == freed", "return h.freed == freed"}},
+		edits: []edit{{"transport/relay/hop/endpoint.go", "return !e.credit && e.freed == freed", "return e.freed == freed"}},
 		tests: last,
 		found: job{"TestCablesFailAtLastMessages", 118, false},
 	},
@@ -91,7 +91,7 @@ var fixes = []mutant{
 		name:  "a circuit that comes for a lane given up is a stranger's",
 		fix:   "5cff2a1",
 		wrong: "the user is warned of a circuit that nobody expects",
-		edits: []edit{{"transport/relay/arrive.go", "case late: // nobody's fault", "case late && false: // nobody's fault"}},
+		edits: []edit{{"transport/relay/arrive.go", "case late: // no fault", "case late && false: // no fault"}},
 		tests: relayed,
 		found: job{"TestSkewedRelays", 20, true},
 	},
@@ -118,7 +118,7 @@ var fixes = []mutant{
 		name:  "who is asked for a circuit to a neighbour that it has not heard does not ask for it",
 		fix:   "413db1c",
 		wrong: "the way through it stays away for as long as the job runs",
-		edits: []edit{{"transport/neighbours.go", "\t\tt.hail.Lacks()\n\t\tt.hail.Hail()\n\t}\n\tlook :=", "\t\treturn nil, fmt.Errorf(\"%w: process %.8v does not answer at the other end of %s\", fault.ErrUnreachable, process, at.Short())\n\t}\n\tlook :="}},
+		edits: []edit{{"transport/neighbours.go", "\t\tt.discovery.ExpectMore()\n\t\tt.discovery.Solicit()\n\t}\n\tlook :=", "\t\treturn nil, fmt.Errorf(\"%w: process %.8v does not answer at the other end of %s\", fault.ErrUnreachable, process, at.Short())\n\t}\n\tlook :="}},
 		tests: relayed,
 		found: job{"TestSkewedRelays", 20, true},
 	},
@@ -147,15 +147,15 @@ var fixes = []mutant{
 		wrong: "the end of a circuit overtakes the Bye of its connection, and counts as a failure",
 		edits: []edit{
 			{"transport/control/session.go", "Number: l.next, Ack: s.handled, Body", "Number: l.next, Ack: s.received, Body"},
-			{"transport/control/session.go", "l.acked, l.quiet = s.handled, false\n\t\tl.next++", "l.acked, l.quiet = s.received, false\n\t\tl.next++"},
-			{"transport/control/session.go", `	if l.acked != s.handled || l.quiet {
+			{"transport/control/session.go", "l.acked, l.mustSend = s.handled, false\n\t\tl.next++", "l.acked, l.mustSend = s.received, false\n\t\tl.next++"},
+			{"transport/control/session.go", `	if l.acked != s.handled || l.mustSend {
 		out = l.sealer.Append(out, &handshake.Frame{Type: handshake.TypeAck, Number: l.next - 1, Ack: s.handled})
-		l.acked, l.quiet = s.handled, false
-`, `	if l.acked != s.received || l.quiet {
+		l.acked, l.mustSend = s.handled, false
+`, `	if l.acked != s.received || l.mustSend {
 		out = l.sealer.Append(out, &handshake.Frame{Type: handshake.TypeAck, Number: l.next - 1, Ack: s.received})
-		l.acked, l.quiet = s.received, false
+		l.acked, l.mustSend = s.received, false
 `},
-			{"transport/control/session.go", "\ts.event.Broadcast()\n\treturn true, nil\n", "\ts.event.Broadcast()\n\tl.poke()\n\treturn true, nil\n"},
+			{"transport/control/session.go", "\ts.event.Broadcast()\n\treturn true, nil\n", "\ts.event.Broadcast()\n\tl.signal()\n\treturn true, nil\n"},
 			{"transport/control/session.go", "\t\t\tfor _, m := range messages {\n", "\t\t\tfor _, m := range messages {\n\t\t\t\tif _, bye := m.(*handshake.Bye); bye {\n\t\t\t\t\ttime.Sleep(5 * time.Millisecond)\n\t\t\t\t}\n"},
 		},
 		tests: quiet,

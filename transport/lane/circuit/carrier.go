@@ -36,7 +36,7 @@ type carrier struct {
 	wc    []ibv.WC
 	cqMem *ibv.Memory
 	cq    *ibv.CQ
-	half  *hop.Half
+	half  *hop.Endpoint
 
 	mu           turn.Turn // held while the circuit is connected to the queue pair, and while the queue pair is destroyed
 	closed       bool
@@ -83,10 +83,10 @@ func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
 	if c.cq, err = p.Context().CreateCQ(hop.Completions(receives), nil); err != nil {
 		return nil, err
 	}
-	if c.half, err = hop.NewHalf(p.PD(), c.cq, receives, uint32(l.Index)); err != nil {
+	if c.half, err = hop.NewEndpoint(p.PD(), c.cq, receives, uint32(l.Index)); err != nil {
 		return nil, err
 	}
-	c.half.Into(ibv.Carve[byte](c.mem, receives*slot), slot, c.mr.LKey())
+	c.half.SetReceiveMemory(ibv.Carve[byte](c.mem, receives*slot), slot, c.mr.LKey())
 	c.heads = ibv.Carve[byte](c.mem, frames*frame)
 	if err := p.Init(c.half.QP, 0); err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (c *carrier) PostProbe() error {
 	if !c.joined.Load() {
 		return fmt.Errorf("%w: %v: %v: the circuit is not up", fault.ErrLane, c.lane.Conn, c.lane)
 	}
-	h := hop.Header{Kind: hop.Proof, Socket: [2]uint64{c.lane.Remote.Token}}
+	h := hop.Header{Kind: hop.Probe, Socket: [2]uint64{c.lane.Remote.Token}}
 	c.probeSeq = c.out.Sent + 1
 	if c.lane.Conn.Sending {
 		_, err := c.frame(&h, hop.Piece{})

@@ -43,7 +43,7 @@ func (c *carrier) poll() {
 	if !c.lane.Conn.Sending {
 		freed, every = c.delivered, 1
 	}
-	if err := c.half.Tell(freed, freed, every); err != nil {
+	if err := c.half.SendCredit(freed, freed, every); err != nil {
 		c.fail(c.wrap(err))
 	}
 }
@@ -93,7 +93,7 @@ func (c *carrier) handleReceive(wc *ibv.WC, number uint32) error {
 		if wc.ByteLen != 0 {
 			return fmt.Errorf("a credit has %d bytes", wc.ByteLen)
 		}
-		if err := c.out.Heed(imm); err != nil {
+		if err := c.out.HandleCredit(imm); err != nil {
 			return err
 		}
 		c.completeParts()
@@ -112,7 +112,7 @@ func (c *carrier) handleReceive(wc *ibv.WC, number uint32) error {
 	}
 	c.next++
 	switch {
-	case h.Kind == hop.Proof:
+	case h.Kind == hop.Probe:
 		err = c.handleProbe(&h)
 	case h.Kind == hop.Grant && c.lane.Conn.Sending:
 		err = c.handleGrant(&h, slot[hop.HeaderSize:])

@@ -72,7 +72,7 @@ type relayed struct {
 	*above
 	lane   *lane.Lane
 	domain lane.Domain
-	half   *hop.Half
+	half   *hop.Endpoint
 	mem    *ibv.Memory
 	mr     *ibv.MR
 	cq     *ibv.CQ
@@ -104,7 +104,7 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	must(err)
 	k.cq, err = p.Context().CreateCQ(hop.Completions(receives), nil)
 	must(err)
-	k.half, err = hop.NewHalf(p.PD(), k.cq, receives, 0)
+	k.half, err = hop.NewEndpoint(p.PD(), k.cq, receives, 0)
 	must(err)
 	k.wc, k.frame = ibv.Carve[ibv.WC](k.mem, 16), ibv.Carve[byte](k.mem, 1<<16)
 	ring := ibv.Carve[byte](k.mem, hop.MaxRing)
@@ -235,10 +235,10 @@ func TestHostileToReceiver(t *testing.T) {
 		}, "outside the ring"},
 		{"a grant", func(t *testing.T, k *relayed) { k.say(t, 0, hop.Header{Seq: 1, Kind: hop.Grant}, 64) }, "belongs to the other direction"},
 		{"another's proof", func(t *testing.T, k *relayed) {
-			k.say(t, 0, hop.Header{Seq: 1, Kind: hop.Proof, Socket: [2]uint64{5}}, 64)
+			k.say(t, 0, hop.Header{Seq: 1, Kind: hop.Probe, Socket: [2]uint64{5}}, 64)
 		}, "of another lane"},
 		{"a credit for nothing", func(t *testing.T, k *relayed) {
-			if err := k.half.Tell(1, 1, 1); err != nil {
+			if err := k.half.SendCredit(1, 1, 1); err != nil {
 				t.Fatal(err)
 			}
 			k.poll(t)
@@ -327,7 +327,7 @@ func TestHostileToSender(t *testing.T) {
 		}, "out of turn"},
 		{"too much", func(t *testing.T, k *relayed) { k.say(t, 0, grant(1, 1|8<<8, 256), 320) }, ""}, // for the adapter
 		{"delivered before it was sent", func(t *testing.T, k *relayed) {
-			if err := k.half.Tell(0, 1, 1); err != nil {
+			if err := k.half.SendCredit(0, 1, 1); err != nil {
 				t.Fatal(err)
 			}
 			k.poll(t)

@@ -159,5 +159,5 @@ func (c *carrier) dropUnfinished() {
 // delivered, because the credit is not sent or not completed. The sender would wait for it until the next call;
 // and a credit that fails breaks the lane, which only a poll detects.
 func (c *carrier) HasPendingOutput() bool {
-	return !c.lane.Conn.Sending && c.lane.InService() && c.alive() && !c.half.Told(c.delivered, c.delivered)
+	return !c.lane.Conn.Sending && c.lane.InService() && c.alive() && !c.half.CreditSent(c.delivered, c.delivered)
 }

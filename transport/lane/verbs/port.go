@@ -31,7 +31,7 @@ type Options struct {
 	RNRRetry        int  // receiver-not-ready retries
 	RelaxedOrdering bool // for writes into user memory, if the device supports it
 
-	Resolving *crew.Crew // runs the transition to RTR, which may block in the kernel for a second
+	Resolving *crew.Pool // runs the transition to RTR, which may block in the kernel for a second
 	Random    random.Source
 	Log       *slog.Logger
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // endpointsPerQueue is how many endpoints share a completion queue.
-const perQueue = 16
+const endpointsPerQueue = 16
 
 // device is the objects that the endpoints on one device share: a completion channel, and as many completion queues as
 // needed. Forwarder.makeTurn guards it.
@@ -23,46 +23,46 @@ type device struct {
 // queue is a completion queue.
 type queue struct {
 	*ibv.CQ
-	dev    *device
-	halves int // guarded by Forwarder.mu
+	dev       *device
+	endpoints int // guarded by Forwarder.mu
 }
 
 // reserveQueue reserves room for an endpoint in a completion queue of a device.
-func (e *Engine) queueOn(ctx *ibv.Context) (*queue, error) {
-	e.making.Lock()
-	defer e.making.Unlock()
-	i := slices.IndexFunc(e.devices, func(d *device) bool { return d.ctx == ctx })
+func (f *Forwarder) reserveQueue(ctx *ibv.Context) (*queue, error) {
+	f.makeTurn.Lock()
+	defer f.makeTurn.Unlock()
+	i := slices.IndexFunc(f.devices, func(d *device) bool { return d.ctx == ctx })
 	if i < 0 {
 		d, err := newDevice(ctx)
 		if err != nil {
 			return nil, err
 		}
-		i = len(e.devices)
-		e.devices = append(e.devices, d)
+		i = len(f.devices)
+		f.devices = append(f.devices, d)
 	}
-	d := e.devices[i]
-	if q := e.vacancy(d); q != nil {
+	d := f.devices[i]
+	if q := f.reserveIn(d); q != nil {
 		return q, nil
 	}
-	cq, err := ctx.CreateCQ(perQueue*hop.Completions(max(hop.TowardsReceiver, hop.TowardsSender)), d.ch)
+	cq, err := ctx.CreateCQ(endpointsPerQueue*hop.Completions(max(hop.TowardsReceiver, hop.TowardsSender)), d.ch)
 	if err != nil {
 		return nil, err
 	}
-	q := &queue{CQ: cq, dev: d, halves: 1}
+	q := &queue{CQ: cq, dev: d, endpoints: 1}
 	d.queues = append(d.queues, q)
-	all := append(slices.Clone(*e.queues.Load()), q)
-	e.queues.Store(&all)
-	e.wake()
+	all := append(slices.Clone(*f.queues.Load()), q)
+	f.queues.Store(&all)
+	f.wake()
 	return q, nil
 }
 
 // reserveIn reserves room in an existing completion queue of a device. It returns nil if all are full.
-func (e *Engine) vacancy(d *device) *queue {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (f *Forwarder) reserveIn(d *device) *queue {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, q := range d.queues {
-		if q.halves < perQueue {
-			q.halves++
+		if q.endpoints < endpointsPerQueue {
+			q.endpoints++
 			return q
 		}
 	}
@@ -70,10 +70,10 @@ func (e *Engine) vacancy(d *device) *queue {
 }
 
 // releaseQueue releases the room of one endpoint.
-func (e *Engine) leaveQueue(q *queue) {
-	e.mu.Lock()
-	q.halves--
-	e.mu.Unlock()
+func (f *Forwarder) releaseQueue(q *queue) {
+	f.mu.Lock()
+	q.endpoints--
+	f.mu.Unlock()
 }
 
 func newDevice(ctx *ibv.Context) (d *device, err error) {

@@ -20,7 +20,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// place is a port of this node, whose circuits lead back to it.
+// place is a port of this node whose circuits lead back to it.
 type place struct {
 	port *verbs.Port
 	from topology.Address
@@ -34,7 +34,7 @@ func newPlace(t *testing.T) place {
 	return place{p, gids[slices.IndexFunc(gids, func(a topology.Address) bool { return a.Type == topology.GIDTypeRoCEv2 && a.Addr.Is4In6() })]}
 }
 
-func newEngine(t *testing.T, memory int64) *engine.Engine {
+func newEngine(t *testing.T, memory int64) *engine.Forwarder {
 	t.Helper()
 	e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: memory})
 	t.Cleanup(func() {
@@ -45,9 +45,9 @@ func newEngine(t *testing.T, memory int64) *engine.Engine {
 	return e
 }
 
-// end is an end of a circuit that says whatever a test has it say.
+// end is an end of a circuit that sends whatever a test requires.
 type end struct {
-	*hop.Half
+	*hop.Endpoint
 	place place
 	mem   *ibv.Memory
 	mr    *ibv.MR
@@ -76,23 +76,23 @@ func newEnd(t *testing.T, p place) *end {
 	try(err)
 	e.cq, err = p.port.Context().CreateCQ(hop.Completions(receives), nil)
 	try(err)
-	e.Half, err = hop.NewHalf(p.port.PD(), e.cq, receives, 0)
+	e.Endpoint, err = hop.NewEndpoint(p.port.PD(), e.cq, receives, 0)
 	try(err)
-	e.Into(ibv.Carve[byte](e.mem, receives*2112), 2112, e.mr.LKey())
+	e.SetReceiveMemory(ibv.Carve[byte](e.mem, receives*2112), 2112, e.mr.LKey())
 	e.frame = ibv.Carve[byte](e.mem, 1<<17)
 	e.wc = ibv.Carve[ibv.WC](e.mem, 16)
 	try(p.port.Init(e.QP, 0))
 	try(e.PostReceives(receives))
 	e.psn = p.port.PSN("an end")
 	t.Cleanup(func() {
-		if err := errors.Join(e.Half.Close(), e.cq.Close(), e.mr.Close(), e.mem.Free()); err != nil {
+		if err := errors.Join(e.Endpoint.Close(), e.cq.Close(), e.mr.Close(), e.mem.Free()); err != nil {
 			t.Error(err)
 		}
 	})
 	return e
 }
 
-// poll takes the news, and says how much of each kind of work is done.
+// poll handles completions, and returns how many requests of each kind are done.
 func (e *end) poll(t *testing.T, count func(hop.Work, *ibv.WC)) {
 	t.Helper()
 	n, err := e.cq.Poll(e.wc)
@@ -109,8 +109,8 @@ func (e *end) poll(t *testing.T, count func(hop.Work, *ibv.WC)) {
 // circuit is one relay between two ends.
 type circuit struct {
 	place    place
-	engine   *engine.Engine
-	joint    relay.Joint
+	engine   *engine.Forwarder
+	joint    relay.Relayed
 	from, to *end
 
 	mu    sync.Mutex
@@ -123,16 +123,15 @@ func (c *circuit) over() error {
 	return c.ended
 }
 
-// newCircuit makes a circuit through one relay, the last as far as that knows unless another
-// ring is behind it.
-func newCircuit(t *testing.T, p place, e *engine.Engine) *circuit {
+// newCircuit makes a circuit through one relay. The relay is the last one unless there is another ring behind it.
+func newCircuit(t *testing.T, p place, e *engine.Forwarder) *circuit {
 	t.Helper()
 	c := &circuit{place: p, engine: e, from: newEnd(t, p), to: newEnd(t, p)}
 	ask := &handshake.Carry{Kind: handshake.LaneVerbs}
 	p.port.Half(&ask.Half, p.from, c.from.Num(), c.from.psn)
 	leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr, Name: "there"}
 	var err error
-	c.joint, err = e.Begin(ask, relay.Joining{In: leg, Out: leg, Last: true, Ended: func(err error) {
+	c.joint, err = e.Begin(ask, relay.HopPair{In: leg, Out: leg, Last: true, Ended: func(err error) {
 		c.mu.Lock()
 		c.ended = err
 		c.mu.Unlock()
@@ -158,7 +157,7 @@ func newCircuit(t *testing.T, p place, e *engine.Engine) *circuit {
 	return c
 }
 
-// say writes a frame of so many bytes that a test has made, at a place.
+// say writes a frame of that many bytes that a test has made, at a place.
 func (e *end) say(t *testing.T, place uint32, h hop.Header, bytes int) {
 	t.Helper()
 	h.Encode(e.frame)
@@ -172,13 +171,13 @@ func (e *end) say(t *testing.T, place uint32, h hop.Header, bytes int) {
 // credit sends a credit that a test has made.
 func (e *end) credit(t *testing.T, freed, delivered uint64) {
 	t.Helper()
-	if err := e.Tell(freed, delivered, 1); err != nil {
+	if err := e.SendCredit(freed, delivered, 1); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What an end must not say ends its circuit, with a reason, and no other; and all that it
-// had is given back.
+// A message that violates the protocol ends its circuit, with a reason, and no other circuit; and all its resources are
+// released.
 func TestHostile(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -238,8 +237,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A receiver that credits nothing holds its sender up at the ring's end, and at so many
-// frames; what it has credited goes on.
+// A receiver that sends no credits stops its sender at the end of the ring, and at the limit of frames. Sending
+// continues with the credits that arrive.
 func TestBackpressure(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		p := newPlace(t)
@@ -264,7 +263,7 @@ func TestBackpressure(t *testing.T) {
 				case w == hop.WorkFrame:
 					c.from.out.Complete()
 				case w == hop.WorkRecv && ok:
-					if err := c.from.out.Heed(imm); err != nil {
+					if err := c.from.out.HandleCredit(imm); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -297,19 +296,19 @@ func TestBackpressure(t *testing.T) {
 	})
 }
 
-// As memory fills circuits get smaller rings, and then none; what ends gives its back. A
-// ring before a small one is no larger.
+// As memory fills up, circuits get smaller rings, and then none. Circuits that end release their memory. A ring is not
+// larger than the rings before it.
 func TestMemory(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		p := newPlace(t)
 		e := newEngine(t, 3<<20)
 		leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr, Name: "there"}
-		begin := func(room uint32) (relay.Joint, error) {
+		begin := func(room uint32) (relay.Relayed, error) {
 			ask := &handshake.Carry{Kind: handshake.LaneVerbs, Room: room}
 			p.port.Half(&ask.Half, p.from, 1, 1)
-			return e.Begin(ask, relay.Joining{In: leg, Out: leg, Last: true, Ended: func(error) {}})
+			return e.Begin(ask, relay.HopPair{In: leg, Out: leg, Last: true, Ended: func(error) {}})
 		}
-		var joints []relay.Joint
+		var joints []relay.Relayed
 		last := uint32(hop.MaxRing)
 		for {
 			j, err := begin(0)
@@ -346,7 +345,7 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// An engine that ends takes its circuits down, connected or not.
+// Close of a Forwarder tears down its circuits, connected or not.
 func TestClose(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		p := newPlace(t)
@@ -357,7 +356,7 @@ func TestClose(t *testing.T) {
 		leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr}
 		ask := &handshake.Carry{Kind: handshake.LaneVerbs}
 		p.port.Half(&ask.Half, p.from, 1, 1)
-		how := relay.Joining{In: leg, Out: leg, Last: true}
+		how := relay.HopPair{In: leg, Out: leg, Last: true}
 		if _, err := e.Begin(ask, how); err != nil {
 			t.Fatal(err)
 		}

@@ -15,10 +15,10 @@ const (
 
 // thread is the thread that serves the circuits. Only its own goroutine uses it.
 type thread struct {
-	engine   *Engine
-	mem      *ibv.Memory
-	wc       []ibv.WC
-	channels []*ibv.CompChannel // that it waits on
+	forwarder *Forwarder
+	mem       *ibv.Memory
+	wc        []ibv.WC
+	channels  []*ibv.CompChannel // that it waits on
 }
 
 func (t *thread) begin() (err error) {
@@ -36,7 +36,7 @@ func (t *thread) loop() {
 	for {
 		t.spin()
 		t.account()
-		if t.engine.leave.Load() && t.engine.Circuits() == 0 {
+		if t.forwarder.stopping.Load() && t.forwarder.Circuits() == 0 {
 			return
 		}
 		t.sleep()
@@ -49,16 +49,16 @@ func (t *thread) spin() {
 		if looks%accountEvery == 0 {
 			t.account()
 		}
-		if !t.engine.waiter.Again(t.look()) {
+		if !t.forwarder.waiter.Again(t.poll()) {
 			return
 		}
 	}
 }
 
 // poll handles all available completions, and reports whether there were any.
-func (t *thread) look() (some bool) {
-	e := t.engine
-	for _, q := range *e.queues.Load() {
+func (t *thread) poll() (some bool) {
+	f := t.forwarder
+	for _, q := range *f.queues.Load() {
 		n, err := q.Poll(t.wc)
 		if err != nil {
 			panic(err) // the device has failed, or this package has miscounted
@@ -75,32 +75,32 @@ func (t *thread) look() (some bool) {
 func (t *thread) account() {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) == nil {
-		t.engine.Processor.Add(uint64(ts.Nano()) - t.engine.Processor.Value())
+		t.forwarder.Processor.Add(uint64(ts.Nano()) - t.forwarder.Processor.Value())
 	}
 }
 
 // complete passes a completion to its circuit.
 func (t *thread) complete(wc *ibv.WC) {
 	work, tag, number := hop.WorkOf(wc.WRID)
-	j := t.engine.slots[tag/2%maxJoints].Load()
-	if j == nil {
+	c := t.forwarder.slots[tag/2%maxCircuits].Load()
+	if c == nil {
 		return // of a queue pair that was destroyed
 	}
-	j.complete(wc, work, int(tag%2), number)
+	c.complete(wc, work, int(tag%2), number)
 }
 
 // sleep waits for completions, or for wake.
 func (t *thread) sleep() {
-	e := t.engine
-	e.asleep.Store(true)
-	defer e.asleep.Store(false)
-	queues := *e.queues.Load()
+	f := t.forwarder
+	f.asleep.Store(true)
+	defer f.asleep.Store(false)
+	queues := *f.queues.Load()
 	for _, q := range queues {
 		if err := q.ReqNotify(false); err != nil {
 			panic(err)
 		}
 	}
-	if t.look() || e.leave.Load() && e.Circuits() == 0 {
+	if t.poll() || f.stopping.Load() && f.Circuits() == 0 {
 		return
 	}
 	t.channels = t.channels[:0]
@@ -109,7 +109,7 @@ func (t *thread) sleep() {
 			t.channels = append(t.channels, q.dev.ch)
 		}
 	}
-	e.waiter.Wait(t.channels, -1) // the caller polls, and so sees what ended the wait
+	f.waiter.Wait(t.channels, -1) // the caller polls, and so sees what ended the wait
 	for _, ch := range t.channels {
 		if err := ch.Drain(); err != nil {
 			panic(err)

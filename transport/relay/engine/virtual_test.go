@@ -22,7 +22,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// newVirtualPlace is a port of a simulated adapter, whose circuits lead back to it.
+// newVirtualPlace is a port of a simulated adapter whose circuits lead back to it.
 func newVirtualPlace(t *testing.T, b *bus.Bus) (place, *adapter.Device) {
 	t.Helper()
 	addr := netip.MustParseAddr("::ffff:10.0.0.1")
@@ -50,8 +50,8 @@ func newVirtualPlace(t *testing.T, b *bus.Bus) (place, *adapter.Device) {
 	return place{p, from}, d
 }
 
-// The engine on simulated adapters, in virtual time: it waits for hours where nothing comes, carries what comes, and takes
-// circuits down, without a look at the clock that would hold it up.
+// The Forwarder works with simulated adapters in virtual time: it waits for hours without events, forwards frames, and
+// tears down circuits, without polling the real clock.
 func TestVirtualTime(t *testing.T) {
 	live := ibv.Live()
 	relaying := func(t *testing.T, b *bus.Bus) {
@@ -98,7 +98,7 @@ func TestVirtualTime(t *testing.T) {
 			await("a credit", func() bool {
 				c.from.poll(t, func(w hop.Work, wc *ibv.WC) {
 					if imm, ok := hop.Imm(wc); w == hop.WorkRecv && ok {
-						if err := c.from.out.Heed(imm); err != nil {
+						if err := c.from.out.HandleCredit(imm); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -127,8 +127,8 @@ func TestVirtualTime(t *testing.T) {
 	}
 }
 
-// While the thread destroys a queue pair, or a completion queue is made, which may take long, others drop circuits, and time
-// goes on.
+// While the thread destroys a queue pair, or a completion queue is made, which may take long, other goroutines can drop
+// circuits, and virtual time advances.
 func TestSlowVerbs(t *testing.T) {
 	const slow = time.Second
 	for _, tt := range []struct {
@@ -144,7 +144,7 @@ func TestSlowVerbs(t *testing.T) {
 				p, d := newVirtualPlace(t, b)
 				e := engine.New(engine.Config{Log: slog.New(slog.DiscardHandler), Memory: 64 << 20})
 				c := newCircuit(t, p, e)
-				for range perQueue/2 - 1 { // the next needs a completion queue of its own
+				for range endpointsPerQueue/2 - 1 { // the next needs a completion queue of its own
 					newCircuit(t, p, e)
 				}
 				d.Slow(tt.verb, slow)
@@ -154,7 +154,7 @@ func TestSlowVerbs(t *testing.T) {
 						ask := &handshake.Carry{Kind: handshake.LaneVerbs}
 						p.port.Half(&ask.Half, p.from, 1, 1)
 						leg := relay.Leg{Port: p.port, From: p.from, To: p.from.Addr}
-						if _, err := e.Begin(ask, relay.Joining{In: leg, Out: leg, Last: true}); err != nil {
+						if _, err := e.Begin(ask, relay.HopPair{In: leg, Out: leg, Last: true}); err != nil {
 							t.Error(err)
 						}
 					})
@@ -176,8 +176,8 @@ func TestSlowVerbs(t *testing.T) {
 	}
 }
 
-// While circuits come down on an adapter that takes seconds for it, the others carry what comes as quickly as ever, and Close
-// waits for all of them.
+// While circuits are torn down on an adapter that takes seconds for that, other circuits forward frames without delay,
+// and Close waits for all of them.
 func TestSlowEnd(t *testing.T) {
 	bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
 		clock := b.Source("test")
@@ -218,7 +218,7 @@ func TestSlowEnd(t *testing.T) {
 			clock.Sleep(100 * time.Microsecond)
 			c.from.poll(t, func(w hop.Work, wc *ibv.WC) {
 				if imm, ok := hop.Imm(wc); w == hop.WorkRecv && ok {
-					if err := c.from.out.Heed(imm); err != nil {
+					if err := c.from.out.HandleCredit(imm); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -237,5 +237,5 @@ func TestSlowEnd(t *testing.T) {
 	})
 }
 
-// perQueue is how many halves share a completion queue.
-const perQueue = 16
+// endpointsPerQueue is how many endpoints share a completion queue.
+const endpointsPerQueue = 16

@@ -19,7 +19,7 @@ const (
 	Begin Kind = 1 // the first frame of a part, or the only one
 	More  Kind = 2 // a further frame of a part
 	Grant Kind = 3
-	Proof Kind = 4
+	Probe Kind = 4
 )
 
 // Header is at the start of a frame, in little endian:
@@ -57,8 +57,8 @@ func Decode(b *[HeaderSize]byte) (h Header, err error) {
 	switch {
 	case [HeaderSize - 32]byte(b[32:]) != [HeaderSize - 32]byte{}:
 		err = fmt.Errorf("frame %d has %x where zeros belong", h.Seq, b[32:])
-	case h.Kind < Begin || h.Kind > Proof:
-		err = fmt.Errorf("frame %d is of kind %d; %d to %d are known", h.Seq, h.Kind, Begin, Proof)
+	case h.Kind < Begin || h.Kind > Probe:
+		err = fmt.Errorf("frame %d is of kind %d; %d to %d are known", h.Seq, h.Kind, Begin, Probe)
 	}
 	return h, err
 }

@@ -10,7 +10,7 @@ import (
 	"ncclmesh/handshake"
 )
 
-// A header comes back as it was written, and nothing else passes for one.
+// A header is decoded as it was encoded, and other bytes are refused.
 func TestHeader(t *testing.T) {
 	want := Header{Seq: 1<<40 + 3, Length: 1 << 17, Kind: More, Socket: [2]uint64{0x1122334455667788, 9}}
 	var b [HeaderSize]byte
@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Counts that fall, or exceed what was sent, are refused, also where they have gone round.
+// Counts that fall, or exceed the frames sent, are refused, also after they have wrapped around.
 func TestCredits(t *testing.T) {
 	for _, base := range []uint64{0, 1<<15 - 5, 1 << 40} {
 		w := NewWindow(handshake.Ring{}, Forth, ForthUndelivered)
@@ -87,7 +87,7 @@ func TestCredits(t *testing.T) {
 			{"all", base + 10, base + 10, true},
 		} {
 			before := w
-			err := w.Heed(Credit(tt.freed, tt.delivered))
+			err := w.HandleCredit(Credit(tt.freed, tt.delivered))
 			if (err == nil) != tt.ok {
 				t.Errorf("after %d, %s: %v", base, tt.name, err)
 			}
@@ -95,14 +95,14 @@ func TestCredits(t *testing.T) {
 				t.Errorf("after %d, %s: it counts", base, tt.name)
 			}
 		}
-		if err := w.Heed(Credit(base+10, base+10) | 1<<15); err == nil {
+		if err := w.HandleCredit(Credit(base+10, base+10) | 1<<15); err == nil {
 			t.Error("a bit that is zero is one")
 		}
 	}
 }
 
-// Whatever the sizes, no two frames that are under way overlap, none crosses the end, and
-// all the ring is free in the end.
+// For frames of any sizes, no two frames in flight overlap, none crosses the end of the ring, and the whole ring is
+// free at the end.
 func TestPlaces(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	ring := handshake.Ring{Size: MinRing}
@@ -129,7 +129,7 @@ func TestPlaces(t *testing.T) {
 		}
 		for n := rng.IntN(3); (n > 0 || !ok) && len(under) > 0; n-- {
 			w.Complete()
-			if err := w.Heed(Credit(w.Freed+1, w.Freed+1)); err != nil {
+			if err := w.HandleCredit(Credit(w.Freed+1, w.Freed+1)); err != nil {
 				t.Fatal(err)
 			}
 			under, ok = under[1:], true
@@ -137,7 +137,7 @@ func TestPlaces(t *testing.T) {
 	}
 	for len(under) > 0 {
 		w.Complete()
-		if err := w.Heed(Credit(w.Done, w.Done)); err != nil {
+		if err := w.HandleCredit(Credit(w.Done, w.Done)); err != nil {
 			t.Fatal(err)
 		}
 		under = under[1:]
@@ -147,14 +147,14 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A place is free only when this side's adapter is done with the frame and the next
-// process too, whichever comes first; and a frame has arrived only then.
+// A place is free, and a frame has arrived, only after both this side's adapter and the next process are done with the
+// frame, in any order.
 func TestBothAreDone(t *testing.T) {
 	w := NewWindow(handshake.Ring{Size: MinRing}, 1, 2)
 	if _, ok := w.Take(1000); !ok {
 		t.Fatal("no room at first")
 	}
-	if err := w.Heed(Credit(1, 1)); err != nil {
+	if err := w.HandleCredit(Credit(1, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := w.Take(1000); ok || w.Arrived() != 0 {

@@ -112,7 +112,7 @@ func Credit(freed, delivered uint64) uint32 {
 func IsCredit(imm uint32) bool { return imm&creditBit != 0 }
 
 // HandleCredit updates the counts with a credit. A count that falls, or exceeds the frames sent, is an error.
-func (w *Window) Heed(imm uint32) error {
+func (w *Window) HandleCredit(imm uint32) error {
 	freed := w.Freed + (uint64(imm>>16)-w.Freed)&creditMask
 	delivered := w.Delivered + (uint64(imm)-w.Delivered)&creditMask
 	if freed > w.Sent || delivered > w.Sent || imm&(1<<15) != 0 {

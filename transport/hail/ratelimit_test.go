@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestFair: a flood leaves those who ask beside it their answers: all of them where it comes from a socket of the same
-// node, and from however many sockets of another one.
-func TestFair(t *testing.T) {
+// TestRateLimit: a flood does not use up the replies of others: not at all if it comes from one socket of the same node, or
+// from any number of sockets of another node.
+func TestRateLimit(t *testing.T) {
 	flooder, asker := netip.MustParseAddr("fe80::1%p0"), netip.MustParseAddr("fe80::2%p0")
 	tests := []struct {
 		name    string
@@ -16,12 +16,12 @@ func TestFair(t *testing.T) {
 		asker   netip.AddrPort
 		flood   int // of its questions that are answered
 	}{
-		{"a socket of the same node", 1, netip.AddrPortFrom(flooder, 999), 3 * maxOfSocket},
-		{"many sockets of another node", 1000, netip.AddrPortFrom(asker, 999), 3 * maxOfAddress},
+		{"a socket of the same node", 1, netip.AddrPortFrom(flooder, 999), 3 * maxToSocket},
+		{"many sockets of another node", 1000, netip.AddrPortFrom(asker, 999), 3 * maxToAddress},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var f fair
+			var f rateLimit
 			now, flood, asked, answered := time.Time{}, 0, 0, 0
 			for i := range 3 * 5000 {
 				now = now.Add(time.Second / 5000)
@@ -42,17 +42,17 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// TestFairLimit: there is an end to all answers of an interface, and to what is remembered of those who asked.
-func TestFairLimit(t *testing.T) {
-	var f fair
+// TestRateLimitTotal: the replies of an interface are limited in total, and so is the memory of the senders.
+func TestRateLimitTotal(t *testing.T) {
+	var f rateLimit
 	n := 0
-	for i := range 100 * maxAnswers {
+	for i := range 100 * maxReplies {
 		if f.allow(time.Time{}, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), uint16(i))) {
 			n++
 		}
 	}
-	if n != maxAnswers || len(f.to) > 2*maxAnswers {
-		t.Errorf("%d answers in a second, want %d; %d askers are remembered", n, maxAnswers, len(f.to))
+	if n != maxReplies || len(f.to) > 2*maxReplies {
+		t.Errorf("%d answers in a second, want %d; %d askers are remembered", n, maxReplies, len(f.to))
 	}
 	if !f.allow(time.Time{}.Add(time.Second), netip.AddrPortFrom(ownV4, 1)) {
 		t.Error("nobody is answered in the next second")

@@ -12,15 +12,15 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// vigilant reports whether relays are asked for signs of life.
-func (b *bench) vigilant() bool {
+// checksRun reports whether checkLiveness runs.
+func (b *bench) checksRun() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.vigil
+	return b.checking
 }
 
-// A relay asks the next one for signs of life, and tells the asker of its silence as long as it lasts; of a receiver's it
-// says nothing.
+// A relay checks the next one for signs of life, and reports its silence towards the sender as long as it lasts. It
+// does not report a silent receiver.
 func TestSilence(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -46,7 +46,7 @@ func TestSilence(t *testing.T) {
 				b.a.next(t)
 				tt.do(b)
 				if tt.says == "" {
-					if b.vigilant() {
+					if b.checksRun() {
 						t.Error("the receiver is asked for signs of life")
 					}
 					b.a.quiet(t)
@@ -60,13 +60,13 @@ func TestSilence(t *testing.T) {
 				}
 				b.c.silence(0)
 				b.message(b.a, &handshake.Drop{Circuit: 5, Asker: true, Reason: "enough"})
-				t.Until("the end of the vigil", func() bool { return !b.vigilant() })
+				t.Until("the end of the checks", func() bool { return !b.checksRun() })
 			})
 		})
 	}
 }
 
-// Who has asked for a circuit is told of its first relay's silence, while it lasts.
+// The process that requested a circuit is notified of the first relay's silence, while it lasts.
 func TestSilenceOfOwn(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newBench(t)
@@ -95,11 +95,12 @@ func TestSilenceOfOwn(t *testing.T) {
 			}
 		}
 		a.Drop("enough")
-		t.Until("the end of the vigil", func() bool { return !b.vigilant() })
+		t.Until("the end of the checks", func() bool { return !b.checksRun() })
 	})
 }
 
-// A pause of this process counts for little, and a peer that has owed for less than between two looks was not silent.
+// The time in which this process is stopped does not count, and a peer that was silent for less than the time between
+// two checks does not either.
 func TestVigil(t *testing.T) {
 	s := newSession(1, 2)
 	hops := []*hop{{key: key{s: s}}, {key: key{s: s}}} // a session is asked once for all its hops
@@ -118,9 +119,9 @@ func TestVigil(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			hosts.Run(t, func(t *hosts.Test) {
 				s.silence(tt.owe)
-				v := vigil{watch: clock.Watch{Most: most}, silent: map[session]time.Duration{s: tt.was}}
+				v := liveness{watch: clock.Watch{Most: most}, silent: map[session]time.Duration{s: tt.was}}
 				v.watch.StartAt(time.Now().Add(-tt.passed))
-				got := v.look(hops)[s]
+				got := v.check(hops)[s]
 				if atMost := min(tt.owe, tt.was+most); got < tt.want || got > atMost { // the test takes time too
 					t.Errorf("silent for %v, want %v, or on a slow machine %v", got, tt.want, atMost)
 				}
@@ -129,7 +130,7 @@ func TestVigil(t *testing.T) {
 	}
 }
 
-// A panic in whoever is told ends the vigil, and the next hop begins it anew.
+// A panic in a stalled callback ends the checks, and the next hop starts them again.
 func TestVigilPanics(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newBench(t)
@@ -151,7 +152,7 @@ func TestVigilPanics(t *testing.T) {
 		told := make(chan error, 1<<16)
 		b.c.silence(time.Hour)
 		first := stand(1, func(error) { panic(errors.New("a lane")) })
-		t.Until("the end of the vigil", func() bool { return !b.vigilant() })
+		t.Until("the end of the checks", func() bool { return !b.checksRun() })
 		first.Drop("enough")
 		b.c.next(t)
 		stand(2, func(err error) { told <- err })

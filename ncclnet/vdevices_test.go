@@ -22,14 +22,14 @@ func TestRails(t *testing.T) {
 	}
 	gpu := []topology.Slot{{PCIPath: "/sys/devices/pci000f:00/000f:00:00.0/000f:01:00.0", NUMA: 0}}
 	newest, older, eight := Caller{Interface: 12, Version: 23007}, Caller{Interface: 11}, Caller{Interface: 8, Version: 22203}
-	today := []rail{{"mesh0", first, 252060}}
-	several := func(n int, path string, mbps, more int) []rail {
-		var rails []rail
+	today := []vDevice{{"mesh0", first, 252060}}
+	several := func(n int, path string, mbps, more int) []vDevice {
+		var vDevices []vDevice
 		for i := range n {
-			rails = append(rails, rail{fmt.Sprintf("mesh%d", i), path, mbps})
+			vDevices = append(vDevices, vDevice{fmt.Sprintf("mesh%d", i), path, mbps})
 		}
-		rails[0].mbps += more
-		return rails
+		vDevices[0].mbps += more
+		return vDevices
 	}
 	tests := []struct {
 		name   string
@@ -37,7 +37,7 @@ func TestRails(t *testing.T) {
 		gpus   []topology.Slot
 		tuned  bool
 		caller Caller
-		want   []rail
+		want   []vDevice
 	}{
 		{"GB10", gb10, gpu, true, newest, several(8, "", 27915, 0)},
 		{"ranks that do not agree on channels", gb10, gpu, true, older, several(8, "", 27915, 8)},
@@ -55,7 +55,7 @@ func TestRails(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, railsFor(tt.device, tt.gpus, tt.tuned, tt.caller), cmp.AllowUnexported(rail{})); diff != "" {
+			if diff := cmp.Diff(tt.want, vDevicesFor(tt.device, tt.gpus, tt.tuned, tt.caller), cmp.AllowUnexported(vDevice{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -105,7 +105,7 @@ func TestTunerIsLookedFor(t *testing.T) {
 	}
 }
 
-// oneGPU is a sysfs with nothing but a GPU.
+// oneGPU is a sysfs that contains only a GPU.
 func oneGPU(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()

@@ -7,21 +7,21 @@ import (
 )
 
 // iface is a port and its network interface.
-type place struct {
+type iface struct {
 	Port
 	index int // index of the network interface
 }
 
 // sock returns the interface in the form that sockets need.
-func (at place) on() sock.Interface { return sock.Interface{Name: at.Netdev, Index: at.index} }
+func (at iface) sock() sock.Interface { return sock.Interface{Name: at.Netdev, Index: at.index} }
 
 // ifaces returns the ports whose interface exists, and those among them whose interface is up with a carrier. If
 // several ports share an interface, it returns the port of an RDMA device.
-func (h *Hailer) places() (all, running []place) {
-	interfaces, err := h.network.Interfaces()
+func (disc *Discovery) ifaces() (all, running []iface) {
+	interfaces, err := disc.network.Interfaces()
 	if err != nil {
-		if h.count.first("", "interfaces") {
-			h.log.Warn("neighbour discovery: cannot list the interfaces of this node: no queries are sent or answered", "error", err)
+		if disc.count.first("", "interfaces") {
+			disc.log.Warn("neighbour discovery: cannot list the interfaces of this node: no queries are sent or answered", "error", err)
 		}
 		return nil, nil
 	}
@@ -31,7 +31,7 @@ func (h *Hailer) places() (all, running []place) {
 	}
 	ports := make(map[string]Port)
 	var order []string
-	for _, p := range h.cfg.Ports() {
+	for _, p := range disc.cfg.Ports() {
 		old, again := ports[p.Netdev]
 		if !again {
 			order = append(order, p.Netdev)
@@ -45,7 +45,7 @@ func (h *Hailer) places() (all, running []place) {
 		if !ok {
 			continue
 		}
-		at := place{ports[name], i.Index}
+		at := iface{ports[name], i.Index}
 		all = append(all, at)
 		if i.Running {
 			running = append(running, at)
@@ -56,9 +56,9 @@ func (h *Hailer) places() (all, running []place) {
 
 // source returns the IPv4 source address on an interface for a destination, or the first address if none is in the
 // destination's subnet. It is invalid if the interface has no IPv4 address.
-func (h *Hailer) source(at place, to netip.Addr) netip.Addr {
+func (disc *Discovery) source(at iface, to netip.Addr) netip.Addr {
 	var first netip.Addr
-	for _, p := range h.network.Prefixes(at.index) {
+	for _, p := range disc.network.Prefixes(at.index) {
 		switch {
 		case !p.Addr().Is4():
 		case p.Contains(to):

@@ -13,9 +13,9 @@ import (
 
 const (
 	// idleBefore is how long no data must have moved before memory is collected.
-	tidyAfter = 500 * time.Millisecond
+	idleBefore = 500 * time.Millisecond
 	// maxTick is the longest pause between two checks while data moves.
-	tidyRest = 2 * time.Second
+	maxTick = 2 * time.Second
 	// burstGarbage is how many bytes of garbage may accumulate while connections are opened and closed without a pause.
 	burstGarbage = 16 << 20
 	// keptThreads is how many threads the Go runtime keeps after a burst.
@@ -25,37 +25,37 @@ const (
 // idleGC collects the garbage of set-ups and closes. It is needed because the garbage collector does not run by itself
 // inside NCCL's process, where a collection would delay traffic. Its goroutine runs from the first work until the
 // collection after the last work.
-type tidier struct {
+type idleGC struct {
 	clock   clock.Clock
 	traffic func() uint64 // returns a number that changes when data moves
 	collect func()        // nil: no collection
 	caught  func(*guard.Panic)
 
-	over, wake chan struct{}
+	done, wake chan struct{}
 
-	mu      sync.Mutex // guards the fields below
-	running bool
-	last    time.Time // time of the last work
-	drowsy  bool      // the next check is late: new work must wake the goroutine
-	ended   bool
+	mu       sync.Mutex // guards the fields below
+	running  bool
+	last     time.Time // time of the last work
+	slowTick bool      // the next check is late: new work must wake the goroutine
+	closed   bool
 }
 
-func newTidier(clock clock.Clock, traffic func() uint64, collect func(), caught func(*guard.Panic)) *tidier {
-	return &tidier{clock: clock, traffic: traffic, collect: collect, caught: caught, over: make(chan struct{}), wake: make(chan struct{}, 1)}
+func newIdleGC(clock clock.Clock, traffic func() uint64, collect func(), caught func(*guard.Panic)) *idleGC {
+	return &idleGC{clock: clock, traffic: traffic, collect: collect, caught: caught, done: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // noteWork records that a set-up or a close has left garbage.
-func (d *tidier) worked() {
+func (d *idleGC) noteWork() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last = time.Now()
 	switch {
-	case d.ended, d.collect == nil:
+	case d.closed, d.collect == nil:
 	case !d.running:
 		d.running = true
 		go guard.Run(d.run, d.caught)
-	case d.drowsy:
-		d.drowsy = false
+	case d.slowTick:
+		d.slowTick = false
 		select {
 		case d.wake <- struct{}{}:
 		default: // a wake-up is already pending
@@ -66,17 +66,17 @@ func (d *tidier) worked() {
 // run collects garbage after no data has moved and no work was done for idleBefore. If much garbage has accumulated, it
 // collects between two pieces of work. While data moves it checks less and less often, until new work arrives, because
 // a job ends with work.
-func (d *tidier) run() {
-	pause := d.clock.NewTimer(tidyAfter)
+func (d *idleGC) run() {
+	pause := d.clock.NewTimer(idleBefore)
 	defer pause.Stop()
-	before, next := d.traffic(), tidyAfter
+	before, next := d.traffic(), idleBefore
 	clean := inUse()
 	for {
 		select {
-		case <-d.over:
+		case <-d.done:
 			return
 		case <-d.wake:
-			before, next = d.traffic(), tidyAfter
+			before, next = d.traffic(), idleBefore
 			pause.Reset(next)
 			continue
 		case <-pause.C:
@@ -84,54 +84,54 @@ func (d *tidier) run() {
 		now := d.traffic()
 		moved := now != before
 		before = now
-		switch rested := d.rested(); {
+		switch rested := d.idleFor(); {
 		case moved:
-			next = min(max(2*next, tidyAfter), tidyRest)
-		case rested < tidyAfter && inUse() < clean+burstGarbage:
-			next = tidyAfter - rested
+			next = min(max(2*next, idleBefore), maxTick)
+		case rested < idleBefore && inUse() < clean+burstGarbage:
+			next = idleBefore - rested
 		default:
 			began := time.Now()
 			d.collect()
-			if d.rest(began) {
+			if d.stopIfIdle(began) {
 				return
 			}
-			next, clean = tidyAfter, inUse()
+			next, clean = idleBefore, inUse()
 		}
-		d.sleep(next)
+		d.setTick(next)
 		pause.Reset(next)
 	}
 }
 
 // idleFor returns how long there has been no work.
-func (d *tidier) rested() time.Duration {
+func (d *idleGC) idleFor() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Since(d.last)
 }
 
 // setTick records the pause until the next check.
-func (d *tidier) sleep(next time.Duration) {
+func (d *idleGC) setTick(next time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.drowsy = next > tidyAfter
+	d.slowTick = next > idleBefore
 }
 
 // stopIfIdle marks the goroutine as ended and returns true, unless there was work shortly before the collection began
 // or since.
-func (d *tidier) rest(began time.Time) bool {
+func (d *idleGC) stopIfIdle(began time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running = began.Sub(d.last) < tidyAfter
+	d.running = began.Sub(d.last) < idleBefore
 	return !d.running
 }
 
 // close ends the goroutine, and starts a last collection.
-func (d *tidier) close() {
+func (d *idleGC) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.ended && d.collect != nil {
-		d.ended = true
-		close(d.over)
+	if !d.closed && d.collect != nil {
+		d.closed = true
+		close(d.done)
 		go guard.Run(d.collect, d.caught)
 	}
 }
@@ -139,7 +139,7 @@ func (d *tidier) close() {
 // freeMemory runs the garbage collector, twice because pooled objects survive the first collection, and returns free
 // memory and surplus threads to the system. During a burst the runtime starts a thread for each system call that
 // blocks, and none of these ends by itself. A thread ends when a goroutine that is locked to it ends.
-func giveBack() {
+func freeMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()
 	for range max(0, int(measure("/sched/threads/total:threads"))-keptThreads) {

@@ -12,63 +12,63 @@ import (
 // Pauses between two searches for paths to a peer, the longest pause while a connection has no lane at all, and how
 // many connections add lanes at once.
 const (
-	leastPause = 20 * time.Millisecond
-	mostPause  = 10 * time.Second
-	darkPause  = time.Second
-	mostJoins  = 16
+	minPause       = 20 * time.Millisecond
+	maxPause       = 10 * time.Second
+	maxOutagePause = time.Second
+	maxJoins       = 16
 )
 
 // requestRepair starts the replacement of a connection's lost lanes. It does not block.
-func (t *Transport) lacks(c *conn.Conn) {
+func (t *Transport) requestRepair(c *conn.Conn) {
 	t.paths.Forget(c.Session) // paths that were validated before may not work now
-	t.mend(c.Session)
+	t.repair(c.Session)
 }
 
 // repair starts a search for paths for the connections of a session that lack lanes or could use more. It does nothing
 // on the side that accepted the session, because the dialling side sends on its connections and so chooses their lanes.
 // It does not block.
-func (t *Transport) mend(s *control.Session) {
+func (t *Transport) repair(s *control.Session) {
 	if !s.Dialled() {
 		return
 	}
 	t.mu.Lock()
-	kick, runs := t.mending[s]
+	trigger, runs := t.repairing[s]
 	if !runs {
-		kick = make(chan struct{}, 1)
-		t.mending[s] = kick
+		trigger = make(chan struct{}, 1)
+		t.repairing[s] = trigger
 	}
 	select {
-	case kick <- struct{}{}:
+	case trigger <- struct{}{}:
 	default:
 	}
 	t.mu.Unlock()
 	if !runs { // on a separate goroutine, because background may run the function at once
-		go guard.Run(func() { t.background(func() { t.mendAll(s, kick) }) }, t.caught)
+		go guard.Run(func() { t.background(func() { t.repairAll(s, trigger) }) }, t.caught)
 	}
 }
 
 // repairAll searches for paths until no connection of the session lacks lanes: at once when it receives from trigger,
 // otherwise with growing pauses.
-func (t *Transport) mendAll(s *control.Session, kick chan struct{}) {
+func (t *Transport) repairAll(s *control.Session, trigger chan struct{}) {
 	timer := t.env.Clock.NewTimer(0)
 	defer timer.Stop()
-	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		select {
-		case <-kick:
-			pause = leastPause
+		case <-trigger:
+			pause = minPause
 		case <-timer.C:
 		case <-t.ctx.Done():
 			return
 		}
-		lacking, dark := false, false
-		if err := t.guarded("replace lanes", func() error { lacking, dark = t.mendOnce(s); return nil }); err != nil {
+		lacking, outage := false, false
+		if err := t.guarded("replace lanes", func() error { lacking, outage = t.repairOnce(s); return nil }); err != nil {
 			lacking = true
 		}
-		if !lacking && t.mended(s, kick) {
+		if !lacking && t.repairDone(s, trigger) {
 			return
 		}
-		if dark {
-			pause = min(pause, darkPause)
+		if outage {
+			pause = min(pause, maxOutagePause)
 		}
 		t.paths.Forget(s)
 		timer.Reset(t.env.Scaled(pause))
@@ -76,19 +76,19 @@ func (t *Transport) mendAll(s *control.Session, kick chan struct{}) {
 }
 
 // repairDone ends the repair of a session and returns true, unless another search was requested.
-func (t *Transport) mended(s *control.Session, kick chan struct{}) bool {
+func (t *Transport) repairDone(s *control.Session, trigger chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(kick) > 0 {
+	if len(trigger) > 0 {
 		return false
 	}
-	delete(t.mending, s)
+	delete(t.repairing, s)
 	return true
 }
 
 // repairOnce searches for paths once, and adds lanes over them to the connections of a session. It reports whether one
 // of these still lacks lanes, and whether one has none.
-func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
+func (t *Transport) repairOnce(s *control.Session) (lacking, outage bool) {
 	var sending []*conn.Conn
 	for _, c := range t.connsOf(s) {
 		if c.Sending && !c.Probe {
@@ -103,7 +103,7 @@ func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 		t.log.Debug("no path was found for missing lanes", "peer", s.Name(), "err", err)
 	}
 	var all sync.WaitGroup
-	places := make(chan struct{}, mostJoins)
+	places := make(chan struct{}, maxJoins)
 	for _, c := range sending {
 		wanted := c.LanesToAdd(plan)
 		if len(wanted) == 0 {
@@ -122,7 +122,7 @@ func (t *Transport) mendOnce(s *control.Session) (lacking, dark bool) {
 	for _, c := range sending {
 		c.FailBack(plan)
 		less, none := c.NeedsRepair()
-		lacking, dark = lacking || less, dark || none
+		lacking, outage = lacking || less, outage || none
 	}
-	return lacking, dark
+	return lacking, outage
 }

@@ -11,12 +11,12 @@ import (
 )
 
 // noRoute returns the error for a node to which the map has no route.
-func (m *Mesh) noRoute(a *asking, target handshake.NodeID, rdma bool) error {
+func (m *Mesh) noRoute(a *query, target handshake.NodeID, rdma bool) error {
 	own := m.own()
 	m.mu.Lock()
-	told := a.toldLocked()
+	reported := a.nodesLocked()
 	var knew, silent []string
-	for _, q := range a.questions {
+	for _, q := range a.neighbours {
 		switch at := "the node at " + q.peer.Name; {
 		case q.answer != nil:
 			knew = append(knew, fmt.Sprintf("%s (at %s)", q.answer[0].Hostname, q.peer.Name))
@@ -27,13 +27,13 @@ func (m *Mesh) noRoute(a *asking, target handshake.NodeID, rdma bool) error {
 		}
 	}
 	m.mu.Unlock()
-	g := newGraph(&own, told)
+	g := newGraph(&own, reported)
 	var say []string
 	if len(knew) > 0 {
-		say = append(say, fmt.Sprintf("queried %s, %s", strings.Join(knew, ", "), g.lack(target, rdma)))
+		say = append(say, fmt.Sprintf("queried %s, %s", strings.Join(knew, ", "), g.missing(target, rdma)))
 	}
 	say = append(say, silent...)
-	if names := deaf(m.Ports(), own.Links); len(names) > 0 {
+	if names := silentPorts(m.Ports(), own.Links); len(names) > 0 {
 		say = append(say, "no neighbour answered on "+strings.Join(names, ", "))
 	}
 	if len(say) == 0 {
@@ -43,7 +43,7 @@ func (m *Mesh) noRoute(a *asking, target handshake.NodeID, rdma bool) error {
 }
 
 // missing returns the reason why the map yields no route.
-func (g *graph) lack(target handshake.NodeID, rdma bool) string {
+func (g *graph) missing(target handshake.NodeID, rdma bool) string {
 	switch {
 	case rdma && len(g.routes(target, false)) > 0:
 		return "but every route has a cable that is not RDMA at both ends"
@@ -54,7 +54,7 @@ func (g *graph) lack(target handshake.NodeID, rdma bool) string {
 }
 
 // silentPorts returns the names of the ports without a neighbour.
-func deaf(ports []Port, links []handshake.MapLink) []string {
+func silentPorts(ports []Port, links []handshake.MapLink) []string {
 	var names []string
 	for _, p := range ports {
 		if !slices.ContainsFunc(links, func(l handshake.MapLink) bool { return l.Port == p.Index && l.Name == p.Name }) {

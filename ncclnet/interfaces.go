@@ -19,7 +19,7 @@ type (
 		// UsedBy records which version of the plugin interface NCCL uses.
 		UsedBy(version int)
 		// FlushBeforeExit waits until the peers' kernels have received the sent data, for a limited time.
-		Settle()
+		FlushBeforeExit()
 		Close() error
 	}
 	listener interface {

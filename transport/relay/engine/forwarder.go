@@ -23,7 +23,7 @@ import (
 )
 
 // maxCircuits is how many circuits there can be at a time. Package relay admits fewer.
-const maxJoints = 512
+const maxCircuits = 512
 
 // Config configures a Forwarder.
 type Config struct {
@@ -34,29 +34,29 @@ type Config struct {
 }
 
 // Forwarder forwards circuits over RDMA for other nodes. Its methods may be called from any goroutine.
-type Engine struct {
+type Forwarder struct {
 	cfg    Config
-	slots  [maxJoints]atomic.Pointer[joint]
+	slots  [maxCircuits]atomic.Pointer[circuit]
 	queues atomic.Pointer[[]*queue] // of all devices; only grows
 
-	making  turn.Turn // held while an object of this group is made or destroyed; taken before mu
-	devices []*device
-	waiter  ibv.Waiter // used by the thread; nil before it starts
+	makeTurn turn.Turn // held while an object of this group is made or destroyed; taken before mu
+	devices  []*device
+	waiter   ibv.Waiter // used by the thread; nil before it starts
 
 	mu      sync.Mutex
-	taken   [maxJoints]bool // slots in use
-	used    int64           // bytes of rings in use
+	taken   [maxCircuits]bool // slots in use
+	used    int64             // bytes of rings in use
 	over    chan struct{}
 	closing bool
 	broken  error
 
-	asleep atomic.Bool // the thread waits, or is about to wait
-	leave  atomic.Bool // the thread ends once there is no circuit
+	asleep   atomic.Bool // the thread waits, or is about to wait
+	stopping atomic.Bool // the thread ends once there is no circuit
 
-	lowerers *crew.Crew    // threads that stop and destroy verbs objects
-	freed    chan struct{} // holds a token after a circuit was torn down while the Forwarder closes
-	closed   chan struct{} // closed when Close returns
-	rest     func()        // closes the channel closed, once
+	destroyers   *crew.Pool    // threads that stop and destroy verbs objects
+	freed        chan struct{} // holds a token after a circuit was torn down while the Forwarder closes
+	closed       chan struct{} // closed when Close returns
+	signalClosed func()        // closes the channel closed, once
 
 	// Counters of what was forwarded.
 	Bytes     *stats.Counter
@@ -64,94 +64,94 @@ type Engine struct {
 	Processor stats.Counter // processor time of the thread in nanoseconds
 }
 
-var _ relay.Maker = (*Engine)(nil)
+var _ relay.Maker = (*Forwarder)(nil)
 
 // New makes a Forwarder. Its thread starts with the first circuit.
-func New(c Config) *Engine {
+func New(c Config) *Forwarder {
 	if c.Counts == nil {
 		c.Counts = new(stats.Relay)
 	}
-	e := &Engine{cfg: c, Bytes: &c.Counts.Device, freed: make(chan struct{}, 1), closed: make(chan struct{})}
-	e.rest = sync.OnceFunc(func() { close(e.closed) })
-	e.lowerers = crew.New(lowerers, c.Clock, e.closed)
-	e.queues.Store(&[]*queue{})
-	return e
+	f := &Forwarder{cfg: c, Bytes: &c.Counts.Device, freed: make(chan struct{}, 1), closed: make(chan struct{})}
+	f.signalClosed = sync.OnceFunc(func() { close(f.closed) })
+	f.destroyers = crew.New(destroyers, c.Clock, f.closed)
+	f.queues.Store(&[]*queue{})
+	return f
 }
 
 // Begin makes the endpoints of both hops of a circuit.
-func (e *Engine) Begin(ask *handshake.Carry, j relay.Joining) (relay.Joint, error) {
+func (f *Forwarder) Begin(ask *handshake.Carry, j relay.HopPair) (relay.Relayed, error) {
 	in, ok := j.In.Port.(port)
 	if !ok {
 		return nil, fmt.Errorf("%w: %v is no port for RDMA", fault.ErrInternal, j.In.Port.Now())
 	}
-	if err := e.run(in.Context().Library()); err != nil {
+	if err := f.run(in.Context().Library()); err != nil {
 		return nil, err
 	}
-	return newJoint(e, ask, j)
+	return newCircuit(f, ask, j)
 }
 
 // run starts the thread, if it is not running. All devices must belong to one library.
-func (e *Engine) run(lib *ibv.Library) (err error) {
-	e.making.Lock()
-	defer e.making.Unlock()
-	if runs, err := e.runs(); runs || err != nil {
+func (f *Forwarder) run(lib *ibv.Library) (err error) {
+	f.makeTurn.Lock()
+	defer f.makeTurn.Unlock()
+	if runs, err := f.runs(); runs || err != nil {
 		return err
 	}
 	forkfd.Do(func() {
-		if e.waiter, err = lib.NewWaiter(); err == nil {
-			mark(e.waiter.FD())
+		if f.waiter, err = lib.NewWaiter(); err == nil {
+			mark(f.waiter.FD())
 		}
 	})
 	if err != nil {
 		return err
 	}
 	over := make(chan struct{})
-	e.mu.Lock()
-	e.over = over
-	e.mu.Unlock()
+	f.mu.Lock()
+	f.over = over
+	f.mu.Unlock()
 	go guard.Run(func() {
 		defer close(over)
 		runtime.LockOSThread() // so that the thread ends with this goroutine
-		t := &thread{engine: e}
+		t := &thread{forwarder: f}
 		if err := t.begin(); err != nil {
-			e.fail(err)
+			f.fail(err)
 			return
 		}
 		defer t.end()
 		t.loop()
 	}, func(g *guard.Panic) {
-		fault.Panicked(e.cfg.Log, "the relay's thread", g)
-		e.fail(g)
+		fault.Panicked(f.cfg.Log, "the relay's thread", g)
+		f.fail(g)
 	})
 	return nil
 }
 
 // runs reports whether the thread was started. The error tells why it must not be started.
-func (e *Engine) runs() (bool, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closing {
+func (f *Forwarder) runs() (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closing {
 		return false, errors.New("this process ends")
 	}
-	return e.over != nil, e.broken
+	return f.over != nil, f.broken
 }
 
 // fail ends every circuit because of an error of the thread. Their resources are not released.
-func (e *Engine) fail(err error) {
-	e.mu.Lock()
-	e.broken = fmt.Errorf("%w: the relay's thread has ended: %w", fault.ErrInternal, err)
-	e.mu.Unlock()
-	for i := range e.slots {
-		if j := e.slots[i].Load(); j != nil {
-			j.tellEnded(e.broken)
+func (f *Forwarder) fail(err error) {
+	f.mu.Lock()
+	f.broken = fmt.Errorf("%w: the relay's thread has ended: %w", fault.ErrInternal, err)
+	f.mu.Unlock()
+	for i := range f.slots {
+		if c := f.slots[i].Load(); c != nil {
+			c.reportEnd(f.broken)
 		}
 	}
 }
 
 // wake makes the thread look for work.
-func (e *Engine) wake() {
-	if e.asleep.Load() {
-		e.waiter.Wake()
+func (f *Forwarder) wake() {
+	if f.asleep.Load() {
+		f.waiter.Wake()
 	}
 }
 
@@ -170,31 +170,31 @@ func unmark(fd int) {
 }
 
 // reserveSlot reserves a slot for a circuit. The caller stores the circuit there once it is made.
-func (e *Engine) take() (slot int, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range e.taken {
-		if !e.taken[i] {
-			e.taken[i] = true
+func (f *Forwarder) reserveSlot() (slot int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.taken {
+		if !f.taken[i] {
+			f.taken[i] = true
 			return i, nil
 		}
 	}
-	return -1, fmt.Errorf("%d circuits are already relayed", maxJoints)
+	return -1, fmt.Errorf("%d circuits are already relayed", maxCircuits)
 }
 
 // release releases a slot, and the memory of a ring of that many bytes.
-func (e *Engine) free(slot, ring int) {
-	e.mu.Lock()
+func (f *Forwarder) release(slot, ring int) {
+	f.mu.Lock()
 	if slot >= 0 {
-		e.slots[slot].Store(nil)
-		e.taken[slot] = false
+		f.slots[slot].Store(nil)
+		f.taken[slot] = false
 	}
-	e.used -= int64(ring)
-	e.mu.Unlock()
-	if e.leave.Load() { // this may have been the last circuit
-		e.wake()
+	f.used -= int64(ring)
+	f.mu.Unlock()
+	if f.stopping.Load() { // this may have been the last circuit
+		f.wake()
 		select {
-		case e.freed <- struct{}{}:
+		case f.freed <- struct{}{}:
 		default:
 		}
 	}
@@ -203,11 +203,11 @@ func (e *Engine) free(slot, ring int) {
 // allocRing reserves memory for a ring, and returns its size: for up to a mebibyte of payloads, less as the memory
 // fills up. longest is the longest message that the ports can transfer. most is the smallest ring of the hops before;
 // 0: there are none.
-func (e *Engine) lend(most uint32, longest uint32) (size int, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (f *Forwarder) allocRing(most uint32, longest uint32) (size int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	size = 1 << 20
-	free := e.cfg.Memory - e.used
+	free := f.cfg.Memory - f.used
 	for ; size >= 64<<10; size /= 2 {
 		ring := hop.RingOf(size)
 		if (most == 0 || uint32(ring) <= most) && uint32(ring/8) <= longest && int64(ring) <= free/8 {
@@ -222,16 +222,16 @@ func (e *Engine) lend(most uint32, longest uint32) (size int, err error) {
 	case most > 0 && uint32(ring) > most, uint32(ring/8) > longest:
 		return 0, fmt.Errorf("a ring needs %d bytes at least; the hop before offers %d, and the ports move %d at a time", ring, most, longest)
 	case int64(ring) > free:
-		return 0, fmt.Errorf("circuits already use %d bytes of memory, of %d (NCCL_MESH_RELAY_MEMORY)", e.used, e.cfg.Memory)
+		return 0, fmt.Errorf("circuits already use %d bytes of memory, of %d (NCCL_MESH_RELAY_MEMORY)", f.used, f.cfg.Memory)
 	}
-	e.used += int64(ring)
+	f.used += int64(ring)
 	return ring, nil
 }
 
 // Circuits returns the number of circuits.
-func (e *Engine) Circuits() (n int) {
-	for i := range e.slots {
-		if e.slots[i].Load() != nil {
+func (f *Forwarder) Circuits() (n int) {
+	for i := range f.slots {
+		if f.slots[i].Load() != nil {
 			n++
 		}
 	}
@@ -242,53 +242,53 @@ func (e *Engine) Circuits() (n int) {
 const closeTime = 10 * time.Second
 
 // Close ends all circuits and releases all resources. It waits as long as circuits are still being torn down.
-func (e *Engine) Close() error {
-	defer e.rest()
-	over := e.close()
+func (f *Forwarder) Close() error {
+	defer f.signalClosed()
+	over := f.close()
 	if over == nil {
 		return nil
 	}
-	for i := range e.slots {
-		if j := e.slots[i].Load(); j != nil {
-			j.Drop(errors.New("this process ends"))
+	for i := range f.slots {
+		if c := f.slots[i].Load(); c != nil {
+			c.Drop(errors.New("this process ends"))
 		}
 	}
-	e.leave.Store(true)
-	e.wake()
-	if !e.await(over) {
-		return fmt.Errorf("%w: %d circuits did not come down", fault.ErrInternal, e.Circuits())
+	f.stopping.Store(true)
+	f.wake()
+	if !f.await(over) {
+		return fmt.Errorf("%w: %d circuits did not come down", fault.ErrInternal, f.Circuits())
 	}
-	e.making.Lock()
-	defer e.making.Unlock()
+	f.makeTurn.Lock()
+	defer f.makeTurn.Unlock()
 	var errs []error
-	for _, d := range e.devices {
+	for _, d := range f.devices {
 		errs = append(errs, d.close())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	e.devices = nil
-	e.queues.Store(&[]*queue{})
-	if w := e.waiter; w != nil {
+	f.devices = nil
+	f.queues.Store(&[]*queue{})
+	if w := f.waiter; w != nil {
 		forkfd.Do(func() {
 			unmark(w.FD())
 			_ = w.Close()
 		})
-		e.waiter = nil
+		f.waiter = nil
 	}
 	return nil
 }
 
 // await waits until all circuits are torn down and the thread has ended, and reports whether they are. It gives up when
 // no circuit was torn down for closeTime.
-func (e *Engine) await(over <-chan struct{}) bool {
-	late := e.cfg.Clock.NewTimer(closeTime)
+func (f *Forwarder) await(over <-chan struct{}) bool {
+	late := f.cfg.Clock.NewTimer(closeTime)
 	defer late.Stop()
-	for over != nil || e.Circuits() > 0 {
+	for over != nil || f.Circuits() > 0 {
 		select {
 		case <-over:
 			over = nil
-		case <-e.freed:
+		case <-f.freed:
 			late.Reset(closeTime)
 		case <-late.C:
 			return false
@@ -299,11 +299,11 @@ func (e *Engine) await(over <-chan struct{}) bool {
 
 // close stops the making of circuits, and returns a channel that is closed when the thread has ended; nil if there is
 // no thread.
-func (e *Engine) close() <-chan struct{} {
-	e.making.Lock() // circuits in the making are stored when this returns
-	defer e.making.Unlock()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closing = true
-	return e.over
+func (f *Forwarder) close() <-chan struct{} {
+	f.makeTurn.Lock() // circuits in the making are stored when this returns
+	defer f.makeTurn.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closing = true
+	return f.over
 }

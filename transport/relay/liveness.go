@@ -12,39 +12,39 @@ import (
 
 // Waits, before TimeScale.
 const (
-	askEvery   = 500 * time.Millisecond // between two checks of a relay
-	silenceFor = 2 * time.Second        // after this long without a sign of life a relay is reported as stalled
+	livenessInterval = 500 * time.Millisecond // between two checks of a relay
+	stalledAfter     = 2 * time.Second        // after this long without a sign of life a relay is reported as stalled
 )
 
 // liveness records how long each next relay, at the other end of a hop that this process has requested, has been
 // silent. Each relay checks the one after it.
-type vigil struct {
+type liveness struct {
 	watch  clock.Watch
 	silent map[session]time.Duration
 }
 
 // startLivenessChecks starts checkLiveness, if it is not running. It is called after a hop to a relay came up. The
 // checks continue until no such hop is up.
-func (r *Relay) awake() {
+func (r *Relay) startLivenessChecks() {
 	r.mu.Lock()
-	begin := !r.vigil && !r.closed
-	r.vigil = r.vigil || begin
+	begin := !r.checking && !r.closed
+	r.checking = r.checking || begin
 	r.mu.Unlock()
 	if !begin {
 		return
 	}
-	r.spawn(r.keepVigil, func(*guard.Panic) { // the next hop starts it again
+	r.spawn(r.checkLiveness, func(*guard.Panic) { // the next hop starts it again
 		r.mu.Lock()
-		r.vigil = false
+		r.checking = false
 		r.mu.Unlock()
 	})
 }
 
 // checkLiveness checks the relays, and calls stalled of the hops to relays that stay silent.
-func (r *Relay) keepVigil() {
-	v := vigil{watch: clock.Watch{Most: r.scaled(2 * askEvery)}, silent: map[session]time.Duration{}}
+func (r *Relay) checkLiveness() {
+	v := liveness{watch: clock.Watch{Most: r.scaled(2 * livenessInterval)}, silent: map[session]time.Duration{}}
 	v.watch.Start()
-	tick := r.cfg.Clock.NewTicker(r.scaled(askEvery))
+	tick := r.cfg.Clock.NewTicker(r.scaled(livenessInterval))
 	defer tick.Stop()
 	for {
 		select {
@@ -56,10 +56,10 @@ func (r *Relay) keepVigil() {
 		if len(hops) == 0 {
 			return
 		}
-		silent := v.look(hops)
+		silent := v.check(hops)
 		for _, h := range hops {
-			if d := silent[h.s]; d >= r.scaled(silenceFor) {
-				h.silent(fmt.Errorf("%s has given no sign of life for %v: its process is stopped, starved of processors, or cut off", h.s.Name(), d.Round(100*time.Millisecond)))
+			if d := silent[h.s]; d >= r.scaled(stalledAfter) {
+				h.stalled(fmt.Errorf("%s has given no sign of life for %v: its process is stopped, starved of processors, or cut off", h.s.Name(), d.Round(100*time.Millisecond)))
 			}
 		}
 	}
@@ -70,14 +70,14 @@ func (r *Relay) keepVigil() {
 func (r *Relay) relayHops() []*hop {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	hops := slices.DeleteFunc(inOrder(r.asked, every), func(h *hop) bool { return h.silent == nil || h.answer == nil })
-	r.vigil = len(hops) > 0
+	hops := slices.DeleteFunc(sorted(r.requested, anyKey), func(h *hop) bool { return h.stalled == nil || h.answer == nil })
+	r.checking = len(hops) > 0
 	return hops
 }
 
 // check sends a request for a sign of life to each relay, and returns how long each has been silent. It counts only the
 // time in which this process ran.
-func (v *vigil) look(hops []*hop) map[session]time.Duration {
+func (v *liveness) check(hops []*hop) map[session]time.Duration {
 	before := v.watch.Ran()
 	passed := v.watch.Look() - before
 	was := v.silent
@@ -91,19 +91,19 @@ func (v *vigil) look(hops []*hop) map[session]time.Duration {
 }
 
 // handleStalled handles a Silent message: it reports a stalled relay further along the path.
-func (r *Relay) heard(s session, m *handshake.Silent) {
+func (r *Relay) handleStalled(s session, m *handshake.Silent) {
 	r.mu.Lock()
-	h := r.asked[key{s, m.Circuit}]
-	stands := h != nil && h.silent != nil && h.answer != nil
+	h := r.requested[key{s, m.Circuit}]
+	up := h != nil && h.stalled != nil && h.answer != nil
 	r.mu.Unlock()
-	if !stands {
-		r.strange()
+	if !up {
+		r.countUnknown()
 		return
 	}
-	h.silent(&saidError{m.Reason})
+	h.stalled(&peerError{m.Reason})
 }
 
 // forwardStalled reports a stalled relay to the side that requested the circuit.
-func (c *circuit) passOn(why error) {
+func (c *circuit) forwardStalled(why error) {
 	_ = c.s.Send(&handshake.Silent{Circuit: c.n, Reason: reasonOf(c.s.LocalName(), why)}) // the error means that the session has ended
 }

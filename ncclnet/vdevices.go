@@ -25,38 +25,38 @@ type Caller struct {
 // The path is that of the device that NCCL assumes for a channel. If the ports are in several slots, no path is right,
 // and the four PCIe lanes of one slot would be NCCL's limit for all. Without a path NCCL attaches the device to the
 // processor, where the slots are attached too.
-type rail struct {
+type vDevice struct {
 	name    string
 	pciPath string // "": attached to the processor
 	mbps    int
 }
 
 const (
-	railMbps = 24000 // 3 GB/s
-	maxRails = 8
+	vDeviceMbps = 24000 // 3 GB/s
+	maxVDevices = 8
 
 	// nearestBonus makes the first virtual device the nearest for NCCL's search, by 1 MB/s.
-	nearer = 8
+	nearestBonus = 8
 
 	nccl2_21 = 22100
 	nccl2_29 = 22902
 )
 
 // singleDevice returns the mesh as one device.
-func single(d topology.Device) []rail { return []rail{{d.Name, d.PCIPath, d.Mbps}} }
+func singleDevice(d topology.Device) []vDevice { return []vDevice{{d.Name, d.PCIPath, d.Mbps}} }
 
 // vDevicesFor returns the virtual devices to report to a caller, on a node with these GPUs. tuned reports that the
 // caller uses this plugin's tuner. There is only one device over TCP, because the processor is the limit; with several
 // GPUs, because the rank's GPU is not known yet; and if the GPU is on another NUMA node than a port.
-func railsFor(d topology.Device, gpus []topology.Slot, tuned bool, c Caller) []rail {
-	n := min(d.Payload/railMbps, maxRails)
+func vDevicesFor(d topology.Device, gpus []topology.Slot, tuned bool, c Caller) []vDevice {
+	n := min(d.Payload/vDeviceMbps, maxVDevices)
 	if !tuned || d.TCP || len(gpus) != 1 || n < 2 {
-		return single(d)
+		return singleDevice(d)
 	}
 	central := len(d.Slots) > 1
 	for _, s := range d.Slots {
 		if s.NUMA != gpus[0].NUMA {
-			return single(d)
+			return singleDevice(d)
 		}
 		central = central && s.OnlyCPU(gpus[0])
 	}
@@ -64,20 +64,20 @@ func railsFor(d topology.Device, gpus []topology.Slot, tuned bool, c Caller) []r
 	if central {
 		path = ""
 	}
-	rails := make([]rail, n)
-	for i := range rails {
-		rails[i] = rail{fmt.Sprintf("mesh%d", i), path, d.Payload / n}
+	vDevices := make([]vDevice, n)
+	for i := range vDevices {
+		vDevices[i] = vDevice{fmt.Sprintf("mesh%d", i), path, d.Payload / n}
 	}
-	if !c.agrees() {
-		rails[0].mbps += nearer
+	if !c.agreesOnChannels() {
+		vDevices[0].mbps += nearestBonus
 	}
-	return rails
+	return vDevices
 }
 
 // agreesOnChannels reports whether both ranks of a send and its receive use the same number of channels. They do from
 // NCCL 2.29.2 on. Before, each rank uses the number of its own nearest devices, and hangs if its peer has another
 // number. If one device is nearer than the rest, that number is the one of a single device.
-func (c Caller) agrees() bool { return c.Interface >= 12 || c.Version >= nccl2_29 }
+func (c Caller) agreesOnChannels() bool { return c.Interface >= 12 || c.Version >= nccl2_29 }
 
 // looksForTuner reports whether NCCL looks for a tuner in the network's library: from 2.21 on. Interface version 8 is
 // not enough, because 2.19 and 2.20 have it too.
@@ -85,16 +85,16 @@ func (c Caller) looksForTuner() bool { return c.Interface >= 9 || c.Version >= n
 
 // shown is the virtual devices that are reported for a mesh.
 type shown struct {
-	of    *mesh
-	rails []rail
+	of       *mesh
+	vDevices []vDevice
 }
 
 // show returns the virtual devices of a mesh. It determines them once while the mesh is open.
-func (n *Net) show(m *mesh, c Caller) []rail {
+func (n *Net) show(m *mesh, c Caller) []vDevice {
 	n.showing.Lock()
 	defer n.showing.Unlock()
 	if s := n.shown.Load(); s != nil && s.of == m {
-		return s.rails
+		return s.vDevices
 	}
 	other := n.process.host.Getenv("NCCL_TUNER_PLUGIN")
 	tuned := c.looksForTuner() && !m.tuning.Off && (other == "" || other == n.process.host.Getenv("NCCL_NET_PLUGIN"))
@@ -102,27 +102,27 @@ func (n *Net) show(m *mesh, c Caller) []rail {
 	if tuned && !m.device.TCP { // otherwise the GPUs have no effect
 		gpus = m.net.GPUs()
 	}
-	rails := railsFor(m.device, gpus, tuned, c)
-	n.shown.Store(&shown{m, rails})
-	if len(rails) > 1 {
-		n.log.Info(describeRails(rails))
+	vDevices := vDevicesFor(m.device, gpus, tuned, c)
+	n.shown.Store(&shown{m, vDevices})
+	if len(vDevices) > 1 {
+		n.log.Info(describeVDevices(vDevices))
 	}
-	return rails
+	return vDevices
 }
 
 // openVDevices returns the virtual devices of the open mesh, or nil if NCCL has not opened it.
-func (n *Net) railsShown() []rail {
+func (n *Net) openVDevices() []vDevice {
 	m, s := n.process.mesh.Load(), n.shown.Load()
 	if m == nil || s == nil || s.of != m {
 		return nil
 	}
-	return s.rails
+	return s.vDevices
 }
 
-func describeRails(rails []rail) string {
-	where := "on " + rails[0].pciPath
-	if rails[0].pciPath == "" {
+func describeVDevices(vDevices []vDevice) string {
+	where := "on " + vDevices[0].pciPath
+	if vDevices[0].pciPath == "" {
 		where = "at the processor"
 	}
-	return fmt.Sprintf("NCCL sees the mesh as %d devices of %.1f GB/s %s, which make %d channels to choose from", len(rails), float64(rails[0].mbps)/8000, where, 2*len(rails))
+	return fmt.Sprintf("NCCL sees the mesh as %d devices of %.1f GB/s %s, which make %d channels to choose from", len(vDevices), float64(vDevices[0].mbps)/8000, where, 2*len(vDevices))
 }

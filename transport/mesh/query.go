@@ -14,42 +14,42 @@ import (
 )
 
 // query is one query for the map that is sent to the neighbours: this process's own, or a forwarded one.
-type asking struct {
-	mesh  *Mesh
-	query [16]byte
-	own   handshake.NodeID
-	quiet bool // queries no neighbour; only waits until this node knows its neighbours
+type query struct {
+	mesh      *Mesh
+	id        [16]byte
+	own       handshake.NodeID
+	localOnly bool // queries no neighbour; only waits until this node knows its neighbours
 
 	// Under Mesh.mu.
-	asked     []handshake.NodeID // nodes that are not to be queried: the list of the query, this node, and those queried since
-	questions []*question        // ordered by node
-	settled   bool               // it is unlikely that further neighbours are discovered
-	over      time.Time          // when the process stopped waiting for replies; zero while it waits
-	stale     bool               // a new neighbour was discovered after the query was over
-	forgotten bool               // no caller needs the replies any more
+	asked      []handshake.NodeID // nodes that are not to be queried: the list of the query, this node, and those queried since
+	neighbours []*neighbourQuery  // ordered by node
+	settled    bool               // it is unlikely that further neighbours are discovered
+	over       time.Time          // when the process stopped waiting for replies; zero while it waits
+	stale      bool               // a new neighbour was discovered after the query was over
+	cancelled  bool               // no caller needs the replies any more
 }
 
 // neighbourQuery is the part of a query that goes to one neighbour node.
-type question struct {
-	of     *asking
+type neighbourQuery struct {
+	of     *query
 	peer   Neighbour           // the process that was queried last on that node
 	answer []handshake.MapNode // nil until the reply has arrived
 	err    error               // reason why no reply will arrive
 }
 
 // replyKey identifies an expected reply.
-type awaited struct {
+type replyKey struct {
 	session Session
 	query   [16]byte
 }
 
-func newQuery(r random.Source) (q [16]byte) {
+func newQueryID(r random.Source) (q [16]byte) {
 	r.Fill(q[:], "query for the map")
 	return q
 }
 
-func newAsking(m *Mesh, query [16]byte, own handshake.NodeID, asked []handshake.NodeID) *asking {
-	a := &asking{mesh: m, query: query, own: own, asked: slices.Clone(asked)}
+func newQuery(m *Mesh, id [16]byte, own handshake.NodeID, asked []handshake.NodeID) *query {
+	a := &query{mesh: m, id: id, own: own, asked: slices.Clone(asked)}
 	if !slices.Contains(asked, own) {
 		a.asked = append(a.asked, own)
 	}
@@ -57,33 +57,33 @@ func newAsking(m *Mesh, query [16]byte, own handshake.NodeID, asked []handshake.
 }
 
 // answeredLocked reports whether each queried node has replied or failed. It needs Mesh.mu.
-func (a *asking) answeredLocked() bool {
-	return !slices.ContainsFunc(a.questions, func(q *question) bool { return q.answer == nil && q.err == nil })
+func (a *query) answeredLocked() bool {
+	return !slices.ContainsFunc(a.neighbours, func(q *neighbourQuery) bool { return q.answer == nil && q.err == nil })
 }
 
 // nodesLocked returns the reported nodes: first each queried node's report about itself, then reports about nodes that
 // have not replied themselves. It needs Mesh.mu.
-func (a *asking) toldLocked() []handshake.MapNode {
-	var told, others []handshake.MapNode
+func (a *query) nodesLocked() []handshake.MapNode {
+	var reported, others []handshake.MapNode
 	asked := map[handshake.NodeID]bool{a.own: true}
-	for _, q := range a.questions {
+	for _, q := range a.neighbours {
 		if q.answer != nil {
 			asked[q.peer.Node] = true
-			told = append(told, q.answer[0])
+			reported = append(reported, q.answer[0])
 			others = append(others, q.answer[1:]...)
 		}
 	}
-	return append(told, slices.DeleteFunc(others, func(n handshake.MapNode) bool { return asked[n.Node] })...)
+	return append(reported, slices.DeleteFunc(others, func(n handshake.MapNode) bool { return asked[n.Node] })...)
 }
 
 // cancelLocked stops waiting for replies. It needs Mesh.mu.
-func (a *asking) forgetLocked() {
-	a.forgotten = true
-	maps.DeleteFunc(a.mesh.waiting, func(_ awaited, q *question) bool { return q.of == a })
+func (a *query) cancelLocked() {
+	a.cancelled = true
+	maps.DeleteFunc(a.mesh.expected, func(_ replyKey, q *neighbourQuery) bool { return q.of == a })
 }
 
 // survey runs this process's own query for the map. Replies that arrive after it has ended are still used.
-func (a *asking) survey() {
+func (a *query) survey() {
 	m := a.mesh
 	ctx, cancel := m.Clock.WithTimeout(m.Context, m.scaled(surveyWait))
 	defer cancel()
@@ -96,16 +96,16 @@ func (a *asking) survey() {
 
 // run queries the neighbours, including those discovered meanwhile. It returns when all have replied and neighbour
 // discovery has ended. If thorough is false, it does not wait for the end of discovery longer than settleWait.
-func (a *asking) run(ctx context.Context, thorough bool) {
+func (a *query) run(ctx context.Context, thorough bool) {
 	m := a.mesh
-	began := m.hail()
-	m.pause(ctx, m.Hail.Done(), began.Add(m.scaled(gatherWait)))
+	began := m.solicit()
+	m.pause(ctx, m.Discovery.Done(), began.Add(m.scaled(gatherWait)))
 	settle, cancel := m.Clock.WithDeadline(ctx, began.Add(m.scaled(settleWait)))
 	defer cancel()
 	for ctx.Err() == nil {
-		m.hail() // solicits again if a port has changed
+		m.solicit() // solicits again if a port has changed
 		news := m.events()
-		done, late := m.Hail.Done(), settle.Done()
+		done, late := m.Discovery.Done(), settle.Done()
 		heardAll, settled := closed(done), closed(late) // read before queryNew looks at the neighbours
 		if heardAll {
 			done = nil
@@ -113,7 +113,7 @@ func (a *asking) run(ctx context.Context, thorough bool) {
 		if settled {
 			late = nil
 		}
-		a.more(ctx)
+		a.queryNew(ctx)
 		if a.check(heardAll || settled, heardAll || settled && !thorough) {
 			return
 		}
@@ -128,7 +128,7 @@ func (a *asking) run(ctx context.Context, thorough bool) {
 
 // check sets settled, and reports whether the query is over: it was cancelled, or all is true and each queried node has
 // replied or failed.
-func (a *asking) check(settled, all bool) (end bool) {
+func (a *query) check(settled, all bool) (end bool) {
 	m := a.mesh
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +136,7 @@ func (a *asking) check(settled, all bool) (end bool) {
 		a.settled = true
 		m.wakeLocked()
 	}
-	return a.forgotten || all && a.answeredLocked()
+	return a.cancelled || all && a.answeredLocked()
 }
 
 // pause waits until a time, or until the channel is closed or the context is done. It uses a context as its timer, as
@@ -161,36 +161,36 @@ func closed(c <-chan struct{}) bool {
 }
 
 // queryNew queries the neighbours that are not in the list yet, one process of each node.
-func (a *asking) more(ctx context.Context) {
+func (a *query) queryNew(ctx context.Context) {
 	m := a.mesh
-	if a.quiet {
+	if a.localOnly {
 		return
 	}
-	met := m.met(a.own)
-	var questions []*question
+	met := m.neighbourNodes(a.own)
+	var questions []*neighbourQuery
 	m.mu.Lock()
-	met = slices.DeleteFunc(met, func(x meet) bool { return slices.Contains(a.asked, x.node) })
+	met = slices.DeleteFunc(met, func(x neighbourNode) bool { return slices.Contains(a.asked, x.node) })
 	met = met[:min(len(met), max(handshake.MaxMapNodes-len(a.asked), 0))]
 	for _, x := range met {
-		q := &question{of: a, peer: x.processes[0]}
+		q := &neighbourQuery{of: a, peer: x.processes[0]}
 		questions = append(questions, q)
 		a.asked = append(a.asked, x.node)
 	}
-	a.questions = append(a.questions, questions...)
-	slices.SortStableFunc(a.questions, func(x, y *question) int { return bytes.Compare(x.peer.Node[:], y.peer.Node[:]) })
-	ask := &handshake.AskMap{Query: a.query, Asked: slices.Clone(a.asked)}
+	a.neighbours = append(a.neighbours, questions...)
+	slices.SortStableFunc(a.neighbours, func(x, y *neighbourQuery) int { return bytes.Compare(x.peer.Node[:], y.peer.Node[:]) })
+	ask := &handshake.AskMap{Query: a.id, Asked: slices.Clone(a.asked)}
 	m.mu.Unlock()
 	for i, q := range questions {
-		m.Background(func() { q.put(ctx, met[i].processes, ask) })
+		m.Background(func() { q.send(ctx, met[i].processes, ask) })
 	}
 }
 
 // send queries the first process of a node that can be reached.
-func (q *question) put(ctx context.Context, processes []Neighbour, ask *handshake.AskMap) {
+func (q *neighbourQuery) send(ctx context.Context, processes []Neighbour, ask *handshake.AskMap) {
 	m := q.of.mesh
 	var errs []error
 	for _, n := range processes {
-		err := fault.Guarded(m.Log, "query a neighbour", func() error { return q.try(ctx, n, ask) })
+		err := fault.Guarded(m.Log, "query a neighbour", func() error { return q.sendTo(ctx, n, ask) })
 		if err == nil {
 			return
 		}
@@ -205,7 +205,7 @@ func (q *question) put(ctx context.Context, processes []Neighbour, ask *handshak
 }
 
 // sendTo queries one process.
-func (q *question) try(ctx context.Context, n Neighbour, ask *handshake.AskMap) error {
+func (q *neighbourQuery) sendTo(ctx context.Context, n Neighbour, ask *handshake.AskMap) error {
 	m := q.of.mesh
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -214,12 +214,12 @@ func (q *question) try(ctx context.Context, n Neighbour, ask *handshake.AskMap) 
 	if err != nil {
 		return err
 	}
-	key := awaited{s, ask.Query}
+	key := replyKey{s, ask.Query}
 	m.mu.Lock()
-	wanted := m.waiting[key] == nil && !q.of.forgotten // a session leads to one node, so that one reply is expected from it
+	wanted := m.expected[key] == nil && !q.of.cancelled // a session leads to one node, so that one reply is expected from it
 	if wanted {
 		q.peer = n
-		m.waiting[key] = q
+		m.expected[key] = q
 	}
 	m.mu.Unlock()
 	if !wanted {
@@ -227,7 +227,7 @@ func (q *question) try(ctx context.Context, n Neighbour, ask *handshake.AskMap) 
 	}
 	if err := s.Send(ask); err != nil {
 		m.mu.Lock()
-		delete(m.waiting, key)
+		delete(m.expected, key)
 		m.mu.Unlock()
 		return err
 	}
@@ -236,16 +236,16 @@ func (q *question) try(ctx context.Context, n Neighbour, ask *handshake.AskMap) 
 
 // HandleReply stores a reply to a query. It ignores a reply that this process does not expect from that session, and a
 // second one.
-func (m *Mesh) Told(s Session, a *handshake.Map) {
+func (m *Mesh) HandleReply(s Session, a *handshake.Map) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := awaited{s, a.Query}
-	q := m.waiting[key]
+	key := replyKey{s, a.Query}
+	q := m.expected[key]
 	if q == nil {
 		m.counts.Unasked++
 		return
 	}
-	delete(m.waiting, key)
+	delete(m.expected, key)
 	if len(a.Nodes) == 0 || a.Nodes[0].Node != q.peer.Node || a.Nodes[0].Process != q.peer.Process {
 		m.counts.Unasked++
 		q.err = errors.New("it answered for another node")

@@ -31,13 +31,13 @@ const sends = Back + 1 + Reads + 1
 
 // Endpoint is this process's end of a hop: a queue pair, its receives and its credit. The caller holds the lock that
 // guards it.
-type Half struct {
+type Endpoint struct {
 	*ibv.QP
-	tag    uint32
-	posted int  // receives that were posted and not polled
-	marked bool // the marker was posted
-	marks  bool // the marker was flushed
-	credit bool // a credit is in flight
+	tag          uint32
+	posted       int  // receives that were posted and not polled
+	markerPosted bool // the marker was posted
+	markerDone   bool // the marker was flushed
+	credit       bool // a credit is in flight
 
 	freed, delivered uint64 // counts in the last credit
 
@@ -55,8 +55,8 @@ type Half struct {
 func Completions(receives int) int { return receives + sends }
 
 // NewEndpoint makes an endpoint in RESET with that many receives. The IDs of its work requests contain tag.
-func NewHalf(pd *ibv.PD, cq *ibv.CQ, receives int, tag uint32) (h *Half, err error) {
-	h = &Half{tag: tag}
+func NewEndpoint(pd *ibv.PD, cq *ibv.CQ, receives int, tag uint32) (h *Endpoint, err error) {
+	h = &Endpoint{tag: tag}
 	if h.mem, err = ibv.Alloc(1024); err != nil {
 		return nil, err
 	}
@@ -72,43 +72,43 @@ func NewHalf(pd *ibv.PD, cq *ibv.CQ, receives int, tag uint32) (h *Half, err err
 }
 
 // SetReceiveMemory sets the memory of the receives, size bytes each.
-func (h *Half) Into(slots []byte, size int, lkey uint32) {
-	h.slots, h.slotSize, h.slotKey = slots, size, lkey
+func (e *Endpoint) SetReceiveMemory(slots []byte, size int, lkey uint32) {
+	e.slots, e.slotSize, e.slotKey = slots, size, lkey
 }
 
 // Slot returns the memory of a receive.
-func (h *Half) Slot(number uint32) []byte {
-	at := int(number) * h.slotSize
-	return h.slots[at : at+h.slotSize]
+func (e *Endpoint) Slot(number uint32) []byte {
+	at := int(number) * e.slotSize
+	return e.slots[at : at+e.slotSize]
 }
 
 // PostReceive posts a receive.
-func (h *Half) PostReceive(number uint32) error {
-	w := &h.recv[0]
-	*w = ibv.RecvWR{WRID: h.id(WorkRecv, number)}
-	if h.slots != nil {
-		h.sge[2] = ibv.SGE{Addr: uint64(ibv.AddrOf(&h.Slot(number)[0])), Length: uint32(h.slotSize), LKey: h.slotKey}
-		w.SGList, w.NumSGE = ibv.AddrOf(&h.sge[2]), 1
+func (e *Endpoint) PostReceive(number uint32) error {
+	w := &e.recv[0]
+	*w = ibv.RecvWR{WRID: e.id(WorkRecv, number)}
+	if e.slots != nil {
+		e.sge[2] = ibv.SGE{Addr: uint64(ibv.AddrOf(&e.Slot(number)[0])), Length: uint32(e.slotSize), LKey: e.slotKey}
+		w.SGList, w.NumSGE = ibv.AddrOf(&e.sge[2]), 1
 	}
-	if _, err := h.PostRecv(w); err != nil {
+	if _, err := e.PostRecv(w); err != nil {
 		return err
 	}
-	h.posted++
+	e.posted++
 	return nil
 }
 
 // PostReceives posts the receives 0 to n-1.
-func (h *Half) PostReceives(n int) error {
+func (e *Endpoint) PostReceives(n int) error {
 	for i := range n {
-		if err := h.PostReceive(uint32(i)); err != nil {
+		if err := e.PostReceive(uint32(i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *Half) id(w Work, number uint32) uint64 {
-	return uint64(w)<<56 | uint64(h.tag)<<32 | uint64(number)
+func (e *Endpoint) id(w Work, number uint32) uint64 {
+	return uint64(w)<<56 | uint64(e.tag)<<32 | uint64(number)
 }
 
 // Piece is a piece of memory that is part of a frame.
@@ -120,96 +120,96 @@ type Piece struct {
 
 // Frame sends a frame that consists of the pieces a and b, or writes it to a place of the window's ring. b may be
 // empty. imm is the immediate if the reader has no ring.
-func (h *Half) Frame(w *Window, place, imm uint32, a, b Piece) error {
-	r := &h.wr[0]
-	h.sge[0] = ibv.SGE{Addr: uint64(a.Addr), Length: uint32(a.Length), LKey: a.Key}
+func (e *Endpoint) Frame(w *Window, place, imm uint32, a, b Piece) error {
+	r := &e.wr[0]
+	e.sge[0] = ibv.SGE{Addr: uint64(a.Addr), Length: uint32(a.Length), LKey: a.Key}
 	*r = ibv.SendWR{
-		WRID: h.id(WorkFrame, 0), SGList: ibv.AddrOf(&h.sge[0]), NumSGE: 1,
+		WRID: e.id(WorkFrame, 0), SGList: ibv.AddrOf(&e.sge[0]), NumSGE: 1,
 		Opcode: ibv.IBV_WR_SEND_WITH_IMM, SendFlags: ibv.IBV_SEND_SIGNALED, Imm: networkOrder(imm),
 	}
 	if b.Length > 0 {
-		h.sge[1] = ibv.SGE{Addr: uint64(b.Addr), Length: uint32(b.Length), LKey: b.Key}
+		e.sge[1] = ibv.SGE{Addr: uint64(b.Addr), Length: uint32(b.Length), LKey: b.Key}
 		r.NumSGE = 2
 	}
 	if w.Ring.Size > 0 {
 		r.Opcode, r.Imm = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, networkOrder(place)
 		r.RemoteAddr, r.RKey = w.Ring.Base+uint64(place)*Unit, w.Ring.Key
 	}
-	_, err := h.PostSend(r)
+	_, err := e.PostSend(r)
 	return err
 }
 
 // Read reads from an address of the peer into memory.
-func (h *Half) Read(number uint32, to Piece, from uint64, key uint32) error {
-	r := &h.wr[0]
-	h.sge[0] = ibv.SGE{Addr: uint64(to.Addr), Length: uint32(to.Length), LKey: to.Key}
+func (e *Endpoint) Read(number uint32, to Piece, from uint64, key uint32) error {
+	r := &e.wr[0]
+	e.sge[0] = ibv.SGE{Addr: uint64(to.Addr), Length: uint32(to.Length), LKey: to.Key}
 	*r = ibv.SendWR{
-		WRID: h.id(WorkRead, number), SGList: ibv.AddrOf(&h.sge[0]), NumSGE: 1,
+		WRID: e.id(WorkRead, number), SGList: ibv.AddrOf(&e.sge[0]), NumSGE: 1,
 		Opcode: ibv.IBV_WR_RDMA_READ, SendFlags: ibv.IBV_SEND_SIGNALED, RemoteAddr: from, RKey: key,
 	}
-	_, err := h.PostSend(r)
+	_, err := e.PostSend(r)
 	return err
 }
 
 // SendCredit sends a credit if one of the counts has grown by at least every since the last credit, or delivered for
 // the first time, unless a credit is in flight.
-func (h *Half) Tell(freed, delivered, every uint64) error {
-	due := freed-h.freed >= every || delivered-h.delivered >= every || h.delivered == 0 && delivered > 0
-	if h.credit || !due || h.Told(freed, delivered) {
+func (e *Endpoint) SendCredit(freed, delivered, every uint64) error {
+	due := freed-e.freed >= every || delivered-e.delivered >= every || e.delivered == 0 && delivered > 0
+	if e.credit || !due || e.CreditSent(freed, delivered) {
 		return nil
 	}
-	r := &h.wr[0]
-	*r = ibv.SendWR{WRID: h.id(WorkCredit, 0), Opcode: ibv.IBV_WR_SEND_WITH_IMM, SendFlags: ibv.IBV_SEND_SIGNALED, Imm: networkOrder(Credit(freed, delivered))}
-	if _, err := h.PostSend(r); err != nil {
+	r := &e.wr[0]
+	*r = ibv.SendWR{WRID: e.id(WorkCredit, 0), Opcode: ibv.IBV_WR_SEND_WITH_IMM, SendFlags: ibv.IBV_SEND_SIGNALED, Imm: networkOrder(Credit(freed, delivered))}
+	if _, err := e.PostSend(r); err != nil {
 		return err
 	}
-	h.credit, h.freed, h.delivered = true, freed, delivered
+	e.credit, e.freed, e.delivered = true, freed, delivered
 	return nil
 }
 
 // CreditSent reports whether the peer's adapter has acknowledged a credit with these counts.
-func (h *Half) Told(freed, delivered uint64) bool {
-	return !h.credit && h.freed == freed && h.delivered == delivered
+func (e *Endpoint) CreditSent(freed, delivered uint64) bool {
+	return !e.credit && e.freed == freed && e.delivered == delivered
 }
 
 // Polled records a completion, successful or not.
-func (h *Half) Polled(w Work) {
+func (e *Endpoint) Polled(w Work) {
 	switch w {
 	case WorkRecv:
-		h.posted--
+		e.posted--
 	case WorkCredit:
-		h.credit = false
+		e.credit = false
 	case WorkMarker:
-		h.marks = true
+		e.markerDone = true
 	}
 }
 
 // Stop moves the queue pair to ERR: the adapter then sends and accepts nothing more, and flushes what was posted. A
 // marker request shows when the send queue has been flushed. Receives are counted, and none may be posted from then on.
-func (h *Half) Stop() error {
-	if h.marked {
+func (e *Endpoint) Stop() error {
+	if e.markerPosted {
 		return nil
 	}
-	if err := h.Modify(&ibv.QPAttr{QPState: ibv.IBV_QPS_ERR}, ibv.IBV_QP_STATE); err != nil {
+	if err := e.Modify(&ibv.QPAttr{QPState: ibv.IBV_QPS_ERR}, ibv.IBV_QP_STATE); err != nil {
 		return err
 	}
-	h.wr[0] = ibv.SendWR{WRID: h.id(WorkMarker, 0), Opcode: ibv.IBV_WR_SEND, SendFlags: ibv.IBV_SEND_SIGNALED}
-	if _, err := h.PostSend(&h.wr[0]); err != nil {
+	e.wr[0] = ibv.SendWR{WRID: e.id(WorkMarker, 0), Opcode: ibv.IBV_WR_SEND, SendFlags: ibv.IBV_SEND_SIGNALED}
+	if _, err := e.PostSend(&e.wr[0]); err != nil {
 		return err
 	}
-	h.marked = true
+	e.markerPosted = true
 	return nil
 }
 
 // Drained reports whether everything that was posted has been polled since Stop.
-func (h *Half) Drained() bool { return h.marks && h.posted == 0 }
+func (e *Endpoint) Drained() bool { return e.markerDone && e.posted == 0 }
 
 // Close destroys the queue pair. It may be called again after an error.
-func (h *Half) Close() error {
-	if err := h.QP.Close(); err != nil {
+func (e *Endpoint) Close() error {
+	if err := e.QP.Close(); err != nil {
 		return err
 	}
-	return h.mem.Free()
+	return e.mem.Free()
 }
 
 // networkOrder converts between a number and the word that a work request or a completion stores, which contains the

@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/clock"
 )
 
-// Memory is collected after the work and when nothing moves, and never beside traffic.
+// Memory is collected after work and when no data moves, and never during traffic.
 func TestTidier(t *testing.T) {
 	type second struct {
 		work    bool
@@ -35,12 +35,12 @@ func TestTidier(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var moved atomic.Uint64
 				var collected atomic.Int32
-				d := newTidier(clock.Clock{}, moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
+				d := newIdleGC(clock.Clock{}, moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
 				for i, s := range tt.seconds {
 					for range 10 {
 						time.Sleep(100 * time.Millisecond)
 						if s.work {
-							d.worked()
+							d.noteWork()
 						}
 						if s.traffic {
 							moved.Add(1)
@@ -53,7 +53,7 @@ func TestTidier(t *testing.T) {
 				}
 				collected.Store(0)
 				d.close()
-				d.worked()
+				d.noteWork()
 				time.Sleep(time.Hour)
 				if collected.Load() != 1 {
 					t.Errorf("%d collections after the end, want 1", collected.Load())
@@ -68,11 +68,11 @@ func TestTidierIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var moved atomic.Uint64
 		var collected atomic.Int32
-		d := newTidier(clock.Clock{}, moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
+		d := newIdleGC(clock.Clock{}, moved.Load, func() { collected.Add(1) }, func(p *guard.Panic) { t.Error(p) })
 		defer d.close()
-		d.worked()
+		d.noteWork()
 		time.Sleep(100 * time.Millisecond)
-		d.worked()
+		d.noteWork()
 		time.Sleep(450 * time.Millisecond) // soon after a look, and soon before the next
 		moved.Add(1)
 		time.Sleep(499 * time.Millisecond)
@@ -86,19 +86,19 @@ func TestTidierIsPatient(t *testing.T) {
 	})
 }
 
-// Work that comes during a collection, however long that takes, is collected after.
+// Work that arrives during a collection, however long that takes, is followed by another collection.
 func TestTidierSlowCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var collected atomic.Int32
-		var d *tidier
-		d = newTidier(clock.Clock{}, func() uint64 { return 0 }, func() {
+		var d *idleGC
+		d = newIdleGC(clock.Clock{}, func() uint64 { return 0 }, func() {
 			if collected.Add(1) == 1 {
-				d.worked()
-				time.Sleep(2 * tidyAfter)
+				d.noteWork()
+				time.Sleep(2 * idleBefore)
 			}
 		}, func(p *guard.Panic) { t.Error(p) })
 		defer d.close()
-		d.worked()
+		d.noteWork()
 		time.Sleep(time.Minute)
 		if n := collected.Load(); n != 2 {
 			t.Errorf("%d collections, want 2", n)
@@ -106,11 +106,11 @@ func TestTidierSlowCollection(t *testing.T) {
 	})
 }
 
-// Where nobody collects no goroutine looks for traffic.
+// If there is no collector, no goroutine looks for traffic.
 func TestTidierThatKeepsGarbage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTidier(clock.Clock{}, func() uint64 { t.Error("traffic is looked for"); return 0 }, nil, func(p *guard.Panic) { t.Error(p) })
-		d.worked()
+		d := newIdleGC(clock.Clock{}, func() uint64 { t.Error("traffic is looked for"); return 0 }, nil, func(p *guard.Panic) { t.Error(p) })
+		d.noteWork()
 		time.Sleep(time.Hour)
 		d.close()
 	})

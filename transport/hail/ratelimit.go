@@ -10,13 +10,13 @@ import (
 // that a flood from one does not use up the replies of the others: a socket gets as many replies as a round has
 // queries, and an address gets enough for the rounds of 25 processes.
 const (
-	maxOfSocket  = questions
-	maxOfAddress = 25 * questions
-	maxAnswers   = 2 * maxOfAddress
+	maxToSocket  = maxQueries
+	maxToAddress = 25 * maxQueries
+	maxReplies   = 2 * maxToAddress
 )
 
 // rateLimit limits the replies of one interface in each second.
-type fair struct {
+type rateLimit struct {
 	mu    sync.Mutex // a leaf lock
 	start time.Time  // of the current second
 	all   int        // replies in the current second
@@ -24,14 +24,14 @@ type fair struct {
 }
 
 // allow reports whether a query that arrived from an address at a time may be answered, and counts the reply.
-func (f *fair) allow(now time.Time, from netip.AddrPort) bool {
+func (f *rateLimit) allow(now time.Time, from netip.AddrPort) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.to == nil || now.Sub(f.start) >= time.Second {
 		f.start, f.all, f.to = now, 0, make(map[netip.AddrPort]int)
 	}
 	node := netip.AddrPortFrom(from.Addr(), 0)
-	if f.all >= maxAnswers || f.to[node] >= maxOfAddress || f.to[from] >= maxOfSocket {
+	if f.all >= maxReplies || f.to[node] >= maxToAddress || f.to[from] >= maxToSocket {
 		return false
 	}
 	f.all++

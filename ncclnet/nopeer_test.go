@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A listener that nobody connects to is spoken of once, with the settings in which ranks must not differ; one that has had
-// its connection, or was closed, is not.
+// A listener without a connection is logged once, with the settings that must be equal on all ranks. A listener that
+// has had its connection, or was closed, is not.
 func TestAlone(t *testing.T) {
 	tests := []struct {
 		name string
@@ -49,12 +49,12 @@ func TestAlone(t *testing.T) {
 				ctx := n.init()
 				tt.do(n, ctx)
 				n.logged()
-				time.Sleep(aloneFor - 1)
+				time.Sleep(noPeerWait - 1)
 				synctest.Wait()
 				if log := n.logged(); log != "" {
 					t.Errorf("too early: %s", log)
 				}
-				time.Sleep(2 * aloneFor)
+				time.Sleep(2 * noPeerWait)
 				synctest.Wait()
 				log := n.logged()
 				if got := strings.Count(log, "2 NET/Mesh : this rank has waited 60 s for another to connect. "); got != tt.want {

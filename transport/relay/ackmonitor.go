@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	lookEvery = time.Second // between two checks
-	minLost   = 3           // consecutive lost packets before a peer counts as silent
+	ackInterval = time.Second // between two checks
+	minLost     = 3           // consecutive lost packets before a peer counts as silent
 )
 
 // ackMonitor detects that a socket's peer acknowledges nothing. A peer that acknowledges may be as slow as it likes.
 // Without this check the kernel would report a silent peer only after many minutes.
-type witness struct {
+type ackMonitor struct {
 	conn    sock.Conn
 	who     string
 	silence sock.Silence
 }
 
 // check returns an error if the peer has acknowledged nothing for the duration silence. 0 means no limit.
-func (w *witness) look(silence time.Duration) error {
+func (w *ackMonitor) check(silence time.Duration) error {
 	if silence == 0 {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (w *witness) look(silence time.Duration) error {
 }
 
 // name returns the name of the peer's node, or its address if the name is not known.
-func (w *witness) name() string {
+func (w *ackMonitor) name() string {
 	if w.who != "" {
 		return w.who
 	}

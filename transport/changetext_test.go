@@ -7,7 +7,7 @@ import (
 	"ncclmesh/transport/topology"
 )
 
-// What is logged of a change shows it.
+// The log line of a port's change shows the change.
 func TestPortNews(t *testing.T) {
 	was := topology.Port{Device: "rdma0", Num: 1, Netdev: "p0", State: "ACTIVE", LinkMbps: 100000,
 		Addrs: []netip.Prefix{netip.MustParsePrefix("192.168.1.1/24")}}
@@ -26,7 +26,7 @@ func TestPortNews(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			now := was
 			tt.change(&now)
-			if got := news(&now, &was, topology.AnyGID); got != tt.want {
+			if got := changeText(&now, &was, topology.AnyGID); got != tt.want {
 				t.Errorf("news %q, want %q", got, tt.want)
 			}
 		})
