@@ -75,8 +75,8 @@ func (n *Net) connect(d *dial, key Handle) (Handle, error) {
 	if conn == nil && err == nil {
 		return 0, nil
 	}
-	if _, gone := n.dials.remove(key); gone != nil {
-		return 0, gone
+	if _, rerr := n.dials.remove(key); rerr != nil {
+		return 0, rerr
 	}
 	if err != nil {
 		_ = d.dialing.Close()

@@ -85,14 +85,14 @@ func (n *Net) InitShared(logger Logger, caller Caller) Result {
 }
 
 func (n *Net) init(logger Logger, caller Caller, trafficClass int) (Handle, error) {
-	hold, err := n.process.Acquire(logger, trafficClass)
+	ref, err := n.process.Acquire(logger, trafficClass)
 	if err != nil {
 		return 0, err
 	}
-	hold.net.UsedBy(caller.Interface)
-	h, err := n.contexts.put(&netContext{hold, logger, len(n.show(hold.mesh, caller)), newProfiler(&n.process.host, caller)})
+	ref.net.UsedBy(caller.Interface)
+	h, err := n.contexts.put(&netContext{ref, logger, len(n.show(ref.mesh, caller)), newProfiler(&n.process.host, caller)})
 	if err != nil {
-		err = errors.Join(err, hold.Release())
+		err = errors.Join(err, ref.Release())
 	}
 	return h, err
 }

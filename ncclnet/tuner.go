@@ -28,21 +28,21 @@ const (
 // There is no error, because NCCL would abort. A setting that cannot be parsed has already failed the network's init.
 func (n *Net) Tuner(logger Logger, ranks, nodes int, masked bool) *tuner.Table {
 	log := n.process.logTo(logger)
-	hold := n.process.AcquireIfOpen()
-	if hold == nil {
+	ref := n.process.AcquireIfOpen()
+	if ref == nil {
 		log.Debug("tuner: left to NCCL: the communicator does not run over this network")
 		return nil
 	}
 	defer func() {
-		if err := hold.Release(); err != nil { // all other references were released meanwhile, so that this call closed the network
+		if err := ref.Release(); err != nil { // all other references were released meanwhile, so that this call closed the network
 			log.Warn("tuner: closing the network", "error", err)
 		}
 	}()
-	if why := n.whyUntuned(hold.tuning, ranks, nodes, masked); why != "" {
+	if why := n.whyUntuned(ref.tuning, ranks, nodes, masked); why != "" {
 		log.Debug("tuner: left to NCCL: " + why)
 		return nil
 	}
-	mesh := tuner.Mesh{Nodes: nodes, Topology: hold.tuning.Topology, Relay: useRelays}
+	mesh := tuner.Mesh{Nodes: nodes, Topology: ref.tuning.Topology, Relay: useRelays}
 	table, made := n.tables.get(mesh)
 	if made {
 		log.Info(describeTuning(mesh, table))

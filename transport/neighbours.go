@@ -173,7 +173,7 @@ func (t *Transport) mapPorts() (all []mesh.Port) {
 // for the process: the node that requests the circuit knows it.
 func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error) {
 	at := t.ports[port].Now()
-	heard := func() (hail.Neighbour, bool) {
+	find := func() (hail.Neighbour, bool) {
 		all := t.discovery.Neighbours()
 		i := slices.IndexFunc(all, func(n hail.Neighbour) bool { return n.Process == process && n.Name == at.Netdev })
 		if i < 0 {
@@ -181,7 +181,7 @@ func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, 
 		}
 		return all[i], true
 	}
-	n, ok := heard()
+	n, ok := find()
 	if !ok {
 		t.discovery.ExpectMore()
 		t.discovery.Solicit()
@@ -191,9 +191,9 @@ func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, 
 	for over := t.discovery.Done(); !ok; {
 		select {
 		case <-look.C:
-			n, ok = heard()
+			n, ok = find()
 		case <-over:
-			if n, ok = heard(); !ok {
+			if n, ok = find(); !ok {
 				return nil, fmt.Errorf("%w: process %.8v does not answer at the other end of %s", fault.ErrUnreachable, process, at.Short())
 			}
 		case <-ctx.Done():

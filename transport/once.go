@@ -24,7 +24,7 @@ func (t *Transport) recently(subject string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if last, told := t.lastWarned[subject]; told && now.Sub(last) < warnInterval {
+	if last, warned := t.lastWarned[subject]; warned && now.Sub(last) < warnInterval {
 		return true
 	}
 	t.lastWarned[subject] = now

@@ -56,7 +56,7 @@ func (t *Transport) selectPlain(n *topology.Node) (usable, waiting []topology.Po
 // that only examines the mesh does not wait.
 func (t *Transport) awaitPorts(discover func() (*topology.Node, error)) (*topology.Node, error) {
 	var outage clock.Watch
-	for said := false; ; {
+	for logged := false; ; {
 		n, err := discover()
 		if err != nil {
 			return nil, err
@@ -65,9 +65,9 @@ func (t *Transport) awaitPorts(discover func() (*topology.Node, error)) (*topolo
 		if len(down) == 0 || t.opts.Observes || outage.Look() >= t.env.Scaled(t.opts.LaneWait) {
 			return n, nil
 		}
-		if !said {
+		if !logged {
 			t.log.Warn(fmt.Sprintf("no port is up: waiting for one of %s for up to %v (NCCL_MESH_LANE_WAIT); check their cables", path.PortNames(down), t.opts.LaneWait))
-			said = true
+			logged = true
 		}
 		t.env.Clock.Sleep(clock.LookEvery)
 	}

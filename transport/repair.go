@@ -60,11 +60,11 @@ func (t *Transport) repairAll(s *control.Session, trigger chan struct{}) {
 		case <-t.ctx.Done():
 			return
 		}
-		lacking, outage := false, false
-		if err := t.guarded("replace lanes", func() error { lacking, outage = t.repairOnce(s); return nil }); err != nil {
-			lacking = true
+		incomplete, outage := false, false
+		if err := t.guarded("replace lanes", func() error { incomplete, outage = t.repairOnce(s); return nil }); err != nil {
+			incomplete = true
 		}
-		if !lacking && t.repairDone(s, trigger) {
+		if !incomplete && t.repairDone(s, trigger) {
 			return
 		}
 		if outage {
@@ -88,7 +88,7 @@ func (t *Transport) repairDone(s *control.Session, trigger chan struct{}) bool {
 
 // repairOnce searches for paths once, and adds lanes over them to the connections of a session. It reports whether one
 // of these still lacks lanes, and whether one has none.
-func (t *Transport) repairOnce(s *control.Session) (lacking, outage bool) {
+func (t *Transport) repairOnce(s *control.Session) (incomplete, outage bool) {
 	var sending []*conn.Conn
 	for _, c := range t.connsOf(s) {
 		if c.Sending && !c.Probe {
@@ -121,8 +121,8 @@ func (t *Transport) repairOnce(s *control.Session) (lacking, outage bool) {
 	all.Wait()
 	for _, c := range sending {
 		c.FailBack(plan)
-		less, none := c.NeedsRepair()
-		lacking, outage = lacking || less, outage || none
+		needsMore, none := c.NeedsRepair()
+		incomplete, outage = incomplete || needsMore, outage || none
 	}
-	return lacking, outage
+	return incomplete, outage
 }

@@ -322,7 +322,7 @@ func (t *Transport) dead(s *control.Session, err error) {
 	}
 	t.paths.PeerGone(s)
 	if t.overlayUp.Load() {
-		t.relay.Gone(s)
+		t.relay.SessionEnded(s)
 		t.mesh.SessionEnded(s)
 		if t.discovery.Forget(s.Peer().Process) { // a successor of the process has to be discovered
 			t.mesh.Changed()

@@ -30,6 +30,6 @@
 //
 // # Threads
 //
-// Message and Gone never block: long work runs in the background. The mutex is a
+// Message and SessionEnded never block: long work runs in the background. The mutex is a
 // leaf lock. Callbacks are called without it.
 package relay

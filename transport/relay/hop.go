@@ -57,7 +57,7 @@ func (k key) name() handshake.LaneName {
 // request sends the message that requests the hop, and waits for the reply.
 func (h *hop) request(ctx context.Context, m handshake.Message) (*handshake.Carried, error) {
 	h.life.Enter(HopRequested)
-	if err := h.s.Send(m); err != nil { // also for a session that ended before Gone could see the hop
+	if err := h.s.Send(m); err != nil { // also for a session that ended before SessionEnded could see the hop
 		h.endedByPeer(err)
 		return nil, err
 	}

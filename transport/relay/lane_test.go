@@ -42,7 +42,7 @@ func newStation(t *testing.T, i int, f *path.Finder, neighbour func(context.Cont
 		Process: s.id, Node: s.node, Hostname: fmt.Sprintf("relay-%d", i), Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 		Ports:   func() []handshake.Port { return topology.Describe(path.Now(f.Ports), f.GIDs) },
 		Message: func(c *control.Session, m handshake.Message) { r.Load().Message(c, m) },
-		Dead:    func(c *control.Session, _ error) { r.Load().Gone(c) },
+		Dead:    func(c *control.Session, _ error) { r.Load().SessionEnded(c) },
 	})
 	if err != nil {
 		t.Fatal(err)

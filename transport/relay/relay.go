@@ -263,17 +263,17 @@ func (e *peerError) Error() string { return e.reason }
 
 // reasonOf returns the text of an error for other nodes. An error of this node gets the node's name in front.
 func reasonOf(local string, err error) string {
-	var said *peerError
-	if errors.As(err, &said) {
+	var peer *peerError
+	if errors.As(err, &peer) {
 		return err.Error()
 	}
 	return local + ": " + err.Error()
 }
 
-// Gone ends every circuit over a session that has ended.
-func (r *Relay) Gone(s *control.Session) { r.gone(s) }
+// SessionEnded ends every circuit over a session that has ended.
+func (r *Relay) SessionEnded(s *control.Session) { r.sessionEnded(s) }
 
-func (r *Relay) gone(s session) {
+func (r *Relay) sessionEnded(s session) {
 	of := func(k key) bool { return k.s == s }
 	r.mu.Lock()
 	held, asked := sorted(r.inbound, of), sorted(r.requested, of)

@@ -86,7 +86,7 @@ func (s *fakeSession) end(r *Relay) {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
-	r.gone(s)
+	r.sessionEnded(s)
 }
 
 func node(i int) handshake.NodeID       { return handshake.NodeID{byte(i)} }

@@ -111,9 +111,9 @@ func (s *splice) Prev() Offer {
 
 // Drop ends the splice.
 func (s *splice) Drop(why error) {
-	var said *peerError
+	var peer *peerError
 	s.mu.Lock()
-	s.droppedByPeer = s.droppedByPeer || errors.As(why, &said)
+	s.droppedByPeer = s.droppedByPeer || errors.As(why, &peer)
 	s.mu.Unlock()
 	s.cancel()
 }
@@ -235,14 +235,14 @@ func (s *splice) forward(in, out sock.Conn) error {
 		{out, in, func(n uint64) { s.Moved(n, 0) }},
 		{in, out, func(n uint64) { s.Moved(0, n) }},
 	} {
-		carry := func() {
+		pumpOne := func() {
 			err := pump(way.to, way.from, way.moved)
 			if err != nil {
 				err = fmt.Errorf("a socket broke between %v and %v: %w", way.from.Remote(), way.to.Remote(), errnoOf(err))
 			}
 			over <- err
 		}
-		go guard.Run(carry, func(p *guard.Panic) { over <- p })
+		go guard.Run(pumpOne, func(p *guard.Panic) { over <- p })
 	}
 	return s.wait(in, out, over)
 }

@@ -73,14 +73,14 @@ type circuit struct {
 }
 
 // newCircuit makes the endpoints of a circuit, its memory and its keys.
-func newCircuit(f *Forwarder, ask *handshake.Carry, how relay.HopPair) (_ *circuit, err error) {
-	c := &circuit{forwarder: f, pair: how, ask: ask, slot: -1, drained: make(chan struct{}, 1)}
+func newCircuit(f *Forwarder, ask *handshake.Carry, pair relay.HopPair) (_ *circuit, err error) {
+	c := &circuit{forwarder: f, pair: pair, ask: ask, slot: -1, drained: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.destroy())
 		}
 	}()
-	for i, leg := range []relay.Leg{how.In, how.Out} {
+	for i, leg := range []relay.Leg{pair.In, pair.Out} {
 		p, ok := leg.Port.(port)
 		if !ok {
 			return nil, fmt.Errorf("%w: %v is not an RDMA port", fault.ErrInternal, leg.Port.Now())
@@ -286,10 +286,10 @@ func (c *circuit) Drop(why error) {
 // reportEnd calls Ended, if it was not called before.
 func (c *circuit) reportEnd(why error) {
 	c.mu.Lock()
-	told := c.endReported || !c.connectCalled
+	reported := c.endReported || !c.connectCalled
 	c.endReported = true
 	c.mu.Unlock()
-	if !told && c.pair.Ended != nil {
+	if !reported && c.pair.Ended != nil {
 		c.pair.Ended(why)
 	}
 }
