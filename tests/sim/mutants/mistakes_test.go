@@ -96,7 +96,7 @@ var mistakes = []mutant{
 		wrong: "the connection ends over a part that is on its way",
 		edits: []edit{{failover, "case over && parts&bit == 0:", "case req.remaining&bit == 0 && parts&bit == 0:"}},
 		tests: skewed,
-		found: job{"TestSkewedCables", 16, true},
+		found: job{"TestSkewedCables", 18, true},
 	},
 	{
 		name:  "heedless: parts are sent again without leave",
@@ -131,7 +131,7 @@ var mistakes = []mutant{
 		wrong: "the leave is with parts that are not sent, and nothing goes on",
 		edits: []edit{{failover, "\t\t\t\tneedsCredit = true\n\t\t\t\tcontinue\n", "\t\t\t\treturn false\n"}},
 		tests: skewed,
-		found: job{"TestSkewedCables", 89, false},
+		found: job{"TestSkewedCables", 4, true},
 	},
 	{
 		name:  "chargedTwice: a part that is lost twice needs leave twice",
