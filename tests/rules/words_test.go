@@ -108,6 +108,41 @@ func TestTextIsPlain(t *testing.T) {
 	}
 }
 
+// dialect matches words that comments had in the place of the field's own, which the glossary gives.
+var dialect = regexp.MustCompile(`(?i)\b(?:bundles?|trials?|heeds?|heeded|mends?|mended|glances?|glimpses?|dark|lit|stash|stashed|brisk|owes?|owed|` +
+	`door|ear|mouth|deaf|mute|hush|(?:is|are|has) no more|needed no more)\b`)
+
+// Comments of the plugin's own code have none of the words that only this project used.
+func TestCommentsArePlain(t *testing.T) {
+	top, count := root(t), 0
+	for dir, files := range sources(t) {
+		if !within(dir, []string{"capi", "guard", "handshake", "ibv", "ncclnet", "random", "transport", "tuner"}) {
+			continue
+		}
+		for _, path := range files {
+			if isTest(path) || strings.HasPrefix(filepath.Base(path), "z") {
+				continue
+			}
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, group := range f.Comments {
+				for _, c := range group.List {
+					count++
+					if word := dialect.FindString(c.Text); word != "" {
+						t.Errorf("%s: do not say %q; docs/internals/glossary.md has the field's word", strings.TrimPrefix(fset.Position(c.Pos()).String(), top+"/"), word)
+					}
+				}
+			}
+		}
+	}
+	if count < 1000 {
+		t.Errorf("only %d comments were looked at", count)
+	}
+}
+
 // problems says which words of the list a text has.
 func problems(list []word, text string) (found []string) {
 	if notText.MatchString(text) {
