@@ -17,11 +17,13 @@ import (
 
 // elsewhere are the README's commands that cannot run in a clean clone, with the reason. All others do.
 var elsewhere = map[string]string{
-	packagesCommand:                 "build runs it, for all tests of this package",
-	"make demo LANES=nccl":          "tests/nccl does it",
-	"make demo LANES=lab":           "tests/lab does it",
-	"ncclmesh doctor node-a node-b": "it names hosts",
-	"ncclmesh topo node-a node-b":   "it names hosts",
+	packagesCommand:                     "build runs it, for all tests of this package",
+	"make demo LANES=nccl":              "tests/nccl does it",
+	"make demo LANES=lab":               "tests/lab does it",
+	"ncclmesh up node-a node-b":         "it names hosts",
+	"ncclmesh bench nccl node-a node-b": "it names hosts",
+	"ncclmesh doctor node-a node-b":     "it names hosts",
+	"ncclmesh topo node-a node-b":       "it names hosts",
 	"ncclmesh run node-a node-b --env NCCL_DEBUG=INFO -- python3 train.py": "it names hosts",
 	"ncclmesh relay --key-file ~/.ncclmesh-key":                            "it runs until it is stopped",
 	"ncclmesh status": "it needs a running job",
@@ -29,7 +31,7 @@ var elsewhere = map[string]string{
 }
 
 // packagesCommand is how the README makes packages.
-const packagesCommand = "make packages"
+const packagesCommand = "make dist"
 
 var comment = regexp.MustCompile(` +# .*$`)
 
