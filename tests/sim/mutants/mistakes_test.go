@@ -43,16 +43,6 @@ var mistakes = []mutant{
 		found: job{"TestSkewedCables", 2, true},
 	},
 	{
-		name:  "earlyLaneDown: LaneDown of the sender before its end is drained",
-		wrong: "a late grant overwrites one that the sender has not read",
-		edits: []edit{
-			{leave, "\tif err := c.guarded(\"stop a lane\", l.Carrier.Stop)", "\tif c.Sending {\n\t\tc.sendLaneDown(l)\n\t\ttime.Sleep(2 * time.Millisecond)\n\t}\n\tif err := c.guarded(\"stop a lane\", l.Carrier.Stop)"},
-			{leave, "\tc.sendLaneDown(v.Lane)\n", "\tif !c.Sending {\n\t\tc.sendLaneDown(v.Lane)\n\t}\n"},
-		},
-		tests: skewed,
-		found: job{"TestSkewedCables", 41, true},
-	},
-	{
 		name:  "earlyReport: Report before the end of the receiver is drained",
 		wrong: "parts that have come are not in it, and are sent again",
 		edits: []edit{
