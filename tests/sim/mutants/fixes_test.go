@@ -46,25 +46,6 @@ var fixes = []mutant{
 		found: job{"TestCablesFailInSetUp", 61, false},
 	},
 	{
-		name:  "whether a set-up without a lane is a loss is settled after the peer was told",
-		fix:   "2888072",
-		wrong: "the peer goes on, and joins lanes to a connection that has not begun",
-		edits: []edit{{"transport/conn/setup.go", `	if mask == 0 && err == nil {
-		err = s.noLaneUp()
-	}
-	s.c.mu.Unlock()
-`, `	s.c.mu.Unlock()
-	if mask == 0 && err == nil {
-		time.Sleep(2 * time.Millisecond)
-		s.c.mu.Lock()
-		err = s.noLaneUp()
-		s.c.mu.Unlock()
-	}
-`}},
-		tests: set,
-		found: job{"TestSkewedCables", 47, false},
-	},
-	{
 		name:  "the peer hears that a lane is not in service before it hears which are",
 		fix:   "86aa07c",
 		wrong: "the sender puts a lane into service that is on its way out at the receiver",
