@@ -71,6 +71,11 @@ func serve(ctx context.Context, q *fleet.Question, o transport.Options, s setup)
 	if err := q.Answer(hello); err != nil {
 		return err
 	}
+	return answerOrders(ctx, q, a.obey)
+}
+
+// answerOrders obeys the orders of a question, and answers each, until one of them ends the question.
+func answerOrders(ctx context.Context, q *fleet.Question, obey func(context.Context, order) (done, error)) error {
 	for {
 		var o order
 		if err := q.Hear(&o); err != nil {
@@ -79,7 +84,7 @@ func serve(ctx context.Context, q *fleet.Question, o transport.Options, s setup)
 		if o.End {
 			return nil
 		}
-		d, err := a.obey(ctx, o)
+		d, err := obey(ctx, o)
 		if err != nil {
 			d.Error = path.OneLine(err) // of this order: the next may do
 		}

@@ -14,7 +14,6 @@ import (
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/tools/ncclmesh/launch"
 	"ncclmesh/tools/ncclmesh/nccl"
-	"ncclmesh/transport/path"
 )
 
 // ServeNCCL returns the handler of an agent that runs NCCL in its own process. variables returns what the process needs set,
@@ -92,22 +91,7 @@ func serveNCCL(ctx context.Context, q *fleet.Question, s ncclSetup, against []st
 	if err := q.Answer(hello); err != nil {
 		return err
 	}
-	for {
-		var o order
-		if err := q.Hear(&o); err != nil {
-			return err
-		}
-		if o.End {
-			return nil
-		}
-		d, err := g.obey(ctx, o)
-		if err != nil {
-			d.Error = path.OneLine(err)
-		}
-		if err := q.Answer(d); err != nil {
-			return err
-		}
-	}
+	return answerOrders(ctx, q, g.obey)
 }
 
 func newGPUWorker() *gpuWorker {
