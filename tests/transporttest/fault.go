@@ -36,13 +36,13 @@ func LoseAcks(t testing.TB, cables ...int) {
 	over(t, cables, func(a *world.Adapter) { a.Lose(adapter.Loss{Acks: 1}) })
 }
 
-// Late has all that adapters send arrive later by so much.
+// Late delays all that adapters send by a time.
 func Late(t testing.TB, by time.Duration) {
 	t.Helper()
 	over(t, nil, func(a *world.Adapter) { a.Delay(by) })
 }
 
-// CompleteLate has completions of adapters show later than what they tell of, each by a draw up to most.
+// CompleteLate shows completions of adapters later than the events they report, each by a drawn time of at most most.
 func CompleteLate(t testing.TB, most time.Duration) {
 	t.Helper()
 	over(t, nil, func(a *world.Adapter) { a.Device.Late(most) })

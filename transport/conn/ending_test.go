@@ -17,9 +17,9 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// number returns the number of a connection's first queue pair.
+// number returns the number of the first queue pair of b.
 //
-// Preconditions: c is locked.
+// Preconditions: b is locked.
 func number(b *conn.Conn) uint32 { return b.Lanes()[0].Half().QPN }
 
 // last returns a connection's last two lanes.
