@@ -9,13 +9,13 @@ import (
 	"ncclmesh/random"
 )
 
-// What is said over UDP on one cable, to learn who is at its other end; a datagram each:
+// Neighbour discovery: the query and the answer, a UDP datagram each, on one cable:
 //
 //	Hail        setup header 8, nonce 16, process 16, node 16, port 1, name 2 and up to 15, HMAC-SHA-256 32
 //	HailAnswer  setup header 8, nonce 16, process 16, node 16, control port 2, port 1, name 2 and up to 15, dedicated 1,
 //	            HMAC-SHA-256 32
 //
-// The MACs cover what is before them, under the hail secret: where no key is set everybody can make them.
+// The MACs cover what is before them, under the discovery secret: where no key is set everybody can make them.
 const (
 	minHail       = 16 + 16 + 16 + 1 + 2 + macSize
 	maxHail       = minHail + MaxLinkName
@@ -26,7 +26,7 @@ const (
 	MaxHailSize = setupHeader + maxHailAnswer
 )
 
-// HailNonce is what an answer repeats of its question.
+// HailNonce is made for each query; the answer repeats it.
 type HailNonce [16]byte
 
 // NewHailNonce returns a random nonce.
@@ -35,16 +35,16 @@ func NewHailNonce(r random.Source) (n HailNonce) {
 	return n
 }
 
-// Hail asks who is at the other end of a cable.
+// Hail is the query of neighbour discovery: which process is at the other end of a cable?
 type Hail struct {
 	Nonce   HailNonce
 	Process ProcessID
 	Node    NodeID
-	Port    uint8  // Port.Index of the one who asks
+	Port    uint8  // Port.Index at the node that sends the query
 	Name    string // of that port's network interface
 }
 
-// HailAnswer is what a process at the other end says.
+// HailAnswer is the answer of a process at the other end of a cable.
 type HailAnswer struct {
 	Nonce     HailNonce
 	Process   ProcessID
@@ -52,21 +52,21 @@ type HailAnswer struct {
 	Control   uint16 // its control port
 	Port      uint8  // Port.Index there
 	Name      string // of that port's network interface
-	Dedicated bool   // the process is there for nothing but relaying
+	Dedicated bool   // the process only relays
 }
 
-// ErrHailMAC says that a datagram was not made under the hail secret.
+// ErrHailMAC says that a datagram was not made under the discovery secret.
 var ErrHailMAC = errors.New("wrong MAC: that node has another NCCL_MESH_KEY, or none")
 
-// HailSecret is the secret that hails, and sessions with neighbours, are authenticated with. Without a key it is known to
-// all: whoever is at the other end of the cable is trusted.
+// HailSecret returns the secret that authenticates neighbour discovery, and sessions with neighbours. Without a key every
+// process can compute it: each process at the other end of a cable is trusted.
 func HailSecret(key []byte) Secret {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("ncclmesh neighbours"))
 	return Secret(h.Sum(nil)[:len(Secret{})])
 }
 
-// SealHail returns the datagram of a question.
+// SealHail returns the datagram of a query.
 func SealHail(s Secret, m *Hail) ([]byte, error) {
 	w := writer{}
 	w.bytes(m.Nonce[:])
@@ -77,7 +77,7 @@ func SealHail(s Secret, m *Hail) ([]byte, error) {
 	return sealHail(s, setupHail, "neighbour query", w)
 }
 
-// OpenHail reads a question.
+// OpenHail decodes and authenticates a query.
 func OpenHail(s Secret, raw []byte) (Hail, error) {
 	r, err := openHail(s, setupHail, raw)
 	if err != nil {
@@ -106,7 +106,7 @@ func SealHailAnswer(s Secret, m *HailAnswer) ([]byte, error) {
 	return sealHail(s, setupHailAnswer, "neighbour's answer", w)
 }
 
-// OpenHailAnswer reads an answer.
+// OpenHailAnswer decodes and authenticates an answer.
 func OpenHailAnswer(s Secret, raw []byte) (HailAnswer, error) {
 	r, err := openHail(s, setupHailAnswer, raw)
 	if err != nil {

@@ -90,7 +90,7 @@ type Hello struct {
 	Addrs    []netip.Addr
 
 	// For a new session, the listen whose secret authenticates the exchange, and the dialler's ports and settings. No
-	// listen has number 0: under that a neighbour dials, with the hail secret.
+	// listen has number 0: under that a neighbour dials, with the discovery secret.
 	Listen   uint32
 	Ports    []Port
 	Settings []Setting

@@ -16,7 +16,7 @@
 //	transport/relay/... hop and engine: endpoints and forwarder of circuits over RDMA
 //	transport/board     the state of a connection that C may read without calling Go
 //	transport/control   one authenticated session for each pair of processes
-//	transport/hail      neighbour discovery: the processes at the other ends of this node's cables
+//	transport/discovery neighbour discovery: the processes at the other ends of this node's cables
 //	transport/dataport  accepts and authenticates the sockets of lanes
 //	transport/sock      all sockets: the kernel's, or those of a simulated network
 //	transport/topology  ports, addresses and cables of this node

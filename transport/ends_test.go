@@ -6,22 +6,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/hail"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/path"
 )
 
 func TestEndsOf(t *testing.T) {
 	peer, b, c := handshake.NodeID{1}, handshake.NodeID{2}, handshake.NodeID{3}
-	at := func(name string, nodes ...handshake.NodeID) (all []hail.Neighbour) {
+	at := func(name string, nodes ...handshake.NodeID) (all []discovery.Neighbour) {
 		for i, n := range nodes {
-			all = append(all, hail.Neighbour{Name: name, Node: n, Process: handshake.ProcessID{byte(i)}})
+			all = append(all, discovery.Neighbour{Name: name, Node: n, Process: handshake.ProcessID{byte(i)}})
 		}
 		return all
 	}
 	type ends = map[string]path.End
 	tests := []struct {
 		name     string
-		answered []hail.Neighbour
+		answered []discovery.Neighbour
 		switches []string
 		want     ends
 	}{

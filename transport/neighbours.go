@@ -10,8 +10,8 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/hail"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/mesh"
 	"ncclmesh/transport/path"
@@ -51,7 +51,7 @@ func (t *Transport) startOverlay() error {
 		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
 	})
 	var err error
-	t.discovery, err = hail.New(hail.Config{
+	t.discovery, err = discovery.New(discovery.Config{
 		Process: t.process, Node: t.node, ControlPort: t.ep.Port(), Dedicated: t.opts.Dedicated, Key: []byte(t.opts.Key),
 		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.meshPorts, OnNeighbour: t.mesh.NeighbourFound, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
 	})
@@ -62,9 +62,9 @@ func (t *Transport) startOverlay() error {
 // overlayDiscovery passes the map's calls to neighbour discovery, which is made after the map.
 type overlayDiscovery struct{ t *Transport }
 
-func (h overlayDiscovery) Solicit()                     { h.t.discovery.Solicit() }
-func (h overlayDiscovery) Done() <-chan struct{}        { return h.t.discovery.Done() }
-func (h overlayDiscovery) Neighbours() []hail.Neighbour { return h.t.discovery.Neighbours() }
+func (h overlayDiscovery) Solicit()                          { h.t.discovery.Solicit() }
+func (h overlayDiscovery) Done() <-chan struct{}             { return h.t.discovery.Done() }
+func (h overlayDiscovery) Neighbours() []discovery.Neighbour { return h.t.discovery.Neighbours() }
 
 // stopOverlay ends all circuits, those of this process and those relayed for others.
 func (t *Transport) stopOverlay() error {
@@ -76,7 +76,7 @@ func (t *Transport) stopOverlay() error {
 
 // otherNodes reports whether neighbour discovery has found a node other than the session's peer.
 func (t *Transport) otherNodes(s *control.Session) bool {
-	return slices.ContainsFunc(t.discovery.Neighbours(), func(n hail.Neighbour) bool { return n.Node != s.Peer().Node })
+	return slices.ContainsFunc(t.discovery.Neighbours(), func(n discovery.Neighbour) bool { return n.Node != s.Peer().Node })
 }
 
 // linkEnds returns what is at the other ends of the cables, by interface, relative to a session's peer. It starts a
@@ -102,7 +102,7 @@ func (t *Transport) linkEnds(s *control.Session, thorough bool) map[string]path.
 		}
 		at := classifyEnds(t.discovery.Neighbours(), switches, s.Peer().Node)
 		before := all
-		all = !slices.ContainsFunc(ports, func(p hail.Port) bool { return at[p.Netdev] == path.EndUnknown })
+		all = !slices.ContainsFunc(ports, func(p discovery.Port) bool { return at[p.Netdev] == path.EndUnknown })
 		if !waits || all && before {
 			return at
 		}
@@ -120,7 +120,7 @@ func (t *Transport) linkEnds(s *control.Session, thorough bool) map[string]path.
 
 // classifyEnds returns what is at the other ends of interfaces, by name, relative to a peer's node. answered are the
 // discovered neighbours, and switches the interfaces with too many of them.
-func classifyEnds(answered []hail.Neighbour, switches []string, peer handshake.NodeID) map[string]path.End {
+func classifyEnds(answered []discovery.Neighbour, switches []string, peer handshake.NodeID) map[string]path.End {
 	first, at := map[string]handshake.NodeID{}, map[string]path.End{}
 	for _, n := range answered {
 		node, known := first[n.Name]
@@ -142,14 +142,14 @@ func classifyEnds(answered []hail.Neighbour, switches []string, peer handshake.N
 
 // meshPorts returns the ports that may have a cable: RDMA ports, and interfaces without a default route, or all
 // interfaces if the user declares them to be the mesh.
-func (t *Transport) meshPorts() (all []hail.Port) {
+func (t *Transport) meshPorts() (all []discovery.Port) {
 	for _, p := range t.ports {
 		now := p.Now()
 		rdma := p.Kind() == lane.Verbs
 		mesh := rdma || t.opts.LaneIfs.Named() || t.opts.Key != "" || !now.Default && !(t.opts.Interfaces.Named() && t.opts.Interfaces.Match(now.Netdev))
-		known := slices.ContainsFunc(all, func(h hail.Port) bool { return h.Netdev == now.Netdev }) // the interface of an RDMA port is a TCP port too
+		known := slices.ContainsFunc(all, func(h discovery.Port) bool { return h.Netdev == now.Netdev }) // the interface of an RDMA port is a TCP port too
 		if mesh && now.Netdev != "" && now.Carrier && now.Usable() && !known {
-			all = append(all, hail.Port{Index: p.Index(), Netdev: now.Netdev, RDMA: rdma})
+			all = append(all, discovery.Port{Index: p.Index(), Netdev: now.Netdev, RDMA: rdma})
 		}
 	}
 	return all
@@ -157,7 +157,7 @@ func (t *Transport) meshPorts() (all []hail.Port) {
 
 // isCable reports whether an interface is one of a port that may have a cable.
 func (t *Transport) isCable(netdev string) bool {
-	return slices.ContainsFunc(t.meshPorts(), func(p hail.Port) bool { return p.Netdev == netdev })
+	return slices.ContainsFunc(t.meshPorts(), func(p discovery.Port) bool { return p.Netdev == netdev })
 }
 
 // mapPorts returns the ports that may have a cable, in the form that the map needs.
@@ -173,11 +173,11 @@ func (t *Transport) mapPorts() (all []mesh.Port) {
 // for the process: the node that requests the circuit knows it.
 func (t *Transport) neighbour(ctx context.Context, process handshake.ProcessID, port uint8) (*control.Session, error) {
 	at := t.ports[port].Now()
-	find := func() (hail.Neighbour, bool) {
+	find := func() (discovery.Neighbour, bool) {
 		all := t.discovery.Neighbours()
-		i := slices.IndexFunc(all, func(n hail.Neighbour) bool { return n.Process == process && n.Name == at.Netdev })
+		i := slices.IndexFunc(all, func(n discovery.Neighbour) bool { return n.Process == process && n.Name == at.Netdev })
 		if i < 0 {
-			return hail.Neighbour{}, false
+			return discovery.Neighbour{}, false
 		}
 		return all[i], true
 	}
@@ -210,7 +210,7 @@ const (
 
 // sessionWith returns a session with a neighbour: one that was dialled with the neighbour's handle, or else one over
 // the cable.
-func (t *Transport) sessionWith(ctx context.Context, n hail.Neighbour) (*control.Session, error) {
+func (t *Transport) sessionWith(ctx context.Context, n discovery.Neighbour) (*control.Session, error) {
 	if s := t.dialled(n.Process); s != nil {
 		return s, nil
 	}

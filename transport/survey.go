@@ -6,8 +6,8 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/conn"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/hail"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/topology"
@@ -54,7 +54,7 @@ func (t *Transport) Cables() (names []string) {
 
 // Neighbours runs neighbour discovery on the interfaces that may have a cable, and returns the neighbours that
 // answered. It blocks for some seconds.
-func (t *Transport) Neighbours(ctx context.Context) ([]hail.Neighbour, error) {
+func (t *Transport) Neighbours(ctx context.Context) ([]discovery.Neighbour, error) {
 	if t.discovery == nil {
 		return nil, path.ErrNoRelay
 	}

@@ -19,8 +19,8 @@ import (
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/crew"
 	"ncclmesh/transport/dataport"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/hail"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/mesh"
 	"ncclmesh/transport/path"
@@ -56,7 +56,7 @@ type Transport struct {
 	paths        *path.Finder
 	circuitPorts map[lane.Port]lane.Port // circuit ports, by the verbs port that each belongs to
 	overlayUp    atomic.Bool             // the fields up to engine are set, because relaying is not off
-	discovery    *hail.Discovery
+	discovery    *discovery.Discovery
 	mesh         *mesh.Mesh
 	relay        *relay.Relay
 	engine       *engine.Forwarder

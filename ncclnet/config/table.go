@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/hail"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/sock"
 	"ncclmesh/transport/topology"
 	"ncclmesh/tuner"
@@ -47,7 +47,7 @@ var variables = []Variable{
 		func(c *Config, v string) (err error) { c.Transport.LaneIfs, err = topology.ParseInterfaces(v); return }},
 	{"NCCL_SOCKET_FAMILY", "both", "", "Address family for setting connections up: `AF_INET` or `AF_INET6`.",
 		func(c *Config, v string) (err error) { c.Transport.SocketFamily, err = parseFamily(v); return }},
-	{"NCCL_MESH_PORTS", "any", "", "Ports that the plugin's sockets keep to, for firewalls: `first-last`, as in `50000-50999`. TCP connections come to one of them, from one of them. UDP port " + strconv.Itoa(hail.UDPPort) + " is used beside; see [firewalls](configuration.md#firewalls).",
+	{"NCCL_MESH_PORTS", "any", "", "Ports that the plugin's sockets keep to, for firewalls: `first-last`, as in `50000-50999`. TCP connections come to one of them, from one of them. UDP port " + strconv.Itoa(discovery.UDPPort) + " is used beside; see [firewalls](configuration.md#firewalls).",
 		func(c *Config, v string) (err error) {
 			c.Transport.PortRange, err = sock.ParsePortRange(v)
 			return

@@ -14,7 +14,7 @@ import (
 	"ncclmesh/docs/checks"
 	"ncclmesh/handshake"
 	"ncclmesh/ncclnet/config"
-	"ncclmesh/transport/hail"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/lane"
 )
 
@@ -84,7 +84,7 @@ func ReadFacts() (*Facts, error) {
 	number("ncclTunerPlugin_v\\d+` to `_v(\\d+)`", most(tuner))
 	number(`vtables v(\d+) to`, least(net))
 	number(`vtables v\d+ to v(\d+)`, most(net))
-	number(`UDP\s+port\s+(20\d{3})`, hail.UDPPort)
+	number(`UDP\s+port\s+(20\d{3})`, discovery.UDPPort)
 	number(`waits\s+(\d+)\s+s\s+for\s+one`, defaultOf("NCCL_MESH_LANE_WAIT"))
 	number(`of\s+up\s+to\s+(\d+)\s+nodes`, handshake.MaxMapNodes)
 	return f, nil

@@ -73,7 +73,7 @@ func TestRelayAllowed(t *testing.T) {
 
 func init() { helpers["squat"] = squat }
 
-// squat holds the port of hails for itself, until its input ends.
+// squat holds the port of neighbour discovery for itself, until its input ends.
 func squat() error {
 	for _, network := range []string{"udp4", "udp6"} {
 		c, err := net.ListenPacket(network, ":20045")
@@ -90,9 +90,9 @@ func squat() error {
 	return nil
 }
 
-// Another program has the UDP port of hails: the user is told, direct cables serve, and there is no way through that node.
-func TestHailPortTaken(t *testing.T) {
-	require.Full(t, "transport/hail TestTakenPort")
+// Another program has the UDP port of neighbour discovery: the user is told, direct cables serve, and there is no way through that node.
+func TestDiscoveryPortTaken(t *testing.T) {
+	require.Full(t, "transport/discovery TestTakenPort")
 	tests := []struct {
 		name   string
 		cables cabling

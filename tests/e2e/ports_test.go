@@ -32,7 +32,7 @@ func (j *job) sockets(node string) (ports [][2]int) {
 // All TCP ports of a job are of the range that the user names: those that lanes, relayed ones too, sessions and neighbours
 // come to, and those that they are dialled from.
 func TestPortRange(t *testing.T) {
-	require.Full(t, "transport/control TestPortRange, transport/dataport TestPortRange and transport/hail TestAskedFromRange")
+	require.Full(t, "transport/control TestPortRange, transport/dataport TestPortRange and transport/discovery TestAskedFromRange")
 	t.Parallel()
 	const first, last = 40000, 40199
 	f := newFabric(t, `

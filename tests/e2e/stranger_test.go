@@ -23,7 +23,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/tests/require"
 	"ncclmesh/transport/control"
-	"ncclmesh/transport/hail"
+	"ncclmesh/transport/discovery"
 )
 
 // strangers is a line of three, and a stranger at another cable of the one in the middle.
@@ -147,8 +147,8 @@ type meddler struct {
 // stranger meddles until its input ends.
 func stranger() error {
 	m := &meddler{name: "xa0", own: netip.MustParseAddr("192.168.21.1")}
-	if err := m.hails(); err != nil {
-		return fmt.Errorf("hails: %w", err)
+	if err := m.queryNeighbours(); err != nil {
+		return fmt.Errorf("neighbour queries: %w", err)
 	}
 	fmt.Println("meddling")
 	if os.Getenv("E2E_KEYED") != "" {
@@ -162,9 +162,9 @@ func stranger() error {
 	return err
 }
 
-// hails sends datagrams of all kinds, and finds out who answers.
-func (m *meddler) hails() error {
-	to := netip.MustParseAddrPort(fmt.Sprintf("224.0.0.254:%d", hail.UDPPort))
+// queryNeighbours sends datagrams of all kinds, and finds out who answers.
+func (m *meddler) queryNeighbours() error {
+	to := netip.MustParseAddrPort(fmt.Sprintf("224.0.0.254:%d", discovery.UDPPort))
 	socket := func(hops int) (*net.UDPConn, error) {
 		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(m.own, 0)))
 		if err != nil {
@@ -318,9 +318,9 @@ func (m *meddler) neighbour() error {
 		return err
 	}
 	defer e.Close()
-	answers, err := hail.New(hail.Config{
+	answers, err := discovery.New(discovery.Config{
 		Process: own.Process, Node: own.Node, ControlPort: e.Port(), Log: slog.New(slog.DiscardHandler),
-		Ports: func() []hail.Port { return []hail.Port{{Netdev: m.name}} },
+		Ports: func() []discovery.Port { return []discovery.Port{{Netdev: m.name}} },
 	})
 	if err != nil {
 		return err

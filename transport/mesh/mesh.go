@@ -14,8 +14,8 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/random"
 	"ncclmesh/transport/clock"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/hail"
 )
 
 // Waits, before TimeScale.
@@ -30,7 +30,7 @@ const (
 )
 
 // Neighbour is a process at the other end of a cable.
-type Neighbour = hail.Neighbour
+type Neighbour = discovery.Neighbour
 
 // Discovery discovers the neighbours of this process.
 type Discovery interface {
@@ -46,7 +46,7 @@ type Session interface {
 
 // Port is a port of this node that may have a cable.
 type Port struct {
-	Index uint8 // hail.Port.Index
+	Index uint8 // discovery.Port.Index
 	Name  string
 	Mbps  uint32
 	RDMA  bool

@@ -23,7 +23,7 @@ func meshTest(t *testing.T, cabling string, f func(t *testing.T, n *network)) {
 		n := newNetwork(t, cabling)
 		f(t, n)
 		n.close()
-		time.Sleep(time.Minute) // for timers of hailing
+		time.Sleep(time.Minute) // for timers of discovery
 		synctest.Wait()
 		for name, h := range n.nodes {
 			h.Mesh.mu.Lock()

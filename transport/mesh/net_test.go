@@ -31,8 +31,8 @@ type host struct {
 	entry  handshake.MapNode // as it is when all cables are plugged in
 	asked  func(*remote, *handshake.AskMap)
 	mu     sync.Mutex
-	done   chan struct{} // of hailing; nil before
-	heard  bool          // of neighbours, by hailing
+	done   chan struct{} // of the round of queries; nil before
+	heard  bool          // of neighbours, by neighbour discovery
 	ends   map[*host]*remote
 	dialed []string // with whom sessions were wanted
 	refuse map[string]error

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/hail"
 )
 
 // noRoute returns the error for a node to which the map has no route.
@@ -39,7 +39,7 @@ func (m *Mesh) noRoute(a *query, target handshake.NodeID, rdma bool) error {
 	if len(say) == 0 {
 		say = append(say, "this node has no port with a cable")
 	}
-	return fmt.Errorf("%w: no route through other nodes: %s. Check the cables, that each node between runs a rank or ncclmesh relay, that all have NCCL_MESH_RELAY=auto and the same NCCL_MESH_KEY or none, and that no firewall blocks UDP port %d", fault.ErrUnreachable, strings.Join(say, "; "), hail.UDPPort)
+	return fmt.Errorf("%w: no route through other nodes: %s. Check the cables, that each node between runs a rank or ncclmesh relay, that all have NCCL_MESH_RELAY=auto and the same NCCL_MESH_KEY or none, and that no firewall blocks UDP port %d", fault.ErrUnreachable, strings.Join(say, "; "), discovery.UDPPort)
 }
 
 // missing returns the reason why the map yields no route.

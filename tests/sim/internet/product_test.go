@@ -19,7 +19,7 @@ import (
 	"ncclmesh/tests/sim/internet"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/dataport"
-	"ncclmesh/transport/hail"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/sock"
 )
 
@@ -357,48 +357,48 @@ func TestDataPortThroughRelay(t *testing.T) {
 }
 
 // Neighbours at cables are found although datagrams are lost, one way or the other, and doubled.
-func TestHail(t *testing.T) {
+func TestDiscovery(t *testing.T) {
 	bus.Run(t, 1, func(t *testing.T, b *bus.Bus) {
 		w := newWorld(t, b, 3)
 		w.cable(1, 0, 1)
 		w.cable(2, 1, 2)
 		w.ports[0].Lose(internet.Loss{Datagrams: 0.5})
-		var hailers []*hail.Discovery
+		var discoveries []*discovery.Discovery
 		for i, netdevs := range [][]string{{"eth1"}, {"eth1", "eth2"}, {"eth2"}} {
 			for _, netdev := range netdevs {
 				line := w.hosts[i].Interface(netdev)
 				line.Lose(internet.Loss{Datagrams: 0.4})
 				line.Duplicate(0.3)
 			}
-			h, err := hail.New(hail.Config{Process: handshake.ProcessID{byte(i + 1)}, Node: handshake.NodeID{byte(i + 1)}, ControlPort: uint16(1000 + i),
-				Network: w.processes[i], Ports: func() (all []hail.Port) {
+			h, err := discovery.New(discovery.Config{Process: handshake.ProcessID{byte(i + 1)}, Node: handshake.NodeID{byte(i + 1)}, ControlPort: uint16(1000 + i),
+				Network: w.processes[i], Ports: func() (all []discovery.Port) {
 					for n, netdev := range netdevs {
-						all = append(all, hail.Port{Index: uint8(n), Netdev: netdev})
+						all = append(all, discovery.Port{Index: uint8(n), Netdev: netdev})
 					}
 					return all
 				}})
 			w.must(err)
-			hailers = append(hailers, h)
+			discoveries = append(discoveries, h)
 		}
 		for i, want := range []string{"eth1:02", "eth1:01 eth2:03", "eth2:02"} {
-			hailers[i].Solicit()
+			discoveries[i].Solicit()
 			w.until("the end of asking", func() bool {
 				select {
-				case <-hailers[i].Done():
+				case <-discoveries[i].Done():
 					return true
 				default:
 					return false
 				}
 			})
 			var got []string
-			for _, n := range hailers[i].Neighbours() {
+			for _, n := range discoveries[i].Neighbours() {
 				got = append(got, fmt.Sprintf("%s:%.2x", n.Name, n.Process[:1]))
 			}
 			if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
 				t.Errorf("neighbours of host %d (-want +got):\n%s", i, diff)
 			}
 		}
-		for i, h := range hailers {
+		for i, h := range discoveries {
 			w.must(h.Close())
 			if left := w.processes[i].Open(); len(left) > 0 {
 				t.Errorf("host %d has left open: %v", i, left)

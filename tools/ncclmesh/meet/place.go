@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// DefaultPort is where rank 0 listens: next to that of the plugin's hails.
+// DefaultPort is where rank 0 listens: next to that of the plugin's neighbour discovery.
 const DefaultPort = 20046
 
 // A Place is a process among those of its job.

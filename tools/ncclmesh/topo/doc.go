@@ -1,6 +1,6 @@
 // Package topo says how nodes are cabled, and draws it.
 //
-// An agent on every node ([Probe]) opens the node's ports as the plugin does, hails at them,
+// An agent on every node ([Probe]) opens the node's ports as the plugin does, queries their neighbours,
 // and tries the ways to the nodes behind it in the order of their names, over RDMA and TCP; of
 // ports without a subnet in common, those at whose cable no other node is heard. Packets that
 // pass in both directions prove a way. [Survey] has all agents do so at once, and makes a [Map]

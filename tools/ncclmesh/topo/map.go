@@ -66,7 +66,7 @@ type State string
 const (
 	RDMA  State = "rdma"  // packets pass over RDMA, in both directions
 	TCP   State = "tcp"   // over TCP only
-	Heard State = "heard" // somebody answers a hail, and nothing more passes
+	Heard State = "heard" // somebody answers a query, and nothing more passes
 	None  State = "none"  // functions whose twins work, and nothing passes; one of the two may be missing
 )
 

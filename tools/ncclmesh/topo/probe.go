@@ -129,7 +129,7 @@ func describe(p *topology.Port, used map[string]bool) Port {
 	return d
 }
 
-// look hails, and tries the ways to all others at once.
+// look queries the neighbours, and tries the ways to all others at once.
 func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
 	var mu sync.Mutex
 	s := &sights{}

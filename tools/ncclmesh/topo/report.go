@@ -39,7 +39,7 @@ type peers struct {
 
 // sights are what it has seen then.
 type sights struct {
-	Heard  []sight  `json:"heard,omitempty"`  // who answers a hail
+	Heard  []sight  `json:"heard,omitempty"`  // who answers a query
 	RDMA   []sight  `json:"rdma,omitempty"`   // proved
 	TCP    []sight  `json:"tcp,omitempty"`    // proved
 	Failed []sight  `json:"failed,omitempty"` // with the reason

@@ -1,4 +1,4 @@
-package hail
+package discovery
 
 import (
 	"fmt"
@@ -130,7 +130,7 @@ func TestOwnNode(t *testing.T) {
 
 // TestStrays: refused datagrams are counted, and the next query is answered.
 func TestStrays(t *testing.T) {
-	hail := func(key string) []byte {
+	query := func(key string) []byte {
 		return must(handshake.SealHail(handshake.HailSecret([]byte(key)), &handshake.Hail{Nonce: handshake.HailNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}, Name: "next"}))
 	}
 	hosts.Run(t, func(t *hosts.Test) {
@@ -147,12 +147,12 @@ func TestStrays(t *testing.T) {
 			reason string
 		}{
 			{"garbled", []byte("hello, is anybody there?"), 255, reasonMalformed},
-			{"cut off", hail("k")[:40], 255, reasonMalformed},
+			{"cut off", query("k")[:40], 255, reasonMalformed},
 			{"longer than any", make([]byte, 1200), 255, reasonMalformed},
-			{"another key", hail("other"), 255, reasonMAC},
-			{"no key", hail(""), 255, reasonMAC},
-			{"hop limit 254", hail("k"), 254, reasonHops},
-			{"hop limit 1", hail("k"), 1, reasonHops},
+			{"another key", query("other"), 255, reasonMAC},
+			{"no key", query(""), 255, reasonMAC},
+			{"hop limit 254", query("k"), 254, reasonHops},
+			{"hop limit 1", query("k"), 1, reasonHops},
 		} {
 			from.says(tt.bytes, tt.hops)
 			want[tt.reason]++
@@ -163,7 +163,7 @@ func TestStrays(t *testing.T) {
 		if s := b.Stats(); s.Answered != 0 {
 			t.Errorf("strays were answered: %+v", s)
 		}
-		from.says(hail("k"), 255) // a replay is answered as well, to no harm
+		from.says(query("k"), 255) // a replay is answered as well, to no harm
 		t.Sleep(maxReplyDelay)
 		if s := b.Stats(); s.Answered != 1 {
 			t.Errorf("a replay: %+v", s)
@@ -183,7 +183,7 @@ func TestStrays(t *testing.T) {
 
 // TestFlood: endless queries get a limited number of replies, and do not exclude others for ever.
 func TestFlood(t *testing.T) {
-	hail := must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Nonce: handshake.HailNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}}))
+	query := must(handshake.SealHail(handshake.HailSecret(nil), &handshake.Hail{Nonce: handshake.HailNonce{7}, Process: handshake.ProcessID{9}, Node: handshake.NodeID{9}}))
 	hosts.Run(t, func(t *hosts.Test) {
 		line(t)
 		a := start(t, "a", spec{Process: 10, Node: 1, Control: 1000, Ports: both})
@@ -191,7 +191,7 @@ func TestFlood(t *testing.T) {
 		from := newStray(t, "next")
 		const seconds = 3
 		for range seconds * 1000 {
-			from.says(hail, 255) // takes a millisecond
+			from.says(query, 255) // takes a millisecond
 		}
 		if s := b.Stats(); s.Refused[reasonFlood] == 0 || s.Answered == 0 || s.Answered > (seconds+1)*maxToSocket {
 			t.Errorf("in %d s: %+v", seconds, s)

@@ -1,4 +1,4 @@
-// Package hail discovers the processes at the other ends of this node's cables (neighbour discovery, as NDP or LLDP do it).
+// Package discovery discovers the processes at the other ends of this node's cables (neighbour discovery, as NDP or LLDP do it).
 //
 // A [Discovery] multicasts small queries on each port's interface, with link-local scope: over IPv6 and, if the interface
 // has an IPv4 address, over IPv4 too. It repeats the query for a while. Every process that receives a query answers by
@@ -24,4 +24,4 @@
 //
 // No method blocks, except Close, which waits until calls of Config's functions have returned. The Discovery calls those
 // functions without holding a lock.
-package hail
+package discovery

@@ -1,4 +1,4 @@
-package hail
+package discovery
 
 import (
 	"errors"
