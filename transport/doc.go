@@ -9,7 +9,7 @@
 //	transport           Listen, Dial, Close; the ports; which connection a message belongs to
 //	transport/conn      one end of a connection: messages, and its lanes: set-up, validation, failure, repair and end
 //	transport/path      the paths to a peer, and the share of each in a connection
-//	transport/mesh      the map of the mesh, and routes to nodes that share no cable with this one
+//	transport/routing   the map of the mesh, and routes to nodes that share no cable with this one
 //	transport/lane      a lane: state, memory, events; the interface of a carrier
 //	transport/lane/...  verbs, tcp and circuit: the carriers
 //	transport/relay     circuits: lanes through other nodes, and those relayed for other nodes
@@ -35,7 +35,7 @@
 //	where lost lanes are replaced             repair.go; the lanes join by conn's join.go
 //	which goroutine may call a function       below; lane and conn document their own
 //	where data per lane is traced             conn, trace.go; then profiler.go in ncclnet
-//	which route is preferred                  mesh, route.go
+//	which route is preferred                  routing, route.go
 //	in which order paths are tried            path, find.go; then route.go
 //	what another node may request             neighbours.go; relay, carry.go
 //	where all paths are tried                 survey.go here and in path

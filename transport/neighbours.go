@@ -13,10 +13,10 @@ import (
 	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/mesh"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/engine"
+	"ncclmesh/transport/routing"
 )
 
 // startOverlay starts relaying, the map of the mesh, and neighbour discovery, unless relaying is off.
@@ -35,25 +35,25 @@ func (t *Transport) startOverlay() error {
 		Neighbour: t.neighbour, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
 		Refuse: t.refuseCircuits, Changed: t.noteRelayChange, Counts: t.page.Relay(),
 	})
-	t.mesh = mesh.New(mesh.Config{
+	t.routing = routing.New(routing.Config{
 		Own: func() handshake.MapNode {
 			return handshake.MapNode{Process: t.process, Node: t.node, Hostname: t.host, Dedicated: t.opts.Dedicated}
 		},
 		Ports: t.mapPorts, Discovery: overlayDiscovery{t}, Known: func(p handshake.ProcessID) bool { return t.dialled(p) != nil },
-		Session: func(ctx context.Context, n mesh.Neighbour) (mesh.Session, error) {
+		Session: func(ctx context.Context, n routing.Neighbour) (routing.Session, error) {
 			s, err := t.sessionWith(ctx, n)
 			if err != nil {
 				return nil, err // returning s would make a non-nil interface that holds a nil *Session
 			}
 			return s, nil
 		},
-		Cable:      func(s mesh.Session) string { return s.(*control.Session).Cable() },
+		Cable:      func(s routing.Session) string { return s.(*control.Session).Cable() },
 		Background: t.background, Context: t.ctx, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
 	})
 	var err error
 	t.discovery, err = discovery.New(discovery.Config{
 		Process: t.process, Node: t.node, ControlPort: t.ep.Port(), Dedicated: t.opts.Dedicated, Key: []byte(t.opts.Key),
-		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.meshPorts, OnNeighbour: t.mesh.NeighbourFound, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
+		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Ports: t.meshPorts, OnNeighbour: t.routing.NeighbourFound, TimeScale: t.opts.TimeScale, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log,
 	})
 	t.overlayUp.Store(err == nil)
 	return err
@@ -161,9 +161,9 @@ func (t *Transport) isCable(netdev string) bool {
 }
 
 // mapPorts returns the ports that may have a cable, in the form that the map needs.
-func (t *Transport) mapPorts() (all []mesh.Port) {
+func (t *Transport) mapPorts() (all []routing.Port) {
 	for _, h := range t.meshPorts() {
-		all = append(all, mesh.Port{Index: h.Index, Name: h.Netdev, Mbps: uint32(t.ports[h.Index].Now().Mbps()), RDMA: h.RDMA})
+		all = append(all, routing.Port{Index: h.Index, Name: h.Netdev, Mbps: uint32(t.ports[h.Index].Now().Mbps()), RDMA: h.RDMA})
 	}
 	return all
 }
@@ -233,7 +233,7 @@ func (t *Transport) dialled(process handshake.ProcessID) *control.Session {
 
 // routes returns the routes through relays to a peer's node.
 func (t *Transport) routes(ctx context.Context, s *control.Session, rdma bool) ([]path.Route, error) {
-	found, err := t.mesh.Routes(ctx, s.Peer().Node, rdma)
+	found, err := t.routing.Routes(ctx, s.Peer().Node, rdma)
 	var all []path.Route
 	for _, r := range found {
 		all = append(all, path.Route{Port: r.Port, Peer: r.PeerName, Mbps: r.Mbps, Cables: r.Cables, Spare: r.Spare, Through: &lane.Route{Via: r.Via, Names: r.Names}})

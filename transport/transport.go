@@ -22,10 +22,10 @@ import (
 	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
-	"ncclmesh/transport/mesh"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/engine"
+	"ncclmesh/transport/routing"
 	"ncclmesh/transport/stats"
 	"ncclmesh/transport/topology"
 	"ncclmesh/transport/window"
@@ -57,7 +57,7 @@ type Transport struct {
 	circuitPorts map[lane.Port]lane.Port // circuit ports, by the verbs port that each belongs to
 	overlayUp    atomic.Bool             // the fields up to engine are set, because relaying is not off
 	discovery    *discovery.Discovery
-	mesh         *mesh.Mesh
+	routing      *routing.Router
 	relay        *relay.Relay
 	engine       *engine.Forwarder
 	retiring     atomic.Bool   // this process relays no new circuits
@@ -253,12 +253,12 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 		}
 	case *handshake.AskMap:
 		if t.overlayUp.Load() {
-			t.mesh.HandleQuery(s, m)
+			t.routing.HandleQuery(s, m)
 		}
 		return
 	case *handshake.Map:
 		if t.overlayUp.Load() {
-			t.mesh.HandleReply(s, m)
+			t.routing.HandleReply(s, m)
 		}
 		return
 	case *handshake.Carry, *handshake.Arrive, *handshake.Carried, *handshake.Drop, *handshake.Silent:
@@ -323,9 +323,9 @@ func (t *Transport) dead(s *control.Session, err error) {
 	t.paths.PeerGone(s)
 	if t.overlayUp.Load() {
 		t.relay.SessionEnded(s)
-		t.mesh.SessionEnded(s)
+		t.routing.SessionEnded(s)
 		if t.discovery.Forget(s.Peer().Process) { // a successor of the process has to be discovered
-			t.mesh.Changed()
+			t.routing.Changed()
 		}
 	}
 	t.mu.Lock()

@@ -117,7 +117,7 @@ func (t *Transport) refresh() {
 	t.paths.Changed()
 	if t.discovery != nil {
 		t.discovery.Changed()
-		t.mesh.Changed()
+		t.routing.Changed()
 	}
 	for _, s := range t.ep.Sessions() {
 		_ = s.Send(&handshake.Ports{Ports: *t.localPorts.Load()}) // the error means that the session has ended

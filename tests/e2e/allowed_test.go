@@ -38,7 +38,7 @@ func TestRelayAllowed(t *testing.T) {
 		for _, kind := range relayKinds {
 			t.Run(tt.name+" over "+kind, func(t *testing.T) {
 				if tt.name != "another key on the relay" || kind != "tcp" {
-					require.Full(t, "transport/mesh TestNoRoute and transport/relay TestRefusals")
+					require.Full(t, "transport/routing TestNoRoute and transport/relay TestRefusals")
 				}
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)

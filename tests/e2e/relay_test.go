@@ -45,7 +45,7 @@ func TestRelay(t *testing.T) {
 		for _, kind := range relayKinds {
 			t.Run(fmt.Sprintf("%s/%s over %s", tt.name, tt.api, kind), func(t *testing.T) {
 				if !tt.sample || kind != "rdma" {
-					require.Full(t, "tests/sim/mesh TestNoFault and transport/mesh TestAllPairs")
+					require.Full(t, "tests/sim/mesh TestNoFault and transport/routing TestAllPairs")
 				}
 				t.Parallel()
 				cables, env := relaying(kind, tt.cables)

@@ -1,4 +1,4 @@
-package mesh
+package routing
 
 import (
 	"bytes"
@@ -15,12 +15,12 @@ import (
 
 // query is one query for the map that is sent to the neighbours: this process's own, or a forwarded one.
 type query struct {
-	mesh      *Mesh
+	router    *Router
 	id        [16]byte
 	own       handshake.NodeID
 	localOnly bool // queries no neighbour; only waits until this node knows its neighbours
 
-	// Under Mesh.mu.
+	// Under Router.mu.
 	asked      []handshake.NodeID // nodes that are not to be queried: the list of the query, this node, and those queried since
 	neighbours []*neighbourQuery  // ordered by node
 	settled    bool               // it is unlikely that further neighbours are discovered
@@ -48,21 +48,21 @@ func newQueryID(r random.Source) (q [16]byte) {
 	return q
 }
 
-func newQuery(m *Mesh, id [16]byte, own handshake.NodeID, asked []handshake.NodeID) *query {
-	a := &query{mesh: m, id: id, own: own, asked: slices.Clone(asked)}
+func newQuery(r *Router, id [16]byte, own handshake.NodeID, asked []handshake.NodeID) *query {
+	a := &query{router: r, id: id, own: own, asked: slices.Clone(asked)}
 	if !slices.Contains(asked, own) {
 		a.asked = append(a.asked, own)
 	}
 	return a
 }
 
-// answeredLocked reports whether each queried node has replied or failed. It needs Mesh.mu.
+// answeredLocked reports whether each queried node has replied or failed. It needs Router.mu.
 func (a *query) answeredLocked() bool {
 	return !slices.ContainsFunc(a.neighbours, func(q *neighbourQuery) bool { return q.answer == nil && q.err == nil })
 }
 
 // nodesLocked returns the reported nodes: first each queried node's report about itself, then reports about nodes that
-// have not replied themselves. It needs Mesh.mu.
+// have not replied themselves. It needs Router.mu.
 func (a *query) nodesLocked() []handshake.MapNode {
 	var reported, others []handshake.MapNode
 	asked := map[handshake.NodeID]bool{a.own: true}
@@ -76,36 +76,36 @@ func (a *query) nodesLocked() []handshake.MapNode {
 	return append(reported, slices.DeleteFunc(others, func(n handshake.MapNode) bool { return asked[n.Node] })...)
 }
 
-// cancelLocked stops waiting for replies. It needs Mesh.mu.
+// cancelLocked stops waiting for replies. It needs Router.mu.
 func (a *query) cancelLocked() {
 	a.cancelled = true
-	maps.DeleteFunc(a.mesh.expected, func(_ replyKey, q *neighbourQuery) bool { return q.of == a })
+	maps.DeleteFunc(a.router.expected, func(_ replyKey, q *neighbourQuery) bool { return q.of == a })
 }
 
 // survey runs this process's own query for the map. Replies that arrive after it has ended are still used.
 func (a *query) survey() {
-	m := a.mesh
-	ctx, cancel := m.Clock.WithTimeout(m.Context, m.scaled(surveyWait))
+	r := a.router
+	ctx, cancel := r.Clock.WithTimeout(r.Context, r.scaled(surveyWait))
 	defer cancel()
-	_ = fault.Guarded(m.Log, "query the map", func() error { a.run(ctx, true); return nil })
-	m.mu.Lock()
+	_ = fault.Guarded(r.Log, "query the map", func() error { a.run(ctx, true); return nil })
+	r.mu.Lock()
 	a.settled, a.over = true, time.Now()
-	m.wakeLocked()
-	m.mu.Unlock()
+	r.wakeLocked()
+	r.mu.Unlock()
 }
 
 // run queries the neighbours, including those discovered meanwhile. It returns when all have replied and neighbour
 // discovery has ended. If thorough is false, it does not wait for the end of discovery longer than settleWait.
 func (a *query) run(ctx context.Context, thorough bool) {
-	m := a.mesh
-	began := m.solicit()
-	m.pause(ctx, m.Discovery.Done(), began.Add(m.scaled(gatherWait)))
-	settle, cancel := m.Clock.WithDeadline(ctx, began.Add(m.scaled(settleWait)))
+	r := a.router
+	began := r.solicit()
+	r.pause(ctx, r.Discovery.Done(), began.Add(r.scaled(gatherWait)))
+	settle, cancel := r.Clock.WithDeadline(ctx, began.Add(r.scaled(settleWait)))
 	defer cancel()
 	for ctx.Err() == nil {
-		m.solicit() // solicits again if a port has changed
-		news := m.events()
-		done, late := m.Discovery.Done(), settle.Done()
+		r.solicit() // solicits again if a port has changed
+		news := r.events()
+		done, late := r.Discovery.Done(), settle.Done()
 		heardAll, settled := closed(done), closed(late) // read before queryNew looks at the neighbours
 		if heardAll {
 			done = nil
@@ -129,12 +129,12 @@ func (a *query) run(ctx context.Context, thorough bool) {
 // check sets settled, and reports whether the query is over: it was cancelled, or all is true and each queried node has
 // replied or failed.
 func (a *query) check(settled, all bool) (end bool) {
-	m := a.mesh
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	r := a.router
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if settled && !a.settled {
 		a.settled = true
-		m.wakeLocked()
+		r.wakeLocked()
 	}
 	return a.cancelled || all && a.answeredLocked()
 }
@@ -142,8 +142,8 @@ func (a *query) check(settled, all bool) (end bool) {
 // pause waits until a time, or until the channel is closed or the context is done. It uses a context as its timer, as
 // this package does everywhere: when a channel timer is due, several goroutines may receive from it at once, and the
 // race detector reports that in a synctest bubble.
-func (m *Mesh) pause(ctx context.Context, c <-chan struct{}, until time.Time) {
-	ctx, cancel := m.Clock.WithDeadline(ctx, until)
+func (r *Router) pause(ctx context.Context, c <-chan struct{}, until time.Time) {
+	ctx, cancel := r.Clock.WithDeadline(ctx, until)
 	defer cancel()
 	select {
 	case <-c:
@@ -162,13 +162,13 @@ func closed(c <-chan struct{}) bool {
 
 // queryNew queries the neighbours that are not in the list yet, one process of each node.
 func (a *query) queryNew(ctx context.Context) {
-	m := a.mesh
+	r := a.router
 	if a.localOnly {
 		return
 	}
-	met := m.neighbourNodes(a.own)
+	met := r.neighbourNodes(a.own)
 	var questions []*neighbourQuery
-	m.mu.Lock()
+	r.mu.Lock()
 	met = slices.DeleteFunc(met, func(x neighbourNode) bool { return slices.Contains(a.asked, x.node) })
 	met = met[:min(len(met), max(handshake.MaxMapNodes-len(a.asked), 0))]
 	for _, x := range met {
@@ -179,18 +179,18 @@ func (a *query) queryNew(ctx context.Context) {
 	a.neighbours = append(a.neighbours, questions...)
 	slices.SortStableFunc(a.neighbours, func(x, y *neighbourQuery) int { return bytes.Compare(x.peer.Node[:], y.peer.Node[:]) })
 	ask := &handshake.AskMap{Query: a.id, Asked: slices.Clone(a.asked)}
-	m.mu.Unlock()
+	r.mu.Unlock()
 	for i, q := range questions {
-		m.Background(func() { q.send(ctx, met[i].processes, ask) })
+		r.Background(func() { q.send(ctx, met[i].processes, ask) })
 	}
 }
 
 // send queries the first process of a node that can be reached.
 func (q *neighbourQuery) send(ctx context.Context, processes []Neighbour, ask *handshake.AskMap) {
-	m := q.of.mesh
+	r := q.of.router
 	var errs []error
 	for _, n := range processes {
-		err := fault.Guarded(m.Log, "query a neighbour", func() error { return q.sendTo(ctx, n, ask) })
+		err := fault.Guarded(r.Log, "query a neighbour", func() error { return q.sendTo(ctx, n, ask) })
 		if err == nil {
 			return
 		}
@@ -198,37 +198,37 @@ func (q *neighbourQuery) send(ctx context.Context, processes []Neighbour, ask *h
 			break
 		}
 	}
-	m.mu.Lock()
+	r.mu.Lock()
 	q.err = errors.Join(errs...)
-	m.wakeLocked()
-	m.mu.Unlock()
+	r.wakeLocked()
+	r.mu.Unlock()
 }
 
 // sendTo queries one process.
 func (q *neighbourQuery) sendTo(ctx context.Context, n Neighbour, ask *handshake.AskMap) error {
-	m := q.of.mesh
+	r := q.of.router
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	s, err := m.Session(ctx, n)
+	s, err := r.Session(ctx, n)
 	if err != nil {
 		return err
 	}
 	key := replyKey{s, ask.Query}
-	m.mu.Lock()
-	wanted := m.expected[key] == nil && !q.of.cancelled // a session leads to one node, so that one reply is expected from it
+	r.mu.Lock()
+	wanted := r.expected[key] == nil && !q.of.cancelled // a session leads to one node, so that one reply is expected from it
 	if wanted {
 		q.peer = n
-		m.expected[key] = q
+		r.expected[key] = q
 	}
-	m.mu.Unlock()
+	r.mu.Unlock()
 	if !wanted {
 		return errors.New("no query waits for its answer")
 	}
 	if err := s.Send(ask); err != nil {
-		m.mu.Lock()
-		delete(m.expected, key)
-		m.mu.Unlock()
+		r.mu.Lock()
+		delete(r.expected, key)
+		r.mu.Unlock()
 		return err
 	}
 	return nil
@@ -236,21 +236,21 @@ func (q *neighbourQuery) sendTo(ctx context.Context, n Neighbour, ask *handshake
 
 // HandleReply stores a reply to a query. It ignores a reply that this process does not expect from that session, and a
 // second one.
-func (m *Mesh) HandleReply(s Session, a *handshake.Map) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (r *Router) HandleReply(s Session, a *handshake.Map) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	key := replyKey{s, a.Query}
-	q := m.expected[key]
+	q := r.expected[key]
 	if q == nil {
-		m.counts.Unasked++
+		r.counts.Unasked++
 		return
 	}
-	delete(m.expected, key)
+	delete(r.expected, key)
 	if len(a.Nodes) == 0 || a.Nodes[0].Node != q.peer.Node || a.Nodes[0].Process != q.peer.Process {
-		m.counts.Unasked++
+		r.counts.Unasked++
 		q.err = errors.New("it answered for another node")
 	} else {
 		q.answer = a.Nodes
 	}
-	m.wakeLocked()
+	r.wakeLocked()
 }

@@ -1,4 +1,4 @@
-package mesh
+package routing
 
 import (
 	"context"
@@ -26,11 +26,11 @@ func meshTest(t *testing.T, cabling string, f func(t *testing.T, n *network)) {
 		time.Sleep(time.Minute) // for timers of discovery
 		synctest.Wait()
 		for name, h := range n.nodes {
-			h.Mesh.mu.Lock()
+			h.Router.mu.Lock()
 			if len(h.forwards)+len(h.openBySession)+len(h.forwardsBy) > 0 || h.localOnly != nil {
 				t.Errorf("%s still works at %d questions of %d sessions", name, len(h.forwards), len(h.openBySession))
 			}
-			h.Mesh.mu.Unlock()
+			h.Router.mu.Unlock()
 		}
 	})
 }

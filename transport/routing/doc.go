@@ -1,4 +1,4 @@
-// Package mesh finds routes through relays to nodes that share no cable with this one, with a link-state protocol.
+// Package routing finds routes through relays to nodes that share no cable with this one, with a link-state protocol.
 //
 // A map is a list of nodes with the cables that each reports. A process that needs a route queries the nodes at the other
 // ends of its own cables, its neighbours, and these query theirs. A query lists the nodes that were already queried, so that
@@ -8,4 +8,4 @@
 // no lane comes up.
 //
 // One map serves all targets. It is kept until a port of this node changes.
-package mesh
+package routing

@@ -1,4 +1,4 @@
-package mesh
+package routing
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type network struct {
 
 // host is a node of the network with one process.
 type host struct {
-	*Mesh
+	*Router
 	net    *network
 	entry  handshake.MapNode // as it is when all cables are plugged in
 	asked  func(*remote, *handshake.AskMap)
@@ -53,7 +53,7 @@ func newNetwork(t *testing.T, text string) *network {
 // add adds a process.
 func (n *network) add(entry handshake.MapNode, name string) *host {
 	h := &host{net: n, entry: entry, ends: map[*host]*remote{}, refuse: map[string]error{}}
-	h.Mesh = New(Config{
+	h.Router = New(Config{
 		Own: func() handshake.MapNode {
 			e := h.entry
 			e.Links = nil

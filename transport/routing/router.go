@@ -1,4 +1,4 @@
-package mesh
+package routing
 
 import (
 	"bytes"
@@ -52,9 +52,9 @@ type Port struct {
 	RDMA  bool
 }
 
-// Config configures a Mesh. The Mesh calls none of its functions with a lock held.
+// Config configures a Router. The Router calls none of its functions with a lock held.
 type Config struct {
-	Own        func() handshake.MapNode // returns this process and node, without cables; the Mesh adds these
+	Own        func() handshake.MapNode // returns this process and node, without cables; the Router adds these
 	Ports      func() []Port
 	Discovery  Discovery
 	Session    func(context.Context, Neighbour) (Session, error) // returns a session with a neighbour; may block until the context is done
@@ -68,9 +68,9 @@ type Config struct {
 	Log        *slog.Logger                                      // nil: log lines are discarded
 }
 
-// Mesh finds routes through relays, and answers the queries of other nodes. Its methods may be called from any
+// Router finds routes through relays, and answers the queries of other nodes. Its methods may be called from any
 // goroutine. Only Routes blocks.
-type Mesh struct {
+type Router struct {
 	Config
 
 	mu            sync.Mutex                   // a leaf lock
@@ -88,15 +88,15 @@ type Mesh struct {
 	counts        Counts
 }
 
-// Counts are statistics of a Mesh.
+// Counts are statistics of a Router.
 type Counts struct {
 	Asked     uint64 // queries of other nodes
 	LocalOnly uint64 // those that were answered with this node alone: received twice, or too many at once
 	Unasked   uint64 // unexpected and false replies
 }
 
-// New makes a Mesh without a map.
-func New(c Config) *Mesh {
+// New makes a Router without a map.
+func New(c Config) *Router {
 	if c.TimeScale == 0 {
 		c.TimeScale = 1
 	}
@@ -109,67 +109,67 @@ func New(c Config) *Mesh {
 	if c.Cable == nil {
 		c.Cable = func(Session) string { return "" }
 	}
-	return &Mesh{
+	return &Router{
 		Config: c, changed: make(chan struct{}), forwards: map[string]*forward{},
 		expected: map[replyKey]*neighbourQuery{}, openBySession: map[Session]int{}, forwardsBy: map[limitKey]int{},
 	}
 }
 
-func (m *Mesh) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * m.TimeScale)
+func (r *Router) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * r.TimeScale)
 }
 
 // Counts returns a copy of the statistics.
-func (m *Mesh) Counts() Counts {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.counts
+func (r *Router) Counts() Counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts
 }
 
-// Changed tells the Mesh that a port of this node has changed, and drops the map. The caller must have called the
+// Changed tells the Router that a port of this node has changed, and drops the map. The caller must have called the
 // Discovery's Changed before.
-func (m *Mesh) Changed() {
-	m.mu.Lock()
-	m.solicited, m.retries = time.Time{}, 0
-	m.dropSurveyLocked()
-	m.wakeLocked()
-	m.mu.Unlock()
+func (r *Router) Changed() {
+	r.mu.Lock()
+	r.solicited, r.retries = time.Time{}, 0
+	r.dropSurveyLocked()
+	r.wakeLocked()
+	r.mu.Unlock()
 }
 
-// NeighbourFound tells the Mesh that a new neighbour was discovered. If the map has no route, the next Routes then
+// NeighbourFound tells the Router that a new neighbour was discovered. If the map has no route, the next Routes then
 // queries it again.
-func (m *Mesh) NeighbourFound() {
-	m.mu.Lock()
-	if m.survey != nil && !m.survey.over.IsZero() {
-		m.survey.stale, m.retries = true, 0
+func (r *Router) NeighbourFound() {
+	r.mu.Lock()
+	if r.survey != nil && !r.survey.over.IsZero() {
+		r.survey.stale, r.retries = true, 0
 	}
-	m.wakeLocked()
-	m.mu.Unlock()
+	r.wakeLocked()
+	r.mu.Unlock()
 }
 
-// SessionEnded tells the Mesh that a session has ended. Expected replies from that session fail.
-func (m *Mesh) SessionEnded(s Session) {
-	m.mu.Lock()
-	for k, q := range m.expected {
+// SessionEnded tells the Router that a session has ended. Expected replies from that session fail.
+func (r *Router) SessionEnded(s Session) {
+	r.mu.Lock()
+	for k, q := range r.expected {
 		if k.session == s {
 			q.err = errors.New("the session with it has ended")
-			delete(m.expected, k)
+			delete(r.expected, k)
 		}
 	}
-	m.wakeLocked()
-	m.mu.Unlock()
+	r.wakeLocked()
+	r.mu.Unlock()
 }
 
-func (m *Mesh) wakeLocked() {
-	close(m.changed)
-	m.changed = make(chan struct{})
+func (r *Router) wakeLocked() {
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
-// events returns a channel that is closed when the state of the Mesh changes after the call.
-func (m *Mesh) events() <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.changed
+// events returns a channel that is closed when the state of the Router changes after the call.
+func (r *Router) events() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
 }
 
 // Routes returns the routes to a node through relays, in order of preference, and queries the map if it is not known.
@@ -178,37 +178,37 @@ func (m *Mesh) events() <-chan struct{} {
 //
 // It returns a route when all neighbours have replied, or some time after the first route was found. Without a route it
 // returns an error as soon as all likely neighbours have replied. Concurrent calls share one query.
-func (m *Mesh) Routes(ctx context.Context, target handshake.NodeID, rdma bool) ([]Route, error) {
+func (r *Router) Routes(ctx context.Context, target handshake.NodeID, rdma bool) ([]Route, error) {
 	enough := ctx // set to a deadline once there is a route
 	var asked *query
 	for first := true; ; first = false {
-		a, state := m.current()
+		a, state := r.current()
 		if a != asked {
 			asked, enough = a, ctx
 		}
-		own := m.own()
+		own := r.own()
 		routes := newGraph(&own, state.nodes).routes(target, rdma)
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("%w: given up while looking for a route", fault.ErrUsage)
-		case m.Context.Err() != nil:
+		case r.Context.Err() != nil:
 			return nil, fmt.Errorf("%w: closed while looking for a route", fault.ErrUsage)
 		case len(routes) > 0 && (state.over || state.complete || enough.Err() != nil):
 			return routes, nil
 		case len(routes) == 0 && state.over && first && state.stale:
-			m.renew(a)
+			r.renew(a)
 			continue
 		case len(routes) == 0 && state.over:
-			return nil, m.noRoute(a, target, rdma)
+			return nil, r.noRoute(a, target, rdma)
 		case len(routes) > 0 && enough == ctx:
-			patience, cancel := m.Clock.WithTimeout(ctx, m.scaled(moreRoutesWait))
+			patience, cancel := r.Clock.WithTimeout(ctx, r.scaled(moreRoutesWait))
 			defer cancel()
 			enough = patience
 		}
 		select {
 		case <-state.changed:
 		case <-enough.Done():
-		case <-m.Context.Done():
+		case <-r.Context.Done():
 		}
 	}
 }
@@ -223,59 +223,59 @@ type state struct {
 }
 
 // current returns the current survey and its state. It starts a survey if there is none.
-func (m *Mesh) current() (*query, state) {
-	own := m.Own()
-	m.mu.Lock()
-	a, begin := m.survey, false
+func (r *Router) current() (*query, state) {
+	own := r.Own()
+	r.mu.Lock()
+	a, begin := r.survey, false
 	if begin = a == nil; begin {
-		a = newQuery(m, newQueryID(m.Random), own.Node, nil)
-		m.survey = a
-		m.rememberLocked(a.id)
+		a = newQuery(r, newQueryID(r.Random), own.Node, nil)
+		r.survey = a
+		r.rememberLocked(a.id)
 	}
 	status := state{
-		nodes: a.nodesLocked(), complete: a.settled && a.answeredLocked(), over: !a.over.IsZero(), changed: m.changed,
-		stale: a.stale || time.Since(a.over) >= m.scaled(min(retryWait<<min(m.retries, 4), maxRetryWait)),
+		nodes: a.nodesLocked(), complete: a.settled && a.answeredLocked(), over: !a.over.IsZero(), changed: r.changed,
+		stale: a.stale || time.Since(a.over) >= r.scaled(min(retryWait<<min(r.retries, 4), maxRetryWait)),
 	}
-	m.mu.Unlock()
+	r.mu.Unlock()
 	if begin {
-		m.Background(func() { a.survey() })
+		r.Background(func() { a.survey() })
 	}
 	return a, status
 }
 
 // renew drops a survey, unless another caller has done so.
-func (m *Mesh) renew(a *query) {
-	m.mu.Lock()
-	if m.survey == a {
-		m.retries++
-		m.dropSurveyLocked()
-		m.wakeLocked()
+func (r *Router) renew(a *query) {
+	r.mu.Lock()
+	if r.survey == a {
+		r.retries++
+		r.dropSurveyLocked()
+		r.wakeLocked()
 	}
-	m.mu.Unlock()
+	r.mu.Unlock()
 }
 
-func (m *Mesh) dropSurveyLocked() {
-	if m.survey != nil {
-		m.survey.cancelLocked()
-		m.survey = nil
+func (r *Router) dropSurveyLocked() {
+	if r.survey != nil {
+		r.survey.cancelLocked()
+		r.survey = nil
 	}
 }
 
 // solicit starts neighbour discovery if needed, and returns when it began.
-func (m *Mesh) solicit() time.Time {
-	m.Discovery.Solicit()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.solicited.IsZero() {
-		m.solicited = time.Now()
+func (r *Router) solicit() time.Time {
+	r.Discovery.Solicit()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.solicited.IsZero() {
+		r.solicited = time.Now()
 	}
-	return m.solicited
+	return r.solicited
 }
 
 // own returns this node's report about itself, with its cables.
-func (m *Mesh) own() handshake.MapNode {
-	n := m.Own()
-	n.Links = links(n.Node, m.Ports(), m.Discovery.Neighbours())
+func (r *Router) own() handshake.MapNode {
+	n := r.Own()
+	n.Links = links(n.Node, r.Ports(), r.Discovery.Neighbours())
 	return n
 }
 
@@ -311,9 +311,9 @@ type neighbourNode struct {
 
 // neighbourNodes groups the neighbours by node. On each node, processes that only relay come first, because they live
 // longest, then those with an existing session.
-func (m *Mesh) neighbourNodes(own handshake.NodeID) []neighbourNode {
+func (r *Router) neighbourNodes(own handshake.NodeID) []neighbourNode {
 	var all []neighbourNode
-	for _, n := range m.Discovery.Neighbours() {
+	for _, n := range r.Discovery.Neighbours() {
 		if n.Node == own {
 			continue
 		}
@@ -327,7 +327,7 @@ func (m *Mesh) neighbourNodes(own handshake.NodeID) []neighbourNode {
 	for _, x := range all {
 		for _, n := range x.processes {
 			if _, ok := known[n.Process]; !ok {
-				known[n.Process] = m.Known(n.Process)
+				known[n.Process] = r.Known(n.Process)
 			}
 		}
 		slices.SortStableFunc(x.processes, func(a, b Neighbour) int {

@@ -1,4 +1,4 @@
-package mesh
+package routing
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 )
 
 // noRoute returns the error for a node to which the map has no route.
-func (m *Mesh) noRoute(a *query, target handshake.NodeID, rdma bool) error {
-	own := m.own()
-	m.mu.Lock()
+func (r *Router) noRoute(a *query, target handshake.NodeID, rdma bool) error {
+	own := r.own()
+	r.mu.Lock()
 	reported := a.nodesLocked()
 	var knew, silent []string
 	for _, q := range a.neighbours {
@@ -26,14 +26,14 @@ func (m *Mesh) noRoute(a *query, target handshake.NodeID, rdma bool) error {
 			silent = append(silent, at+" did not answer")
 		}
 	}
-	m.mu.Unlock()
+	r.mu.Unlock()
 	g := newGraph(&own, reported)
 	var say []string
 	if len(knew) > 0 {
 		say = append(say, fmt.Sprintf("queried %s, %s", strings.Join(knew, ", "), g.missing(target, rdma)))
 	}
 	say = append(say, silent...)
-	if names := silentPorts(m.Ports(), own.Links); len(names) > 0 {
+	if names := silentPorts(r.Ports(), own.Links); len(names) > 0 {
 		say = append(say, "no neighbour answered on "+strings.Join(names, ", "))
 	}
 	if len(say) == 0 {

@@ -1,4 +1,4 @@
-package mesh
+package routing
 
 import (
 	"bytes"
@@ -25,8 +25,8 @@ type limitKey struct {
 	session Session // nil if cable is set
 }
 
-func (m *Mesh) limitKeyOf(s Session) limitKey {
-	if cable := m.Cable(s); cable != "" {
+func (r *Router) limitKeyOf(s Session) limitKey {
+	if cable := r.Cable(s); cable != "" {
 		return limitKey{cable: cable}
 	}
 	return limitKey{session: s}
@@ -38,45 +38,45 @@ type forward struct {
 	*query
 	key  string
 	from limitKey
-	to   []replyKey // under Mesh.mu: the sessions and queries to reply to
+	to   []replyKey // under Router.mu: the sessions and queries to reply to
 }
 
 // HandleQuery answers a query, after it has forwarded the query to the neighbours. It answers with this node alone if
 // the query was received before, because then it has run in a circle, or if its session or its cable has too many
 // queries open. It does not block.
-func (m *Mesh) HandleQuery(s Session, q *handshake.AskMap) {
-	own, to, from, key := m.Own(), replyKey{s, q.Query}, m.limitKeyOf(s), queryKey(q.Asked)
-	m.mu.Lock()
-	m.counts.Asked++
-	j := m.forwards[key]
-	localOnly := m.rememberLocked(q.Query) || m.openBySession[s] >= maxPerSession || j == nil && m.forwardsBy[from] >= maxForwards
+func (r *Router) HandleQuery(s Session, q *handshake.AskMap) {
+	own, to, from, key := r.Own(), replyKey{s, q.Query}, r.limitKeyOf(s), queryKey(q.Asked)
+	r.mu.Lock()
+	r.counts.Asked++
+	j := r.forwards[key]
+	localOnly := r.rememberLocked(q.Query) || r.openBySession[s] >= maxPerSession || j == nil && r.forwardsBy[from] >= maxForwards
 	if localOnly {
-		m.counts.LocalOnly++
-		j = m.localOnly
+		r.counts.LocalOnly++
+		j = r.localOnly
 		if j != nil && len(j.to) >= maxLocalOnly {
-			m.mu.Unlock()
-			m.answer(to, []handshake.MapNode{m.own()})
+			r.mu.Unlock()
+			r.answer(to, []handshake.MapNode{r.own()})
 			return
 		}
 	}
 	begin := j == nil
 	if begin {
-		j = &forward{query: newQuery(m, q.Query, own.Node, q.Asked), key: key, from: from}
+		j = &forward{query: newQuery(r, q.Query, own.Node, q.Asked), key: key, from: from}
 		j.localOnly = localOnly
 	}
 	j.to = append(j.to, to)
 	if localOnly {
-		m.localOnly = j
+		r.localOnly = j
 	} else {
 		if begin {
-			m.forwards[key] = j
-			m.forwardsBy[from]++
+			r.forwards[key] = j
+			r.forwardsBy[from]++
 		}
-		m.openBySession[s]++
+		r.openBySession[s]++
 	}
-	m.mu.Unlock()
+	r.mu.Unlock()
 	if begin {
-		m.Background(func() { j.serve(len(q.Asked)) })
+		r.Background(func() { j.serve(len(q.Asked)) })
 	}
 }
 
@@ -91,46 +91,46 @@ func queryKey(asked []handshake.NodeID) string {
 	return string(b)
 }
 
-// rememberLocked stores the ID of a query, and reports whether it was stored before. It needs Mesh.mu.
-func (m *Mesh) rememberLocked(query [16]byte) (again bool) {
-	if slices.Contains(m.seen[:], query) {
+// rememberLocked stores the ID of a query, and reports whether it was stored before. It needs Router.mu.
+func (r *Router) rememberLocked(query [16]byte) (again bool) {
+	if slices.Contains(r.seen[:], query) {
 		return true
 	}
-	m.seen[m.seenCount%maxSeen] = query
-	m.seenCount++
+	r.seen[r.seenCount%maxSeen] = query
+	r.seenCount++
 	return false
 }
 
 // serve queries the neighbours, and replies with the nodes that were reported in time.
 func (j *forward) serve(asked int) {
-	m := j.mesh
-	ctx, cancel := m.Clock.WithTimeout(m.Context, m.forwardTimeout(asked))
+	r := j.router
+	ctx, cancel := r.Clock.WithTimeout(r.Context, r.forwardTimeout(asked))
 	defer cancel()
-	_ = fault.Guarded(m.Log, "forward a query for the map", func() error { j.run(ctx, false); return nil })
+	_ = fault.Guarded(r.Log, "forward a query for the map", func() error { j.run(ctx, false); return nil })
 	reported, to := j.finish()
-	nodes := nearest(m.own(), reported)
+	nodes := nearest(r.own(), reported)
 	for _, w := range to {
-		m.answer(w, nodes)
+		r.answer(w, nodes)
 	}
 }
 
 // finish removes the query from the tables, and returns the reported nodes and the sessions to reply to.
 func (j *forward) finish() (reported []handshake.MapNode, to []replyKey) {
-	m := j.mesh
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	r := j.router
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	j.cancelLocked()
 	if j.localOnly {
-		m.localOnly = nil
+		r.localOnly = nil
 		return nil, j.to
 	}
-	delete(m.forwards, j.key)
-	if m.forwardsBy[j.from]--; m.forwardsBy[j.from] == 0 {
-		delete(m.forwardsBy, j.from)
+	delete(r.forwards, j.key)
+	if r.forwardsBy[j.from]--; r.forwardsBy[j.from] == 0 {
+		delete(r.forwardsBy, j.from)
 	}
 	for _, w := range j.to {
-		if m.openBySession[w.session]--; m.openBySession[w.session] == 0 {
-			delete(m.openBySession, w.session)
+		if r.openBySession[w.session]--; r.openBySession[w.session] == 0 {
+			delete(r.openBySession, w.session)
 		}
 	}
 	return j.nodesLocked(), j.to
@@ -138,13 +138,13 @@ func (j *forward) finish() (reported []handshake.MapNode, to []replyKey) {
 
 // forwardTimeout returns the time for a forwarded query. It is shorter for each node that the query lists, so that the
 // reply arrives while the nodes before this one still wait.
-func (m *Mesh) forwardTimeout(asked int) time.Duration {
+func (r *Router) forwardTimeout(asked int) time.Duration {
 	left := max(handshake.MaxMapNodes+1-asked, 1)
-	return m.scaled(forwardWait) * time.Duration(left) / (handshake.MaxMapNodes + 1)
+	return r.scaled(forwardWait) * time.Duration(left) / (handshake.MaxMapNodes + 1)
 }
 
-func (m *Mesh) answer(to replyKey, nodes []handshake.MapNode) {
+func (r *Router) answer(to replyKey, nodes []handshake.MapNode) {
 	if err := to.session.Send(&handshake.Map{Query: to.query, Nodes: nodes}); err != nil {
-		m.Log.Debug("no answer to a query for the map", "reason", err)
+		r.Log.Debug("no answer to a query for the map", "reason", err)
 	}
 }
