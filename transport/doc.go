@@ -23,7 +23,7 @@
 //	transport/fault     the kinds of errors that all packages share
 //	transport/stats     counters that other processes may read at any time
 //
-// and small ones: crew (thread pool for verbs that block), forkfd (descriptors that a forked child closes), limit (what to
+// and small ones: threads (thread pool for verbs that block), forkfd (descriptors that a forked child closes), limit (what to
 // report when the process runs out of a resource), lobby (limits unauthenticated connections), clock (timers).
 //
 // # Where to look

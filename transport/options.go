@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
-	"ncclmesh/transport/crew"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/sock"
+	"ncclmesh/transport/threads"
 	"ncclmesh/transport/topology"
 )
 
@@ -153,7 +153,7 @@ func (o *Options) ownTimeout() int {
 
 // verbs returns the options of queue pairs. A probe's queue pair has at most the default timeout, so that the probe
 // fails in time even if the user has set a longer one.
-func (o *Options) verbs(resolving *crew.Pool) verbs.Options {
+func (o *Options) verbs(resolving *threads.Pool) verbs.Options {
 	v := verbs.Options{
 		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel, PKeyIndex: o.PKeyIndex,
 		Timeout: o.Timeout, ProbeTimeout: o.Timeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,

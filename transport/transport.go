@@ -17,7 +17,6 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
-	"ncclmesh/transport/crew"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
@@ -27,6 +26,7 @@ import (
 	"ncclmesh/transport/relay/engine"
 	"ncclmesh/transport/routing"
 	"ncclmesh/transport/stats"
+	"ncclmesh/transport/threads"
 	"ncclmesh/transport/topology"
 	"ncclmesh/transport/window"
 )
@@ -68,7 +68,7 @@ type Transport struct {
 	cancel            context.CancelFunc
 	work              sync.WaitGroup // goroutines of connections
 	idleGC            *idleGC
-	making, resolving *crew.Pool
+	making, resolving *threads.Pool
 	lastID            atomic.Uint32 // last ID of a connection on which this side sends
 
 	mu         sync.Mutex // a leaf lock
@@ -106,7 +106,7 @@ func New(o Options) (_ *Transport, err error) {
 	if t.opts.Observes {
 		resolving = surveyResolvers
 	}
-	t.making, t.resolving = crew.New(makers, t.opts.Machine.Clock, t.ctx.Done()), crew.New(resolving, t.opts.Machine.Clock, t.ctx.Done())
+	t.making, t.resolving = threads.New(makers, t.opts.Machine.Clock, t.ctx.Done()), threads.New(resolving, t.opts.Machine.Clock, t.ctx.Done())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())

@@ -7,9 +7,9 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/clock"
-	"ncclmesh/transport/crew"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/stats"
+	"ncclmesh/transport/threads"
 )
 
 // Env holds what all connections of a process share.
@@ -22,7 +22,7 @@ type Env struct {
 	Page         *stats.Page   // publishes connections to other processes; nil: they are not published
 	FirstFailure FirstFailure  // of all connections
 
-	LanePool   *crew.Pool                 // threads that make and destroy lanes
+	LanePool   *threads.Pool              // threads that make and destroy lanes
 	Background func(func())               // runs a function on a goroutine that the end of the process waits for
 	Context    context.Context            // cancelled when the process ends
 	WarnOnce   func(subject, text string) // logs the first warning about a subject

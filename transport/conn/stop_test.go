@@ -13,9 +13,9 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/clock"
 	"ncclmesh/transport/control"
-	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/threads"
 	"ncclmesh/transport/topology"
 )
 
@@ -107,7 +107,7 @@ func TestStoppingTakesLong(t *testing.T) {
 				var work, wg sync.WaitGroup
 				memory := &lane.Region{} // used by a request
 				s := NewSender(&Env{
-					Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: ctx, LanePool: crew.New(1, clock.Clock{}, ctx.Done()),
+					Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: ctx, LanePool: threads.New(1, clock.Clock{}, ctx.Done()),
 					Background: func(f func()) { work.Go(f) }, Forget: func(*Conn) {},
 				}, session, 1, 0)
 				s.startRequest(8, 1, 0, memory)

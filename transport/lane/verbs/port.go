@@ -12,10 +12,10 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/random"
-	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/threads"
 	"ncclmesh/transport/topology"
 	"ncclmesh/transport/turn"
 )
@@ -31,7 +31,7 @@ type Options struct {
 	RNRRetry        int  // receiver-not-ready retries
 	RelaxedOrdering bool // for writes into user memory, if the device supports it
 
-	Resolving *crew.Pool // runs the transition to RTR, which may block in the kernel for a second
+	Resolving *threads.Pool // runs the transition to RTR, which may block in the kernel for a second
 	Random    random.Source
 	Log       *slog.Logger
 }

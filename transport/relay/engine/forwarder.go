@@ -13,12 +13,12 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/ibv"
 	"ncclmesh/transport/clock"
-	"ncclmesh/transport/crew"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/forkfd"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/hop"
 	"ncclmesh/transport/stats"
+	"ncclmesh/transport/threads"
 	"ncclmesh/transport/turn"
 )
 
@@ -53,7 +53,7 @@ type Forwarder struct {
 	asleep   atomic.Bool // the thread waits, or is about to wait
 	stopping atomic.Bool // the thread ends once there is no circuit
 
-	destroyers   *crew.Pool    // threads that stop and destroy verbs objects
+	destroyers   *threads.Pool // threads that stop and destroy verbs objects
 	freed        chan struct{} // holds a token after a circuit was torn down while the Forwarder closes
 	closed       chan struct{} // closed when Close returns
 	signalClosed func()        // closes the channel closed, once
@@ -73,7 +73,7 @@ func New(c Config) *Forwarder {
 	}
 	f := &Forwarder{cfg: c, Bytes: &c.Counts.Device, freed: make(chan struct{}, 1), closed: make(chan struct{})}
 	f.signalClosed = sync.OnceFunc(func() { close(f.closed) })
-	f.destroyers = crew.New(destroyers, c.Clock, f.closed)
+	f.destroyers = threads.New(destroyers, c.Clock, f.closed)
 	f.queues.Store(&[]*queue{})
 	return f
 }

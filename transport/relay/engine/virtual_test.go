@@ -14,11 +14,11 @@ import (
 	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/bus"
 	"ncclmesh/transport/clock"
-	"ncclmesh/transport/crew"
 	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/engine"
 	"ncclmesh/transport/relay/hop"
+	"ncclmesh/transport/threads"
 	"ncclmesh/transport/topology"
 )
 
@@ -37,7 +37,7 @@ func newVirtualPlace(t *testing.T, b *bus.Bus) (place, *adapter.Device) {
 	closing := make(chan struct{})
 	from := topology.Address{Addr: addr, Raw: addr.As16(), Type: topology.GIDTypeRoCEv2}
 	p, err := verbs.Open(lib, devices[0], topology.Port{Device: "rdma0", Num: 1, GIDs: []topology.Address{from}, Active: true,
-		LinkLayer: ibv.IBV_LINK_LAYER_ETHERNET}, 0, verbs.Options{Timeout: 14, RetryCount: 7, RNRRetry: 7, Resolving: crew.New(2, clock.Clock{}, closing), Log: slog.New(slog.DiscardHandler)})
+		LinkLayer: ibv.IBV_LINK_LAYER_ETHERNET}, 0, verbs.Options{Timeout: 14, RetryCount: 7, RNRRetry: 7, Resolving: threads.New(2, clock.Clock{}, closing), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
