@@ -123,12 +123,6 @@ func meshIsend(sendComm, data C.uintptr_t, size C.size_t, tag C.int, mhandle, ph
 	return C.ncclResult_t(res)
 }
 
-//export meshIflush
-func meshIflush(recvComm C.uintptr_t) (r C.ncclResult_t) {
-	defer caught("iflush", recvComm, &r)
-	return C.ncclResult_t(plugin.Iflush(ncclnet.Handle(recvComm)))
-}
-
 //export meshCloseSend
 func meshCloseSend(sendComm C.uintptr_t) (r C.ncclResult_t) {
 	defer caught("closeSend", sendComm, &r)

@@ -65,6 +65,22 @@ func meshIrecv(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.size_t
 	return C.ncclResult_t(res)
 }
 
+//export meshIflush
+func meshIflush(recvComm C.uintptr_t, n C.int, data *C.uintptr_t, sizes *C.int, mhandles, request *C.uintptr_t) (r C.ncclResult_t) {
+	defer caught("iflush", recvComm, &r)
+	var bufs [ncclnet.MaxRecvs]ncclnet.Buffer
+	used := bufs[:min(max(int(n), 0), len(bufs))]
+	for i := range used {
+		b := &used[i]
+		b.Addr = uintptr(unsafe.Slice(data, n)[i])
+		b.Size = int(unsafe.Slice(sizes, n)[i])
+		b.MR = ncclnet.Handle(unsafe.Slice(mhandles, n)[i])
+	}
+	h, res := plugin.Iflush(ncclnet.Handle(recvComm), used)
+	*request = C.uintptr_t(h)
+	return C.ncclResult_t(res)
+}
+
 //export meshTest
 func meshTest(request C.uintptr_t, done *C.int, sizes *C.int) (r C.ncclResult_t) {
 	defer caught("test", request, &r)

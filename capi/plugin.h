@@ -90,7 +90,7 @@ ncclResult_t meshIsend(uintptr_t sendComm, uintptr_t data, size_t size, int tag,
 		       uintptr_t phandle, uintptr_t *request);
 ncclResult_t meshIrecv(uintptr_t recvComm, int n, uintptr_t *data, size_t *sizes, int *tags, uintptr_t *mhandles,
 		       uintptr_t *phandles, uintptr_t *request);
-ncclResult_t meshIflush(uintptr_t recvComm);
+ncclResult_t meshIflush(uintptr_t recvComm, int n, uintptr_t *data, int *sizes, uintptr_t *mhandles, uintptr_t *request);
 ncclResult_t meshTest(uintptr_t request, int *done, int *sizes);
 ncclResult_t meshCloseSend(uintptr_t sendComm);
 ncclResult_t meshCloseRecv(uintptr_t recvComm);

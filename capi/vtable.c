@@ -282,12 +282,11 @@ static ncclResult_t irecv_v6(void *recvComm, int n, void **data, int *sizes, int
 	return irecv_v10(recvComm, n, data, wide, tags, mhandles, NULL, request);
 }
 
-static ncclResult_t iflush_v5(void *recvComm, UNUSED int n, UNUSED void **data, UNUSED int *sizes,
-			      UNUSED void **mhandles, void **request)
+static ncclResult_t iflush_v5(void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request)
 {
 	*request = NULL;
 	REFUSE_IN_CHILD();
-	return meshIflush(number(recvComm));
+	return meshIflush(number(recvComm), n, (uintptr_t *)data, sizes, (uintptr_t *)mhandles, (uintptr_t *)request);
 }
 
 static ncclResult_t test_v6(void *request, int *done, int *sizes)

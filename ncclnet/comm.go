@@ -71,7 +71,7 @@ func (n *Net) activate(c *comm) {
 // RegMr registers memory for use with one connection.
 func (n *Net) RegMr(comm Handle, addr, length uintptr, ptrType int) (Handle, Result) {
 	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*lane.Region, error) {
-		return m.RegMR(addr, length)
+		return m.RegMR(memoryKind(ptrType), addr, length)
 	})
 	return h, n.result("regMr", err)
 }
@@ -80,9 +80,17 @@ func (n *Net) RegMr(comm Handle, addr, length uintptr, ptrType int) (Handle, Res
 // after the call.
 func (n *Net) RegMrDmaBuf(comm Handle, addr, length uintptr, ptrType int, offset uint64, fd int) (Handle, Result) {
 	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*lane.Region, error) {
-		return m.RegDmaBufMR(addr, length, offset, fd)
+		return m.RegDmaBufMR(memoryKind(ptrType), addr, length, offset, fd)
 	})
 	return h, n.result("regMrDmaBuf", err)
+}
+
+// memoryKind returns the kind of memory that NCCL's type of pointer stands for.
+func memoryKind(ptrType int) lane.MemoryKind {
+	if ptrType == NCCL_PTR_HOST {
+		return lane.HostMemory
+	}
+	return lane.GPUMemory
 }
 
 func (n *Net) register(h Handle, addr, length uintptr, ptrType int,

@@ -144,16 +144,16 @@ type fakeMemory struct {
 	kind string
 }
 
-func (m fakeMemory) RegMR(addr, length uintptr) (*lane.Region, error) {
+func (m fakeMemory) RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error) {
 	if _, err := m.f.enter("regMr"); err != nil {
 		return nil, err
 	}
 	m.f.count("region", 1)
-	return new(lane.Region), nil
+	return &lane.Region{Memory: lane.Memory{Kind: kind, Addr: addr, Length: length}}, nil
 }
 
-func (m fakeMemory) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
-	return m.RegMR(addr, length)
+func (m fakeMemory) RegDmaBufMR(kind lane.MemoryKind, addr, length uintptr, _ uint64, _ int) (*lane.Region, error) {
+	return m.RegMR(kind, addr, length)
 }
 
 func (m fakeMemory) DeregMR(*lane.Region) error { m.f.count("region", -1); return nil }
@@ -264,6 +264,14 @@ func (c *fakeReceiver) Irecv(bufs []conn.Buffer) (request, error) {
 	}
 	c.p.granted = append(c.p.granted, q)
 	return q, nil
+}
+
+// Iflush has something to do.
+func (c *fakeReceiver) Iflush(conn.Buffer) (request, error) {
+	if c.p.err != nil {
+		return nil, c.p.err
+	}
+	return c.requests.take(0), nil
 }
 
 func (c *fakeReceiver) Request(i int) request { return c.requests.get(i) }

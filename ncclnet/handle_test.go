@@ -117,7 +117,7 @@ func FuzzHandles(f *testing.F) {
 		if done, r := n.Test(Handle(h), &sizes); done || r != ncclInvalidArgument {
 			t.Errorf("Test(%#x): %v, %v", h, done, r)
 		}
-		n.Iflush(Handle(h))
+		n.Iflush(Handle(h), []Buffer{{Size: 1}})
 		n.DeregMr(Handle(h), Handle(h))
 		n.Accept(Handle(h))
 	})

@@ -33,8 +33,8 @@ type (
 	}
 	// memory is the common part of the two ends of a connection.
 	memory interface {
-		RegMR(addr, length uintptr) (*lane.Region, error)
-		RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error)
+		RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error)
+		RegDmaBufMR(kind lane.MemoryKind, addr, length uintptr, offset uint64, fd int) (*lane.Region, error)
 		DeregMR(*lane.Region) error
 		Watch(*conn.Watch)
 		Board(comm uint64) uintptr // publishes the board for comm and returns its address, from which C may answer requests; or 0
@@ -49,7 +49,8 @@ type (
 	receiver interface {
 		memory
 		Irecv(bufs []conn.Buffer) (request, error)
-		Request(index int) request
+		Iflush(conn.Buffer) (request, error)
+		Request(index int) request // of Irecv or Iflush
 	}
 	request interface {
 		Index() int          // below maxRequests, unique among the outstanding requests of a connection
@@ -121,6 +122,14 @@ func (m meshReceiver) Irecv(bufs []conn.Buffer) (request, error) {
 	return q, nil
 }
 
+func (m meshReceiver) Iflush(b conn.Buffer) (request, error) {
+	f, err := m.Receiver.Iflush(b)
+	if f == nil || err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
 func (m meshSender) Request(i int) request {
 	if q := m.Sender.Request(i); q != nil {
 		return q
@@ -131,6 +140,9 @@ func (m meshSender) Request(i int) request {
 func (m meshReceiver) Request(i int) request {
 	if q := m.Receiver.Request(i); q != nil {
 		return q
+	}
+	if f := m.Flushing(i); f != nil {
+		return f
 	}
 	return nil
 }

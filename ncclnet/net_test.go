@@ -435,7 +435,7 @@ func TestCallsAboutWhatIsGone(t *testing.T) {
 		_, got["regMrDmaBuf of a recvComm"] = n.RegMrDmaBuf(c.recv, page, page, NCCL_PTR_HOST, 0, 3)
 		_, got["isend"] = n.Isend(c.send, page, 8, 0, c.smr, 0)
 		_, got["irecv"] = n.Irecv(c.recv, []Buffer{{page, 8, 0, c.rmr, 0}})
-		got["iflush"] = n.Iflush(c.recv)
+		_, got["iflush"] = n.Iflush(c.recv, nil)
 		_, got["test of a send"] = n.Test(c.sendRequest, nil)
 		_, got["test of a receive"] = n.Test(c.recvRequest, nil)
 		return got

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ncclmesh/transport/conn"
+	"ncclmesh/transport/lane"
 )
 
 // A Buffer is one of the receives that an irecv groups.
@@ -93,11 +94,33 @@ func (n *Net) Test(h Handle, sizes *Sizes) (done bool, r Result) {
 	return done, ncclSuccess
 }
 
-// Iflush makes received data visible to a GPU. Host memory needs no flush, so that it never returns a request; it only
-// checks the connection.
-func (n *Net) Iflush(comm Handle) Result {
-	_, err := n.recvs.find(comm)
-	return n.result("iflush", err)
+// Iflush makes data that has arrived visible to a GPU. bufs are the buffers of a receive that is done, with the sizes of its
+// messages; all other data that has arrived on the connection becomes visible too. Zero means that there is nothing to do:
+// no buffer with data is in GPU memory, or all is visible.
+func (n *Net) Iflush(comm Handle, bufs []Buffer) (Handle, Result) {
+	c, err := n.recvs.find(comm)
+	if err != nil {
+		return 0, n.result("iflush", err)
+	}
+	for i := len(bufs) - 1; i >= 0; i-- {
+		b := &bufs[i]
+		if b.Size <= 0 {
+			continue
+		}
+		r, err := n.region(comm, b.MR, b.Size)
+		if err != nil {
+			return 0, n.result("iflush", err)
+		}
+		if r.Kind != lane.GPUMemory {
+			continue
+		}
+		q, err := c.conn.Iflush(conn.Buffer{Addr: b.Addr, Size: b.Size, Region: r})
+		if q == nil || err != nil {
+			return 0, n.failed(&c.comm, "iflush", err)
+		}
+		return c.posted(q), ncclSuccess
+	}
+	return 0, ncclSuccess
 }
 
 // request returns the outstanding request of a handle, and its connection.

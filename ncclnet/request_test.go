@@ -121,6 +121,7 @@ func TestWrongArguments(t *testing.T) {
 		return r
 	}
 	accept := func(h Handle) Result { _, r := n.Accept(h); return r }
+	iflush := func(comm Handle, bufs ...Buffer) Result { _, r := n.Iflush(comm, bufs); return r }
 	tests := []struct {
 		name string
 		got  Result
@@ -142,7 +143,9 @@ func TestWrongArguments(t *testing.T) {
 		{"test of garbage", test(0x7f0012345678)},
 		{"test of a connection", test(send)},
 		{"test of a request never posted", test(send.request(7, 1))},
-		{"iflush on a sendComm", n.Iflush(send)},
+		{"iflush on a sendComm", iflush(send)},
+		{"iflush of another connection's memory", iflush(otherRecv, Buffer{Addr: page, Size: 8, MR: rmr})},
+		{"iflush of garbage", iflush(recv, Buffer{Addr: page, Size: 8, MR: 0x7f0012345678})},
 		{"regMr on NULL", regMr(0, page, page, NCCL_PTR_HOST)},
 		{"regMr of device memory", regMr(send, page, page, 2)},
 		{"regMr of NULL", regMr(send, 0, page, NCCL_PTR_HOST)},
@@ -168,7 +171,7 @@ func TestWrongArguments(t *testing.T) {
 	if slices.Contains(n.files, "net.go") || !slices.Contains(n.files, "request.go") || !slices.Contains(n.files, "comm.go") {
 		t.Errorf("source files of log lines: %v", n.files)
 	}
-	n.ok("iflush", n.Iflush(recv))
+	n.ok("iflush", iflush(recv))
 	n.ok("deregMr(NULL)", n.DeregMr(send, 0))
 	n.ok("deregMr", n.DeregMr(send, smr))
 	if r := isend(send, smr, 8); r != ncclInvalidArgument {

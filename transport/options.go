@@ -60,6 +60,12 @@ type Options struct {
 
 	HostID string // replaces boot id and network namespace as the node's identity
 
+	// GPU memory, as CUDA knows it. GPUBuffer returns a number for the allocation that an address lies in, which no
+	// later allocation has. FlushGPU makes all data in GPU memory visible, where no device can. Nil: not known, and not
+	// possible. They are called from any goroutine, from when GPU memory is registered.
+	GPUBuffer func(addr uintptr) (number uint64, known bool)
+	FlushGPU  func() error
+
 	Log *slog.Logger // discards
 }
 
@@ -158,6 +164,7 @@ func (o *Options) verbs(resolving *threads.Pool) verbs.Options {
 		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel, PKeyIndex: o.PKeyIndex,
 		Timeout: o.Timeout, ProbeTimeout: o.Timeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
 		RelaxedOrdering: o.RelaxedOrdering != 0, Resolving: resolving, Random: o.Machine.Random, Log: o.Log,
+		GIDs: o.GIDs, GPUBuffer: o.GPUBuffer,
 	}
 	if own := o.ownTimeout(); o.Timeout == 0 || o.Timeout > own {
 		v.ProbeTimeout = own

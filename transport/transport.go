@@ -124,7 +124,7 @@ func New(o Options) (_ *Transport, err error) {
 	t.env = conn.Env{
 		Log: t.log, LaneWait: t.opts.LaneWait, ProofWait: t.opts.ProofWait, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock, Page: t.page,
 		LanePool: t.making, Background: t.background, Context: t.ctx, WarnOnce: t.warnOnce, InfoOnce: t.infoOnce, Forget: t.forget,
-		RequestRepair: t.requestRepair, WarnedRecently: t.recently,
+		RequestRepair: t.requestRepair, WarnedRecently: t.recently, FlushGPU: t.opts.FlushGPU,
 		Plan: func(c *conn.Conn, offered []handshake.Lane) ([]lane.Spec, error) {
 			return t.paths.PlanFor(c, offered)
 		},

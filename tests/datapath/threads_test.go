@@ -41,11 +41,11 @@ func TestThreads(t *testing.T) {
 			})
 		}
 		for _, c := range []interface {
-			RegMR(addr, length uintptr) (*lane.Region, error)
+			RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error)
 			DeregMR(*lane.Region) error
 		}{s, r} {
 			during(func() {
-				g, err := c.RegMR(other.Addr(), room)
+				g, err := c.RegMR(lane.HostMemory, other.Addr(), room)
 				if err == nil {
 					err = c.DeregMR(g)
 				}

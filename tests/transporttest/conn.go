@@ -138,10 +138,10 @@ func Memory(t *testing.T, n int) (*ibv.Memory, []byte) {
 
 // Register registers all of m.
 func Register(t *testing.T, c interface {
-	RegMR(addr, length uintptr) (*lane.Region, error)
+	RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error)
 }, m *ibv.Memory) *lane.Region {
 	t.Helper()
-	r, err := c.RegMR(m.Addr(), uintptr(m.Len()))
+	r, err := c.RegMR(lane.HostMemory, m.Addr(), uintptr(m.Len()))
 	if err != nil {
 		t.Fatal(err)
 	}

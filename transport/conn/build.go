@@ -2,6 +2,7 @@ package conn
 
 import (
 	"fmt"
+	"slices"
 
 	"ncclmesh/transport/lane"
 )
@@ -41,7 +42,7 @@ func (s *setup) makeLane(p lane.Spec, index int) error {
 	defer s.c.mu.Unlock()
 	d := s.c.domainOf(p.Port)
 	l := lane.New(&s.c.Shared, index, p)
-	l.Epoch = s.epoch
+	l.Epoch, l.Domain = s.epoch, slices.Index(s.c.domains, d)
 	c, err := d.NewLane(l)
 	if err != nil {
 		return fmt.Errorf("%v: %v: %w", s.c, p.Port.Now(), err)

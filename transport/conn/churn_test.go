@@ -30,7 +30,7 @@ func TestPortJoinsWhileMemoryComesAndGoes(t *testing.T) {
 			w, over := transporttest.WorldOf(t), make(chan struct{})
 			var busy sync.WaitGroup
 			for _, c := range []interface {
-				RegMR(addr, length uintptr) (*lane.Region, error)
+				RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error)
 				DeregMR(*lane.Region) error
 			}{s, r} {
 				for range 2 {
@@ -41,7 +41,7 @@ func TestPortJoinsWhileMemoryComesAndGoes(t *testing.T) {
 					busy.Go(func() {
 						defer func() { _ = m.Free() }()
 						for {
-							g, err := c.RegMR(m.Addr(), uintptr(m.Len()))
+							g, err := c.RegMR(lane.HostMemory, m.Addr(), uintptr(m.Len()))
 							if err == nil {
 								err = c.DeregMR(g)
 							}

@@ -10,6 +10,7 @@ import (
 	"ncclmesh/transport"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
 )
 
 // After DeregMR nothing touches the memory, whatever requests are outstanding: the test unmaps the memory,
@@ -62,11 +63,11 @@ func TestDeregOther(t *testing.T) {
 		sm, _ := transporttest.Memory(t, 4096)
 		rm, _ := transporttest.Memory(t, 8192)
 		sg := transporttest.Register(t, s, sm)
-		g1, err := r.RegMR(rm.Addr(), 4096)
+		g1, err := r.RegMR(lane.HostMemory, rm.Addr(), 4096)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g2, err := r.RegMR(rm.Addr()+4096, 4096)
+		g2, err := r.RegMR(lane.HostMemory, rm.Addr()+4096, 4096)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,14 +96,12 @@ func (c *Conn) registerAll(d lane.Domain, index int) (err error) {
 			return nil
 		case c.state.At() == Closed:
 			err = c.abandoned()
-		case r.Fixed:
-			err = fmt.Errorf("%w: memory at %#x is a GPU's, and was registered before", fault.ErrUsage, r.Addr)
 		}
 		var g lane.Registration
 		if err == nil {
 			r.Joining = true
 			c.mu.Unlock()
-			g, err = d.Register(r.Addr, r.Length)
+			g, err = registerIn(d, r.Memory)
 			c.mu.Lock()
 			r.Joining = false
 			c.regionJoined.Broadcast()

@@ -25,6 +25,7 @@ type Env struct {
 	LanePool   *threads.Pool              // threads that make and destroy lanes
 	Background func(func())               // runs a function on a goroutine that the end of the process waits for
 	Context    context.Context            // cancelled when the process ends
+	FlushGPU   func() error               // makes all data in GPU memory visible without the help of a device; nil: not possible
 	WarnOnce   func(subject, text string) // logs the first warning about a subject
 	InfoOnce   func(subject, text string) // logs the first message about a subject
 	// WarnedRecently reports whether the user was warned about a subject a moment ago: every

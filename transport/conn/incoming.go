@@ -42,6 +42,9 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 	s.seen |= 1 << m.Part
 	s.size += uint32(size)
 	l.Bytes.Add(uint64(size))
+	if s.region != nil && s.region.Kind == lane.GPUMemory {
+		r.flushes.noteGPUArrival(l)
+	}
 	if !s.isComplete() {
 		return
 	}

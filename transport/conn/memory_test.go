@@ -14,6 +14,7 @@ import (
 	"ncclmesh/transport"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
 )
 
@@ -24,7 +25,7 @@ func TestRegistrationRefused(t *testing.T) {
 		s, r := transporttest.Connect(t, a, b)
 		m, _ := transporttest.Memory(t, 1<<20)
 		transporttest.WorldOf(t).Cables[0].Adapters[0].Device.Refuse("reg_mr", syscall.ENOMEM, 0, 1)
-		_, err := s.RegMR(m.Addr(), uintptr(m.Len()))
+		_, err := s.RegMR(lane.HostMemory, m.Addr(), uintptr(m.Len()))
 		if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "memlock") || !strings.Contains(err.Error(), "1048576") {
 			t.Errorf("error %v, want ENOMEM with size and limit", err)
 		}

@@ -25,6 +25,7 @@ type Receiver struct {
 	waiting bool   // the wait of the next receive has been counted
 
 	unexpected unexpected
+	flushes    flushes
 
 	regrants         slots  // receives whose grants are to be sent again
 	regrantsInFlight counts // by slot: grants that were sent again and may not have landed

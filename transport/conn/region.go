@@ -5,55 +5,76 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
 
-// RegMR registers host memory in every domain of the connection. It may be called while other threads send
-// and receive.
-func (c *Conn) RegMR(addr, length uintptr) (*lane.Region, error) {
-	r := &lane.Region{Addr: addr, Length: length}
-	return c.register(r, func(d lane.Domain) (lane.Registration, error) {
-		g, err := d.Register(addr, length)
-		if err != nil {
-			err = fmt.Errorf("register %d bytes at %#x on %v: %w", length, addr, d.Port().Now(), err)
-		}
-		return g, err
-	})
+// RegMR registers memory in every domain of the connection. It may be called while other threads send and
+// receive.
+func (c *Conn) RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error) {
+	return c.register(&lane.Region{Memory: lane.Memory{Kind: kind, Addr: addr, Length: length}})
 }
 
-// RegDmaBufMR registers the memory of a DMA-BUF that the process sees at addr. The descriptor fd is not kept,
-// so that no domain can join the connection while the memory is registered.
-func (c *Conn) RegDmaBufMR(addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
-	r := &lane.Region{Addr: addr, Length: length, Fixed: true}
-	return c.register(r, func(d lane.Domain) (lane.Registration, error) {
-		g, err := d.RegisterDmaBuf(addr, length, offset, fd)
-		if err != nil {
-			err = fmt.Errorf("%v: register DMA-BUF %d, %d bytes at %#x on %v: %w", c, fd, length, addr, d.Port().Now(), err)
-		}
-		return g, err
-	})
+// RegDmaBufMR registers the memory that the process sees at addr by a DMA-BUF, in which it begins at offset. The
+// caller may close the descriptor after the call, because the region keeps a copy of it, for ports that join later.
+//
+// NCCL always passes offset 0, also for an address inside a page. What such a descriptor stands for begins with
+// the page, because CUDA exports whole pages only.
+func (c *Conn) RegDmaBufMR(kind lane.MemoryKind, addr, length uintptr, offset uint64, fd int) (*lane.Region, error) {
+	if offset == 0 {
+		offset = uint64(addr) % uint64(os.Getpagesize())
+	}
+	m := lane.Memory{Kind: kind, Addr: addr, Length: length}
+	if length > 0 {
+		m.DMABuf = lane.KeepDMABuf(fd, offset)
+	}
+	return c.register(&lane.Region{Memory: m})
 }
 
-// register calls in for every domain of the connection, also for domains that join meanwhile, and adds r to
-// the connection. An empty region is registered in no domain.
-func (c *Conn) register(r *lane.Region, in func(lane.Domain) (lane.Registration, error)) (*lane.Region, error) {
+// register registers r in every domain of the connection, also in domains that join meanwhile, and adds r to the
+// connection. An empty region is registered in no domain. After an error r is registered nowhere.
+func (c *Conn) register(r *lane.Region) (*lane.Region, error) {
 	for index := 0; ; index++ {
 		c.mu.Lock()
 		if r.Length == 0 || index == len(c.domains) {
 			defer c.mu.Unlock()
-			return r, c.addRegion(r)
+			if r.DMABuf != nil {
+				r.DMABuf.Forget()
+			}
+			if c.receiver != nil && r.Kind == lane.GPUMemory {
+				c.receiver.flushes.prepare(c.receiver)
+			}
+			if err := c.addRegion(r); err != nil {
+				return nil, err
+			}
+			return r, nil
 		}
 		d := c.domains[index]
 		c.mu.Unlock()
-		g, err := in(d)
+		g, err := registerIn(d, r.Memory)
 		if err != nil {
-			return nil, errors.Join(err, r.Release())
+			return nil, errors.Join(fmt.Errorf("%v: %w", c, err), r.Release())
 		}
 		r.Hold(index, g)
 	}
+}
+
+// registerIn registers memory in a domain.
+func registerIn(d lane.Domain, m lane.Memory) (lane.Registration, error) {
+	if m.Kind != lane.HostMemory && d.Port().Traits().HostOnly {
+		return nil, fmt.Errorf("%w: register %v: the processor moves the bytes of lanes over %v, and cannot reach that memory; NCCL_MESH_TRANSPORT=rdma keeps connections to RDMA", fault.ErrUsage, m, d.Port().Now())
+	}
+	if m.DMABuf != nil && m.DMABuf.FD < 0 {
+		return nil, fmt.Errorf("%w: register %v on %v: the descriptor of its DMA-BUF could not be kept, because the process has too many open", fault.ErrUsage, m, d.Port().Now())
+	}
+	g, err := d.Register(m)
+	if err != nil {
+		err = fmt.Errorf("register %v on %v: %w", m, d.Port().Now(), err)
+	}
+	return g, err
 }
 
 // addRegion adds a registered region to the connection.

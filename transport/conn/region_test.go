@@ -29,7 +29,7 @@ func TestRemoveRegionsInOrder(t *testing.T) {
 	c.Lock()
 	defer c.Unlock()
 	for i := range 100 {
-		r := &lane.Region{Addr: uintptr(1000 - i), Length: 1}
+		r := &lane.Region{Memory: lane.Memory{Addr: uintptr(1000 - i), Length: 1}}
 		r.Hold(0, noted{number: i, released: &released})
 		if err := c.addRegion(r); err != nil {
 			t.Fatal(err)

@@ -42,6 +42,8 @@ type Traits struct {
 	NoRKeys bool
 	// Eager lanes can carry short messages before their grants, if all lanes of the connection can: see Eager.
 	Eager bool
+	// HostOnly lanes move the bytes by the processor, which cannot reach GPU memory.
+	HostOnly bool
 	// MinPart is the least number of bytes that a part should have. A message shorter than MinPart times the
 	// number of its lanes is not split; such lanes take turns in carrying whole messages, because the number of
 	// undelivered bytes says little about their load.
@@ -65,12 +67,16 @@ type Domain interface {
 	// Flush acknowledges parts that have arrived, on lanes whose device does not acknowledge by itself. idle
 	// says that no receive is outstanding, so that NCCL may not call again.
 	Flush(idle bool)
-	// Register registers a range of memory. It returns a nil Registration if the domain needs none. It may be
-	// called without the connection's mutex.
-	Register(addr, length uintptr) (Registration, error)
-	// RegisterDmaBuf registers the memory of a DMA-BUF that the process sees at addr. It may be called without
-	// the connection's mutex.
-	RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (Registration, error)
+	// Register registers a range of memory, of a kind that the port takes. It returns a nil Registration if the
+	// domain needs none. It may be called without the connection's mutex. At a receiver, a domain that has
+	// registered GPU memory can make what arrives there visible to the GPU: see StartFlush.
+	Register(Memory) (Registration, error)
+	// StartFlush begins to make all bytes that have arrived over the domain's lanes visible to the GPU whose
+	// memory r is, by a READ of the byte at addr, which lies in r. It returns false if there is no room now.
+	// Flushed polls, and reports whether the flush that was begun last has ended. An error of either says that
+	// the device cannot do it at present. No other flush of the domain may be in progress.
+	StartFlush(r *Region, addr uintptr) (begun bool, err error)
+	Flushed() (ended bool, err error)
 	// Close releases the domain's resources. All lanes must have been closed.
 	Close() error
 }

@@ -77,6 +77,7 @@ type Lane struct {
 	Index       uint8  // among the lanes of the connection
 	Epoch       uint32 // epoch of the set-up that made the lane; 0 is the connection's first
 	Port        Port
+	Domain      int              // index of its domain among the connection's
 	From        topology.Address // address of the port
 	Peer        handshake.Port
 	Route       *Route         // the relays on the path; nil for a direct path

@@ -15,9 +15,8 @@ type Registration interface {
 
 // Region is memory that is registered in every domain of one connection.
 type Region struct {
-	Addr, Length uintptr
+	Memory
 	LKeys, RKeys [MaxDomains]uint32 // by index of the domain
-	Fixed        bool               // a domain that is added later cannot register it
 
 	// Guarded by the connection's mutex.
 	InUse   int  // requests that use the region
@@ -54,8 +53,8 @@ func (r *Region) ReleaseAt(place int) error {
 	return g.Release()
 }
 
-// Release releases all registrations. A registration that fails to be released stays in the region, so that
-// Release can be called again.
+// Release releases all registrations, and then the copy of a DMA-BUF's descriptor. A registration that fails to be
+// released stays in the region, so that Release can be called again.
 func (r *Region) Release() error {
 	var errs []error
 	for i, g := range r.held {
@@ -67,6 +66,10 @@ func (r *Region) Release() error {
 			continue
 		}
 		r.held[i] = nil
+	}
+	if b := r.DMABuf; b != nil && len(errs) == 0 {
+		r.DMABuf = nil
+		errs = append(errs, b.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -50,7 +50,7 @@ type memory struct {
 
 // registrar is a half of a connection.
 type registrar interface {
-	RegMR(addr, length uintptr) (*lane.Region, error)
+	RegMR(kind lane.MemoryKind, addr, length uintptr) (*lane.Region, error)
 	DeregMR(*lane.Region) error
 }
 
@@ -64,7 +64,7 @@ func newMemory(bytes int) (*memory, error) {
 
 // in registers the memory with a connection.
 func (m *memory) in(c registrar) error {
-	r, err := c.RegMR(m.Addr(), uintptr(m.Len()))
+	r, err := c.RegMR(lane.HostMemory, m.Addr(), uintptr(m.Len()))
 	if err == nil {
 		m.regions[c] = r
 	}

@@ -54,7 +54,10 @@ type carrier struct {
 	incoming
 }
 
-var _ lane.Carrier = (*carrier)(nil)
+var (
+	_ lane.Carrier = (*carrier)(nil)
+	_ verbs.Copier = (*carrier)(nil)
+)
 
 // newCarrier creates this side's end of a circuit, with its queue pair in state INIT.
 func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
@@ -77,7 +80,8 @@ func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
 	}
 	c.wc = ibv.Carve[ibv.WC](c.cqMem, pollBatch)
 	p := d.port
-	if c.mr, err = p.PD().RegMR(c.mem.Addr(), uintptr(c.mem.Len()), ibv.IBV_ACCESS_LOCAL_WRITE); err != nil {
+	// The adapter reads the receives itself, by the loopback. The circuit's queue pair allows the relay no READ.
+	if c.mr, err = p.PD().RegMR(c.mem.Addr(), uintptr(c.mem.Len()), ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_READ); err != nil {
 		return nil, err
 	}
 	if c.cq, err = p.Context().CreateCQ(hop.Completions(receives), nil); err != nil {
@@ -252,7 +256,8 @@ func (c *carrier) Stop() error {
 // Drained polls and reports whether all posted requests have been flushed.
 func (c *carrier) Drained() bool {
 	c.poll()
-	if !c.half.Drained() {
+	c.domain.loop.Poll()
+	if !c.half.Drained() || c.copying > 0 {
 		return false
 	}
 	c.dropUnfinished()
@@ -271,6 +276,11 @@ func (c *carrier) Close() error {
 		c.port.Unwatch(c.half.Num(), c.lane)
 		if err := c.half.Close(); err != nil {
 			return err
+		}
+		if c.copying > 0 { // it was not drained
+			if err := c.domain.loop.Close(); err != nil {
+				return err
+			}
 		}
 		c.dropUnfinished()
 	}

@@ -117,11 +117,11 @@ func (c *carrier) handleReceive(wc *ibv.WC, number uint32) error {
 	case h.Kind == hop.Grant && c.lane.Conn.Sending:
 		err = c.handleGrant(&h, slot[hop.HeaderSize:])
 	case h.Kind != hop.Grant && !c.lane.Conn.Sending:
-		err = c.place(&h, imm, slot[hop.HeaderSize:])
+		err = c.place(&h, imm, number)
 	default:
 		err = fmt.Errorf("a frame of kind %d belongs to the other direction", h.Kind)
 	}
-	if err != nil || !c.alive() {
+	if a := &c.arrivals[h.Seq%hop.Forth]; err != nil || !c.alive() || a.held && !a.done {
 		return err
 	}
 	return c.half.PostReceive(number)

@@ -64,6 +64,7 @@ type domain struct {
 	conn     *lane.Shared
 	place    int // index among the connection's domains
 	carriers []*carrier
+	loop     verbs.Loopback // for GPU memory
 }
 
 func (d *domain) Key() uint32 { return 0 }
@@ -75,6 +76,9 @@ func (d *domain) HasRoom() bool { return true }
 
 // NewLane creates this end of the circuit that carries l, not yet connected.
 func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
+	if err := d.loop.Renew(); err != nil {
+		return nil, err
+	}
 	c, err := newCarrier(d, l)
 	if err != nil {
 		return nil, err
@@ -85,6 +89,7 @@ func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 
 // Poll polls every circuit.
 func (d *domain) Poll(bool) {
+	d.loop.Poll()
 	for _, c := range d.carriers {
 		c.poll()
 	}
@@ -96,18 +101,19 @@ func (d *domain) Source() *board.Source { return nil }
 // Flush does nothing, because Poll returns credits.
 func (d *domain) Flush(bool) {}
 
-// Register registers host memory; queue pairs and circuits share the registration.
-func (d *domain) Register(addr, length uintptr) (lane.Registration, error) {
-	return d.port.Register(addr, length)
+// Register registers memory; queue pairs and circuits share the registration.
+func (d *domain) Register(m lane.Memory) (lane.Registration, error) {
+	return d.port.RegisterFor(d.conn, &d.loop, m)
 }
 
-// RegisterDmaBuf registers the memory of a DMA-BUF.
-func (d *domain) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (lane.Registration, error) {
-	return d.port.RegisterDmaBuf(addr, length, offset, fd)
+// StartFlush and Flushed make what has arrived visible to a GPU.
+func (d *domain) StartFlush(r *lane.Region, addr uintptr) (bool, error) {
+	return d.loop.StartFlush(d.place, r, addr)
 }
+func (d *domain) Flushed() (bool, error) { return d.loop.Flushed() }
 
-// Close does nothing: the carriers have been closed.
-func (d *domain) Close() error { return nil }
+// Close destroys the loopback. The carriers have been closed.
+func (d *domain) Close() error { return d.loop.Close() }
 
 // remove removes a carrier from the domain.
 func (d *domain) remove(c *carrier) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ncclmesh/handshake"
+	"ncclmesh/ibv"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/relay/hop"
@@ -19,12 +20,13 @@ type incoming struct {
 	socket [2]uint64 // the part's header
 	at     uintptr   // address of the part's next byte
 	rest   int       // bytes of the part that have not arrived
-	lkey   uint32
+	region *lane.Region
 
 	arrivals     [hop.Forth]arrival // by sequence
 	delivered    uint64             // frames whose bytes are in the user's buffer
 	readsStarted uint64             // frames that need no READ or whose READ was posted
 	reading      int                // READs outstanding
+	copying      int                // READs of this node's own receives outstanding
 
 	grants
 }
@@ -32,16 +34,19 @@ type incoming struct {
 // arrival is a frame that has arrived.
 type arrival struct {
 	done bool   // its bytes are in the user's buffer
-	from uint64 // address of its bytes in the last relay's memory, if not done
+	from uint64 // address of its bytes, if not done: in the last relay's memory, or in the receive if held
+	held bool   // its receive is not posted again before its bytes are in the user's buffer
+	slot uint32 // number of the receive
 	to   hop.Piece
 	ends bool // the frame completes a part, with the immediate and size below
 	imm  uint32
 	size uint32
 }
 
-// place handles a frame of a part: it checks the frame against the grants, copies a small frame's bytes, and
-// starts a READ of a large frame's bytes.
-func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
+// place handles a frame of a part that arrived in receive slot: it checks the frame against the grants, copies a small
+// frame's bytes, and starts a READ of a large frame's bytes. A small frame's bytes go to GPU memory by a READ too, which
+// the adapter makes of the receive.
+func (c *carrier) place(h *hop.Header, place, slot uint32) error {
 	if h.Seq-c.delivered > hop.Forth {
 		return fmt.Errorf("frame %d arrived while %d before it are not freed", h.Seq, h.Seq-1-c.delivered)
 	}
@@ -57,10 +62,7 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 			c.lane.Deactivate()
 			return nil
 		}
-		c.part, c.socket, c.at, c.rest, c.lkey = true, h.Socket, addr, int(size), 0
-		if size > 0 && r != nil {
-			c.lkey = r.LKeys[c.domain.place]
-		}
+		c.part, c.socket, c.at, c.rest, c.region = true, h.Socket, addr, int(size), r
 	}
 	n := int(h.Length)
 	if n > c.rest || n == 0 && c.rest > 0 {
@@ -68,14 +70,16 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	}
 	a := &c.arrivals[h.Seq%hop.Forth]
 	*a = arrival{imm: imm, size: size, ends: n == c.rest}
-	if n <= hop.Small {
-		if !lane.CopyOut(c.at, payload[:n]) {
-			return c.unmapped(c.at)
-		}
+	switch {
+	case n > hop.Small:
+		a.from, a.to = c.ring.Base+uint64(place)*hop.Unit+hop.HeaderSize, c.piece(n)
+	case n > 0 && c.region != nil && c.region.Kind == lane.GPUMemory:
+		payload := c.half.Slot(slot)[hop.HeaderSize:]
+		a.from, a.to, a.held, a.slot = uint64(ibv.AddrOf(&payload[0])), c.piece(n), true, slot
+	case !lane.CopyOut(c.at, c.half.Slot(slot)[hop.HeaderSize:][:n]):
+		return c.unmapped(c.at)
+	default:
 		a.done = true
-	} else {
-		a.from = c.ring.Base + uint64(place)*hop.Unit + hop.HeaderSize
-		a.to = hop.Piece{Addr: c.at, Length: n, Key: c.lkey}
 	}
 	c.at += uintptr(n)
 	c.rest -= n
@@ -85,6 +89,15 @@ func (c *carrier) place(h *hop.Header, place uint32, payload []byte) error {
 	}
 	c.advance()
 	return nil
+}
+
+// piece returns the next n bytes of the part's buffer.
+func (c *carrier) piece(n int) hop.Piece {
+	p := hop.Piece{Addr: c.at, Length: n}
+	if c.region != nil {
+		p.Key = c.region.LKeys[c.domain.place]
+	}
+	return p
 }
 
 // unmapped ends the connection, because the user's memory at addr is not mapped.
@@ -97,19 +110,45 @@ func (c *carrier) unmapped(addr uintptr) error {
 // startReads posts READs for the frames that need one, up to maxReads at a time.
 func (c *carrier) startReads() error {
 	for ; c.readsStarted < c.next-1; c.readsStarted++ {
-		a := &c.arrivals[(c.readsStarted+1)%hop.Forth]
-		if a.done {
-			continue
-		}
-		if c.reading == c.maxReads {
+		a, number := &c.arrivals[(c.readsStarted+1)%hop.Forth], uint32(c.readsStarted+1)
+		switch {
+		case a.done:
+		case a.held && !c.domain.loop.Room(), !a.held && c.reading == c.maxReads:
 			return nil
+		case a.held:
+			if err := c.domain.loop.Copy(c, number, a.to.Addr, a.to.Key, uintptr(a.from), c.mr.RKey(), a.to.Length); err != nil {
+				return err
+			}
+			c.copying++
+		default:
+			if err := c.half.Read(number, a.to, a.from, c.ring.Key); err != nil {
+				return err
+			}
+			c.reading++
 		}
-		if err := c.half.Read(uint32(c.readsStarted+1), a.to, a.from, c.ring.Key); err != nil {
-			return err
-		}
-		c.reading++
 	}
 	return nil
+}
+
+// Copied handles the end of a READ of a receive, which is posted again.
+func (c *carrier) Copied(number uint32, err error) {
+	c.copying--
+	a := &c.arrivals[uint64(number)%hop.Forth]
+	if err == nil {
+		a.done = true
+	}
+	if c.alive() {
+		if err == nil {
+			err = c.half.PostReceive(a.slot)
+		}
+		if err == nil {
+			err = c.startReads()
+		}
+		if err != nil {
+			c.fail(c.wrap(err))
+		}
+	}
+	c.advance()
 }
 
 // finishRead handles the completion of a frame's READ.

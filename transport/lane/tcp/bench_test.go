@@ -71,10 +71,10 @@ func benchPair(b *testing.B, size int) (s *conn.Sender, r *conn.Receiver, sm, rm
 		b.Cleanup(func() { _ = (*m).Free() })
 	}
 	var err error
-	if sg, err = s.RegMR(sm.Addr(), uintptr(sm.Len())); err != nil {
+	if sg, err = s.RegMR(lane.HostMemory, sm.Addr(), uintptr(sm.Len())); err != nil {
 		b.Fatal(err)
 	}
-	if rg, err = r.RegMR(rm.Addr(), uintptr(rm.Len())); err != nil {
+	if rg, err = r.RegMR(lane.HostMemory, rm.Addr(), uintptr(rm.Len())); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _, _ = s.Close(), r.Close() })

@@ -45,7 +45,7 @@ func (p *Port) Kind() lane.Kind { return lane.TCP }
 
 // Traits returns the properties of sockets. A part should have as many bytes as one poll moves.
 func (p *Port) Traits() lane.Traits {
-	return lane.Traits{Polled: true, NoRKeys: true, Eager: true, MinPart: pollBytes}
+	return lane.Traits{Polled: true, NoRKeys: true, Eager: true, HostOnly: true, MinPart: pollBytes}
 }
 
 // See records the interface's present state and reports whether it has changed.
@@ -111,12 +111,13 @@ func (d *domain) Flush(idle bool) {
 }
 
 // Register does nothing, because the kernel copies.
-func (d *domain) Register(_, _ uintptr) (lane.Registration, error) { return nil, nil }
+func (d *domain) Register(lane.Memory) (lane.Registration, error) { return nil, nil }
 
-// RegisterDmaBuf returns an error, because the kernel does not copy from GPU memory.
-func (d *domain) RegisterDmaBuf(_, _ uintptr, _ uint64, _ int) (lane.Registration, error) {
-	return nil, fmt.Errorf("%w: a connection over TCP takes host memory only", fault.ErrUsage)
+// StartFlush returns an error, because sockets do not write GPU memory. Flushed returns true.
+func (d *domain) StartFlush(r *lane.Region, _ uintptr) (bool, error) {
+	return false, fmt.Errorf("%w: %v: a flush of %v, which arrived over a socket", fault.ErrInternal, d.conn, r.Memory)
 }
+func (d *domain) Flushed() (bool, error) { return true, nil }
 
 // Close does nothing: the sockets have been closed.
 func (d *domain) Close() error { return nil }

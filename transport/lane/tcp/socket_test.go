@@ -186,11 +186,11 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// A region of memory that only a device can access is refused.
-func TestDmaBuf(t *testing.T) {
+// Memory that only a device can access is refused.
+func TestGPUMemory(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		s, r := transporttest.PairTCP(t, 1)
-		if _, err := s.RegDmaBufMR(0x1000, 4096, 0, 0); !errors.Is(err, fault.ErrUsage) {
+		if _, err := s.RegMR(lane.GPUMemory, 0x1000, 4096); !errors.Is(err, fault.ErrUsage) {
 			t.Errorf("error %v, want ErrUsage", err)
 		}
 		transporttest.CloseBoth(t, s, r)

@@ -24,6 +24,7 @@ type domain struct {
 	cq       *ibv.CQ
 	ringMR   *ibv.MR // registration of the control ring
 	wc       []ibv.WC
+	loop     Loopback                  // for GPU memory
 	source   *board.Source             // the completion queue, as C polls it; C puts the entries into wc
 	sends    int                       // signalled sends whose completion has not been polled
 	qps      [lane.MaxParts]*queuePair // by lane; nil for lanes of other domains
@@ -87,6 +88,9 @@ func (d *domain) HasRoom() bool {
 
 // NewLane creates the queue pair that carries l, in state INIT.
 func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
+	if err := d.loop.Renew(); err != nil {
+		return nil, err
+	}
 	q, err := newQueuePair(d, l)
 	if err != nil {
 		return nil, err
@@ -97,7 +101,7 @@ func (d *domain) NewLane(l *lane.Lane) (lane.Carrier, error) {
 
 // Close destroys the completion queue and the registration.
 func (d *domain) Close() error {
-	var errs []error
+	errs := []error{d.loop.Close()}
 	if d.cq != nil {
 		errs = append(errs, d.cq.Close())
 	}
@@ -126,6 +130,17 @@ func (d *domain) Source() *board.Source { return d.source }
 
 // Flush does nothing, because the device acknowledges writes.
 func (d *domain) Flush(bool) {}
+
+// Register registers memory on the device.
+func (d *domain) Register(m lane.Memory) (lane.Registration, error) {
+	return d.port.RegisterFor(d.conn, &d.loop, m)
+}
+
+// StartFlush and Flushed make what has arrived visible to a GPU.
+func (d *domain) StartFlush(r *lane.Region, addr uintptr) (bool, error) {
+	return d.loop.StartFlush(d.place, r, addr)
+}
+func (d *domain) Flushed() (bool, error) { return d.loop.Flushed() }
 
 // poll handles all completions that have arrived, first those that C has polled. It returns at once if C is
 // polling the queue, because C then calls Go.

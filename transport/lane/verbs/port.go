@@ -30,6 +30,11 @@ type Options struct {
 	RetryCount      int  // transport retries
 	RNRRetry        int  // receiver-not-ready retries
 	RelaxedOrdering bool // for writes into user memory, if the device supports it
+	GIDs            topology.GIDPolicy
+
+	// GPUBuffer returns a number for the allocation of GPU memory that an address lies in, which no later
+	// allocation has. It returns false if that is unknown. Nil: it always is.
+	GPUBuffer func(addr uintptr) (number uint64, known bool)
 
 	Resolving *threads.Pool // runs the transition to RTR, which may block in the kernel for a second
 	Random    random.Source
@@ -50,8 +55,8 @@ type Port struct {
 	stop                 func() // stops the event goroutine
 	fds                  []int  // descriptors that a forked child closes
 
-	regMu turn.Turn // held during registration and deregistration, which may take long
-	regs  map[regKey]*registration
+	regMu turn.Turn     // held during registration and deregistration, which may take long
+	regs  []*registered // in the order in which they were made
 
 	queueMu sync.Mutex            // a leaf lock: the event handler takes it
 	queues  map[uint32]*lane.Lane // by number of the queue pair
@@ -61,7 +66,7 @@ var _ lane.Port = (*Port)(nil)
 
 // Open opens the device of port t. index is the port's number among the node's ports.
 func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Options) (_ *Port, err error) {
-	p := &Port{opts: o, regs: map[regKey]*registration{}, queues: map[uint32]*lane.Lane{}}
+	p := &Port{opts: o, queues: map[uint32]*lane.Lane{}}
 	p.Set(index, t)
 	defer func() {
 		if err != nil {

@@ -1,97 +1,133 @@
 package verbs
 
 import (
+	"slices"
+
 	"ncclmesh/ibv"
 	"ncclmesh/transport/lane"
 )
 
-// regKey identifies a registration. Requests with equal keys share one memory region.
-type regKey struct {
-	addr, length uintptr
-	access       uint32
+// registered is memory that the device has registered, with those who hold parts of it.
+type registered struct {
+	port    *Port
+	kind    lane.MemoryKind
+	buffer  uint64 // number of the allocation of GPU memory; 0: unknown
+	mr      *ibv.MR
+	holders []*holder // guarded by port.regMu
 }
 
-// registration is a memory region with the number of its holders.
-type registration struct {
-	port *Port
-	key  regKey
-	mr   *ibv.MR
-	refs int // guarded by port.regMu
+// holder is a [lane.Registration]: one reference to registered memory.
+type holder struct {
+	*registered
+	memory lane.Memory
 }
 
-// access returns the access flags for user memory.
-func (p *Port) access() uint32 {
+// access returns the access flags for user memory. The device itself reads GPU memory, by the loopback; the queue pairs
+// that lead to peers do not allow READs.
+func (p *Port) access(k lane.MemoryKind) uint32 {
 	a := uint32(ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE)
+	if k == lane.GPUMemory {
+		a |= ibv.IBV_ACCESS_REMOTE_READ
+	}
 	if p.opts.RelaxedOrdering {
 		a |= ibv.IBV_ACCESS_RELAXED_ORDERING
 	}
 	return a
 }
 
-// register returns the registration of a range, a shared one if the range is already registered.
-func (p *Port) register(k regKey) (*registration, error) {
+// hold returns a reference to a range: to memory that is registered already if somebody holds a range there that covers
+// this one, and to new memory otherwise.
+//
+// Memory is shared only where it is still the same. Host memory must not be unmapped while it is held; what somebody held
+// once does not count, because it may be other memory by now. Programs free GPU memory that is held, and its address comes
+// again; so GPU memory is shared only within one allocation, as CUDA numbers them.
+func (p *Port) hold(m lane.Memory) (*holder, error) {
+	buffer := p.bufferOf(m)
 	p.regMu.Lock()
 	defer p.regMu.Unlock()
-	if r := p.regs[k]; r != nil {
-		r.refs++
-		return r, nil
+	for _, r := range p.regs {
+		if r.serves(m, buffer) {
+			return r.add(m), nil
+		}
 	}
-	mr, err := p.pd.RegMR(k.addr, k.length, k.access)
+	mr, err := p.registerNew(m)
 	if err != nil {
 		return nil, err
 	}
-	r := &registration{port: p, key: k, mr: mr, refs: 1}
-	p.regs[k] = r
-	return r, nil
+	r := &registered{port: p, kind: m.Kind, buffer: buffer, mr: mr}
+	p.regs = append(p.regs, r)
+	return r.add(m), nil
 }
 
-func (r *registration) Keys() (local, remote uint32) { return r.mr.LKey(), r.mr.RKey() }
-
-// Release drops a reference. The last one deregisters the memory.
-func (r *registration) Release() error {
-	r.port.regMu.Lock()
-	defer r.port.regMu.Unlock()
-	if r.refs > 1 {
-		r.refs--
-		return nil
+// bufferOf returns the number of the allocation of GPU memory that m lies in, or 0.
+func (p *Port) bufferOf(m lane.Memory) uint64 {
+	if m.Kind == lane.GPUMemory && p.opts.GPUBuffer != nil {
+		if n, known := p.opts.GPUBuffer(m.Addr); known {
+			return n
+		}
 	}
-	return r.endLocked()
+	return 0
+}
+
+// registerNew registers a range with the device.
+func (p *Port) registerNew(m lane.Memory) (*ibv.MR, error) {
+	if b := m.DMABuf; b != nil {
+		return p.pd.RegDmaBufMR(b.Offset, uint64(m.Length), uint64(m.Addr), b.FD, p.access(m.Kind))
+	}
+	return p.pd.RegMR(m.Addr, m.Length, p.access(m.Kind))
+}
+
+// serves reports whether somebody holds memory that covers m. buffer is the number of m's allocation.
+//
+// Preconditions: port.regMu is held.
+func (r *registered) serves(m lane.Memory, buffer uint64) bool {
+	if r.kind != m.Kind || r.buffer != buffer || m.Kind == lane.GPUMemory && buffer == 0 {
+		return false
+	}
+	return slices.ContainsFunc(r.holders, func(h *holder) bool {
+		return m.Addr >= h.memory.Addr && m.Addr+m.Length <= h.memory.Addr+h.memory.Length
+	})
+}
+
+// add adds a reference to the range m.
+//
+// Preconditions: port.regMu is held.
+func (r *registered) add(m lane.Memory) *holder {
+	m.DMABuf = nil // the descriptor is the caller's
+	h := &holder{r, m}
+	r.holders = append(r.holders, h)
+	return h
+}
+
+func (h *holder) Keys() (local, remote uint32) { return h.mr.LKey(), h.mr.RKey() }
+
+// Release drops the reference. The last one deregisters the memory.
+func (h *holder) Release() error {
+	h.port.regMu.Lock()
+	defer h.port.regMu.Unlock()
+	return h.dropLocked()
 }
 
 // ReleaseAlone deregisters the memory if the caller has the only reference, and returns false otherwise.
-func (r *registration) ReleaseAlone() (alone bool, err error) {
-	r.port.regMu.Lock()
-	defer r.port.regMu.Unlock()
-	if r.refs > 1 {
+func (h *holder) ReleaseAlone() (alone bool, err error) {
+	h.port.regMu.Lock()
+	defer h.port.regMu.Unlock()
+	if len(h.holders) > 1 {
 		return false, nil
 	}
-	return true, r.endLocked()
+	return true, h.dropLocked()
 }
 
-// endLocked deregisters the memory. If that fails, the registration stays with its last holder.
+// dropLocked drops the reference. If the memory cannot be deregistered, the last holder keeps it.
 //
 // Preconditions: port.regMu is held.
-func (r *registration) endLocked() error {
-	if err := r.mr.Close(); err != nil {
-		return err
+func (h *holder) dropLocked() error {
+	if len(h.holders) == 1 {
+		if err := h.mr.Close(); err != nil {
+			return err
+		}
+		h.port.regs = slices.DeleteFunc(h.port.regs, func(r *registered) bool { return r == h.registered })
 	}
-	delete(r.port.regs, r.key)
+	h.holders = slices.DeleteFunc(h.holders, func(o *holder) bool { return o == h })
 	return nil
-}
-
-// dmaBuf is the registration of a DMA-BUF. It is never shared.
-type dmaBuf struct{ mr *ibv.MR }
-
-func (r dmaBuf) Keys() (local, remote uint32)        { return r.mr.LKey(), r.mr.RKey() }
-func (r dmaBuf) Release() error                      { return r.mr.Close() }
-func (r dmaBuf) ReleaseAlone() (alone bool, _ error) { return true, r.mr.Close() }
-
-// Register registers host memory on the device.
-func (d *domain) Register(addr, length uintptr) (lane.Registration, error) {
-	return d.port.Register(addr, length)
-}
-
-// RegisterDmaBuf registers the memory of a DMA-BUF on the device.
-func (d *domain) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (lane.Registration, error) {
-	return d.port.RegisterDmaBuf(addr, length, offset, fd)
 }

@@ -24,22 +24,19 @@ func (p *Port) Reads(most int) (begun, answered uint8) {
 	return uint8(min(most, p.maxReads)), uint8(min(most, p.maxReadsIn))
 }
 
-// Register registers host memory. Callers that register the same range share a registration.
-func (p *Port) Register(addr, length uintptr) (lane.Registration, error) {
-	r, err := p.register(regKey{addr, length, p.access()})
+// RegisterFor registers memory for a connection, and opens its loopback if it receives into GPU memory. A range that
+// lies in one that somebody has registered shares its registration.
+func (p *Port) RegisterFor(c *lane.Shared, b *Loopback, m lane.Memory) (lane.Registration, error) {
+	if m.Kind == lane.GPUMemory && !c.Sending {
+		if err := b.Open(p); err != nil {
+			return nil, err
+		}
+	}
+	h, err := p.hold(m)
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
-}
-
-// RegisterDmaBuf registers the memory of a DMA-BUF.
-func (p *Port) RegisterDmaBuf(addr, length uintptr, offset uint64, fd int) (lane.Registration, error) {
-	mr, err := p.pd.RegDmaBufMR(offset, uint64(length), uint64(addr), fd, p.access())
-	if err != nil {
-		return nil, err
-	}
-	return dmaBuf{mr}, nil
+	return h, nil
 }
 
 // PSN returns a random first packet sequence number for the queue pair named by whose.

@@ -1,0 +1,82 @@
+package lane
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"ncclmesh/transport/forkfd"
+)
+
+// MemoryKind says what memory a region lies in.
+type MemoryKind uint8
+
+const (
+	HostMemory MemoryKind = 0 // memory that the processor can read and write
+	GPUMemory  MemoryKind = 1 // a GPU's memory, which only devices can read and write
+)
+
+func (k MemoryKind) String() string {
+	switch k {
+	case HostMemory:
+		return "host memory"
+	case GPUMemory:
+		return "GPU memory"
+	}
+	return fmt.Sprintf("memory of kind %d", uint8(k))
+}
+
+// Memory is a range of memory to register.
+type Memory struct {
+	Kind         MemoryKind
+	Addr, Length uintptr
+	DMABuf       *DMABuf // how devices find it; nil: by its address
+}
+
+// DMABuf names memory by a descriptor that its owner has exported.
+type DMABuf struct {
+	FD     int    // -1: unknown
+	Offset uint64 // of the memory's first byte in what the descriptor stands for
+	kept   bool   // FD is a copy of the owner's descriptor
+}
+
+// KeepDMABuf copies the descriptor of a DMA-BUF. A forked child closes the copy, because memory stays allocated while a
+// process has a descriptor of it. If the process may not have another descriptor, the owner's is used until Forget.
+func KeepDMABuf(fd int, offset uint64) *DMABuf {
+	b := &DMABuf{FD: fd, Offset: offset}
+	forkfd.Do(func() {
+		if kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3); err == nil {
+			forkfd.Mark(kept)
+			b.FD, b.kept = kept, true
+		}
+	})
+	return b
+}
+
+// Forget forgets the owner's descriptor, which the owner may close now. A copy stays.
+func (b *DMABuf) Forget() {
+	if !b.kept {
+		b.FD = -1
+	}
+}
+
+// Close closes the copy of the descriptor.
+func (b *DMABuf) Close() (err error) {
+	if !b.kept {
+		return nil
+	}
+	forkfd.Do(func() {
+		forkfd.Clear(b.FD)
+		err = unix.Close(b.FD)
+	})
+	b.FD, b.kept = -1, false
+	return err
+}
+
+func (m Memory) String() string {
+	by := ""
+	if m.DMABuf != nil {
+		by = fmt.Sprintf(" by DMA-BUF %d", m.DMABuf.FD)
+	}
+	return fmt.Sprintf("%d bytes of %v at %#x%s", m.Length, m.Kind, m.Addr, by)
+}
