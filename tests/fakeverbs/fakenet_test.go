@@ -182,6 +182,7 @@ port b ib0 port 1 layer infiniband mtu 2048
 link a:rocep1s0f0 b:mlx5_0
 link a:eth7 c:eth0
 link b:ib0 a:ib0
+node a peermem
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -224,12 +225,16 @@ link b:ib0 a:ib0
 		"class/net/enp1s0f0np0/device/infiniband/rocep1s0f0/node_type":         "1: CA",
 		"class/infiniband_verbs/uverbs1/ibdev":                                 "roceP2p1s0f0",
 		"class/infiniband_verbs/uverbs1/device/infiniband/roceP2p1s0f0/uevent": "NAME=roceP2p1s0f0",
+		"module/nvidia_peermem/version":                                        "580.0",
 	}
 	for path, text := range want {
 		got, err := os.ReadFile(filepath.Join(sys, path))
 		if err != nil || string(got) != text+"\n" {
 			t.Errorf("%s: %q, %v, want %q", path, got, err, text)
 		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "nodes", "b", "sys/module")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("node b, which has no peermem, has modules: %v", err)
 	}
 	real, err := filepath.EvalSymlinks(filepath.Join(sys, "class/infiniband/rocep1s0f0/device"))
 	if err != nil || !strings.HasSuffix(real, "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0") {
@@ -255,6 +260,7 @@ func TestTopologyErrors(t *testing.T) {
 		"":                                     ":0: there is no node in the file",
 		"nod a":                                ":1: unknown word 'nod'; a line starts with node, port, netif, link, mgmt or resolve",
 		"node":                                 ":1: want: node NAME",
+		"node a peer":                          ":1: want: node NAME [peermem]",
 		"node a/b":                             ":1: node 'a/b': want at most 31 letters, digits, '.', '_' or '-'",
 		"node ..":                              ":1: node '..': want at most 31 letters",
 		"\n# x\nport a":                        ":3: want: port NODE DEVICE [word value]...",

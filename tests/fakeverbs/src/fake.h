@@ -38,6 +38,17 @@ struct pd {
 	atomic_int users;
 };
 
+/* Memory behind a descriptor, mapped for a region; all zero: none. */
+struct memory_map {
+	void *addr;
+	size_t size;
+};
+
+struct mr {
+	struct ibv_mr ibv;
+	struct memory_map map; /* of a DMA-BUF */
+};
+
 struct cq {
 	struct ibv_cq ibv;
 	struct shm_cq *s;
@@ -119,6 +130,7 @@ static inline struct context *to_context(struct ibv_context *c)
 }
 static inline struct qp *to_qp(struct ibv_qp *qp) { return (struct qp *)qp; }
 static inline struct cq *to_cq(struct ibv_cq *cq) { return (struct cq *)cq; }
+static inline struct mr *to_mr(struct ibv_mr *mr) { return (struct mr *)mr; }
 static inline struct pd *to_pd(struct ibv_pd *pd) { return (struct pd *)pd; }
 
 /* True for an object that a parent of this process made: verbs on it fail with EIO, as the kernel has it. */
@@ -138,6 +150,12 @@ void async_forget(struct context *c, const void *element);
 void async_settle(pthread_mutex_t *m, pthread_cond_t *c, const uint32_t *completed, const uint32_t *read);
 void cq_event_deliver(struct cq *cq);
 void cq_event_forget(struct cq *cq);
+
+/* memory.c */
+/* Where the process can reach the bytes of memory that is to be registered; 0 or an errno. */
+int memory_find(uint64_t addr, uint64_t length, unsigned int access, uint64_t *readable);
+int memory_map(int fd, uint64_t offset, uint64_t length, struct memory_map *map, uint64_t *readable);
+void memory_unmap(struct memory_map *map);
 
 /* mr.c */
 const struct shm_mr *mr_find(uint32_t key, int proc, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access);

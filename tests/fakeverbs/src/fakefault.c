@@ -66,7 +66,7 @@ static const struct name events[] = {
 #define ER(n) {#n, n}
 static const struct name errnos[] = {
 	ER(EPERM), ER(EINTR), ER(EIO), ER(EAGAIN), ER(ENOMEM), ER(EACCES), ER(EFAULT), ER(EBUSY), ER(ENODEV), ER(EINVAL),
-	ER(ENOSYS), ER(EOPNOTSUPP), ER(ETIMEDOUT), ER(EHOSTUNREACH), ER(ENETUNREACH), {NULL, 0},
+	ER(ENOSYS), ER(EOPNOTSUPP), ER(EPROTONOSUPPORT), ER(EBADF), ER(ETIMEDOUT), ER(EHOSTUNREACH), ER(ENETUNREACH), {NULL, 0},
 };
 
 static uint64_t number(const char *what, const char *s)

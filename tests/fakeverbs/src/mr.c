@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -30,14 +29,6 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 		return EBUSY;
 	free(to_pd(pd));
 	return 0;
-}
-
-/* The kernel pins the pages and so refuses a range with holes. */
-static bool mapped(uint64_t addr, uint64_t length)
-{
-	uint64_t first = addr & ~(uint64_t)(PAGE - 1), end = addr + length;
-
-	return end >= addr && msync((void *)first, end - first, MS_ASYNC) == 0;
 }
 
 static bool busy(uint32_t at) { return atomic_load(&shm->mr[at].key) || atomic_load(&shm->mr[at].closing); }
@@ -72,38 +63,56 @@ static int enter(struct ibv_pd *pd, uint64_t addr, uint64_t length, uint64_t iov
 	return m ? 0 : ENOMEM;
 }
 
-static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+static int check_access(unsigned int access)
 {
 	const unsigned int known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	struct ibv_mr *mr;
-	int err = foreign(to_context(pd->context)->epoch) ? EIO : fault_verb(VERB_reg_mr, NONE);
 
-	if (!err && access & ~(known | IBV_ACCESS_OPTIONAL_RANGE))
-		err = access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB) ? EOPNOTSUPP : EINVAL;
-	if (!err && access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE))
-		err = EINVAL;
-	if (!err && length == 0)
-		err = EINVAL;
-	if (!err && !mapped((uint64_t)addr, length))
-		err = EFAULT;
-	mr = err ? NULL : calloc(1, sizeof(*mr));
-	if (!err && !mr)
-		err = ENOMEM;
-	if (!err)
-		err = enter(pd, (uint64_t)addr, length, iova, access, &mr->lkey);
+	if (access & ~(known | IBV_ACCESS_OPTIONAL_RANGE))
+		return access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB) ? EOPNOTSUPP : EINVAL;
+	return access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
+}
+
+/* Makes the region whose bytes the process reaches at `readable`, and gives it the mapping. */
+static struct ibv_mr *make(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access, uint64_t readable,
+			   struct memory_map *map)
+{
+	struct mr *mr = calloc(1, sizeof(*mr));
+	int err = mr ? enter(pd, readable, length, iova, access, &mr->ibv.lkey) : ENOMEM;
+
 	if (err) {
+		memory_unmap(map);
 		free(mr);
 		errno = err;
 		return NULL;
 	}
-	mr->context = pd->context;
-	mr->pd = pd;
-	mr->addr = addr;
-	mr->length = length;
-	mr->rkey = mr->lkey;
-	mr->handle = (mr->lkey >> 8) - 1;
+	mr->map = *map;
+	mr->ibv.context = pd->context;
+	mr->ibv.pd = pd;
+	mr->ibv.addr = addr;
+	mr->ibv.length = length;
+	mr->ibv.rkey = mr->ibv.lkey;
+	mr->ibv.handle = (mr->ibv.lkey >> 8) - 1;
 	atomic_fetch_add(&to_pd(pd)->users, 1);
-	return mr;
+	return &mr->ibv;
+}
+
+static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	int err = foreign(to_context(pd->context)->epoch) ? EIO : fault_verb(VERB_reg_mr, NONE);
+	struct memory_map none = {0};
+	uint64_t readable = 0;
+
+	if (!err)
+		err = check_access(access);
+	if (!err && length == 0)
+		err = EINVAL;
+	if (!err)
+		err = memory_find((uint64_t)addr, length, access, &readable);
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	return make(pd, addr, length, iova, access, readable, &none);
 }
 
 #undef ibv_reg_mr
@@ -121,6 +130,27 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	return reg(pd, addr, length, iova, access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE);
+}
+
+/* The order of the checks is the kernel's, so that a call with a descriptor of -1 tells whether the device takes DMA-BUFs. */
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+	unsigned int asked = (unsigned int)access;
+	int err = foreign(to_context(pd->context)->epoch) ? EIO : fault_verb(VERB_reg_dmabuf_mr, NONE);
+	struct memory_map map = {0};
+	uint64_t readable = 0;
+
+	if (!err && offset % PAGE != iova % PAGE)
+		err = EINVAL;
+	if (!err)
+		err = check_access(asked);
+	if (!err)
+		err = memory_map(fd, offset, length, &map, &readable);
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	return make(pd, (void *)offset, length, iova, asked, readable, &map);
 }
 
 /* Bytes move to and from this process under a lock of one of its queue pairs, which is taken before keys are looked at. Having had each
@@ -151,7 +181,8 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	m->closing = false;
 	atomic_fetch_sub(&shm->node[fake.node].registered, mr->length);
 	atomic_fetch_sub(&to_pd(mr->pd)->users, 1);
-	free(mr);
+	memory_unmap(&to_mr(mr)->map);
+	free(to_mr(mr));
 	return 0;
 }
 

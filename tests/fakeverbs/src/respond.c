@@ -16,9 +16,7 @@ bool path_open(const struct qp *qp)
 {
 	const struct shm_qp *s = qp->s;
 
-	if (s->dest_port < 0)
-		return false;
-	if (s->dest_port != s->port && port_state(s->port) != IBV_PORT_ACTIVE)
+	if (s->dest_port < 0 || port_state(s->port) != IBV_PORT_ACTIVE) /* a loopback needs the port too */
 		return false;
 	return !fault_hits(RULE_STALL, s->port, s->qpn) && !fault_hits(RULE_STALL, s->dest_port, s->dest_qpn);
 }

@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	SHM_VERSION = 5,
+	SHM_VERSION = 6,
 	MAX_NODES = 64,
 	MAX_DEVICES = 512,
 	MAX_PORTS = 512,
@@ -52,6 +52,7 @@ struct shm_rota {
 struct shm_node {
 	char name[32];
 	int32_t first_device, devices, plain; /* plain interfaces are devices after the others, which the library does not list */
+	bool peermem; /* its kernel has the module by which ibv_reg_mr takes device memory; tree.c writes what shows it */
 	_Atomic uint64_t registered; /* bytes */
 };
 
@@ -111,7 +112,7 @@ struct shm_mr {
 	_Atomic bool closing; /* not yet free, for a copy may be under way */
 	int32_t proc;
 	uint32_t pd, access, tag;
-	uint64_t addr, iova, length;
+	uint64_t addr, iova, length; /* addr is where the process can reach the bytes that peers name from iova on */
 };
 
 /* A receive as it waits in a queue pair's ring. */
@@ -170,7 +171,8 @@ enum { ARMED_NOT, ARMED_SOLICITED, ARMED_NEXT };
 enum rule_kind { RULE_NONE, RULE_WR, RULE_STALL, RULE_ACK, RULE_REG, RULE_VERB, RULE_SLOW, RULE_DIE, RULE_HALT };
 
 enum verb {
-	VERB_open_device, VERB_query_device, VERB_query_port, VERB_query_gid, VERB_alloc_pd, VERB_reg_mr, VERB_dereg_mr,
+	VERB_open_device, VERB_query_device, VERB_query_port, VERB_query_gid, VERB_alloc_pd, VERB_reg_mr, VERB_reg_dmabuf_mr,
+	VERB_dereg_mr,
 	VERB_create_comp_channel, VERB_create_cq, VERB_destroy_cq, VERB_create_qp, VERB_modify_qp, VERB_query_qp, VERB_destroy_qp,
 	VERB_post_send, VERB_post_recv, VERB_poll_cq, VERB_req_notify_cq, VERBS,
 };

@@ -504,6 +504,19 @@ static bool mgmt_line(struct reader *r, char **w, int n)
 	return true;
 }
 
+static bool node_line(struct reader *r, char **w, int n)
+{
+	bool peermem = n == 3 && strcmp(w[2], "peermem") == 0;
+	int node;
+
+	if (n != 2 && !peermem)
+		return bad(r, "want: node NAME [peermem]");
+	node = node_named(r, w[1]);
+	if (node >= 0 && peermem)
+		r->s->node[node].peermem = true;
+	return node >= 0;
+}
+
 static bool is_link(char **w) { return strcmp(w[0], "link") == 0; }
 
 static bool line(struct reader *r, char **w, int n, bool links)
@@ -513,7 +526,7 @@ static bool line(struct reader *r, char **w, int n, bool links)
 	if (links)
 		return true;
 	if (strcmp(w[0], "node") == 0)
-		return n == 2 ? node_named(r, w[1]) >= 0 : bad(r, "want: node NAME");
+		return node_line(r, w, n);
 	if (strcmp(w[0], "port") == 0 || strcmp(w[0], "netif") == 0)
 		return port_line(r, w, n);
 	if (strcmp(w[0], "mgmt") == 0)

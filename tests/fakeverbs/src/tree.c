@@ -271,6 +271,8 @@ void tree_make(const char *dir)
 		parents(net);
 		if (shm->node[n].devices) /* else the kernel has no such class */
 			put("class/infiniband_verbs", "abi_version", "6");
+		if (shm->node[n].peermem)
+			put("module/nvidia_peermem", "version", "580.0");
 		for (int i = 0; i < shm->node[n].devices + shm->node[n].plain; i++)
 			write_device(dir, shm->node[n].first_device + i);
 	}

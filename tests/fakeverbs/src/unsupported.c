@@ -23,12 +23,6 @@ void ibv_unimport_mr(UNUSED struct ibv_mr *mr) {}
 struct ibv_dm *ibv_import_dm(UNUSED struct ibv_context *c, UNUSED uint32_t handle) { return none(); }
 void ibv_unimport_dm(UNUSED struct ibv_dm *dm) {}
 
-struct ibv_mr *ibv_reg_dmabuf_mr(UNUSED struct ibv_pd *pd, UNUSED uint64_t offset, UNUSED size_t length, UNUSED uint64_t iova,
-				 UNUSED int fd, UNUSED int access)
-{
-	return none();
-}
-
 int ibv_rereg_mr(UNUSED struct ibv_mr *mr, UNUSED int flags, UNUSED struct ibv_pd *pd, UNUSED void *addr, UNUSED size_t length,
 		 UNUSED int access)
 {

@@ -1,0 +1,334 @@
+/* Memory that the processor cannot touch, as a GPU's: registered by address where the node has peermem, and as a DMA-BUF. */
+#include "selftest.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+enum { DEVICE = 1 << 20, PAGE = 4096 };
+
+/* Pretend device memory: no load or store reaches it at its address, both do at the alias. */
+struct device {
+	unsigned char *addr, *alias;
+	int fd;
+};
+
+static struct device known; /* to fakecuda_alias */
+
+/* What the library asks a libcuda.so.1 for tests; this program stands in for it. */
+void *fakecuda_alias(const void *addr, size_t length);
+void *fakecuda_alias(const void *addr, size_t length)
+{
+	const unsigned char *p = addr;
+
+	if (!known.addr || p < known.addr || p >= known.addr + DEVICE || length > (size_t)(known.addr + DEVICE - p))
+		return NULL;
+	return known.alias + (p - known.addr);
+}
+
+static void open_memory(struct device *d)
+{
+	d->fd = memfd_create("device", MFD_CLOEXEC);
+	CHECK(d->fd >= 0 && ftruncate(d->fd, DEVICE) == 0);
+	d->addr = mmap(NULL, DEVICE, PROT_NONE, MAP_SHARED, d->fd, 0);
+	d->alias = mmap(NULL, DEVICE, PROT_READ | PROT_WRITE, MAP_SHARED, d->fd, 0);
+	CHECK(d->addr != MAP_FAILED && d->alias != MAP_FAILED);
+	known = *d;
+}
+
+static void close_memory(struct device *d)
+{
+	known = (struct device){0};
+	munmap(d->addr, DEVICE);
+	munmap(d->alias, DEVICE);
+	close(d->fd);
+}
+
+/* Memory is registered if the process could do with it what the adapter is allowed to do. */
+static void touchable(void)
+{
+	struct end e;
+	unsigned char *p;
+	struct ibv_mr *mr;
+
+	make_end(&e, &(struct wish){0});
+	p = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(p != MAP_FAILED);
+	EQUAL(mprotect(p + PAGE, PAGE, PROT_READ), 0);
+	EQUAL(mprotect(p + 2 * PAGE, PAGE, PROT_NONE), 0);
+	CHECK(!ibv_reg_mr(e.pd, p + 2 * PAGE, 1, 0) && errno == EFAULT);
+	CHECK(!ibv_reg_mr(e.pd, p + PAGE, PAGE + 1, 0) && errno == EFAULT);
+	CHECK(!ibv_reg_mr(e.pd, p + 2 * PAGE - 1, 1, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
+	CHECK(!ibv_reg_mr(e.pd, p, PAGE + 1, ALL) && errno == EFAULT);
+	mr = ibv_reg_mr(e.pd, p, PAGE, ALL);
+	CHECK(mr);
+	EQUAL(ibv_dereg_mr(mr), 0);
+	mr = ibv_reg_mr(e.pd, p, 2 * PAGE, IBV_ACCESS_REMOTE_READ);
+	CHECK(mr);
+	EQUAL(ibv_dereg_mr(mr), 0);
+	munmap(p, 4 * PAGE);
+	close_end(&e);
+}
+
+/* ibv_reg_mr takes device memory where the node's kernel has the module for it, and nowhere else. */
+static void peermem(void)
+{
+	static const char *const files[] = {
+		"kernel/mm/memory_peers/nv_mem/version", "kernel/mm/memory_peers/nv_mem_nc/version", "module/nvidia_peermem/version",
+	};
+	const char *sys = getenv("NCCL_MESH_SYSFS");
+	char aside[4200], own[4200], command[4300];
+	struct device d;
+	struct end e;
+	struct ibv_mr *mr;
+
+	CHECK(sys);
+	snprintf(own, sizeof(own), "%s/%s", sys, files[2]);
+	snprintf(aside, sizeof(aside), "%s/aside", sys);
+	make_end(&e, &(struct wish){0});
+	open_memory(&d);
+	if (is_a) {
+		EQUAL(rename(own, aside), 0);
+		CHECK(!ibv_reg_mr(e.pd, d.addr, PAGE, ALL) && errno == EFAULT);
+		for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+			snprintf(own, sizeof(own), "%s/%s", sys, files[i]);
+			snprintf(command, sizeof(command), "mkdir -p \"$(dirname '%s')\"", own);
+			EQUAL(system(command), 0);
+			EQUAL(rename(aside, own), 0);
+			mr = ibv_reg_mr(e.pd, d.addr + 100, DEVICE - 100, ALL);
+			CHECK(mr && mr->addr == d.addr + 100, "%s", files[i]);
+			EQUAL(ibv_dereg_mr(mr), 0);
+			if (i < 2)
+				EQUAL(rename(own, aside), 0);
+		}
+		CHECK(!ibv_reg_mr(e.pd, d.addr, DEVICE + 1, ALL) && errno == EFAULT); /* beyond the allocation */
+		CHECK(!ibv_reg_mr(e.pd, d.addr + DEVICE - 1, 2, ALL) && errno == EFAULT);
+		known = (struct device){0};
+		CHECK(!ibv_reg_mr(e.pd, d.addr, PAGE, ALL) && errno == EFAULT); /* memory of no GPU */
+	}
+	close_memory(&d);
+	meet();
+	close_end(&e);
+}
+
+/* What is refused of a DMA-BUF, and with which error, in the order in which the kernel looks: programs ask by a descriptor of -1
+ * whether a device takes any. */
+static void dmabuf_errors(void)
+{
+	static const struct {
+		const char *name;
+		uint64_t offset, length, iova;
+		int access, err; /* 0: it is taken */
+		enum { NO_FD, MEMFD, FILE_FD, CLOSED_FD } fd;
+	} rows[] = {
+		{"probe", 0, 0, 0, 0, EBADF, NO_FD},
+		{"probe of another page offset", 1, 0, 0, 0, EINVAL, NO_FD},
+		{"closed", 0, PAGE, 0, ALL, EBADF, CLOSED_FD},
+		{"a file", 0, PAGE, 0, ALL, EINVAL, FILE_FD},
+		{"no length", 0, 0, 0, ALL, EINVAL, MEMFD},
+		{"page offsets differ", 8, 8, 0x10010, ALL, EINVAL, MEMFD},
+		{"page offsets agree", 8, 8, 0x10008, ALL, 0, MEMFD},
+		{"all of it", 0, DEVICE, 0x7000000, ALL, 0, MEMFD},
+		{"beyond the end", 0, DEVICE + 1, 0, ALL, EINVAL, MEMFD},
+		{"starts beyond the end", DEVICE, 1, 0, ALL, EINVAL, MEMFD},
+		{"length wraps", PAGE, (uint64_t)-8, 0, ALL, EINVAL, MEMFD},
+		{"remote write without local", 0, PAGE, 0, IBV_ACCESS_REMOTE_WRITE, EINVAL, MEMFD},
+		{"relaxed ordering", 0, PAGE, 0, ALL | IBV_ACCESS_RELAXED_ORDERING, 0, MEMFD},
+		{"on demand", 0, PAGE, 0, ALL | IBV_ACCESS_ON_DEMAND, EOPNOTSUPP, MEMFD},
+	};
+	struct device d;
+	struct end e;
+	int file;
+
+	make_end(&e, &(struct wish){0});
+	open_memory(&d);
+	file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	CHECK(file >= 0);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		int fds[] = {-1, d.fd, file, dup(d.fd)};
+		struct ibv_mr *mr;
+
+		close(fds[CLOSED_FD]);
+		errno = 0;
+		mr = ibv_reg_dmabuf_mr(e.pd, rows[i].offset, rows[i].length, rows[i].iova, fds[rows[i].fd], rows[i].access);
+		CHECK(mr ? !rows[i].err : errno == rows[i].err, "%s: %s", rows[i].name, mr ? "taken" : strerror(errno));
+		if (mr)
+			EQUAL(ibv_dereg_mr(mr), 0);
+	}
+	if (is_a) {
+		fakefault("verb node=a name=reg_dmabuf_mr errno=EOPNOTSUPP");
+		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EOPNOTSUPP);
+		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, PAGE, 0, d.fd, ALL) && errno == EOPNOTSUPP);
+		fakefault("clear");
+		fakefault("verb node=a name=reg_dmabuf_mr errno=EPROTONOSUPPORT times=1");
+		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EPROTONOSUPPORT);
+		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EBADF);
+		fakefault("clear");
+	}
+	close(file);
+	close_memory(&d);
+	meet();
+	close_end(&e);
+}
+
+static unsigned char mark(size_t i, unsigned seed) { return (unsigned char)((i * 131 + seed * 29 + (i >> 9)) ^ seed); }
+
+static void fill(unsigned char *p, size_t n, unsigned seed)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = mark(i, seed);
+}
+
+static void same(const unsigned char *p, size_t n, unsigned seed)
+{
+	for (size_t i = 0; i < n; i++)
+		CHECK(p[i] == mark(i, seed), "seed %u: byte %zu of %zu", seed, i, n);
+}
+
+/* Registers device memory from the `skip`-th byte on in place of the end's own buffer, by address or as a DMA-BUF whose descriptor is
+ * closed at once. */
+static void use_device(struct end *e, const struct device *d, size_t skip, bool dmabuf)
+{
+	unsigned char *at = d->addr + skip;
+	int fd = dup(d->fd);
+
+	EQUAL(ibv_dereg_mr(e->mr), 0);
+	e->mr = dmabuf ? ibv_reg_dmabuf_mr(e->pd, skip, DEVICE - skip, (uint64_t)at, fd, ALL) : ibv_reg_mr(e->pd, at, DEVICE - skip, ALL);
+	close(fd);
+	CHECK(e->mr, "%s", strerror(errno));
+	free(e->buf);
+	e->buf = at;
+}
+
+/* Every operation with device memory at both ends: what is sent, written and read is right, and nothing beside it changes. */
+static void moves(bool dmabuf)
+{
+	enum { SKIP = 3 * PAGE + 5, N = 300001 };
+	struct device d;
+	struct end e;
+	unsigned char *at;
+
+	make_end(&e, &(struct wish){0});
+	open_memory(&d);
+	at = d.alias + SKIP;
+	memset(d.alias, 0xee, DEVICE);
+	use_device(&e, &d, SKIP, dmabuf);
+	swap(&e);
+	EQUAL(to_init(&e, ALL), 0);
+	EQUAL(to_rtr(&e, &(struct wish){0}), 0);
+	EQUAL(to_rts(&e, &(struct wish){0}), 0);
+	if (is_a) {
+		fill(at, N, 1);
+		fill(at + N, N, 2);
+		meet();
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, N, 1, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 1, IBV_WC_SUCCESS);
+		EQUAL(post(&e, IBV_WR_SEND_WITH_IMM, 2, N, N, 0, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 2, IBV_WC_SUCCESS);
+		meet();
+		EQUAL(post(&e, IBV_WR_RDMA_READ, 3, 2, N, 1, IBV_SEND_SIGNALED), 0); /* what b filled since */
+		want_wc(&e, 3, IBV_WC_SUCCESS);
+		same(at + 2, N, 3);
+		EQUAL(at[1], mark(1, 1));
+	} else {
+		EQUAL(post_recv(&e, 9, N + 7, N), 0);
+		meet();
+		want_wc(&e, 9, IBV_WC_SUCCESS);
+		same(at + 1, N, 1);
+		same(at + N + 7, N, 2);
+		EQUAL(at[0], 0xee);
+		EQUAL(at[-1], 0xee);
+		EQUAL(at[N + 1], 0xee);
+		EQUAL(at[2 * N + 7], 0xee);
+		fill(at + 1, N, 3);
+		meet();
+	}
+	meet();
+	e.buf = NULL;
+	close_end(&e);
+	close_memory(&d);
+}
+
+static void device_by_address(void) { moves(false); }
+static void device_as_dmabuf(void) { moves(true); }
+
+/* A mapping that the region keeps ends with it. */
+static void dmabuf_ends(void)
+{
+	struct device d;
+	struct end e;
+
+	make_end(&e, &(struct wish){0});
+	open_memory(&d);
+	for (int i = 0; i < 70000; i++) { /* more than a process may have mappings */
+		struct ibv_mr *mr = ibv_reg_dmabuf_mr(e.pd, 8, 8, 8, d.fd, ALL);
+
+		CHECK(mr, "%d: %s", i, strerror(errno));
+		EQUAL(ibv_dereg_mr(mr), 0);
+	}
+	close_memory(&d);
+	close_end(&e);
+}
+
+/* A queue pair that is connected to itself reads and writes device memory, as a flush does, while its port is up. */
+static void loopback(void)
+{
+	static const struct {
+		const char *name;
+		int qp, mr;
+		enum ibv_wr_opcode op;
+		bool down;
+		enum ibv_wc_status want;
+	} rows[] = {
+		{"read", ALL, ALL, IBV_WR_RDMA_READ, false, IBV_WC_SUCCESS},
+		{"write", ALL, ALL, IBV_WR_RDMA_WRITE, false, IBV_WC_SUCCESS},
+		{"read, the port is down", ALL, ALL, IBV_WR_RDMA_READ, true, IBV_WC_RETRY_EXC_ERR},
+		{"write, the port is down", ALL, ALL, IBV_WR_RDMA_WRITE, true, IBV_WC_RETRY_EXC_ERR},
+		{"the queue pair lets nobody read", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, ALL, IBV_WR_RDMA_READ, false, IBV_WC_REM_ACCESS_ERR},
+		{"the region lets nobody read", ALL, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_READ, false, IBV_WC_REM_ACCESS_ERR},
+		{"the queue pair lets nobody write", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, ALL, IBV_WR_RDMA_WRITE, false, IBV_WC_REM_ACCESS_ERR},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct wish w = {.timeout = 8, .retry = 1};
+		struct ibv_mr *remote;
+		struct device d;
+		struct end e;
+		struct ibv_wc wc;
+
+		make_end(&e, &w);
+		open_memory(&d);
+		remote = ibv_reg_mr(e.pd, d.addr, DEVICE, rows[i].mr);
+		CHECK(remote);
+		swap(&e);
+		e.peer = e.self;
+		e.peer.rkey = remote->rkey;
+		e.peer.addr = (uint64_t)d.addr;
+		EQUAL(to_init(&e, rows[i].qp), 0);
+		EQUAL(to_rtr(&e, &w), 0);
+		EQUAL(to_rts(&e, &w), 0);
+		memset(e.buf, 'h', 8);
+		memset(d.alias, 'd', DEVICE);
+		meet();
+		if (rows[i].down && is_a)
+			fakefault("unplug a:rdma0");
+		meet();
+		EQUAL(post(&e, rows[i].op, 1, 0, 4, 4, IBV_SEND_SIGNALED), 0);
+		wc = next_wc(&e);
+		CHECK(wc.status == rows[i].want, "%s: %s", rows[i].name, ibv_wc_status_str(wc.status));
+		EQUAL(e.buf[3], wc.status == IBV_WC_SUCCESS && rows[i].op == IBV_WR_RDMA_READ ? 'd' : 'h');
+		EQUAL(e.buf[4], 'h');
+		EQUAL(d.alias[4], wc.status == IBV_WC_SUCCESS && rows[i].op == IBV_WR_RDMA_WRITE ? 'h' : 'd');
+		meet();
+		if (rows[i].down && is_a)
+			fakefault("plug a:rdma0");
+		EQUAL(ibv_dereg_mr(remote), 0);
+		meet();
+		close_memory(&d);
+		close_end(&e);
+	}
+}
+
+const struct test gpu_tests[] = {
+	{"touchable", touchable},           {"peermem", peermem},         {"dmabuf_errors", dmabuf_errors}, {"device_by_address", device_by_address},
+	{"device_as_dmabuf", device_as_dmabuf}, {"dmabuf_ends", dmabuf_ends}, {"loopback", loopback},           {NULL, NULL},
+};
