@@ -25,12 +25,12 @@ simulated = $(filter-out ncclmesh/tests/%,$(shell $(GO) list -f '{{.ImportPath}}
 long = $(addprefix ncclmesh/,tests/sim/mesh tests/e2e tests/nccl tests/packages transport/conn) # begin first, so that none runs alone in the end
 # Packages of tools that start goroutines: the race detector sees nothing in the others.
 concurrent = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^\s*go |\.Go\b' tools | xargs -n1 dirname | sort -u | sed 's#^#ncclmesh/#')
-made = build ncclmesh netdriver fakeverbs# what several of the tests need is made once
+made = build ncclmesh netdriver fakeverbs fakecuda# what several of the tests need is made once
 tested = -shuffle=on -count=1 -timeout 2h -vet=off# vet is part of `make check`
 comma = ,
 space = $() $()
 
-.PHONY: build ncclmesh arm64 packages dist generate test test-mesh test-parts soak check lab nccl demo bench bench-ibv netdriver fakeverbs gpu-pack deps clean name help
+.PHONY: build ncclmesh arm64 packages dist generate test test-mesh test-parts soak check lab nccl demo bench bench-ibv netdriver fakeverbs fakecuda gpu-pack deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
@@ -98,6 +98,9 @@ netdriver: ## the program that stands in for NCCL, build/netdriver
 fakeverbs: ## the libibverbs that needs no hardware, build/fakeverbs
 	$(need) gcc:gcc make:make $(headers)
 	$(MAKE) -C tests/fakeverbs OUT=$(abspath $(BUILD))/fakeverbs $(FAKE)
+fakecuda: ## the libcuda that needs no GPU, build/fakecuda
+	$(need) gcc:gcc make:make
+	$(MAKE) -C tests/fakecuda OUT=$(abspath $(BUILD))/fakecuda
 gpu-pack: build ncclmesh netdriver fakeverbs ## the tests for a machine with a GPU, build/ncclmesh-<arch>.tar.gz
 	$(need) strip:binutils
 	@tests/gpu/pack $(BUILD)

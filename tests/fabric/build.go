@@ -30,6 +30,7 @@ var results = map[string][]string{
 	"arm64":     {"arm64/*"},
 	"ncclmesh":  {"ncclmesh"},
 	"netdriver": {"netdriver", "libnccl-net-self.so"},
+	"fakecuda":  {"fakecuda/libcuda.so.1"},
 	"fakeverbs": {"fakeverbs/libibverbs.so*", "fakeverbs/fakenet", "fakeverbs/fakefault", "fakeverbs/selftest", "fakeverbs/old/*/libibverbs.so.1"},
 }
 

@@ -87,6 +87,7 @@ var imports = map[string][]string{
 	"tests/fabric":                  {"tests/internal/need", sysUnix},
 	"tests/fabric/cmd/demo":         {"tests/fabric", "tests/internal/draw", "tests/nccl"},
 	"tests/failover":                {},
+	"tests/fakecuda":                {},
 	"tests/fakeverbs":               {},
 	"tests/gpu":                     {},
 	"tests/lab":                     {"tests/internal/apt", "tests/internal/draw", sysUnix},
