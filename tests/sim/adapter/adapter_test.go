@@ -189,9 +189,10 @@ func TestPairs(t *testing.T) {
 			}
 		}},
 		{"DMA-BUF", func(w *world, a, b *end, _ *adapter.Link) {
-			w.fabric.ShareDmaBuf(17, ibv.AddrOf(&b.buf[0]), 8192)
+			gpu, err := w.fabric.NewGPUMemory(8192)
+			w.must(err)
 			const iova = 0x7f0000001000
-			mr, err := b.pd.RegDmaBufMR(4096, 4096, iova, 17, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
+			mr, err := b.pd.RegDmaBufMR(4096, 4096, iova, gpu.FD(), ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE)
 			w.must(err)
 			pattern(a.buf[:100], 3)
 			w.must(a.post(1, write, 0, 0, 0))
@@ -201,13 +202,53 @@ func TestPairs(t *testing.T) {
 			_, err = a.qp.PostSend(&a.wr[2])
 			w.must(err)
 			a.want(2, success)
-			if !bytes.Equal(a.buf[:100], b.buf[4104:4204]) {
+			if bytes.Equal(a.buf[:100], gpu.Bytes()[4104:4204]) {
+				w.Error("the GPU sees the bytes at once")
+			}
+			time.Sleep(time.Millisecond)
+			if !bytes.Equal(a.buf[:100], gpu.Bytes()[4104:4204]) {
 				w.Error("bytes differ")
 			}
-			if _, err := b.pd.RegDmaBufMR(4096, 4097, iova, 17, 0); !errors.Is(err, syscall.EINVAL) {
-				w.Errorf("more than there is: %v", err)
+			for _, bad := range []struct {
+				name                 string
+				offset, length, iova uint64
+				fd                   int
+				want                 syscall.Errno
+			}{
+				{"more than there is", 4096, 4097, iova, gpu.FD(), syscall.EINVAL},
+				{"another place in a page", 0, 4096, iova + 8, gpu.FD(), syscall.EINVAL},
+				{"no descriptor", 0, 4096, iova, -1, syscall.EBADF},
+			} {
+				if _, err := b.pd.RegDmaBufMR(bad.offset, bad.length, bad.iova, bad.fd, 0); !errors.Is(err, bad.want) {
+					w.Errorf("%s: %v, want %v", bad.name, err, bad.want)
+				}
+			}
+			w.must(mr.Close(), gpu.Free())
+		}},
+		{"GPU memory by its address", func(w *world, a, b *end, _ *adapter.Link) {
+			gpu, err := w.fabric.NewGPUMemory(8192)
+			w.must(err)
+			mr, err := b.pd.RegMR(gpu.Addr()+1, 8000, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE|ibv.IBV_ACCESS_REMOTE_READ)
+			w.must(err)
+			pattern(a.buf[:100], 3)
+			send := func(id int, op uint32, from int) {
+				a.sge[id] = ibv.SGE{Addr: uint64(ibv.AddrOf(&a.buf[from])), Length: 100, LKey: a.mr.LKey()}
+				a.wr[id] = ibv.SendWR{WRID: uint64(id), SGList: ibv.AddrOf(&a.sge[id]), NumSGE: 1, Opcode: op, SendFlags: ibv.IBV_SEND_SIGNALED, RemoteAddr: uint64(gpu.Addr()) + 9, RKey: mr.RKey()}
+				_, err = a.qp.PostSend(&a.wr[id])
+				w.must(err)
+				a.want(id, success)
+			}
+			send(1, write, 0)
+			send(2, read, 200) // pushes what was written
+			if !bytes.Equal(a.buf[:100], gpu.Bytes()[9:109]) || !bytes.Equal(a.buf[:100], a.buf[200:300]) {
+				w.Error("bytes differ")
 			}
 			w.must(mr.Close())
+			gpu.NoPeer()
+			if _, err := b.pd.RegMR(gpu.Addr(), 8192, 0); !errors.Is(err, syscall.EFAULT) {
+				w.Errorf("without peermem: %v", err)
+			}
+			w.must(gpu.Free())
 		}},
 	}
 	for _, tt := range tests {

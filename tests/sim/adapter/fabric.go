@@ -24,14 +24,14 @@ type Fabric struct {
 	nextQPN uint32
 	nextKey uint32
 	handles uintptr
-	shared  map[int]span // DMA-BUFs by descriptor
+	gpus    []*GPUMemory
 	counts  counters
 	landed  func(node string, addr, n uint64)
 }
 
 // New makes an empty fabric.
 func New(b *bus.Bus) *Fabric {
-	return &Fabric{bus: b, qps: map[uint32]*queuePair{}, nextQPN: 0x101, nextKey: 0x1000, shared: map[int]span{}, counts: counters{}}
+	return &Fabric{bus: b, qps: map[uint32]*queuePair{}, nextQPN: 0x101, nextKey: 0x1000, counts: counters{}}
 }
 
 // handle is the name of a new object.
@@ -58,13 +58,6 @@ func (f *Fabric) OnLanding(do func(node string, addr, n uint64)) {
 	f.landed = do
 }
 
-// ShareDmaBuf gives memory the descriptor of a DMA-BUF, which RegDmaBufMR of any process takes.
-func (f *Fabric) ShareDmaBuf(fd int, addr, length uintptr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.shared[fd] = span{uint64(addr), uint64(length)}
-}
-
 // Limits are what a device can do at most.
 type Limits struct {
 	QPs, QPWR, CQs, CQE, SGE, MRs, PDs int
@@ -88,6 +81,7 @@ type Device struct {
 	opened []*context // in the order of their opening
 	events *bus.Source
 	byKey  map[uint32]*region
+	posted []posted // writes to GPU memory on their way
 	dead   bool
 
 	// Faults, guarded by the fabric's mu.

@@ -105,6 +105,13 @@ func (f *Fabric) Break(qpn uint32) bool {
 	return q != nil
 }
 
+// Regions is how many regions of memory are registered with the device.
+func (d *Device) Regions() int {
+	d.fabric.mu.Lock()
+	defer d.fabric.mu.Unlock()
+	return len(d.byKey) / 2 // each has two keys
+}
+
 // QueuePairs are the numbers of the device's queue pairs that are not in error, in order.
 func (d *Device) QueuePairs() (all []uint32) {
 	f := d.fabric

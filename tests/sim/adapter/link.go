@@ -171,7 +171,12 @@ func (l *line) send(p *packet, after *time.Duration) (busy time.Duration) {
 		l.loseAcks--
 		lost = true
 	}
+	if p.to == l.port && !l.port.active() {
+		f.count("loopback without a link", 1)
+		return 0
+	}
 	if p.to == l.port { // inside the adapter
+		f.count("loopback", 1)
 		f.after(l.source, 0, p.what(), func() { l.arrive(p, nil) })
 		return 0
 	}

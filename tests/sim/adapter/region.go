@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"os"
 	"syscall"
 
 	"ncclmesh/ibv"
@@ -23,6 +24,7 @@ type region struct {
 	lkey, rkey uint32
 	iova       uint64 // what requests call the first byte
 	memory     span
+	gpu        *GPUMemory // nil: host memory
 	access     uint32
 	gone       bool
 }
@@ -54,21 +56,30 @@ func (p *Process) DeallocPD(handle uintptr) syscall.Errno {
 }
 
 func (p *Process) RegMR(pd, addr, length uintptr, access uint32) (ibv.MRInfo, syscall.Errno) {
-	m := span{uint64(addr), uint64(length)}
-	return p.register("reg_mr", pd, uint64(addr), m, access&^ibv.IBV_ACCESS_OPTIONAL_RANGE)
+	p.fabric.mu.Lock()
+	gpu, m, errno := p.fabric.gpuAt(span{uint64(addr), uint64(length)})
+	p.fabric.mu.Unlock()
+	if errno != 0 {
+		return ibv.MRInfo{}, errno
+	}
+	return p.register("reg_mr", pd, uint64(addr), m, gpu, access&^ibv.IBV_ACCESS_OPTIONAL_RANGE)
 }
 
 func (p *Process) RegDmabufMR(pd uintptr, offset, length, iova uint64, fd int, access uint32) (ibv.MRInfo, syscall.Errno) {
+	page := uint64(os.Getpagesize())
 	p.fabric.mu.Lock()
-	m, ok := p.fabric.shared[fd]
+	gpu, m, errno := p.fabric.gpuOf(fd, offset, length)
 	p.fabric.mu.Unlock()
-	if !ok || offset > m.length || length > m.length-offset {
-		return ibv.MRInfo{}, syscall.EINVAL
+	if errno == 0 && iova%page != offset%page { // ibv_reg_dmabuf_mr(3) asks for the same place in a page
+		errno = syscall.EINVAL
 	}
-	return p.register("reg_dmabuf_mr", pd, iova, span{m.addr + offset, length}, access)
+	if errno != 0 {
+		return ibv.MRInfo{}, errno
+	}
+	return p.register("reg_dmabuf_mr", pd, iova, m, gpu, access)
 }
 
-func (p *Process) register(verb string, pd uintptr, iova uint64, m span, access uint32) (ibv.MRInfo, syscall.Errno) {
+func (p *Process) register(verb string, pd uintptr, iova uint64, m span, gpu *GPUMemory, access uint32) (ibv.MRInfo, syscall.Errno) {
 	const remote = ibv.IBV_ACCESS_REMOTE_WRITE | ibv.IBV_ACCESS_REMOTE_ATOMIC
 	d := find(p, p.pds, pd)
 	errno := p.enter(d.context.device, verb)
@@ -85,7 +96,7 @@ func (p *Process) register(verb string, pd uintptr, iova uint64, m span, access 
 		return ibv.MRInfo{}, syscall.ENOMEM
 	}
 	f.nextKey += 2
-	r := &region{domain: d, handle: f.handle(), lkey: f.nextKey << 4, rkey: (f.nextKey + 1) << 4, iova: iova, memory: m, access: access}
+	r := &region{domain: d, handle: f.handle(), lkey: f.nextKey << 4, rkey: (f.nextKey + 1) << 4, iova: iova, memory: m, gpu: gpu, access: access}
 	p.mrs[r.handle] = r
 	d.users++
 	d.context.device.keys(r.lkey, r)
@@ -100,6 +111,7 @@ func (p *Process) DeregMR(handle uintptr) syscall.Errno {
 	if errno != 0 && !r.domain.context.device.dead && !p.gone {
 		return errno
 	}
+	r.domain.context.device.settle()
 	r.gone = true
 	r.domain.users--
 	r.domain.context.device.forgetKeys(r)
@@ -153,10 +165,12 @@ func (d *domain) gather(list []ibv.SGE, from, to uint64, access uint32) (parts [
 	return parts, true
 }
 
-// scatter copies into parts, one after the other.
-func scatter(parts [][]byte, data []byte) {
+// scatter writes to parts, one after the other.
+func (d *domain) scatter(parts [][]byte, data []byte) {
 	for _, p := range parts {
-		data = data[copy(p, data):]
+		n := min(len(p), len(data))
+		d.context.device.write(p[:n], data[:n])
+		data = data[n:]
 	}
 }
 

@@ -217,6 +217,7 @@ func (q *queuePair) load(w *work, p *packet) {
 		return
 	}
 	for _, b := range parts {
+		q.device().read(b)
 		p.data = append(p.data, b...)
 	}
 }
@@ -386,7 +387,7 @@ func (q *queuePair) takeData(p *packet) {
 				}
 				return
 			}
-			scatter(parts, data)
+			q.domain.scatter(parts, data)
 			w.got += p.count - uint32(skip)
 			w.again = false
 			q.acknowledged(plus(p.psn, p.count))

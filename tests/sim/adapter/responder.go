@@ -126,7 +126,7 @@ func (q *queuePair) execute(p *packet) {
 			q.broken(ibv.IBV_EVENT_QP_ACCESS_ERR, badAccess)
 			return
 		}
-		copy(to[p.offset:], p.data)
+		q.device().write(to[p.offset:p.offset+uint64(len(p.data))], p.data)
 		q.landed(to[p.offset : p.offset+uint64(len(p.data))])
 	}
 	q.expected, q.refusedOnce = plus(q.expected, p.count), false
@@ -159,7 +159,7 @@ func (q *queuePair) store(p *packet) bool {
 		q.broken(ibv.IBV_EVENT_QP_ACCESS_ERR, badPeer)
 		return false
 	}
-	scatter(parts, p.data)
+	q.domain.scatter(parts, p.data)
 	for _, part := range parts {
 		q.landed(part)
 	}
@@ -168,9 +168,15 @@ func (q *queuePair) store(p *packet) bool {
 
 // landed tells of bytes that the peer has written.
 func (q *queuePair) landed(b []byte) {
-	if f := q.fabric(); f.landed != nil && len(b) > 0 {
-		f.landed(q.device().node, uint64(ibv.AddrOf(&b[0])), uint64(len(b)))
+	f := q.fabric()
+	if f.landed == nil || len(b) == 0 {
+		return
 	}
+	at := ibv.AddrOf(&b[0])
+	if m := f.ofGPU(b); m != nil {
+		at += m.Addr() - ibv.AddrOf(&m.bytes[0])
+	}
+	f.landed(q.device().node, uint64(at), uint64(len(b)))
 }
 
 // serve answers a READ; one that is not new is answered again.
@@ -246,6 +252,7 @@ func (q *queuePair) pumpReplies() {
 				continue // the queue pair failed meanwhile
 			}
 			from := q.readable(p)
+			q.device().read(from)
 			if from == nil {
 				continue // deregistered meanwhile: the requester misses it, asks again and is refused
 			}
