@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"time"
 
-	"ncclmesh/ibv"
 	"ncclmesh/ncclnet"
 	"ncclmesh/tests/sim/draw"
 )
@@ -61,39 +60,7 @@ type connection struct {
 	handle   *[ncclnet.HandleSize]byte // nil until the receiver listens
 	most     int
 	window   int // messages that are under way at most
-}
-
-// buffers is the memory of one end of a connection: a buffer for each message in flight, with a border before and after it.
-type buffers struct {
-	mem  *ibv.Memory
-	all  []byte
-	each int
-
-	window int
-}
-
-func newBuffers(window, room int) (*buffers, error) {
-	b := &buffers{window: window, each: border + (room+7)/8*8 + border}
-	var err error
-	if b.mem, err = ibv.Alloc(window * b.each); err != nil {
-		return nil, err
-	}
-	b.all = ibv.Carve[byte](b.mem, window*b.each)
-	return b, nil
-}
-
-// at returns n bytes of the buffer of a message, and its address.
-func (b *buffers) at(number, n int) ([]byte, uintptr) {
-	i := number % b.window * b.each
-	buf := b.all[i+border : i+border+n]
-	return buf, ibv.AddrOf(&b.all[i+border])
-}
-
-// bordersIntact reports whether the border before the buffer of a message, and everything behind its first n bytes, are
-// unwritten.
-func (b *buffers) bordersIntact(number, n int) bool {
-	i := number % b.window * b.each
-	return zero(b.all[i:i+border]) && zero(b.all[i+border+n:i+b.each])
+	memory   string
 }
 
 // zero reports whether all bytes are zero.
@@ -227,7 +194,7 @@ func (f *outflow) connect() (moved, over bool, err error) {
 	if f.comm == 0 || err != nil {
 		return false, false, err
 	}
-	f.buf, f.mr, err = f.r.register(f.comm, f.window, f.most)
+	f.buf, f.mr, err = f.r.register(f.comm, f.connection, true)
 	return true, false, err
 }
 
@@ -256,10 +223,13 @@ func (f *inflow) ready() bool { return f.comm != 0 }
 
 func (f *inflow) peer() *Rank { return f.from }
 
-// received is the request of an irecv: for n messages, from message first.
+// received is the request of an irecv: for n messages, from message first. With GPU memory, an iflush follows it.
 type received struct {
 	handle   ncclnet.Handle
 	first, n int
+	bufs     []ncclnet.Buffer
+	arrived  bool // the irecv is done
+	sizes    ncclnet.Sizes
 }
 
 func (f *inflow) String() string { return "receiver of " + f.name }
@@ -290,14 +260,14 @@ func (f *inflow) step() (moved, over bool, err error) {
 		if q == 0 {
 			break
 		}
-		f.requests = append(f.requests, received{q, f.posted, n})
+		f.requests = append(f.requests, received{handle: q, first: f.posted, n: n, bufs: bufs})
 		f.posted += n
 		f.next++
 		moved = true
 	}
 	for len(f.requests) > 0 {
-		q := f.requests[0]
-		done, sizes, err := f.r.test(q.handle)
+		q := &f.requests[0]
+		done, err := f.finish(q)
 		if err != nil {
 			return moved, false, err
 		}
@@ -305,7 +275,7 @@ func (f *inflow) step() (moved, over bool, err error) {
 			break
 		}
 		for i := range q.n {
-			if err := f.check(q.first+i, int(sizes[i])); err != nil {
+			if err := f.check(q.first+i, int(q.sizes[i])); err != nil {
 				return moved, false, err
 			}
 		}
@@ -314,6 +284,33 @@ func (f *inflow) step() (moved, over bool, err error) {
 		moved = true
 	}
 	return moved, f.done == len(f.messages), nil
+}
+
+// finish reports whether the messages of a request have arrived and are visible to the GPU.
+func (f *inflow) finish(q *received) (done bool, err error) {
+	if !q.arrived {
+		if q.arrived, q.sizes, err = f.r.test(q.handle); !q.arrived || err != nil {
+			return false, err
+		}
+		for i := range q.bufs {
+			q.bufs[i].Size = int(q.sizes[i])
+		}
+		if f.buf.gpu == nil {
+			return true, nil
+		}
+		err = f.r.call("iflush", func() (r ncclnet.Result) {
+			q.handle, r = f.r.net.Iflush(f.comm, q.bufs)
+			return r
+		})
+		if err != nil || q.handle == 0 {
+			return err == nil, err
+		}
+	}
+	err = f.r.call("test", func() (r ncclnet.Result) {
+		done, r = f.r.net.Test(q.handle, nil)
+		return r
+	})
+	return done, err
 }
 
 // check compares a message that has arrived with what was sent, and clears its buffer.
@@ -347,7 +344,7 @@ func (f *inflow) accept() (moved, over bool, err error) {
 	if err := f.r.failed("closeListen", f.r.net.CloseListen(f.listen)); err != nil {
 		return false, false, err
 	}
-	f.buf, f.mr, err = f.r.register(f.comm, f.window, f.most)
+	f.buf, f.mr, err = f.r.register(f.comm, f.connection, false)
 	return true, false, err
 }
 
@@ -364,14 +361,14 @@ func (r *Rank) test(q ncclnet.Handle) (done bool, sizes ncclnet.Sizes, err error
 	return done, sizes, err
 }
 
-// register allocates buffers for messages of up to most bytes, and registers them with a connection.
-func (r *Rank) register(comm ncclnet.Handle, window, most int) (*buffers, ncclnet.Handle, error) {
-	b, err := newBuffers(window, most)
+// register allocates buffers for the messages of a connection, and registers them.
+func (r *Rank) register(comm ncclnet.Handle, c *connection, sender bool) (*buffers, ncclnet.Handle, error) {
+	b, err := r.newBuffers(c.window, c.most, c.memory, sender)
 	if err != nil {
 		return nil, 0, err
 	}
-	mr, result := r.net.RegMr(comm, ibv.AddrOf(&b.all[0]), uintptr(len(b.all)), ncclnet.NCCL_PTR_HOST)
-	return b, mr, r.failed("regMr", result)
+	mr, err := b.register(r, comm, c.memory)
+	return b, mr, err
 }
 
 // closeHalf deregisters and frees the buffers of a sender or receiver, and closes it. It does nothing where comm is 0.
@@ -385,5 +382,5 @@ func (r *Rank) closeHalf(call string, comm, mr ncclnet.Handle, b *buffers, g *ra
 	if err := r.failed(call, closing(comm)); err != nil {
 		return err
 	}
-	return errors.Join(b.mem.Free(), g.free())
+	return errors.Join(b.free(), g.free())
 }

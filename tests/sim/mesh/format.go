@@ -67,6 +67,9 @@ func (c *Connection) String() string {
 	if c.Ranges != 0 {
 		text += fmt.Sprintf(" ranges %d", c.Ranges)
 	}
+	if c.Memory != HostMemory {
+		text += " memory " + c.Memory
+	}
 	return text
 }
 

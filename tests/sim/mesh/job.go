@@ -95,7 +95,7 @@ func (j *Job) Connect(d Connection) {
 	}
 	messages := j.world.Bus.Source("connection " + name).Stream
 	sender, receiver := j.rank(d.From), j.rank(d.To)
-	c := &connection{name: name, from: sender, to: receiver, key: messages.Uint64(), window: d.Window}
+	c := &connection{name: name, from: sender, to: receiver, key: messages.Uint64(), window: d.Window, memory: d.Memory}
 	c.messages, c.groups = drawMessages(messages, j.world.Bus.Source("groups of connection "+name).Stream, &d)
 	for _, m := range c.messages {
 		c.most = max(c.most, m.room)

@@ -316,6 +316,11 @@ func (p *parser) readConnection() error {
 			return err
 		}
 	}
+	if p.take("memory") {
+		if c.Memory = p.word(); !slices.Contains(memories, c.Memory) {
+			return fmt.Errorf("%q is no memory: accepted are %s", c.Memory, strings.Join(memories, ", "))
+		}
+	}
 	if c.Group > c.Window {
 		return fmt.Errorf("a group of %d is larger than the window of %d: accepted is a smaller one", c.Group, c.Window)
 	}

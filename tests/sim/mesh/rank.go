@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ncclmesh/ncclnet"
+	"ncclmesh/tests/sim/adapter"
 )
 
 // A Rank is a rank of a job: the thread of NCCL that calls the plugin, and the rank's connections.
@@ -14,7 +15,8 @@ type Rank struct {
 	*Process
 	pause
 	flows  []flow
-	broken []*Break // flows that a call has failed for, in the order of the failures
+	gpus   []*adapter.GPUMemory // for what a killed process leaves
+	broken []*Break             // flows that a call has failed for, in the order of the failures
 	err    error
 	killed atomic.Bool
 	died   time.Duration // set before killed
@@ -92,6 +94,11 @@ func (r *Rank) end() error {
 	r.Process.Gate.Wait()
 	if r.killed.Load() {
 		_ = r.Finalize() // ends the goroutines, which a dead process would not have
+		for _, m := range r.gpus {
+			if err := m.Free(); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	var errs []error

@@ -34,11 +34,12 @@ type Wire struct {
 type Connection struct {
 	From, To string
 	Messages int
-	Largest  int // bytes of the largest message at most
-	Pauses   int // percent of the messages before which the sender computes for a while
-	Window   int // messages that are under way at most
-	Group    int // messages that one irecv receives at most
-	Ranges   int // of memory beside the buffers, that each end has registered at most; it registers them and gives them back at random
+	Largest  int    // bytes of the largest message at most
+	Pauses   int    // percent of the messages before which the sender computes for a while
+	Window   int    // messages that are under way at most
+	Group    int    // messages that one irecv receives at most
+	Ranges   int    // of memory beside the buffers, that each end has registered at most; it registers them and gives them back at random
+	Memory   string // kind of memory that its messages lie in
 }
 
 // An Expectation says what a run must show. In every run the rest of the oracle holds too: bytes, memory, waiting, ends.

@@ -91,6 +91,7 @@ func (r *shrinking) messages() (smaller bool) {
 			{"no pauses", func(c *Connection) { c.Pauses = 0 }},
 			{"groups of one", func(c *Connection) { c.Group = 1 }},
 			{"no ranges", func(c *Connection) { c.Ranges = 0 }},
+			{"host memory", func(c *Connection) { c.Memory = HostMemory }},
 		} {
 			for r.try(name+" with "+part.what, func(s *Scenario) { part.change(&s.Connections[k]) }) {
 				smaller = true
