@@ -12,7 +12,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"ncclmesh/ibv/internal/ccall"
+	"ncclmesh/internal/ccall"
 )
 
 func dlopen(name string) (uintptr, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/ebitengine/purego"
 	"github.com/google/go-cmp/cmp"
 
-	"ncclmesh/ibv/internal/ccall"
+	"ncclmesh/internal/ccall"
 )
 
 // pattern is what field i holds: different in every byte of neighbouring fields. The C side computes the same.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"ncclmesh/ibv/internal/ccall"
+	"ncclmesh/internal/ccall"
 	"ncclmesh/tests/require"
 )
 

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"unsafe"
 
-	"ncclmesh/ibv/internal/ccall"
+	"ncclmesh/internal/ccall"
 )
 
 // struct ibv_device **ibv_get_device_list(int *num_devices)

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"ncclmesh/tests/internal/need"
 	"ncclmesh/tests/require"
 )
 
@@ -24,9 +23,7 @@ type library struct {
 
 func load(t *testing.T) library {
 	t.Helper()
-	if err := need.Missing("cc", "make", "flock"); err != nil {
-		require.Skip(t, require.CC, err.Error())
-	}
+	require.Tools(t, require.CC, "cc", "make", "flock")
 	out, err := filepath.Abs("../../build/fakecuda")
 	if err != nil {
 		t.Fatal(err)

@@ -54,8 +54,9 @@ var imports = map[string][]string{
 	"guard":                         {},
 	"printable":                     {},
 	"random":                        {},
-	"ibv":                           {"guard", "ibv/internal/ccall", sysUnix, purego},
-	"ibv/internal/ccall":            {purego},
+	"ibv":                           {"guard", "internal/ccall", sysUnix, purego},
+	"internal/ccall":                {purego},
+	"cuda":                          {"internal/ccall", purego},
 	"tools/abigen":                  {},
 	"tools/benchibv":                {"ibv", sysUnix},
 	"tools/bench":                   {"tests/fabric", "tests/lab", "tests/nccl", "tuner", sysUnix, plot, plot + "/plotter", plot + "/vg"},
@@ -188,7 +189,7 @@ func parse(t *testing.T, path string) *ast.File {
 func eachOfPlugin(t *testing.T, visit func(dir string, fset *token.FileSet, f *ast.File)) {
 	t.Helper()
 	for dir, files := range sources(t) {
-		if top, _, _ := strings.Cut(dir, "/"); !slices.Contains([]string{"capi", "guard", "handshake", "ibv", "ncclnet", "printable", "transport", "tuner"}, top) {
+		if top, _, _ := strings.Cut(dir, "/"); !slices.Contains([]string{"capi", "cuda", "guard", "handshake", "ibv", "internal", "ncclnet", "printable", "transport", "tuner"}, top) {
 			continue
 		}
 		for _, file := range files {

@@ -1,0 +1,103 @@
+package cuda
+
+// Device attributes, from enum CUdevice_attribute_enum.
+const (
+	attributeIntegrated           = 18  // CU_DEVICE_ATTRIBUTE_INTEGRATED
+	attributeGPUDirectRDMAWithVMM = 110 // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+	attributeGPUDirectRDMA        = 116 // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED
+	attributeFlushWritesOptions   = 117 // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
+	attributeDMABuf               = 124 // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
+	flushWritesByHost             = 1   // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST
+	flushWritesToCurrentCtx       = 0   // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
+	flushWritesScopeToOwner       = 100 // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER
+)
+
+// Attributes says what GPUs can do: the device of the calling thread's context, or all devices where the thread has no context. Of all
+// devices an attribute is true if it is true of each.
+type Attributes struct {
+	Devices              int  // how many devices the attributes are of
+	GPUDirectRDMA        bool // other PCIe devices can reach memory of cudaMalloc
+	GPUDirectRDMAWithVMM bool // and memory that was mapped with CUDA's virtual memory management
+	DMABuf               bool // memory can be exported as a DMA-BUF
+	FlushByHost          bool // FlushWrites works
+	Integrated           bool // the GPU shares the memory of the processor
+}
+
+// Attributes asks the driver for its devices' attributes. It fails if the driver is not initialised or sees no device. An attribute that
+// the driver does not know is false.
+func (d *Driver) Attributes() (Attributes, error) {
+	device, result := d.currentDevice()
+	if result == CUDA_SUCCESS {
+		return d.attributesOf(device)
+	}
+	if result != CUDA_ERROR_INVALID_CONTEXT {
+		return Attributes{}, failed("cuCtxGetDevice", result)
+	}
+	n, result := d.count()
+	if result != CUDA_SUCCESS {
+		return Attributes{}, failed("cuDeviceGetCount", result)
+	}
+	if n == 0 {
+		return Attributes{}, failed("cuDeviceGetCount", CUDA_ERROR_NO_DEVICE)
+	}
+	all := Attributes{GPUDirectRDMA: true, GPUDirectRDMAWithVMM: true, DMABuf: true, FlushByHost: true, Integrated: true}
+	for i := range n {
+		device, result := d.device(i)
+		if result != CUDA_SUCCESS {
+			return Attributes{}, failed("cuDeviceGet", result)
+		}
+		a, err := d.attributesOf(device)
+		if err != nil {
+			return Attributes{}, err
+		}
+		all = Attributes{
+			Devices:              all.Devices + 1,
+			GPUDirectRDMA:        all.GPUDirectRDMA && a.GPUDirectRDMA,
+			GPUDirectRDMAWithVMM: all.GPUDirectRDMAWithVMM && a.GPUDirectRDMAWithVMM,
+			DMABuf:               all.DMABuf && a.DMABuf,
+			FlushByHost:          all.FlushByHost && a.FlushByHost,
+			Integrated:           all.Integrated && a.Integrated,
+		}
+	}
+	return all, nil
+}
+
+func (d *Driver) attributesOf(device int32) (Attributes, error) {
+	a := Attributes{Devices: 1}
+	for _, q := range []struct {
+		number int
+		bits   int32 // what makes it true
+		is     *bool
+	}{
+		{attributeGPUDirectRDMA, -1, &a.GPUDirectRDMA},
+		{attributeGPUDirectRDMAWithVMM, -1, &a.GPUDirectRDMAWithVMM},
+		{attributeDMABuf, -1, &a.DMABuf},
+		{attributeFlushWritesOptions, flushWritesByHost, &a.FlushByHost},
+		{attributeIntegrated, -1, &a.Integrated},
+	} {
+		value, result := d.attribute(device, q.number)
+		switch result {
+		case CUDA_SUCCESS:
+			*q.is = value&q.bits != 0
+		case CUDA_ERROR_INVALID_VALUE: // the driver is older than the attribute
+		default:
+			return Attributes{}, failed("cuDeviceGetAttribute", result)
+		}
+	}
+	return a, nil
+}
+
+// Version returns the newest version of CUDA that the driver supports, as 12080 for 12.8.
+func (d *Driver) Version() (int, error) {
+	v, result := d.version()
+	return v, failed("cuDriverGetVersion", result)
+}
+
+// FlushWrites makes what PCIe devices have written into the memory of the current context's device visible to that device. The calling
+// thread needs a context. It fails with CUDA_ERROR_NOT_SUPPORTED where Attributes has no FlushByHost.
+func (d *Driver) FlushWrites() error {
+	if d.fn.flushWrites == 0 {
+		return failed("cuFlushGPUDirectRDMAWrites", CUDA_ERROR_NOT_SUPPORTED)
+	}
+	return failed("cuFlushGPUDirectRDMAWrites", d.flush(flushWritesToCurrentCtx, flushWritesScopeToOwner))
+}
