@@ -162,6 +162,39 @@ func TestRegDmaBufMROldLibrary(t *testing.T) {
 	}
 }
 
+// Whether a device takes DMA-BUFs shows in how it refuses a bad descriptor. An errno that an earlier call left has no effect.
+func TestTakesDMABufs(t *testing.T) {
+	tests := []struct {
+		name  string
+		errno syscall.Errno // 0: what the library says of a descriptor that is none, EBADF
+		flags []string
+		want  bool
+	}{
+		{"EBADF", 0, nil, true},
+		{"EINVAL", syscall.EINVAL, nil, true},
+		{"EOPNOTSUPP", syscall.EOPNOTSUPP, nil, false},
+		{"EPROTONOSUPPORT", syscall.EPROTONOSUPPORT, nil, false},
+		{"ENOSYS", syscall.ENOSYS, nil, false},
+		{"no ibv_reg_dmabuf_mr", 0, []string{"-DRELEASE=11"}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPair(t, tt.flags...)
+			p.s.fail("ibv_reg_mr", syscall.EOPNOTSUPP)
+			if mr, err := p.pd.RegMR(p.mem.Addr(), 64, 0); err == nil { // leaves EOPNOTSUPP in errno
+				closeAll(t, mr)
+				t.Fatal("reg_mr did not fail")
+			}
+			if tt.errno != 0 {
+				p.s.fail("ibv_reg_dmabuf_mr", tt.errno)
+			}
+			if got := p.pd.TakesDMABufs(); got != tt.want {
+				t.Errorf("%t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestECE(t *testing.T) {
 	p := newPair(t)
 	ece, err := p.qp.QueryECE()

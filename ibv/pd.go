@@ -1,6 +1,7 @@
 package ibv
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 )
@@ -67,6 +68,19 @@ func (pd *PD) RegDmaBufMR(offset, length, iova uint64, fd int, access uint32) (*
 		detail := fmt.Sprintf("%d bytes at offset %d of DMA-BUF %d for address %#x, access %#x", length, offset, fd, iova, access)
 		return info, newError("reg_dmabuf_mr", pd.ctx.device.info.Name, 0, errno, detail+regHint(errno))
 	})
+}
+
+// TakesDMABufs reports whether RegDmaBufMR can register the memory of a DMA-BUF. It asks for a region of a descriptor that is
+// none: a kernel and a device that can do it say that the descriptor is bad, others that they do not support the call. It
+// returns false where the library has no such verb.
+func (pd *PD) TakesDMABufs() bool {
+	mr, err := pd.RegDmaBufMR(0, 0, 0, -1, 0)
+	if err == nil {
+		_ = mr.Close()
+		return true
+	}
+	var e *Error
+	return errors.As(err, &e) && !errors.Is(err, ErrNotSupported)
 }
 
 func (pd *PD) register(addr, length uintptr, verb func() (MRInfo, error)) (*MR, error) {

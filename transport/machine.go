@@ -41,8 +41,8 @@ type Source interface {
 	Discover() (*topology.Node, error)
 	// Watch calls the functions on changes until done is closed, as [topology.Watch] does.
 	Watch(done <-chan struct{}, changed func(), link func(netdev string, carrier bool), caught func(*guard.Panic)) error
-	// GPUs returns where the GPUs are that NCCL can use.
 	GPUs() []topology.Slot // GPUs returns the PCI locations of the GPUs that NCCL can use.
+	PeerMemory() bool      // PeerMemory reports whether network adapters can register GPU memory by its address.
 }
 
 // Identity is the identity of a process and its machine.
@@ -73,6 +73,8 @@ func (k kernel) Watch(done <-chan struct{}, changed func(), link func(string, bo
 }
 
 func (k kernel) GPUs() []topology.Slot { return topology.GPUs(k.sysfs) }
+
+func (k kernel) PeerMemory() bool { return topology.PeerMemory(k.sysfs) }
 
 // collector returns the function that frees unused memory, or nil if Go's runtime does that.
 func (m *Machine) collector() func() {

@@ -63,6 +63,8 @@ func (*madeUp) GPUs() []topology.Slot {
 	return []topology.Slot{{PCIPath: "/sys/devices/pci0000:00", NUMA: 3}}
 }
 
+func (*madeUp) PeerMemory() bool { return true }
+
 func (m *madeUp) change(addr string, carrier bool) {
 	m.mu.Lock()
 	m.addr, m.carrier = netip.MustParsePrefix(addr), carrier
@@ -88,6 +90,9 @@ func TestMachine(t *testing.T) {
 	}
 	if gpus := tr.GPUs(); len(gpus) != 1 || gpus[0].NUMA != 3 {
 		t.Errorf("the GPUs are %v", gpus)
+	}
+	if diff := cmp.Diff(transport.GPUReach{PeerMemory: true, TCP: true}, tr.GPUReach()); diff != "" {
+		t.Errorf("what can reach GPU memory (-want +got):\n%s", diff)
 	}
 	if tr.Node() == other.Node() {
 		t.Error("two machines are one node")

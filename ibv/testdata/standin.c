@@ -468,6 +468,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 #if RELEASE >= 12
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
+	if (failing("ibv_reg_dmabuf_mr"))
+		return NULL;
 	if (offset != 4096 || fd != 9) {
 		errno = EBADF;
 		return NULL;

@@ -43,7 +43,7 @@ func TestDrawingOfPackages(t *testing.T) {
 	}
 	dirs := sources(t)
 	ships := func(dir string) bool {
-		return dirs[dir] != nil && !within(dir, []string{"tests", "tools", "docs", "ibv/internal"})
+		return dirs[dir] != nil && !within(dir, []string{"tests", "tools", "docs", "internal"})
 	}
 	_, blocks, _ := strings.Cut(string(text), "\n## The packages\n")
 	rows := drawing(t, strings.Split(blocks, "```")[1], ships)

@@ -102,6 +102,35 @@ func TestPayload(t *testing.T) {
 	}
 }
 
+func TestPeerMemory(t *testing.T) {
+	tests := map[string]bool{
+		"":                                      false,
+		"kernel/mm/memory_peers/nv_mem/version": true,
+		"kernel/mm/memory_peers/nv_mem_nc/version": true,
+		"module/nvidia_peermem/version":            true,
+		"module/nvidia/version":                    false,
+		"kernel/mm/memory_peers/amdkfd/version":    false,
+	}
+	for file, want := range tests {
+		root := t.TempDir()
+		if file != "" {
+			file = filepath.Join(root, file)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte("1\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := PeerMemory(root); got != want {
+			t.Errorf("with %q: %t, want %t", file, got, want)
+		}
+	}
+	if PeerMemory(filepath.Join(t.TempDir(), "none")) {
+		t.Error("without sysfs there is nvidia-peermem")
+	}
+}
+
 func TestGPUs(t *testing.T) {
 	root := t.TempDir()
 	add := func(path, vendor, class, numa string) {

@@ -3,6 +3,7 @@ package topology
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -27,6 +28,20 @@ func GPUs(root string) []Slot {
 		}
 	}
 	return gpus
+}
+
+// peerMemory are the files that exist while a kernel module lets network adapters register GPU memory by its address: the
+// ones of MLNX_OFED's modules and of the driver's own, nvidia-peermem.
+var peerMemory = []string{
+	"kernel/mm/memory_peers/nv_mem/version",
+	"kernel/mm/memory_peers/nv_mem_nc/version",
+	"module/nvidia_peermem/version",
+}
+
+// PeerMemory reports whether network adapters of this machine can register GPU memory by its address.
+func PeerMemory(root string) bool {
+	s, err := openSysfs(cmp.Or(root, "/sys"))
+	return err == nil && slices.ContainsFunc(peerMemory, func(file string) bool { return s.exists(file) })
 }
 
 // OnlyCPU reports whether the devices in two slots are connected only through the processor.

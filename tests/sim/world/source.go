@@ -25,6 +25,8 @@ func (s *source) Discover() (*topology.Node, error) {
 
 func (s *source) GPUs() []topology.Slot { return nil }
 
+func (s *source) PeerMemory() bool { return topology.PeerMemory(s.m.sysfs) }
+
 // news is a change of an interface that netlink reports.
 type news struct {
 	link    string // name of the interface whose carrier changed; "" when something else changed, such as an address

@@ -52,6 +52,7 @@ type Port struct {
 	maxReads, maxReadsIn int
 	ctx                  *ibv.Context
 	pd                   *ibv.PD
+	takesDMABufs         bool
 	stop                 func() // stops the event goroutine
 	fds                  []int  // descriptors that a forked child closes
 
@@ -94,8 +95,12 @@ func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Opt
 	if p.pd, err = p.ctx.AllocPD(); err != nil {
 		return nil, err
 	}
+	p.takesDMABufs = p.pd.TakesDMABufs()
 	return p, p.watchEvents()
 }
+
+// TakesDMABufs reports whether the kernel and the device register memory by DMA-BUFs. The answer does not change.
+func (p *Port) TakesDMABufs() bool { return p.takesDMABufs }
 
 // watchEvents starts the goroutine that receives the device's asynchronous events.
 func (p *Port) watchEvents() (err error) {

@@ -1,0 +1,22 @@
+package transport
+
+import "ncclmesh/transport/lane/verbs"
+
+// A GPUReach says what of this process can reach GPU memory.
+type GPUReach struct {
+	PeerMemory bool     // adapters of the machine can register GPU memory by its address
+	NoDMABufs  []string // RDMA devices in use that cannot register a DMA-BUF
+	TCP        bool     // a connection may get lanes of sockets, whose bytes the processor moves
+}
+
+// GPUReach returns what of this process can reach GPU memory. The answer does not change while the transport is open.
+func (t *Transport) GPUReach() GPUReach {
+	r := GPUReach{PeerMemory: t.opts.Machine.Source.PeerMemory(), TCP: t.opts.Transport != TransportRDMA}
+	for _, p := range t.ports {
+		if v, ok := p.(*verbs.Port); ok && !v.TakesDMABufs() {
+			r.NoDMABufs = append(r.NoDMABufs, p.Now().Device)
+		}
+		r.TCP = r.TCP || p.Traits().HostOnly
+	}
+	return r
+}
