@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
+	"ncclmesh/ncclnet/gpudirect"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
 	"ncclmesh/tuner"
@@ -16,6 +18,9 @@ type Config struct {
 	Transport transport.Options
 	Tuning    Tuning
 	Level     slog.Level
+
+	GDR        gpudirect.Setting
+	TCPLeftOut bool // Transport has no lanes over TCP because of GDR
 }
 
 // A Tuning is the part of the configuration that determines the tuner's answers. It must be equal on all ranks.
@@ -113,8 +118,26 @@ func read(getenv func(string) string) (Config, []Setting) {
 			break
 		}
 	}
+	c.combine(settings)
 	return c, settings
 }
+
+// combine changes what depends on more than one variable, and sets the error of one that contradicts another. Lanes over TCP cannot use
+// GPU memory: where the user demands that, there are none.
+func (c *Config) combine(settings []Setting) {
+	if c.GDR != gpudirect.On {
+		return
+	}
+	switch c.Transport.Transport {
+	case transport.TransportTCP:
+		i := slices.IndexFunc(settings, func(s Setting) bool { return s.Name == "NCCL_MESH_GDR" })
+		settings[i].Err = &Error{settings[i].Origin, settings[i].Value, errGDRWithTCP}
+	case "", transport.TransportAuto:
+		c.Transport.Transport, c.TCPLeftOut = transport.TransportRDMA, true
+	}
+}
+
+var errGDRWithTCP = errors.New("NCCL_MESH_TRANSPORT is tcp, and lanes over TCP cannot use GPU memory: that takes rdma or auto")
 
 var errQuoted = errors.New("the quotes are part of the value: a shell takes them off, docker --env-file, Kubernetes and systemd may not; write it without")
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"ncclmesh/ncclnet/gpudirect"
 	"ncclmesh/transport"
 	"ncclmesh/transport/clock"
 	"ncclmesh/transport/lane/tcp"
@@ -70,6 +71,22 @@ func TestRead(t *testing.T) {
 			c.Transport.TCPCheck = tcp.CheckAuto
 			c.Transport.Transport, c.Transport.TCPStreams = transport.TransportTCP, 3
 		})},
+		{"GPU memory", map[string]string{"NCCL_MESH_GDR": "0"}, with(func(c *Config) { c.GDR = gpudirect.Off })},
+		{"GPU memory by default", map[string]string{"NCCL_MESH_GDR": "Auto", "NCCL_MESH_TRANSPORT": "auto"}, with(func(c *Config) {
+			c.Transport.Transport = transport.TransportAuto
+		})},
+		{"GPU memory demanded", map[string]string{"NCCL_MESH_GDR": "1"}, with(func(c *Config) {
+			c.GDR, c.TCPLeftOut, c.Transport.Transport = gpudirect.On, true, transport.TransportRDMA
+		})},
+		{"GPU memory demanded of auto", map[string]string{"NCCL_MESH_GDR": "1", "NCCL_MESH_TRANSPORT": "auto"}, with(func(c *Config) {
+			c.GDR, c.TCPLeftOut, c.Transport.Transport = gpudirect.On, true, transport.TransportRDMA
+		})},
+		{"GPU memory demanded of RDMA", map[string]string{"NCCL_MESH_GDR": "1", "NCCL_MESH_TRANSPORT": "rdma"}, with(func(c *Config) {
+			c.GDR, c.Transport.Transport = gpudirect.On, transport.TransportRDMA
+		})},
+		{"GPU memory unwanted over TCP", map[string]string{"NCCL_MESH_GDR": "0", "NCCL_MESH_TRANSPORT": "tcp"}, with(func(c *Config) {
+			c.GDR, c.Transport.Transport = gpudirect.Off, transport.TransportTCP
+		})},
 		{"ports", map[string]string{"NCCL_MESH_PORTS": "50000-50999"}, with(func(c *Config) {
 			c.Transport.PortRange = sock.PortRange{First: 50000, Last: 50999}
 		})},
@@ -122,6 +139,7 @@ func TestErrors(t *testing.T) {
 		{"NCCL_IB_TIMEOUT", "14s", `NCCL_IB_TIMEOUT="14s": want a whole number from 0 to 31`},
 		{"NCCL_IB_RETRY_CNT", "99999999999999999999", `NCCL_IB_RETRY_CNT="99999999999999999999": want a whole number from 0 to 7`},
 		{"NCCL_MESH_TRANSPORT", "udp", `NCCL_MESH_TRANSPORT="udp": want auto, rdma or tcp`},
+		{"NCCL_MESH_GDR", "on", `NCCL_MESH_GDR="on": want auto, 0 or 1`},
 		{"NCCL_MESH_TCP_CHECK", "yes", `NCCL_MESH_TCP_CHECK="yes": want auto, 0 or 1`},
 		{"NCCL_MESH_TCP_STREAMS", "33", `NCCL_MESH_TCP_STREAMS="33": want a whole number from 0 to 32`},
 		{"NCCL_MESH_PORTS", "50999-50000", `NCCL_MESH_PORTS="50999-50000": want FIRST-LAST, two ports from 1024 to 65535 in rising order, as in 50000-50999; correct it or unset it`},
@@ -150,7 +168,12 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s=%s: %#v names neither", tt.name, tt.value, err)
 		}
 	}
-	_, err := Read(envOf(map[string]string{"NCCL_IB_TC": "a", "NCCL_IB_SL": "b"}))
+	_, err := Read(envOf(map[string]string{"NCCL_MESH_GDR": "1", "NCCL_MESH_TRANSPORT": "TCP"}))
+	const contradiction = `NCCL_MESH_GDR="1": NCCL_MESH_TRANSPORT is tcp, and lanes over TCP cannot use GPU memory: that takes rdma or auto; correct it or unset it`
+	if err == nil || err.Error() != contradiction {
+		t.Errorf("GPU memory over TCP: %v\nwant %s", err, contradiction)
+	}
+	_, err = Read(envOf(map[string]string{"NCCL_IB_TC": "a", "NCCL_IB_SL": "b"}))
 	if err == nil || !strings.Contains(err.Error(), "NCCL_IB_TC") || !strings.Contains(err.Error(), "NCCL_IB_SL") {
 		t.Errorf("two bad values: %v", err)
 	}

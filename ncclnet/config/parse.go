@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"ncclmesh/ncclnet/gpudirect"
 	"ncclmesh/transport"
 	"ncclmesh/transport/lane/tcp"
 )
@@ -64,6 +65,18 @@ func parseTransport(v string) (string, error) {
 		return v, nil
 	}
 	return "", errors.New("want auto, rdma or tcp")
+}
+
+func parseGDR(v string) (gpudirect.Setting, error) {
+	switch strings.ToLower(v) {
+	case "auto":
+		return gpudirect.Auto, nil
+	case "0":
+		return gpudirect.Off, nil
+	case "1":
+		return gpudirect.On, nil
+	}
+	return gpudirect.Auto, errors.New("want auto, 0 or 1")
 }
 
 func parseRelay(v string) (string, error) {

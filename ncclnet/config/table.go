@@ -85,6 +85,9 @@ var variables = []Variable{
 
 	{"NCCL_MESH_TRANSPORT", "auto", "", "`rdma`, `tcp`, or `auto`: RDMA between any two nodes where it works, else TCP.",
 		func(c *Config, v string) (err error) { c.Transport.Transport, err = parseTransport(v); return }},
+	{"NCCL_MESH_GDR", "auto", "", "Whether NCCL is offered GPU memory that adapters reach without a copy in host memory: see [GPU memory](gpudirect.md). `auto`: where CUDA, the driver and the adapters can, " +
+		"and `NCCL_MESH_TRANSPORT` is `rdma`. `0`: never. `1`: the plugin fails unless it can, and no lanes over TCP are used.",
+		func(c *Config, v string) (err error) { c.GDR, err = parseGDR(v); return }},
 	{"NCCL_MESH_TCP_STREAMS", "0", "", "TCP sockets of a connection on each path; 0 chooses by the speed of the path: 1 up to 10 Gb/s, 2 up to 25 Gb/s, 4 above.",
 		integer(0, handshake.MaxLanes, func(c *Config) *int { return &c.Transport.TCPStreams })},
 	{"NCCL_MESH_TCP_CHECK", "auto", "", "Whether the data of a TCP lane is authenticated: `1`, `0`, or `auto`, which authenticates unless both addresses are on the cable " +

@@ -20,8 +20,9 @@ const module = "ncclmesh"
 // are free. A new edge is a decision: it belongs here, and in the review.
 var imports = map[string][]string{
 	"capi":                          {"C", "ncclnet", "transport/board", "transport/lane", "tuner"},
-	"ncclnet":                       {"guard", "handshake", "ncclnet/config", "printable", "transport", "transport/clock", "transport/fault", "transport/forkfd", "transport/lane", "transport/conn", "transport/topology", "transport/turn", "tuner"},
-	"ncclnet/config":                {"handshake", "transport", "transport/discovery", "transport/lane/tcp", "transport/sock", "transport/topology", "tuner"},
+	"ncclnet":                       {"cuda", "guard", "handshake", "ncclnet/config", "ncclnet/gpudirect", "printable", "transport", "transport/clock", "transport/fault", "transport/forkfd", "transport/lane", "transport/conn", "transport/topology", "transport/turn", "tuner"},
+	"ncclnet/gpudirect":             {"cuda"},
+	"ncclnet/config":                {"handshake", "ncclnet/gpudirect", "transport", "transport/discovery", "transport/lane/tcp", "transport/sock", "transport/topology", "tuner"},
 	"tuner":                         {},
 	"transport":                     {"guard", "handshake", "ibv", "printable", "random", "transport/conn", "transport/clock", "transport/control", "transport/threads", "transport/dataport", "transport/fault", "transport/discovery", "transport/lane", "transport/lane/circuit", "transport/lane/tcp", "transport/lane/verbs", "transport/limit", "transport/routing", "transport/path", "transport/relay", "transport/relay/engine", "transport/sock", "transport/stats", "transport/topology", "transport/window", sysUnix},
 	"transport/path":                {"handshake", "transport/conn", "transport/clock", "transport/control", "transport/fault", "transport/lane", "transport/topology"},
