@@ -13,7 +13,7 @@ import (
 )
 
 var plugin = ncclnet.New(ncclnet.NewProcess(ncclnet.Host{
-	Getenv: getenv, Environ: environ, PublishBoard: publishBoard, UnpublishBoard: unpublishBoard,
+	Getenv: getenv, Environ: environ, GPU: ncclnet.CUDA(), PublishBoard: publishBoard, UnpublishBoard: unpublishBoard,
 	StartEvent: startEvent, StopEvent: stopEvent,
 }))
 

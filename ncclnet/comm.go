@@ -70,7 +70,7 @@ func (n *Net) activate(c *comm) {
 
 // RegMr registers memory for use with one connection.
 func (n *Net) RegMr(comm Handle, addr, length uintptr, ptrType int) (Handle, Result) {
-	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*lane.Region, error) {
+	h, err := n.register(comm, addr, length, ptrType, NCCL_PTR_CUDA, func(m memory) (*lane.Region, error) {
 		return m.RegMR(memoryKind(ptrType), addr, length)
 	})
 	return h, n.result("regMr", err)
@@ -79,7 +79,7 @@ func (n *Net) RegMr(comm Handle, addr, length uintptr, ptrType int) (Handle, Res
 // RegMrDmaBuf registers the memory of a DMA-BUF descriptor for use with one connection. The descriptor is not used
 // after the call.
 func (n *Net) RegMrDmaBuf(comm Handle, addr, length uintptr, ptrType int, offset uint64, fd int) (Handle, Result) {
-	h, err := n.register(comm, addr, length, ptrType, func(m memory) (*lane.Region, error) {
+	h, err := n.register(comm, addr, length, ptrType, NCCL_PTR_DMABUF, func(m memory) (*lane.Region, error) {
 		return m.RegDmaBufMR(memoryKind(ptrType), addr, length, offset, fd)
 	})
 	return h, n.result("regMrDmaBuf", err)
@@ -93,16 +93,20 @@ func memoryKind(ptrType int) lane.MemoryKind {
 	return lane.GPUMemory
 }
 
-func (n *Net) register(h Handle, addr, length uintptr, ptrType int,
+// register registers memory. bit is the property that GPU memory needs for this call.
+func (n *Net) register(h Handle, addr, length uintptr, ptrType, bit int,
 	reg func(memory) (*lane.Region, error),
 ) (Handle, error) {
 	c, err := n.comm(h)
 	if err != nil {
 		return 0, err
 	}
-	if ptrType != NCCL_PTR_HOST {
-		return 0, fmt.Errorf("%w: memory type %d; only host memory (%d) is supported, as getProperties says",
-			errArgument, ptrType, NCCL_PTR_HOST)
+	m := n.process.mesh.Load()
+	if m == nil {
+		return 0, errNotOpen
+	}
+	if err := m.checkType(ptrType, bit); err != nil {
+		return 0, err
 	}
 	if addr == 0 && length > 0 || addr+length < addr {
 		return 0, fmt.Errorf("%w: %d bytes of memory at %#x: the address is NULL, or the range wraps around", errArgument, length, addr)

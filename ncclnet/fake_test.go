@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"ncclmesh/cuda"
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
 	"ncclmesh/transport/conn"
@@ -29,6 +30,7 @@ type fakeNetwork struct {
 	closed    bool
 	usedBy    atomic.Int64 // every context tells it
 	device    topology.Device
+	reach     transport.GPUReach
 }
 
 func (f *fakeNetwork) enter(call string) (again bool, err error) {
@@ -58,6 +60,8 @@ func (f *fakeNetwork) Device() topology.Device {
 }
 
 func (f *fakeNetwork) GPUs() []topology.Slot { return topology.GPUs(f.options.Sysfs) }
+
+func (f *fakeNetwork) GPUReach() transport.GPUReach { return f.reach }
 
 func (f *fakeNetwork) Listen() (listener, error) {
 	if _, err := f.enter("listen"); err != nil {
@@ -282,6 +286,7 @@ type testNet struct {
 	t   testing.TB
 	f   *fakeNetwork // the one opened last
 	env map[string]string
+	gpu GPU
 
 	mu         sync.Mutex
 	log, files []string
@@ -297,6 +302,11 @@ func newTestNet(t testing.TB) *testNet {
 				list = append(list, k+"="+v)
 			}
 			return list
+		},
+		GPU: GPU{
+			Attributes: func() (cuda.Attributes, error) { return n.gpu.attributes() },
+			Buffer:     func(addr uintptr) (uint64, bool) { return n.gpu.Buffer(addr) },
+			Flush:      func() error { return n.gpu.Flush() },
 		},
 	}
 	refuse := map[string]error{}
@@ -314,6 +324,7 @@ func newTestNet(t testing.TB) *testNet {
 			refuse:    n.f.refuse,
 			notYet:    map[string]int{},
 			device:    n.f.device,
+			reach:     n.f.reach,
 		}
 		return n.f, nil
 	}))

@@ -14,6 +14,7 @@ type (
 	network interface {
 		Device() topology.Device
 		GPUs() []topology.Slot
+		GPUReach() transport.GPUReach
 		Listen() (listener, error)
 		Dial(handshake.Handle) dialing
 		// UsedBy records which version of the plugin interface NCCL uses.

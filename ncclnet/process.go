@@ -1,14 +1,17 @@
 package ncclnet
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"ncclmesh/cuda"
 	"ncclmesh/handshake"
 	"ncclmesh/ncclnet/config"
+	"ncclmesh/ncclnet/gpudirect"
 	"ncclmesh/transport"
 	"ncclmesh/transport/topology"
 	"ncclmesh/transport/turn"
@@ -20,6 +23,9 @@ type Host struct {
 	Getenv  func(name string) string
 	Environ func() []string
 	Machine transport.Machine // the machine that the process runs on
+
+	// GPU is CUDA as the process has loaded it.
+	GPU GPU
 
 	// PublishBoard gives C access to the board of a connection, and UnpublishBoard ends it. Nil: C calls Go for every
 	// request.
@@ -64,6 +70,8 @@ type mesh struct {
 	device   topology.Device
 	tuning   config.Tuning
 	settings []handshake.Setting // settings that are sent to peers
+	offer    gpudirect.Offer     // of GPU memory
+	gpu      cuda.Attributes
 }
 
 // A Reference keeps the transport of a Process open.
@@ -181,11 +189,19 @@ func (p *Process) openMesh(trafficClass int) (*mesh, error) {
 	p.log.Info(fmt.Sprintf("build %s, protocol %d", handshake.Build(), handshake.Version))
 	options := c.OfCommunicator(trafficClass)
 	options.Machine, options.Log, options.Settings = p.host.Machine, p.log, config.Told(p.host.Getenv)
+	options.GPUBuffer, options.FlushGPU = p.host.GPU.Buffer, p.host.GPU.Flush
 	net, err := p.open(options)
 	if err != nil {
+		if c.TCPLeftOut {
+			err = fmt.Errorf("%w; NCCL_MESH_GDR=1 leaves out lanes over TCP, as NCCL_MESH_TRANSPORT=rdma does", err)
+		}
 		return nil, err
 	}
-	return &mesh{net, net.Device(), c.Tuning, options.Settings}, nil
+	offer, gpu, err := p.offerGPUMemory(c, net.GPUReach())
+	if err != nil {
+		return nil, errors.Join(err, net.Close())
+	}
+	return &mesh{net, net.Device(), c.Tuning, options.Settings, offer, gpu}, nil
 }
 
 // logTo returns a log that writes to one logger, for the duration of the call that passed the logger.

@@ -8,7 +8,9 @@ import (
 
 // Fixed properties of the devices that are reported to NCCL.
 const (
-	NCCL_PTR_HOST = 1
+	NCCL_PTR_HOST   = 1
+	NCCL_PTR_CUDA   = 2 // GPU memory
+	NCCL_PTR_DMABUF = 4 // GPU memory by a DMA-BUF
 
 	MaxRecvs = 8 // maximum number of receives that one irecv may group
 
@@ -67,12 +69,10 @@ func (n *Net) Properties(dev int) (Properties, Result) {
 		return Properties{}, n.result("getProperties", err)
 	}
 	return Properties{
-		Name:    vDevices[dev].name,
-		PCIPath: vDevices[dev].pciPath,
-		GUID:    m.device.GUID,
-		// Only host memory. On GB10 the GPU's memory is not coherent with the network adapter, and elsewhere GPUDirect
-		// has not been validated yet.
-		PtrSupport: NCCL_PTR_HOST,
+		Name:       vDevices[dev].name,
+		PCIPath:    vDevices[dev].pciPath,
+		GUID:       m.device.GUID,
+		PtrSupport: m.ptrSupport(),
 		Speed:      vDevices[dev].mbps,
 		Port:       dev + 1, // devices with the same port number would share one speed
 		// NCCL adds this value to its own model of a step between nodes, which is 5 µs with LL and 14 with Simple,

@@ -107,6 +107,9 @@ func (n *Net) show(m *mesh, c Caller) []vDevice {
 	if len(vDevices) > 1 {
 		n.log.Info(describeVDevices(vDevices))
 	}
+	if line := m.bypass(c, n.process.host.Getenv); line != "" {
+		n.log.Info(line)
+	}
 	return vDevices
 }
 
