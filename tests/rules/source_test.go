@@ -106,7 +106,7 @@ var imports = map[string][]string{
 	"tests/require":                 {"tests/internal/need"},
 	"tests/sim/adapter":             {"ibv", "tests/sim/bus"},
 	"tests/sim/bus":                 {"tests/sim/draw", sysUnix},
-	"tests/sim/mesh":                {"ibv", "ncclnet", "tests/sim/bus", "tests/sim/draw", "tests/sim/world", "transport/stats"},
+	"tests/sim/mesh":                {"cuda", "ibv", "ncclnet", "tests/sim/bus", "tests/sim/draw", "tests/sim/world", "transport/stats"},
 	"tests/sim/cmd/sim":             {"tests/sim/mesh"},
 	"tests/sim/conformance":         {},
 	"tests/sim/conformance/links":   {},

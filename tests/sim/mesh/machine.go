@@ -70,6 +70,7 @@ type Machine struct {
 // AddMachine adds a machine that has no interface yet but the loopback one.
 func (w *World) AddMachine(name string) *Machine {
 	m := &Machine{Machine: w.World.AddMachine(name), world: w}
+	m.LoadPeerMemory() // there is a GPU
 	w.Machines = append(w.Machines, m)
 	return m
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"ncclmesh/cuda"
 	"ncclmesh/ncclnet"
 	"ncclmesh/tests/sim/bus"
 	"ncclmesh/tests/sim/world"
@@ -43,6 +44,10 @@ func (m *Machine) Start(settings map[string]string) *Process {
 			return all
 		},
 		Machine: runs,
+		GPU: ncclnet.GPU{
+			Attributes: func() (cuda.Attributes, error) { return cuda.Attributes{GPUDirectRDMA: true, DMABuf: true}, nil },
+			Buffer:     m.world.Fabric.GPUNumber,
+		},
 	}
 	p.net = ncclnet.New(ncclnet.NewProcess(host))
 	p.Sockets.OnNews(p.wake)

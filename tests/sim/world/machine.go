@@ -53,6 +53,11 @@ func (m *Machine) AddPort(name string, mbps int, prefixes ...netip.Prefix) *inte
 	return i
 }
 
+// LoadPeerMemory makes nvidia-peermem one of the machine's kernel modules.
+func (m *Machine) LoadPeerMemory() {
+	m.write(filepath.Join(m.sysfs, "module/nvidia_peermem"), "version", "580.95.05")
+}
+
 // write makes a file of sysfs.
 func (m *Machine) write(dir, name, text string) {
 	write := func() error { return os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644) }
