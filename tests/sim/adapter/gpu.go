@@ -219,3 +219,14 @@ func (f *Fabric) GPUNumber(addr uintptr) (number uint64, known bool) {
 	}
 	return 0, false
 }
+
+// Settle makes all that adapters of a node have written to GPU memory visible there, as CUDA can.
+func (f *Fabric) Settle(node string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.devices {
+		if d.node == node {
+			d.settle()
+		}
+	}
+}

@@ -47,6 +47,10 @@ func (m *Machine) Start(settings map[string]string) *Process {
 		GPU: ncclnet.GPU{
 			Attributes: func() (cuda.Attributes, error) { return cuda.Attributes{GPUDirectRDMA: true, DMABuf: true}, nil },
 			Buffer:     m.world.Fabric.GPUNumber,
+			Flush: func() error {
+				m.world.Fabric.Settle(m.Name())
+				return nil
+			},
 		},
 	}
 	p.net = ncclnet.New(ncclnet.NewProcess(host))
