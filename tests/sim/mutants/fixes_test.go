@@ -1,5 +1,7 @@
 package mutants
 
+import "slices"
+
 // The tests of tests/sim/mesh that have mutants to find.
 var (
 	skewed  = []string{"TestSkewedCables"}
@@ -17,7 +19,7 @@ var (
 	between = []string{"TestStoppedAtEachCall", "TestStoppedIsWaitedFor"}
 )
 
-var all = append(fixes, mistakes...)
+var all = slices.Concat(fixes, mistakes, gpuMistakes)
 
 // fixes are those of pure interleavings, taken back.
 var fixes = []mutant{
