@@ -16,6 +16,7 @@ import (
 var callers = map[string]string{
 	"ibv":                    "the driver of libibverbs, its waiter, and memory outside the Go heap",
 	"transport":              "the network namespace, as the node's identity",
+	"transport/forkfd":       "copies of descriptors of DMA-BUFs",
 	"transport/limit":        "how many descriptors the process may have",
 	"transport/relay/engine": "the processor time of its thread",
 	"transport/sock":         "sockets",

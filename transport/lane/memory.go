@@ -3,8 +3,6 @@ package lane
 import (
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"ncclmesh/transport/forkfd"
 )
 
@@ -44,12 +42,9 @@ type DMABuf struct {
 // process has a descriptor of it. If the process may not have another descriptor, the owner's is used until Forget.
 func KeepDMABuf(fd int, offset uint64) *DMABuf {
 	b := &DMABuf{FD: fd, Offset: offset}
-	forkfd.Do(func() {
-		if kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3); err == nil {
-			forkfd.Mark(kept)
-			b.FD, b.kept = kept, true
-		}
-	})
+	if kept, err := forkfd.Copy(fd); err == nil {
+		b.FD, b.kept = kept, true
+	}
 	return b
 }
 
@@ -61,16 +56,13 @@ func (b *DMABuf) Forget() {
 }
 
 // Close closes the copy of the descriptor.
-func (b *DMABuf) Close() (err error) {
+func (b *DMABuf) Close() error {
 	if !b.kept {
 		return nil
 	}
-	forkfd.Do(func() {
-		forkfd.Clear(b.FD)
-		err = unix.Close(b.FD)
-	})
+	fd := b.FD
 	b.FD, b.kept = -1, false
-	return err
+	return forkfd.CloseFD(fd)
 }
 
 func (m Memory) String() string {
