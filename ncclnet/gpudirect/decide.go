@@ -66,7 +66,7 @@ func (f *Facts) missing() (all []string) {
 	case f.CUDA != nil:
 		all = append(all, f.CUDA.Error())
 	case !f.GPU.GPUDirectRDMA:
-		all = append(all, "CUDA says that adapters cannot reach the memory of this GPU (GPU_DIRECT_RDMA_SUPPORTED is 0), as on GB10 and GeForce")
+		all = append(all, "CUDA says that adapters cannot reach the memory of this GPU (GPU_DIRECT_RDMA_SUPPORTED is 0), as on GB10")
 	}
 	if f.TCP {
 		all = append(all, "a connection may get lanes over TCP, which cannot use GPU memory: NCCL_MESH_TRANSPORT=rdma leaves them out")

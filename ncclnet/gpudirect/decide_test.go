@@ -92,7 +92,7 @@ func TestLines(t *testing.T) {
 	const through = "data of GPUs goes through host memory: "
 	const demanded = "NCCL_MESH_GDR=1 demands GPU memory that adapters can reach, and this is missing: "
 	const correct = "; correct it or unset NCCL_MESH_GDR"
-	const gb10 = "CUDA says that adapters cannot reach the memory of this GPU (GPU_DIRECT_RDMA_SUPPORTED is 0), as on GB10 and GeForce"
+	const gb10 = "CUDA says that adapters cannot reach the memory of this GPU (GPU_DIRECT_RDMA_SUPPORTED is 0), as on GB10"
 	const tcp = "a connection may get lanes over TCP, which cannot use GPU memory: NCCL_MESH_TRANSPORT=rdma leaves them out"
 	const peermem = "the kernel module nvidia-peermem is not loaded (modprobe nvidia-peermem loads it), and "
 	const export = "CUDA exports no DMA-BUFs (DMA_BUF_SUPPORTED is 0; the driver's open kernel modules can)"
