@@ -76,6 +76,8 @@ def judge_network(step, facts):
     if facts.vtable is None:
         wrong.append("NCCL's log does not name the plugin's vtable")
     wrong += judge_lanes(step, facts)
+    if step.lanes == "gdr" and not all("/GDRDMA" in via for via in facts.via or [""]):
+        wrong.append("NCCL's channels do not use GPU memory: %s, without /GDRDMA" % (", ".join(sorted(facts.via)) or "none in its log"))
     if facts.channels is not None and facts.channels > report.MOST_CHANNELS:
         wrong.append("NCCL opened %d channels, more than %d: the plugin's properties mislead it" % (facts.channels, report.MOST_CHANNELS))
     return wrong

@@ -82,9 +82,13 @@ class Fabric:
             return {"FAKEVERBS_DIR": str(self.directory), "FAKEVERBS_NODE": node,
                     "NCCL_MESH_SYSFS": str(self.directory / "nodes" / node / "sys"),
                     "NCCL_MESH_IBVERBS": str(self.layout.ibverbs), "NCCL_MESH_TRANSPORT": "rdma",
+                    "NCCL_MESH_GDR": "0",  # the fake copies by the processor, which cannot reach a GPU's memory
+                    "NCCL_SOCKET_IFNAME": self.bootstrap()}
+        if lanes == "gdr":  # the machine's own adapters; NCCL is to use them for GPU memory at any distance, in both directions
+            return {"NCCL_MESH_TRANSPORT": "rdma", "NCCL_MESH_GDR": "1", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_NET_GDR_READ": "1",
                     "NCCL_SOCKET_IFNAME": self.bootstrap()}
         if lanes == "tcp":
             return {"NCCL_MESH_TRANSPORT": "tcp", "NCCL_SOCKET_IFNAME": self.interfaces()}
         if lanes == "socket":
             return {"NCCL_SOCKET_IFNAME": self.bootstrap()}
-        raise ValueError("lanes %r: want fake, tcp or socket" % lanes)
+        raise ValueError("lanes %r: want fake, tcp, gdr or socket" % lanes)

@@ -26,7 +26,7 @@ COMMON = {
 @dataclass(frozen=True)
 class Step:
     work: str
-    lanes: str  # tcp and fake: the plugin's; socket: NCCL's own transport
+    lanes: str  # tcp, fake, and gdr, which is GPU memory over the machine's own adapters: the plugin's; socket: NCCL's own transport
     ranks: int
     timeout: float
     mps: bool = True  # may share the GPU with MPS
@@ -43,9 +43,10 @@ class Step:
         return max(self.timeout - 15, self.timeout / 2)
 
 
-def steps(lanes=("fake", "tcp"), ranks=(2, 3)):
+def steps(lanes=("fake", "tcp", "gdr"), ranks=(2, 3)):
     """All steps of a run, the most telling first, as time may run out."""
-    most = max(ranks)
+    most, gdr = max(ranks), "gdr" in lanes
+    lanes = [lane for lane in lanes if lane != "gdr"]
     plan = [Step("collectives", lane, n, 100) for n in ranks for lane in lanes]
     quiet = {"NCCL_DEBUG_SUBSYS": "INIT,NET,ENV,GRAPH"}  # no line for each collective
     plan += [Step("busbw", lane, n, 45, env=quiet) for n in ranks for lane in ("socket",) + tuple(lanes)]
@@ -57,6 +58,8 @@ def steps(lanes=("fake", "tcp"), ranks=(2, 3)):
             Step("abort", lane, most, 60, mps=False, env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}),
             Step("death", lane, most, 60, mps=False),
         ]
+    if gdr:
+        plan += [Step("collectives", "gdr", min(ranks), 100), Step("busbw", "gdr", min(ranks), 45, env=quiet)]
     return plan
 
 

@@ -48,7 +48,7 @@ def busbw_rows(results):
     for r in results:
         for case in r.get("busbw", []):
             found.setdefault((r["ranks"], case["bytes"]), {})[r["lanes"]] = case["busbw"]
-    lanes = [l for l in ("tcp", "fake") if any(l in f for f in found.values())]
+    lanes = [l for l in ("tcp", "fake", "gdr") if any(l in f for f in found.values())]
     rows = [["ranks", "size", "NCCL socket GB/s"] + [h for l in lanes for h in (l + " GB/s", l + " / socket")]]
     for (ranks, n), speeds in found.items():
         base = speeds.get("socket")

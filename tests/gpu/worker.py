@@ -14,6 +14,7 @@ import sys
 import time
 from datetime import timedelta
 
+import gpudirect
 import nccllog
 
 MIB = 1 << 20
@@ -38,7 +39,7 @@ def describe():
         return {"skip": "PyTorch %s is built without NCCL" % torch.__version__}
     return {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(0),
             "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-            "memory": torch.cuda.get_device_properties(0).total_memory}
+            "memory": torch.cuda.get_device_properties(0).total_memory, "attributes": gpudirect.attributes()}
 
 
 class OutOfTime(Exception):

@@ -28,10 +28,18 @@ class TestJudge(unittest.TestCase):
         one, step = [{"case": "x"}], plan.Step("collectives", "fake", 2, 60)
         tcp = LOG.replace("rdma0:1 -> rdma1:1 mtu 1024 gid 3", "p0 -> p1 tcp 192.168.1.1 -> 192.168.1.2")
         socket = "NCCL INFO Using network Socket\n"
+        gdr, direct = plan.Step("collectives", "gdr", 2, 60), LOG.replace("via NET/Mesh/0", "via NET/Mesh/0/GDRDMA")
         for name, want, arguments in (
             ("good", [], dict(step=step, cases=[one, one])),
             ("good over TCP", [], dict(step=plan.Step("again", "tcp", 2, 60), cases=[one, one], log=tcp)),
             ("good over sockets", [], dict(step=plan.Step("busbw", "socket", 2, 60), cases=[one, one], log=socket)),
+            ("good with GPU memory", [], dict(step=gdr, cases=[one, one], log=direct)),
+            ("host memory in place of the GPU's", ["NCCL's channels do not use GPU memory: NET/Mesh/0, without /GDRDMA"],
+             dict(step=gdr, cases=[one, one])),
+            ("host memory for some", ["NCCL's channels do not use GPU memory: NET/Mesh/0, NET/Mesh/0/GDRDMA, without /GDRDMA"],
+             dict(step=gdr, cases=[one, one], log=direct.replace("/GDRDMA", "", 1))),
+            ("no channels", ["NCCL's channels do not use GPU memory: none in its log, without /GDRDMA"],
+             dict(step=gdr, cases=[one, one], log=LOG.replace("via NET", "by NET"))),
             ("rank 0 has choices more", [], dict(step=step, cases=[one + [{"case": "choice Ring LL"}], one])),
             ("wrong data", ["rank 1: x: 3 elements"], dict(step=step, cases=[one, [{"case": "x", "ok": False, "error": "3 elements"}]])),
             ("exit status", ["rank 1 exited with 1 (KeyError: 7)"], dict(step=step, cases=[one, one], codes=[0, 1], words="x\nKeyError: 7\n")),

@@ -26,6 +26,8 @@ class TestPlan(unittest.TestCase):
             self.assertIn(name, got)
         self.assertEqual({"abort", "death"}, {s.work for s in plan.steps() if not s.mps})
         self.assertEqual({"tcp", "socket"}, {s.lanes for s in plan.steps(["tcp"], [2])})
+        self.assertEqual(["collectives-gdr-2", "busbw-gdr-2"], got[-2:])  # no namespace has the machine's adapters
+        self.assertEqual([], [s.name for s in plan.steps(["tcp", "fake"]) if s.lanes == "gdr"])
 
     def test_seconds(self):
         self.assertEqual([45, 5], [plan.Step("again", "tcp", 2, t).seconds for t in (60, 10)])
@@ -42,13 +44,16 @@ class TestPlan(unittest.TestCase):
     def test_environment(self):
         mine = {"NCCL_NET": "mesh", "NCCL_NET_PLUGIN": "/dist/build/libnccl-net-mesh.so", "NCCL_NET_PLUGIN_REF_COUNT": "1"}
         fake = {"FAKEVERBS_DIR": "/fabric", "FAKEVERBS_NODE": "b", "NCCL_MESH_SYSFS": "/fabric/nodes/b/sys",
-                "NCCL_MESH_IBVERBS": "/dist/build/fakeverbs/libibverbs.so.1", "NCCL_MESH_TRANSPORT": "rdma"}
+                "NCCL_MESH_IBVERBS": "/dist/build/fakeverbs/libibverbs.so.1", "NCCL_MESH_TRANSPORT": "rdma",
+                "NCCL_MESH_GDR": "0"}
+        gdr = {"NCCL_MESH_TRANSPORT": "rdma", "NCCL_MESH_GDR": "1", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_NET_GDR_READ": "1"}
         common = dict(plan.COMMON, NCCL_HOSTID="mesh-b", NCCL_DEBUG_FILE="/out/nccl1.log", CUDA_VISIBLE_DEVICES="0")
         for name, step, namespaces, want in (
             ("fake", plan.Step("again", "fake", 2, 9), True, dict(mine, **fake, NCCL_SOCKET_IFNAME="mgmt0")),
             ("fake, loopback", plan.Step("again", "fake", 2, 9), False, dict(mine, **fake, NCCL_SOCKET_IFNAME="lo")),
             ("tcp", plan.Step("again", "tcp", 2, 9), True, dict(mine, NCCL_MESH_TRANSPORT="tcp", NCCL_SOCKET_IFNAME="mgmt0,p0,p1")),
             ("tcp, loopback", plan.Step("again", "tcp", 2, 9), False, dict(mine, NCCL_MESH_TRANSPORT="tcp", NCCL_SOCKET_IFNAME="lo")),
+            ("gdr", plan.Step("again", "gdr", 2, 9), False, dict(mine, **gdr, NCCL_SOCKET_IFNAME="lo")),
             ("socket", plan.Step("again", "socket", 2, 9), True,
              {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_IFNAME": "mgmt0"}),
             ("setting of a step", plan.Step("abort", "socket", 2, 9, env={"NCCL_DEBUG": "WARN"}), True,
@@ -71,7 +76,7 @@ class TestPlan(unittest.TestCase):
         self.assertEqual(("2", "TRACE"), (env["CUDA_VISIBLE_DEVICES"], env["NCCL_DEBUG"]))
 
     def test_unknown_lanes(self):
-        with self.assertRaisesRegex(ValueError, "'ib': want fake, tcp or socket"):
+        with self.assertRaisesRegex(ValueError, "'ib': want fake, tcp, gdr or socket"):
             self.environment(plan.Step("again", "ib", 2, 9))
 
     def test_command(self):

@@ -26,7 +26,7 @@ class TestRun(unittest.TestCase):
 
     def environment(self, torch=HERE / "standin", **env):
         clean = {k: v for k, v in os.environ.items() if k != "MESH_TEST_REQUIRE"}
-        return dict(clean, PYTHONPATH=str(torch), PYTHONDONTWRITEBYTECODE="1", **env)
+        return dict(clean, PYTHONPATH=str(torch), PYTHONDONTWRITEBYTECODE="1", MESH_GPU_SYSFS=str(self.dir), **env)
 
     def run_it(self, *arguments, **env):
         p = subprocess.run(self.command(*arguments), env=self.environment(**env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -60,6 +60,7 @@ class TestRun(unittest.TestCase):
         self.assertIn("%d of %d steps went well" % (len(steps), len(steps)), text)
         got = {s["name"]: s for s in steps}
         self.assertEqual(18, len(got))
+        self.assertIn("no steps with lanes gdr: no RDMA port is active\n", text)
         self.assertEqual((None, 11), tuple(got["busbw-%s-3" % l]["facts"]["vtable"] for l in ("socket", "tcp")))
         self.assertEqual([600], [c["bytes"] for c in got["busbw-fake-2"]["busbw"]])
         chosen = set(got["collectives-tcp-2"]["facts"]["chosen"])
@@ -82,6 +83,12 @@ class TestRun(unittest.TestCase):
                                                 STANDIN_FAULT=fault, STANDIN_FAULT_NET="mesh")
                 self.assertEqual(1, code, text)
                 self.assertRegex(steps[0]["reason"], reason)
+
+    def test_no_adapter(self):
+        """Where nothing but GPU memory is asked for, and there is none, nothing is tested: no success."""
+        code, text, steps = self.run_it("--lanes", "gdr")
+        self.assertEqual((1, None), (code, steps), text)
+        self.assertRegex(text, "^no steps with lanes gdr: no RDMA port is active\n$")
 
     def test_no_budget(self):
         code, text, steps = self.run_it("--no-preflight", "--namespaces", "no", "--lanes", "tcp", "--budget", "30", "--only", "again|communicators")
@@ -131,7 +138,7 @@ class TestRun(unittest.TestCase):
         self.assertEqual([], list(self.dir.glob("mesh-gpu-*")))
 
     def test_usage(self):
-        for arguments, want in ((["--lanes", "ib"], "--lanes ib: want some of fake,tcp"), (["--ranks", "4"], "--ranks 4: want some of 2,3"),
+        for arguments, want in ((["--lanes", "ib"], "--lanes ib: want some of fake,tcp,gdr"), (["--ranks", "4"], "--ranks 4: want some of 2,3"),
                                 (["--max-bytes", "0"], "'0': want a positive number"), (["--env", "X"], "--env X: want NAME=VALUE"),
                                 (["--only", "("], "unterminated")):
             code, text, _ = self.run_it(*arguments)
