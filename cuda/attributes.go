@@ -94,10 +94,20 @@ func (d *Driver) Version() (int, error) {
 }
 
 // FlushWrites makes what PCIe devices have written into the memory of the current context's device visible to that device. The calling
-// thread needs a context. It fails with CUDA_ERROR_NOT_SUPPORTED where Attributes has no FlushByHost.
+// thread needs a context. It fails with CUDA_ERROR_NOT_SUPPORTED where the devices do not have FlushByHost, which it asks once.
 func (d *Driver) FlushWrites() error {
-	if d.fn.flushWrites == 0 {
-		return failed("cuFlushGPUDirectRDMAWrites", CUDA_ERROR_NOT_SUPPORTED)
+	const op = "cuFlushGPUDirectRDMAWrites"
+	can := d.flush.Load()
+	if can == nil {
+		a, err := d.Attributes()
+		if err != nil {
+			return err
+		}
+		can = &a.FlushByHost
+		d.flush.Store(can)
 	}
-	return failed("cuFlushGPUDirectRDMAWrites", d.flush(flushWritesToCurrentCtx, flushWritesScopeToOwner))
+	if !*can || d.fn.flushWrites == 0 {
+		return failed(op, CUDA_ERROR_NOT_SUPPORTED)
+	}
+	return failed(op, d.flushWrites(flushWritesToCurrentCtx, flushWritesScopeToOwner))
 }

@@ -84,6 +84,6 @@ func (d *Driver) addressRange(addr uintptr) (base, length uintptr, r int) {
 }
 
 // CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)
-func (d *Driver) flush(target, scope int) int {
+func (d *Driver) flushWrites(target, scope int) int {
 	return result(ccall.Call(d.fn.flushWrites, uintptr(target), uintptr(scope), 0, 0, 0, 0))
 }

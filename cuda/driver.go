@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrNotLoaded means that the process has not loaded CUDA.
@@ -15,7 +16,8 @@ const soname = "libcuda.so.1"
 
 // A Driver is the CUDA driver that is loaded in this process.
 type Driver struct {
-	fn functions
+	fn    functions
+	flush atomic.Pointer[bool] // FlushByHost of Attributes, as FlushWrites has asked once; nil: not yet
 }
 
 // functions are the addresses of the driver's functions; 0 where an optional one is missing.

@@ -66,6 +66,17 @@ func (f fake) call(name string, args ...uintptr) {
 	}
 }
 
+// flushes returns how often CUDA has flushed.
+func (f fake) flushes() int {
+	f.t.Helper()
+	p, err := purego.Dlsym(f.handle, "fakecuda_flushes")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	n, _, _ := purego.SyscallN(p)
+	return int(int32(n))
+}
+
 // alloc calls a function whose first arguments are where to put an address, and a size.
 func (f fake) alloc(name string, size uintptr, more ...uintptr) uintptr {
 	f.t.Helper()
@@ -149,6 +160,7 @@ func TestFlushAttribute(t *testing.T) {
 	for value, want := range map[string]bool{"0": false, "1": true, "2": false, "3": true} { // bit 0 is the host's
 		f := newFake(t)
 		f.set("FAKECUDA_FLUSH", value)
+		f.flush.Store(nil) // as in a new process
 		a, err := f.Attributes()
 		if err != nil || a.FlushByHost != want {
 			t.Errorf("attribute 117 = %s: %t, %v; want %t", value, a.FlushByHost, err, want)
@@ -159,8 +171,14 @@ func TestFlushAttribute(t *testing.T) {
 		}
 	}
 	f := newFake(t)
+	f.set("FAKECUDA_FLUSH", "1")
+	f.flush.Store(nil)
+	before := f.flushes()
 	if n := testing.AllocsPerRun(100, func() { _ = f.FlushWrites() }); n > 0 {
 		t.Errorf("FlushWrites allocates %v times", n)
+	}
+	if n := f.flushes() - before; n != 101 { // AllocsPerRun calls once more than it is told
+		t.Errorf("CUDA has flushed %d times, want 101", n)
 	}
 	f.set("FAKECUDA_NO_CONTEXT", "1")
 	var e *Error
