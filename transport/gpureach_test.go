@@ -9,6 +9,7 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport"
+	"ncclmesh/transport/topology"
 )
 
 // noDMABufs is a driver some of whose answers are those of a kernel without DMA-BUFs.
@@ -19,12 +20,17 @@ func (noDMABufs) RegDmabufMR(uintptr, uint64, uint64, uint64, int, uint32) (ibv.
 }
 
 func TestGPUReach(t *testing.T) {
+	none, err := topology.ParseInterfaces("=none")
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name   string
 		change func(*transport.Options)
 		want   transport.GPUReach
 	}{
 		{"auto", func(*transport.Options) {}, transport.GPUReach{TCP: true}},
+		{"auto, and no interface for TCP", func(o *transport.Options) { o.LaneIfs = none }, transport.GPUReach{TCP: true}},
 		{"rdma", func(o *transport.Options) { o.Transport = transport.TransportRDMA }, transport.GPUReach{}},
 		{"tcp", func(o *transport.Options) { o.Transport = transport.TransportTCP }, transport.GPUReach{TCP: true}},
 		{"no DMA-BUFs", func(o *transport.Options) {
