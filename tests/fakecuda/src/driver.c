@@ -73,6 +73,26 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
 	return SUCCESS;
 }
 
+// Every thread has a context from the start; these are for programs that make one.
+
+static char context;
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(void **retained, CUdevice device) {
+	if (!initialized) return NOT_INITIALIZED;
+	if (!is_device(device)) return INVALID_DEVICE;
+	*retained = &context;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+	return is_device(device) ? SUCCESS : INVALID_DEVICE;
+}
+
+EXPORT CUresult cuCtxSetCurrent(void *made) {
+	if (!initialized) return NOT_INITIALIZED;
+	return !made || made == &context ? SUCCESS : INVALID_CONTEXT;
+}
+
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
 	static const struct {
 		int attribute;
