@@ -10,6 +10,7 @@ import (
 
 	"ncclmesh/transport/board"
 	"ncclmesh/transport/clock"
+	"ncclmesh/transport/conn/failover"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -58,7 +59,8 @@ type Conn struct {
 	regions        map[*lane.Region]uint64 // each with its sequence number of registration
 	registrations  uint64                  // sequence number of the last registration
 	regionJoined   sync.Cond               // on mu; signalled when a joining domain has registered a region
-	drains         []*draining             // lanes that have failed and are being drained
+	failover       failover.Lanes          // how far the failover of each lane has come
+	drains         []*draining             // lanes that have failed and are not settled
 	resumePending  bool                    // parts or grants are to be sent again
 	lostSince      map[pathKey]time.Time   // when each path with fewer lanes than its target lost one
 	target         map[pathKey]int         // for each path, the most lanes that were in service at one time

@@ -6,8 +6,9 @@
 //	set-up      setup.go, build.go, exchange.go, connect.go, validate.go; join.go for lanes that join later
 //	messages    sender.go, receiver.go, request.go; grant.go and incoming.go are called by lanes; split.go and speed.go choose
 //	            the lanes of a message; eager.go and unexpected.go handle messages that are sent before their grant
-//	failover    events.go queues events of lanes, drain.go drains a lane that has failed, failover.go resends what it lost;
-//	            stall.go finds lanes on which nothing moves, flap.go delays the return of paths that fail again and again
+//	failover    package failover decides what follows the failure of a lane; events.go queues events of lanes, drain.go drains a
+//	            lane that has failed, failover.go resends what it lost; stall.go finds lanes on which nothing moves, flap.go
+//	            delays the return of paths that fail again and again
 //	memory      region.go; domain.go for ports that join
 //	the end     ending.go, stop.go, failure.go
 //	reporting   stats.go, lanefailure.go, trace.go
@@ -53,9 +54,9 @@
 //	Report{lane, epoch}              ──►     sender: resends the rest
 //
 // The code that finds a failure queues an event without locking mu. The event goroutine, which runs while a lane drains, handles
-// the event. If no lane is in service, the connection waits for one. tests/failover searches why the steps come in this order,
-// and what goes wrong in others. A part records the lane that carries it, and a receive the lane that carried its grant, so that
-// what was lost with a lane can be sent over another.
+// the event. If no lane is in service, the connection waits for one. Package failover decides which step is next; it says why
+// they come in this order, and its tests show what goes wrong in others. A part records the lane that carries it, and a receive
+// the lane that carried its grant, so that what was lost with a lane can be sent over another.
 //
 // A lane fails if a carrier, a device or the peer reports a failure; or if, at the sender, it has delivered nothing for long
 // while other lanes delivered what was posted later: see checkStalls. A slow peer is never a failure of a lane.

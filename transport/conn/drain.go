@@ -8,34 +8,33 @@ import (
 	"time"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/conn/failover"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
 
-// draining is a lane that has failed, while it is removed from a connection that lives on:
-//
-//   - this side stops its end and waits until the end is drained: it then knows what has arrived;
-//   - it sends LaneDown, and so does the peer: nothing is in flight any more;
-//   - the receiver reports what has arrived, and repeats the grants that went over the lane;
-//   - the sender, once it has the report, resends the rest.
-//
-// Then this side closes its end. The order ensures that no late write reaches memory that was deregistered,
-// or granted again.
+// draining is a lane that has failed, until what it carried is settled. Conn.failover has its state, and decides
+// what happens when: see package failover.
 type draining struct {
 	*lane.Lane
-	since       time.Time         // when this end was stopped
-	drained     bool              // this end is drained, and LaneDown was sent
-	peerDrained bool              // the peer's LaneDown has arrived
-	report      *handshake.Report // sender: the receiver's report; nil until it arrives
+	since  time.Time         // when this end was stopped
+	report *handshake.Report // sender: the receiver's report; nil until it arrives
 }
 
-// startDrain takes a lane out of service because of err and returns its draining. If the lane is being
-// drained already, it does nothing but return that draining.
+// step tells the protocol what has happened to a lane, and returns what to do.
 //
 // Preconditions: c is locked.
-func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
-	if v := c.drainOf(l); v != nil {
-		return v
+func (c *Conn) step(l *lane.Lane, e failover.Event) failover.Actions {
+	return c.failover.Step(l.Index, l.Epoch, e)
+}
+
+// startDrain takes a lane out of service, because e has happened to it for the reason err. It does nothing if
+// the lane is not in service or has failed before, except that the peer's end may be drained now.
+//
+// Preconditions: c is locked.
+func (c *Conn) startDrain(l *lane.Lane, e failover.Event, err error) {
+	if !c.step(l, e).Has(failover.Stop) {
+		return
 	}
 	l.Fail(err)
 	c.countDrain(l, !isFailBack(err))
@@ -73,7 +72,6 @@ func (c *Conn) startDrain(l *lane.Lane, err error) *draining {
 	if c.Sending && c.env.RequestRepair != nil {
 		c.env.RequestRepair(c)
 	}
-	return v
 }
 
 // markAllLost records the lanes of a first set-up, none of which came into service, as lost, so that the
@@ -165,25 +163,6 @@ func (c *Conn) FailBack(plan []lane.Spec) {
 	}
 }
 
-// drainOf returns the draining of a lane, or nil.
-//
-// Preconditions: c is locked.
-func (c *Conn) drainOf(l *lane.Lane) *draining {
-	for _, v := range c.drains {
-		if v.Lane == l {
-			return v
-		}
-	}
-	return nil
-}
-
-// isSettled reports whether a lane has failed, is drained at both ends, and what it carried is settled.
-//
-// Preconditions: c is locked.
-func (c *Conn) isSettled(l *lane.Lane) bool {
-	return l.State() == lane.Stopped && c.drainOf(l) == nil
-}
-
 // inService returns the number of lanes in service.
 //
 // Preconditions: c is locked.
@@ -234,12 +213,13 @@ func (c *Conn) allLost(spent time.Duration) error {
 		fault.ErrLane, c, c.Session.Name(), spent.Round(10*time.Millisecond), strings.Join(why, "; "))
 }
 
-// handlePeerDrained handles a LaneDown: the peer has drained its end of a lane because of why. better says
-// that it removes the lane for a better path.
+// handlePeerDown handles a LaneDown: the peer has drained its end of a lane because of why. better says that
+// it removes the lane for a better path. A LaneDown about a lane that is settled, or that has never come into
+// service here, is ignored.
 //
 // Preconditions: c is locked.
-func (c *Conn) handlePeerDrained(l *lane.Lane, why string, better bool) {
-	if l.State() == lane.Stopped && c.drainOf(l) == nil {
+func (c *Conn) handlePeerDown(l *lane.Lane, why string, better bool) {
+	if c.failover.At(l.Index) == failover.Vacant {
 		return
 	}
 	err := fmt.Errorf("%w: %v: %s: %s says: %s", fault.ErrLane, c, l.Path(), c.Session.Name(), why)
@@ -247,8 +227,7 @@ func (c *Conn) handlePeerDrained(l *lane.Lane, why string, better bool) {
 		err = errFailBack{c.Session.Name() + " says: " + why}
 	}
 	var flushed lane.Flushed
-	v := c.startDrain(l, err)
-	if v.peerDrained = true; errors.As(l.Why(), &flushed) {
+	if c.startDrain(l, failover.PeerDown, err); errors.As(l.Why(), &flushed) {
 		l.Fail(err) // the peer's reason explains why the queue pair was flushed
 	}
 }
@@ -286,10 +265,8 @@ func (c *Conn) advanceDrains() (moved bool) {
 		if c.isOver() {
 			return false // Close closes the lane
 		}
-		if !v.drained && c.checkDrained(v) {
-			moved = true
-		}
-		if !v.drained || !c.settle(v) {
+		moved = c.checkDrained(v) || moved
+		if !c.settle(v).Has(failover.Close) {
 			return false
 		}
 		moved = true
@@ -301,29 +278,31 @@ func (c *Conn) advanceDrains() (moved bool) {
 	return moved
 }
 
-// checkDrained reports whether this end of a lane is drained, and then sends LaneDown. A lane that takes
-// longer than drainTime is destroyed, which ends its access to memory too.
+// checkDrained reports whether this end of a lane is drained since the last call, and then sends LaneDown. A
+// lane that takes longer than drainTime is destroyed, which ends its access to memory too.
 //
 // Preconditions: c is locked.
 func (c *Conn) checkDrained(v *draining) bool {
-	if !v.Carrier.Drained() {
-		if time.Since(v.since) < c.env.Scaled(drainTime) {
-			return false
-		}
-		c.destroyLane(v, errors.New("it did not drain"))
-		return v.drained
+	switch at := c.failover.At(v.Index); {
+	case at != failover.Draining && at != failover.PeerDrained:
+		return false
+	case v.Carrier.Drained():
+		c.localDrained(v)
+		return true
+	case time.Since(v.since) < c.env.Scaled(drainTime):
+		return false
 	}
-	c.localDrained(v)
-	return true
+	return c.destroyLane(v, errors.New("it did not drain"))
 }
 
 // localDrained notes that the lane does not touch memory here any more, and sends LaneDown.
 //
 // Preconditions: c is locked.
 func (c *Conn) localDrained(v *draining) {
-	v.drained = true
 	v.Enter(lane.Stopped)
-	c.sendLaneDown(v.Lane)
+	if c.step(v.Lane, failover.Drained).Has(failover.SendLaneDown) {
+		c.sendLaneDown(v.Lane)
+	}
 }
 
 // sendLaneDown tells the peer that this end of a lane is down, and why.
@@ -331,40 +310,53 @@ func (c *Conn) sendLaneDown(l *lane.Lane) {
 	_ = c.Session.Send(&handshake.LaneDown{Conn: c.ID, Lane: l.Index, Epoch: l.Epoch, Better: isFailBack(l.Why()), Reason: l.Why().Error()}) // an error means that the session is dead, which ends the connection
 }
 
-// destroyLane destroys a lane that cannot be stopped because of why, or does not drain.
+// destroyLane destroys a lane that cannot be stopped because of why, or does not drain, and reports whether it
+// could.
 //
 // Preconditions: c is locked.
-func (c *Conn) destroyLane(v *draining, why error) {
+func (c *Conn) destroyLane(v *draining, why error) bool {
 	if err := c.guarded("close a lane", v.Carrier.Close); err != nil {
 		c.Fail(fmt.Errorf("%w: %v: %v can neither be stopped nor destroyed: %w; %w", fault.ErrDevice, c, v, why, err))
-		return
+		return false
 	}
 	c.env.Log.Debug("a lane was destroyed to stop it", "conn", c.String(), "lane", v.String(), "err", why)
 	c.localDrained(v)
+	return true
 }
 
-// settle settles what a lane carried, and reports whether it could. A receiver settles it when both ends are
-// drained. A sender also needs the receiver's report, unless the receiver has closed cleanly and so has all
-// messages.
+// settle settles what a lane carried, if it is time to, and returns what is left to do. A sender needs the
+// receiver's report, unless the receiver has closed cleanly and so has all messages.
 //
 // Preconditions: c is locked.
-func (c *Conn) settle(v *draining) bool {
+func (c *Conn) settle(v *draining) failover.Actions {
+	e, m := failover.Reported, v.report
 	switch {
 	case c.closedCleanly():
-		c.settleReport(v.Lane, &handshake.Report{})
-	case !v.peerDrained, c.Sending && v.report == nil:
-		return false
-	case c.Sending:
-		c.settleReport(v.Lane, v.report)
-	default:
-		m := c.receiver.report(v.Lane)
-		m.Conn, m.Lane, m.Epoch = c.ID, v.Index, v.Epoch
-		if err := c.send(m); err != nil {
-			c.Fail(err)
-		}
-		c.resumePending = true
+		e, m = failover.PeerClosed, &handshake.Report{}
+	case c.Sending && m == nil:
+		return 0
 	}
-	return true
+	do := c.step(v.Lane, e)
+	switch {
+	case !do.Has(failover.Settle):
+	case c.Sending:
+		c.settleReport(v.Lane, m)
+	default:
+		c.sendReport(v)
+	}
+	return do
+}
+
+// sendReport tells the sender what has arrived, now that a lane is drained at both ends.
+//
+// Preconditions: c is locked.
+func (c *Conn) sendReport(v *draining) {
+	m := c.receiver.report(v.Lane)
+	m.Conn, m.Lane, m.Epoch = c.ID, v.Index, v.Epoch
+	if err := c.send(m); err != nil {
+		c.Fail(err)
+	}
+	c.resumePending = true
 }
 
 // finish ends a set-up whose lanes in mask are in service. Events of the set-up that came before are queued.

@@ -74,7 +74,8 @@ func (s *Sender) isendEager(addr uintptr, size int, tag int32, r *lane.Region) (
 	s.eager.sent = number
 	s.eager.unmatched++
 	q.active, q.n, q.gen = true, 1, number
-	q.sent.last, q.sent.lost, q.sent.sizes[0], q.sent.tag, q.sent.head = 0, 0, uint32(size), tag, head
+	q.sent.Begin(1)
+	q.sent.sizes[0], q.sent.tag, q.sent.head = uint32(size), tag, head
 	s.sendEager(l, q)
 	req := s.startRequest(size, 1, 0, r)
 	req.remaining = 0
@@ -99,7 +100,7 @@ func (r *Request) isEager() bool { return r.index >= lane.Window }
 // sendEager sends the copy of an eager message over a lane.
 func (s *Sender) sendEager(l *lane.Lane, q *Request) {
 	s.posted++
-	q.remaining, q.sent.number, q.sent.lanes[0] = 1, s.posted, l.Index
+	q.remaining, q.sent.number, q.sent.Lanes[0] = 1, s.posted, l.Index
 	s.eager.header = lane.Eager{Number: uint32(q.gen) & (1<<lane.EagerBits - 1), Tag: q.sent.tag, Head: q.sent.head}
 	_, addr := s.Ring.Eager(q.gen)
 	s.part = lane.Part{Request: q.index, Eager: &s.eager.header, Local: addr, Size: int(q.sent.sizes[0])}
@@ -209,8 +210,8 @@ func (s *Sender) advanceTo(seq uint64) {
 func (s *Sender) settleEager(l *lane.Lane, m *handshake.Report, q *Request) {
 	ahead := q.gen - m.Eager - 1
 	arrived := q.gen <= m.Eager || ahead < lane.EagerWindow && m.Ahead&(1<<ahead) != 0
-	if q.sent.lanes[0] == l.Index && !arrived {
-		q.sent.lost, s.resendPending = 1, true
+	if q.sent.Lanes[0] == l.Index && !arrived {
+		q.sent.Lost, s.resendPending = 1, true
 	}
 }
 
@@ -220,7 +221,7 @@ func (s *Sender) resendEager(q *Request) bool {
 	if l == nil {
 		return false
 	}
-	q.sent.lost = 0
+	q.sent.Lost = 0
 	s.sendEager(l, q)
 	l.Resent.Add(uint64(q.sent.sizes[0]))
 	s.Count.Resent.Add(uint64(q.sent.sizes[0]))

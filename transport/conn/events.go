@@ -8,6 +8,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/conn/failover"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
@@ -217,12 +218,12 @@ func (c *Conn) handleEvent(e event) {
 	case e.port != nil:
 		for _, l := range c.lanes {
 			if l.Port == e.port && l.InService() {
-				c.startDrain(l, fmt.Errorf("%w: %v: %s: %v went down; check the cable", fault.ErrLane, c, l.Path(), e.port.Now()))
+				c.startDrain(l, failover.Failed, fmt.Errorf("%w: %v: %s: %v went down; check the cable", fault.ErrLane, c, l.Path(), e.port.Now()))
 			}
 		}
 	case e.down != nil:
 		if l := c.laneOf(e.down.Lane, e.down.Epoch); l != nil {
-			c.handlePeerDrained(l, e.down.Reason, e.down.Better)
+			c.handlePeerDown(l, e.down.Reason, e.down.Better)
 		}
 	case e.report != nil && !c.Sending:
 		c.Fail(fmt.Errorf("%w: %v: the receiver was sent a Report, which is for senders", fault.ErrProtocol, c))
@@ -233,11 +234,11 @@ func (c *Conn) handleEvent(e event) {
 	case e.want != nil:
 		c.poll()
 		c.receiver.grantsRequested(e.want.Eager)
-	case c.laneOf(e.lane.Index, e.lane.Epoch) != e.lane, e.lane.State() == lane.Stopped:
+	case c.laneOf(e.lane.Index, e.lane.Epoch) != e.lane:
 	case e.suspicion != nil:
 		c.suspect(e.lane, e.suspicion)
 	default:
-		c.startDrain(e.lane, e.failure)
+		c.startDrain(e.lane, failover.Failed, e.failure)
 	}
 }
 
@@ -251,7 +252,7 @@ func (c *Conn) suspect(l *lane.Lane, err error) {
 		return
 	}
 	if before, again := c.suspected[l]; again && before == l.Delivered {
-		c.startDrain(l, err)
+		c.startDrain(l, failover.Failed, err)
 		return
 	}
 	c.suspected[l] = l.Delivered

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/conn/failover"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
@@ -17,32 +18,22 @@ const allParts = 1<<32 - 1
 type slots [lane.Window / 64]uint64
 
 func (s *slots) add(i int)      { s[i/64] |= 1 << (i % 64) }
-func (s *slots) remove(i int)   { s[i/64] &^= 1 << (i % 64) }
 func (s *slots) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 func (s *slots) none() bool     { return *s == slots{} }
 
-// counts has a number for each slot of the ring.
-type counts [lane.Window]uint16
-
-func (c *counts) has(i int) bool { return c[i] > 0 }
-
 // report returns what has arrived of each incomplete receive, after lane l was drained at both ends. It
-// queues the grants that went over l to be sent again if they may not have arrived.
+// queues the grants that went over l to be sent again if they may not have landed.
 //
 // Preconditions: r is locked.
 func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 	r.prepare()
-	m := &handshake.Report{Again: uint16(lane.Resends - r.resendCredit)}
+	m := &handshake.Report{Again: uint16(r.resends.Renew())}
 	m.Eager, m.Ahead = r.unexpected.arrived()
-	r.resendCredit = lane.Resends
 	r.unexpected.markUnreported()
 	r.sendDeferredGrants()
+	var incomplete []failover.Receive
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
-		over, again := req.lane == l.Index, r.regrantsInFlight.has(req.index)
-		if over {
-			r.regrantsInFlight[req.index] = 0 // the lane is drained: its grants have landed or are lost
-		}
 		if !req.active || req.done {
 			continue
 		}
@@ -56,12 +47,10 @@ func (r *Receiver) report(l *lane.Lane) *handshake.Report {
 			}
 		}
 		m.Receives = append(m.Receives, got)
-		// A part that has arrived usually proves that the grant has too. It does not if the grant was sent
-		// again to add a key, or if the part was an eager message.
-		if over && (!begun || again || r.unexpected.everUsed()) {
-			r.regrants.add(req.index)
-		}
+		// A part that has arrived proves that its grant has too, unless it may have been an eager message.
+		incomplete = append(incomplete, failover.Receive{Slot: uint8(req.index), Proved: begun && !r.unexpected.everUsed()})
 	}
+	r.grants.Settle(l.Index, incomplete)
 	return m
 }
 
@@ -81,16 +70,12 @@ func (s *sub) isComplete() bool {
 // useResendCredit uses up the credit for a part that was sent again, and reports whether there was any. When
 // half of the credit is used, it posts receives and sends the sender new credit.
 func (r *Receiver) useResendCredit() bool {
-	if r.resendCredit == 0 {
-		return false
-	}
-	if r.resendCredit--; r.resendCredit == lane.Resends/2 {
+	ok, due := r.resends.Use()
+	if due {
 		r.prepare()
-		more := lane.Resends - r.resendCredit
-		r.resendCredit = lane.Resends
-		r.sendOrFail(&handshake.Report{Conn: r.ID, Again: uint16(more), Epoch: noLaneEpoch})
+		r.sendOrFail(&handshake.Report{Conn: r.ID, Again: uint16(r.resends.Renew()), Epoch: noLaneEpoch})
 	}
-	return true
+	return ok
 }
 
 // noLaneEpoch is the epoch of a Report that only grants resend credit and is about no lane.
@@ -102,37 +87,36 @@ const noLaneEpoch = 1<<32 - 1
 func (r *Receiver) resume() (done bool) {
 	r.reportMatched()
 	done = true
-	for seq := r.oldest(); seq < r.next && !r.regrants.none(); seq++ {
-		req := &r.requests[lane.SlotOf(seq)]
-		if !r.regrants.has(req.index) {
+	for seq := r.oldest(); seq < r.next && r.grants.Waiting(); seq++ {
+		slot := lane.SlotOf(seq)
+		req := &r.requests[slot]
+		switch {
+		case !r.grants.Waits(slot):
+			continue
+		case !req.active || req.done:
+			r.grants.Drop(slot)
 			continue
 		}
-		if req.active && !req.done {
-			l := r.regrantLane(req)
-			if l == nil {
-				done = false
-				continue
-			}
-			r.rekey(req)
-			for i := range req.n {
-				r.Ring.Slot(seq)[i].After = r.laneBefore(seq)
-			}
-			r.regrantsInFlight[req.index]++
-			r.sendGrant(l, req, r.Ring.Slot(seq)[:req.n], true)
+		l := r.regrantLane(req)
+		if l == nil {
+			done = false
+			continue
 		}
-		r.regrants.remove(req.index)
+		r.rekey(req)
+		for i := range req.n {
+			r.Ring.Slot(seq)[i].After = r.laneBefore(seq)
+		}
+		r.sendGrant(l, req, r.Ring.Slot(seq)[:req.n], true)
 	}
 	return done
 }
 
-// regrantLane returns the lane that can carry the grant of a receive again, or nil if there is none yet.
-// Until its writes are known to have landed or are lost, that is the lane that carried the grant before. Over
-// another lane the repeated grant could overtake the first, and a device would then write the first into the
-// slot of a later receive. With a polled lane, the sender's processor writes the grant and ignores an old
-// one.
+// regrantLane returns the lane that can carry the grant of a receive again, or nil if there is none yet. That
+// is the lane that carried the grant before, as long as the grant may not move to another.
 func (r *Receiver) regrantLane(req *Request) *lane.Lane {
-	switch l := r.lanes[req.lane]; {
-	case l.Port.Traits().Polled, r.isSettled(l):
+	slot := uint8(req.index)
+	switch l := r.lanes[r.grants.Lane(slot)]; {
+	case r.grants.MayMove(slot, &r.failover, l.Port.Traits().Polled):
 		return r.grantLane()
 	case l.InService() && l.Carrier.Grantable():
 		return l
@@ -146,7 +130,7 @@ func (r *Receiver) regrantForNewKeys() {
 	for seq := r.oldest(); seq < r.next; seq++ {
 		req := &r.requests[lane.SlotOf(seq)]
 		if req.active && !req.done && (r.rekey(req) || req.noKeys) {
-			r.regrants.add(req.index)
+			r.grants.Repeat(uint8(req.index))
 		}
 	}
 }
@@ -164,9 +148,7 @@ func (r *Receiver) rekey(req *Request) (changed bool) {
 
 // Regranted notes that a repeated grant has landed in the sender's ring.
 func (r incoming) Regranted(_ *lane.Lane, slot uint8) {
-	if r.regrantsInFlight.has(int(slot)) {
-		r.regrantsInFlight[slot]--
-	}
+	r.grants.Landed(slot)
 }
 
 // settleLost settles the parts that went over lane l, which is drained at both ends. Parts without
@@ -176,7 +158,7 @@ func (r incoming) Regranted(_ *lane.Lane, slot uint8) {
 //
 // Preconditions: s is locked.
 func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
-	s.resendCredit += int(m.Again)
+	s.resendCredit.Add(int(m.Again))
 	if l == nil {
 		return nil
 	}
@@ -191,20 +173,13 @@ func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
 			continue
 		}
 		parts, named := partsOf(m, req)
-		if !named {
-			parts = allParts
+		delivered, ok := req.sent.Settle(l.Index, req.remaining, named, parts)
+		if !ok {
+			return s.lostAtPeer(l, req.seq)
 		}
-		for k := range int(req.sent.last) + 1 {
-			bit := uint32(1) << k
-			switch over := req.sent.lanes[k] == l.Index; {
-			case over && req.remaining&bit != 0 && parts&bit != 0:
-				s.partDelivered(req, k)
-			case over && req.remaining&bit != 0:
-				req.sent.lost |= bit
-				s.resendPending = true
-			case over && parts&bit == 0:
-				return s.lostAtPeer(l, req.seq)
-			}
+		s.resendPending = s.resendPending || req.sent.Lost != 0
+		for ; delivered != 0; delivered &= delivered - 1 {
+			s.partDelivered(req, bits.TrailingZeros32(delivered))
 		}
 	}
 	return nil
@@ -251,22 +226,15 @@ func (s *Sender) resume() (done bool) {
 		if !req.active || req.done {
 			continue
 		}
-		for lost := req.sent.lost; lost != 0; lost &= req.sent.lost {
+		for lost := req.sent.Lost; lost != 0; lost &= req.sent.Lost {
 			k := bits.TrailingZeros32(lost)
 			lost &^= 1 << k
-			charged := req.sent.resent&(1<<k) != 0
 			switch {
 			case req.isEager() && s.resendEager(req):
-				continue
-			case !req.isEager() && !charged && s.resendCredit == 0:
+			case !req.isEager() && !s.resendCredit.MaySend(&req.sent.Parts, k):
 				needsCredit = true
-				continue
 			case req.isEager(), !s.resendPart(req, k):
 				return false
-			}
-			req.sent.lost &^= 1 << k
-			if req.sent.resent |= 1 << k; !charged {
-				s.resendCredit--
 			}
 		}
 	}
@@ -313,14 +281,15 @@ func (s *Sender) resendPart(req *Request, k int) bool {
 	}
 	p := &lane.Part{
 		Request: req.index, Grant: &g, Region: req.subs[0].region, Size: int(q.sizes[k]),
-		Imm: lane.Imm{Slot: lane.SlotOf(req.seq), Sub: q.sub, Part: uint8(k), Last: q.last, Again: true},
+		Imm: lane.Imm{Slot: lane.SlotOf(req.seq), Sub: q.sub, Part: uint8(k), Last: q.Last, Again: true},
 	}
 	for i := range k {
 		p.Offset += uint64(q.sizes[i])
 	}
 	p.Local = q.addr + uintptr(p.Offset)
+	s.resendCredit.Sent(&q.Parts, k, l.Index)
 	s.posted++
-	q.number, q.lanes[k] = s.posted, l.Index // the number applies to all parts of the message, so that its other parts count as posted now
+	q.number = s.posted // the number applies to all parts of the message, so that its other parts count as posted now
 	s.sendPart(l, p)
 	l.Resent.Add(uint64(p.Size))
 	s.Count.Resent.Add(uint64(p.Size))

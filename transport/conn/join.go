@@ -8,6 +8,7 @@ import (
 
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/conn/failover"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
@@ -101,8 +102,7 @@ func (c *Conn) isVacant(i int) bool {
 	if i >= len(c.lanes) {
 		return i < lane.MaxParts
 	}
-	l := c.lanes[i]
-	return !l.InService() && c.drainOf(l) == nil
+	return c.failover.At(uint8(i)) == failover.Vacant
 }
 
 // Join makes lanes and takes them into service, from the sender's side. Only one call at a time may be made.
@@ -236,7 +236,13 @@ func (s *setup) installLanes() {
 	c := s.c
 	devices := false
 	for _, l := range s.lanes {
-		if s.epoch == 0 || !l.InService() {
+		if !l.InService() {
+			continue
+		}
+		if c.failover.Step(l.Index, l.Epoch, failover.Joined) == 0 { // the lane was made because the index was vacant
+			c.Fail(fmt.Errorf("%w: %v: %v comes into service at an index whose lane is %v", fault.ErrProtocol, c, l, c.failover.At(l.Index)))
+		}
+		if s.epoch == 0 {
 			continue
 		}
 		for len(c.lanes) <= int(l.Index) {

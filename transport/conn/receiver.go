@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"ncclmesh/transport/conn/failover"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -27,14 +28,13 @@ type Receiver struct {
 	unexpected unexpected
 	flushes    flushes
 
-	regrants         slots  // receives whose grants are to be sent again
-	regrantsInFlight counts // by slot: grants that were sent again and may not have landed
-	resendCredit     int    // how many more parts the sender may send again
+	grants  failover.Grants    // which lane carried each grant, and which are to be sent again
+	resends failover.Allowance // how many more parts the sender may send again
 }
 
 // NewReceiver makes a receiver without lanes.
 func NewReceiver(env *Env, s *control.Session, id uint32) *Receiver {
-	r := &Receiver{next: 1}
+	r := &Receiver{next: 1, grants: failover.NewGrants(lane.Window), resends: failover.NewAllowance(lane.Resends)}
 	r.init(env, s, id, false, incoming{r})
 	r.receiver = r
 	r.requests = r.newRequests(lane.Window, lane.MaxSubs)
@@ -118,11 +118,9 @@ func (r *Receiver) firstLane() *lane.Lane {
 	return nil
 }
 
-// canGrant reports whether a receive of n buffers can be granted as req. Grants that are to be sent again
-// must go first. A slot into which a repeated grant may still be written is not used, because that grant
-// would overwrite the new one.
+// canGrant reports whether a receive of n buffers can be granted as req.
 func (r *Receiver) canGrant(req *Request, n int) bool {
-	return !req.busy() && r.granted+n <= lane.Window && r.regrants.none() && !r.regrantsInFlight.has(req.index)
+	return !req.busy() && r.granted+n <= lane.Window && r.grants.MayGrant(uint8(req.index))
 }
 
 // prepare makes all lanes ready to receive the parts that the next grant, or report, asks for.
@@ -139,7 +137,12 @@ func (r *Receiver) prepare() {
 // sendGrant sends the grant of a receive over a lane. If the lane does not take it, the lane fails, and the
 // grant is sent again after that.
 func (r *Receiver) sendGrant(l *lane.Lane, req *Request, entries []lane.Grant, again bool) {
-	req.lane, req.noKeys = l.Index, r.traits.Polled && l.Port.Traits().Polled
+	if slot := uint8(req.index); again {
+		r.grants.Repeated(slot, l.Index)
+	} else {
+		r.grants.Sent(slot, l.Index)
+	}
+	req.noKeys = r.traits.Polled && l.Port.Traits().Polled
 	if err := l.Carrier.SendGrant(req.seq, entries, again); err != nil {
 		l.Break(err)
 	}
@@ -191,7 +194,7 @@ func (r *Receiver) laneBefore(seq uint64) uint8 {
 	if before.seq != seq-1 || before.seq == 0 || before.noKeys {
 		return 0
 	}
-	return before.lane + 1
+	return r.grants.Lane(uint8(before.index)) + 1
 }
 
 // grantLane returns the lane that carries the next grant, or nil. Lanes that are not polled take turns. If

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ncclmesh/transport/board"
+	"ncclmesh/transport/conn/failover"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
@@ -19,7 +20,6 @@ type Request struct {
 	n         int    // number of messages: 1 in a send
 	remaining uint32 // receive: number of incomplete sub-receives; send: a bit for each undelivered part
 	seq       uint64 // sequence of the receive
-	lane      uint8  // receive: index of the lane that last carried the grant
 	noKeys    bool   // receive: the grant was sent without keys, or not at all
 
 	subs  []sub  // one for each message
@@ -32,19 +32,22 @@ type sent struct {
 	addr   uintptr // of the message
 	number uint64  // sequence in which messages, and parts again, are posted
 	sub    uint8   // index of the buffer in the receive
-	last   uint8   // index of the last part
-	lost   uint32  // a bit for each part that is to be sent again
-	resent uint32  // a bit for each part that was sent again, and has used up a resend credit
 	tag    int32   // eager: of the message
 	head   uint32  // eager: see lane.Eager
-	lanes  [lane.MaxParts]uint8
 	sizes  [lane.MaxParts]uint32
+	failover.Parts
 }
 
 // A board has room for all requests and their sizes.
 const (
 	_ = uint(board.Requests - lane.Window)
 	_ = uint(board.MaxSizes - lane.MaxSubs)
+)
+
+// The failover of a connection has room for its lanes and the parts of a message.
+const (
+	_ = uint(failover.MaxLanes - lane.MaxParts)
+	_ = uint(failover.MaxParts - lane.MaxParts)
 )
 
 // sub is one message of a request: one that is sent, or a sub-receive. A connection has two thousand.
@@ -212,6 +215,7 @@ func (c *Conn) abandon() {
 		}
 	}
 	if r := c.receiver; r != nil {
-		r.granted, r.regrants, r.regrantsInFlight = 0, slots{}, counts{}
+		r.granted = 0
+		r.grants.Reset()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"ncclmesh/transport/conn/failover"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
@@ -27,7 +28,7 @@ type Sender struct {
 	part    lane.Part // scratch space for the part that is being sent
 
 	resendPending bool // parts are to be sent again
-	resendCredit  int  // how many parts may be sent again
+	resendCredit  failover.Credit
 
 	eager eager
 
@@ -96,7 +97,8 @@ func (s *Sender) isendLost() (*Request, error) {
 		return nil, err
 	}
 	req := s.startRequest(0, 1, 0, nil)
-	req.remaining, req.sent.last, req.sent.lost = 0, 0, 0
+	req.remaining = 0
+	req.sent.Begin(1)
 	return s.show(req), nil
 }
 
@@ -229,15 +231,16 @@ func (s *Sender) startRequest(size, n int, seq uint64, r *lane.Region) *Request 
 func (s *Sender) post(req *Request, g *lane.Grant, addr uintptr, n, which int) {
 	q, p := req.sent, &s.part
 	s.posted++
-	q.addr, q.number, q.sub, q.last, q.lost, q.resent = addr, s.posted, g.Sub, uint8(n-1), 0, 0
+	q.addr, q.number, q.sub = addr, s.posted, g.Sub
+	q.Begin(n)
 	p.Request, p.Eager, p.Grant, p.Region, p.Offset = req.index, nil, g, req.subs[0].region, 0
-	p.Imm.Slot, p.Imm.Sub, p.Imm.Part, p.Imm.Last, p.Imm.Again = lane.SlotOf(g.Seq), g.Sub, 0, q.last, false
+	p.Imm.Slot, p.Imm.Sub, p.Imm.Part, p.Imm.Last, p.Imm.Again = lane.SlotOf(g.Seq), g.Sub, 0, q.Last, false
 	for i, l := range s.lanes {
 		b := s.split[i]
 		if b == 0 && i != which {
 			continue
 		}
-		q.lanes[p.Imm.Part], q.sizes[p.Imm.Part] = uint8(i), uint32(b)
+		q.Lanes[p.Imm.Part], q.sizes[p.Imm.Part] = uint8(i), uint32(b)
 		p.Local, p.Size, p.Imm.Writes = addr+uintptr(p.Offset), b, 0
 		s.sendPart(l, p)
 		p.Offset += uint64(b)

@@ -65,9 +65,9 @@ func (s *Sender) oldestInFlight(first *[lane.MaxParts]uint64) {
 			continue
 		}
 		q := req.sent
-		for k := range int(q.last) + 1 {
-			f := &first[q.lanes[k]]
-			if bit := uint32(1) << k; req.remaining&^q.lost&bit != 0 && (*f == 0 || q.number < *f) {
+		for k := range int(q.Last) + 1 {
+			f := &first[q.Lanes[k]]
+			if bit := uint32(1) << k; req.remaining&^q.Lost&bit != 0 && (*f == 0 || q.number < *f) {
 				*f = q.number
 			}
 		}

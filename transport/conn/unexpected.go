@@ -109,7 +109,7 @@ func (r *Receiver) sendDeferredGrants() {
 	r.unexpected.deferGrants = false
 	for i := range r.requests {
 		if req := &r.requests[i]; r.unexpected.deferred.has(i) && req.active && !req.done {
-			r.regrants.add(i)
+			r.grants.Repeat(uint8(i))
 			r.resumePending = true
 		}
 	}

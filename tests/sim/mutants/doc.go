@@ -2,7 +2,7 @@
 // tests/sim/mesh must find each of them.
 //
 // A mutant is a few edits of the product's text: each fix of an interleaving that was once found by accident, taken back, and
-// each mistake that tests/failover plants in its model of the protocol, made in the code. That the edits still fit the code is
+// each mistake that the tests of transport/conn/failover make in how the protocol is used, made in the code. That the edits still fit the code is
 // tested always. With FULL=1 each mutant is compiled, with an overlay and no copy of the module, and runs the jobs: first the
 // one that found it last, which moves with every change of the model, then all from seed 1 on. -mutant chooses mutants, and
 // -search says how many seeds may be tried.

@@ -31,7 +31,7 @@ const patience = 20 * time.Minute
 // A mutant is a mistake in the product.
 type mutant struct {
 	name  string
-	fix   string // commit that it takes back; "" of a mistake that tests/failover plants
+	fix   string // commit that it takes back; "" of a mistake
 	wrong string // what goes wrong
 	edits []edit
 	tests []string // of tests/sim/mesh, that may find it
