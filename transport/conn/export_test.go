@@ -62,6 +62,9 @@ func (c *Conn) ExpectValidated(ctx context.Context) (*handshake.Proved, error) {
 	return expect[*handshake.Proved](ctx, c.firstSetup)
 }
 
+// IsVacant reports whether a joining lane may use index i. c must be locked.
+func (c *Conn) IsVacant(i int) bool { return c.isVacant(i) }
+
 // Env returns what the connections of its process share.
 func (c *Conn) Env() *Env { return c.env }
 
