@@ -132,14 +132,14 @@ type outgoing struct{ *Sender }
 var _ lane.Sink = outgoing{}
 
 // Granted stores a grant in the ring as a device would, the sequence last. Repeated grants are ignored if a
-// lane has failed, because the receiver then sends grants again, or if eager messages were sent, because the
-// grant of such a message may arrive after it.
+// lane has failed or a domain was added, because the receiver then sends grants again, or if eager messages
+// were sent, because the grant of such a message may arrive after it.
 func (s outgoing) Granted(seq uint64, entries []lane.Grant) error {
 	slot := s.Ring.Slot(seq)
 	s.advanceTo(seq)
 	before := seq < s.head || slot[0].Seq >= seq
 	switch {
-	case before && seq > 0 && (s.Count.Failures.Value() > 0 || s.eager.sent > 0):
+	case before && seq > 0 && (s.Count.Failures.Value() > 0 || s.domainsAdded || s.eager.sent > 0):
 		return nil
 	case before, seq-s.head >= lane.Window:
 		return fmt.Errorf("grant %d is out of order; %d is next", seq, s.head)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"ncclmesh/handshake"
 	"ncclmesh/transport/lane"
 )
 
@@ -47,4 +48,41 @@ func FuzzGranted(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A grant that comes again is ignored if the receiver had a reason to send it again, or to send it late. Else the peer has broken
+// the protocol.
+func TestGrantedAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before func(*Sender)
+		ok     bool
+	}{
+		{"for no reason", func(*Sender) {}, false},
+		{"after a lane has failed", func(s *Sender) { s.Count.Failures.Add(1) }, true},
+		{"after the peer has added a domain, for which the grant lacked a key", func(s *Sender) {
+			for n := range 2 {
+				if err := s.setPeerDomains(0, make([]handshake.Domain, 1+n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, true},
+		{"after an eager message", func(s *Sender) { s.eager.sent = 1 }, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := NewSender(&Env{Log: slog.New(slog.DiscardHandler), TimeScale: 1, Context: t.Context()}, nil, 1, 0)
+			ring, err := lane.NewControlRing()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ring.Free()
+			s.Ring = ring
+			tt.before(s)
+			for again := range 2 {
+				if err := (outgoing{s}).Granted(1, make([]lane.Grant, 1)); (err == nil) != (again == 0 || tt.ok) {
+					t.Errorf("the grant comes, %d times before: %v", again, err)
+				}
+			}
+		})
+	}
 }
