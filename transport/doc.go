@@ -7,6 +7,7 @@
 // # Packages
 //
 //	transport           Listen, Dial, Close; the ports; which connection a message belongs to
+//	transport/copier    copies within the process by its adapters, for GPU memory
 //	transport/conn      one end of a connection: messages, and its lanes: set-up, validation, failure, repair and end
 //	transport/conn/...  failover: what follows the failure of a lane, as a protocol without locks or time
 //	transport/path      the paths to a peer, and the share of each in a connection

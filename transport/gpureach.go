@@ -1,7 +1,5 @@
 package transport
 
-import "ncclmesh/transport/lane/verbs"
-
 // A GPUReach says what of this process can reach GPU memory.
 type GPUReach struct {
 	PeerMemory bool     // adapters of the machine can register GPU memory by its address
@@ -13,10 +11,12 @@ type GPUReach struct {
 // where no interface can carry them now: that depends on one setting, and not on interfaces that happen to be up. The answer does not change while the transport is open.
 func (t *Transport) GPUReach() GPUReach {
 	r := GPUReach{PeerMemory: t.opts.Machine.Source.PeerMemory(), TCP: t.opts.Transport != TransportRDMA}
-	for _, p := range t.ports {
-		if v, ok := p.(*verbs.Port); ok && !v.TakesDMABufs() {
+	for _, p := range t.verbsPorts() {
+		if !p.TakesDMABufs() {
 			r.NoDMABufs = append(r.NoDMABufs, p.Now().Device)
 		}
+	}
+	for _, p := range t.ports {
 		r.TCP = r.TCP || p.Traits().HostOnly
 	}
 	return r

@@ -17,10 +17,12 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/copier"
 	"ncclmesh/transport/dataport"
 	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/engine"
@@ -55,6 +57,7 @@ type Transport struct {
 	data         *dataport.Endpoint // accepts the sockets of lanes
 	paths        *path.Finder
 	circuitPorts map[lane.Port]lane.Port // circuit ports, by the verbs port that each belongs to
+	copier       *copier.Copier          // over the verbs ports
 	overlayUp    atomic.Bool             // the fields up to engine are set, because relaying is not off
 	discovery    *discovery.Discovery
 	routing      *routing.Router
@@ -140,6 +143,7 @@ func New(o Options) (_ *Transport, err error) {
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
+	t.copier = copier.New(t.verbsPorts())
 	left := t.opts.leftOut(found)
 	t.settings = slices.Concat(t.opts.Settings, left)
 	t.paths = t.newPaths(left)
@@ -509,6 +513,9 @@ func (t *Transport) shutDown() error {
 	if t.data != nil {
 		errs = append(errs, t.data.Close())
 	}
+	if t.copier != nil {
+		errs = append(errs, t.copier.Close())
+	}
 	for _, p := range t.ports {
 		errs = append(errs, p.Close())
 	}
@@ -516,6 +523,19 @@ func (t *Transport) shutDown() error {
 	t.idleGC.close()
 	errs = append(errs, t.closePage())
 	return errors.Join(errs...)
+}
+
+// Copier returns what copies memory within the process by its adapters. It has no adapter if the process uses no RDMA port.
+func (t *Transport) Copier() *copier.Copier { return t.copier }
+
+// verbsPorts returns the RDMA ports.
+func (t *Transport) verbsPorts() (all []*verbs.Port) {
+	for _, p := range t.ports {
+		if v, ok := p.(*verbs.Port); ok {
+			all = append(all, v)
+		}
+	}
+	return all
 }
 
 // Paths returns the Finder, which knows the paths to the peers.

@@ -113,6 +113,9 @@ func (t *Transport) refresh() {
 	if !any {
 		return
 	}
+	if err := t.copier.Renew(); err != nil {
+		t.log.Debug("an adapter cannot copy within this process", "err", err)
+	}
 	t.describe()
 	t.paths.Changed()
 	if t.discovery != nil {

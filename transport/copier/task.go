@@ -1,0 +1,217 @@
+package copier
+
+import (
+	"fmt"
+
+	"ncclmesh/ibv"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// Most is how many tasks may be outstanding.
+const Most = 256
+
+// mostBytes is how many bytes one READ copies at most.
+const mostBytes = 1 << 30
+
+// Task is the number of a task, from 1. Tasks are done in their order.
+type Task uint64
+
+// task is what is to be done.
+type task struct {
+	to, from         *Region // of a change: its word is in to, and from is nil
+	toAddr, fromAddr uintptr
+	size             uint64 // of a copy
+	set              bool   // a change sets the word to value, instead of adding it
+	value            uint64
+	tried            bool   // a change was written, perhaps
+	becomes          uint64 // then the value that it wrote
+}
+
+// queue is a ring of tasks.
+type queue struct {
+	tasks  [Most]task
+	begun  Task // the last task
+	done   Task // the last task that is done
+	copied uint64
+}
+
+// step is what the oldest task does next.
+//
+//	idle ──► copying ──► showing ──► idle          a copy
+//	idle ──► asking ──► writing ──► showing ──► idle   a change
+//
+// If a device fails, the next one does the task again. A change then begins with asking, because the word may have its new value.
+type step uint8
+
+const (
+	idle    step = 0
+	copying step = 1 // bytes are copied
+	asking  step = 2 // the word is read
+	writing step = 3 // its new value is written
+	showing step = 4 // a READ of what was written comes behind the writes
+)
+
+// Copy begins to copy size bytes between two regions. It returns 0 if that cannot be now: Poll, and try again.
+func (c *Copier) Copy(to *Region, toAddr uintptr, from *Region, fromAddr uintptr, size uint64) (Task, error) {
+	if !to.covers(toAddr, size) || !from.covers(fromAddr, size) {
+		return 0, fmt.Errorf("%w: a copy of %d bytes from %#x to %#x is outside the registered memory", fault.ErrUsage, size, fromAddr, toAddr)
+	}
+	return c.begin(task{to: to, toAddr: toAddr, from: from, fromAddr: fromAddr, size: size})
+}
+
+// Add begins to add a value to the 64-bit word at addr, Set to set it. They return 0 if that cannot be now.
+func (c *Copier) Add(r *Region, addr uintptr, value uint64) (Task, error) {
+	return c.change(task{to: r, toAddr: addr, value: value})
+}
+func (c *Copier) Set(r *Region, addr uintptr, value uint64) (Task, error) {
+	return c.change(task{to: r, toAddr: addr, value: value, set: true})
+}
+
+func (c *Copier) change(t task) (Task, error) {
+	if t.toAddr%8 != 0 || !t.to.covers(t.toAddr, 8) {
+		return 0, fmt.Errorf("%w: the word at %#x is not aligned or outside the registered memory", fault.ErrUsage, t.toAddr)
+	}
+	return c.begin(t)
+}
+
+func (c *Copier) begin(t task) (Task, error) {
+	if !c.mu.TryLock() {
+		return 0, nil
+	}
+	defer c.mu.Unlock()
+	q := &c.queue
+	switch {
+	case c.err != nil:
+		return 0, c.err
+	case q.begun-q.done == Most:
+		return 0, nil
+	}
+	q.begun++
+	q.tasks[q.begun%Most] = t
+	c.advance()
+	return q.begun, nil
+}
+
+// Done reports whether a task is done. It does not poll. The error says that no device can do it; all later tasks then fail too.
+func (c *Copier) Done(t Task) (bool, error) {
+	if !c.mu.TryLock() {
+		return false, nil
+	}
+	defer c.mu.Unlock()
+	if t <= c.queue.done {
+		return true, nil
+	}
+	return c.err != nil, c.err
+}
+
+// Poll moves the tasks on. It reports whether something moved. It does nothing while another goroutine is in it.
+func (c *Copier) Poll() (moved bool) {
+	if !c.mu.TryLock() {
+		return false
+	}
+	defer c.mu.Unlock()
+	before, at := c.queue.done, c.step
+	if c.reading {
+		c.devices[c.current].loop.Poll()
+	}
+	c.advance()
+	return c.queue.done != before || c.step != at
+}
+
+// advance begins the next READ, if there is one.
+//
+// Preconditions: c.mu is locked.
+func (c *Copier) advance() {
+	for q := &c.queue; !c.reading && c.err == nil && q.done < q.begun; {
+		t := &q.tasks[(q.done+1)%Most]
+		if c.step == idle {
+			c.step, q.copied = asking, 0
+			if t.from != nil {
+				c.step = copying
+			}
+		}
+		if c.step == copying && q.copied == t.size {
+			c.step = showing
+			if t.size == 0 || t.to.memory.Kind == lane.HostMemory { // the completion of a READ says that host memory has the bytes
+				c.finish()
+				continue
+			}
+		}
+		c.reading = true
+		if err := c.read(t); err != nil {
+			c.Copied(0, err)
+		}
+	}
+}
+
+// read posts the READ of the task's step.
+func (c *Copier) read(t *task) error {
+	d := c.devices[c.current]
+	key := t.to.mrs[c.current]
+	word := func(i int) uintptr { return ibv.AddrOf(&d.words[i]) }
+	switch c.step {
+	case copying:
+		n := min(t.size-c.queue.copied, mostBytes, uint64(d.port.Attr().MaxMsgSz))
+		at := uintptr(c.queue.copied)
+		return d.loop.Copy(c, uint32(n), t.toAddr+at, key.LKey(), t.fromAddr+at, t.from.mrs[c.current].RKey(), int(n))
+	case asking:
+		return d.loop.Copy(c, 0, word(before), d.mr.LKey(), t.toAddr, key.RKey(), 8)
+	case writing:
+		return d.loop.Copy(c, 0, t.toAddr, key.LKey(), word(after), d.mr.RKey(), 8)
+	}
+	last, n := t.toAddr, 8
+	if t.from != nil {
+		last, n = t.toAddr+uintptr(t.size)-1, 1
+	}
+	return d.loop.Copy(c, 0, word(visible), d.mr.LKey(), last, key.RKey(), n)
+}
+
+// Copied handles the end of a READ, of n bytes if it was part of a copy. The caller of [verbs.Loopback] has locked c.mu.
+func (c *Copier) Copied(n uint32, err error) {
+	c.reading = false
+	if err != nil {
+		c.next(err)
+		return
+	}
+	c.failed = 0
+	d, t := c.devices[c.current], &c.queue.tasks[(c.queue.done+1)%Most]
+	switch c.step {
+	case copying:
+		c.queue.copied += uint64(n)
+	case asking:
+		if t.tried && d.words[before] == t.becomes { // written before the other device failed
+			c.step = showing
+			return
+		}
+		d.words[after] = t.value
+		if !t.set {
+			d.words[after] += d.words[before]
+		}
+		t.tried, t.becomes = true, d.words[after]
+		c.step = writing
+	case writing:
+		c.step = showing
+	case showing:
+		c.finish()
+	}
+}
+
+// finish ends the oldest task.
+func (c *Copier) finish() {
+	c.step = idle
+	c.queue.done++
+}
+
+// next goes on with the next device, because the current one failed. If all have failed, all tasks fail.
+func (c *Copier) next(why error) {
+	if c.failed++; c.failed >= len(c.devices) {
+		c.err = fmt.Errorf("%w: no adapter can reach GPU memory of this process: %w", fault.ErrDevice, why)
+		return
+	}
+	c.current = (c.current + 1) % len(c.devices)
+	c.queue.copied, c.step = 0, asking
+	if c.queue.tasks[(c.queue.done+1)%Most].from != nil {
+		c.step = copying
+	}
+}

@@ -1,0 +1,183 @@
+package transport_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/copier"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// copying is a copier with GPU memory and host memory that it may copy between.
+type copying struct {
+	t        *testing.T
+	c        *copier.Copier
+	gpu      []byte
+	gpuAt    uintptr
+	host     []byte
+	hostAt   uintptr
+	gpuR     *copier.Region
+	hostR    *copier.Region
+	finished func()
+}
+
+const copySize = 64 << 10
+
+func newCopying(t *testing.T) *copying {
+	t.Helper()
+	k := &copying{t: t, c: transporttest.New(t).Copier()}
+	m, err := transporttest.WorldOf(t).Fabric.NewGPUMemory(copySize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hm, hb := transporttest.Memory(t, copySize)
+	k.gpu, k.gpuAt, k.host, k.hostAt = m.Bytes(), m.Addr(), hb, hm.Addr()
+	if k.gpuR, err = k.c.Register(lane.Memory{Kind: lane.GPUMemory, Addr: k.gpuAt, Length: copySize, DMABuf: &lane.DMABuf{FD: m.FD()}}); err != nil {
+		t.Fatal(err)
+	}
+	if k.hostR, err = k.c.Register(lane.Memory{Addr: k.hostAt, Length: copySize}); err != nil {
+		t.Fatal(err)
+	}
+	k.finished = func() {
+		t.Helper()
+		if err := errors.Join(k.gpuR.Close(), k.hostR.Close(), m.Free()); err != nil {
+			t.Error(err)
+		}
+	}
+	return k
+}
+
+// must fails the test unless a task was begun.
+func (k *copying) must(n copier.Task, err error) copier.Task {
+	k.t.Helper()
+	if n == 0 || err != nil {
+		k.t.Fatalf("task %d, %v", n, err)
+	}
+	return n
+}
+
+// wait waits for the end of a task.
+func (k *copying) wait(n copier.Task) (err error) {
+	k.t.Helper()
+	transporttest.Await(k.t, "a task", func() (done bool) {
+		k.c.Poll()
+		done, err = k.c.Done(n)
+		return done
+	})
+	return err
+}
+
+func (k *copying) word(i int) uint64 { return binary.LittleEndian.Uint64(k.gpu[i:]) }
+
+// Bytes are copied and words are changed in the order of the tasks, and the GPU sees it when the task is done.
+func TestCopier(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		transporttest.Fill(k.host, 1)
+		for _, size := range []uint64{0, 1, 4095, 4096, 4097, copySize - 8} {
+			clear(k.gpu)
+			if err := k.wait(k.must(k.c.Copy(k.gpuR, k.gpuAt+8, k.hostR, k.hostAt, size))); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(k.gpu[8:8+size], k.host[:size]) || !bytes.Equal(k.gpu[:8], make([]byte, 8)) {
+				t.Errorf("a copy of %d bytes to the GPU differs", size)
+			}
+		}
+		clear(k.host)
+		if err := k.wait(k.must(k.c.Copy(k.hostR, k.hostAt, k.gpuR, k.gpuAt, copySize))); err != nil || !bytes.Equal(k.gpu, k.host) {
+			t.Errorf("a copy from the GPU: %v, or it differs", err)
+		}
+		binary.LittleEndian.PutUint64(k.gpu[16:], 1<<40)
+		var last copier.Task
+		for i := range uint64(100) {
+			last = k.must(k.c.Add(k.gpuR, k.gpuAt+16, i))
+		}
+		if err := k.wait(last); err != nil || k.word(16) != 1<<40+4950 {
+			t.Errorf("after additions: %v, %d", err, k.word(16))
+		}
+		k.must(k.c.Set(k.gpuR, k.gpuAt+16, 7))
+		if err := k.wait(k.must(k.c.Add(k.gpuR, k.gpuAt+16, 1))); err != nil || k.word(16) != 8 {
+			t.Errorf("after a set and an addition: %v, %d", err, k.word(16))
+		}
+		k.finished()
+	})
+}
+
+// Tasks that name other memory than was registered are refused, and so is one more than may be outstanding.
+func TestCopierRefuses(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		for name, begin := range map[string]func() (copier.Task, error){
+			"a copy beyond the end":      func() (copier.Task, error) { return k.c.Copy(k.gpuR, k.gpuAt+1, k.hostR, k.hostAt, copySize) },
+			"a copy from before":         func() (copier.Task, error) { return k.c.Copy(k.gpuR, k.gpuAt, k.hostR, k.hostAt-8, 8) },
+			"a word that is not aligned": func() (copier.Task, error) { return k.c.Add(k.gpuR, k.gpuAt+4, 1) },
+			"a word beyond the end":      func() (copier.Task, error) { return k.c.Set(k.gpuR, k.gpuAt+copySize, 1) },
+		} {
+			if n, err := begin(); n != 0 || !errors.Is(err, fault.ErrUsage) {
+				t.Errorf("%s: task %d, %v", name, n, err)
+			}
+		}
+		var last copier.Task
+		for range copier.Most {
+			last = k.must(k.c.Add(k.gpuR, k.gpuAt, 1))
+		}
+		if n, err := k.c.Add(k.gpuR, k.gpuAt, 1); n != 0 || err != nil {
+			t.Errorf("one more: task %d, %v", n, err)
+		}
+		if err := k.wait(last); err != nil || k.word(0) != copier.Most {
+			t.Errorf("%v, %d", err, k.word(0))
+		}
+		transporttest.WorldOf(t).Cables[1].Adapters[0].Device.Refuse("reg_mr", syscall.ENOMEM, 0, 1)
+		if _, err := k.c.Register(lane.Memory{Addr: k.hostAt, Length: 8}); !errors.Is(err, syscall.ENOMEM) {
+			t.Errorf("a registration that the second device refuses: %v", err)
+		}
+		k.finished()
+	})
+}
+
+// An adapter whose port loses its link hands its tasks to the next one, which carries each out once. With a link it can be used
+// again. If none has a link the tasks fail.
+func TestCopierFailsOver(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		k := newCopying(t)
+		world := transporttest.WorldOf(t)
+		sum, begun := uint64(0), uint64(0)
+		for round := range 6 {
+			cable := world.Cables[round%2]
+			var last copier.Task
+			for range 20 {
+				begun++
+				last = k.must(k.c.Add(k.gpuR, k.gpuAt, begun))
+				sum += begun
+			}
+			for range round {
+				k.c.Poll()
+				world.Sleep(time.Microsecond)
+			}
+			cable.Cut(true)
+			if err := k.wait(last); err != nil || k.word(0) != sum {
+				t.Errorf("round %d: %v, the word is %d, want %d", round, err, k.word(0), sum)
+			}
+			cable.Cut(false)
+			world.Sleep(5 * time.Second) // the port is looked at again
+		}
+		for _, c := range world.Cables {
+			c.Cut(true)
+		}
+		err := k.wait(k.must(k.c.Add(k.gpuR, k.gpuAt, 1)))
+		if !errors.Is(err, fault.ErrDevice) {
+			t.Errorf("without a link: %v", err)
+		}
+		if _, again := k.c.Add(k.gpuR, k.gpuAt, 1); fmt.Sprint(again) != fmt.Sprint(err) {
+			t.Errorf("after that: %v, want %v", again, err)
+		}
+		k.finished()
+	})
+}
