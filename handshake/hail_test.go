@@ -18,9 +18,9 @@ var (
 )
 
 const (
-	goldenHail       = "4e4d 08 87 00000057" // and the ids, by TestHailGolden
+	goldenHail       = "4e4d 09 87 00000057" // and the ids, by TestHailGolden
 	goldenHailEnd    = "03 0004 70726576"
-	goldenAnswer     = "4e4d 08 88 00000061"
+	goldenAnswer     = "4e4d 09 88 00000061"
 	goldenAnswerEnd  = "beef 07 000b 656e7031733066306e7030 01"
 	neighboursSecret = "ncclmesh neighbours"
 )

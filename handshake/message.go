@@ -26,9 +26,11 @@ const (
 	TypeAsk       Type = 16
 	TypeSilent    Type = 17
 	TypeWant      Type = 18
+	TypeWindow    Type = 19
+	TypeWindowEnd Type = 20
 )
 
-var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report", "AskMap", "Map", "Carry", "Arrive", "Carried", "Drop", "Ask", "Silent", "Want"}
+var typeNames = [...]string{"Ack", "Open", "Accept", "Connected", "Proved", "Ports", "Refuse", "LaneDown", "Bye", "Report", "AskMap", "Map", "Carry", "Arrive", "Carried", "Drop", "Ask", "Silent", "Want", "Window", "WindowEnd"}
 
 func (t Type) String() string {
 	if int(t) < len(typeNames) {
@@ -86,6 +88,10 @@ func DecodeMessage(t Type, body []byte) (Message, error) {
 		m = new(Silent)
 	case TypeWant:
 		m = new(Want)
+	case TypeWindow:
+		m = new(Window)
+	case TypeWindowEnd:
+		m = new(WindowEnd)
 	default:
 		return nil, fmt.Errorf("message type %d is unknown", uint8(t))
 	}

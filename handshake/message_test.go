@@ -54,6 +54,8 @@ func messages() []struct {
 		{&Bye{Conn: 6}, "00000006 0000"},
 		{&Bye{Conn: 6, Loss: "nc"}, "00000006 0002 6e63"},
 		{&Want{Conn: 6, Eager: 7}, "00000006 0000000000000007"},
+		{&Window{Conn: 6, ID: 7, Kind: 1, Base: 0x7f0000001000, Size: 1 << 32, RKeys: []uint32{8, 0, 9}}, "00000006 00000007 01 00007f0000001000 0000000100000000 03 00000008 00000000 00000009"},
+		{&WindowEnd{Conn: 6, ID: 7}, "00000006 00000007"},
 		{&Report{Conn: 1, Lane: 31, Epoch: 2, Again: 256, Eager: 7, Ahead: 5, Receives: []Received{{Seq: 3, Parts: []uint32{5}}, {Seq: 1 << 32, Parts: []uint32{0, 1<<32 - 1}}}},
 			"00000001 1f 00000002 0100 0000000000000007 0005 0002 0000000000000003 01 00000005 0000000100000000 02 00000000 ffffffff"},
 		{&AskMap{Query: fill(0x10), Asked: []NodeID{fill(0x20), fill(0x30)}}, goldenID(0x10) + "02" + goldenID(0x20) + goldenID(0x30)},
@@ -96,9 +98,9 @@ func TestMessageGolden(t *testing.T) {
 }
 
 func TestMessageTypes(t *testing.T) {
-	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "AskMap=10", "Map=11", "Carry=12", "Arrive=13", "Carried=14", "Drop=15", "Ask=16", "Silent=17", "Want=18", "Type(19)=19"}
+	want := []string{"Ack=0", "Open=1", "Accept=2", "Connected=3", "Proved=4", "Ports=5", "Refuse=6", "LaneDown=7", "Bye=8", "Report=9", "AskMap=10", "Map=11", "Carry=12", "Arrive=13", "Carried=14", "Drop=15", "Ask=16", "Silent=17", "Want=18", "Window=19", "WindowEnd=20", "Type(21)=21"}
 	var got []string
-	for i := range Type(20) {
+	for i := range Type(22) {
 		got = append(got, fmt.Sprintf("%v=%d", i, i))
 	}
 	if diff := cmp.Diff(want, got, equalAddrs); diff != "" {

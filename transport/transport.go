@@ -306,6 +306,10 @@ func connOf(m handshake.Message) (uint32, bool) {
 		return m.Conn, true
 	case *handshake.Want:
 		return m.Conn, true
+	case *handshake.Window:
+		return m.Conn, true
+	case *handshake.WindowEnd:
+		return m.Conn, true
 	case *handshake.Refuse:
 		return m.Conn, true
 	case *handshake.Bye:

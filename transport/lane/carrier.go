@@ -149,6 +149,18 @@ type Part struct {
 	Size    int
 	Imm     Imm
 	Region  *Region // the registered region that holds the bytes
+	// Window is not 0 in a part of a put: it is the number of the receiver's window. Grant then holds the window's address and
+	// keys, and Offset is an offset in the window. Only part number and size of the Imm are used, and the receiver is not
+	// notified by devices.
+	Window uint32
+}
+
+// Code returns what marks the part on a lane whose carrier places parts itself: the immediate, or that of a put.
+func (p *Part) Code() uint32 {
+	if p.Window != 0 {
+		return PutCode(p.Window)
+	}
+	return p.Imm.Encode()
 }
 
 // NoRequest is the request of a part whose delivery no request waits for.
@@ -160,7 +172,7 @@ type Sink interface {
 	Delivered(l *Lane, request, part int)
 	// Place returns the address for a part that begins to arrive on a lane whose carrier copies or reads the
 	// bytes itself, and the region of that address; nil if the part is empty. It returns false, and has ended
-	// the connection, if the peer must not send the part.
+	// the connection, if the peer must not send the part. v is the part's code, as in Dropped and Arrived.
 	Place(l *Lane, v uint32, offset uint64, size uint32) (addr uintptr, r *Region, ok bool)
 	// Dropped reports that the part which began to arrive last on the lane will not be completed there.
 	Dropped(l *Lane, v uint32)

@@ -46,7 +46,7 @@ func (c *carrier) Send(p *lane.Part) error {
 	q := &c.parts[(c.oldest+c.framed+c.queued)%lane.Window]
 	*q = sentPart{
 		request: p.Request, part: int(p.Imm.Part), local: p.Local, size: p.Size, frame: c.maxPayload,
-		socket: [2]uint64{uint64(p.Imm.Encode()) | uint64(p.Size)<<32, p.Offset},
+		socket: [2]uint64{uint64(p.Code()) | uint64(p.Size)<<32, p.Offset},
 	}
 	if p.Size > 0 {
 		q.lkey = p.Region.LKeys[c.domain.place]

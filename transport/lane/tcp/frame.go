@@ -26,6 +26,13 @@ import (
 //	12 head 4: lower half of a sequence, see lane.Eager
 //	16 the bytes
 //
+// for each part of a put, which goes into a window without a grant:
+//
+//	0  kind 2 bits, 3; window 30 bits
+//	4  length 4
+//	8  offset in the window 8
+//	16 the bytes
+//
 // From the receiver, on the reverse stream: a grant for each receive, acknowledgements, and reports of
 // eager messages that have been copied into their buffers:
 //
@@ -67,6 +74,7 @@ const (
 	kindPart  = 0
 	kindEager = 1
 	kindAsk   = 2
+	kindPut   = 3 // as lane.PutCode
 )
 
 // eagerFrame returns the header of an eager message, or of a request for grants.
@@ -79,6 +87,9 @@ func eagerFrame(e *lane.Eager, size int) dataFrame {
 
 func (f dataFrame) kind() uint32 { return f.imm & kindMask }
 
+// placed reports whether the message layer places the frame's bytes: those of a part of a message or of a put.
+func (f dataFrame) placed() bool { k := f.kind(); return k == kindPart || k == kindPut }
+
 // eager decodes the header of an eager message or of a request for grants.
 func (f dataFrame) eager() (lane.Eager, error) {
 	e := lane.Eager{Number: f.imm >> kindBits, Tag: int32(uint32(f.offset)), Head: uint32(f.offset >> 32), Ask: f.kind() == kindAsk}
@@ -86,7 +97,7 @@ func (f dataFrame) eager() (lane.Eager, error) {
 	case e.Ask && (f.length != 0 || f.offset != 0):
 		return e, fmt.Errorf("frame that asks for grants has %d and %#x where zeros belong", f.length, f.offset)
 	case !e.Ask && f.kind() != kindEager:
-		return e, fmt.Errorf("frame of a part has kind %d; %d to %d are known", f.kind(), kindPart, kindAsk)
+		return e, fmt.Errorf("frame of kind %d is no eager message", f.kind())
 	case f.length > lane.EagerSize:
 		return e, fmt.Errorf("eager message of %d bytes; at most %d are allowed", f.length, lane.EagerSize)
 	}

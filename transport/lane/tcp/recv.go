@@ -118,7 +118,7 @@ func (k *socket) begin(unit []byte) error {
 		k.opener.next++
 	}
 	f := decodeData(head)
-	if f.kind() != kindPart {
+	if !f.placed() {
 		return k.beginEager(f)
 	}
 	addr, _, ok := k.lane.Conn.Sink.Place(k.lane, f.imm, f.offset, f.length)
@@ -174,7 +174,7 @@ func (k *socket) nextPiece() {
 	}
 	k.part = false
 	k.arrived++
-	if k.in.kind() != kindPart {
+	if !k.in.placed() {
 		e, _ := k.in.eager() // beginEager has checked the error
 		k.lane.Conn.Sink.Eager(k.lane, e, k.mem.stage[:k.in.length])
 		return

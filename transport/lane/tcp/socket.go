@@ -313,7 +313,7 @@ func (k *socket) Stalled() bool {
 // only works inside calls.
 func (k *socket) Stop() error {
 	k.accepted, k.queued, k.eagerQueued = 0, 0, 0
-	if k.part && k.in.kind() == kindPart {
+	if k.part && k.in.placed() {
 		k.lane.Conn.Sink.Dropped(k.lane, k.in.imm)
 	}
 	k.incoming = incoming{}

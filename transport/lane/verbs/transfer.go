@@ -26,7 +26,7 @@ func (q *queuePair) Room(b int) (bool, error) {
 	return q.credits >= w, nil
 }
 
-// Send posts plain writes of a chunk each, and one with the immediate for the rest.
+// Send posts plain writes of a chunk each, and one with the immediate for the rest. A part of a put has no immediate.
 func (q *queuePair) Send(p *lane.Part) error {
 	n := q.writes(p.Size)
 	p.Imm.Writes = uint8(n - 1)
@@ -49,8 +49,10 @@ func (q *queuePair) Send(p *lane.Part) error {
 			w.Next = ibv.AddrOf(&q.wr[i+1])
 		} else {
 			w.WRID = wrID(wrPart, q.lane.Index, p.Request, n) | uint64(p.Imm.Part)
-			w.Opcode, w.SendFlags = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, ibv.IBV_SEND_SIGNALED
-			w.Imm = networkOrder(p.Imm.Encode())
+			w.SendFlags = ibv.IBV_SEND_SIGNALED
+			if p.Window == 0 {
+				w.Opcode, w.Imm = ibv.IBV_WR_RDMA_WRITE_WITH_IMM, networkOrder(p.Imm.Encode())
+			}
 			if length == 0 {
 				w.SGList, w.NumSGE = 0, 0
 			}
