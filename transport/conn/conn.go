@@ -157,10 +157,12 @@ func (c *Conn) pollAll() {
 	}
 }
 
-// expectsData reports whether a granted receive is incomplete, so that parts may arrive.
+// expectsData reports whether a granted receive is incomplete, or a window is open, so that parts may arrive.
 //
 // Preconditions: c is locked.
-func (c *Conn) expectsData() bool { return c.receiver != nil && c.receiver.granted > 0 }
+func (c *Conn) expectsData() bool {
+	return c.receiver != nil && (c.receiver.granted > 0 || len(c.receiver.windows.byID) > 0)
+}
 
 // resume sends lost parts or grants again, as far as the lanes have room. While some remain it sets
 // resumePending, and poll or the event goroutine calls resume again.

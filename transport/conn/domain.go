@@ -87,6 +87,9 @@ func (c *Conn) registerAll(d lane.Domain, index int) (err error) {
 		case r == nil:
 			c.domains = append(c.domains, d)
 			c.publishSources()
+			if c.receiver != nil {
+				c.receiver.announceKeys()
+			}
 			t := d.Port().Traits()
 			c.domainsAdded = c.domainsAdded || index > 0 && t.Polled != c.traits.Polled // grants over polled lanes have no keys
 			c.traits = lane.Traits{Polled: c.traits.Polled || t.Polled, NoRKeys: c.traits.NoRKeys || t.NoRKeys, Eager: (index == 0 || c.traits.Eager) && t.Eager, MinPart: max(c.traits.MinPart, t.MinPart)}

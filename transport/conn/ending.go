@@ -78,6 +78,10 @@ func (c *Conn) Deliver(m handshake.Message) {
 		c.enqueue(event{report: m})
 	case *handshake.Want:
 		c.enqueue(event{want: m})
+	case *handshake.Window:
+		c.enqueue(event{window: m})
+	case *handshake.WindowEnd:
+		c.enqueue(event{windowEnd: m})
 	case *handshake.Open:
 		c.join(m)
 	case *handshake.Accept:

@@ -38,6 +38,9 @@ type event struct {
 	down   *handshake.LaneDown
 	report *handshake.Report
 	want   *handshake.Want
+
+	window    *handshake.Window
+	windowEnd *handshake.WindowEnd
 }
 
 // ReportFailure reports that a lane has failed. It does not block, and may be called from any goroutine.
@@ -85,7 +88,11 @@ func (c *Conn) enqueue(e event) {
 func (q *eventQueue) add(e event) (fits, start bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.queue) >= maxEvents {
+	most := maxEvents
+	if e.window != nil || e.windowEnd != nil {
+		most += 2 * maxWindows
+	}
+	if len(q.queue) >= most {
 		return false, false
 	}
 	q.queue = append(q.queue, e)
@@ -234,6 +241,8 @@ func (c *Conn) handleEvent(e event) {
 	case e.want != nil:
 		c.poll()
 		c.receiver.grantsRequested(e.want.Eager)
+	case e.window != nil, e.windowEnd != nil:
+		c.handleWindow(e.window, e.windowEnd)
 	case c.laneOf(e.lane.Index, e.lane.Epoch) != e.lane:
 	case e.suspicion != nil:
 		c.suspect(e.lane, e.suspicion)

@@ -163,6 +163,9 @@ func (s *Sender) settleLost(l *lane.Lane, m *handshake.Report) error {
 		return nil
 	}
 	s.eager.grantsRequestedAt = 0 // the lane may have lost the request
+	if s.puts != nil {
+		s.settlePuts(l, s.proven(l, m))
+	}
 	for i := range s.requests {
 		req := &s.requests[i]
 		if !req.active || req.done {
@@ -220,7 +223,10 @@ func (s *Sender) resume() (done bool) {
 	if !s.resendPending {
 		return s.flushUnsent()
 	}
-	needsCredit := false
+	if s.puts != nil && !s.resendPuts() {
+		return false
+	}
+	needsCredit, waits := false, false
 	for i := range s.requests {
 		req := &s.requests[i]
 		if !req.active || req.done {
@@ -231,6 +237,8 @@ func (s *Sender) resume() (done bool) {
 			lost &^= 1 << k
 			switch {
 			case req.isEager() && s.resendEager(req):
+			case s.mustWait(req):
+				waits = true
 			case !req.isEager() && !s.resendCredit.MaySend(&req.sent.Parts, k):
 				needsCredit = true
 			case req.isEager(), !s.resendPart(req, k):
@@ -238,7 +246,7 @@ func (s *Sender) resume() (done bool) {
 			}
 		}
 	}
-	if s.resendPending = needsCredit; needsCredit {
+	if s.resendPending = needsCredit || waits; s.resendPending {
 		return false
 	}
 	return s.flushUnsent()
@@ -289,6 +297,7 @@ func (s *Sender) resendPart(req *Request, k int) bool {
 	p.Local = q.addr + uintptr(p.Offset)
 	s.resendCredit.Sent(&q.Parts, k, l.Index)
 	s.posted++
+	s.noteResent(req, k)
 	q.number = s.posted // the number applies to all parts of the message, so that its other parts count as posted now
 	s.sendPart(l, p)
 	l.Resent.Add(uint64(p.Size))

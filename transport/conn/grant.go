@@ -153,7 +153,12 @@ func (s outgoing) Granted(seq uint64, entries []lane.Grant) error {
 
 // Delivered handles the delivery of a part to the peer.
 func (s outgoing) Delivered(l *lane.Lane, request, part int) {
-	if request >= lane.Window && s.eager.sent > 0 {
+	switch {
+	case request < lane.Window:
+	case request >= putBase:
+		s.putDelivered(l, request-putBase, part)
+		return
+	case s.eager.sent > 0:
 		s.eagerDelivered(l, request)
 		return
 	}

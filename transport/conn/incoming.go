@@ -16,6 +16,10 @@ var _ lane.Sink = incoming{}
 // Arrived handles the arrival of a part of size bytes, whose immediate is v. A peer that breaks the protocol
 // fails its own connection only.
 func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
+	if id, put := lane.PutWindow(v); put {
+		r.putArrived(l, id, size)
+		return
+	}
 	l.Parts.Add(1)
 	var m lane.Imm
 	req, s := r.outstanding(l, v, &m)
@@ -42,7 +46,7 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 	s.seen |= 1 << m.Part
 	s.size += uint32(size)
 	l.Bytes.Add(uint64(size))
-	if s.region != nil && s.region.Kind == lane.GPUMemory {
+	if s.region != nil && (s.region.Kind == lane.GPUMemory || r.windows.gpu > 0) { // a part of a signal stands for puts before it
 		r.flushes.noteGPUArrival(l)
 	}
 	if !s.isComplete() {
@@ -60,6 +64,9 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 // message. It checks everything before a byte is read, so that nothing is written outside a granted buffer: a
 // peer that breaks the protocol fails its own connection only.
 func (r incoming) Place(l *lane.Lane, v uint32, offset uint64, size uint32) (addr uintptr, g *lane.Region, ok bool) {
+	if id, put := lane.PutWindow(v); put {
+		return r.placePut(l, id, offset, size)
+	}
 	var m lane.Imm
 	req, s := r.outstanding(l, v, &m)
 	switch {
@@ -119,7 +126,11 @@ func (r *Receiver) failImmediate(l *lane.Lane, v uint32, why string) {
 
 // Dropped notes that a part which has begun to arrive will not end on this lane. It will be sent again over
 // another.
-func (r incoming) Dropped(_ *lane.Lane, v uint32) {
+func (r incoming) Dropped(l *lane.Lane, v uint32) {
+	if id, put := lane.PutWindow(v); put {
+		r.putEnded(l, id)
+		return
+	}
 	var m lane.Imm
 	m.Decode(v)
 	if req := &r.requests[m.Slot]; req.active && int(m.Sub) < req.n {
@@ -158,10 +169,10 @@ func (r *Receiver) subsOf(g *lane.Region, f func(*sub)) {
 func (r *Receiver) noneInProgress(g *lane.Region) bool {
 	some := false
 	r.subsOf(g, func(s *sub) { some = some || s.begun&^s.seen != 0 })
-	return !some
+	return !some && !r.putsInProgress(g)
 }
 
-// detachBuffers removes the buffers in g from their sub-receives. The connection fails if data comes for one
+// detachBuffers removes the buffers in g from their sub-receives, and ends the windows in g. The connection fails if data comes for one
 // of them.
 //
 // Preconditions: r is locked.
@@ -170,4 +181,5 @@ func (r *Receiver) detachBuffers(g *lane.Region) {
 		s.region, s.deregistered = nil, true
 		g.InUse--
 	})
+	r.withdrawWindows(g)
 }

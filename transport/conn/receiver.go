@@ -26,6 +26,8 @@ type Receiver struct {
 	waiting bool   // the wait of the next receive has been counted
 
 	unexpected unexpected
+	windows    windows
+	standing   bool // see Standing
 	flushes    flushes
 
 	grants  failover.Grants    // which lane carried each grant, and which are to be sent again
@@ -39,6 +41,27 @@ func NewReceiver(env *Env, s *control.Session, id uint32) *Receiver {
 	r.receiver = r
 	r.requests = r.newRequests(lane.Window, lane.MaxSubs)
 	return r
+}
+
+// Standing says that the owner keeps receives outstanding always, and that they are no unfinished work when it closes the connection.
+func (r *Receiver) Standing() {
+	r.Lock()
+	r.standing = true
+	r.Unlock()
+}
+
+// retract ends all outstanding receives, which no data comes for any more.
+//
+// Preconditions: r is locked, and the connection is being closed.
+func (r *Receiver) retract() {
+	for i := range r.requests {
+		if req := &r.requests[i]; req.active && !req.done {
+			req.active = false
+			r.pending--
+			r.granted -= int(req.remaining)
+			req.releaseBuffers()
+		}
+	}
 }
 
 // Irecv grants bufs to the sender, 1 to 8 buffers for one message each, which are matched by tag. It returns

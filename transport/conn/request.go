@@ -214,6 +214,9 @@ func (c *Conn) abandon() {
 			r.releaseBuffers()
 		}
 	}
+	if c.sender != nil {
+		c.sender.abandonPuts()
+	}
 	if r := c.receiver; r != nil {
 		r.granted = 0
 		r.grants.Reset()

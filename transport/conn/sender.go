@@ -30,7 +30,9 @@ type Sender struct {
 	resendPending bool // parts are to be sent again
 	resendCredit  failover.Credit
 
-	eager eager
+	eager   eager
+	windows remoteWindows
+	puts    *puts // nil before the receiver has opened a window
 
 	waiting      bool      // the wait of the next message has been counted
 	waitingSince time.Time // since when the next message waits; zero until requestGrantsBySession sets it

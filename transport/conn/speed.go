@@ -72,4 +72,7 @@ func (s *Sender) oldestInFlight(first *[lane.MaxParts]uint64) {
 			}
 		}
 	}
+	if s.puts != nil {
+		s.puts.oldestInFlight(first)
+	}
 }

@@ -150,6 +150,9 @@ func (c *Conn) Close() error {
 func (c *Conn) finishRequests() (clean bool, err error) {
 	err = fault.Guarded(c.env.Log, c.String(), func() error {
 		c.poll()
+		if c.receiver != nil && c.receiver.standing {
+			c.receiver.retract()
+		}
 		n := c.pending
 		if clean = n == 0; clean {
 			return nil

@@ -1,0 +1,489 @@
+package conn
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"ncclmesh/handshake"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// A put writes bytes into a window of the receiver without a grant: see [Window]. It is split over the lanes as a message is. Over
+// queue pairs its parts are plain writes, of which the receiver learns nothing; other carriers place them as parts of messages.
+// A signal is a message that tells the receiver of puts: see Signal. putlost.go says what becomes of both when a lane fails.
+
+// MaxPut is the most bytes of one put.
+const MaxPut = 1 << 30
+
+// putWindow is the number of puts that may be outstanding. putBase is the request number of the first one's parts, so that
+// lanes can tell puts from messages.
+const (
+	putWindow = 256
+	putBase   = 1024
+)
+
+const _ = uint(putBase - (lane.Window + lane.EagerWindow))
+
+// ErrWindowGone is the error of a put into a window that the receiver has ended.
+var ErrWindowGone = fmt.Errorf("%w: the peer no longer has the window", fault.ErrUsage)
+
+// RemoteWindow is a window of the receiver, as the sender knows it.
+type RemoteWindow struct {
+	ID   uint32
+	Kind lane.MemoryKind
+	Size uint64
+
+	gone   atomic.Bool // the receiver has told of its end
+	grant  lane.Grant  // its address and keys; guarded by the connection's mutex, as is undelivered
+	parts  int         // of puts into it, those that are neither delivered nor given up
+	ending bool        // the receiver waits for this side's agreement
+}
+
+// Gone reports whether the window has ended. It may be called from any goroutine.
+func (w *RemoteWindow) Gone() bool { return w.gone.Load() }
+
+// remoteWindows are the windows of which a receiver has told its sender.
+type remoteWindows struct {
+	mu   sync.Mutex // a leaf
+	last uint32     // the largest number
+	byID map[uint32]*RemoteWindow
+}
+
+// Window returns the receiver's window of a number. It returns nil before the sender has been told of the window, and after the
+// window's end; known then says that the window has ended. It may be called from any goroutine.
+func (s *Sender) Window(id uint32) (w *RemoteWindow, known bool) {
+	s.windows.mu.Lock()
+	defer s.windows.mu.Unlock()
+	return s.windows.byID[id], id > 0 && id <= s.windows.last
+}
+
+// puts is a sender's account of its puts and signals. A sender without windows has none.
+type puts struct {
+	all         [putWindow]put
+	next        int               // index of the next put, which must be free
+	done        [putWindow]uint16 // a ring of the indices of puts that are done, oldest first
+	head, count int
+	part        lane.Part // scratch space for the part that is being sent
+
+	inFlight [lane.MaxParts]int // by lane: parts of puts that were sent over it and are neither delivered nor known to be lost
+	lost     int                // parts that are to be sent again
+	touched  uint32             // lanes that have carried parts of puts since the last signal
+
+	signals     [lane.Window]signal // by index of the request
+	order       [lane.Window]uint16 // a ring of the requests of signals that were not reported done, oldest first
+	first, some int
+}
+
+// put is a put that is outstanding, or whose end was not reported yet.
+type put struct {
+	index     int
+	active    bool
+	owner     uint64
+	err       error // why it was given up
+	window    *RemoteWindow
+	region    *lane.Region // of the source
+	addr      uintptr      // of the source
+	offset    uint64       // in the window
+	posted    uint64       // number of its posting, as that of a message
+	last      uint8        // index of the last part
+	remaining uint32       // a bit for each part that is not delivered
+	lost      uint32       // a bit for each part that is to be sent again
+	again     uint32       // a bit for each part that was lost at some time
+	lanes     [lane.MaxParts]uint8
+	sizes     [lane.MaxParts]uint32
+	numbers   [lane.MaxParts]uint64 // number of each part's last posting
+}
+
+// signal is what a sender knows of an outstanding signal beside its request.
+type signal struct {
+	active  bool
+	owner   uint64
+	posted  uint64                // number of its posting
+	numbers [lane.MaxParts]uint64 // number of each part's last posting
+}
+
+// newPuts returns an account without puts.
+func newPuts() *puts {
+	t := new(puts)
+	for i := range t.all {
+		t.all[i].index = i
+	}
+	return t
+}
+
+// windowAnnounced handles a receiver's word of a window, or of new keys of it.
+//
+// Preconditions: s is locked.
+func (s *Sender) windowAnnounced(m *handshake.Window) {
+	if s.puts == nil {
+		s.puts = newPuts()
+	}
+	s.windows.mu.Lock()
+	defer s.windows.mu.Unlock()
+	w := s.windows.byID[m.ID]
+	switch {
+	case w == nil && (len(s.windows.byID) == maxWindows || m.ID <= s.windows.last), m.ID > lane.MaxWindow, m.Base+m.Size < m.Base:
+		s.Fail(fmt.Errorf("%w: %v: the receiver opens window %d, %d bytes at %#x, beside %d others", fault.ErrProtocol, s, m.ID, m.Size, m.Base, len(s.windows.byID)))
+		return
+	case w == nil:
+		w = &RemoteWindow{ID: m.ID, Kind: lane.MemoryKind(m.Kind), Size: m.Size}
+		w.grant = lane.Grant{Addr: m.Base, Capacity: 1} // not 0, because empty grants need no keys
+		if s.windows.byID == nil {
+			s.windows.byID = map[uint32]*RemoteWindow{}
+		}
+		s.windows.byID[m.ID], s.windows.last = w, m.ID
+	case w.grant.Addr != m.Base || w.Size != m.Size || w.Kind != lane.MemoryKind(m.Kind):
+		s.Fail(fmt.Errorf("%w: %v: the receiver moves window %d", fault.ErrProtocol, s, m.ID))
+		return
+	}
+	clear(w.grant.RKeys[:])
+	copy(w.grant.RKeys[:], m.RKeys)
+	s.resumePending = s.resumePending || s.resendPending // lost parts may have waited for a key
+}
+
+// windowEnds handles a receiver's word that a window ends.
+//
+// Preconditions: s is locked.
+func (s *Sender) windowEnds(m *handshake.WindowEnd) {
+	s.windows.mu.Lock()
+	w := s.windows.byID[m.ID]
+	delete(s.windows.byID, m.ID)
+	s.windows.mu.Unlock()
+	if w == nil {
+		s.Fail(fmt.Errorf("%w: %v: the receiver ends window %d, which it has not opened", fault.ErrProtocol, s, m.ID))
+		return
+	}
+	w.ending = true
+	w.gone.Store(true)
+	s.giveUpLost(w)
+	s.agreeToEnd(w)
+}
+
+// agreeToEnd tells the receiver that no put can reach a window any more, once that is so.
+//
+// Preconditions: s is locked.
+func (s *Sender) agreeToEnd(w *RemoteWindow) {
+	if w.ending && w.parts == 0 {
+		w.ending = false
+		s.sendOrFail(&handshake.WindowEnd{Conn: s.ID, ID: w.ID})
+	}
+}
+
+// Put writes size bytes at addr, which lie in g, to an offset of a window. It returns false without an error if that cannot begin
+// now; the caller then tries again. ProgressPuts reports, with the owner's number, when the bytes are in the receiver's memory.
+func (s *Sender) Put(w *RemoteWindow, offset uint64, addr uintptr, size int, g *lane.Region, owner uint64) (begun bool, err error) {
+	if !s.TryLock() {
+		return false, nil
+	}
+	defer s.Unlock()
+	switch {
+	case size < 1 || size > MaxPut || !g.Covers(addr, size):
+		return false, fmt.Errorf("%w: %v: put of %d bytes at %#x is outside the registered memory, or not 1 to %d bytes", fault.ErrUsage, s, size, addr, MaxPut)
+	case offset > w.Size || uint64(size) > w.Size-offset:
+		return false, fmt.Errorf("%w: %v: put of %d bytes at %d into window %d of %s, which has %d bytes", fault.ErrUsage, s, size, offset, w.ID, s.Session.Name(), w.Size)
+	case w.Gone():
+		return false, s.goneError(w)
+	}
+	if err := s.checkUsable("put"); err != nil {
+		return false, err
+	}
+	t := s.puts
+	p := &t.all[t.next]
+	if p.active || s.resendPending { // lost parts of earlier puts go first
+		s.poll()
+		return false, s.Ended()
+	}
+	n, which := s.cut(size, &w.grant)
+	if n == 0 { // no lane is in service for which the window has a key
+		return false, nil
+	}
+	if !s.hasRoom(which) {
+		s.poll()
+		if err := s.Ended(); err != nil || p.active || !s.hasRoom(which) {
+			return false, err
+		}
+	}
+	s.pending++
+	g.InUse++
+	p.active, p.err, p.owner, p.window, p.region, p.addr, p.offset = true, nil, owner, w, g, addr, offset
+	p.last, p.remaining, p.lost, p.again = uint8(n-1), 1<<n-1, 0, 0
+	s.postPut(p)
+	t.next = (t.next + 1) % putWindow
+	s.Count.Bytes.Add(uint64(size))
+	return true, nil
+}
+
+// goneError returns the error of an operation on a window that has ended.
+func (s *Sender) goneError(w *RemoteWindow) error {
+	return fmt.Errorf("%w: %v: window %d of %s", ErrWindowGone, s, w.ID, s.Session.Name())
+}
+
+// postPut posts the parts of a put, as cut has divided it.
+func (s *Sender) postPut(p *put) {
+	s.posted++
+	p.posted = s.posted
+	k := 0
+	for i, l := range s.lanes {
+		b := s.split[i]
+		if b == 0 {
+			continue
+		}
+		p.sizes[k] = uint32(b)
+		p.window.parts++
+		s.sendPutPart(l, p, k)
+		k++
+	}
+}
+
+// sendPutPart sends part k of a put over a lane. If the lane does not take it, the lane fails, and the part is sent again after that.
+func (s *Sender) sendPutPart(l *lane.Lane, p *put, k int) {
+	t, q := s.puts, &s.puts.part
+	p.lanes[k], p.numbers[k] = l.Index, s.posted
+	var skip uint64
+	for i := range k {
+		skip += uint64(p.sizes[i])
+	}
+	q.Request, q.Grant, q.Region, q.Window = putBase+p.index, &p.window.grant, p.region, p.window.ID
+	q.Local, q.Offset, q.Size = p.addr+uintptr(skip), p.offset+skip, int(p.sizes[k])
+	q.Imm = lane.Imm{Part: uint8(k), Last: p.last}
+	if l.Backlog == 0 && s.measured(l) {
+		s.startMeasure(l, q.Size)
+	}
+	t.inFlight[l.Index]++
+	t.touched |= 1 << l.Index
+	if err := l.Carrier.Send(q); err != nil {
+		l.Break(err)
+	}
+	l.Backlog += int64(q.Size)
+	l.Bytes.Add(uint64(q.Size))
+	l.Parts.Add(1)
+}
+
+// putDelivered handles the delivery of a part of a put to the peer's memory.
+func (s outgoing) putDelivered(l *lane.Lane, index, part int) {
+	if s.puts == nil || index >= putWindow || part >= lane.MaxParts || s.puts.all[index].remaining&(1<<part) == 0 {
+		s.Fail(fmt.Errorf("%w: %v: completion for part %d of put %d, which is not outstanding", fault.ErrInternal, s, part, index))
+		return
+	}
+	p := &s.puts.all[index]
+	size := int(p.sizes[part])
+	l.Backlog -= int64(size)
+	l.Delivered++
+	l.Latest = max(l.Latest, p.numbers[part])
+	s.noteDelivered()
+	if s.measured(l) && s.measure(l, size) {
+		lane.Compare(s.lanes)
+	}
+	s.puts.inFlight[l.Index]--
+	s.endPutPart(p, part)
+}
+
+// endPutPart notes that a part of a put is delivered or given up, and completes the put after the last.
+func (s *Sender) endPutPart(p *put, part int) {
+	p.window.parts--
+	if p.remaining &^= 1 << part; p.remaining == 0 {
+		t := s.puts
+		t.done[(t.head+t.count)%putWindow] = uint16(p.index)
+		t.count++
+		s.pending--
+		p.region.InUse--
+		p.region = nil
+	}
+	s.agreeToEnd(p.window)
+}
+
+// ProgressPuts polls the connection. It calls done for each put and each signal that has ended since the last call, with its
+// owner's number, and with an error if the put was given up because its window has ended. done must not call the connection. ProgressPuts
+// returns why no further put or signal will end.
+func (s *Sender) ProgressPuts(done func(owner uint64, err error)) (moved bool, err error) {
+	if !s.TryLock() {
+		return false, nil
+	}
+	defer s.Unlock()
+	before := s.ending.Load() // loaded before the poll, which then finds all that came before this ending
+	s.poll()
+	t := s.puts
+	if t == nil {
+		return false, s.Ended()
+	}
+	for ; t.count > 0; t.count-- {
+		p := &t.all[t.done[t.head]]
+		t.head = (t.head + 1) % putWindow
+		p.active, p.window, moved = false, nil, true
+		done(p.owner, p.err)
+	}
+	for ; t.some > 0 && s.requests[t.order[t.first]].done; t.some-- {
+		r := &s.requests[t.order[t.first]]
+		t.first = (t.first + 1) % lane.Window
+		owner := t.signals[r.index].owner
+		t.signals[r.index].active = false
+		s.board.End(r.index)
+		r.active, moved = false, true
+		s.recycle(r)
+		done(owner, nil)
+	}
+	if s.pending > 0 {
+		return moved, s.requestError(before)
+	}
+	return moved, s.Ended()
+}
+
+// Signal sends a short message of size bytes at addr, which lie in g, to the receive that was granted for tag. When the receive is
+// done, the bytes of all puts that began before the signal are in the receiver's memory, because the message has a part, which may be
+// empty, on each lane that carried them: a lane delivers in order. It returns false without an error if that cannot begin now; the
+// caller then tries again. ProgressPuts reports, with the owner's number, when the message is delivered.
+//
+// The receiver must act on the signals of a tag in the order of their receives.
+func (s *Sender) Signal(addr uintptr, size int, tag int32, g *lane.Region, owner uint64) (begun bool, err error) {
+	if !s.TryLock() {
+		return false, nil
+	}
+	defer s.Unlock()
+	if size < 1 || !g.Covers(addr, size) {
+		return false, fmt.Errorf("%w: %v: signal of %d bytes at %#x is outside the registered memory", fault.ErrUsage, s, size, addr)
+	}
+	if err := s.checkUsable("signal"); err != nil {
+		return false, err
+	}
+	if s.puts == nil {
+		s.puts = newPuts()
+	}
+	e, err := s.findGrant(tag)
+	switch {
+	case err != nil:
+		return false, err
+	case e == nil:
+		s.noteWait()
+		if s.traits.Eager {
+			s.requestGrants()
+		}
+		return false, nil
+	case int(e.Capacity) < size:
+		s.Fail(fmt.Errorf("%w: %v: a buffer of %d bytes was granted for a signal of %d", fault.ErrProtocol, s, e.Capacity, size))
+		return false, s.Ended()
+	case !s.reclaim(), s.resendPending, !s.puts.settled(s.lanes):
+		s.poll()
+		return false, s.Ended()
+	}
+	mask, ok := s.signalLanes(size, e)
+	if !ok {
+		s.poll()
+		return false, s.Ended()
+	}
+	s.postSignal(mask, e, addr, size, g, owner)
+	return true, nil
+}
+
+// settled reports whether all parts of puts that are not delivered are on lanes in service, so that a signal behind them on those lanes
+// arrives after them.
+func (t *puts) settled(lanes []*lane.Lane) bool {
+	if t.lost > 0 {
+		return false
+	}
+	for i, l := range lanes {
+		if t.inFlight[i] > 0 && !l.InService() {
+			return false
+		}
+	}
+	return true
+}
+
+// signalLanes returns the lanes of a signal, as a mask: those that have carried puts since the last signal, or if none has, the lane that would
+// deliver the message first. It returns false if one of them has no room, or no key.
+func (s *Sender) signalLanes(size int, e *lane.Grant) (mask uint32, ok bool) {
+	for i, l := range s.lanes {
+		if l.InService() {
+			mask |= s.puts.touched & (1 << i)
+		}
+	}
+	if mask == 0 {
+		n, which := s.cut(size, e)
+		if n != 1 {
+			return 0, false
+		}
+		mask = 1 << which
+	}
+	for i, l := range s.lanes {
+		if mask&(1<<i) == 0 {
+			continue
+		}
+		room, err := l.Carrier.Room(size)
+		if err != nil {
+			l.Break(err)
+		}
+		if !room || !l.Carrier.Reaches(e) {
+			return 0, false
+		}
+	}
+	return mask, true
+}
+
+// postSignal posts a signal with a part on each lane of a mask. The first part has all bytes.
+func (s *Sender) postSignal(mask uint32, e *lane.Grant, addr uintptr, size int, g *lane.Region, owner uint64) {
+	t := s.puts
+	clear(s.split[:len(s.lanes)])
+	n := 0
+	for i := range s.lanes {
+		if mask&(1<<i) != 0 {
+			n++
+		}
+	}
+	req := s.startRequest(size, n, e.Seq, g)
+	x := &t.signals[req.index]
+	x.active, x.owner, x.posted = true, owner, s.posted+1
+	t.order[(t.first+t.some)%lane.Window] = uint16(req.index)
+	t.some++
+	s.posted++
+	q, p := req.sent, &s.part
+	q.addr, q.number, q.sub = addr, s.posted, e.Sub
+	q.Begin(n)
+	p.Request, p.Eager, p.Grant, p.Region, p.Offset = req.index, nil, e, g, 0
+	p.Imm = lane.Imm{Slot: lane.SlotOf(e.Seq), Sub: e.Sub, Last: q.Last}
+	p.Local, p.Size = addr, size
+	for i, l := range s.lanes {
+		if mask&(1<<i) == 0 {
+			continue
+		}
+		k := p.Imm.Part
+		q.Lanes[k], q.sizes[k], x.numbers[k] = uint8(i), uint32(p.Size), s.posted
+		p.Imm.Writes = 0
+		s.sendPart(l, p)
+		p.Offset, p.Local, p.Size = uint64(size), addr+uintptr(size), 0
+		p.Imm.Part++
+	}
+	t.touched = 0
+	s.consumeGrant(e)
+	s.countSent(size)
+}
+
+// oldestInFlight is Sender.oldestInFlight for parts of puts.
+func (t *puts) oldestInFlight(first *[lane.MaxParts]uint64) {
+	for i := range t.all {
+		p := &t.all[i]
+		for left := p.remaining &^ p.lost; left != 0; left &= left - 1 {
+			k := bits.TrailingZeros32(left)
+			if f := &first[p.lanes[k]]; *f == 0 || p.numbers[k] < *f {
+				*f = p.numbers[k]
+			}
+		}
+	}
+}
+
+// abandonPuts ends all puts, which no lane carries any more.
+//
+// Preconditions: s is locked and all lanes are stopped.
+func (s *Sender) abandonPuts() {
+	if s.puts == nil {
+		return
+	}
+	for i := range s.puts.all {
+		if p := &s.puts.all[i]; p.remaining != 0 {
+			p.remaining, p.lost = 0, 0
+			p.region.InUse--
+			p.region = nil
+		}
+	}
+}

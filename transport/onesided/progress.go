@@ -1,0 +1,273 @@
+package onesided
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"ncclmesh/ibv"
+	"ncclmesh/transport/conn"
+	"ncclmesh/transport/fault"
+)
+
+// The owner's number that conn keeps with a put or a message: what it belongs to, and the number of an operation or of an answer.
+const (
+	ownerPut      = 0 // a put of an operation
+	ownerMessage  = 1 // the message of an operation
+	ownerAnswer   = 2 // a put of an answer
+	ownerAnswered = 3 // the message of an answer
+
+	ownerShift = 62
+)
+
+func owner(what, number uint64) uint64 { return what<<ownerShift | number }
+
+// progress moves the peer's operations on, and handles what has arrived. It reports whether something moved. It does nothing while another
+// goroutine is in it.
+func (p *Peer) progress() (moved bool) {
+	if !p.mu.TryLock() {
+		return false
+	}
+	defer p.mu.Unlock()
+	if p.lost != nil {
+		return false
+	}
+	moved, err := p.out.ProgressPuts(p.report)
+	p.advance()
+	arrived, failed := p.receive() // also where the connections have ended: messages may have come before
+	if err = cmp.Or(err, failed); err != nil {
+		p.loseLocked(err)
+		return true
+	}
+	before, answered := p.toPost, p.answerPosted
+	p.answer()
+	p.post()
+	return moved || arrived || p.toPost != before || p.answerPosted != answered
+}
+
+// ended handles the end of a put or a message. It is called with the connection locked.
+func (p *Peer) ended(by uint64, err error) {
+	what, n := by>>ownerShift, by&(1<<ownerShift-1)
+	switch what {
+	case ownerMessage, ownerAnswered:
+		p.delivered++
+	case ownerAnswer:
+		p.answerEnded(uint32(n))
+	}
+	if what == ownerPut || what == ownerMessage {
+		p.partEnded(p.op(n), err)
+	}
+}
+
+// partEnded notes that a put or message of an operation has ended, or the answer of a get has come.
+func (p *Peer) partEnded(o *op, err error) {
+	if o.done { // the peer was lost
+		return
+	}
+	if o.err == nil {
+		o.err = err
+	}
+	if o.parts--; o.parts == 0 && o.isPosted() {
+		p.finish(o)
+	}
+}
+
+// isPosted reports whether all of an operation has begun, or will not because it has failed.
+func (o *op) isPosted() bool { return o.err != nil || o.begun == o.size && !o.tell }
+
+// post begins what can begin of the operations, in their order.
+func (p *Peer) post() {
+	for ; p.toPost < p.next; p.toPost++ {
+		if o := p.op(p.toPost); !o.done && !p.postOp(o) {
+			return
+		}
+	}
+}
+
+// postOp begins what can begin of an operation. It returns false if some is left.
+func (p *Peer) postOp(o *op) bool {
+	if o.flush {
+		return true
+	}
+	for o.err == nil && o.begun < o.size {
+		b, n := p.bindings[o.source], min(o.size-o.begun, conn.MaxPut)
+		if b == nil {
+			o.err = fmt.Errorf("%w: window %d of this process has ended", fault.ErrUsage, o.source.id)
+			break
+		}
+		ok, err := p.out.Put(o.target, o.to+o.begun, o.from+uintptr(o.begun), int(n), b.source, owner(ownerPut, o.number))
+		if !p.took(o, ok, err) {
+			return false
+		}
+		if ok {
+			o.begun += n
+		}
+	}
+	if o.err == nil && o.tell {
+		if o.about.Gone() {
+			o.err = fmt.Errorf("%w: window %d of %v", conn.ErrWindowGone, o.about.ID, p)
+		} else if ok, err := p.tell(&o.msg, o.msg.kind == kindGet, owner(ownerMessage, o.number)); !p.took(o, ok, err) {
+			return false
+		} else if ok {
+			o.tell = false
+			p.gets += o.asks()
+		}
+	}
+	if o.err != nil && o.msg.kind == kindGet && o.tell {
+		o.parts-- // there will be no answer
+	}
+	if o.parts == 0 {
+		p.finish(o)
+		p.advance()
+	}
+	return true
+}
+
+// took handles the result of an attempt to begin a part of an operation. It returns false if the part could not begin, and is to be tried again, or the
+// connection has ended, which Progress finds.
+func (p *Peer) took(o *op, begun bool, err error) bool {
+	switch {
+	case begun:
+		o.parts++
+	case errors.Is(err, conn.ErrWindowGone):
+		o.err = err
+	default:
+		return false
+	}
+	return true
+}
+
+// tell sends a message. It returns false if that cannot begin now. asks says that the message is the request of a get.
+func (p *Peer) tell(m *message, asks bool, by uint64) (bool, error) {
+	if p.sent-p.delivered == sendSlots || asks && p.gets == maxGets {
+		return false, nil
+	}
+	slot := p.slots[p.sent%sendSlots*messageSize:][:messageSize]
+	m.encode(slot)
+	ok, err := p.out.Signal(ibv.AddrOf(&slot[0]), messageSize, tag, p.sendMR, by)
+	if ok {
+		p.sent++
+	}
+	return ok, err
+}
+
+// receive handles messages that have arrived, and posts receives.
+func (p *Peer) receive() (moved bool, err error) {
+	if moved, err = p.handleArrived(); err != nil {
+		return moved, err
+	}
+	return moved, p.postReceives()
+}
+
+// handleArrived handles messages that have arrived, in their order.
+func (p *Peer) handleArrived() (moved bool, err error) {
+	for p.received < p.posted {
+		if p.flush == nil {
+			done, err := p.take()
+			if !done || err != nil {
+				return moved, err
+			}
+		}
+		if p.flush != nil {
+			visible, err := p.flush.Test(nil)
+			if !visible || err != nil {
+				return moved, err
+			}
+			p.flush = nil
+		}
+		p.received++
+		moved = true
+		if err := p.handle(&p.current); err != nil {
+			p.in.Fail(err)
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// postReceives posts the receives that are missing.
+func (p *Peer) postReceives() error {
+	for p.posted-p.received < recvSlots {
+		i := p.posted % recvSlots
+		p.bufs[0] = conn.Buffer{Addr: p.recvMR.Addr + uintptr(i*messageSize), Size: messageSize, Tag: tag, Region: p.recvMR}
+		q, err := p.in.Irecv(p.bufs[:])
+		if err != nil && p.posted == p.received {
+			return err
+		}
+		if q == nil { // of a connection that has ended the receives before tell
+			return nil
+		}
+		p.recvs[i] = q
+		p.posted++
+	}
+	return nil
+}
+
+// take takes the next message, if it has arrived, into p.current. If puts before it may not be visible to the GPU yet it begins to make them so.
+func (p *Peer) take() (done bool, err error) {
+	i := p.received % recvSlots
+	var sizes conn.Sizes
+	if done, err = p.recvs[i].Test(&sizes); !done || err != nil {
+		return false, err
+	}
+	if sizes[0] != messageSize {
+		err = fmt.Errorf("%w: %v: a message of %d bytes; all have %d", fault.ErrProtocol, p.in, sizes[0], messageSize)
+		p.in.Fail(err)
+		return false, err
+	}
+	from := p.mem.Bytes()[sendSlots*messageSize:]
+	if err := p.current.decode(from[i*messageSize:][:messageSize]); err != nil {
+		err = fmt.Errorf("%w: %v: %w", fault.ErrProtocol, p.in, err)
+		p.in.Fail(err)
+		return false, err
+	}
+	if p.gpu != nil {
+		p.flush, err = p.in.Iflush(conn.Buffer{Addr: p.gpu.target.Addr, Size: 1, Region: p.gpu.target})
+	}
+	return err == nil, err
+}
+
+// handle acts on a message. An error says that the peer broke the protocol.
+func (p *Peer) handle(m *message) error {
+	switch m.kind {
+	case kindSignal:
+		return p.signalled(m)
+	case kindGet:
+		return p.ask(m)
+	}
+	return p.got(m)
+}
+
+// signalled changes the word that a signal of the peer names. A signal into a window that has ended changes nothing.
+func (p *Peer) signalled(m *message) error {
+	w := (*p.space.windows.Load())[m.window]
+	if w == nil || w.closing.Load() {
+		return p.checkEnded(m.window)
+	}
+	if err := checkWord(w.id, w.size, w.kind, m.offset); err != nil {
+		return fmt.Errorf("%w: %v: %w", fault.ErrProtocol, p.in, err)
+	}
+	w.change(SignalOp(m.what), m.offset, m.value)
+	return nil
+}
+
+// checkEnded returns an error if a window was never opened.
+func (p *Peer) checkEnded(id uint32) error {
+	if id > 0 && id <= p.space.last.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: %v: a message names window %d; windows up to %d were opened", fault.ErrProtocol, p.in, id, p.space.last.Load())
+}
+
+// change changes a word of the window. The puts before are visible to a goroutine that sees the change.
+func (w *Window) change(do SignalOp, offset, value uint64) {
+	word := wordAt(w.base + uintptr(offset))
+	switch do {
+	case SignalSet:
+		word.Store(value)
+	case SignalAdd:
+		word.Add(value)
+	case SignalInc:
+		word.Add(1)
+	}
+}

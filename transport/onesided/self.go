@@ -1,0 +1,82 @@
+package onesided
+
+import (
+	"fmt"
+
+	"ncclmesh/transport/conn"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// here returns a window of this process, for operations of the process on itself.
+func (p *Peer) here(id uint32) (*Window, error) {
+	w := (*p.space.windows.Load())[id]
+	switch {
+	case w != nil && !w.closing.Load():
+		return w, nil
+	case id > 0 && id <= p.space.last.Load():
+		return nil, fmt.Errorf("%w: window %d of this process", conn.ErrWindowGone, id)
+	}
+	return nil, fmt.Errorf("%w: this process has no window %d", fault.ErrUsage, id)
+}
+
+// putHere is put within the process.
+func (p *Peer) putHere(dst uint32, dstOff uint64, src *Window, srcOff, size uint64, s *Signal) (Op, error) {
+	var to, about *Window
+	var err error
+	if src != nil {
+		if err = p.checkSource(src, srcOff, size); err == nil {
+			to, err = p.here(dst)
+		}
+		if err == nil {
+			err = checkCopy(to, dstOff, src, size)
+		}
+	}
+	if s != nil && err == nil {
+		if about, err = p.here(s.Window); err == nil {
+			err = s.check(about.size, &conn.RemoteWindow{ID: about.id, Kind: about.kind})
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if src != nil {
+		copyMemory(to.base+uintptr(dstOff), src.base+uintptr(srcOff), size)
+	}
+	if s != nil {
+		about.change(s.Do, s.Offset, s.Value)
+	}
+	return p.doneHere(), nil
+}
+
+// getHere is Get within the process.
+func (p *Peer) getHere(src uint32, srcOff uint64, dst *Window, dstOff, size uint64) (Op, error) {
+	if err := p.checkSource(dst, dstOff, size); err != nil {
+		return 0, err
+	}
+	from, err := p.here(src)
+	if err == nil {
+		err = checkCopy(from, srcOff, dst, size)
+	}
+	if err != nil {
+		return 0, err
+	}
+	copyMemory(dst.base+uintptr(dstOff), from.base+uintptr(srcOff), size)
+	return p.doneHere(), nil
+}
+
+// checkCopy returns an error unless the processor can copy size bytes between an offset of one window and another window.
+func checkCopy(w *Window, offset uint64, other *Window, size uint64) error {
+	if w.kind != lane.HostMemory || other.kind != lane.HostMemory {
+		return fmt.Errorf("%w: the processor cannot copy between window %d, %v, and window %d, %v", fault.ErrUsage, w.id, w.kind, other.id, other.kind)
+	}
+	return checkRange(w.id, w.size, offset, size)
+}
+
+// doneHere returns an operation that is done.
+func (p *Peer) doneHere() Op {
+	o := p.begin(nil)
+	p.finish(o)
+	p.advance()
+	return Op(o.number)
+}
