@@ -30,6 +30,9 @@ func (s *Scenario) String() string {
 	for i := range s.Connections {
 		lines = append(lines, s.Connections[i].String())
 	}
+	for i := range s.Exchanges {
+		lines = append(lines, s.Exchanges[i].String())
+	}
 	for i := range s.Faults {
 		lines = append(lines, s.Faults[i].String())
 	}
@@ -69,6 +72,18 @@ func (c *Connection) String() string {
 	}
 	if c.Memory != HostMemory {
 		text += " memory " + c.Memory
+	}
+	return text
+}
+
+// String returns the line of the exchange, as in "exchange na nb 200 operations to 64KiB".
+func (x *Exchange) String() string {
+	text := fmt.Sprintf("exchange %s %s %d operations to %s", x.From, x.To, x.Operations, sizes.format(int64(x.Largest)))
+	if x.Pauses != pauses {
+		text += fmt.Sprintf(" pauses %d%%", x.Pauses)
+	}
+	if x.Window != window {
+		text += fmt.Sprintf(" window %d", x.Window)
 	}
 	return text
 }

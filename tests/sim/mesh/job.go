@@ -232,6 +232,8 @@ func (r *Rank) where() string {
 			all = append(all, fmt.Sprintf("%v: %d of %d messages, %d posted", f, f.done, len(f.messages), f.posted))
 		case *outflow:
 			all = append(all, fmt.Sprintf("%v: %d of %d messages, %d posted", f, f.done, len(f.messages), f.posted))
+		case *exchange:
+			all = append(all, f.where())
 		}
 	}
 	return fmt.Sprintf("%s: %s", r.Name, strings.Join(all, "; "))

@@ -30,7 +30,7 @@ func Parse(text string) (*Scenario, error) {
 			return nil, fmt.Errorf("line %d: %q: %w", k+1, strings.TrimSpace(l), err)
 		}
 	}
-	for what, missing := range map[string]bool{"seed": !p.seed, "machine": len(p.s.Machines) == 0, "connect": len(p.s.Connections) == 0, "expect end": p.s.Expect.Within == 0} {
+	for what, missing := range map[string]bool{"seed": !p.seed, "machine": len(p.s.Machines) == 0, "connect": len(p.s.Connections)+len(p.s.Exchanges) == 0, "expect end": p.s.Expect.Within == 0} {
 		if missing {
 			p.missing = append(p.missing, what)
 		}
@@ -89,6 +89,7 @@ var parsers = []struct {
 	{"cable", (*parser).readCable},
 	{"management", (*parser).readManagement},
 	{"connect", (*parser).readConnection},
+	{"exchange", (*parser).readExchange},
 	{"at", (*parser).readFault},
 	{"expect", (*parser).readExpectation},
 }
@@ -288,23 +289,8 @@ func (p *parser) readConnection() error {
 	if !p.take("messages to") {
 		return errors.New("accepted is a line like: connect na nb 200 messages to 1MiB")
 	}
-	largest, err := sizes.read(p.word())
-	if err != nil {
+	if err := p.amounts(&c.Largest, &c.Pauses, &c.Window); err != nil {
 		return err
-	}
-	c.Largest = int(largest)
-	if p.take("pauses") {
-		w := p.word()
-		n, err := strconv.Atoi(strings.TrimSuffix(w, "%"))
-		if err != nil || n < 0 || n > 100 || !strings.HasSuffix(w, "%") {
-			return fmt.Errorf("%q is no share of messages: accepted is 0%% to 100%%", w)
-		}
-		c.Pauses = n
-	}
-	if p.take("window") {
-		if c.Window, err = p.number("window", 1, mostWindow); err != nil {
-			return err
-		}
 	}
 	if p.take("group") {
 		if c.Group, err = p.number("group", 1, group); err != nil {
@@ -325,6 +311,48 @@ func (p *parser) readConnection() error {
 		return fmt.Errorf("a group of %d is larger than the window of %d: accepted is a smaller one", c.Group, c.Window)
 	}
 	p.s.Connections = append(p.s.Connections, c)
+	return nil
+}
+
+// amounts takes the size of the largest message or operation, the share of pauses, and the window.
+func (p *parser) amounts(most, pauses, window *int) error {
+	largest, err := sizes.read(p.word())
+	if err != nil {
+		return err
+	}
+	*most = int(largest)
+	if p.take("pauses") {
+		w := p.word()
+		n, err := strconv.Atoi(strings.TrimSuffix(w, "%"))
+		if err != nil || n < 0 || n > 100 || !strings.HasSuffix(w, "%") {
+			return fmt.Errorf("%q is no share of messages: accepted is 0%% to 100%%", w)
+		}
+		*pauses = n
+	}
+	if p.take("window") {
+		if *window, err = p.number("window", 1, mostWindow); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) readExchange() error {
+	x := Exchange{Pauses: pauses, Window: window}
+	var err error
+	if x.From, x.To, err = p.pair(); err != nil {
+		return err
+	}
+	if x.Operations, err = p.number("number of operations", 1, mostMessages); err != nil {
+		return err
+	}
+	if !p.take("operations to") {
+		return errors.New("accepted is a line like: exchange na nb 200 operations to 64KiB")
+	}
+	if err := p.amounts(&x.Largest, &x.Pauses, &x.Window); err != nil {
+		return err
+	}
+	p.s.Exchanges = append(p.s.Exchanges, x)
 	return nil
 }
 

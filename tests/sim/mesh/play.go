@@ -56,6 +56,9 @@ func (s *Scenario) Run(t *testing.T, b *bus.Bus, o *Outcome) {
 	for _, c := range s.Connections {
 		j.Connect(c)
 	}
+	for _, x := range s.Exchanges {
+		j.Exchange(x)
+	}
 	j.Begun = func() {
 		w.note("all connections carry messages")
 		w.strike(s, true)

@@ -21,6 +21,7 @@ type Rank struct {
 	killed atomic.Bool
 	died   time.Duration // set before killed
 	idle   time.Duration // longest that the next pause may be
+	shared shared        // of the rank's exchanges
 }
 
 // A flow is a rank's half of a connection: its sender or its receiver.
@@ -105,6 +106,7 @@ func (r *Rank) end() error {
 	for _, f := range r.flows {
 		errs = append(errs, f.close())
 	}
+	errs = append(errs, r.endExchanges(r.broken == nil))
 	return errors.Join(append(errs, r.Finalize())...)
 }
 

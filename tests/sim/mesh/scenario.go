@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"ncclmesh/tests/sim/draw"
@@ -18,6 +19,7 @@ type Scenario struct {
 	Management  bool // a switch of 1 Gb/s joins all machines
 	Settings    map[string]string
 	Connections []Connection
+	Exchanges   []Exchange
 	Faults      []Fault
 	Expect      Expectation
 }
@@ -123,6 +125,22 @@ func (s *Scenario) ConnectAll(c Connection) {
 			}
 		}
 	}
+}
+
+// Exchange turns the connections of a scenario into exchanges: one between each two machines that have a connection. Put shares of them keep
+// the connection too, which then uses the cables beside the exchange.
+func (s *Scenario) Exchange(keep func() bool) {
+	var left []Connection
+	for _, c := range s.Connections {
+		is := func(x Exchange) bool { return x.From == c.From && x.To == c.To || x.From == c.To && x.To == c.From }
+		if !slices.ContainsFunc(s.Exchanges, is) {
+			s.Exchanges = append(s.Exchanges, Exchange{c.From, c.To, max(1, c.Messages/2), min(c.Largest, 1<<18), c.Pauses, min(c.Window, 64)})
+		}
+		if keep() {
+			left = append(left, c)
+		}
+	}
+	s.Connections = left
 }
 
 // machine returns the number of a machine in Machines, or -1.

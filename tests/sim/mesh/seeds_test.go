@@ -37,6 +37,10 @@ func firstSeed() uint64 {
 
 // each plays the scenario that a generator draws from a seed, for each seed.
 func each(t *testing.T, draw func(seed uint64) *mesh.Scenario) {
+	if exchanging {
+		connections := draw
+		draw = func(seed uint64) *mesh.Scenario { return exchanged(connections(seed)) }
+	}
 	if *text != "" {
 		if err := os.WriteFile(*text, []byte(draw(firstSeed()).String()), 0o644); err != nil {
 			t.Fatal(err)

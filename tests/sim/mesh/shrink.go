@@ -70,9 +70,12 @@ func (r *shrinking) faults() bool {
 }
 
 func (r *shrinking) connections() bool {
-	return r.parts(func() int { return len(r.best.Connections) }, "connections", func(s *Scenario, from, to int) {
+	smaller := r.parts(func() int { return len(r.best.Connections) }, "connections", func(s *Scenario, from, to int) {
 		s.Connections = slices.Delete(s.Connections, from, to)
 	})
+	return r.parts(func() int { return len(r.best.Exchanges) }, "exchanges", func(s *Scenario, from, to int) {
+		s.Exchanges = slices.Delete(s.Exchanges, from, to)
+	}) || smaller
 }
 
 // messages makes connections carry fewer and smaller messages, without pauses.
@@ -98,6 +101,28 @@ func (r *shrinking) messages() (smaller bool) {
 			}
 		}
 	}
+	return r.operations() || smaller
+}
+
+// operations makes exchanges have fewer and smaller operations, without pauses.
+func (r *shrinking) operations() (smaller bool) {
+	for k := range r.best.Exchanges {
+		name := fmt.Sprintf("exchange %s %s", r.best.Exchanges[k].From, r.best.Exchanges[k].To)
+		for _, part := range []struct {
+			what   string
+			change func(x *Exchange)
+		}{
+			{"a tenth of the operations", func(x *Exchange) { x.Operations = max(1, x.Operations/10) }},
+			{"three quarters of the operations", func(x *Exchange) { x.Operations = max(1, x.Operations*3/4) }},
+			{"operations of half the size", func(x *Exchange) { x.Largest /= 2 }},
+			{"no pauses", func(x *Exchange) { x.Pauses = 0 }},
+			{"half the window", func(x *Exchange) { x.Window = max(1, x.Window/2) }},
+		} {
+			for r.try(name+" with "+part.what, func(s *Scenario) { part.change(&s.Exchanges[k]) }) {
+				smaller = true
+			}
+		}
+	}
 	return smaller
 }
 
@@ -108,6 +133,7 @@ func (r *shrinking) machines() bool {
 		is := func(m string) bool { return slices.Contains(gone, m) }
 		s.Machines = slices.Delete(s.Machines, from, to)
 		s.Connections = slices.DeleteFunc(s.Connections, func(c Connection) bool { return is(c.From) || is(c.To) })
+		s.Exchanges = slices.DeleteFunc(s.Exchanges, func(x Exchange) bool { return is(x.From) || is(x.To) })
 		s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return is(f.Machine) })
 		s.Expect.Deaths = slices.DeleteFunc(s.Expect.Deaths, is)
 		s.keepCables(func(c Wire) bool { return !is(c.From) && !is(c.To) })
@@ -144,7 +170,8 @@ func (r *shrinking) settings() (smaller bool) {
 func (s *Scenario) clone() *Scenario {
 	c := *s
 	c.Notes, c.Machines, c.Cables = copied(s.Notes), copied(s.Machines), copied(s.Cables)
-	c.Connections, c.Faults, c.Expect.Deaths = copied(s.Connections), copied(s.Faults), copied(s.Expect.Deaths)
+	c.Connections, c.Exchanges = copied(s.Connections), copied(s.Exchanges)
+	c.Faults, c.Expect.Deaths = copied(s.Faults), copied(s.Expect.Deaths)
 	c.Settings = map[string]string{}
 	maps.Copy(c.Settings, s.Settings)
 	return &c
