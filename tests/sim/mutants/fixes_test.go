@@ -19,7 +19,7 @@ var (
 	between = []string{"TestStoppedAtEachCall", "TestStoppedIsWaitedFor"}
 )
 
-var all = slices.Concat(fixes, mistakes, gpuMistakes)
+var all = slices.Concat(fixes, mistakes, gpuMistakes, puts)
 
 // fixes are those of pure interleavings, taken back.
 var fixes = []mutant{

@@ -36,6 +36,17 @@ func TestFrames(t *testing.T) {
 			t.Errorf("decoded %+v, want %+v", got, f)
 		}
 	})
+	t.Run("put", func(t *testing.T) {
+		f := dataFrame{imm: lane.PutCode(0x01020304), length: 0x05060708, offset: 0x1112131415161718}
+		var b [frameHeader]byte
+		f.encode(&b)
+		if diff := cmp.Diff(hexBytes(t, "13 0c 08 04  08 07 06 05  18 17 16 15 14 13 12 11"), b[:]); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if got := decodeData(&b); got != f || !got.placed() || got.kind() != kindPut {
+			t.Errorf("decoded %+v, want %+v", got, f)
+		}
+	})
 	eager := []struct {
 		name string
 		what lane.Eager

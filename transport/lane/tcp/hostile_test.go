@@ -52,7 +52,12 @@ func TestHostileParts(t *testing.T) {
 		sent []byte
 		want string
 	}{
-		{"unknown kind", tcp.HexBytes(t, "03000001 00000000 0000000000000000"), "frame of a part has kind 3; 0 to 2 are known"},
+		{"put into a window that was never opened", tcp.HexBytes(t, "23000000 01000000 0000000000000000"), "a put of 1 bytes into window 8; windows up to 7 were opened"},
+		{"put into window 0", tcp.HexBytes(t, "03000000 01000000 0000000000000000"), "a put of 1 bytes into window 0; windows up to 7 were opened"},
+		{"put into a window that has ended", tcp.HexBytes(t, "0f000000 01000000 0000000000000000"), "a put of 1 bytes into window 3, which has ended"},
+		{"put beyond the end of a window", tcp.HexBytes(t, "1f000000 02000000 ff0f000000000000"), "a put of 2 bytes at 4095 into window 7, which has 4096 bytes"},
+		{"put at an offset that wraps", tcp.HexBytes(t, "1f000000 02000000 ffffffffffffffff"), "into window 7, which has 4096 bytes"},
+		{"put of a length that wraps", tcp.HexBytes(t, "1f000000 ffffffff 0800000000000000"), "into window 7, which has 4096 bytes"},
 		{"eager message too long", tcp.HexBytes(t, "05000000 01040000 00000000 01000000"), "eager message of 1025 bytes; at most 1024 are allowed"},
 		{"eager message 0", tcp.HexBytes(t, "01000000 00000000 00000000 01000000"), "eager message 0 arrived after 0 were received"},
 		{"eager message too far on", tcp.HexBytes(t, "45000000 00000000 00000000 01000000"), "eager message 17 arrived after 0 were received"},
@@ -81,6 +86,13 @@ func TestHostileParts(t *testing.T) {
 			m, b := transporttest.Memory(t, 3*size)
 			g := transporttest.Register(t, r, m)
 			q := transporttest.Irecv(t, r, conn.Buffer{Addr: m.Addr() + size, Size: size, Region: g})
+			window, err := r.RegMR(lane.HostMemory, m.Addr()+size, size)
+			if err == nil {
+				_, err = r.OpenWindow(7, window)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 			send(tt.sent)
 			// A wrong frame may be detected only after the receive itself is done.
 			transporttest.Await(t, "the end of the connection", func() bool {

@@ -1,0 +1,61 @@
+package mutants
+
+const (
+	lost    = "transport/conn/putlost.go"
+	putting = "transport/conn/put.go"
+)
+
+// exchanged are the tests with one-sided operations.
+var exchanged = []string{"TestExchangeSkewedCables", "TestExchangeStoppedAsLanesFail", "TestExchangeLinesStutter"}
+
+// puts are mistakes with puts and signals.
+var puts = []mutant{
+	{
+		name:  "puts again: a part of a put is sent again although a signal behind it has arrived",
+		wrong: "it overwrites memory that the program uses for something else",
+		edits: []edit{{lost, "case p.numbers[k] < proven:", "case p.numbers[k] < proven && false:"}},
+		tests: exchanged,
+	},
+	{
+		name:  "puts late: a lost part of a signal is sent again before lost puts are delivered",
+		wrong: "the program sees the signal and not the bytes",
+		edits: []edit{{lost, "p.remaining&p.again != 0 && p.posted < posted", "p.remaining&p.again != 0 && p.posted < posted && false"}},
+		tests: exchanged,
+	},
+	{
+		name:  "puts beside: a signal has no part on lanes that carried puts, but one",
+		wrong: "the program sees the signal and not the bytes",
+		edits: []edit{{putting, "\t\t\tmask |= s.puts.touched & (1 << i)\n", "\t\t\tif mask == 0 {\n\t\t\t\tmask |= s.puts.touched & (1 << i)\n\t\t\t}\n"}},
+		tests: exchanged,
+	},
+	{
+		name:  "puts unsettled: a signal is posted while parts of puts are lost",
+		wrong: "the program sees the signal and not the bytes",
+		edits: []edit{{putting, "s.resendPending, !s.puts.settled(s.lanes):", "false:"}},
+		tests: exchanged,
+	},
+	{
+		name:  "puts renumbered: a part of a put that is sent again counts as posted when it was first",
+		wrong: "a signal that went over the lane before passes for one behind it, and the bytes are never sent again",
+		edits: []edit{{putting, "\tp.lanes[k], p.numbers[k] = l.Index, s.posted\n", "\tp.lanes[k] = l.Index\n\tif p.again&(1<<k) == 0 {\n\t\tp.numbers[k] = s.posted\n\t}\n"}},
+		tests: exchanged,
+	},
+	{
+		name:  "puts forgotten: a part of a signal that is sent again counts as posted when it was first",
+		wrong: "puts before it on its lane are sent again after it has arrived",
+		edits: []edit{{lost, "\t\ts.puts.signals[req.index].numbers[k] = s.posted\n", ""}},
+		tests: exchanged,
+	},
+	{
+		name:  "puts keyless: the sender is not told of the keys of windows on a port that joins",
+		wrong: "puts wait for a key for ever",
+		edits: []edit{{"transport/conn/domain.go", "\t\t\t\tc.receiver.announceKeys()\n", ""}},
+		tests: []string{"TestExchangeCablesGoAsPortJoins", "TestExchangeLatePorts"},
+	},
+	{
+		name:  "puts agreed: the sender agrees to the end of a window while parts of puts are on their way",
+		wrong: "a window is written after its end, or the connection fails",
+		edits: []edit{{putting, "if w.ending && w.parts == 0 {", "if w.ending {"}},
+		tests: exchanged,
+	},
+}
