@@ -241,3 +241,10 @@ func (r *Receiver) flushOtherwise(place int, why error) (bool, error) {
 
 // noteGPUArrival counts a part that has arrived in GPU memory, for later flushes.
 func (fs *flushes) noteGPUArrival(l *lane.Lane) { fs.arrived[l.Domain]++ }
+
+// noteGPUPuts notes that puts into GPU memory may have arrived in each of so many domains, for later flushes.
+func (fs *flushes) noteGPUPuts(domains int) {
+	for i := range domains {
+		fs.arrived[i]++
+	}
+}

@@ -46,11 +46,14 @@ func (r incoming) Arrived(l *lane.Lane, v uint32, size int64) {
 	s.seen |= 1 << m.Part
 	s.size += uint32(size)
 	l.Bytes.Add(uint64(size))
-	if s.region != nil && (s.region.Kind == lane.GPUMemory || r.windows.gpu > 0) { // a part of a signal stands for puts before it
+	if s.region != nil && s.region.Kind == lane.GPUMemory {
 		r.flushes.noteGPUArrival(l)
 	}
 	if !s.isComplete() {
 		return
+	}
+	if r.windows.gpu > 0 { // puts, of which a signal tells, have arrived over any of the devices
+		r.flushes.noteGPUPuts(len(r.domains))
 	}
 	r.Count.Bytes.Add(uint64(s.size))
 	r.Count.Messages.Add(1)

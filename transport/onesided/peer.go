@@ -248,10 +248,13 @@ func (p *Peer) endWindow(w *Window) {
 	}
 }
 
-// windowEnded reports whether the peer cannot put into a window any more, or is lost.
+// windowEnded reports whether the peer cannot put into a window any more and no flush uses it, or the peer is lost.
 func (p *Peer) windowEnded(w *Window) bool {
-	b := p.bindingOf(w)
-	return b == nil || b.window == nil || b.window.Ended() || p.Err() != nil
+	p.mu.Lock()
+	b, lost := p.bindings[w], p.lost != nil
+	flushing := p.flush != nil && p.gpu == b
+	p.mu.Unlock()
+	return b == nil || b.window == nil || lost || b.window.Ended() && !flushing
 }
 
 // unbind deregisters a window with both connections. If the peer may still put into it, its connection fails.

@@ -10,6 +10,7 @@ import (
 
 	"ncclmesh/ibv"
 	"ncclmesh/ncclnet"
+	"ncclmesh/tests/sim/adapter"
 	"ncclmesh/tests/sim/draw"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
@@ -20,10 +21,11 @@ import (
 // An Exchange describes what two ranks put into each other's windows, signal to each other and get from each other.
 type Exchange struct {
 	From, To   string
-	Operations int // of each rank
-	Largest    int // bytes of the largest put or get at most
-	Pauses     int // percent of the operations before which a rank computes for a while
-	Window     int // operations of a rank that are outstanding at most
+	Operations int    // of each rank
+	Largest    int    // bytes of the largest put or get at most
+	Pauses     int    // percent of the operations before which a rank computes for a while
+	Window     int    // operations of a rank that are outstanding at most
+	Memory     string // of the windows that the ranks put into: HostMemory or GPUMemory
 }
 
 const (
@@ -57,7 +59,8 @@ type exchange struct {
 
 	model *model // of this side's target window, which the other side changes
 	mem   [6]*ibv.Memory
-	guard [][]byte // of memory around windows, which nobody may write
+	gpu   *adapter.GPUMemory // of the target window; nil: it is the host's
+	guard [][]byte           // of memory around windows, which nobody may write
 	own   [4]*onesided.Window
 	short *short
 	ended []*short
@@ -240,7 +243,11 @@ func (f *exchange) register() error {
 	slots := f.Window
 	each := (f.Largest + 7) / 8 * 8
 	for i, n := range []int{aimed: max(8, 2*each), signals: control, static: max(8, 2*each), scratch: max(8, 2*slots*each)} {
-		b, w, err := f.allocate(i, n)
+		allocate := f.allocate
+		if i == aimed && f.Memory == GPUMemory {
+			allocate = f.allocateGPU
+		}
+		b, w, err := allocate(i, n)
 		if err != nil {
 			return err
 		}
@@ -268,6 +275,20 @@ func (f *exchange) allocate(i, n int) ([]byte, *onesided.Window, error) {
 	f.guard = append(f.guard, all[:border], all[border+n:border+n+border])
 	w, err := f.r.windows().Register(lane.HostMemory, ibv.AddrOf(&b[0]), uintptr(n))
 	return b, w, err
+}
+
+// allocateGPU is allocate in a GPU's memory.
+func (f *exchange) allocateGPU(_, n int) ([]byte, *onesided.Window, error) {
+	m, err := f.r.world.Fabric.NewGPUMemory(border + n + border)
+	if err != nil {
+		return nil, nil, err
+	}
+	f.r.gpus = append(f.r.gpus, m)
+	f.gpu, f.model.gpu = m, true
+	all := m.Bytes()
+	f.guard = append(f.guard, all[:border], all[border+n:border+n+border])
+	w, err := f.r.windows().Register(lane.GPUMemory, m.Addr()+border, uintptr(n))
+	return all[border : border+n], w, err
 }
 
 // A shared is a window with a word that all other sides of a rank's exchanges add to.
@@ -614,6 +635,9 @@ func (f *exchange) freeMemory() error {
 		if m != nil {
 			errs = append(errs, m.Free())
 		}
+	}
+	if f.gpu != nil {
+		errs = append(errs, f.gpu.Free())
 	}
 	if f.short != nil {
 		f.ended = append(f.ended, f.short)

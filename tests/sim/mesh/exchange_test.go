@@ -39,4 +39,5 @@ func TestExchangeLinesStutter(t *testing.T)        { exchange(t, TestLinesStutte
 func TestExchangeCablesGoAsPortJoins(t *testing.T) { exchange(t, TestCablesGoAsPortJoins) }
 func TestExchangeStoppedAsLanesFail(t *testing.T)  { exchange(t, TestStoppedAsLanesFail) }
 func TestExchangeProcessIsStopped(t *testing.T)    { exchange(t, TestProcessIsStopped) }
+func TestExchangeGPUMemory(t *testing.T)           { exchange(t, TestGPUMemory) }
 func TestExchangeProcessDies(t *testing.T)         { exchange(t, TestProcessDies) }

@@ -85,6 +85,9 @@ func (x *Exchange) String() string {
 	if x.Window != window {
 		text += fmt.Sprintf(" window %d", x.Window)
 	}
+	if x.Memory != HostMemory {
+		text += " memory " + x.Memory
+	}
 	return text
 }
 

@@ -14,6 +14,7 @@ import (
 type model struct {
 	key   uint64
 	bytes []byte // the window
+	gpu   bool   // it is GPU memory, where bytes of a put that is done may not be visible yet
 
 	mu      sync.Mutex
 	puts    []*placed // the latest, oldest first
@@ -35,7 +36,7 @@ type placed struct {
 }
 
 // over reports whether a put may not write any more: it is done, or the program has seen a signal behind it.
-func (m *model) over(p *placed) bool { return p.done || p.signal < m.applied }
+func (m *model) over(p *placed) bool { return p.done && !m.gpu || p.signal < m.applied }
 
 // kept is how many puts a model knows at a time.
 const kept = 96

@@ -352,6 +352,11 @@ func (p *parser) readExchange() error {
 	if err := p.amounts(&x.Largest, &x.Pauses, &x.Window); err != nil {
 		return err
 	}
+	if p.take("memory") {
+		if x.Memory = p.word(); x.Memory != GPUMemory {
+			return fmt.Errorf("%q is no memory of an exchange: accepted is %s", x.Memory, GPUMemory)
+		}
+	}
 	p.s.Exchanges = append(p.s.Exchanges, x)
 	return nil
 }

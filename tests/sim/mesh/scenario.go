@@ -134,13 +134,21 @@ func (s *Scenario) Exchange(keep func() bool) {
 	for _, c := range s.Connections {
 		is := func(x Exchange) bool { return x.From == c.From && x.To == c.To || x.From == c.To && x.To == c.From }
 		if !slices.ContainsFunc(s.Exchanges, is) {
-			s.Exchanges = append(s.Exchanges, Exchange{c.From, c.To, max(1, c.Messages/2), min(c.Largest, 1<<18), c.Pauses, min(c.Window, 64)})
+			s.Exchanges = append(s.Exchanges, Exchange{c.From, c.To, max(1, c.Messages/2), min(c.Largest, 1<<18), c.Pauses, min(c.Window, 64), c.targets()})
 		}
 		if keep() {
 			left = append(left, c)
 		}
 	}
 	s.Connections = left
+}
+
+// targets returns the memory of windows in the place of the connection's buffers.
+func (c *Connection) targets() string {
+	if c.Memory != HostMemory {
+		return GPUMemory
+	}
+	return HostMemory
 }
 
 // machine returns the number of a machine in Machines, or -1.

@@ -116,6 +116,7 @@ func (r *shrinking) operations() (smaller bool) {
 			{"three quarters of the operations", func(x *Exchange) { x.Operations = max(1, x.Operations*3/4) }},
 			{"operations of half the size", func(x *Exchange) { x.Largest /= 2 }},
 			{"no pauses", func(x *Exchange) { x.Pauses = 0 }},
+			{"host memory", func(x *Exchange) { x.Memory = HostMemory }},
 			{"half the window", func(x *Exchange) { x.Window = max(1, x.Window/2) }},
 		} {
 			for r.try(name+" with "+part.what, func(s *Scenario) { part.change(&s.Exchanges[k]) }) {
