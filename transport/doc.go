@@ -8,6 +8,7 @@
 //
 //	transport           Listen, Dial, Close; the ports; which connection a message belongs to
 //	transport/copier    copies within the process by its adapters, for GPU memory
+//	transport/onesided  windows, puts, signals and gets between processes
 //	transport/conn      one end of a connection: messages, and its lanes: set-up, validation, failure, repair and end
 //	transport/conn/...  failover: what follows the failure of a lane, as a protocol without locks or time
 //	transport/path      the paths to a peer, and the share of each in a connection
@@ -33,7 +34,7 @@
 //	where a lane's weight is decided          path, share.go
 //	where a lane's state changes              lane, state.go
 //	what follows a completion with an error   lane/verbs, completion.go; then events.go and drain.go in conn
-//	what is resent after a lane fails         conn/failover; then failover.go in conn
+//	what is resent after a lane fails         conn/failover; then failover.go in conn; of puts and signals putlost.go
 //	where lost lanes are replaced             repair.go; the lanes join by conn's join.go
 //	which goroutine may call a function       below; lane and conn document their own
 //	where data per lane is traced             conn, trace.go; then profiler.go in ncclnet

@@ -6,6 +6,7 @@
 //	set-up      setup.go, build.go, exchange.go, connect.go, validate.go; join.go for lanes that join later
 //	messages    sender.go, receiver.go, request.go; grant.go and incoming.go are called by lanes; split.go and speed.go choose
 //	            the lanes of a message; eager.go and unexpected.go handle messages that are sent before their grant
+//	windows     window.go at the receiver; put.go and putlost.go at the sender
 //	failover    package failover decides what follows the failure of a lane; events.go queues events of lanes, drain.go drains a
 //	            lane that has failed, failover.go resends what it lost; stall.go finds lanes on which nothing moves, flap.go
 //	            delays the return of paths that fail again and again
@@ -41,6 +42,15 @@
 // If all lanes allow it, the sender sends a short message before its grant, and the receiver finds the buffer: see [lane.Eager].
 // The receiver then defers grants until the sender asks for them. The sender asks over a lane, which is read when the program
 // tests a receive, and over the session, because the program may be waiting for something else.
+//
+// # Windows
+//
+// A receiver may open memory as a [Window], into which the sender puts bytes without a grant. Nothing tells the receiver of a put, but
+// a signal, which is a message that arrives after the bytes of all earlier puts: see [Sender.Signal], and putlost.go for lanes that fail. The
+// receiver announces windows and their keys over the session, again when a port has joined, and ends a window only when the sender has
+// agreed. Package onesided makes of both what programs use.
+//
+// # Watches
 //
 // A [Watch] is told which lane carried which part of a request. Test tells it before it reports the request done.
 //

@@ -320,6 +320,9 @@ func (s *Sender) ProgressPuts(done func(owner uint64, err error)) (moved bool, e
 		t.first = (t.first + 1) % lane.Window
 		owner := t.signals[r.index].owner
 		t.signals[r.index].active = false
+		if r.trace != nil {
+			r.notifyWatch(true)
+		}
 		s.board.End(r.index)
 		r.active, moved = false, true
 		s.recycle(r)

@@ -192,7 +192,7 @@ func (p *Peer) remote(id uint32) (*conn.RemoteWindow, error) {
 	case known:
 		return nil, fmt.Errorf("%w: window %d of %v", conn.ErrWindowGone, id, p)
 	}
-	return nil, fmt.Errorf("%w: %v has no window %d, or this process has not been told of it yet", fault.ErrUsage, p, id)
+	return nil, fmt.Errorf("%w: %v has no window %d, or this process has not been notified of it yet", fault.ErrUsage, p, id)
 }
 
 // bind registers a window of this process with both connections, and lets the peer put into it. A lost peer is left out.

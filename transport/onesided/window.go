@@ -94,13 +94,12 @@ func (w *Window) Close() (ended bool, err error) {
 			p.endWindow(w)
 		}
 	}
-	if w.uses.Load() > 0 {
-		return false, nil
+	ended = true
+	for _, p := range append(*w.space.peers.Load(), w.space.self) {
+		ended = p.windowEnded(w) && ended // which also waits for calls that do not know yet that the window is closing
 	}
-	for _, p := range *w.space.peers.Load() {
-		if !p.windowEnded(w) {
-			return false, nil
-		}
+	if !ended || w.uses.Load() > 0 {
+		return false, nil
 	}
 	return true, w.abandon()
 }
