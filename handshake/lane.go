@@ -25,14 +25,23 @@ type Lane struct {
 	Token    uint64 // what the peer's proof must carry
 	TCPPort  uint16
 	Check    bool   // of TCP: this side wants what the socket carries to be authenticated; one side's wish is enough
+	ECE      ECE    // of the queue pair
 	Through  string // of the sender's half: the nodes that relay the lane, for people; "" of one that nobody relays
+}
+
+// ECE is what a side says of the enhanced connection establishment of its queue pair, by which both ends agree on options
+// of their adapters (struct ibv_ece of <infiniband/verbs.h>). The side that speaks first says what its adapter can do, and
+// the answer is what remains of it. The zero value says that this side does without.
+type ECE struct {
+	Vendor  uint32 // of the adapter; it gives the options their meaning
+	Options uint32
 }
 
 // MaxThrough is how many bytes Lane.Through may have.
 const MaxThrough = 256
 
 // An Open of as many lanes as there can be fits.
-const _ = uint(MaxBody - (4 + 4 + 4 + 32 + 8 + 1 + MaxDomains*(1+1+4) + 1 + MaxLanes*(1+1+1+3+3+16+2+2+1+4+1+8+2+1+2+MaxThrough)))
+const _ = uint(MaxBody - (4 + 4 + 4 + 32 + 8 + 1 + MaxDomains*(1+1+4) + 1 + MaxLanes*(1+1+1+4+4+16+2+2+1+4+1+8+2+1+4+4+2+MaxThrough)))
 
 // Domain is one domain of a connection: a port and a kind of lanes over it, and the key of the memory named in the same
 // message.
@@ -82,6 +91,11 @@ func (w *writer) lane(l *Lane) {
 		w.fail("lane %d is not a socket, but asks for authentication", l.Index)
 	}
 	w.flag(l.Check)
+	if err := l.ECE.check(l.Kind); err != "" {
+		w.fail("lane %d: %s", l.Index, err)
+	}
+	w.u32(l.ECE.Vendor)
+	w.u32(l.ECE.Options)
 	w.text(l.Through, MaxThrough)
 }
 
@@ -119,6 +133,7 @@ func (r *reader) lane() Lane {
 		Token:    r.u64(),
 		TCPPort:  r.u16(),
 		Check:    r.flag("check"),
+		ECE:      ECE{Vendor: r.u32(), Options: r.u32()},
 		Through:  r.text("relaying nodes", MaxThrough),
 	}
 	if l.Check && l.Kind != LaneTCP {
@@ -127,7 +142,23 @@ func (r *reader) lane() Lane {
 	if !knownKind(l.Kind) {
 		r.fail("lane kind %d is unknown", l.Kind)
 	}
+	if err := l.ECE.check(l.Kind); err != "" {
+		r.fail("lane %d: %s", l.Index, err)
+	}
 	return l
+}
+
+// check returns what is wrong with the options of a lane of a kind, or "".
+func (e ECE) check(kind uint8) string {
+	switch {
+	case e == ECE{}:
+		return ""
+	case kind != LaneVerbs:
+		return "options of a queue pair, and the lane is none"
+	case e.Vendor == 0:
+		return "options of a queue pair without the vendor that gives them their meaning"
+	}
+	return ""
 }
 
 // knownKind reports whether a lane can be of a kind.

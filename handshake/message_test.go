@@ -13,12 +13,12 @@ import (
 
 func testLanes() []Lane {
 	return []Lane{
-		{Index: 0, Port: 1, PeerPort: 2, QPN: 0xabcdef, PSN: 0x123456, Addr: netip.AddrFrom16(fill(0x30)), GIDIndex: 3, LID: 0x0405, MTU: 5, MaxMsg: 1 << 30, Kind: LaneVerbs, Token: 0x1112131415161718, Through: "b"},
+		{Index: 0, Port: 1, PeerPort: 2, QPN: 0xabcdef, PSN: 0x123456, Addr: netip.AddrFrom16(fill(0x30)), GIDIndex: 3, LID: 0x0405, MTU: 5, MaxMsg: 1 << 30, Kind: LaneVerbs, Token: 0x1112131415161718, ECE: ECE{Vendor: 0x15b3, Options: 0x10000005}, Through: "b"},
 		{Index: 31, Port: 4, PeerPort: 5, Addr: netip.IPv6Unspecified(), Kind: LaneTCP, Token: 0x2122232425262728, TCPPort: 0xbeef, Check: true},
 	}
 }
 
-const goldenLane = "00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00 0001 62"
+const goldenLane = "00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00 000015b3 10000005 0001 62"
 
 const goldenRing = "0000000000000001 00000002 00000003"
 
@@ -29,7 +29,7 @@ func goldenID(first byte) string {
 }
 
 const goldenLanes = "02" + goldenLane + `
-	1f 04 05 00000000 00000000 00000000000000000000000000000000 0000 0000 00 00000000 02 2122232425262728 beef 01 0000`
+	1f 04 05 00000000 00000000 00000000000000000000000000000000 0000 0000 00 00000000 02 2122232425262728 beef 01 00000000 00000000 0000`
 
 func messages() []struct {
 	m      Message
@@ -150,6 +150,9 @@ func TestMessageRefuses(t *testing.T) {
 		{"MTU", lane(func(l *Lane) { l.MTU = 6 }), "MTU is 6"},
 		{"kind", lane(func(l *Lane) { l.Kind = 4 }), "lane kind 4 is unknown"},
 		{"check of a queue pair", lane(func(l *Lane) { l.Check = true }), "lane 0 is not a socket"},
+		{"options without a vendor", lane(func(l *Lane) { l.ECE.Vendor = 0 }), "lane 0: options of a queue pair without the vendor"},
+		{"options of a socket", &Accept{Lanes: []Lane{{Kind: LaneTCP, ECE: ECE{Vendor: 1}}}}, "lane 0: options of a queue pair, and the lane is none"},
+		{"options of a circuit", &Accept{Lanes: []Lane{{Kind: LaneCircuit, ECE: ECE{Vendor: 1}}}}, "lane 0: options of a queue pair, and the lane is none"},
 		{"lane twice", &Accept{Lanes: append(testLanes(), testLanes()[1])}, "lane 31 is named twice"},
 		{"lanes", &Open{Lanes: make([]Lane, MaxLanes+1)}, "33 lanes, at most 32"},
 		{"domains", &Open{Domains: make([]Domain, MaxDomains+1)}, "9 domains, at most 8"},
@@ -191,9 +194,11 @@ func TestMessageDecodeRefuses(t *testing.T) {
 		{"domain kind", TypeOpen, open + "01 01 00 00000000 00", "domain kind 0 is unknown"},
 		{"lanes", TypeOpen, open + "00 21", "number of lanes is 33"},
 		{"queue pair number", TypeAccept, lane("00 01 02 01abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00"), "0x1abcdef, which does not fit 24 bits"},
-		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000 00 0000"), "lane kind 0 is unknown"},
+		{"kind", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 00 1112131415161718 0000 00 00000000 00000000 0000"), "lane kind 0 is unknown"},
 		{"check", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 02 1112131415161718 0000 02"), "check is 2, at most 1"},
-		{"check of a queue pair", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 01 0000"), "lane 0 is not a socket"},
+		{"check of a queue pair", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 01 00000000 00000000 0000"), "lane 0 is not a socket"},
+		{"options without a vendor", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 01 1112131415161718 0000 00 00000000 00000001 0000"), "lane 0: options of a queue pair without the vendor"},
+		{"options of a socket", TypeAccept, lane("00 01 02 00abcdef 00123456 303132333435363738393a3b3c3d3e3f 0003 0405 05 40000000 02 1112131415161718 0000 00 000015b3 00000001 0000"), "lane 0: options of a queue pair, and the lane is none"},
 		{"long text", TypeRefuse, "00000001 00 0401" + strings.Repeat("61", 1025), "text has 1025 bytes, at most 1024"},
 		{"bad UTF-8", TypeRefuse, "00000001 00 0001 ff", "text is not plain UTF-8"},
 		{"control character", TypeRefuse, "00000001 00 0001 0a", "text is not plain UTF-8"},
