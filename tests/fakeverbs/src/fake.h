@@ -87,6 +87,8 @@ struct qp {
 	struct ibv_qp_cap cap;
 	bool sig_all;
 	struct ibv_qp_attr attr; /* as modified so far */
+	uint32_t ece, ece_wanted; /* options as ibv_query_ece tells them, and as ibv_set_ece wants them */
+	bool ece_pending;         /* they wait for a change of state */
 
 	pthread_mutex_t lock; /* the send queue */
 	struct wqe *sq;
@@ -169,6 +171,10 @@ int req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int qpn_index(uint32_t qpn);
 struct ibv_qp *create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
 void qp_error(struct qp *qp);          /* with its lock held; flushes both queues */
+
+/* ece.c */
+void ece_apply(struct qp *qp, enum ibv_qp_state to);
+void ece_reset(struct qp *qp);
 
 /* post.c */
 int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

@@ -157,6 +157,7 @@ static void reset(struct qp *qp)
 	qp->tries = qp->rnr_tries = 0;
 	qp_lock(s);
 	s->port = s->dest_port = NONE;
+	ece_reset(qp);
 	atomic_store(&s->state, IBV_QPS_RESET);
 	atomic_store(&s->rq_head, 0);
 	atomic_store(&s->rq_tail, 0);
@@ -195,6 +196,7 @@ static int modify(struct qp *qp, const struct ibv_qp_attr *a, int mask)
 		err = EINVAL;
 	else {
 		show(qp, mask, dest_port);
+		ece_apply(qp, to);
 		atomic_store(&qp->s->state, to);
 		err = 0;
 	}

@@ -148,6 +148,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	qp->cap = a->cap;
 	qp->sig_all = a->sq_sig_all;
 	qp->attr.qp_state = IBV_QPS_RESET;
+	ece_reset(qp);
 	qp->ibv.context = pd->context;
 	qp->ibv.qp_context = a->qp_context;
 	qp->ibv.pd = pd;

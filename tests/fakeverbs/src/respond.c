@@ -184,7 +184,7 @@ static bool listens(const struct qp *qp, const struct shm_qp *peer, bool first)
 		return false;
 	if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD)
 		return false;
-	if (peer->dest_qpn != qp->s->qpn || peer->dest_port != qp->s->port)
+	if (peer->dest_qpn != qp->s->qpn || peer->dest_port != qp->s->port || peer->ece != qp->s->ece)
 		return false;
 	return !first || peer->rq_psn == qp->psn;
 }

@@ -173,6 +173,6 @@ const char *const verb_names[VERBS] = {
 	name(open_device), name(query_device), name(query_port), name(query_gid), name(alloc_pd), name(reg_mr), name(reg_dmabuf_mr),
 	name(dereg_mr),
 	name(create_comp_channel), name(create_cq), name(destroy_cq), name(create_qp), name(modify_qp), name(query_qp),
-	name(destroy_qp), name(post_send), name(post_recv), name(poll_cq), name(req_notify_cq),
+	name(destroy_qp), name(query_ece), name(set_ece), name(post_send), name(post_recv), name(poll_cq), name(req_notify_cq),
 #undef name
 };

@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	SHM_VERSION = 6,
+	SHM_VERSION = 7,
 	MAX_NODES = 64,
 	MAX_DEVICES = 512,
 	MAX_PORTS = 512,
@@ -63,6 +63,7 @@ struct shm_device {
 	char pci[256];             /* path below /sys/devices, empty for a device without one */
 	char pcie_speed[8];        /* GT/s */
 	uint32_t pcie_width, max_msg_sz, max_inline;
+	uint32_t ece_vendor, ece_options; /* vendor 0: the device does not know of them */
 };
 
 struct shm_gid {
@@ -139,6 +140,7 @@ struct shm_qp {
 	int32_t proc, device, port, send_cq, recv_cq;
 	_Atomic uint32_t state; /* enum ibv_qp_state */
 	uint32_t dest_qpn, access, mtu, rq_psn, rd_atomic, min_rnr_timer;
+	uint32_t ece; /* options that are in effect */
 	int32_t dest_port;
 	uint64_t rq_offset;
 	uint32_t rq_depth, rq_sge;
@@ -174,6 +176,7 @@ enum verb {
 	VERB_open_device, VERB_query_device, VERB_query_port, VERB_query_gid, VERB_alloc_pd, VERB_reg_mr, VERB_reg_dmabuf_mr,
 	VERB_dereg_mr,
 	VERB_create_comp_channel, VERB_create_cq, VERB_destroy_cq, VERB_create_qp, VERB_modify_qp, VERB_query_qp, VERB_destroy_qp,
+	VERB_query_ece, VERB_set_ece,
 	VERB_post_send, VERB_post_recv, VERB_poll_cq, VERB_req_notify_cq, VERBS,
 };
 

@@ -2,7 +2,7 @@
  *
  *   node  NAME
  *   port  NODE DEVICE [port N] [netdev IF] [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4]
- *         [cage C] [image I] [gids mlx5|rxe] [msg N] [inline N]
+ *         [cage C] [image I] [gids mlx5|rxe] [msg N] [inline N] [ece V:O]
  *   port  NODE DEVICE layer infiniband [port N] [lid N] [mac M] [speed 100G] [mtu 4096] [pci P] ...
  *   netif NODE IF [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4] [cage C]
  *   link  NODE:DEVICE NODE:DEVICE [rate 10Gb|1GB] [latency 10us] [mtu N]
@@ -28,7 +28,7 @@ struct port_line {
 	uint32_t pcie_width;
 	uint8_t mac[6];
 	bool has_mac, rxe, plain, infiniband;
-	uint32_t mbps, mtu, msg, most_inline, addrs, lid;
+	uint32_t mbps, mtu, msg, most_inline, addrs, lid, ece_vendor, ece_options;
 	struct { union ibv_gid gid; uint32_t prefix; } addr[GIDS];
 };
 
@@ -234,7 +234,17 @@ static bool netif_option(struct reader *r, struct port_line *p, const char *key,
 		return take_name(r, key, value, p->cage, sizeof(p->cage));
 	if (p->plain)
 		return bad(r, "netif: unknown word '%s'; known are addr, mac, speed, mtu, pci, pcie, cage", key);
-	return bad(r, "port: unknown word '%s'; known are port, layer, lid, netdev, addr, mac, speed, mtu, msg, inline, pci, pcie, cage, image, gids", key);
+	return bad(r, "port: unknown word '%s'; known are port, layer, lid, netdev, addr, mac, speed, mtu, msg, inline, ece, pci, pcie, cage, image, gids", key);
+}
+
+/* The vendor and the options of enhanced connection establishment that the device can do. */
+static bool take_ece(struct reader *r, const char *value, struct port_line *p)
+{
+	int used = 0;
+
+	if (sscanf(value, "%8x:%8x%n", &p->ece_vendor, &p->ece_options, &used) == 2 && !value[used] && p->ece_vendor)
+		return true;
+	return bad(r, "ece '%s': want VENDOR:OPTIONS, both hexadecimal, as in 15b3:10000005", value);
 }
 
 static bool port_option(struct reader *r, struct port_line *p, const char *key, const char *value)
@@ -253,6 +263,8 @@ static bool port_option(struct reader *r, struct port_line *p, const char *key, 
 		return take_number(r, key, value, 1, 1u << 31, &p->msg);
 	if (strcmp(key, "inline") == 0)
 		return take_number(r, key, value, 0, MAX_INLINE, &p->most_inline);
+	if (strcmp(key, "ece") == 0)
+		return take_ece(r, value, p);
 	if (strcmp(key, "image") == 0)
 		return take_name(r, key, value, p->image, sizeof(p->image));
 	if (strcmp(key, "gids") == 0) {
@@ -385,6 +397,8 @@ static void place_port(struct shm *s, struct shm_device *d, int index, struct po
 		d->guid = d->image_guid = guid;
 		d->max_msg_sz = l->msg;
 		d->max_inline = l->most_inline;
+		d->ece_vendor = l->ece_vendor;
+		d->ece_options = l->ece_options;
 	}
 	s->ports++;
 }

@@ -54,9 +54,6 @@ int ibv_resolve_eth_l2_from_gid(UNUSED struct ibv_context *c, UNUSED struct ibv_
 int ibv_attach_mcast(UNUSED struct ibv_qp *qp, UNUSED const union ibv_gid *gid, UNUSED uint16_t lid) { return EOPNOTSUPP; }
 int ibv_detach_mcast(UNUSED struct ibv_qp *qp, UNUSED const union ibv_gid *gid, UNUSED uint16_t lid) { return EOPNOTSUPP; }
 
-int ibv_set_ece(UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece) { return EOPNOTSUPP; }
-int ibv_query_ece(UNUSED struct ibv_qp *qp, UNUSED struct ibv_ece *ece) { return EOPNOTSUPP; }
-
 /* Copies reach whatever is mapped at the time, so a fork takes nothing away. */
 int ibv_fork_init(void) { return 0; }
 enum ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNNEEDED; }
