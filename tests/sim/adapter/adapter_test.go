@@ -382,3 +382,31 @@ func TestShare(t *testing.T) {
 		}
 	})
 }
+
+// A device that was told nothing knows nothing of ECE; one whose firmware lacks it still tells its vendor.
+func TestWithoutECE(t *testing.T) {
+	try(t, 2, func(w *world, _ *adapter.Link) {
+		w.devices[1].KnowECE(0x15b3, 0)
+		a, b := w.end(0), w.end(1)
+		if _, err := a.qp.QueryECE(); !errors.Is(err, ibv.ErrNotSupported) {
+			t.Errorf("query: %v", err)
+		}
+		got, err := b.qp.QueryECE()
+		if diff := cmp.Diff(ibv.ECE{VendorID: 0x15b3}, got); err != nil || diff != "" {
+			t.Errorf("query: %v (-want +got):\n%s", err, diff)
+		}
+		for _, e := range []*end{a, b} {
+			if err := e.qp.SetECE(&ibv.ECE{VendorID: 0x15b3, Options: 1}); !errors.Is(err, ibv.ErrNotSupported) {
+				t.Errorf("set: %v", err)
+			}
+		}
+		w.connect(a, b)
+		w.must(a.post(1, write, 0, 100, 0))
+		a.want(1, success)
+		if n, ok := w.fabric.ECEOptions(a.qp.Num()); n != 0 || !ok {
+			t.Errorf("options in effect: %#x, %v", n, ok)
+		}
+		a.close()
+		b.close()
+	})
+}

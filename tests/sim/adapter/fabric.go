@@ -77,6 +77,7 @@ type Device struct {
 	name   string
 	guid   uint64
 	limits Limits
+	ece    ibv.ECE // see KnowECE
 	ports  []*Port
 	opened []*context // in the order of their opening
 	events *bus.Source

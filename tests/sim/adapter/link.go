@@ -216,5 +216,9 @@ func (l *line) arrive(p *packet, over *Link) {
 		f.count("unheard "+p.kind.String(), 1)
 		return
 	}
+	if q.ece.inEffect != p.ece {
+		f.count("not agreed "+p.kind.String(), 1)
+		return
+	}
 	q.receive(p)
 }

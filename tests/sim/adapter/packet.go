@@ -41,6 +41,7 @@ type packet struct {
 	kind      kind
 	to        *Port
 	qpn, from uint32 // queue pairs
+	ece       uint32 // options in effect of the one that sends it
 	psn       uint32 // of the first, or what an acknowledgement acknowledges
 	count     uint32 // packets
 	number    uint32 // of the first since the connection began, for the trace: programs draw where they begin to count

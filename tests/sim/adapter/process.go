@@ -245,7 +245,5 @@ func (p *Process) QueryPKey(ctx uintptr, num uint8, index int) ([2]byte, syscall
 	return [2]byte{0xff, 0xff}, errno
 }
 
-func (p *Process) QueryECE(uintptr, *ibv.ECE) syscall.Errno { return syscall.EOPNOTSUPP }
-func (p *Process) SetECE(uintptr, *ibv.ECE) syscall.Errno   { return syscall.EOPNOTSUPP }
-func (p *Process) StatusText(uint32) string                 { return "" }
-func (p *Process) EventText(uint32) string                  { return "" }
+func (p *Process) StatusText(uint32) string { return "" }
+func (p *Process) EventText(uint32) string  { return "" }

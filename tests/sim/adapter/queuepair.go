@@ -25,6 +25,7 @@ type queuePair struct {
 	attr           ibv.QPAttr // QPState is the state
 	peer           *Port      // that the path leads to
 	events         acks
+	ece            ece
 	dead           bool // destroyed
 
 	requester
@@ -53,6 +54,7 @@ func (p *Process) CreateQP(pd uintptr, init *ibv.QPCreate) (ibv.QPInfo, syscall.
 	q := &queuePair{domain: d, process: p, handle: f.handle(), num: f.nextQPN, sendCQ: p.cqs[init.SendCQ], recvCQ: p.cqs[init.RecvCQ],
 		cap: c, sigAll: init.SigAll}
 	f.nextQPN++
+	q.disagree()
 	q.source = f.bus.Source(fmt.Sprintf("queue pair %#x of %s/%s", q.num, dev.node, dev.name))
 	p.qps[q.handle], f.qps[q.num] = q, q
 	d.context.qps = append(d.context.qps, q)
@@ -202,6 +204,7 @@ func (p *Process) ModifyQP(handle uintptr, a *ibv.QPAttr, mask uint32) syscall.E
 		q.peer = peer
 	}
 	q.keep(a, mask)
+	q.agree(to)
 	q.attr.QPState = to
 	if to == ibv.IBV_QPS_RTS {
 		q.ready()
@@ -220,6 +223,7 @@ func (q *queuePair) end(to uint32) {
 	}
 	q.clear()
 	q.attr, q.peer = ibv.QPAttr{}, nil
+	q.disagree()
 	q.sendCQ.purge(q)
 	q.recvCQ.purge(q)
 }

@@ -167,7 +167,7 @@ func (q *queuePair) turn() *work {
 // cut makes the next packet of a request. It returns nil while the request has to wait, and sets w.bad where its memory
 // cannot be sent.
 func (q *queuePair) cut(w *work) *packet {
-	p := &packet{to: q.peer, qpn: q.attr.DestQPNum, from: q.num, psn: q.nextPSN, opcode: w.Opcode, address: w.RemoteAddr,
+	p := &packet{to: q.peer, qpn: q.attr.DestQPNum, from: q.num, ece: q.ece.inEffect, psn: q.nextPSN, opcode: w.Opcode, address: w.RemoteAddr,
 		rkey: w.RKey, imm: w.Imm, solicited: w.SendFlags&ibv.IBV_SEND_SOLICITED != 0, length: w.length}
 	done := uint32(ahead(q.nextPSN, w.psn))
 	p.offset, p.first = uint64(done)*q.mtu(), done == 0

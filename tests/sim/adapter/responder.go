@@ -237,7 +237,7 @@ func (q *queuePair) refuse(why reason) {
 
 // reply sends an answer, after those before it.
 func (q *queuePair) reply(p *packet) {
-	p.to, p.qpn, p.from = q.peer, q.attr.DestQPNum, q.num
+	p.to, p.qpn, p.from, p.ece = q.peer, q.attr.DestQPNum, q.num, q.ece.inEffect
 	p.number = (p.psn - q.attr.RQPSN) & 0xffffff
 	q.replies = append(q.replies, p)
 	q.pumpReplies()

@@ -24,8 +24,8 @@ import (
 
 // topology is the model's world for the C library.
 const topology = `
-port a rdma0 netdev p0 addr 192.168.1.1/24 mtu 1500
-port a rdma1 netdev p1 addr 192.168.1.2/24 mtu 1500
+port a rdma0 netdev p0 addr 192.168.1.1/24 mtu 1500 ece 15b3:10000007
+port a rdma1 netdev p1 addr 192.168.1.2/24 mtu 1500 ece 15b3:1000000d
 link a:rdma0 a:rdma1
 mgmt none
 resolve 50ms
@@ -90,7 +90,9 @@ func TestModel(t *testing.T) {
 				var ports []*adapter.Port
 				for i, name := range []string{"rdma0", "rdma1"} {
 					gid := ibv.GID{10: 0xff, 11: 0xff, 12: 192, 13: 168, 14: 1, 15: byte(i + 1)}
-					ports = append(ports, f.AddDevice("a", name, adapter.Usual).AddPort(adapter.PortConfig{MTU: ibv.IBV_MTU_1024,
+					d := f.AddDevice("a", name, adapter.Usual)
+					d.KnowECE(eceVendor, []uint32{eceFirst, eceSecond}[i])
+					ports = append(ports, d.AddPort(adapter.PortConfig{MTU: ibv.IBV_MTU_1024,
 						GIDs: []adapter.GID{{GID: gid, Type: ibv.IBV_GID_TYPE_ROCE_V1}, {GID: gid, Type: ibv.IBV_GID_TYPE_ROCE_V2}}}))
 				}
 				m := &model{fabric: f, ports: ports, link: f.Connect(adapter.LinkConfig{Rate: 12_500_000_000, Latency: time.Microsecond, Jitter: 100}, ports...)}
