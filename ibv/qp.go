@@ -101,7 +101,7 @@ func (q *QP) State() (uint32, error) {
 	return attr.QPState, err
 }
 
-// QueryECE returns the provider's options for a connection of this queue pair.
+// QueryECE returns options for the connection of this queue pair: what the device can do, until SetECE was called.
 func (q *QP) QueryECE() (ECE, error) {
 	var ece ECE
 	lib, dev := q.pd.ctx.lib, q.pd.ctx.device.info.Name
@@ -115,7 +115,8 @@ func (q *QP) QueryECE() (ECE, error) {
 	return ece, newError("query_ece", dev, 0, errno, fmt.Sprintf("queue pair %#x", q.info.Num))
 }
 
-// SetECE sets what both ends agreed on, in state INIT.
+// SetECE sets options for the connection of this queue pair, as a peer has them. They take effect, reduced to what the device
+// can do, with the next change of state up to RTR: QueryECE then returns what is left.
 func (q *QP) SetECE(ece *ECE) error {
 	lib, dev := q.pd.ctx.lib, q.pd.ctx.device.info.Name
 	if err := q.life.check(); err != nil {
@@ -124,7 +125,8 @@ func (q *QP) SetECE(ece *ECE) error {
 	if err := lib.lacks("set_ece", dev); err != nil {
 		return err
 	}
-	return newError("set_ece", dev, 0, lib.driver.SetECE(q.info.Handle, ece), fmt.Sprintf("queue pair %#x", q.info.Num))
+	return newError("set_ece", dev, 0, lib.driver.SetECE(q.info.Handle, ece),
+		fmt.Sprintf("options %#x of vendor %#x for queue pair %#x", ece.Options, ece.VendorID, q.info.Num))
 }
 
 // PostSend posts wr and what it links to. On failure bad is the first request that was not posted.

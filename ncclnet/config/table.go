@@ -80,6 +80,8 @@ var variables = []Variable{
 		integer(1, 128, func(c *Config) *int { return &c.Transport.QPsPerPath })},
 	{"NCCL_IB_PCI_RELAXED_ORDERING", "2", "", "PCIe relaxed ordering for data: `0` off, `1` on, `2` on where the device supports it.",
 		integer(0, 2, func(c *Config) *int { return &c.Transport.RelaxedOrdering })},
+	{"NCCL_IB_ECE_ENABLE", "1", "", "`1` lets the adapters at both ends of a queue pair agree on options beyond the standard (enhanced connection establishment, ECE), where both know it. `0` on one of two nodes is enough to do without.",
+		func(c *Config, v string) (err error) { c.Transport.NoECE, err = parseOff(v); return }},
 	{"NCCL_MESH_STRIPE_THRESHOLD", "65536", "bytes", "Messages below this size go over one lane, larger ones are split over all lanes. Over TCP the size counts for each lane, and is at least 512 KiB.",
 		integer(1, 1<<30, func(c *Config) *int { return &c.Transport.StripeThreshold })},
 

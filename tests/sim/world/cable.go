@@ -60,9 +60,16 @@ func (w *World) Connect(number int, s Speed, ends [2]*internet.Interface, adapte
 	return c
 }
 
-// AddAdapter gives an interface an RDMA device, of one port of a speed in Mb/s, with a RoCE v2 GID for each of its addresses.
+// eceKinds are what adapters know of enhanced connection establishment, so that cables join adapters which have other options
+// in common, none, or none of that at all. The last is one whose firmware lacks it.
+var eceKinds = []ibv.ECE{{VendorID: 0x15b3, Options: 7}, {VendorID: 0x15b3, Options: 0xd}, {}, {VendorID: 0x1af4, Options: 5}, {VendorID: 0x15b3}}
+
+// AddAdapter gives an interface an RDMA device, of one port of a speed in Mb/s, with a RoCE v2 GID for each of its addresses. What
+// the device knows of enhanced connection establishment follows from its name.
 func (m *Machine) AddAdapter(name string, i *internet.Interface, mbps int, l adapter.Limits) *Adapter {
 	a := &Adapter{Device: m.world.Fabric.AddDevice(m.Name(), name, l), m: m, netdev: i, dir: filepath.Join(m.sysfs, "class/infiniband", name)}
+	know := eceKinds[a.Device.GUID()%uint64(len(eceKinds))]
+	a.Device.KnowECE(know.VendorID, know.Options)
 	port := filepath.Join(a.dir, "ports/1")
 	a.Port = a.Device.AddPort(adapter.PortConfig{Mbps: mbps, Netdev: uint32(i.Index()), GIDs: a.gids()})
 	m.write(a.dir, "node_type", "1: CA")

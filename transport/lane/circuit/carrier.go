@@ -30,6 +30,7 @@ type carrier struct {
 	port   *Port
 	token  uint64 // the value of the peer's probe packet
 	psn    uint32
+	ece    handshake.ECE // options that the hop's queue pair offers or, once connected, has
 
 	mem   *ibv.Memory // registered: frame headers and receive buffers
 	mr    *ibv.MR
@@ -92,7 +93,7 @@ func newCarrier(d *domain, l *lane.Lane) (_ *carrier, err error) {
 	}
 	c.half.SetReceiveMemory(ibv.Carve[byte](c.mem, receives*slot), slot, c.mr.LKey())
 	c.heads = ibv.Carve[byte](c.mem, frames*frame)
-	if err := p.Init(c.half.QP, 0); err != nil {
+	if c.ece, err = p.Init(c.half.QP, 0); err != nil {
 		return nil, err
 	}
 	if err := c.half.PostReceives(receives); err != nil {
@@ -122,7 +123,7 @@ func (c *carrier) Connect(ctx context.Context, remote handshake.Lane, _ int) err
 		Final: handshake.Final{Process: peer.Process, Node: peer.Node, Port: c.lane.Peer.Index, Token: remote.Token},
 	}
 	c.port.Half(&ask.Half, topology.Address{}, c.half.Num(), c.psn)
-	ask.Half.Kind = handshake.LaneVerbs
+	ask.Half.Kind, ask.Half.ECE = handshake.LaneVerbs, c.ece
 	c.lane.Reached.Store(true) // relays answer over sessions; one that has not answered yet is only slow
 	a, err := circuits.Carry(ctx, c.port.Index(), ask, c.circuitClosed, c.circuitStalled)
 	if err != nil {
@@ -155,7 +156,8 @@ func (c *carrier) circuitOpened(a *lane.OpenedCircuit) error {
 	if from == (topology.Address{}) {
 		from = c.lane.From
 	}
-	if err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, Probe: c.lane.Conn.Probe, Begun: 1, Answered: 1}); err != nil {
+	var err error
+	if c.ece, err = c.port.Join(c.half.QP, verbs.Link{From: from, Remote: a.Half, PSN: c.psn, ECE: c.ece, Probe: c.lane.Conn.Probe, Begun: 1, Answered: 1}); err != nil {
 		return err
 	}
 	c.closeCircuit = a.Drop
@@ -178,13 +180,13 @@ func (c *carrier) accept(_ context.Context, m *handshake.Arrive, drop func(strin
 	c.out = hop.NewWindow(m.Write, hop.Back, hop.BackUndelivered)
 	reads, _ := c.port.Reads(min(hop.Reads, max(1, int(m.Half.Token))))
 	c.maxReads = int(reads)
-	err := c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, Probe: c.lane.Conn.Probe, Begun: reads, Answered: 1})
-	if err != nil {
+	var err error
+	if c.ece, err = c.port.Join(c.half.QP, verbs.Link{From: from, Remote: m.Half, PSN: c.psn, ECE: c.ece, Probe: c.lane.Conn.Probe, Begun: reads, Answered: 1}); err != nil {
 		return nil, err
 	}
 	answer := &handshake.Carried{Room: m.Read.Size}
 	c.port.Half(&answer.Half, from, c.half.Num(), c.psn)
-	answer.Half.Kind = handshake.LaneVerbs
+	answer.Half.Kind, answer.Half.ECE = handshake.LaneVerbs, c.ece
 	c.closeCircuit = drop
 	c.joined.Store(true)
 	return answer, nil

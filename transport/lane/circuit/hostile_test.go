@@ -109,7 +109,8 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 	k.wc, k.frame = ibv.Carve[ibv.WC](k.mem, 16), ibv.Carve[byte](k.mem, 1<<16)
 	ring := ibv.Carve[byte](k.mem, hop.MaxRing)
 	k.ring = handshake.Ring{Base: uint64(ibv.AddrOf(&ring[0])), Key: k.mr.RKey(), Size: hop.MaxRing}
-	must(p.Init(k.half.QP, ibv.IBV_ACCESS_REMOTE_WRITE|ibv.IBV_ACCESS_REMOTE_READ))
+	_, err = p.Init(k.half.QP, ibv.IBV_ACCESS_REMOTE_WRITE|ibv.IBV_ACCESS_REMOTE_READ)
+	must(err)
 	must(k.half.PostReceives(receives))
 	k.out = hop.NewWindow(handshake.Ring{}, hop.Forth, hop.ForthUndelivered)
 	user := ibv.Carve[byte](k.mem, 1<<20)
@@ -133,7 +134,8 @@ func newRelayed(t *testing.T, sending bool) *relayed {
 		theirs = answer.Half
 	}
 	theirs.Addr = l0.From.Addr
-	must(p.Join(k.half.QP, verbs.Link{From: l0.From, Remote: theirs, PSN: 77, Begun: 1, Answered: hop.Reads}))
+	_, err = p.Join(k.half.QP, verbs.Link{From: l0.From, Remote: theirs, PSN: 77, Begun: 1, Answered: hop.Reads})
+	must(err)
 	k.lane.Enter(lane.Connected)
 	k.lane.Enter(lane.Up)
 	t.Cleanup(func() {

@@ -203,7 +203,7 @@ func (p *Port) newLoopback() (_ *loopback, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = p.Init(o.qp, ibv.IBV_ACCESS_REMOTE_READ); err != nil {
+	if err = p.init(o.qp, ibv.IBV_ACCESS_REMOTE_READ); err != nil {
 		return nil, err
 	}
 	addresses := p.Now().RankGIDs(p.opts.GIDs)
@@ -214,7 +214,8 @@ func (p *Port) newLoopback() (_ *loopback, err error) {
 	psn := p.PSN(struct{ Loopback uint32 }{o.qp.Num()})
 	p.Half(&self, addresses[0], o.qp.Num(), psn)
 	begun, answered := p.Reads(loopbackReads)
-	return o, p.Join(o.qp, Link{From: addresses[0], Remote: self, PSN: psn, Probe: true, Begun: begun, Answered: answered})
+	_, err = p.Join(o.qp, Link{From: addresses[0], Remote: self, PSN: psn, Probe: true, Begun: begun, Answered: answered})
+	return o, err
 }
 
 // most returns how many READs may be outstanding.

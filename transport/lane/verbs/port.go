@@ -30,6 +30,7 @@ type Options struct {
 	RetryCount      int  // transport retries
 	RNRRetry        int  // receiver-not-ready retries
 	RelaxedOrdering bool // for writes into user memory, if the device supports it
+	NoECE           bool // the ends of a queue pair do not agree on options of their adapters; see ece.go
 	GIDs            topology.GIDPolicy
 
 	// GPUBuffer returns a number for the allocation of GPU memory that an address lies in, which no later
@@ -58,6 +59,8 @@ type Port struct {
 
 	regMu turn.Turn     // held during registration and deregistration, which may take long
 	regs  []*registered // in the order in which they were made
+
+	eceWarning sync.Once // that lanes fail because of ECE
 
 	queueMu sync.Mutex            // a leaf lock: the event handler takes it
 	queues  map[uint32]*lane.Lane // by number of the queue pair

@@ -43,7 +43,8 @@ type queuePair struct {
 	mem    *ibv.Memory
 	qp     *ibv.QP
 	psn    uint32
-	token  uint64 // the value of the peer's probe packet
+	ece    handshake.ECE // options that this half offers or, once connected, has
+	token  uint64        // the value of the peer's probe packet
 
 	probe          probeState // state of this side's probe write
 	probeErr       error      // the error of a failed probe write
@@ -102,7 +103,7 @@ func newQueuePair(d *domain, l *lane.Lane) (_ *queuePair, err error) {
 		return nil, err
 	}
 	q.psn, q.token = d.port.PSN(l.Name()), d.port.Token(l.Name())
-	if err := d.port.Init(q.qp, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE); err != nil {
+	if q.ece, err = d.port.Init(q.qp, ibv.IBV_ACCESS_LOCAL_WRITE|ibv.IBV_ACCESS_REMOTE_WRITE); err != nil {
 		return nil, err
 	}
 	q.wr = ibv.Carve[ibv.SendWR](q.mem, d.writes)
@@ -148,15 +149,16 @@ func (q *queuePair) create() (err error) {
 
 func (q *queuePair) Offer(h *handshake.Lane) {
 	q.domain.port.Half(h, q.lane.From, q.qp.Num(), q.psn)
-	h.Token = q.token
+	h.Token, h.ECE = q.token, q.ece
 }
 
 // Connect takes the queue pair to RTS. The transition to RTR may block in the kernel for a second while it
 // resolves the peer's address; for that reason lanes are connected in parallel and never on a thread of NCCL.
-func (q *queuePair) Connect(_ context.Context, remote handshake.Lane, place int) error {
+func (q *queuePair) Connect(_ context.Context, remote handshake.Lane, place int) (err error) {
 	q.place = place
 	q.chunk = chunkOf(q.domain.port.attr.Load().MaxMsgSz, remote.MaxMsg)
-	return q.domain.port.Join(q.qp, Link{From: q.lane.From, Remote: remote, PSN: q.psn, Probe: q.lane.Conn.Probe, Begun: 1, Answered: 1})
+	q.ece, err = q.domain.port.Join(q.qp, Link{From: q.lane.From, Remote: remote, PSN: q.psn, ECE: q.ece, Probe: q.lane.Conn.Probe, Begun: 1, Answered: 1})
+	return err
 }
 
 // LocalError returns nil, because Connect returns local resource errors.
@@ -166,12 +168,15 @@ func (q *queuePair) LocalError() error { return nil }
 func (q *queuePair) Number() int { return int(q.qp.Num()) }
 
 func (q *queuePair) Terms() string {
-	attr := q.domain.port.attr.Load()
+	attr, ece := q.domain.port.attr.Load(), ""
+	if q.ece.Options != 0 {
+		ece = fmt.Sprintf(" ece %#x", q.ece.Options)
+	}
 	mtu := mtuBytes(min(attr.ActiveMTU, uint32(q.lane.Remote.MTU)))
 	if attr.LinkLayer == ibv.IBV_LINK_LAYER_INFINIBAND {
-		return fmt.Sprintf("mtu %d lid %d", mtu, q.lane.Remote.LID)
+		return fmt.Sprintf("mtu %d lid %d%s", mtu, q.lane.Remote.LID, ece)
 	}
-	return fmt.Sprintf("mtu %d gid %d", mtu, q.lane.From.Index)
+	return fmt.Sprintf("mtu %d gid %d%s", mtu, q.lane.From.Index, ece)
 }
 
 // Remark returns a warning if the two ends of a cable have different MTUs.

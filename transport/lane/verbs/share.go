@@ -56,8 +56,16 @@ func (p *Port) Half(h *handshake.Lane, from topology.Address, qpn, psn uint32) {
 	h.LID, h.MTU, h.MaxMsg = attr.LID, uint8(attr.ActiveMTU), attr.MaxMsgSz
 }
 
-// Init takes a queue pair to INIT. access says what the peer may do to memory.
-func (p *Port) Init(qp *ibv.QP, access uint32) error {
+// Init takes a queue pair to INIT. access says what the peer may do to memory. It returns the options that this end offers
+// to the peer; see ece.go.
+func (p *Port) Init(qp *ibv.QP, access uint32) (handshake.ECE, error) {
+	if err := p.init(qp, access); err != nil {
+		return handshake.ECE{}, err
+	}
+	return p.offeredECE(qp)
+}
+
+func (p *Port) init(qp *ibv.QP, access uint32) error {
 	return qp.Modify(&ibv.QPAttr{
 		QPState:       ibv.IBV_QPS_INIT,
 		PkeyIndex:     uint16(p.opts.PKeyIndex),
@@ -71,15 +79,27 @@ type Link struct {
 	From     topology.Address // address of the local port
 	Remote   handshake.Lane   // the peer's half
 	PSN      uint32           // this side's
+	ECE      handshake.ECE    // options that this side can do, as Init returned them
 	Probe    bool             // the queue pair only carries probe packets
 	Begun    uint8            // READs that it may have outstanding as requester, at least 1
 	Answered uint8            // READs that it may have outstanding as responder
 }
 
 // Join takes a queue pair to RTS. The transition to RTR may block in the kernel for a second while it resolves
-// the peer's address.
-func (p *Port) Join(qp *ibv.QP, k Link) error {
-	return p.opts.Resolving.Do(func() error { return p.join(qp, k) })
+// the peer's address. Join returns the options that are in effect, which a side that answers tells its peer; see ece.go.
+func (p *Port) Join(qp *ibv.QP, k Link) (agreed handshake.ECE, err error) {
+	err = p.opts.Resolving.Do(func() error {
+		set, err := p.setECE(qp, k.ECE, k.Remote.ECE)
+		if err != nil {
+			return err
+		}
+		if err := p.join(qp, k); err != nil || !set {
+			return err
+		}
+		agreed, err = p.queryECE(qp)
+		return err
+	})
+	return agreed, err
 }
 
 func (p *Port) join(qp *ibv.QP, k Link) error {

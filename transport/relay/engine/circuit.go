@@ -22,9 +22,9 @@ type port interface {
 	Now() *topology.Port
 	Reads(most int) (begun, answered uint8)
 	Half(h *handshake.Lane, from topology.Address, qpn, psn uint32)
-	Init(qp *ibv.QP, access uint32) error
+	Init(qp *ibv.QP, access uint32) (handshake.ECE, error)
 	PSN(whose any) uint32
-	Join(qp *ibv.QP, k verbs.Link) error
+	Join(qp *ibv.QP, k verbs.Link) (handshake.ECE, error)
 }
 
 var _ port = (*verbs.Port)(nil)
@@ -43,6 +43,7 @@ type side struct {
 	queue *queue
 	pd    *ibv.PD
 	psn   uint32
+	ece   handshake.ECE // options that the endpoint offers or, once connected, has
 	mrs   []*ibv.MR
 }
 
@@ -108,7 +109,7 @@ func newCircuit(f *Forwarder, ask *handshake.Carry, pair relay.HopPair) (_ *circ
 		return nil, err
 	}
 	for i, access := range []uint32{ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE, ibv.IBV_ACCESS_LOCAL_WRITE | ibv.IBV_ACCESS_REMOTE_WRITE | ibv.IBV_ACCESS_REMOTE_READ} {
-		if err = c.sides[i].port.Init(c.sides[i].QP, access); err != nil {
+		if c.sides[i].ece, err = c.sides[i].port.Init(c.sides[i].QP, access); err != nil {
 			return nil, err
 		}
 	}
@@ -184,7 +185,7 @@ func (s *side) register(addr uintptr, size int, access uint32) (*ibv.MR, error) 
 func (c *circuit) offer(i int) (o relay.Offer) {
 	s := &c.sides[i]
 	s.port.Half(&o.Half, s.leg.From, s.Num(), s.psn)
-	o.Half.Kind = handshake.LaneVerbs
+	o.Half.Kind, o.Half.ECE = handshake.LaneVerbs, s.ece
 	o.Write, o.Room = c.streams[i].writeRing, c.room
 	return o
 }
@@ -265,12 +266,13 @@ func (c *circuit) prepare(next *handshake.Carried) error {
 }
 
 // join connects the endpoint of a hop with that of its peer.
-func (c *circuit) join(i int, remote handshake.Lane, answered uint8) error {
+func (c *circuit) join(i int, remote handshake.Lane, answered uint8) (err error) {
 	s := &c.sides[i]
 	if !remote.Addr.IsValid() || remote.Addr.IsUnspecified() {
 		remote.Addr = s.leg.To
 	}
-	return s.port.Join(s.QP, verbs.Link{From: s.leg.From, Remote: remote, PSN: s.psn, Begun: 1, Answered: answered})
+	s.ece, err = s.port.Join(s.QP, verbs.Link{From: s.leg.From, Remote: remote, PSN: s.psn, ECE: s.ece, Begun: 1, Answered: answered})
+	return err
 }
 
 // Drop ends the circuit.

@@ -81,7 +81,8 @@ func newEnd(t *testing.T, p place) *end {
 	e.SetReceiveMemory(ibv.Carve[byte](e.mem, receives*2112), 2112, e.mr.LKey())
 	e.frame = ibv.Carve[byte](e.mem, 1<<17)
 	e.wc = ibv.Carve[ibv.WC](e.mem, 16)
-	try(p.port.Init(e.QP, 0))
+	_, err = p.port.Init(e.QP, 0)
+	try(err)
 	try(e.PostReceives(receives))
 	e.psn = p.port.PSN("an end")
 	t.Cleanup(func() {
@@ -141,7 +142,7 @@ func newCircuit(t *testing.T, p place, e *engine.Forwarder) *circuit {
 	}
 	next := c.joint.Next()
 	c.to.out, c.to.read = hop.NewWindow(next.Write, hop.Back, hop.BackUndelivered), next.Read
-	if err := p.port.Join(c.to.QP, verbs.Link{From: p.from, Remote: next.Half, PSN: c.to.psn, Begun: uint8(next.Half.Token), Answered: 1}); err != nil {
+	if _, err := p.port.Join(c.to.QP, verbs.Link{From: p.from, Remote: next.Half, PSN: c.to.psn, Begun: uint8(next.Half.Token), Answered: 1}); err != nil {
 		t.Fatal(err)
 	}
 	answer := &handshake.Carried{}
@@ -151,7 +152,7 @@ func newCircuit(t *testing.T, p place, e *engine.Forwarder) *circuit {
 	}
 	prev := c.joint.Prev()
 	c.from.out = hop.NewWindow(prev.Write, hop.Forth, hop.ForthUndelivered)
-	if err := p.port.Join(c.from.QP, verbs.Link{From: p.from, Remote: prev.Half, PSN: c.from.psn, Begun: 1, Answered: 1}); err != nil {
+	if _, err := p.port.Join(c.from.QP, verbs.Link{From: p.from, Remote: prev.Half, PSN: c.from.psn, Begun: 1, Answered: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return c
