@@ -44,6 +44,11 @@ type Driver interface {
 	RegDmabufMR(pd uintptr, offset, length, iova uint64, fd int, access uint32) (MRInfo, syscall.Errno)
 	DeregMR(mr uintptr) syscall.Errno
 
+	// DataDirectPath returns the path below /sys of a device's function for GPU memory, or ENODEV where it has none.
+	// RegDataDirectMR registers a DMA-BUF for that function.
+	DataDirectPath(ctx uintptr) (string, syscall.Errno)
+	RegDataDirectMR(pd uintptr, offset, length, iova uint64, fd int, access uint32) (MRInfo, syscall.Errno)
+
 	CreateCompChannel(ctx uintptr) (ChannelInfo, syscall.Errno)
 	DestroyCompChannel(ch uintptr) syscall.Errno
 	// GetCQEvent takes an event of a channel; cq is the handle of its queue. It returns EAGAIN where there is none, unless

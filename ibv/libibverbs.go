@@ -14,6 +14,7 @@ import (
 type libibverbs struct {
 	name string
 	fn   symbols
+	mlx5 mlx5
 }
 
 var _ Driver = (*libibverbs)(nil)

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"ncclmesh/internal/ccall"
 )
 
@@ -166,6 +168,32 @@ func (l *libibverbs) RegDmabufMR(pd uintptr, offset, length, iova uint64, fd int
 		return MRInfo{}, syscall.EOPNOTSUPP
 	}
 	p, errno := call(l.fn.regDmabufMR, pd, uintptr(offset), uintptr(length), uintptr(iova), uintptr(fd), uintptr(access))
+	return region(p, absent(p, errno))
+}
+
+// int mlx5dv_get_data_direct_sysfs_path(struct ibv_context *context, char *buf, size_t buf_len)
+func (l *libibverbs) DataDirectPath(ctx uintptr) (string, syscall.Errno) {
+	fn, reg := l.mlx5.find()
+	if fn == 0 || reg == 0 {
+		return "", syscall.EOPNOTSUPP
+	}
+	path := new([4096]byte) // PATH_MAX
+	errno := failure(call(fn, ctx, uintptr(unsafe.Pointer(path)), uintptr(len(path)-1), 0, 0, 0))
+	if errno != 0 {
+		return "", errno
+	}
+	return unix.ByteSliceToString(path[:]), 0
+}
+
+// struct ibv_mr *mlx5dv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access,
+//
+//	int mlx5_access)
+func (l *libibverbs) RegDataDirectMR(pd uintptr, offset, length, iova uint64, fd int, access uint32) (MRInfo, syscall.Errno) {
+	_, fn := l.mlx5.find()
+	if fn == 0 {
+		return MRInfo{}, syscall.EOPNOTSUPP
+	}
+	p, errno := ccall.Errno7(libc().errnoLocation, fn, pd, uintptr(offset), uintptr(length), uintptr(iova), uintptr(fd), uintptr(access), mlx5AccessDataDirect)
 	return region(p, absent(p, errno))
 }
 

@@ -15,7 +15,7 @@ import (
 func runtimeCgocall(fn uintptr, block unsafe.Pointer) int32
 
 // Addresses of the trampolines, which have C's calling convention.
-var plainAddr, errnoAddr, outAddr uintptr
+var plainAddr, errnoAddr, errno7Addr, outAddr uintptr
 
 // A block is known by its offsets to the assembly.
 type block struct {
@@ -23,6 +23,7 @@ type block struct {
 	args   [6]uintptr
 	result uintptr
 	extra  uintptr // in: __errno_location for callErrno; out: errno, or what callOut's third argument pointed to
+	arg7   uintptr // of errno7 alone
 }
 
 // Call calls fn with up to six arguments and returns what it returned. Pointers converted in the argument list stay valid
@@ -42,6 +43,15 @@ func Call(fn, a1, a2, a3, a4, a5, a6 uintptr) uintptr {
 func Errno(errnoLocation, fn, a1, a2, a3, a4, a5, a6 uintptr) (uintptr, syscall.Errno) {
 	b := block{fn: fn, args: [6]uintptr{a1, a2, a3, a4, a5, a6}, extra: errnoLocation}
 	runtimeCgocall(errnoAddr, unsafe.Pointer(&b))
+	return b.result, syscall.Errno(b.extra)
+}
+
+// Errno7 is Errno for functions of seven arguments.
+//
+//go:uintptrescapes
+func Errno7(errnoLocation, fn, a1, a2, a3, a4, a5, a6, a7 uintptr) (uintptr, syscall.Errno) {
+	b := block{fn: fn, args: [6]uintptr{a1, a2, a3, a4, a5, a6}, extra: errnoLocation, arg7: a7}
+	runtimeCgocall(errno7Addr, unsafe.Pointer(&b))
 	return b.result, syscall.Errno(b.extra)
 }
 

@@ -85,6 +85,8 @@ type Device struct {
 	posted []posted // writes to GPU memory on their way
 	dead   bool
 
+	dataDirect string // see KnowDataDirect
+
 	// Faults, guarded by the fabric's mu.
 	refusals []*refusal
 	slow     map[string]time.Duration

@@ -26,6 +26,7 @@ type region struct {
 	memory     span
 	gpu        *GPUMemory // nil: host memory
 	access     uint32
+	dataDirect bool // the device reaches it by its function for GPU memory
 	gone       bool
 }
 
