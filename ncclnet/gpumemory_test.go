@@ -87,6 +87,39 @@ func TestGPUMemory(t *testing.T) {
 	}
 }
 
+// Where adapters have functions of their own for GPU memory and NCCL registers it by DMA-BUFs, NCCL sees the mesh at such a
+// function, and flushes always.
+func TestDataDirect(t *testing.T) {
+	const usual, dma = "/sys/devices/pci0000:00/0000:01:00.0", "/sys/devices/pci0000:00/0000:02:00.0"
+	full := gpuWith(cuda.Attributes{GPUDirectRDMA: true, DMABuf: true})
+	for _, tt := range []struct {
+		name, function string
+		gpu            GPU
+		path           string
+		flush          bool
+	}{
+		{"by DMA-BUF", dma, full, dma, true},
+		{"no such function", "", full, usual, false},
+		{"by address only", dma, gpuWith(cuda.Attributes{GPUDirectRDMA: true}), usual, false},
+		{"no GPU memory", dma, GPU{}, usual, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newTestNet(t)
+			n.f.device.DataDirect = tt.function
+			n.gpu, n.f.reach = tt.gpu, transport.GPUReach{PeerMemory: true}
+			n.init()
+			if said := strings.Contains(n.logged(), "(Data Direct); NCCL sees the mesh at "+dma); said != tt.flush {
+				t.Errorf("the log says so: %t", said)
+			}
+			p, r := n.Properties(0)
+			n.ok("getProperties", r)
+			if p.PCIPath != tt.path || p.ForceFlush != tt.flush {
+				t.Errorf("PCI path %q, flush %t, want %q, %t", p.PCIPath, p.ForceFlush, tt.path, tt.flush)
+			}
+		})
+	}
+}
+
 // A refusal says what was asked, what is accepted, and why.
 func TestGPUMemoryRefused(t *testing.T) {
 	n := newTestNet(t)

@@ -201,7 +201,13 @@ func (p *Process) openMesh(trafficClass int) (*mesh, error) {
 	if err != nil {
 		return nil, errors.Join(err, net.Close())
 	}
-	return &mesh{net, net.Device(), c.Tuning, options.Settings, offer, gpu}, nil
+	device := net.Device()
+	if !offer.DMABuf {
+		device.DataDirect = ""
+	} else if device.DataDirect != "" {
+		p.log.Info("the adapters reach GPU memory by PCIe functions of their own (Data Direct); NCCL sees the mesh at " + device.DataDirect)
+	}
+	return &mesh{net, device, c.Tuning, options.Settings, offer, gpu}, nil
 }
 
 // logTo returns a log that writes to one logger, for the duration of the call that passed the logger.

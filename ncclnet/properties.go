@@ -73,6 +73,8 @@ func (n *Net) Properties(dev int) (Properties, Result) {
 		PCIPath:    vDevices[dev].pciPath,
 		GUID:       m.device.GUID,
 		PtrSupport: m.ptrSupport(),
+		// A GPU that sees a receive completed over one way does not thereby see the data that came over another.
+		ForceFlush: m.device.DataDirect != "",
 		Speed:      vDevices[dev].mbps,
 		Port:       dev + 1, // devices with the same port number would share one speed
 		// NCCL adds this value to its own model of a step between nodes, which is 5 µs with LL and 14 with Simple,

@@ -1,6 +1,7 @@
 package ncclnet
 
 import (
+	"cmp"
 	"fmt"
 
 	"ncclmesh/transport/topology"
@@ -43,7 +44,11 @@ const (
 )
 
 // singleDevice returns the mesh as one device.
-func singleDevice(d topology.Device) []vDevice { return []vDevice{{d.Name, d.PCIPath, d.Mbps}} }
+func singleDevice(d topology.Device) []vDevice { return []vDevice{{d.Name, pathOf(d), d.Mbps}} }
+
+// pathOf returns the PCI function at which NCCL is to see a device: the one that is used for GPU memory, because NCCL
+// decides by the function where GPU memory can be used, and how it exports that memory.
+func pathOf(d topology.Device) string { return cmp.Or(d.DataDirect, d.PCIPath) }
 
 // vDevicesFor returns the virtual devices to report to a caller, on a node with these GPUs. tuned reports that the
 // caller uses this plugin's tuner. There is only one device over TCP, because the processor is the limit; with several
@@ -60,8 +65,8 @@ func vDevicesFor(d topology.Device, gpus []topology.Slot, tuned bool, c Caller) 
 		}
 		central = central && s.OnlyCPU(gpus[0])
 	}
-	path := d.PCIPath
-	if central {
+	path := pathOf(d)
+	if central && d.DataDirect == "" {
 		path = ""
 	}
 	vDevices := make([]vDevice, n)

@@ -46,6 +46,8 @@ func TestRails(t *testing.T) {
 		{"one cable", with(func(d *topology.Device) { d.Payload = 196000 }), gpu, true, newest, several(8, "", 24500, 0)},
 		{"one slot has a path", with(func(d *topology.Device) { d.Slots, d.Payload = d.Slots[:1], 111662 }), gpu, true, newest, several(4, first, 27915, 0)},
 		{"a slot beside the GPU has one too", gb10, []topology.Slot{{PCIPath: "/sys/devices/pci0000:00/0000:00:00.0/0000:02:00.0", NUMA: 0}}, true, newest, several(8, first, 27915, 0)},
+		{"Data Direct", with(func(d *topology.Device) { d.DataDirect = "/sys/devices/dma" }), gpu, true, newest, several(8, "/sys/devices/dma", 27915, 0)},
+		{"Data Direct, one device", with(func(d *topology.Device) { d.DataDirect = "/sys/devices/dma" }), gpu, false, newest, []vDevice{{"mesh0", "/sys/devices/dma", 252060}}},
 		{"no tuner of ours", gb10, gpu, false, newest, today},
 		{"no GPU in sysfs", gb10, nil, true, newest, today},
 		{"several", gb10, append(gpu, gpu...), true, newest, today},

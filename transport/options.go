@@ -37,7 +37,8 @@ type Options struct {
 	QPsPerPath      int // queue pairs per path; 1
 	RelaxedOrdering int // 0 off, 1 on, 2 as the device allows
 
-	NoECE bool // the adapters of both ends of a queue pair do not agree on options beyond the standard
+	NoECE        bool // the adapters of both ends of a queue pair do not agree on options beyond the standard
+	NoDataDirect bool // adapters reach GPU memory by their usual PCIe functions, also where they have others for that
 
 	Transport  string // TransportAuto, TransportRDMA or TransportTCP; TransportAuto
 	TCPStreams int    // TCP connections per path; by its speed
@@ -165,7 +166,7 @@ func (o *Options) verbs(resolving *threads.Pool) verbs.Options {
 	v := verbs.Options{
 		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel, PKeyIndex: o.PKeyIndex,
 		Timeout: o.Timeout, ProbeTimeout: o.Timeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
-		RelaxedOrdering: o.RelaxedOrdering != 0, NoECE: o.NoECE, Resolving: resolving, Random: o.Machine.Random, Log: o.Log,
+		RelaxedOrdering: o.RelaxedOrdering != 0, NoECE: o.NoECE, NoDataDirect: o.NoDataDirect, Sysfs: o.Sysfs, Resolving: resolving, Random: o.Machine.Random, Log: o.Log,
 		GIDs: o.GIDs, GPUBuffer: o.GPUBuffer,
 	}
 	if own := o.ownTimeout(); o.Timeout == 0 || o.Timeout > own {

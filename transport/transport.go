@@ -67,6 +67,7 @@ type Transport struct {
 	relayChanged chan struct{} // holds a token after the relayed circuits have changed
 	env          conn.Env
 
+	dataDirect        bool            // see useDataDirect
 	ctx               context.Context // done after Close
 	cancel            context.CancelFunc
 	work              sync.WaitGroup // goroutines of connections
@@ -143,6 +144,7 @@ func New(o Options) (_ *Transport, err error) {
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
+	t.useDataDirect()
 	t.copier = copier.New(t.verbsPorts())
 	left := t.opts.leftOut(found)
 	t.settings = slices.Concat(t.opts.Settings, left)
@@ -239,6 +241,12 @@ func (t *Transport) describe() {
 
 // Device returns the device to report to NCCL: all RDMA ports as one, or all plain interfaces if no RDMA port is up.
 func (t *Transport) Device() topology.Device {
+	d := t.aggregate()
+	d.DataDirect = t.dataDirectPath()
+	return d
+}
+
+func (t *Transport) aggregate() topology.Device {
 	ports := path.Now(t.ports)
 	rdma := slices.DeleteFunc(slices.Clone(ports), func(p topology.Port) bool { return p.Device == "" })
 	if slices.ContainsFunc(rdma, func(p topology.Port) bool { return p.Active }) {

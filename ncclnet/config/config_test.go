@@ -48,12 +48,12 @@ func TestRead(t *testing.T) {
 		{"empty strings are unset", map[string]string{"NCCL_IB_GID_INDEX": "", "NCCL_IB_TC": " "}, defaults},
 		{"numbers", map[string]string{
 			"NCCL_IB_TC": "0x60", "NCCL_IB_SL": "3", "NCCL_IB_PKEY": "1", "NCCL_IB_TIMEOUT": "20", "NCCL_IB_RETRY_CNT": "5",
-			"NCCL_MESH_RNR_RETRY": "0", "NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_PCI_RELAXED_ORDERING": "0", "NCCL_IB_ECE_ENABLE": "0",
+			"NCCL_MESH_RNR_RETRY": "0", "NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_PCI_RELAXED_ORDERING": "0", "NCCL_IB_ECE_ENABLE": "0", "NCCL_IB_DATA_DIRECT": "0",
 			"NCCL_MESH_STRIPE_THRESHOLD": "131072", "NCCL_IB_ROCE_VERSION_NUM": "1",
 		}, with(func(c *Config) {
 			o := &c.Transport
 			o.TrafficClass, o.ServiceLevel, o.PKeyIndex, o.Timeout, o.RetryCount = 0x60, 3, 1, 20, 5
-			o.RNRRetry, o.QPsPerPath, o.RelaxedOrdering, o.NoECE, o.StripeThreshold, o.GIDs.RoCE = 0, 4, 0, true, 131072, 1
+			o.RNRRetry, o.QPsPerPath, o.RelaxedOrdering, o.NoECE, o.NoDataDirect, o.StripeThreshold, o.GIDs.RoCE = 0, 4, 0, true, true, 131072, 1
 		})},
 		{"times", map[string]string{
 			"NCCL_MESH_LANE_WAIT": "2.5", "NCCL_MESH_PROOF_WAIT": "300", "NCCL_MESH_TIME_SCALE": "10",

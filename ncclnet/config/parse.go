@@ -49,6 +49,15 @@ func parseScale(c *Config, v string) error {
 	return nil
 }
 
+// parseDataDirect accepts NCCL's values. NCCL lists a device once more for 2; here all ports are one device.
+func parseDataDirect(v string) (off bool, err error) {
+	switch v {
+	case "0", "1", "2":
+		return v == "0", nil
+	}
+	return false, errors.New("want 0, 1 or 2")
+}
+
 func parseOff(v string) (bool, error) {
 	switch v {
 	case "0":

@@ -82,6 +82,8 @@ var variables = []Variable{
 		integer(0, 2, func(c *Config) *int { return &c.Transport.RelaxedOrdering })},
 	{"NCCL_IB_ECE_ENABLE", "1", "", "`1` lets the adapters at both ends of a queue pair agree on options beyond the standard (enhanced connection establishment, ECE), where both know it. `0` on one of two nodes is enough to do without.",
 		func(c *Config, v string) (err error) { c.Transport.NoECE, err = parseOff(v); return }},
+	{"NCCL_IB_DATA_DIRECT", "1", "", "`1`: where every adapter has a PCIe function of its own for GPU memory (Data Direct, from ConnectX-8 on), DMA-BUFs of that memory are registered for it. `0`: for the usual function. `2` is the same as `1`.",
+		func(c *Config, v string) (err error) { c.Transport.NoDataDirect, err = parseDataDirect(v); return }},
 	{"NCCL_MESH_STRIPE_THRESHOLD", "65536", "bytes", "Messages below this size go over one lane, larger ones are split over all lanes. Over TCP the size counts for each lane, and is at least 512 KiB.",
 		integer(1, 1<<30, func(c *Config) *int { return &c.Transport.StripeThreshold })},
 

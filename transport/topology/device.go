@@ -12,6 +12,9 @@ type Device struct {
 	// LatencyUs is the latency to report to NCCL in microseconds: how much longer a message takes than over the RDMA
 	// network of NCCL's cost model.
 	LatencyUs float32
+	// DataDirect is the PCI function by which the fastest port reaches GPU memory that is registered by a DMA-BUF; ""
+	// if that is the usual one.
+	DataDirect string
 }
 
 // A Slot is the location of a device.

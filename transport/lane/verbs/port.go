@@ -25,12 +25,14 @@ type Options struct {
 	TrafficClass    int // RoCE traffic class
 	ServiceLevel    int
 	PKeyIndex       int
-	Timeout         int  // local ACK timeout, 4.096 µs · 2^n
-	ProbeTimeout    int  // the same for queue pairs that only carry probe packets
-	RetryCount      int  // transport retries
-	RNRRetry        int  // receiver-not-ready retries
-	RelaxedOrdering bool // for writes into user memory, if the device supports it
-	NoECE           bool // the ends of a queue pair do not agree on options of their adapters; see ece.go
+	Timeout         int    // local ACK timeout, 4.096 µs · 2^n
+	ProbeTimeout    int    // the same for queue pairs that only carry probe packets
+	RetryCount      int    // transport retries
+	RNRRetry        int    // receiver-not-ready retries
+	RelaxedOrdering bool   // for writes into user memory, if the device supports it
+	NoECE           bool   // the ends of a queue pair do not agree on options of their adapters; see ece.go
+	NoDataDirect    bool   // a function for GPU memory that the adapter may have is not looked for; see datadirect.go
+	Sysfs           string // root of sysfs; "/sys"
 	GIDs            topology.GIDPolicy
 
 	// GPUBuffer returns a number for the allocation of GPU memory that an address lies in, which no later
@@ -54,6 +56,8 @@ type Port struct {
 	ctx                  *ibv.Context
 	pd                   *ibv.PD
 	takesDMABufs         bool
+	dataDirect           string // see DataDirect
+	usesDataDirect       bool
 	stop                 func() // stops the event goroutine
 	fds                  []int  // descriptors that a forked child closes
 
@@ -99,6 +103,7 @@ func Open(lib *ibv.Library, dev *ibv.Device, t topology.Port, index uint8, o Opt
 		return nil, err
 	}
 	p.takesDMABufs = p.pd.TakesDMABufs()
+	p.findDataDirect()
 	return p, p.watchEvents()
 }
 

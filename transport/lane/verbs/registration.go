@@ -71,8 +71,8 @@ func (p *Port) bufferOf(m lane.Memory) uint64 {
 
 // registerNew registers a range with the device.
 func (p *Port) registerNew(m lane.Memory) (*ibv.MR, error) {
-	if b := m.DMABuf; b != nil {
-		return p.pd.RegDmaBufMR(b.Offset, uint64(m.Length), uint64(m.Addr), b.FD, p.access(m.Kind))
+	if m.DMABuf != nil {
+		return p.registerDMABuf(m)
 	}
 	return p.pd.RegMR(m.Addr, m.Length, p.access(m.Kind))
 }
