@@ -84,6 +84,10 @@ func TestFabrics(t *testing.T) {
 		{"RoCE v2 only", each("gids rxe"), nil, `lane 0 rdma0:1 -> rdma1:1 mtu 1024 gid 1`},
 		{"RoCE v1 wanted", triangle, []string{"NCCL_IB_ROCE_VERSION_NUM=1"}, `lane 0 rdma0:1 -> rdma1:1 mtu 1024 gid 2`},
 		{"large MTU", each("mtu 9000"), nil, `lane 0 rdma0:1 -> rdma1:1 mtu 4096`},
+		{"adapters with ECE", each("ece 15b3:10000005"), nil, `a -> b conn \d+: lane 0 rdma0:1 -> rdma1:1 mtu 1024 gid 3 ece 0x10000005$`},
+		{"adapters with ECE that is off", each("ece 15b3:10000005"), []string{"NCCL_IB_ECE_ENABLE=0"}, `a -> b conn \d+: lane 0 rdma0:1 -> rdma1:1 mtu 1024 gid 3$`},
+		{"adapters with ECE, whose firmware lacks it", each("ece 15b3:0"), nil, `a -> b conn \d+: lane 0 rdma0:1 -> rdma1:1 mtu 1024 gid 3$`},
+		{"adapters with ECE, and a library without", each("ece 15b3:10000005"), old("1.8"), `a -> b conn \d+: lane 0 rdma0:1 -> rdma1:1 mtu 1024 gid 3$`},
 		{"two queue pairs on a path", triangle, []string{"NCCL_IB_QPS_PER_CONNECTION=2"}, `a -> b conn \d+: lane 0 rdma0:1 -> rdma1:1 .*, lane 1 rdma0:1 -> rdma1:1 `},
 		{"other names in another order on every node", `
 port a mlx5_1 netdev enp1 addr 10.0.1.1/24
@@ -165,7 +169,7 @@ link c:r0 a:r1
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if !slices.Contains([]string{"rdma-core of Debian 8", "InfiniBand, LIDs of one manager"}, tt.name) {
+			if !slices.Contains([]string{"rdma-core of Debian 8", "InfiniBand, LIDs of one manager", "adapters with ECE"}, tt.name) {
 				require.Full(t, "tests/fakeverbs TestOldSymbols, transport/topology TestCandidates and the same test of two others")
 			}
 			t.Parallel()

@@ -22,7 +22,7 @@ import (
 // Topology has the node that the tests run on, with two ports of different speed
 // that reach themselves, and another at the end of their cables.
 const Topology = `
-port a rdma0 netdev p0 addr 192.168.1.1/24 cage p0 speed 100G
+port a rdma0 netdev p0 addr 192.168.1.1/24 cage p0 speed 100G ece 15b3:10000005
 port a rdma1 netdev p1 addr 192.168.2.1/24 cage p1 speed 50G msg 4096
 port b rdma0 netdev p0 addr 192.168.1.2/24
 port b rdma1 netdev p1 addr 192.168.2.2/24
