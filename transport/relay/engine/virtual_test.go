@@ -28,7 +28,7 @@ func newVirtualPlace(t *testing.T, b *bus.Bus) (place, *adapter.Device) {
 	addr := netip.MustParseAddr("::ffff:10.0.0.1")
 	f := adapter.New(b)
 	d := f.AddDevice("a", "rdma0", adapter.Usual)
-	d.AddPort(adapter.PortConfig{GIDs: []adapter.GID{{GID: addr.As16(), Type: ibv.IBV_GID_TYPE_ROCE_V2}}})
+	f.Connect(adapter.LinkConfig{}, d.AddPort(adapter.PortConfig{GIDs: []adapter.GID{{GID: addr.As16(), Type: ibv.IBV_GID_TYPE_ROCE_V2}}})) // without a link its circuits would carry nothing
 	lib := ibv.Use(f.Process("a", "relay"))
 	devices, err := lib.Devices()
 	if err != nil {
