@@ -19,7 +19,7 @@ const (
 	ackedMissing   property = "a part is acknowledged and not in the Report: the connection ends"
 	tooManyAgain   property = "more parts sent again are on their way than receives were posted for"
 	usedTooEarly   property = "an index is used again while something of its old lane is on its way"
-	outOfOrder     property = "a grant is taken for a breach of the protocol: the connection ends"
+	outOfOrder     property = "a late grant is taken for a breach of the protocol: its lane fails"
 	neverCompletes property = "lanes are left, and nothing goes on"
 )
 
