@@ -26,7 +26,7 @@ func lookAtHosts(ctx context.Context, sys *system, f doctorFlags, hosts []string
 	var proved *topo.Map
 	var failed error
 	var wg sync.WaitGroup
-	wg.Go(func() { proved, failed = topo.Survey(ctx, fl, hosts) })
+	wg.Go(func() { proved, failed = topo.Survey(ctx, fl, hosts, true) })
 	m.Nodes, m.Lost, err = gather.Fleet(ctx, fl, hosts, f.sample)
 	wg.Wait()
 	switch {

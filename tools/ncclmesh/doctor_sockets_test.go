@@ -112,26 +112,3 @@ func TestDoctorMeasuresSockets(t *testing.T) {
 		t.Errorf("it says %q: %s", said, stderr)
 	}
 }
-
-// Nodes between two others relay unless their settings forbid it.
-func TestDoctorOfRelays(t *testing.T) {
-	t.Parallel()
-	f, command := nodes(t, "netif a e1 addr 192.168.1.1/24\nnetif b e1 addr 192.168.1.2/24\nnetif b e2 addr 192.168.2.1/24\nnetif c e1 addr 192.168.2.2/24\nlink a:e1 b:e1\nlink b:e2 c:e1\n")
-	for _, tt := range []struct{ settings, want string }{
-		{"", "info a, c: they share no cable, and talk through b, by their settings: no packet has tried it (--bench does)"},
-		{"NCCL_MESH_RELAY=0", "fail a, c: they share no cable, and no node between them relays: b has NCCL_MESH_RELAY=0"},
-		{"NCCL_MESH_KEY=of-one-node-alone", "fail a, c: they share no cable, and no node between them relays: b has a NCCL_MESH_KEY, and a has none"},
-	} {
-		if err := os.WriteFile(filepath.Join(f.Dir, "env.b"), []byte(tt.settings), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, stdout, stderr := command("doctor", "a", "b", "c", "--json", "--only", "no-common-cable")
-		if diff := cmp.Diff(tt.want, strings.Join(evidence(t, stdout), "\n")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s%s", tt.settings, diff, stderr)
-		}
-	}
-	// Without the node between there is nothing to measure, which is no success.
-	if status, stdout, stderr := command("bench", "link", "a", "c"); status == 0 || stdout != "" || !strings.Contains(stderr, "no cable joins the hosts") {
-		t.Errorf("status %d, %s%s", status, stdout, stderr)
-	}
-}

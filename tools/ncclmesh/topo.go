@@ -74,7 +74,7 @@ func runTopo(c *cobra.Command, sys *system, f topoFlags, hosts []string) error {
 		return err
 	}
 	p := newProgress(sys, "sending packets over the cables of "+count(len(hosts), "host"))
-	m, err := topo.Survey(c.Context(), fleet, hosts)
+	m, err := topo.Survey(c.Context(), fleet, hosts, true)
 	p.end()
 	if err != nil {
 		return failure{err}

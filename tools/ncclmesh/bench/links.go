@@ -105,7 +105,7 @@ func (l *Link) judge() {
 // that share none, one after the other.
 func Links(ctx context.Context, f *fleet.Fleet, hosts []string, o LinkOptions) (*LinkReport, error) {
 	o.say("looking at the cables")
-	m, err := topo.Survey(ctx, f, hosts)
+	m, err := topo.Survey(ctx, f, hosts, false)
 	if err == nil {
 		err = m.Err()
 	}

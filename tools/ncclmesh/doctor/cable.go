@@ -106,6 +106,16 @@ func (v *verdict) named(e topo.End) bool {
 	return false
 }
 
+// pluginFails looks at nodes on which the plugin does not start, or lacks something, for another reason than its ports.
+func pluginFails(v *verdict) {
+	m, _ := proved(v)
+	for _, n := range m.Nodes {
+		if n.NoProcess != "" {
+			v.fail(both(n.Name), "do what the message says: jobs fail on "+n.Name+" in the same way, and it relays nothing", "the plugin fails there: %s", n.NoProcess)
+		}
+	}
+}
+
 // nodeSilent looks at nodes all of whose cables fail together.
 func nodeSilent(v *verdict) {
 	m, ok := proved(v)

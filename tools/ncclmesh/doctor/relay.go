@@ -16,141 +16,261 @@ const (
 	relayVariable = "NCCL_MESH_RELAY"
 )
 
-// noCommonCable looks at nodes between which others relay, or should.
+// noCommonCable looks at nodes between which others relay, or should: what packets have shown.
 func noCommonCable(v *verdict) {
 	m, _ := proved(v)
 	dead := v.dead(&m)
 	heard := slices.DeleteFunc(halves(&m), func(h half) bool { return h.state != topo.Heard })
-	var talks []talk
-	for _, a := range m.Apart {
-		if len(a.Through) == 0 {
-			failed := func(h half) bool {
-				return h.a.Node == a.Nodes[0] && h.b.Node == a.Nodes[1] || h.a.Node == a.Nodes[1] && h.b.Node == a.Nodes[0]
-			}
-			if v.apart(a.Nodes[0], a.Nodes[1]) || slices.ContainsFunc(slices.Concat(dead, heard), failed) {
-				continue // which port-left-out, cable-dead or tcp-filtered reports
-			}
-			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between one of them and a node with a cable to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
-			continue
-		}
-		if t, ok := v.relayed(a); ok {
-			talks = append(talks, t)
+	var blind []string
+	for _, n := range m.Nodes {
+		if n.Error != "" || n.NoProcess != "" {
+			blind = append(blind, n.Name)
 		}
 	}
-	v.talk(talks)
+	var all []routed
+	for i := range m.Apart {
+		a := &m.Apart[i]
+		if len(a.Through) > 0 {
+			all = append(all, v.routed(&m, a)...)
+			continue
+		}
+		failed := func(h half) bool {
+			return h.a.Node == a.Nodes[0] && h.b.Node == a.Nodes[1] || h.a.Node == a.Nodes[1] && h.b.Node == a.Nodes[0]
+		}
+		switch {
+		case v.apart(a.Nodes[0], a.Nodes[1]) || slices.ContainsFunc(slices.Concat(dead, heard), failed): // which port-left-out, cable-dead or tcp-filtered reports
+		case len(blind) > 0:
+			v.unknown(both(a.Nodes[:]...), "the cables of "+strings.Join(blind, ", ")+" are not known")
+		default:
+			v.fail(both(a.Nodes[:]...), fmt.Sprintf("put a cable between %s and %s, or between one of them and a node with a cable to the other", a.Nodes[0], a.Nodes[1]), "no cable leads from %s to %s, not even through other nodes", a.Nodes[0], a.Nodes[1])
+		}
+	}
+	v.tell(all)
 	v.uncabled(&m)
 }
 
-// talk is how two nodes without a common cable talk, where nothing is wrong with it.
-type talk struct {
+// routed is what is known of routes between two nodes, or of some of them.
+type routed struct {
 	nodes    [2]string
-	how      string
-	measured bool
+	severity Severity
+	cause    string // the check that has found why
+	said     string // of the two
+	why      string // the same words are told once
+	remedy   string
 }
 
-// fewPairs is how many pairs of nodes that others relay for are told one by one: a ring of eight has twenty.
+// fewPairs is how many pairs of nodes with the same to say of them are told one by one: a ring of eight has twenty.
 const fewPairs = 2
 
-func (v *verdict) talk(all []talk) {
-	const untried = ", by their settings: no packet has tried it (--bench does)"
-	var nodes []string
-	proof := ", as measured"
-	for _, t := range all {
-		if !t.measured {
-			proof = untried
+// tell makes findings of what is known of pairs of nodes.
+func (v *verdict) tell(all []routed) {
+	for len(all) > 0 {
+		first, rest := all[0], []routed(nil)
+		alike := []routed{first}
+		for _, r := range all[1:] {
+			if r.severity == first.severity && r.why == first.why {
+				alike = append(alike, r)
+			} else {
+				rest = append(rest, r)
+			}
 		}
-		nodes = add(add(nodes, t.nodes[0]), t.nodes[1])
-	}
-	if len(all) > fewPairs {
+		if all = rest; len(alike) <= fewPairs {
+			for _, r := range alike {
+				v.add(r.severity, both(r.nodes[:]...), r.remedy, "%s", "they share no cable, and "+r.said+r.why)
+				v.found[len(v.found)-1].Cause = r.cause
+			}
+			continue
+		}
+		var nodes []string
+		for _, r := range alike {
+			nodes = add(add(nodes, r.nodes[0]), r.nodes[1])
+		}
 		slices.Sort(nodes)
-		v.info(both(nodes...), "", "%d pairs of them share no cable, and talk through others%s; ncclmesh topo --json lists them", len(all), proof)
-		return
-	}
-	for _, t := range all {
-		proof := untried
-		if t.measured {
-			proof = ", as measured"
-		}
-		v.info(both(t.nodes[:]...), "", "they share no cable, and talk %s%s", t.how, proof)
+		said := map[Severity]string{Info: "talk through others", Warn: "one of the routes between them is missing", Fail: "nothing passes between them", Unknown: "not all routes between them have passed packets"}[first.severity]
+		v.add(first.severity, both(nodes...), remedyOf(alike), "%s", pairs(alike)+" share no cable, and "+said+first.why)
 	}
 }
 
-// relayed returns how two nodes without a common cable talk: what packets have shown, or else what settings do not forbid. Where
-// something is wrong with it, it is a finding, and ok is false.
-func (v *verdict) relayed(a topo.Apart) (t talk, ok bool) {
-	var open, closed []string
-	for _, w := range a.Through {
-		if why := v.blocked(slices.Concat(a.Nodes[:1], w, a.Nodes[1:])); why == "" {
-			open = append(open, strings.Join(w, " and "))
-		} else if !slices.Contains(closed, why) {
-			closed = append(closed, why)
+// maxPairs is how many pairs of nodes are named.
+const maxPairs = 8
+
+// pairs names pairs of nodes, or says how many there are.
+func pairs(all []routed) string {
+	var names []string
+	for _, r := range all {
+		names = append(names, r.nodes[0]+"–"+r.nodes[1])
+	}
+	if n := len(names); n > maxPairs {
+		return fmt.Sprintf("%d pairs of them (ncclmesh topo --json)", n)
+	}
+	return strings.Join(names, ", ")
+}
+
+// remedyOf is that of several pairs of nodes: without a cable between each two.
+func remedyOf(all []routed) string {
+	remedy, _, _ := strings.Cut(all[0].remedy, orCable)
+	return remedy
+}
+
+// orCable comes before the second half of a remedy, which is for two nodes alone.
+const orCable = "; or put a cable between "
+
+// routed returns what packets have shown of the routes between two nodes.
+func (v *verdict) routed(m *topo.Map, a *topo.Apart) (all []routed) {
+	if !a.Tried {
+		return []routed{{nodes: a.Nodes, severity: Unknown, said: "no packet has tried the route " + a.Ways()}}
+	}
+	missing := m.Missing(a)
+	cable := orCable + a.Nodes[0] + " and " + a.Nodes[1]
+	remedy := "let UDP port 20045 and the ports of NCCL_MESH_PORTS pass on the nodes between" + cable
+	if a.Error != "" || len(a.Routes) == 0 {
+		r := routed{nodes: a.Nodes, severity: Fail, said: "nothing passes through " + either(missing), remedy: remedy}
+		var whys, remedies []string
+		for _, way := range missing {
+			if b := v.barred(m, a, way); b.why != "" {
+				whys, remedies, r.cause = add(whys, b.why), add(remedies, b.remedy), b.check
+			}
 		}
+		if len(whys) > 0 {
+			r.why, r.remedy = ": "+strings.Join(whys, "; "), strings.Join(remedies, "; ")+cable
+		} else {
+			r.why = ": " + a.Error
+		}
+		return []routed{r}
+	}
+	for _, way := range missing {
+		through := strings.Join(way, " and ")
+		b := v.barred(m, a, way)
+		if b.why == "" {
+			all = append(all, routed{nodes: a.Nodes, severity: Unknown, said: "talk " + a.Proved() + "; nothing has passed through " + through + ", in two tries"})
+			continue
+		}
+		all = append(all, routed{
+			nodes: a.Nodes, severity: Warn, cause: b.check, why: ": " + b.why, remedy: b.remedy,
+			said: "talk " + a.Proved() + " alone; nothing passes through " + through,
+		})
 	}
 	measured, _ := v.Relayed.Get()
 	i := slices.IndexFunc(measured, func(r facts.Relayed) bool { return r.Nodes == a.Nodes })
-	why := ""
 	switch {
-	case len(open) == 0:
-		why = "no node between them relays: " + strings.Join(closed, "; ")
-	case i < 0:
-		return talk{nodes: a.Nodes, how: "through " + strings.Join(open, ", or ")}, true
-	case measured[i].Error != "":
-		why = "nothing is relayed between them: " + measured[i].Error
-	case !measured[i].By:
-		why = "no node relays between them: packets went over " + measured[i].Lanes
-	default:
-		return talk{nodes: a.Nodes, how: "over " + measured[i].Lanes, measured: true}, true
+	case i >= 0 && measured[i].Error != "":
+		return append(all, routed{nodes: a.Nodes, severity: Fail, said: "a measurement through the nodes between ended", why: ": " + measured[i].Error, remedy: remedy})
+	case i >= 0 && !measured[i].By:
+		return append(all, routed{nodes: a.Nodes, severity: Fail, said: "a measurement went over " + measured[i].Lanes + ", and through no node", remedy: remedy})
+	case len(all) > 0:
+		return all
 	}
-	v.fail(both(a.Nodes[:]...), fmt.Sprintf("unset %s, or set it to auto, and give all nodes the same %s; or put a cable between %s and %s", relayVariable, keyVariable, a.Nodes[0], a.Nodes[1]),
-		"they share no cable, and %s", why)
-	return t, false
+	return []routed{{nodes: a.Nodes, severity: Info, said: "talk " + a.Proved()}}
 }
 
-// blocked says why nothing is relayed along a path of nodes, from its first to its last, by their settings; "" where something is.
-func (v *verdict) blocked(path []string) string {
+// either names ways of which none passes.
+func either(ways [][]string) string {
+	var names []string
+	for _, way := range ways {
+		names = append(names, strings.Join(way, " and "))
+	}
+	return strings.Join(names, ", nor through ")
+}
+
+// barred is why nothing passes along a way, as far as it is known.
+type barred struct {
+	why, remedy string // "" where it is not known
+	check       string // that reports it; none: this one does
+}
+
+// barred returns why nothing passes along a way between two nodes.
+func (v *verdict) barred(m *topo.Map, a *topo.Apart, way []string) barred {
+	for _, name := range way {
+		if i := slices.IndexFunc(m.Nodes, func(n topo.Node) bool { return n.Name == name }); i >= 0 && m.Nodes[i].NoProcess != "" {
+			return barred{"the plugin fails on " + name, "do what plugin-fails says", "plugin-fails"}
+		}
+	}
+	why, remedy := v.blocked(slices.Concat(a.Nodes[:1], way, a.Nodes[1:]))
+	return barred{why: why, remedy: remedy}
+}
+
+// blocked says which settings forbid to relay along a path of nodes, from its first to its last, and what to do; "" where none do.
+func (v *verdict) blocked(path []string) (why, remedy string) {
 	for i := 1; i < len(path)-1; i++ {
 		for _, other := range []string{path[i-1], path[i+1]} {
-			if why := v.closed(path[i], other); why != "" {
-				return why
+			if why, remedy = v.closed(path[i], other); why != "" {
+				return why, remedy
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
-// uncabled looks at nodes without any cable that works, in a mesh that has cables: what they send takes other networks.
+// uncabled looks at nodes without any cable that works: what they send takes other networks.
 func (v *verdict) uncabled(m *topo.Map) {
 	meant := v.pairs(func(*topology.Port) bool { return true }) // of which others report what is wrong
 	mesh := slices.ContainsFunc(halves(m), func(h half) bool { return h.state == topo.RDMA || h.state == topo.TCP })
+	var bare []string
 	for _, n := range m.Nodes {
 		reported := slices.ContainsFunc(slices.Concat(halves(m), meant), func(h half) bool { return h.a.Node == n.Name || h.b.Node == n.Name })
-		if mesh && n.Error == "" && !reported {
-			v.warn(both(n.Name), "put a cable between it and one of the others", "no cable leads to it: what it sends goes over other networks, if at all")
+		if n.Error == "" && n.NoProcess == "" && !reported {
+			bare = append(bare, n.Name)
+		}
+	}
+	switch {
+	case !mesh && len(bare) > 1 && len(bare) == len(m.Nodes) && len(m.Networks) == 0:
+		v.warn(both(bare...), "put a cable between them, or name the nodes between them too", "no cable leads from one of them to another: what they send goes over other networks, if at all")
+	case mesh:
+		for _, name := range bare {
+			v.warn(both(name), "put a cable between it and one of the others", "no cable leads to it: what it sends goes over other networks, if at all")
 		}
 	}
 }
 
-// closed says why a node does not relay what comes from another, by their settings; "" where they are not against it. Of a
-// node that is not known it is "", too.
-func (v *verdict) closed(relay, other string) string {
+// closed says why a node does not relay what comes from another, by their settings, and what to do; "" where they are not against
+// it. Of a node that is not known it is "", too.
+func (v *verdict) closed(relay, other string) (why, remedy string) {
 	r, o := v.node(relay), v.node(other)
 	if r == nil || o == nil {
-		return ""
+		return "", ""
 	}
 	for _, n := range []*facts.Node{r, o} {
 		if value, _, _ := holds(n, relayVariable); value == "0" {
-			return fmt.Sprintf("%s has %s=0", n.Name, relayVariable)
+			return fmt.Sprintf("%s has %s=0", n.Name, relayVariable), fmt.Sprintf("unset %s on %s, or set it to auto", relayVariable, n.Name)
 		}
 	}
 	a, _, _ := holds(r, keyVariable)
 	b, _, _ := holds(o, keyVariable)
+	remedy = "give all nodes the same " + keyVariable + ", or none"
 	switch {
 	case a == b:
-		return ""
+		return "", ""
+	case v.oddKey(r, a):
+		return relay + odd(a, b), remedy
+	case v.oddKey(o, b):
+		return other + odd(b, a), remedy
 	case a == "":
-		return fmt.Sprintf("%s has no %s, and %s has one", relay, keyVariable, other)
+		return fmt.Sprintf("%s has no %s, and %s has one", relay, keyVariable, other), remedy
 	case b == "":
-		return fmt.Sprintf("%s has a %s, and %s has none", relay, keyVariable, other)
+		return fmt.Sprintf("%s has a %s, and %s has none", relay, keyVariable, other), remedy
 	}
-	return fmt.Sprintf("%s and %s have different values of %s", relay, other, keyVariable)
+	return fmt.Sprintf("%s and %s have different values of %s", relay, other, keyVariable), remedy
+}
+
+// oddKey reports whether a node is the only one with its key, or without one, of three nodes or more whose other keys are the same.
+func (v *verdict) oddKey(n *facts.Node, key string) bool {
+	others := map[string]bool{}
+	for i := range v.Nodes {
+		if o := &v.Nodes[i]; o != n {
+			k, _, _ := holds(o, keyVariable)
+			others[k] = true
+		}
+	}
+	return len(v.Nodes) > 2 && len(others) == 1 && !others[key]
+}
+
+// odd says how the key of one node differs from that of all others.
+func odd(key, others string) string {
+	switch {
+	case key == "":
+		return " has no " + keyVariable + ", and the others have one"
+	case others == "":
+		return " has a " + keyVariable + ", and the others have none"
+	}
+	return " has another " + keyVariable + " than the others"
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 
 	"ncclmesh/tools/ncclmesh/doctor/facts"
@@ -69,50 +70,101 @@ var cableRows = []row{
 	{"cabling-same-port", "p0 to p0", info, nil, func(m *facts.Mesh) { cable(m).Ends[1].Cage = "p0" }},
 	{"cabling-same-port", "no way was tried", unknown, nil, noMap},
 
-	{"no-common-cable", "through the one between", info, nil, func(m *facts.Mesh) {
-		m.Map.Value.Apart = []topo.Apart{{Nodes: [2]string{"a", "b"}, Through: [][]string{{"c"}, {"d"}}}}
+	{"no-common-cable", "through the ones between", info, nil, func(m *facts.Mesh) {
+		m.Map.Value.Apart = []topo.Apart{apart("a", "b", "c", "d")}
+		passed(m, "c", "d")
+	}},
+	{"no-common-cable", "an agent that tries no routes", unknown, nil, func(m *facts.Mesh) {
+		m.Map.Value.Apart = []topo.Apart{apart("a", "b", "c")}
 	}},
 	{"no-common-cable", "none at all", fail, nil, func(m *facts.Mesh) {
-		m.Map.Value.Apart = []topo.Apart{{Nodes: [2]string{"a", "b"}}}
+		m.Map.Value.Apart = []topo.Apart{apart("a", "b")}
+	}},
+	{"no-common-cable", "none at all, as far as it is known", unknown, nil, func(m *facts.Mesh) {
+		lost(m)
+		m.Map.Value.Apart = []topo.Apart{apart("a", "b")}
 	}},
 	{"no-common-cable", "no way was tried", unknown, nil, noMap},
 	{"no-common-cable", "a node that was lost", unknown, nil, lost},
 
-	{"no-common-cable", "the one between does not relay", fail, func(_, b *machine) { b.env = append(b.env, "NCCL_MESH_RELAY=0") }, between},
+	{"no-common-cable", "the one between does not relay", fail, func(_, b *machine) { b.env = append(b.env, "NCCL_MESH_RELAY=0") }, func(m *facts.Mesh) {
+		between(m)
+		passed(m)
+	}},
+	{"no-common-cable", "the one between relays, whatever its settings", info, func(_, b *machine) { b.env = append(b.env, "NCCL_MESH_RELAY=0") }, func(m *facts.Mesh) {
+		between(m)
+		passed(m, "b")
+	}},
+	{"no-common-cable", "nothing passes, whatever the settings", fail, nil, func(m *facts.Mesh) {
+		between(m)
+		passed(m)
+	}},
+	{"no-common-cable", "the plugin does not start on the one between", fail, nil, func(m *facts.Mesh) {
+		between(m)
+		passed(m)
+		m.Map.Value.Nodes[1].NoProcess = "all ports of NCCL_MESH_PORTS=30000-30001 are in use"
+	}},
 	{"no-common-cable", "many pairs", info, nil, func(m *facts.Mesh) {
-		for _, names := range [][2]string{{"a", "c"}, {"b", "d"}, {"a", "d"}} {
-			m.Map.Value.Apart = append(m.Map.Value.Apart, topo.Apart{Nodes: names, Through: [][]string{{"e"}}})
-		}
+		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "e"), apart("b", "d", "e"), apart("a", "d", "e")}
+		passed(m, "e")
+	}},
+	{"no-common-cable", "many pairs, for one reason", fail, func(_, b *machine) { b.env = append(b.env, "NCCL_MESH_RELAY=0") }, func(m *facts.Mesh) {
+		between(m)
+		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b"), apart("a", "e", "b"), apart("c", "e", "b")}
+		passed(m)
 	}},
 	{"no-common-cable", "measured over another network", fail, nil, func(m *facts.Mesh) {
 		between(m)
+		passed(m, "b")
 		m.Relayed = facts.Known([]facts.Relayed{{Nodes: [2]string{"a", "c"}, Lanes: "TCP enP7s7"}})
 	}},
 	{"no-common-cable", "measured through a relay", info, nil, func(m *facts.Mesh) {
 		between(m)
+		passed(m, "b")
 		m.Relayed = facts.Known([]facts.Relayed{{Nodes: [2]string{"a", "c"}, By: true, Lanes: "RDMA rocep1s0f0:1 through b"}})
 	}},
 	{"no-common-cable", "could not be measured", fail, nil, func(m *facts.Mesh) {
 		between(m)
+		passed(m, "b")
 		m.Relayed = facts.Known([]facts.Relayed{{Nodes: [2]string{"a", "c"}, Error: "the other side does not connect"}})
 	}},
-	{"no-common-cable", "one of two relays has another key", info, nil, func(m *facts.Mesh) {
+	{"no-common-cable", "one of two relays has another key", warn, nil, func(m *facts.Mesh) {
 		between(m)
 		d := m.Nodes[1]
 		d.Name, d.Process.Key = "d", "another"
 		m.Nodes = append(m.Nodes, d)
-		m.Map.Value.Apart[0].Through = [][]string{{"b"}, {"d"}}
+		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b", "d")}
+		passed(m, "b")
+	}},
+	{"no-common-cable", "nothing has passed one of two relays, and nobody knows why", unknown, nil, func(m *facts.Mesh) {
+		between(m)
+		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b", "d")}
+		passed(m, "b")
 	}},
 	{"no-common-cable", "two relays in a row have different keys", fail, nil, func(m *facts.Mesh) {
 		between(m)
 		d := m.Nodes[1]
 		d.Name, d.Process.Key = "d", "another"
+		m.Nodes[1].Process.Key = "one"
 		m.Nodes = append(m.Nodes, d)
-		m.Map.Value.Apart[0].Through = [][]string{{"b", "d"}}
+		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b d")}
+		passed(m)
 	}},
 	{"no-common-cable", "a node without any", warn, nil, func(m *facts.Mesh) {
 		m.Map.Value.Nodes = append(m.Map.Value.Nodes, topo.Node{Name: "c", ID: "c"})
 	}},
+	{"no-common-cable", "two nodes without any", warn, func(a, b *machine) { a.noAdapter(); b.noAdapter() }, func(m *facts.Mesh) {
+		m.Map.Value.Cables = nil
+		for i := range m.Nodes {
+			m.Nodes[i].Topology.Value.Plain = nil
+		}
+	}},
+
+	{"plugin-fails", "all ports are in use", fail, nil, func(m *facts.Mesh) {
+		m.Map.Value.Nodes[1].NoProcess = "all ports of NCCL_MESH_PORTS=30000-30001 are in use"
+	}},
+
+	{"plugin-fails", "no way was tried", unknown, nil, noMap},
 
 	{"node-silent", "all cables between two nodes", fail, nil, func(m *facts.Mesh) { m.Map.Value.Cables = nil }},
 	{"node-silent", "one cable of two", "", nil, func(m *facts.Mesh) { m.Map.Value.Cables = m.Map.Value.Cables[1:] }},
@@ -283,7 +335,30 @@ func between(m *facts.Mesh) {
 	c := m.Nodes[0]
 	c.Name = "c"
 	m.Nodes = append(m.Nodes, c)
-	m.Map.Value.Apart = []topo.Apart{{Nodes: [2]string{"a", "c"}, Through: [][]string{{"b"}}}}
+	m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b")}
+}
+
+// apart are two nodes with ways between them, each the names of nodes.
+func apart(a, b string, ways ...string) topo.Apart {
+	p := topo.Apart{Nodes: [2]string{a, b}}
+	for _, way := range ways {
+		p.Through = append(p.Through, strings.Fields(way))
+	}
+	return p
+}
+
+// passed has packets pass the ways through some nodes, between all pairs.
+func passed(m *facts.Mesh, relays ...string) {
+	for i := range m.Map.Value.Apart {
+		a := &m.Map.Value.Apart[i]
+		a.Tried = true
+		for _, relay := range relays {
+			a.Routes = append(a.Routes, topo.Route{Through: []string{relay}})
+		}
+		if len(relays) == 0 {
+			a.Error = "no neighbour answered on " + h0.netdev
+		}
+	}
 }
 
 func noCounters(a, _ *machine) {

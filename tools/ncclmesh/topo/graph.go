@@ -42,7 +42,7 @@ func (g *graph) apart() []Apart {
 			if slices.Contains(g.next[a], b) || len(g.next[a]) == 0 || len(g.next[b]) == 0 {
 				continue
 			}
-			p := Apart{Nodes: [2]string{g.names[a], g.names[b]}, Through: [][]string{}}
+			p := Apart{Nodes: [2]string{g.names[a], g.names[b]}, Through: [][]string{}, Routes: []Route{}}
 			for _, way := range g.ways(a, b) {
 				p.Through = append(p.Through, g.named(way[1:len(way)-1]))
 			}

@@ -33,6 +33,8 @@ type Node struct {
 	Ports []Port   `json:"ports,omitempty"`
 	Notes []string `json:"notes,omitempty"` // what it says of trouble
 	Error string   `json:"error,omitempty"` // why it is not known
+
+	NoProcess string `json:"noProcess,omitempty"` // why the plugin does not start there, or cannot go on
 }
 
 // End is a cage of a node.
@@ -85,7 +87,16 @@ type Loose struct {
 // Apart are two nodes that share no cable.
 type Apart struct {
 	Nodes   [2]string  `json:"nodes"`
-	Through [][]string `json:"through"` // the shortest ways; none: nothing leads from one to the other
+	Through [][]string `json:"through"` // the shortest ways that the cables make; none: nothing leads from one to the other
+	Tried   bool       `json:"tried"`   // a connection as a job's has looked for routes
+	Routes  []Route    `json:"routes"`  // that its packets have passed over
+	Error   string     `json:"error,omitempty"`
+}
+
+// Route leads from a node to another through others.
+type Route struct {
+	Through []string `json:"through"`
+	RDMA    bool     `json:"rdma"` // else TCP
 }
 
 // Err joins what kept nodes from being known; nil when all are.
@@ -105,7 +116,7 @@ func newMap(views []view) *Map {
 	c := newChart(views)
 	for i := range views {
 		v := &views[i]
-		n := Node{Name: v.name, ID: v.ID, Build: v.build, Ports: v.node.Ports, Notes: append(v.node.Notes, v.seen.Notes...)}
+		n := Node{Name: v.name, ID: v.ID, Build: v.build, Ports: v.node.Ports, Notes: append(v.node.Notes, v.seen.Notes...), NoProcess: cmp.Or(v.node.NoProcess, v.seen.Own)}
 		if v.err != nil {
 			n.Error = path.OneLine(v.trouble())
 		}

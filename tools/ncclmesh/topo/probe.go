@@ -13,6 +13,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/tools/ncclmesh/fleet"
 	"ncclmesh/transport"
+	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/path"
 	"ncclmesh/transport/topology"
@@ -28,7 +29,7 @@ func Probe(options func() (transport.Options, error)) fleet.Handler {
 		if err != nil {
 			return err
 		}
-		p := &probe{}
+		p := &probe{job: o}
 		o.Relay, o.Observes, o.Log = transport.RelayAuto, true, slog.New(warnings{&p.notes})
 		return p.run(ctx, q, o)
 	}
@@ -36,7 +37,8 @@ func Probe(options func() (transport.Options, error)) fleet.Handler {
 
 // probe is what an agent does for a survey.
 type probe struct {
-	t     *transport.Transport
+	t     *transport.Transport // nil where there is nothing to prove
+	job   transport.Options    // of a job's process
 	own   node
 	notes notes
 }
@@ -44,7 +46,7 @@ type probe struct {
 func (p *probe) run(ctx context.Context, q *fleet.Question, o transport.Options) (err error) {
 	var own error // why there is nothing to prove
 	if p.t, own = transport.New(o); own == nil {
-		defer func() { err = errors.Join(err, p.t.Close()) }()
+		defer func() { err = errors.Join(err, p.close()) }()
 	}
 	found, err := topology.Discover(topology.Source{Sysfs: o.Sysfs})
 	if err != nil {
@@ -70,8 +72,59 @@ func (p *probe) run(ctx context.Context, q *fleet.Question, o transport.Options)
 	if err := q.Answer(answer{Sights: s}); err != nil {
 		return err
 	}
-	var over struct{}
-	return q.Hear(&over) // until then others try this node
+	return p.obey(ctx, q)
+}
+
+// close ends what has looked at the cables.
+func (p *probe) close() error {
+	t := p.t
+	p.t = nil
+	if t == nil {
+		return nil
+	}
+	return t.Close()
+}
+
+// obey validates routes as it is told. Until it is told nothing more, others try this node.
+func (p *probe) obey(ctx context.Context, q *fleet.Question) (err error) {
+	var e *endpoint
+	defer func() {
+		if e != nil {
+			err = errors.Join(err, e.end())
+		}
+	}()
+	for {
+		var o order
+		if err := q.Hear(&o); err != nil {
+			return err
+		}
+		var a answer
+		switch {
+		case o.Open && e == nil:
+			if err := p.close(); err != nil { // the ports of NCCL_MESH_PORTS may suffice for one process alone
+				return err
+			}
+			a.Opened = &opened{Off: p.job.Relay == transport.RelayOff}
+			if a.Opened.Off {
+				break
+			}
+			if e, err = openEndpoint(ctx, p.job); err != nil {
+				a.Opened.Error = path.OneLine(err)
+				break
+			}
+			handle := e.l.Handle()
+			a.Opened.Handle = handle[:]
+		case len(o.Dial) > 0 && e != nil:
+			if a.Reached, err = e.dial(ctx, o.Dial); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+		if err := q.Answer(a); err != nil {
+			return err
+		}
+	}
 }
 
 // describe is what the node says first.
@@ -114,6 +167,9 @@ func (p *probe) describe(found *topology.Node, own error) error {
 	p.own.Notes = append(found.Warnings, p.notes.take()...)
 	if own != nil {
 		p.own.Notes = append(p.own.Notes, path.OneLine(own))
+		if !errors.Is(own, fault.ErrNoPorts) { // the ports' states and the notes tell of that
+			p.own.NoProcess = path.OneLine(own)
+		}
 	}
 	return nil
 }
@@ -144,6 +200,11 @@ func (p *probe) look(ctx context.Context, others peers) (*sights, error) {
 			found, err := p.t.Survey(ctx, h)
 			mu.Lock()
 			defer mu.Unlock()
+			for _, err := range append(found.Errs, err) {
+				if errors.Is(err, fault.ErrOwn) {
+					s.Own = path.OneLine(err)
+				}
+			}
 			if err != nil {
 				s.Notes = append(s.Notes, path.OneLine(err))
 				return
@@ -233,6 +294,9 @@ func (n *notes) take() []string {
 	return all
 }
 
+// refusedDatagram begins warnings of neighbour discovery, which name every sender.
+const refusedDatagram = "neighbour discovery: refused a datagram"
+
 // warnings is a log of which warnings become notes.
 type warnings struct{ to *notes }
 
@@ -241,7 +305,13 @@ func (w warnings) WithAttrs([]slog.Attr) slog.Handler           { return w }
 func (w warnings) WithGroup(string) slog.Handler                { return w }
 func (w warnings) Handle(_ context.Context, r slog.Record) error {
 	text := []string{r.Message}
+	if strings.HasPrefix(r.Message, refusedDatagram) {
+		text = []string{"neighbour discovery"}
+	}
 	r.Attrs(func(a slog.Attr) bool {
+		if text[0] != r.Message && a.Key != "interface" && a.Key != "error" {
+			return true // of a warning for each packet and sender
+		}
 		text = append(text, fmt.Sprintf("%s %v", a.Key, a.Value))
 		return true
 	})

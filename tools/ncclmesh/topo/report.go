@@ -30,6 +30,8 @@ type node struct {
 	Handle []byte   `json:"handle,omitempty"` // that other agents dial; none: this node has no port to prove
 	Ports  []Port   `json:"ports"`
 	Notes  []string `json:"notes,omitempty"` // why something cannot be used
+
+	NoProcess string `json:"noProcess,omitempty"` // why the plugin does not start there, or cannot go on
 }
 
 // peers are those that an agent is to try: handles by node.
@@ -44,6 +46,7 @@ type sights struct {
 	TCP    []sight  `json:"tcp,omitempty"`    // proved
 	Failed []sight  `json:"failed,omitempty"` // with the reason
 	Notes  []string `json:"notes,omitempty"`
+	Own    string   `json:"own,omitempty"` // what the plugin lacks on the node itself
 }
 
 // sight is a way from a port of this node to one of another.
@@ -58,4 +61,7 @@ type sight struct {
 type answer struct {
 	Node   *node   `json:"node,omitempty"`
 	Sights *sights `json:"sights,omitempty"`
+
+	Opened  *opened   `json:"opened,omitempty"`
+	Reached []reached `json:"reached,omitempty"` // in the order of the handles
 }

@@ -11,18 +11,12 @@ import (
 )
 
 // Survey has all hosts look at their cables, and returns the map. A host that cannot be asked
-// is in the map too, with its error.
-func Survey(ctx context.Context, f *fleet.Fleet, hosts []string) (*Map, error) {
+// is in the map too, with its error. With routes, nodes that share no cable connect to each other through those between them,
+// as a job's processes do, all at once.
+func Survey(ctx context.Context, f *fleet.Fleet, hosts []string, routes bool) (*Map, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	views := make([]view, len(hosts))
-	all := func(do func(v *view)) {
-		var wg sync.WaitGroup
-		for i := range views {
-			wg.Go(func() { do(&views[i]) })
-		}
-		wg.Wait()
-	}
 	for i, host := range hosts {
 		views[i].name = host
 		if host == fleet.Here {
@@ -33,20 +27,33 @@ func Survey(ctx context.Context, f *fleet.Fleet, hosts []string) (*Map, error) {
 		}
 		views[i].call = f.Start(ctx, host, fleet.Request{Do: Do, With: struct{}{}, Silence: silence})
 	}
-	defer all(func(v *view) { v.call.Close() })
-	all((*view).greet)
+	defer each(views, func(v *view) { v.call.Close() })
+	each(views, (*view).greet)
 	same(views)
 	after := handles(views)
-	all(func(v *view) { v.look(after[v]) })
-	all(func(v *view) {
+	each(views, func(v *view) { v.look(after[v]) })
+	m := newMap(views)
+	if routes {
+		proveRoutes(views, m)
+	}
+	each(views, func(v *view) {
 		if v.err == nil {
-			_ = v.call.Say(struct{}{}) // it ends anyhow when it is not told
+			_ = v.call.Say(order{}) // it ends anyhow when it is not told
 		}
 	})
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return newMap(views), nil
+	return m, nil
+}
+
+// each does something with all nodes at once.
+func each(views []view, do func(*view)) {
+	var wg sync.WaitGroup
+	for i := range views {
+		wg.Go(func() { do(&views[i]) })
+	}
+	wg.Wait()
 }
 
 // view is what one host has told.
@@ -56,6 +63,7 @@ type view struct {
 	build string
 	node
 	seen sights
+	job  opened // for routes
 	err  error
 }
 

@@ -47,14 +47,17 @@ const fewPairs = 4
 // apartLines say which nodes share no cable, and through whom they reach each other: those that do in one line where they are many.
 func (m *Map) apartLines() (lines []string) {
 	reached := 0
-	for _, a := range m.Apart {
-		if len(a.Through) > 0 {
+	whole := func(a *Apart) bool {
+		return len(a.Through) > 0 && (!a.Tried || a.Error == "" && len(m.Missing(a)) == 0)
+	}
+	for i := range m.Apart {
+		if whole(&m.Apart[i]) {
 			reached++
 		}
 	}
-	for _, a := range m.Apart {
-		if len(a.Through) == 0 || reached <= fewPairs {
-			lines = append(lines, fmt.Sprintf("%s ↔ %s share no cable: %s", a.Nodes[0], a.Nodes[1], a.Ways()))
+	for i := range m.Apart {
+		if a := &m.Apart[i]; !whole(a) || reached <= fewPairs {
+			lines = append(lines, fmt.Sprintf("%s ↔ %s share no cable%s", a.Nodes[0], a.Nodes[1], m.routes(a)))
 		}
 	}
 	if reached > fewPairs {
@@ -62,6 +65,25 @@ func (m *Map) apartLines() (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d of %d pairs of nodes share no cable: through the nodes between, which --json lists", reached, n*(n-1)/2))
 	}
 	return lines
+}
+
+// routes says through which nodes packets pass between two others, and through which they do not.
+func (m *Map) routes(a *Apart) string {
+	if !a.Tried {
+		return ": " + a.Ways()
+	}
+	var missing []string
+	for _, way := range m.Missing(a) {
+		missing = append(missing, strings.Join(way, " and "))
+	}
+	silent := "nothing passes through " + strings.Join(missing, ", nor through ")
+	switch {
+	case a.Error != "":
+		return ", and " + silent + ": " + a.Error
+	case len(missing) > 0:
+		return ": " + a.Proved() + "; " + silent
+	}
+	return ": " + a.Proved()
 }
 
 // lineWriter writes without blanks at the ends of lines, and keeps the first error.
