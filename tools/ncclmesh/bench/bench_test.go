@@ -269,9 +269,9 @@ a:p0 – d:p0  f0 – f0      0.00   0.00    0.00        ?     0.0     0.0      
 }
 
 func TestCollText(t *testing.T) {
-	r := &CollReport{Ranks: []string{"a", "b"}, Rows: []CollRow{
+	r := &CollReport{Ranks: []string{"a", "b"}, Sweep: Sweep[CollRow]{Rows: []CollRow{
 		{AllReduce, 8, 4.2, 0, 0, 0}, {AllReduce, 1 << 20, 123.4, 8.5, 8.5, 0}, {SendRecv, 8, 10234, 0.001, 0.001, 2},
-	}}
+	}}}
 	var text bytes.Buffer
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
@@ -294,7 +294,7 @@ func TestCollText(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	wellFormed(t, r.WriteSVG)
-	wellFormed(t, (&CollReport{Rows: r.Rows[:1]}).WriteSVG)
+	wellFormed(t, (&CollReport{Sweep: Sweep[CollRow]{Rows: r.Rows[:1]}}).WriteSVG)
 	if err := (&CollReport{}).WriteSVG(io.Discard); !errors.Is(err, errNothing) {
 		t.Errorf("%v", err)
 	}

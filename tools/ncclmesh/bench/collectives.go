@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"ncclmesh/tools/ncclmesh/fleet"
@@ -26,10 +24,9 @@ type CollOptions struct {
 
 // CollReport is what collectives take.
 type CollReport struct {
-	Schema string    `json:"schema"`
-	Ranks  []string  `json:"ranks"`
-	Most   int       `json:"mostBytes"` // that memory leaves room for, where that is less than was asked for; else 0
-	Rows   []CollRow `json:"rows"`
+	Schema string   `json:"schema"`
+	Ranks  []string `json:"ranks"`
+	Sweep[CollRow]
 }
 
 // CollRow is a collective of one size.
@@ -42,16 +39,7 @@ type CollRow struct {
 	Wrong  int64   `json:"wrong"`  // elements, of all ranks
 }
 
-// Err is what went wrong.
-func (r *CollReport) Err() error {
-	var errs []error
-	for _, w := range r.Rows {
-		if w.Wrong > 0 {
-			errs = append(errs, fmt.Errorf("%s of %d bytes: %d elements are wrong", w.Kind, w.Bytes, w.Wrong))
-		}
-	}
-	return errors.Join(errs...)
-}
+func (r CollRow) result() (kind string, bytes int, wrong int64) { return r.Kind, r.Bytes, r.Wrong }
 
 // Collectives measures collectives with a rank on each host, in their order.
 func Collectives(ctx context.Context, f *fleet.Fleet, hosts []string, o CollOptions) (*CollReport, error) {
@@ -61,28 +49,18 @@ func Collectives(ctx context.Context, f *fleet.Fleet, hosts []string, o CollOpti
 		return nil, err
 	}
 	defer c.dismiss()
-	r := &CollReport{Schema: CollSchema, Rows: []CollRow{}}
+	r := &CollReport{Schema: CollSchema}
 	for _, m := range c {
 		r.Ranks = append(r.Ranks, m.name)
 	}
-	if most := c.memory() / 2; int64(o.Most) > most {
-		o.Most, r.Most = int(most), int(most)
-	}
+	r.limit(&o, c.memory())
 	o.say("connecting")
 	if err := c.connect(); err != nil {
 		return nil, err
 	}
-	for _, kind := range o.Kinds {
-		for bytes := o.Least; bytes <= o.Most; bytes *= o.Factor {
-			row, err := c.collective(kind, bytes, &o)
-			if err != nil {
-				return nil, err
-			}
-			r.Rows = append(r.Rows, row)
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-		}
+	err = r.run(ctx, &o, func(kind string, bytes int) (CollRow, error) { return c.collective(kind, bytes, &o) })
+	if err != nil {
+		return nil, err
 	}
 	return r, nil
 }

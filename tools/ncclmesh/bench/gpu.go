@@ -39,10 +39,9 @@ type NCCLOptions struct {
 
 // NCCLReport is what NCCL's collectives take.
 type NCCLReport struct {
-	Schema string    `json:"schema"`
-	Ranks  []GPU     `json:"ranks"`
-	Most   int       `json:"mostBytes"` // that memory leaves room for, where that is less than was asked for; else 0
-	Rows   []NCCLRow `json:"rows"`
+	Schema string `json:"schema"`
+	Ranks  []GPU  `json:"ranks"`
+	Sweep[NCCLRow]
 
 	Notes []string `json:"notes"` // what works against the plugin, with the hosts where it does
 }
@@ -72,15 +71,8 @@ type Figures struct {
 	Wrong  int64   `json:"wrong"`  // elements, of all ranks
 }
 
-// Err is what went wrong.
-func (r *NCCLReport) Err() error {
-	var errs []error
-	for _, w := range r.Rows {
-		if n := w.OutPlace.Wrong + w.InPlace.Wrong; n > 0 {
-			errs = append(errs, fmt.Errorf("%s of %d bytes: %d elements are wrong", w.Kind, w.Bytes, n))
-		}
-	}
-	return errors.Join(errs...)
+func (r NCCLRow) result() (kind string, bytes int, wrong int64) {
+	return r.Kind, r.Bytes, r.OutPlace.Wrong + r.InPlace.Wrong
 }
 
 // NCCL measures collectives of NCCL with a rank on each GPU, in the order of hosts.
@@ -91,7 +83,7 @@ func NCCL(ctx context.Context, f *fleet.Fleet, hosts []string, o NCCLOptions) (*
 		return nil, err
 	}
 	defer c.dismiss()
-	r := &NCCLReport{Schema: NCCLSchema, Rows: []NCCLRow{}}
+	r := &NCCLReport{Schema: NCCLSchema}
 	for _, m := range c {
 		for _, gpu := range m.GPUs {
 			r.Ranks = append(r.Ranks, GPU{m.name, gpu, m.NCCL, m.Network})
@@ -101,24 +93,14 @@ func NCCL(ctx context.Context, f *fleet.Fleet, hosts []string, o NCCLOptions) (*
 	if len(r.Ranks) < 2 {
 		return nil, errors.New("there is one GPU only; want two ranks or more")
 	}
-	if most := c.memory() / 2; int64(o.Most) > most {
-		o.Most, r.Most = int(most), int(most)
-	}
+	r.limit(&o.CollOptions, c.memory())
 	o.say("connecting %d ranks", len(r.Ranks))
 	if err := c.meet(len(r.Ranks), o.Most); err != nil {
 		return nil, err
 	}
-	for _, kind := range o.Kinds {
-		for bytes := o.Least; bytes <= o.Most; bytes *= o.Factor {
-			row, err := c.ncclRow(kind, bytes, len(r.Ranks), &o)
-			if err != nil {
-				return nil, err
-			}
-			r.Rows = append(r.Rows, row)
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-		}
+	err = r.run(ctx, &o.CollOptions, func(kind string, bytes int) (NCCLRow, error) { return c.ncclRow(kind, bytes, len(r.Ranks), &o) })
+	if err != nil {
+		return nil, err
 	}
 	return r, nil
 }
