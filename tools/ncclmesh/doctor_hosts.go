@@ -22,9 +22,15 @@ func lookAtHosts(ctx context.Context, sys *system, f doctorFlags, hosts []string
 	if err != nil {
 		return nil, err
 	}
+	return lookWith(ctx, fl, f, hosts)
+}
+
+// lookWith is lookAtHosts with what asks them.
+func lookWith(ctx context.Context, fl *fleet.Fleet, f doctorFlags, hosts []string) (*facts.Mesh, error) {
 	m := &facts.Mesh{Flows: facts.Unknown[[]facts.Flow](notMeasured), Relayed: facts.Unknown[[]facts.Relayed](notMeasured)}
 	var proved *topo.Map
 	var failed error
+	var err error
 	var wg sync.WaitGroup
 	wg.Go(func() { proved, failed = topo.Survey(ctx, fl, hosts, true) })
 	m.Nodes, m.Lost, err = gather.Fleet(ctx, fl, hosts, f.sample)
