@@ -60,7 +60,7 @@ func run(sys *system, args []string) int {
 	if ended := endedError(0); errors.As(err, &ended) {
 		return int(ended)
 	}
-	fmt.Fprintln(sys.stderr, hang("ncclmesh: "+lines(err.Error()), columns(sys.stderr)))
+	fmt.Fprintln(sys.stderr, hang("ncclmesh: "+strings.ReplaceAll(lines(err.Error()), "\n", "\nncclmesh: "), columns(sys.stderr)))
 	if ended := (*launch.StatusError)(nil); errors.As(err, &ended) {
 		return ended.Status
 	}

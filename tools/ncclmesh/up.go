@@ -95,11 +95,12 @@ func (f *upFlags) run(ctx context.Context, sys *system, names []string) error {
 		return failure{err}
 	}
 	steps := f.show(sys, hosts)
-	if f.plan {
-		return nil
+	own := ownLibrary(sys)
+	if err := check(hosts, own); err != nil || f.plan {
+		return err
 	}
 	if steps > 0 {
-		if err := f.apply(sys, hosts); err != nil {
+		if err := f.apply(sys, hosts, own); err != nil {
 			return err
 		}
 	}
@@ -125,15 +126,18 @@ func (f *upFlags) show(sys *system, hosts []*setup.Host) (steps int) {
 	return steps
 }
 
-// apply does the steps, if a person agrees.
-func (f *upFlags) apply(sys *system, hosts []*setup.Host) error {
-	own := ""
+// ownLibrary returns where this node has the library; "" where it has none.
+func ownLibrary(sys *system) string {
 	for _, l := range library.Find(sys.getenv) {
 		if l.Err == nil {
-			own = l.Path
-			break
+			return l.Path
 		}
 	}
+	return ""
+}
+
+// check says which steps cannot be done.
+func check(hosts []*setup.Host, own string) error {
 	var errs []error
 	for _, h := range hosts {
 		errs = append(errs, h.Check(own))
@@ -141,6 +145,11 @@ func (f *upFlags) apply(sys *system, hosts []*setup.Host) error {
 	if err := errors.Join(errs...); err != nil {
 		return failure{err}
 	}
+	return nil
+}
+
+// apply does the steps, if a person agrees; own is the library here.
+func (f *upFlags) apply(sys *system, hosts []*setup.Host, own string) error {
 	if !f.yes {
 		if f.stdin == nil {
 			return errors.New("nothing was changed: --yes changes what is shown, where nobody can be asked")

@@ -16,22 +16,13 @@ func sshFailed(v *verdict) {
 	}
 }
 
-// sshRemedy goes by ssh's own words, or those of ranks that meet.
+// sshRemedy is what to do about a node that could not be asked.
 func sshRemedy(l facts.Lost) string {
-	for _, known := range []struct{ words, remedy string }{
-		{"MASTER_ADDR", "check that %s was started, and read its output"},
-		{"Permission denied", "copy your key there: ssh-copy-id %s"},
-		{"Host key verification failed", "accept its host key once: ssh %s"},
-		{"REMOTE HOST IDENTIFICATION HAS CHANGED", "find out why its host key changed, then run ssh-keygen -R %s"},
-		{"Could not resolve hostname", "add %s to ~/.ssh/config or /etc/hosts"},
-		{"Connection timed out", "check that %s is on, and has this address"},
-		{"No route to host", "check that %s is on, and has this address"},
-		{"Connection refused", "start sshd on %s"},
-		{"not found", "install ncclmesh on %s, or give --push"},
-	} {
-		if strings.Contains(l.Error, known.words) {
-			return fmt.Sprintf(known.remedy, l.Name)
-		}
+	switch {
+	case l.Next != "":
+		return l.Next
+	case strings.Contains(l.Error, "MASTER_ADDR"): // of ranks that meet
+		return fmt.Sprintf("check that %s was started, and read its output", l.Name)
 	}
 	return fmt.Sprintf("try it by hand: ssh -o BatchMode=yes %s ncclmesh version", l.Name)
 }

@@ -30,7 +30,7 @@ func troubled(t *testing.T) *doctor.Report {
 			m.drop("sys/class/dmi")
 		}
 	})
-	m.Lost = []facts.Lost{{Name: "c", Error: "cannot be reached: Permission denied (publickey)."}}
+	m.Lost = []facts.Lost{{Name: "c", Error: "cannot be reached: Permission denied (publickey).", Next: "copy your key there: ssh-copy-id c"}}
 	cable(m).Halves[0].State, cable(m).Why = topo.None, "enp1s0f0np0 of a is DOWN"
 	noFlows(m)
 	return doctor.NewReport(m, doctor.Selection{Ignore: []string{"gid-pinned-empty"}}, 2100*time.Millisecond)

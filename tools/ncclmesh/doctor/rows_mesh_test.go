@@ -609,7 +609,7 @@ var bootstrapRows = []row{
 
 var nodeRows = []row{
 	{"ssh-failed", "no key", fail, nil, func(m *facts.Mesh) {
-		m.Lost = []facts.Lost{{Name: "c", Error: "c: cannot be reached: me@c: Permission denied (publickey). (status 255 of \"ssh -o BatchMode=yes c\")"}}
+		m.Lost = []facts.Lost{{Name: "c", Error: "c: cannot be reached: me@c: Permission denied (publickey). (status 255 of \"ssh -o BatchMode=yes c\")", Next: "copy your key there: ssh-copy-id c"}}
 	}},
 	{"ssh-failed", "a rank", fail, nil, func(m *facts.Mesh) {
 		m.Lost = []facts.Lost{{Name: "rank-2", Error: "cannot be reached: it did not connect to node-a (MASTER_ADDR)"}}

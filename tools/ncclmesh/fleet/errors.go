@@ -67,17 +67,3 @@ func clip(text []byte) string {
 	}
 	return printable.Line(strings.Join(kept, "; "), most)
 }
-
-// explain says why a host has not said hello, from how the command that leads there ended.
-func (f *Fleet) explain(host string, status int, said []byte) error {
-	words := clip(said)
-	switch {
-	case strings.Contains(words, `unknown command "agent"`):
-		return fmt.Errorf("%w: ncclmesh is installed there, but older than this one; update it, or give --push", ErrNoAgent)
-	case status == 127 || status == 126:
-		return fmt.Errorf("%w: ncclmesh does not run there (%s); install it on %s, or give --push", ErrNoAgent, words, host)
-	case words == "":
-		return fmt.Errorf("%w: %q ended with status %d and no message", ErrUnreachable, strings.Join(f.command(host), " "), status)
-	}
-	return fmt.Errorf("%w: %s (status %d of %q)", ErrUnreachable, words, status, strings.Join(f.command(host), " "))
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -85,6 +86,10 @@ prompt) printf 'host$ '; exec "$SELF" "$2" ;;
 motd) echo Welcome; echo '{"not": "a hello"}'; exec "$SELF" "$2" ;;
 refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255 ;;
 mute) exit 255 ;;
+unknown) echo "ssh: Could not resolve hostname unknown: Name or service not known" >&2; exit 255 ;;
+keyless) echo "me@keyless: Permission denied (publickey,password)." >&2; exit 255 ;;
+new) echo "Host key verification failed." >&2; exit 255 ;;
+changed) echo "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @" >&2; echo "Host key for changed has changed and you have requested strict checking." >&2; echo "Host key verification failed." >&2; exit 255 ;;
 absent) echo "sh: 1: ncclmesh: not found" >&2; exit 127 ;;
 older) echo 'ncclmesh: unknown command "agent" for "ncclmesh"' >&2; exit 2 ;;
 hangs) exec sleep 100 ;;
@@ -118,9 +123,13 @@ func TestTroubles(t *testing.T) {
 		{"motd", nil, nil},
 		{"prompt", nil, nil},
 		{Here, nil, nil},
-		{"refused", ErrUnreachable, []string{"refused: cannot be reached", "Connection refused", "255"}},
-		{"mute", ErrUnreachable, []string{"and no message"}},
-		{"absent", ErrNoAgent, []string{"not found", "install it on absent", "--push"}},
+		{"refused", ErrUnreachable, []string{"refused: cannot be reached", "Connection refused", "255", "; start sshd on refused"}},
+		{"mute", ErrUnreachable, []string{"and no message", "; run that command by hand"}},
+		{"unknown", ErrUnreachable, []string{"Name or service not known", "; correct the name, or add unknown to ~/.ssh/config or /etc/hosts"}},
+		{"keyless", ErrUnreachable, []string{"; copy your key there: ssh-copy-id keyless"}},
+		{"new", ErrUnreachable, []string{"; accept its host key once: ssh new true"}},
+		{"changed", ErrUnreachable, []string{"; find out why its host key changed, then run ssh-keygen -R changed"}},
+		{"absent", ErrNoAgent, []string{"not found", "; install it on absent, or give --push"}},
 		{"older", ErrNoAgent, []string{"older than this one", "--push"}},
 		{"other", ErrVersion, []string{"build 9.9", "ncclmesh.agent/9", Schema}},
 		{"hello", ErrGarbled, nil},
@@ -280,6 +289,48 @@ func TestPush(t *testing.T) {
 	}
 }
 
+// Where programs may not run in the directory for temporary files, a pushed program runs in another; where they run nowhere, or
+// what unpacks it is not there, that is told with what to do.
+func TestPushIntoNoexec(t *testing.T) {
+	t.Parallel()
+	const deny = "case $2 in %s*) exit 0 ;; esac\nexec /bin/chmod \"$@\"\n" // as in a file system that is mounted noexec
+	tests := []struct {
+		name, tool, script string
+		want               string // "": it runs
+	}{
+		{"there", "chmod", deny, ""},
+		{"everywhere", "chmod", "exit 0\n", "away: has no agent: this program was copied there, and does not run (--push: programs may run in none of TMPDIR, /var/tmp, , HOME, /dev/shm); " +
+			"name a directory there in TMPDIR (SetEnv in ~/.ssh/config), or install ncclmesh on away"},
+		{"no base64", "base64", "echo 'sh: 3: base64: not found' >&2; exit 127\n", "away: has no agent: this program was copied there, and does not run (sh: 3: base64: not found); install ncclmesh on away"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir, home, bin := t.TempDir(), t.TempDir(), t.TempDir()
+			script := "#!/bin/sh\n" + strings.ReplaceAll(tt.script, "%s", dir)
+			if err := os.WriteFile(filepath.Join(bin, tt.tool), []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			f := testFleet(t)
+			f.Push = f.Here
+			f.SSH = []string{"env", "TMPDIR=" + dir, "HOME=" + home, "XDG_RUNTIME_DIR=", "PATH=" + bin + ":" + os.Getenv("PATH"), "sh", "-c", `exec "$@"`}
+			r := ask[int](t.Context(), f, []string{"away"}, Request{Do: "sum", With: sum{1, 2}})[0]
+			got := ""
+			if r.Err != nil {
+				got = strings.NewReplacer(dir, "TMPDIR", home, "HOME").Replace(r.Err.Error())
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			for _, d := range []string{dir, home} {
+				if left, err := os.ReadDir(d); len(left) > 0 || err != nil {
+					t.Errorf("%v is left, %v", left, err)
+				}
+			}
+		})
+	}
+}
+
 // What cannot be pushed is told at once.
 func TestPushWrongly(t *testing.T) {
 	t.Parallel()
@@ -335,8 +386,15 @@ func TestNoSuchCommand(t *testing.T) {
 	t.Parallel()
 	f := &Fleet{SSH: []string{"/no/such/ssh"}}
 	r := ask[int](t.Context(), f, []string{"a"}, Request{Do: "sum"})[0]
-	if !errors.Is(r.Err, ErrUnreachable) || !strings.Contains(r.Err.Error(), "NCCLMESH_SSH") {
+	if !errors.Is(r.Err, ErrUnreachable) || !strings.HasSuffix(r.Err.Error(), "; correct it: --ssh, or NCCLMESH_SSH, names the command that runs a program on a host") {
 		t.Errorf("%v", r.Err)
+	}
+	if why, next := Reason(r.Err); !strings.HasPrefix(why.Error(), "cannot be reached: ") || !strings.HasPrefix(next, "correct it: ") {
+		t.Errorf("%v; %s", why, next)
+	}
+	absent := &exec.Error{Name: "ssh", Err: exec.ErrNotFound}
+	if _, next := Reason((&Fleet{}).notStarted("a", absent)); !strings.HasPrefix(next, "install ssh's client (apt install openssh-client)") {
+		t.Error(next)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os/exec"
 	"sync"
@@ -64,7 +63,7 @@ func (f *Fleet) start(ctx context.Context, host string, log io.Writer) (*program
 		if load != nil {
 			err = errors.Join(err, load.Close())
 		}
-		return nil, fmt.Errorf("%w: %w; --ssh, or NCCLMESH_SSH, names the command that runs a program on a host", ErrUnreachable, err)
+		return nil, f.notStarted(host, err)
 	}
 	go func() {
 		_ = group.Wait(nil) // ProcessState has it

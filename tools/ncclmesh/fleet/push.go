@@ -9,16 +9,28 @@ import (
 	"strings"
 )
 
-// pushScript runs the agent from a directory of its own, which goes with it. It is read by sh
-// together with the program, which stands in it: nothing but one shell is asked of a host. The
-// agent's input is what follows, of which nothing is sent before the agent's hello, as a shell
-// may read ahead.
+// What pushScript says of a host that cannot run the program.
+const (
+	wrongMachine = "--push: the program is for"
+	noDirectory  = "--push: programs may run in none of"
+)
+
+// pushScript runs the agent from a directory of its own, which goes with it: in the first place in which a program may be written
+// and run, because /tmp may be mounted noexec. It is read by sh together with the program, which stands in it: nothing but one shell is asked of
+// a host. The agent's input is what follows, of which nothing is sent before the agent's hello, as a shell may read ahead.
 const pushScript = `m=$(uname -m)
-if [ "$m" != %[1]s ]; then echo "--push: the program is for %[1]s, this host is $m" >&2; exit 126; fi
+if [ "$m" != %[1]s ]; then echo "` + wrongMachine + ` %[1]s, this host is $m" >&2; exit 126; fi
 umask 077
-d=$(mktemp -d "${TMPDIR:-/tmp}/ncclmesh.XXXXXXXX") || exit 126
-trap 'rm -rf "$d"' EXIT
+d=
+trap '[ -z "$d" ] || rm -rf "$d"' EXIT
 trap 'exit 1' HUP INT TERM PIPE
+for t in "${TMPDIR:-/tmp}" /var/tmp "$XDG_RUNTIME_DIR" "$HOME" /dev/shm; do
+	d=$([ -z "$t" ] || mktemp -d "$t/ncclmesh.XXXXXXXX" 2>/dev/null)
+	[ -n "$d" ] || continue
+	echo '#!/bin/sh' >"$d/ncclmesh" && chmod 700 "$d/ncclmesh" && "$d/ncclmesh" </dev/null 2>/dev/null && break
+	rm -rf "$d"; d=
+done
+if [ -z "$d" ]; then echo "` + noDirectory + ` ${TMPDIR:-/tmp}, /var/tmp, $XDG_RUNTIME_DIR, $HOME, /dev/shm" >&2; exit 126; fi
 base64 -d >"$d/ncclmesh" <<'.' || exit 126
 `
 

@@ -97,3 +97,26 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// The C library that this program's own needs is one that this machine has, by its numbers, not its letters.
+func TestOlder(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{{"2.4", "2.34", true}, {"2.34", "2.4", false}, {"2.34", "2.34", false}, {"", "2.17", true}, {"2.17", "", false}, {"1.99", "2.0", true}} {
+		if Older(tt.a, tt.b) != tt.want {
+			t.Errorf("%q is older than %q: %v", tt.a, tt.b, !tt.want)
+		}
+	}
+	for _, path := range []string{"/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6"} {
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		if needs, err := Needs(path); err != nil || Older(needs, "2.2") {
+			t.Errorf("%s needs %q, %v", path, needs, err)
+		}
+	}
+	if _, err := Needs("/etc/passwd"); err == nil {
+		t.Error("a text is a library")
+	}
+}

@@ -121,12 +121,18 @@ func (a *applier) install(file string, st Step, mode string) error {
 	return a.run(st.Sudo, "install", "-D", "-m", mode, file, st.Target)
 }
 
+// packages are those with the programs that the steps need.
+var packages = map[string]string{"ip": "iproute2", "install": "coreutils", "sudo": "sudo"}
+
 // run runs a program, with sudo if that is asked for.
 func (a *applier) run(sudo bool, program string, args ...string) error {
 	if sudo {
 		program, args = "sudo", append([]string{"-n", program}, args...)
 	}
 	out, err := exec.CommandContext(a.ctx, program, args...).CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%s is not in PATH there: install %s", program, packages[program])
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(string(out)))
 	}

@@ -85,6 +85,9 @@ func (h *Host) Check(own string) error {
 	case own == "":
 		return fmt.Errorf("%s: there is no %s here to copy: unpack it beside this command, or install the package", h.Name, library.Name)
 	}
+	if needs, err := library.Needs(own); err == nil && h.LibC != "" && library.Older(h.LibC, needs) {
+		return fmt.Errorf("%s: its C library is glibc %s, and %s needs %s: use a newer system there (Ubuntu 22.04, Debian 12, RHEL 9), or a container with one", h.Name, h.LibC, library.Name, needs)
+	}
 	return nil
 }
 

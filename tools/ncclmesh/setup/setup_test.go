@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/tools/ncclmesh/fleet"
+	"ncclmesh/tools/ncclmesh/library"
 )
 
 // TestMain is an agent too: hosts of these tests are this program.
@@ -84,17 +85,34 @@ func TestSteps(t *testing.T) {
 
 // What cannot be copied is said before anything is changed.
 func TestCheck(t *testing.T) {
-	tests := []struct{ machine, library, own, want string }{
-		{runtime.GOARCH, "", "/own.so", ""},
-		{runtime.GOARCH, "", "", "b: there is no libnccl-net-mesh.so here to copy"},
-		{"riscv64", "", "/own.so", "b: its processor is riscv64, and the library here is for "},
-		{"riscv64", "/its.so", "", ""},
+	const needing = "/bin/sh" // a file that needs some version
+	needs, err := library.Needs(needing)
+	if err != nil || needs == "" {
+		t.Fatal(needs, err)
+	}
+	tests := []struct{ machine, library, own, libC, want string }{
+		{runtime.GOARCH, "", "/own.so", "", ""},
+		{runtime.GOARCH, "", needing, needs, ""},
+		{runtime.GOARCH, "", needing, "", ""},
+		{runtime.GOARCH, "", needing, "2.1", "b: its C library is glibc 2.1, and libnccl-net-mesh.so needs " + needs + ": use a newer system there"},
+		{runtime.GOARCH, "", "", "", "b: there is no libnccl-net-mesh.so here to copy"},
+		{"riscv64", "", "/own.so", "", "b: its processor is riscv64, and the library here is for "},
+		{"riscv64", "/its.so", "", "", ""},
 	}
 	for _, tt := range tests {
-		h := Host{Name: "b", State: State{Machine: tt.machine, Library: tt.library}}
+		h := Host{Name: "b", State: State{Machine: tt.machine, Library: tt.library, LibC: tt.libC}}
 		if err := h.Check(tt.own); (err == nil) != (tt.want == "") || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%+v: %v", tt, err)
 		}
+	}
+}
+
+// A step whose program is not there says which package has it.
+func TestWithoutProgram(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	a := applier{ctx: t.Context(), prefix: "/usr/local"}
+	if err := a.do(Step{Kind: SwitchOn, Target: "e0"}); err == nil || err.Error() != "ip is not in PATH there: install iproute2" {
+		t.Error(err)
 	}
 }
 

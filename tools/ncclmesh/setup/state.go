@@ -36,6 +36,7 @@ type State struct {
 	InPath   bool     `json:"inPath"` // whether a shell finds the command, or will find it when it is installed
 	Off      []string `json:"off"`    // interfaces of RDMA ports that are switched off
 	GPU      bool     `json:"gpu"`
+	LibC     string   `json:"libC"` // version of the GNU C library; "" where that is not known, as on systems with another one
 }
 
 // Root is how a host does what needs root.
@@ -75,6 +76,9 @@ func look(ctx context.Context, r Request, getenv func(string) string) (*State, e
 			s.Library = l.Path
 			break
 		}
+	}
+	if out, err := exec.CommandContext(ctx, "getconf", "GNU_LIBC_VERSION").Output(); err == nil { // "glibc 2.36"
+		_, s.LibC, _ = strings.Cut(strings.TrimSpace(string(out)), " ")
 	}
 	_, err = os.Stat("/dev/nvidiactl")
 	s.GPU = err == nil

@@ -30,8 +30,14 @@ func (m *Map) WriteText(w io.Writer) error {
 	for _, r := range m.Rings {
 		fmt.Fprintf(out, "ring of %d: %s – %s\n", len(r), strings.Join(r, " – "), r[0])
 	}
+	known := 0
 	for _, n := range m.Nodes {
-		if n.Error == "" && !slices.ContainsFunc(m.Cables, func(c Cable) bool { return c.Ends[0].Node == n.Name || c.Ends[1].Node == n.Name }) {
+		if n.Error == "" {
+			known++
+		}
+	}
+	for _, n := range m.Nodes {
+		if n.Error == "" && known > 1 && !slices.ContainsFunc(m.Cables, func(c Cable) bool { return c.Ends[0].Node == n.Name || c.Ends[1].Node == n.Name }) {
 			fmt.Fprintf(out, "%s has no cable to any of the others\n", n.Name)
 		}
 		for _, note := range n.Notes {

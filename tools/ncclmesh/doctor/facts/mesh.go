@@ -22,6 +22,7 @@ type Mesh struct {
 type Lost struct {
 	Name  string `json:"name"`
 	Error string `json:"error"`
+	Next  string `json:"next,omitempty"` // what to do
 }
 
 // End is one end of a cable, or of a half of one: a port by the name of its interface, or of its

@@ -198,7 +198,8 @@ func Fleet(ctx context.Context, f *fleet.Fleet, hosts []string, sample time.Dura
 	})
 	for _, v := range visits {
 		if v.err != nil {
-			lost = append(lost, facts.Lost{Name: v.name, Error: reason(v.err)})
+			why, next := fleet.Reason(v.err)
+			lost = append(lost, facts.Lost{Name: v.name, Error: why.Error(), Next: next})
 		} else {
 			nodes = append(nodes, v.node)
 		}
@@ -266,13 +267,4 @@ func (v *visit) try(peers []peer) {
 	v.node.Dials, v.node.Lookups = facts.Known(a.Tried.Dials), facts.Known(a.Tried.Lookups)
 	// By the wall clock, without Go's monotonic one: the node has looked at its own between begun and now.
 	v.node.Ahead = facts.Known(facts.Ahead{Least: a.Tried.Clock.Sub(time.Now().Round(0)), Most: a.Tried.Clock.Sub(begun.Round(0))})
-}
-
-// reason is why a host told nothing, without its name.
-func reason(err error) string {
-	var at *fleet.HostError
-	if errors.As(err, &at) {
-		err = at.Err
-	}
-	return err.Error()
 }
