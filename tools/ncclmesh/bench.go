@@ -56,7 +56,7 @@ func benchLinkCommand(sys *system) *cobra.Command {
 		Short:   "Measure bandwidth and latency of every cable, and of paths through other nodes",
 		Long:    "Measures every cable between the hosts: each function of it alone and all together, in one\ndirection and in both at once, and the latency of 8 bytes; and the paths through other\nnodes between hosts that share no cable. The column ALLOWED is what link and PCIe allow;\na rate over RDMA below three quarters of it is marked with ↓, and the status is 1 then.\n\n" + benchLong,
 		Example: linkExample,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someHost,
 		RunE: func(c *cobra.Command, hosts []string) error {
 			o := bench.LinkOptions{Options: bench.Options{WhileBusy: f.busy}, For: lasts}
 			var err error
@@ -71,7 +71,7 @@ func benchLinkCommand(sys *system) *cobra.Command {
 	}
 	f.add(sys, c, bench.LinkSchema)
 	c.Flags().StringVar(&bytes, "size", "4M", "`BYTES` of a message; K, M and G may follow")
-	c.Flags().DurationVar(&lasts, "time", time.Second, "how long each measurement lasts")
+	c.Flags().DurationVar(&lasts, "time", time.Second, "each measurement lasts this `TIME`, as 500ms or 2s")
 	return c
 }
 
@@ -100,7 +100,7 @@ func benchCollCommand(sys *system) *cobra.Command {
 		Short:   "Measure collectives: ring all-reduce, all-to-all, send and receive",
 		Long:    "Measures collectives with a rank on each host, in the order of their names, under\nthe columns of nccl-tests: a ring all-reduce, an all-to-all, and a send to the next rank.\nBuffers are in host memory, and the processor adds them, which may limit an all-reduce.\n\n" + benchLong,
 		Example: collExample,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someHost,
 		RunE: func(c *cobra.Command, hosts []string) (err error) {
 			for _, op := range ops {
 				if !slices.Contains(bench.Kinds, op) {
@@ -115,7 +115,7 @@ func benchCollCommand(sys *system) *cobra.Command {
 		},
 	}
 	f.add(sys, c, bench.CollSchema)
-	c.Flags().StringSliceVar(&ops, "op", bench.Kinds, "collectives, separated by commas")
+	c.Flags().StringSliceVar(&ops, "op", bench.Kinds, "`KINDS` of collectives, separated by commas")
 	complete(c, "op", bench.AllReduce+"\tsums on the processor, round a ring", bench.AllToAll+"\tevery rank sends to every other", bench.SendRecv+"\tto the next rank")
 	sizes.add(c, "64M", 8)
 	return c
@@ -131,9 +131,9 @@ type sizeFlags struct {
 func (f *sizeFlags) add(c *cobra.Command, most string, factor int) {
 	c.Flags().StringVarP(&f.least, "minbytes", "b", "8", "`BYTES` to begin with; K, M and G may follow")
 	c.Flags().StringVarP(&f.most, "maxbytes", "e", most, "`BYTES` to end with, if memory leaves room")
-	c.Flags().IntVarP(&f.factor, "stepfactor", "f", factor, "factor from one size to the next")
-	c.Flags().IntVarP(&f.times, "iters", "n", 20, "timed repetitions")
-	c.Flags().IntVarP(&f.warm, "warmup_iters", "w", 5, "repetitions before those")
+	c.Flags().IntVarP(&f.factor, "stepfactor", "f", factor, "factor `N` from one size to the next")
+	c.Flags().IntVarP(&f.times, "iters", "n", 20, "`N` timed repetitions")
+	c.Flags().IntVarP(&f.warm, "warmup_iters", "w", 5, "`N` repetitions before those")
 }
 
 func (f *sizeFlags) read(o *bench.CollOptions) (err error) {

@@ -22,7 +22,7 @@ A node on which a job runs, or whose ports carry traffic, is not measured, excep
 
 const ncclExample = `  ncclmesh bench nccl spark-1 spark-2
   ncclmesh bench nccl spark-1 spark-2 -b 8 -e 8G --op all_reduce,all_gather
-  ncclmesh bench nccl spark-1 spark-2 --no-plugin --env NCCL_NET=Socket   # to compare`
+  ncclmesh bench nccl spark-1 spark-2 --no-plugin --env NCCL_NET=Socket`
 
 func benchNCCLCommand(sys *system) *cobra.Command {
 	var f benchFlags
@@ -35,7 +35,7 @@ func benchNCCLCommand(sys *system) *cobra.Command {
 		Short:   "Measure NCCL's all-reduce and other collectives on the GPUs, without MPI",
 		Long:    ncclLong,
 		Example: ncclExample,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someHost,
 		RunE: func(c *cobra.Command, hosts []string) (err error) {
 			for _, op := range ops {
 				if !slices.Contains(bench.NCCLKinds, op) {
@@ -61,9 +61,9 @@ func benchNCCLCommand(sys *system) *cobra.Command {
 	f.add(sys, c, bench.NCCLSchema)
 	setting.add(c)
 	sizes.add(c, "1G", 2)
-	c.Flags().StringSliceVar(&ops, "op", []string{bench.AllReduce}, "collectives, separated by commas: "+strings.Join(bench.NCCLKinds, ", "))
+	c.Flags().StringSliceVar(&ops, "op", []string{bench.AllReduce}, "`KINDS` of collectives, separated by commas: "+strings.Join(bench.NCCLKinds, ", "))
 	complete(c, "op", bench.AllReduce+"\tsums, to all ranks", bench.AllGather+"\tparts of all ranks, to all", bench.ReduceScatter+"\tsums, a part to each rank", bench.Broadcast+"\tfrom rank 0 to all")
-	c.Flags().IntVar(&o.GPUs, "gpus", 0, "how many GPUs of each host take part; 0 for all")
+	c.Flags().IntVar(&o.GPUs, "gpus", 0, "`N` GPUs of each host take part; 0 for all")
 	c.Flags().StringVar(&o.File, "nccl", "", "NCCL is `FILE` on every host, as PyTorch's .../site-packages/nvidia/nccl/lib/libnccl.so.2, instead of looking for it")
 	return c
 }

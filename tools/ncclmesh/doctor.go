@@ -29,9 +29,9 @@ a job would; "localhost" is this node. Every finding has an id: ncclmesh explain
 
 const doctorExample = `  ncclmesh doctor                       # this node
   ncclmesh doctor localhost node-b node-c
-  ncclmesh doctor --pid $(pgrep -n python)  # with that job's environment and libraries
+  ncclmesh doctor --pid $(pgrep -n python)    # with a job's environment
   ncclmesh doctor node-a node-b --json --ignore mtu-small
-  mpirun -x MASTER_ADDR=10.0.0.1 ncclmesh doctor --rank-env   # the nodes of the job, without ssh`
+  mpirun -x MASTER_ADDR=10.0.0.1 ncclmesh doctor --rank-env   # without ssh`
 
 // doctorFlags are those of ncclmesh doctor.
 type doctorFlags struct {
@@ -62,8 +62,8 @@ func doctorCommand(sys *system) *cobra.Command {
 	c.Flags().StringSliceVar(&f.pick.Ignore, "ignore", nil, "do not count what these checks find, by `ID`")
 	c.Flags().BoolVar(&f.strict, "strict", false, "count unknowns as findings, and list them")
 	c.Flags().IntVar(&f.pid, "pid", 0, "check the environment, limits and libraries of process `N`, of a job on this node")
-	c.Flags().DurationVar(&f.sample, "sample", 0, "watch the error counters for this long, while data moves")
-	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat until nothing is found, for this long at most")
+	c.Flags().DurationVar(&f.sample, "sample", 0, "watch the error counters for this `TIME`, while data moves")
+	c.Flags().DurationVar(&f.wait, "wait", 0, "repeat until nothing is found, for this `TIME` at most")
 	c.Flags().StringVar(&f.expect, "expect", "", "compare the cables with `FILE`: see ncclmesh topo")
 	c.Flags().BoolVar(&f.bench, "bench", false, "also measure each half of each cable, unless a job runs")
 	f.hosts.addRanks(sys, c)

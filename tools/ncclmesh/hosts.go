@@ -27,7 +27,8 @@ type hostFlags struct {
 
 const sshUsage = "`COMMAND` that runs a program on a host, whose name is appended (default NCCLMESH_SSH, or \"" + fleet.DefaultSSH + "\")"
 
-func (h *hostFlags) add(c *cobra.Command) {
+func (h *hostFlags) add(sys *system, c *cobra.Command) {
+	c.ValidArgsFunction = completeHosts(sys)
 	c.Flags().StringVar(&h.ssh, "ssh", "", sshUsage)
 	c.Flags().BoolVar(&h.push, "push", false, "copy this program to the hosts, instead of using theirs, and remove it afterwards")
 }
@@ -45,7 +46,7 @@ func (h *hostFlags) args() (args []string) {
 
 // addRanks adds those of the commands that may run as a job's ranks.
 func (h *hostFlags) addRanks(sys *system, c *cobra.Command) {
-	h.add(c)
+	h.add(sys, c)
 	c.Flags().BoolVar(&h.ranks, "rank-env", false, "this is a rank that mpirun, torchrun or srun has started: rank 0 asks one of each node, at MASTER_ADDR, instead of hosts")
 	c.Flags().IntVar(&h.port, "rank-port", meet.DefaultPort, "TCP `PORT` at which ranks meet")
 	args, do := c.Args, c.RunE
@@ -146,4 +147,12 @@ func (h *hostFlags) fleet(sys *system, hosts []string) (*fleet.Fleet, []string, 
 		f.Push = f.Here
 	}
 	return f, hosts, nil
+}
+
+// someHost is what commands that cannot do without a host want.
+func someHost(c *cobra.Command, hosts []string) error {
+	if len(hosts) == 0 {
+		return fmt.Errorf("want the names of hosts: %s", c.UseLine())
+	}
+	return nil
 }

@@ -82,6 +82,7 @@ func command(sys *system) *cobra.Command {
 	root.SetVersionTemplate("ncclmesh {{.Version}}\n")
 	root.AddCommand(agentCommand(sys, os.Stdin), benchCommand(sys), doctorCommand(sys), envCommand(sys), explainCommand(sys), loadCommand(), manCommand(sys), metricsCommand(sys), netplanCommand(sys),
 		relayCommand(sys), reportCommand(sys), runCommand(sys), statusCommand(sys), topoCommand(sys), upCommand(sys), versionCommand(sys))
+	fitHelp(sys, root)
 	return root
 }
 

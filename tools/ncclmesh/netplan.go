@@ -67,7 +67,7 @@ func netplanCommand(sys *system) *cobra.Command {
 	c.Flags().BoolVar(&f.apply, "apply", false, "write the file and apply it, or restore everything")
 	c.Flags().StringSliceVar(&f.interfaces, "interface", nil, "only these `INTERFACES`; by default those of RDMA ports or, where there are none, all adapters")
 	c.Flags().StringVar(&f.within, "range", netplan.Range.String(), "take subnets from this `PREFIX`, the same on all nodes")
-	c.Flags().DurationVar(&f.listen, "listen", 2*time.Second, "how long to listen for the other ends")
+	c.Flags().DurationVar(&f.listen, "listen", 2*time.Second, "listen for the other ends for this `TIME`")
 	c.Flags().BoolVar(&f.detached, "detached", false, "this is the process that applies; standard input ends with the one that has started it")
 	_ = c.Flags().MarkHidden("detached") // it is there
 	return c

@@ -230,7 +230,7 @@ func TestHostsWrongly(t *testing.T) {
 		{"topo a b --expect /no/such", "--expect /no/such: open /no/such"},
 		{"topo a b --expect " + empty, "no cable"},
 		{"topo a b --json --dot", "none of the others can be"},
-		{"bench link", "requires at least 1 arg"},
+		{"bench link", "want the names of hosts: ncclmesh bench link HOST... [flags]"},
 		{"bench link a --size 4T", "--size 4T: want a number of bytes"},
 		{"bench link a --size K", "--size K: want"},
 		{"bench link a --time 0s", "--time 0s: want more than 0"},

@@ -73,6 +73,9 @@ func TestManual(t *testing.T) {
 		_, list, _ := strings.Cut(stdout.String(), "Available Commands:\n")
 		list, _, _ = strings.Cut(list, "\n\n")
 		for line := range strings.Lines(list) {
+			if strings.HasPrefix(line, "   ") {
+				continue // of the line before
+			}
 			if name := strings.Fields(line)[0]; name != "completion" && name != "help" {
 				walk(prefix+"-"+name, append(slices.Clone(args), name)...)
 			}

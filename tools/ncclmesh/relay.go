@@ -62,7 +62,7 @@ func relayCommand(sys *system) *cobra.Command {
 		RunE:    func(*cobra.Command, []string) error { return runRelay(sys, f) },
 	}
 	c.Flags().StringVar(&f.keyFile, "key-file", "", "read NCCL_MESH_KEY from `FILE`, which only its owner may read")
-	c.Flags().DurationVar(&f.drain, "drain", defaultDrain, "how long circuits may take to end after a signal; 0 is for ever")
+	c.Flags().DurationVar(&f.drain, "drain", defaultDrain, "circuits may take this `TIME` to end after a signal; 0 is for ever")
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "log every circuit (as NCCL_MESH_DEBUG=debug)")
 	return c
 }

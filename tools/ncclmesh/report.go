@@ -79,7 +79,7 @@ func reportCommand(sys *system) *cobra.Command {
 	c.Flags().BoolVar(&f.addresses, "redact-addresses", false, "leave out addresses and this node's name too")
 	c.Flags().StringVar(&f.html, "html", "", "write the archive's page into `FILE` too; with --list it alone is written")
 	c.Flags().BoolVar(&f.bench, "bench", false, "also measure every cable between the hosts, unless a job runs")
-	f.hosts.add(c)
+	f.hosts.add(sys, c)
 	c.Flags().BoolVar(&f.list, "list", false, "print what the archive would hold, and write none")
 	return c
 }

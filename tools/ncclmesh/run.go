@@ -52,13 +52,13 @@ func runCommand(sys *system) *cobra.Command {
 		Example: runExample,
 		RunE:    func(c *cobra.Command, args []string) error { return runRun(c, sys, f, args) },
 	}
-	f.hosts.add(c)
-	c.Flags().IntVar(&f.order.Processes, "per-host", 1, "how many processes each host has")
+	f.hosts.add(sys, c)
+	c.Flags().IntVar(&f.order.Processes, "per-host", 1, "start `N` processes on each host")
 	c.Flags().StringVar(&f.order.Directory, "dir", "", "start it in `DIRECTORY`; by default where ssh leads to")
 	f.setting.add(c)
-	c.Flags().StringVar(&f.masterAddr, "master-addr", "", "what MASTER_ADDR is (default where ssh has reached the first host, or its address on the bootstrap interface)")
-	c.Flags().IntVar(&f.masterPort, "master-port", 0, "what MASTER_PORT is (default one that is free there)")
-	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long the other processes may take to end after the first failure")
+	c.Flags().StringVar(&f.masterAddr, "master-addr", "", "MASTER_ADDR is this `ADDRESS` (default where ssh has reached the first host, or its address on the bootstrap interface)")
+	c.Flags().IntVar(&f.masterPort, "master-port", 0, "MASTER_PORT is this `PORT` (default one that is free there)")
+	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "the other processes may take this `TIME` to end after the first failure")
 	return c
 }
 

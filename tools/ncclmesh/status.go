@@ -51,7 +51,7 @@ func statusCommand(sys *system) *cobra.Command {
 	}
 	c.Flags().BoolVar(&f.watch, "watch", false, "repeat it; on a terminal in its place, until Ctrl-C")
 	c.Flags().BoolVar(&f.json, "json", false, "write JSON ("+status.Schema+"); with --watch a document on each line")
-	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two looks")
+	c.Flags().DurationVar(&f.interval, "interval", time.Second, "`TIME` between two looks")
 	return c
 }
 

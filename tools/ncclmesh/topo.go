@@ -30,7 +30,8 @@ plugin's variables (NCCL_SOCKET_IFNAME, NCCL_MESH_KEY ...) where they run: as ss
 
 const topoExample = `  ncclmesh topo spark-2                       # this node and another
   ncclmesh topo spark-1 spark-2 spark-3 --svg mesh.svg
-  ncclmesh topo spark-1 spark-2 --json >cables.json && ncclmesh topo spark-1 spark-2 --expect cables.json`
+  ncclmesh topo spark-1 spark-2 --json >cables.json
+  ncclmesh topo spark-1 spark-2 --expect cables.json`
 
 // topoFlags are those of ncclmesh topo.
 type topoFlags struct {

@@ -56,7 +56,7 @@ func upCommand(sys *system) *cobra.Command {
 		Short:   "Bring hosts to where a job can use the mesh, and measure their cables",
 		Long:    upLong,
 		Example: upExample,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    someHost,
 		RunE: func(c *cobra.Command, hosts []string) error {
 			if term.IsTerminal(int(os.Stdin.Fd())) {
 				f.stdin = os.Stdin
@@ -64,6 +64,7 @@ func upCommand(sys *system) *cobra.Command {
 			return f.run(c.Context(), sys, hosts)
 		},
 	}
+	c.ValidArgsFunction = completeHosts(sys)
 	c.Flags().StringVar(&f.hosts.ssh, "ssh", "", sshUsage)
 	c.Flags().BoolVar(&f.plan, "plan", false, "show what would be done, and change nothing")
 	c.Flags().BoolVar(&f.yes, "yes", false, "change what is shown, without a question")

@@ -30,22 +30,27 @@ func hang(text string, columns int) string {
 	}
 	all := strings.Split(text, "\n")
 	for i, line := range all {
-		var b strings.Builder
-		at, begins := 0, 0
-		for word := range strings.SplitSeq(line, " ") {
-			n := utf8.RuneCountInString(word)
-			switch {
-			case at > begins && at+1+n > columns && word != "":
-				b.WriteString("\n  ")
-				at, begins = 2, 2
-			case b.Len() > 0 || at > 0:
-				b.WriteString(" ")
-				at++
-			}
-			b.WriteString(word)
-			at += n
-		}
-		all[i] = b.String()
+		all[i] = hangBy(line, columns, "  ")
 	}
 	return strings.Join(all, "\n")
+}
+
+// hangBy breaks a line at spaces, so that none is wider than the columns unless a word is. What is broken off is indented.
+func hangBy(line string, columns int, indent string) string {
+	var b strings.Builder
+	at, begins := 0, len(line)-len(strings.TrimLeft(line, " "))
+	for i, word := range strings.Split(line, " ") {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case at > begins && at+1+n > columns && word != "":
+			b.WriteString("\n" + indent)
+			at, begins = len(indent), len(indent)
+		case i > 0:
+			b.WriteString(" ")
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
 }

@@ -14,6 +14,7 @@ func TestHang(t *testing.T) {
 		{"again", "one two three four", 8, "one two\n  three\n  four"},
 		{"a word that is too wide", "a /usr/lib/libnccl.so b", 8, "a\n  /usr/lib/libnccl.so\n  b"},
 		{"letters, not bytes", "ä ↔ ö üüü", 9, "ä ↔ ö üüü"},
+		{"an indented line", "  → one two", 7, "  → one\n  two"},
 		{"columns of a table", "a   b", 9, "a   b"},
 	}
 	for _, tt := range tests {
