@@ -60,7 +60,7 @@ func run(sys *system, args []string) int {
 	if ended := endedError(0); errors.As(err, &ended) {
 		return int(ended)
 	}
-	fmt.Fprintln(sys.stderr, hang("ncclmesh: "+strings.ReplaceAll(lines(err.Error()), "\n", "\nncclmesh: "), columns(sys.stderr)))
+	fmt.Fprintln(sys.stderr, hang("ncclmesh: "+strings.ReplaceAll(lines(suggest(err.Error())), "\n", "\nncclmesh: "), columns(sys.stderr)))
 	if ended := (*launch.StatusError)(nil); errors.As(err, &ended) {
 		return ended.Status
 	}
@@ -84,6 +84,15 @@ func command(sys *system) *cobra.Command {
 		relayCommand(sys), reportCommand(sys), runCommand(sys), statusCommand(sys), topoCommand(sys), upCommand(sys), versionCommand(sys))
 	fitHelp(sys, root)
 	return root
+}
+
+// suggest makes one line of cobra's suggestions for a command that does not exist.
+func suggest(text string) string {
+	before, names, ok := strings.Cut(text, "\n\nDid you mean this?\n")
+	if !ok {
+		return text
+	}
+	return before + "; did you mean " + strings.Join(strings.Fields(names), " or ") + "?"
 }
 
 // lines makes each line of a text printable. Names of interfaces and files, which errors hold, may be of any bytes.

@@ -36,7 +36,7 @@ func TestWrongly(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"no such command", nil, "rely", []string{`unknown command "rely"`, "relay"}},
+		{"no such command", nil, "rely", []string{`ncclmesh: unknown command "rely" for "ncclmesh"; did you mean relay?`}},
 		{"an argument", nil, "relay now", []string{"now"}},
 		{"no such flag", nil, "relay --fast", []string{"unknown flag: --fast"}},
 		{"a time below 0", nil, "relay --drain -1s", []string{"--drain -1s: want 0 or more"}},

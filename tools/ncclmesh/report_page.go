@@ -43,7 +43,7 @@ func pageOf(now time.Time, findings, cables, rates answer) ([]byte, error) {
 		}
 	}
 	if !p.Fine {
-		p.Verdict = count(shown, "finding") + " that want something done"
+		p.Verdict = count(shown, "thing") + " to do something about"
 	}
 	if cables != nil {
 		p.Cables = drawnFrom(cables, &topo.Map{})

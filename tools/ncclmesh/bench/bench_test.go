@@ -122,6 +122,10 @@ func TestBelow(t *testing.T) {
 		if err := r.Err(); (err == nil) != (len(tt.want) == 0) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
+		busy := strings.Count(b.String(), unclear)
+		if want := map[bool]int{true: 1 + 3}[tt.link.crowded()]; busy != want { // a line that explains it, and three rates
+			t.Errorf("%s: %d rates are unclear, want %d:\n%s", tt.name, busy, want, &b)
+		}
 	}
 }
 
@@ -252,7 +256,8 @@ func TestLinkText(t *testing.T) {
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	want := `# Gb/s of payload in messages of 4 MiB; allowed: what link and PCIe leave, one way; time of 8 bytes one way
+	want := `# Gb/s of payload in messages of 4 MiB; the time of 8 bytes is one way
+# ALLOWED is what link and PCIe leave, one way
 LINK         OVER            →      ←    BOTH  ALLOWED  8 B µs  p99 µs  #wrong
 a:p0 – b:p1  f0 – f1     97.10  96.00  190.25     98.0     3.6     9.0       0
 a – c        through b  failed

@@ -85,20 +85,31 @@ const lowShare = 75
 // crowd is the share of an end's processors that other programs take from which a rate says nothing of the cable.
 const crowd = 0.6
 
-// judge says what is below that. Of sockets nobody knows what they should carry, nor of paths through other nodes.
+// judge says what is below that, unless other programs took the processors.
 func (l *Link) judge() {
-	l.Below = []string{}
-	if len(l.ways[0]) == 0 || !l.ways[0][0].RDMA || l.Allowed <= 0 || max(l.Crowded[0], l.Crowded[1]) > crowd {
-		return
+	if l.Below = l.low(); l.crowded() {
+		l.Below = []string{}
+	}
+}
+
+// crowded reports whether other programs took the processors of an end.
+func (l *Link) crowded() bool { return max(l.Crowded[0], l.Crowded[1]) > crowd }
+
+// low returns the rates that are below that. Of sockets nobody knows what they should carry, nor of paths through other nodes.
+func (l *Link) low() []string {
+	low := []string{}
+	if len(l.ways[0]) == 0 || !l.ways[0][0].RDMA || l.Allowed <= 0 {
+		return low
 	}
 	for _, m := range []struct {
 		name       string
 		rate, most float64
 	}{{"forth", l.Forth, l.Allowed}, {"back", l.Back, l.Allowed}, {"both", l.Both, 2 * l.Allowed}} {
 		if m.rate < m.most*lowShare/100 {
-			l.Below = append(l.Below, m.name)
+			low = append(low, m.name)
 		}
 	}
+	return low
 }
 
 // Links measures every cable between hosts, half by half and whole, and the ways between those

@@ -8,13 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// mark stands after a rate that is below what is allowed.
-const mark = "↓"
+// Marks after a rate that is below what is allowed: for another reason than other programs, or perhaps for that one.
+const (
+	mark    = "↓"
+	unclear = "~"
+)
 
 // rate is one of the link for people, marked where it is too low.
 func (l *Link) rate(name string, gbits float64) string {
-	if slices.Contains(l.Below, name) {
+	switch {
+	case slices.Contains(l.Below, name):
 		return fmt.Sprintf("%.2f%s", gbits, mark)
+	case l.crowded() && slices.Contains(l.low(), name):
+		return fmt.Sprintf("%.2f%s", gbits, unclear)
 	}
 	return fmt.Sprintf("%.2f", gbits)
 }
@@ -41,7 +47,10 @@ func (r *LinkReport) WriteText(w io.Writer) error {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Gb/s of payload in messages of %s; allowed: what link and PCIe leave, one way; time of 8 bytes one way\n", size(r.Bytes))
+	fmt.Fprintf(&b, "# Gb/s of payload in messages of %s; the time of 8 bytes is one way\n# ALLOWED is what link and PCIe leave, one way\n", size(r.Bytes))
+	if slices.ContainsFunc(r.Links, func(l Link) bool { return l.crowded() && len(l.low()) > 0 }) {
+		fmt.Fprintf(&b, "# %s is low while other programs took the processors: it says nothing of a cable\n", unclear)
+	}
 	for _, row := range rows {
 		for i, cell := range row {
 			if i < 2 { // names begin at the left, figures end at the right
