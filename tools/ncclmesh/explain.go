@@ -28,6 +28,9 @@ func explainCommand(sys *system) *cobra.Command {
 			if !ok {
 				return noCheck(args[0])
 			}
+			if n := columns(sys.stdout); n > 0 {
+				page = fill(page, min(n, helpWidth))
+			}
 			_, err := io.WriteString(sys.stdout, page)
 			return err
 		},

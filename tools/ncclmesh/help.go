@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,13 +60,17 @@ func usage(c *cobra.Command, columns int) error {
 	return err
 }
 
-// fill fills the lines of a text's paragraphs, but for those that have an indented line.
+// fill fills the lines of a text's paragraphs, but for those that have a line of a list, a table, a heading or code.
 func fill(text string, columns int) string {
 	all := strings.Split(text, "\n\n")
 	for i, p := range all {
-		if !strings.HasPrefix(p, " ") && !strings.Contains(p, "\n ") && !strings.Contains(p, "\n\t") {
-			all[i] = hangBy(strings.ReplaceAll(p, "\n", " "), columns, "")
+		body := strings.TrimRight(p, "\n")
+		if !apart.MatchString(body) {
+			all[i] = hangBy(strings.ReplaceAll(body, "\n", " "), columns, "") + p[len(body):]
 		}
 	}
 	return strings.Join(all, "\n\n")
 }
+
+// apart matches a line that stands by itself.
+var apart = regexp.MustCompile("(?m)^([ \t|]|#+ |[*-] |[0-9]+\\. |```)")

@@ -230,6 +230,9 @@ func writeFlows(sys *system, mesh *facts.Mesh) {
 		if l.Allowed > 0 {
 			text += fmt.Sprintf("  of %.1f Gb/s one way", l.Allowed)
 		}
+		if max(l.Crowded[0], l.Crowded[1]) > 0.6 {
+			text += ", while other programs took the processors"
+		}
 		if l.Error != "" {
 			text = "not measured: " + l.Error
 		}

@@ -23,3 +23,11 @@ func TestHang(t *testing.T) {
 		}
 	}
 }
+
+func TestFill(t *testing.T) {
+	const text = "# one\n\ntwo\nthree four\n\n* a list\n  of things\n\n| a | table |\n\nfive\n"
+	want := "# one\n\ntwo three\nfour\n\n* a list\n  of things\n\n| a | table |\n\nfive\n"
+	if got := fill(text, 10); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

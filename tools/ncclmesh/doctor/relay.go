@@ -86,24 +86,25 @@ func (v *verdict) tell(all []routed) {
 			nodes = add(add(nodes, r.nodes[0]), r.nodes[1])
 		}
 		slices.Sort(nodes)
+		names, more := pairs(alike)
 		said := map[Severity]string{Info: "talk through others", Warn: "one of the routes between them is missing", Fail: "nothing passes between them", Unknown: "not all routes between them have passed packets"}[first.severity]
-		v.add(first.severity, both(nodes...), remedyOf(alike), "%s", pairs(alike)+" share no cable, and "+said+first.why)
+		v.add(first.severity, both(nodes...), remedyOf(alike), "%s", names+" share no cable, and "+said+first.why+more)
 	}
 }
 
 // maxPairs is how many pairs of nodes are named.
 const maxPairs = 8
 
-// pairs names pairs of nodes, or says how many there are.
-func pairs(all []routed) string {
-	var names []string
+// pairs names pairs of nodes; of too many it says how many there are, and where they are listed.
+func pairs(all []routed) (names, more string) {
+	var each []string
 	for _, r := range all {
-		names = append(names, r.nodes[0]+"–"+r.nodes[1])
+		each = append(each, r.nodes[0]+"–"+r.nodes[1])
 	}
-	if n := len(names); n > maxPairs {
-		return fmt.Sprintf("%d pairs of them (ncclmesh topo --json)", n)
+	if n := len(each); n > maxPairs {
+		return fmt.Sprintf("%d pairs of them", n), "; ncclmesh topo --json lists them"
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(each, ", "), ""
 }
 
 // remedyOf is that of several pairs of nodes: without a cable between each two.

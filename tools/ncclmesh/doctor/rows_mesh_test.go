@@ -108,6 +108,12 @@ var cableRows = []row{
 		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "e"), apart("b", "d", "e"), apart("a", "d", "e")}
 		passed(m, "e")
 	}},
+	{"no-common-cable", "more pairs than are named", info, nil, func(m *facts.Mesh) {
+		for _, n := range "cdefghijk" {
+			m.Map.Value.Apart = append(m.Map.Value.Apart, apart("a", string(n), "b"))
+		}
+		passed(m, "b")
+	}},
 	{"no-common-cable", "many pairs, for one reason", fail, func(_, b *machine) { b.env = append(b.env, "NCCL_MESH_RELAY=0") }, func(m *facts.Mesh) {
 		between(m)
 		m.Map.Value.Apart = []topo.Apart{apart("a", "c", "b"), apart("a", "e", "b"), apart("c", "e", "b")}
