@@ -266,6 +266,27 @@ a:p0 – d:p0  f0 – f0      0.00   0.00    0.00        ?     0.0     0.0      
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	long := &LinkReport{Bytes: 1 << 20, Links: []Link{
+		{Ends: [2]string{"spark-1:p0", "spark-2:p1"}, Over: "enp1s0f0np0 – enp1s0f1np1", Forth: 111.9, Back: 111.7, Both: 194, Allowed: 123, Median: 3.6, P99: 9},
+		{Ends: [2]string{"spark-1:p0", "spark-2:p1"}, Over: "enP2p1s0f0np0 – enP2p1s0f1np1", Forth: 111.9, Back: 111.7, Both: 194, Allowed: 123, Median: 3.6, P99: 9},
+		{Ends: [2]string{"spark-1", "spark-3"}, Over: "through spark-2", Error: "refused"},
+	}}
+	text.Reset()
+	if err := long.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	want = `# Gb/s of payload in messages of 1 MiB; the time of 8 bytes is one way
+# ALLOWED is what link and PCIe leave, one way
+LINK, OVER                           →      ←   BOTH ALLOWED 8 B µs p99 µs #wrong
+spark-1:p0 – spark-2:p1
+  enp1s0f0np0 – enp1s0f1np1     111.90 111.70 194.00   123.0    3.6    9.0      0
+  enP2p1s0f0np0 – enP2p1s0f1np1 111.90 111.70 194.00   123.0    3.6    9.0      0
+spark-1 – spark-3
+  through spark-2               failed
+`
+	if diff := cmp.Diff(want, text.String()); diff != "" {
+		t.Errorf("names too long for one line (-want +got):\n%s", diff)
+	}
 	wantErr := "a – c over through b: connect: refused\na:p0 – d:p0 over f0 – f0: 3 bytes arrived wrong"
 	if err := r.Err(); err == nil || err.Error() != wantErr {
 		t.Errorf("%v", err)

@@ -40,29 +40,70 @@ func (r *LinkReport) WriteText(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	var wide [9]int
-	for _, row := range rows {
-		for i, cell := range row {
-			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
-		}
-	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Gb/s of payload in messages of %s; the time of 8 bytes is one way\n# ALLOWED is what link and PCIe leave, one way\n", size(r.Bytes))
 	if slices.ContainsFunc(r.Links, func(l Link) bool { return l.crowded() && len(l.low()) > 0 }) {
 		fmt.Fprintf(&b, "# %s is low while other programs took the processors: it says nothing of a cable\n", unclear)
 	}
+	text := table(rows, 2, "  ")
+	if wide, _, _ := strings.Cut(text, "\n"); utf8.RuneCountInString(wide) > screen {
+		text = table(grouped(rows), 1, " ")
+	}
+	b.WriteString(text)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// screen is how many columns a table has at most, if it can.
+const screen = 80
+
+// grouped puts what the rows of one link have in common into a row of its own.
+func grouped(rows [][]string) (all [][]string) {
+	at := ""
+	for i, row := range rows {
+		switch {
+		case i == 0:
+			all = append(all, append([]string{row[0] + ", " + row[1]}, row[2:]...))
+			continue
+		case row[0] != at:
+			at = row[0]
+			all = append(all, []string{at})
+		}
+		all = append(all, append([]string{"  " + row[1]}, row[2:]...))
+	}
+	return all
+}
+
+// table puts cells under each other. The first columns, which are names, begin at the left, and figures end at the right. What
+// stands in a row alone may be wider than its column.
+func table(rows [][]string, names int, gap string) string {
+	var wide []int
 	for _, row := range rows {
 		for i, cell := range row {
-			if i < 2 { // names begin at the left, figures end at the right
-				fmt.Fprintf(&b, "%-*s  ", wide[i], cell)
-			} else {
-				fmt.Fprintf(&b, "%*s  ", wide[i], cell)
+			if i == len(wide) {
+				wide = append(wide, 0)
+			}
+			if len(row) > 1 {
+				wide[i] = max(wide[i], utf8.RuneCountInString(cell))
 			}
 		}
-		b.WriteString("\n")
 	}
-	_, err := io.WriteString(w, strings.ReplaceAll(b.String(), "  \n", "\n"))
-	return err
+	var b strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			if i > 0 {
+				line.WriteString(gap)
+			}
+			if i < names {
+				fmt.Fprintf(&line, "%-*s", wide[i], cell)
+			} else {
+				fmt.Fprintf(&line, "%*s", wide[i], cell)
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String()
 }
 
 // size is a number of bytes for people.
