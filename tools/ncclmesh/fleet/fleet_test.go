@@ -299,7 +299,7 @@ func TestPushIntoNoexec(t *testing.T) {
 		want               string // "": it runs
 	}{
 		{"there", "chmod", deny, ""},
-		{"everywhere", "chmod", "exit 0\n", "away: has no agent: this program was copied there, and does not run (--push: programs may run in none of TMPDIR, /var/tmp, , HOME, /dev/shm); " +
+		{"everywhere", "chmod", "exit 0\n", "away: has no agent: this program was copied there, and does not run (--push: programs may run in none of TMPDIR, /var/tmp, HOME, /dev/shm); " +
 			"name a directory there in TMPDIR (SetEnv in ~/.ssh/config), or install ncclmesh on away"},
 		{"no base64", "base64", "echo 'sh: 3: base64: not found' >&2; exit 127\n", "away: has no agent: this program was copied there, and does not run (sh: 3: base64: not found); install ncclmesh on away"},
 	}

@@ -30,7 +30,7 @@ for t in "${TMPDIR:-/tmp}" /var/tmp "$XDG_RUNTIME_DIR" "$HOME" /dev/shm; do
 	echo '#!/bin/sh' >"$d/ncclmesh" && chmod 700 "$d/ncclmesh" && "$d/ncclmesh" </dev/null 2>/dev/null && break
 	rm -rf "$d"; d=
 done
-if [ -z "$d" ]; then echo "` + noDirectory + ` ${TMPDIR:-/tmp}, /var/tmp, $XDG_RUNTIME_DIR, $HOME, /dev/shm" >&2; exit 126; fi
+if [ -z "$d" ]; then echo "` + noDirectory + ` ${TMPDIR:-/tmp}, /var/tmp, ${XDG_RUNTIME_DIR:+$XDG_RUNTIME_DIR, }$HOME, /dev/shm" >&2; exit 126; fi
 base64 -d >"$d/ncclmesh" <<'.' || exit 126
 `
 
