@@ -205,8 +205,8 @@ type trial struct {
 }
 
 // proveRoutes has the nodes validate routes, where the map has nodes without a common cable and cables from one to the other, and
-// adds the result to the map. Where some ways of a pair have passed, and not all, it is tried from the other end too: a node that
-// was slow to answer is no fault.
+// adds the result to the map. Where not all ways of a pair have passed, and nothing explains that, it is tried from the other end too: a
+// node that was slow to answer is no fault.
 func proveRoutes(views []view, m *Map) {
 	if !slices.ContainsFunc(m.Apart, func(a Apart) bool { return len(a.Through) > 0 }) {
 		return
@@ -254,7 +254,7 @@ func (t *trial) from(end int) {
 	dials := map[*view][]*Apart{}
 	for i := range t.m.Apart {
 		a := &t.m.Apart[i]
-		if len(a.Through) == 0 || a.Tried && (a.Error != "" || len(t.m.Missing(a)) == 0) {
+		if len(a.Through) == 0 || a.Tried && (len(t.m.Missing(a)) == 0 || t.explained(a)) {
 			continue
 		}
 		why := ""
@@ -280,6 +280,16 @@ func (t *trial) from(end int) {
 			t.dial(v, all, 1-end)
 		}
 	})
+}
+
+// explained reports whether it is known why no way of a pair has passed.
+func (t *trial) explained(a *Apart) bool {
+	closed := func(name string) bool { return t.at[name].job.Off || t.at[name].job.Error != "" }
+	if a.Error == "" {
+		return false
+	}
+	return strings.Contains(a.Error, "NCCL_MESH_KEY") || closed(a.Nodes[0]) || closed(a.Nodes[1]) ||
+		!slices.ContainsFunc(a.Through, func(way []string) bool { return !slices.ContainsFunc(way, closed) })
 }
 
 // dial has a node connect to one end of each of some pairs.
