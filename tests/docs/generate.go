@@ -171,6 +171,7 @@ func commandTable() (string, error) {
 	}
 	_, list, _ := strings.Cut(string(help), "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
+	list = regexp.MustCompile(`\n   +`).ReplaceAllString(list, " ") // the rest of a description
 	var b strings.Builder
 	b.WriteString("| command | what it does |\n|---|---|\n")
 	for line := range strings.Lines(list) {
