@@ -15,24 +15,28 @@ var puts = []mutant{
 		wrong: "it overwrites memory that the program uses for something else",
 		edits: []edit{{lost, "case p.numbers[k] < proven:", "case p.numbers[k] < proven && false:"}},
 		tests: exchanged,
+		found: job{"TestExchangeSkewedCables", 10, true},
 	},
 	{
 		name:  "puts late: a lost part of a signal is sent again before lost puts are delivered",
 		wrong: "the program sees the signal and not the bytes",
 		edits: []edit{{lost, "p.remaining&p.again != 0 && p.posted < posted", "p.remaining&p.again != 0 && p.posted < posted && false"}},
 		tests: exchanged,
+		found: job{"TestExchangeSkewedCables", 1, false},
 	},
 	{
 		name:  "puts beside: a signal has no part on lanes that carried puts, but one",
 		wrong: "the program sees the signal and not the bytes",
 		edits: []edit{{putting, "\t\t\tmask |= s.puts.touched & (1 << i)\n", "\t\t\tif mask == 0 {\n\t\t\t\tmask |= s.puts.touched & (1 << i)\n\t\t\t}\n"}},
 		tests: exchanged,
+		found: job{"TestExchangeSkewedCables", 1, true},
 	},
 	{
 		name:  "puts unsettled: a signal is posted while parts of puts are lost",
 		wrong: "the program sees the signal and not the bytes",
 		edits: []edit{{putting, "s.resendPending, !s.puts.settled(s.lanes):", "false:"}},
 		tests: exchanged,
+		found: job{"TestExchangeSkewedCables", 22, true},
 	},
 	{
 		name:  "puts renumbered: a part of a put that is sent again counts as posted when it was first",
@@ -57,5 +61,17 @@ var puts = []mutant{
 		wrong: "a window is written after its end, or the connection fails",
 		edits: []edit{{putting, "if w.ending && w.parts == 0 {", "if w.ending {"}},
 		tests: exchanged,
+	},
+	{
+		name:  "puts unseen: a signal is acted on before puts into GPU memory are made visible",
+		wrong: "the GPU sees the signal and not the bytes",
+		edits: []edit{{"transport/onesided/progress.go", "\tif p.gpu != nil {\n", "\tif false {\n"}},
+		tests: []string{"TestExchangeGPUMemory"},
+	},
+	{
+		name:  "puts half seen: puts into GPU memory are made visible by the device that carried the signal only",
+		wrong: "bytes that were sent again over another device are not there",
+		edits: []edit{{"transport/conn/incoming.go", "r.flushes.noteGPUPuts(len(r.domains))", "r.flushes.arrived[l.Domain]++"}},
+		tests: []string{"TestExchangeGPUMemory"},
 	},
 }
