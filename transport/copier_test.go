@@ -74,6 +74,18 @@ func (k *copying) wait(n copier.Task) (err error) {
 	return err
 }
 
+func (k *copying) inGPU(at int) copier.Place {
+	return copier.Place{Region: k.gpuR, Addr: k.gpuAt + uintptr(at)}
+}
+func (k *copying) inHost(at int) copier.Place {
+	return copier.Place{Region: k.hostR, Addr: k.hostAt + uintptr(at)}
+}
+
+// add begins to add a value to a word of the GPU memory.
+func (k *copying) add(at int, value uint64) (copier.Task, error) {
+	return k.c.Change(copier.Change{Word: k.inGPU(at), Value: value})
+}
+
 func (k *copying) word(i int) uint64 { return binary.LittleEndian.Uint64(k.gpu[i:]) }
 
 // Bytes are copied and words are changed in the order of the tasks, and the GPU sees it when the task is done.
@@ -83,7 +95,7 @@ func TestCopier(t *testing.T) {
 		transporttest.Fill(k.host, 1)
 		for _, size := range []uint64{0, 1, 4095, 4096, 4097, copySize - 8} {
 			clear(k.gpu)
-			if err := k.wait(k.must(k.c.Copy(k.gpuR, k.gpuAt+8, k.hostR, k.hostAt, size))); err != nil {
+			if err := k.wait(k.must(k.c.Copy(k.inGPU(8), k.inHost(0), size, nil))); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(k.gpu[8:8+size], k.host[:size]) || !bytes.Equal(k.gpu[:8], make([]byte, 8)) {
@@ -91,19 +103,19 @@ func TestCopier(t *testing.T) {
 			}
 		}
 		clear(k.host)
-		if err := k.wait(k.must(k.c.Copy(k.hostR, k.hostAt, k.gpuR, k.gpuAt, copySize))); err != nil || !bytes.Equal(k.gpu, k.host) {
+		if err := k.wait(k.must(k.c.Copy(k.inHost(0), k.inGPU(0), copySize, nil))); err != nil || !bytes.Equal(k.gpu, k.host) {
 			t.Errorf("a copy from the GPU: %v, or it differs", err)
 		}
 		binary.LittleEndian.PutUint64(k.gpu[16:], 1<<40)
 		var last copier.Task
 		for i := range uint64(100) {
-			last = k.must(k.c.Add(k.gpuR, k.gpuAt+16, i))
+			last = k.must(k.add(16, i))
 		}
 		if err := k.wait(last); err != nil || k.word(16) != 1<<40+4950 {
 			t.Errorf("after additions: %v, %d", err, k.word(16))
 		}
-		k.must(k.c.Set(k.gpuR, k.gpuAt+16, 7))
-		if err := k.wait(k.must(k.c.Add(k.gpuR, k.gpuAt+16, 1))); err != nil || k.word(16) != 8 {
+		k.must(k.c.Copy(k.inGPU(32), k.inHost(0), 8, &copier.Change{Word: k.inGPU(16), Value: 7, Set: true}))
+		if err := k.wait(k.must(k.add(16, 1))); err != nil || k.word(16) != 8 {
 			t.Errorf("after a set and an addition: %v, %d", err, k.word(16))
 		}
 		k.finished()
@@ -115,23 +127,23 @@ func TestCopierRefuses(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) {
 		k := newCopying(t)
 		for name, begin := range map[string]func() (copier.Task, error){
-			"a copy beyond the end":      func() (copier.Task, error) { return k.c.Copy(k.gpuR, k.gpuAt+1, k.hostR, k.hostAt, copySize) },
-			"a copy from before":         func() (copier.Task, error) { return k.c.Copy(k.gpuR, k.gpuAt, k.hostR, k.hostAt-8, 8) },
-			"a word that is not aligned": func() (copier.Task, error) { return k.c.Add(k.gpuR, k.gpuAt+4, 1) },
-			"a word beyond the end":      func() (copier.Task, error) { return k.c.Set(k.gpuR, k.gpuAt+copySize, 1) },
+			"a copy beyond the end":      func() (copier.Task, error) { return k.c.Copy(k.inGPU(1), k.inHost(0), copySize, nil) },
+			"a copy from before":         func() (copier.Task, error) { return k.c.Copy(k.inGPU(0), k.inHost(-8), 8, nil) },
+			"a word that is not aligned": func() (copier.Task, error) { return k.add(4, 1) },
+			"a word beyond the end":      func() (copier.Task, error) { return k.add(copySize, 1) },
 		} {
 			if n, err := begin(); n != 0 || !errors.Is(err, fault.ErrUsage) {
 				t.Errorf("%s: task %d, %v", name, n, err)
 			}
 		}
 		var last copier.Task
-		for range copier.Most {
-			last = k.must(k.c.Add(k.gpuR, k.gpuAt, 1))
+		for range copier.Most - 1 {
+			last = k.must(k.add(0, 1))
 		}
-		if n, err := k.c.Add(k.gpuR, k.gpuAt, 1); n != 0 || err != nil {
+		if n, err := k.add(0, 1); n != 0 || err != nil {
 			t.Errorf("one more: task %d, %v", n, err)
 		}
-		if err := k.wait(last); err != nil || k.word(0) != copier.Most {
+		if err := k.wait(last); err != nil || k.word(0) != copier.Most-1 {
 			t.Errorf("%v, %d", err, k.word(0))
 		}
 		transporttest.WorldOf(t).Cables[1].Adapters[0].Device.Refuse("reg_mr", syscall.ENOMEM, 0, 1)
@@ -154,7 +166,7 @@ func TestCopierFailsOver(t *testing.T) {
 			var last copier.Task
 			for range 20 {
 				begun++
-				last = k.must(k.c.Add(k.gpuR, k.gpuAt, begun))
+				last = k.must(k.add(0, begun))
 				sum += begun
 			}
 			for range round {
@@ -171,11 +183,11 @@ func TestCopierFailsOver(t *testing.T) {
 		for _, c := range world.Cables {
 			c.Cut(true)
 		}
-		err := k.wait(k.must(k.c.Add(k.gpuR, k.gpuAt, 1)))
+		err := k.wait(k.must(k.add(0, 1)))
 		if !errors.Is(err, fault.ErrDevice) {
 			t.Errorf("without a link: %v", err)
 		}
-		if _, again := k.c.Add(k.gpuR, k.gpuAt, 1); fmt.Sprint(again) != fmt.Sprint(err) {
+		if _, again := k.add(0, 1); fmt.Sprint(again) != fmt.Sprint(err) {
 			t.Errorf("after that: %v, want %v", again, err)
 		}
 		k.finished()

@@ -145,7 +145,7 @@ func New(o Options) (_ *Transport, err error) {
 		return nil, err
 	}
 	t.useDataDirect()
-	t.copier = copier.New(t.verbsPorts())
+	t.copier = copier.New(t.verbsPorts(), t.opts.Machine.Clock)
 	left := t.opts.leftOut(found)
 	t.settings = slices.Concat(t.opts.Settings, left)
 	t.paths = t.newPaths(left)

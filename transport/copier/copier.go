@@ -3,8 +3,10 @@ package copier
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"ncclmesh/ibv"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/verbs"
@@ -13,6 +15,8 @@ import (
 
 // Copier copies memory by the RDMA ports of a process. Its methods may be called from any goroutine.
 type Copier struct {
+	clock clock.Clock
+
 	mu      turn.Turn // guards all fields below; Register, Renew and Close hold it while they wait, the others only try it
 	devices []*device
 	current int // index of the device that carries tasks out
@@ -40,9 +44,9 @@ const (
 	words   = 3
 )
 
-// New returns a copier over ports, the preferred first. It opens them when memory is registered.
-func New(ports []*verbs.Port) *Copier {
-	c := &Copier{}
+// New returns a copier over ports, the preferred first. It opens them when memory is registered. k paces the waits of Close.
+func New(ports []*verbs.Port, k clock.Clock) *Copier {
+	c := &Copier{clock: k}
 	for _, p := range ports {
 		c.devices = append(c.devices, &device{port: p})
 	}
@@ -54,6 +58,7 @@ type Region struct {
 	c      *Copier
 	memory lane.Memory
 	mrs    []*ibv.MR // by device
+	closed bool      // guarded by Copier.mu
 }
 
 // Register registers memory with all devices. It may wait for them. The memory must stay there until Close.
@@ -89,14 +94,37 @@ func (d *device) register(m lane.Memory) (*ibv.MR, error) {
 	return d.port.PD().RegMR(m.Addr, m.Length, access)
 }
 
-// Close deregisters the memory. No task that uses it may be outstanding.
+// Close deregisters the memory, once no task uses it any more. It may wait for devices.
 func (r *Region) Close() error {
+	for r.c.retire(r) {
+		r.c.Poll()
+		r.c.clock.Sleep(pollPause)
+	}
 	var errs []error
 	for _, mr := range r.mrs {
 		errs = append(errs, mr.Close())
 	}
 	r.mrs = nil
 	return errors.Join(errs...)
+}
+
+// pollPause is how long Close waits between two looks at a task.
+const pollPause = 20 * time.Microsecond
+
+// retire lets no task begin to use a region, and reports whether one uses it.
+func (c *Copier) retire(r *Region) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.closed = true
+	if c.err != nil {
+		return c.reading
+	}
+	for n := c.queue.done + 1; n <= c.queue.begun; n++ {
+		if t := &c.queue.tasks[n%Most]; t.to == r || t.from == r {
+			return true
+		}
+	}
+	return false
 }
 
 // covers reports whether the region has n bytes at addr.

@@ -12,5 +12,5 @@
 // them: no other agent of the process may change the word meanwhile. If an adapter cannot read its own memory at present,
 // because its port has no link, the next one goes on.
 //
-// Nothing moves between calls of [Copier.Poll]. It does not wait and allocates nothing, as Copy, Add and Set.
+// Nothing moves between calls of [Copier.Poll]. It does not wait and allocates nothing, nor do Copy and Change.
 package copier

@@ -8,7 +8,7 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// Most is how many tasks may be outstanding.
+// Most is how many tasks may be outstanding, almost.
 const Most = 256
 
 // mostBytes is how many bytes one READ copies at most.
@@ -52,30 +52,58 @@ const (
 	showing step = 4 // a READ of what was written comes behind the writes
 )
 
-// Copy begins to copy size bytes between two regions. It returns 0 if that cannot be now: Poll, and try again.
-func (c *Copier) Copy(to *Region, toAddr uintptr, from *Region, fromAddr uintptr, size uint64) (Task, error) {
-	if !to.covers(toAddr, size) || !from.covers(fromAddr, size) {
-		return 0, fmt.Errorf("%w: a copy of %d bytes from %#x to %#x is outside the registered memory", fault.ErrUsage, size, fromAddr, toAddr)
+// Place is memory in a region.
+type Place struct {
+	Region *Region
+	Addr   uintptr
+}
+
+// Change is a change of a 64-bit word, whose address is a multiple of 8: it gets the value, or the value is added to it.
+type Change struct {
+	Word  Place
+	Value uint64
+	Set   bool
+}
+
+// Copy begins to copy size bytes. then is a change after it, or nil. It returns the number of the last task, or 0 if that cannot be now:
+// Poll, and try again.
+func (c *Copier) Copy(to, from Place, size uint64, then *Change) (Task, error) {
+	if !to.covers(size) || !from.covers(size) {
+		return 0, fmt.Errorf("%w: a copy of %d bytes from %#x to %#x is outside the registered memory", fault.ErrUsage, size, from.Addr, to.Addr)
 	}
-	return c.begin(task{to: to, toAddr: toAddr, from: from, fromAddr: fromAddr, size: size})
-}
-
-// Add begins to add a value to the 64-bit word at addr, Set to set it. They return 0 if that cannot be now.
-func (c *Copier) Add(r *Region, addr uintptr, value uint64) (Task, error) {
-	return c.change(task{to: r, toAddr: addr, value: value})
-}
-func (c *Copier) Set(r *Region, addr uintptr, value uint64) (Task, error) {
-	return c.change(task{to: r, toAddr: addr, value: value, set: true})
-}
-
-func (c *Copier) change(t task) (Task, error) {
-	if t.toAddr%8 != 0 || !t.to.covers(t.toAddr, 8) {
-		return 0, fmt.Errorf("%w: the word at %#x is not aligned or outside the registered memory", fault.ErrUsage, t.toAddr)
+	first := task{to: to.Region, toAddr: to.Addr, from: from.Region, fromAddr: from.Addr, size: size}
+	if then == nil {
+		return c.begin(&first, nil)
 	}
-	return c.begin(t)
+	second, err := then.task()
+	if err != nil {
+		return 0, err
+	}
+	return c.begin(&first, &second)
 }
 
-func (c *Copier) begin(t task) (Task, error) {
+// Change begins to change a word. It returns 0 if that cannot be now: Poll, and try again.
+func (c *Copier) Change(h Change) (Task, error) {
+	t, err := h.task()
+	if err != nil {
+		return 0, err
+	}
+	return c.begin(&t, nil)
+}
+
+// covers reports whether there are n bytes of the region at the place.
+func (p Place) covers(n uint64) bool { return p.Region.covers(p.Addr, n) }
+
+// task returns the task of a change.
+func (h *Change) task() (task, error) {
+	if h.Word.Addr%8 != 0 || !h.Word.covers(8) {
+		return task{}, fmt.Errorf("%w: the word at %#x is not aligned or outside the registered memory", fault.ErrUsage, h.Word.Addr)
+	}
+	return task{to: h.Word.Region, toAddr: h.Word.Addr, value: h.Value, set: h.Set}, nil
+}
+
+// begin adds one task or two.
+func (c *Copier) begin(first, second *task) (Task, error) {
 	if !c.mu.TryLock() {
 		return 0, nil
 	}
@@ -84,11 +112,20 @@ func (c *Copier) begin(t task) (Task, error) {
 	switch {
 	case c.err != nil:
 		return 0, c.err
-	case q.begun-q.done == Most:
+	case q.begun-q.done > Most-2:
 		return 0, nil
 	}
-	q.begun++
-	q.tasks[q.begun%Most] = t
+	for _, t := range [...]*task{first, second} {
+		if t != nil && (t.to.closed || t.from != nil && t.from.closed) {
+			return 0, fmt.Errorf("%w: a copy to or from memory that is not registered any more", fault.ErrUsage)
+		}
+	}
+	for _, t := range [...]*task{first, second} {
+		if t != nil {
+			q.begun++
+			q.tasks[q.begun%Most] = *t
+		}
+	}
 	c.advance()
 	return q.begun, nil
 }

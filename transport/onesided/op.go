@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"ncclmesh/transport/conn"
+	"ncclmesh/transport/copier"
 	"ncclmesh/transport/fault"
 )
 
@@ -21,7 +22,7 @@ const (
 	SignalInc SignalOp = 3 // by 1
 )
 
-// Signal is a change of a word of a peer's window, of host memory, at an offset that is a multiple of 8.
+// Signal is a change of a word of a peer's window, at an offset that is a multiple of 8.
 type Signal struct {
 	Window uint32
 	Do     SignalOp
@@ -48,6 +49,9 @@ type op struct {
 	msg      message
 	flush    bool // done when all operations before it are
 	answered bool // of a get: the answer has come
+
+	task  copier.Task // of an operation of this process on itself: the copier's last task for it; 0: there is none
+	local *Window     // then: the window whose word the processor changes in the end
 }
 
 // op returns the operation of a number, which is outstanding or among the last MaxOps.
@@ -119,7 +123,7 @@ func (s *Signal) check(size uint64, w *conn.RemoteWindow) error {
 	if s.Do < SignalSet || s.Do > SignalInc {
 		return fmt.Errorf("%w: signal operation %d; set (%d), add (%d) and increment (%d) are known", fault.ErrUsage, s.Do, SignalSet, SignalAdd, SignalInc)
 	}
-	return checkWord(w.ID, size, w.Kind, s.Offset)
+	return checkWord(w.ID, size, s.Offset)
 }
 
 // checkSource returns an error if an operation cannot use size bytes at an offset of a window of this process.

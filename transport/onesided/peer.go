@@ -52,6 +52,7 @@ type Peer struct {
 	bufs     [1]conn.Buffer
 	current  message     // the message that waits for flush
 	flush    *conn.Flush // makes puts before current visible to the GPU; nil: no message waits
+	change   change      // of a word in GPU memory, which current asks for
 
 	answers      [maxGets]answer // a ring of the peer's gets
 	asked        uint64          // gets that the peer has asked for
@@ -252,7 +253,7 @@ func (p *Peer) endWindow(w *Window) {
 func (p *Peer) windowEnded(w *Window) bool {
 	p.mu.Lock()
 	b, lost := p.bindings[w], p.lost != nil
-	flushing := p.flush != nil && p.gpu == b
+	flushing := p.flush != nil && p.gpu == b || p.change.window == w
 	p.mu.Unlock()
 	return b == nil || b.window == nil || lost || b.window.Ended() && !flushing
 }

@@ -8,6 +8,7 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
 )
 
 // The owner's number that conn keeps with a put or a message: what it belongs to, and the number of an operation or of an answer.
@@ -162,6 +163,15 @@ func (p *Peer) receive() (moved bool, err error) {
 // handleArrived handles messages that have arrived, in their order.
 func (p *Peer) handleArrived() (moved bool, err error) {
 	for p.received < p.posted {
+		if p.change.window != nil {
+			done, err := p.changed()
+			if !done || err != nil {
+				return moved, err
+			}
+			p.received++
+			moved = true
+			continue
+		}
 		if p.flush == nil {
 			done, err := p.take()
 			if !done || err != nil {
@@ -175,11 +185,13 @@ func (p *Peer) handleArrived() (moved bool, err error) {
 			}
 			p.flush = nil
 		}
-		p.received++
 		moved = true
 		if err := p.handle(&p.current); err != nil {
 			p.in.Fail(err)
 			return moved, err
+		}
+		if p.change.window == nil {
+			p.received++
 		}
 	}
 	return moved, nil
@@ -244,10 +256,17 @@ func (p *Peer) signalled(m *message) error {
 	if w == nil || w.closing.Load() {
 		return p.checkEnded(m.window)
 	}
-	if err := checkWord(w.id, w.size, w.kind, m.offset); err != nil {
+	if err := checkWord(w.id, w.size, m.offset); err != nil {
 		return fmt.Errorf("%w: %v: %w", fault.ErrProtocol, p.in, err)
 	}
-	w.change(SignalOp(m.what), m.offset, m.value)
+	switch {
+	case w.kind == lane.HostMemory:
+		w.change(SignalOp(m.what), m.offset, m.value)
+	case w.local == nil:
+		return fmt.Errorf("%w: %v: a signal for %v, which holds no words of signals", fault.ErrUsage, p.in, w)
+	default:
+		p.change = change{window: w}
+	}
 	return nil
 }
 

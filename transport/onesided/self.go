@@ -5,7 +5,6 @@ import (
 
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/lane"
 )
 
 // here returns a window of this process, for operations of the process on itself.
@@ -29,7 +28,7 @@ func (p *Peer) putHere(dst uint32, dstOff uint64, src *Window, srcOff, size uint
 			to, err = p.here(dst)
 		}
 		if err == nil {
-			err = checkCopy(to, dstOff, src, size)
+			err = checkRange(to.id, to.size, dstOff, size)
 		}
 	}
 	if s != nil && err == nil {
@@ -39,6 +38,9 @@ func (p *Peer) putHere(dst uint32, dstOff uint64, src *Window, srcOff, size uint
 	}
 	if err != nil {
 		return 0, err
+	}
+	if byCopier(to, src, about) {
+		return p.copyHere(to, dstOff, src, srcOff, size, about, s)
 	}
 	if src != nil {
 		copyMemory(to.base+uintptr(dstOff), src.base+uintptr(srcOff), size)
@@ -56,21 +58,16 @@ func (p *Peer) getHere(src uint32, srcOff uint64, dst *Window, dstOff, size uint
 	}
 	from, err := p.here(src)
 	if err == nil {
-		err = checkCopy(from, srcOff, dst, size)
+		err = checkRange(from.id, from.size, srcOff, size)
 	}
 	if err != nil {
 		return 0, err
 	}
+	if byCopier(dst, from, nil) {
+		return p.copyHere(dst, dstOff, from, srcOff, size, nil, nil)
+	}
 	copyMemory(dst.base+uintptr(dstOff), from.base+uintptr(srcOff), size)
 	return p.doneHere(), nil
-}
-
-// checkCopy returns an error unless the processor can copy size bytes between an offset of one window and another window.
-func checkCopy(w *Window, offset uint64, other *Window, size uint64) error {
-	if w.kind != lane.HostMemory || other.kind != lane.HostMemory {
-		return fmt.Errorf("%w: the processor cannot copy between window %d, %v, and window %d, %v", fault.ErrUsage, w.id, w.kind, other.id, other.kind)
-	}
-	return checkRange(w.id, w.size, offset, size)
 }
 
 // doneHere returns an operation that is done.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"ncclmesh/transport/conn"
+	"ncclmesh/transport/copier"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/turn"
@@ -18,7 +19,8 @@ type Space struct {
 	self    *Peer
 	peers   atomic.Pointer[[]*Peer] // those of Connect; replaced, never changed
 	windows atomic.Pointer[map[uint32]*Window]
-	last    atomic.Uint32 // number of the last window
+	last    atomic.Uint32  // number of the last window
+	copier  *copier.Copier // for windows in GPU memory; nil: it has none, or they hold no words of signals
 
 	mu turn.Turn // held by calls that register or close, which may wait for devices
 }
@@ -32,7 +34,12 @@ func New() *Space {
 	return s
 }
 
-// Self returns the peer that stands for this process. Its operations copy within the process, at once.
+// UseCopier has a copier change words of signals in GPU memory, and copy for operations of the process on itself. It must be called before
+// the first Register. Without it a space's windows in GPU memory hold no words of signals.
+func (s *Space) UseCopier(c *copier.Copier) { s.copier = c }
+
+// Self returns the peer that stands for this process. Its operations copy within the process: at once in host memory, and by adapters in GPU
+// memory.
 func (s *Space) Self() *Peer { return s.self }
 
 // Register makes memory a window. Every peer of the space, present or future, may write into it and read from it, and this process may put
@@ -79,6 +86,9 @@ func (s *Space) register(w *Window) (*Window, error) {
 		return nil, fmt.Errorf("%w: a space has at most %d windows in its life", fault.ErrUsage, lane.MaxWindow)
 	}
 	w.space, w.id = s, s.last.Add(1)
+	if err := w.registerLocally(); err != nil {
+		return nil, err
+	}
 	s.keep(w) // before a peer knows of the window
 	for _, p := range *s.peers.Load() {
 		if err := p.bind(w); err != nil {
@@ -140,6 +150,10 @@ func (s *Space) remove(p *Peer) {
 
 // Progress moves the operations of all peers on, acts on signals that have arrived, and answers gets. It reports whether something moved.
 func (s *Space) Progress() (moved bool) {
+	if s.copier != nil {
+		moved = s.copier.Poll()
+		moved = s.self.progressHere() || moved
+	}
 	for _, p := range *s.peers.Load() {
 		moved = p.progress() || moved
 	}
@@ -158,6 +172,7 @@ func (s *Space) Close() error {
 	s.self.lose(errClosed)
 	for _, w := range *s.windows.Load() {
 		w.closing.Store(true)
+		errs = append(errs, w.deregisterLocally())
 	}
 	s.windows.Store(&map[uint32]*Window{})
 	return errors.Join(errs...)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"ncclmesh/transport/conn"
+	"ncclmesh/transport/copier"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
@@ -19,6 +20,7 @@ type Window struct {
 	size  uint64
 	in    func(memory) (*lane.Region, error) // registers the memory with a connection
 	buf   *lane.DMABuf                       // nil if devices find the memory by its address
+	local *copier.Region                     // for the space\'s copier; nil: it has none
 
 	closing atomic.Bool  // no operation may begin to use it
 	uses    atomic.Int64 // operations that use it: from it, or into it by a get
@@ -51,10 +53,8 @@ func (w *Window) String() string {
 }
 
 // checkWord returns an error unless there is a word for signals at an offset of a window.
-func checkWord(id uint32, size uint64, kind lane.MemoryKind, offset uint64) error {
+func checkWord(id uint32, size, offset uint64) error {
 	switch {
-	case kind != lane.HostMemory:
-		return fmt.Errorf("%w: a signal word in window %d, which is %v; only host memory can hold one", fault.ErrUsage, id, kind)
 	case offset%8 != 0 || size < 8 || offset > size-8:
 		return fmt.Errorf("%w: a signal word at offset %d of window %d, which has %d bytes; a multiple of 8 inside the window is needed", fault.ErrUsage, offset, id, size)
 	}
@@ -72,8 +72,11 @@ func checkRange(id uint32, all, offset, size uint64) error {
 // Word returns the word at an offset, which is a multiple of 8 in a window of host memory. After a load that finds a value which a signal has made, the bytes of
 // all puts before that signal are visible.
 func (w *Window) Word(offset uint64) (*atomic.Uint64, error) {
-	if err := checkWord(w.id, w.size, w.kind, offset); err != nil {
+	if err := checkWord(w.id, w.size, offset); err != nil {
 		return nil, err
+	}
+	if w.kind != lane.HostMemory {
+		return nil, fmt.Errorf("%w: a word of %v, which the processor cannot load", fault.ErrUsage, w)
 	}
 	return wordAt(w.base + uintptr(offset)), nil
 }
@@ -125,6 +128,9 @@ func (w *Window) abandon() error {
 		errs = append(errs, p.unbind(w))
 	}
 	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := w.deregisterLocally(); err != nil {
 		return err
 	}
 	w.ended = true

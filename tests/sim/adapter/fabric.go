@@ -72,18 +72,19 @@ var Usual = Limits{QPs: 1 << 17, QPWR: 1 << 15, CQs: 1 << 24, CQE: 1<<22 - 1, SG
 
 // A Device is an adapter in a node.
 type Device struct {
-	fabric *Fabric
-	node   string
-	name   string
-	guid   uint64
-	limits Limits
-	ece    ibv.ECE // see KnowECE
-	ports  []*Port
-	opened []*context // in the order of their opening
-	events *bus.Source
-	byKey  map[uint32]*region
-	posted []posted // writes to GPU memory on their way
-	dead   bool
+	fabric     *Fabric
+	node       string
+	name       string
+	guid       uint64
+	limits     Limits
+	ece        ibv.ECE // see KnowECE
+	ports      []*Port
+	opened     []*context // in the order of their opening
+	events     *bus.Source
+	byKey      map[uint32]*region
+	posted     []posted // writes to GPU memory on their way
+	lastPosted uint64   // number of the last of them
+	dead       bool
 
 	dataDirect string // see KnowDataDirect
 

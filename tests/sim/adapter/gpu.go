@@ -28,8 +28,9 @@ type GPUMemory struct {
 
 // posted is what a device has written to a GPU's memory, on its way.
 type posted struct {
-	to   []byte
-	data []byte
+	number uint64
+	to     []byte
+	data   []byte
 }
 
 // onTheWay is how long writes to GPU memory take at most, if nothing pushes them.
@@ -187,8 +188,10 @@ func (d *Device) write(to, data []byte) {
 		copy(to, data)
 		return
 	}
-	d.posted = append(d.posted, posted{to, slices.Clone(data)})
-	d.fabric.after(d.events, d.events.Between(0, onTheWay), "writes reach the GPU", d.settle)
+	d.lastPosted++
+	number := d.lastPosted
+	d.posted = append(d.posted, posted{number, to, slices.Clone(data)})
+	d.fabric.after(d.events, d.events.Between(0, onTheWay), "a write reaches the GPU", func() { d.settleTo(number) })
 }
 
 // read is called before the device reads memory: a GPU's answer comes behind what was written to it.
@@ -201,11 +204,15 @@ func (d *Device) read(from []byte) {
 
 // settle carries all writes to GPU memory out that are on the way.
 // Preconditions: f.mu is locked.
-func (d *Device) settle() {
-	for _, w := range d.posted {
-		copy(w.to, w.data)
+func (d *Device) settle() { d.settleTo(d.lastPosted) }
+
+// settleTo carries the write of a number out, and those before it.
+// Preconditions: f.mu is locked.
+func (d *Device) settleTo(number uint64) {
+	for len(d.posted) > 0 && d.posted[0].number <= number {
+		copy(d.posted[0].to, d.posted[0].data)
+		d.posted = d.posted[1:]
 	}
-	d.posted = nil
 }
 
 // GPUNumber returns the number of the allocation that an address lies in, as CUDA does.

@@ -1,0 +1,149 @@
+package onesided
+
+import (
+	"fmt"
+
+	"ncclmesh/transport/copier"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+)
+
+// This file handles what the processor cannot do with windows in GPU memory, and a copier does: changing words of signals, and
+// copying for operations of the process on itself.
+
+// change is a change of a word in GPU memory that a peer's signal asks for. The messages behind the signal wait until it is done.
+type change struct {
+	window *Window     // nil: none is under way
+	task   copier.Task // 0: it has not begun
+}
+
+// changed begins the change that the current message asks for, and reports whether it is done.
+func (p *Peer) changed() (done bool, err error) {
+	w, m := p.change.window, &p.current
+	c := w.space.copier
+	if p.change.task == 0 {
+		if w.closing.Load() { // a signal into a window that has ended changes nothing
+			p.change = change{}
+			return true, nil
+		}
+		p.change.task, err = c.Change(w.changeOf(SignalOp(m.what), m.offset, m.value))
+		if p.change.task == 0 || err != nil {
+			return false, err
+		}
+	}
+	if done, err = c.Done(p.change.task); done || err != nil {
+		p.change = change{}
+	}
+	return done, err
+}
+
+// changeOf returns what the copier does for a signal.
+func (w *Window) changeOf(do SignalOp, offset, value uint64) copier.Change {
+	h := copier.Change{Word: w.place(offset), Value: value, Set: do == SignalSet}
+	if do == SignalInc {
+		h.Value = 1
+	}
+	return h
+}
+
+// place returns the memory at an offset.
+func (w *Window) place(offset uint64) copier.Place {
+	return copier.Place{Region: w.local, Addr: w.base + uintptr(offset)}
+}
+
+// registerLocally registers the window with the space's copier, if it has one.
+func (w *Window) registerLocally() (err error) {
+	if w.space.copier == nil {
+		return nil
+	}
+	w.local, err = w.space.copier.Register(lane.Memory{Kind: w.kind, Addr: w.base, Length: uintptr(w.size), DMABuf: w.buf})
+	return err
+}
+
+// deregisterLocally undoes that. It waits for copies that are under way.
+func (w *Window) deregisterLocally() error {
+	if w.local == nil {
+		return nil
+	}
+	return w.local.Close()
+}
+
+// byCopier reports whether a copier must copy between two windows of this process, or change a word of one. Each may be nil.
+func byCopier(to, from, about *Window) bool {
+	for _, w := range []*Window{to, from, about} {
+		if w != nil && w.kind != lane.HostMemory {
+			return true
+		}
+	}
+	return false
+}
+
+// copyHere begins an operation within the process that a copier carries out: a copy of size bytes if to is not nil, and then a
+// signal about a window if that is not nil. It returns 0 if the copier cannot begin now.
+func (p *Peer) copyHere(to *Window, toOff uint64, from *Window, fromOff, size uint64, about *Window, s *Signal) (Op, error) {
+	for _, w := range []*Window{to, from, about} {
+		if w != nil && w.local == nil {
+			return 0, fmt.Errorf("%w: the processor cannot copy or change %v, and the space has no copier", fault.ErrUsage, w)
+		}
+	}
+	o := p.begin(from)
+	if o == nil {
+		return 0, nil
+	}
+	p.toPost = p.next
+	var then *copier.Change
+	if about != nil && about.kind != lane.HostMemory {
+		h := about.changeOf(s.Do, s.Offset, s.Value)
+		then, about = &h, nil
+	}
+	var err error
+	if c := p.space.copier; to != nil {
+		o.task, err = c.Copy(to.place(toOff), from.place(fromOff), size, then)
+	} else {
+		o.task, err = c.Change(*then)
+	}
+	if o.task == 0 || err != nil {
+		p.undo(o)
+		return 0, err
+	}
+	if about != nil { // the processor changes the word when the copy is done
+		o.local, o.msg = about, message{offset: s.Offset, value: s.Value, what: uint32(s.Do)}
+	}
+	return Op(o.number), nil
+}
+
+// undo takes the operation back that was begun last.
+func (p *Peer) undo(o *op) {
+	if o.source != nil {
+		o.source.uses.Add(-1)
+		o.source = nil
+	}
+	p.next--
+	p.toPost = p.next
+}
+
+// progressHere finishes operations of this process on itself whose copies are done.
+func (p *Peer) progressHere() (moved bool) {
+	if !p.mu.TryLock() {
+		return false
+	}
+	defer p.mu.Unlock()
+	for n := p.oldest; n < p.next; n++ {
+		o := p.op(n)
+		if o.done || o.task == 0 {
+			continue
+		}
+		done, err := p.space.copier.Done(o.task)
+		if !done && err == nil {
+			break // tasks are done in their order
+		}
+		if o.err = err; err == nil && o.local != nil {
+			o.local.change(SignalOp(o.msg.what), o.msg.offset, o.msg.value)
+		}
+		o.local = nil
+		p.finish(o)
+		moved = true
+	}
+	p.advance()
+	return moved
+}

@@ -1,0 +1,174 @@
+package onesided_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"ncclmesh/tests/sim/adapter"
+	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport"
+	"ncclmesh/transport/conn"
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/onesided"
+)
+
+// gpuSide is one process of a pair with a window in GPU memory.
+type gpuSide struct {
+	side
+	gpu *adapter.GPUMemory
+}
+
+func newGPUSide(t *testing.T, tr *transport.Transport, s *conn.Sender, r *conn.Receiver) *gpuSide {
+	t.Helper()
+	x := &gpuSide{side: side{space: onesided.New()}}
+	x.space.UseCopier(tr.Copier())
+	var err error
+	if x.gpu, err = transporttest.WorldOf(t).Fabric.NewGPUMemory(size); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.gpu.Free(); err != nil {
+			t.Error(err)
+		}
+	})
+	x.b = x.gpu.Bytes()
+	if x.window, err = x.space.RegisterDMABuf(lane.GPUMemory, x.gpu.Addr(), size, 0, x.gpu.FD()); err != nil {
+		t.Fatal(err)
+	}
+	if x.peer, err = x.space.Connect(s, r); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// word returns a word as the GPU sees it.
+func (x *gpuSide) word(at int) uint64 { return binary.LittleEndian.Uint64(x.b[at:]) }
+
+// overGPU runs a test on two processes with a window in GPU memory each.
+func overGPU(t *testing.T, f func(t *testing.T, a, b *gpuSide)) {
+	circuits := func(t testing.TB, from, to *transport.Transport) (*conn.Sender, *conn.Receiver) {
+		return transporttest.ConnectOver(t.(*testing.T), from, to, lane.Circuit, lane.Circuit)
+	}
+	for _, tt := range []struct {
+		name    string
+		connect func(t testing.TB, from, to *transport.Transport) (*conn.Sender, *conn.Receiver)
+	}{
+		{"queue pairs of two adapters", transporttest.Connect},
+		{"circuits", circuits},
+	} {
+		t.Run(tt.name, transporttest.Simulated(func(t *testing.T) {
+			from, to := transporttest.New(t), transporttest.New(t)
+			s1, r1 := tt.connect(t, from, to)
+			s2, r2 := tt.connect(t, to, from)
+			a, b := newGPUSide(t, from, s1, r2), newGPUSide(t, to, s2, r1)
+			await(t, "the windows", &a.side, &b.side, func() bool {
+				_, here := a.peer.Window(1)
+				_, there := b.peer.Window(1)
+				return here && there
+			})
+			f(t, a, b)
+			for _, s := range []*gpuSide{a, b} {
+				if err := errors.Join(s.peer.Close(), s.space.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		}))
+	}
+}
+
+// Words of signals lie in GPU memory. When the GPU sees a change, it sees the bytes of all puts before the signal, from whichever adapter
+// they came.
+func TestSignalsInGPUMemory(t *testing.T) {
+	overGPU(t, func(t *testing.T, a, b *gpuSide) {
+		const at, n, rounds = size - 16, 66 << 10, 60
+		signals := []onesided.Signal{
+			{Window: 1, Do: onesided.SignalInc, Offset: at}, {Window: 1, Do: onesided.SignalAdd, Offset: at, Value: 1},
+		}
+		transporttest.Fill(a.b, 3)
+		var begun, seen uint64
+		var last onesided.Op
+		await(t, "the signals", &a.side, &b.side, func() bool {
+			if begun < rounds && (begun < rounds/2 || begun == seen) { // many at a time, and then one by one
+				op, err := a.peer.PutSignal(1, begun*n, a.window, begun*n, n, signals[begun%2])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if op != 0 {
+					begun, last = begun+1, op
+				}
+			}
+			v := b.word(at)
+			for ; seen < v; seen++ {
+				if !bytes.Equal(a.b[seen*n:][:n], b.b[seen*n:][:n]) {
+					t.Fatalf("the bytes of put %d are not there when its signal is seen", seen)
+				}
+			}
+			return seen == rounds
+		})
+		done(t, "the last operation", &a.side, &b.side, last, nil)
+		op, err := a.peer.Signal(onesided.Signal{Window: 1, Do: onesided.SignalSet, Offset: at, Value: 99})
+		done(t, "a signal that sets", &a.side, &b.side, op, err)
+		await(t, "the word", &a.side, &b.side, func() bool { return b.word(at) == 99 })
+		if _, err := b.window.Word(at); !errors.Is(err, fault.ErrUsage) {
+			t.Errorf("a word of GPU memory for the processor: %v", err)
+		}
+	})
+}
+
+// A process copies within its own GPU memory, and changes words of it, by its adapters.
+func TestSelfInGPUMemory(t *testing.T) {
+	overGPU(t, func(t *testing.T, a, b *gpuSide) {
+		self := &side{space: a.space, peer: a.space.Self()}
+		transporttest.Fill(a.b[:1<<20], 5)
+		op, err := self.peer.PutSignal(1, 2<<20, a.window, 0, 1<<20, onesided.Signal{Window: 1, Do: onesided.SignalAdd, Offset: size - 8, Value: 4})
+		if ok, _ := self.peer.Done(op); ok {
+			t.Error("an operation that adapters carry out is done at once")
+		}
+		done(t, "a put and a signal", self, &b.side, op, err)
+		if !bytes.Equal(a.b[:1<<20], a.b[2<<20:3<<20]) || a.word(size-8) != 4 {
+			t.Errorf("the bytes differ, or the word is %d", a.word(size-8))
+		}
+		op, err = self.peer.Get(1, 2<<20, a.window, 3<<20, 1000)
+		done(t, "a get", self, &b.side, op, err)
+		if !bytes.Equal(a.b[:1000], a.b[3<<20:][:1000]) {
+			t.Error("the bytes of a get differ")
+		}
+		flush, err := self.peer.Flush()
+		done(t, "a flush", self, &b.side, flush, err)
+	})
+}
+
+// A signal for a word of GPU memory in a space without a copier fails the connection, with the reason.
+func TestNoCopier(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) {
+		from, to := transporttest.New(t), transporttest.New(t)
+		s1, r1 := transporttest.Connect(t, from, to)
+		s2, r2 := transporttest.Connect(t, to, from)
+		a, b := newGPUSide(t, from, s1, r2), newSide(t, s2, r1)
+		gpu, err := transporttest.WorldOf(t).Fabric.NewGPUMemory(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.space.Register(lane.GPUMemory, gpu.Addr(), 4096); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the window", &a.side, b, func() bool { _, ok := a.peer.Window(2); return ok })
+		if _, err := a.peer.Signal(onesided.Signal{Window: 2, Do: onesided.SignalInc}); err != nil {
+			t.Fatal(err)
+		}
+		transporttest.Await(t, "the failure", func() bool {
+			a.space.Progress()
+			b.space.Progress()
+			return b.peer.Err() != nil
+		})
+		if err := b.peer.Err(); !errors.Is(err, fault.ErrUsage) {
+			t.Errorf("the peer is lost with %v", err)
+		}
+		if err := errors.Join(a.peer.Close(), b.peer.Close(), a.space.Close(), b.space.Close(), gpu.Free()); err != nil {
+			t.Error(err)
+		}
+	})
+}
