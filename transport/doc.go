@@ -20,14 +20,15 @@
 //	transport/board     the state of a connection that C may read without calling Go
 //	transport/control   one authenticated session for each pair of processes
 //	transport/discovery neighbour discovery: the processes at the other ends of this node's cables
-//	transport/dataport  accepts and authenticates the sockets of lanes
+//	transport/dataport  the sockets of lanes: expected, dialled and authenticated
+//	transport/accept    accepts the sockets of control and dataport, and limits those that have not authenticated
 //	transport/sock      all sockets: the kernel's, or those of a simulated network
 //	transport/topology  ports, addresses and cables of this node
 //	transport/fault     the kinds of errors that all packages share
 //	transport/stats     counters that other processes may read at any time
 //
 // and small ones: threads (thread pool for verbs that block), forkfd (descriptors that a forked child closes), limit (what to
-// report when the process runs out of a resource), lobby (limits unauthenticated connections), clock (timers).
+// report when the process runs out of a resource), clock (timers).
 //
 // # Where to look
 //

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const tooMany = `refused a connection; .* reason="too many unauthenticated connections from one address"`
+const tooMany = `control: refused a connection; .* reason="too many unauthenticated connections from one address"`
 
 // Connections pour in on every port of a rank, from its peer's own node, while the links between the two processes are
 // reset: the job does not notice.
@@ -72,7 +72,7 @@ func TestFlooded(t *testing.T) {
 		_ = unix.Close(fd)
 	}
 	j.await("a", `control: a session continues over another link`)
-	j.await("a", `a connection to a data port was refused; .* reason="too many unauthenticated connections from one address`)
+	j.await("a", `data port: refused a connection; .* reason="too many unauthenticated connections from one address`)
 	j.suffer("moves", "moves")
 	j.enough().ok()
 	if err := errors.Join(targets.Close(), flood.Wait()); err != nil {

@@ -169,8 +169,8 @@ var (
 	backLine     = regexp.MustCompile(`NCCL (?:WARN|INFO) NET/Mesh : \S+ -> \S+ conn \d+: lane \d+ \S+ -> \S+(?: through [^;]*)? (?:has come back|takes the place of [^;]*) after \S+; traffic goes over \d+ lanes?$`)
 	laneName     = regexp.MustCompile(`lane \d+ \S+ -> \S+`)
 	lostLine     = regexp.MustCompile(`NCCL (?:WARN|INFO) NET/Mesh : [^:]+: (\S+ -> \S+ conn \d+): (lane \d+ \S+ -> \S+?)(?: through [^:;]*)?: .*; (?:its traffic goes over the (\d+) lanes? left|no lane is left: .*)$`)
-	relievedLine = regexp.MustCompile(`NCCL INFO NET/Mesh : (?:\S+ says: )?(\S+ -> \S+ conn \d+): lane \d+ .* is no longer needed: `)                                                                                                                       // it had taken the place of one that was lost, or joined
-	portLine     = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, |a connection to a data port was refused; |control: refused a connection; .* reason="not authenticated in time")`) // of a lane or a link that was given up on the way, too
+	relievedLine = regexp.MustCompile(`NCCL INFO NET/Mesh : (?:\S+ says: )?(\S+ -> \S+ conn \d+): lane \d+ .* is no longer needed: `)                                                                                                               // it had taken the place of one that was lost, or joined
+	portLine     = regexp.MustCompile(`NCCL WARN NET/Mesh : ((port went down; check the cable|device failed) |\S+ and \S+ talk over TCP, |data port: refused a connection; |control: refused a connection; .* reason="not authenticated in time")`) // of a lane or a link that was given up on the way, too
 )
 
 // halves are the ends of all connections, in the order of their making. There are no warnings but those of lanes and ports.

@@ -18,6 +18,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/sim/hosts"
+	"ncclmesh/transport/accept"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/sock"
 )
@@ -356,11 +357,11 @@ func TestAcceptWithoutDescriptor(t *testing.T) {
 			t.Fatal(err)
 		}
 		hold(t, c)
-		t.Until("the refusal", func() bool { return b.Stats().Refused[reasonAccept] > 0 })
+		t.Until("the refusal", func() bool { return b.Stats().Refused[accept.AcceptFailed] > 0 })
 		enough()
-		t.Until("the line", func() bool { return strings.Contains(b.logged(), reasonAccept) })
+		t.Until("the line", func() bool { return strings.Contains(b.logged(), accept.AcceptFailed) })
 		for line := range strings.Lines(b.logged()) {
-			if strings.Contains(line, reasonAccept) && (strings.Contains(line, "from=") || !strings.Contains(line, "(ulimit -n)")) {
+			if strings.Contains(line, accept.AcceptFailed) && (strings.Contains(line, "from=") || !strings.Contains(line, "(ulimit -n)")) {
 				t.Errorf("the log says %q, want the limit and no address", line)
 			}
 		}

@@ -36,7 +36,7 @@
 //
 // The listener accepts connections from any address, so every byte is untrusted until a MAC has been verified. A connection
 // that is not yet authenticated costs one goroutine and a few kilobytes for at most 10 s; there are at most 256 of them, and
-// 64 from one address. Above a limit, a random one of those that have not sent a whole Hello is evicted (package lobby).
+// 64 from one address. Above a limit, a random one of those that have not sent a whole Hello is evicted (package accept).
 // Refused connections are closed, counted, and logged once for each address and reason.
 //
 // # Threads

@@ -17,9 +17,8 @@ import (
 	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/accept"
 	"ncclmesh/transport/clock"
-	"ncclmesh/transport/limit"
-	"ncclmesh/transport/lobby"
 	"ncclmesh/transport/sock"
 )
 
@@ -104,18 +103,17 @@ const (
 
 // Endpoint is the control plane of one process.
 type Endpoint struct {
-	cfg     Config
-	log     *slog.Logger
-	addrs   []netip.Addr
-	network sock.Network
-	ln      sock.Listener
-	port    uint16
-	lobby   lobby.Lobby[sock.Conn]
-	names   names
-	count   counters
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	cfg      Config
+	log      *slog.Logger
+	addrs    []netip.Addr
+	network  sock.Network
+	acceptor *accept.Acceptor
+	port     uint16
+	names    names
+	count    counters
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
 
 	firstListen uint32 // ID of the first listen, minus 1
 
@@ -162,7 +160,6 @@ func New(cfg Config) (*Endpoint, error) {
 		log:      cfg.Log,
 		addrs:    addrs,
 		network:  sock.On(cfg.Network),
-		lobby:    lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxPending, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
 		listens:  make(map[uint32]*Listen),
 		dials:    make(map[target]*attempt),
 		offers:   make(map[handshake.SessionID]*offer),
@@ -170,17 +167,23 @@ func New(cfg Config) (*Endpoint, error) {
 		sessions: make(map[sessionKey]*Session),
 		cables:   make(map[string]*cable),
 	}
-	var err error
-	if e.ln, err = e.network.Listen(cfg.bind, "", cfg.PortRange); err != nil {
+	ln, err := e.network.Listen(cfg.bind, "", cfg.PortRange)
+	if err != nil {
 		return nil, fmt.Errorf("control: %w", err)
 	}
-	e.port = e.ln.Addr().Port()
+	e.port = ln.Addr().Port()
 	var first [4]byte
 	cfg.Random.Fill(first[:], "number of the first listen")
 	e.names.add(cfg.Hostname, cfg.Node)
 	e.firstListen = binary.BigEndian.Uint32(first[:])
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	e.spawn(e.accept)
+	e.acceptor = accept.New(accept.Config{
+		Name: "control", Handshake: e.authenticate, Timeout: authTimeout, MaxPending: maxPending, PerSource: maxPerSource,
+		Descriptors: cfg.Descriptors, TimeScale: cfg.TimeScale, Clock: cfg.Clock, Random: cfg.Random, Log: cfg.Log,
+	})
+	if err := e.acceptor.Serve(ln); err != nil {
+		return nil, err
+	}
 	return e, nil
 }
 
@@ -229,7 +232,7 @@ func (e *Endpoint) spawn(f func()) bool {
 	return true
 }
 
-// caught logs a panic. The pending connection that the goroutine served is lost.
+// caught logs a panic of a goroutine that serves no session.
 func (e *Endpoint) caught(p *guard.Panic) { e.log.Error("control: " + p.Report()) }
 
 // addrsFor returns the addresses at which a peer may dial this process. A neighbour gets none, because it may use only
@@ -312,8 +315,7 @@ func (e *Endpoint) Close() error {
 	e.closed = true
 	e.mu.Unlock()
 	e.cancel()
-	err := e.ln.Close()
-	e.lobby.Close()
+	err := e.acceptor.Close()
 	e.wg.Wait()
 	return err
 }

@@ -18,6 +18,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/sim/hosts"
+	"ncclmesh/transport/accept"
 	"ncclmesh/transport/sock"
 )
 
@@ -128,8 +129,8 @@ func TestHostileBytes(t *testing.T) {
 			{"nothing, then the end", "", 0, func(v *visitor) { _ = v.CloseWrite() }},
 			{"noise", reasonMalformed, 0, func(v *visitor) { _, _ = v.Write(noise) }},
 			{"a line of HTTP", reasonMalformed, 0, func(v *visitor) { v.say([]byte("GET / HTTP/1.1\r\n\r\n")) }},
-			{"part of a header", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:5]); _ = v.CloseWrite() }},
-			{"part of a hello", reasonTruncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:50]); _ = v.CloseWrite() }},
+			{"part of a header", accept.Truncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:5]); _ = v.CloseWrite() }},
+			{"part of a hello", accept.Truncated, 0, func(v *visitor) { v.say(v.hello(nil, hello(nil))[:50]); _ = v.CloseWrite() }},
 			{"a hello too long", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0, 0, 0xc0, 1}) }},
 			{"an absurd length", reasonMalformed, 0, func(v *visitor) { v.say([]byte{0x4e, 0x4d, handshake.Version, 0x82, 0xff, 0xff, 0xff, 0xff}) }},
 			{"its own challenge", reasonMalformed, 0, func(v *visitor) { v.say(v.challenge) }},
@@ -187,7 +188,7 @@ func TestHostileBytes(t *testing.T) {
 		if diff := cmp.Diff(append(conns(1, uint32(len(tests))+1), &handshake.Bye{Conn: 1}), got); diff != "" {
 			t.Errorf("messages of the session (-want +got):\n%s", diff)
 		}
-		t.Until("the strangers to be gone", func() bool { return b.Stats().Strangers == 0 })
+		t.Until("the strangers to be gone", func() bool { return b.Stats().Pending == 0 })
 		st := b.Stats()
 		if diff := cmp.Diff(want, st.Refused); diff != "" {
 			t.Errorf("refused (-want +got):\n%s", diff)
@@ -234,8 +235,8 @@ func TestSlowStrangers(t *testing.T) {
 		drip.rejected(0)
 		close(stop)
 		<-done
-		t.Until("both to be counted", func() bool { return b.Stats().Refused[reasonSlow] == 2 })
-		if got := b.Stats().Strangers; got != 0 {
+		t.Until("both to be counted", func() bool { return b.Stats().Refused[accept.TimedOut] == 2 })
+		if got := b.Stats().Pending; got != 0 {
 			t.Errorf("%d strangers are left", got)
 		}
 	})
@@ -255,8 +256,8 @@ func TestSharedAddress(t *testing.T) {
 		if diff := cmp.Diff(conns(1, 1), b.messages(b.first(), 1)); diff != "" {
 			t.Errorf("messages (-want +got):\n%s", diff)
 		}
-		t.Until("some to be counted", func() bool { return b.Stats().Refused[reasonSource] >= 4 })
-		if got := b.Stats().Strangers; got > maxPerSource {
+		t.Until("some to be counted", func() bool { return b.Stats().Refused[accept.TooManyFromSource] >= 4 })
+		if got := b.Stats().Pending; got > maxPerSource {
 			t.Errorf("%d strangers are inside, of one address", got)
 		}
 	})
@@ -269,13 +270,13 @@ func TestManyUnauthenticated(t *testing.T) {
 		for i := range maxPending {
 			visit(t, b, 100+byte(i/maxPerSource))
 		}
-		if got := b.Stats().Strangers; got != maxPending {
+		if got := b.Stats().Pending; got != maxPending {
 			t.Fatalf("%d strangers are inside, want %d", got, maxPending)
 		}
 		a := newNode(t, nil)
 		_, h := b.invite()
 		a.dial(h)
-		t.Until("one to be counted", func() bool { return b.Stats().Refused[reasonCrowded] > 0 })
+		t.Until("one to be counted", func() bool { return b.Stats().Refused[accept.TooMany] > 0 })
 	})
 }
 
@@ -322,7 +323,7 @@ func TestFlood(t *testing.T) {
 		r := b.first()
 		toA, toB := flood(t, a.at(1)), flood(t, b.at(1)) // at both, for either may dial
 		opened := func() int64 { return toA() + toB() }
-		t.Until("the crowds", func() bool { return a.Stats().Strangers >= maxPerSource && b.Stats().Strangers >= maxPerSource })
+		t.Until("the crowds", func() bool { return a.Stats().Pending >= maxPerSource && b.Stats().Pending >= maxPerSource })
 		const resets = 10
 		before := opened()
 		for i := range uint32(resets) {
@@ -340,23 +341,6 @@ func TestFlood(t *testing.T) {
 		}
 		if got := a.Stats(); got.Resumed < resets || got.Dead != 0 {
 			t.Errorf("stats: %+v", got)
-		}
-	})
-}
-
-func TestRefusalsAreLoggedWithinALimit(t *testing.T) {
-	hosts.Run(t, func(t *hosts.Test) {
-		b := newNode(t, nil)
-		for i := range 2 * maxLogged {
-			from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)
-			b.refuse(reasonSlow, from, nil)
-			b.refuse(reasonSlow, from, nil)
-		}
-		if got := strings.Count(b.logged(), "level=WARN"); got != maxLogged+1 {
-			t.Errorf("%d lines, want %d", got, maxLogged+1)
-		}
-		if got := b.Stats().Refused[reasonSlow]; got != 4*maxLogged {
-			t.Errorf("%d refusals counted, want %d", got, 4*maxLogged)
 		}
 	})
 }
@@ -379,7 +363,7 @@ func TestOvertakenHello(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = v.Close()
-		t.Until("the stranger to be gone", func() bool { return b.Stats().Strangers == 0 })
+		t.Until("the stranger to be gone", func() bool { return b.Stats().Pending == 0 })
 		a.send(s, &handshake.Connected{Conn: 2})
 		if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
 			t.Errorf("messages (-want +got):\n%s", diff)

@@ -73,7 +73,7 @@ func (s *Session) read(l *link) {
 		}
 		if err != nil {
 			if err == handshake.ErrFrameMAC {
-				s.e.refuse(reasonFrame, l.remote, err)
+				s.e.acceptor.Refuse(reasonFrame, l.remote, err)
 			}
 			s.linkLost(l, err)
 			return
@@ -92,10 +92,10 @@ func (s *Session) read(l *link) {
 
 // paced counts a frame of a neighbour that was delayed, and logs the first one for each cable.
 func (s *Session) paced() {
-	if first, _ := s.e.count.first(refusal{"paced over " + s.netdev, netip.Addr{}}); first {
+	s.cable.paced.Do(func() {
 		s.e.log.Warn("control: processes at the other end of a cable send more messages than this process accepts from one cable: the rest has to wait",
 			"interface", s.netdev, "peer", s.Name(), "frames a second", cableRate)
-	}
+	})
 	s.e.count.add(func(st *Stats) { st.Paced++ })
 }
 

@@ -65,7 +65,7 @@ func (e *Endpoint) Redeem(listen uint32, s *Session, conn uint32, proof [32]byte
 		}
 	}
 	if err != nil {
-		e.count.refuse(reason)
+		e.acceptor.Count(reason)
 		return fmt.Errorf("control: %v asks for a connection: %w", s, err)
 	}
 	l.used[proof] = struct{}{}
@@ -85,16 +85,16 @@ func (e *Endpoint) listenLocked(listen uint32) (l *Listen, reason string, err er
 	return nil, reasonListen, fmt.Errorf("listen %#x was never made here", listen)
 }
 
-// secret returns the secret of an open listen, or the reason to count and the code to send to the peer.
-func (e *Endpoint) secret(listen uint32) (_ handshake.Secret, reason string, code handshake.RejectCode, err error) {
+// secret returns the secret of an open listen. The error is a *accept.Refusal.
+func (e *Endpoint) secret(listen uint32) (handshake.Secret, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l, reason, err := e.listenLocked(listen)
 	switch {
 	case err == nil:
-		return l.Secret, "", 0, nil
+		return l.Secret, nil
 	case reason == reasonClosed:
-		return handshake.Secret{}, reason, handshake.RejectClosed, err
+		return handshake.Secret{}, refusal(reason, handshake.RejectClosed, err)
 	}
-	return handshake.Secret{}, reason, handshake.RejectListen, err
+	return handshake.Secret{}, refusal(reason, handshake.RejectListen, err)
 }

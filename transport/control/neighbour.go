@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/accept"
 	"ncclmesh/transport/clock"
 	"ncclmesh/transport/sock"
 )
@@ -27,6 +29,7 @@ const (
 type cable struct {
 	accepted int           // sessions that are accepted or in handshake; guarded by Endpoint.mu
 	pace     *rate.Limiter // limits the frames of all sessions, whichever side dialled
+	paced    sync.Once     // logs that frames were delayed
 }
 
 // cableLocked returns the cable at an interface. It makes the entry at the first call and never deletes it, so that a
@@ -96,21 +99,21 @@ func (e *Endpoint) DialNeighbour(ctx context.Context, process handshake.ProcessI
 }
 
 // admitNeighbour checks the Hello of a neighbour, and returns the interface that it arrived on, with a slot reserved
-// there ([Endpoint.reserveSlot]). On an error it returns the reason to count, and the code to send to the dialler.
-func (e *Endpoint) admitNeighbour(v *pendingConn, x *handshake.Exchange) (netdev, reason string, reject handshake.RejectCode, err error) {
+// there ([Endpoint.reserveSlot]). The error is a *accept.Refusal.
+func (e *Endpoint) admitNeighbour(c *accept.Conn, x *handshake.Exchange) (netdev string, err error) {
 	if e.cfg.NeighbourSecret == nil {
-		return "", reasonNeighbour, handshake.RejectNeighbour, errors.New("this process does not relay")
+		return "", refusal(reasonNeighbour, handshake.RejectNeighbour, errors.New("this process does not relay"))
 	}
 	if err := x.Verify(e.cfg.NeighbourSecret[:]); err != nil {
-		return "", reasonKey, handshake.RejectKey, err
+		return "", refusal(reasonKey, handshake.RejectKey, err)
 	}
-	if netdev, err = e.cable(v.Conn); err != nil {
-		return "", reasonCable, handshake.RejectNeighbour, err
+	if netdev, err = e.cable(c.Conn); err != nil {
+		return "", refusal(reasonCable, handshake.RejectNeighbour, err)
 	}
 	if !e.reserveSlot(netdev) {
-		return "", reasonNeighbours, 0, fmt.Errorf("neighbours have %d sessions here over %s, and may have no more", maxOfCable, netdev)
+		return "", refusal(reasonNeighbours, 0, fmt.Errorf("neighbours have %d sessions here over %s, and may have no more", maxOfCable, netdev))
 	}
-	return netdev, "", 0, nil
+	return netdev, nil
 }
 
 // cable returns the interface that an accepted connection arrived on, if neighbours may connect there, and binds the

@@ -360,19 +360,19 @@ func (e *Endpoint) patience() sock.Patience {
 }
 
 // readmit continues the session over a connection whose dialler has authenticated as its peer.
-func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, received uint64) (handshake.RejectCode, error) {
+func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, received uint64) error {
 	s.mu.Lock()
 	if s.life.At() == Over || s.byeReceived {
 		s.mu.Unlock()
-		return handshake.RejectSession, errors.New("the session is over")
+		return refusal("", handshake.RejectSession, errors.New("the session is over"))
 	}
 	if s.dialled && s.helloSent {
 		s.mu.Unlock()
-		return handshake.RejectBusy, errors.New("the session is being resumed from this side")
+		return refusal("", handshake.RejectBusy, errors.New("the session is being resumed from this side"))
 	}
 	if received < s.acked {
 		s.mu.Unlock()
-		return 0, errors.New("replaced by a later attempt to resume")
+		return errors.New("replaced by a later attempt to resume")
 	}
 	// From here on received does not change, because frames of the old link are not accepted any more.
 	raw, keys, err := x.SayWelcome(&handshake.Welcome{
@@ -380,7 +380,7 @@ func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, 
 	})
 	if err != nil {
 		s.mu.Unlock()
-		return 0, err
+		return err
 	}
 	l := newLink(c, in, keys, raw)
 	old, err := s.resumeLocked(l, received)
@@ -390,9 +390,9 @@ func (s *Session) readmit(c sock.Conn, in *bufio.Reader, x *handshake.Exchange, 
 	}
 	if err != nil {
 		s.end(err)
-		return 0, err
+		return err
 	}
-	return 0, nil
+	return nil
 }
 
 // linkLost handles the failure of a link: it starts to redial, or ends the session if its end was agreed.

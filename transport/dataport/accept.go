@@ -1,18 +1,13 @@
 package dataport
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
-	"os"
 	"time"
 
-	"ncclmesh/guard"
 	"ncclmesh/handshake"
+	"ncclmesh/transport/accept"
 	"ncclmesh/transport/limit"
-	"ncclmesh/transport/lobby"
 	"ncclmesh/transport/sock"
 )
 
@@ -23,115 +18,75 @@ const (
 	maxPerSource = 256
 )
 
-const (
-	authTimeout = 5 * time.Second       // for a connection to authenticate, before TimeScale
-	acceptPause = 50 * time.Millisecond // after no descriptor was left
-)
+// authTimeout is how long a connection may take to authenticate, before TimeScale.
+const authTimeout = 5 * time.Second
 
-// Reasons of refusals, as counted and logged.
+// Reasons for refusals beside those of package accept, as counted and logged.
 const (
-	reasonCrowded   = "too many unauthenticated connections"
-	reasonSource    = "too many unauthenticated connections from one address"
-	reasonAccept    = "it could not be accepted here"
-	reasonSlow      = "not authenticated in time"
-	reasonTruncated = "ended in the middle of its first message"
 	reasonMalformed = "malformed first message"
 	reasonUnknown   = "no such lane is expected"
 	reasonMAC       = "wrong MAC"
 )
 
-// accept accepts connections until the listener is closed.
-func (e *Endpoint) accept(ln sock.Listener) {
-	for {
-		c, err := ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // peers stay in the kernel's queue meanwhile
-			e.refuse(reasonAccept, netip.AddrPort{}, limit.Own(err))
-			select {
-			case <-e.ctx.Done():
-				return
-			case <-e.cfg.Clock.After(e.scaled(acceptPause)):
-			}
-			continue
-		}
-		s := e.lobby.Enter(c, c.Remote())
-		if s == nil {
-			e.refuse(reasonCrowded, c.Remote(), nil)
-			_ = c.Close()
-			continue
-		}
-		e.wg.Go(func() { guard.Run(func() { e.receive(s) }, e.caught) })
+// authenticate runs the listener's side of the handshake, and passes the lane or hop on to its owner.
+func (e *Endpoint) authenticate(c *accept.Conn) error {
+	var hello [handshake.LaneHelloSize]byte
+	if _, err := io.ReadFull(c.Conn, hello[:]); err != nil {
+		return err
 	}
-}
-
-// receive runs the listener's side of the handshake.
-func (e *Endpoint) receive(s *lobby.Stranger[sock.Conn]) {
-	_ = s.Conn.SetDeadline(time.Now().Add(e.scaled(authTimeout)))
-	call, welcome, reason, err := e.readHello(s)
-	eviction := e.lobby.Leave(s)
-	delivered := false // the connection was passed to its owner
-	defer func() {
-		if !delivered {
-			_ = s.Conn.Close()
-		}
-	}()
-	switch {
-	case eviction == lobby.LobbyEnded:
-		return
-	case eviction == lobby.OverShare:
-		e.refuse(reasonSource, s.Source, nil)
-		return
-	case eviction == lobby.OverCrowd:
-		e.refuse(reasonCrowded, s.Source, nil)
-		return
-	case err != nil:
-		if reason != "" {
-			e.refuse(reason, s.Source, err)
-		}
-		return
+	if err := c.HelloRead(); err != nil {
+		return err
 	}
+	name, err := handshake.HearLaneHello(hello)
+	if err != nil {
+		return &accept.Refusal{Reason: reasonMalformed, Err: err}
+	}
+	call := e.lookUp(name)
+	if call == nil {
+		return &accept.Refusal{Reason: reasonUnknown, Err: fmt.Errorf("session %v connection %d lane %d", name.Session, name.Conn, name.Lane)}
+	}
+	if err := handshake.CheckLaneHello(call.end.Key, hello, call.end.Tokens); err != nil {
+		return &accept.Refusal{Reason: reasonMAC, Err: err}
+	}
+	welcome := handshake.LaneWelcome(call.end.Key, hello, call.end.Tokens)
+	c.Authenticated()
 	if call.hop != nil {
-		delivered = e.deliverHop(call, s, welcome[:])
-	} else {
-		e.deliverLane(call, s, welcome[:])
+		return e.deliverHop(call, c.Conn, welcome[:])
 	}
+	return e.deliverLane(call, c.Conn, welcome[:])
 }
 
 // deliverLane passes the stream of an authenticated lane to the caller of Expect. It makes the stream before it claims
 // the expectation, so that the expectation remains if this node has no descriptor for the stream.
-func (e *Endpoint) deliverLane(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) {
-	stream, err := e.stream(s.Conn)
+func (e *Endpoint) deliverLane(call *Call, c sock.Conn, welcome []byte) error {
+	stream, err := e.stream(c)
 	if err != nil {
-		e.refuse(reasonAccept, s.Source, limit.Own(err))
-		return
+		return &accept.Refusal{Reason: accept.AcceptFailed, Err: limit.Own(err)}
 	}
 	if !e.claim(call) {
-		e.refuse(reasonUnknown, s.Source, nil)
 		_ = stream.Close()
-		return
+		return &accept.Refusal{Reason: reasonUnknown}
 	}
 	// This side has the lane before the dialler receives the welcome.
 	call.lane(stream)
-	_, _ = s.Conn.Write(welcome) // on an error the lane fails by itself
+	_, _ = c.Write(welcome) // on an error the lane fails by itself
+	_ = c.Close()
+	return nil
 }
 
-// deliverHop passes the connection of an authenticated hop to the caller of ExpectHop, and reports whether it did. It
-// sends the welcome first, because the bytes of the circuit follow it on the connection.
-func (e *Endpoint) deliverHop(call *Call, s *lobby.Stranger[sock.Conn], welcome []byte) bool {
-	if err := s.Conn.SetPatience(e.patience()); err != nil {
-		e.refuse(reasonAccept, s.Source, limit.Own(err))
-		return false
+// deliverHop passes the connection of an authenticated hop to the caller of ExpectHop. It sends the welcome first, because
+// the bytes of the circuit follow it on the connection.
+func (e *Endpoint) deliverHop(call *Call, c sock.Conn, welcome []byte) error {
+	if err := c.SetPatience(e.patience()); err != nil {
+		return &accept.Refusal{Reason: accept.AcceptFailed, Err: limit.Own(err)}
 	}
 	if !e.claim(call) {
-		e.refuse(reasonUnknown, s.Source, nil)
-		return false
+		return &accept.Refusal{Reason: reasonUnknown}
 	}
-	_, _ = s.Conn.Write(welcome) // on an error the hop fails by itself
-	_ = s.Conn.SetDeadline(time.Time{})
-	call.hop(s.Conn)
-	return true
+	_, _ = c.Write(welcome) // on an error the hop fails by itself
+	_ = c.SetDeadline(time.Time{})
+	call.hop(c)
+	return nil
 }
 
 // patience returns the TCP keep-alive settings of lanes and hops. If KeepAlive is more than a second, all keep-alive
@@ -150,59 +105,4 @@ func (e *Endpoint) stream(c sock.Conn) (*sock.Stream, error) {
 		return nil, err
 	}
 	return c.Stream()
-}
-
-// readHello reads and verifies the hello of a pending connection.
-func (e *Endpoint) readHello(s *lobby.Stranger[sock.Conn]) (call *Call, welcome [handshake.LaneWelcomeSize]byte, reason string, err error) {
-	var hello [handshake.LaneHelloSize]byte
-	if n, err := io.ReadFull(s.Conn, hello[:]); err != nil {
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			reason = reasonSlow
-		case n > 0:
-			reason = reasonTruncated
-		}
-		return nil, welcome, reason, err
-	}
-	e.lobby.Heard(s) // if the connection was evicted before, Leave returns the reason
-	name, err := handshake.HearLaneHello(hello)
-	if err != nil {
-		return nil, welcome, reasonMalformed, err
-	}
-	call = e.lookUp(name)
-	if call == nil {
-		return nil, welcome, reasonUnknown, fmt.Errorf("session %v connection %d lane %d", name.Session, name.Conn, name.Lane)
-	}
-	if err := handshake.CheckLaneHello(call.end.Key, hello, call.end.Tokens); err != nil {
-		return nil, welcome, reasonMAC, err
-	}
-	return call, handshake.LaneWelcome(call.end.Key, hello, call.end.Tokens), "", nil
-}
-
-const maxLogged = 64 // refusals that are logged; later ones are only counted
-
-// refuse counts a refusal, and logs the first one of each reason. The address is not known if the connection could not
-// be accepted.
-func (e *Endpoint) refuse(reason string, from netip.AddrPort, err error) {
-	e.mu.Lock()
-	if e.stats.Refused == nil {
-		e.stats.Refused = map[string]uint64{}
-	}
-	e.stats.Refused[reason]++
-	if limit.IsOwn(err) {
-		e.lastLimit = err
-		e.limitHits++
-	}
-	log := e.stats.Refused[reason] == 1 && len(e.stats.Refused) <= maxLogged
-	e.mu.Unlock()
-	if log {
-		args := []any{"reason", reason}
-		if from.IsValid() {
-			args = append([]any{"from", from}, args...)
-		}
-		if err != nil {
-			args = append(args, "err", err)
-		}
-		e.log.Warn("a connection to a data port was refused; more of this kind are only counted", args...)
-	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/sim/hosts"
+	"ncclmesh/transport/accept"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/sock"
 )
@@ -191,7 +192,7 @@ func TestStrangers(t *testing.T) {
 		reason string
 	}{
 		{"nothing", nil, true, ""},
-		{"half a hello", hello(func(*End) {})[:20], true, reasonTruncated},
+		{"half a hello", hello(func(*End) {})[:20], true, accept.Truncated},
 		{"random bytes", []byte("GET / HTTP/1.1\r\nHost: spark-a\r\nUser-Agent: something else\r\n\r\n"), false, reasonMalformed},
 		{"an unknown session", hello(func(x *End) { x.Name.Session[0]++ }), false, reasonUnknown},
 		{"an unknown connection", hello(func(x *End) { x.Name.Conn++ }), false, reasonUnknown},
@@ -262,9 +263,9 @@ func TestSilentCrowd(t *testing.T) {
 		}
 		_, got := expect(t, e, end(lo4))
 		closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))
-		t.Until("one to be counted as too many", func() bool { return e.Stats().Refused[reasonCrowded] > 0 })
-		if s := e.Stats(); s.Inside > maxPending {
-			t.Errorf("%d inside", s.Inside)
+		t.Until("one to be counted as too many", func() bool { return e.Stats().Refused[accept.TooMany] > 0 })
+		if s := e.Stats(); s.Pending > maxPending {
+			t.Errorf("%d pending", s.Pending)
 		}
 	})
 }
@@ -275,9 +276,9 @@ func TestSilentStranger(t *testing.T) {
 		e := newEndpoint(t)
 		c := intrude(t, listen(t, e, lo4), nil)
 		closedByPeer(t, c)
-		t.Until("it to be counted", func() bool { return e.Stats().Refused[reasonSlow] == 1 })
-		if s := e.Stats(); s.Inside != 0 {
-			t.Errorf("%d inside", s.Inside)
+		t.Until("it to be counted", func() bool { return e.Stats().Refused[accept.TimedOut] == 1 })
+		if s := e.Stats(); s.Pending != 0 {
+			t.Errorf("%d pending", s.Pending)
 		}
 	})
 }
@@ -292,7 +293,7 @@ func TestSharedAddress(t *testing.T) {
 			c := intrude(t, to, nil)
 			t.Cleanup(func() { _ = c.Close() })
 		}
-		t.Until("the crowd", func() bool { return e.Stats().Refused[reasonSource] >= 4 })
+		t.Until("the crowd", func() bool { return e.Stats().Refused[accept.TooManyFromSource] >= 4 })
 		x := end(lo4)
 		before, _ := expect(t, e, x)
 		for range 20 {
@@ -303,8 +304,8 @@ func TestSharedAddress(t *testing.T) {
 		if err := e.Why(before); err == nil || !strings.Contains(err.Error(), "the data port has too many connections") {
 			t.Errorf("why a lane may not have come: %v", err)
 		}
-		if s := e.Stats(); s.Inside > maxPerSource || s.Refused[reasonCrowded]+s.Refused[reasonSlow] != 0 {
-			t.Errorf("%d inside; refused %v", s.Inside, s.Refused)
+		if s := e.Stats(); s.Pending > maxPerSource || s.Refused[accept.TooMany]+s.Refused[accept.TimedOut] != 0 {
+			t.Errorf("%d pending; refused %v", s.Pending, s.Refused)
 		}
 	})
 }
@@ -393,7 +394,7 @@ func TestCancelAndClose(t *testing.T) {
 			t.Errorf("a lane nobody waits for came up as %v", fd)
 		}
 		silent := intrude(t, to, nil)
-		t.Until("the stranger", func() bool { return e.Stats().Inside > 0 })
+		t.Until("the stranger", func() bool { return e.Stats().Pending > 0 })
 		dialled := make(chan error, 1)
 		go func() {
 			_, err := e.Dial(context.Background(), end(lo4), to)
@@ -479,7 +480,7 @@ func TestNoDescriptor(t *testing.T) {
 			}
 		}
 		_ = c.Close()
-		if line := wait(t, "a line of the log", said); !strings.Contains(line, reasonAccept) || strings.Contains(line, "from=") {
+		if line := wait(t, "a line of the log", said); !strings.Contains(line, accept.AcceptFailed) || strings.Contains(line, "from=") {
 			t.Errorf("the log says %q, want the reason and no address, which nobody knows", line)
 		}
 		closeAll(t, dial(t, e, end(lo4), to), wait(t, "the lane", got))

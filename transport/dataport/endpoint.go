@@ -4,19 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
-	"ncclmesh/guard"
 	"ncclmesh/handshake"
 	"ncclmesh/random"
+	"ncclmesh/transport/accept"
 	"ncclmesh/transport/clock"
-	"ncclmesh/transport/limit"
-	"ncclmesh/transport/lobby"
 	"ncclmesh/transport/sock"
 )
 
@@ -56,21 +52,17 @@ type End struct {
 
 // Endpoint makes all TCP connections of a process's lanes.
 type Endpoint struct {
-	cfg     Config
-	log     *slog.Logger
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	lobby   lobby.Lobby[sock.Conn]
-	network sock.Network
+	cfg      Config
+	ctx      context.Context
+	cancel   context.CancelFunc
+	acceptor *accept.Acceptor
+	network  sock.Network
 
 	mu        sync.Mutex
 	closed    bool
 	listeners map[listenAddr]sock.Listener
 	expected  map[handshake.LaneName]*Call
-	stats     Stats
-	lastLimit error  // last error about a resource that this node ran out of
-	limitHits uint64 // number of such errors
+	stats     Stats // Dialled and Accepted
 }
 
 // listenAddr is the address and interface of a listener.
@@ -85,7 +77,7 @@ type Stats struct {
 	Accepted uint64            // lanes accepted
 	Refused  map[string]uint64 // connections refused, by reason
 	Expected int               // lanes that have not connected yet
-	Inside   int               // connections that have not authenticated yet
+	Pending  int               // connections that have not authenticated yet
 }
 
 // New makes an Endpoint. It does not listen yet.
@@ -98,12 +90,14 @@ func New(cfg Config) *Endpoint {
 	}
 	e := &Endpoint{
 		cfg:       cfg,
-		log:       cfg.Log,
 		network:   sock.On(cfg.Network),
-		lobby:     lobby.Lobby[sock.Conn]{Max: limit.Strangers(maxPending, cfg.Descriptors), PerSource: maxPerSource, Random: cfg.Random},
 		listeners: map[listenAddr]sock.Listener{},
 		expected:  map[handshake.LaneName]*Call{},
 	}
+	e.acceptor = accept.New(accept.Config{
+		Name: "data port", Handshake: e.authenticate, Timeout: authTimeout, MaxPending: maxPending, PerSource: maxPerSource,
+		Descriptors: cfg.Descriptors, TimeScale: cfg.TimeScale, Clock: cfg.Clock, Random: cfg.Random, Log: cfg.Log,
+	})
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -123,14 +117,13 @@ func (e *Endpoint) Listen(addr netip.Addr, netdev string) (uint16, error) {
 		if ln, err = e.network.Listen(netip.AddrPortFrom(at.addr, 0), at.netdev, e.cfg.PortRange); err != nil {
 			return 0, fmt.Errorf("listen for lanes at %v on %s: %w", addr, netdev, err)
 		}
+		if err := e.acceptor.Serve(ln); err != nil {
+			return 0, err
+		}
 		e.listeners[at] = ln
-		e.wg.Go(func() { guard.Run(func() { e.accept(ln) }, e.caught) })
 	}
 	return ln.Addr().Port(), nil
 }
-
-// caught logs a panic. The connection or the listener that the goroutine served is lost.
-func (e *Endpoint) caught(p *guard.Panic) { e.log.Error("data port: " + p.Report()) }
 
 // Call is a lane, or a hop, that the other side is expected to dial.
 type Call struct {
@@ -138,25 +131,13 @@ type Call struct {
 	lane func(*sock.Stream) // either lane or hop is nil
 	hop  func(sock.Conn)
 
-	limitHits, evictions uint64 // counts of the Endpoint when the Call was made
+	made accept.Mark // when the Call was made
 }
 
 // Why returns the cause on this side that may have prevented a lane from connecting since it was expected: this node
 // ran out of a resource, or had too many unauthenticated connections. It returns nil if there is none.
 func (e *Endpoint) Why(c *Call) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.limitHits > c.limitHits {
-		return e.lastLimit
-	}
-	if n := e.evictionsLocked() - c.evictions; n > 0 {
-		return fmt.Errorf("the data port has too many connections: %d unauthenticated ones were closed meanwhile; the log names the first", n)
-	}
-	return nil
-}
-
-func (e *Endpoint) evictionsLocked() uint64 {
-	return e.stats.Refused[reasonCrowded] + e.stats.Refused[reasonSource]
+	return e.acceptor.Since(c.made)
 }
 
 // Expect announces a lane. Once a connection authenticates as its other end, got is called once with the stream, on
@@ -174,7 +155,7 @@ func (e *Endpoint) ExpectHop(end End, got func(sock.Conn)) (*Call, error) {
 func (e *Endpoint) expect(c *Call) (*Call, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c.limitHits, c.evictions = e.limitHits, e.evictionsLocked()
+	c.made = e.acceptor.Mark()
 	end := c.end
 	if e.closed {
 		return nil, net.ErrClosed
@@ -224,9 +205,9 @@ func (e *Endpoint) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
-	s.Refused = maps.Clone(s.Refused)
+	s.Refused = e.acceptor.Counts()
 	s.Expected = len(e.expected)
-	s.Inside = e.lobby.Len()
+	s.Pending = e.acceptor.Pending()
 	return s
 }
 
@@ -239,17 +220,8 @@ func (e *Endpoint) Close() error {
 		return nil
 	}
 	e.closed = true
-	listeners := slices.SortedFunc(maps.Values(e.listeners), func(a, b sock.Listener) int { return a.Addr().Compare(b.Addr()) })
 	clear(e.expected)
 	e.mu.Unlock()
 	e.cancel()
-	var first error
-	for _, ln := range listeners {
-		if err := ln.Close(); err != nil && first == nil {
-			first = err
-		}
-	}
-	e.lobby.Close()
-	e.wg.Wait()
-	return first
+	return e.acceptor.Close()
 }

@@ -1,3 +1,3 @@
-// Package limit knows what this node may use: how many descriptors the process may have, and which errors say that this
-// node has run out of something, so that nobody looks for the fault at a peer.
+// Package limit returns what this node may use, and recognises errors that say that it ran out of something, such as
+// descriptors, so that the fault is not looked for at a peer.
 package limit

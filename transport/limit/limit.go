@@ -3,26 +3,18 @@ package limit
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"golang.org/x/sys/unix"
 )
 
-// listeners is how many kinds of listener let strangers in: the control port, and the data ports.
-const listeners = 2
-
-// Strangers is how many connections that have not proved themselves one kind of listener may hold: most, or fewer where
-// all of them together would come to a quarter of the descriptors that the process may ever have. hard is how many those are;
-// 0 is as many as the kernel says.
-func Strangers(most int, hard uint64) int {
-	if hard == 0 {
-		var l unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-			return most
-		}
-		hard = l.Max
+// Descriptors returns how many descriptors the process may ever have.
+func Descriptors() uint64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return math.MaxUint64
 	}
-	quarter := (max(hard, 4) - 1) / 4 // stays below it
-	return int(max(1, min(uint64(most), quarter/listeners)))
+	return l.Max
 }
 
 // Error is a system call that failed because this node has run out of something.

@@ -4,35 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
-
-func TestStrangers(t *testing.T) {
-	tests := []struct {
-		most int
-		hard uint64
-		want int
-	}{
-		{256, 1 << 20, 256},
-		{256, math.MaxUint64, 256},
-		{256, 4096, 256},
-		{512, 4096, 511},
-		{256, 1024, 127},
-		{256, 64, 7},
-		{256, 8, 1},
-		{256, 1, 1},
-	}
-	for _, tt := range tests {
-		if got := Strangers(tt.most, tt.hard); got != tt.want {
-			t.Errorf("%d wanted of %d descriptors: %d, want %d", tt.most, tt.hard, got, tt.want)
-		}
-	}
-}
 
 func TestOwn(t *testing.T) {
 	tests := []struct {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"ncclmesh/tools/ncclmesh/fleet"
-	"ncclmesh/transport/lobby"
+	"ncclmesh/transport/accept"
 )
 
 const (
@@ -23,12 +23,12 @@ const (
 
 // Meeting is rank 0's side. Its methods may be called from any goroutine.
 type Meeting struct {
-	place Place
-	host  string // this node's
-	key   []byte
-	at    *net.TCPListener
-	lobby lobby.Lobby[*net.TCPConn] // those that have not said who they are
-	work  sync.WaitGroup
+	place   Place
+	host    string // this node's
+	key     []byte
+	at      *net.TCPListener
+	limiter accept.Limiter // connections that have not authenticated
+	work    sync.WaitGroup
 
 	mu      sync.Mutex
 	ranks   map[int]*rank
@@ -58,7 +58,7 @@ func Open(p Place, port int, key string) (*Meeting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rank 0 cannot wait for the others: %w; another port is chosen with --rank-port, on all ranks", err)
 	}
-	m := &Meeting{place: p, host: host, key: []byte(key), at: at, lobby: lobby.Lobby[*net.TCPConn]{Max: crowd, PerSource: waiting}, ranks: map[int]*rank{}, changed: make(chan struct{})}
+	m := &Meeting{place: p, host: host, key: []byte(key), at: at, limiter: accept.Limiter{Max: crowd, PerSource: waiting}, ranks: map[int]*rank{}, changed: make(chan struct{})}
 	m.work.Go(m.accept)
 	return m, nil
 }
@@ -73,16 +73,17 @@ func (m *Meeting) accept() {
 			time.Sleep(10 * time.Millisecond) // of descriptors, mostly
 			continue
 		}
-		s := m.lobby.Enter(c, c.RemoteAddr().(*net.TCPAddr).AddrPort())
-		if s == nil { // whoever is a rank comes again
+		from := c.RemoteAddr().(*net.TCPAddr).AddrPort()
+		p := m.limiter.Add(c, from)
+		if p == nil { // whoever is a rank comes again
 			_ = c.Close()
 			continue
 		}
 		m.work.Go(func() {
-			if err := m.receive(s); err != nil {
+			if err := m.receive(c, p); err != nil {
 				_ = c.Close()
 				m.mu.Lock()
-				m.refused = fmt.Errorf("%v: %w", s.Source, err)
+				m.refused = fmt.Errorf("%v: %w", from, err)
 				m.mu.Unlock()
 			}
 		})
@@ -90,14 +91,14 @@ func (m *Meeting) accept() {
 }
 
 // receive finds out who has come.
-func (m *Meeting) receive(s *lobby.Stranger[*net.TCPConn]) error {
+func (m *Meeting) receive(c *net.TCPConn, p *accept.Pending) error {
 	w := welcome{Schema, nonce()}
 	var a arrival
-	err := say(s.Conn, w)
+	err := say(c, w)
 	if err == nil {
-		err = hear(s.Conn, greeting, &a)
+		err = hear(c, greeting, &a)
 	}
-	if m.lobby.Leave(s) != lobby.Stayed {
+	if m.limiter.Remove(p) != accept.NotEvicted {
 		return nil // and is closed
 	}
 	switch {
@@ -120,7 +121,7 @@ func (m *Meeting) receive(s *lobby.Stranger[*net.TCPConn]) error {
 		m.changed = make(chan struct{})
 	}
 	select {
-	case r.free <- parked{s.Conn, prove(m.key, "asker", w, a)}:
+	case r.free <- parked{c, prove(m.key, "asker", w, a)}:
 		return nil
 	default:
 		return fmt.Errorf("rank %d has %d connections that nobody needs", a.Rank, waiting)
@@ -227,7 +228,7 @@ func (m *Meeting) port() int { return m.at.Addr().(*net.TCPAddr).Port }
 // Close dismisses the other ranks. Questions must have ended.
 func (m *Meeting) Close() error {
 	err := m.at.Close()
-	m.lobby.Close()
+	m.limiter.Close()
 	m.work.Wait() // nobody comes any more
 	for _, r := range m.ranks {
 		for len(r.free) > 0 {
