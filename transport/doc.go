@@ -12,14 +12,15 @@
 //	transport/conn      one end of a connection: messages, and its lanes: set-up, validation, failure, repair and end
 //	transport/conn/...  failover: what follows the failure of a lane, as a protocol without locks or time
 //	transport/path      the paths to a peer, and the share of each in a connection
+//	transport/overlay   all that the other packages use of the next four: routes and circuits through other nodes
+//	transport/discovery neighbour discovery: the processes at the other ends of this node's cables
 //	transport/routing   the map of the mesh, and routes to nodes that share no cable with this one
-//	transport/lane      a lane: state, memory, events; the interface of a carrier
-//	transport/lane/...  verbs, tcp and circuit: the carriers
 //	transport/relay     circuits: lanes through other nodes, and those relayed for other nodes
 //	transport/relay/... hop and engine: endpoints and forwarder of circuits over RDMA
+//	transport/lane      a lane: state, memory, events; the interface of a carrier
+//	transport/lane/...  verbs, tcp and circuit: the carriers
 //	transport/board     the state of a connection that C may read without calling Go
 //	transport/control   one authenticated session for each pair of processes
-//	transport/discovery neighbour discovery: the processes at the other ends of this node's cables
 //	transport/dataport  the sockets of lanes: expected, dialled and authenticated
 //	transport/accept    accepts the sockets of control and dataport, and limits those that have not authenticated
 //	transport/sock      all sockets: the kernel's, or those of a simulated network
@@ -41,7 +42,8 @@
 //	where data per lane is traced             conn, trace.go; then profiler.go in ncclnet
 //	which route is preferred                  routing, route.go
 //	in which order paths are tried            path, find.go; then route.go
-//	what another node may request             neighbours.go; relay, carry.go
+//	what another node may request             relay, carry.go; control, neighbour.go
+//	what relaying needs of the process        overlay, overlay.go
 //	where all paths are tried                 survey.go here and in path
 //	where to add a carrier                    beside lane/verbs; lane's package comment lists the requirements
 //

@@ -11,7 +11,6 @@ import (
 	"ncclmesh/ibv"
 	"ncclmesh/transport/clock"
 	"ncclmesh/transport/fault"
-	"ncclmesh/transport/lane/circuit"
 	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/path"
@@ -28,7 +27,7 @@ const (
 // openPlain adds the network interfaces as ports for TCP, after the RDMA ports: first those that are usable, then those
 // that may come up.
 func (t *Transport) openPlain(n *topology.Node) error {
-	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Circuits: circuits{t}}
+	o := tcp.Options{Check: t.opts.TCPCheck, Silence: t.env.Scaled(t.opts.LaneWait / 2), Data: t.data, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Circuits: t.overlay}
 	usable, waiting := t.selectPlain(n)
 	all := slices.Concat(usable, waiting)
 	for _, p := range all[:min(len(all), handshake.MaxPorts-len(t.ports))] {
@@ -199,7 +198,6 @@ func (t *Transport) openDevices(n *topology.Node) error {
 		}
 		up = up || p.Active
 		t.ports = append(t.ports, o)
-		t.circuitPorts[o] = circuit.NewPort(o, circuit.Options{Circuits: circuits{t}, GIDs: t.opts.GIDs})
 	}
 	if down == nil && !up {
 		return fmt.Errorf("%w: %w", fault.ErrNoPorts, errors.Join(errs...))

@@ -44,27 +44,10 @@ func (t *Transport) Survey(ctx context.Context, h handshake.Handle) (s Survey, e
 	return s, nil
 }
 
-// Cables returns the interfaces that may have a cable.
-func (t *Transport) Cables() (names []string) {
-	for _, p := range t.meshPorts() {
-		names = append(names, p.Netdev)
-	}
-	return names
-}
-
 // Neighbours runs neighbour discovery on the interfaces that may have a cable, and returns the neighbours that
 // answered. It blocks for some seconds.
 func (t *Transport) Neighbours(ctx context.Context) ([]discovery.Neighbour, error) {
-	if t.discovery == nil {
-		return nil, path.ErrNoRelay
-	}
-	t.discovery.Solicit()
-	select {
-	case <-t.discovery.Done():
-		return t.discovery.Neighbours(), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return t.overlay.Neighbours(ctx)
 }
 
 // Ports returns this node's ports, in the order in which they are reported to peers.

@@ -19,14 +19,11 @@ import (
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/copier"
 	"ncclmesh/transport/dataport"
-	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/verbs"
+	"ncclmesh/transport/overlay"
 	"ncclmesh/transport/path"
-	"ncclmesh/transport/relay"
-	"ncclmesh/transport/relay/engine"
-	"ncclmesh/transport/routing"
 	"ncclmesh/transport/stats"
 	"ncclmesh/transport/threads"
 	"ncclmesh/transport/topology"
@@ -43,29 +40,22 @@ const (
 
 // Transport is this process's end of the mesh. Its methods may be called from any thread.
 type Transport struct {
-	opts         Options
-	log          *slog.Logger
-	host         string
-	process      handshake.ProcessID
-	node         handshake.NodeID
-	ports        []lane.Port
-	page         *stats.Page                      // counters that other processes can read
-	window       *window.Window                   // gives other processes access to page; nil if they have none
-	settings     []handshake.Setting              // settings that are sent to peers
-	localPorts   atomic.Pointer[[]handshake.Port] // ports that are sent to peers, in the same order
-	ep           *control.Endpoint
-	data         *dataport.Endpoint // accepts the sockets of lanes
-	paths        *path.Finder
-	circuitPorts map[lane.Port]lane.Port // circuit ports, by the verbs port that each belongs to
-	copier       *copier.Copier          // over the verbs ports
-	overlayUp    atomic.Bool             // the fields up to engine are set, because relaying is not off
-	discovery    *discovery.Discovery
-	routing      *routing.Router
-	relay        *relay.Relay
-	engine       *engine.Forwarder
-	retiring     atomic.Bool   // this process relays no new circuits
-	relayChanged chan struct{} // holds a token after the relayed circuits have changed
-	env          conn.Env
+	opts       Options
+	log        *slog.Logger
+	host       string
+	process    handshake.ProcessID
+	node       handshake.NodeID
+	ports      []lane.Port
+	page       *stats.Page                      // counters that other processes can read
+	window     *window.Window                   // gives other processes access to page; nil if they have none
+	settings   []handshake.Setting              // settings that are sent to peers
+	localPorts atomic.Pointer[[]handshake.Port] // ports that are sent to peers, in the same order
+	ep         *control.Endpoint
+	data       *dataport.Endpoint // accepts the sockets of lanes
+	paths      *path.Finder
+	copier     *copier.Copier   // over the verbs ports
+	overlay    *overlay.Overlay // routes and circuits through other nodes; nil: relaying is off
+	env        conn.Env
 
 	dataDirect        bool            // see useDataDirect
 	ctx               context.Context // done after Close
@@ -100,8 +90,7 @@ func New(o Options) (_ *Transport, err error) {
 	t := &Transport{
 		opts: o.withDefaults(), conns: map[connKey]*conn.Conn{},
 		listeners: map[uint32]*Listener{}, warned: map[string]bool{}, lastWarned: map[string]time.Time{},
-		repairing: map[*control.Session]chan struct{}{}, circuitPorts: map[lane.Port]lane.Port{},
-		relayChanged: make(chan struct{}, 1),
+		repairing: map[*control.Session]chan struct{}{},
 	}
 	t.log = t.opts.Log
 	t.idleGC = newIdleGC(t.opts.Machine.Clock, t.traffic, t.opts.Machine.collector(), t.caught)
@@ -141,6 +130,7 @@ func New(o Options) (_ *Transport, err error) {
 		t.log.Warn(w)
 	}
 	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, TimeScale: t.opts.TimeScale, Log: t.log})
+	t.overlay = t.newOverlay()
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
@@ -152,7 +142,7 @@ func New(o Options) (_ *Transport, err error) {
 	if err := t.listen(found); err != nil {
 		return nil, err
 	}
-	if err := t.startOverlay(); err != nil {
+	if err := t.overlay.Start(t.ports, t.ep, t.data); err != nil {
 		return nil, err
 	}
 	t.watch()
@@ -162,17 +152,28 @@ func New(o Options) (_ *Transport, err error) {
 
 // newPaths makes the Finder that chooses the lanes of connections. The ports must be open.
 func (t *Transport) newPaths(left []handshake.Setting) *path.Finder {
-	paths := path.NewFinder(path.Config{
+	return path.NewFinder(path.Config{
 		Env: &t.env, Ports: t.ports, Advertised: func() []handshake.Port { return *t.localPorts.Load() },
 		GIDs: t.opts.GIDs, LeftOut: left, Interfaces: t.opts.Interfaces, LaneIfs: t.opts.LaneIfs,
 		QPsPerPath: t.opts.QPsPerPath, TCPStreams: t.opts.TCPStreams,
 		NewID: func() uint32 { return t.lastID.Add(1) }, Add: t.add,
-		Circuits: t.circuitPort, Others: t.otherNodes, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
+		Overlay: t.overlay, Circuits: t.overlay.CircuitPort, RouteWait: t.opts.RouteWait, OnlyRelay: t.opts.Relay == RelayOnly, Node: t.node,
 	})
-	if t.opts.Relay != RelayOff {
-		paths.Routes, paths.Ends = t.routes, t.linkEnds
+}
+
+// newOverlay makes the overlay, or returns nil if relaying is off.
+func (t *Transport) newOverlay() *overlay.Overlay {
+	if t.opts.Relay == RelayOff {
+		return nil
 	}
-	return paths
+	return overlay.New(overlay.Config{
+		Process: t.process, Node: t.node, Hostname: t.host, Dedicated: t.opts.Dedicated, Observes: t.opts.Observes, Key: t.opts.Key,
+		Memory: int64(t.opts.RelayMemory) << 20, Silence: t.env.Scaled(t.opts.LaneWait), GIDs: t.opts.GIDs,
+		Network: t.opts.Machine.Network, PortRange: t.opts.PortRange, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock,
+		Random: t.opts.Machine.Random, Log: t.log, Context: t.ctx, Counts: t.page.Relay(),
+		Cables: t.cablePorts, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
+		Background: t.background, NoteWork: t.idleGC.noteWork,
+	})
 }
 
 // listen starts the control plane.
@@ -187,13 +188,8 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 	if err != nil {
 		return err
 	}
-	var secret *handshake.Secret
-	if t.opts.Relay != RelayOff {
-		s := handshake.HailSecret([]byte(t.opts.Key))
-		secret = &s
-	}
 	t.ep, err = control.New(control.Config{
-		Process: t.process, PID: t.opts.Machine.pid(), Node: t.node, Hostname: t.host, NeighbourSecret: secret, Cable: t.isCable,
+		Process: t.process, PID: t.opts.Machine.pid(), Node: t.node, Hostname: t.host, NeighbourSecret: t.overlay.Secret(), Cable: t.isCable,
 		Addrs:     addrs,
 		Ports:     func() []handshake.Port { return *t.localPorts.Load() },
 		Settings:  func() []handshake.Setting { return t.settings },
@@ -214,7 +210,7 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 // needsPeer reports whether the peer of a session is still needed: by connections, by relayed circuits, or because a
 // listener is open here and the peer may be about to connect.
 func (t *Transport) needsPeer(s *control.Session) bool {
-	if len(t.connsOf(s)) > 0 || t.overlayUp.Load() && t.relay.Uses(s) {
+	if len(t.connsOf(s)) > 0 || t.overlay.Uses(s) {
 		return true
 	}
 	t.mu.Lock()
@@ -263,24 +259,12 @@ func (t *Transport) message(s *control.Session, m handshake.Message) {
 			t.opened(s, m)
 			return
 		}
-	case *handshake.AskMap:
-		if t.overlayUp.Load() {
-			t.routing.HandleQuery(s, m)
-		}
-		return
-	case *handshake.Map:
-		if t.overlayUp.Load() {
-			t.routing.HandleReply(s, m)
-		}
-		return
-	case *handshake.Carry, *handshake.Arrive, *handshake.Carried, *handshake.Drop, *handshake.Silent:
-		if t.overlayUp.Load() {
-			t.relay.Message(s, m)
-		}
-		return
 	case *handshake.Ports:
 		t.paths.PeerChanged(s, m.Ports)
 		t.repair(s)
+		return
+	}
+	if t.overlay.Message(s, m) {
 		return
 	}
 	id, ok := connOf(m)
@@ -337,13 +321,7 @@ func (t *Transport) dead(s *control.Session, err error) {
 		err = errors.New("it ended its work")
 	}
 	t.paths.PeerGone(s)
-	if t.overlayUp.Load() {
-		t.relay.SessionEnded(s)
-		t.routing.SessionEnded(s)
-		if t.discovery.Forget(s.Peer().Process) { // a successor of the process has to be discovered
-			t.routing.Changed()
-		}
-	}
+	t.overlay.SessionEnded(s)
 	t.mu.Lock()
 	l := t.listeners[s.PendingListen()]
 	t.mu.Unlock()
@@ -493,9 +471,7 @@ func (t *Transport) Close() error {
 	for _, c := range t.connsWhere(all) {
 		errs = append(errs, c.Close())
 	}
-	if t.discovery != nil { // so that other nodes do not choose this one as a relay any more
-		errs = append(errs, t.discovery.Close())
-	}
+	errs = append(errs, t.overlay.StopDiscovery()) // so that other nodes do not choose this one as a relay any more
 	if n := t.Relaying().Now; n > 0 && !t.opts.Dedicated {
 		t.log.Info(fmt.Sprintf("%d circuits of other nodes are relayed by this process, which continues until they end", n))
 		go guard.Run(t.waitForCircuits, t.caught)
@@ -516,7 +492,7 @@ const circuitPoll = 100 * time.Millisecond
 
 // shutDown closes the parts that remain after the connections are closed.
 func (t *Transport) shutDown() error {
-	errs := []error{t.stopOverlay()}
+	errs := []error{t.overlay.Close()}
 	if t.ep != nil {
 		st := t.ep.Stats()
 		errs = append(errs, t.ep.Close())

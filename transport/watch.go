@@ -65,9 +65,7 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 		switch now := p.NoCarrier(); {
 		case now:
 			down = append(down, p)
-			if t.relay != nil {
-				t.relay.PortDown(p.Index(), fmt.Errorf("%v went down", p.Now()))
-			}
+			t.overlay.PortDown(p.Index(), fmt.Errorf("%v went down", p.Now()))
 		case was:
 			restored = true
 		}
@@ -80,7 +78,7 @@ func (t *Transport) linkChanged(netdev string, carrier bool) {
 	for _, b := range t.connsWhere(all) {
 		for _, p := range down {
 			b.PortDown(p)
-			if c := t.circuitPorts[p]; c != nil { // the circuit port of the same interface
+			if c := t.overlay.CircuitPort(p); c != p { // the circuit port of the same interface
 				b.PortDown(c)
 			}
 		}
@@ -118,10 +116,7 @@ func (t *Transport) refresh() {
 	}
 	t.describe()
 	t.paths.Changed()
-	if t.discovery != nil {
-		t.discovery.Changed()
-		t.routing.Changed()
-	}
+	t.overlay.PortsChanged()
 	for _, s := range t.ep.Sessions() {
 		_ = s.Send(&handshake.Ports{Ports: *t.localPorts.Load()}) // the error means that the session has ended
 		if !s.Neighbour() {

@@ -208,19 +208,6 @@ func (disc *Discovery) Neighbours() []Neighbour {
 	return all
 }
 
-// Switches returns the ports on which more than 16 nodes answered. Neighbours leaves these ports out.
-func (disc *Discovery) Switches() (ports []uint8) {
-	disc.mu.Lock()
-	defer disc.mu.Unlock()
-	for port, c := range disc.known {
-		if c.tooMany {
-			ports = append(ports, port)
-		}
-	}
-	slices.Sort(ports)
-	return ports
-}
-
 // Forget removes a process from the neighbours because it could not be dialled or has ended. The next Solicit starts a
 // round without delay. Forget reports whether the process was known.
 func (disc *Discovery) Forget(p handshake.ProcessID) (known bool) {

@@ -270,11 +270,11 @@ func TestSwitch(t *testing.T) {
 			if got := len(disc.Neighbours()) - 1; got != want {
 				t.Errorf("%d neighbours of %d nodes", got, n+1)
 			}
-			var switches []uint8
+			var switches []string
 			if want == 0 {
-				switches = []uint8{cableAt.Index}
+				switches = []string{cableAt.Netdev}
 			}
-			if diff := cmp.Diff(switches, disc.Switches()); diff != "" {
+			if diff := cmp.Diff(switches, disc.switches([]Port{cableAt.Port, other.at.Port})); diff != "" {
 				t.Errorf("switches with %d nodes (-want +got):\n%s", n+1, diff)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ncclmesh/handshake"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/lane/tcp"
 	"ncclmesh/transport/topology"
@@ -29,7 +30,7 @@ func TestCandidates(t *testing.T) {
 	tunnel := [2]topology.Port{plain("tun", "10.8.0.1/24", 0), plain("tun", "10.8.0.2/24", 0)}
 	uplink := mgmt
 	uplink[0].Default = true
-	type ends = map[string]End
+	type ends = map[string]discovery.End
 	tests := []struct {
 		name, control, lanes string
 		ports                [][2]topology.Port
@@ -45,17 +46,17 @@ func TestCandidates(t *testing.T) {
 		{"a slow network beside a fast one", "", "", [][2]topology.Port{mgmt, cable, fast}, nil, false, [3][]string{{"p1"}}},
 
 		{"a speed that is not known", "", "", [][2]topology.Port{unknown, cable, fast}, nil, false, [3][]string{{"p1"}, {"vir"}}},
-		{"a speed that is not known, and the peer alone at its end", "", "", [][2]topology.Port{unknown, cable}, ends{"vir": EndPeer}, false, [3][]string{{"vir"}}},
+		{"a speed that is not known, and the peer alone at its end", "", "", [][2]topology.Port{unknown, cable}, ends{"vir": discovery.EndPeer}, false, [3][]string{{"vir"}}},
 		{"no speed that is known", "", "", [][2]topology.Port{unknown, tunnel}, nil, false, [3][]string{nil, {"vir", "tun"}}},
-		{"no speed that is known, and the peer alone at one end", "", "", [][2]topology.Port{unknown, tunnel}, ends{"vir": EndPeer}, false, [3][]string{{"vir"}, {"tun"}}},
+		{"no speed that is known, and the peer alone at one end", "", "", [][2]topology.Port{unknown, tunnel}, ends{"vir": discovery.EndPeer}, false, [3][]string{{"vir"}, {"tun"}}},
 		{"a speed that is not known, on one node", "", "", [][2]topology.Port{unknown}, nil, true, [3][]string{{"vir"}}},
 		{"a speed that is not known, named for lanes", "", "vir,p", [][2]topology.Port{unknown, cable}, nil, false, [3][]string{{"vir"}}},
 		{"a default route", "", "", [][2]topology.Port{uplink, cable}, nil, false, [3][]string{{"p0"}, {"mgmt"}}},
-		{"a default route over the cable to the peer", "", "", [][2]topology.Port{uplink}, ends{"mgmt": EndPeer}, false, [3][]string{{"mgmt"}}},
-		{"several nodes on a network", "", "", [][2]topology.Port{mgmt, cable}, ends{"mgmt": EndSeveral, "p0": EndPeer}, false, [3][]string{{"p0"}, {"mgmt"}}},
-		{"a cable to another node", "", "", [][2]topology.Port{mgmt, cable}, ends{"mgmt": EndPeer, "p0": EndOther}, false, [3][]string{{"mgmt"}, {"p0"}}},
-		{"several nodes on a network, and it is named for lanes", "", "mgmt,p0", [][2]topology.Port{mgmt, cable}, ends{"mgmt": EndSeveral}, false, [3][]string{{"mgmt", "p0"}}},
-		{"a slow one among the shared", "", "", [][2]topology.Port{mgmt, fast}, ends{"mgmt": EndSeveral, "p1": EndSeveral}, false, [3][]string{nil, {"p1"}}},
+		{"a default route over the cable to the peer", "", "", [][2]topology.Port{uplink}, ends{"mgmt": discovery.EndPeer}, false, [3][]string{{"mgmt"}}},
+		{"several nodes on a network", "", "", [][2]topology.Port{mgmt, cable}, ends{"mgmt": discovery.EndSeveral, "p0": discovery.EndPeer}, false, [3][]string{{"p0"}, {"mgmt"}}},
+		{"a cable to another node", "", "", [][2]topology.Port{mgmt, cable}, ends{"mgmt": discovery.EndPeer, "p0": discovery.EndOther}, false, [3][]string{{"mgmt"}, {"p0"}}},
+		{"several nodes on a network, and it is named for lanes", "", "mgmt,p0", [][2]topology.Port{mgmt, cable}, ends{"mgmt": discovery.EndSeveral}, false, [3][]string{{"mgmt", "p0"}}},
+		{"a slow one among the shared", "", "", [][2]topology.Port{mgmt, fast}, ends{"mgmt": discovery.EndSeveral, "p1": discovery.EndSeveral}, false, [3][]string{nil, {"p1"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -10,7 +10,9 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/routing"
 	"ncclmesh/transport/topology"
 )
 
@@ -71,7 +73,7 @@ func (f *Finder) find(s *control.Session) (found []validated, say func(), err er
 func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() outcome {
 	peer := f.PortsOf(s)
 	queuePairs, some := f.candidates(ports, peer)
-	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
+	ends := sync.OnceValue(func() map[string]discovery.End { return f.ends(s, false) })
 	sorted := sync.OnceValue(func() sockets { return f.sockets(s, some, ports, peer, ends) })
 	direct := func(candidates []topology.Candidate) outcome {
 		return f.findAmong(s, ports, peer, candidates, ends, f.Env.ProofWait/4)
@@ -80,17 +82,19 @@ func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() outco
 	cablesFirst := func() bool { return len(sorted().shared) > 0 && anyCable(ends()) }
 	return []func() outcome{
 		func() outcome { return direct(queuePairs) },
-		func() outcome { return f.relayed(s, true, func(Route) bool { return true }) },
+		func() outcome { return f.relayed(s, true, func(routing.Route) bool { return true }) },
 		func() outcome { return direct(sorted().cables) },
 		func() (t outcome) {
 			if cablesFirst() {
-				t = f.relayed(s, false, func(r Route) bool { return r.Cables })
+				t = f.relayed(s, false, func(r routing.Route) bool { return r.Cables })
 				t.none = nil // relayed paths over other networks have not been tried yet
 			}
 			return t
 		},
 		func() outcome { return direct(sorted().shared) },
-		func() outcome { return f.relayed(s, false, func(r Route) bool { return !r.Cables || !cablesFirst() }) },
+		func() outcome {
+			return f.relayed(s, false, func(r routing.Route) bool { return !r.Cables || !cablesFirst() })
+		},
 		func() outcome { return direct(sorted().setup) },
 	}
 }
@@ -99,7 +103,7 @@ func (f *Finder) tiers(s *control.Session, ports []topology.Port) []func() outco
 // link-local addresses or RoCE v1, are tried as well if the first have not finished after patience, or when
 // they have finished. If one of the first is a path by then, a candidate is skipped whose ports both have an address in a
 // subnet. A candidate is also skipped if another node than the peer answers on its port's cable.
-func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, ends func() map[string]End, patience time.Duration) outcome {
+func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []handshake.Port, candidates []topology.Candidate, ends func() map[string]discovery.End, patience time.Duration) outcome {
 	if len(candidates) == 0 {
 		return outcome{}
 	}
@@ -153,12 +157,12 @@ func (f *Finder) findAmong(s *control.Session, ports []topology.Port, peer []han
 
 // maybeCabled removes the candidates whose local port is known to lead to another node than the peer. Asking
 // the neighbours takes a moment, while a probe over a path that leads nowhere takes seconds.
-func (f *Finder) maybeCabled(all []topology.Candidate, ends func() map[string]End) []topology.Candidate {
+func (f *Finder) maybeCabled(all []topology.Candidate, ends func() map[string]discovery.End) []topology.Candidate {
 	if len(all) == 0 {
 		return all
 	}
 	at := ends()
-	return slices.DeleteFunc(all, func(c topology.Candidate) bool { return at[f.Ports[c.Local].Now().Netdev] == EndOther })
+	return slices.DeleteFunc(all, func(c topology.Candidate) bool { return at[f.Ports[c.Local].Now().Netdev] == discovery.EndOther })
 }
 
 // outcome is the result of one or more probes.

@@ -12,6 +12,7 @@ import (
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/overlay"
 	"ncclmesh/transport/topology"
 )
 
@@ -30,17 +31,9 @@ type Config struct {
 	QPsPerPath int
 	TCPStreams int // sockets per path; 0 chooses the number by the path's speed
 
-	// Routes returns the relayed paths to a session's peer, for queue pairs or for sockets, the best first. It
-	// may take seconds. It is nil if relaying is off.
-	Routes func(ctx context.Context, s *control.Session, rdma bool) ([]Route, error)
-	// Ends returns which nodes answer on the cables of this node's interfaces, by interface name, relative to a
-	// session's peer. It may block for a moment; if thorough is true, until all queries have ended, which may
-	// take seconds. It is nil if there is no neighbour discovery.
-	Ends func(s *control.Session, thorough bool) map[string]End
-	// Others reports whether a node has been discovered that may become a relay to the session's peer.
-	Others    func(s *control.Session) bool
-	RouteWait time.Duration // how long to wait for such a node to become a relay
-	OnlyRelay bool          // do not try direct paths to other nodes
+	Overlay   *overlay.Overlay // knows the routes through relays, and the neighbours; nil: relaying is off
+	RouteWait time.Duration    // how long to wait for a neighbour to become a relay
+	OnlyRelay bool             // do not try direct paths to other nodes
 	Node      handshake.NodeID
 
 	NewID func() uint32          // returns the number of the next probe connection

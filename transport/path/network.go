@@ -5,26 +5,19 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/lane"
 	"ncclmesh/transport/topology"
 )
 
-// End says which nodes answer on an interface's cable.
-type End uint8
-
-const (
-	EndUnknown End = iota // no node answers, or none was asked
-	EndPeer               // only the peer's node
-	EndOther              // exactly one other node
-	EndSeveral            // more than one node, as on a switch
-)
-
-// ends returns Config.Ends for a session, or nil if there is no discovery or the peer is on this node.
-func (f *Finder) ends(s *control.Session, thorough bool) map[string]End {
-	if f.Ends == nil || s.Peer().Node == f.Node {
+// ends returns what is at the other ends of the cables of this node's interfaces, by interface name, relative to a
+// session's peer, or nil if relaying is off or the peer is on this node. It may block for a moment; if thorough is true,
+// until all queries have ended, which may take seconds.
+func (f *Finder) ends(s *control.Session, thorough bool) map[string]discovery.End {
+	if f.Overlay == nil || s.Peer().Node == f.Node {
 		return nil
 	}
-	return f.Ends(s, thorough)
+	return f.Overlay.Ends(s.Peer().Node, thorough)
 }
 
 // sockets holds the candidates for sockets, by the kind of network. Each kind is used only if no kind before it
@@ -39,7 +32,7 @@ type sockets struct {
 // sockets sorts the candidates for sockets to a session's peer by network. It waits for all neighbours' answers
 // before it treats an interface as a shared network, if this node has cables and none of them is known to lead
 // to the peer.
-func (f *Finder) sockets(s *control.Session, all []topology.Candidate, ports []topology.Port, peer []handshake.Port, ends func() map[string]End) sockets {
+func (f *Finder) sockets(s *control.Session, all []topology.Candidate, ports []topology.Port, peer []handshake.Port, ends func() map[string]discovery.End) sockets {
 	if len(all) == 0 {
 		return sockets{}
 	}
@@ -54,16 +47,16 @@ func (f *Finder) sockets(s *control.Session, all []topology.Candidate, ports []t
 // sort sorts candidates for sockets by network, given the ends of interfaces. A candidate's network is shared
 // if another node than the peer answers on it; or if no node answers and a default route uses the interface, or
 // its speed is unknown, as that of a tunnel.
-func (f *Finder) sort(all []topology.Candidate, ports []topology.Port, peer []handshake.Port, ends map[string]End, sameNode bool) (found sockets) {
+func (f *Finder) sort(all []topology.Candidate, ports []topology.Port, peer []handshake.Port, ends map[string]discovery.End, sameNode bool) (found sockets) {
 	for _, c := range all {
 		p := ports[c.Local]
 		end := ends[p.Netdev]
 		switch {
 		case f.Interfaces.Named() && !f.LaneIfs.Named() && f.Interfaces.Match(p.Netdev):
 			found.setup = append(found.setup, c)
-		case f.LaneIfs.Named(), sameNode, end == EndPeer:
+		case f.LaneIfs.Named(), sameNode, end == discovery.EndPeer:
 			found.cables = append(found.cables, c)
-		case end != EndUnknown, p.Default:
+		case end != discovery.EndUnknown, p.Default:
 			found.shared = append(found.shared, c)
 		case p.Assumed():
 			found.shared, found.uncertain = append(found.shared, c), true
@@ -97,9 +90,9 @@ func (f *Finder) candidates(ports []topology.Port, peer []handshake.Port) (queue
 }
 
 // anyCable reports whether any interface has a cable to exactly one node.
-func anyCable(ends map[string]End) bool {
+func anyCable(ends map[string]discovery.End) bool {
 	for _, e := range ends {
-		if e == EndPeer || e == EndOther {
+		if e == discovery.EndPeer || e == discovery.EndOther {
 			return true
 		}
 	}

@@ -1,7 +1,6 @@
 package path
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,41 +9,30 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/lane"
+	"ncclmesh/transport/overlay"
+	"ncclmesh/transport/routing"
 	"ncclmesh/transport/topology"
 )
 
-// Route is a relayed path to a peer's node.
-type Route struct {
-	Port    uint8       // index of the local port at which the path starts
-	Peer    string      // network interface of the peer's node at which the path ends
-	Mbps    uint32      // speed of its slowest cable
-	Cables  bool        // no network on the path is shared by more than two nodes
-	Spare   bool        // longer than other paths; used only if those fail
-	Through *lane.Route // the relays
-}
-
-// ErrNoRelay says that there are no relayed paths because relaying is off.
-var ErrNoRelay = errors.New("relaying is off (NCCL_MESH_RELAY=0)")
-
 // relayed validates the relayed paths to a peer for which wanted returns true: first the short ones together,
 // and if none of them works the spare ones.
-func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool) (r outcome) {
+func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(routing.Route) bool) (r outcome) {
 	kind := lane.TCP
 	if rdma {
 		kind = lane.Verbs
 	}
 	switch {
-	case f.Routes == nil:
-		return outcome{none: ErrNoRelay}
+	case f.Overlay == nil:
+		return outcome{none: overlay.ErrOff}
 	case s.Peer().Node == f.Node, !offer(f.Advertised(), kind), !offer(f.PortsOf(s), kind):
 		return outcome{}
 	}
-	routes, err := f.Routes(f.Env.Context, s, rdma)
+	routes, err := f.Overlay.Routes(f.Env.Context, s.Peer().Node, rdma)
 	if err != nil {
 		return outcome{none: err}
 	}
 	for _, spare := range []bool{false, true} {
-		some := slices.DeleteFunc(slices.Clone(routes), func(r Route) bool { return r.Spare != spare || !wanted(r) })
+		some := slices.DeleteFunc(slices.Clone(routes), func(r routing.Route) bool { return r.Spare != spare || !wanted(r) })
 		t := f.tryRoutes(s, some, rdma)
 		r.tried, r.slow, r.err = append(r.tried, t.tried...), t.slow, join(s, r.err, t.err)
 		if r.found = t.found; len(r.found) > 0 || r.err != nil && !s.Alive() {
@@ -55,18 +43,18 @@ func (f *Finder) relayed(s *control.Session, rdma bool, wanted func(Route) bool)
 }
 
 // tryRoutes validates relayed paths, all at once.
-func (f *Finder) tryRoutes(s *control.Session, routes []Route, rdma bool) (r outcome) {
+func (f *Finder) tryRoutes(s *control.Session, routes []routing.Route, rdma bool) (r outcome) {
 	var plan []lane.Spec
 	var pairs [][2]int
 	peer := f.PortsOf(s)
 	for _, route := range routes {
 		own, from, ok := f.portAt(route.Port, rdma)
-		i := slices.IndexFunc(peer, func(p handshake.Port) bool { return p.Netdev == route.Peer && (p.Device != "") == rdma })
+		i := slices.IndexFunc(peer, func(p handshake.Port) bool { return p.Netdev == route.PeerName && (p.Device != "") == rdma })
 		if !ok || i < 0 || len(peer[i].Addrs) == 0 || len(plan) == lane.MaxDomains {
 			continue
 		}
 		plan = append(plan, lane.Spec{
-			Port: own, From: from, Peer: peer[i], To: bestAddr(peer[i]), Route: route.Through,
+			Port: own, From: from, Peer: peer[i], To: bestAddr(peer[i]), Route: &lane.Route{Via: route.Via, Names: route.Names},
 			Weight: float64(min(int(route.Mbps), own.Now().Mbps(), int(max(1, peer[i].SpeedMbps)))),
 		})
 		pairs = append(pairs, [2]int{int(own.Index()), i})

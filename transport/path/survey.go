@@ -5,6 +5,7 @@ import (
 
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
+	"ncclmesh/transport/discovery"
 	"ncclmesh/transport/lane"
 )
 
@@ -19,7 +20,7 @@ type Path struct {
 // candidates as a probe may take, because many nodes may be surveyed at the same time.
 func (f *Finder) Survey(s *control.Session, kind lane.Kind) (paths []Path, failed []conn.LaneFailure, err error) {
 	ports, peer := f.now(), f.PortsOf(s)
-	ends := sync.OnceValue(func() map[string]End { return f.ends(s, false) })
+	ends := sync.OnceValue(func() map[string]discovery.End { return f.ends(s, false) })
 	candidates, some := f.candidates(ports, peer)
 	if kind == lane.TCP {
 		sorted := f.sockets(s, some, ports, peer, ends)

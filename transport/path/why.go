@@ -27,7 +27,7 @@ func (f *Finder) nodes(s *control.Session) nodePair {
 
 // others reports whether a node is known that may become a relay to the session's peer.
 func (f *Finder) others(s *control.Session) bool {
-	return f.Routes != nil && f.Others != nil && f.Others(s)
+	return f.Overlay != nil && f.Overlay.Others(s.Peer().Node)
 }
 
 // NoPath returns the error of a search that has validated no path.

@@ -11,6 +11,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/overlay"
 )
 
 // The log names one of many failed candidates, and the number of the others.
@@ -49,10 +50,10 @@ func TestWhyTCP(t *testing.T) {
 	}{
 		{"nothing to try", true, outcome{}, "no two of their RDMA ports share a cable or a subnet"},
 		{"nor a route", true, outcome{none: none}, "no two of their RDMA ports share a cable or a subnet" + through},
-		{"relaying is off", true, outcome{none: ErrNoRelay}, "no two of their RDMA ports share a cable or a subnet; and through other nodes there is no RDMA: relaying is off (NCCL_MESH_RELAY=0)"},
+		{"relaying is off", true, outcome{none: overlay.ErrOff}, "no two of their RDMA ports share a cable or a subnet; and through other nodes there is no RDMA: relaying is off (NCCL_MESH_RELAY=0)"},
 		{"trials failed", true, outcome{err: errors.New("no queue pair"), none: none}, "no queue pair" + through},
 		{"the peer has none", false, outcome{}, "c offers no RDMA port; its log says why"},
-		{"the peer has none, and relaying is off", false, outcome{none: ErrNoRelay}, "c offers no RDMA port; its log says why"},
+		{"the peer has none, and relaying is off", false, outcome{none: overlay.ErrOff}, "c offers no RDMA port; its log says why"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

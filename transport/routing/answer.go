@@ -25,8 +25,8 @@ type limitKey struct {
 	session Session // nil if cable is set
 }
 
-func (r *Router) limitKeyOf(s Session) limitKey {
-	if cable := r.Cable(s); cable != "" {
+func limitKeyOf(s Session) limitKey {
+	if cable := s.Cable(); cable != "" {
 		return limitKey{cable: cable}
 	}
 	return limitKey{session: s}
@@ -45,7 +45,7 @@ type forward struct {
 // the query was received before, because then it has run in a circle, or if its session or its cable has too many
 // queries open. It does not block.
 func (r *Router) HandleQuery(s Session, q *handshake.AskMap) {
-	own, to, from, key := r.Own(), replyKey{s, q.Query}, r.limitKeyOf(s), queryKey(q.Asked)
+	own, to, from, key := r.Own, replyKey{s, q.Query}, limitKeyOf(s), queryKey(q.Asked)
 	r.mu.Lock()
 	r.counts.Asked++
 	j := r.forwards[key]

@@ -36,6 +36,7 @@ type host struct {
 	ends   map[*host]*remote
 	dialed []string // with whom sessions were wanted
 	refuse map[string]error
+	known  handshake.ProcessID // a session with it exists
 }
 
 // remote is one end of a session.
@@ -53,19 +54,17 @@ func newNetwork(t *testing.T, text string) *network {
 // add adds a process.
 func (n *network) add(entry handshake.MapNode, name string) *host {
 	h := &host{net: n, entry: entry, ends: map[*host]*remote{}, refuse: map[string]error{}}
+	own := entry
+	own.Links = nil
 	h.Router = New(Config{
-		Own: func() handshake.MapNode {
-			e := h.entry
-			e.Links = nil
-			return e
-		},
+		Own: own,
 		Ports: func() (ports []Port) {
 			for _, l := range h.entry.Links {
 				ports = append(ports, Port{Index: l.Port, Name: l.Name, Mbps: l.Mbps, RDMA: l.RDMA})
 			}
 			return ports
 		},
-		Discovery: h, Session: h.session, Background: func(f func()) { go f() }, Context: n.ctx,
+		Discovery: h, Sessions: h, Background: func(f func()) { go f() }, Context: n.ctx,
 	})
 	h.asked = h.answerNow
 	n.nodes[name] = h
@@ -150,7 +149,11 @@ func (n *network) plug(in bool, name, port string) {
 	}
 }
 
-func (h *host) session(ctx context.Context, to Neighbour) (Session, error) {
+// Known reports whether a session with a process exists.
+func (h *host) Known(p handshake.ProcessID) bool { return p == h.known }
+
+// Dial returns a session with a neighbour.
+func (h *host) Dial(ctx context.Context, to Neighbour) (Session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, p := range h.net.nodes {
@@ -171,6 +174,9 @@ func (h *host) endLocked(p *host) *remote {
 	}
 	return h.ends[p]
 }
+
+// Cable returns no interface: each session has a limit of its own.
+func (e *remote) Cable() string { return "" }
 
 // Send delivers a message after a millisecond.
 func (e *remote) Send(m handshake.Message) error {

@@ -210,7 +210,7 @@ func (q *neighbourQuery) sendTo(ctx context.Context, n Neighbour, ask *handshake
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	s, err := r.Session(ctx, n)
+	s, err := r.Sessions.Dial(ctx, n)
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,13 @@ type Discovery interface {
 // Session sends messages to another process. Sessions are compared with ==: each session has one value.
 type Session interface {
 	Send(handshake.Message) error // does not block
+	Cable() string                // returns the interface of the cable that a neighbour's session came over; "": none
+}
+
+// Sessions gives sessions with neighbours.
+type Sessions interface {
+	Known(handshake.ProcessID) bool                   // reports whether a session with the process exists
+	Dial(context.Context, Neighbour) (Session, error) // returns a session with a neighbour; may block until the context is done
 }
 
 // Port is a port of this node that may have a cable.
@@ -54,18 +61,16 @@ type Port struct {
 
 // Config configures a Router. The Router calls none of its functions with a lock held.
 type Config struct {
-	Own        func() handshake.MapNode // returns this process and node, without cables; the Router adds these
+	Own        handshake.MapNode // this process and node, without cables; the Router adds these
 	Ports      func() []Port
 	Discovery  Discovery
-	Session    func(context.Context, Neighbour) (Session, error) // returns a session with a neighbour; may block until the context is done
-	Known      func(handshake.ProcessID) bool                    // reports whether a session with the process exists; nil: none does
-	Cable      func(Session) string                              // returns the interface of the cable that a neighbour's session came over, or ""; nil: ""
-	Background func(func())                                      // runs a function on a goroutine that ends when the process does
-	Context    context.Context                                   // done when the process ends
-	TimeScale  float64                                           // multiplies every wait; 0: 1
-	Clock      clock.Clock                                       // makes the timers
-	Random     random.Source                                     // source of query IDs
-	Log        *slog.Logger                                      // nil: log lines are discarded
+	Sessions   Sessions
+	Background func(func())    // runs a function on a goroutine that ends when the process does
+	Context    context.Context // done when the process ends
+	TimeScale  float64         // multiplies every wait; 0: 1
+	Clock      clock.Clock     // makes the timers
+	Random     random.Source   // source of query IDs
+	Log        *slog.Logger    // nil: log lines are discarded
 }
 
 // Router finds routes through relays, and answers the queries of other nodes. Its methods may be called from any
@@ -102,12 +107,6 @@ func New(c Config) *Router {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Known == nil {
-		c.Known = func(handshake.ProcessID) bool { return false }
-	}
-	if c.Cable == nil {
-		c.Cable = func(Session) string { return "" }
 	}
 	return &Router{
 		Config: c, changed: make(chan struct{}), forwards: map[string]*forward{},
@@ -224,7 +223,7 @@ type state struct {
 
 // current returns the current survey and its state. It starts a survey if there is none.
 func (r *Router) current() (*query, state) {
-	own := r.Own()
+	own := r.Own
 	r.mu.Lock()
 	a, begin := r.survey, false
 	if begin = a == nil; begin {
@@ -274,7 +273,7 @@ func (r *Router) solicit() time.Time {
 
 // own returns this node's report about itself, with its cables.
 func (r *Router) own() handshake.MapNode {
-	n := r.Own()
+	n := r.Own
 	n.Links = links(n.Node, r.Ports(), r.Discovery.Neighbours())
 	return n
 }
@@ -327,7 +326,7 @@ func (r *Router) neighbourNodes(own handshake.NodeID) []neighbourNode {
 	for _, x := range all {
 		for _, n := range x.processes {
 			if _, ok := known[n.Process]; !ok {
-				known[n.Process] = r.Known(n.Process)
+				known[n.Process] = r.Sessions.Known(n.Process)
 			}
 		}
 		slices.SortStableFunc(x.processes, func(a, b Neighbour) int {

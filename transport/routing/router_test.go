@@ -278,7 +278,7 @@ func TestWhichProcess(t *testing.T) {
 					b.Dedicated = name == tt.dedicated
 					n.add(b, name)
 				}
-				a.Config.Known = func(p handshake.ProcessID) bool { return p == handshake.ProcessID(nodeID(tt.known)) }
+				a.known = handshake.ProcessID(nodeID(tt.known))
 				for _, name := range tt.refused {
 					a.refuse[name] = errors.New("refused")
 				}
@@ -348,26 +348,18 @@ func TestFlood(t *testing.T) {
 func TestFloodOverOneCable(t *testing.T) {
 	meshTest(t, "A-B B-C", func(t *testing.T, n *network) {
 		b := n.nodes["B"]
-		flood := map[Session]bool{}
-		b.Config.Cable = func(s Session) string {
-			if flood[s] {
-				return "p0"
-			}
-			return "p1"
-		}
 		n.nodes["A"].setAsked(func(*remote, *handshake.AskMap) {}) // so that what is passed on to it takes long
 		before := b.Counts()
 		ask := func(s Session, i int) {
 			b.HandleQuery(s, &handshake.AskMap{Query: newQueryID(nil), Asked: []handshake.NodeID{nodeID(fmt.Sprint(i))}})
 		}
 		for i := range 2 * maxForwards / maxPerSession {
-			s := &recorder{func(handshake.Message) {}}
-			flood[s] = true
+			s := &recorder{func(handshake.Message) {}, "p0"}
 			for k := range maxPerSession {
 				ask(s, i*maxPerSession+k)
 			}
 		}
-		other := &recorder{func(handshake.Message) {}}
+		other := &recorder{func(handshake.Message) {}, "p1"}
 		for i := range maxPerSession {
 			ask(other, -1-i)
 		}
@@ -388,7 +380,7 @@ func TestAskedTwice(t *testing.T) {
 			mu.Lock()
 			got = append(got, len(m.(*handshake.Map).Nodes))
 			mu.Unlock()
-		}}
+		}, ""}
 		for range 2 {
 			b.HandleQuery(s, &handshake.AskMap{Query: first, Asked: []handshake.NodeID{nodeID("X")}})
 			time.Sleep(time.Second)
@@ -401,9 +393,14 @@ func TestAskedTwice(t *testing.T) {
 	})
 }
 
-type recorder struct{ took func(handshake.Message) }
+// recorder is a session over a cable that passes what is sent to a function.
+type recorder struct {
+	took  func(handshake.Message)
+	cable string
+}
 
 func (r *recorder) Send(m handshake.Message) error { r.took(m); return nil }
+func (r *recorder) Cable() string                  { return r.cable }
 
 // All processes of a mesh with eight on each node query at once.
 func TestCrowd(t *testing.T) {

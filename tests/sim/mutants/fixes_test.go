@@ -101,7 +101,7 @@ var fixes = []mutant{
 		name:  "who is asked for a circuit to a neighbour that it has not heard does not ask for it",
 		fix:   "413db1c",
 		wrong: "the way through it stays away for as long as the job runs",
-		edits: []edit{{"transport/neighbours.go", "\t\tt.discovery.ExpectMore()\n\t\tt.discovery.Solicit()\n\t}\n\tlook :=", "\t\treturn nil, fmt.Errorf(\"%w: process %.8v does not answer at the other end of %s\", fault.ErrUnreachable, process, at.Short())\n\t}\n\tlook :="}},
+		edits: []edit{{"transport/overlay/sessions.go", "\t\tp.discovery.ExpectMore()\n\t\tp.discovery.Solicit()\n\t}\n\tlook :=", "\t\treturn nil, fmt.Errorf(\"%w: process %.8v does not answer at the other end of %s\", fault.ErrUnreachable, process, at.Short())\n\t}\n\tlook :="}},
 		tests: relayed,
 		found: job{"TestSkewedRelays", 20, true},
 	},
