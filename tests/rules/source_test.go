@@ -37,7 +37,7 @@ var imports = map[string][]string{
 	"transport/lane/circuit":        {"handshake", "ibv", "transport/board", "transport/fault", "transport/lane", "transport/lane/verbs", "transport/relay/hop", "transport/topology", "transport/turn"},
 	"transport/relay/hop":           {"handshake", "ibv", "transport/lane"},
 	"transport/copier":              {"ibv", "transport/clock", "transport/fault", "transport/lane", "transport/lane/verbs", "transport/turn"},
-	"transport/relay/engine":        {"guard", "handshake", "ibv", "transport/clock", "transport/threads", "transport/fault", "transport/forkfd", "transport/lane", "transport/lane/verbs", "transport/relay", "transport/relay/hop", "transport/stats", "transport/topology", "transport/turn", sysUnix},
+	"transport/relay/engine":        {"guard", "handshake", "ibv", "transport/clock", "transport/threads", "transport/fault", "transport/forkfd", "transport/lane", "transport/lane/verbs", "transport/relay", "transport/relay/hop", "transport/stats", "transport/turn", sysUnix},
 	"transport/board":               {"ibv"},
 	"transport/clock":               {},
 	"transport/threads":             {"guard", "transport/clock"},

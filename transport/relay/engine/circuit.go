@@ -12,22 +12,7 @@ import (
 	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/hop"
-	"ncclmesh/transport/topology"
 )
-
-// port is the part of an RDMA port that a circuit needs. Verbs ports and circuit ports have it.
-type port interface {
-	Context() *ibv.Context
-	Attr() *ibv.PortAttr
-	Now() *topology.Port
-	Reads(most int) (begun, answered uint8)
-	Half(h *handshake.Lane, from topology.Address, qpn, psn uint32)
-	Init(qp *ibv.QP, access uint32) (handshake.ECE, error)
-	PSN(whose any) uint32
-	Join(qp *ibv.QP, k verbs.Link) (handshake.ECE, error)
-}
-
-var _ port = (*verbs.Port)(nil)
 
 // Sides of a circuit at the relay.
 const (
@@ -39,7 +24,7 @@ const (
 type side struct {
 	*hop.Endpoint
 	leg   relay.Leg
-	port  port
+	port  *verbs.Port
 	queue *queue
 	pd    *ibv.PD
 	psn   uint32
@@ -82,7 +67,7 @@ func newCircuit(f *Forwarder, ask *handshake.Carry, pair relay.HopPair) (_ *circ
 		}
 	}()
 	for i, leg := range []relay.Leg{pair.In, pair.Out} {
-		p, ok := leg.Port.(port)
+		p, ok := leg.Port.(*verbs.Port)
 		if !ok {
 			return nil, fmt.Errorf("%w: %v is not an RDMA port", fault.ErrInternal, leg.Port.Now())
 		}

@@ -15,6 +15,7 @@ import (
 	"ncclmesh/transport/clock"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/forkfd"
+	"ncclmesh/transport/lane/verbs"
 	"ncclmesh/transport/relay"
 	"ncclmesh/transport/relay/hop"
 	"ncclmesh/transport/stats"
@@ -80,7 +81,7 @@ func New(c Config) *Forwarder {
 
 // Begin makes the endpoints of both hops of a circuit.
 func (f *Forwarder) Begin(ask *handshake.Carry, j relay.HopPair) (relay.Relayed, error) {
-	in, ok := j.In.Port.(port)
+	in, ok := j.In.Port.(*verbs.Port)
 	if !ok {
 		return nil, fmt.Errorf("%w: %v is no port for RDMA", fault.ErrInternal, j.In.Port.Now())
 	}
