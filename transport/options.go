@@ -110,6 +110,7 @@ func (o Options) withDefaults() Options {
 	if o.TimeScale <= 0 {
 		o.TimeScale = 1
 	}
+	o.Machine.Clock = o.Machine.Clock.WithScale(o.TimeScale)
 	if o.Timeout < 0 {
 		o.Timeout = o.ownTimeout()
 	}

@@ -129,7 +129,7 @@ func New(o Options) (_ *Transport, err error) {
 	for _, w := range found.Warnings {
 		t.log.Warn(w)
 	}
-	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, TimeScale: t.opts.TimeScale, Log: t.log})
+	t.data = dataport.New(dataport.Config{KeepAlive: t.opts.LaneWait, PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock, Log: t.log})
 	t.overlay = t.newOverlay()
 	if err := t.openPorts(found); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (t *Transport) newOverlay() *overlay.Overlay {
 	return overlay.New(overlay.Config{
 		Process: t.process, Node: t.node, Hostname: t.host, Dedicated: t.opts.Dedicated, Observes: t.opts.Observes, Key: t.opts.Key,
 		Memory: int64(t.opts.RelayMemory) << 20, Silence: t.env.Scaled(t.opts.LaneWait), GIDs: t.opts.GIDs,
-		Network: t.opts.Machine.Network, PortRange: t.opts.PortRange, TimeScale: t.opts.TimeScale, Clock: t.opts.Machine.Clock,
+		Network: t.opts.Machine.Network, PortRange: t.opts.PortRange, Clock: t.opts.Machine.Clock,
 		Random: t.opts.Machine.Random, Log: t.log, Context: t.ctx, Counts: t.page.Relay(),
 		Cables: t.cablePorts, PortsOf: func(s *control.Session) []handshake.Port { return t.paths.PortsOf(s) },
 		Background: t.background, NoteWork: t.idleGC.noteWork,
@@ -196,13 +196,12 @@ func (t *Transport) listen(found *topology.Node) (err error) {
 		Differ:    t.settingsDiffer,
 		Mesh:      t.onMesh,
 		PortRange: t.opts.PortRange, Network: t.opts.Machine.Network, Descriptors: t.opts.Machine.Descriptors, Random: t.opts.Machine.Random, Clock: t.opts.Machine.Clock,
-		LaneWait:  t.opts.LaneWait,
-		TimeScale: t.opts.TimeScale,
-		Log:       t.log,
-		Message:   t.message,
-		Dead:      t.dead,
-		Busy:      t.needsPeer,
-		Moved:     t.moved,
+		LaneWait: t.opts.LaneWait,
+		Log:      t.log,
+		Message:  t.message,
+		Dead:     t.dead,
+		Busy:     t.needsPeer,
+		Moved:    t.moved,
 	})
 	return err
 }

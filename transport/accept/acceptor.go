@@ -19,7 +19,7 @@ import (
 	"ncclmesh/transport/sock"
 )
 
-// retryPause is the time before another accept after one has failed, before TimeScale. Peers stay in the kernel's queue
+// retryPause is the time before another accept after one has failed, before scaling. Peers stay in the kernel's queue
 // meanwhile.
 const retryPause = 50 * time.Millisecond
 
@@ -32,7 +32,7 @@ type Config struct {
 	// has an owner. After an error the Acceptor closes the connection, and counts it by the reason of a *Refusal, as
 	// TimedOut after a deadline, as Truncated after an end in the middle of a message, and not at all otherwise.
 	Handshake func(*Conn) error
-	// Timeout is how long a handshake may last, before TimeScale.
+	// Timeout is how long a handshake may last, before scaling.
 	Timeout time.Duration
 	// MaxPending is the limit of connections that have not authenticated. It is lower if the process may have few
 	// descriptors.
@@ -41,9 +41,7 @@ type Config struct {
 	PerSource int
 	// Descriptors is the limit of the process's descriptors. 0: the kernel's limit.
 	Descriptors uint64
-	// TimeScale multiplies every wait.
-	TimeScale float64
-	// Clock makes the timers.
+	// Clock makes the timers, and scales the waits.
 	Clock clock.Clock
 	// Random decides which unauthenticated connection is evicted.
 	Random random.Source
@@ -117,10 +115,6 @@ func (a *Acceptor) Close() error {
 // caught logs a panic. The connection or the listener that the goroutine served is lost.
 func (a *Acceptor) caught(p *guard.Panic) { a.log.Error(a.name + ": " + p.Report()) }
 
-func (a *Acceptor) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * a.cfg.TimeScale)
-}
-
 // accept accepts connections until the listener is closed.
 func (a *Acceptor) accept(ln sock.Listener) {
 	for {
@@ -130,7 +124,7 @@ func (a *Acceptor) accept(ln sock.Listener) {
 		}
 		if err != nil {
 			a.Refuse(AcceptFailed, netip.AddrPort{}, limit.Own(err))
-			if !a.cfg.Clock.Pause(a.ctx, a.scaled(retryPause)) {
+			if !a.cfg.Clock.Pause(a.ctx, a.cfg.Clock.Scaled(retryPause)) {
 				return
 			}
 			continue
@@ -156,7 +150,7 @@ func (a *Acceptor) authenticate(c *Conn) {
 			_ = c.Conn.Close()
 		}
 	}()
-	_ = c.Conn.SetDeadline(time.Now().Add(a.scaled(a.cfg.Timeout)))
+	_ = c.Conn.SetDeadline(time.Now().Add(a.cfg.Clock.Scaled(a.cfg.Timeout)))
 	err := a.cfg.Handshake(c)
 	if owned = err == nil; owned {
 		return

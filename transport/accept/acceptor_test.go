@@ -34,7 +34,7 @@ func newWorld(t *hosts.Test, handshake func(*Conn) error) *world {
 	w := &world{Test: t}
 	p := t.Process("host")
 	w.a = New(Config{
-		Name: "port", Handshake: handshake, Timeout: time.Second, MaxPending: 3, PerSource: 2, Descriptors: 1 << 16, TimeScale: 1,
+		Name: "port", Handshake: handshake, Timeout: time.Second, MaxPending: 3, PerSource: 2, Descriptors: 1 << 16,
 		Clock: p.Clock(), Random: p.Random(), Log: slog.New(slog.NewTextHandler(&w.text, nil)),
 	})
 	ln, err := p.Listen(netip.AddrPort{}, "", sock.PortRange{})

@@ -1,12 +1,17 @@
 package clock
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
 
-// A Clock makes timers. The zero value makes those of package time.
-type Clock struct{ events Events }
+// A Clock makes timers, and says how much longer waits are on a slow machine. The zero value makes the timers of package
+// time, and leaves waits as they are.
+type Clock struct {
+	events Events
+	scale  float64 // 0: 1
+}
 
 // Events calls functions later: the timers of a simulation.
 type Events interface {
@@ -15,7 +20,19 @@ type Events interface {
 }
 
 // New returns a clock whose timers are calls of e.
-func New(e Events) Clock { return Clock{e} }
+func New(e Events) Clock { return Clock{events: e} }
+
+// WithScale returns the clock with another scale, which must be above 0.
+func (c Clock) WithScale(scale float64) Clock {
+	c.scale = scale
+	return c
+}
+
+// Scale returns the factor by which waits are longer on this machine, such as an emulated one.
+func (c Clock) Scale() float64 { return cmp.Or(c.scale, 1) }
+
+// Scaled returns d times the scale. The Clock's other methods do not scale.
+func (c Clock) Scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * c.Scale()) }
 
 // Sleep waits for d.
 func (c Clock) Sleep(d time.Duration) {

@@ -176,3 +176,16 @@ func TestHeldBack(t *testing.T) {
 		<-again.C
 	})
 }
+
+// A clock scales the waits that its users ask it to scale, and no timers.
+func TestScale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for scale, c := range map[float64]Clock{1: {}, 5: Clock{}.WithScale(5), 0.5: New(&events{}).WithScale(5).WithScale(0.5)} {
+			start := time.Now()
+			<-c.NewTimer(time.Second).C
+			if got := c.Scaled(time.Second); got != time.Duration(scale*float64(time.Second)) || c.Scale() != scale || time.Since(start) != time.Second {
+				t.Errorf("scale %v: %v, a second is %v, and a timer of it took %v", scale, c.Scale(), got, time.Since(start))
+			}
+		}
+	})
+}

@@ -110,13 +110,13 @@ func refusedListen(err error) bool {
 
 // newDialled dials a new session.
 func (e *Endpoint) newDialled(caller context.Context, in *dialSpec) (*Session, error) {
-	ctx, cancel := e.cfg.Clock.WithTimeout(caller, e.scaled(e.cfg.LaneWait))
+	ctx, cancel := e.cfg.Clock.WithTimeout(caller, e.cfg.Clock.Scaled(e.cfg.LaneWait))
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 
 	sr := &search{
 		target:  in.target,
-		stagger: e.scaled(dialStagger),
+		stagger: e.cfg.Clock.Scaled(dialStagger),
 		hello: func(x *handshake.Exchange) ([]byte, error) {
 			return x.SayHello(in.secret[:], &handshake.Hello{
 				Process: e.cfg.Process, Node: e.cfg.Node, Hostname: e.cfg.Hostname,
@@ -139,7 +139,7 @@ func (e *Endpoint) newDialled(caller context.Context, in *dialSpec) (*Session, e
 		}
 		final := slices.ContainsFunc(tries, func(t Try) bool { return t.final(false) })
 		hope := !final && silent(tries)
-		if !hope || !e.cfg.Clock.Pause(ctx, e.scaled(pause)) {
+		if !hope || !e.cfg.Clock.Pause(ctx, e.cfg.Clock.Scaled(pause)) {
 			if own := ownFault(last); own != nil && hope && caller.Err() == nil {
 				return nil, fmt.Errorf("control: node %s cannot dial process %.8v: %w", e.cfg.Hostname, in.process, own)
 			}
@@ -211,7 +211,7 @@ type dialResult struct {
 // round dials every address once, in parallel. It sends a Hello to one after the other of those that answer, until a
 // Welcome completes the link.
 func (e *Endpoint) round(ctx context.Context, sr *search) (won *dialResult, tries []Try) {
-	calls, cancel := e.cfg.Clock.WithTimeout(ctx, e.scaled(replyTimeout)+time.Duration(len(sr.addrs))*sr.stagger)
+	calls, cancel := e.cfg.Clock.WithTimeout(ctx, e.cfg.Clock.Scaled(replyTimeout)+time.Duration(len(sr.addrs))*sr.stagger)
 	r := &round{
 		e: e, search: sr, left: sr.addrs, stagger: sr.stagger, answers: make(chan *dialResult),
 		next: e.cfg.Clock.NewTimer(0), hold: e.cfg.Clock.NewTimer(time.Hour), dead: e.cfg.Clock.NewTimer(time.Hour),
@@ -310,7 +310,7 @@ func (r *round) handleResult(a *dialResult) {
 		r.next.Reset(0)
 	case a.mesh:
 		if len(r.held) == 0 {
-			r.hold.Reset(r.e.scaled(meshHold))
+			r.hold.Reset(r.e.cfg.Clock.Scaled(meshHold))
 			r.dialRest()
 		}
 		r.held = append(r.held, a)
@@ -327,7 +327,7 @@ func (r *round) fail(a *dialResult) {
 	t := Try{a.addr.AddrPort, a.err, a.addr.sure}
 	r.tries = append(r.tries, t)
 	if t.final(r.known) {
-		r.dead.Reset(r.e.scaled(deadGrace))
+		r.dead.Reset(r.e.cfg.Clock.Scaled(deadGrace))
 		r.dialRest() // so that the others have the whole grace period
 	}
 }
@@ -369,7 +369,7 @@ func (e *Endpoint) exchangeHello(ctx context.Context, sr *search, a *dialResult)
 		if err != nil {
 			return err
 		}
-		_ = a.conn.SetDeadline(time.Now().Add(e.scaled(replyTimeout)))
+		_ = a.conn.SetDeadline(time.Now().Add(e.cfg.Clock.Scaled(replyTimeout)))
 		stop := onDone(ctx, a.conn)
 		defer stop()
 		if _, err := a.conn.Write(hello); err != nil {

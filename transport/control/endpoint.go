@@ -43,10 +43,8 @@ type Config struct {
 
 	// LaneWait is how long a silent peer is dialled before it counts as dead. 0: 10 s.
 	LaneWait time.Duration
-	// Clock makes the timers.
+	// Clock makes the timers, and scales the waits.
 	Clock clock.Clock
-	// TimeScale multiplies every deadline, for emulated machines. 0: 1.
-	TimeScale float64
 	// Descriptors is the limit of the process's descriptors. 0: the kernel's limit.
 	Descriptors uint64
 	// Random is the source of secrets, nonces and IDs.
@@ -84,7 +82,7 @@ type Config struct {
 	bind netip.AddrPort // address to listen on, set by tests; the zero value: all addresses, a port of PortRange
 }
 
-// Deadlines and pauses, before TimeScale.
+// Deadlines and pauses, before scaling.
 const (
 	laneWait          = 10 * time.Second       // default of Config.LaneWait
 	authTimeout       = 10 * time.Second       // for a connection to authenticate
@@ -145,9 +143,6 @@ func New(cfg Config) (*Endpoint, error) {
 	if cfg.LaneWait == 0 {
 		cfg.LaneWait = laneWait
 	}
-	if cfg.TimeScale == 0 {
-		cfg.TimeScale = 1
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -179,7 +174,7 @@ func New(cfg Config) (*Endpoint, error) {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.acceptor = accept.New(accept.Config{
 		Name: "control", Handshake: e.authenticate, Timeout: authTimeout, MaxPending: maxPending, PerSource: maxPerSource,
-		Descriptors: cfg.Descriptors, TimeScale: cfg.TimeScale, Clock: cfg.Clock, Random: cfg.Random, Log: cfg.Log,
+		Descriptors: cfg.Descriptors, Clock: cfg.Clock, Random: cfg.Random, Log: cfg.Log,
 	})
 	if err := e.acceptor.Serve(ln); err != nil {
 		return nil, err
@@ -208,11 +203,6 @@ func reachable(addrs []netip.Addr) []netip.Addr {
 
 // Port returns the port of the listener.
 func (e *Endpoint) Port() uint16 { return e.port }
-
-// scaled multiplies a deadline by TimeScale, for slow machines.
-func (e *Endpoint) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * e.cfg.TimeScale)
-}
 
 func (e *Endpoint) ports() []handshake.Port {
 	if e.cfg.Ports == nil {
@@ -298,7 +288,7 @@ func (e *Endpoint) Close() error {
 	for _, s := range sessions {
 		s.bye()
 	}
-	limit := e.cfg.Clock.NewTimer(e.scaled(byeWait))
+	limit := e.cfg.Clock.NewTimer(e.cfg.Clock.Scaled(byeWait))
 	defer limit.Stop()
 	expired := false
 	for _, s := range sessions {

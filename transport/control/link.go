@@ -124,7 +124,7 @@ func (s *Session) write(l *link) {
 			// The peer has sent Bye and knows that this side received it. It closes the connection; wait for that, but
 			// not for long.
 			_ = l.conn.CloseWrite()
-			_ = l.conn.SetReadDeadline(time.Now().Add(s.e.scaled(byeWait)))
+			_ = l.conn.SetReadDeadline(time.Now().Add(s.e.cfg.Clock.Scaled(byeWait)))
 			return
 		}
 		select {

@@ -20,7 +20,7 @@ import (
 // node has few ports, and so the neighbours of one cable do not use up what is left for another.
 const (
 	maxOfCable = 64   // sessions that neighbours have dialled
-	cableRate  = 1000 // frames a second that this process reads from neighbours, before TimeScale
+	cableRate  = 1000 // frames a second that this process reads from neighbours, before scaling
 	cableBurst = 8192 // frames that it reads from them at once after a quiet time
 	frameUnit  = 512  // bytes of a message that count as one more frame
 )
@@ -37,7 +37,7 @@ type cable struct {
 func (e *Endpoint) cableLocked(netdev string) *cable {
 	c := e.cables[netdev]
 	if c == nil {
-		c = &cable{pace: rate.NewLimiter(rate.Limit(cableRate/e.cfg.TimeScale), cableBurst)}
+		c = &cable{pace: rate.NewLimiter(rate.Limit(cableRate/e.cfg.Clock.Scale()), cableBurst)}
 		e.cables[netdev] = c
 	}
 	return c

@@ -345,7 +345,7 @@ func TestOtherCableFull(t *testing.T) {
 // TestPace: the frames read from a cable's neighbours are limited, whichever of them sends; other sessions do not wait.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &Endpoint{cfg: Config{TimeScale: 1}, cables: map[string]*cable{}}
+		e := &Endpoint{cables: map[string]*cable{}}
 		flooded, other := e.cableLocked("p0"), e.cableLocked("p1")
 		began, waits := time.Now(), 0
 		count := func() { waits++ }

@@ -29,7 +29,7 @@ func (e *Endpoint) addOffer(o *offer) {
 	if e.closing || len(e.offers) >= maxOffers {
 		return
 	}
-	o.expiry = e.cfg.Clock.AfterFunc(e.scaled(e.cfg.LaneWait), func() { e.removeOffer(id) })
+	o.expiry = e.cfg.Clock.AfterFunc(e.cfg.Clock.Scaled(e.cfg.LaneWait), func() { e.removeOffer(id) })
 	e.offers[id] = o
 }
 

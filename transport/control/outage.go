@@ -17,7 +17,7 @@ type outage struct {
 
 // newOutage returns an outage that begins now and is measured until ctx ends.
 func (e *Endpoint) newOutage(ctx context.Context) *outage {
-	every := e.scaled(clock.LookEvery)
+	every := e.cfg.Clock.Scaled(clock.LookEvery)
 	o := &outage{watch: clock.Watch{Most: 2 * every}}
 	o.watch.Start()
 	e.spawn(func() { // spawn starts nothing if the endpoint is closed: then no goroutine uses the outage

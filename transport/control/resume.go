@@ -59,7 +59,7 @@ var errAbandoned = errors.New("no longer needed")
 func (s *Session) redial(ctx context.Context, cause error) {
 	e := s.e
 	outage, moved := e.newOutage(ctx), s.moved()
-	if !s.dialled && !s.e.cfg.Clock.Pause(ctx, e.scaled(redialGrace)) {
+	if !s.dialled && !s.e.cfg.Clock.Pause(ctx, e.cfg.Clock.Scaled(redialGrace)) {
 		return
 	}
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -69,7 +69,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 		won, tries := e.round(ctx, &search{
 			target:  target{s.peer.Process, s.netdev},
 			addrs:   addrs,
-			stagger: e.scaled(redialStagger),
+			stagger: e.cfg.Clock.Scaled(redialStagger),
 			known:   true,
 			hello:   s.helloAgain,
 			failed:  s.helloFailed,
@@ -89,9 +89,9 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			moved = now
 			outage.restart()
 		}
-		limit := e.scaled(e.cfg.LaneWait)
+		limit := e.cfg.Clock.Scaled(e.cfg.LaneWait)
 		if e.cfg.Busy != nil && !e.cfg.Busy(s) {
-			limit = e.scaled(replyTimeout)
+			limit = e.cfg.Clock.Scaled(replyTimeout)
 		}
 		if outage.duration() >= limit {
 			if own := ownFault(tries); own != nil {
@@ -101,7 +101,7 @@ func (s *Session) redial(ctx context.Context, cause error) {
 			s.giveUp(&PeerError{Local: s.LocalName(), Peer: s.Name(), Process: s.peer.Process, Netdev: s.netdev, Cause: cause, Tries: tries})
 			return
 		}
-		if !s.e.cfg.Clock.Pause(ctx, e.scaled(pause)) {
+		if !s.e.cfg.Clock.Pause(ctx, e.cfg.Clock.Scaled(pause)) {
 			return
 		}
 	}

@@ -174,7 +174,7 @@ func TestResume(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			hosts.Run(t, func(t *hosts.Test) {
 				change := func(c *Config) {
-					c.TimeScale = tt.scale
+					c.Clock = c.Clock.WithScale(tt.scale)
 					c.LaneWait = time.Duration(float64(hang) / tt.scale)
 					c.Addrs = []netip.Addr{local(2)}
 					only(c)

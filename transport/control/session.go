@@ -355,8 +355,8 @@ func (s *Session) attachLocked(l *link, received uint64) (old *link, err error) 
 
 // patience returns the TCP timeouts that detect a peer that has vanished without closing the connection.
 func (e *Endpoint) patience() sock.Patience {
-	probe := e.scaled(keepAliveInterval)
-	return sock.Patience{Idle: probe, Interval: probe, Count: 3, Silence: e.scaled(ackTimeout)}
+	probe := e.cfg.Clock.Scaled(keepAliveInterval)
+	return sock.Patience{Idle: probe, Interval: probe, Count: 3, Silence: e.cfg.Clock.Scaled(ackTimeout)}
 }
 
 // readmit continues the session over a connection whose dialler has authenticated as its peer.

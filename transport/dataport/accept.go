@@ -18,7 +18,7 @@ const (
 	maxPerSource = 256
 )
 
-// authTimeout is how long a connection may take to authenticate, before TimeScale.
+// authTimeout is how long a connection may take to authenticate, before scaling.
 const authTimeout = 5 * time.Second
 
 // Reasons for refusals beside those of package accept, as counted and logged.
@@ -93,7 +93,7 @@ func (e *Endpoint) deliverHop(call *Call, c sock.Conn, welcome []byte) error {
 // probes fit into it. Unacknowledged bytes have no time limit, because such a limit would also end a connection whose
 // peer is alive and does not read, and a slow peer is no error.
 func (e *Endpoint) patience() sock.Patience {
-	silence := e.scaled(e.cfg.KeepAlive)
+	silence := e.cfg.Clock.Scaled(e.cfg.KeepAlive)
 	idle, interval := max(time.Second, silence/2), max(time.Second, silence/6)
 	idle, interval = idle.Truncate(time.Second), interval.Truncate(time.Second)
 	return sock.Patience{Idle: idle, Interval: interval, Count: min(max(1, int((silence-idle)/interval)), 3)}

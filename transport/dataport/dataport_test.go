@@ -19,6 +19,7 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/tests/sim/hosts"
 	"ncclmesh/transport/accept"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/limit"
 	"ncclmesh/transport/sock"
 )
@@ -448,7 +449,7 @@ func TestKeepAlive(t *testing.T) {
 		{10 * time.Second, 6, [3]int{30, 10, 3}},
 	}
 	for _, tt := range tests {
-		e := New(Config{KeepAlive: tt.silence, TimeScale: tt.scale})
+		e := New(Config{KeepAlive: tt.silence, Clock: clock.Clock{}.WithScale(tt.scale)})
 		p := e.patience()
 		if diff := cmp.Diff(tt.want, [3]int{int(p.Idle.Seconds()), int(p.Interval.Seconds()), p.Count}); diff != "" {
 			t.Errorf("%v times %v (-want +got):\n%s", tt.silence, tt.scale, diff)

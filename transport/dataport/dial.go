@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	minPause = 10 * time.Millisecond // between two attempts, before TimeScale; doubled up to maxPause
+	minPause = 10 * time.Millisecond // between two attempts, before scaling; doubled up to maxPause
 	maxPause = 200 * time.Millisecond
 )
 
@@ -81,7 +81,7 @@ func (e *Endpoint) retry(ctx context.Context, try func(context.Context) error) e
 		if !temporary(err) {
 			return last
 		}
-		timer := e.cfg.Clock.NewTimer(e.scaled(pause))
+		timer := e.cfg.Clock.NewTimer(e.cfg.Clock.Scaled(pause))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

@@ -24,10 +24,8 @@ type Config struct {
 	PortRange sock.PortRange
 	// Network is the network to listen and dial on. Nil: the kernel's.
 	Network sock.Network
-	// Clock makes the timers.
+	// Clock makes the timers, and scales the waits.
 	Clock clock.Clock
-	// TimeScale multiplies every deadline. 0: 1.
-	TimeScale float64
 	// Descriptors is the limit of the process's descriptors. 0: the kernel's limit.
 	Descriptors uint64
 	// Random decides which unauthenticated connection is evicted.
@@ -82,9 +80,6 @@ type Stats struct {
 
 // New makes an Endpoint. It does not listen yet.
 func New(cfg Config) *Endpoint {
-	if cfg.TimeScale == 0 {
-		cfg.TimeScale = 1
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -96,7 +91,7 @@ func New(cfg Config) *Endpoint {
 	}
 	e.acceptor = accept.New(accept.Config{
 		Name: "data port", Handshake: e.authenticate, Timeout: authTimeout, MaxPending: maxPending, PerSource: maxPerSource,
-		Descriptors: cfg.Descriptors, TimeScale: cfg.TimeScale, Clock: cfg.Clock, Random: cfg.Random, Log: cfg.Log,
+		Descriptors: cfg.Descriptors, Clock: cfg.Clock, Random: cfg.Random, Log: cfg.Log,
 	})
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
@@ -193,11 +188,6 @@ func (e *Endpoint) claim(c *Call) bool {
 	delete(e.expected, c.end.Name)
 	e.stats.Accepted++
 	return true
-}
-
-// scaled multiplies a deadline by TimeScale, for slow machines.
-func (e *Endpoint) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * e.cfg.TimeScale)
 }
 
 // Stats returns the counters.

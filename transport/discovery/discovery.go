@@ -32,8 +32,8 @@ var (
 const (
 	maxQueries    = 20                     // queries in the first round after the ports changed; later rounds have one query
 	minQueries    = 3                      // queries before a round may end early because a neighbour has answered on every port
-	queryInterval = 100 * time.Millisecond // between queries, before TimeScale
-	roundInterval = time.Second            // from the end of a round to the next, before TimeScale
+	queryInterval = 100 * time.Millisecond // between queries, before scaling
+	roundInterval = time.Second            // from the end of a round to the next, before scaling
 	maxReplyDelay = 20 * time.Millisecond  // maximum random delay of a reply, so that not all processes answer at once
 
 	maxNodes     = 16 // on one port; if there are more, the port leads to a switch
@@ -82,9 +82,7 @@ type Config struct {
 	// Network provides sockets and interfaces. Nil: those of the kernel.
 	Network sock.Network
 
-	// TimeScale multiplies every wait. 0: 1.
-	TimeScale float64
-	// Clock makes the timers.
+	// Clock makes the timers, and scales the waits.
 	Clock clock.Clock
 	// Random is the source of nonces and of the delays of replies.
 	Random random.Source
@@ -132,9 +130,6 @@ func New(cfg Config) (*Discovery, error) {
 	case cfg.Ports == nil:
 		return nil, errors.New("neighbour discovery: Config.Ports is nil")
 	}
-	if cfg.TimeScale == 0 {
-		cfg.TimeScale = 1
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -156,17 +151,13 @@ func New(cfg Config) (*Discovery, error) {
 // caught logs a panic. The goroutine that panicked has ended.
 func (disc *Discovery) caught(p *guard.Panic) { disc.log.Error("neighbour discovery: " + p.Report()) }
 
-func (disc *Discovery) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * disc.cfg.TimeScale)
-}
-
 // Solicit starts a round of queries: 20 queries if no round has ended since the ports changed, otherwise one. It does
 // nothing during a round and for one second after it. It also does nothing if a neighbour has answered on every port,
 // until the ports change or Forget or ExpectMore is called.
 func (disc *Discovery) Solicit() {
 	disc.mu.Lock()
 	defer disc.mu.Unlock()
-	if disc.closed || disc.round != nil || disc.roundDone && (disc.allAnswered || time.Since(disc.roundEnded) < disc.scaled(roundInterval)) {
+	if disc.closed || disc.round != nil || disc.roundDone && (disc.allAnswered || time.Since(disc.roundEnded) < disc.cfg.Clock.Scaled(roundInterval)) {
 		return
 	}
 	disc.round = &round{done: make(chan struct{}), left: 1}

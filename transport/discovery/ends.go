@@ -19,8 +19,8 @@ const (
 )
 
 const (
-	endsPoll = 25 * time.Millisecond  // between two looks at the neighbours, before TimeScale
-	endsWait = 250 * time.Millisecond // for the first reply of each cable, before TimeScale
+	endsPoll = 25 * time.Millisecond  // between two looks at the neighbours, before scaling
+	endsWait = 250 * time.Millisecond // for the first reply of each cable, before scaling
 )
 
 // Ends returns what is at the other ends of the ports' cables, by interface, relative to a peer's node. It starts a round
@@ -33,9 +33,9 @@ func (disc *Discovery) Ends(ctx context.Context, peer handshake.NodeID, thorough
 		return nil
 	}
 	disc.Solicit()
-	over, look := disc.Done(), disc.cfg.Clock.NewTicker(disc.scaled(endsPoll))
+	over, look := disc.Done(), disc.cfg.Clock.NewTicker(disc.cfg.Clock.Scaled(endsPoll))
 	defer look.Stop()
-	late := disc.cfg.Clock.NewTimer(disc.scaled(endsWait))
+	late := disc.cfg.Clock.NewTimer(disc.cfg.Clock.Scaled(endsWait))
 	defer late.Stop()
 	for waits, all := true, false; ; {
 		at := classifyEnds(disc.Neighbours(), disc.switches(ports), peer)

@@ -85,7 +85,7 @@ func (disc *Discovery) run() {
 			}
 		case <-next.C:
 			if disc.query(r) {
-				next.Reset(disc.scaled(queryInterval))
+				next.Reset(disc.cfg.Clock.Scaled(queryInterval))
 			}
 		}
 	}

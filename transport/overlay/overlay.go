@@ -42,7 +42,6 @@ type Config struct {
 
 	Network   sock.Network   // for neighbour discovery; nil: the kernel's
 	PortRange sock.PortRange // of UDP ports to query from
-	TimeScale float64        // multiplies every wait
 	Clock     clock.Clock
 	Random    random.Source
 	Log       *slog.Logger
@@ -114,14 +113,14 @@ func (o *Overlay) Start(ports []lane.Port, sessions *control.Endpoint, data *dat
 	}
 	p.relay = relay.New(relay.Config{
 		Log: c.Log, Process: c.Process, Node: c.Node, Ports: ports, GIDs: c.GIDs, Data: data, Verbs: queuePairs,
-		Silence: c.Silence, TimeScale: c.TimeScale, Random: c.Random, Clock: c.Clock, Context: c.Context, NoteWork: c.NoteWork,
+		Silence: c.Silence, Random: c.Random, Clock: c.Clock, Context: c.Context, NoteWork: c.NoteWork,
 		Neighbour: p.neighbour, PortsOf: c.PortsOf, Refuse: o.refuse, Changed: o.noteChange, Counts: c.Counts,
 	})
 	var err error
 	p.discovery, err = discovery.New(discovery.Config{
 		Process: c.Process, Node: c.Node, ControlPort: sessions.Port(), Dedicated: c.Dedicated, Key: []byte(c.Key),
 		Ports: c.Cables, OnNeighbour: func() { p.routing.NeighbourFound() }, // after a query, and so after Start
-		PortRange: c.PortRange, Network: c.Network, TimeScale: c.TimeScale, Random: c.Random, Clock: c.Clock, Log: c.Log,
+		PortRange: c.PortRange, Network: c.Network, Random: c.Random, Clock: c.Clock, Log: c.Log,
 	})
 	if err != nil {
 		return errors.Join(err, p.close())
@@ -129,7 +128,7 @@ func (o *Overlay) Start(ports []lane.Port, sessions *control.Endpoint, data *dat
 	p.routing = routing.New(routing.Config{
 		Own:   handshake.MapNode{Process: c.Process, Node: c.Node, Hostname: c.Hostname, Dedicated: c.Dedicated},
 		Ports: p.routingPorts, Discovery: p.discovery, Sessions: routingSessions{p},
-		Background: c.Background, Context: c.Context, TimeScale: c.TimeScale, Random: c.Random, Clock: c.Clock, Log: c.Log,
+		Background: c.Background, Context: c.Context, Random: c.Random, Clock: c.Clock, Log: c.Log,
 	})
 	o.parts.Store(p)
 	return nil

@@ -13,7 +13,7 @@ import (
 	"ncclmesh/transport/routing"
 )
 
-// neighbourPoll is the time between two checks whether an expected neighbour has answered, before TimeScale.
+// neighbourPoll is the time between two checks whether an expected neighbour has answered, before scaling.
 const neighbourPoll = 25 * time.Millisecond
 
 // neighbour returns the session with a process at the other end of a port's cable, and dials one if needed. If the
@@ -34,7 +34,7 @@ func (p *parts) neighbour(ctx context.Context, process handshake.ProcessID, port
 		p.discovery.ExpectMore()
 		p.discovery.Solicit()
 	}
-	look := p.cfg.Clock.NewTicker(time.Duration(float64(neighbourPoll) * p.cfg.TimeScale))
+	look := p.cfg.Clock.NewTicker(p.cfg.Clock.Scaled(neighbourPoll))
 	defer look.Stop()
 	for over := p.discovery.Done(); !ok; {
 		select {

@@ -65,7 +65,7 @@ func (r *Relay) Cancel(token uint64) {
 // handleArrive handles an Arrive message, which requests a circuit that ends here.
 func (r *Relay) handleArrive(s session, m *handshake.Arrive) {
 	a := &incoming{key: key{s, m.Circuit}, r: r}
-	a.ctx, a.cancel = r.cfg.Clock.WithTimeout(r.setUpCtx, r.scaled(setUpWait))
+	a.ctx, a.cancel = r.cfg.Clock.WithTimeout(r.setUpCtx, r.cfg.Clock.Scaled(setUpWait))
 	r.mu.Lock()
 	x, ok := r.expected[m.Token]
 	late := slices.Contains(r.cancelled, m.Token)

@@ -55,7 +55,7 @@ func (r *Relay) open(s session, m *handshake.Carry) {
 		return
 	}
 	c := &circuit{key: key{s, m.Circuit}, r: r, cable: cableOf(s, m), ask: m, settingUp: true}
-	c.ctx, c.cancel = r.cfg.Clock.WithTimeout(r.setUpCtx, r.scaled(setUpWait))
+	c.ctx, c.cancel = r.cfg.Clock.WithTimeout(r.setUpCtx, r.cfg.Clock.Scaled(setUpWait))
 	if reason := r.admit(c); reason != "" {
 		c.cancel()
 		if reason == reasonTwice { // the peer has used a number twice, so that a Drop would be ambiguous
@@ -193,7 +193,7 @@ func (r *Relay) pace(in cable) *rate.Limiter {
 	defer r.mu.Unlock()
 	l := r.paces[in]
 	if l == nil {
-		l = rate.NewLimiter(rate.Limit(setUpRate/r.cfg.TimeScale), setUpBurst)
+		l = rate.NewLimiter(rate.Limit(setUpRate/r.cfg.Clock.Scale()), setUpBurst)
 		r.paces[in] = l
 	}
 	return l

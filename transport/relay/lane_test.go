@@ -13,6 +13,7 @@ import (
 
 	"ncclmesh/handshake"
 	"ncclmesh/tests/transporttest"
+	"ncclmesh/transport/clock"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/control"
 	"ncclmesh/transport/dataport"
@@ -48,7 +49,7 @@ func newStation(t *testing.T, i int, f *path.Finder, neighbour func(context.Cont
 		t.Fatal(err)
 	}
 	s.Relay = relay.New(relay.Config{
-		Process: s.id, Node: s.node, Ports: f.Ports, GIDs: f.GIDs, Data: s.data, TimeScale: 5, Neighbour: neighbour,
+		Process: s.id, Node: s.node, Ports: f.Ports, GIDs: f.GIDs, Data: s.data, Clock: clock.Clock{}.WithScale(5), Neighbour: neighbour,
 	})
 	r.Store(s.Relay)
 	t.Cleanup(func() {

@@ -10,7 +10,7 @@ import (
 	"ncclmesh/transport/clock"
 )
 
-// Waits, before TimeScale.
+// Waits, before scaling.
 const (
 	livenessInterval = 500 * time.Millisecond // between two checks of a relay
 	stalledAfter     = 2 * time.Second        // after this long without a sign of life a relay is reported as stalled
@@ -42,9 +42,9 @@ func (r *Relay) startLivenessChecks() {
 
 // checkLiveness checks the relays, and calls stalled of the hops to relays that stay silent.
 func (r *Relay) checkLiveness() {
-	v := liveness{watch: clock.Watch{Most: r.scaled(2 * livenessInterval)}, silent: map[session]time.Duration{}}
+	v := liveness{watch: clock.Watch{Most: r.cfg.Clock.Scaled(2 * livenessInterval)}, silent: map[session]time.Duration{}}
 	v.watch.Start()
-	tick := r.cfg.Clock.NewTicker(r.scaled(livenessInterval))
+	tick := r.cfg.Clock.NewTicker(r.cfg.Clock.Scaled(livenessInterval))
 	defer tick.Stop()
 	for {
 		select {
@@ -58,7 +58,7 @@ func (r *Relay) checkLiveness() {
 		}
 		silent := v.check(hops)
 		for _, h := range hops {
-			if d := silent[h.s]; d >= r.scaled(stalledAfter) {
+			if d := silent[h.s]; d >= r.cfg.Clock.Scaled(stalledAfter) {
 				h.stalled(fmt.Errorf("%s has given no sign of life for %v: its process is stopped, starved of processors, or cut off", h.s.Name(), d.Round(100*time.Millisecond)))
 			}
 		}

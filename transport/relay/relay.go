@@ -33,11 +33,11 @@ const (
 	maxCircuits  = 1024
 	maxAskers    = 64 // names that Stats returns
 
-	setUpRate  = 200         // circuits per second that are set up for one cable, before TimeScale
+	setUpRate  = 200         // circuits per second that are set up for one cable, before scaling
 	setUpBurst = maxCircuits // at once, after a quiet time
 )
 
-// Waits, before TimeScale.
+// Waits, before scaling.
 const (
 	setUpWait   = 10 * time.Second       // for a circuit to come up, from one relay on
 	connectWait = 10 * time.Second       // for the previous process to connect to a circuit that is up
@@ -47,18 +47,17 @@ const (
 
 // Config configures a Relay.
 type Config struct {
-	Log       *slog.Logger // nil: log lines are discarded
-	Process   handshake.ProcessID
-	Node      handshake.NodeID
-	Ports     []lane.Port // by index
-	GIDs      topology.GIDPolicy
-	Data      *dataport.Endpoint // makes circuits of sockets; nil: they are refused
-	Verbs     Maker              // makes circuits of queue pairs; nil: they are refused
-	Silence   time.Duration      // how long a socket's peer may acknowledge nothing; 0: no limit
-	TimeScale float64            // multiplies every deadline; 0: 1
-	Clock     clock.Clock        // makes the timers
-	Random    random.Source      // source of the tokens that authenticate sockets
-	Context   context.Context    // no circuit is requested or set up after it is done; nil: until Close
+	Log     *slog.Logger // nil: log lines are discarded
+	Process handshake.ProcessID
+	Node    handshake.NodeID
+	Ports   []lane.Port // by index
+	GIDs    topology.GIDPolicy
+	Data    *dataport.Endpoint // makes circuits of sockets; nil: they are refused
+	Verbs   Maker              // makes circuits of queue pairs; nil: they are refused
+	Silence time.Duration      // how long a socket's peer may acknowledge nothing; 0: no limit
+	Clock   clock.Clock        // makes the timers, and scales the waits
+	Random  random.Source      // source of the tokens that authenticate sockets
+	Context context.Context    // no circuit is requested or set up after it is done; nil: until Close
 
 	// Neighbour returns the session with a process at the other end of a port's cable. It may block until the context
 	// ends.
@@ -167,9 +166,6 @@ type Stats struct {
 func New(cfg Config) *Relay {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.TimeScale == 0 {
-		cfg.TimeScale = 1
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
@@ -381,9 +377,4 @@ func (r *Relay) spawn(f func(), caught func(*guard.Panic)) bool {
 		})
 	})
 	return true
-}
-
-// scaled multiplies a deadline by TimeScale, for slow machines.
-func (r *Relay) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * r.cfg.TimeScale)
 }

@@ -125,14 +125,14 @@ func (s *splice) deadline() time.Time {
 	if !s.droppedByPeer || s.m.r.ctx.Err() != nil {
 		return time.Unix(1, 0)
 	}
-	return time.Now().Add(s.m.r.scaled(flushWait))
+	return time.Now().Add(s.m.r.cfg.Clock.Scaled(flushWait))
 }
 
 // reportEnd reports the end, except after a Drop. It waits briefly, because a Drop that also broke the sockets may
 // arrive later, and it contains the reason.
 func (s *splice) reportEnd(err error) {
 	if err != nil {
-		wait := s.m.r.cfg.Clock.NewTimer(s.m.r.scaled(reasonWait))
+		wait := s.m.r.cfg.Clock.NewTimer(s.m.r.cfg.Clock.Scaled(reasonWait))
 		defer wait.Stop()
 		select {
 		case <-s.ctx.Done():
@@ -178,7 +178,7 @@ func (s *splice) run() (err error) {
 	case <-s.ctx.Done():
 		return nil
 	}
-	late := s.m.r.cfg.Clock.NewTimer(s.m.r.scaled(connectWait))
+	late := s.m.r.cfg.Clock.NewTimer(s.m.r.cfg.Clock.Scaled(connectWait))
 	defer late.Stop()
 	select {
 	case <-s.arrived:
@@ -212,7 +212,7 @@ func (s *splice) notConnected() error {
 // dial connects the next hop: to another relay, or to the receiver. The receiver then authenticates the sender over the
 // circuit.
 func (s *splice) dial() (sock.Conn, error) {
-	ctx, cancel := s.m.r.cfg.Clock.WithTimeout(s.ctx, s.m.r.scaled(setUpWait))
+	ctx, cancel := s.m.r.cfg.Clock.WithTimeout(s.ctx, s.m.r.cfg.Clock.Scaled(setUpWait))
 	defer cancel()
 	netdev := s.Out.Port.Now().Netdev
 	from := topology.OnLink(s.Out.From.Addr, netdev)
@@ -249,7 +249,7 @@ func (s *splice) forward(in, out sock.Conn) error {
 
 // wait waits until both directions have ended.
 func (s *splice) wait(in, out sock.Conn, over <-chan error) (err error) {
-	look := s.m.r.cfg.Clock.NewTicker(s.m.r.scaled(ackInterval))
+	look := s.m.r.cfg.Clock.NewTicker(s.m.r.cfg.Clock.Scaled(ackInterval))
 	defer look.Stop()
 	dropped := s.ctx.Done()
 	ends := []ackMonitor{{conn: in, who: s.In.Name}, {conn: out, who: s.Out.Name}}

@@ -140,7 +140,7 @@ func (j *forward) finish() (reported []handshake.MapNode, to []replyKey) {
 // reply arrives while the nodes before this one still wait.
 func (r *Router) forwardTimeout(asked int) time.Duration {
 	left := max(handshake.MaxMapNodes+1-asked, 1)
-	return r.scaled(forwardWait) * time.Duration(left) / (handshake.MaxMapNodes + 1)
+	return r.Clock.Scaled(forwardWait) * time.Duration(left) / (handshake.MaxMapNodes + 1)
 }
 
 func (r *Router) answer(to replyKey, nodes []handshake.MapNode) {

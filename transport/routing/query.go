@@ -85,7 +85,7 @@ func (a *query) cancelLocked() {
 // survey runs this process's own query for the map. Replies that arrive after it has ended are still used.
 func (a *query) survey() {
 	r := a.router
-	ctx, cancel := r.Clock.WithTimeout(r.Context, r.scaled(surveyWait))
+	ctx, cancel := r.Clock.WithTimeout(r.Context, r.Clock.Scaled(surveyWait))
 	defer cancel()
 	_ = fault.Guarded(r.Log, "query the map", func() error { a.run(ctx, true); return nil })
 	r.mu.Lock()
@@ -99,8 +99,8 @@ func (a *query) survey() {
 func (a *query) run(ctx context.Context, thorough bool) {
 	r := a.router
 	began := r.solicit()
-	r.pause(ctx, r.Discovery.Done(), began.Add(r.scaled(gatherWait)))
-	settle, cancel := r.Clock.WithDeadline(ctx, began.Add(r.scaled(settleWait)))
+	r.pause(ctx, r.Discovery.Done(), began.Add(r.Clock.Scaled(gatherWait)))
+	settle, cancel := r.Clock.WithDeadline(ctx, began.Add(r.Clock.Scaled(settleWait)))
 	defer cancel()
 	for ctx.Err() == nil {
 		r.solicit() // solicits again if a port has changed

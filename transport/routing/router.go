@@ -18,7 +18,7 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// Waits, before TimeScale.
+// Waits, before scaling.
 const (
 	gatherWait     = 25 * time.Millisecond  // for replies of neighbour discovery, so that the nodes that answer at once are queried together
 	settleWait     = 150 * time.Millisecond // for neighbours in a repeated round of discovery; forwarded queries do not wait longer
@@ -67,8 +67,7 @@ type Config struct {
 	Sessions   Sessions
 	Background func(func())    // runs a function on a goroutine that ends when the process does
 	Context    context.Context // done when the process ends
-	TimeScale  float64         // multiplies every wait; 0: 1
-	Clock      clock.Clock     // makes the timers
+	Clock      clock.Clock     // makes the timers, and scales the waits
 	Random     random.Source   // source of query IDs
 	Log        *slog.Logger    // nil: log lines are discarded
 }
@@ -102,9 +101,6 @@ type Counts struct {
 
 // New makes a Router without a map.
 func New(c Config) *Router {
-	if c.TimeScale == 0 {
-		c.TimeScale = 1
-	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -112,10 +108,6 @@ func New(c Config) *Router {
 		Config: c, changed: make(chan struct{}), forwards: map[string]*forward{},
 		expected: map[replyKey]*neighbourQuery{}, openBySession: map[Session]int{}, forwardsBy: map[limitKey]int{},
 	}
-}
-
-func (r *Router) scaled(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * r.TimeScale)
 }
 
 // Counts returns a copy of the statistics.
@@ -200,7 +192,7 @@ func (r *Router) Routes(ctx context.Context, target handshake.NodeID, rdma bool)
 		case len(routes) == 0 && state.over:
 			return nil, r.noRoute(a, target, rdma)
 		case len(routes) > 0 && enough == ctx:
-			patience, cancel := r.Clock.WithTimeout(ctx, r.scaled(moreRoutesWait))
+			patience, cancel := r.Clock.WithTimeout(ctx, r.Clock.Scaled(moreRoutesWait))
 			defer cancel()
 			enough = patience
 		}
@@ -233,7 +225,7 @@ func (r *Router) current() (*query, state) {
 	}
 	status := state{
 		nodes: a.nodesLocked(), complete: a.settled && a.answeredLocked(), over: !a.over.IsZero(), changed: r.changed,
-		stale: a.stale || time.Since(a.over) >= r.scaled(min(retryWait<<min(r.retries, 4), maxRetryWait)),
+		stale: a.stale || time.Since(a.over) >= r.Clock.Scaled(min(retryWait<<min(r.retries, 4), maxRetryWait)),
 	}
 	r.mu.Unlock()
 	if begin {
