@@ -23,30 +23,22 @@ import (
 // meanwhile.
 const retryPause = 50 * time.Millisecond
 
-// Config configures an Acceptor. All fields but those that say so must be set.
+// Config configures an Acceptor.
 type Config struct {
-	// Name names the listeners in log lines and errors.
-	Name string
+	Name        string        // of the listeners, for log lines and errors
+	Timeout     time.Duration // how long a handshake may last, before scaling
+	MaxPending  int           // connections that have not authenticated; fewer if the process may have few descriptors
+	PerSource   int           // those from one address
+	Descriptors uint64        // limit of the process's descriptors; 0: the kernel's
+	Clock       clock.Clock   // makes the timers, and scales the waits
+	Random      random.Source // decides which unauthenticated connection is evicted
+	Log         *slog.Logger
+
 	// Handshake authenticates the peer of a connection. It runs on a goroutine of its own, and all reads and writes on the
 	// connection fail after Timeout. It calls Conn.HelloRead and Conn.Authenticated. If it returns nil, the connection
 	// has an owner. After an error the Acceptor closes the connection, and counts it by the reason of a *Refusal, as
 	// TimedOut after a deadline, as Truncated after an end in the middle of a message, and not at all otherwise.
 	Handshake func(*Conn) error
-	// Timeout is how long a handshake may last, before scaling.
-	Timeout time.Duration
-	// MaxPending is the limit of connections that have not authenticated. It is lower if the process may have few
-	// descriptors.
-	MaxPending int
-	// PerSource is the limit of those from one address.
-	PerSource int
-	// Descriptors is the limit of the process's descriptors. 0: the kernel's limit.
-	Descriptors uint64
-	// Clock makes the timers, and scales the waits.
-	Clock clock.Clock
-	// Random decides which unauthenticated connection is evicted.
-	Random random.Source
-	// Log receives the log lines.
-	Log *slog.Logger
 }
 
 // Acceptor accepts the connections of any number of listeners. Its methods may be called from any goroutine.
