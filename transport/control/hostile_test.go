@@ -106,13 +106,13 @@ func TestHostileBytes(t *testing.T) {
 		a.send(s, &handshake.Connected{Conn: 1})
 		r := b.first()
 		before := s.LocalAddr()
-		another, _ := b.invite() // what a stranger may know, but for the secret
+		another, _ := b.invite() // what an unauthenticated process may know, but for the secret
 
 		random := rand.New(rand.NewSource(1))
 		noise := make([]byte, 70000)
 		random.Read(noise)
 		hello := func(change func(*handshake.Hello)) *handshake.Hello {
-			h := &handshake.Hello{Process: handshake.ProcessID{9}, Hostname: "stranger", Port: 1, Listen: another.ID}
+			h := &handshake.Hello{Process: handshake.ProcessID{9}, Hostname: "intruder", Port: 1, Listen: another.ID}
 			if change != nil {
 				change(h)
 			}
@@ -188,7 +188,7 @@ func TestHostileBytes(t *testing.T) {
 		if diff := cmp.Diff(append(conns(1, uint32(len(tests))+1), &handshake.Bye{Conn: 1}), got); diff != "" {
 			t.Errorf("messages of the session (-want +got):\n%s", diff)
 		}
-		t.Until("the strangers to be gone", func() bool { return b.Stats().Pending == 0 })
+		t.Until("the unauthenticated connections to be gone", func() bool { return b.Stats().Pending == 0 })
 		st := b.Stats()
 		if diff := cmp.Diff(want, st.Refused); diff != "" {
 			t.Errorf("refused (-want +got):\n%s", diff)
@@ -211,7 +211,7 @@ func TestHostileBytes(t *testing.T) {
 	})
 }
 
-func TestSlowStrangers(t *testing.T) {
+func TestSlowHandshakes(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		b := newNode(t, nil)
 		silent, drip := visit(t, b, 1), visit(t, b, 1)
@@ -237,7 +237,7 @@ func TestSlowStrangers(t *testing.T) {
 		<-done
 		t.Until("both to be counted", func() bool { return b.Stats().Refused[accept.TimedOut] == 2 })
 		if got := b.Stats().Pending; got != 0 {
-			t.Errorf("%d strangers are left", got)
+			t.Errorf("%d unauthenticated connections are left", got)
 		}
 	})
 }
@@ -258,7 +258,7 @@ func TestSharedAddress(t *testing.T) {
 		}
 		t.Until("some to be counted", func() bool { return b.Stats().Refused[accept.TooManyFromSource] >= 4 })
 		if got := b.Stats().Pending; got > maxPerSource {
-			t.Errorf("%d strangers are inside, of one address", got)
+			t.Errorf("%d connections of one address are pending", got)
 		}
 	})
 }
@@ -271,7 +271,7 @@ func TestManyUnauthenticated(t *testing.T) {
 			visit(t, b, 100+byte(i/maxPerSource))
 		}
 		if got := b.Stats().Pending; got != maxPending {
-			t.Fatalf("%d strangers are inside, want %d", got, maxPending)
+			t.Fatalf("%d connections are pending, want %d", got, maxPending)
 		}
 		a := newNode(t, nil)
 		_, h := b.invite()
@@ -363,7 +363,7 @@ func TestOvertakenHello(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = v.Close()
-		t.Until("the stranger to be gone", func() bool { return b.Stats().Pending == 0 })
+		t.Until("the connection to be gone", func() bool { return b.Stats().Pending == 0 })
 		a.send(s, &handshake.Connected{Conn: 2})
 		if diff := cmp.Diff(conns(1, 2), b.messages(r, 2)); diff != "" {
 			t.Errorf("messages (-want +got):\n%s", diff)

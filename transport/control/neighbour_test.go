@@ -178,7 +178,7 @@ func TestNeighbourBehindARouter(t *testing.T) {
 				t.Host("host").Interface("lo").Route(1)
 			}
 			neighbourByHand(t, b, handshake.ProcessID{9}, onLink)
-			t.Until("the stranger to be gone", func() bool { return b.Stats().Refused[accept.TimedOut] == uint64(i)+1 })
+			t.Until("the connection to be gone", func() bool { return b.Stats().Refused[accept.TimedOut] == uint64(i)+1 })
 			if got := b.Stats(); got.Accepted != 0 || got.Sessions != 0 {
 				t.Errorf("stats: %+v", got)
 			}

@@ -176,7 +176,7 @@ func closedByPeer(t *hosts.Test, c sock.Conn) {
 }
 
 // Connections that do not authenticate are closed and counted, and the expected lane still connects.
-func TestStrangers(t *testing.T) {
+func TestUnauthenticated(t *testing.T) {
 	hello := func(change func(*End)) []byte {
 		x := end(lo4)
 		change(&x)
@@ -272,7 +272,7 @@ func TestSilentCrowd(t *testing.T) {
 }
 
 // Silent connections are closed after a while.
-func TestSilentStranger(t *testing.T) {
+func TestSilentConnection(t *testing.T) {
 	hosts.Run(t, func(t *hosts.Test) {
 		e := newEndpoint(t)
 		c := intrude(t, listen(t, e, lo4), nil)
@@ -395,7 +395,7 @@ func TestCancelAndClose(t *testing.T) {
 			t.Errorf("a lane nobody waits for came up as %v", fd)
 		}
 		silent := intrude(t, to, nil)
-		t.Until("the stranger", func() bool { return e.Stats().Pending > 0 })
+		t.Until("the silent connection", func() bool { return e.Stats().Pending > 0 })
 		dialled := make(chan error, 1)
 		go func() {
 			_, err := e.Dial(context.Background(), end(lo4), to)

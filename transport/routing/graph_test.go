@@ -229,7 +229,7 @@ func TestLies(t *testing.T) {
 		{"a process that had heard nobody yet", "A-B B-C", []handshake.MapNode{{Process: handshake.ProcessID(nodeID("B")), Node: nodeID("B")}}, nil, []string{"p0 B"}},
 		{"this node is not what others say", "A-B B-C", []handshake.MapNode{dedicated(node("A", link("p9", "C", "p9")))}, []handshake.MapNode{node("A")}, []string{"p0 B"}},
 		{"a cable told twice", "A-B B-C", []handshake.MapNode{node("B", link("p0", "A", "p0"), link("p1", "C", "p0"), link("p1", "C", "p0"))}, nil, []string{"p0 liar"}},
-		{"ten thousand strangers", "A-B B-C", many, many, []string{"p0 B"}},
+		{"ten thousand unknown nodes", "A-B B-C", many, many, []string{"p0 B"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // A pool runs at most n tasks at once, returns errors and panics, and its threads end when there is no task.
-func TestCrew(t *testing.T) {
+func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing := make(chan struct{})
 		c := New(3, clock.Clock{}, closing)
