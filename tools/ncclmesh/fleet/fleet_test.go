@@ -389,11 +389,11 @@ func TestNoSuchCommand(t *testing.T) {
 	if !errors.Is(r.Err, ErrUnreachable) || !strings.HasSuffix(r.Err.Error(), "; correct it: --ssh, or NCCLMESH_SSH, names the command that runs a program on a host") {
 		t.Errorf("%v", r.Err)
 	}
-	if why, next := Reason(r.Err); !strings.HasPrefix(why.Error(), "cannot be reached: ") || !strings.HasPrefix(next, "correct it: ") {
+	if next, why := Reason(r.Err); !strings.HasPrefix(why.Error(), "cannot be reached: ") || !strings.HasPrefix(next, "correct it: ") {
 		t.Errorf("%v; %s", why, next)
 	}
 	absent := &exec.Error{Name: "ssh", Err: exec.ErrNotFound}
-	if _, next := Reason((&Fleet{}).notStarted("a", absent)); !strings.HasPrefix(next, "install ssh's client (apt install openssh-client)") {
+	if next, _ := Reason((&Fleet{}).notStarted("a", absent)); !strings.HasPrefix(next, "install ssh's client (apt install openssh-client)") {
 		t.Error(next)
 	}
 }

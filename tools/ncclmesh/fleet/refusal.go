@@ -82,15 +82,15 @@ func (f *Fleet) notStarted(host string, err error) error {
 	return &Refusal{fmt.Errorf("%w: %w", ErrUnreachable, err), then}
 }
 
-// Reason returns a host's error without the host's name, and what to do about it; next is "" where nothing is known.
-func Reason(err error) (why error, next string) {
+// Reason returns what to do about a host, "" where nothing is known, and its error without the host's name.
+func Reason(err error) (next string, why error) {
 	var at *HostError
 	if errors.As(err, &at) {
 		err = at.Err
 	}
 	var r *Refusal
 	if errors.As(err, &r) {
-		return r.Err, r.Next
+		return r.Next, r.Err
 	}
-	return err, ""
+	return "", err
 }

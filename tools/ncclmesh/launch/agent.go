@@ -188,6 +188,9 @@ func (j *job) start(o Order, i int, env []string) error {
 		return err
 	}
 	group, err := procgroup.Start(cmd)
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("start %s: it is not in PATH there: install it, or give its full path", o.Command[0])
+	}
 	if err != nil {
 		return fmt.Errorf("start %s: %w", o.Command[0], err)
 	}

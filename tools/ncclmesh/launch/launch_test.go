@@ -128,7 +128,7 @@ func TestRun(t *testing.T) {
 		{"also those that do not want to", Job{Order: Order{Command: []string{"sh", "-c", `test $RANK = 1 && exit 7; trap "" TERM; while :; do sleep 1; done`}, Processes: 2}, Hosts: []string{"a"}},
 			[]string{""}, "", 7, "a:1 ended with status 7"},
 		{"ended by a signal", Job{Order: Order{Command: []string{"sh", "-c", "kill -KILL $$"}, Processes: 1}, Hosts: []string{"a"}}, []string{""}, "", 137, "a was ended by killed"},
-		{"no such command", Job{Order: Order{Command: []string{"no-such-command"}, Processes: 1}, Hosts: []string{"a"}}, []string{""}, "", 0, "a: start no-such-command:"},
+		{"no such command", Job{Order: Order{Command: []string{"no-such-command"}, Processes: 1}, Hosts: []string{"a"}}, []string{""}, "", 0, "a: start no-such-command: it is not in PATH there: install it, or give its full path"},
 		{"a host that cannot be reached", Job{Order: Order{Command: []string{"echo", "started"}, Processes: 1}, Hosts: []string{"a", "refused", "b"}}, []string{""}, "", 0, "refused: cannot be reached"},
 		{"no plugin", Job{Order: Order{Command: []string{"echo", "started"}, Processes: 1, Setting: Setting{Library: "/no/such.so"}}, Hosts: []string{"a"}}, []string{""}, "", 0, "a: /no/such.so does not exist"},
 	}

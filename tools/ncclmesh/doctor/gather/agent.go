@@ -198,7 +198,7 @@ func Fleet(ctx context.Context, f *fleet.Fleet, hosts []string, sample time.Dura
 	})
 	for _, v := range visits {
 		if v.err != nil {
-			why, next := fleet.Reason(v.err)
+			next, why := fleet.Reason(v.err)
 			lost = append(lost, facts.Lost{Name: v.name, Error: why.Error(), Next: next})
 		} else {
 			nodes = append(nodes, v.node)
