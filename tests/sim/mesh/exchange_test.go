@@ -2,6 +2,7 @@ package mesh_test
 
 import (
 	"testing"
+	"time"
 
 	"ncclmesh/tests/sim/draw"
 	"ncclmesh/tests/sim/mesh"
@@ -41,3 +42,34 @@ func TestExchangeStoppedAsLanesFail(t *testing.T)  { exchange(t, TestStoppedAsLa
 func TestExchangeProcessIsStopped(t *testing.T)    { exchange(t, TestProcessIsStopped) }
 func TestExchangeGPUMemory(t *testing.T)           { exchange(t, TestGPUMemory) }
 func TestExchangeProcessDies(t *testing.T)         { exchange(t, TestProcessDies) }
+
+// Two processes put little, in as many parts as there are lanes, and signal often, while lanes over all cables but one fail in one burst after
+// another: parts of puts and signals are lost, sent again, and lost again over the lanes that were to carry them.
+func TestExchangeBursts(t *testing.T) {
+	each(t, func(seed uint64) *mesh.Scenario {
+		s, d := mesh.NewScenario(seed)
+		s.Ring(2, 2+int(d.Uint64N(4)), true)
+		s.Settings = waiting("rdma")
+		s.Settings["NCCL_MESH_STRIPE_THRESHOLD"] = "256"
+		k := &skew{Scenario: s, d: d}
+		for _, c := range s.Cables {
+			for _, m := range s.Machines {
+				if d.Chance(0.7) {
+					s.Faults = append(s.Faults, mesh.Fault{Cable: c.Number, Machine: m, Kind: "late", Amount: int64(d.LogUniform(10, 3000)) * 1000})
+				}
+			}
+		}
+		s.Exchanges = []mesh.Exchange{{From: s.Machines[0], To: s.Machines[1], Operations: 100 + int(d.Uint64N(300)), Largest: 1 << (8 + d.Uint64N(7)), Pauses: int(d.Uint64N(2)), Window: 8 << d.Uint64N(4)}}
+		at, pace := time.Duration(0), time.Duration(d.LogUniform(300, 20_000))*time.Microsecond
+		for range 5 + d.Uint64N(20) {
+			at += k.between(pace/2, 2*pace)
+			spared, spread := d.Uint64N(uint64(len(s.Cables))), time.Duration(d.LogUniform(1, 5000))*time.Microsecond
+			for i, c := range s.Cables {
+				if i != int(spared) {
+					k.fail(c, at+k.between(0, spread))
+				}
+			}
+		}
+		return s
+	})
+}

@@ -6,7 +6,7 @@ const (
 )
 
 // exchanged are the tests with one-sided operations.
-var exchanged = []string{"TestExchangeSkewedCables", "TestExchangeStoppedAsLanesFail", "TestExchangeLinesStutter"}
+var exchanged = []string{"TestExchangeBursts", "TestExchangeSkewedCables", "TestExchangeStoppedAsLanesFail", "TestExchangeLinesStutter"}
 
 // puts are mistakes with puts and signals.
 var puts = []mutant{
