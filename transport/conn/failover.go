@@ -297,7 +297,6 @@ func (s *Sender) resendPart(req *Request, k int) bool {
 	p.Local = q.addr + uintptr(p.Offset)
 	s.resendCredit.Sent(&q.Parts, k, l.Index)
 	s.posted++
-	s.noteResent(req, k)
 	q.number = s.posted // the number applies to all parts of the message, so that its other parts count as posted now
 	s.sendPart(l, p)
 	l.Resent.Add(uint64(p.Size))

@@ -99,10 +99,9 @@ type put struct {
 
 // signal is what a sender knows of an outstanding signal beside its request.
 type signal struct {
-	active  bool
-	owner   uint64
-	posted  uint64                // number of its posting
-	numbers [lane.MaxParts]uint64 // number of each part's last posting
+	active bool
+	owner  uint64
+	posted uint64 // number of its first posting
 }
 
 // newPuts returns an account without puts.
@@ -451,7 +450,7 @@ func (s *Sender) postSignal(mask uint32, e *lane.Grant, addr uintptr, size int, 
 			continue
 		}
 		k := p.Imm.Part
-		q.Lanes[k], q.sizes[k], x.numbers[k] = uint8(i), uint32(p.Size), s.posted
+		q.Lanes[k], q.sizes[k] = uint8(i), uint32(p.Size)
 		p.Imm.Writes = 0
 		s.sendPart(l, p)
 		p.Offset, p.Local, p.Size = uint64(size), addr+uintptr(size), 0

@@ -26,9 +26,9 @@ import (
 // posted later has no part behind it, if the lane carried nothing between the two signals: but the receiver acts on signals in
 // their order.
 
-// proven returns a number: all parts that were posted before it on lane l were delivered, because a part of a signal that was posted
-// with that number has arrived, as the receiver's report m says. 0 proves nothing. Parts of signals that are acknowledged need not be looked at,
-// because then all parts before them on the lane are.
+// proven returns a number: all parts of puts that were posted before it on lane l were delivered, because a part of a signal that was posted
+// with that number, or was sent again later, has arrived over l, as the receiver's report m says. 0 proves nothing. Parts of signals that are
+// acknowledged need not be looked at, because then all parts before them on the lane are.
 //
 // Preconditions: s is locked, and l is drained at both ends.
 func (s *Sender) proven(l *lane.Lane, m *handshake.Report) (number uint64) {
@@ -43,7 +43,7 @@ func (s *Sender) proven(l *lane.Lane, m *handshake.Report) (number uint64) {
 		}
 		for k := range int(req.sent.Last) + 1 {
 			if bit := uint32(1) << k; req.sent.Lanes[k] == l.Index && req.remaining&^req.sent.Lost&parts&bit != 0 {
-				number = max(number, x.numbers[k])
+				number = max(number, x.posted)
 			}
 		}
 	}
@@ -128,15 +128,6 @@ func (s *Sender) resendPuts() (done bool) {
 		}
 	}
 	return true
-}
-
-// noteResent notes that part k of a request was sent again, if the request is a signal.
-//
-// Preconditions: s is locked.
-func (s *Sender) noteResent(req *Request, k int) {
-	if s.puts != nil {
-		s.puts.signals[req.index].numbers[k] = s.posted
-	}
 }
 
 // mustWait reports whether the lost parts of a request must not be sent again yet, because it is a signal, and parts of earlier puts

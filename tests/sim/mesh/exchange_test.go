@@ -45,7 +45,12 @@ func TestExchangeProcessDies(t *testing.T)         { exchange(t, TestProcessDies
 
 // Two processes put little, in as many parts as there are lanes, and signal often, while lanes over all cables but one fail in one burst after
 // another: parts of puts and signals are lost, sent again, and lost again over the lanes that were to carry them.
-func TestExchangeBursts(t *testing.T) {
+func TestExchangeBursts(t *testing.T) { exchangeBursts(t, mesh.HostMemory) }
+
+// So they do in GPU memory, where what a device writes arrives late.
+func TestExchangeGPUBursts(t *testing.T) { exchangeBursts(t, mesh.GPUMemory) }
+
+func exchangeBursts(t *testing.T, memory string) {
 	each(t, func(seed uint64) *mesh.Scenario {
 		s, d := mesh.NewScenario(seed)
 		s.Ring(2, 2+int(d.Uint64N(4)), true)
@@ -59,7 +64,7 @@ func TestExchangeBursts(t *testing.T) {
 				}
 			}
 		}
-		s.Exchanges = []mesh.Exchange{{From: s.Machines[0], To: s.Machines[1], Operations: 100 + int(d.Uint64N(300)), Largest: 1 << (8 + d.Uint64N(7)), Pauses: int(d.Uint64N(2)), Window: 8 << d.Uint64N(4)}}
+		s.Exchanges = []mesh.Exchange{{From: s.Machines[0], To: s.Machines[1], Operations: 100 + int(d.Uint64N(300)), Largest: 1 << (8 + d.Uint64N(7)), Pauses: int(d.Uint64N(2)), Window: 8 << d.Uint64N(4), Memory: memory}}
 		at, pace := time.Duration(0), time.Duration(d.LogUniform(300, 20_000))*time.Microsecond
 		for range 5 + d.Uint64N(20) {
 			at += k.between(pace/2, 2*pace)
