@@ -137,7 +137,7 @@ static void dmabuf_errors(void)
 	};
 	struct device d;
 	struct end e;
-	int file;
+	int file, part;
 
 	make_end(&e, &(struct wish){0});
 	open_memory(&d);
@@ -154,6 +154,13 @@ static void dmabuf_errors(void)
 		if (mr)
 			EQUAL(ibv_dereg_mr(mr), 0);
 	}
+	part = memfd_create("part", MFD_CLOEXEC); /* its DMA-BUF is the second page */
+	EQUAL(ftruncate(part, 2 * PAGE), 0);
+	EQUAL(lseek(part, PAGE, SEEK_SET), PAGE);
+	CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, PAGE + 1, 0, part, ALL) && errno == EINVAL);
+	EQUAL(lseek(part, 1, SEEK_SET), 1);
+	CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 1, 0, part, ALL) && errno == EINVAL);
+	close(part);
 	if (is_a) {
 		fakefault("verb node=a name=reg_dmabuf_mr errno=EOPNOTSUPP");
 		CHECK(!ibv_reg_dmabuf_mr(e.pd, 0, 0, 0, -1, 0) && errno == EOPNOTSUPP);
@@ -192,7 +199,8 @@ static void use_device(struct end *e, const struct device *d, size_t skip, bool 
 	int fd = dup(d->fd);
 
 	EQUAL(ibv_dereg_mr(e->mr), 0);
-	e->mr = dmabuf ? ibv_reg_dmabuf_mr(e->pd, skip, DEVICE - skip, (uint64_t)at, fd, ALL) : ibv_reg_mr(e->pd, at, DEVICE - skip, ALL);
+	EQUAL(lseek(fd, PAGE, SEEK_SET), PAGE); /* the DMA-BUF is what starts there */
+	e->mr = dmabuf ? ibv_reg_dmabuf_mr(e->pd, skip - PAGE, DEVICE - skip, (uint64_t)at, fd, ALL) : ibv_reg_mr(e->pd, at, DEVICE - skip, ALL);
 	close(fd);
 	CHECK(e->mr, "%s", strerror(errno));
 	free(e->buf);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static uint64_t page_start(uint64_t addr) { return addr & ~(uint64_t)(PAGE - 1); }
@@ -98,21 +99,23 @@ int memory_find(uint64_t addr, uint64_t length, unsigned int access, uint64_t *r
 	return mapped(addr, length) && permitted(addr, length, access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) ? 0 : EFAULT;
 }
 
-/* A DMA-BUF is a memfd here; the kernel answers EINVAL for a descriptor of another kind. The region keeps a mapping and no descriptor. */
+/* A DMA-BUF is a memfd here, from the descriptor's position on; the kernel answers EINVAL for a descriptor of another kind. The region
+ * keeps a mapping and no descriptor. */
 int memory_map(int fd, uint64_t offset, uint64_t length, struct memory_map *map, uint64_t *readable)
 {
 	uint64_t first = page_start(offset), end = offset + length;
-	off_t size;
+	struct stat st;
+	off_t start;
 
 	if (fcntl(fd, F_GETFD) < 0)
 		return EBADF;
-	if (fcntl(fd, F_GET_SEALS) < 0 || length == 0 || end < offset)
+	start = lseek(fd, 0, SEEK_CUR);
+	if (fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &st) || start < 0 || start % PAGE || length == 0 || end < offset)
 		return EINVAL;
-	size = lseek(fd, 0, SEEK_END);
-	if (size < 0 || end > (uint64_t)size)
+	if (start > st.st_size || end > (uint64_t)(st.st_size - start))
 		return EINVAL;
 	map->size = end - first;
-	map->addr = mmap(NULL, map->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)first);
+	map->addr = mmap(NULL, map->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, start + (off_t)first);
 	if (map->addr == MAP_FAILED) {
 		*map = (struct memory_map){0};
 		return errno;
