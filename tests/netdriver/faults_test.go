@@ -17,6 +17,8 @@ func faults() []fault {
 	contract := []string{"--work", "contract", "--timeout", "8"}
 	tuner := []string{"--work", "tuner"}
 	profile := []string{"--profile", "--work", "soak", "--max", "16K", "--messages", "30"}
+	cuda := func(args []string) []string { return append([]string{"--memory", "cuda"}, args...) }
+	dmabuf := func(args []string) []string { return append([]string{"--memory", "dmabuf"}, args...) }
 	dies := []string{"--work", "die", "--chunk", "16K", "--die-limit-ms", "500"}
 	return []fault{
 		// Contents.
@@ -82,6 +84,19 @@ func faults() []fault {
 		{"reinit:9", contract, `init failed: ncclInternalError`},
 		{"env-early", contract, `NCCL_IB_TIMEOUT=garbage: init accepted it`},
 		{"fork-open", contract, `in a forked child devices does not return ncclSystemError`},
+		// A GPU's memory.
+		{"ptr-changes:4", contract, `ptrSupport is not always written or not stable`},
+		{"ptr-version", contract, `ptrSupport is 1 in v12 and 3 in v8`},
+		{"reg-any", contract, `regMr of CUDA memory, which getProperties does not offer, returned ncclSuccess`},
+		{"gpu-touch", cuda(soak), `ended by signal 11`},
+		{"flush-none", cuda(soak), `wrong from byte 0`},
+		{"flush-none", cuda(contract), `wrong from byte 0`},
+		{"flush-none", dmabuf(pairs), `words are wrong`},
+		{"flush-one", dmabuf(soak), `message [1-7] of [2-8] .*: wrong from byte 0`},
+		{"flush-one", dmabuf(contract), `contract: groups, .*: wrong from byte 0`},
+		{"flush-early:5", cuda(ring), `words are wrong`},
+		{"flush-sizes", cuda(pairs), `ended by signal 11`},
+		{"dmabuf-offset", dmabuf(contract), `contract: memory that starts and ends anywhere: .* wrong from byte`},
 		// The tuner.
 		{"tuner-init", tuner, `tuner init returned ncclInternalError`},
 		{"tuner-error:5", tuner, `getCollInfo returned ncclSystemError \(2\), and NCCL would abort`},

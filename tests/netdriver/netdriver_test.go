@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -133,13 +134,27 @@ func parse(t *testing.T, o outcome) report {
 	return r
 }
 
+// libcuda is the library that gives a GPU's memory without a GPU.
+func libcuda(t *testing.T) string {
+	t.Helper()
+	require.Tools(t, require.CC, "flock")
+	dir, err := filepath.Abs("../../build/fakecuda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("make", "-C", "../fakecuda", "OUT="+dir).CombinedOutput(); err != nil {
+		t.Fatalf("make: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "libcuda.so.1")
+}
+
 const allWork = "allreduce,allgather,alltoall,sendrecv,tree,doubling,latency,soak,contract,tuner"
 
 // everything runs all work on three ranks and checks that it was really done.
-func everything(t *testing.T, env []string, driver, plugin, api string) {
-	o := run(t, env, driver, "--plugin", plugin, "--api", api, "--spawn", "3", "--nodeid-env", "--work", allWork,
+func everything(t *testing.T, env []string, driver, plugin, api string, args ...string) report {
+	o := run(t, env, driver, append([]string{"--plugin", plugin, "--api", api, "--spawn", "3", "--nodeid-env", "--work", allWork,
 		"--max", "300K", "--chunk", "64K", "--factor", "16", "--iters", "2", "--comms", "2", "--messages", "40",
-		"--json", "-")
+		"--json", "-"}, args...)...)
 	r := parse(t, o)
 	if want := strings.TrimPrefix(api, "v"); fmt.Sprint(r.API) != want || r.Ranks != 3 || r.Communicators != 2 {
 		t.Errorf("api %d, %d ranks, %d communicators", r.API, r.Ranks, r.Communicators)
@@ -164,6 +179,37 @@ func everything(t *testing.T, env []string, driver, plugin, api string) {
 	for rank := range 3 {
 		if line := fmt.Sprintf("netdriver: rank %d: ok, #wrong 0", rank); !strings.Contains(o.stderr, line) {
 			t.Errorf("no line %q in\n%s", line, o.stderr)
+		}
+	}
+	return r
+}
+
+// TestGPUMemory: all is well where messages lie in a GPU's memory, which the processor cannot touch.
+func TestGPUMemory(t *testing.T) {
+	onceProved(t)
+	driver, plugin := programs(t)
+	for _, memory := range []string{"cuda", "dmabuf"} {
+		for _, api := range []string{"v5", "v6", "v8", "v10", "v12"} {
+			t.Run(memory+" "+api, func(t *testing.T) {
+				t.Parallel()
+				r := everything(t, []string{"SELFPLUGIN_GPU=cuda,dmabuf"}, driver, plugin, api, "--memory", memory, "--libcuda", libcuda(t))
+				if got, want := r.Calls["regMrDmaBuf"].Calls > 20, memory == "dmabuf" && api != "v5"; got != want {
+					t.Errorf("%d calls of regMrDmaBuf", r.Calls["regMrDmaBuf"].Calls)
+				}
+				if n := r.Calls["iflush"].Calls; n < 200 {
+					t.Errorf("%d calls of iflush", n)
+				}
+			})
+		}
+	}
+	for _, tt := range []struct{ gpu, api, memory, want string }{
+		{"", "v12", "cuda", `does not take the pointers of --memory \(ptrSupport 1, 3 is needed\)`},
+		{"cuda", "v12", "dmabuf", `\(ptrSupport 3, 5 is needed\)`},
+		{"dmabuf", "v5", "dmabuf", `\(ptrSupport 5, 3 is needed\)`},
+	} {
+		o := run(t, []string{"SELFPLUGIN_GPU=" + tt.gpu}, driver, "--plugin", plugin, "--spawn", "1", "--api", tt.api, "--memory", tt.memory, "--libcuda", libcuda(t))
+		if o.status == 0 || !regexp.MustCompile(tt.want).MatchString(o.stderr) {
+			t.Errorf("%+v: status %d\n%s", tt, o.status, o.stderr)
 		}
 	}
 }
@@ -229,7 +275,12 @@ func TestFaults(t *testing.T) {
 		t.Run(tt.name+" "+tt.args[1], func(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"--plugin", plugin, "--spawn", "2", "--timeout", "20"}, tt.args...)
-			o := run(t, []string{"SELFPLUGIN_FAULT=" + tt.name}, driver, args...)
+			env := []string{"SELFPLUGIN_FAULT=" + tt.name}
+			if slices.Contains(args, "--memory") {
+				env = append(env, "SELFPLUGIN_GPU=cuda,dmabuf")
+				args = append(args, "--libcuda", libcuda(t))
+			}
+			o := run(t, env, driver, args...)
 			if o.status == 0 {
 				t.Errorf("the driver did not notice\n%s%s", o.stdout, o.stderr)
 			}
@@ -374,6 +425,8 @@ func TestUsage(t *testing.T) {
 		{"version", []string{"--plugin", plugin, "--api", "v4"}, 2, "newest or v5 to v12 is wanted"},
 		{"work", []string{"--plugin", plugin, "--work", "allreduce,play"}, 2, "--work play: no such work"},
 		{"size", []string{"--plugin", plugin, "--max", "12Q"}, 2, "a size like 8, 64K or 16M is wanted"},
+		{"memory", []string{"--plugin", plugin, "--memory", "gpu"}, 2, "host, cuda or dmabuf is wanted"},
+		{"no CUDA", []string{"--plugin", plugin, "--memory", "cuda", "--libcuda", "/nowhere.so", "--rank", "0", "--nranks", "1"}, 1, "cannot load CUDA: /nowhere.so"},
 		{"number", []string{"--plugin", plugin, "--iters", "0"}, 2, "a number from 1 to 1e+06 is wanted"},
 		{"unknown", []string{"--frobnicate"}, 2, "unrecognized option"},
 		{"no library", []string{"--plugin", "/nowhere.so", "--rank", "0", "--nranks", "1"}, 1, "cannot load the plugin: /nowhere.so"},

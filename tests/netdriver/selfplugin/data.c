@@ -32,12 +32,42 @@ static struct request *take_request(struct end *end)
 
 static struct part part_of(void *data, size_t size, int tag, void *mhandle)
 {
-	return (struct part){.data = data, .size = size, .tag = tag, .mr = mhandle};
+	const struct mr *mr = mhandle;
+	unsigned char *bytes = mr ? mr->bytes + ((unsigned char *)data - mr->base) : NULL;
+
+	return (struct part){.data = bytes, .size = size, .tag = tag, .mr = mhandle};
 }
 
 static bool outside(const struct part *p)
 {
-	return !p->mr || p->data < p->mr->base || p->data + p->size > p->mr->base + p->mr->size;
+	return !p->mr || p->data < p->mr->bytes || p->data + p->size > p->mr->bytes + p->mr->size;
+}
+
+/* hold_back: a GPU does not see a byte of the message yet. */
+static void hold_back(struct end *end, unsigned char *at)
+{
+	if (end->nheld == HELD)
+		return;
+	end->held[end->nheld++] = (struct held){at, *at};
+	*at ^= 0xff;
+}
+
+/* show makes the bytes of a range visible. */
+static void show(struct end *end, const unsigned char *at, size_t size)
+{
+	for (int i = end->nheld - 1; i >= 0; i--) {
+		struct held *h = &end->held[i];
+
+		if (h->at < at || h->at >= at + size)
+			continue;
+		*h->at = h->byte;
+		*h = end->held[--end->nheld];
+	}
+}
+
+void forget_held(struct end *end, const struct mr *mr)
+{
+	show(end, mr->bytes, mr->size);
 }
 
 /* fault_payload: the bytes that a fault sends instead of the message's. */
@@ -126,7 +156,7 @@ static ncclResult_t progress_send(struct end *end)
 }
 
 /* find_part: the first free part of that tag, of any group. */
-static struct part *find_part(struct end *end, int64_t tag)
+static struct part *find_part(struct end *end, int64_t tag, bool *optional)
 {
 	for (uint64_t i = end->tail; i < end->head; i++) {
 		struct request *r = &end->requests[i % REQUESTS];
@@ -135,7 +165,7 @@ static struct part *find_part(struct end *end, int64_t tag)
 		for (int p = 0; r->used && p < r->n; p++) {
 			open |= !r->parts[p].matched;
 			if (!r->parts[p].matched && (r->parts[p].tag == tag || fault("tags-ignored")))
-				return &r->parts[p];
+				return *optional = r->optional, &r->parts[p];
 		}
 		if (open && fault("tags-oldest"))
 			break;
@@ -174,6 +204,8 @@ static void received(struct end *end)
 	fault_swap(end, p);
 	if (fault("size-capacity"))
 		p->got = p->size;
+	if (p->got && is_device(p->mr) && !end->optional)
+		hold_back(end, p->data);
 	end->moved = 0;
 	end->target = NULL;
 }
@@ -187,7 +219,7 @@ static ncclResult_t progress_recv(struct end *end)
 			moved = move_bytes(end, NULL, 0);
 			if (moved < 0)
 				return lost(end, "closed");
-			if (!moved || !(end->target = find_part(end, end->header.tag)))
+			if (!moved || !(end->target = find_part(end, end->header.tag, &end->optional)))
 				return ncclSuccess;
 			end->target->matched = true;
 			if (end->header.size <= end->target->size && fault("early")) {
@@ -252,12 +284,13 @@ ncclResult_t self_isend(void *sendComm, void *data, size_t size, int tag, void *
 ncclResult_t self_irecv(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
                         void **request)
 {
+	bool optional = *request == (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION;
 	struct end *end = recvComm;
 	struct request *r;
 	ncclResult_t result;
 
 	GUARD();
-	if (*request == (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION && fault("hint-kept"))
+	if (optional && fault("hint-kept"))
 		return ncclSuccess;
 	*request = NULL;
 	if (GONE(end) || n < 1 || n > NCCL_NET_MAX_RECVS)
@@ -265,7 +298,7 @@ ncclResult_t self_irecv(void *recvComm, int n, void **data, size_t *sizes, int *
 	pthread_mutex_lock(&end->mutex);
 	result = end->error;
 	if (!result && (r = take_request(end))) {
-		*r = (struct request){.end = end, .used = true, .n = n};
+		*r = (struct request){.end = end, .used = true, .optional = optional, .n = n};
 		for (int i = 0; i < n; i++) {
 			r->parts[i] = part_of(data[i], sizes[i], tags[i], mhandles[i]);
 			if (outside(&r->parts[i]))
@@ -281,10 +314,46 @@ ncclResult_t self_irecv(void *recvComm, int n, void **data, size_t *sizes, int *
 
 ncclResult_t self_iflush(void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request)
 {
+	struct end *end = recvComm;
+	struct request *r;
+	int last = n;
+
 	GUARD();
-	(void)n, (void)data, (void)sizes, (void)mhandles;
 	*request = NULL;
-	return GONE((struct end *)recvComm) ? ncclInvalidArgument : ncclSuccess;
+	if (GONE(end))
+		return ncclInvalidArgument;
+	while (last > 0 && !sizes[last - 1])
+		last--;
+	if (!last || !is_device(mhandles[last - 1]) || fault("flush-none"))
+		return ncclSuccess;
+	pthread_mutex_lock(&end->mutex);
+	for (r = end->flushes; r < end->flushes + REQUESTS && r->used; r++)
+		;
+	if (r < end->flushes + REQUESTS) {
+		*r = (struct request){.end = end, .used = true, .flush = true, .n = fault("flush-one") ? 1 : n};
+		for (int i = 0; i < r->n; i++) {
+			r->parts[i] = part_of(data[i], (size_t)sizes[i], 0, mhandles[i]);
+			r->parts[i].matched = r->parts[i].done = true;
+		}
+		*request = r;
+	}
+	pthread_mutex_unlock(&end->mutex);
+	return *request ? ncclSuccess : ncclInternalError;
+}
+
+/* test_flush: bytes show at the second call. */
+static bool test_flush(struct end *end, struct request *r, int *sizes)
+{
+	if (sizes || fault("flush-sizes"))
+		sizes[0] = 0;
+	if (!r->started && !fault("flush-early")) {
+		r->started = true;
+		return false;
+	}
+	for (int i = 0; i < r->n && r->started; i++)
+		show(end, r->parts[i].data, r->parts[i].size);
+	r->used = false;
+	return true;
 }
 
 ncclResult_t self_test(void *request, int *done, int *sizes)
@@ -299,6 +368,11 @@ ncclResult_t self_test(void *request, int *done, int *sizes)
 		return ncclInvalidArgument;
 	end = r->end;
 	pthread_mutex_lock(&end->mutex);
+	if (r->flush) {
+		*done = test_flush(end, r, sizes);
+		pthread_mutex_unlock(&end->mutex);
+		return ncclSuccess;
+	}
 	result = progress(end);
 	for (int i = 0; i < r->n; i++)
 		all &= r->parts[i].done;

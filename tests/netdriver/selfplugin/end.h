@@ -16,11 +16,25 @@ struct header {
 	int64_t tag;
 };
 
+struct end;
+
 struct mr {
 	struct mr *next;
 	unsigned char *base;
 	size_t size;
+	unsigned char *bytes; /* where what lies at base can be reached: of a GPU's memory elsewhere */
+	void *map;            /* of a DMA-BUF */
+	size_t map_size;
 };
+
+void forget_held(struct end *end, const struct mr *mr); /* its memory goes */
+bool is_device(const struct mr *mr);
+
+/* A byte that has come for a GPU, which sees it after a flush. */
+struct held {
+	unsigned char *at, byte;
+};
+enum { HELD = 4096 };
 
 struct part {
 	unsigned char *data;
@@ -30,13 +44,12 @@ struct part {
 	bool matched, done;
 };
 
-struct end;
-
 struct request {
 	struct end *end;
 	bool used, started;
 	int n;
 	struct part parts[NCCL_NET_MAX_RECVS];
+	bool flush, optional; /* optional: of which NCCL looks for the data itself */
 	unsigned char *copy; /* a fault sends this instead */
 	void *steps[NCCL_NET_MAX_RECVS]; /* to NCCL's profiler; or NULL */
 };
@@ -55,9 +68,13 @@ struct end {
 	struct header header;              /* being read or written, */
 	size_t moved;                      /* header and payload bytes moved so far */
 	struct part *target;
+	bool optional;                     /* as its request */
 	struct part *before;               /* for the fault that swaps messages */
 	unsigned char *last;               /* for the fault that repeats a message */
 	size_t last_size;
+	struct held held[HELD];
+	int nheld;
+	struct request flushes[REQUESTS];
 	void *late;                        /* step, for the fault that tells of it again */
 };
 

@@ -5,6 +5,7 @@
  */
 #include "end.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -129,6 +131,14 @@ ncclResult_t self_devices(int *ndev)
 	return ncclSuccess;
 }
 
+/* SELFPLUGIN_GPU has "cuda" and "dmabuf" where a GPU's memory is taken in these ways. */
+static int gpu_pointers(void)
+{
+	const char *list = getenv("SELFPLUGIN_GPU");
+
+	return list ? (strstr(list, "cuda") ? NCCL_PTR_CUDA : 0) | (strstr(list, "dmabuf") ? NCCL_PTR_DMABUF : 0) : 0;
+}
+
 ncclResult_t self_properties(int dev, struct self_props *props)
 {
 	static char *const names[DEVICES] = {"self0", "self1"};
@@ -138,6 +148,9 @@ ncclResult_t self_properties(int dev, struct self_props *props)
 		return ncclInvalidArgument;
 	props->name = fault("name-moves") ? strdup(names[dev]) : fault("name-twice") ? names[0] : names[dev];
 	props->guid = 0x5e1f0000u + (uint64_t)dev;
+	props->pointers = NCCL_PTR_HOST | gpu_pointers();
+	if (fault("ptr-changes"))
+		props->pointers ^= NCCL_PTR_CUDA;
 	props->latency_unset = fault("props-unset");
 	return ncclSuccess;
 }
@@ -230,6 +243,13 @@ ncclResult_t self_accept(void *listenComm, void **recvComm)
 	return ncclSuccess;
 }
 
+static void free_mr(struct mr *mr)
+{
+	if (mr->map)
+		munmap(mr->map, mr->map_size);
+	free(mr);
+}
+
 ncclResult_t self_close(void *comm)
 {
 	struct end *end = comm;
@@ -240,12 +260,14 @@ ncclResult_t self_close(void *comm)
 	drop(end->fd);
 	for (struct mr *mr = end->mrs, *next; mr; mr = next) {
 		next = mr->next;
-		free(mr);
+		free_mr(mr);
 	}
 	for (int i = 0; i < REQUESTS; i++)
 		free(end->requests[i].copy);
 	free(end->last);
 	memset(end->requests, 0, sizeof end->requests);
+	memset(end->flushes, 0, sizeof end->flushes);
+	end->nheld = 0;
 	end->mrs = NULL;
 	pthread_mutex_lock(&fd_mutex);
 	end->closed = true;
@@ -257,24 +279,61 @@ ncclResult_t self_close(void *comm)
 
 /* Memory. */
 
-ncclResult_t self_reg(void *comm, void *data, size_t size, int type, void **mhandle)
+bool is_device(const struct mr *mr)
 {
-	struct end *end = comm;
-	struct mr *mr;
+	return mr->bytes != mr->base;
+}
 
-	GUARD();
-	*mhandle = NULL;
-	if (GONE(end) || type != NCCL_PTR_HOST)
-		return ncclInvalidArgument;
-	mr = calloc(1, sizeof *mr);
-	mr->base = data;
-	mr->size = size;
+static ncclResult_t add_mr(struct end *end, struct mr own, void **mhandle)
+{
+	struct mr *mr = malloc(sizeof *mr);
+
+	*mr = own;
+	if (is_device(mr) && fault("gpu-touch"))
+		mr->bytes[0] = *mr->base;
 	pthread_mutex_lock(&end->mutex);
 	mr->next = end->mrs;
 	end->mrs = mr;
 	pthread_mutex_unlock(&end->mutex);
 	*mhandle = mr;
 	return ncclSuccess;
+}
+
+/* A GPU's memory is the one of tests/fakecuda, which says where it can be reached. */
+ncclResult_t self_reg(void *comm, void *data, size_t size, int type, void **mhandle)
+{
+	void *(*alias)(const void *at, size_t length), *bytes = data, *found = dlsym(RTLD_DEFAULT, "fakecuda_alias");
+	struct end *end = comm;
+
+	GUARD();
+	*mhandle = NULL;
+	if (GONE(end))
+		return ncclInvalidArgument;
+	if (type == NCCL_PTR_CUDA && gpu_pointers() & NCCL_PTR_CUDA && found) {
+		memcpy(&alias, &found, sizeof alias);
+		bytes = alias(data, size);
+	} else if (type != NCCL_PTR_HOST && !(type == NCCL_PTR_CUDA && fault("reg-any"))) {
+		bytes = NULL;
+	}
+	return bytes ? add_mr(end, (struct mr){.base = data, .size = size, .bytes = bytes}, mhandle) : ncclInvalidArgument;
+}
+
+ncclResult_t self_reg_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = offset % page;
+	struct mr mr = {.base = data, .size = size, .map_size = skip + size};
+	off_t start = lseek(fd, 0, SEEK_CUR); /* where the DMA-BUF begins in its memfd */
+	struct end *end = comm;
+
+	GUARD();
+	*mhandle = NULL;
+	if (GONE(end) || type != NCCL_PTR_CUDA || !(gpu_pointers() & NCCL_PTR_DMABUF) || fcntl(fd, F_GET_SEALS) < 0)
+		return ncclInvalidArgument;
+	mr.map = mmap(NULL, mr.map_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, start + (off_t)(offset - skip));
+	if (mr.map == MAP_FAILED)
+		return ncclSystemError;
+	mr.bytes = (unsigned char *)mr.map + (fault("dmabuf-offset") ? 0 : skip);
+	return add_mr(end, mr, mhandle);
 }
 
 static bool in_use(const struct end *end, const struct mr *mr)
@@ -307,7 +366,8 @@ ncclResult_t self_dereg(void *comm, void *mhandle)
 	for (struct mr **at = &end->mrs; *at; at = &(*at)->next)
 		if (*at == mr) {
 			*at = mr->next;
-			free(mr);
+			forget_held(end, mr);
+			free_mr(mr);
 			break;
 		}
 	pthread_mutex_unlock(&end->mutex);

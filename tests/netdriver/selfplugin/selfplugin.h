@@ -10,6 +10,7 @@ struct self_props {
 	char *name;
 	uint64_t guid;
 	bool latency_unset; /* a fault */
+	int pointers;       /* NCCL_PTR_ bits */
 };
 
 extern bool forked; /* this process is a forked child */
@@ -31,6 +32,7 @@ ncclResult_t self_connect(int dev, void *opaque, void **sendComm);
 ncclResult_t self_accept(void *listenComm, void **recvComm);
 ncclResult_t self_close(void *comm);
 ncclResult_t self_reg(void *comm, void *data, size_t size, int type, void **mhandle);
+ncclResult_t self_reg_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
 ncclResult_t self_dereg(void *comm, void *mhandle);
 ncclResult_t self_isend(void *sendComm, void *data, size_t size, int tag, void *mhandle, void **request);
 ncclResult_t self_irecv(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles,

@@ -32,7 +32,7 @@ static ncclResult_t init_v11(void **ctx, uint64_t commId, ncclNetCommConfig_t *c
 	p->name = own.name; \
 	p->pciPath = NULL; \
 	p->guid = own.guid; \
-	p->ptrSupport = NCCL_PTR_HOST; \
+	p->ptrSupport = own.pointers; \
 	p->speed = 10000; \
 	p->port = 1; \
 	if (!own.latency_unset) \
@@ -62,6 +62,8 @@ static ncclResult_t props_v8(int dev, ncclNetProperties_v8_t *p)
 	COMMON();
 	DEVICE();
 	p->regIsGlobal = 0;
+	if (fault_named("ptr-version"))
+		p->ptrSupport ^= NCCL_PTR_CUDA;
 	return ncclSuccess;
 }
 
@@ -180,31 +182,38 @@ EXPORT const ncclNet_v5_t ncclNetPlugin_v5 = {
 };
 EXPORT const ncclNet_v6_t ncclNetPlugin_v6 = {
 	SAME, .init = self_init, .getProperties = props_v5, .listen = self_listen, .connect = self_connect,
-	.accept = self_accept, .regMr = reg_v5, .isend = isend_v5, .irecv = irecv_v5,
+	.accept = self_accept,
+	.regMrDmaBuf = self_reg_dmabuf, .regMr = reg_v5, .isend = isend_v5, .irecv = irecv_v5,
 };
 EXPORT const ncclNet_v7_t ncclNetPlugin_v7 = {
 	SAME, .init = self_init, .getProperties = props_v7, .listen = self_listen, .connect = connect_v7,
-	.accept = accept_v7, .regMr = reg_v5, .isend = isend_v5, .irecv = irecv_v5,
+	.accept = accept_v7,
+	.regMrDmaBuf = self_reg_dmabuf, .regMr = reg_v5, .isend = isend_v5, .irecv = irecv_v5,
 };
 EXPORT const ncclNet_v8_t ncclNetPlugin_v8 = {
 	SAME, .init = self_init, .getProperties = props_v8, .listen = self_listen, .connect = connect_v7,
-	.accept = accept_v7, .regMr = self_reg, .isend = isend_v5, .irecv = irecv_v5,
+	.accept = accept_v7,
+	.regMrDmaBuf = self_reg_dmabuf, .regMr = self_reg, .isend = isend_v5, .irecv = irecv_v5,
 };
 EXPORT const ncclNet_v9_t ncclNetPlugin_v9 = {
 	SAME, .init = self_init, .getProperties = props_v9, .listen = self_listen, .connect = connect_v7,
-	.accept = accept_v7, .regMr = self_reg, .isend = self_isend, .irecv = self_irecv,
+	.accept = accept_v7,
+	.regMrDmaBuf = self_reg_dmabuf, .regMr = self_reg, .isend = self_isend, .irecv = self_irecv,
 };
 EXPORT const ncclNet_v10_t ncclNetPlugin_v10 = {
 	SAME, .init = init_v10, .getProperties = props_v9, .listen = self_listen, .connect = connect_v10,
-	.accept = accept_v7, .regMr = self_reg, .isend = isend_v10, .irecv = irecv_v10,
+	.accept = accept_v7,
+	.regMrDmaBuf = self_reg_dmabuf, .regMr = self_reg, .isend = isend_v10, .irecv = irecv_v10,
 };
 EXPORT const ncclNet_v11_t ncclNetPlugin_v11 = {
 	SAME, .init = init_v11, .getProperties = props_v11, .listen = listen_v11, .connect = connect_v11,
-	.accept = accept_v7, .regMr = self_reg, .isend = isend_v10, .irecv = irecv_v10,
+	.accept = accept_v7,
+	.regMrDmaBuf = self_reg_dmabuf, .regMr = self_reg, .isend = isend_v10, .irecv = irecv_v10,
 	.finalize = self_finalize, .setNetAttr = attributes,
 };
 EXPORT const ncclNet_v12_t ncclNetPlugin_v12 = {
 	SAME, .init = init_v11, .getProperties = props_v12, .listen = listen_v11, .connect = connect_v11,
-	.accept = accept_v7, .regMr = self_reg, .isend = isend_v10, .irecv = irecv_v10,
+	.accept = accept_v7,
+	.regMrDmaBuf = self_reg_dmabuf, .regMr = self_reg, .isend = isend_v10, .irecv = irecv_v10,
 	.finalize = self_finalize, .setNetAttr = attributes,
 };

@@ -78,7 +78,7 @@ struct call_time call_time(enum net_call call)
 const char *call_name(enum net_call call)
 {
 	static const char *const names[NET_CALLS] = {
-		"init", "finalize", "devices", "getProperties", "listen", "connect", "accept", "regMr",
+		"init", "finalize", "devices", "getProperties", "listen", "connect", "accept", "regMr", "regMrDmaBuf",
 		"deregMr", "isend", "irecv", "iflush", "test", "closeSend", "closeRecv", "closeListen",
 	};
 
@@ -88,7 +88,7 @@ const char *call_name(enum net_call call)
 bool call_may_wait(enum net_call call)
 {
 	return call == NET_INIT || call == NET_FINALIZE || call == NET_DEVICES || call == NET_PROPERTIES ||
-	       call == NET_REG || call == NET_DEREG || call == NET_CLOSE_SEND || call == NET_CLOSE_RECV ||
+	       call == NET_REG || call == NET_REG_DMABUF || call == NET_DEREG || call == NET_CLOSE_SEND || call == NET_CLOSE_RECV ||
 	       call == NET_CLOSE_LISTEN;
 }
 
@@ -298,6 +298,17 @@ ncclResult_t net_reg(struct net *net, void *comm, void *data, size_t size, int t
 	r = net->regMr_v8 ? net->regMr_v8(comm, data, size, type, mhandle)
 	                  : net->regMr_v5(comm, data, (int)size, type, mhandle);
 	return written(NET_REG, "mhandle", end(NET_REG, t, r), mhandle);
+}
+
+ncclResult_t net_reg_dmabuf(struct net *net, void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+                            void **mhandle)
+{
+	struct moment t = begin(NET_REG_DMABUF);
+	ncclResult_t r;
+
+	*mhandle = net_garbage();
+	r = net->regMrDmaBuf(comm, data, size, type, offset, fd, mhandle);
+	return written(NET_REG_DMABUF, "mhandle", end(NET_REG_DMABUF, t, r), mhandle);
 }
 
 ncclResult_t net_dereg(struct net *net, void *comm, void *mhandle)

@@ -44,8 +44,9 @@ void plugin_init(struct job *job, void **ctx, uint64_t id)
 		struct net_props props;
 
 		check_call(net_properties(&job->net, dev, 0xAA, &props), "getProperties");
-		if (!(props.ptrSupport & NCCL_PTR_HOST))
-			die("device %d does not take host pointers (ptrSupport %d)", dev, props.ptrSupport);
+		if ((props.ptrSupport & memory_pointers(&job->net)) != memory_pointers(&job->net))
+			die("device %d does not take the pointers of --memory (ptrSupport %d, %d is needed)", dev,
+			    props.ptrSupport, memory_pointers(&job->net));
 		if (props.maxRecvs < 1 || props.maxRecvs > NCCL_NET_MAX_RECVS)
 			die("device %d: maxRecvs %d, 1 to %d is what NCCL can use", dev, props.maxRecvs,
 			    NCCL_NET_MAX_RECVS);
@@ -119,10 +120,8 @@ static void open_slots(struct conn *conn)
 
 	conn->stride = (job->opt.chunk + 63) / 64 * 64 + SLOT_GUARD;
 	region_open(&conn->slots, SLOT_GUARD + (size_t)job->opt.depth * conn->stride);
-	check_call(net_reg(&job->net, conn->net_comm, conn->slots.base, conn->slots.size, NCCL_PTR_HOST,
-	                   &conn->mhandle), "regMr");
-	check_call(net_reg(&job->net, conn->net_comm, conn->slots.base, conn->slots.size, NCCL_PTR_HOST,
-	                   &conn->second_mhandle), "regMr");
+	check_call(memory_reg(&job->net, conn->net_comm, conn->slots.base, conn->slots.size, &conn->mhandle), "regMr");
+	check_call(memory_reg(&job->net, conn->net_comm, conn->slots.base, conn->slots.size, &conn->second_mhandle), "regMr");
 }
 
 /* service_connect polls every connect and accept of the communicator in one loop, as NCCL does:

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "memory.h"
 #include "options.h"
 #include "pattern.h"
 #include "plugin.h"

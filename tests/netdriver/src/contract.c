@@ -117,10 +117,10 @@ bool pair_register(struct trial *t, struct pair *p, size_t room)
 {
 	region_open(&p->send_region, room);
 	region_open(&p->recv_region, room);
-	return expect_ok(t, net_reg(&t->job->net, p->send.net_comm, p->send_region.base, p->send_region.size,
-	                            NCCL_PTR_HOST, &p->send_mhandle), "regMr") &&
-	       expect_ok(t, net_reg(&t->job->net, p->recv.net_comm, p->recv_region.base, p->recv_region.size,
-	                            NCCL_PTR_HOST, &p->recv_mhandle), "regMr");
+	return expect_ok(t, memory_reg(&t->job->net, p->send.net_comm, p->send_region.base, p->send_region.size,
+	                               &p->send_mhandle), "regMr") &&
+	       expect_ok(t, memory_reg(&t->job->net, p->recv.net_comm, p->recv_region.base, p->recv_region.size,
+	                               &p->recv_mhandle), "regMr");
 }
 
 bool pair_open(struct trial *t, struct pair *p, int listen_dev, int connect_dev, size_t room)
@@ -136,6 +136,24 @@ bool pair_open(struct trial *t, struct pair *p, int listen_dev, int connect_dev,
 	listening = pair_listen(t, p, listen_dev);
 	trial_sync(t, p->recv.handle, NULL, p->send.handle);
 	return listening && pair_connect(t, p, connect_dev) && pair_register(t, p, room);
+}
+
+bool pair_flush(struct trial *t, struct pair *p, int n, void **data, int *sizes)
+{
+	void *mhandles[NCCL_NET_MAX_RECVS], *request;
+	int done = 0;
+
+	if (!memory_is_device(data[0]))
+		return true;
+	for (int i = 0; i < n; i++)
+		mhandles[i] = p->recv_mhandle;
+	if (!expect_ok(t, net_iflush(&t->job->net, p->recv.net_comm, n, data, sizes, mhandles, &request), "iflush"))
+		return false;
+	while (request && !done)
+		if (!expect_ok(t, net_test(&t->job->net, request, &done, 1, NULL), "test of a flush") ||
+		    !expect(t, !trial_late(t), "iflush did not complete"))
+			return false;
+	return true;
 }
 
 void pair_deregister(struct trial *t, struct pair *p)

@@ -62,6 +62,10 @@ bool pair_register(struct trial *t, struct pair *p, size_t room);
 void pair_deregister(struct trial *t, struct pair *p);
 void pair_close(struct trial *t, struct pair *p);
 
+/* pair_flush: the bytes of receives that are complete are visible to the GPU when it returns; it does nothing for host memory. False
+ * and a failure if not. */
+bool pair_flush(struct trial *t, struct pair *p, int n, void **data, int *sizes);
+
 /* What to exchange: groups of messages, the same for every rank. */
 enum { SCRIPT_MESSAGES = 512 };
 

@@ -70,6 +70,8 @@ static void flow_receive(struct flow *f)
 		if (f->recv_error || !done)
 			continue;
 		f->received[i] = true;
+		if (!pair_flush(f->trial, f->pair, 1, (void *[]){f->pair->recv_region.base + i * BIG}, &size))
+			return;
 		expect(f->trial, size == BIG && !pattern_check(f->pair->recv_region.base + i * BIG, BIG, (uint64_t)i, 0,
 		                                               &first),
 		       "receive %d was said to be complete and is wrong", i);
@@ -168,7 +170,7 @@ static void take_away_send(struct trial *t)
 			flow_send(&f, FEW);
 		expect_ok(t, net_dereg(&t->job->net, p.send.net_comm, p.send_mhandle), "deregMr");
 		p.send_mhandle = NULL;
-		memset(p.send_region.base, 0xDB, p.send_region.size); /* must not go out as a message */
+		canary_fill(p.send_region.base, p.send_region.size); /* must not go out as a message */
 		trial_pause(50);
 		region_close(&p.send_region);
 		expect_ok(t, net_close_send(&t->job->net, p.send.net_comm), "closeSend");

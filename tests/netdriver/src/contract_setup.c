@@ -1,5 +1,8 @@
 /* Cases about devices, properties, listening, connecting and memory. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "contract.h"
 #include "log.h"
@@ -77,6 +80,31 @@ static void properties(struct trial *t)
 			return;
 	trial_tell(t, "%d device%s, %s: %d Mb/s, maxRecvs %d", t->job->ndev, t->job->ndev == 1 ? "" : "s",
 	           all[0].name, all[0].speed, all[0].maxRecvs);
+}
+
+/* NCCL of another version, and the same NCCL when it asks again, must come to the same decision about a GPU's memory. */
+static void pointers(struct trial *t)
+{
+	struct net_props own, other;
+	char names[64] = "host";
+
+	if (!expect_ok(t, net_properties(&t->job->net, 0, 0xAA, &own), "getProperties"))
+		return;
+	for (int version = API_OLDEST; version <= API_NEWEST; version++) {
+		struct net net;
+
+		if (!net_other(&t->job->net, &net, version))
+			continue;
+		for (int i = 0; i < 3; i++)
+			if (!expect_ok(t, net_properties(&net, 0, i % 2 ? 0xAA : 0x55, &other), "getProperties") ||
+			    !expect(t, other.ptrSupport == own.ptrSupport, "ptrSupport is %d in v%d and %d in v%d", own.ptrSupport,
+			            t->job->net.version, other.ptrSupport, version))
+				return;
+	}
+	expect(t, !(own.ptrSupport & ~(NCCL_PTR_HOST | NCCL_PTR_CUDA | NCCL_PTR_DMABUF)), "ptrSupport is %d", own.ptrSupport);
+	snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", own.ptrSupport & NCCL_PTR_CUDA ? ", cuda" : "",
+	         own.ptrSupport & NCCL_PTR_DMABUF ? ", dmabuf" : "");
+	trial_tell(t, "%s", names);
 }
 
 static void devices(struct trial *t)
@@ -262,8 +290,7 @@ static void reg_overlap(struct trial *t)
 
 	if (pair_open(t, &p, 0, 0, ROOM)) {
 		for (int i = 0; i < 3; i++)
-			expect_ok(t, net_reg(net, p.recv.net_comm, p.recv_region.base + i * 1000, 100000, NCCL_PTR_HOST,
-			                     &more[i]), "regMr");
+			expect_ok(t, memory_reg(net, p.recv.net_comm, p.recv_region.base + i * 1000, 100000, &more[i]), "regMr");
 		for (int i = 0; i < 3 && !t->failed; i++)
 			expect_ok(t, net_dereg(net, p.recv.net_comm, more[(i + 1) % 3]), "deregMr");
 		if (!t->failed)
@@ -289,6 +316,93 @@ static void reg_empty(struct trial *t)
 	pair_close(t, &p);
 }
 
+/* What getProperties does not offer is refused, and a refusal ends nothing: NCCL falls back for the memory of users. */
+static void reg_refused(struct trial *t)
+{
+	struct net *net = &t->job->net;
+	struct net_props props;
+	char told[128] = "";
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC), offered;
+	struct pair p;
+
+	if (!pair_open(t, &p, 0, 0, ROOM) || !expect_ok(t, net_properties(net, 0, 0, &props), "getProperties")) {
+		pair_close(t, &p);
+		close(fd);
+		return;
+	}
+	offered = props.ptrSupport & (NCCL_PTR_CUDA | NCCL_PTR_DMABUF);
+	for (int i = 0; i < 2 && !t->failed; i++) {
+		void *comm = i ? p.recv.net_comm : p.send.net_comm, *data = i ? p.recv_region.base : p.send_region.base, *out;
+
+		static const int types[] = {0, NCCL_PTR_DMABUF, NCCL_PTR_HOST | NCCL_PTR_CUDA, 8, -1};
+
+		for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+			expect(t, net_reg(net, comm, data, 4096, types[k], &out) != ncclSuccess, "regMr of type %d returned ncclSuccess",
+			       types[k]);
+		if (!(offered & NCCL_PTR_CUDA))
+			expect(t, net_reg(net, comm, data, 4096, NCCL_PTR_CUDA, &out) != ncclSuccess,
+			       "regMr of CUDA memory, which getProperties does not offer, returned ncclSuccess");
+		if (!net->regMrDmaBuf)
+			continue;
+		for (size_t k = 0; k < 2; k++) /* a descriptor of nothing, and one of no DMA-BUF */
+			expect(t, net_reg_dmabuf(net, comm, data, 4096, NCCL_PTR_CUDA, 0, k ? fd : -1, &out) != ncclSuccess,
+			       "regMrDmaBuf of %s returned ncclSuccess", k ? "/dev/null" : "descriptor -1");
+	}
+	close(fd);
+	snprintf(told, sizeof told, "%s%s", offered & NCCL_PTR_CUDA ? "" : "CUDA memory, ",
+	         offered & NCCL_PTR_DMABUF ? "" : "DMA-BUFs, ");
+	trial_tell(t, "%sother types, bad descriptors", told);
+	if (!t->failed)
+		exchange_some(t, &p);
+	pair_close(t, &p);
+}
+
+/* The memory of users starts and ends anywhere. */
+static void reg_unaligned(struct trial *t)
+{
+	static const size_t starts[] = {1, 13, 4095, 4097, 65536 + 511};
+	struct net *net = &t->job->net;
+	struct pair p;
+	bool ok = pair_open(t, &p, 0, 0, ROOM);
+
+	for (size_t i = 0; ok && i < sizeof starts / sizeof *starts; i++) {
+		struct pair part = p; /* messages lie in a part of the pair's memory, which is registered by itself */
+
+		part.send_region = (struct region){.base = p.send_region.base + starts[i], .size = ROOM / 2 - 3 * i};
+		part.recv_region = (struct region){.base = p.recv_region.base + 2 * starts[i], .size = ROOM / 2 - i};
+		ok = expect_ok(t, memory_reg(net, p.send.net_comm, part.send_region.base, part.send_region.size, &part.send_mhandle),
+		               "regMr") &&
+		     expect_ok(t, memory_reg(net, p.recv.net_comm, part.recv_region.base, part.recv_region.size, &part.recv_mhandle),
+		               "regMr") &&
+		     exchange_some(t, &part) && expect_ok(t, net_dereg(net, p.send.net_comm, part.send_mhandle), "deregMr") &&
+		     expect_ok(t, net_dereg(net, p.recv.net_comm, part.recv_mhandle), "deregMr");
+	}
+	if (ok)
+		exchange_some(t, &p); /* the whole still is */
+	pair_close(t, &p);
+}
+
+/* Memory is freed, and other memory has its address. */
+static void reg_again(struct trial *t)
+{
+	unsigned char *sends[4], *recvs[4];
+	struct pair p;
+	bool ok = pair_open(t, &p, 0, 0, ROOM);
+	int same = 0;
+
+	for (int i = 0; ok && i < 4; i++) {
+		sends[i] = p.send_region.base;
+		recvs[i] = p.recv_region.base;
+		for (int k = 0; k < i; k++)
+			same += sends[i] == sends[k] || sends[i] == recvs[k] || recvs[i] == sends[k] || recvs[i] == recvs[k];
+		ok = exchange_some(t, &p);
+		pair_deregister(t, &p);
+		ok = ok && !t->failed && pair_register(t, &p, ROOM);
+	}
+	trial_tell(t, "%s", same ? "at an address of before" : "but at other addresses");
+	pair_close(t, &p);
+}
+
 static void reg_left(struct trial *t)
 {
 	struct pair p;
@@ -310,6 +424,7 @@ static void reg_left(struct trial *t)
 
 const struct contract_case setup_cases[] = {
 	{"getProperties writes every field, the same each time", properties, 0, 0},
+	{"ptrSupport is the same in every version", pointers, 0, 0},
 	{"devices is stable", devices, 0, 0},
 	{"a context per communicator, ended in any order", contexts, 1, 0},
 	{"finalize(NULL)", finalize_null, 0, 11},
@@ -322,6 +437,9 @@ const struct contract_case setup_cases[] = {
 	{"deregMr(comm, NULL)", dereg_null, 1, 0},
 	{"registrations overlap and end in any order", reg_overlap, 1, 0},
 	{"regMr of no bytes", reg_empty, 1, 0},
+	{"memory of a type that is not offered, and what is none, is refused", reg_refused, 1, 0},
+	{"memory that starts and ends anywhere", reg_unaligned, 1, 0},
+	{"memory that is freed and allocated again", reg_again, 1, 0},
 	{"close with memory still registered", reg_left, 3, 0},
 	{0},
 };

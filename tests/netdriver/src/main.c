@@ -112,6 +112,7 @@ int main(int argc, char **argv)
 		setenv("NCCL_HOSTID", id, 1);
 	}
 	open_files(job.opt.open_files);
+	memory_use(job.opt.memory, job.opt.libcuda);
 	if (!net_load(&job.net, job.opt.plugin, job.opt.api, error, sizeof error))
 		die("%s", error);
 	if (net_missing(&job.net))

@@ -33,6 +33,9 @@ static const char help[] =
 "  --iters N, --warmup N  repetitions of a size, timed (5) and before (1)\n"
 "  --check all|once       all (default): every repetition is cleared, timed and checked by itself;\n"
 "                         once: all are timed together, the last one's result is checked\n"
+"  --memory KIND          of messages: host (default); cuda, a GPU's registered by regMr; dmabuf, a GPU's\n"
+"                         registered by regMrDmaBuf (in v5, which has none, by regMr)\n"
+"  --libcuda FILE         the library that gives a GPU's memory (libcuda.so.1)\n"
 "  --profile              NCCL's profiler listens, and is to be told of every part of every message\n"
 "  --comms K              communicators, each with a service and a progress thread (1)\n"
 "  --channels C           of a communicator: sets of connections that a collective is cut over, and that\n"
@@ -134,6 +137,16 @@ static int api(const char *value)
 	return version;
 }
 
+static enum memory_kind memory(const char *name, const char *value)
+{
+	static const char *const kinds[] = {[MEMORY_HOST] = "host", [MEMORY_CUDA] = "cuda", [MEMORY_DMABUF] = "dmabuf"};
+
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (!strcmp(value, kinds[i]))
+			return (enum memory_kind)i;
+	refuse(name, value, "host, cuda or dmabuf is wanted");
+}
+
 static void check_work(const char *list)
 {
 	static const char *const known[] = {"allreduce", "allgather", "alltoall", "sendrecv",
@@ -154,7 +167,7 @@ static void check_work(const char *list)
 
 enum {
 	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
-	FACTOR, ITERS, WARMUP, CHECK, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, UNTIL, REOPEN, PROGRESS, CONNECTIONS, TOGETHER,
+	FACTOR, ITERS, WARMUP, CHECK, MEMORY, LIBCUDA, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, UNTIL, REOPEN, PROGRESS, CONNECTIONS, TOGETHER,
 	BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
 };
@@ -176,6 +189,8 @@ static const struct option names[] = {
 	{"iters", required_argument, NULL, ITERS},
 	{"warmup", required_argument, NULL, WARMUP},
 	{"check", required_argument, NULL, CHECK},
+	{"memory", required_argument, NULL, MEMORY},
+	{"libcuda", required_argument, NULL, LIBCUDA},
 	{"profile", no_argument, NULL, PROFILE},
 	{"comms", required_argument, NULL, COMMS},
 	{"channels", required_argument, NULL, CHANNELS},
@@ -206,7 +221,7 @@ static const struct options defaults = {
 	.rank = -1, .rendezvous_fd = -1, .work = "allreduce,allgather,alltoall,sendrecv", .min = 8,
 	.max = 16u << 20, .factor = 2, .chunk = 1u << 20, .iters = 5, .warmup = 1, .comms = 1, .channels = 1, .depth = 8,
 	.seed = 1, .duration = 10, .reopen = 16, .connections = 1500, .together = 64, .die_rank = -1, .die_limit_ms = 1000,
-	.timeout = 60,
+	.timeout = 60, .libcuda = "libcuda.so.1",
 };
 
 static void set(struct options *o, int option, const char *name, const char *value)
@@ -236,6 +251,8 @@ static void set(struct options *o, int option, const char *name, const char *val
 			refuse(name, value, "all or once is wanted");
 		o->check_once = !strcmp(value, "once");
 		break;
+	case MEMORY: o->memory = memory(name, value); break;
+	case LIBCUDA: o->libcuda = value; break;
 	case PROFILE: o->profile = true; break;
 	case COMMS: o->comms = whole(name, value, 1, 64); break;
 	case CHANNELS: o->channels = whole(name, value, 1, 64); break;

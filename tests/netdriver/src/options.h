@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "memory.h"
+
 enum { MAX_SPAWN_ENV = 64, MAX_BAD_ENV = 16 };
 
 struct options {
@@ -23,6 +25,8 @@ struct options {
 	int iters, warmup;
 	bool check_once;
 	bool profile;
+	enum memory_kind memory;
+	const char *libcuda;
 	int comms, depth; /* comms counts every channel */
 	int channels;
 	uint64_t seed;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "memory.h"
 
 static const uint64_t canary = 0xe7a6e7b5e7c4e7d3u;
 
@@ -22,7 +23,7 @@ uint64_t pattern_key(uint64_t seed, int comm, int sender, int receiver, uint64_t
 	return mix(mix(mix(seed) + who) + sequence);
 }
 
-void pattern_fill(void *data, size_t size, uint64_t key, size_t at)
+static void host_fill(void *data, size_t size, uint64_t key, size_t at)
 {
 	unsigned char *to = data;
 
@@ -37,7 +38,7 @@ void pattern_fill(void *data, size_t size, uint64_t key, size_t at)
 	}
 }
 
-size_t pattern_check(const void *data, size_t size, uint64_t key, size_t at, size_t *first)
+static size_t host_check(const void *data, size_t size, uint64_t key, size_t at, size_t *first)
 {
 	const unsigned char *from = data;
 	size_t bad = 0, offset = 0;
@@ -56,7 +57,7 @@ size_t pattern_check(const void *data, size_t size, uint64_t key, size_t at, siz
 	return bad;
 }
 
-void canary_fill(void *data, size_t size)
+static void host_canary(void *data, size_t size)
 {
 	unsigned char *to = data, *end = to + size;
 
@@ -69,7 +70,7 @@ void canary_fill(void *data, size_t size)
 }
 
 /* The canary's phase is that of the address, so any part of a region can be checked alone. */
-size_t canary_check(const void *data, size_t size)
+static size_t host_canary_check(const void *data, size_t size)
 {
 	const unsigned char *from = data, *end = from + size, *at = from;
 
@@ -90,14 +91,103 @@ size_t canary_check(const void *data, size_t size)
 	return (size_t)(at - from);
 }
 
-void region_open(struct region *region, size_t size)
+/* Device memory is filled and looked at in pieces of STAGE bytes at most, whose ends are words of the message or of the canary. */
+enum { STAGE = 16384 };
+
+static size_t piece(size_t left, size_t phase)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (size + page - 1) / page * page;
+	return left < STAGE - phase % 8 ? left : STAGE - phase % 8;
+}
+
+void pattern_fill(void *data, size_t size, uint64_t key, size_t at)
+{
+	unsigned char stage[STAGE], *to = data;
+
+	if (!memory_is_device(data)) {
+		host_fill(data, size, key, at);
+		return;
+	}
+	for (size_t n; size; to += n, at += n, size -= n) {
+		n = piece(size, at);
+		host_fill(stage, n, key, at);
+		memory_put(to, stage, n);
+	}
+}
+
+size_t pattern_check(const void *data, size_t size, uint64_t key, size_t at, size_t *first)
+{
+	const unsigned char *from = data;
+	unsigned char stage[STAGE];
+	size_t bad = 0, where;
+
+	if (!memory_is_device(data))
+		return host_check(data, size, key, at, first);
+	for (size_t done = 0, n; done < size; done += n) {
+		size_t some;
+
+		n = piece(size - done, at + done);
+		memory_get(stage, from + done, n);
+		some = host_check(stage, n, key, at + done, &where);
+		if (some && !bad)
+			*first = done + where;
+		bad += some;
+	}
+	return bad;
+}
+
+void canary_fill(void *data, size_t size)
+{
+	_Alignas(8) unsigned char stage[STAGE + 8];
+	unsigned char *to = data;
+
+	if (!memory_is_device(data)) {
+		host_canary(data, size);
+		return;
+	}
+	for (size_t n; size; to += n, size -= n) {
+		n = piece(size, (uintptr_t)to);
+		host_canary(stage + (uintptr_t)to % 8, n);
+		memory_put(to, stage + (uintptr_t)to % 8, n);
+	}
+}
+
+size_t canary_check(const void *data, size_t size)
+{
+	_Alignas(8) unsigned char stage[STAGE + 8];
+	const unsigned char *from = data;
+
+	if (!memory_is_device(data))
+		return host_canary_check(data, size);
+	for (size_t done = 0, n; done < size; done += n) {
+		uintptr_t phase = (uintptr_t)(from + done) % 8;
+		size_t kept;
+
+		n = piece(size - done, phase);
+		memory_get(stage + phase, from + done, n);
+		kept = host_canary_check(stage + phase, n);
+		if (kept < n)
+			return done + kept;
+	}
+	return size;
+}
+
+static void open_host(struct region *region, size_t body, size_t page)
+{
 	unsigned char *map = mmap(NULL, body + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (map == MAP_FAILED || mprotect(map + page, body, PROT_READ | PROT_WRITE))
-		die("cannot map %zu bytes for messages; --max or --comms may be too large", size);
+		die("cannot map %zu bytes for messages; --max or --comms may be too large", body);
 	*region = (struct region){.base = map + page, .size = body, .map = map, .map_size = body + 2 * page};
+}
+
+void region_open(struct region *region, size_t size)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (size + page - 1) / page * page;
+
+	if (memory_kind() == MEMORY_HOST)
+		open_host(region, body, page);
+	else
+		*region = (struct region){.base = memory_allocate(body), .size = body};
 	canary_fill(region->base, region->size);
 }
 
@@ -105,6 +195,8 @@ void region_close(struct region *region)
 {
 	if (region->map)
 		munmap(region->map, region->map_size);
+	else if (region->base)
+		memory_free(region->base);
 	*region = (struct region){0};
 }
 

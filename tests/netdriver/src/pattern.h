@@ -40,13 +40,13 @@ void canary_fill(void *data, size_t size);
 size_t canary_check(const void *data, size_t size);
 
 /*
- * A region is memory that a plugin registers: a page that faults in front and behind, canary
- * inside. Once freed, a touch faults.
+ * A region is memory that a plugin registers, of the kind that --memory names, with canary inside. The host's has a page that
+ * faults in front and behind, and once freed a touch faults; of a GPU's any touch by the processor does.
  */
 struct region {
 	unsigned char *base;
 	size_t size;
-	void *map;
+	void *map; /* of the host's */
 	size_t map_size;
 };
 

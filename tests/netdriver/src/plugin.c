@@ -220,6 +220,20 @@ bool net_load(struct net *net, const char *path, int version, char *error, size_
 	return false;
 }
 
+bool net_other(const struct net *net, struct net *other, int version)
+{
+	char symbol[32];
+	void *table;
+
+	snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", version);
+	table = dlsym(net->library, symbol);
+	if (!table)
+		return false;
+	*other = (struct net){.library = net->library};
+	net_bind(other, version, table);
+	return true;
+}
+
 void net_unload(struct net *net)
 {
 	if (net->library)

@@ -75,6 +75,9 @@ struct net_props {
 bool net_load(struct net *net, const char *path, int version, char *error, size_t error_size);
 void net_unload(struct net *net);
 
+/* net_other fills *other from another version of the same library; false: it has none such. */
+bool net_other(const struct net *net, struct net *other, int version);
+
 /* net_missing names the first required member that is NULL, or is NULL itself. */
 const char *net_missing(const struct net *net);
 
@@ -92,6 +95,8 @@ ncclResult_t net_connect(struct net *net, void *ctx, int dev, ncclNetCommConfig_
                          void **sendComm);
 ncclResult_t net_accept(struct net *net, void *listenComm, void **recvComm);
 ncclResult_t net_reg(struct net *net, void *comm, void *data, size_t size, int type, void **mhandle);
+ncclResult_t net_reg_dmabuf(struct net *net, void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+                            void **mhandle);
 ncclResult_t net_dereg(struct net *net, void *comm, void *mhandle);
 ncclResult_t net_isend(struct net *net, void *sendComm, void *data, size_t size, int tag, void *mhandle,
                        void *phandle, void **request);
@@ -115,7 +120,7 @@ void *net_garbage(void);
 
 /* Call times. */
 enum net_call {
-	NET_INIT, NET_FINALIZE, NET_DEVICES, NET_PROPERTIES, NET_LISTEN, NET_CONNECT, NET_ACCEPT, NET_REG,
+	NET_INIT, NET_FINALIZE, NET_DEVICES, NET_PROPERTIES, NET_LISTEN, NET_CONNECT, NET_ACCEPT, NET_REG, NET_REG_DMABUF,
 	NET_DEREG, NET_ISEND, NET_IRECV, NET_IFLUSH, NET_TEST, NET_CLOSE_SEND, NET_CLOSE_RECV,
 	NET_CLOSE_LISTEN, NET_CALLS,
 };

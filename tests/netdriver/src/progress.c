@@ -93,6 +93,51 @@ static bool post_next(struct stream *stream)
 	return true;
 }
 
+/*
+ * start_flush asks, of a receive of device memory, for what arrived to be visible to the GPU, as NCCL does for the protocol Simple:
+ * where it has any bytes. The other protocols look for flags in the data, which "optional" stands for, from the version on that says so
+ * to the plugin. True: no error.
+ */
+static bool start_flush(struct stream *stream, struct flight *flight)
+{
+	struct message *m = &flight->message;
+	void *mhandles[NCCL_NET_MAX_RECVS], *data[NCCL_NET_MAX_RECVS];
+	int sizes[NCCL_NET_MAX_RECVS];
+	long total = 0;
+
+	for (int i = 0; i < m->n; i++) {
+		data[i] = m->data[i];
+		sizes[i] = m->no_sizes ? (int)m->lengths[i] : m->got[i];
+		mhandles[i] = m->mhandle;
+		total += sizes[i];
+	}
+	if (stream->conn->sending || (m->optional && stream->conn->comm->job->net.version >= 9) || total <= 0 || !memory_is_device(data[0]))
+		return true;
+	stream->result = net_iflush(&stream->conn->comm->job->net, stream->conn->net_comm, m->n, data, sizes, mhandles, &flight->flush);
+	memset(data, 0x5A, sizeof data); /* as with a receive */
+	memset(sizes, 0x5A, sizeof sizes);
+	memset(mhandles, 0x5A, sizeof mhandles);
+	if (stream->result == ncclSuccess)
+		return true;
+	stream->failed_call = "iflush";
+	return false;
+}
+
+/* test_flush: false while it goes on. */
+static bool test_flush(struct stream *stream, struct flight *flight)
+{
+	int done;
+
+	if (!flight->flush)
+		return true;
+	stream->result = net_test(&stream->conn->comm->job->net, flight->flush, &done, 1, NULL);
+	if (stream->result != ncclSuccess)
+		stream->failed_call = "test of a flush";
+	else if (done)
+		flight->flush = NULL;
+	return !flight->flush;
+}
+
 /* test_flight: true if something moved. */
 static bool test_flight(struct stream *stream, struct flight *flight)
 {
@@ -114,7 +159,11 @@ static bool test_flight(struct stream *stream, struct flight *flight)
 		for (int i = 0; i < m->n; i++)
 			step_end(m->steps[i], stream->conn->sending ? (long)m->sizes[i] : m->no_sizes ? -1 : m->got[i]);
 		flight->request = NULL; /* the plugin may use it again at once */
+		if (!start_flush(stream, flight))
+			return true;
 	}
+	if (!test_flush(stream, flight))
+		return stream->result != ncclSuccess;
 	if (!stream->finish(stream, flight->index, m))
 		return false;
 	flight->used = false;

@@ -47,6 +47,7 @@ struct stream {
 	struct flight {
 		void *request; /* NULL once done */
 		bool used;
+		void *flush; /* of device memory that has been received */
 		uint64_t index;
 		struct message message;
 	} flights[NCCL_NET_MAX_REQUESTS];

@@ -48,7 +48,7 @@ void chunk_send(struct stream *s, uint64_t index, struct message *m, const uint6
 		.n = 1, .data = {stream_slot(s, index)}, .sizes = {words * 8},
 		.tags = {s->conn->comm->job->opt.rank}, .mhandle = s->conn->mhandle,
 	};
-	memcpy(m->data[0], from, words * 8);
+	memory_put(m->data[0], from, words * 8);
 }
 
 bool chunk_recv(struct stream *s, uint64_t index, struct message *m)
@@ -64,7 +64,7 @@ void chunk_take(struct stream *s, uint64_t index, struct message *m, uint64_t *t
 {
 	const struct conn *c = s->conn;
 	size_t size = words * 8, got = (size_t)(m->got[0] > 0 ? m->got[0] : 0), look = c->stride - size, touched;
-	const uint64_t *from = (const uint64_t *)m->data[0];
+	uint64_t stage[512];
 
 	if (m->got[0] < 0 || got != size)
 		wrong("comm %d: message %llu from rank %d: %zu bytes were sent, test reports %d", c->comm->index,
@@ -76,11 +76,14 @@ void chunk_take(struct stream *s, uint64_t index, struct message *m, uint64_t *t
 	if (canary_check(m->data[0] - 8, 8) < 8)
 		wrong("comm %d: message %llu from rank %d: bytes before it were written", c->comm->index,
 		      (unsigned long long)index, c->peer);
-	if (add)
-		for (size_t i = 0; i < words; i++)
-			to[i] += from[i];
-	else
-		memcpy(to, from, size);
+	for (size_t at = 0, n; add && at < words; at += n) {
+		n = words - at < 512 ? words - at : 512;
+		memory_get(stage, m->data[0] + at * 8, n * 8);
+		for (size_t i = 0; i < n; i++)
+			to[at + i] += stage[i];
+	}
+	if (!add)
+		memory_get(to, m->data[0], size);
 	canary_fill(m->data[0], size);
 }
 

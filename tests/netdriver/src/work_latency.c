@@ -67,11 +67,19 @@ static void *post_send(struct pingpong *p, uint64_t index)
 
 static void take(struct pingpong *p, void *request, uint64_t index, uint64_t key)
 {
-	unsigned char *data = conn_slot(&p->comm->recv[p->peer], index);
+	struct conn *c = &p->comm->recv[p->peer];
+	unsigned char *data = conn_slot(c, index);
 	size_t first;
 	int size = -1;
 
 	settle(p, request, &size);
+	if (size > 0 && memory_is_device(data)) {
+		void *at = data, *flush;
+
+		must(net_iflush(&p->comm->job->net, c->net_comm, 1, &at, &size, &c->mhandle, &flush), "iflush", p->peer);
+		if (flush)
+			settle(p, flush, NULL);
+	}
 	if (size != (int)p->size || pattern_check(data, p->size, key, index * 8, &first))
 		p->bad++;
 	canary_fill(data, p->size);

@@ -187,7 +187,7 @@ static const char *explain(struct traffic *t, const struct message *m, int part,
 	*text = 0;
 	if (offset + 8 > m->lengths[part])
 		return text;
-	memcpy(&word, m->data[part] + offset, 8);
+	memory_get(&word, m->data[part] + offset, 8);
 	if (canary_check(m->data[part] + offset, 8) == 8) {
 		snprintf(text, text_size, "; nothing was written there");
 		return text;
@@ -281,8 +281,8 @@ static void churn(void *arg)
 		unsigned idle = 2000;
 		void *mhandle;
 
-		check_call(net_reg(&job->net, t->conn->net_comm, scratch.base, 1 + random_below(&r, scratch.size),
-		                   NCCL_PTR_HOST, &mhandle), "regMr");
+		check_call(memory_reg(&job->net, t->conn->net_comm, scratch.base, 1 + random_below(&r, scratch.size),
+		                      &mhandle), "regMr");
 		progress_idle(&idle);
 		check_call(net_dereg(&job->net, t->conn->net_comm, mhandle), "deregMr");
 	}
@@ -300,8 +300,7 @@ static void open_regions(void *arg)
 
 		region_open(&t->region, room);
 		t->head = 0;
-		check_call(net_reg(&job->net, t->conn->net_comm, t->region.base, t->region.size, NCCL_PTR_HOST,
-		                   &t->mhandle), "regMr");
+		check_call(memory_reg(&job->net, t->conn->net_comm, t->region.base, t->region.size, &t->mhandle), "regMr");
 	}
 }
 
