@@ -40,7 +40,8 @@ EXPORT cudaError_t cudaDeviceSetLimit(int limit, size_t value) {
 	return cudaSuccess;
 }
 
-// The attributes that are not 0.
+// The attributes that are not 0. A GB10 has none of those of GPUDirect RDMA; FAKEGPU_GDR=1 makes the device another one, whose memory a
+// network adapter reaches by its address, and FAKEGPU_DMABUF=1 by DMA-BUFs too. FAKEGPU_CC is its compute capability, like 8.0.
 enum {
 	ATTR_MAX_THREADS_PER_BLOCK = 1,
 	ATTR_WARP_SIZE = 10,
@@ -48,18 +49,35 @@ enum {
 	ATTR_COMPUTE_MAJOR = 75,
 	ATTR_COMPUTE_MINOR = 76,
 	ATTR_SHARED_MEMORY_OPTIN = 97,
+	ATTR_GPU_DIRECT_RDMA = 116,
+	ATTR_FLUSH_WRITES_OPTIONS = 117,
 };
+
+static bool is_set(const char *name) {
+	const char *text = getenv(name);
+	return text && strcmp(text, "1") == 0;
+}
+
+void gpu_capability(int *major, int *minor) {
+	const char *text = getenv("FAKEGPU_CC");
+	if (!text || sscanf(text, "%d.%d", major, minor) != 2) *major = GPU_MAJOR, *minor = GPU_MINOR;
+}
 
 EXPORT cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {
 	(void)device;
+	int major, minor;
+	gpu_capability(&major, &minor);
 	switch (attr) {
 	case ATTR_MAX_THREADS_PER_BLOCK: *value = 1024; break;
 	case ATTR_WARP_SIZE: *value = 32; break;
 	case ATTR_SM_COUNT: *value = 48; break;
-	case ATTR_COMPUTE_MAJOR: *value = GPU_MAJOR; break;
-	case ATTR_COMPUTE_MINOR: *value = GPU_MINOR; break;
+	case ATTR_COMPUTE_MAJOR: *value = major; break;
+	case ATTR_COMPUTE_MINOR: *value = minor; break;
 	case ATTR_SHARED_MEMORY_OPTIN: *value = GPU_SHARED_MEMORY; break;
-	default: *value = 0; // no GPUDirect, DMA-BUF, multicast, virtual memory management
+	case ATTR_GPU_DIRECT_RDMA: *value = is_set("FAKEGPU_GDR"); break;
+	case ATTR_FLUSH_WRITES_OPTIONS: *value = is_set("FAKEGPU_GDR"); break; // by the host
+	case ATTR_DMA_BUF: *value = is_set("FAKEGPU_DMABUF"); break;
+	default: *value = 0; // no multicast, virtual memory management
 	}
 	return cudaSuccess;
 }
@@ -67,9 +85,11 @@ EXPORT cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {
 // Of the 1032 bytes only the compute capability is looked at, and that only without NVML.
 EXPORT cudaError_t cudaGetDeviceProperties_v2(void *properties, int device) {
 	(void)device;
+	int capability[2];
+	gpu_capability(&capability[0], &capability[1]);
 	memset(properties, 0, 1032);
 	strcpy(properties, "pretend GB10");
-	memcpy((char *)properties + 360, (int[]){GPU_MAJOR, GPU_MINOR}, 2 * sizeof(int));
+	memcpy((char *)properties + 360, capability, sizeof capability);
 	return cudaSuccess;
 }
 

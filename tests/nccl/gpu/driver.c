@@ -68,6 +68,48 @@ static CUresult launch_kernel_ex(const struct launch_config *config, void *funct
 	return launch(config->stream, extra);
 }
 
+CUresult driver_pointer_attribute(void *data, int attribute, const void *at) {
+	enum { MEMORY_TYPE = 2, BUFFER_ID = 7, IS_MANAGED = 8, DEVICE_ORDINAL = 9, RANGE_START_ADDR = 11, RANGE_SIZE = 12, MAPPED = 13 };
+	struct memory m = memory_find(at);
+	if (m.kind == MEMORY_OTHER) return cudaErrorInvalidValue;
+	switch (attribute) {
+	case MEMORY_TYPE: *(unsigned *)data = m.kind == MEMORY_DEVICE ? 2 : 1; break;
+	case BUFFER_ID: *(unsigned long long *)data = m.id; break;
+	case IS_MANAGED: *(bool *)data = false; break;
+	case DEVICE_ORDINAL: *(int *)data = 0; break;
+	case RANGE_START_ADDR: *(char **)data = m.base; break;
+	case RANGE_SIZE: *(size_t *)data = m.size; break;
+	case MAPPED: *(bool *)data = true; break;
+	default: return cudaErrorInvalidValue;
+	}
+	return cudaSuccess;
+}
+
+CUresult driver_address_range(void **base, size_t *size, const void *at) {
+	enum { NOT_FOUND = 500 };
+	struct memory m = memory_find(at);
+	if (m.kind == MEMORY_OTHER) return NOT_FOUND;
+	if (base) *base = m.base;
+	if (size) *size = m.size;
+	return cudaSuccess;
+}
+
+CUresult driver_export(void *handle, const void *at, size_t size, int type, unsigned long long flags) {
+	enum { DMA_BUF_FD = 1 };
+	(void)flags;
+	int allowed = 0;
+	cudaDeviceGetAttribute(&allowed, ATTR_DMA_BUF, 0);
+	if (!allowed) return cudaErrorNotSupported;
+	int fd = type == DMA_BUF_FD ? memory_export(at, size) : -1;
+	*(int *)handle = fd;
+	return fd < 0 ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+static CUresult set_attribute(const void *value, int attribute, const void *at) {
+	(void)value, (void)attribute, (void)at; // SYNC_MEMOPS: copies are in order here
+	return cudaSuccess;
+}
+
 static const struct {
 	const char *name;
 	void *function;
@@ -81,6 +123,10 @@ static const struct {
 	{"cuCtxGetCurrent", context_get},
 	{"cuCtxSetCurrent", context_set},
 	{"cuCtxGetDevice", context_device},
+	{"cuPointerGetAttribute", driver_pointer_attribute},
+	{"cuPointerSetAttribute", set_attribute},
+	{"cuMemGetAddressRange", driver_address_range},
+	{"cuMemGetHandleForAddressRange", driver_export},
 	{"cuLaunchKernel", launch_kernel},
 	{"cuLaunchKernelEx", launch_kernel_ex},
 };

@@ -3,7 +3,7 @@
 #include "gpu.h"
 
 cudaError_t cudaGetDeviceCount(int *count);
-cudaError_t cudaMemcpy(void *to, const void *from, size_t size, int kind);
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device);
 cudaError_t cudaDeviceSynchronize(void);
 
 EXPORT CUresult cuInit(unsigned flags) {
@@ -72,6 +72,39 @@ EXPORT CUresult cuMemcpyHtoD_v2(void *to, const void *from, size_t size) {
 
 EXPORT CUresult cuMemcpyDtoH_v2(void *to, const void *from, size_t size) {
 	return current ? cudaMemcpy(to, from, size, 2) : NO_CONTEXT;
+}
+
+// Queries need no cuCtxSetCurrent: the runtime's context is current on every thread.
+
+EXPORT CUresult cuDriverGetVersion(int *version) {
+	*version = GPU_DRIVER;
+	return cudaSuccess;
+}
+
+EXPORT CUresult cuCtxGetDevice(int *device) {
+	*device = 0;
+	return cudaSuccess;
+}
+
+EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, int device) {
+	return cudaDeviceGetAttribute(value, attribute, device);
+}
+
+EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, const void *at) {
+	return driver_pointer_attribute(data, attribute, at);
+}
+
+EXPORT CUresult cuMemGetAddressRange_v2(void **base, size_t *size, const void *at) {
+	return driver_address_range(base, size, at);
+}
+
+EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, const void *at, size_t size, int type, unsigned long long flags) {
+	return driver_export(handle, at, size, type, flags);
+}
+
+EXPORT CUresult cuFlushGPUDirectRDMAWrites(int target, int scope) {
+	(void)target, (void)scope; // what an adapter wrote is there at once
+	return cudaSuccess;
 }
 
 EXPORT CUresult cuStreamCreate(cudaStream_t *stream, unsigned flags) {

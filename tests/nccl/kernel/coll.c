@@ -68,7 +68,7 @@ static bool ring_all_gather(struct strand *s, struct move *m) {
 	if (s->coll.at >= s->coll.n) return false;
 	int ranks = s->comm->ranks, stage = s->coll.stage;
 	size_t at = s->coll.offset + s->coll.at;
-	char *to = output(s, at + (size_t)s->channel->ring.ranks[(ranks - stage) % ranks] * s->coll.count);
+	char *to = output(s, at + (size_t)ring_rank(s, (ranks - stage) % ranks) * s->coll.count);
 	const char *from = stage == 0 ? input(s, at) : NULL;
 	*m = (struct move){
 		.from = from,
@@ -88,7 +88,7 @@ static bool ring_reduce_scatter(struct strand *s, struct move *m) {
 	size_t at = s->coll.offset + s->coll.at;
 	bool last = stage == ranks - 1;
 	*m = (struct move){
-		.from = input(s, at + (size_t)s->channel->ring.ranks[ranks - 1 - stage] * s->coll.count),
+		.from = input(s, at + (size_t)ring_rank(s, ranks - 1 - stage) * s->coll.count),
 		.to = last ? output(s, at) : NULL,
 		.n = (ssize_t)least(s->coll.chunk, s->coll.n - s->coll.at),
 		.recv = stage > 0,
@@ -104,7 +104,7 @@ static bool ring_broadcast(struct strand *s, struct move *m) {
 	if (s->coll.at >= s->coll.n) return false;
 	size_t at = s->coll.offset + s->coll.at;
 	int root = (int)s->coll.work.root;
-	bool begins = s->channel->ring.ranks[0] == root, ends = s->channel->ring.ranks[1] == root;
+	bool begins = ring_rank(s, 0) == root, ends = ring_rank(s, 1) == root;
 	*m = (struct move){
 		.from = begins ? input(s, at) : NULL,
 		.to = begins && input(s, at) == output(s, at) ? NULL : output(s, at),
@@ -121,7 +121,7 @@ static bool ring_reduce(struct strand *s, struct move *m) {
 	if (s->coll.at >= s->coll.n) return false;
 	size_t at = s->coll.offset + s->coll.at;
 	int root = (int)s->coll.work.root;
-	bool begins = s->channel->ring.ranks[s->comm->ranks - 1] == root, ends = s->comm->rank == root;
+	bool begins = ring_rank(s, s->comm->ranks - 1) == root, ends = s->comm->rank == root;
 	*m = (struct move){
 		.from = input(s, at),
 		.to = ends ? output(s, at) : NULL,
@@ -189,7 +189,7 @@ int coll_strands(struct strand *s, const struct function *f, const struct coll_w
 	strand_init(s, comm, channel, f->protocol, slices, steps);
 	s->element = type_size(f->type);
 	s->reduction = (struct reduction){f->operation, f->type, w->arg};
-	if (w->arg_is_pointer) s->reduction.arg = f->operation == SUM_POST_DIV ? *(uint64_t *)w->arg : type_load(f->type, (const void *)w->arg);
+	if (w->arg_is_pointer) s->reduction.arg = f->operation == SUM_POST_DIV ? *(uint64_t *)gpu_reach((const void *)w->arg) : type_load(f->type, (const void *)w->arg);
 	s->coll.work = *w;
 	share(s, w, number);
 	if (f->algorithm == TREE) {

@@ -3,9 +3,12 @@
 //
 // Emulated: ring and tree, Simple and LL; PAT, where NCCL has it; all-reduce, all-gather, reduce-scatter, broadcast, reduce, send
 // and receive. Not emulated: LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory.
+//
+// Pointers in what NCCL hands over are of the device: they are followed through gpu_reach.
 #pragma once
 #include <stdbool.h>
 #include "layout.h"
+#include "../gpu/reach.h"
 
 enum collective { SEND_RECV, ALL_GATHER, BROADCAST, BCASTS, ALL_REDUCE, REDUCE, REDUCE_SCATTER };
 
@@ -129,11 +132,21 @@ enum progress simple_advance(struct strand *s);
 enum progress ll_advance(struct strand *s);
 
 static inline uint64_t load(const uint64_t *p) {
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+	return __atomic_load_n((const uint64_t *)gpu_reach(p), __ATOMIC_ACQUIRE);
 }
 
 static inline void store(uint64_t *p, uint64_t v) {
-	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+	__atomic_store_n((uint64_t *)gpu_reach(p), v, __ATOMIC_RELEASE);
+}
+
+// ring_rank is a rank of the channel's ring, counted from this one.
+static inline int ring_rank(const struct strand *s, int i) {
+	return ((const int *)gpu_reach(s->channel->ring.ranks))[i];
+}
+
+// slot_of is what is said of the slot of a step; NULL where nobody asks.
+static inline struct slot *slot_of(const struct connection *c, uint64_t step) {
+	return c->slots ? (struct slot *)gpu_reach(c->slots) + step % STEPS : NULL;
 }
 
 static inline size_t least(size_t a, size_t b) {

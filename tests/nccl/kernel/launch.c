@@ -53,7 +53,7 @@ static void read_batch(struct block *b) {
 			end = batch->offset + (uint32_t)((i + 1) * (int)size);
 		}
 #if LAYOUT_2_22
-		if (b->args->storage == STORED_IN_QUEUE) b->args->comm->consumed[b->number] = end;
+		if (b->args->storage == STORED_IN_QUEUE) ((uint32_t *)gpu_reach(b->args->comm->consumed))[b->number] = end;
 #else
 		(void)end;
 #endif
@@ -149,7 +149,7 @@ static void run(void *data) {
 			count++;
 		}
 	int left = count;
-	for (unsigned idle = 0; left && !*a->comm->abort;) {
+	for (unsigned idle = 0; left && !*(volatile uint32_t *)gpu_reach((const void *)a->comm->abort);) {
 		bool moved = false;
 		for (int i = 0; i < left;) {
 			enum progress p = advance(&blocks[i]);
@@ -174,8 +174,10 @@ static void run(void *data) {
 
 CUresult kernel_launch(cudaStream_t stream, const void *args, size_t size) {
 	if (size < sizeof(struct args)) gpu_panic("a kernel with %zu bytes of arguments is none of NCCL's", size);
-	void *copy = aligned_alloc(16, (size + 15) & ~(size_t)15);
+	struct args *copy = aligned_alloc(16, (size + 15) & ~(size_t)15);
 	memcpy(copy, args, size);
+	copy->comm = gpu_reach(copy->comm);
+	copy->works = gpu_reach(copy->works);
 	stream_run(stream, run, copy);
 	return cudaSuccess;
 }

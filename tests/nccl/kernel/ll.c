@@ -17,7 +17,7 @@ static uint64_t flag(const struct end *e) {
 }
 
 static struct line *lines(const struct strand *s, const struct end *e) {
-	return (struct line *)(void *)(e->connection->buffers[LL] + e->step % STEPS * s->step_bytes);
+	return (struct line *)gpu_reach(e->connection->buffers[LL] + e->step % STEPS * s->step_bytes);
 }
 
 static size_t line_count(const struct strand *s) {
@@ -36,7 +36,8 @@ static bool announce(struct strand *s) {
 	for (int i = 0; s->move.send && i < s->outs; i++) {
 		struct end *e = &s->out[i];
 		size_t size = cleans(e) ? s->step_bytes : line_count(s) * sizeof(struct line);
-		if (e->connection->slots) __atomic_store_n(&e->connection->slots[e->step % STEPS].size, (ssize_t)size, __ATOMIC_RELEASE);
+		struct slot *told = slot_of(e->connection, e->step);
+		if (told) __atomic_store_n(&told->size, (ssize_t)size, __ATOMIC_RELEASE);
 	}
 	return true;
 }
@@ -82,7 +83,7 @@ static size_t pass(struct strand *s) {
 	memset(result + n * s->element, 0, count * DATA - n * s->element);
 	combine(&s->reduction, &result, 1, from, froms, n, m->own, m->post);
 	for (int i = 0; m->send && i < s->outs; i++) give(s, &s->out[i], s->offset, count, result);
-	if (m->to) memcpy(m->to + at, result, n * s->element);
+	if (m->to) memcpy(gpu_reach(m->to + at), result, n * s->element);
 	return count;
 }
 

@@ -46,7 +46,7 @@ int p2p_strands(struct strand *s, const struct p2p_work *w, const struct comm *c
 	int sends = open_strand(&to, comm, channel, part, w->send_channels, w->send, w->send_bytes, w->send_chunk, w->send_ll, true);
 	int recvs = open_strand(&from, comm, channel, part, w->recv_channels, w->recv, w->recv_bytes, w->recv_chunk, w->recv_ll, false);
 	if (w->send_rank == comm->rank) { // to itself
-		if (sends) memmove(from.p2p.buffer, to.p2p.buffer, to.p2p.bytes);
+		if (sends) memmove(gpu_reach(from.p2p.buffer), gpu_reach(to.p2p.buffer), to.p2p.bytes);
 		return 0;
 	}
 	int n = 0;

@@ -171,8 +171,8 @@ static enum progress advance(struct strand *s) {
 	if (out && load(out->connection->head) + STEPS < out->step + m->out.ahead + 1) return IDLE;
 	transfer(s, in, out);
 	if (out && m->out.post) {
-		struct slot *slots = out->connection->slots;
-		if (slots) __atomic_store_n(&slots[out->step % STEPS].size, (ssize_t)((m->out.offset + (size_t)m->n) * s->element), __ATOMIC_RELAXED);
+		struct slot *told = slot_of(out->connection, out->step);
+		if (told) __atomic_store_n(&told->size, (ssize_t)((m->out.offset + (size_t)m->n) * s->element), __ATOMIC_RELAXED);
 		store(out->connection->tail, ++out->step);
 	}
 	if (in && m->in.post) store(in->connection->head, ++in->step);

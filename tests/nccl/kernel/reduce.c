@@ -82,7 +82,7 @@ static uint64_t whole(const void *p, size_t size) {
 }
 
 uint64_t type_load(ncclDataType_t type, const void *p) {
-	return whole(p, type_size(type));
+	return whole(gpu_reach(p), type_size(type));
 }
 
 static bool is_real(ncclDataType_t type) {
@@ -151,8 +151,12 @@ static void reduce_block(const struct reduction *r, size_t size, char *block, co
 		for (size_t i = 0; i < n; i++) divide(r, size, block + i * size);
 }
 
-void combine(const struct reduction *r, char *const *to, int tos, const char *const *from, int froms, size_t n, bool pre, bool post) {
+void combine(const struct reduction *r, char *const *to_at, int tos, const char *const *from_at, int froms, size_t n, bool pre, bool post) {
 	size_t size = type_size(r->type);
+	char *to[FAN + 1];
+	const char *from[FAN + 1];
+	for (int t = 0; t < tos; t++) to[t] = gpu_reach(to_at[t]);
+	for (int f = 0; f < froms; f++) from[f] = gpu_reach(from_at[f]);
 	if (froms == 1 && !(pre && r->operation == PRE_MUL_SUM) && !(post && r->operation == SUM_POST_DIV)) {
 		for (int t = 0; t < tos; t++)
 			if (to[t] != from[0]) memmove(to[t], from[0], n * size);

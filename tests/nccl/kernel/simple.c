@@ -15,8 +15,8 @@ static bool ready(const struct strand *s) {
 // slot is where the data of the end's step is. The size is said to whoever drives the network.
 static char *slot(const struct end *e, size_t size) {
 	struct connection *c = e->connection;
-	if (c->slots) {
-		struct slot *told = &c->slots[e->step % STEPS];
+	struct slot *told = slot_of(c, e->step);
+	if (told) {
 		__atomic_store_n(&told->size, (ssize_t)size, __ATOMIC_RELAXED);
 		if (told->mode == MODE_OFFSET) return c->buffers[SIMPLE] + __atomic_load_n(&told->offset, __ATOMIC_RELAXED);
 	}

@@ -16,12 +16,17 @@ void strand_init(struct strand *s, const struct comm *comm, struct channel *chan
 	};
 }
 
+static struct peer *peer_of(const struct strand *s, int rank) {
+	struct peer **peers = gpu_reach(s->channel->peers);
+	return gpu_reach(peers[rank]);
+}
+
 void strand_from(struct strand *s, int rank, int index) {
-	s->in[s->ins++].connection = &s->channel->peers[rank]->recv[index];
+	s->in[s->ins++].connection = &peer_of(s, rank)->recv[index];
 }
 
 void strand_to(struct strand *s, int rank, int index) {
-	s->out[s->outs++].connection = &s->channel->peers[rank]->send[index];
+	s->out[s->outs++].connection = &peer_of(s, rank)->send[index];
 }
 
 // round_up is to whole moves, as the thread that drives the network counts too.

@@ -66,7 +66,7 @@ void case_abort(struct job *j, struct group *g, double after) {
 	enum { COUNT = 1 << 20, DEPTH = 64 };
 	void *buffer;
 	CUDA(cudaMalloc(&buffer, COUNT * sizeof(float)));
-	memset(buffer, 0, COUNT * sizeof(float));
+	CUDA(cudaMemset(buffer, 0, COUNT * sizeof(float)));
 	for (int i = 0; i < DEPTH; i++) // until a rank that was faster has ended its part
 		if (ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, g->comm, g->stream) != ncclSuccess) break;
 	doze(after);
@@ -125,13 +125,14 @@ void case_cycles(struct job *j, int cycles, double rest) {
 
 // over says on all ranks whether rank 0 finds that it is time.
 static ncclResult_t over(const struct job *j, struct group *g, bool mine, bool *all) {
-	int *flag;
+	int *flag, value = g->rank == 0 && mine;
 	CUDA(cudaMalloc((void **)&flag, sizeof *flag));
-	*flag = g->rank == 0 && mine;
+	CUDA(cudaMemcpy(flag, &value, sizeof value, cudaMemcpyHostToDevice));
 	ncclResult_t error = ncclAllReduce(flag, flag, 1, ncclInt32, ncclMax, g->comm, g->stream);
 	if (error == ncclSuccess) error = group_wait(j, g);
 	if (error != ncclSuccess) return error;
-	*all = *flag;
+	CUDA(cudaMemcpy(&value, flag, sizeof value, cudaMemcpyDeviceToHost));
+	*all = value;
 	CUDA(cudaFree(flag));
 	return ncclSuccess;
 }

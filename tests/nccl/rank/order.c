@@ -70,10 +70,12 @@ static struct buffers buffers_open(const struct order *o, const struct group *g)
 		.sent = o->count * (o->collective->sends_all ? ranks : 1),
 		.got = o->count * (o->collective->gets_all ? ranks : 1),
 	};
-	CUDA(cudaMalloc((void **)&b.block, (b.sent + b.got) * size + 2 * GUARD));
+	size_t all = (b.sent + b.got) * size + 2 * GUARD;
+	char *host = malloc(all); // what they begin with
+	CUDA(cudaMalloc((void **)&b.block, all));
 	b.to = b.block;
 	b.from = b.block + b.got * size + GUARD;
-	memset(b.block, 0xa5, (b.sent + b.got) * size + 2 * GUARD);
+	memset(host, 0xa5, all);
 	if (o->in_place) {
 		// As NCCL has it: the smaller buffer is this rank's part of the larger.
 		b.from = b.to;
@@ -83,29 +85,36 @@ static struct buffers buffers_open(const struct order *o, const struct group *g)
 			b.to = b.from + (size_t)g->rank * o->count * size;
 		}
 	}
-	for (size_t i = 0; i < b.sent; i++) type_put(o->type, b.from, i, datum(o, g->rank, i));
+	for (size_t i = 0; i < b.sent; i++) type_put(o->type, host + (b.from - b.block), i, datum(o, g->rank, i));
+	CUDA(cudaMemcpy(b.block, host, all, cudaMemcpyHostToDevice));
+	free(host);
 	return b;
 }
 
 static void compare(const struct order *o, const struct group *g, const struct buffers *b) {
-	size_t wrong = 0, first = 0;
+	size_t wrong = 0, first = 0, bytes = b->got * type_bytes(o->type);
+	char *to = malloc(bytes + GUARD);
+	CUDA(cudaMemcpy(to, b->to, o->in_place ? bytes : bytes + GUARD, cudaMemcpyDeviceToHost));
 	for (size_t i = 0; i < b->got; i++) {
 		size_t element;
 		int source = o->collective->source(o, g, i, &element);
 		if (source < 0) continue;
 		double want = o->collective->reduces ? reduced(o, g, element) : datum(o, source, element);
-		double got = type_get(o->type, b->to, i);
+		double got = type_get(o->type, to, i);
 		if (fabs(got - want) <= type_tolerance(o->type) * fabs(want)) continue;
 		if (!wrong++) first = i;
 	}
 	for (size_t i = 0; !o->in_place && i < GUARD; i++)
-		if ((unsigned char)b->to[b->got * type_bytes(o->type) + i] != 0xa5) fail("byte %zu behind the result was written", i);
-	if (!wrong) return;
+		if ((unsigned char)to[bytes + i] != 0xa5) fail("byte %zu behind the result was written", i);
+	if (!wrong) {
+		free(to);
+		return;
+	}
 	char text[128];
 	size_t element = 0;
 	int source = o->collective->source(o, g, first, &element);
 	fail("%s: %zu of %zu elements are wrong, first element %zu: %g instead of %g", order_text(o, text, sizeof text), wrong, b->got, first,
-		type_get(o->type, b->to, first), o->collective->reduces ? reduced(o, g, element) : datum(o, source, element));
+		type_get(o->type, to, first), o->collective->reduces ? reduced(o, g, element) : datum(o, source, element));
 }
 
 ncclResult_t order_try(const struct job *j, struct group *g, const struct order *o) {
