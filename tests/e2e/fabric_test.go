@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if built, unable = fabric.Build("e2e", "build", "netdriver", "fakeverbs", "FAKE=all old"); unable == nil {
+	if built, unable = fabric.Build("e2e", "build", "netdriver", "fakeverbs", "fakecuda", "FAKE=all old"); unable == nil {
 		var f *fabric.Fabric
 		if f, unable = fabric.Up(fabric.Tools(built), triangle); unable == nil {
 			unable = f.Close()

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +46,8 @@ type spec struct {
 	env   []string            // of all ranks
 	on    map[string][]string // more of it for a node
 	args  []string            // of the driver
+
+	argsOn map[string][]string // more of them for a node
 }
 
 // Write takes a rank's output.
@@ -125,7 +128,7 @@ func (f *mesh) start(s spec) *job {
 	f.t.Cleanup(j.stop)
 	for i, node := range s.nodes {
 		args := append([]string{"--plugin", filepath.Join(built, "libnccl-net-mesh.so"), "--rank", fmt.Sprint(i), "--nranks", fmt.Sprint(len(s.nodes)),
-			"--rendezvous", fmt.Sprintf("%s:%d", s.nodes[0], 29500+f.jobs)}, s.args...)
+			"--rendezvous", fmt.Sprintf("%s:%d", s.nodes[0], 29500+f.jobs)}, slices.Concat(s.args, s.argsOn[node])...)
 		cmd := f.command(node, filepath.Join(built, "netdriver"), args...)
 		cmd.Env = append(cmd.Env, "NCCL_SOCKET_IFNAME=mgmt0", "NCCL_DEBUG=INFO", "NCCL_MESH_RNR_RETRY=0", "NCCL_MESH_TRANSPORT=rdma", "NCCL_HOSTID="+node)
 		cmd.Env = append(append(cmd.Env, s.env...), s.on[node]...)

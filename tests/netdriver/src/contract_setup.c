@@ -323,17 +323,19 @@ static void reg_refused(struct trial *t)
 	struct net_props props;
 	char told[128] = "";
 	int fd = open("/dev/null", O_RDWR | O_CLOEXEC), offered;
+	struct region spare; /* of which nothing is registered */
 	struct pair p;
 
+	region_open(&spare, 65536);
 	if (!pair_open(t, &p, 0, 0, ROOM) || !expect_ok(t, net_properties(net, 0, 0, &props), "getProperties")) {
 		pair_close(t, &p);
+		region_close(&spare);
 		close(fd);
 		return;
 	}
 	offered = props.ptrSupport & (NCCL_PTR_CUDA | NCCL_PTR_DMABUF);
 	for (int i = 0; i < 2 && !t->failed; i++) {
-		void *comm = i ? p.recv.net_comm : p.send.net_comm, *data = i ? p.recv_region.base : p.send_region.base, *out;
-
+		void *comm = i ? p.recv.net_comm : p.send.net_comm, *data = spare.base, *out;
 		static const int types[] = {0, NCCL_PTR_DMABUF, NCCL_PTR_HOST | NCCL_PTR_CUDA, 8, -1};
 
 		for (size_t k = 0; k < sizeof types / sizeof *types; k++)
@@ -349,6 +351,7 @@ static void reg_refused(struct trial *t)
 			       "regMrDmaBuf of %s returned ncclSuccess", k ? "/dev/null" : "descriptor -1");
 	}
 	close(fd);
+	region_close(&spare);
 	snprintf(told, sizeof told, "%s%s", offered & NCCL_PTR_CUDA ? "" : "CUDA memory, ",
 	         offered & NCCL_PTR_DMABUF ? "" : "DMA-BUFs, ");
 	trial_tell(t, "%sother types, bad descriptors", told);
