@@ -1,0 +1,141 @@
+package nccl
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"ncclmesh/tests/fabric"
+	"ncclmesh/tests/require"
+)
+
+// A gpuWay is how adapters reach the memory of the pretend GPU.
+type gpuWay struct {
+	name    string
+	peermem bool
+	env     []string
+	says    string // in the plugin's log
+}
+
+// NCCL takes DMA-BUFs where it can.
+var gpuWays = []gpuWay{
+	{"DMA-BUF", false, []string{"FAKEGPU_DMABUF=1"}, "by DMA-BUFs; not by nvidia-peermem"},
+	{"peermem", true, nil, "by nvidia-peermem; not by DMA-BUFs"},
+	{"both", true, []string{"FAKEGPU_DMABUF=1"}, "by nvidia-peermem and DMA-BUFs"},
+}
+
+// topology is that of nodes with such GPUs.
+func (w gpuWay) topology(m fabric.Mesh) string {
+	text := m.Topology()
+	for _, n := range m.Nodes {
+		if w.peermem {
+			text = strings.Replace(text, "node "+n+"\n", "node "+n+" peermem\n", 1)
+		}
+	}
+	return text
+}
+
+// job is one over RDMA whose GPUs adapters reach. GPU and adapter are not near each other, as NCCL counts.
+func (w gpuWay) job(rank string, steps ...string) Job {
+	j := AllLanes[0].Job(rank, plugin(), steps...)
+	j.Env = slices.Concat(j.Env, w.env, []string{"FAKEGPU_GDR=1", "NCCL_NET_GDR_LEVEL=SYS", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET"})
+	return j
+}
+
+var gpuChannelLine = regexp.MustCompile(`NCCL INFO Channel \S+ : \d+\[\d+\] -> \d+\[\d+\] \[(send|receive)\] via NET/Mesh/\d+(\S*)`)
+
+// direct holds that a rank's plugin says that adapters reach GPU memory, and that NCCL uses it, for what is sent and what is received.
+func (w gpuWay) direct(t *testing.T, r Result) {
+	t.Helper()
+	if !strings.Contains(r.Output, "NET/Mesh : adapters can reach GPU memory (GPUDirect RDMA) "+w.says) {
+		t.Errorf("%s does not say that adapters reach GPU memory %q:\n%s", r.Node, w.says, r.Output)
+	}
+	lines := map[string]int{}
+	for _, m := range gpuChannelLine.FindAllStringSubmatch(r.Output, -1) {
+		lines[m[1]]++
+		if !strings.HasPrefix(m[2], "/GDRDMA") {
+			t.Errorf("%s: a channel without GPU memory: %s", r.Node, m[0])
+		}
+	}
+	if lines["send"] == 0 || lines["receive"] == 0 {
+		t.Errorf("%s: no lines of channels: %v\n%s", r.Node, lines, r.Output)
+	}
+}
+
+// NCCL's buffers lie in GPU memory, which neither NCCL's threads nor the plugin can touch, and every result is right. A compute capability
+// below 9.0 makes NCCL flush, and so does its setting.
+func TestGPUDirect(t *testing.T) {
+	tests := []struct {
+		way    gpuWay
+		env    []string
+		sample bool
+	}{
+		{gpuWays[0], []string{"NCCL_NET_FORCE_FLUSH=1"}, true},
+		{gpuWays[0], nil, false},
+		{gpuWays[1], []string{"FAKEGPU_CC=8.0"}, false},
+		{gpuWays[2], []string{"NCCL_NET_GDR_READ=0"}, false},
+	}
+	for _, v := range Versions {
+		for _, tt := range tests {
+			t.Run(fmt.Sprintf("%s/%s %s", v.Name, tt.way.name, strings.Join(tt.env, " ")), func(t *testing.T) {
+				sampled(t, v, tt.sample)
+				var steps []string
+				for i, c := range choices {
+					if full || i == 0 || i == 4 { // ring simple, and what NCCL takes of itself
+						steps = append(steps, c.session(collectives(1, 1000, 65537))...)
+					}
+				}
+				j := tt.way.job(program(t, v), steps...)
+				j.Env = append(j.Env, tt.env...)
+				for _, r := range run(t, up(t, tt.way.topology(fabric.Triangle())), j) {
+					if !slices.Contains(tt.env, "NCCL_NET_GDR_READ=0") { // there what is sent comes from host memory
+						tt.way.direct(t, r)
+					}
+				}
+			})
+		}
+	}
+}
+
+// The same through the nodes of a ring.
+func TestGPUDirectRelay(t *testing.T) {
+	for _, v := range Versions {
+		t.Run(v.Name, func(t *testing.T) {
+			require.Full(t, "tests/e2e TestGPURelay, tests/nccl TestGPUDirect and tests/nccl TestRings")
+			w, m := gpuWays[0], ringOf(4)
+			across := []string{"check sendacross f32 sum 1", "check sendacross f32 sum 300007", "check alltoall f32 sum 1000"}
+			j := w.job(program(t, v), choices[4].session(slices.Concat(across, collectives(65537)))...)
+			j.Env = append(j.Env, "NCCL_MESH_IFNAME=next,prev", "NCCL_MESH_PROOF_WAIT=20000", "NCCL_NET_FORCE_FLUSH=1")
+			for _, r := range run(t, up(t, w.topology(m)), j) {
+				w.direct(t, r)
+				if !strings.Contains(r.Output, " through node-") {
+					t.Errorf("%s talks through no other node:\n%s", r.Node, r.Output)
+				}
+			}
+		})
+	}
+}
+
+// A cable is lost under NCCL whose data is in GPU memory: its all-reduces go on over the other, and are right.
+func TestGPUDirectCableLost(t *testing.T) {
+	for _, v := range Versions {
+		t.Run(v.Name, func(t *testing.T) {
+			require.Full(t, "tests/e2e TestGPUFailover and tests/nccl TestGPUDirect")
+			w := gpuWays[1]
+			m := fabric.Ring("node-a", "node-b") // two cables
+			f := up(t, w.topology(m))
+			j := w.job(program(t, v), "init", "until-error 3", "destroy")
+			j.Env = append(j.Env, "NCCL_MESH_LANE_WAIT=1", "NCCL_NET_FORCE_FLUSH=1")
+			for _, r := range fated(t, f, j, "went on: ", func() error {
+				return cableFaults[0].happen(AllLanes[0], f, m.Cables[0])
+			}) {
+				w.direct(t, r)
+				if !strings.Contains(strings.Join(r.said(), "\n"), "its traffic goes over the 1 lane left") {
+					t.Errorf("%s does not say that a lane was lost:\n%s", r.Node, r.Output)
+				}
+			}
+		})
+	}
+}
