@@ -70,12 +70,13 @@ func TestGPUDirect(t *testing.T) {
 	tests := []struct {
 		way    gpuWay
 		env    []string
+		late   bool // what adapters write to GPU memory shows later, or when they read there
 		sample bool
 	}{
-		{gpuWays[0], []string{"NCCL_NET_FORCE_FLUSH=1"}, true},
-		{gpuWays[0], nil, false},
-		{gpuWays[1], []string{"FAKEGPU_CC=8.0"}, false},
-		{gpuWays[2], []string{"NCCL_NET_GDR_READ=0"}, false},
+		{gpuWays[0], []string{"NCCL_NET_FORCE_FLUSH=1"}, true, true},
+		{gpuWays[0], nil, false, false},
+		{gpuWays[1], []string{"FAKEGPU_CC=8.0"}, true, false},
+		{gpuWays[2], []string{"NCCL_NET_GDR_READ=0"}, false, false},
 	}
 	for _, v := range Versions {
 		for _, tt := range tests {
@@ -89,7 +90,13 @@ func TestGPUDirect(t *testing.T) {
 				}
 				j := tt.way.job(program(t, v), steps...)
 				j.Env = append(j.Env, tt.env...)
-				for _, r := range run(t, up(t, tt.way.topology(fabric.Triangle())), j) {
+				f := up(t, tt.way.topology(fabric.Triangle()))
+				if tt.late {
+					if _, err := f.Fault("late", "time=2ms"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, r := range run(t, f, j) {
 					if !slices.Contains(tt.env, "NCCL_NET_GDR_READ=0") { // there what is sent comes from host memory
 						tt.way.direct(t, r)
 					}

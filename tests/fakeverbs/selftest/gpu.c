@@ -277,6 +277,81 @@ static void dmabuf_ends(void)
 	close_end(&e);
 }
 
+/* With the fault, the start of a write to device memory shows after a while, or when the same device reads there, by a queue pair that is
+ * connected to itself say; before, nothing of a write of a few bytes does. Host memory shows at once. */
+static void late(void)
+{
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 4, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1}};
+	struct end e, self;
+	struct device d;
+
+	make_end(&e, &(struct wish){0});
+	open_memory(&d);
+	memset(d.alias, 0xee, DEVICE);
+	use_device(&e, &d, PAGE, false);
+	swap(&e);
+	EQUAL(to_init(&e, ALL), 0);
+	EQUAL(to_rtr(&e, &(struct wish){0}), 0);
+	EQUAL(to_rts(&e, &(struct wish){0}), 0);
+	self = e;
+	init.send_cq = init.recv_cq = e.cq;
+	self.qp = ibv_create_qp(e.pd, &init);
+	CHECK(self.qp);
+	self.self.qpn = self.qp->qp_num;
+	self.peer = self.self;
+	EQUAL(to_init(&self, ALL), 0);
+	EQUAL(to_rtr(&self, &(struct wish){0}), 0);
+	EQUAL(to_rts(&self, &(struct wish){0}), 0);
+	if (is_a) {
+		memset(d.alias + PAGE, 'a', 200000);
+		fakefault("late time=%ds", 100);
+		meet();
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 1, 0, 100000, 0, 0), 0);
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 2, 0, 5, 150000, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 2, IBV_WC_SUCCESS);
+		meet();
+		meet();
+		fakefault("clear");
+		fakefault("late time=1ms");
+		EQUAL(post(&e, IBV_WR_RDMA_WRITE, 3, 0, 5, 160000, IBV_SEND_SIGNALED), 0);
+		want_wc(&e, 3, IBV_WC_SUCCESS);
+		meet();
+		fakefault("clear");
+	} else {
+		const unsigned char *at = d.alias + PAGE;
+
+		meet();
+		meet();
+		EQUAL(at[0], 0xee);
+		EQUAL(at[7], 0xee);
+		EQUAL(at[8], 'a');
+		EQUAL(at[99999], 'a');
+		EQUAL(at[150000], 0xee);
+		EQUAL(at[150004], 0xee);
+		EQUAL(post(&self, IBV_WR_RDMA_READ, 9, 200000, 1, 3, IBV_SEND_SIGNALED), 0);
+		want_wc(&self, 9, IBV_WC_SUCCESS);
+		EQUAL(at[0], 'a');
+		EQUAL(at[7], 'a');
+		EQUAL(at[150004], 'a');
+		EQUAL(at[200000], 0xee); /* what a read brings to a GPU's memory is a write */
+		EQUAL(post(&self, IBV_WR_RDMA_READ, 9, 200010, 0, 3, IBV_SEND_SIGNALED), 0);
+		want_wc(&self, 9, IBV_WC_SUCCESS);
+		EQUAL(at[200000], 0xee); /* nothing was read */
+		EQUAL(post(&self, IBV_WR_RDMA_READ, 9, 200020, 1, 3, IBV_SEND_SIGNALED), 0);
+		want_wc(&self, 9, IBV_WC_SUCCESS);
+		EQUAL(at[200000], 'a');
+		meet();
+		meet();
+		while (__atomic_load_n(&at[160004], __ATOMIC_ACQUIRE) != 'a') /* no call of a verb is needed */
+			usleep(100);
+	}
+	EQUAL(ibv_destroy_qp(self.qp), 0);
+	meet();
+	e.buf = NULL;
+	close_end(&e);
+	close_memory(&d);
+}
+
 /* A queue pair that is connected to itself reads and writes device memory, as a flush does, while its port is up. */
 static void loopback(void)
 {
@@ -338,5 +413,5 @@ static void loopback(void)
 
 const struct test gpu_tests[] = {
 	{"touchable", touchable},           {"peermem", peermem},         {"dmabuf_errors", dmabuf_errors}, {"device_by_address", device_by_address},
-	{"device_as_dmabuf", device_as_dmabuf}, {"dmabuf_ends", dmabuf_ends}, {"loopback", loopback},           {NULL, NULL},
+	{"device_as_dmabuf", device_as_dmabuf}, {"dmabuf_ends", dmabuf_ends}, {"late", late}, {"loopback", loopback},           {NULL, NULL},
 };

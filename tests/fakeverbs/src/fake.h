@@ -155,9 +155,15 @@ void cq_event_forget(struct cq *cq);
 
 /* memory.c */
 /* Where the process can reach the bytes of memory that is to be registered; 0 or an errno. */
-int memory_find(uint64_t addr, uint64_t length, unsigned int access, uint64_t *readable);
+int memory_find(uint64_t addr, uint64_t length, unsigned int access, uint64_t *readable, bool *gpu);
 int memory_map(int fd, uint64_t offset, uint64_t length, struct memory_map *map, uint64_t *readable);
 void memory_unmap(struct memory_map *map);
+
+/* late.c: a process's device memory. Times are of now_ns. */
+void late_read(int proc, int device);                              /* the device reads there: all that it wrote shows */
+void late_overwrite(int proc, uint64_t addr, uint64_t length);     /* what is written next is not to be overwritten */
+uint64_t late_due(void);                                           /* shows what is due of this process; when more is, 0 for never */
+bool late_hold(int proc, int device, uint64_t addr, const unsigned char *bytes, uint32_t n, uint64_t delay); /* false: show them at once */
 
 /* mr.c */
 const struct shm_mr *mr_find(uint32_t key, int proc, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access);
@@ -219,5 +225,6 @@ enum ibv_wc_status fault_wr(int port, uint32_t qpn);
 bool fault_hits(enum rule_kind kind, int port, uint32_t qpn); /* RULE_STALL, RULE_ACK */
 bool fault_reg(uint64_t registered, uint64_t length);
 uint64_t fault_slow(int port, uint32_t qpn);                  /* ns */
+uint64_t fault_late(int port, uint32_t qpn);                  /* ns */
 
 #endif

@@ -27,6 +27,7 @@ static const char usage[] =
 	"  die name=V [times=1]                           a process is killed as it calls a verb\n"
 	"  halt name=V [times=1]                          a process is stopped as it calls a verb, until SIGCONT\n"
 	"  slow time=T                                    completions show late\n"
+	"  late [time=2ms]                                what a device writes to a GPU's memory shows so late, or when it reads there\n"
 	"  which may be narrowed by node=N, port=PORT, qpn=Q, and delayed by skip=K occasions\n"
 	"  clear [RULE]                                   one rule, or all\n"
 	"  show                                           ports, cables with a rate and what each end has sent, queue pairs, rules\n"
@@ -214,6 +215,7 @@ static const struct { const char *name; enum rule_kind kind; int64_t times; } ki
 	{"wr", RULE_WR, 1}, {"stall", RULE_STALL, -1}, {"ack", RULE_ACK, -1}, {"reg", RULE_REG, -1}, {"verb", RULE_VERB, -1}, {"slow", RULE_SLOW, -1},
 	{"die", RULE_DIE, 1},
 	{"halt", RULE_HALT, 1},
+	{"late", RULE_LATE, -1},
 };
 
 static void option(struct shm_rule *r, const char *key, const char *value)
@@ -261,6 +263,8 @@ static void add_rule(enum rule_kind kind, int64_t times, char **words)
 		die("wr: want status=S, from 1 to %d", IBV_WC_GENERAL_ERR);
 	if (kind == RULE_VERB && (new.verb == VERBS || new.value == 0))
 		die("verb: want name=V and errno=E");
+	if (kind == RULE_LATE && new.amount == 0)
+		new.amount = 2000000;
 	if ((kind == RULE_DIE || kind == RULE_HALT) && new.verb == VERBS)
 		die("die, halt: want name=V");
 	for (int i = 0; i < MAX_RULES; i++) {

@@ -76,6 +76,13 @@ bool fault_reg(uint64_t registered, uint64_t length)
 	return false;
 }
 
+uint64_t fault_late(int port, uint32_t qpn)
+{
+	const struct shm_rule *r = find(RULE_LATE, port, qpn, 0);
+
+	return r ? r->amount : 0;
+}
+
 uint64_t fault_slow(int port, uint32_t qpn)
 {
 	const struct shm_rule *r = find(RULE_SLOW, port, qpn, 0);

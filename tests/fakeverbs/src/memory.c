@@ -81,11 +81,12 @@ static bool has_peermem(void)
 	return false;
 }
 
-int memory_find(uint64_t addr, uint64_t length, unsigned int access, uint64_t *readable)
+int memory_find(uint64_t addr, uint64_t length, unsigned int access, uint64_t *readable, bool *gpu)
 {
 	alias_function alias = find_alias();
 	void *at = alias ? alias((const void *)addr, length) : NULL;
 
+	*gpu = at != NULL;
 	if (at) {
 		if (!has_peermem()) {
 			fake_say("ibv_reg_mr of device memory: EFAULT, for node %s has no peermem: its line in the topology is to say 'node %s peermem'",

@@ -33,7 +33,7 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 static bool busy(uint32_t at) { return atomic_load(&shm->mr[at].key) || atomic_load(&shm->mr[at].closing); }
 
-static int enter(struct ibv_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access, uint32_t *key)
+static int enter(struct ibv_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access, bool gpu, uint32_t *key)
 {
 	_Atomic uint64_t *registered = &shm->node[fake.node].registered;
 	struct shm_mr *m = NULL;
@@ -54,6 +54,7 @@ static int enter(struct ibv_pd *pd, uint64_t addr, uint64_t length, uint64_t iov
 		m->addr = addr;
 		m->iova = iova;
 		m->length = length;
+		m->gpu = gpu;
 		m->tag = (m->tag + 1) & 0xff;
 		*key = (at + 1) << 8 | m->tag;
 		atomic_fetch_add(registered, length);
@@ -74,10 +75,10 @@ static int check_access(unsigned int access)
 
 /* Makes the region whose bytes the process reaches at `readable`, and gives it the mapping. */
 static struct ibv_mr *make(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access, uint64_t readable,
-			   struct memory_map *map)
+			   bool gpu, struct memory_map *map)
 {
 	struct mr *mr = calloc(1, sizeof(*mr));
-	int err = mr ? enter(pd, readable, length, iova, access, &mr->ibv.lkey) : ENOMEM;
+	int err = mr ? enter(pd, readable, length, iova, access, gpu, &mr->ibv.lkey) : ENOMEM;
 
 	if (err) {
 		memory_unmap(map);
@@ -101,18 +102,19 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 	int err = foreign(to_context(pd->context)->epoch) ? EIO : fault_verb(VERB_reg_mr, NONE);
 	struct memory_map none = {0};
 	uint64_t readable = 0;
+	bool gpu = false;
 
 	if (!err)
 		err = check_access(access);
 	if (!err && length == 0)
 		err = EINVAL;
 	if (!err)
-		err = memory_find((uint64_t)addr, length, access, &readable);
+		err = memory_find((uint64_t)addr, length, access, &readable, &gpu);
 	if (err) {
 		errno = err;
 		return NULL;
 	}
-	return make(pd, addr, length, iova, access, readable, &none);
+	return make(pd, addr, length, iova, access, readable, gpu, &none);
 }
 
 #undef ibv_reg_mr
@@ -150,7 +152,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 		errno = err;
 		return NULL;
 	}
-	return make(pd, (void *)offset, length, iova, asked, readable, &map);
+	return make(pd, (void *)offset, length, iova, asked, readable, true, &map);
 }
 
 /* Bytes move to and from this process under a lock of one of its queue pairs, which is taken before keys are looked at. Having had each
@@ -178,6 +180,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	m->closing = true;
 	atomic_store(&m->key, 0);
 	outlast_copies();
+	late_overwrite(fake.proc, m->addr, m->length);
 	m->closing = false;
 	atomic_fetch_sub(&shm->node[fake.node].registered, mr->length);
 	atomic_fetch_sub(&to_pd(mr->pd)->users, 1);

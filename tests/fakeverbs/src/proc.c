@@ -105,6 +105,7 @@ int proc_register(int node)
 		p->pid = getpid();
 		p->node = node;
 		p->events = 0;
+		p->lates = 0;
 		p->entering = true;
 	}
 	shm_unlock(&shm->table);

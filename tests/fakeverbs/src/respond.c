@@ -5,6 +5,7 @@
 #include "fake.h"
 
 #include <errno.h>
+#include <string.h>
 
 enum { SPANS = MAX_SGE };
 
@@ -25,6 +26,7 @@ bool path_open(const struct qp *qp)
 struct list {
 	struct span span[SPANS];
 	int n;
+	bool gpu; /* the first is device memory */
 };
 
 /* Adds the part of bytes [from, to) of a scatter-gather list; false where a key does not cover its entry. */
@@ -42,6 +44,8 @@ static bool gather(struct list *l, const struct ibv_sge *sge, uint32_t n, int pr
 		m = mr_find(sge[i].lkey, proc, pd, sge[i].addr, sge[i].length, access);
 		if (!m)
 			return false;
+		if (l->n == 0)
+			l->gpu = m->gpu;
 		l->span[l->n++] = (struct span){m->addr + (sge[i].addr - m->iova) + skip, end - skip};
 	}
 	return true;
@@ -125,6 +129,66 @@ static struct answer copied(int err, struct shm_qp *peer, int index)
 	return break_peer(peer, index, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);
 }
 
+static uint64_t lateness(int port, uint32_t qpn)
+{
+	return unlikely(atomic_load_explicit(&shm->rules, memory_order_relaxed)) ? fault_late(port, qpn) : 0;
+}
+
+/* Writes to a region of the peer's; the first bytes for a GPU may show later. */
+static int write_region(struct shm_qp *peer, const struct shm_mr *m, const struct list *mine, struct span at)
+{
+	struct span from[SPANS];
+	unsigned char first[LATE_BYTES];
+	uint64_t delay = m->gpu && at.length ? lateness(peer->port, peer->qpn) : 0, skip;
+	uint32_t n = 0;
+	int k = 0;
+
+	if (m->gpu)
+		late_overwrite(peer->proc, at.addr, at.length);
+	if (!delay)
+		return copy_write(peer, mine->span, mine->n, &at, 1);
+	while (n < LATE_BYTES && k < mine->n) {
+		uint32_t some = mine->span[k].length < LATE_BYTES - n ? (uint32_t)mine->span[k].length : LATE_BYTES - n;
+
+		memcpy(first + n, (void *)mine->span[k++].addr, some);
+		n += some;
+	}
+	if (!late_hold(peer->proc, peer->device, at.addr, first, n, delay))
+		return copy_write(peer, mine->span, mine->n, &at, 1);
+	skip = n;
+	for (k = 0; k < mine->n; k++) {
+		uint64_t less = skip < mine->span[k].length ? skip : mine->span[k].length;
+
+		from[k] = (struct span){mine->span[k].addr + less, mine->span[k].length - less};
+		skip -= less;
+	}
+	at = (struct span){at.addr + n, at.length - n};
+	return copy_write(peer, from, mine->n, &at, 1);
+}
+
+/* Reads from the peer, which makes all that its device wrote there before show; what is read into a GPU's memory may show later. */
+static int read_region(const struct qp *qp, struct shm_qp *peer, const struct list *mine, struct span at)
+{
+	uint64_t delay = mine->gpu && at.length ? lateness(qp->s->port, qp->s->qpn) : 0;
+	unsigned char before[LATE_BYTES], after[LATE_BYTES], *first;
+	uint32_t n = 0;
+	int err;
+
+	late_read(peer->proc, peer->device);
+	for (int i = 0; i < mine->n && mine->gpu; i++)
+		late_overwrite(fake.proc, mine->span[i].addr, mine->span[i].length);
+	if (!delay)
+		return copy_read(peer, mine->span, mine->n, &at, 1);
+	first = (unsigned char *)mine->span[0].addr;
+	n = mine->span[0].length < LATE_BYTES ? (uint32_t)mine->span[0].length : LATE_BYTES;
+	memcpy(before, first, n);
+	err = copy_read(peer, mine->span, mine->n, &at, 1);
+	memcpy(after, first, n);
+	if (!err && late_hold(fake.proc, qp->s->device, (uint64_t)first, after, n, delay))
+		memcpy(first, before, n);
+	return err;
+}
+
 static struct answer one_sided(const struct qp *qp, const struct wqe *w, const struct segment *g, const struct list *mine,
 			       struct shm_qp *peer, int index)
 {
@@ -134,7 +198,6 @@ static struct answer one_sided(const struct qp *qp, const struct wqe *w, const s
 	int err;
 	struct span at;
 
-	(void)qp;
 	if (read && peer->rd_atomic == 0)
 		return break_peer(peer, index, IBV_EVENT_QP_REQ_ERR, IBV_WC_REM_INV_REQ_ERR);
 	if (w->length == 0)
@@ -143,7 +206,7 @@ static struct answer one_sided(const struct qp *qp, const struct wqe *w, const s
 	if (!m)
 		return break_peer(peer, index, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR);
 	at = (struct span){m->addr + (w->remote_addr - m->iova) + g->from, g->to - g->from};
-	err = read ? copy_read(peer, mine->span, mine->n, &at, 1) : copy_write(peer, mine->span, mine->n, &at, 1);
+	err = read ? read_region(qp, peer, mine, at) : write_region(peer, m, mine, at);
 	return copied(err, peer, index);
 }
 

@@ -42,13 +42,16 @@ static void *serve(void *begun)
 	sem_post(begun);
 	for (;;) {
 		uint32_t seen = atomic_load(bell);
-		uint64_t next, now;
+		uint64_t next, late, now;
 
 		atomic_store(&wake_at, UINT64_MAX); /* from here on a ring is heard */
 		events();
 		work_all();
 		atomic_store(&slack, atomic_exchange(&polled, false) ? SLACK_POLLED : SLACK_UNPOLLED);
 		next = atomic_load(&work_pending) ? work_next() : 0;
+		late = late_due();
+		if (late && (!next || late < next))
+			next = late;
 		now = now_ns();
 		if (next && next < now)
 			next = now;

@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	SHM_VERSION = 7,
+	SHM_VERSION = 8,
 	MAX_NODES = 64,
 	MAX_DEVICES = 512,
 	MAX_PORTS = 512,
@@ -25,6 +25,8 @@ enum {
 	MAX_MRS = 1 << 16,
 	MAX_RULES = 64,
 	MAX_EVENTS = 64,
+	MAX_LATE = 64,
+	LATE_BYTES = 8,
 	MAX_SGE = 32,
 	MAX_VEC = MAX_SGE + 3,
 	MAX_INLINE = 1024,
@@ -97,6 +99,13 @@ struct shm_event {
 	uint32_t object, generation; /* queue pair or completion queue */
 };
 
+struct shm_late { /* bytes that a device wrote to the memory of a GPU, which does not show them yet */
+	uint64_t addr, due; /* where its process reaches them */
+	int32_t device;
+	uint32_t n;
+	unsigned char byte[LATE_BYTES];
+};
+
 struct shm_proc {
 	_Atomic uint32_t generation; /* odd: in use */
 	int32_t pid, node;
@@ -106,11 +115,15 @@ struct shm_proc {
 	struct shm_lock lock;
 	uint32_t events;
 	struct shm_event event[MAX_EVENTS];
+	struct shm_lock late_lock;
+	_Atomic uint32_t lates;
+	struct shm_late late[MAX_LATE]; /* in the order of the writes */
 };
 
 struct shm_mr {
 	_Atomic uint32_t key; /* 0: free */
 	_Atomic bool closing; /* not yet free, for a copy may be under way */
+	bool gpu; /* device memory */
 	int32_t proc;
 	uint32_t pd, access, tag;
 	uint64_t addr, iova, length; /* addr is where the process can reach the bytes that peers name from iova on */
@@ -170,7 +183,7 @@ struct shm_cq {
 };
 enum { ARMED_NOT, ARMED_SOLICITED, ARMED_NEXT };
 
-enum rule_kind { RULE_NONE, RULE_WR, RULE_STALL, RULE_ACK, RULE_REG, RULE_VERB, RULE_SLOW, RULE_DIE, RULE_HALT };
+enum rule_kind { RULE_NONE, RULE_WR, RULE_STALL, RULE_ACK, RULE_REG, RULE_VERB, RULE_SLOW, RULE_DIE, RULE_HALT, RULE_LATE };
 
 enum verb {
 	VERB_open_device, VERB_query_device, VERB_query_port, VERB_query_gid, VERB_alloc_pd, VERB_reg_mr, VERB_reg_dmabuf_mr,
