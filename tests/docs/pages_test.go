@@ -176,3 +176,31 @@ func TestMessagesAreListed(t *testing.T) {
 		t.Errorf("%s (-want +got):\n%s", page, diff)
 	}
 }
+
+// The tests that pages name, as "transport/conn TestFlush", are there.
+func TestNamedTestsAreThere(t *testing.T) {
+	name := regexp.MustCompile(`\b([a-z0-9]+(?:/[a-z0-9]+)*) (Test[A-Z]\w*)\b`)
+	found := 0
+	for page, text := range read(t) {
+		for _, m := range name.FindAllStringSubmatch(text, -1) {
+			files, err := filepath.Glob(filepath.Join(Root(), m[1], "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(files) == 0 { // not a package
+				continue
+			}
+			found++
+			there := slices.ContainsFunc(files, func(file string) bool {
+				b, err := os.ReadFile(file)
+				return err == nil && strings.Contains(string(b), "\nfunc "+m[2]+"(")
+			})
+			if !there {
+				t.Errorf("%s names %s of %s, which is not there", page, m[2], m[1])
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d names of tests: the search is broken", found)
+	}
+}

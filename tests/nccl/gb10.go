@@ -57,11 +57,15 @@ var (
 	domain = regexp.MustCompile(`^pci[0-9a-f]{4}:[0-9a-f]{2}$`)
 )
 
-// AddGPUs puts a GPU into the tree of every node, and what NCCL reads the PCI bus by.
-func AddGPUs(f *fabric.Fabric) error {
+// AddGPUs puts a GB10's GPU into the tree of every node, and what NCCL reads the PCI bus by.
+func AddGPUs(f *fabric.Fabric) error { return AddGPUsAt(f, gpu) }
+
+// AddGPUsAt is AddGPUs with the GPU at a path below /sys, whose last part the ranks have as FAKEGPU_BUSID.
+func AddGPUsAt(f *fabric.Fabric, gpu string) error {
 	for _, node := range f.Nodes {
 		sys := filepath.Join(f.Dir, "nodes", node, "sys")
-		for dir, class := range map[string]string{gpu: "0x030000", filepath.Dir(gpu): "0x060400"} {
+		class := "0x030000"
+		for dir := gpu; busID.MatchString(filepath.Base(dir)); dir, class = filepath.Dir(dir), "0x060400" { // it, and the bridges above
 			for name, text := range map[string]string{
 				"class": class, "vendor": "0x10de", "device": "0x2e12", "numa_node": "-1",
 				"max_link_speed": "32.0 GT/s PCIe", "max_link_width": "16",

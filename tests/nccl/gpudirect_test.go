@@ -1,11 +1,13 @@
 package nccl
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"ncclmesh/tests/fabric"
 	"ncclmesh/tests/require"
@@ -103,6 +105,98 @@ func TestGPUDirect(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// NCCL decides for each direction whether its buffers lie in GPU memory: by what CUDA and the plugin say, and by how far GPU and adapter
+// are from each other.
+func TestGPUDirectOrNot(t *testing.T) {
+	const (
+		below   = "pci0000:00/0000:00:01.0/0000:01:00.0/" // a PCIe switch
+		bus     = "0000:04:00.0"                          // where the GPU is
+		near    = below + "0000:02:00.0/0000:03:00.0"     // an adapter below the same switch,
+		far     = "pci0000:00/0000:00:02.0/0000:05:00.0"  // and one that reaches it through the processor
+		reached = "adapters can reach GPU memory"
+		host    = "data of GPUs goes through host memory: "
+	)
+	tests := []struct {
+		name          string
+		adapter       string
+		env           []string
+		says          string
+		send, receive bool
+		sample        bool
+	}{
+		{"one switch", near, nil, reached, true, true, false},
+		{"through the processor", far, nil, reached, false, false, false},
+		{"through the processor, with the level PHB", far, []string{"NCCL_NET_GDR_LEVEL=PHB"}, reached, true, true, false},
+		{"one switch, with the level LOC", near, []string{"NCCL_NET_GDR_LEVEL=LOC"}, reached, false, false, false},
+		{"nothing is read from GPU memory", near, []string{"NCCL_NET_GDR_READ=0"}, reached, false, true, false},
+		{"no DMA-BUFs for NCCL, and no peermem", near, []string{"NCCL_DMABUF_ENABLE=0"}, reached, false, false, false},
+		{"a GPU whose driver exports none", near, []string{"FAKEGPU_DMABUF=0"}, host + "the kernel module nvidia-peermem is not loaded", false, false, false},
+		{"a GB10", near, []string{"FAKEGPU_GDR=0"}, host + "CUDA says", false, false, true},
+		{"TCP is possible", near, []string{"NCCL_MESH_TRANSPORT=auto"}, host + "a connection may get lanes over TCP", false, false, false},
+		{"switched off", near, []string{"NCCL_MESH_GDR=0"}, host + "NCCL_MESH_GDR is 0", false, false, false},
+	}
+	for _, v := range Versions {
+		for _, tt := range tests {
+			t.Run(v.Name+"/"+tt.name, func(t *testing.T) {
+				sampled(t, v, tt.sample)
+				f := up(t, fmt.Sprintf("port node-a r0 netdev p0 addr 192.168.1.1/24 pci %[1]s\nport node-b r0 netdev p0 addr 192.168.1.2/24 pci %[1]s\nlink node-a:r0 node-b:r0\n", tt.adapter))
+				if err := AddGPUsAt(f, "devices/"+below+"0000:02:01.0/"+bus); err != nil {
+					t.Fatal(err)
+				}
+				j := AllLanes[0].Job(program(t, v), plugin(), "init", "check allreduce f32 sum 70000", "check alltoall f32 sum 1000", "destroy")
+				j.Env = slices.Concat(j.Env, []string{"FAKEGPU_GDR=1", "FAKEGPU_DMABUF=1", "FAKEGPU_BUSID=" + bus, "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET"}, tt.env)
+				for _, r := range run(t, f, j) {
+					if !strings.Contains(r.Output, "NET/Mesh : "+tt.says) {
+						t.Errorf("%s does not say %q:\n%s", r.Node, tt.says, r.Output)
+					}
+					found := gpuChannelLine.FindAllStringSubmatch(r.Output, -1)
+					for _, m := range found {
+						if got, want := strings.HasPrefix(m[2], "/GDRDMA"), map[string]bool{"send": tt.send, "receive": tt.receive}[m[1]]; got != want {
+							t.Errorf("%s: GPU memory %v, want %v: %s", r.Node, got, want, m[0])
+						}
+					}
+					if len(found) < 2 {
+						t.Errorf("%s has %d lines of channels:\n%s", r.Node, len(found), r.Output)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Adapters that take no memory of the GPU, which shows when NCCL registers its buffers: that ends NCCL's start, and the log says
+// which adapter refused what. A rank whose peer has failed before may ask for it for ever: that is NCCL's bootstrap.
+func TestGPUDirectRefused(t *testing.T) {
+	for _, v := range Versions {
+		t.Run(v.Name, func(t *testing.T) {
+			require.Full(t, "transport/conn TestGPUMemoryRefused")
+			f := up(t, gpuWays[0].topology(fabric.Ring("node-a", "node-b")))
+			if _, err := f.Fault("verb", "name=reg_dmabuf_mr", "errno=EFAULT"); err != nil {
+				t.Fatal(err)
+			}
+			want := regexp.MustCompile(`NCCL WARN NET/Mesh : regMrDmaBuf: .*GPU memory.*rdma-(next|prev).*EFAULT`)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			j := gpuWays[0].job(program(t, v), "init", "check allreduce f32 sum 1000")
+			j.Ended = func(Result) { time.AfterFunc(grace, cancel) }
+			results, err := j.Run(ctx, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := false
+			for _, r := range results {
+				said = said || want.MatchString(r.Output)
+				if r.Err == nil {
+					t.Errorf("%s ends well:\n%s", r.Node, r.Output)
+				}
+			}
+			if !said {
+				t.Errorf("nobody says %v:\n%v", want, Failed(results))
+			}
+		})
 	}
 }
 
