@@ -51,13 +51,14 @@ type world struct {
 	ends   []*end
 }
 
-// faults are what can be done to the cable and the port of the first device. Each lasts until mend.
+// faults are what can be done to the cable and the port of the first device, each until mend, and what memory a GPU has.
 type faults interface {
 	unplug()
 	stall()         // packets of the first port vanish, in both directions
 	loseAcks(n int) // the next n requests of the first port land, and their acknowledgements are lost
 	mend()          // ends the faults, and plugs the cable in
 	breakQP(num uint32)
+	newGPU(n int) (gpuMemory, error)
 }
 
 // hopeless is when a row that waits fails. It is no measure: rows wait for what is to happen.
