@@ -129,6 +129,7 @@ func (t *Transport) openPorts(n *topology.Node) error {
 	case noRDMA != nil:
 		t.log.Info("TCP is used, as there is no RDMA device")
 	}
+	t.useDataDirect()
 	t.describe()
 	var waiting []string
 	for i, p := range t.ports {

@@ -134,7 +134,6 @@ func New(o Options) (_ *Transport, err error) {
 	if err := t.openPorts(found); err != nil {
 		return nil, err
 	}
-	t.useDataDirect()
 	t.copier = copier.New(t.verbsPorts(), t.opts.Machine.Clock)
 	left := t.opts.leftOut(found)
 	t.settings = slices.Concat(t.opts.Settings, left)

@@ -82,6 +82,6 @@ struct test {
 	const char *name;
 	void (*run)(void);
 };
-extern const struct test state_tests[], ece_tests[], data_tests[], error_tests[], event_tests[], fault_tests[], gpu_tests[], model_tests[];
+extern const struct test state_tests[], ece_tests[], data_tests[], error_tests[], event_tests[], fault_tests[], gpu_tests[], datadirect_tests[], model_tests[];
 
 #endif

@@ -1,6 +1,7 @@
 /* The list of devices and what they say of themselves. */
 #include "fake.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -49,6 +50,24 @@ static int index_of(struct ibv_device *v)
 	return (int)(v - devices);
 }
 
+/* The real library loads the providers of the devices that it lists. Of those, this one has a file beside itself for devices with
+ * Data Direct. */
+static void load_provider(const struct shm_node *n)
+{
+	static atomic_bool looked;
+	char path[4200];
+	Dl_info own;
+	bool wanted = false;
+
+	for (int i = 0; i < n->devices; i++)
+		wanted |= shm->device[n->first_device + i].dma[0] != 0;
+	if (!wanted || atomic_exchange(&looked, true) || !dladdr(devices, &own) || !strrchr(own.dli_fname, '/'))
+		return;
+	snprintf(path, sizeof(path), "%.*s/libmlx5.so.1", (int)(strrchr(own.dli_fname, '/') - own.dli_fname), own.dli_fname);
+	if (access(path, F_OK) == 0 && !dlopen(path, RTLD_NOW | RTLD_LOCAL))
+		fake_say("%s: %s", path, dlerror());
+}
+
 #undef ibv_get_device_list
 struct ibv_device **ibv_get_device_list(int *num)
 {
@@ -63,6 +82,7 @@ struct ibv_device **ibv_get_device_list(int *num)
 		return NULL;
 	}
 	n = &shm->node[fake.node];
+	load_provider(n);
 	list = calloc((size_t)n->devices + 1, sizeof(*list));
 	if (!list)
 		return NULL;

@@ -63,6 +63,7 @@ struct shm_device {
 	int32_t node, first_port, ports;
 	uint64_t guid, image_guid; /* network order */
 	char pci[256];             /* path below /sys/devices, empty for a device without one */
+	char dma[256];             /* the same of its function for GPU memory (Data Direct) */
 	char pcie_speed[8];        /* GT/s */
 	uint32_t pcie_width, max_msg_sz, max_inline;
 	uint32_t ece_vendor, ece_options; /* vendor 0: the device does not know of them */

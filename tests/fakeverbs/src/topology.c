@@ -2,7 +2,7 @@
  *
  *   node  NAME
  *   port  NODE DEVICE [port N] [netdev IF] [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4]
- *         [cage C] [image I] [gids mlx5|rxe] [msg N] [inline N] [ece V:O]
+ *         [cage C] [image I] [gids mlx5|rxe] [msg N] [inline N] [ece V:O] [dma PCI]
  *   port  NODE DEVICE layer infiniband [port N] [lid N] [mac M] [speed 100G] [mtu 4096] [pci P] ...
  *   netif NODE IF [addr A/LEN]... [mac M] [speed 100G] [mtu 1500] [pci P] [pcie 32.0x4] [cage C]
  *   link  NODE:DEVICE NODE:DEVICE [rate 10Gb|1GB] [latency 10us] [mtu N]
@@ -24,7 +24,7 @@ enum { WORDS = 64, LINE = 4096 };
 
 struct port_line {
 	int node, num;
-	char device[64], pci[256], image[64], cage[16], netdev[16], pcie_speed[8];
+	char device[64], pci[256], dma[256], image[64], cage[16], netdev[16], pcie_speed[8];
 	uint32_t pcie_width;
 	uint8_t mac[6];
 	bool has_mac, rxe, plain, infiniband;
@@ -234,7 +234,7 @@ static bool netif_option(struct reader *r, struct port_line *p, const char *key,
 		return take_name(r, key, value, p->cage, sizeof(p->cage));
 	if (p->plain)
 		return bad(r, "netif: unknown word '%s'; known are addr, mac, speed, mtu, pci, pcie, cage", key);
-	return bad(r, "port: unknown word '%s'; known are port, layer, lid, netdev, addr, mac, speed, mtu, msg, inline, ece, pci, pcie, cage, image, gids", key);
+	return bad(r, "port: unknown word '%s'; known are port, layer, lid, netdev, addr, mac, speed, mtu, msg, inline, ece, dma, pci, pcie, cage, image, gids", key);
 }
 
 /* The vendor and the options of enhanced connection establishment that the device can do. */
@@ -265,6 +265,8 @@ static bool port_option(struct reader *r, struct port_line *p, const char *key, 
 		return take_number(r, key, value, 0, MAX_INLINE, &p->most_inline);
 	if (strcmp(key, "ece") == 0)
 		return take_ece(r, value, p);
+	if (strcmp(key, "dma") == 0)
+		return take_pci(r, value, p->dma);
 	if (strcmp(key, "image") == 0)
 		return take_name(r, key, value, p->image, sizeof(p->image));
 	if (strcmp(key, "gids") == 0) {
@@ -397,6 +399,7 @@ static void place_port(struct shm *s, struct shm_device *d, int index, struct po
 		d->guid = d->image_guid = guid;
 		d->max_msg_sz = l->msg;
 		d->max_inline = l->most_inline;
+		strcpy(d->dma, l->dma);
 		d->ece_vendor = l->ece_vendor;
 		d->ece_options = l->ece_options;
 	}

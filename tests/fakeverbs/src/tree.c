@@ -229,6 +229,11 @@ static void write_verbs_device(const struct shm_device *d, int index)
 	put(own, "fw_ver", "1.0.0");
 	put(own, "hw_rev", "1");
 	put(own, "uevent", "NAME=%s", d->name);
+	if (d->dma[0]) { /* for libmlx5.so.1; the kernel tells it by an ioctl */
+		put(own, "fakeverbs_data_direct", "/devices/%s", d->dma);
+		snprintf(target, sizeof(target), "devices/%s", d->dma);
+		put(target, "class", "0x020700");
+	}
 	if (d->pci[0])
 		point("../..", "%s/device", own);
 	else if (!shm->port[d->first_port].infiniband)

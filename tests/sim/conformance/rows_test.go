@@ -14,7 +14,7 @@ type row struct {
 }
 
 // rows are all of them.
-var rows = slices.Concat(dataRows, stateRows, eceRows, errorRows, faultRows, eventRows, gpuRows)
+var rows = slices.Concat(dataRows, stateRows, eceRows, dataDirectRows, errorRows, faultRows, eventRows, gpuRows)
 
 // both are an end and its peer, closed when f has returned.
 func both(w *world, f func(a, b *end), wishes ...wish) {

@@ -24,7 +24,7 @@ import (
 
 // topology is the model's world for the C library.
 const topology = `
-port a rdma0 netdev p0 addr 192.168.1.1/24 mtu 1500 ece 15b3:10000007
+port a rdma0 netdev p0 addr 192.168.1.1/24 mtu 1500 ece 15b3:10000007 dma 0000:02:00.0
 port a rdma1 netdev p1 addr 192.168.1.2/24 mtu 1500 ece 15b3:1000000d
 link a:rdma0 a:rdma1
 mgmt none
@@ -92,6 +92,9 @@ func TestModel(t *testing.T) {
 				for i, name := range []string{"rdma0", "rdma1"} {
 					gid := ibv.GID{10: 0xff, 11: 0xff, 12: 192, 13: 168, 14: 1, 15: byte(i + 1)}
 					d := f.AddDevice("a", name, adapter.Usual)
+					if i == 0 {
+						d.KnowDataDirect(dataDirect)
+					}
 					d.KnowECE(eceVendor, []uint32{eceFirst, eceSecond}[i])
 					ports = append(ports, d.AddPort(adapter.PortConfig{MTU: ibv.IBV_MTU_1024,
 						GIDs: []adapter.GID{{GID: gid, Type: ibv.IBV_GID_TYPE_ROCE_V1}, {GID: gid, Type: ibv.IBV_GID_TYPE_ROCE_V2}}}))
