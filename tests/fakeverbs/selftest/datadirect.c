@@ -9,6 +9,17 @@ enum { PAGE = 4096, SIZE = 4 * PAGE };
 typedef int path_fn(struct ibv_context *context, char *buf, size_t buf_len);
 typedef struct ibv_mr *register_fn(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access, int mlx5_access);
 
+typedef int count_fn(void);
+
+/* ISO C has no conversion of what dlvsym returns to a function. */
+static void find(void *lib, const char *name, const char *version, void *function)
+{
+	void *p = dlvsym(lib, name, version);
+
+	CHECK(p, "%s", dlerror());
+	memcpy(function, &p, sizeof(p));
+}
+
 static void datadirect(void)
 {
 	static const char want[] = "/devices/pci0000:00/0000:00:02.0/0000:02:00.0";
@@ -16,6 +27,7 @@ static void datadirect(void)
 	struct ibv_mr *mr;
 	register_fn *reg;
 	path_fn *path;
+	count_fn *registered;
 	char buf[256], file[4200];
 	void *lib;
 	int fd;
@@ -28,9 +40,9 @@ static void datadirect(void)
 		return;
 	}
 	CHECK(lib, "%s", dlerror());
-	path = (path_fn *)dlvsym(lib, "mlx5dv_get_data_direct_sysfs_path", "MLX5_1.25");
-	reg = (register_fn *)dlvsym(lib, "mlx5dv_reg_dmabuf_mr", "MLX5_1.25");
-	CHECK(path && reg, "%s", dlerror());
+	find(lib, "mlx5dv_get_data_direct_sysfs_path", "MLX5_1.25", &path);
+	find(lib, "mlx5dv_reg_dmabuf_mr", "MLX5_1.25", &reg);
+	find(lib, "fakemlx5_registered", "FAKEMLX5", &registered);
 	EQUAL(path(e.ctx, buf, sizeof(buf)), 0);
 	CHECK(strcmp(buf, want) == 0, "%s", buf);
 	EQUAL(path(e.ctx, buf, sizeof(want)), 0);
@@ -48,7 +60,7 @@ static void datadirect(void)
 	EQUAL(ibv_dereg_mr(mr), 0);
 	CHECK(!reg(e.pd, 0, SIZE, 0x7000000, fd, ALL, 2) && errno == EINVAL);
 	CHECK(!reg(e.pd, 0, SIZE, 0x7000000, -1, ALL, 1) && errno == EBADF);
-	EQUAL(((int (*)(void))dlsym(lib, "fakemlx5_registered"))(), 1);
+	EQUAL(registered(), 1);
 	close(fd);
 	close_end(&e);
 	e.ctx = open_device("ib0"); /* a device without such a function */
