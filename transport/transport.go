@@ -95,11 +95,7 @@ func New(o Options) (_ *Transport, err error) {
 	t.log = t.opts.Log
 	t.idleGC = newIdleGC(t.opts.Machine.Clock, t.traffic, t.opts.Machine.collector(), t.caught)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	resolving := resolvers
-	if t.opts.Observes {
-		resolving = surveyResolvers
-	}
-	t.making, t.resolving = threads.New(makers, t.opts.Machine.Clock, t.ctx.Done()), threads.New(resolving, t.opts.Machine.Clock, t.ctx.Done())
+	t.newThreads()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -147,6 +143,16 @@ func New(o Options) (_ *Transport, err error) {
 	t.watch()
 	t.openWindow()
 	return t, nil
+}
+
+// newThreads makes the pools of threads for verbs that block.
+func (t *Transport) newThreads() {
+	resolving := resolvers
+	if t.opts.Observes {
+		resolving = surveyResolvers
+	}
+	k := t.opts.Machine.Clock
+	t.making, t.resolving = threads.New(makers, k, t.ctx.Done()), threads.New(resolving, k, t.ctx.Done())
 }
 
 // newPaths makes the Finder that chooses the lanes of connections. The ports must be open.
