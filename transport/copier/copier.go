@@ -53,6 +53,9 @@ func New(ports []*verbs.Port, k clock.Clock) *Copier {
 	return c
 }
 
+// Devices returns the number of RDMA ports.
+func (c *Copier) Devices() int { return len(c.devices) }
+
 // Region is memory that tasks may name.
 type Region struct {
 	c      *Copier

@@ -51,9 +51,9 @@ func (w *Window) place(offset uint64) copier.Place {
 	return copier.Place{Region: w.local, Addr: w.base + uintptr(offset)}
 }
 
-// registerLocally registers the window with the space's copier, if it has one.
+// registerLocally registers the window with the space's copier, if it has one. Host memory needs none that has no adapter.
 func (w *Window) registerLocally() (err error) {
-	if w.space.copier == nil {
+	if c := w.space.copier; c == nil || c.Devices() == 0 && w.kind == lane.HostMemory {
 		return nil
 	}
 	w.local, err = w.space.copier.Register(lane.Memory{Kind: w.kind, Addr: w.base, Length: uintptr(w.size), DMABuf: w.buf})
