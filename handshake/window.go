@@ -36,8 +36,8 @@ func (m *Window) decode(r *reader) {
 // maxMemoryKind is the largest kind of memory that a Window may name.
 const maxMemoryKind = 1
 
-// WindowEnd says that a window ends. The receiver sends it first: the sender must begin no more puts. The sender answers with the
-// same message once none of its puts can reach the window any more.
+// WindowEnd says that a window ends. The receiver sends it first: the sender must begin no more puts. The sender
+// answers with the same message once none of its puts can reach the window any more.
 type WindowEnd struct {
 	Conn uint32
 	ID   uint32

@@ -6,8 +6,8 @@ import (
 	"ncclmesh/transport/conn"
 )
 
-// SendEnd returns the transport's sender behind a sendComm, for one-sided operations in place of messages. It stays the sendComm's: CloseSend
-// closes it.
+// SendEnd returns the transport's sender behind a sendComm, for one-sided operations in place of messages. It stays the
+// sendComm's: CloseSend closes it.
 func (n *Net) SendEnd(h Handle) (*conn.Sender, error) {
 	c, err := n.sends.find(h)
 	if err != nil {

@@ -392,7 +392,7 @@ func (m *meddler) abuse(s *control.Session, own handshake.MapNode) (maps, drops 
 	}
 	for _, strange := range []handshake.Message{
 		&handshake.Carried{Circuit: 77, Half: half}, &handshake.Drop{Circuit: 78, Reason: "no"}, &handshake.Drop{Circuit: 79, Asker: true, Reason: "no"},
-		&handshake.Proved{Conn: 5}, &handshake.LaneDown{Conn: 6, Reason: "no"}, &handshake.Report{Conn: 7}, &handshake.Want{Conn: 9}, &handshake.Refuse{Conn: 8, Text: "no"}, &handshake.Ports{},
+		&handshake.Proved{Conn: 5}, &handshake.LaneDown{Conn: 6, Reason: "no"}, &handshake.Report{Conn: 7}, &handshake.Want{Conn: 9}, &handshake.Window{Conn: 10, ID: 1, Size: 8}, &handshake.WindowEnd{Conn: 11, ID: 1}, &handshake.Refuse{Conn: 8, Text: "no"}, &handshake.Ports{},
 	} {
 		send(strange)
 	}

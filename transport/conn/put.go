@@ -11,15 +11,16 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// A put writes bytes into a window of the receiver without a grant: see [Window]. It is split over the lanes as a message is. Over
-// queue pairs its parts are plain writes, of which the receiver learns nothing; other carriers place them as parts of messages.
-// A signal is a message that tells the receiver of puts: see Signal. putlost.go says what becomes of both when a lane fails.
+// A put writes bytes into a window of the receiver without a grant: see [Window]. It is split over the lanes as a
+// message is. Over queue pairs its parts are plain writes, of which the receiver learns nothing; other carriers place
+// them as parts of messages. A signal is a message that tells the receiver of puts: see Signal. putlost.go says what
+// becomes of both when a lane fails.
 
 // MaxPut is the most bytes of one put.
 const MaxPut = 1 << 30
 
-// putWindow is the number of puts that may be outstanding. putBase is the request number of the first one's parts, so that
-// lanes can tell puts from messages.
+// putWindow is the number of puts that may be outstanding. putBase is the request number of the first one's parts, so
+// that lanes can tell puts from messages.
 const (
 	putWindow = 256
 	putBase   = 1024
@@ -52,8 +53,8 @@ type remoteWindows struct {
 	byID map[uint32]*RemoteWindow
 }
 
-// Window returns the receiver's window of a number. It returns nil before the sender has been told of the window, and after the
-// window's end; known then says that the window has ended. It may be called from any goroutine.
+// Window returns the receiver's window of a number. It returns nil before the sender has been told of the window, and
+// after the window's end; known then says that the window has ended. It may be called from any goroutine.
 func (s *Sender) Window(id uint32) (w *RemoteWindow, known bool) {
 	s.windows.mu.Lock()
 	defer s.windows.mu.Unlock()
@@ -171,8 +172,9 @@ func (s *Sender) agreeToEnd(w *RemoteWindow) {
 	}
 }
 
-// Put writes size bytes at addr, which lie in g, to an offset of a window. It returns false without an error if that cannot begin
-// now; the caller then tries again. ProgressPuts reports, with the owner's number, when the bytes are in the receiver's memory.
+// Put writes size bytes at addr, which lie in g, to an offset of a window. It returns false without an error if that
+// cannot begin now; the caller then tries again. ProgressPuts reports, with the owner's number, when the bytes are in
+// the receiver's memory.
 func (s *Sender) Put(w *RemoteWindow, offset uint64, addr uintptr, size int, g *lane.Region, owner uint64) (begun bool, err error) {
 	if !s.TryLock() {
 		return false, nil
@@ -237,7 +239,8 @@ func (s *Sender) postPut(p *put) {
 	}
 }
 
-// sendPutPart sends part k of a put over a lane. If the lane does not take it, the lane fails, and the part is sent again after that.
+// sendPutPart sends part k of a put over a lane. If the lane does not take it, the lane fails, and the part is sent
+// again after that.
 func (s *Sender) sendPutPart(l *lane.Lane, p *put, k int) {
 	t, q := s.puts, &s.puts.part
 	p.lanes[k], p.numbers[k] = l.Index, s.posted
@@ -294,9 +297,9 @@ func (s *Sender) endPutPart(p *put, part int) {
 	s.agreeToEnd(p.window)
 }
 
-// ProgressPuts polls the connection. It calls done for each put and each signal that has ended since the last call, with its
-// owner's number, and with an error if the put was given up because its window has ended. done must not call the connection. ProgressPuts
-// returns why no further put or signal will end.
+// ProgressPuts polls the connection. It calls done for each put and each signal that has ended since the last call,
+// with its owner's number, and with an error if the put was given up because its window has ended. done must not call
+// the connection. ProgressPuts returns why no further put or signal will end.
 func (s *Sender) ProgressPuts(done func(owner uint64, err error)) (moved bool, err error) {
 	if !s.TryLock() {
 		return false, nil
@@ -333,10 +336,11 @@ func (s *Sender) ProgressPuts(done func(owner uint64, err error)) (moved bool, e
 	return moved, s.Ended()
 }
 
-// Signal sends a short message of size bytes at addr, which lie in g, to the receive that was granted for tag. When the receive is
-// done, the bytes of all puts that began before the signal are in the receiver's memory, because the message has a part, which may be
-// empty, on each lane that carried them: a lane delivers in order. It returns false without an error if that cannot begin now; the
-// caller then tries again. ProgressPuts reports, with the owner's number, when the message is delivered.
+// Signal sends a short message of size bytes at addr, which lie in g, to the receive that was granted for tag. When the
+// receive is done, the bytes of all puts that began before the signal are in the receiver's memory, because the message
+// has a part, which may be empty, on each lane that carried them: a lane delivers in order. It returns false without an
+// error if that cannot begin now; the caller then tries again. ProgressPuts reports, with the owner's number, when the
+// message is delivered.
 //
 // The receiver must act on the signals of a tag in the order of their receives.
 func (s *Sender) Signal(addr uintptr, size int, tag int32, g *lane.Region, owner uint64) (begun bool, err error) {
@@ -379,8 +383,8 @@ func (s *Sender) Signal(addr uintptr, size int, tag int32, g *lane.Region, owner
 	return true, nil
 }
 
-// settled reports whether all parts of puts that are not delivered are on lanes in service, so that a signal behind them on those lanes
-// arrives after them.
+// settled reports whether all parts of puts that are not delivered are on lanes in service, so that a signal behind
+// them on those lanes arrives after them.
 func (t *puts) settled(lanes []*lane.Lane) bool {
 	if t.lost > 0 {
 		return false
@@ -393,8 +397,8 @@ func (t *puts) settled(lanes []*lane.Lane) bool {
 	return true
 }
 
-// signalLanes returns the lanes of a signal, as a mask: those that have carried puts since the last signal, or if none has, the lane that would
-// deliver the message first. It returns false if one of them has no room, or no key.
+// signalLanes returns the lanes of a signal, as a mask: those that have carried puts since the last signal, or if none
+// has, the lane that would deliver the message first. It returns false if one of them has no room, or no key.
 func (s *Sender) signalLanes(size int, e *lane.Grant) (mask uint32, ok bool) {
 	for i, l := range s.lanes {
 		if l.InService() {

@@ -9,26 +9,28 @@ import (
 
 // What becomes of puts and signals when a lane fails.
 //
-// A signal tells the receiver that the bytes of all earlier puts are in its memory, and the receiver's program may then use the
-// memory for something else. So a part of a put must be there when its signal arrives, and must not be written again after
-// that. The sender learns, once the lane is drained at both ends, from the receiver's Report which parts of signals have
-// arrived; of parts of puts nobody tells. Three rules follow:
+// A signal tells the receiver that the bytes of all earlier puts are in its memory, and the receiver's program may then
+// use the memory for something else. So a part of a put must be there when its signal arrives, and must not be written
+// again after that. The sender learns, once the lane is drained at both ends, from the receiver's Report which parts of
+// signals have arrived; of parts of puts nobody tells. Three rules follow:
 //
-//   - A lost part of a put, over which a later part of a signal on the same lane is reported as arrived, was delivered, because a
-//     lane delivers in order. It is not sent again. See proven.
-//   - A lost part of a signal is sent again only after all parts of earlier puts that were lost, on any lane, are delivered.
-//     See mustWait. Until then the signal is incomplete, so that the receiver has told nobody, and parts may be written twice.
-//   - While parts of puts are lost, or may be because a lane of theirs is not in service, no signal is posted: it would have no part behind
-//     them. See settled.
+//   - A lost part of a put, over which a later part of a signal on the same lane is reported as arrived, was delivered,
+//     because a lane delivers in order. It is not sent again. See proven.
+//   - A lost part of a signal is sent again only after all parts of earlier puts that were lost, on any lane, are
+//     delivered. See mustWait. Until then the signal is incomplete, so that the receiver has told nobody, and parts may
+//     be written twice.
+//   - While parts of puts are lost, or may be because a lane of theirs is not in service, no signal is posted: it would
+//     have no part behind them. See settled.
 //
-// Each part of a put is therefore, at any time, either delivered; or on a lane in service, with a part of the next signal behind
-// it there; or on a lane that fails together with that part of the signal; or lost, or sent again, while a part of the next signal waits. A signal that was
-// posted later has no part behind it, if the lane carried nothing between the two signals: but the receiver acts on signals in
-// their order.
+// Each part of a put is therefore, at any time, either delivered; or on a lane in service, with a part of the next
+// signal behind it there; or on a lane that fails together with that part of the signal; or lost, or sent again, while
+// a part of the next signal waits. A signal that was posted later has no part behind it, if the lane carried nothing
+// between the two signals: but the receiver acts on signals in their order.
 
-// proven returns a number: all parts of puts that were posted before it on lane l were delivered, because a part of a signal that was posted
-// with that number, or was sent again later, has arrived over l, as the receiver's report m says. 0 proves nothing. Parts of signals that are
-// acknowledged need not be looked at, because then all parts before them on the lane are.
+// proven returns a number: all parts of puts that were posted before it on lane l were delivered, because a part of a
+// signal that was posted with that number, or was sent again later, has arrived over l, as the receiver's report m
+// says. 0 proves nothing. Parts of signals that are acknowledged need not be looked at, because then all parts before
+// them on the lane are.
 //
 // Preconditions: s is locked, and l is drained at both ends.
 func (s *Sender) proven(l *lane.Lane, m *handshake.Report) (number uint64) {
@@ -50,8 +52,8 @@ func (s *Sender) proven(l *lane.Lane, m *handshake.Report) (number uint64) {
 	return number
 }
 
-// settlePuts settles the parts of puts that were sent over lane l and are not acknowledged: those that were posted before a number are
-// delivered, the others are lost.
+// settlePuts settles the parts of puts that were sent over lane l and are not acknowledged: those that were posted
+// before a number are delivered, the others are lost.
 //
 // Preconditions: s is locked, and l is drained at both ends.
 func (s *Sender) settlePuts(l *lane.Lane, proven uint64) {
@@ -100,7 +102,8 @@ func (s *Sender) giveUpLost(w *RemoteWindow) {
 	}
 }
 
-// resendPuts sends lost parts of puts again, cut as before, as far as the lanes have room. It returns false if some are left.
+// resendPuts sends lost parts of puts again, cut as before, as far as the lanes have room. It returns false if some are
+// left.
 //
 // Preconditions: s is locked.
 func (s *Sender) resendPuts() (done bool) {
@@ -130,8 +133,8 @@ func (s *Sender) resendPuts() (done bool) {
 	return true
 }
 
-// mustWait reports whether the lost parts of a request must not be sent again yet, because it is a signal, and parts of earlier puts
-// that were lost are not delivered yet.
+// mustWait reports whether the lost parts of a request must not be sent again yet, because it is a signal, and parts of
+// earlier puts that were lost are not delivered yet.
 //
 // Preconditions: s is locked.
 func (s *Sender) mustWait(req *Request) bool {

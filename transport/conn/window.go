@@ -41,9 +41,9 @@ type windows struct {
 	gpu  int                // those in GPU memory
 }
 
-// OpenWindow lets the sender put bytes into a region at any time. id is the window's number, above those of all windows of the
-// connection so far. The region must not be deregistered before the window has ended, or the connection fails, as for a region
-// that requests use.
+// OpenWindow lets the sender put bytes into a region at any time. id is the window's number, above those of all windows
+// of the connection so far. The region must not be deregistered before the window has ended, or the connection fails,
+// as for a region that requests use.
 func (r *Receiver) OpenWindow(id uint32, g *lane.Region) (*Window, error) {
 	r.Lock()
 	defer r.Unlock()
@@ -101,8 +101,8 @@ func (w *Window) End() {
 	}
 }
 
-// Ended reports whether no put can reach the window any more, because the sender has agreed to its end. If the connection has
-// ended it may never become true; deregistering the region then stops the lanes.
+// Ended reports whether no put can reach the window any more, because the sender has agreed to its end. If the
+// connection has ended it may never become true; deregistering the region then stops the lanes.
 func (w *Window) Ended() bool {
 	if !w.r.TryLock() {
 		return false
@@ -183,7 +183,8 @@ func (r *Receiver) putsInProgress(g *lane.Region) bool {
 	return false
 }
 
-// withdrawWindows ends the windows in g, whose memory was deregistered. The connection fails if data comes for one of them.
+// withdrawWindows ends the windows in g, whose memory was deregistered. The connection fails if data comes for one of
+// them.
 //
 // Preconditions: r is locked.
 func (r *Receiver) withdrawWindows(g *lane.Region) {

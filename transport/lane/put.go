@@ -7,8 +7,8 @@ const (
 	MaxWindow = 1<<30 - 1
 )
 
-// PutCode returns the code that marks a part of a put on lanes whose carriers place parts themselves, where a part of a message
-// has its immediate: window is the number of the receiver's window into which the bytes go.
+// PutCode returns the code that marks a part of a put on lanes whose carriers place parts themselves, where a part of a
+// message has its immediate: window is the number of the receiver's window into which the bytes go.
 func PutCode(window uint32) uint32 { return window<<2 | putMark }
 
 // PutWindow returns the window that a code names, and whether the code is that of a put. Otherwise it is an immediate.

@@ -70,7 +70,8 @@ func (p *Peer) answer() {
 	}
 }
 
-// answerEnded notes that a put of an answer, from a window, has ended. The peer's window may have ended before, as the peer knows.
+// answerEnded notes that a put of an answer, from a window, has ended. The peer's window may have ended before, as the
+// peer knows.
 func (p *Peer) answerEnded(id uint32) {
 	if w := (*p.space.windows.Load())[id]; w != nil {
 		if b := p.bindings[w]; b != nil && b.answering > 0 {

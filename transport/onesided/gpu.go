@@ -8,10 +8,11 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// This file handles what the processor cannot do with windows in GPU memory, and a copier does: changing words of signals, and
-// copying for operations of the process on itself.
+// This file handles what the processor cannot do with windows in GPU memory, and a copier does: changing words of
+// signals, and copying for operations of the process on itself.
 
-// change is a change of a word in GPU memory that a peer's signal asks for. The messages behind the signal wait until it is done.
+// change is a change of a word in GPU memory that a peer's signal asks for. The messages behind the signal wait until
+// it is done.
 type change struct {
 	window *Window     // nil: none is under way
 	task   copier.Task // 0: it has not begun
@@ -68,7 +69,8 @@ func (w *Window) deregisterLocally() error {
 	return w.local.Close()
 }
 
-// byCopier reports whether a copier must copy between two windows of this process, or change a word of one. Each may be nil.
+// byCopier reports whether a copier must copy between two windows of this process, or change a word of one. Each may be
+// nil.
 func byCopier(to, from, about *Window) bool {
 	for _, w := range []*Window{to, from, about} {
 		if w != nil && w.kind != lane.HostMemory {
@@ -78,8 +80,8 @@ func byCopier(to, from, about *Window) bool {
 	return false
 }
 
-// copyHere begins an operation within the process that a copier carries out: a copy of size bytes if to is not nil, and then a
-// signal about a window if that is not nil. It returns 0 if the copier cannot begin now.
+// copyHere begins an operation within the process that a copier carries out: a copy of size bytes if to is not nil, and
+// then a signal about a window if that is not nil. It returns 0 if the copier cannot begin now.
 func (p *Peer) copyHere(to *Window, toOff uint64, from *Window, fromOff, size uint64, about *Window, s *Signal) (Op, error) {
 	for _, w := range []*Window{to, from, about} {
 		if w != nil && w.local == nil {

@@ -79,8 +79,8 @@ func overGPU(t *testing.T, f func(t *testing.T, a, b *gpuSide)) {
 	}
 }
 
-// Words of signals lie in GPU memory. When the GPU sees a change, it sees the bytes of all puts before the signal, from whichever adapter
-// they came.
+// Words of signals lie in GPU memory. When the GPU sees a change, it sees the bytes of all puts before the signal, from
+// whichever adapter they came.
 func TestSignalsInGPUMemory(t *testing.T) {
 	overGPU(t, func(t *testing.T, a, b *gpuSide) {
 		const at, n, rounds = size - 16, 66 << 10, 60

@@ -59,8 +59,8 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// A window ends while puts into it are under way: each put is done, or says that the window is gone. Nothing is written afterwards, and
-// the peers go on.
+// A window ends while puts into it are under way: each put is done, or says that the window is gone. Nothing is written
+// afterwards, and the peers go on.
 func TestWindowEnds(t *testing.T) {
 	overLanes(t, func(t *testing.T, a, b *side) {
 		const n = 512 << 10

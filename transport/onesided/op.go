@@ -9,8 +9,8 @@ import (
 	"ncclmesh/transport/fault"
 )
 
-// Op is the number of an operation of a peer, from 1. An operation that cannot begin now, because too many are outstanding, has number 0 and no
-// error: the caller calls Space.Progress and tries again.
+// Op is the number of an operation of a peer, from 1. An operation that cannot begin now, because too many are
+// outstanding, has number 0 and no error: the caller calls Space.Progress and tries again.
 type Op uint64
 
 // SignalOp says how a signal changes its word.
@@ -57,14 +57,15 @@ type op struct {
 // op returns the operation of a number, which is outstanding or among the last MaxOps.
 func (p *Peer) op(n uint64) *op { return &p.ops[n%MaxOps] }
 
-// Put copies size bytes from an offset of a window of this process to an offset of the peer's window dst. It is done when the bytes are in the
-// peer's memory, and the source may be reused. Puts are not ordered among each other.
+// Put copies size bytes from an offset of a window of this process to an offset of the peer's window dst. It is done
+// when the bytes are in the peer's memory, and the source may be reused. Puts are not ordered among each other.
 func (p *Peer) Put(dst uint32, dstOff uint64, src *Window, srcOff, size uint64) (Op, error) {
 	return p.put(dst, dstOff, src, srcOff, size, nil)
 }
 
-// Signal changes a word of the peer's window, once. When the peer sees the change, it sees the bytes of all puts that began before, and all
-// changes by signals that began before. The peer's Progress makes the change, so that any number of peers may share a word.
+// Signal changes a word of the peer's window, once. When the peer sees the change, it sees the bytes of all puts that
+// began before, and all changes by signals that began before. The peer's Progress makes the change, so that any number
+// of peers may share a word.
 func (p *Peer) Signal(s Signal) (Op, error) { return p.put(0, 0, nil, 0, 0, &s) }
 
 // PutSignal is a put and a signal behind it, as one operation.
@@ -137,7 +138,8 @@ func (p *Peer) checkSource(w *Window, offset, size uint64) error {
 	return checkRange(w.id, w.size, offset, size)
 }
 
-// begin returns a new operation, which uses a window of this process or none. It returns nil if too many operations are outstanding.
+// begin returns a new operation, which uses a window of this process or none. It returns nil if too many operations are
+// outstanding.
 func (p *Peer) begin(w *Window) *op {
 	o := p.op(p.next)
 	if p.next-p.oldest == MaxOps {
@@ -151,7 +153,8 @@ func (p *Peer) begin(w *Window) *op {
 	return o
 }
 
-// Get copies size bytes from an offset of the peer's window src to an offset of a window of this process. It is done when the bytes are here.
+// Get copies size bytes from an offset of the peer's window src to an offset of a window of this process. It is done
+// when the bytes are here.
 func (p *Peer) Get(src uint32, srcOff uint64, dst *Window, dstOff, size uint64) (Op, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,8 +202,8 @@ func (p *Peer) Flush() (Op, error) {
 	return Op(o.number), nil
 }
 
-// Done reports whether an operation is done, and why it failed if it has. The reason is known until MaxOps later operations have begun. Done does not
-// poll: Space.Progress does.
+// Done reports whether an operation is done, and why it failed if it has. The reason is known until MaxOps later
+// operations have begun. Done does not poll: Space.Progress does.
 func (p *Peer) Done(n Op) (done bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +217,8 @@ func (p *Peer) Done(n Op) (done bool, err error) {
 	return o.done, o.err
 }
 
-// Count adds 1 to a counter once an operation is done without an error; at once if it is already. An operation has one counter.
+// Count adds 1 to a counter once an operation is done without an error; at once if it is already. An operation has one
+// counter.
 func (p *Peer) Count(n Op, counter *atomic.Uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

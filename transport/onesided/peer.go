@@ -21,7 +21,8 @@ const (
 	tag       = 0x4f53          // of all messages
 )
 
-// Peer is a process into whose windows this one puts bytes, and which puts bytes into windows of this one; or this process itself.
+// Peer is a process into whose windows this one puts bytes, and which puts bytes into windows of this one; or this
+// process itself.
 type Peer struct {
 	space *Space
 	out   *conn.Sender // nil in the peer that is this process, as is in
@@ -113,7 +114,8 @@ func (p *Peer) close() error {
 	return mem.Free()
 }
 
-// Close closes the connections. Both processes do so after they have agreed, by a barrier or the like, that no operation is outstanding.
+// Close closes the connections. Both processes do so after they have agreed, by a barrier or the like, that no
+// operation is outstanding.
 func (p *Peer) Close() error {
 	if p.out == nil {
 		return nil
@@ -167,8 +169,8 @@ type Remote struct {
 	Size uint64
 }
 
-// Window returns a peer's window. ok is false before this process has been told of the window, which takes a moment after its
-// registration, and after its end.
+// Window returns a peer's window. ok is false before this process has been told of the window, which takes a moment
+// after its registration, and after its end.
 func (p *Peer) Window(id uint32) (r Remote, ok bool) {
 	if p.out == nil {
 		w := (*p.space.windows.Load())[id]
@@ -196,7 +198,8 @@ func (p *Peer) remote(id uint32) (*conn.RemoteWindow, error) {
 	return nil, fmt.Errorf("%w: %v has no window %d, or this process has not been notified of it yet", fault.ErrUsage, p, id)
 }
 
-// bind registers a window of this process with both connections, and lets the peer put into it. A lost peer is left out.
+// bind registers a window of this process with both connections, and lets the peer put into it. A lost peer is left
+// out.
 //
 // Preconditions: Space.mu is locked.
 func (p *Peer) bind(w *Window) error {

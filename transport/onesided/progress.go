@@ -11,7 +11,8 @@ import (
 	"ncclmesh/transport/lane"
 )
 
-// The owner's number that conn keeps with a put or a message: what it belongs to, and the number of an operation or of an answer.
+// The owner's number that conn keeps with a put or a message: what it belongs to, and the number of an operation or of
+// an answer.
 const (
 	ownerPut      = 0 // a put of an operation
 	ownerMessage  = 1 // the message of an operation
@@ -23,8 +24,8 @@ const (
 
 func owner(what, number uint64) uint64 { return what<<ownerShift | number }
 
-// progress moves the peer's operations on, and handles what has arrived. It reports whether something moved. It does nothing while another
-// goroutine is in it.
+// progress moves the peer's operations on, and handles what has arrived. It reports whether something moved. It does
+// nothing while another goroutine is in it.
 func (p *Peer) progress() (moved bool) {
 	if !p.mu.TryLock() {
 		return false
@@ -124,8 +125,8 @@ func (p *Peer) postOp(o *op) bool {
 	return true
 }
 
-// took handles the result of an attempt to begin a part of an operation. It returns false if the part could not begin, and is to be tried again, or the
-// connection has ended, which Progress finds.
+// took handles the result of an attempt to begin a part of an operation. It returns false if the part could not begin,
+// and is to be tried again, or the connection has ended, which Progress finds.
 func (p *Peer) took(o *op, begun bool, err error) bool {
 	switch {
 	case begun:
@@ -215,7 +216,8 @@ func (p *Peer) postReceives() error {
 	return nil
 }
 
-// take takes the next message, if it has arrived, into p.current. If puts before it may not be visible to the GPU yet it begins to make them so.
+// take takes the next message, if it has arrived, into p.current. If puts before it may not be visible to the GPU yet
+// it begins to make them so.
 func (p *Peer) take() (done bool, err error) {
 	i := p.received % recvSlots
 	var sizes conn.Sizes

@@ -34,28 +34,28 @@ func New() *Space {
 	return s
 }
 
-// UseCopier has a copier change words of signals in GPU memory, and copy for operations of the process on itself. It must be called before
-// the first Register. Without it a space's windows in GPU memory hold no words of signals.
+// UseCopier has a copier change words of signals in GPU memory, and copy for operations of the process on itself. It
+// must be called before the first Register. Without it a space's windows in GPU memory hold no words of signals.
 func (s *Space) UseCopier(c *copier.Copier) { s.copier = c }
 
-// Self returns the peer that stands for this process. Its operations copy within the process: at once in host memory, and by adapters in GPU
-// memory.
+// Self returns the peer that stands for this process. Its operations copy within the process: at once in host memory,
+// and by adapters in GPU memory.
 func (s *Space) Self() *Peer { return s.self }
 
-// Register makes memory a window. Every peer of the space, present or future, may write into it and read from it, and this process may put
-// from it and get into it. The memory lies outside the Go heap, and stays the caller's: it must stay mapped until Window.Close
-// has returned true.
+// Register makes memory a window. Every peer of the space, present or future, may write into it and read from it, and
+// this process may put from it and get into it. The memory lies outside the Go heap, and stays the caller's: it must
+// stay mapped until Window.Close has returned true.
 //
-// Windows are numbered from 1 in the order of their registration. Processes that register the same windows in the same order
-// know the windows of each other by the same numbers.
+// Windows are numbered from 1 in the order of their registration. Processes that register the same windows in the same
+// order know the windows of each other by the same numbers.
 func (s *Space) Register(kind lane.MemoryKind, addr, length uintptr) (*Window, error) {
 	return s.register(&Window{kind: kind, base: addr, size: uint64(length), in: func(c memory) (*lane.Region, error) {
 		return c.RegMR(kind, addr, length)
 	}})
 }
 
-// RegisterDMABuf makes memory a window that devices find by a DMA-BUF, in which it begins at offset: see [conn.Conn.RegDmaBufMR]. The caller may
-// close the descriptor after the call.
+// RegisterDMABuf makes memory a window that devices find by a DMA-BUF, in which it begins at offset: see
+// [conn.Conn.RegDmaBufMR]. The caller may close the descriptor after the call.
 func (s *Space) RegisterDMABuf(kind lane.MemoryKind, addr, length uintptr, offset uint64, fd int) (*Window, error) {
 	w := &Window{kind: kind, base: addr, size: uint64(length), buf: lane.KeepDMABuf(fd, offset)}
 	defer w.buf.Forget()
@@ -116,8 +116,8 @@ func (s *Space) forget(w *Window) {
 	s.windows.Store(&all)
 }
 
-// Connect makes a peer of two connections with one process, one each way, that carry nothing else. The process calls Connect for its ends of them too. The
-// peer owns both connections.
+// Connect makes a peer of two connections with one process, one each way, that carry nothing else. The process calls
+// Connect for its ends of them too. The peer owns both connections.
 func (s *Space) Connect(out *conn.Sender, in *conn.Receiver) (*Peer, error) {
 	p := newPeer(s)
 	p.out, p.in = out, in
@@ -148,7 +148,8 @@ func (s *Space) remove(p *Peer) {
 	s.peers.Store(&all)
 }
 
-// Progress moves the operations of all peers on, acts on signals that have arrived, and answers gets. It reports whether something moved.
+// Progress moves the operations of all peers on, acts on signals that have arrived, and answers gets. It reports
+// whether something moved.
 func (s *Space) Progress() (moved bool) {
 	if s.copier != nil {
 		moved = s.copier.Poll()

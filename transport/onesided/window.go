@@ -69,8 +69,8 @@ func checkRange(id uint32, all, offset, size uint64) error {
 	return nil
 }
 
-// Word returns the word at an offset, which is a multiple of 8 in a window of host memory. After a load that finds a value which a signal has made, the bytes of
-// all puts before that signal are visible.
+// Word returns the word at an offset, which is a multiple of 8 in a window of host memory. After a load that finds a
+// value which a signal has made, the bytes of all puts before that signal are visible.
 func (w *Window) Word(offset uint64) (*atomic.Uint64, error) {
 	if err := checkWord(w.id, w.size, offset); err != nil {
 		return nil, err
@@ -81,9 +81,10 @@ func (w *Window) Word(offset uint64) (*atomic.Uint64, error) {
 	return wordAt(w.base + uintptr(offset)), nil
 }
 
-// Close begins to end the window, and reports whether it has ended: the caller calls it, and Space.Progress, until it has. No operation may
-// begin to use the window once Close was called. Puts of peers that are under way are completed; peers that begin one later get
-// [conn.ErrWindowGone]. Once Close has returned true, nothing touches the memory. Close may wait for devices.
+// Close begins to end the window, and reports whether it has ended: the caller calls it, and Space.Progress, until it
+// has. No operation may begin to use the window once Close was called. Puts of peers that are under way are completed;
+// peers that begin one later get [conn.ErrWindowGone]. Once Close has returned true, nothing touches the memory. Close
+// may wait for devices.
 func (w *Window) Close() (ended bool, err error) {
 	w.closing.Store(true)
 	w.space.mu.Lock()
@@ -107,7 +108,8 @@ func (w *Window) Close() (ended bool, err error) {
 	return true, w.abandon()
 }
 
-// Abandon ends the window at once. Connections of peers that have not agreed to its end fail. It may wait for lanes to stop.
+// Abandon ends the window at once. Connections of peers that have not agreed to its end fail. It may wait for lanes to
+// stop.
 func (w *Window) Abandon() error {
 	w.closing.Store(true)
 	w.space.mu.Lock()

@@ -101,7 +101,8 @@ type short struct {
 	closing bool
 }
 
-// Exchange makes an exchange. What it draws depends on its two machines and on how many exchanges there are between them already, but on no others.
+// Exchange makes an exchange. What it draws depends on its two machines and on how many exchanges there are between
+// them already, but on no others.
 func (j *Job) Exchange(d Exchange) {
 	name := "exchange of " + d.From + " and " + d.To
 	j.pairs[name]++
@@ -319,7 +320,8 @@ func (r *Rank) share() (err error) {
 	return err
 }
 
-// endExchanges closes the rank's space, and frees the memory of all windows. whole says that all exchanges have ended as they should.
+// endExchanges closes the rank's space, and frees the memory of all windows. whole says that all exchanges have ended
+// as they should.
 func (r *Rank) endExchanges(whole bool) error {
 	if r.shared.space == nil {
 		return nil

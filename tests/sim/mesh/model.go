@@ -9,8 +9,8 @@ import (
 	"ncclmesh/transport/onesided"
 )
 
-// A model is what a target should look like: the window of one side of an exchange into which the other side puts, and the words that
-// the other side changes by signals. Both sides know it.
+// A model is what a target should look like: the window of one side of an exchange into which the other side puts, and
+// the words that the other side changes by signals. Both sides know it.
 type model struct {
 	key   uint64
 	bytes []byte // the window
@@ -99,8 +99,8 @@ func (m *model) signal(s onesided.Signal) {
 	m.signals = append(m.signals, s)
 }
 
-// see compares the words with what signals should have made of them, and all puts before the signals that are seen with the window. all says that
-// all signals have been made, and all puts are done.
+// see compares the words with what signals should have made of them, and all puts before the signals that are seen with
+// the window. all says that all signals have been made, and all puts are done.
 func (m *model) see(words []uint64, all bool) (moved bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +159,8 @@ func (m *model) alone(p *placed) bool {
 	return true
 }
 
-// check compares the bytes of a put that must be there with the window. A put that was on its way too, or began later, may have written over them.
+// check compares the bytes of a put that must be there with the window. A put that was on its way too, or began later,
+// may have written over them.
 func (m *model) check(p *placed) error {
 	var want [8]byte
 	for o := p.from; o < p.to; {
