@@ -38,7 +38,6 @@ const (
 // A pair is the state that both sides of an exchange share.
 type pair struct {
 	name  string
-	draws *draw.Stream
 	sides [2]*exchange
 	over  sync.Mutex // guards complete of both sides
 }

@@ -36,7 +36,7 @@ var puts = []mutant{
 		wrong: "the program sees the signal and not the bytes",
 		edits: []edit{{putting, "s.resendPending, !s.puts.settled(s.lanes):", "false:"}},
 		tests: exchanged,
-		found: job{"TestExchangeSkewedCables", 22, true},
+		found: job{"TestExchangeBursts", 8, true},
 	},
 	{
 		name:  "puts renumbered: a part of a put that is sent again counts as posted when it was first",
@@ -50,18 +50,21 @@ var puts = []mutant{
 		wrong: "puts wait for a key for ever",
 		edits: []edit{{"transport/conn/domain.go", "\t\t\t\tc.receiver.announceKeys()\n", ""}},
 		tests: []string{"TestExchangeCablesGoAsPortJoins", "TestExchangeLatePorts"},
+		found: job{"TestExchangeCablesGoAsPortJoins", 2, true},
 	},
 	{
 		name:  "puts agreed: the sender agrees to the end of a window while parts of puts are on their way",
 		wrong: "a window is written after its end, or the connection fails",
 		edits: []edit{{putting, "if w.ending && w.parts == 0 {", "if w.ending {"}},
 		tests: exchanged,
+		found: job{"TestExchangeBursts", 2, true},
 	},
 	{
 		name:  "puts unseen: a signal is acted on before puts into GPU memory are made visible",
 		wrong: "the GPU sees the signal and not the bytes",
 		edits: []edit{{"transport/onesided/progress.go", "\tif p.gpu != nil {\n", "\tif false {\n"}},
 		tests: []string{"TestExchangeGPUBursts", "TestExchangeGPUMemory"},
+		found: job{"TestExchangeGPUBursts", 1, true},
 	},
 	{
 		name:  "puts half seen: puts into GPU memory are made visible by the device that carried the signal only",
