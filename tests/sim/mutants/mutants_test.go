@@ -191,7 +191,7 @@ func TestProductIsPreempted(t *testing.T) {
 		t.Fatal(err)
 	}
 	binary := compile(t, files)
-	for _, test := range []string{"TestSkewedCables", "TestSkewedRelays", "TestDetours"} {
+	for _, test := range []string{"TestSkewedCables", "TestSkewedRelays", "TestDetours", "TestExchangeBursts"} {
 		const first, seeds = 1001, 4
 		if found, text := play(t, binary, job{test, first, true}, seeds); found != (job{}) {
 			t.Errorf("the product fails %v:\n%s", found, text)

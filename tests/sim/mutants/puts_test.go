@@ -71,5 +71,6 @@ var puts = []mutant{
 		wrong: "bytes that were sent again over another device are not there",
 		edits: []edit{{"transport/conn/incoming.go", "r.flushes.noteGPUPuts(len(r.domains))", "r.flushes.arrived[l.Domain]++"}},
 		tests: []string{"TestExchangeGPUBursts", "TestExchangeGPUMemory"},
+		found: job{"TestExchangeGPUBursts", 12, true},
 	},
 }
