@@ -111,7 +111,7 @@ func (c *Conn) Lanes() []*lane.Lane { return c.lanes }
 //
 // Preconditions: c is locked.
 func (c *Conn) poll() {
-	receiving := c.expectsData()
+	receiving := c.mayReceive()
 	timed := c.Sending && len(c.lanes) > 1
 	if timed {
 		c.stalls.beforePoll(c.maxPollGap)
@@ -157,10 +157,15 @@ func (c *Conn) pollAll() {
 	}
 }
 
-// expectsData reports whether a granted receive is incomplete, or a window is open, so that parts may arrive.
+// expectsData reports whether a granted receive is incomplete, so that parts may arrive.
 //
 // Preconditions: c is locked.
-func (c *Conn) expectsData() bool {
+func (c *Conn) expectsData() bool { return c.receiver != nil && c.receiver.granted > 0 }
+
+// mayReceive reports whether parts may arrive: of a granted receive, or of a put into an open window.
+//
+// Preconditions: c is locked.
+func (c *Conn) mayReceive() bool {
 	return c.receiver != nil && (c.receiver.granted > 0 || len(c.receiver.windows.byID) > 0)
 }
 
