@@ -46,7 +46,7 @@ type Conn struct {
 	peerDoneOnce    sync.Once
 	failureRecorded atomic.Bool    // this connection's failure is in Env.FirstFailure or came after it
 	peerDone        chan struct{}  // closed when the peer has closed the connection, or is gone
-	withdrawn       atomic.Uintptr // address of memory that was deregistered with a receive outstanding, or 0
+	withdrawn       atomic.Uintptr // address of memory that was deregistered with a receive outstanding or a window open, or 0
 
 	events eventQueue // about lanes in service
 

@@ -162,7 +162,7 @@ func (c *Conn) explainWithdrawn(err error) error {
 	if addr == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %v: memory at %#x was deregistered with a receive outstanding, for which data seems to have come: %w", fault.ErrUsage, c, addr, err)
+	return fmt.Errorf("%w: %v: memory at %#x was deregistered with a receive outstanding or a window open, for which data seems to have come: %w", fault.ErrUsage, c, addr, err)
 }
 
 // registered returns the regions in the order in which they were registered.

@@ -146,8 +146,8 @@ func TestAbandon(t *testing.T) {
 				t.Fatalf("byte %d was written after the window was abandoned", i)
 			}
 		}
-		if err := a.peer.Err(); err == nil {
-			t.Error("the peer goes on")
+		if err := a.peer.Err(); err == nil || !strings.Contains(err.Error(), "was deregistered with") {
+			t.Errorf("the peer's error is %v, want one that says that memory was deregistered", err)
 		}
 	})
 }
