@@ -11,6 +11,15 @@
 //	[Build]   links the rank program to it
 //	[Job]     runs a rank on each node of a fabric
 //
+// Device memory is memory of the host that the processor cannot touch at its address: a
+// load or a store there by NCCL's host half or by the plugin ends the process. The device
+// is a GB10, whose memory adapters do not reach, without these variables:
+//
+//	FAKEGPU_GDR=1      adapters reach it (CUDA's attribute 116)
+//	FAKEGPU_DMABUF=1   and by DMA-BUFs too (attribute 124)
+//	FAKEGPU_CC=8.0     its compute capability
+//	FAKEGPU_BUSID      where it is on the PCI bus
+//
 // Emulated: ring, tree; Simple and LL; PAT from 2.23 on; all-reduce, all-gather,
 // reduce-scatter, broadcast, reduce, send and receive; several communicators. Not
 // emulated: LL128, NVLS, CollNet, registered buffers, graphs, symmetric memory; the
