@@ -56,7 +56,7 @@ func words(t *testing.T) (list []word) {
 }
 
 // readers are the directories of which users read the text: log lines, errors, findings, help.
-var readers = []string{"capi", "guard", "handshake", "ibv", "ncclnet", "tools/ncclmesh", "transport", "tuner"}
+var readers = []string{"capi", "comm", "guard", "handshake", "ibv", "ncclnet", "tools/ncclmesh", "transport", "tuner"}
 
 // notText matches strings that no user reads: labels of keys in the protocol, and the parts of a drawing.
 var notText = regexp.MustCompile(`^ncclmesh hail$|\{stroke:|<line class=`)
@@ -116,7 +116,7 @@ var dialect = regexp.MustCompile(`(?i)\b(?:bundles?|trials?|heeds?|heeded|mends?
 func TestCommentsArePlain(t *testing.T) {
 	top, count := root(t), 0
 	for dir, files := range sources(t) {
-		if !within(dir, []string{"capi", "guard", "handshake", "ibv", "ncclnet", "random", "transport", "tuner"}) {
+		if !within(dir, []string{"capi", "comm", "guard", "handshake", "ibv", "ncclnet", "random", "transport", "tuner"}) {
 			continue
 		}
 		for _, path := range files {

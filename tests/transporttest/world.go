@@ -27,6 +27,7 @@ type World struct {
 	processes  []*world.Process
 	transports map[*transport.Transport]*world.Process
 	pages      map[*world.Process]*stats.Page
+	killed     map[*transport.Transport]bool
 	last       []func() // what is done when all has ended
 }
 
@@ -95,7 +96,7 @@ func run(t *testing.T, f func(t *testing.T)) {
 const buffer = 64 << 10
 
 func newWorld(t *testing.T, b *bus.Bus) *World {
-	w := &World{World: world.New(t, b), source: b.Source("test"), transports: map[*transport.Transport]*world.Process{}, pages: map[*world.Process]*stats.Page{}}
+	w := &World{World: world.New(t, b), source: b.Source("test"), transports: map[*transport.Transport]*world.Process{}, pages: map[*world.Process]*stats.Page{}, killed: map[*transport.Transport]bool{}}
 	w.Net.Even(buffer) // then it is for the test to know what of a message is in the kernel
 	for k := range w.Machines {
 		w.Machines[k] = w.AddMachine(string(rune('a' + k)))
@@ -118,6 +119,12 @@ func newWorld(t *testing.T, b *bus.Bus) *World {
 	return w
 }
 
+// Start starts a process on the machine after that of the one before, and returns what a transport of it runs on.
+func (w *World) Start() (*world.Process, transport.Machine) {
+	m := w.machine()
+	return w.processes[len(w.processes)-1], m
+}
+
 // machine is a process on the machine after that of the one before.
 func (w *World) machine() transport.Machine {
 	p := w.Machines[len(w.processes)%len(w.Machines)].Start()
@@ -135,6 +142,14 @@ func (w *World) Page(tr *transport.Transport) *stats.Page { return w.pages[w.Pro
 
 // Process returns the process that a transport is of.
 func (w *World) Process(tr *transport.Transport) *world.Process { return w.transports[tr] }
+
+// Kill ends the process of a transport as the kernel does. Errors when the transport closes do not count after that.
+func Kill(t testing.TB, tr *transport.Transport) {
+	t.Helper()
+	w := WorldOf(t)
+	w.killed[tr] = true
+	w.Process(tr).Kill()
+}
 
 // Sleep waits for d of virtual time.
 func (w *World) Sleep(d time.Duration) { w.source.Sleep(d) }
