@@ -1,5 +1,4 @@
-// This file isolates C strings: the environment, log lines, and the names that
-// NCCL keeps. C memory is freed here or, where noted, kept for ever.
+// This file isolates C strings: log lines, and the names that NCCL keeps. C memory is freed here or, where noted, kept for ever.
 
 package main
 
@@ -13,25 +12,6 @@ import (
 
 	"ncclmesh/ncclnet"
 )
-
-// getenv reads C's environment, because the host may have changed it since the process started.
-func getenv(name string) string {
-	c := C.CString(name)
-	defer C.free(unsafe.Pointer(c))
-	return C.GoString(C.getenv(c)) // "" for NULL
-}
-
-// environ returns C's environment as a list of NAME=value.
-func environ() []string {
-	var list []string
-	for i := C.int(0); ; i++ {
-		c := C.mesh_environ(i)
-		if c == nil {
-			return list
-		}
-		list = append(list, C.GoString(c))
-	}
-}
 
 // loggerFor wraps NCCL's log function.
 func loggerFor(f C.ncclDebugLogger_t) ncclnet.Logger {

@@ -9,11 +9,12 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"ncclmesh/capi/host"
 	"ncclmesh/ncclnet"
 )
 
 var plugin = ncclnet.New(ncclnet.NewProcess(ncclnet.Host{
-	Getenv: getenv, Environ: environ, GPU: ncclnet.CUDA(), PublishBoard: publishBoard, UnpublishBoard: unpublishBoard,
+	Getenv: host.Getenv, Environ: host.Environ, GPU: ncclnet.CUDA(), PublishBoard: publishBoard, UnpublishBoard: unpublishBoard,
 	StartEvent: startEvent, StopEvent: stopEvent,
 }))
 
@@ -34,8 +35,6 @@ func init() {
 	runtime.GOMAXPROCS(max(minProcs, runtime.GOMAXPROCS(0)))
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
-	addr, bits, gate := ncclnet.ForkTable()
-	C.mesh_fork_table(C.uintptr_t(addr), C.int(bits), C.uintptr_t(gate))
 }
 
 // caught recovers a panic in an exported function, sets the result to an internal error, and fails the

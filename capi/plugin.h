@@ -6,6 +6,7 @@
 #define MESH_PLUGIN_H
 
 #include "abi.h"
+#include "host/host.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define UNUSED __attribute__((unused))
@@ -100,10 +101,7 @@ void meshSettle(void); /* waits for a short time until queued output is sent */
 uintptr_t meshTuner(size_t ranks, size_t nodes, ncclDebugLogger_t logger, int masked);
 
 /* In C (host.c). */
-extern int mesh_forked __attribute__((visibility("hidden"))); /* this process is a forked child: no entry may reach Go */
-void mesh_fork_table(uintptr_t bitmap, int bits, uintptr_t gate);
 void mesh_log(ncclDebugLogger_t logger, int level, unsigned long flags, char *file, int line, char *text);
-char *mesh_environ(int i);
 int mesh_nccl_version(ncclDebugLogger_t logger);
 
 /* In C (profiler.c). */

@@ -1,0 +1,38 @@
+// This file isolates the environment, which C owns, and the table that a forked child reads.
+
+package host
+
+// #include <stdlib.h>
+// #include "host.h"
+// #cgo CFLAGS: -std=gnu11
+import "C"
+
+import (
+	"unsafe"
+
+	"ncclmesh/transport/forkfd"
+)
+
+func init() {
+	addr, bits := forkfd.Table()
+	C.mesh_fork_table(C.uintptr_t(addr), C.int(bits), C.uintptr_t(forkfd.Gate()))
+}
+
+// Getenv reads C's environment, because the host may have changed it since the process started.
+func Getenv(name string) string {
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	return C.GoString(C.getenv(c)) // "" for NULL
+}
+
+// Environ returns C's environment as a list of NAME=value.
+func Environ() []string {
+	var list []string
+	for i := C.int(0); ; i++ {
+		c := C.mesh_environ(i)
+		if c == nil {
+			return list
+		}
+		list = append(list, C.GoString(c))
+	}
+}
