@@ -1,0 +1,266 @@
+package comm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
+	"ncclmesh/transport/onesided"
+)
+
+// Errors of other ranks.
+var (
+	errPeerSilent  = fault.ErrUnreachable
+	errPeerRefused = fault.ErrPeerRefused
+)
+
+// A Buffer is memory that each rank has registered, with a size of its own. Every rank to which this one has a connection can be
+// written to, read from and signalled in, at any offset.
+type Buffer struct {
+	comm    *Comm
+	region  Region
+	local   *window
+	remotes []onesided.Remote // by rank; of a rank without a connection only the number is known
+	ended   atomic.Bool
+}
+
+var errEnded = fmt.Errorf("%w: the buffer was deregistered before", fault.ErrUsage)
+
+// bufferEntry is what the other ranks learn of a buffer: the number of the window, and the size.
+const bufferEntry = 16
+
+// Register registers memory with all ranks. All ranks have to call it, in the same order, after Setup has set up the connections that
+// the buffer is to be used with. The sizes may differ.
+func (c *Comm) Register(r Region) (*Buffer, error) {
+	if err := c.lockCollective(); err != nil {
+		return nil, err
+	}
+	defer c.collective.Unlock()
+	b := &Buffer{comm: c, region: r}
+	err := r.check(c.process.host.GPU)
+	if err == nil {
+		b.local, err = c.register(r)
+	}
+	err = errors.Join(err, b.exchange(time.Now().Add(c.process.bootstrapTimeout())))
+	if err = c.agree("register its buffer", err); err != nil {
+		if b.local != nil {
+			err = errors.Join(err, c.deregister(b.local))
+		}
+		return nil, err
+	}
+	c.buffers = append(c.buffers, b)
+	return b, nil
+}
+
+// exchange tells all ranks of the local window, and waits until the windows of connected ranks are known. A rank that has no window
+// takes part all the same, so that the calls of all ranks stay the same.
+func (b *Buffer) exchange(deadline time.Time) error {
+	c := b.comm
+	n, rank := c.Size(), c.Rank()
+	data := make([]byte, n*bufferEntry)
+	if b.local != nil {
+		binary.BigEndian.PutUint64(data[rank*bufferEntry:], uint64(b.local.ID()))
+		binary.BigEndian.PutUint64(data[rank*bufferEntry+8:], b.region.Length)
+	}
+	if err := c.member.AllGather(data, c.process.bootstrapTimeout()); err != nil {
+		return err
+	}
+	b.remotes = make([]onesided.Remote, n)
+	for i := range b.remotes {
+		e := data[i*bufferEntry:]
+		id, size := uint32(binary.BigEndian.Uint64(e)), binary.BigEndian.Uint64(e[8:])
+		if id == 0 || b.local == nil || c.peers[i] == nil {
+			continue // that rank's error, or nothing to wait for
+		}
+		w, err := c.awaitWindow(i, id, deadline)
+		if err != nil {
+			return fmt.Errorf("buffer of rank %d: %w", i, err)
+		}
+		if b.remotes[i] = w; size < w.Size {
+			b.remotes[i].Size = size
+		}
+	}
+	return nil
+}
+
+// Deregister ends the registration, on all ranks: all have to call it. No request may use the buffer any more. The memory is the
+// caller's again when it returns without an error.
+func (b *Buffer) Deregister() error {
+	c := b.comm
+	if err := c.lockCollective(); err != nil {
+		return err
+	}
+	defer c.collective.Unlock()
+	if b.ended.Swap(true) {
+		return errEnded
+	}
+	err := c.member.Barrier(c.process.bootstrapTimeout()) // so that no rank ends its window while another writes there
+	c.buffers = slices.DeleteFunc(c.buffers, func(other *Buffer) bool { return other == b })
+	return errors.Join(err, c.deregister(b.local))
+}
+
+// Region returns the local memory.
+func (b *Buffer) Region() Region { return b.region }
+
+// Size returns the size of a rank's buffer, in bytes, or 0 if there is no connection to it.
+func (b *Buffer) Size(rank int) uint64 {
+	if rank < 0 || rank >= len(b.remotes) {
+		return 0
+	}
+	return b.remotes[rank].Size
+}
+
+// peer returns the peer that a rank is, and what is known of its buffer.
+func (b *Buffer) peer(rank int) (*onesided.Peer, *onesided.Remote, error) {
+	if b.ended.Load() {
+		return nil, nil, errEnded
+	}
+	if rank < 0 || rank >= len(b.remotes) {
+		return nil, nil, fmt.Errorf("%w: rank %d: there are %d ranks, counted from 0", ErrArgument, rank, len(b.remotes))
+	}
+	r := &b.remotes[rank]
+	if r.ID == 0 {
+		return nil, nil, fmt.Errorf("%w, before Register", errNotSetUp(rank))
+	}
+	return b.comm.peers[rank], r, nil
+}
+
+// Write writes size bytes at offset srcOff of the local buffer src to offset dstOff of this buffer on a rank. It returns when the
+// request is queued; see [Connection.Put].
+func (b *Buffer) Write(rank int, dstOff uint64, src *Buffer, srcOff, size uint64) error {
+	peer, r, err := b.peer(rank)
+	if err == nil {
+		err = src.inside(srcOff, size)
+	}
+	if err == nil {
+		err = inside(fmt.Sprintf("the buffer of rank %d", rank), dstOff, size, r.Size)
+	}
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	_, err = b.comm.begin(func() (onesided.Op, error) { return peer.Put(r.ID, dstOff, src.local.Window, srcOff, size) })
+	return err
+}
+
+// Read reads size bytes at offset srcOff of this buffer on a rank into offset dstOff of the local buffer dst. The data is there
+// after Flush.
+func (b *Buffer) Read(rank int, srcOff uint64, dst *Buffer, dstOff, size uint64) error {
+	peer, r, err := b.peer(rank)
+	if err == nil {
+		err = dst.inside(dstOff, size)
+	}
+	if err == nil {
+		err = inside(fmt.Sprintf("the buffer of rank %d", rank), srcOff, size, r.Size)
+	}
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	_, err = b.comm.begin(func() (onesided.Op, error) { return peer.Get(r.ID, srcOff, dst.local.Window, dstOff, size) })
+	return err
+}
+
+// Signal changes the 64-bit word at an offset of this buffer on a rank, a multiple of 8. The rank sees it after the data of
+// all earlier writes to it. Signals of several ranks may add to one word. The buffer must be host memory.
+func (b *Buffer) Signal(rank int, offset uint64, do onesided.SignalOp, value uint64) error {
+	peer, r, err := b.peer(rank)
+	if err == nil {
+		err = checkWord(fmt.Sprintf("the buffer of rank %d", rank), offset, r.Size, r.Kind)
+	}
+	if err == nil && (do < onesided.SignalSet || do > onesided.SignalInc) {
+		err = fmt.Errorf("%w: operation %d: want set (1), add (2) or increment (3)", ErrArgument, do)
+	}
+	if err != nil {
+		return fmt.Errorf("signal: %w", err)
+	}
+	_, err = b.comm.begin(func() (onesided.Op, error) {
+		return peer.Signal(onesided.Signal{Window: r.ID, Do: do, Offset: offset, Value: value})
+	})
+	return err
+}
+
+// Load returns the word at an offset of the local buffer. All writes that preceded the signals which it shows are visible after it.
+func (b *Buffer) Load(offset uint64) (uint64, error) {
+	w, err := b.word(offset)
+	if err != nil {
+		return 0, fmt.Errorf("load: %w", err)
+	}
+	return w.Load(), nil
+}
+
+// word returns the word at an offset of the local buffer.
+func (b *Buffer) word(offset uint64) (*atomic.Uint64, error) {
+	if err := checkWord("the local buffer", offset, b.region.Length, b.region.Kind); err != nil {
+		return nil, err
+	}
+	return b.local.Word(offset)
+}
+
+// Wait waits until the word at an offset of the local buffer is at least value. It fails when a connected rank dies before.
+func (b *Buffer) Wait(offset, value uint64, timeout time.Duration) error {
+	w, err := b.word(offset)
+	if err != nil {
+		return fmt.Errorf("wait: %w", err)
+	}
+	err = b.comm.await(timeout, func() string { return fmt.Sprintf("the word at offset %d has not become %d", offset, value) }, func() (bool, error) {
+		if w.Load() >= value {
+			return true, nil
+		}
+		err := b.comm.lost()
+		if err != nil && w.Load() >= value { // the signal came before
+			return true, nil
+		}
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait: %w", err)
+	}
+	return nil
+}
+
+// Flush returns when all earlier requests of this rank to a rank are done: see [Connection.Flush].
+func (b *Buffer) Flush(rank int, timeout time.Duration) error {
+	peer, _, err := b.peer(rank)
+	if err == nil {
+		err = b.comm.flush(peer, timeout, func() string { return fmt.Sprintf("not all data has arrived at rank %d", rank) })
+	}
+	if err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	return nil
+}
+
+// inside returns an error if a range is not inside the local buffer.
+func (b *Buffer) inside(offset, size uint64) error {
+	if b.ended.Load() {
+		return errEnded
+	}
+	return inside("the local buffer", offset, size, b.region.Length)
+}
+
+// checkWord returns an error if a signal cannot change the word at an offset.
+func checkWord(what string, offset, size uint64, kind lane.MemoryKind) error {
+	switch {
+	case kind != lane.HostMemory:
+		return fmt.Errorf("%w: a signal word in %v: only words in host memory can be signalled", ErrArgument, kind)
+	case offset%8 != 0:
+		return fmt.Errorf("%w: a signal word at offset %d: want a multiple of 8", ErrArgument, offset)
+	}
+	return inside(what, offset, 8, size)
+}
+
+// lost returns the error of a peer that is lost, or nil.
+func (c *Comm) lost() error {
+	for _, p := range c.peers {
+		if p != nil {
+			if err := p.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

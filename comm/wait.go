@@ -1,0 +1,66 @@
+package comm
+
+import (
+	"fmt"
+	"time"
+
+	"ncclmesh/transport/onesided"
+)
+
+// longestPause is how long a call that waits pauses between two polls, at most. A wait for what comes soon has short ones.
+const longestPause = 500 * time.Microsecond
+
+// Forever is a time-out that never passes.
+const Forever time.Duration = -1
+
+// await polls until done returns true or an error, the Comm is closed, or the time-out has passed. what names the thing that it
+// waits for.
+func (c *Comm) await(timeout time.Duration, what func() string, done func() (bool, error)) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	if ok, err := done(); ok || err != nil {
+		return err
+	}
+	begun := time.Now()
+	for pace := c.newPace(longestPause); ; pace.Wait() {
+		c.space.Progress()
+		switch ok, err := done(); {
+		case ok || err != nil:
+			return err
+		case timeout >= 0 && time.Since(begun) >= timeout:
+			return fmt.Errorf("%w: %s within %v", ErrTimeout, what(), timeout)
+		}
+		if err := c.usable(); err != nil {
+			return err
+		}
+	}
+}
+
+// begin makes a request, and tries again while too many are outstanding.
+func (c *Comm) begin(request func() (onesided.Op, error)) (onesided.Op, error) {
+	if err := c.enter(); err != nil {
+		return 0, err
+	}
+	defer c.leave()
+	op, err := request()
+	if op == 0 && err == nil {
+		err = c.await(Forever, nil, func() (bool, error) {
+			var err error
+			op, err = request()
+			return op != 0, err
+		})
+	}
+	c.busy.Store(true)
+	return op, err
+}
+
+// flush waits until all requests to a peer that were made before are done.
+func (c *Comm) flush(peer *onesided.Peer, timeout time.Duration, what func() string) error {
+	op, err := c.begin(peer.Flush)
+	if err != nil {
+		return err
+	}
+	return c.await(timeout, what, func() (bool, error) { return peer.Done(op) })
+}
