@@ -6,9 +6,10 @@ NODES  ?= 3
 CROSS  ?= aarch64-linux-gnu-
 name   := libnccl-net-mesh.so
 NAME   ?= 1.0-dev$(addprefix +g,$(shell git -C $(CURDIR) describe --always --dirty --abbrev=7 --exclude='*' 2>/dev/null))
-# The same source and NAME, which logs and refusals give, make the same bytes wherever they are built.
-library = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X ncclmesh/handshake.build=$(NAME) -extldflags \
-	'-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,$(name) -Wl,-z,now -Wl,--build-id=none'"
+onesided := libncclmesh.so# the library for programs that do not use NCCL
+# The same source and NAME, which logs and refusals give, make the same bytes wherever they are built. $(1) is the package, $(2) the name.
+shared = $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X ncclmesh/handshake.build=$(NAME) -extldflags \
+	'-Wl,--version-script=$(CURDIR)/$(1)/exports.map -Wl,-soname,$(2) -Wl,-z,now -Wl,--build-id=none'"
 command = CGO_ENABLED=0 $(GO) -C tools build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X ncclmesh/handshake.build=$(NAME)"
 warnings = -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror -fsyntax-only
 need    = @tools/need # program-or-file:package ...: installs what is missing if it may, else says how
@@ -30,19 +31,27 @@ tested = -shuffle=on -count=1 -timeout 2h -vet=off# vet is part of `make check`
 comma = ,
 space = $() $()
 
-.PHONY: build ncclmesh arm64 packages dist generate test test-mesh test-parts soak check lab nccl demo bench bench-ibv netdriver fakeverbs fakecuda gpu-pack deps clean name help
+.PHONY: build ncclmesh arm64 library library-arm64 packages dist generate test test-mesh test-parts soak check lab nccl demo bench bench-ibv netdriver fakeverbs fakecuda gpu-pack deps clean name help
 
 build: ## the plugin for this machine, build/libnccl-net-mesh.so (the default)
 	$(need) gcc:gcc
-	$(library) -o $(BUILD)/$(name) ./capi
+	$(call shared,capi,$(name)) -o $(BUILD)/$(name) ./capi
 	@rm -f $(BUILD)/$(name:.so=.h) && ln -sf $(name) $(BUILD)/libnccl-net.so
 ncclmesh: ## the command, build/ncclmesh, which relays for others on nodes that run no rank
 	$(command) -o $(abspath $(BUILD))/ncclmesh ./ncclmesh
 arm64: ## the plugin and the command for arm64 (Grace, GB10), in build/arm64
 	$(need) $(cross)
-	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(library) -o $(BUILD)/arm64/$(name) ./capi
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(call shared,capi,$(name)) -o $(BUILD)/arm64/$(name) ./capi
 	@rm -f $(BUILD)/arm64/$(name:.so=.h) && ln -sf $(name) $(BUILD)/arm64/libnccl-net.so
 	GOOS=linux GOARCH=arm64 $(command) -o $(abspath $(BUILD))/arm64/ncclmesh ./ncclmesh
+library: ## libncclmesh.so for programs that do not use NCCL, with ncclmesh.h and ncclmesh.py, in build
+	$(need) gcc:gcc
+	$(call shared,capi/library,$(onesided)) -o $(BUILD)/$(onesided) ./capi/library
+	@rm -f $(BUILD)/$(onesided:.so=.h) && cp capi/library/ncclmesh.h capi/library/ncclmesh.py $(BUILD)
+library-arm64: ## the same for arm64, in build/arm64
+	$(need) $(cross)
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(call shared,capi/library,$(onesided)) -o $(BUILD)/arm64/$(onesided) ./capi/library
+	@rm -f $(BUILD)/arm64/$(onesided:.so=.h) && cp capi/library/ncclmesh.h capi/library/ncclmesh.py $(BUILD)/arm64
 packages: build ncclmesh arm64 ## .deb, .rpm and .tar.gz of both, for this machine and for arm64, in build/packages
 	@GO=$(GO) tools/packages/pack $(BUILD) $(NAME) $(shell $(GO) env GOARCH):$(BUILD) arm64:$(BUILD)/arm64
 dist: packages ## one file to copy: those packages and a script that installs the right ones, build/ncclmesh-<version>.tar
@@ -72,7 +81,7 @@ check: ## formatting, vet, staticcheck, C warnings, and that generated files are
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(addprefix ./,$(sort $(dir $(shell git ls-files '*_arm64*')))) # all that differs there; tests/rules builds the whole
 	staticcheck=$$($(GO) -C tools tool -n staticcheck) && $$staticcheck ./... && cd tools && $$staticcheck ./...
 	$(GO) mod tidy -diff && $(GO) -C tools mod tidy -diff && $(GO) -C tools/packages mod tidy -diff
-	gcc $(warnings) capi/*.c && $(CROSS)gcc $(warnings) capi/*.c
+	gcc $(warnings) capi/*.c capi/*/*.c && $(CROSS)gcc $(warnings) capi/*.c capi/*/*.c
 	$(MAKE) generate && git diff --exit-code
 lab: build netdriver ## the tests in virtual machines with the kernel's own RDMA driver, cabled as a triangle; FULL=1 for one machine, the command, a ring of four, a relay and a cable lost there, and two cables that go and come
 	FULL=$(FULL) MESH_TEST_LAB=1 MESH_TEST_REQUIRE=lab $(GO) test -v -count=1 -timeout 40m ./tests/lab

@@ -26,12 +26,14 @@ func Root() string {
 
 // results are what goals of the Makefile leave in its build directory, as patterns.
 var results = map[string][]string{
-	"build":     {"libnccl-net-mesh.so", "libnccl-net.so"},
-	"arm64":     {"arm64/*"},
-	"ncclmesh":  {"ncclmesh"},
-	"netdriver": {"netdriver", "libnccl-net-self.so"},
-	"fakecuda":  {"fakecuda/libcuda.so.1"},
-	"fakeverbs": {"fakeverbs/libibverbs.so*", "fakeverbs/libmlx5.so.1", "fakeverbs/fakenet", "fakeverbs/fakefault", "fakeverbs/selftest", "fakeverbs/old/*/libibverbs.so.1"},
+	"build":         {"libnccl-net-mesh.so", "libnccl-net.so"},
+	"arm64":         {"arm64/*"},
+	"ncclmesh":      {"ncclmesh"},
+	"library":       {"libncclmesh.so", "ncclmesh.h", "ncclmesh.py"},
+	"netdriver":     {"netdriver", "libnccl-net-self.so"},
+	"fakecuda":      {"fakecuda/libcuda.so.1"},
+	"library-arm64": {"arm64/libncclmesh.so", "arm64/ncclmesh.h"},
+	"fakeverbs":     {"fakeverbs/libibverbs.so*", "fakeverbs/libmlx5.so.1", "fakeverbs/fakenet", "fakeverbs/fakefault", "fakeverbs/selftest", "fakeverbs/old/*/libibverbs.so.1"},
 }
 
 // Build makes goals of the Makefile, which may be NAME=VALUE too, and puts what
