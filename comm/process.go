@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,7 +138,7 @@ func (p *Process) openMesh() (*mesh, error) {
 		return nil, err
 	}
 	return &mesh{t, &bootstrap.Host{
-		Transport: t, Network: o.Machine.Network, Clock: o.Machine.Clock, Random: o.Machine.Random, Key: o.Key,
+		Transport: t, Network: o.Machine.Network, Clock: o.Machine.Clock.WithScale(cmp.Or(o.TimeScale, 1)), Random: o.Machine.Random, Key: o.Key,
 		Log: p.log, Spins: p.host.Spins, Lookup: p.host.Lookup, Retain: p.retain,
 	}}, nil
 }

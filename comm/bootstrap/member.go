@@ -35,7 +35,7 @@ type Member struct {
 type Handle = [handshake.HandleSize]byte
 
 // grace is how long a member waits for the root after its own time-out, so that the root's answer, which names the missing
-// ranks, arrives.
+// ranks, arrives. It is scaled.
 const grace = 2 * time.Second
 
 // Join joins the job of an ID as one of size ranks, and returns when all have joined. It fails after the time-out; the error
@@ -57,7 +57,7 @@ func (h *Host) Join(id ID, rank, size int, timeout time.Duration) (_ *Member, er
 			err = errors.Join(err, closeAll(m))
 		}
 	}()
-	deadline := time.Now().Add(timeout + grace)
+	deadline := time.Now().Add(timeout + h.Clock.Scaled(grace))
 	if err := m.connect(id, handle, deadline); err != nil {
 		return nil, fmt.Errorf("rank %d cannot join: %w", rank, err)
 	}
@@ -164,7 +164,7 @@ func (m *Member) call(g *gather) ([]byte, error) {
 	m.number++
 	g.number = m.number
 	m.out.put(g.encode())
-	answer, err := m.await(kindGathered, g.number, time.Now().Add(g.timeout+grace))
+	answer, err := m.await(kindGathered, g.number, time.Now().Add(g.timeout+m.host.Clock.Scaled(grace)))
 	if err != nil {
 		return nil, fmt.Errorf("rank %d: %s: %w", m.rank, g.call(), err)
 	}
@@ -252,7 +252,7 @@ func (m *Member) Leave() error {
 	if m.err == nil {
 		m.out.put([]byte{kindLeave})
 		pace := m.host.newPace()
-		for deadline := time.Now().Add(grace); m.out.poll() == nil && !m.out.idle() && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(m.host.Clock.Scaled(grace)); m.out.poll() == nil && !m.out.idle() && time.Now().Before(deadline); {
 			pace.Wait()
 		}
 	}
