@@ -98,8 +98,11 @@ func (p *proxy) ended() (bool, error) {
 	}
 }
 
-// longestProxyPause is how long a proxy pauses between two looks at the FIFOs, at most.
-const longestProxyPause = 100 * time.Microsecond
+// How long a proxy pauses between two looks at the FIFOs, at most.
+const (
+	longestProxyPause = 100 * time.Microsecond
+	quietProxyPause   = time.Millisecond // when no trigger has come for quietAfter
+)
 
 // run serves all FIFOs until the proxy is to end. After a panic it goes on, with the connection that it served failed.
 func (p *proxy) run() {
@@ -120,7 +123,7 @@ func (p *proxy) run() {
 
 // serveAll serves all FIFOs until the proxy is to end. at points to the connection that it serves.
 func (p *proxy) serveAll(at **Connection) {
-	pace := p.comm.newPace(longestProxyPause)
+	pace, moved := p.comm.newPace(longestProxyPause), time.Now()
 	for p.state.At() < proxyEnding {
 		found, waits := false, false
 		for _, x := range *p.comm.connections.Load() {
@@ -135,8 +138,11 @@ func (p *proxy) serveAll(at **Connection) {
 		switch {
 		case found:
 			pace.Reset()
+			pace.Max, moved = longestProxyPause, time.Now()
 		case !waits && p.state.At() == proxyDraining:
 			return
+		case pace.Max < quietProxyPause && time.Since(moved) > quietAfter:
+			pace.Max = quietProxyPause
 		}
 		pace.Wait()
 	}
