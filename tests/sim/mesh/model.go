@@ -38,7 +38,7 @@ type placed struct {
 // over reports whether a put may not write any more: it is done, or the program has seen a signal behind it.
 func (m *model) over(p *placed) bool { return p.done && !m.gpu || p.signal < m.applied }
 
-// kept is how many puts a model knows at a time.
+// kept is how many puts a model knows at a time, beside those that may still write.
 const kept = 96
 
 // byteOf is the byte that a put brings to an offset of the window.
@@ -72,8 +72,10 @@ func (m *model) put(offset, size int) int {
 		}
 	}
 	m.puts = append(m.puts, p)
-	if len(m.puts) > kept {
-		m.puts = m.puts[len(m.puts)-kept:]
+	if len(m.puts) > kept { // one that is lost with a lane may be sent again much later
+		if i := slices.IndexFunc(m.puts, m.over); i >= 0 {
+			m.puts = slices.Delete(m.puts, i, i+1)
+		}
 	}
 	return m.number
 }
