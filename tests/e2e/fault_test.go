@@ -74,7 +74,7 @@ func TestVerbRefused(t *testing.T) {
 		node  string // that says
 		want  string
 	}{
-		{"memory of the user", "reg bytes=2M node=a", "a", `regMr: register 8\d{6} bytes.*ENOMEM.*RLIMIT_MEMLOCK\) is .*ulimit -l`},
+		{"memory of the user", "reg bytes=2M node=a", "a", `regMr: a -> a conn \d+: register 8\d{6} bytes of host memory.*ENOMEM.*RLIMIT_MEMLOCK\) is .*ulimit -l`},
 		{"memory of a connection", "verb name=reg_mr errno=ENOMEM node=b", "b", `\d{6} bytes.*RLIMIT_MEMLOCK\) is .*ulimit -l`},
 		{"completion queue", "verb name=create_cq errno=ENOMEM node=a", "a", `create_cq.*cannot allocate memory`},
 		{"queue pair", "verb name=create_qp errno=ENOMEM node=b", "b", `create_qp.*cannot allocate memory`},

@@ -33,7 +33,7 @@ var results = map[string][]string{
 	"netdriver":     {"netdriver", "libnccl-net-self.so"},
 	"fakecuda":      {"fakecuda/libcuda.so.1"},
 	"library-arm64": {"arm64/libncclmesh.so", "arm64/ncclmesh.h"},
-	"fakeverbs":     {"fakeverbs/libibverbs.so*", "fakeverbs/libmlx5.so.1", "fakeverbs/fakenet", "fakeverbs/fakefault", "fakeverbs/selftest", "fakeverbs/old/*/libibverbs.so.1"},
+	"fakeverbs":     {"fakeverbs/libibverbs.so*", "fakeverbs/mlx5/libmlx5.so.1", "fakeverbs/fakenet", "fakeverbs/fakefault", "fakeverbs/selftest", "fakeverbs/old/*/libibverbs.so.1"},
 }
 
 // Build makes goals of the Makefile, which may be NAME=VALUE too, and puts what

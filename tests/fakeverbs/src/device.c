@@ -63,7 +63,7 @@ static void load_provider(const struct shm_node *n)
 		wanted |= shm->device[n->first_device + i].dma[0] != 0;
 	if (!wanted || atomic_exchange(&looked, true) || !dladdr(devices, &own) || !strrchr(own.dli_fname, '/'))
 		return;
-	snprintf(path, sizeof(path), "%.*s/libmlx5.so.1", (int)(strrchr(own.dli_fname, '/') - own.dli_fname), own.dli_fname);
+	snprintf(path, sizeof(path), "%.*s/mlx5/libmlx5.so.1", (int)(strrchr(own.dli_fname, '/') - own.dli_fname), own.dli_fname);
 	if (access(path, F_OK) == 0 && !dlopen(path, RTLD_NOW | RTLD_LOCAL))
 		fake_say("%s: %s", path, dlerror());
 }
