@@ -10,9 +10,9 @@ import (
 	"ncclmesh/tests/require"
 )
 
-// inside is what is done in a clean Debian: apt installs both packages, the command runs, the dynamic linker finds the
-// library by its name alone and NCCL's default name leads nowhere, the service is there and not enabled, and all goes again;
-// and the recipe of an image does what it says.
+// inside is what is done in a clean Debian: apt installs the packages, the command runs, the dynamic linker finds the
+// plugin by its name alone and NCCL's default name leads nowhere, programs in C and Python use the library as they use Debian's own,
+// the service is there and not enabled, and all goes again; and the recipe of an image does what it says.
 const inside = `set -eux
 export DEBIAN_FRONTEND=noninteractive
 apt-get install -y --no-install-recommends /packages/*.deb
@@ -25,9 +25,12 @@ test ! -s /tmp/said
 LD_PRELOAD=libnccl-net.so /bin/true 2>&1 | grep "cannot be preloaded"
 LD_LIBRARY_PATH=/usr/lib/ncclmesh/compat LD_PRELOAD=libnccl-net.so /bin/true 2>&1 | tee /tmp/said
 test ! -s /tmp/said
+cc /packages/x.c -lncclmesh -o /tmp/x
+/tmp/x | grep '^1.0-dev'
+python3 /packages/x.py | grep '^1.0-dev'
 test -e /usr/lib/systemd/system/ncclmesh-relay.service
 test -z "$(find /etc/systemd -name 'ncclmesh*')"
-apt-get purge -y ncclmesh libnccl-net-mesh
+apt-get purge -y ncclmesh libnccl-net-mesh libncclmesh
 gone() {
 	test -z "$(find / -xdev -path /packages -prune -o -path /proc -prune -o -path /var -prune -o -name '*ncclmesh*' -print -o -name 'libnccl-net*' -print)"
 }
@@ -41,7 +44,7 @@ sh -eux /tmp/copy
 test "$(ls /target | tr '\n' ' ')" = "libnccl-net-mesh.so ncclmesh "
 LD_LIBRARY_PATH=/target LD_PRELOAD=libnccl-net-mesh.so /target/ncclmesh version | grep "plugin /target/libnccl-net-mesh.so: of the same build"
 rm -r /target
-dpkg --purge ncclmesh libnccl-net-mesh
+dpkg --purge ncclmesh libnccl-net-mesh libncclmesh
 gone
 `
 
@@ -51,17 +54,18 @@ func TestDebian(t *testing.T) {
 	require.Tools(t, require.Packages, "mmdebstrap")
 	packages := t.TempDir()
 	g := targets()[0]
-	for _, name := range []string{"libnccl-net-mesh", "ncclmesh"} {
+	for _, name := range names {
 		command(t, "cp", find(t, name+"_*_"+g.deb+".deb"), packages)
 	}
 	command(t, "cp", "../../docs/recipes/image/Dockerfile", packages)
 	root := filepath.Join(t.TempDir(), "root")
-	script := filepath.Join(packages, "inside")
-	if err := os.WriteFile(script, []byte(inside), 0o755); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"inside": inside, "x.c": program, "x.py": python} {
+		if err := os.WriteFile(filepath.Join(packages, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	// The hook runs while the root directory has what chroot needs.
-	out, err := exec.Command("mmdebstrap", "--variant=apt", "--customize-hook=copy-in "+packages+" /",
+	out, err := exec.Command("mmdebstrap", "--variant=apt", "--include=gcc,libc6-dev,python3", "--customize-hook=copy-in "+packages+" /",
 		`--customize-hook=chroot "$1" sh -c 'mv /`+filepath.Base(packages)+` /packages && sh /packages/inside'`, "bookworm", root).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, tail(string(out)))

@@ -25,23 +25,27 @@ import (
 type target struct {
 	deb, rpm, triplet string
 	machine           elf.Machine
+	cc                string   // compiles a program for it here
 	run               []string // runs a program of it here
 }
 
 var (
-	amd64 = target{"amd64", "x86_64", "x86_64-linux-gnu", elf.EM_X86_64, nil}
-	arm64 = target{"arm64", "aarch64", "aarch64-linux-gnu", elf.EM_AARCH64, []string{"qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"}}
+	amd64 = target{"amd64", "x86_64", "x86_64-linux-gnu", elf.EM_X86_64, "gcc", nil}
+	arm64 = target{"arm64", "aarch64", "aarch64-linux-gnu", elf.EM_AARCH64, "aarch64-linux-gnu-gcc", []string{"qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"}}
 )
 
 // targets are those that this machine builds.
 func targets() []target {
 	if runtime.GOARCH == "arm64" {
 		native := arm64
-		native.run = nil
+		native.cc, native.run = "gcc", nil
 		return []target{native}
 	}
 	return []target{amd64, arm64}
 }
+
+// perTarget is the number of packages of an architecture: three .deb, three .rpm and a tarball.
+const perTarget = 7
 
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
@@ -145,8 +149,8 @@ func sums(t *testing.T, dir string) map[string]string {
 func TestReproducible(t *testing.T) {
 	dir := build(t)
 	want := sums(t, filepath.Join(dir, "packages"))
-	if n := len(targets()) * 5; len(want) != n {
-		t.Errorf("%d packages, want %d: two .deb, two .rpm and a tarball for each architecture", len(want), n)
+	if n := len(targets()) * perTarget; len(want) != n {
+		t.Errorf("%d packages, want %d: %d for each architecture", len(want), n, perTarget)
 	}
 	if require.IsFull() {
 		checkout := t.TempDir()
@@ -167,8 +171,10 @@ func TestReproducible(t *testing.T) {
 		return // another packing shows what it showed before
 	}
 	again := t.TempDir()
-	for _, name := range []string{"ncclmesh", "libnccl-net-mesh.so", "arm64/ncclmesh", "arm64/libnccl-net-mesh.so"} {
-		command(t, "install", "-D", filepath.Join(dir, name), filepath.Join(again, name)) // of now
+	for _, arch := range []string{".", "arm64"} {
+		for _, name := range []string{"ncclmesh", "libnccl-net-mesh.so", "libncclmesh.so"} {
+			command(t, "install", "-D", filepath.Join(dir, arch, name), filepath.Join(again, arch, name)) // of now
+		}
 	}
 	name := strings.TrimSpace(command(t, "make", "-s", "-C", "../..", "name"))
 	pack := exec.Command("sh", "-c", `umask 077 && exec ../../tools/packages/pack "$@"`, "sh", again, name, runtime.GOARCH+":"+again, "arm64:"+again+"/arm64")
@@ -200,24 +206,44 @@ func installed(t *testing.T, root string) []string {
 	return files
 }
 
-// contents are what both packages together install, where lib is the library's directory and zsh that of its completions.
-func contents(lib, zsh, licence string) []string {
+// contents are what the packages together install, where lib is the directory of the libraries, zsh that of completions, and modules
+// are the directories of Python's versions.
+func contents(lib, zsh, licence string, modules []string) []string {
 	files := []string{
 		"/etc/ncclmesh/relay.env", "/usr/bin/ncclmesh", "/usr/lib/ncclmesh/compat/libnccl-net.so", lib + "/libnccl-net-mesh.so",
 		"/usr/lib/systemd/system/ncclmesh-relay.service", "/usr/lib/systemd/system/ncclmesh-metrics.service", "/usr/lib/systemd/system/ncclmesh-metrics.timer", "/usr/share/bash-completion/completions/ncclmesh",
 		"/usr/share/fish/vendor_completions.d/ncclmesh.fish", "/usr/share/zsh/" + zsh + "/_ncclmesh",
-		fmt.Sprintf(licence, "ncclmesh"), fmt.Sprintf(licence, "libnccl-net-mesh"),
+		lib + "/libncclmesh.so", "/usr/include/ncclmesh.h", "/usr/lib/ncclmesh/python/ncclmesh.py",
+	}
+	for _, name := range names {
+		files = append(files, fmt.Sprintf(licence, name))
+	}
+	for _, dir := range modules {
+		files = append(files, dir+"/ncclmesh.py")
 	}
 	slices.Sort(files)
 	return files
 }
 
-// document matches what both packages have of the repository's pages, which TestPages looks at.
-var document = regexp.MustCompile(`^/usr/share/doc/(?:ncclmesh|libnccl-net-mesh)/(?:[A-Z]+\.md|LICENSE|docs/.*)$`)
+// names are the packages.
+var names = []string{"libnccl-net-mesh", "libncclmesh", "ncclmesh"}
+
+// dist are the directories in which Debian, and site those in which Fedora and RHEL look for Python modules.
+var dist, site = []string{"/usr/lib/python3/dist-packages"}, sites()
+
+func sites() (dirs []string) {
+	for minor := 9; minor <= 15; minor++ {
+		dirs = append(dirs, fmt.Sprintf("/usr/lib/python3.%d/site-packages", minor))
+	}
+	return dirs
+}
+
+// document matches what the packages have of the repository's pages, which TestPages looks at.
+var document = regexp.MustCompile(`^/usr/share/doc/(?:ncclmesh|libnccl-net-mesh|libncclmesh)/(?:[A-Z]+\.md|LICENSE|docs/.*)$`)
 
 var manual = regexp.MustCompile(`^/usr/share/man/man1/ncclmesh(-[a-z]+)*\.1\.gz$`)
 
-// checkRoot looks at a root directory with both packages in it.
+// checkRoot looks at a root directory with the packages in it, of which want are the files.
 func checkRoot(t *testing.T, root string, g target, want []string) {
 	t.Helper()
 	var files, pages []string
@@ -259,7 +285,7 @@ func checkRoot(t *testing.T, root string, g target, want []string) {
 	}
 }
 
-// dpkg installs both packages into an empty root directory, what is in them runs, and purging leaves nothing.
+// dpkg installs the packages into an empty root directory, what is in them runs, and purging leaves nothing.
 func TestDeb(t *testing.T) {
 	for _, g := range targets() {
 		t.Run(g.deb, func(t *testing.T) {
@@ -278,13 +304,19 @@ func TestDeb(t *testing.T) {
 					"--force-script-chrootless", "--force-not-root"}, args...)...)
 				output(t, cmd)
 			}
-			dpkg("--install", find(t, "libnccl-net-mesh_*_"+g.deb+".deb"), find(t, "ncclmesh_*_"+g.deb+".deb"))
-			checkRoot(t, root, g, contents("/usr/lib/"+g.triplet, "vendor-completions", "/usr/share/doc/%s/copyright"))
-			dpkg("--remove", "ncclmesh", "libnccl-net-mesh")
+			install := []string{"--install"}
+			for _, name := range names {
+				install = append(install, find(t, name+"_*_"+g.deb+".deb"))
+			}
+			dpkg(install...)
+			lib := "/usr/lib/" + g.triplet
+			checkRoot(t, root, g, contents(lib, "vendor-completions", "/usr/share/doc/%s/copyright", dist))
+			checkLibrary(t, root, g, lib, dist)
+			dpkg(append([]string{"--remove"}, names...)...)
 			if diff := cmp.Diff([]string{"/etc/ncclmesh/relay.env"}, installed(t, root)); diff != "" {
 				t.Errorf("removed, but for settings (-want +got):\n%s", diff)
 			}
-			dpkg("--purge", "ncclmesh", "libnccl-net-mesh")
+			dpkg(append([]string{"--purge"}, names...)...)
 			if left := installed(t, root); len(left) > 0 {
 				t.Errorf("purging leaves %v", left)
 			}
@@ -296,26 +328,15 @@ func TestDeb(t *testing.T) {
 func TestRPM(t *testing.T) {
 	for _, g := range targets() {
 		t.Run(g.rpm, func(t *testing.T) {
-			library, tool := find(t, "libnccl-net-mesh-*."+g.rpm+".rpm"), find(t, "ncclmesh-*."+g.rpm+".rpm")
-			command(t, "rpm", "--checksig", "--nosignature", library, tool)
-			const format = `%{NAME} %{ARCH} %{LICENSE} %{BUILDHOST}\n[%{REQUIRENAME} ][%{RECOMMENDNAME} ]\n[%{FILENAMES} %{FILEMODES:perms} %{FILEUSERNAME}\n]`
-			const pages = "/usr/share/doc/libnccl-net-mesh"
-			var said string
-			for line := range strings.Lines(command(t, "rpm", "-qp", "--nosignature", "--qf", format, library)) {
-				if !strings.HasPrefix(line, pages) {
-					said += line
-				}
-			}
-			documents := strings.Fields(command(t, "rpm", "-qp", "--nosignature", "--docfiles", library))
-			if !slices.Contains(documents, pages+"/README.md") || !slices.Contains(documents, pages+"/docs/failover.md") {
-				t.Errorf("documents: %v", documents)
-			}
-			want := "libnccl-net-mesh " + g.rpm + " MIT localhost\nlibc.so.6(GLIBC_2.34)(64bit) libibverbs \n" +
-				"/usr/lib/ncclmesh/compat/libnccl-net.so l--------- root\n/usr/lib64/libnccl-net-mesh.so -rwxr-xr-x root\n" +
-				"/usr/share/licenses/libnccl-net-mesh/LICENSE -rw-r--r-- root\n"
-			if diff := cmp.Diff(want, said); diff != "" {
-				t.Errorf("rpm says (-want +got):\n%s", diff)
-			}
+			plugin, library, tool := find(t, "libnccl-net-mesh-*."+g.rpm+".rpm"), find(t, "libncclmesh-*."+g.rpm+".rpm"), find(t, "ncclmesh-*."+g.rpm+".rpm")
+			command(t, "rpm", "--checksig", "--nosignature", plugin, library, tool)
+			checkMetadata(t, plugin, "libnccl-net-mesh "+g.rpm+" MIT localhost\nlibc.so.6(GLIBC_2.34)(64bit) libibverbs \n"+
+				"/usr/lib/ncclmesh/compat/libnccl-net.so l--------- root\n/usr/lib64/libnccl-net-mesh.so -rwxr-xr-x root\n"+
+				"/usr/share/licenses/libnccl-net-mesh/LICENSE -rw-r--r-- root\n")
+			checkMetadata(t, library, "libncclmesh "+g.rpm+" MIT localhost\nlibc.so.6(GLIBC_2.34)(64bit) libibverbs python3 \n"+
+				"/usr/include/ncclmesh.h -rw-r--r-- root\n/usr/lib/ncclmesh drwxr-xr-x root\n/usr/lib/ncclmesh/python drwxr-xr-x root\n"+
+				"/usr/lib/ncclmesh/python/ncclmesh.py -rw-r--r-- root\n"+siteMetadata()+
+				"/usr/lib64/libncclmesh.so -rwxr-xr-x root\n/usr/share/licenses/libncclmesh/LICENSE -rw-r--r-- root\n")
 			if said := command(t, "rpm", "-qp", "--nosignature", "--configfiles", tool); said != "/etc/ncclmesh/relay.env\n" {
 				t.Errorf("settings: %q", said)
 			}
@@ -327,12 +348,53 @@ func TestRPM(t *testing.T) {
 			rpm := func(args ...string) {
 				command(t, "rpm", append([]string{"--root", root, "--dbpath", "/var/lib/rpm", "--nodeps", "--noscripts", "--nosignature"}, args...)...)
 			}
-			rpm("-i", "--ignorearch", library, tool)
-			checkRoot(t, root, g, contents("/usr/lib64", "site-functions", "/usr/share/licenses/%s/LICENSE"))
-			rpm("-e", "ncclmesh", "libnccl-net-mesh")
+			rpm("-i", "--ignorearch", plugin, library, tool)
+			checkRoot(t, root, g, contents("/usr/lib64", "site-functions", "/usr/share/licenses/%s/LICENSE", site))
+			checkLibrary(t, root, g, "/usr/lib64", site)
+			// rpm would run it in the root directory, where there is no shell.
+			preun := exec.Command("sh", "-c", command(t, "rpm", "-qp", "--nosignature", "--qf", "%{PREUN}", library), "sh", "0")
+			preun.Env = append(os.Environ(), "DPKG_ROOT="+root)
+			output(t, preun)
+			rpm(append([]string{"-e"}, names...)...)
 			if left := installed(t, root); len(left) > 0 {
 				t.Errorf("erasing leaves %v", left)
 			}
+			if left, _ := filepath.Glob(filepath.Join(root, "usr/lib/python*")); len(left) > 0 {
+				t.Errorf("erasing leaves the directories %v", left)
+			}
 		})
 	}
+}
+
+// checkMetadata looks at what rpm says of a package: name, dependencies and files, but for the pages, which are documents.
+func checkMetadata(t *testing.T, path, want string) {
+	t.Helper()
+	const format = `%{NAME} %{ARCH} %{LICENSE} %{BUILDHOST}\n[%{REQUIRENAME} ][%{RECOMMENDNAME} ][%{SUGGESTNAME} ]\n[%{FILENAMES} %{FILEMODES:perms} %{FILEUSERNAME}\n]`
+	name, _, _ := strings.Cut(want, " ")
+	pages := "/usr/share/doc/" + name
+	var said string
+	for line := range strings.Lines(command(t, "rpm", "-qp", "--nosignature", "--qf", format, path)) {
+		if !strings.HasPrefix(line, pages) {
+			said += line
+		}
+	}
+	documents := strings.Fields(command(t, "rpm", "-qp", "--nosignature", "--docfiles", path))
+	for _, page := range []string{"README.md", "docs/failover.md", "docs/onesided.md", "docs/onesided/kvcache.c", "docs/onesided/kvcache.py"} {
+		if !slices.Contains(documents, pages+"/"+page) {
+			t.Errorf("%s is no document of %s: %v", page, name, documents)
+		}
+	}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Errorf("rpm says (-want +got):\n%s", diff)
+	}
+}
+
+// siteMetadata is what checkMetadata wants of the directories of Python's versions, in the order of their names.
+func siteMetadata() string {
+	dirs := slices.Sorted(slices.Values(site))
+	var b strings.Builder
+	for _, dir := range dirs {
+		fmt.Fprintf(&b, "%s drwxr-xr-x root\n%s drwxr-xr-x root\n%s/ncclmesh.py l--------- root\n", filepath.Dir(dir), dir, dir)
+	}
+	return b.String()
 }

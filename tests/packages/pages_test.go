@@ -40,15 +40,13 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(targets()) * 5; len(packages) != n {
+	if n := len(targets()) * perTarget; len(packages) != n {
 		t.Fatalf("%d packages, want %d: %v", len(packages), n, packages)
 	}
 	for _, path := range packages {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			root, name := unpack(t, path), "libnccl-net-mesh"
-			if strings.HasPrefix(filepath.Base(path), "ncclmesh") {
-				name = "ncclmesh"
-			}
+			root := unpack(t, path)
+			name := names[slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(filepath.Base(path), name) })]
 			dir := filepath.Join(root, "usr/share/doc", name)
 			if strings.HasSuffix(path, ".tar.gz") {
 				dir = filepath.Join(root, strings.TrimSuffix(filepath.Base(path), ".tar.gz"), "share/doc", name)

@@ -93,7 +93,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, tail(string(out)))
 	}
-	for _, want := range []string{"Inst ncclmesh ", "Inst libnccl-net-mesh ", "# Out of bounds values : 0 OK"} {
+	for _, want := range []string{"Inst ncclmesh ", "Inst libnccl-net-mesh ", "Inst libncclmesh ", "# Out of bounds values : 0 OK"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
