@@ -52,7 +52,7 @@ library-arm64: ## the same for arm64, in build/arm64
 	$(need) $(cross)
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=$(CROSS)gcc $(call shared,capi/library,$(onesided)) -o $(BUILD)/arm64/$(onesided) ./capi/library
 	@rm -f $(BUILD)/arm64/$(onesided:.so=.h) && cp capi/library/ncclmesh.h capi/library/ncclmesh.py $(BUILD)/arm64
-packages: build ncclmesh arm64 library library-arm64 ## .deb, .rpm and .tar.gz of all, for this machine and for arm64, in build/packages
+packages: build ncclmesh arm64 library library-arm64 ## .deb, .rpm and .tar.gz of plugin, command and library, for this machine and for arm64, in build/packages
 	@GO=$(GO) tools/packages/pack $(BUILD) $(NAME) $(shell $(GO) env GOARCH):$(BUILD) arm64:$(BUILD)/arm64
 dist: packages ## one file to copy: those packages and a script that installs the right ones, build/ncclmesh-<version>.tar
 	@tools/packages/dist $(BUILD)
