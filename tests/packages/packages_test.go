@@ -83,7 +83,7 @@ git ls-files -z --cached --others --exclude-standard | tar --null --verbatim-fil
 // build is the directory of a build with packages, made once in a clean clone, as the README says it.
 func build(t *testing.T) string {
 	t.Helper()
-	require.Tools(t, require.Packages, "dpkg", "dpkg-deb", "rpm", "rpm2archive", "make", "git")
+	require.Tools(t, require.Packages, "dpkg", "dpkg-deb", "rpm", "rpm2archive", "make", "git", "python3")
 	require.Tools(t, require.CC, "gcc", "aarch64-linux-gnu-gcc")
 	built.Lock()
 	defer built.Unlock()
