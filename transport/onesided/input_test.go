@@ -9,6 +9,7 @@ import (
 	"ncclmesh/tests/transporttest"
 	"ncclmesh/transport/conn"
 	"ncclmesh/transport/fault"
+	"ncclmesh/transport/lane"
 	"ncclmesh/transport/onesided"
 )
 
@@ -113,6 +114,9 @@ func TestWindowEnds(t *testing.T) {
 			t.Errorf("%d bytes were written after the end of the window", late)
 		}
 		t.Logf("%d puts, of which %d came too late", len(ops), gone)
+		if !a.peer.Gone(1) || b.peer.Gone(1) || a.peer.Gone(2) || !b.space.Self().Gone(1) || a.space.Self().Gone(1) {
+			t.Error("another window than that of the one side is gone, or that one is not")
+		}
 		if _, err := a.window.Word(0); err != nil {
 			t.Error(err)
 		}
@@ -268,5 +272,28 @@ func TestPeerEnds(t *testing.T) {
 		if _, err := a.peer.Signal(onesided.Signal{Window: 1, Do: onesided.SignalInc}); err == nil {
 			t.Error("a signal to a peer that is lost")
 		}
+	})
+}
+
+// A registration that fails takes no number, and no peer hears of it.
+func TestFailedRegistrationHasNoNumber(t *testing.T) {
+	overLanes(t, func(t *testing.T, a, b *side) {
+		if w, err := a.space.Register(lane.GPUMemory, a.mem.Addr(), 0); w != nil || !errors.Is(err, fault.ErrUsage) {
+			t.Fatalf("a window without bytes: %v, %v", w, err)
+		}
+		if w, err := a.space.RegisterDMABuf(lane.GPUMemory, a.mem.Addr(), size, 0, -1); w != nil || err == nil {
+			t.Fatalf("a window of a descriptor that is not open: %v, %v", w, err)
+		}
+		second, err := a.space.Register(lane.HostMemory, a.mem.Addr(), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second.ID() != 2 {
+			t.Errorf("the next window is number %d", second.ID())
+		}
+		await(t, "the next window", a, b, func() bool {
+			w, ok := b.peer.Window(2)
+			return ok && w.Size == 64
+		})
 	})
 }

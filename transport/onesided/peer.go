@@ -186,6 +186,16 @@ func (p *Peer) Window(id uint32) (r Remote, ok bool) {
 	return Remote{w.ID, w.Kind, w.Size}, true
 }
 
+// Gone reports whether a peer's window has ended. It is false too before this process has been told of the window.
+func (p *Peer) Gone(id uint32) bool {
+	if p.out == nil {
+		_, err := p.here(id)
+		return errors.Is(err, conn.ErrWindowGone)
+	}
+	w, known := p.out.Window(id)
+	return w == nil && known
+}
+
 // remote returns a peer's window, or the error of an operation on it.
 func (p *Peer) remote(id uint32) (*conn.RemoteWindow, error) {
 	w, known := p.out.Window(id)
@@ -198,22 +208,35 @@ func (p *Peer) remote(id uint32) (*conn.RemoteWindow, error) {
 	return nil, fmt.Errorf("%w: %v has no window %d, or this process has not been notified of it yet", fault.ErrUsage, p, id)
 }
 
-// bind registers a window of this process with both connections, and lets the peer put into it. A lost peer is left
-// out.
+// hold registers a window's memory with both connections. The memory of a lost peer is not needed.
 //
 // Preconditions: Space.mu is locked.
-func (p *Peer) bind(w *Window) error {
-	if p.Err() != nil {
-		return nil
-	}
+func (p *Peer) hold(w *Window) (*binding, error) {
 	b := &binding{}
+	if p.Err() != nil {
+		return b, nil
+	}
 	var err error
 	if b.source, err = w.in(p.out); err == nil {
-		if b.target, err = w.in(p.in); err == nil {
-			b.window, err = p.in.OpenWindow(w.id, b.target)
-		}
+		b.target, err = w.in(p.in)
 	}
-	if err != nil && p.out.Ended() == nil && p.in.Ended() == nil {
+	if err != nil && !p.over() {
+		return nil, errors.Join(err, p.release(b))
+	}
+	return b, nil
+}
+
+// bind lets the peer put into a window that hold has registered. A lost peer is left out.
+//
+// Preconditions: Space.mu is locked.
+func (p *Peer) bind(w *Window, b *binding) (err error) {
+	if b.source == nil {
+		return nil
+	}
+	if b.target != nil {
+		b.window, err = p.in.OpenWindow(w.id, b.target)
+	}
+	if err != nil && !p.over() {
 		return errors.Join(err, p.release(b))
 	}
 	p.mu.Lock()
@@ -224,6 +247,9 @@ func (p *Peer) bind(w *Window) error {
 	p.mu.Unlock()
 	return nil
 }
+
+// over reports whether one of the connections has ended.
+func (p *Peer) over() bool { return p.out.Ended() != nil || p.in.Ended() != nil }
 
 // release deregisters what a binding holds.
 func (p *Peer) release(b *binding) error {

@@ -47,7 +47,7 @@ func (s *Space) Self() *Peer { return s.self }
 // stay mapped until Window.Close has returned true.
 //
 // Windows are numbered from 1 in the order of their registration. Processes that register the same windows in the same
-// order know the windows of each other by the same numbers.
+// order know the windows of each other by the same numbers. A registration that fails takes no number.
 func (s *Space) Register(kind lane.MemoryKind, addr, length uintptr) (*Window, error) {
 	return s.register(&Window{kind: kind, base: addr, size: uint64(length), in: func(c memory) (*lane.Region, error) {
 		return c.RegMR(kind, addr, length)
@@ -85,13 +85,27 @@ func (s *Space) register(w *Window) (*Window, error) {
 	if s.last.Load() == lane.MaxWindow {
 		return nil, fmt.Errorf("%w: a space has at most %d windows in its life", fault.ErrUsage, lane.MaxWindow)
 	}
-	w.space, w.id = s, s.last.Add(1)
+	w.space = s
 	if err := w.registerLocally(); err != nil {
 		return nil, err
 	}
+	peers := *s.peers.Load()
+	held := make([]*binding, len(peers))
+	for i, p := range peers { // what may fail comes before any peer has heard of the window
+		b, err := p.hold(w)
+		if err != nil {
+			errs := []error{err}
+			for k := range i {
+				errs = append(errs, peers[k].release(held[k]))
+			}
+			return nil, errors.Join(append(errs, w.deregisterLocally())...)
+		}
+		held[i] = b
+	}
+	w.id = s.last.Add(1)
 	s.keep(w) // before a peer knows of the window
-	for _, p := range *s.peers.Load() {
-		if err := p.bind(w); err != nil {
+	for i, p := range peers {
+		if err := p.bind(w, held[i]); err != nil {
 			return nil, errors.Join(err, w.abandon())
 		}
 	}
@@ -131,7 +145,11 @@ func (s *Space) Connect(out *conn.Sender, in *conn.Receiver) (*Peer, error) {
 		if w.closing.Load() {
 			continue
 		}
-		if err := p.bind(w); err != nil {
+		b, err := p.hold(w)
+		if err == nil {
+			err = p.bind(w, b)
+		}
+		if err != nil {
 			return nil, errors.Join(err, p.close())
 		}
 	}
