@@ -51,7 +51,13 @@ func meshProperties(dev C.int, props *C.struct_mesh_properties) (r C.ncclResult_
 	if res != C.ncclSuccess {
 		return C.ncclResult_t(res)
 	}
-	*props = C.struct_mesh_properties{
+	*props = convert(&p)
+	return C.ncclSuccess
+}
+
+// convert returns the properties in C's form.
+func convert(p *ncclnet.Properties) C.struct_mesh_properties {
+	return C.struct_mesh_properties{
 		name:                intern(p.Name),
 		pciPath:             intern(p.PCIPath),
 		guid:                C.uint64_t(p.GUID),
@@ -71,7 +77,6 @@ func meshProperties(dev C.int, props *C.struct_mesh_properties) (r C.ncclResult_
 		railId:              C.int16_t(p.RailID),
 		planeId:             C.int16_t(p.PlaneID),
 	}
-	return C.ncclSuccess
 }
 
 func flag(b bool) C.int {

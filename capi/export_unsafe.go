@@ -4,6 +4,7 @@
 package main
 
 // #include "plugin.h"
+// #include "rma_abi.h"
 import "C"
 
 import (
@@ -17,6 +18,7 @@ const (
 	_ = uint(C.NCCL_NET_HANDLE_MAXSIZE-ncclnet.HandleSize) + uint(ncclnet.HandleSize-C.NCCL_NET_HANDLE_MAXSIZE)
 	_ = uint(C.MESH_MAX_RECVS-ncclnet.MaxRecvs) + uint(ncclnet.MaxRecvs-C.MESH_MAX_RECVS)
 	_ = uint(C.NCCL_PTR_HOST-ncclnet.NCCL_PTR_HOST) + uint(ncclnet.NCCL_PTR_HOST-C.NCCL_PTR_HOST)
+	_ = uint(C.NCCL_NET_SIGNAL_OP_ADD-ncclnet.NCCL_NET_SIGNAL_OP_ADD) + uint(ncclnet.NCCL_NET_SIGNAL_OP_ADD-C.NCCL_NET_SIGNAL_OP_ADD)
 	_ = uint(-1 - C.NCCL_NET_TRAFFIC_CLASS_UNDEF) // undefined is negative, which Init treats as no traffic class
 )
 
@@ -37,6 +39,29 @@ func meshConnect(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, sendComm *C.uint
 	wire := (*[ncclnet.HandleSize]byte)(unsafe.Pointer(handle))
 	h, res := plugin.Connect(ncclnet.Handle(ctx), int(dev), wire)
 	*sendComm = C.uintptr_t(h)
+	return C.ncclResult_t(res)
+}
+
+//export meshRmaListen
+func meshRmaListen(ctx C.uintptr_t, dev C.int, handle *C.uint8_t, listenComm *C.uintptr_t) (r C.ncclResult_t) {
+	defer caught("RMA listen", ctx, &r)
+	h, wire, res := plugin.RMAListen(ncclnet.Handle(ctx), int(dev))
+	if res == C.ncclSuccess {
+		*(*[ncclnet.HandleSize]byte)(unsafe.Pointer(handle)) = wire
+		*listenComm = C.uintptr_t(h)
+	}
+	return C.ncclResult_t(res)
+}
+
+//export meshRmaConnect
+func meshRmaConnect(handles **C.uint8_t, nranks, rank C.int, listenComm C.uintptr_t, collComm *C.uintptr_t) (r C.ncclResult_t) {
+	defer caught("RMA connect", listenComm, &r)
+	wires := make([]*[ncclnet.HandleSize]byte, max(nranks, 0))
+	for i := range wires {
+		wires[i] = (*[ncclnet.HandleSize]byte)(unsafe.Pointer(unsafe.Slice(handles, nranks)[i]))
+	}
+	h, res := plugin.RMAConnect(wires, int(rank), ncclnet.Handle(listenComm))
+	*collComm = C.uintptr_t(h)
 	return C.ncclResult_t(res)
 }
 

@@ -96,6 +96,31 @@ ncclResult_t meshTest(uintptr_t request, int *done, int *sizes);
 ncclResult_t meshCloseSend(uintptr_t sendComm);
 ncclResult_t meshCloseRecv(uintptr_t recvComm);
 ncclResult_t meshCloseListen(uintptr_t listenComm);
+ncclResult_t meshRmaInit(uintptr_t *ctx, int nccl_version, ncclDebugLogger_t logger);
+ncclResult_t meshRmaFinalize(uintptr_t ctx);
+ncclResult_t meshRmaDevices(int *ndev);
+ncclResult_t meshRmaProperties(int dev, struct mesh_properties *props);
+ncclResult_t meshRmaListen(uintptr_t ctx, int dev, uint8_t *handle, uintptr_t *listenComm);
+ncclResult_t meshRmaConnect(uint8_t **handles, int nranks, int rank, uintptr_t listenComm, uintptr_t *collComm);
+ncclResult_t meshRmaCreateContext(uintptr_t collComm, int nContexts, uintptr_t *rmaCtx);
+ncclResult_t meshRmaRegister(uintptr_t collComm, uintptr_t data, size_t size, int type, uintptr_t *mhandle);
+ncclResult_t meshRmaRegisterDmaBuf(uintptr_t collComm, uintptr_t data, size_t size, int type, uint64_t offset, int fd,
+				   uintptr_t *mhandle);
+ncclResult_t meshRmaDeregister(uintptr_t collComm, uintptr_t mhandle);
+ncclResult_t meshRmaDestroyContext(uintptr_t rmaCtx);
+ncclResult_t meshRmaCloseColl(uintptr_t collComm);
+ncclResult_t meshRmaCloseListen(uintptr_t listenComm);
+ncclResult_t meshRmaPut(uintptr_t rmaCtx, int context, uint64_t srcOff, uintptr_t srcMhandle, size_t size, uint64_t dstOff,
+			uintptr_t dstMhandle, uint32_t rank, uintptr_t *request);
+ncclResult_t meshRmaPutSignal(uintptr_t rmaCtx, int context, uint64_t srcOff, uintptr_t srcMhandle, size_t size, uint64_t dstOff,
+			      uintptr_t dstMhandle, uint32_t rank, uint64_t signalOff, uintptr_t signalMhandle,
+			      uint64_t signalValue, uint32_t signalOp, uintptr_t *request);
+ncclResult_t meshRmaGet(uintptr_t rmaCtx, int context, uint64_t remoteOff, uintptr_t remoteMhandle, size_t size,
+			uint64_t localOff, uintptr_t localMhandle, uint32_t rank, uintptr_t *request);
+ncclResult_t meshRmaFlush(uintptr_t rmaCtx, int context, uint32_t rank, uintptr_t *request);
+ncclResult_t meshRmaTest(uintptr_t collComm, uintptr_t request, int *done);
+ncclResult_t meshRmaProgress(uintptr_t rmaCtx);
+ncclResult_t meshRmaLastError(uintptr_t rmaCtx, int *failed);
 void meshSettle(void); /* waits for a short time until queued output is sent */
 /* Returns a struct mesh_tuner that is never freed, or 0 if NCCL decides alone. */
 uintptr_t meshTuner(size_t ranks, size_t nodes, ncclDebugLogger_t logger, int masked);

@@ -14,7 +14,7 @@ const useAfterFailure = 10 * time.Second
 const lostErrors = "NCCL goes on using a connection that has failed, as 2.26.2 to 2.27.7 do, which lose the errors of their network " +
 	"(NVIDIA/nccl#1822): the job will hang. End it; use an older or a newer NCCL"
 
-// A failure records which errors of a connection have been logged. NCCL may call many times until it is stopped, and
+// A failure records which errors of a connection or a group have been logged. NCCL may call many times until it is stopped, and
 // gets the same result each time.
 type failure struct {
 	mu     sync.Mutex
@@ -38,12 +38,12 @@ func (f *failure) record(text string, now time.Time) (isNew, tooLong bool) {
 	return isNew, tooLong
 }
 
-// failed logs an error of a connection, once, and returns its Result.
-func (n *Net) failed(c *comm, call string, err error) Result {
+// failed logs an error of a connection or a group, once, and returns its Result.
+func (n *Net) failed(f *failure, call string, err error) Result {
 	if err == nil {
 		return ncclSuccess
 	}
-	isNew, tooLong := c.failure.record(err.Error(), time.Now())
+	isNew, tooLong := f.record(err.Error(), time.Now())
 	if tooLong {
 		n.log.Warn(lostErrors)
 	}

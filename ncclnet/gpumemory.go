@@ -110,13 +110,25 @@ func (m *mesh) checkType(ptrType, bit int) error {
 // bypass returns a warning where NCCL may send data of GPUs by its own RDMA code, which knows nothing of the mesh's cables: its one-sided
 // back ends, which NCCL offers from 2.29.7 on beside any network plugin where GPUs can use RDMA with memory of CUDA's virtual memory
 // management. It returns "" where there is no such danger.
+//
+// Where the mesh offers one-sided communication itself, NCCL from 2.30.7 on takes that for its host RMA and for its GIN proxy, but still prefers
+// GPU-initiated networking that its own code does without a proxy, if the adapters can.
 func (m *mesh) bypass(c Caller, getenv func(string) string) string {
 	if !m.gpu.GPUDirectRDMAWithVMM || m.device.TCP || c.Version < nccl2_29_7 {
 		return ""
 	}
+	set := func(name string) string { return strings.TrimSpace(getenv(name)) }
+	if m.offersRMA() && c.Version >= nccl2_30_7 {
+		switch set("NCCL_GIN_TYPE") {
+		case "0", "2":
+			return ""
+		}
+		return "GPU-initiated networking that adapters do without a proxy (GDAKI), which NCCL prefers where they can, does not use the mesh and may choose " +
+			"cables that do not lead to the peer: NCCL_GIN_TYPE=2 makes NCCL use its proxy, which uses the mesh"
+	}
 	var open []string
 	for _, name := range []string{"NCCL_GIN_TYPE", "NCCL_NUM_RMA_CTX"} {
-		if strings.TrimSpace(getenv(name)) != "0" {
+		if set(name) != "0" {
 			open = append(open, name+"=0")
 		}
 	}

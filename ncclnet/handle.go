@@ -61,6 +61,13 @@ const (
 	kindRecv    kind = 5
 	kindRegion  kind = 6
 
+	// Kinds of the RMA interface, whose requests have numbers of their own.
+	kindRMAContext kind = 7
+	kindRMAListen  kind = 8
+	kindRMAGroup   kind = 9
+	kindRMASeries  kind = 10
+	kindRMAWindow  kind = 11
+
 	// kindRequest is added to the kind of the connection that a request belongs to.
 	kindRequest kind = 8
 )
@@ -79,6 +86,16 @@ func (k kind) String() string {
 		return "recvComm"
 	case kindRegion:
 		return "mhandle"
+	case kindRMAContext:
+		return "RMA context"
+	case kindRMAListen:
+		return "RMA listenComm"
+	case kindRMAGroup:
+		return "collComm"
+	case kindRMASeries:
+		return "rmaCtx"
+	case kindRMAWindow:
+		return "symmetric mhandle"
 	case kindRequest | kindSend:
 		return "send request"
 	case kindRequest | kindRecv:

@@ -18,7 +18,7 @@ import (
 // Name is the network's name, as in NCCL_NET=mesh.
 const Name = "Mesh"
 
-// A Net is the network plugin and the tuner plugin of one process.
+// A Net is the network plugin, the RMA plugin and the tuner plugin of one process.
 type Net struct {
 	process *Process
 	log     *slog.Logger
@@ -29,6 +29,12 @@ type Net struct {
 	sends    table[sendComm]
 	recvs    table[recvComm]
 	regions  table[region]
+
+	rmaContexts table[rmaContext]
+	rmaListens  table[rmaListen]
+	rmaGroups   table[rmaGroup]
+	rmaSeries   table[rmaSeries]
+	rmaWindows  table[rmaWindow]
 
 	sharing turn.Turn     // held while the shared context is made
 	shared  atomic.Uint64 // the context of callers without one; 0: none
@@ -61,6 +67,12 @@ func New(p *Process) *Net {
 		sends:    table[sendComm]{kind: kindSend},
 		recvs:    table[recvComm]{kind: kindRecv},
 		regions:  table[region]{kind: kindRegion},
+
+		rmaContexts: table[rmaContext]{kind: kindRMAContext},
+		rmaListens:  table[rmaListen]{kind: kindRMAListen},
+		rmaGroups:   table[rmaGroup]{kind: kindRMAGroup},
+		rmaSeries:   table[rmaSeries]{kind: kindRMASeries},
+		rmaWindows:  table[rmaWindow]{kind: kindRMAWindow},
 	}
 }
 
@@ -170,14 +182,21 @@ func (n *Net) resultTo(log *slog.Logger, up int, call string, err error) Result 
 	return r
 }
 
-// Panicked reports a panic that was caught in a call for h. If h is a connection, or a request of one, the connection
+// Panicked reports a panic that was caught in a call for h. If h is a connection, or a request of one, or a group or a context of one, that
 // fails, because the panic may have left its state inconsistent.
 func (n *Net) Panicked(call string, h Handle, value any, stack []byte) Result {
 	p := &guard.Panic{Value: value, Stack: stack}
+	why := fmt.Errorf("%w: %s: %w", fault.ErrInternal, call, p)
 	if k := h.kind() &^ kindRequest; k == kindSend || k == kindRecv {
 		if c, err := n.comm(h.comm()); err == nil {
-			c.memory.Fail(fmt.Errorf("%w: %s: %w", fault.ErrInternal, call, p))
+			c.memory.Fail(why)
 		}
+	}
+	if s := n.rmaSeries.get(h); s != nil {
+		h = s.group.handle
+	}
+	if g := n.rmaGroups.get(h); g != nil {
+		g.Fail(why)
 	}
 	return n.result(call, fmt.Errorf("%w: %s", fault.ErrInternal, p.Report()))
 }

@@ -35,7 +35,7 @@ func (n *Net) Isend(comm Handle, addr uintptr, size int, tag int32, mr Handle, s
 	}
 	q, err := c.conn.Isend(addr, size, tag, r)
 	if q == nil || err != nil {
-		return 0, n.failed(&c.comm, "isend", err)
+		return 0, n.failed(&c.failure, "isend", err)
 	}
 	h := c.posted(q)
 	if c.profiler != nil && step != 0 {
@@ -72,7 +72,7 @@ func (n *Net) Irecv(comm Handle, bufs []Buffer) (Handle, Result) {
 	}
 	q, err := c.conn.Irecv(c.bufs[:len(bufs)])
 	if q == nil || err != nil {
-		return 0, n.failed(&c.comm, "irecv", err)
+		return 0, n.failed(&c.failure, "irecv", err)
 	}
 	h := c.posted(q)
 	if c.profiler != nil {
@@ -89,7 +89,7 @@ func (n *Net) Test(h Handle, sizes *Sizes) (done bool, r Result) {
 		return false, n.result("test", err)
 	}
 	if done, err = q.Test(sizes); err != nil {
-		return false, n.failed(c, "test", err)
+		return false, n.failed(&c.failure, "test", err)
 	}
 	return done, ncclSuccess
 }
@@ -116,7 +116,7 @@ func (n *Net) Iflush(comm Handle, bufs []Buffer) (Handle, Result) {
 		}
 		q, err := c.conn.Iflush(conn.Buffer{Addr: b.Addr, Size: b.Size, Region: r})
 		if q == nil || err != nil {
-			return 0, n.failed(&c.comm, "iflush", err)
+			return 0, n.failed(&c.failure, "iflush", err)
 		}
 		return c.posted(q), ncclSuccess
 	}

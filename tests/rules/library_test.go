@@ -111,6 +111,7 @@ func TestLibraryExportsTheVtables(t *testing.T) {
 		want := map[string]uint64{
 			"ncclNetPlugin_v5": 16, "ncclNetPlugin_v6": 17, "ncclNetPlugin_v7": 19, "ncclNetPlugin_v8": 19,
 			"ncclNetPlugin_v9": 20, "ncclNetPlugin_v10": 20, "ncclNetPlugin_v11": 22, "ncclNetPlugin_v12": 22,
+			"ncclRmaPlugin_v13": 21, "ncclRmaPlugin_v14": 21, "ncclRmaPlugin_v15": 21,
 			"ncclTunerPlugin_v2": 4, "ncclTunerPlugin_v3": 4, "ncclTunerPlugin_v4": 4, "ncclTunerPlugin_v5": 4,
 			"ncclTunerPlugin_v6": 5,
 		}

@@ -19,7 +19,7 @@ const module = "ncclmesh"
 // imports says what each package may import beside the standard library; tests
 // are free. A new edge is a decision: it belongs here, and in the review.
 var imports = map[string][]string{
-	"capi":                          {"C", "capi/host", "ncclnet", "transport/board", "transport/lane", "tuner"},
+	"capi":                          {"C", "capi/host", "ncclnet", "ncclnet/rma", "transport/board", "transport/lane", "tuner"},
 	"capi/host":                     {"C", "transport/forkfd"},
 	"capi/library":                  {"C", "capi/host", "comm", "comm/fifo", "handshake", "transport", "transport/fault", "transport/lane", "transport/onesided"},
 	"comm":                          {"comm/bootstrap", "comm/fifo", "comm/pace", "cuda", "guard", "handshake", "ibv", "ncclnet/config", "printable", "transport", "transport/conn", "transport/fault", "transport/lane", "transport/onesided", "transport/stage", "transport/turn"},
