@@ -26,7 +26,7 @@ static void run_all(struct job *job)
 
 	snprintf(list, sizeof list, "%s", job->opt.work);
 	for (char *rest = list, *name; (name = strtok_r(rest, ",", &rest));) {
-		bool alone = !strcmp(name, "contract") || !strcmp(name, "tuner") || !strcmp(name, "storm"); /* opens and closes for itself */
+		bool alone = !strcmp(name, "contract") || !strcmp(name, "tuner") || !strcmp(name, "storm") || !strncmp(name, "rma", 3); /* opens and closes for itself */
 
 		if (open == alone) {
 			if (alone)
@@ -41,6 +41,10 @@ static void run_all(struct job *job)
 			work_tuner(job);
 		else if (!strcmp(name, "storm"))
 			work_storm(job);
+		else if (!strcmp(name, "rma"))
+			work_rma(job);
+		else if (!strcmp(name, "rmadie"))
+			work_rmadie(job);
 		else if (!strcmp(name, "idle"))
 			work_idle(job);
 		else if (!strcmp(name, "soak"))

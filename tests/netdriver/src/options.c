@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "plugin.h"
+#include "rma_abi.h"
 
 static const char help[] =
 "netdriver - stands in for NCCL: loads a network plugin and drives it as NCCL does\n"
@@ -26,7 +27,7 @@ static const char help[] =
 "Work\n"
 "  --work LIST            of allreduce, allgather, alltoall, sendrecv, tree (an allreduce), doubling (an\n"
 "                         allgather), latency, soak, contract, tuner, die, storm,\n"
-"                         idle (nothing, with connections open)\n"
+"                         idle (nothing, with connections open), rma, rmadie\n"
 "                         (default allreduce,allgather,alltoall,sendrecv)\n"
 "  --min, --max BYTES     smallest and largest size (8, 16M); K, M and G are understood\n"
 "  --factor F             from a size to the next (2)\n"
@@ -48,6 +49,11 @@ static const char help[] =
 "  --until FILE           soak, idle, collectives: again and again until there is such a file\n"
 "  --reopen ROUNDS        soak: after so many rounds of messages all communicators are closed and opened again (16)\n"
 "  --progress ROUNDS      soak: how often it says how far it is (every 5 seconds)\n"
+"\n"
+"rma: one-sided communication as NCCL's host RMA and its GIN proxy call for it; rmadie: one rank kills itself meanwhile\n"
+"  --rma VERSION          of ncclRmaPlugin: newest (default), or one of v13 to v15; none: it must have no devices\n"
+"  --windows KIND         what lies in memory of --memory's kind: all (default), data, or nothing (host)\n"
+"  --messages N           of each rank to each, in each context and phase (60)\n"
 "\n"
 "storm: connections come and go; a while later it says what memory and threads the process still holds\n"
 "  --connections N        how many (1500)\n"
@@ -147,11 +153,35 @@ static enum memory_kind memory(const char *name, const char *value)
 	refuse(name, value, "host, cuda or dmabuf is wanted");
 }
 
+static int rma(const char *value)
+{
+	int version = 0;
+
+	if (!strcmp(value, "newest"))
+		return 0;
+	if (!strcmp(value, "none"))
+		return -1;
+	if (sscanf(value, "v%d", &version) != 1 || version < RMA_OLDEST || version > RMA_NEWEST)
+		refuse("rma", value, "newest, v13 to v15 or none is wanted");
+	return version;
+}
+
+static enum windows windows(const char *value)
+{
+	static const char *const kinds[] = {[WINDOWS_ALL] = "all", [WINDOWS_DATA] = "data", [WINDOWS_HOST] = "host"};
+
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (!strcmp(value, kinds[i]))
+			return (enum windows)i;
+	refuse("windows", value, "all, data or host is wanted");
+}
+
 static void check_work(const char *list)
 {
 	static const char *const known[] = {"allreduce", "allgather", "alltoall", "sendrecv",
 	                                    "tree",      "doubling",  "latency",  "soak",     "contract",
-	                                    "tuner",     "die",       "storm",    "idle"};
+	                                    "tuner",     "die",       "storm",    "idle",     "rma",
+	                                    "rmadie"};
 	char copy[256];
 
 	snprintf(copy, sizeof copy, "%s", list);
@@ -166,7 +196,7 @@ static void check_work(const char *list)
 }
 
 enum {
-	PLUGIN = 1, API, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
+	PLUGIN = 1, API, RMA, WINDOWS, RANK, NRANKS, RENDEZVOUS, RENDEZVOUS_FD, SPAWN, SPAWN_ENV, NODEID_ENV, WORK, MIN, MAX,
 	FACTOR, ITERS, WARMUP, CHECK, MEMORY, LIBCUDA, PROFILE, COMMS, CHANNELS, DEPTH, CHUNK, SEED, DURATION, MESSAGES, UNTIL, REOPEN, PROGRESS, CONNECTIONS, TOGETHER,
 	BAD_ENV, DIE_RANK,
 	DIE_LIMIT, ORPHANS, EARLY_ORPHANS, OPEN_FILES, JSON, TIMEOUT, MAX_CALL, HELP,
@@ -175,6 +205,8 @@ enum {
 static const struct option names[] = {
 	{"plugin", required_argument, NULL, PLUGIN},
 	{"api", required_argument, NULL, API},
+	{"rma", required_argument, NULL, RMA},
+	{"windows", required_argument, NULL, WINDOWS},
 	{"rank", required_argument, NULL, RANK},
 	{"nranks", required_argument, NULL, NRANKS},
 	{"rendezvous", required_argument, NULL, RENDEZVOUS},
@@ -229,6 +261,8 @@ static void set(struct options *o, int option, const char *name, const char *val
 	switch (option) {
 	case PLUGIN: o->plugin = value; break;
 	case API: o->api = api(value); break;
+	case RMA: o->rma = rma(value); break;
+	case WINDOWS: o->windows = windows(value); break;
 	case RANK: o->rank = whole(name, value, 0, 1023); break;
 	case NRANKS: o->nranks = whole(name, value, 1, 1024); break;
 	case RENDEZVOUS: o->rendezvous = value; break;

@@ -9,9 +9,14 @@
 
 enum { MAX_SPAWN_ENV = 64, MAX_BAD_ENV = 16 };
 
+/* Which windows of rma lie in memory of --memory's kind; the others lie in the host's. */
+enum windows { WINDOWS_ALL, WINDOWS_DATA, WINDOWS_HOST };
+
 struct options {
 	const char *plugin;
 	int api; /* 0: the newest */
+	int rma; /* the same, of the RMA interface; -1: there must be none */
+	enum windows windows;
 	int rank, nranks;
 	const char *rendezvous;
 	int rendezvous_fd;

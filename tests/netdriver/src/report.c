@@ -126,6 +126,15 @@ void report_soak(struct job *job, double elapsed, long messages, double bytes, l
 	        messages, bytes, (unsigned long long)job->opt.seed, wrong_count);
 }
 
+void report_rma(struct job *job, int version, double elapsed, long messages, double bytes, long wrong_count)
+{
+	if (job->opt.rank)
+		return;
+	fprintf(log_out(), "# rma v%d: %.1f s, %ld messages, %.1f MB, #wrong %ld\n", version, elapsed, messages, bytes / 1e6, wrong_count);
+	fprintf(item(job->report, "rma"), ", \"version\": %d, \"seconds\": %.3f, \"messages\": %ld, \"bytes\": %.0f, \"wrong\": %ld}",
+	        version, elapsed, messages, bytes, wrong_count);
+}
+
 void report_case(struct job *job, const char *name, const char *verdict, const char *detail)
 {
 	FILE *f;

@@ -23,6 +23,7 @@ void report_table_end(struct job *job);
 
 void report_latency(struct job *job, int peer, size_t size, double median_us, double p99_us, double most_us);
 void report_soak(struct job *job, double elapsed, long messages, double bytes, long wrong);
+void report_rma(struct job *job, int version, double elapsed, long messages, double bytes, long wrong);
 void report_case(struct job *job, const char *name, const char *verdict, const char *detail);
 void report_death(struct job *job, double slowest_ms);
 

@@ -19,6 +19,10 @@ bool work_over(const struct job *job);
 /* work_die ends every rank's process: one by SIGKILL, the others with their verdict. */
 _Noreturn void work_die(struct job *job);
 
+/* work_rma plays NCCL's host RMA and its GIN proxy; work_rmadie ends a rank meanwhile, as work_die does. */
+void work_rma(struct job *job);
+_Noreturn void work_rmadie(struct job *job);
+
 /* contract_before runs the cases that need a process which has not loaded the plugin yet;
  * work_contract the others. */
 void contract_before(struct job *job);
