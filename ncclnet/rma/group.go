@@ -64,6 +64,7 @@ func Connect(c Config) (*Group, error) {
 	if g.polls == 0 {
 		g.polls = 20000
 	}
+	g.space.UseCopier(c.Transport.Copier())
 	for r := range g.links {
 		g.links[r].init(g, r)
 	}

@@ -19,9 +19,9 @@ func TestRMAVersions(t *testing.T) {
 		windows string
 		sample  bool
 	}{
-		{gpuBoth, 15, "host", true},
-		{gpuAddress, 14, "host", true},
-		{gpuDMABuf, 13, "host", false},
+		{gpuBoth, 15, "all", true},
+		{gpuAddress, 14, "all", true},
+		{gpuDMABuf, 13, "host", true},
 	} {
 		t.Run(fmt.Sprintf("%v v%d %s", tt.gpu, tt.version, tt.windows), func(t *testing.T) {
 			if !tt.sample {
