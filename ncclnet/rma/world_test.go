@@ -26,6 +26,7 @@ import (
 type mesh struct {
 	*world.World
 	t      *testing.T
+	rdma   bool
 	cables []*world.Cable
 	ranks  []*rank
 	log    lines
@@ -36,6 +37,7 @@ type rank struct {
 	m         *mesh
 	number    int
 	process   *world.Process
+	killed    bool
 	clock     clock.Clock
 	transport *transport.Transport
 	listener  *transport.Listener
@@ -70,7 +72,7 @@ func onMesh(t *testing.T, shape string, rdma bool, f func(m *mesh)) {
 	seed := fnv.New64a()
 	_, _ = seed.Write([]byte(t.Name()))
 	bus.Run(t, seed.Sum64(), func(t *testing.T, b *bus.Bus) {
-		m := &mesh{World: world.New(t, b), t: t}
+		m := &mesh{World: world.New(t, b), t: t, rdma: rdma && len(shapes[shape]) > 0}
 		n := 1
 		for _, c := range shapes[shape] {
 			n = max(n, c[0]+1, c[1]+1)
@@ -87,13 +89,15 @@ func onMesh(t *testing.T, shape string, rdma bool, f func(m *mesh)) {
 		for i, machine := range machines {
 			m.ranks = append(m.ranks, m.start(i, machine))
 		}
+		defer func() {
+			for _, r := range m.ranks {
+				r.end()
+			}
+			if t.Failed() {
+				t.Log(m.log.text.String())
+			}
+		}()
 		f(m)
-		for _, r := range m.ranks {
-			r.end()
-		}
-		if t.Failed() {
-			t.Log(m.log.text.String())
-		}
 	})
 }
 
@@ -117,16 +121,18 @@ func (m *mesh) start(i int, machine *world.Machine) *rank {
 
 // end closes what the rank has open, and fails the test if something of it is left.
 func (r *rank) end() {
-	if r.process == nil { // it was killed
+	var errs []error
+	if r.group != nil {
+		errs = append(errs, r.group.Close())
+	}
+	errs = append(errs, r.transport.Close())
+	if r.mem != nil {
+		errs = append(errs, r.mem.Free())
+	}
+	if r.killed { // all that it does fails
 		return
 	}
-	if r.group != nil {
-		r.check(r.group.Close())
-	}
-	r.check(r.transport.Close())
-	if r.mem != nil {
-		r.check(r.mem.Free())
-	}
+	r.check(errors.Join(errs...))
 	r.m.await("the end of what rank "+fmt.Sprint(r.number)+" has open", func() bool { return len(r.process.Open()) == 0 })
 }
 
@@ -140,7 +146,7 @@ func (r *rank) check(err error) {
 func (m *mesh) await(what string, f func() bool) {
 	for begun := time.Now(); !f(); m.Clock.Sleep(20 * time.Microsecond) {
 		if time.Since(begun) > 10*time.Minute {
-			m.t.Fatalf("waited too long for %s\n%s", what, m.log.text.String())
+			m.t.Fatalf("waited too long for %s", what)
 		}
 	}
 }
@@ -162,7 +168,7 @@ func (m *mesh) each(f func(r *rank) error) {
 		all = append(all, <-errs)
 	}
 	if err := errors.Join(all...); err != nil {
-		m.t.Fatalf("%v\n%s", err, m.log.text.String())
+		m.t.Fatal(err)
 	}
 }
 
@@ -180,10 +186,14 @@ func (m *mesh) handles() (all []handshake.Handle) {
 
 // connect connects a rank with the others.
 func (r *rank) connect(handles []handshake.Handle) (err error) {
-	r.group, err = rma.Connect(rma.Config{
+	c := rma.Config{
 		Transport: r.transport, Listener: r.listener, Handles: handles, Rank: r.number, Clock: r.clock,
 		Log: slog.New(slog.NewTextHandler(&r.m.log, nil)).With("rank", r.number), Polls: 10,
-	})
+	}
+	if r.m.rdma {
+		c.Copier = r.transport.Copier()
+	}
+	r.group, err = rma.Connect(c)
 	if err == nil {
 		err = r.listener.Close() // NCCL closes it at once
 	}
@@ -232,7 +242,7 @@ func (r *rank) await(what string, q rma.Request) {
 	r.m.await(what, func() bool {
 		done, err := r.group.Test(q)
 		if err != nil {
-			r.m.t.Fatalf("rank %d: %s: %v\n%s", r.number, what, err, r.m.log.text.String())
+			r.m.t.Fatalf("rank %d: %s: %v", r.number, what, err)
 		}
 		return done
 	})
