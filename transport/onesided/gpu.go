@@ -108,9 +108,21 @@ func (p *Peer) copyHere(to *Window, toOff uint64, from *Window, fromOff, size ui
 		p.undo(o)
 		return 0, err
 	}
+	p.copied = o.task
 	if about != nil { // the processor changes the word when the copy is done
 		o.local, o.msg = about, message{offset: s.Offset, value: s.Value, what: uint32(s.Do)}
 	}
+	return Op(o.number), nil
+}
+
+// signalLater begins a signal within the process into host memory, which waits for the copies before it. It returns 0 if that cannot begin now.
+func (p *Peer) signalLater(about *Window, s *Signal) (Op, error) {
+	o := p.begin(nil)
+	if o == nil {
+		return 0, nil
+	}
+	p.toPost = p.next
+	o.task, o.local, o.msg = p.copied, about, message{offset: s.Offset, value: s.Value, what: uint32(s.Do)}
 	return Op(o.number), nil
 }
 

@@ -172,3 +172,67 @@ func TestNoCopier(t *testing.T) {
 		}
 	})
 }
+
+// Within the process, a signal into host memory comes after the copies of GPU memory that were put before it, and after the signals before it.
+func TestSelfSignalsAfterCopies(t *testing.T) {
+	overGPU(t, func(t *testing.T, a, b *gpuSide) {
+		m, host := transporttest.Memory(t, 4096)
+		words, err := a.space.Register(lane.HostMemory, m.Addr(), 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := words.Word(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := words.Word(8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		self := a.space.Self()
+		const n = 1 << 20
+		for i := range uint64(10) {
+			transporttest.Fill(a.b[:n], int(i))
+			var ops []onesided.Op
+			begin := func(op onesided.Op, err error) {
+				if op == 0 || err != nil {
+					t.Fatal(op, err)
+				}
+				ops = append(ops, op)
+			}
+			begin(self.Put(1, n, a.window, 0, n))
+			begin(self.Signal(onesided.Signal{Window: words.ID(), Do: onesided.SignalInc, Offset: 0}))
+			begin(self.PutSignal(words.ID(), 64, words, 128, 8, onesided.Signal{Window: words.ID(), Do: onesided.SignalInc, Offset: 8}))
+			await(t, "the signals", &a.side, &b.side, func() bool {
+				if f, s := first.Load(), second.Load(); f < s {
+					t.Fatalf("the second signal, %d, is seen before the first, %d", s, f)
+				}
+				return first.Load() == i+1 && (bytes.Equal(a.b[:n], a.b[n:2*n]) || fail(t, "the bytes are not there when the signal is seen")) && second.Load() == i+1
+			})
+			for _, op := range ops {
+				await(t, "an operation", &a.side, &b.side, func() bool {
+					ok, err := self.Done(op)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return ok
+				})
+			}
+		}
+		if ended, err := words.Close(); err != nil {
+			t.Error(err)
+		} else if !ended {
+			await(t, "the end of the window", &a.side, &b.side, func() bool {
+				ended, err := words.Close()
+				return ended || err != nil
+			})
+		}
+		clear(host)
+	})
+}
+
+func fail(t *testing.T, why string) bool {
+	t.Helper()
+	t.Fatal(why)
+	return false
+}

@@ -7,6 +7,7 @@ import (
 
 	"ncclmesh/ibv"
 	"ncclmesh/transport/conn"
+	"ncclmesh/transport/copier"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/lane"
 )
@@ -33,11 +34,12 @@ type Peer struct {
 	bindings map[*Window]*binding
 	gpu      *binding // of a window in GPU memory, or nil
 
-	ops    [MaxOps]op // by number
-	next   uint64     // number of the next operation
-	toPost uint64     // number of the first operation that is not posted completely
-	oldest uint64     // number of the first operation that is not done
-	gets   int        // gets outstanding
+	ops    [MaxOps]op  // by number
+	next   uint64      // number of the next operation
+	toPost uint64      // number of the first operation that is not posted completely
+	oldest uint64      // number of the first operation that is not done
+	gets   int         // gets outstanding
+	copied copier.Task // the last one of an operation of this process on itself
 
 	mem       *ibv.Memory // of messages
 	slots     []byte      // of messages to the peer

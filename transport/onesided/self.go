@@ -45,9 +45,13 @@ func (p *Peer) putHere(dst uint32, dstOff uint64, src *Window, srcOff, size uint
 	if src != nil {
 		copyMemory(to.base+uintptr(dstOff), src.base+uintptr(srcOff), size)
 	}
-	if s != nil {
-		about.change(s.Do, s.Offset, s.Value)
+	if s == nil {
+		return p.doneHere(), nil
 	}
+	if p.oldest < p.next { // copies before it, and signals behind those, are not done
+		return p.signalLater(about, s)
+	}
+	about.change(s.Do, s.Offset, s.Value)
 	return p.doneHere(), nil
 }
 
