@@ -531,6 +531,7 @@ void work_rma(struct job *job)
 		return;
 	}
 	for (int phase = 0; phase < PHASES; phase++) {
+		say("GIN: phase %d begins", phase);
 		for (bool over[2] = {false}; !over[0] || !over[1];) {
 			bool moved = false;
 
@@ -599,6 +600,19 @@ static double judge(struct side *s, uint64_t death)
 	return slowest;
 }
 
+/* probe queues a signal to the dead rank where nothing is outstanding that could fail. */
+static void probe(struct side *s)
+{
+	for (int i = 0; i < s->contexts * ranks(s); i++) {
+		struct flow *f = &s->flows[i];
+		struct rma_queue *q = rma_thread_queue(&s->thread, f->context, f->peer);
+		struct rma_call call = signal_call(s, f, shared(s), 1);
+
+		if (f->peer == s->job->opt.die_rank && atomic_load(&q->queued) == atomic_load(&q->completed))
+			push(s, RMA_PUT, &call, NULL);
+	}
+}
+
 /* told: all queues to the dead rank have failed. */
 static bool told(const struct side *s)
 {
@@ -637,6 +651,8 @@ _Noreturn void work_rmadie(struct job *job)
 		if (death) {
 			double ms = (double)(now_ns() - death) / 1e6;
 
+			for (int i = 0; i < 2; i++)
+				probe(&p.sides[i]);
 			over = ms >= job->opt.die_limit_ms || (ms >= 1000 && told(&p.sides[0]) && told(&p.sides[1]));
 		}
 		if (moved) {
