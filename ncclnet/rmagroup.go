@@ -69,7 +69,7 @@ func (n *Net) rmaConnect(wires []*[HandleSize]byte, rank int, listen Handle) (Ha
 		}
 	}
 	group, err := rma.Connect(rma.Config{
-		Transport: c.net, Listener: l.listener, Handles: handles, Rank: rank, Copier: c.net.Copier(), Clock: n.process.host.Machine.Clock, Log: n.log,
+		Transport: c.net, Listener: l.listener, Handles: handles, Rank: rank, Clock: n.process.host.Machine.Clock, Log: n.log,
 	})
 	if err != nil {
 		return 0, err

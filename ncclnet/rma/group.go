@@ -11,7 +11,6 @@ import (
 	"ncclmesh/handshake"
 	"ncclmesh/transport"
 	"ncclmesh/transport/clock"
-	"ncclmesh/transport/copier"
 	"ncclmesh/transport/fault"
 	"ncclmesh/transport/onesided"
 )
@@ -25,7 +24,6 @@ type Config struct {
 	Listener  *transport.Listener // of this rank, with its handle in Handles; it stays the caller's
 	Handles   []handshake.Handle  // of the listeners of all ranks
 	Rank      int                 // of the caller
-	Copier    *copier.Copier      // of the transport, for windows in GPU memory; nil: there are none
 	Clock     clock.Clock
 	Log       *slog.Logger
 
@@ -66,9 +64,7 @@ func Connect(c Config) (*Group, error) {
 	if g.polls == 0 {
 		g.polls = 20000
 	}
-	if c.Copier != nil {
-		g.space.UseCopier(c.Copier)
-	}
+	g.space.UseCopier(c.Transport.Copier())
 	for r := range g.links {
 		g.links[r].init(g, r)
 	}

@@ -26,7 +26,6 @@ import (
 type mesh struct {
 	*world.World
 	t      *testing.T
-	rdma   bool
 	cables []*world.Cable
 	ranks  []*rank
 	log    lines
@@ -72,7 +71,7 @@ func onMesh(t *testing.T, shape string, rdma bool, f func(m *mesh)) {
 	seed := fnv.New64a()
 	_, _ = seed.Write([]byte(t.Name()))
 	bus.Run(t, seed.Sum64(), func(t *testing.T, b *bus.Bus) {
-		m := &mesh{World: world.New(t, b), t: t, rdma: rdma && len(shapes[shape]) > 0}
+		m := &mesh{World: world.New(t, b), t: t}
 		n := 1
 		for _, c := range shapes[shape] {
 			n = max(n, c[0]+1, c[1]+1)
@@ -186,14 +185,10 @@ func (m *mesh) handles() (all []handshake.Handle) {
 
 // connect connects a rank with the others.
 func (r *rank) connect(handles []handshake.Handle) (err error) {
-	c := rma.Config{
+	r.group, err = rma.Connect(rma.Config{
 		Transport: r.transport, Listener: r.listener, Handles: handles, Rank: r.number, Clock: r.clock,
 		Log: slog.New(slog.NewTextHandler(&r.m.log, nil)).With("rank", r.number), Polls: 10,
-	}
-	if r.m.rdma {
-		c.Copier = r.transport.Copier()
-	}
-	r.group, err = rma.Connect(c)
+	})
 	if err == nil {
 		err = r.listener.Close() // NCCL closes it at once
 	}

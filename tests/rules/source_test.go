@@ -28,7 +28,7 @@ var imports = map[string][]string{
 	"comm/pace":                     {"transport/clock"},
 	"ncclnet":                       {"cuda", "guard", "handshake", "ncclnet/config", "ncclnet/gpudirect", "ncclnet/rma", "printable", "transport", "transport/clock", "transport/fault", "transport/lane", "transport/conn", "transport/topology", "transport/turn", "tuner"},
 	"ncclnet/gpudirect":             {"cuda"},
-	"ncclnet/rma":                   {"guard", "handshake", "ibv", "transport", "transport/clock", "transport/conn", "transport/copier", "transport/fault", "transport/lane", "transport/onesided"},
+	"ncclnet/rma":                   {"guard", "handshake", "ibv", "transport", "transport/clock", "transport/conn", "transport/fault", "transport/lane", "transport/onesided"},
 	"ncclnet/config":                {"handshake", "ncclnet/gpudirect", "transport", "transport/discovery", "transport/lane/tcp", "transport/sock", "transport/topology", "tuner"},
 	"tuner":                         {},
 	"transport":                     {"guard", "handshake", "ibv", "printable", "random", "transport/conn", "transport/clock", "transport/control", "transport/copier", "transport/threads", "transport/dataport", "transport/fault", "transport/discovery", "transport/lane", "transport/lane/tcp", "transport/lane/verbs", "transport/limit", "transport/overlay", "transport/path", "transport/relay", "transport/sock", "transport/stats", "transport/topology", "transport/window", sysUnix},

@@ -480,6 +480,22 @@ struct play {
 	struct side sides[2];
 };
 
+/* describe says where a play stands. */
+static void describe(void *arg)
+{
+	struct play *p = arg;
+
+	for (int i = 0; i < 2; i++)
+		for (int k = 0; p->sides[i].thread.queues && k < p->sides[i].contexts * ranks(&p->sides[i]); k++) {
+			struct side *s = &p->sides[i];
+			struct flow *f = &s->flows[k];
+			struct rma_queue *q = &s->thread.queues[k];
+
+			say("%s, context %d, rank %d: sent %lu, acknowledged %lu, received %lu; operations: %lu queued, %lu issued, %lu completed", name(s),
+			    f->context, f->peer, f->sent, f->acknowledged, f->received, atomic_load(&q->queued), q->issued, atomic_load(&q->completed));
+		}
+}
+
 /* play_open returns false if the interface is not to be there. */
 static bool play_open(struct job *job, struct play *p)
 {
@@ -504,6 +520,7 @@ static bool play_open(struct job *job, struct play *p)
 		die("the RMA interface has %d devices and the network %d", ndev, job->ndev);
 	check_call(rma_init(&p->rma, &p->sides[1].init, id), "RMA init"); /* NCCL's GIN proxy borrows the function */
 	check_properties(job, &p->rma, &depth);
+	watchdog_describe(describe, p);
 	side_open(&p->sides[0], depth, p->net); /* NCCL 2.30.7 gives connect the network's context */
 	side_open(&p->sides[1], depth, NULL);
 	return true;
@@ -511,6 +528,7 @@ static bool play_open(struct job *job, struct play *p)
 
 static void play_close(struct job *job, struct play *p)
 {
+	watchdog_describe(NULL, NULL);
 	side_close(&p->sides[1]);
 	side_close(&p->sides[0]);
 	plugin_fini(job, p->net);
