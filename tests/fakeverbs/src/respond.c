@@ -184,9 +184,12 @@ static int read_region(const struct qp *qp, struct shm_qp *peer, const struct li
 	memcpy(before, first, n);
 	err = copy_read(peer, mine->span, mine->n, &at, 1);
 	memcpy(after, first, n);
-	if (!err && late_hold(fake.proc, qp->s->device, (uint64_t)first, after, n, delay))
-		memcpy(first, before, n);
-	return err;
+	if (err)
+		return err;
+	memcpy(first, before, n); /* first, because another thread's read may show what is held */
+	if (!late_hold(fake.proc, qp->s->device, (uint64_t)first, after, n, delay))
+		memcpy(first, after, n);
+	return 0;
 }
 
 static struct answer one_sided(const struct qp *qp, const struct wqe *w, const struct segment *g, const struct list *mine,
