@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"ncclmesh/ncclnet/rma"
-	"ncclmesh/transport/onesided"
 )
 
 // NCCL's signal operations (NCCL_NET_SIGNAL_OP).
@@ -56,9 +55,9 @@ func (n *Net) rmaPut(c *rmaSeries, index int, from RMARange, size uint64, to RMA
 	signal := rma.Signal{Word: word, Value: s.Value}
 	switch s.Op {
 	case NCCL_NET_SIGNAL_OP_INC:
-		signal.Do = onesided.SignalInc
+		signal.Do = rma.SignalInc
 	case NCCL_NET_SIGNAL_OP_ADD:
-		signal.Do = onesided.SignalAdd
+		signal.Do = rma.SignalAdd
 	default:
 		return 0, fmt.Errorf("%w: signal operation %d; there are increment (%d) and add (%d)", errArgument, s.Op, NCCL_NET_SIGNAL_OP_INC, NCCL_NET_SIGNAL_OP_ADD)
 	}

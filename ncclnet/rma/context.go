@@ -53,6 +53,12 @@ func (c *Context) Put(index int, from Bytes, size uint64, to Bytes, rank int) (R
 	return c.PutSignal(index, from, size, to, rank, nil)
 }
 
+// What a signal does with its word.
+const (
+	SignalAdd = onesided.SignalAdd // adds the value
+	SignalInc = onesided.SignalInc // adds 1
+)
+
 // A Signal changes a word of 64 bits.
 type Signal struct {
 	Word  Bytes
