@@ -19,8 +19,11 @@ import (
 const (
 	// meetWait is how long Connect waits for the other ranks. All call it after they have exchanged their handles, so that only a
 	// rank that has died, or is very busy, needs longer.
-	meetWait  = 2 * time.Minute
-	meetPause = 100 * time.Microsecond
+	meetWait = 2 * time.Minute
+
+	// How long Connect pauses between two looks: briefly at first, and then the longer it has waited.
+	minMeetPause = 100 * time.Microsecond
+	maxMeetPause = 10 * time.Millisecond
 )
 
 // An introduction is the first message of a connection, by which the receiver learns which rank has dialled. Integers are little
@@ -77,14 +80,16 @@ func (g *Group) meet(c Config) (err error) {
 			m.calls[r].dialing = c.Transport.Dial(h)
 		}
 	}
-	for begun := time.Now(); ; g.clock.Sleep(meetPause) {
+	for begun := time.Now(); ; {
 		all, err := m.step(c.Listener)
-		if err == nil && !all && time.Since(begun) > meetWait {
+		waited := time.Since(begun)
+		if err == nil && !all && waited > meetWait {
 			err = m.late(c.Handles)
 		}
 		if all || err != nil {
 			return errors.Join(err, m.close())
 		}
+		g.clock.Sleep(min(max(waited/16, minMeetPause), maxMeetPause))
 	}
 }
 
