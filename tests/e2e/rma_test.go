@@ -10,7 +10,7 @@ import (
 )
 
 // oneSided is what a job does that plays NCCL's host RMA and its GIN proxy.
-const oneSided = "--work rma --chunk 64K --timeout 10"
+const oneSided = "--work rma --chunk 64K"
 
 // Every version of the RMA interface keeps NCCL's contract, where adapters can reach GPU memory.
 func TestRMAVersions(t *testing.T) {

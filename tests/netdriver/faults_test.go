@@ -19,6 +19,9 @@ func faults() []fault {
 	profile := []string{"--profile", "--work", "soak", "--max", "16K", "--messages", "30"}
 	cuda := func(args []string) []string { return append([]string{"--memory", "cuda"}, args...) }
 	dmabuf := func(args []string) []string { return append([]string{"--memory", "dmabuf"}, args...) }
+	rma := cuda([]string{"--work", "rma", "--chunk", "4K", "--messages", "20"})
+	rmaStuck := append([]string{"--timeout", "2"}, rma...)
+	rmaDies := cuda([]string{"--work", "rmadie", "--chunk", "4K", "--die-limit-ms", "1500"})
 	dies := []string{"--work", "die", "--chunk", "16K", "--die-limit-ms", "500"}
 	return []fault{
 		// Contents.
@@ -97,6 +100,28 @@ func faults() []fault {
 		{"flush-early:5", cuda(ring), `words are wrong`},
 		{"flush-sizes", cuda(pairs), `ended by signal 11`},
 		{"dmabuf-offset", dmabuf(contract), `contract: memory that starts and ends anywhere: .* wrong from byte`},
+		// One-sided communication.
+		{"rma-type", rma, `netDeviceType is 0; 2 makes NCCL use it for GIN`},
+		{"rma-recvs", rma, `maxRecvs is 3; NCCL needs a power of two`},
+		{"rma-props", rma, `the properties differ from those of the network`},
+		{"rma-offered", []string{"--work", "rma", "--rma", "none"}, `the RMA interface has 2 devices; none is wanted`},
+		{"rma-context", rma, `host RMA: connect returned ncclInternalError`},
+		{"rma-mhandle", rma, `regMrSym returned ncclSuccess and NULL`},
+		{"rma-request:20", rma, `iput(Signal)? returned ncclSuccess and NULL, which NCCL uses all the same`},
+		{"rma-done", rma, `RMA test returned ncclSuccess and did not write \*done`},
+		{"rma-self", rma, `to rank [01] returned ncclInvalidUsage`},
+		{"rma-handles", rma, `iput of an operation to rank [01] returned ncclInvalidArgument`},
+		{"rma-signal-early", rma, `sees the signal of message \d+ of rank \d, context \d, and byte \d+ of its \d+ is wrong`},
+		{"rma-signal-lost:20", rmaStuck, `no progress for 2 s`},
+		{"rma-signal-twice:20", rma, `(is wrong|have added|has acknowledged)`},
+		{"rma-add:3", rmaStuck, `(no progress for 2 s|have added)`},
+		{"rma-overrun", rma, `bytes, and one behind them was written`},
+		{"rma-get-none", rma, `that were got from offset \d+ of rank \d is wrong`},
+		{"rma-dereg", rma, `ended by signal 11`},
+		{"rma-query-always", rma, `queryLastError reports an error, and there was none`},
+		{"rma-query-never", rmaDies, `queryLastError reports no error after the death of rank 1`},
+		{"rma-error-hidden", rmaDies, `(went on without an error for 1500 ms|that were got from offset)`},
+		{"rma-error-kind", rmaDies, `returned ncclSystemError \(2\), ncclRemoteError \(6\) is wanted`},
 		// The tuner.
 		{"tuner-init", tuner, `tuner init returned ncclInternalError`},
 		{"tuner-error:5", tuner, `getCollInfo returned ncclSystemError \(2\), and NCCL would abort`},

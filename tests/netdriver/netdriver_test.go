@@ -313,6 +313,41 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+// TestRMA: every version of a correct RMA interface is called as NCCL's host RMA and its GIN proxy call it, with windows in memory of each kind; one
+// that is not offered has no devices; and a rank that dies is reported.
+func TestRMA(t *testing.T) {
+	onceProved(t)
+	driver, plugin := programs(t)
+	for _, tt := range []struct{ rma, memory, windows, ranks string }{
+		{"v13", "cuda", "host", "3"}, {"v14", "dmabuf", "data", "2"}, {"v15", "dmabuf", "all", "3"}, {"newest", "cuda", "all", "1"},
+	} {
+		t.Run(tt.rma+" "+tt.memory+" "+tt.windows, func(t *testing.T) {
+			t.Parallel()
+			o := run(t, []string{"SELFPLUGIN_GPU=cuda,dmabuf"}, driver, "--plugin", plugin, "--spawn", tt.ranks, "--work", "rma", "--chunk", "16K",
+				"--messages", "40", "--rma", tt.rma, "--memory", tt.memory, "--windows", tt.windows, "--libcuda", libcuda(t), "--json", "-")
+			r := parse(t, o)
+			ranks := int(tt.ranks[0] - '0')
+			if len(r.Results) != 1 || r.Results[0].Work != "rma" || r.Results[0].Messages != ranks*3*3*40 {
+				t.Errorf("results %+v", r.Results)
+			}
+		})
+	}
+	t.Run("not offered", func(t *testing.T) {
+		t.Parallel()
+		parse(t, run(t, nil, driver, "--plugin", plugin, "--spawn", "2", "--work", "rma", "--rma", "none", "--json", "-"))
+	})
+	for seed := range 3 {
+		t.Run(fmt.Sprintf("a rank dies, seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			o := run(t, []string{"SELFPLUGIN_GPU=cuda"}, driver, "--plugin", plugin, "--spawn", "3", "--work", "rmadie", "--chunk", "16K", "--memory", "cuda",
+				"--libcuda", libcuda(t), "--seed", fmt.Sprint(seed), "--die-rank", fmt.Sprint(seed))
+			if o.status != 0 || strings.Count(o.stderr, "and every operation to it said so") != 2 {
+				t.Errorf("status %d\n%s%s", o.status, o.stdout, o.stderr)
+			}
+		})
+	}
+}
+
 func TestDie(t *testing.T) {
 	onceProved(t)
 	driver, plugin := programs(t)

@@ -27,6 +27,7 @@ int self_inits(void); /* successful ones so far */
 ncclResult_t self_finalize(void *ctx);
 ncclResult_t self_devices(int *ndev);
 ncclResult_t self_properties(int dev, struct self_props *props);
+ncclResult_t self_properties_v12(int dev, ncclNetProperties_v12_t *props);
 ncclResult_t self_listen(int dev, void *opaque, void **listenComm);
 ncclResult_t self_connect(int dev, void *opaque, void **sendComm);
 ncclResult_t self_accept(void *listenComm, void **recvComm);

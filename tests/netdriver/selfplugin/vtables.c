@@ -94,6 +94,11 @@ static ncclResult_t props_v12(int dev, ncclNetProperties_v12_t *p)
 	return ncclSuccess;
 }
 
+ncclResult_t self_properties_v12(int dev, ncclNetProperties_v12_t *p)
+{
+	return props_v12(dev, p);
+}
+
 static ncclResult_t listen_v11(void *ctx, int dev, void *handle, void **listenComm)
 {
 	(void)ctx;

@@ -455,7 +455,8 @@ static void check_properties(struct job *job, struct rma *rma, int *depth)
 		if (p.maxP2pBytes != again.maxP2pBytes || p.netDeviceVersion != again.netDeviceVersion || p.vProps.ndevs != again.vProps.ndevs ||
 		    p.railId != again.railId || p.planeId != again.planeId || p.latency != again.latency)
 			wrong("RMA device %d: getProperties leaves members as they were", dev);
-		*depth = NCCL_NET_MAX_REQUESTS * p.maxRecvs;
+		if (p.maxRecvs > 0 && !(p.maxRecvs & (p.maxRecvs - 1)))
+			*depth = NCCL_NET_MAX_REQUESTS * p.maxRecvs;
 	}
 }
 
