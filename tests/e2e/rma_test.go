@@ -10,7 +10,7 @@ import (
 )
 
 // oneSided is what a job does that plays NCCL's host RMA and its GIN proxy.
-const oneSided = "--work rma --chunk 64K"
+const oneSided = "--chunk 64K --work rma"
 
 // Every version of the RMA interface keeps NCCL's contract, where adapters can reach GPU memory.
 func TestRMAVersions(t *testing.T) {
@@ -31,7 +31,7 @@ func TestRMAVersions(t *testing.T) {
 			t.Parallel()
 			f := newFabric(t, tt.gpu.topology(triangle))
 			f.suffer(late)
-			j := f.start(spec{env: tt.gpu.env, args: tt.gpu.args(fmt.Sprintf("%s --rma v%d --windows %s", oneSided, tt.version, tt.windows))}).ok()
+			j := f.start(spec{env: tt.gpu.env, args: tt.gpu.args(fmt.Sprintf("%s,rmaorder --rma v%d --windows %s", oneSided, tt.version, tt.windows))}).ok()
 			if line := fmt.Sprintf("# rma v%d: ", tt.version); !strings.Contains(j.rank("a").output(), line) {
 				j.errorf("no line %q", line)
 			}

@@ -323,7 +323,7 @@ func TestRMA(t *testing.T) {
 	} {
 		t.Run(tt.rma+" "+tt.memory+" "+tt.windows, func(t *testing.T) {
 			t.Parallel()
-			o := run(t, []string{"SELFPLUGIN_GPU=cuda,dmabuf"}, driver, "--plugin", plugin, "--spawn", tt.ranks, "--work", "rma", "--chunk", "16K",
+			o := run(t, []string{"SELFPLUGIN_GPU=cuda,dmabuf"}, driver, "--plugin", plugin, "--spawn", tt.ranks, "--work", "rma,rmaorder", "--chunk", "16K",
 				"--messages", "40", "--rma", tt.rma, "--memory", tt.memory, "--windows", tt.windows, "--libcuda", libcuda(t), "--json", "-")
 			r := parse(t, o)
 			ranks := int(tt.ranks[0] - '0')

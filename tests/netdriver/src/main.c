@@ -43,6 +43,8 @@ static void run_all(struct job *job)
 			work_storm(job);
 		else if (!strcmp(name, "rma"))
 			work_rma(job);
+		else if (!strcmp(name, "rmaorder"))
+			work_rmaorder(job);
 		else if (!strcmp(name, "rmadie"))
 			work_rmadie(job);
 		else if (!strcmp(name, "idle"))

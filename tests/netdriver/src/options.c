@@ -27,7 +27,7 @@ static const char help[] =
 "Work\n"
 "  --work LIST            of allreduce, allgather, alltoall, sendrecv, tree (an allreduce), doubling (an\n"
 "                         allgather), latency, soak, contract, tuner, die, storm,\n"
-"                         idle (nothing, with connections open), rma, rmadie\n"
+"                         idle (nothing, with connections open), rma, rmadie, rmaorder\n"
 "                         (default allreduce,allgather,alltoall,sendrecv)\n"
 "  --min, --max BYTES     smallest and largest size (8, 16M); K, M and G are understood\n"
 "  --factor F             from a size to the next (2)\n"
@@ -50,7 +50,8 @@ static const char help[] =
 "  --reopen ROUNDS        soak: after so many rounds of messages all communicators are closed and opened again (16)\n"
 "  --progress ROUNDS      soak: how often it says how far it is (every 5 seconds)\n"
 "\n"
-"rma: one-sided communication as NCCL's host RMA and its GIN proxy call for it; rmadie: one rank kills itself meanwhile\n"
+"rma: one-sided communication as NCCL's host RMA and its GIN proxy call for it; rmadie: one rank kills itself meanwhile;\n"
+"rmaorder: the calls in another order than NCCL's\n"
 "  --rma VERSION          of ncclRmaPlugin: newest (default), or one of v13 to v15; none: it must have no devices\n"
 "  --windows KIND         what lies in memory of --memory's kind: all (default), data, or nothing (host)\n"
 "  --messages N           of each rank to each, in each context and phase (60)\n"
@@ -181,7 +182,7 @@ static void check_work(const char *list)
 	static const char *const known[] = {"allreduce", "allgather", "alltoall", "sendrecv",
 	                                    "tree",      "doubling",  "latency",  "soak",     "contract",
 	                                    "tuner",     "die",       "storm",    "idle",     "rma",
-	                                    "rmadie"};
+	                                    "rmadie",    "rmaorder"};
 	char copy[256];
 
 	snprintf(copy, sizeof copy, "%s", list);

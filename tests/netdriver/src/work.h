@@ -23,6 +23,9 @@ _Noreturn void work_die(struct job *job);
 void work_rma(struct job *job);
 _Noreturn void work_rmadie(struct job *job);
 
+/* work_rmaorder calls the RMA interface in another order than NCCL's. */
+void work_rmaorder(struct job *job);
+
 /* contract_before runs the cases that need a process which has not loaded the plugin yet;
  * work_contract the others. */
 void contract_before(struct job *job);
