@@ -35,6 +35,7 @@ type Net struct {
 	rmaGroups   table[rmaGroup]
 	rmaSeries   table[rmaSeries]
 	rmaWindows  table[rmaWindow]
+	rmaOffer    atomic.Pointer[mesh] // for which the log has said that one-sided communication is offered
 
 	sharing turn.Turn     // held while the shared context is made
 	shared  atomic.Uint64 // the context of callers without one; 0: none

@@ -84,7 +84,9 @@ func (n *Net) rmaInit(logger Logger, version int) (Handle, error) {
 	if err != nil {
 		return 0, errors.Join(err, ref.Release())
 	}
-	n.log.Info(describeRMA(n.process.host.Getenv))
+	if n.rmaOffer.Swap(ref.mesh) != ref.mesh { // once, not for each communicator
+		n.log.Info(describeRMA(n.process.host.Getenv))
+	}
 	return h, nil
 }
 
