@@ -1,5 +1,7 @@
 package cuda
 
+import "runtime"
+
 // Device attributes, from enum CUdevice_attribute_enum.
 const (
 	attributeIntegrated           = 18  // CU_DEVICE_ATTRIBUTE_INTEGRATED
@@ -93,8 +95,9 @@ func (d *Driver) Version() (int, error) {
 	return v, failed("cuDriverGetVersion", result)
 }
 
-// FlushWrites makes what PCIe devices have written into the memory of the current context's device visible to that device. The calling
-// thread needs a context. It fails with CUDA_ERROR_NOT_SUPPORTED where the devices do not have FlushByHost, which it asks once.
+// FlushWrites makes what PCIe devices have written into the memory of the current context's device visible to that device. Where the calling
+// thread has no context, as a goroutine of a library, it does so for each device whose primary context the program uses. It fails with
+// CUDA_ERROR_NOT_SUPPORTED where the devices do not have FlushByHost, which it asks once.
 func (d *Driver) FlushWrites() error {
 	const op = "cuFlushGPUDirectRDMAWrites"
 	can := d.flush.Load()
@@ -109,5 +112,49 @@ func (d *Driver) FlushWrites() error {
 	if !*can || d.fn.flushWrites == 0 {
 		return failed(op, CUDA_ERROR_NOT_SUPPORTED)
 	}
-	return failed(op, d.flushWrites(flushWritesToCurrentCtx, flushWritesScopeToOwner))
+	r := d.flushWrites(flushWritesToCurrentCtx, flushWritesScopeToOwner)
+	if r == CUDA_ERROR_INVALID_CONTEXT && d.fn.primaryState != 0 && d.fn.primaryRetain != 0 && d.fn.primaryRelease != 0 && d.fn.ctxPush != 0 && d.fn.ctxPop != 0 {
+		r = d.flushPrimary()
+	}
+	return failed(op, r)
+}
+
+// flushPrimary flushes in each primary context that is active. It fails with CUDA_ERROR_INVALID_CONTEXT if none is.
+func (d *Driver) flushPrimary() int {
+	runtime.LockOSThread() // a context is current in a thread
+	defer runtime.UnlockOSThread()
+	n, r := d.count()
+	if r != CUDA_SUCCESS {
+		return r
+	}
+	flushed := CUDA_ERROR_INVALID_CONTEXT
+	for i := range n {
+		device, r := d.device(i)
+		if r != CUDA_SUCCESS {
+			return r
+		}
+		if active, r := d.primaryActive(device); r != CUDA_SUCCESS || !active {
+			continue
+		}
+		if flushed = d.flushIn(device); flushed != CUDA_SUCCESS {
+			return flushed
+		}
+	}
+	return flushed
+}
+
+// flushIn flushes in the primary context of a device.
+//
+// Preconditions: the goroutine is locked to its thread.
+func (d *Driver) flushIn(device int32) int {
+	context, r := d.retainPrimary(device)
+	if r != CUDA_SUCCESS {
+		return r
+	}
+	defer d.releasePrimary(device)
+	if r = d.pushContext(context); r != CUDA_SUCCESS {
+		return r
+	}
+	defer d.popContext()
+	return d.flushWrites(flushWritesToCurrentCtx, flushWritesScopeToOwner)
 }

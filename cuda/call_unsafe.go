@@ -87,3 +87,33 @@ func (d *Driver) addressRange(addr uintptr) (base, length uintptr, r int) {
 func (d *Driver) flushWrites(target, scope int) int {
 	return result(ccall.Call(d.fn.flushWrites, uintptr(target), uintptr(scope), 0, 0, 0, 0))
 }
+
+// CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+func (d *Driver) primaryActive(device int32) (bool, int) {
+	v := new([2]int32)
+	r := result(ccall.Call(d.fn.primaryState, uintptr(device), uintptr(unsafe.Pointer(&v[0])), uintptr(unsafe.Pointer(&v[1])), 0, 0, 0))
+	return v[1] != 0, r
+}
+
+// CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+func (d *Driver) retainPrimary(device int32) (uintptr, int) {
+	context := new(uintptr)
+	r := result(ccall.Call(d.fn.primaryRetain, uintptr(unsafe.Pointer(context)), uintptr(device), 0, 0, 0, 0))
+	return *context, r
+}
+
+// CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+func (d *Driver) releasePrimary(device int32) int {
+	return result(ccall.Call(d.fn.primaryRelease, uintptr(device), 0, 0, 0, 0, 0))
+}
+
+// CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+func (d *Driver) pushContext(context uintptr) int {
+	return result(ccall.Call(d.fn.ctxPush, context, 0, 0, 0, 0, 0))
+}
+
+// CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
+func (d *Driver) popContext() int {
+	context := new(uintptr)
+	return result(ccall.Call(d.fn.ctxPop, uintptr(unsafe.Pointer(context)), 0, 0, 0, 0, 0))
+}

@@ -25,6 +25,8 @@ type functions struct {
 	driverGetVersion, deviceGetCount, deviceGet, deviceGetAttribute uintptr
 	ctxGetDevice, pointerGetAttribute, memGetAddressRange           uintptr
 	flushWrites                                                     uintptr
+
+	primaryState, primaryRetain, primaryRelease, ctxPush, ctxPop uintptr
 }
 
 type function struct {
@@ -43,6 +45,11 @@ func (f *functions) table() []function {
 		{"cuPointerGetAttribute", true, &f.pointerGetAttribute},
 		{"cuMemGetAddressRange_v2", true, &f.memGetAddressRange},
 		{"cuFlushGPUDirectRDMAWrites", false, &f.flushWrites}, // since CUDA 11.3
+		{"cuDevicePrimaryCtxGetState", false, &f.primaryState},
+		{"cuDevicePrimaryCtxRetain", false, &f.primaryRetain},
+		{"cuDevicePrimaryCtxRelease_v2", false, &f.primaryRelease},
+		{"cuCtxPushCurrent_v2", false, &f.ctxPush},
+		{"cuCtxPopCurrent_v2", false, &f.ctxPop},
 	}
 }
 

@@ -185,6 +185,15 @@ func TestFlushAttribute(t *testing.T) {
 	if err := f.FlushWrites(); !errors.As(err, &e) || e.Error() != "cuFlushGPUDirectRDMAWrites: CUDA_ERROR_INVALID_CONTEXT (201)" {
 		t.Errorf("without a context: %v", err)
 	}
+	f.set("FAKECUDA_DEVICES", "3")
+	f.set("FAKECUDA_PRIMARY", "1,0,1")
+	before = f.flushes()
+	if err := f.FlushWrites(); err != nil || f.flushes()-before != 2 {
+		t.Errorf("with the primary contexts of two devices: %d flushes, %v", f.flushes()-before, err)
+	}
+	if _, r := f.currentDevice(); r != CUDA_ERROR_INVALID_CONTEXT {
+		t.Errorf("a context stays current: result %d", r)
+	}
 }
 
 func TestNoDevices(t *testing.T) {

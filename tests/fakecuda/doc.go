@@ -24,6 +24,7 @@
 //	FAKECUDA_DEVICES     number of devices, 1
 //	FAKECUDA_DEVICE      device of the current context, 0
 //	FAKECUDA_NO_CONTEXT  1: no thread has a context
+//	FAKECUDA_PRIMARY     1: the device's primary context is active, 0
 //	FAKECUDA_VERSION     version of the driver, 12080
 //	FAKECUDA_GDR         attribute 116, GPU_DIRECT_RDMA_SUPPORTED, 1
 //	FAKECUDA_VMM_GDR     attribute 110, GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1

@@ -38,8 +38,10 @@ static bool is_device(CUdevice device) {
 	return device >= 0 && device < device_count();
 }
 
+static _Thread_local int pushed; // contexts that cuCtxPushCurrent has made current
+
 static bool has_context(void) {
-	return !setting("FAKECUDA_NO_CONTEXT", 0, 0);
+	return pushed || !setting("FAKECUDA_NO_CONTEXT", 0, 0);
 }
 
 EXPORT CUresult cuInit(unsigned flags) {
@@ -86,6 +88,28 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(void **retained, CUdevice device) {
 
 EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 	return is_device(device) ? SUCCESS : INVALID_DEVICE;
+}
+
+// A program uses the primary context of a device where FAKECUDA_PRIMARY is 1.
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+	if (!initialized) return NOT_INITIALIZED;
+	if (!is_device(device)) return INVALID_DEVICE;
+	*flags = 0;
+	*active = setting("FAKECUDA_PRIMARY", device, 0);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent_v2(void *made) {
+	if (made != &context) return INVALID_CONTEXT;
+	pushed++;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(void **made) {
+	if (!pushed) return INVALID_CONTEXT;
+	pushed--;
+	*made = &context;
+	return SUCCESS;
 }
 
 EXPORT CUresult cuCtxSetCurrent(void *made) {
