@@ -95,7 +95,7 @@ bench-ibv: fakeverbs ## time a verbs call from Go beside one from C
 	@mkdir -p $(BUILD)/bench && gcc -O2 -Wall -Wextra -Werror -o $(BUILD)/bench/ibv-loop tools/benchibv/loop/loop.c -libverbs
 	$(GO) -C tools build -o $(abspath $(BUILD))/bench/ ./benchibv
 	cd $(BUILD) && fakeverbs/fakenet run -n a $(CURDIR)/tests/fakeverbs/triangle.txt $$PWD/bench/benchibv --loop $$PWD/bench/ibv-loop
-bench: build netdriver fakeverbs ## measure the plugin beside C loops that do the same, and iperf3, or with BASE=commit beside that one's; BENCH="--help" lists options
+bench: build library netdriver fakeverbs ## measure the plugin beside C loops that do the same, and iperf3, or with BASE=commit beside that one's; BENCH="--help" lists options
 	$(need) iperf3:iperf3
 	$(MAKE) -C tests/bench BUILD=$(abspath $(BUILD))
 	$(GO) -C tools build -o $(abspath $(BUILD))/bench/ ./bench

@@ -1,7 +1,8 @@
 /*
  * Two processes, one on each of two nodes, that measure a network between them. The work is the
  * same over three networks that are chosen at link time: verbs.c drives libibverbs itself, as well as
- * can be, and tcp.c sockets, which are limits; plugin.c drives an NCCL network plugin as NCCL does.
+ * can be, and tcp.c sockets, which are limits; plugin.c drives an NCCL network plugin as NCCL does. One-sided transfers have works of
+ * their own: put.h.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -25,8 +26,8 @@ struct options {
 	int pause;      /* of pingpong: microseconds before each message */
 	bool sleep;     /* of verbs.c: who has waited a millisecond for a message sleeps until the device wakes it */
 
-	const char *plugin;           /* of plugin.c */
-	const char *device;           /* of verbs.c, or interface of tcp.c */
+	const char *plugin;           /* of plugin.c and library.c */
+	const char *device;           /* of verbs.c and writes.c, or interface of tcp.c */
 	int gid_index;
 };
 
@@ -44,7 +45,15 @@ void meet_barrier(void);
 void meet_give(bool last);
 bool meet_take(void);
 
-/* work.c: stream, pingpong, burst, vain, setup and outage. Rank 0 prints a JSON object for each result. */
+/* measure.c: */
+/* Zeroed memory, in large pages where it is large: how the kernel happens to place it must not matter. */
+unsigned char *map_memory(size_t size);
+double agree(int rank, double own); /* returns rank 1's number on both */
+/* Whether to measure once more. Neither process runs before that is known. */
+bool wanted(const struct options *o, int measured);
+int by_value(const void *a, const void *b); /* orders doubles, for qsort */
+
+/* work.c: stream, pingpong, burst, vain, setup and outage; puts.c: stream, pingpong, signal and outage. Rank 0 prints a JSON object for each result. */
 void work_run(const struct options *o);
 
 /*

@@ -8,7 +8,7 @@
 #include "bench.h"
 
 static const char usage[] =
-	"usage: %s --meet HOST:PORT --rank 0|1 --work stream|pingpong|burst|vain|setup|outage [option...]\n"
+	"usage: %s --meet HOST:PORT --rank 0|1 --work stream|pingpong|burst|vain|setup|outage|signal [option...]\n"
 	"  --sizes LIST     bytes of a message, comma-separated (8); of burst: of all messages together\n"
 	"  --depth N        messages outstanding (8)\n"
 	"  --conns N        connections (1)\n"
@@ -18,9 +18,9 @@ static const char usage[] =
 	"  --both           stream: every second connection goes the other way\n"
 	"  --pause US       pingpong: this long before each message nothing happens (0)\n"
 	"  --sleep          verbs: who has waited a millisecond for a message sleeps until the device wakes it\n"
-	"  --plugin FILE    plugin: the library\n"
-	"  --device NAME    verbs: the RDMA device; tcp: the interface\n"
-	"  --gid INDEX      verbs: index of the GID (3)\n";
+	"  --plugin FILE    plugin, library: the library\n"
+	"  --device NAME    verbs, writes: the RDMA device; tcp: the interface\n"
+	"  --gid INDEX      verbs, writes: index of the GID (3)\n";
 
 void die(const char *fmt, ...)
 {

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -17,22 +16,6 @@ struct flow {
 	uint64_t posted, done;
 	uint64_t request[MAX_DEPTH];
 };
-
-/* Memory in large pages where it is large: how the kernel happens to place it must not matter. */
-static unsigned char *map(size_t size)
-{
-	size_t huge = 2 << 20, slack = size >= huge ? huge : 0;
-	unsigned char *p = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (p == MAP_FAILED)
-		die("no memory for %zu bytes", size);
-	if (slack) {
-		p += -(uintptr_t)p % huge;
-		madvise(p, size, MADV_HUGEPAGE); /* a kernel without them goes on without */
-	}
-	memset(p, 0, size);
-	return p;
-}
 
 static unsigned char *slot(const struct flow *f, uint64_t message, int depth)
 {
@@ -169,34 +152,12 @@ static struct pass run_pass(const struct options *o, struct flow *flows, int n, 
 	return p;
 }
 
-/* agree gives both the receiver's number. */
-static double agree(int rank, double own)
-{
-	double peer;
-
-	meet_exchange(&own, &peer, sizeof own);
-	return rank == 1 ? own : peer;
-}
-
-/* Whether to measure once more. Neither process runs before that is known. */
-static bool wanted(const struct options *o, int measured)
-{
-	char own = 0, peer;
-
-	if (!o->slices)
-		return measured == 0;
-	if (o->rank == 0)
-		own = getchar() != EOF;
-	meet_exchange(&own, &peer, 1);
-	return o->rank == 0 ? own : peer;
-}
-
 static void open_flows(struct flow *flows, struct conn *conns, int n, size_t most, int depth)
 {
 	size_t stride = (most + 4095) / 4096 * 4096;
 
 	for (int i = 0; i < n; i++) {
-		flows[i] = (struct flow){.conn = &conns[i], .stride = stride, .slots = map(stride * (size_t)depth)};
+		flows[i] = (struct flow){.conn = &conns[i], .stride = stride, .slots = map_memory(stride * (size_t)depth)};
 		net_register(&conns[i], flows[i].slots, stride * (size_t)depth);
 	}
 }
@@ -291,13 +252,6 @@ static void work_outage(const struct options *o)
 	fflush(stdout);
 	free(at);
 	net_close(&conn, 1);
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
 }
 
 static void wait_post(struct flow *f, size_t size, int depth)
@@ -521,7 +475,7 @@ static void work_setup(const struct options *o)
 	enum { USE = 640 };
 	struct conn *conns = calloc((size_t)o->conns, sizeof *conns);
 	struct flow *flows = calloc((size_t)o->conns, sizeof *flows);
-	unsigned char *slots = map(4096 * (size_t)o->depth);
+	unsigned char *slots = map_memory(4096 * (size_t)o->depth);
 	double own, peer, before, seconds, seconds_peer;
 	uint64_t began;
 

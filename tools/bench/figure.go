@@ -16,6 +16,8 @@ type figure struct {
 	rows   []row
 	ours   side // over a plugin
 	limit  side // what it is measured beside
+
+	library bool // it is of libncclmesh, which a base may not have
 }
 
 // A side gives a number for each row: what a work says, which can be measured in
@@ -89,7 +91,7 @@ func figures(scale, seconds float64) []figure {
 				limit: "C loops over the halves of a cable", unit: "MB/s", atLeast: 0.95,
 			}},
 			ours:  side{whole: allreduce},
-			limit: sumOfLanes(2, mib),
+			limit: sumOfLanes("verbs", 2, mib),
 		},
 		{
 			name: "connections-64", links: lanes(rate(256)),
@@ -108,6 +110,7 @@ func figures(scale, seconds float64) []figure {
 		},
 	}...)
 	all = append(all, outages(rate(128))...)
+	all = append(all, putFigures(rate)...)
 	all = append(all, tunerFigures(rate(tunerRate))...)
 	return append(all, tcpFigures(seconds)...)
 }
@@ -210,16 +213,16 @@ func stream(name string, size int, target float64, rates ...float64) figure {
 		name: name, links: lanes(rates...),
 		rows:  []row{{name: name, about: fmt.Sprintf("%s, 8 outstanding, lanes of %v MB/s", bytesText(size), rates), unit: "MB/s", atLeast: target}},
 		ours:  ours(megabytes, "stream", "--sizes", strconv.Itoa(size)),
-		limit: sumOfLanes(len(rates), size),
+		limit: sumOfLanes("verbs", len(rates), size),
 	}
 }
 
-// sumOfLanes is what C loops get over the first n lanes between a and b, in MB/s.
-func sumOfLanes(n, size int) side {
+// sumOfLanes is what C loops, of one of the programs, get over the first n lanes between a and b, in MB/s.
+func sumOfLanes(program string, n, size int) side {
 	return side{whole: func(b *bench, _ string) ([]float64, error) {
 		var sum float64
 		for lane := range n {
-			s, err := b.run(b.loop("verbs", lane, "stream", "--sizes", strconv.Itoa(size)))
+			s, err := b.run(b.loop(program, lane, "stream", "--sizes", strconv.Itoa(size)))
 			if err != nil {
 				return nil, err
 			}

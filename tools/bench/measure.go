@@ -66,7 +66,8 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	if info, err := os.Stderr.Stat(); err == nil {
 		b.terminal = info.Mode()&os.ModeCharDevice != 0
 	}
-	for _, need := range []string{b.plugin(), b.program("verbs"), b.program("tcp"), b.program("plugin"), b.driver(), filepath.Join(b.tools(), "fakenet")} {
+	for _, need := range []string{b.plugin(), b.program("verbs"), b.program("tcp"), b.program("plugin"), b.program("writes"), b.program("library"),
+		filepath.Join(b.build, oneSided), b.driver(), filepath.Join(b.tools(), "fakenet")} {
 		if _, err := os.Stat(need); err != nil {
 			return nil, fmt.Errorf("%w: run make bench, which builds it", err)
 		}

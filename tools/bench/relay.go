@@ -25,15 +25,24 @@ func detour(relays string, rate float64) []link {
 // the plugin do nothing else, and direct what it gives over the cable beside them.
 func through(relays string, of func(sample) float64, args ...string) side {
 	return side{of: of, work: func(b *bench, plugin string) work {
-		w := b.over(plugin, []string{"NCCL_MESH_TRANSPORT=rdma", "NCCL_MESH_RELAY=only"}, args...)
-		for _, node := range strings.Split(relays, "") {
-			w.relays = append(w.relays, command{node: node, program: b.driver(), beside: true, args: []string{
-				"--plugin", plugin, "--rank", "0", "--nranks", "1", "--rendezvous", node + ":7779", "--work", "idle",
-				"--until", filepath.Join(b.build, "bench", "never"),
-			}})
-		}
+		w := b.over(plugin, relayOnly, args...)
+		w.relays = b.relays(plugin, relays)
 		return w
 	}}
+}
+
+// relayOnly has ranks use no cable between them.
+var relayOnly = []string{"NCCL_MESH_TRANSPORT=rdma", "NCCL_MESH_RELAY=only"}
+
+// relays are processes with the plugin on those nodes, which do nothing but relay.
+func (b *bench) relays(plugin, nodes string, env ...string) (all []command) {
+	for _, node := range strings.Split(nodes, "") {
+		all = append(all, command{node: node, program: b.driver(), beside: true, env: env, args: []string{
+			"--plugin", plugin, "--rank", "0", "--nranks", "1", "--rendezvous", node + ":7779", "--work", "idle",
+			"--until", filepath.Join(b.build, "bench", "never"),
+		}})
+	}
+	return all
 }
 
 func direct(of func(sample) float64, args ...string) side {

@@ -1,0 +1,91 @@
+/* The limit of one-sided transfers: RDMA WRITEs that a C program posts, as ib_write_bw and ib_write_lat do. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rdma.h"
+#include "put.h"
+
+enum { INLINE = 64, POLL = 32 };
+
+/* What the two processes tell each other. */
+struct told {
+	struct rdma_end end;
+	uint64_t data;
+	uint32_t rkey;
+};
+
+static struct ibv_qp *qp;
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+static unsigned char *own;
+static struct told peer;
+static int depth, outstanding;
+
+void net_init(const struct options *o) { rdma_open(o); }
+
+void put_open(const struct options *o, unsigned char *data, size_t size)
+{
+	struct told told;
+
+	own = data;
+	depth = o->depth;
+	cq = rdma_cq(depth + 1, false);
+	qp = rdma_qp(cq, (struct ibv_qp_cap){
+		.max_send_wr = (uint32_t)depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = INLINE,
+	});
+	mr = rdma_register(data, size);
+	told = (struct told){.end = rdma_end(qp), .data = (uint64_t)data, .rkey = mr->rkey};
+	meet_exchange(&told, &peer, sizeof told);
+	rdma_join(qp, &peer.end);
+	meet_barrier();
+}
+
+static void poll(void)
+{
+	struct ibv_wc wc[POLL];
+	int n = ibv_poll_cq(cq, POLL, wc);
+
+	if (n < 0)
+		die("poll_cq failed");
+	for (int i = 0; i < n; i++)
+		rdma_check(&wc[i]);
+	outstanding -= n;
+	if (n == 0)
+		sched_yield();
+}
+
+void put_write(size_t offset, size_t size)
+{
+	struct ibv_sge sge = {.addr = (uint64_t)own + offset, .length = (uint32_t)size, .lkey = mr->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	int err;
+
+	if (size <= INLINE)
+		wr.send_flags |= IBV_SEND_INLINE;
+	while (outstanding == depth)
+		poll();
+	wr.wr.rdma.remote_addr = peer.data + offset;
+	wr.wr.rdma.rkey = peer.rkey;
+	if ((err = ibv_post_send(qp, &wr, &bad)))
+		die("post_send: %s", strerror(err));
+	outstanding++;
+}
+
+void put_flush(void)
+{
+	while (outstanding > 0)
+		poll();
+}
+
+void put_signal(size_t offset, size_t size) { put_write(offset, size); }
+
+void put_wait(const uint64_t *word, uint64_t before) { await_word(word, before); }
+
+void put_close(void)
+{
+	meet_barrier();
+	ibv_destroy_qp(qp);
+	ibv_destroy_cq(cq);
+	ibv_dereg_mr(mr);
+	meet_barrier();
+}
